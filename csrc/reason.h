@@ -1,0 +1,57 @@
+/*
+ * Reasons: why a request, packet or QP failed (docs/protocol.md 13.1), in
+ * completions (vendor_err), NAK and CLOSE.
+ */
+#ifndef SRDMA_REASON_H
+#define SRDMA_REASON_H
+
+#include <stdint.h>
+
+enum srdma_reason {
+	SRDMA_REASON_NONE = 0,
+	SRDMA_REASON_BAD_RKEY = 1,
+	SRDMA_REASON_WRONG_PD = 2,
+	SRDMA_REASON_OUT_OF_BOUNDS = 3,
+	SRDMA_REASON_NO_RIGHT = 4,
+	SRDMA_REASON_QP_SCOPE = 5,
+	SRDMA_REASON_PROOF_REQUIRED = 6,
+	SRDMA_REASON_PROOF_UNSUPPORTED = 7,
+	SRDMA_REASON_TOO_MANY_READS = 8,
+	SRDMA_REASON_RECV_TOO_SHORT = 9,
+	SRDMA_REASON_MALFORMED = 10,
+	SRDMA_REASON_UNSUPPORTED = 11,
+	SRDMA_REASON_TARGET_DMA = 12,
+	SRDMA_REASON_NO_RECV = 13,
+	SRDMA_REASON_DEADLINE = 20,
+	SRDMA_REASON_NO_RECV_CREDIT = 21,
+	SRDMA_REASON_PEER_CLOSED = 22,
+	SRDMA_REASON_PEER_HOST_GONE = 23,
+	SRDMA_REASON_WIRE_LOST = 24,
+	SRDMA_REASON_PEER_SILENT = 25,
+	SRDMA_REASON_KEY_LIMIT = 26,
+	SRDMA_REASON_FORGERY_LIMIT = 27,
+	SRDMA_REASON_PEER_ERROR = 28,
+	SRDMA_REASON_FLUSHED = 40,
+	SRDMA_REASON_WORKER_GONE = 41,
+	SRDMA_REASON_LOCAL_KEY = 42,
+	SRDMA_REASON_LOCAL_DMA = 43,
+	SRDMA_REASON_BAD_DESCRIPTOR = 44,
+	SRDMA_REASON_MESSAGE_TOO_LONG = 45,
+	SRDMA_REASON_QUEUE_FULL = 46,
+	SRDMA_REASON_QP_STATE = 47,
+	SRDMA_REASON_COUNT = 48,
+};
+
+/* One row of the table of 13.1. */
+struct srdma_reason_row {
+	const char *name; /* "BAD_RKEY"; NULL: the code is not used */
+	const char *text; /* what was wrong and what would be right */
+	uint8_t status; /* ibv_wc_status of the work request that it ended */
+	uint8_t nak; /* AETH syndrome when sent as NAK, 0: never sent so */
+	uint8_t close; /* 1: may be sent in CLOSE */
+};
+
+/* The row of a code; the row of an unused code has name NULL. Any value. */
+const struct srdma_reason_row *srdma_reason(uint32_t code);
+
+#endif

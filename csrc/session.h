@@ -1,0 +1,98 @@
+/*
+ * A session: both directions of one SRC QP's protection (docs/protocol.md
+ * 3, 4). It owns keys, packet numbers and windows; it knows nothing of
+ * memory, ports or time. One thread at a time.
+ */
+#ifndef SRDMA_SESSION_H
+#define SRDMA_SESSION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+struct srdma_session;
+
+enum srdma_level {
+	SRDMA_LEVEL_NONE = 0,
+	SRDMA_LEVEL_HEADER = 1,
+	SRDMA_LEVEL_PACKET = 2,
+	SRDMA_LEVEL_AEAD = 3,
+};
+
+enum srdma_mode { SRDMA_MODE_BASIC = 0 };
+
+enum { SRDMA_EID_LEN = 16, SRDMA_GENERATION_LEN = 8, SRDMA_MAX_SECRET = 32 };
+
+struct srdma_session_params {
+	uint8_t role; /* 0: client of the TLS connection, 1: server */
+	uint8_t suite; /* id of 3.3; 0 only with SRDMA_LEVEL_NONE */
+	uint8_t level; /* enum srdma_level */
+	uint8_t mode; /* enum srdma_mode */
+	uint8_t tag_len; /* bytes, of the suite's */
+	uint8_t secret_len; /* 16 or 32, as 3.2 wants it; none: 0 */
+	uint32_t window; /* packet numbers: 64 or 1024 */
+	uint32_t mtu; /* most payload bytes accepted in a packet */
+	uint8_t generation[SRDMA_GENERATION_LEN];
+	uint8_t local_eid[SRDMA_EID_LEN];
+	uint8_t peer_eid[SRDMA_EID_LEN];
+	uint32_t local_qpn, peer_qpn;
+	uint64_t tx_pn, rx_pn; /* first packet numbers of each direction */
+	uint8_t tx_secret[SRDMA_MAX_SECRET];
+	uint8_t rx_secret[SRDMA_MAX_SECRET];
+};
+
+/*
+ * Make a session; the caller wipes *params. Returns 0, -EINVAL (a field
+ * outside the protocol), -ENOTSUP (suite, level or mode not in this
+ * version), -ENOMEM, -EIO (the provider failed).
+ */
+int srdma_session_create(struct srdma_session **out,
+			 const struct srdma_session_params *params);
+
+/* Wipes the keys. NULL is allowed. */
+void srdma_session_destroy(struct srdma_session *s);
+
+/*
+ * Seal one packet: spend the next packet number, write the datagram to
+ * out (cap >= SRDMA_MAX_PACKET). p as wire.h says for sealing; payload of
+ * p->payload_len bytes must not overlap out. p->pn is set.
+ * Returns the datagram's length, -EINVAL (not a legal packet),
+ * -EKEYEXPIRED (the suite's limit: nothing may be sent any more),
+ * -EIO (the provider failed; out holds nothing of the payload).
+ */
+int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
+		       const uint8_t *payload, uint8_t *out, size_t cap);
+
+/*
+ * Open one datagram: parse, window, tag, then move the window. On success
+ * *p holds the fields with pn and the 64-bit request id, and plain (at least
+ * mtu bytes, not overlapping data) the payload. On failure plain holds
+ * nothing of the datagram. Returns 0 or -(enum srdma_refusal).
+ */
+int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
+		       const uint8_t *data, size_t len, uint8_t *plain);
+
+/* Highest verified packet number; first - 1 before the first. */
+uint64_t srdma_session_highest(const struct srdma_session *s);
+
+/* Next packet number that seal will spend. */
+uint64_t srdma_session_next_pn(const struct srdma_session *s);
+
+/* Packets that failed their tag since the start, for the forgery limit. */
+uint64_t srdma_session_forgeries(const struct srdma_session *s);
+
+/* 1 once the forgery limit (2^36 unless tests lowered it) is reached. */
+int srdma_session_spent(const struct srdma_session *s);
+
+/*
+ * Lower the limits, for tests and for operators who want fewer packets per
+ * key than the suite permits. Returns -EINVAL for a raise or 0.
+ */
+int srdma_session_limit(struct srdma_session *s, uint64_t packets,
+			uint64_t forgeries);
+
+/* Bytes that a sealed packet has more than its payload, at the most. */
+uint32_t srdma_session_overhead(const struct srdma_session *s);
+
+#endif
