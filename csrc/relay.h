@@ -1,0 +1,141 @@
+/*
+ * The relay: descriptors of the own hosts become sealed packets, verified
+ * packets of other workers become DMA (docs/protocol.md 4.6, 5, 6, 7). It
+ * is RFC 5042's Privileged Resource Manager: nobody else decides which
+ * packet touches which byte of a host. One thread; no call blocks; time is
+ * an argument (nanoseconds of any monotonic clock).
+ */
+#ifndef SRDMA_RELAY_H
+#define SRDMA_RELAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "port.h"
+#include "session.h"
+#include "stats.h"
+
+struct srdma_relay;
+struct srdma_leg;
+
+enum srdma_qp_state {
+	SRDMA_QP_INIT = 1,
+	SRDMA_QP_RTR = 2, /* keys are here, nothing verified yet */
+	SRDMA_QP_RTS = 3,
+	SRDMA_QP_ERR = 4,
+};
+
+/* Limits of 12; a QP's are negotiated below them. */
+enum srdma_relay_limits {
+	SRDMA_MAX_LEGS = 256,
+	SRDMA_MAX_QPS = 4096,
+	SRDMA_MAX_MRS = 4096, /* per leg */
+	SRDMA_MAX_DEPTH = 4096, /* of an SQ or RQ */
+	SRDMA_MAX_WINDOW = 1024,
+	SRDMA_MAX_READS = 128,
+	SRDMA_MIN_RING = 64,
+	SRDMA_MAX_RING = 65536,
+	SRDMA_MAX_TIMEOUT_MS = 600000,
+};
+
+struct srdma_relay_params {
+	struct srdma_port *host; /* the relay's from now on, also on failure */
+	struct srdma_port *wire;
+	int allow_unprotected;
+	uint32_t mtu; /* payload bytes taken per packet, 256..4096 */
+	uint32_t window; /* request packets taken unacknowledged */
+	uint32_t reads; /* answer slots per QP */
+	/* Fill len random bytes. 0 or -errno. */
+	int (*random)(void *ctx, uint8_t *out, size_t len);
+	void *random_ctx;
+};
+
+int srdma_relay_create(struct srdma_relay **out,
+		       const struct srdma_relay_params *params);
+/* Ends all QPs (CLOSE to their peers), legs and both ports. */
+void srdma_relay_destroy(struct srdma_relay *r);
+
+/*
+ * One turn: poll both ports, execute, seal, answer, expire. budget is the
+ * most events taken from each port. Returns the events and packets handled,
+ * 0 when there was nothing to do.
+ */
+int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget);
+/* When run must be called again although nothing happened; UINT64_MAX: not. */
+uint64_t srdma_relay_timer(const struct srdma_relay *r);
+
+const struct srdma_stats *srdma_relay_stats(const struct srdma_relay *r);
+struct srdma_stats *srdma_relay_stats_edit(struct srdma_relay *r);
+/* Text of the last refusal of the calls below, for the control socket. */
+const char *srdma_relay_why(const struct srdma_relay *r);
+
+/* --- control (10): 0, or -errno with srdma_relay_why() ---------------- */
+
+int srdma_relay_leg_open(struct srdma_relay *r,
+			 struct srdma_leg_params *params,
+			 struct srdma_leg **leg,
+			 struct srdma_leg_answer *answer);
+/* Id for the messages; token is params->token, filled by leg_open. */
+uint32_t srdma_relay_leg_id(const struct srdma_leg *leg);
+struct srdma_leg *srdma_relay_leg_by_id(struct srdma_relay *r, uint32_t id);
+/* NULL unless the 16 bytes are a live leg's token (constant time). */
+struct srdma_leg *srdma_relay_leg_by_token(struct srdma_relay *r,
+					   const uint8_t *token);
+/* Ends its QPs (CLOSE, reason PEER_HOST_GONE) and frees it when DMA ended. */
+void srdma_relay_leg_close(struct srdma_relay *r, struct srdma_leg *leg);
+
+struct srdma_mr_params {
+	struct srdma_region_params region;
+	uint32_t scope_qpn; /* 0: any QP of the PD */
+};
+int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
+		       const struct srdma_mr_params *params, uint32_t *key);
+/*
+ * Refuses the key from now on. 0: no DMA names it any more; -EINPROGRESS:
+ * ask srdma_relay_mr_busy() after later turns; -ENOENT.
+ */
+int srdma_relay_mr_dereg(struct srdma_relay *r, struct srdma_leg *leg,
+			 uint32_t key);
+int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
+			uint32_t key);
+
+struct srdma_qp_params {
+	uint32_t sq, rq; /* depths, 1..4096 */
+	uint32_t timeout_ms; /* per request; 0: 30,000 */
+	uint32_t mtu; /* 0: the relay's */
+};
+
+struct srdma_qp_info { /* what END of 8.2 tells the peer */
+	uint32_t qpn;
+	uint8_t eid[SRDMA_EID_LEN];
+	uint64_t pn;
+	uint32_t mtu, window, reads;
+	uint8_t random[32];
+};
+int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
+			const struct srdma_qp_params *params,
+			struct srdma_qp_info *info);
+
+struct srdma_qp_keys { /* KEYS of 10; the caller wipes it */
+	uint32_t qpn;
+	uint8_t role, suite, level, tag_len, mode, secret_len;
+	uint8_t generation[SRDMA_GENERATION_LEN];
+	uint8_t peer_eid[SRDMA_EID_LEN];
+	uint32_t peer_qpn;
+	uint64_t peer_pn;
+	uint32_t peer_mtu, peer_window, peer_reads;
+	char peer_wire[SRDMA_NAME_LEN];
+	uint8_t tx_secret[SRDMA_MAX_SECRET];
+	uint8_t rx_secret[SRDMA_MAX_SECRET];
+};
+int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
+			const struct srdma_qp_keys *keys);
+
+/* State of a QP of the leg, and why it is ERR. -ENOENT: no such QP. */
+int srdma_relay_qp_state(struct srdma_relay *r, struct srdma_leg *leg,
+			 uint32_t qpn, uint32_t *reason);
+/* 0: gone; -EINPROGRESS: its DMA has not ended, call again; -ENOENT. */
+int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t qpn);
+
+#endif
