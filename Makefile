@@ -1,0 +1,218 @@
+# srdma. The C half needs a C compiler and OpenSSL, and nothing of Python:
+#     make lib offload
+# The rest installs what it needs (.ci/setup): make demo, make test.
+# V=1 shows the commands; BUILD=DIR builds elsewhere; FUZZ_SECONDS=N.
+
+BUILD ?= build
+FUZZ_SECONDS ?= 60
+PY := .venv/bin/python
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
+make-quietly := $(MAKE) --no-print-directory
+
+# Sources -------------------------------------------------------------------
+
+HAVE_VERBS := $(shell printf '\43include <infiniband/verbs.h>\n\43include \
+<rdma/rdma_cma.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+
+LIB_SRC := $(wildcard csrc/*.c)
+ifndef HAVE_VERBS
+LIB_SRC := $(filter-out csrc/port_verbs%,$(LIB_SRC))
+endif
+OFFLOAD_SRC := $(wildcard offload/*.c)
+C_TEST_SRC := $(wildcard tests/c/test_*.c)
+C_HELPER_SRC := $(filter-out $(C_TEST_SRC),$(wildcard tests/c/*.c))
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+C_FILES := $(foreach d,csrc offload tests/c tests/fuzz bench,\
+	$(wildcard $(d)/*.c $(d)/*.h))
+BUDGET_DIRS := $(wildcard csrc offload srdma bench)
+
+objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
+LIB := $(BUILD)/libsrdma.a
+OFFLOAD := $(BUILD)/srdma-offload
+# The daemon without its main(), for the tests of its parts.
+OFFLOAD_PARTS := $(BUILD)/liboffload.a
+C_HELPERS := $(BUILD)/libcheck.a
+C_TESTS := $(C_TEST_SRC:%.c=$(BUILD)/%)
+FUZZERS := $(FUZZ_SRC:%.c=$(BUILD)/%)
+
+# Flags ---------------------------------------------------------------------
+
+WARNINGS := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes \
+	-Wmissing-prototypes -Wpointer-arith -Wcast-qual -Wwrite-strings
+HARDENING := -fstack-protector-strong -D_FORTIFY_SOURCE=2
+OPTIMISE := -O2
+# SANITIZE is set by the targets asan and fuzz, which build in their own BUILD.
+ifdef SANITIZE
+HARDENING :=
+OPTIMISE := -O1 -fno-omit-frame-pointer
+SANITIZER_FLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+endif
+ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
+	$(CPPFLAGS)
+ALL_CFLAGS := -std=c11 $(OPTIMISE) -g -fPIC -pthread $(WARNINGS) $(HARDENING) \
+	$(SANITIZER_FLAGS) $(CFLAGS)
+ALL_LDFLAGS := -pthread -Wl,-z,relro,-z,now $(SANITIZER_FLAGS) $(LDFLAGS)
+LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) -lcrypto
+
+# The C half ----------------------------------------------------------------
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SECONDARY:
+.PHONY: all lib offload native check-c asan fuzz lint setup test test-unit \
+	test-rxe demo demo-rxe soak clean distclean print-libs run-fuzzers \
+	without-verbs FORCE
+
+all: lib offload
+
+lib: $(LIB) $(if $(HAVE_VERBS),,without-verbs)
+
+offload: $(if $(OFFLOAD_SRC),$(OFFLOAD))
+
+without-verbs:
+	@echo 'srdma: no libibverbs and librdmacm headers: built without the' \
+		'verbs port' >&2
+
+print-libs:
+	@echo $(LIBS)
+
+# Changes with the flags and the list of sources, so that nothing stale stays.
+BUILD_KEY := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(LIB_SRC) $(OFFLOAD_SRC) \
+	$(C_HELPER_SRC)
+$(BUILD)/key: FORCE
+	@mkdir -p $(@D)
+	@echo '$(BUILD_KEY)' | cmp -s - $@ || echo '$(BUILD_KEY)' >$@
+
+$(BUILD)/%.o: %.c $(BUILD)/key
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(if $(filter tests/%,$<),-Ioffload -Itests/c) \
+		$(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(LIB): $(call objects,$(LIB_SRC))
+$(OFFLOAD_PARTS): $(call objects,$(filter-out %/main.c,$(OFFLOAD_SRC)))
+$(C_HELPERS): $(call objects,$(C_HELPER_SRC))
+$(BUILD)/%.a: $(BUILD)/key
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
+
+$(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
+
+$(BUILD)/tests/c/test_%: $(BUILD)/tests/c/test_%.o $(C_HELPERS) \
+		$(OFFLOAD_PARTS) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) \
+		$(LIBS) -lcmocka
+
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ \
+		$(filter %.o %.a,$^) $(LIBS)
+
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(OFFLOAD_SRC) $(C_TEST_SRC) \
+	$(C_HELPER_SRC) $(FUZZ_SRC))
+
+# The Python half -----------------------------------------------------------
+
+NATIVE_SRC := $(wildcard srdma/_native.pyx)
+
+native: $(if $(NATIVE_SRC),$(BUILD)/native)
+
+$(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.pxd csrc/*.h) setup.py \
+		$(LIB) | $(PY)
+	$(call say,CY,srdma/_native.pyx)
+	$(Q)BUILD=$(BUILD) $(PY) setup.py -q build_ext --inplace --force \
+		--build-temp $(BUILD)/cython
+	@touch $@
+
+$(PY):
+	@.ci/setup demo
+
+setup:
+	@.ci/setup test
+
+# Checks --------------------------------------------------------------------
+
+check-c: $(C_TESTS)
+	@.ci/check-c $(C_TESTS)
+
+SANITIZER_CC := $(if $(shell command -v clang),clang,$(CC))
+asan:
+	@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
+		SANITIZE=address,undefined check-c
+
+fuzz:
+	@$(make-quietly) BUILD=$(BUILD)/fuzz CC=clang \
+		SANITIZE=fuzzer-no-link,address,undefined run-fuzzers
+
+run-fuzzers: $(FUZZERS)
+	@.ci/fuzz $(FUZZ_SECONDS) $(FUZZERS)
+
+lint:
+	@echo '  ruff'; .venv/bin/ruff check -q .
+	@echo '  ruff format'; .venv/bin/ruff format -q --check .
+	@echo '  mypy'; .venv/bin/mypy --no-error-summary
+	@$(if $(C_FILES),echo '  clang-format'; \
+		clang-format --dry-run -Werror $(C_FILES))
+	@echo '  budgets'; .venv/bin/lizard -w -L 80 -C 15 -a 6 $(BUDGET_DIRS)
+	@find $(BUDGET_DIRS) -name '*.[ch]' -o -name '*.py' -o -name '*.pyx' | \
+		xargs wc -l | awk '$$1 > 500 && $$2 != "total" \
+		{ print $$2 ": " $$1 " lines, at most 500"; bad = 1 } END { exit bad }'
+
+PYTEST := $(PY) -m pytest -q
+# Folders that have nothing yet are no failure (pytest's exit code 5).
+run-pytest = $(PYTEST) $(1) || [ $$? -eq 5 ]
+
+test-unit: native offload
+	@$(if $(wildcard tests/unit tests/e2e),\
+		$(call run-pytest,$(wildcard tests/unit tests/e2e)))
+
+test-rxe: native offload
+	@$(if $(wildcard tests/rxe/inside),$(PY) tests/rxe/vm.py --timeout 540 -- \
+		$(PYTEST) -p no:cacheprovider tests/rxe/inside)
+
+section = @printf '\n==== %s ====\n' '$(1)'; $(make-quietly) $(2)
+test:
+	@.ci/setup test
+	$(call section,build,lib offload native)
+	$(call section,lint,lint)
+	$(call section,C tests,check-c)
+	$(call section,C tests under ASan and UBSan,asan)
+	$(call section,Python tests,test-unit)
+	$(call section,fuzzing,fuzz FUZZ_SECONDS=5)
+	$(call section,SoftRoCE in a VM,test-rxe)
+	@printf '\n==== all sections passed ====\n'
+
+demo:
+	@.ci/setup demo
+	@$(make-quietly) offload native
+	@$(PY) -m srdma demo
+
+# On rxe itself where its module loads, else in the VM.
+demo-rxe:
+	@.ci/setup rxe
+	@$(make-quietly) offload native
+	@if [ "$$(id -u)" -eq 0 ] && modprobe -q rdma_rxe; then \
+		$(PY) -m srdma demo --device rxe; \
+	else \
+		$(PY) tests/rxe/vm.py --timeout 540 -- $(PY) -m srdma demo --device rxe; \
+	fi
+
+soak: native offload
+	@.ci/setup test
+	@$(call run-pytest,-m soak $(wildcard tests/unit tests/e2e))
+
+clean:
+	rm -rf $(BUILD) srdma/_native.*.so
+
+distclean: clean
+	rm -rf .venv srdma.egg-info

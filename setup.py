@@ -1,0 +1,48 @@
+"""The one extension module: srdma/_native.pyx over build/libsrdma.a.
+
+The Makefile owns the C sources, flags and libraries; this file asks it.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+BUILD = os.environ.get("BUILD", "build")
+
+
+def make(*args: str) -> str:
+    """Run make as if from the command line, outside any make that runs us."""
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    command = ["make", "-s", f"BUILD={BUILD}", *args]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout
+
+
+class BuildNative(build_ext):
+    """Builds libsrdma.a first and links with the libraries that it needs."""
+
+    def build_extension(self, ext: Extension) -> None:
+        make("lib")
+        ext.extra_link_args += make("print-libs").split()
+        super().build_extension(ext)
+
+
+def extensions() -> list[Extension]:
+    source = "srdma/_native.pyx"
+    if os.environ.get("SRDMA_WITHOUT_NATIVE") or not Path(source).exists():
+        return []
+    from Cython.Build import cythonize
+
+    native = Extension(
+        "srdma._native",
+        [source],
+        include_dirs=["csrc"],
+        extra_objects=[f"{BUILD}/libsrdma.a"],
+        extra_compile_args=["-O2", "-g"],
+    )
+    return cythonize([native], build_dir=f"{BUILD}/cython", language_level=3, force=True)
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildNative})

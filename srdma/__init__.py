@@ -1,0 +1,1 @@
+"""srdma: secure reliable connections for RDMA, enforced by the NIC."""
