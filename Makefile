@@ -2,6 +2,7 @@
 #     make lib offload
 # The rest installs what it needs (.ci/setup): make demo, make test.
 # V=1 shows the commands; BUILD=DIR builds elsewhere; FUZZ_SECONDS=N.
+# Before a commit: make format lint.
 
 BUILD ?= build
 FUZZ_SECONDS ?= 60
@@ -66,15 +67,17 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) -lcrypto
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib offload native check-c asan fuzz lint setup test test-unit \
+.PHONY: all lib offload native check-c asan fuzz lint format setup test test-unit \
 	test-rxe demo demo-rxe soak clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
 all: lib offload
 
 lib: $(LIB) $(if $(HAVE_VERBS),,without-verbs)
+	@:
 
 offload: $(if $(OFFLOAD_SRC),$(OFFLOAD))
+	@:
 
 without-verbs:
 	@echo 'srdma: no libibverbs and librdmacm headers: built without the' \
@@ -126,6 +129,7 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(LIB)
 NATIVE_SRC := $(wildcard srdma/_native.pyx)
 
 native: $(if $(NATIVE_SRC),$(BUILD)/native)
+	@:
 
 $(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.pxd csrc/*.h) setup.py \
 		$(LIB) | $(PY)
@@ -147,11 +151,11 @@ check-c: $(C_TESTS)
 
 SANITIZER_CC := $(if $(shell command -v clang),clang,$(CC))
 asan:
-	@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
+	+@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
 		SANITIZE=address,undefined check-c
 
 fuzz:
-	@$(make-quietly) BUILD=$(BUILD)/fuzz CC=clang \
+	+@$(make-quietly) BUILD=$(BUILD)/fuzz CC=clang \
 		SANITIZE=fuzzer-no-link,address,undefined run-fuzzers
 
 run-fuzzers: $(FUZZERS)
@@ -168,6 +172,11 @@ lint:
 		xargs wc -l | awk '$$1 > 500 && $$2 != "total" \
 		{ print $$2 ": " $$1 " lines, at most 500"; bad = 1 } END { exit bad }'
 
+format:
+	.venv/bin/ruff format -q .
+	.venv/bin/ruff check -q --select I --fix .
+	$(if $(C_FILES),clang-format -i $(C_FILES))
+
 PYTEST := $(PY) -m pytest -q
 # Folders that have nothing yet are no failure (pytest's exit code 5).
 run-pytest = $(PYTEST) $(1) || [ $$? -eq 5 ]
@@ -180,7 +189,7 @@ test-rxe: native offload
 	@$(if $(wildcard tests/rxe/inside),$(PY) tests/rxe/vm.py --timeout 540 -- \
 		$(PYTEST) -p no:cacheprovider tests/rxe/inside)
 
-section = @printf '\n==== %s ====\n' '$(1)'; $(make-quietly) $(2)
+section = +@printf '\n==== %s ====\n' '$(1)'; $(make-quietly) $(2)
 test:
 	@.ci/setup test
 	$(call section,build,lib offload native)
@@ -194,13 +203,13 @@ test:
 
 demo:
 	@.ci/setup demo
-	@$(make-quietly) offload native
+	+@$(make-quietly) offload native
 	@$(PY) -m srdma demo
 
 # On rxe itself where its module loads, else in the VM.
 demo-rxe:
 	@.ci/setup rxe
-	@$(make-quietly) offload native
+	+@$(make-quietly) offload native
 	@if [ "$$(id -u)" -eq 0 ] && modprobe -q rdma_rxe; then \
 		$(PY) -m srdma demo --device rxe; \
 	else \

@@ -42,7 +42,8 @@ def extensions() -> list[Extension]:
         extra_objects=[f"{BUILD}/libsrdma.a"],
         extra_compile_args=["-O2", "-g"],
     )
-    return cythonize([native], build_dir=f"{BUILD}/cython", language_level=3, force=True)
+    options = {"language_level": 3, "force": True, "quiet": True}
+    return cythonize([native], build_dir=f"{BUILD}/cython", **options)
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildNative})
