@@ -1,0 +1,1 @@
+"""Tests of srdma; `tests.reference` is the second implementation."""

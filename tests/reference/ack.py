@@ -1,0 +1,73 @@
+"""Ack body (protocol.md 2.4)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .reasons import NAK_SYNDROME, REASONS, RefusedError
+
+_FIXED = struct.Struct(">BBBBIIIIII")
+_GAP = struct.Struct(">III")
+FIXED_LEN = _FIXED.size
+GAP_LEN = _GAP.size
+MAX_GAPS = 8
+
+
+class Kind(IntEnum):
+    OPEN = 1
+    PING = 2
+    CLOSE = 3
+    ACK = 4
+    NAK = 5
+    RNR = 6
+
+
+@dataclass(frozen=True)
+class AckBody:
+    kind: int
+    reason: int = 0
+    request_id: int = 0  # position: low 32 bits
+    offset: int = 0  # position
+    highest_pn: int = 0  # low 32 bits
+    recv_credit: int = 0
+    request_credit: int = 0
+    length: int = 0
+    gaps: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def syndrome(self) -> int:
+        """AETH.Syndrome that goes with this body."""
+        if self.kind == Kind.NAK:
+            return NAK_SYNDROME[self.reason]
+        return 0x20 if self.kind == Kind.RNR else 0x1F
+
+    def encode(self) -> bytes:
+        fixed = _FIXED.pack(
+            self.kind, self.reason, len(self.gaps), 0, self.request_id, self.offset,
+            self.highest_pn, self.recv_credit, self.request_credit, self.length,
+        )
+        return fixed + b"".join(_GAP.pack(*gap) for gap in self.gaps)
+
+
+def body_length(gaps: int) -> int:
+    if gaps > MAX_GAPS:
+        raise RefusedError("ack_body", f"{gaps} gaps, at most {MAX_GAPS} are legal")
+    return FIXED_LEN + GAP_LEN * gaps
+
+
+def decode(data: bytes) -> AckBody:
+    """The body in `data`, whose length is that of its gap count."""
+    kind, reason, gaps, zero, *position_and_credits, length = _FIXED.unpack_from(data)
+    if kind not in set(Kind):
+        raise RefusedError("ack_body", f"kind {kind} is not one of 1..6")
+    if zero:
+        raise RefusedError("ack_body", "byte 3 is not zero")
+    legal = {Kind.NAK: set(NAK_SYNDROME), Kind.CLOSE: REASONS}.get(Kind(kind), {0})
+    if reason not in legal:
+        raise RefusedError("ack_body", f"reason {reason} is not legal for kind {kind}")
+    if length and kind != Kind.NAK:
+        raise RefusedError("ack_body", "a length without NAK")
+    found = tuple(_GAP.unpack_from(data, FIXED_LEN + GAP_LEN * i) for i in range(gaps))
+    return AckBody(kind, reason, *position_and_credits, length, found)

@@ -1,0 +1,92 @@
+"""Host leg (protocol.md 9): descriptors and completion records."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, dataclass
+from enum import IntEnum, IntFlag
+
+_DESCRIPTOR = struct.Struct(">BBHIQIIQIIQI12s")
+_RECORD = struct.Struct(">QIBBHIIII")
+DESCRIPTOR_LEN = _DESCRIPTOR.size
+RECORD_LEN = _RECORD.size
+MAX_IMMEDIATE = 448
+MAX_MESSAGE = 1 << 30
+
+
+class DescriptorOp(IntEnum):
+    WRITE = 1
+    WRITE_IMM = 2
+    READ = 3
+    SEND = 4
+    SEND_IMM = 5
+    RECV = 16
+    CREDIT = 17
+
+
+CARRY_PAYLOAD = frozenset(DescriptorOp) & {1, 2, 4, 5}
+
+
+class DescriptorFlag(IntFlag):
+    SIGNALED = 0x01
+    FENCE = 0x02
+    INLINE = 0x04
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    opcode: int
+    flags: int = 0
+    qpn: int = 0
+    id: int = 0
+    consumed: int = 0
+    length: int = 0
+    local_addr: int = 0
+    local_key: int = 0
+    rkey: int = 0
+    remote_addr: int = 0
+    imm: int = 0
+
+    def encode(self) -> bytes:
+        opcode, flags, *rest = astuple(self)
+        return _DESCRIPTOR.pack(opcode, flags, 0, *rest, bytes(12))
+
+
+def decode_descriptor(slot: bytes) -> Descriptor:
+    """ValueError says what is wrong with the slot."""
+    if len(slot) < DESCRIPTOR_LEN:
+        raise ValueError(f"{len(slot)} bytes, a descriptor has {DESCRIPTOR_LEN}")
+    opcode, flags, zero, *rest, zeros = _DESCRIPTOR.unpack_from(slot)
+    if opcode not in set(DescriptorOp):
+        raise ValueError(f"opcode {opcode}")
+    if flags & ~0x07 or zero or any(zeros):
+        raise ValueError("unknown flags, or bytes that must be zero are not")
+    d = Descriptor(opcode, flags, *rest)
+    if d.length > MAX_MESSAGE:
+        raise ValueError(f"a message has at most {MAX_MESSAGE} bytes")
+    inline = d.length if flags & DescriptorFlag.INLINE else 0
+    if flags & DescriptorFlag.INLINE and opcode not in CARRY_PAYLOAD:
+        raise ValueError("INLINE on a descriptor that carries no payload")
+    if inline > MAX_IMMEDIATE or len(slot) < DESCRIPTOR_LEN + inline:
+        raise ValueError(f"{inline} bytes of immediate payload do not fit")
+    return d
+
+
+@dataclass(frozen=True)
+class Record:
+    id: int
+    qpn: int
+    opcode: int
+    status: int
+    flags: int
+    vendor_err: int
+    byte_len: int
+    imm: int
+    sequence: int
+
+    def encode(self) -> bytes:
+        return _RECORD.pack(*astuple(self))
+
+
+def decode_record(data: bytes) -> Record:
+    return Record(*_RECORD.unpack(data))

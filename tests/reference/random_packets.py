@@ -1,0 +1,89 @@
+"""Legal packets at random, from a seeded generator: for vectors and differential tests."""
+
+from __future__ import annotations
+
+from random import Random
+
+from .ack import MAX_GAPS, AckBody, Kind
+from .kdf import secret_size
+from .reasons import NAK_SYNDROME, REASONS
+from .session import FIRST_PN, Params
+from .suites import SUITES, Level
+from .wire import ROWS, Fields, Flag, Op, Packet, Payload
+
+
+def u(rng: Random, bits: int) -> int:
+    return rng.getrandbits(bits)
+
+
+def ack_body(rng: Random, request_id: int, offset: int, kind: Kind | None = None) -> AckBody:
+    kind = kind or rng.choice(list(Kind))
+    reasons = {Kind.NAK: sorted(NAK_SYNDROME), Kind.CLOSE: sorted(REASONS)}.get(kind, [0])
+    gaps = rng.choice((0, 0, 1, 2, MAX_GAPS))
+    return AckBody(
+        kind=kind,
+        reason=rng.choice(reasons),
+        request_id=request_id & 0xFFFFFFFF,
+        offset=offset,
+        highest_pn=u(rng, 32),
+        recv_credit=u(rng, 32),
+        request_credit=u(rng, 32),
+        length=u(rng, 32) if kind == Kind.NAK else 0,
+        gaps=tuple((u(rng, 32), u(rng, 32), u(rng, 32)) for _ in range(gaps)),
+    )
+
+
+def packet(rng: Random, op: Op, request_id: int, payload: bytes, proof: bool = False) -> Packet:
+    """A packet of `op`; `payload` must fit its row of table 2.2."""
+    row = ROWS[op]
+    fields: Fields = {}
+    if "RETH" in row.headers:
+        fields |= {"va": u(rng, 64), "rkey": u(rng, 32), "dma_len": u(rng, 32)}
+    if "Atomic" in row.headers:
+        fields |= {"va": u(rng, 64), "rkey": u(rng, 32)}
+        fields |= {"swap_add": u(rng, 64), "compare": u(rng, 64)}
+    if "AtomicAck" in row.headers:
+        fields["original"] = u(rng, 64)
+    if "Imm" in row.headers:
+        fields["imm"] = u(rng, 32)
+    flags = rng.choice((0, Flag.ACK_NOW))
+    if proof and row.proof:
+        flags |= Flag.PROOF | rng.choice((0, Flag.HOLDER))
+        fields |= {"depth": u(rng, 8), "expiry": u(rng, 32), "proof": rng.randbytes(16)}
+    offset = u(rng, 32)
+    if op == Op.ACKNOWLEDGE:
+        fields["ack"] = ack_body(rng, request_id, offset)
+    return Packet(op, request_id=request_id, flags=int(flags), offset=offset, payload=payload,
+                  **fields)
+
+
+def payload_for(rng: Random, op: Op, size: int) -> bytes:
+    """At most `size` bytes, as many as the row of `op` allows."""
+    rule = ROWS[op].payload
+    return rng.randbytes({Payload.NONE: 0, Payload.SOME: max(size, 1)}.get(rule, size))
+
+
+def params(rng: Random, suite: int, level: Level, role: int = 0) -> Params:
+    row = SUITES.get(suite)
+    size = secret_size(row) if row else 0
+    return Params(
+        role=role,
+        suite=suite,
+        level=level,
+        tag_len=row.tag_size if row else 0,
+        generation=rng.randbytes(8),
+        local_eid=rng.randbytes(16),
+        peer_eid=rng.randbytes(16),
+        local_qpn=rng.randrange(1, 1 << 24),
+        peer_qpn=rng.randrange(1, 1 << 24),
+        tx_pn=rng.choice(FIRST_PN),
+        rx_pn=rng.choice(FIRST_PN),
+        tx_secret=rng.randbytes(size),
+        rx_secret=rng.randbytes(size),
+    )
+
+
+def forms() -> list[tuple[int, Level]]:
+    """Every suite and level of this version, and none."""
+    of_suites = [(suite.id, level) for suite in SUITES.values() for level in suite.levels]
+    return [*of_suites, (0, Level.NONE)]
