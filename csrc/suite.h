@@ -11,17 +11,29 @@
 
 struct srdma_suite_ctx; /* a keyed context; opaque, one thread at a time */
 
+/* A known answer, bytes as string literals; the sizes not here are the row's.
+ * MAC: the tag is over ad | in, and out is NULL. */
+struct srdma_suite_answer {
+	const char *key, *nonce, *ad, *in, *out, *tag;
+	size_t ad_len, in_len; /* in_len <= 128 */
+};
+
 struct srdma_suite {
 	uint8_t id;
 	const char *name; /* "aes-128-gcm" */
-	uint8_t levels; /* bit 1 << level for each enum srdma_level it has */
+	uint8_t levels;	  /* bit 1 << level for each enum srdma_level it has */
 	uint8_t key_len, iv_len, tag_len; /* bytes; tag_len is the default */
-	uint8_t tag_min; /* shortest tag length that may be asked for */
-	uint64_t packets; /* hard stop per key */
-	uint64_t forgeries; /* tags that may fail */
-	const void *algorithm; /* of the strategy in verbs */
+	uint8_t tag_min;       /* shortest tag length that may be asked for */
+	uint64_t packets;      /* hard stop per key */
+	uint64_t forgeries;    /* tags that may fail */
+	const char *algorithm; /* what the strategy in verbs fetches */
+	const char *primitive; /* MAC: its cipher or digest, else NULL */
 	const struct srdma_suite_verbs *verbs;
+	const struct srdma_suite_answer *answer; /* known, for the self-test */
 };
+
+/* What a keyed context is for; it does this and refuses the other. */
+enum srdma_suite_use { SRDMA_SUITE_OPEN = 0, SRDMA_SUITE_SEAL = 1 };
 
 /* What one call works on. */
 struct srdma_suite_io {
@@ -34,13 +46,15 @@ struct srdma_suite_io {
 };
 
 /*
- * The four verbs of a strategy. tag_len was fixed at key time and is the
- * size of tag. key: 0, -EINVAL (tag length not of this row), -ENOMEM, -EIO.
- * seal: 0 or -EIO. open: 0, -EBADMSG (the tag; out is wiped), -EIO.
+ * The four verbs of a strategy. tag_len is fixed at key time and is the size
+ * of tag. key: 0, -EINVAL (tag length not of this row), -ENOMEM, -EIO.
+ * seal: 0 or -EIO (out is wiped). open: 0, -EBADMSG (the tag; out is wiped),
+ * -EIO (out is wiped). A context of the other use is -EIO too.
  */
 struct srdma_suite_verbs {
 	int (*key)(struct srdma_suite_ctx **ctx, const struct srdma_suite *s,
-		   const uint8_t *key, uint32_t tag_len);
+		   enum srdma_suite_use use, const uint8_t *key,
+		   uint32_t tag_len);
 	int (*seal)(struct srdma_suite_ctx *ctx,
 		    const struct srdma_suite_io *io, uint8_t *tag);
 	int (*open)(struct srdma_suite_ctx *ctx,
@@ -48,11 +62,19 @@ struct srdma_suite_verbs {
 	void (*destroy)(struct srdma_suite_ctx *ctx); /* wipes; NULL allowed */
 };
 
+/* The strategies: suite_aead.c and suite_mac.c. */
+extern const struct srdma_suite_verbs srdma_suite_aead; /* text encrypted */
+extern const struct srdma_suite_verbs srdma_suite_gmac; /* all as AD */
+extern const struct srdma_suite_verbs srdma_suite_mac;	/* EVP_MAC, truncated */
+
 /* NULL if there is none. */
 const struct srdma_suite *srdma_suite_by_id(uint8_t id);
 const struct srdma_suite *srdma_suite_by_name(const char *name);
 /* Row i of the table, NULL behind the last. */
 const struct srdma_suite *srdma_suite_at(unsigned i);
+
+/* 1 if the row may be used with tags of tag_len bytes. */
+int srdma_suite_tag_ok(const struct srdma_suite *s, uint32_t tag_len);
 
 /*
  * Known-answer test of one row: seal, open, and a flipped tag refused.

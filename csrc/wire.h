@@ -68,10 +68,10 @@ enum srdma_trait {
 	SRDMA_T_READ = 1 << 2, /* READ_REQUEST */
 	SRDMA_T_ATOMIC = 1 << 3,
 	SRDMA_T_REQUEST = 1 << 4, /* names a request of the sender (4.2) */
-	SRDMA_T_ANSWER = 1 << 5, /* READ_RESPONSE_*, ATOMIC_ACKNOWLEDGE */
+	SRDMA_T_ANSWER = 1 << 5,  /* READ_RESPONSE_*, ATOMIC_ACKNOWLEDGE */
 	SRDMA_T_ACK = 1 << 6,
 	SRDMA_T_FIRST = 1 << 7, /* first packet of a message: FIRST, ONLY */
-	SRDMA_T_LAST = 1 << 8, /* last packet of a message: LAST, ONLY */
+	SRDMA_T_LAST = 1 << 8,	/* last packet of a message: LAST, ONLY */
 	SRDMA_T_RETH = 1 << 9,
 	SRDMA_T_ATOMIC_ETH = 1 << 10,
 	SRDMA_T_AETH = 1 << 11,
@@ -129,24 +129,24 @@ struct srdma_ack_body {
 struct srdma_packet {
 	uint8_t opcode;
 	uint8_t tag_code; /* parser only, with the four below */
-	uint8_t epoch; /* 2 bits */
+	uint8_t epoch;	  /* 2 bits */
 	uint8_t pad;
-	uint32_t qpn; /* SRC QPN of the receiver */
-	uint32_t psn; /* 24 bits */
-	uint64_t pn; /* 62 bits, set by seal and open */
+	uint32_t qpn;	     /* SRC QPN of the receiver */
+	uint32_t psn;	     /* 24 bits */
+	uint64_t pn;	     /* 62 bits, set by seal and open */
 	uint64_t request_id; /* parser: 24 bits; after open: 64 */
-	uint32_t offset; /* of this packet in its message, bytes */
-	uint8_t flags; /* enum srdma_sth_flag */
-	uint8_t depth; /* with SRDMA_STH_PROOF only, as the two below */
+	uint32_t offset;     /* of this packet in its message, bytes */
+	uint8_t flags;	     /* enum srdma_sth_flag */
+	uint8_t depth;	     /* with SRDMA_STH_PROOF only, as the two below */
 	uint32_t expiry;
 	uint8_t proof[SRDMA_PROOF_LEN];
 	uint64_t va; /* RETH, AtomicETH */
 	uint32_t rkey;
-	uint32_t dma_len; /* RETH: bytes */
+	uint32_t dma_len;  /* RETH: bytes */
 	uint64_t swap_add; /* AtomicETH, host order value */
 	uint64_t compare;
 	uint64_t original; /* AtomicAckETH */
-	uint32_t imm; /* ImmDt, IETH: value of the 4 bytes, big-endian */
+	uint32_t imm;	   /* ImmDt, IETH: value of the 4 bytes, big-endian */
 	struct srdma_ack_body ack; /* ACKNOWLEDGE only */
 	uint32_t payload_len;
 	/* parser only: where things lie in the datagram */
@@ -215,7 +215,7 @@ struct srdma_desc {
 	uint32_t qpn;
 	uint64_t id;
 	uint32_t consumed; /* completion records consumed, mod 2^32 */
-	uint32_t length; /* bytes */
+	uint32_t length;   /* bytes */
 	uint64_t local_addr;
 	uint32_t local_key;
 	uint32_t rkey;
@@ -228,18 +228,19 @@ void srdma_desc_encode(uint8_t *out, const struct srdma_desc *d);
 
 /*
  * Decode a slot of len bytes, the payload of an INLINE descriptor included.
- * Returns 0, or -EPROTO: too short, unknown opcode or flag, bytes that must
- * be zero are not, length above the limits, INLINE where it cannot be.
+ * Returns 0; -EPROTO: too short, too long, unknown opcode or flag, bytes that
+ * must be zero are not, INLINE where it cannot be; -EMSGSIZE: a message above
+ * SRDMA_MAX_MESSAGE. *d is filled, failed or not, if a whole descriptor came.
  */
 int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len);
 
 enum srdma_wc_opcode { /* the values of enum ibv_wc_opcode */
-	SRDMA_WC_SEND = 0,
-	SRDMA_WC_RDMA_WRITE = 1,
-	SRDMA_WC_RDMA_READ = 2,
-	SRDMA_WC_RECV = 128,
-	SRDMA_WC_RECV_RDMA_WITH_IMM = 129,
-	SRDMA_WC_QP_EVENT = 255,
+		       SRDMA_WC_SEND = 0,
+		       SRDMA_WC_RDMA_WRITE = 1,
+		       SRDMA_WC_RDMA_READ = 2,
+		       SRDMA_WC_RECV = 128,
+		       SRDMA_WC_RECV_RDMA_WITH_IMM = 129,
+		       SRDMA_WC_QP_EVENT = 255,
 };
 
 enum { SRDMA_RECORD_WITH_IMM = 1 };

@@ -1,0 +1,160 @@
+/*
+ * AEAD ciphers by OpenSSL's EVP_CIPHER, and GMAC: GCM with all input as
+ * associated data and no text (docs/protocol.md 4.5).
+ */
+#include "suite.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/evp.h>
+
+#include "bytes.h"
+
+struct srdma_suite_ctx {
+	EVP_CIPHER_CTX *cipher; /* keyed; a packet sets only its nonce */
+	enum srdma_suite_use use;
+	int tag_len;
+};
+
+static void aead_destroy(struct srdma_suite_ctx *c)
+{
+	if (!c)
+		return;
+	EVP_CIPHER_CTX_free(c->cipher); /* cleanses the key schedule */
+	free(c);
+}
+
+/* Set cipher, direction and key; the sizes must be those of the row. */
+static int set_key(EVP_CIPHER_CTX *ctx, const struct srdma_suite *s,
+		   enum srdma_suite_use use, const uint8_t *key)
+{
+	EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, s->algorithm, NULL);
+	int ok = cipher && EVP_CIPHER_get_key_length(cipher) == s->key_len &&
+		 EVP_CIPHER_get_iv_length(cipher) == s->iv_len &&
+		 EVP_CipherInit_ex2(ctx, cipher, key, NULL, use, NULL) == 1;
+
+	EVP_CIPHER_free(cipher);
+	return ok ? 0 : -EIO;
+}
+
+static int aead_key(struct srdma_suite_ctx **ctx, const struct srdma_suite *s,
+		    enum srdma_suite_use use, const uint8_t *key,
+		    uint32_t tag_len)
+{
+	struct srdma_suite_ctx *c;
+	int r;
+
+	*ctx = NULL;
+	if (!srdma_suite_tag_ok(s, tag_len))
+		return -EINVAL;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->use = use;
+	c->tag_len = (int)tag_len;
+	c->cipher = EVP_CIPHER_CTX_new();
+	r = c->cipher ? set_key(c->cipher, s, use, key) : -ENOMEM;
+	if (r) {
+		aead_destroy(c);
+		return r;
+	}
+	*ctx = c;
+	return 0;
+}
+
+/* One EVP update; out NULL: associated data. Nothing in, nothing done. */
+static int update(EVP_CIPHER_CTX *ctx, uint8_t *out, const uint8_t *in,
+		  size_t len)
+{
+	int n;
+
+	if (len == 0)
+		return 1;
+	return len <= INT_MAX &&
+	       EVP_CipherUpdate(ctx, out, &n, in, (int)len) == 1 &&
+	       n == (int)len;
+}
+
+/* Nonce, associated data, then the text into out (NULL: more of the AD). */
+static int start(struct srdma_suite_ctx *c, enum srdma_suite_use use,
+		 const struct srdma_suite_io *io, uint8_t *out)
+{
+	return c->use == use &&
+	       EVP_CipherInit_ex2(c->cipher, NULL, NULL, io->nonce, -1, NULL) ==
+		       1 &&
+	       update(c->cipher, NULL, io->ad, io->ad_len) &&
+	       update(c->cipher, out, io->in, io->in_len);
+}
+
+static int seal_into(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		     uint8_t *out, uint8_t *tag)
+{
+	uint8_t last[EVP_MAX_BLOCK_LENGTH];
+	int n;
+
+	if (start(c, SRDMA_SUITE_SEAL, io, out) &&
+	    EVP_CipherFinal_ex(c->cipher, last, &n) == 1 && n == 0 &&
+	    EVP_CIPHER_CTX_ctrl(c->cipher, EVP_CTRL_AEAD_GET_TAG, c->tag_len,
+				tag) == 1)
+		return 0;
+	if (out)
+		srdma_wipe(out, io->in_len);
+	return -EIO;
+}
+
+static int open_into(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		     uint8_t *out, const uint8_t *tag)
+{
+	uint8_t last[EVP_MAX_BLOCK_LENGTH], expected[EVP_MAX_BLOCK_LENGTH];
+	int n, r = -EIO;
+
+	memcpy(expected, tag, (size_t)c->tag_len); /* the ctrl is not const */
+	if (start(c, SRDMA_SUITE_OPEN, io, out) &&
+	    EVP_CIPHER_CTX_ctrl(c->cipher, EVP_CTRL_AEAD_SET_TAG, c->tag_len,
+				expected) == 1)
+		r = EVP_CipherFinal_ex(c->cipher, last, &n) == 1 ? 0 : -EBADMSG;
+	if (r && out)
+		srdma_wipe(out, io->in_len);
+	return r;
+}
+
+static int aead_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		     uint8_t *tag)
+{
+	return seal_into(c, io, io->out, tag);
+}
+
+static int aead_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		     const uint8_t *tag)
+{
+	return open_into(c, io, io->out, tag);
+}
+
+static int gmac_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		     uint8_t *tag)
+{
+	return seal_into(c, io, NULL, tag);
+}
+
+static int gmac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		     const uint8_t *tag)
+{
+	return open_into(c, io, NULL, tag);
+}
+
+const struct srdma_suite_verbs srdma_suite_aead = {
+	.key = aead_key,
+	.seal = aead_seal,
+	.open = aead_open,
+	.destroy = aead_destroy,
+};
+
+const struct srdma_suite_verbs srdma_suite_gmac = {
+	.key = aead_key,
+	.seal = gmac_seal,
+	.open = gmac_open,
+	.destroy = aead_destroy,
+};
