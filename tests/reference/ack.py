@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from .reasons import NAK_SYNDROME, REASONS, RefusedError
+from .reasons import CLOSE_REASONS, NAK_SYNDROME, RefusedError
 
 _FIXED = struct.Struct(">BBBBIIIIII")
 _GAP = struct.Struct(">III")
@@ -59,15 +59,15 @@ def body_length(gaps: int) -> int:
 
 def decode(data: bytes) -> AckBody:
     """The body in `data`, whose length is that of its gap count."""
-    kind, reason, gaps, zero, *position_and_credits, length = _FIXED.unpack_from(data)
+    kind, reason, gaps, zero, *numbers = _FIXED.unpack_from(data)
     if kind not in set(Kind):
         raise RefusedError("ack_body", f"kind {kind} is not one of 1..6")
     if zero:
         raise RefusedError("ack_body", "byte 3 is not zero")
-    legal = {Kind.NAK: set(NAK_SYNDROME), Kind.CLOSE: REASONS}.get(Kind(kind), {0})
+    legal = {Kind.NAK: set(NAK_SYNDROME), Kind.CLOSE: CLOSE_REASONS}.get(Kind(kind), {0})
     if reason not in legal:
         raise RefusedError("ack_body", f"reason {reason} is not legal for kind {kind}")
-    if length and kind != Kind.NAK:
+    if numbers[-1] and kind != Kind.NAK:
         raise RefusedError("ack_body", "a length without NAK")
     found = tuple(_GAP.unpack_from(data, FIXED_LEN + GAP_LEN * i) for i in range(gaps))
-    return AckBody(kind, reason, *position_and_credits, length, found)
+    return replace(AckBody(kind, reason, *numbers), gaps=found)

@@ -66,7 +66,7 @@ def seal(d: Direction, pn: int, p: wire.Packet) -> bytes:
     if d.level == Level.NONE:
         return wire.build(replace(p, tag=b""))
     key, iv = d.keys
-    keyed = Key(SUITES[d.suite], Level(d.level), key)
+    keyed = Key(SUITES[d.suite], Level(d.level), key, d.tag_len)
     payload, tag = keyed.seal(nonce(d, iv, pn), associated_data(d, pn, p), p.payload)
     return wire.build(replace(p, payload=payload, tag=tag))
 
@@ -76,6 +76,6 @@ def unseal(d: Direction, pn: int, p: wire.Packet) -> wire.Packet | None:
     if d.level == Level.NONE:
         return p
     key, iv = d.keys
-    keyed = Key(SUITES[d.suite], Level(d.level), key)
+    keyed = Key(SUITES[d.suite], Level(d.level), key, d.tag_len)
     plain = keyed.open(nonce(d, iv, pn), associated_data(d, pn, p), p.payload, p.tag)
     return None if plain is None else replace(p, payload=plain)

@@ -6,7 +6,7 @@ from random import Random
 
 from .ack import MAX_GAPS, AckBody, Kind
 from .kdf import secret_size
-from .reasons import NAK_SYNDROME, REASONS
+from .reasons import CLOSE_REASONS, NAK_SYNDROME
 from .session import FIRST_PN, Params
 from .suites import SUITES, Level
 from .wire import ROWS, Fields, Flag, Op, Packet, Payload
@@ -18,7 +18,7 @@ def u(rng: Random, bits: int) -> int:
 
 def ack_body(rng: Random, request_id: int, offset: int, kind: Kind | None = None) -> AckBody:
     kind = kind or rng.choice(list(Kind))
-    reasons = {Kind.NAK: sorted(NAK_SYNDROME), Kind.CLOSE: sorted(REASONS)}.get(kind, [0])
+    reasons = {Kind.NAK: sorted(NAK_SYNDROME), Kind.CLOSE: sorted(CLOSE_REASONS)}.get(kind, [0])
     gaps = rng.choice((0, 0, 1, 2, MAX_GAPS))
     return AckBody(
         kind=kind,
@@ -63,14 +63,19 @@ def payload_for(rng: Random, op: Op, size: int) -> bytes:
     return rng.randbytes({Payload.NONE: 0, Payload.SOME: max(size, 1)}.get(rule, size))
 
 
-def params(rng: Random, suite: int, level: Level, role: int = 0) -> Params:
+def params(
+    rng: Random, suite: int, level: Level, role: int = 0, tag_len: int | None = None
+) -> Params:
+    """`tag_len` is the suite's own unless asked for."""
     row = SUITES.get(suite)
+    if tag_len is None:
+        tag_len = row.tag_size if row else 0
     size = secret_size(row) if row else 0
     return Params(
         role=role,
         suite=suite,
         level=level,
-        tag_len=row.tag_size if row else 0,
+        tag_len=tag_len,
         generation=rng.randbytes(8),
         local_eid=rng.randbytes(16),
         peer_eid=rng.randbytes(16),

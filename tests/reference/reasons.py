@@ -19,8 +19,8 @@ NAK_SYNDROME = {
     13: 0x61,  # NO_RECV
 }
 
-# Every code of the table but NONE.
-REASONS = frozenset(NAK_SYNDROME) | set(range(20, 29)) | set(range(40, 48))
+# The codes that a CLOSE may carry: DEADLINE to PEER_ERROR.
+CLOSE_REASONS = frozenset(range(20, 29))
 
 
 class RefusedError(Exception):

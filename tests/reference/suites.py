@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.cmac import CMAC
 
+TAG_SIZES = (12, 16, 20, 28, 32, 48, 64)
+
 
 class Level(IntEnum):
     NONE = 0
@@ -27,9 +29,14 @@ class Suite:
     key_size: int
     iv_size: int
     tag_size: int
+    tag_min: int  # shortest that may be asked for
     packets: int  # hard stop per key
     aead: type[AESGCM] | type[ChaCha20Poly1305] | None = None
     mac: Callable[[bytes, bytes, bytes], bytes] | None = None  # key, nonce, data
+
+    @property
+    def tag_sizes(self) -> list[int]:
+        return [n for n in TAG_SIZES if self.tag_min <= n <= self.tag_size]
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -53,12 +60,12 @@ def _aes_gmac(key: bytes, nonce: bytes, data: bytes) -> bytes:
 SUITES = {
     suite.id: suite
     for suite in (
-        Suite(0x01, "aes-128-gcm", 16, 12, 16, 2**26, aead=AESGCM),
-        Suite(0x03, "aes-256-gcm", 32, 12, 16, 2**26, aead=AESGCM),
-        Suite(0x07, "chacha20-poly1305", 32, 12, 16, 2**40, aead=ChaCha20Poly1305),
-        Suite(0x12, "hmac-sha256", 32, 0, 32, 2**40, mac=_hmac_sha256),
-        Suite(0x20, "aes-128-cmac", 16, 0, 16, 2**40, mac=_aes_cmac),
-        Suite(0x30, "aes-128-gmac", 16, 12, 16, 2**26, mac=_aes_gmac),
+        Suite(0x01, "aes-128-gcm", 16, 12, 16, 16, 2**26, aead=AESGCM),
+        Suite(0x03, "aes-256-gcm", 32, 12, 16, 16, 2**26, aead=AESGCM),
+        Suite(0x07, "chacha20-poly1305", 32, 12, 16, 16, 2**40, aead=ChaCha20Poly1305),
+        Suite(0x12, "hmac-sha256", 32, 0, 32, 12, 2**40, mac=_hmac_sha256),
+        Suite(0x20, "aes-128-cmac", 16, 0, 16, 12, 2**40, mac=_aes_cmac),
+        Suite(0x30, "aes-128-gmac", 16, 12, 16, 16, 2**26, mac=_aes_gmac),
     )
 }
 
@@ -70,6 +77,7 @@ class Key:
     suite: Suite
     level: Level
     key: bytes
+    tag_len: int
 
     def seal(self, nonce: bytes, ad: bytes, payload: bytes) -> tuple[bytes, bytes]:
         """(payload on the wire, tag)"""
@@ -90,4 +98,4 @@ class Key:
     def _mac(self, nonce: bytes, ad: bytes, payload: bytes) -> bytes:
         assert self.suite.mac
         covered = ad + payload if self.level == Level.PACKET else ad
-        return self.suite.mac(self.key, nonce, covered)
+        return self.suite.mac(self.key, nonce, covered)[: self.tag_len]

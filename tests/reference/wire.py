@@ -262,11 +262,11 @@ def _parse_sth(sth: bytes, row: Row) -> Fields:
     first, offset = _STH.unpack_from(sth)
     flags = first & 0xFF
     if flags & 0x1F:
-        raise RefusedError("header", f"unknown STH flags {flags & 0x1F:#04x}")
+        raise RefusedError("opcode", f"unknown STH flags {flags & 0x1F:#04x}")
     if flags & Flag.HOLDER and not flags & Flag.PROOF:
-        raise RefusedError("header", "flag H without P")
+        raise RefusedError("opcode", "flag H without P")
     if flags & Flag.PROOF and not row.proof:
-        raise RefusedError("header", "flag P on an opcode that names no memory")
+        raise RefusedError("opcode", "flag P on an opcode that names no memory")
     fields = {"request_id": first >> 8, "flags": flags, "offset": offset}
     if flags & Flag.PROOF:
         if any(sth[9:12]):
