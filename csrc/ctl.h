@@ -1,0 +1,151 @@
+/*
+ * Messages of the control socket (docs/protocol.md 10): kinds, body
+ * layouts, encode and decode of requests and answers. No I/O; file
+ * descriptors that travel beside a message are the caller's.
+ *
+ * A decoder is total: it reads nothing outside [in, in + len), and what it
+ * accepts has exactly one encoding. What values mean is for the relay.
+ */
+#ifndef SRDMA_CTL_H
+#define SRDMA_CTL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "relay.h"
+
+enum srdma_ctl_limits {
+	SRDMA_CTL_VERSION = 1,
+	SRDMA_CTL_HEADER_LEN = 12,
+	SRDMA_CTL_MAX = 1024, /* header and body */
+	SRDMA_CTL_MAX_BODY = SRDMA_CTL_MAX - SRDMA_CTL_HEADER_LEN,
+	SRDMA_CTL_MAX_COUNTERS = SRDMA_CTL_MAX_BODY / 8,
+	SRDMA_CTL_SUITES_LEN = 32,
+	SRDMA_CTL_IDENTITY_LEN = 256,
+};
+
+enum srdma_ctl_kind {
+	SRDMA_CTL_HELLO = 1,
+	SRDMA_CTL_OPEN = 2,
+	SRDMA_CTL_ATTACH = 3,
+	SRDMA_CTL_REG_MR = 4,
+	SRDMA_CTL_DEREG_MR = 5,
+	SRDMA_CTL_INIT = 6,
+	SRDMA_CTL_KEYS = 7,
+	SRDMA_CTL_WAIT = 8,
+	SRDMA_CTL_DESTROY = 9,
+	SRDMA_CTL_STATS = 10,
+	SRDMA_CTL_KEY = 11,
+	SRDMA_CTL_KINDS, /* one more than the last */
+};
+
+enum srdma_ctl_side { SRDMA_CTL_REQUEST = 0, SRDMA_CTL_ANSWER = 1 };
+
+enum { SRDMA_CTL_ALLOW_UNPROTECTED = 1 }; /* flag of HELLO's answer */
+
+struct srdma_ctl_hello_answer {
+	uint32_t version;
+	uint32_t flags;
+	uint32_t host_kind; /* enum srdma_port_kind */
+	uint32_t pid;
+	char host_device[SRDMA_NAME_LEN];
+	char wire[SRDMA_NAME_LEN];
+	char name[SRDMA_NAME_LEN];
+	uint8_t suites[SRDMA_CTL_SUITES_LEN]; /* ids, then zeros */
+};
+
+struct srdma_ctl_open_answer {
+	uint32_t leg;
+	uint8_t token[SRDMA_TOKEN_LEN];
+	char address[SRDMA_NAME_LEN]; /* verbs; else "" */
+};
+
+struct srdma_ctl_reg_mr {
+	uint32_t leg;
+	struct srdma_mr_params mr; /* region.fd is not in the message */
+};
+
+struct srdma_ctl_key_of_leg {
+	uint32_t leg;
+	uint32_t key;
+};
+
+struct srdma_ctl_init {
+	uint32_t leg;
+	struct srdma_qp_params qp;
+};
+
+struct srdma_ctl_init_answer {
+	struct srdma_qp_info qp;
+	char wire[SRDMA_NAME_LEN];
+};
+
+struct srdma_ctl_keys {
+	struct srdma_qp_keys qp;
+	char identity[SRDMA_CTL_IDENTITY_LEN]; /* of the peer */
+};
+
+struct srdma_ctl_wait_answer {
+	uint32_t state; /* enum srdma_qp_state: RTS or ERR */
+	uint32_t reason;
+};
+
+struct srdma_ctl_stats_answer {
+	uint32_t count;
+	uint64_t counter[SRDMA_CTL_MAX_COUNTERS];
+};
+
+/* One message. Which member of the union counts: kind, side and status. */
+struct srdma_ctl_msg {
+	uint16_t kind; /* enum srdma_ctl_kind */
+	uint32_t tag;
+	uint32_t status; /* answers: 0, or an errno and then text */
+	union {
+		uint32_t version; /* HELLO */
+		struct srdma_ctl_hello_answer hello;
+		uint32_t ring; /* OPEN */
+		struct srdma_ctl_open_answer open;
+		uint8_t token[SRDMA_TOKEN_LEN]; /* ATTACH */
+		uint32_t leg;			/* answer of ATTACH */
+		struct srdma_ctl_reg_mr reg_mr;
+		uint32_t key; /* answer of REG_MR */
+		struct srdma_ctl_key_of_leg dereg_mr;
+		struct srdma_ctl_init init;
+		struct srdma_ctl_init_answer qp;
+		struct srdma_ctl_keys keys; /* the caller wipes it */
+		uint32_t qpn;		    /* WAIT, DESTROY */
+		struct srdma_ctl_wait_answer wait;
+		struct srdma_ctl_stats_answer stats;
+		char text[SRDMA_CTL_MAX_BODY + 1]; /* any status but 0 */
+	};
+};
+
+/* "REG_MR"; NULL if there is no such kind. */
+const char *srdma_ctl_name(uint32_t kind);
+
+/* Bytes of the body of a kind; -1 if they are not fixed. */
+int srdma_ctl_body_len(uint32_t kind, enum srdma_ctl_side side);
+
+/*
+ * Decode the header alone into kind, tag and status. 0, or -EPROTO: shorter
+ * than a header, longer than a message, or the zero field is not zero.
+ */
+int srdma_ctl_peek(struct srdma_ctl_msg *m, const uint8_t *in, size_t len);
+
+/*
+ * Decode a whole message. 0; -EPROTO: header or body broken (length, bytes
+ * that must be zero, text that is no UTF-8, a request with a status);
+ * -EOPNOTSUPP: no such kind (a refusal may repeat one). The body of KEY is
+ * not looked at.
+ */
+int srdma_ctl_decode(struct srdma_ctl_msg *m, enum srdma_ctl_side side,
+		     const uint8_t *in, size_t len);
+
+/*
+ * Encode. Returns the length, or -EINVAL: no such kind, a text without its
+ * end, too many counters.
+ */
+int srdma_ctl_encode(uint8_t out[SRDMA_CTL_MAX], enum srdma_ctl_side side,
+		     const struct srdma_ctl_msg *m);
+
+#endif
