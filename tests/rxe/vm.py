@@ -1,0 +1,176 @@
+"""Runs a command in a virtual machine whose kernel has rdma_rxe.
+
+    python tests/rxe/vm.py [--timeout SECONDS] -- COMMAND...
+
+The machine is this one's own root file system, read-only, under a stock Debian
+kernel (package linux-image-amd64), started in QEMU by virtme-ng. In it, as root
+and in the same folder, COMMAND may write to /tmp, /run, /dev/shm and /var/tmp,
+which vanish with it, and to $SRDMA_VM_SCRATCH, which `run` can hand in.
+Output streams through; the exit code is COMMAND's, 124 when time ran out and
+125 when the machine did not come up twice in a row.
+
+SRDMA_VM_ACCEL=kvm or tcg overrules the choice between hardware virtualization
+and emulation: by default KVM is used where it is there and this machine is not
+itself virtual (the kernel hangs in the BIOS under some nested KVMs).
+"""
+
+import argparse
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+BOOT_SECONDS = 120
+MEMORY = "4G"
+EXIT_TIMEOUT = 124
+EXIT_NO_BOOT = 125
+
+GUEST_SCRIPT = """\
+exec 2>&1
+export HOME=/tmp PYTHONDONTWRITEBYTECODE=1 SRDMA_VM_SCRATCH={scratch}
+export XDG_RUNTIME_DIR=/run XDG_CACHE_HOME=/tmp/.cache
+touch {scratch}/up
+cd {cwd}
+timeout -k 5 {timeout} {command}
+echo $? >{scratch}/code.part
+mv {scratch}/code.part {scratch}/code
+sync
+"""
+
+
+class VmError(Exception):
+    """The machine cannot be started here; the text says what is missing."""
+
+
+def newest_kernel() -> Path:
+    """The newest stock kernel: the cloud flavour has no RDMA."""
+    kernels = [k for k in Path("/boot").glob("vmlinuz-*-amd64") if "cloud" not in k.name]
+    if not kernels:
+        raise VmError("no /boot/vmlinuz-*-amd64: install the package linux-image-amd64")
+    return max(kernels, key=lambda k: [int(n) if n.isdigit() else 0 for n in _fields(k)])
+
+
+def _fields(kernel: Path) -> list[str]:
+    return kernel.name.removeprefix("vmlinuz-").replace("-", ".").split(".")
+
+
+def use_kvm() -> bool:
+    choice = os.environ.get("SRDMA_VM_ACCEL")
+    if choice is not None:
+        return choice == "kvm"
+    nested = " hypervisor" in Path("/proc/cpuinfo").read_text()
+    return os.access("/dev/kvm", os.R_OK | os.W_OK) and not nested
+
+
+def _vng_command(scratch: Path, kvm: bool) -> list[str]:
+    vng = Path(sys.executable).with_name("vng")
+    if not vng.exists():
+        raise VmError(f"no {vng}: install virtme-ng into this Python (make setup)")
+    accel = [] if kvm else ["--disable-kvm"]
+    return [
+        *[str(vng), "--run", str(newest_kernel()), *accel, "--force-9p"],
+        *["--user", "root", "--memory", MEMORY, "--rwdir", str(scratch)],
+        *["--", f"sh {scratch}/guest.sh"],
+    ]
+
+
+class _Boot:
+    """One start of the machine: the process, and what it left in its scratch folder."""
+
+    def __init__(self, command: list[str], timeout: float, scratch: Path, kvm: bool) -> None:
+        self.scratch = scratch
+        for name in ("up", "code"):
+            (scratch / name).unlink(missing_ok=True)
+        script = GUEST_SCRIPT.format(
+            scratch=scratch,
+            cwd=shlex.quote(os.getcwd()),
+            timeout=max(1, int(timeout)),
+            command=shlex.join(command),
+        )
+        (scratch / "guest.sh").write_text(script)
+        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
+        # QEMU opens /proc/self/fd/1 anew: only a pipe keeps what a file would lose.
+        self.process = subprocess.Popen(
+            _vng_command(scratch, kvm),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PATH": path},
+            start_new_session=True,
+        )
+        self.output = threading.Thread(target=self._copy_output, daemon=True)
+        self.output.start()
+
+    def _copy_output(self) -> None:
+        assert self.process.stdout is not None
+        while chunk := os.read(self.process.stdout.fileno(), 65536):
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+
+    def wait_for(self, name: str, deadline: float) -> bool:
+        """Whether the file appeared in the scratch folder before deadline or the end."""
+        while not (self.scratch / name).exists():
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                return (self.scratch / name).exists()
+            time.sleep(0.1)
+        return True
+
+    def exit_code(self, deadline: float) -> int:
+        if not self.wait_for("code", deadline):
+            return EXIT_TIMEOUT
+        return int((self.scratch / "code").read_text())
+
+    def stop(self) -> None:
+        """Lets the machine power off if it is about to, else ends it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(10 if (self.scratch / "code").exists() else 0)
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, sign)
+                self.process.wait(5)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+        self.output.join(5)
+
+
+def run(command: list[str], timeout: float, scratch: Path | None = None) -> int:
+    """Run command in a fresh machine, within timeout seconds from its start.
+
+    A boot that hangs is tried once more, by emulation. What the command writes to its
+    $SRDMA_VM_SCRATCH lies in scratch afterwards.
+    """
+    with tempfile.TemporaryDirectory(prefix="srdma-vm-") as own:
+        for kvm in (use_kvm(), False):
+            boot = _Boot(command, timeout, scratch or Path(own), kvm)
+            try:
+                if boot.wait_for("up", time.monotonic() + BOOT_SECONDS):
+                    return boot.exit_code(time.monotonic() + timeout + 15)
+            finally:
+                boot.stop()
+            print("vm: the machine did not come up", file=sys.stderr)
+    return EXIT_NO_BOOT
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run a command in a VM with rdma_rxe.")
+    parser.add_argument("--timeout", type=float, default=300, metavar="SECONDS")
+    parser.add_argument("command", nargs="+")
+    args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        return run(args.command, args.timeout)
+    except VmError as error:
+        print(f"vm: {error}", file=sys.stderr)
+        return EXIT_NO_BOOT
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main())
