@@ -1,6 +1,7 @@
 #include "reason.h"
 
-enum { /* enum ibv_wc_status, which this library must not depend on */
+/* enum ibv_wc_status, which this library must not depend on */
+enum {
 	WC_SUCCESS = 0,
 	WC_LOC_LEN = 1,
 	WC_LOC_QP_OP = 2,
@@ -18,8 +19,15 @@ enum { /* enum ibv_wc_status, which this library must not depend on */
 
 enum { NAK_INVALID = 0x61, NAK_ACCESS = 0x62, NAK_OPERATION = 0x63 };
 
-#define ROW(NAME, STATUS, NAK, CLOSE, TEXT)                                   \
-	[SRDMA_REASON_##NAME] = { #NAME, TEXT, STATUS, NAK, CLOSE }
+#define ROW(NAME, STATUS, NAK, CLOSE, TEXT)                                    \
+	[SRDMA_REASON_##NAME] = {                                              \
+		.name = #NAME,                                                 \
+		.text = TEXT,                                                  \
+		.counter = "reason_" #NAME,                                    \
+		.status = STATUS,                                              \
+		.nak = NAK,                                                    \
+		.close = CLOSE,                                                \
+	}
 
 static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	ROW(NONE, WC_SUCCESS, 0, 0, "success"),

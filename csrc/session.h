@@ -25,14 +25,14 @@ enum srdma_mode { SRDMA_MODE_BASIC = 0 };
 enum { SRDMA_EID_LEN = 16, SRDMA_GENERATION_LEN = 8, SRDMA_MAX_SECRET = 32 };
 
 struct srdma_session_params {
-	uint8_t role; /* 0: client of the TLS connection, 1: server */
-	uint8_t suite; /* id of 3.3; 0 only with SRDMA_LEVEL_NONE */
-	uint8_t level; /* enum srdma_level */
-	uint8_t mode; /* enum srdma_mode */
-	uint8_t tag_len; /* bytes, of the suite's */
+	uint8_t role;	    /* 0: client of the TLS connection, 1: server */
+	uint8_t suite;	    /* id of 3.3; 0 only with SRDMA_LEVEL_NONE */
+	uint8_t level;	    /* enum srdma_level */
+	uint8_t mode;	    /* enum srdma_mode */
+	uint8_t tag_len;    /* bytes, of the suite's */
 	uint8_t secret_len; /* 16 or 32, as 3.2 wants it; none: 0 */
-	uint32_t window; /* packet numbers: 64 or 1024 */
-	uint32_t mtu; /* most payload bytes accepted in a packet */
+	uint32_t window;    /* packet numbers: 64 or 1024 */
+	uint32_t mtu;	    /* most payload bytes accepted in a packet */
 	uint8_t generation[SRDMA_GENERATION_LEN];
 	uint8_t local_eid[SRDMA_EID_LEN];
 	uint8_t peer_eid[SRDMA_EID_LEN];

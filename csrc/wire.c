@@ -6,14 +6,15 @@
 #include "bytes.h"
 #include "stats.h"
 
-enum { /* BTH (2.1) and AETH (2.4) */
-       MIN_LEN = SRDMA_BTH_LEN + SRDMA_STH_LEN,
-       PKEY = 0xffff,
-       TVER_SE_M = 0xcf,       /* byte 1: all but PadCnt */
-       ACKREQ_RESERVED = 0x83, /* byte 8: all but tag size code and epoch */
-       MASK24 = 0xffffff,
-       SYNDROME_ACK = 0x1f,
-       SYNDROME_RNR = 0x20,
+/* BTH (2.1) and AETH (2.4) */
+enum {
+	MIN_LEN = SRDMA_BTH_LEN + SRDMA_STH_LEN,
+	PKEY = 0xffff,
+	TVER_SE_M = 0xcf,	/* byte 1: all but PadCnt */
+	ACKREQ_RESERVED = 0x83, /* byte 8: all but tag size code and epoch */
+	MASK24 = 0xffffff,
+	SYNDROME_ACK = 0x1f,
+	SYNDROME_RNR = 0x20,
 };
 
 /* Combinations of traits, to keep the table below in columns. */
@@ -201,6 +202,7 @@ static int parse_sth(struct srdma_packet *p, uint32_t t, const uint8_t *d)
 static int parse_body(struct srdma_packet *p, const uint8_t *d)
 {
 	struct srdma_ack_body *a = &p->ack;
+	const uint8_t zero = d[3];
 
 	a->kind = d[0];
 	a->reason = d[1];
@@ -216,7 +218,7 @@ static int parse_body(struct srdma_packet *p, const uint8_t *d)
 		a->gap[i].offset = srdma_load32(d + 4);
 		a->gap[i].length = srdma_load32(d + 8);
 	}
-	return ack_legal(p) ? 0 : -SRDMA_REFUSED_ACK_BODY;
+	return zero == 0 && ack_legal(p) ? 0 : -SRDMA_REFUSED_ACK_BODY;
 }
 
 /*
@@ -238,7 +240,7 @@ static int parse_layout(struct srdma_packet *p, uint32_t t, uint32_t tag_len)
 		if (p->len < need + SRDMA_ACK_BODY_LEN)
 			return -SRDMA_REFUSED_SHORT;
 		p->ack.gaps = p->data[need + 2];
-		if (p->ack.gaps > SRDMA_MAX_GAPS || p->data[need + 3])
+		if (p->ack.gaps > SRDMA_MAX_GAPS)
 			return -SRDMA_REFUSED_ACK_BODY;
 		need += body_len(p->ack.gaps);
 	}

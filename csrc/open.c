@@ -1,0 +1,88 @@
+#include "session.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "session_state.h"
+#include "stats.h"
+
+static int is_request(const struct srdma_packet *p)
+{
+	return (srdma_wire_traits(p->opcode) & SRDMA_T_REQUEST) != 0;
+}
+
+/* The 62-bit packet number, in the window and not seen (4.1). */
+static int find_number(const struct srdma_session *s, struct srdma_packet *p)
+{
+	if (srdma_window_infer(&p->pn, s->window.next, p->psn))
+		return -SRDMA_REFUSED_PN_RANGE;
+	return srdma_window_test(&s->window, p->pn) ? -SRDMA_REFUSED_REPLAY : 0;
+}
+
+/* The 64-bit request id: the peer's for requests, else our own (4.2). */
+static int find_request(const struct srdma_session *s, struct srdma_packet *p)
+{
+	const uint64_t expected = is_request(p) ? s->peer_next : s->own_next;
+
+	if (srdma_window_infer(&p->request_id, expected,
+			       (uint32_t)p->request_id))
+		return -SRDMA_REFUSED_REQUEST_ID;
+	if (!is_request(p) && p->request_id > expected)
+		return -SRDMA_REFUSED_REQUEST_ID;
+	if (p->opcode == SRDMA_OP_ACKNOWLEDGE &&
+	    p->ack.request_id != (uint32_t)p->request_id)
+		return -SRDMA_REFUSED_REQUEST_ID;
+	return 0;
+}
+
+/* Verify the tag; then, and only then, the payload is in plain. */
+static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
+		     uint8_t *plain)
+{
+	const uint8_t *text = p->data + p->payload_at;
+	const struct srdma_suite_io io = {
+		.nonce = s->rx.nonce,
+		.ad = s->rx.ad,
+		.ad_len = s->suite ? srdma_flow_bind(&s->rx, p) : 0,
+		.in = text,
+		.in_len = srdma_session_covered(s, p->payload_len),
+		.out = plain, /* AEAD: wiped if the tag fails */
+	};
+
+	if (s->suite &&
+	    s->suite->verbs->open(s->rx.ctx, &io, p->data + p->tag_at)) {
+		s->forgeries++;
+		return -SRDMA_REFUSED_TAG;
+	}
+	if (s->level != SRDMA_LEVEL_AEAD)
+		memcpy(plain, text, p->payload_len);
+	return 0;
+}
+
+/* The order of 4.6. Nothing before the commit at the end changes state. */
+int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
+		       const uint8_t *data, size_t len, uint8_t *plain)
+{
+	int r = srdma_wire_parse(p, data, len, s->tag_len, s->mtu);
+
+	if (r)
+		return r;
+	if (p->qpn != s->local_qpn)
+		return -SRDMA_REFUSED_UNKNOWN_QP;
+	if (srdma_session_spent(s))
+		return -SRDMA_REFUSED_QP_STATE;
+	r = find_number(s, p);
+	if (!r)
+		r = find_request(s, p);
+	if (!r && p->epoch != 0)
+		r = -SRDMA_REFUSED_EPOCH;
+	if (!r)
+		r = unprotect(s, p, plain);
+	if (r)
+		return r;
+	srdma_window_commit(&s->window, p->pn);
+	if (is_request(p) && p->request_id >= s->peer_next)
+		s->peer_next = p->request_id + 1;
+	return 0;
+}

@@ -1,0 +1,131 @@
+#include "session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "bytes.h"
+#include "session_state.h"
+
+enum { MTU_MIN = 256, QPN_MAX = 0xffffff, WINDOW_ORDERED = 64 };
+
+/* Bytes of a direction's secret (3.2). */
+static uint8_t secret_len(const struct srdma_suite *s)
+{
+	return s->key_len <= 16 ? 16 : 32;
+}
+
+/* Suite, level, mode, tag and secret agree; *suite NULL: level none. */
+static int check_protection(const struct srdma_session_params *p,
+			    const struct srdma_suite **suite)
+{
+	const struct srdma_suite *s = srdma_suite_by_id(p->suite);
+
+	*suite = NULL;
+	if (p->mode != SRDMA_MODE_BASIC)
+		return -ENOTSUP;
+	if (p->level == SRDMA_LEVEL_NONE)
+		return p->suite || p->tag_len || p->secret_len ? -EINVAL : 0;
+	if (p->suite == 0)
+		return -EINVAL;
+	if (!s || p->level > SRDMA_LEVEL_AEAD || !(s->levels >> p->level & 1))
+		return -ENOTSUP;
+	if (!srdma_suite_tag_ok(s, p->tag_len) ||
+	    p->secret_len != secret_len(s))
+		return -EINVAL;
+	*suite = s;
+	return 0;
+}
+
+static int check_ends(const struct srdma_session_params *p)
+{
+	if (p->role > 1 || !p->local_qpn || p->local_qpn > QPN_MAX ||
+	    !p->peer_qpn || p->peer_qpn > QPN_MAX)
+		return -EINVAL;
+	if (p->tx_pn >= SRDMA_NUMBER_END || p->rx_pn >= SRDMA_NUMBER_END)
+		return -EINVAL;
+	if (p->window != WINDOW_ORDERED && p->window != SRDMA_WINDOW_MAX)
+		return -EINVAL;
+	return p->mtu < MTU_MIN || p->mtu > SRDMA_MAX_PAYLOAD ? -EINVAL : 0;
+}
+
+int srdma_session_create(struct srdma_session **out,
+			 const struct srdma_session_params *params)
+{
+	const struct srdma_suite *suite;
+	struct srdma_session *s;
+	int r;
+
+	*out = NULL;
+	r = check_protection(params, &suite);
+	if (!r)
+		r = check_ends(params);
+	if (r)
+		return r;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	s->suite = suite;
+	s->level = params->level;
+	s->tag_len = params->tag_len;
+	s->mtu = params->mtu;
+	s->local_qpn = params->local_qpn;
+	s->peer_qpn = params->peer_qpn;
+	s->tx_pn = params->tx_pn;
+	s->sealed_max = suite ? suite->packets : SRDMA_NUMBER_END;
+	s->forgeries_max = suite ? suite->forgeries : SRDMA_NUMBER_END;
+	srdma_window_init(&s->window, params->rx_pn, params->window);
+	r = srdma_flow_create(&s->tx, suite, params, SRDMA_SUITE_SEAL);
+	if (!r)
+		r = srdma_flow_create(&s->rx, suite, params, SRDMA_SUITE_OPEN);
+	if (r) {
+		srdma_session_destroy(s);
+		return r;
+	}
+	*out = s;
+	return 0;
+}
+
+void srdma_session_destroy(struct srdma_session *s)
+{
+	if (!s)
+		return;
+	srdma_flow_destroy(&s->tx, s->suite);
+	srdma_flow_destroy(&s->rx, s->suite);
+	srdma_wipe(s, sizeof(*s));
+	free(s);
+}
+
+uint64_t srdma_session_highest(const struct srdma_session *s)
+{
+	return s->window.next - 1;
+}
+
+uint64_t srdma_session_next_pn(const struct srdma_session *s)
+{
+	return s->tx_pn;
+}
+
+uint64_t srdma_session_forgeries(const struct srdma_session *s)
+{
+	return s->forgeries;
+}
+
+int srdma_session_spent(const struct srdma_session *s)
+{
+	return s->forgeries >= s->forgeries_max;
+}
+
+int srdma_session_limit(struct srdma_session *s, uint64_t packets,
+			uint64_t forgeries)
+{
+	if (packets > s->sealed_max || forgeries > s->forgeries_max)
+		return -EINVAL;
+	s->sealed_max = packets;
+	s->forgeries_max = forgeries;
+	return 0;
+}
+
+uint32_t srdma_session_overhead(const struct srdma_session *s)
+{
+	return SRDMA_MAX_HEADER - SRDMA_MAX_TAG + s->tag_len + 3;
+}
