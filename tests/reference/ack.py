@@ -45,8 +45,16 @@ class AckBody:
 
     def encode(self) -> bytes:
         fixed = _FIXED.pack(
-            self.kind, self.reason, len(self.gaps), 0, self.request_id, self.offset,
-            self.highest_pn, self.recv_credit, self.request_credit, self.length,
+            self.kind,
+            self.reason,
+            len(self.gaps),
+            0,
+            self.request_id,
+            self.offset,
+            self.highest_pn,
+            self.recv_credit,
+            self.request_credit,
+            self.length,
         )
         return fixed + b"".join(_GAP.pack(*gap) for gap in self.gaps)
 

@@ -71,12 +71,20 @@ def _packet(op: Op, i: int) -> Packet:
     if op == Op.ACKNOWLEDGE:
         offset = 6
         fields["ack"] = AckBody(
-            Kind.ACK, request_id=FIRST_ID + i & 0xFFFFFFFF, offset=offset, highest_pn=0x01000009,
-            recv_credit=7, request_credit=0x40,
+            Kind.ACK,
+            request_id=FIRST_ID + i & 0xFFFFFFFF,
+            offset=offset,
+            highest_pn=0x01000009,
+            recv_credit=7,
+            request_credit=0x40,
         )
     return Packet(
-        op, request_id=FIRST_ID + i, offset=offset, payload=b"srdma!" if row.payload else b"",
-        flags=Flag.ACK_NOW if op in (Op.SEND_LAST, Op.WRITE_LAST) else 0, **fields,
+        op,
+        request_id=FIRST_ID + i,
+        offset=offset,
+        payload=b"srdma!" if row.payload else b"",
+        flags=Flag.ACK_NOW if op in (Op.SEND_LAST, Op.WRITE_LAST) else 0,
+        **fields,
     )
 
 
@@ -100,8 +108,9 @@ def _connection(suite: int, level: Level, packets: list[Packet]) -> dict[str, An
 
 def _keys(way: protect.Direction) -> dict[str, str]:
     key, iv = way.keys
-    context = traffic_context(way.generation, way.direction, way.epoch,
-                              (SUITES[way.suite], way.level, way.tag_len))
+    context = traffic_context(
+        way.generation, way.direction, way.epoch, (SUITES[way.suite], way.level, way.tag_len)
+    )
     k0 = cmac(way.secret, fixed_data("traffic", context, len(key) + len(iv)))
     parts = {"context": context, "k0": k0, "key": key, "iv": iv}
     return {name: part.hex() for name, part in parts.items()}

@@ -54,8 +54,8 @@ class Descriptor:
 
 def decode_descriptor(slot: bytes) -> Descriptor:
     """ValueError says what is wrong with the slot."""
-    if len(slot) < DESCRIPTOR_LEN:
-        raise ValueError(f"{len(slot)} bytes, a descriptor has {DESCRIPTOR_LEN}")
+    if not DESCRIPTOR_LEN <= len(slot) <= DESCRIPTOR_LEN + MAX_IMMEDIATE:
+        raise ValueError(f"{len(slot)} bytes in a slot, {DESCRIPTOR_LEN} to 512 are legal")
     opcode, flags, zero, *rest, zeros = _DESCRIPTOR.unpack_from(slot)
     if opcode not in set(DescriptorOp):
         raise ValueError(f"opcode {opcode}")
@@ -67,7 +67,7 @@ def decode_descriptor(slot: bytes) -> Descriptor:
     inline = d.length if flags & DescriptorFlag.INLINE else 0
     if flags & DescriptorFlag.INLINE and opcode not in CARRY_PAYLOAD:
         raise ValueError("INLINE on a descriptor that carries no payload")
-    if inline > MAX_IMMEDIATE or len(slot) < DESCRIPTOR_LEN + inline:
+    if len(slot) < DESCRIPTOR_LEN + inline:
         raise ValueError(f"{inline} bytes of immediate payload do not fit")
     return d
 

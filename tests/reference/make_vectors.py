@@ -85,21 +85,44 @@ def _step(ends: tuple[Session, Session], sender: int, packet: Packet) -> dict[st
 
 def kdf_vectors() -> list[dict[str, Any]]:
     rng = Random("srdma-1 kdf")
-    cases = [(size, context, n) for size in (16, 32) for context in (0, 17, 64)
-             for n in (1, 16, 28, 44, 255)]
+    cases = [
+        (size, context, n)
+        for size in (16, 32)
+        for context in (0, 17, 64)
+        for n in (1, 16, 28, 44, 255)
+    ]
     found = []
     for size, context_len, n in cases:
         parent, context = rng.randbytes(size), rng.randbytes(context_len)
         out = kdf(parent, "traffic", context, n)
-        found.append({"parent": parent.hex(), "label": "traffic", "context": context.hex(),
-                      "n": n, "out": out.hex()})
+        found.append(
+            {
+                "parent": parent.hex(),
+                "label": "traffic",
+                "context": context.hex(),
+                "n": n,
+                "out": out.hex(),
+            }
+        )
     return found
 
 
 def number_vectors() -> list[dict[str, Any]]:
     half, top = 1 << 23, 1 << 62
-    expected = [0, 1, half - 1, half, half + 1, (1 << 24) - 1, 1 << 24, 3 << 23, (1 << 40) + 5,
-                top - half, top - 2, top - 1]
+    expected = [
+        0,
+        1,
+        half - 1,
+        half,
+        half + 1,
+        (1 << 24) - 1,
+        1 << 24,
+        3 << 23,
+        (1 << 40) + 5,
+        top - half,
+        top - 2,
+        top - 1,
+    ]
     lows = [0, 1, half - 1, half, half + 1, (1 << 24) - 1]
     rng = Random("srdma-1 numbers")
     cases = [(low, e) for e in expected for low in lows]
@@ -109,32 +132,50 @@ def number_vectors() -> list[dict[str, Any]]:
 
 def refused_vectors() -> list[dict[str, Any]]:
     """Packets that the parser must refuse, one fault each (2.5)."""
-    write = wire.build(Packet(Op.WRITE_ONLY, qpn=5, rkey=7, dma_len=5, payload=b"hello",
-                              tag=bytes(16)))
+    write = wire.build(
+        Packet(Op.WRITE_ONLY, qpn=5, rkey=7, dma_len=5, payload=b"hello", tag=bytes(16))
+    )
     body = ack.AckBody(ack.Kind.ACK, request_id=9, offset=4)
-    acked = wire.build(Packet(Op.ACKNOWLEDGE, qpn=5, request_id=9, offset=4, ack=body,
-                              tag=bytes(16)))
+    acked = wire.build(
+        Packet(Op.ACKNOWLEDGE, qpn=5, request_id=9, offset=4, ack=body, tag=bytes(16))
+    )
     middle = wire.build(Packet(Op.SEND_MIDDLE, qpn=5, payload=bytes(4), tag=bytes(16)))
     faults = [
-        ("short", write, write[:19]), ("short", write, write[:51]), ("short", acked, acked[:67]),
-        ("opcode", write, b"\x15" + write[1:]), ("opcode", write, b"\xff" + write[1:]),
-        ("header", write, _set(write, 1, 0x80)), ("header", write, _set(write, 1, 0x40)),
-        ("header", write, _set(write, 1, 0x01)), ("header", write, _set(write, 3, 0x01)),
-        ("header", write, _set(write, 8, 0x80)), ("header", write, _set(write, 8, 0x01)),
-        ("opcode", write, _set(write, 31, 0x01)), ("opcode", write, _set(write, 31, 0x40)),
+        ("short", write, write[:19]),
+        ("short", write, write[:51]),
+        ("short", acked, acked[:67]),
+        ("opcode", write, b"\x15" + write[1:]),
+        ("opcode", write, b"\xff" + write[1:]),
+        ("header", write, _set(write, 1, 0x80)),
+        ("header", write, _set(write, 1, 0x40)),
+        ("header", write, _set(write, 1, 0x01)),
+        ("header", write, _set(write, 3, 0x01)),
+        ("header", write, _set(write, 8, 0x80)),
+        ("header", write, _set(write, 8, 0x01)),
+        ("opcode", write, _set(write, 31, 0x01)),
+        ("opcode", write, _set(write, 31, 0x40)),
         ("opcode", middle, _set(middle, 15, 0x80) + bytes(24)),
-        ("header", acked, _set(acked, 12, 0x3F)), ("header", acked, _set(acked, 15, 0x01)),
-        ("tag_code", write, _set(write, 8, 0x50)), ("tag_code", write, _set(write, 8, 0x20)),
-        ("length", middle, middle[:-4]), ("length", acked, acked + bytes(4)),
-        ("pad", write, _set(write, 1, 0x10)), ("pad", write, _set(write, -1, 0x01)),
+        ("header", acked, _set(acked, 12, 0x3F)),
+        ("header", acked, _set(acked, 15, 0x01)),
+        ("tag_code", write, _set(write, 8, 0x50)),
+        ("tag_code", write, _set(write, 8, 0x20)),
+        ("length", middle, middle[:-4]),
+        ("length", acked, acked + bytes(4)),
+        ("pad", write, _set(write, 1, 0x10)),
+        ("pad", write, _set(write, -1, 0x01)),
         ("pad", write, write + b"\0"),
-        ("ack_body", acked, _set(acked, 40, 0x03)), ("ack_body", acked, _set(acked, 41, 0x01)),
-        ("ack_body", acked, _set(acked, 42, 0x0D)), ("ack_body", acked, _set(acked, 43, 0x01)),
-        ("ack_body", acked, _set(acked, 47, 0x01)), ("ack_body", acked, _set(acked, 51, 0x01)),
+        ("ack_body", acked, _set(acked, 40, 0x03)),
+        ("ack_body", acked, _set(acked, 41, 0x01)),
+        ("ack_body", acked, _set(acked, 42, 0x0D)),
+        ("ack_body", acked, _set(acked, 43, 0x01)),
+        ("ack_body", acked, _set(acked, 47, 0x01)),
+        ("ack_body", acked, _set(acked, 51, 0x01)),
         ("ack_body", acked, _set(acked, 67, 0x01)),
     ]
-    return [{"refusal": name, "tag_len": 16, "legal": legal.hex(), "datagram": bad.hex()}
-            for name, legal, bad in faults]
+    return [
+        {"refusal": name, "tag_len": 16, "legal": legal.hex(), "datagram": bad.hex()}
+        for name, legal, bad in faults
+    ]
 
 
 def _set(data: bytes, at: int, flip: int) -> bytes:
@@ -147,22 +188,32 @@ def host_vectors() -> dict[str, Any]:
     rng = Random("srdma-1 host")
     descriptors = []
     for op in DescriptorOp:
-        d = Descriptor(op, rng.choice((0, 1, 2, 3)), *(rng.getrandbits(n) for n in
-                       (24, 64, 32, 30, 64, 32, 32, 64, 32)))
+        d = Descriptor(
+            op,
+            rng.choice((0, 1, 2, 3)),
+            *(rng.getrandbits(n) for n in (24, 64, 32, 30, 64, 32, 32, 64, 32)),
+        )
         d = replace(d, qpn=0) if op == DescriptorOp.CREDIT else d
         descriptors.append({"fields": to_json(d), "bytes": d.encode().hex()})
     records = []
     for opcode in (0, 1, 2, 128, 129, 255):
-        r = Record(rng.getrandbits(64), rng.getrandbits(24), opcode, rng.getrandbits(4),
-                   rng.getrandbits(1), *(rng.getrandbits(n) for n in (5, 30, 32, 32)))
+        r = Record(
+            rng.getrandbits(64),
+            rng.getrandbits(24),
+            opcode,
+            rng.getrandbits(4),
+            rng.getrandbits(1),
+            *(rng.getrandbits(n) for n in (5, 30, 32, 32)),
+        )
         records.append({"fields": to_json(r), "bytes": r.encode().hex()})
     return {"descriptors": descriptors, "records": records}
 
 
 def all_vectors() -> dict[str, Any]:
     """File name to contents."""
-    of_forms = {f"packets-{form_name(*form)}.json": packets(*form)
-                for form in random_packets.forms()}
+    of_forms = {
+        f"packets-{form_name(*form)}.json": packets(*form) for form in random_packets.forms()
+    }
     return of_forms | {
         "kdf.json": kdf_vectors(),
         "numbers.json": number_vectors(),

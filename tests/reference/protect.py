@@ -54,8 +54,20 @@ def associated_data(d: Direction, pn: int, p: wire.Packet) -> bytes:
     """`p` with its 64-bit request id; the tag in it does not matter."""
     parts = wire.layout(replace(p, tag=bytes(d.tag_len)))
     front = _FRONT.pack(
-        VERSION, d.suite, d.level, d.mode, d.tag_len, d.direction, len(p.payload), d.epoch, pn,
-        d.sender.eid, d.sender.qpn, d.receiver.eid, d.receiver.qpn, p.request_id,
+        VERSION,
+        d.suite,
+        d.level,
+        d.mode,
+        d.tag_len,
+        d.direction,
+        len(p.payload),
+        d.epoch,
+        pn,
+        d.sender.eid,
+        d.sender.qpn,
+        d.receiver.eid,
+        d.receiver.qpn,
+        p.request_id,
     )
     bth = parts.bth[:4] + b"\0" + parts.bth[5:]
     return front + bth + parts.extension + parts.sth + parts.body + parts.pad

@@ -53,8 +53,9 @@ def packet(rng: Random, op: Op, request_id: int, payload: bytes, proof: bool = F
     offset = u(rng, 32)
     if op == Op.ACKNOWLEDGE:
         fields["ack"] = ack_body(rng, request_id, offset)
-    return Packet(op, request_id=request_id, flags=int(flags), offset=offset, payload=payload,
-                  **fields)
+    return Packet(
+        op, request_id=request_id, flags=int(flags), offset=offset, payload=payload, **fields
+    )
 
 
 def payload_for(rng: Random, op: Op, size: int) -> bytes:

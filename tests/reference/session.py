@@ -10,7 +10,7 @@ from .protect import Direction, End, seal, unseal
 from .reasons import RefusedError
 from .suites import SUITES
 
-FIRST_PN = range(1 << 23, 1 << 24)
+FIRST_PN = range(1 << 23, 1 << 24)  # what a worker draws from
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,16 @@ class Params:
     def mirrored(self) -> Params:
         """Those of the other end."""
         return replace(
-            self, role=1 - self.role, local_eid=self.peer_eid, peer_eid=self.local_eid,
-            local_qpn=self.peer_qpn, peer_qpn=self.local_qpn, tx_pn=self.rx_pn,
-            rx_pn=self.tx_pn, tx_secret=self.rx_secret, rx_secret=self.tx_secret,
+            self,
+            role=1 - self.role,
+            local_eid=self.peer_eid,
+            peer_eid=self.local_eid,
+            local_qpn=self.peer_qpn,
+            peer_qpn=self.local_qpn,
+            tx_pn=self.rx_pn,
+            rx_pn=self.tx_pn,
+            tx_secret=self.rx_secret,
+            rx_secret=self.tx_secret,
         )
 
     def directions(self) -> tuple[Direction, Direction]:
@@ -50,8 +57,6 @@ class Params:
 
 class Session:
     def __init__(self, params: Params) -> None:
-        if params.tx_pn not in FIRST_PN or params.rx_pn not in FIRST_PN:
-            raise ValueError("a first packet number lies in [2^23, 2^24)")
         self.params = params
         self.tx, self.rx = params.directions()
         self.next_pn = params.tx_pn
@@ -61,6 +66,8 @@ class Session:
         self._next_seen_id = 0  # one more than the highest verified id of the peer
 
     def seal(self, p: wire.Packet) -> bytes:
+        if p.request_id > MAX_PN:
+            raise ValueError("a request id has 62 bits")
         if self._left == 0 or self.next_pn > MAX_PN:
             raise RuntimeError("the key's packet limit is reached: nothing is sent any more")
         data = seal(self.tx, self.next_pn, p)
@@ -75,10 +82,10 @@ class Session:
         p = wire.parse(data, self.params.tag_len, self.params.mtu)
         if p.qpn != self.params.local_qpn:
             raise RefusedError("unknown_qp", f"QPN {p.qpn:#08x}")
-        if p.epoch != self.rx.epoch & 3:
-            raise RefusedError("epoch", f"epoch bits {p.epoch}")
         pn = self.window.candidate(p.psn)
         p = replace(p, request_id=self._widen(p))
+        if p.epoch != self.rx.epoch & 3:
+            raise RefusedError("epoch", f"epoch bits {p.epoch}")
         opened = unseal(self.rx, pn, p)
         if opened is None:
             raise RefusedError("tag", f"of packet {pn}")
@@ -92,4 +99,6 @@ class Session:
         wide = infer(p.request_id, reference)
         if wide is None or (wide > reference and not p.row.request):
             raise RefusedError("request_id", f"{p.request_id:#08x} near {reference}")
+        if p.ack and p.ack.request_id != wide & 0xFFFFFFFF:
+            raise RefusedError("request_id", f"position {p.ack.request_id}, STH says {wide}")
         return wide
