@@ -1,0 +1,218 @@
+# What the extension modules use of csrc. Declarations only; the headers say
+# what each means.
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+
+cdef extern from "bytes.h":
+    void srdma_wipe(void *p, size_t len)
+
+
+cdef extern from "reason.h":
+    struct srdma_reason_row:
+        const char *name
+        const char *text
+        uint8_t status
+        uint8_t nak
+
+    const srdma_reason_row *srdma_reason(uint32_t code)
+
+
+cdef extern from "stats.h":
+    enum:
+        SRDMA_REFUSED_COUNT
+
+
+cdef extern from "wire.h":
+    enum:
+        SRDMA_PROOF_LEN
+        SRDMA_MAX_GAPS
+        SRDMA_MAX_TAG
+        SRDMA_MAX_PAYLOAD
+        SRDMA_MAX_PACKET
+        SRDMA_DESC_LEN
+        SRDMA_RECORD_LEN
+
+    struct srdma_gap:
+        uint32_t request_id
+        uint32_t offset
+        uint32_t length
+
+    struct srdma_ack_body:
+        uint8_t kind
+        uint8_t reason
+        uint8_t gaps
+        uint32_t request_id
+        uint32_t offset
+        uint32_t highest_pn
+        uint32_t recv_credit
+        uint32_t request_credit
+        uint32_t length
+        srdma_gap gap[8]
+
+    struct srdma_packet:
+        uint8_t opcode
+        uint8_t epoch
+        uint8_t pad
+        uint32_t qpn
+        uint32_t psn
+        uint64_t pn
+        uint64_t request_id
+        uint32_t offset
+        uint8_t flags
+        uint8_t depth
+        uint32_t expiry
+        uint8_t proof[16]
+        uint64_t va
+        uint32_t rkey
+        uint32_t dma_len
+        uint64_t swap_add
+        uint64_t compare
+        uint64_t original
+        uint32_t imm
+        srdma_ack_body ack
+        uint32_t payload_len
+        uint32_t tag_at
+        uint32_t tag_len
+        uint32_t payload_at
+
+    int srdma_wire_parse(srdma_packet *p, const uint8_t *data, size_t len,
+                         uint32_t tag_len, uint32_t mtu)
+
+    struct srdma_desc:
+        uint8_t opcode
+        uint8_t flags
+        uint32_t qpn
+        uint64_t id
+        uint32_t consumed
+        uint32_t length
+        uint64_t local_addr
+        uint32_t local_key
+        uint32_t rkey
+        uint64_t remote_addr
+        uint32_t imm
+
+    void srdma_desc_encode(uint8_t *out, const srdma_desc *d)
+    int srdma_desc_decode(srdma_desc *d, const uint8_t *data, size_t len)
+
+    struct srdma_record:
+        uint64_t id
+        uint32_t qpn
+        uint8_t opcode
+        uint8_t status
+        uint16_t flags
+        uint32_t vendor_err
+        uint32_t byte_len
+        uint32_t imm
+        uint32_t sequence
+
+    void srdma_record_encode(uint8_t *out, const srdma_record *r)
+    void srdma_record_decode(srdma_record *r, const uint8_t *data)
+
+
+cdef extern from "kdf.h":
+    struct srdma_kdf_info:
+        const char *label
+        const uint8_t *context
+        size_t context_len
+
+    int srdma_kdf(uint8_t *out, size_t out_len, const uint8_t *parent,
+                  size_t parent_len, const srdma_kdf_info *info)
+
+
+cdef extern from "window.h":
+    int srdma_window_infer(uint64_t *c, uint64_t expected, uint32_t low)
+
+
+cdef extern from "suite.h":
+    struct srdma_suite_ctx:
+        pass
+
+    struct srdma_suite_io:
+        const uint8_t *nonce
+        const uint8_t *ad
+        size_t ad_len
+        # "in" is a Python keyword
+        const uint8_t *data "in"
+        size_t data_len "in_len"
+        uint8_t *out
+
+    enum srdma_suite_use:
+        SRDMA_SUITE_OPEN
+        SRDMA_SUITE_SEAL
+
+    struct srdma_suite_verbs:
+        int (*key)(srdma_suite_ctx **ctx, const srdma_suite *s,
+                   srdma_suite_use use, const uint8_t *key, uint32_t tag_len)
+        int (*seal)(srdma_suite_ctx *ctx, const srdma_suite_io *io,
+                    uint8_t *tag)
+        int (*open)(srdma_suite_ctx *ctx, const srdma_suite_io *io,
+                    const uint8_t *tag)
+        void (*destroy)(srdma_suite_ctx *ctx)
+
+    struct srdma_suite:
+        uint8_t id
+        const char *name
+        uint8_t levels
+        uint8_t key_len
+        uint8_t iv_len
+        uint8_t tag_len
+        uint8_t tag_min
+        uint64_t packets
+        uint64_t forgeries
+        const srdma_suite_verbs *verbs
+
+    const srdma_suite *srdma_suite_by_name(const char *name)
+    const srdma_suite *srdma_suite_at(unsigned i)
+    int srdma_suite_selftest(const srdma_suite *s)
+
+
+cdef extern from "session.h":
+    struct srdma_session:
+        pass
+
+    enum srdma_level:
+        SRDMA_LEVEL_NONE
+        SRDMA_LEVEL_HEADER
+        SRDMA_LEVEL_PACKET
+        SRDMA_LEVEL_AEAD
+
+    enum:
+        SRDMA_EID_LEN
+        SRDMA_GENERATION_LEN
+        SRDMA_MAX_SECRET
+
+    struct srdma_session_params:
+        uint8_t role
+        uint8_t suite
+        uint8_t level
+        uint8_t mode
+        uint8_t tag_len
+        uint8_t secret_len
+        uint32_t window
+        uint32_t mtu
+        uint8_t generation[8]
+        uint8_t local_eid[16]
+        uint8_t peer_eid[16]
+        uint32_t local_qpn
+        uint32_t peer_qpn
+        uint64_t tx_pn
+        uint64_t rx_pn
+        uint8_t tx_secret[32]
+        uint8_t rx_secret[32]
+
+    int srdma_session_create(srdma_session **out,
+                             const srdma_session_params *params)
+    void srdma_session_destroy(srdma_session *s)
+    int srdma_session_seal(srdma_session *s, srdma_packet *p,
+                           const uint8_t *payload, uint8_t *out, size_t cap)
+    int srdma_session_open(srdma_session *s, srdma_packet *p,
+                           const uint8_t *data, size_t len, uint8_t *plain)
+    uint64_t srdma_session_highest(const srdma_session *s)
+    uint64_t srdma_session_next_pn(const srdma_session *s)
+    uint64_t srdma_session_forgeries(const srdma_session *s)
+    int srdma_session_spent(const srdma_session *s)
+    int srdma_session_limit(srdma_session *s, uint64_t packets,
+                            uint64_t forgeries)
+    uint32_t srdma_session_overhead(const srdma_session *s)

@@ -1,0 +1,339 @@
+# cython: language_level=3, embedsignature=True
+"""Packets, keys and sessions of csrc, as thin as they can be.
+
+The host leg is in _leg.pyx.
+"""
+
+import errno
+import os
+
+from libc.string cimport memcpy, memset
+
+from srdma._csrc cimport *
+
+# The counters of dropped datagrams (protocol.md 13.2), by enum srdma_refusal.
+cdef extern from *:
+    """
+    #include "stats.h"
+    #define X(NAME, name) #name,
+    static const char *const refusal_names[] = { "", SRDMA_REFUSALS(X) };
+    #undef X
+    """
+    const char *refusal_names[]
+
+
+REFUSALS = tuple(refusal_names[i].decode() for i in range(1, SRDMA_REFUSED_COUNT))
+
+
+class RefusedError(ValueError):
+    """A datagram was dropped; `counter` names the check that it failed."""
+
+    def __init__(self, counter: str) -> None:
+        super().__init__(f"the packet was refused: {counter}")
+        self.counter = counter
+
+
+# --- errors and bytes -------------------------------------------------------
+
+
+cdef int check(int result, str what) except -1:
+    """The result, or its -errno as an exception."""
+    if result >= 0:
+        return result
+    if result == -errno.EINVAL:
+        raise ValueError(f"{what}: not legal in srdma-1 (protocol.md 2, 3, 4)")
+    if result == -errno.ENOTSUP:
+        raise NotImplementedError(f"{what}: not in this version (protocol.md 15)")
+    raise OSError(-result, f"{what}: {os.strerror(-result)}")
+
+
+cdef int accepted(int result) except -1:
+    """0, or the refusal as an exception."""
+    if result < 0:
+        raise RefusedError(refusal_names[-result].decode())
+    return 0
+
+
+cdef int put(uint8_t *to, size_t size, bytes value, str name) except -1:
+    if <size_t>len(value) != size:
+        raise ValueError(f"{name} has {size} bytes, not {len(value)}")
+    memcpy(to, <const uint8_t *>value, size)
+    return 0
+
+
+# --- packets as dictionaries ------------------------------------------------
+
+
+cdef int set_ack(srdma_ack_body *a, dict f) except -1:
+    gaps = f.get("gaps", ())
+    if len(gaps) > SRDMA_MAX_GAPS:
+        raise ValueError(f"{len(gaps)} gaps, an ack body has at most {SRDMA_MAX_GAPS}")
+    a.kind, a.reason = f["kind"], f.get("reason", 0)
+    a.request_id, a.offset = f.get("request_id", 0), f.get("offset", 0)
+    a.highest_pn, a.length = f.get("highest_pn", 0), f.get("length", 0)
+    a.recv_credit, a.request_credit = f.get("recv_credit", 0), f.get("request_credit", 0)
+    a.gaps = <uint8_t>len(gaps)
+    for i, (request_id, offset, length) in enumerate(gaps):
+        a.gap[i] = srdma_gap(request_id, offset, length)
+    return 0
+
+
+cdef int set_packet(srdma_packet *p, dict f) except -1:
+    memset(p, 0, sizeof(p[0]))
+    p.opcode, p.request_id = f["opcode"], f["request_id"]
+    p.flags, p.offset = f.get("flags", 0), f.get("offset", 0)
+    p.depth, p.expiry = f.get("depth", 0), f.get("expiry", 0)
+    put(p.proof, SRDMA_PROOF_LEN, f.get("proof", bytes(SRDMA_PROOF_LEN)), "proof")
+    p.va, p.rkey, p.dma_len = f.get("va", 0), f.get("rkey", 0), f.get("dma_len", 0)
+    p.swap_add, p.compare = f.get("swap_add", 0), f.get("compare", 0)
+    p.original, p.imm = f.get("original", 0), f.get("imm", 0)
+    if f.get("ack") is not None:
+        set_ack(&p.ack, f["ack"])
+    return 0
+
+
+cdef dict get_ack(const srdma_ack_body *a):
+    return {
+        "kind": a.kind, "reason": a.reason, "request_id": a.request_id, "offset": a.offset,
+        "highest_pn": a.highest_pn, "recv_credit": a.recv_credit,
+        "request_credit": a.request_credit, "length": a.length,
+        "gaps": tuple(
+            (a.gap[i].request_id, a.gap[i].offset, a.gap[i].length) for i in range(a.gaps)
+        ),
+    }
+
+
+cdef dict get_packet(const srdma_packet *p):
+    return {
+        "opcode": p.opcode, "qpn": p.qpn, "psn": p.psn, "epoch": p.epoch,
+        "request_id": p.request_id, "flags": p.flags, "offset": p.offset, "depth": p.depth,
+        "expiry": p.expiry, "proof": p.proof[:SRDMA_PROOF_LEN], "va": p.va, "rkey": p.rkey,
+        "dma_len": p.dma_len, "swap_add": p.swap_add, "compare": p.compare,
+        "original": p.original, "imm": p.imm,
+        "ack": get_ack(&p.ack) if p.ack.kind else None,
+    }
+
+
+def parse(bytes data, uint32_t tag_len, uint32_t mtu=SRDMA_MAX_PAYLOAD):
+    """The fields of a datagram, its tag and payload as they are on the wire."""
+    cdef srdma_packet p
+    accepted(srdma_wire_parse(&p, data, len(data), tag_len, mtu))
+    fields = get_packet(&p)
+    fields["tag"] = data[p.tag_at : p.tag_at + p.tag_len]
+    fields["payload"] = data[p.payload_at : p.payload_at + p.payload_len]
+    return fields
+
+
+def infer(uint64_t expected, uint32_t low):
+    """The number nearest to `expected` with these low 24 bits; None if there is none."""
+    cdef uint64_t number
+    return number if srdma_window_infer(&number, expected, low) == 0 else None
+
+
+# --- host leg formats -------------------------------------------------------
+
+
+def encode_descriptor(dict f):
+    cdef srdma_desc d = f
+    cdef uint8_t out[SRDMA_DESC_LEN]
+    srdma_desc_encode(out, &d)
+    return out[:SRDMA_DESC_LEN]
+
+
+def decode_descriptor(bytes slot):
+    cdef srdma_desc d
+    check(srdma_desc_decode(&d, slot, len(slot)), "descriptor")
+    return d
+
+
+def encode_record(dict f):
+    cdef srdma_record r = f
+    cdef uint8_t out[SRDMA_RECORD_LEN]
+    srdma_record_encode(out, &r)
+    return out[:SRDMA_RECORD_LEN]
+
+
+def decode_record(bytes data):
+    cdef srdma_record r
+    if len(data) != SRDMA_RECORD_LEN:
+        raise ValueError(f"a completion record has {SRDMA_RECORD_LEN} bytes, not {len(data)}")
+    srdma_record_decode(&r, data)
+    return r
+
+
+# --- keys and suites --------------------------------------------------------
+
+
+def kdf(bytes parent, str label, bytes context, size_t n):
+    cdef uint8_t out[255]
+    cdef bytes ascii = label.encode("ascii")
+    cdef srdma_kdf_info info = srdma_kdf_info(ascii, context, len(context))
+    if n > sizeof(out):
+        raise ValueError(f"{n} bytes asked for, at most {sizeof(out)} can be derived")
+    check(srdma_kdf(out, n, parent, len(parent), &info), "kdf")
+    derived = out[:n]
+    srdma_wipe(out, sizeof(out))
+    return derived
+
+
+cdef dict row(const srdma_suite *s):
+    return {
+        "id": s.id, "name": s.name.decode(), "key_len": s.key_len, "iv_len": s.iv_len,
+        "tag_len": s.tag_len, "tag_min": s.tag_min, "packets": s.packets,
+        "forgeries": s.forgeries,
+        "levels": tuple(level for level in range(4) if s.levels >> level & 1),
+    }
+
+
+def suites():
+    """The table of protocol.md 3.3, one dictionary per row."""
+    found, i = [], 0
+    while srdma_suite_at(i) != NULL:
+        found.append(row(srdma_suite_at(i)))
+        i += 1
+    return found
+
+
+cdef class Suite:
+    """A keyed suite without a session: for vectors and measurements only.
+
+    A MAC suite authenticates the payload behind the associated data.
+    """
+
+    cdef const srdma_suite *row
+    cdef srdma_suite_ctx *sealer
+    cdef srdma_suite_ctx *opener
+    cdef readonly uint32_t tag_len
+
+    def __cinit__(self, str name, bytes key, tag_len=None):
+        self.row = srdma_suite_by_name(name.encode())
+        if self.row == NULL:
+            raise ValueError(f"no suite is called {name!r}")
+        if len(key) != self.row.key_len:
+            raise ValueError(f"{name} takes a key of {self.row.key_len} bytes, not {len(key)}")
+        self.tag_len = self.row.tag_len if tag_len is None else tag_len
+        what = f"{name} with a tag of {self.tag_len} bytes"
+        verbs = self.row.verbs
+        check(verbs.key(&self.sealer, self.row, SRDMA_SUITE_SEAL, key, self.tag_len), what)
+        check(verbs.key(&self.opener, self.row, SRDMA_SUITE_OPEN, key, self.tag_len), what)
+
+    def __dealloc__(self):
+        if self.row != NULL:
+            self.row.verbs.destroy(self.sealer)
+            self.row.verbs.destroy(self.opener)
+
+    cdef srdma_suite_io io(self, bytes nonce, bytes ad, bytes payload, bytearray out) except *:
+        if len(nonce) != self.row.iv_len:
+            raise ValueError(f"a nonce has {self.row.iv_len} bytes here, not {len(nonce)}")
+        return srdma_suite_io(nonce, ad, len(ad), payload, len(payload), out)
+
+    def seal(self, bytes nonce, bytes ad, bytes payload):
+        """(payload as it goes on the wire, tag)"""
+        cdef uint8_t tag[SRDMA_MAX_TAG]
+        out = bytearray(payload)
+        cdef srdma_suite_io io = self.io(nonce, ad, payload, out)
+        check(self.row.verbs.seal(self.sealer, &io, tag), "seal")
+        return bytes(out), tag[:self.tag_len]
+
+    def open(self, bytes nonce, bytes ad, bytes payload, bytes tag):
+        """The payload; RefusedError if the tag is not that of the rest."""
+        out = bytearray(payload)
+        cdef srdma_suite_io io = self.io(nonce, ad, payload, out)
+        if len(tag) != self.tag_len:
+            raise ValueError(f"a tag has {self.tag_len} bytes here, not {len(tag)}")
+        result = self.row.verbs.open(self.opener, &io, tag)
+        if result == -errno.EBADMSG:
+            raise RefusedError("tag")
+        check(result, "open")
+        return bytes(out)
+
+
+# --- sessions ---------------------------------------------------------------
+
+
+cdef int set_params(srdma_session_params *p, dict f) except -1:
+    memset(p, 0, sizeof(p[0]))
+    p.role, p.suite, p.level = f["role"], f["suite"], f["level"]
+    p.mode, p.tag_len = f.get("mode", 0), f["tag_len"]
+    p.window, p.mtu = f.get("window", 64), f.get("mtu", SRDMA_MAX_PAYLOAD)
+    p.local_qpn, p.peer_qpn = f["local_qpn"], f["peer_qpn"]
+    p.tx_pn, p.rx_pn = f["tx_pn"], f["rx_pn"]
+    p.secret_len = <uint8_t>min(len(f["tx_secret"]), 255)
+    put(p.generation, SRDMA_GENERATION_LEN, f["generation"], "generation")
+    put(p.local_eid, SRDMA_EID_LEN, f["local_eid"], "local_eid")
+    put(p.peer_eid, SRDMA_EID_LEN, f["peer_eid"], "peer_eid")
+    size = min(p.secret_len, SRDMA_MAX_SECRET)
+    put(p.tx_secret, size, f["tx_secret"], "tx_secret")
+    put(p.rx_secret, size, f["rx_secret"], "rx_secret")
+    return 0
+
+
+cdef class Session:
+    """Both directions of one SRC QP's protection (session.h)."""
+
+    cdef srdma_session *session
+
+    def __cinit__(self, dict params):
+        cdef srdma_session_params p
+        try:
+            set_params(&p, params)
+            check(srdma_session_create(&self.session, &p), "session")
+        finally:
+            srdma_wipe(&p, sizeof(p))
+
+    def __dealloc__(self):
+        srdma_session_destroy(self.session)
+
+    def close(self):
+        """Wipe the keys. Twice is once."""
+        srdma_session_destroy(self.session)
+        self.session = NULL
+
+    cdef srdma_session *alive(self) except NULL:
+        if self.session == NULL:
+            raise ValueError("the session is closed")
+        return self.session
+
+    def seal(self, dict fields, bytes payload):
+        """The datagram of the next packet number."""
+        cdef srdma_packet p
+        cdef uint8_t out[SRDMA_MAX_PACKET]
+        set_packet(&p, fields)
+        p.payload_len = <uint32_t>len(payload)
+        length = check(
+            srdma_session_seal(self.alive(), &p, payload, out, sizeof(out)), "packet"
+        )
+        return out[:length]
+
+    def open(self, bytes data):
+        """Fields with `pn`, the 64-bit request id and the plaintext; or RefusedError."""
+        cdef srdma_packet p
+        cdef uint8_t plain[SRDMA_MAX_PAYLOAD]
+        accepted(srdma_session_open(self.alive(), &p, data, len(data), plain))
+        fields = get_packet(&p)
+        fields["pn"] = p.pn
+        fields["payload"] = plain[:p.payload_len]
+        return fields
+
+    def limit(self, uint64_t packets, uint64_t forgeries):
+        check(srdma_session_limit(self.alive(), packets, forgeries), "limit")
+
+    @property
+    def next_pn(self):
+        return srdma_session_next_pn(self.alive())
+
+    @property
+    def highest(self):
+        return srdma_session_highest(self.alive())
+
+    @property
+    def forgeries(self):
+        return srdma_session_forgeries(self.alive())
+
+    @property
+    def spent(self):
+        return srdma_session_spent(self.alive()) != 0
+
+    @property
+    def overhead(self):
+        return srdma_session_overhead(self.alive())
