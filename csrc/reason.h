@@ -44,13 +44,12 @@ enum srdma_reason {
 
 /* One row of the table of 13.1. */
 struct srdma_reason_row {
-	const char *name; /* "BAD_RKEY"; NULL: the code is not used */
-	const char *text; /* what was wrong and what would be right */
-	const char
-		*counter; /* its name among the counters: "reason_BAD_RKEY" */
-	uint8_t status;	  /* ibv_wc_status of the work request that it ended */
-	uint8_t nak;	  /* AETH syndrome when sent as NAK, 0: never sent so */
-	uint8_t close;	  /* 1: may be sent in CLOSE */
+	const char *name;    /* "BAD_RKEY"; NULL: the code is not used */
+	const char *text;    /* what was wrong and what would be right */
+	const char *counter; /* "reason_BAD_RKEY" (stats.h) */
+	uint8_t status; /* ibv_wc_status of the work request that it ended */
+	uint8_t nak;	/* AETH syndrome when sent as NAK, 0: never sent so */
+	uint8_t close;	/* 1: may be sent in CLOSE */
 };
 
 /* The row of a code; the row of an unused code has name NULL. Any value. */
