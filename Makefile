@@ -126,14 +126,14 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(LIB)
 
 # The Python half -----------------------------------------------------------
 
-NATIVE_SRC := $(wildcard srdma/_native.pyx)
+NATIVE_SRC := $(wildcard srdma/_*.pyx)
 
 native: $(if $(NATIVE_SRC),$(BUILD)/native)
 	@:
 
-$(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.pxd csrc/*.h) setup.py \
+$(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.px[di] csrc/*.h) setup.py \
 		$(LIB) | $(PY)
-	$(call say,CY,srdma/_native.pyx)
+	$(call say,CY,$(NATIVE_SRC))
 	$(Q)BUILD=$(BUILD) $(PY) setup.py -q build_ext --inplace --force \
 		--build-temp $(BUILD)/cython
 	@touch $@
@@ -221,7 +221,7 @@ soak: native offload
 	@$(call run-pytest,-m soak $(wildcard tests/unit tests/e2e))
 
 clean:
-	rm -rf $(BUILD) srdma/_native.*.so
+	rm -rf $(BUILD) srdma/_*.so
 
 distclean: clean
 	rm -rf .venv srdma.egg-info

@@ -1,4 +1,4 @@
-"""The one extension module: srdma/_native.pyx over build/libsrdma.a.
+"""The extension modules: each srdma/_*.pyx over build/libsrdma.a.
 
 The Makefile owns the C sources, flags and libraries; this file asks it.
 """
@@ -30,20 +30,23 @@ class BuildNative(build_ext):
 
 
 def extensions() -> list[Extension]:
-    source = "srdma/_native.pyx"
-    if os.environ.get("SRDMA_WITHOUT_NATIVE") or not Path(source).exists():
+    sources = sorted(Path("srdma").glob("_*.pyx"))
+    if os.environ.get("SRDMA_WITHOUT_NATIVE") or not sources:
         return []
     from Cython.Build import cythonize
 
-    native = Extension(
-        "srdma._native",
-        [source],
-        include_dirs=["csrc"],
-        extra_objects=[f"{BUILD}/libsrdma.a"],
-        extra_compile_args=["-O2", "-g"],
-    )
+    modules = [
+        Extension(
+            f"srdma.{source.stem}",
+            [str(source)],
+            include_dirs=["csrc"],
+            extra_objects=[f"{BUILD}/libsrdma.a"],
+            extra_compile_args=["-O2", "-g"],
+        )
+        for source in sources
+    ]
     options = {"language_level": 3, "force": True, "quiet": True}
-    return cythonize([native], build_dir=f"{BUILD}/cython", **options)
+    return cythonize(modules, build_dir=f"{BUILD}/cython", **options)
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildNative})
