@@ -3,7 +3,8 @@
 Traffic inside one rxe device never reaches its network device. A pair has one
 rxe device on each end of a veth pair in one network namespace, so that all of
 it passes over the veth, where tcpdump and netem see it (RDMA across namespaces
-does not work on Linux 6.1). Everything here needs root.
+does not work on Linux 6.1). An active side of rdma_cm must bind its source
+address, or the kernel puts both sides on one device. Everything here needs root.
 """
 
 import os
@@ -67,7 +68,7 @@ def pair(name: str = "srdma", network: str = "10.77.0", mtu: int = VETH_MTU) -> 
     """
     load()
     ends = [End(f"{name}rxe{i}", f"{name}v{i}", f"{network}.{i + 1}") for i in (0, 1)]
-    with ExitStack() as undo, IPRoute() as ip:
+    with IPRoute() as ip, ExitStack() as undo:
         _remove(ip, ends)
         undo.callback(_remove, ip, ends)
         _make_veth(ip, ends, mtu)
