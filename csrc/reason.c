@@ -72,6 +72,7 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	ROW(FORGERY_LIMIT, WC_FATAL, 0, 1,
 	    "as many packets failed their tag as the suite permits"),
 	ROW(PEER_ERROR, WC_REM_ABORT, 0, 1, "the peer's QP went to error"),
+	ROW(PROVIDER, WC_FATAL, 0, 1, "the cryptographic provider failed"),
 	ROW(FLUSHED, WC_WR_FLUSH, 0, 0, "flushed: the QP is in error"),
 	ROW(WORKER_GONE, WC_FATAL, 0, 0,
 	    "the own worker ended; start it and connect again"),

@@ -1,0 +1,189 @@
+/*
+ * What a target says, target to wire: acks, NAKs and the rest of the
+ * control packets, and the data of READs (docs/protocol.md 2.4, 5). None of
+ * it waits behind requests.
+ */
+#include <errno.h>
+
+#include "relay_impl.h"
+
+enum { ANSWER_BURST = 64, REQUEST_CREDIT = 1024 };
+
+struct control {
+	uint8_t bit; /* enum srdma_control */
+	uint8_t kind; /* enum srdma_ack_kind */
+	uint8_t flags;
+	uint8_t last_words; /* may be sent in ERR */
+};
+
+static const struct control controls[] = {
+	{ SRDMA_CTL_NAK, SRDMA_ACK_NAK, 0, 1 },
+	{ SRDMA_CTL_CLOSE, SRDMA_ACK_CLOSE, 0, 1 },
+	{ SRDMA_CTL_OPEN, SRDMA_ACK_OPEN, SRDMA_STH_ACK_NOW, 0 },
+	{ SRDMA_CTL_PING, SRDMA_ACK_PING, SRDMA_STH_ACK_NOW, 0 },
+	{ SRDMA_CTL_ACK, SRDMA_ACK_ACK, 0, 0 },
+};
+
+static int emit_control(struct srdma_qp *qp, const struct control *c)
+{
+	int nak = c->kind == SRDMA_ACK_NAK;
+	uint64_t id = nak ? qp->nak_id : qp->done_id;
+	uint32_t offset = nak ? qp->nak_offset : qp->done_offset;
+	struct srdma_packet p = {
+		.opcode = SRDMA_OP_ACKNOWLEDGE,
+		.request_id = id,
+		.offset = offset,
+		.flags = c->flags,
+		.ack = {
+			.kind = c->kind,
+			.request_id = (uint32_t)id,
+			.offset = offset,
+			.highest_pn = (uint32_t)srdma_session_highest(
+				qp->session),
+			.recv_credit = (uint32_t)qp->rq_tail,
+			.request_credit = (uint32_t)qp->done_id +
+					  REQUEST_CREDIT,
+		},
+	};
+	int err;
+
+	if (nak)
+		p.ack.reason = qp->nak_reason;
+	if (c->kind == SRDMA_ACK_CLOSE)
+		p.ack.reason = qp->close_reason;
+	err = srdma_tx_emit(qp, &p, NULL);
+	if (err)
+		return err;
+	qp->advertised = (uint32_t)qp->rq_tail;
+	/* Every kind carries what an ack does. */
+	qp->ctl &= (uint8_t)~(c->bit | SRDMA_CTL_ACK);
+	if (nak)
+		qp->relay->stats.naks_sent++;
+	else
+		qp->relay->stats.acks_sent++;
+	return 0;
+}
+
+int srdma_answer_control(struct srdma_qp *qp)
+{
+	for (unsigned i = 0; i < sizeof(controls) / sizeof(*controls); i++) {
+		const struct control *c = &controls[i];
+		int err;
+
+		if (!(qp->ctl & c->bit) ||
+		    (qp->state == SRDMA_QP_ERR && !c->last_words))
+			continue;
+		err = emit_control(qp, c);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static uint8_t opcode_at(const struct srdma_slot *s, uint32_t len)
+{
+	int first = s->next == s->start;
+	int last = s->next + len == s->end;
+
+	if (first)
+		return last ? SRDMA_OP_READ_RESPONSE_ONLY :
+			      SRDMA_OP_READ_RESPONSE_FIRST;
+	return last ? SRDMA_OP_READ_RESPONSE_LAST :
+		      SRDMA_OP_READ_RESPONSE_MIDDLE;
+}
+
+/* Start the DMA of the next packet of a slot. 0 or -EAGAIN. */
+static int fetch_answer(struct srdma_qp *qp, struct srdma_slot *s)
+{
+	struct srdma_port *host = qp->relay->host;
+	uint32_t len = s->end - s->next;
+	struct srdma_buf *buf = NULL;
+	struct srdma_op *op;
+
+	if (len > qp->peer_mtu)
+		len = qp->peer_mtu;
+	if (len) {
+		buf = host->ops->buf_get(host);
+		if (!buf)
+			return -EAGAIN;
+	}
+	op = srdma_op_add(qp, SRDMA_OP_ANSWER);
+	if (!op) {
+		if (buf)
+			host->ops->buf_put(buf);
+		return -EAGAIN;
+	}
+	op->buf = buf;
+	op->addr = s->va + s->next;
+	op->key = s->rkey;
+	op->right = SRDMA_ACCESS_REMOTE_READ;
+	op->len = len;
+	op->opcode = opcode_at(s, len);
+	op->request_id = s->request_id;
+	op->offset = s->next;
+	s->next += len;
+	if (s->next == s->end)
+		qp->slots_fetched++;
+	return 0;
+}
+
+static int fetch_answers(struct srdma_qp *qp)
+{
+	struct srdma_relay *r = qp->relay;
+	int err = 0;
+
+	while (!err && qp->slots_fetched < qp->slots_ready &&
+	       qp->answer.count < SRDMA_FETCH_DEPTH) {
+		uint32_t at = qp->slots_head + qp->slots_fetched;
+
+		if (r->host->ops->buf_free(r->host) < SRDMA_MAX_BURST)
+			return -EAGAIN;
+		err = fetch_answer(qp, &qp->slots[at % r->params.reads]);
+	}
+	return srdma_op_issue(qp, &qp->answer) ? -EAGAIN : err;
+}
+
+static int emit_answer(struct srdma_qp *qp, const struct srdma_op *op)
+{
+	struct srdma_packet p = {
+		.opcode = op->opcode,
+		.request_id = op->request_id,
+		.offset = op->offset,
+		.payload_len = op->len,
+	};
+	int err = srdma_tx_emit(qp, &p, op->buf ? op->buf->data : NULL);
+
+	if (err)
+		return err;
+	if (srdma_wire_traits(op->opcode) & SRDMA_T_LAST) {
+		qp->slots_head = (qp->slots_head + 1) % qp->relay->params.reads;
+		qp->slots_count--;
+		qp->slots_ready--;
+		qp->slots_fetched--;
+	}
+	return 0;
+}
+
+int srdma_answer_reads(struct srdma_qp *qp)
+{
+	for (int n = 0; n < ANSWER_BURST;) {
+		int err = fetch_answers(qp);
+		struct srdma_op *op = qp->answer.head;
+
+		if (!op || op->state != SRDMA_OP_DONE)
+			return err;
+		for (; op && op->state == SRDMA_OP_DONE; n++) {
+			if (op->reason) {
+				srdma_qp_nak(qp, op->reason, op->request_id,
+					     op->offset);
+				return 0;
+			}
+			err = emit_answer(qp, op);
+			if (err)
+				return err;
+			srdma_op_retire(&qp->answer);
+			op = qp->answer.head;
+		}
+	}
+	return -EAGAIN;
+}

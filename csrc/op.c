@@ -1,0 +1,175 @@
+#include "op.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "relay_impl.h"
+
+int srdma_op_pool_create(struct srdma_op_pool *pool, uint32_t n)
+{
+	pool->all = calloc(n, sizeof(*pool->all));
+	if (!pool->all)
+		return -ENOMEM;
+	pool->free = NULL;
+	for (uint32_t i = 0; i < n; i++) {
+		pool->all[i].next = pool->free;
+		pool->free = &pool->all[i];
+	}
+	pool->left = pool->total = n;
+	return 0;
+}
+
+void srdma_op_pool_destroy(struct srdma_op_pool *pool)
+{
+	free(pool->all);
+	pool->all = pool->free = NULL;
+}
+
+static struct srdma_op_list *list_of(struct srdma_qp *qp, uint8_t kind)
+{
+	if (kind == SRDMA_OP_FETCH)
+		return &qp->fetch;
+	return kind == SRDMA_OP_ANSWER ? &qp->answer : &qp->place;
+}
+
+struct srdma_op *srdma_op_add(struct srdma_qp *qp, enum srdma_op_kind kind)
+{
+	struct srdma_op_pool *pool = &qp->relay->ops;
+	struct srdma_op_list *list = list_of(qp, (uint8_t)kind);
+	struct srdma_op *op = pool->free;
+
+	if (!op)
+		return NULL;
+	pool->free = op->next;
+	pool->left--;
+	*op = (struct srdma_op){ .qp = qp, .kind = (uint8_t)kind };
+	if (list->tail)
+		list->tail->next = op;
+	else
+		list->head = op;
+	list->tail = op;
+	list->count++;
+	return op;
+}
+
+static void give_back(struct srdma_op *op)
+{
+	struct srdma_op_pool *pool = &op->qp->relay->ops;
+
+	if (op->buf)
+		op->buf->port->ops->buf_put(op->buf);
+	op->next = pool->free;
+	pool->free = op;
+	pool->left++;
+}
+
+void srdma_op_retire(struct srdma_op_list *list)
+{
+	struct srdma_op *op = list->head;
+
+	list->head = op->next;
+	if (!list->head)
+		list->tail = NULL;
+	list->count--;
+	give_back(op);
+}
+
+static int is_local(const struct srdma_op *op)
+{
+	return !op->right || op->right == SRDMA_ACCESS_LOCAL_WRITE;
+}
+
+static void fail(struct srdma_op *op, enum srdma_reason reason)
+{
+	op->state = SRDMA_OP_DONE;
+	op->reason = (uint8_t)reason;
+}
+
+/* Authorize and start one DMA. 0, or -EAGAIN. */
+static int start(struct srdma_qp *qp, struct srdma_op *op)
+{
+	struct srdma_relay *r = qp->relay;
+	struct srdma_mr_want want = { qp->leg, qp->qpn,  op->key,
+				      op->right, op->addr, op->len };
+	struct srdma_mr *mr;
+	struct srdma_dma dma;
+	enum srdma_reason why = srdma_mr_check(&r->mrs, &want, &mr);
+	int writes = op->kind >= SRDMA_OP_PLACE;
+	int err;
+
+	if (why) {
+		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_KEY : why);
+		return 0;
+	}
+	dma = (struct srdma_dma){ mr->region, op->addr,
+				  op->len,    op->buf,
+				  0,	      (uint64_t)(uintptr_t)op };
+	op->state = SRDMA_OP_ISSUED;
+	op->mr = mr;
+	mr->dmas++;
+	qp->dmas++;
+	err = writes ? r->host->ops->write(&dma) : r->host->ops->read(&dma);
+	if (err == 0)
+		return 0;
+	if (err == -EAGAIN) {
+		op->state = SRDMA_OP_NEW;
+		op->mr = NULL;
+		mr->dmas--;
+		qp->dmas--;
+		return err;
+	}
+	srdma_op_done(op, err < 0 ? err : 0);
+	return 0;
+}
+
+int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list)
+{
+	int err = 0;
+
+	if (!qp->leg->conn)
+		return 0;
+	for (struct srdma_op *op = list->head; op && !err; op = op->next) {
+		if (op->state == SRDMA_OP_NEW && (!op->buf || !op->len))
+			op->state = SRDMA_OP_DONE;
+		if (op->state == SRDMA_OP_NEW)
+			err = start(qp, op);
+	}
+	return err;
+}
+
+void srdma_op_done(struct srdma_op *op, int status)
+{
+	struct srdma_qp *qp = op->qp;
+	struct srdma_stats *stats = &qp->relay->stats;
+
+	op->state = SRDMA_OP_DONE;
+	op->mr->dmas--;
+	op->mr = NULL;
+	qp->dmas--;
+	if (status)
+		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_DMA :
+					SRDMA_REASON_TARGET_DMA);
+	else if (op->kind >= SRDMA_OP_PLACE)
+		stats->dma_written_bytes += op->len;
+	else
+		stats->dma_read_bytes += op->len;
+	srdma_relay_activate(qp);
+}
+
+void srdma_op_drop(struct srdma_op_list *list)
+{
+	struct srdma_op **at = &list->head;
+	struct srdma_op *op;
+
+	list->tail = NULL;
+	while ((op = *at) != NULL) {
+		if (op->state == SRDMA_OP_ISSUED) {
+			list->tail = op;
+			at = &op->next;
+			continue;
+		}
+		*at = op->next;
+		list->count--;
+		give_back(op);
+	}
+}

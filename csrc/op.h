@@ -1,0 +1,75 @@
+/*
+ * An operation: one packet's worth of work that may have to wait for DMA.
+ * Each QP keeps three lists of them, each in order: requests on their way
+ * out (fetch), answers on their way out (answer), payloads on their way
+ * into host memory (place). An op is NEW until its DMA is under way,
+ * ISSUED until the port reports it, then DONE and retired from the head of
+ * its list. Internal to the relay.
+ */
+#ifndef SRDMA_OP_H
+#define SRDMA_OP_H
+
+#include <stdint.h>
+
+#include "port.h"
+
+struct srdma_mr;
+struct srdma_qp;
+struct srdma_relay;
+
+enum srdma_op_state { SRDMA_OP_NEW, SRDMA_OP_ISSUED, SRDMA_OP_DONE };
+
+enum srdma_op_kind {
+	SRDMA_OP_FETCH, /* read the host: payload of an own request */
+	SRDMA_OP_ANSWER, /* read the host: payload of an answer */
+	SRDMA_OP_PLACE, /* write the host: payload of a peer's request */
+	SRDMA_OP_RETURN, /* write the host: payload of an answer to us */
+};
+
+struct srdma_op {
+	struct srdma_op *next;
+	struct srdma_qp *qp;
+	struct srdma_mr *mr; /* while ISSUED */
+	struct srdma_buf *buf; /* payload; NULL: none, or data */
+	const uint8_t *data; /* payload in the SQ (INLINE) */
+	uint64_t addr; /* host memory of the DMA */
+	uint32_t key;
+	uint32_t right; /* access that the region must have */
+	uint32_t len; /* bytes of payload */
+	uint8_t kind; /* enum srdma_op_kind */
+	uint8_t state; /* enum srdma_op_state */
+	uint8_t reason; /* DONE: why the DMA failed, or 0 */
+	uint8_t opcode; /* of the packet */
+	uint8_t consumes; /* PLACE: ends a message that consumes a RECV */
+	uint64_t request_id;
+	uint32_t offset; /* in the message */
+	uint32_t dma_len; /* of the RETH */
+	uint8_t ends; /* PLACE: the position after it is (id + 1, 0) */
+};
+
+struct srdma_op_list {
+	struct srdma_op *head, *tail;
+	uint32_t count;
+};
+
+/* A pool of n ops. 0 or -ENOMEM. */
+struct srdma_op_pool {
+	struct srdma_op *all, *free;
+	uint32_t left, total;
+};
+int srdma_op_pool_create(struct srdma_op_pool *pool, uint32_t n);
+void srdma_op_pool_destroy(struct srdma_op_pool *pool);
+
+/* A zeroed op at the tail of the QP's list of its kind; NULL: pool empty. */
+struct srdma_op *srdma_op_add(struct srdma_qp *qp, enum srdma_op_kind kind);
+/* Drop the head of a list, with its buffer. */
+void srdma_op_retire(struct srdma_op_list *list);
+/* Start the DMA of all NEW ops of a list, in order, as far as possible.
+ * Returns 0, or -EAGAIN if some had to stay NEW. */
+int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list);
+/* The port reported an op's DMA (cookie). */
+void srdma_op_done(struct srdma_op *op, int status);
+/* Drop everything of a list that is not ISSUED (the QP is in error). */
+void srdma_op_drop(struct srdma_op_list *list);
+
+#endif

@@ -1,0 +1,273 @@
+#include "qp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "relay_impl.h"
+
+enum { CLOSE_PATIENCE_MS = 100, PING_S = 5, SILENCE_S = 15 };
+
+static uint32_t power_of_two(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
+		    struct srdma_leg *leg,
+		    const struct srdma_qp_params *params)
+{
+	struct srdma_qp *qp = calloc(1, sizeof(*qp));
+	uint32_t sq = power_of_two(params->sq);
+	uint32_t rq = power_of_two(params->rq);
+
+	if (!qp)
+		return -ENOMEM;
+	qp->sq = calloc(sq, sizeof(*qp->sq));
+	qp->sq_inline = calloc(sq, SRDMA_MAX_IMMEDIATE);
+	qp->rq = calloc(rq, sizeof(*qp->rq));
+	qp->slots = calloc(r->params.reads, sizeof(*qp->slots));
+	if (!qp->sq || !qp->sq_inline || !qp->rq || !qp->slots) {
+		srdma_qp_free(qp);
+		return -ENOMEM;
+	}
+	qp->relay = r;
+	qp->leg = leg;
+	qp->state = SRDMA_QP_INIT;
+	qp->sq_depth = params->sq;
+	qp->sq_mask = sq - 1;
+	qp->rq_depth = params->rq;
+	qp->rq_mask = rq - 1;
+	qp->failed_id = SRDMA_NONE;
+	*out = qp;
+	return 0;
+}
+
+void srdma_qp_free(struct srdma_qp *qp)
+{
+	srdma_op_drop(&qp->fetch);
+	srdma_op_drop(&qp->answer);
+	srdma_op_drop(&qp->place);
+	srdma_session_destroy(qp->session);
+	free(qp->sq);
+	free(qp->sq_inline);
+	free(qp->rq);
+	free(qp->inflight);
+	free(qp->parts);
+	free(qp->slots);
+	free(qp);
+}
+
+void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
+		   int tell)
+{
+	if (qp->state == SRDMA_QP_ERR)
+		return;
+	qp->state = SRDMA_QP_ERR;
+	qp->reason = reason;
+	qp->failed_id = id;
+	qp->relay->stats.reason[reason]++;
+	qp->ctl &= SRDMA_CTL_NAK;
+	if (tell && qp->session) {
+		qp->ctl |= SRDMA_CTL_CLOSE;
+		qp->close_reason = srdma_reason(reason)->close ?
+					   (uint8_t)reason :
+					   SRDMA_REASON_PEER_ERROR;
+	}
+	srdma_op_drop(&qp->fetch);
+	srdma_op_drop(&qp->answer);
+	srdma_op_drop(&qp->place);
+	qp->slots_count = qp->slots_ready = qp->slots_fetched = 0;
+	qp->parts_count = 0;
+	qp->event_due = 1;
+	srdma_relay_activate(qp);
+}
+
+void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
+		  uint32_t offset)
+{
+	if (qp->state == SRDMA_QP_ERR)
+		return;
+	qp->ctl |= SRDMA_CTL_NAK;
+	qp->nak_reason = srdma_reason(reason)->nak ? (uint8_t)reason :
+						     SRDMA_REASON_TARGET_DMA;
+	qp->nak_id = id;
+	qp->nak_offset = offset;
+	srdma_qp_fail(qp, reason, SRDMA_NONE, 0);
+}
+
+void srdma_qp_refuse(struct srdma_qp *qp, enum srdma_reason reason)
+{
+	if (qp->refusing)
+		return;
+	qp->refusing = (uint8_t)reason;
+	srdma_relay_activate(qp);
+}
+
+static int put_record(struct srdma_qp *qp, struct srdma_record *rec,
+		      uint32_t reason)
+{
+	rec->qpn = qp->qpn;
+	rec->status = srdma_reason(reason)->status;
+	rec->vendor_err = reason;
+	return qp->silent ? 0 : srdma_leg_record(qp->leg, rec);
+}
+
+static uint8_t wc_opcode(uint8_t desc_op)
+{
+	switch (desc_op) {
+	case SRDMA_DESC_WRITE:
+	case SRDMA_DESC_WRITE_IMM:
+		return SRDMA_WC_RDMA_WRITE;
+	case SRDMA_DESC_READ:
+		return SRDMA_WC_RDMA_READ;
+	default:
+		return SRDMA_WC_SEND;
+	}
+}
+
+/* Why the request at sq_head ends now; -1: it does not yet. */
+static int64_t verdict(struct srdma_qp *qp, const struct srdma_wqe *w)
+{
+	if (w->done && !qp->flushing)
+		return SRDMA_REASON_NONE;
+	if (qp->state != SRDMA_QP_ERR)
+		return -1;
+	if (!qp->flushing && qp->failed_id == SRDMA_OLDEST)
+		qp->failed_id = qp->sq_head;
+	qp->flushing = 1;
+	return qp->sq_head == qp->failed_id ? (int64_t)qp->reason :
+					      SRDMA_REASON_FLUSHED;
+}
+
+static int complete_sends(struct srdma_qp *qp)
+{
+	for (; qp->sq_head < qp->sq_tail; qp->sq_head++) {
+		const struct srdma_wqe *w = srdma_qp_wqe(qp, qp->sq_head);
+		int64_t reason = verdict(qp, w);
+		struct srdma_record rec = { .id = w->id,
+					    .opcode = wc_opcode(w->opcode),
+					    .byte_len = w->length };
+
+		if (reason < 0)
+			return 0;
+		if (!reason && !(w->flags & SRDMA_DESC_SIGNALED))
+			continue;
+		if (put_record(qp, &rec, (uint32_t)reason))
+			return -EAGAIN;
+	}
+	return 0;
+}
+
+static int complete_receives(struct srdma_qp *qp)
+{
+	for (; qp->rq_head < qp->rq_tail; qp->rq_head++) {
+		const struct srdma_rqe *e = srdma_qp_rqe(qp, qp->rq_head);
+		struct srdma_record rec = {
+			.id = e->id,
+			.opcode = e->done ? e->opcode : SRDMA_WC_RECV,
+			.flags = e->with_imm ? SRDMA_RECORD_WITH_IMM : 0,
+			.byte_len = e->byte_len,
+			.imm = e->imm,
+		};
+
+		if (!e->done && qp->state != SRDMA_QP_ERR)
+			return 0;
+		if (put_record(qp, &rec,
+			       e->done ? e->reason : SRDMA_REASON_FLUSHED))
+			return -EAGAIN;
+	}
+	return 0;
+}
+
+int srdma_qp_complete(struct srdma_qp *qp)
+{
+	struct srdma_record event = { .opcode = SRDMA_WC_QP_EVENT };
+	int err = 0;
+
+	/* No buffer is given back to the host while DMA may touch it. */
+	if (qp->state == SRDMA_QP_ERR && qp->dmas)
+		return 0;
+	err = complete_sends(qp);
+	if (complete_receives(qp))
+		err = -EAGAIN;
+	if (!err && qp->event_due) {
+		err = put_record(qp, &event, qp->reason);
+		qp->event_due = err != 0;
+	}
+	return err;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t expire_request(struct srdma_qp *qp, uint64_t now)
+{
+	const struct srdma_wqe *w;
+	uint64_t i = qp->sq_head;
+	int waits;
+
+	while (i < qp->sq_tail && srdma_qp_wqe(qp, i)->done)
+		i++;
+	if (i == qp->sq_tail)
+		return SRDMA_NEVER;
+	w = srdma_qp_wqe(qp, i);
+	if (now < w->deadline)
+		return w->deadline;
+	waits = !w->started && qp->state == SRDMA_QP_RTS &&
+		w->opcode != SRDMA_DESC_WRITE && w->opcode != SRDMA_DESC_READ &&
+		qp->recv_credit == qp->sends;
+	srdma_qp_fail(qp,
+		      waits ? SRDMA_REASON_NO_RECV_CREDIT :
+			      SRDMA_REASON_DEADLINE,
+		      i, 1);
+	return SRDMA_NEVER;
+}
+
+static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
+{
+	uint64_t silent = qp->heard + SILENCE_S * SRDMA_SECOND;
+	uint64_t ping;
+
+	if (qp->state != SRDMA_QP_RTS ||
+	    (qp->sq_head == qp->sq_tail && qp->rq_head == qp->rq_tail))
+		return SRDMA_NEVER;
+	if (now >= silent) {
+		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
+		return SRDMA_NEVER;
+	}
+	ping = (qp->heard > qp->pinged ? qp->heard : qp->pinged) +
+	       PING_S * SRDMA_SECOND;
+	if (now >= ping) {
+		qp->ctl |= SRDMA_CTL_PING;
+		qp->pinged = now;
+		ping = now + PING_S * SRDMA_SECOND;
+		srdma_relay_activate(qp);
+	}
+	return earlier(ping, silent);
+}
+
+uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now)
+{
+	uint64_t next;
+
+	if (qp->state == SRDMA_QP_INIT || qp->state == SRDMA_QP_ERR)
+		return SRDMA_NEVER;
+	next = expire_request(qp, now);
+	return earlier(next, expire_silence(qp, now));
+}
+
+int srdma_qp_removable(const struct srdma_qp *qp)
+{
+	uint64_t patience = CLOSE_PATIENCE_MS * (SRDMA_SECOND / 1000);
+
+	if (qp->dmas)
+		return 0;
+	return !qp->ctl || !qp->wire ||
+	       qp->relay->now >= qp->closing + patience;
+}

@@ -1,0 +1,208 @@
+/*
+ * An SRC QP inside the relay: its queues, its place in both directions and
+ * its end. Internal to the relay: relay.h is the contract.
+ */
+#ifndef SRDMA_QP_H
+#define SRDMA_QP_H
+
+#include <stdint.h>
+
+#include "op.h"
+#include "relay.h"
+#include "wire.h"
+
+/* A request of the own host; its request id is its index in the SQ. */
+struct srdma_wqe {
+	uint64_t id; /* of the descriptor */
+	uint64_t local_addr, remote_addr;
+	uint64_t deadline;
+	uint32_t length;
+	uint32_t local_key, rkey;
+	uint32_t imm;
+	uint32_t asked; /* bytes handed to the fetch list */
+	uint32_t got; /* READ: bytes in host memory */
+	uint8_t opcode; /* enum srdma_desc_op */
+	uint8_t flags; /* enum srdma_desc_flag */
+	uint8_t started; /* its first packet is in the fetch list */
+	uint8_t asked_all;
+	uint8_t done; /* executed; waits for its turn to complete */
+};
+
+/* A posted receive. */
+struct srdma_rqe {
+	uint64_t id;
+	uint64_t addr;
+	uint32_t length;
+	uint32_t key;
+	uint32_t byte_len;
+	uint32_t imm;
+	uint8_t with_imm;
+	uint8_t opcode; /* enum srdma_wc_opcode */
+	uint8_t done;
+	uint8_t reason; /* if it failed by itself */
+};
+
+/* A part of a READ asked of the peer and not wholly answered. */
+struct srdma_part {
+	uint64_t request_id;
+	uint32_t next, end; /* offsets in the message */
+	uint32_t start;
+	uint32_t packets; /* at most so many answers */
+};
+
+/* A part of a READ that the peer asked of us: no data, only what is left. */
+struct srdma_slot {
+	uint64_t request_id;
+	uint64_t va; /* of the message */
+	uint32_t rkey;
+	uint32_t start, next, end;
+};
+
+/* The message that the peer is in the middle of. */
+struct srdma_message {
+	uint8_t kind; /* SRDMA_T_SEND, SRDMA_T_WRITE, SRDMA_T_READ; 0: none */
+	uint32_t rkey;
+	uint64_t va;
+	uint32_t length; /* WRITE: DMALen */
+};
+
+enum srdma_control { /* what waits to be sent, by falling urgency */
+	SRDMA_CTL_NAK = 1 << 0,
+	SRDMA_CTL_CLOSE = 1 << 1,
+	SRDMA_CTL_OPEN = 1 << 2,
+	SRDMA_CTL_PING = 1 << 3,
+	SRDMA_CTL_ACK = 1 << 4,
+};
+
+struct srdma_qp {
+	struct srdma_qp *hash_next; /* by SRC QPN */
+	struct srdma_qp *leg_next;
+	struct srdma_qp *active_next;
+	uint8_t active; /* on the relay's list */
+	uint8_t state; /* enum srdma_qp_state */
+	uint8_t role;
+	uint8_t level;
+	uint8_t silent; /* no records: the leg or the QP is being removed */
+	uint8_t event_due; /* the QP_EVENT record waits */
+	uint8_t ctl; /* enum srdma_control */
+	uint8_t refusing; /* a NAK waits for what was accepted before it */
+	uint8_t flushing; /* requests end with errors from sq_head on */
+	uint8_t nak_reason, close_reason;
+	uint64_t nak_id;
+	uint32_t nak_offset;
+	uint32_t reason; /* why ERR */
+	uint32_t qpn;
+	struct srdma_relay *relay;
+	struct srdma_leg *leg;
+	struct srdma_session *session; /* from KEYS on */
+	struct srdma_conn *wire; /* current; NULL: none */
+	uint64_t first_pn;
+	uint64_t timeout; /* ns */
+	uint64_t heard, pinged, closing; /* times, ns */
+	uint32_t mtu; /* payload taken */
+	uint32_t peer_mtu, peer_window, peer_reads;
+	uint32_t dmas; /* ops ISSUED */
+
+	/* requests: [sq_head, sq_tail), not yet fetched from sq_next on */
+	struct srdma_wqe *sq;
+	uint8_t *sq_inline; /* SRDMA_MAX_IMMEDIATE each */
+	uint64_t sq_head, sq_next, sq_tail;
+	uint32_t sq_depth, sq_mask;
+	uint64_t sent_id; /* requests before it are wholly sent */
+	uint64_t failed_id; /* ended the QP; or one of the two below */
+	uint32_t reads_open; /* READs started and not done */
+	struct srdma_op_list fetch;
+	uint64_t acked_id; /* requests before it are executed */
+	uint64_t *inflight; /* packet numbers of unacknowledged requests */
+	uint32_t inflight_head, inflight_count;
+	uint64_t acked_pn;
+	uint32_t sends; /* SENDs and WRITE_IMMs started */
+	uint32_t recv_credit, request_credit; /* of the peer */
+	struct srdma_part *parts; /* ring of peer_reads */
+	uint32_t parts_head, parts_count;
+	uint32_t answers_due; /* answer packets asked for */
+
+	/* receives: [rq_head, rq_tail), the next SEND takes rq_next */
+	struct srdma_rqe *rq;
+	uint64_t rq_head, rq_next, rq_tail;
+	uint32_t rq_depth, rq_mask;
+	uint32_t advertised; /* RECV credit last told */
+
+	/* the peer's requests */
+	uint64_t rx_id; /* position accepted */
+	uint32_t rx_offset;
+	struct srdma_message message;
+	uint64_t done_id; /* position executed */
+	uint32_t done_offset;
+	struct srdma_op_list place;
+	struct srdma_slot *slots; /* ring of the relay's reads */
+	uint32_t slots_head, slots_count;
+	uint32_t slots_ready; /* of these, behind everything before them */
+	uint32_t slots_fetched; /* of these, wholly in the answer list */
+	struct srdma_op_list answer;
+};
+
+#define SRDMA_OLDEST UINT64_MAX /* failed_id: the first not executed */
+#define SRDMA_NONE (UINT64_MAX - 1) /* failed_id: none, all flush */
+
+static inline struct srdma_wqe *srdma_qp_wqe(struct srdma_qp *qp, uint64_t i)
+{
+	return &qp->sq[i & qp->sq_mask];
+}
+
+static inline struct srdma_rqe *srdma_qp_rqe(struct srdma_qp *qp, uint64_t i)
+{
+	return &qp->rq[i & qp->rq_mask];
+}
+
+/* --- qp.c: life and completions --- */
+int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
+		    struct srdma_leg *leg,
+		    const struct srdma_qp_params *params);
+/* No op may be ISSUED. */
+void srdma_qp_free(struct srdma_qp *qp);
+/*
+ * To ERR, once. id: the own request that the reason is about, or
+ * SRDMA_OLDEST, SRDMA_NONE. tell: CLOSE goes to the peer.
+ */
+void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
+		   int tell);
+/* Refuse the peer's request at the accepted position: once all before it is
+ * placed, NAK and ERR. */
+void srdma_qp_refuse(struct srdma_qp *qp, enum srdma_reason reason);
+/* NAK a request at once, and ERR. */
+void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
+		  uint32_t offset);
+/* Write what completion records are due. -EAGAIN: the leg takes no more. */
+int srdma_qp_complete(struct srdma_qp *qp);
+/* 1: in ERR, no DMA under way, and its last words said or not wanted. */
+int srdma_qp_removable(const struct srdma_qp *qp);
+/* When something of this QP may expire next; UINT64_MAX: never. */
+uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now);
+
+/* --- tx.c: own requests, host to wire --- */
+void srdma_tx_post(struct srdma_qp *qp, const struct srdma_desc *d,
+		   const uint8_t *payload);
+/* Cut, fetch, seal, send. -EAGAIN: something was full, come again. */
+int srdma_tx_requests(struct srdma_qp *qp);
+/* Seal a packet and commit it to the QP's wire. 0, -EAGAIN, -EKEYEXPIRED. */
+int srdma_tx_emit(struct srdma_qp *qp, struct srdma_packet *p,
+		  const uint8_t *payload);
+
+/* --- answer.c: acks and READ answers, target to wire --- */
+int srdma_answer_control(struct srdma_qp *qp);
+int srdma_answer_reads(struct srdma_qp *qp);
+
+/* --- rx.c: the peer's requests, wire to host ---
+ * buf holds the payload; taken over, or left with *buf != NULL. */
+void srdma_rx_request(struct srdma_qp *qp, const struct srdma_packet *p,
+		      struct srdma_buf **buf);
+/* Place what was accepted and retire it. -EAGAIN: come again. */
+int srdma_rx_place(struct srdma_qp *qp);
+
+/* --- reply.c: answers and acks to own requests --- */
+void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
+			struct srdma_buf **buf);
+void srdma_reply_ack(struct srdma_qp *qp, const struct srdma_packet *p);
+
+#endif

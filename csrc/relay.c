@@ -1,0 +1,421 @@
+/*
+ * The turn: events in, QPs that have something to do pumped, bursts out.
+ * Wire connections are kept here too: they are hints, and the connection on
+ * which a session's newest packet verified is its current one.
+ */
+#include "relay.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "relay_impl.h"
+
+enum { STRANGER_S = 10, BLOCKED_NS = 1000000 };
+
+void srdma_relay_activate(struct srdma_qp *qp)
+{
+	struct srdma_relay *r = qp->relay;
+
+	if (qp->active)
+		return;
+	qp->active = 1;
+	qp->active_next = NULL;
+	if (r->active_tail)
+		r->active_tail->active_next = qp;
+	else
+		r->active_head = qp;
+	r->active_tail = qp;
+}
+
+void srdma_relay_wake_at(struct srdma_relay *r, uint64_t when)
+{
+	if (when < r->timer)
+		r->timer = when;
+}
+
+struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn)
+{
+	struct srdma_qp *qp = r->qps[qpn % SRDMA_QP_BUCKETS];
+
+	while (qp && qp->qpn != qpn)
+		qp = qp->hash_next;
+	return qp;
+}
+
+/* --- links ----------------------------------------------------------- */
+
+static struct srdma_link *link_of(struct srdma_relay *r,
+				  const struct srdma_conn *conn)
+{
+	struct srdma_link *l = r->links;
+
+	while (l && l->conn != conn)
+		l = l->next;
+	return l;
+}
+
+static void link_free(struct srdma_relay *r, struct srdma_link *link)
+{
+	struct srdma_link **at = &r->links;
+
+	while (*at != link)
+		at = &(*at)->next;
+	*at = link->next;
+	free(link);
+}
+
+int srdma_relay_link(struct srdma_relay *r, struct srdma_conn *conn,
+		     int accepted)
+{
+	struct srdma_link *link = link_of(r, conn);
+
+	if (!link) {
+		link = calloc(1, sizeof(*link));
+		if (!link)
+			return -ENOMEM;
+		*link = (struct srdma_link){ .next = r->links,
+					     .conn = conn,
+					     .since = r->now,
+					     .up = (uint8_t)accepted,
+					     .accepted = (uint8_t)accepted };
+		conn->user = link;
+		r->links = link;
+	}
+	link->refs += (uint32_t)!accepted;
+	return 0;
+}
+
+void srdma_relay_unwire(struct srdma_qp *qp)
+{
+	struct srdma_link *link = qp->wire ? qp->wire->user : NULL;
+
+	qp->wire = NULL;
+	if (!link || !link->refs)
+		return;
+	link->conn->port->ops->close(link->conn);
+	if (!--link->refs)
+		link_free(qp->relay, link);
+}
+
+/* Strangers are few, and do not stay. */
+static void close_strangers(struct srdma_relay *r)
+{
+	uint32_t kept = 0;
+	struct srdma_link *l, *next;
+
+	for (l = r->links; l; l = next) { /* newest first */
+		next = l->next;
+		if (!l->accepted || l->trusted)
+			continue;
+		if (++kept <= SRDMA_MAX_STRANGERS &&
+		    r->now < l->since + STRANGER_S * SRDMA_SECOND)
+			continue;
+		l->conn->port->ops->close(l->conn);
+		link_free(r, l);
+	}
+}
+
+static void accepted(struct srdma_relay *r, struct srdma_conn *conn)
+{
+	if (srdma_relay_link(r, conn, 1)) {
+		conn->port->ops->close(conn);
+		return;
+	}
+	close_strangers(r);
+	srdma_relay_wake_at(r, r->now + STRANGER_S * SRDMA_SECOND);
+}
+
+static void link_up(struct srdma_relay *r, struct srdma_conn *conn)
+{
+	struct srdma_link *link = link_of(r, conn);
+
+	if (!link)
+		return;
+	link->up = 1;
+	for (int i = 0; i < SRDMA_QP_BUCKETS; i++)
+		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next)
+			if (qp->wire == conn)
+				srdma_relay_activate(qp);
+}
+
+static void link_down(struct srdma_relay *r, struct srdma_conn *conn)
+{
+	struct srdma_link *link = link_of(r, conn);
+	uint32_t refs = link && link->refs ? link->refs : 1;
+
+	for (int i = 0; i < SRDMA_QP_BUCKETS; i++) {
+		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next) {
+			if (qp->wire != conn)
+				continue;
+			qp->wire = NULL;
+			qp->ctl = 0;
+			srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST,
+				      0);
+		}
+	}
+	if (link)
+		link_free(r, link);
+	while (refs--)
+		conn->port->ops->close(conn);
+}
+
+/* A packet of this QP verified here: here it is sent from now on. */
+static void follow(struct srdma_qp *qp, struct srdma_conn *conn)
+{
+	struct srdma_link *link = conn->user;
+
+	if (qp->wire == conn)
+		return;
+	srdma_relay_unwire(qp);
+	qp->wire = conn;
+	link->trusted = 1;
+}
+
+/* --- what arrives ---------------------------------------------------- */
+
+static void count_refusal(struct srdma_qp *qp, int err)
+{
+	struct srdma_relay *r = qp->relay;
+
+	r->stats.refused[-err]++;
+	if (err == -SRDMA_REFUSED_TAG && srdma_session_spent(qp->session))
+		srdma_qp_fail(qp, SRDMA_REASON_FORGERY_LIMIT, SRDMA_OLDEST, 1);
+}
+
+static void count_verified(struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	struct srdma_stats *stats = &qp->relay->stats;
+
+	if (qp->level == SRDMA_LEVEL_NONE) {
+		stats->packets_unprotected_received++;
+		return;
+	}
+	stats->packets_verified++;
+	stats->bytes_verified += p->payload_len;
+}
+
+/* A verified packet: the one place where a session's state moves. */
+static void verified(struct srdma_qp *qp, struct srdma_conn *conn,
+		     const struct srdma_packet *p, struct srdma_buf **buf)
+{
+	uint32_t traits = srdma_wire_traits(p->opcode);
+
+	count_verified(qp, p);
+	follow(qp, conn);
+	qp->heard = qp->relay->now;
+	if (qp->state == SRDMA_QP_RTR) {
+		qp->state = SRDMA_QP_RTS;
+		srdma_relay_wake_at(qp->relay,
+				    qp->relay->now + SRDMA_SECOND);
+	}
+	if (p->flags & SRDMA_STH_ACK_NOW)
+		qp->ctl |= SRDMA_CTL_ACK;
+	if (traits & SRDMA_T_REQUEST)
+		srdma_rx_request(qp, p, buf);
+	else if (traits & SRDMA_T_ACK)
+		srdma_reply_ack(qp, p);
+	else
+		srdma_reply_answer(qp, p, buf);
+	srdma_relay_activate(qp);
+}
+
+/* buf_at of the plaintext is 0: *plain is what a placed op takes over. */
+static void datagram(struct srdma_relay *r, struct srdma_conn *conn,
+		     const struct srdma_buf *in)
+{
+	int32_t qpn = srdma_wire_qpn(in->data, in->len);
+	struct srdma_qp *qp = qpn < 0 ? NULL : srdma_relay_qp(r, (uint32_t)qpn);
+	struct srdma_packet p;
+	int err;
+
+	if (qpn < 0) {
+		r->stats.refused[SRDMA_REFUSED_SHORT]++;
+		return;
+	}
+	if (!qp) {
+		r->stats.refused[SRDMA_REFUSED_UNKNOWN_QP]++;
+		return;
+	}
+	if (qp->state != SRDMA_QP_RTR && qp->state != SRDMA_QP_RTS) {
+		r->stats.refused[SRDMA_REFUSED_QP_STATE]++;
+		return;
+	}
+	err = srdma_session_open(qp->session, &p, in->data, in->len,
+				 r->spare->data);
+	if (err)
+		count_refusal(qp, err);
+	else
+		verified(qp, conn, &p, &r->spare);
+}
+
+static void host_event(struct srdma_relay *r, const struct srdma_event *ev)
+{
+	struct srdma_leg *leg = ev->conn ? ev->conn->user : NULL;
+
+	switch (ev->kind) {
+	case SRDMA_EV_RECV:
+		if (leg && !leg->closing)
+			srdma_leg_descriptor(leg, ev->buf);
+		r->host->ops->buf_put(ev->buf);
+		break;
+	case SRDMA_EV_DMA_DONE:
+		srdma_op_done((struct srdma_op *)(uintptr_t)ev->cookie,
+			      ev->status);
+		break;
+	case SRDMA_EV_DOWN:
+		ev->conn->port->ops->close(ev->conn);
+		if (leg) {
+			leg->conn = NULL;
+			srdma_leg_end(leg);
+		}
+		break;
+	default:
+		break;
+	}
+}
+
+static void wire_event(struct srdma_relay *r, const struct srdma_event *ev)
+{
+	switch (ev->kind) {
+	case SRDMA_EV_RECV:
+		datagram(r, ev->conn, ev->buf);
+		r->wire->ops->buf_put(ev->buf);
+		break;
+	case SRDMA_EV_ACCEPT:
+		accepted(r, ev->conn);
+		break;
+	case SRDMA_EV_UP:
+		link_up(r, ev->conn);
+		break;
+	case SRDMA_EV_DOWN:
+		link_down(r, ev->conn);
+		break;
+	default:
+		break;
+	}
+}
+
+static int take_host(struct srdma_relay *r, int budget)
+{
+	int n = r->host->ops->poll(r->host, r->events, budget);
+
+	for (int i = 0; i < n; i++)
+		host_event(r, &r->events[i]);
+	return n;
+}
+
+/*
+ * Each packet may keep one buffer and one op: no more are taken than can be
+ * kept, so that nothing that verified is ever dropped for want of memory.
+ */
+static int take_wire(struct srdma_relay *r, int budget)
+{
+	int n = 0;
+
+	while (n < budget) {
+		if (!r->spare)
+			r->spare = r->host->ops->buf_get(r->host);
+		if (!r->spare || !r->ops.left)
+			break;
+		if (r->wire->ops->poll(r->wire, r->events, 1) < 1)
+			break;
+		wire_event(r, &r->events[0]);
+		n++;
+	}
+	return n;
+}
+
+/* --- what is sent ----------------------------------------------------- */
+
+static int can_send(const struct srdma_qp *qp)
+{
+	const struct srdma_link *link = qp->wire ? qp->wire->user : NULL;
+
+	return qp->session && link && link->up;
+}
+
+static void drop_all(struct srdma_qp *qp)
+{
+	srdma_op_drop(&qp->fetch);
+	srdma_op_drop(&qp->answer);
+	srdma_op_drop(&qp->place);
+}
+
+static void pump(struct srdma_qp *qp)
+{
+	int again = 0;
+
+	if (qp->state == SRDMA_QP_ERR)
+		drop_all(qp);
+	else
+		again |= srdma_rx_place(qp);
+	if (can_send(qp))
+		again |= srdma_answer_control(qp);
+	if (can_send(qp) && qp->state == SRDMA_QP_RTS)
+		again |= srdma_answer_reads(qp);
+	if (can_send(qp) && qp->state == SRDMA_QP_RTS)
+		again |= srdma_tx_requests(qp);
+	again |= srdma_qp_complete(qp);
+	if (again)
+		srdma_relay_activate(qp);
+}
+
+static void pump_all(struct srdma_relay *r)
+{
+	struct srdma_qp *qp = r->active_head;
+
+	r->active_head = r->active_tail = NULL;
+	while (qp) {
+		struct srdma_qp *next = qp->active_next;
+
+		qp->active = 0;
+		pump(qp);
+		qp = next;
+	}
+	/* Whoever is blocked by a full ring tries again by itself. */
+	if (r->active_head)
+		srdma_relay_wake_at(r, r->now + BLOCKED_NS);
+}
+
+static void expire(struct srdma_relay *r)
+{
+	r->timer = SRDMA_NEVER;
+	for (int i = 0; i < SRDMA_QP_BUCKETS; i++)
+		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next)
+			srdma_relay_wake_at(r, srdma_qp_expire(qp, r->now));
+	close_strangers(r);
+	for (struct srdma_link *l = r->links; l; l = l->next)
+		if (l->accepted && !l->trusted)
+			srdma_relay_wake_at(r, l->since + STRANGER_S *
+							      SRDMA_SECOND);
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
+		if (r->legs[i] && r->legs[i]->closing &&
+		    !srdma_leg_reap(r->legs[i]))
+			srdma_relay_wake_at(r, r->now + BLOCKED_NS);
+}
+
+int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
+{
+	int n;
+
+	r->now = now;
+	if (budget > SRDMA_MAX_BURST)
+		budget = SRDMA_MAX_BURST;
+	n = take_host(r, budget);
+	n += take_wire(r, budget);
+	if (r->active_head)
+		pump_all(r);
+	/* Behind the pump, so that last words are said before QPs go. */
+	if (now >= r->timer)
+		expire(r);
+	if (r->active_head)
+		pump_all(r);
+	r->wire->ops->flush(r->wire);
+	r->host->ops->flush(r->host);
+	return n;
+}
+
+uint64_t srdma_relay_timer(const struct srdma_relay *r)
+{
+	return r->timer;
+}

@@ -1,0 +1,70 @@
+/* The relay's own state, shared by its files only. */
+#ifndef SRDMA_RELAY_IMPL_H
+#define SRDMA_RELAY_IMPL_H
+
+#include "leg.h"
+#include "mr.h"
+#include "op.h"
+#include "qp.h"
+#include "relay.h"
+
+enum {
+	SRDMA_QP_BUCKETS = 8192,
+	SRDMA_OPS = 4096,
+	SRDMA_OPS_KEPT = 512, /* for what arrives: own requests leave them */
+	SRDMA_FETCH_DEPTH = 64, /* packets of a QP being fetched */
+	SRDMA_MAX_BURST = 64,
+	SRDMA_MAX_STRANGERS = 64, /* wires that nothing verified on */
+};
+
+static const uint64_t SRDMA_NEVER = UINT64_MAX;
+#define SRDMA_SECOND UINT64_C(1000000000)
+
+/* A wire connection. */
+struct srdma_link {
+	struct srdma_link *next;
+	struct srdma_conn *conn;
+	uint64_t since;
+	uint32_t refs; /* QPs that connected it */
+	uint8_t up;
+	uint8_t accepted;
+	uint8_t trusted; /* a packet verified on it */
+};
+
+struct srdma_relay {
+	struct srdma_port *host, *wire;
+	struct srdma_relay_params params;
+	uint8_t eid[SRDMA_EID_LEN];
+	uint64_t now;
+	uint64_t timer;
+	struct srdma_qp *qps[SRDMA_QP_BUCKETS];
+	uint32_t qp_count;
+	struct srdma_mr_table mrs;
+	struct srdma_leg *legs[SRDMA_MAX_LEGS];
+	uint32_t leg_count, leg_serial;
+	struct srdma_link *links;
+	struct srdma_op_pool ops;
+	struct srdma_qp *active_head, *active_tail;
+	struct srdma_buf *spare; /* plaintext of the next packet goes here */
+	struct srdma_stats stats;
+	char why[192];
+	struct srdma_event events[SRDMA_MAX_BURST];
+};
+
+/* Put the QP on the list of those that have something to do. */
+void srdma_relay_activate(struct srdma_qp *qp);
+/* Make sure that the relay looks at its clocks at this time. */
+void srdma_relay_wake_at(struct srdma_relay *r, uint64_t when);
+struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn);
+/* Keep a wire connection that was connected (one reference) or accepted. */
+int srdma_relay_link(struct srdma_relay *r, struct srdma_conn *conn,
+		     int accepted);
+/* The QP no longer uses its wire. */
+void srdma_relay_unwire(struct srdma_qp *qp);
+/* Unlink the QP from relay and leg and free it. */
+void srdma_relay_forget(struct srdma_qp *qp);
+/* Set why and return err. */
+int srdma_relay_refuse(struct srdma_relay *r, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,282 @@
+/*
+ * The peer's requests, wire to host (docs/protocol.md 4.6, 5, 6). A packet
+ * that comes here has verified. It is executed at the position, counted
+ * anywhere else; authorized before any DMA; its payload lies in a private
+ * buffer until then.
+ */
+#include <errno.h>
+
+#include "relay_impl.h"
+
+struct request {
+	struct srdma_qp *qp;
+	const struct srdma_packet *p;
+	uint32_t traits;
+	struct srdma_buf **buf;
+};
+
+/* 0: at the position; else counted and not to be executed. */
+static int position(struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	struct srdma_stats *stats = &qp->relay->stats;
+
+	if (p->request_id == qp->rx_id + 1 && !p->offset &&
+	    qp->message.kind == SRDMA_T_READ) {
+		qp->rx_id++; /* the READ before had its last part */
+		qp->rx_offset = 0;
+		qp->message.kind = 0;
+	}
+	if (p->request_id == qp->rx_id && p->offset == qp->rx_offset)
+		return 0;
+	if (p->request_id < qp->rx_id ||
+	    (p->request_id == qp->rx_id && p->offset < qp->rx_offset)) {
+		stats->duplicates++;
+		qp->ctl |= SRDMA_CTL_ACK;
+	} else {
+		stats->refused[SRDMA_REFUSED_GAP]++;
+	}
+	return -EALREADY;
+}
+
+static enum srdma_reason authorize(struct srdma_qp *qp, uint32_t right,
+				   uint32_t rkey, uint64_t addr, uint32_t len)
+{
+	struct srdma_mr_want want = { qp->leg, qp->qpn, rkey,
+				      right,   addr,	len };
+	struct srdma_mr *mr;
+
+	return len ? srdma_mr_check(&qp->relay->mrs, &want, &mr) :
+		     SRDMA_REASON_NONE;
+}
+
+/* Hand the payload to the place list and move the position. */
+static enum srdma_reason place(const struct request *rq, uint64_t addr,
+			       uint32_t key, uint32_t right)
+{
+	struct srdma_qp *qp = rq->qp;
+	const struct srdma_packet *p = rq->p;
+	int last = (rq->traits & SRDMA_T_LAST) != 0;
+	struct srdma_op *op = srdma_op_add(qp, SRDMA_OP_PLACE);
+
+	if (!op) /* the turn's budget leaves ops for all it may receive */
+		return SRDMA_REASON_TARGET_DMA;
+	op->addr = addr;
+	op->key = key;
+	op->right = right;
+	op->len = p->payload_len;
+	op->opcode = p->opcode;
+	op->request_id = p->request_id;
+	op->offset = p->offset + p->payload_len;
+	op->ends = (uint8_t)last;
+	op->dma_len = p->imm;
+	if (p->payload_len) {
+		op->buf = *rq->buf;
+		*rq->buf = NULL;
+	}
+	qp->rx_offset += p->payload_len;
+	if (last) {
+		op->consumes = qp->message.kind == SRDMA_T_SEND ||
+			       (rq->traits & SRDMA_T_IMM) != 0;
+		qp->rq_next += op->consumes;
+		qp->message.kind = 0;
+		qp->rx_id++;
+		qp->rx_offset = 0;
+	}
+	return SRDMA_REASON_NONE;
+}
+
+/* FIRST and ONLY begin a message, the others continue one of their kind. */
+static int out_of_turn(const struct request *rq, uint8_t kind)
+{
+	const struct srdma_message *m = &rq->qp->message;
+
+	if (rq->traits & SRDMA_T_FIRST)
+		return m->kind != 0;
+	return m->kind != kind;
+}
+
+static enum srdma_reason rx_write(const struct request *rq)
+{
+	struct srdma_qp *qp = rq->qp;
+	const struct srdma_packet *p = rq->p;
+	struct srdma_message *m = &qp->message;
+	uint64_t end = (uint64_t)p->offset + p->payload_len;
+	int last = (rq->traits & SRDMA_T_LAST) != 0;
+	enum srdma_reason why;
+
+	if (out_of_turn(rq, SRDMA_T_WRITE))
+		return SRDMA_REASON_MALFORMED;
+	if (rq->traits & SRDMA_T_FIRST) {
+		if (p->dma_len > SRDMA_MAX_MESSAGE)
+			return SRDMA_REASON_MALFORMED;
+		why = authorize(qp, SRDMA_ACCESS_REMOTE_WRITE, p->rkey, p->va,
+				p->dma_len);
+		if (why)
+			return why;
+		*m = (struct srdma_message){ SRDMA_T_WRITE, p->rkey, p->va,
+					     p->dma_len };
+	}
+	if (last ? end != m->length : end >= m->length)
+		return SRDMA_REASON_MALFORMED;
+	if ((rq->traits & SRDMA_T_IMM) && qp->rq_next == qp->rq_tail)
+		return SRDMA_REASON_NO_RECV;
+	return place(rq, m->va + p->offset, m->rkey, SRDMA_ACCESS_REMOTE_WRITE);
+}
+
+static enum srdma_reason rx_send(const struct request *rq)
+{
+	struct srdma_qp *qp = rq->qp;
+	const struct srdma_packet *p = rq->p;
+	uint64_t end = (uint64_t)p->offset + p->payload_len;
+	struct srdma_rqe *e;
+
+	if (out_of_turn(rq, SRDMA_T_SEND))
+		return SRDMA_REASON_MALFORMED;
+	if (rq->traits & SRDMA_T_IETH)
+		return SRDMA_REASON_UNSUPPORTED;
+	if (qp->rq_next == qp->rq_tail)
+		return SRDMA_REASON_NO_RECV;
+	qp->message.kind = SRDMA_T_SEND;
+	e = srdma_qp_rqe(qp, qp->rq_next);
+	if (end > e->length) {
+		e->done = 1;
+		e->opcode = SRDMA_WC_RECV;
+		e->reason = SRDMA_REASON_RECV_TOO_SHORT;
+		return SRDMA_REASON_RECV_TOO_SHORT;
+	}
+	return place(rq, e->addr + p->offset, e->key, SRDMA_ACCESS_LOCAL_WRITE);
+}
+
+static enum srdma_reason rx_read(const struct request *rq)
+{
+	struct srdma_qp *qp = rq->qp;
+	const struct srdma_packet *p = rq->p;
+	struct srdma_message *m = &qp->message;
+	uint64_t addr = p->va + p->offset;
+	enum srdma_reason why;
+	struct srdma_op *op;
+	uint32_t at;
+
+	if (m->kind ? m->kind != SRDMA_T_READ || m->va != p->va ||
+			      m->rkey != p->rkey || !p->dma_len :
+		      p->offset != 0)
+		return SRDMA_REASON_MALFORMED;
+	if (p->dma_len > SRDMA_READ_PART ||
+	    p->dma_len > SRDMA_MAX_MESSAGE - p->offset)
+		return SRDMA_REASON_MALFORMED;
+	if (qp->slots_count == qp->relay->params.reads)
+		return SRDMA_REASON_TOO_MANY_READS;
+	if (addr < p->va)
+		return SRDMA_REASON_OUT_OF_BOUNDS;
+	why = authorize(qp, SRDMA_ACCESS_REMOTE_READ, p->rkey, addr,
+			p->dma_len);
+	if (why)
+		return why;
+	op = srdma_op_add(qp, SRDMA_OP_PLACE);
+	if (!op)
+		return SRDMA_REASON_TARGET_DMA;
+	op->opcode = p->opcode;
+	op->request_id = p->request_id;
+	op->offset = p->offset + p->dma_len;
+	at = (qp->slots_head + qp->slots_count++) % qp->relay->params.reads;
+	qp->slots[at] = (struct srdma_slot){ .request_id = p->request_id,
+					     .va = p->va,
+					     .rkey = p->rkey,
+					     .start = p->offset,
+					     .next = p->offset,
+					     .end = p->offset + p->dma_len };
+	*m = (struct srdma_message){ SRDMA_T_READ, p->rkey, p->va, 0 };
+	qp->rx_offset += p->dma_len;
+	return SRDMA_REASON_NONE;
+}
+
+void srdma_rx_request(struct srdma_qp *qp, const struct srdma_packet *p,
+		      struct srdma_buf **buf)
+{
+	struct request rq = { qp, p, srdma_wire_traits(p->opcode), buf };
+	enum srdma_reason why;
+
+	if (qp->refusing || position(qp, p))
+		return;
+	if (p->flags & SRDMA_STH_PROOF)
+		why = SRDMA_REASON_PROOF_UNSUPPORTED;
+	else if (rq.traits & SRDMA_T_WRITE)
+		why = rx_write(&rq);
+	else if (rq.traits & SRDMA_T_SEND)
+		why = rx_send(&rq);
+	else if (rq.traits & SRDMA_T_READ)
+		why = rx_read(&rq);
+	else
+		why = SRDMA_REASON_UNSUPPORTED;
+	if (why)
+		srdma_qp_refuse(qp, why);
+}
+
+/* The RECV that this op's message consumed is full. */
+static void receive_done(struct srdma_qp *qp, const struct srdma_op *op)
+{
+	uint32_t traits = srdma_wire_traits(op->opcode);
+	uint64_t i = qp->rq_head;
+	struct srdma_rqe *e;
+
+	while (srdma_qp_rqe(qp, i)->done)
+		i++;
+	e = srdma_qp_rqe(qp, i);
+	e->done = 1;
+	e->byte_len = op->offset;
+	e->with_imm = (traits & SRDMA_T_IMM) != 0;
+	e->imm = op->dma_len;
+	e->opcode = (traits & SRDMA_T_WRITE) ? SRDMA_WC_RECV_RDMA_WITH_IMM :
+					       SRDMA_WC_RECV;
+}
+
+/* The bytes of an answer to a READ are in host memory. */
+static void returned(struct srdma_qp *qp, const struct srdma_op *op)
+{
+	struct srdma_wqe *w = srdma_qp_wqe(qp, op->request_id);
+
+	w->got += op->len;
+	if (w->got == w->length && w->asked == w->length) {
+		w->done = 1;
+		qp->reads_open--;
+	}
+}
+
+static void placed(struct srdma_qp *qp, const struct srdma_op *op)
+{
+	if (op->opcode == SRDMA_OP_READ_REQUEST)
+		qp->slots_ready++;
+	if (op->consumes)
+		receive_done(qp, op);
+	qp->done_id = op->request_id + op->ends;
+	qp->done_offset = op->ends ? 0 : op->offset;
+	qp->ctl |= SRDMA_CTL_ACK;
+}
+
+int srdma_rx_place(struct srdma_qp *qp)
+{
+	int err = srdma_op_issue(qp, &qp->place);
+	struct srdma_op *op;
+
+	while ((op = qp->place.head) && op->state == SRDMA_OP_DONE) {
+		int ours = op->kind == SRDMA_OP_RETURN;
+
+		if (op->reason && ours) {
+			srdma_qp_fail(qp, op->reason, op->request_id, 1);
+			return 0;
+		}
+		if (op->reason) {
+			srdma_qp_nak(qp, op->reason, op->request_id,
+				     op->offset);
+			return 0;
+		}
+		if (ours)
+			returned(qp, op);
+		else
+			placed(qp, op);
+		srdma_op_retire(&qp->place);
+	}
+	if (qp->refusing && !qp->place.head)
+		srdma_qp_nak(qp, qp->refusing, qp->rx_id, qp->rx_offset);
+	return err;
+}
