@@ -161,7 +161,7 @@ def refused_vectors() -> list[dict[str, Any]]:
         ("tag_code", write, _set(write, 8, 0x20)),
         ("length", middle, middle[:-4]),
         ("length", acked, acked + bytes(4)),
-        ("pad", write, _set(write, 1, 0x10)),
+        ("pad", write, write[:-1]),
         ("pad", write, _set(write, -1, 0x01)),
         ("pad", write, write + b"\0"),
         ("ack_body", acked, _set(acked, 40, 0x03)),
