@@ -1,0 +1,295 @@
+"""Identities: X.509 certificates that name one URI (SPIFFE form), and a small CA to issue them.
+
+A folder of a CA holds `ca.pem` and `ca.key`. Keys are written with mode 0600 and nothing is
+overwritten unless asked. Verification of chains is TLS's; this module only reads the name.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+Algorithm = Literal["p256", "ed25519"]
+PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+
+CA_CERT, CA_KEY = "ca.pem", "ca.key"
+IDENTITY_MAX = 255  # KEYS carries it in 256 bytes with a zero
+SKEW = dt.timedelta(minutes=5)  # clocks of two hosts differ
+CA_DAYS, DAYS = 3650, 90
+
+
+class IdentityError(Exception):
+    """A certificate, key or identity that cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, repr=False)
+class Credentials:
+    """What one end needs to prove who it is, as PEM; the key is never shown."""
+
+    cert: bytes
+    key: bytes
+    ca: bytes
+
+    @classmethod
+    def load(cls, cert: Path, key: Path, ca: Path) -> Credentials:
+        """From files, checked: the key belongs to the certificate, which names one identity."""
+        credentials = cls(_read(cert), _read(key), _read(ca))
+        leaf = parse_certificate(credentials.cert, str(cert))
+        private = parse_key(credentials.key, str(key))
+        if private.public_key() != leaf.public_key():
+            raise IdentityError(f"{key} is not the key of {cert}: give the two of one identity")
+        identity_of(leaf)
+        parse_certificate(credentials.ca, str(ca))
+        return credentials
+
+    @property
+    def identity(self) -> str:
+        return identity_of(parse_certificate(self.cert, "certificate"))
+
+
+# Reading -------------------------------------------------------------------
+
+
+def identity_of(certificate: x509.Certificate) -> str:
+    """The one URI SAN of a certificate."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        uris = []
+    except ValueError as error:
+        raise IdentityError(f"a certificate with unreadable extensions: {error}") from None
+    else:
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    if len(uris) != 1:
+        found = ", ".join(uris) or "no URI"
+        raise IdentityError(
+            f"a certificate with {found} as subject alternative name:"
+            " it must name exactly one identity, such as spiffe://example.org/host-a"
+        )
+    return check_identity_uri(uris[0])
+
+
+def check_identity_uri(uri: str) -> str:
+    """The URI itself, if it can be an identity."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        parts = urlsplit("")
+    if not parts.scheme or not parts.netloc or not uri.isascii() or not uri.isprintable():
+        raise IdentityError(
+            f"{uri!r:.300} is no identity: it must be a URI such as spiffe://example.org/host-a"
+        )
+    if len(uri) > IDENTITY_MAX:
+        raise IdentityError(f"an identity of {len(uri)} bytes: at most {IDENTITY_MAX}")
+    return uri
+
+
+def parse_certificate(pem: bytes, where: str) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise IdentityError(f"{where} is not a PEM certificate") from None
+
+
+def parse_key(pem: bytes, where: str) -> PrivateKey:
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except TypeError:
+        raise IdentityError(f"{where} is encrypted: srdma takes unencrypted PEM keys") from None
+    except ValueError:
+        raise IdentityError(f"{where} is not a PEM private key") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey):
+        raise IdentityError(f"{where} is a {type(key).__name__}: it must be P-256 or Ed25519")
+    return key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise IdentityError(f"cannot read {path}: {error.strerror}") from None
+
+
+# Issuing -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Validity:
+    """From when and how long; `start` defaults to now, with room for clocks that differ."""
+
+    days: float = DAYS
+    start: dt.datetime | None = None
+
+    def bounds(self) -> tuple[dt.datetime, dt.datetime]:
+        if not 0 < self.days <= 36_500:
+            raise IdentityError(
+                f"a validity of {self.days} days: it must be above 0, 36500 at most"
+            )
+        now = dt.datetime.now(dt.UTC)
+        start = self.start or now - SKEW
+        return start, (self.start or now) + dt.timedelta(days=self.days)
+
+
+def create_ca(
+    folder: Path,
+    name: str,
+    *,
+    days: float = CA_DAYS,
+    algorithm: Algorithm = "p256",
+    force: bool = False,
+) -> Path:
+    """A new CA: `ca.pem` and `ca.key` in `folder`; the path of the certificate."""
+    if not 0 < len(name) <= 64:
+        raise IdentityError(f"a name of {len(name)} characters: a CA's name has 1 to 64")
+    key = _new_key(algorithm)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = _builder(subject, subject, key, Validity(days).bounds())
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+    certificate = builder.sign(key, _hash_for(key))
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise IdentityError(f"cannot make the folder {folder}: {error.strerror}") from None
+    _write_pair(folder / CA_CERT, folder / CA_KEY, certificate, key, force)
+    return folder / CA_CERT
+
+
+def issue(
+    ca: Path,
+    uri: str,
+    out: Path,
+    *,
+    validity: Validity | None = None,
+    algorithm: Algorithm = "p256",
+    force: bool = False,
+) -> tuple[Path, Path]:
+    """A certificate for the identity `uri` by the CA in the folder `ca`: OUT.pem and OUT.key.
+
+    It never outlives its CA.
+    """
+    check_identity_uri(uri)
+    ca_cert = parse_certificate(_read(ca / CA_CERT), str(ca / CA_CERT))
+    ca_key = parse_key(_read(ca / CA_KEY), str(ca / CA_KEY))
+    if ca_key.public_key() != ca_cert.public_key():
+        raise IdentityError(f"{ca / CA_KEY} is not the key of {ca / CA_CERT}")
+    start, end = (validity or Validity()).bounds()
+    if dt.datetime.now(dt.UTC) >= ca_cert.not_valid_after_utc:
+        raise IdentityError(
+            f"{ca / CA_CERT} expired on {ca_cert.not_valid_after_utc:%Y-%m-%d}: make a new CA"
+        )
+    key = _new_key(algorithm)
+    short = uri.rsplit("/", 1)[-1][:64] or "srdma"
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, short)])
+    bounds = start, min(end, ca_cert.not_valid_after_utc)
+    if bounds[0] >= bounds[1]:
+        raise IdentityError(f"validity from {start:%Y-%m-%d}: the CA ends before")
+    certificate = _leaf(_builder(subject, ca_cert.subject, key, bounds), uri, ca_key).sign(
+        ca_key, _hash_for(ca_key)
+    )
+    paths = out.with_name(out.name + ".pem"), out.with_name(out.name + ".key")
+    _write_pair(*paths, certificate, key, force)
+    return paths
+
+
+def _new_key(algorithm: Algorithm) -> PrivateKey:
+    if algorithm == "p256":
+        return ec.generate_private_key(ec.SECP256R1())
+    if algorithm == "ed25519":
+        return ed25519.Ed25519PrivateKey.generate()
+    raise IdentityError(f"unknown algorithm {algorithm!r}: p256 or ed25519")
+
+
+def _hash_for(key: PrivateKey) -> hashes.SHA256 | None:
+    return hashes.SHA256() if isinstance(key, ec.EllipticCurvePrivateKey) else None
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: PrivateKey,
+    bounds: tuple[dt.datetime, dt.datetime],
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(bounds[0])
+        .not_valid_after(bounds[1])
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _leaf(
+    builder: x509.CertificateBuilder, uri: str, ca_key: PrivateKey
+) -> x509.CertificateBuilder:
+    usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+    issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
+    names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)])
+    return (
+        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(issuer_id, critical=False)
+        .add_extension(names, critical=False)
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+# Writing -------------------------------------------------------------------
+
+
+def _write_pair(
+    cert_path: Path, key_path: Path, certificate: x509.Certificate, key: PrivateKey, force: bool
+) -> None:
+    for path in (cert_path, key_path):
+        if path.exists() and not force:
+            raise IdentityError(f"{path} exists: nothing was written (--force overwrites it)")
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    write_file(key_path, pem, 0o600)
+    write_file(cert_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def write_file(path: Path, content: bytes, mode: int) -> None:
+    """The whole file or none, never with more rights than `mode`."""
+    try:
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise IdentityError(f"cannot write into {path.parent}: {error.strerror}") from None
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, mode)
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        os.unlink(temporary)
+        raise IdentityError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,78 @@
+"""What an end allows: suites and peers' identities.
+
+The facts about suites are the C table's (`_native.suites()`); nothing of it is repeated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+
+from . import _native
+from .exchange_messages import LEVELS, UNPROTECTED, ExchangeError, Suite
+
+TAG_SIZES = (12, 16, 20, 28, 32, 48, 64)  # protocol.md 2.1
+DEFAULT_SUITE = "aes-128-gcm"
+
+
+@cache
+def _rows() -> dict[int, _native.SuiteRow]:
+    return {row["id"]: row for row in _native.suites()}
+
+
+def suite_named(name: str, level: str | None = None, tag_len: int | None = None) -> Suite:
+    """The suite of this name, at its highest level and with its own tag where none is named."""
+    if name == "none":
+        return UNPROTECTED
+    row = next((r for r in _rows().values() if r["name"] == name), None)
+    if row is None:
+        names = ", ".join(r["name"] for r in _rows().values())
+        raise ExchangeError("suite", f"unknown suite {name!r}: this version has {names}")
+    if level is not None and level not in LEVELS:
+        raise ExchangeError("suite", f"unknown level {level!r}: there are {', '.join(LEVELS)}")
+    number = max(row["levels"]) if level is None else LEVELS[level]
+    suite = Suite(row["id"], number, row["tag_len"] if tag_len is None else tag_len)
+    check_suite(suite)
+    return suite
+
+
+def check_suite(suite: Suite) -> None:
+    """Refuse what this version does not have, saying what it has."""
+    if suite == UNPROTECTED:
+        return
+    row = _rows().get(suite.id)
+    if row is None:
+        known = ", ".join(f"{r['id']} {r['name']}" for r in _rows().values())
+        raise ExchangeError("suite", f"unknown suite id {suite.id}: this version has {known}")
+    if suite.level not in row["levels"]:
+        levels = " or ".join(str(n) for n in row["levels"])
+        raise ExchangeError("suite", f"{row['name']} at level {suite.level}: it has {levels}")
+    shorter = [n for n in TAG_SIZES if row["tag_min"] <= n <= row["tag_len"]]
+    if suite.tag_len not in shorter:
+        raise ExchangeError(
+            "suite", f"{row['name']} with a tag of {suite.tag_len} bytes: it takes {shorter}"
+        )
+
+
+def secret_size(suite: Suite) -> int:
+    """Bytes of a direction's secret (protocol.md 3.2); 0 for `none`."""
+    if suite == UNPROTECTED:
+        return 0
+    return 16 if _rows()[suite.id]["key_len"] <= 16 else 32
+
+
+def describe(suite: Suite) -> str:
+    """The suite for people: name, level and tag."""
+    if suite == UNPROTECTED:
+        return "none (NOT protected)"
+    level = next(name for name, number in LEVELS.items() if number == suite.level)
+    return f"{_rows()[suite.id]['name']}, level {level}, {8 * suite.tag_len} bit tag"
+
+
+def check_identity(identity: str, allowed: Sequence[str]) -> None:
+    """Refuse a peer that no pattern names; without patterns everybody of the CA may come."""
+    if allowed and not any(fnmatchcase(identity, pattern) for pattern in allowed):
+        raise ExchangeError(
+            "identity", f"the peer is {identity}, which is not allowed: only {', '.join(allowed)}"
+        )
