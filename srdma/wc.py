@@ -1,0 +1,134 @@
+"""Work completions, with the names and values of verbs (protocol.md 9.2, 13.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+from srdma import _leg, errors
+
+
+class WCStatus(IntEnum):
+    """enum ibv_wc_status."""
+
+    SUCCESS = 0
+    LOC_LEN_ERR = 1
+    LOC_QP_OP_ERR = 2
+    LOC_EEC_OP_ERR = 3
+    LOC_PROT_ERR = 4
+    WR_FLUSH_ERR = 5
+    MW_BIND_ERR = 6
+    BAD_RESP_ERR = 7
+    LOC_ACCESS_ERR = 8
+    REM_INV_REQ_ERR = 9
+    REM_ACCESS_ERR = 10
+    REM_OP_ERR = 11
+    RETRY_EXC_ERR = 12
+    RNR_RETRY_EXC_ERR = 13
+    LOC_RDD_VIOL_ERR = 14
+    REM_INV_RD_REQ_ERR = 15
+    REM_ABORT_ERR = 16
+    INV_EECN_ERR = 17
+    INV_EEC_STATE_ERR = 18
+    FATAL_ERR = 19
+    RESP_TIMEOUT_ERR = 20
+    GENERAL_ERR = 21
+
+
+class WCOpcode(IntEnum):
+    """Those of enum ibv_wc_opcode that srdma-1 has, and QP_EVENT."""
+
+    SEND = 0
+    RDMA_WRITE = 1
+    RDMA_READ = 2
+    RECV = 128
+    RECV_RDMA_WITH_IMM = 129
+    QP_EVENT = 255  # the QP went to error; wr_id is 0
+
+
+class WCFlag(IntFlag):
+    """Of enum ibv_wc_flags."""
+
+    WITH_IMM = 2
+
+
+# What is not the peer's doing; every other reason is a RemoteWCError.
+_CLASSES: dict[str, type[errors.WCError]] = {
+    "KEY_LIMIT": errors.IntegrityWCError,
+    "FORGERY_LIMIT": errors.IntegrityWCError,
+    "LOCAL_DMA": errors.DeviceWCError,
+} | dict.fromkeys(
+    ("FLUSHED", "LOCAL_KEY", "BAD_DESCRIPTOR", "MESSAGE_TOO_LONG", "QUEUE_FULL", "QP_STATE"),
+    errors.LocalWCError,
+)
+
+
+def reason_name(code: int) -> str:
+    """Name of a reason of protocol.md 13.1, "BAD_RKEY"."""
+    return _leg.reason(code)[0]
+
+
+def reason_text(code: int) -> str:
+    """What was wrong and what would be right."""
+    return _leg.reason(code)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class WC:
+    """One completion. byte_len and imm_data count on success only."""
+
+    wr_id: int
+    status: WCStatus
+    opcode: WCOpcode
+    vendor_err: int
+    byte_len: int
+    qp_num: int
+    imm_data: int
+    wc_flags: WCFlag
+
+    @classmethod
+    def from_record(cls, record: tuple[int, ...]) -> WC:
+        """From a tuple of _leg.Host.poll()."""
+        wr_id, qpn, opcode, status, flags, vendor_err, byte_len, imm = record
+        return cls(
+            wr_id,
+            WCStatus(status) if status <= WCStatus.GENERAL_ERR else WCStatus.GENERAL_ERR,
+            WCOpcode(opcode),
+            vendor_err,
+            byte_len,
+            qpn,
+            imm,
+            WCFlag.WITH_IMM if flags & 1 else WCFlag(0),
+        )
+
+    @property
+    def reason(self) -> str:
+        """Name of vendor_err."""
+        return reason_name(self.vendor_err)
+
+    def __str__(self) -> str:
+        head = f"{self.opcode.name} on QP 0x{self.qp_num:06x}: {self.status.name}"
+        if self.status is WCStatus.SUCCESS and not self.vendor_err:
+            return head
+        return f"{head}, {self.reason}: {reason_text(self.vendor_err)}"
+
+    def error(self, because: int = 0) -> errors.Error | None:
+        """The exception for a failure, None for success.
+
+        `because` is the reason with which the QP went to error, if it did.
+        """
+        if self.status is WCStatus.SUCCESS:
+            return None
+        text = str(self)
+        if because and because != self.vendor_err:
+            text += f" ({reason_name(because)}: {reason_text(because)})"
+        worker_gone = "WORKER_GONE"
+        if worker_gone in (self.reason, reason_name(because)):
+            return errors.WorkerGone(text, self)
+        return _CLASSES.get(self.reason, errors.RemoteWCError)(text, self)
+
+    def raise_for_status(self) -> None:
+        """Raise error() unless the work request succeeded."""
+        error = self.error()
+        if error is not None:
+            raise error
