@@ -10,7 +10,7 @@
 enum { ANSWER_BURST = 64, REQUEST_CREDIT = 1024 };
 
 struct control {
-	uint8_t bit; /* enum srdma_control */
+	uint8_t bit;  /* enum srdma_control */
 	uint8_t kind; /* enum srdma_ack_kind */
 	uint8_t flags;
 	uint8_t last_words; /* may be sent in ERR */
@@ -56,7 +56,7 @@ static int emit_control(struct srdma_qp *qp, const struct control *c)
 		return err;
 	qp->advertised = (uint32_t)qp->rq_tail;
 	/* Every kind carries what an ack does. */
-	qp->ctl &= (uint8_t)~(c->bit | SRDMA_CTL_ACK);
+	qp->ctl &= (uint8_t) ~(c->bit | SRDMA_CTL_ACK);
 	if (nak)
 		qp->relay->stats.naks_sent++;
 	else
@@ -86,10 +86,10 @@ static uint8_t opcode_at(const struct srdma_slot *s, uint32_t len)
 	int last = s->next + len == s->end;
 
 	if (first)
-		return last ? SRDMA_OP_READ_RESPONSE_ONLY :
-			      SRDMA_OP_READ_RESPONSE_FIRST;
-	return last ? SRDMA_OP_READ_RESPONSE_LAST :
-		      SRDMA_OP_READ_RESPONSE_MIDDLE;
+		return last ? SRDMA_OP_READ_RESPONSE_ONLY
+			    : SRDMA_OP_READ_RESPONSE_FIRST;
+	return last ? SRDMA_OP_READ_RESPONSE_LAST
+		    : SRDMA_OP_READ_RESPONSE_MIDDLE;
 }
 
 /* Start the DMA of the next packet of a slot. 0 or -EAGAIN. */

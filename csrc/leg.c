@@ -28,8 +28,8 @@ void srdma_leg_descriptor(struct srdma_leg *leg, const struct srdma_buf *buf)
 
 	stats->descriptors++;
 	if (srdma_desc_decode(&d, buf->data, buf->len)) {
-		qp = buf->len < 8 ? NULL :
-				    qp_of(leg, srdma_load32(buf->data + 4));
+		qp = buf->len < 8 ? NULL
+				  : qp_of(leg, srdma_load32(buf->data + 4));
 		if (qp)
 			srdma_qp_fail(qp, SRDMA_REASON_BAD_DESCRIPTOR,
 				      SRDMA_OLDEST, 1);

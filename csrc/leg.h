@@ -16,7 +16,7 @@ struct srdma_leg {
 	struct srdma_qp *qps;
 	uint32_t id;
 	uint32_t ring;
-	uint32_t reserved; /* records that its QPs may need */
+	uint32_t reserved;	    /* records that its QPs may need */
 	uint32_t written, consumed; /* completion records */
 	uint32_t mrs;
 	uint8_t token[SRDMA_TOKEN_LEN];

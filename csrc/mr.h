@@ -13,10 +13,10 @@
 struct srdma_leg;
 
 enum srdma_access { /* verbs' flags */
-	SRDMA_ACCESS_LOCAL_WRITE = 1,
-	SRDMA_ACCESS_REMOTE_WRITE = 2,
-	SRDMA_ACCESS_REMOTE_READ = 4,
-	SRDMA_ACCESS_ALL = 7,
+		    SRDMA_ACCESS_LOCAL_WRITE = 1,
+		    SRDMA_ACCESS_REMOTE_WRITE = 2,
+		    SRDMA_ACCESS_REMOTE_READ = 4,
+		    SRDMA_ACCESS_ALL = 7,
 };
 
 enum { SRDMA_MR_BUCKETS = 16384 };
@@ -28,8 +28,8 @@ struct srdma_mr {
 	uint32_t key; /* wire rkey and local key */
 	uint32_t access;
 	uint32_t scope_qpn; /* 0: any of the PD */
-	uint32_t dmas; /* under way */
-	int dead; /* refused; freed when dmas is 0 */
+	uint32_t dmas;	    /* under way */
+	int dead;	    /* refused; freed when dmas is 0 */
 };
 
 struct srdma_mr_table {

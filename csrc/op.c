@@ -89,7 +89,7 @@ static void fail(struct srdma_op *op, enum srdma_reason reason)
 static int start(struct srdma_qp *qp, struct srdma_op *op)
 {
 	struct srdma_relay *r = qp->relay;
-	struct srdma_mr_want want = { qp->leg, qp->qpn,  op->key,
+	struct srdma_mr_want want = { qp->leg,	 qp->qpn,  op->key,
 				      op->right, op->addr, op->len };
 	struct srdma_mr *mr;
 	struct srdma_dma dma;
@@ -101,9 +101,10 @@ static int start(struct srdma_qp *qp, struct srdma_op *op)
 		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_KEY : why);
 		return 0;
 	}
-	dma = (struct srdma_dma){ mr->region, op->addr,
-				  op->len,    op->buf,
-				  0,	      (uint64_t)(uintptr_t)op };
+	dma =
+		(struct srdma_dma){ mr->region, op->addr,
+				    op->len,	op->buf,
+				    0,		(uint64_t)(uintptr_t)op };
 	op->state = SRDMA_OP_ISSUED;
 	op->mr = mr;
 	mr->dmas++;
@@ -147,8 +148,8 @@ void srdma_op_done(struct srdma_op *op, int status)
 	op->mr = NULL;
 	qp->dmas--;
 	if (status)
-		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_DMA :
-					SRDMA_REASON_TARGET_DMA);
+		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_DMA
+				      : SRDMA_REASON_TARGET_DMA);
 	else if (op->kind >= SRDMA_OP_PLACE)
 		stats->dma_written_bytes += op->len;
 	else

@@ -20,31 +20,31 @@ struct srdma_relay;
 enum srdma_op_state { SRDMA_OP_NEW, SRDMA_OP_ISSUED, SRDMA_OP_DONE };
 
 enum srdma_op_kind {
-	SRDMA_OP_FETCH, /* read the host: payload of an own request */
+	SRDMA_OP_FETCH,	 /* read the host: payload of an own request */
 	SRDMA_OP_ANSWER, /* read the host: payload of an answer */
-	SRDMA_OP_PLACE, /* write the host: payload of a peer's request */
+	SRDMA_OP_PLACE,	 /* write the host: payload of a peer's request */
 	SRDMA_OP_RETURN, /* write the host: payload of an answer to us */
 };
 
 struct srdma_op {
 	struct srdma_op *next;
 	struct srdma_qp *qp;
-	struct srdma_mr *mr; /* while ISSUED */
+	struct srdma_mr *mr;   /* while ISSUED */
 	struct srdma_buf *buf; /* payload; NULL: none, or data */
-	const uint8_t *data; /* payload in the SQ (INLINE) */
-	uint64_t addr; /* host memory of the DMA */
+	const uint8_t *data;   /* payload in the SQ (INLINE) */
+	uint64_t addr;	       /* host memory of the DMA */
 	uint32_t key;
-	uint32_t right; /* access that the region must have */
-	uint32_t len; /* bytes of payload */
-	uint8_t kind; /* enum srdma_op_kind */
-	uint8_t state; /* enum srdma_op_state */
-	uint8_t reason; /* DONE: why the DMA failed, or 0 */
-	uint8_t opcode; /* of the packet */
+	uint32_t right;	  /* access that the region must have */
+	uint32_t len;	  /* bytes of payload */
+	uint8_t kind;	  /* enum srdma_op_kind */
+	uint8_t state;	  /* enum srdma_op_state */
+	uint8_t reason;	  /* DONE: why the DMA failed, or 0 */
+	uint8_t opcode;	  /* of the packet */
 	uint8_t consumes; /* PLACE: ends a message that consumes a RECV */
 	uint64_t request_id;
-	uint32_t offset; /* in the message */
+	uint32_t offset;  /* in the message */
 	uint32_t dma_len; /* of the RETH */
-	uint8_t ends; /* PLACE: the position after it is (id + 1, 0) */
+	uint8_t ends;	  /* PLACE: the position after it is (id + 1, 0) */
 };
 
 struct srdma_op_list {

@@ -44,9 +44,9 @@ struct srdma_region {
 
 struct srdma_region_params {
 	uint64_t addr, length;
-	uint32_t access; /* verbs flags: is the region written? */
+	uint32_t access;    /* verbs flags: is the region written? */
 	uint32_t host_rkey; /* verbs */
-	int fd; /* shm: memfd, or -1; stays the caller's */
+	int fd;		    /* shm: memfd, or -1; stays the caller's */
 	uint64_t fd_offset;
 };
 
@@ -68,7 +68,7 @@ enum srdma_event_kind {
 	SRDMA_EV_DMA_DONE, /* cookie, status 0 or -errno; per leg in order */
 	SRDMA_EV_UP, /* conn: connect() succeeded, or a leg's host arrived */
 	SRDMA_EV_ACCEPT, /* wire: a peer connected; conn is new */
-	SRDMA_EV_DOWN, /* conn ended; no event of it follows. All its DMA has
+	SRDMA_EV_DOWN,	 /* conn ended; no event of it follows. All its DMA has
 			  been reported. The relay calls close */
 };
 
@@ -82,10 +82,10 @@ struct srdma_event {
 
 /* Opening a leg (docs/protocol.md 10 OPEN, 9, 11). */
 struct srdma_leg_params {
-	uint32_t ring; /* records, and descriptors at most in flight */
+	uint32_t ring;		/* records, and descriptors at most in flight */
 	int fds[SRDMA_LEG_FDS]; /* shm: leg memfd, eventfd, bell; else -1.
 				   The port dups or maps what it keeps */
-	int pid; /* of the host, for process_vm_* */
+	int pid;		/* of the host, for process_vm_* */
 	uint8_t token[SRDMA_TOKEN_LEN]; /* verbs: presented by the host */
 };
 
@@ -162,8 +162,11 @@ struct srdma_port_ops {
 	void (*destroy)(struct srdma_port *port);
 };
 
-enum srdma_port_kind { SRDMA_PORT_SHM = 1, SRDMA_PORT_VERBS = 2,
-		       SRDMA_PORT_MEM = 3 };
+enum srdma_port_kind {
+	SRDMA_PORT_SHM = 1,
+	SRDMA_PORT_VERBS = 2,
+	SRDMA_PORT_MEM = 3
+};
 
 /* What every port begins with. */
 struct srdma_port {

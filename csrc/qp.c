@@ -17,8 +17,7 @@ static uint32_t power_of_two(uint32_t n)
 }
 
 int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
-		    struct srdma_leg *leg,
-		    const struct srdma_qp_params *params)
+		    struct srdma_leg *leg, const struct srdma_qp_params *params)
 {
 	struct srdma_qp *qp = calloc(1, sizeof(*qp));
 	uint32_t sq = power_of_two(params->sq);
@@ -73,9 +72,9 @@ void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 	qp->ctl &= SRDMA_CTL_NAK;
 	if (tell && qp->session) {
 		qp->ctl |= SRDMA_CTL_CLOSE;
-		qp->close_reason = srdma_reason(reason)->close ?
-					   (uint8_t)reason :
-					   SRDMA_REASON_PEER_ERROR;
+		qp->close_reason = srdma_reason(reason)->close
+					   ? (uint8_t)reason
+					   : SRDMA_REASON_PEER_ERROR;
 	}
 	srdma_op_drop(&qp->fetch);
 	srdma_op_drop(&qp->answer);
@@ -92,8 +91,8 @@ void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 	if (qp->state == SRDMA_QP_ERR)
 		return;
 	qp->ctl |= SRDMA_CTL_NAK;
-	qp->nak_reason = srdma_reason(reason)->nak ? (uint8_t)reason :
-						     SRDMA_REASON_TARGET_DMA;
+	qp->nak_reason = srdma_reason(reason)->nak ? (uint8_t)reason
+						   : SRDMA_REASON_TARGET_DMA;
 	qp->nak_id = id;
 	qp->nak_offset = offset;
 	srdma_qp_fail(qp, reason, SRDMA_NONE, 0);
@@ -139,8 +138,8 @@ static int64_t verdict(struct srdma_qp *qp, const struct srdma_wqe *w)
 	if (!qp->flushing && qp->failed_id == SRDMA_OLDEST)
 		qp->failed_id = qp->sq_head;
 	qp->flushing = 1;
-	return qp->sq_head == qp->failed_id ? (int64_t)qp->reason :
-					      SRDMA_REASON_FLUSHED;
+	return qp->sq_head == qp->failed_id ? (int64_t)qp->reason
+					    : SRDMA_REASON_FLUSHED;
 }
 
 static int complete_sends(struct srdma_qp *qp)
@@ -222,10 +221,9 @@ static uint64_t expire_request(struct srdma_qp *qp, uint64_t now)
 	waits = !w->started && qp->state == SRDMA_QP_RTS &&
 		w->opcode != SRDMA_DESC_WRITE && w->opcode != SRDMA_DESC_READ &&
 		qp->recv_credit == qp->sends;
-	srdma_qp_fail(qp,
-		      waits ? SRDMA_REASON_NO_RECV_CREDIT :
-			      SRDMA_REASON_DEADLINE,
-		      i, 1);
+	srdma_qp_fail(
+		qp, waits ? SRDMA_REASON_NO_RECV_CREDIT : SRDMA_REASON_DEADLINE,
+		i, 1);
 	return SRDMA_NEVER;
 }
 

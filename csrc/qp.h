@@ -19,10 +19,10 @@ struct srdma_wqe {
 	uint32_t length;
 	uint32_t local_key, rkey;
 	uint32_t imm;
-	uint32_t asked; /* bytes handed to the fetch list */
-	uint32_t got; /* READ: bytes in host memory */
-	uint8_t opcode; /* enum srdma_desc_op */
-	uint8_t flags; /* enum srdma_desc_flag */
+	uint32_t asked;	 /* bytes handed to the fetch list */
+	uint32_t got;	 /* READ: bytes in host memory */
+	uint8_t opcode;	 /* enum srdma_desc_op */
+	uint8_t flags;	 /* enum srdma_desc_flag */
 	uint8_t started; /* its first packet is in the fetch list */
 	uint8_t asked_all;
 	uint8_t done; /* executed; waits for its turn to complete */
@@ -67,11 +67,11 @@ struct srdma_message {
 };
 
 enum srdma_control { /* what waits to be sent, by falling urgency */
-	SRDMA_CTL_NAK = 1 << 0,
-	SRDMA_CTL_CLOSE = 1 << 1,
-	SRDMA_CTL_OPEN = 1 << 2,
-	SRDMA_CTL_PING = 1 << 3,
-	SRDMA_CTL_ACK = 1 << 4,
+		     SRDMA_CTL_NAK = 1 << 0,
+		     SRDMA_CTL_CLOSE = 1 << 1,
+		     SRDMA_CTL_OPEN = 1 << 2,
+		     SRDMA_CTL_PING = 1 << 3,
+		     SRDMA_CTL_ACK = 1 << 4,
 };
 
 struct srdma_qp {
@@ -79,14 +79,14 @@ struct srdma_qp {
 	struct srdma_qp *leg_next;
 	struct srdma_qp *active_next;
 	uint8_t active; /* on the relay's list */
-	uint8_t state; /* enum srdma_qp_state */
+	uint8_t state;	/* enum srdma_qp_state */
 	uint8_t role;
 	uint8_t level;
-	uint8_t silent; /* no records: the leg or the QP is being removed */
+	uint8_t silent;	   /* no records: the leg or the QP is being removed */
 	uint8_t event_due; /* the QP_EVENT record waits */
-	uint8_t ctl; /* enum srdma_control */
-	uint8_t refusing; /* a NAK waits for what was accepted before it */
-	uint8_t flushing; /* requests end with errors from sq_head on */
+	uint8_t ctl;	   /* enum srdma_control */
+	uint8_t refusing;  /* a NAK waits for what was accepted before it */
+	uint8_t flushing;  /* requests end with errors from sq_head on */
 	uint8_t nak_reason, close_reason;
 	uint64_t nak_id;
 	uint32_t nak_offset;
@@ -95,11 +95,11 @@ struct srdma_qp {
 	struct srdma_relay *relay;
 	struct srdma_leg *leg;
 	struct srdma_session *session; /* from KEYS on */
-	struct srdma_conn *wire; /* current; NULL: none */
+	struct srdma_conn *wire;       /* current; NULL: none */
 	uint64_t first_pn;
-	uint64_t timeout; /* ns */
+	uint64_t timeout;		 /* ns */
 	uint64_t heard, pinged, closing; /* times, ns */
-	uint32_t mtu; /* payload taken */
+	uint32_t mtu;			 /* payload taken */
 	uint32_t peer_mtu, peer_window, peer_reads;
 	uint32_t dmas; /* ops ISSUED */
 
@@ -108,17 +108,17 @@ struct srdma_qp {
 	uint8_t *sq_inline; /* SRDMA_MAX_IMMEDIATE each */
 	uint64_t sq_head, sq_next, sq_tail;
 	uint32_t sq_depth, sq_mask;
-	uint64_t sent_id; /* requests before it are wholly sent */
-	uint64_t failed_id; /* ended the QP; or one of the two below */
+	uint64_t sent_id;    /* requests before it are wholly sent */
+	uint64_t failed_id;  /* ended the QP; or one of the two below */
 	uint32_t reads_open; /* READs started and not done */
 	struct srdma_op_list fetch;
-	uint64_t acked_id; /* requests before it are executed */
+	uint64_t acked_id;  /* requests before it are executed */
 	uint64_t *inflight; /* packet numbers of unacknowledged requests */
 	uint32_t inflight_head, inflight_count;
 	uint64_t acked_pn;
-	uint32_t sends; /* SENDs and WRITE_IMMs started */
+	uint32_t sends;			      /* SENDs and WRITE_IMMs started */
 	uint32_t recv_credit, request_credit; /* of the peer */
-	struct srdma_part *parts; /* ring of peer_reads */
+	struct srdma_part *parts;	      /* ring of peer_reads */
 	uint32_t parts_head, parts_count;
 	uint32_t answers_due; /* answer packets asked for */
 
@@ -137,13 +137,13 @@ struct srdma_qp {
 	struct srdma_op_list place;
 	struct srdma_slot *slots; /* ring of the relay's reads */
 	uint32_t slots_head, slots_count;
-	uint32_t slots_ready; /* of these, behind everything before them */
+	uint32_t slots_ready;	/* of these, behind everything before them */
 	uint32_t slots_fetched; /* of these, wholly in the answer list */
 	struct srdma_op_list answer;
 };
 
-#define SRDMA_OLDEST UINT64_MAX /* failed_id: the first not executed */
-#define SRDMA_NONE (UINT64_MAX - 1) /* failed_id: none, all flush */
+#define SRDMA_OLDEST UINT64_MAX	      /* failed_id: the first not executed */
+#define SRDMA_NONE   (UINT64_MAX - 1) /* failed_id: none, all flush */
 
 static inline struct srdma_wqe *srdma_qp_wqe(struct srdma_qp *qp, uint64_t i)
 {

@@ -205,8 +205,7 @@ static void verified(struct srdma_qp *qp, struct srdma_conn *conn,
 	qp->heard = qp->relay->now;
 	if (qp->state == SRDMA_QP_RTR) {
 		qp->state = SRDMA_QP_RTS;
-		srdma_relay_wake_at(qp->relay,
-				    qp->relay->now + SRDMA_SECOND);
+		srdma_relay_wake_at(qp->relay, qp->relay->now + SRDMA_SECOND);
 	}
 	if (p->flags & SRDMA_STH_ACK_NOW)
 		qp->ctl |= SRDMA_CTL_ACK;
@@ -387,7 +386,7 @@ static void expire(struct srdma_relay *r)
 	for (struct srdma_link *l = r->links; l; l = l->next)
 		if (l->accepted && !l->trusted)
 			srdma_relay_wake_at(r, l->since + STRANGER_S *
-							      SRDMA_SECOND);
+								  SRDMA_SECOND);
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
 		if (r->legs[i] && r->legs[i]->closing &&
 		    !srdma_leg_reap(r->legs[i]))

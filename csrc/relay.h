@@ -29,7 +29,7 @@ enum srdma_qp_state {
 enum srdma_relay_limits {
 	SRDMA_MAX_LEGS = 256,
 	SRDMA_MAX_QPS = 4096,
-	SRDMA_MAX_MRS = 4096, /* per leg */
+	SRDMA_MAX_MRS = 4096,	/* per leg */
 	SRDMA_MAX_DEPTH = 4096, /* of an SQ or RQ */
 	SRDMA_MAX_WINDOW = 1024,
 	SRDMA_MAX_READS = 128,
@@ -42,9 +42,9 @@ struct srdma_relay_params {
 	struct srdma_port *host; /* the relay's from now on, also on failure */
 	struct srdma_port *wire;
 	int allow_unprotected;
-	uint32_t mtu; /* payload bytes taken per packet, 256..4096 */
+	uint32_t mtu;	 /* payload bytes taken per packet, 256..4096 */
 	uint32_t window; /* request packets taken unacknowledged */
-	uint32_t reads; /* answer slots per QP */
+	uint32_t reads;	 /* answer slots per QP */
 	/* Fill len random bytes. 0 or -errno. */
 	int (*random)(void *ctx, uint8_t *out, size_t len);
 	void *random_ctx;
@@ -71,8 +71,7 @@ const char *srdma_relay_why(const struct srdma_relay *r);
 
 /* --- control (10): 0, or -errno with srdma_relay_why() ---------------- */
 
-int srdma_relay_leg_open(struct srdma_relay *r,
-			 struct srdma_leg_params *params,
+int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 			 struct srdma_leg **leg,
 			 struct srdma_leg_answer *answer);
 /* Id for the messages; token is params->token, filled by leg_open. */
@@ -100,9 +99,9 @@ int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 			uint32_t key);
 
 struct srdma_qp_params {
-	uint32_t sq, rq; /* depths, 1..4096 */
+	uint32_t sq, rq;     /* depths, 1..4096 */
 	uint32_t timeout_ms; /* per request; 0: 30,000 */
-	uint32_t mtu; /* 0: the relay's */
+	uint32_t mtu;	     /* 0: the relay's */
 };
 
 struct srdma_qp_info { /* what END of 8.2 tells the peer */

@@ -125,8 +125,7 @@ void srdma_relay_destroy(struct srdma_relay *r)
 
 /* --- legs -------------------------------------------------------------- */
 
-int srdma_relay_leg_open(struct srdma_relay *r,
-			 struct srdma_leg_params *params,
+int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 			 struct srdma_leg **out,
 			 struct srdma_leg_answer *answer)
 {
@@ -154,8 +153,8 @@ int srdma_relay_leg_open(struct srdma_relay *r,
 					     answer);
 		if (err)
 			srdma_relay_refuse(r, err, "%s",
-					   r->host->why ? r->host->why :
-							  strerror(-err));
+					   r->host->why ? r->host->why
+							: strerror(-err));
 	}
 	if (err) {
 		free(leg);
@@ -227,9 +226,9 @@ static int check_region(struct srdma_relay *r, struct srdma_leg *leg,
 		return srdma_relay_refuse(r, -EINVAL,
 					  "REMOTE_WRITE needs LOCAL_WRITE too");
 	if (leg->mrs == SRDMA_MAX_MRS)
-		return srdma_relay_refuse(
-			r, -EDQUOT, "the leg has its limit of %u regions",
-			SRDMA_MAX_MRS);
+		return srdma_relay_refuse(r, -EDQUOT,
+					  "the leg has its limit of %u regions",
+					  SRDMA_MAX_MRS);
 	return 0;
 }
 
@@ -265,8 +264,8 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 	if (err) {
 		free(mr);
 		return srdma_relay_refuse(r, err, "%s",
-					  r->host->why ? r->host->why :
-							 strerror(-err));
+					  r->host->why ? r->host->why
+						       : strerror(-err));
 	}
 	mr->leg = leg;
 	mr->key = *key;
@@ -328,9 +327,9 @@ static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
 			"a timeout of %u ms; at most %u would be right",
 			p->timeout_ms, SRDMA_MAX_TIMEOUT_MS);
 	if (p->mtu && (p->mtu < MIN_MTU || p->mtu > r->params.mtu))
-		return srdma_relay_refuse(
-			r, -EINVAL, "an mtu of %u; %u..%u would be right",
-			p->mtu, MIN_MTU, r->params.mtu);
+		return srdma_relay_refuse(r, -EINVAL,
+					  "an mtu of %u; %u..%u would be right",
+					  p->mtu, MIN_MTU, r->params.mtu);
 	if (leg->reserved + p->sq + p->rq + 1 > leg->ring)
 		return srdma_relay_refuse(
 			r, -ENOSPC,
@@ -409,8 +408,7 @@ void srdma_relay_forget(struct srdma_qp *qp)
 	if (qp->active) {
 		struct srdma_qp *before = NULL;
 
-		for (at = &r->active_head; *at != qp;
-		     at = &(*at)->active_next)
+		for (at = &r->active_head; *at != qp; at = &(*at)->active_next)
 			before = *at;
 		*at = qp->active_next;
 		if (r->active_tail == qp)
@@ -438,9 +436,8 @@ static int check_keys(struct srdma_relay *r, const struct srdma_qp *qp,
 		      const struct srdma_qp_keys *k)
 {
 	if (qp->state != SRDMA_QP_INIT)
-		return srdma_relay_refuse(r, -EISCONN,
-					  "QP %u has its keys already",
-					  qp->qpn);
+		return srdma_relay_refuse(
+			r, -EISCONN, "QP %u has its keys already", qp->qpn);
 	if (k->level == SRDMA_LEVEL_NONE && !r->params.allow_unprotected)
 		return srdma_relay_refuse(
 			r, -EPERM,
@@ -506,8 +503,8 @@ static int connect_wire(struct srdma_relay *r, struct srdma_qp *qp,
 	err = r->wire->ops->connect(r->wire, address, &conn);
 	if (err)
 		return srdma_relay_refuse(r, err, "wire to %s: %s", address,
-					  r->wire->why ? r->wire->why :
-							 strerror(-err));
+					  r->wire->why ? r->wire->why
+						       : strerror(-err));
 	err = srdma_relay_link(r, conn, 0);
 	if (err) {
 		r->wire->ops->close(conn);
@@ -527,9 +524,9 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 		return err;
 	qp->inflight = calloc(k->peer_window, sizeof(*qp->inflight));
 	qp->parts = calloc(k->peer_reads, sizeof(*qp->parts));
-	err = qp->inflight && qp->parts ?
-		      make_session(r, qp, k) :
-		      srdma_relay_refuse(r, -ENOMEM, "no memory for a QP");
+	err = qp->inflight && qp->parts
+		      ? make_session(r, qp, k)
+		      : srdma_relay_refuse(r, -ENOMEM, "no memory for a QP");
 	if (!err && k->role == 0)
 		err = connect_wire(r, qp, k->peer_wire);
 	if (err) {

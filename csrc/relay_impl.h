@@ -11,7 +11,7 @@
 enum {
 	SRDMA_QP_BUCKETS = 8192,
 	SRDMA_OPS = 4096,
-	SRDMA_OPS_KEPT = 512, /* for what arrives: own requests leave them */
+	SRDMA_OPS_KEPT = 512,	/* for what arrives: own requests leave them */
 	SRDMA_FETCH_DEPTH = 64, /* packets of a QP being fetched */
 	SRDMA_MAX_BURST = 64,
 	SRDMA_MAX_STRANGERS = 64, /* wires that nothing verified on */

@@ -41,12 +41,13 @@ static int position(struct srdma_qp *qp, const struct srdma_packet *p)
 static enum srdma_reason authorize(struct srdma_qp *qp, uint32_t right,
 				   uint32_t rkey, uint64_t addr, uint32_t len)
 {
-	struct srdma_mr_want want = { qp->leg, qp->qpn, rkey,
-				      right,   addr,	len };
+	struct srdma_mr_want want = {
+		qp->leg, qp->qpn, rkey, right, addr, len
+	};
 	struct srdma_mr *mr;
 
-	return len ? srdma_mr_check(&qp->relay->mrs, &want, &mr) :
-		     SRDMA_REASON_NONE;
+	return len ? srdma_mr_check(&qp->relay->mrs, &want, &mr)
+		   : SRDMA_REASON_NONE;
 }
 
 /* Hand the payload to the place list and move the position. */
@@ -158,8 +159,8 @@ static enum srdma_reason rx_read(const struct request *rq)
 	uint32_t at;
 
 	if (m->kind ? m->kind != SRDMA_T_READ || m->va != p->va ||
-			      m->rkey != p->rkey || !p->dma_len :
-		      p->offset != 0)
+			      m->rkey != p->rkey || !p->dma_len
+		    : p->offset != 0)
 		return SRDMA_REASON_MALFORMED;
 	if (p->dma_len > SRDMA_READ_PART ||
 	    p->dma_len > SRDMA_MAX_MESSAGE - p->offset)
@@ -226,8 +227,8 @@ static void receive_done(struct srdma_qp *qp, const struct srdma_op *op)
 	e->byte_len = op->offset;
 	e->with_imm = (traits & SRDMA_T_IMM) != 0;
 	e->imm = op->dma_len;
-	e->opcode = (traits & SRDMA_T_WRITE) ? SRDMA_WC_RECV_RDMA_WITH_IMM :
-					       SRDMA_WC_RECV;
+	e->opcode = (traits & SRDMA_T_WRITE) ? SRDMA_WC_RECV_RDMA_WITH_IMM
+					     : SRDMA_WC_RECV;
 }
 
 /* The bytes of an answer to a READ are in host memory. */

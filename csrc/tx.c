@@ -74,8 +74,7 @@ static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
 				 .opcode = d->opcode,
 				 .flags = d->flags };
 	if (d->flags & SRDMA_DESC_INLINE)
-		memcpy(qp->sq_inline +
-			       (id & qp->sq_mask) * SRDMA_MAX_IMMEDIATE,
+		memcpy(qp->sq_inline + (id & qp->sq_mask) * SRDMA_MAX_IMMEDIATE,
 		       payload, d->length);
 	qp->sq_tail++;
 	if (qp->state == SRDMA_QP_INIT)
@@ -91,8 +90,7 @@ void srdma_tx_post(struct srdma_qp *qp, const struct srdma_desc *d,
 	/* Silence counts from when somebody waits. */
 	if (qp->sq_head == qp->sq_tail && qp->rq_head == qp->rq_tail) {
 		qp->heard = qp->relay->now;
-		srdma_relay_wake_at(qp->relay,
-				    qp->relay->now + SRDMA_SECOND);
+		srdma_relay_wake_at(qp->relay, qp->relay->now + SRDMA_SECOND);
 	}
 	if (d->opcode == SRDMA_DESC_RECV)
 		post_recv(qp, d);
@@ -115,8 +113,8 @@ int srdma_tx_emit(struct srdma_qp *qp, struct srdma_packet *p,
 	if (len < 0) {
 		/* Nothing can be sealed any more, a CLOSE neither. */
 		srdma_qp_fail(qp,
-			      len == -EKEYEXPIRED ? SRDMA_REASON_KEY_LIMIT :
-						    SRDMA_REASON_PROVIDER,
+			      len == -EKEYEXPIRED ? SRDMA_REASON_KEY_LIMIT
+						  : SRDMA_REASON_PROVIDER,
 			      SRDMA_OLDEST, 0);
 		qp->ctl = 0;
 		return len;
@@ -302,8 +300,8 @@ static int emit_request(struct srdma_qp *qp, const struct srdma_op *op)
 		.payload_len = op->len,
 	};
 	int err = srdma_tx_emit(qp, &p, op->buf ? op->buf->data : op->data);
-	uint32_t end = op->opcode == SRDMA_OP_READ_REQUEST ? op->dma_len :
-							     op->len;
+	uint32_t end =
+		op->opcode == SRDMA_OP_READ_REQUEST ? op->dma_len : op->len;
 
 	if (err)
 		return err;

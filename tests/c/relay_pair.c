@@ -1,0 +1,260 @@
+#include "relay_pair.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "leg.h"
+#include "suite.h"
+
+static int random_of(void *ctx, uint8_t *out, size_t len)
+{
+	uint64_t *s = ctx;
+
+	while (len--) {
+		*s = *s * UINT64_C(6364136223846793005) +
+		     UINT64_C(1442695040888963407);
+		*out++ = (uint8_t)(*s >> 56);
+	}
+	return 0;
+}
+
+void pair_defaults(struct pair *p)
+{
+	memset(p, 0, sizeof(*p));
+	p->suite = 0x01;
+	p->level = SRDMA_LEVEL_AEAD;
+	p->tag_len = 16;
+	p->mtu = 4096;
+	p->window = 128;
+	p->reads = 16;
+	p->timeout_ms = 30000;
+	p->depth = 64;
+	p->now = 1;
+}
+
+static void open_side(struct pair *p, int i)
+{
+	struct side *s = &p->side[i];
+	struct srdma_relay_params rp = {
+		.allow_unprotected = p->allow_unprotected,
+		.mtu = p->mtu,
+		.window = p->window,
+		.reads = p->reads,
+		.random = random_of,
+		.random_ctx = &s->seed,
+	};
+	struct srdma_leg_params lp = { .ring = PAIR_RING,
+				       .fds = { -1, -1, -1 } };
+	struct srdma_leg_answer answer;
+	struct srdma_mr_params mp = { 0 };
+
+	s->seed = 77 + (uint64_t)i;
+	assert_int_equal(srdma_port_mem_host(&s->host, &p->host[i]), 0);
+	rp.host = s->host;
+	rp.wire = s->wire;
+	assert_int_equal(srdma_relay_create(&s->relay, &rp), 0);
+	assert_int_equal(srdma_relay_leg_open(s->relay, &lp, &s->leg, &answer),
+			 0);
+	s->conn = s->leg->conn;
+	s->memory = calloc(1, PAIR_MEMORY);
+	assert_non_null(s->memory);
+	mp.region.addr = (uintptr_t)s->memory;
+	mp.region.length = PAIR_MEMORY;
+	mp.region.access = SRDMA_ACCESS_ALL;
+	mp.region.fd = -1;
+	assert_int_equal(srdma_relay_mr_reg(s->relay, s->leg, &mp, &s->key), 0);
+}
+
+void pair_open(struct pair *p)
+{
+	assert_int_equal(srdma_port_mem_wire_pair(&p->side[0].wire,
+						  &p->side[1].wire, &p->wire),
+			 0);
+	open_side(p, 0);
+	open_side(p, 1);
+	pair_run(p, 2);
+}
+
+void pair_init_qp(struct pair *p, int i)
+{
+	struct srdma_qp_params qp = { .sq = p->depth,
+				      .rq = p->depth,
+				      .timeout_ms = p->timeout_ms };
+
+	for (int s = 0; s < 2; s++)
+		assert_int_equal(srdma_relay_qp_init(p->side[s].relay,
+						     p->side[s].leg, &qp,
+						     &p->side[s].qp[i]),
+				 0);
+}
+
+void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k)
+{
+	const struct srdma_qp_info *own = &p->side[side].qp[i];
+	const struct srdma_qp_info *peer = &p->side[!side].qp[i];
+	const struct srdma_suite *s = srdma_suite_by_id(p->suite);
+
+	*k = (struct srdma_qp_keys){
+		.qpn = own->qpn,
+		.role = (uint8_t)side,
+		.suite = p->suite,
+		.level = p->level,
+		.tag_len = p->tag_len,
+		.secret_len = !s		? 0
+			      : s->key_len > 16 ? 32
+						: 16,
+		.peer_qpn = peer->qpn,
+		.peer_pn = peer->pn,
+		.peer_mtu = peer->mtu,
+		.peer_window = peer->window,
+		.peer_reads = peer->reads,
+	};
+	memset(k->generation, 0x47 + i, sizeof(k->generation));
+	memcpy(k->peer_eid, peer->eid, sizeof(k->peer_eid));
+	snprintf(k->peer_wire, sizeof(k->peer_wire), "%s",
+		 p->side[!side].wire->address);
+	memset(k->tx_secret, side ? 0xb0 : 0xa0, sizeof(k->tx_secret));
+	memset(k->rx_secret, side ? 0xa0 : 0xb0, sizeof(k->rx_secret));
+}
+
+void pair_connect(struct pair *p, int i)
+{
+	struct srdma_qp_keys k;
+
+	pair_init_qp(p, i);
+	for (int side = 1; side >= 0; side--) {
+		pair_keys(p, side, i, &k);
+		assert_int_equal(srdma_relay_qp_keys(p->side[side].relay,
+						     p->side[side].leg, &k),
+				 0);
+	}
+	pair_settle(p);
+	assert_int_equal(pair_state(p, 0, i, NULL), SRDMA_QP_RTS);
+	assert_int_equal(pair_state(p, 1, i, NULL), SRDMA_QP_RTS);
+}
+
+void pair_close(struct pair *p)
+{
+	for (int i = 0; i < 2; i++) {
+		srdma_relay_destroy(p->side[i].relay);
+		free(p->side[i].memory);
+	}
+}
+
+void pair_run(struct pair *p, int n)
+{
+	while (n--) {
+		p->now += 1000;
+		for (int i = 0; i < 2; i++)
+			srdma_relay_run(p->side[i].relay, p->now, 64);
+	}
+}
+
+void pair_settle(struct pair *p)
+{
+	int quiet = 0;
+
+	for (int n = 0; n < 10000 && quiet < 8; n++) {
+		int did = 0;
+
+		p->now += 1000;
+		for (int i = 0; i < 2; i++) {
+			struct srdma_relay *r = p->side[i].relay;
+
+			did += srdma_relay_run(r, p->now, 64);
+			did += srdma_relay_timer(r) <= p->now + 1000000;
+		}
+		quiet = did ? 0 : quiet + 1;
+	}
+}
+
+void pair_wait_ms(struct pair *p, uint64_t ms)
+{
+	p->now += ms * 1000000;
+	pair_settle(p);
+}
+
+void pair_post(struct pair *p, int side, struct srdma_desc d,
+	       const void *payload)
+{
+	uint8_t slot[SRDMA_DESC_SLOT] = { 0 };
+	struct side *s = &p->side[side];
+	uint32_t len = SRDMA_DESC_LEN;
+
+	if (!d.qpn)
+		d.qpn = s->qp[0].qpn;
+	if (!d.local_key)
+		d.local_key = s->key;
+	if (!d.rkey)
+		d.rkey = p->side[!side].key;
+	if (!(d.id >> 63) && d.opcode != SRDMA_DESC_CREDIT)
+		d.flags |= SRDMA_DESC_SIGNALED;
+	d.consumed = s->consumed;
+	if (payload) {
+		d.flags |= SRDMA_DESC_INLINE;
+		memcpy(slot + SRDMA_DESC_LEN, payload, d.length);
+		len += d.length;
+	}
+	srdma_desc_encode(slot, &d);
+	assert_int_equal(srdma_port_mem_post(s->conn, slot, len), 0);
+}
+
+int pair_record(struct pair *p, int side, struct srdma_record *r)
+{
+	struct side *s = &p->side[side];
+	const uint8_t *ring = srdma_port_mem_ring(s->conn);
+
+	srdma_record_decode(r, ring + (size_t)(s->consumed % PAIR_RING) *
+					       SRDMA_RECORD_LEN);
+	if (r->sequence != s->consumed + 1)
+		return 0;
+	s->consumed++;
+	return 1;
+}
+
+void pair_expect_at(struct pair *p, int side, uint64_t id, uint32_t reason,
+		    const char *file, int line)
+{
+	struct srdma_record r;
+
+	if (!pair_record(p, side, &r)) {
+		print_error("%s:%d: no record on side %d\n", file, line, side);
+		fail();
+	}
+	if (r.id != id || r.vendor_err != reason ||
+	    r.status != srdma_reason(reason)->status) {
+		print_error("%s:%d: side %d: id %llu, %s, status %u\n", file,
+			    line, side, (unsigned long long)r.id,
+			    srdma_reason(r.vendor_err)->name, r.status);
+		fail();
+	}
+}
+
+void pair_expect_none(struct pair *p, int side)
+{
+	struct srdma_record r;
+
+	assert_int_equal(pair_record(p, side, &r), 0);
+}
+
+uint64_t pair_refused(struct pair *p, int side, unsigned refusal)
+{
+	return srdma_relay_stats(p->side[side].relay)->refused[refusal];
+}
+
+uint32_t pair_state(struct pair *p, int side, int i, uint32_t *reason)
+{
+	uint32_t ignored;
+	int state = srdma_relay_qp_state(p->side[side].relay, p->side[side].leg,
+					 p->side[side].qp[i].qpn,
+					 reason ? reason : &ignored);
+
+	assert_true(state > 0);
+	return (uint32_t)state;
+}

@@ -1,0 +1,68 @@
+/*
+ * Two relays joined in memory, each with a leg and QPs, driven by hand: what
+ * the relay's tests stand on. Side 0 is the client, side 1 the server.
+ */
+#ifndef RELAY_PAIR_H
+#define RELAY_PAIR_H
+
+#include "port_mem.h"
+#include "relay.h"
+
+enum { PAIR_MEMORY = 4 << 20, PAIR_RING = 1024, PAIR_QPS = 4 };
+
+struct side {
+	struct srdma_relay *relay;
+	struct srdma_port *host, *wire;
+	struct srdma_leg *leg;
+	struct srdma_conn *conn; /* of the leg */
+	struct srdma_qp_info qp[PAIR_QPS];
+	uint8_t *memory; /* PAIR_MEMORY bytes, registered under key */
+	uint32_t key;
+	uint32_t consumed;
+	uint64_t seed;
+};
+
+struct pair {
+	struct side side[2];
+	uint64_t now;
+	struct srdma_mem_wire_params wire;
+	struct srdma_mem_host_params host[2];
+	uint8_t suite, level, tag_len;
+	uint32_t mtu, window, reads, timeout_ms, depth;
+	int allow_unprotected;
+};
+
+/* Defaults: aes-128-gcm, mtu 4096, window 128, reads 16, 30 s, depth 64. */
+void pair_defaults(struct pair *p);
+/* Two relays with a leg and a region (all rights) each, no QP yet. */
+void pair_open(struct pair *p);
+/* QP i on both sides, with keys, run until both are RTS. */
+void pair_connect(struct pair *p, int i);
+/* Only INIT and KEYS, for tests that need the steps between. */
+void pair_init_qp(struct pair *p, int i);
+void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k);
+void pair_close(struct pair *p);
+
+/* n turns of both relays, 1 us each. */
+void pair_run(struct pair *p, int n);
+/* Turns until nothing moves, 10,000 at most. */
+void pair_settle(struct pair *p);
+/* Move the clock. */
+void pair_wait_ms(struct pair *p, uint64_t ms);
+
+/* Post a descriptor; what is 0 in d is filled in: qpn of QP 0, keys, SIGNALED
+ * unless the id has bit 63. */
+void pair_post(struct pair *p, int side, struct srdma_desc d,
+	       const void *payload);
+/* The next record of a side: 1, or 0 if there is none. */
+int pair_record(struct pair *p, int side, struct srdma_record *r);
+/* Assert that the next record is this one. */
+#define pair_expect(p, side, id, reason)                                       \
+	pair_expect_at(p, side, id, reason, __FILE__, __LINE__)
+void pair_expect_at(struct pair *p, int side, uint64_t id, uint32_t reason,
+		    const char *file, int line);
+void pair_expect_none(struct pair *p, int side);
+uint64_t pair_refused(struct pair *p, int side, unsigned refusal);
+uint32_t pair_state(struct pair *p, int side, int i, uint32_t *reason);
+
+#endif
