@@ -1,0 +1,194 @@
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "wire.h"
+
+static const struct srdma_desc sample = {
+	.opcode = SRDMA_DESC_WRITE_IMM,
+	.flags = SRDMA_DESC_SIGNALED | SRDMA_DESC_FENCE,
+	.qpn = 0x00123456,
+	.id = 0x1122334455667788,
+	.consumed = 0xfffffff0,
+	.length = 300,
+	.local_addr = 0x7f0000001000,
+	.local_key = 0xa1b2c3d4,
+	.rkey = 0x01020304,
+	.remote_addr = 0x7f0000002000,
+	.imm = 0xcafebabe,
+};
+
+/* Decode a copy that ends where its allocation ends, for ASan. */
+static int decode(struct srdma_desc *d, const uint8_t *in, size_t len)
+{
+	uint8_t *copy = malloc(len + !len);
+	int r;
+
+	assert_non_null(copy);
+	memcpy(copy, in, len);
+	r = srdma_desc_decode(d, copy, len);
+	free(copy);
+	return r;
+}
+
+static void assert_same(const struct srdma_desc *a, const struct srdma_desc *b)
+{
+	assert_int_equal(a->opcode, b->opcode);
+	assert_int_equal(a->flags, b->flags);
+	assert_int_equal(a->qpn, b->qpn);
+	assert_int_equal(a->id, b->id);
+	assert_int_equal(a->consumed, b->consumed);
+	assert_int_equal(a->length, b->length);
+	assert_int_equal(a->local_addr, b->local_addr);
+	assert_int_equal(a->local_key, b->local_key);
+	assert_int_equal(a->rkey, b->rkey);
+	assert_int_equal(a->remote_addr, b->remote_addr);
+	assert_int_equal(a->imm, b->imm);
+}
+
+/* The table of 9.1, byte by byte. */
+static void bytes(void **state)
+{
+	static const uint8_t want[SRDMA_DESC_LEN] =
+		"\x02\x03\x00\x00\x00\x12\x34\x56"
+		"\x11\x22\x33\x44\x55\x66\x77\x88"
+		"\xff\xff\xff\xf0\x00\x00\x01\x2c"
+		"\x00\x00\x7f\x00\x00\x00\x10\x00"
+		"\xa1\xb2\xc3\xd4\x01\x02\x03\x04"
+		"\x00\x00\x7f\x00\x00\x00\x20\x00"
+		"\xca\xfe\xba\xbe";
+	uint8_t out[SRDMA_DESC_LEN];
+	struct srdma_desc d;
+
+	(void)state;
+	memset(out, 0xee, sizeof(out));
+	srdma_desc_encode(out, &sample);
+	assert_memory_equal(out, want, sizeof(want));
+	assert_int_equal(decode(&d, out, sizeof(out)), 0);
+	assert_same(&d, &sample);
+}
+
+static void refusals(void **state)
+{
+	static const struct {
+		int at, value, len, want;
+	} rows[] = {
+		{ 0, 0, 64, -EPROTO },	     { 0, 6, 64, -EPROTO },
+		{ 0, 15, 64, -EPROTO },	     { 0, 18, 64, -EPROTO },
+		{ 0, 255, 64, -EPROTO },     { 1, 0x08, 64, -EPROTO },
+		{ 1, 0x80, 64, -EPROTO },    { 2, 1, 64, -EPROTO },
+		{ 3, 1, 64, -EPROTO },	     { 52, 1, 64, -EPROTO },
+		{ 58, 1, 64, -EPROTO },	     { 63, 1, 64, -EPROTO },
+		{ 0, 1, 63, -EPROTO },	     { 0, 1, 0, -EPROTO },
+		{ 0, 1, 513, -EPROTO },	     { 0, 1, 512, 0 },
+		{ 1, 0x04, 64, -EPROTO },    { 1, 0x04, 363, -EPROTO },
+		{ 1, 0x04, 364, 0 },	     { 20, 0x40, 64, -EMSGSIZE },
+		{ 20, 0xff, 64, -EMSGSIZE }, { 20, 0x3f, 64, 0 },
+	};
+	uint8_t in[SRDMA_DESC_SLOT + 1] = { 0 };
+	struct srdma_desc d;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		srdma_desc_encode(in, &sample);
+		in[rows[i].at] = (uint8_t)rows[i].value;
+		assert_int_equal(decode(&d, in, (size_t)rows[i].len),
+				 rows[i].want);
+	}
+}
+
+/* INLINE only where the NIC would read the host's memory. */
+static void immediate_payload(void **state)
+{
+	static const struct {
+		uint8_t opcode;
+		int want;
+	} rows[] = {
+		{ SRDMA_DESC_WRITE, 0 },	{ SRDMA_DESC_WRITE_IMM, 0 },
+		{ SRDMA_DESC_READ, -EPROTO },	{ SRDMA_DESC_SEND, 0 },
+		{ SRDMA_DESC_SEND_IMM, 0 },	{ SRDMA_DESC_RECV, -EPROTO },
+		{ SRDMA_DESC_CREDIT, -EPROTO },
+	};
+	uint8_t in[SRDMA_DESC_SLOT] = { 0 };
+	struct srdma_desc d = sample;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		d = sample;
+		d.opcode = rows[i].opcode;
+		d.length = SRDMA_MAX_IMMEDIATE;
+		srdma_desc_encode(in, &d);
+		assert_int_equal(decode(&d, in, sizeof(in)), 0);
+		d.flags = SRDMA_DESC_INLINE;
+		srdma_desc_encode(in, &d);
+		assert_int_equal(decode(&d, in, sizeof(in)), rows[i].want);
+		d.length++;
+		srdma_desc_encode(in, &d);
+		assert_int_equal(decode(&d, in, sizeof(in)), -EPROTO);
+	}
+}
+
+/* What is refused still names its QP and id, for the failed completion. */
+static void refused_is_named(void **state)
+{
+	uint8_t in[SRDMA_DESC_LEN];
+	struct srdma_desc d;
+
+	(void)state;
+	srdma_desc_encode(in, &sample);
+	in[0] = 99;
+	assert_int_equal(decode(&d, in, sizeof(in)), -EPROTO);
+	assert_int_equal(d.id, sample.id);
+	assert_int_equal(d.qpn, sample.qpn);
+}
+
+/* The table of 9.2. */
+static void record(void **state)
+{
+	static const struct srdma_record r = {
+		.id = 0x0102030405060708,
+		.qpn = 0x00abcdef,
+		.opcode = SRDMA_WC_RECV_RDMA_WITH_IMM,
+		.status = 10,
+		.flags = SRDMA_RECORD_WITH_IMM,
+		.vendor_err = 3,
+		.byte_len = 0x11223344,
+		.imm = 0x55667788,
+		.sequence = 0x99aabbcc,
+	};
+	static const uint8_t want[SRDMA_RECORD_LEN + 1] =
+		"\x01\x02\x03\x04\x05\x06\x07\x08"
+		"\x00\xab\xcd\xef\x81\x0a\x00\x01"
+		"\x00\x00\x00\x03\x11\x22\x33\x44"
+		"\x55\x66\x77\x88\x99\xaa\xbb\xcc";
+	uint8_t out[SRDMA_RECORD_LEN], again[SRDMA_RECORD_LEN];
+	struct srdma_record back;
+
+	(void)state;
+	srdma_record_encode(out, &r);
+	assert_memory_equal(out, want, sizeof(out));
+	srdma_record_decode(&back, out);
+	assert_int_equal(back.id, r.id);
+	assert_int_equal(back.vendor_err, r.vendor_err);
+	srdma_record_encode(again, &back);
+	assert_memory_equal(out, again, sizeof(out));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bytes),
+		cmocka_unit_test(refusals),
+		cmocka_unit_test(immediate_payload),
+		cmocka_unit_test(refused_is_named),
+		cmocka_unit_test(record),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
