@@ -10,6 +10,8 @@ import pytest
 from tests.known_answers import Answer, check, report
 from tests.reference.kdf import counter_mode
 
+GCM = ["gcmEncryptExtIV128", "gcmEncryptExtIV256", "gcmDecrypt128", "gcmDecrypt256"]
+
 cryptography_vectors = pytest.importorskip("cryptography_vectors")
 
 
@@ -34,7 +36,7 @@ def unhex(case: dict[str, str], name: str) -> bytes:
     return value[1:-1].encode() if value.startswith('"') else bytes.fromhex(value)
 
 
-@pytest.mark.parametrize("name", ["gcmEncryptExtIV128", "gcmEncryptExtIV256", "gcmDecrypt128"])
+@pytest.mark.parametrize("name", GCM)
 def test_gcm(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     counts = Counter(
         check(

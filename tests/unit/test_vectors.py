@@ -12,7 +12,7 @@ from tests import fields
 from tests.reference import make_vectors
 from tests.reference.jsonform import packet_from_json, params_from_json
 from tests.reference.kdf import traffic_context
-from tests.reference.suites import SUITES
+from tests.reference.suites import SUITES, Level
 
 PACKETS = sorted(path.name for path in make_vectors.VECTORS.glob("packets-*.json"))
 
@@ -32,20 +32,89 @@ def sessions(contents: dict[str, Any]) -> list[_native.Session]:
     return [_native.Session(fields.of_params(end)) for end in (client, client.mirrored())]
 
 
+def arguments(step: dict[str, Any]) -> tuple[Any, bytes]:
+    """Of Session.seal()."""
+    packet = packet_from_json(step["fields"], step["payload"])
+    return fields.of_packet(packet), packet.payload
+
+
 @pytest.mark.parametrize("name", PACKETS)
 def test_packets(name: str) -> None:
     contents = load(name)
     ends = sessions(contents)
     for step in contents["steps"]:
-        packet = packet_from_json(step["fields"], step["payload"])
-        sealed = ends[step["from"]].seal(fields.of_packet(packet), packet.payload)
+        sealed = ends[step["from"]].seal(*arguments(step))
         assert sealed.hex() == step["datagram"], step
         opened = ends[1 - step["from"]].open(sealed)
-        wanted = fields.of_opened(step["pn"], packet)
+        wanted = fields.of_opened(step["pn"], packet_from_json(step["fields"], step["payload"]))
         assert opened == wanted | {"qpn": opened["qpn"], "psn": step["pn"] & 0xFFFFFF}
 
 
-@pytest.mark.parametrize("name", [name for name in PACKETS if name != "packets-none.json"])
+PROTECTED = [name for name in PACKETS if name != "packets-none.json"]
+
+
+def refused(end: _native.Session, data: bytes) -> bool:
+    try:
+        end.open(data)
+    except _native.RefusedError:
+        return True
+    return False
+
+
+def unprotected(contents: dict[str, Any], step: dict[str, Any]) -> range:
+    """Bytes that the level `header` does not protect: the payload's."""
+    level, length = contents["client"]["level"], len(step["payload"]) // 2
+    end = len(step["datagram"]) // 2 - -length % 4
+    return range(end - length, end) if level == Level.HEADER else range(0)
+
+
+@pytest.mark.parametrize("name", PROTECTED)
+def test_every_bit_counts(name: str) -> None:
+    """Of every packet type no flipped bit is accepted, but the routers' and, at level `header`,
+    the payload's: of those one is flipped on the way, and the packet arrives all the same."""
+    contents = load(name)
+    ends = sessions(contents)
+    for number, step in enumerate(contents["steps"]):
+        end, data = ends[1 - step["from"]], bytes.fromhex(step["datagram"])
+        ends[step["from"]].seal(*arguments(step))
+        free = [4, *unprotected(contents, step)]
+        for bit in range(8 * len(data)):
+            if bit // 8 not in free:
+                assert refused(end, flip(data, bit)), (number, bit)
+        at = free[number % len(free)]
+        found = end.open(flip(data, 8 * at + number % 8))
+        plain = bytes.fromhex(step["payload"])
+        start = len(data) - len(plain) - -len(plain) % 4
+        wanted = plain if at == 4 else flip(plain, 8 * (at - start) + number % 8)
+        assert found["payload"] == wanted
+        assert refused(end, data), "a replay"
+
+
+def flip(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 0x80 >> bit % 8
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("name", PROTECTED)
+def test_no_other_length_no_other_end(name: str) -> None:
+    """Cut or extended by up to 64 bytes, reflected, sent to another QP, or relabelled."""
+    contents = load(name)
+    ends = sessions(contents)
+    others = sessions(contents | {"client": contents["client"] | {"generation": "00" * 8}})
+    for step in contents["steps"]:
+        end, data = ends[1 - step["from"]], bytes.fromhex(step["datagram"])
+        ends[step["from"]].seal(*arguments(step))
+        for n in range(1, 65):
+            assert refused(end, data[:-n]) and refused(end, data + bytes(n))
+        for opcode in range(256):
+            assert opcode == data[0] or refused(end, bytes([opcode]) + data[1:])
+        assert refused(ends[step["from"]], data)
+        assert refused(others[1 - step["from"]], data)
+        end.open(data)
+
+
+@pytest.mark.parametrize("name", PROTECTED)
 def test_traffic_keys(name: str) -> None:
     contents = load(name)
     client = params_from_json(contents["client"])
@@ -118,6 +187,5 @@ def test_worked_example(number: int) -> None:
     contents = load("example.json")["connections"][number]
     ends = sessions(contents)
     for packet in contents["packets"]:
-        wanted = packet_from_json(packet["fields"], packet["payload"])
-        sealed = ends[packet["from"]].seal(fields.of_packet(wanted), wanted.payload)
+        sealed = ends[packet["from"]].seal(*arguments(packet))
         assert sealed.hex() == packet["datagram"], packet["name"]
