@@ -9,11 +9,11 @@ from tests.reference.session import Params
 from tests.reference.wire import Packet
 
 
-def of_params(params: Params) -> dict[str, Any]:
+def of_params(params: Params) -> Any:
     return asdict(params)
 
 
-def of_packet(packet: Packet) -> dict[str, Any]:
+def of_packet(packet: Packet) -> Any:
     """Everything but payload and tag."""
     found = {f.name: getattr(packet, f.name) for f in fields(packet)}
     del found["payload"], found["tag"]
@@ -21,11 +21,11 @@ def of_packet(packet: Packet) -> dict[str, Any]:
     return found
 
 
-def of_parsed(packet: Packet) -> dict[str, Any]:
+def of_parsed(packet: Packet) -> Any:
     """What _native.parse() finds."""
     return of_packet(packet) | {"payload": packet.payload, "tag": packet.tag}
 
 
-def of_opened(pn: int, packet: Packet) -> dict[str, Any]:
+def of_opened(pn: int, packet: Packet) -> Any:
     """What _native.Session.open() finds."""
     return of_packet(packet) | {"payload": packet.payload, "pn": pn}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from srdma import _native
 from tests import fields
-from tests.reference import random_packets, wire
+from tests.reference import host, random_packets, wire
 from tests.reference.ack import AckBody
 from tests.reference.reasons import RefusedError
 from tests.reference.session import Params, Session
@@ -54,7 +54,7 @@ class End:
         assert sealed == self.reference.seal(packet), packet
         return sealed
 
-    def open(self, data: bytes) -> dict[str, Any] | str:
+    def open(self, data: bytes) -> Any:
         """What both found, or the counter of both refusals."""
         in_c = verdict(self.native.open, data)
         in_python = verdict(lambda d: fields.of_opened(*self.reference.open(d)), data)
@@ -223,3 +223,28 @@ def test_build_is_the_inverse_of_parse(packet: Packet, data: st.DataObject) -> N
 @settings(max_examples=400, deadline=None)
 def test_parsers_agree_on_anything(data: bytes, tag_len: int) -> None:
     parsed(data, tag_len, 4096)
+
+
+# --- the host leg's descriptors -------------------------------------------------
+
+
+def descriptor(decoder: Callable[[bytes], Any], slot: bytes) -> Any:
+    """What it found, or that it refused."""
+    try:
+        return decoder(slot)
+    except (ValueError, OSError):
+        return "refused"
+
+
+@given(st.integers(0, 2**64), st.integers(0, 520), st.booleans())
+@settings(max_examples=400, deadline=None)
+def test_descriptors(seed: int, length: int, legal_op: bool) -> None:
+    rng = Random(seed)
+    numbers = [rng.getrandbits(n) for n in (32, 64, 32, 9, 64, 32, 32, 64, 32)]
+    opcode = rng.choice(list(host.DescriptorOp)) if legal_op else rng.getrandbits(8)
+    slot = host.Descriptor(opcode, rng.getrandbits(3), *numbers).encode() + bytes(456)
+    slot = (flip(rng, slot) if rng.getrandbits(1) else slot)[:length]
+    found = descriptor(_native.decode_descriptor, slot)
+    assert found == descriptor(lambda s: asdict(host.decode_descriptor(s)), slot)
+    if found != "refused":
+        assert _native.encode_descriptor(found) == slot[:64]

@@ -1,0 +1,133 @@
+"""The skin over csrc: life cycle, and errors that name what was wrong."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from srdma import _native
+from tests import fields
+from tests.reference import random_packets
+from tests.reference.suites import Level
+from tests.reference.wire import Op
+
+SEND: Any = {"opcode": Op.SEND_ONLY, "request_id": 0}
+
+
+def params(**changes: Any) -> Any:
+    found = random_packets.params(Random("native"), 0x01, Level.AEAD)
+    return fields.of_params(found) | changes
+
+
+def test_closed_session_does_nothing_more() -> None:
+    session = _native.Session(params())
+    session.close()
+    session.close()
+    with pytest.raises(ValueError, match="closed"):
+        session.seal(SEND, b"")
+    with pytest.raises(ValueError, match="closed"):
+        session.open(b"")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"role": 2},
+        {"suite": 0},
+        {"tag_len": 12},
+        {"tag_len": 0},
+        {"window": 63},
+        {"mtu": 255},
+        {"mtu": 4097},
+        {"local_qpn": 0},
+        {"peer_qpn": 1 << 24},
+        {"tx_pn": 1 << 62},
+        {"tx_secret": bytes(32), "rx_secret": bytes(32)},
+        {"tx_secret": b"", "rx_secret": b""},
+        {"tx_secret": bytes(16), "rx_secret": bytes(15)},
+        {"tx_secret": bytes(300), "rx_secret": bytes(300)},
+        {"generation": bytes(7)},
+        {"local_eid": bytes(17)},
+        {"level": Level.NONE},
+    ],
+)
+def test_session_refuses(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        _native.Session(params(**changes))
+
+
+@pytest.mark.parametrize("changes", [{"mode": 1}, {"suite": 0x05}, {"level": 2}, {"level": 9}])
+def test_session_of_a_later_version(changes: dict[str, Any]) -> None:
+    with pytest.raises(NotImplementedError, match="not in this version"):
+        _native.Session(params(**changes))
+
+
+def test_illegal_packets_spend_no_number() -> None:
+    session = _native.Session(params())
+    before = session.next_pn
+    for packet, payload in (
+        (SEND | {"opcode": 0x15}, b""),
+        (SEND | {"opcode": Op.SEND_FIRST}, b""),
+        (SEND | {"flags": 0x80}, b""),
+        (SEND | {"request_id": 1 << 62}, b""),
+        (SEND | {"proof": b"short"}, b""),
+        (SEND | {"opcode": Op.ACKNOWLEDGE}, b""),
+        (SEND, bytes(4097)),
+    ):
+        with pytest.raises(ValueError):
+            session.seal(packet, payload)
+    too_many = {"kind": 4, "gaps": ((0, 0, 0),) * 9}
+    with pytest.raises(ValueError, match="at most 8"):
+        session.seal(SEND | {"opcode": Op.ACKNOWLEDGE, "ack": too_many}, b"")
+    assert session.next_pn == before
+
+
+def test_packet_limit_is_hard() -> None:
+    session = _native.Session(params())
+    session.limit(2, 1)
+    session.seal(SEND, b"")
+    session.seal(SEND, b"")
+    with pytest.raises(OSError, match="packet"):
+        session.seal(SEND, b"")
+    with pytest.raises(ValueError):
+        session.limit(3, 1)
+
+
+def test_forgery_limit_ends_the_session() -> None:
+    client, server = (
+        params(),
+        fields.of_params(random_packets.params(Random("native"), 0x01, Level.AEAD).mirrored()),
+    )
+    sender, receiver = _native.Session(client), _native.Session(server)
+    receiver.limit(1 << 20, 1)
+    data = sender.seal(SEND, b"text")
+    with pytest.raises(_native.RefusedError, match="tag"):
+        receiver.open(data[:-1] + bytes([data[-1] ^ 1]))
+    assert (receiver.forgeries, receiver.spent) == (1, True)
+    with pytest.raises(_native.RefusedError, match="qp_state"):
+        receiver.open(data)
+
+
+def test_suite_refuses() -> None:
+    with pytest.raises(ValueError, match="no suite"):
+        _native.Suite("rot13", bytes(16))
+    with pytest.raises(ValueError, match="key of 16"):
+        _native.Suite("aes-128-gcm", bytes(15))
+    with pytest.raises(ValueError, match="tag of 15"):
+        _native.Suite("aes-128-gcm", bytes(16), 15)
+    suite = _native.Suite("aes-128-gcm", bytes(16))
+    with pytest.raises(ValueError, match="nonce"):
+        suite.seal(bytes(16), b"", b"")
+    with pytest.raises(ValueError, match="tag"):
+        suite.open(bytes(12), b"", b"", bytes(12))
+
+
+def test_formats_of_the_host_leg_refuse() -> None:
+    with pytest.raises(OSError, match="descriptor"):
+        _native.decode_descriptor(bytes(63))
+    with pytest.raises(ValueError, match="32 bytes"):
+        _native.decode_record(bytes(31))
+    with pytest.raises(ValueError, match="255"):
+        _native.kdf(bytes(16), "traffic", b"", 256)
