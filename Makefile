@@ -28,7 +28,10 @@ LIB_SRC := $(filter-out csrc/port_verbs%,$(LIB_SRC))
 endif
 OFFLOAD_SRC := $(wildcard offload/*.c)
 C_TEST_SRC := $(wildcard tests/c/test_*.c)
-C_HELPER_SRC := $(filter-out $(C_TEST_SRC),$(wildcard tests/c/*.c))
+ifndef HAVE_VERBS
+C_TEST_SRC := $(filter-out tests/c/test_port_verbs%,$(C_TEST_SRC))
+endif
+C_HELPER_SRC := $(filter-out tests/c/test_%,$(wildcard tests/c/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 C_FILES := $(foreach d,csrc offload tests/c tests/fuzz bench,\
 	$(wildcard $(d)/*.c $(d)/*.h))
