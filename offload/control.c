@@ -1,0 +1,449 @@
+#include "control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "bytes.h"
+#include "log.h"
+
+enum {
+	MAX_CONNECTIONS = LEGS_USERS,
+	MAX_QUEUED = 64,	/* answers; beyond that a client is not read */
+	MESSAGES_PER_TURN = 16, /* of a connection */
+	EVENTS_PER_TURN = 64,
+};
+
+/* An answer that the socket did not take yet. Owns its descriptors. */
+struct queued {
+	struct queued *next;
+	size_t len;
+	int fds[REQUESTS_ANSWER_FDS];
+	uint8_t data[];
+};
+
+struct connection {
+	struct client client; /* first: send() is given only this */
+	struct control *control;
+	int fd;
+	uint32_t watched; /* epoll events asked for */
+	struct queued *first, *last;
+	unsigned queued;
+	int broken; /* an answer was lost: to be closed */
+};
+
+struct control {
+	int epoll, listener;
+	int spare; /* given up to refuse a connection when no fd is left */
+	struct requests *requests;
+	struct connection *connection[MAX_CONNECTIONS];
+};
+
+static void queued_free(struct queued *q)
+{
+	for (int i = 0; i < REQUESTS_ANSWER_FDS; i++)
+		if (q->fds[i] >= 0)
+			close(q->fds[i]);
+	srdma_wipe(q->data, q->len);
+	free(q);
+}
+
+/* 0, or -errno; -EAGAIN: the socket is full. */
+static int packet_send(int fd, const uint8_t *data, size_t len,
+		       const int fds[REQUESTS_ANSWER_FDS])
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int) * REQUESTS_ANSWER_FDS)];
+	} space = { .bytes = { 0 } };
+	struct iovec iov = { .iov_len = len };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int n = 0;
+
+	memcpy(&iov.iov_base, &data, sizeof(data)); /* sendmsg only reads */
+	while (n < REQUESTS_ANSWER_FDS && fds[n] >= 0)
+		n++;
+	if (n > 0) {
+		size_t size = sizeof(int) * (size_t)n;
+
+		msg.msg_control = space.bytes;
+		msg.msg_controllen = CMSG_SPACE(size);
+		space.align.cmsg_level = SOL_SOCKET;
+		space.align.cmsg_type = SCM_RIGHTS;
+		space.align.cmsg_len = CMSG_LEN(size);
+		memcpy(CMSG_DATA(&space.align), fds, size);
+	}
+	while (sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		if (errno != EINTR)
+			return -errno;
+	return 0;
+}
+
+/* Keep the answer for later, with copies of its descriptors. */
+static int enqueue(struct connection *conn, const struct answer *a)
+{
+	struct queued *q = malloc(sizeof(*q) + a->len);
+
+	if (!q)
+		return -ENOMEM;
+	*q = (struct queued){ .len = a->len, .fds = { -1, -1 } };
+	memcpy(q->data, a->data, a->len);
+	for (int i = 0; i < REQUESTS_ANSWER_FDS && a->fds[i] >= 0; i++) {
+		q->fds[i] = fcntl(a->fds[i], F_DUPFD_CLOEXEC, 0);
+		if (q->fds[i] < 0) {
+			queued_free(q);
+			return -EMFILE;
+		}
+	}
+	if (conn->last)
+		conn->last->next = q;
+	else
+		conn->first = q;
+	conn->last = q;
+	conn->queued++;
+	return 0;
+}
+
+static void dequeue(struct connection *conn)
+{
+	struct queued *q = conn->first;
+
+	conn->first = q->next;
+	if (!conn->first)
+		conn->last = NULL;
+	conn->queued--;
+	queued_free(q);
+}
+
+/* Ask epoll for what the connection can do now. */
+static void watch(struct connection *conn)
+{
+	uint32_t want = (conn->queued < MAX_QUEUED ? EPOLLIN : 0) |
+			(conn->queued ? EPOLLOUT : 0);
+	struct epoll_event ev = { .events = want, .data.ptr = conn };
+
+	if (want == conn->watched)
+		return;
+	conn->watched = want;
+	epoll_ctl(conn->control->epoll, EPOLL_CTL_MOD, conn->fd, &ev);
+}
+
+/*
+ * An answer that cannot be sent nor kept is lost, and with it the client's
+ * view of this worker: the connection ends.
+ */
+static void answer_send(struct client *client, const struct answer *a)
+{
+	struct connection *conn = (struct connection *)client;
+	int rc = -EAGAIN;
+
+	if (conn->broken)
+		return;
+	if (!conn->first)
+		rc = packet_send(conn->fd, a->data, a->len, a->fds);
+	if (rc == -EAGAIN)
+		rc = enqueue(conn, a);
+	if (rc < 0) {
+		conn->broken = 1;
+		shutdown(conn->fd, SHUT_RDWR); /* wakes its own handling */
+	}
+	watch(conn);
+}
+
+static void queue_drain(struct connection *conn)
+{
+	while (conn->first) {
+		int rc = packet_send(conn->fd, conn->first->data,
+				     conn->first->len, conn->first->fds);
+
+		if (rc == -EAGAIN)
+			break;
+		if (rc < 0) {
+			conn->broken = 1;
+			return;
+		}
+		dequeue(conn);
+	}
+	watch(conn);
+}
+
+static void fds_close(struct message *m)
+{
+	for (unsigned i = 0; i < m->nfds && i < REQUESTS_MAX_FDS; i++)
+		close(m->fds[i]);
+	m->nfds = 0;
+}
+
+static void fds_take(struct message *m, struct msghdr *msg)
+{
+	m->nfds = 0;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c;
+	     c = CMSG_NXTHDR(msg, c)) {
+		size_t size = c->cmsg_len - CMSG_LEN(0);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		m->nfds = (unsigned)(size / sizeof(int));
+		memcpy(m->fds, CMSG_DATA(c), m->nfds * sizeof(int));
+	}
+}
+
+/* 1: a message; 0: none now; -errno, -ECONNRESET at the end. */
+static int packet_receive(int fd, struct message *m)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int) * REQUESTS_MAX_FDS)];
+	} space;
+	struct iovec iov = { m->data, sizeof(m->data) };
+	struct msghdr msg = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = space.bytes,
+		.msg_controllen = sizeof(space.bytes),
+	};
+	ssize_t n;
+
+	do {
+		n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return errno == EAGAIN ? 0 : -errno;
+	m->len = (size_t)n;
+	fds_take(m, &msg);
+	if (n == 0) {
+		fds_close(m);
+		return -ECONNRESET;
+	}
+	if (msg.msg_flags & MSG_CTRUNC) {
+		fds_close(m);
+		m->nfds = REQUESTS_MAX_FDS + 1;
+	}
+	return 1;
+}
+
+/* 0, or -errno: the connection is to be closed. */
+static int messages_handle(struct connection *conn)
+{
+	struct message m;
+
+	for (int i = 0; i < MESSAGES_PER_TURN; i++) {
+		int rc;
+
+		if (conn->queued >= MAX_QUEUED)
+			return 0;
+		rc = packet_receive(conn->fd, &m);
+		if (rc <= 0)
+			return rc;
+		rc = requests_handle(conn->control->requests, &conn->client,
+				     &m);
+		if (m.nfds <= REQUESTS_MAX_FDS)
+			fds_close(&m);
+		srdma_wipe(m.data, sizeof(m.data)); /* the secrets of KEYS */
+		if (rc < 0) {
+			log_info("process %d: broken message, connection "
+				 "closed",
+				 conn->client.pid);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+static void connection_free(struct connection *conn)
+{
+	if (!conn)
+		return;
+	close(conn->fd);
+	while (conn->first)
+		dequeue(conn);
+	free(conn);
+}
+
+static void connection_close(struct connection *conn)
+{
+	struct control *c = conn->control;
+
+	log_debug("process %d disconnected", conn->client.pid);
+	c->connection[conn->client.number] = NULL;
+	requests_leave(c->requests, &conn->client);
+	connection_free(conn);
+}
+
+static void connection_run(struct connection *conn, uint32_t events)
+{
+	int rc = 0;
+
+	if (events & EPOLLOUT)
+		queue_drain(conn);
+	if (!conn->broken && events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+		rc = messages_handle(conn);
+	/* A client that hung up takes no answers. */
+	if (rc == 0 && events & (EPOLLHUP | EPOLLERR) && !(events & EPOLLIN))
+		rc = -ECONNRESET;
+	if (rc < 0 || conn->broken)
+		connection_close(conn);
+}
+
+/* The slot of a new connection, or MAX_CONNECTIONS. */
+static unsigned free_number(const struct control *c)
+{
+	unsigned i = 0;
+
+	while (i < MAX_CONNECTIONS && c->connection[i])
+		i++;
+	return i;
+}
+
+static int peer_allowed(int fd, struct ucred *peer)
+{
+	socklen_t len = sizeof(*peer);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &len) < 0)
+		return 0;
+	if (peer->uid == geteuid() || peer->uid == 0)
+		return 1;
+	log_info("refused process %d of user %u: only user %u and root may "
+		 "connect",
+		 peer->pid, peer->uid, geteuid());
+	return 0;
+}
+
+static int connection_add(struct control *c, int fd)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+	struct connection *conn;
+	struct ucred peer;
+	unsigned number = free_number(c);
+
+	if (!peer_allowed(fd, &peer))
+		return -EPERM;
+	if (number == MAX_CONNECTIONS) {
+		log_info("refused process %d: at most %d control connections",
+			 peer.pid, MAX_CONNECTIONS);
+		return -ENOSPC;
+	}
+	conn = calloc(1, sizeof(*conn));
+	if (!conn)
+		return -ENOMEM;
+	conn->client.number = number;
+	conn->client.pid = peer.pid;
+	conn->control = c;
+	conn->fd = fd;
+	conn->watched = EPOLLIN;
+	ev.data.ptr = conn;
+	if (epoll_ctl(c->epoll, EPOLL_CTL_ADD, fd, &ev) < 0) {
+		free(conn);
+		return -ENOMEM;
+	}
+	c->connection[number] = conn;
+	return 0;
+}
+
+/*
+ * No descriptor is left: give up the spare one to accept and close, or the
+ * waiting connection would keep the worker awake for ever.
+ */
+static void refuse_one(struct control *c)
+{
+	int fd;
+
+	if (c->spare >= 0)
+		close(c->spare);
+	fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	c->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	log_error("a connection was refused: raise the limit of open files");
+}
+
+static void accept_one(struct control *c)
+{
+	int fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+		refuse_one(c);
+	if (fd >= 0 && connection_add(c, fd) < 0)
+		close(fd);
+}
+
+void control_run(struct control *c)
+{
+	struct epoll_event ev[EVENTS_PER_TURN];
+	int n = epoll_wait(c->epoll, ev, EVENTS_PER_TURN, 0);
+
+	for (int i = 0; i < n; i++) {
+		if (ev[i].data.ptr == NULL)
+			accept_one(c);
+		else
+			connection_run(ev[i].data.ptr, ev[i].events);
+	}
+}
+
+unsigned control_poll(struct control *c)
+{
+	return requests_poll(c->requests);
+}
+
+int control_fd(const struct control *c)
+{
+	return c->epoll;
+}
+
+uint32_t control_qps(const struct control *c)
+{
+	return requests_qps(c->requests);
+}
+
+static int epoll_open(struct control *c)
+{
+	struct epoll_event ev = { .events = EPOLLIN };
+
+	c->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (c->epoll < 0 ||
+	    epoll_ctl(c->epoll, EPOLL_CTL_ADD, c->listener, &ev) < 0)
+		return -errno;
+	return 0;
+}
+
+int control_create(struct control **out, const struct control_params *p)
+{
+	struct requests_params params = p->requests;
+	struct control *c = calloc(1, sizeof(*c));
+	int rc = -ENOMEM;
+
+	if (!c)
+		return rc;
+	c->listener = p->listener;
+	c->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	rc = epoll_open(c);
+	if (rc < 0)
+		goto destroy;
+	params.send = answer_send;
+	rc = requests_create(&c->requests, &params);
+	if (rc < 0)
+		goto destroy;
+	*out = c;
+	return 0;
+destroy:
+	control_destroy(c);
+	return rc;
+}
+
+void control_destroy(struct control *c)
+{
+	if (!c)
+		return;
+	for (int i = 0; i < MAX_CONNECTIONS; i++)
+		connection_free(c->connection[i]);
+	requests_destroy(c->requests);
+	if (c->epoll >= 0)
+		close(c->epoll);
+	if (c->spare >= 0)
+		close(c->spare);
+	free(c);
+}

@@ -1,0 +1,115 @@
+#include "legs.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct leg_entry *entry_of(struct legs *t, uint32_t id)
+{
+	for (int i = 0; id != 0 && i < SRDMA_MAX_LEGS; i++)
+		if (t->entry[i].id == id)
+			return &t->entry[i];
+	return NULL;
+}
+
+static int is_user(const struct leg_entry *e, unsigned user)
+{
+	return e->users[user / 64] >> user % 64 & 1;
+}
+
+static void user_set(struct leg_entry *e, unsigned user)
+{
+	e->users[user / 64] |= UINT64_C(1) << user % 64;
+}
+
+static void user_clear(struct leg_entry *e, unsigned user)
+{
+	e->users[user / 64] &= ~(UINT64_C(1) << user % 64);
+}
+
+int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg)
+{
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
+		struct leg_entry *e = &t->entry[i];
+
+		/* A leg may have ended without its connection (verbs). */
+		if (e->id != 0 && srdma_relay_leg_by_id(t->relay, e->id))
+			continue;
+		memset(e, 0, sizeof(*e));
+		e->id = srdma_relay_leg_id(leg);
+		e->owner = owner;
+		user_set(e, owner);
+		return 0;
+	}
+	return -ENOSPC;
+}
+
+void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg)
+{
+	struct leg_entry *e = entry_of(t, srdma_relay_leg_id(leg));
+
+	if (e)
+		user_set(e, user);
+}
+
+struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id)
+{
+	const struct leg_entry *e = entry_of(t, id);
+
+	if (!e || !is_user(e, user))
+		return NULL;
+	return srdma_relay_leg_by_id(t->relay, id);
+}
+
+struct srdma_leg *legs_find_qp(struct legs *t, unsigned user, uint32_t qpn)
+{
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
+		const struct leg_entry *e = &t->entry[i];
+		struct srdma_leg *leg;
+		uint32_t reason;
+
+		if (e->id == 0 || !is_user(e, user))
+			continue;
+		leg = srdma_relay_leg_by_id(t->relay, e->id);
+		if (leg &&
+		    srdma_relay_qp_state(t->relay, leg, qpn, &reason) > 0)
+			return leg;
+	}
+	return NULL;
+}
+
+void legs_leave(struct legs *t, unsigned user)
+{
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
+		struct leg_entry *e = &t->entry[i];
+		struct srdma_leg *leg;
+
+		if (e->id == 0 || !is_user(e, user))
+			continue;
+		user_clear(e, user);
+		if (e->owner != user)
+			continue;
+		leg = srdma_relay_leg_by_id(t->relay, e->id);
+		memset(e, 0, sizeof(*e));
+		if (leg)
+			srdma_relay_leg_close(t->relay, leg);
+	}
+}
+
+void legs_count_qp(struct legs *t, uint32_t id, int change)
+{
+	struct leg_entry *e = entry_of(t, id);
+
+	if (e)
+		e->qps += (uint32_t)change;
+}
+
+uint32_t legs_qps(const struct legs *t)
+{
+	uint32_t n = 0;
+
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
+		if (t->entry[i].id != 0 &&
+		    srdma_relay_leg_by_id(t->relay, t->entry[i].id))
+			n += t->entry[i].qps;
+	return n;
+}

@@ -1,0 +1,127 @@
+#include "listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "log.h"
+
+enum { BACKLOG = 64 };
+
+static int refuse(int err, const char *path, const char *text)
+{
+	log_error("control socket %s: %s", path, text);
+	return err;
+}
+
+/*
+ * The folder, locked: two workers that start at once must not both replace
+ * the same stale socket.
+ */
+static int folder_lock(const char *path)
+{
+	char copy[PATH_MAX];
+	const char *folder;
+	int fd;
+
+	snprintf(copy, sizeof(copy), "%s", path);
+	folder = dirname(copy);
+	if (mkdir(folder, 0700) < 0 && errno != EEXIST)
+		return refuse(-errno, path, strerror(errno));
+	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return refuse(-errno, path, strerror(errno));
+	if (flock(fd, LOCK_EX) < 0) {
+		int err = -errno;
+
+		close(fd);
+		return refuse(err, path, strerror(-err));
+	}
+	return fd;
+}
+
+/* Remove what a dead worker left at the address; leave all else alone. */
+static int remove_stale(const struct sockaddr_un *at)
+{
+	struct stat st;
+	int fd, rc;
+
+	if (lstat(at->sun_path, &st) < 0)
+		return errno == ENOENT
+			       ? 0
+			       : refuse(-errno, at->sun_path, strerror(errno));
+	if (!S_ISSOCK(st.st_mode))
+		return refuse(-EEXIST, at->sun_path,
+			      "a file that is no socket is in the way: give "
+			      "another --control PATH");
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return refuse(-errno, at->sun_path, strerror(errno));
+	rc = connect(fd, (const struct sockaddr *)at, sizeof(*at)) < 0 ? -errno
+								       : 0;
+	close(fd);
+	if (rc == 0 || rc == -EAGAIN) {
+		log_error("a worker is already running on %s: stop it, or give "
+			  "another --name or --control",
+			  at->sun_path);
+		return -EADDRINUSE;
+	}
+	if (rc != -ECONNREFUSED)
+		return refuse(rc, at->sun_path, strerror(-rc));
+	log_info("replacing the control socket of a dead worker, %s",
+		 at->sun_path);
+	if (unlink(at->sun_path) < 0)
+		return refuse(-errno, at->sun_path, strerror(errno));
+	return 0;
+}
+
+static int bind_listen(const struct sockaddr_un *at)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			0);
+	mode_t mask;
+	int rc;
+
+	if (fd < 0)
+		return refuse(-errno, at->sun_path, strerror(errno));
+	mask = umask(0177);
+	rc = bind(fd, (const struct sockaddr *)at, sizeof(*at));
+	umask(mask);
+	if (rc == 0)
+		rc = listen(fd, BACKLOG);
+	if (rc == 0)
+		return fd;
+	rc = -errno;
+	close(fd);
+	return refuse(rc, at->sun_path, strerror(-rc));
+}
+
+int listener_open(const char *path)
+{
+	struct sockaddr_un at = { .sun_family = AF_UNIX };
+	int folder, rc;
+
+	snprintf(at.sun_path, sizeof(at.sun_path), "%s", path);
+	folder = folder_lock(path);
+	if (folder < 0)
+		return folder;
+	rc = remove_stale(&at);
+	if (rc == 0)
+		rc = bind_listen(&at);
+	close(folder);
+	return rc;
+}
+
+void listener_close(int fd, const char *path)
+{
+	close(fd);
+	unlink(path);
+}

@@ -1,0 +1,62 @@
+#include "log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_LEN = 1024 };
+
+static enum log_level threshold = LEVEL_INFO;
+
+void log_set_level(enum log_level level)
+{
+	threshold = level;
+}
+
+/* One write per line, so that lines of several workers do not mix. */
+static void put(const char *prefix, const char *format, va_list args)
+{
+	char line[LINE_LEN + 1];
+	int n = snprintf(line, LINE_LEN, "%s", prefix);
+	size_t len;
+
+	vsnprintf(line + n, (size_t)(LINE_LEN - n), format, args);
+	len = strlen(line);
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+			line[i] = '?';
+	line[len++] = '\n';
+	if (write(STDERR_FILENO, line, len) < 0)
+		return; /* nowhere left to say so */
+}
+
+#define PUT(PREFIX)                                                            \
+	do {                                                                   \
+		va_list args;                                                  \
+		va_start(args, format);                                        \
+		put(PREFIX, format, args);                                     \
+		va_end(args);                                                  \
+	} while (0)
+
+void log_error(const char *format, ...)
+{
+	PUT("srdma-offload: error: ");
+}
+
+void log_info(const char *format, ...)
+{
+	if (threshold >= LEVEL_INFO)
+		PUT("srdma-offload: ");
+}
+
+void log_debug(const char *format, ...)
+{
+	if (threshold >= LEVEL_DEBUG)
+		PUT("srdma-offload: debug: ");
+}
+
+void log_line(const char *format, ...)
+{
+	PUT("");
+}

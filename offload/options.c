@@ -1,0 +1,301 @@
+#include "options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "relay.h"
+#include "wire.h"
+
+enum {
+	MIN_MTU = 256,
+	DEFAULT_WINDOW = 128,
+	DEFAULT_READS = 16,
+	MAX_STATS = 86400,
+};
+
+static const char help[] =
+	"Usage: srdma-offload --name NAME --wire-dev DEVICE [OPTION...]\n"
+	"The worker of one NIC: seals, opens and checks what its hosts send.\n"
+	"\n"
+	"  --name NAME          name of this worker (default: that of --control,\n"
+	"                       without .sock)\n"
+	"  --control PATH       control socket\n"
+	"                       (default: $XDG_RUNTIME_DIR/srdma/NAME.sock)\n"
+	"  --host-dev DEVICE    reaches the hosts: shm (default) or an RDMA device\n"
+	"  --wire-dev DEVICE    reaches other workers: shm:DIR or an RDMA device\n"
+	"  --wire-listen IP:PORT  address of the wire on an RDMA device\n"
+	"  --allow-unprotected  permit QPs of level none, for benchmarks only\n"
+	"  --mtu BYTES          payload taken per packet, 256..4096 (default 4096)\n"
+	"  --window N           request packets held per QP, 1..1024 (default 128)\n"
+	"  --reads N            READ answer slots per QP, 1..128 (default 16)\n"
+	"  --stats SECONDS      a JSON line of counters on stdout so often; SIGUSR1\n"
+	"                       prints one at any time\n"
+	"  --log-level LEVEL    error, info (default) or debug\n"
+	"  --help               this text\n"
+	"  --version            the version\n";
+
+const char *options_help(void)
+{
+	return help;
+}
+
+const char *options_version(void)
+{
+	return "srdma-offload 0.1.0 (srdma-1)\n";
+}
+
+static enum options_result wrong(struct options *o, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+static enum options_result wrong(struct options *o, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(o->error, sizeof(o->error), format, args);
+	va_end(args);
+	return OPTIONS_WRONG;
+}
+
+struct range {
+	const char *option;
+	uint32_t least, most;
+};
+
+static enum options_result number(struct options *o, uint32_t *out,
+				  const char *text, const struct range *r)
+{
+	char *end;
+	unsigned long v;
+
+	errno = 0;
+	v = strtoul(text, &end, 10);
+	if (errno || *end || !isdigit((unsigned char)*text) || v < r->least ||
+	    v > r->most)
+		return wrong(o, "--%s %.32s: give a number from %u to %u",
+			     r->option, text, r->least, r->most);
+	*out = (uint32_t)v;
+	return OPTIONS_RUN;
+}
+
+static enum options_result level(struct options *o, const char *text)
+{
+	static const char *const names[] = { "error", "info", "debug" };
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (strcmp(text, names[i]) == 0) {
+			o->log_level = (enum log_level)i;
+			return OPTIONS_RUN;
+		}
+	}
+	return wrong(o, "--log-level %.32s: give error, info or debug", text);
+}
+
+/* A name is a file name in the wire's folder and a word in JSON. */
+static enum options_result name_set(struct options *o, const char *text,
+				    size_t len)
+{
+	size_t ok = strspn(text, "abcdefghijklmnopqrstuvwxyz"
+				 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+
+	if (len == 0 || len >= sizeof(o->name) || ok < len || *text == '.')
+		return wrong(
+			o,
+			"name \"%.*s\": give 1 to 63 letters, digits, '_', "
+			"'-' or '.', not '.' first, by --name",
+			(int)(len < 80 ? len : 80), text);
+	memcpy(o->name, text, len);
+	o->name[len] = '\0';
+	return OPTIONS_RUN;
+}
+
+static enum options_result control_set(struct options *o, const char *path)
+{
+	if (*path == '\0' || strlen(path) >= sizeof(o->control))
+		return wrong(o,
+			     "--control %.120s: give a path of 1 to %zu bytes, "
+			     "the most a Unix socket can have",
+			     path, sizeof(o->control) - 1);
+	strcpy(o->control, path);
+	return OPTIONS_RUN;
+}
+
+static enum options_result name_from_control(struct options *o)
+{
+	const char *base = strrchr(o->control, '/');
+	size_t len;
+
+	base = base ? base + 1 : o->control;
+	len = strlen(base);
+	if (len > 5 && strcmp(base + len - 5, ".sock") == 0)
+		len -= 5;
+	return name_set(o, base, len);
+}
+
+static enum options_result control_from_name(struct options *o)
+{
+	const char *run = getenv("XDG_RUNTIME_DIR");
+	char path[PATH_MAX];
+
+	if (!run || *run != '/')
+		return wrong(o, "XDG_RUNTIME_DIR is not set: set it, or give "
+				"--control PATH");
+	snprintf(path, sizeof(path), "%s/srdma/%s.sock", run, o->name);
+	return control_set(o, path);
+}
+
+static enum options_result complete(struct options *o)
+{
+	enum options_result rc = OPTIONS_RUN;
+
+	if (!o->name[0] && !o->control[0])
+		return wrong(o, "no name: give --name NAME or --control PATH");
+	if (!o->name[0])
+		rc = name_from_control(o);
+	else if (!o->control[0])
+		rc = control_from_name(o);
+	if (rc != OPTIONS_RUN)
+		return rc;
+	if (!o->wire_dev)
+		return wrong(o, "no wire: give --wire-dev shm:DIR, or an RDMA "
+				"device with --wire-listen IP:PORT");
+	return OPTIONS_RUN;
+}
+
+static enum options_result check_devices(struct options *o)
+{
+	int shm = strncmp(o->wire_dev, "shm", 3) == 0 &&
+		  (o->wire_dev[3] == ':' || o->wire_dev[3] == '\0');
+
+	if (shm && (o->wire_dev[3] == '\0' || o->wire_dev[4] == '\0'))
+		return wrong(o,
+			     "--wire-dev %s: name the folder where workers "
+			     "meet, shm:DIR",
+			     o->wire_dev);
+	if (shm && o->wire_listen)
+		return wrong(o, "--wire-listen goes with an RDMA device, not "
+				"with --wire-dev shm:DIR: leave it out");
+	if (!shm && !o->wire_listen)
+		return wrong(o, "--wire-dev %.64s needs --wire-listen IP:PORT",
+			     o->wire_dev);
+	if (strncmp(o->host_dev, "shm:", 4) == 0 || *o->host_dev == '\0' ||
+	    *o->wire_dev == '\0')
+		return wrong(o, "--host-dev takes shm or an RDMA device, "
+				"--wire-dev shm:DIR or an RDMA device");
+	if (strlen(o->host_dev) >= SRDMA_NAME_LEN)
+		return wrong(o, "--host-dev: a name of at most %d bytes",
+			     SRDMA_NAME_LEN - 1);
+	return OPTIONS_RUN;
+}
+
+enum {
+	OPT_NAME = 256,
+	OPT_CONTROL,
+	OPT_HOST_DEV,
+	OPT_WIRE_DEV,
+	OPT_WIRE_LISTEN,
+	OPT_UNPROTECTED,
+	OPT_MTU,
+	OPT_WINDOW,
+	OPT_READS,
+	OPT_STATS,
+	OPT_LOG_LEVEL,
+	OPT_HELP,
+	OPT_VERSION,
+};
+
+static const struct option table[] = {
+	{ "name", required_argument, NULL, OPT_NAME },
+	{ "control", required_argument, NULL, OPT_CONTROL },
+	{ "host-dev", required_argument, NULL, OPT_HOST_DEV },
+	{ "wire-dev", required_argument, NULL, OPT_WIRE_DEV },
+	{ "wire-listen", required_argument, NULL, OPT_WIRE_LISTEN },
+	{ "allow-unprotected", no_argument, NULL, OPT_UNPROTECTED },
+	{ "mtu", required_argument, NULL, OPT_MTU },
+	{ "window", required_argument, NULL, OPT_WINDOW },
+	{ "reads", required_argument, NULL, OPT_READS },
+	{ "stats", required_argument, NULL, OPT_STATS },
+	{ "log-level", required_argument, NULL, OPT_LOG_LEVEL },
+	{ "help", no_argument, NULL, OPT_HELP },
+	{ "version", no_argument, NULL, OPT_VERSION },
+	{ NULL, 0, NULL, 0 },
+};
+
+static const struct range mtu_range = { "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD };
+static const struct range window_range = { "window", 1, SRDMA_MAX_WINDOW };
+static const struct range reads_range = { "reads", 1, SRDMA_MAX_READS };
+static const struct range stats_range = { "stats", 1, MAX_STATS };
+
+static enum options_result take(struct options *o, int opt, const char *arg)
+{
+	switch (opt) {
+	case OPT_NAME:
+		return name_set(o, arg, strlen(arg));
+	case OPT_CONTROL:
+		return control_set(o, arg);
+	case OPT_HOST_DEV:
+		o->host_dev = arg;
+		return OPTIONS_RUN;
+	case OPT_WIRE_DEV:
+		o->wire_dev = arg;
+		return OPTIONS_RUN;
+	case OPT_WIRE_LISTEN:
+		o->wire_listen = arg;
+		return OPTIONS_RUN;
+	case OPT_UNPROTECTED:
+		o->allow_unprotected = 1;
+		return OPTIONS_RUN;
+	case OPT_MTU:
+		return number(o, &o->mtu, arg, &mtu_range);
+	case OPT_WINDOW:
+		return number(o, &o->window, arg, &window_range);
+	case OPT_READS:
+		return number(o, &o->reads, arg, &reads_range);
+	case OPT_STATS:
+		return number(o, &o->stats, arg, &stats_range);
+	case OPT_LOG_LEVEL:
+		return level(o, arg);
+	case OPT_HELP:
+		return OPTIONS_HELP;
+	}
+	return OPTIONS_VERSION;
+}
+
+enum options_result options_parse(struct options *o, int argc, char **argv)
+{
+	enum options_result rc;
+	int opt;
+
+	*o = (struct options){
+		.host_dev = "shm",
+		.mtu = SRDMA_MAX_PAYLOAD,
+		.window = DEFAULT_WINDOW,
+		.reads = DEFAULT_READS,
+		.log_level = LEVEL_INFO,
+	};
+	optind = 0; /* so that a test may call this again */
+	while ((opt = getopt_long(argc, argv, "+:", table, NULL)) != -1) {
+		if (opt == ':')
+			return wrong(o, "%.64s needs a value; see --help",
+				     argv[optind - 1]);
+		if (opt == '?')
+			return wrong(o,
+				     "%.64s is not an option, or takes no "
+				     "value; see --help",
+				     argv[optind - 1]);
+		rc = take(o, opt, optarg);
+		if (rc != OPTIONS_RUN)
+			return rc;
+	}
+	if (optind < argc)
+		return wrong(o, "\"%.64s\": only options are taken; see --help",
+			     argv[optind]);
+	rc = complete(o);
+	return rc == OPTIONS_RUN ? check_devices(o) : rc;
+}

@@ -1,0 +1,44 @@
+/*
+ * Options of srdma-offload: parsed, checked and completed with defaults.
+ */
+#ifndef OFFLOAD_OPTIONS_H
+#define OFFLOAD_OPTIONS_H
+
+#include <stdint.h>
+
+#include "log.h"
+#include "port.h"
+
+enum {
+	OPTIONS_PATH_LEN = 108, /* sun_path, its zero included */
+	OPTIONS_ERROR_LEN = 256,
+};
+
+struct options {
+	char name[SRDMA_NAME_LEN];
+	char control[OPTIONS_PATH_LEN];
+	const char *host_dev;	 /* "shm", or an RDMA device */
+	const char *wire_dev;	 /* "shm:DIR", or an RDMA device */
+	const char *wire_listen; /* "IP:PORT" with an RDMA device, else NULL */
+	int allow_unprotected;
+	uint32_t stats; /* seconds between lines, 0: never */
+	uint32_t mtu, window, reads;
+	enum log_level log_level;
+	char error[OPTIONS_ERROR_LEN];
+};
+
+enum options_result {
+	OPTIONS_RUN,
+	OPTIONS_HELP, /* and OPTIONS_VERSION: print the text and end */
+	OPTIONS_VERSION,
+	OPTIONS_WRONG, /* error: what was wrong and what would be right */
+};
+
+/* argv must outlive o. */
+enum options_result options_parse(struct options *o, int argc, char **argv);
+
+/* Texts of --help and --version, with their newlines. */
+const char *options_help(void);
+const char *options_version(void);
+
+#endif

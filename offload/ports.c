@@ -1,0 +1,126 @@
+#include "ports.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "log.h"
+#include "port_shm.h"
+
+enum { VERBS_BUFFERS = 1024 };
+
+static int shm_host(struct srdma_port **out, const struct options *o)
+{
+	int rc = srdma_port_shm_create_host(out);
+
+	if (rc < 0)
+		log_error("--host-dev %s: %s", o->host_dev, strerror(-rc));
+	return rc;
+}
+
+static int shm_wire(struct srdma_port **out, const struct options *o)
+{
+	const char *dir = o->wire_dev + strlen("shm:");
+	int rc = srdma_port_shm_create_wire(out, dir, o->name, 0);
+
+	if (rc < 0)
+		log_error("--wire-dev %s, %s.sock: %s", o->wire_dev, o->name,
+			  srdma_port_shm_why(rc));
+	return rc;
+}
+
+#ifdef SRDMA_HAVE_VERBS
+
+#include "port_verbs.h"
+
+static int verbs_open(struct srdma_port **out,
+		      const struct srdma_port_verbs_params *params)
+{
+	char why[SRDMA_PORT_VERBS_WHY_LEN] = "";
+	struct srdma_port_verbs_params p = *params;
+	int rc;
+
+	p.buffers = VERBS_BUFFERS;
+	p.why = why;
+	rc = srdma_port_verbs_create(out, &p);
+	if (rc < 0)
+		log_error("RDMA device %s: %s", p.device,
+			  *why ? why : strerror(-rc));
+	return rc;
+}
+
+static int verbs_host(struct srdma_port **out, const struct options *o)
+{
+	const struct srdma_port_verbs_params p = {
+		.device = o->host_dev,
+		.kind = SRDMA_PORT_VERBS_HOST,
+	};
+
+	return verbs_open(out, &p);
+}
+
+static int verbs_wire(struct srdma_port **out, const struct options *o)
+{
+	const struct srdma_port_verbs_params p = {
+		.device = o->wire_dev,
+		.listen = o->wire_listen,
+		.kind = SRDMA_PORT_VERBS_WIRE,
+	};
+
+	return verbs_open(out, &p);
+}
+
+#else
+
+static int without_verbs(const char *device)
+{
+	log_error("%s: this srdma-offload was built without libibverbs and "
+		  "knows no RDMA devices: build it where their headers are, or "
+		  "use shm",
+		  device);
+	return -ENODEV;
+}
+
+static int verbs_host(struct srdma_port **out, const struct options *o)
+{
+	(void)out;
+	return without_verbs(o->host_dev);
+}
+
+static int verbs_wire(struct srdma_port **out, const struct options *o)
+{
+	(void)out;
+	return without_verbs(o->wire_dev);
+}
+
+#endif
+
+/* By the name before a colon; the last row takes every other name. */
+static const struct device {
+	const char *name;
+	int (*host)(struct srdma_port **out, const struct options *o);
+	int (*wire)(struct srdma_port **out, const struct options *o);
+} devices[] = {
+	{ "shm", shm_host, shm_wire },
+	{ NULL, verbs_host, verbs_wire },
+};
+
+static const struct device *device_of(const char *name)
+{
+	size_t len = strcspn(name, ":");
+	const struct device *d = devices;
+
+	while (d->name &&
+	       (strlen(d->name) != len || strncmp(d->name, name, len) != 0))
+		d++;
+	return d;
+}
+
+int ports_open_host(struct srdma_port **out, const struct options *o)
+{
+	return device_of(o->host_dev)->host(out, o);
+}
+
+int ports_open_wire(struct srdma_port **out, const struct options *o)
+{
+	return device_of(o->wire_dev)->wire(out, o);
+}

@@ -1,0 +1,56 @@
+#include "report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "log.h"
+
+static void append(char *out, size_t *len, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* *len grows beyond REPORT_MAX where the text does not fit. */
+static void append(char *out, size_t *len, const char *format, ...)
+{
+	size_t at = *len < REPORT_MAX ? *len : REPORT_MAX;
+	va_list args;
+
+	va_start(args, format);
+	*len += (size_t)vsnprintf(out + at, REPORT_MAX - at, format, args);
+	va_end(args);
+}
+
+int report_format(char out[REPORT_MAX], const struct report *r)
+{
+	const uint64_t *counters = (const uint64_t *)r->stats;
+	size_t len = 0;
+
+	append(out, &len,
+	       "{\"name\":\"%s\",\"uptime\":%" PRIu64 ".%03u,"
+	       "\"qps\":%u",
+	       r->name, r->uptime_ns / 1000000000,
+	       (unsigned)(r->uptime_ns / 1000000 % 1000), r->qps);
+	for (unsigned i = 0; i < srdma_stats_count(); i++)
+		if (srdma_stats_name(i))
+			append(out, &len, ",\"%s\":%" PRIu64,
+			       srdma_stats_name(i), counters[i]);
+	append(out, &len, "}\n");
+	return len < REPORT_MAX ? (int)len : -EMSGSIZE;
+}
+
+void report_print(const struct report *r)
+{
+	struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+	char line[REPORT_MAX];
+	int len = report_format(line, r);
+
+	/* A pipe that is writable has room for PIPE_BUF bytes (pipe(7)). */
+	if (len > 0 && poll(&out, 1, 0) == 1 && out.revents & POLLOUT &&
+	    write(STDOUT_FILENO, line, (size_t)len) == len)
+		return;
+	log_debug("a line of statistics was lost: stdout does not take it");
+}

@@ -1,0 +1,461 @@
+#include "requests.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bytes.h"
+#include "deferred.h"
+#include "log.h"
+#include "suite.h"
+
+enum { MAX_WAITING = 1024, LEG_FDS = SRDMA_LEG_FDS };
+
+struct requests {
+	struct requests_params p;
+	struct legs legs;
+	struct deferred_list deferred;
+};
+
+/* One request being handled. */
+struct call {
+	struct requests *q;
+	struct client *client;
+	const struct message *message;
+	struct srdma_ctl_msg in, out;
+	int fds[REQUESTS_ANSWER_FDS];
+};
+
+enum { DEFERRED = 1 }; /* of a handler: the answer comes later */
+
+static int refuse(struct call *c, int err, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int refuse(struct call *c, int err, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(c->out.text, sizeof(c->out.text), format, args);
+	va_end(args);
+	return err;
+}
+
+/* The relay refused: its text is the answer. */
+static int refused(struct call *c, int err)
+{
+	const char *why = srdma_relay_why(c->q->p.relay);
+
+	return refuse(c, err, "%s", why && *why ? why : strerror(-err));
+}
+
+static int leg_of(struct call *c, uint32_t id, struct srdma_leg **leg)
+{
+	*leg = legs_find(&c->q->legs, c->client->number, id);
+	if (*leg)
+		return 0;
+	return refuse(c, -EPERM,
+		      "leg %u is not a living leg of this connection: OPEN "
+		      "one here, or ATTACH with its token",
+		      id);
+}
+
+static int leg_of_qp(struct call *c, uint32_t qpn, struct srdma_leg **leg)
+{
+	*leg = legs_find_qp(&c->q->legs, c->client->number, qpn);
+	if (*leg)
+		return 0;
+	return refuse(c, -EPERM,
+		      "QP 0x%06x is on no leg of this connection: INIT it "
+		      "here, or ATTACH to its leg",
+		      qpn);
+}
+
+static int defer(struct call *c, struct srdma_leg *leg, uint32_t number)
+{
+	const struct deferred d = {
+		.client = c->client,
+		.kind = c->in.kind,
+		.tag = c->in.tag,
+		.leg = srdma_relay_leg_id(leg),
+		.number = number,
+	};
+
+	if (deferred_add(&c->q->deferred, &d) < 0)
+		return refuse(c, -ENOMEM, "out of memory");
+	c->client->waiting++;
+	return DEFERRED;
+}
+
+static int handle_hello(struct call *c)
+{
+	struct srdma_ctl_hello_answer *a = &c->out.hello;
+	const struct requests_params *p = &c->q->p;
+	const struct srdma_suite *suite;
+
+	if (c->in.version != SRDMA_CTL_VERSION)
+		return refuse(c, -EPROTONOSUPPORT,
+			      "version %u of the control protocol: this worker "
+			      "speaks version %d",
+			      c->in.version, SRDMA_CTL_VERSION);
+	a->version = SRDMA_CTL_VERSION;
+	a->flags = p->allow_unprotected ? SRDMA_CTL_ALLOW_UNPROTECTED : 0;
+	a->host_kind = p->host->kind;
+	a->pid = (uint32_t)getpid();
+	snprintf(a->host_device, sizeof(a->host_device), "%s", p->host_dev);
+	snprintf(a->wire, sizeof(a->wire), "%s", p->wire->address);
+	snprintf(a->name, sizeof(a->name), "%s", p->name);
+	for (unsigned i = 0; i < SRDMA_CTL_SUITES_LEN - 1; i++) {
+		suite = srdma_suite_at(i);
+		if (!suite)
+			break;
+		a->suites[i] = suite->id;
+	}
+	return 0;
+}
+
+static int handle_open(struct call *c)
+{
+	struct srdma_leg_params params = {
+		.ring = c->in.ring,
+		.fds = { -1, -1, -1 },
+		.pid = c->client->pid,
+	};
+	struct srdma_leg_answer answer = { .fds = { -1, -1 } };
+	struct srdma_leg *leg;
+	int rc;
+
+	for (unsigned i = 0; i < c->message->nfds; i++)
+		params.fds[i] = c->message->fds[i];
+	rc = srdma_relay_leg_open(c->q->p.relay, &params, &leg, &answer);
+	if (rc < 0)
+		return refused(c, rc);
+	rc = legs_add(&c->q->legs, c->client->number, leg);
+	if (rc < 0) {
+		srdma_relay_leg_close(c->q->p.relay, leg);
+		return refuse(c, rc, "at most %d legs per worker",
+			      SRDMA_MAX_LEGS);
+	}
+	c->out.open.leg = srdma_relay_leg_id(leg);
+	memcpy(c->out.open.token, params.token, SRDMA_TOKEN_LEN);
+	memcpy(c->out.open.address, answer.address, SRDMA_NAME_LEN);
+	memcpy(c->fds, answer.fds, sizeof(c->fds));
+	srdma_wipe(params.token, sizeof(params.token));
+	log_debug("leg %u opened by process %d", c->out.open.leg,
+		  c->client->pid);
+	return 0;
+}
+
+static int handle_attach(struct call *c)
+{
+	struct srdma_leg *leg;
+
+	leg = srdma_relay_leg_by_token(c->q->p.relay, c->in.token);
+	if (!leg)
+		return refuse(c, -EPERM,
+			      "no leg has this token: give the token of OPEN's "
+			      "answer while its process lives");
+	legs_attach(&c->q->legs, c->client->number, leg);
+	c->out.leg = srdma_relay_leg_id(leg);
+	return 0;
+}
+
+static int handle_reg_mr(struct call *c)
+{
+	struct srdma_mr_params *params = &c->in.reg_mr.mr;
+	struct srdma_leg *leg;
+	int rc = leg_of(c, c->in.reg_mr.leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	params->region.fd = c->message->nfds ? c->message->fds[0] : -1;
+	if (params->region.fd < 0 && params->region.fd_offset != 0)
+		return refuse(
+			c, -EINVAL,
+			"REG_MR has a memfd offset and no memfd: pass the "
+			"memfd beside the message, or offset 0");
+	rc = srdma_relay_mr_reg(c->q->p.relay, leg, params, &c->out.key);
+	return rc < 0 ? refused(c, rc) : 0;
+}
+
+static int handle_dereg_mr(struct call *c)
+{
+	uint32_t key = c->in.dereg_mr.key;
+	struct srdma_leg *leg;
+	int rc = leg_of(c, c->in.dereg_mr.leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_mr_dereg(c->q->p.relay, leg, key);
+	if (rc == -EINPROGRESS)
+		return defer(c, leg, key);
+	return rc < 0 ? refused(c, rc) : 0;
+}
+
+static int handle_init(struct call *c)
+{
+	struct srdma_ctl_init_answer *a = &c->out.qp;
+	struct srdma_leg *leg;
+	int rc = leg_of(c, c->in.init.leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_init(c->q->p.relay, leg, &c->in.init.qp, &a->qp);
+	if (rc < 0)
+		return refused(c, rc);
+	legs_count_qp(&c->q->legs, c->in.init.leg, 1);
+	snprintf(a->wire, sizeof(a->wire), "%s", c->q->p.wire->address);
+	return 0;
+}
+
+static int handle_keys(struct call *c)
+{
+	const struct srdma_qp_keys *k = &c->in.keys.qp;
+	struct srdma_leg *leg;
+	int rc = leg_of_qp(c, k->qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_keys(c->q->p.relay, leg, k);
+	if (rc < 0)
+		return refused(c, rc);
+	log_info("QP 0x%06x: suite 0x%02x level %u with %s at %s", k->qpn,
+		 k->suite, k->level, c->in.keys.identity, k->peer_wire);
+	return 0;
+}
+
+static int handle_wait(struct call *c)
+{
+	struct srdma_ctl_wait_answer *a = &c->out.wait;
+	struct srdma_leg *leg;
+	int rc = leg_of_qp(c, c->in.qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_state(c->q->p.relay, leg, c->in.qpn, &a->reason);
+	if (rc < SRDMA_QP_RTS)
+		return defer(c, leg, c->in.qpn);
+	a->state = (uint32_t)rc;
+	return 0;
+}
+
+static int handle_destroy(struct call *c)
+{
+	struct srdma_leg *leg;
+	int rc = leg_of_qp(c, c->in.qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_destroy(c->q->p.relay, leg, c->in.qpn);
+	if (rc == -EINPROGRESS)
+		return defer(c, leg, c->in.qpn);
+	if (rc < 0)
+		return refused(c, rc);
+	legs_count_qp(&c->q->legs, srdma_relay_leg_id(leg), -1);
+	return 0;
+}
+
+static int handle_stats(struct call *c)
+{
+	struct srdma_ctl_stats_answer *a = &c->out.stats;
+
+	_Static_assert(sizeof(struct srdma_stats) <= sizeof(a->counter),
+		       "the counters fit in a message");
+	a->count = srdma_stats_count();
+	memcpy(a->counter, srdma_relay_stats(c->q->p.relay),
+	       a->count * sizeof(a->counter[0]));
+	return 0;
+}
+
+static int handle_key(struct call *c)
+{
+	return refuse(c, -EOPNOTSUPP,
+		      "key mode `pd` is not in this version: use `basic`");
+}
+
+/* Descriptors beside a message are for the shared-memory port only (11). */
+static const struct {
+	int (*handle)(struct call *c);
+	unsigned least_fds, most_fds;
+} handlers[SRDMA_CTL_KINDS] = {
+	[SRDMA_CTL_HELLO] = { handle_hello, 0, 0 },
+	[SRDMA_CTL_OPEN] = { handle_open, LEG_FDS, LEG_FDS },
+	[SRDMA_CTL_ATTACH] = { handle_attach, 0, 0 },
+	[SRDMA_CTL_REG_MR] = { handle_reg_mr, 0, 1 },
+	[SRDMA_CTL_DEREG_MR] = { handle_dereg_mr, 0, 0 },
+	[SRDMA_CTL_INIT] = { handle_init, 0, 0 },
+	[SRDMA_CTL_KEYS] = { handle_keys, 0, 0 },
+	[SRDMA_CTL_WAIT] = { handle_wait, 0, 0 },
+	[SRDMA_CTL_DESTROY] = { handle_destroy, 0, 0 },
+	[SRDMA_CTL_STATS] = { handle_stats, 0, 0 },
+	[SRDMA_CTL_KEY] = { handle_key, 0, 0 },
+};
+
+static int check_fds(struct call *c)
+{
+	int shm = c->q->p.host->kind == SRDMA_PORT_SHM;
+	unsigned least = shm ? handlers[c->in.kind].least_fds : 0;
+	unsigned most = shm ? handlers[c->in.kind].most_fds : 0;
+
+	if (c->message->nfds >= least && c->message->nfds <= most)
+		return 0;
+	return refuse(c, -EPROTO,
+		      "%s with %s%u file descriptors: this worker takes %u "
+		      "to %u with it",
+		      srdma_ctl_name(c->in.kind),
+		      c->message->nfds > REQUESTS_MAX_FDS ? "more than " : "",
+		      c->message->nfds > REQUESTS_MAX_FDS ? REQUESTS_MAX_FDS
+							  : c->message->nfds,
+		      least, most);
+}
+
+static int malformed(struct call *c)
+{
+	int len = (int)c->message->len - SRDMA_CTL_HEADER_LEN;
+	int want = srdma_ctl_body_len(c->in.kind, SRDMA_CTL_REQUEST);
+
+	if (c->message->len > SRDMA_CTL_MAX)
+		return refuse(c, -EPROTO, "a message is at most %d bytes",
+			      SRDMA_CTL_MAX);
+	if (c->in.status != 0)
+		return refuse(c, -EPROTO, "a request has status 0, not %u",
+			      c->in.status);
+	if (len != want)
+		return refuse(c, -EPROTO, "%s has a body of %d bytes, not %d",
+			      srdma_ctl_name(c->in.kind), want, len);
+	return refuse(c, -EPROTO,
+		      "%s: a text is not UTF-8 padded with zeros, or a zero "
+		      "field is not zero",
+		      srdma_ctl_name(c->in.kind));
+}
+
+static int dispatch(struct call *c)
+{
+	int rc = srdma_ctl_decode(&c->in, SRDMA_CTL_REQUEST, c->message->data,
+				  c->message->len);
+
+	if (rc == -EOPNOTSUPP)
+		return refuse(c, rc, "kind %u: this worker knows 1 to %d",
+			      c->in.kind, SRDMA_CTL_KINDS - 1);
+	if (rc < 0)
+		return malformed(c);
+	rc = check_fds(c);
+	if (rc < 0)
+		return rc;
+	if (c->client->waiting >= MAX_WAITING)
+		return refuse(c, -EBUSY,
+			      "%d requests of this connection wait for their "
+			      "answers: wait for some",
+			      MAX_WAITING);
+	return handlers[c->in.kind].handle(c);
+}
+
+/* Send the answer out to the request of that kind and tag. */
+static void reply(const struct requests *q, struct client *client,
+		  struct srdma_ctl_msg *out, const int fds[REQUESTS_ANSWER_FDS])
+{
+	struct answer a;
+	int len = srdma_ctl_encode(a.data, SRDMA_CTL_ANSWER, out);
+
+	if (len < 0) { /* a text of ours that is no text */
+		log_error("answer to %s: %s", srdma_ctl_name(out->kind),
+			  strerror(-len));
+		return;
+	}
+	if (out->status != 0)
+		log_debug("refused process %d: %s", client->pid, out->text);
+	a.len = (size_t)len;
+	memcpy(a.fds, fds, sizeof(a.fds));
+	q->p.send(client, &a);
+	srdma_wipe(a.data, a.len); /* a token */
+}
+
+static uint32_t status_of(int rc)
+{
+	return rc < 0 ? (uint32_t)-rc : 0;
+}
+
+static void reply_deferred(void *ctx, const struct deferred *d,
+			   struct srdma_ctl_msg *out, int rc)
+{
+	static const int none[REQUESTS_ANSWER_FDS] = { -1, -1 };
+
+	if (!d->client)
+		return;
+	d->client->waiting--;
+	out->kind = d->kind;
+	out->tag = d->tag;
+	out->status = status_of(rc);
+	reply(ctx, d->client, out, none);
+}
+
+int requests_handle(struct requests *q, struct client *client,
+		    const struct message *message)
+{
+	struct call c = {
+		.q = q,
+		.client = client,
+		.message = message,
+		.fds = { -1, -1 },
+	};
+	size_t len =
+		message->len < SRDMA_CTL_MAX ? message->len : SRDMA_CTL_MAX;
+	int rc = srdma_ctl_peek(&c.in, message->data, len);
+
+	if (rc < 0)
+		return rc;
+	rc = dispatch(&c);
+	if (rc != DEFERRED) {
+		c.out.kind = c.in.kind;
+		c.out.tag = c.in.tag;
+		c.out.status = status_of(rc);
+		reply(q, client, &c.out, c.fds);
+	}
+	srdma_wipe(&c.in, sizeof(c.in));
+	srdma_wipe(&c.out, sizeof(c.out));
+	return 0;
+}
+
+unsigned requests_poll(struct requests *q)
+{
+	return deferred_poll(&q->deferred);
+}
+
+void requests_leave(struct requests *q, struct client *client)
+{
+	deferred_leave(&q->deferred, client);
+	legs_leave(&q->legs, client->number);
+}
+
+uint32_t requests_qps(const struct requests *q)
+{
+	return legs_qps(&q->legs);
+}
+
+int requests_create(struct requests **out, const struct requests_params *p)
+{
+	struct requests *q = calloc(1, sizeof(*q));
+
+	if (!q)
+		return -ENOMEM;
+	q->p = *p;
+	q->legs.relay = p->relay;
+	q->deferred = (struct deferred_list){
+		.legs = &q->legs,
+		.answer = reply_deferred,
+		.ctx = q,
+	};
+	*out = q;
+	return 0;
+}
+
+void requests_destroy(struct requests *q)
+{
+	if (!q)
+		return;
+	deferred_clear(&q->deferred);
+	free(q);
+}

@@ -1,0 +1,26 @@
+/*
+ * The main loop: turns of the relay while there is work, a short while of
+ * yielding, then sleep until a port, a client, a signal or a deadline.
+ */
+#ifndef OFFLOAD_WORKER_H
+#define OFFLOAD_WORKER_H
+
+#include <stdint.h>
+
+#include "control.h"
+#include "port.h"
+#include "relay.h"
+
+struct worker_params {
+	const char *name;
+	struct srdma_relay *relay;
+	struct srdma_port *host, *wire; /* the relay's */
+	struct control *control;
+	int signals;	/* signalfd */
+	uint32_t stats; /* seconds between lines of statistics, 0: never */
+};
+
+/* Run until SIGTERM or SIGINT. 0, or -errno if it cannot wait for events. */
+int worker_run(const struct worker_params *p);
+
+#endif
