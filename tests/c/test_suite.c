@@ -1,0 +1,354 @@
+#include "suite.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "session.h"
+#include "wire.h"
+
+enum { AD_LEN = 91, TEXT_LEN = 53 };
+
+/* The table of 3.3, as a second copy. */
+static const struct {
+	uint8_t id;
+	const char *name;
+	uint8_t key_len, iv_len, tag_len;
+	uint8_t aead;
+	unsigned packets; /* log2 */
+} page[] = {
+	{ 0x01, "aes-128-gcm", 16, 12, 16, 1, 26 },
+	{ 0x03, "aes-256-gcm", 32, 12, 16, 1, 26 },
+	{ 0x07, "chacha20-poly1305", 32, 12, 16, 1, 40 },
+	{ 0x12, "hmac-sha256", 32, 0, 32, 0, 40 },
+	{ 0x20, "aes-128-cmac", 16, 0, 16, 0, 40 },
+	{ 0x30, "aes-128-gmac", 16, 12, 16, 0, 26 },
+};
+
+enum { ROWS = sizeof(page) / sizeof(page[0]) };
+
+static void as_the_page(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < ROWS; i++) {
+		const struct srdma_suite *s = srdma_suite_by_id(page[i].id);
+
+		assert_ptr_equal(s, srdma_suite_at(i));
+		assert_ptr_equal(s, srdma_suite_by_name(page[i].name));
+		assert_string_equal(s->name, page[i].name);
+		assert_int_equal(s->key_len, page[i].key_len);
+		assert_int_equal(s->iv_len, page[i].iv_len);
+		assert_int_equal(s->tag_len, page[i].tag_len);
+		assert_int_equal(s->levels,
+				 page[i].aead
+					 ? 1 << SRDMA_LEVEL_AEAD
+					 : 1 << SRDMA_LEVEL_HEADER |
+						   1 << SRDMA_LEVEL_PACKET);
+		assert_int_equal(s->packets, 1ull << page[i].packets);
+		assert_int_equal(s->forgeries, 1ull << 36);
+	}
+	assert_null(srdma_suite_at(ROWS));
+}
+
+static void unknown(void **state)
+{
+	unsigned found = 0;
+
+	(void)state;
+	for (unsigned id = 0; id < 256; id++)
+		found += srdma_suite_by_id((uint8_t)id) != NULL;
+	assert_int_equal(found, ROWS);
+	assert_null(srdma_suite_by_id(0));
+	assert_null(srdma_suite_by_name("none"));
+	assert_null(srdma_suite_by_name(""));
+	assert_null(srdma_suite_by_name("AES-128-GCM"));
+}
+
+static void selftest(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < ROWS; i++)
+		assert_int_equal(srdma_suite_selftest(srdma_suite_at(i)), 0);
+}
+
+/* A row whose answer, key or algorithm is not right fails its self-test. */
+static void selftest_sees(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < ROWS; i++) {
+		const struct srdma_suite *good = srdma_suite_at(i);
+		struct srdma_suite_answer answer = *good->answer;
+		struct srdma_suite bad = *good;
+		char wrong[256];
+
+		bad.answer = &answer;
+		assert_int_equal(srdma_suite_selftest(&bad), 0);
+		memcpy(wrong, good->answer->tag, good->tag_len);
+		wrong[0] ^= 1;
+		answer.tag = wrong;
+		assert_int_equal(srdma_suite_selftest(&bad), -EIO);
+		answer.tag = good->answer->tag;
+		memcpy(wrong, good->answer->key, good->key_len);
+		wrong[0] ^= 1;
+		answer.key = wrong;
+		assert_int_equal(srdma_suite_selftest(&bad), -EIO);
+		answer.key = good->answer->key;
+		bad.algorithm = "no such algorithm";
+		assert_int_equal(srdma_suite_selftest(&bad), -EIO);
+	}
+}
+
+/* A cipher that is not the size of its row is refused at key time. */
+static void wrong_sizes(void **state)
+{
+	struct srdma_suite bad = *srdma_suite_by_name("aes-128-gcm");
+	struct srdma_suite_ctx *ctx;
+	const uint8_t key[32] = { 0 };
+
+	(void)state;
+	bad.algorithm = "AES-256-GCM";
+	assert_int_equal(bad.verbs->key(&ctx, &bad, SRDMA_SUITE_SEAL, key, 16),
+			 -EIO);
+	assert_null(ctx);
+	bad = *srdma_suite_by_name("aes-128-cmac");
+	bad.primitive = "AES-256-CBC";
+	assert_int_equal(bad.verbs->key(&ctx, &bad, SRDMA_SUITE_SEAL, key, 16),
+			 -EIO);
+	assert_null(ctx);
+	bad = *srdma_suite_by_name("hmac-sha256");
+	bad.primitive = "SHA512";
+	assert_int_equal(bad.verbs->key(&ctx, &bad, SRDMA_SUITE_SEAL, key, 32),
+			 -EIO);
+	assert_null(ctx);
+}
+
+static void tag_lengths(void **state)
+{
+	static const struct {
+		const char *name;
+		uint8_t legal[6];
+	} rows[] = {
+		{ "aes-128-gcm", { 16 } },
+		{ "aes-256-gcm", { 16 } },
+		{ "chacha20-poly1305", { 16 } },
+		{ "hmac-sha256", { 12, 16, 20, 28, 32 } },
+		{ "aes-128-cmac", { 12, 16 } },
+		{ "aes-128-gmac", { 16 } },
+	};
+	const uint8_t key[32] = { 0 };
+
+	(void)state;
+	for (unsigned i = 0; i < ROWS; i++) {
+		const struct srdma_suite *s = srdma_suite_by_name(rows[i].name);
+
+		for (uint32_t len = 0; len < 100; len++) {
+			const int ok =
+				memchr(rows[i].legal, (int)len, 6) && len;
+			struct srdma_suite_ctx *ctx;
+			int r = s->verbs->key(&ctx, s, SRDMA_SUITE_OPEN, key,
+					      len);
+
+			assert_int_equal(srdma_suite_tag_ok(s, len), ok);
+			assert_int_equal(r, ok ? 0 : -EINVAL);
+			assert_int_equal(ctx != NULL, ok);
+			s->verbs->destroy(ctx);
+		}
+	}
+}
+
+/* One row keyed in both uses, and something to seal. */
+struct bench {
+	const struct srdma_suite *suite;
+	struct srdma_suite_ctx *seal, *open;
+	uint32_t tag_len;
+	uint8_t nonce[12], ad[AD_LEN], text[TEXT_LEN], out[TEXT_LEN];
+	uint8_t back[TEXT_LEN], tag[SRDMA_MAX_TAG];
+};
+
+static void set_up(struct bench *b, unsigned row, uint32_t tag_len)
+{
+	const uint8_t key[32] = { 7, 7, 7 };
+
+	memset(b, 0, sizeof(*b));
+	b->suite = srdma_suite_at(row);
+	b->tag_len = tag_len ? tag_len : b->suite->tag_len;
+	memset(b->nonce, 1, sizeof(b->nonce));
+	memset(b->ad, 2, sizeof(b->ad));
+	memset(b->text, 3, sizeof(b->text));
+	assert_int_equal(b->suite->verbs->key(&b->seal, b->suite,
+					      SRDMA_SUITE_SEAL, key,
+					      b->tag_len),
+			 0);
+	assert_int_equal(b->suite->verbs->key(&b->open, b->suite,
+					      SRDMA_SUITE_OPEN, key,
+					      b->tag_len),
+			 0);
+}
+
+static void tear_down(struct bench *b)
+{
+	b->suite->verbs->destroy(b->seal);
+	b->suite->verbs->destroy(b->open);
+	b->suite->verbs->destroy(NULL);
+}
+
+static int aead(const struct bench *b)
+{
+	return b->suite->levels == 1 << SRDMA_LEVEL_AEAD;
+}
+
+static int seal(struct bench *b, struct srdma_suite_ctx *ctx, size_t len)
+{
+	const struct srdma_suite_io io = {
+		.nonce = b->nonce,
+		.ad = b->ad,
+		.ad_len = sizeof(b->ad),
+		.in = b->text,
+		.in_len = len,
+		.out = b->out,
+	};
+	int r = b->suite->verbs->seal(ctx, &io, b->tag);
+
+	if (!aead(b))
+		memcpy(b->out, b->text, len);
+	return r;
+}
+
+static int open(struct bench *b, struct srdma_suite_ctx *ctx, size_t len)
+{
+	const struct srdma_suite_io io = {
+		.nonce = b->nonce,
+		.ad = b->ad,
+		.ad_len = sizeof(b->ad),
+		.in = b->out,
+		.in_len = len,
+		.out = b->back,
+	};
+
+	memset(b->back, 0xa5, sizeof(b->back));
+	return b->suite->verbs->open(ctx, &io, b->tag);
+}
+
+/* Flip each bit of size bytes at p: each is -EBADMSG with nothing left. */
+static void flip_all(struct bench *b, uint8_t *p, size_t size)
+{
+	static const uint8_t wiped[TEXT_LEN];
+
+	for (size_t bit = 0; bit < size * 8; bit++) {
+		p[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_int_equal(open(b, b->open, TEXT_LEN), -EBADMSG);
+		if (aead(b))
+			assert_memory_equal(b->back, wiped, TEXT_LEN);
+		p[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+	assert_int_equal(open(b, b->open, TEXT_LEN), 0);
+}
+
+static void every_bit(void **state)
+{
+	(void)state;
+	for (unsigned row = 0; row < ROWS; row++) {
+		for (uint32_t tag_len = 1; tag_len <= 64; tag_len++) {
+			struct bench b;
+
+			if (!srdma_suite_tag_ok(srdma_suite_at(row), tag_len))
+				continue;
+			set_up(&b, row, tag_len);
+			assert_int_equal(seal(&b, b.seal, TEXT_LEN), 0);
+			flip_all(&b, b.tag, tag_len);
+			flip_all(&b, b.ad, sizeof(b.ad));
+			flip_all(&b, b.out, sizeof(b.out));
+			flip_all(&b, b.nonce, b.suite->iv_len);
+			if (aead(&b))
+				assert_memory_equal(b.back, b.text, TEXT_LEN);
+			tear_down(&b);
+		}
+	}
+}
+
+/* A context forgets each packet: a fresh one gives the same for the next. */
+static void contexts_are_clean(void **state)
+{
+	(void)state;
+	for (unsigned row = 0; row < ROWS; row++) {
+		struct bench a, b;
+
+		set_up(&a, row, 0);
+		for (size_t len = 0; len <= TEXT_LEN; len++) {
+			a.nonce[11] = (uint8_t)len;
+			assert_int_equal(seal(&a, a.seal, len), 0);
+			set_up(&b, row, 0);
+			b.nonce[11] = (uint8_t)len;
+			assert_int_equal(seal(&b, b.seal, len), 0);
+			assert_memory_equal(a.tag, b.tag, a.tag_len);
+			assert_memory_equal(a.out, b.out, len);
+			tear_down(&b);
+			a.tag[0] ^= len & 1;
+			assert_int_equal(open(&a, a.open, len),
+					 len & 1 ? -EBADMSG : 0);
+		}
+		tear_down(&a);
+	}
+}
+
+/* A context for one use refuses the other. */
+static void wrong_use(void **state)
+{
+	(void)state;
+	for (unsigned row = 0; row < ROWS; row++) {
+		struct bench b;
+
+		set_up(&b, row, 0);
+		assert_int_equal(seal(&b, b.open, TEXT_LEN), -EIO);
+		assert_int_equal(seal(&b, b.seal, TEXT_LEN), 0);
+		assert_int_equal(open(&b, b.seal, TEXT_LEN), -EIO);
+		assert_int_equal(open(&b, b.open, TEXT_LEN), 0);
+		tear_down(&b);
+	}
+}
+
+/* A short tag is the first bytes of the long one. */
+static void cut_tags(void **state)
+{
+	(void)state;
+	for (unsigned row = 0; row < ROWS; row++) {
+		struct bench whole;
+
+		set_up(&whole, row, 0);
+		assert_int_equal(seal(&whole, whole.seal, TEXT_LEN), 0);
+		for (uint32_t len = 1; len < whole.tag_len; len++) {
+			struct bench b;
+
+			if (!srdma_suite_tag_ok(whole.suite, len))
+				continue;
+			set_up(&b, row, len);
+			assert_int_equal(seal(&b, b.seal, TEXT_LEN), 0);
+			assert_memory_equal(b.tag, whole.tag, len);
+			assert_int_equal(b.tag[len], 0);
+			tear_down(&b);
+		}
+		tear_down(&whole);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(as_the_page),
+		cmocka_unit_test(unknown),
+		cmocka_unit_test(selftest),
+		cmocka_unit_test(selftest_sees),
+		cmocka_unit_test(wrong_sizes),
+		cmocka_unit_test(tag_lengths),
+		cmocka_unit_test(every_bit),
+		cmocka_unit_test(contexts_are_clean),
+		cmocka_unit_test(wrong_use),
+		cmocka_unit_test(cut_tags),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
