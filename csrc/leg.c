@@ -55,7 +55,7 @@ int srdma_leg_record(struct srdma_leg *leg, struct srdma_record *rec)
 	uint8_t bytes[SRDMA_RECORD_LEN];
 	int err;
 
-	if (!leg->conn)
+	if (leg->down)
 		return 0;
 	if (leg->written - leg->consumed >= leg->ring)
 		return -EAGAIN;
@@ -120,8 +120,7 @@ int srdma_leg_reap(struct srdma_leg *leg)
 	}
 	if (leg->qps || free_regions(leg))
 		return 0;
-	if (leg->conn)
-		leg->conn->port->ops->close(leg->conn);
+	leg->conn->port->ops->close(leg->conn);
 	r->legs[leg->id % SRDMA_MAX_LEGS] = NULL;
 	r->leg_count--;
 	free(leg);

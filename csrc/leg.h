@@ -12,7 +12,7 @@
 
 struct srdma_leg {
 	struct srdma_relay *relay;
-	struct srdma_conn *conn; /* NULL once it ended */
+	struct srdma_conn *conn;
 	struct srdma_qp *qps;
 	uint32_t id;
 	uint32_t ring;
@@ -20,6 +20,7 @@ struct srdma_leg {
 	uint32_t written, consumed; /* completion records */
 	uint32_t mrs;
 	uint8_t token[SRDMA_TOKEN_LEN];
+	uint8_t down; /* its host is gone: no DMA, no records */
 	uint8_t closing;
 };
 

@@ -127,7 +127,7 @@ int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list)
 {
 	int err = 0;
 
-	if (!qp->leg->conn)
+	if (qp->leg->down)
 		return 0;
 	for (struct srdma_op *op = list->head; op && !err; op = op->next) {
 		if (op->state == SRDMA_OP_NEW && (!op->buf || !op->len))

@@ -262,11 +262,8 @@ static void host_event(struct srdma_relay *r, const struct srdma_event *ev)
 			      ev->status);
 		break;
 	case SRDMA_EV_DOWN:
-		ev->conn->port->ops->close(ev->conn);
-		if (leg) {
-			leg->conn = NULL;
-			srdma_leg_end(leg);
-		}
+		leg->down = 1;
+		srdma_leg_end(leg);
 		break;
 	default:
 		break;

@@ -93,7 +93,7 @@ static void free_everything(struct srdma_relay *r)
 		while (r->mrs.bucket[i])
 			srdma_mr_free(&r->mrs, r->mrs.bucket[i]);
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
-		if (r->legs[i] && r->legs[i]->conn)
+		if (r->legs[i])
 			r->host->ops->close(r->legs[i]->conn);
 		free(r->legs[i]);
 	}
@@ -253,7 +253,7 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		err = new_key(r, key);
 	if (err)
 		return err;
-	if (!leg->conn)
+	if (leg->down)
 		return srdma_relay_refuse(r, -ENOTCONN, "the leg has ended");
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)

@@ -1,0 +1,919 @@
+/* What the relay refuses, and how each refusal ends at both hosts. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "leg.h"
+#include "relay_impl.h"
+#include "relay_pair.h"
+
+static struct srdma_desc request(struct pair *p, uint8_t opcode, uint32_t len)
+{
+	return (struct srdma_desc){
+		.opcode = opcode,
+		.id = 1,
+		.length = len,
+		.local_addr = (uintptr_t)p->side[0].memory,
+		.remote_addr = (uintptr_t)p->side[1].memory,
+	};
+}
+
+static void open_pair(struct pair *p)
+{
+	pair_open(p);
+	pair_connect(p, 0);
+}
+
+/* The QP event of a QP that went to error. */
+static void expect_event(struct pair *p, int side, uint32_t reason)
+{
+	struct srdma_record r;
+
+	assert_int_equal(pair_record(p, side, &r), 1);
+	assert_int_equal(r.opcode, SRDMA_WC_QP_EVENT);
+	assert_int_equal(r.vendor_err, reason);
+}
+
+static uint32_t new_mr(struct pair *p, int side, uint32_t access,
+		       uint32_t scope)
+{
+	struct side *s = &p->side[side];
+	struct srdma_mr_params mp = {
+		.region = { .addr = (uintptr_t)s->memory,
+			    .length = 8192,
+			    .access = access,
+			    .fd = -1 },
+		.scope_qpn = scope,
+	};
+	uint32_t key;
+
+	assert_int_equal(srdma_relay_mr_reg(s->relay, s->leg, &mp, &key), 0);
+	return key;
+}
+
+/* One refused request: NAK, its reason at the initiator, flush of the next,
+ * both QPs in error, memory untouched. */
+static void refused(struct pair *p, struct srdma_desc d, uint32_t reason)
+{
+	struct srdma_desc next = request(p, SRDMA_DESC_WRITE, 16);
+	uint32_t why;
+
+	memset(p->side[1].memory, 0x55, 16384);
+	memset(p->side[0].memory, 0x66, 16384);
+	next.id = 2;
+	pair_post(p, 0, d, NULL);
+	pair_post(p, 0, next, NULL);
+	pair_settle(p);
+	pair_expect(p, 0, 1, reason);
+	pair_expect(p, 0, 2, SRDMA_REASON_FLUSHED);
+	expect_event(p, 0, reason);
+	assert_int_equal(pair_state(p, 0, 0, &why), SRDMA_QP_ERR);
+	assert_int_equal(why, reason);
+	assert_int_equal(pair_state(p, 1, 0, &why), SRDMA_QP_ERR);
+	assert_int_equal(srdma_relay_stats(p->side[1].relay)->naks_sent, 1);
+	assert_int_equal(srdma_relay_stats(p->side[0].relay)->naks_received, 1);
+	for (int i = 0; i < 16384; i++) {
+		assert_int_equal(p->side[1].memory[i], 0x55);
+		assert_int_equal(p->side[0].memory[i], 0x66);
+	}
+	/* Later requests flush at once. */
+	next.id = 3;
+	pair_post(p, 0, next, NULL);
+	pair_settle(p);
+	pair_expect(p, 0, 3, SRDMA_REASON_FLUSHED);
+	pair_expect_none(p, 0);
+}
+
+static void test_memory_checks(void **state)
+{
+	enum { BASE = 0, SIZE = 8192 };
+	static const struct {
+		uint8_t op;
+		uint32_t access; /* of an 8 KiB region, 0: none at all */
+		uint64_t at;	 /* from its base */
+		uint32_t len;
+		uint32_t reason;
+	} rows[] = {
+		{ SRDMA_DESC_WRITE, 0, 0, 1, SRDMA_REASON_BAD_RKEY },
+		{ SRDMA_DESC_READ, 0, 0, 1, SRDMA_REASON_BAD_RKEY },
+		{ SRDMA_DESC_WRITE, 1, 0, 1, SRDMA_REASON_NO_RIGHT },
+		{ SRDMA_DESC_READ, 1, 0, 1, SRDMA_REASON_NO_RIGHT },
+		{ SRDMA_DESC_WRITE, 5, 0, 1, SRDMA_REASON_NO_RIGHT },
+		{ SRDMA_DESC_READ, 3, 0, 1, SRDMA_REASON_NO_RIGHT },
+		{ SRDMA_DESC_WRITE, 3, SIZE, 1, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ SRDMA_DESC_WRITE, 3, SIZE - 1, 2,
+		  SRDMA_REASON_OUT_OF_BOUNDS },
+		{ SRDMA_DESC_WRITE, 3, 0, SIZE + 1,
+		  SRDMA_REASON_OUT_OF_BOUNDS },
+		{ SRDMA_DESC_WRITE, 3, UINT64_MAX, 1,
+		  SRDMA_REASON_OUT_OF_BOUNDS },
+		{ SRDMA_DESC_READ, 4, SIZE, 1, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ SRDMA_DESC_READ, 4, 0, SIZE + 1, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ SRDMA_DESC_READ, 4, UINT64_MAX, 2,
+		  SRDMA_REASON_OUT_OF_BOUNDS },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct pair p;
+		struct srdma_desc d;
+
+		pair_defaults(&p);
+		open_pair(&p);
+		d = request(&p, rows[i].op, rows[i].len);
+		d.remote_addr += rows[i].at;
+		d.rkey = rows[i].access ? new_mr(&p, 1, rows[i].access, 0)
+					: p.side[1].key + 1;
+		refused(&p, d, rows[i].reason);
+		pair_close(&p);
+	}
+}
+
+/* An address near 2^64 whose end would wrap around. */
+static void test_wrapping_address(void **state)
+{
+	struct pair p;
+	struct srdma_desc d;
+
+	(void)state;
+	pair_defaults(&p);
+	open_pair(&p);
+	d = request(&p, SRDMA_DESC_READ, 65536 * 2);
+	d.remote_addr = UINT64_MAX - 65535;
+	pair_post(&p, 0, d, NULL);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_OUT_OF_BOUNDS);
+	pair_close(&p);
+}
+
+static void test_scope_and_pd(void **state)
+{
+	struct pair p;
+	struct srdma_desc d;
+	struct srdma_leg_params lp = { .ring = PAIR_RING,
+				       .fds = { -1, -1, -1 } };
+	struct srdma_leg_answer answer;
+	struct srdma_leg *other;
+	struct srdma_mr_params mp = {
+		.region = { .length = 4096, .access = 7, .fd = -1 }
+	};
+
+	(void)state;
+	pair_defaults(&p);
+	open_pair(&p);
+	pair_connect(&p, 1);
+	d = request(&p, SRDMA_DESC_WRITE, 8);
+	d.rkey = new_mr(&p, 1, 3, p.side[1].qp[1].qpn);
+	d.qpn = p.side[0].qp[1].qpn;
+	pair_post(&p, 0, d, NULL);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_NONE); /* its own QP may */
+	d.qpn = 0;
+	refused(&p, d, SRDMA_REASON_QP_SCOPE);
+	pair_close(&p);
+
+	pair_defaults(&p);
+	open_pair(&p);
+	assert_int_equal(
+		srdma_relay_leg_open(p.side[1].relay, &lp, &other, &answer), 0);
+	mp.region.addr = (uintptr_t)p.side[1].memory;
+	d = request(&p, SRDMA_DESC_READ, 8);
+	assert_int_equal(
+		srdma_relay_mr_reg(p.side[1].relay, other, &mp, &d.rkey), 0);
+	refused(&p, d, SRDMA_REASON_WRONG_PD);
+	pair_close(&p);
+}
+
+static void test_local_key(void **state)
+{
+	static const struct {
+		uint8_t op;
+		uint32_t access;
+		uint32_t len;
+	} rows[] = {
+		{ SRDMA_DESC_WRITE, 0, 8 },    { SRDMA_DESC_SEND, 0, 8 },
+		{ SRDMA_DESC_WRITE, 1, 8193 }, { SRDMA_DESC_READ, 4, 8 },
+		{ SRDMA_DESC_READ, 0, 8 },     { SRDMA_DESC_READ, 1, 8193 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct pair p;
+		struct srdma_desc d;
+		uint32_t why;
+
+		pair_defaults(&p);
+		open_pair(&p);
+		d = request(&p, rows[i].op, rows[i].len);
+		d.local_key = rows[i].access ? new_mr(&p, 0, rows[i].access, 0)
+					     : p.side[0].key + 1;
+		pair_post(&p, 0, d, NULL);
+		pair_settle(&p);
+		pair_expect(&p, 0, 1, SRDMA_REASON_LOCAL_KEY);
+		expect_event(&p, 0, SRDMA_REASON_LOCAL_KEY);
+		assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
+		assert_int_equal(why, SRDMA_REASON_PEER_ERROR);
+		expect_event(&p, 1, SRDMA_REASON_PEER_ERROR);
+		pair_close(&p);
+	}
+}
+
+/* A region that goes while a message is under way refuses the rest. */
+static void test_deregister_under_way(void **state)
+{
+	struct pair p;
+	struct srdma_desc d;
+	struct srdma_relay *r;
+	uint32_t key;
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.slots = 4;
+	p.host[1].dma_polls = 3;
+	open_pair(&p);
+	r = p.side[1].relay;
+	d = request(&p, SRDMA_DESC_WRITE, 2 << 20);
+	pair_post(&p, 0, d, NULL);
+	pair_run(&p, 12);
+	key = p.side[1].key;
+	assert_int_equal(srdma_relay_mr_dereg(r, p.side[1].leg, key),
+			 -EINPROGRESS);
+	assert_int_equal(srdma_relay_mr_dereg(r, p.side[1].leg, key), -ENOENT);
+	while (srdma_relay_mr_busy(r, p.side[1].leg, key))
+		pair_run(&p, 1);
+	memset(p.side[1].memory, 0x77, PAIR_MEMORY);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_BAD_RKEY);
+	for (int i = 0; i < PAIR_MEMORY; i++)
+		assert_int_equal(p.side[1].memory[i], 0x77);
+	pair_close(&p);
+}
+
+static void test_receive_too_short(void **state)
+{
+	struct pair p;
+	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 9 };
+	struct srdma_desc d;
+
+	(void)state;
+	pair_defaults(&p);
+	open_pair(&p);
+	recv.length = 5000;
+	recv.local_addr = (uintptr_t)p.side[1].memory;
+	pair_post(&p, 1, recv, NULL);
+	recv.id = 10;
+	pair_post(&p, 1, recv, NULL);
+	pair_settle(&p);
+	d = request(&p, SRDMA_DESC_SEND, 5001);
+	pair_post(&p, 0, d, NULL);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_RECV_TOO_SHORT);
+	pair_expect(&p, 1, 9, SRDMA_REASON_RECV_TOO_SHORT);
+	pair_expect(&p, 1, 10, SRDMA_REASON_FLUSHED);
+	pair_close(&p);
+}
+
+static void test_receive_into_nothing(void **state)
+{
+	struct pair p;
+	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV,
+				   .id = 9,
+				   .length = 100 };
+
+	(void)state;
+	pair_defaults(&p);
+	open_pair(&p);
+	recv.local_key = 12345;
+	recv.local_addr = (uintptr_t)p.side[1].memory;
+	pair_post(&p, 1, recv, NULL);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_SEND, 100), NULL);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);
+	pair_expect(&p, 1, 9, SRDMA_REASON_FLUSHED);
+	expect_event(&p, 1, SRDMA_REASON_LOCAL_KEY);
+	pair_close(&p);
+}
+
+static void test_deadline_without_receive(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.timeout_ms = 1000;
+	open_pair(&p);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_SEND, 10), NULL);
+	pair_settle(&p);
+	pair_wait_ms(&p, 999);
+	pair_expect_none(&p, 0);
+	pair_wait_ms(&p, 2);
+	pair_expect(&p, 0, 1, SRDMA_REASON_NO_RECV_CREDIT);
+	expect_event(&p, 1, SRDMA_REASON_PEER_ERROR);
+	pair_close(&p);
+}
+
+/* --- the wire ---------------------------------------------------------- */
+
+struct meddler {
+	int armed;
+	int what; /* 0 drop, 1 flip a bit of the last byte, 2 twice */
+	int side;
+	int count;
+};
+
+static enum srdma_mem_fate meddle(void *ctx, struct srdma_mem_datagram *d)
+{
+	struct meddler *m = ctx;
+
+	if (!m->armed || d->side != m->side)
+		return SRDMA_MEM_PASS;
+	m->armed--;
+	m->count++;
+	if (m->what == 0)
+		return SRDMA_MEM_DROP;
+	if (m->what == 2)
+		return SRDMA_MEM_TWICE;
+	d->data[d->len / 2] ^= 0x10;
+	return SRDMA_MEM_PASS;
+}
+
+/* Loss and tampering: counted, nothing executed, an end by deadline. */
+static void test_lost_and_flipped(void **state)
+{
+	(void)state;
+	for (int what = 0; what < 2; what++) {
+		struct meddler m = { 0 };
+		struct pair p;
+		struct srdma_desc d;
+
+		pair_defaults(&p);
+		p.timeout_ms = 2000;
+		p.wire.ctx = &m;
+		p.wire.fate = meddle;
+		open_pair(&p);
+		m = (struct meddler){ .armed = 1, .what = what };
+		d = request(&p, SRDMA_DESC_WRITE, 20000);
+		memset(p.side[0].memory, 0x11, 20000);
+		pair_post(&p, 0, d, NULL);
+		pair_settle(&p);
+		assert_int_equal(m.count, 1);
+		assert_int_equal(p.side[1].memory[0], 0);
+		assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_TAG), what);
+		assert_true(pair_refused(&p, 1, SRDMA_REFUSED_GAP) >= 4);
+		pair_expect_none(&p, 0);
+		pair_wait_ms(&p, 2001);
+		pair_expect(&p, 0, 1, SRDMA_REASON_DEADLINE);
+		expect_event(&p, 0, SRDMA_REASON_DEADLINE);
+		expect_event(&p, 1, SRDMA_REASON_PEER_ERROR);
+		pair_close(&p);
+	}
+}
+
+static void test_replayed(void **state)
+{
+	struct meddler m = { 0 };
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.ctx = &m;
+	p.wire.fate = meddle;
+	open_pair(&p);
+	m = (struct meddler){ .armed = 1000, .what = 2 };
+	for (int i = 0; i < 20; i++) {
+		struct srdma_desc d = request(&p, SRDMA_DESC_WRITE, 5000);
+
+		d.id = (uint64_t)i;
+		pair_post(&p, 0, d, NULL);
+	}
+	pair_settle(&p);
+	for (uint64_t i = 0; i < 20; i++)
+		pair_expect(&p, 0, i, SRDMA_REASON_NONE);
+	assert_true(pair_refused(&p, 1, SRDMA_REFUSED_REPLAY) >= 40);
+	pair_close(&p);
+}
+
+static void test_wire_cut(void **state)
+{
+	struct pair p;
+	struct srdma_qp *qp;
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.slots = 4;
+	open_pair(&p);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 1 << 20), NULL);
+	pair_run(&p, 5);
+	qp = srdma_relay_qp(p.side[0].relay, p.side[0].qp[0].qpn);
+	srdma_port_mem_cut(qp->wire);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_WIRE_LOST);
+	expect_event(&p, 0, SRDMA_REASON_WIRE_LOST);
+	expect_event(&p, 1, SRDMA_REASON_WIRE_LOST);
+	pair_close(&p);
+}
+
+static void test_black_hole(void **state)
+{
+	struct meddler m = { 0 };
+	struct pair p;
+	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 9 };
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.ctx = &m;
+	p.wire.fate = meddle;
+	open_pair(&p);
+	pair_post(&p, 0, recv, NULL);
+	pair_settle(&p);
+	m = (struct meddler){ .armed = 1 << 30, .side = 1 };
+	for (int i = 0; i < 14; i++)
+		pair_wait_ms(&p, 1000);
+	pair_expect_none(&p, 0);
+	for (int i = 0; i < 3; i++)
+		pair_wait_ms(&p, 1000);
+	pair_expect(&p, 0, 9, SRDMA_REASON_FLUSHED);
+	expect_event(&p, 0, SRDMA_REASON_PEER_SILENT);
+	pair_close(&p);
+}
+
+/* A QP of a stranger, in no state for packets, or without a header. */
+static void test_datagrams_of_nobody(void **state)
+{
+	struct pair p;
+	struct srdma_qp *qp;
+	uint8_t junk[64] = { 0 };
+
+	(void)state;
+	pair_defaults(&p);
+	open_pair(&p);
+	pair_init_qp(&p, 1);
+	qp = srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn);
+	assert_int_equal(srdma_port_mem_inject(qp->wire, junk, 4), 0);
+	pair_settle(&p);
+	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_SHORT), 1);
+	assert_int_equal(srdma_port_mem_inject(qp->wire, junk, 64), 0);
+	pair_settle(&p);
+	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_UNKNOWN_QP), 1);
+	junk[5] = (uint8_t)(p.side[1].qp[1].qpn >> 16);
+	junk[6] = (uint8_t)(p.side[1].qp[1].qpn >> 8);
+	junk[7] = (uint8_t)p.side[1].qp[1].qpn;
+	assert_int_equal(srdma_port_mem_inject(qp->wire, junk, 64), 0);
+	pair_settle(&p);
+	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_QP_STATE), 1);
+	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
+	pair_close(&p);
+}
+
+/* --- verified packets that no honest relay sends ------------------------ */
+
+/* Seal a packet with side 0's session and put it before side 1. */
+static void forge(struct pair *p, struct srdma_packet pkt, const void *payload)
+{
+	struct srdma_qp *a =
+		srdma_relay_qp(p->side[0].relay, p->side[0].qp[0].qpn);
+	struct srdma_qp *b =
+		srdma_relay_qp(p->side[1].relay, p->side[1].qp[0].qpn);
+	uint8_t out[SRDMA_MAX_PACKET];
+	int len =
+		srdma_session_seal(a->session, &pkt, payload, out, sizeof(out));
+
+	assert_true(len > 0);
+	assert_int_equal(srdma_port_mem_inject(b->wire, out, (uint32_t)len), 0);
+	pair_settle(p);
+}
+
+static void test_illegal_requests(void **state)
+{
+	static const uint8_t zeros[4096];
+	uint64_t va;
+
+	(void)state;
+	for (int row = 0;; row++) {
+		struct pair p;
+		struct srdma_packet first = { 0 }, second = { 0 };
+		uint32_t reason = SRDMA_REASON_MALFORMED, why;
+
+		pair_defaults(&p);
+		p.reads = 1;
+		p.host[1].dma_polls = row == 9 ? 1000 : 0;
+		open_pair(&p);
+		va = (uintptr_t)p.side[1].memory;
+		first.va = second.va = va;
+		first.rkey = second.rkey = p.side[1].key;
+		switch (row) {
+		case 0: /* MIDDLE without FIRST */
+			first.opcode = SRDMA_OP_WRITE_MIDDLE;
+			first.payload_len = 8;
+			break;
+		case 1: /* ONLY shorter than its DMALen */
+			first.opcode = SRDMA_OP_WRITE_ONLY;
+			first.payload_len = 8;
+			first.dma_len = 9;
+			break;
+		case 2: /* FIRST that is the whole message */
+			first.opcode = SRDMA_OP_WRITE_FIRST;
+			first.payload_len = first.dma_len = 8;
+			break;
+		case 3: /* a SEND in the middle of a WRITE */
+			first.opcode = SRDMA_OP_WRITE_FIRST;
+			first.payload_len = 8;
+			first.dma_len = 16;
+			second.opcode = SRDMA_OP_SEND_LAST;
+			second.payload_len = 8;
+			second.offset = 8;
+			break;
+		case 4: /* more bytes than the WRITE announced */
+			first.opcode = SRDMA_OP_WRITE_FIRST;
+			first.payload_len = 8;
+			first.dma_len = 16;
+			second.opcode = SRDMA_OP_WRITE_LAST;
+			second.payload_len = 9;
+			second.offset = 8;
+			break;
+		case 5: /* a READ part above the limit */
+			first.opcode = SRDMA_OP_READ_REQUEST;
+			first.dma_len = SRDMA_READ_PART + 1;
+			break;
+		case 6: /* a SEND nobody gave credit for */
+			first.opcode = SRDMA_OP_SEND_ONLY;
+			first.payload_len = 8;
+			reason = SRDMA_REASON_NO_RECV;
+			break;
+		case 7: /* the same with a WRITE with immediate */
+			first.opcode = SRDMA_OP_WRITE_ONLY_IMM;
+			first.payload_len = first.dma_len = 8;
+			reason = SRDMA_REASON_NO_RECV;
+			break;
+		case 8: /* a memory proof */
+			first.opcode = SRDMA_OP_WRITE_ONLY;
+			first.payload_len = first.dma_len = 8;
+			first.flags = SRDMA_STH_PROOF;
+			reason = SRDMA_REASON_PROOF_UNSUPPORTED;
+			break;
+		case 9: /* more READs than slots */
+			first.opcode = SRDMA_OP_READ_REQUEST;
+			first.dma_len = 8;
+			second = first;
+			second.request_id = 1;
+			reason = SRDMA_REASON_TOO_MANY_READS;
+			break;
+		case 10:
+			first.opcode = SRDMA_OP_FETCH_ADD;
+			reason = SRDMA_REASON_UNSUPPORTED;
+			break;
+		case 11:
+			first.opcode = SRDMA_OP_COMPARE_SWAP;
+			reason = SRDMA_REASON_UNSUPPORTED;
+			break;
+		case 12:
+			first.opcode = SRDMA_OP_SEND_ONLY_INV;
+			first.payload_len = 8;
+			reason = SRDMA_REASON_UNSUPPORTED;
+			break;
+		case 13: /* a message beyond 1 GiB */
+			first.opcode = SRDMA_OP_WRITE_FIRST;
+			first.payload_len = 8;
+			first.dma_len = SRDMA_MAX_MESSAGE + 1;
+			break;
+		case 14: /* a READ that goes on elsewhere */
+			first.opcode = SRDMA_OP_READ_REQUEST;
+			first.dma_len = 8;
+			second = first;
+			second.offset = 8;
+			second.va += 8;
+			break;
+		default:
+			pair_close(&p);
+			assert_int_equal(row, 15);
+			return;
+		}
+		forge(&p, first, zeros);
+		if (second.opcode)
+			forge(&p, second, zeros);
+		/* The slow READ is answered, or not: the refusal stands. */
+		for (int i = 0; i < 1100 && row == 9; i++)
+			pair_run(&p, 1);
+		pair_settle(&p);
+		assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
+		assert_int_equal(why, reason);
+		assert_int_equal(srdma_relay_stats(p.side[1].relay)->naks_sent,
+				 1);
+		for (int i = 0; i < 64; i++)
+			if (row != 3 && row != 4)
+				assert_int_equal(p.side[1].memory[i], 0);
+		pair_close(&p);
+	}
+}
+
+/* Verified answers and acks to nothing asked change nothing. */
+static void test_unsolicited(void **state)
+{
+	static const uint8_t ones[64] = { 1, 1, 1 };
+	struct pair p;
+	struct srdma_packet answer = { .opcode = SRDMA_OP_READ_RESPONSE_ONLY,
+				       .payload_len = 64 };
+	struct srdma_packet ack = { .opcode = SRDMA_OP_ACKNOWLEDGE,
+				    .offset = 5,
+				    .ack = { .kind = SRDMA_ACK_ACK,
+					     .offset = 5 } };
+
+	(void)state;
+	pair_defaults(&p);
+	open_pair(&p);
+	forge(&p, answer, ones);
+	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_UNSOLICITED), 1);
+	answer.opcode = SRDMA_OP_ATOMIC_ACKNOWLEDGE;
+	answer.payload_len = 0;
+	forge(&p, answer, NULL);
+	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_UNSOLICITED), 2);
+	forge(&p, ack, NULL);
+	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 0), NULL);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+	pair_close(&p);
+}
+
+/* An ack for what was not wholly sent completes nothing. */
+static void test_ack_of_the_unsent(void **state)
+{
+	struct pair p;
+	struct srdma_desc d;
+	struct srdma_packet ack = { .opcode = SRDMA_OP_ACKNOWLEDGE,
+				    .request_id = 1,
+				    .ack = { .kind = SRDMA_ACK_ACK,
+					     .request_id = 1 } };
+
+	(void)state;
+	pair_defaults(&p);
+	p.window = 2;
+	p.host[1].dma_polls = 100000;
+	open_pair(&p);
+	/* Side 1 writes 1 MiB; only two packets fit the window. */
+	d = request(&p, SRDMA_DESC_WRITE, 1 << 20);
+	d.local_addr = (uintptr_t)p.side[1].memory;
+	d.remote_addr = (uintptr_t)p.side[0].memory;
+	p.host[1].dma_polls = 0;
+	p.host[0].dma_polls = 1000000;
+	pair_post(&p, 1, d, NULL);
+	pair_run(&p, 20);
+	forge(&p, ack, NULL);
+	pair_expect_none(&p, 1);
+	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_UNSOLICITED), 1);
+	pair_close(&p);
+}
+
+static void test_key_limit(void **state)
+{
+	struct pair p;
+	struct srdma_qp *qp;
+	uint64_t sealed;
+	uint32_t why;
+
+	(void)state;
+	pair_defaults(&p);
+	open_pair(&p);
+	qp = srdma_relay_qp(p.side[0].relay, p.side[0].qp[0].qpn);
+	assert_int_equal(srdma_session_limit(qp->session, 256, 1), 0);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 2 << 20), NULL);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_KEY_LIMIT);
+	pair_state(&p, 0, 0, &why);
+	assert_int_equal(why, SRDMA_REASON_KEY_LIMIT);
+	sealed = srdma_relay_stats(p.side[0].relay)->packets_sealed;
+	assert_int_equal(sealed, 256); /* never one packet more */
+	pair_close(&p);
+}
+
+static void test_forgery_limit(void **state)
+{
+	struct meddler m = { 0 };
+	struct pair p;
+	struct srdma_qp *qp;
+	uint32_t why;
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.ctx = &m;
+	p.wire.fate = meddle;
+	open_pair(&p);
+	qp = srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn);
+	assert_int_equal(srdma_session_limit(qp->session, 1 << 20, 3), 0);
+	m = (struct meddler){ .armed = 3, .what = 1 };
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 40000), NULL);
+	pair_settle(&p);
+	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_TAG), 3);
+	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
+	assert_int_equal(why, SRDMA_REASON_FORGERY_LIMIT);
+	pair_expect(&p, 0, 1, SRDMA_REASON_PEER_ERROR);
+	pair_close(&p);
+}
+
+/* --- hosts -------------------------------------------------------------- */
+
+static int fail_dma(void *ctx, const struct srdma_dma *dma, int is_write)
+{
+	int *countdown = ctx;
+
+	(void)dma;
+	(void)is_write;
+	return *countdown && !--*countdown ? -EFAULT : 0;
+}
+
+static void test_dma_failures(void **state)
+{
+	static const struct {
+		uint8_t op;
+		int side;
+		uint32_t reason;
+	} rows[] = {
+		{ SRDMA_DESC_WRITE, 0, SRDMA_REASON_LOCAL_DMA },
+		{ SRDMA_DESC_READ, 0, SRDMA_REASON_LOCAL_DMA },
+		{ SRDMA_DESC_WRITE, 1, SRDMA_REASON_TARGET_DMA },
+		{ SRDMA_DESC_READ, 1, SRDMA_REASON_TARGET_DMA },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		for (uint32_t slow = 0; slow < 3; slow += 2) {
+			int countdown = 0;
+			struct pair p;
+
+			pair_defaults(&p);
+			p.host[rows[i].side].dma_polls = slow;
+			p.host[rows[i].side].dma = fail_dma;
+			p.host[rows[i].side].ctx = &countdown;
+			open_pair(&p);
+			countdown = 3;
+			pair_post(&p, 0, request(&p, rows[i].op, 30000), NULL);
+			pair_settle(&p);
+			pair_expect(&p, 0, 1, rows[i].reason);
+			assert_int_equal(pair_state(&p, 1, 0, NULL),
+					 SRDMA_QP_ERR);
+			pair_close(&p);
+		}
+	}
+}
+
+static void test_bad_descriptors(void **state)
+{
+	struct pair p;
+	uint8_t slot[SRDMA_DESC_LEN];
+	uint32_t why;
+	struct srdma_desc d;
+
+	(void)state;
+	pair_defaults(&p);
+	open_pair(&p);
+	d = request(&p, SRDMA_DESC_WRITE, 1);
+	d.qpn = p.side[0].qp[0].qpn ^ 1;
+	pair_post(&p, 0, d, NULL); /* of no QP: counted */
+	pair_settle(&p);
+	assert_int_equal(srdma_relay_stats(p.side[0].relay)
+				 ->reason[SRDMA_REASON_QP_STATE],
+			 1);
+	d.qpn = p.side[0].qp[0].qpn;
+	srdma_desc_encode(slot, &d);
+	slot[0] = 99;
+	assert_int_equal(srdma_port_mem_post(p.side[0].conn, slot, 4), 0);
+	assert_int_equal(
+		srdma_port_mem_post(p.side[0].conn, slot, sizeof(slot)), 0);
+	pair_settle(&p);
+	assert_int_equal(pair_state(&p, 0, 0, &why), SRDMA_QP_ERR);
+	assert_int_equal(why, SRDMA_REASON_BAD_DESCRIPTOR);
+	pair_close(&p);
+}
+
+static void test_queue_overflow(void **state)
+{
+	(void)state;
+	for (int recv = 0; recv < 2; recv++) {
+		struct pair p;
+		uint32_t why;
+
+		pair_defaults(&p);
+		p.depth = 4;
+		open_pair(&p);
+		for (uint64_t i = 0; i < 5; i++) {
+			struct srdma_desc d = request(
+				&p, recv ? SRDMA_DESC_RECV : SRDMA_DESC_SEND,
+				0);
+
+			d.id = i;
+			pair_post(&p, 0, d, NULL);
+		}
+		pair_settle(&p);
+		assert_int_equal(pair_state(&p, 0, 0, &why), SRDMA_QP_ERR);
+		assert_int_equal(why, SRDMA_REASON_QUEUE_FULL);
+		pair_close(&p);
+	}
+}
+
+static void test_request_before_keys(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	pair_open(&p);
+	pair_init_qp(&p, 0);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 1), NULL);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_QP_STATE);
+	pair_close(&p);
+}
+
+static void test_host_dies(void **state)
+{
+	(void)state;
+	for (uint32_t slow = 0; slow < 4; slow += 3) {
+		struct pair p;
+
+		pair_defaults(&p);
+		p.host[1].dma_polls = slow;
+		p.wire.slots = 4;
+		open_pair(&p);
+		pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 1 << 20), NULL);
+		pair_run(&p, 7);
+		srdma_port_mem_kill(p.side[1].conn);
+		pair_settle(&p);
+		pair_wait_ms(&p, 200);
+		pair_expect(&p, 0, 1, SRDMA_REASON_PEER_HOST_GONE);
+		expect_event(&p, 0, SRDMA_REASON_PEER_HOST_GONE);
+		assert_null(srdma_relay_leg_by_id(p.side[1].relay, 1));
+		assert_int_equal(p.side[1].relay->leg_count, 0);
+		assert_int_equal(p.side[1].relay->qp_count, 0);
+		pair_close(&p);
+	}
+}
+
+static void test_leg_close_and_destroy(void **state)
+{
+	struct pair p;
+	struct srdma_relay *r;
+	int err, turns = 0;
+
+	(void)state;
+	pair_defaults(&p);
+	p.host[0].dma_polls = 5;
+	open_pair(&p);
+	r = p.side[0].relay;
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 1 << 20), NULL);
+	pair_run(&p, 4);
+	while ((err = srdma_relay_qp_destroy(r, p.side[0].leg,
+					     p.side[0].qp[0].qpn)) ==
+	       -EINPROGRESS) {
+		pair_run(&p, 1);
+		assert_true(++turns < 1000);
+	}
+	assert_int_equal(err, 0);
+	assert_true(turns > 0);
+	pair_expect_none(&p, 0); /* a destroyed QP makes no records */
+	pair_settle(&p);
+	expect_event(&p, 1, SRDMA_REASON_PEER_CLOSED);
+	assert_int_equal(
+		srdma_relay_qp_destroy(r, p.side[0].leg, p.side[0].qp[0].qpn),
+		-ENOENT);
+	srdma_relay_leg_close(r, p.side[0].leg);
+	pair_settle(&p);
+	assert_int_equal(r->leg_count, 0);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_memory_checks),
+		cmocka_unit_test(test_wrapping_address),
+		cmocka_unit_test(test_scope_and_pd),
+		cmocka_unit_test(test_local_key),
+		cmocka_unit_test(test_deregister_under_way),
+		cmocka_unit_test(test_receive_too_short),
+		cmocka_unit_test(test_receive_into_nothing),
+		cmocka_unit_test(test_deadline_without_receive),
+		cmocka_unit_test(test_lost_and_flipped),
+		cmocka_unit_test(test_replayed),
+		cmocka_unit_test(test_wire_cut),
+		cmocka_unit_test(test_black_hole),
+		cmocka_unit_test(test_datagrams_of_nobody),
+		cmocka_unit_test(test_illegal_requests),
+		cmocka_unit_test(test_unsolicited),
+		cmocka_unit_test(test_ack_of_the_unsent),
+		cmocka_unit_test(test_key_limit),
+		cmocka_unit_test(test_forgery_limit),
+		cmocka_unit_test(test_dma_failures),
+		cmocka_unit_test(test_bad_descriptors),
+		cmocka_unit_test(test_queue_overflow),
+		cmocka_unit_test(test_request_before_keys),
+		cmocka_unit_test(test_host_dies),
+		cmocka_unit_test(test_leg_close_and_destroy),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
