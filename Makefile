@@ -165,6 +165,7 @@ run-fuzzers: $(FUZZERS)
 	@.ci/fuzz $(FUZZ_SECONDS) $(FUZZERS)
 
 lint:
+	@.ci/setup test
 	@echo '  ruff'; .venv/bin/ruff check -q .
 	@echo '  ruff format'; .venv/bin/ruff format -q --check .
 	@echo '  mypy'; .venv/bin/mypy --no-error-summary
