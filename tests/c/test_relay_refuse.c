@@ -309,9 +309,9 @@ static void test_deadline_without_receive(void **state)
 	open_pair(&p);
 	pair_post(&p, 0, request(&p, SRDMA_DESC_SEND, 10), NULL);
 	pair_settle(&p);
-	pair_wait_ms(&p, 999);
+	pair_wait_ms(&p, 990);
 	pair_expect_none(&p, 0);
-	pair_wait_ms(&p, 2);
+	pair_wait_ms(&p, 12);
 	pair_expect(&p, 0, 1, SRDMA_REASON_NO_RECV_CREDIT);
 	expect_event(&p, 1, SRDMA_REASON_PEER_ERROR);
 	pair_close(&p);
