@@ -12,7 +12,7 @@
 #include "relay_impl.h"
 #include "suite.h"
 
-enum { DEFAULT_TIMEOUT_MS = 30000, MIN_MTU = 256 };
+enum { DEFAULT_TIMEOUT_MS = 30000, MIN_MTU = 256, MIN_PN = 1 << 23 };
 
 int srdma_relay_refuse(struct srdma_relay *r, int err, const char *fmt, ...)
 {
@@ -355,7 +355,7 @@ static int name_qp(struct srdma_relay *r, struct srdma_qp *qp,
 	if (!err)
 		err = random_bytes(r, info->random, sizeof(info->random));
 	/* [2^23, 2^24): never so low that a candidate could be negative. */
-	qp->first_pn = (1 << 23) | (srdma_load24(bytes + 3) & 0x7fffff);
+	qp->first_pn = MIN_PN | (srdma_load24(bytes + 3) & 0x7fffff);
 	return err;
 }
 
@@ -449,6 +449,11 @@ static int check_keys(struct srdma_relay *r, const struct srdma_qp *qp,
 			r, -EINVAL,
 			"the peer's limits (mtu %u, window %u, reads %u) are outside the protocol",
 			k->peer_mtu, k->peer_window, k->peer_reads);
+	if (k->peer_pn < MIN_PN || k->peer_pn >= 2 * MIN_PN)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"the peer's first packet number %llu; 2^23..2^24-1 would be right",
+			(unsigned long long)k->peer_pn);
 	if (k->role > 1)
 		return srdma_relay_refuse(r, -EINVAL, "role %u", k->role);
 	return 0;

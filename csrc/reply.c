@@ -107,9 +107,7 @@ void srdma_reply_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 {
 	const struct srdma_ack_body *a = &p->ack;
 
-	/* The STH and the body name one position, and it was sent. */
-	if ((uint32_t)p->request_id != a->request_id ||
-	    p->offset != a->offset || p->request_id > qp->sent_id) {
+	if (p->request_id > qp->sent_id) { /* executed before it was sent? */
 		unsolicited(qp);
 		return;
 	}
