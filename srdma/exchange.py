@@ -72,6 +72,17 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
     },
 }
 
+# What an end waits for in each state, for people.
+WAITING = {
+    "offered": "the peer's CHOICE",
+    "listening": "the peer's OFFER",
+    "confirming": "the peer to arm its worker",
+    "chosen": "the peer's CONFIRM",
+    "connecting": "the own worker to reach the peer's, and the peer",
+    "awaited": "the own worker to reach the peer's",
+    "ready": "the peer's worker",
+}
+
 
 @dataclass(frozen=True)
 class Send:
@@ -171,10 +182,9 @@ class Exchange:
 
     # What secrets hang on ----------------------------------------------------
 
-    def generation(self, qp: int) -> int:
-        """Generation of QP number `qp` (8.3), as the integer that KEYS carries."""
-        digest = hashlib.sha256(self.hash + qp.to_bytes(4, "big")).digest()
-        return int.from_bytes(digest[:8], "big")
+    def generation(self, qp: int) -> bytes:
+        """Generation of QP number `qp` (8.3)."""
+        return hashlib.sha256(self.hash + qp.to_bytes(4, "big")).digest()[:8]
 
     def exporter_context(self, qp: int) -> bytes:
         """Context of the TLS exporter for QP number `qp` (8.4)."""

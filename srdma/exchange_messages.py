@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import cbor2
 
+from .errors import Error
+
 VERSION = 1
 MESSAGE_MAX = 65_536
 DATA_MAX = 256
@@ -36,7 +38,7 @@ END_RANGES = {
 }
 
 
-class ExchangeError(Exception):
+class ExchangeError(Error):
     """The key exchange failed; `code` is a word of protocol.md 8.1, the text says why.
 
     `from_peer`: the peer sent this as its ERROR, so it is not told again.

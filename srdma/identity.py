@@ -19,6 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from .errors import LocalError
+
 Algorithm = Literal["p256", "ed25519"]
 PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
@@ -28,7 +30,7 @@ SKEW = dt.timedelta(minutes=5)  # clocks of two hosts differ
 CA_DAYS, DAYS = 3650, 90
 
 
-class IdentityError(Exception):
+class IdentityError(LocalError):
     """A certificate, key or identity that cannot be used; the text says why."""
 
 
@@ -44,17 +46,20 @@ class Credentials:
     def load(cls, cert: Path, key: Path, ca: Path) -> Credentials:
         """From files, checked: the key belongs to the certificate, which names one identity."""
         credentials = cls(_read(cert), _read(key), _read(ca))
-        leaf = parse_certificate(credentials.cert, str(cert))
-        private = parse_key(credentials.key, str(key))
-        if private.public_key() != leaf.public_key():
+        credentials.check(str(cert), str(key), str(ca))
+        return credentials
+
+    def check(self, cert: str = "cert", key: str = "key", ca: str = "ca") -> None:
+        """Refuse what cannot work, by the names of where it came from."""
+        leaf = parse_certificates(self.cert, cert)[0]
+        if parse_key(self.key, key).public_key() != leaf.public_key():
             raise IdentityError(f"{key} is not the key of {cert}: give the two of one identity")
         identity_of(leaf)
-        parse_certificate(credentials.ca, str(ca))
-        return credentials
+        parse_certificates(self.ca, ca)
 
     @property
     def identity(self) -> str:
-        return identity_of(parse_certificate(self.cert, "certificate"))
+        return identity_of(parse_certificates(self.cert, "cert")[0])
 
 
 # Reading -------------------------------------------------------------------
@@ -94,9 +99,10 @@ def check_identity_uri(uri: str) -> str:
     return uri
 
 
-def parse_certificate(pem: bytes, where: str) -> x509.Certificate:
+def parse_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
+    """At least one; in a chain the first is the end's own."""
     try:
-        return x509.load_pem_x509_certificate(pem)
+        return x509.load_pem_x509_certificates(pem)
     except ValueError:
         raise IdentityError(f"{where} is not a PEM certificate") from None
 
@@ -179,7 +185,7 @@ def issue(
     It never outlives its CA.
     """
     check_identity_uri(uri)
-    ca_cert = parse_certificate(_read(ca / CA_CERT), str(ca / CA_CERT))
+    ca_cert = parse_certificates(_read(ca / CA_CERT), str(ca / CA_CERT))[0]
     ca_key = parse_key(_read(ca / CA_KEY), str(ca / CA_KEY))
     if ca_key.public_key() != ca_cert.public_key():
         raise IdentityError(f"{ca / CA_KEY} is not the key of {ca / CA_CERT}")

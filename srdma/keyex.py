@@ -1,0 +1,368 @@
+"""The key exchange as a program of its own: `python -m srdma.keyex` (protocol.md 8).
+
+    srdma.keyex --tcp-fd N --control-fd M
+
+It alone sees the traffic secrets: they go from TLS to the own worker in KEYS and nowhere else,
+and end with this process, which leaves no core dump and cannot be traced. It lives as long as the
+TLS connection.
+
+stdin: one CBOR map behind its length (4 bytes); its end asks to close. Keys: role ("client" or
+"server"), cert, key, ca (PEM), peer (allowed identities, patterns), suites ([[id, level, tag
+length], ...], in order of preference), qps ([{qpn, eid, pn, mtu, window, reads, random, wire},
+...]), data, timeout (seconds for all up to `ready`). The control fd is attached to the leg already.
+
+stdout: CBOR maps behind their length: {"event": "peer", identity, data, suite, group},
+{"event": "ready"}, {"event": "error", code, text}, {"event": "closed"}.
+
+Exit code: 0 closed, 1 failed (an error event says why), 2 wrong call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import resource
+import secrets
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn, cast
+
+import cbor2
+
+from .control import Control, Keys, QPState
+from .errors import Error
+from .exchange import (
+    CLIENT_DIRECTION,
+    EXPORTER_LABELS,
+    SERVER_DIRECTION,
+    WAITING,
+    Agreed,
+    Event,
+    Exchange,
+    Install,
+    Parameters,
+    Role,
+    Send,
+)
+from .exchange_messages import (
+    MODE_BASIC,
+    End,
+    ErrorMessage,
+    ExchangeError,
+    Offer,
+    Suite,
+    decode,
+    encode,
+)
+from .identity import Credentials
+from .keyex_tls import Channel, PeerClosed
+from .policy import check_identity, check_suite, secret_size
+
+LENGTH = 4
+CONFIG_MAX = 1 << 20
+FAREWELL = 1.0  # seconds for an ERROR to reach the peer
+PR_SET_DUMPABLE = 4
+STDIN, STDOUT = 0, 1
+
+
+class Stopped(Exception):  # noqa: N818 - an event, not a fault
+    """The parent closed stdin: it wants an end."""
+
+
+def harden() -> None:
+    """No core dump, no tracing by processes of the same user."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+
+
+class Config:
+    """What the parent says, checked as if it were a peer's."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        try:
+            self.role = cast(Role, fields["role"])
+            self.credentials = Credentials(fields["cert"], fields["key"], fields["ca"])
+            self.allowed = [str(pattern) for pattern in fields["peer"]]
+            self.suites = tuple(Suite(*entry) for entry in fields["suites"])
+            self.qps = [dict(qp) for qp in fields["qps"]]
+            self.randoms = [qp.pop("random") for qp in self.qps]
+            self.ends = tuple(End(**qp) for qp in self.qps)
+            self.data = bytes(fields["data"])
+            self.timeout = float(fields["timeout"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ExchangeError("config", f"the configuration is wrong: {error}") from None
+        if self.role not in ("client", "server"):
+            raise ExchangeError("config", f"role {self.role!r}: it must be client or server")
+        self.credentials.check()
+        for suite in self.suites:
+            check_suite(suite)
+        decode(encode(Offer(self.suites, secrets.token_bytes(32), self.ends, self.data)))
+
+    def random(self) -> bytes:
+        """The random of this end: the first QP's, made by the worker."""
+        return bytes(self.randoms[0])
+
+
+class Program:
+    """One run: TLS, exchange, worker, and then the wait for an end."""
+
+    def __init__(self, config: Config, tcp: socket.socket, control: Control) -> None:
+        self._config = config
+        self._deadline = time.monotonic() + config.timeout
+        self._waiting_for = "the peer's TLS handshake"
+        self._control = control
+        self._channel = Channel(tcp, config.role, config.credentials, self._wait_tls)
+        self._identity = self._group = ""
+        self._parent: tuple[int, ...] = (STDIN,)  # whose end stops this program
+        self._exchange: Exchange | None = None
+        # Written to by the thread that waits for the worker.
+        self._news, self._news_writer = os.pipe()
+        self._worker_error: ExchangeError | None = None
+
+    def run(self) -> int:
+        """Everything up to `ready`, then until an end; the exit code."""
+        try:
+            self._agree()
+            report("ready")
+            self._linger()
+        except (PeerClosed, Stopped) as end:
+            self._channel.close()
+            if isinstance(end, PeerClosed) and not (self._exchange and self._exchange.done):
+                return fail(
+                    "closed", f"the peer closed while this end waited for {self._waiting_for}"
+                )
+            report("closed")
+            return 0
+        except Error as error:
+            return self._fail(error)
+        return 0
+
+    def _fail(self, error: Error) -> int:
+        if not isinstance(error, ExchangeError):
+            error = ExchangeError("worker", str(error))
+        self._deadline = time.monotonic() + FAREWELL
+        self._parent = ()
+        if error.from_peer:
+            self._channel.close()
+            return fail(error.code, f"the peer says: {error.text}")
+        code = fail(error.code, error.text)
+        self._channel.abort(encode(ErrorMessage(error.code, error.text)))
+        return code
+
+    # Up to `ready` -----------------------------------------------------------
+
+    def _agree(self) -> None:
+        self._identity, self._group = self._channel.handshake()
+        check_identity(self._identity, self._config.allowed)
+        self._exchange = exchange = Exchange(self._config.role, self._parameters())
+        self._act(exchange.start())
+        while not exchange.done:
+            self._waiting_for = WAITING.get(exchange.state, "")
+            if (message := self._channel.receive()) is not None:
+                self._act(exchange.receive(message))
+            elif self._news in self._wait([self._channel.fileno(), self._news]):
+                self._on_worker(exchange)
+
+    def _parameters(self) -> Parameters:
+        config = self._config
+        own, peer = self._channel.certificate_hashes()
+        both = (own, peer) if config.role == "client" else (peer, own)
+        return Parameters(config.suites, config.random(), config.ends, config.data, both)
+
+    def _act(self, events: list[Event]) -> None:
+        assert self._exchange is not None
+        for event in events:
+            match event:
+                case Send(data):
+                    self._channel.send(data)
+                case Agreed():
+                    self._report_peer(event)
+                case Install():
+                    self._install(self._exchange)
+                    self._act(self._exchange.keyed())
+                    threading.Thread(target=self._wait_running, daemon=True).start()
+
+    def _report_peer(self, agreed: Agreed) -> None:
+        report(
+            "peer",
+            identity=self._identity,
+            data=agreed.data,
+            suite=list(agreed.suite),
+            group=self._group,
+        )
+
+    def _install(self, exchange: Exchange) -> None:
+        """KEYS for every QP; the secrets are wiped as far as Python can."""
+        agreed = exchange.agreed
+        assert agreed is not None
+        client = self._config.role == "client"
+        direction = CLIENT_DIRECTION if client else SERVER_DIRECTION
+        size = secret_size(agreed.suite)
+        for number, (own, peer) in enumerate(zip(self._config.ends, agreed.ends, strict=True)):
+            context = exchange.exporter_context(number)
+            made = [
+                bytearray(self._channel.export(label, context, size)) if size else bytearray()
+                for label in EXPORTER_LABELS
+            ]
+            try:
+                self._control.keys(
+                    Keys(
+                        qpn=own.qpn,
+                        role=direction,
+                        suite=agreed.suite.id,
+                        level=agreed.suite.level,
+                        tag_len=agreed.suite.tag_len,
+                        mode=MODE_BASIC,
+                        secret_len=size,
+                        generation=exchange.generation(number),
+                        peer_eid=peer.eid,
+                        peer_qpn=peer.qpn,
+                        peer_pn=peer.pn,
+                        peer_mtu=peer.mtu,
+                        peer_window=peer.window,
+                        peer_reads=peer.reads,
+                        peer_wire=peer.wire,
+                        peer_identity=self._identity,
+                        tx_secret=made[direction],
+                        rx_secret=made[1 - direction],
+                    )
+                )
+            finally:
+                for secret in made:
+                    secret[:] = bytes(len(secret))
+
+    def _wait_running(self) -> None:
+        """Thread: until the worker says that every QP is RTS, or that one is not."""
+        try:
+            for end in self._config.ends:
+                left = self._deadline - time.monotonic() + FAREWELL  # the main thread's comes first
+                state, reason = self._control.wait(end.qpn, left)
+                if state is not QPState.RTS:
+                    raise ExchangeError(
+                        "worker", f"QP {end.qpn:#08x} went to error, reason {reason}"
+                    )
+        except ExchangeError as error:
+            self._worker_error = error
+        except Error as error:
+            self._worker_error = ExchangeError("worker", str(error))
+        os.write(self._news_writer, b"!")
+
+    def _on_worker(self, exchange: Exchange) -> None:
+        os.read(self._news, 1)
+        if self._worker_error:
+            raise self._worker_error
+        self._act(exchange.running())
+
+    # After `ready` -----------------------------------------------------------
+
+    def _linger(self) -> NoReturn:
+        """Until the peer, the worker or the parent ends it."""
+        self._deadline = float("inf")
+        while True:
+            message = self._channel.receive()
+            if message is not None:
+                assert self._exchange is not None
+                self._exchange.receive(message)  # raises: nothing but ERROR is legal
+            self._wait([self._channel.fileno()], hangup=self._control.fileno())
+
+    # Waiting -----------------------------------------------------------------
+
+    def _wait_tls(self, writable: bool) -> None:
+        fd = self._channel.fileno()
+        self._wait([] if writable else [fd], [fd] if writable else [])
+
+    def _wait(
+        self, readable: Sequence[int], writable: Sequence[int] = (), hangup: int = -1
+    ) -> set[int]:
+        """Until one is ready; raises Stopped, or ExchangeError at the deadline."""
+        poll = select.poll()
+        for fd in (*self._parent, *readable):
+            poll.register(fd, select.POLLIN)
+        for fd in writable:
+            poll.register(fd, select.POLLOUT)
+        if hangup >= 0:
+            poll.register(hangup, 0)
+        left = self._deadline - time.monotonic()
+        ready = {fd for fd, _ in poll.poll(None if left == float("inf") else max(left, 0) * 1000)}
+        if STDIN in ready and not os.read(STDIN, 4096):
+            raise Stopped
+        if hangup in ready:
+            raise ExchangeError("worker", "the own worker is gone")
+        if not ready:
+            raise ExchangeError(
+                "timeout",
+                f"not done in {self._config.timeout:g} s, waiting for {self._waiting_for}",
+            )
+        return ready
+
+
+# The parent's pipes ----------------------------------------------------------
+
+
+def report(event: str, **fields: Any) -> None:
+    """One event to the parent; one that is gone will not miss it."""
+    raw = cbor2.dumps({"event": event, **fields}, canonical=True)
+    try:
+        os.write(STDOUT, len(raw).to_bytes(LENGTH, "big") + raw)
+    except OSError:
+        raise Stopped from None
+
+
+def fail(code: str, text: str) -> int:
+    report("error", code=code, text=text)
+    return 1
+
+
+def read_config() -> Config:
+    size = int.from_bytes(_read_exactly(LENGTH), "big")
+    if size > CONFIG_MAX:
+        raise ExchangeError("config", f"a configuration of {size} bytes: at most {CONFIG_MAX}")
+    try:
+        fields = cbor2.loads(_read_exactly(size))
+    except cbor2.CBORDecodeError:
+        raise ExchangeError("config", "the configuration is not CBOR") from None
+    if not isinstance(fields, dict):
+        raise ExchangeError("config", "the configuration is not a CBOR map")
+    return Config(fields)
+
+
+def _read_exactly(size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        if not (part := os.read(STDIN, size - len(data))):
+            raise Stopped
+        data += part
+    return data
+
+
+def open_socket(fd: int) -> socket.socket:
+    try:
+        return socket.socket(fileno=fd)
+    except OSError as error:
+        raise ExchangeError("config", f"file descriptor {fd}: {error.strerror}") from None
+
+
+def main() -> int:
+    harden()
+    parser = argparse.ArgumentParser(prog="srdma.keyex", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--tcp-fd", type=int, required=True)
+    parser.add_argument("--control-fd", type=int, required=True)
+    options = parser.parse_args()
+    try:
+        config = read_config()
+        tcp, control = (open_socket(fd) for fd in (options.tcp_fd, options.control_fd))
+        return Program(config, tcp, Control(control)).run()
+    except Stopped:
+        return 0
+    except Error as error:
+        return fail(getattr(error, "code", "config"), str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,397 @@
+"""The key exchange as a program, over a socket pair, each end with a worker that only answers."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from OpenSSL import SSL
+
+from srdma.identity import Validity, create_ca, issue, parse_certificates, parse_key
+from tests.keyex_players import ERR, FakeWorker, Keyex, config, load
+
+HOST_A, HOST_B = "spiffe://test/host-a", "spiffe://test/host-b"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA and two hosts."""
+    path = tmp_path_factory.mktemp("identities")
+    create_ca(path / "ca", "test")
+    issue(path / "ca", HOST_A, path / "a")
+    issue(path / "ca", HOST_B, path / "b", algorithm="ed25519")
+    return path
+
+
+@contextlib.contextmanager
+def run_pair(
+    client: Any, server: Any, workers: dict[str, FakeWorker] | None = None
+) -> Iterator[tuple[Keyex, Keyex]]:
+    left, right = socket.socketpair()
+    pair = (
+        Keyex(client, left, (workers or {}).get("client") or FakeWorker()),
+        Keyex(server, right, (workers or {}).get("server") or FakeWorker()),
+    )
+    try:
+        yield pair
+    finally:
+        for one in pair:
+            one.finish()
+            assert one.stderr == b"", one.stderr.decode()
+
+
+def configs(folder: Path, client: Any = None, server: Any = None) -> tuple[Any, Any]:
+    return (
+        config("client", load(folder, "a"), **(client or {})),
+        config("server", load(folder, "b"), **(server or {})),
+    )
+
+
+def errors(
+    client: Any, server: Any, workers: dict[str, FakeWorker] | None = None
+) -> tuple[Any, Any]:
+    """The last event of each end of a pair that fails, and both exit codes are 1."""
+    with run_pair(client, server, workers) as pair:
+        last = tuple(one.events()[-1] for one in pair)
+    for one, event in zip(pair, last, strict=True):
+        assert event["event"] == "error", event
+        assert one.process.returncode == 1 and one.stderr == b""
+    return last
+
+
+def test_both_ends_agree(folder: Path) -> None:
+    client, server = configs(folder, {"peer": ["spiffe://test/*"]}, {"peer": [HOST_A]})
+    with run_pair(client, server) as (a, b):
+        seen_a, seen_b = a.event(), b.event()
+        assert seen_a["identity"] == HOST_B and seen_b["identity"] == HOST_A
+        assert seen_a["data"] == b"from server" and seen_b["data"] == b"from client"
+        assert seen_a["suite"] == seen_b["suite"] == [1, 3, 16]
+        assert seen_a["group"] == seen_b["group"] != ""
+        assert a.event() == b.event() == {"event": "ready"}
+        a.process.stdin.close()
+        assert a.event() == b.event() == {"event": "closed"}
+    assert a.process.returncode == b.process.returncode == 0
+    _check_keys(a, b)
+
+
+def _check_keys(a: Keyex, b: Keyex) -> None:
+    """Each worker has the other's values, and what one seals with the other opens with."""
+    for number, (of_a, of_b) in enumerate(zip(a.worker.keys, b.worker.keys, strict=True)):
+        qp = b.config["qps"][number]
+        assert of_a[0] == a.config["qps"][number]["qpn"]
+        assert of_a[1:7] == (0, 1, 3, 16, 0, 16) and of_b[1] == 1
+        assert of_a[7] == of_b[7]  # generation
+        assert of_a[8:14] == (qp["eid"], qp["qpn"], qp["pn"], 4096, 64, 16)
+        assert of_a[14].rstrip(b"\0") == b"nicb"
+        assert of_a[15].rstrip(b"\0").decode() == HOST_B
+        assert (of_a[16], of_a[17]) == (of_b[17], of_b[16])
+        assert of_a[16] != of_a[17] and any(of_a[16][:16]) and not any(of_a[16][16:])
+    generations = {keys[7] for keys in a.worker.keys}
+    secrets = {keys[16] for keys in a.worker.keys + b.worker.keys}
+    assert len(generations) == 2 and len(secrets) == 4
+
+
+def test_longer_keys_have_longer_secrets(folder: Path) -> None:
+    wanted = {"suites": [[0x12, 2, 20]]}
+    with run_pair(*configs(folder, wanted, wanted)) as (a, b):
+        assert [a.event(), a.event()][1] == {"event": "ready"}
+        assert [b.event(), b.event()][1] == {"event": "ready"}
+    assert a.worker.keys[0][2:7] == (0x12, 2, 20, 0, 32)
+    assert any(a.worker.keys[0][16][16:])
+
+
+def test_none_has_no_secrets(folder: Path) -> None:
+    wanted = {"suites": [[0, 0, 0]]}
+    with run_pair(*configs(folder, wanted, wanted)) as (a, b):
+        assert [a.event(), a.event()][1] == [b.event(), b.event()][1] == {"event": "ready"}
+    assert a.worker.keys[0][2:7] == (0, 0, 0, 0, 0)
+    assert not any(a.worker.keys[0][16])
+
+
+# Refusals: what the server's end says, and what the client's end learns ------
+
+
+def changed(folder: Path, tmp_path: Path, name: str, **extra: Any) -> dict[str, bytes]:
+    """cert, key and ca of a new certificate of the same CA."""
+    issue(folder / "ca", f"spiffe://test/{name}", tmp_path / name, **extra)
+    ca = (folder / "ca/ca.pem").read_bytes()
+    cert, key = ((tmp_path / f"{name}.{end}").read_bytes() for end in ("pem", "key"))
+    return {"cert": cert, "key": key, "ca": ca}
+
+
+def test_expired(folder: Path, tmp_path: Path) -> None:
+    start = dt.datetime.now(dt.UTC) - dt.timedelta(days=9)
+    old = changed(folder, tmp_path, "old", validity=Validity(1, start))
+    on_client, on_server = errors(*configs(folder, old))
+    assert on_server["text"] == "the peer's certificate has expired: issue a new one"
+    assert "this end's certificate has expired" in on_client["text"]
+    on_client, on_server = errors(*configs(folder, None, old))
+    assert on_client["text"] == "the peer's certificate has expired: issue a new one"
+    assert "this end's certificate has expired" in on_server["text"]
+
+
+def test_not_valid_yet(folder: Path, tmp_path: Path) -> None:
+    start = dt.datetime.now(dt.UTC) + dt.timedelta(days=9)
+    young = changed(folder, tmp_path, "young", validity=Validity(1, start))
+    on_client, on_server = errors(*configs(folder, young))
+    assert "is not valid yet" in on_server["text"] and on_server["code"] == "identity"
+    assert "does not accept this end's certificate" in on_client["text"]
+
+
+def test_foreign_ca(folder: Path, tmp_path: Path) -> None:
+    create_ca(tmp_path / "ca", "foreign")
+    issue(tmp_path / "ca", HOST_A, tmp_path / "a")
+    foreign = load(tmp_path, "a")
+    mine = {"cert": foreign.cert, "key": foreign.key}  # trusts the right CA
+    on_client, on_server = errors(*configs(folder, mine))
+    assert "comes from another CA" in on_server["text"]
+    assert "another CA than the one configured there" in on_client["text"]
+
+
+def signed(folder: Path, uris: list[str]) -> dict[str, bytes]:
+    """A certificate of the CA that names these identities."""
+    ca = parse_certificates((folder / "ca/ca.pem").read_bytes(), "ca")[0]
+    ca_key = parse_key((folder / "ca/ca.key").read_bytes(), "key")
+    now = dt.datetime.now(dt.UTC)
+    builder = x509.CertificateBuilder(
+        ca.subject, x509.Name([]), ca_key.public_key(), 7, now, now + dt.timedelta(1)
+    )
+    if uris:
+        names = [x509.UniformResourceIdentifier(uri) for uri in uris]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=True)
+    pem = serialization.Encoding.PEM
+    key = ca_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return {"cert": builder.sign(ca_key, hashes.SHA256()).public_bytes(pem), "key": key}
+
+
+@pytest.mark.parametrize("uris", [[], [HOST_A, HOST_B]])
+def test_peer_must_name_one_identity(folder: Path, uris: list[str]) -> None:
+    bad = signed(folder, uris)
+    left, right = socket.socketpair()
+    server = Keyex(config("server", load(folder, "b")), right)
+    peer = TLSPeer(left, bad["cert"], bad["key"])
+    assert peer.converse() == b"identity"
+    assert "exactly one identity" in server.events()[-1]["text"]
+    assert server.finish() == 1
+
+
+def test_own_certificate_must_name_one_identity(folder: Path) -> None:
+    client, _ = configs(folder, signed(folder, []))
+    left, _right = socket.socketpair()
+    program = Keyex(client, left)
+    assert "exactly one identity" in program.event()["text"]
+    assert program.finish() == 1
+
+
+def test_identity_not_allowed(folder: Path) -> None:
+    on_client, on_server = errors(*configs(folder, None, {"peer": ["spiffe://test/host-c"]}))
+    want = f"the peer is {HOST_A}, which is not allowed: only spiffe://test/host-c"
+    assert on_server == {"event": "error", "code": "identity", "text": want}
+    assert on_client["code"] == "identity" and want in on_client["text"]
+    on_client, on_server = errors(*configs(folder, {"peer": [HOST_A]}))
+    assert on_client["text"].startswith(f"the peer is {HOST_B}, which is not allowed")
+    assert on_server["text"].startswith("the peer says: ")
+
+
+def test_no_common_suite(folder: Path) -> None:
+    mine = {"suites": [[0x20, 1, 16]]}
+    on_client, on_server = errors(*configs(folder, mine))
+    assert on_server["code"] == on_client["code"] == "suite"
+    assert "no common suite: the client offers [32, 1, 16]" in on_client["text"]
+
+
+def test_wrong_count(folder: Path) -> None:
+    client, server = configs(folder)
+    server["qps"] = server["qps"][:1]
+    on_client, on_server = errors(client, server)
+    assert on_client["code"] == on_server["code"] == "count"
+    assert on_server["text"] == "the peer has 2 QPs: this end has 1"
+
+
+def test_worker_refuses_keys(folder: Path) -> None:
+    workers = {"server": FakeWorker(refuse="suite 1 is not in this worker")}
+    on_client, on_server = errors(*configs(folder), workers)
+    assert "suite 1 is not in this worker" in on_server["text"]
+    assert "suite 1 is not in this worker" in on_client["text"]
+    assert on_client["code"] == "worker"
+
+
+def test_qp_goes_to_error(folder: Path) -> None:
+    on_client, _ = errors(*configs(folder), {"client": FakeWorker(state=ERR)})
+    assert "went to error, reason 24" in on_client["text"]
+
+
+def test_timeouts(folder: Path) -> None:
+    worker = FakeWorker(silent=True)
+    on_client, on_server = errors(*configs(folder, {"timeout": 1.5}), {"client": worker})
+    assert on_client["code"] == "timeout" and "own worker to reach" in on_client["text"]
+    assert on_server["code"] == "timeout"
+    left, _right = socket.socketpair()
+    program = Keyex(config("client", load(folder, "a"), timeout=0.2), left)
+    assert program.event()["text"] == "not done in 0.2 s, waiting for the peer's TLS handshake"
+    assert program.finish() == 1
+
+
+def test_worker_dies_later(folder: Path) -> None:
+    with run_pair(*configs(folder)) as (a, b):
+        assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
+        a.worker.ours.shutdown(socket.SHUT_RDWR)
+        assert a.event()["text"] == "the own worker is gone"
+        assert "the own worker is gone" in b.event()["text"]
+
+
+def test_peer_is_killed(folder: Path) -> None:
+    with run_pair(*configs(folder)) as (a, b):
+        assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
+        a.process.kill()
+        assert b.event() == {"event": "closed"}
+
+
+# A peer that is not the program ----------------------------------------------
+
+
+class TLSPeer:
+    """A TLS client that does as it likes."""
+
+    def __init__(
+        self, sock: socket.socket, cert: bytes, key: bytes, alpn: bytes = b"srdma/1"
+    ) -> None:
+        context = SSL.Context(SSL.TLS_METHOD)
+        context.use_certificate(x509.load_pem_x509_certificate(cert))
+        context.use_privatekey(parse_key(key, "key"))
+        if alpn:
+            context.set_alpn_protos([alpn])
+        self.connect(context, sock)
+
+    def connect(self, context: SSL.Context, sock: socket.socket, session: Any = None) -> None:
+        self.tls = SSL.Connection(context, sock)
+        if session:
+            self.tls.set_session(session)
+        self.tls.set_connect_state()
+
+    def converse(self, *messages: bytes) -> bytes:
+        """Send messages; the code of the ERROR that comes back."""
+        self.tls.do_handshake()
+        for message in messages:
+            self.tls.sendall(message)
+        answer = b""
+        with contextlib.suppress(SSL.ZeroReturnError):
+            while part := self.tls.recv(4096):
+                answer += part
+        self.tls.shutdown()
+        self.tls.sock_shutdown(socket.SHUT_RDWR)
+        at = answer.index(b"dcode") + 5
+        return answer[at + 1 : at + 1 + (answer[at] & 0x1F)]
+
+
+@pytest.mark.parametrize(
+    ("messages", "code"),
+    [
+        ([b"\0\1\0\1"], b"format"),
+        ([b"\xff\xff\xff\xff"], b"format"),
+        ([b"\0\0\0\1\xa0"], b"format"),
+        ([b"\0\0\0\0"], b"format"),
+        ([b"\0\0\0\x08\xa1\x65ready\xf5"], b"state"),
+    ],
+)
+def test_hostile_messages(folder: Path, messages: list[bytes], code: bytes) -> None:
+    left, right = socket.socketpair()
+    server = Keyex(config("server", load(folder, "b")), right)
+    mine = load(folder, "a")
+    assert TLSPeer(left, mine.cert, mine.key).converse(*messages) == code
+    assert server.events()[-1]["code"] == code.decode()
+    assert server.finish() == 1 and not server.worker.keys
+
+
+@pytest.mark.parametrize("alpn", [b"", b"h2"])
+def test_no_alpn(folder: Path, alpn: bytes) -> None:
+    left, right = socket.socketpair()
+    server = Keyex(config("server", load(folder, "b")), right)
+    mine = load(folder, "a")
+    assert TLSPeer(left, mine.cert, mine.key, alpn).converse() == b"tls"
+    assert server.events()[-1]["text"] == "the peer does not speak srdma/1 (ALPN)"
+    assert server.finish() == 1
+
+
+def test_not_tls_at_all(folder: Path) -> None:
+    left, right = socket.socketpair()
+    server = Keyex(config("server", load(folder, "b")), right)
+    left.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    left.shutdown(socket.SHUT_WR)
+    assert server.event()["code"] == "tls"
+    assert server.finish() == 1
+
+
+def test_sessions_are_never_resumed(folder: Path) -> None:
+    mine = load(folder, "a")
+    peer = None
+    for _ in range(2):
+        left, right = socket.socketpair()
+        server = Keyex(config("server", load(folder, "b")), right)
+        if peer:
+            peer.connect(peer.tls.get_context(), left, peer.tls.get_session())
+        else:
+            peer = TLSPeer(left, mine.cert, mine.key)
+        assert peer.converse(b"\0\0\0\0") == b"format"
+        assert not SSL._lib.SSL_session_reused(peer.tls._ssl)  # type: ignore[attr-defined]
+        assert server.finish() == 1
+
+
+# The process -------------------------------------------------------------------
+
+
+def test_it_cannot_be_dumped_and_shows_no_secret(folder: Path) -> None:
+    client, server = configs(folder)
+    with run_pair(client, server) as (a, b):
+        assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
+        proc = Path(f"/proc/{a.process.pid}")
+        assert "Max core file size        0 " in (proc / "limits").read_text()
+        assert (proc / "cmdline").stat().st_uid == 0  # not dumpable: root's
+        arguments = (proc / "cmdline").read_bytes().split(b"\0")
+        assert len(arguments) == 8 and arguments[3] == b"--tcp-fd"
+        secret = a.worker.keys[0][16][:16]
+        for text in ((proc / "cmdline").read_bytes(), (proc / "environ").read_bytes()):
+            assert secret not in text and client["key"] not in text
+    assert a.stderr == b.stderr == b""
+
+
+def test_wrong_configurations(folder: Path) -> None:
+    good = config("client", load(folder, "a"))
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"role": "both"}, "role 'both'"),
+        ({"qps": []}, "list index out of range|configuration is wrong|ends"),
+        ({"suites": [[1, 1, 16]]}, "aes-128-gcm at level 1"),
+        ({"suites": [[2, 3, 16]]}, "unknown suite id 2"),
+        ({"key": b"x"}, "key is not a PEM private key"),
+        ({"cert": b"x"}, "cert is not a PEM certificate"),
+        ({"ca": b"x"}, "ca is not a PEM certificate"),
+        ({"data": bytes(257)}, "data is 257 bytes"),
+        ({"timeout": "soon"}, "configuration is wrong"),
+    ]
+    for change, text in bad:
+        left, _right = socket.socketpair()
+        program = Keyex(good | change, left)
+        event = program.event()
+        assert event["event"] == "error"
+        assert any(part in event["text"] for part in text.split("|")), event
+        assert program.finish() == 1 and program.stderr == b""
+
+
+def test_usage() -> None:
+    run = subprocess.run([sys.executable, "-m", "srdma.keyex"], capture_output=True, text=True)
+    assert run.returncode == 2 and "--tcp-fd" in run.stderr
+
+
+def test_end_of_stdin_ends_it(folder: Path) -> None:
+    left, _right = socket.socketpair()
+    program = Keyex(config("client", load(folder, "a")), left)
+    assert program.finish() == 0

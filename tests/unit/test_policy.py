@@ -1,0 +1,71 @@
+"""What an end allows: suites by name, identities by pattern."""
+
+from __future__ import annotations
+
+import pytest
+
+from srdma.exchange_messages import UNPROTECTED, ExchangeError, Suite
+from srdma.policy import check_identity, check_suite, describe, secret_size, suite_named
+
+
+@pytest.mark.parametrize(
+    ("args", "suite", "secret"),
+    [
+        (("aes-128-gcm",), (0x01, 3, 16), 16),
+        (("aes-256-gcm",), (0x03, 3, 16), 32),
+        (("chacha20-poly1305",), (0x07, 3, 16), 32),
+        (("hmac-sha256",), (0x12, 2, 32), 32),
+        (("aes-128-cmac", "header"), (0x20, 1, 16), 16),
+        (("aes-128-cmac", "packet", 12), (0x20, 2, 12), 16),
+        (("aes-128-gmac", "packet"), (0x30, 2, 16), 16),
+        (("none",), (0, 0, 0), 0),
+    ],
+)
+def test_suite_named(args: tuple, suite: tuple, secret: int) -> None:
+    assert suite_named(*args) == suite
+    assert secret_size(Suite(*suite)) == secret
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("des",), "unknown suite 'des': this version has aes-128-gcm, "),
+        (("aes-128-gcm", "packet"), "aes-128-gcm at level 2: it has 3"),
+        (("aes-128-cmac", "aead"), "aes-128-cmac at level 3: it has 1 or 2"),
+        (("aes-128-cmac", "both"), "unknown level 'both': there are none, header"),
+        (("aes-128-gcm", "aead", 12), r"tag of 12 bytes: it takes \[16\]"),
+        (("hmac-sha256", "packet", 13), r"tag of 13 bytes: it takes \[12, 16, 20, 28, 32\]"),
+    ],
+)
+def test_unknown_suite_says_what_there_is(args: tuple, text: str) -> None:
+    with pytest.raises(ExchangeError, match=text):
+        suite_named(*args)
+
+
+def test_unknown_id() -> None:
+    with pytest.raises(ExchangeError, match="unknown suite id 2: this version has 1 aes-128-gcm"):
+        check_suite(Suite(2, 3, 16))
+
+
+def test_description() -> None:
+    assert describe(suite_named("aes-128-gcm")) == "aes-128-gcm, level aead, 128 bit tag"
+    assert "NOT protected" in describe(UNPROTECTED)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "good"),
+    [
+        ([], True),
+        (["spiffe://x/a"], True),
+        (["spiffe://x/b", "spiffe://x/*"], True),
+        (["spiffe://x/b"], False),
+        (["spiffe://X/A"], False),
+        (["x/a"], False),
+    ],
+)
+def test_identity(allowed: list[str], good: bool) -> None:
+    if good:
+        check_identity("spiffe://x/a", allowed)
+        return
+    with pytest.raises(ExchangeError, match="the peer is spiffe://x/a, which is not allowed"):
+        check_identity("spiffe://x/a", allowed)
