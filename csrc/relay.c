@@ -401,9 +401,11 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 	n += take_wire(r, budget);
 	if (r->active_head)
 		pump_all(r);
-	/* Behind the pump, so that last words are said before QPs go. */
-	if (now >= r->timer)
+	/* Behind the pump and flush: last words are out before wires go. */
+	if (now >= r->timer) {
+		r->wire->ops->flush(r->wire);
 		expire(r);
+	}
 	if (r->active_head)
 		pump_all(r);
 	r->wire->ops->flush(r->wire);
