@@ -16,6 +16,7 @@ enum {
 	MAX_QUEUED = 64,	/* answers; beyond that a client is not read */
 	MESSAGES_PER_TURN = 16, /* of a connection */
 	EVENTS_PER_TURN = 64,
+	ACCEPTS_PER_TURN = 16,
 };
 
 /* An answer that the socket did not take yet. Owns its descriptors. */
@@ -361,14 +362,20 @@ static void refuse_one(struct control *c)
 	log_error("a connection was refused: raise the limit of open files");
 }
 
-static void accept_one(struct control *c)
+static void accept_some(struct control *c)
 {
-	int fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
+		int fd = accept4(c->listener, NULL, NULL,
+				 SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (fd < 0 && (errno == EMFILE || errno == ENFILE))
-		refuse_one(c);
-	if (fd >= 0 && connection_add(c, fd) < 0)
-		close(fd);
+		if (fd < 0) {
+			if (errno == EMFILE || errno == ENFILE)
+				refuse_one(c);
+			return;
+		}
+		if (connection_add(c, fd) < 0)
+			close(fd);
+	}
 }
 
 void control_run(struct control *c)
@@ -378,7 +385,7 @@ void control_run(struct control *c)
 
 	for (int i = 0; i < n; i++) {
 		if (ev[i].data.ptr == NULL)
-			accept_one(c);
+			accept_some(c);
 		else
 			connection_run(ev[i].data.ptr, ev[i].events);
 	}

@@ -14,7 +14,7 @@
 
 #include "log.h"
 
-enum { BACKLOG = 64 };
+enum { BACKLOG = 512 };
 
 static int refuse(int err, const char *path, const char *text)
 {

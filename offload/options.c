@@ -29,7 +29,8 @@ static const char help[] =
 	"                       (default: $XDG_RUNTIME_DIR/srdma/NAME.sock)\n"
 	"  --host-dev DEVICE    reaches the hosts: shm (default) or an RDMA device\n"
 	"  --wire-dev DEVICE    reaches other workers: shm:DIR or an RDMA device\n"
-	"  --wire-listen IP:PORT  address of the wire on an RDMA device\n"
+	"  --wire-listen IP:PORT  where the wire of an RDMA device listens (default:\n"
+	"                       the device's first IPv4 address, any port)\n"
 	"  --allow-unprotected  permit QPs of level none, for benchmarks only\n"
 	"  --mtu BYTES          payload taken per packet, 256..4096 (default 4096)\n"
 	"  --window N           request packets held per QP, 1..1024 (default 128)\n"
@@ -163,8 +164,8 @@ static enum options_result complete(struct options *o)
 	if (rc != OPTIONS_RUN)
 		return rc;
 	if (!o->wire_dev)
-		return wrong(o, "no wire: give --wire-dev shm:DIR, or an RDMA "
-				"device with --wire-listen IP:PORT");
+		return wrong(o, "no wire: give --wire-dev shm:DIR or an RDMA "
+				"device");
 	return OPTIONS_RUN;
 }
 
@@ -173,6 +174,10 @@ static enum options_result check_devices(struct options *o)
 	int shm = strncmp(o->wire_dev, "shm", 3) == 0 &&
 		  (o->wire_dev[3] == ':' || o->wire_dev[3] == '\0');
 
+	if (strncmp(o->host_dev, "shm:", 4) == 0 || *o->host_dev == '\0' ||
+	    *o->wire_dev == '\0')
+		return wrong(o, "--host-dev takes shm or an RDMA device, "
+				"--wire-dev shm:DIR or an RDMA device");
 	if (shm && (o->wire_dev[3] == '\0' || o->wire_dev[4] == '\0'))
 		return wrong(o,
 			     "--wire-dev %s: name the folder where workers "
@@ -181,13 +186,6 @@ static enum options_result check_devices(struct options *o)
 	if (shm && o->wire_listen)
 		return wrong(o, "--wire-listen goes with an RDMA device, not "
 				"with --wire-dev shm:DIR: leave it out");
-	if (!shm && !o->wire_listen)
-		return wrong(o, "--wire-dev %.64s needs --wire-listen IP:PORT",
-			     o->wire_dev);
-	if (strncmp(o->host_dev, "shm:", 4) == 0 || *o->host_dev == '\0' ||
-	    *o->wire_dev == '\0')
-		return wrong(o, "--host-dev takes shm or an RDMA device, "
-				"--wire-dev shm:DIR or an RDMA device");
 	if (strlen(o->host_dev) >= SRDMA_NAME_LEN)
 		return wrong(o, "--host-dev: a name of at most %d bytes",
 			     SRDMA_NAME_LEN - 1);

@@ -19,7 +19,7 @@ struct options {
 	char control[OPTIONS_PATH_LEN];
 	const char *host_dev;	 /* "shm", or an RDMA device */
 	const char *wire_dev;	 /* "shm:DIR", or an RDMA device */
-	const char *wire_listen; /* "IP:PORT" with an RDMA device, else NULL */
+	const char *wire_listen; /* "IP:PORT", or NULL */
 	int allow_unprotected;
 	uint32_t stats; /* seconds between lines, 0: never */
 	uint32_t mtu, window, reads;

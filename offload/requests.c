@@ -317,9 +317,6 @@ static int malformed(struct call *c)
 	int len = (int)c->message->len - SRDMA_CTL_HEADER_LEN;
 	int want = srdma_ctl_body_len(c->in.kind, SRDMA_CTL_REQUEST);
 
-	if (c->message->len > SRDMA_CTL_MAX)
-		return refuse(c, -EPROTO, "a message is at most %d bytes",
-			      SRDMA_CTL_MAX);
 	if (c->in.status != 0)
 		return refuse(c, -EPROTO, "a request has status 0, not %u",
 			      c->in.status);
@@ -334,9 +331,13 @@ static int malformed(struct call *c)
 
 static int dispatch(struct call *c)
 {
-	int rc = srdma_ctl_decode(&c->in, SRDMA_CTL_REQUEST, c->message->data,
-				  c->message->len);
+	int rc;
 
+	if (c->message->len > SRDMA_CTL_MAX)
+		return refuse(c, -EPROTO, "a message is at most %d bytes",
+			      SRDMA_CTL_MAX);
+	rc = srdma_ctl_decode(&c->in, SRDMA_CTL_REQUEST, c->message->data,
+			      c->message->len);
 	if (rc == -EOPNOTSUPP)
 		return refuse(c, rc, "kind %u: this worker knows 1 to %d",
 			      c->in.kind, SRDMA_CTL_KINDS - 1);

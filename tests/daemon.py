@@ -1,0 +1,295 @@
+"""The worker as a process, and a client of raw control messages (protocol.md 10, 11).
+
+Written from the page alone: it shares no code with srdma.control.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+BINARY = Path(os.environ.get("BUILD", ROOT / "build")) / "srdma-offload"
+PATIENCE = 20  # seconds, for a machine that is busy
+HEADER = struct.Struct(">HHII")
+RING = 256
+PAGE = 4096
+RTS, ERR = 3, 4
+
+
+class Kind(IntEnum):
+    HELLO = 1
+    OPEN = 2
+    ATTACH = 3
+    REG_MR = 4
+    DEREG_MR = 5
+    INIT = 6
+    KEYS = 7
+    WAIT = 8
+    DESTROY = 9
+    STATS = 10
+    KEY = 11
+
+
+LENGTHS = {
+    Kind.HELLO: 4,
+    Kind.OPEN: 4,
+    Kind.ATTACH: 16,
+    Kind.REG_MR: 40,
+    Kind.DEREG_MR: 8,
+    Kind.INIT: 20,
+    Kind.KEYS: 444,
+    Kind.WAIT: 4,
+    Kind.DESTROY: 4,
+    Kind.STATS: 0,
+}
+
+
+class RefusedError(Exception):
+    """The worker's refusal: errno and text."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"[{status}] {text}")
+        self.status, self.text = status, text
+
+
+def memfd(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> int:
+    fd = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def leg_size(ring: int) -> int:
+    descriptors = 128 + ring * 520
+    return (descriptors + PAGE - 1) // PAGE * PAGE + ring * 32
+
+
+def leg_fds(ring: int = RING) -> list[int]:
+    """Leg memfd, eventfd and bell, as OPEN wants them."""
+    eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    return [memfd(leg_size(ring)), eventfd, memfd(PAGE)]
+
+
+def text(value: str, size: int) -> bytes:
+    return value.encode().ljust(size, b"\0")
+
+
+@dataclass
+class Qp:
+    """INIT's answer."""
+
+    qpn: int
+    eid: bytes
+    pn: int
+    mtu: int
+    window: int
+    reads: int
+    random: bytes
+    wire: str
+
+    @classmethod
+    def of(cls, body: bytes) -> Qp:
+        *values, wire = struct.unpack(">I16sQIII32s64s", body)
+        return cls(*values, wire.rstrip(b"\0").decode())
+
+
+def keys(qp: Qp, peer: Qp, role: int, **changes: Any) -> bytes:
+    """The body of KEYS of a basic aes-128-gcm session between two QPs."""
+    v: dict[str, Any] = {
+        "role": role,
+        "suite": 1,
+        "level": 3,
+        "tag": 16,
+        "mode": 0,
+        "secret": 16,
+        "qpn": qp.qpn,
+        "wire": peer.wire,
+        "identity": b"spiffe://test/peer",
+        "mtu": peer.mtu,
+        "secrets": (b"0" * 16, b"1" * 16),
+    } | changes
+    return struct.pack(
+        ">I6B2x8s16sIQIII64s256s32s32s",
+        v["qpn"],
+        *(v[name] for name in ("role", "suite", "level", "tag", "mode", "secret")),
+        b"generate",
+        peer.eid,
+        peer.qpn,
+        peer.pn,
+        v["mtu"],
+        peer.window,
+        peer.reads,
+        text(v["wire"], 64),
+        v["identity"],
+        v["secrets"][role],
+        v["secrets"][1 - role],
+    )
+
+
+class Client:
+    """One control connection."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.connect(str(path))  # blocks while the worker's backlog is full
+        self.socket.settimeout(PATIENCE)
+        self.tag = 0
+
+    def send(self, kind: int, body: bytes = b"", fds: Sequence[int] = ()) -> int:
+        """Send a request. Returns its tag."""
+        self.tag += 1
+        self.send_raw(HEADER.pack(kind, 0, self.tag, 0) + body, fds)
+        return self.tag
+
+    def send_raw(self, data: bytes, fds: Sequence[int] = ()) -> None:
+        if fds:
+            socket.send_fds(self.socket, [data], list(fds))
+        else:
+            self.socket.send(data)
+
+    def receive(self) -> tuple[int, int, int, bytes, list[int]]:
+        """Kind, tag, status, body and descriptors of the next answer."""
+        space = socket.CMSG_SPACE(4 * 8)
+        data, messages, _, _ = self.socket.recvmsg(2048, space, socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            raise EOFError
+        fds = array.array("i")
+        for _, _, part in messages:
+            fds.frombytes(part)
+        kind, zero, tag, status = HEADER.unpack(data[: HEADER.size])
+        assert zero == 0
+        return kind, tag, status, data[HEADER.size :], list(fds)
+
+    def request(
+        self, kind: int, body: bytes = b"", fds: Sequence[int] = ()
+    ) -> tuple[bytes, list[int]]:
+        tag = self.send(kind, body, fds)
+        got_kind, got_tag, status, answer, got_fds = self.receive()
+        assert (got_kind, got_tag) == (kind, tag)
+        if status:
+            raise RefusedError(status, answer.decode())
+        return answer, got_fds
+
+    def alive(self) -> bool:
+        """The connection still answers."""
+        body, _ = self.request(Kind.HELLO, struct.pack(">I", 1))
+        return body[:4] == struct.pack(">I", 1)
+
+    def closed(self) -> bool:
+        """The worker ended the connection, without a word."""
+        try:
+            return self.socket.recv(2048) == b""
+        except ConnectionError:
+            return True
+
+    def open(self, ring: int = RING) -> tuple[int, bytes]:
+        """A leg and its token; the descriptors passed both ways are closed."""
+        fds = leg_fds(ring)
+        body, back = self.request(Kind.OPEN, struct.pack(">I", ring), fds)
+        for fd in fds + back:
+            os.close(fd)
+        assert len(back) == 2 and len(body) == 84 and body[20:] == bytes(64)
+        return struct.unpack(">I16s", body[:20])
+
+    def attach(self, token: bytes) -> int:
+        return self.number(Kind.ATTACH, token)
+
+    def init(self, leg: int, sq: int = 16, rq: int = 16) -> Qp:
+        return Qp.of(self.request(Kind.INIT, struct.pack(">5I", leg, sq, rq, 0, 0))[0])
+
+    def wait(self, qpn: int) -> tuple[int, int]:
+        return struct.unpack(">II", self.request(Kind.WAIT, struct.pack(">I", qpn))[0])
+
+    def number(self, kind: Kind, body: bytes, fds: Sequence[int] = ()) -> int:
+        return int.from_bytes(self.request(kind, body, fds)[0], "big")
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@dataclass
+class Worker:
+    """A running srdma-offload; its sockets lie in one folder."""
+
+    folder: Path
+    name: str
+    process: subprocess.Popen[bytes]
+    errors: Path
+    clients: list[Client] = field(default_factory=list)
+
+    @property
+    def control(self) -> Path:
+        return self.folder / f"{self.name}.ctl"
+
+    def client(self) -> Client:
+        client = Client(self.control)
+        self.clients.append(client)
+        return client
+
+    def log(self) -> str:
+        return self.errors.read_text()
+
+    def stop(self, sign: int = signal.SIGTERM) -> int:
+        self.process.send_signal(sign)
+        return self.process.wait(PATIENCE)
+
+    def line(self) -> str:
+        """The next line on its standard output."""
+        out = self.process.stdout
+        assert out and select.select([out], [], [], PATIENCE)[0]
+        return out.readline().decode()
+
+
+def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run to its end, which must come at once."""
+    env = {"PATH": os.environ["PATH"]} | environment
+    return subprocess.run(
+        [BINARY, *options], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+@contextmanager
+def worker(folder: Path, name: str = "a", *options: str, **environment: str) -> Iterator[Worker]:
+    """A worker that is ready; ended with the block, however that ends."""
+    errors = folder / f"{name}.err"
+    command = [BINARY, "--name", name, "--control", folder / f"{name}.ctl"]
+    command += ["--wire-dev", f"shm:{folder}", *options]
+    with errors.open("wb") as err:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=err, env=os.environ | environment
+        )
+    found = Worker(folder, name, process, errors)
+    try:
+        wait_ready(found)
+        yield found
+    finally:
+        for client in found.clients:
+            client.close()
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def wait_ready(found: Worker) -> None:
+    """By connecting: the socket listens before the worker is ready, and keeps the client."""
+    for _ in range(PATIENCE * 100):
+        assert found.process.poll() is None, found.log()
+        if f"ready {found.name} " in found.log():
+            return
+        select.select([], [], [], 0.01)
+    raise AssertionError(f"not ready: {found.log()}")

@@ -1,0 +1,551 @@
+"""The control socket of the daemon: every message, every refusal (protocol.md 10)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.daemon import (
+    BINARY,
+    ERR,
+    HEADER,
+    LENGTHS,
+    PAGE,
+    PATIENCE,
+    RING,
+    RTS,
+    Client,
+    Kind,
+    Qp,
+    RefusedError,
+    Worker,
+    keys,
+    leg_fds,
+    leg_size,
+    memfd,
+    text,
+    worker,
+)
+
+pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
+
+PEER_CLOSED, PEER_HOST_GONE, WIRE_LOST = 22, 23, 24
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Iterator[Worker]:
+    with worker(tmp_path, "a", "--log-level", "debug") as found:
+        yield found
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Iterator[Worker]:
+    with worker(tmp_path, "b") as found:
+        yield found
+
+
+def refused(
+    client: Client, status: int, kind: int, body: bytes = b"", fds: tuple[int, ...] | list[int] = ()
+) -> str:
+    """The request is refused with this errno, and the connection stays. Returns the text."""
+    with pytest.raises(RefusedError) as caught:
+        client.request(kind, body, fds)
+    assert caught.value.status == status, caught.value
+    assert client.alive()
+    return caught.value.text
+
+
+def u32(*values: int) -> bytes:
+    return struct.pack(f">{len(values)}I", *values)
+
+
+# --- messages -----------------------------------------------------------------------
+
+
+def test_hello(a: Worker) -> None:
+    body, _ = a.client().request(Kind.HELLO, u32(1))
+    version, flags, host, pid, device, wire, name, suites = struct.unpack(">IIII64s64s64s32s", body)
+    assert (version, flags, host, pid) == (1, 0, 1, a.process.pid)
+    assert (device, wire, name) == (text("shm", 64), text("a", 64), text("a", 64))
+    assert set(suites.rstrip(b"\0")) == {0x01, 0x03, 0x07, 0x12, 0x20, 0x30}
+
+
+def test_hello_tells_that_unprotected_is_permitted(tmp_path: Path) -> None:
+    with worker(tmp_path, "u", "--allow-unprotected") as found:
+        body, _ = found.client().request(Kind.HELLO, u32(1))
+        assert body[4:8] == u32(1)
+
+
+def test_other_versions_are_refused(a: Worker) -> None:
+    said = refused(a.client(), errno.EPROTONOSUPPORT, Kind.HELLO, u32(2))
+    assert "version 2" in said and "version 1" in said
+
+
+@pytest.mark.parametrize("kind", LENGTHS, ids=lambda k: k.name)
+def test_wrong_lengths(a: Worker, kind: Kind) -> None:
+    client = a.client()
+    for length in {0, 1, LENGTHS[kind] - 1, LENGTHS[kind] + 1, 1012} - {LENGTHS[kind], -1}:
+        said = refused(client, errno.EPROTO, kind, bytes(length))
+        assert said == f"{kind.name} has a body of {LENGTHS[kind]} bytes, not {length}"
+
+
+@pytest.mark.parametrize("kind", [0, 12, 0xFFFF])
+def test_unknown_kinds(a: Worker, kind: int) -> None:
+    assert "knows 1 to 11" in refused(a.client(), errno.EOPNOTSUPP, kind, b"x" * 30)
+
+
+def test_key_is_refused_whatever_it_holds(a: Worker) -> None:
+    for body in (b"", b"x", bytes(1012)):
+        assert "key mode `pd`" in refused(a.client(), errno.EOPNOTSUPP, Kind.KEY, body)
+
+
+def test_a_request_has_no_status(a: Worker) -> None:
+    client = a.client()
+    client.send_raw(HEADER.pack(Kind.STATS, 0, 7, 1))
+    assert client.receive()[:3] == (Kind.STATS, 7, errno.EPROTO)
+    assert client.alive()
+
+
+@pytest.mark.parametrize(
+    "data", [b"\0", bytes(11), HEADER.pack(Kind.STATS, 1, 0, 0), b"\xff" * 100], ids=len
+)
+def test_broken_headers_end_the_connection(a: Worker, data: bytes) -> None:
+    client = a.client()
+    client.send_raw(data)
+    assert client.closed()
+    assert a.client().alive()
+
+
+def test_too_long(a: Worker) -> None:
+    client = a.client()
+    client.send_raw(HEADER.pack(Kind.STATS, 0, 7, 0) + bytes(5000))
+    assert client.receive()[:3] == (Kind.STATS, 7, errno.EPROTO)
+    assert client.alive()
+
+
+def test_garbage(a: Worker) -> None:
+    random = Random("garbage")
+    client = a.client()
+    for _ in range(3000):
+        kind = random.randrange(0, 14)
+        length = LENGTHS.get(kind, 0) if random.random() < 0.9 else random.randrange(1013)
+        body = random.choice([bytes, random.randbytes])(length)
+        tag = client.send(kind, body)
+        assert client.receive()[:2] == (kind, tag)
+    assert client.alive()
+
+
+# --- descriptors --------------------------------------------------------------------
+
+
+def count_fds(found: Worker) -> int:
+    try:
+        return len(os.listdir(f"/proc/{found.process.pid}/fd"))
+    except PermissionError:
+        pytest.skip("the worker is not dumpable: only root may count its descriptors")
+
+
+def test_too_many_descriptors(a: Worker) -> None:
+    client = a.client()
+    assert client.alive()  # it is accepted now
+    before = count_fds(a)
+    extra = [memfd(PAGE) for _ in range(6)]
+    for kind in LENGTHS:
+        for n in range(1, 7):
+            if (kind, n) in ((Kind.OPEN, 3), (Kind.REG_MR, 1)):
+                continue
+            said = refused(client, errno.EPROTO, kind, bytes(LENGTHS[kind]), extra[:n])
+            assert "file descriptors" in said
+    refused(client, errno.EPROTO, Kind.OPEN, u32(RING))  # none at all
+    refused(client, errno.EOPNOTSUPP, 99, b"", extra)
+    assert count_fds(a) == before
+
+
+def test_refused_open_keeps_no_descriptor(a: Worker) -> None:
+    client = a.client()
+    assert client.alive()  # it is accepted now
+    before = count_fds(a)
+    good = leg_fds()
+    refused(client, errno.EINVAL, Kind.OPEN, u32(100), good)  # not a power of two
+    refused(client, errno.EINVAL, Kind.OPEN, u32(32), good)
+    refused(client, errno.EINVAL, Kind.OPEN, u32(1 << 17), good)
+    small, loose = memfd(PAGE), memfd(leg_size(RING), seals=0)
+    for fds in ([small, *good[1:]], [loose, *good[1:]], [good[0], small, good[2]]):
+        with pytest.raises(RefusedError):
+            client.request(Kind.OPEN, u32(RING), fds)
+    assert client.alive() and count_fds(a) == before
+
+
+def test_end_of_a_leg_gives_all_back(a: Worker) -> None:
+    client = a.client()
+    assert client.alive()
+    before = count_fds(a)
+    for _ in range(5):
+        other = a.client()
+        other.open()
+        assert count_fds(a) > before
+        other.close()
+    until(lambda: count_fds(a) == before)
+
+
+# --- legs and who may use them ------------------------------------------------------
+
+
+def until(condition, patience: float = PATIENCE) -> None:  # type: ignore[no-untyped-def]
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
+
+
+def test_legs_have_ids_and_tokens_of_their_own(a: Worker) -> None:
+    client = a.client()
+    found = [client.open() for _ in range(4)]
+    assert len({leg for leg, _ in found}) == len({token for _, token in found}) == 4
+
+
+def test_only_the_owner_uses_a_leg(a: Worker) -> None:
+    owner, other = a.client(), a.client()
+    leg, _ = owner.open()
+    qp = owner.init(leg)
+    key = owner.number(Kind.REG_MR, reg_mr(leg), [memfd(PAGE)])
+    for kind, body in (
+        (Kind.INIT, u32(leg, 16, 16, 0, 0)),
+        (Kind.REG_MR, reg_mr(leg)),
+        (Kind.DEREG_MR, u32(leg, key)),
+        (Kind.WAIT, u32(qp.qpn)),
+        (Kind.DESTROY, u32(qp.qpn)),
+        (Kind.KEYS, keys(qp, qp, 0)),
+    ):
+        assert "this connection" in refused(other, errno.EPERM, kind, body)
+    owner.request(Kind.DESTROY, u32(qp.qpn))
+
+
+def test_attach(a: Worker) -> None:
+    owner, other = a.client(), a.client()
+    leg, token = owner.open()
+    qp = owner.init(leg)
+    assert "no leg has this token" in refused(other, errno.EPERM, Kind.ATTACH, bytes(16))
+    assert other.attach(token) == leg
+    other.send(Kind.WAIT, u32(qp.qpn))
+    other.request(Kind.DESTROY, u32(other.init(leg).qpn))
+    other.close()  # ends nothing
+    assert owner.init(leg).qpn != qp.qpn
+
+
+def test_end_of_the_owner_ends_the_leg(a: Worker) -> None:
+    owner, other = a.client(), a.client()
+    leg, token = owner.open()
+    qp = owner.init(leg)
+    other.attach(token)
+    tag = other.send(Kind.WAIT, u32(qp.qpn))
+    owner.close()
+    kind, got, status, _, _ = other.receive()
+    assert (kind, got, status) == (Kind.WAIT, tag, errno.ECONNRESET)
+    refused(other, errno.EPERM, Kind.INIT, u32(leg, 16, 16, 0, 0))
+    refused(other, errno.EPERM, Kind.DESTROY, u32(qp.qpn))
+    refused(other, errno.EPERM, Kind.ATTACH, token)
+
+
+def test_as_many_legs_as_permitted(a: Worker) -> None:
+    client = a.client()
+    for _ in range(256):
+        client.open(64)
+    with pytest.raises(RefusedError, match="256 legs"):
+        client.open(64)
+    client.close()
+    second = a.client()
+    until(lambda: can_open(second))
+
+
+def can_open(client: Client) -> bool:
+    try:
+        client.open(64)
+    except RefusedError:
+        return False
+    return True
+
+
+# --- memory regions and QPs ---------------------------------------------------------
+
+
+def reg_mr(leg: int, access: int = 7, length: int = PAGE, offset: int = 0) -> bytes:
+    return struct.pack(">IIQQIIQ", leg, access, 0x10000, length, 0, 0, offset)
+
+
+def test_memory_region(a: Worker) -> None:
+    client = a.client()
+    leg, _ = client.open()
+    fd = memfd(PAGE)
+    first, second = (client.number(Kind.REG_MR, reg_mr(leg), [fd]) for _ in range(2))
+    assert first and second and first != second
+    assert client.request(Kind.DEREG_MR, u32(leg, first)) == (b"", [])
+    refused(client, errno.ENOENT, Kind.DEREG_MR, u32(leg, first))
+    refused(client, errno.ENOENT, Kind.DEREG_MR, u32(leg, second ^ 1))
+
+
+def test_memory_region_refusals(a: Worker) -> None:
+    client = a.client()
+    leg, _ = client.open()
+    fd = memfd(PAGE)
+    assert "memfd" in refused(client, errno.EINVAL, Kind.REG_MR, reg_mr(leg, offset=PAGE))
+    refused(client, errno.EINVAL, Kind.REG_MR, reg_mr(leg, length=0), [fd])
+    refused(client, errno.EOPNOTSUPP, Kind.REG_MR, reg_mr(leg, access=8), [fd])
+    for body in (reg_mr(leg, length=2 * PAGE), reg_mr(leg, offset=PAGE)):
+        with pytest.raises(RefusedError):
+            client.request(Kind.REG_MR, body, [fd])
+    assert client.alive()
+
+
+def test_memory_without_a_descriptor_is_probed(a: Worker) -> None:
+    client = a.client()
+    leg, _ = client.open()
+    body = struct.pack(">IIQQIIQ", leg, 1, 0x10000, PAGE, 0, 0, 0)  # not mapped here
+    with pytest.raises(RefusedError, match="first or last byte"):
+        client.request(Kind.REG_MR, body)
+
+
+def test_init(a: Worker) -> None:
+    client = a.client()
+    leg, _ = client.open()
+    first, second = client.init(leg), client.init(leg)
+    assert first.eid == second.eid and first.qpn != second.qpn
+    assert first.random != second.random
+    assert 0 < first.qpn < 1 << 24 and 1 << 23 <= first.pn < 1 << 24
+    assert (first.mtu, first.window, first.reads, first.wire) == (4096, 128, 16, "a")
+    refused(client, errno.EINVAL, Kind.INIT, u32(leg, 0, 16, 0, 0))
+    refused(client, errno.EINVAL, Kind.INIT, u32(leg, 16, 16, 600_001, 0))
+    refused(client, errno.EINVAL, Kind.INIT, u32(leg, 16, 16, 0, 255))
+    assert "ring" in refused(client, errno.ENOSPC, Kind.INIT, u32(leg, 128, 128, 0, 0))
+
+
+def test_limits_are_the_options(tmp_path: Path) -> None:
+    with worker(tmp_path, "c", "--mtu", "1024", "--window", "32", "--reads", "4") as found:
+        client = found.client()
+        qp = client.init(client.open()[0])
+        assert (qp.mtu, qp.window, qp.reads) == (1024, 32, 4)
+
+
+def test_keys_refusals(a: Worker) -> None:
+    client = a.client()
+    leg, _ = client.open()
+    qp = client.init(leg)
+    for changes, status in (
+        ({"qpn": qp.qpn ^ 1}, errno.EPERM),
+        ({"level": 0, "suite": 0, "tag": 0, "secret": 0}, errno.EPERM),
+        ({"mtu": 0}, errno.EINVAL),
+        ({"identity": b"\xff"}, errno.EPROTO),
+        ({"identity": b"x" * 256}, errno.EPROTO),
+        ({"suite": 0x02}, None),
+        ({"mode": 1}, None),
+        ({"secret": 32}, None),
+        ({"tag": 12}, None),
+    ):
+        with pytest.raises(RefusedError) as caught:
+            client.request(Kind.KEYS, keys(qp, qp, 1, **changes))
+        assert status in (None, caught.value.status), (changes, caught.value)
+    client.request(Kind.KEYS, keys(qp, qp, 1))
+    assert "already" in refused(client, errno.EISCONN, Kind.KEYS, keys(qp, qp, 1))
+
+
+def test_peer_that_is_not_there(a: Worker) -> None:
+    client = a.client()
+    qp = client.init(client.open()[0])
+    with pytest.raises(RefusedError, match="wire to nobody"):
+        client.request(Kind.KEYS, keys(qp, qp, 0, wire="nobody"))
+    assert client.alive()
+
+
+# --- answers that wait --------------------------------------------------------------
+
+
+def test_answers_come_when_they_are_due(a: Worker) -> None:
+    client = a.client()
+    qp = client.init(client.open()[0])
+    waiting = client.send(Kind.WAIT, u32(qp.qpn))
+    assert client.alive()  # overtakes it
+    destroy = client.send(Kind.DESTROY, u32(qp.qpn))
+    answers = {answer[1]: answer for answer in (client.receive(), client.receive())}
+    assert answers[destroy][2] == 0
+    assert answers[waiting][2] == errno.ENOENT and b"destroyed" in answers[waiting][3]
+
+
+def test_as_many_waiting_as_permitted(a: Worker) -> None:
+    client = a.client()
+    qp = client.init(client.open()[0])
+    for _ in range(1024):
+        client.send(Kind.WAIT, u32(qp.qpn))
+    with pytest.raises(RefusedError, match="1024 requests"):
+        client.wait(qp.qpn)
+    client.send_raw(HEADER.pack(Kind.STATS, 0, 0, 0))
+    assert client.receive()[2] == errno.EBUSY
+
+
+def test_client_that_does_not_read(a: Worker) -> None:
+    client = a.client()
+    client.socket.setblocking(False)
+    sent = 0
+    while select.select([], [client.socket], [], 0.3)[1]:
+        client.send(Kind.STATS)
+        sent += 1
+    assert sent > 64  # the queue was full, and the socket too
+    assert a.client().alive()
+    client.socket.settimeout(PATIENCE)
+    assert [client.receive()[1] for _ in range(sent)] == list(range(1, sent + 1))
+    assert client.alive()
+
+
+def test_client_that_leaves_unread_answers(a: Worker) -> None:
+    client = a.client()
+    leg, _ = client.open()
+    for _ in range(40):
+        client.send(Kind.STATS)
+    client.send(Kind.WAIT, u32(client_init_unread(client, leg)))
+    client.close()
+    assert a.client().alive()
+
+
+def client_init_unread(client: Client, leg: int) -> int:
+    """INIT behind answers that nobody read: they are read here, up to its own."""
+    tag = client.send(Kind.INIT, u32(leg, 1, 1, 0, 0))
+    while True:
+        _, got, _, body, _ = client.receive()
+        if got == tag:
+            return Qp.of(body).qpn
+
+
+def test_as_many_connections_as_permitted(a: Worker) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1200:
+        pytest.skip(f"the limit of open files is {hard}; 1,200 are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    try:
+        clients = [a.client() for _ in range(512)]
+        assert clients[-1].alive()
+        assert a.client().closed()
+        clients[0].close()
+        until(lambda: is_alive(a.client()))
+    finally:
+        for client in a.clients:
+            client.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def is_alive(client: Client) -> bool:
+    try:
+        return client.alive()
+    except (EOFError, ConnectionError):
+        return False
+
+
+# --- two workers --------------------------------------------------------------------
+
+
+def connect(a: Client, b: Client) -> tuple[Qp, Qp]:
+    """A QP on each, keys given, in RTS."""
+    one, two = a.init(a.open()[0]), b.init(b.open()[0])
+    b.request(Kind.KEYS, keys(two, one, 1))
+    a.request(Kind.KEYS, keys(one, two, 0))
+    assert a.wait(one.qpn) == b.wait(two.qpn) == (RTS, 0)
+    return one, two
+
+
+def ended(client: Client, qpn: int) -> int:
+    """Wait for the QP to go to error. Returns the reason."""
+    until(lambda: client.wait(qpn)[0] == ERR)
+    return client.wait(qpn)[1]
+
+
+def test_connection(a: Worker, b: Worker) -> None:
+    one, two = connect(a.client(), b.client())
+    first, second = a.clients[0], b.clients[0]
+    assert first.request(Kind.DESTROY, u32(one.qpn)) == (b"", [])
+    assert ended(second, two.qpn) == PEER_CLOSED
+    assert second.request(Kind.DESTROY, u32(two.qpn)) == (b"", [])
+    refused(first, errno.EPERM, Kind.WAIT, u32(one.qpn))
+
+
+def test_dead_host_ends_the_peer_qp(a: Worker, b: Worker) -> None:
+    _, two = connect(a.client(), b.client())
+    a.clients[0].close()
+    assert ended(b.clients[0], two.qpn) == PEER_HOST_GONE
+
+
+@pytest.mark.parametrize(
+    ("sign", "reasons"), [(signal.SIGTERM, {PEER_CLOSED}), (signal.SIGKILL, {WIRE_LOST})]
+)
+def test_end_of_a_worker(a: Worker, b: Worker, sign: int, reasons: set[int]) -> None:
+    _, two = connect(a.client(), b.client())
+    a.stop(sign)
+    assert ended(b.clients[0], two.qpn) in reasons
+    assert b.client().alive()
+
+
+def test_secrets_leave_no_trace(a: Worker, b: Worker) -> None:
+    secrets = b"-tx secret-only-", b"-rx secret-only-"
+    client, other = a.client(), b.client()
+    one, two = client.init(client.open()[0]), other.init(other.open()[0])
+    client.request(Kind.KEYS, keys(one, two, 1, secrets=secrets))
+    assert "secret-only" not in a.log() and "spiffe://test/peer" in a.log()
+    try:
+        assert not in_memory(a.process.pid, secrets)
+    except PermissionError:
+        pytest.skip("the worker is not dumpable: only root may read its memory")
+
+
+def in_memory(pid: int, needles: tuple[bytes, ...]) -> bool:
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for line in maps:
+            span, rights, *_ = line.split()
+            if "w" not in rights:
+                continue
+            start, end = (int(part, 16) for part in span.split("-"))
+            memory.seek(start)
+            data = memory.read(end - start)
+            if any(needle in data for needle in needles):
+                return True
+    return False
+
+
+def test_peer_credentials() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        with worker(folder) as found:
+            found.control.chmod(0o666)  # the mode alone would keep it out
+            assert as_nobody(found.control) == b"closed"
+            assert "only user 0 and root may connect" in found.log()
+
+
+def as_nobody(path: Path) -> bytes:
+    """What a connection of another user comes to."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setresuid(65534, 65534, 65534)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            try:
+                s.connect(str(path))
+                os.write(write_end, b"closed" if s.recv(1) == b"" else b"open")
+            except OSError as e:
+                os.write(write_end, str(e).encode())
+        os._exit(0)
+    os.close(write_end)
+    os.waitpid(pid, 0)
+    found = os.read(read_end, 100)
+    os.close(read_end)
+    return found
