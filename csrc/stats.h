@@ -10,22 +10,22 @@
 #include "reason.h"
 
 /* Every way in which a datagram is dropped without an answer. */
-#define SRDMA_REFUSALS(X)                                                     \
-	X(SHORT, short)           /* under 20 bytes or cut in a header */     \
-	X(OPCODE, opcode)         /* unknown, or flags illegal for it */      \
-	X(HEADER, header)         /* a fixed field of BTH, AETH, STH */       \
-	X(LENGTH, length)         /* payload length */                        \
-	X(PAD, pad)               /* PadCnt wrong or pad bytes not zero */    \
-	X(ACK_BODY, ack_body)     /* a field of the ack body */               \
-	X(TAG_CODE, tag_code)     /* tag size code is not the QP's */         \
-	X(UNKNOWN_QP, unknown_qp) /* no such SRC QPN */                       \
-	X(QP_STATE, qp_state)     /* the QP takes no packets now */           \
-	X(PN_RANGE, pn_range)     /* packet number cannot be inferred */      \
-	X(REPLAY, replay)         /* seen, or too old for the window */       \
-	X(REQUEST_ID, request_id) /* request id cannot be inferred */         \
-	X(EPOCH, epoch)           /* no live key epoch */                     \
-	X(TAG, tag)               /* tag did not verify */                    \
-	X(GAP, gap)               /* verified, but beyond the position */     \
+#define SRDMA_REFUSALS(X)                                                      \
+	X(SHORT, short)		    /* under 20 bytes or cut in a header */    \
+	X(OPCODE, opcode)	    /* unknown, or flags illegal for it */     \
+	X(HEADER, header)	    /* a fixed field of BTH, AETH, STH */      \
+	X(LENGTH, length)	    /* payload length */                       \
+	X(PAD, pad)		    /* PadCnt wrong or pad bytes not zero */   \
+	X(ACK_BODY, ack_body)	    /* a field of the ack body */              \
+	X(TAG_CODE, tag_code)	    /* tag size code is not the QP's */        \
+	X(UNKNOWN_QP, unknown_qp)   /* no such SRC QPN */                      \
+	X(QP_STATE, qp_state)	    /* the QP takes no packets now */          \
+	X(PN_RANGE, pn_range)	    /* packet number cannot be inferred */     \
+	X(REPLAY, replay)	    /* seen, or too old for the window */      \
+	X(REQUEST_ID, request_id)   /* request id cannot be inferred */        \
+	X(EPOCH, epoch)		    /* no live key epoch */                    \
+	X(TAG, tag)		    /* tag did not verify */                   \
+	X(GAP, gap)		    /* verified, but beyond the position */    \
 	X(UNSOLICITED, unsolicited) /* verified answer to nothing asked */
 
 enum srdma_refusal {
@@ -33,25 +33,25 @@ enum srdma_refusal {
 #define X(NAME, name) SRDMA_REFUSED_##NAME,
 	SRDMA_REFUSALS(X)
 #undef X
-	SRDMA_REFUSED_COUNT
+		SRDMA_REFUSED_COUNT
 };
 
-#define SRDMA_COUNTS(X)                                                       \
-	X(packets_sealed)                                                     \
-	X(bytes_sealed) /* payload */                                         \
-	X(packets_verified)                                                   \
-	X(bytes_verified) /* payload */                                       \
-	X(packets_unprotected_sent)                                           \
-	X(packets_unprotected_received)                                       \
-	X(duplicates)                                                         \
-	X(acks_sent)                                                          \
-	X(naks_sent)                                                          \
-	X(naks_received)                                                      \
-	X(descriptors)                                                        \
-	X(completions)                                                        \
-	X(completions_failed)                                                 \
-	X(dma_read_bytes)                                                     \
-	X(dma_written_bytes)                                                  \
+#define SRDMA_COUNTS(X)                                                        \
+	X(packets_sealed)                                                      \
+	X(bytes_sealed) /* payload */                                          \
+	X(packets_verified)                                                    \
+	X(bytes_verified) /* payload */                                        \
+	X(packets_unprotected_sent)                                            \
+	X(packets_unprotected_received)                                        \
+	X(duplicates)                                                          \
+	X(acks_sent)                                                           \
+	X(naks_sent)                                                           \
+	X(naks_received)                                                       \
+	X(descriptors)                                                         \
+	X(completions)                                                         \
+	X(completions_failed)                                                  \
+	X(dma_read_bytes)                                                      \
+	X(dma_written_bytes)                                                   \
 	X(wakeups)
 
 struct srdma_stats {
@@ -59,7 +59,7 @@ struct srdma_stats {
 	SRDMA_COUNTS(X)
 #undef X
 	uint64_t refused[SRDMA_REFUSED_COUNT]; /* enum srdma_refusal */
-	uint64_t reason[SRDMA_REASON_COUNT]; /* QPs and requests ended so */
+	uint64_t reason[SRDMA_REASON_COUNT];   /* QPs and requests ended so */
 };
 
 /*
