@@ -1,0 +1,56 @@
+/*
+ * For tests of sessions: one datagram at a time from an end to another.
+ */
+#ifndef SRDMA_TEST_TRAFFIC_H
+#define SRDMA_TEST_TRAFFIC_H
+
+#include "pair.h"
+
+/* The datagram that was sealed last, what came out, and what goes in. */
+static uint8_t out[SRDMA_MAX_PACKET], plain[SRDMA_MAX_PAYLOAD];
+static uint8_t text[SRDMA_MAX_PAYLOAD];
+
+static inline struct protection none(void)
+{
+	return (struct protection){ NULL, SRDMA_LEVEL_NONE, 0 };
+}
+
+static inline struct protection by_name(const char *name, uint8_t level)
+{
+	const struct srdma_suite *s = srdma_suite_by_name(name);
+
+	return (struct protection){ s, level, s->tag_len };
+}
+
+static inline struct protection gcm(void)
+{
+	return by_name("aes-128-gcm", SRDMA_LEVEL_AEAD);
+}
+
+/* Seal a SEND_ONLY of len bytes as request id. */
+static inline int send(struct srdma_session *s, uint64_t id, uint32_t len)
+{
+	struct srdma_packet p = { .opcode = SRDMA_OP_SEND_ONLY,
+				  .request_id = id,
+				  .payload_len = len };
+
+	return srdma_session_seal(s, &p, text, out, sizeof(out));
+}
+
+static inline int receive(struct srdma_session *s, int len)
+{
+	struct srdma_packet p;
+
+	return srdma_session_open(s, &p, out, (size_t)len, plain);
+}
+
+/* Group set-up. */
+static inline int fill_text(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(text); i++)
+		text[i] = (uint8_t)(i * 7 + 1);
+	return 0;
+}
+
+#endif
