@@ -1,0 +1,5 @@
+"""`python -m srdma` is the program `srdma`."""
+
+from .cli import main
+
+main()

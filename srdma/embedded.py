@@ -1,0 +1,171 @@
+"""Workers for one machine: started in a folder of their own, ended by their pids, nothing left.
+
+They are this process's children and die with it, however it ends; memory is in memfds, so that
+nothing can stay in /dev/shm. Ctrl-C reaches only the parent, which ends them in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from .control import Control, Hello
+from .errors import DeviceError, LocalError, NoWorkerError
+
+START_TIMEOUT = 10.0
+STOP_TIMEOUT = 3.0
+SUN_PATH = 107  # bytes of a Unix socket's path
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None)
+
+
+def find_worker() -> Path:
+    """The program srdma-offload: $SRDMA_OFFLOAD, this tree's build folder, or PATH."""
+    if chosen := os.environ.get("SRDMA_OFFLOAD"):
+        if os.access(chosen, os.X_OK):
+            return Path(chosen)
+        raise LocalError(f"SRDMA_OFFLOAD={chosen} is no program: give the path of srdma-offload")
+    built = Path(__file__).resolve().parent.parent / "build" / "srdma-offload"
+    if os.access(built, os.X_OK):
+        return built
+    if found := shutil.which("srdma-offload"):
+        return Path(found)
+    raise NoWorkerError(
+        "no program srdma-offload: build it by `make offload`, or set SRDMA_OFFLOAD to its path"
+    )
+
+
+def die_with_parent() -> None:
+    """In a child before exec: end when the parent ends, even by kill -9."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def spawn(
+    command: Sequence[str | Path], *, stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stdout: int | IO[bytes] | None = None, stderr: int | IO[bytes] | None = None,
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    """A child in a process group of its own that dies with this process."""
+    return subprocess.Popen(
+        [os.fspath(word) for word in command],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        process_group=0,
+        preexec_fn=die_with_parent,
+    )
+
+
+def stop(process: subprocess.Popen[bytes], timeout: float = STOP_TIMEOUT) -> None:
+    """SIGTERM, and SIGKILL for one that does not go."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+@dataclass
+class Worker:
+    """One running srdma-offload."""
+
+    name: str
+    control: Path
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def wait_until_up(self, timeout: float = START_TIMEOUT) -> Hello:
+        """Until it answers HELLO."""
+        deadline = time.monotonic() + timeout
+        while True:
+            if (code := self.process.poll()) is not None:
+                raise DeviceError(f"worker {self.name} ended with code {code}: {self.last_words()}")
+            with contextlib.suppress(NoWorkerError):
+                control = Control.connect(self.control)
+                with contextlib.closing(control):
+                    return control.hello()
+            if time.monotonic() > deadline:
+                raise DeviceError(
+                    f"worker {self.name} did not start in {timeout:g} s: {self.last_words()}"
+                )
+            time.sleep(0.005)
+
+    def last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+class Embedded:
+    """A folder with workers in it; a context manager that leaves nothing.
+
+    with Embedded() as nics:
+        a = nics.start("nica")
+        b = nics.start("nicb")
+    """
+
+    def __init__(self) -> None:
+        self.folder = _make_folder()
+        self.workers: list[Worker] = []
+
+    def start(
+        self, name: str, *, wire: str = "wire", unprotected: bool = False,
+        options: Sequence[str] = (),
+    ) -> Worker:  # fmt: skip
+        """A worker, up and answering; those with the same `wire` folder reach each other."""
+        wire_folder = self.folder / wire
+        wire_folder.mkdir(mode=0o700, exist_ok=True)
+        control, log = self.folder / f"{name}.ctl", self.folder / f"{name}.log"
+        command: list[str | Path] = [find_worker(), "--name", name, "--control", control]
+        command += ["--wire-dev", f"shm:{wire_folder}", *options]
+        if unprotected:
+            command.append("--allow-unprotected")
+        with open(log, "wb") as output:
+            process = spawn(command, stdout=output, stderr=output)
+        worker = Worker(name, control, process, log)
+        self.workers.append(worker)
+        worker.wait_until_up()
+        return worker
+
+    def close(self) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.terminate()
+        for worker in self.workers:
+            stop(worker.process)
+        self.workers.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Embedded:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+
+def _make_folder() -> Path:
+    """A new folder of mode 0700 whose path is short enough for sockets in it."""
+    folder = Path(tempfile.mkdtemp(prefix="srdma-"))
+    if len(os.fsencode(folder)) > SUN_PATH - 60:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="srdma-", dir="/tmp"))
+    return folder
