@@ -1,1 +1,68 @@
 """srdma: secure reliable connections for RDMA, enforced by the NIC."""
+
+from srdma.blocking import Message
+from srdma.connection import Connection, Listener, Options, connect, listen
+from srdma.context import Context
+from srdma.control import QPState
+from srdma.errors import (
+    BoundsError,
+    BufferAccessError,
+    ClosedError,
+    DeviceError,
+    Error,
+    IntegrityError,
+    LocalError,
+    NoWorkerError,
+    QueueFullError,
+    RefusedError,
+    RemoteError,
+    Timeout,
+    WCError,
+    WorkerGone,
+)
+from srdma.identity import Credentials
+from srdma.mr import MR, Access, RemoteMR
+from srdma.pd import PD
+from srdma.qp import SecureQP
+from srdma.wc import WC, WCFlag, WCOpcode, WCStatus
+from srdma.wr import SGE, RecvWR, SendFlag, SendWR, WROpcode
+
+__all__ = [
+    "MR",
+    "PD",
+    "SGE",
+    "WC",
+    "Access",
+    "BoundsError",
+    "BufferAccessError",
+    "ClosedError",
+    "Connection",
+    "Context",
+    "Credentials",
+    "DeviceError",
+    "Error",
+    "IntegrityError",
+    "Listener",
+    "LocalError",
+    "Message",
+    "NoWorkerError",
+    "Options",
+    "QPState",
+    "QueueFullError",
+    "RecvWR",
+    "RefusedError",
+    "RemoteError",
+    "RemoteMR",
+    "SecureQP",
+    "SendFlag",
+    "SendWR",
+    "Timeout",
+    "WCError",
+    "WCFlag",
+    "WCOpcode",
+    "WCStatus",
+    "WROpcode",
+    "WorkerGone",
+    "connect",
+    "listen",
+]

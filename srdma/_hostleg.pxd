@@ -1,6 +1,7 @@
 # What _leg.pyx uses of csrc beside _csrc.pxd. Declarations only.
 
-from libc.stdint cimport uint32_t, uint64_t, uint8_t
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from srdma._csrc cimport srdma_desc, srdma_record
 
@@ -8,6 +9,11 @@ from srdma._csrc cimport srdma_desc, srdma_record
 cdef extern from "wire.h":
     enum:
         SRDMA_DESC_SLOT
+
+
+cdef extern from "stats.h":
+    const char *srdma_stats_name(unsigned i)
+    unsigned srdma_stats_count()
 
 
 cdef extern from "host.h":
@@ -24,3 +30,22 @@ cdef extern from "host.h":
     int srdma_host_poll(srdma_host *h, srdma_record *out, int n)
     void srdma_host_fail(srdma_host *h, uint32_t reason)
     uint64_t srdma_host_ignored(const srdma_host *h)
+
+
+cdef extern from "leg_shm.h":
+    struct srdma_leg_shm:
+        pass
+
+    int srdma_leg_shm_create(srdma_leg_shm **out, uint32_t ring)
+    void srdma_leg_shm_destroy(srdma_leg_shm *leg)
+    const int *srdma_leg_shm_fds(const srdma_leg_shm *leg)
+    int srdma_leg_shm_attach(srdma_leg_shm *leg, const int *fds)
+    uint8_t *srdma_leg_shm_slot(srdma_leg_shm *leg)
+    int srdma_leg_shm_post(srdma_leg_shm *leg, uint32_t len)
+    void srdma_leg_shm_flush(srdma_leg_shm *leg)
+    const uint8_t *srdma_leg_shm_ring(const srdma_leg_shm *leg)
+    void srdma_leg_shm_arm(srdma_leg_shm *leg, int memory)
+    int srdma_leg_shm_fd(const srdma_leg_shm *leg)
+    void srdma_leg_shm_disarm(srdma_leg_shm *leg)
+    int srdma_leg_shm_region(size_t size, int *fd, void **addr)
+    void srdma_leg_shm_region_free(void *addr, size_t size)

@@ -4,9 +4,13 @@
 Nothing here is locked: `srdma.pd` holds the lock of its PD around every call.
 """
 
+import os
+
 from cpython.buffer cimport (
-    PyBUF_ANY_CONTIGUOUS, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
+    PyBUF_ANY_CONTIGUOUS, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBUF_WRITE, PyBuffer_FillInfo,
+    PyBuffer_Release, PyObject_GetBuffer,
 )
+from cpython.memoryview cimport PyMemoryView_FromMemory
 
 from srdma._csrc cimport *
 from srdma._hostleg cimport *
@@ -24,11 +28,23 @@ def reason(uint32_t code):
     return row.name.decode(), row.text.decode()
 
 
+def counter_names():
+    """Of the counters of STATS, in its order; "" for holes."""
+    names = []
+    for i in range(srdma_stats_count()):
+        names.append("" if srdma_stats_name(i) == NULL else srdma_stats_name(i).decode())
+    return names
+
+
 cdef class Pinned:
-    """Holds a buffer where it is: it can neither move, nor shrink, nor be freed."""
+    """Holds a buffer where it is: it can neither move, nor shrink, nor be freed.
+
+    Its own buffer is the same memory as plain bytes.
+    """
 
     cdef Py_buffer view
-    cdef bint held
+    cdef bint held, closing
+    cdef int views
 
     def __cinit__(self, buffer, bint writable):
         PyObject_GetBuffer(buffer, &self.view,
@@ -36,12 +52,26 @@ cdef class Pinned:
         self.held = True
 
     def __dealloc__(self):
-        self.close()
+        if self.held:
+            PyBuffer_Release(&self.view)
 
     cpdef close(self):
-        if self.held:
+        """Let go, as soon as nobody looks at its bytes."""
+        self.closing = True
+        if self.held and not self.views:
             self.held = False
             PyBuffer_Release(&self.view)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.closing:
+            raise ValueError("the memory was let go")
+        PyBuffer_FillInfo(view, self, self.view.buf, self.view.len, self.view.readonly, flags)
+        self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.views -= 1
+        if self.closing:
+            self.close()
 
     @property
     def addr(self):
@@ -50,10 +80,6 @@ cdef class Pinned:
     @property
     def length(self):
         return self.view.len if self.held else 0
-
-    @property
-    def readonly(self):
-        return bool(self.view.readonly)
 
 
 cdef class Work:
@@ -146,3 +172,127 @@ cdef class Host:
     def ignored(self):
         self.alive()
         return srdma_host_ignored(self.h)
+
+
+cdef class Region:
+    """Memory that a worker can map; its bytes are this object's buffer."""
+
+    cdef void *at
+    cdef Py_ssize_t size
+    cdef readonly int fd  # to be sent with REG_MR, until sent()
+
+    def __cinit__(self, size_t size):
+        self.fd = -1
+        if srdma_leg_shm_region(size, &self.fd, &self.at) < 0:
+            raise MemoryError(f"the system gives no {size} bytes of shared memory")
+        self.size = size
+
+    def __dealloc__(self):
+        self.sent()
+        if self.at != NULL:
+            srdma_leg_shm_region_free(self.at, self.size)
+
+    cpdef sent(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.at, self.size, 0, flags)
+
+
+cdef class ShmLeg:
+    """The leg of the embedded NIC (csrc/leg_shm.h); its buffer is the completion ring."""
+
+    cdef srdma_leg_shm *leg
+    cdef uint32_t entries
+    cdef int views
+
+    def __cinit__(self, uint32_t entries):
+        if srdma_leg_shm_create(&self.leg, entries) < 0:
+            raise MemoryError(f"no leg of {entries} records: a power of two, 64..65536, is legal")
+        self.entries = entries
+
+    def __dealloc__(self):
+        srdma_leg_shm_destroy(self.leg)
+
+    cdef int alive(self) except -1:
+        if self.leg == NULL:
+            raise ValueError("the leg is closed")
+        return 0
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        self.alive()
+        PyBuffer_FillInfo(view, self, <void *>srdma_leg_shm_ring(self.leg),
+                          self.entries * SRDMA_RECORD_LEN, 1, flags)
+        self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.views -= 1
+
+    def close(self):
+        if self.views:
+            raise BufferError("the completion ring is in use: close the host first")
+        srdma_leg_shm_destroy(self.leg)
+        self.leg = NULL
+
+    @property
+    def ring(self):
+        return memoryview(self)
+
+    closed = None  # its end shows at the control socket
+
+    def poll(self):
+        """Nothing: the ring is all there is."""
+
+    @property
+    def fds(self):
+        self.alive()
+        cdef const int *fds = srdma_leg_shm_fds(self.leg)
+        return fds[0], fds[1], fds[2]
+
+    def attach(self, fds):
+        """With the two descriptors of OPEN's answer, which stay the caller's."""
+        cdef int[2] got
+        self.alive()
+        got[0], got[1] = fds
+        cdef int rc = srdma_leg_shm_attach(self.leg, got)
+        if rc < 0:
+            raise OSError(-rc, f"no worker sends such descriptors: {os.strerror(-rc)}")
+
+    def slot(self):
+        self.alive()
+        cdef uint8_t *at = srdma_leg_shm_slot(self.leg)
+        if at == NULL:
+            return None
+        return PyMemoryView_FromMemory(<char *>at, SRDMA_DESC_SLOT, PyBUF_WRITE)
+
+    def post(self, uint32_t length):
+        self.alive()
+        if srdma_leg_shm_post(self.leg, length) < 0:
+            raise ValueError(f"{length} bytes do not fit in a slot")
+
+    def flush(self):
+        self.alive()
+        srdma_leg_shm_flush(self.leg)
+
+    def fileno(self):
+        self.alive()
+        return srdma_leg_shm_fd(self.leg)
+
+    def arm(self, bint memory=False):
+        """Poll once more after it, then wait for fileno(). Never knows of work itself."""
+        self.alive()
+        srdma_leg_shm_arm(self.leg, memory)
+        return False
+
+    def drain(self):
+        self.alive()
+        srdma_leg_shm_disarm(self.leg)
+
+    def reg(self, uint64_t addr, uint64_t length, int access):
+        """The embedded NIC needs no key of the host."""
+        return 0
+
+    def dereg(self, uint32_t rkey):
+        """There is nothing to undo."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import socket
 import struct
 import threading
@@ -253,6 +254,7 @@ class Control:
     """One connection to a worker."""
 
     def __init__(self, sock: socket.socket, where: str = "the worker") -> None:
+        sock.setblocking(False)
         self._sock = sock
         self._where = where
         self._lock = threading.Lock()
@@ -282,14 +284,24 @@ class Control:
 
     def alive(self) -> bool:
         """False once the worker closed this connection."""
-        if self._sock.fileno() < 0:
-            return False
         try:
-            return self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+            found = self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
             return False
+        if found and self._lock.acquire(blocking=False):
+            # Nobody asks now: an answer to a request that timed out.
+            try:
+                self._discard()
+            finally:
+                self._lock.release()
+        return found != b""
+
+    def _discard(self) -> None:
+        with contextlib.suppress(OSError):
+            _, fds, _, _ = socket.recv_fds(self._sock, MAX_MESSAGE, 2, socket.MSG_DONTWAIT)
+            _close_all(fds)
 
     def request(
         self,
@@ -306,19 +318,26 @@ class Control:
             self._tag += 1
             message = bytearray(_HEADER.pack(kind, 0, self._tag, 0)) + body
             try:
-                self._sock.settimeout(timeout)
-                socket.send_fds(self._sock, [message], list(fds))
+                self._send(message, fds, deadline)
                 return self._answer(kind, self._tag, deadline)
             except TimeoutError as e:
                 raise Timeout(f"{self._where} gave no answer to {kind.name} in {timeout} s") from e
             except ConnectionError as e:
-                raise WorkerGone(f"{self._where} is gone: {e}") from e
+                raise WorkerGone(f"{self._where} is gone: {e.strerror}") from e
             finally:
                 message[:] = bytes(len(message))  # KEYS holds secrets
 
+    def _send(self, message: bytearray, fds: Sequence[int], deadline: float) -> None:
+        while True:
+            try:
+                socket.send_fds(self._sock, [message], list(fds))
+                return
+            except BlockingIOError:
+                self._wait_for(select.POLLOUT, deadline)
+
     def _answer(self, kind: Kind, tag: int, deadline: float) -> tuple[bytes, list[int]]:
         while True:
-            self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
+            self._wait_for(select.POLLIN, deadline)
             data, fds, _, _ = socket.recv_fds(self._sock, MAX_MESSAGE, 2, socket.MSG_CMSG_CLOEXEC)
             if len(data) < _HEADER.size:
                 _close_all(fds)
@@ -335,6 +354,13 @@ class Control:
             _close_all(fds)
             raise DeviceError(f"{self._where} answered {kind.name} with {len(body)} bytes")
         return body, fds
+
+    def _wait_for(self, events: int, deadline: float) -> None:
+        """Poll, because a timeout of the socket would also make alive() wait."""
+        poll = select.poll()
+        poll.register(self._sock, events)
+        if not poll.poll(max(deadline - time.monotonic(), 0) * 1000 + 1):
+            raise TimeoutError
 
     def hello(self) -> Hello:
         """Check the version and learn what the worker is."""

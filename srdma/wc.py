@@ -119,13 +119,14 @@ class WC:
         """
         if self.status is WCStatus.SUCCESS:
             return None
-        text = str(self)
+        text, cause = str(self), self.reason
         if because and because != self.vendor_err:
             text += f" ({reason_name(because)}: {reason_text(because)})"
-        worker_gone = "WORKER_GONE"
-        if worker_gone in (self.reason, reason_name(because)):
+            if cause in ("FLUSHED", "QP_STATE"):
+                cause = reason_name(because)
+        if cause == "WORKER_GONE":
             return errors.WorkerGone(text, self)
-        return _CLASSES.get(self.reason, errors.RemoteWCError)(text, self)
+        return _CLASSES.get(cause, errors.RemoteWCError)(text, self)
 
     def raise_for_status(self) -> None:
         """Raise error() unless the work request succeeded."""

@@ -1,0 +1,299 @@
+"""Connections: QPs of two hosts that have proved who they are (protocol.md 7, 8).
+
+`connect()` and `Listener.accept()` INIT the QPs on the own worker, then run the
+key exchange in a program of its own, `python -m srdma.keyex`, which alone sees
+secrets. It lives as long as the connection: its end is the peer's, and the
+other way round.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from srdma.errors import DeviceError, LocalError, RemoteError, Timeout
+from srdma.exchange_messages import DATA_MAX, LEVELS, QPS_MAX, UNPROTECTED, ExchangeError, Suite
+from srdma.identity import CA_CERT, Credentials
+from srdma.keyprocess import KeyProcess
+from srdma.pd import PD
+from srdma.policy import suite_named
+from srdma.qp import DEPTH, TIMEOUT, SecureQP
+from srdma.resource import Resource
+
+log = logging.getLogger("srdma")
+
+CONNECT_TIMEOUT = 30.0
+AEAD_SUITES = ("aes-128-gcm", "aes-256-gcm", "chacha20-poly1305")
+MAC_SUITES = ("aes-128-gmac", "aes-128-cmac", "hmac-sha256")
+
+HEADER_ONLY = (
+    "Header-only: srdma proves who sent the request, its operation, address, length, order and "
+    "freshness. It does not protect the bytes themselves. Anyone on the path can replace them "
+    "unnoticed. Do not use where memory holds code, pointers, metadata or anything not "
+    "separately protected."
+)
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to connect; the keywords of `connect()` and `listen()`.
+
+    identity: who this end is, a Credentials or the path of one: NAME for
+        NAME.pem and NAME.key, with ca.pem beside them.
+    peer: identities that may be at the other end, patterns with * allowed;
+        none: any of the CA.
+    qps: how many QPs to make over one key exchange.
+    suites: names in order of preference; by default all of the level.
+    level: "aead", "packet", "header" (with unprotected_payload=True), or "none".
+    data: up to 256 bytes for the peer, which it may read before it uses the QPs.
+    sq, rq, mtu, qp_timeout: of each QP. timeout: of connecting, in seconds.
+    """
+
+    identity: Credentials | str | Path
+    peer: str | Sequence[str] = ()
+    qps: int = 1
+    suites: Sequence[str] = ()
+    level: str = ""
+    unprotected_payload: bool = False
+    data: bytes = b""
+    sq: int = DEPTH
+    rq: int = DEPTH
+    mtu: int = 0
+    qp_timeout: float = TIMEOUT
+    timeout: float = CONNECT_TIMEOUT
+    wanted: tuple[Suite, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.qps <= QPS_MAX:
+            raise LocalError(f"qps={self.qps}: one connection has 1 to {QPS_MAX}")
+        if len(self.data) > DATA_MAX:
+            raise LocalError(f"{len(self.data)} bytes of data: at most {DATA_MAX} go along")
+        object.__setattr__(self, "wanted", self._wanted())
+
+    def _wanted(self) -> tuple[Suite, ...]:
+        level = self.level or ("" if self.suites else "aead")
+        if level and level not in LEVELS:
+            raise LocalError(f"level {level!r}: there are {', '.join(LEVELS)}")
+        if level == "header" and not self.unprotected_payload:
+            raise LocalError(
+                f'level="header" leaves the payload unprotected. {HEADER_ONLY} '
+                "If that is what you want, say unprotected_payload=True"
+            )
+        if self.unprotected_payload and level != "header":
+            raise LocalError('unprotected_payload=True goes with level="header" only')
+        if level == "none":
+            if self.suites:
+                raise LocalError('level="none" has no suite: leave suites out')
+            return (UNPROTECTED,)
+        names = self.suites or (AEAD_SUITES if level == "aead" else MAC_SUITES)
+        if isinstance(names, str):
+            names = (names,)
+        if "none" in names:
+            raise LocalError('no protection is asked for as level="none", not as a suite')
+        try:
+            return tuple(suite_named(name, level or None) for name in names)
+        except ExchangeError as e:
+            raise LocalError(str(e)) from e
+
+    @property
+    def peers(self) -> list[str]:
+        return [self.peer] if isinstance(self.peer, str) else list(self.peer)
+
+    def credentials(self) -> Credentials:
+        if isinstance(self.identity, Credentials):
+            return self.identity
+        path = Path(self.identity)
+        return Credentials.load(
+            path.with_name(path.name + ".pem"),
+            path.with_name(path.name + ".key"),
+            path.with_name(CA_CERT),
+        )
+
+    def allowed_by(self, pd: PD) -> tuple[Suite, ...]:
+        """What of `wanted` the own worker has, checked before anybody is called."""
+        hello = pd.ctx.hello
+        if self.wanted == (UNPROTECTED,):
+            if not hello.allow_unprotected:
+                raise LocalError(
+                    'level="none" needs a worker started with --allow-unprotected, '
+                    f"and {hello.name} was not"
+                )
+            return self.wanted
+        had = tuple(suite for suite in self.wanted if suite.id in hello.suites)
+        if not had:
+            raise LocalError(f"the worker {hello.name} has none of the suites asked for")
+        return had
+
+
+class Connection(Resource):
+    """QPs connected to one peer. `data` and `identity` are the peer's."""
+
+    def __init__(self, pd: PD, sock: socket.socket, role: str, options: Options) -> None:
+        super().__init__(pd)
+        self.qps: list[SecureQP] = []
+        self._process: KeyProcess | None = None
+        deadline = time.monotonic() + options.timeout
+        try:
+            suites = options.allowed_by(pd)
+            for _ in range(options.qps):
+                qp = SecureQP(
+                    pd, options.sq, options.rq, timeout=options.qp_timeout, mtu=options.mtu
+                )
+                self.qps.append(qp)
+            config = {
+                "role": role,
+                **vars(options.credentials()),
+                "peer": options.peers,
+                "suites": [list(suite) for suite in suites],
+                "token": pd.token,
+                "qps": [vars(qp.info) for qp in self.qps],
+                "data": options.data,
+                "timeout": options.timeout,
+            }
+            control = pd.ctx.connect()
+            control.attach(pd.token)
+            self._process = KeyProcess(sock, control, config)
+            self._peer = self._process.wait_ready(deadline)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            sock.close()
+        for qp in self.qps:
+            qp.connected = True
+        self._warn()
+
+    @property
+    def qp(self) -> SecureQP:
+        """The first QP, of most connections the only one."""
+        return self.qps[0]
+
+    @property
+    def identity(self) -> str:
+        """Of the peer, as its certificate says."""
+        return self._peer.identity
+
+    @property
+    def data(self) -> bytes:
+        """What the peer sent along."""
+        return self._peer.data
+
+    @property
+    def suite(self) -> Suite:
+        return self._peer.suite
+
+    @property
+    def group(self) -> str:
+        """Of the TLS key agreement."""
+        return self._peer.group
+
+    def alive(self) -> bool:
+        """False once the peer closed the connection, or its key exchange ended."""
+        return self._process is not None and not self._process.ended()
+
+    def _warn(self) -> None:
+        if self.suite.level == LEVELS["header"]:
+            log.warning("SRDMA_UNPROTECTED_PAYLOAD: %d QPs. %s", len(self.qps), HEADER_ONLY)
+        elif self.suite == UNPROTECTED:
+            log.warning("%d QPs without any protection (level none)", len(self.qps))
+
+    def _release(self) -> None:
+        for qp in self.qps:
+            qp.close()
+        if self._process is not None:
+            self._process.close()
+
+
+class Listener(Resource):
+    """Waits for peers at a TCP address."""
+
+    def __init__(self, address: Address, pd: PD, options: Options) -> None:
+        super().__init__(pd)
+        self._pd = pd
+        self._options = options
+        self._sock: socket.socket | None = None
+        try:
+            options.allowed_by(pd)
+            options.credentials()
+            self._sock = _listen(address)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def address(self) -> Address:
+        """With the port that the system chose for port 0."""
+        self.ensure_alive()
+        assert self._sock is not None
+        host, port = self._sock.getsockname()[:2]
+        return host, port
+
+    def fileno(self) -> int:
+        """Readable when accept() would not wait for a peer to come."""
+        self.ensure_alive()
+        assert self._sock is not None
+        return self._sock.fileno()
+
+    def accept(self, timeout: float | None = None) -> Connection:
+        """The next peer. timeout: for one to come; the key exchange has its own.
+
+        A peer that fails raises; the listener stays usable.
+        """
+        self.ensure_alive()
+        assert self._sock is not None
+        self._sock.settimeout(timeout)
+        try:
+            sock, _ = self._sock.accept()
+        except TimeoutError as e:
+            raise Timeout(f"nobody connected in {timeout} s") from e
+        except OSError as e:
+            raise LocalError(f"the listener ended: {e.strerror}") from e
+        return Connection(self._pd, sock, "server", self._options)
+
+    def _release(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+
+
+def listen(address: Address, pd: PD, **options: object) -> Listener:
+    """Wait for peers at (host, port); the keywords are those of `Options`."""
+    return Listener(address, pd, Options(**options))  # type: ignore[arg-type]
+
+
+def connect(address: Address, pd: PD, **options: object) -> Connection:
+    """Connect to a listener at (host, port); the keywords are those of `Options`."""
+    chosen = Options(**options)  # type: ignore[arg-type]
+    chosen.allowed_by(pd)
+    chosen.credentials()
+    return Connection(pd, _dial(address, chosen.timeout), "client", chosen)
+
+
+def _where(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"
+
+
+def _listen(address: Address) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server(address, family=family)
+    except OSError as e:
+        raise DeviceError(f"cannot listen at {_where(address)}: {e.strerror or e}") from e
+
+
+def _dial(address: Address, timeout: float) -> socket.socket:
+    try:
+        return socket.create_connection(address, timeout)
+    except TimeoutError as e:
+        raise Timeout(f"{_where(address)} did not answer in {timeout} s") from e
+    except socket.gaierror as e:
+        raise LocalError(f"{_where(address)}: no such host: {e.strerror}") from e
+    except ConnectionRefusedError as e:
+        raise RemoteError(f"nobody listens at {_where(address)}") from e
+    except OSError as e:
+        raise RemoteError(f"cannot reach {_where(address)}: {e.strerror or e}") from e

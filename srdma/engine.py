@@ -1,0 +1,199 @@
+"""Posting, polling and waiting on one leg, for all QPs of its PD and all threads.
+
+One lock is around the leg and the host. Of the threads that wait, one sleeps on
+the leg's descriptor and the control socket (the sleeper) and hands out what
+arrives; the others wait for it. A worker that is gone shows as the end of the
+control socket: then every outstanding work request ends with WORKER_GONE.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+
+from srdma._leg import BATCH, Host, Work
+from srdma.control import Control
+from srdma.errors import ClosedError, LocalError, QueueFullError, WorkerGone
+from srdma.leg import Leg
+from srdma.wr import MAX_INLINE, MAX_MESSAGE
+
+WORKER_GONE = 41
+SPIN_S = 50e-6  # of polling before a thread sleeps: most answers come in this time
+
+Record = tuple[int, ...]
+Sink = Callable[[Record], None]
+
+
+class Engine:
+    """Everything but `lock` and what says so takes the lock itself."""
+
+    def __init__(self, leg: Leg, control: Control) -> None:
+        self._leg = leg
+        self._host = Host(leg.ring)
+        self._control = control
+        self._cond = threading.Condition(threading.RLock())
+        self._sinks: dict[int, Sink] = {}
+        self._asleep = False
+        self._closed = False
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poller = select.poll()
+        for fd in (leg.fileno(), control.fileno(), self._wake):
+            self._poller.register(fd, select.POLLIN)
+
+    @property
+    def lock(self) -> threading.Condition:
+        """Held while a sink runs; for state that sinks change."""
+        return self._cond
+
+    def fileno(self) -> int:
+        return self._leg.fileno()
+
+    def add(self, qpn: int, depths: tuple[int, int], sink: Sink) -> None:
+        """A QP; its completions go to sink, under the lock."""
+        with self._cond:
+            rc = self._host.qp_add(qpn, *depths)
+            if rc < 0:
+                raise LocalError(f"QP 0x{qpn:06x} with depths {depths}: {os.strerror(-rc)}")
+            self._sinks[qpn] = sink
+
+    def remove(self, qpn: int) -> None:
+        """After DESTROY; what was outstanding is forgotten."""
+        with self._cond:
+            self._sinks.pop(qpn, None)
+            self._host.qp_remove(qpn)
+            self._cond.notify_all()
+
+    def post(self, *works: tuple[Work, memoryview | None]) -> None:
+        """Hand work requests, with their immediate payloads, to the worker.
+
+        If one is refused, those before it are posted.
+        """
+        with self._cond:
+            if self._closed:
+                raise ClosedError("the PD is closed")
+            try:
+                for work, payload in works:
+                    self._post_one(work, payload)
+            finally:
+                self._leg.flush()
+
+    def _post_one(self, work: Work, payload: memoryview | None) -> None:
+        slot = self._leg.slot()
+        if slot is None:
+            raise QueueFullError("the leg is full: poll completions, then post again")
+        used = self._host.post(work, payload, slot)
+        if used < 0:
+            raise _post_error(-used)
+        self._leg.post(used)
+
+    def poll(self) -> int:
+        """Hand out what arrived, without waiting. Returns how many completions."""
+        with self._cond:
+            return self._collect()
+
+    def arm(self) -> bool:
+        """Before the caller sleeps on fileno(). True: something arrived; do not."""
+        with self._cond:
+            return self._leg.arm() or self._collect() > 0
+
+    def drain(self) -> None:
+        """After the caller slept on fileno()."""
+        with self._cond:
+            self._leg.drain()
+
+    def wait(self, done: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Hand out what arrives until done() or the deadline (monotonic): False then."""
+        with self._cond:
+            if self._spin(done):
+                return True
+            while not done():
+                left = None if deadline is None else deadline - time.monotonic()
+                if self._closed or (left is not None and left <= 0):
+                    return False
+                if self._asleep:
+                    self._cond.wait(left)
+                else:
+                    self._sleep(left)
+            return True
+
+    def close(self) -> None:
+        """Ends every wait. The leg is closed too."""
+        with self._cond:
+            self._closed = True
+            os.eventfd_write(self._wake, 1)
+            self._cond.notify_all()
+            while self._asleep:
+                self._cond.wait()
+            self._host.close()
+            self._leg.close()
+            os.close(self._wake)
+
+    # All below: with the lock.
+
+    def _spin(self, done: Callable[[], bool]) -> bool:
+        end = time.perf_counter() + SPIN_S
+        while True:
+            self._collect()
+            if done():
+                return True
+            if self._asleep or time.perf_counter() > end:
+                return False
+            os.sched_yield()
+
+    def _sleep(self, left: float | None) -> None:
+        self._asleep = True
+        try:
+            if not self._leg.arm() and not self._collect():
+                self._cond.release()
+                try:
+                    self._poller.poll(None if left is None else left * 1000 + 1)
+                finally:
+                    self._cond.acquire()
+            if not self._closed:
+                self._leg.drain()
+                self._collect()
+        finally:
+            self._asleep = False
+            self._cond.notify_all()
+
+    def _collect(self) -> int:
+        if self._closed:
+            return 0
+        self._leg.poll()
+        records = self._host.poll(BATCH)
+        if not records and (self._leg.closed or not self._control.alive()):
+            self._host.fail(WORKER_GONE)
+            records = self._host.poll(BATCH)
+        for record in records:
+            sink = self._sinks.get(record[1])
+            if sink is not None:
+                sink(record)
+        if records:
+            self._credit()
+            self._cond.notify_all()
+        return len(records)
+
+    def _credit(self) -> None:
+        slot = self._leg.slot()
+        used = self._host.credit(slot) if slot is not None else 0
+        if used:
+            self._leg.post(used)
+            self._leg.flush()
+
+
+def _post_error(number: int) -> Exception:
+    if number == errno.ENOSPC:
+        return QueueFullError(
+            "the queue is full: poll completions, post less, or make the QP deeper (sq, rq)"
+        )
+    if number == errno.ENOTCONN:
+        return WorkerGone("the worker is gone: start it, open a Context, connect again")
+    if number == errno.EMSGSIZE:
+        return LocalError(
+            f"a message has at most {MAX_MESSAGE} bytes, at most {MAX_INLINE} as data of a WR"
+        )
+    return LocalError("the QP is closed, or its work request is not one of srdma-1")

@@ -1,0 +1,190 @@
+"""Protection domains: one leg to the worker each, with its regions and QPs."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from typing import TYPE_CHECKING
+
+from srdma._leg import Pinned, Region
+from srdma.bounce import BouncePool
+from srdma.control import Control, HostKind, MRRequest
+from srdma.engine import Engine
+from srdma.errors import BufferAccessError, LocalError, WorkerGone
+from srdma.leg import open_leg
+from srdma.mr import MR, Access
+from srdma.resource import Resource
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from srdma.context import Context
+    from srdma.qp import SecureQP
+
+RING = 4096
+
+
+class PD(Resource):
+    """Regions and QPs of one PD may work together, and only they.
+
+    ring: completions that may be outstanding, a power of two: at least the sum
+    of sq + rq + 1 over the QPs.
+    """
+
+    def __init__(self, ctx: Context, ring: int = RING) -> None:
+        if not 64 <= ring <= 65536 or ring & (ring - 1):
+            raise LocalError(f"ring={ring}: it must be a power of two from 64 to 65536")
+        super().__init__(ctx)
+        self.ctx = ctx
+        self._control: Control | None = None
+        try:
+            # A connection of its own, because a leg ends with the one that made it.
+            self._control = ctx.connect()
+            self._leg, self._info = open_leg(self._control, ctx.hello, ring)
+            self._engine = Engine(self._leg, self._control)
+        except BaseException:
+            if self._control is not None:
+                self._control.close()
+                self._control = None
+            super().close()
+            raise
+        self.bounces = BouncePool(self)
+
+    # For the objects of this PD ------------------------------------------------
+
+    @property
+    def control(self) -> Control:
+        """The connection that holds the leg."""
+        self.ensure_alive()
+        assert self._control is not None
+        return self._control
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    @property
+    def leg(self) -> int:
+        """Its number at the worker."""
+        return self._info.leg
+
+    @property
+    def token(self) -> bytes:
+        """Admits another control connection to this leg."""
+        return self._info.token
+
+    def register(self, mr: MR, scope_qpn: int, fd: int | None) -> tuple[int, int]:
+        """Tell the NIC and the worker of a region: host rkey and wire rkey."""
+        with self._engine.lock:
+            host_rkey = self._leg.reg(mr.addr, mr.length, mr.access)
+        request = MRRequest(
+            self.leg, mr.access, mr.addr, mr.length, host_rkey=host_rkey, scope_qpn=scope_qpn
+        )
+        try:
+            return host_rkey, self.control.reg_mr(request, fd)
+        except BaseException:
+            with self._engine.lock:
+                self._leg.dereg(host_rkey)
+            raise
+
+    def deregister(self, key: int, host_rkey: int) -> None:
+        """Returns when no DMA names the region any more."""
+        assert self._control is not None
+        with contextlib.suppress(WorkerGone):
+            self._control.dereg_mr(self.leg, key)
+        with self._engine.lock:
+            self._leg.dereg(host_rkey)
+
+    # Memory ----------------------------------------------------------------------
+
+    def reg_mr(
+        self,
+        buffer: Buffer,
+        access: Access | int = Access.LOCAL_WRITE,
+        *,
+        qp: SecureQP | None = None,
+    ) -> MR:
+        """Register memory that is already there, without a copy.
+
+        buffer: anything with the buffer protocol (bytearray, mmap, memoryview,
+        NumPy array). qp: the only one that peers may use it on.
+        """
+        self.ensure_alive()
+        rights = _check_access(access)
+        mr = MR(self, _pin(buffer, bool(rights & Access.LOCAL_WRITE)), rights)
+        return mr.register(qp.qp_num if qp else 0)
+
+    def alloc(
+        self,
+        size: int,
+        access: Access | int = Access.LOCAL_WRITE,
+        *,
+        qp: SecureQP | None = None,
+    ) -> MR:
+        """New zeroed memory, registered; on the embedded NIC the worker maps it."""
+        self.ensure_alive()
+        rights = _check_access(access)
+        if size <= 0:
+            raise LocalError(f"a region of {size} bytes: it must have at least one")
+        scope = qp.qp_num if qp else 0
+        if self.ctx.hello.host_kind != HostKind.SHM:
+            return MR(self, Pinned(mmap.mmap(-1, size), True), rights).register(scope)
+        region = Region(size)
+        try:
+            return MR(self, Pinned(region, True), rights).register(scope, region.fd)
+        finally:
+            region.sent()
+
+    # Completions of all its QPs ----------------------------------------------------
+
+    def fileno(self) -> int:
+        """Readable when a completion came after arm(): for event loops."""
+        self.ensure_alive()
+        return self._engine.fileno()
+
+    def arm(self) -> bool:
+        """Before sleeping on fileno(); True: do not sleep, poll the QPs."""
+        self.ensure_alive()
+        return self._engine.arm()
+
+    def drain(self) -> None:
+        """After waking on fileno(), before polling the QPs."""
+        self.ensure_alive()
+        self._engine.drain()
+
+    def _release(self) -> None:
+        if self._control is None:
+            return
+        self._engine.close()
+        self._control.close()
+
+
+def _check_access(access: Access | int) -> Access:
+    rights = Access(access)
+    known = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+    if rights & ~known:
+        raise LocalError(f"access {int(access)}: this version has {known!r}")
+    if rights & Access.REMOTE_WRITE and not rights & Access.LOCAL_WRITE:
+        raise LocalError("REMOTE_WRITE needs LOCAL_WRITE too, as in verbs")
+    return rights
+
+
+def _pin(buffer: Buffer, writable: bool) -> Pinned:
+    kind = type(buffer).__name__
+    try:
+        view = memoryview(buffer)
+    except TypeError as e:
+        raise BufferAccessError(
+            f"a {kind} has no buffer: give a bytearray, mmap, memoryview or NumPy array"
+        ) from e
+    if writable and view.readonly:
+        raise BufferAccessError(
+            f"the {kind} is read-only, and access has LOCAL_WRITE: give a writable buffer, "
+            "or access=Access.NONE or REMOTE_READ"
+        )
+    if not view.nbytes:
+        raise BufferAccessError(f"the {kind} is empty: a region has at least one byte")
+    try:
+        return Pinned(buffer, writable)
+    except BufferError as e:
+        raise BufferAccessError(f"the {kind} is not contiguous: give a contiguous copy") from e

@@ -1,0 +1,341 @@
+"""Secure QPs: posting and polling as in verbs, and the blocking calls above them.
+
+Work requests of the blocking calls have wr_ids with bit 63 set; the
+application's have 63 bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from srdma import blocking
+from srdma._leg import Work
+from srdma.bounce import STAGE
+from srdma.control import QPRequest, QPState
+from srdma.engine import Record
+from srdma.errors import ClosedError, Error, LocalError, WorkerGone
+from srdma.resource import Resource
+from srdma.wc import WC, WCOpcode, WCStatus, reason_name
+from srdma.wr import RecvWR, SendWR, WROpcode
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from srdma.blocking import Message
+    from srdma.mr import MR, RemoteMR
+    from srdma.pd import PD
+    from srdma.wr import SGE
+
+DEPTH = 128
+TIMEOUT = 30.0
+
+_INTERNAL = 1 << 63
+_RECV = 16
+# Descriptor opcodes (protocol.md 9.1).
+_OPCODES = {
+    WROpcode.RDMA_WRITE: 1,
+    WROpcode.RDMA_WRITE_WITH_IMM: 2,
+    WROpcode.RDMA_READ: 3,
+    WROpcode.SEND: 4,
+    WROpcode.SEND_WITH_IMM: 5,
+}
+_WITH_IMM = (WROpcode.RDMA_WRITE_WITH_IMM, WROpcode.SEND_WITH_IMM)
+_FLUSHED = 40
+
+
+class Request:
+    """An outstanding work request of a blocking call; wc when it ended."""
+
+    __slots__ = ("abandoned", "bounce", "serial", "wc")
+
+    def __init__(self, serial: int, bounce: MR | None) -> None:
+        self.serial = serial
+        self.bounce = bounce
+        self.wc: WC | None = None
+        self.abandoned = False  # nobody waits; who ends it gives the bounce back
+
+
+class SecureQP(Resource):
+    """One end of a secure reliable connection; `srdma.connect()` and `listen()` make them.
+
+    sq, rq: depths. timeout: seconds after which the worker ends a request.
+    mtu: payload per packet, 0 for the worker's own.
+    """
+
+    def __init__(
+        self,
+        pd: PD,
+        sq: int = DEPTH,
+        rq: int = DEPTH,
+        *,
+        timeout: float = TIMEOUT,
+        mtu: int = 0,
+    ) -> None:
+        super().__init__(pd)
+        self.pd = pd
+        self.connected = False
+        self._destroy = False
+        self._reason = 0
+        self._wcs: deque[WC] = deque()
+        self._requests: dict[int, Request] = {}
+        self._receives: list[Request] = []  # posted by recv() calls that timed out
+        self._serial = 0
+        try:
+            request = QPRequest(pd.leg, sq, rq, max(round(timeout * 1000), 1), mtu)
+            self.info = pd.control.init(request)
+            self._destroy = True
+            pd.engine.add(self.info.qpn, (sq, rq), self._sink)
+        except BaseException:
+            self.close()
+            raise
+
+    # What it is --------------------------------------------------------------
+
+    @property
+    def qp_num(self) -> int:
+        """The SRC QPN."""
+        return self.info.qpn
+
+    @property
+    def state(self) -> QPState:
+        """As far as this process has heard; poll() hears."""
+        if self._reason:
+            return QPState.ERR
+        return QPState.RTS if self.connected else QPState.INIT
+
+    @property
+    def reason(self) -> str:
+        """Why it went to error, "PEER_CLOSED"; "" while it did not."""
+        return reason_name(self._reason) if self._reason else ""
+
+    # Verbs ---------------------------------------------------------------------
+
+    def post_send(self, *wrs: SendWR) -> None:
+        """Post in order; if one is refused, those before it are posted."""
+        self.ensure_alive()
+        self.pd.engine.post(*(self._send_work(wr, _user_id(wr.wr_id)) for wr in wrs))
+
+    def post_recv(self, *wrs: RecvWR) -> None:
+        """Post in order; if one is refused, those before it are posted."""
+        self.ensure_alive()
+        self.pd.engine.post(*((self._recv_work(wr, _user_id(wr.wr_id)), None) for wr in wrs))
+
+    def poll(self, n: int = 1, timeout: float | None = 0) -> list[WC]:
+        """Up to n completions of what the application posted.
+
+        Waits up to timeout seconds (None: for ever) for the first one; a QP in
+        error does not wait.
+        """
+        self.ensure_alive()
+        if not self._wcs:
+            if timeout == 0:
+                self.pd.engine.poll()
+            else:
+                self.pd.engine.wait(lambda: bool(self._wcs or self._reason), deadline_in(timeout))
+        with self.pd.engine.lock:
+            return [self._wcs.popleft() for _ in range(min(n, len(self._wcs)))]
+
+    # Blocking --------------------------------------------------------------------
+
+    def write(
+        self,
+        data: Buffer | MR | SGE,
+        remote: RemoteMR,
+        offset: int = 0,
+        imm: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """WRITE into a peer's region; returns when the bytes are in its memory.
+
+        data that is registered (an MR, or mr[a:b]) goes without a copy. With
+        imm the peer completes a receive.
+        """
+        self.ensure_alive()
+        blocking.write(self, data, remote, offset, imm, deadline_in(timeout))
+
+    def read(
+        self,
+        remote: RemoteMR,
+        offset: int = 0,
+        length: int | None = None,
+        into: Buffer | MR | SGE | None = None,
+        timeout: float | None = None,
+    ) -> bytes:
+        """READ from a peer's region, all that follows offset by default.
+
+        The bytes, or b"" if they went into `into`.
+        """
+        self.ensure_alive()
+        return blocking.read(self, remote, offset, length, into, deadline_in(timeout))
+
+    def send(
+        self, data: Buffer | MR | SGE = b"", imm: int | None = None, timeout: float | None = None
+    ) -> None:
+        """SEND one message; returns when it is in the peer's receive buffer."""
+        self.ensure_alive()
+        blocking.send(self, data, imm, deadline_in(timeout))
+
+    def recv(
+        self,
+        timeout: float | None = None,
+        *,
+        size: int = STAGE,
+        into: MR | SGE | None = None,
+    ) -> Message:
+        """The next message, or the immediate of a peer's WRITE.
+
+        size: of the longest message; a longer one breaks the connection. After
+        a Timeout the receive stays posted, and the next recv() takes it.
+        """
+        self.ensure_alive()
+        return blocking.recv(self, size, into, deadline_in(timeout))
+
+    # For blocking.py ---------------------------------------------------------------
+
+    def submit(self, wr: SendWR | RecvWR, bounce: MR | None = None) -> Request:
+        """Post for a call that waits; the request holds the bounce until release()."""
+        with self.pd.engine.lock:
+            self._serial += 1
+            request = Request(self._serial, bounce)
+            self._requests[request.serial] = request
+            wr_id = _INTERNAL | request.serial
+            try:
+                if isinstance(wr, SendWR):
+                    self.pd.engine.post(self._send_work(wr, wr_id))
+                else:
+                    self.pd.engine.post((self._recv_work(wr, wr_id), None))
+            except BaseException:
+                del self._requests[request.serial]
+                if bounce is not None:
+                    self.pd.bounces.give(bounce)
+                raise
+        return request
+
+    def finish(self, request: Request, deadline: float | None) -> WC | None:
+        """Wait for its end: its completion, or None at the deadline; raises its failure."""
+        self.pd.engine.wait(lambda: request.wc is not None, deadline)
+        wc = request.wc
+        if wc is None:
+            self.ensure_alive()
+            return None
+        if wc.status is WCStatus.SUCCESS:
+            return wc
+        if wc.vendor_err == _FLUSHED and not self._reason and not self.closed:
+            # The event that says why follows the flushed requests.
+            self.pd.engine.wait(lambda: bool(self._reason), time.monotonic() + 0.2)
+        error = ClosedError("the QP was closed") if self.closed else wc.error(self._reason)
+        assert isinstance(error, Error)
+        raise error
+
+    def release(self, request: Request) -> None:
+        """The call is done with it; its bounce goes back when no DMA can touch it."""
+        with self.pd.engine.lock:
+            request.abandoned = True
+            if request.wc is not None:
+                self._give_back(request)
+
+    def take_receive(self) -> Request | None:
+        """The oldest receive that a recv() left posted."""
+        with self.pd.engine.lock:
+            if not self._receives:
+                return None
+            request = min(self._receives, key=lambda r: r.serial)
+            self._receives.remove(request)
+            return request
+
+    def leave_receive(self, request: Request) -> None:
+        with self.pd.engine.lock:
+            self._receives.append(request)
+
+    # Inside ------------------------------------------------------------------------
+
+    def _send_work(self, wr: SendWR, wr_id: int) -> tuple[Work, memoryview | None]:
+        work = Work(_OPCODES[wr.opcode], self.qp_num, wr_id, _descriptor_flags(wr))
+        payload = None
+        if wr.data is not None:
+            payload = memoryview(wr.data).cast("B")
+        elif wr.sge is not None:
+            self.check_sge(wr.sge)
+            work.local(wr.sge.addr, wr.sge.length, wr.sge.lkey)
+        try:
+            work.remote(wr.remote_addr, wr.rkey)
+            if wr.opcode in _WITH_IMM:
+                work.immediate(wr.imm_data)
+        except OverflowError as e:
+            raise LocalError(
+                "immediate data and rkey have 32 bits, a remote address has 64, none is negative"
+            ) from e
+        return work, payload
+
+    def _recv_work(self, wr: RecvWR, wr_id: int) -> Work:
+        work = Work(_RECV, self.qp_num, wr_id)
+        if wr.sge is not None:
+            self.check_sge(wr.sge)
+            work.local(wr.sge.addr, wr.sge.length, wr.sge.lkey)
+        return work
+
+    def check_sge(self, sge: SGE) -> None:
+        """Refuse a piece of a region that this QP cannot use."""
+        if sge.mr is None:
+            return
+        sge.mr.ensure_alive()
+        if sge.mr.pd is not self.pd:
+            raise LocalError(
+                "the memory region belongs to another PD than the QP: register it in the QP's PD"
+            )
+
+    def _sink(self, record: Record) -> None:
+        """One completion, under the engine's lock."""
+        wc = WC.from_record(record)
+        if wc.opcode is WCOpcode.QP_EVENT:
+            self._reason = wc.vendor_err
+        elif not wc.wr_id & _INTERNAL:
+            self._wcs.append(wc)
+        else:
+            self._end(self._requests.pop(wc.wr_id ^ _INTERNAL), wc)
+
+    def _end(self, request: Request, wc: WC) -> None:
+        request.wc = wc
+        if request.abandoned:
+            self._give_back(request)
+
+    def _give_back(self, request: Request) -> None:
+        if request.bounce is not None:
+            self.pd.bounces.give(request.bounce)
+            request.bounce = None
+
+    def _release(self) -> None:
+        if not self._destroy:
+            return
+        with contextlib.suppress(WorkerGone):
+            self.pd.control.destroy(self.qp_num)
+        with self.pd.engine.lock:
+            for request in self._requests.values():
+                self._end(request, _flushed(self.qp_num))
+            self._requests.clear()
+            for request in self._receives:
+                self._give_back(request)
+            self.pd.engine.remove(self.qp_num)
+
+
+def deadline_in(timeout: float | None) -> float | None:
+    """On the monotonic clock."""
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _user_id(wr_id: int) -> int:
+    if not 0 <= wr_id < _INTERNAL:
+        raise LocalError(f"wr_id {wr_id}: it must be a number of 63 bits")
+    return wr_id
+
+
+def _descriptor_flags(wr: SendWR) -> int:
+    signaled = 1 if wr.send_flags & wr.send_flags.SIGNALED else 0
+    return signaled | (2 if wr.send_flags & wr.send_flags.FENCE else 0)
+
+
+def _flushed(qpn: int) -> WC:
+    return WC.from_record((0, qpn, WCOpcode.SEND, WCStatus.WR_FLUSH_ERR, 0, _FLUSHED, 0, 0))

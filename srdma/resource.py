@@ -1,0 +1,67 @@
+"""Life of the objects of the API: parents close their children first, each once.
+
+A forked child shares the parent's sockets and memory with it, so it may only
+forget what it inherited: every use is an error, close() talks to nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import TypeVar
+
+from srdma.errors import ClosedError
+
+_R = TypeVar("_R", bound="Resource")
+
+
+class Resource:
+    """Something of the worker's that must be given back; a context manager."""
+
+    def __init__(self, parent: Resource | None = None) -> None:
+        self._parent = parent
+        self._children: dict[int, Resource] = {}  # by id(), in order of creation
+        self._pid = os.getpid()
+        self._closed = False
+        if parent is not None:
+            parent.ensure_alive()
+            parent._children[id(self)] = self
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def ensure_alive(self) -> None:
+        """Raise ClosedError unless this may be used."""
+        if os.getpid() != self._pid:
+            raise ClosedError(
+                f"this {type(self).__name__} belongs to process {self._pid}: a forked child "
+                "cannot use it; open a Context of its own there"
+            )
+        if self._closed:
+            raise ClosedError(f"this {type(self).__name__} is closed")
+
+    def close(self) -> None:
+        """Give back what this and everything made from it holds. Again: no effect."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        for child in reversed(list(self._children.values())):
+            child.close()
+        self._closed = True
+        if self._parent is not None:
+            self._parent._children.pop(id(self), None)
+        self._release()
+
+    def _release(self) -> None:
+        """What closing means for this object; called once."""
+
+    def __enter__(self: _R) -> _R:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
