@@ -82,12 +82,16 @@ uint64_t srdma_session_next_pn(const struct srdma_session *s);
 /* Packets that failed their tag since the start, for the forgery limit. */
 uint64_t srdma_session_forgeries(const struct srdma_session *s);
 
-/* 1 once the forgery limit (2^36 unless tests lowered it) is reached. */
+/*
+ * 1 once the forgery limit (2^36 unless lowered) is reached; from then on
+ * open refuses everything with SRDMA_REFUSED_QP_STATE.
+ */
 int srdma_session_spent(const struct srdma_session *s);
 
 /*
- * Lower the limits, for tests and for operators who want fewer packets per
- * key than the suite permits. Returns -EINVAL for a raise or 0.
+ * Lower the limits, counted from the session's start, for tests and for
+ * operators who want fewer packets per key than the suite permits. Returns
+ * 0, or -EINVAL for a raise.
  */
 int srdma_session_limit(struct srdma_session *s, uint64_t packets,
 			uint64_t forgeries);

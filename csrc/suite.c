@@ -10,7 +10,7 @@ enum {
 	MAC = 1 << SRDMA_LEVEL_HEADER | 1 << SRDMA_LEVEL_PACKET,
 };
 
-/* Packets and forgeries per key (3.3). GCM and GMAC: security-review A.4. */
+/* Packets and forgeries per key (3.3). */
 #define GCM_PACKETS   ((uint64_t)1 << 26)
 #define OTHER_PACKETS ((uint64_t)1 << 40)
 #define FORGERIES     ((uint64_t)1 << 36)
