@@ -19,8 +19,8 @@ NAK_SYNDROME = {
     13: 0x61,  # NO_RECV
 }
 
-# The codes that a CLOSE may carry: DEADLINE to PEER_ERROR.
-CLOSE_REASONS = frozenset(range(20, 29))
+# The codes that a CLOSE may carry: DEADLINE to PROVIDER.
+CLOSE_REASONS = frozenset(range(20, 30))
 
 
 class RefusedError(Exception):
