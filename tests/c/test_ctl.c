@@ -9,7 +9,8 @@
 
 #include "ctl.h"
 
-enum { REQ = SRDMA_CTL_REQUEST, ANS = SRDMA_CTL_ANSWER };
+static const enum srdma_ctl_side REQ = SRDMA_CTL_REQUEST;
+static const enum srdma_ctl_side ANS = SRDMA_CTL_ANSWER;
 
 /* Lengths of the bodies as the table of 10 gives them; -1: not fixed. */
 static const struct {
