@@ -47,7 +47,7 @@ static void test_lengths(void **state)
 	(void)state;
 	for (uint8_t k = 1; k < SRDMA_CTL_KINDS; k++) {
 		assert_string_equal(srdma_ctl_name(k), bodies[k].name);
-		for (int side = REQ; side <= ANS; side++) {
+		for (unsigned side = REQ; side <= ANS; side++) {
 			int want = bodies[k].len[side];
 			int len = zero_message(in, k, want);
 
