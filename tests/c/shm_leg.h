@@ -1,0 +1,32 @@
+/* A host's leg at a shared-memory host port, for tests. */
+#ifndef SHM_LEG_H
+#define SHM_LEG_H
+
+#include <stddef.h>
+
+#include "leg_shm.h"
+#include "port.h"
+
+enum { SHM_RING = 64 };
+
+struct shm_leg {
+	struct srdma_port *port;
+	struct srdma_leg_shm *host;
+	struct srdma_conn *leg; /* up */
+	struct srdma_leg_answer answer;
+};
+
+/* cmocka's setup and teardown; *state is a struct shm_leg. */
+int shm_leg_setup(void **state);
+int shm_leg_teardown(void **state);
+
+/* What OPEN of this host would bring: ring SHM_RING, pid its own. */
+struct srdma_leg_params shm_leg_params(const struct srdma_leg_shm *host);
+
+/* A memfd that is the caller's; seals 0: none. */
+int shm_memfd(size_t len, unsigned int seals);
+
+/* 1 if poll(2) finds fd readable now. */
+int shm_readable(int fd);
+
+#endif

@@ -1,0 +1,327 @@
+/* Host memory of the shared-memory port: mapped, or another process's. */
+#include "leg_shm.h"
+#include "port.h"
+#include "port_shm.h"
+#include "shm_leg.h"
+#include "shm_pair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { NOBODY = 65534, LOCAL_WRITE = 1, REMOTE_READ = 4 };
+
+static int open_region(struct shm_leg *f, const struct srdma_region_params *p,
+		       struct srdma_region **region)
+{
+	f->port->why = NULL;
+	return f->port->ops->region_open(f->leg, p, region);
+}
+
+static void refuse_region(struct shm_leg *f,
+			  const struct srdma_region_params *p, int err)
+{
+	struct srdma_region *region;
+
+	assert_int_equal(open_region(f, p, &region), err);
+	assert_non_null(f->port->why);
+}
+
+/* Write text into the region at addr, then read it back. */
+static void move_text(struct shm_leg *f, struct srdma_region *region,
+		      uint64_t addr, const char *text)
+{
+	struct srdma_buf *buf = f->port->ops->buf_get(f->port);
+	struct srdma_dma dma = {
+		.region = region,
+		.addr = addr,
+		.len = (uint32_t)strlen(text),
+		.buf = buf,
+		.buf_at = 100,
+	};
+
+	memcpy(buf->data + 100, text, dma.len);
+	assert_int_equal(f->port->ops->write(&dma), 1);
+	memset(buf->data, 0, buf->cap);
+	assert_int_equal(f->port->ops->read(&dma), 1);
+	assert_memory_equal(buf->data + 100, text, dma.len);
+	assert_int_equal(buf->data[99], 0);
+	assert_int_equal(buf->data[100 + dma.len], 0);
+	f->port->ops->buf_put(buf);
+}
+
+static void test_mapped_region(void **state)
+{
+	struct shm_leg *f = *state;
+	struct srdma_region *region;
+	uint8_t *memory;
+	void *at;
+	int fd;
+
+	assert_int_equal(srdma_leg_shm_region(0, &fd, &at), -EINVAL);
+	assert_int_equal(srdma_leg_shm_region(10000, &fd, &at), 0);
+	memory = at;
+	{
+		struct srdma_region_params p = {
+			.addr = (uintptr_t)memory + 5000,
+			.length = 7288, /* to the end of the third page */
+			.access = LOCAL_WRITE | REMOTE_READ,
+			.fd = fd,
+			.fd_offset = 5000,
+		};
+
+		assert_int_equal(open_region(f, &p, &region), 0);
+		assert_int_equal(region->base, p.addr);
+		assert_int_equal(region->length, p.length);
+		move_text(f, region, p.addr + 1, "text");
+		assert_memory_equal(memory + 5001, "text", 4);
+		move_text(f, region, p.addr + p.length - 4, "last");
+		p.length++;
+		refuse_region(f, &p, -ERANGE);
+	}
+	/* A host that takes its pages away makes zeros, not a signal. */
+	assert_int_equal(ftruncate(fd, 0), -1);
+	assert_int_equal(fallocate(fd,
+				   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				   0, 12288),
+			 0);
+	move_text(f, region, (uintptr_t)memory + 6000, "again");
+	f->port->ops->region_close(region);
+	srdma_leg_shm_region_free(memory, 10000);
+	close(fd);
+}
+
+static void test_regions_refused(void **state)
+{
+	struct shm_leg *f = *state;
+	struct srdma_region_params p = { .addr = 4096, .length = 4096 };
+	struct srdma_region *region;
+
+	p.fd = shm_memfd(4096, 0);
+	refuse_region(f, &p, -EPERM);
+	assert_non_null(strstr(f->port->why, "pd.alloc()"));
+	assert_int_equal(fcntl(p.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	p.fd_offset = 1;
+	refuse_region(f, &p, -ERANGE);
+	p.fd_offset = UINT64_MAX - 100;
+	refuse_region(f, &p, -ERANGE);
+	p.fd_offset = 0;
+	p.length = 0;
+	refuse_region(f, &p, -EINVAL);
+	p.length = 4096;
+	p.addr = UINT64_MAX - 100;
+	refuse_region(f, &p, -EINVAL);
+	p.addr = 4096;
+	assert_int_equal(fcntl(p.fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+	p.access = LOCAL_WRITE;
+	refuse_region(f, &p, -EPERM);
+	p.access = REMOTE_READ;
+	assert_int_equal(open_region(f, &p, &region), 0);
+	f->port->ops->region_close(region);
+	close(p.fd);
+	p.fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
+	refuse_region(f, &p, -EPERM);
+	close(p.fd);
+}
+
+/* The process's own memory, by process_vm_*: always permitted on oneself. */
+static void test_unmapped_region(void **state)
+{
+	struct shm_leg *f = *state;
+	static uint8_t memory[10000];
+	struct srdma_region *region;
+	struct srdma_region_params p = {
+		.addr = (uintptr_t)memory + 3,
+		.length = sizeof(memory) - 3,
+		.access = LOCAL_WRITE,
+		.fd = -1,
+	};
+
+	assert_int_equal(open_region(f, &p, &region), 0);
+	move_text(f, region, p.addr + 5000, "far");
+	assert_memory_equal(memory + 5003, "far", 3);
+	f->port->ops->region_close(region);
+	p.addr = 16; /* nobody has memory there */
+	refuse_region(f, &p, -EFAULT);
+	p.addr = (uintptr_t)memory;
+	p.length = UINT64_C(1) << 46; /* nor where this ends */
+	refuse_region(f, &p, -EFAULT);
+}
+
+static void test_read_only_memory_fails_dma(void **state)
+{
+	struct shm_leg *f = *state;
+	static const uint8_t constant[8192] = { 1 };
+	struct srdma_region *region;
+	struct srdma_region_params p = {
+		.addr = (uintptr_t)constant,
+		.length = sizeof(constant),
+		.access = LOCAL_WRITE,
+		.fd = -1,
+	};
+	struct srdma_buf *buf = f->port->ops->buf_get(f->port);
+	struct srdma_dma dma = { .addr = p.addr, .len = 1, .buf = buf };
+
+	assert_int_equal(open_region(f, &p, &region), 0);
+	dma.region = region;
+	assert_int_equal(f->port->ops->read(&dma), 1);
+	assert_int_equal(buf->data[0], 1);
+	assert_int_equal(f->port->ops->write(&dma), -EFAULT);
+	f->port->ops->region_close(region);
+}
+
+static void test_dead_process_fails_dma(void **state)
+{
+	struct shm_leg *f = *state;
+	struct srdma_leg_params params = shm_leg_params(f->host);
+	static uint8_t memory[64];
+	struct srdma_region *region;
+	struct srdma_leg_answer answer;
+	struct srdma_conn *leg;
+	struct srdma_region_params p = { .addr = (uintptr_t)memory,
+					 .length = sizeof(memory),
+					 .fd = -1 };
+	struct srdma_dma dma = { .addr = p.addr, .len = 1 };
+	pid_t pid = fork();
+
+	if (!pid) {
+		pause();
+		_exit(0);
+	}
+	params.pid = pid;
+	assert_int_equal(
+		f->port->ops->leg_open(f->port, &params, &leg, &answer), 0);
+	if (f->port->ops->region_open(leg, &p, &region)) {
+		assert_non_null(strstr(f->port->why, "pd.alloc()"));
+		print_message("this kernel refuses process_vm_readv\n");
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		f->port->ops->close(leg);
+		return;
+	}
+	dma.region = region;
+	dma.buf = f->port->ops->buf_get(f->port);
+	assert_int_equal(f->port->ops->read(&dma), 1);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	assert_int_equal(f->port->ops->read(&dma), -ESRCH);
+	assert_int_equal(f->port->ops->write(&dma), -ESRCH);
+	f->port->ops->region_close(region);
+	assert_int_equal(f->port->ops->region_open(leg, &p, &region), -ESRCH);
+	f->port->ops->close(leg);
+}
+
+/* A worker of another user may not touch this process, and says what to do. */
+static int nobodys_worker(int parent)
+{
+	static uint8_t memory[64];
+	struct srdma_leg_shm *host;
+	struct srdma_leg_answer answer;
+	struct srdma_leg_params params;
+	struct srdma_region *region;
+	struct srdma_region_params p = { .addr = (uintptr_t)memory,
+					 .length = sizeof(memory),
+					 .fd = -1 };
+	struct srdma_port *port;
+	struct srdma_conn *leg;
+
+	if (setuid(NOBODY) || srdma_port_shm_create_host(&port) ||
+	    srdma_leg_shm_create(&host, SHM_RING))
+		return 1;
+	params = shm_leg_params(host);
+	params.pid = parent;
+	if (port->ops->leg_open(port, &params, &leg, &answer))
+		return 2;
+	if (port->ops->region_open(leg, &p, &region) != -EPERM)
+		return 3;
+	return strstr(port->why, "pd.alloc()") ? 0 : 4;
+}
+
+static void test_kernel_refuses(void **state)
+{
+	int parent = getpid(), status;
+	pid_t pid;
+
+	(void)state;
+	if (geteuid()) {
+		print_message("needs root to become another user\n");
+		skip();
+	}
+	pid = fork();
+	if (!pid)
+		_exit(nobodys_worker(parent));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void test_no_process_no_unmapped_regions(void **state)
+{
+	struct shm_leg *f = *state;
+	struct srdma_leg_params params = shm_leg_params(f->host);
+	struct srdma_leg_answer answer;
+	struct srdma_region *region;
+	struct srdma_region_params p = { .addr = 4096, .length = 1, .fd = -1 };
+	struct srdma_conn *leg;
+
+	params.pid = 0;
+	assert_int_equal(
+		f->port->ops->leg_open(f->port, &params, &leg, &answer), 0);
+	assert_int_equal(f->port->ops->region_open(leg, &p, &region), -ESRCH);
+	assert_non_null(strstr(f->port->why, "pd.alloc()"));
+	f->port->ops->close(leg);
+}
+
+static void test_writes_wake_who_waits_for_memory(void **state)
+{
+	struct shm_leg *f = *state;
+	int fd = srdma_leg_shm_fd(f->host), memory;
+	struct srdma_region *region;
+	struct srdma_region_params p = { .addr = 4096,
+					 .length = 4096,
+					 .access = LOCAL_WRITE };
+	void *at;
+
+	assert_int_equal(srdma_leg_shm_region(4096, &memory, &at), 0);
+	p.fd = memory;
+	assert_int_equal(open_region(f, &p, &region), 0);
+	srdma_leg_shm_arm(f->host, 0);
+	move_text(f, region, 4096, "quiet");
+	f->port->ops->flush(f->port);
+	assert_int_equal(shm_readable(fd), 0);
+	srdma_leg_shm_arm(f->host, 1);
+	move_text(f, region, 4096, "loud");
+	f->port->ops->flush(f->port);
+	assert_int_equal(shm_readable(fd), 1);
+	srdma_leg_shm_disarm(f->host);
+	f->port->ops->region_close(region);
+	srdma_leg_shm_region_free(at, 4096);
+	close(memory);
+}
+
+#define LEG(f)                                                                 \
+	cmocka_unit_test_setup_teardown(f, shm_leg_setup, shm_leg_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		LEG(test_mapped_region),
+		LEG(test_regions_refused),
+		LEG(test_unmapped_region),
+		LEG(test_read_only_memory_fails_dma),
+		LEG(test_dead_process_fails_dma),
+		cmocka_unit_test(test_kernel_refuses),
+		LEG(test_no_process_no_unmapped_regions),
+		LEG(test_writes_wake_who_waits_for_memory),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
