@@ -78,7 +78,9 @@ int srdma_ring_has_room(struct srdma_ring *ring)
 	if (!ring->full)
 		return 0;
 	refresh_head(ring);
-	return ring->broken || ring->mine - ring->theirs < ring->slots;
+	if (!ring->broken)
+		ring->full = ring->mine - ring->theirs >= ring->slots;
+	return ring->broken || !ring->full;
 }
 
 static uint32_t load_tail(const struct srdma_ring *ring)

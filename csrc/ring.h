@@ -52,7 +52,10 @@ int srdma_ring_commit(struct srdma_ring *ring, uint32_t len);
  */
 int srdma_ring_show(struct srdma_ring *ring);
 
-/* reserve failed last time, but would not now; or the ring is broken. */
+/*
+ * reserve failed last time, but would not now; or the ring is broken. Said
+ * once: who still wants the room reserves, who does not may sleep.
+ */
 int srdma_ring_has_room(struct srdma_ring *ring);
 
 /* --- consumer --------------------------------------------------------- */

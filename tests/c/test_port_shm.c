@@ -52,6 +52,8 @@ static void test_full_ring_and_order(void **state)
 	for (; got < 4; got++)
 		shm_expect_number(p->b, p->far, got);
 	assert_int_equal(p->a->ops->arm(p->a), 1); /* there is room */
+	assert_int_equal(p->a->ops->arm(p->a), 0); /* nobody wants it */
+	p->a->ops->disarm(p->a);
 	for (; got < 200; got++) {
 		while (!shm_send_number(p->conn, sent))
 			sent++;

@@ -116,6 +116,7 @@ static void test_full_and_room(void **state)
 	assert_int_equal(srdma_ring_give(&f->rx), 1);
 	assert_int_equal(srdma_ring_give(&f->rx), 0);
 	assert_int_equal(srdma_ring_has_room(&f->tx), 1);
+	assert_int_equal(srdma_ring_has_room(&f->tx), 0); /* said */
 	assert_non_null(srdma_ring_reserve(&f->tx));
 	assert_int_equal(get(f), 2);
 	assert_int_equal(srdma_ring_give(&f->rx), 0);
