@@ -25,6 +25,7 @@ import os
 import resource
 import secrets
 import select
+import signal
 import socket
 import sys
 import threading
@@ -350,6 +351,7 @@ def open_socket(fd: int) -> socket.socket:
 
 def main() -> int:
     harden()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes stdin
     parser = argparse.ArgumentParser(prog="srdma.keyex", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tcp-fd", type=int, required=True)
     parser.add_argument("--control-fd", type=int, required=True)
