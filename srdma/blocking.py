@@ -232,7 +232,7 @@ def _source(qp: SecureQP, data: Buffer | MR | SGE) -> SGE | memoryview:
         qp.check_sge(source)
         length = source.length
     else:
-        source = _bytes_of(source, writable=False)
+        source = as_bytes(source)
         length = len(source)
     _check_length(length)
     return source
@@ -254,13 +254,14 @@ def _writable(qp: SecureQP, into: MR | SGE, size: int | None) -> SGE:
 
 
 def _target(into: Buffer | None, size: int) -> memoryview:
-    target = _bytes_of(into, writable=True)
+    target = as_bytes(into, writable=True)
     if len(target) < size:
         raise BoundsError(f"{size} bytes do not fit into a buffer of {len(target)} bytes")
     return target[:size]
 
 
-def _bytes_of(data: Buffer | None, *, writable: bool) -> memoryview:
+def as_bytes(data: Buffer | None, *, writable: bool = False) -> memoryview:
+    """Any buffer as plain bytes, without a copy."""
     kind = type(data).__name__
     try:
         return memoryview(Pinned(data, writable))  # type: ignore[arg-type]

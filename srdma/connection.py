@@ -78,6 +78,16 @@ class Options:
 
     def _wanted(self) -> tuple[Suite, ...]:
         level = self.level or ("" if self.suites else "aead")
+        self._check_level(level)
+        if level == "none":
+            return (UNPROTECTED,)
+        names = self.suites or (AEAD_SUITES if level == "aead" else MAC_SUITES)
+        try:
+            return tuple(suite_named(name, level or None) for name in names)
+        except ExchangeError as e:
+            raise LocalError(str(e)) from e
+
+    def _check_level(self, level: str) -> None:
         if level and level not in LEVELS:
             raise LocalError(f"level {level!r}: there are {', '.join(LEVELS)}")
         if level == "header" and not self.unprotected_payload:
@@ -87,19 +97,12 @@ class Options:
             )
         if self.unprotected_payload and level != "header":
             raise LocalError('unprotected_payload=True goes with level="header" only')
-        if level == "none":
-            if self.suites:
-                raise LocalError('level="none" has no suite: leave suites out')
-            return (UNPROTECTED,)
-        names = self.suites or (AEAD_SUITES if level == "aead" else MAC_SUITES)
-        if isinstance(names, str):
-            names = (names,)
-        if "none" in names:
+        if level == "none" and self.suites:
+            raise LocalError('level="none" has no suite: leave suites out')
+        if isinstance(self.suites, str):
+            raise LocalError(f"suites={self.suites!r}: give a list of names")
+        if "none" in self.suites:
             raise LocalError('no protection is asked for as level="none", not as a suite')
-        try:
-            return tuple(suite_named(name, level or None) for name in names)
-        except ExchangeError as e:
-            raise LocalError(str(e)) from e
 
     @property
     def peers(self) -> list[str]:

@@ -6,6 +6,7 @@ tables below. A request waits for its answer; several threads may ask at once.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import os
@@ -35,6 +36,7 @@ MAX_MESSAGE = 1024
 TIMEOUT = 10.0
 ALLOW_UNPROTECTED = 1  # flag of HELLO's answer
 
+_MAX_FDS = 2  # that an answer brings
 _HEADER = struct.Struct(">HHII")
 _WIRE_LEN, _IDENTITY_LEN = 64, 256  # of padded texts, the last zero included
 
@@ -300,8 +302,7 @@ class Control:
 
     def _discard(self) -> None:
         with contextlib.suppress(OSError):
-            _, fds, _, _ = socket.recv_fds(self._sock, MAX_MESSAGE, 2, socket.MSG_DONTWAIT)
-            _close_all(fds)
+            _close_all(self._receive()[1])
 
     def request(
         self,
@@ -338,7 +339,7 @@ class Control:
     def _answer(self, kind: Kind, tag: int, deadline: float) -> tuple[bytes, list[int]]:
         while True:
             self._wait_for(select.POLLIN, deadline)
-            data, fds, _, _ = socket.recv_fds(self._sock, MAX_MESSAGE, 2, socket.MSG_CMSG_CLOEXEC)
+            data, fds = self._receive()
             if len(data) < _HEADER.size:
                 _close_all(fds)
                 raise WorkerGone(f"{self._where} closed the connection")
@@ -354,6 +355,16 @@ class Control:
             _close_all(fds)
             raise DeviceError(f"{self._where} answered {kind.name} with {len(body)} bytes")
         return body, fds
+
+    def _receive(self) -> tuple[bytes, list[int]]:
+        """One message; socket.recv_fds() of Python 3.11 forgets its flags."""
+        fds = array.array("i")
+        space = socket.CMSG_LEN(_MAX_FDS * fds.itemsize)
+        data, control, _, _ = self._sock.recvmsg(MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, found in control:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds.frombytes(found[: len(found) - len(found) % fds.itemsize])
+        return data, list(fds)
 
     def _wait_for(self, events: int, deadline: float) -> None:
         """Poll, because a timeout of the socket would also make alive() wait."""

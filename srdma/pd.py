@@ -162,7 +162,7 @@ class PD(Resource):
 def _check_access(access: Access | int) -> Access:
     rights = Access(access)
     known = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
-    if rights & ~known:
+    if int(access) & ~int(known):
         raise LocalError(f"access {int(access)}: this version has {known!r}")
     if rights & Access.REMOTE_WRITE and not rights & Access.LOCAL_WRITE:
         raise LocalError("REMOTE_WRITE needs LOCAL_WRITE too, as in verbs")

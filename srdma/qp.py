@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from srdma import blocking
 from srdma._leg import Work
+from srdma.blocking import as_bytes
 from srdma.bounce import STAGE
 from srdma.control import QPRequest, QPState
 from srdma.engine import Record
 from srdma.errors import ClosedError, Error, LocalError, WorkerGone
 from srdma.resource import Resource
 from srdma.wc import WC, WCOpcode, WCStatus, reason_name
-from srdma.wr import RecvWR, SendWR, WROpcode
+from srdma.wr import RecvWR, SendFlag, SendWR, WROpcode
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -256,7 +257,7 @@ class SecureQP(Resource):
         work = Work(_OPCODES[wr.opcode], self.qp_num, wr_id, _descriptor_flags(wr))
         payload = None
         if wr.data is not None:
-            payload = memoryview(wr.data).cast("B")
+            payload = as_bytes(wr.data)
         elif wr.sge is not None:
             self.check_sge(wr.sge)
             work.local(wr.sge.addr, wr.sge.length, wr.sge.lkey)
@@ -333,8 +334,8 @@ def _user_id(wr_id: int) -> int:
 
 
 def _descriptor_flags(wr: SendWR) -> int:
-    signaled = 1 if wr.send_flags & wr.send_flags.SIGNALED else 0
-    return signaled | (2 if wr.send_flags & wr.send_flags.FENCE else 0)
+    signaled = 1 if wr.send_flags & SendFlag.SIGNALED else 0
+    return signaled | (2 if wr.send_flags & SendFlag.FENCE else 0)
 
 
 def _flushed(qpn: int) -> WC:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING
 
@@ -45,34 +45,33 @@ class SGE:
     mr: MR | None = None
 
 
+@dataclass(slots=True)
 class SendWR:
     """A request: of one SGE, or of `data` (at most 448 bytes) copied at posting.
 
     imm_data is a number, the same at both ends; it is present by the opcode.
     """
 
-    def __init__(
-        self,
-        wr_id: int = 0,
-        opcode: WROpcode = WROpcode.SEND,
-        sg: Sequence[SGE] = (),
-        *,
-        data: Buffer | None = None,
-        imm_data: int = 0,
-        send_flags: int = SendFlag.SIGNALED,
-    ) -> None:
-        if len(sg) > 1:
-            raise LocalError(f"{len(sg)} SGEs: this version takes one per work request")
-        if sg and data is not None:
+    wr_id: int = 0
+    opcode: WROpcode = WROpcode.SEND
+    sg: Sequence[SGE] = ()
+    _: KW_ONLY
+    data: Buffer | None = None
+    imm_data: int = 0
+    send_flags: SendFlag = SendFlag.SIGNALED
+    remote_addr: int = field(default=0, init=False)
+    rkey: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        _check_sg(self.sg)
+        if self.sg and self.data is not None:
             raise LocalError("both an SGE and data: a work request sends one of them")
-        self.wr_id = wr_id
-        self.opcode = WROpcode(opcode)
-        self.sge = sg[0] if sg else None
-        self.data = data
-        self.imm_data = imm_data
-        self.send_flags = SendFlag(send_flags)
-        self.remote_addr = 0
-        self.rkey = 0
+        if self.data is not None and self.opcode == WROpcode.RDMA_READ:
+            raise LocalError("a READ has no data: give an SGE for what arrives")
+
+    @property
+    def sge(self) -> SGE | None:
+        return self.sg[0] if self.sg else None
 
     def set_wr_rdma(self, rkey: int, addr: int) -> None:
         """Where a READ or WRITE works, as in pyverbs; the peer's worker checks it."""
@@ -96,11 +95,21 @@ class SendWR:
         return self.sge.length if self.sge else 0
 
 
+@dataclass(slots=True)
 class RecvWR:
     """A receive into one SGE, or of no bytes."""
 
-    def __init__(self, wr_id: int = 0, sg: Sequence[SGE] = ()) -> None:
-        if len(sg) > 1:
-            raise LocalError(f"{len(sg)} SGEs: this version takes one per work request")
-        self.wr_id = wr_id
-        self.sge = sg[0] if sg else None
+    wr_id: int = 0
+    sg: Sequence[SGE] = ()
+
+    def __post_init__(self) -> None:
+        _check_sg(self.sg)
+
+    @property
+    def sge(self) -> SGE | None:
+        return self.sg[0] if self.sg else None
+
+
+def _check_sg(sg: Sequence[SGE]) -> None:
+    if len(sg) > 1:
+        raise LocalError(f"{len(sg)} SGEs: this version takes one per work request")

@@ -1,0 +1,186 @@
+"""A worker that does nothing by itself: it answers the control socket, shows the descriptors that
+a host posted, and completes them with the records that a test asks for (protocol.md 9 to 11)."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.reference.host import RECORD_LEN, Descriptor, Record, decode_descriptor
+
+HEADER = struct.Struct(">HHII")
+HELLO, OPEN, ATTACH, REG_MR, DEREG_MR, INIT, KEYS, WAIT, DESTROY, STATS = range(1, 11)
+SLOT, SLOTS_AT = 520, 128
+F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
+
+Handler = Callable[["Leg | None", bytes, list[int]], tuple[bytes, list[int]]]
+
+
+class Refuse(Exception):  # noqa: N818 - an order, not a fault
+    """What a handler raises to refuse."""
+
+    def __init__(self, errno: int, text: str) -> None:
+        super().__init__(text)
+        self.errno = errno
+
+
+class Leg:
+    """The far end of a leg's shared memory."""
+
+    def __init__(self, ring: int, fds: list[int]) -> None:
+        self.ring = ring
+        self.records_at = -(-(SLOTS_AT + ring * SLOT) // 4096) * 4096
+        self.memory = mmap.mmap(fds[0], self.records_at + ring * RECORD_LEN)
+        self.host_eventfd = os.dup(fds[1])
+        self.eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.bell = os.memfd_create("bell", os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.bell, 4096)
+        fcntl.fcntl(self.bell, F_ADD_SEALS, F_SEAL_SHRINK)
+        self.taken = 0
+        self.written = 0
+        self.payloads: list[bytes] = []
+
+    def descriptors(self) -> list[Descriptor]:
+        """Those posted since the last call; their payloads are in `payloads`."""
+        found: list[Descriptor] = []
+        self.payloads = []
+        while self.taken != struct.unpack_from("=I", self.memory, 64)[0]:
+            at = SLOTS_AT + self.taken % self.ring * SLOT
+            (length,) = struct.unpack_from("=I", self.memory, at)
+            slot = self.memory[at + 8 : at + 8 + length]
+            found.append(decode_descriptor(slot))
+            self.payloads.append(slot[64:])
+            self.taken += 1
+            struct.pack_into("=I", self.memory, 0, self.taken)
+        return found
+
+    def complete(self, record: Record) -> None:
+        """Write a record, with the next sequence, and ring."""
+        at = self.records_at + self.written % self.ring * RECORD_LEN
+        self.written += 1
+        data = record.encode()[:-4] + struct.pack(">I", self.written)
+        self.memory[at : at + RECORD_LEN] = data
+        os.eventfd_write(self.host_eventfd, 1)
+
+    def close(self) -> None:
+        self.memory.close()
+        for fd in (self.host_eventfd, self.eventfd, self.bell):
+            os.close(fd)
+
+
+class FakeWorker:
+    """Serves one control socket in a thread. `handlers` may be changed by a test."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.legs: list[Leg] = []
+        self.seen: list[tuple[int, bytes, int]] = []  # kind, body, number of fds
+        self.version, self.flags, self.suites = 1, 0, bytes([1, 3, 7])
+        self.handlers: dict[int, Handler] = {
+            HELLO: self._hello,
+            OPEN: self._open,
+            ATTACH: lambda leg, body, fds: (struct.pack(">I", 1), []),
+            REG_MR: lambda leg, body, fds: (struct.pack(">I", 0x1000 + len(self.seen)), []),
+            DEREG_MR: lambda leg, body, fds: (b"", []),
+            INIT: self._init,
+            KEYS: lambda leg, body, fds: (b"", []),
+            WAIT: lambda leg, body, fds: (struct.pack(">II", 3, 0), []),
+            DESTROY: lambda leg, body, fds: (b"", []),
+            STATS: lambda leg, body, fds: (struct.pack(">3Q", 5, 6, 7), []),
+        }
+        self.silent: set[int] = set()  # kinds that get no answer
+        self._qpn = 0x100
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._server.bind(os.fspath(path))
+        self._server.listen()
+        self._conns: dict[int, tuple[socket.socket, Leg | None]] = {}
+        self._stop_r, self._stop_w = os.pipe()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    @property
+    def leg(self) -> Leg:
+        return self.legs[-1]
+
+    def kinds(self) -> list[int]:
+        return [kind for kind, _, _ in self.seen]
+
+    def die(self) -> None:
+        """As by kill -9: everything closes, the socket's file stays."""
+        if self._thread.is_alive():
+            os.write(self._stop_w, b"!")
+            self._thread.join()
+
+    def close(self) -> None:
+        self.die()
+        for leg in self.legs:
+            leg.close()
+        self.legs.clear()
+        os.close(self._stop_r)
+        os.close(self._stop_w)
+
+    def _serve(self) -> None:
+        poll = select.poll()
+        poll.register(self._server, select.POLLIN)
+        poll.register(self._stop_r, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == self._stop_r:
+                    self._server.close()
+                    for conn, _ in self._conns.values():
+                        conn.close()
+                    return
+                if fd == self._server.fileno():
+                    conn, _ = self._server.accept()
+                    self._conns[conn.fileno()] = conn, None
+                    poll.register(conn, select.POLLIN)
+                elif not self._answer(fd):
+                    poll.unregister(fd)
+                    self._conns.pop(fd)[0].close()
+
+    def _answer(self, fd: int) -> bool:
+        conn, leg = self._conns[fd]
+        data, fds, _, _ = socket.recv_fds(conn, 1024, 3)
+        if not data:
+            return False
+        kind, _, tag, _ = HEADER.unpack_from(data)
+        self.seen.append((kind, data[HEADER.size :], len(fds)))
+        if kind in self.silent:
+            return True
+        status, out = 0, []
+        try:
+            body, out = self.handlers[kind](leg, data[HEADER.size :], fds)
+        except Refuse as refusal:
+            status, body = refusal.errno, str(refusal).encode()
+        if kind == OPEN and not status:
+            self._conns[fd] = conn, self.leg
+        with contextlib.suppress(OSError):
+            socket.send_fds(conn, [HEADER.pack(kind, 0, tag, status) + body], out)
+        for got in fds:
+            os.close(got)
+        return True
+
+    def _hello(self, leg: Leg | None, body: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
+        names = [b"fake-device", b"fake-wire", b"fake"]
+        padded = b"".join(name.ljust(64, b"\0") for name in names)
+        head = struct.pack(">IIII", self.version, self.flags, 1, os.getpid())
+        return head + padded + self.suites.ljust(32, b"\0"), []
+
+    def _open(self, leg: Leg | None, body: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
+        made = Leg(struct.unpack(">I", body)[0], fds)
+        self.legs.append(made)
+        return struct.pack(">I16s64s", len(self.legs), bytes(16), b""), [made.eventfd, made.bell]
+
+    def _init(self, leg: Leg | None, body: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
+        self._qpn += 1
+        return struct.pack(
+            ">I16sQIII32s64s", self._qpn, bytes(16), 1 << 23, 4096, 128, 16, bytes(32), b"fake"
+        ), []

@@ -1,0 +1,324 @@
+"""Control socket: bytes of every message, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import threading
+
+import pytest
+
+from srdma import control
+from srdma.control import Control, Keys, Kind, MRRequest, QPRequest, QPState, socket_path
+from srdma.errors import (
+    ClosedError,
+    DeviceError,
+    LocalError,
+    NoWorkerError,
+    RefusedError,
+    Timeout,
+    WorkerGone,
+)
+from tests.fake_worker import DEREG_MR, OPEN, REG_MR, STATS, FakeWorker, Refuse
+
+HEADER = struct.Struct(">HHII")
+QPN = 0xABCDEF
+
+
+class Pair:
+    """A Control, and the worker's end of its socket."""
+
+    def __init__(self) -> None:
+        ours, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control = Control(ours, "the worker")
+        self.request = b""
+        self.fds: list[int] = []
+
+    def answering(self, *bodies: bytes, status: int = 0, fds: list[int] | None = None) -> None:
+        """Answer the next request, in a thread; earlier bodies go out with another tag."""
+
+        def run() -> None:
+            self.request, self.fds, _, _ = socket.recv_fds(self.far, 1024, 4)
+            kind, _, tag, _ = HEADER.unpack_from(self.request)
+            for older in range(len(bodies) - 1, -1, -1):
+                head = HEADER.pack(kind, 0, tag - older, status)
+                socket.send_fds(self.far, [head + bodies[-1 - older]], fds or [])
+
+        self.thread = threading.Thread(target=run)
+        self.thread.start()
+
+    def body(self, kind: Kind) -> bytes:
+        """Of the request that came, whose header is checked."""
+        self.thread.join()
+        got, zero, tag, status = HEADER.unpack_from(self.request)
+        assert (got, zero, status) == (kind, 0, 0)
+        assert tag > 0
+        return self.request[HEADER.size :]
+
+
+@pytest.fixture
+def pair():
+    pair = Pair()
+    yield pair
+    pair.control.close()
+    pair.far.close()
+    for fd in pair.fds:
+        os.close(fd)
+
+
+@pytest.fixture
+def worker(tmp_path):
+    worker = FakeWorker(tmp_path / "w.sock")
+    yield worker
+    worker.close()
+
+
+def test_hello(pair):
+    pair.answering(
+        struct.pack(
+            ">IIII64s64s64s32s", 1, 1, 1, 42, b"dev", b"wire", b"name", bytes([1, 0x20, 0x30])
+        )
+    )
+    hello = pair.control.hello()
+    assert pair.body(Kind.HELLO) == struct.pack(">I", 1)
+    assert (hello.pid, hello.host_device, hello.wire, hello.name) == (42, "dev", "wire", "name")
+    assert hello.suites == (1, 0x20, 0x30)
+    assert hello.allow_unprotected
+
+
+def test_hello_of_another_version(pair):
+    pair.answering(struct.pack(">IIII64s64s64s32s", 2, 0, 1, 1, b"", b"", b"", b""))
+    with pytest.raises(DeviceError, match="version 2, this is 1"):
+        pair.control.hello()
+    pair.thread.join()
+
+
+def test_open_passes_descriptors_both_ways(pair):
+    read, write = os.pipe()
+    pair.answering(struct.pack(">I16s64s", 7, b"t" * 16, b"1.2.3.4:5"), fds=[read, write])
+    info, fds = pair.control.open(1024, [read, write, read])
+    assert pair.body(Kind.OPEN) == struct.pack(">I", 1024)
+    assert (info.leg, info.token, info.address) == (7, b"t" * 16, "1.2.3.4:5")
+    assert (len(fds), len(pair.fds)) == (2, 3)
+    assert not os.get_inheritable(fds[0])
+    for fd in (*fds, read, write):
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "body", "answer", "result"),
+    [
+        (
+            lambda c: c.attach(b"0123456789abcdef"),
+            Kind.ATTACH,
+            b"0123456789abcdef",
+            struct.pack(">I", 3),
+            3,
+        ),
+        (
+            lambda c: c.reg_mr(MRRequest(1, 7, 2**63, 2**40, 5, QPN, 8192)),
+            Kind.REG_MR,
+            struct.pack(">IIQQIIQ", 1, 7, 2**63, 2**40, 5, QPN, 8192),
+            struct.pack(">I", 0xFFFFFFFF),
+            0xFFFFFFFF,
+        ),
+        (lambda c: c.dereg_mr(1, 9), Kind.DEREG_MR, struct.pack(">II", 1, 9), b"", None),
+        (
+            lambda c: c.wait(QPN, 1.0),
+            Kind.WAIT,
+            struct.pack(">I", QPN),
+            struct.pack(">II", 3, 0),
+            (QPState.RTS, 0),
+        ),
+        (lambda c: c.destroy(QPN), Kind.DESTROY, struct.pack(">I", QPN), b"", None),
+        (lambda c: c.stats(), Kind.STATS, b"", struct.pack(">2Q", 5, 2**60), (5, 2**60)),
+    ],
+)
+def test_bytes(pair, call, kind, body, answer, result):
+    pair.answering(answer)
+    assert call(pair.control) == result
+    assert pair.body(kind) == body
+
+
+def test_init(pair):
+    pair.answering(
+        struct.pack(
+            ">I16sQIII32s64s", QPN, b"e" * 16, 2**23, 4096, 64, 16, b"r" * 32, "näme".encode()
+        )
+    )
+    info = pair.control.init(QPRequest(2, 10, 20, 1500, 256))
+    assert pair.body(Kind.INIT) == struct.pack(">IIIII", 2, 10, 20, 1500, 256)
+    assert info == control.QPInfo(QPN, b"e" * 16, 2**23, 4096, 64, 16, b"r" * 32, "näme")
+
+
+def keys(**changes):
+    fields = {
+        "qpn": QPN, "role": 1, "suite": 1, "level": 3, "tag_len": 16, "mode": 0,
+        "secret_len": 16, "generation": b"g" * 8, "peer_eid": b"p" * 16, "peer_qpn": 5,
+        "peer_pn": 2**23, "peer_mtu": 4096, "peer_window": 64, "peer_reads": 16,
+        "peer_wire": "b", "peer_identity": "spiffe://x/y", "tx_secret": bytearray(b"t" * 16),
+        "rx_secret": bytearray(b"r" * 16),
+    }  # fmt: skip
+    return Keys(**(fields | changes))
+
+
+def test_keys(pair):
+    pair.answering(b"")
+    pair.control.keys(keys())
+    assert pair.body(Kind.KEYS) == struct.pack(
+        ">IBBBBBBH8s16sIQIII64s256s32s32s",
+        *(QPN, 1, 1, 3, 16, 0, 16, 0, b"g" * 8, b"p" * 16, 5, 2**23, 4096, 64, 16),
+        *(b"b", b"spiffe://x/y", b"t" * 16, b"r" * 16),
+    )
+
+
+@pytest.mark.parametrize("change", [{"peer_wire": "w" * 64}, {"peer_identity": "i" * 256}])
+def test_text_that_would_be_cut_is_refused(pair, change):
+    with pytest.raises(LocalError, match="at most"):
+        pair.control.keys(keys(**change))
+
+
+def test_value_out_of_range_is_refused(pair):
+    with pytest.raises(LocalError, match="REG_MR: a value is outside"):
+        pair.control.reg_mr(MRRequest(1, 7, -1, 10))
+
+
+def test_refusal_keeps_the_workers_text(pair):
+    pair.answering(b"give less than 4 legs", status=errno.ENOSPC)
+    with pytest.raises(RefusedError, match="refused DESTROY: give less than 4 legs") as e:
+        pair.control.destroy(QPN)
+    assert e.value.errno == errno.ENOSPC
+
+
+def test_refusal_without_text(pair):
+    pair.answering(b"", status=errno.ENOMEM)
+    with pytest.raises(RefusedError, match="Cannot allocate memory"):
+        pair.control.destroy(QPN)
+
+
+def test_answer_to_an_older_request_is_left_out(pair):
+    read, write = os.pipe()
+    pair.answering(b"", struct.pack(">I", 8), fds=[read])
+    assert pair.control.attach(bytes(16)) == 8
+    os.close(read)
+    os.close(write)
+
+
+def test_answer_of_wrong_length(pair):
+    pair.answering(b"abc")
+    with pytest.raises(DeviceError, match="answered ATTACH with 3 bytes"):
+        pair.control.attach(bytes(16))
+
+
+def test_end_of_the_worker(pair):
+    assert pair.control.alive()
+    pair.far.close()
+    assert not pair.control.alive()
+    with pytest.raises(WorkerGone):
+        pair.control.destroy(QPN)
+
+
+def test_end_of_the_worker_while_waiting(pair):
+    threading.Timer(0.05, pair.far.close).start()
+    with pytest.raises(WorkerGone):
+        pair.control.wait(QPN, 5.0)
+
+
+def test_timeout_then_the_late_answer_is_dropped(pair):
+    with pytest.raises(Timeout, match="gave no answer to WAIT in 0"):
+        pair.control.wait(QPN, 0.01)
+    pair.far.send(pair.far.recv(1024)[:8] + struct.pack(">III", 0, 3, 0))
+    assert pair.control.alive()  # reads it away, so that nobody wakes for it again
+    with pytest.raises(BlockingIOError):
+        pair.control._sock.recv(1)
+
+
+def test_closed(pair):
+    pair.control.close()
+    with pytest.raises(ClosedError):
+        pair.control.stats()
+    assert not pair.control.alive()
+
+
+def test_many_threads_get_their_own_answers(worker):
+    worker.handlers[REG_MR] = lambda leg, body, fds: (body[:4], [])
+    connection = Control.connect(worker.path)
+    wrong: list[int] = []
+
+    def ask(n: int) -> None:
+        for i in range(n, n + 50):
+            if connection.reg_mr(MRRequest(i, 0, 0, 0)) != i:
+                wrong.append(i)
+
+    threads = [threading.Thread(target=ask, args=(1000 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    connection.close()
+    assert not wrong
+
+
+# Finding a worker --------------------------------------------------------------
+
+
+def test_no_worker_is_named(monkeypatch):
+    monkeypatch.delenv("SRDMA_WORKER", raising=False)
+    with pytest.raises(NoWorkerError, match=r"SRDMA_WORKER.*srdma-offload"):
+        socket_path()
+
+
+def test_paths(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
+    monkeypatch.setenv("SRDMA_WORKER", "nic0")
+    assert str(socket_path()) == "/run/user/7/srdma/nic0.sock"
+    assert str(socket_path("other")) == "/run/user/7/srdma/other.sock"
+    assert socket_path(tmp_path / "x") == tmp_path / "x"
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    with pytest.raises(NoWorkerError, match="XDG_RUNTIME_DIR"):
+        socket_path("nic0")
+
+
+def test_no_worker_there(tmp_path):
+    with pytest.raises(NoWorkerError, match=r"start one: srdma-offload --control .*none.sock"):
+        Control.connect(tmp_path / "none.sock")
+
+
+def test_dead_worker_left_its_socket(tmp_path):
+    worker = FakeWorker(tmp_path / "w.sock")
+    worker.close()
+    with pytest.raises(NoWorkerError, match=r"no worker listens .* any more"):
+        Control.connect(worker.path)
+
+
+def test_no_socket_of_a_worker(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NoWorkerError):
+        Control.connect(tmp_path / "file")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(str(tmp_path / "stream"))
+        other.listen()
+        with pytest.raises(NoWorkerError, match="no worker's control socket"):
+            Control.connect(tmp_path / "stream")
+
+
+def test_path_too_long(tmp_path):
+    with pytest.raises(NoWorkerError, match="too long"):
+        Control.connect(tmp_path / ("x" * 200))
+
+
+def test_refusals_of_a_worker_leave_the_connection_usable(worker):
+    def refuse(leg, body, fds):
+        raise Refuse(errno.EPERM, "not you")
+
+    worker.handlers[OPEN] = worker.handlers[DEREG_MR] = refuse
+    connection = Control.connect(worker.path)
+    with pytest.raises(RefusedError, match="not you"):
+        connection.open(64)
+    with pytest.raises(RefusedError, match="not you"):
+        connection.dereg_mr(1, 1)
+    assert connection.stats() == (5, 6, 7)
+    assert worker.kinds() == [OPEN, DEREG_MR, STATS]
+    connection.close()

@@ -1,0 +1,295 @@
+"""Contexts, PDs and memory regions, at a worker that the test plays."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import mmap
+import os
+import struct
+import sys
+import weakref
+
+import pytest
+
+import srdma
+from srdma import Access, RemoteMR
+from tests.fake_worker import DEREG_MR, REG_MR, Refuse
+
+WRITABLE = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+
+
+def reg_mr(worker):
+    """Body of the last REG_MR: leg, access, address, length, host rkey, scope, offset; fds."""
+    return next(
+        (*struct.unpack(">IIQQIIQ", body), fds)
+        for kind, body, fds in reversed(worker.seen)
+        if kind == REG_MR
+    )
+
+
+# Registering -------------------------------------------------------------------
+
+
+def buffers():
+    yield "bytearray", bytearray(5000)
+    yield "mmap", mmap.mmap(-1, 5000)
+    yield "memoryview", memoryview(bytearray(6000))[500:5500]
+    yield "array", __import__("array").array("d", [0.0] * 625)
+    ctypes = __import__("ctypes")
+    yield "ctypes", (ctypes.c_char * 5000)()
+
+
+@pytest.mark.parametrize("buffer", [b for _, b in buffers()], ids=[n for n, _ in buffers()])
+def test_any_writable_buffer(worker, pd, buffer):
+    mr = pd.reg_mr(buffer, WRITABLE)
+    leg, access, addr, length, host_rkey, scope, offset, fds = reg_mr(worker)
+    assert (leg, access, addr, length) == (pd.leg, WRITABLE, mr.addr, 5000)
+    assert (host_rkey, scope, offset, fds) == (0, 0, 0, 0)
+    mr.buf[10:15] = b"hello"
+    assert bytes(memoryview(buffer).cast("B")[10:15]) == b"hello"
+    mr.close()
+
+
+def test_numpy(pd):
+    numpy = pytest.importorskip("numpy", reason="NumPy is not installed")
+    array = numpy.zeros((10, 20), dtype="<f4", order="F")
+    mr = pd.reg_mr(array, WRITABLE)
+    assert (mr.addr, mr.length) == (array.ctypes.data, 800)
+    with pytest.raises(srdma.BufferAccessError, match="contiguous"):
+        pd.reg_mr(array[::2])
+
+
+def test_read_only_buffers(worker, pd):
+    with pytest.raises(srdma.BufferAccessError, match="bytes is read-only, and access has LOCAL"):
+        pd.reg_mr(b"abc", Access.LOCAL_WRITE)
+    with pytest.raises(srdma.BufferAccessError, match="memoryview is read-only"):
+        pd.reg_mr(memoryview(bytearray(5)).toreadonly(), WRITABLE)
+    assert REG_MR not in worker.kinds()
+    mr = pd.reg_mr(b"abc", Access.REMOTE_READ)
+    assert bytes(mr.buf) == b"abc"
+    assert mr.buf.readonly
+
+
+def test_what_is_no_buffer(pd):
+    with pytest.raises(srdma.BufferAccessError, match="a int has no buffer"):
+        pd.reg_mr(5)
+    with pytest.raises(srdma.BufferAccessError, match="empty"):
+        pd.reg_mr(bytearray())
+    with pytest.raises(srdma.BufferAccessError, match="not contiguous"):
+        pd.reg_mr(memoryview(bytearray(10))[::2])
+
+
+def test_illegal_access(pd):
+    with pytest.raises(srdma.LocalError, match="REMOTE_WRITE needs LOCAL_WRITE"):
+        pd.reg_mr(bytearray(5), Access.REMOTE_WRITE)
+    with pytest.raises(srdma.LocalError, match="this version has"):
+        pd.reg_mr(bytearray(5), 8)
+
+
+def test_buffer_is_held_in_place_and_alive(pd):
+    class Buffer(bytearray):
+        """A bytearray that weakref takes."""
+
+    buffer = Buffer(100)
+    gone = weakref.ref(buffer)
+    mr = pd.reg_mr(buffer)
+    with pytest.raises(BufferError):
+        buffer.append(1)
+    del buffer
+    gc.collect()
+    assert gone() is not None
+    mr.close()
+    gc.collect()
+    assert gone() is None
+
+
+def test_scope(worker, pd):
+    qp = srdma.SecureQP(pd, 4, 4)
+    pd.reg_mr(bytearray(5), WRITABLE, qp=qp)
+    assert reg_mr(worker)[5] == qp.qp_num
+
+
+def test_the_workers_refusal_is_told_and_leaves_nothing(worker, pd):
+    def refuse(leg, body, fds):
+        raise Refuse(errno.EPERM, "the kernel forbids process_vm_readv: use pd.alloc()")
+
+    worker.handlers[REG_MR] = refuse
+    buffer = bytearray(100)
+    with pytest.raises(srdma.RefusedError, match=r"use pd.alloc\(\)"):
+        pd.reg_mr(buffer)
+    buffer.append(1)  # not held any more
+    assert DEREG_MR not in worker.kinds()
+
+
+# alloc -------------------------------------------------------------------------
+
+
+def test_alloc_sends_a_memfd(worker, pd):
+    contents: list[bytes] = []
+
+    def register(leg, body, fds):
+        seals = __import__("fcntl").fcntl(fds[0], 1034)  # F_GET_SEALS
+        assert seals & 2  # F_SEAL_SHRINK
+        with mmap.mmap(fds[0], 8192) as memory:
+            memory[5:8] = b"nic"
+            contents.append(bytes(memory[:3]))
+        return struct.pack(">I", 77), []
+
+    worker.handlers[REG_MR] = register
+    before = len(os.listdir("/proc/self/fd"))
+    mr = pd.alloc(5000, WRITABLE)
+    assert (mr.lkey, mr.rkey, mr.length, len(mr.buf)) == (77, 77, 5000, 5000)
+    assert bytes(mr.buf[:10]) == b"\0\0\0\0\0nic\0\0"
+    assert reg_mr(worker)[1:4] == (WRITABLE, mr.addr, 5000)
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(srdma.LocalError, match="a region of 0 bytes"):
+        pd.alloc(0)
+
+
+def test_memory_outlives_the_region_while_somebody_looks(pd):
+    mr = pd.alloc(4096)
+    view = mr.buf[:5]
+    mr.buf[:5] = b"alive"
+    mr.close()
+    assert bytes(view) == b"alive"
+    with pytest.raises(srdma.ClosedError, match="this MR is closed"):
+        _ = mr.buf
+
+
+# Pieces and remote regions -------------------------------------------------------
+
+
+def test_pieces(pd):
+    mr = pd.alloc(100)
+    assert mr[:] == mr.sge() == srdma.SGE(mr.addr, 100, mr.lkey, mr)
+    assert mr[10:30] == mr.sge(10, 20)
+    assert mr[100:].length == 0
+    assert len(mr) == 100
+    for start, stop in ((0, 101), (-1, 5), (50, 40), (101, 101)):
+        with pytest.raises(srdma.BoundsError, match="not inside a region of 100 bytes"):
+            _ = mr[start:stop]
+    with pytest.raises(srdma.LocalError, match="start:stop"):
+        _ = mr[5]
+    with pytest.raises(srdma.LocalError, match="start:stop"):
+        _ = mr[::2]
+
+
+def test_remote(pd):
+    mr = pd.alloc(100, Access.LOCAL_WRITE | Access.REMOTE_READ)
+    assert mr.remote() == RemoteMR(mr.addr, mr.rkey, 100)
+    with pytest.raises(srdma.LocalError, match="without REMOTE_READ or REMOTE_WRITE"):
+        pd.alloc(100).remote()
+
+
+def test_remote_as_bytes_and_text():
+    remote = RemoteMR(0x7F0011223344, 0xDEADBEEF, 2**40)
+    data = remote.to_bytes()
+    assert data == bytes.fromhex("00007f0011223344 deadbeef 0000010000000000")
+    assert RemoteMR.from_bytes(data) == remote
+    assert str(remote) == "srdma-mr:00007f0011223344:deadbeef:10000000000"
+    assert RemoteMR.parse(f" {remote}\n") == remote
+
+
+@pytest.mark.parametrize("data", [b"", bytes(19), bytes(21)])
+def test_remote_from_wrong_bytes(data):
+    with pytest.raises(srdma.LocalError, match="20 bytes"):
+        RemoteMR.from_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "srdma-mr", "srdma-mr:1:2", "srdma-mr:1:2:x", "mr:1:2:3", "srdma-mr:1:100000000:3",
+     "srdma-mr:-1:2:3", "srdma-mr:1:2:3:4"],
+)  # fmt: skip
+def test_remote_from_wrong_text(text):
+    with pytest.raises(srdma.LocalError, match="no remote region"):
+        RemoteMR.parse(text)
+
+
+# Life --------------------------------------------------------------------------
+
+
+def test_children_are_closed_first_and_once(worker):
+    with srdma.Context(worker.path) as ctx, srdma.PD(ctx, 64) as pd:
+        mr, other = pd.alloc(10), pd.alloc(10)
+        other.close()
+        other.close()
+    for thing in (mr, pd, ctx):
+        assert thing.closed
+        thing.close()
+        with pytest.raises(srdma.ClosedError):
+            thing.ensure_alive()
+    assert worker.kinds().count(DEREG_MR) == 2
+    with pytest.raises(srdma.ClosedError):
+        srdma.PD(ctx)
+    with pytest.raises(srdma.ClosedError):
+        pd.alloc(10)
+
+
+def test_nothing_is_left_open(worker):
+    def fds():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    with srdma.Context(worker.path) as ctx:
+        srdma.PD(ctx, 64).close()
+        before = fds()
+        for _ in range(3):
+            with srdma.PD(ctx, 64) as pd:
+                pd.alloc(10)
+                pd.reg_mr(bytearray(5))
+                srdma.SecureQP(pd, 4, 4)
+        # The fake worker keeps four for each leg.
+        assert fds() == before + 3 * 4
+
+
+def test_close_after_the_worker_died(worker):
+    with srdma.Context(worker.path) as ctx:
+        pd = srdma.PD(ctx, 64)
+        mr = pd.alloc(10)
+        worker.die()
+        with pytest.raises(srdma.WorkerGone):
+            pd.alloc(10)
+        mr.close()
+
+
+def test_a_forked_child_cannot_use_them(worker, pd):
+    mr = pd.alloc(10)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            for use in (pd.alloc, mr.sge):
+                try:
+                    use(5)
+                except srdma.ClosedError as e:
+                    code = 0 if "forked child" in str(e) else 2
+            pd.close()  # says nothing to the worker
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert DEREG_MR not in worker.kinds()
+    assert mr.sge(5).length == 5
+
+
+@pytest.mark.parametrize("ring", [0, 32, 65, 131072])
+def test_illegal_ring(ctx, ring):
+    with pytest.raises(srdma.LocalError, match="power of two from 64 to 65536"):
+        srdma.PD(ctx, ring)
+
+
+def test_context_of_another_version(worker):
+    worker.version = 9
+    with pytest.raises(srdma.DeviceError, match="version 9"):
+        srdma.Context(worker.path)
+
+
+def test_stats_have_names(ctx):
+    assert list(ctx.stats().items())[:2] == [("packets_sealed", 5), ("bytes_sealed", 6)]
+
+
+def test_all_is_sorted():
+    """As ruff sorts it: constants, classes, then the rest."""
+    assert all(hasattr(srdma, name) for name in srdma.__all__)
+    assert "pyverbs" not in sys.modules
