@@ -1,0 +1,127 @@
+"""rdma_cm under the host half of a verbs leg, by pyverbs, without blocking in it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import ipaddress
+import os
+import select
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyverbs.cm_enums as ce
+from pyverbs.cmid import CMID, CMEvent, CMEventChannel
+from pyverbs.pyverbs_error import PyverbsRDMAError
+
+from srdma import errors
+
+MAGIC, VERSION = b"srdma", 1
+REFUSAL = struct.Struct(">5sBB")
+REFUSALS = {
+    1: "it wants another version, or a host that allows READs",
+    2: "it expects no leg with this token and ring",
+    3: "it has no connections left",
+}
+ENDED = {
+    ce.RDMA_CM_EVENT_DISCONNECTED,
+    ce.RDMA_CM_EVENT_DEVICE_REMOVAL,
+    ce.RDMA_CM_EVENT_UNREACHABLE,
+    ce.RDMA_CM_EVENT_CONNECT_ERROR,
+}
+
+
+def fd_of(channel: Any, depth: int, kind: str) -> int:
+    """The fd of a pyverbs channel, made non-blocking.
+
+    pyverbs 44 hides it: it lies in the C struct that the object's pointer, 40 bytes in,
+    points to. Its name in /proc proves that it is the one.
+    """
+    fd = getattr(channel, "fd", None)
+    if fd is None:
+        pointer = ctypes.c_void_p.from_address(id(channel) + 40).value or 0
+        fd = ctypes.c_int.from_address(pointer + depth).value
+    try:
+        name = os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        name = "nothing"
+    if kind not in name:
+        raise errors.DeviceError(f"this pyverbs hides its fds: {fd} is {name}, no {kind}")
+    os.set_blocking(fd, False)
+    return int(fd)
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """IP and port of a worker's text."""
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        if colon and 0 < int(port) < 65536:
+            return host, port
+    raise errors.LocalError(f"{address!r} is no leg address: IP:PORT is")
+
+
+def own_address(context: Any, peer: str, device: str) -> str:
+    """An address of the device, of the peer's family, to connect from.
+
+    Without it the kernel may put both ends on another device of this machine.
+    """
+    version = ipaddress.ip_address(peer).version
+    for entry in context.query_gid_table(context.query_port(1).gid_tbl_len):
+        address = ipaddress.IPv6Address(context.query_gid(1, entry.gid_index).gid)
+        if version == 4 and address.ipv4_mapped:
+            return str(address.ipv4_mapped)
+        if version == 6 and not address.ipv4_mapped and not address.is_link_local:
+            return str(address)
+    raise errors.DeviceError(f"{device} has no IPv{version} address to reach {peer} from")
+
+
+class Cm:
+    """The connection manager's part: a CM id and its events, never blocking in pyverbs."""
+
+    def __init__(self) -> None:
+        self.channel = CMEventChannel()
+        self.fd = fd_of(self.channel, 0, "rdma_cm")
+        self.id = CMID(creator=self.channel, port_space=ce.RDMA_PS_TCP)
+
+    def events(self) -> Iterator[tuple[int, bytes]]:
+        """What has arrived: type, and private data of a REJECTED."""
+        while True:
+            try:
+                event = CMEvent(self.channel)
+            except PyverbsRDMAError as error:
+                if error.error_code in (errno.EAGAIN, errno.EINTR):
+                    return
+                raise
+            kind = event.event_type
+            data = event.private_data if kind == ce.RDMA_CM_EVENT_REJECTED else b""
+            event.ack_cm_event()
+            yield kind, bytes(data or b"")
+
+    def expect(self, wanted: int, deadline: float, doing: str) -> None:
+        while (left := deadline - time.monotonic()) > 0:
+            select.select([self.fd], [], [], left)
+            for kind, data in self.events():
+                if kind == wanted:
+                    return
+                raise errors.DeviceError(f"{doing}: {_why(kind, data)}")
+        raise errors.Timeout(f"{doing}: no answer in time")
+
+
+def _why(kind: int, data: bytes) -> str:
+    if kind != ce.RDMA_CM_EVENT_REJECTED:
+        return f"the CM says {event_name(kind)}"
+    if len(data) >= REFUSAL.size:
+        magic, version, reason = REFUSAL.unpack_from(data)
+        if (magic, version) == (MAGIC, VERSION):
+            return f"the worker refused: {REFUSALS.get(reason, f'reason {reason}')}"
+    return "refused: no worker listens there"
+
+
+def event_name(kind: int) -> str:
+    names = (n for n in dir(ce) if n.startswith("RDMA_CM_EVENT_") and getattr(ce, n) == kind)
+    return next(names, f"event {kind}").removeprefix("RDMA_CM_EVENT_")

@@ -1,0 +1,68 @@
+#include "peer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUFFERS = 64, PATIENCE_MS = 30000 };
+
+_Noreturn void peer_die(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vfprintf(stderr, fmt, args);
+	va_end(args);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+void peer_say(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vprintf(fmt, args);
+	va_end(args);
+	putchar('\n');
+	fflush(stdout);
+}
+
+struct srdma_port *peer_open(const char *device,
+			     enum srdma_port_verbs_kind kind)
+{
+	char why[SRDMA_PORT_VERBS_WHY_LEN] = "";
+	struct srdma_port_verbs_params params = {
+		.device = device, .kind = kind, .buffers = BUFFERS, .why = why
+	};
+	struct srdma_port *port;
+	int err = srdma_port_verbs_create(&port, &params);
+
+	if (err)
+		peer_die("%s: %s", why, strerror(-err));
+	peer_say("address %s", port->address);
+	return port;
+}
+
+int peer_wait(struct srdma_port *port, struct srdma_event *ev)
+{
+	struct pollfd fd = { .fd = port->ops->fd(port), .events = POLLIN };
+	int n, armed;
+
+	for (;;) {
+		n = port->ops->poll(port, ev, PEER_BURST);
+		if (n)
+			return n;
+		armed = port->ops->arm(port);
+		if (armed < 0)
+			peer_die("arm: %s", strerror(-armed));
+		if (armed)
+			continue;
+		if (poll(&fd, 1, PATIENCE_MS) != 1)
+			peer_die("nothing happened for %d ms", PATIENCE_MS);
+		port->ops->disarm(port);
+	}
+}

@@ -1,0 +1,22 @@
+/* What the test programs of the verbs port share. */
+#ifndef PEER_H
+#define PEER_H
+
+#include "port_verbs.h"
+
+enum { PEER_BURST = 32 };
+
+/* Print to stderr and exit 1. */
+_Noreturn void peer_die(const char *fmt, ...)
+	__attribute__((format(printf, 1, 2)));
+/* Print a line that the test reads. */
+void peer_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* A port of a device; its address is printed. */
+struct srdma_port *peer_open(const char *device,
+			     enum srdma_port_verbs_kind kind);
+
+/* Up to PEER_BURST events, asleep until there is one; dies after 30 s. */
+int peer_wait(struct srdma_port *port, struct srdma_event *ev);
+
+#endif

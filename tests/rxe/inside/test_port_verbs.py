@@ -1,0 +1,284 @@
+"""The verbs port and the host half of a verbs leg, on rxe: C programs at the other ends."""
+
+import ctypes
+import select
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import pyverbs.enums as e
+
+from srdma import errors, rxe
+from srdma.verbs import VerbsLeg
+
+ROOT = Path(__file__).resolve().parents[3]
+TOKEN = bytes([0x5A]) * 16
+RING = 64
+PIECE = 4096
+WINDOW = 24
+HOST = """
+import sys, time
+from srdma.verbs import VerbsLeg
+leg = VerbsLeg(sys.argv[1], sys.argv[2], bytes([0x5a]) * 16, 64, slots=32)
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def ends() -> Iterator[list[rxe.End]]:
+    why = rxe.unavailable()
+    if why is not None:
+        pytest.skip(why)
+    with rxe.pair("pv") as both:
+        yield both
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("c")
+    sources = ROOT / "tests/rxe/c"
+    for name in ("verbs_wire", "verbs_leg"):
+        command = ["cc", "-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}/csrc", "-o", f"{out}/{name}"]
+        command += [f"{sources}/{name}.c", f"{sources}/peer.c", f"{ROOT}/build/libsrdma.a"]
+        subprocess.run([*command, "-lrdmacm", "-libverbs", "-lcrypto"], check=True)
+    return out
+
+
+class Program:
+    """A process whose lines are read one by one."""
+
+    def __init__(self, *args: str) -> None:
+        self.process = subprocess.Popen(args, stdout=subprocess.PIPE, text=True)
+
+    def line(self, word: str) -> list[str]:
+        assert self.process.stdout is not None
+        fields = self.process.stdout.readline().split()
+        assert fields[:1] == [word], fields
+        return fields[1:]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Program]]:
+    running: list[Program] = []
+
+    def begin(*args: str) -> Program:
+        running.append(Program(*args))
+        return running[-1]
+
+    yield begin
+    for program in running:
+        program.kill()
+
+
+# --- wire ---
+
+
+def test_wire_carries_datagrams_of_all_sizes_both_ways(ends, programs, start):
+    listener = start(f"{programs}/verbs_wire", ends[0].device, "1000")
+    (address,) = listener.line("address")
+    assert address.startswith(ends[0].address + ":")
+    connector = start(f"{programs}/verbs_wire", ends[1].device, "1000", address)
+    connector.line("address")
+    assert listener.line("received") == ["1000"]
+    assert connector.line("received") == ["1000"]
+    connector.kill()
+    assert listener.line("down") == ["104"]  # ECONNRESET
+    assert listener.process.wait(10) == 0
+
+
+def test_wire_within_one_device(ends, programs, start):
+    listener = start(f"{programs}/verbs_wire", ends[0].device, "100")
+    (address,) = listener.line("address")
+    connector = start(f"{programs}/verbs_wire", ends[0].device, "100", address)
+    connector.line("address")
+    assert connector.line("received") == ["100"]
+    assert listener.line("received") == ["100"]
+    listener.kill()
+    assert connector.line("down") == ["104"]
+
+
+def test_wire_without_a_listener_goes_down(ends, programs, start):
+    nobody = f"{ends[0].address}:9"
+    connector = start(f"{programs}/verbs_wire", ends[1].device, "1", nobody)
+    connector.line("address")
+    assert connector.line("down") == ["111"]  # ECONNREFUSED
+
+
+def test_unknown_device_and_foreign_address_are_named(ends, programs):
+    done = subprocess.run([f"{programs}/verbs_wire", "nix0", "1"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "no RDMA device nix0" in done.stderr
+
+
+# --- leg ---
+
+
+class Host:
+    """Memory, a leg, and jobs for verbs_leg: copy a piece from here to there."""
+
+    def __init__(self, leg: VerbsLeg, pieces: int) -> None:
+        self.leg = leg
+        self.pieces = pieces
+        self.source = ctypes.create_string_buffer(pieces * PIECE)
+        self.target = ctypes.create_string_buffer(pieces * PIECE)
+        for i in range(pieces):
+            self.source[i * PIECE : (i + 1) * PIECE] = bytes([i % 251]) * PIECE
+        size = pieces * PIECE
+        self.source_rkey, _ = self.leg.reg_mr(
+            ctypes.addressof(self.source), size, e.IBV_ACCESS_REMOTE_READ
+        )
+        self.target_rkey, _ = self.leg.reg_mr(
+            ctypes.addressof(self.target),
+            size,
+            e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE,
+        )
+        self.consumed = 0
+
+    def job(self, number: int, rkey: int | None = None) -> tuple[int, int] | None:
+        slot = self.leg.slot()
+        if slot is None:
+            return None
+        at = number * PIECE
+        struct.pack_into(
+            ">QQIIQI",
+            slot[1],
+            0,
+            number,
+            ctypes.addressof(self.source) + at,
+            self.source_rkey if rkey is None else rkey,
+            PIECE,
+            ctypes.addressof(self.target) + at,
+            self.target_rkey,
+        )
+        return slot[0], 36
+
+    def new_records(self) -> list[int]:
+        """Ids of the records that are new in the ring."""
+        ids = []
+        while True:
+            record = bytes(self.leg.records[self.consumed % RING * 32 :][:32])
+            if int.from_bytes(record[28:], "big") != self.consumed + 1:
+                return ids
+            ids.append(int.from_bytes(record[:8], "big"))
+            self.consumed += 1
+
+    def wait(self) -> None:
+        """Sleep until the leg has something, and take it."""
+        if not self.leg.arm():
+            ready, _, _ = select.select([self.leg], [], [], 20)
+            assert ready, "nothing arrived"
+        self.leg.drain()
+
+    def wait_closed(self) -> str:
+        deadline = time.monotonic() + 20
+        while self.leg.closed is None and time.monotonic() < deadline:
+            select.select([self.leg], [], [], 1)
+            self.leg.drain()
+        assert self.leg.closed is not None
+        return self.leg.closed
+
+
+@pytest.fixture
+def connect(ends) -> Iterator[Callable[..., Host]]:
+    """Connected hosts; their legs are closed at the end: an open one keeps the device."""
+    legs = []
+
+    def begin(end: int, address: str, pieces: int = 1) -> Host:
+        legs.append(VerbsLeg(ends[end].device, address, TOKEN, RING, slots=32))
+        return Host(legs[-1], pieces)
+
+    yield begin
+    for leg in legs:
+        leg.close()
+
+
+@pytest.fixture
+def worker(ends, programs, start) -> tuple[Program, str]:
+    program = start(f"{programs}/verbs_leg", ends[0].device, str(RING))
+    (address,) = program.line("address")
+    return program, address
+
+
+@pytest.mark.parametrize("end", [0, 1], ids=["same device", "other device"])
+def test_leg_dma_both_ways_and_records(worker, connect, end):
+    program, address = worker
+    host = connect(end, address, pieces=300)
+    ids, next_job = [], 0
+    while len(ids) < host.pieces:
+        burst = []
+        while next_job < host.pieces and next_job - len(ids) < WINDOW:
+            job = host.job(next_job)
+            if job is None:
+                break
+            burst.append(job)
+            next_job += 1
+        host.leg.post(burst)
+        host.wait()
+        ids += host.new_records()
+        assert host.leg.closed is None
+    assert ids == list(range(300))
+    assert bytes(host.target) == bytes(host.source)
+    host.leg.close()
+    host.leg.close()
+    assert program.line("up") == []
+    assert program.line("down") == ["104", "failed", "0"]
+
+
+def test_leg_is_admitted_once_and_by_its_token_only(ends, worker, connect):
+    program, address = worker
+    with pytest.raises(errors.DeviceError, match="expects no leg"):
+        VerbsLeg(ends[0].device, address, bytes(16), RING)
+    with pytest.raises(errors.DeviceError, match="expects no leg"):
+        VerbsLeg(ends[0].device, address, TOKEN, 2 * RING)
+    host = connect(0, address)
+    program.line("up")
+    with pytest.raises(errors.DeviceError, match="expects no leg"):
+        VerbsLeg(ends[0].device, address, TOKEN, RING)
+    host.leg.close()
+    program.line("down")
+
+
+def test_bad_host_rkey_ends_the_leg_and_reports_all_dma(worker, connect):
+    program, address = worker
+    host = connect(0, address, pieces=8)
+    burst = [host.job(i, rkey=0 if i == 3 else None) for i in range(8)]
+    host.leg.post(burst)
+    program.line("up")
+    status, _, failed = program.line("down")
+    assert status in ("5", "104")  # EIO; or the host's end was seen first
+    assert int(failed) >= 5
+    assert host.wait_closed()
+    assert host.leg.slot() is not None
+    with pytest.raises(errors.WorkerGone):
+        host.leg.post([(8, 36)])
+
+
+def test_leg_ends_when_the_worker_is_killed(worker, connect):
+    program, address = worker
+    host = connect(0, address)
+    program.line("up")
+    program.kill()
+    assert "DISCONNECTED" in host.wait_closed()
+
+
+def test_leg_goes_down_when_the_host_is_killed(ends, worker, start):
+    program, address = worker
+    host = start(sys.executable, "-c", HOST, ends[1].device, address)
+    host.line("up")
+    program.line("up")
+    host.kill()
+    assert program.line("down") == ["104", "failed", "0"]
+
+
+def test_no_worker_there(ends):
+    with pytest.raises(errors.DeviceError, match="no worker listens"):
+        VerbsLeg(ends[1].device, f"{ends[0].address}:9", TOKEN, RING)
