@@ -20,6 +20,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 MODULES = ("ib_uverbs", "rdma_rxe", "rdma_ucm", "veth")
 VETH_MTU = 4200  # room for a RoCE packet of MTU 4096
+DELETE_SECONDS = 5
 SYSCTL = Path("/proc/sys/net/ipv4/conf")
 
 
@@ -103,9 +104,14 @@ def _accept_local(undo: ExitStack, netdev: str) -> None:
 
 
 def _remove(ip: IPRoute, ends: list[End]) -> None:
+    """The kernel deletes a device when its last user has left, and librdmacm keeps one open
+    until the process ends: after a few seconds the rest is left to the next run."""
     for end in ends:
         if Path("/sys/class/infiniband", end.device).exists():
-            _rdma("link", "delete", end.device)
+            try:
+                subprocess.Popen(["rdma", "link", "delete", end.device]).wait(DELETE_SECONDS)
+            except subprocess.TimeoutExpired:
+                return
     with suppress(NetlinkError, IndexError):
         ip.link("del", index=_index(ip, ends[0].netdev))
 
