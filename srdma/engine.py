@@ -8,6 +8,7 @@ control socket: then every outstanding work request ends with WORKER_GONE.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
@@ -65,7 +66,7 @@ class Engine:
         with self._cond:
             self._sinks.pop(qpn, None)
             self._host.qp_remove(qpn)
-            self._cond.notify_all()
+            self._wake_all()
 
     def post(self, *works: tuple[Work, memoryview | None]) -> None:
         """Hand work requests, with their immediate payloads, to the worker.
@@ -124,8 +125,7 @@ class Engine:
         """Ends every wait. The leg is closed too."""
         with self._cond:
             self._closed = True
-            os.eventfd_write(self._wake, 1)
-            self._cond.notify_all()
+            self._wake_all()
             while self._asleep:
                 self._cond.wait()
             self._host.close()
@@ -133,6 +133,11 @@ class Engine:
             os.close(self._wake)
 
     # All below: with the lock.
+
+    def _wake_all(self) -> None:
+        """Something ended that threads may wait for."""
+        os.eventfd_write(self._wake, 1)
+        self._cond.notify_all()
 
     def _spin(self, done: Callable[[], bool]) -> bool:
         end = time.perf_counter() + SPIN_S
@@ -154,6 +159,8 @@ class Engine:
                 finally:
                     self._cond.acquire()
             if not self._closed:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._wake)
                 self._leg.drain()
                 self._collect()
         finally:

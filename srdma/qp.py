@@ -135,7 +135,8 @@ class SecureQP(Resource):
             if timeout == 0:
                 self.pd.engine.poll()
             else:
-                self.pd.engine.wait(lambda: bool(self._wcs or self._reason), deadline_in(timeout))
+                self.pd.engine.wait(self._has_news, deadline_in(timeout))
+                self.ensure_alive()
         with self.pd.engine.lock:
             return [self._wcs.popleft() for _ in range(min(n, len(self._wcs)))]
 
@@ -277,6 +278,9 @@ class SecureQP(Resource):
             self.check_sge(wr.sge)
             work.local(wr.sge.addr, wr.sge.length, wr.sge.lkey)
         return work
+
+    def _has_news(self) -> bool:
+        return bool(self._wcs or self._reason or self.closed)
 
     def check_sge(self, sge: SGE) -> None:
         """Refuse a piece of a region that this QP cannot use."""
