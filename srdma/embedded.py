@@ -124,16 +124,20 @@ class Embedded:
         self.folder = _make_folder()
         self.workers: list[Worker] = []
 
+    def wire(self, name: str) -> Path:
+        """A folder in which workers meet, made when it is first asked for."""
+        folder = self.folder / f"wire-{name}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
     def start(
-        self, name: str, *, wire: str = "wire", unprotected: bool = False,
+        self, name: str, *, wire: str = "0", unprotected: bool = False,
         options: Sequence[str] = (),
     ) -> Worker:  # fmt: skip
-        """A worker, up and answering; those with the same `wire` folder reach each other."""
-        wire_folder = self.folder / wire
-        wire_folder.mkdir(mode=0o700, exist_ok=True)
+        """A worker, up and answering; those on the same `wire` reach each other."""
         control, log = self.folder / f"{name}.ctl", self.folder / f"{name}.log"
         command: list[str | Path] = [find_worker(), "--name", name, "--control", control]
-        command += ["--wire-dev", f"shm:{wire_folder}", *options]
+        command += ["--wire-dev", f"shm:{self.wire(wire)}", *options]
         if unprotected:
             command.append("--allow-unprotected")
         with open(log, "wb") as output:

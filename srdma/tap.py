@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import _tap
-from .embedded import STOP_TIMEOUT, spawn, stop
+from .embedded import START_TIMEOUT, STOP_TIMEOUT, spawn, stop
 from .errors import DeviceError
 from .frames import ask, read_frame, write_frame
 
@@ -224,8 +224,10 @@ class TapProcess:
         )
         assert self._process.stdin and self._process.stdout
         self._fds = self._process.stdin.fileno(), self._process.stdout.fileno()
-        if read_frame(self._fds[1], 20.0) is None:
-            self.close()
+
+    def wait_until_up(self) -> None:
+        """Before its first use, and before a worker connects."""
+        if read_frame(self._fds[1], START_TIMEOUT) is None:
             raise DeviceError("the tap did not start")
 
     @property
@@ -250,12 +252,6 @@ class TapProcess:
             self._process.wait(STOP_TIMEOUT)
         stop(self._process)
         self._process.stdout.close()
-
-    def __enter__(self) -> TapProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 if __name__ == "__main__":
