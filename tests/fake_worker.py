@@ -98,6 +98,7 @@ class FakeWorker:
         }
         self.silent: set[int] = set()  # kinds that get no answer
         self._qpn = 0x100
+        self.eid = os.urandom(16)
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.bind(os.fspath(path))
         self._server.listen()
@@ -181,6 +182,5 @@ class FakeWorker:
 
     def _init(self, leg: Leg | None, body: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
         self._qpn += 1
-        return struct.pack(
-            ">I16sQIII32s64s", self._qpn, bytes(16), 1 << 23, 4096, 128, 16, bytes(32), b"fake"
-        ), []
+        body = struct.pack(">I16sQIII", self._qpn, self.eid, 1 << 23, 4096, 128, 16)
+        return body + os.urandom(32) + b"fake".ljust(64, b"\0"), []

@@ -1,0 +1,371 @@
+"""Options, listeners and connections; the key exchange is real, the workers are played."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import sys
+import threading
+import time
+
+import pytest
+
+import srdma
+from srdma import Options, connection, keyprocess
+from srdma.errors import DeviceError, IntegrityError, LocalError, RemoteError, Timeout
+from srdma.identity import create_ca, issue
+from tests.fake_worker import ATTACH, DESTROY, INIT, KEYS, FakeWorker, Refuse
+
+A, B = "spiffe://test/a", "spiffe://test/b"
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pki")
+    create_ca(folder, "test")
+    issue(folder, A, folder / "a")
+    issue(folder, B, folder / "b")
+    return folder
+
+
+@pytest.fixture
+def server_worker(tmp_path):
+    worker = FakeWorker(tmp_path / "server.sock")
+    yield worker
+    worker.close()
+
+
+@pytest.fixture
+def server_pd(server_worker):
+    with srdma.Context(server_worker.path) as ctx, srdma.PD(ctx, 1024) as pd:
+        yield pd
+
+
+@pytest.fixture
+def client_pd(worker):
+    with srdma.Context(worker.path) as ctx, srdma.PD(ctx, 1024) as pd:
+        yield pd
+
+
+@pytest.fixture
+def join(pki, client_pd, server_pd):
+    """Both ends of a connection; keywords of the client, of the server."""
+    made = []
+
+    def join(client=None, server=None):
+        server_options = {"identity": pki / "b", "timeout": 20} | (server or {})
+        listener = srdma.listen(("127.0.0.1", 0), server_pd, **server_options)
+        accepted: list[object] = []
+
+        def accept():
+            try:
+                accepted.append(listener.accept(20))
+            except srdma.Error as e:
+                accepted.append(e)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            client_options = {"identity": pki / "a", "timeout": 20} | (client or {})
+            ours = srdma.connect(listener.address, client_pd, **client_options)
+        except srdma.Error as e:
+            ours = e
+        thread.join()
+        listener.close()
+        made.extend(end for end in (ours, accepted[0]) if not isinstance(end, srdma.Error))
+        return ours, accepted[0]
+
+    yield join
+    for end in made:
+        end.close()
+
+
+def keyex_processes():
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as cmdline, open(f"/proc/{pid}/status") as s:
+                if b"srdma.keyex" in cmdline.read() and f"PPid:\t{os.getpid()}\n" in s.read():
+                    found.append(int(pid))
+        except OSError:
+            continue
+    return found
+
+
+# Options -----------------------------------------------------------------------
+
+
+def wanted(**options):
+    return [tuple(s) for s in Options(identity="x", **options).wanted]
+
+
+def test_suites_and_levels():
+    assert wanted() == [(1, 3, 16), (3, 3, 16), (7, 3, 16)]
+    assert wanted(suites=["aes-256-gcm"]) == [(3, 3, 16)]
+    assert wanted(level="packet") == [(0x30, 2, 16), (0x20, 2, 16), (0x12, 2, 32)]
+    assert wanted(suites=["hmac-sha256"]) == [(0x12, 2, 32)]
+    assert wanted(level="header", unprotected_payload=True, suites=["aes-128-cmac"]) == [
+        (0x20, 1, 16)
+    ]
+    assert wanted(level="none") == [(0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"level": "header"}, "does not protect the bytes.*say unprotected_payload=True"),
+        ({"unprotected_payload": True}, "goes with level"),
+        ({"level": "packet", "unprotected_payload": True}, "goes with level"),
+        ({"level": "best"}, "level 'best': there are none, header, packet, aead"),
+        ({"level": "none", "suites": ["aes-128-gcm"]}, "has no suite"),
+        ({"suites": ["none"]}, "asked for as level="),
+        ({"suites": "aes-128-gcm"}, "give a list"),
+        ({"suites": ["rot13"]}, "unknown suite 'rot13': this version has aes-128-gcm"),
+        ({"suites": ["aes-128-gcm"], "level": "packet"}, "aes-128-gcm at level 2"),
+        ({"suites": ["hmac-sha256"], "level": "aead"}, "hmac-sha256 at level 3"),
+        ({"data": bytes(257)}, "257 bytes of data: at most 256"),
+        ({"qps": 0}, "qps=0: one connection has 1 to 256"),
+        ({"qps": 257}, "qps=257"),
+    ],
+)
+def test_illegal_options(options, text):
+    with pytest.raises(LocalError, match=text):
+        Options(identity="x", **options)
+
+
+def test_credentials(pki, tmp_path):
+    assert Options(identity=pki / "a").credentials().identity == A
+    ready = Options(identity=pki / "a").credentials()
+    assert Options(identity=ready).credentials() is ready
+    with pytest.raises(LocalError, match=r"cannot read .*nobody.pem"):
+        Options(identity=tmp_path / "nobody").credentials()
+
+
+def test_what_the_worker_has_not(worker, client_pd, pki):
+    with pytest.raises(LocalError, match="needs a worker started with --allow-unprotected"):
+        srdma.listen(("127.0.0.1", 0), client_pd, identity=pki / "a", level="none")
+    with pytest.raises(LocalError, match="fake has none of the suites"):
+        srdma.connect(("127.0.0.1", 1), client_pd, identity=pki / "a", suites=["hmac-sha256"])
+    assert INIT not in worker.kinds()
+
+
+# Addresses -----------------------------------------------------------------------
+
+
+def test_nobody_listens(client_pd, pki, worker):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    with pytest.raises(RemoteError, match=f"nobody listens at 127.0.0.1:{address[1]}"):
+        srdma.connect(address, client_pd, identity=pki / "a")
+    with pytest.raises(LocalError, match="no such host"):
+        srdma.connect(("no.such.host.invalid", 1), client_pd, identity=pki / "a")
+    assert INIT not in worker.kinds()
+
+
+def test_cannot_listen(client_pd, pki):
+    with pytest.raises(DeviceError, match=r"cannot listen at 192\.0\.2\.1:80"):
+        srdma.listen(("192.0.2.1", 80), client_pd, identity=pki / "a")
+
+
+def test_nobody_comes(client_pd, pki):
+    with srdma.listen(("127.0.0.1", 0), client_pd, identity=pki / "a") as listener:
+        with pytest.raises(Timeout, match=r"nobody connected in 0\.05 s"):
+            listener.accept(0.05)
+        assert listener.fileno() >= 0
+    with pytest.raises(srdma.ClosedError):
+        listener.accept(1)
+
+
+# Connections ---------------------------------------------------------------------
+
+
+def test_connect(join, worker, server_worker):
+    client, server = join(
+        {"qps": 3, "data": b"from a", "peer": B}, {"qps": 3, "data": b"from b", "peer": [A]}
+    )
+    assert (client.identity, client.data) == (B, b"from b")
+    assert (server.identity, server.data) == (A, b"from a")
+    assert tuple(client.suite) == tuple(server.suite) == (1, 3, 16)
+    assert client.group == server.group
+    assert len(client.qps) == len(server.qps) == 3
+    assert client.qp is client.qps[0]
+    assert {qp.state for qp in client.qps + server.qps} == {srdma.QPState.RTS}
+    for kinds in (worker.kinds(), server_worker.kinds()):
+        assert (kinds.count(INIT), kinds.count(ATTACH), kinds.count(KEYS)) == (3, 1, 3)
+    assert client.alive()
+    assert len(keyex_processes()) == 2
+
+
+def test_end_of_a_connection(join, worker):
+    client, server = join()
+    server.close()
+    deadline = time.monotonic() + 10
+    while client.alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not client.alive()
+    client.close()
+    client.close()
+    assert worker.kinds().count(DESTROY) == 1
+    assert keyex_processes() == []
+
+
+def test_unprotected_is_said(caplog, tmp_path, pki):
+    with caplog.at_level(logging.WARNING, "srdma"):
+        ends = []
+        for name in ("x", "y"):
+            worker = FakeWorker(tmp_path / f"{name}.sock")
+            worker.flags, worker.suites = 1, bytes([0x20])
+            ends.append(worker)
+        try:
+            header = {"level": "header", "unprotected_payload": True, "suites": ["aes-128-cmac"]}
+            for options in (header, {"level": "none"}):
+                with (
+                    srdma.Context(ends[0].path) as x,
+                    srdma.Context(ends[1].path) as y,
+                    srdma.listen(
+                        ("127.0.0.1", 0), srdma.PD(x, 1024), identity=pki / "a", **options
+                    ) as listener,
+                ):
+                    thread = threading.Thread(target=listener.accept, args=(20,))
+                    thread.start()
+                    srdma.connect(
+                        listener.address, srdma.PD(y, 1024), identity=pki / "b", **options
+                    )
+                    thread.join()
+        finally:
+            for worker in ends:
+                worker.close()
+    text = caplog.text
+    assert text.count("SRDMA_UNPROTECTED_PAYLOAD") == 2
+    assert "It does not protect the bytes themselves" in text
+    assert text.count("without any protection (level none)") == 2
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "kind", "text"),
+    [
+        ({"peer": "spiffe://test/c"}, {}, IntegrityError, f"the peer is {B}, which is not allowed"),
+        ({}, {"peer": "spiffe://test/c"}, IntegrityError, f"{A}, which is not allowed"),
+        (
+            {"suites": ["aes-256-gcm"]},
+            {"suites": ["chacha20-poly1305"]},
+            RemoteError,
+            "suite",
+        ),
+        ({"qps": 2}, {"qps": 1}, RemoteError, "2|1"),
+    ],
+)
+def test_no_agreement(join, client, server, kind, text, worker, server_worker):
+    ours, theirs = join(client, server)
+    assert isinstance(ours, srdma.Error)
+    assert isinstance(theirs, srdma.Error)
+    assert any(isinstance(e, kind) for e in (ours, theirs))
+    assert all(re.search(text, str(e)) for e in (ours, theirs))
+    assert worker.kinds().count(DESTROY) == client.get("qps", 1)
+    assert keyex_processes() == []
+
+
+def test_foreign_certificate(join, tmp_path):
+    create_ca(tmp_path / "other", "other")
+    issue(tmp_path / "other", A, tmp_path / "other" / "a")
+    ours, theirs = join({"identity": tmp_path / "other" / "a"})
+    assert isinstance(ours, IntegrityError)
+    assert isinstance(theirs, IntegrityError)
+    assert "another CA" in str(ours)
+    assert "another CA" in str(theirs)
+
+
+def test_worker_refuses_the_keys(join, server_worker):
+    def refuse(leg, body, fds):
+        raise Refuse(22, "no such wire")
+
+    server_worker.handlers[KEYS] = refuse
+    ours, theirs = join()
+    assert isinstance(theirs, DeviceError)
+    assert "no such wire" in str(theirs)
+    assert isinstance(ours, RemoteError | DeviceError)
+
+
+def test_peer_that_says_nothing(client_pd, pki, worker):
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        start = time.monotonic()
+        with pytest.raises(Timeout, match=r"not done in 0\.5 s|in time"):
+            srdma.connect(mute.getsockname(), client_pd, identity=pki / "a", timeout=0.5)
+        assert time.monotonic() - start < 10
+    assert worker.kinds().count(DESTROY) == 1
+    assert keyex_processes() == []
+
+
+def test_peer_that_is_no_srdma(client_pd, pki):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def talk():
+            conn, _ = other.accept()
+            conn.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+            conn.close()
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        with pytest.raises(srdma.Error, match=r"TLS|closed"):
+            srdma.connect(other.getsockname(), client_pd, identity=pki / "a", timeout=10)
+        thread.join()
+
+
+# The program ---------------------------------------------------------------------
+
+
+class FakeControl:
+    """Only its descriptor is used."""
+
+    def __init__(self):
+        self._end, self._other = socket.socketpair()
+
+    def fileno(self):
+        return self._end.fileno()
+
+    def close(self):
+        self._end.close()
+        self._other.close()
+
+
+def run_program(code, monkeypatch):
+    """KeyProcess with another program in the place of srdma.keyex."""
+    real = keyprocess.subprocess.Popen
+    monkeypatch.setattr(
+        keyprocess.subprocess,
+        "Popen",
+        lambda command, **how: real([sys.executable, "-c", code], **how),
+    )
+    with socket.socket() as sock:
+        return keyprocess.KeyProcess(sock, FakeControl(), {"role": "client"})
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "text"),
+    [
+        ("raise SystemExit('its last words')", DeviceError, "ended without a word: its last words"),
+        ("pass", DeviceError, "exit code"),
+        ("import os; os.write(1, b'\\xff' * 8)", DeviceError, "without a word"),
+        ("import time; time.sleep(60)", Timeout, "did not end in time"),
+    ],
+)
+def test_program_that_fails(code, kind, text, monkeypatch):
+    monkeypatch.setattr(keyprocess, "GRACE", 0.3)
+    process = run_program(code, monkeypatch)
+    try:
+        with pytest.raises(kind, match=text):
+            process.wait_ready(time.monotonic() + (0.2 if kind is Timeout else 10))
+    finally:
+        process.close()
+
+
+def test_program_that_cannot_start(monkeypatch):
+    monkeypatch.setattr(keyprocess.sys, "executable", "/no/such/python")
+    with socket.socket() as sock, pytest.raises(DeviceError, match="cannot start the key exchange"):
+        keyprocess.KeyProcess(sock, FakeControl(), {})
+
+
+def test_text_of_header_level():
+    assert "Anyone on the path can replace them unnoticed" in connection.HEADER_ONLY
