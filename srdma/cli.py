@@ -14,12 +14,14 @@ from typing import Any
 
 import typer
 
-from . import cli_ca, cli_demo, cli_doctor
+from . import cli_ca, cli_demo, cli_doctor, cli_transfer
 from .cli_output import complain
 from .errors import DeviceError, Error, IntegrityError, LocalError, RemoteError, Timeout
 
 COMMANDS: dict[str, Callable[..., int | None]] = {
     "demo": cli_demo.demo,
+    "recv": cli_transfer.recv,
+    "send": cli_transfer.send,
     "doctor": cli_doctor.doctor,
 }
 GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 
 def console(*, quiet: bool = False) -> Console:
@@ -22,4 +31,18 @@ def complain(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2), flush=True)
+    """One line."""
+    print(json.dumps(value), flush=True)
+
+
+@contextlib.contextmanager
+def progress_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error if that is a terminal; called with (done, all) in bytes."""
+    err = Console(stderr=True)
+    columns = "[progress.description]{task.description}", BarColumn()
+    with Progress(
+        *columns, DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(),
+        console=err, transient=True, disable=quiet or not err.is_terminal,
+    ) as bar:  # fmt: skip
+        task = bar.add_task(escape(what), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,204 @@
+"""`srdma send` and `srdma recv`: one file from host to host over a secure connection."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import subprocess
+import sys
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .cli_output import console, print_json, progress_bar
+from .embedded import STOP_TIMEOUT, Embedded, spawn, stop
+from .errors import LocalError, RemoteError
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .pd import PD
+
+Identity = Annotated[
+    Path | None,
+    typer.Option(metavar="PREFIX", help="PREFIX.pem, PREFIX.key and ca.pem beside them."),
+]
+Peer = Annotated[
+    list[str] | None,
+    typer.Option(metavar="URI", help="Who may be at the other end; * allowed. May be repeated."),
+]
+Worker = Annotated[
+    str | None, typer.Option(help="Name or control socket of the worker  [default: $SRDMA_WORKER]")
+]
+Suites = Annotated[
+    list[str] | None, typer.Option("--suite", help="Suite in order of preference. May be repeated.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
+
+
+def recv(
+    identity: Identity = None,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to wait.")
+    ] = "0.0.0.0:4433",
+    out: Annotated[Path, typer.Option(help="Folder, or name of the file.")] = Path(),
+    peer: Peer = None,
+    suite: Suites = None,
+    worker: Worker = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    json: Json = False,
+) -> None:
+    """Wait for one file and write it; nothing is left of a file that did not come whole."""
+    from . import connection, transfer
+    from .mr import Access
+
+    options = _options(identity, peer, suite)
+    with ExitStack() as stack:
+        pd = _open_worker(stack, worker)
+        region = pd.alloc(transfer.REGION, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+        listener = connection.listen(
+            _address(listen), pd, data=region.remote().to_bytes(), **options
+        )
+        stack.enter_context(listener)
+        host, port = listener.address
+        _tell(json, {"listening": f"{host}:{port}"}, f"waiting at {host}:{port}")
+        peer_connection = stack.enter_context(listener.accept())
+        receiver = transfer.Receiver(peer_connection.qp, pd, region)
+        _describe(json, peer_connection)
+        with progress_bar("receiving", quiet=json) as progress:
+            path, digest = receiver.receive(out, force=force, progress=progress)
+        _tell(json, {"file": str(path), "sha256": digest}, f"{path}\nSHA-256 {digest}")
+
+
+def send(
+    file: Annotated[Path, typer.Argument(help="The file.")],
+    to: Annotated[
+        str | None, typer.Argument(metavar="[HOST:PORT]", help="Where srdma recv waits.")
+    ] = None,
+    identity: Identity = None,
+    peer: Peer = None,
+    suite: Suites = None,
+    worker: Worker = None,
+    embedded: Annotated[
+        bool,
+        typer.Option("--embedded", help="Start two workers and a receiver on this machine."),
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="With --embedded: folder or name for the copy.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --embedded: overwrite an existing copy.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Send a file to `srdma recv`; both ends compare its SHA-256."""
+    if not file.is_file():
+        raise LocalError(f"{file} is no regular file that can be read")
+    if embedded:
+        if out is None or to is not None:
+            raise LocalError("--embedded sends to this machine: give --out and no HOST:PORT")
+        _send_embedded(file, out, suite, force, json)
+        return
+    if to is None:
+        raise LocalError("where to? give the HOST:PORT of srdma recv, or --embedded --out DIR")
+    _send(file, to, worker, _options(identity, peer, suite), json)
+
+
+def _send(file: Path, to: str, worker: str | None, options: dict[str, Any], json: bool) -> None:
+    from . import connection, transfer
+    from .mr import RemoteMR
+
+    with ExitStack() as stack:
+        pd = _open_worker(stack, worker)
+        there = stack.enter_context(connection.connect(_address(to), pd, **options))
+        _describe(json, there)
+        sender = transfer.Sender(there.qp, pd, RemoteMR.from_bytes(there.data))
+        with progress_bar(file.name, quiet=json) as progress:
+            digest = sender.send(file, progress)
+        _tell(json, {"sent": str(file), "sha256": digest},
+              f"{file} is there\nSHA-256 {digest}, equal at both ends")  # fmt: skip
+
+
+def _send_embedded(
+    file: Path, out: Path, suites: list[str] | None, force: bool, json: bool
+) -> None:
+    """Two workers, a receiver as a child process, and this process as the sender."""
+    from .demo_stage import make_identities
+
+    with Embedded() as nics:
+        folder = make_identities(nics.folder / "identities")
+        names = nics.start("nica"), nics.start("nicb")
+        command = [sys.executable, "-m", "srdma", "recv", "--json", "--listen", "127.0.0.1:0"]
+        command += ["--identity", str(folder / "host-b"), "--worker", str(names[1].control)]
+        command += ["--out", str(out.absolute()), *(["--force"] if force else [])]
+        with closing(ReceiverProcess(command)) as receiver:
+            options = _options(folder / "host-a", ["spiffe://demo/host-b"], suites)
+            to = receiver.line()["listening"]
+            try:
+                _send(file, to, str(names[0].control), options, json)
+            finally:
+                receiver.finish()
+
+
+class ReceiverProcess:
+    """`srdma recv --json` as a child."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = spawn(command, stdout=subprocess.PIPE)
+
+    def line(self) -> dict[str, Any]:
+        """The next line of its output."""
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise RemoteError(f"the receiver ended with code {self._process.wait()}")
+        return dict(jsonlib.loads(line))
+
+    def finish(self) -> None:
+        """It ends by itself when the sender is done or gone."""
+        try:
+            self._process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            stop(self._process)
+
+    def close(self) -> None:
+        stop(self._process)
+        assert self._process.stdout
+        self._process.stdout.close()
+
+
+def _options(
+    identity: Path | None, peer: list[str] | None, suites: list[str] | None
+) -> dict[str, Any]:
+    if identity is None:
+        raise LocalError("who is this end? give --identity PREFIX (srdma ca issue makes one)")
+    return {"identity": identity, "peer": peer or (), "suites": suites or ()}
+
+
+def _open_worker(stack: ExitStack, worker: str | None) -> PD:
+    from .context import Context
+    from .pd import PD
+
+    return stack.enter_context(PD(stack.enter_context(Context(worker))))
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65_535:
+        raise LocalError(f"{text!r} is no address: give HOST:PORT, such as 192.0.2.1:4433")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _describe(json: bool, connection: Connection) -> None:
+    from .policy import describe
+
+    suite = describe(connection.suite)
+    _tell(json, {"peer": connection.identity, "suite": suite, "group": connection.group},
+          f"{connection.identity}: {suite}, keys by {connection.group}")  # fmt: skip
+
+
+def _tell(json: bool, values: dict[str, Any], text: str) -> None:
+    if json:
+        print_json(values)
+    else:
+        console().print(text, markup=False)
