@@ -106,11 +106,22 @@ void srdma_qp_refuse(struct srdma_qp *qp, enum srdma_reason reason)
 	srdma_relay_activate(qp);
 }
 
+/* RECV_TOO_SHORT is the sender's fault there, the receive's own here (13.1). */
+static uint8_t status_of(const struct srdma_record *rec, uint32_t reason)
+{
+	enum { WC_LOC_LEN_ERR = 1 };
+
+	if (reason == SRDMA_REASON_RECV_TOO_SHORT &&
+	    rec->opcode == SRDMA_WC_RECV)
+		return WC_LOC_LEN_ERR;
+	return srdma_reason(reason)->status;
+}
+
 static int put_record(struct srdma_qp *qp, struct srdma_record *rec,
 		      uint32_t reason)
 {
 	rec->qpn = qp->qpn;
-	rec->status = srdma_reason(reason)->status;
+	rec->status = status_of(rec, reason);
 	rec->vendor_err = reason;
 	return qp->silent ? 0 : srdma_leg_record(qp->leg, rec);
 }
