@@ -236,8 +236,7 @@ void pair_expect_at(struct pair *p, int side, uint64_t id, uint32_t reason,
 		print_error("%s:%d: no record on side %d\n", file, line, side);
 		fail();
 	}
-	if (r.id != id || r.vendor_err != reason ||
-	    r.status != status_of(&r)) {
+	if (r.id != id || r.vendor_err != reason || r.status != status_of(&r)) {
 		print_error("%s:%d: side %d: id %llu, %s, status %u\n", file,
 			    line, side, (unsigned long long)r.id,
 			    srdma_reason(r.vendor_err)->name, r.status);
