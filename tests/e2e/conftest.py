@@ -1,0 +1,168 @@
+"""Fixtures of the end-to-end tests: two real workers in a folder of their own, and two hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import srdma
+from srdma.embedded import Embedded, Worker
+from srdma.identity import create_ca, issue
+
+A, B = "spiffe://test/a", "spiffe://test/b"
+WAIT = 60  # seconds, for a machine that is busy
+
+
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA with the identities a and b."""
+    folder = tmp_path_factory.mktemp("pki")
+    create_ca(folder, "test")
+    issue(folder, A, folder / "a")
+    issue(folder, B, folder / "b")
+    return folder
+
+
+@dataclass
+class Site:
+    """Two workers that reach each other, of the hosts a and b."""
+
+    a: Worker
+    b: Worker
+    embedded: Embedded
+
+
+@dataclass
+class Host:
+    """One host with one PD."""
+
+    ctx: srdma.Context
+    pd: srdma.PD
+
+
+@dataclass
+class Pair:
+    """A connection: the client is host a, the server host b."""
+
+    a: Host
+    b: Host
+    client: srdma.Connection
+    server: srdma.Connection
+    undo: contextlib.ExitStack = field(repr=False)
+
+    def __iter__(self) -> Iterator[srdma.SecureQP]:
+        return iter((self.client.qp, self.server.qp))
+
+
+def start_site() -> Site:
+    embedded = Embedded()
+    try:
+        a = embedded.start("a", unprotected=True)
+        return Site(a, embedded.start("b", unprotected=True), embedded)
+    except BaseException:
+        embedded.close()
+        raise
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """Shared by the tests of a module, which must not harm it."""
+    site = start_site()
+    yield site
+    for worker in (site.a, site.b):
+        assert worker.process.poll() is None, f"worker {worker.name}: {worker.last_words()}"
+    site.embedded.close()
+
+
+@pytest.fixture
+def own_site() -> Iterator[Site]:
+    """For a test that harms its workers."""
+    site = start_site()
+    yield site
+    site.embedded.close()
+
+
+class Joiner:
+    """Makes connections between the hosts of a site, and closes them in the end."""
+
+    def __init__(self, pki: Path) -> None:
+        self._pki = pki
+        self._undo = contextlib.ExitStack()
+
+    def host(self, worker: Worker, ring: int = 4096) -> Host:
+        ctx = self._undo.enter_context(srdma.Context(worker.control))
+        return Host(ctx, self._undo.enter_context(srdma.PD(ctx, ring)))
+
+    def __call__(self, site: Site, **options: object) -> Pair:
+        """Hosts of their own, connected; data is host b's for host a."""
+        return self.connect(self.host(site.a), self.host(site.b), **options)
+
+    def connect(self, a: Host, b: Host, **options: object) -> Pair:
+        data = options.pop("data", b"")
+        options.setdefault("timeout", WAIT)
+        with srdma.listen(
+            ("127.0.0.1", 0), b.pd, identity=self._pki / "b", data=data, **options
+        ) as listener:
+            accepted = run(listener.accept, WAIT)
+            client = srdma.connect(
+                listener.address, a.pd, identity=self._pki / "a", peer=B, **options
+            )
+            server = accepted()
+        # The listener's children are the PD's, so they stay.
+        return Pair(a, b, client, server, self._undo)
+
+    def close(self) -> None:
+        self._undo.close()
+
+
+@pytest.fixture
+def join(pki: Path) -> Iterator[Joiner]:
+    joiner = Joiner(pki)
+    yield joiner
+    joiner.close()
+
+
+def run(call, *args, **kwargs):
+    """Start a call in a thread; calling the result gives its value, or raises."""
+    outcome: list[object] = []
+    failure: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            outcome.append(call(*args, **kwargs))
+        except BaseException as e:
+            failure.append(e)
+
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+
+    def result():
+        thread.join(WAIT)
+        assert not thread.is_alive(), f"{call} hangs"
+        if failure:
+            raise failure[0]
+        return outcome[0]
+
+    return result
+
+
+def pattern(size: int, seed: int = 0) -> bytes:
+    """Bytes that repeat with a period that no packet size shares."""
+    period = bytes((n * n + seed) % 256 for n in range(257)) * 41
+    return (period * (size // len(period) + 1))[:size]
+
+
+def children() -> set[int]:
+    """Processes that this one started and that still run."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as stat:
+            if stat.read().rsplit(")", 1)[1].split()[1] == str(os.getpid()):
+                found.add(int(pid))
+    return found
