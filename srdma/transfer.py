@@ -179,7 +179,7 @@ class Receiver(End):
             size = begin.get("size")
             if not isinstance(size, int) or size < 0:
                 raise RemoteError("the peer does not say how long its file is")
-            path = _target(out, begin.get("name"), force)
+            path = target(out, begin.get("name"), force)
             with _partial(path) as (file, partial):
                 digest = self._fill(file, path, size, progress)
                 _finish(file, partial, path)
@@ -231,7 +231,7 @@ def _read_into(file: BinaryIO, buffer: memoryview, path: Path) -> int:
         raise LocalError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _target(out: Path, name: object, force: bool) -> Path:
+def target(out: Path, name: object, force: bool) -> Path:
     """Where the file goes; a name of the peer's stays inside the folder."""
     if out.is_dir():
         safe = Path(name).name if isinstance(name, str) else ""
