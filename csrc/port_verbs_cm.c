@@ -20,7 +20,12 @@ enum {
 	HELLO_RING = 36,
 	REFUSAL_LEN = 7,
 	BACKLOG = 128,
-	RESOLVE_MS = 2000,
+	/*
+	 * Linux may miss that a neighbour was found and look again only when
+	 * the time is over: it is short, and there are several.
+	 */
+	RESOLVE_MS = 200,
+	RESOLVE_TRIES = 20,
 };
 
 enum refusal { REFUSE_HELLO = 1, REFUSE_TOKEN = 2, REFUSE_LIMIT = 3 };
@@ -70,6 +75,16 @@ int srdma_verbs_cm_connect(struct srdma_port *base, const char *address,
 	}
 	*out = &conn->base;
 	return 0;
+}
+
+static void resolve_again(struct srdma_verbs_conn *conn)
+{
+	struct sockaddr_storage peer = conn->id->route.addr.dst_storage;
+
+	if (++conn->tries >= RESOLVE_TRIES ||
+	    rdma_resolve_addr(conn->id, NULL, (struct sockaddr *)&peer,
+			      RESOLVE_MS))
+		srdma_verbs_conn_end(conn, -EHOSTUNREACH);
 }
 
 static void address_resolved(struct srdma_verbs_conn *conn)
@@ -232,7 +247,10 @@ static int end_status(enum rdma_cm_event_type type)
 /* Each step only from its own state: the peer may send what it likes. */
 static void step(struct srdma_verbs_conn *conn, enum rdma_cm_event_type type)
 {
-	if (end_status(type))
+	if (conn->state == SRDMA_VERBS_RESOLVING &&
+	    type == RDMA_CM_EVENT_ADDR_ERROR)
+		resolve_again(conn);
+	else if (end_status(type))
 		srdma_verbs_conn_end(conn, end_status(type));
 	else if (conn->state == SRDMA_VERBS_RESOLVING &&
 		 type == RDMA_CM_EVENT_ADDR_RESOLVED)

@@ -243,11 +243,7 @@ class VerbsLeg:
         source = own_address(self._context, host, device)
         doing = f"connecting the leg from {source} to {worker}"
         route = AddrInfo(src=source, dst=host, dst_service=port, port_space=ce.RDMA_PS_TCP)
-        ms = max(1, int((deadline - time.monotonic()) * 1000))
-        self._cm.id.resolve_addr(route, ms)
-        self._cm.expect(ce.RDMA_CM_EVENT_ADDR_RESOLVED, deadline, doing)
-        self._cm.id.resolve_route(ms)
-        self._cm.expect(ce.RDMA_CM_EVENT_ROUTE_RESOLVED, deadline, doing)
+        self._cm.resolve(route, deadline, doing)
         self._cm.id.connect(self._conn_param(token))
         self._cm.expect(ce.RDMA_CM_EVENT_CONNECT_RESPONSE, deadline, doing)
         for state in (e.IBV_QPS_INIT, e.IBV_QPS_RTR, e.IBV_QPS_RTS):

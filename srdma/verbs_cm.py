@@ -19,6 +19,7 @@ from pyverbs.pyverbs_error import PyverbsRDMAError
 
 from srdma import errors
 
+RESOLVE_MS = 200
 MAGIC, VERSION = b"srdma", 1
 REFUSAL = struct.Struct(">5sBB")
 REFUSALS = {
@@ -102,14 +103,31 @@ class Cm:
             event.ack_cm_event()
             yield kind, bytes(data or b"")
 
+    def resolve(self, route: Any, deadline: float, doing: str) -> None:
+        """Find device and path; in steps, as Linux may answer only when a step is over."""
+        while True:
+            self.id.resolve_addr(route, RESOLVE_MS)
+            kind, data = self._next(deadline, doing)
+            if kind != ce.RDMA_CM_EVENT_ADDR_ERROR:
+                break
+        _check(kind, data, ce.RDMA_CM_EVENT_ADDR_RESOLVED, doing)
+        self.id.resolve_route(RESOLVE_MS)
+        self.expect(ce.RDMA_CM_EVENT_ROUTE_RESOLVED, deadline, doing)
+
     def expect(self, wanted: int, deadline: float, doing: str) -> None:
+        _check(*self._next(deadline, doing), wanted, doing)
+
+    def _next(self, deadline: float, doing: str) -> tuple[int, bytes]:
         while (left := deadline - time.monotonic()) > 0:
             select.select([self.fd], [], [], left)
-            for kind, data in self.events():
-                if kind == wanted:
-                    return
-                raise errors.DeviceError(f"{doing}: {_why(kind, data)}")
+            for event in self.events():
+                return event
         raise errors.Timeout(f"{doing}: no answer in time")
+
+
+def _check(kind: int, data: bytes, wanted: int, doing: str) -> None:
+    if kind != wanted:
+        raise errors.DeviceError(f"{doing}: {_why(kind, data)}")
 
 
 def _why(kind: int, data: bytes) -> str:
