@@ -85,16 +85,45 @@ int srdma_relay_link(struct srdma_relay *r, struct srdma_conn *conn,
 	return 0;
 }
 
+/* Also those QPs end that were only guests on the wire. */
+static void end_link(struct srdma_relay *r, struct srdma_conn *conn)
+{
+	struct srdma_link *link = link_of(r, conn);
+	uint32_t refs = link && link->refs ? link->refs : 1;
+
+	for (int i = 0; i < SRDMA_QP_BUCKETS; i++) {
+		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next) {
+			if (qp->wire != conn)
+				continue;
+			qp->wire = NULL;
+			qp->wire_ref = 0;
+			qp->ctl = 0;
+			srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST,
+				      0);
+		}
+	}
+	if (link)
+		link_free(r, link);
+	while (refs--)
+		conn->port->ops->close(conn);
+}
+
 void srdma_relay_unwire(struct srdma_qp *qp)
 {
-	struct srdma_link *link = qp->wire ? qp->wire->user : NULL;
+	struct srdma_conn *conn = qp->wire;
+	struct srdma_link *link = conn ? conn->user : NULL;
+	int ref = qp->wire_ref;
 
 	qp->wire = NULL;
-	if (!link || !link->refs)
+	qp->wire_ref = 0;
+	if (!link || !ref)
 		return;
-	link->conn->port->ops->close(link->conn);
-	if (!--link->refs)
-		link_free(qp->relay, link);
+	if (link->refs == 1) {
+		end_link(qp->relay, conn);
+		return;
+	}
+	link->refs--;
+	conn->port->ops->close(conn);
 }
 
 /* Strangers are few, and do not stay. */
@@ -136,27 +165,6 @@ static void link_up(struct srdma_relay *r, struct srdma_conn *conn)
 		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next)
 			if (qp->wire == conn)
 				srdma_relay_activate(qp);
-}
-
-static void link_down(struct srdma_relay *r, struct srdma_conn *conn)
-{
-	struct srdma_link *link = link_of(r, conn);
-	uint32_t refs = link && link->refs ? link->refs : 1;
-
-	for (int i = 0; i < SRDMA_QP_BUCKETS; i++) {
-		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next) {
-			if (qp->wire != conn)
-				continue;
-			qp->wire = NULL;
-			qp->ctl = 0;
-			srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST,
-				      0);
-		}
-	}
-	if (link)
-		link_free(r, link);
-	while (refs--)
-		conn->port->ops->close(conn);
 }
 
 /* A packet of this QP verified here: here it is sent from now on. */
@@ -284,7 +292,7 @@ static void wire_event(struct srdma_relay *r, const struct srdma_event *ev)
 		link_up(r, ev->conn);
 		break;
 	case SRDMA_EV_DOWN:
-		link_down(r, ev->conn);
+		end_link(r, ev->conn);
 		break;
 	default:
 		break;

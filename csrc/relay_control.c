@@ -516,6 +516,7 @@ static int connect_wire(struct srdma_relay *r, struct srdma_qp *qp,
 		return srdma_relay_refuse(r, err, "no memory for a wire");
 	}
 	qp->wire = conn;
+	qp->wire_ref = 1;
 	return 0;
 }
 

@@ -1,0 +1,154 @@
+/* Wires under QPs: whose they are when a QP moves from one to another. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "leg.h"
+#include "relay_impl.h"
+#include "relay_pair.h"
+
+/* QP 0 was connected by side 0, QP 1 by side 1: a wire each way. */
+static void open_both_ways(struct pair *p)
+{
+	struct srdma_qp_keys k;
+
+	pair_defaults(p);
+	pair_open(p);
+	pair_connect(p, 0);
+	pair_init_qp(p, 1);
+	for (int side = 0; side < 2; side++) {
+		pair_keys(p, side, 1, &k);
+		k.role = (uint8_t)!side;
+		assert_int_equal(srdma_relay_qp_keys(p->side[side].relay,
+						     p->side[side].leg, &k),
+				 0);
+	}
+	pair_settle(p);
+	assert_int_equal(pair_state(p, 0, 1, NULL), SRDMA_QP_RTS);
+}
+
+static struct srdma_qp *qp_at(struct pair *p, int side, int i)
+{
+	return srdma_relay_qp(p->side[side].relay, p->side[side].qp[i].qpn);
+}
+
+/* A packet of side 1's QP i, put before side 0 on that wire. */
+static void say_on(struct pair *p, int i, struct srdma_conn *wire)
+{
+	struct srdma_qp *from = qp_at(p, 1, i);
+	struct srdma_packet ping = {
+		.opcode = SRDMA_OP_ACKNOWLEDGE,
+		.ack = { .kind = SRDMA_ACK_PING },
+	};
+	uint8_t out[SRDMA_MAX_PACKET];
+	int len = srdma_session_seal(from->session, &ping, NULL, out,
+				     sizeof(out));
+
+	assert_true(len > 0);
+	assert_int_equal(srdma_port_mem_inject(wire, out, (uint32_t)len), 0);
+	pair_settle(p);
+}
+
+static void write_something(struct pair *p, uint64_t id)
+{
+	struct srdma_desc d = { .opcode = SRDMA_DESC_WRITE,
+				.id = id,
+				.length = 8 };
+
+	d.local_addr = (uintptr_t)p->side[0].memory;
+	d.remote_addr = (uintptr_t)p->side[1].memory;
+	pair_post(p, 0, d, NULL);
+	pair_settle(p);
+	pair_expect(p, 0, id, SRDMA_REASON_NONE);
+}
+
+static void destroy(struct pair *p, int side, int i)
+{
+	while (srdma_relay_qp_destroy(p->side[side].relay, p->side[side].leg,
+				      p->side[side].qp[i].qpn))
+		pair_wait_ms(p, 1);
+}
+
+/*
+ * A peer may speak for one QP on the wire that was connected for another:
+ * the one that came later has no part in keeping that wire.
+ */
+static void guest_leaves(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	open_both_ways(&p);
+	say_on(&p, 1, qp_at(&p, 0, 0)->wire);
+	assert_ptr_equal(qp_at(&p, 0, 1)->wire, qp_at(&p, 0, 0)->wire);
+	destroy(&p, 0, 1);
+	write_something(&p, 7);
+	pair_close(&p);
+}
+
+/* The same, but the guest goes home again. */
+static void guest_returns(void **state)
+{
+	struct srdma_conn *home;
+	struct pair p;
+
+	(void)state;
+	open_both_ways(&p);
+	home = qp_at(&p, 0, 1)->wire;
+	say_on(&p, 1, qp_at(&p, 0, 0)->wire);
+	say_on(&p, 1, home);
+	assert_ptr_equal(qp_at(&p, 0, 1)->wire, home);
+	write_something(&p, 7);
+	pair_close(&p);
+}
+
+/* Who connected the wire leaves: it goes, and the guest's QP ends. */
+static void host_leaves(void **state)
+{
+	struct pair p;
+	uint32_t reason;
+
+	(void)state;
+	open_both_ways(&p);
+	say_on(&p, 1, qp_at(&p, 0, 0)->wire);
+	destroy(&p, 0, 0);
+	assert_int_equal(pair_state(&p, 0, 1, &reason), SRDMA_QP_ERR);
+	assert_int_equal(reason, SRDMA_REASON_WIRE_LOST);
+	destroy(&p, 0, 1);
+	pair_close(&p);
+}
+
+/* Who connected a wire and was called elsewhere gives it up, once. */
+static void owner_moves(void **state)
+{
+	struct srdma_conn *home, *other;
+	struct pair p;
+
+	(void)state;
+	open_both_ways(&p);
+	home = qp_at(&p, 0, 0)->wire;
+	other = qp_at(&p, 0, 1)->wire;
+	assert_ptr_not_equal(home, other);
+	say_on(&p, 0, other);
+	assert_ptr_equal(qp_at(&p, 0, 0)->wire, other);
+	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_ERR);
+	destroy(&p, 0, 0);
+	assert_int_equal(pair_state(&p, 0, 1, NULL), SRDMA_QP_RTS);
+	destroy(&p, 0, 1);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(guest_leaves),
+		cmocka_unit_test(guest_returns),
+		cmocka_unit_test(host_leaves),
+		cmocka_unit_test(owner_moves),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
