@@ -1,6 +1,7 @@
 #include "requests.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,12 +118,20 @@ static int handle_hello(struct call *c)
 	return 0;
 }
 
+/* 0 once the process has ended: its number may be another's by now. */
+static int living_pid(const struct client *client)
+{
+	struct pollfd p = { .fd = client->pidfd, .events = POLLIN };
+
+	return client->pidfd >= 0 && poll(&p, 1, 0) == 0 ? client->pid : 0;
+}
+
 static int handle_open(struct call *c)
 {
 	struct srdma_leg_params params = {
 		.ring = c->in.ring,
 		.fds = { -1, -1, -1 },
-		.pid = c->client->pid,
+		.pid = living_pid(c->client),
 	};
 	struct srdma_leg_answer answer = { .fds = { -1, -1 } };
 	struct srdma_leg *leg;

@@ -20,6 +20,7 @@ enum { REQUESTS_MAX_FDS = 4, REQUESTS_ANSWER_FDS = 2 };
 struct client {
 	unsigned number;  /* below LEGS_USERS, unique among the living */
 	int pid;	  /* of the process that connected */
+	int pidfd;	  /* the same, that cannot become another; or -1 */
 	unsigned waiting; /* answers that it is still owed */
 };
 

@@ -145,6 +145,17 @@ class Client:
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.connect(str(path))  # blocks while the worker's backlog is full
+        self._begin()
+
+    @classmethod
+    def of(cls, connected: socket.socket) -> Client:
+        """With a socket that is there already."""
+        client = cls.__new__(cls)
+        client.socket = connected
+        client._begin()
+        return client
+
+    def _begin(self) -> None:
         self.socket.settimeout(PATIENCE)
         self.tag = 0
 

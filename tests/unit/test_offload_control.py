@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import mmap
 import os
 import resource
 import select
@@ -315,6 +317,57 @@ def test_memory_without_a_descriptor_is_probed(a: Worker) -> None:
     body = struct.pack(">IIQQIIQ", leg, 1, 0x10000, PAGE, 0, 0, 0)  # not mapped here
     with pytest.raises(RefusedError, match="first or last byte"):
         client.request(Kind.REG_MR, body)
+
+
+def test_number_of_a_dead_process_is_nobodys(a: Worker) -> None:
+    """Who connected has ended, and its pid is another's: that one's memory is not for the leg."""
+    memory = mmap.mmap(-1, PAGE)  # at the same address in the processes made below
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    dead, fd = connected_and_dead(a.control)
+    victim = fork_as(dead)
+    try:
+        client = Client.of(socket.socket(fileno=fd))
+        a.clients.append(client)
+        leg, _ = client.open()
+        body = struct.pack(">IIQQIIQ", leg, 1, address, PAGE, 0, 0, 0)
+        assert "use pd.alloc()" in refused(client, errno.ESRCH, Kind.REG_MR, body)
+        assert client.number(Kind.REG_MR, reg_mr(leg), [memfd(PAGE)])
+    finally:
+        os.kill(victim, signal.SIGKILL)
+        os.waitpid(victim, 0)
+
+
+def connected_and_dead(path: Path) -> tuple[int, int]:
+    """The pid of a process that connected, gave its socket away and ended; the socket."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        pid = os.fork()
+        if pid == 0:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.connect(str(path))
+                socket.send_fds(theirs, [b"!"], [s.fileno()])
+            os._exit(0)
+        fd = socket.recv_fds(ours, 1, 1)[1][0]
+    os.waitpid(pid, 0)
+    return pid, fd
+
+
+def fork_as(pid: int) -> int:
+    """A process with this pid, that only sleeps."""
+    for _ in range(100):
+        try:
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+        except OSError:
+            pytest.skip("pids cannot be chosen here")
+        found = os.fork()
+        if found == 0:
+            while True:
+                signal.pause()
+        if found == pid:
+            return found
+        os.kill(found, signal.SIGKILL)
+        os.waitpid(found, 0)
+    pytest.skip("the pid was taken")
 
 
 def test_init(a: Worker) -> None:
