@@ -10,16 +10,32 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
 
-enum { BACKLOG = 512 };
+enum { BACKLOG = 512, LOCK_TRIES = 200, LOCK_WAIT_NS = 10000000 };
 
 static int refuse(int err, const char *path, const char *text)
 {
 	log_error("control socket %s: %s", path, text);
 	return err;
+}
+
+/* The wait is bounded: whoever may read the folder may lock it. 0 or -errno. */
+static int lock(int fd)
+{
+	const struct timespec wait = { .tv_nsec = LOCK_WAIT_NS };
+
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+			return 0;
+		if (errno != EWOULDBLOCK)
+			return -errno;
+		nanosleep(&wait, NULL);
+	}
+	return -EBUSY;
 }
 
 /*
@@ -30,7 +46,7 @@ static int folder_lock(const char *path)
 {
 	char copy[PATH_MAX];
 	const char *folder;
-	int fd;
+	int fd, rc;
 
 	snprintf(copy, sizeof(copy), "%s", path);
 	folder = dirname(copy);
@@ -39,11 +55,12 @@ static int folder_lock(const char *path)
 	fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return refuse(-errno, path, strerror(errno));
-	if (flock(fd, LOCK_EX) < 0) {
-		int err = -errno;
-
+	rc = lock(fd);
+	if (rc < 0) {
 		close(fd);
-		return refuse(err, path, strerror(-err));
+		return refuse(rc, path,
+			      rc == -EBUSY ? "somebody keeps its folder locked"
+					   : strerror(-rc));
 	}
 	return fd;
 }
@@ -122,6 +139,7 @@ int listener_open(const char *path)
 
 void listener_close(int fd, const char *path)
 {
-	close(fd);
+	/* In this order: from close() on a new worker may have the path. */
 	unlink(path);
+	close(fd);
 }

@@ -144,6 +144,14 @@ def test_socket_of_a_dead_worker_is_replaced(tmp_path: Path) -> None:
         assert "replacing the control socket of a dead worker" in alive.log()
 
 
+def test_folder_that_somebody_keeps_locked(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    done = run("--control", f"{tmp_path}/a.sock", "--wire-dev", f"shm:{tmp_path}")
+    os.close(fd)
+    assert done.returncode == 1 and "somebody keeps its folder locked" in done.stderr
+
+
 def test_other_files_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.ctl"
     path.write_text("mine")
