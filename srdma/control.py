@@ -38,6 +38,7 @@ ALLOW_UNPROTECTED = 1  # flag of HELLO's answer
 
 _MAX_FDS = 2  # that an answer brings
 _HEADER = struct.Struct(">HHII")
+_UCRED = struct.Struct("iII")  # pid, uid, gid
 _WIRE_LEN, _IDENTITY_LEN = 64, 256  # of padded texts, the last zero included
 
 
@@ -137,9 +138,9 @@ class Hello(_Answer):
         return bool(self.flags & ALLOW_UNPROTECTED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LegInfo(_Answer):
-    """A leg: its token admits a verbs leg, or another control connection."""
+    """A leg: its token admits a verbs leg, or another control connection. Never shown."""
 
     kind: ClassVar[Kind] = Kind.OPEN
     leg: int
@@ -186,9 +187,9 @@ class QPRequest:
     mtu: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Keys:
-    """Body of KEYS, in its order. The secrets may be bytearrays, to be wiped."""
+    """Body of KEYS, in its order. The secrets may be bytearrays, to be wiped; they never show."""
 
     qpn: int
     role: int
@@ -252,6 +253,18 @@ def _connect_error(path: Path, e: OSError) -> DeviceError:
     return NoWorkerError(causes.get(e.errno or 0, f"{path}: {e}"))
 
 
+def _check_user(sock: socket.socket, path: Path) -> None:
+    """Whoever listens gets memory and secrets: as the worker, trust this user and root only."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    _, uid, _ = _UCRED.unpack(credentials)
+    own = os.geteuid()
+    if own not in (uid, 0) and uid != 0:
+        raise NoWorkerError(
+            f"{path}: user {uid} listens there, this process is user {own}'s: "
+            "use a worker of this user or of root"
+        )
+
+
 class Control:
     """One connection to a worker."""
 
@@ -271,6 +284,11 @@ class Control:
         except OSError as e:
             sock.close()
             raise _connect_error(path, e) from e
+        try:
+            _check_user(sock, path)
+        except DeviceError:
+            sock.close()
+            raise
         return cls(sock, f"the worker at {path}")
 
     @classmethod

@@ -309,6 +309,32 @@ def test_path_too_long(tmp_path):
         Control.connect(tmp_path / ("x" * 200))
 
 
+def test_worker_of_another_user(tmp_path, monkeypatch):
+    """Whoever can bind the path must not get secrets and memory."""
+    path, user, nobody = tmp_path / "w.sock", os.geteuid(), 65534
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        server.bind(os.fspath(path))
+        if user == 0:
+            os.seteuid(nobody)
+        try:
+            server.listen()
+        finally:
+            os.seteuid(user)
+        Control.connect(path).close()  # of the own user, or this is root
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        with pytest.raises(NoWorkerError, match="listens there, this process is user 12345's"):
+            Control.connect(path)
+
+
+def test_secrets_do_not_show():
+    secret, token = b"s" * 32, b"t" * 16
+    keys = Keys(
+        1, 0, 1, 3, 16, 0, 16, bytes(8), bytes(16), 2, 3, 256, 1, 1, "w", "i", secret, secret
+    )
+    shown = repr(keys) + str(keys) + repr(control.LegInfo(1, token, ""))
+    assert "ssss" not in shown and "tttt" not in shown
+
+
 def test_refusals_of_a_worker_leave_the_connection_usable(worker):
     def refuse(leg, body, fds):
         raise Refuse(errno.EPERM, "not you")
