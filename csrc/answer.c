@@ -129,16 +129,16 @@ static int fetch_answer(struct srdma_qp *qp, struct srdma_slot *s)
 
 static int fetch_answers(struct srdma_qp *qp)
 {
-	struct srdma_relay *r = qp->relay;
 	int err = 0;
 
 	while (!err && qp->slots_fetched < qp->slots_ready &&
 	       qp->answer.count < SRDMA_FETCH_DEPTH) {
-		uint32_t at = qp->slots_head + qp->slots_fetched;
+		uint32_t at = (qp->slots_head + qp->slots_fetched) %
+			      qp->relay->params.reads;
 
-		if (r->host->ops->buf_free(r->host) < SRDMA_MAX_BURST)
-			return -EAGAIN;
-		err = fetch_answer(qp, &qp->slots[at % r->params.reads]);
+		err = srdma_op_share(qp, &qp->answer)
+			      ? fetch_answer(qp, &qp->slots[at])
+			      : -EAGAIN;
 	}
 	return srdma_op_issue(qp, &qp->answer) ? -EAGAIN : err;
 }

@@ -5,6 +5,8 @@
 
 #include "relay_impl.h"
 
+enum { SHARE = 8 }; /* a list may hold 1/SHARE of what it leaves */
+
 int srdma_op_pool_create(struct srdma_op_pool *pool, uint32_t n)
 {
 	pool->all = calloc(n, sizeof(*pool->all));
@@ -50,6 +52,16 @@ struct srdma_op *srdma_op_add(struct srdma_qp *qp, enum srdma_op_kind kind)
 	list->tail = op;
 	list->count++;
 	return op;
+}
+
+int srdma_op_share(const struct srdma_qp *qp, const struct srdma_op_list *list)
+{
+	const struct srdma_relay *r = qp->relay;
+	int bufs = r->host->ops->buf_free(r->host) - SRDMA_MAX_BURST;
+	int ops = (int)r->ops.left - SRDMA_OPS_KEPT;
+	int left = bufs < ops ? bufs : ops;
+
+	return (int)list->count * SHARE < left;
 }
 
 static void give_back(struct srdma_op *op)

@@ -62,6 +62,12 @@ void srdma_op_pool_destroy(struct srdma_op_pool *pool);
 
 /* A zeroed op at the tail of the QP's list of its kind; NULL: pool empty. */
 struct srdma_op *srdma_op_add(struct srdma_qp *qp, enum srdma_op_kind kind);
+/*
+ * 1: the QP may add one more op to this list of what leaves. What arrives
+ * finds buffers and ops all the same, and so do other QPs, however long this
+ * one's peer or host dawdles: it holds a small part of what it leaves.
+ */
+int srdma_op_share(const struct srdma_qp *qp, const struct srdma_op_list *list);
 /* Drop the head of a list, with its buffer. */
 void srdma_op_retire(struct srdma_op_list *list);
 /* Start the DMA of all NEW ops of a list, in order, as far as possible.

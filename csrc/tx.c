@@ -263,24 +263,14 @@ static int cut(struct srdma_qp *qp)
 	return 0;
 }
 
-/* The buffers and ops that arriving packets need are left alone. */
-static int pools_low(const struct srdma_relay *r)
-{
-	return r->ops.left < SRDMA_OPS_KEPT ||
-	       r->host->ops->buf_free(r->host) < SRDMA_MAX_BURST;
-}
-
 static int fetch(struct srdma_qp *qp)
 {
 	int err = 0;
 
 	while (!err && qp->sq_next < qp->sq_tail &&
 	       qp->fetch.count < SRDMA_FETCH_DEPTH &&
-	       qp->fetch.count + qp->inflight_count < qp->peer_window) {
-		if (pools_low(qp->relay))
-			return -EAGAIN;
-		err = cut(qp);
-	}
+	       qp->fetch.count + qp->inflight_count < qp->peer_window)
+		err = srdma_op_share(qp, &qp->fetch) ? cut(qp) : -EAGAIN;
 	if (srdma_op_issue(qp, &qp->fetch))
 		return -EAGAIN;
 	return err == -EBUSY ? 0 : err;

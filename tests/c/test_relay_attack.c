@@ -1,0 +1,98 @@
+/*
+ * What a hostile or failing wire, peer, host or DMA engine could once do to
+ * a relay, one test each.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "leg.h"
+#include "relay_impl.h"
+#include "relay_pair.h"
+
+static struct srdma_desc request(struct pair *p, uint8_t opcode, uint32_t len)
+{
+	return (struct srdma_desc){
+		.opcode = opcode,
+		.id = 1,
+		.length = len,
+		.local_addr = (uintptr_t)p->side[0].memory,
+		.remote_addr = (uintptr_t)p->side[1].memory,
+	};
+}
+
+static int full(void *ctx, int side)
+{
+	const int *stuck = ctx;
+
+	return stuck[side];
+}
+
+/* --- buffers -------------------------------------------------------------- */
+
+/* Hardly more buffers than arriving packets are kept: it is slow, it works. */
+static void test_few_buffers(void **state)
+{
+	(void)state;
+	for (int side = 0; side < 2; side++) {
+		struct pair p;
+
+		pair_defaults(&p);
+		p.mtu = 256;
+		p.host[side].bufs = SRDMA_MAX_BURST + 8;
+		pair_open(&p);
+		pair_connect(&p, 0);
+		pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 20000), NULL);
+		pair_post(&p, 0, request(&p, SRDMA_DESC_READ, 20000), NULL);
+		pair_settle(&p);
+		pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+		pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+		pair_close(&p);
+	}
+}
+
+/* Answers and requests that a peer does not take leave buffers to others. */
+static void test_peer_takes_nothing(void **state)
+{
+	int stuck[2] = { 0 };
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.ctx = stuck;
+	p.wire.full = full;
+	pair_open(&p);
+	for (int i = 0; i < PAIR_QPS; i++)
+		pair_connect(&p, i);
+	stuck[1] = 1;
+	for (int i = 0; i < PAIR_QPS; i++) {
+		struct srdma_desc d = request(&p, SRDMA_DESC_READ, 1 << 20);
+
+		d.qpn = p.side[0].qp[i].qpn;
+		pair_post(&p, 0, d, NULL);
+		d = request(&p, SRDMA_DESC_WRITE, 1 << 20);
+		d.qpn = p.side[1].qp[i].qpn;
+		d.local_addr = (uintptr_t)p.side[1].memory;
+		d.remote_addr = (uintptr_t)p.side[0].memory;
+		pair_post(&p, 1, d, NULL);
+	}
+	pair_run(&p, 1000);
+	assert_true(p.side[1].host->ops->buf_free(p.side[1].host) >
+		    SRDMA_MAX_BURST + 8);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_few_buffers),
+		cmocka_unit_test(test_peer_takes_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
