@@ -1,0 +1,467 @@
+#include "storm.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "relay_impl.h"
+#include "suite.h"
+
+enum { MS = 1000000, LIMIT_S = 60, LATE_MS = 50, STRANGER_S = 11 };
+enum { FRESH_LEN = 2000 };
+
+/* --- chance ------------------------------------------------------------ */
+
+static uint64_t next_random(uint64_t *s)
+{
+	uint64_t z = (*s += UINT64_C(0x9e3779b97f4a7c15));
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return z ^ z >> 31;
+}
+
+uint32_t storm_random(struct storm *w, uint32_t n)
+{
+	return n ? (uint32_t)((next_random(&w->random) >> 32) * n >> 32) : 0;
+}
+
+int storm_one_in(struct storm *w, uint32_t n)
+{
+	return storm_random(w, n) == 0;
+}
+
+static int random_bytes(void *ctx, uint8_t *out, size_t len)
+{
+	while (len--)
+		*out++ = (uint8_t)next_random(ctx);
+	return 0;
+}
+
+void storm_fail(const struct storm *w, const char *file, int line,
+		const char *fmt, ...)
+{
+	char text[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	print_error("%s:%d: %s\nfaults %#x, step %u, %llu ns: "
+		    "SRDMA_SEED=%llu shows it again\n",
+		    file, line, text, w->faults, w->step,
+		    (unsigned long long)w->now, (unsigned long long)w->seed);
+	fail();
+}
+
+/* --- bring-up ---------------------------------------------------------- */
+
+static void choose(struct storm *w)
+{
+	static const struct {
+		uint8_t suite, level, tag;
+	} suites[] = {
+		{ 0x01, SRDMA_LEVEL_AEAD, 16 },
+		{ 0x01, SRDMA_LEVEL_AEAD, 16 },
+		{ 0x07, SRDMA_LEVEL_AEAD, 16 },
+		{ 0x12, SRDMA_LEVEL_PACKET, 32 },
+		{ 0x20, SRDMA_LEVEL_PACKET, 12 },
+		{ 0x30, SRDMA_LEVEL_HEADER, 16 },
+		{ 0x00, SRDMA_LEVEL_NONE, 0 },
+	};
+	static const uint32_t mtus[] = { 256, 1000, 2048, 4096, 4096 };
+	static const uint32_t slots[] = { 1, 2, 5, 16, 128, 128 };
+	uint32_t i = storm_random(w, sizeof(suites) / sizeof(*suites));
+
+	w->suite = suites[i].suite;
+	w->level = suites[i].level;
+	w->tag_len = suites[i].tag;
+	w->mtu = mtus[storm_random(w, 5)];
+	w->window = 1 + storm_random(w, storm_one_in(w, 2) ? 4 : 128);
+	w->reads = 1 + storm_random(w, storm_one_in(w, 2) ? 2 : 16);
+	w->wire.slots = slots[storm_random(w, 6)];
+	w->wire.window = storm_one_in(w, 4) ? 1024 : 64;
+	w->area_len = storm_one_in(w, 8) ? 160 << 10 : 24 << 10;
+	for (i = 0; i < 2; i++) {
+		w->host[i].dma_polls =
+			storm_one_in(w, 2) ? 0 : storm_random(w, 20);
+		/* A few more than what the relay keeps free. */
+		w->host[i].bufs =
+			storm_one_in(w, 3) ? 70 + storm_random(w, 30) : 256;
+	}
+	storm_fault_choose(w);
+	w->timeout_ms = 30000;
+	if (w->lossy ? !storm_one_in(w, 4)
+		     : !(w->faults & (STORM_FULL | STORM_DMA_AGAIN)))
+		w->timeout_ms = w->lossy ? 20 + storm_random(w, 3000) : 4000;
+}
+
+static void open_side(struct storm *w, int i)
+{
+	struct storm_side *s = &w->side[i];
+	struct srdma_relay_params rp = {
+		.allow_unprotected = w->level == SRDMA_LEVEL_NONE,
+		.mtu = w->mtu,
+		.window = w->window,
+		.reads = w->reads,
+		.random = random_bytes,
+		.random_ctx = &s->random,
+	};
+
+	s->random = w->seed * 2 + (uint64_t)i;
+	assert_int_equal(srdma_port_mem_host(&s->host, &w->host[i]), 0);
+	rp.host = s->host;
+	rp.wire = s->wire;
+	assert_int_equal(srdma_relay_create(&s->relay, &rp), 0);
+	srdma_relay_run(s->relay, w->now, 0);
+}
+
+void storm_open_leg(struct storm *w, int side, int i)
+{
+	struct storm_side *s = &w->side[side];
+	struct storm_leg *leg = &s->leg[i];
+	struct srdma_leg_params lp = { .fds = { -1, -1, -1 } };
+	struct srdma_leg_answer answer;
+
+	leg->w = w;
+	leg->side = side;
+	lp.ring = leg->ring = storm_one_in(w, 2) ? 256 : 1024;
+	assert_int_equal(
+		srdma_relay_leg_open(s->relay, &lp, &leg->leg, &answer), 0);
+	leg->conn = leg->leg->conn;
+	leg->id = srdma_relay_leg_id(leg->leg);
+	leg->open = 1;
+	s->poked = 1;
+	storm_host_open(w, leg);
+}
+
+static void give_keys(struct storm *w, struct storm_qp *qp, int side)
+{
+	const struct srdma_suite *suite = srdma_suite_by_id(w->suite);
+	const struct srdma_qp_info *own = &qp->end[side].info;
+	const struct srdma_qp_info *peer = &qp->end[!side].info;
+	struct srdma_qp_keys k = {
+		.qpn = own->qpn,
+		.role = side != qp->client,
+		.suite = w->suite,
+		.level = w->level,
+		.tag_len = w->tag_len,
+		.secret_len = !suite		    ? 0
+			      : suite->key_len > 16 ? 32
+						    : 16,
+		.peer_qpn = peer->qpn,
+		.peer_pn = peer->pn,
+		.peer_mtu = peer->mtu,
+		.peer_window = peer->window,
+		.peer_reads = peer->reads,
+	};
+
+	memcpy(k.peer_eid, peer->eid, sizeof(k.peer_eid));
+	snprintf(k.peer_wire, sizeof(k.peer_wire), "%s",
+		 w->side[!side].wire->address);
+	memset(k.tx_secret, 0xa0 + side, sizeof(k.tx_secret));
+	memset(k.rx_secret, 0xa0 + !side, sizeof(k.rx_secret));
+	assert_int_equal(srdma_relay_qp_keys(w->side[side].relay,
+					     qp->end[side].leg->leg, &k),
+			 0);
+	w->side[side].poked = 1;
+}
+
+void storm_open_qp(struct storm *w, int i, int leg0, int leg1)
+{
+	struct storm_qp *qp = &w->qp[i];
+	struct srdma_qp_params p = { .timeout_ms = w->timeout_ms };
+
+	qp->client = (int)storm_random(w, 2);
+	qp->live = 1;
+	for (int side = 0; side < 2; side++) {
+		struct storm_end *e = &qp->end[side];
+
+		e->leg = &w->side[side].leg[side ? leg1 : leg0];
+		p.sq = e->sq.depth = 1 + storm_random(w, 24);
+		p.rq = e->rq.depth = 1 + storm_random(w, 24);
+		assert_int_equal(srdma_relay_qp_init(w->side[side].relay,
+						     e->leg->leg, &p, &e->info),
+				 0);
+	}
+	for (uint32_t n = storm_random(w, 3); n; n--)
+		storm_host_recv(w, qp, (int)storm_random(w, 2),
+				w->calm ? FRESH_LEN : 100);
+	give_keys(w, qp, !qp->client);
+	give_keys(w, qp, qp->client);
+}
+
+static void open_all(struct storm *w)
+{
+	assert_int_equal(srdma_port_mem_wire_pair(&w->side[0].wire,
+						  &w->side[1].wire, &w->wire),
+			 0);
+	w->now = 1;
+	open_side(w, 0);
+	open_side(w, 1);
+	for (int i = 0; i < STORM_LEGS - 1; i++)
+		for (int side = 0; side < 2; side++)
+			storm_open_leg(w, side, i);
+	w->qps = 1 + (int)storm_random(w, STORM_QPS);
+	for (int i = 0; i < w->qps; i++)
+		storm_open_qp(w, i, (int)storm_random(w, STORM_LEGS - 1),
+			      (int)storm_random(w, STORM_LEGS - 1));
+	storm_fault_hooks(w);
+	w->active = w->faults;
+	for (uint32_t n = storm_random(w, 2) * 30; n; n--)
+		storm_turn(w, MS / 20);
+}
+
+/* --- time -------------------------------------------------------------- */
+
+static int awake(struct storm *w, struct storm_side *s)
+{
+	return s->poked || s->host->ops->arm(s->host) ||
+	       s->wire->ops->arm(s->wire) ||
+	       srdma_relay_timer(s->relay) <= w->now;
+}
+
+int storm_turn(struct storm *w, uint64_t most)
+{
+	uint64_t next = SRDMA_NEVER;
+	int ran = 0;
+
+	for (int i = 0; i < 2; i++) {
+		struct storm_side *s = &w->side[i];
+
+		if (!awake(w, s))
+			continue;
+		s->poked = 0;
+		w->now += 1 + storm_random(w, 3000);
+		srdma_relay_run(s->relay, w->now, 1 + (int)storm_random(w, 64));
+		ran = 1;
+	}
+	if (ran)
+		return 1;
+	for (int i = 0; i < 2; i++)
+		if (srdma_relay_timer(w->side[i].relay) < next)
+			next = srdma_relay_timer(w->side[i].relay);
+	w->now = next - w->now < most ? next : w->now + most;
+	return next == SRDMA_NEVER ? -1 : 0;
+}
+
+static void poll_all(struct storm *w)
+{
+	for (int side = 0; side < 2; side++)
+		for (int i = 0; i < STORM_LEGS; i++)
+			storm_host_poll(&w->side[side].leg[i], UINT32_MAX);
+}
+
+static void turns(struct storm *w, uint64_t ns)
+{
+	uint64_t until = w->now + ns;
+
+	while (w->now < until) {
+		storm_turn(w, until - w->now);
+		poll_all(w);
+		storm_fault_follow(w);
+	}
+}
+
+/* --- the end ------------------------------------------------------------ */
+
+static struct storm_end *end_of(struct storm *w, int i)
+{
+	return &w->qp[i / 2].end[i % 2];
+}
+
+static int somebody_waits(struct storm *w)
+{
+	int waits = 0;
+
+	for (int i = 0; i < 2 * (STORM_QPS + 1); i++) {
+		struct storm_end *e = end_of(w, i);
+
+		if (!w->qp[i / 2].live || !storm_host_waits(e))
+			continue;
+		STORM_CHECK(w, w->now < e->sq.wr[e->sq.head].due + LATE_MS * MS,
+			    "request %u of QP %d side %d does not end",
+			    e->sq.head, i / 2, i % 2);
+		waits = 1;
+	}
+	return waits;
+}
+
+/* Every request ends, and nobody sleeps for ever before that. */
+static void drain(struct storm *w)
+{
+	storm_host_finish(w);
+	while (somebody_waits(w)) {
+		int r = storm_turn(w, LIMIT_S * SRDMA_SECOND);
+
+		storm_host_finish(w);
+		poll_all(w);
+		storm_fault_follow(w);
+		STORM_CHECK(w, r >= 0 || !somebody_waits(w),
+			    "both relays sleep, requests wait");
+	}
+}
+
+static int state_of(const struct storm *w, const struct storm_end *e)
+{
+	uint32_t reason;
+
+	return srdma_relay_qp_state(w->side[e->leg->side].relay, e->leg->leg,
+				    e->info.qpn, &reason);
+}
+
+static int is_dead(const struct storm *w, const struct storm_end *e)
+{
+	return e->gone || e->leaving || !e->leg->open || e->leg->closing ||
+	       state_of(w, e) == SRDMA_QP_ERR;
+}
+
+/* What ended at one end ended at the other, with all that waited. */
+static void check_ends(struct storm *w)
+{
+	for (int i = 0; i < 2 * (STORM_QPS + 1); i++) {
+		struct storm_end *e = end_of(w, i), *peer = end_of(w, i ^ 1);
+
+		if (!w->qp[i / 2].live || !storm_host_sees(e))
+			continue;
+		if (state_of(w, e) == SRDMA_QP_ERR) {
+			STORM_CHECK(w, e->rq.head == e->rq.tail,
+				    "QP %d side %d: receives left", i / 2,
+				    i % 2);
+			STORM_CHECK(w, e->events == 1, "%d QP events",
+				    e->events);
+		} else {
+			STORM_CHECK(w, e->events == 0, "a QP event too many");
+			STORM_CHECK(w,
+				    !is_dead(w, peer) ||
+					    e->rq.head == e->rq.tail ||
+					    state_of(w, e) == SRDMA_QP_RTR,
+				    "QP %d side %d: its peer is gone", i / 2,
+				    i % 2);
+		}
+	}
+}
+
+static void fresh_qp(struct storm *w)
+{
+	static const uint8_t ops[] = { SRDMA_DESC_WRITE, SRDMA_DESC_READ,
+				       SRDMA_DESC_SEND, SRDMA_DESC_WRITE_IMM };
+	struct storm_qp *qp = &w->qp[STORM_QPS];
+
+	w->timeout_ms = 30000;
+	for (int side = 0; side < 2; side++)
+		storm_open_leg(w, side, STORM_LEGS - 1);
+	storm_open_qp(w, STORM_QPS, STORM_LEGS - 1, STORM_LEGS - 1);
+	for (int i = 0; i < 8; i++) {
+		STORM_CHECK(
+			w, storm_host_send(w, qp, i % 2, ops[i / 2], FRESH_LEN),
+			"no room for a request");
+		drain(w);
+	}
+	for (int side = 0; side < 2; side++)
+		STORM_CHECK(w, !qp->end[side].sq.failed, "a new QP failed");
+}
+
+static void check_relay(struct storm *w, int side)
+{
+	const struct srdma_relay *r = w->side[side].relay;
+	struct srdma_port *host = w->side[side].host;
+	uint32_t bufs = w->host[side].bufs;
+
+	STORM_CHECK(w, r->qp_count == 0 && r->leg_count == 0,
+		    "%u QPs, %u legs left", r->qp_count, r->leg_count);
+	STORM_CHECK(w, r->ops.left == r->ops.total, "ops left");
+	STORM_CHECK(w,
+		    host->ops->buf_free(host) + (r->spare != NULL) == (int)bufs,
+		    "buffers lost");
+	STORM_CHECK(w, !r->links, "a wire connection is left");
+	STORM_CHECK(w, !r->active_head, "a QP is left to be pumped");
+}
+
+static void part(struct storm *w)
+{
+	for (int i = 0; i <= STORM_QPS; i++)
+		w->qp[i].doomed = 1;
+	for (int i = 0; i < 2 * (STORM_QPS + 1); i++)
+		if (w->qp[i / 2].live && storm_one_in(w, 2))
+			storm_fault_destroy(w, end_of(w, i));
+	turns(w, (uint64_t)storm_random(w, 2) * MS);
+	for (int side = 0; side < 2; side++) {
+		for (int i = 0; i < STORM_LEGS; i++) {
+			struct storm_leg *leg = &w->side[side].leg[i];
+
+			if (!leg->open || leg->closing)
+				continue;
+			leg->closing = 1;
+			srdma_relay_leg_close(w->side[side].relay, leg->leg);
+			w->side[side].poked = 1;
+		}
+	}
+	turns(w, STRANGER_S * SRDMA_SECOND);
+	check_relay(w, 0);
+	check_relay(w, 1);
+}
+
+static void close_all(struct storm *w)
+{
+	for (int side = 0; side < 2; side++)
+		srdma_relay_destroy(w->side[side].relay);
+	for (int side = 0; side < 2; side++) {
+		for (int i = 0; i < STORM_LEGS; i++) {
+			struct storm_leg *leg = &w->side[side].leg[i];
+
+			if (!leg->mem)
+				continue;
+			storm_host_check(leg);
+			storm_host_close(leg);
+		}
+	}
+	for (int i = 0; i < 2 * (STORM_QPS + 1); i++)
+		for (int n = 0; n < STORM_SENDS; n++)
+			free(end_of(w, i)->sq.wr[n].data);
+}
+
+static void blow(struct storm *w)
+{
+	uint32_t steps = 20 + storm_random(w, 150);
+
+	for (w->step = 0; w->step < steps; w->step++) {
+		for (uint32_t n = storm_random(w, 4); n; n--)
+			storm_host_post(w);
+		storm_fault_strike(w);
+		storm_fault_follow(w);
+		for (uint32_t n = storm_random(w, 6); n; n--)
+			storm_turn(w, MS / 20);
+		for (int i = 0; i < 4; i++)
+			if (storm_one_in(w, w->active & STORM_LAZY ? 50 : 3))
+				storm_host_poll(&w->side[i / 2].leg[i % 2],
+						storm_random(w, 40));
+	}
+}
+
+void storm_run(uint64_t seed)
+{
+	struct storm *w = calloc(1, sizeof(*w));
+
+	assert_non_null(w);
+	w->seed = w->random = seed;
+	choose(w);
+	open_all(w);
+	blow(w);
+	if (!storm_one_in(w, 8)) {
+		drain(w);
+		/* Silence is heard after 15 s. */
+		turns(w, 21 * SRDMA_SECOND);
+		check_ends(w);
+		storm_fault_heal(w);
+		fresh_qp(w);
+		part(w);
+	}
+	close_all(w);
+	free(w);
+}

@@ -1,0 +1,211 @@
+/*
+ * A storm: two relays with two hosts each, driven by one seed in virtual
+ * time, under faults. The hosts keep a shadow of their memory and know what
+ * each work request must do; what differs ends the test with the seed.
+ *
+ * Each host has an arena of four areas, each a region of its own, with gaps
+ * that no region covers. A range of an area is given to one work request
+ * only, so that every byte is known: as before, or as before or after.
+ */
+#ifndef STORM_H
+#define STORM_H
+
+#include "port_mem.h"
+#include "relay.h"
+
+enum {
+	STORM_LEGS = 3, /* of a side; the last one is opened after the storm */
+	STORM_QPS = 4,	/* one more after the storm */
+	STORM_AREAS = 4,
+	STORM_GAP = 512,
+	STORM_SENDS = 256, /* work requests of a queue in all */
+	STORM_CAUGHT = 16, /* datagrams kept to be replayed */
+};
+
+enum storm_fault {
+	STORM_DROP = 1 << 0,
+	STORM_FLIP = 1 << 1,
+	STORM_SWAP = 1 << 2,
+	STORM_HOLD = 1 << 3,
+	STORM_DIVERT = 1 << 4,	  /* arrives on another connection */
+	STORM_BLACKHOLE = 1 << 5, /* one direction, from some moment on */
+	STORM_LOSSY = (1 << 6) - 1,
+	STORM_TWICE = 1 << 6,
+	STORM_REPLAY = 1 << 7,
+	STORM_FULL = 1 << 8,	  /* no room on the wire */
+	STORM_DMA_AGAIN = 1 << 9, /* no room for DMA */
+	STORM_DMA_FAIL = 1 << 10,
+	STORM_CUT = 1 << 11,
+	STORM_KILL = 1 << 12,
+	STORM_CLOSE = 1 << 13, /* of a leg */
+	STORM_DEREG = 1 << 14,
+	STORM_DESTROY = 1 << 15,
+	STORM_LIMIT = 1 << 16, /* packets of a key */
+	STORM_EVIL = 1 << 17,  /* packets that verify and are wrong */
+	STORM_JUNK = 1 << 18,  /* descriptors of a broken host */
+	STORM_LAZY = 1 << 19,  /* hosts that rarely look at their records */
+	STORM_FAULTS = 20,
+};
+
+struct storm;
+struct storm_leg;
+
+/* A work request, as its host knows it. */
+struct storm_wr {
+	uint64_t due;
+	uint8_t op, flags;
+	uint8_t legal; /* it may succeed */
+	uint8_t failed;
+	uint8_t reused; /* its remote range has a second work request */
+	uint32_t len;
+	uint32_t imm;
+	uint32_t message; /* of those that take a RECV: its number */
+	uint8_t *local;	  /* in the arena, or NULL */
+	uint8_t *remote;  /* in the peer's arena, or NULL */
+	uint8_t *data;	  /* len bytes that must arrive */
+};
+
+/* [head, tail) are outstanding. */
+struct storm_queue {
+	struct storm_wr wr[STORM_SENDS];
+	uint32_t head, tail, depth;
+	int failed;
+};
+
+struct storm_end {
+	struct storm_leg *leg;
+	struct srdma_qp_info info;
+	struct storm_queue sq, rq;
+	uint32_t messages; /* posted that take a RECV */
+	int events;
+	int leaving, gone;
+};
+
+struct storm_qp {
+	struct storm_end end[2];
+	int client; /* side */
+	int live;
+	int doomed; /* it may fail */
+	int evil;   /* what it carries is not what was posted */
+};
+
+enum storm_area_state { STORM_LIVE, STORM_DYING, STORM_FROZEN };
+
+struct storm_area {
+	uint32_t at, len, next; /* in the arena; next is free */
+	uint32_t access, key;
+	enum storm_area_state state;
+};
+
+struct storm_leg {
+	struct storm *w;
+	int side;
+	struct srdma_leg *leg;
+	struct srdma_conn *conn;
+	uint32_t id, ring, consumed, told;
+	int open;    /* the host lives and has its leg */
+	int closing; /* the control connection left it */
+	int broken;  /* the host posted junk: it sees nothing any more */
+	int tainted; /* a peer wrote what it liked to areas 0 and 1 */
+	uint32_t size;
+	uint8_t *mem;
+	uint8_t *shadow, *after, *kind; /* per byte: see storm_host.c */
+	struct storm_area area[STORM_AREAS];
+};
+
+struct storm_side {
+	struct srdma_relay *relay;
+	struct srdma_port *host, *wire;
+	struct storm_leg leg[STORM_LEGS];
+	uint64_t random;
+	int poked; /* the control socket was busy */
+};
+
+struct storm_caught {
+	int to;
+	uint32_t len;
+	uint8_t data[SRDMA_MAX_PACKET];
+};
+
+struct storm {
+	uint64_t seed, random;
+	uint64_t now;
+	uint32_t step;
+	struct storm_side side[2];
+	struct srdma_mem_wire_params wire;
+	struct srdma_mem_host_params host[2];
+	uint8_t suite, level, tag_len;
+	uint32_t mtu, window, reads, timeout_ms, area_len;
+	struct storm_qp qp[STORM_QPS + 1];
+	int qps;
+	uint32_t faults; /* enum storm_fault, of this seed */
+	uint32_t active; /* of them, now */
+	uint32_t rate;	 /* one of so many is hit */
+	int blackhole;	 /* side */
+	int lossy;
+	int calm; /* the storm is over: all that is posted is right */
+	struct storm_caught caught[STORM_CAUGHT];
+	uint32_t caught_count;
+};
+
+/* One seed from beginning to end. */
+void storm_run(uint64_t seed);
+
+/* --- storm.c: the world --- */
+uint32_t storm_random(struct storm *w, uint32_t n); /* below n; 0 if n is 0 */
+int storm_one_in(struct storm *w, uint32_t n);
+void storm_open_leg(struct storm *w, int side, int i);
+void storm_open_qp(struct storm *w, int i, int leg0, int leg1);
+/*
+ * Both relays as their workers would: asleep until something is due. 1: one
+ * ran. 0: both slept, the clock moved to what is due next, but most ns at
+ * the most. -1: the same, and nothing will ever be due.
+ */
+int storm_turn(struct storm *w, uint64_t most);
+/* Fail this seed. */
+#define STORM_CHECK(w, condition, ...)                                         \
+	do {                                                                   \
+		if (!(condition))                                              \
+			storm_fail(w, __FILE__, __LINE__, __VA_ARGS__);        \
+	} while (0)
+void storm_fail(const struct storm *w, const char *file, int line,
+		const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* --- storm_fault.c --- */
+void storm_fault_hooks(struct storm *w);
+void storm_fault_choose(struct storm *w);
+/* Perhaps let one thing happen. */
+void storm_fault_strike(struct storm *w);
+/* What takes several turns: DEREG, DESTROY, closing legs. */
+void storm_fault_follow(struct storm *w);
+void storm_fault_heal(struct storm *w);
+void storm_fault_destroy(struct storm *w, struct storm_end *e);
+
+/* --- storm_host.c: what hosts post and see --- */
+void storm_host_open(struct storm *w, struct storm_leg *leg);
+void storm_host_close(struct storm_leg *leg);
+/* Post something on a random end, or a RECV. */
+void storm_host_post(struct storm *w);
+/* Post this on that end: 1, or 0 when there is no room. */
+int storm_host_send(struct storm *w, struct storm_qp *qp, int side, uint8_t op,
+		    uint32_t len);
+int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
+		    uint32_t len);
+/* Give every message its RECV, and every queue a last signaled request. */
+void storm_host_finish(struct storm *w);
+/* Look at up to n records of a leg, with CREDIT where it is due. */
+void storm_host_poll(struct storm_leg *leg, uint32_t n);
+/* 1: its host is sound and has it. */
+int storm_host_sees(const struct storm_end *e);
+/* 1: requests of this end still wait. */
+int storm_host_waits(const struct storm_end *e);
+/* The QP is gone: nothing of it touches memory any more. */
+void storm_host_forget(struct storm_end *e);
+/* Nothing may change this area (-1: any of the leg's) from now on. */
+void storm_host_freeze(struct storm_leg *leg, int area);
+/* Packets that lie were sent to this end of the QP. */
+void storm_host_taint(struct storm_qp *qp, int victim);
+/* All bytes are as they must be. */
+void storm_host_check(struct storm_leg *leg);
+
+#endif

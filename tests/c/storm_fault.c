@@ -1,0 +1,430 @@
+#include "storm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "relay_impl.h"
+
+static struct storm_end *any_end(struct storm *w, struct storm_qp **qp)
+{
+	*qp = &w->qp[storm_random(w, (uint32_t)w->qps)];
+	return &(*qp)->end[storm_random(w, 2)];
+}
+
+static struct srdma_qp *qp_of(struct storm *w, const struct storm_end *e)
+{
+	return srdma_relay_qp(w->side[e->leg->side].relay, e->info.qpn);
+}
+
+/* --- the wire ---------------------------------------------------------- */
+
+static void catch_one(struct storm *w, const struct srdma_mem_datagram *d)
+{
+	uint32_t i = w->caught_count < STORM_CAUGHT
+			     ? w->caught_count++
+			     : storm_random(w, STORM_CAUGHT);
+	struct storm_caught *c = &w->caught[i];
+
+	c->to = !d->side;
+	c->len = d->len;
+	memcpy(c->data, d->data, d->len);
+}
+
+/* Any wire connection of a side. */
+static struct srdma_conn *any_conn(struct storm *w, int side)
+{
+	struct srdma_link *l = w->side[side].relay->links;
+	uint32_t n = 0;
+
+	for (; l; l = l->next)
+		n++;
+	n = storm_random(w, n);
+	for (l = w->side[side].relay->links; l && n; n--)
+		l = l->next;
+	return l ? l->conn : NULL;
+}
+
+static void flip(struct storm *w, struct srdma_mem_datagram *d)
+{
+	d->data[storm_random(w, d->len)] ^= (uint8_t)(1 << storm_random(w, 8));
+	if (storm_one_in(w, 4))
+		d->len = 1 + storm_random(w, d->len);
+}
+
+static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
+{
+	static const struct {
+		uint32_t fault;
+		enum srdma_mem_fate fate;
+	} fates[] = {
+		{ STORM_DROP, SRDMA_MEM_DROP },
+		{ STORM_SWAP, SRDMA_MEM_SWAP },
+		{ STORM_HOLD, SRDMA_MEM_HOLD },
+		{ STORM_TWICE, SRDMA_MEM_TWICE },
+	};
+	struct storm *w = ctx;
+	struct srdma_conn *other;
+
+	if (storm_one_in(w, 8))
+		catch_one(w, d);
+	if (w->blackhole && w->blackhole == 1 + d->side)
+		return SRDMA_MEM_DROP;
+	if (!w->active || !storm_one_in(w, w->rate))
+		return SRDMA_MEM_PASS;
+	if (w->active & STORM_FLIP)
+		flip(w, d);
+	if (w->active & STORM_DIVERT) {
+		other = any_conn(w, !d->side);
+		if (other)
+			srdma_port_mem_inject(other, d->data, d->len);
+		return other ? SRDMA_MEM_DROP : SRDMA_MEM_PASS;
+	}
+	for (size_t i = 0; i < sizeof(fates) / sizeof(*fates); i++)
+		if (w->active & fates[i].fault)
+			return fates[i].fate;
+	return SRDMA_MEM_PASS;
+}
+
+static int full(void *ctx, int side)
+{
+	struct storm *w = ctx;
+
+	(void)side;
+	return (w->active & STORM_FULL) && storm_one_in(w, 3);
+}
+
+static void replay(struct storm *w)
+{
+	const struct storm_caught *c =
+		&w->caught[storm_random(w, w->caught_count)];
+	struct srdma_conn *conn;
+
+	if (!w->caught_count)
+		return;
+	/* Now and then back to who sent it. */
+	conn = any_conn(w, storm_one_in(w, 5) ? !c->to : c->to);
+	if (conn)
+		srdma_port_mem_inject(conn, c->data, c->len);
+}
+
+static void cut(struct storm *w)
+{
+	struct srdma_conn *conn = any_conn(w, (int)storm_random(w, 2));
+
+	if (!conn)
+		return;
+	srdma_port_mem_cut(conn);
+	for (int i = 0; i < w->qps; i++)
+		w->qp[i].doomed = 1;
+	w->active &= ~(uint32_t)STORM_CUT;
+}
+
+/* --- DMA ---------------------------------------------------------------- */
+
+static int dma(void *ctx, const struct srdma_dma *d, int is_write)
+{
+	struct storm *w = ctx;
+
+	(void)d;
+	(void)is_write;
+	if ((w->active & STORM_DMA_AGAIN) && storm_one_in(w, 3))
+		return -EAGAIN;
+	if (!(w->active & STORM_DMA_FAIL) || !storm_one_in(w, 60))
+		return 0;
+	/* Which QP it was of is not known here. */
+	for (int i = 0; i < w->qps; i++)
+		w->qp[i].doomed = 1;
+	return -EFAULT;
+}
+
+/* --- hosts --------------------------------------------------------------- */
+
+static void doom_leg(struct storm *w, const struct storm_leg *leg)
+{
+	for (int i = 0; i < w->qps; i++)
+		for (int side = 0; side < 2; side++)
+			if (w->qp[i].end[side].leg == leg)
+				w->qp[i].doomed = 1;
+}
+
+static struct storm_leg *any_leg(struct storm *w)
+{
+	struct storm_leg *leg = &w->side[storm_random(w, 2)]
+					 .leg[storm_random(w, STORM_LEGS - 1)];
+
+	return leg->open && !leg->closing && !leg->broken ? leg : NULL;
+}
+
+static void kill_host(struct storm *w)
+{
+	struct storm_leg *leg = any_leg(w);
+
+	if (!leg)
+		return;
+	doom_leg(w, leg);
+	srdma_port_mem_kill(leg->conn);
+	storm_host_freeze(leg, -1);
+	leg->open = 0;
+	w->active &= ~(uint32_t)STORM_KILL;
+}
+
+static void close_leg(struct storm *w)
+{
+	struct storm_leg *leg = any_leg(w);
+
+	if (!leg)
+		return;
+	doom_leg(w, leg);
+	leg->closing = 1;
+	srdma_relay_leg_close(w->side[leg->side].relay, leg->leg);
+	w->side[leg->side].poked = 1;
+	w->active &= ~(uint32_t)STORM_CLOSE;
+}
+
+static void deregister(struct storm *w)
+{
+	struct storm_leg *leg = any_leg(w);
+	struct storm_area *a;
+
+	if (!leg)
+		return;
+	a = &leg->area[storm_random(w, STORM_AREAS)];
+	if (a->state != STORM_LIVE)
+		return;
+	doom_leg(w, leg);
+	a->state = STORM_DYING;
+	if (!srdma_relay_mr_dereg(w->side[leg->side].relay, leg->leg, a->key))
+		storm_host_freeze(leg, (int)(a - leg->area));
+	w->side[leg->side].poked = 1;
+}
+
+void storm_fault_destroy(struct storm *w, struct storm_end *e)
+{
+	if (e->gone || e->leaving || !e->leg->open || e->leg->closing)
+		return;
+	e->leaving = 1;
+	storm_fault_follow(w);
+}
+
+static void destroy_qp(struct storm *w)
+{
+	struct storm_qp *qp;
+	struct storm_end *e = any_end(w, &qp);
+
+	qp->doomed = 1;
+	storm_fault_destroy(w, e);
+}
+
+static void junk(struct storm *w)
+{
+	uint8_t slot[SRDMA_DESC_SLOT];
+	struct storm_leg *leg = any_leg(w);
+	struct storm_qp *qp;
+	struct storm_end *e = any_end(w, &qp);
+	struct srdma_desc d = {
+		.opcode = (uint8_t)storm_random(w, 20),
+		.flags = (uint8_t)storm_random(w, 10),
+		.id = UINT64_MAX,
+		.qpn = e->info.qpn,
+		.length = storm_random(w, 5000),
+		.local_key = storm_random(w, UINT32_MAX),
+		.consumed = storm_random(w, UINT32_MAX),
+	};
+
+	if (!leg)
+		return;
+	doom_leg(w, leg);
+	leg->broken = 1;
+	for (size_t i = 0; i < sizeof(slot); i++)
+		slot[i] = (uint8_t)storm_random(w, 256);
+	if (!storm_one_in(w, 4))
+		srdma_desc_encode(slot, &d);
+	srdma_port_mem_post(leg->conn, slot,
+			    1 + storm_random(w, SRDMA_DESC_SLOT));
+}
+
+/* --- a peer worker that lies ---------------------------------------------- */
+
+static void lie(struct storm *w, struct srdma_packet *p,
+		const struct srdma_qp *own, const struct srdma_qp *victim,
+		const struct storm_end *to)
+{
+	const struct storm_area *a = &to->leg->area[storm_random(w, 2)];
+	uint64_t near = own->sq_next + storm_random(w, 4);
+
+	p->opcode = (uint8_t)storm_random(w, SRDMA_OP_COUNT);
+	if (storm_one_in(w, 3))
+		p->opcode = SRDMA_OP_ACKNOWLEDGE;
+	p->request_id = near ? near - 1 : 0;
+	p->offset = storm_one_in(w, 3) ? storm_random(w, 5000) : 0;
+	if (storm_one_in(w, 2)) {
+		p->request_id = victim->rx_id;
+		p->offset = victim->rx_offset;
+	}
+	p->flags = storm_one_in(w, 3) ? SRDMA_STH_ACK_NOW : 0;
+	if (storm_one_in(w, 20))
+		p->flags |= SRDMA_STH_PROOF;
+	p->va = (uintptr_t)to->leg->mem + a->at + storm_random(w, a->len);
+	p->rkey = storm_one_in(w, 4) ? storm_random(w, UINT32_MAX) : a->key;
+	p->payload_len = storm_one_in(w, 2) ? storm_random(w, w->mtu + 1) : 0;
+	p->dma_len =
+		storm_one_in(w, 2) ? p->payload_len : storm_random(w, 100000);
+	p->ack = (struct srdma_ack_body){
+		.kind = (uint8_t)(1 + storm_random(w, 6)),
+		.offset = p->offset,
+		.recv_credit = storm_random(w, 40),
+		.request_credit = storm_random(w, 3000),
+		.highest_pn = (uint32_t)srdma_session_next_pn(own->session) -
+			      storm_random(w, 100),
+	};
+	if (p->ack.kind == SRDMA_ACK_NAK)
+		p->ack.reason = (uint8_t)(1 + storm_random(w, 13));
+	if (p->ack.kind == SRDMA_ACK_CLOSE)
+		p->ack.reason = (uint8_t)(20 + storm_random(w, 10));
+}
+
+static void be_evil(struct storm *w)
+{
+	static const uint8_t payload[SRDMA_MAX_PAYLOAD] = { 0xe1 };
+	uint8_t out[SRDMA_MAX_PACKET];
+	struct storm_qp *qp;
+	struct storm_end *e = any_end(w, &qp), *to;
+	struct srdma_qp *own = qp_of(w, e), *victim;
+	struct srdma_packet p = { 0 };
+	int len;
+
+	to = e == &qp->end[0] ? &qp->end[1] : &qp->end[0];
+	victim = qp_of(w, to);
+	if (!own || !own->session || !victim || !victim->wire)
+		return;
+	lie(w, &p, own, victim, to);
+	if (p.opcode == SRDMA_OP_ACKNOWLEDGE) {
+		/* Ids of the other direction. */
+		p.request_id = victim->sq_next + storm_random(w, 3);
+		p.request_id -= p.request_id ? 1 : 0;
+		p.ack.request_id = (uint32_t)p.request_id;
+		p.payload_len = 0;
+	}
+	len = srdma_session_seal(own->session, &p, payload, out, sizeof(out));
+	if (len <= 0)
+		return;
+	srdma_port_mem_inject(victim->wire, out, (uint32_t)len);
+	qp->doomed = 1;
+	storm_host_taint(qp, to == &qp->end[1]);
+}
+
+static void limit_key(struct storm *w)
+{
+	struct storm_qp *qp;
+	struct storm_end *e = any_end(w, &qp);
+	struct srdma_qp *own = qp_of(w, e);
+
+	if (!own || !own->session || w->level == SRDMA_LEVEL_NONE)
+		return;
+	srdma_session_limit(own->session, 1 + storm_random(w, 300), 5);
+	qp->doomed = 1;
+}
+
+/* --- which, and when ------------------------------------------------------ */
+
+void storm_fault_hooks(struct storm *w)
+{
+	w->wire.ctx = w;
+	w->wire.fate = fate;
+	w->wire.full = full;
+	for (int i = 0; i < 2; i++) {
+		w->host[i].ctx = w;
+		w->host[i].dma = dma;
+	}
+}
+
+void storm_fault_choose(struct storm *w)
+{
+	for (uint32_t n = storm_random(w, 4); n; n--)
+		w->faults |= 1u << storm_random(w, STORM_FAULTS);
+	/* What nothing protects may not be changed. */
+	if (w->level <= SRDMA_LEVEL_HEADER)
+		w->faults &= ~(uint32_t)STORM_FLIP;
+	w->lossy = (w->faults & STORM_LOSSY) != 0;
+	w->rate = 2 + storm_random(w, 60);
+}
+
+void storm_fault_strike(struct storm *w)
+{
+	static const struct {
+		uint32_t fault, rate;
+		void (*strike)(struct storm *w);
+	} strikes[] = {
+		{ STORM_REPLAY, 2, replay },
+		{ STORM_CUT, 60, cut },
+		{ STORM_KILL, 60, kill_host },
+		{ STORM_CLOSE, 60, close_leg },
+		{ STORM_DEREG, 60, deregister },
+		{ STORM_DESTROY, 60, destroy_qp },
+		{ STORM_LIMIT, 60, limit_key },
+		{ STORM_EVIL, 8, be_evil },
+		{ STORM_JUNK, 20, junk },
+	};
+
+	for (size_t i = 0; i < sizeof(strikes) / sizeof(*strikes); i++)
+		if ((w->active & strikes[i].fault) &&
+		    storm_one_in(w, strikes[i].rate))
+			strikes[i].strike(w);
+	if ((w->active & STORM_BLACKHOLE) && storm_one_in(w, 60))
+		w->blackhole = 1 + (int)storm_random(w, 2);
+	if ((w->active & STORM_HOLD) && storm_one_in(w, 10))
+		srdma_port_mem_release(w->side[storm_random(w, 2)].wire);
+}
+
+static void follow_leg(struct storm *w, struct storm_leg *leg)
+{
+	struct srdma_relay *r = w->side[leg->side].relay;
+	const struct srdma_leg *now = r->legs[leg->id % SRDMA_MAX_LEGS];
+
+	if (!leg->open)
+		return;
+	if (leg->closing) {
+		if (now && now->id == leg->id)
+			return;
+		storm_host_freeze(leg, -1);
+		leg->open = 0;
+		return;
+	}
+	for (int i = 0; i < STORM_AREAS; i++)
+		if (leg->area[i].state == STORM_DYING &&
+		    !srdma_relay_mr_busy(r, leg->leg, leg->area[i].key))
+			storm_host_freeze(leg, i);
+}
+
+void storm_fault_follow(struct storm *w)
+{
+	for (int i = 0; i < 2 * (STORM_QPS + 1); i++) {
+		struct storm_end *e = &w->qp[i / 2].end[i % 2];
+		int err;
+
+		if (!w->qp[i / 2].live || !e->leaving || e->gone ||
+		    !e->leg->open || e->leg->closing)
+			continue;
+		w->side[i % 2].poked = 1;
+		err = srdma_relay_qp_destroy(w->side[i % 2].relay, e->leg->leg,
+					     e->info.qpn);
+		STORM_CHECK(w, !err || err == -EINPROGRESS, "destroy: %d", err);
+		if (!err)
+			storm_host_forget(e);
+	}
+	for (int side = 0; side < 2; side++)
+		for (int i = 0; i < STORM_LEGS; i++)
+			follow_leg(w, &w->side[side].leg[i]);
+}
+
+void storm_fault_heal(struct storm *w)
+{
+	for (int i = 0; i < w->qps; i++)
+		w->qp[i].doomed |= w->lossy;
+	w->active = 0;
+	w->blackhole = 0;
+	w->lossy = 0;
+	w->calm = 1;
+	for (int i = 0; i < 2; i++)
+		srdma_port_mem_release(w->side[i].wire);
+}
