@@ -46,8 +46,8 @@ class Options:
 
     identity: who this end is, a Credentials or the path of one: NAME for
         NAME.pem and NAME.key, with ca.pem beside them.
-    peer: identities that may be at the other end, patterns with * allowed;
-        none: any of the CA.
+    peer: identities that may be at the other end; * stands for any characters
+        but /. None: any of the CA.
     qps: how many QPs to make over one key exchange.
     suites: names in order of preference; by default all of the level.
     level: "aead", "packet", "header" (with unprotected_payload=True), or "none".

@@ -5,8 +5,8 @@ The facts about suites are the C table's (`_native.suites()`); nothing of it is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from functools import cache
 
 from . import _native
@@ -72,7 +72,12 @@ def describe(suite: Suite) -> str:
 
 def check_identity(identity: str, allowed: Sequence[str]) -> None:
     """Refuse a peer that no pattern names; without patterns everybody of the CA may come."""
-    if allowed and not any(fnmatchcase(identity, pattern) for pattern in allowed):
+    if allowed and not any(_matches(identity, pattern) for pattern in allowed):
         raise ExchangeError(
             "identity", f"the peer is {identity}, which is not allowed: only {', '.join(allowed)}"
         )
+
+
+def _matches(identity: str, pattern: str) -> bool:
+    """`*` stands for any characters but `/`, of one segment; all else for itself."""
+    return bool(re.fullmatch("[^/]*".join(map(re.escape, pattern.split("*"))), identity))

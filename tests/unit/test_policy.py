@@ -59,6 +59,14 @@ def test_description() -> None:
         (["spiffe://x/a"], True),
         (["spiffe://x/b", "spiffe://x/*"], True),
         (["spiffe://x/b"], False),
+        (["spiffe://*/a"], True),
+        (["spiffe://x/*a*"], True),
+        (["*"], False),
+        ([""], False),
+        (["spiffe://x/?"], False),
+        (["spiffe://x/[a-z]"], False),
+        (["spiffe://x/."], False),
+        (["spiffe://x/a\n"], False),
         (["spiffe://X/A"], False),
         (["x/a"], False),
     ],
@@ -69,3 +77,10 @@ def test_identity(allowed: list[str], good: bool) -> None:
         return
     with pytest.raises(ExchangeError, match="the peer is spiffe://x/a, which is not allowed"):
         check_identity("spiffe://x/a", allowed)
+
+
+@pytest.mark.parametrize("pattern", ["spiffe://x/*", "spiffe://*/b", "spiffe://x/a*"])
+def test_star_stays_in_its_segment(pattern: str) -> None:
+    with pytest.raises(ExchangeError):
+        check_identity("spiffe://x/a/b", [pattern])
+    check_identity("spiffe://x/a/b", ["spiffe://x/*/b"])
