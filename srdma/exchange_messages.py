@@ -284,8 +284,8 @@ def _end(value: object) -> End:
     _exactly(value, "END", {"eid", "wire", *END_RANGES})
     numbers = {name: _integer(name, value[name], *END_RANGES[name]) for name in END_RANGES}
     wire = _text("wire", value["wire"], WIRE_MAX)
-    if not wire or "\0" in wire:
-        raise _bad("wire", wire, "an address without a zero")
+    if not wire.isascii() or not wire.isprintable() or not wire:
+        raise _bad("wire", wire, "an address of printable ASCII characters")
     return End(eid=_bytes(value, "eid", EID_LEN, EID_LEN), wire=wire, **numbers)
 
 
@@ -296,7 +296,7 @@ def _exactly(fields: Mapping[str, Any], what: str, keys: set[str]) -> None:
     if missing := keys - set(fields):
         raise ExchangeError("format", f"{what} without {', '.join(sorted(missing))}")
     if extra := set(fields) - keys:
-        names = ", ".join(f"{name:.20}" for name in sorted(extra)[:5])
+        names = ", ".join(f"{name!r:.22}" for name in sorted(extra)[:5])
         raise ExchangeError("format", f"{what} with the unknown {names}")
 
 

@@ -139,7 +139,7 @@ END_FIELDS = {
     "mtu": (255, 4097, 0, 1 << 40),
     "window": (0, 1025),
     "reads": (0, 129),
-    "wire": ("", "x" * 64, "a\0b", b"nica"),
+    "wire": ("", "x" * 64, "a\0b", b"nica", "a\x1b[2Jb", "a\nb", "n\u0430me"),
 }
 
 
@@ -176,6 +176,15 @@ def test_missing_and_unknown_fields(key: str) -> None:
     for changed in ({k: v for k, v in offer.items() if k != key}, offer | {"x" + key: 1}):
         with pytest.raises(ExchangeError):
             decode(cbor2.dumps(changed, canonical=True))
+
+
+def test_refusals_are_fit_for_a_terminal() -> None:
+    offer = cbor2.loads(until_choice(*pair())[0])
+    bad = ({"\x1b[2J": 1}, {"wire": "\x1b[2J"}, {"v": "\x1b[2J"})
+    for changed in (*({**offer, **b} for b in bad), {"\x1b[2J": 1}):
+        with pytest.raises(ExchangeError) as raised:
+            decode(cbor2.dumps(changed, canonical=True))
+        assert raised.value.text.isprintable()
 
 
 @pytest.mark.parametrize(
