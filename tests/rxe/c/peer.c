@@ -34,13 +34,21 @@ void peer_say(const char *fmt, ...)
 struct srdma_port *peer_open(const char *device,
 			     enum srdma_port_verbs_kind kind)
 {
-	char why[SRDMA_PORT_VERBS_WHY_LEN] = "";
+	char why[SRDMA_PORT_VERBS_WHY_LEN] = "", name[SRDMA_NAME_LEN];
 	struct srdma_port_verbs_params params = {
-		.device = device, .kind = kind, .buffers = BUFFERS, .why = why
+		.device = name, .kind = kind, .buffers = BUFFERS, .why = why
 	};
 	struct srdma_port *port;
-	int err = srdma_port_verbs_create(&port, &params);
+	char *at;
+	int err;
 
+	snprintf(name, sizeof(name), "%s", device);
+	at = strchr(name, '@');
+	if (at) {
+		*at = 0;
+		params.listen = at + 1;
+	}
+	err = srdma_port_verbs_create(&port, &params);
 	if (err)
 		peer_die("%s: %s", why, strerror(-err));
 	peer_say("address %s", port->address);

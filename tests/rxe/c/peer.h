@@ -12,7 +12,7 @@ _Noreturn void peer_die(const char *fmt, ...)
 /* Print a line that the test reads. */
 void peer_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* A port of a device; its address is printed. */
+/* A port of DEVICE or DEVICE@IP:PORT; its address is printed. */
 struct srdma_port *peer_open(const char *device,
 			     enum srdma_port_verbs_kind kind);
 

@@ -113,10 +113,47 @@ def test_wire_without_a_listener_goes_down(ends, programs, start):
     assert connector.line("down") == ["111"]  # ECONNREFUSED
 
 
-def test_unknown_device_and_foreign_address_are_named(ends, programs):
-    done = subprocess.run([f"{programs}/verbs_wire", "nix0", "1"], capture_output=True, text=True)
+def test_wire_over_ipv6(ends, programs, start):
+    # Within one device: rxe reaches no other one of this machine over IPv6.
+    add = ["ip", "address", "add", "fd77::1/64", "dev", ends[0].netdev, "nodad"]
+    subprocess.run(add, check=True)
+    listener = start(f"{programs}/verbs_wire", f"{ends[0].device}@[fd77::1]:0", "100")
+    (address,) = listener.line("address")
+    assert address.startswith("[fd77::1]:")
+    connector = start(f"{programs}/verbs_wire", f"{ends[0].device}@[fd77::1]:0", "100", address)
+    connector.line("address")
+    assert connector.line("received") == ["100"]
+    assert listener.line("received") == ["100"]
+
+
+def test_bring_up_errors_name_the_cause(ends, programs, start):
+    listener = start(f"{programs}/verbs_wire", ends[0].device, "1")
+    (taken,) = listener.line("address")
+    for device, cause in (
+        ("nix0", "no RDMA device nix0"),
+        (f"{ends[0].device}@{taken}", f"listening on {taken}: Address already in use"),
+        (f"{ends[0].device}@{ends[1].address}:0", f"is no address of {ends[0].device}"),
+        (f"{ends[0].device}@192.0.2.1:0", "listening on 192.0.2.1:0: "),
+        (f"{ends[0].device}@{ends[0].address}", "is no IP:PORT"),
+        (f"{ends[0].device}@[{ends[0].address}]:0", "is no IP:PORT"),
+    ):
+        done = subprocess.run(
+            [f"{programs}/verbs_wire", device, "1"], capture_output=True, text=True
+        )
+        assert done.returncode == 1
+        assert cause in done.stderr
+
+
+def test_too_little_locked_memory_names_the_limit(ends, programs):
+    # Root is exempt from the limit, so the capability has to go first.
+    command = f"ulimit -l 64; exec {programs}/verbs_wire {ends[0].device} 1"
+    done = subprocess.run(
+        ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "sh", "-c", command],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1
-    assert "no RDMA device nix0" in done.stderr
+    assert "ulimit -l" in done.stderr
 
 
 # --- leg ---
