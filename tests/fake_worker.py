@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,6 +115,12 @@ class FakeWorker:
     def kinds(self) -> list[int]:
         return [kind for kind, _, _ in self.seen]
 
+    def wait_for_connections(self, n: int) -> None:
+        """Until all but n ended."""
+        deadline = time.monotonic() + 10
+        while len(self._conns) > n and time.monotonic() < deadline:
+            time.sleep(0.001)
+
     def die(self) -> None:
         """As by kill -9: everything closes, the socket's file stays."""
         if self._thread.is_alive():
@@ -145,7 +152,8 @@ class FakeWorker:
                     poll.register(conn, select.POLLIN)
                 elif not self._answer(fd):
                     poll.unregister(fd)
-                    self._conns.pop(fd)[0].close()
+                    self._conns[fd][0].close()
+                    del self._conns[fd]
 
     def _answer(self, fd: int) -> bool:
         conn, leg = self._conns[fd]
@@ -163,10 +171,10 @@ class FakeWorker:
             status, body = refusal.errno, str(refusal).encode()
         if kind == OPEN and not status:
             self._conns[fd] = conn, self.leg
-        with contextlib.suppress(OSError):
-            socket.send_fds(conn, [HEADER.pack(kind, 0, tag, status) + body], out)
         for got in fds:
             os.close(got)
+        with contextlib.suppress(OSError):
+            socket.send_fds(conn, [HEADER.pack(kind, 0, tag, status) + body], out)
         return True
 
     def _hello(self, leg: Leg | None, body: bytes, fds: list[int]) -> tuple[bytes, list[int]]:

@@ -230,6 +230,7 @@ def test_children_are_closed_first_and_once(worker):
 def test_nothing_is_left_open(worker):
     def fds():
         gc.collect()
+        worker.wait_for_connections(1)  # it closes its ends in a thread
         return len(os.listdir("/proc/self/fd"))
 
     with srdma.Context(worker.path) as ctx:
