@@ -109,7 +109,9 @@ cdef class Host:
     def __cinit__(self, ring):
         self.ring = Pinned(ring, False)
         cdef const void *at = self.ring.view.buf
-        if srdma_host_create(&self.h, at, self.ring.view.len // SRDMA_RECORD_LEN) < 0:
+        cdef uint32_t entries = <uint32_t>min(self.ring.view.len // SRDMA_RECORD_LEN, 1 << 20)
+        if (self.ring.view.len % SRDMA_RECORD_LEN
+                or srdma_host_create(&self.h, at, entries) < 0):
             raise ValueError("the ring: a power of two of aligned 32-byte records")
 
     def __dealloc__(self):

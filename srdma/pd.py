@@ -186,5 +186,5 @@ def _pin(buffer: Buffer, writable: bool) -> Pinned:
         raise BufferAccessError(f"the {kind} is empty: a region has at least one byte")
     try:
         return Pinned(buffer, writable)
-    except BufferError as e:
+    except (BufferError, ValueError) as e:  # NumPy raises the latter
         raise BufferAccessError(f"the {kind} is not contiguous: give a contiguous copy") from e
