@@ -71,7 +71,7 @@ def identity_of(certificate: x509.Certificate) -> str:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         uris = []
-    except ValueError as error:
+    except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
         raise IdentityError(f"a certificate with unreadable extensions: {error}") from None
     else:
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)

@@ -89,7 +89,7 @@ class Config:
         try:
             self.role = cast(Role, fields["role"])
             self.credentials = Credentials(fields["cert"], fields["key"], fields["ca"])
-            self.allowed = [str(pattern) for pattern in fields["peer"]]
+            self.allowed = _patterns(fields["peer"])
             self.suites = tuple(Suite(*entry) for entry in fields["suites"])
             self.qps = [dict(qp) for qp in fields["qps"]]
             self.randoms = [qp.pop("random") for qp in self.qps]
@@ -108,6 +108,13 @@ class Config:
     def random(self) -> bytes:
         """The random of this end: the first QP's, made by the worker."""
         return bytes(self.randoms[0])
+
+
+def _patterns(value: object) -> list[str]:
+    """A single text would be a list of its characters."""
+    if not isinstance(value, list) or not all(isinstance(p, str) for p in value):
+        raise TypeError("peer is not a list of patterns")
+    return value
 
 
 class Program:
@@ -295,7 +302,7 @@ class Program:
             raise Stopped
         if hangup in ready:
             raise ExchangeError("worker", "the own worker is gone")
-        if not ready:
+        if not ready or left <= 0:  # a peer that always has more to say is late too
             raise ExchangeError(
                 "timeout",
                 f"not done in {self._config.timeout:g} s, waiting for {self._waiting_for}",

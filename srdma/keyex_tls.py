@@ -145,12 +145,12 @@ class Channel:
     # Inside ----------------------------------------------------------------
 
     def _drain(self) -> None:
+        """Until its end, or the caller's deadline, however much it sends."""
         while True:
-            try:
-                if not self._sock.recv(4096):
+            self._wait(False)
+            with contextlib.suppress(BlockingIOError):
+                if not self._sock.recv(65_536):
                     return
-            except BlockingIOError:
-                self._wait(False)
 
     def _context(self, credentials: Credentials) -> SSL.Context:
         context = SSL.Context(SSL.TLS_METHOD)

@@ -162,7 +162,11 @@ class KeyProcess:
 
 
 def _environment() -> dict[str, str]:
-    """This program's, with the folder that this package was imported from."""
+    """This program's, with the folder that this package was imported from.
+
+    Without what may make OpenSSL write secrets, or Python read commands from stdin.
+    """
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}
+    kept = {k: v for k, v in os.environ.items() if k not in ("SSLKEYLOGFILE", "PYTHONINSPECT")}
+    return {**kept, "PYTHONPATH": path}

@@ -104,6 +104,24 @@ def test_certificate_must_name_one_identity(uris: list[str]) -> None:
         identity_of(builder.sign(key, hashes.SHA256()))
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        x509.DuplicateExtension("twice", x509.SubjectAlternativeName.oid),
+        x509.UnsupportedGeneralNameType("x400Address"),
+        ValueError("cut"),
+    ],
+)
+def test_extensions_that_cannot_be_read(error: Exception) -> None:
+    class Certificate:
+        @property
+        def extensions(self) -> object:
+            raise error
+
+    with pytest.raises(IdentityError, match="unreadable extensions"):
+        identity_of(Certificate())  # type: ignore[arg-type]
+
+
 def test_key_of_another_certificate(tmp_path: Path, ca: Path) -> None:
     cert, _ = issue(ca, HOST_A, tmp_path / "a")
     _, key = issue(ca, HOST_A, tmp_path / "b")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
 import socket
 import subprocess
 import sys
+import time
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from OpenSSL import SSL
 
+from srdma import keyprocess
+from srdma.exchange_messages import ExchangeError
 from srdma.identity import Validity, create_ca, issue, parse_certificates, parse_key
+from srdma.keyex import Program
 from tests.keyex_players import ERR, FakeWorker, Keyex, config, load
 
 HOST_A, HOST_B = "spiffe://test/host-a", "spiffe://test/host-b"
@@ -312,6 +318,36 @@ def test_hostile_messages(folder: Path, messages: list[bytes], code: bytes) -> N
     assert server.finish() == 1 and not server.worker.keys
 
 
+def test_flood_after_a_refusal(folder: Path) -> None:
+    """A peer that is refused and never stops talking does not keep the program alive."""
+    left, right = socket.socketpair()
+    server = Keyex(config("server", load(folder, "b")), right)
+    mine = load(folder, "a")
+    peer = TLSPeer(left, mine.cert, mine.key)
+    peer.tls.do_handshake()
+    peer.tls.sendall(bytes(4))
+    end = time.monotonic() + 20
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end:
+            left.send(bytes(65_536))
+    assert time.monotonic() < end
+    assert server.events()[-1]["code"] == "format"
+    assert server.finish() == 1
+
+
+def test_deadline_holds_for_a_peer_that_always_talks() -> None:
+    program = Program.__new__(Program)
+    program._parent, program._waiting_for = (), "the peer's OFFER"
+    program._config = types.SimpleNamespace(timeout=1.0)  # type: ignore[assignment]
+    program._deadline = time.monotonic() - 1
+    ready, writer = os.pipe()
+    os.write(writer, b"!")
+    with pytest.raises(ExchangeError, match="not done in 1 s, waiting for the peer's OFFER"):
+        program._wait([ready])
+    os.close(ready)
+    os.close(writer)
+
+
 @pytest.mark.parametrize("alpn", [b"", b"h2"])
 def test_no_alpn(folder: Path, alpn: bytes) -> None:
     left, right = socket.socketpair()
@@ -364,6 +400,13 @@ def test_it_cannot_be_dumped_and_shows_no_secret(folder: Path) -> None:
     assert a.stderr == b.stderr == b""
 
 
+def test_environment_that_would_tell_secrets_stays_behind(monkeypatch: Any) -> None:
+    for name in ("SSLKEYLOGFILE", "PYTHONINSPECT", "LANG"):
+        monkeypatch.setenv(name, "x")
+    passed = keyprocess._environment()
+    assert "LANG" in passed and not {"SSLKEYLOGFILE", "PYTHONINSPECT"} & passed.keys()
+
+
 def test_wrong_configurations(folder: Path) -> None:
     good = config("client", load(folder, "a"))
     bad: list[tuple[dict[str, Any], str]] = [
@@ -376,6 +419,8 @@ def test_wrong_configurations(folder: Path) -> None:
         ({"ca": b"x"}, "ca is not a PEM certificate"),
         ({"data": bytes(257)}, "data is 257 bytes"),
         ({"timeout": "soon"}, "configuration is wrong"),
+        ({"peer": "spiffe://test/*"}, "peer is not a list of patterns"),
+        ({"peer": [1]}, "peer is not a list of patterns"),
     ]
     for change, text in bad:
         left, _right = socket.socketpair()
