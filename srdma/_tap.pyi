@@ -7,6 +7,7 @@ ACCEPT: Literal["accept"]
 UP: Literal["up"]
 DOWN: Literal["down"]
 RECV: Literal["recv"]
+MAX_PACKET: int
 
 class ShmWire:
     def __init__(self, folder: str | os.PathLike[str], name: str) -> None: ...

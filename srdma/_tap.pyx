@@ -49,13 +49,18 @@ cdef extern from "port.h":
         void (*destroy)(srdma_port *port)
 
 
-cdef extern from "port_shm.h":
+cdef extern from "wire.h":
     enum:
-        SRDMA_SHM_WIRE_SIZE
+        SRDMA_MAX_PACKET
 
+
+cdef extern from "port_shm.h":
     int srdma_port_shm_create_wire(srdma_port **out, const char *dir,
                                    const char *name, uint32_t slots)
     const char *srdma_port_shm_why(int err)
+
+
+MAX_PACKET = SRDMA_MAX_PACKET
 
 
 cdef class ShmWire:
@@ -127,8 +132,8 @@ cdef class ShmWire:
     def send(self, uintptr_t conn, const uint8_t[:] data):
         """False if there is no room now; flush() hands over what was sent."""
         cdef srdma_conn *c = self._conn(conn)
-        if not 0 < data.shape[0] <= SRDMA_SHM_WIRE_SIZE:
-            raise ValueError(f"a datagram of {data.shape[0]} bytes: 1 to {SRDMA_SHM_WIRE_SIZE}")
+        if not 0 < data.shape[0] <= MAX_PACKET:
+            raise ValueError(f"a datagram of {data.shape[0]} bytes: 1 to {MAX_PACKET}")
         cdef uint8_t *slot = self._port.ops.reserve(c)
         if slot == NULL:
             return False

@@ -1,0 +1,203 @@
+"""The command line: tables, exit codes, and what doctor says of other machines."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from srdma import cli, cli_doctor, errors
+from srdma.cli_doctor import Finding
+
+
+def run(*words: str, **env: str) -> Any:
+    return CliRunner().invoke(cli.build(), list(words), env=env)
+
+
+def test_help_lists_every_command() -> None:
+    text = run("--help").output
+    for name in (*cli.COMMANDS, *cli.GROUPS):
+        assert f"  {name}" in text
+    assert "Exit codes:" in text
+
+
+@pytest.mark.parametrize("words", [("fly",), ("doctor", "--jason"), ("ca", "init"), ("send",)])
+def test_wrong_calls(words: tuple[str, ...]) -> None:
+    assert run(*words).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.Timeout("x"), 7),
+        (errors.IntegrityError("x"), 6),
+        (errors.NoWorkerError("x"), 5),
+        (errors.RefusedError(22, "x"), 5),
+        (errors.RemoteError("x"), 4),
+        (errors.BoundsError("x"), 3),
+        (errors.Error("x"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_code_says_whose_fault(error: BaseException, code: int, capfd: Any) -> None:
+    def command() -> None:
+        raise error
+
+    with pytest.raises(typer.Exit) as ended:
+        cli.guarded(command)()
+    assert ended.value.exit_code == code
+    assert capfd.readouterr().err.startswith("srdma: ")
+
+
+def test_markup_in_an_error_is_text(capfd: Any) -> None:
+    def command() -> None:
+        raise errors.RemoteError("[bold]no[/] [link=x]")
+
+    with pytest.raises(typer.Exit):
+        cli.guarded(command)()
+    assert capfd.readouterr().err == "srdma: [bold]no[/] [link=x]\n"
+
+
+# ca ------------------------------------------------------------------------------
+
+
+def test_ca(tmp_path: Path) -> None:
+    folder, prefix = str(tmp_path / "ca"), str(tmp_path / "a")
+    assert run("ca", "init", folder, "--name", "mine").exit_code == 0
+    made = run("ca", "issue", folder, "--id", "spiffe://x/a", "--out", prefix, "--json")
+    assert json.loads(made.output) == {
+        "identity": "spiffe://x/a",
+        "certificate": f"{prefix}.pem",
+        "key": f"{prefix}.key",
+    }
+    again = run("ca", "issue", folder, "--id", "spiffe://x/a", "--out", prefix)
+    assert again.exit_code == 3 and "nothing was written" in again.stderr
+    forced = run("ca", "issue", folder, "--id", "spiffe://x/a", "--out", prefix, "--force")
+    assert forced.exit_code == 0 and "PRIVATE" not in forced.output
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--id", "host-a"], "is no identity"),
+        (["--id", "spiffe://x/a", "--days", "0"], "validity of 0"),
+        (["--id", "spiffe://x/a", "--algorithm", "rsa"], "p256 or ed25519"),
+    ],
+)
+def test_ca_refuses(words: list[str], text: str, tmp_path: Path) -> None:
+    run("ca", "init", str(tmp_path / "ca"))
+    done = run("ca", "issue", str(tmp_path / "ca"), "--out", str(tmp_path / "a"), *words)
+    assert done.exit_code == 3 and text in done.stderr
+    assert not (tmp_path / "a.key").exists()
+
+
+# doctor ----------------------------------------------------------------------------
+
+
+def test_doctor_here() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "srdma", "doctor", "--json"], capture_output=True, text=True
+    )
+    findings = {f["name"]: f for f in json.loads(done.stdout)}
+    missing = [f for f in findings.values() if f["state"] == "missing"]
+    assert done.returncode == bool(missing), missing
+    wanted = {"python", "suites", "openssl", "aes", "srdma-offload", "workers", "memfd",
+              "process_vm", "memlock", "pyverbs", "rdma devices", "rxe"}  # fmt: skip
+    assert wanted <= set(findings)
+    assert all(f["remedy"] for f in findings.values() if f["state"] != "ok")
+
+
+def test_doctor_for_people() -> None:
+    text = run("doctor").output
+    assert "srdma-offload" in text and "\x1b" not in text
+
+
+def test_missing_worker_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SRDMA_OFFLOAD", "/nonexistent")
+    finding = cli_doctor.worker_program()
+    assert finding.state == "missing" and "SRDMA_OFFLOAD=/nonexistent" in finding.detail
+    assert run("doctor", SRDMA_OFFLOAD="/nonexistent").exit_code == 1
+
+
+def test_dead_and_absent_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SRDMA_WORKER", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert cli_doctor.running_workers().detail == "none is running"
+    (tmp_path / "srdma").mkdir()
+    (tmp_path / "srdma/nica.sock").touch()
+    finding = cli_doctor.running_workers()
+    assert finding.state == "note" and "nica.sock" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "machine", "state"),
+    [
+        ("flags\t\t: fpu aes pclmulqdq avx2", "x86_64", "ok"),
+        ("flags\t\t: fpu aes", "x86_64", "note"),
+        ("Features\t: fp asimd aes pmull sha2", "aarch64", "ok"),
+        ("Features\t: fp asimd", "aarch64", "note"),
+        ("", "x86_64", "note"),
+    ],
+)
+def test_aes(cpuinfo: str, machine: str, state: str) -> None:
+    assert cli_doctor.aes(cpuinfo, machine).state == state
+
+
+@pytest.mark.parametrize(
+    ("limit", "status", "state"),
+    [
+        (65536, "CapEff:\t0000000000000000\n", "note"),
+        (65536, "CapEff:\t000001ffffffffff\n", "ok"),
+        (64 << 20, "CapEff:\t0000000000000000\n", "ok"),
+        (resource.RLIM_INFINITY, "", "ok"),
+    ],
+)
+def test_memlock(limit: int, status: str, state: str) -> None:
+    finding = cli_doctor.memlock(limit, status)
+    assert finding.state == state
+    assert state == "ok" or "64 KiB" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("uid", "scope", "state"), [(1000, "1\n", "ok"), (1000, "2\n", "note"), (0, "2\n", "ok")]
+)
+def test_ptrace_scope(uid: int, scope: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    finding = cli_doctor.process_vm(scope)
+    assert finding.state == state or "process_vm_readv" in finding.detail  # a container's filter
+
+
+def test_devices(tmp_path: Path) -> None:
+    assert cli_doctor.devices(tmp_path / "none").state == "note"
+    for port in ("1", "2"):
+        folder = tmp_path / "mlx5_0/ports" / port
+        folder.mkdir(parents=True)
+        (folder / "state").write_text("4: ACTIVE\n")
+    assert cli_doctor.devices(tmp_path) == Finding(
+        "rdma devices", "ok", "mlx5_0 (4: ACTIVE, 4: ACTIVE)"
+    )
+
+
+def test_rxe(tmp_path: Path) -> None:
+    loaded, modules = tmp_path / "loaded", tmp_path / "modules"
+    assert "make demo-rxe" in cli_doctor.rxe(loaded, modules, "6.1").remedy
+    folder = modules / "6.1/kernel/drivers/infiniband/sw/rxe"
+    folder.mkdir(parents=True)
+    (folder / "rdma_rxe.ko.xz").touch()
+    assert "modprobe" in cli_doctor.rxe(loaded, modules, "6.1").remedy
+    loaded.mkdir()
+    assert cli_doctor.rxe(loaded, modules, "6.1").state == "ok"
+
+
+def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_doctor, "PACKAGES", ("cbor2", "no-such-package"))
+    missing, present = cli_doctor.python_packages()
+    assert missing.state == "missing" and missing.remedy == "pip install no-such-package"
+    assert "cbor2" in present.detail
