@@ -96,7 +96,7 @@ struct srdma_qp {
 	struct srdma_leg *leg;
 	struct srdma_session *session; /* from KEYS on */
 	struct srdma_conn *wire;       /* current; NULL: none */
-	int wire_ref; /* it was connected for this QP: one reference */
+	struct srdma_conn *home;       /* the one connected for this QP */
 	uint64_t first_pn;
 	uint64_t timeout;		 /* ns */
 	uint64_t heard, pinged, closing; /* times, ns */

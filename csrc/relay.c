@@ -10,7 +10,8 @@
 
 #include "relay_impl.h"
 
-enum { STRANGER_S = 10, BLOCKED_NS = 1000000 };
+enum { BLOCKED_NS = 1000000 };
+#define STRANGER_NS (10 * SRDMA_SECOND)
 
 void srdma_relay_activate(struct srdma_qp *qp)
 {
@@ -64,28 +65,59 @@ static void link_free(struct srdma_relay *r, struct srdma_link *link)
 	free(link);
 }
 
-int srdma_relay_link(struct srdma_relay *r, struct srdma_conn *conn,
-		     int accepted)
+static struct srdma_link *link_create(struct srdma_relay *r,
+				      struct srdma_conn *conn, int accepted)
 {
-	struct srdma_link *link = link_of(r, conn);
+	struct srdma_link *link = calloc(1, sizeof(*link));
 
-	if (!link) {
-		link = calloc(1, sizeof(*link));
-		if (!link)
-			return -ENOMEM;
-		*link = (struct srdma_link){ .next = r->links,
-					     .conn = conn,
-					     .since = r->now,
-					     .up = (uint8_t)accepted,
-					     .accepted = (uint8_t)accepted };
-		conn->user = link;
-		r->links = link;
-	}
-	link->refs += (uint32_t)!accepted;
+	if (!link)
+		return NULL;
+	*link = (struct srdma_link){ .next = r->links,
+				     .conn = conn,
+				     .since = r->now,
+				     .up = (uint8_t)accepted,
+				     .accepted = (uint8_t)accepted };
+	conn->user = link;
+	r->links = link;
+	return link;
+}
+
+/* An accepted wire that no QP is on is a stranger's, again. */
+static void leave(struct srdma_qp *qp)
+{
+	struct srdma_link *link = qp->wire ? qp->wire->user : NULL;
+
+	qp->wire = NULL;
+	if (!link || --link->users || !link->accepted)
+		return;
+	link->since = qp->relay->now;
+	srdma_relay_wake_at(qp->relay, link->since + STRANGER_NS);
+}
+
+static void join(struct srdma_qp *qp, struct srdma_conn *conn)
+{
+	struct srdma_link *link = conn->user;
+
+	leave(qp);
+	qp->wire = conn;
+	link->users++;
+}
+
+int srdma_relay_wire(struct srdma_qp *qp, struct srdma_conn *conn)
+{
+	struct srdma_link *link = link_of(qp->relay, conn);
+
+	if (!link)
+		link = link_create(qp->relay, conn, 0);
+	if (!link)
+		return -ENOMEM;
+	link->refs++;
+	qp->home = conn;
+	join(qp, conn);
 	return 0;
 }
 
-/* Also those QPs end that were only guests on the wire. */
+/* Guests go home; who has no other wire ends. */
 static void end_link(struct srdma_relay *r, struct srdma_conn *conn)
 {
 	struct srdma_link *link = link_of(r, conn);
@@ -93,10 +125,16 @@ static void end_link(struct srdma_relay *r, struct srdma_conn *conn)
 
 	for (int i = 0; i < SRDMA_QP_BUCKETS; i++) {
 		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next) {
+			if (qp->home == conn)
+				qp->home = NULL;
 			if (qp->wire != conn)
 				continue;
-			qp->wire = NULL;
-			qp->wire_ref = 0;
+			leave(qp);
+			if (qp->home) {
+				join(qp, qp->home);
+				srdma_relay_activate(qp);
+				continue;
+			}
 			qp->ctl = 0;
 			srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST,
 				      0);
@@ -110,20 +148,19 @@ static void end_link(struct srdma_relay *r, struct srdma_conn *conn)
 
 void srdma_relay_unwire(struct srdma_qp *qp)
 {
-	struct srdma_conn *conn = qp->wire;
-	struct srdma_link *link = conn ? conn->user : NULL;
-	int ref = qp->wire_ref;
+	struct srdma_conn *home = qp->home;
+	struct srdma_link *link = home ? home->user : NULL;
 
-	qp->wire = NULL;
-	qp->wire_ref = 0;
-	if (!link || !ref)
+	leave(qp);
+	qp->home = NULL;
+	if (!link)
 		return;
 	if (link->refs == 1) {
-		end_link(qp->relay, conn);
+		end_link(qp->relay, home);
 		return;
 	}
 	link->refs--;
-	conn->port->ops->close(conn);
+	home->port->ops->close(home);
 }
 
 /* Strangers are few, and do not stay. */
@@ -134,10 +171,10 @@ static void close_strangers(struct srdma_relay *r)
 
 	for (l = r->links; l; l = next) { /* newest first */
 		next = l->next;
-		if (!l->accepted || l->trusted)
+		if (!l->accepted || l->users)
 			continue;
 		if (++kept <= SRDMA_MAX_STRANGERS &&
-		    r->now < l->since + STRANGER_S * SRDMA_SECOND)
+		    r->now < l->since + STRANGER_NS)
 			continue;
 		l->conn->port->ops->close(l->conn);
 		link_free(r, l);
@@ -146,12 +183,12 @@ static void close_strangers(struct srdma_relay *r)
 
 static void accepted(struct srdma_relay *r, struct srdma_conn *conn)
 {
-	if (srdma_relay_link(r, conn, 1)) {
+	if (!link_create(r, conn, 1)) {
 		conn->port->ops->close(conn);
 		return;
 	}
 	close_strangers(r);
-	srdma_relay_wake_at(r, r->now + STRANGER_S * SRDMA_SECOND);
+	srdma_relay_wake_at(r, r->now + STRANGER_NS);
 }
 
 static void link_up(struct srdma_relay *r, struct srdma_conn *conn)
@@ -167,16 +204,12 @@ static void link_up(struct srdma_relay *r, struct srdma_conn *conn)
 				srdma_relay_activate(qp);
 }
 
-/* A packet of this QP verified here: here it is sent from now on. */
-static void follow(struct srdma_qp *qp, struct srdma_conn *conn)
+/* The newest packet of this QP verified here: here it sends from now on. */
+static void follow(struct srdma_qp *qp, const struct srdma_packet *p,
+		   struct srdma_conn *conn)
 {
-	struct srdma_link *link = conn->user;
-
-	if (qp->wire == conn)
-		return;
-	srdma_relay_unwire(qp);
-	qp->wire = conn;
-	link->trusted = 1;
+	if (qp->wire != conn && p->pn == srdma_session_highest(qp->session))
+		join(qp, conn);
 }
 
 /* --- what arrives ---------------------------------------------------- */
@@ -209,7 +242,7 @@ static void verified(struct srdma_qp *qp, struct srdma_conn *conn,
 	uint32_t traits = srdma_wire_traits(p->opcode);
 
 	count_verified(qp, p);
-	follow(qp, conn);
+	follow(qp, p, conn);
 	qp->heard = qp->relay->now;
 	if (qp->state == SRDMA_QP_RTR) {
 		qp->state = SRDMA_QP_RTS;
@@ -389,9 +422,8 @@ static void expire(struct srdma_relay *r)
 			srdma_relay_wake_at(r, srdma_qp_expire(qp, r->now));
 	close_strangers(r);
 	for (struct srdma_link *l = r->links; l; l = l->next)
-		if (l->accepted && !l->trusted)
-			srdma_relay_wake_at(r, l->since + STRANGER_S *
-								  SRDMA_SECOND);
+		if (l->accepted && !l->users)
+			srdma_relay_wake_at(r, l->since + STRANGER_NS);
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
 		if (r->legs[i] && r->legs[i]->closing &&
 		    !srdma_leg_reap(r->legs[i]))

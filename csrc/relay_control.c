@@ -510,13 +510,11 @@ static int connect_wire(struct srdma_relay *r, struct srdma_qp *qp,
 		return srdma_relay_refuse(r, err, "wire to %s: %s", address,
 					  r->wire->why ? r->wire->why
 						       : strerror(-err));
-	err = srdma_relay_link(r, conn, 0);
+	err = srdma_relay_wire(qp, conn);
 	if (err) {
 		r->wire->ops->close(conn);
 		return srdma_relay_refuse(r, err, "no memory for a wire");
 	}
-	qp->wire = conn;
-	qp->wire_ref = 1;
 	return 0;
 }
 

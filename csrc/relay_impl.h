@@ -25,10 +25,10 @@ struct srdma_link {
 	struct srdma_link *next;
 	struct srdma_conn *conn;
 	uint64_t since;
-	uint32_t refs; /* QPs that connected it */
+	uint32_t refs;	/* QPs that connected it */
+	uint32_t users; /* QPs that send on it */
 	uint8_t up;
 	uint8_t accepted;
-	uint8_t trusted; /* a packet verified on it */
 };
 
 struct srdma_relay {
@@ -56,10 +56,9 @@ void srdma_relay_activate(struct srdma_qp *qp);
 /* Make sure that the relay looks at its clocks at this time. */
 void srdma_relay_wake_at(struct srdma_relay *r, uint64_t when);
 struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn);
-/* Keep a wire connection that was connected (one reference) or accepted. */
-int srdma_relay_link(struct srdma_relay *r, struct srdma_conn *conn,
-		     int accepted);
-/* The QP no longer uses its wire. */
+/* The QP connected this wire (one reference), and sends on it. */
+int srdma_relay_wire(struct srdma_qp *qp, struct srdma_conn *conn);
+/* The QP no longer uses any wire. */
 void srdma_relay_unwire(struct srdma_qp *qp);
 /* Unlink the QP from relay and leg and free it. */
 void srdma_relay_forget(struct srdma_qp *qp);

@@ -312,7 +312,8 @@ static int choose_remote(struct storm *w, struct storm_end *e,
 			 struct srdma_desc *d)
 {
 	uint32_t area = storm_random(w, 2);
-	struct storm_wr *old = storm_one_in(w, 4) ? reuse(w, &e->sq, wr) : NULL;
+	struct storm_wr *old =
+		wr->len && storm_one_in(w, 4) ? reuse(w, &e->sq, wr) : NULL;
 
 	if (wr->op == SRDMA_DESC_SEND || wr->op == SRDMA_DESC_SEND_IMM)
 		return 1;

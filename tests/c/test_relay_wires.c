@@ -105,7 +105,8 @@ static void guest_returns(void **state)
 	pair_close(&p);
 }
 
-/* Who connected the wire leaves: it goes, and the guest's QP ends. */
+/* Who connected the wire leaves: it goes, and a guest without a wire of its
+ * own ends. */
 static void host_leaves(void **state)
 {
 	struct pair p;
@@ -121,10 +122,11 @@ static void host_leaves(void **state)
 	pair_close(&p);
 }
 
-/* Who connected a wire and was called elsewhere gives it up, once. */
+/* Who connected a wire and was called elsewhere keeps it, and returns. */
 static void owner_moves(void **state)
 {
 	struct srdma_conn *home, *other;
+	struct srdma_record event;
 	struct pair p;
 
 	(void)state;
@@ -134,10 +136,66 @@ static void owner_moves(void **state)
 	assert_ptr_not_equal(home, other);
 	say_on(&p, 0, other);
 	assert_ptr_equal(qp_at(&p, 0, 0)->wire, other);
-	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_ERR);
+	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
+	destroy(&p, 1, 1); /* the other's owner leaves */
+	pair_settle(&p);
+	assert_ptr_equal(qp_at(&p, 0, 0)->wire, home);
+	assert_int_equal(pair_state(&p, 0, 0, NULL), SRDMA_QP_RTS);
+	assert_int_equal(pair_record(&p, 0, &event), 1); /* of QP 1 */
+	write_something(&p, 7);
 	destroy(&p, 0, 0);
-	assert_int_equal(pair_state(&p, 0, 1, NULL), SRDMA_QP_RTS);
-	destroy(&p, 0, 1);
+	pair_settle(&p);
+	assert_null(p.side[0].relay->links);
+	pair_close(&p);
+}
+
+/* A packet that a newer one overtook moves nothing. */
+static void late_packet(void **state)
+{
+	struct srdma_packet ping = {
+		.opcode = SRDMA_OP_ACKNOWLEDGE,
+		.ack = { .kind = SRDMA_ACK_PING },
+	};
+	uint8_t late[SRDMA_MAX_PACKET];
+	struct srdma_conn *home, *other;
+	struct pair p;
+	int len;
+
+	(void)state;
+	open_both_ways(&p);
+	home = qp_at(&p, 0, 0)->wire;
+	other = qp_at(&p, 0, 1)->wire;
+	len = srdma_session_seal(qp_at(&p, 1, 0)->session, &ping, NULL, late,
+				 sizeof(late));
+	assert_true(len > 0);
+	say_on(&p, 0, home);
+	assert_int_equal(srdma_port_mem_inject(other, late, (uint32_t)len), 0);
+	pair_settle(&p);
+	assert_int_equal(pair_refused(&p, 0, SRDMA_REFUSED_REPLAY), 0);
+	assert_ptr_equal(qp_at(&p, 0, 0)->wire, home);
+	pair_close(&p);
+}
+
+/* A peer cannot keep more wires than it has QPs: the others are strangers. */
+static void wires_without_a_qp(void **state)
+{
+	struct srdma_qp *qp;
+	struct srdma_conn *first;
+	struct pair p;
+	int n = 0;
+
+	(void)state;
+	open_both_ways(&p);
+	qp = qp_at(&p, 0, 1); /* the one that side 1 connected */
+	first = qp->wire;
+	say_on(&p, 1, qp_at(&p, 0, 0)->wire);
+	assert_ptr_not_equal(qp->wire, first);
+	for (struct srdma_link *l = p.side[0].relay->links; l; l = l->next)
+		n++;
+	assert_int_equal(n, 2);
+	pair_wait_ms(&p, 10001);
+	assert_null(p.side[0].relay->links->next);
+	assert_ptr_not_equal(p.side[0].relay->links->conn, first);
 	pair_close(&p);
 }
 
@@ -148,6 +206,8 @@ int main(void)
 		cmocka_unit_test(guest_returns),
 		cmocka_unit_test(host_leaves),
 		cmocka_unit_test(owner_moves),
+		cmocka_unit_test(late_packet),
+		cmocka_unit_test(wires_without_a_qp),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
