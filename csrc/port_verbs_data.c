@@ -143,10 +143,15 @@ int srdma_verbs_data_poll(struct srdma_port *base, struct srdma_event *ev,
 		port->cm_turn = SRDMA_VERBS_CM_TURN;
 		srdma_verbs_cm_poll(port);
 	}
-	if (TAILQ_EMPTY(&port->ready) && srdma_verbs_cq_collect(port, n))
-		finish_ended(port);
-	while (told < n && (conn = TAILQ_FIRST(&port->ready)))
-		told += tell(conn, ev + told, n - told);
+	do {
+		if (TAILQ_EMPTY(&port->ready) &&
+		    srdma_verbs_cq_collect(port, n))
+			finish_ended(port);
+		if (TAILQ_EMPTY(&port->ready))
+			break;
+		while (told < n && (conn = TAILQ_FIRST(&port->ready)))
+			told += tell(conn, ev + told, n - told);
+	} while (!told);
 	return told;
 }
 

@@ -86,7 +86,7 @@ struct srdma_verbs_conn {
 	uint32_t name;		  /* index and generation, as in wr_id */
 	uint8_t state;		  /* enum srdma_verbs_state */
 	uint8_t accepted;	  /* by us: told as ACCEPT, not as UP */
-	uint8_t tries; /* to resolve the peer's address */
+	uint8_t tries;		  /* to resolve the peer's address */
 	uint8_t up_due, down_due; /* events to be told */
 	uint8_t is_ready, is_dirty;
 	int status;			     /* of DOWN */

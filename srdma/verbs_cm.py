@@ -23,7 +23,7 @@ RESOLVE_MS = 200
 MAGIC, VERSION = b"srdma", 1
 REFUSAL = struct.Struct(">5sBB")
 REFUSALS = {
-    1: "it wants another version, or a host that allows READs",
+    1: "it takes no legs here, speaks another version, or the host allows no READ",
     2: "it expects no leg with this token and ring",
     3: "it has no connections left",
 }

@@ -61,6 +61,9 @@ class Program:
         assert fields[:1] == [word], fields
         return fields[1:]
 
+    def ended(self) -> bool:
+        return self.process.wait(20) == 0
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -92,7 +95,7 @@ def test_wire_carries_datagrams_of_all_sizes_both_ways(ends, programs, start):
     assert connector.line("received") == ["1000"]
     connector.kill()
     assert listener.line("down") == ["104"]  # ECONNRESET
-    assert listener.process.wait(10) == 0
+    assert listener.ended()
 
 
 def test_wire_within_one_device(ends, programs, start):
@@ -268,6 +271,7 @@ def test_leg_dma_both_ways_and_records(worker, connect, end):
     host.leg.close()
     assert program.line("up") == []
     assert program.line("down") == ["104", "failed", "0"]
+    assert program.ended()
 
 
 def test_leg_is_admitted_once_and_by_its_token_only(ends, worker, connect):
@@ -293,6 +297,7 @@ def test_bad_host_rkey_ends_the_leg_and_reports_all_dma(worker, connect):
     status, _, failed = program.line("down")
     assert status in ("5", "104")  # EIO; or the host's end was seen first
     assert int(failed) >= 5
+    assert program.ended()
     assert host.wait_closed()
     assert host.leg.slot() is not None
     with pytest.raises(errors.WorkerGone):
@@ -314,6 +319,14 @@ def test_leg_goes_down_when_the_host_is_killed(ends, worker, start):
     program.line("up")
     host.kill()
     assert program.line("down") == ["104", "failed", "0"]
+    assert program.ended()
+
+
+def test_a_wire_takes_no_leg(ends, programs, start):
+    listener = start(f"{programs}/verbs_wire", ends[0].device, "1")
+    (address,) = listener.line("address")
+    with pytest.raises(errors.DeviceError, match="takes no legs"):
+        VerbsLeg(ends[0].device, address, TOKEN, RING)
 
 
 def test_no_worker_there(ends):
