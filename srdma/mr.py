@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _REMOTE = struct.Struct(">QIQ")
 _PREFIX = "srdma-mr"
+_kept: list[Pinned] = []  # memory that a worker would not let go: never freed
 
 
 class Access(IntFlag):
@@ -128,6 +129,10 @@ class MR(Resource):
 
     def _release(self) -> None:
         if self.lkey:
-            self.pd.deregister(self.lkey, self._host_rkey)
+            try:
+                self.pd.deregister(self.lkey, self._host_rkey)
+            except BaseException:
+                _kept.append(self._memory)
+                raise
         self._buf = memoryview(b"")
         self._memory.close()

@@ -1,5 +1,8 @@
 """Life of the objects of the API: parents close their children first, each once.
 
+What was made from a Context keeps it until it is closed: were both freed when nobody names
+them any more, peers could go on writing into memory that is somebody else's by then.
+
 A forked child shares the parent's sockets and memory with it, so it may only
 forget what it inherited: every use is an error, close() talks to nobody.
 """
@@ -14,6 +17,8 @@ from srdma.errors import ClosedError
 
 _R = TypeVar("_R", bound="Resource")
 
+_held: set[Resource] = set()  # those without a parent that have children
+
 
 class Resource:
     """Something of the worker's that must be given back; a context manager."""
@@ -26,6 +31,8 @@ class Resource:
         if parent is not None:
             parent.ensure_alive()
             parent._children[id(self)] = self
+            if parent._parent is None:
+                _held.add(parent)
 
     @property
     def closed(self) -> bool:
@@ -50,6 +57,8 @@ class Resource:
         self._closed = True
         if self._parent is not None:
             self._parent._children.pop(id(self), None)
+            if not self._parent._children:
+                _held.discard(self._parent)
         self._release()
 
     def _release(self) -> None:

@@ -294,3 +294,48 @@ def test_all_is_sorted():
     """As ruff sorts it: constants, classes, then the rest."""
     assert all(hasattr(srdma, name) for name in srdma.__all__)
     assert "pyverbs" not in sys.modules
+
+
+# Lifetimes ---------------------------------------------------------------------
+
+
+def is_pinned(buffer):
+    """A bytearray that may not move is one that DMA may touch."""
+    try:
+        buffer.extend(b"x")
+    except BufferError:
+        return True
+    return False
+
+
+def test_registered_memory_outlives_forgotten_objects(worker):
+    """Nobody names them any more, and nothing was closed: peers may still write."""
+    buffer = bytearray(5000)
+
+    def forget():
+        context = srdma.Context(worker.path)
+        srdma.PD(context, ring=64).reg_mr(buffer, WRITABLE)
+        return weakref.ref(context)
+
+    context = forget()
+    gc.collect()
+    assert is_pinned(buffer) and DEREG_MR not in worker.kinds()
+    context().close()
+    assert not is_pinned(buffer) and DEREG_MR in worker.kinds()
+    gc.collect()
+    assert context() is None
+
+
+def test_memory_that_the_worker_keeps_is_never_freed(worker, pd):
+    buffer = bytearray(5000)
+    mr = pd.reg_mr(buffer, WRITABLE)
+
+    def refuse(leg, body, fds):
+        raise Refuse(errno.EBUSY, "no")
+
+    worker.handlers[DEREG_MR] = refuse
+    with pytest.raises(srdma.Error, match="refused DEREG_MR: no"):
+        mr.close()
+    del mr
+    gc.collect()
+    assert is_pinned(buffer)
