@@ -8,6 +8,7 @@ other way round.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import time
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from srdma.control import Control
 from srdma.errors import DeviceError, LocalError, RemoteError, Timeout
 from srdma.exchange_messages import DATA_MAX, LEVELS, QPS_MAX, UNPROTECTED, ExchangeError, Suite
 from srdma.identity import CA_CERT, Credentials
@@ -154,14 +156,11 @@ class Connection(Resource):
                 **vars(options.credentials()),
                 "peer": options.peers,
                 "suites": [list(suite) for suite in suites],
-                "token": pd.token,
                 "qps": [vars(qp.info) for qp in self.qps],
                 "data": options.data,
                 "timeout": options.timeout,
             }
-            control = pd.ctx.connect()
-            control.attach(pd.token)
-            self._process = KeyProcess(sock, control, config)
+            self._process = KeyProcess(sock, _attached(pd), config)
             self._peer = self._process.wait_ready(deadline)
         except BaseException:
             self.close()
@@ -207,10 +206,12 @@ class Connection(Resource):
             log.warning("%d QPs without any protection (level none)", len(self.qps))
 
     def _release(self) -> None:
-        for qp in self.qps:
-            qp.close()
-        if self._process is not None:
-            self._process.close()
+        """All of it, also where one fails."""
+        with contextlib.ExitStack() as stack:
+            if self._process is not None:
+                stack.callback(self._process.close)
+            for qp in reversed(self.qps):
+                stack.callback(qp.close)
 
 
 class Listener(Resource):
@@ -275,6 +276,17 @@ def connect(address: Address, pd: PD, **options: object) -> Connection:
     chosen.allowed_by(pd)
     chosen.credentials()
     return Connection(pd, _dial(address, chosen.timeout), "client", chosen)
+
+
+def _attached(pd: PD) -> Control:
+    """A control connection that may use the PD's leg."""
+    control = pd.ctx.connect()
+    try:
+        control.attach(pd.token)
+    except BaseException:
+        control.close()
+        raise
+    return control
 
 
 def _where(address: Address) -> str:

@@ -128,7 +128,6 @@ def config(role: str, credentials: Credentials, **changes: Any) -> dict[str, Any
         "ca": credentials.ca,
         "peer": [],
         "suites": [[1, 3, 16], [7, 3, 16]],
-        "token": bytes(16),
         "qps": [qp, qp | {"qpn": qp["qpn"] + 1}],
         "data": b"from " + role.encode(),
         "timeout": 20.0,

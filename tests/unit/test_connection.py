@@ -211,6 +211,19 @@ def test_end_of_a_connection(join, worker):
     assert keyex_processes() == []
 
 
+def test_refused_destroy_ends_the_rest(join, worker):
+    ours, _ = join({"qps": 2}, {"qps": 2})
+
+    def refuse(leg, body, fds):
+        raise Refuse(16, "busy")
+
+    worker.handlers[DESTROY] = refuse
+    with pytest.raises(DeviceError, match="refused DESTROY: busy"):
+        ours.close()
+    assert worker.kinds().count(DESTROY) == 2
+    assert ours._process._process.poll() is not None
+
+
 def test_unprotected_is_said(caplog, tmp_path, pki):
     with caplog.at_level(logging.WARNING, "srdma"):
         ends = []
