@@ -97,6 +97,7 @@ class Demo:
                 yield from self._flipped(pd)
             open_pd = PD(stack.enter_context(Context(self._stage.open.a)))
             yield from self._unprotected(stack.enter_context(open_pd))
+        yield from (Check(*claim) for claim in self._stage.claims())
 
     # The main job --------------------------------------------------------------
 
@@ -194,6 +195,7 @@ class Demo:
     def connect(self, pd: PD, pair: Pair, options: dict[str, Any]) -> Connection:
         """Host B listens and accepts while host A connects."""
         folder = self._stage.identities
+        options = {"timeout": self._stage.patience, **options}
         common = {"peer": HOST_A, "identity": str(folder / "host-b"), **options}
         listening = self._host_b.ask("listen", worker=str(pair.b), options=common, size=SIZE)
         self._host_b.request("accept")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +15,9 @@ from .frames import read_frame, write_frame
 from .identity import create_ca, issue
 from .tap import LEFT, TapProcess
 
-HOST_TIMEOUT = 30.0
+HOST_TIMEOUT = 120.0  # emulated machines are slow
+
+Claim = tuple[str, bool, str]  # what, whether it held, detail
 
 
 class Pair(Protocol):
@@ -47,6 +49,10 @@ class Stage(Protocol):
     @property
     def can_flip(self) -> bool: ...
     @property
+    def patience(self) -> float:
+        """Seconds that a connection may take."""
+
+    @property
     def secure(self) -> Pair: ...
     @property
     def open(self) -> Pair: ...
@@ -55,6 +61,9 @@ class Stage(Protocol):
 
     def pids(self) -> dict[str, int]:
         """Of its processes."""
+
+    def claims(self) -> Iterator[Claim]:
+        """What it checked itself, once all is over."""
 
 
 class EmbeddedPair:
@@ -86,6 +95,7 @@ class EmbeddedStage:
 
     device = "embedded"
     can_flip = True
+    patience = 30.0
 
     def __init__(self) -> None:
         with ExitStack() as stack:
@@ -102,6 +112,9 @@ class EmbeddedStage:
     def pids(self) -> dict[str, int]:
         nic_a, nic_b = self.secure.workers
         return {"NIC A": nic_a.pid, "tap": self.secure.tap.pid, "NIC B": nic_b.pid}
+
+    def claims(self) -> Iterator[Claim]:
+        return iter(())
 
     def close(self) -> None:
         self._stack.close()
