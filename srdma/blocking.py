@@ -145,7 +145,7 @@ def recv(qp: SecureQP, size: int, into: MR | SGE | None, deadline: float | None)
         qp.leave_receive(request)
         raise Timeout("no message arrived in time; the receive stays posted")
     try:
-        return _message(request, wc, own)
+        return _message(request, wc)
     finally:
         qp.release(request)
 
@@ -159,12 +159,13 @@ def _post_receive(qp: SecureQP, size: int, own: SGE | None) -> Request:
     return qp.submit(RecvWR(sg=[bounce.sge(0, size)]), bounce)
 
 
-def _message(request: Request, wc: WC, own: SGE | None) -> Message:
+def _message(request: Request, wc: WC) -> Message:
     imm = wc.imm_data if wc.wc_flags & WCFlag.WITH_IMM else None
     if wc.opcode is WCOpcode.RECV_RDMA_WITH_IMM:
         return Message(b"", imm, wc.byte_len)
     if request.bounce is not None:
         return Message(bytes(request.bounce.buf[: wc.byte_len]), imm, wc.byte_len)
+    own = request.sge
     assert own is not None
     assert own.mr is not None
     start = own.addr - own.mr.addr

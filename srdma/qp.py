@@ -50,10 +50,11 @@ _FLUSHED = 40
 class Request:
     """An outstanding work request of a blocking call; wc when it ended."""
 
-    __slots__ = ("abandoned", "bounce", "serial", "wc")
+    __slots__ = ("abandoned", "bounce", "serial", "sge", "wc")
 
-    def __init__(self, serial: int, bounce: MR | None) -> None:
+    def __init__(self, serial: int, sge: SGE | None, bounce: MR | None) -> None:
         self.serial = serial
+        self.sge = sge
         self.bounce = bounce
         self.wc: WC | None = None
         self.abandoned = False  # nobody waits; who ends it gives the bounce back
@@ -190,7 +191,8 @@ class SecureQP(Resource):
         """The next message, or the immediate of a peer's WRITE.
 
         size: of the longest message; a longer one breaks the connection. After
-        a Timeout the receive stays posted, and the next recv() takes it.
+        a Timeout the receive stays posted, and the next recv() takes it, with
+        the memory that it was posted for.
         """
         self.ensure_alive()
         return blocking.recv(self, size, into, deadline_in(timeout))
@@ -201,7 +203,7 @@ class SecureQP(Resource):
         """Post for a call that waits; the request holds the bounce until release()."""
         with self.pd.engine.lock:
             self._serial += 1
-            request = Request(self._serial, bounce)
+            request = Request(self._serial, wr.sge, bounce)
             self._requests[request.serial] = request
             wr_id = _INTERNAL | request.serial
             try:

@@ -377,6 +377,23 @@ def test_recv_that_timed_out_is_taken_by_the_next(qp, leg):
     assert leg.descriptors() == []
 
 
+def test_recv_taken_later_is_read_where_it_was_posted(pd, qp, leg):
+    first, second = pd.alloc(100), pd.alloc(100)
+    for memory in (first, None):
+        with pytest.raises(srdma.Timeout):
+            qp.recv(0.01, into=memory)
+    (d,) = leg.descriptors()
+    second.buf[:5] = b"stale"
+    first.buf[:5] = b"fresh"
+    leg.complete(record(d, byte_len=5))
+    assert bytes(qp.recv(10, into=second).data) == b"fresh"
+    with pytest.raises(srdma.Timeout):
+        qp.recv(0.01, into=first)
+    (d,) = leg.descriptors()
+    leg.complete(record(d, byte_len=5))
+    assert bytes(qp.recv(10).data) == b"fresh"
+
+
 def test_timeout_keeps_the_memory_until_the_end(pd, qp, leg):
     with pytest.raises(srdma.Timeout, match=r"a WRITE of 5000 bytes .* may still be executed"):
         qp.write(bytes(5000), REMOTE, timeout=0.01)
