@@ -29,14 +29,12 @@ def demo(
     The exit code is 0 only if everything that is claimed held.
     """
     from .demo import Check, Demo
-    from .demo_stage import EmbeddedStage, HostProcess
+    from .demo_stage import HostProcess
 
     start = time.monotonic()
     logging.getLogger("srdma").setLevel(logging.ERROR)  # it warns of level none, which is meant
     show = Show(console(quiet=json))
-    if device != "embedded":
-        raise LocalError(f"--device {device}: give embedded or rxe")
-    with closing(HostProcess()) as host_b, closing(EmbeddedStage()) as stage:
+    with closing(_stage(device)) as stage, closing(HostProcess()) as host_b:
         host_b.wait_until_up()
         for event in Demo(stage, host_b).run():
             show.event(event)
@@ -46,6 +44,18 @@ def demo(
         print_json({"held": held, "events": [_plain(event) for event in show.events]})
     show.end(sum(check.held for check in checks), len(checks), time.monotonic() - start)
     return 0 if held else FAILED
+
+
+def _stage(device: str) -> Any:
+    if device == "embedded":
+        from .demo_stage import EmbeddedStage
+
+        return EmbeddedStage()
+    if device == "rxe":
+        from .demo_rxe import RxeStage
+
+        return RxeStage()
+    raise LocalError(f"--device {device}: give embedded or rxe")
 
 
 class Show:
@@ -82,7 +92,7 @@ class Show:
         )
 
     def _timing(self, event: Any) -> None:
-        rate = f", {event.size / event.seconds / 1e6:.0f} MB/s" if event.size > 1024 else ""
+        rate = f", {event.size / event.seconds / 1e6:.0f} MB/s" if event.size > 65_536 else ""
         self._out.print(
             f"  {event.what:<6} {event.size:>8} B  {event.seconds * 1e6:>8.0f} us{rate}"
         )

@@ -23,7 +23,7 @@ from .frames import read_frame, write_frame
 from .mr import MR
 from .pd import PD
 
-WAIT = 20.0
+WAIT = 60.0
 
 
 class HostB:

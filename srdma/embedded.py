@@ -134,26 +134,35 @@ class Embedded:
         self, name: str, *, wire: str = "0", unprotected: bool = False,
         options: Sequence[str] = (),
     ) -> Worker:  # fmt: skip
-        """A worker, up and answering; those on the same `wire` reach each other."""
+        """A worker of shared memory; those on the same `wire` reach each other."""
+        words = ["--wire-dev", f"shm:{self.wire(wire)}", *options]
+        return self.launch(name, [*words, *(["--allow-unprotected"] if unprotected else [])])
+
+    def launch(self, name: str, options: Sequence[str]) -> Worker:
+        """A worker with these options, up and answering."""
         control, log = self.folder / f"{name}.ctl", self.folder / f"{name}.log"
-        command: list[str | Path] = [find_worker(), "--name", name, "--control", control]
-        command += ["--wire-dev", f"shm:{self.wire(wire)}", *options]
-        if unprotected:
-            command.append("--allow-unprotected")
         with open(log, "wb") as output:
-            process = spawn(command, stdout=output, stderr=output)
+            process = spawn(
+                [find_worker(), "--name", name, "--control", control, *options],
+                stdout=output,
+                stderr=output,
+            )
         worker = Worker(name, control, process, log)
         self.workers.append(worker)
         worker.wait_until_up()
         return worker
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """End the workers."""
         for worker in self.workers:
             if worker.process.poll() is None:
                 worker.process.terminate()
         for worker in self.workers:
             stop(worker.process)
         self.workers.clear()
+
+    def close(self) -> None:
+        self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Embedded:
