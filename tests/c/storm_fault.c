@@ -235,6 +235,11 @@ static void junk(struct storm *w)
 		return;
 	doom_leg(w, leg);
 	leg->broken = 1;
+	/* What it posts now, nobody knows. */
+	for (int i = 0; i < w->qps; i++)
+		for (int side = 0; side < 2; side++)
+			if (w->qp[i].end[side].leg == leg)
+				storm_host_taint(&w->qp[i], side);
 	for (size_t i = 0; i < sizeof(slot); i++)
 		slot[i] = (uint8_t)storm_random(w, 256);
 	if (!storm_one_in(w, 4))

@@ -77,6 +77,8 @@ static uint8_t *take_range(struct storm *w, struct storm_leg *leg, uint32_t i,
 	struct storm_area *a = &leg->area[i];
 	uint32_t at = a->next + storm_random(w, 65);
 
+	if (!len)
+		return leg->mem + a->at;
 	if (at + len > a->at + a->len)
 		return NULL;
 	a->next = at + len;
@@ -246,6 +248,8 @@ int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
 	if (m && m->op != SRDMA_DESC_WRITE_IMM && m->len > len)
 		len = m->len;
 	wr->local = take_range(w, e->leg, area, len);
+	for (uint32_t i = 0; i < 3 && !wr->local; i++)
+		wr->local = take_range(w, e->leg, area = i, len);
 	if (!wr->local) { /* too short for what comes, or not */
 		len = 0;
 		wr->local = e->leg->mem + e->leg->area[area].at;
@@ -455,9 +459,9 @@ static uint32_t some_len(struct storm *w)
 		return w->mtu * (1 + storm_random(w, 3)) - 1 +
 		       storm_random(w, 3);
 	case 2:
-		return storm_random(w, w->area_len);
+		return storm_random(w, storm_one_in(w, 4) ? w->area_len : 8000);
 	case 3:
-		return storm_random(w, 6 * w->mtu);
+		return storm_random(w, 3 * w->mtu);
 	default:
 		return storm_random(w, 600);
 	}
@@ -472,6 +476,8 @@ void storm_host_post(struct storm *w)
 	uint32_t len = some_len(w), next = qp->end[side].messages;
 	uint8_t op = (uint8_t)(1 + storm_random(w, 5));
 
+	if (qp->end[side].sq.failed && !storm_one_in(w, 10))
+		return; /* it is flushed */
 	if (storm_one_in(w, 3)) {
 		storm_host_recv(w, qp, side, len);
 		return;
@@ -480,7 +486,7 @@ void storm_host_post(struct storm *w)
 		return;
 	/* Rarely longer than its receive. */
 	if (op >= SRDMA_DESC_SEND && next < rq->tail &&
-	    len > rq->wr[next].len && !storm_one_in(w, 50))
+	    len > rq->wr[next].len && !storm_one_in(w, 150))
 		len = rq->wr[next].len;
 	storm_host_send(w, qp, side, op, len);
 }
