@@ -193,12 +193,14 @@ def _load(raw: bytes) -> dict[str, Any]:
 
 
 def _is_plain(value: object) -> bool:
-    """Only what srdma-1 uses: maps with text keys, lists, unsigned integers, bytes, text, bool."""
+    """Only what srdma-1 uses: maps with text keys, lists, integers, bytes, text, bool."""
     if isinstance(value, dict):
         return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
     if isinstance(value, list):
         return all(_is_plain(v) for v in value)
-    return isinstance(value, int | bytes | str)
+    if isinstance(value, int):
+        return abs(value) < 1 << 64  # a bignum is a tag
+    return isinstance(value, bytes | str)
 
 
 def _offer(fields: Mapping[str, Any]) -> Offer:

@@ -206,6 +206,8 @@ def test_refusals_are_fit_for_a_terminal() -> None:
         b"\xa1\x65error\x61x",  # ERROR without code
         b"\xc1\x1a\x00\x00\x00\x00",  # a tag
         b"\xa1\x65ready\xc1\x00",
+        cbor2.dumps({"ready": 1 << 64}, canonical=True),  # a bignum
+        cbor2.dumps({"hash": 1 << 100_000}, canonical=True),  # too long to be printed
     ],
 )
 def test_hostile_bytes(raw: bytes) -> None:
