@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct srdma_cmac;
+
 struct srdma_kdf_info {
 	const char *label; /* ASCII, at most 32 bytes */
 	const uint8_t *context;
@@ -17,5 +19,12 @@ struct srdma_kdf_info {
  */
 int srdma_kdf(uint8_t *out, size_t out_len, const uint8_t *parent,
 	      size_t parent_len, const struct srdma_kdf_info *info);
+
+/*
+ * The same by a context of the caller, for who derives often: the parent has
+ * c->key_len bytes, and out may be the parent.
+ */
+int srdma_kdf_with(struct srdma_cmac *c, uint8_t *out, size_t out_len,
+		   const uint8_t *parent, const struct srdma_kdf_info *info);
 
 #endif

@@ -12,6 +12,8 @@
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 
+#include "cmac.h"
+
 /* From tests/reference, the second implementation of 3.1. */
 static const struct {
 	const char *parent, *context, *out;
@@ -245,6 +247,44 @@ static void separation(void **state)
 			assert_memory_not_equal(out[i], out[j], 16);
 }
 
+/* One context for many parents gives what a context for each gives. */
+static void reused_context(void **state)
+{
+	(void)state;
+	for (size_t len = 16; len <= 32; len += 16) {
+		uint8_t key[32] = { 1 }, want[32];
+		const struct srdma_kdf_info info = { "node", key, 8 };
+		struct srdma_cmac c;
+
+		assert_int_equal(srdma_cmac_create(&c, len), 0);
+		for (int i = 0; i < 100; i++) {
+			assert_int_equal(srdma_kdf(want, len, key, len, &info),
+					 0);
+			assert_int_equal(
+				srdma_kdf_with(&c, key, len, key, &info),
+				0); /* in place */
+			assert_memory_equal(key, want, len);
+		}
+		assert_int_equal(srdma_kdf_with(&c, key, 0, key, &info),
+				 -EINVAL);
+		srdma_cmac_destroy(&c);
+	}
+}
+
+static void cmac_arguments(void **state)
+{
+	static const size_t lens[] = { 0, 15, 17, 24, 33 };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+		struct srdma_cmac c;
+
+		assert_int_equal(srdma_cmac_create(&c, lens[i]), -EINVAL);
+		assert_null(c.ctx);
+		srdma_cmac_destroy(&c);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -252,6 +292,8 @@ int main(void)
 		cmocka_unit_test(every_length),
 		cmocka_unit_test(arguments),
 		cmocka_unit_test(separation),
+		cmocka_unit_test(reused_context),
+		cmocka_unit_test(cmac_arguments),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,33 @@
+/*
+ * AES-CMAC (SP 800-38B) by a context that is keyed again and again: a new
+ * key costs a fifth of a new context.
+ */
+#ifndef SRDMA_CMAC_H
+#define SRDMA_CMAC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <openssl/types.h>
+
+enum { SRDMA_CMAC_LEN = 16 };
+
+struct srdma_cmac {
+	EVP_MAC_CTX *ctx;
+	size_t key_len;
+};
+
+/* For keys of 16 or 32 bytes. Returns 0, -EINVAL, -EIO; c is whole or zero. */
+int srdma_cmac_create(struct srdma_cmac *c, size_t key_len);
+
+/* Forgets the key of the last srdma_cmac_key(), which c holds until then. */
+void srdma_cmac_destroy(struct srdma_cmac *c);
+
+/* The key of the sums that follow, of key_len bytes. Returns 0, -EIO. */
+int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key);
+
+/* Returns 0, -EIO; then out is wiped. */
+int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
+		   const uint8_t *in, size_t len);
+
+#endif
