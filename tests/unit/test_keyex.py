@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
 from srdma import keyprocess
@@ -177,6 +179,48 @@ def signed(folder: Path, uris: list[str]) -> dict[str, bytes]:
     pem = serialization.Encoding.PEM
     key = ca_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return {"cert": builder.sign(ca_key, hashes.SHA256()).public_bytes(pem), "key": key}
+
+
+def certificate(issuer: dict[str, bytes], usage: x509.ObjectIdentifier | None) -> dict[str, bytes]:
+    """One for HOST_A by the key in `issuer`, with its chain, for this usage only."""
+    chain = parse_certificates(issuer["cert"], "cert")
+    signer, key = parse_key(issuer["key"], "key"), ec.generate_private_key(ec.SECP256R1())
+    now = dt.datetime.now(dt.UTC)
+    builder = x509.CertificateBuilder(
+        chain[0].subject, x509.Name([]), key.public_key(), 9, now, now + dt.timedelta(1)
+    )
+    names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(HOST_A)])
+    builder = builder.add_extension(names, critical=True)
+    if usage:
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    hash_ = hashes.SHA256() if isinstance(signer, ec.EllipticCurvePrivateKey) else None
+    pem = serialization.Encoding.PEM
+    made = builder.sign(signer, hash_).public_bytes(pem) + issuer["cert"]
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return {"cert": made, "key": secret}
+
+
+USAGE = ExtendedKeyUsageOID
+
+
+@pytest.mark.parametrize("end", ["client", "server"])
+def test_usage_of_a_certificate(folder: Path, end: str) -> None:
+    """A certificate for the other role of TLS, or for mail, is none for this one."""
+    ca = {"cert": (folder / "ca/ca.pem").read_bytes(), "key": (folder / "ca/ca.key").read_bytes()}
+    other = USAGE.SERVER_AUTH if end == "client" else USAGE.CLIENT_AUTH
+    for usage in (other, USAGE.EMAIL_PROTECTION):
+        events = errors(*configs(folder, **{end: certificate(ca, usage)}))
+        on_other = events[1 if end == "client" else 0]
+        assert "not made for TLS clients and servers" in on_other["text"], events
+
+
+@pytest.mark.parametrize("end", ["client", "server"])
+def test_host_issues_no_certificates(folder: Path, end: str) -> None:
+    """Nor does it help it to send its own, which the CA signed, as one of a CA."""
+    host = {"cert": (folder / "b.pem").read_bytes(), "key": (folder / "b.key").read_bytes()}
+    events = errors(*configs(folder, **{end: certificate(host, None)}))
+    on_other = events[1 if end == "client" else 0]
+    assert on_other["code"] == "identity" and "the CA of the peer's" in on_other["text"], events
 
 
 @pytest.mark.parametrize("uris", [[], [HOST_A, HOST_B]])
