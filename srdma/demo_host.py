@@ -77,9 +77,8 @@ class HostB:
         return {}
 
 
-def main() -> int:
+def main(host: HostB) -> int:
     logging.getLogger("srdma").setLevel(logging.ERROR)  # level none is what the demo shows
-    host = HostB()
     stdin, stdout = sys.stdin.fileno(), sys.stdout.fileno()
     write_frame(stdout, {"up": os.getpid()})
     with host.stack:
@@ -94,4 +93,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(HostB()))

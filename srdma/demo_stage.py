@@ -121,11 +121,11 @@ class EmbeddedStage:
 
 
 class HostProcess:
-    """Host B as a child process."""
+    """Host B as a child process, that of the demo or a module with more requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "srdma.demo_host") -> None:
         self._process = spawn(
-            [sys.executable, "-m", "srdma.demo_host"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
