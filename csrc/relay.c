@@ -246,6 +246,9 @@ static void verified(struct srdma_qp *qp, struct srdma_conn *conn,
 	qp->heard = qp->relay->now;
 	if (qp->state == SRDMA_QP_RTR) {
 		qp->state = SRDMA_QP_RTS;
+		/* Receives that were posted behind the OPEN. */
+		if (qp->advertised != (uint32_t)qp->rq_tail)
+			qp->ctl |= SRDMA_CTL_ACK;
 		srdma_relay_wake_at(qp->relay, qp->relay->now + SRDMA_SECOND);
 	}
 	if (p->flags & SRDMA_STH_ACK_NOW)

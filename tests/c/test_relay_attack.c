@@ -87,11 +87,41 @@ static void test_peer_takes_nothing(void **state)
 	pair_close(&p);
 }
 
+/* --- credit --------------------------------------------------------------- */
+
+/* A receive posted behind the OPEN and before its ack is told of at once. */
+static void test_credit_of_an_early_receive(void **state)
+{
+	struct srdma_desc send = { .opcode = SRDMA_DESC_SEND, .id = 5 };
+	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 6 };
+	struct srdma_qp_keys k;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	pair_open(&p);
+	pair_init_qp(&p, 0);
+	for (int side = 1; side >= 0; side--) {
+		pair_keys(&p, side, 0, &k);
+		assert_int_equal(srdma_relay_qp_keys(p.side[side].relay,
+						     p.side[side].leg, &k),
+				 0);
+	}
+	srdma_relay_run(p.side[0].relay, ++p.now, 64); /* OPEN */
+	pair_post(&p, 0, recv, NULL);
+	pair_post(&p, 1, send, NULL);
+	pair_settle(&p);
+	pair_expect(&p, 1, 5, SRDMA_REASON_NONE);
+	pair_expect(&p, 0, 6, SRDMA_REASON_NONE);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_few_buffers),
 		cmocka_unit_test(test_peer_takes_nothing),
+		cmocka_unit_test(test_credit_of_an_early_receive),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
