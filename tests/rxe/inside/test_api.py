@@ -1,0 +1,142 @@
+"""The API over verbs: hosts by pyverbs, two workers, wires and legs on a pair of rxe devices."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import srdma
+from srdma import Access, WCStatus, rxe
+from srdma.embedded import Embedded, Worker
+from srdma.identity import create_ca, issue
+from tests.e2e.conftest import Joiner, pattern, run
+
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+SIZES = [0, 1, 63, 64, 448, 449, 4095, 4096, 4097, 65537, (1 << 20) + 3]
+WAIT = 120
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[list[Worker]]:
+    why = rxe.unavailable()
+    if why is not None:
+        pytest.skip(why)
+    with rxe.pair("ap") as ends, Embedded() as nics:
+        for n, end in enumerate(ends):
+            options = ["--host-dev", end.device, "--wire-dev", end.device]
+            options += ["--wire-listen", f"{end.address}:{7000 + n}"]
+            nics.launch(f"nic{n}", options)
+        yield nics.workers
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("pki")
+    create_ca(folder, "test")
+    issue(folder, "spiffe://test/a", folder / "a")
+    issue(folder, "spiffe://test/b", folder / "b")
+    return folder
+
+
+@pytest.fixture
+def join(pki) -> Iterator[Joiner]:
+    joiner = Joiner(pki)
+    yield joiner
+    joiner.close()
+
+
+@pytest.fixture(scope="module")
+def pair(workers, pki):
+    joiner = Joiner(pki)
+    yield joiner.connect(*(joiner.host(worker, ring=512) for worker in workers), timeout=WAIT)
+    joiner.close()
+
+
+def test_main_job(pair):
+    """Every size: WRITE with immediate, READ and SEND, unregistered memory at the client."""
+    target = pair.b.pd.alloc(2 << 20, ALL)
+    for size in SIZES:
+        data = pattern(size, size)
+        message = run(pair.server.qp.recv, WAIT)
+        pair.client.qp.write(data, target.remote(), 5, imm=size, timeout=WAIT)
+        assert message().imm == size
+        assert target.buf[5 : 5 + size] == data
+        assert pair.client.qp.read(target.remote(), 5, size, timeout=WAIT) == data
+        message = run(pair.server.qp.recv, WAIT, size=2 << 20)
+        pair.client.qp.send(data, timeout=WAIT)
+        assert message() == (data, None, size)
+
+
+def test_registered_memory_without_a_copy(pair):
+    memory = bytearray(pattern(100_000))
+    with pair.a.pd.reg_mr(memory, ALL) as mr, pair.b.pd.alloc(100_000, ALL) as target:
+        pair.client.qp.write(mr[3:90_001], target.remote(), 1, timeout=WAIT)
+        assert target.buf[1:89_999] == pattern(100_000)[3:90_001]
+        pair.server.qp.write(b"back", mr.remote(), 99_996, timeout=WAIT)
+        assert memory[-4:] == b"back"
+
+
+def test_mac_suite_and_refusal(workers, join):
+    pair = join.connect(
+        *(join.host(worker, ring=512) for worker in workers), suites=["hmac-sha256"], timeout=WAIT
+    )
+    mr = pair.b.pd.alloc(100, Access.REMOTE_READ)
+    assert pair.client.qp.read(mr.remote(), timeout=WAIT) == bytes(100)
+    with pytest.raises(srdma.WCError) as e:
+        pair.client.qp.write(b"x", mr.remote(), timeout=WAIT)
+    assert (e.value.wc.status, e.value.wc.reason) == (WCStatus.REM_ACCESS_ERR, "NO_RIGHT")
+
+
+# Runs as an ordinary user, who may lock little memory.
+LITTLE_MEMORY = """
+    import ctypes, os, resource, sys
+    import srdma
+    pd = srdma.PD(srdma.Context(sys.argv[1]), 64)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (1 << 20, 1 << 20))
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    none = (ctypes.c_uint32 * 6)()
+    assert libc.capset(header, none) == 0, ctypes.get_errno()
+    try:
+        pd.alloc(64 << 20)
+    except srdma.DeviceError as e:
+        print(e, flush=True)
+    os._exit(0)
+"""
+
+
+def test_too_little_locked_memory(workers):
+    code = textwrap.dedent(LITTLE_MEMORY)
+    command = [sys.executable, "-c", code, str(workers[0].control)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, cwd=ROOT)
+    assert "ulimit -l" in done.stdout, done.stdout + done.stderr
+
+
+def test_waiting_costs_no_cpu(pair):
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    with pytest.raises(srdma.Timeout):
+        pair.server.qp.recv(3.0)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.5
+    pair.client.qp.send(b"for the receive that stayed", timeout=WAIT)
+    assert pair.server.qp.recv(WAIT).data == b"for the receive that stayed"
+
+
+def test_own_worker_killed(workers, join):
+    """The last test: it takes the worker away."""
+    pair = join.connect(*(join.host(worker, ring=512) for worker in workers), timeout=WAIT)
+    receiving = run(pair.client.qp.recv, WAIT)
+    at_peer = run(pair.server.qp.recv, WAIT)
+    workers[0].process.send_signal(signal.SIGKILL)
+    with pytest.raises(srdma.WorkerGone):
+        receiving()
+    with pytest.raises(srdma.RemoteError, match=r"WIRE_LOST|PEER_SILENT"):
+        at_peer()
