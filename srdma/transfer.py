@@ -193,11 +193,12 @@ class Receiver(End):
             wc = self._next()
             if wc.opcode == WCOpcode.RECV:
                 break
-            slot = self.region.buf[wc.imm_data % SLOTS * CHUNK :][: wc.byte_len]
+            # A copy, because the peer may write the slot at any time.
+            chunk = bytes(self.region.buf[wc.imm_data % SLOTS * CHUNK :][: wc.byte_len])
             if wc.imm_data != self._chunks & 0xFFFFFFFF or done + wc.byte_len > size:
                 raise RemoteError("the peer sent a chunk that does not belong to its file")
-            _write(file, slot, path)
-            digest.update(slot)
+            _write(file, memoryview(chunk), path)
+            digest.update(chunk)
             self._chunks += 1
             done += wc.byte_len
             self._post_receive(wc.wr_id)
