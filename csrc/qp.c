@@ -80,7 +80,7 @@ void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 	srdma_op_drop(&qp->answer);
 	srdma_op_drop(&qp->place);
 	qp->slots_count = qp->slots_ready = qp->slots_fetched = 0;
-	qp->parts_count = 0;
+	qp->parts_count = qp->parts_sent = 0;
 	qp->event_due = 1;
 	srdma_relay_activate(qp);
 }

@@ -121,11 +121,13 @@ struct srdma_qp {
 	uint32_t recv_credit, request_credit; /* of the peer */
 	struct srdma_part *parts;	      /* ring of peer_reads */
 	uint32_t parts_head, parts_count;
+	uint32_t parts_sent;  /* of these, asked on the wire */
 	uint32_t answers_due; /* answer packets asked for */
 
-	/* receives: [rq_head, rq_tail), the next SEND takes rq_next */
+	/* receives: [rq_head, rq_tail), the next message takes rq_next, the
+	 * next one that is placed fills rq_done */
 	struct srdma_rqe *rq;
-	uint64_t rq_head, rq_next, rq_tail;
+	uint64_t rq_head, rq_done, rq_next, rq_tail;
 	uint32_t rq_depth, rq_mask;
 	uint32_t advertised; /* RECV credit last told */
 

@@ -31,8 +31,8 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 	const struct srdma_wqe *w;
 	struct srdma_op *op;
 
-	if (p->opcode == SRDMA_OP_ATOMIC_ACKNOWLEDGE || !qp->parts_count ||
-	    part->request_id >= qp->sq_tail || !fits(part, p)) {
+	if (p->opcode == SRDMA_OP_ATOMIC_ACKNOWLEDGE || !qp->parts_sent ||
+	    !fits(part, p)) {
 		unsolicited(qp);
 		return;
 	}
@@ -56,6 +56,7 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 		qp->answers_due -= part->packets;
 		qp->parts_head = (qp->parts_head + 1) % qp->peer_reads;
 		qp->parts_count--;
+		qp->parts_sent--;
 	}
 }
 

@@ -139,12 +139,8 @@ static enum srdma_reason rx_send(const struct request *rq)
 		return SRDMA_REASON_NO_RECV;
 	qp->message.kind = SRDMA_T_SEND;
 	e = srdma_qp_rqe(qp, qp->rq_next);
-	if (end > e->length) {
-		e->done = 1;
-		e->opcode = SRDMA_WC_RECV;
-		e->reason = SRDMA_REASON_RECV_TOO_SHORT;
+	if (end > e->length)
 		return SRDMA_REASON_RECV_TOO_SHORT;
-	}
 	return place(rq, e->addr + p->offset, e->key, SRDMA_ACCESS_LOCAL_WRITE);
 }
 
@@ -217,12 +213,8 @@ void srdma_rx_request(struct srdma_qp *qp, const struct srdma_packet *p,
 static void receive_done(struct srdma_qp *qp, const struct srdma_op *op)
 {
 	uint32_t traits = srdma_wire_traits(op->opcode);
-	uint64_t i = qp->rq_head;
-	struct srdma_rqe *e;
+	struct srdma_rqe *e = srdma_qp_rqe(qp, qp->rq_done++);
 
-	while (srdma_qp_rqe(qp, i)->done)
-		i++;
-	e = srdma_qp_rqe(qp, i);
 	e->done = 1;
 	e->byte_len = op->offset;
 	e->with_imm = (traits & SRDMA_T_IMM) != 0;
@@ -254,6 +246,19 @@ static void placed(struct srdma_qp *qp, const struct srdma_op *op)
 	qp->ctl |= SRDMA_CTL_ACK;
 }
 
+/* All before it is placed, and so is what fitted. */
+static void refuse(struct srdma_qp *qp)
+{
+	struct srdma_rqe *e = srdma_qp_rqe(qp, qp->rq_next);
+
+	if (qp->refusing == SRDMA_REASON_RECV_TOO_SHORT) {
+		e->done = 1;
+		e->opcode = SRDMA_WC_RECV;
+		e->reason = SRDMA_REASON_RECV_TOO_SHORT;
+	}
+	srdma_qp_nak(qp, qp->refusing, qp->rx_id, qp->rx_offset);
+}
+
 int srdma_rx_place(struct srdma_qp *qp)
 {
 	int err = srdma_op_issue(qp, &qp->place);
@@ -268,7 +273,7 @@ int srdma_rx_place(struct srdma_qp *qp)
 		}
 		if (op->reason) {
 			srdma_qp_nak(qp, op->reason, op->request_id,
-				     op->offset);
+				     op->offset - op->len);
 			return 0;
 		}
 		if (ours)
@@ -278,6 +283,6 @@ int srdma_rx_place(struct srdma_qp *qp)
 		srdma_op_retire(&qp->place);
 	}
 	if (qp->refusing && !qp->place.head)
-		srdma_qp_nak(qp, qp->refusing, qp->rx_id, qp->rx_offset);
+		refuse(qp);
 	return err;
 }

@@ -289,16 +289,17 @@ static int emit_request(struct srdma_qp *qp, const struct srdma_op *op)
 		.imm = w->imm,
 		.payload_len = op->len,
 	};
+	int read = op->opcode == SRDMA_OP_READ_REQUEST;
+	uint32_t end = op->offset + (read ? op->dma_len : op->len);
 	int err = srdma_tx_emit(qp, &p, op->buf ? op->buf->data : op->data);
-	uint32_t end =
-		op->opcode == SRDMA_OP_READ_REQUEST ? op->dma_len : op->len;
 
-	if (err)
+	if (err) /* the op may be gone with its QP */
 		return err;
 	qp->inflight[(qp->inflight_head + qp->inflight_count++) %
 		     qp->peer_window] = p.pn;
-	if (op->offset + end == w->length)
-		qp->sent_id = op->request_id + 1;
+	qp->parts_sent += (uint32_t)read;
+	if (end == w->length)
+		qp->sent_id = p.request_id + 1;
 	return 0;
 }
 

@@ -33,6 +33,26 @@ static int full(void *ctx, int side)
 	return stuck[side];
 }
 
+static struct srdma_qp *qp_at(struct pair *p, int side, int i)
+{
+	return srdma_relay_qp(p->side[side].relay, p->side[side].qp[i].qpn);
+}
+
+/* Seal a packet with the other side's session and put it before this one. */
+static void forge(struct pair *p, int to, struct srdma_packet pkt)
+{
+	static const uint8_t payload[4096] = { 0xbd };
+	uint8_t out[SRDMA_MAX_PACKET];
+	int len = srdma_session_seal(qp_at(p, !to, 0)->session, &pkt, payload,
+				     out, sizeof(out));
+
+	assert_true(len > 0);
+	assert_int_equal(srdma_port_mem_inject(qp_at(p, to, 0)->wire, out,
+					       (uint32_t)len),
+			 0);
+	pair_settle(p);
+}
+
 /* --- buffers -------------------------------------------------------------- */
 
 /* Hardly more buffers than arriving packets are kept: it is slow, it works. */
@@ -116,12 +136,107 @@ static void test_credit_of_an_early_receive(void **state)
 	pair_close(&p);
 }
 
+/* --- DMA ------------------------------------------------------------------- */
+
+/* 0: DMA is done; 1: there is no room; else it fails. */
+static int dma(void *ctx, const struct srdma_dma *d, int is_write)
+{
+	const int *how = ctx;
+
+	(void)d;
+	(void)is_write;
+	return *how == 1 ? -EAGAIN : *how ? -EFAULT : 0;
+}
+
+/* A receive that is too short ends when no DMA goes into it any more. */
+static void test_short_receive_and_slow_dma(void **state)
+{
+	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV,
+				   .id = 5,
+				   .length = 5000 };
+	int how = 0;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.host[1].ctx = &how;
+	p.host[1].dma = dma;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	recv.local_addr = (uintptr_t)p.side[1].memory;
+	pair_post(&p, 1, recv, NULL);
+	pair_settle(&p);
+	how = 1;
+	pair_post(&p, 0, request(&p, SRDMA_DESC_SEND, 5001), NULL);
+	pair_run(&p, 100);
+	pair_expect_none(&p, 1);
+	how = 0;
+	pair_settle(&p);
+	pair_expect(&p, 1, 5, SRDMA_REASON_RECV_TOO_SHORT);
+	pair_expect(&p, 0, 1, SRDMA_REASON_RECV_TOO_SHORT);
+	pair_close(&p);
+}
+
+/* A NAK names the first byte that was not executed. */
+static void test_position_of_failed_dma(void **state)
+{
+	int how = 0;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.host[1].ctx = &how;
+	p.host[1].dma = dma;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	how = 2;
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 8), NULL);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);
+	assert_int_equal(qp_at(&p, 1, 0)->nak_id, 0);
+	assert_int_equal(qp_at(&p, 1, 0)->nak_offset, 0);
+	pair_close(&p);
+}
+
+/* --- answers ---------------------------------------------------------------- */
+
+/* An answer to a READ that was not asked yet is no answer. */
+static void test_answer_before_the_request(void **state)
+{
+	struct srdma_packet answer = { .opcode = SRDMA_OP_READ_RESPONSE_ONLY,
+				       .payload_len = 8 };
+	int stuck[2] = { 0 };
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.ctx = stuck;
+	p.wire.full = full;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	stuck[0] = 1;
+	memset(p.side[1].memory, 0x77, 8);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_READ, 8), NULL);
+	pair_run(&p, 10);
+	forge(&p, 0, answer);
+	pair_expect_none(&p, 0);
+	assert_int_equal(pair_refused(&p, 0, SRDMA_REFUSED_UNSOLICITED), 1);
+	stuck[0] = 0;
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+	assert_memory_equal(p.side[0].memory, p.side[1].memory, 8);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_few_buffers),
 		cmocka_unit_test(test_peer_takes_nothing),
 		cmocka_unit_test(test_credit_of_an_early_receive),
+		cmocka_unit_test(test_short_receive_and_slow_dma),
+		cmocka_unit_test(test_position_of_failed_dma),
+		cmocka_unit_test(test_answer_before_the_request),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
