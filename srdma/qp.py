@@ -302,9 +302,9 @@ class SecureQP(Resource):
         elif not wc.wr_id & _INTERNAL:
             self._wcs.append(wc)
         else:
-            self._end(self._requests.pop(wc.wr_id ^ _INTERNAL), wc)
+            self._end_request(self._requests.pop(wc.wr_id ^ _INTERNAL), wc)
 
-    def _end(self, request: Request, wc: WC) -> None:
+    def _end_request(self, request: Request, wc: WC) -> None:
         request.wc = wc
         if request.abandoned:
             self._give_back(request)
@@ -317,14 +317,24 @@ class SecureQP(Resource):
     def _release(self) -> None:
         if not self._destroy:
             return
-        with contextlib.suppress(WorkerGone):
-            self.pd.control.destroy(self.qp_num)
+        quiet = False  # no DMA of it is under way
+        try:
+            with contextlib.suppress(WorkerGone):
+                self.pd.control.destroy(self.qp_num)
+            quiet = True
+        finally:
+            self._forget(quiet)
+
+    def _forget(self, quiet: bool) -> None:
+        """End every call; its memory goes back if no DMA can touch it."""
         with self.pd.engine.lock:
-            for request in self._requests.values():
-                self._end(request, _flushed(self.qp_num))
-            self._requests.clear()
+            for request in [*self._requests.values(), *self._receives]:
+                if not quiet:
+                    request.bounce = None
+                self._end_request(request, _flushed(self.qp_num))
             for request in self._receives:
                 self._give_back(request)
+            self._requests.clear()
             self.pd.engine.remove(self.qp_num)
 
 

@@ -9,6 +9,7 @@ forget what it inherited: every use is an error, close() talks to nobody.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from types import TracebackType
 from typing import TypeVar
@@ -52,8 +53,12 @@ class Resource:
         """Give back what this and everything made from it holds. Again: no effect."""
         if self._closed or os.getpid() != self._pid:
             return
-        for child in reversed(list(self._children.values())):
-            child.close()
+        with contextlib.ExitStack() as stack:  # last made, first closed, whatever fails
+            stack.callback(self._end)
+            for child in self._children.values():
+                stack.callback(child.close)
+
+    def _end(self) -> None:
         self._closed = True
         if self._parent is not None:
             self._parent._children.pop(id(self), None)

@@ -596,3 +596,27 @@ def test_late_records_of_a_closed_qp_are_left_out(pd, qp, leg):
     other.post_send(SendWR(2, data=b"x"))
     leg.complete(record(*leg.descriptors()))
     assert [w.wr_id for w in other.poll(5)] == [2]
+
+
+def test_a_qp_that_the_worker_keeps_does_not_stop_the_rest(worker, ctx):
+    """Everything else is closed, and memory that its DMA may touch is not used again."""
+
+    def refuse(leg, body, fds):
+        raise Refuse(16, "busy")
+
+    worker.handlers[DESTROY] = refuse
+    pd = srdma.PD(ctx, 64)
+    first, second = srdma.SecureQP(pd, 4, 4), srdma.SecureQP(pd, 4, 4)
+    with pytest.raises(srdma.Timeout):
+        first.recv(0.01)
+    (d,) = worker.leg.descriptors()
+    with pytest.raises(srdma.RefusedError, match="busy"):
+        first.close()
+    assert pd.bounces.take(10).addr != d.local_addr
+    with pytest.raises(srdma.RefusedError, match="busy"):
+        pd.close()
+    assert first.closed
+    assert second.closed
+    assert pd.closed
+    assert worker.kinds().count(DESTROY) == 2
+    worker.wait_for_connections(1)
