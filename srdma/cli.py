@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from . import cli_ca, cli_demo, cli_doctor, cli_transfer
+from .cli_options import expanded
 from .cli_output import complain
 from .errors import DeviceError, Error, IntegrityError, LocalError, RemoteError, Timeout
 
@@ -80,11 +81,11 @@ def build() -> typer.Typer:
         **look,  # type: ignore[arg-type]
     )
     for name, command in COMMANDS.items():
-        app.command(name)(guarded(command))
+        app.command(name)(guarded(expanded(command)))
     for name, (text, commands) in GROUPS.items():
         group = typer.Typer(help=text, **look)  # type: ignore[arg-type]
         for sub, command in commands.items():
-            group.command(sub)(guarded(command))
+            group.command(sub)(guarded(expanded(command)))
         app.add_typer(group, name=name)
     return app
 

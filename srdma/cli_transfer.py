@@ -6,11 +6,13 @@ import json as jsonlib
 import subprocess
 import sys
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .cli_options import Ends
 from .cli_output import console, print_json, progress_bar
 from .embedded import STOP_TIMEOUT, Embedded, spawn, stop
 from .errors import LocalError, RemoteError
@@ -19,66 +21,45 @@ if TYPE_CHECKING:
     from .connection import Connection
     from .pd import PD
 
-Identity = Annotated[
-    Path | None,
-    typer.Option(metavar="PREFIX", help="PREFIX.pem, PREFIX.key and ca.pem beside them."),
-]
-Peer = Annotated[
-    list[str] | None,
-    typer.Option(metavar="URI", help="Who may be at the other end; * allowed. May be repeated."),
-]
-Worker = Annotated[
-    str | None, typer.Option(help="Name or control socket of the worker  [default: $SRDMA_WORKER]")
-]
-Suites = Annotated[
-    list[str] | None, typer.Option("--suite", help="Suite in order of preference. May be repeated.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
 def recv(
-    identity: Identity = None,
+    end: Ends,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to wait.")
     ] = "0.0.0.0:4433",
     out: Annotated[Path, typer.Option(help="Folder, or name of the file.")] = Path(),
-    peer: Peer = None,
-    suite: Suites = None,
-    worker: Worker = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    json: Json = False,
+    force: Force = False,
 ) -> None:
     """Wait for one file and write it; nothing is left of a file that did not come whole."""
     from . import connection, transfer
     from .mr import Access
 
-    options = _options(identity, peer, suite)
+    options = _options(end)
     with ExitStack() as stack:
-        pd = _open_worker(stack, worker)
+        pd = _open_worker(stack, end.worker)
         region = pd.alloc(transfer.REGION, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
         listener = connection.listen(
             _address(listen), pd, data=region.remote().to_bytes(), **options
         )
         stack.enter_context(listener)
         host, port = listener.address
-        _tell(json, {"listening": f"{host}:{port}"}, f"waiting at {host}:{port}")
-        peer_connection = stack.enter_context(listener.accept())
-        receiver = transfer.Receiver(peer_connection.qp, pd, region)
-        _describe(json, peer_connection)
-        with progress_bar("receiving", quiet=json) as progress:
+        _tell(end.json, {"listening": f"{host}:{port}"}, f"waiting at {host}:{port}")
+        there = stack.enter_context(listener.accept())
+        receiver = transfer.Receiver(there.qp, pd, region)
+        _describe(end.json, there)
+        with progress_bar("receiving", quiet=end.json) as progress:
             path, digest = receiver.receive(out, force=force, progress=progress)
-        _tell(json, {"file": str(path), "sha256": digest}, f"{path}\nSHA-256 {digest}")
+        _tell(end.json, {"file": str(path), "sha256": digest}, f"{path}\nSHA-256 {digest}")
 
 
 def send(
     file: Annotated[Path, typer.Argument(help="The file.")],
+    end: Ends,
     to: Annotated[
         str | None, typer.Argument(metavar="[HOST:PORT]", help="Where srdma recv waits.")
     ] = None,
-    identity: Identity = None,
-    peer: Peer = None,
-    suite: Suites = None,
-    worker: Worker = None,
     embedded: Annotated[
         bool,
         typer.Option("--embedded", help="Start two workers and a receiver on this machine."),
@@ -86,10 +67,7 @@ def send(
     out: Annotated[
         Path | None, typer.Option(help="With --embedded: folder or name for the copy.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --embedded: overwrite an existing copy.")
-    ] = False,
-    json: Json = False,
+    force: Force = False,
 ) -> None:
     """Send a file to `srdma recv`; both ends compare its SHA-256."""
     if not file.is_file():
@@ -97,45 +75,57 @@ def send(
     if embedded:
         if out is None or to is not None:
             raise LocalError("--embedded sends to this machine: give --out and no HOST:PORT")
-        _send_embedded(file, out, suite, force, json)
+        _send_embedded(file, out, end, force)
         return
+    if out is not None or force:
+        raise LocalError("--out and --force go with --embedded; srdma recv has its own")
     if to is None:
         raise LocalError("where to? give the HOST:PORT of srdma recv, or --embedded --out DIR")
-    _send(file, to, worker, _options(identity, peer, suite), json)
+    _send(file, to, end)
 
 
-def _send(file: Path, to: str, worker: str | None, options: dict[str, Any], json: bool) -> None:
+def _send(file: Path, to: str, end: Ends) -> None:
     from . import connection, transfer
     from .mr import RemoteMR
 
+    options = _options(end)
     with ExitStack() as stack:
-        pd = _open_worker(stack, worker)
+        pd = _open_worker(stack, end.worker)
         there = stack.enter_context(connection.connect(_address(to), pd, **options))
-        _describe(json, there)
+        _describe(end.json, there)
         sender = transfer.Sender(there.qp, pd, RemoteMR.from_bytes(there.data))
-        with progress_bar(file.name, quiet=json) as progress:
+        with progress_bar(file.name, quiet=end.json) as progress:
             digest = sender.send(file, progress)
-        _tell(json, {"sent": str(file), "sha256": digest},
-              f"{file} is there\nSHA-256 {digest}, equal at both ends")  # fmt: skip
+        _tell(
+            end.json,
+            {"sent": str(file), "sha256": digest},
+            f"{file} is there\nSHA-256 {digest}, equal at both ends",
+        )
 
 
-def _send_embedded(
-    file: Path, out: Path, suites: list[str] | None, force: bool, json: bool
-) -> None:
+def _send_embedded(file: Path, out: Path, end: Ends, force: bool) -> None:
     """Two workers, a receiver as a child process, and this process as the sender."""
     from .demo_stage import make_identities
 
+    if end.identity or end.peer or end.worker:
+        raise LocalError("--embedded makes workers and identities itself: name none")
     with Embedded() as nics:
         folder = make_identities(nics.folder / "identities")
-        names = nics.start("nica"), nics.start("nicb")
+        nic_a, nic_b = nics.start("nica"), nics.start("nicb")
         command = [sys.executable, "-m", "srdma", "recv", "--json", "--listen", "127.0.0.1:0"]
-        command += ["--identity", str(folder / "host-b"), "--worker", str(names[1].control)]
+        command += ["--identity", str(folder / "host-b"), "--worker", str(nic_b.control)]
+        command += ["--peer", "spiffe://demo/host-a"]
         command += ["--out", str(out.absolute()), *(["--force"] if force else [])]
+        mine = replace(
+            end,
+            identity=folder / "host-a",
+            peer=["spiffe://demo/host-b"],
+            worker=str(nic_a.control),
+        )
         with closing(ReceiverProcess(command)) as receiver:
-            options = _options(folder / "host-a", ["spiffe://demo/host-b"], suites)
             to = receiver.line()["listening"]
             try:
-                _send(file, to, str(names[0].control), options, json)
+                _send(file, to, mine)
             finally:
                 receiver.finish()
 
@@ -167,12 +157,10 @@ class ReceiverProcess:
         self._process.stdout.close()
 
 
-def _options(
-    identity: Path | None, peer: list[str] | None, suites: list[str] | None
-) -> dict[str, Any]:
-    if identity is None:
+def _options(end: Ends) -> dict[str, Any]:
+    if end.identity is None:
         raise LocalError("who is this end? give --identity PREFIX (srdma ca issue makes one)")
-    return {"identity": identity, "peer": peer or (), "suites": suites or ()}
+    return {"identity": end.identity, "peer": end.peer or (), "suites": end.suite or ()}
 
 
 def _open_worker(stack: ExitStack, worker: str | None) -> PD:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from srdma import cli, cli_doctor, errors
 from srdma.cli_doctor import Finding
+from srdma.identity import CA_DAYS, parse_certificates
 
 
 def run(*words: str, **env: str) -> Any:
@@ -71,6 +72,8 @@ def test_markup_in_an_error_is_text(capfd: Any) -> None:
 def test_ca(tmp_path: Path) -> None:
     folder, prefix = str(tmp_path / "ca"), str(tmp_path / "a")
     assert run("ca", "init", folder, "--name", "mine").exit_code == 0
+    ca = parse_certificates((tmp_path / "ca/ca.pem").read_bytes(), "ca")[0]
+    assert (ca.not_valid_after_utc - ca.not_valid_before_utc).days == CA_DAYS
     made = run("ca", "issue", folder, "--id", "spiffe://x/a", "--out", prefix, "--json")
     assert json.loads(made.output) == {
         "identity": "spiffe://x/a",
