@@ -41,14 +41,18 @@ END_RANGES = {
 class ExchangeError(Error):
     """The key exchange failed; `code` is a word of protocol.md 8.1, the text says why.
 
-    `from_peer`: the peer sent this as its ERROR, so it is not told again.
+    `from_peer`: the peer sent this as its ERROR, so it is not told again. `told`: what the peer
+    is told, where that is not the text.
     """
 
-    def __init__(self, code: str, text: str, *, from_peer: bool = False) -> None:
+    def __init__(
+        self, code: str, text: str, *, from_peer: bool = False, told: str | None = None
+    ) -> None:
         super().__init__(text)
         self.code = code
         self.text = text
         self.from_peer = from_peer
+        self.told = text if told is None else told
 
 
 class Suite(NamedTuple):

@@ -160,7 +160,7 @@ class Program:
             self._channel.close()
             return fail(error.code, f"the peer says: {error.text}")
         code = fail(error.code, error.text)
-        self._channel.abort(encode(ErrorMessage(error.code, error.text)))
+        self._channel.abort(encode(ErrorMessage(error.code, error.told)))
         return code
 
     # Up to `ready` -----------------------------------------------------------

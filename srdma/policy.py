@@ -74,7 +74,9 @@ def check_identity(identity: str, allowed: Sequence[str]) -> None:
     """Refuse a peer that no pattern names; without patterns everybody of the CA may come."""
     if allowed and not any(_matches(identity, pattern) for pattern in allowed):
         raise ExchangeError(
-            "identity", f"the peer is {identity}, which is not allowed: only {', '.join(allowed)}"
+            "identity",
+            f"the peer is {identity}, which is not allowed: only {', '.join(allowed)}",
+            told=f"this is {identity}, which is not allowed",  # who is, is not its business
         )
 
 

@@ -259,7 +259,7 @@ def test_unprotected_is_said(caplog, tmp_path, pki):
 @pytest.mark.parametrize(
     ("client", "server", "kind", "text"),
     [
-        ({"peer": "spiffe://test/c"}, {}, IntegrityError, f"the peer is {B}, which is not allowed"),
+        ({"peer": "spiffe://test/c"}, {}, IntegrityError, f"{B}, which is not allowed"),
         ({}, {"peer": "spiffe://test/c"}, IntegrityError, f"{A}, which is not allowed"),
         (
             {"suites": ["aes-256-gcm"]},

@@ -246,7 +246,8 @@ def test_identity_not_allowed(folder: Path) -> None:
     on_client, on_server = errors(*configs(folder, None, {"peer": ["spiffe://test/host-c"]}))
     want = f"the peer is {HOST_A}, which is not allowed: only spiffe://test/host-c"
     assert on_server == {"event": "error", "code": "identity", "text": want}
-    assert on_client["code"] == "identity" and want in on_client["text"]
+    assert on_client["code"] == "identity"
+    assert on_client["text"] == f"the peer says: this is {HOST_A}, which is not allowed"
     on_client, on_server = errors(*configs(folder, {"peer": [HOST_A]}))
     assert on_client["text"].startswith(f"the peer is {HOST_B}, which is not allowed")
     assert on_server["text"].startswith("the peer says: ")
