@@ -41,6 +41,7 @@ except ImportError:  # before rdma-core 50
 SLOT_LEN = 512
 RECORD_LEN = 32
 MAX_READS = 16
+CONNECT_SECONDS = 10.0
 POLL_BATCH = 64
 # The chains that are prebuilt: from aligned slots, as many as the index is a multiple of.
 CHAINS = (16, 4, 1)
@@ -174,7 +175,6 @@ class VerbsLeg:
         ring: int,
         *,
         slots: int = 256,
-        timeout: float = 10.0,
     ) -> None:
         if slots % SIGNAL_EVERY or slots < 2 * SIGNAL_EVERY:
             raise errors.LocalError(f"{slots} slots: a multiple of 16, 32 at least, is right")
@@ -187,7 +187,7 @@ class VerbsLeg:
         with contextlib.ExitStack() as undo:
             try:
                 self._open(device, ring, slots, undo)
-                self._connect(worker_address, token, device, time.monotonic() + timeout)
+                self._connect(worker_address, token, device, time.monotonic() + CONNECT_SECONDS)
             except PyverbsError as error:
                 raise errors.DeviceError(f"leg on {device}: {error}") from error
             self._undo = undo.pop_all()
