@@ -56,7 +56,10 @@ def spawn(
     command: Sequence[str | Path], *, stdin: int | IO[bytes] = subprocess.DEVNULL,
     stdout: int | IO[bytes] | None = None, stderr: int | IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes]:  # fmt: skip
-    """A child in a process group of its own that dies with this process."""
+    """A child in a process group of its own that dies with this process.
+
+    The kernel means the thread that calls: one that ends takes its children along.
+    """
     return subprocess.Popen(
         [os.fspath(word) for word in command],
         stdin=stdin,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -98,3 +99,24 @@ def test_failed_check_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "held   the sky is blue" in out and "FAILED pigs fly (0 of 3)" in out
     assert "1 of 2 checks held" in out
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("after", ["NIC A", "One packet"])
+def test_interrupted(how: signal.Signals, after: str) -> None:
+    """At any moment: nothing keeps running, nothing stays."""
+    with place() as here:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "srdma", "demo"],
+            env=here.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout
+        while after not in process.stdout.readline():
+            assert process.poll() is None
+        process.send_signal(how)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[how]
+        assert "Traceback" not in err
