@@ -296,7 +296,7 @@ def test_bad_host_rkey_ends_the_leg_and_reports_all_dma(worker, connect):
     program.line("up")
     status, _, failed = program.line("down")
     assert status in ("5", "104")  # EIO; or the host's end was seen first
-    assert int(failed) >= 5
+    assert int(failed) >= 1  # jobs behind it may not have been begun
     assert program.ended()
     assert host.wait_closed()
     assert host.leg.slot() is not None
