@@ -155,6 +155,7 @@ static int emit_answer(struct srdma_qp *qp, const struct srdma_op *op)
 
 	if (err)
 		return err;
+	qp->served = qp->relay->now;
 	if (srdma_wire_traits(op->opcode) & SRDMA_T_LAST) {
 		qp->slots_head = (qp->slots_head + 1) % qp->relay->params.reads;
 		qp->slots_count--;
@@ -175,7 +176,7 @@ int srdma_answer_reads(struct srdma_qp *qp)
 		for (; op && op->state == SRDMA_OP_DONE; n++) {
 			if (op->reason) {
 				srdma_qp_nak(qp, op->reason, op->request_id,
-					     op->offset);
+					     srdma_op_start(op));
 				return 0;
 			}
 			err = emit_answer(qp, op);

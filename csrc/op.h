@@ -42,10 +42,16 @@ struct srdma_op {
 	uint8_t opcode;	  /* of the packet */
 	uint8_t consumes; /* PLACE: ends a message that consumes a RECV */
 	uint64_t request_id;
-	uint32_t offset;  /* in the message */
+	uint32_t offset;  /* in the message; PLACE: of the end */
 	uint32_t dma_len; /* of the RETH */
 	uint8_t ends;	  /* PLACE: the position after it is (id + 1, 0) */
 };
+
+/* Offset of the op's first byte in the message. */
+static inline uint32_t srdma_op_start(const struct srdma_op *op)
+{
+	return op->kind == SRDMA_OP_PLACE ? op->offset - op->len : op->offset;
+}
 
 struct srdma_op_list {
 	struct srdma_op *head, *tail;

@@ -5,7 +5,7 @@
 
 #include "relay_impl.h"
 
-enum { CLOSE_PATIENCE_MS = 100, PING_S = 5, SILENCE_S = 15 };
+enum { CLOSE_PATIENCE_MS = 100, PING_S = 5, DMA_S = 10, SILENCE_S = 15 };
 
 static uint32_t power_of_two(uint32_t n)
 {
@@ -261,14 +261,46 @@ static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 	return earlier(ping, silent);
 }
 
+void srdma_qp_owe(struct srdma_qp *qp)
+{
+	if (qp->place.count || qp->slots_count)
+		return;
+	qp->served = qp->relay->now;
+	srdma_relay_wake_at(qp->relay, qp->served + DMA_S * SRDMA_SECOND);
+}
+
+/* What is owed to the peer holds buffers: it gets on, or the QP ends. */
+static uint64_t expire_service(struct srdma_qp *qp, uint64_t now)
+{
+	const struct srdma_op *op =
+		qp->place.head ? qp->place.head : qp->answer.head;
+	int dma = op && op->state != SRDMA_OP_DONE;
+	uint64_t end = qp->served + (dma ? DMA_S : SILENCE_S) * SRDMA_SECOND;
+
+	if (!qp->place.count && !qp->slots_count)
+		return SRDMA_NEVER;
+	if (now < end)
+		return end;
+	if (!dma)
+		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
+	else if (op->kind == SRDMA_OP_RETURN)
+		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, op->request_id, 1);
+	else
+		srdma_qp_nak(qp, SRDMA_REASON_TARGET_DMA, op->request_id,
+			     srdma_op_start(op));
+	return SRDMA_NEVER;
+}
+
 uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now)
 {
 	uint64_t next;
 
 	if (qp->state == SRDMA_QP_INIT || qp->state == SRDMA_QP_ERR)
 		return SRDMA_NEVER;
-	next = expire_request(qp, now);
-	return earlier(next, expire_silence(qp, now));
+	next = earlier(expire_request(qp, now), expire_silence(qp, now));
+	return qp->state == SRDMA_QP_ERR
+		       ? SRDMA_NEVER
+		       : earlier(next, expire_service(qp, now));
 }
 
 int srdma_qp_removable(const struct srdma_qp *qp)

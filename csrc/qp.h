@@ -100,6 +100,7 @@ struct srdma_qp {
 	uint64_t first_pn;
 	uint64_t timeout;		 /* ns */
 	uint64_t heard, pinged, closing; /* times, ns */
+	uint64_t served; /* when what the peer asked got on last */
 	uint32_t mtu;			 /* payload taken */
 	uint32_t peer_mtu, peer_window, peer_reads;
 	uint32_t dmas; /* ops ISSUED */
@@ -176,6 +177,8 @@ void srdma_qp_refuse(struct srdma_qp *qp, enum srdma_reason reason);
 /* NAK a request at once, and ERR. */
 void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 		  uint32_t offset);
+/* Something for the peer is about to wait for DMA or the wire. */
+void srdma_qp_owe(struct srdma_qp *qp);
 /* Write what completion records are due. -EAGAIN: the leg takes no more. */
 int srdma_qp_complete(struct srdma_qp *qp);
 /* 1: in ERR, no DMA under way, and its last words said or not wanted. */

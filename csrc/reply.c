@@ -36,6 +36,7 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 		unsolicited(qp);
 		return;
 	}
+	srdma_qp_owe(qp);
 	op = srdma_op_add(qp, SRDMA_OP_RETURN);
 	if (!op) {
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, p->request_id, 1);

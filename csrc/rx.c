@@ -195,6 +195,7 @@ void srdma_rx_request(struct srdma_qp *qp, const struct srdma_packet *p,
 
 	if (qp->refusing || position(qp, p))
 		return;
+	srdma_qp_owe(qp);
 	if (p->flags & SRDMA_STH_PROOF)
 		why = SRDMA_REASON_PROOF_UNSUPPORTED;
 	else if (rq.traits & SRDMA_T_WRITE)
@@ -273,7 +274,7 @@ int srdma_rx_place(struct srdma_qp *qp)
 		}
 		if (op->reason) {
 			srdma_qp_nak(qp, op->reason, op->request_id,
-				     op->offset - op->len);
+				     srdma_op_start(op));
 			return 0;
 		}
 		if (ours)
@@ -281,6 +282,7 @@ int srdma_rx_place(struct srdma_qp *qp)
 		else
 			placed(qp, op);
 		srdma_op_retire(&qp->place);
+		qp->served = qp->relay->now;
 	}
 	if (qp->refusing && !qp->place.head)
 		refuse(qp);

@@ -177,6 +177,30 @@ static void test_short_receive_and_slow_dma(void **state)
 	pair_close(&p);
 }
 
+/* DMA that never gets room ends the QP, though the peer's host has time. */
+static void test_dma_gets_stuck(void **state)
+{
+	int how = 0;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.host[1].ctx = &how;
+	p.host[1].dma = dma;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	how = 1;
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 8), NULL);
+	pair_settle(&p);
+	pair_wait_ms(&p, 9000);
+	pair_expect_none(&p, 0);
+	pair_wait_ms(&p, 1001);
+	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);
+	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_ERR);
+	assert_int_equal(p.side[1].relay->ops.left, SRDMA_OPS);
+	pair_close(&p);
+}
+
 /* A NAK names the first byte that was not executed. */
 static void test_position_of_failed_dma(void **state)
 {
@@ -228,6 +252,37 @@ static void test_answer_before_the_request(void **state)
 	pair_close(&p);
 }
 
+/* A peer that asks and does not take, but pings, is let go. */
+static void test_answers_nobody_takes(void **state)
+{
+	struct srdma_packet ping = { .opcode = SRDMA_OP_ACKNOWLEDGE,
+				     .ack = { .kind = SRDMA_ACK_PING } };
+	int stuck[2] = { 0 };
+	struct pair p;
+	uint32_t why;
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.ctx = stuck;
+	p.wire.full = full;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	stuck[1] = 1;
+	pair_post(&p, 0, request(&p, SRDMA_DESC_READ, 1 << 20), NULL);
+	pair_run(&p, 10);
+	for (int i = 0; i < 7; i++) {
+		pair_wait_ms(&p, 2000);
+		forge(&p, 1, ping);
+		qp_at(&p, 0, 0)->heard = p.now; /* it does not mind */
+	}
+	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
+	pair_wait_ms(&p, 1001);
+	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
+	assert_int_equal(why, SRDMA_REASON_PEER_SILENT);
+	assert_int_equal(p.side[1].relay->ops.left, SRDMA_OPS);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -235,8 +290,10 @@ int main(void)
 		cmocka_unit_test(test_peer_takes_nothing),
 		cmocka_unit_test(test_credit_of_an_early_receive),
 		cmocka_unit_test(test_short_receive_and_slow_dma),
+		cmocka_unit_test(test_dma_gets_stuck),
 		cmocka_unit_test(test_position_of_failed_dma),
 		cmocka_unit_test(test_answer_before_the_request),
+		cmocka_unit_test(test_answers_nobody_takes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
