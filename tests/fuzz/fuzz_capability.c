@@ -1,0 +1,107 @@
+/*
+ * Tokens of any bytes: the decoder stays inside them; what it takes encodes to
+ * the same bytes, and can be used and narrowed. First byte: what is set right
+ * before, since no fuzzer finds a checksum, or a region of 32 bytes.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/sha.h>
+
+#include "capability.h"
+
+#define CHECK(x)                                                               \
+	do {                                                                   \
+		if (!(x))                                                      \
+			abort();                                               \
+	} while (0)
+
+enum { FIX_CHECK = 1, FIX_MAGIC = 2, FIX_REGION = 4 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void set_right(uint8_t *token, size_t len, uint8_t how)
+{
+	uint8_t digest[SHA256_DIGEST_LENGTH];
+
+	if (len < SRDMA_CAPABILITY_HEAD + SRDMA_CAPABILITY_CHECK)
+		return;
+	if (how & FIX_MAGIC)
+		memcpy(token, "sC\1", 3);
+	if (how & FIX_REGION) { /* at most 2^48 bytes, a block and a limit */
+		memset(token + 8, 0, 10);
+		memset(token + 24, 0, 2);
+		memset(token + 32, 0, 2);
+		token[60] = (uint8_t)(6 + token[60] % 25);
+		token[61] = (uint8_t)(1 + token[61] % 48);
+	}
+	if (how & FIX_CHECK) {
+		SHA256(token, len - SRDMA_CAPABILITY_CHECK, digest);
+		memcpy(token + len - SRDMA_CAPABILITY_CHECK, digest,
+		       SRDMA_CAPABILITY_CHECK);
+	}
+}
+
+/* Every node is found by its ends; nothing is found beyond the range. */
+static void find(const struct srdma_capability *cap)
+{
+	const uint8_t right = cap->scope.rights & -cap->scope.rights;
+	struct srdma_capability_entry e;
+	uint64_t at = cap->scope.lo;
+
+	for (unsigned i = 0; i < cap->nodes; i++) {
+		const struct srdma_memnode *n = &cap->node[i];
+
+		CHECK(n->lo == at && n->hi > at);
+		CHECK(!srdma_capability_find(cap, right, n->lo, &e));
+		CHECK(e.node == n && e.key == cap->key[i]);
+		CHECK(!srdma_capability_find(cap, right, n->hi - 1, &e));
+		CHECK(e.node == n);
+		at = n->hi;
+	}
+	CHECK(at == cap->scope.hi);
+	CHECK(srdma_capability_find(cap, right, at, &e) == -ERANGE);
+	CHECK(srdma_capability_find(cap, right, cap->scope.lo - 1, &e) ==
+	      -ERANGE);
+}
+
+/* To itself, and to its last granule, which a sealed one may not have. */
+static void narrow(const struct srdma_capability *cap)
+{
+	const uint64_t granule = srdma_memtree_granule(&cap->tree);
+	struct srdma_capability_scope scope = cap->scope;
+	struct srdma_capability part;
+	struct srdma_cmac c;
+
+	CHECK(!srdma_cmac_create(&c, SRDMA_MEMKEY_LEN));
+	CHECK(!srdma_capability_narrow(&part, &c, cap, &scope));
+	CHECK(part.nodes == cap->nodes);
+	CHECK(!memcmp(part.key, cap->key, sizeof(part.key)));
+	scope.lo = (scope.hi - 1) / granule * granule;
+	if (!srdma_capability_narrow(&part, &c, cap, &scope))
+		CHECK(part.nodes == 1);
+	else
+		CHECK(cap->final);
+	srdma_cmac_destroy(&c);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	uint8_t token[SRDMA_CAPABILITY_MAX + 1], again[SRDMA_CAPABILITY_MAX];
+	struct srdma_capability cap;
+	const size_t len = size - 1;
+
+	if (size < 1 || len > sizeof(token))
+		return 0;
+	memcpy(token, data + 1, len);
+	set_right(token, len, data[0]);
+	if (srdma_capability_decode(&cap, token, len))
+		return 0;
+	CHECK(srdma_capability_encode(again, &cap) == (int)len);
+	CHECK(memcmp(again, token, len) == 0);
+	find(&cap);
+	narrow(&cap);
+	return 0;
+}
