@@ -23,7 +23,6 @@ enum {
 	BTH_FECN = 4, /* the byte that routers may change */
 	VERSION = 1,
 	CONTEXT_LEN = SRDMA_GENERATION_LEN + 8,
-	MAX_KEY = 32,
 	EPOCH = 0, /* the only one of this version */
 };
 
@@ -38,7 +37,8 @@ static int derive(struct srdma_flow *f, const struct srdma_suite *suite,
 		  const struct srdma_session_params *params,
 		  enum srdma_suite_use use)
 {
-	uint8_t out[MAX_KEY + SRDMA_NONCE_LEN], context[CONTEXT_LEN];
+	uint8_t out[SRDMA_SUITE_MAX_KEY + SRDMA_NONCE_LEN],
+		context[CONTEXT_LEN];
 	const struct srdma_kdf_info info = {
 		.label = "traffic",
 		.context = context,

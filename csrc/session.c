@@ -72,7 +72,8 @@ int srdma_session_create(struct srdma_session **out,
 	s->peer_qpn = params->peer_qpn;
 	s->tx_pn = params->tx_pn;
 	s->sealed_max = suite ? suite->packets : SRDMA_NUMBER_END;
-	s->forgeries_max = suite ? suite->forgeries : SRDMA_NUMBER_END;
+	s->forgeries_max = suite ? srdma_suite_forgeries(suite, params->tag_len)
+				 : SRDMA_NUMBER_END;
 	srdma_window_init(&s->window, params->rx_pn, params->window);
 	r = srdma_flow_create(&s->tx, suite, params, SRDMA_SUITE_SEAL);
 	if (!r)

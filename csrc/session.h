@@ -83,7 +83,7 @@ uint64_t srdma_session_next_pn(const struct srdma_session *s);
 uint64_t srdma_session_forgeries(const struct srdma_session *s);
 
 /*
- * 1 once the forgery limit (2^36 unless lowered) is reached; from then on
+ * 1 once the forgery limit (that of 3.3 unless lowered) is reached; from then on
  * open refuses everything with SRDMA_REFUSED_QP_STATE.
  */
 int srdma_session_spent(const struct srdma_session *s);

@@ -2,247 +2,58 @@
 
 #include <string.h>
 
-#include "session.h"
+#include "suite_rows.h"
 #include "wire.h"
 
-enum {
-	AEAD = 1 << SRDMA_LEVEL_AEAD,
-	MAC = 1 << SRDMA_LEVEL_HEADER | 1 << SRDMA_LEVEL_PACKET,
+/* Tags shorter than this stop at fewer forgeries (3.3). */
+enum { FULL_STRENGTH = 16 };
+#define SHORT_TAG_FORGERIES ((uint64_t)1 << 32)
+
+static const struct srdma_suite_rows *const families[] = {
+	&srdma_suite_rows_aead,
+	&srdma_suite_rows_hmac,
+	&srdma_suite_rows_mac,
 };
 
-/* Packets and forgeries per key (3.3). */
-#define GCM_PACKETS   ((uint64_t)1 << 26)
-#define OTHER_PACKETS ((uint64_t)1 << 40)
-#define FORGERIES     ((uint64_t)1 << 36)
-
-#define ANSWER(...)                                                            \
-	&(const struct srdma_suite_answer)                                     \
-	{                                                                      \
-		__VA_ARGS__                                                    \
-	}
-
-static const struct srdma_suite table[] = {
-	{
-		.id = 0x01,
-		.name = "aes-128-gcm",
-		.levels = AEAD,
-		.key_len = 16,
-		.iv_len = 12,
-		.tag_len = 16,
-		.tag_min = 16,
-		.packets = GCM_PACKETS,
-		.forgeries = FORGERIES,
-		.algorithm = "AES-128-GCM",
-		.verbs = &srdma_suite_aead,
-		/* GCM specification (McGrew, Viega), test case 4 */
-		.answer =
-			ANSWER(.key = "\xfe\xff\xe9\x92\x86\x65\x73\x1c\x6d\x6a\x8f\x94"
-				      "\x67\x30\x83\x08",
-			       .nonce =
-				       "\xca\xfe\xba\xbe\xfa\xce\xdb\xad\xde\xca\xf8\x88",
-			       .ad = "\xfe\xed\xfa\xce\xde\xad\xbe\xef\xfe\xed\xfa\xce"
-				     "\xde\xad\xbe\xef\xab\xad\xda\xd2",
-			       .ad_len = 20,
-			       .in = "\xd9\x31\x32\x25\xf8\x84\x06\xe5\xa5\x59\x09\xc5"
-				     "\xaf\xf5\x26\x9a\x86\xa7\xa9\x53\x15\x34\xf7\xda"
-				     "\x2e\x4c\x30\x3d\x8a\x31\x8a\x72\x1c\x3c\x0c\x95"
-				     "\x95\x68\x09\x53\x2f\xcf\x0e\x24\x49\xa6\xb5\x25"
-				     "\xb1\x6a\xed\xf5\xaa\x0d\xe6\x57\xba\x63\x7b\x39",
-			       .in_len = 60,
-			       .out = "\x42\x83\x1e\xc2\x21\x77\x74\x24\x4b\x72\x21\xb7"
-				      "\x84\xd0\xd4\x9c\xe3\xaa\x21\x2f\x2c\x02\xa4\xe0"
-				      "\x35\xc1\x7e\x23\x29\xac\xa1\x2e\x21\xd5\x14\xb2"
-				      "\x54\x66\x93\x1c\x7d\x8f\x6a\x5a\xac\x84\xaa\x05"
-				      "\x1b\xa3\x0b\x39\x6a\x0a\xac\x97\x3d\x58\xe0\x91",
-			       .tag = "\x5b\xc9\x4f\xbc\x32\x21\xa5\xdb\x94\xfa\xe9\x5a"
-				      "\xe7\x12\x1a\x47"),
-	},
-	{
-		.id = 0x03,
-		.name = "aes-256-gcm",
-		.levels = AEAD,
-		.key_len = 32,
-		.iv_len = 12,
-		.tag_len = 16,
-		.tag_min = 16,
-		.packets = GCM_PACKETS,
-		.forgeries = FORGERIES,
-		.algorithm = "AES-256-GCM",
-		.verbs = &srdma_suite_aead,
-		/* GCM specification, test case 16 */
-		.answer =
-			ANSWER(.key = "\xfe\xff\xe9\x92\x86\x65\x73\x1c\x6d\x6a\x8f\x94"
-				      "\x67\x30\x83\x08\xfe\xff\xe9\x92\x86\x65\x73\x1c"
-				      "\x6d\x6a\x8f\x94\x67\x30\x83\x08",
-			       .nonce =
-				       "\xca\xfe\xba\xbe\xfa\xce\xdb\xad\xde\xca\xf8\x88",
-			       .ad = "\xfe\xed\xfa\xce\xde\xad\xbe\xef\xfe\xed\xfa\xce"
-				     "\xde\xad\xbe\xef\xab\xad\xda\xd2",
-			       .ad_len = 20,
-			       .in = "\xd9\x31\x32\x25\xf8\x84\x06\xe5\xa5\x59\x09\xc5"
-				     "\xaf\xf5\x26\x9a\x86\xa7\xa9\x53\x15\x34\xf7\xda"
-				     "\x2e\x4c\x30\x3d\x8a\x31\x8a\x72\x1c\x3c\x0c\x95"
-				     "\x95\x68\x09\x53\x2f\xcf\x0e\x24\x49\xa6\xb5\x25"
-				     "\xb1\x6a\xed\xf5\xaa\x0d\xe6\x57\xba\x63\x7b\x39",
-			       .in_len = 60,
-			       .out = "\x52\x2d\xc1\xf0\x99\x56\x7d\x07\xf4\x7f\x37\xa3"
-				      "\x2a\x84\x42\x7d\x64\x3a\x8c\xdc\xbf\xe5\xc0\xc9"
-				      "\x75\x98\xa2\xbd\x25\x55\xd1\xaa\x8c\xb0\x8e\x48"
-				      "\x59\x0d\xbb\x3d\xa7\xb0\x8b\x10\x56\x82\x88\x38"
-				      "\xc5\xf6\x1e\x63\x93\xba\x7a\x0a\xbc\xc9\xf6\x62",
-			       .tag = "\x76\xfc\x6e\xce\x0f\x4e\x17\x68\xcd\xdf\x88\x53"
-				      "\xbb\x2d\x55\x1b"),
-	},
-	{
-		.id = 0x07,
-		.name = "chacha20-poly1305",
-		.levels = AEAD,
-		.key_len = 32,
-		.iv_len = 12,
-		.tag_len = 16,
-		.tag_min = 16,
-		.packets = OTHER_PACKETS,
-		.forgeries = FORGERIES,
-		.algorithm = "ChaCha20-Poly1305",
-		.verbs = &srdma_suite_aead,
-		/* RFC 8439 2.8.2 */
-		.answer =
-			ANSWER(.key = "\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b"
-				      "\x8c\x8d\x8e\x8f\x90\x91\x92\x93\x94\x95\x96\x97"
-				      "\x98\x99\x9a\x9b\x9c\x9d\x9e\x9f",
-			       .nonce =
-				       "\x07\x00\x00\x00\x40\x41\x42\x43\x44\x45\x46\x47",
-			       .ad = "\x50\x51\x52\x53\xc0\xc1\xc2\xc3\xc4\xc5\xc6\xc7",
-			       .ad_len = 12,
-			       .in = "\x4c\x61\x64\x69\x65\x73\x20\x61\x6e\x64\x20\x47"
-				     "\x65\x6e\x74\x6c\x65\x6d\x65\x6e\x20\x6f\x66\x20"
-				     "\x74\x68\x65\x20\x63\x6c\x61\x73\x73\x20\x6f\x66"
-				     "\x20\x27\x39\x39\x3a\x20\x49\x66\x20\x49\x20\x63"
-				     "\x6f\x75\x6c\x64\x20\x6f\x66\x66\x65\x72\x20\x79"
-				     "\x6f\x75\x20\x6f\x6e\x6c\x79\x20\x6f\x6e\x65\x20"
-				     "\x74\x69\x70\x20\x66\x6f\x72\x20\x74\x68\x65\x20"
-				     "\x66\x75\x74\x75\x72\x65\x2c\x20\x73\x75\x6e\x73"
-				     "\x63\x72\x65\x65\x6e\x20\x77\x6f\x75\x6c\x64\x20"
-				     "\x62\x65\x20\x69\x74\x2e",
-			       .in_len = 114,
-			       .out = "\xd3\x1a\x8d\x34\x64\x8e\x60\xdb\x7b\x86\xaf\xbc"
-				      "\x53\xef\x7e\xc2\xa4\xad\xed\x51\x29\x6e\x08\xfe"
-				      "\xa9\xe2\xb5\xa7\x36\xee\x62\xd6\x3d\xbe\xa4\x5e"
-				      "\x8c\xa9\x67\x12\x82\xfa\xfb\x69\xda\x92\x72\x8b"
-				      "\x1a\x71\xde\x0a\x9e\x06\x0b\x29\x05\xd6\xa5\xb6"
-				      "\x7e\xcd\x3b\x36\x92\xdd\xbd\x7f\x2d\x77\x8b\x8c"
-				      "\x98\x03\xae\xe3\x28\x09\x1b\x58\xfa\xb3\x24\xe4"
-				      "\xfa\xd6\x75\x94\x55\x85\x80\x8b\x48\x31\xd7\xbc"
-				      "\x3f\xf4\xde\xf0\x8e\x4b\x7a\x9d\xe5\x76\xd2\x65"
-				      "\x86\xce\xc6\x4b\x61\x16",
-			       .tag = "\x1a\xe1\x0b\x59\x4f\x09\xe2\x6a\x7e\x90\x2e\xcb"
-				      "\xd0\x60\x06\x91"),
-	},
-	{
-		.id = 0x12,
-		.name = "hmac-sha256",
-		.levels = MAC,
-		.key_len = 32,
-		.iv_len = 0,
-		.tag_len = 32,
-		.tag_min = 12,
-		.packets = OTHER_PACKETS,
-		.forgeries = FORGERIES,
-		.algorithm = "HMAC",
-		.primitive = "SHA256",
-		.verbs = &srdma_suite_mac,
-		/* RFC 4231 test case 2, the key with the zeros that HMAC pads */
-		.answer =
-			ANSWER(.key = "\x4a\x65\x66\x65\x00\x00\x00\x00\x00\x00\x00\x00"
-				      "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
-				      "\x00\x00\x00\x00\x00\x00\x00\x00",
-			       .ad = "\x77\x68\x61\x74\x20\x64\x6f\x20\x79\x61\x20\x77",
-			       .ad_len = 12,
-			       .in = "\x61\x6e\x74\x20\x66\x6f\x72\x20\x6e\x6f\x74\x68"
-				     "\x69\x6e\x67\x3f",
-			       .in_len = 16,
-			       .tag = "\x5b\xdc\xc1\x46\xbf\x60\x75\x4e\x6a\x04\x24\x26"
-				      "\x08\x95\x75\xc7\x5a\x00\x3f\x08\x9d\x27\x39\x83"
-				      "\x9d\xec\x58\xb9\x64\xec\x38\x43"),
-	},
-	{
-		.id = 0x20,
-		.name = "aes-128-cmac",
-		.levels = MAC,
-		.key_len = 16,
-		.iv_len = 0,
-		.tag_len = 16,
-		.tag_min = 12,
-		.packets = OTHER_PACKETS,
-		.forgeries = FORGERIES,
-		.algorithm = "CMAC",
-		.primitive = "AES-128-CBC",
-		.verbs = &srdma_suite_mac,
-		/* RFC 4493 example 3 */
-		.answer =
-			ANSWER(.key = "\x2b\x7e\x15\x16\x28\xae\xd2\xa6\xab\xf7\x15\x88"
-				      "\x09\xcf\x4f\x3c",
-			       .ad = "\x6b\xc1\xbe\xe2\x2e\x40\x9f\x96\xe9\x3d\x7e\x11"
-				     "\x73\x93\x17\x2a\xae\x2d\x8a\x57",
-			       .ad_len = 20,
-			       .in = "\x1e\x03\xac\x9c\x9e\xb7\x6f\xac\x45\xaf\x8e\x51"
-				     "\x30\xc8\x1c\x46\xa3\x5c\xe4\x11",
-			       .in_len = 20,
-			       .tag = "\xdf\xa6\x67\x47\xde\x9a\xe6\x30\x30\xca\x32\x61"
-				      "\x14\x97\xc8\x27"),
-	},
-	{
-		.id = 0x30,
-		.name = "aes-128-gmac",
-		.levels = MAC,
-		.key_len = 16,
-		.iv_len = 12,
-		.tag_len = 16,
-		.tag_min = 16,
-		.packets = GCM_PACKETS,
-		.forgeries = FORGERIES,
-		.algorithm = "AES-128-GCM",
-		.verbs = &srdma_suite_gmac,
-		/* NIST CAVP gcmEncryptExtIV128, no text */
-		.answer =
-			ANSWER(.key = "\x77\xbe\x63\x70\x89\x71\xc4\xe2\x40\xd1\xcb\x79"
-				      "\xe8\xd7\x7f\xeb",
-			       .nonce =
-				       "\xe0\xe0\x0f\x19\xfe\xd7\xba\x01\x36\xa7\x97\xf3",
-			       .ad = "\x7a\x43\xec\x1d\x9c\x0a\x5a\x78\xa0",
-			       .ad_len = 9,
-			       .in = "\xb1\x65\x33\xa6\x21\x3c\xab",
-			       .in_len = 7,
-			       .tag = "\x20\x9f\xcc\x8d\x36\x75\xed\x93\x8e\x9c\x71\x66"
-				      "\x70\x9d\xd9\x46"),
-	},
-};
-
-enum { ROWS = sizeof(table) / sizeof(table[0]) };
+enum { FAMILIES = sizeof(families) / sizeof(families[0]) };
 
 const struct srdma_suite *srdma_suite_at(unsigned i)
 {
-	return i < ROWS ? &table[i] : NULL;
+	for (int f = 0; f < FAMILIES; f++) {
+		if (i < families[f]->n)
+			return &families[f]->row[i];
+		i -= families[f]->n;
+	}
+	return NULL;
 }
 
 const struct srdma_suite *srdma_suite_by_id(uint8_t id)
 {
-	for (unsigned i = 0; i < ROWS; i++)
-		if (table[i].id == id)
-			return &table[i];
-	return NULL;
+	const struct srdma_suite *s;
+
+	for (unsigned i = 0; (s = srdma_suite_at(i)) != NULL; i++)
+		if (s->id == id)
+			break;
+	return s;
 }
 
 const struct srdma_suite *srdma_suite_by_name(const char *name)
 {
-	for (unsigned i = 0; i < ROWS; i++)
-		if (strcmp(table[i].name, name) == 0)
-			return &table[i];
-	return NULL;
+	const struct srdma_suite *s;
+
+	for (unsigned i = 0; (s = srdma_suite_at(i)) != NULL; i++)
+		if (strcmp(s->name, name) == 0)
+			break;
+	return s;
 }
 
 int srdma_suite_tag_ok(const struct srdma_suite *s, uint32_t tag_len)
 {
 	return tag_len >= s->tag_min && tag_len <= s->tag_len &&
 	       srdma_wire_tag_code(tag_len) > 0;
+}
+
+uint64_t srdma_suite_forgeries(const struct srdma_suite *s, uint32_t tag_len)
+{
+	return tag_len < FULL_STRENGTH ? SHORT_TAG_FORGERIES : s->forgeries;
 }

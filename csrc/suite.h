@@ -11,6 +11,8 @@
 
 struct srdma_suite_ctx; /* a keyed context; opaque, one thread at a time */
 
+enum { SRDMA_SUITE_MAX_KEY = 64 }; /* bytes */
+
 /* A known answer, bytes as string literals; the sizes not here are the row's.
  * MAC: the tag is over ad | in, and out is NULL. */
 struct srdma_suite_answer {
@@ -22,10 +24,11 @@ struct srdma_suite {
 	uint8_t id;
 	const char *name; /* "aes-128-gcm" */
 	uint8_t levels;	  /* bit 1 << level for each enum srdma_level it has */
+	uint8_t recommended; /* 1: "auto" may pick it, where it is the fastest */
 	uint8_t key_len, iv_len, tag_len; /* bytes; tag_len is the default */
 	uint8_t tag_min;       /* shortest tag length that may be asked for */
 	uint64_t packets;      /* hard stop per key */
-	uint64_t forgeries;    /* tags that may fail */
+	uint64_t forgeries;    /* tags that may fail, with a tag of tag_len */
 	const char *algorithm; /* what the strategy in verbs fetches */
 	const char *primitive; /* MAC: its cipher or digest, else NULL */
 	const struct srdma_suite_verbs *verbs;
@@ -63,9 +66,9 @@ struct srdma_suite_verbs {
 };
 
 /* The strategies: suite_aead.c and suite_mac.c. */
-extern const struct srdma_suite_verbs srdma_suite_aead; /* text encrypted */
-extern const struct srdma_suite_verbs srdma_suite_gmac; /* all as AD */
-extern const struct srdma_suite_verbs srdma_suite_mac;	/* EVP_MAC, truncated */
+extern const struct srdma_suite_verbs srdma_suite_aead;	    /* text encrypted */
+extern const struct srdma_suite_verbs srdma_suite_aead_mac; /* all as AD */
+extern const struct srdma_suite_verbs srdma_suite_mac; /* EVP_MAC, truncated */
 
 /* NULL if there is none. */
 const struct srdma_suite *srdma_suite_by_id(uint8_t id);
@@ -75,6 +78,9 @@ const struct srdma_suite *srdma_suite_at(unsigned i);
 
 /* 1 if the row may be used with tags of tag_len bytes. */
 int srdma_suite_tag_ok(const struct srdma_suite *s, uint32_t tag_len);
+
+/* How many tags of tag_len bytes may fail: fewer where they are short. */
+uint64_t srdma_suite_forgeries(const struct srdma_suite *s, uint32_t tag_len);
 
 /*
  * Known-answer test of one row: seal, open, and a flipped tag refused.

@@ -13,6 +13,7 @@
 #include "log.h"
 #include "options.h"
 #include "ports.h"
+#include "preference.h"
 #include "process.h"
 #include "relay.h"
 #include "suite.h"
@@ -84,6 +85,7 @@ static int open_relay(struct srdma_relay **out, struct srdma_port *port[2],
 
 static int serve(const struct options *o, struct worker_params *w, int listener)
 {
+	uint8_t suites[SRDMA_CTL_SUITES_LEN];
 	struct control_params params = {
 		.listener = listener,
 		.requests = {
@@ -92,11 +94,14 @@ static int serve(const struct options *o, struct worker_params *w, int listener)
 			.wire = w->wire,
 			.host_dev = o->host_dev,
 			.name = o->name,
+			.suites = suites,
 			.allow_unprotected = o->allow_unprotected,
 		},
 	};
-	int rc = control_create(&w->control, &params);
+	int rc;
 
+	preference_measure(suites);
+	rc = control_create(&w->control, &params);
 	if (rc < 0) {
 		log_error("control socket: %s", strerror(-rc));
 		return rc;

@@ -11,7 +11,6 @@
 #include "bytes.h"
 #include "deferred.h"
 #include "log.h"
-#include "suite.h"
 
 enum { MAX_WAITING = 1024, LEG_FDS = SRDMA_LEG_FDS };
 
@@ -95,7 +94,6 @@ static int handle_hello(struct call *c)
 {
 	struct srdma_ctl_hello_answer *a = &c->out.hello;
 	const struct requests_params *p = &c->q->p;
-	const struct srdma_suite *suite;
 
 	if (c->in.version != SRDMA_CTL_VERSION)
 		return refuse(c, -EPROTONOSUPPORT,
@@ -109,12 +107,7 @@ static int handle_hello(struct call *c)
 	snprintf(a->host_device, sizeof(a->host_device), "%s", p->host_dev);
 	snprintf(a->wire, sizeof(a->wire), "%s", p->wire->address);
 	snprintf(a->name, sizeof(a->name), "%s", p->name);
-	for (unsigned i = 0; i < SRDMA_CTL_SUITES_LEN - 1; i++) {
-		suite = srdma_suite_at(i);
-		if (!suite)
-			break;
-		a->suites[i] = suite->id;
-	}
+	memcpy(a->suites, p->suites, sizeof(a->suites));
 	return 0;
 }
 

@@ -155,6 +155,7 @@ cdef extern from "suite.h":
         uint8_t id
         const char *name
         uint8_t levels
+        uint8_t recommended
         uint8_t key_len
         uint8_t iv_len
         uint8_t tag_len

@@ -57,6 +57,7 @@ class SuiteRow(TypedDict):
     tag_min: int
     packets: int
     forgeries: int
+    recommended: bool
     levels: tuple[int, ...]
 
 class SessionParams(TypedDict):

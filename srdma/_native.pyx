@@ -180,7 +180,7 @@ cdef dict row(const srdma_suite *s):
     return {
         "id": s.id, "name": s.name.decode(), "key_len": s.key_len, "iv_len": s.iv_len,
         "tag_len": s.tag_len, "tag_min": s.tag_min, "packets": s.packets,
-        "forgeries": s.forgeries,
+        "forgeries": s.forgeries, "recommended": bool(s.recommended),
         "levels": tuple(level for level in range(4) if s.levels >> level & 1),
     }
 

@@ -130,7 +130,7 @@ class Hello(_Answer):
 
     @property
     def suites(self) -> tuple[int, ...]:
-        """Ids of the suites that the worker has."""
+        """Ids of the suites that the worker has: the recommended ones first, by their speed."""
         return tuple(self.suite_ids.rstrip(b"\0"))
 
     @property

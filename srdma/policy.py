@@ -13,7 +13,6 @@ from . import _native
 from .exchange_messages import LEVELS, UNPROTECTED, ExchangeError, Suite
 
 TAG_SIZES = (12, 16, 20, 28, 32, 48, 64)  # protocol.md 2.1
-DEFAULT_SUITE = "aes-128-gcm"
 
 
 @cache
@@ -48,11 +47,20 @@ def check_suite(suite: Suite) -> None:
     if suite.level not in row["levels"]:
         levels = " or ".join(str(n) for n in row["levels"])
         raise ExchangeError("suite", f"{row['name']} at level {suite.level}: it has {levels}")
-    shorter = [n for n in TAG_SIZES if row["tag_min"] <= n <= row["tag_len"]]
-    if suite.tag_len not in shorter:
+    if suite.tag_len not in tag_sizes(row):
         raise ExchangeError(
-            "suite", f"{row['name']} with a tag of {suite.tag_len} bytes: it takes {shorter}"
+            "suite", f"{row['name']} with a tag of {suite.tag_len} bytes: it takes {tag_sizes(row)}"
         )
+
+
+def tag_sizes(row: _native.SuiteRow) -> list[int]:
+    """Bytes of the tags that a suite may be used with."""
+    return [n for n in TAG_SIZES if row["tag_min"] <= n <= row["tag_len"]]
+
+
+def recommended(level: int) -> list[str]:
+    """Suites of this level that may be picked by speed alone (`auto`)."""
+    return [r["name"] for r in _rows().values() if r["recommended"] and level in r["levels"]]
 
 
 def secret_size(suite: Suite) -> int:

@@ -31,9 +31,10 @@ static void create_refuses(void **state)
 		ROW(role, 1, 0),
 		ROW(role, 2, -EINVAL),
 		ROW(suite, 0, -EINVAL),
-		ROW(suite, 0x02, -ENOTSUP),
+		ROW(suite, 0x08, -ENOTSUP),
 		ROW(suite, 0x20, -ENOTSUP), /* has no level aead */
 		ROW(suite, 0x03, -EINVAL),  /* wants a secret of 32 */
+		ROW(suite, 0x02, -EINVAL),  /* so does a key of 24 */
 		ROW(suite, 0xff, -ENOTSUP),
 		ROW(level, SRDMA_LEVEL_NONE, -EINVAL),
 		ROW(level, SRDMA_LEVEL_HEADER, -ENOTSUP),
@@ -132,7 +133,9 @@ static void payloads(void **state)
 		}
 		pair_destroy(&pair);
 	} while (protection_at(i++, &p));
-	assert_int_equal(i - 1, 3 + 2 * 5 + 2 * 2 + 2);
+	/* AEAD; the tag lengths of HMAC-SHA-1, SHA-2, SHA-3; CMAC; the rest */
+	assert_int_equal(i - 1, 7 + 2 * (3 + 2 * (4 + 5 + 6 + 7)) + 2 * 3 * 2 +
+					2 * (3 + 1));
 }
 
 /* SEND_ONLY of "srdma!" by tests/reference, the second implementation. */
@@ -170,6 +173,47 @@ static const struct {
 	{ "aes-128-gmac", SRDMA_LEVEL_PACKET, 0,
 	  "0420ffff00fedcba20abcdef4567892000000000e5e2263329a3af44"
 	  "d598e997b9435f797372646d61210000" },
+	{ "aes-192-gcm", SRDMA_LEVEL_AEAD, 1,
+	  "0420ffff0001234520abcdef45678920000000007691ad1aa2ee26ec"
+	  "c7ab0d94dd5faf366ac80e576d0a0000" },
+	{ "aes-128-ocb", SRDMA_LEVEL_AEAD, 0,
+	  "0420ffff00fedcba20abcdef45678920000000007081d3a4d90d000f"
+	  "a5d9fadc9661727eec1e11a9f86b0000" },
+	{ "aes-192-ocb", SRDMA_LEVEL_AEAD, 1,
+	  "0420ffff0001234520abcdef4567892000000000d25e76144e2bc2b6"
+	  "faa3022b133d1612082cc8471bb70000" },
+	{ "aes-256-ocb", SRDMA_LEVEL_AEAD, 0,
+	  "0420ffff00fedcba20abcdef45678920000000000418eaa7ae74544a"
+	  "66388b08e59c2542cee4bc2df8420000" },
+	{ "hmac-sha1", SRDMA_LEVEL_HEADER, 1,
+	  "0420ffff0001234530abcdef4567892000000000ae6332276bb047b4"
+	  "fd7cd9e8cc08bd652dd8c58d7372646d61210000" },
+	{ "hmac-sha384", SRDMA_LEVEL_PACKET, 0,
+	  "0420ffff00fedcba60abcdef45678920000000006ae87670f290e516"
+	  "e6cdf1707f617910a584057afa2b4599be6b3832e454f97bf3541c97"
+	  "d2160c38559d48a696d1f8057372646d61210000" },
+	{ "hmac-sha512", SRDMA_LEVEL_PACKET, 1,
+	  "0420ffff0001234570abcdef45678920000000004a87bb8949300bbd"
+	  "c65843fafea52e0cc982a67c0d2af7ff9fece8723815b16277efbced"
+	  "b640e8e5eefcc6f18714c72ca32c789024011e855adc1fa2da03d178"
+	  "7372646d61210000" },
+	{ "hmac-sha3-224", SRDMA_LEVEL_HEADER, 0,
+	  "0420ffff00fedcba40abcdef456789200000000060e860eb667680c0"
+	  "e2e2d5b151ec95db235076d20d4512e862f742007372646d61210000" },
+	{ "hmac-sha3-512", SRDMA_LEVEL_PACKET, 1,
+	  "0420ffff0001234570abcdef4567892000000000b0e0df97dc55e12a"
+	  "889073ceab2acc254aa8113b769da6ed570b6a3c018e89cfe97f4277"
+	  "94eb7a3f57f355b2bc163a2129877e7a6960c895ad11d7a3bb606272"
+	  "7372646d61210000" },
+	{ "aes-192-cmac", SRDMA_LEVEL_PACKET, 0,
+	  "0420ffff00fedcba20abcdef4567892000000000c2fdf188d5dc901f"
+	  "306de98e8363588f7372646d61210000" },
+	{ "aes-256-gmac", SRDMA_LEVEL_HEADER, 1,
+	  "0420ffff0001234520abcdef456789200000000057384cbd30090df1"
+	  "6d8ffccffea72b4a7372646d61210000" },
+	{ "poly1305", SRDMA_LEVEL_PACKET, 0,
+	  "0420ffff00fedcba20abcdef4567892000000000509483a6fb50356c"
+	  "2b36e1125e6360fa7372646d61210000" },
 };
 
 static void known_answers(void **state)
@@ -313,6 +357,24 @@ static void forgery_limit(void **state)
 	pair_destroy(&pair);
 }
 
+/* A tag of 96 bits may fail less often than a longer one (3.3). */
+static void forgery_limit_of_tags(void **state)
+{
+	struct protection p;
+
+	(void)state;
+	for (unsigned i = 0; protection_at(i, &p); i++) {
+		const uint64_t most = 1ull << (p.tag_len == 12 ? 32 : 36);
+		struct pair pair;
+
+		assert_int_equal(pair_create(&pair, &p), 0);
+		assert_int_equal(srdma_session_limit(pair.end[0], 1, most + 1),
+				 -EINVAL);
+		assert_int_equal(srdma_session_limit(pair.end[0], 1, most), 0);
+		pair_destroy(&pair);
+	}
+}
+
 /* Sessions that begin shortly before something wraps. */
 static void numbers_wrap(void **state)
 {
@@ -453,6 +515,7 @@ int main(void)
 		cmocka_unit_test(seal_refuses),
 		cmocka_unit_test(packet_limit),
 		cmocka_unit_test(forgery_limit),
+		cmocka_unit_test(forgery_limit_of_tags),
 		cmocka_unit_test(numbers_wrap),
 		cmocka_unit_test(numbers_end),
 		cmocka_unit_test(numbers_are_spent_once),

@@ -22,11 +22,28 @@ static const struct {
 	unsigned packets; /* log2 */
 } page[] = {
 	{ 0x01, "aes-128-gcm", 16, 12, 16, 1, 26 },
+	{ 0x02, "aes-192-gcm", 24, 12, 16, 1, 26 },
 	{ 0x03, "aes-256-gcm", 32, 12, 16, 1, 26 },
+	{ 0x04, "aes-128-ocb", 16, 12, 16, 1, 39 },
+	{ 0x05, "aes-192-ocb", 24, 12, 16, 1, 39 },
+	{ 0x06, "aes-256-ocb", 32, 12, 16, 1, 39 },
 	{ 0x07, "chacha20-poly1305", 32, 12, 16, 1, 40 },
+	{ 0x10, "hmac-sha1", 20, 0, 20, 0, 40 },
+	{ 0x11, "hmac-sha224", 28, 0, 28, 0, 40 },
 	{ 0x12, "hmac-sha256", 32, 0, 32, 0, 40 },
+	{ 0x13, "hmac-sha384", 48, 0, 48, 0, 40 },
+	{ 0x14, "hmac-sha512", 64, 0, 64, 0, 40 },
+	{ 0x15, "hmac-sha3-224", 28, 0, 28, 0, 40 },
+	{ 0x16, "hmac-sha3-256", 32, 0, 32, 0, 40 },
+	{ 0x17, "hmac-sha3-384", 48, 0, 48, 0, 40 },
+	{ 0x18, "hmac-sha3-512", 64, 0, 64, 0, 40 },
 	{ 0x20, "aes-128-cmac", 16, 0, 16, 0, 40 },
+	{ 0x21, "aes-192-cmac", 24, 0, 16, 0, 40 },
+	{ 0x22, "aes-256-cmac", 32, 0, 16, 0, 40 },
 	{ 0x30, "aes-128-gmac", 16, 12, 16, 0, 26 },
+	{ 0x31, "aes-192-gmac", 24, 12, 16, 0, 26 },
+	{ 0x32, "aes-256-gmac", 32, 12, 16, 0, 26 },
+	{ 0x38, "poly1305", 32, 12, 16, 0, 40 },
 };
 
 enum { ROWS = sizeof(page) / sizeof(page[0]) };
@@ -50,6 +67,10 @@ static void as_the_page(void **state)
 						   1 << SRDMA_LEVEL_PACKET);
 		assert_int_equal(s->packets, 1ull << page[i].packets);
 		assert_int_equal(s->forgeries, 1ull << 36);
+		assert_int_equal(srdma_suite_forgeries(s, s->tag_len),
+				 1ull << 36);
+		assert_int_equal(srdma_suite_forgeries(s, 16), 1ull << 36);
+		assert_int_equal(srdma_suite_forgeries(s, 12), 1ull << 32);
 	}
 	assert_null(srdma_suite_at(ROWS));
 }
@@ -66,6 +87,24 @@ static void unknown(void **state)
 	assert_null(srdma_suite_by_name("none"));
 	assert_null(srdma_suite_by_name(""));
 	assert_null(srdma_suite_by_name("AES-128-GCM"));
+}
+
+/* What is there for comparison is never picked by itself. */
+static void recommended(void **state)
+{
+	static const char *const names[] = {
+		"aes-128-gcm",	"aes-256-gcm",	"chacha20-poly1305",
+		"hmac-sha256",	"aes-128-cmac", "aes-256-cmac",
+		"aes-128-gmac", "aes-256-gmac", "poly1305",
+	};
+	unsigned n = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < ROWS; i++)
+		n += srdma_suite_at(i)->recommended;
+	assert_int_equal(n, sizeof(names) / sizeof(names[0]));
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(srdma_suite_by_name(names[i])->recommended, 1);
 }
 
 static void selftest(void **state)
@@ -107,7 +146,7 @@ static void wrong_sizes(void **state)
 {
 	struct srdma_suite bad = *srdma_suite_by_name("aes-128-gcm");
 	struct srdma_suite_ctx *ctx;
-	const uint8_t key[32] = { 0 };
+	const uint8_t key[SRDMA_SUITE_MAX_KEY] = { 0 };
 
 	(void)state;
 	bad.algorithm = "AES-256-GCM";
@@ -128,26 +167,22 @@ static void wrong_sizes(void **state)
 
 static void tag_lengths(void **state)
 {
-	static const struct {
-		const char *name;
-		uint8_t legal[6];
-	} rows[] = {
-		{ "aes-128-gcm", { 16 } },
-		{ "aes-256-gcm", { 16 } },
-		{ "chacha20-poly1305", { 16 } },
-		{ "hmac-sha256", { 12, 16, 20, 28, 32 } },
-		{ "aes-128-cmac", { 12, 16 } },
-		{ "aes-128-gmac", { 16 } },
-	};
-	const uint8_t key[32] = { 0 };
+	/* of 3.3: any size code up to its own for these, else its own */
+	static const char *const by_option[] = { "hmac-", "-cmac" };
+	static const uint8_t codes[] = { 12, 16, 20, 28, 32, 48, 64 };
+	const uint8_t key[SRDMA_SUITE_MAX_KEY] = { 0 };
 
 	(void)state;
 	for (unsigned i = 0; i < ROWS; i++) {
-		const struct srdma_suite *s = srdma_suite_by_name(rows[i].name);
+		const struct srdma_suite *s = srdma_suite_at(i);
+		const int any = strstr(s->name, by_option[0]) ||
+				strstr(s->name, by_option[1]);
 
 		for (uint32_t len = 0; len < 100; len++) {
-			const int ok =
-				memchr(rows[i].legal, (int)len, 6) && len;
+			const int ok = any ? len <= page[i].tag_len &&
+						       memchr(codes, (int)len,
+							      sizeof(codes))
+					   : len == page[i].tag_len;
 			struct srdma_suite_ctx *ctx;
 			int r = s->verbs->key(&ctx, s, SRDMA_SUITE_OPEN, key,
 					      len);
@@ -171,7 +206,7 @@ struct bench {
 
 static void set_up(struct bench *b, unsigned row, uint32_t tag_len)
 {
-	const uint8_t key[32] = { 7, 7, 7 };
+	const uint8_t key[SRDMA_SUITE_MAX_KEY] = { 7, 7, 7 };
 
 	memset(b, 0, sizeof(*b));
 	b->suite = srdma_suite_at(row);
@@ -340,6 +375,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(as_the_page),
 		cmocka_unit_test(unknown),
+		cmocka_unit_test(recommended),
 		cmocka_unit_test(selftest),
 		cmocka_unit_test(selftest_sees),
 		cmocka_unit_test(wrong_sizes),

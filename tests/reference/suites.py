@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -12,7 +13,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.cmac import CMAC
 
+from .ocb import OCB
+
 TAG_SIZES = (12, 16, 20, 28, 32, 48, 64)
+Aead = AESGCM | ChaCha20Poly1305 | OCB
+Mac = Callable[[bytes, bytes, bytes], bytes]  # key, nonce, data
 
 
 class Level(IntEnum):
@@ -31,8 +36,8 @@ class Suite:
     tag_size: int
     tag_min: int  # shortest that may be asked for
     packets: int  # hard stop per key
-    aead: type[AESGCM] | type[ChaCha20Poly1305] | None = None
-    mac: Callable[[bytes, bytes, bytes], bytes] | None = None  # key, nonce, data
+    aead: type[Aead] | None = None
+    mac: Mac | None = None
 
     @property
     def tag_sizes(self) -> list[int]:
@@ -43,8 +48,8 @@ class Suite:
         return (Level.AEAD,) if self.aead else (Level.HEADER, Level.PACKET)
 
 
-def _hmac_sha256(key: bytes, _nonce: bytes, data: bytes) -> bytes:
-    return hmac.digest(key, data, "sha256")
+def _hmac(digest: str) -> Mac:
+    return lambda key, _nonce, data: hmac.digest(key, data, digest)
 
 
 def _aes_cmac(key: bytes, _nonce: bytes, data: bytes) -> bytes:
@@ -53,21 +58,34 @@ def _aes_cmac(key: bytes, _nonce: bytes, data: bytes) -> bytes:
     return mac.finalize()
 
 
-def _aes_gmac(key: bytes, nonce: bytes, data: bytes) -> bytes:
-    return AESGCM(key).encrypt(nonce, b"", data)
+def _mac_of(aead: type[Aead]) -> Mac:
+    """The tag of an AEAD with all of it as associated data."""
+    return lambda key, nonce, data: aead(key).encrypt(nonce, b"", data)
 
 
-SUITES = {
-    suite.id: suite
-    for suite in (
-        Suite(0x01, "aes-128-gcm", 16, 12, 16, 16, 2**26, aead=AESGCM),
-        Suite(0x03, "aes-256-gcm", 32, 12, 16, 16, 2**26, aead=AESGCM),
-        Suite(0x07, "chacha20-poly1305", 32, 12, 16, 16, 2**40, aead=ChaCha20Poly1305),
-        Suite(0x12, "hmac-sha256", 32, 0, 32, 12, 2**40, mac=_hmac_sha256),
-        Suite(0x20, "aes-128-cmac", 16, 0, 16, 12, 2**40, mac=_aes_cmac),
-        Suite(0x30, "aes-128-gmac", 16, 12, 16, 16, 2**26, mac=_aes_gmac),
-    )
-}
+GCM, OCB_LIMIT, LIMIT = 2**26, 2**39, 2**40  # packets per key
+AES_SIZES = (16, 24, 32)
+HASHES = ("sha1", "sha224", "sha256", "sha384", "sha512") + tuple(
+    f"sha3-{bits}" for bits in (224, 256, 384, 512)
+)
+
+
+def _rows() -> Iterator[Suite]:
+    for i, n in enumerate(AES_SIZES):
+        bits = 8 * n
+        yield Suite(0x01 + i, f"aes-{bits}-gcm", n, 12, 16, 16, GCM, aead=AESGCM)
+        yield Suite(0x04 + i, f"aes-{bits}-ocb", n, 12, 16, 16, OCB_LIMIT, aead=OCB)
+        yield Suite(0x20 + i, f"aes-{bits}-cmac", n, 0, 16, 12, LIMIT, mac=_aes_cmac)
+        yield Suite(0x30 + i, f"aes-{bits}-gmac", n, 12, 16, 16, GCM, mac=_mac_of(AESGCM))
+    yield Suite(0x07, "chacha20-poly1305", 32, 12, 16, 16, LIMIT, aead=ChaCha20Poly1305)
+    yield Suite(0x38, "poly1305", 32, 12, 16, 16, LIMIT, mac=_mac_of(ChaCha20Poly1305))
+    for i, name in enumerate(HASHES):
+        digest = name.replace("-", "_")
+        n = hashlib.new(digest).digest_size
+        yield Suite(0x10 + i, f"hmac-{name}", n, 0, n, 12, LIMIT, mac=_hmac(digest))
+
+
+SUITES = {suite.id: suite for suite in sorted(_rows(), key=lambda suite: suite.id)}
 
 
 @dataclass(frozen=True)

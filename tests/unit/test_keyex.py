@@ -458,7 +458,7 @@ def test_wrong_configurations(folder: Path) -> None:
         ({"role": "both"}, "role 'both'"),
         ({"qps": []}, "list index out of range|configuration is wrong|ends"),
         ({"suites": [[1, 1, 16]]}, "aes-128-gcm at level 1"),
-        ({"suites": [[2, 3, 16]]}, "unknown suite id 2"),
+        ({"suites": [[8, 3, 16]]}, "unknown suite id 8"),
         ({"key": b"x"}, "key is not a PEM private key"),
         ({"cert": b"x"}, "cert is not a PEM certificate"),
         ({"ca": b"x"}, "ca is not a PEM certificate"),

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.known_answers import Answer, check, report
+from srdma import _native
+from tests.known_answers import ROWS, Answer, check, report
 from tests.reference.kdf import counter_mode
 
-GCM = ["gcmEncryptExtIV128", "gcmEncryptExtIV256", "gcmDecrypt128", "gcmDecrypt256"]
+GCM = [f"{name}{bits}" for name in ("gcmEncryptExtIV", "gcmDecrypt") for bits in (128, 192, 256)]
 
 cryptography_vectors = pytest.importorskip("cryptography_vectors")
 
@@ -84,20 +85,75 @@ def mac_answer(suite: str, case: dict[str, str], key: bytes) -> Answer:
     return Answer(suite, key, b"", b"", text, text, tag, valid=True)
 
 
-def test_cmac() -> None:
-    found = list(cases("CMAC", "nist-800-38b-aes128.txt"))
+@pytest.mark.parametrize("bits", [128, 192, 256])
+def test_cmac(bits: int) -> None:
+    found = list(cases("CMAC", f"nist-800-38b-aes{bits}.txt"))
     for case in found:
-        assert check(mac_answer("aes-128-cmac", case, unhex(case, "KEY"))) == "valid, equal"
+        assert check(mac_answer(f"aes-{bits}-cmac", case, unhex(case, "KEY"))) == "valid, equal"
     assert len(found) >= 4
 
 
-def test_hmac_sha256() -> None:
+@pytest.mark.parametrize(
+    ("file", "digest"),
+    [("rfc-2202-sha1", "sha1")]
+    + [(f"rfc-4231-{digest}", digest) for digest in ("sha224", "sha256", "sha384", "sha512")],
+)
+def test_hmac(file: str, digest: str) -> None:
     """A key shorter than HMAC's block equals itself with zeros behind it."""
-    short = [case for case in cases("HMAC", "rfc-4231-sha256.txt") if len(case["KEY"]) <= 64]
+    size = ROWS[f"hmac-{digest}"]["key_len"]
+    short = [case for case in cases("HMAC", f"{file}.txt") if len(unhex(case, "KEY")) <= size]
     for case in short:
-        key = unhex(case, "KEY").ljust(32, b"\0")
-        assert check(mac_answer("hmac-sha256", case, key)) == "valid, equal"
+        key = unhex(case, "KEY").ljust(size, b"\0")
+        assert check(mac_answer(f"hmac-{digest}", case, key)) == "valid, equal"
     assert len(short) >= 4
+
+
+OCB3 = ["rfc7253", "openssl", "test-vector-1-nonce104", "test-vector-1-nonce112"]
+
+
+@pytest.mark.parametrize("name", OCB3)
+def test_ocb(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The published ones with a nonce of 96 bits; the others must be refused."""
+    counts = Counter(
+        check(
+            Answer(
+                suite=f"aes-{8 * len(unhex(case, 'KEY'))}-ocb",
+                key=unhex(case, "KEY"),
+                nonce=unhex(case, "NONCE"),
+                ad=unhex(case, "AAD"),
+                text=unhex(case, "PLAINTEXT"),
+                sealed=unhex(case, "CIPHERTEXT")[:-16],
+                tag=unhex(case, "CIPHERTEXT")[-16:],
+                valid=True,
+            )
+        )
+        for case in cases("ciphers", "AES", "OCB3", f"{name}.txt")
+    )
+    report(capsys, f"ocb {name}", counts)
+    assert counts.keys() == {"refused: nonce length" if "nonce" in name else "valid, equal"}
+
+
+@pytest.mark.parametrize(
+    ("bits", "tag"),
+    [
+        (128, "67e944d23256c5e0b6c61fa22fdf1ea2"),
+        (192, "f673f2c3e7174aae7bae986ca9f29e17"),
+        (256, "d90eb8e9c977c88b79dd793d7ffa161c"),
+    ],
+)
+def test_ocb_all_lengths(bits: int, tag: str) -> None:
+    """RFC 7253, appendix A: text and data of 0 to 127 bytes, each opened again."""
+    suite = _native.Suite(f"aes-{bits}-ocb", bytes(bits // 8 - 1) + b"\x80")
+    number = 0
+    sealed = b""
+    for zeros in map(bytes, range(128)):
+        for text, ad in ((zeros, zeros), (zeros, b""), (b"", zeros)):
+            number += 1
+            nonce = number.to_bytes(12, "big")
+            parts = suite.seal(nonce, ad, text)
+            assert suite.open(nonce, ad, *parts) == text
+            sealed += b"".join(parts)
+    assert suite.seal((number + 1).to_bytes(12, "big"), sealed, b"") == (b"", bytes.fromhex(tag))
 
 
 @pytest.mark.parametrize("prf", ["CMAC_AES128", "CMAC_AES256"])

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from srdma.exchange_messages import UNPROTECTED, ExchangeError, Suite
-from srdma.policy import check_identity, check_suite, describe, secret_size, suite_named
+from srdma.policy import (
+    check_identity,
+    check_suite,
+    describe,
+    recommended,
+    secret_size,
+    suite_named,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +25,10 @@ from srdma.policy import check_identity, check_suite, describe, secret_size, sui
         (("aes-128-cmac", "header"), (0x20, 1, 16), 16),
         (("aes-128-cmac", "packet", 12), (0x20, 2, 12), 16),
         (("aes-128-gmac", "packet"), (0x30, 2, 16), 16),
+        (("aes-192-ocb",), (0x05, 3, 16), 32),
+        (("hmac-sha1", "packet"), (0x10, 2, 20), 32),
+        (("hmac-sha3-512", "header", 48), (0x18, 1, 48), 32),
+        (("poly1305",), (0x38, 2, 16), 32),
         (("none",), (0, 0, 0), 0),
     ],
 )
@@ -43,8 +54,19 @@ def test_unknown_suite_says_what_there_is(args: tuple, text: str) -> None:
 
 
 def test_unknown_id() -> None:
-    with pytest.raises(ExchangeError, match="unknown suite id 2: this version has 1 aes-128-gcm"):
-        check_suite(Suite(2, 3, 16))
+    with pytest.raises(ExchangeError, match="unknown suite id 8: this version has 1 aes-128-gcm"):
+        check_suite(Suite(8, 3, 16))
+
+
+def test_recommended() -> None:
+    """SHA-1 and what is there for comparison only is not."""
+    aead = ["aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"]
+    gmac = ["aes-128-gmac", "aes-256-gmac", "poly1305"]
+    assert recommended(3) == aead
+    assert (
+        recommended(2) == recommended(1) == ["hmac-sha256", "aes-128-cmac", "aes-256-cmac", *gmac]
+    )
+    assert recommended(0) == []
 
 
 def test_description() -> None:

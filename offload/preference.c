@@ -1,0 +1,95 @@
+#include "preference.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "suite.h"
+#include "wire.h"
+
+/* Enough rounds that one of them was not interrupted. */
+enum { PAYLOAD = 2048, AD = 100, ROUNDS = 6, SEALS = 32 };
+#define NOT_MEASURED UINT64_MAX /* behind all that were */
+
+struct measured {
+	uint8_t id;
+	uint64_t ns; /* of SEALS packets */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* Of one round, or NOT_MEASURED: it failed. */
+static uint64_t round_ns(const struct srdma_suite *s,
+			 struct srdma_suite_ctx *ctx)
+{
+	static const uint8_t text[PAYLOAD], ad[AD];
+	uint8_t nonce[16] = { 0 }, out[PAYLOAD], tag[SRDMA_MAX_TAG];
+	const struct srdma_suite_io io = {
+		.nonce = nonce,
+		.ad = ad,
+		.ad_len = sizeof(ad),
+		.in = text,
+		.in_len = sizeof(text),
+		.out = out,
+	};
+	const uint64_t start = now_ns();
+
+	for (uint8_t i = 0; i < SEALS; i++) {
+		nonce[0] = i;
+		if (s->verbs->seal(ctx, &io, tag) < 0)
+			return NOT_MEASURED;
+	}
+	return now_ns() - start;
+}
+
+/* The shortest round. The key is public, its packets go nowhere. */
+static uint64_t measure(const struct srdma_suite *s)
+{
+	static const uint8_t key[SRDMA_SUITE_MAX_KEY];
+	struct srdma_suite_ctx *ctx;
+	uint64_t best = NOT_MEASURED;
+
+	if (s->verbs->key(&ctx, s, SRDMA_SUITE_SEAL, key, s->tag_len) < 0)
+		return best;
+	for (int i = 0; i < ROUNDS; i++) {
+		const uint64_t ns = round_ns(s, ctx);
+
+		if (ns < best)
+			best = ns;
+	}
+	s->verbs->destroy(ctx);
+	return best;
+}
+
+/* Behind those that are as fast: the table's order stays. */
+static void insert(struct measured *list, unsigned n, struct measured m)
+{
+	for (; n && list[n - 1].ns > m.ns; n--)
+		list[n] = list[n - 1];
+	list[n] = m;
+}
+
+void preference_measure(uint8_t suites[SRDMA_CTL_SUITES_LEN])
+{
+	struct measured list[SRDMA_CTL_SUITES_LEN - 1];
+	const struct srdma_suite *s;
+	unsigned n;
+
+	for (n = 0; n < SRDMA_CTL_SUITES_LEN - 1; n++) {
+		s = srdma_suite_at(n);
+		if (!s)
+			break;
+		insert(list, n,
+		       (struct measured){ s->id, s->recommended
+							 ? measure(s)
+							 : NOT_MEASURED });
+	}
+	memset(suites, 0, SRDMA_CTL_SUITES_LEN);
+	for (unsigned i = 0; i < n; i++)
+		suites[i] = list[i].id;
+}
