@@ -22,7 +22,7 @@ from srdma.exchange_messages import DATA_MAX, LEVELS, QPS_MAX, UNPROTECTED, Exch
 from srdma.identity import CA_CERT, Credentials
 from srdma.keyprocess import KeyProcess
 from srdma.pd import PD
-from srdma.policy import suite_named
+from srdma.policy import recommended, suite_named
 from srdma.qp import DEPTH, TIMEOUT, SecureQP
 from srdma.resource import Resource
 
@@ -31,6 +31,7 @@ log = logging.getLogger("srdma")
 CONNECT_TIMEOUT = 30.0
 AEAD_SUITES = ("aes-128-gcm", "aes-256-gcm", "chacha20-poly1305")
 MAC_SUITES = ("aes-128-gmac", "aes-128-cmac", "hmac-sha256")
+AUTO = "auto"
 
 HEADER_ONLY = (
     "Header-only: srdma proves who sent the request, its operation, address, length, order and "
@@ -51,7 +52,9 @@ class Options:
     peer: identities that may be at the other end; * stands for any characters
         but /. None: any of the CA.
     qps: how many QPs to make over one key exchange.
-    suites: names in order of preference; by default all of the level.
+    suites: names in order of preference; by default three of the level. "auto": the
+        recommended ones of the level, the fastest on the own worker's machine first.
+    tag_len: bytes of the tag, for suites that are named and take others than their own.
     level: "aead", "packet", "header" (with unprotected_payload=True), or "none".
     data: up to 256 bytes for the peer, which it may read before it uses the QPs.
     sq, rq, mtu, qp_timeout: of each QP. timeout: of connecting, in seconds.
@@ -61,6 +64,7 @@ class Options:
     peer: str | Sequence[str] = ()
     qps: int = 1
     suites: Sequence[str] = ()
+    tag_len: int = 0
     level: str = ""
     unprotected_payload: bool = False
     data: bytes = b""
@@ -79,13 +83,16 @@ class Options:
         object.__setattr__(self, "wanted", self._wanted())
 
     def _wanted(self) -> tuple[Suite, ...]:
-        level = self.level or ("" if self.suites else "aead")
+        level = self.level or ("" if self.suites and not self.auto else "aead")
         self._check_level(level)
+        self._check_suites(level)
         if level == "none":
             return (UNPROTECTED,)
         names = self.suites or (AEAD_SUITES if level == "aead" else MAC_SUITES)
+        if self.auto:
+            names = recommended(LEVELS[level])
         try:
-            return tuple(suite_named(name, level or None) for name in names)
+            return tuple(suite_named(name, level or None, self.tag_len or None) for name in names)
         except ExchangeError as e:
             raise LocalError(str(e)) from e
 
@@ -99,12 +106,23 @@ class Options:
             )
         if self.unprotected_payload and level != "header":
             raise LocalError('unprotected_payload=True goes with level="header" only')
+
+    def _check_suites(self, level: str) -> None:
         if level == "none" and self.suites:
             raise LocalError('level="none" has no suite: leave suites out')
-        if isinstance(self.suites, str):
-            raise LocalError(f"suites={self.suites!r}: give a list of names")
+        if isinstance(self.suites, str) and not self.auto:
+            raise LocalError(f'suites={self.suites!r}: give a list of names, or "auto"')
+        if AUTO in self.suites and not self.auto:
+            raise LocalError('"auto" stands alone: name suites, or leave the choice to it')
+        if self.tag_len and (self.auto or not self.suites):
+            raise LocalError(f"tag_len={self.tag_len}: name the suites too, not all take it")
         if "none" in self.suites:
             raise LocalError('no protection is asked for as level="none", not as a suite')
+
+    @property
+    def auto(self) -> bool:
+        """Shall speed choose among the recommended suites?"""
+        return self.suites == AUTO or list(self.suites) == [AUTO]
 
     @property
     def peers(self) -> list[str]:
@@ -121,7 +139,10 @@ class Options:
         )
 
     def allowed_by(self, pd: PD) -> tuple[Suite, ...]:
-        """What of `wanted` the own worker has, checked before anybody is called."""
+        """What of `wanted` the own worker has, checked before anybody is called.
+
+        With "auto" in the order that the worker found when it measured them.
+        """
         hello = pd.ctx.hello
         if self.wanted == (UNPROTECTED,):
             if not hello.allow_unprotected:
@@ -133,7 +154,7 @@ class Options:
         had = tuple(suite for suite in self.wanted if suite.id in hello.suites)
         if not had:
             raise LocalError(f"the worker {hello.name} has none of the suites asked for")
-        return had
+        return tuple(sorted(had, key=lambda s: hello.suites.index(s.id))) if self.auto else had
 
 
 class Connection(Resource):

@@ -110,6 +110,17 @@ def test_suites_and_levels():
         (0x20, 1, 16)
     ]
     assert wanted(level="none") == [(0, 0, 0)]
+    assert wanted(suites=["hmac-sha1", "aes-256-cmac"], tag_len=12) == [
+        (0x10, 2, 12),
+        (0x22, 2, 12),
+    ]
+
+
+@pytest.mark.parametrize("auto", ["auto", ["auto"], ("auto",)])
+def test_auto_wants_what_is_recommended(auto):
+    assert wanted(suites=auto) == [(1, 3, 16), (3, 3, 16), (7, 3, 16)]
+    packet = wanted(suites=auto, level="packet")
+    assert packet == [(0x12, 2, 32), *((i, 2, 16) for i in (0x20, 0x22, 0x30, 0x32, 0x38))]
 
 
 @pytest.mark.parametrize(
@@ -122,6 +133,12 @@ def test_suites_and_levels():
         ({"level": "none", "suites": ["aes-128-gcm"]}, "has no suite"),
         ({"suites": ["none"]}, "asked for as level="),
         ({"suites": "aes-128-gcm"}, "give a list"),
+        ({"suites": ["auto", "hmac-sha1"]}, '"auto" stands alone'),
+        ({"suites": "auto", "level": "none"}, "has no suite"),
+        ({"suites": "auto", "level": "packet", "tag_len": 12}, "tag_len=12: name the suites"),
+        ({"level": "packet", "tag_len": 12}, "tag_len=12: name the suites"),
+        ({"suites": ["aes-128-gcm"], "tag_len": 12}, r"it takes \[16\]"),
+        ({"suites": ["hmac-sha1"], "tag_len": 32}, r"it takes \[12, 16, 20\]"),
         ({"suites": ["rot13"]}, "unknown suite 'rot13': this version has aes-128-gcm"),
         ({"suites": ["aes-128-gcm"], "level": "packet"}, "aes-128-gcm at level 2"),
         ({"suites": ["hmac-sha256"], "level": "aead"}, "hmac-sha256 at level 3"),
@@ -149,6 +166,15 @@ def test_what_the_worker_has_not(worker, client_pd, pki):
     with pytest.raises(LocalError, match="fake has none of the suites"):
         srdma.connect(("127.0.0.1", 1), client_pd, identity=pki / "a", suites=["hmac-sha256"])
     assert INIT not in worker.kinds()
+
+
+def test_auto_is_in_the_order_of_the_worker(worker, client_pd):
+    worker.suites = bytes([7, 1, 0x20, 3])
+    with srdma.Context(worker.path) as ctx, srdma.PD(ctx) as pd:
+        auto = Options(identity="x", suites="auto").allowed_by(pd)
+        assert [suite.id for suite in auto] == [7, 1, 3]
+        named = Options(identity="x", suites=["aes-256-gcm", "aes-128-gcm"]).allowed_by(pd)
+        assert [suite.id for suite in named] == [3, 1]
 
 
 # Addresses -----------------------------------------------------------------------
