@@ -140,6 +140,7 @@ def test_kill_in_mid_transfer(four: Four, victim: str) -> None:
             assert "failed" not in said, said
             assert said["outstanding"] == 0 and said["twice"] == 0, said
             failed = sum(n for status, n in said["ends"].items() if status != "SUCCESS")
-            assert failed >= OUTSTANDING, said
+            # Not all of OUTSTANDING: some had just ended and were not posted again.
+            assert 1 <= failed <= OUTSTANDING, said
             assert said["reason"] in REASONS[victim][end], said
             assert said["slowest"] < QP_TIMEOUT + LATE, said
