@@ -25,9 +25,10 @@ void srdma_leg_descriptor(struct srdma_leg *leg, const struct srdma_buf *buf)
 	struct srdma_stats *stats = &leg->relay->stats;
 	struct srdma_desc d;
 	struct srdma_qp *qp;
+	int err = srdma_desc_decode(&d, buf->data, buf->len);
 
 	stats->descriptors++;
-	if (srdma_desc_decode(&d, buf->data, buf->len)) {
+	if (err && err != -EMSGSIZE) { /* too long a message is named */
 		qp = buf->len < 8 ? NULL
 				  : qp_of(leg, srdma_load32(buf->data + 4));
 		if (qp)

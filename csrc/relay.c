@@ -433,8 +433,14 @@ static void expire(struct srdma_relay *r)
 			srdma_relay_wake_at(r, r->now + BLOCKED_NS);
 }
 
+static uint64_t packets_sent(const struct srdma_relay *r)
+{
+	return r->stats.packets_sealed + r->stats.packets_unprotected_sent;
+}
+
 int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 {
+	uint64_t before = packets_sent(r);
 	int n;
 
 	r->now = now;
@@ -453,7 +459,7 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 		pump_all(r);
 	r->wire->ops->flush(r->wire);
 	r->host->ops->flush(r->host);
-	return n;
+	return n + (int)(packets_sent(r) - before);
 }
 
 uint64_t srdma_relay_timer(const struct srdma_relay *r)

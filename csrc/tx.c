@@ -73,12 +73,14 @@ static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
 				 .imm = d->imm,
 				 .opcode = d->opcode,
 				 .flags = d->flags };
-	if (d->flags & SRDMA_DESC_INLINE)
+	if ((d->flags & SRDMA_DESC_INLINE) && d->length <= SRDMA_MAX_IMMEDIATE)
 		memcpy(qp->sq_inline + (id & qp->sq_mask) * SRDMA_MAX_IMMEDIATE,
 		       payload, d->length);
 	qp->sq_tail++;
 	if (qp->state == SRDMA_QP_INIT)
 		srdma_qp_fail(qp, SRDMA_REASON_QP_STATE, id, 1);
+	else if (d->length > SRDMA_MAX_MESSAGE)
+		srdma_qp_fail(qp, SRDMA_REASON_MESSAGE_TOO_LONG, id, 1);
 	else if (!local_ok(qp, d))
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_KEY, id, 1);
 	srdma_relay_wake_at(qp->relay, w->deadline);

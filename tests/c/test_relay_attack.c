@@ -283,6 +283,57 @@ static void test_answers_nobody_takes(void **state)
 	pair_close(&p);
 }
 
+/* --- turns ------------------------------------------------------------------- */
+
+/* A turn that only sent was not idle: its worker need not sleep yet. */
+static void test_sending_is_work(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.slots = 1000;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_READ, 1 << 20), NULL);
+	srdma_relay_run(p.side[0].relay, ++p.now, 64);
+	assert_true(srdma_relay_run(p.side[1].relay, ++p.now, 64) > 0);
+	assert_true(srdma_relay_run(p.side[1].relay, ++p.now, 64) >= 64);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+	pair_close(&p);
+}
+
+/* --- hosts ------------------------------------------------------------------- */
+
+static void test_message_too_long(void **state)
+{
+	static const uint8_t payload[SRDMA_MAX_IMMEDIATE];
+	uint8_t slot[SRDMA_DESC_SLOT];
+	struct pair p;
+
+	(void)state;
+	for (uint8_t flags = 0; flags <= SRDMA_DESC_INLINE;
+	     flags += SRDMA_DESC_INLINE) {
+		struct srdma_desc d;
+
+		pair_defaults(&p);
+		pair_open(&p);
+		pair_connect(&p, 0);
+		d = request(&p, SRDMA_DESC_WRITE, SRDMA_MAX_MESSAGE + 1);
+		d.qpn = p.side[0].qp[0].qpn;
+		d.flags = flags;
+		srdma_desc_encode(slot, &d);
+		memcpy(slot + SRDMA_DESC_LEN, payload, sizeof(payload));
+		assert_int_equal(
+			srdma_port_mem_post(p.side[0].conn, slot, sizeof(slot)),
+			0);
+		pair_settle(&p);
+		pair_expect(&p, 0, 1, SRDMA_REASON_MESSAGE_TOO_LONG);
+		pair_close(&p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -294,6 +345,8 @@ int main(void)
 		cmocka_unit_test(test_position_of_failed_dma),
 		cmocka_unit_test(test_answer_before_the_request),
 		cmocka_unit_test(test_answers_nobody_takes),
+		cmocka_unit_test(test_sending_is_work),
+		cmocka_unit_test(test_message_too_long),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
