@@ -10,6 +10,7 @@
 
 enum {
 	SRDMA_QP_BUCKETS = 8192,
+	SRDMA_MIN_MTU = 256,
 	SRDMA_OPS = 4096,
 	SRDMA_OPS_KEPT = 512,	/* for what arrives: own requests leave them */
 	SRDMA_FETCH_DEPTH = 64, /* packets of a QP being fetched */
@@ -62,6 +63,8 @@ int srdma_relay_wire(struct srdma_qp *qp, struct srdma_conn *conn);
 void srdma_relay_unwire(struct srdma_qp *qp);
 /* Unlink the QP from relay and leg and free it. */
 void srdma_relay_forget(struct srdma_qp *qp);
+/* len random bytes; 0, or -EIO with why. */
+int srdma_relay_random(struct srdma_relay *r, void *out, size_t len);
 /* Set why and return err. */
 int srdma_relay_refuse(struct srdma_relay *r, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -1,0 +1,288 @@
+/*
+ * Bring-up and end of QPs, as the control socket asks for them
+ * (docs/protocol.md 7, 10, 12).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "relay_impl.h"
+
+enum { DEFAULT_TIMEOUT_MS = 30000, MIN_PN = 1 << 23 };
+
+static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
+		    const struct srdma_qp_params *p)
+{
+	if (!p->sq || !p->rq || p->sq > SRDMA_MAX_DEPTH ||
+	    p->rq > SRDMA_MAX_DEPTH)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"queues of %u and %u; 1..%u each would be right", p->sq,
+			p->rq, SRDMA_MAX_DEPTH);
+	if (p->timeout_ms > SRDMA_MAX_TIMEOUT_MS)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"a timeout of %u ms; at most %u would be right",
+			p->timeout_ms, SRDMA_MAX_TIMEOUT_MS);
+	if (p->mtu && (p->mtu < SRDMA_MIN_MTU || p->mtu > r->params.mtu))
+		return srdma_relay_refuse(r, -EINVAL,
+					  "an mtu of %u; %u..%u would be right",
+					  p->mtu, SRDMA_MIN_MTU, r->params.mtu);
+	if (leg->reserved + p->sq + p->rq + 1 > leg->ring)
+		return srdma_relay_refuse(
+			r, -ENOSPC,
+			"the leg's ring of %u records cannot hold %u more; open the PD with a larger ring",
+			leg->ring, p->sq + p->rq + 1);
+	if (r->qp_count == SRDMA_MAX_QPS)
+		return srdma_relay_refuse(r, -EDQUOT,
+					  "the worker has its limit of %u QPs",
+					  SRDMA_MAX_QPS);
+	return 0;
+}
+
+static int name_qp(struct srdma_relay *r, struct srdma_qp *qp,
+		   struct srdma_qp_info *info)
+{
+	uint8_t bytes[6];
+	int err;
+
+	do {
+		err = srdma_relay_random(r, bytes, sizeof(bytes));
+		qp->qpn = srdma_load24(bytes);
+	} while (!err && (!qp->qpn || srdma_relay_qp(r, qp->qpn)));
+	if (!err)
+		err = srdma_relay_random(r, info->random, sizeof(info->random));
+	/* [2^23, 2^24): never so low that a candidate could be negative. */
+	qp->first_pn = MIN_PN | (srdma_load24(bytes + 3) & 0x7fffff);
+	return err;
+}
+
+int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
+			const struct srdma_qp_params *params,
+			struct srdma_qp_info *info)
+{
+	struct srdma_qp *qp;
+	uint32_t ms;
+	int err = check_qp(r, leg, params);
+
+	if (!err)
+		err = srdma_qp_create(&qp, r, leg, params);
+	if (err)
+		return err;
+	err = name_qp(r, qp, info);
+	if (err) {
+		srdma_qp_free(qp);
+		return err;
+	}
+	ms = params->timeout_ms ? params->timeout_ms : DEFAULT_TIMEOUT_MS;
+	qp->timeout = (uint64_t)ms * (SRDMA_SECOND / 1000);
+	qp->mtu = params->mtu ? params->mtu : r->params.mtu;
+	qp->hash_next = r->qps[qp->qpn % SRDMA_QP_BUCKETS];
+	r->qps[qp->qpn % SRDMA_QP_BUCKETS] = qp;
+	qp->leg_next = leg->qps;
+	leg->qps = qp;
+	leg->reserved += qp->sq_depth + qp->rq_depth + 1;
+	r->qp_count++;
+	info->qpn = qp->qpn;
+	memcpy(info->eid, r->eid, sizeof(info->eid));
+	info->pn = qp->first_pn;
+	info->mtu = qp->mtu;
+	info->window = r->params.window;
+	info->reads = r->params.reads;
+	return 0;
+}
+
+void srdma_relay_forget(struct srdma_qp *qp)
+{
+	struct srdma_relay *r = qp->relay;
+	struct srdma_qp **at = &r->qps[qp->qpn % SRDMA_QP_BUCKETS];
+
+	while (*at != qp)
+		at = &(*at)->hash_next;
+	*at = qp->hash_next;
+	for (at = &qp->leg->qps; *at != qp; at = &(*at)->leg_next)
+		;
+	*at = qp->leg_next;
+	if (qp->active) {
+		struct srdma_qp *before = NULL;
+
+		for (at = &r->active_head; *at != qp; at = &(*at)->active_next)
+			before = *at;
+		*at = qp->active_next;
+		if (r->active_tail == qp)
+			r->active_tail = before;
+	}
+	qp->leg->reserved -= qp->sq_depth + qp->rq_depth + 1;
+	r->qp_count--;
+	srdma_relay_unwire(qp);
+	srdma_qp_free(qp);
+}
+
+static struct srdma_qp *qp_of(struct srdma_relay *r,
+			      const struct srdma_leg *leg, uint32_t qpn)
+{
+	struct srdma_qp *qp = srdma_relay_qp(r, qpn);
+
+	if (!qp || qp->leg != leg) {
+		srdma_relay_refuse(r, -ENOENT, "the leg has no QP %u", qpn);
+		return NULL;
+	}
+	return qp;
+}
+
+static int check_keys(struct srdma_relay *r, const struct srdma_qp *qp,
+		      const struct srdma_qp_keys *k)
+{
+	if (qp->state != SRDMA_QP_INIT)
+		return srdma_relay_refuse(
+			r, -EISCONN, "QP %u has its keys already", qp->qpn);
+	if (k->level == SRDMA_LEVEL_NONE && !r->params.allow_unprotected)
+		return srdma_relay_refuse(
+			r, -EPERM,
+			"level none: this worker was not started with --allow-unprotected");
+	if (k->peer_mtu < SRDMA_MIN_MTU || k->peer_mtu > SRDMA_MAX_PAYLOAD ||
+	    !k->peer_window || k->peer_window > SRDMA_MAX_WINDOW ||
+	    !k->peer_reads || k->peer_reads > SRDMA_MAX_READS)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"the peer's limits (mtu %u, window %u, reads %u) are outside the protocol",
+			k->peer_mtu, k->peer_window, k->peer_reads);
+	if (k->peer_pn < MIN_PN || k->peer_pn >= 2 * MIN_PN)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"the peer's first packet number %llu; 2^23..2^24-1 would be right",
+			(unsigned long long)k->peer_pn);
+	if (k->role > 1)
+		return srdma_relay_refuse(r, -EINVAL, "role %u", k->role);
+	return 0;
+}
+
+static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
+			const struct srdma_qp_keys *k)
+{
+	struct srdma_session_params sp = {
+		.role = k->role,
+		.suite = k->suite,
+		.level = k->level,
+		.mode = k->mode,
+		.tag_len = k->tag_len,
+		.secret_len = k->secret_len,
+		.window = (uint32_t)r->wire->window,
+		.mtu = qp->mtu,
+		.local_qpn = qp->qpn,
+		.peer_qpn = k->peer_qpn,
+		.tx_pn = qp->first_pn,
+		.rx_pn = k->peer_pn,
+	};
+	int err;
+
+	memcpy(sp.generation, k->generation, sizeof(sp.generation));
+	memcpy(sp.local_eid, r->eid, sizeof(sp.local_eid));
+	memcpy(sp.peer_eid, k->peer_eid, sizeof(sp.peer_eid));
+	memcpy(sp.tx_secret, k->tx_secret, sizeof(sp.tx_secret));
+	memcpy(sp.rx_secret, k->rx_secret, sizeof(sp.rx_secret));
+	err = srdma_session_create(&qp->session, &sp);
+	srdma_wipe(&sp, sizeof(sp));
+	if (err == -ENOTSUP)
+		return srdma_relay_refuse(
+			r, err,
+			"suite %u at level %u with mode %u is not in this version",
+			k->suite, k->level, k->mode);
+	if (err)
+		return srdma_relay_refuse(
+			r, err,
+			"keys refused: a field is outside the protocol (suite %u, level %u, tag %u, secret %u bytes)",
+			k->suite, k->level, k->tag_len, k->secret_len);
+	return 0;
+}
+
+static int connect_wire(struct srdma_relay *r, struct srdma_qp *qp,
+			const char *address)
+{
+	struct srdma_conn *conn;
+	int err;
+
+	r->wire->why = NULL;
+	err = r->wire->ops->connect(r->wire, address, &conn);
+	if (err)
+		return srdma_relay_refuse(r, err, "wire to %s: %s", address,
+					  r->wire->why ? r->wire->why
+						       : strerror(-err));
+	err = srdma_relay_wire(qp, conn);
+	if (err) {
+		r->wire->ops->close(conn);
+		return srdma_relay_refuse(r, err, "no memory for a wire");
+	}
+	return 0;
+}
+
+int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
+			const struct srdma_qp_keys *k)
+{
+	struct srdma_qp *qp = qp_of(r, leg, k->qpn);
+	int err = qp ? check_keys(r, qp, k) : -ENOENT;
+
+	if (err)
+		return err;
+	qp->inflight = calloc(k->peer_window, sizeof(*qp->inflight));
+	qp->parts = calloc(k->peer_reads, sizeof(*qp->parts));
+	err = qp->inflight && qp->parts
+		      ? make_session(r, qp, k)
+		      : srdma_relay_refuse(r, -ENOMEM, "no memory for a QP");
+	if (!err && k->role == 0)
+		err = connect_wire(r, qp, k->peer_wire);
+	if (err) {
+		/* As before the call: INIT, and nothing kept. */
+		srdma_session_destroy(qp->session);
+		free(qp->inflight);
+		free(qp->parts);
+		qp->session = NULL;
+		qp->inflight = NULL;
+		qp->parts = NULL;
+		return err;
+	}
+	qp->role = k->role;
+	qp->level = k->level;
+	qp->peer_mtu = k->peer_mtu;
+	qp->peer_window = k->peer_window;
+	qp->peer_reads = k->peer_reads;
+	qp->acked_pn = qp->first_pn - 1;
+	qp->state = SRDMA_QP_RTR;
+	if (k->role == 0)
+		qp->ctl |= SRDMA_CTL_OPEN;
+	srdma_relay_activate(qp);
+	return 0;
+}
+
+int srdma_relay_qp_state(struct srdma_relay *r, struct srdma_leg *leg,
+			 uint32_t qpn, uint32_t *reason)
+{
+	const struct srdma_qp *qp = qp_of(r, leg, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	*reason = qp->reason;
+	return qp->state;
+}
+
+int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t qpn)
+{
+	struct srdma_qp *qp = qp_of(r, leg, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	if (!qp->closing) {
+		qp->closing = r->now ? r->now : 1;
+		qp->silent = 1;
+		srdma_qp_fail(qp, SRDMA_REASON_PEER_CLOSED, SRDMA_NONE, 1);
+		srdma_relay_activate(qp);
+	}
+	if (!srdma_qp_removable(qp)) {
+		srdma_relay_wake_at(r, r->now + SRDMA_SECOND / 1000);
+		return -EINPROGRESS;
+	}
+	srdma_relay_forget(qp);
+	return 0;
+}
