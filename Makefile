@@ -71,7 +71,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) -lcrypto
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all lib offload native check-c asan fuzz lint format setup test test-unit \
-	test-rxe demo demo-rxe soak clean distclean print-libs run-fuzzers \
+	test-rxe demo demo-rxe soak storm clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
 all: lib offload
@@ -223,6 +223,15 @@ demo-rxe:
 soak: native offload
 	@.ci/setup test
 	@$(call run-pytest,-m soak $(wildcard tests/unit tests/e2e))
+	+@$(make-quietly) storm fuzz
+
+# Random lives of two relays, under the sanitizers: SEEDS of them.
+SEEDS ?= 20000
+storm:
+	@.ci/setup test
+	+@$(make-quietly) BUILD=$(BUILD)/asan SANITIZE=address,undefined \
+		$(BUILD)/asan/tests/c/test_relay_random
+	@SRDMA_SEEDS=$(SEEDS) $(BUILD)/asan/tests/c/test_relay_random
 
 clean:
 	rm -rf $(BUILD) srdma/_*.so
