@@ -43,6 +43,19 @@ struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn)
 	return qp;
 }
 
+struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
+				     const struct srdma_qp *qp)
+{
+	uint32_t i = qp ? qp->leg->id % SRDMA_MAX_LEGS + 1 : 0;
+
+	if (qp && qp->leg_next)
+		return qp->leg_next;
+	for (; i < SRDMA_MAX_LEGS; i++)
+		if (r->legs[i] && r->legs[i]->qps)
+			return r->legs[i]->qps;
+	return NULL;
+}
+
 /* --- links ----------------------------------------------------------- */
 
 static struct srdma_link *link_of(struct srdma_relay *r,
@@ -123,22 +136,21 @@ static void end_link(struct srdma_relay *r, struct srdma_conn *conn)
 	struct srdma_link *link = link_of(r, conn);
 	uint32_t refs = link && link->refs ? link->refs : 1;
 
-	for (int i = 0; i < SRDMA_QP_BUCKETS; i++) {
-		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next) {
-			if (qp->home == conn)
-				qp->home = NULL;
-			if (qp->wire != conn)
-				continue;
-			leave(qp);
-			if (qp->home) {
-				join(qp, qp->home);
-				srdma_relay_activate(qp);
-				continue;
-			}
-			qp->ctl = 0;
-			srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST,
-				      0);
+	struct srdma_qp *qp = NULL;
+
+	while ((qp = srdma_relay_next_qp(r, qp))) {
+		if (qp->home == conn)
+			qp->home = NULL;
+		if (qp->wire != conn)
+			continue;
+		leave(qp);
+		if (qp->home) {
+			join(qp, qp->home);
+			srdma_relay_activate(qp);
+			continue;
 		}
+		qp->ctl = 0;
+		srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST, 0);
 	}
 	if (link)
 		link_free(r, link);
@@ -194,14 +206,14 @@ static void accepted(struct srdma_relay *r, struct srdma_conn *conn)
 static void link_up(struct srdma_relay *r, struct srdma_conn *conn)
 {
 	struct srdma_link *link = link_of(r, conn);
+	struct srdma_qp *qp = NULL;
 
 	if (!link)
 		return;
 	link->up = 1;
-	for (int i = 0; i < SRDMA_QP_BUCKETS; i++)
-		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next)
-			if (qp->wire == conn)
-				srdma_relay_activate(qp);
+	while ((qp = srdma_relay_next_qp(r, qp)))
+		if (qp->wire == conn)
+			srdma_relay_activate(qp);
 }
 
 /* The newest packet of this QP verified here: here it sends from now on. */
@@ -419,10 +431,11 @@ static void pump_all(struct srdma_relay *r)
 
 static void expire(struct srdma_relay *r)
 {
+	struct srdma_qp *qp = NULL;
+
 	r->timer = SRDMA_NEVER;
-	for (int i = 0; i < SRDMA_QP_BUCKETS; i++)
-		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next)
-			srdma_relay_wake_at(r, srdma_qp_expire(qp, r->now));
+	while ((qp = srdma_relay_next_qp(r, qp)))
+		srdma_relay_wake_at(r, srdma_qp_expire(qp, r->now));
 	close_strangers(r);
 	for (struct srdma_link *l = r->links; l; l = l->next)
 		if (l->accepted && !l->users)

@@ -82,10 +82,10 @@ destroy_ports:
 static void free_everything(struct srdma_relay *r)
 {
 	struct srdma_link *link;
+	struct srdma_qp *qp;
 
-	for (int i = 0; i < SRDMA_QP_BUCKETS; i++)
-		while (r->qps[i])
-			srdma_relay_forget(r->qps[i]);
+	while ((qp = srdma_relay_next_qp(r, NULL)))
+		srdma_relay_forget(qp);
 	for (int i = 0; i < SRDMA_MR_BUCKETS; i++)
 		while (r->mrs.bucket[i])
 			srdma_mr_free(&r->mrs, r->mrs.bucket[i]);
@@ -105,12 +105,12 @@ static void free_everything(struct srdma_relay *r)
 
 void srdma_relay_destroy(struct srdma_relay *r)
 {
+	struct srdma_qp *qp = NULL;
+
 	if (!r)
 		return;
-	for (int i = 0; i < SRDMA_QP_BUCKETS; i++)
-		for (struct srdma_qp *qp = r->qps[i]; qp; qp = qp->hash_next)
-			srdma_qp_fail(qp, SRDMA_REASON_PEER_CLOSED,
-				      SRDMA_OLDEST, 1);
+	while ((qp = srdma_relay_next_qp(r, qp)))
+		srdma_qp_fail(qp, SRDMA_REASON_PEER_CLOSED, SRDMA_OLDEST, 1);
 	/* One turn says CLOSE and writes the records of what was open. */
 	srdma_relay_run(r, r->now, 0);
 	free_everything(r);

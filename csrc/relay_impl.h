@@ -57,6 +57,9 @@ void srdma_relay_activate(struct srdma_qp *qp);
 /* Make sure that the relay looks at its clocks at this time. */
 void srdma_relay_wake_at(struct srdma_relay *r, uint64_t when);
 struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn);
+/* All QPs, leg by leg: the first behind NULL, NULL behind the last. */
+struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
+				     const struct srdma_qp *qp);
 /* The QP connected this wire (one reference), and sends on it. */
 int srdma_relay_wire(struct srdma_qp *qp, struct srdma_conn *conn);
 /* The QP no longer uses any wire. */
