@@ -229,7 +229,8 @@ soak: native offload
 SEEDS ?= 20000
 storm:
 	@.ci/setup test
-	+@$(make-quietly) BUILD=$(BUILD)/asan SANITIZE=address,undefined \
+	+@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
+		SANITIZE=address,undefined \
 		$(BUILD)/asan/tests/c/test_relay_random
 	@SRDMA_SEEDS=$(SEEDS) $(BUILD)/asan/tests/c/test_relay_random
 
