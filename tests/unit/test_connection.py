@@ -337,6 +337,29 @@ def test_peer_that_says_nothing(client_pd, pki, worker):
     assert keyex_processes() == []
 
 
+def test_peer_that_says_nothing_holds_one_accept(client_pd, server_pd, pki):
+    """A listener that several threads accept from serves others meanwhile."""
+    ended: list[object] = []
+    with srdma.listen(("127.0.0.1", 0), server_pd, identity=pki / "b", timeout=20) as listener:
+
+        def accept():
+            try:
+                ended.append(listener.accept(20))
+            except srdma.Error as e:
+                ended.append(e)
+
+        threads = [threading.Thread(target=accept) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        with socket.create_connection(listener.address):
+            ours = srdma.connect(listener.address, client_pd, identity=pki / "a", timeout=20)
+            assert ours.identity == B
+        for thread in threads:
+            thread.join()
+    assert {type(end) for end in ended} == {srdma.Connection, RemoteError}
+    ours.close()
+
+
 def test_peer_that_is_no_srdma(client_pd, pki):
     with socket.create_server(("127.0.0.1", 0)) as other:
 
