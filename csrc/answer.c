@@ -10,18 +10,18 @@
 enum { ANSWER_BURST = 64, REQUEST_CREDIT = 1024 };
 
 struct control {
-	uint8_t bit;  /* enum srdma_control */
+	uint8_t bit;  /* enum srdma_say */
 	uint8_t kind; /* enum srdma_ack_kind */
 	uint8_t flags;
 	uint8_t last_words; /* may be sent in ERR */
 };
 
 static const struct control controls[] = {
-	{ SRDMA_CTL_NAK, SRDMA_ACK_NAK, 0, 1 },
-	{ SRDMA_CTL_CLOSE, SRDMA_ACK_CLOSE, 0, 1 },
-	{ SRDMA_CTL_OPEN, SRDMA_ACK_OPEN, SRDMA_STH_ACK_NOW, 0 },
-	{ SRDMA_CTL_PING, SRDMA_ACK_PING, SRDMA_STH_ACK_NOW, 0 },
-	{ SRDMA_CTL_ACK, SRDMA_ACK_ACK, 0, 0 },
+	{ SRDMA_SAY_NAK, SRDMA_ACK_NAK, 0, 1 },
+	{ SRDMA_SAY_CLOSE, SRDMA_ACK_CLOSE, 0, 1 },
+	{ SRDMA_SAY_OPEN, SRDMA_ACK_OPEN, SRDMA_STH_ACK_NOW, 0 },
+	{ SRDMA_SAY_PING, SRDMA_ACK_PING, SRDMA_STH_ACK_NOW, 0 },
+	{ SRDMA_SAY_ACK, SRDMA_ACK_ACK, 0, 0 },
 };
 
 static int emit_control(struct srdma_qp *qp, const struct control *c)
@@ -56,7 +56,7 @@ static int emit_control(struct srdma_qp *qp, const struct control *c)
 		return err;
 	qp->advertised = (uint32_t)qp->rq_tail;
 	/* Every kind carries what an ack does. */
-	qp->ctl &= (uint8_t) ~(c->bit | SRDMA_CTL_ACK);
+	qp->ctl &= (uint8_t) ~(c->bit | SRDMA_SAY_ACK);
 	if (nak)
 		qp->relay->stats.naks_sent++;
 	else

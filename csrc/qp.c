@@ -69,9 +69,9 @@ void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 	qp->reason = reason;
 	qp->failed_id = id;
 	qp->relay->stats.reason[reason]++;
-	qp->ctl &= SRDMA_CTL_NAK;
+	qp->ctl &= SRDMA_SAY_NAK;
 	if (tell && qp->session) {
-		qp->ctl |= SRDMA_CTL_CLOSE;
+		qp->ctl |= SRDMA_SAY_CLOSE;
 		qp->close_reason = srdma_reason(reason)->close
 					   ? (uint8_t)reason
 					   : SRDMA_REASON_PEER_ERROR;
@@ -90,7 +90,7 @@ void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 {
 	if (qp->state == SRDMA_QP_ERR)
 		return;
-	qp->ctl |= SRDMA_CTL_NAK;
+	qp->ctl |= SRDMA_SAY_NAK;
 	qp->nak_reason = srdma_reason(reason)->nak ? (uint8_t)reason
 						   : SRDMA_REASON_TARGET_DMA;
 	qp->nak_id = id;
@@ -253,7 +253,7 @@ static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 	ping = (qp->heard > qp->pinged ? qp->heard : qp->pinged) +
 	       PING_S * SRDMA_SECOND;
 	if (now >= ping) {
-		qp->ctl |= SRDMA_CTL_PING;
+		qp->ctl |= SRDMA_SAY_PING;
 		qp->pinged = now;
 		ping = now + PING_S * SRDMA_SECOND;
 		srdma_relay_activate(qp);

@@ -66,12 +66,12 @@ struct srdma_message {
 	uint32_t length; /* WRITE: DMALen */
 };
 
-enum srdma_control { /* what waits to be sent, by falling urgency */
-		     SRDMA_CTL_NAK = 1 << 0,
-		     SRDMA_CTL_CLOSE = 1 << 1,
-		     SRDMA_CTL_OPEN = 1 << 2,
-		     SRDMA_CTL_PING = 1 << 3,
-		     SRDMA_CTL_ACK = 1 << 4,
+enum srdma_say { /* what waits to be sent, by falling urgency */
+		     SRDMA_SAY_NAK = 1 << 0,
+		     SRDMA_SAY_CLOSE = 1 << 1,
+		     SRDMA_SAY_OPEN = 1 << 2,
+		     SRDMA_SAY_PING = 1 << 3,
+		     SRDMA_SAY_ACK = 1 << 4,
 };
 
 struct srdma_qp {
@@ -84,7 +84,7 @@ struct srdma_qp {
 	uint8_t level;
 	uint8_t silent;	   /* no records: the leg or the QP is being removed */
 	uint8_t event_due; /* the QP_EVENT record waits */
-	uint8_t ctl;	   /* enum srdma_control */
+	uint8_t ctl;	   /* enum srdma_say */
 	uint8_t refusing;  /* a NAK waits for what was accepted before it */
 	uint8_t flushing;  /* requests end with errors from sq_head on */
 	uint8_t nak_reason, close_reason;
@@ -101,7 +101,7 @@ struct srdma_qp {
 	uint64_t timeout;		 /* ns */
 	uint64_t heard, pinged, closing; /* times, ns */
 	uint64_t served; /* when what the peer asked got on last */
-	uint32_t mtu;			 /* payload taken */
+	uint32_t mtu;	 /* payload taken */
 	uint32_t peer_mtu, peer_window, peer_reads;
 	uint32_t dmas; /* ops ISSUED */
 

@@ -260,11 +260,11 @@ static void verified(struct srdma_qp *qp, struct srdma_conn *conn,
 		qp->state = SRDMA_QP_RTS;
 		/* Receives that were posted behind the OPEN. */
 		if (qp->advertised != (uint32_t)qp->rq_tail)
-			qp->ctl |= SRDMA_CTL_ACK;
+			qp->ctl |= SRDMA_SAY_ACK;
 		srdma_relay_wake_at(qp->relay, qp->relay->now + SRDMA_SECOND);
 	}
 	if (p->flags & SRDMA_STH_ACK_NOW)
-		qp->ctl |= SRDMA_CTL_ACK;
+		qp->ctl |= SRDMA_SAY_ACK;
 	if (traits & SRDMA_T_REQUEST)
 		srdma_rx_request(qp, p, buf);
 	else if (traits & SRDMA_T_ACK)

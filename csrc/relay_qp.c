@@ -250,7 +250,7 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	qp->acked_pn = qp->first_pn - 1;
 	qp->state = SRDMA_QP_RTR;
 	if (k->role == 0)
-		qp->ctl |= SRDMA_CTL_OPEN;
+		qp->ctl |= SRDMA_SAY_OPEN;
 	srdma_relay_activate(qp);
 	return 0;
 }

@@ -31,7 +31,7 @@ static int position(struct srdma_qp *qp, const struct srdma_packet *p)
 	if (p->request_id < qp->rx_id ||
 	    (p->request_id == qp->rx_id && p->offset < qp->rx_offset)) {
 		stats->duplicates++;
-		qp->ctl |= SRDMA_CTL_ACK;
+		qp->ctl |= SRDMA_SAY_ACK;
 	} else {
 		stats->refused[SRDMA_REFUSED_GAP]++;
 	}
@@ -244,7 +244,7 @@ static void placed(struct srdma_qp *qp, const struct srdma_op *op)
 		receive_done(qp, op);
 	qp->done_id = op->request_id + op->ends;
 	qp->done_offset = op->ends ? 0 : op->offset;
-	qp->ctl |= SRDMA_CTL_ACK;
+	qp->ctl |= SRDMA_SAY_ACK;
 }
 
 /* All before it is placed, and so is what fitted. */

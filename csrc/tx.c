@@ -33,7 +33,7 @@ static void post_recv(struct srdma_qp *qp, const struct srdma_desc *d)
 	if (qp->state == SRDMA_QP_RTS &&
 	    (qp->advertised - (uint32_t)qp->rq_next) * 2 <=
 		    qp->rq_tail - qp->rq_next)
-		qp->ctl |= SRDMA_CTL_ACK;
+		qp->ctl |= SRDMA_SAY_ACK;
 }
 
 /* Whether the local buffer may be used so; checked again at each DMA. */
