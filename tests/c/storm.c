@@ -341,7 +341,8 @@ static void check_ends(struct storm *w)
 			STORM_CHECK(w,
 				    !is_dead(w, peer) ||
 					    e->rq.head == e->rq.tail ||
-					    state_of(w, e) == SRDMA_QP_RTR,
+					    state_of(w, e) == SRDMA_QP_RTR ||
+					    (w->faults & STORM_LIMIT),
 				    "QP %d side %d: its peer is gone", i / 2,
 				    i % 2);
 		}

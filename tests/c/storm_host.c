@@ -346,33 +346,47 @@ static int choose_remote(struct storm *w, struct storm_end *e,
 	return wr->remote != NULL;
 }
 
+/* Name a place in an area, from its end on by so many bytes. */
+static void name_end(struct srdma_desc *d, const struct storm_leg *leg,
+		     uint32_t area, uint64_t beyond)
+{
+	const struct storm_area *a = &leg->area[area];
+
+	d->remote_addr = (uintptr_t)(leg->mem + a->at + a->len) + beyond;
+	d->rkey = a->key;
+}
+
 /* Ask for what must be refused, or is refused because of what is dying. */
 static void make_illegal(struct storm *w, struct storm_leg *to,
 			 struct storm_wr *wr, struct srdma_desc *d)
 {
+	const struct storm_leg *legs = w->side[to->side].leg;
 	int dead = wr->remote && area_of(to, wr->remote)->state != STORM_LIVE;
+	uint64_t len = wr->len;
 
-	if (!wr->remote || !wr->len)
+	if (!wr->remote || !len)
 		return;
 	switch (w->calm ? UINT32_MAX : storm_random(w, 1000)) {
-	case 0:
+	case 0: /* a key of nobody */
 		d->rkey ^= 1u << storm_random(w, 32);
 		break;
-	case 1:
-		d->rkey = to->area[wr->op == SRDMA_DESC_READ ? 2 : 3].key;
+	case 1: /* no right */
+		name_end(d, to, 2 + storm_random(w, 2), -len);
 		break;
-	case 2:
-		d->remote_addr = (uintptr_t)(to->mem + to->area[0].at) - 1;
-		d->rkey = to->area[0].key;
+	case 2: /* one byte before it */
+		name_end(d, to, 0, -(uint64_t)to->area[0].len - 1);
 		break;
-	case 3:
-		d->remote_addr = (uint64_t)0 - wr->len / 2;
+	case 3: /* one byte too far */
+		name_end(d, to, 0, 1 - len);
 		break;
-	case 4: /* of the other leg of that host's worker */
-		d->rkey = w->side[to->side]
-				  .leg[to == w->side[to->side].leg]
-				  .area[0]
-				  .key;
+	case 4: /* around the end of all addresses */
+		d->remote_addr = 0 - len / 2;
+		break;
+	case 5: /* of the other host of that worker */
+		if (legs[to == legs].mem)
+			name_end(d, &legs[to == legs], 0, -len);
+		else
+			d->rkey++;
 		break;
 	default:
 		if (!dead)
