@@ -67,11 +67,11 @@ struct srdma_message {
 };
 
 enum srdma_say { /* what waits to be sent, by falling urgency */
-		     SRDMA_SAY_NAK = 1 << 0,
-		     SRDMA_SAY_CLOSE = 1 << 1,
-		     SRDMA_SAY_OPEN = 1 << 2,
-		     SRDMA_SAY_PING = 1 << 3,
-		     SRDMA_SAY_ACK = 1 << 4,
+		 SRDMA_SAY_NAK = 1 << 0,
+		 SRDMA_SAY_CLOSE = 1 << 1,
+		 SRDMA_SAY_OPEN = 1 << 2,
+		 SRDMA_SAY_PING = 1 << 3,
+		 SRDMA_SAY_ACK = 1 << 4,
 };
 
 struct srdma_qp {

@@ -222,6 +222,32 @@ static void test_position_of_failed_dma(void **state)
 	pair_close(&p);
 }
 
+/* --- windows ---------------------------------------------------------------- */
+
+/* What was not acknowledged is never more than the peer's window. */
+static void test_window_of_the_peer(void **state)
+{
+	int stuck[2] = { 0 };
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.window = 5;
+	p.wire.ctx = stuck;
+	p.wire.full = full;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	stuck[1] = 1; /* no acks */
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 1 << 20), NULL);
+	pair_run(&p, 100);
+	assert_int_equal(srdma_relay_stats(p.side[1].relay)->dma_written_bytes,
+			 5 * 4096);
+	stuck[1] = 0;
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+	pair_close(&p);
+}
+
 /* --- answers ---------------------------------------------------------------- */
 
 /* An answer to a READ that was not asked yet is no answer. */
@@ -335,6 +361,32 @@ static void test_message_too_long(void **state)
 	}
 }
 
+/* A host that posts and never looks gets no more records than its ring has. */
+static void test_host_that_never_looks(void **state)
+{
+	struct srdma_desc credit = { .opcode = SRDMA_DESC_CREDIT };
+	struct srdma_desc w = { .opcode = SRDMA_DESC_WRITE };
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	pair_open(&p);
+	pair_connect(&p, 0);
+	for (uint64_t i = 0; i < PAIR_RING + 10; i++) {
+		w.id = i;
+		pair_post(&p, 0, w, NULL);
+		pair_run(&p, 3);
+	}
+	assert_int_equal(p.side[0].leg->written, PAIR_RING);
+	for (uint64_t i = 0; i < PAIR_RING; i++)
+		pair_expect(&p, 0, i, SRDMA_REASON_NONE);
+	pair_post(&p, 0, credit, NULL);
+	pair_settle(&p);
+	for (uint64_t i = PAIR_RING; i < PAIR_RING + 10; i++)
+		pair_expect(&p, 0, i, SRDMA_REASON_NONE);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -344,10 +396,12 @@ int main(void)
 		cmocka_unit_test(test_short_receive_and_slow_dma),
 		cmocka_unit_test(test_dma_gets_stuck),
 		cmocka_unit_test(test_position_of_failed_dma),
+		cmocka_unit_test(test_window_of_the_peer),
 		cmocka_unit_test(test_answer_before_the_request),
 		cmocka_unit_test(test_answers_nobody_takes),
 		cmocka_unit_test(test_sending_is_work),
 		cmocka_unit_test(test_message_too_long),
+		cmocka_unit_test(test_host_that_never_looks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
