@@ -17,6 +17,7 @@ from .example import example
 from .host import Descriptor, DescriptorOp, Record
 from .jsonform import to_json
 from .kdf import kdf
+from .memory_vectors import memory_vectors
 from .session import Session
 from .suites import SUITES, Level
 from .wire import Op, Packet
@@ -219,6 +220,7 @@ def all_vectors() -> dict[str, Any]:
         "numbers.json": number_vectors(),
         "refused.json": refused_vectors(),
         "host.json": host_vectors(),
+        "memory.json": memory_vectors(),
         "example.json": example(),
     }
 
