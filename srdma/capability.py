@@ -1,0 +1,236 @@
+"""Capabilities: rights over a range of a peer's region, to keep or hand on (protocol.md 6.2).
+
+Whoever has an open capability can narrow it, seal it and pass it on, with no word to the region's
+owner. A sealed one is for a holder, until a time, or both, and only pieces of it can be given up.
+Treat one as a password: `repr()` shows no key, `str()` and `to_bytes()` are the capability itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import errno
+import hashlib
+from datetime import datetime
+from enum import IntFlag
+
+from srdma._memory import RefusedError, Token
+from srdma.errors import BoundsError, LocalError
+
+_PREFIX = "srdma-cap1:"
+_NOBODY = bytes(16)
+_EXPIRY_END = 1 << 32
+
+_NOT_DECODED = {
+    errno.EMSGSIZE: "no token with its range has this length",
+    errno.EPROTO: "they are no token of this version, or one of its fields is not legal",
+    errno.EBADMSG: "they were damaged on the way, their check is wrong",
+}
+
+
+class Right(IntFlag):
+    """What a capability lets its bearer do."""
+
+    READ = 1
+    WRITE = 2
+    ATOMIC = 4
+
+
+class CapabilityError(LocalError, ValueError):
+    """A capability that cannot be read, or cannot become what was asked for."""
+
+
+def holder_id(identity: str) -> bytes:
+    """How a token names an identity, which is the URI of a certificate."""
+    if not identity or not identity.isascii():
+        raise CapabilityError(f"{identity!r} is no identity: give the URI of a certificate")
+    return hashlib.sha256(identity.encode()).digest()[:16]
+
+
+class Capability:
+    """Immutable. Offsets of its calls count from the first byte that it grants."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self, token: Token) -> None:
+        """Use `from_bytes()` or `parse()`."""
+        self._token = token
+
+    # --- as bytes and text ----------------------------------------------------
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Capability:
+        """Exactly what `to_bytes()` gave, or CapabilityError."""
+        try:
+            return cls(Token(bytes(data)))
+        except RefusedError as refused:
+            why = _NOT_DECODED[refused.errno]
+        raise CapabilityError(f"these {len(data)} bytes are no capability: {why}")
+
+    def to_bytes(self) -> bytes:
+        """88 bytes, and 16 for each further key."""
+        return self._token.encode()
+
+    @classmethod
+    def parse(cls, text: str) -> Capability:
+        """Read what str() printed."""
+        text = text.strip()
+        if not text.startswith(_PREFIX):
+            raise CapabilityError(f"a capability as text begins with {_PREFIX!r}, this does not")
+        digits = text.removeprefix(_PREFIX)
+        try:
+            data = base64.b64decode(digits + "=" * (-len(digits) % 4), b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            data = b""
+        if _digits(data) != digits:
+            raise CapabilityError(f"what follows {_PREFIX!r} is not base64url without padding")
+        return cls.from_bytes(data)
+
+    def __str__(self) -> str:
+        return _PREFIX + _digits(self.to_bytes())
+
+    def __repr__(self) -> str:
+        parts = [f"{self.length} bytes at {self.address:#x}", f"rkey {self.rkey:#x}"]
+        parts += [_names(self.rights)]
+        parts += [f"holder {self.holder.hex()}"] if self.holder else []
+        parts += [f"expires {self.expires}"] if self.expires else []
+        return f"<Capability {', '.join(parts)}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Capability) and self.to_bytes() == other.to_bytes()
+
+    def __hash__(self) -> int:
+        return hash(self.to_bytes())
+
+    def __reduce__(self) -> tuple[object, tuple[bytes]]:
+        return Capability.from_bytes, (self.to_bytes(),)
+
+    # --- what it grants -------------------------------------------------------
+
+    @property
+    def rights(self) -> Right:
+        return Right(self._token.scope[2])
+
+    @property
+    def offset(self) -> int:
+        """Of the first byte granted, in the region."""
+        return self._token.scope[0]
+
+    @property
+    def length(self) -> int:
+        lo, hi, _ = self._token.scope
+        return hi - lo
+
+    def __len__(self) -> int:
+        return self.length
+
+    @property
+    def address(self) -> int:
+        """Of the first byte granted, in the memory of its host."""
+        return self._token.region[0] + self.offset
+
+    @property
+    def rkey(self) -> int:
+        return self._token.rkey
+
+    @property
+    def block_size(self) -> int:
+        """What ranges are made of: `narrow()` cuts at its multiples."""
+        return self._token.granule
+
+    @property
+    def pieces(self) -> list[tuple[int, int]]:
+        """(offset, length) of each node: an access that spans several is split by the sender."""
+        return [(lo - self.offset, hi - lo) for _, _, lo, hi in self._token.nodes]
+
+    @property
+    def sealed(self) -> bool:
+        return self._token.sealed
+
+    @property
+    def holder(self) -> bytes | None:
+        """`holder_id()` of the only identity that can use it; None: any."""
+        return None if self._token.holder == _NOBODY else self._token.holder
+
+    @property
+    def expires(self) -> int | None:
+        """The first second (Unix time) at which it is void; None: never."""
+        return self._token.expiry or None
+
+    # --- making it less -------------------------------------------------------
+
+    def narrow(
+        self, offset: int = 0, length: int | None = None, rights: Right | int | None = None
+    ) -> Capability:
+        """A capability for a part of the range, for some of the rights, or both."""
+        size = self.length - offset if length is None else length
+        wanted = int(self.rights if rights is None else rights)
+        self._check_rights(wanted)
+        if offset < 0 or size < 1 or offset + size > self.length:
+            raise BoundsError(
+                f"{size} bytes at offset {offset} are not inside a capability of "
+                f"{self.length} bytes, or are none"
+            )
+        lo = self.offset + offset
+        try:
+            return Capability(self._token.narrow(lo, lo + size, wanted))
+        except RefusedError as refused:
+            why = self._why_not(refused.errno)
+        raise CapabilityError(f"{size} bytes at offset {offset} cannot be granted: {why}")
+
+    def _check_rights(self, wanted: int) -> None:
+        if not wanted:
+            raise CapabilityError("a capability without any right would grant nothing")
+        missing = wanted & ~int(self.rights)
+        if missing:
+            raise CapabilityError(
+                f"this capability grants {_names(self.rights)}, not {_names(missing)}"
+            )
+
+    def _why_not(self, number: int) -> str:
+        if number == errno.EPERM:
+            offsets = ", ".join(str(offset) for offset, _ in self.pieces)
+            return (
+                f"a sealed capability gives whole pieces only, which begin at {offsets}; "
+                "narrow it before it is sealed"
+            )
+        return (
+            f"begin at a multiple of the block size, {self.block_size} bytes, and end at one or at "
+            f"the end of the region"
+        )
+
+    def seal(
+        self, *, holder: str | None = None, expires: int | datetime | None = None
+    ) -> Capability:
+        """The same, final: for the identity `holder` only, until `expires` only, or both."""
+        if self.sealed:
+            raise CapabilityError("this capability is sealed already: seal the open one")
+        if holder is None and expires is None:
+            raise CapabilityError("seal a capability for a holder, until a time, or both")
+        who = _NOBODY if holder is None else holder_id(holder)
+        until = 0 if expires is None else _seconds(expires)
+        return Capability(self._token.seal(who, until))
+
+
+def _digits(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _names(rights: int) -> str:
+    """READ|WRITE; numbers for what has no name."""
+    known = [str(right.name) for right in Right if rights & right]
+    other = rights & ~int(Right.READ | Right.WRITE | Right.ATOMIC)
+    return "|".join(known + ([str(other)] if other else []))
+
+
+def _seconds(expires: int | datetime) -> int:
+    """Unix time, never earlier than the caller said."""
+    if isinstance(expires, datetime):
+        if expires.tzinfo is None:
+            raise CapabilityError("expires= needs a time zone: datetime.now(timezone.utc) + ...")
+        expires = -int(-expires.timestamp() // 1)
+    if not 0 < expires < _EXPIRY_END:
+        raise CapabilityError(
+            f"expires={expires} is no Unix time in seconds between 1 and {_EXPIRY_END - 1}"
+        )
+    return expires

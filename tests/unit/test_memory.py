@@ -1,0 +1,271 @@
+"""Memory keys and tokens: vectors of the reference through C, and both on random cases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+import pytest
+
+from srdma import _memory
+from tests.reference import memory
+from tests.reference.make_vectors import VECTORS
+
+CASES = 20_000  # of each kind
+
+CONTENTS = json.loads((VECTORS / "memory.json").read_text())
+REGIONS = CONTENTS["regions"]
+
+
+def by_name(row: dict[str, Any]) -> str:
+    return row["name"]
+
+
+def owner(row: dict[str, Any]) -> _memory.Region:
+    hexes = {name: bytes.fromhex(row[name]) for name in ("pd_key", "salt")}
+    return _memory.Region(
+        hexes["pd_key"], tuple(row["region"]), row["rkey"], row["generation"], hexes["salt"]
+    )
+
+
+# --- vectors ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", REGIONS, ids=by_name)
+def test_keys(row: dict[str, Any]) -> None:
+    region = owner(row)
+    assert region.mr_key.hex() == row["mr_key"]
+    for case in row["nodes"]:
+        depth, _, lo, hi = node = tuple(case["node"])
+        assert region.find(depth, lo) == region.find(depth, hi - 1) == node
+        assert region.node_key(case["right"], depth, lo).hex() == case["key"]
+
+
+@pytest.mark.parametrize("row", REGIONS, ids=by_name)
+def test_proofs(row: dict[str, Any]) -> None:
+    region = owner(row)
+    for case in row["nodes"]:
+        depth, _, lo, hi = case["node"]
+        for proof in case["proofs"]:
+            claim: _memory.Claim = {
+                "right": case["right"],
+                "depth": depth,
+                "addr": row["region"][0] + lo,
+                "len": hi - lo,
+                "holder": bytes.fromhex(proof["holder"]),
+                "expiry": proof["expiry"],
+                "ad": bytes.fromhex(proof["ad"]),
+                "proof": bytes.fromhex(proof["proof"]),
+            }
+            region.check(claim, 76)
+            for name in ("proof", "holder", "ad"):
+                wrong = claim | {name: bytes(len(claim[name]))}  # type: ignore[literal-required]
+                if wrong != claim:
+                    with pytest.raises(_memory.RefusedError, match="EBADMSG"):
+                        region.check(wrong, 76)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row", REGIONS, ids=by_name)
+def test_tokens(row: dict[str, Any]) -> None:
+    open_ = owner(row).grant(*row["grant"]["scope"])
+    bearer = memory.holder_id("spiffe://example.org/alice"), 1_900_000_000
+    made = {
+        "grant": open_,
+        "narrowed": open_.narrow(*row["narrowed"]["scope"]),
+        "sealed": open_.seal(*bearer),
+    }
+    for name, token in made.items():
+        wanted = row[name]
+        assert token.encode().hex() == wanted["token"]
+        again = _memory.Token(token.encode())
+        assert again.encode().hex() == wanted["token"]
+        assert " ".join(f"{depth}.{index}" for depth, index, _, _ in again.nodes) == wanted["nodes"]
+        assert (again.scope, again.region) == (tuple(wanted["scope"]), tuple(row["region"]))
+        assert (again.rkey, again.sealed) == (row["rkey"], name == "sealed")
+        assert (again.holder, again.expiry) == (bearer if again.sealed else (bytes(16), 0))
+
+
+@pytest.mark.parametrize("case", CONTENTS["refused"], ids=lambda case: case["why"])
+def test_refused_tokens(case: dict[str, str]) -> None:
+    with pytest.raises(_memory.RefusedError):
+        _memory.Token(bytes.fromhex(case["token"]))
+    with pytest.raises(ValueError):
+        memory.decode(bytes.fromhex(case["token"]))
+
+
+# --- C and the reference on random cases ----------------------------------------
+
+
+@dataclass
+class Owner:
+    """One region in both."""
+
+    native: _memory.Region
+    reference: memory.Region
+    mr_key: bytes
+    rkey: int
+
+
+def random_owner(rng: Random, most: int) -> Owner:
+    """Of up to 2^most blocks."""
+    log2_block = rng.randrange(6, 31)
+    length = rng.randrange(1, 1 << rng.randrange(1, min(most + log2_block, 63) + 1))
+    if rng.random() < 0.2:
+        length &= -length
+    start = rng.randrange(0, (1 << 64) - length)
+    limit = rng.choice((48, rng.randrange(1, 49), rng.randrange(1, 5)))
+    pd_key, salt = rng.randbytes(16), rng.randbytes(16)
+    rkey, generation = rng.randrange(1, 1 << 32), rng.getrandbits(64)
+    region = memory.Region(start, start + length, 1 << log2_block, limit)
+    native = _memory.Region(pd_key, (start, region.end, log2_block, limit), rkey, generation, salt)
+    mr_key = memory.mr_key(pd_key, region, rkey, generation, salt)
+    assert native.mr_key == mr_key
+    return Owner(native, region, mr_key, rkey)
+
+
+def attempt(call: Callable[..., Any], *args: Any) -> Any:
+    """What it gives, None if it refuses."""
+    try:
+        return call(*args)
+    except (ValueError, OverflowError):
+        return None
+
+
+def flip(rng: Random, data: bytes) -> bytes:
+    changed = bytearray(data)
+    changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def key_case(rng: Random, owner: Owner) -> bool:
+    """One node, its key and a proof; some do not exist, some are wrong."""
+    region = owner.reference
+    depth = rng.randrange(region.depth + 2)
+    offset = rng.randrange(region.length + rng.choice((0, 0, 0, 9)))
+    node = attempt(region.at, depth, offset)
+    found = attempt(owner.native.find, depth, offset)
+    assert found == (node and (node.depth, node.index, node.lo, node.hi))
+    if node is None:
+        return False
+    right, now = rng.choice(memory.RIGHTS), rng.choice((4, 5))
+    key = memory.node_key(owner.mr_key, region, right, node)
+    assert owner.native.node_key(right, depth, offset) == key
+    bearer = rng.choice((bytes(16), rng.randbytes(16))), rng.choice((0, 5))
+    ad = rng.randbytes(rng.choice((96, 112, 255)))
+    proof = memory.proof(memory.access_key(key, node, *bearer), ad)
+    damaged = rng.random() < 0.3
+    claim: _memory.Claim = {
+        "right": right,
+        "depth": depth,
+        "addr": region.start + offset,
+        "len": rng.randrange(node.hi - offset + 1),
+        "holder": bearer[0],
+        "expiry": bearer[1],
+        "ad": ad,
+        "proof": flip(rng, proof) if damaged else proof,
+    }
+    good = not damaged and (not bearer[1] or now < bearer[1])
+    assert attempt(lambda: owner.native.check(claim, now) is None) is (good or None)
+    return good
+
+
+def random_range(rng: Random, region: memory.Region, lo: int, hi: int) -> tuple[int, int]:
+    """In [lo, hi) and made of granules, mostly."""
+    granule = region.granule
+    if rng.random() < 0.1:
+        return rng.randrange(-5, hi + 9), rng.randrange(-5, hi + 9)
+    count = -(-(hi - lo) // granule)
+    first = rng.randrange(count)
+    last = rng.randrange(first, count)
+    return lo + first * granule, min(lo + (last + 1) * granule, hi)
+
+
+@dataclass
+class Pair:
+    """One capability in both."""
+
+    native: _memory.Token
+    reference: memory.Capability
+
+    def less(self, how: str, *args: Any) -> Pair | None:
+        """Narrowed or sealed."""
+        return pair(getattr(self.native, how), getattr(self.reference, how), *args)
+
+
+def pair(native: Callable[..., Any], reference: Callable[..., Any], *args: Any) -> Pair | None:
+    """What both make, which is one token; None if both refuse."""
+    made = attempt(native, *args), attempt(reference, *args)
+    tokens = [cap and cap.encode() for cap in made]
+    assert tokens[0] == tokens[1]
+    return Pair(*made) if tokens[0] else None
+
+
+def granted(owner: Owner, lo: int, hi: int, rights: int) -> Pair | None:
+    made_by = partial(memory.grant, owner.mr_key, owner.reference, owner.rkey)
+    return pair(owner.native.grant, made_by, lo, hi, rights)
+
+
+def token_case(rng: Random, owner: Owner) -> bool:
+    """Granted, narrowed and sealed in any order: the same tokens, the same refusals."""
+    region = owner.reference
+    made = granted(owner, *random_range(rng, region, 0, region.length), rng.randrange(10))
+    for _ in range(3 if made else 0):
+        cap = made.reference
+        if rng.random() < 0.3:
+            holder = rng.choice((bytes(16), rng.randbytes(16)))
+            less = made.less("seal", holder, rng.choice((0, 9, 1 << 31)))
+        else:
+            part = random_range(rng, region, cap.lo, cap.hi)
+            less = made.less("narrow", *part, cap.rights & rng.choice((7, 7, 7, 3, 8)))
+        made = less or made
+    return made is not None
+
+
+def decode_case(rng: Random, owner: Owner) -> bool:
+    """A token, mostly damaged, its check mostly set right again: both take it or none does."""
+    region = owner.reference
+    made = granted(owner, *random_range(rng, region, 0, region.length), rng.randrange(1, 8))
+    if made is None:
+        return False
+    if rng.random() < 0.4:
+        made = made.less("seal", rng.randbytes(16), rng.choice((0, 1)))
+        assert made
+    body = made.native.encode()[:-8]
+    for _ in range(rng.randrange(3)):
+        body = flip(rng, body[:64]) + body[64:]
+    shorter, longer = body[: -rng.randrange(1, 33)], body + bytes(rng.randrange(33))
+    body = rng.choice((body, body, body, shorter, longer))
+    data = body + sha256(body).digest()[:8]
+    data = flip(rng, data) if rng.random() < 0.1 else data
+    found = pair(_memory.Token, memory.decode, data)
+    assert found is None or found.native.encode() == data
+    return found is not None
+
+
+KINDS = [(key_case, 40), (token_case, 10), (decode_case, 10)]
+
+
+@pytest.mark.parametrize(("case", "most"), KINDS, ids=["keys", "tokens", "decode"])
+def test_random_cases(case: Callable[[Random, Owner], bool], most: int) -> None:
+    rng = Random(case.__name__)
+    taken = 0
+    for number in range(CASES):
+        if number % 8 == 0:
+            owner = random_owner(rng, most)
+        taken += case(rng, owner)
+    assert CASES * 0.2 < taken < CASES * 0.9
+
+
+def test_sizes_are_checked() -> None:
+    region = (0, 4096, 12, 48)
+    with pytest.raises(ValueError, match="K_PDmem has 16"):
+        _memory.Region(bytes(15), region, 1, 1, bytes(16))
+    with pytest.raises(ValueError, match="salt has 16"):
+        _memory.Region(bytes(16), region, 1, 1, bytes(17))
+    with pytest.raises(_memory.RefusedError, match="EINVAL"):
+        _memory.Region(bytes(16), (4096, 4096, 12, 48), 1, 1, bytes(16))
