@@ -211,12 +211,12 @@ static int check_proof(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
 int srdma_memkey_check(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
 		       const struct srdma_memkey_claim *claim, uint32_t now)
 {
+	/* below the start it wraps, to where no region has a byte */
 	const uint64_t offset = claim->addr - cache->tree.start;
 	const uint32_t expiry = claim->bearer.expiry;
 	struct srdma_memnode node;
 
-	if (claim->addr < cache->tree.start ||
-	    srdma_memtree_find(&cache->tree, claim->depth, offset, &node) ||
+	if (srdma_memtree_find(&cache->tree, claim->depth, offset, &node) ||
 	    claim->len > node.hi - offset)
 		return -ERANGE;
 	if (expiry && now >= expiry)
