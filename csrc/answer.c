@@ -161,6 +161,8 @@ static int emit_answer(struct srdma_qp *qp, const struct srdma_op *op)
 		qp->slots_count--;
 		qp->slots_ready--;
 		qp->slots_fetched--;
+		if (qp->refusing)
+			srdma_relay_activate(qp);
 	}
 	return 0;
 }

@@ -98,6 +98,15 @@ void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 	srdma_qp_fail(qp, reason, SRDMA_NONE, 0);
 }
 
+void srdma_qp_end(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id)
+{
+	if (qp->ending)
+		return;
+	qp->ending = (uint8_t)reason;
+	qp->ending_id = id;
+	srdma_relay_activate(qp);
+}
+
 void srdma_qp_refuse(struct srdma_qp *qp, enum srdma_reason reason)
 {
 	if (qp->refusing)

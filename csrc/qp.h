@@ -86,9 +86,10 @@ struct srdma_qp {
 	uint8_t event_due; /* the QP_EVENT record waits */
 	uint8_t ctl;	   /* enum srdma_say */
 	uint8_t refusing;  /* a NAK waits for what was accepted before it */
-	uint8_t flushing;  /* requests end with errors from sq_head on */
+	uint8_t ending;	  /* NAK or CLOSE came: it waits for what came before */
+	uint8_t flushing; /* requests end with errors from sq_head on */
 	uint8_t nak_reason, close_reason;
-	uint64_t nak_id;
+	uint64_t nak_id, ending_id;
 	uint32_t nak_offset;
 	uint32_t reason; /* why ERR */
 	uint32_t qpn;
@@ -172,8 +173,10 @@ void srdma_qp_free(struct srdma_qp *qp);
 void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 		   int tell);
 /* Refuse the peer's request at the accepted position: once all before it is
- * placed, NAK and ERR. */
+ * placed and answered, NAK and ERR. */
 void srdma_qp_refuse(struct srdma_qp *qp, enum srdma_reason reason);
+/* The peer ended the QP: once all that arrived before is placed, ERR. */
+void srdma_qp_end(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id);
 /* NAK a request at once, and ERR. */
 void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 		  uint32_t offset);

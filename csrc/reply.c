@@ -118,9 +118,9 @@ void srdma_reply_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 	later(&qp->recv_credit, a->recv_credit);
 	later(&qp->request_credit, a->request_credit);
 	if (a->kind == SRDMA_ACK_CLOSE) {
-		srdma_qp_fail(qp, closed_for(a->reason), SRDMA_OLDEST, 0);
+		srdma_qp_end(qp, closed_for(a->reason), SRDMA_OLDEST);
 	} else if (a->kind == SRDMA_ACK_NAK) {
 		qp->relay->stats.naks_received++;
-		srdma_qp_fail(qp, a->reason, p->request_id, 0);
+		srdma_qp_end(qp, a->reason, p->request_id);
 	}
 }

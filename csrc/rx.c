@@ -193,7 +193,7 @@ void srdma_rx_request(struct srdma_qp *qp, const struct srdma_packet *p,
 	struct request rq = { qp, p, srdma_wire_traits(p->opcode), buf };
 	enum srdma_reason why;
 
-	if (qp->refusing || position(qp, p))
+	if (qp->refusing || qp->ending || position(qp, p))
 		return;
 	srdma_qp_owe(qp);
 	if (p->flags & SRDMA_STH_PROOF)
@@ -247,7 +247,7 @@ static void placed(struct srdma_qp *qp, const struct srdma_op *op)
 	qp->ctl |= SRDMA_SAY_ACK;
 }
 
-/* All before it is placed, and so is what fitted. */
+/* All before it is placed and answered, and what fitted is placed. */
 static void refuse(struct srdma_qp *qp)
 {
 	struct srdma_rqe *e = srdma_qp_rqe(qp, qp->rq_next);
@@ -284,7 +284,11 @@ int srdma_rx_place(struct srdma_qp *qp)
 		srdma_op_retire(&qp->place);
 		qp->served = qp->relay->now;
 	}
-	if (qp->refusing && !qp->place.head)
+	if (qp->place.head)
+		return err;
+	if (qp->ending)
+		srdma_qp_fail(qp, qp->ending, qp->ending_id, 0);
+	else if (qp->refusing && !qp->slots_count)
 		refuse(qp);
-	return err;
+	return 0;
 }

@@ -309,6 +309,65 @@ static void test_answers_nobody_takes(void **state)
 	pair_close(&p);
 }
 
+/* --- ends -------------------------------------------------------------------- */
+
+/* A READ before a refused request is answered all the same. */
+static void test_answers_before_the_refusal(void **state)
+{
+	static const struct {
+		uint32_t polls[2];
+		uint32_t slots;
+	} rows[] = {
+		{ { 0, 0 }, 128 }, { { 0, 0 }, 2 },  { { 7, 0 }, 128 },
+		{ { 0, 7 }, 128 }, { { 3, 9 }, 10 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct srdma_desc d;
+		struct pair p;
+
+		pair_defaults(&p);
+		p.wire.slots = rows[i].slots;
+		p.host[0].dma_polls = rows[i].polls[0];
+		p.host[1].dma_polls = rows[i].polls[1];
+		pair_open(&p);
+		pair_connect(&p, 0);
+		pair_post(&p, 0, request(&p, SRDMA_DESC_READ, 200000), NULL);
+		d = request(&p, SRDMA_DESC_WRITE, 8);
+		d.id = 2;
+		d.rkey = p.side[1].key ^ 1;
+		pair_post(&p, 0, d, NULL);
+		pair_settle(&p);
+		pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+		pair_expect(&p, 0, 2, SRDMA_REASON_BAD_RKEY);
+		pair_close(&p);
+	}
+}
+
+/* What came before a CLOSE is placed, also if both are seen at once. */
+static void test_answer_before_the_close(void **state)
+{
+	struct srdma_relay *r;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	pair_open(&p);
+	pair_connect(&p, 0);
+	r = p.side[1].relay;
+	pair_post(&p, 0, request(&p, SRDMA_DESC_READ, 8), NULL);
+	srdma_relay_run(p.side[0].relay, ++p.now, 64);
+	srdma_relay_run(r, ++p.now, 64);
+	assert_int_equal(
+		srdma_relay_qp_destroy(r, p.side[1].leg, p.side[1].qp[0].qpn),
+		-EINPROGRESS);
+	srdma_relay_run(r, ++p.now, 64);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+	pair_close(&p);
+}
+
 /* --- turns ------------------------------------------------------------------- */
 
 /* A turn that only sent was not idle: its worker need not sleep yet. */
@@ -399,6 +458,8 @@ int main(void)
 		cmocka_unit_test(test_window_of_the_peer),
 		cmocka_unit_test(test_answer_before_the_request),
 		cmocka_unit_test(test_answers_nobody_takes),
+		cmocka_unit_test(test_answers_before_the_refusal),
+		cmocka_unit_test(test_answer_before_the_close),
 		cmocka_unit_test(test_sending_is_work),
 		cmocka_unit_test(test_message_too_long),
 		cmocka_unit_test(test_host_that_never_looks),
