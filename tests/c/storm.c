@@ -457,10 +457,10 @@ void storm_run(uint64_t seed)
 	blow(w);
 	if (!storm_one_in(w, 8)) {
 		drain(w);
-		/* Silence is heard after 15 s. */
-		turns(w, 21 * SRDMA_SECOND);
-		check_ends(w);
 		storm_fault_heal(w);
+		/* Silence is heard after 15 s, also that of who heard it. */
+		turns(w, 40 * SRDMA_SECOND);
+		check_ends(w);
 		fresh_qp(w);
 		part(w);
 	}

@@ -69,7 +69,7 @@ struct storm_wr {
 struct storm_queue {
 	struct storm_wr wr[STORM_SENDS];
 	uint32_t head, tail, depth;
-	int failed;
+	int failed; /* why the first failed */
 };
 
 struct storm_end {
@@ -86,6 +86,7 @@ struct storm_qp {
 	int client; /* side */
 	int live;
 	int doomed; /* it may fail */
+	int lossy;  /* packets of it may be gone */
 	int evil;   /* what it carries is not what was posted */
 };
 

@@ -93,18 +93,30 @@ static int full(void *ctx, int side)
 	return (w->active & STORM_FULL) && storm_one_in(w, 3);
 }
 
+/* On the wire of its QP it comes behind itself; elsewhere it may overtake. */
 static void replay(struct storm *w)
 {
 	const struct storm_caught *c =
 		&w->caught[storm_random(w, w->caught_count)];
-	struct srdma_conn *conn;
+	struct srdma_conn *conn = NULL;
+	struct srdma_qp *qp;
+	int32_t qpn;
 
 	if (!w->caught_count)
 		return;
-	/* Now and then back to who sent it. */
-	conn = any_conn(w, storm_one_in(w, 5) ? !c->to : c->to);
-	if (conn)
-		srdma_port_mem_inject(conn, c->data, c->len);
+	qpn = srdma_wire_qpn(c->data, c->len);
+	qp = qpn < 0 ? NULL
+		     : srdma_relay_qp(w->side[c->to].relay, (uint32_t)qpn);
+	if (storm_one_in(w, 5)) /* back to who sent it */
+		conn = any_conn(w, !c->to);
+	else if (qp && !storm_one_in(w, 10))
+		conn = qp->wire;
+	else
+		conn = any_conn(w, c->to);
+	if (!conn)
+		return;
+	w->lossy |= qp && conn->port == w->side[c->to].wire && conn != qp->wire;
+	srdma_port_mem_inject(conn, c->data, c->len);
 }
 
 static void cut(struct storm *w)
@@ -425,7 +437,7 @@ void storm_fault_follow(struct storm *w)
 void storm_fault_heal(struct storm *w)
 {
 	for (int i = 0; i < w->qps; i++)
-		w->qp[i].doomed |= w->lossy;
+		w->qp[i].doomed |= w->qp[i].lossy = w->lossy;
 	w->active = 0;
 	w->blackhole = 0;
 	w->lossy = 0;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reason.h"
+#include "relay_impl.h"
 
 /* What a byte of the arena may be. */
 enum { EXACT, /* shadow */ EITHER, /* shadow or after */ ANY };
@@ -606,7 +606,8 @@ static void end_request(struct storm_qp *qp, struct storm_end *e, uint32_t i,
 		STORM_CHECK(w, w->lossy || qp->doomed,
 			    "request %u (op %u, %u bytes) failed: %s", i,
 			    wr->op, wr->len, srdma_reason(reason)->name);
-		e->sq.failed = 1;
+		if (!e->sq.failed)
+			e->sq.failed = (int)reason;
 		wr->failed = 1;
 	} else {
 		STORM_CHECK(w, !e->sq.failed, "success behind an error");
@@ -700,6 +701,25 @@ static void recv_record(struct storm_qp *qp, struct storm_end *e,
 	spoil(e->leg, wr->local, wr->len);
 }
 
+/* A request that the peer refused is the first that fails. */
+static void qp_event(const struct storm_qp *qp, struct storm_end *e,
+		     uint32_t reason)
+{
+	struct storm *w = e->leg->w;
+	const struct srdma_qp *own =
+		srdma_relay_qp(w->side[e->leg->side].relay, e->info.qpn);
+
+	e->events++;
+	if (qp->evil || qp->lossy || w->lossy || !own ||
+	    own->failed_id >= SRDMA_NONE || reason >= SRDMA_REASON_TARGET_DMA ||
+	    !e->sq.failed)
+		return;
+	STORM_CHECK(w, e->sq.failed == (int)reason,
+		    "refused with %s; the first to fail did with %s",
+		    srdma_reason(reason)->name,
+		    srdma_reason((uint32_t)e->sq.failed)->name);
+}
+
 static void take_record(struct storm_leg *leg, const struct srdma_record *r)
 {
 	struct storm *w = leg->w;
@@ -720,7 +740,7 @@ static void take_record(struct storm_leg *leg, const struct srdma_record *r)
 		if (e->gone) /* written before, seen after */
 			return;
 		if (r->opcode == SRDMA_WC_QP_EVENT)
-			e->events++;
+			qp_event(qp, e, r->vendor_err);
 		else if (r->opcode & SRDMA_WC_RECV)
 			recv_record(qp, e, r);
 		else
