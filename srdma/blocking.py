@@ -1,5 +1,6 @@
-"""The blocking calls of a QP: WRITE, READ, SEND and receive, complete when they return.
+"""The calls of a QP, WRITE, READ, SEND and receive, and how they are done blocking.
 
+A call is made into a Job, which `run()` does, or `srdma.aio` by the same steps.
 Data in registered memory goes as it is. Other data of at most 448 bytes goes
 with the descriptor; what is longer goes through regions of the library's own,
 a WRITE or READ in pieces, two of them under way at a time.
@@ -7,8 +8,9 @@ a WRITE or READ in pieces, two of them under way at a time.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from srdma._leg import Pinned
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 2
 
+Piece = tuple[SendWR, MR | None]  # with the memory it goes through
+
 
 class Message(NamedTuple):
     """What recv() got. data is empty for the immediate of a WRITE of `length` bytes."""
@@ -34,32 +38,68 @@ class Message(NamedTuple):
     length: int
 
 
+class Job(NamedTuple):
+    """What one call has to do; making it takes no memory and posts nothing."""
+
+    what: str
+    total: int  # of the pieces
+    pieces: Iterator[Piece]
+    copied: bool = False  # through regions of the library's own
+    arrived: Callable[[Request], None] | None = None
+    result: bytes | bytearray = b""
+
+
+def steps(
+    qp: SecureQP, job: Job, ended: Callable[[Request], None] | None = None
+) -> Generator[Request | None, None, None]:
+    """Post the pieces in order, a few at a time, and see each one's end.
+
+    Yields None before each is posted, and each request that must succeed before
+    it goes on. Closed early, it leaves what is under way to its end.
+    """
+    flying: deque[Request] = deque()
+    try:
+        for n in range(job.total):
+            yield None
+            flying.append(qp.submit(*next(job.pieces), ended))
+            while flying and (len(flying) == IN_FLIGHT or n == job.total - 1):
+                yield flying[0]
+                if job.arrived is not None:
+                    job.arrived(flying[0])
+                qp.release(flying.popleft())
+    finally:
+        for request in flying:
+            qp.release(request)
+
+
+def run(qp: SecureQP, job: Job, deadline: float | None) -> bytes:
+    """Do it, blocking."""
+    with contextlib.closing(steps(qp, job)) as requests:
+        for request in requests:
+            if request is not None and qp.finish(request, deadline) is None:
+                raise Timeout(f"{job.what} did not end in time: it may still be executed")
+    return bytes(job.result)
+
+
 def write(
-    qp: SecureQP,
-    data: Buffer | MR | SGE,
-    remote: RemoteMR,
-    offset: int,
-    imm: int | None,
-    deadline: float | None,
-) -> None:
+    qp: SecureQP, data: Buffer | MR | SGE, remote: RemoteMR, offset: int, imm: int | None
+) -> Job:
     source = _source(qp, data)
     length = source.length if isinstance(source, SGE) else len(source)
     _check_remote(length, remote, offset)
     opcode = WROpcode.RDMA_WRITE if imm is None else WROpcode.RDMA_WRITE_WITH_IMM
     with_wr = _Requests(opcode, imm or 0, remote)
-    pieces: Iterator[tuple[SendWR, MR | None]]
+    what = f"a WRITE of {length} bytes"
     if isinstance(source, SGE):
-        pieces = iter([(with_wr.sge(source, offset), None)])
-    elif length <= MAX_INLINE:
-        pieces = iter([(with_wr.inline(source, offset), None)])
-    else:
-        pieces = _write_pieces(qp, source, with_wr, offset)
-    _run(qp, pieces, deadline, f"a WRITE of {length} bytes")
+        return _single(what, with_wr.sge(source, offset))
+    if length <= MAX_INLINE:
+        return _single(what, with_wr.inline(source, offset))
+    return Job(what, _count(length), _write_pieces(qp, source, with_wr, offset), copied=True)
 
 
 def _write_pieces(
     qp: SecureQP, source: memoryview, with_wr: _Requests, offset: int
-) -> Iterator[tuple[SendWR, MR | None]]:
+) -> Iterator[Piece]:
     """Only the last piece carries the immediate."""
     for at in range(0, len(source), STAGE):
         piece = source[at : at + STAGE]
@@ -78,36 +118,31 @@ def read(
     offset: int,
     length: int | None,
     into: Buffer | MR | SGE | None,
-    deadline: float | None,
-) -> bytes:
+) -> Job:
     size = remote.length - offset if length is None else length
     _check_remote(size, remote, offset)
     with_wr = _Requests(WROpcode.RDMA_READ, 0, remote)
     what = f"a READ of {size} bytes"
     if isinstance(into, MR | SGE):
-        sge = _writable(qp, into, size)
-        _run(qp, iter([(with_wr.sge(sge, offset), None)]), deadline, what)
-        return b""
-    result = bytearray(size) if into is None else None
-    target = memoryview(result) if result is not None else _target(into, size)
-    _run(qp, _read_pieces(qp, size, with_wr, offset), deadline, what, _copier(target))
-    return bytes(result) if result is not None else b""
+        return _single(what, with_wr.sge(writable(qp, into, size), offset))
+    result = bytearray(size if into is None else 0)
+    target = memoryview(result) if into is None else _target(into, size)
+    pieces = _read_pieces(qp, size, with_wr, offset)
+    return Job(what, _count(size), pieces, copied=True, arrived=_copier(target), result=result)
 
 
-def _read_pieces(
-    qp: SecureQP, size: int, with_wr: _Requests, offset: int
-) -> Iterator[tuple[SendWR, MR | None]]:
+def _read_pieces(qp: SecureQP, size: int, with_wr: _Requests, offset: int) -> Iterator[Piece]:
     for at in range(0, max(size, 1), STAGE):
         length = min(STAGE, size - at)
         bounce = qp.pd.bounces.take(length)
         yield with_wr.sge(bounce.sge(0, length), offset + at), bounce
 
 
-def _copier(target: memoryview) -> Callable[[Request, WC], None]:
+def _copier(target: memoryview) -> Callable[[Request], None]:
     """Copies what arrives, piece by piece, in order."""
     at = 0
 
-    def copy(request: Request, wc: WC) -> None:
+    def copy(request: Request) -> None:
         nonlocal at
         assert request.bounce is not None
         length = min(STAGE, len(target) - at)
@@ -117,25 +152,27 @@ def _copier(target: memoryview) -> Callable[[Request, WC], None]:
     return copy
 
 
-def send(qp: SecureQP, data: Buffer | MR | SGE, imm: int | None, deadline: float | None) -> None:
+def send(qp: SecureQP, data: Buffer | MR | SGE, imm: int | None) -> Job:
     source = _source(qp, data)
     opcode = WROpcode.SEND if imm is None else WROpcode.SEND_WITH_IMM
-    bounce = None
     if isinstance(source, SGE):
         wr = SendWR(opcode=opcode, sg=[source], imm_data=imm or 0)
-    elif len(source) <= MAX_INLINE:
-        wr = SendWR(opcode=opcode, data=source, imm_data=imm or 0)
-    else:
-        bounce = qp.pd.bounces.take(len(source))
-        bounce.buf[: len(source)] = source
-        wr = SendWR(opcode=opcode, sg=[bounce.sge(0, len(source))], imm_data=imm or 0)
-    length = wr.length
-    _run(qp, iter([(wr, bounce)]), deadline, f"a SEND of {length} bytes")
+        return _single(f"a SEND of {source.length} bytes", wr)
+    what = f"a SEND of {len(source)} bytes"
+    if len(source) <= MAX_INLINE:
+        return _single(what, SendWR(opcode=opcode, data=source, imm_data=imm or 0))
+    return Job(what, 1, _send_piece(qp, source, opcode, imm or 0), copied=True)
+
+
+def _send_piece(qp: SecureQP, source: memoryview, opcode: WROpcode, imm: int) -> Iterator[Piece]:
+    bounce = qp.pd.bounces.take(len(source))
+    bounce.buf[: len(source)] = source
+    yield SendWR(opcode=opcode, sg=[bounce.sge(0, len(source))], imm_data=imm), bounce
 
 
 def recv(qp: SecureQP, size: int, into: MR | SGE | None, deadline: float | None) -> Message:
-    own = None if into is None else _writable(qp, into, None)
-    request = qp.take_receive() or _post_receive(qp, size, own)
+    own = None if into is None else writable(qp, into, None)
+    request = qp.take_receive() or post_receive(qp, size, own)
     try:
         wc = qp.finish(request, deadline)
     except BaseException:
@@ -145,21 +182,26 @@ def recv(qp: SecureQP, size: int, into: MR | SGE | None, deadline: float | None)
         qp.leave_receive(request)
         raise Timeout("no message arrived in time; the receive stays posted")
     try:
-        return _message(request, wc)
+        return message_of(request, wc)
     finally:
         qp.release(request)
 
 
-def _post_receive(qp: SecureQP, size: int, own: SGE | None) -> Request:
+def post_receive(
+    qp: SecureQP,
+    size: int,
+    own: SGE | None,
+    ended: Callable[[Request], None] | None = None,
+) -> Request:
     if own is not None:
-        return qp.submit(RecvWR(sg=[own]))
+        return qp.submit(RecvWR(sg=[own]), None, ended)
     if not 0 <= size <= MAX_MESSAGE:
         raise LocalError(f"size {size}: a message has at most {MAX_MESSAGE} bytes")
     bounce = qp.pd.bounces.take(size)
-    return qp.submit(RecvWR(sg=[bounce.sge(0, size)]), bounce)
+    return qp.submit(RecvWR(sg=[bounce.sge(0, size)]), bounce, ended)
 
 
-def _message(request: Request, wc: WC) -> Message:
+def message_of(request: Request, wc: WC) -> Message:
     imm = wc.imm_data if wc.wc_flags & WCFlag.WITH_IMM else None
     if wc.opcode is WCOpcode.RECV_RDMA_WITH_IMM:
         return Message(b"", imm, wc.byte_len)
@@ -196,34 +238,13 @@ class _Requests(NamedTuple):
         return self._replace(opcode=WROpcode.RDMA_WRITE, imm=0)
 
 
-def _run(
-    qp: SecureQP,
-    pieces: Iterator[tuple[SendWR, MR | None]],
-    deadline: float | None,
-    what: str,
-    arrived: Callable[[Request, WC], None] | None = None,
-) -> None:
-    """Post the pieces in order, a few at a time, and see each one's end."""
-    flying: deque[Request] = deque()
+def _single(what: str, wr: SendWR) -> Job:
+    return Job(what, 1, iter([(wr, None)]))
 
-    def land() -> None:
-        wc = qp.finish(flying[0], deadline)
-        if wc is None:
-            raise Timeout(f"{what} did not end in time: it may still be executed")
-        if arrived is not None:
-            arrived(flying[0], wc)
-        qp.release(flying.popleft())
 
-    try:
-        for wr, bounce in pieces:
-            flying.append(qp.submit(wr, bounce))
-            if len(flying) == IN_FLIGHT:
-                land()
-        while flying:
-            land()
-    finally:
-        for request in flying:
-            qp.release(request)
+def _count(size: int) -> int:
+    """How many pieces go through the library's regions."""
+    return max(-(-size // STAGE), 1)
 
 
 def _source(qp: SecureQP, data: Buffer | MR | SGE) -> SGE | memoryview:
@@ -239,7 +260,7 @@ def _source(qp: SecureQP, data: Buffer | MR | SGE) -> SGE | memoryview:
     return source
 
 
-def _writable(qp: SecureQP, into: MR | SGE, size: int | None) -> SGE:
+def writable(qp: SecureQP, into: MR | SGE, size: int | None) -> SGE:
     """Where `size` bytes may be written, all of it for None."""
     sge = into.sge() if isinstance(into, MR) else into
     qp.check_sge(sge)

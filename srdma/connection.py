@@ -12,7 +12,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -216,6 +216,12 @@ class Connection(Resource):
         """Of the TLS key agreement."""
         return self._peer.group
 
+    def fileno(self) -> int:
+        """Readable when alive() may have changed."""
+        self.ensure_alive()
+        assert self._process is not None
+        return self._process.fileno()
+
     def alive(self) -> bool:
         """False once the peer closed the connection, or its key exchange ended."""
         return self._process is not None and not self._process.ended()
@@ -254,31 +260,35 @@ class Listener(Resource):
     @property
     def address(self) -> Address:
         """With the port that the system chose for port 0."""
+        host, port = self.sock.getsockname()[:2]
+        return host, port
+
+    @property
+    def sock(self) -> socket.socket:
         self.ensure_alive()
         assert self._sock is not None
-        host, port = self._sock.getsockname()[:2]
-        return host, port
+        return self._sock
 
     def fileno(self) -> int:
         """Readable when accept() would not wait for a peer to come."""
-        self.ensure_alive()
-        assert self._sock is not None
-        return self._sock.fileno()
+        return self.sock.fileno()
 
     def accept(self, timeout: float | None = None) -> Connection:
         """The next peer. timeout: for one to come; the key exchange has its own.
 
         A peer that fails raises; the listener stays usable.
         """
-        self.ensure_alive()
-        assert self._sock is not None
-        self._sock.settimeout(timeout)
+        self.sock.settimeout(timeout)
         try:
-            sock, _ = self._sock.accept()
+            sock, _ = self.sock.accept()
         except TimeoutError as e:
             raise Timeout(f"nobody connected in {timeout} s") from e
         except OSError as e:
             raise LocalError(f"the listener ended: {e.strerror}") from e
+        return self.meet(sock)
+
+    def meet(self, sock: socket.socket) -> Connection:
+        """The peer at a socket that was accepted here."""
         return Connection(self._pd, sock, "server", self._options)
 
     def _release(self) -> None:
@@ -293,10 +303,16 @@ def listen(address: Address, pd: PD, **options: object) -> Listener:
 
 def connect(address: Address, pd: PD, **options: object) -> Connection:
     """Connect to a listener at (host, port); the keywords are those of `Options`."""
+    chosen = prepared(pd, options)
+    return Connection(pd, dial(address, chosen.timeout), "client", chosen)
+
+
+def prepared(pd: PD, options: Mapping[str, object]) -> Options:
+    """Options of a client, checked before anybody is called."""
     chosen = Options(**options)  # type: ignore[arg-type]
     chosen.allowed_by(pd)
     chosen.credentials()
-    return Connection(pd, _dial(address, chosen.timeout), "client", chosen)
+    return chosen
 
 
 def _attached(pd: PD) -> Control:
@@ -322,7 +338,7 @@ def _listen(address: Address) -> socket.socket:
         raise DeviceError(f"cannot listen at {_where(address)}: {e.strerror or e}") from e
 
 
-def _dial(address: Address, timeout: float) -> socket.socket:
+def dial(address: Address, timeout: float) -> socket.socket:
     try:
         return socket.create_connection(address, timeout)
     except TimeoutError as e:

@@ -39,6 +39,8 @@ class Engine:
         self._cond = threading.Condition(threading.RLock())
         self._sinks: dict[int, Sink] = {}
         self._asleep = False
+        self._waiting = 0  # threads in wait()
+        self._claimed = False
         self._closed = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poller = select.poll()
@@ -52,6 +54,33 @@ class Engine:
 
     def fileno(self) -> int:
         return self._leg.fileno()
+
+    @property
+    def ended(self) -> bool:
+        """True once nothing more can come."""
+        with self._cond:
+            return self._closed or self._gone()
+
+    def claim(self) -> None:
+        """For an event loop: no thread may wait until unclaim()."""
+        with self._cond:
+            if self._waiting:
+                raise LocalError(
+                    "a thread waits in a blocking call of this PD: use a PD of its own "
+                    "for srdma.aio"
+                )
+            self._claimed = True
+
+    def unclaim(self) -> None:
+        with self._cond:
+            self._claimed = False
+
+    def check_unclaimed(self) -> None:
+        """Before a blocking call."""
+        if self._claimed:
+            raise LocalError(
+                "srdma.aio uses this PD: await its calls, or make a PD for the blocking ones"
+            )
 
     def add(self, qpn: int, depths: tuple[int, int], sink: Sink) -> None:
         """A QP; its completions go to sink, under the lock."""
@@ -99,27 +128,23 @@ class Engine:
     def arm(self) -> bool:
         """Before the caller sleeps on fileno(). True: something arrived; do not."""
         with self._cond:
-            return self._leg.arm() or self._collect() > 0
+            return not self._closed and (self._leg.arm() or self._collect() > 0)
 
     def drain(self) -> None:
         """After the caller slept on fileno()."""
         with self._cond:
-            self._leg.drain()
+            if not self._closed:
+                self._leg.drain()
 
     def wait(self, done: Callable[[], bool], deadline: float | None = None) -> bool:
         """Hand out what arrives until done() or the deadline (monotonic): False then."""
         with self._cond:
-            if self._spin(done):
-                return True
-            while not done():
-                left = None if deadline is None else deadline - time.monotonic()
-                if self._closed or (left is not None and left <= 0):
-                    return False
-                if self._asleep:
-                    self._cond.wait(left)
-                else:
-                    self._sleep(left)
-            return True
+            self.check_unclaimed()
+            self._waiting += 1
+            try:
+                return self._spin(done) or self._wait(done, deadline)
+            finally:
+                self._waiting -= 1
 
     def close(self) -> None:
         """Ends every wait. The leg is closed too."""
@@ -138,6 +163,17 @@ class Engine:
         """Something ended that threads may wait for."""
         os.eventfd_write(self._wake, 1)
         self._cond.notify_all()
+
+    def _wait(self, done: Callable[[], bool], deadline: float | None) -> bool:
+        while not done():
+            left = None if deadline is None else deadline - time.monotonic()
+            if self._closed or (left is not None and left <= 0):
+                return False
+            if self._asleep:
+                self._cond.wait(left)
+            else:
+                self._sleep(left)
+        return True
 
     def _spin(self, done: Callable[[], bool]) -> bool:
         end = time.perf_counter() + SPIN_S
@@ -172,7 +208,7 @@ class Engine:
             return 0
         self._leg.poll()
         records = self._host.poll(BATCH)
-        if not records and (self._leg.closed or not self._control.alive()):
+        if not records and self._gone():
             self._host.fail(WORKER_GONE)
             records = self._host.poll(BATCH)
         for record in records:
@@ -183,6 +219,9 @@ class Engine:
             self._credit()
             self._cond.notify_all()
         return len(records)
+
+    def _gone(self) -> bool:
+        return bool(self._leg.closed) or not self._control.alive()
 
     def _credit(self) -> None:
         slot = self._leg.slot()

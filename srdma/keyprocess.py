@@ -102,6 +102,11 @@ class KeyProcess:
                 case _:
                     raise RemoteError("the peer closed during the key exchange")
 
+    def fileno(self) -> int:
+        """Readable when ended() has something to hear."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
     def ended(self) -> bool:
         """True once the connection is over; does not wait."""
         while not self._ended:

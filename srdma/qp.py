@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from srdma import blocking
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 DEPTH = 128
 TIMEOUT = 30.0
+REASON_S = 0.2  # how long a failed call waits to hear why
 
 _INTERNAL = 1 << 63
 _RECV = 16
@@ -47,13 +49,19 @@ _WITH_IMM = (WROpcode.RDMA_WRITE_WITH_IMM, WROpcode.SEND_WITH_IMM)
 _FLUSHED = 40
 
 
+Ended = Callable[["Request"], None]
+
+
 class Request:
     """An outstanding work request of a blocking call; wc when it ended."""
 
-    __slots__ = ("abandoned", "bounce", "serial", "sge", "wc")
+    __slots__ = ("abandoned", "bounce", "ended", "serial", "sge", "wc")
 
-    def __init__(self, serial: int, sge: SGE | None, bounce: MR | None) -> None:
+    def __init__(
+        self, serial: int, sge: SGE | None, bounce: MR | None, ended: Ended | None
+    ) -> None:
         self.serial = serial
+        self.ended = ended  # called once, under the engine's lock
         self.sge = sge
         self.bounce = bounce
         self.wc: WC | None = None
@@ -78,12 +86,13 @@ class SecureQP(Resource):
     ) -> None:
         super().__init__(pd)
         self.pd = pd
+        self.depths = (sq, rq)
         self.connected = False
         self._destroy = False
         self._reason = 0
         self._wcs: deque[WC] = deque()
         self._requests: dict[int, Request] = {}
-        self._receives: list[Request] = []  # posted by recv() calls that timed out
+        self._receives: list[Request] = []  # posted by recv() calls that gave up
         self._serial = 0
         try:
             request = QPRequest(pd.leg, sq, rq, max(round(timeout * 1000), 1), mtu)
@@ -156,8 +165,9 @@ class SecureQP(Resource):
         data that is registered (an MR, or mr[a:b]) goes without a copy. With
         imm the peer completes a receive.
         """
-        self.ensure_alive()
-        blocking.write(self, data, remote, offset, imm, deadline_in(timeout))
+        self._begin()
+        job = blocking.write(self, data, remote, offset, imm)
+        blocking.run(self, job, deadline_in(timeout))
 
     def read(
         self,
@@ -171,15 +181,16 @@ class SecureQP(Resource):
 
         The bytes, or b"" if they went into `into`.
         """
-        self.ensure_alive()
-        return blocking.read(self, remote, offset, length, into, deadline_in(timeout))
+        self._begin()
+        job = blocking.read(self, remote, offset, length, into)
+        return blocking.run(self, job, deadline_in(timeout))
 
     def send(
         self, data: Buffer | MR | SGE = b"", imm: int | None = None, timeout: float | None = None
     ) -> None:
         """SEND one message; returns when it is in the peer's receive buffer."""
-        self.ensure_alive()
-        blocking.send(self, data, imm, deadline_in(timeout))
+        self._begin()
+        blocking.run(self, blocking.send(self, data, imm), deadline_in(timeout))
 
     def recv(
         self,
@@ -194,16 +205,23 @@ class SecureQP(Resource):
         a Timeout the receive stays posted, and the next recv() takes it, with
         the memory that it was posted for.
         """
-        self.ensure_alive()
+        self._begin()
         return blocking.recv(self, size, into, deadline_in(timeout))
 
-    # For blocking.py ---------------------------------------------------------------
+    def _begin(self) -> None:
+        """Of a call that may wait."""
+        self.ensure_alive()
+        self.pd.engine.check_unclaimed()
 
-    def submit(self, wr: SendWR | RecvWR, bounce: MR | None = None) -> Request:
+    # For blocking.py and aio.py ------------------------------------------------------
+
+    def submit(
+        self, wr: SendWR | RecvWR, bounce: MR | None = None, ended: Ended | None = None
+    ) -> Request:
         """Post for a call that waits; the request holds the bounce until release()."""
         with self.pd.engine.lock:
             self._serial += 1
-            request = Request(self._serial, wr.sge, bounce)
+            request = Request(self._serial, wr.sge, bounce, ended)
             self._requests[request.serial] = request
             wr_id = _INTERNAL | request.serial
             try:
@@ -221,15 +239,21 @@ class SecureQP(Resource):
     def finish(self, request: Request, deadline: float | None) -> WC | None:
         """Wait for its end: its completion, or None at the deadline; raises its failure."""
         self.pd.engine.wait(lambda: request.wc is not None, deadline)
-        wc = request.wc
-        if wc is None:
+        if request.wc is None:
             self.ensure_alive()
             return None
+        if self.lacks_reason(request.wc):
+            self.pd.engine.wait(lambda: bool(self._reason), time.monotonic() + REASON_S)
+        return self.outcome(request.wc)
+
+    def lacks_reason(self, wc: WC) -> bool:
+        """The event that says why follows the flushed requests."""
+        return wc.vendor_err == _FLUSHED and not self._reason and not self.closed
+
+    def outcome(self, wc: WC) -> WC:
+        """A success; raises what failed."""
         if wc.status is WCStatus.SUCCESS:
             return wc
-        if wc.vendor_err == _FLUSHED and not self._reason and not self.closed:
-            # The event that says why follows the flushed requests.
-            self.pd.engine.wait(lambda: bool(self._reason), time.monotonic() + 0.2)
         error = ClosedError("the QP was closed") if self.closed else wc.error(self._reason)
         assert isinstance(error, Error)
         raise error
@@ -241,16 +265,23 @@ class SecureQP(Resource):
             if request.wc is not None:
                 self._give_back(request)
 
-    def take_receive(self) -> Request | None:
-        """The oldest receive that a recv() left posted."""
+    @property
+    def receives(self) -> list[Request]:
+        """Posted, and no call's now; the oldest first."""
         with self.pd.engine.lock:
-            if not self._receives:
+            return sorted(self._receives, key=lambda r: r.serial)
+
+    def take_receive(self, *, ended: bool = False) -> Request | None:
+        """The oldest of them, or None if it shall have ended and did not."""
+        with self.pd.engine.lock:
+            request = next(iter(self.receives), None)
+            if request is None or (ended and request.wc is None):
                 return None
-            request = min(self._receives, key=lambda r: r.serial)
             self._receives.remove(request)
             return request
 
     def leave_receive(self, request: Request) -> None:
+        """For the next call."""
         with self.pd.engine.lock:
             self._receives.append(request)
 
@@ -308,6 +339,9 @@ class SecureQP(Resource):
         request.wc = wc
         if request.abandoned:
             self._give_back(request)
+        ended, request.ended = request.ended, None
+        if ended is not None:
+            ended(request)
 
     def _give_back(self, request: Request) -> None:
         if request.bounce is not None:
