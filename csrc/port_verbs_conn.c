@@ -6,9 +6,9 @@
 
 #include "bytes.h"
 
-/* What a QP may wait for: (6 + 1) * 4.096 us * 2^14 = 0.5 s for an ack, and
+/* What a QP may wait for: (6 + 1) * 4.096 us * 2^16 = 1.9 s for an ack, and
  * 6 * 10 ms for a receive. 7 would be for ever. */
-enum { ACK_TIMEOUT = 14, RETRIES = 6, RNR_TIMER = 20 };
+enum { ACK_TIMEOUT = 16, RETRIES = 6, RNR_TIMER = 20 };
 
 /* --- life ----------------------------------------------------------- */
 

@@ -48,8 +48,8 @@ CHAINS = (16, 4, 1)
 SIGNAL_EVERY = 16
 RECV_CHAIN = 16
 
-# What the QP may wait for: 7 * 4.096 us * 2^14 = 0.5 s for an ack. 7 would be for ever.
-ACK_TIMEOUT = 14
+# What the QP may wait for: 7 * 4.096 us * 2^16 = 1.9 s for an ack. 7 would be for ever.
+ACK_TIMEOUT = 16
 RETRIES = 6
 RNR_TIMER = 20  # 10 ms
 
