@@ -167,26 +167,33 @@ void storm_host_freeze(struct storm_leg *leg, int area)
 	}
 }
 
+/* READs under way of this end bring anything. */
+static void doubt_reads(struct storm_end *e)
+{
+	const struct storm_queue *sq = &e->sq;
+
+	for (uint32_t i = sq->head; i < sq->tail; i++)
+		if (sq->wr[i].op == SRDMA_DESC_READ &&
+		    area_of(e->leg, sq->wr[i].local)->state != STORM_FROZEN)
+			expect(e->leg, sq->wr[i].local, sq->wr[i].len, ANY,
+			       NULL);
+}
+
 void storm_host_taint(struct storm_qp *qp, int victim)
 {
 	struct storm_leg *leg = qp->end[victim].leg;
+	struct storm *w = leg->w;
 
 	leg->tainted = 1;
+	qp->evil = 1;
 	for (int i = 0; i < 2; i++)
 		if (leg->area[i].state != STORM_FROZEN)
 			memset(leg->kind + leg->area[i].at, ANY,
 			       leg->area[i].len);
-	qp->evil = 1;
-	for (int side = 0; side < 2; side++) {
-		struct storm_queue *sq = &qp->end[side].sq;
-
-		for (uint32_t i = sq->head; i < sq->tail; i++)
-			if (sq->wr[i].op == SRDMA_DESC_READ &&
-			    area_of(qp->end[side].leg, sq->wr[i].local)
-					    ->state != STORM_FROZEN)
-				expect(qp->end[side].leg, sq->wr[i].local,
-				       sq->wr[i].len, ANY, NULL);
-	}
+	for (int i = 0; i < w->qps; i++)
+		for (int side = 0; side < 2; side++)
+			if (w->qp[i].evil || w->qp[i].end[!side].leg == leg)
+				doubt_reads(&w->qp[i].end[side]);
 }
 
 /* --- posting -------------------------------------------------------------- */
@@ -406,7 +413,9 @@ static void expect_request(struct storm_qp *qp, struct storm_end *e,
 			memcpy(wr->data, wr->remote, wr->len);
 		if (area_of(e->leg, wr->local)->state != STORM_FROZEN)
 			expect(e->leg, wr->local, wr->len,
-			       qp->evil ? ANY : EITHER, wr->data);
+			       qp->evil || !is_pure(to, wr->remote) ? ANY
+								    : EITHER,
+			       wr->data);
 	} else if (wr->remote && !frozen) {
 		expect(to, wr->remote, wr->len, EITHER, wr->data);
 	}
@@ -586,7 +595,8 @@ static void succeeded(struct storm_qp *qp, struct storm_end *e,
 			    "a message arrived, its receive failed");
 	}
 	if (wr->op == SRDMA_DESC_READ) {
-		check_arrived(e->leg, wr->local, wr, "READ");
+		if (is_pure(peer->leg, wr->remote))
+			check_arrived(e->leg, wr->local, wr, "READ");
 	} else if (wr->remote) {
 		check_arrived(peer->leg, wr->remote, wr, "WRITE");
 		expect(peer->leg, wr->remote, wr->len, EXACT, NULL);
