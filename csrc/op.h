@@ -24,6 +24,7 @@ enum srdma_op_kind {
 	SRDMA_OP_ANSWER, /* read the host: payload of an answer */
 	SRDMA_OP_PLACE,	 /* write the host: payload of a peer's request */
 	SRDMA_OP_RETURN, /* write the host: payload of an answer to us */
+	SRDMA_OP_WASTE,	 /* was PLACE: a request before it was refused */
 };
 
 struct srdma_op {

@@ -294,6 +294,8 @@ static uint64_t expire_service(struct srdma_qp *qp, uint64_t now)
 		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
 	else if (op->kind == SRDMA_OP_RETURN)
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, op->request_id, 1);
+	else if (qp->refusing)
+		srdma_qp_nak(qp, qp->refusing, qp->rx_id, qp->rx_offset);
 	else
 		srdma_qp_nak(qp, SRDMA_REASON_TARGET_DMA, op->request_id,
 			     srdma_op_start(op));

@@ -247,6 +247,21 @@ static void placed(struct srdma_qp *qp, const struct srdma_op *op)
 	qp->ctl |= SRDMA_SAY_ACK;
 }
 
+/* Host memory did not take a payload: refused, and all behind it too. */
+static void give_up(struct srdma_qp *qp, const struct srdma_op *failed)
+{
+	qp->refusing = failed->reason;
+	qp->rx_id = failed->request_id;
+	qp->rx_offset = srdma_op_start(failed);
+	for (struct srdma_op *op = failed->next; op; op = op->next) {
+		if (op->kind != SRDMA_OP_PLACE)
+			continue;
+		op->kind = SRDMA_OP_WASTE;
+		if (op->state == SRDMA_OP_NEW)
+			op->state = SRDMA_OP_DONE;
+	}
+}
+
 /* All before it is placed and answered, and what fitted is placed. */
 static void refuse(struct srdma_qp *qp)
 {
@@ -260,27 +275,30 @@ static void refuse(struct srdma_qp *qp)
 	srdma_qp_nak(qp, qp->refusing, qp->rx_id, qp->rx_offset);
 }
 
+/* An op's DMA is done. 0, or -EIO: the QP has failed. */
+static int finish(struct srdma_qp *qp, const struct srdma_op *op)
+{
+	if (op->kind == SRDMA_OP_RETURN && op->reason) {
+		srdma_qp_fail(qp, op->reason, op->request_id, 1);
+		return -EIO;
+	}
+	if (op->kind == SRDMA_OP_RETURN)
+		returned(qp, op);
+	else if (op->kind == SRDMA_OP_PLACE && op->reason)
+		give_up(qp, op);
+	else if (op->kind == SRDMA_OP_PLACE)
+		placed(qp, op);
+	return 0;
+}
+
 int srdma_rx_place(struct srdma_qp *qp)
 {
 	int err = srdma_op_issue(qp, &qp->place);
 	struct srdma_op *op;
 
 	while ((op = qp->place.head) && op->state == SRDMA_OP_DONE) {
-		int ours = op->kind == SRDMA_OP_RETURN;
-
-		if (op->reason && ours) {
-			srdma_qp_fail(qp, op->reason, op->request_id, 1);
+		if (finish(qp, op))
 			return 0;
-		}
-		if (op->reason) {
-			srdma_qp_nak(qp, op->reason, op->request_id,
-				     srdma_op_start(op));
-			return 0;
-		}
-		if (ours)
-			returned(qp, op);
-		else
-			placed(qp, op);
 		srdma_op_retire(&qp->place);
 		qp->served = qp->relay->now;
 	}
@@ -288,7 +306,7 @@ int srdma_rx_place(struct srdma_qp *qp)
 		return err;
 	if (qp->ending)
 		srdma_qp_fail(qp, qp->ending, qp->ending_id, 0);
-	else if (qp->refusing && !qp->slots_count)
+	else if (qp->refusing && !qp->slots_ready)
 		refuse(qp);
 	return 0;
 }

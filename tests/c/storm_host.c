@@ -721,7 +721,7 @@ static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 
 	e->events++;
 	if (qp->evil || qp->lossy || w->lossy || !own ||
-	    own->failed_id >= SRDMA_NONE || reason >= SRDMA_REASON_TARGET_DMA ||
+	    own->failed_id >= SRDMA_NONE || reason > SRDMA_REASON_NO_RECV ||
 	    !e->sq.failed)
 		return;
 	STORM_CHECK(w, e->sq.failed == (int)reason,

@@ -345,6 +345,42 @@ static void test_answers_before_the_refusal(void **state)
 	}
 }
 
+static int fail_writes(void *ctx, const struct srdma_dma *d, int is_write)
+{
+	(void)ctx;
+	(void)d;
+	return is_write ? -EFAULT : 0;
+}
+
+/* The same, where memory refuses; nothing behind it is executed. */
+static void test_answers_before_failed_dma(void **state)
+{
+	struct srdma_desc d;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.slots = 10;
+	p.host[1].dma_polls = 7;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	p.host[1].dma = fail_writes;
+	pair_post(&p, 0, request(&p, SRDMA_DESC_READ, 200000), NULL);
+	d = request(&p, SRDMA_DESC_WRITE, 8);
+	for (d.id = 2; d.id < 5; d.id++)
+		pair_post(&p, 0, d, NULL);
+	d.opcode = SRDMA_DESC_READ;
+	pair_post(&p, 0, d, NULL);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+	pair_expect(&p, 0, 2, SRDMA_REASON_TARGET_DMA);
+	for (uint64_t id = 3; id < 6; id++)
+		pair_expect(&p, 0, id, SRDMA_REASON_FLUSHED);
+	assert_int_equal(qp_at(&p, 1, 0)->nak_id, 1);
+	assert_int_equal(qp_at(&p, 1, 0)->nak_offset, 0);
+	pair_close(&p);
+}
+
 /* What came before a CLOSE is placed, also if both are seen at once. */
 static void test_answer_before_the_close(void **state)
 {
@@ -459,6 +495,7 @@ int main(void)
 		cmocka_unit_test(test_answer_before_the_request),
 		cmocka_unit_test(test_answers_nobody_takes),
 		cmocka_unit_test(test_answers_before_the_refusal),
+		cmocka_unit_test(test_answers_before_failed_dma),
 		cmocka_unit_test(test_answer_before_the_close),
 		cmocka_unit_test(test_sending_is_work),
 		cmocka_unit_test(test_message_too_long),
