@@ -278,17 +278,21 @@ class Listener(Resource):
 
         A peer that fails raises; the listener stays usable.
         """
+        return self.meet(self.take(timeout))
+
+    def take(self, timeout: float | None) -> socket.socket:
+        """The socket of the next peer."""
         self.sock.settimeout(timeout)
         try:
             sock, _ = self.sock.accept()
-        except TimeoutError as e:
+        except (TimeoutError, BlockingIOError) as e:  # the latter for timeout 0
             raise Timeout(f"nobody connected in {timeout} s") from e
         except OSError as e:
             raise LocalError(f"the listener ended: {e.strerror}") from e
-        return self.meet(sock)
+        return sock
 
     def meet(self, sock: socket.socket) -> Connection:
-        """The peer at a socket that was accepted here."""
+        """The peer at a socket of take()."""
         return Connection(self._pd, sock, "server", self._options)
 
     def _release(self) -> None:
