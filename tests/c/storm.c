@@ -137,7 +137,7 @@ void storm_open_leg(struct storm *w, int side, int i)
 	leg->id = srdma_relay_leg_id(leg->leg);
 	leg->open = 1;
 	s->poked = 1;
-	storm_host_open(w, leg);
+	storm_memory_open(w, leg);
 }
 
 static void give_keys(struct storm *w, struct storm_qp *qp, int side)
@@ -254,7 +254,7 @@ static void poll_all(struct storm *w)
 {
 	for (int side = 0; side < 2; side++)
 		for (int i = 0; i < STORM_LEGS; i++)
-			storm_host_poll(&w->side[side].leg[i], UINT32_MAX);
+			storm_record_poll(&w->side[side].leg[i], UINT32_MAX);
 }
 
 static void turns(struct storm *w, uint64_t ns)
@@ -419,8 +419,8 @@ static void close_all(struct storm *w)
 
 			if (!leg->mem)
 				continue;
-			storm_host_check(leg);
-			storm_host_close(leg);
+			storm_memory_check(leg);
+			storm_memory_close(leg);
 		}
 	}
 	for (int i = 0; i < 2 * (STORM_QPS + 1); i++)
@@ -441,8 +441,8 @@ static void blow(struct storm *w)
 			storm_turn(w, MS / 20);
 		for (int i = 0; i < 4; i++)
 			if (storm_one_in(w, w->active & STORM_LAZY ? 50 : 3))
-				storm_host_poll(&w->side[i / 2].leg[i % 2],
-						storm_random(w, 40));
+				storm_record_poll(&w->side[i / 2].leg[i % 2],
+						  storm_random(w, 40));
 	}
 }
 

@@ -110,7 +110,7 @@ struct storm_leg {
 	int tainted; /* a peer wrote what it liked to areas 0 and 1 */
 	uint32_t size;
 	uint8_t *mem;
-	uint8_t *shadow, *after, *kind; /* per byte: see storm_host.c */
+	uint8_t *shadow, *after, *kind; /* per byte: see storm_memory.h */
 	struct storm_area area[STORM_AREAS];
 };
 
@@ -182,9 +182,15 @@ void storm_fault_follow(struct storm *w);
 void storm_fault_heal(struct storm *w);
 void storm_fault_destroy(struct storm *w, struct storm_end *e);
 
-/* --- storm_host.c: what hosts post and see --- */
-void storm_host_open(struct storm *w, struct storm_leg *leg);
-void storm_host_close(struct storm_leg *leg);
+/* --- storm_memory.c: the arena and its shadow --- */
+void storm_memory_open(struct storm *w, struct storm_leg *leg);
+void storm_memory_close(struct storm_leg *leg);
+/* Nothing may change this area (-1: any of the leg's) from now on. */
+void storm_memory_freeze(struct storm_leg *leg, int area);
+/* All bytes are as they must be. */
+void storm_memory_check(struct storm_leg *leg);
+
+/* --- storm_host.c: what hosts post --- */
 /* Post something on a random end, or a RECV. */
 void storm_host_post(struct storm *w);
 /* Post this on that end: 1, or 0 when there is no room. */
@@ -194,19 +200,17 @@ int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
 		    uint32_t len);
 /* Give every message its RECV, and every queue a last signaled request. */
 void storm_host_finish(struct storm *w);
-/* Look at up to n records of a leg, with CREDIT where it is due. */
-void storm_host_poll(struct storm_leg *leg, uint32_t n);
 /* 1: its host is sound and has it. */
 int storm_host_sees(const struct storm_end *e);
 /* 1: requests of this end still wait. */
 int storm_host_waits(const struct storm_end *e);
 /* The QP is gone: nothing of it touches memory any more. */
 void storm_host_forget(struct storm_end *e);
-/* Nothing may change this area (-1: any of the leg's) from now on. */
-void storm_host_freeze(struct storm_leg *leg, int area);
 /* Packets that lie were sent to this end of the QP. */
 void storm_host_taint(struct storm_qp *qp, int victim);
-/* All bytes are as they must be. */
-void storm_host_check(struct storm_leg *leg);
+
+/* --- storm_record.c: what hosts see --- */
+/* Look at up to n records of a leg, with CREDIT where it is due. */
+void storm_record_poll(struct storm_leg *leg, uint32_t n);
 
 #endif

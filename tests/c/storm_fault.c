@@ -175,7 +175,7 @@ static void kill_host(struct storm *w)
 		return;
 	doom_leg(w, leg);
 	srdma_port_mem_kill(leg->conn);
-	storm_host_freeze(leg, -1);
+	storm_memory_freeze(leg, -1);
 	leg->open = 0;
 	w->active &= ~(uint32_t)STORM_KILL;
 }
@@ -206,7 +206,7 @@ static void deregister(struct storm *w)
 	doom_leg(w, leg);
 	a->state = STORM_DYING;
 	if (!srdma_relay_mr_dereg(w->side[leg->side].relay, leg->leg, a->key))
-		storm_host_freeze(leg, (int)(a - leg->area));
+		storm_memory_freeze(leg, (int)(a - leg->area));
 	w->side[leg->side].poked = 1;
 }
 
@@ -403,14 +403,14 @@ static void follow_leg(struct storm *w, struct storm_leg *leg)
 	if (leg->closing) {
 		if (now && now->id == leg->id)
 			return;
-		storm_host_freeze(leg, -1);
+		storm_memory_freeze(leg, -1);
 		leg->open = 0;
 		return;
 	}
 	for (int i = 0; i < STORM_AREAS; i++)
 		if (leg->area[i].state == STORM_DYING &&
 		    !srdma_relay_mr_busy(r, leg->leg, leg->area[i].key))
-			storm_host_freeze(leg, i);
+			storm_memory_freeze(leg, i);
 }
 
 void storm_fault_follow(struct storm *w)
