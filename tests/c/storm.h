@@ -206,8 +206,8 @@ int storm_host_sees(const struct storm_end *e);
 int storm_host_waits(const struct storm_end *e);
 /* The QP is gone: nothing of it touches memory any more. */
 void storm_host_forget(struct storm_end *e);
-/* Packets that lie were sent to this end of the QP. */
-void storm_host_taint(struct storm_qp *qp, int victim);
+/* A peer that lies may have written and asked what it liked there. */
+void storm_host_taint(struct storm_leg *leg);
 
 /* --- storm_record.c: what hosts see --- */
 /* Look at up to n records of a leg, with CREDIT where it is due. */

@@ -247,11 +247,7 @@ static void junk(struct storm *w)
 		return;
 	doom_leg(w, leg);
 	leg->broken = 1;
-	/* What it posts now, nobody knows. */
-	for (int i = 0; i < w->qps; i++)
-		for (int side = 0; side < 2; side++)
-			if (w->qp[i].end[side].leg == leg)
-				storm_host_taint(&w->qp[i], side);
+	storm_host_taint(leg); /* what it posts now, nobody knows */
 	for (size_t i = 0; i < sizeof(slot); i++)
 		slot[i] = (uint8_t)storm_random(w, 256);
 	if (!storm_one_in(w, 4))
@@ -327,7 +323,8 @@ static void be_evil(struct storm *w)
 		return;
 	srdma_port_mem_inject(victim->wire, out, (uint32_t)len);
 	qp->doomed = 1;
-	storm_host_taint(qp, to == &qp->end[1]);
+	storm_host_taint(to->leg);
+	storm_host_taint(e->leg);
 }
 
 static void limit_key(struct storm *w)

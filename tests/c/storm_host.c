@@ -213,23 +213,16 @@ static void make_illegal(struct storm *w, struct storm_leg *to,
 static void expect_request(struct storm_qp *qp, struct storm_end *e,
 			   struct storm_leg *to, struct storm_wr *wr)
 {
-	int frozen = wr->remote &&
-		     storm_memory_area(to, wr->remote)->state == STORM_FROZEN;
+	int read = wr->op == SRDMA_DESC_READ;
+	struct storm_leg *leg = read ? e->leg : to;
+	uint8_t *at = read ? wr->local : wr->remote;
 
-	if (wr->op == SRDMA_DESC_READ) {
-		if (!wr->reused)
-			memcpy(wr->data, wr->remote, wr->len);
-		if (storm_memory_area(e->leg, wr->local)->state != STORM_FROZEN)
-			storm_memory_expect(
-				e->leg, wr->local, wr->len,
-				qp->evil || !storm_memory_pure(to, wr->remote)
-					? STORM_ANY
-					: STORM_EITHER,
-				wr->data);
-	} else if (wr->remote && !frozen) {
-		storm_memory_expect(to, wr->remote, wr->len, STORM_EITHER,
+	if (read && !wr->reused)
+		memcpy(wr->data, wr->remote, wr->len);
+	if (at && storm_memory_area(leg, at)->state != STORM_FROZEN)
+		storm_memory_expect(leg, at, wr->len,
+				    qp->evil ? STORM_ANY : STORM_EITHER,
 				    wr->data);
-	}
 }
 
 static void plan_message(struct storm_qp *qp, struct storm_end *e,
@@ -378,32 +371,38 @@ void storm_host_forget(struct storm_end *e)
 	e->rq.head = e->rq.tail;
 }
 
-/* READs under way of this end bring anything. */
-static void doubt_reads(struct storm_end *e)
+/* What is under way from this end brings anything. */
+static void doubt(struct storm_end *e, struct storm_leg *to)
 {
 	const struct storm_queue *sq = &e->sq;
 
-	for (uint32_t i = sq->head; i < sq->tail; i++)
-		if (sq->wr[i].op == SRDMA_DESC_READ &&
-		    storm_memory_area(e->leg, sq->wr[i].local)->state !=
-			    STORM_FROZEN)
-			storm_memory_expect(e->leg, sq->wr[i].local,
-					    sq->wr[i].len, STORM_ANY, NULL);
+	for (uint32_t i = sq->head; i < sq->tail; i++) {
+		const struct storm_wr *wr = &sq->wr[i];
+		int read = wr->op == SRDMA_DESC_READ;
+		struct storm_leg *leg = read ? e->leg : to;
+		const uint8_t *at = read ? wr->local : wr->remote;
+
+		if (at && storm_memory_area(leg, at)->state != STORM_FROZEN)
+			storm_memory_expect(leg, at, wr->len, STORM_ANY, NULL);
+	}
 }
 
-void storm_host_taint(struct storm_qp *qp, int victim)
+void storm_host_taint(struct storm_leg *leg)
 {
-	struct storm_leg *leg = qp->end[victim].leg;
 	struct storm *w = leg->w;
 
 	leg->tainted = 1;
-	qp->evil = 1;
 	for (int i = 0; i < 2; i++)
 		if (leg->area[i].state != STORM_FROZEN)
 			memset(leg->kind + leg->area[i].at, STORM_ANY,
 			       leg->area[i].len);
-	for (int i = 0; i < w->qps; i++)
-		for (int side = 0; side < 2; side++)
-			if (w->qp[i].evil || w->qp[i].end[!side].leg == leg)
-				doubt_reads(&w->qp[i].end[side]);
+	for (int i = 0; i < w->qps; i++) {
+		struct storm_qp *qp = &w->qp[i];
+
+		if (qp->end[0].leg != leg && qp->end[1].leg != leg)
+			continue;
+		qp->evil = 1;
+		doubt(&qp->end[0], qp->end[1].leg);
+		doubt(&qp->end[1], qp->end[0].leg);
+	}
 }

@@ -34,8 +34,7 @@ static void succeeded(struct storm_qp *qp, struct storm_end *e,
 			    "a message arrived, its receive failed");
 	}
 	if (wr->op == SRDMA_DESC_READ) {
-		if (storm_memory_pure(peer->leg, wr->remote))
-			check_arrived(e->leg, wr->local, wr, "READ");
+		check_arrived(e->leg, wr->local, wr, "READ");
 	} else if (wr->remote) {
 		check_arrived(peer->leg, wr->remote, wr, "WRITE");
 		storm_memory_expect(peer->leg, wr->remote, wr->len, STORM_EXACT,
