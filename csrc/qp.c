@@ -5,7 +5,7 @@
 
 #include "relay_impl.h"
 
-enum { CLOSE_PATIENCE_MS = 100, PING_S = 5, DMA_S = 10, SILENCE_S = 15 };
+enum { CLOSE_PATIENCE_MS = 1000, PING_S = 5, DMA_S = 10, SILENCE_S = 15 };
 
 static uint32_t power_of_two(uint32_t n)
 {

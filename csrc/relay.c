@@ -150,7 +150,9 @@ static void end_link(struct srdma_relay *r, struct srdma_conn *conn)
 			continue;
 		}
 		qp->ctl = 0;
-		srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST, 0);
+		if (!qp->ending) /* else it ends for what the peer said */
+			srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST,
+				      0);
 	}
 	if (link)
 		link_free(r, link);

@@ -886,6 +886,32 @@ static void test_leg_close_and_destroy(void **state)
 	pair_close(&p);
 }
 
+/* The wire ends behind a CLOSE that waits for slow DMA: CLOSE's reason stays. */
+static void test_close_outlives_its_wire(void **state)
+{
+	struct pair p;
+	uint32_t why;
+	int turns = 0;
+
+	(void)state;
+	pair_defaults(&p);
+	p.host[1].dma_polls = 500;
+	open_pair(&p);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 20000), NULL);
+	pair_run(&p, 4);
+	while (srdma_relay_qp_destroy(p.side[0].relay, p.side[0].leg,
+				      p.side[0].qp[0].qpn)) {
+		pair_run(&p, 1);
+		assert_true(++turns < 100);
+	}
+	pair_run(&p, 20); /* side 1 hears of both, its DMA is under way */
+	assert_null(srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn)->wire);
+	pair_run(&p, 1000);
+	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
+	assert_int_equal(why, SRDMA_REASON_PEER_CLOSED);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -913,6 +939,7 @@ int main(void)
 		cmocka_unit_test(test_request_before_keys),
 		cmocka_unit_test(test_host_dies),
 		cmocka_unit_test(test_leg_close_and_destroy),
+		cmocka_unit_test(test_close_outlives_its_wire),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
