@@ -51,7 +51,7 @@ def scenario(test):
                 await test(worker=worker, pd=pd, sync=sync, leg=leg)
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
-        asyncio.run(limited())
+        asyncio.run(limited(), debug=True)  # which refuses calls from other threads
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run
@@ -179,8 +179,9 @@ async def test_completions_found_by_another_thread(pd, sync, leg, worker):
 
 @scenario
 async def test_waiting_turns_nothing(pd, sync, leg, worker):
-    turns = 0
-    turn = Reactor._turn
+    """No turn comes without a completion, and the leg is armed only while one is awaited."""
+    turns, arms = 0, []
+    turn, arm = Reactor._turn, pd.engine.arm
 
     def counted(self):
         nonlocal turns
@@ -189,6 +190,7 @@ async def test_waiting_turns_nothing(pd, sync, leg, worker):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Reactor, "_turn", counted)
+        patch.setattr(pd.engine, "arm", lambda: arms.append(arm()) or arms[-1])
         call = asyncio.ensure_future(QP(sync).recv())
         (d,) = await posted(leg, 1)
         before = turns
@@ -200,6 +202,7 @@ async def test_waiting_turns_nothing(pd, sync, leg, worker):
         before = turns
         await asyncio.sleep(0.1)
         assert turns == before
+        assert arms == [False]
 
 
 # Cancelling -----------------------------------------------------------------------
@@ -287,6 +290,19 @@ async def test_recvs_cancelled_when_their_messages_are_there(pd, sync, leg, work
 
 
 @scenario
+async def test_a_message_arrives_right_after_cancelling(pd, sync, leg, worker):
+    """Before the turn of the task that was cancelled."""
+    qp = QP(sync)
+    calls = [asyncio.ensure_future(qp.recv()) for _ in range(2)]
+    first, _ = await posted(leg, 2)
+    calls[0].cancel()
+    arrive(first, leg, b"one")
+    sync.poll()
+    qp._receive()
+    assert (await calls[1]).data == b"one"
+
+
+@scenario
 async def test_more_receivers_than_receives(pd, sync, leg, worker):
     qp = QP(sync)
     calls = [asyncio.ensure_future(qp.recv()) for _ in range(DEPTH + 3)]
@@ -334,6 +350,8 @@ async def test_flushed_names_the_reason_that_comes_after(pd, sync, leg, worker):
         leg.complete(record(d, status=5, vendor_err=FLUSHED))
     while sync._requests:
         await asyncio.sleep(0)
+    for _ in range(10):  # the calls go on, and wait for the reason
+        await asyncio.sleep(0)
     leg.complete(event(sync, PEER_CLOSED))
     await asyncio.wait(calls)
     for call in calls:
@@ -379,6 +397,20 @@ async def test_the_worker_dies(pd, sync, leg, worker):
     assert time.process_time() - start < 0.2
 
 
+@scenario
+async def test_the_worker_dies_between_two_looks(pd, sync, leg, worker):
+    """The turn polled before, and saw the end after."""
+    call = asyncio.ensure_future(QP(sync).recv())
+    await posted(leg, 1)
+    looks = []
+    poll = pd.engine.poll
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pd.engine, "poll", lambda: looks.append(1) or (len(looks) > 1 and poll()))
+        worker.die()
+        with pytest.raises(srdma.WorkerGone):
+            await call
+
+
 @pytest.mark.parametrize("closing", ["qp", "pd", "thread"])
 def test_closing_ends_what_waits(worker, pd, sync, leg, closing):
     async def main():
@@ -395,6 +427,7 @@ def test_closing_ends_what_waits(worker, pd, sync, leg, closing):
         for call in (qp.send, qp.recv):
             with pytest.raises(srdma.ClosedError):
                 await call()
+        assert qp._reactor._outstanding == 0
 
     asyncio.run(main())
 
