@@ -1,17 +1,9 @@
-/*
- * The turn: events in, QPs that have something to do pumped, bursts out.
- * Wire connections are kept here too: they are hints, and the connection on
- * which a session's newest packet verified is its current one.
- */
+/* The turn: events in, QPs that have something to do pumped, bursts out. */
 #include "relay.h"
-
-#include <errno.h>
-#include <stdlib.h>
 
 #include "relay_impl.h"
 
 enum { BLOCKED_NS = 1000000 };
-#define STRANGER_NS (10 * SRDMA_SECOND)
 
 void srdma_relay_activate(struct srdma_qp *qp)
 {
@@ -56,176 +48,6 @@ struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
 	return NULL;
 }
 
-/* --- links ----------------------------------------------------------- */
-
-static struct srdma_link *link_of(struct srdma_relay *r,
-				  const struct srdma_conn *conn)
-{
-	struct srdma_link *l = r->links;
-
-	while (l && l->conn != conn)
-		l = l->next;
-	return l;
-}
-
-static void link_free(struct srdma_relay *r, struct srdma_link *link)
-{
-	struct srdma_link **at = &r->links;
-
-	while (*at != link)
-		at = &(*at)->next;
-	*at = link->next;
-	free(link);
-}
-
-static struct srdma_link *link_create(struct srdma_relay *r,
-				      struct srdma_conn *conn, int accepted)
-{
-	struct srdma_link *link = calloc(1, sizeof(*link));
-
-	if (!link)
-		return NULL;
-	*link = (struct srdma_link){ .next = r->links,
-				     .conn = conn,
-				     .since = r->now,
-				     .up = (uint8_t)accepted,
-				     .accepted = (uint8_t)accepted };
-	conn->user = link;
-	r->links = link;
-	return link;
-}
-
-/* An accepted wire that no QP is on is a stranger's, again. */
-static void leave(struct srdma_qp *qp)
-{
-	struct srdma_link *link = qp->wire ? qp->wire->user : NULL;
-
-	qp->wire = NULL;
-	if (!link || --link->users || !link->accepted)
-		return;
-	link->since = qp->relay->now;
-	srdma_relay_wake_at(qp->relay, link->since + STRANGER_NS);
-}
-
-static void join(struct srdma_qp *qp, struct srdma_conn *conn)
-{
-	struct srdma_link *link = conn->user;
-
-	leave(qp);
-	qp->wire = conn;
-	link->users++;
-}
-
-int srdma_relay_wire(struct srdma_qp *qp, struct srdma_conn *conn)
-{
-	struct srdma_link *link = link_of(qp->relay, conn);
-
-	if (!link)
-		link = link_create(qp->relay, conn, 0);
-	if (!link)
-		return -ENOMEM;
-	link->refs++;
-	qp->home = conn;
-	join(qp, conn);
-	return 0;
-}
-
-/* Guests go home; who has no other wire ends. */
-static void end_link(struct srdma_relay *r, struct srdma_conn *conn)
-{
-	struct srdma_link *link = link_of(r, conn);
-	uint32_t refs = link && link->refs ? link->refs : 1;
-
-	struct srdma_qp *qp = NULL;
-
-	while ((qp = srdma_relay_next_qp(r, qp))) {
-		if (qp->home == conn)
-			qp->home = NULL;
-		if (qp->wire != conn)
-			continue;
-		leave(qp);
-		if (qp->home) {
-			join(qp, qp->home);
-			srdma_relay_activate(qp);
-			continue;
-		}
-		qp->ctl = 0;
-		if (!qp->ending) /* else it ends for what the peer said */
-			srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST,
-				      0);
-	}
-	if (link)
-		link_free(r, link);
-	while (refs--)
-		conn->port->ops->close(conn);
-}
-
-void srdma_relay_unwire(struct srdma_qp *qp)
-{
-	struct srdma_conn *home = qp->home;
-	struct srdma_link *link = home ? home->user : NULL;
-
-	leave(qp);
-	qp->home = NULL;
-	if (!link)
-		return;
-	if (link->refs == 1) {
-		end_link(qp->relay, home);
-		return;
-	}
-	link->refs--;
-	home->port->ops->close(home);
-}
-
-/* Strangers are few, and do not stay. */
-static void close_strangers(struct srdma_relay *r)
-{
-	uint32_t kept = 0;
-	struct srdma_link *l, *next;
-
-	for (l = r->links; l; l = next) { /* newest first */
-		next = l->next;
-		if (!l->accepted || l->users)
-			continue;
-		if (++kept <= SRDMA_MAX_STRANGERS &&
-		    r->now < l->since + STRANGER_NS)
-			continue;
-		l->conn->port->ops->close(l->conn);
-		link_free(r, l);
-	}
-}
-
-static void accepted(struct srdma_relay *r, struct srdma_conn *conn)
-{
-	if (!link_create(r, conn, 1)) {
-		conn->port->ops->close(conn);
-		return;
-	}
-	close_strangers(r);
-	srdma_relay_wake_at(r, r->now + STRANGER_NS);
-}
-
-static void link_up(struct srdma_relay *r, struct srdma_conn *conn)
-{
-	struct srdma_link *link = link_of(r, conn);
-	struct srdma_qp *qp = NULL;
-
-	if (!link)
-		return;
-	link->up = 1;
-	while ((qp = srdma_relay_next_qp(r, qp)))
-		if (qp->wire == conn)
-			srdma_relay_activate(qp);
-}
-
-/* The newest packet of this QP verified here: here it sends from now on. */
-static void follow(struct srdma_qp *qp, const struct srdma_packet *p,
-		   struct srdma_conn *conn)
-{
-	if (qp->wire != conn && p->pn == srdma_session_highest(qp->session))
-		join(qp, conn);
-}
-
 /* --- what arrives ---------------------------------------------------- */
 
 static void count_refusal(struct srdma_qp *qp, int err)
@@ -256,7 +78,7 @@ static void verified(struct srdma_qp *qp, struct srdma_conn *conn,
 	uint32_t traits = srdma_wire_traits(p->opcode);
 
 	count_verified(qp, p);
-	follow(qp, p, conn);
+	srdma_link_follow(qp, p, conn);
 	qp->heard = qp->relay->now;
 	if (qp->state == SRDMA_QP_RTR) {
 		qp->state = SRDMA_QP_RTS;
@@ -336,13 +158,13 @@ static void wire_event(struct srdma_relay *r, const struct srdma_event *ev)
 		r->wire->ops->buf_put(ev->buf);
 		break;
 	case SRDMA_EV_ACCEPT:
-		accepted(r, ev->conn);
+		srdma_link_accept(r, ev->conn);
 		break;
 	case SRDMA_EV_UP:
-		link_up(r, ev->conn);
+		srdma_link_up(r, ev->conn);
 		break;
 	case SRDMA_EV_DOWN:
-		end_link(r, ev->conn);
+		srdma_link_down(r, ev->conn);
 		break;
 	default:
 		break;
@@ -438,10 +260,7 @@ static void expire(struct srdma_relay *r)
 	r->timer = SRDMA_NEVER;
 	while ((qp = srdma_relay_next_qp(r, qp)))
 		srdma_relay_wake_at(r, srdma_qp_expire(qp, r->now));
-	close_strangers(r);
-	for (struct srdma_link *l = r->links; l; l = l->next)
-		if (l->accepted && !l->users)
-			srdma_relay_wake_at(r, l->since + STRANGER_NS);
+	srdma_link_expire(r);
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
 		if (r->legs[i] && r->legs[i]->closing &&
 		    !srdma_leg_reap(r->legs[i]))

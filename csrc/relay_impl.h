@@ -3,6 +3,7 @@
 #define SRDMA_RELAY_IMPL_H
 
 #include "leg.h"
+#include "link.h"
 #include "mr.h"
 #include "op.h"
 #include "qp.h"
@@ -15,22 +16,10 @@ enum {
 	SRDMA_OPS_KEPT = 512,	/* for what arrives: own requests leave them */
 	SRDMA_FETCH_DEPTH = 64, /* packets of a QP being fetched */
 	SRDMA_MAX_BURST = 64,
-	SRDMA_MAX_STRANGERS = 64, /* wires that nothing verified on */
 };
 
 static const uint64_t SRDMA_NEVER = UINT64_MAX;
 #define SRDMA_SECOND UINT64_C(1000000000)
-
-/* A wire connection. */
-struct srdma_link {
-	struct srdma_link *next;
-	struct srdma_conn *conn;
-	uint64_t since;
-	uint32_t refs;	/* QPs that connected it */
-	uint32_t users; /* QPs that send on it */
-	uint8_t up;
-	uint8_t accepted;
-};
 
 struct srdma_relay {
 	struct srdma_port *host, *wire;
@@ -60,10 +49,6 @@ struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn);
 /* All QPs, leg by leg: the first behind NULL, NULL behind the last. */
 struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
 				     const struct srdma_qp *qp);
-/* The QP connected this wire (one reference), and sends on it. */
-int srdma_relay_wire(struct srdma_qp *qp, struct srdma_conn *conn);
-/* The QP no longer uses any wire. */
-void srdma_relay_unwire(struct srdma_qp *qp);
 /* Unlink the QP from relay and leg and free it. */
 void srdma_relay_forget(struct srdma_qp *qp);
 /* len random bytes; 0, or -EIO with why. */

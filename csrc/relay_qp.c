@@ -115,7 +115,7 @@ void srdma_relay_forget(struct srdma_qp *qp)
 	}
 	qp->leg->reserved -= qp->sq_depth + qp->rq_depth + 1;
 	r->qp_count--;
-	srdma_relay_unwire(qp);
+	srdma_link_unwire(qp);
 	srdma_qp_free(qp);
 }
 
@@ -209,7 +209,7 @@ static int connect_wire(struct srdma_relay *r, struct srdma_qp *qp,
 		return srdma_relay_refuse(r, err, "wire to %s: %s", address,
 					  r->wire->why ? r->wire->why
 						       : strerror(-err));
-	err = srdma_relay_wire(qp, conn);
+	err = srdma_link_wire(qp, conn);
 	if (err) {
 		r->wire->ops->close(conn);
 		return srdma_relay_refuse(r, err, "no memory for a wire");
