@@ -190,7 +190,7 @@ test-unit: native offload
 		$(call run-pytest,$(wildcard tests/unit tests/e2e)))
 
 test-rxe: native offload
-	@$(if $(wildcard tests/rxe/inside),$(PY) tests/rxe/vm.py --timeout 540 -- \
+	@$(if $(wildcard tests/rxe/inside),$(PY) tests/rxe/vm.py --timeout 580 -- \
 		$(PYTEST) -p no:cacheprovider tests/rxe/inside)
 
 section = +@printf '\n==== %s ====\n' '$(1)'; $(make-quietly) $(2)

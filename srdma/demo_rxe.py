@@ -22,6 +22,11 @@ class Wire:
         self._sniffer = roce.Sniffer(netdev)
         self.raw: list[bytes] = []
 
+    def forget(self) -> None:
+        """Whatever passed so far: a look begins here."""
+        self._sniffer.forget()
+        self.raw.clear()
+
     def take(self) -> list[roce.Frame]:
         """The RoCE frames since the last call."""
         new = self._sniffer.take()

@@ -63,6 +63,7 @@ from .exchange_messages import (
 from .identity import Credentials
 from .keyex_tls import Channel, PeerClosed
 from .policy import check_identity, check_suite, secret_size
+from .wc import reason_name, reason_text
 
 LENGTH = 4
 CONFIG_MAX = 1 << 20
@@ -253,7 +254,9 @@ class Program:
                 state, reason = self._control.wait(end.qpn, left)
                 if state is not QPState.RTS:
                     raise ExchangeError(
-                        "worker", f"QP {end.qpn:#08x} went to error, reason {reason}"
+                        "worker",
+                        f"QP {end.qpn:#08x} went to error: {reason_name(reason)}, "
+                        f"{reason_text(reason)}",
                     )
         except ExchangeError as error:
             self._worker_error = error

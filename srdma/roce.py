@@ -136,8 +136,8 @@ class Sniffer:
             self.close()
             raise DeviceError(f"cannot look at {netdev}: {error.strerror}") from None
 
-    def take(self) -> list[bytes]:
-        """Those since the last call; none may be missing."""
+    def _drain(self) -> tuple[list[bytes], int]:
+        """What waits, and how many frames found no room since the last call."""
         taken = []
         while True:
             try:
@@ -145,6 +145,15 @@ class Sniffer:
             except BlockingIOError:
                 break
         _, lost = struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        return taken, lost
+
+    def forget(self) -> None:
+        """Whatever passed so far: take() begins from here."""
+        self._drain()
+
+    def take(self) -> list[bytes]:
+        """Those since the last call; none may be missing."""
+        taken, lost = self._drain()
         if lost:
             raise DeviceError(f"{lost} frames did not fit into {ROOM} bytes: take() more often")
         return taken

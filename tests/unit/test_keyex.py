@@ -278,7 +278,7 @@ def test_worker_refuses_keys(folder: Path) -> None:
 
 def test_qp_goes_to_error(folder: Path) -> None:
     on_client, _ = errors(*configs(folder), {"client": FakeWorker(state=ERR)})
-    assert "went to error, reason 24" in on_client["text"]
+    assert "went to error: WIRE_LOST" in on_client["text"]
 
 
 def test_timeouts(folder: Path) -> None:

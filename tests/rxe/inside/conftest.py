@@ -1,0 +1,87 @@
+"""Four processes over rxe: host A (this one), NIC A, NIC B, host B.
+
+The stage is the demo's: a pair of rxe devices, two workers that protect and two that may be asked
+not to, and a look at every frame between them. All of it is made once: an import of pyverbs takes
+seconds here, a connection too. Figures go to the summary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from typing import Any
+
+import pytest
+
+import srdma
+from srdma import rxe
+from srdma.demo_rxe import RxePair, RxeStage
+from srdma.demo_stage import HostProcess
+
+A, B = "spiffe://demo/host-a", "spiffe://demo/host-b"
+REGION = 64 << 20
+RING = 1024
+
+Connected = Callable[..., AbstractContextManager[tuple[srdma.Connection, srdma.RemoteMR]]]
+
+figures: list[str] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for figure in figures:
+        terminalreporter.write_line(figure)
+
+
+@pytest.fixture(scope="session")
+def stage() -> Iterator[RxeStage]:
+    if why := rxe.unavailable():
+        pytest.skip(why)
+    with closing(RxeStage("main", "10.78.0")) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="session")
+def host_b(stage: RxeStage) -> Iterator[HostProcess]:
+    with closing(HostProcess("tests.rxe.inside.host_b")) as host:
+        host.wait_until_up()
+        yield host
+
+
+@pytest.fixture(scope="session")
+def pd(stage: RxeStage) -> Iterator[srdma.PD]:
+    """Host A's, at NIC A."""
+    with srdma.Context(stage.secure.a) as ctx, srdma.PD(ctx, RING) as pd:
+        yield pd
+
+
+@pytest.fixture(scope="session")
+def memory(pd: srdma.PD) -> srdma.MR:
+    """Of host A, as large as host B's region."""
+    return pd.alloc(REGION)
+
+
+@pytest.fixture
+def connected(stage: RxeStage, host_b: HostProcess) -> Connected:
+    """`with connected(pd) as (connection, remote)`: host A at pd, host B at the other worker."""
+
+    @contextlib.contextmanager
+    def connect(
+        pd: srdma.PD, pair: RxePair | None = None, *, size: int = REGION, **options: Any
+    ) -> Iterator[tuple[srdma.Connection, srdma.RemoteMR]]:
+        options.setdefault("timeout", stage.patience)
+        theirs = {"peer": A, "identity": str(stage.identities / "host-b"), **options}
+        worker = str((pair or stage.secure).b)
+        host, port = host_b.ask("listen", worker=worker, options=theirs, size=size)["address"]
+        host_b.request("accept")
+        mine = {"peer": B, "identity": stage.identities / "host-a", **options}
+        try:
+            connection = srdma.connect((host, port), pd, **mine)
+        finally:
+            accepted = host_b.answer()
+        assert accepted["identity"] == A
+        with connection:
+            yield connection, srdma.RemoteMR.from_bytes(connection.data)
+        host_b.ask("hang_up")
+
+    return connect

@@ -1,0 +1,170 @@
+"""The main job over rxe: every byte from host A to host B and back, by four processes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import srdma
+from srdma import SendWR, WROpcode
+from tests.rxe.inside.conftest import REGION, figures
+
+SIZES = [0, 1, 63, 64, 4095, 4096, 4097, 65537, (1 << 20) + 3]
+QPS = 8
+SLICE = 64 << 10
+SLICES = 4
+SMALL = 32
+SUITES = ["aes-128-gcm", "hmac-sha256"]
+SETTLE = 10  # seconds for the last acks
+
+
+@contextmanager
+def timed(what: str, size: int) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds = time.perf_counter() - start
+    figures.append(f"{what}: {seconds:.2f} s, {size / seconds / 1e6:.1f} MB/s")
+
+
+class Counters:
+    """What both workers counted since this was made."""
+
+    def __init__(self, *workers: Path) -> None:
+        self._contexts = [srdma.Context(worker) for worker in workers]
+        self._before = [ctx.stats() for ctx in self._contexts]
+
+    def now(self) -> list[dict[str, int]]:
+        return [
+            {name: value - before[name] for name, value in ctx.stats().items()}
+            for ctx, before in zip(self._contexts, self._before, strict=True)
+        ]
+
+    def settled(self) -> list[dict[str, int]]:
+        """Once all that was sealed was verified."""
+        end = time.monotonic() + SETTLE
+        while True:
+            a, b = self.now()
+            if (a["packets_sealed"], b["packets_sealed"]) == (
+                b["packets_verified"],
+                a["packets_verified"],
+            ):
+                return [a, b]
+            assert time.monotonic() < end, (a, b)
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        for ctx in self._contexts:
+            ctx.close()
+
+
+def digest(data: srdma.MR | memoryview) -> bytes:
+    return hashlib.sha256(data.buf if isinstance(data, srdma.MR) else data).digest()
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_64_mib_there_and_back(stage, connected, host_b, pd, memory, suite):
+    memory.buf[:] = os.urandom(REGION)
+    wanted = digest(memory)
+    counters = Counters(stage.secure.a, stage.secure.b)
+    with connected(pd, suites=[suite], qp_timeout=300) as (connection, remote):
+        with timed(f"WRITE of 64 MiB, {suite}", REGION):
+            connection.qp.write(memory, remote)
+        assert host_b.ask("digest", offset=0, length=REGION)["sha256"] == wanted
+        memory.buf[:] = bytes(REGION)
+        with timed(f"READ of 64 MiB, {suite}", REGION):
+            connection.qp.read(remote, into=memory)
+        assert digest(memory) == wanted
+        check_counters(counters)
+
+
+def check_counters(counters: Counters) -> None:
+    """Each byte was sealed once and verified once, and nothing went in the open."""
+    a, b = counters.settled()
+    assert a["bytes_sealed"] == b["bytes_verified"] == REGION  # the WRITE
+    assert b["bytes_sealed"] == a["bytes_verified"] == REGION  # the answers of the READ
+    for stats in (a, b):
+        assert stats["packets_sealed"] >= REGION // 4096
+        assert not any(value for name, value in stats.items() if name.startswith("refused"))
+        assert not stats["packets_unprotected_sent"] and not stats["packets_unprotected_received"]
+        assert not stats["duplicates"] and not stats["completions_failed"]
+    counters.close()
+
+
+def test_sizes_at_odd_offsets(connected, host_b, pd, memory):
+    memory.buf[: 4 << 20] = os.urandom(4 << 20)
+    with connected(pd, size=4 << 20) as (connection, remote):
+        for size in SIZES:
+            there, here = 3 + size % 7, 1 + size % 5
+            source = memory[here : here + size]
+            connection.qp.write(source, remote, there)
+            got = host_b.ask("look", offset=there, length=size)["data"]
+            assert got == memory.buf[here : here + size], f"WRITE of {size}"
+            back = (2 << 20) + here
+            connection.qp.read(remote, there, size, into=memory[back : back + size])
+            assert memory.buf[back : back + size] == got, f"READ of {size}"
+            assert connection.qp.read(remote, there, size) == got, f"READ of {size}, a copy"
+
+
+def test_send_and_immediate(connected, host_b, pd, memory):
+    with connected(pd, size=4096) as (connection, remote):
+        for size in SIZES:
+            host_b.request("message", qp=0, size=2 << 20)
+            data = bytes(memory.buf[5 : 5 + size])
+            connection.qp.send(memory[5 : 5 + size], imm=size)
+            assert host_b.answer() == {"data": data, "imm": size}
+        host_b.request("message", qp=0, size=0)
+        connection.qp.write(b"told", remote, 77, imm=0xFEEDBEEF)
+        assert host_b.answer() == {"data": b"", "imm": 0xFEEDBEEF}
+        assert host_b.ask("look", offset=77, length=4)["data"] == b"told"
+
+
+def test_small_write_latency(connected, pd):
+    times = []
+    with connected(pd, size=4096) as (connection, remote):
+        for _ in range(100):
+            start = time.perf_counter()
+            connection.qp.write(bytes(SMALL), remote)
+            times.append(time.perf_counter() - start)
+    times.sort()
+    figures.append(
+        f"WRITE of {SMALL} B: median {times[50] * 1e6:.0f} us, best {times[0] * 1e6:.0f}"
+    )
+
+
+def test_eight_qps_at_once(connected, host_b, pd, memory):
+    """All are posted before any completes; each has its part of the memory."""
+    part = SLICE * SLICES
+    memory.buf[: QPS * part] = os.urandom(QPS * part)
+    wanted = digest(memory.buf[: QPS * part])
+    with connected(pd, size=QPS * part, qps=QPS, sq=16, rq=16) as (connection, remote):
+        transfer(connection, remote, memory, WROpcode.RDMA_WRITE)
+        assert host_b.ask("digest", offset=0, length=QPS * part)["sha256"] == wanted
+        memory.buf[: QPS * part] = bytes(QPS * part)
+        transfer(connection, remote, memory, WROpcode.RDMA_READ)
+        assert digest(memory.buf[: QPS * part]) == wanted
+
+
+def transfer(
+    connection: srdma.Connection, remote: srdma.RemoteMR, memory: srdma.MR, opcode: WROpcode
+) -> None:
+    for i in range(SLICES):
+        for n, qp in enumerate(connection.qps):
+            at = (n * SLICES + i) * SLICE
+            wr = SendWR(i, opcode, [memory[at : at + SLICE]])
+            wr.set_remote(remote, at)
+            qp.post_send(wr)
+    for qp in connection.qps:
+        done = []
+        while len(done) < SLICES:
+            wcs = qp.poll(SLICES, timeout=60)
+            assert wcs, f"{len(done)} of {SLICES} completed"
+            for wc in wcs:
+                wc.raise_for_status()
+            done += [wc.wr_id for wc in wcs]
+        assert done == list(range(SLICES))
