@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Iterator
 
@@ -51,16 +52,20 @@ def test_worker_with_too_little_locked_memory(stage, refused):
     assert "ulimit -l" in refused(*worker_options(stage.ends[0]), before=limit)
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def cut_wire(stage) -> Iterator[None]:
     """The cable of NIC B is pulled. TCP between the hosts does not use it."""
     with IPRoute() as ip:
         index = ip.link_lookup(ifname=stage.ends[1].netdev)[0]
         ip.link("set", index=index, state="down")
-        yield
-        ip.link("set", index=index, state="up")
+        try:
+            yield
+        finally:
+            ip.link("set", index=index, state="up")
 
 
-def test_peers_nic_cannot_be_reached(connected, pd, cut_wire):
-    with pytest.raises(srdma.Error, match="WIRE_LOST"), connected(pd, size=4096):
+def test_peers_nic_cannot_be_reached(stage, connected, pd):
+    with connected(pd, size=4096):
+        pass  # both hosts have their legs: what is cut is the wire between the NICs
+    with cut_wire(stage), pytest.raises(srdma.Error, match="WIRE_LOST"), connected(pd, size=4096):
         pass
