@@ -192,8 +192,10 @@ test-unit: native offload
 # The port by itself first: it makes and removes devices of its own.
 RXE_PARTS := tests/rxe/inside/test_port_verbs.py tests/rxe/inside/test_api.py
 test-rxe: native offload
-	@$(PY) tests/rxe/vm.py --timeout 580 -- \
-		$(PYTEST) -p no:cacheprovider $(RXE_PARTS)
+	@$(PY) tests/rxe/vm.py --timeout 580 -- sh -c '\
+		$(PYTEST) -p no:cacheprovider $(RXE_PARTS) && \
+		$(PYTEST) -p no:cacheprovider tests/rxe/inside \
+			$(RXE_PARTS:%=--ignore=%)'
 
 section = +@printf '\n==== %s ====\n' '$(1)'; $(make-quietly) $(2)
 test:
