@@ -17,6 +17,7 @@ enum srdma_access { /* verbs' flags */
 		    SRDMA_ACCESS_REMOTE_WRITE = 2,
 		    SRDMA_ACCESS_REMOTE_READ = 4,
 		    SRDMA_ACCESS_ALL = 7,
+		    SRDMA_ACCESS_PROOF = 0x100, /* remote ones need a proof */
 };
 
 enum { SRDMA_MR_BUCKETS = 16384 };

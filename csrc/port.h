@@ -86,6 +86,7 @@ struct srdma_leg_params {
 	int fds[SRDMA_LEG_FDS]; /* shm: leg memfd, eventfd, bell; else -1.
 				   The port dups or maps what it keeps */
 	int pid;		/* of the host, for process_vm_* */
+	uint8_t shared; /* the leg is for a trust group (3.4): not the port's */
 	uint8_t token[SRDMA_TOKEN_LEN]; /* verbs: presented by the host */
 };
 

@@ -7,6 +7,7 @@ enum {
 	WC_LOC_QP_OP = 2,
 	WC_LOC_PROT = 4,
 	WC_WR_FLUSH = 5,
+	WC_LOC_ACCESS = 8,
 	WC_REM_INV_REQ = 9,
 	WC_REM_ACCESS = 10,
 	WC_REM_OP = 11,
@@ -44,7 +45,7 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	ROW(PROOF_REQUIRED, WC_REM_ACCESS, NAK_ACCESS, 0,
 	    "the memory region demands a memory proof"),
 	ROW(PROOF_UNSUPPORTED, WC_REM_INV_REQ, NAK_INVALID, 0,
-	    "memory proofs are not in this version"),
+	    "the QP's key mode, or the memory region, has no memory proofs"),
 	ROW(TOO_MANY_READS, WC_REM_INV_REQ, NAK_INVALID, 0,
 	    "more READ parts outstanding than the target's answer slots"),
 	ROW(RECV_TOO_SHORT, WC_REM_INV_REQ, NAK_INVALID, 0,
@@ -57,6 +58,12 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	    "the target's NIC could not reach the target's memory"),
 	ROW(NO_RECV, WC_REM_INV_REQ, NAK_INVALID, 0,
 	    "a message beyond the receive credit"),
+	ROW(PROOF_WRONG, WC_REM_ACCESS, NAK_ACCESS, 0,
+	    "no live capability of this holder proves the access; it may have been revoked"),
+	ROW(PROOF_RANGE, WC_REM_ACCESS, NAK_ACCESS, 0,
+	    "the access is not inside one range that the proof can be for; part of it may have been revoked"),
+	ROW(PROOF_EXPIRED, WC_REM_ACCESS, NAK_ACCESS, 0,
+	    "the capability has expired"),
 	ROW(DEADLINE, WC_RESP_TIMEOUT, 0, 1,
 	    "no answer before the deadline; the request was perhaps executed"),
 	ROW(NO_RECV_CREDIT, WC_RNR_RETRY_EXC, 0, 1,
@@ -87,6 +94,8 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	ROW(QUEUE_FULL, WC_LOC_QP_OP, 0, 0,
 	    "more work requests than the queue's depth"),
 	ROW(QP_STATE, WC_WR_FLUSH, 0, 0, "the QP is not connected"),
+	ROW(BAD_CAPABILITY, WC_LOC_ACCESS, 0, 0,
+	    "the capability is not installed, does not grant the access, or the QP's key mode has no memory proofs"),
 };
 
 static const struct srdma_reason_row unused;

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "capability.h"
+#include "pdkeys.h"
 #include "port.h"
 #include "session.h"
 #include "stats.h"
@@ -36,15 +38,19 @@ enum srdma_relay_limits {
 	SRDMA_MIN_RING = 64,
 	SRDMA_MAX_RING = 65536,
 	SRDMA_MAX_TIMEOUT_MS = 600000,
+	SRDMA_MAX_GRANTS = 1024, /* per leg */
+	SRDMA_MAX_REVOKED = 64,	 /* ranges per region */
+	SRDMA_MAX_KEY_CACHE = 65536,
 };
 
 struct srdma_relay_params {
 	struct srdma_port *host; /* the relay's from now on, also on failure */
 	struct srdma_port *wire;
 	int allow_unprotected;
-	uint32_t mtu;	 /* payload bytes taken per packet, 256..4096 */
-	uint32_t window; /* request packets taken unacknowledged */
-	uint32_t reads;	 /* answer slots per QP */
+	uint32_t mtu;	    /* payload bytes taken per packet, 256..4096 */
+	uint32_t window;    /* request packets taken unacknowledged */
+	uint32_t reads;	    /* answer slots per QP */
+	uint32_t key_cache; /* keyed contexts kept for key mode pd; 0: none */
 	/* Fill len random bytes. 0 or -errno. */
 	int (*random)(void *ctx, uint8_t *out, size_t len);
 	void *random_ctx;
@@ -61,6 +67,11 @@ void srdma_relay_destroy(struct srdma_relay *r);
  * 0 when there was nothing to do.
  */
 int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget);
+/*
+ * The wall clock, Unix seconds, against which capabilities expire. The relay
+ * has no other; until the first call every expiry has passed.
+ */
+void srdma_relay_clock(struct srdma_relay *r, uint32_t seconds);
 /* When run must be called again although nothing happened; UINT64_MAX: not. */
 uint64_t srdma_relay_timer(const struct srdma_relay *r);
 
@@ -86,6 +97,8 @@ void srdma_relay_leg_close(struct srdma_relay *r, struct srdma_leg *leg);
 struct srdma_mr_params {
 	struct srdma_region_params region;
 	uint32_t scope_qpn; /* 0: any QP of the PD */
+	/* of its tree (6.1), with SRDMA_ACCESS_PROOF; else both 0 */
+	uint8_t log2_block, depth;
 };
 int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		       const struct srdma_mr_params *params, uint32_t *key);
@@ -97,6 +110,48 @@ int srdma_relay_mr_dereg(struct srdma_relay *r, struct srdma_leg *leg,
 			 uint32_t key);
 int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 			uint32_t key);
+
+/* What CAP asks for; bytes relative to the region's start. */
+struct srdma_cap_params {
+	uint32_t key;
+	uint64_t offset, length;
+	uint8_t rights; /* enum srdma_memkey_right */
+	struct srdma_memkey_bearer bearer;
+};
+/* Make a capability, which the caller wipes. -EINVAL, -ERANGE, -EACCES: the
+ * range or the rights cannot be granted; -EPERM: the region demands no proof;
+ * -ENOENT, -EIO. */
+int srdma_relay_mr_capability(struct srdma_relay *r, struct srdma_leg *leg,
+			      const struct srdma_cap_params *params,
+			      struct srdma_capability *cap);
+
+struct srdma_revoke_params {
+	uint32_t key;
+	uint64_t offset, length; /* 0, 0: the whole region */
+};
+/*
+ * Void all capabilities for a range of a region (6.3), from now on and for
+ * ever. 0: no DMA that one of them allowed is under way; -EINPROGRESS: ask
+ * srdma_relay_mr_revoking() with *ticket after later turns. -ENOSPC: the region
+ * has as many revoked ranges as it can; -EINVAL, -ERANGE, -EPERM, -ENOENT, -EIO.
+ */
+int srdma_relay_mr_revoke(struct srdma_relay *r, struct srdma_leg *leg,
+			  const struct srdma_revoke_params *params,
+			  uint64_t *ticket);
+/* 1: DMA from before the revocation is under way; 0: none, or no region. */
+int srdma_relay_mr_revoking(struct srdma_relay *r, struct srdma_leg *leg,
+			    const struct srdma_revoke_params *params,
+			    uint64_t ticket);
+
+/*
+ * Keep a token's capability for the requests of the leg's QPs, under a handle.
+ * -EDQUOT: SRDMA_MAX_GRANTS are kept; what srdma_capability_decode() says.
+ */
+int srdma_relay_grant_add(struct srdma_relay *r, struct srdma_leg *leg,
+			  const uint8_t *token, size_t len, uint32_t *handle);
+/* Requests that still name it fail. -ENOENT. */
+int srdma_relay_grant_drop(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t handle);
 
 struct srdma_qp_params {
 	uint32_t sq, rq;     /* depths, 1..4096 */
@@ -115,6 +170,24 @@ int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_params *params,
 			struct srdma_qp_info *info);
 
+struct srdma_qp_secret { /* KEY of 10 */
+	uint32_t qpn;
+	uint8_t secret_len; /* 16 or 32 */
+	uint8_t group;	    /* 1: the group's K_PD is wanted too */
+	uint8_t generation[SRDMA_GENERATION_LEN];
+	uint8_t peer_eid[SRDMA_EID_LEN];
+	uint32_t peer_qpn;
+};
+struct srdma_qp_secret_answer {			/* the caller wipes it */
+	uint8_t secret[SRDMA_MAX_SECRET];	/* of the direction to here */
+	uint8_t group_key[SRDMA_GROUP_KEY_LEN]; /* K_PD, or zero */
+};
+/* Key mode pd: what the peer shall seal with. -EPERM: the leg was not opened
+ * for a trust group; -EISCONN: the QP has its keys already; -EINVAL, -ENOENT. */
+int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
+			  const struct srdma_qp_secret *params,
+			  struct srdma_qp_secret_answer *answer);
+
 struct srdma_qp_keys { /* KEYS of 10; the caller wipes it */
 	uint32_t qpn;
 	uint8_t role, suite, level, tag_len, mode, secret_len;
@@ -125,7 +198,9 @@ struct srdma_qp_keys { /* KEYS of 10; the caller wipes it */
 	uint32_t peer_mtu, peer_window, peer_reads;
 	char peer_wire[SRDMA_NAME_LEN];
 	uint8_t tx_secret[SRDMA_MAX_SECRET];
-	uint8_t rx_secret[SRDMA_MAX_SECRET];
+	uint8_t rx_secret[SRDMA_MAX_SECRET];	      /* mode with PD: zero */
+	uint8_t group_key[SRDMA_GROUP_KEY_LEN];	      /* zero: none (3.4) */
+	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
 };
 int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_keys *keys);

@@ -20,7 +20,17 @@ enum srdma_level {
 	SRDMA_LEVEL_AEAD = 3,
 };
 
-enum srdma_mode { SRDMA_MODE_BASIC = 0 };
+/* Key mode: bits. Proofs (SRDMA_MODE_MEM) are made here, judged elsewhere. */
+enum srdma_mode {
+	SRDMA_MODE_BASIC = 0,
+	SRDMA_MODE_PD = 1,  /* secrets derived from K_PD (3.4) */
+	SRDMA_MODE_MEM = 2, /* packets may carry memory proofs (6.1) */
+	SRDMA_MODES = 4,
+};
+
+struct srdma_cmac;
+struct srdma_keycache;
+struct srdma_pdkeys;
 
 enum { SRDMA_EID_LEN = 16, SRDMA_GENERATION_LEN = 8, SRDMA_MAX_SECRET = 32 };
 
@@ -39,7 +49,13 @@ struct srdma_session_params {
 	uint32_t local_qpn, peer_qpn;
 	uint64_t tx_pn, rx_pn; /* first packet numbers of each direction */
 	uint8_t tx_secret[SRDMA_MAX_SECRET];
-	uint8_t rx_secret[SRDMA_MAX_SECRET];
+	uint8_t rx_secret[SRDMA_MAX_SECRET]; /* not read in a mode with PD */
+
+	/* The caller's; they outlive the session. */
+	const struct srdma_pdkeys *pd; /* mode with PD: of the own leg */
+	uint8_t shared; /* with PD: tx comes from K_PD too, not tx_secret */
+	struct srdma_keycache *cache; /* mode with PD: of the worker */
+	struct srdma_cmac *cmac; /* for keys of 16 bytes: scratch, for proofs */
 };
 
 /*
@@ -72,6 +88,22 @@ int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
  */
 int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 		       const uint8_t *data, size_t len, uint8_t *plain);
+
+/*
+ * What the proof of *p covers (6.1): *p was opened last, with SRDMA_STH_PROOF.
+ * Sets *ad, the session's until the next call; returns its length.
+ */
+size_t srdma_session_claim(const struct srdma_session *s,
+			   const struct srdma_packet *p, const uint8_t **ad);
+
+/* Bytes of this session that are keys, and that are packet numbers and IVs:
+ * all that Table 3 of the paper counts. Keyed contexts that a cache holds for
+ * it are not the session's. */
+struct srdma_session_state {
+	uint32_t key_bytes, nonce_bytes;
+};
+void srdma_session_state(const struct srdma_session *s,
+			 struct srdma_session_state *state);
 
 /* Highest verified packet number; first - 1 before the first. */
 uint64_t srdma_session_highest(const struct srdma_session *s);

@@ -140,6 +140,9 @@ struct srdma_packet {
 	uint8_t depth;	     /* with SRDMA_STH_PROOF only, as the two below */
 	uint32_t expiry;
 	uint8_t proof[SRDMA_PROOF_LEN];
+	/* sealer: K_access (6.1), from which seal makes the proof; NULL: the
+	 * proof is sent as it stands here */
+	const uint8_t *access_key;
 	uint64_t va; /* RETH, AtomicETH */
 	uint32_t rkey;
 	uint32_t dma_len;  /* RETH: bytes */
@@ -221,6 +224,7 @@ struct srdma_desc {
 	uint32_t rkey;
 	uint64_t remote_addr;
 	uint32_t imm;
+	uint32_t capability; /* handle of INSTALL; 0: none */
 };
 
 /* out: SRDMA_DESC_LEN bytes. */

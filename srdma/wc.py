@@ -58,7 +58,15 @@ _CLASSES: dict[str, type[errors.WCError]] = {
     "FORGERY_LIMIT": errors.IntegrityWCError,
     "LOCAL_DMA": errors.DeviceWCError,
 } | dict.fromkeys(
-    ("FLUSHED", "LOCAL_KEY", "BAD_DESCRIPTOR", "MESSAGE_TOO_LONG", "QUEUE_FULL", "QP_STATE"),
+    (
+        "FLUSHED",
+        "LOCAL_KEY",
+        "BAD_DESCRIPTOR",
+        "MESSAGE_TOO_LONG",
+        "QUEUE_FULL",
+        "QP_STATE",
+        "BAD_CAPABILITY",
+    ),
     errors.LocalWCError,
 )
 

@@ -28,6 +28,9 @@ static const struct {
 	{ 11, "UNSUPPORTED", 0x61, 9 },
 	{ 12, "TARGET_DMA", 0x63, 11 },
 	{ 13, "NO_RECV", 0x61, 9 },
+	{ 14, "PROOF_WRONG", 0x62, 10 },
+	{ 15, "PROOF_RANGE", 0x62, 10 },
+	{ 16, "PROOF_EXPIRED", 0x62, 10 },
 	{ 20, "DEADLINE", 0, 20 },
 	{ 21, "NO_RECV_CREDIT", 0, 13 },
 	{ 22, "PEER_CLOSED", 0, 12 },
@@ -46,6 +49,7 @@ static const struct {
 	{ 45, "MESSAGE_TOO_LONG", 0, 1 },
 	{ 46, "QUEUE_FULL", 0, 2 },
 	{ 47, "QP_STATE", 0, 5 },
+	{ 48, "BAD_CAPABILITY", 0, 8 },
 };
 
 static void as_the_page(void **state)

@@ -214,7 +214,7 @@ static const struct bend {
 	{ ACK_ACK, 40, 7, 0, SRDMA_REFUSED_ACK_BODY },
 	{ ACK_ACK, 41, 1, 0, SRDMA_REFUSED_ACK_BODY },	/* reason of an ACK */
 	{ ACK_NAK, 41, 0, 0, SRDMA_REFUSED_ACK_BODY },	/* NAK without */
-	{ ACK_NAK, 41, 14, 0, SRDMA_REFUSED_ACK_BODY }, /* not a reason */
+	{ ACK_NAK, 41, 17, 0, SRDMA_REFUSED_ACK_BODY }, /* not a reason */
 	{ ACK_NAK, 41, 20, 0, SRDMA_REFUSED_ACK_BODY }, /* of CLOSE only */
 	{ ACK_NAK, 41, 255, 0, SRDMA_REFUSED_ACK_BODY },
 	{ ACK_CLOSE, 41, 0, 0, SRDMA_REFUSED_ACK_BODY },

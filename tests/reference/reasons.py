@@ -17,6 +17,9 @@ NAK_SYNDROME = {
     11: 0x61,  # UNSUPPORTED
     12: 0x63,  # TARGET_DMA
     13: 0x61,  # NO_RECV
+    14: 0x62,  # PROOF_WRONG
+    15: 0x62,  # PROOF_RANGE
+    16: 0x62,  # PROOF_EXPIRED
 }
 
 # The codes that a CLOSE may carry: DEADLINE to PROVIDER.
