@@ -20,7 +20,10 @@ struct srdma_leg {
 	uint32_t written, consumed; /* completion records */
 	uint32_t mrs;
 	uint8_t token[SRDMA_TOKEN_LEN];
-	uint8_t down; /* its host is gone: no DMA, no records */
+	struct srdma_pdkeys keys;
+	uint8_t shared;	     /* opened for a trust group */
+	uint8_t keys_in_use; /* K_PD made a secret: it cannot be replaced */
+	uint8_t down;	     /* its host is gone: no DMA, no records */
 	uint8_t closing;
 };
 

@@ -43,9 +43,11 @@ struct srdma_op {
 	uint8_t opcode;	  /* of the packet */
 	uint8_t consumes; /* PLACE: ends a message that consumes a RECV */
 	uint64_t request_id;
-	uint32_t offset;  /* in the message; PLACE: of the end */
-	uint32_t dma_len; /* of the RETH */
-	uint8_t ends;	  /* PLACE: the position after it is (id + 1, 0) */
+	uint32_t offset;   /* in the message; PLACE: of the end */
+	uint32_t dma_len;  /* of the RETH */
+	uint32_t revision; /* of the region, when it was authorized (6.3) */
+	uint64_t serial;   /* of its DMA in the relay, while ISSUED */
+	uint8_t ends;	   /* PLACE: the position after it is (id + 1, 0) */
 };
 
 /* Offset of the op's first byte in the message. */

@@ -19,11 +19,12 @@ struct srdma_wqe {
 	uint32_t length;
 	uint32_t local_key, rkey;
 	uint32_t imm;
-	uint32_t asked;	 /* bytes handed to the fetch list */
-	uint32_t got;	 /* READ: bytes in host memory */
-	uint8_t opcode;	 /* enum srdma_desc_op */
-	uint8_t flags;	 /* enum srdma_desc_flag */
-	uint8_t started; /* its first packet is in the fetch list */
+	uint32_t capability; /* handle; 0: none */
+	uint32_t asked;	     /* bytes handed to the fetch list */
+	uint32_t got;	     /* READ: bytes in host memory */
+	uint8_t opcode;	     /* enum srdma_desc_op */
+	uint8_t flags;	     /* enum srdma_desc_flag */
+	uint8_t started;     /* its first packet is in the fetch list */
 	uint8_t asked_all;
 	uint8_t done; /* executed; waits for its turn to complete */
 };
@@ -56,6 +57,7 @@ struct srdma_slot {
 	uint64_t va; /* of the message */
 	uint32_t rkey;
 	uint32_t start, next, end;
+	uint32_t revision; /* of the region, when the part was authorized */
 };
 
 /* The message that the peer is in the middle of. */
@@ -82,6 +84,7 @@ struct srdma_qp {
 	uint8_t state;	/* enum srdma_qp_state */
 	uint8_t role;
 	uint8_t level;
+	uint8_t mode;	   /* enum srdma_mode, from KEYS on */
 	uint8_t silent;	   /* no records: the leg or the QP is being removed */
 	uint8_t event_due; /* the QP_EVENT record waits */
 	uint8_t ctl;	   /* enum srdma_say */
@@ -104,7 +107,8 @@ struct srdma_qp {
 	uint64_t served; /* when what the peer asked got on last */
 	uint32_t mtu;	 /* payload taken */
 	uint32_t peer_mtu, peer_window, peer_reads;
-	uint32_t dmas; /* ops ISSUED */
+	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
+	uint32_t dmas;				      /* ops ISSUED */
 
 	/* requests: [sq_head, sq_tail), not yet fetched from sq_next on */
 	struct srdma_wqe *sq;
