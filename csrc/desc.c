@@ -5,7 +5,7 @@
 
 #include "bytes.h"
 
-enum { DESC_ZERO_AT = 52, DESC_FLAGS = 0x07 };
+enum { DESC_ZERO_AT = 56, DESC_FLAGS = 0x07 };
 
 void srdma_desc_encode(uint8_t *out, const struct srdma_desc *d)
 {
@@ -21,6 +21,7 @@ void srdma_desc_encode(uint8_t *out, const struct srdma_desc *d)
 	srdma_store32(out + 36, d->rkey);
 	srdma_store64(out + 40, d->remote_addr);
 	srdma_store32(out + 48, d->imm);
+	srdma_store32(out + 52, d->capability);
 }
 
 static void load(struct srdma_desc *d, const uint8_t *in)
@@ -36,6 +37,7 @@ static void load(struct srdma_desc *d, const uint8_t *in)
 	d->rkey = srdma_load32(in + 36);
 	d->remote_addr = srdma_load64(in + 40);
 	d->imm = srdma_load32(in + 48);
+	d->capability = srdma_load32(in + 52);
 }
 
 /* An opcode of the table of 9.1; INLINE only where the NIC would read. */
@@ -70,7 +72,8 @@ int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len)
 	if (len < SRDMA_DESC_LEN || len > SRDMA_DESC_SLOT)
 		return -EPROTO;
 	load(d, in);
-	if (!zeros_legal(in) || (d->flags & ~DESC_FLAGS) || !opcode_legal(d))
+	if (!zeros_legal(in) || (d->flags & ~DESC_FLAGS) || !opcode_legal(d) ||
+	    (d->capability && !srdma_desc_names_memory(d->opcode)))
 		return -EPROTO;
 	if (d->length > SRDMA_MAX_MESSAGE)
 		return -EMSGSIZE;

@@ -169,6 +169,8 @@ static int check_work(const struct srdma_desc *wr, const void *payload)
 	if (wc_opcode(wr->opcode) < 0 ||
 	    (wr->flags & ~(SRDMA_DESC_SIGNALED | SRDMA_DESC_FENCE)))
 		return -EINVAL;
+	if (wr->capability && !srdma_desc_names_memory(wr->opcode))
+		return -EINVAL;
 	if (wr->length > SRDMA_MAX_MESSAGE)
 		return -EMSGSIZE;
 	if (!payload)

@@ -227,14 +227,22 @@ struct srdma_desc {
 	uint32_t capability; /* handle of INSTALL; 0: none */
 };
 
+/* 1: it names memory of the peer, so a capability may go with it. */
+static inline int srdma_desc_names_memory(uint8_t opcode)
+{
+	return opcode == SRDMA_DESC_WRITE || opcode == SRDMA_DESC_WRITE_IMM ||
+	       opcode == SRDMA_DESC_READ;
+}
+
 /* out: SRDMA_DESC_LEN bytes. */
 void srdma_desc_encode(uint8_t *out, const struct srdma_desc *d);
 
 /*
  * Decode a slot of len bytes, the payload of an INLINE descriptor included.
  * Returns 0; -EPROTO: too short, too long, unknown opcode or flag, bytes that
- * must be zero are not, INLINE where it cannot be; -EMSGSIZE: a message above
- * SRDMA_MAX_MESSAGE. *d is filled, failed or not, if a whole descriptor came.
+ * must be zero are not, INLINE or a capability where there can be none;
+ * -EMSGSIZE: a message above SRDMA_MAX_MESSAGE. *d is filled, failed or not,
+ * if a whole descriptor came.
  */
 int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len);
 

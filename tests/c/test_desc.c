@@ -22,6 +22,7 @@ static const struct srdma_desc sample = {
 	.rkey = 0x01020304,
 	.remote_addr = 0x7f0000002000,
 	.imm = 0xcafebabe,
+	.capability = 0x0badcab1,
 };
 
 /* Decode a copy that ends where its allocation ends, for ASan. */
@@ -50,6 +51,7 @@ static void assert_same(const struct srdma_desc *a, const struct srdma_desc *b)
 	assert_int_equal(a->rkey, b->rkey);
 	assert_int_equal(a->remote_addr, b->remote_addr);
 	assert_int_equal(a->imm, b->imm);
+	assert_int_equal(a->capability, b->capability);
 }
 
 /* The table of 9.1, byte by byte. */
@@ -62,7 +64,7 @@ static void bytes(void **state)
 		"\x00\x00\x7f\x00\x00\x00\x10\x00"
 		"\xa1\xb2\xc3\xd4\x01\x02\x03\x04"
 		"\x00\x00\x7f\x00\x00\x00\x20\x00"
-		"\xca\xfe\xba\xbe";
+		"\xca\xfe\xba\xbe\x0b\xad\xca\xb1";
 	uint8_t out[SRDMA_DESC_LEN];
 	struct srdma_desc d;
 
@@ -83,7 +85,7 @@ static void refusals(void **state)
 		{ 0, 15, 64, -EPROTO },	     { 0, 18, 64, -EPROTO },
 		{ 0, 255, 64, -EPROTO },     { 1, 0x08, 64, -EPROTO },
 		{ 1, 0x80, 64, -EPROTO },    { 2, 1, 64, -EPROTO },
-		{ 3, 1, 64, -EPROTO },	     { 52, 1, 64, -EPROTO },
+		{ 3, 1, 64, -EPROTO },	     { 56, 1, 64, -EPROTO },
 		{ 58, 1, 64, -EPROTO },	     { 63, 1, 64, -EPROTO },
 		{ 0, 1, 63, -EPROTO },	     { 0, 1, 0, -EPROTO },
 		{ 0, 1, 513, -EPROTO },	     { 0, 1, 512, 0 },
@@ -116,11 +118,12 @@ static void immediate_payload(void **state)
 		{ SRDMA_DESC_CREDIT, -EPROTO },
 	};
 	uint8_t in[SRDMA_DESC_SLOT] = { 0 };
-	struct srdma_desc d = sample;
+	struct srdma_desc d;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		d = sample;
+		d.capability = 0;
 		d.opcode = rows[i].opcode;
 		d.length = SRDMA_MAX_IMMEDIATE;
 		srdma_desc_encode(in, &d);
@@ -131,6 +134,36 @@ static void immediate_payload(void **state)
 		d.length++;
 		srdma_desc_encode(in, &d);
 		assert_int_equal(decode(&d, in, sizeof(in)), -EPROTO);
+	}
+}
+
+/* A capability only where a peer's memory is named. */
+static void capability(void **state)
+{
+	static const struct {
+		uint8_t opcode;
+		int want;
+	} rows[] = {
+		{ SRDMA_DESC_WRITE, 0 },	  { SRDMA_DESC_WRITE_IMM, 0 },
+		{ SRDMA_DESC_READ, 0 },		  { SRDMA_DESC_SEND, -EPROTO },
+		{ SRDMA_DESC_SEND_IMM, -EPROTO }, { SRDMA_DESC_RECV, -EPROTO },
+		{ SRDMA_DESC_CREDIT, -EPROTO },
+	};
+	uint8_t in[SRDMA_DESC_LEN];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct srdma_desc d = sample;
+
+		d.opcode = rows[i].opcode;
+		srdma_desc_encode(in, &d);
+		for (int at = 52; at < 56; at++) { /* any of its bytes */
+			memset(in + 52, 0, 4);
+			assert_int_equal(decode(&d, in, sizeof(in)), 0);
+			in[at] = 1;
+			assert_int_equal(decode(&d, in, sizeof(in)),
+					 rows[i].want);
+		}
 	}
 }
 
@@ -186,6 +219,7 @@ int main(void)
 		cmocka_unit_test(bytes),
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(immediate_payload),
+		cmocka_unit_test(capability),
 		cmocka_unit_test(refused_is_named),
 		cmocka_unit_test(record),
 	};

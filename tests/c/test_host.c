@@ -201,6 +201,30 @@ static void test_post_refuses(void **state)
 			 SRDMA_DESC_LEN);
 }
 
+static void test_post_capability(void **state)
+{
+	struct nic *n = *state;
+	static const uint8_t refuse[] = { SRDMA_DESC_SEND, SRDMA_DESC_SEND_IMM,
+					  SRDMA_DESC_RECV };
+	static const uint8_t take[] = { SRDMA_DESC_WRITE, SRDMA_DESC_WRITE_IMM,
+					SRDMA_DESC_READ };
+	struct srdma_desc d, wr = { .qpn = QPN, .capability = 0xc0ffee00 };
+
+	for (size_t i = 0; i < sizeof(refuse); i++) {
+		wr.opcode = refuse[i];
+		assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot),
+				 -EINVAL);
+	}
+	for (size_t i = 0; i < sizeof(take); i++) {
+		wr.opcode = take[i];
+		assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot),
+				 SRDMA_DESC_LEN);
+		assert_int_equal(srdma_desc_decode(&d, n->slot, SRDMA_DESC_LEN),
+				 0);
+		assert_int_equal(d.capability, 0xc0ffee00);
+	}
+}
+
 static void test_depth_per_queue(void **state)
 {
 	struct nic *n = *state;
@@ -445,6 +469,7 @@ int main(void)
 		TEST(test_post_fills_descriptor),
 		TEST(test_post_immediate_payload),
 		TEST(test_post_refuses),
+		TEST(test_post_capability),
 		TEST(test_depth_per_queue),
 		TEST(test_record_retires_unsignaled),
 		TEST(test_failure_of_unsignaled_is_delivered),
