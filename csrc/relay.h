@@ -39,7 +39,6 @@ enum srdma_relay_limits {
 	SRDMA_MAX_RING = 65536,
 	SRDMA_MAX_TIMEOUT_MS = 600000,
 	SRDMA_MAX_GRANTS = 1024, /* per leg */
-	SRDMA_MAX_REVOKED = 64,	 /* ranges per region */
 	SRDMA_MAX_KEY_CACHE = 65536,
 };
 
