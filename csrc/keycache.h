@@ -5,13 +5,68 @@
 #ifndef SRDMA_KEYCACHE_H
 #define SRDMA_KEYCACHE_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 struct srdma_keycache;
 
 /* contexts: how many are kept, 0 for none: each packet derives its key. 0,
- * -ENOMEM. */
+ * -ENOMEM, -EIO. */
 int srdma_keycache_create(struct srdma_keycache **out, unsigned contexts);
 
 /* After all its sessions. Wipes; NULL is allowed. */
 void srdma_keycache_destroy(struct srdma_keycache *c);
+
+struct srdma_keycache_counts {
+	uint64_t hits;	 /* packets whose context was there */
+	uint64_t misses; /* packets whose key had to be derived */
+	uint32_t kept;	 /* contexts that are there now */
+};
+void srdma_keycache_count(const struct srdma_keycache *c,
+			  struct srdma_keycache_counts *counts);
+
+/* --- for flows (flow.c) only ------------------------------------------- */
+
+struct srdma_cmac;
+struct srdma_suite;
+struct srdma_suite_ctx;
+
+enum { SRDMA_NONCE_LEN = 12 };
+
+/* A traffic key in use: key | iv of 3.2. */
+struct srdma_keyed {
+	struct srdma_suite_ctx *ctx;
+	uint8_t iv[SRDMA_NONCE_LEN];
+};
+
+void srdma_keyed_wipe(struct srdma_keyed *k, const struct srdma_suite *suite);
+
+/* What the cache keeps of a flow; the flow's link points to it and is NULL
+ * where it keeps nothing. */
+struct srdma_keyslot {
+	struct srdma_keyslot *newer, *older;
+	struct srdma_keyslot **link; /* NULL: the slot is free */
+	const struct srdma_suite *suite;
+	struct srdma_keyed keyed;
+};
+
+/*
+ * For a packet of the flow that *link belongs to. Returns 1: *link is its
+ * slot, which is now the newest. 0: *link is a slot that has no key yet, taken
+ * from the flow that used its own least recently if all were in use: fill
+ * (*link)->keyed, or drop it. link stays where it is until then.
+ */
+int srdma_keycache_take(struct srdma_keycache *c, struct srdma_keyslot **link,
+			const struct srdma_suite *suite);
+
+/* The packet is done: a cache that keeps nothing drops the slot. */
+void srdma_keycache_release(struct srdma_keycache *c,
+			    struct srdma_keyslot **link);
+
+/* Wipe what the cache keeps of a flow; nothing if *link is NULL. */
+void srdma_keycache_drop(struct srdma_keycache *c, struct srdma_keyslot **link);
+
+/* A context to derive with, for parents of 16 or 32 bytes. */
+struct srdma_cmac *srdma_keycache_prf(struct srdma_keycache *c, size_t key_len);
 
 #endif

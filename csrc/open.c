@@ -41,20 +41,22 @@ static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
 		     uint8_t *plain)
 {
 	const uint8_t *text = p->data + p->payload_at;
-	const struct srdma_suite_io io = {
-		.nonce = s->rx.nonce,
-		.ad = s->rx.ad,
+	struct srdma_suite_io io = {
 		.ad_len = s->suite ? srdma_flow_bind(&s->rx, p) : 0,
 		.in = text,
 		.in_len = srdma_session_covered(s, p->payload_len),
 		.out = plain, /* AEAD: wiped if the tag fails */
 	};
+	int r = 0;
 
-	if (s->suite &&
-	    s->suite->verbs->open(s->rx.ctx, &io, p->data + p->tag_at)) {
+	if (s->suite)
+		r = srdma_flow_open(&s->rx, p->pn, &io, p->data + p->tag_at);
+	if (r == -EBADMSG) {
 		s->forgeries++;
 		return -SRDMA_REFUSED_TAG;
 	}
+	if (r)
+		return -SRDMA_REFUSED_PROVIDER;
 	if (s->level != SRDMA_LEVEL_AEAD)
 		memcpy(plain, text, p->payload_len);
 	return 0;
@@ -85,4 +87,11 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 	if (is_request(p) && p->request_id >= s->peer_next)
 		s->peer_next = p->request_id + 1;
 	return 0;
+}
+
+size_t srdma_session_claim(const struct srdma_session *s,
+			   const struct srdma_packet *p, const uint8_t **ad)
+{
+	*ad = s->rx.ad;
+	return srdma_flow_claim_len(p);
 }

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct srdma_cmac;
+
 enum {
 	SRDMA_PDKEYS_EID_LEN = 16,
 	SRDMA_PDKEYS_GENERATION_LEN = 8,
@@ -35,5 +37,11 @@ struct srdma_pdkeys_flow {
 /* S of a flow, of len bytes: 16 or 32. 0; -EINVAL, -EIO: out is wiped. */
 int srdma_pdkeys_secret(const struct srdma_pdkeys *keys, uint8_t *out,
 			size_t len, const struct srdma_pdkeys_flow *flow);
+
+/* The same by a context of the caller, for who derives often: S has
+ * c->key_len bytes. 0; -EIO: out is wiped. */
+int srdma_pdkeys_secret_with(struct srdma_cmac *c,
+			     const struct srdma_pdkeys *keys, uint8_t *out,
+			     const struct srdma_pdkeys_flow *flow);
 
 #endif

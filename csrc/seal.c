@@ -4,38 +4,61 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "memkey.h"
 #include "session_state.h"
 
+/* Is the proof of this packet still to be made? */
+static int wants_proof(const struct srdma_packet *p)
+{
+	return (p->flags & SRDMA_STH_PROOF) && p->access_key;
+}
+
 /* Is this a packet that the peer's open would take? wire.c asks the rest. */
-static int legal(const struct srdma_packet *p)
+static int legal(const struct srdma_session *s, const struct srdma_packet *p)
 {
 	if (p->request_id >= SRDMA_NUMBER_END)
+		return 0;
+	if (wants_proof(p) && !s->cmac)
 		return 0;
 	return p->opcode != SRDMA_OP_ACKNOWLEDGE ||
 	       p->ack.request_id == (uint32_t)p->request_id;
 }
 
-/* Tag, and the payload as it travels, into the datagram that was built. */
-static int protect(struct srdma_session *s, const struct srdma_packet *p,
+/* The proof of 6.1 into packet, datagram and the data bound for the tag. */
+static int prove(struct srdma_session *s, struct srdma_packet *p, uint8_t *out)
+{
+	const uint32_t len = srdma_flow_claim_len(p);
+	int r = srdma_memkey_proof(s->cmac, p->proof, p->access_key, s->tx.ad,
+				   len);
+
+	if (r)
+		return r;
+	memcpy(out + p->tag_at - SRDMA_PROOF_LEN, p->proof, SRDMA_PROOF_LEN);
+	memcpy(s->tx.ad + len, p->proof, SRDMA_PROOF_LEN);
+	return 0;
+}
+
+/* Proof, tag, and the payload as it travels, into the datagram as built. */
+static int protect(struct srdma_session *s, struct srdma_packet *p,
 		   const uint8_t *payload, uint8_t *out)
 {
 	const int aead = s->level == SRDMA_LEVEL_AEAD;
 	uint8_t *text = out + p->payload_at;
 	struct srdma_suite_io io = {
-		.nonce = s->tx.nonce,
-		.ad = s->tx.ad,
 		/* A MAC covers what is sent, not what the caller may change. */
 		.in = aead ? payload : text,
 		.in_len = srdma_session_covered(s, p->payload_len),
 		.out = text,
 	};
+	int r;
 
 	if (!aead && p->payload_len)
 		memcpy(text, payload, p->payload_len);
 	if (!s->suite)
 		return 0;
 	io.ad_len = srdma_flow_bind(&s->tx, p);
-	return s->suite->verbs->seal(s->tx.ctx, &io, out + p->tag_at);
+	r = wants_proof(p) ? prove(s, p, out) : 0;
+	return r ? r : srdma_flow_seal(&s->tx, p->pn, &io, out + p->tag_at);
 }
 
 int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
@@ -43,7 +66,7 @@ int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
 {
 	int len;
 
-	if (cap < SRDMA_MAX_PACKET || !legal(p))
+	if (cap < SRDMA_MAX_PACKET || !legal(s, p))
 		return -EINVAL;
 	if (s->sealed >= s->sealed_max || s->tx_pn >= SRDMA_NUMBER_END)
 		return -EKEYEXPIRED;

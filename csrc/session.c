@@ -4,14 +4,23 @@
 #include <stdlib.h>
 
 #include "bytes.h"
+#include "cmac.h"
+#include "memkey.h"
 #include "session_state.h"
 
 enum { MTU_MIN = 256, QPN_MAX = 0xffffff, WINDOW_ORDERED = 64 };
 
-/* Bytes of a direction's secret (3.2). */
-static uint8_t secret_len(const struct srdma_suite *s)
+/* A mode has what it needs. */
+static int check_mode(const struct srdma_session_params *p)
 {
-	return s->key_len <= 16 ? 16 : 32;
+	if (p->mode >= SRDMA_MODES)
+		return -ENOTSUP;
+	if ((p->mode & SRDMA_MODE_PD) && (!p->pd || !p->cache))
+		return -EINVAL;
+	if ((p->mode & SRDMA_MODE_MEM) &&
+	    (!p->cmac || p->cmac->key_len != SRDMA_MEMKEY_LEN))
+		return -EINVAL;
+	return 0;
 }
 
 /* Suite, level, mode, tag and secret agree; *suite NULL: level none. */
@@ -21,19 +30,19 @@ static int check_protection(const struct srdma_session_params *p,
 	const struct srdma_suite *s = srdma_suite_by_id(p->suite);
 
 	*suite = NULL;
-	if (p->mode != SRDMA_MODE_BASIC)
-		return -ENOTSUP;
 	if (p->level == SRDMA_LEVEL_NONE)
-		return p->suite || p->tag_len || p->secret_len ? -EINVAL : 0;
+		return p->suite || p->mode || p->tag_len || p->secret_len
+			       ? -EINVAL
+			       : 0;
 	if (p->suite == 0)
 		return -EINVAL;
 	if (!s || p->level > SRDMA_LEVEL_AEAD || !(s->levels >> p->level & 1))
 		return -ENOTSUP;
 	if (!srdma_suite_tag_ok(s, p->tag_len) ||
-	    p->secret_len != secret_len(s))
+	    p->secret_len != srdma_flow_secret_len(s))
 		return -EINVAL;
 	*suite = s;
-	return 0;
+	return check_mode(p);
 }
 
 static int check_ends(const struct srdma_session_params *p)
@@ -70,6 +79,7 @@ int srdma_session_create(struct srdma_session **out,
 	s->mtu = params->mtu;
 	s->local_qpn = params->local_qpn;
 	s->peer_qpn = params->peer_qpn;
+	s->cmac = params->mode & SRDMA_MODE_MEM ? params->cmac : NULL;
 	s->tx_pn = params->tx_pn;
 	s->sealed_max = suite ? suite->packets : SRDMA_NUMBER_END;
 	s->forgeries_max = suite ? srdma_suite_forgeries(suite, params->tag_len)
@@ -90,10 +100,23 @@ void srdma_session_destroy(struct srdma_session *s)
 {
 	if (!s)
 		return;
-	srdma_flow_destroy(&s->tx, s->suite);
-	srdma_flow_destroy(&s->rx, s->suite);
+	srdma_flow_destroy(&s->tx);
+	srdma_flow_destroy(&s->rx);
 	srdma_wipe(s, sizeof(*s));
 	free(s);
+}
+
+void srdma_session_state(const struct srdma_session *s,
+			 struct srdma_session_state *state)
+{
+	*state = (struct srdma_session_state){
+		.key_bytes = srdma_flow_key_bytes(&s->tx) +
+			     srdma_flow_key_bytes(&s->rx),
+		.nonce_bytes = sizeof(s->tx_pn) + sizeof(s->window.next) +
+			       srdma_flow_iv_bytes(&s->tx) +
+			       srdma_flow_iv_bytes(&s->rx),
+		.window_bytes = sizeof(s->window.seen),
+	};
 }
 
 uint64_t srdma_session_highest(const struct srdma_session *s)

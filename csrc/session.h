@@ -60,8 +60,8 @@ struct srdma_session_params {
 
 /*
  * Make a session; the caller wipes *params. Returns 0, -EINVAL (a field
- * outside the protocol), -ENOTSUP (suite, level or mode not in this
- * version), -ENOMEM, -EIO (the provider failed).
+ * outside the protocol, or missing for the mode), -ENOTSUP (suite, level or
+ * mode not in this version), -ENOMEM, -EIO (the provider failed).
  */
 int srdma_session_create(struct srdma_session **out,
 			 const struct srdma_session_params *params);
@@ -72,8 +72,10 @@ void srdma_session_destroy(struct srdma_session *s);
 /*
  * Seal one packet: spend the next packet number, write the datagram to
  * out (cap >= SRDMA_MAX_PACKET). p as wire.h says for sealing; payload of
- * p->payload_len bytes must not overlap out. p->pn is set.
- * Returns the datagram's length, -EINVAL (not a legal packet),
+ * p->payload_len bytes must not overlap out. p->pn is set, and p->proof where
+ * p->access_key is to make it.
+ * Returns the datagram's length, -EINVAL (not a legal packet, or a proof in a
+ * mode without memory keys),
  * -EKEYEXPIRED (the suite's limit: nothing may be sent any more),
  * -EIO (the provider failed; out holds nothing of the payload).
  */
@@ -96,11 +98,16 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 size_t srdma_session_claim(const struct srdma_session *s,
 			   const struct srdma_packet *p, const uint8_t **ad);
 
-/* Bytes of this session that are keys, and that are packet numbers and IVs:
- * all that Table 3 of the paper counts. Keyed contexts that a cache holds for
- * it are not the session's. */
+/*
+ * What this session itself stores, in bytes, to count what Table 3 of the paper
+ * counts. key: a key per direction, with mode PD the secret S of what it sends
+ * (policy owner) or nothing. nonce: the packet number of each direction and the
+ * IVs of stored keys. window: the bits of numbers seen. A key counts once,
+ * not the schedule that its context makes of it; what a cache keeps is not
+ * the session's.
+ */
 struct srdma_session_state {
-	uint32_t key_bytes, nonce_bytes;
+	uint32_t key_bytes, nonce_bytes, window_bytes;
 };
 void srdma_session_state(const struct srdma_session *s,
 			 struct srdma_session_state *state);

@@ -14,6 +14,7 @@ struct srdma_session {
 	uint8_t level, tag_len;
 	uint32_t mtu;
 	uint32_t local_qpn, peer_qpn;
+	struct srdma_cmac *cmac; /* the caller's; NULL: no memory proofs */
 
 	/* seal */
 	struct srdma_flow tx;

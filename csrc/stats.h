@@ -25,6 +25,7 @@
 	X(REQUEST_ID, request_id)   /* request id cannot be inferred */        \
 	X(EPOCH, epoch)		    /* no live key epoch */                    \
 	X(TAG, tag)		    /* tag did not verify */                   \
+	X(PROVIDER, provider)	    /* could not be verified: no memory */     \
 	X(GAP, gap)		    /* verified, but beyond the position */    \
 	X(UNSOLICITED, unsolicited) /* verified answer to nothing asked */
 

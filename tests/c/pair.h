@@ -8,6 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "cmac.h"
+#include "keycache.h"
+#include "pdkeys.h"
 #include "reason.h"
 #include "session.h"
 #include "suite.h"
@@ -21,14 +24,47 @@ struct protection {
 	const struct srdma_suite *suite; /* NULL: none */
 	uint8_t level;
 	uint8_t tag_len;
+	uint8_t mode;	/* enum srdma_mode; with PD or MEM: pair_open() first */
+	uint8_t shared; /* with PD: both ends have the K_PD of role 1 */
 };
+
+/* What the ends of modes with PD or MEM use: the PD of each role, and the
+ * worker's. */
+static struct {
+	struct srdma_pdkeys pd[2];
+	struct srdma_keycache *cache;
+	struct srdma_cmac cmac;
+} pair_means;
+
+/* Before sessions in such modes, with a cache of this many contexts. Returns
+ * 0 or -errno. Every open ends in a close. */
+static inline int pair_open(unsigned contexts)
+{
+	int r = srdma_keycache_create(&pair_means.cache, contexts);
+
+	for (int role = 0; role < 2; role++)
+		for (unsigned i = 0; i < SRDMA_GROUP_KEY_LEN; i++)
+			pair_means.pd[role].pd[i] =
+				(uint8_t)(0x70 + 64 * role + i);
+	return r ? r : srdma_cmac_create(&pair_means.cmac, 16);
+}
+
+static inline void pair_close(void)
+{
+	srdma_keycache_destroy(pair_means.cache);
+	srdma_cmac_destroy(&pair_means.cmac);
+	pair_means.cache = NULL;
+}
 
 /* Where the request ids of both directions stand after pair_settle. */
 enum { PAIR_NEXT_ID = 1000, PAIR_FIRST_PN = (1 << 23) + 17 };
 
-/* Protection i of all, by suite, level, tag length; 0 behind the last. */
+/* Protection i of all, by suite, level, tag length; 0 behind the last. Key mode
+ * basic. */
 static inline int protection_at(unsigned i, struct protection *p)
 {
+	p->mode = SRDMA_MODE_BASIC;
+	p->shared = 0;
 	for (unsigned row = 0; srdma_suite_at(row); row++) {
 		p->suite = srdma_suite_at(row);
 		for (p->level = 1; p->level <= SRDMA_LEVEL_AEAD; p->level++) {
@@ -41,6 +77,34 @@ static inline int protection_at(unsigned i, struct protection *p)
 		}
 	}
 	return 0;
+}
+
+/* What the modes need, and S from K_PD in place of the secrets set before. */
+static inline void pair_params_mode(struct srdma_session_params *s,
+				    const struct protection *p)
+{
+	const uint8_t role = s->role;
+	struct srdma_pdkeys_flow tx = { .receiver.qpn = s->peer_qpn,
+					.sender.qpn = s->local_qpn };
+
+	s->mode = p->mode;
+	s->shared = p->shared;
+	if (p->mode & SRDMA_MODE_MEM)
+		s->cmac = &pair_means.cmac;
+	if (!(p->mode & SRDMA_MODE_PD))
+		return;
+	s->cache = pair_means.cache;
+	s->pd = &pair_means.pd[p->shared ? 1 : role];
+	memset(s->rx_secret, 0, sizeof(s->rx_secret));
+	memset(s->tx_secret, 0, sizeof(s->tx_secret));
+	if (p->shared)
+		return;
+	memcpy(tx.receiver.eid, s->peer_eid, SRDMA_EID_LEN);
+	memcpy(tx.sender.eid, s->local_eid, SRDMA_EID_LEN);
+	memcpy(tx.generation, s->generation, SRDMA_GENERATION_LEN);
+	/* what fails leaves zeros, of which no packet verifies */
+	srdma_pdkeys_secret(&pair_means.pd[!role], s->tx_secret, s->secret_len,
+			    &tx);
 }
 
 static inline struct srdma_session_params
@@ -68,6 +132,7 @@ pair_params(const struct protection *p, uint8_t role)
 	memset(s.peer_eid, 0xe0 | !role, sizeof(s.peer_eid));
 	memset(s.tx_secret, 0x50 | role, s.secret_len);
 	memset(s.rx_secret, 0x50 | !role, s.secret_len);
+	pair_params_mode(&s, p);
 	return s;
 }
 

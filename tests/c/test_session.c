@@ -41,7 +41,9 @@ static void create_refuses(void **state)
 		ROW(level, SRDMA_LEVEL_PACKET, -ENOTSUP),
 		ROW(level, 4, -ENOTSUP),
 		ROW(level, 255, -ENOTSUP),
-		ROW(mode, 1, -ENOTSUP),
+		ROW(mode, SRDMA_MODE_PD, -EINVAL),  /* without K_PD */
+		ROW(mode, SRDMA_MODE_MEM, -EINVAL), /* without cmac */
+		ROW(mode, SRDMA_MODES, -ENOTSUP),
 		ROW(mode, 255, -ENOTSUP),
 		ROW(tag_len, 0, -EINVAL),
 		ROW(tag_len, 12, -EINVAL),

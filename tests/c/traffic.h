@@ -12,14 +12,16 @@ static uint8_t text[SRDMA_MAX_PAYLOAD];
 
 static inline struct protection none(void)
 {
-	return (struct protection){ NULL, SRDMA_LEVEL_NONE, 0 };
+	return (struct protection){ .level = SRDMA_LEVEL_NONE };
 }
 
 static inline struct protection by_name(const char *name, uint8_t level)
 {
 	const struct srdma_suite *s = srdma_suite_by_name(name);
 
-	return (struct protection){ s, level, s->tag_len };
+	return (struct protection){ .suite = s,
+				    .level = level,
+				    .tag_len = s->tag_len };
 }
 
 static inline struct protection gcm(void)

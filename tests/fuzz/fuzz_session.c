@@ -188,7 +188,7 @@ static void do_raw(struct pair *pair, const struct protection *how,
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = { data, size };
-	struct protection how = { NULL, SRDMA_LEVEL_NONE, 0 };
+	struct protection how = { .level = SRDMA_LEVEL_NONE };
 	const uint8_t pick = next(&in);
 	struct pair pair;
 

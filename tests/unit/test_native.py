@@ -58,7 +58,7 @@ def test_session_refuses(changes: dict[str, Any]) -> None:
         _native.Session(params(**changes))
 
 
-@pytest.mark.parametrize("changes", [{"mode": 1}, {"suite": 0x08}, {"level": 2}, {"level": 9}])
+@pytest.mark.parametrize("changes", [{"mode": 4}, {"suite": 0x08}, {"level": 2}, {"level": 9}])
 def test_session_of_a_later_version(changes: dict[str, Any]) -> None:
     with pytest.raises(NotImplementedError, match="not in this version"):
         _native.Session(params(**changes))

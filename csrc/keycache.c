@@ -1,0 +1,136 @@
+#include "keycache.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "bytes.h"
+#include "cmac.h"
+#include "suite.h"
+
+struct srdma_keycache {
+	unsigned contexts; /* that are kept */
+	uint32_t used;
+	uint64_t hits, misses;
+	struct srdma_cmac prf_16, prf_32;
+	/*
+	 * A ring of the slots with this one, which is none of them, as its
+	 * mark: ring.older is the newest and ring.newer the oldest. Free slots
+	 * are the oldest.
+	 */
+	struct srdma_keyslot ring;
+	struct srdma_keyslot slots[];
+};
+
+static void detach(struct srdma_keyslot *s)
+{
+	s->newer->older = s->older;
+	s->older->newer = s->newer;
+}
+
+/* Between two neighbours. */
+static void attach(struct srdma_keyslot *s, struct srdma_keyslot *newer,
+		   struct srdma_keyslot *older)
+{
+	s->newer = newer;
+	s->older = older;
+	newer->older = s;
+	older->newer = s;
+}
+
+int srdma_keycache_create(struct srdma_keycache **out, unsigned contexts)
+{
+	/* the packet that is under way needs one in any case */
+	const unsigned n = contexts ? contexts : 1;
+	struct srdma_keycache *c;
+	int r;
+
+	*out = NULL;
+	c = calloc(1, sizeof(*c) + n * sizeof(c->slots[0]));
+	if (!c)
+		return -ENOMEM;
+	c->contexts = contexts;
+	c->ring.newer = c->ring.older = &c->ring;
+	for (unsigned i = 0; i < n; i++)
+		attach(&c->slots[i], &c->ring, c->ring.older);
+	r = srdma_cmac_create(&c->prf_16, 16);
+	if (!r)
+		r = srdma_cmac_create(&c->prf_32, 32);
+	if (r) {
+		srdma_keycache_destroy(c);
+		return r;
+	}
+	*out = c;
+	return 0;
+}
+
+void srdma_keycache_destroy(struct srdma_keycache *c)
+{
+	if (!c)
+		return;
+	assert(!c->used);
+	srdma_cmac_destroy(&c->prf_16);
+	srdma_cmac_destroy(&c->prf_32);
+	free(c);
+}
+
+void srdma_keycache_count(const struct srdma_keycache *c,
+			  struct srdma_keycache_counts *counts)
+{
+	*counts = (struct srdma_keycache_counts){ c->hits, c->misses, c->used };
+}
+
+void srdma_keyed_wipe(struct srdma_keyed *k, const struct srdma_suite *suite)
+{
+	suite->verbs->destroy(k->ctx);
+	srdma_wipe(k, sizeof(*k));
+}
+
+int srdma_keycache_take(struct srdma_keycache *c, struct srdma_keyslot **link,
+			const struct srdma_suite *suite)
+{
+	struct srdma_keyslot *s = *link ? *link : c->ring.newer;
+	const int hit = *link != NULL;
+
+	if (hit)
+		c->hits++;
+	else
+		c->misses++;
+	if (!hit && s->link)
+		srdma_keycache_drop(c, s->link);
+	detach(s);
+	attach(s, &c->ring, c->ring.older);
+	if (hit)
+		return 1;
+	s->link = link;
+	s->suite = suite;
+	*link = s;
+	c->used++;
+	return 0;
+}
+
+void srdma_keycache_release(struct srdma_keycache *c,
+			    struct srdma_keyslot **link)
+{
+	if (!c->contexts)
+		srdma_keycache_drop(c, link);
+}
+
+void srdma_keycache_drop(struct srdma_keycache *c, struct srdma_keyslot **link)
+{
+	struct srdma_keyslot *s = *link;
+
+	if (!s)
+		return;
+	srdma_keyed_wipe(&s->keyed, s->suite);
+	s->link = NULL;
+	*link = NULL;
+	c->used--;
+	detach(s);
+	attach(s, c->ring.newer, &c->ring);
+}
+
+struct srdma_cmac *srdma_keycache_prf(struct srdma_keycache *c, size_t key_len)
+{
+	return key_len == 16 ? &c->prf_16 : &c->prf_32;
+}
