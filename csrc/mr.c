@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "memguard.h"
+
 struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key)
 {
 	struct srdma_mr *mr = t->bucket[key % SRDMA_MR_BUCKETS];
@@ -27,6 +29,7 @@ void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr)
 		at = &(*at)->next;
 	*at = mr->next;
 	mr->region->leg->port->ops->region_close(mr->region);
+	srdma_memguard_destroy(mr->guard);
 	free(mr);
 }
 
@@ -52,4 +55,13 @@ enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 		return SRDMA_REASON_OUT_OF_BOUNDS;
 	*out = mr;
 	return SRDMA_REASON_NONE;
+}
+
+int srdma_mr_current(const struct srdma_mr *mr, uint64_t serial, uint64_t addr,
+		     uint64_t len)
+{
+	const uint64_t lo = addr - mr->region->base;
+
+	return !mr->guard ||
+	       srdma_memguard_current(mr->guard, serial, lo, lo + len);
 }

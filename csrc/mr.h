@@ -1,6 +1,6 @@
 /*
  * Memory regions under random wire rkeys, and the one place where an access
- * is authorized (docs/protocol.md 6). Internal to the relay.
+ * is authorized but for its proof (docs/protocol.md 6). Internal to the relay.
  */
 #ifndef SRDMA_MR_H
 #define SRDMA_MR_H
@@ -11,6 +11,7 @@
 #include "reason.h"
 
 struct srdma_leg;
+struct srdma_memguard;
 
 enum srdma_access { /* verbs' flags */
 		    SRDMA_ACCESS_LOCAL_WRITE = 1,
@@ -26,7 +27,8 @@ struct srdma_mr {
 	struct srdma_mr *next; /* in its bucket */
 	struct srdma_leg *leg;
 	struct srdma_region *region;
-	uint32_t key; /* wire rkey and local key */
+	struct srdma_memguard *guard; /* its memory keys; NULL: no proofs */
+	uint32_t key;		      /* wire rkey and local key */
 	uint32_t access;
 	uint32_t scope_qpn; /* 0: any of the PD */
 	uint32_t dmas;	    /* under way */
@@ -35,12 +37,15 @@ struct srdma_mr {
 
 struct srdma_mr_table {
 	struct srdma_mr *bucket[SRDMA_MR_BUCKETS];
+	/* Of the last registration, revocation or start of a DMA: which was
+	 * first? */
+	uint64_t serial;
 };
 
 /* Any region of this key, dead ones too; NULL if there is none. */
 struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key);
 void srdma_mr_insert(struct srdma_mr_table *t, struct srdma_mr *mr);
-/* Unlink and free; dmas must be 0. */
+/* Unlink and free, memory keys too; dmas must be 0. */
 void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr);
 
 /* What somebody wants to do. */
@@ -59,5 +64,9 @@ struct srdma_mr_want {
 enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 				 const struct srdma_mr_want *want,
 				 struct srdma_mr **mr);
+
+/* 1: of these bytes of the region nothing was revoked after the serial. */
+int srdma_mr_current(const struct srdma_mr *mr, uint64_t serial, uint64_t addr,
+		     uint64_t len);
 
 #endif

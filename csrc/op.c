@@ -97,6 +97,16 @@ static void fail(struct srdma_op *op, enum srdma_reason reason)
 	op->reason = (uint8_t)reason;
 }
 
+/* Why a peer's access that was allowed is not allowed any more (6.3). */
+static enum srdma_reason revoked(const struct srdma_op *op,
+				 const struct srdma_mr *mr)
+{
+	return is_local(op) || srdma_mr_current(mr, op->allowed, op->addr,
+						op->len)
+		       ? SRDMA_REASON_NONE
+		       : SRDMA_REASON_PROOF_WRONG;
+}
+
 /* Authorize and start one DMA. 0, or -EAGAIN. */
 static int start(struct srdma_qp *qp, struct srdma_op *op)
 {
@@ -109,6 +119,8 @@ static int start(struct srdma_qp *qp, struct srdma_op *op)
 	int writes = op->kind >= SRDMA_OP_PLACE;
 	int err;
 
+	if (!why)
+		why = revoked(op, mr);
 	if (why) {
 		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_KEY : why);
 		return 0;
@@ -119,6 +131,7 @@ static int start(struct srdma_qp *qp, struct srdma_op *op)
 				    0,		(uint64_t)(uintptr_t)op };
 	op->state = SRDMA_OP_ISSUED;
 	op->mr = mr;
+	op->serial = ++r->mrs.serial;
 	mr->dmas++;
 	qp->dmas++;
 	err = writes ? r->host->ops->write(&dma) : r->host->ops->read(&dma);
@@ -167,6 +180,19 @@ void srdma_op_done(struct srdma_op *op, int status)
 	else
 		stats->dma_read_bytes += op->len;
 	srdma_relay_activate(qp);
+}
+
+int srdma_op_busy(const struct srdma_op_pool *pool, const struct srdma_mr *mr,
+		  uint64_t serial, uint64_t addr, uint64_t len)
+{
+	for (uint32_t i = 0; mr->dmas && i < pool->total; i++) {
+		const struct srdma_op *op = &pool->all[i];
+
+		if (op->mr == mr && !is_local(op) && op->serial < serial &&
+		    op->addr < addr + len && addr < op->addr + op->len)
+			return 1;
+	}
+	return 0;
 }
 
 void srdma_op_drop(struct srdma_op_list *list)

@@ -43,11 +43,11 @@ struct srdma_op {
 	uint8_t opcode;	  /* of the packet */
 	uint8_t consumes; /* PLACE: ends a message that consumes a RECV */
 	uint64_t request_id;
-	uint32_t offset;   /* in the message; PLACE: of the end */
-	uint32_t dma_len;  /* of the RETH */
-	uint32_t revision; /* of the region, when it was authorized (6.3) */
-	uint64_t serial;   /* of its DMA in the relay, while ISSUED */
-	uint8_t ends;	   /* PLACE: the position after it is (id + 1, 0) */
+	uint32_t offset;  /* in the message; PLACE: of the end */
+	uint32_t dma_len; /* of the RETH */
+	uint64_t allowed; /* the peer's: serial when it was authorized (6.3) */
+	uint64_t serial;  /* of the start of its DMA, while ISSUED */
+	uint8_t ends;	  /* PLACE: the position after it is (id + 1, 0) */
 };
 
 /* Offset of the op's first byte in the message. */
@@ -84,6 +84,12 @@ void srdma_op_retire(struct srdma_op_list *list);
 int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list);
 /* The port reported an op's DMA (cookie). */
 void srdma_op_done(struct srdma_op *op, int status);
+/*
+ * 1: a DMA for a peer that names some of these bytes of the region, and was
+ * started before the serial, is under way.
+ */
+int srdma_op_busy(const struct srdma_op_pool *pool, const struct srdma_mr *mr,
+		  uint64_t serial, uint64_t addr, uint64_t len);
 /* Drop everything of a list that is not ISSUED (the QP is in error). */
 void srdma_op_drop(struct srdma_op_list *list);
 

@@ -57,7 +57,7 @@ struct srdma_slot {
 	uint64_t va; /* of the message */
 	uint32_t rkey;
 	uint32_t start, next, end;
-	uint32_t revision; /* of the region, when the part was authorized */
+	uint64_t allowed; /* of struct srdma_op, for all its answers */
 };
 
 /* The message that the peer is in the middle of. */

@@ -296,6 +296,11 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 	return n + (int)(packets_sent(r) - before);
 }
 
+void srdma_relay_clock(struct srdma_relay *r, uint32_t seconds)
+{
+	r->wall = seconds;
+}
+
 uint64_t srdma_relay_timer(const struct srdma_relay *r)
 {
 	return r->timer;
