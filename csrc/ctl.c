@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "utf8.h"
 
 enum type {
 	END = 0, /* of a body's layout */
@@ -12,12 +13,12 @@ enum type {
 	TEXT, /* UTF-8, zero-padded, at least one zero */
 	ZERO,
 	COUNTERS, /* 8 bytes each, to the end of the message */
-	ANYTHING, /* not looked at, to the end of the message */
+	TOKEN,	  /* struct srdma_ctl_token, to the end of the message */
 };
 
 struct field {
 	uint8_t type;
-	uint16_t size; /* bytes on the wire; of the member but for ZERO */
+	uint16_t size; /* bytes on the wire, 0 where it varies */
 	uint16_t at;   /* of the member in struct srdma_ctl_msg */
 };
 
@@ -30,6 +31,10 @@ struct field {
 	{                                                                      \
 		ZERO, SIZE, 0                                                  \
 	}
+#define REST(TYPE, M)                                                          \
+	{                                                                      \
+		TYPE, 0, offsetof(MSG, M)                                      \
+	}
 #define STOP                                                                   \
 	{                                                                      \
 		END, 0, 0                                                      \
@@ -37,7 +42,6 @@ struct field {
 
 /* The bodies of 10, in wire order. */
 static const struct field empty[] = { STOP };
-static const struct field anything[] = { { ANYTHING, 0, 0 }, STOP };
 static const struct field hello[] = { F(UINT, version), STOP };
 static const struct field hello_answer[] = {
 	F(UINT, hello.version),
@@ -50,11 +54,15 @@ static const struct field hello_answer[] = {
 	F(BYTES, hello.suites),
 	STOP,
 };
-static const struct field open_[] = { F(UINT, ring), STOP };
+static const struct field open_[] = {
+	F(UINT, open.ring),
+	F(UINT, open.flags),
+	STOP,
+};
 static const struct field open_answer[] = {
-	F(UINT, open.leg),
-	F(BYTES, open.token),
-	F(TEXT, open.address),
+	F(UINT, opened.leg),
+	F(BYTES, opened.token),
+	F(TEXT, opened.address),
 	STOP,
 };
 static const struct field attach[] = { F(BYTES, token), STOP };
@@ -67,6 +75,9 @@ static const struct field reg_mr[] = {
 	F(UINT, reg_mr.mr.region.host_rkey),
 	F(UINT, reg_mr.mr.scope_qpn),
 	F(UINT, reg_mr.mr.region.fd_offset),
+	F(UINT, reg_mr.mr.log2_block),
+	F(UINT, reg_mr.mr.depth),
+	PAD(2),
 	STOP,
 };
 static const struct field reg_mr_answer[] = { F(UINT, key), STOP };
@@ -85,16 +96,27 @@ static const struct field init_answer[] = {
 	F(BYTES, qp.qp.random), F(TEXT, qp.wire),      STOP,
 };
 static const struct field keys[] = {
-	F(UINT, keys.qp.qpn),	      F(UINT, keys.qp.role),
-	F(UINT, keys.qp.suite),	      F(UINT, keys.qp.level),
-	F(UINT, keys.qp.tag_len),     F(UINT, keys.qp.mode),
-	F(UINT, keys.qp.secret_len),  PAD(2),
-	F(BYTES, keys.qp.generation), F(BYTES, keys.qp.peer_eid),
-	F(UINT, keys.qp.peer_qpn),    F(UINT, keys.qp.peer_pn),
-	F(UINT, keys.qp.peer_mtu),    F(UINT, keys.qp.peer_window),
-	F(UINT, keys.qp.peer_reads),  F(TEXT, keys.qp.peer_wire),
-	F(TEXT, keys.identity),	      F(BYTES, keys.qp.tx_secret),
-	F(BYTES, keys.qp.rx_secret),  STOP,
+	F(UINT, keys.qp.qpn),
+	F(UINT, keys.qp.role),
+	F(UINT, keys.qp.suite),
+	F(UINT, keys.qp.level),
+	F(UINT, keys.qp.tag_len),
+	F(UINT, keys.qp.mode),
+	F(UINT, keys.qp.secret_len),
+	PAD(2),
+	F(BYTES, keys.qp.generation),
+	F(BYTES, keys.qp.peer_eid),
+	F(UINT, keys.qp.peer_qpn),
+	F(UINT, keys.qp.peer_pn),
+	F(UINT, keys.qp.peer_mtu),
+	F(UINT, keys.qp.peer_window),
+	F(UINT, keys.qp.peer_reads),
+	F(TEXT, keys.qp.peer_wire),
+	F(TEXT, keys.identity),
+	F(BYTES, keys.qp.tx_secret),
+	F(BYTES, keys.qp.rx_secret),
+	F(BYTES, keys.qp.group_key),
+	STOP,
 };
 static const struct field qpn[] = { F(UINT, qpn), STOP };
 static const struct field wait_answer[] = {
@@ -102,7 +124,48 @@ static const struct field wait_answer[] = {
 	F(UINT, wait.reason),
 	STOP,
 };
-static const struct field stats_answer[] = { { COUNTERS, 0, 0 }, STOP };
+static const struct field stats_answer[] = { REST(COUNTERS, stats), STOP };
+static const struct field key[] = {
+	F(UINT, secret.qpn),	     F(UINT, secret.secret_len),
+	F(UINT, secret.group),	     PAD(2),
+	F(BYTES, secret.generation), F(BYTES, secret.peer_eid),
+	F(UINT, secret.peer_qpn),    STOP,
+};
+static const struct field key_answer[] = {
+	F(BYTES, secret_answer.secret),
+	F(BYTES, secret_answer.group_key),
+	STOP,
+};
+static const struct field cap[] = {
+	F(UINT, cap.leg),
+	F(UINT, cap.cap.key),
+	F(UINT, cap.cap.offset),
+	F(UINT, cap.cap.length),
+	F(UINT, cap.cap.bearer.expiry),
+	F(UINT, cap.cap.rights),
+	PAD(3),
+	F(BYTES, cap.cap.bearer.holder),
+	STOP,
+};
+static const struct field cap_answer[] = { REST(TOKEN, capability), STOP };
+static const struct field install[] = {
+	F(UINT, install.leg),
+	REST(TOKEN, install.token),
+	STOP,
+};
+static const struct field install_answer[] = { F(UINT, handle), STOP };
+static const struct field uninstall[] = {
+	F(UINT, uninstall.leg),
+	F(UINT, uninstall.handle),
+	STOP,
+};
+static const struct field revoke[] = {
+	F(UINT, revoke.leg),
+	F(UINT, revoke.range.key),
+	F(UINT, revoke.range.offset),
+	F(UINT, revoke.range.length),
+	STOP,
+};
 
 static const struct kind {
 	const char *name;
@@ -118,7 +181,11 @@ static const struct kind {
 	[SRDMA_CTL_WAIT] = { "WAIT", { qpn, wait_answer } },
 	[SRDMA_CTL_DESTROY] = { "DESTROY", { qpn, empty } },
 	[SRDMA_CTL_STATS] = { "STATS", { empty, stats_answer } },
-	[SRDMA_CTL_KEY] = { "KEY", { anything, empty } },
+	[SRDMA_CTL_KEY] = { "KEY", { key, key_answer } },
+	[SRDMA_CTL_CAP] = { "CAP", { cap, cap_answer } },
+	[SRDMA_CTL_INSTALL] = { "INSTALL", { install, install_answer } },
+	[SRDMA_CTL_UNINSTALL] = { "UNINSTALL", { uninstall, empty } },
+	[SRDMA_CTL_REVOKE] = { "REVOKE", { revoke, empty } },
 };
 
 static const struct field *layout(uint32_t kind, enum srdma_ctl_side side)
@@ -131,19 +198,23 @@ const char *srdma_ctl_name(uint32_t kind)
 	return kind < SRDMA_CTL_KINDS ? kinds[kind].name : NULL;
 }
 
-int srdma_ctl_body_len(uint32_t kind, enum srdma_ctl_side side)
+struct srdma_ctl_span srdma_ctl_body_len(uint32_t kind,
+					 enum srdma_ctl_side side)
 {
 	const struct field *f = layout(kind, side);
-	int len = 0;
+	struct srdma_ctl_span span = { 0, 0 };
 
-	if (!f)
-		return -1;
-	for (; f->type != END; f++) {
-		if (f->type == COUNTERS || f->type == ANYTHING)
-			return -1;
-		len += f->size;
+	for (; f && f->type != END; f++) {
+		span.least += f->size;
+		span.most += f->size;
+		if (f->type == COUNTERS)
+			span.most += 8 * SRDMA_CTL_MAX_COUNTERS;
+		if (f->type == TOKEN) {
+			span.least += SRDMA_CTL_TOKEN_MIN;
+			span.most += SRDMA_CAPABILITY_MAX;
+		}
 	}
-	return len;
+	return span;
 }
 
 static int all_zero(const uint8_t *in, size_t len)
@@ -155,59 +226,12 @@ static int all_zero(const uint8_t *in, size_t len)
 	return bits == 0;
 }
 
-/* What may follow the first byte of a UTF-8 sequence (RFC 3629). */
-static const struct lead {
-	uint8_t first, last; /* lead bytes */
-	uint8_t len;	     /* of the sequence */
-	uint8_t low, high;   /* of the second byte; all later ones 80..BF */
-} leads[] = {
-	{ 0x01, 0x7f, 1, 0, 0 },       { 0xc2, 0xdf, 2, 0x80, 0xbf },
-	{ 0xe0, 0xe0, 3, 0xa0, 0xbf }, { 0xe1, 0xec, 3, 0x80, 0xbf },
-	{ 0xed, 0xed, 3, 0x80, 0x9f }, { 0xee, 0xef, 3, 0x80, 0xbf },
-	{ 0xf0, 0xf0, 4, 0x90, 0xbf }, { 0xf1, 0xf3, 4, 0x80, 0xbf },
-	{ 0xf4, 0xf4, 4, 0x80, 0x8f },
-};
-
-static int follows(const struct lead *l, const uint8_t *s, size_t left)
-{
-	if (l->len > left)
-		return 0;
-	if (l->len > 1 && (s[1] < l->low || s[1] > l->high))
-		return 0;
-	for (size_t i = 2; i < l->len; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	return 1;
-}
-
-/* Bytes of the sequence at s, 0 if there is none. Zero is none. */
-static size_t utf8_len(const uint8_t *s, size_t left)
-{
-	for (size_t i = 0; i < sizeof(leads) / sizeof(*leads); i++)
-		if (s[0] >= leads[i].first && s[0] <= leads[i].last)
-			return follows(&leads[i], s, left) ? leads[i].len : 0;
-	return 0;
-}
-
-/* UTF-8 without a zero byte? */
-static int is_text(const uint8_t *in, size_t len)
-{
-	while (len) {
-		size_t n = utf8_len(in, len);
-
-		if (n == 0)
-			return 0;
-		in += n;
-		len -= n;
-	}
-	return 1;
-}
-
 static int is_padded_text(const uint8_t *in, size_t size)
 {
 	size_t len = strnlen((const char *)in, size);
 
-	return len < size && is_text(in, len) && all_zero(in + len, size - len);
+	return len < size && srdma_utf8_check(in, len) &&
+	       all_zero(in + len, size - len);
 }
 
 static void uint_store(void *member, size_t size, const uint8_t *in)
@@ -261,6 +285,16 @@ static int counters_decode(struct srdma_ctl_msg *m, const uint8_t *in,
 	return 0;
 }
 
+static int token_decode(struct srdma_ctl_token *t, const uint8_t *in,
+			size_t len)
+{
+	if (len < SRDMA_CTL_TOKEN_MIN || len > sizeof(t->bytes))
+		return -EPROTO;
+	t->len = (uint32_t)len;
+	memcpy(t->bytes, in, len);
+	return 0;
+}
+
 static int field_decode(struct srdma_ctl_msg *m, const struct field *f,
 			const uint8_t *in)
 {
@@ -287,10 +321,11 @@ static int body_decode(struct srdma_ctl_msg *m, const struct field *f,
 	for (; f->type != END; f++) {
 		int rc;
 
-		if (f->type == ANYTHING)
-			return 0;
 		if (f->type == COUNTERS)
 			return counters_decode(m, in, len);
+		if (f->type == TOKEN)
+			return token_decode((void *)((char *)m + f->at), in,
+					    len);
 		if (len < f->size)
 			return -EPROTO;
 		rc = field_decode(m, f, in);
@@ -304,7 +339,7 @@ static int body_decode(struct srdma_ctl_msg *m, const struct field *f,
 
 static int text_decode(struct srdma_ctl_msg *m, const uint8_t *in, size_t len)
 {
-	if (!is_text(in, len))
+	if (!srdma_utf8_check(in, len))
 		return -EPROTO;
 	memcpy(m->text, in, len);
 	m->text[len] = '\0';
@@ -337,12 +372,29 @@ static int counters_encode(uint8_t *out, const struct srdma_ctl_msg *m)
 	return (int)(8 * m->stats.count);
 }
 
+static int token_encode(uint8_t *out, const struct srdma_ctl_token *t)
+{
+	if (t->len < SRDMA_CTL_TOKEN_MIN || t->len > sizeof(t->bytes))
+		return -EINVAL;
+	memcpy(out, t->bytes, t->len);
+	return (int)t->len;
+}
+
+/* What takes the rest of a message. */
+static int rest_encode(uint8_t *out, const struct field *f,
+		       const struct srdma_ctl_msg *m)
+{
+	if (f->type == COUNTERS)
+		return counters_encode(out, m);
+	return token_encode(out, (const void *)((const char *)m + f->at));
+}
+
 /* A text keeps its length; what stands behind its end is not sent. */
 static int padded_text_encode(uint8_t *out, const char *text, size_t size)
 {
 	size_t len = strnlen(text, size);
 
-	if (len == size || !is_text((const uint8_t *)text, len))
+	if (len == size || !srdma_utf8_check(text, len))
 		return -EINVAL;
 	memcpy(out, text, len);
 	memset(out + len, 0, size - len);
@@ -353,6 +405,7 @@ static int body_encode(uint8_t *out, const struct field *f,
 		       const struct srdma_ctl_msg *m)
 {
 	uint8_t *start = out;
+	int rest;
 
 	for (; f->type != END; out += f->size, f++) {
 		const void *member = (const char *)m + f->at;
@@ -372,7 +425,9 @@ static int body_encode(uint8_t *out, const struct field *f,
 				return -EINVAL;
 			break;
 		case COUNTERS:
-			return counters_encode(out, m);
+		case TOKEN:
+			rest = rest_encode(out, f, m);
+			return rest < 0 ? rest : (int)(out - start) + rest;
 		}
 	}
 	return (int)(out - start);
@@ -382,7 +437,7 @@ static int text_encode(uint8_t *out, const char *text)
 {
 	size_t len = strnlen(text, SRDMA_CTL_MAX_BODY + 1);
 
-	if (len > SRDMA_CTL_MAX_BODY || !is_text((const uint8_t *)text, len))
+	if (len > SRDMA_CTL_MAX_BODY || !srdma_utf8_check(text, len))
 		return -EINVAL;
 	memcpy(out, text, len);
 	return (int)len;

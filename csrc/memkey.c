@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <openssl/sha.h>
+
 #include "bytes.h"
 #include "kdf.h"
 
@@ -16,6 +18,18 @@ static int derive(struct srdma_cmac *c, uint8_t *out, const uint8_t *parent,
 		  const struct srdma_kdf_info *info)
 {
 	return srdma_kdf_with(c, out, SRDMA_MEMKEY_LEN, parent, info);
+}
+
+int srdma_memkey_holder(uint8_t out[SRDMA_MEMKEY_HOLDER_LEN],
+			const char *identity)
+{
+	uint8_t digest[SHA256_DIGEST_LENGTH] = { 0 };
+	size_t len = strlen(identity);
+
+	if (len > 0 && !SHA256((const uint8_t *)identity, len, digest))
+		return -EIO;
+	memcpy(out, digest, SRDMA_MEMKEY_HOLDER_LEN);
+	return 0;
 }
 
 int srdma_memkey_mr(struct srdma_cmac *c, uint8_t out[SRDMA_MEMKEY_LEN],

@@ -42,6 +42,10 @@ struct srdma_memkey_bearer {
 	uint32_t expiry; /* Unix seconds: the first at which it is void */
 };
 
+/* How keys name an identity, a URI; "" is nobody, all zero. */
+int srdma_memkey_holder(uint8_t out[SRDMA_MEMKEY_HOLDER_LEN],
+			const char *identity);
+
 int srdma_memkey_mr(struct srdma_cmac *c, uint8_t out[SRDMA_MEMKEY_LEN],
 		    const uint8_t pd_key[SRDMA_MEMKEY_LEN],
 		    const struct srdma_memtree *t,

@@ -81,6 +81,12 @@ unsigned deferred_poll(struct deferred_list *l)
 	return left;
 }
 
+/* Must the relay be asked although nobody waits, so that it frees? */
+static int to_finish(const struct deferred *d)
+{
+	return d->kind == SRDMA_CTL_DEREG_MR || d->kind == SRDMA_CTL_DESTROY;
+}
+
 void deferred_leave(struct deferred_list *l, const struct client *client)
 {
 	struct deferred **at = &l->first;
@@ -90,7 +96,7 @@ void deferred_leave(struct deferred_list *l, const struct client *client)
 
 		if (d->client == client)
 			d->client = NULL;
-		if (d->client || d->kind != SRDMA_CTL_WAIT) {
+		if (d->client || to_finish(d)) {
 			at = &d->next;
 			continue;
 		}

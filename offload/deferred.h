@@ -1,6 +1,6 @@
 /*
- * Answers that wait for the relay (docs/protocol.md 10): DEREG_MR and
- * DESTROY until all DMA has ended, WAIT until the QP is RTS or ERR.
+ * Answers that wait for the relay (docs/protocol.md 10): DEREG_MR, DESTROY and
+ * REVOKE until their DMA has ended, WAIT until the QP is RTS or ERR.
  */
 #ifndef OFFLOAD_DEFERRED_H
 #define OFFLOAD_DEFERRED_H
@@ -18,7 +18,9 @@ struct deferred {
 	uint16_t kind;
 	uint32_t tag;
 	uint32_t leg;
-	uint32_t number; /* QPN or key */
+	uint32_t number;		  /* QPN or key */
+	struct srdma_revoke_params range; /* REVOKE: with its ticket */
+	uint64_t ticket;
 };
 
 struct deferred_list {

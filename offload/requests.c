@@ -9,32 +9,12 @@
 #include <unistd.h>
 
 #include "bytes.h"
-#include "deferred.h"
 #include "log.h"
+#include "requests_impl.h"
 
 enum { MAX_WAITING = 1024, LEG_FDS = SRDMA_LEG_FDS };
 
-struct requests {
-	struct requests_params p;
-	struct legs legs;
-	struct deferred_list deferred;
-};
-
-/* One request being handled. */
-struct call {
-	struct requests *q;
-	struct client *client;
-	const struct message *message;
-	struct srdma_ctl_msg in, out;
-	int fds[REQUESTS_ANSWER_FDS];
-};
-
-enum { DEFERRED = 1 }; /* of a handler: the answer comes later */
-
-static int refuse(struct call *c, int err, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static int refuse(struct call *c, int err, const char *format, ...)
+int requests_refuse(struct call *c, int err, const char *format, ...)
 {
 	va_list args;
 
@@ -44,50 +24,51 @@ static int refuse(struct call *c, int err, const char *format, ...)
 	return err;
 }
 
-/* The relay refused: its text is the answer. */
-static int refused(struct call *c, int err)
+int requests_refused(struct call *c, int err)
 {
 	const char *why = srdma_relay_why(c->q->p.relay);
 
-	return refuse(c, err, "%s", why && *why ? why : strerror(-err));
+	return requests_refuse(c, err, "%s",
+			       why && *why ? why : strerror(-err));
 }
 
-static int leg_of(struct call *c, uint32_t id, struct srdma_leg **leg)
+int requests_leg(struct call *c, uint32_t id, struct srdma_leg **leg)
 {
 	*leg = legs_find(&c->q->legs, c->client->number, id);
 	if (*leg)
 		return 0;
-	return refuse(c, -EPERM,
-		      "leg %u is not a living leg of this connection: OPEN "
-		      "one here, or ATTACH with its token",
-		      id);
+	return requests_refuse(
+		c, -EPERM,
+		"leg %u is not a living leg of this connection: OPEN "
+		"one here, or ATTACH with its token",
+		id);
 }
 
-static int leg_of_qp(struct call *c, uint32_t qpn, struct srdma_leg **leg)
+int requests_leg_of_qp(struct call *c, uint32_t qpn, struct srdma_leg **leg)
 {
 	*leg = legs_find_qp(&c->q->legs, c->client->number, qpn);
 	if (*leg)
 		return 0;
-	return refuse(c, -EPERM,
-		      "QP 0x%06x is on no leg of this connection: INIT it "
-		      "here, or ATTACH to its leg",
-		      qpn);
+	return requests_refuse(
+		c, -EPERM,
+		"QP 0x%06x is on no leg of this connection: INIT it "
+		"here, or ATTACH to its leg",
+		qpn);
 }
 
-static int defer(struct call *c, struct srdma_leg *leg, uint32_t number)
+int requests_defer(struct call *c, struct srdma_leg *leg,
+		   const struct deferred *d)
 {
-	const struct deferred d = {
-		.client = c->client,
-		.kind = c->in.kind,
-		.tag = c->in.tag,
-		.leg = srdma_relay_leg_id(leg),
-		.number = number,
-	};
+	struct deferred waiting = *d;
 
-	if (deferred_add(&c->q->deferred, &d) < 0)
-		return refuse(c, -ENOMEM, "out of memory");
+	waiting.client = c->client;
+	waiting.kind = c->in.kind;
+	waiting.tag = c->in.tag;
+	waiting.leg = srdma_relay_leg_id(leg);
+	if (deferred_add(&c->q->deferred, &waiting) < 0)
+		return requests_refuse(c, -ENOMEM, "out of memory");
 	c->client->waiting++;
-	return DEFERRED;
+	return REQUESTS_DEFERRED;
 }
 
 static int handle_hello(struct call *c)
@@ -96,10 +77,11 @@ static int handle_hello(struct call *c)
 	const struct requests_params *p = &c->q->p;
 
 	if (c->in.version != SRDMA_CTL_VERSION)
-		return refuse(c, -EPROTONOSUPPORT,
-			      "version %u of the control protocol: this worker "
-			      "speaks version %d",
-			      c->in.version, SRDMA_CTL_VERSION);
+		return requests_refuse(
+			c, -EPROTONOSUPPORT,
+			"version %u of the control protocol: this worker "
+			"speaks version %d",
+			c->in.version, SRDMA_CTL_VERSION);
 	a->version = SRDMA_CTL_VERSION;
 	a->flags = p->allow_unprotected ? SRDMA_CTL_ALLOW_UNPROTECTED : 0;
 	a->host_kind = p->host->kind;
@@ -122,7 +104,8 @@ static int living_pid(const struct client *client)
 static int handle_open(struct call *c)
 {
 	struct srdma_leg_params params = {
-		.ring = c->in.ring,
+		.ring = c->in.open.ring,
+		.shared = c->in.open.flags & SRDMA_CTL_SHARED,
 		.fds = { -1, -1, -1 },
 		.pid = living_pid(c->client),
 	};
@@ -130,23 +113,28 @@ static int handle_open(struct call *c)
 	struct srdma_leg *leg;
 	int rc;
 
+	if (c->in.open.flags & ~(uint32_t)SRDMA_CTL_SHARED)
+		return requests_refuse(
+			c, -EINVAL,
+			"OPEN with flags 0x%x: 0, or %d for a trust group",
+			c->in.open.flags, SRDMA_CTL_SHARED);
 	for (unsigned i = 0; i < c->message->nfds; i++)
 		params.fds[i] = c->message->fds[i];
 	rc = srdma_relay_leg_open(c->q->p.relay, &params, &leg, &answer);
 	if (rc < 0)
-		return refused(c, rc);
+		return requests_refused(c, rc);
 	rc = legs_add(&c->q->legs, c->client->number, leg);
 	if (rc < 0) {
 		srdma_relay_leg_close(c->q->p.relay, leg);
-		return refuse(c, rc, "at most %d legs per worker",
-			      SRDMA_MAX_LEGS);
+		return requests_refuse(c, rc, "at most %d legs per worker",
+				       SRDMA_MAX_LEGS);
 	}
-	c->out.open.leg = srdma_relay_leg_id(leg);
-	memcpy(c->out.open.token, params.token, SRDMA_TOKEN_LEN);
-	memcpy(c->out.open.address, answer.address, SRDMA_NAME_LEN);
+	c->out.opened.leg = srdma_relay_leg_id(leg);
+	memcpy(c->out.opened.token, params.token, SRDMA_TOKEN_LEN);
+	memcpy(c->out.opened.address, answer.address, SRDMA_NAME_LEN);
 	memcpy(c->fds, answer.fds, sizeof(c->fds));
 	srdma_wipe(params.token, sizeof(params.token));
-	log_debug("leg %u opened by process %d", c->out.open.leg,
+	log_debug("leg %u opened by process %d", c->out.opened.leg,
 		  c->client->pid);
 	return 0;
 }
@@ -157,106 +145,12 @@ static int handle_attach(struct call *c)
 
 	leg = srdma_relay_leg_by_token(c->q->p.relay, c->in.token);
 	if (!leg)
-		return refuse(c, -EPERM,
-			      "no leg has this token: give the token of OPEN's "
-			      "answer while its process lives");
+		return requests_refuse(
+			c, -EPERM,
+			"no leg has this token: give the token of OPEN's "
+			"answer while its process lives");
 	legs_attach(&c->q->legs, c->client->number, leg);
 	c->out.leg = srdma_relay_leg_id(leg);
-	return 0;
-}
-
-static int handle_reg_mr(struct call *c)
-{
-	struct srdma_mr_params *params = &c->in.reg_mr.mr;
-	struct srdma_leg *leg;
-	int rc = leg_of(c, c->in.reg_mr.leg, &leg);
-
-	if (rc < 0)
-		return rc;
-	params->region.fd = c->message->nfds ? c->message->fds[0] : -1;
-	if (params->region.fd < 0 && params->region.fd_offset != 0)
-		return refuse(
-			c, -EINVAL,
-			"REG_MR has a memfd offset and no memfd: pass the "
-			"memfd beside the message, or offset 0");
-	rc = srdma_relay_mr_reg(c->q->p.relay, leg, params, &c->out.key);
-	return rc < 0 ? refused(c, rc) : 0;
-}
-
-static int handle_dereg_mr(struct call *c)
-{
-	uint32_t key = c->in.dereg_mr.key;
-	struct srdma_leg *leg;
-	int rc = leg_of(c, c->in.dereg_mr.leg, &leg);
-
-	if (rc < 0)
-		return rc;
-	rc = srdma_relay_mr_dereg(c->q->p.relay, leg, key);
-	if (rc == -EINPROGRESS)
-		return defer(c, leg, key);
-	return rc < 0 ? refused(c, rc) : 0;
-}
-
-static int handle_init(struct call *c)
-{
-	struct srdma_ctl_init_answer *a = &c->out.qp;
-	struct srdma_leg *leg;
-	int rc = leg_of(c, c->in.init.leg, &leg);
-
-	if (rc < 0)
-		return rc;
-	rc = srdma_relay_qp_init(c->q->p.relay, leg, &c->in.init.qp, &a->qp);
-	if (rc < 0)
-		return refused(c, rc);
-	legs_count_qp(&c->q->legs, c->in.init.leg, 1);
-	snprintf(a->wire, sizeof(a->wire), "%s", c->q->p.wire->address);
-	return 0;
-}
-
-static int handle_keys(struct call *c)
-{
-	const struct srdma_qp_keys *k = &c->in.keys.qp;
-	struct srdma_leg *leg;
-	int rc = leg_of_qp(c, k->qpn, &leg);
-
-	if (rc < 0)
-		return rc;
-	rc = srdma_relay_qp_keys(c->q->p.relay, leg, k);
-	if (rc < 0)
-		return refused(c, rc);
-	log_info("QP 0x%06x: suite 0x%02x level %u with %s at %s", k->qpn,
-		 k->suite, k->level, c->in.keys.identity, k->peer_wire);
-	return 0;
-}
-
-static int handle_wait(struct call *c)
-{
-	struct srdma_ctl_wait_answer *a = &c->out.wait;
-	struct srdma_leg *leg;
-	int rc = leg_of_qp(c, c->in.qpn, &leg);
-
-	if (rc < 0)
-		return rc;
-	rc = srdma_relay_qp_state(c->q->p.relay, leg, c->in.qpn, &a->reason);
-	if (rc < SRDMA_QP_RTS)
-		return defer(c, leg, c->in.qpn);
-	a->state = (uint32_t)rc;
-	return 0;
-}
-
-static int handle_destroy(struct call *c)
-{
-	struct srdma_leg *leg;
-	int rc = leg_of_qp(c, c->in.qpn, &leg);
-
-	if (rc < 0)
-		return rc;
-	rc = srdma_relay_qp_destroy(c->q->p.relay, leg, c->in.qpn);
-	if (rc == -EINPROGRESS)
-		return defer(c, leg, c->in.qpn);
-	if (rc < 0)
-		return refused(c, rc);
-	legs_count_qp(&c->q->legs, srdma_relay_leg_id(leg), -1);
 	return 0;
 }
 
@@ -272,10 +166,10 @@ static int handle_stats(struct call *c)
 	return 0;
 }
 
-static int handle_key(struct call *c)
+static int handle_later(struct call *c)
 {
-	return refuse(c, -EOPNOTSUPP,
-		      "key mode `pd` is not in this version: use `basic`");
+	return requests_refuse(c, -EOPNOTSUPP, "%s is not in this version",
+			       srdma_ctl_name(c->in.kind));
 }
 
 /* Descriptors beside a message are for the shared-memory port only (11). */
@@ -286,14 +180,18 @@ static const struct {
 	[SRDMA_CTL_HELLO] = { handle_hello, 0, 0 },
 	[SRDMA_CTL_OPEN] = { handle_open, LEG_FDS, LEG_FDS },
 	[SRDMA_CTL_ATTACH] = { handle_attach, 0, 0 },
-	[SRDMA_CTL_REG_MR] = { handle_reg_mr, 0, 1 },
-	[SRDMA_CTL_DEREG_MR] = { handle_dereg_mr, 0, 0 },
-	[SRDMA_CTL_INIT] = { handle_init, 0, 0 },
-	[SRDMA_CTL_KEYS] = { handle_keys, 0, 0 },
-	[SRDMA_CTL_WAIT] = { handle_wait, 0, 0 },
-	[SRDMA_CTL_DESTROY] = { handle_destroy, 0, 0 },
+	[SRDMA_CTL_REG_MR] = { requests_memory_register, 0, 1 },
+	[SRDMA_CTL_DEREG_MR] = { requests_memory_deregister, 0, 0 },
+	[SRDMA_CTL_INIT] = { requests_qp_init, 0, 0 },
+	[SRDMA_CTL_KEYS] = { requests_qp_keys, 0, 0 },
+	[SRDMA_CTL_WAIT] = { requests_qp_wait, 0, 0 },
+	[SRDMA_CTL_DESTROY] = { requests_qp_destroy, 0, 0 },
 	[SRDMA_CTL_STATS] = { handle_stats, 0, 0 },
-	[SRDMA_CTL_KEY] = { handle_key, 0, 0 },
+	[SRDMA_CTL_KEY] = { handle_later, 0, 0 },
+	[SRDMA_CTL_CAP] = { handle_later, 0, 0 },
+	[SRDMA_CTL_INSTALL] = { handle_later, 0, 0 },
+	[SRDMA_CTL_UNINSTALL] = { handle_later, 0, 0 },
+	[SRDMA_CTL_REVOKE] = { handle_later, 0, 0 },
 };
 
 static int check_fds(struct call *c)
@@ -304,31 +202,39 @@ static int check_fds(struct call *c)
 
 	if (c->message->nfds >= least && c->message->nfds <= most)
 		return 0;
-	return refuse(c, -EPROTO,
-		      "%s with %s%u file descriptors: this worker takes %u "
-		      "to %u with it",
-		      srdma_ctl_name(c->in.kind),
-		      c->message->nfds > REQUESTS_MAX_FDS ? "more than " : "",
-		      c->message->nfds > REQUESTS_MAX_FDS ? REQUESTS_MAX_FDS
-							  : c->message->nfds,
-		      least, most);
+	return requests_refuse(
+		c, -EPROTO,
+		"%s with %s%u file descriptors: this worker takes %u "
+		"to %u with it",
+		srdma_ctl_name(c->in.kind),
+		c->message->nfds > REQUESTS_MAX_FDS ? "more than " : "",
+		c->message->nfds > REQUESTS_MAX_FDS ? REQUESTS_MAX_FDS
+						    : c->message->nfds,
+		least, most);
 }
 
 static int malformed(struct call *c)
 {
-	int len = (int)c->message->len - SRDMA_CTL_HEADER_LEN;
-	int want = srdma_ctl_body_len(c->in.kind, SRDMA_CTL_REQUEST);
+	const struct srdma_ctl_span want =
+		srdma_ctl_body_len(c->in.kind, SRDMA_CTL_REQUEST);
+	size_t len = c->message->len - SRDMA_CTL_HEADER_LEN;
+	char range[32] = "";
 
 	if (c->in.status != 0)
-		return refuse(c, -EPROTO, "a request has status 0, not %u",
-			      c->in.status);
-	if (len != want)
-		return refuse(c, -EPROTO, "%s has a body of %d bytes, not %d",
-			      srdma_ctl_name(c->in.kind), want, len);
-	return refuse(c, -EPROTO,
-		      "%s: a text is not UTF-8 padded with zeros, or a zero "
-		      "field is not zero",
-		      srdma_ctl_name(c->in.kind));
+		return requests_refuse(c, -EPROTO,
+				       "a request has status 0, not %u",
+				       c->in.status);
+	if (want.most > want.least)
+		snprintf(range, sizeof(range), "%u to ", want.least);
+	if (len < want.least || len > want.most)
+		return requests_refuse(
+			c, -EPROTO, "%s has a body of %s%u bytes, not %zu",
+			srdma_ctl_name(c->in.kind), range, want.most, len);
+	return requests_refuse(
+		c, -EPROTO,
+		"%s: a text is not UTF-8 padded with zeros, or a zero field "
+		"is not zero",
+		srdma_ctl_name(c->in.kind));
 }
 
 static int dispatch(struct call *c)
@@ -336,23 +242,26 @@ static int dispatch(struct call *c)
 	int rc;
 
 	if (c->message->len > SRDMA_CTL_MAX)
-		return refuse(c, -EPROTO, "a message is at most %d bytes",
-			      SRDMA_CTL_MAX);
+		return requests_refuse(c, -EPROTO,
+				       "a message is at most %d bytes",
+				       SRDMA_CTL_MAX);
 	rc = srdma_ctl_decode(&c->in, SRDMA_CTL_REQUEST, c->message->data,
 			      c->message->len);
 	if (rc == -EOPNOTSUPP)
-		return refuse(c, rc, "kind %u: this worker knows 1 to %d",
-			      c->in.kind, SRDMA_CTL_KINDS - 1);
+		return requests_refuse(c, rc,
+				       "kind %u: this worker knows 1 to %d",
+				       c->in.kind, SRDMA_CTL_KINDS - 1);
 	if (rc < 0)
 		return malformed(c);
 	rc = check_fds(c);
 	if (rc < 0)
 		return rc;
 	if (c->client->waiting >= MAX_WAITING)
-		return refuse(c, -EBUSY,
-			      "%d requests of this connection wait for their "
-			      "answers: wait for some",
-			      MAX_WAITING);
+		return requests_refuse(
+			c, -EBUSY,
+			"%d requests of this connection wait for their "
+			"answers: wait for some",
+			MAX_WAITING);
 	return handlers[c->in.kind].handle(c);
 }
 
@@ -373,7 +282,7 @@ static void reply(const struct requests *q, struct client *client,
 	a.len = (size_t)len;
 	memcpy(a.fds, fds, sizeof(a.fds));
 	q->p.send(client, &a);
-	srdma_wipe(a.data, a.len); /* a token */
+	srdma_wipe(a.data, a.len); /* a token, a secret, a capability */
 }
 
 static uint32_t status_of(int rc)
@@ -411,7 +320,7 @@ int requests_handle(struct requests *q, struct client *client,
 	if (rc < 0)
 		return rc;
 	rc = dispatch(&c);
-	if (rc != DEFERRED) {
+	if (rc != REQUESTS_DEFERRED) {
 		c.out.kind = c.in.kind;
 		c.out.tag = c.in.tag;
 		c.out.status = status_of(rc);

@@ -1,7 +1,7 @@
-"""Client of a worker's control socket; owner of its messages in Python (protocol.md 10).
+"""Client of a worker's control socket (protocol.md 10).
 
-One message per packet: a header, then a body whose layout is a row of the
-tables below. A request waits for its answer; several threads may ask at once.
+One message per packet (control_messages.py). A request waits for its answer;
+several threads may ask at once.
 """
 
 from __future__ import annotations
@@ -16,11 +16,33 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from enum import IntEnum
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
 
+from srdma.control_messages import (
+    ANSWER,
+    GROUP_KEY_LEN,
+    HEADER,
+    IDENTITY_LEN,
+    MAX_MESSAGE,
+    SHARED,
+    TOKEN_MAX,
+    TOKEN_MIN,
+    VERSION,
+    WIRE_LEN,
+    CapabilityRequest,
+    Hello,
+    HostKind,
+    Keys,
+    Kind,
+    LegInfo,
+    MRRequest,
+    QPInfo,
+    QPRequest,
+    QPState,
+    fits,
+    pack,
+    pack_fields,
+)
 from srdma.errors import (
     ClosedError,
     DeviceError,
@@ -31,195 +53,25 @@ from srdma.errors import (
     WorkerGone,
 )
 
-VERSION = 1
-MAX_MESSAGE = 1024
+__all__ = [
+    "CapabilityRequest",
+    "Control",
+    "Hello",
+    "HostKind",
+    "Keys",
+    "Kind",
+    "LegInfo",
+    "MRRequest",
+    "QPInfo",
+    "QPRequest",
+    "QPState",
+    "socket_path",
+]
+
 TIMEOUT = 10.0
-ALLOW_UNPROTECTED = 1  # flag of HELLO's answer
 
 _MAX_FDS = 2  # that an answer brings
-_HEADER = struct.Struct(">HHII")
 _UCRED = struct.Struct("iII")  # pid, uid, gid
-_WIRE_LEN, _IDENTITY_LEN = 64, 256  # of padded texts, the last zero included
-
-
-class Kind(IntEnum):
-    """Of a message."""
-
-    HELLO = 1
-    OPEN = 2
-    ATTACH = 3
-    REG_MR = 4
-    DEREG_MR = 5
-    INIT = 6
-    KEYS = 7
-    WAIT = 8
-    DESTROY = 9
-    STATS = 10
-    KEY = 11
-
-
-class HostKind(IntEnum):
-    """How hosts reach the worker."""
-
-    SHM = 1
-    VERBS = 2
-
-
-class QPState(IntEnum):
-    """Of a QP at its worker (protocol.md 7)."""
-
-    INIT = 1
-    RTR = 2
-    RTS = 3
-    ERR = 4
-
-
-_REQUEST = {
-    Kind.HELLO: struct.Struct(">I"),
-    Kind.OPEN: struct.Struct(">I"),
-    Kind.ATTACH: struct.Struct(">16s"),
-    Kind.REG_MR: struct.Struct(">IIQQIIQ"),
-    Kind.DEREG_MR: struct.Struct(">II"),
-    Kind.INIT: struct.Struct(">IIIII"),
-    Kind.KEYS: struct.Struct(">IBBBBBB2x8s16sIQIII64s256s32s32s"),
-    Kind.WAIT: struct.Struct(">I"),
-    Kind.DESTROY: struct.Struct(">I"),
-    Kind.STATS: struct.Struct(""),
-}
-_ANSWER = {
-    Kind.HELLO: struct.Struct(">IIII64s64s64s32s"),
-    Kind.OPEN: struct.Struct(">I16s64s"),
-    Kind.ATTACH: struct.Struct(">I"),
-    Kind.REG_MR: struct.Struct(">I"),
-    Kind.INIT: struct.Struct(">I16sQIII32s64s"),
-    Kind.WAIT: struct.Struct(">II"),
-}
-_NOTHING = struct.Struct("")
-_A = TypeVar("_A", bound="_Answer")
-
-
-def _text(padded: bytes) -> str:
-    return padded.rstrip(b"\0").decode()
-
-
-class _Answer:
-    """A dataclass whose fields stand in the order of the body; str is padded text."""
-
-    kind: ClassVar[Kind]
-
-    @classmethod
-    def decode(cls: type[_A], body: bytes) -> _A:
-        values: tuple[Any, ...] = _ANSWER[cls.kind].unpack(body)
-        texts = [f.type == "str" for f in fields(cls)]  # type: ignore[arg-type]
-        return cls(*(_text(v) if t else v for v, t in zip(values, texts, strict=True)))
-
-
-@dataclass(frozen=True)
-class Hello(_Answer):
-    """What a worker says of itself."""
-
-    kind: ClassVar[Kind] = Kind.HELLO
-    version: int
-    flags: int
-    host_kind: int
-    pid: int
-    host_device: str
-    wire: str
-    name: str
-    suite_ids: bytes
-
-    @property
-    def suites(self) -> tuple[int, ...]:
-        """Ids of the suites that the worker has: the recommended ones first, by their speed."""
-        return tuple(self.suite_ids.rstrip(b"\0"))
-
-    @property
-    def allow_unprotected(self) -> bool:
-        return bool(self.flags & ALLOW_UNPROTECTED)
-
-
-@dataclass(frozen=True, repr=False)
-class LegInfo(_Answer):
-    """A leg: its token admits a verbs leg, or another control connection. Never shown."""
-
-    kind: ClassVar[Kind] = Kind.OPEN
-    leg: int
-    token: bytes
-    address: str
-
-
-@dataclass(frozen=True)
-class QPInfo(_Answer):
-    """What INIT gives, and END of protocol.md 8.2 tells the peer."""
-
-    kind: ClassVar[Kind] = Kind.INIT
-    qpn: int
-    eid: bytes
-    pn: int
-    mtu: int
-    window: int
-    reads: int
-    random: bytes
-    wire: str
-
-
-@dataclass(frozen=True)
-class MRRequest:
-    """Body of REG_MR, in its order."""
-
-    leg: int
-    access: int
-    address: int
-    length: int
-    host_rkey: int = 0
-    scope_qpn: int = 0
-    fd_offset: int = 0
-
-
-@dataclass(frozen=True)
-class QPRequest:
-    """Body of INIT, in its order."""
-
-    leg: int
-    sq: int
-    rq: int
-    timeout_ms: int = 0
-    mtu: int = 0
-
-
-@dataclass(frozen=True, repr=False)
-class Keys:
-    """Body of KEYS, in its order. The secrets may be bytearrays, to be wiped; they never show."""
-
-    qpn: int
-    role: int
-    suite: int
-    level: int
-    tag_len: int
-    mode: int
-    secret_len: int
-    generation: bytes
-    peer_eid: bytes
-    peer_qpn: int
-    peer_pn: int
-    peer_mtu: int
-    peer_window: int
-    peer_reads: int
-    peer_wire: str
-    peer_identity: str
-    tx_secret: bytes | bytearray
-    rx_secret: bytes | bytearray
-
-
-def pack(kind: Kind, *values: Any) -> bytearray:
-    """Body of a request; a value that the layout cannot hold is a LocalError."""
-    layout = _REQUEST[kind]
-    body = bytearray(layout.size)
-    try:
-        layout.pack_into(body, 0, *(v.encode() if isinstance(v, str) else v for v in values))
-    except struct.error as e:
-        raise LocalError(f"{kind.name}: a value is outside what the message can hold: {e}") from e
-    return body
 
 
 def socket_path(worker: str | os.PathLike[str] | None = None) -> Path:
@@ -274,6 +126,7 @@ class Control:
         self._where = where
         self._lock = threading.Lock()
         self._tag = 0
+        self._buffer = bytearray(MAX_MESSAGE)  # answers arrive here: a secret can be wiped
 
     @classmethod
     def connect(cls, path: Path, timeout: float = TIMEOUT) -> Control:
@@ -328,14 +181,14 @@ class Control:
         body: bytes | bytearray = b"",
         fds: Sequence[int] = (),
         timeout: float = TIMEOUT,
-    ) -> tuple[bytes, list[int]]:
+    ) -> tuple[bytearray, list[int]]:
         """Send one request; its answer's body, and the fds that came with it."""
         deadline = time.monotonic() + timeout
         with self._lock:
             if self._sock.fileno() < 0:
                 raise ClosedError(f"the connection to {self._where} is closed")
             self._tag += 1
-            message = bytearray(_HEADER.pack(kind, 0, self._tag, 0)) + body
+            message = bytearray(HEADER.pack(kind, 0, self._tag, 0)) + body
             try:
                 self._send(message, fds, deadline)
                 return self._answer(kind, self._tag, deadline)
@@ -344,7 +197,7 @@ class Control:
             except ConnectionError as e:
                 raise WorkerGone(f"{self._where} is gone: {e.strerror}") from e
             finally:
-                message[:] = bytes(len(message))  # KEYS holds secrets
+                _wipe(message)  # KEYS and INSTALL hold secrets
 
     def _send(self, message: bytearray, fds: Sequence[int], deadline: float) -> None:
         while True:
@@ -354,34 +207,40 @@ class Control:
             except BlockingIOError:
                 self._wait_for(select.POLLOUT, deadline)
 
-    def _answer(self, kind: Kind, tag: int, deadline: float) -> tuple[bytes, list[int]]:
+    def _answer(self, kind: Kind, tag: int, deadline: float) -> tuple[bytearray, list[int]]:
         while True:
             self._wait_for(select.POLLIN, deadline)
             data, fds = self._receive()
-            if len(data) < _HEADER.size:
+            if len(data) < HEADER.size:
                 _close_all(fds)
                 raise WorkerGone(f"{self._where} closed the connection")
-            got_kind, _, got_tag, status = _HEADER.unpack_from(data)
+            got_kind, _, got_tag, status = HEADER.unpack_from(data)
             if (got_kind, got_tag) == (kind, tag):
                 break
             _close_all(fds)  # of a request that timed out
-        body = data[_HEADER.size :]
+            _wipe(data)
+        body = data[HEADER.size :]
+        _wipe(data)
         if status:
             _close_all(fds)
             raise RefusedError(status, _refusal(kind, status, body))
-        if len(body) != _ANSWER.get(kind, _NOTHING).size and kind is not Kind.STATS:
+        if not fits(kind, len(body)):
             _close_all(fds)
             raise DeviceError(f"{self._where} answered {kind.name} with {len(body)} bytes")
         return body, fds
 
-    def _receive(self) -> tuple[bytes, list[int]]:
+    def _receive(self) -> tuple[bytearray, list[int]]:
         """One message; socket.recv_fds() of Python 3.11 forgets its flags."""
         fds = array.array("i")
         space = socket.CMSG_LEN(_MAX_FDS * fds.itemsize)
-        data, control, _, _ = self._sock.recvmsg(MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)
+        size, control, _, _ = self._sock.recvmsg_into(
+            [self._buffer], space, socket.MSG_CMSG_CLOEXEC
+        )
         for level, kind, found in control:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 fds.frombytes(found[: len(found) - len(found) % fds.itemsize])
+        data = self._buffer[:size]
+        self._buffer[:size] = bytes(size)
         return data, list(fds)
 
     def _wait_for(self, events: int, deadline: float) -> None:
@@ -402,9 +261,11 @@ class Control:
             )
         return answer
 
-    def open(self, ring: int, fds: Sequence[int] = ()) -> tuple[LegInfo, list[int]]:
-        """Open a leg; it ends with this connection."""
-        body, got = self.request(Kind.OPEN, pack(Kind.OPEN, ring), fds)
+    def open(
+        self, ring: int, fds: Sequence[int] = (), *, shared: bool = False
+    ) -> tuple[LegInfo, list[int]]:
+        """Open a leg, for a trust group if it is shared; it ends with this connection."""
+        body, got = self.request(Kind.OPEN, pack(Kind.OPEN, ring, SHARED if shared else 0), fds)
         return LegInfo.decode(body), got
 
     def attach(self, token: bytes) -> int:
@@ -413,8 +274,7 @@ class Control:
 
     def reg_mr(self, mr: MRRequest, fd: int | None = None) -> int:
         """Register memory, that of fd if it has one; its key."""
-        body = pack(Kind.REG_MR, *(getattr(mr, f.name) for f in fields(mr)))
-        return self._number(Kind.REG_MR, body, () if fd is None else (fd,))
+        return self._number(Kind.REG_MR, pack_fields(Kind.REG_MR, mr), () if fd is None else (fd,))
 
     def dereg_mr(self, leg: int, key: int, timeout: float = TIMEOUT) -> None:
         """Returns when no DMA names the key any more."""
@@ -422,26 +282,71 @@ class Control:
 
     def init(self, qp: QPRequest) -> QPInfo:
         """Make a QP."""
-        body, _ = self.request(
-            Kind.INIT, pack(Kind.INIT, *(getattr(qp, f.name) for f in fields(qp)))
-        )
+        body, _ = self.request(Kind.INIT, pack_fields(Kind.INIT, qp))
         return QPInfo.decode(body)
 
     def keys(self, keys: Keys) -> None:
         """Give a QP its peer and its secrets."""
-        for text, size in ((keys.peer_wire, _WIRE_LEN), (keys.peer_identity, _IDENTITY_LEN)):
+        for text, size in ((keys.peer_wire, WIRE_LEN), (keys.peer_identity, IDENTITY_LEN)):
             if len(text.encode()) >= size:
                 raise LocalError(f"{text[:64]!r}: at most {size - 1} bytes")
-        body = pack(Kind.KEYS, *(getattr(keys, f.name) for f in fields(keys)))
+        body = pack_fields(Kind.KEYS, keys)
         try:
             self.request(Kind.KEYS, body)
         finally:
-            body[:] = bytes(len(body))
+            _wipe(body)
+
+    def key(
+        self,
+        qpn: int,
+        size: int,
+        generation: bytes,
+        peer_eid: bytes,
+        peer_qpn: int,
+        *,
+        group: bool = False,
+    ) -> tuple[bytearray, bytearray]:
+        """Key mode pd: the secret of `size` bytes that the peer shall seal with, and the group's
+        key (zero unless it is wanted). The caller wipes both."""
+        request = pack(Kind.KEY, qpn, size, int(group), generation, peer_eid, peer_qpn)
+        body, _ = self.request(Kind.KEY, request)
+        secret_len = ANSWER[Kind.KEY].size - GROUP_KEY_LEN
+        found = body[: min(size, secret_len)], body[secret_len:]
+        _wipe(body)
+        return found
+
+    def capability(self, cap: CapabilityRequest) -> bytes:
+        """Make a capability; its token, sealed if it has a holder or an expiry."""
+        body, _ = self.request(Kind.CAP, pack_fields(Kind.CAP, cap))
+        return bytes(body)
+
+    def install(self, leg: int, token: bytes | bytearray) -> int:
+        """Keep a capability for the requests of a leg; the handle that names it there."""
+        if not TOKEN_MIN <= len(token) <= TOKEN_MAX:
+            raise LocalError(
+                f"a token of {len(token)} bytes: a capability has {TOKEN_MIN} to {TOKEN_MAX}"
+            )
+        body = pack(Kind.INSTALL, leg) + token
+        try:
+            return self._number(Kind.INSTALL, body)
+        finally:
+            _wipe(body)
+
+    def uninstall(self, leg: int, handle: int) -> None:
+        """Requests that still name the handle fail."""
+        self.request(Kind.UNINSTALL, pack(Kind.UNINSTALL, leg, handle))
+
+    def revoke(
+        self, leg: int, key: int, offset: int = 0, length: int = 0, timeout: float = TIMEOUT
+    ) -> None:
+        """Void every capability for a range of a region (0, 0: all of it). Returns when no DMA
+        from before names the range; after a Timeout they are void, but DMA may be under way."""
+        self.request(Kind.REVOKE, pack(Kind.REVOKE, leg, key, offset, length), timeout=timeout)
 
     def wait(self, qpn: int, timeout: float) -> tuple[QPState, int]:
         """Wait until a QP is RTS or ERR; its state and reason."""
         body, _ = self.request(Kind.WAIT, pack(Kind.WAIT, qpn), timeout=timeout)
-        state, reason = _ANSWER[Kind.WAIT].unpack(body)
+        state, reason = ANSWER[Kind.WAIT].unpack(body)
         return QPState(state), reason
 
     def destroy(self, qpn: int, timeout: float = TIMEOUT) -> None:
@@ -455,11 +360,15 @@ class Control:
 
     def _number(self, kind: Kind, body: bytearray, fds: Sequence[int] = ()) -> int:
         answer, _ = self.request(kind, body, fds)
-        number: int = _ANSWER[kind].unpack(answer)[0]
+        number: int = ANSWER[kind].unpack(answer)[0]
         return number
 
 
-def _refusal(kind: Kind, status: int, body: bytes) -> str:
+def _wipe(secret: bytearray) -> None:
+    secret[:] = bytes(len(secret))
+
+
+def _refusal(kind: Kind, status: int, body: bytearray) -> str:
     text = body.decode(errors="replace").strip("\0")
     return f"the worker refused {kind.name}: {text or os.strerror(status)}"
 

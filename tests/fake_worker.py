@@ -157,7 +157,7 @@ class FakeWorker:
 
     def _answer(self, fd: int) -> bool:
         conn, leg = self._conns[fd]
-        data, fds, _, _ = socket.recv_fds(conn, 1024, 3)
+        data, fds, _, _ = socket.recv_fds(conn, 8192, 3)
         if not data:
             return False
         kind, _, tag, _ = HEADER.unpack_from(data)
@@ -184,7 +184,7 @@ class FakeWorker:
         return head + padded + self.suites.ljust(32, b"\0"), []
 
     def _open(self, leg: Leg | None, body: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
-        made = Leg(struct.unpack(">I", body)[0], fds)
+        made = Leg(struct.unpack(">II", body)[0], fds)
         self.legs.append(made)
         return struct.pack(">I16s64s", len(self.legs), bytes(16), b""), [made.eventfd, made.bell]
 

@@ -18,7 +18,7 @@ from srdma.control import Kind
 from srdma.identity import Credentials
 
 HEADER = struct.Struct(">HHII")
-KEYS = struct.Struct(">IBBBBBB2x8s16sIQIII64s256s32s32s")
+KEYS = struct.Struct(">IBBBBBB2x8s16sIQIII64s256s32s32s48s")
 RTS, ERR = 3, 4
 
 

@@ -40,7 +40,7 @@ class Pair:
         """Answer the next request, in a thread; earlier bodies go out with another tag."""
 
         def run() -> None:
-            self.request, self.fds, _, _ = socket.recv_fds(self.far, 1024, 4)
+            self.request, self.fds, _, _ = socket.recv_fds(self.far, 8192, 4)
             kind, _, tag, _ = HEADER.unpack_from(self.request)
             for older in range(len(bodies) - 1, -1, -1):
                 head = HEADER.pack(kind, 0, tag - older, status)
@@ -99,7 +99,7 @@ def test_open_passes_descriptors_both_ways(pair):
     read, write = os.pipe()
     pair.answering(struct.pack(">I16s64s", 7, b"t" * 16, b"1.2.3.4:5"), fds=[read, write])
     info, fds = pair.control.open(1024, [read, write, read])
-    assert pair.body(Kind.OPEN) == struct.pack(">I", 1024)
+    assert pair.body(Kind.OPEN) == struct.pack(">II", 1024, 0)
     assert (info.leg, info.token, info.address) == (7, b"t" * 16, "1.2.3.4:5")
     assert (len(fds), len(pair.fds)) == (2, 3)
     assert not os.get_inheritable(fds[0])
@@ -120,7 +120,7 @@ def test_open_passes_descriptors_both_ways(pair):
         (
             lambda c: c.reg_mr(MRRequest(1, 7, 2**63, 2**40, 5, QPN, 8192)),
             Kind.REG_MR,
-            struct.pack(">IIQQIIQ", 1, 7, 2**63, 2**40, 5, QPN, 8192),
+            struct.pack(">IIQQIIQI", 1, 7, 2**63, 2**40, 5, QPN, 8192, 0),
             struct.pack(">I", 0xFFFFFFFF),
             0xFFFFFFFF,
         ),
@@ -168,9 +168,9 @@ def test_keys(pair):
     pair.answering(b"")
     pair.control.keys(keys())
     assert pair.body(Kind.KEYS) == struct.pack(
-        ">IBBBBBBH8s16sIQIII64s256s32s32s",
+        ">IBBBBBBH8s16sIQIII64s256s32s32s48s",
         *(QPN, 1, 1, 3, 16, 0, 16, 0, b"g" * 8, b"p" * 16, 5, 2**23, 4096, 64, 16),
-        *(b"b", b"spiffe://x/y", b"t" * 16, b"r" * 16),
+        *(b"b", b"spiffe://x/y", b"t" * 16, b"r" * 16, b""),
     )
 
 

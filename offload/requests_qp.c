@@ -1,0 +1,74 @@
+/* Requests about QPs: INIT, KEY, KEYS, WAIT, DESTROY (docs/protocol.md 10). */
+#include <errno.h>
+#include <stdio.h>
+
+#include "log.h"
+#include "requests_impl.h"
+
+int requests_qp_init(struct call *c)
+{
+	struct srdma_ctl_init_answer *a = &c->out.qp;
+	struct srdma_leg *leg;
+	int rc = requests_leg(c, c->in.init.leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_init(c->q->p.relay, leg, &c->in.init.qp, &a->qp);
+	if (rc < 0)
+		return requests_refused(c, rc);
+	legs_count_qp(&c->q->legs, c->in.init.leg, 1);
+	snprintf(a->wire, sizeof(a->wire), "%s", c->q->p.wire->address);
+	return 0;
+}
+
+int requests_qp_keys(struct call *c)
+{
+	struct srdma_qp_keys *k = &c->in.keys.qp;
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, k->qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_memkey_holder(k->peer_holder, c->in.keys.identity);
+	if (rc < 0)
+		return requests_refuse(c, rc, "SHA-256 failed");
+	rc = srdma_relay_qp_keys(c->q->p.relay, leg, k);
+	if (rc < 0)
+		return requests_refused(c, rc);
+	log_info("QP 0x%06x: suite 0x%02x level %u with %s at %s", k->qpn,
+		 k->suite, k->level, c->in.keys.identity, k->peer_wire);
+	return 0;
+}
+
+int requests_qp_wait(struct call *c)
+{
+	struct srdma_ctl_wait_answer *a = &c->out.wait;
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, c->in.qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_state(c->q->p.relay, leg, c->in.qpn, &a->reason);
+	if (rc < SRDMA_QP_RTS)
+		return requests_defer(
+			c, leg, &(struct deferred){ .number = c->in.qpn });
+	a->state = (uint32_t)rc;
+	return 0;
+}
+
+int requests_qp_destroy(struct call *c)
+{
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, c->in.qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_destroy(c->q->p.relay, leg, c->in.qpn);
+	if (rc == -EINPROGRESS)
+		return requests_defer(
+			c, leg, &(struct deferred){ .number = c->in.qpn });
+	if (rc < 0)
+		return requests_refused(c, rc);
+	legs_count_qp(&c->q->legs, srdma_relay_leg_id(leg), -1);
+	return 0;
+}
