@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import protect, wire
+from . import example_modes, protect, wire
 from .ack import AckBody, Kind
 from .jsonform import packet_from_json, params_from_json, to_json
 from .kdf import cmac, fixed_data, secret_size, traffic_context
@@ -37,7 +37,8 @@ OTHER_FORMS = ((0x30, Level.PACKET), (0x12, Level.HEADER), (0, Level.NONE))
 def example() -> dict[str, Any]:
     main = _connection(0x01, Level.AEAD, [_packet(op, i) for i, op in enumerate(Op)])
     others = [_connection(*form, [_packet(Op.WRITE_ONLY, 0)]) for form in OTHER_FORMS]
-    return {"connections": [main, *others]}
+    proven = example_modes.connection(_params(0x01, Level.AEAD))
+    return {"connections": [main, *others, proven]}
 
 
 def _params(suite: int, level: Level) -> Params:
@@ -132,8 +133,12 @@ def _entry(way: protect.Direction, pn: int, packet: Packet) -> dict[str, Any]:
 
 def text(contents: dict[str, Any]) -> str:
     """The listing of section 14.1."""
-    lines = [line for c in contents["connections"] for line in _connection_text(c)]
+    lines = [line for c in contents["connections"] for line in _any_text(c)]
     return "\n".join(["```", *lines[1:], "```"]) + "\n"
+
+
+def _any_text(c: dict[str, Any]) -> Iterator[str]:
+    return example_modes.text(c) if "memory" in c else _connection_text(c)
 
 
 def _connection_text(c: dict[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import struct
 from dataclasses import astuple, dataclass
 from enum import IntEnum, IntFlag
 
-_DESCRIPTOR = struct.Struct(">BBHIQIIQIIQI12s")
+_DESCRIPTOR = struct.Struct(">BBHIQIIQIIQIIQ")
 _RECORD = struct.Struct(">QIBBHIIII")
 DESCRIPTOR_LEN = _DESCRIPTOR.size
 RECORD_LEN = _RECORD.size
@@ -25,6 +25,7 @@ class DescriptorOp(IntEnum):
 
 
 CARRY_PAYLOAD = frozenset(DescriptorOp) & {1, 2, 4, 5}
+NAME_MEMORY = frozenset(DescriptorOp) & {1, 2, 3}
 
 
 class DescriptorFlag(IntFlag):
@@ -46,10 +47,11 @@ class Descriptor:
     rkey: int = 0
     remote_addr: int = 0
     imm: int = 0
+    capability: int = 0
 
     def encode(self) -> bytes:
         opcode, flags, *rest = astuple(self)
-        return _DESCRIPTOR.pack(opcode, flags, 0, *rest, bytes(12))
+        return _DESCRIPTOR.pack(opcode, flags, 0, *rest, 0)
 
 
 def decode_descriptor(slot: bytes) -> Descriptor:
@@ -59,9 +61,11 @@ def decode_descriptor(slot: bytes) -> Descriptor:
     opcode, flags, zero, *rest, zeros = _DESCRIPTOR.unpack_from(slot)
     if opcode not in set(DescriptorOp):
         raise ValueError(f"opcode {opcode}")
-    if flags & ~0x07 or zero or any(zeros):
+    if flags & ~0x07 or zero or zeros:
         raise ValueError("unknown flags, or bytes that must be zero are not")
     d = Descriptor(opcode, flags, *rest)
+    if d.capability and opcode not in NAME_MEMORY:
+        raise ValueError("a capability on a descriptor that names no remote memory")
     if d.length > MAX_MESSAGE:
         raise ValueError(f"a message has at most {MAX_MESSAGE} bytes")
     inline = d.length if flags & DescriptorFlag.INLINE else 0

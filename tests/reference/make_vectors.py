@@ -14,10 +14,12 @@ from typing import Any
 
 from . import ack, numbers, protect, random_packets, wire
 from .example import example
-from .host import Descriptor, DescriptorOp, Record
+from .host import NAME_MEMORY, Descriptor, DescriptorOp, Record
 from .jsonform import to_json
 from .kdf import kdf
 from .memory_vectors import memory_vectors
+from .mode_vectors import pd_vectors, proof_vectors
+from .revocation_vectors import revocation_vectors
 from .session import Session
 from .suites import SUITES, Level
 from .wire import Op, Packet
@@ -195,6 +197,7 @@ def host_vectors() -> dict[str, Any]:
             *(rng.getrandbits(n) for n in (24, 64, 32, 30, 64, 32, 32, 64, 32)),
         )
         d = replace(d, qpn=0) if op == DescriptorOp.CREDIT else d
+        d = replace(d, capability=rng.getrandbits(32)) if op in NAME_MEMORY else d
         descriptors.append({"fields": to_json(d), "bytes": d.encode().hex()})
     records = []
     for opcode in (0, 1, 2, 128, 129, 255):
@@ -221,6 +224,9 @@ def all_vectors() -> dict[str, Any]:
         "refused.json": refused_vectors(),
         "host.json": host_vectors(),
         "memory.json": memory_vectors(),
+        "pd.json": pd_vectors(),
+        "proofs.json": proof_vectors(),
+        "revocation.json": revocation_vectors(),
         "example.json": example(),
     }
 

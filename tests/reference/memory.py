@@ -60,7 +60,7 @@ class Region:
         return min(self.height, self.depth_limit)
 
     def span(self, depth: int) -> int:
-        return self.block * 2 ** (self.height - depth)
+        return self.block << (self.height - depth)
 
     @property
     def granule(self) -> int:
@@ -165,6 +165,18 @@ class Capability:
     def entries(self) -> dict[tuple[int, Node], bytes]:
         names = [(right, node) for right in split(self.rights) for node in self.nodes]
         return dict(zip(names, self.keys, strict=True))
+
+    def holding(self, right: int, offset: int) -> Node:
+        """The one that an access of this right uses which begins at a byte of the region."""
+        for held, node in self.entries():
+            if held == right and node.lo <= offset < node.hi:
+                return node
+        raise ValueError(f"right {right} at byte {offset} is not granted")
+
+    def usable(self, right: int, node: Node) -> bytes:
+        """K_access of one of its nodes."""
+        key = self.entries()[right, node]
+        return key if self.sealed else access_key(key, node)
 
     def narrow(self, lo: int, hi: int, rights: int) -> Capability:
         if not rights or rights & ~self.rights:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, replace
+from enum import IntFlag
 from functools import cached_property
 
-from . import wire
+from . import memory, wire
 from .kdf import traffic_keys
 from .suites import SUITES, Key, Level
 
 _FRONT = struct.Struct(">BBBBBBHIQ16sI16sIQ")
 VERSION = 1
-MODE_BASIC = 0
+
+
+class Mode(IntFlag):
+    """Key modes (3.4)."""
+
+    BASIC = 0
+    PD = 1
+    MEM = 2
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,7 @@ class Direction:
     receiver: End
     generation: bytes
     secret: bytes
-    mode: int = MODE_BASIC
+    mode: int = Mode.BASIC
     epoch: int = 0
 
     @cached_property
@@ -53,6 +61,16 @@ def nonce(d: Direction, iv: bytes, pn: int) -> bytes:
 def associated_data(d: Direction, pn: int, p: wire.Packet) -> bytes:
     """`p` with its 64-bit request id; the tag in it does not matter."""
     parts = wire.layout(replace(p, tag=bytes(d.tag_len)))
+    return _before_sth(d, pn, p, parts) + parts.sth + parts.body + parts.pad
+
+
+def proof_data(d: Direction, pn: int, p: wire.Packet) -> bytes:
+    """The part of the associated data that a memory proof covers (6.1)."""
+    parts = wire.layout(replace(p, tag=bytes(d.tag_len)))
+    return _before_sth(d, pn, p, parts) + parts.sth[: wire.PROOF_AT]
+
+
+def _before_sth(d: Direction, pn: int, p: wire.Packet, parts: wire.Layout) -> bytes:
     front = _FRONT.pack(
         VERSION,
         d.suite,
@@ -69,18 +87,26 @@ def associated_data(d: Direction, pn: int, p: wire.Packet) -> bytes:
         d.receiver.qpn,
         p.request_id,
     )
-    bth = parts.bth[:4] + b"\0" + parts.bth[5:]
-    return front + bth + parts.extension + parts.sth + parts.body + parts.pad
+    return front + parts.bth[:4] + b"\0" + parts.bth[5:] + parts.extension
 
 
-def seal(d: Direction, pn: int, p: wire.Packet) -> bytes:
-    p = replace(p, qpn=d.receiver.qpn, psn=pn & wire.LOW24, epoch=d.epoch & 3)
+def seal(d: Direction, pn: int, p: wire.Packet, access_key: bytes | None = None) -> bytes:
+    """With a K_access the proof is made here, else it goes as it stands in `p`."""
+    p = complete(d, pn, p, access_key)
     if d.level == Level.NONE:
         return wire.build(replace(p, tag=b""))
     key, iv = d.keys
     keyed = Key(SUITES[d.suite], Level(d.level), key, d.tag_len)
     payload, tag = keyed.seal(nonce(d, iv, pn), associated_data(d, pn, p), p.payload)
     return wire.build(replace(p, payload=payload, tag=tag))
+
+
+def complete(d: Direction, pn: int, p: wire.Packet, access_key: bytes | None = None) -> wire.Packet:
+    """What the sender's numbers and keys add to `p`, but the tag."""
+    p = replace(p, qpn=d.receiver.qpn, psn=pn & wire.LOW24, epoch=d.epoch & 3)
+    if access_key is None:
+        return p
+    return replace(p, proof=memory.proof(access_key, proof_data(d, pn, p)))
 
 
 def unseal(d: Direction, pn: int, p: wire.Packet) -> wire.Packet | None:

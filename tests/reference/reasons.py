@@ -2,28 +2,70 @@
 
 from __future__ import annotations
 
-# The codes that a NAK may carry, and the IBTA syndrome that says so.
-NAK_SYNDROME = {
-    1: 0x62,  # BAD_RKEY
-    2: 0x62,  # WRONG_PD
-    3: 0x62,  # OUT_OF_BOUNDS
-    4: 0x62,  # NO_RIGHT
-    5: 0x62,  # QP_SCOPE
-    6: 0x62,  # PROOF_REQUIRED
-    7: 0x61,  # PROOF_UNSUPPORTED
-    8: 0x61,  # TOO_MANY_READS
-    9: 0x61,  # RECV_TOO_SHORT
-    10: 0x61,  # MALFORMED
-    11: 0x61,  # UNSUPPORTED
-    12: 0x63,  # TARGET_DMA
-    13: 0x61,  # NO_RECV
-    14: 0x62,  # PROOF_WRONG
-    15: 0x62,  # PROOF_RANGE
-    16: 0x62,  # PROOF_EXPIRED
+from enum import IntEnum
+
+
+class Reason(IntEnum):
+    NONE = 0
+    BAD_RKEY = 1
+    WRONG_PD = 2
+    OUT_OF_BOUNDS = 3
+    NO_RIGHT = 4
+    QP_SCOPE = 5
+    PROOF_REQUIRED = 6
+    PROOF_UNSUPPORTED = 7
+    TOO_MANY_READS = 8
+    RECV_TOO_SHORT = 9
+    MALFORMED = 10
+    UNSUPPORTED = 11
+    TARGET_DMA = 12
+    NO_RECV = 13
+    PROOF_WRONG = 14
+    PROOF_RANGE = 15
+    PROOF_EXPIRED = 16
+    DEADLINE = 20
+    NO_RECV_CREDIT = 21
+    PEER_CLOSED = 22
+    PEER_HOST_GONE = 23
+    WIRE_LOST = 24
+    PEER_SILENT = 25
+    KEY_LIMIT = 26
+    FORGERY_LIMIT = 27
+    PEER_ERROR = 28
+    PROVIDER = 29
+    FLUSHED = 40
+    WORKER_GONE = 41
+    LOCAL_KEY = 42
+    LOCAL_DMA = 43
+    BAD_DESCRIPTOR = 44
+    MESSAGE_TOO_LONG = 45
+    QUEUE_FULL = 46
+    QP_STATE = 47
+    BAD_CAPABILITY = 48
+
+
+# Those that a NAK may carry, and the IBTA syndrome that says so.
+NAK_SYNDROME: dict[int, int] = {
+    Reason.BAD_RKEY: 0x62,
+    Reason.WRONG_PD: 0x62,
+    Reason.OUT_OF_BOUNDS: 0x62,
+    Reason.NO_RIGHT: 0x62,
+    Reason.QP_SCOPE: 0x62,
+    Reason.PROOF_REQUIRED: 0x62,
+    Reason.PROOF_UNSUPPORTED: 0x61,
+    Reason.TOO_MANY_READS: 0x61,
+    Reason.RECV_TOO_SHORT: 0x61,
+    Reason.MALFORMED: 0x61,
+    Reason.UNSUPPORTED: 0x61,
+    Reason.TARGET_DMA: 0x63,
+    Reason.NO_RECV: 0x61,
+    Reason.PROOF_WRONG: 0x62,
+    Reason.PROOF_RANGE: 0x62,
+    Reason.PROOF_EXPIRED: 0x62,
 }
 
-# The codes that a CLOSE may carry: DEADLINE to PROVIDER.
-CLOSE_REASONS = frozenset(range(20, 30))
+# Those that a CLOSE may carry.
+CLOSE_REASONS: frozenset[int] = frozenset(range(Reason.DEADLINE, Reason.PROVIDER + 1))
 
 
 class RefusedError(Exception):

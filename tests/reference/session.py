@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from . import wire
 from .numbers import MAX_PN, Window, infer
-from .protect import Direction, End, seal, unseal
+from .protect import Direction, End, Mode, seal, unseal
 from .reasons import RefusedError
 from .suites import SUITES
 
@@ -30,6 +30,7 @@ class Params:
     rx_secret: bytes
     window: int = 64
     mtu: int = wire.MAX_PAYLOAD
+    mode: int = Mode.BASIC
 
     def mirrored(self) -> Params:
         """Those of the other end."""
@@ -50,8 +51,10 @@ class Params:
         """(what this end sends, what it receives)"""
         local, peer = End(self.local_eid, self.local_qpn), End(self.peer_eid, self.peer_qpn)
         form = (self.suite, self.level, self.tag_len)
-        tx = Direction(*form, self.role, local, peer, self.generation, self.tx_secret)
-        rx = Direction(*form, 1 - self.role, peer, local, self.generation, self.rx_secret)
+        tx = Direction(*form, self.role, local, peer, self.generation, self.tx_secret, self.mode)
+        rx = replace(
+            tx, direction=1 - self.role, sender=peer, receiver=local, secret=self.rx_secret
+        )
         return tx, rx
 
 
@@ -65,12 +68,12 @@ class Session:
         self._next_sent_id = 0  # id of the next request that this end sends
         self._next_seen_id = 0  # one more than the highest verified id of the peer
 
-    def seal(self, p: wire.Packet) -> bytes:
+    def seal(self, p: wire.Packet, access_key: bytes | None = None) -> bytes:
         if p.request_id > MAX_PN:
             raise ValueError("a request id has 62 bits")
         if self._left == 0 or self.next_pn > MAX_PN:
             raise RuntimeError("the key's packet limit is reached: nothing is sent any more")
-        data = seal(self.tx, self.next_pn, p)
+        data = seal(self.tx, self.next_pn, p, access_key)
         self.next_pn += 1
         self._left -= 1
         if p.row.request:

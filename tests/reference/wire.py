@@ -23,6 +23,7 @@ _ATOMIC = struct.Struct(">QIQQ")
 BTH_LEN = _BTH.size
 STH_LEN = _STH.size
 MIN_LEN = BTH_LEN + STH_LEN
+PROOF_AT = 16  # in a long STH
 
 
 class Op(IntEnum):

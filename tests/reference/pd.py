@@ -1,0 +1,46 @@
+"""Keys of PDs: the secrets of key mode pd (protocol.md 3.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from .kdf import kdf
+from .protect import End
+from .session import Params
+
+
+@dataclass(frozen=True)
+class PdKeys:
+    """K_PD of a leg, or of all legs of a trust group."""
+
+    kpd16: bytes = field(repr=False)
+    kpd32: bytes = field(repr=False)
+
+    @property
+    def group_key(self) -> bytes:
+        return self.kpd16 + self.kpd32
+
+    def secret(self, receiver: End, sender: End, generation: bytes, size: int) -> bytes:
+        """S of the direction to a QP of this PD."""
+        context = b"".join(end.eid + end.qpn.to_bytes(4, "big") for end in (receiver, sender))
+        parent = {16: self.kpd16, 32: self.kpd32}[size]
+        return kdf(parent, "qp rx", context + generation, size)
+
+
+def group(key: bytes) -> PdKeys:
+    """From K_PD16 | K_PD32, as KEY and KEYS carry them."""
+    if len(key) != 48:
+        raise ValueError(f"K_PD16 | K_PD32 have 48 bytes, not {len(key)}")
+    return PdKeys(key[:16], key[16:])
+
+
+def with_secrets(params: Params, own: PdKeys, peer: PdKeys) -> Params:
+    """`params` with the secrets of both PDs; policy `shared` is one PD twice. Their size is that
+    of the secrets that they replace."""
+    size, generation = len(params.tx_secret), params.generation
+    here, there = End(params.local_eid, params.local_qpn), End(params.peer_eid, params.peer_qpn)
+    return replace(
+        params,
+        tx_secret=peer.secret(there, here, generation, size),
+        rx_secret=own.secret(here, there, generation, size),
+    )
