@@ -124,6 +124,15 @@ int srdma_leg_reap(struct srdma_leg *leg)
 	leg->conn->port->ops->close(leg->conn);
 	r->legs[leg->id % SRDMA_MAX_LEGS] = NULL;
 	r->leg_count--;
-	free(leg);
+	srdma_leg_free(leg);
 	return 1;
+}
+
+void srdma_leg_free(struct srdma_leg *leg)
+{
+	if (!leg)
+		return;
+	srdma_grant_wipe(&leg->grants);
+	srdma_wipe(leg, sizeof(*leg));
+	free(leg);
 }

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "grant.h"
 #include "mr.h"
 #include "qp.h"
 
@@ -21,6 +22,7 @@ struct srdma_leg {
 	uint32_t mrs;
 	uint8_t token[SRDMA_TOKEN_LEN];
 	struct srdma_pdkeys keys;
+	struct srdma_grants grants;
 	uint8_t shared;	     /* opened for a trust group */
 	uint8_t keys_in_use; /* K_PD made a secret: it cannot be replaced */
 	uint8_t down;	     /* its host is gone: no DMA, no records */
@@ -36,5 +38,7 @@ int srdma_leg_record(struct srdma_leg *leg, struct srdma_record *rec);
 void srdma_leg_end(struct srdma_leg *leg);
 /* 1: the leg was closing, nothing of it was under way, and it is freed. */
 int srdma_leg_reap(struct srdma_leg *leg);
+/* Wipe and free it: its QPs and regions are gone. NULL is allowed. */
+void srdma_leg_free(struct srdma_leg *leg);
 
 #endif

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "keycache.h"
 #include "relay_impl.h"
 
 int srdma_relay_refuse(struct srdma_relay *r, int err, const char *fmt, ...)
@@ -55,20 +56,32 @@ int srdma_relay_create(struct srdma_relay **out,
 	r->host = params->host;
 	r->wire = params->wire;
 	r->timer = SRDMA_NEVER;
+	r->wall = UINT32_MAX;
 	err = -EINVAL;
 	if (params->mtu < SRDMA_MIN_MTU || params->mtu > SRDMA_MAX_PAYLOAD ||
 	    !params->window || params->window > SRDMA_MAX_WINDOW ||
-	    !params->reads || params->reads > SRDMA_MAX_READS)
+	    !params->reads || params->reads > SRDMA_MAX_READS ||
+	    params->key_cache > SRDMA_MAX_KEY_CACHE)
 		goto free_relay;
 	err = srdma_op_pool_create(&r->ops, SRDMA_OPS);
 	if (err)
 		goto free_relay;
-	err = srdma_relay_random(r, r->eid, sizeof(r->eid));
+	err = srdma_cmac_create(&r->cmac, SRDMA_MEMKEY_LEN);
 	if (err)
 		goto free_pool;
+	err = srdma_keycache_create(&r->keys, params->key_cache);
+	if (err)
+		goto free_cmac;
+	err = srdma_relay_random(r, r->eid, sizeof(r->eid));
+	if (err)
+		goto free_keys;
 	*out = r;
 	return 0;
 
+free_keys:
+	srdma_keycache_destroy(r->keys);
+free_cmac:
+	srdma_cmac_destroy(&r->cmac);
 free_pool:
 	srdma_op_pool_destroy(&r->ops);
 free_relay:
@@ -92,7 +105,7 @@ static void free_everything(struct srdma_relay *r)
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
 		if (r->legs[i])
 			r->host->ops->close(r->legs[i]->conn);
-		free(r->legs[i]);
+		srdma_leg_free(r->legs[i]);
 	}
 	while ((link = r->links) != NULL) {
 		r->links = link->next;
@@ -116,6 +129,8 @@ void srdma_relay_destroy(struct srdma_relay *r)
 	free_everything(r);
 	r->host->ops->destroy(r->host);
 	r->wire->ops->destroy(r->wire);
+	srdma_keycache_destroy(r->keys);
+	srdma_cmac_destroy(&r->cmac);
 	srdma_op_pool_destroy(&r->ops);
 	free(r);
 }
@@ -144,6 +159,8 @@ int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 	if (!leg)
 		return srdma_relay_refuse(r, -ENOMEM, "no memory for a leg");
 	err = srdma_relay_random(r, params->token, sizeof(params->token));
+	if (!err)
+		err = srdma_relay_random(r, &leg->keys, sizeof(leg->keys));
 	if (!err) {
 		r->host->why = NULL;
 		err = r->host->ops->leg_open(r->host, params, &leg->conn,
@@ -154,12 +171,13 @@ int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 							: strerror(-err));
 	}
 	if (err) {
-		free(leg);
+		srdma_leg_free(leg);
 		return err;
 	}
 	leg->conn->user = leg;
 	leg->relay = r;
 	leg->ring = ring;
+	leg->shared = params->shared;
 	memcpy(leg->token, params->token, sizeof(leg->token));
 	do {
 		leg->id = ++r->leg_serial;
@@ -198,4 +216,51 @@ void srdma_relay_leg_close(struct srdma_relay *r, struct srdma_leg *leg)
 {
 	(void)r;
 	srdma_leg_end(leg);
+}
+
+/* --- capabilities that the leg's requests may name (6.4) ---------------- */
+
+static int why_no_token(struct srdma_relay *r, int err, size_t len)
+{
+	if (err == -EBADMSG)
+		return srdma_relay_refuse(
+			r, err, "a damaged token: its check does not match");
+	if (err == -EMSGSIZE)
+		return srdma_relay_refuse(
+			r, err, "a token of %zu bytes: none has this length",
+			len);
+	if (err == -EPROTO)
+		return srdma_relay_refuse(
+			r, err,
+			"not a token of version 1, or a field of it is not legal");
+	return srdma_relay_refuse(r, err, "the capability: %s", strerror(-err));
+}
+
+int srdma_relay_grant_add(struct srdma_relay *r, struct srdma_leg *leg,
+			  const uint8_t *token, size_t len, uint32_t *handle)
+{
+	struct srdma_capability cap;
+	int err = srdma_capability_decode(&cap, token, len);
+
+	if (!err)
+		err = srdma_capability_ready(&cap, &r->cmac);
+	if (err)
+		return why_no_token(r, err, len);
+	err = srdma_grant_add(&leg->grants, &cap, handle);
+	srdma_capability_wipe(&cap);
+	if (err == -EDQUOT)
+		return srdma_relay_refuse(
+			r, err, "the leg has its limit of %u capabilities",
+			SRDMA_MAX_GRANTS);
+	return err ? srdma_relay_refuse(r, err, "no memory for a capability")
+		   : 0;
+}
+
+int srdma_relay_grant_drop(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t handle)
+{
+	if (srdma_grant_drop(&leg->grants, handle))
+		return srdma_relay_refuse(
+			r, -ENOENT, "the leg has no capability of this handle");
+	return 0;
 }

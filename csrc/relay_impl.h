@@ -12,6 +12,7 @@
 enum {
 	SRDMA_QP_BUCKETS = 8192,
 	SRDMA_MIN_MTU = 256,
+	SRDMA_MIN_PN = 1 << 23,
 	SRDMA_OPS = 4096,
 	SRDMA_OPS_KEPT = 512,	/* for what arrives: own requests leave them */
 	SRDMA_FETCH_DEPTH = 64, /* packets of a QP being fetched */
@@ -49,6 +50,9 @@ void srdma_relay_activate(struct srdma_qp *qp);
 /* Make sure that the relay looks at its clocks at this time. */
 void srdma_relay_wake_at(struct srdma_relay *r, uint64_t when);
 struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn);
+/* That of the leg; NULL, with why. */
+struct srdma_qp *srdma_relay_own_qp(struct srdma_relay *r,
+				    const struct srdma_leg *leg, uint32_t qpn);
 /* All QPs, leg by leg: the first behind NULL, NULL behind the last. */
 struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
 				     const struct srdma_qp *qp);

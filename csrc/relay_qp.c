@@ -9,7 +9,7 @@
 #include "bytes.h"
 #include "relay_impl.h"
 
-enum { DEFAULT_TIMEOUT_MS = 30000, MIN_PN = 1 << 23 };
+enum { DEFAULT_TIMEOUT_MS = 30000 };
 
 static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
 		    const struct srdma_qp_params *p)
@@ -54,7 +54,7 @@ static int name_qp(struct srdma_relay *r, struct srdma_qp *qp,
 	if (!err)
 		err = srdma_relay_random(r, info->random, sizeof(info->random));
 	/* [2^23, 2^24): never so low that a candidate could be negative. */
-	qp->first_pn = MIN_PN | (srdma_load24(bytes + 3) & 0x7fffff);
+	qp->first_pn = SRDMA_MIN_PN | (srdma_load24(bytes + 3) & 0x7fffff);
 	return err;
 }
 
@@ -119,8 +119,8 @@ void srdma_relay_forget(struct srdma_qp *qp)
 	srdma_qp_free(qp);
 }
 
-static struct srdma_qp *qp_of(struct srdma_relay *r,
-			      const struct srdma_leg *leg, uint32_t qpn)
+struct srdma_qp *srdma_relay_own_qp(struct srdma_relay *r,
+				    const struct srdma_leg *leg, uint32_t qpn)
 {
 	struct srdma_qp *qp = srdma_relay_qp(r, qpn);
 
@@ -131,134 +131,10 @@ static struct srdma_qp *qp_of(struct srdma_relay *r,
 	return qp;
 }
 
-static int check_keys(struct srdma_relay *r, const struct srdma_qp *qp,
-		      const struct srdma_qp_keys *k)
-{
-	if (qp->state != SRDMA_QP_INIT)
-		return srdma_relay_refuse(
-			r, -EISCONN, "QP %u has its keys already", qp->qpn);
-	if (k->level == SRDMA_LEVEL_NONE && !r->params.allow_unprotected)
-		return srdma_relay_refuse(
-			r, -EPERM,
-			"level none: this worker was not started with --allow-unprotected");
-	if (k->peer_mtu < SRDMA_MIN_MTU || k->peer_mtu > SRDMA_MAX_PAYLOAD ||
-	    !k->peer_window || k->peer_window > SRDMA_MAX_WINDOW ||
-	    !k->peer_reads || k->peer_reads > SRDMA_MAX_READS)
-		return srdma_relay_refuse(
-			r, -EINVAL,
-			"the peer's limits (mtu %u, window %u, reads %u) are outside the protocol",
-			k->peer_mtu, k->peer_window, k->peer_reads);
-	if (k->peer_pn < MIN_PN || k->peer_pn >= 2 * MIN_PN)
-		return srdma_relay_refuse(
-			r, -EINVAL,
-			"the peer's first packet number %llu; 2^23..2^24-1 would be right",
-			(unsigned long long)k->peer_pn);
-	if (k->role > 1)
-		return srdma_relay_refuse(r, -EINVAL, "role %u", k->role);
-	return 0;
-}
-
-static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
-			const struct srdma_qp_keys *k)
-{
-	struct srdma_session_params sp = {
-		.role = k->role,
-		.suite = k->suite,
-		.level = k->level,
-		.mode = k->mode,
-		.tag_len = k->tag_len,
-		.secret_len = k->secret_len,
-		.window = (uint32_t)r->wire->window,
-		.mtu = qp->mtu,
-		.local_qpn = qp->qpn,
-		.peer_qpn = k->peer_qpn,
-		.tx_pn = qp->first_pn,
-		.rx_pn = k->peer_pn,
-	};
-	int err;
-
-	memcpy(sp.generation, k->generation, sizeof(sp.generation));
-	memcpy(sp.local_eid, r->eid, sizeof(sp.local_eid));
-	memcpy(sp.peer_eid, k->peer_eid, sizeof(sp.peer_eid));
-	memcpy(sp.tx_secret, k->tx_secret, sizeof(sp.tx_secret));
-	memcpy(sp.rx_secret, k->rx_secret, sizeof(sp.rx_secret));
-	err = srdma_session_create(&qp->session, &sp);
-	srdma_wipe(&sp, sizeof(sp));
-	if (err == -ENOTSUP)
-		return srdma_relay_refuse(
-			r, err,
-			"suite %u at level %u with mode %u is not in this version",
-			k->suite, k->level, k->mode);
-	if (err)
-		return srdma_relay_refuse(
-			r, err,
-			"keys refused: a field is outside the protocol (suite %u, level %u, tag %u, secret %u bytes)",
-			k->suite, k->level, k->tag_len, k->secret_len);
-	return 0;
-}
-
-static int connect_wire(struct srdma_relay *r, struct srdma_qp *qp,
-			const char *address)
-{
-	struct srdma_conn *conn;
-	int err;
-
-	r->wire->why = NULL;
-	err = r->wire->ops->connect(r->wire, address, &conn);
-	if (err)
-		return srdma_relay_refuse(r, err, "wire to %s: %s", address,
-					  r->wire->why ? r->wire->why
-						       : strerror(-err));
-	err = srdma_link_wire(qp, conn);
-	if (err) {
-		r->wire->ops->close(conn);
-		return srdma_relay_refuse(r, err, "no memory for a wire");
-	}
-	return 0;
-}
-
-int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
-			const struct srdma_qp_keys *k)
-{
-	struct srdma_qp *qp = qp_of(r, leg, k->qpn);
-	int err = qp ? check_keys(r, qp, k) : -ENOENT;
-
-	if (err)
-		return err;
-	qp->inflight = calloc(k->peer_window, sizeof(*qp->inflight));
-	qp->parts = calloc(k->peer_reads, sizeof(*qp->parts));
-	err = qp->inflight && qp->parts
-		      ? make_session(r, qp, k)
-		      : srdma_relay_refuse(r, -ENOMEM, "no memory for a QP");
-	if (!err && k->role == 0)
-		err = connect_wire(r, qp, k->peer_wire);
-	if (err) {
-		/* As before the call: INIT, and nothing kept. */
-		srdma_session_destroy(qp->session);
-		free(qp->inflight);
-		free(qp->parts);
-		qp->session = NULL;
-		qp->inflight = NULL;
-		qp->parts = NULL;
-		return err;
-	}
-	qp->role = k->role;
-	qp->level = k->level;
-	qp->peer_mtu = k->peer_mtu;
-	qp->peer_window = k->peer_window;
-	qp->peer_reads = k->peer_reads;
-	qp->acked_pn = qp->first_pn - 1;
-	qp->state = SRDMA_QP_RTR;
-	if (k->role == 0)
-		qp->ctl |= SRDMA_SAY_OPEN;
-	srdma_relay_activate(qp);
-	return 0;
-}
-
 int srdma_relay_qp_state(struct srdma_relay *r, struct srdma_leg *leg,
 			 uint32_t qpn, uint32_t *reason)
 {
-	const struct srdma_qp *qp = qp_of(r, leg, qpn);
+	const struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
 
 	if (!qp)
 		return -ENOENT;
@@ -269,7 +145,7 @@ int srdma_relay_qp_state(struct srdma_relay *r, struct srdma_leg *leg,
 int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
 			   uint32_t qpn)
 {
-	struct srdma_qp *qp = qp_of(r, leg, qpn);
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
 
 	if (!qp)
 		return -ENOENT;

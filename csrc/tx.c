@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "grant.h"
 #include "relay_impl.h"
 
 enum { TX_BURST = 64 }; /* packets of one QP in one turn */
@@ -53,6 +54,34 @@ static int local_ok(struct srdma_qp *qp, const struct srdma_desc *d)
 	return !srdma_mr_check(&qp->relay->mrs, &want, &mr);
 }
 
+/* What a request's capability grants of its bytes from offset on. */
+static int find_grant(const struct srdma_qp *qp, const struct srdma_wqe *w,
+		      uint32_t offset, uint32_t len,
+		      struct srdma_grant_use *use)
+{
+	struct srdma_grant_want want = {
+		.handle = w->capability,
+		.rkey = w->rkey,
+		.right = w->opcode == SRDMA_DESC_READ ? SRDMA_MEMKEY_READ
+						      : SRDMA_MEMKEY_WRITE,
+		.addr = w->remote_addr + offset,
+		.len = len,
+	};
+
+	return srdma_grant_find(&qp->leg->grants, &want, use);
+}
+
+/* Whether the request may prove what it asks; found again at each packet. */
+static int capability_ok(const struct srdma_qp *qp, const struct srdma_wqe *w)
+{
+	struct srdma_grant_use use;
+
+	if (!w->capability)
+		return 1;
+	return (qp->mode & SRDMA_MODE_MEM) &&
+	       !find_grant(qp, w, 0, w->length, &use);
+}
+
 static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
 		      const uint8_t *payload)
 {
@@ -71,6 +100,7 @@ static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
 				 .local_key = d->local_key,
 				 .rkey = d->rkey,
 				 .imm = d->imm,
+				 .capability = d->capability,
 				 .opcode = d->opcode,
 				 .flags = d->flags };
 	if ((d->flags & SRDMA_DESC_INLINE) && d->length <= SRDMA_MAX_IMMEDIATE)
@@ -83,6 +113,8 @@ static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
 		srdma_qp_fail(qp, SRDMA_REASON_MESSAGE_TOO_LONG, id, 1);
 	else if (!local_ok(qp, d))
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_KEY, id, 1);
+	else if (!capability_ok(qp, w))
+		srdma_qp_fail(qp, SRDMA_REASON_BAD_CAPABILITY, id, 1);
 	srdma_relay_wake_at(qp->relay, w->deadline);
 }
 
@@ -173,16 +205,33 @@ static int may_start(const struct srdma_qp *qp, const struct srdma_wqe *w)
 	       (int32_t)(qp->recv_credit - qp->sends) > 0;
 }
 
-/* Ask for the next part of a READ. 0, or -EBUSY: the peer is full. */
-static int cut_read(struct srdma_qp *qp, struct srdma_wqe *w)
+/* Bytes of the next packet or part: most, or fewer, but all in one node of
+ * the capability. 0, or -EACCES: it was dropped, and the request fails. */
+static int cut_len(struct srdma_qp *qp, const struct srdma_wqe *w,
+		   uint32_t most, uint32_t *len)
 {
-	uint32_t len = w->length - w->asked;
+	struct srdma_grant_use use;
+
+	*len = w->length - w->asked;
+	if (*len > most)
+		*len = most;
+	if (!w->capability || !*len)
+		return 0;
+	if (find_grant(qp, w, w->asked, *len, &use)) {
+		srdma_qp_fail(qp, SRDMA_REASON_BAD_CAPABILITY, qp->sq_next, 1);
+		return -EACCES;
+	}
+	*len = (uint32_t)use.run;
+	return 0;
+}
+
+/* Ask for the next part of a READ. 0, or -EBUSY: the peer is full. */
+static int cut_read(struct srdma_qp *qp, struct srdma_wqe *w, uint32_t len)
+{
 	struct srdma_part *part;
 	struct srdma_op *op;
 	uint32_t packets;
 
-	if (len > SRDMA_READ_PART)
-		len = SRDMA_READ_PART;
 	packets = len ? (len + qp->mtu - 1) / qp->mtu : 1;
 	if (qp->parts_count == qp->peer_reads ||
 	    (qp->parts_count &&
@@ -207,15 +256,12 @@ static int cut_read(struct srdma_qp *qp, struct srdma_wqe *w)
 	return 0;
 }
 
-static int cut_payload(struct srdma_qp *qp, struct srdma_wqe *w)
+static int cut_payload(struct srdma_qp *qp, struct srdma_wqe *w, uint32_t len)
 {
 	struct srdma_port *host = qp->relay->host;
-	uint32_t len = w->length - w->asked;
 	struct srdma_buf *buf = NULL;
 	struct srdma_op *op;
 
-	if (len > qp->peer_mtu)
-		len = qp->peer_mtu;
 	if (len && !(w->flags & SRDMA_DESC_INLINE)) {
 		buf = host->ops->buf_get(host);
 		if (!buf)
@@ -243,16 +289,19 @@ static int cut_payload(struct srdma_qp *qp, struct srdma_wqe *w)
 	return 0;
 }
 
-/* Cut one packet of the request at sq_next. 0, -EBUSY, -EAGAIN. */
+/* Cut one packet of the request at sq_next. 0, -EBUSY, -EAGAIN, -EACCES. */
 static int cut(struct srdma_qp *qp)
 {
 	struct srdma_wqe *w = srdma_qp_wqe(qp, qp->sq_next);
 	int read = w->opcode == SRDMA_DESC_READ;
+	uint32_t len;
 	int err;
 
 	if (!w->started && !may_start(qp, w))
 		return -EBUSY;
-	err = read ? cut_read(qp, w) : cut_payload(qp, w);
+	err = cut_len(qp, w, read ? SRDMA_READ_PART : qp->peer_mtu, &len);
+	if (!err)
+		err = read ? cut_read(qp, w, len) : cut_payload(qp, w, len);
 	if (err)
 		return err;
 	if (!w->started) {
@@ -275,7 +324,29 @@ static int fetch(struct srdma_qp *qp)
 		err = srdma_op_share(qp, &qp->fetch) ? cut(qp) : -EAGAIN;
 	if (srdma_op_issue(qp, &qp->fetch))
 		return -EAGAIN;
-	return err == -EBUSY ? 0 : err;
+	return err == -EAGAIN ? err : 0;
+}
+
+/* The proof of an access to len bytes, which the session makes (6.1). 0, or
+ * -EACCES: the capability was dropped, and the request fails. */
+static int prove(struct srdma_qp *qp, const struct srdma_op *op, uint32_t len,
+		 struct srdma_packet *p)
+{
+	const struct srdma_wqe *w = srdma_qp_wqe(qp, op->request_id);
+	struct srdma_grant_use use;
+
+	if (!w->capability || !len)
+		return 0;
+	if (find_grant(qp, w, op->offset, len, &use) || use.run < len) {
+		srdma_qp_fail(qp, SRDMA_REASON_BAD_CAPABILITY, op->request_id,
+			      1);
+		return -EACCES;
+	}
+	p->flags = use.flags;
+	p->depth = use.node->depth;
+	p->expiry = use.expiry;
+	p->access_key = use.key;
+	return 0;
 }
 
 static int emit_request(struct srdma_qp *qp, const struct srdma_op *op)
@@ -292,9 +363,12 @@ static int emit_request(struct srdma_qp *qp, const struct srdma_op *op)
 		.payload_len = op->len,
 	};
 	int read = op->opcode == SRDMA_OP_READ_REQUEST;
-	uint32_t end = op->offset + (read ? op->dma_len : op->len);
-	int err = srdma_tx_emit(qp, &p, op->buf ? op->buf->data : op->data);
+	uint32_t len = read ? op->dma_len : op->len;
+	uint32_t end = op->offset + len;
+	int err = prove(qp, op, len, &p);
 
+	if (!err)
+		err = srdma_tx_emit(qp, &p, op->buf ? op->buf->data : op->data);
 	if (err) /* the op may be gone with its QP */
 		return err;
 	qp->inflight[(qp->inflight_head + qp->inflight_count++) %

@@ -46,13 +46,14 @@ static void open_side(struct pair *p, int i)
 		.mtu = p->mtu,
 		.window = p->window,
 		.reads = p->reads,
+		.key_cache = p->key_cache,
 		.random = random_of,
 		.random_ctx = &s->seed,
 	};
 	struct srdma_leg_params lp = { .ring = PAIR_RING,
+				       .shared = p->shared,
 				       .fds = { -1, -1, -1 } };
 	struct srdma_leg_answer answer;
-	struct srdma_mr_params mp = { 0 };
 
 	s->seed = 77 + (uint64_t)i;
 	assert_int_equal(srdma_port_mem_host(&s->host, &p->host[i]), 0);
@@ -64,11 +65,10 @@ static void open_side(struct pair *p, int i)
 	s->conn = s->leg->conn;
 	s->memory = calloc(1, PAIR_MEMORY);
 	assert_non_null(s->memory);
-	mp.region.addr = (uintptr_t)s->memory;
-	mp.region.length = PAIR_MEMORY;
-	mp.region.access = SRDMA_ACCESS_ALL;
-	mp.region.fd = -1;
-	assert_int_equal(srdma_relay_mr_reg(s->relay, s->leg, &mp, &s->key), 0);
+	s->key = pair_register(
+		p, i,
+		(struct pair_region){ .len = PAIR_MEMORY,
+				      .access = SRDMA_ACCESS_ALL });
 }
 
 void pair_open(struct pair *p)
@@ -81,24 +81,75 @@ void pair_open(struct pair *p)
 	pair_run(p, 2);
 }
 
+static uint8_t secret_len(const struct pair *p)
+{
+	const struct srdma_suite *s = srdma_suite_by_id(p->suite);
+
+	if (!s)
+		return 0;
+	return s->key_len > 16 ? 32 : 16;
+}
+
+void pair_holder(int side, uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN])
+{
+	memset(holder, 0xd0 + side, SRDMA_MEMKEY_HOLDER_LEN);
+}
+
+void pair_key(struct pair *p, int side, int i, struct srdma_qp_secret *k)
+{
+	const struct srdma_qp_info *peer = &p->side[!side].qp[i];
+
+	*k = (struct srdma_qp_secret){
+		.qpn = p->side[side].qp[i].qpn,
+		.secret_len = secret_len(p),
+		.group = p->shared && side == 1,
+		.peer_qpn = peer->qpn,
+	};
+	memset(k->generation, 0x47 + p->life + i, sizeof(k->generation));
+	memcpy(k->peer_eid, peer->eid, sizeof(k->peer_eid));
+}
+
 void pair_init_qp(struct pair *p, int i)
 {
 	struct srdma_qp_params qp = { .sq = p->depth,
 				      .rq = p->depth,
 				      .timeout_ms = p->timeout_ms };
+	struct srdma_qp_secret k;
 
 	for (int s = 0; s < 2; s++)
 		assert_int_equal(srdma_relay_qp_init(p->side[s].relay,
 						     p->side[s].leg, &qp,
 						     &p->side[s].qp[i]),
 				 0);
+	for (int s = 0; s < 2 && p->mode & SRDMA_MODE_PD; s++) {
+		pair_key(p, s, i, &k);
+		assert_int_equal(srdma_relay_qp_secret(p->side[s].relay,
+						       p->side[s].leg, &k,
+						       &p->side[s].secret[i]),
+				 0);
+	}
+}
+
+/* Each secret from where the key mode has it from (3.4). */
+static void give_secrets(struct pair *p, int side, int i,
+			 struct srdma_qp_keys *k)
+{
+	if (!(p->mode & SRDMA_MODE_PD)) {
+		memset(k->tx_secret, side ? 0xb0 : 0xa0, sizeof(k->tx_secret));
+		memset(k->rx_secret, side ? 0xa0 : 0xb0, sizeof(k->rx_secret));
+	} else if (p->shared) {
+		memcpy(k->group_key, p->side[1].secret[i].group_key,
+		       sizeof(k->group_key));
+	} else {
+		memcpy(k->tx_secret, p->side[!side].secret[i].secret,
+		       sizeof(k->tx_secret));
+	}
 }
 
 void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k)
 {
 	const struct srdma_qp_info *own = &p->side[side].qp[i];
 	const struct srdma_qp_info *peer = &p->side[!side].qp[i];
-	const struct srdma_suite *s = srdma_suite_by_id(p->suite);
 
 	*k = (struct srdma_qp_keys){
 		.qpn = own->qpn,
@@ -106,21 +157,20 @@ void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k)
 		.suite = p->suite,
 		.level = p->level,
 		.tag_len = p->tag_len,
-		.secret_len = !s		? 0
-			      : s->key_len > 16 ? 32
-						: 16,
+		.mode = p->mode,
+		.secret_len = secret_len(p),
 		.peer_qpn = peer->qpn,
 		.peer_pn = peer->pn,
 		.peer_mtu = peer->mtu,
 		.peer_window = peer->window,
 		.peer_reads = peer->reads,
 	};
-	memset(k->generation, 0x47 + i, sizeof(k->generation));
+	memset(k->generation, 0x47 + p->life + i, sizeof(k->generation));
 	memcpy(k->peer_eid, peer->eid, sizeof(k->peer_eid));
+	pair_holder(!side, k->peer_holder);
+	give_secrets(p, side, i, k);
 	snprintf(k->peer_wire, sizeof(k->peer_wire), "%s",
 		 p->side[!side].wire->address);
-	memset(k->tx_secret, side ? 0xb0 : 0xa0, sizeof(k->tx_secret));
-	memset(k->rx_secret, side ? 0xa0 : 0xb0, sizeof(k->rx_secret));
 }
 
 void pair_connect(struct pair *p, int i)
@@ -137,6 +187,60 @@ void pair_connect(struct pair *p, int i)
 	pair_settle(p);
 	assert_int_equal(pair_state(p, 0, i, NULL), SRDMA_QP_RTS);
 	assert_int_equal(pair_state(p, 1, i, NULL), SRDMA_QP_RTS);
+}
+
+void pair_destroy_qp(struct pair *p, int i)
+{
+	for (int s = 0; s < 2; s++)
+		while (srdma_relay_qp_destroy(p->side[s].relay, p->side[s].leg,
+					      p->side[s].qp[i].qpn))
+			pair_run(p, 1);
+	pair_settle(p);
+}
+
+uint32_t pair_register(struct pair *p, int side, struct pair_region region)
+{
+	struct side *s = &p->side[side];
+	struct srdma_mr_params mp = {
+		.region = { .addr = (uintptr_t)s->memory + region.at,
+			    .length = region.len,
+			    .access = region.access,
+			    .fd = -1 },
+		.log2_block = region.log2_block,
+		.depth = region.depth,
+	};
+	uint32_t key;
+
+	assert_int_equal(srdma_relay_mr_reg(s->relay, s->leg, &mp, &key), 0);
+	return key;
+}
+
+size_t pair_token(struct pair *p, int side, struct srdma_cap_params params,
+		  uint8_t token[SRDMA_CAPABILITY_MAX])
+{
+	struct side *s = &p->side[side];
+	struct srdma_capability cap;
+	int len;
+
+	assert_int_equal(
+		srdma_relay_mr_capability(s->relay, s->leg, &params, &cap), 0);
+	len = srdma_capability_encode(token, &cap);
+	srdma_capability_wipe(&cap);
+	assert_true(len > 0);
+	return (size_t)len;
+}
+
+uint32_t pair_install(struct pair *p, int side, struct srdma_cap_params params)
+{
+	uint8_t token[SRDMA_CAPABILITY_MAX];
+	size_t len = pair_token(p, !side, params, token);
+	uint32_t handle;
+
+	assert_int_equal(srdma_relay_grant_add(p->side[side].relay,
+					       p->side[side].leg, token, len,
+					       &handle),
+			 0);
+	return handle;
 }
 
 void pair_close(struct pair *p)

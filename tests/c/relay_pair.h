@@ -16,7 +16,9 @@ struct side {
 	struct srdma_leg *leg;
 	struct srdma_conn *conn; /* of the leg */
 	struct srdma_qp_info qp[PAIR_QPS];
-	uint8_t *memory; /* PAIR_MEMORY bytes, registered under key */
+	struct srdma_qp_secret_answer
+		secret[PAIR_QPS]; /* KEY of a mode with PD */
+	uint8_t *memory;	  /* PAIR_MEMORY bytes, registered under key */
 	uint32_t key;
 	uint32_t consumed;
 	uint64_t seed;
@@ -28,20 +30,42 @@ struct pair {
 	struct srdma_mem_wire_params wire;
 	struct srdma_mem_host_params host[2];
 	uint8_t suite, level, tag_len;
-	uint32_t mtu, window, reads, timeout_ms, depth;
+	uint8_t mode, shared; /* key mode; policy of PD */
+	uint8_t life;	      /* makes generations differ */
+	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
 	int allow_unprotected;
 };
 
-/* Defaults: aes-128-gcm, mtu 4096, window 128, reads 16, 30 s, depth 64. */
+/* A region in a side's memory. */
+struct pair_region {
+	uint64_t at, len;
+	uint32_t access;
+	uint8_t log2_block, depth; /* with PROOF */
+};
+
+/* Defaults: aes-128-gcm, key mode basic, mtu 4096, window 128, reads 16, 30 s,
+ * depth 64, no cache of keys. */
 void pair_defaults(struct pair *p);
 /* Two relays with a leg and a region (all rights) each, no QP yet. */
 void pair_open(struct pair *p);
 /* QP i on both sides, with keys, run until both are RTS. */
 void pair_connect(struct pair *p, int i);
-/* Only INIT and KEYS, for tests that need the steps between. */
+/* Only INIT with KEY, and KEYS, for tests that need the steps between. */
 void pair_init_qp(struct pair *p, int i);
+void pair_key(struct pair *p, int side, int i, struct srdma_qp_secret *k);
 void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k);
+/* Both QPs are gone, at their ends and in the relays. */
+void pair_destroy_qp(struct pair *p, int i);
 void pair_close(struct pair *p);
+
+uint32_t pair_register(struct pair *p, int side, struct pair_region region);
+/* A capability of side's region, as its token. Returns its length. */
+size_t pair_token(struct pair *p, int side, struct srdma_cap_params params,
+		  uint8_t token[SRDMA_CAPABILITY_MAX]);
+/* Make a capability of the other side's region and install it here. */
+uint32_t pair_install(struct pair *p, int side, struct srdma_cap_params params);
+/* Whom a QP of the other side takes this side for. */
+void pair_holder(int side, uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN]);
 
 /* n turns of both relays, 1 us each. */
 void pair_run(struct pair *p, int n);

@@ -164,7 +164,7 @@ static void test_keys(void **state)
 	REFUSED(-EINVAL, "2^23", k.peer_pn = 5);
 	REFUSED(-EINVAL, "2^23", k.peer_pn = 1 << 24);
 	REFUSED(-ENOTSUP, "not in this version", k.suite = 0x08);
-	REFUSED(-ENOTSUP, "not in this version", k.mode = 1);
+	REFUSED(-ENOTSUP, "not in this version", k.mode = 4);
 	REFUSED(-EINVAL, "outside the protocol", k.secret_len = 0);
 	REFUSED(-EINVAL, "outside the protocol", k.tag_len = 12);
 	REFUSED(-EPERM, "--allow-unprotected", k.level = 0; k.suite = 0;
@@ -185,6 +185,7 @@ static void test_relay_itself(void **state)
 		{ .mtu = 4096, .window = 1025, .reads = 1 },
 		{ .mtu = 4096, .window = 1, .reads = 0 },
 		{ .mtu = 4096, .window = 1, .reads = 129 },
+		{ .mtu = 4096, .window = 1, .reads = 1, .key_cache = 65537 },
 	};
 
 	(void)state;
