@@ -118,6 +118,7 @@ static int fetch_answer(struct srdma_qp *qp, struct srdma_slot *s)
 	op->key = s->rkey;
 	op->right = SRDMA_ACCESS_REMOTE_READ;
 	op->len = len;
+	op->allowed = s->allowed;
 	op->opcode = opcode_at(s, len);
 	op->request_id = s->request_id;
 	op->offset = s->next;

@@ -1,11 +1,13 @@
 /*
  * The peer's requests, wire to host (docs/protocol.md 4.6, 5, 6). A packet
  * that comes here has verified. It is executed at the position, counted
- * anywhere else; authorized before any DMA; its payload lies in a private
- * buffer until then.
+ * anywhere else; its memory proof is judged and the access authorized before
+ * any DMA; its payload lies in a private buffer until then.
  */
 #include <errno.h>
+#include <string.h>
 
+#include "memguard.h"
 #include "relay_impl.h"
 
 struct request {
@@ -38,21 +40,88 @@ static int position(struct srdma_qp *qp, const struct srdma_packet *p)
 	return -EALREADY;
 }
 
-static enum srdma_reason authorize(struct srdma_qp *qp, uint32_t right,
-				   uint32_t rkey, uint64_t addr, uint32_t len)
-{
-	struct srdma_mr_want want = {
-		qp->leg, qp->qpn, rkey, right, addr, len
-	};
-	struct srdma_mr *mr;
+/* Bytes of a region that the packet names. */
+struct access {
+	uint32_t right; /* one flag of enum srdma_access */
+	uint32_t rkey;
+	uint64_t addr;
+	uint32_t len;
+};
 
-	return len ? srdma_mr_check(&qp->relay->mrs, &want, &mr)
-		   : SRDMA_REASON_NONE;
+static uint8_t right_of(const struct access *a)
+{
+	return a->right == SRDMA_ACCESS_REMOTE_READ ? SRDMA_MEMKEY_READ
+						    : SRDMA_MEMKEY_WRITE;
+}
+
+static enum srdma_reason verdict_of(int err)
+{
+	switch (err) {
+	case 0:
+		return SRDMA_REASON_NONE;
+	case -ERANGE:
+		return SRDMA_REASON_PROOF_RANGE;
+	case -EKEYEXPIRED:
+		return SRDMA_REASON_PROOF_EXPIRED;
+	case -EBADMSG:
+		return SRDMA_REASON_PROOF_WRONG;
+	default: /* the provider failed: it is not the peer's fault */
+		return SRDMA_REASON_TARGET_DMA;
+	}
+}
+
+/* The table "At the target" of 6.1. */
+static enum srdma_reason prove(const struct request *rq, const struct access *a,
+			       const struct srdma_mr *mr)
+{
+	const struct srdma_packet *p = rq->p;
+	const struct srdma_qp *qp = rq->qp;
+	struct srdma_memkey_claim claim = {
+		.right = right_of(a),
+		.depth = p->depth,
+		.addr = a->addr,
+		.len = a->len,
+		.bearer.expiry = p->expiry,
+		.proof = p->proof,
+	};
+
+	if (!(p->flags & SRDMA_STH_PROOF))
+		return mr->guard ? SRDMA_REASON_PROOF_REQUIRED
+				 : SRDMA_REASON_NONE;
+	if (!(qp->mode & SRDMA_MODE_MEM) || !mr->guard)
+		return SRDMA_REASON_PROOF_UNSUPPORTED;
+	if (p->flags & SRDMA_STH_HOLDER)
+		memcpy(claim.bearer.holder, qp->peer_holder,
+		       sizeof(claim.bearer.holder));
+	claim.ad_len = srdma_session_claim(qp->session, p, &claim.ad);
+	return verdict_of(
+		srdma_memguard_check(mr->guard, &claim, qp->relay->wall));
+}
+
+static enum srdma_reason find(const struct request *rq, const struct access *a,
+			      struct srdma_mr **mr)
+{
+	const struct srdma_mr_want want = { rq->qp->leg, rq->qp->qpn, a->rkey,
+					    a->right,	 a->addr,     a->len };
+
+	return srdma_mr_check(&rq->qp->relay->mrs, &want, mr);
+}
+
+/* May the packet touch these bytes? No bytes need neither rkey nor proof. */
+static enum srdma_reason authorize(const struct request *rq,
+				   const struct access *a)
+{
+	struct srdma_mr *mr;
+	enum srdma_reason why;
+
+	if (!a->len)
+		return SRDMA_REASON_NONE;
+	why = find(rq, a, &mr);
+	return why ? why : prove(rq, a, mr);
 }
 
 /* Hand the payload to the place list and move the position. */
-static enum srdma_reason place(const struct request *rq, uint64_t addr,
-			       uint32_t key, uint32_t right)
+static enum srdma_reason place(const struct request *rq, const struct access *a)
 {
 	struct srdma_qp *qp = rq->qp;
 	const struct srdma_packet *p = rq->p;
@@ -61,10 +130,11 @@ static enum srdma_reason place(const struct request *rq, uint64_t addr,
 
 	if (!op) /* the turn's budget leaves ops for all it may receive */
 		return SRDMA_REASON_TARGET_DMA;
-	op->addr = addr;
-	op->key = key;
-	op->right = right;
-	op->len = p->payload_len;
+	op->addr = a->addr;
+	op->key = a->rkey;
+	op->right = a->right;
+	op->len = a->len;
+	op->allowed = qp->relay->mrs.serial;
 	op->opcode = p->opcode;
 	op->request_id = p->request_id;
 	op->offset = p->offset + p->payload_len;
@@ -96,32 +166,51 @@ static int out_of_turn(const struct request *rq, uint8_t kind)
 	return m->kind != kind;
 }
 
+/* A message begins, all of which must lie in the region. */
+static enum srdma_reason begin_write(const struct request *rq)
+{
+	const struct srdma_packet *p = rq->p;
+	const struct access all = { SRDMA_ACCESS_REMOTE_WRITE, p->rkey, p->va,
+				    p->dma_len };
+	struct srdma_mr *mr;
+	enum srdma_reason why;
+
+	if (p->dma_len > SRDMA_MAX_MESSAGE)
+		return SRDMA_REASON_MALFORMED;
+	why = all.len ? find(rq, &all, &mr) : SRDMA_REASON_NONE;
+	if (!why)
+		rq->qp->message =
+			(struct srdma_message){ SRDMA_T_WRITE, p->rkey, p->va,
+						p->dma_len };
+	return why;
+}
+
 static enum srdma_reason rx_write(const struct request *rq)
 {
 	struct srdma_qp *qp = rq->qp;
 	const struct srdma_packet *p = rq->p;
-	struct srdma_message *m = &qp->message;
+	const struct srdma_message *m = &qp->message;
 	uint64_t end = (uint64_t)p->offset + p->payload_len;
 	int last = (rq->traits & SRDMA_T_LAST) != 0;
-	enum srdma_reason why;
+	enum srdma_reason why = SRDMA_REASON_NONE;
+	struct access own;
 
 	if (out_of_turn(rq, SRDMA_T_WRITE))
 		return SRDMA_REASON_MALFORMED;
-	if (rq->traits & SRDMA_T_FIRST) {
-		if (p->dma_len > SRDMA_MAX_MESSAGE)
-			return SRDMA_REASON_MALFORMED;
-		why = authorize(qp, SRDMA_ACCESS_REMOTE_WRITE, p->rkey, p->va,
-				p->dma_len);
-		if (why)
-			return why;
-		*m = (struct srdma_message){ SRDMA_T_WRITE, p->rkey, p->va,
-					     p->dma_len };
-	}
+	if (rq->traits & SRDMA_T_FIRST)
+		why = begin_write(rq);
+	if (why)
+		return why;
 	if (last ? end != m->length : end >= m->length)
 		return SRDMA_REASON_MALFORMED;
+	own = (struct access){ SRDMA_ACCESS_REMOTE_WRITE, m->rkey,
+			       m->va + p->offset, p->payload_len };
+	why = authorize(rq, &own);
+	if (why)
+		return why;
 	if ((rq->traits & SRDMA_T_IMM) && qp->rq_next == qp->rq_tail)
 		return SRDMA_REASON_NO_RECV;
-	return place(rq, m->va + p->offset, m->rkey, SRDMA_ACCESS_REMOTE_WRITE);
+	return place(rq, &own);
 }
 
 static enum srdma_reason rx_send(const struct request *rq)
@@ -129,6 +218,7 @@ static enum srdma_reason rx_send(const struct request *rq)
 	struct srdma_qp *qp = rq->qp;
 	const struct srdma_packet *p = rq->p;
 	uint64_t end = (uint64_t)p->offset + p->payload_len;
+	struct access own;
 	struct srdma_rqe *e;
 
 	if (out_of_turn(rq, SRDMA_T_SEND))
@@ -141,18 +231,47 @@ static enum srdma_reason rx_send(const struct request *rq)
 	e = srdma_qp_rqe(qp, qp->rq_next);
 	if (end > e->length)
 		return SRDMA_REASON_RECV_TOO_SHORT;
-	return place(rq, e->addr + p->offset, e->key, SRDMA_ACCESS_LOCAL_WRITE);
+	own = (struct access){ SRDMA_ACCESS_LOCAL_WRITE, e->key,
+			       e->addr + p->offset, p->payload_len };
+	return place(rq, &own);
+}
+
+/* A part that was authorized: its slot is answered behind what came before. */
+static enum srdma_reason take_part(const struct request *rq)
+{
+	struct srdma_qp *qp = rq->qp;
+	const struct srdma_packet *p = rq->p;
+	struct srdma_op *op = srdma_op_add(qp, SRDMA_OP_PLACE);
+	uint32_t at;
+
+	if (!op)
+		return SRDMA_REASON_TARGET_DMA;
+	op->opcode = p->opcode;
+	op->request_id = p->request_id;
+	op->offset = p->offset + p->dma_len;
+	at = (qp->slots_head + qp->slots_count++) % qp->relay->params.reads;
+	qp->slots[at] = (struct srdma_slot){
+		.request_id = p->request_id,
+		.va = p->va,
+		.rkey = p->rkey,
+		.start = p->offset,
+		.next = p->offset,
+		.end = p->offset + p->dma_len,
+		.allowed = qp->relay->mrs.serial,
+	};
+	qp->message = (struct srdma_message){ SRDMA_T_READ, p->rkey, p->va, 0 };
+	qp->rx_offset += p->dma_len;
+	return SRDMA_REASON_NONE;
 }
 
 static enum srdma_reason rx_read(const struct request *rq)
 {
 	struct srdma_qp *qp = rq->qp;
 	const struct srdma_packet *p = rq->p;
-	struct srdma_message *m = &qp->message;
-	uint64_t addr = p->va + p->offset;
+	const struct srdma_message *m = &qp->message;
+	const struct access part = { SRDMA_ACCESS_REMOTE_READ, p->rkey,
+				     p->va + p->offset, p->dma_len };
 	enum srdma_reason why;
-	struct srdma_op *op;
-	uint32_t at;
 
 	if (m->kind ? m->kind != SRDMA_T_READ || m->va != p->va ||
 			      m->rkey != p->rkey || !p->dma_len
@@ -163,28 +282,10 @@ static enum srdma_reason rx_read(const struct request *rq)
 		return SRDMA_REASON_MALFORMED;
 	if (qp->slots_count == qp->relay->params.reads)
 		return SRDMA_REASON_TOO_MANY_READS;
-	if (addr < p->va)
+	if (part.addr < p->va)
 		return SRDMA_REASON_OUT_OF_BOUNDS;
-	why = authorize(qp, SRDMA_ACCESS_REMOTE_READ, p->rkey, addr,
-			p->dma_len);
-	if (why)
-		return why;
-	op = srdma_op_add(qp, SRDMA_OP_PLACE);
-	if (!op)
-		return SRDMA_REASON_TARGET_DMA;
-	op->opcode = p->opcode;
-	op->request_id = p->request_id;
-	op->offset = p->offset + p->dma_len;
-	at = (qp->slots_head + qp->slots_count++) % qp->relay->params.reads;
-	qp->slots[at] = (struct srdma_slot){ .request_id = p->request_id,
-					     .va = p->va,
-					     .rkey = p->rkey,
-					     .start = p->offset,
-					     .next = p->offset,
-					     .end = p->offset + p->dma_len };
-	*m = (struct srdma_message){ SRDMA_T_READ, p->rkey, p->va, 0 };
-	qp->rx_offset += p->dma_len;
-	return SRDMA_REASON_NONE;
+	why = authorize(rq, &part);
+	return why ? why : take_part(rq);
 }
 
 void srdma_rx_request(struct srdma_qp *qp, const struct srdma_packet *p,
@@ -196,9 +297,7 @@ void srdma_rx_request(struct srdma_qp *qp, const struct srdma_packet *p,
 	if (qp->refusing || qp->ending || position(qp, p))
 		return;
 	srdma_qp_owe(qp);
-	if (p->flags & SRDMA_STH_PROOF)
-		why = SRDMA_REASON_PROOF_UNSUPPORTED;
-	else if (rq.traits & SRDMA_T_WRITE)
+	if (rq.traits & SRDMA_T_WRITE)
 		why = rx_write(&rq);
 	else if (rq.traits & SRDMA_T_SEND)
 		why = rx_send(&rq);
