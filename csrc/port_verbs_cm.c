@@ -58,7 +58,7 @@ int srdma_verbs_cm_connect(struct srdma_port *base, const char *address,
 	struct sockaddr_storage peer;
 	int err;
 
-	if (srdma_verbs_addr_parse(&peer, address))
+	if (srdma_addr_parse(&peer, address, SRDMA_ADDR_NO_PORT))
 		return srdma_verbs_refuse(port, -EINVAL, "%.64s is no IP:PORT",
 					  address);
 	err = srdma_verbs_conn_create(&conn, port, 0);
@@ -335,7 +335,7 @@ int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text)
 	char shown[SRDMA_NAME_LEN];
 	int err;
 
-	if (text && srdma_verbs_addr_parse(&port->own, text))
+	if (text && srdma_addr_parse(&port->own, text, SRDMA_ADDR_NO_PORT))
 		return srdma_verbs_refuse(port, -EINVAL, "%.64s is no IP:PORT",
 					  text);
 	err = text ? 0 : srdma_verbs_addr_of_device(port->context, &port->own);
@@ -344,7 +344,7 @@ int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text)
 					  "%s has no IPv4 address: give its "
 					  "interface one, or name an address",
 					  device);
-	srdma_verbs_addr_format(shown, (struct sockaddr *)&port->own);
+	srdma_addr_format(shown, (struct sockaddr *)&port->own);
 	if (rdma_create_id(port->cm, &port->listener, NULL, RDMA_PS_TCP))
 		return srdma_verbs_refuse(port, -errno, "rdma_create_id: %s",
 					  strerror(errno));
@@ -356,8 +356,8 @@ int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text)
 		return srdma_verbs_refuse(port, -EADDRNOTAVAIL,
 					  "%s is no address of %s", shown,
 					  device);
-	srdma_verbs_addr_format(port->base.address,
-				rdma_get_local_addr(port->listener));
-	srdma_verbs_addr_set_port(&port->own, 0);
+	srdma_addr_format(port->base.address,
+			  rdma_get_local_addr(port->listener));
+	srdma_addr_set_port(&port->own, 0);
 	return 0;
 }

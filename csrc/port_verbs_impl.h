@@ -16,6 +16,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+#include "addr.h"
 #include "port_verbs.h"
 #include "wire.h"
 
@@ -154,12 +155,7 @@ struct srdma_verbs_port {
 int srdma_verbs_refuse(struct srdma_verbs_port *port, int err, const char *fmt,
 		       ...) __attribute__((format(printf, 3, 4)));
 
-/* --- port_verbs_addr.c: text and addresses --- */
-/* Parse IP:PORT. 0 or -EINVAL. */
-int srdma_verbs_addr_parse(struct sockaddr_storage *out, const char *text);
-void srdma_verbs_addr_format(char out[SRDMA_NAME_LEN],
-			     const struct sockaddr *addr);
-void srdma_verbs_addr_set_port(struct sockaddr_storage *addr, uint16_t port);
+/* --- port_verbs_addr.c --- */
 /* The first IPv4 address of the device (RoCE v2), port 0. 0 or -errno. */
 int srdma_verbs_addr_of_device(struct ibv_context *context,
 			       struct sockaddr_storage *out);
