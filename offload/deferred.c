@@ -40,6 +40,11 @@ static int ask(struct deferred_list *l, const struct deferred *d,
 	case SRDMA_CTL_DEREG_MR:
 		return srdma_relay_mr_busy(relay, leg, d->number) > 0 ? WAITING
 								      : 0;
+	case SRDMA_CTL_REVOKE:
+		return srdma_relay_mr_revoking(relay, leg, &d->range,
+					       d->ticket) > 0
+			       ? WAITING
+			       : 0;
 	case SRDMA_CTL_DESTROY:
 		rc = srdma_relay_qp_destroy(relay, leg, d->number);
 		if (rc == -EINPROGRESS)

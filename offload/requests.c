@@ -166,12 +166,6 @@ static int handle_stats(struct call *c)
 	return 0;
 }
 
-static int handle_later(struct call *c)
-{
-	return requests_refuse(c, -EOPNOTSUPP, "%s is not in this version",
-			       srdma_ctl_name(c->in.kind));
-}
-
 /* Descriptors beside a message are for the shared-memory port only (11). */
 static const struct {
 	int (*handle)(struct call *c);
@@ -187,11 +181,11 @@ static const struct {
 	[SRDMA_CTL_WAIT] = { requests_qp_wait, 0, 0 },
 	[SRDMA_CTL_DESTROY] = { requests_qp_destroy, 0, 0 },
 	[SRDMA_CTL_STATS] = { handle_stats, 0, 0 },
-	[SRDMA_CTL_KEY] = { handle_later, 0, 0 },
-	[SRDMA_CTL_CAP] = { handle_later, 0, 0 },
-	[SRDMA_CTL_INSTALL] = { handle_later, 0, 0 },
-	[SRDMA_CTL_UNINSTALL] = { handle_later, 0, 0 },
-	[SRDMA_CTL_REVOKE] = { handle_later, 0, 0 },
+	[SRDMA_CTL_KEY] = { requests_qp_secret, 0, 0 },
+	[SRDMA_CTL_CAP] = { requests_memory_capability, 0, 0 },
+	[SRDMA_CTL_INSTALL] = { requests_memory_install, 0, 0 },
+	[SRDMA_CTL_UNINSTALL] = { requests_memory_uninstall, 0, 0 },
+	[SRDMA_CTL_REVOKE] = { requests_memory_revoke, 0, 0 },
 };
 
 static int check_fds(struct call *c)

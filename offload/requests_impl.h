@@ -27,8 +27,13 @@ enum { REQUESTS_DEFERRED = 1 };
 
 int requests_memory_register(struct call *c);
 int requests_memory_deregister(struct call *c);
+int requests_memory_capability(struct call *c);
+int requests_memory_install(struct call *c);
+int requests_memory_uninstall(struct call *c);
+int requests_memory_revoke(struct call *c);
 
 int requests_qp_init(struct call *c);
+int requests_qp_secret(struct call *c);
 int requests_qp_keys(struct call *c);
 int requests_qp_wait(struct call *c);
 int requests_qp_destroy(struct call *c);

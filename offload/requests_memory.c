@@ -38,3 +38,63 @@ int requests_memory_deregister(struct call *c)
 				      &(struct deferred){ .number = key });
 	return rc < 0 ? requests_refused(c, rc) : 0;
 }
+
+int requests_memory_capability(struct call *c)
+{
+	struct srdma_ctl_token *token = &c->out.capability;
+	struct srdma_capability cap;
+	struct srdma_leg *leg;
+	int rc = requests_leg(c, c->in.cap.leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_mr_capability(c->q->p.relay, leg, &c->in.cap.cap,
+				       &cap);
+	if (rc < 0)
+		return requests_refused(c, rc);
+	rc = srdma_capability_encode(token->bytes, &cap);
+	srdma_capability_wipe(&cap);
+	if (rc < 0)
+		return requests_refuse(c, rc, "the token cannot be made");
+	token->len = (uint32_t)rc;
+	return 0;
+}
+
+int requests_memory_install(struct call *c)
+{
+	const struct srdma_ctl_token *token = &c->in.install.token;
+	struct srdma_leg *leg;
+	int rc = requests_leg(c, c->in.install.leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_grant_add(c->q->p.relay, leg, token->bytes, token->len,
+				   &c->out.handle);
+	return rc < 0 ? requests_refused(c, rc) : 0;
+}
+
+int requests_memory_uninstall(struct call *c)
+{
+	struct srdma_leg *leg;
+	int rc = requests_leg(c, c->in.uninstall.leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_grant_drop(c->q->p.relay, leg, c->in.uninstall.handle);
+	return rc < 0 ? requests_refused(c, rc) : 0;
+}
+
+int requests_memory_revoke(struct call *c)
+{
+	const struct srdma_revoke_params *range = &c->in.revoke.range;
+	struct deferred d = { .number = range->key, .range = *range };
+	struct srdma_leg *leg;
+	int rc = requests_leg(c, c->in.revoke.leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_mr_revoke(c->q->p.relay, leg, range, &d.ticket);
+	if (rc == -EINPROGRESS)
+		return requests_defer(c, leg, &d);
+	return rc < 0 ? requests_refused(c, rc) : 0;
+}

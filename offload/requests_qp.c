@@ -21,6 +21,19 @@ int requests_qp_init(struct call *c)
 	return 0;
 }
 
+int requests_qp_secret(struct call *c)
+{
+	const struct srdma_qp_secret *wanted = &c->in.secret;
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, wanted->qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_secret(c->q->p.relay, leg, wanted,
+				   &c->out.secret_answer);
+	return rc < 0 ? requests_refused(c, rc) : 0;
+}
+
 int requests_qp_keys(struct call *c)
 {
 	struct srdma_qp_keys *k = &c->in.keys.qp;
