@@ -121,7 +121,8 @@ void pair_init_qp(struct pair *p, int i)
 						     p->side[s].leg, &qp,
 						     &p->side[s].qp[i]),
 				 0);
-	for (int s = 0; s < 2 && p->mode & SRDMA_MODE_PD; s++) {
+	/* A client takes what the group's server gives (8.1). */
+	for (int s = p->shared; s < 2 && p->mode & SRDMA_MODE_PD; s++) {
 		pair_key(p, s, i, &k);
 		assert_int_equal(srdma_relay_qp_secret(p->side[s].relay,
 						       p->side[s].leg, &k,
