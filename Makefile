@@ -1,4 +1,4 @@
-# srdma. The C half needs a C compiler and OpenSSL, and nothing of Python:
+# srdma. The C half needs a C compiler, OpenSSL and zlib, and nothing of Python:
 #     make lib offload
 # The rest installs what it needs (.ci/setup): make demo, make test.
 # V=1 shows the commands; BUILD=DIR builds elsewhere; FUZZ_SECONDS=N.
@@ -63,7 +63,7 @@ ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
 ALL_CFLAGS := -std=c11 $(OPTIMISE) -g -fPIC -pthread $(WARNINGS) $(HARDENING) \
 	$(SANITIZER_FLAGS) $(CFLAGS)
 ALL_LDFLAGS := -pthread -Wl,-z,relro,-z,now $(SANITIZER_FLAGS) $(LDFLAGS)
-LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) -lcrypto
+LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) -lcrypto -lz
 
 # The C half ----------------------------------------------------------------
 

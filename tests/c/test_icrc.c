@@ -1,0 +1,179 @@
+/* The invariant CRC against frames that other implementations sent. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cmocka.h>
+
+#include "addr.h"
+#include "icrc.h"
+
+enum { PACKET = 256, IDENTIFICATION = SRDMA_ICRC_LRH + 4 };
+
+/* A datagram of somebody else: what it says, and the ICRC it carried. */
+struct vector {
+	const char *from, *to;
+	uint16_t identification; /* ours is 0 */
+	const char *packet;	 /* BTH to pad, hex */
+	const char *icrc;
+};
+
+/*
+ * The first two: test/contrib/roce.uts of scapy, a UC SEND and a CNP
+ * "captured on ConnectX-4 Lx".
+ */
+static const struct vector vectors[] = {
+	{ "192.168.0.7:49152", "192.168.0.7:4791", 1144,
+	  "2460ffff000000d300cf171046"
+	  "30818be28935d90e9a95505401be885e500000",
+	  "78f353f3" },
+	{ "10.0.17.1:0", "10.0.18.1:4791", 0x718c,
+	  "8100ffff400001180000000000000000000000000000000000000000",
+	  "82fd002a" },
+};
+
+static uint32_t unhex(uint8_t *out, const char *hex)
+{
+	static const char digits[] = "0123456789abcdef";
+	uint32_t n = 0;
+
+	for (; hex[2 * n]; n++) {
+		const char *high = strchr(digits, hex[2 * n]);
+		const char *low = strchr(digits, hex[2 * n + 1]);
+
+		assert_true(high && low);
+		out[n] = (uint8_t)((high - digits) << 4 | (low - digits));
+	}
+	return n;
+}
+
+static void init(struct srdma_icrc *c, const char *from, const char *to)
+{
+	struct sockaddr_storage a, b;
+
+	assert_int_equal(srdma_addr_parse(&a, from, SRDMA_ADDR_NO_PORT), 0);
+	assert_int_equal(srdma_addr_parse(&b, to, SRDMA_ADDR_NO_PORT), 0);
+	srdma_icrc_init(c, (struct sockaddr *)&a, (struct sockaddr *)&b);
+}
+
+static void frames_of_others(void **state)
+{
+	uint8_t packet[PACKET], wanted[SRDMA_ICRC_LEN], got[SRDMA_ICRC_LEN];
+	struct srdma_icrc c;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(vectors) / sizeof(*vectors); i++) {
+		const struct vector *v = &vectors[i];
+		uint32_t len = unhex(packet, v->packet);
+
+		init(&c, v->from, v->to);
+		c.header[IDENTIFICATION] = (uint8_t)(v->identification >> 8);
+		c.header[IDENTIFICATION + 1] = (uint8_t)v->identification;
+		unhex(wanted, v->icrc);
+		srdma_icrc_compute(&c, packet, len, got);
+		assert_memory_equal(got, wanted, sizeof(got));
+	}
+}
+
+/* Every bit counts but those of the byte that routers change. */
+static void every_bit(void **state)
+{
+	uint8_t packet[40] = { 4 }, first[SRDMA_ICRC_LEN], got[SRDMA_ICRC_LEN];
+	struct srdma_icrc c;
+
+	(void)state;
+	init(&c, "[fd00::1]:4791", "[fd00::2]:4791");
+	srdma_icrc_compute(&c, packet, sizeof(packet), first);
+	for (uint32_t bit = 0; bit < 8 * sizeof(packet); bit++) {
+		packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		srdma_icrc_compute(&c, packet, sizeof(packet), got);
+		assert_int_equal(!memcmp(got, first, sizeof(got)),
+				 bit / 8 == 4);
+		packet[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+}
+
+/* Each address, port and length is part of it. */
+static void every_header_field(void **state)
+{
+	static const char *const from[] = { "[fd00::1]:4791", "[fd00::3]:4791",
+					    "[fd00::1]:4792", "10.0.0.1:4791",
+					    "10.0.0.3:4791",  "10.0.0.1:4792" };
+	uint8_t packet[44] = { 4 }, seen[24][SRDMA_ICRC_LEN];
+	struct srdma_icrc c;
+	int n = 0;
+
+	(void)state;
+	for (int i = 0; i < 6; i++) {
+		init(&c, from[i], i < 3 ? "[fd00::2]:4791" : "10.0.0.2:4791");
+		srdma_icrc_compute(&c, packet, 40, seen[n++]);
+		srdma_icrc_compute(&c, packet, 44, seen[n++]);
+		init(&c, i < 3 ? "[fd00::2]:4791" : "10.0.0.2:4791", from[i]);
+		srdma_icrc_compute(&c, packet, 40, seen[n++]);
+		srdma_icrc_compute(&c, packet, 44, seen[n++]);
+	}
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < i; k++)
+			assert_memory_not_equal(seen[i], seen[k],
+						SRDMA_ICRC_LEN);
+}
+
+static void address_texts(void **state)
+{
+	static const char *const wrong[] = {
+		"",
+		"10.0.0.1",
+		"10.0.0.1:",
+		"10.0.0.1:x",
+		"10.0.0.1:65536",
+		"10.0.0:1",
+		"fd00::1:1",
+		"[fd00::1]",
+		"[10.0.0.1]:1",
+		"[fd00::1:1",
+		"name:4791",
+		":4791",
+		"[fd00:0000:0000:0000:0000:0000:0000:0000:0000:0000:0000:0000:"
+		"0000:0000]:1",
+	};
+	static const char *const right[] = { "10.0.0.1:0", "10.0.0.1:65535",
+					     "[fd00::1]:4791" };
+	struct sockaddr_storage a;
+	char text[SRDMA_NAME_LEN];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+		assert_int_equal(
+			srdma_addr_parse(&a, wrong[i], SRDMA_ADDR_NO_PORT),
+			-EINVAL);
+	for (size_t i = 0; i < sizeof(right) / sizeof(*right); i++) {
+		assert_int_equal(
+			srdma_addr_parse(&a, right[i], SRDMA_ADDR_NO_PORT), 0);
+		srdma_addr_format(text, (struct sockaddr *)&a);
+		assert_string_equal(text, right[i]);
+	}
+	assert_int_equal(srdma_addr_parse(&a, "[fd00::1]", 7), 0);
+	assert_int_equal(srdma_addr_port((struct sockaddr *)&a), 7);
+	assert_int_equal(srdma_addr_parse(&a, "10.0.0.1", 7), 0);
+	assert_int_equal(srdma_addr_port((struct sockaddr *)&a), 7);
+	assert_int_equal(srdma_addr_parse(&a, "10.0.0.1:8", 7), 0);
+	assert_int_equal(srdma_addr_port((struct sockaddr *)&a), 8);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(frames_of_others),
+		cmocka_unit_test(every_bit),
+		cmocka_unit_test(every_header_field),
+		cmocka_unit_test(address_texts),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
