@@ -1,0 +1,202 @@
+/* The cache alone, with keyed contexts of a real suite and links of ours. */
+#include "keycache.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cmac.h"
+#include "memory.h"
+#include "suite.h"
+
+enum { FLOWS = 12 };
+
+static struct srdma_keycache *cache;
+static struct srdma_keyslot *link_of[FLOWS];
+static const struct srdma_suite *suite;
+
+static void open_cache(unsigned contexts)
+{
+	suite = srdma_suite_by_name("aes-128-gcm");
+	memset(link_of, 0, sizeof(link_of));
+	assert_int_equal(srdma_keycache_create(&cache, contexts), 0);
+}
+
+static void close_cache(void)
+{
+	for (int i = 0; i < FLOWS; i++)
+		srdma_keycache_drop(cache, &link_of[i]);
+	srdma_keycache_destroy(cache);
+}
+
+/* A packet of a flow; returns 1 if its context was there. */
+static int use(unsigned flow)
+{
+	const uint8_t key[16] = { (uint8_t)flow };
+	struct srdma_keyslot **link = &link_of[flow];
+	const int hit = srdma_keycache_take(cache, link, suite);
+
+	assert_non_null(*link);
+	if (hit) {
+		assert_int_equal((*link)->keyed.iv[0], flow + 1);
+	} else {
+		assert_true(is_zero(&(*link)->keyed, sizeof((*link)->keyed)));
+		assert_int_equal(suite->verbs->key(&(*link)->keyed.ctx, suite,
+						   SRDMA_SUITE_SEAL, key, 16),
+				 0);
+		memset((*link)->keyed.iv, (int)flow + 1, SRDMA_NONCE_LEN);
+	}
+	srdma_keycache_release(cache, link);
+	return hit;
+}
+
+static void counts_are(uint64_t hits, uint64_t misses, uint32_t kept)
+{
+	struct srdma_keycache_counts c;
+
+	srdma_keycache_count(cache, &c);
+	assert_int_equal(c.hits, hits);
+	assert_int_equal(c.misses, misses);
+	assert_int_equal(c.kept, kept);
+}
+
+static void oldest_leaves(void **state)
+{
+	(void)state;
+	open_cache(3);
+	counts_are(0, 0, 0);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(use(i), 0);
+	counts_are(0, 3, 3);
+	assert_int_equal(use(0), 1); /* 1 is the oldest now */
+	assert_int_equal(use(3), 0);
+	assert_null(link_of[1]);
+	assert_non_null(link_of[0]);
+	assert_non_null(link_of[2]);
+	assert_int_equal(use(2), 1);
+	assert_int_equal(use(0), 1);
+	assert_int_equal(use(1), 0);
+	assert_null(link_of[3]);
+	counts_are(3, 5, 3);
+	close_cache();
+}
+
+static void dropped_slots_are_free(void **state)
+{
+	(void)state;
+	open_cache(2);
+	use(0);
+	use(1);
+	srdma_keycache_drop(cache, &link_of[1]);
+	assert_null(link_of[1]);
+	counts_are(0, 2, 1);
+	/* takes the free slot, though 0 was used before 1 */
+	assert_int_equal(use(2), 0);
+	assert_int_equal(use(0), 1);
+	srdma_keycache_drop(cache, &link_of[5]); /* has none */
+	counts_are(1, 3, 2);
+	close_cache();
+}
+
+/* Nothing of a key stays in a slot that its flow has lost. */
+static void slots_are_wiped(void **state)
+{
+	struct srdma_keyslot *slot;
+
+	(void)state;
+	open_cache(1);
+	use(0);
+	slot = link_of[0];
+	assert_false(is_zero(&slot->keyed, sizeof(slot->keyed)));
+	srdma_keycache_drop(cache, &link_of[0]);
+	assert_true(is_zero(&slot->keyed, sizeof(slot->keyed)));
+	use(1);
+	assert_ptr_equal(link_of[1], slot);
+	/* use() looks at what the next flow gets of it */
+	assert_int_equal(use(2), 0);
+	assert_ptr_equal(link_of[2], slot);
+	assert_null(link_of[1]);
+	close_cache();
+}
+
+/* No contexts: none outlives its packet. */
+static void keeps_none(void **state)
+{
+	(void)state;
+	open_cache(0);
+	for (int n = 0; n < 5; n++) {
+		assert_int_equal(use(0), 0);
+		assert_null(link_of[0]);
+	}
+	counts_are(0, 5, 0);
+	close_cache();
+}
+
+/* Any order of uses and drops, against a list of who was used when. */
+static void as_the_model(void **state)
+{
+	static const unsigned sizes[] = { 1, 2, 5, FLOWS, FLOWS + 4 };
+	uint64_t seed = 3;
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+		unsigned last[FLOWS] = { 0 }, kept = 0; /* 0: not kept */
+
+		open_cache(sizes[k]);
+		for (unsigned now = 1; now < 3000; now++) {
+			const unsigned f = random_below(&seed, FLOWS);
+			unsigned oldest = f;
+
+			if (random_below(&seed, 8) == 0) {
+				srdma_keycache_drop(cache, &link_of[f]);
+				kept -= last[f] != 0;
+				last[f] = 0;
+				continue;
+			}
+			assert_int_equal(use(f), last[f] != 0);
+			kept += last[f] == 0;
+			last[f] = now;
+			for (unsigned i = 0; kept > sizes[k] && i < FLOWS; i++)
+				if (last[i] && last[i] < last[oldest])
+					oldest = i;
+			if (kept > sizes[k]) {
+				last[oldest] = 0;
+				kept--;
+			}
+			for (unsigned i = 0; i < FLOWS; i++)
+				assert_int_equal(link_of[i] != NULL,
+						 last[i] != 0);
+		}
+		close_cache();
+	}
+}
+
+/* What it gives to derive with. */
+static void contexts_to_derive(void **state)
+{
+	(void)state;
+	open_cache(4);
+	assert_int_equal(srdma_keycache_prf(cache, 16)->key_len, 16);
+	assert_int_equal(srdma_keycache_prf(cache, 32)->key_len, 32);
+	close_cache();
+	srdma_keycache_destroy(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(oldest_leaves),
+		cmocka_unit_test(dropped_slots_are_free),
+		cmocka_unit_test(slots_are_wiped),
+		cmocka_unit_test(keeps_none),
+		cmocka_unit_test(as_the_model),
+		cmocka_unit_test(contexts_to_derive),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

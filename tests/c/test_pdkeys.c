@@ -1,0 +1,136 @@
+#include "pdkeys.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cmac.h"
+
+static struct srdma_pdkeys sample_keys(void)
+{
+	struct srdma_pdkeys keys = { .mem = "K_PDmem of tests" };
+
+	for (int i = 0; i < SRDMA_GROUP_KEY_LEN; i++)
+		keys.pd[i] = (uint8_t)(0x30 + i);
+	return keys;
+}
+
+static struct srdma_pdkeys_flow sample_flow(void)
+{
+	struct srdma_pdkeys_flow flow = {
+		.receiver.qpn = 0xfedcba,
+		.sender.qpn = 0x012345,
+		.generation = { 1, 2, 3, 4, 5, 6, 7, 8 },
+	};
+
+	for (int i = 0; i < SRDMA_PDKEYS_EID_LEN; i++) {
+		flow.receiver.eid[i] = (uint8_t)(0xa0 + i);
+		flow.sender.eid[i] = (uint8_t)(0xc0 + i);
+	}
+	return flow;
+}
+
+/* From the Python reference of 3.1, of its own. */
+static void known_secrets(void **state)
+{
+	static const struct {
+		size_t len;
+		const char *secret;
+	} rows[] = {
+		{ 16, "6ed8f8ff0edaacc7ed17978f57169774" },
+		{ 32, "db8d0650ab5b8db7b9adfec53b454189"
+		      "c4d4c101830b1120ea2dab1dd55ef13a" },
+	};
+	const struct srdma_pdkeys keys = sample_keys();
+	const struct srdma_pdkeys_flow flow = sample_flow();
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		uint8_t secret[32], again[32];
+		char hex[65];
+		struct srdma_cmac c;
+
+		assert_int_equal(
+			srdma_pdkeys_secret(&keys, secret, rows[i].len, &flow),
+			0);
+		for (size_t k = 0; k < rows[i].len; k++)
+			snprintf(hex + 2 * k, 3, "%02x", secret[k]);
+		assert_string_equal(hex, rows[i].secret);
+
+		assert_int_equal(srdma_cmac_create(&c, rows[i].len), 0);
+		assert_int_equal(
+			srdma_pdkeys_secret_with(&c, &keys, again, &flow), 0);
+		assert_memory_equal(again, secret, rows[i].len);
+		srdma_cmac_destroy(&c);
+	}
+}
+
+/* Every byte that names the flow, and every byte of the parent. */
+static void all_inputs_count(void **state)
+{
+	const struct srdma_pdkeys keys = sample_keys();
+	const struct srdma_pdkeys_flow flow = sample_flow();
+	uint8_t own[32], other[32];
+
+	(void)state;
+	for (size_t len = 16; len <= 32; len += 16) {
+		const size_t parent_at = len == 16 ? 0 : 16;
+
+		assert_int_equal(srdma_pdkeys_secret(&keys, own, len, &flow),
+				 0);
+		for (size_t i = 0; i < sizeof(flow); i++) {
+			struct srdma_pdkeys_flow f = flow;
+
+			((uint8_t *)&f)[i] ^= 1;
+			assert_int_equal(
+				srdma_pdkeys_secret(&keys, other, len, &f), 0);
+			assert_memory_not_equal(own, other, len);
+		}
+		for (size_t i = 0; i < sizeof(keys); i++) {
+			const int counts =
+				i >= parent_at && i < parent_at + len;
+			struct srdma_pdkeys k = keys;
+
+			((uint8_t *)&k)[i] ^= 1;
+			assert_int_equal(
+				srdma_pdkeys_secret(&k, other, len, &flow), 0);
+			assert_int_equal(memcmp(own, other, len) != 0, counts);
+		}
+	}
+}
+
+static void lengths(void **state)
+{
+	static const size_t bad[] = { 0, 1, 15, 17, 24, 31, 33, 48 };
+	static const uint8_t zero[48];
+	const struct srdma_pdkeys keys = sample_keys();
+	const struct srdma_pdkeys_flow flow = sample_flow();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		uint8_t out[48];
+
+		memset(out, 0xee, sizeof(out));
+		assert_int_equal(srdma_pdkeys_secret(&keys, out, bad[i], &flow),
+				 -EINVAL);
+		assert_memory_equal(out, zero, bad[i]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(known_secrets),
+		cmocka_unit_test(all_inputs_count),
+		cmocka_unit_test(lengths),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
