@@ -26,6 +26,7 @@ cdef extern from "stats.h":
 
 cdef extern from "wire.h":
     enum:
+        SRDMA_STH_PROOF
         SRDMA_PROOF_LEN
         SRDMA_MAX_GAPS
         SRDMA_MAX_TAG
@@ -64,6 +65,7 @@ cdef extern from "wire.h":
         uint8_t depth
         uint32_t expiry
         uint8_t proof[16]
+        const uint8_t *access_key
         uint64_t va
         uint32_t rkey
         uint32_t dma_len
@@ -92,6 +94,7 @@ cdef extern from "wire.h":
         uint32_t rkey
         uint64_t remote_addr
         uint32_t imm
+        uint32_t capability
 
     void srdma_desc_encode(uint8_t *out, const srdma_desc *d)
     int srdma_desc_decode(srdma_desc *d, const uint8_t *data, size_t len)
@@ -119,6 +122,14 @@ cdef extern from "kdf.h":
 
     int srdma_kdf(uint8_t *out, size_t out_len, const uint8_t *parent,
                   size_t parent_len, const srdma_kdf_info *info)
+
+
+cdef extern from "cmac.h":
+    struct srdma_cmac:
+        pass
+
+    int srdma_cmac_create(srdma_cmac *c, size_t key_len)
+    void srdma_cmac_destroy(srdma_cmac *c)
 
 
 cdef extern from "window.h":
@@ -169,6 +180,42 @@ cdef extern from "suite.h":
     int srdma_suite_selftest(const srdma_suite *s)
 
 
+cdef extern from "pdkeys.h":
+    enum:
+        SRDMA_GROUP_KEY_LEN
+
+    struct srdma_pdkeys:
+        uint8_t pd[48]
+        uint8_t mem[16]
+
+    struct srdma_endpoint:
+        uint8_t eid[16]
+        uint32_t qpn
+
+    struct srdma_pdkeys_flow:
+        srdma_endpoint receiver
+        srdma_endpoint sender
+        uint8_t generation[8]
+
+    int srdma_pdkeys_secret(const srdma_pdkeys *keys, uint8_t *out, size_t len,
+                            const srdma_pdkeys_flow *flow)
+
+
+cdef extern from "keycache.h":
+    struct srdma_keycache:
+        pass
+
+    struct srdma_keycache_counts:
+        uint64_t hits
+        uint64_t misses
+        uint32_t kept
+
+    int srdma_keycache_create(srdma_keycache **out, unsigned contexts)
+    void srdma_keycache_destroy(srdma_keycache *c)
+    void srdma_keycache_count(const srdma_keycache *c,
+                              srdma_keycache_counts *counts)
+
+
 cdef extern from "session.h":
     struct srdma_session:
         pass
@@ -178,6 +225,10 @@ cdef extern from "session.h":
         SRDMA_LEVEL_HEADER
         SRDMA_LEVEL_PACKET
         SRDMA_LEVEL_AEAD
+
+    enum srdma_mode:
+        SRDMA_MODE_PD
+        SRDMA_MODE_MEM
 
     enum:
         SRDMA_EID_LEN
@@ -202,6 +253,15 @@ cdef extern from "session.h":
         uint64_t rx_pn
         uint8_t tx_secret[32]
         uint8_t rx_secret[32]
+        const srdma_pdkeys *pd
+        uint8_t shared
+        srdma_keycache *cache
+        srdma_cmac *cmac
+
+    struct srdma_session_state:
+        uint32_t key_bytes
+        uint32_t nonce_bytes
+        uint32_t window_bytes
 
     int srdma_session_create(srdma_session **out,
                              const srdma_session_params *params)
@@ -210,6 +270,10 @@ cdef extern from "session.h":
                            const uint8_t *payload, uint8_t *out, size_t cap)
     int srdma_session_open(srdma_session *s, srdma_packet *p,
                            const uint8_t *data, size_t len, uint8_t *plain)
+    size_t srdma_session_claim(const srdma_session *s, const srdma_packet *p,
+                               const uint8_t **ad)
+    void srdma_session_state_of "srdma_session_state"(
+        const srdma_session *s, srdma_session_state *state)
     uint64_t srdma_session_highest(const srdma_session *s)
     uint64_t srdma_session_next_pn(const srdma_session *s)
     uint64_t srdma_session_forgeries(const srdma_session *s)

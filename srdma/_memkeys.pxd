@@ -3,13 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
-
-cdef extern from "cmac.h":
-    struct srdma_cmac:
-        pass
-
-    int srdma_cmac_create(srdma_cmac *c, size_t key_len)
-    void srdma_cmac_destroy(srdma_cmac *c)
+from srdma._csrc cimport srdma_cmac
 
 
 cdef extern from "memtree.h":

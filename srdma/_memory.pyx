@@ -8,7 +8,7 @@ import errno
 
 from libc.string cimport memcpy, memset
 
-from srdma._csrc cimport srdma_wipe
+from srdma._csrc cimport srdma_cmac, srdma_cmac_create, srdma_cmac_destroy, srdma_wipe
 from srdma._memkeys cimport *
 
 

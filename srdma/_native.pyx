@@ -7,6 +7,7 @@ The host leg is in _leg.pyx.
 import errno
 import os
 
+cimport cython
 from libc.string cimport memcpy, memset
 
 from srdma._csrc cimport *
@@ -78,12 +79,21 @@ cdef int set_ack(srdma_ack_body *a, dict f) except -1:
     return 0
 
 
+cdef const uint8_t *access_key(bytes key) except NULL:
+    """As long as its owner, the dictionary, has it."""
+    if len(key) != SRDMA_PROOF_LEN:
+        raise ValueError(f"K_access has {SRDMA_PROOF_LEN} bytes, not {len(key)}")
+    return key
+
+
 cdef int set_packet(srdma_packet *p, dict f) except -1:
     memset(p, 0, sizeof(p[0]))
     p.opcode, p.request_id = f["opcode"], f["request_id"]
     p.flags, p.offset = f.get("flags", 0), f.get("offset", 0)
     p.depth, p.expiry = f.get("depth", 0), f.get("expiry", 0)
     put(p.proof, SRDMA_PROOF_LEN, f.get("proof", bytes(SRDMA_PROOF_LEN)), "proof")
+    if f.get("access_key") is not None:
+        p.access_key = access_key(f["access_key"])
     p.va, p.rkey, p.dma_len = f.get("va", 0), f.get("rkey", 0), f.get("dma_len", 0)
     p.swap_add, p.compare = f.get("swap_add", 0), f.get("compare", 0)
     p.original, p.imm = f.get("original", 0), f.get("imm", 0)
@@ -176,6 +186,29 @@ def kdf(bytes parent, str label, bytes context, size_t n):
     return derived
 
 
+cdef int set_endpoint(srdma_endpoint *e, tuple end, str name) except -1:
+    put(e.eid, SRDMA_EID_LEN, end[0], name)
+    e.qpn = end[1]
+    return 0
+
+
+def pd_secret(bytes group_key, tuple receiver, tuple sender, bytes generation, size_t size):
+    """S of the direction between two (endpoint id, SRC QPN), from K_PD16 | K_PD32 of the receiver."""
+    cdef srdma_pdkeys keys
+    cdef srdma_pdkeys_flow flow
+    cdef uint8_t out[SRDMA_MAX_SECRET]
+    set_endpoint(&flow.receiver, receiver, "receiver")
+    set_endpoint(&flow.sender, sender, "sender")
+    put(flow.generation, SRDMA_GENERATION_LEN, generation, "generation")
+    put(keys.pd, SRDMA_GROUP_KEY_LEN, group_key, "group_key")
+    result = srdma_pdkeys_secret(&keys, out, min(size, sizeof(out) + 1), &flow)
+    srdma_wipe(&keys, sizeof(keys))
+    check(result, "pd_secret")
+    secret = out[:size]
+    srdma_wipe(out, sizeof(out))
+    return secret
+
+
 cdef dict row(const srdma_suite *s):
     return {
         "id": s.id, "name": s.name.decode(), "key_len": s.key_len, "iv_len": s.iv_len,
@@ -251,6 +284,25 @@ cdef class Suite:
 # --- sessions ---------------------------------------------------------------
 
 
+cdef class KeyCache:
+    """Keyed contexts of sessions in key mode pd, those used last (keycache.h)."""
+
+    cdef srdma_keycache *cache
+
+    def __cinit__(self, unsigned contexts):
+        check(srdma_keycache_create(&self.cache, contexts), "key cache")
+
+    def __dealloc__(self):
+        srdma_keycache_destroy(self.cache)
+
+    @property
+    def counts(self):
+        """Hits, misses, and contexts kept now."""
+        cdef srdma_keycache_counts counts
+        srdma_keycache_count(self.cache, &counts)
+        return counts
+
+
 cdef int set_params(srdma_session_params *p, dict f) except -1:
     memset(p, 0, sizeof(p[0]))
     p.role, p.suite, p.level = f["role"], f["suite"], f["level"]
@@ -258,6 +310,7 @@ cdef int set_params(srdma_session_params *p, dict f) except -1:
     p.window, p.mtu = f.get("window", 64), f.get("mtu", SRDMA_MAX_PAYLOAD)
     p.local_qpn, p.peer_qpn = f["local_qpn"], f["peer_qpn"]
     p.tx_pn, p.rx_pn = f["tx_pn"], f["rx_pn"]
+    p.shared = f.get("shared", False)
     p.secret_len = <uint8_t>min(len(f["tx_secret"]), 255)
     put(p.generation, SRDMA_GENERATION_LEN, f["generation"], "generation")
     put(p.local_eid, SRDMA_EID_LEN, f["local_eid"], "local_eid")
@@ -268,26 +321,51 @@ cdef int set_params(srdma_session_params *p, dict f) except -1:
     return 0
 
 
+@cython.no_gc_clear  # the cache goes after the session
 cdef class Session:
-    """Both directions of one SRC QP's protection (session.h)."""
+    """Both directions of one SRC QP's protection (session.h).
+
+    In key mode pd `group_key` is K_PD16 | K_PD32 of the own leg, and secrets that come from it
+    are not looked at.
+    """
 
     cdef srdma_session *session
+    cdef srdma_pdkeys keys
+    cdef srdma_cmac cmac
+    cdef KeyCache cache
+    cdef srdma_packet opened  # last
 
     def __cinit__(self, dict params):
         cdef srdma_session_params p
         try:
             set_params(&p, params)
+            self.lend(&p, params)
             check(srdma_session_create(&self.session, &p), "session")
         finally:
             srdma_wipe(&p, sizeof(p))
 
+    cdef int lend(self, srdma_session_params *p, dict f) except -1:
+        """What the session only points to."""
+        self.cache = f.get("key_cache")
+        if self.cache is not None:
+            p.cache = self.cache.cache
+        if f.get("group_key") is not None:
+            put(self.keys.pd, SRDMA_GROUP_KEY_LEN, f["group_key"], "group_key")
+            p.pd = &self.keys
+        if p.mode & SRDMA_MODE_MEM:
+            check(srdma_cmac_create(&self.cmac, SRDMA_PROOF_LEN), "session")
+            p.cmac = &self.cmac
+        return 0
+
     def __dealloc__(self):
-        srdma_session_destroy(self.session)
+        self.close()
 
     def close(self):
         """Wipe the keys. Twice is once."""
         srdma_session_destroy(self.session)
         self.session = NULL
+        srdma_cmac_destroy(&self.cmac)
+        srdma_wipe(&self.keys, sizeof(self.keys))
 
     cdef srdma_session *alive(self) except NULL:
         if self.session == NULL:
@@ -295,7 +373,7 @@ cdef class Session:
         return self.session
 
     def seal(self, dict fields, bytes payload):
-        """The datagram of the next packet number."""
+        """The datagram of the next packet number; with `access_key` the proof is made here."""
         cdef srdma_packet p
         cdef uint8_t out[SRDMA_MAX_PACKET]
         set_packet(&p, fields)
@@ -307,13 +385,31 @@ cdef class Session:
 
     def open(self, bytes data):
         """Fields with `pn`, the 64-bit request id and the plaintext; or RefusedError."""
-        cdef srdma_packet p
         cdef uint8_t plain[SRDMA_MAX_PAYLOAD]
-        accepted(srdma_session_open(self.alive(), &p, data, len(data), plain))
-        fields = get_packet(&p)
+        p = &self.opened
+        result = srdma_session_open(self.alive(), p, data, len(data), plain)
+        if result < 0:
+            p.flags = 0  # it claims nothing
+        accepted(result)
+        fields = get_packet(p)
         fields["pn"] = p.pn
         fields["payload"] = plain[:p.payload_len]
         return fields
+
+    def claim(self):
+        """What the proof covers in the packet that was opened last."""
+        cdef const uint8_t *ad
+        if not self.opened.flags & SRDMA_STH_PROOF:
+            raise ValueError("the packet that was opened last has no proof")
+        length = srdma_session_claim(self.alive(), &self.opened, &ad)
+        return ad[:length]
+
+    @property
+    def state(self):
+        """Bytes that the session itself stores for keys, nonces and windows."""
+        cdef srdma_session_state state
+        srdma_session_state_of(self.alive(), &state)
+        return state
 
     def limit(self, uint64_t packets, uint64_t forgeries):
         check(srdma_session_limit(self.alive(), packets, forgeries), "limit")
