@@ -76,6 +76,7 @@ static enum srdma_reason prove(const struct request *rq, const struct access *a,
 {
 	const struct srdma_packet *p = rq->p;
 	const struct srdma_qp *qp = rq->qp;
+	enum srdma_reason why;
 	struct srdma_memkey_claim claim = {
 		.right = right_of(a),
 		.depth = p->depth,
@@ -94,8 +95,10 @@ static enum srdma_reason prove(const struct request *rq, const struct access *a,
 		memcpy(claim.bearer.holder, qp->peer_holder,
 		       sizeof(claim.bearer.holder));
 	claim.ad_len = srdma_session_claim(qp->session, p, &claim.ad);
-	return verdict_of(
+	why = verdict_of(
 		srdma_memguard_check(mr->guard, &claim, qp->relay->wall));
+	qp->relay->stats.proofs_verified += why == SRDMA_REASON_NONE;
+	return why;
 }
 
 static enum srdma_reason find(const struct request *rq, const struct access *a,
