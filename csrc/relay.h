@@ -76,6 +76,8 @@ uint64_t srdma_relay_timer(const struct srdma_relay *r);
 
 const struct srdma_stats *srdma_relay_stats(const struct srdma_relay *r);
 struct srdma_stats *srdma_relay_stats_edit(struct srdma_relay *r);
+/* Bring the gauges up to date. It visits all QPs: not for the data path. */
+void srdma_relay_stats_measure(struct srdma_relay *r);
 /* Text of the last refusal of the calls below, for the control socket. */
 const char *srdma_relay_why(const struct srdma_relay *r);
 

@@ -1,5 +1,5 @@
 /*
- * Counters of a worker thread: one writer, any reader (docs/protocol.md
+ * Counters and gauges of a worker thread: one writer, any reader (docs/protocol.md
  * 13.2). The table below is the only list of their names.
  */
 #ifndef SRDMA_STATS_H
@@ -53,11 +53,33 @@ enum srdma_refusal {
 	X(completions_failed)                                                  \
 	X(dma_read_bytes)                                                      \
 	X(dma_written_bytes)                                                   \
+	X(proofs_made)                                                         \
+	X(proofs_verified)                                                     \
 	X(wakeups)
+
+/* QPs of a key mode, and the bytes of their sessions (session.h). */
+#define SRDMA_GAUGES_OF(X, mode)                                               \
+	X(qps_##mode)                                                          \
+	X(key_bytes_##mode)                                                    \
+	X(nonce_bytes_##mode)                                                  \
+	X(window_bytes_##mode)
+
+/* What is there now; srdma_relay_stats_measure() looks. */
+#define SRDMA_GAUGES(X)                                                        \
+	SRDMA_GAUGES_OF(X, basic)                                              \
+	SRDMA_GAUGES_OF(X, pd)                                                 \
+	SRDMA_GAUGES_OF(X, mem)                                                \
+	SRDMA_GAUGES_OF(X, pd_mem)                                             \
+	X(legs)                                                                \
+	X(key_bytes_legs) /* K_PD and K_PDmem */                               \
+	X(key_cache_kept)                                                      \
+	X(key_cache_hits) /* these two since the start */                      \
+	X(key_cache_misses)
 
 struct srdma_stats {
 #define X(name) uint64_t name;
 	SRDMA_COUNTS(X)
+	SRDMA_GAUGES(X)
 #undef X
 	uint64_t refused[SRDMA_REFUSED_COUNT]; /* enum srdma_refusal */
 	uint64_t reason[SRDMA_REASON_COUNT];   /* QPs and requests ended so */

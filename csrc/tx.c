@@ -159,6 +159,7 @@ int srdma_tx_emit(struct srdma_qp *qp, struct srdma_packet *p,
 	} else {
 		r->stats.packets_sealed++;
 		r->stats.bytes_sealed += p->payload_len;
+		r->stats.proofs_made += (p->flags & SRDMA_STH_PROOF) != 0;
 	}
 	return 0;
 }

@@ -160,6 +160,7 @@ static int handle_stats(struct call *c)
 
 	_Static_assert(sizeof(struct srdma_stats) <= sizeof(a->counter),
 		       "the counters fit in a message");
+	srdma_relay_stats_measure(c->q->p.relay);
 	a->count = srdma_stats_count();
 	memcpy(a->counter, srdma_relay_stats(c->q->p.relay),
 	       a->count * sizeof(a->counter[0]));
