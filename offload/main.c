@@ -64,6 +64,7 @@ static int open_relay(struct srdma_relay **out, struct srdma_port *port[2],
 		.mtu = o->mtu,
 		.window = o->window,
 		.reads = o->reads,
+		.key_cache = o->key_cache,
 		.random = random_fill,
 	};
 	int rc = ports_open_host(&port[0], o);

@@ -16,6 +16,7 @@ enum {
 	MIN_MTU = 256,
 	DEFAULT_WINDOW = 128,
 	DEFAULT_READS = 16,
+	DEFAULT_KEY_CACHE = 1024,
 	MAX_STATS = 86400,
 };
 
@@ -35,6 +36,8 @@ static const char help[] =
 	"  --mtu BYTES          payload taken per packet, 256..4096 (default 4096)\n"
 	"  --window N           request packets held per QP, 1..1024 (default 128)\n"
 	"  --reads N            READ answer slots per QP, 1..128 (default 16)\n"
+	"  --key-cache N        keys in use that are kept ready, of QPs in key mode pd,\n"
+	"                       0..65536 (default 1024); 0: each packet derives its own\n"
 	"  --stats SECONDS      a JSON line of counters on stdout so often; SIGUSR1\n"
 	"                       prints one at any time\n"
 	"  --log-level LEVEL    error, info (default) or debug\n"
@@ -202,6 +205,7 @@ enum {
 	OPT_MTU,
 	OPT_WINDOW,
 	OPT_READS,
+	OPT_KEY_CACHE,
 	OPT_STATS,
 	OPT_LOG_LEVEL,
 	OPT_HELP,
@@ -218,6 +222,7 @@ static const struct option table[] = {
 	{ "mtu", required_argument, NULL, OPT_MTU },
 	{ "window", required_argument, NULL, OPT_WINDOW },
 	{ "reads", required_argument, NULL, OPT_READS },
+	{ "key-cache", required_argument, NULL, OPT_KEY_CACHE },
 	{ "stats", required_argument, NULL, OPT_STATS },
 	{ "log-level", required_argument, NULL, OPT_LOG_LEVEL },
 	{ "help", no_argument, NULL, OPT_HELP },
@@ -228,6 +233,8 @@ static const struct option table[] = {
 static const struct range mtu_range = { "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD };
 static const struct range window_range = { "window", 1, SRDMA_MAX_WINDOW };
 static const struct range reads_range = { "reads", 1, SRDMA_MAX_READS };
+static const struct range key_cache_range = { "key-cache", 0,
+					      SRDMA_MAX_KEY_CACHE };
 static const struct range stats_range = { "stats", 1, MAX_STATS };
 
 static enum options_result take(struct options *o, int opt, const char *arg)
@@ -255,6 +262,8 @@ static enum options_result take(struct options *o, int opt, const char *arg)
 		return number(o, &o->window, arg, &window_range);
 	case OPT_READS:
 		return number(o, &o->reads, arg, &reads_range);
+	case OPT_KEY_CACHE:
+		return number(o, &o->key_cache, arg, &key_cache_range);
 	case OPT_STATS:
 		return number(o, &o->stats, arg, &stats_range);
 	case OPT_LOG_LEVEL:
@@ -275,6 +284,7 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 		.mtu = SRDMA_MAX_PAYLOAD,
 		.window = DEFAULT_WINDOW,
 		.reads = DEFAULT_READS,
+		.key_cache = DEFAULT_KEY_CACHE,
 		.log_level = LEVEL_INFO,
 	};
 	optind = 0; /* so that a test may call this again */

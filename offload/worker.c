@@ -41,15 +41,36 @@ static uint64_t clock_now(void)
 	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
 }
 
+/*
+ * Unix seconds. A clock that is set to a time that cannot be told lets every
+ * capability with an expiry be void.
+ */
+static uint32_t wall_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &t);
+	return t.tv_sec >= 0 && t.tv_sec < UINT32_MAX ? (uint32_t)t.tv_sec
+						      : UINT32_MAX;
+}
+
+/* A turn of the relay, whose clocks are right before it looks at a packet. */
+static int turn(const struct worker *w, uint64_t now)
+{
+	srdma_relay_clock(w->p->relay, wall_now());
+	return srdma_relay_run(w->p->relay, now, BUDGET);
+}
+
 static void print_report(const struct worker *w, uint64_t now)
 {
-	struct report r = {
+	const struct report r = {
 		.name = w->p->name,
 		.uptime_ns = now - w->started,
 		.qps = control_qps(w->p->control),
 		.stats = srdma_relay_stats(w->p->relay),
 	};
 
+	srdma_relay_stats_measure(w->p->relay);
 	report_print(&r);
 }
 
@@ -176,7 +197,7 @@ static int idle(struct worker *w, uint64_t idle_since)
 	if (rc < 0)
 		return rc;
 	now = clock_now();
-	srdma_relay_run(w->p->relay, now, BUDGET);
+	turn(w, now);
 	tick(w, now);
 	return 1;
 }
@@ -194,7 +215,7 @@ static int loop(struct worker *w)
 		uint64_t now = clock_now();
 		int rc = 0;
 
-		if (srdma_relay_run(w->p->relay, now, BUDGET) > 0) {
+		if (turn(w, now) > 0) {
 			turns = 0;
 			if (now - w->ticked >= TICK_NS)
 				tick(w, now);
