@@ -174,9 +174,23 @@ void srdma_link_expire(struct srdma_relay *r)
 			srdma_relay_wake_at(r, l->since + STRANGER_NS);
 }
 
+/* A passing conn on which a packet verified. 0: there is no place for it. */
+static int adopt(struct srdma_relay *r, struct srdma_conn *conn)
+{
+	close_strangers(r);
+	if (conn->port->ops->keep(conn))
+		return 0;
+	if (create(r, conn, 1))
+		return 1;
+	conn->port->ops->close(conn);
+	return 0;
+}
+
 void srdma_link_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 		       struct srdma_conn *conn)
 {
-	if (qp->wire != conn && p->pn == srdma_session_highest(qp->session))
+	if (qp->wire == conn || p->pn != srdma_session_highest(qp->session))
+		return;
+	if (conn->user || adopt(qp->relay, conn))
 		join(qp, conn);
 }

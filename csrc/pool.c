@@ -1,17 +1,12 @@
 #include "pool.h"
 
 #include "port.h"
-#include "wire.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
-enum {
-	LINE = 64,
-	STRIDE = (SRDMA_MAX_PACKET + LINE - 1) / LINE * LINE,
-	MOST = 1 << 20,
-};
+enum { MOST = 1 << 20 };
 
 struct srdma_pool {
 	struct srdma_buf *bufs;
@@ -32,14 +27,15 @@ int srdma_pool_create(struct srdma_pool **out, struct srdma_port *port,
 		return -ENOMEM;
 	pool->count = count;
 	pool->bufs = calloc(count, sizeof(*pool->bufs));
-	pool->bytes = aligned_alloc(LINE, (size_t)count * STRIDE);
+	pool->bytes =
+		aligned_alloc(SRDMA_POOL_ALIGN, (size_t)count * SRDMA_POOL_CAP);
 	if (!pool->bufs || !pool->bytes) {
 		srdma_pool_destroy(pool);
 		return -ENOMEM;
 	}
 	for (uint32_t i = count; i-- > 0;) {
-		pool->bufs[i].data = pool->bytes + (size_t)i * STRIDE;
-		pool->bufs[i].cap = STRIDE;
+		pool->bufs[i].data = pool->bytes + (size_t)i * SRDMA_POOL_CAP;
+		pool->bufs[i].cap = SRDMA_POOL_CAP;
 		pool->bufs[i].port = port;
 		srdma_pool_put(pool, &pool->bufs[i]);
 	}

@@ -7,11 +7,20 @@
 
 #include <stdint.h>
 
+#include "wire.h"
+
+enum {
+	SRDMA_POOL_ALIGN = 64,
+	/* bytes of a buffer */
+	SRDMA_POOL_CAP = (SRDMA_MAX_PACKET + SRDMA_POOL_ALIGN - 1) /
+			 SRDMA_POOL_ALIGN * SRDMA_POOL_ALIGN,
+};
+
 struct srdma_buf;
 struct srdma_pool;
 struct srdma_port;
 
-/* count buffers of SRDMA_MAX_PACKET bytes or more. 0, -EINVAL, -ENOMEM. */
+/* count buffers of SRDMA_POOL_CAP bytes. 0, -EINVAL, -ENOMEM. */
 int srdma_pool_create(struct srdma_pool **out, struct srdma_port *port,
 		      uint32_t count);
 

@@ -2,8 +2,9 @@
  * A port: what a relay sees of a device. The host port reaches the own
  * hosts (legs), the wire port reaches other workers; both are bursts of
  * datagrams, and the host port also does DMA. Behind it stand port_shm,
- * port_verbs and port_mem (tests). Ports never see keys; they trust nothing
- * that a peer or host wrote: what they hand up lies in private memory.
+ * port_verbs, port_udp and port_mem (tests). Ports never see keys; they
+ * trust nothing that a peer or host wrote: what they hand up lies in private
+ * memory.
  *
  * One thread at a time. No call blocks. All return 0 or more, or -errno.
  */
@@ -148,6 +149,13 @@ struct srdma_port_ops {
 	 */
 	int (*connect)(struct srdma_port *port, const char *address,
 		       struct srdma_conn **conn);
+	/*
+	 * Wire without connections of its own (port_udp), else NULL: datagrams
+	 * that a peer sends come on a passing conn, its user NULL, which lasts
+	 * until the next poll. keep makes it a connection of one reference.
+	 * 0, -ENOSPC.
+	 */
+	int (*keep)(struct srdma_conn *conn);
 	/* Leg or wire: drop one reference; the last one ends it at once. */
 	void (*close)(struct srdma_conn *conn);
 
@@ -166,14 +174,16 @@ struct srdma_port_ops {
 enum srdma_port_kind {
 	SRDMA_PORT_SHM = 1,
 	SRDMA_PORT_VERBS = 2,
-	SRDMA_PORT_MEM = 3
+	SRDMA_PORT_MEM = 3,
+	SRDMA_PORT_UDP = 4
 };
 
 /* What every port begins with. */
 struct srdma_port {
 	const struct srdma_port_ops *ops;
 	enum srdma_port_kind kind;
-	int window; /* packet numbers a receiver must keep: 64 or 1024 */
+	int window;   /* packet numbers a receiver must keep: 64 or 1024 */
+	uint32_t mtu; /* wire: most payload of a packet; 0: SRDMA_MAX_PAYLOAD */
 	char address[SRDMA_NAME_LEN]; /* wire: the address told to peers */
 	const char *why; /* text of the last bring-up failure, or NULL */
 };
