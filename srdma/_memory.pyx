@@ -138,6 +138,23 @@ cdef class Token:
         return self.cap.bearer.expiry
 
 
+cdef class _Claim:
+    """What a packet wants and proves, with the bytes that it points to."""
+
+    cdef srdma_memkey_claim claim
+    cdef bytes ad
+    cdef bytes proof
+
+    def __cinit__(self, dict f):
+        c = &self.claim
+        self.ad, self.proof = f["ad"], f["proof"]
+        if len(self.proof) != SRDMA_MEMKEY_PROOF_LEN:
+            raise ValueError(f"proof has {SRDMA_MEMKEY_PROOF_LEN} bytes, not {len(self.proof)}")
+        c.bearer = bearer_of(f.get("holder", bytes(16)), f.get("expiry", 0))
+        c.right, c.depth, c.addr, c.len = (f[k] for k in ("right", "depth", "addr", "len"))
+        c.ad, c.ad_len, c.proof = self.ad, len(self.ad), self.proof
+
+
 cdef class Region:
     """The keys of a region as its owner has them: for tests and measurements.
 
@@ -197,12 +214,66 @@ cdef class Region:
 
     def check(self, dict claim, uint32_t now):
         """Does the target take it? RefusedError if not."""
-        cdef bytes ad = claim["ad"]
-        cdef uint8_t proof[SRDMA_MEMKEY_PROOF_LEN]
-        cdef srdma_memkey_claim c
-        memset(&c, 0, sizeof(c))
-        put(proof, SRDMA_MEMKEY_PROOF_LEN, claim["proof"], "proof")
-        c.bearer = bearer_of(claim.get("holder", bytes(16)), claim.get("expiry", 0))
-        c.right, c.depth, c.addr, c.len = (claim[k] for k in ("right", "depth", "addr", "len"))
-        c.ad, c.ad_len, c.proof = ad, len(ad), proof
-        check(srdma_memkey_check(&self.cache, &self.scratch.c, &c, now))
+        cdef _Claim c = _Claim(claim)
+        check(srdma_memkey_check(&self.cache, &self.scratch.c, &c.claim, now))
+
+
+cdef class Guard:
+    """A region that demands proofs, at its target, and what was revoked of it (memguard.h).
+
+    For tests: the product's is in the worker. Salts are the caller's here.
+    """
+
+    cdef srdma_memguard *guard
+    cdef Cmac scratch
+    cdef uint8_t pd_key[16]
+    cdef readonly uint64_t serial  # of the newest registration or revocation
+
+    def __cinit__(self, bytes pd_key, tuple region, uint32_t rkey, bytes salt):
+        cdef srdma_memguard_params p
+        cdef srdma_memguard_fresh fresh = self.fresh(salt)
+        self.scratch = Cmac()
+        put(self.pd_key, SRDMA_MEMKEY_LEN, pd_key, "K_PDmem")
+        p.tree = srdma_memtree(region[0], region[1], region[2], region[3])
+        p.rkey, p.cmac, p.pd_key = rkey, &self.scratch.c, self.pd_key
+        check(srdma_memguard_create(&self.guard, &p, &fresh))
+
+    def __dealloc__(self):
+        srdma_memguard_destroy(self.guard)
+        srdma_wipe(self.pd_key, sizeof(self.pd_key))
+
+    cdef srdma_memguard_fresh fresh(self, bytes salt) except *:
+        cdef srdma_memguard_fresh fresh
+        put(fresh.salt, SRDMA_MEMKEY_SALT_LEN, salt, "salt")
+        self.serial += 1
+        fresh.serial = self.serial
+        return fresh
+
+    def find(self, uint64_t lo, uint64_t hi):
+        """(start, end) of the tree that judges these bytes."""
+        cdef const srdma_memtree *tree
+        check(srdma_memguard_find(self.guard, lo, hi, &tree))
+        return tree.start, tree.end
+
+    def check(self, dict claim, uint32_t now):
+        """Does the target take it? RefusedError if not."""
+        cdef _Claim c = _Claim(claim)
+        check(srdma_memguard_check(self.guard, &c.claim, now))
+
+    def current(self, uint64_t serial, uint64_t lo, uint64_t hi):
+        """Was nothing of these bytes revoked after the serial?"""
+        return srdma_memguard_current(self.guard, serial, lo, hi) == 1
+
+    def grant(self, uint64_t lo, uint64_t hi, uint8_t rights):
+        cdef Token token = Token.__new__(Token)
+        cdef srdma_capability_scope scope = srdma_capability_scope(lo, hi, rights)
+        check(srdma_memguard_grant(self.guard, &token.cap, &scope))
+        return token
+
+    def revoke(self, uint64_t lo, uint64_t hi, bytes salt):
+        cdef srdma_memguard_fresh fresh = self.fresh(salt)
+        check(srdma_memguard_revoke(self.guard, lo, hi, &fresh))
+
+    def revoke_all(self, bytes salt):
+        cdef srdma_memguard_fresh fresh = self.fresh(salt)
+        check(srdma_memguard_revoke_all(self.guard, &fresh))

@@ -182,10 +182,59 @@ def test_host_formats() -> None:
             }
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_worked_example(number: int) -> None:
     contents = load("example.json")["connections"][number]
-    ends = sessions(contents)
+    in_pd = "group_keys" in contents
+    ends = pd_sessions(contents, _native.KeyCache(1)) if in_pd else sessions(contents)
     for packet in contents["packets"]:
         sealed = ends[packet["from"]].seal(*arguments(packet))
         assert sealed.hex() == packet["datagram"], packet["name"]
+
+
+# --- key modes --------------------------------------------------------------------
+
+
+def test_secrets_of_pds() -> None:
+    cases = load("pd.json")["secrets"]
+    for case in cases:
+        receiver, sender = (
+            (bytes.fromhex(case[end]["eid"]), case[end]["qpn"]) for end in ("receiver", "sender")
+        )
+        key, generation = bytes.fromhex(case["group_key"]), bytes.fromhex(case["generation"])
+        wanted = bytes.fromhex(case["secret"])
+        assert _native.pd_secret(key, receiver, sender, generation, len(wanted)) == wanted
+    assert len({case["secret"] for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize("case", load("pd.json")["connections"], ids=lambda c: c["policy"])
+@pytest.mark.parametrize("contexts", [0, 1024])
+def test_first_packets_of_pds(case: dict[str, Any], contexts: int) -> None:
+    """Each end from its own K_PD, and in policy `owner` what the other end gave it."""
+    ends = pd_sessions(case, _native.KeyCache(contexts))
+    for packet in case["packets"]:
+        sealed = ends[packet["from"]].seal(*arguments(packet))
+        assert sealed.hex() == packet["datagram"]
+        assert ends[1 - packet["from"]].open(sealed)["payload"].hex() == packet["payload"]
+    other = ends[0].seal({"opcode": 4, "request_id": 9}, b"")
+    for stranger in (case | {"group_keys": ["00" * 48] * 2}, of_mode(case, 2)):
+        with pytest.raises(_native.RefusedError, match="tag"):
+            pd_sessions(stranger, _native.KeyCache(contexts))[1].open(other)
+
+
+def of_mode(case: dict[str, Any], flip: int) -> dict[str, Any]:
+    mode = case["client"]["mode"] ^ flip
+    return case | {"client": case["client"] | {"mode": mode}}
+
+
+def pd_sessions(case: dict[str, Any], cache: _native.KeyCache) -> list[_native.Session]:
+    client = params_from_json(case["client"])
+    shared = case.get("policy") == "shared"
+    found = []
+    for end, key in zip((client, client.mirrored()), case["group_keys"], strict=True):
+        none = bytes(len(end.tx_secret))
+        tx_secret = none if shared else end.tx_secret
+        worker = {"group_key": bytes.fromhex(key), "shared": shared, "key_cache": cache}
+        secrets = {"tx_secret": tx_secret, "rx_secret": none}
+        found.append(_native.Session(fields.of_params(end) | secrets | worker))
+    return found

@@ -1,0 +1,103 @@
+"""The target of srdma-1 in C (csrc/memguard.c) beside the reference's, for vectors and random
+histories: a region in both, and the verdicts of both in the words of protocol.md 13.1."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from srdma import _memory
+from tests.reference import memory
+from tests.reference.reasons import Reason
+from tests.reference.target import Claim, FullError, Peer, Registered, Want, judge
+
+PEER = Peer(pd=1, qpn=5, proves=True)
+VERDICTS = {
+    errno.ERANGE: Reason.PROOF_RANGE,
+    errno.EKEYEXPIRED: Reason.PROOF_EXPIRED,
+    errno.EBADMSG: Reason.PROOF_WRONG,
+}
+
+
+def guard_of(state: Registered) -> _memory.Guard:
+    """With no history yet."""
+    region = state.tree.region
+    log2_block = region.block.bit_length() - 1
+    shape = (region.start, region.end, log2_block, region.depth_limit)
+    return _memory.Guard(state.pd_key, shape, state.rkey, state.tree.salt)
+
+
+def verdict(guard: _memory.Guard, wanted: Want, claim: Claim, now: int) -> Reason:
+    """That of C."""
+    asked: _memory.Claim = {
+        "right": wanted.right,
+        "depth": claim.depth,
+        "addr": wanted.start,
+        "len": wanted.length,
+        "holder": claim.holder,
+        "expiry": claim.expiry,
+        "ad": claim.data,
+        "proof": claim.proof,
+    }
+    try:
+        guard.check(asked, now)
+    except _memory.RefusedError as refused:
+        return VERDICTS[refused.errno]
+    return Reason.NONE
+
+
+@dataclass
+class Both:
+    """A region in C and in the reference, whose answers must be the same."""
+
+    guard: _memory.Guard
+    state: Registered
+
+    def judge(self, wanted: Want, claim: Claim, now: int) -> Reason:
+        told = judge({self.state.rkey: self.state}, PEER, wanted, claim, now)
+        assert verdict(self.guard, wanted, claim, now) == told, (wanted, claim)
+        return told
+
+    def revoke(self, lo: int, hi: int, salt: bytes) -> str:
+        """0, 0: the whole region. Empty, or why both refused it."""
+        whole = (lo, hi) == (0, 0)
+        call = (lambda: self.guard.revoke_all(salt)) if whole else lambda: self._in_c(lo, hi, salt)
+        in_c = refusal(call)
+        try:
+            self.state = self.state.revoke(salt) if whole else self.state.revoke_range(lo, hi, salt)
+            told = ""
+        except FullError:
+            told = "full"
+        except ValueError:
+            told = "range"
+        assert in_c == told, (lo, hi)
+        return told
+
+    def _in_c(self, lo: int, hi: int, salt: bytes) -> None:
+        self.guard.revoke(lo, hi, salt)
+
+    def grant(self, lo: int, hi: int, rights: int) -> memory.Capability | None:
+        """None: both refused it."""
+        try:
+            cap = self.state.grant(lo, hi, rights)
+        except ValueError:
+            cap = None
+        try:
+            token = self.guard.grant(lo, hi, rights).encode()
+        except (_memory.RefusedError, OverflowError):
+            token = None
+        assert token == (cap and cap.encode()), (lo, hi, rights)
+        return cap
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except OverflowError:
+        return "range"
+    except _memory.RefusedError as refused:
+        names = {errno.ENOSPC: "full", errno.ERANGE: "range", errno.EINVAL: "range"}
+        return names[refused.errno]
+    return ""
