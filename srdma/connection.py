@@ -18,7 +18,17 @@ from pathlib import Path
 
 from srdma.control import Control
 from srdma.errors import DeviceError, LocalError, RemoteError, Timeout
-from srdma.exchange_messages import DATA_MAX, LEVELS, QPS_MAX, UNPROTECTED, ExchangeError, Suite
+from srdma.exchange import Role, mode_name
+from srdma.exchange_messages import (
+    DATA_MAX,
+    LEVELS,
+    MODE_BASIC,
+    MODES,
+    QPS_MAX,
+    UNPROTECTED,
+    ExchangeError,
+    Suite,
+)
 from srdma.identity import CA_CERT, Credentials
 from srdma.keyprocess import KeyProcess
 from srdma.pd import PD
@@ -40,6 +50,11 @@ HEADER_ONLY = (
     "separately protected."
 )
 
+TRUST_GROUP = (
+    "Every member of a trust group has its keys: it can read and forge what any two others of it "
+    "say. It is for machines that trust each other wholly."
+)
+
 Address = tuple[str, int]
 
 
@@ -56,6 +71,9 @@ class Options:
         recommended ones of the level, the fastest on the own worker's machine first.
     tag_len: bytes of the tag, for suites that are named and take others than their own.
     level: "aead", "packet", "header" (with unprotected_payload=True), or "none".
+    mode: key mode, "basic", "pd", "mem" or "pd+mem", or several in order of preference. By
+        default a client offers "basic", a listener allows all. Where the PD has a trust
+        group, "pd" is with peers of that group only.
     data: up to 256 bytes for the peer, which it may read before it uses the QPs.
     sq, rq, mtu, qp_timeout: of each QP. timeout: of connecting, in seconds.
     """
@@ -66,6 +84,7 @@ class Options:
     suites: Sequence[str] = ()
     tag_len: int = 0
     level: str = ""
+    mode: str | Sequence[str] = ()
     unprotected_payload: bool = False
     data: bytes = b""
     sq: int = DEPTH
@@ -81,6 +100,7 @@ class Options:
         if len(self.data) > DATA_MAX:
             raise LocalError(f"{len(self.data)} bytes of data: at most {DATA_MAX} go along")
         object.__setattr__(self, "wanted", self._wanted())
+        self._check_modes()
 
     def _wanted(self) -> tuple[Suite, ...]:
         level = self.level or ("" if self.suites and not self.auto else "aead")
@@ -118,6 +138,30 @@ class Options:
             raise LocalError(f"tag_len={self.tag_len}: name the suites too, not all take it")
         if "none" in self.suites:
             raise LocalError('no protection is asked for as level="none", not as a suite')
+
+    def _check_modes(self) -> None:
+        for name in self.mode_names:
+            if name not in MODES:
+                raise LocalError(f"mode {name!r}: there are {', '.join(MODES)}")
+        if len(set(self.mode_names)) != len(self.mode_names):
+            raise LocalError(f"mode={self.mode!r}: name each once")
+        if self.wanted == (UNPROTECTED,) and {*self.mode_names} - {mode_name(MODE_BASIC)}:
+            raise LocalError(
+                f'mode={self.mode!r}: level="none" has no keys, so it has "basic" only'
+            )
+
+    @property
+    def mode_names(self) -> list[str]:
+        """Those named."""
+        return [self.mode] if isinstance(self.mode, str) else list(self.mode)
+
+    def modes(self, role: Role) -> list[int]:
+        """What an end of this role offers or allows."""
+        if self.mode_names:
+            return [MODES[name] for name in self.mode_names]
+        if role == "client" or self.wanted == (UNPROTECTED,):
+            return [MODE_BASIC]
+        return list(MODES.values())
 
     @property
     def auto(self) -> bool:
@@ -160,7 +204,7 @@ class Options:
 class Connection(Resource):
     """QPs connected to one peer. `data` and `identity` are the peer's."""
 
-    def __init__(self, pd: PD, sock: socket.socket, role: str, options: Options) -> None:
+    def __init__(self, pd: PD, sock: socket.socket, role: Role, options: Options) -> None:
         super().__init__(pd)
         self.qps: list[SecureQP] = []
         self._process: KeyProcess | None = None
@@ -177,6 +221,8 @@ class Connection(Resource):
                 **vars(options.credentials()),
                 "peer": options.peers,
                 "suites": [list(suite) for suite in suites],
+                "modes": options.modes(role),
+                "group": pd.group,
                 "qps": [vars(qp.info) for qp in self.qps],
                 "data": options.data,
                 "timeout": options.timeout,
@@ -212,6 +258,16 @@ class Connection(Resource):
         return self._peer.suite
 
     @property
+    def mode(self) -> str:
+        """Key mode: "basic", "pd", "mem" or "pd+mem"."""
+        return mode_name(self._peer.mode)
+
+    @property
+    def trust_group(self) -> str:
+        """The one whose key makes the secrets; "" if they are of these two ends alone."""
+        return self._peer.trust_group
+
+    @property
     def group(self) -> str:
         """Of the TLS key agreement."""
         return self._peer.group
@@ -231,6 +287,10 @@ class Connection(Resource):
             log.warning("SRDMA_UNPROTECTED_PAYLOAD: %d QPs. %s", len(self.qps), HEADER_ONLY)
         elif self.suite == UNPROTECTED:
             log.warning("%d QPs without any protection (level none)", len(self.qps))
+        if self.trust_group:
+            log.warning(
+                "SRDMA_TRUST_GROUP: %d QPs in %r. %s", len(self.qps), self.trust_group, TRUST_GROUP
+            )
 
     def _release(self) -> None:
         """All of it, also where one fails."""

@@ -1,19 +1,25 @@
-"""The key exchange of srdma-1 without I/O and without secrets (protocol.md 8).
+"""The key exchange of srdma-1 without I/O (protocol.md 8).
 
 Theory of operation. One `Exchange` is one end, client or server, of one exchange. It takes
-the peer's messages (`receive`) and news of the own worker (`keyed`, `running`), and answers
-with the bytes to send and the events that the caller acts upon. TLS, sockets, secrets and the
+the peer's messages (`receive`) and news of the own worker (`derived`, `keyed`, `running`), and
+answers with the bytes to send and the events that the caller acts upon. TLS, sockets and the
 worker are the caller's (`keyex.py`).
 
     client                                     server
     start  OFFER ->        offered             listening
                            offered             chosen      <- CHOICE    Agreed on both sides
+           Derive          deriving            chosen
            CONFIRM ->      confirming          chosen
+                           confirming          deriving    Derive
                            confirming          keying      Install: KEYS to the worker
                            keying              connecting  <- CONFIRM (armed)
            Install: KEYS   connecting                      worker connects, sends OPEN
            READY ->        ready, when the worker is RTS   <- READY
                            done, when the peer's READY is there too
+
+In key mode `pd` a CONFIRM hands secrets over (`handed_over`): Derive says what this end's shall
+have, which the own worker makes (KEY). They are here from then on until the own worker has what
+Install gives it; then, or at a failure, they are wiped.
 
 Which message may come in which state is the table below and nothing else. An event that is not
 in it raises and changes nothing; the peer's ERROR is legal in every state and raises as well.
@@ -23,17 +29,21 @@ After an error of the peer the exchange is failed and stays so.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from hmac import compare_digest
-from typing import Literal
+from typing import Literal, TypeVar
 
 from .exchange_messages import (
+    MODE_PD,
+    MODES,
     Choice,
     Confirm,
     End,
     ErrorMessage,
     ExchangeError,
+    Form,
+    Handover,
     Message,
     Offer,
     Ready,
@@ -41,8 +51,11 @@ from .exchange_messages import (
     decode,
     encode,
 )
+from .policy import secret_size
 
 Role = Literal["client", "server"]
+T = TypeVar("T")
+
 CLIENT_DIRECTION, SERVER_DIRECTION = 0, 1
 EXPORTER_LABELS = (b"EXPORTER-srdma-1 client", b"EXPORTER-srdma-1 server")
 
@@ -50,7 +63,8 @@ EXPORTER_LABELS = (b"EXPORTER-srdma-1 client", b"EXPORTER-srdma-1 server")
 TABLE: dict[str, dict[str, dict[str, str]]] = {
     "client": {
         "idle": {"start": "offered"},
-        "offered": {"CHOICE": "confirming"},
+        "offered": {"CHOICE": "deriving"},
+        "deriving": {"derived": "confirming"},
         "confirming": {"CONFIRM": "keying"},
         "keying": {"keyed": "connecting"},
         "connecting": {"running": "ready", "READY": "awaited"},
@@ -62,7 +76,8 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
     "server": {
         "idle": {"start": "listening"},
         "listening": {"OFFER": "chosen"},
-        "chosen": {"CONFIRM": "keying"},
+        "chosen": {"CONFIRM": "deriving"},
+        "deriving": {"derived": "keying"},
         "keying": {"keyed": "connecting"},
         "connecting": {"running": "ready", "READY": "awaited"},
         "awaited": {"running": "done"},
@@ -70,6 +85,13 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         "done": {},
         "failed": {},
     },
+}
+
+# What stands in a CONFIRM beside the hash, for people.
+CARRIED: dict[Form, str] = {
+    "": "the hash alone",
+    "secrets": "the hash and secrets",
+    "kpd": "the hash and the key of a group",
 }
 
 # What an end waits for in each state, for people.
@@ -88,21 +110,35 @@ WAITING = {
 class Send:
     """Send these bytes to the peer."""
 
-    data: bytes
+    data: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """Both sides' values are known: the suite, the peer's ends and its data."""
+    """Both sides' values are known: the suite, the peer's ends and its data, mode and group."""
 
     suite: Suite
     ends: tuple[End, ...]
     data: bytes
+    mode: int = 0
+    group: str = ""  # of both, in modes with `pd`; else ""
+
+
+@dataclass(frozen=True)
+class Derive:
+    """Let the own worker make what this end hands over, if anything; then call `derived`."""
+
+    form: Form
 
 
 @dataclass(frozen=True)
 class Install:
-    """The peer computed the same hash: give KEYS to the own worker, then call `keyed`."""
+    """The peer computed the same hash: give KEYS to the own worker, then call `keyed`.
+
+    With them go the secrets that the peer handed over, or the group's key.
+    """
+
+    handover: Handover
 
 
 @dataclass(frozen=True)
@@ -110,12 +146,13 @@ class Done:
     """Both ends run."""
 
 
-Event = Send | Agreed | Install | Done
+Event = Send | Agreed | Derive | Install | Done
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What this end brings: its suites in order of preference, random, ends and data.
+    """What this end brings: its suites in order of preference, random, ends and data, its modes
+    in order of preference, and its trust group.
 
     `certificates`: SHA-256 of the client's and of the server's certificate (DER).
     """
@@ -125,6 +162,8 @@ class Parameters:
     ends: tuple[End, ...]
     data: bytes
     certificates: tuple[bytes, bytes]
+    modes: tuple[int, ...] = (0,)
+    group: str = ""
 
 
 class Exchange:
@@ -137,6 +176,7 @@ class Exchange:
         self._offer = b""
         self.hash = b""
         self.agreed: Agreed | None = None
+        self._handover, self._peers = Handover(), Handover()
 
     @property
     def done(self) -> bool:
@@ -150,7 +190,9 @@ class Exchange:
         if self.role == "server":
             return []
         mine = self._mine
-        self._offer = encode(Offer(mine.suites, mine.random, mine.ends, mine.data))
+        self._offer = encode(
+            Offer(mine.suites, mine.modes, mine.group, mine.random, mine.ends, mine.data)
+        )
         return [Send(self._offer)]
 
     def receive(self, raw: bytes) -> list[Event]:
@@ -167,18 +209,38 @@ class Exchange:
             return [*events, Done()] if self.done else events
         except ExchangeError:
             self.state = "failed"
+            self.forget()
             raise
+
+    def derived(self, handover: Handover) -> list[Event]:
+        """What this end hands over. The client sends it; the server's worker comes first."""
+        self._check_turn("derived")
+        self._check_handover(self.role, handover)
+        self._handover = handover
+        self._advance("derived")
+        if self.role == "client":
+            return [Send(encode(Confirm(self.hash, handover)))]
+        return [Install(handover if handover.form == "kpd" else self._peers)]
 
     def keyed(self) -> list[Event]:
         """The own worker took KEYS. The server tells the peer so: it is armed."""
         self._advance("keyed")
-        return [Send(encode(Confirm(self.hash)))] if self.role == "server" else []
+        events: list[Event] = []
+        if self.role == "server":
+            events.append(Send(encode(Confirm(self.hash, self._handover))))
+        self.forget()
+        return events
 
     def running(self) -> list[Event]:
         """The own worker's QPs are all RTS."""
         self._advance("running")
         events: list[Event] = [Send(encode(Ready()))]
         return [*events, Done()] if self.done else events
+
+    def forget(self) -> None:
+        """Wipe the secrets that were handed over."""
+        self._handover.wipe()
+        self._peers.wipe()
 
     # What secrets hang on ----------------------------------------------------
 
@@ -218,10 +280,12 @@ class Exchange:
     def _on_offer(self, offer: Offer, raw: bytes) -> list[Event]:
         mine = self._mine
         self._check_peer(offer.random, offer.ends)
-        suite = choose(offer.suites, mine.suites)
-        choice = encode(Choice(suite, mine.random, mine.ends, mine.data))
+        suite = choose("suite", offer.suites, mine.suites, _suite_name)
+        mode = choose("mode", offer.modes, mine.modes, mode_name)
+        group = self._check_group(mode, offer.group)
+        choice = encode(Choice(suite, mode, mine.group, mine.random, mine.ends, mine.data))
         self.hash = transcript(raw, choice, mine.certificates)
-        self.agreed = Agreed(suite, offer.ends, offer.data)
+        self.agreed = Agreed(suite, offer.ends, offer.data, mode, group)
         return [Send(choice), self.agreed]
 
     def _on_choice(self, choice: Choice, raw: bytes) -> list[Event]:
@@ -231,16 +295,64 @@ class Exchange:
             raise ExchangeError(
                 "suite", f"the peer chose {tuple(choice.suite)}, which was not offered"
             )
+        if choice.mode not in mine.modes:
+            raise ExchangeError(
+                "mode", f"the peer chose {mode_name(choice.mode)}, which was not offered"
+            )
+        group = self._check_group(choice.mode, choice.group)
         self.hash = transcript(self._offer, raw, mine.certificates)
-        self.agreed = Agreed(choice.suite, choice.ends, choice.data)
-        return [Send(encode(Confirm(self.hash))), self.agreed]
+        self.agreed = Agreed(choice.suite, choice.ends, choice.data, choice.mode, group)
+        return [self.agreed, Derive(handed_over(self.role, self.agreed))]
 
     def _on_confirm(self, confirm: Confirm) -> list[Event]:
+        assert self.agreed is not None
         if not compare_digest(confirm.hash, self.hash):
             raise ExchangeError(
                 "hash", "the peer's transcript hash differs: offer or choice was changed on its way"
             )
-        return [Install()]
+        self._check_handover("server" if self.role == "client" else "client", confirm.handover)
+        self._check_reflection(confirm.handover)
+        self._peers = confirm.handover
+        if self.role == "client":
+            return [Install(self._peers)]
+        return [Derive(handed_over(self.role, self.agreed))]
+
+    def _check_handover(self, role: Role, handover: Handover) -> None:
+        """What an end hands over is what the mode wants; never shown."""
+        assert self.agreed is not None
+        agreed, size = self.agreed, secret_size(self.agreed.suite)
+        right = handed_over(role, agreed)
+        if handover.form != right:
+            raise ExchangeError(
+                "format",
+                f"CONFIRM of the {role} with {CARRIED[handover.form]}: in mode "
+                f"{mode_name(agreed.mode)}{' with a group' if agreed.group else ''} it has "
+                f"{CARRIED[right]}",
+            )
+        if len(handover.secrets) not in (0, len(agreed.ends)):
+            raise ExchangeError(
+                "count", f"{len(handover.secrets)} secrets for {len(agreed.ends)} QPs"
+            )
+        if any(len(secret) != size for secret in handover.secrets):
+            raise ExchangeError(
+                "value", f"secrets of the {role} that are not the {size} bytes of the suite"
+            )
+
+    def _check_reflection(self, handover: Handover) -> None:
+        if any(secret in self._handover.secrets for secret in handover.secrets):
+            raise ExchangeError("value", "a secret of the peer is this end's own: a reflection")
+
+    def _check_group(self, mode: int, group: str) -> str:
+        """The group of both ends, in modes with `pd`."""
+        if not mode & MODE_PD:
+            return ""
+        if group != self._mine.group:
+            raise ExchangeError(
+                "group",
+                f"the peer declares {group_name(group)}, this end {group_name(self._mine.group)}:"
+                f" mode {mode_name(mode)} needs the same at both ends",
+            )
+        return group
 
     def _check_peer(self, random: bytes, ends: Sequence[End]) -> None:
         mine = self._mine
@@ -255,15 +367,24 @@ class Exchange:
             raise ExchangeError("value", "an end of the peer is this end's own: a reflection")
 
 
-def choose(offered: Sequence[Suite], allowed: Sequence[Suite]) -> Suite:
+def handed_over(role: Role, agreed: Agreed) -> Form:
+    """What stands in the CONFIRM of this end beside the hash (8.3)."""
+    if not agreed.mode & MODE_PD:
+        return ""
+    if not agreed.group:
+        return "secrets"
+    return "kpd" if role == "server" else ""
+
+
+def choose(what: str, offered: Sequence[T], allowed: Sequence[T], name: Callable[[T], str]) -> T:
     """The first offered entry that is allowed."""
-    for suite in offered:
-        if suite in allowed:
-            return suite
+    for entry in offered:
+        if entry in allowed:
+            return entry
     raise ExchangeError(
-        "suite",
-        f"no common suite: the client offers {_listed(offered)},"
-        f" the server allows {_listed(allowed)}",
+        what,
+        f"no common {what}: the client offers {', '.join(map(name, offered))},"
+        f" the server allows {', '.join(map(name, allowed))}",
     )
 
 
@@ -286,5 +407,14 @@ def _name(message: Message) -> str:
     return type(message).__name__.upper()
 
 
-def _listed(suites: Sequence[Suite]) -> str:
-    return ", ".join(str(list(s)) for s in suites)
+def mode_name(mode: int) -> str:
+    return next(name for name, number in MODES.items() if number == mode)
+
+
+def group_name(group: str) -> str:
+    """For people."""
+    return f"the trust group {group!r}" if group else "no trust group"
+
+
+def _suite_name(suite: Suite) -> str:
+    return str(list(suite))

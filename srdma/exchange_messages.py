@@ -8,8 +8,8 @@ what would be right.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import cbor2
 
@@ -24,9 +24,15 @@ WIRE_MAX = 63
 QPS_MAX = 256
 SUITES_MAX = 64
 TEXT_MAX = 512
-MODE_BASIC = 0
+GROUP_MAX = 64
+GROUP_KEY_LEN = 48
 
+MODES = {"basic": 0, "pd": 1, "mem": 2, "pd+mem": 3}  # protocol.md 3.4
+MODE_BASIC = 0
+MODE_PD = 1  # the bit
 LEVELS = {"none": 0, "header": 1, "packet": 2, "aead": 3}
+
+Form = Literal["", "secrets", "kpd"]  # what stands in a CONFIRM beside the hash
 
 # Field of an END -> (least, most); sections 4.1, 7 and 12.
 END_RANGES = {
@@ -85,6 +91,8 @@ class End:
 @dataclass(frozen=True)
 class Offer:
     suites: tuple[Suite, ...]
+    modes: tuple[int, ...]
+    group: str
     random: bytes
     ends: tuple[End, ...]
     data: bytes = b""
@@ -93,14 +101,36 @@ class Offer:
 @dataclass(frozen=True)
 class Choice:
     suite: Suite
+    mode: int
+    group: str
     random: bytes
     ends: tuple[End, ...]
     data: bytes = b""
 
 
 @dataclass(frozen=True)
+class Handover:
+    """The secrets in a CONFIRM: one S per QP, or the key of a trust group, or none.
+
+    They are bytearrays, which `wipe` clears, and never show.
+    """
+
+    secrets: tuple[bytearray, ...] = field(default=(), repr=False)
+    group_key: bytearray = field(default_factory=bytearray, repr=False)
+
+    @property
+    def form(self) -> Form:
+        return "secrets" if self.secrets else "kpd" if self.group_key else ""
+
+    def wipe(self) -> None:
+        for secret in (*self.secrets, self.group_key):
+            secret[:] = bytes(len(secret))
+
+
+@dataclass(frozen=True)
 class Confirm:
     hash: bytes
+    handover: Handover = field(default_factory=Handover)
 
 
 @dataclass(frozen=True)
@@ -132,7 +162,8 @@ def _as_map(message: Message) -> dict[str, Any]:
                 "v": VERSION,
                 "qps": len(message.ends),
                 "suites": [list(s) for s in message.suites],
-                "modes": [MODE_BASIC],
+                "modes": list(message.modes),
+                "group": message.group,
                 "random": message.random,
                 "ends": [e.as_map() for e in message.ends],
                 "data": message.data,
@@ -141,17 +172,28 @@ def _as_map(message: Message) -> dict[str, Any]:
             return {
                 "v": VERSION,
                 "suite": list(message.suite),
-                "mode": MODE_BASIC,
+                "mode": message.mode,
+                "group": message.group,
                 "random": message.random,
                 "ends": [e.as_map() for e in message.ends],
                 "data": message.data,
             }
         case Confirm():
-            return {"hash": message.hash}
+            return {"hash": message.hash, **_handed_over(message.handover)}
         case Ready():
             return {"ready": True}
         case ErrorMessage():
             return {"error": message.text[:TEXT_MAX], "code": message.code}
+
+
+def _handed_over(handover: Handover) -> dict[str, Any]:
+    match handover.form:
+        case "secrets":
+            return {"secrets": list(handover.secrets)}
+        case "kpd":
+            return {"kpd": handover.group_key}
+        case _:
+            return {}
 
 
 # Decoding ------------------------------------------------------------------
@@ -167,8 +209,7 @@ def decode(raw: bytes) -> Message:
     if "suite" in fields:
         return _choice(fields)
     if "hash" in fields:
-        _exactly(fields, "CONFIRM", {"hash"})
-        return Confirm(_bytes(fields, "hash", 32, 32))
+        return _confirm(fields)
     if "ready" in fields:
         _exactly(fields, "READY", {"ready"})
         if fields["ready"] is not True:
@@ -208,24 +249,56 @@ def _is_plain(value: object) -> bool:
 
 
 def _offer(fields: Mapping[str, Any]) -> Offer:
-    _exactly(fields, "OFFER", {"v", "qps", "suites", "modes", "random", "ends", "data"})
+    _exactly(fields, "OFFER", {"v", "qps", "suites", "modes", "group", "random", "ends", "data"})
     _version(fields)
     ends = _ends(fields)
     if _integer("qps", fields["qps"], 1, QPS_MAX) != len(ends):
         raise _bad("qps", fields["qps"], f"{len(ends)}, the number of ends")
-    modes = fields["modes"]
-    if not isinstance(modes, list) or MODE_BASIC not in modes or len(modes) > 4:
-        raise _bad("modes", modes, "[0], basic: srdma-1 has no other key mode yet")
-    for mode in modes:
-        _integer("modes", mode, 0, 3)
-    return Offer(_suites(fields["suites"]), _random(fields), ends, _data(fields))
+    suites = _suites(fields["suites"])
+    modes = _modes(fields["modes"])
+    if is_unprotected(suites[0]) and modes != (MODE_BASIC,):
+        raise _bad("modes", fields["modes"], "[0], basic, with `none`")
+    return Offer(suites, modes, _group(fields), _random(fields), ends, _data(fields))
 
 
 def _choice(fields: Mapping[str, Any]) -> Choice:
-    _exactly(fields, "CHOICE", {"v", "suite", "mode", "random", "ends", "data"})
+    _exactly(fields, "CHOICE", {"v", "suite", "mode", "group", "random", "ends", "data"})
     _version(fields)
-    _integer("mode", fields["mode"], MODE_BASIC, MODE_BASIC)
-    return Choice(_suite(fields["suite"]), _random(fields), _ends(fields), _data(fields))
+    suite = _suite(fields["suite"])
+    mode = _mode(fields["mode"])
+    if is_unprotected(suite) and mode != MODE_BASIC:
+        raise _bad("mode", mode, "0, basic, with `none`")
+    ends = _ends(fields)
+    return Choice(suite, mode, _group(fields), _random(fields), ends, _data(fields))
+
+
+def _confirm(fields: Mapping[str, Any]) -> Confirm:
+    """Nothing of it is shown, whatever is wrong with it."""
+    form = next((name for name in ("secrets", "kpd") if name in fields), "")
+    _exactly(fields, "CONFIRM", {"hash", form} - {""})
+    digest = _bytes(fields, "hash", 32, 32)
+    if form == "secrets":
+        return Confirm(digest, Handover(secrets=_secrets(fields["secrets"])))
+    if form == "kpd":
+        return Confirm(digest, Handover(group_key=_group_key(fields["kpd"])))
+    return Confirm(digest)
+
+
+def _secrets(value: object) -> tuple[bytearray, ...]:
+    entries = value if isinstance(value, list) else []
+    sizes = {len(entry) if isinstance(entry, bytes) else 0 for entry in entries}
+    if not 1 <= len(entries) <= QPS_MAX or sizes not in ({16}, {32}):
+        raise ExchangeError(
+            "value",
+            f"secrets must be a list of 1 to {QPS_MAX} entries, all of 16 or all of 32 bytes",
+        )
+    return tuple(map(bytearray, entries))
+
+
+def _group_key(value: object) -> bytearray:
+    if not isinstance(value, bytes) or len(value) != GROUP_KEY_LEN:
+        raise ExchangeError("value", f"kpd must be {GROUP_KEY_LEN} bytes")
+    return bytearray(value)
 
 
 def _error(fields: Mapping[str, Any]) -> ErrorMessage:
@@ -244,6 +317,23 @@ def _random(fields: Mapping[str, Any]) -> bytes:
 
 def _data(fields: Mapping[str, Any]) -> bytes:
     return _bytes(fields, "data", 0, DATA_MAX)
+
+
+def _group(fields: Mapping[str, Any]) -> str:
+    return _text("group", fields["group"], GROUP_MAX)
+
+
+def _modes(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= len(MODES):
+        raise _bad("modes", value, f"a list of 1 to {len(MODES)} modes")
+    modes = tuple(_mode(entry) for entry in value)
+    if len(set(modes)) != len(modes):
+        raise _bad("modes", value, "a list without repetitions")
+    return modes
+
+
+def _mode(value: object) -> int:
+    return _integer("mode", value, 0, len(MODES) - 1)
 
 
 def _suites(value: object) -> tuple[Suite, ...]:

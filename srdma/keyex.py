@@ -2,17 +2,18 @@
 
     srdma.keyex --tcp-fd N --control-fd M
 
-It alone sees the traffic secrets: they go from TLS to the own worker in KEYS and nowhere else,
-and end with this process, which leaves no core dump and cannot be traced. It lives as long as the
-TLS connection.
+It alone sees the traffic secrets: they go from TLS to the own worker in KEYS, in key mode `pd`
+from the own worker to the peer inside TLS, and nowhere else. They end with this process, which
+leaves no core dump and cannot be traced. It lives as long as the TLS connection.
 
 stdin: one CBOR map behind its length (4 bytes); its end asks to close. Keys: role ("client" or
 "server"), cert, key, ca (PEM), peer (allowed identities, patterns), suites ([[id, level, tag
-length], ...], in order of preference), qps ([{qpn, eid, pn, mtu, window, reads, random, wire},
-...]), data, timeout (seconds for all up to `ready`). The control fd is attached to the leg already.
+length], ...], in order of preference), modes ([key mode, ...], likewise), group (trust group of
+the leg, "" for none), qps ([{qpn, eid, pn, mtu, window, reads, random, wire}, ...]), data, timeout
+(seconds for all up to `ready`). The control fd is attached to the leg already.
 
-stdout: CBOR maps behind their length: {"event": "peer", identity, data, suite, group},
-{"event": "ready"}, {"event": "error", code, text}, {"event": "closed"}.
+stdout: CBOR maps behind their length: {"event": "peer", identity, data, suite, mode, trust_group,
+group (of TLS)}, {"event": "ready"}, {"event": "error", code, text}, {"event": "closed"}.
 
 Exit code: 0 closed, 1 failed (an error event says why), 2 wrong call.
 """
@@ -35,14 +36,12 @@ from typing import Any, NoReturn, cast
 
 import cbor2
 
-from .control import Control, Keys, QPState
+from .control import Control, QPState
 from .errors import Error
 from .exchange import (
-    CLIENT_DIRECTION,
-    EXPORTER_LABELS,
-    SERVER_DIRECTION,
     WAITING,
     Agreed,
+    Derive,
     Event,
     Exchange,
     Install,
@@ -51,7 +50,6 @@ from .exchange import (
     Send,
 )
 from .exchange_messages import (
-    MODE_BASIC,
     End,
     ErrorMessage,
     ExchangeError,
@@ -61,8 +59,9 @@ from .exchange_messages import (
     encode,
 )
 from .identity import Credentials
+from .keyex_secrets import Secrets
 from .keyex_tls import Channel, PeerClosed
-from .policy import check_identity, check_suite, secret_size
+from .policy import check_identity, check_suite
 from .wc import reason_name, reason_text
 
 LENGTH = 4
@@ -92,6 +91,8 @@ class Config:
             self.credentials = Credentials(fields["cert"], fields["key"], fields["ca"])
             self.allowed = _patterns(fields["peer"])
             self.suites = tuple(Suite(*entry) for entry in fields["suites"])
+            self.modes = tuple(fields["modes"])
+            self.group = fields["group"]
             self.qps = [dict(qp) for qp in fields["qps"]]
             self.randoms = [qp.pop("random") for qp in self.qps]
             self.ends = tuple(End(**qp) for qp in self.qps)
@@ -104,7 +105,8 @@ class Config:
         self.credentials.check()
         for suite in self.suites:
             check_suite(suite)
-        decode(encode(Offer(self.suites, secrets.token_bytes(32), self.ends, self.data)))
+        random = secrets.token_bytes(32)
+        decode(encode(Offer(self.suites, self.modes, self.group, random, self.ends, self.data)))
 
     def random(self) -> bytes:
         """The random of this end: the first QP's, made by the worker."""
@@ -130,6 +132,7 @@ class Program:
         self._identity = self._group = ""
         self._parent: tuple[int, ...] = (STDIN,)  # whose end stops this program
         self._exchange: Exchange | None = None
+        self._secrets: Secrets | None = None
         # Written to by the thread that waits for the worker.
         self._news, self._news_writer = os.pipe()
         self._worker_error: ExchangeError | None = None
@@ -150,6 +153,9 @@ class Program:
             return 0
         except Error as error:
             return self._fail(error)
+        finally:
+            if self._exchange:
+                self._exchange.forget()
         return 0
 
     def _fail(self, error: Error) -> int:
@@ -170,6 +176,9 @@ class Program:
         self._identity, self._group = self._channel.handshake()
         check_identity(self._identity, self._config.allowed)
         self._exchange = exchange = Exchange(self._config.role, self._parameters())
+        self._secrets = Secrets(
+            self._control, self._channel.export, exchange, self._config.ends, self._identity
+        )
         self._act(exchange.start())
         while not exchange.done:
             self._waiting_for = WAITING.get(exchange.state, "")
@@ -182,18 +191,28 @@ class Program:
         config = self._config
         own, peer = self._channel.certificate_hashes()
         both = (own, peer) if config.role == "client" else (peer, own)
-        return Parameters(config.suites, config.random(), config.ends, config.data, both)
+        return Parameters(
+            suites=config.suites,
+            modes=config.modes,
+            group=config.group,
+            random=config.random(),
+            ends=config.ends,
+            data=config.data,
+            certificates=both,
+        )
 
     def _act(self, events: list[Event]) -> None:
-        assert self._exchange is not None
+        assert self._exchange is not None and self._secrets is not None
         for event in events:
             match event:
                 case Send(data):
                     self._channel.send(data)
                 case Agreed():
                     self._report_peer(event)
-                case Install():
-                    self._install(self._exchange)
+                case Derive(form):
+                    self._act(self._exchange.derived(self._secrets.derive(form)))
+                case Install(handover):
+                    self._secrets.install(handover)
                     self._act(self._exchange.keyed())
                     threading.Thread(target=self._wait_running, daemon=True).start()
 
@@ -203,48 +222,10 @@ class Program:
             identity=self._identity,
             data=agreed.data,
             suite=list(agreed.suite),
+            mode=agreed.mode,
+            trust_group=agreed.group,
             group=self._group,
         )
-
-    def _install(self, exchange: Exchange) -> None:
-        """KEYS for every QP; the secrets are wiped as far as Python can."""
-        agreed = exchange.agreed
-        assert agreed is not None
-        client = self._config.role == "client"
-        direction = CLIENT_DIRECTION if client else SERVER_DIRECTION
-        size = secret_size(agreed.suite)
-        for number, (own, peer) in enumerate(zip(self._config.ends, agreed.ends, strict=True)):
-            context = exchange.exporter_context(number)
-            made = [
-                bytearray(self._channel.export(label, context, size)) if size else bytearray()
-                for label in EXPORTER_LABELS
-            ]
-            try:
-                self._control.keys(
-                    Keys(
-                        qpn=own.qpn,
-                        role=direction,
-                        suite=agreed.suite.id,
-                        level=agreed.suite.level,
-                        tag_len=agreed.suite.tag_len,
-                        mode=MODE_BASIC,
-                        secret_len=size,
-                        generation=exchange.generation(number),
-                        peer_eid=peer.eid,
-                        peer_qpn=peer.qpn,
-                        peer_pn=peer.pn,
-                        peer_mtu=peer.mtu,
-                        peer_window=peer.window,
-                        peer_reads=peer.reads,
-                        peer_wire=peer.wire,
-                        peer_identity=self._identity,
-                        tx_secret=made[direction],
-                        rx_secret=made[1 - direction],
-                    )
-                )
-            finally:
-                for secret in made:
-                    secret[:] = bytes(len(secret))
 
     def _wait_running(self) -> None:
         """Thread: until the worker says that every QP is RTS, or that one is not."""

@@ -216,6 +216,7 @@ class Channel:
         if len(self._buffer) < LENGTH + size:
             return None
         message = bytes(self._buffer[LENGTH : LENGTH + size])
+        self._buffer[: LENGTH + size] = bytes(LENGTH + size)  # a CONFIRM has secrets
         del self._buffer[: LENGTH + size]
         return message
 

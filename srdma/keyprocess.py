@@ -40,6 +40,8 @@ class Peer:
     identity: str
     data: bytes
     suite: Suite
+    mode: int
+    trust_group: str
     group: str
 
 
@@ -92,8 +94,8 @@ class KeyProcess:
             event = self._event(deadline + GRACE)
             match event.get("event"):
                 case "peer":
-                    suite = Suite(*event["suite"])
-                    peer = Peer(event["identity"], event["data"], suite, event["group"])
+                    del event["event"]
+                    peer = Peer(**event | {"suite": Suite(*event["suite"])})
                 case "ready" if peer is not None:
                     return peer
                 case "error":

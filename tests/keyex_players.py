@@ -19,17 +19,32 @@ from srdma.identity import Credentials
 
 HEADER = struct.Struct(">HHII")
 KEYS = struct.Struct(">IBBBBBB2x8s16sIQIII64s256s32s32s48s")
+KEY = struct.Struct(">IBB2x8s16sI")  # QPN, secret size, group, generation, peer
 RTS, ERR = 3, 4
 
 
 class FakeWorker(threading.Thread):
-    """Takes KEYS and answers WAIT as told; `keys` has the bodies taken."""
+    """Takes KEYS, makes secrets for KEY, and answers WAIT as told.
 
-    def __init__(self, *, state: int = RTS, refuse: str = "", silent: bool = False) -> None:
+    `keys` has the bodies taken, `asked` those of KEY, `made` the secrets; refuse: KEYS, or the
+    kind of `refuses`.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: int = RTS,
+        refuse: str = "",
+        refuses: Kind = Kind.KEYS,
+        silent: bool = False,
+    ) -> None:
         super().__init__(daemon=True)
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.state, self.refuse, self.silent = state, refuse, silent
+        self.state, self.refuse, self.refuses, self.silent = state, refuse, refuses, silent
         self.keys: list[tuple[Any, ...]] = []
+        self.asked: list[tuple[Any, ...]] = []
+        self.made: list[bytes] = []
+        self.group_key = os.urandom(48)
         self.start()
 
     def run(self) -> None:
@@ -37,17 +52,21 @@ class FakeWorker(threading.Thread):
             kind, _, tag, _ = HEADER.unpack_from(message)
             body = message[HEADER.size :]
             if kind == Kind.KEYS:
-                self._take_keys(body, tag)
+                self.keys.append(KEYS.unpack(body))
+            if self.refuse and kind == self.refuses:
+                self._answer(kind, tag, 22, self.refuse.encode())
+            elif kind == Kind.KEYS:
+                self._answer(kind, tag, 0)
+            elif kind == Kind.KEY:
+                self._answer(kind, tag, 0, self._key(KEY.unpack(body)))
             elif not self.silent:
                 assert kind == Kind.WAIT
                 self._answer(kind, tag, 0, struct.pack(">II", self.state, 24))
 
-    def _take_keys(self, body: bytes, tag: int) -> None:
-        self.keys.append(KEYS.unpack(body))
-        if self.refuse:
-            self._answer(Kind.KEYS, tag, 22, self.refuse.encode())
-        else:
-            self._answer(Kind.KEYS, tag, 0)
+    def _key(self, asked: tuple[Any, ...]) -> bytes:
+        self.asked.append(asked)
+        self.made.append(os.urandom(asked[1]))
+        return self.made[-1].ljust(32, b"\0") + (self.group_key if asked[2] else bytes(48))
 
     def _answer(self, kind: int, tag: int, status: int, body: bytes = b"") -> None:
         self.ours.send(HEADER.pack(kind, 0, tag, status) + body)
@@ -128,6 +147,8 @@ def config(role: str, credentials: Credentials, **changes: Any) -> dict[str, Any
         "ca": credentials.ca,
         "peer": [],
         "suites": [[1, 3, 16], [7, 3, 16]],
+        "modes": [0],
+        "group": "",
         "qps": [qp, qp | {"qpn": qp["qpn"] + 1}],
         "data": b"from " + role.encode(),
         "timeout": 20.0,

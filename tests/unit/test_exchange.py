@@ -8,11 +8,22 @@ from dataclasses import replace
 import cbor2
 import pytest
 
-from srdma.exchange import TABLE, Agreed, Done, Exchange, Install, Parameters, Send, transcript
+from srdma.exchange import (
+    TABLE,
+    Agreed,
+    Derive,
+    Done,
+    Exchange,
+    Install,
+    Parameters,
+    Send,
+    transcript,
+)
 from srdma.exchange_messages import (
     End,
     ErrorMessage,
     ExchangeError,
+    Handover,
     Ready,
     Suite,
     decode,
@@ -59,11 +70,14 @@ def until_choice(client: Exchange, server: Exchange) -> tuple[bytes, bytes]:
 def test_whole_exchange() -> None:
     client, server = pair()
     _, choice = until_choice(client, server)
-    confirm, agreed = client.receive(choice)
+    agreed, derive = client.receive(choice)
     assert agreed == Agreed(GCM, parameters("server").ends, b"data of server")
-    assert kinds(server.receive(confirm.data)) == [Install]
+    assert derive == Derive("")
+    [confirm] = sent(client.derived(Handover()))
+    assert server.receive(confirm) == [Derive("")]
+    assert server.derived(Handover()) == [Install(Handover())]
     [armed] = sent(server.keyed())
-    assert kinds(client.receive(armed)) == [Install]
+    assert client.receive(armed) == [Install(Handover())]
     assert client.keyed() == []
     [ready] = sent(client.running())
     assert server.receive(ready) == []
@@ -109,7 +123,8 @@ def _exchange_with(which: str, edited: bytes) -> None:
     server.start()
     [offer] = sent(client.start())
     [choice] = sent(server.receive(edited if which == "offer" else offer))
-    [confirm] = sent(client.receive(edited if which == "choice" else choice))
+    client.receive(edited if which == "choice" else choice)
+    [confirm] = sent(client.derived(Handover()))
     server.receive(confirm)
 
 
@@ -127,7 +142,8 @@ FIELDS = {
     "qps": (0, 1, 3, -1, 2.0),
     "suites": ([], [[1, 3]], [[1, 4, 16]], [[256, 3, 16]], [[1, 3, 65]], [[1, 3, 16]] * 2, 7,
                [[0, 0, 0], [1, 3, 16]], [[0, 3, 16]], [[1, 0, 0]], [[1, 3, 16]] * 100),
-    "modes": ([], [1], [4, 0], 0, [0, 1, 2, 3, 3]),
+    "modes": ([], [4, 0], [-1], ["pd"], [True], 0, [0, 1, 2, 3, 3], [1, 1]),
+    "group": ("x" * 65, "\u00e9" * 33, b"x", None, 0),
     "random": (b"", b"x" * 31, b"x" * 33, "x" * 32, 5),
     "ends": ([], {}, [1, 2]),
     "data": (b"x" * 257, "text", None),
@@ -148,6 +164,7 @@ END_FIELDS = {
 )
 def test_field_out_of_range(field: str, value: object) -> None:
     names = {"suites": ("suite", "level", "tag length"), "ends": ("end",), "v": ("version",)}
+    names["modes"] = ("modes", "mode")
     _refused_offer({field: value}, names.get(field, (field, "deterministic CBOR")))
 
 
@@ -170,7 +187,7 @@ def _refused_offer(changes: dict, named: tuple[str, ...]) -> None:
     assert server.state == "failed"
 
 
-@pytest.mark.parametrize("key", ["v", "qps", "suites", "modes", "random", "ends", "data"])
+@pytest.mark.parametrize("key", ["v", "qps", "suites", "modes", "group", "random", "ends", "data"])
 def test_missing_and_unknown_fields(key: str) -> None:
     offer = cbor2.loads(until_choice(*pair())[0])
     for changed in ({k: v for k, v in offer.items() if k != key}, offer | {"x" + key: 1}):
@@ -265,7 +282,8 @@ def test_illegal_messages_fail_in_every_state(role: str) -> None:
     client, server = pair()
     offer, choice = until_choice(client, server)
     messages = {"OFFER": offer, "CHOICE": choice, "READY": encode(Ready())}
-    messages["CONFIRM"] = sent(client.receive(choice))[0]
+    client.receive(choice)
+    messages["CONFIRM"] = sent(client.derived(Handover()))[0]
     for state, legal in TABLE[role].items():
         for name, raw in messages.items():
             if name in legal:
@@ -277,12 +295,12 @@ def test_illegal_messages_fail_in_every_state(role: str) -> None:
             assert exchange.state == "failed"
 
 
-@pytest.mark.parametrize("event", ["start", "keyed", "running"])
+@pytest.mark.parametrize("event", ["start", "derived", "keyed", "running"])
 def test_own_misuse_raises_and_changes_nothing(event: str) -> None:
     client, _ = pair()
     client.start()
     with pytest.raises(ExchangeError, match=f"{event} in state offered"):
-        getattr(client, event)()
+        getattr(client, event)(*([Handover()] if event == "derived" else []))
     assert client.state == "offered"
 
 
