@@ -8,7 +8,8 @@
 
 #include "bytes.h"
 
-int srdma_cmac_create(struct srdma_cmac *c, size_t key_len)
+/* A context without a key, or NULL. */
+static EVP_MAC_CTX *unkeyed(size_t key_len)
 {
 	char cipher[] = "AES-128-CBC", cipher_256[] = "AES-256-CBC";
 	const OSSL_PARAM params[] = {
@@ -17,18 +18,26 @@ int srdma_cmac_create(struct srdma_cmac *c, size_t key_len)
 			key_len == 16 ? cipher : cipher_256, 0),
 		OSSL_PARAM_construct_end(),
 	};
-	EVP_MAC *mac;
+	EVP_MAC *mac = EVP_MAC_fetch(NULL, "CMAC", NULL);
+	EVP_MAC_CTX *ctx = mac ? EVP_MAC_CTX_new(mac) : NULL;
 
-	*c = (struct srdma_cmac){ .key_len = key_len };
+	EVP_MAC_free(mac);
+	if (ctx && EVP_MAC_CTX_set_params(ctx, params) == 1)
+		return ctx;
+	EVP_MAC_CTX_free(ctx);
+	return NULL;
+}
+
+int srdma_cmac_create(struct srdma_cmac *c, size_t key_len)
+{
+	*c = (struct srdma_cmac){ 0 };
 	if (key_len != 16 && key_len != 32)
 		return -EINVAL;
-	mac = EVP_MAC_fetch(NULL, "CMAC", NULL);
-	c->ctx = mac ? EVP_MAC_CTX_new(mac) : NULL;
-	EVP_MAC_free(mac);
-	if (c->ctx && EVP_MAC_CTX_set_params(c->ctx, params) == 1)
-		return 0;
-	srdma_cmac_destroy(c);
-	return -EIO;
+	c->ctx = unkeyed(key_len);
+	if (!c->ctx)
+		return -EIO;
+	c->key_len = key_len;
+	return 0;
 }
 
 void srdma_cmac_destroy(struct srdma_cmac *c)
@@ -39,7 +48,14 @@ void srdma_cmac_destroy(struct srdma_cmac *c)
 
 int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key)
 {
-	return EVP_MAC_init(c->ctx, key, c->key_len, NULL) == 1 ? 0 : -EIO;
+	if (!c->ctx)
+		c->ctx = unkeyed(c->key_len);
+	if (c->ctx && EVP_MAC_init(c->ctx, key, c->key_len, NULL) == 1)
+		return 0;
+	/* OpenSSL 3.0 crashes on a context whose last key failed. */
+	EVP_MAC_CTX_free(c->ctx);
+	c->ctx = NULL;
+	return -EIO;
 }
 
 int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
@@ -47,7 +63,7 @@ int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
 {
 	size_t n = 0;
 
-	if (EVP_MAC_init(c->ctx, NULL, 0, NULL) == 1 &&
+	if (c->ctx && EVP_MAC_init(c->ctx, NULL, 0, NULL) == 1 &&
 	    EVP_MAC_update(c->ctx, in, len) == 1 &&
 	    EVP_MAC_final(c->ctx, out, &n, SRDMA_CMAC_LEN) == 1 &&
 	    n == SRDMA_CMAC_LEN)

@@ -23,7 +23,8 @@ int srdma_cmac_create(struct srdma_cmac *c, size_t key_len);
 /* Forgets the key of the last srdma_cmac_key(), which c holds until then. */
 void srdma_cmac_destroy(struct srdma_cmac *c);
 
-/* The key of the sums that follow, of key_len bytes. Returns 0, -EIO. */
+/* The key of the sums that follow, of key_len bytes. Returns 0, -EIO: there is
+ * none then, and another may be set. */
 int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key);
 
 /* Returns 0, -EIO; then out is wiped. */
