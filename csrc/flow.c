@@ -256,10 +256,16 @@ static int begin(struct srdma_flow *f, uint64_t pn, struct srdma_suite_io *io,
 	return 0;
 }
 
-static void end(struct srdma_flow *f)
+/* r: how it went. Where the provider failed the context is not used again. */
+static int end(struct srdma_flow *f, int r)
 {
-	if (has_root(f))
+	if (!has_root(f))
+		return r;
+	if (r && r != -EBADMSG)
+		srdma_keycache_drop(f->root.cache, &f->root.slot);
+	else
 		srdma_keycache_release(f->root.cache, &f->root.slot);
+	return r;
 }
 
 int srdma_flow_seal(struct srdma_flow *f, uint64_t pn,
@@ -269,11 +275,7 @@ int srdma_flow_seal(struct srdma_flow *f, uint64_t pn,
 	struct srdma_suite_ctx *ctx;
 	int r = begin(f, pn, io, nonce, &ctx);
 
-	if (r)
-		return r;
-	r = f->suite->verbs->seal(ctx, io, tag);
-	end(f);
-	return r;
+	return r ? r : end(f, f->suite->verbs->seal(ctx, io, tag));
 }
 
 int srdma_flow_open(struct srdma_flow *f, uint64_t pn,
@@ -283,11 +285,7 @@ int srdma_flow_open(struct srdma_flow *f, uint64_t pn,
 	struct srdma_suite_ctx *ctx;
 	int r = begin(f, pn, io, nonce, &ctx);
 
-	if (r)
-		return r;
-	r = f->suite->verbs->open(ctx, io, tag);
-	end(f);
-	return r;
+	return r ? r : end(f, f->suite->verbs->open(ctx, io, tag));
 }
 
 uint32_t srdma_flow_key_bytes(const struct srdma_flow *f)

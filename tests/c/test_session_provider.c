@@ -1,0 +1,268 @@
+/*
+ * A provider that fails: OpenSSL gets no memory. A packet that cannot be
+ * sealed spends its number and leaves nothing; one that cannot be opened is
+ * no forgery, and is taken once the provider works again.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+
+#include "session_state.h"
+#include "stats.h"
+#include "traffic.h"
+
+/* OpenSSL's next allocations: how many succeed; < 0: all. */
+static long budget = -1;
+
+static int spend(void)
+{
+	if (budget > 0)
+		budget--;
+	return budget != 0;
+}
+
+static void *limited_malloc(size_t len, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return spend() ? malloc(len) : NULL;
+}
+
+static void *limited_realloc(void *p, size_t len, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	return spend() ? realloc(p, len) : NULL;
+}
+
+static void limited_free(void *p, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	free(p);
+}
+
+static struct protection in_mode(struct protection p, uint8_t mode)
+{
+	p.mode = mode;
+	return p;
+}
+
+/* Deriving fails after any number of allocations. */
+static void seal_without_memory(const struct protection *p)
+{
+	struct pair pair;
+	long n;
+
+	assert_int_equal(pair_create(&pair, p), 0);
+	for (n = 1;; n++) {
+		const uint64_t next = srdma_session_next_pn(pair.end[0]);
+		struct srdma_keycache_counts c;
+		int len;
+
+		memset(out, 0xee, sizeof(out));
+		budget = n;
+		len = send(pair.end[0], (uint64_t)n, 64);
+		budget = -1;
+		assert_int_equal(srdma_session_next_pn(pair.end[0]), next + 1);
+		if (len > 0) {
+			assert_int_equal(receive(pair.end[1], len), 0);
+			break;
+		}
+		assert_int_equal(len, -EIO);
+		assert_null(memmem(out, sizeof(out), text, 4));
+		srdma_keycache_count(pair_means.cache, &c);
+		assert_int_equal(c.kept, 0);
+	}
+	assert_true(n > 1); /* it did fail */
+	pair_destroy(&pair);
+}
+
+static void open_without_memory(const struct protection *p)
+{
+	struct srdma_session *to;
+	struct pair pair;
+	int len, r;
+	long n;
+
+	assert_int_equal(pair_create(&pair, p), 0);
+	to = pair.end[1];
+	len = send(pair.end[0], 0, 64);
+	for (n = 1;; n++) {
+		const struct srdma_session before = *to;
+
+		memset(plain, 0, sizeof(plain));
+		budget = n;
+		r = receive(to, len);
+		budget = -1;
+		if (!r)
+			break;
+		assert_int_equal(r, -SRDMA_REFUSED_PROVIDER);
+		assert_memory_equal(&to->window, &before.window,
+				    sizeof(to->window));
+		assert_int_equal(to->peer_next, before.peer_next);
+		assert_int_equal(srdma_session_forgeries(to), 0);
+		for (int i = 0; i < 64; i++)
+			assert_int_equal(plain[i], 0);
+	}
+	assert_true(n > 1);
+	assert_memory_equal(plain, text, 64);
+	assert_int_equal(receive(to, len), -SRDMA_REFUSED_REPLAY);
+	pair_destroy(&pair);
+}
+
+static void keys_cannot_be_derived(void **state)
+{
+	struct protection p;
+
+	(void)state;
+	for (unsigned i = 0; protection_at(i, &p); i++) {
+		p.mode = SRDMA_MODE_PD;
+		p.shared = (uint8_t)(i & 1);
+		assert_int_equal(pair_open(i & 2 ? 0 : 4), 0);
+		seal_without_memory(&p);
+		open_without_memory(&p);
+		pair_close();
+	}
+}
+
+/* A session is whole or not at all. */
+static void create_without_memory(void **state)
+{
+	static const uint8_t modes[] = { SRDMA_MODE_BASIC, SRDMA_MODE_MEM };
+
+	(void)state;
+	assert_int_equal(pair_open(4), 0);
+	for (size_t i = 0; i < sizeof(modes); i++) {
+		const struct protection p = in_mode(gcm(), modes[i]);
+		const struct srdma_session_params params = pair_params(&p, 0);
+		struct srdma_session *s = NULL;
+		long n = 0;
+		int r;
+
+		do {
+			budget = ++n;
+			r = srdma_session_create(&s, &params);
+			budget = -1;
+			assert_int_equal(s == NULL, r != 0);
+			assert_true(!r || r == -ENOMEM || r == -EIO);
+		} while (r);
+		assert_true(n > 1);
+		srdma_session_destroy(s);
+	}
+	pair_close();
+}
+
+static void cache_without_memory(void **state)
+{
+	struct srdma_keycache *c;
+	long n = 0;
+	int r;
+
+	(void)state;
+	do {
+		budget = ++n;
+		r = srdma_keycache_create(&c, 2);
+		budget = -1;
+		assert_int_equal(c == NULL, r != 0);
+	} while (r);
+	assert_true(n > 1);
+	srdma_keycache_destroy(c);
+}
+
+/* A context that refuses to open is the provider's failure, not the peer's. */
+static void cipher_fails(void **state)
+{
+	struct protection p;
+
+	(void)state;
+	for (unsigned i = 0; protection_at(i, &p); i++) {
+		struct srdma_keyed sealer;
+		struct pair pair;
+		int len;
+
+		assert_int_equal(pair_create(&pair, &p), 0);
+		len = send(pair.end[0], 0, 16);
+		/* one that seals cannot open, nor the other way round */
+		sealer = pair.end[1]->tx.own;
+		pair.end[1]->tx.own = pair.end[1]->rx.own;
+		pair.end[1]->rx.own = sealer;
+		assert_int_equal(receive(pair.end[1], len),
+				 -SRDMA_REFUSED_PROVIDER);
+		assert_int_equal(srdma_session_forgeries(pair.end[1]), 0);
+		memset(out, 0xee, sizeof(out));
+		assert_int_equal(send(pair.end[1], 0, 16), -EIO);
+		assert_null(memmem(out, sizeof(out), text, 16));
+		pair_destroy(&pair);
+	}
+}
+
+/* The proof is made before the tag: it fails the same way. */
+static void proof_fails(void **state)
+{
+	const struct protection p = in_mode(gcm(), SRDMA_MODE_MEM);
+	const uint8_t access_key[16] = "K_access";
+	struct srdma_packet q = {
+		.opcode = SRDMA_OP_WRITE_ONLY,
+		.flags = SRDMA_STH_PROOF,
+		.access_key = access_key,
+		.payload_len = 16,
+	};
+	struct pair pair;
+	uint64_t next;
+	EVP_MAC *hmac;
+
+	(void)state;
+	assert_int_equal(pair_open(4), 0);
+	assert_int_equal(pair_create(&pair, &p), 0);
+	next = srdma_session_next_pn(pair.end[0]);
+	/* an HMAC without a digest takes no key */
+	hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+	EVP_MAC_CTX_free(pair_means.cmac.ctx);
+	pair_means.cmac.ctx = EVP_MAC_CTX_new(hmac);
+	assert_int_equal(
+		srdma_session_seal(pair.end[0], &q, text, out, sizeof(out)),
+		-EIO);
+	assert_null(memmem(out, sizeof(out), text, 16));
+	assert_int_equal(srdma_session_next_pn(pair.end[0]), next + 1);
+	/* and works again with a key that it takes */
+	EVP_MAC_free(hmac);
+	assert_true(srdma_session_seal(pair.end[0], &q, text, out,
+				       sizeof(out)) > 0);
+	pair_destroy(&pair);
+	pair_close();
+}
+
+/* As a worker does at its start. OpenSSL never again finds an algorithm that
+ * it had no memory for when it was asked for it first. */
+static int open_all(void **state)
+{
+	for (unsigned i = 0; srdma_suite_at(i); i++)
+		if (srdma_suite_selftest(srdma_suite_at(i)))
+			return -1;
+	return fill_text(state);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(keys_cannot_be_derived),
+		cmocka_unit_test(create_without_memory),
+		cmocka_unit_test(cache_without_memory),
+		cmocka_unit_test(cipher_fails),
+		cmocka_unit_test(proof_fails),
+	};
+
+	if (!CRYPTO_set_mem_functions(limited_malloc, limited_realloc,
+				      limited_free))
+		return 1;
+	return cmocka_run_group_tests(tests, open_all, NULL);
+}
