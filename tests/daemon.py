@@ -27,6 +27,8 @@ HEADER = struct.Struct(">HHII")
 RING = 256
 PAGE = 4096
 RTS, ERR = 3, 4
+ACCESS_PROOF = 0x100
+MAX_MESSAGE = 8192
 
 
 class Kind(IntEnum):
@@ -41,19 +43,29 @@ class Kind(IntEnum):
     DESTROY = 9
     STATS = 10
     KEY = 11
+    CAP = 12
+    INSTALL = 13
+    UNINSTALL = 14
+    REVOKE = 15
 
 
-LENGTHS = {
+TOKEN_MIN, TOKEN_MAX = 88, 4584
+LENGTHS = {  # of requests; INSTALL has up to TOKEN_MAX - TOKEN_MIN more
     Kind.HELLO: 4,
-    Kind.OPEN: 4,
+    Kind.OPEN: 8,
     Kind.ATTACH: 16,
-    Kind.REG_MR: 40,
+    Kind.REG_MR: 44,
     Kind.DEREG_MR: 8,
     Kind.INIT: 20,
-    Kind.KEYS: 444,
+    Kind.KEYS: 492,
     Kind.WAIT: 4,
     Kind.DESTROY: 4,
     Kind.STATS: 0,
+    Kind.KEY: 36,
+    Kind.CAP: 48,
+    Kind.INSTALL: 4 + TOKEN_MIN,
+    Kind.UNINSTALL: 8,
+    Kind.REVOKE: 24,
 }
 
 
@@ -81,6 +93,10 @@ def leg_fds(ring: int = RING) -> list[int]:
     """Leg memfd, eventfd and bell, as OPEN wants them."""
     eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     return [memfd(leg_size(ring)), eventfd, memfd(PAGE)]
+
+
+def u32(*values: int) -> bytes:
+    return struct.pack(f">{len(values)}I", *values)
 
 
 def text(value: str, size: int) -> bytes:
@@ -120,9 +136,10 @@ def keys(qp: Qp, peer: Qp, role: int, **changes: Any) -> bytes:
         "identity": b"spiffe://test/peer",
         "mtu": peer.mtu,
         "secrets": (b"0" * 16, b"1" * 16),
+        "group": b"",
     } | changes
     return struct.pack(
-        ">I6B2x8s16sIQIII64s256s32s32s",
+        ">I6B2x8s16sIQIII64s256s32s32s48s",
         v["qpn"],
         *(v[name] for name in ("role", "suite", "level", "tag", "mode", "secret")),
         b"generate",
@@ -136,7 +153,20 @@ def keys(qp: Qp, peer: Qp, role: int, **changes: Any) -> bytes:
         v["identity"],
         v["secrets"][role],
         v["secrets"][1 - role],
+        v["group"],
     )
+
+
+def reg_mr(
+    leg: int,
+    access: int = 7,
+    length: int = PAGE,
+    offset: int = 0,
+    tree: tuple[int, int] = (0, 0),
+    address: int = 0x10000,
+) -> bytes:
+    """The body of REG_MR; tree: log2 of the block size, and the depth limit."""
+    return struct.pack(">IIQQIIQBB2x", leg, access, address, length, 0, 0, offset, *tree)
 
 
 class Client:
@@ -174,7 +204,7 @@ class Client:
     def receive(self) -> tuple[int, int, int, bytes, list[int]]:
         """Kind, tag, status, body and descriptors of the next answer."""
         space = socket.CMSG_SPACE(4 * 8)
-        data, messages, _, _ = self.socket.recvmsg(2048, space, socket.MSG_CMSG_CLOEXEC)
+        data, messages, _, _ = self.socket.recvmsg(MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)
         if not data:
             raise EOFError
         fds = array.array("i")
@@ -194,6 +224,16 @@ class Client:
             raise RefusedError(status, answer.decode())
         return answer, got_fds
 
+    def refused(self, status: int, kind: int, body: bytes = b"", fds: Sequence[int] = ()) -> str:
+        """The request must be refused with this errno, and the connection stays. The text."""
+        try:
+            self.request(kind, body, fds)
+        except RefusedError as e:
+            assert e.status == status, e
+            assert self.alive()
+            return e.text
+        raise AssertionError(f"kind {kind} was not refused")
+
     def alive(self) -> bool:
         """The connection still answers."""
         body, _ = self.request(Kind.HELLO, struct.pack(">I", 1))
@@ -206,10 +246,10 @@ class Client:
         except ConnectionError:
             return True
 
-    def open(self, ring: int = RING) -> tuple[int, bytes]:
+    def open(self, ring: int = RING, flags: int = 0) -> tuple[int, bytes]:
         """A leg and its token; the descriptors passed both ways are closed."""
         fds = leg_fds(ring)
-        body, back = self.request(Kind.OPEN, struct.pack(">I", ring), fds)
+        body, back = self.request(Kind.OPEN, u32(ring, flags), fds)
         for fd in fds + back:
             os.close(fd)
         assert len(back) == 2 and len(body) == 84 and body[20:] == bytes(64)
@@ -252,6 +292,22 @@ class Worker:
 
     def log(self) -> str:
         return self.errors.read_text()
+
+    def copies(self, needle: bytes) -> int:
+        """How often these bytes are in the memory that the worker can write."""
+        found = 0
+        with (
+            open(f"/proc/{self.process.pid}/maps") as maps,
+            open(f"/proc/{self.process.pid}/mem", "rb", 0) as memory,
+        ):
+            for line in maps:
+                span, rights, *_ = line.split()
+                start, end = (int(part, 16) for part in span.split("-"))
+                if "w" not in rights or end - start > 1 << 30:  # a sanitizer's shadow
+                    continue
+                memory.seek(start)
+                found += memory.read(end - start).count(needle)
+        return found
 
     def stop(self, sign: int = signal.SIGTERM) -> int:
         self.process.send_signal(sign)

@@ -1,11 +1,27 @@
-"""Fixtures of the unit tests: a PD at a worker that a test plays itself."""
+"""Fixtures of the unit tests: a PD at a worker that a test plays itself, and workers that run."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import srdma
+from tests import daemon
 from tests.fake_worker import FakeWorker
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Iterator[daemon.Worker]:
+    with daemon.worker(tmp_path, "a", "--log-level", "debug") as found:
+        yield found
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Iterator[daemon.Worker]:
+    with daemon.worker(tmp_path, "b") as found:
+        yield found
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import stat
 import struct
 import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,12 +19,6 @@ import pytest
 from tests.daemon import BINARY, PATIENCE, ROOT, Kind, Worker, run, worker
 
 pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
-
-
-@pytest.fixture
-def a(tmp_path: Path) -> Iterator[Worker]:
-    with worker(tmp_path) as found:
-        yield found
 
 
 WRONG = [
@@ -59,6 +52,11 @@ WRONG = [
     (["--window", "0"], "1 to 1024"),
     (["--window", "1025"], "1 to 1024"),
     (["--reads", "129"], "1 to 128"),
+    (["--key-cache", "65537"], "--key-cache 65537: give a number from 0 to 65536"),
+    (["--key-cache", "-1"], "0 to 65536"),
+    (["--key-cache", "1k"], "0 to 65536"),
+    (["--key-cache", ""], "0 to 65536"),
+    (["--key-cache"], "needs a value"),
     (["--stats", "0"], "1 to 86400"),
     (["--log-level", "verbose"], "error, info or debug"),
     (["--name"], "needs a value"),
@@ -80,7 +78,7 @@ def test_help_has_a_line_per_option() -> None:
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""
     options = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert len(options) == len(set(options)) == 13
+    assert len(options) == len(set(options)) == 14
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

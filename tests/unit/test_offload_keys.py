@@ -1,0 +1,241 @@
+"""KEY, and KEYS in every key mode, at workers that run (protocol.md 3.4, 10)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import struct
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.daemon import BINARY, RTS, Client, Kind, Qp, RefusedError, Worker, keys, u32, worker
+
+pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
+
+BASIC, PD, MEM, PD_MEM = range(4)
+NAMES = {BASIC: "basic", PD: "pd", MEM: "mem", PD_MEM: "pd_mem"}
+SHARED = 1  # flag of OPEN
+NO_KEY = bytes(48)
+GENERATION = b"generate"  # that of keys()
+AES_256_GCM = 3
+
+
+class End(NamedTuple):
+    """A QP on a leg of its own."""
+
+    client: Client
+    leg: int
+    qp: Qp
+
+
+def end(found: Worker, flags: int = 0) -> End:
+    client = found.client()
+    leg, _ = client.open(flags=flags)
+    return End(client, leg, client.init(leg))
+
+
+def key(own: End, peer: End, **changes: Any) -> bytes:
+    """The body of KEY."""
+    v: dict[str, Any] = {
+        "qpn": own.qp.qpn,
+        "size": 16,
+        "group": 0,
+        "generation": GENERATION,
+        "eid": peer.qp.eid,
+        "peer_qpn": peer.qp.qpn,
+    } | changes
+    return struct.pack(">IBB2x8s16sI", *v.values())
+
+
+def ask(own: End, peer: End, **changes: Any) -> tuple[bytes, bytes]:
+    """KEY's answer: the secret, and the group's key."""
+    answer = own.client.request(Kind.KEY, key(own, peer, **changes))[0]
+    assert len(answer) == 80
+    return answer[:32], answer[32:]
+
+
+def give(own: End, peer: End, role: int, **changes: Any) -> None:
+    own.client.request(Kind.KEYS, keys(own.qp, peer.qp, role, **changes))
+
+
+# --- KEY ----------------------------------------------------------------------------
+
+
+def test_secret_belongs_to_one_direction_of_one_life(a: Worker, b: Worker) -> None:
+    one, two = end(a), end(b)
+    first, group = ask(one, two)
+    assert group == NO_KEY and any(first[:16]) and not any(first[16:])
+    assert ask(one, two) == (first, group)
+    others = [
+        {"size": 32},
+        {"generation": b"another "},
+        {"eid": bytes(16)},
+        {"peer_qpn": two.qp.qpn ^ 2},
+        {"qpn": one.client.init(one.leg).qpn},
+        {"qpn": one.client.init(one.client.open()[0]).qpn},
+    ]
+    found = [ask(one, two, **change)[0] for change in others]
+    assert len({first, *found}) == len(others) + 1
+    assert any(found[0][16:])
+
+
+def test_group_key_of_a_leg_for_a_trust_group(a: Worker, b: Worker) -> None:
+    one, two = end(a, SHARED), end(b, SHARED)
+    alone, both = ask(one, two), ask(one, two, group=1)
+    assert alone[0] == both[0] and alone[1] == NO_KEY
+    assert any(both[1][:16]) and any(both[1][16:])
+    assert ask(end(a, SHARED), two, group=1)[1] != both[1]
+
+
+def test_refusals_of_key(a: Worker, b: Worker) -> None:
+    one, two = end(a), end(b)
+    for changes, status, said in (
+        ({"qpn": one.qp.qpn ^ 2}, errno.EPERM, "INIT it here"),  # before INIT
+        ({"qpn": 0}, errno.EPERM, "INIT it here"),
+        ({"size": 0}, errno.EINVAL, "16 or 32"),
+        ({"size": 24}, errno.EINVAL, "16 or 32"),
+        ({"size": 33}, errno.EINVAL, "16 or 32"),
+        ({"group": 2}, errno.EINVAL, "0 or 1"),
+        ({"group": 1}, errno.EPERM, "was not opened for a trust group"),
+        ({"peer_qpn": 0}, errno.EINVAL, "the peer's QP"),
+        ({"peer_qpn": 1 << 24}, errno.EINVAL, "the peer's QP"),
+    ):
+        assert said in one.client.refused(status, Kind.KEY, key(one, two, **changes)), changes
+    give(one, two, 1)
+    assert "already" in one.client.refused(errno.EISCONN, Kind.KEY, key(one, two))
+    assert "this connection" in a.client().refused(errno.EPERM, Kind.KEY, key(one, two))
+
+
+# --- KEYS in each mode --------------------------------------------------------------
+
+
+def connect(one: End, two: End, mode: int, size: int = 16, **changes: Any) -> None:
+    """Both go to RTS. `one` is the client; with pd the secrets come from KEY."""
+    secrets = [(b"0" * size, b"1" * size)] * 2
+    if mode & PD:
+        to_two, to_one = ask(two, one, size=size)[0], ask(one, two, size=size)[0]
+        secrets = [(to_two, b""), (b"", to_one)]
+    more = changes | {"mode": mode, "secret": size}
+    give(two, one, 1, secrets=secrets[1], **more)
+    give(one, two, 0, secrets=secrets[0], **more)
+    until_running(one, two)
+
+
+def until_running(*ends: End) -> None:
+    for own in ends:
+        assert own.client.wait(own.qp.qpn) == (RTS, 0)
+
+
+def statistics(found: Worker) -> dict[str, Any]:
+    found.process.send_signal(signal.SIGUSR1)
+    line: dict[str, Any] = json.loads(found.line())
+    return line
+
+
+@pytest.mark.parametrize("mode", NAMES, ids=NAMES.values())
+@pytest.mark.parametrize(("suite", "size"), [(1, 16), (AES_256_GCM, 32)])
+def test_connection(a: Worker, b: Worker, mode: int, suite: int, size: int) -> None:
+    one, two = end(a), end(b)
+    connect(one, two, mode, size, suite=suite)
+    found, name = statistics(a), NAMES[mode]
+    assert {n: found[f"qps_{n}"] for n in NAMES.values()} == {
+        n: int(number == mode) for number, n in NAMES.items()
+    }
+    assert found[f"key_bytes_{name}"] == (size if mode & PD else 2 * (suite_key(suite)))
+    assert found[f"nonce_bytes_{name}"] > 0 and found[f"window_bytes_{name}"] > 0
+    assert (found["legs"], found["key_bytes_legs"]) == (1, 64)
+    assert (found["key_cache_kept"] > 0) == bool(mode & PD)
+    one.client.request(Kind.DESTROY, u32(one.qp.qpn))
+    found = statistics(a)
+    assert (found[f"qps_{name}"], found[f"key_bytes_{name}"]) == (0, 0)
+
+
+def suite_key(suite: int) -> int:
+    """Bytes of the key of a suite."""
+    return {1: 16, AES_256_GCM: 32}[suite]
+
+
+def test_connection_of_a_trust_group(a: Worker, b: Worker) -> None:
+    one, two = end(a, SHARED), end(b, SHARED)
+    group = ask(two, one, group=1)[1]
+    for own, peer, role in ((two, one, 1), (one, two, 0)):
+        give(own, peer, role, mode=PD, secrets=(b"", b""), group=group)
+    until_running(one, two)
+    found = statistics(a)
+    assert (found["qps_pd"], found["key_bytes_pd"]) == (1, 0)
+    another = one._replace(qp=one.client.init(one.leg))
+    assert ask(another, two, group=1)[1] == group  # it is the leg's now
+
+
+def test_group_of_a_leg_that_has_one(a: Worker, b: Worker) -> None:
+    one, two = end(a, SHARED), end(b, SHARED)
+    ask(one, two)  # its own K_PD is in use
+    body = keys(one.qp, two.qp, 1, mode=PD, secrets=(b"", b""), group=b"g" * 48)
+    assert "another group, or its own" in one.client.refused(errno.EBUSY, Kind.KEYS, body)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "said"),
+    [
+        ({"mode": 4}, errno.EOPNOTSUPP, "not in this version"),
+        ({"mode": 255, "secrets": (b"", b"t")}, errno.EOPNOTSUPP, "not in this version"),
+        ({"mode": PD}, errno.EINVAL, "rx secret"),
+        ({"mode": PD_MEM, "secrets": (b"", b"")}, errno.EINVAL, "neither"),
+        ({"mode": PD, "secrets": (b"", b""), "group": b"g" * 48}, errno.EPERM, "trust group"),
+        ({"mode": PD, "secrets": (b"", b"t"), "group": b"g" * 48}, errno.EINVAL, "both"),
+        ({"mode": BASIC, "group": b"g" * 48}, errno.EINVAL, "group key"),
+        ({"mode": MEM, "group": b"\0" * 47 + b"g"}, errno.EINVAL, "group key"),
+    ],
+)
+def test_refusals_of_keys(
+    a: Worker, b: Worker, changes: dict[str, Any], status: int, said: str
+) -> None:
+    one, two = end(a), end(b)
+    body = keys(one.qp, two.qp, 1, **changes)
+    assert said in one.client.refused(status, Kind.KEYS, body)
+    connect(one, two, BASIC)  # it is as it was
+
+
+def test_unprotected_has_no_mode(tmp_path: Path) -> None:
+    with worker(tmp_path, "u", "--allow-unprotected") as found:
+        one, two = end(found), end(found)
+        for mode in (PD, MEM, PD_MEM):
+            body = keys(
+                one.qp, two.qp, 1, level=0, suite=0, tag=0, secret=0, mode=mode, secrets=(b"", b"")
+            )
+            with pytest.raises(RefusedError):
+                one.client.request(Kind.KEYS, body)
+            assert one.client.alive()
+
+
+@pytest.mark.parametrize(("contexts", "kept"), [("0", 0), ("1", 1), ("65536", 2)])
+def test_key_cache(tmp_path: Path, b: Worker, contexts: str, kept: int) -> None:
+    with worker(tmp_path, "c", "--key-cache", contexts) as found:
+        one, two = end(found), end(b)
+        connect(one, two, PD)
+        counts = statistics(found)
+        assert counts["key_cache_kept"] == kept
+        packets = counts["packets_sealed"] + counts["packets_verified"]
+        assert counts["key_cache_hits"] + counts["key_cache_misses"] == packets > 1
+        if contexts == "0":
+            assert counts["key_cache_hits"] == 0
+
+
+# --- secrets ------------------------------------------------------------------------
+
+
+def test_secrets_do_not_stay(a: Worker, b: Worker) -> None:
+    """Neither in the log, nor in memory where a message or its answer lay."""
+    one, two = end(a, SHARED), end(b, SHARED)
+    secret, group = ask(one, two, group=1)
+    give(one, two, 1, mode=PD, secrets=(b"", b"-tx secret-only-"))
+    assert "secret-only" not in a.log()
+    try:
+        assert a.copies(group[:16]) == 1  # K_PD itself
+        assert a.copies(secret[:16]) == 0  # derived when a packet needs it
+        assert a.copies(b"-tx secret-only-") == 1  # the session's
+    except PermissionError:
+        pytest.skip("the worker is not dumpable: only root may read its memory")
