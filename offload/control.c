@@ -18,7 +18,9 @@
 
 enum {
 	MAX_CONNECTIONS = LEGS_USERS,
-	MAX_QUEUED = 64,	/* answers; beyond that a client is not read */
+	/* answers that wait; beyond that a client is not read */
+	MAX_QUEUED = 64,
+	MAX_QUEUED_BYTES = 65536,
 	MESSAGES_PER_TURN = 16, /* of a connection */
 	EVENTS_PER_TURN = 64,
 	ACCEPTS_PER_TURN = 16,
@@ -39,6 +41,7 @@ struct connection {
 	uint32_t watched; /* epoll events asked for */
 	struct queued *first, *last;
 	unsigned queued;
+	size_t queued_bytes;
 	int broken; /* an answer was lost: to be closed */
 };
 
@@ -111,6 +114,7 @@ static int enqueue(struct connection *conn, const struct answer *a)
 		conn->first = q;
 	conn->last = q;
 	conn->queued++;
+	conn->queued_bytes += q->len;
 	return 0;
 }
 
@@ -122,14 +126,21 @@ static void dequeue(struct connection *conn)
 	if (!conn->first)
 		conn->last = NULL;
 	conn->queued--;
+	conn->queued_bytes -= q->len;
 	queued_free(q);
+}
+
+static int is_full(const struct connection *conn)
+{
+	return conn->queued >= MAX_QUEUED ||
+	       conn->queued_bytes >= MAX_QUEUED_BYTES;
 }
 
 /* Ask epoll for what the connection can do now. */
 static void watch(struct connection *conn)
 {
-	uint32_t want = (conn->queued < MAX_QUEUED ? EPOLLIN : 0) |
-			(conn->queued ? EPOLLOUT : 0);
+	uint32_t want =
+		(is_full(conn) ? 0 : EPOLLIN) | (conn->queued ? EPOLLOUT : 0);
 	struct epoll_event ev = { .events = want, .data.ptr = conn };
 
 	if (want == conn->watched)
@@ -240,7 +251,7 @@ static int messages_handle(struct connection *conn)
 	for (int i = 0; i < MESSAGES_PER_TURN; i++) {
 		int rc;
 
-		if (conn->queued >= MAX_QUEUED)
+		if (is_full(conn))
 			return 0;
 		rc = packet_receive(conn->fd, &m);
 		if (rc <= 0)
@@ -249,7 +260,7 @@ static int messages_handle(struct connection *conn)
 				     &m);
 		if (m.nfds <= REQUESTS_MAX_FDS)
 			fds_close(&m);
-		srdma_wipe(m.data, sizeof(m.data)); /* the secrets of KEYS */
+		srdma_wipe(m.data, m.len); /* secrets, capabilities */
 		if (rc < 0) {
 			log_info("process %d: broken message, connection "
 				 "closed",
