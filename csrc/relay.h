@@ -46,7 +46,8 @@ struct srdma_relay_params {
 	struct srdma_port *host; /* the relay's from now on, also on failure */
 	struct srdma_port *wire;
 	int allow_unprotected;
-	uint32_t mtu;	    /* payload bytes taken per packet, 256..4096 */
+	uint32_t mtu;	    /* payload bytes taken per packet, 256..4096,
+			       as far as the wire takes them */
 	uint32_t window;    /* request packets taken unacknowledged */
 	uint32_t reads;	    /* answer slots per QP */
 	uint32_t key_cache; /* keyed contexts kept for key mode pd; 0: none */

@@ -63,6 +63,7 @@ int srdma_relay_create(struct srdma_relay **out,
 	    !params->reads || params->reads > SRDMA_MAX_READS ||
 	    params->key_cache > SRDMA_MAX_KEY_CACHE)
 		goto free_relay;
+	r->params.mtu = srdma_relay_fit(r, params->mtu);
 	err = srdma_op_pool_create(&r->ops, SRDMA_OPS);
 	if (err)
 		goto free_relay;

@@ -58,6 +58,13 @@ struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
 				     const struct srdma_qp *qp);
 /* Unlink the QP from relay and leg and free it. */
 void srdma_relay_forget(struct srdma_qp *qp);
+/* The payload of a packet that the wire takes, mtu at most. */
+static inline uint32_t srdma_relay_fit(const struct srdma_relay *r,
+				       uint32_t mtu)
+{
+	return r->wire->mtu && r->wire->mtu < mtu ? r->wire->mtu : mtu;
+}
+
 /* len random bytes; 0, or -EIO with why. */
 int srdma_relay_random(struct srdma_relay *r, void *out, size_t len);
 /* Set why and return err. */

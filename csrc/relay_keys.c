@@ -280,7 +280,7 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	qp->level = k->level;
 	qp->mode = k->mode;
 	memcpy(qp->peer_holder, k->peer_holder, sizeof(qp->peer_holder));
-	qp->peer_mtu = k->peer_mtu;
+	qp->peer_mtu = srdma_relay_fit(r, k->peer_mtu);
 	qp->peer_window = k->peer_window;
 	qp->peer_reads = k->peer_reads;
 	qp->acked_pn = qp->first_pn - 1;

@@ -48,6 +48,8 @@ struct pair_region {
 void pair_defaults(struct pair *p);
 /* Two relays with a leg and a region (all rights) each, no QP yet. */
 void pair_open(struct pair *p);
+/* The same on these wire ports. */
+void pair_open_on(struct pair *p, struct srdma_port *a, struct srdma_port *b);
 /* QP i on both sides, with keys, run until both are RTS. */
 void pair_connect(struct pair *p, int i);
 /* Only INIT with KEY, and KEYS, for tests that need the steps between. */
