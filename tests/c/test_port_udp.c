@@ -1,0 +1,701 @@
+/* The UDP wire port by itself, over loopback, IPv4 and IPv6. */
+#include "port_udp_impl.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "addr.h"
+
+enum { EVENTS = 64, LEN = 100 };
+
+struct world {
+	const char *host; /* "127.0.0.1" or "[::1]" */
+	struct srdma_port *a, *b;
+	struct srdma_conn *conn; /* of a, to b */
+	int stranger;		 /* a socket of nobody, connected to b */
+	struct sockaddr_storage stranger_at;
+	struct srdma_event ev[EVENTS];
+};
+
+/* --- the kernel, less kind than it is here ---------------------------- */
+
+static struct {
+	int send_error;	    /* of each call, until it is 0 */
+	int send_errors;    /* how many more; 0: for ever */
+	unsigned send_most; /* datagrams taken per call; 0: all */
+	int source_port_0;
+} kernel;
+
+int sendmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags)
+{
+	if (kernel.send_error) {
+		errno = kernel.send_error;
+		if (kernel.send_errors && !--kernel.send_errors)
+			kernel.send_error = 0;
+		return -1;
+	}
+	if (kernel.send_most && n > kernel.send_most)
+		n = kernel.send_most;
+	return (int)syscall(SYS_sendmmsg, fd, msg, n, flags);
+}
+
+int recvmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags,
+	     struct timespec *timeout)
+{
+	int got = (int)syscall(SYS_recvmmsg, fd, msg, n, flags, timeout);
+
+	for (int i = 0; i < got && kernel.source_port_0; i++)
+		((struct sockaddr_in *)msg[i].msg_hdr.msg_name)->sin_port = 0;
+	return got;
+}
+
+/* --- players ---------------------------------------------------------- */
+
+static struct srdma_port *create(const char *host)
+{
+	char why[SRDMA_PORT_UDP_WHY_LEN], text[SRDMA_NAME_LEN];
+	struct srdma_port *port;
+
+	snprintf(text, sizeof(text), "%s:0", host);
+	if (srdma_port_udp_create(&port, text, why)) {
+		print_message("%s\n", why);
+		return NULL;
+	}
+	return port;
+}
+
+static int new_stranger(struct world *w, struct sockaddr_storage *at)
+{
+	struct sockaddr_storage b;
+	socklen_t len = sizeof(*at);
+	int sock;
+
+	assert_int_equal(
+		srdma_addr_parse(&b, w->b->address, SRDMA_ADDR_NO_PORT), 0);
+	sock = socket(b.ss_family, SOCK_DGRAM, 0);
+	assert_true(sock >= 0);
+	assert_int_equal(connect(sock, (struct sockaddr *)&b, sizeof(b)), 0);
+	assert_int_equal(getsockname(sock, (struct sockaddr *)at, &len), 0);
+	return sock;
+}
+
+static int poll_port(struct world *w, struct srdma_port *port)
+{
+	return port->ops->poll(port, w->ev, EVENTS);
+}
+
+static int setup(void **state, const char *host)
+{
+	static struct world w;
+
+	memset(&w, 0, sizeof(w));
+	memset(&kernel, 0, sizeof(kernel));
+	w.host = host;
+	w.a = create(host);
+	w.b = create(host);
+	assert_true(w.a && w.b);
+	assert_int_equal(w.a->ops->connect(w.a, w.b->address, &w.conn), 0);
+	assert_int_equal(w.a->ops->arm(w.a), 1);
+	assert_int_equal(poll_port(&w, w.a), 1);
+	assert_int_equal(w.ev[0].kind, SRDMA_EV_UP);
+	assert_ptr_equal(w.ev[0].conn, w.conn);
+	w.stranger = new_stranger(&w, &w.stranger_at);
+	*state = &w;
+	return 0;
+}
+
+static int setup4(void **state)
+{
+	return setup(state, "127.0.0.1");
+}
+
+static int setup6(void **state)
+{
+	return setup(state, "[::1]");
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	close(w->stranger);
+	w->a->ops->destroy(w->a);
+	w->b->ops->destroy(w->b);
+	return 0;
+}
+
+static const struct srdma_udp_stats *stats(const struct srdma_port *port)
+{
+	return srdma_port_udp_stats(port);
+}
+
+static void fill(uint8_t *packet, uint32_t len, uint32_t number)
+{
+	for (uint32_t i = 0; i < len; i++)
+		packet[i] = (uint8_t)(number >> i % 4 * 8 ^ i / 4);
+}
+
+static void send_packet(struct srdma_conn *conn, uint32_t number, uint32_t len)
+{
+	uint8_t *out = conn->port->ops->reserve(conn);
+
+	assert_non_null(out);
+	fill(out, len, number);
+	assert_int_equal(conn->port->ops->commit(conn, len), 0);
+}
+
+static void expect_packet(const struct srdma_event *ev, uint32_t number,
+			  uint32_t len)
+{
+	uint8_t wanted[SRDMA_MAX_PACKET];
+
+	fill(wanted, len, number);
+	assert_int_equal(ev->kind, SRDMA_EV_RECV);
+	assert_int_equal(ev->buf->len, len);
+	assert_memory_equal(ev->buf->data, wanted, len);
+}
+
+/* All that a port has for us now; returns how many. The buffers go back. */
+static int drain(struct world *w, struct srdma_port *port)
+{
+	int n, all = 0;
+
+	while ((n = poll_port(w, port)) > 0) {
+		for (int i = 0; i < n; i++)
+			port->ops->buf_put(w->ev[i].buf);
+		all += n;
+	}
+	return all;
+}
+
+static void flush(struct srdma_port *port)
+{
+	port->ops->flush(port);
+}
+
+/* A good datagram of a stranger. */
+static void stranger_says(struct world *w, int sock,
+			  const struct sockaddr_storage *at, uint32_t number)
+{
+	uint8_t out[LEN + SRDMA_ICRC_LEN];
+	struct sockaddr_storage b;
+	struct srdma_icrc icrc;
+
+	srdma_addr_parse(&b, w->b->address, SRDMA_ADDR_NO_PORT);
+	srdma_icrc_init(&icrc, (const struct sockaddr *)at,
+			(const struct sockaddr *)&b);
+	fill(out, LEN, number);
+	srdma_icrc_compute(&icrc, out, LEN, out + LEN);
+	assert_int_equal(send(sock, out, sizeof(out), 0), sizeof(out));
+}
+
+/* The fd says that there is something. */
+static int rings(struct srdma_port *port)
+{
+	struct pollfd p = { .fd = port->ops->fd(port), .events = POLLIN };
+
+	return poll(&p, 1, 0);
+}
+
+/* --- data ------------------------------------------------------------- */
+
+static void both_ways(void **state)
+{
+	struct world *w = *state;
+	struct srdma_conn *back, *passing;
+
+	send_packet(w->conn, 1, LEN);
+	assert_int_equal(poll_port(w, w->b), 0);
+	flush(w->a);
+	assert_int_equal(poll_port(w, w->b), 1);
+	expect_packet(&w->ev[0], 1, LEN);
+	w->b->ops->buf_put(w->ev[0].buf);
+	back = w->ev[0].conn;
+	assert_null(back->user);
+	assert_int_equal(w->b->ops->keep(back), 0);
+	back->user = w;
+	send_packet(back, 2, SRDMA_MAX_PACKET);
+	flush(w->b);
+	assert_int_equal(poll_port(w, w->a), 1);
+	expect_packet(&w->ev[0], 2, SRDMA_MAX_PACKET);
+	w->a->ops->buf_put(w->ev[0].buf);
+	passing = w->ev[0].conn;
+	assert_ptr_not_equal(passing, w->conn); /* that one only sends */
+	send_packet(w->conn, 3, SRDMA_UDP_SHORTEST - SRDMA_ICRC_LEN);
+	flush(w->a);
+	assert_int_equal(poll_port(w, w->b), 1);
+	assert_ptr_equal(w->ev[0].conn, back);
+	w->b->ops->buf_put(w->ev[0].buf);
+	w->b->ops->close(back);
+	w->a->ops->close(w->conn);
+}
+
+static void bursts_in_order(void **state)
+{
+	struct world *w = *state;
+	uint32_t next = 0, sent = 0;
+	int n;
+
+	for (int turn = 0; turn < 10; turn++) {
+		for (int i = 0; i < 100; i++, sent++)
+			send_packet(w->conn, sent, 20 + sent % 3000);
+		flush(w->a);
+		while ((n = poll_port(w, w->b)) > 0)
+			for (int i = 0; i < n; i++, next++) {
+				expect_packet(&w->ev[i], next,
+					      20 + next % 3000);
+				w->b->ops->buf_put(w->ev[i].buf);
+			}
+	}
+	assert_int_equal(next, 1000);
+	assert_int_equal(stats(w->a)->sent, 1000);
+	assert_int_equal(stats(w->b)->received, 1000);
+}
+
+static void sizes(void **state)
+{
+	struct world *w = *state;
+	struct srdma_port *a = w->a;
+
+	assert_non_null(a->ops->reserve(w->conn));
+	assert_int_equal(a->ops->commit(w->conn, SRDMA_BTH_LEN - 1), -EMSGSIZE);
+	assert_int_equal(a->ops->commit(w->conn, SRDMA_MAX_PACKET + 1),
+			 -EMSGSIZE);
+	assert_int_equal(a->window, 1024);
+	assert_int_equal(a->mtu, 4096); /* loopback */
+	assert_true(stats(a)->receive_buffer > 100000);
+	assert_true(stats(a)->send_buffer > 100000);
+}
+
+/* --- what is dropped -------------------------------------------------- */
+
+static void wrong_icrc(void **state)
+{
+	struct world *w = *state;
+	uint8_t packet[LEN + SRDMA_ICRC_LEN];
+
+	memset(packet, 7, sizeof(packet));
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(send(w->stranger, packet, sizeof(packet), 0),
+				 sizeof(packet));
+	stranger_says(w, w->stranger, &w->stranger_at, 9);
+	assert_int_equal(poll_port(w, w->b), 1);
+	expect_packet(&w->ev[0], 9, LEN);
+	w->b->ops->buf_put(w->ev[0].buf);
+	assert_int_equal(stats(w->b)->dropped_icrc, 100);
+	assert_int_equal(stats(w->b)->received, 1);
+}
+
+static void wrong_lengths(void **state)
+{
+	static const uint8_t bytes[60000];
+	struct world *w = *state;
+
+	for (int len = 0; len < SRDMA_UDP_SHORTEST; len++)
+		assert_int_equal(send(w->stranger, bytes, (size_t)len, 0), len);
+	assert_int_equal(send(w->stranger, bytes, SRDMA_UDP_LONGEST + 1, 0),
+			 SRDMA_UDP_LONGEST + 1);
+	assert_int_equal(send(w->stranger, bytes, sizeof(bytes), 0),
+			 sizeof(bytes));
+	assert_int_equal(drain(w, w->b), 0);
+	assert_int_equal(stats(w->b)->dropped_short, SRDMA_UDP_SHORTEST);
+	assert_int_equal(stats(w->b)->dropped_long, 2);
+}
+
+static void source_of_nobody(void **state)
+{
+	struct world *w = *state;
+
+	kernel.source_port_0 = 1;
+	stranger_says(w, w->stranger, &w->stranger_at, 1);
+	assert_int_equal(drain(w, w->b), 0);
+	assert_int_equal(stats(w->b)->dropped_source, 1);
+}
+
+/* Garbage of any length takes nothing away from who is known. */
+static void flood_of_garbage(void **state)
+{
+	struct world *w = *state;
+	uint8_t noise[2000];
+	uint32_t seed = 1;
+	int got = 0;
+
+	for (int i = 0; i < 2000; i++) {
+		size_t len;
+
+		seed = seed * 1103515245 + 12345;
+		len = seed >> 8 & 1023;
+		memset(noise, (int)seed >> 16, len);
+		send(w->stranger, noise, len, 0);
+		if (i % 50)
+			continue;
+		send_packet(w->conn, (uint32_t)i, LEN);
+		flush(w->a);
+		while (rings(w->b))
+			got += drain(w, w->b);
+	}
+	while (rings(w->b))
+		got += drain(w, w->b);
+	assert_int_equal(got, 40);
+	assert_int_equal(stats(w->b)->dropped_short + stats(w->b)->dropped_icrc,
+			 2000);
+}
+
+/* --- who is remembered ------------------------------------------------ */
+
+static uint32_t places_left(const struct srdma_port *port)
+{
+	const struct srdma_udp_port *p = (const void *)port;
+	uint32_t n = 0;
+
+	for (const struct srdma_udp_conn *c = p->free; c; c = c->next)
+		n++;
+	return n;
+}
+
+/* As many as there are: they come in turns, and are forgotten. */
+static void strangers_pass(void **state)
+{
+	enum { STRANGERS = 100 };
+	struct world *w = *state;
+	uint32_t places = places_left(w->b);
+	int n, all = 0;
+
+	for (int i = 0; i < STRANGERS; i++) {
+		struct sockaddr_storage at;
+		int sock = new_stranger(w, &at);
+
+		stranger_says(w, sock, &at, (uint32_t)i);
+		close(sock);
+	}
+	while ((n = poll_port(w, w->b)) > 0) {
+		assert_true(n <= SRDMA_UDP_BURST);
+		for (int i = 0; i < n; i++) {
+			expect_packet(&w->ev[i], (uint32_t)(all + i), LEN);
+			w->b->ops->buf_put(w->ev[i].buf);
+		}
+		all += n;
+	}
+	assert_int_equal(all, STRANGERS);
+	assert_int_equal(places_left(w->b), places);
+}
+
+/* One sender in a burst is one conn. */
+static void sender_is_one(void **state)
+{
+	struct world *w = *state;
+
+	for (uint32_t i = 0; i < 10; i++)
+		stranger_says(w, w->stranger, &w->stranger_at, i);
+	assert_int_equal(poll_port(w, w->b), 10);
+	for (int i = 0; i < 10; i++) {
+		assert_ptr_equal(w->ev[i].conn, w->ev[0].conn);
+		w->b->ops->buf_put(w->ev[i].buf);
+	}
+}
+
+static struct srdma_conn *meet(struct world *w, uint32_t number)
+{
+	struct sockaddr_storage at;
+	int sock = new_stranger(w, &at);
+
+	stranger_says(w, sock, &at, number);
+	close(sock);
+	assert_int_equal(poll_port(w, w->b), 1);
+	w->b->ops->buf_put(w->ev[0].buf);
+	return w->ev[0].conn;
+}
+
+static void table_is_bounded(void **state)
+{
+	static struct srdma_conn *kept[SRDMA_UDP_CONNS];
+	struct world *w = *state;
+	struct srdma_conn *extra;
+
+	for (uint32_t i = 0; i < SRDMA_UDP_CONNS; i++) {
+		kept[i] = meet(w, i);
+		if (kept[i]->user) { /* the same port number, again */
+			i--;
+			continue;
+		}
+		assert_int_equal(w->b->ops->keep(kept[i]), 0);
+		kept[i]->user = w;
+	}
+	do
+		extra = meet(w, 0);
+	while (extra->user);
+	assert_int_equal(w->b->ops->keep(extra), -ENOSPC);
+	assert_int_equal(stats(w->b)->full, 1);
+	w->b->ops->close(kept[77]);
+	assert_int_equal(w->b->ops->keep(extra), 0);
+	for (uint32_t i = 0; i < SRDMA_UDP_CONNS; i++)
+		if (i != 77)
+			w->b->ops->close(kept[i]);
+	w->b->ops->close(extra);
+	assert_int_equal(poll_port(w, w->b), 0);
+	assert_int_equal(places_left(w->b),
+			 2 * SRDMA_UDP_CONNS + SRDMA_UDP_BURST);
+}
+
+static void connects_are_bounded(void **state)
+{
+	struct world *w = *state;
+	struct srdma_conn *c[SRDMA_UDP_CONNS], *again;
+	char text[SRDMA_NAME_LEN];
+
+	c[0] = w->conn;
+	for (int i = 1; i < SRDMA_UDP_CONNS; i++) {
+		snprintf(text, sizeof(text), "%s:%d", w->host, i);
+		assert_int_equal(w->a->ops->connect(w->a, text, &c[i]), 0);
+	}
+	snprintf(text, sizeof(text), "%s:%d", w->host, SRDMA_UDP_CONNS);
+	assert_int_equal(w->a->ops->connect(w->a, text, &again), -ENOSPC);
+	assert_non_null(w->a->why);
+	/* One that is there is shared, and said to be up again. */
+	assert_int_equal(w->a->ops->connect(w->a, w->b->address, &again), 0);
+	assert_ptr_equal(again, w->conn);
+	for (int i = 0; i < SRDMA_UDP_CONNS; i++)
+		w->a->ops->close(c[i]);
+	assert_int_equal(poll_port(w, w->a), 1);
+	assert_int_equal(w->ev[0].kind, SRDMA_EV_UP);
+	assert_ptr_equal(w->ev[0].conn, again);
+	w->a->ops->close(again);
+	assert_int_equal(places_left(w->a),
+			 2 * SRDMA_UDP_CONNS + SRDMA_UDP_BURST);
+}
+
+/* --- a kernel without room -------------------------------------------- */
+
+static void no_room(void **state)
+{
+	struct world *w = *state;
+	int got = 0;
+
+	kernel.send_error = EAGAIN;
+	for (uint32_t i = 0; i < SRDMA_UDP_SLOTS; i++)
+		send_packet(w->conn, i, LEN);
+	assert_null(w->a->ops->reserve(w->conn));
+	assert_int_equal(w->a->ops->commit(w->conn, LEN), -EAGAIN);
+	assert_int_equal(w->a->ops->arm(w->a), 0);
+	assert_int_equal(rings(w->a), 1); /* the socket has room, really */
+	kernel.send_error = 0;
+	kernel.send_most = 7;
+	assert_non_null(w->a->ops->reserve(w->conn));
+	flush(w->a);
+	assert_int_equal(rings(w->a), 0);
+	for (int n; (n = poll_port(w, w->b)) > 0; got += n)
+		for (int i = 0; i < n; i++) {
+			expect_packet(&w->ev[i], (uint32_t)(got + i), LEN);
+			w->b->ops->buf_put(w->ev[i].buf);
+		}
+	assert_int_equal(got, SRDMA_UDP_SLOTS);
+}
+
+/* What the kernel refuses is lost, by itself. */
+static void refused(void **state)
+{
+	static const int errors[] = { EMSGSIZE, ENETUNREACH, EPERM, ENOBUFS };
+	struct world *w = *state;
+
+	for (uint32_t i = 0; i < 4; i++) {
+		kernel.send_error = errors[i];
+		kernel.send_errors = 1;
+		send_packet(w->conn, 2 * i, LEN);
+		send_packet(w->conn, 2 * i + 1, LEN);
+		flush(w->a);
+		assert_int_equal(poll_port(w, w->b), 1);
+		expect_packet(&w->ev[0], 2 * i + 1, LEN);
+		w->b->ops->buf_put(w->ev[0].buf);
+	}
+	assert_int_equal(stats(w->a)->too_long, 1);
+	assert_int_equal(stats(w->a)->unsent, 3);
+	assert_int_equal(stats(w->a)->sent, 4);
+}
+
+/* Nobody listens at the other end: ICMP says so, and nothing breaks. */
+static void icmp_is_harmless(void **state)
+{
+	struct world *w = *state;
+	struct srdma_port *gone = create(w->host);
+	struct srdma_conn *conn;
+
+	assert_int_equal(w->a->ops->connect(w->a, gone->address, &conn), 0);
+	gone->ops->destroy(gone);
+	assert_int_equal(poll_port(w, w->a), 1);
+	for (uint32_t i = 0; i < 100; i++) {
+		send_packet(conn, i, LEN);
+		flush(w->a);
+		assert_int_equal(poll_port(w, w->a), 0);
+		send_packet(w->conn, i, LEN);
+		flush(w->a);
+	}
+	assert_int_equal(drain(w, w->b), 100);
+	assert_int_equal(stats(w->a)->sent, 200);
+}
+
+/* Datagrams wait in the socket while there are no buffers. */
+static void no_buffers(void **state)
+{
+	struct world *w = *state;
+	struct srdma_buf *held[SRDMA_UDP_BUFS];
+	int n = 0;
+
+	while ((held[n] = w->b->ops->buf_get(w->b)))
+		n++;
+	assert_int_equal(n, SRDMA_UDP_BUFS);
+	assert_int_equal(w->b->ops->buf_free(w->b), 0);
+	stranger_says(w, w->stranger, &w->stranger_at, 5);
+	assert_int_equal(poll_port(w, w->b), 0);
+	assert_int_equal(rings(w->b), 1);
+	while (n--)
+		w->b->ops->buf_put(held[n]);
+	assert_int_equal(poll_port(w, w->b), 1);
+	expect_packet(&w->ev[0], 5, LEN);
+	w->b->ops->buf_put(w->ev[0].buf);
+}
+
+static void sleep_and_wake(void **state)
+{
+	struct world *w = *state;
+
+	assert_int_equal(w->b->ops->arm(w->b), 0);
+	assert_int_equal(rings(w->b), 0);
+	send_packet(w->conn, 1, LEN);
+	assert_int_equal(w->a->ops->arm(w->a), 1); /* not flushed */
+	flush(w->a);
+	assert_int_equal(w->a->ops->arm(w->a), 0);
+	assert_int_equal(rings(w->b), 1);
+	w->b->ops->disarm(w->b);
+	/* One event at a time: the rest is work that no fd tells of. */
+	send_packet(w->conn, 2, LEN);
+	flush(w->a);
+	assert_int_equal(w->b->ops->poll(w->b, w->ev, 1), 1);
+	w->b->ops->buf_put(w->ev[0].buf);
+	assert_int_equal(rings(w->b), 0);
+	assert_int_equal(w->b->ops->arm(w->b), 1);
+	assert_int_equal(poll_port(w, w->b), 1);
+	w->b->ops->buf_put(w->ev[0].buf);
+	assert_int_equal(w->b->ops->arm(w->b), 0);
+}
+
+/* Last words are sent although their connection is closed. */
+static void last_words(void **state)
+{
+	struct world *w = *state;
+
+	send_packet(w->conn, 4, LEN);
+	w->a->ops->close(w->conn);
+	w->a->ops->destroy(w->a);
+	w->a = create(w->host);
+	assert_int_equal(poll_port(w, w->b), 1);
+	expect_packet(&w->ev[0], 4, LEN);
+	w->b->ops->buf_put(w->ev[0].buf);
+}
+
+static void to_itself(void **state)
+{
+	struct world *w = *state;
+	struct srdma_conn *self;
+
+	assert_int_equal(w->a->ops->connect(w->a, w->a->address, &self), 0);
+	assert_int_equal(poll_port(w, w->a), 1);
+	send_packet(self, 3, LEN);
+	flush(w->a);
+	assert_int_equal(poll_port(w, w->a), 1);
+	expect_packet(&w->ev[0], 3, LEN);
+	assert_ptr_not_equal(w->ev[0].conn, self);
+	w->a->ops->buf_put(w->ev[0].buf);
+}
+
+/* --- bring-up --------------------------------------------------------- */
+
+static void wrong_addresses(void **state)
+{
+	static const char *const create_wrong[] = {
+		"",
+		"rxe0",
+		"0.0.0.0",
+		"0.0.0.0:4791",
+		"[::]:4791",
+		"[fe80::1]",
+		"224.0.0.1",
+		"[ff02::1]:4791",
+		"10.0.0.1:",
+		"255.255.255.255:1",
+		"[::ffff:127.0.0.1]:4791",
+	};
+	static const char *const connect_wrong[] = {
+		"",
+		"127.0.0.1",
+		"127.0.0.1:0",
+		"0.0.0.0:1",
+		"224.0.0.1:1",
+		"[::1]:1",
+		"127.0.0.1:70000",
+	};
+	char why[SRDMA_PORT_UDP_WHY_LEN];
+	struct world *w = *state;
+	struct srdma_port *port;
+	struct srdma_conn *conn;
+
+	for (size_t i = 0; i < sizeof(create_wrong) / sizeof(*create_wrong);
+	     i++) {
+		*why = '\0';
+		assert_int_equal(
+			srdma_port_udp_create(&port, create_wrong[i], why),
+			-EINVAL);
+		assert_true(*why);
+	}
+	for (size_t i = 0; i < sizeof(connect_wrong) / sizeof(*connect_wrong);
+	     i++) {
+		w->a->why = NULL;
+		assert_int_equal(
+			w->a->ops->connect(w->a, connect_wrong[i], &conn),
+			-EINVAL);
+		assert_non_null(w->a->why);
+	}
+	assert_int_equal(srdma_port_udp_create(&port, w->a->address, why),
+			 -EADDRINUSE);
+	assert_non_null(strstr(why, "taken"));
+	assert_int_equal(srdma_port_udp_create(&port, "192.0.2.1:0", why),
+			 -EADDRNOTAVAIL);
+	assert_non_null(strstr(why, "192.0.2.1"));
+}
+
+#define EVERYWHERE(X)                                                          \
+	X(both_ways), X(bursts_in_order), X(sizes), X(wrong_icrc),             \
+		X(wrong_lengths), X(flood_of_garbage), X(strangers_pass),      \
+		X(table_is_bounded), X(connects_are_bounded),                  \
+		X(icmp_is_harmless), X(last_words), X(to_itself)
+#define OVER_IPV4(name) cmocka_unit_test_setup_teardown(name, setup4, teardown)
+#define OVER_IPV6(name) cmocka_unit_test_setup_teardown(name, setup6, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest over4[] = {
+		EVERYWHERE(OVER_IPV4),	   OVER_IPV4(source_of_nobody),
+		OVER_IPV4(sender_is_one),  OVER_IPV4(no_room),
+		OVER_IPV4(refused),	   OVER_IPV4(no_buffers),
+		OVER_IPV4(sleep_and_wake), OVER_IPV4(wrong_addresses),
+	};
+	const struct CMUnitTest over6[] = { EVERYWHERE(OVER_IPV6) };
+	struct srdma_port *port = create("[::1]");
+	int failed = cmocka_run_group_tests(over4, NULL, NULL);
+
+	if (!port) {
+		print_message("IPv6 skipped: ::1 is no address here\n");
+		return failed;
+	}
+	port->ops->destroy(port);
+	return failed + cmocka_run_group_tests(over6, NULL, NULL);
+}
