@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memkey.h"
 #include "pair.h"
 #include "stats.h"
 
@@ -33,6 +34,7 @@ struct input {
 };
 
 static struct slot slots[SLOTS];
+static const uint8_t access_key[SRDMA_MEMKEY_LEN] = "K_access";
 static uint8_t datagram[ROOM], plain[SRDMA_MAX_PAYLOAD];
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -45,7 +47,8 @@ static uint8_t next(struct input *in)
 	return *in->at++;
 }
 
-static void do_seal(struct pair *pair, struct input *in)
+static void do_seal(struct pair *pair, const struct protection *how,
+		    struct input *in)
 {
 	struct slot *s = &slots[next(in) % SLOTS];
 	const unsigned pick = (unsigned)next(in) << 8 | next(in);
@@ -60,6 +63,8 @@ static void do_seal(struct pair *pair, struct input *in)
 		s->p.payload_len = 1 + next(in) % TEXT;
 	for (uint32_t i = 0; i < s->p.payload_len; i++)
 		s->text[i] = next(in);
+	if ((how->mode & SRDMA_MODE_MEM) && (s->p.flags & SRDMA_STH_PROOF))
+		s->p.access_key = access_key;
 	s->len = srdma_session_seal(pair->end[s->from], &s->p, s->text, s->data,
 				    sizeof(s->data));
 	CHECK(s->len > 0);
@@ -80,9 +85,26 @@ static int is_sealed(const struct slot *s, int len, uint8_t level)
 	return memcmp(copy, s->data, (size_t)len) == 0;
 }
 
+/* The proof of what an end accepted, where seal made one. */
+static void check_proof(const struct srdma_session *to, const struct slot *s,
+			const struct srdma_packet *q)
+{
+	uint8_t proof[SRDMA_PROOF_LEN];
+	const uint8_t *ad;
+	size_t len;
+
+	if (!s->p.access_key)
+		return;
+	CHECK(q->flags & SRDMA_STH_PROOF);
+	len = srdma_session_claim(to, q, &ad);
+	CHECK(srdma_memkey_proof(&pair_means.cmac, proof, access_key, ad,
+				 len) == 0);
+	CHECK(memcmp(proof, q->proof, sizeof(proof)) == 0);
+}
+
 /* An accepted datagram was sealed by the other end, and is new. */
-static void check_accepted(const struct protection *how, int to, int len,
-			   const struct srdma_packet *q)
+static void check_accepted(struct pair *pair, const struct protection *how,
+			   int to, int len, const struct srdma_packet *q)
 {
 	const uint8_t *text = datagram + q->payload_at;
 
@@ -98,6 +120,7 @@ static void check_accepted(const struct protection *how, int to, int len,
 		if (how->level != SRDMA_LEVEL_HEADER)
 			text = s->text;
 		CHECK(memcmp(plain, text, q->payload_len) == 0);
+		check_proof(pair->end[to], s, q);
 		s->delivered = 1;
 		return;
 	}
@@ -145,7 +168,7 @@ static int deliver(struct pair *pair, const struct protection *how, int to,
 	memset(plain, 0, sizeof(plain));
 	r = srdma_session_open(pair->end[to], &q, datagram, (size_t)len, plain);
 	if (r == 0 && how->suite)
-		check_accepted(how, to, len, &q);
+		check_accepted(pair, how, to, len, &q);
 	if (r == 0)
 		return 0;
 	CHECK(r < 0 && r >= -SRDMA_REFUSED_TAG);
@@ -185,28 +208,42 @@ static void do_raw(struct pair *pair, const struct protection *how,
 	deliver(pair, how, to, len);
 }
 
+/* A protection, a mode and how much of a cache; returns its contexts. */
+static unsigned choose(struct protection *how, struct input *in)
+{
+	static const unsigned contexts[] = { 0, 1, 3, 8 };
+	const uint8_t pick = next(in), mode = next(in);
+
+	/* one in 32 without protection: it must not fall over either */
+	if (pick >= 8 && !protection_at((pick - 8u) / 2, how))
+		protection_at(0, how);
+	if (how->suite) {
+		how->mode = mode % SRDMA_MODES;
+		how->shared = mode >> 2 & 1;
+	}
+	return contexts[mode >> 3 & 3];
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = { data, size };
 	struct protection how = { .level = SRDMA_LEVEL_NONE };
-	const uint8_t pick = next(&in);
 	struct pair pair;
 
-	/* one in 32 without protection: it must not fall over either */
-	if (pick >= 8 && !protection_at((pick - 8u) / 2, &how))
-		protection_at(0, &how);
+	CHECK(pair_open(choose(&how, &in)) == 0);
 	memset(slots, 0, sizeof(slots));
 	CHECK(pair_create(&pair, &how) == 0 && pair_settle(&pair) == 0);
 	while (in.left) {
 		const uint8_t action = next(&in);
 
 		if (action % 8 < 3)
-			do_seal(&pair, &in);
+			do_seal(&pair, &how, &in);
 		else if (action % 8 < 7)
 			do_open(&pair, &how, &in);
 		else
 			do_raw(&pair, &how, &in);
 	}
 	pair_destroy(&pair);
+	pair_close();
 	return 0;
 }
