@@ -11,6 +11,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from srdma import _memory
 from tests.reference import memory
@@ -269,3 +271,116 @@ def test_sizes_are_checked() -> None:
         _memory.Region(bytes(16), region, 1, 1, bytes(17))
     with pytest.raises(_memory.RefusedError, match="EINVAL"):
         _memory.Region(bytes(16), (4096, 4096, 12, 48), 1, 1, bytes(16))
+
+
+# --- what keys are for ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Name:
+    """All that tells one registration from another."""
+
+    start: int
+    length: int
+    rkey: int
+    generation: int
+    salt: bytes
+
+    def owner(self) -> _memory.Region:
+        shape = (self.start, self.start + self.length, 6, 48)
+        return _memory.Region(bytes(16), shape, self.rkey, self.generation, self.salt)
+
+    def range(self, first: int, blocks: int) -> tuple[int, int]:
+        """Of some blocks of 64, from the first on."""
+        lo = 64 * first % (self.length - self.length % 64)
+        return lo, min(lo + 64 * blocks, self.length)
+
+    def grant(self, drawn: Drawn) -> _memory.Token:
+        token = self.owner().grant(*self.range(drawn.first, drawn.blocks), drawn.rights)
+        open_ = not any(drawn.holder) and not drawn.expiry
+        return token if open_ else token.seal(drawn.holder, drawn.expiry)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A capability of a region."""
+
+    name: Name
+    first: int
+    blocks: int
+    rights: int
+    holder: bytes
+    expiry: int
+
+
+# Few values of each field, so that two names often differ in one of them only.
+names = st.builds(
+    Name,
+    st.sampled_from((0, 64, 1 << 40)),
+    st.sampled_from((320, 321, 383, 64)),
+    st.sampled_from((1, 2)),
+    st.sampled_from((1, 2, 1 << 63)),
+    st.sampled_from((bytes(16), bytes(15) + b"\1")),
+)
+holders = st.sampled_from((bytes(16), bytes(16), b"\1" + bytes(15), b"\2" + bytes(15)))
+capabilities = st.builds(
+    Drawn,
+    names,
+    st.integers(0, 5),
+    st.integers(1, 6),
+    st.integers(1, 7),
+    holders,
+    st.sampled_from((0, 0, 1, 2)),
+)
+
+
+@given(st.lists(capabilities, min_size=2, max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_no_two_names_have_one_key(drawn: list[Drawn]) -> None:
+    """Region, generation, salt, node, right, holder, expiry: whatever differs, so do the keys."""
+    name_of: dict[bytes, tuple[Any, ...]] = {}
+    key_of: dict[tuple[Any, ...], bytes] = {}
+    for one in drawn:
+        token = one.name.grant(one)
+        for (right, node), key in memory.decode(token.encode()).entries().items():
+            full = (one.name, right, node, token.holder, token.expiry)
+            assert name_of.setdefault(key, full) == full
+            assert key_of.setdefault(full, key) == key
+
+
+@given(capabilities, st.data())
+@settings(max_examples=1000, deadline=None)
+def test_a_forged_token_proves_nothing_more(drawn: Drawn, data: st.DataObject) -> None:
+    """Changed, and its check set right: refused, or what it proves was granted before."""
+    body = bytearray(drawn.name.grant(drawn).encode()[:-8])
+    fields = st.sampled_from((15, 23, 31, 39, 55, 59, 61, 62))  # the low byte of each
+    changed = fields | st.integers(64, len(body) - 1) | st.integers(8, len(body) - 1)
+    for at in data.draw(st.lists(changed, min_size=1, max_size=3)):
+        body[at] = data.draw(st.sampled_from((0, 1, 2, 4, 7, 64, 128, 192)) | st.integers(0, 255))
+    forged = attempt(_memory.Token, bytes(body) + sha256(body).digest()[:8])
+    if forged is None:
+        return
+    for right in memory.split(forged.scope[2]):
+        for node in forged.nodes:
+            if proves(drawn.name.owner(), forged, right, node):
+                at = forged.region[0] + node[2] - drawn.name.start
+                lo, hi = drawn.name.range(drawn.first, drawn.blocks)
+                assert right & drawn.rights and lo <= at and at + node[3] - node[2] <= hi
+                assert (forged.holder, forged.expiry) == (drawn.holder, drawn.expiry)
+
+
+def proves(owner: _memory.Region, token: _memory.Token, right: int, node: _memory.Node) -> bool:
+    """Does the owner take an access to all of a token's node?"""
+    depth, _, lo, hi = node
+    _, proof = token.proof(right, lo, b"associated data")
+    claim: _memory.Claim = {
+        "right": right,
+        "depth": depth,
+        "addr": token.region[0] + lo,
+        "len": hi - lo,
+        "holder": token.holder,
+        "expiry": token.expiry,
+        "ad": b"associated data",
+        "proof": proof,
+    }
+    return attempt(lambda: owner.check(claim, 0) is None) is True
