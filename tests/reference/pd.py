@@ -27,13 +27,6 @@ class PdKeys:
         return kdf(parent, "qp rx", context + generation, size)
 
 
-def group(key: bytes) -> PdKeys:
-    """From K_PD16 | K_PD32, as KEY and KEYS carry them."""
-    if len(key) != 48:
-        raise ValueError(f"K_PD16 | K_PD32 have 48 bytes, not {len(key)}")
-    return PdKeys(key[:16], key[16:])
-
-
 def with_secrets(params: Params, own: PdKeys, peer: PdKeys) -> Params:
     """`params` with the secrets of both PDs; policy `shared` is one PD twice. Their size is that
     of the secrets that they replace."""

@@ -110,6 +110,95 @@ def test_forgery_limit_ends_the_session() -> None:
         receiver.open(data)
 
 
+def pd_params(**changes: Any) -> Any:
+    """Of a mode with all that it needs."""
+    return params(mode=3, group_key=bytes(48), key_cache=_native.KeyCache(1)) | changes
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"group_key": None},
+        {"key_cache": None},
+        {"group_key": bytes(47)},
+        {"tx_secret": b"", "rx_secret": b""},
+        {"level": Level.NONE, "suite": 0, "tag_len": 0, "tx_secret": b"", "rx_secret": b""},
+    ],
+)
+def test_session_of_a_pd_refuses(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        _native.Session(pd_params(**changes))
+
+
+def test_a_cache_outlives_its_sessions() -> None:
+    """Whatever order the interpreter drops them in."""
+    cache = _native.KeyCache(2)
+    sessions = [_native.Session(pd_params(key_cache=cache, local_qpn=n)) for n in range(1, 5)]
+    for session in sessions:
+        session.seal(SEND, b"")
+    assert cache.counts == {"hits": 0, "misses": 4, "kept": 2}
+    sessions[3].seal(SEND, b"")
+    assert cache.counts == {"hits": 1, "misses": 4, "kept": 2}
+    sessions[2].close()
+    assert cache.counts["kept"] == 1
+    del cache
+    sessions[0].seal(SEND, b"")
+    del sessions, session
+
+
+def test_claims_are_of_the_packet_opened_last() -> None:
+    ends = random_packets.params(Random("native"), 0x01, Level.AEAD)
+    client, server = (
+        _native.Session(fields.of_params(end) | {"mode": 2}) for end in (ends, ends.mirrored())
+    )
+    proven: Any = {"opcode": Op.WRITE_ONLY, "request_id": 0, "flags": 0x80, "rkey": 7}
+    for count in range(2):
+        with pytest.raises(ValueError, match="no proof"):
+            server.claim()
+        data = client.seal(proven | {"request_id": count, "access_key": bytes(16)}, b"")
+        found = server.open(data)
+        assert found["proof"] not in (bytes(16), b"") and server.claim()[3] == 2
+        with pytest.raises(_native.RefusedError):
+            server.open(data)
+    server.close()
+    with pytest.raises(ValueError, match="no proof"):
+        server.claim()
+
+
+def test_proofs_need_a_key_and_the_mode() -> None:
+    proven: Any = {"opcode": Op.WRITE_ONLY, "request_id": 0, "flags": 0x80}
+    with pytest.raises(ValueError, match="K_access has 16"):
+        _native.Session(params(mode=2)).seal(proven | {"access_key": bytes(15)}, b"")
+    with pytest.raises(ValueError, match="packet"):
+        _native.Session(params(mode=0)).seal(proven | {"access_key": bytes(16)}, b"")
+
+
+def test_state_of_the_modes() -> None:
+    """Key bytes of 3.4: two traffic keys; S of what is sent; nothing."""
+    key = {mode: _native.Session(pd_params(mode=mode)).state["key_bytes"] for mode in range(4)}
+    assert key == {0: 32, 1: 16, 2: 32, 3: 16}
+    assert _native.Session(pd_params(shared=True)).state["key_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"group_key": bytes(47)}, "group_key has 48"),
+        ({"receiver": (bytes(15), 1)}, "receiver has 16"),
+        ({"generation": bytes(9)}, "generation has 8"),
+        ({"size": 24}, "pd_secret"),
+        ({"size": 64}, "pd_secret"),
+    ],
+)
+def test_pd_secret_refuses(change: dict[str, Any], why: str) -> None:
+    end = bytes(16), 1
+    legal: dict[str, Any] = {"group_key": bytes(48), "receiver": end, "sender": end}
+    legal |= {"generation": bytes(8), "size": 16}
+    assert len(_native.pd_secret(**legal)) == 16
+    with pytest.raises(ValueError, match=why):
+        _native.pd_secret(**legal | change)
+
+
 def test_suite_refuses() -> None:
     with pytest.raises(ValueError, match="no suite"):
         _native.Suite("rot13", bytes(16))

@@ -5,10 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
-from tests.reference import example, host, make_vectors, numbers, random_packets, wire
+from tests.reference import (
+    example,
+    host,
+    make_vectors,
+    memory,
+    numbers,
+    random_packets,
+    target,
+    wire,
+)
 from tests.reference.kdf import kdf
 from tests.reference.protect import associated_data
 from tests.reference.reasons import RefusedError
@@ -154,3 +164,69 @@ def test_descriptor_zeros_and_length() -> None:
     for wrong in (slot[:-1], slot + bytes(449)):
         with pytest.raises(ValueError, match="slot"):
             host.decode_descriptor(wrong)
+
+
+# --- the target -----------------------------------------------------------------
+
+BOTH = target.Access.REMOTE_READ | target.Access.REMOTE_WRITE
+REGION = target.Registered(
+    pd=1,
+    pd_key=bytes(16),
+    rkey=7,
+    access=BOTH | target.Access.PROOF,
+    tree=target.Tree(memory.Region(4096, 3 * 4096), bytes(16)),
+    scope=5,
+)
+PLAIN = replace(REGION, access=BOTH)
+PEER = target.Peer(pd=1, qpn=5, proves=True)
+CLAIM = target.Claim(depth=0, holder=bytes(16), expiry=0, proof=bytes(16), data=b"")
+
+
+def want(right: int = memory.WRITE, rkey: int = 7, start: int = 4096, length: int = 9) -> Any:
+    return target.Want(right, rkey, start, length)
+
+
+@pytest.mark.parametrize(
+    ("region", "peer", "wanted", "claim", "reason"),
+    [
+        (PLAIN, PEER, want(), None, "NONE"),
+        (PLAIN, PEER, want(length=8192), None, "NONE"),
+        (PLAIN, PEER, want(rkey=8), None, "BAD_RKEY"),
+        (PLAIN, replace(PEER, pd=2), want(), None, "WRONG_PD"),
+        (PLAIN, replace(PEER, qpn=6), want(), None, "QP_SCOPE"),
+        (replace(PLAIN, scope=0), replace(PEER, qpn=6), want(), None, "NONE"),
+        (replace(PLAIN, access=2), PEER, want(memory.READ), None, "NO_RIGHT"),
+        (replace(PLAIN, access=4), PEER, want(memory.WRITE), None, "NO_RIGHT"),
+        (PLAIN, PEER, want(memory.ATOMIC), None, "NO_RIGHT"),
+        (PLAIN, PEER, want(start=4095), None, "OUT_OF_BOUNDS"),
+        (PLAIN, PEER, want(start=3 * 4096 - 8), None, "OUT_OF_BOUNDS"),
+        (PLAIN, PEER, want(length=0, rkey=8), None, "NONE"),
+        (REGION, PEER, want(length=0), None, "NONE"),
+        (REGION, PEER, want(), None, "PROOF_REQUIRED"),
+        (REGION, replace(PEER, proves=False), want(), None, "PROOF_REQUIRED"),
+        (REGION, replace(PEER, proves=False), want(), CLAIM, "PROOF_UNSUPPORTED"),
+        (PLAIN, PEER, want(), CLAIM, "PROOF_UNSUPPORTED"),
+        (PLAIN, replace(PEER, proves=False), want(), CLAIM, "PROOF_UNSUPPORTED"),
+        (REGION, PEER, want(start=4095), CLAIM, "OUT_OF_BOUNDS"),
+        (REGION, PEER, want(), CLAIM, "PROOF_WRONG"),
+        (REGION, PEER, want(), replace(CLAIM, depth=2), "PROOF_RANGE"),
+        (REGION, PEER, want(start=8190), replace(CLAIM, depth=1), "PROOF_RANGE"),
+        (REGION, PEER, want(), replace(CLAIM, expiry=100), "PROOF_EXPIRED"),
+    ],
+)
+def test_what_the_target_says(region: Any, peer: Any, wanted: Any, claim: Any, reason: str) -> None:
+    assert target.judge({7: region}, peer, wanted, claim, 100).name == reason
+
+
+def test_whose_bytes_a_packet_asks_for() -> None:
+    first = Packet(Op.WRITE_FIRST, va=100, rkey=7, dma_len=30, payload=bytes(9))
+    last = Packet(Op.WRITE_LAST, offset=9, payload=bytes(21))
+    part = Packet(Op.READ_REQUEST, va=100, rkey=7, offset=65536, dma_len=5)
+    assert target.want(first, first) == want(start=100, length=9)
+    assert target.want(last, first) == want(start=109, length=21)
+    assert target.want(part, part) == want(memory.READ, start=65636, length=5)
+    holder = replace(PEER, holder=b"h" * 16)
+    assert target.Claim.of(part, holder, b"") is None
+    for flags, named in ((wire.Flag.PROOF, bytes(16)), (0xC0, holder.holder)):
+        claim = target.Claim.of(replace(part, flags=flags), holder, b"")
+        assert claim and claim.holder == named
