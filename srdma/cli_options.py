@@ -50,6 +50,13 @@ class Ends:
     suite: Annotated[
         list[str] | None, typer.Option(help="Suite, in order of preference. May be repeated.")
     ] = None
+    mode: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Key mode: basic, pd, mem or pd+mem, in order of preference. May be repeated."
+            "  [default: send offers basic, recv allows all]"
+        ),
+    ] = None
     worker: Annotated[
         str | None,
         typer.Option(help="Name or control socket of the worker  [default: $SRDMA_WORKER]"),

@@ -160,7 +160,12 @@ class ReceiverProcess:
 def _options(end: Ends) -> dict[str, Any]:
     if end.identity is None:
         raise LocalError("who is this end? give --identity PREFIX (srdma ca issue makes one)")
-    return {"identity": end.identity, "peer": end.peer or (), "suites": end.suite or ()}
+    return {
+        "identity": end.identity,
+        "peer": end.peer or (),
+        "suites": end.suite or (),
+        "mode": end.mode or (),
+    }
 
 
 def _open_worker(stack: ExitStack, worker: str | None) -> PD:
@@ -180,9 +185,12 @@ def _address(text: str) -> tuple[str, int]:
 def _describe(json: bool, connection: Connection) -> None:
     from .policy import describe
 
-    suite = describe(connection.suite)
-    _tell(json, {"peer": connection.identity, "suite": suite, "group": connection.group},
-          f"{connection.identity}: {suite}, keys by {connection.group}")  # fmt: skip
+    suite, mode = describe(connection.suite), connection.mode
+    _tell(
+        json,
+        {"peer": connection.identity, "suite": suite, "mode": mode, "group": connection.group},
+        f"{connection.identity}: {suite}, key mode {mode}, keys by {connection.group}",
+    )
 
 
 def _tell(json: bool, values: dict[str, Any], text: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.reference.host import RECORD_LEN, Descriptor, Record, decode_descriptor
 
 HEADER = struct.Struct(">HHII")
-HELLO, OPEN, ATTACH, REG_MR, DEREG_MR, INIT, KEYS, WAIT, DESTROY, STATS = range(1, 11)
+HELLO, OPEN, ATTACH, REG_MR, DEREG_MR, INIT, KEYS, WAIT, DESTROY, STATS, KEY = range(1, 12)
 SLOT, SLOTS_AT = 520, 128
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
 
@@ -96,6 +96,7 @@ class FakeWorker:
             WAIT: lambda leg, body, fds: (struct.pack(">II", 3, 0), []),
             DESTROY: lambda leg, body, fds: (b"", []),
             STATS: lambda leg, body, fds: (struct.pack(">3Q", 5, 6, 7), []),
+            KEY: lambda leg, body, fds: (os.urandom(80), []),
         }
         self.silent: set[int] = set()  # kinds that get no answer
         self._qpn = 0x100

@@ -142,6 +142,12 @@ def test_auto_wants_what_is_recommended(auto):
         ({"suites": ["rot13"]}, "unknown suite 'rot13': this version has aes-128-gcm"),
         ({"suites": ["aes-128-gcm"], "level": "packet"}, "aes-128-gcm at level 2"),
         ({"suites": ["hmac-sha256"], "level": "aead"}, "hmac-sha256 at level 3"),
+        ({"mode": "best"}, "mode 'best': there are basic, pd, mem, pd[+]mem"),
+        ({"mode": ""}, "mode '': there are basic"),
+        ({"mode": ["pd", "sealed"]}, "mode 'sealed'"),
+        ({"mode": ["pd", "mem", "pd"]}, "name each once"),
+        ({"mode": "pd", "level": "none"}, 'has no keys, so it has "basic" only'),
+        ({"mode": ["basic", "mem"], "level": "none"}, "has no keys"),
         ({"data": bytes(257)}, "257 bytes of data: at most 256"),
         ({"qps": 0}, "qps=0: one connection has 1 to 256"),
         ({"qps": 257}, "qps=257"),
@@ -150,6 +156,21 @@ def test_auto_wants_what_is_recommended(auto):
 def test_illegal_options(options, text):
     with pytest.raises(LocalError, match=text):
         Options(identity="x", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "client", "server"),
+    [
+        ({}, [0], [0, 1, 2, 3]),
+        ({"mode": "pd"}, [1], [1]),
+        ({"mode": ["pd+mem", "basic"]}, [3, 0], [3, 0]),
+        ({"level": "none"}, [0], [0]),
+        ({"level": "none", "mode": "basic"}, [0], [0]),
+    ],
+)
+def test_modes_of_each_role(options, client, server):
+    chosen = Options(identity="x", **options)
+    assert (chosen.modes("client"), chosen.modes("server")) == (client, server)
 
 
 def test_credentials(pki, tmp_path):
@@ -214,6 +235,8 @@ def test_connect(join, worker, server_worker):
     assert (client.identity, client.data) == (B, b"from b")
     assert (server.identity, server.data) == (A, b"from a")
     assert tuple(client.suite) == tuple(server.suite) == (1, 3, 16)
+    assert client.mode == server.mode == "basic"
+    assert client.trust_group == server.trust_group == ""
     assert client.group == server.group
     assert len(client.qps) == len(server.qps) == 3
     assert client.qp is client.qps[0]
@@ -293,6 +316,7 @@ def test_unprotected_is_said(caplog, tmp_path, pki):
             RemoteError,
             "suite",
         ),
+        ({"mode": ["pd+mem", "mem"]}, {"mode": "basic"}, RemoteError, "no common mode"),
         ({"qps": 2}, {"qps": 1}, RemoteError, "2|1"),
     ],
 )
