@@ -1,0 +1,194 @@
+/*
+ * The receive path of the UDP wire: what the kernel hands over, with any
+ * lengths, flags and senders. Whatever comes, only datagrams with a right
+ * ICRC from possible senders are handed up, and no place is lost.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "port_udp_impl.h"
+
+#define CHECK(x)                                                               \
+	do {                                                                   \
+		if (!(x))                                                      \
+			abort();                                               \
+	} while (0)
+
+enum { KEPT = 64 };
+
+/* The fuzzer's bytes, zeros behind the end. */
+static struct {
+	const uint8_t *at;
+	size_t left;
+} in;
+
+static struct srdma_udp_port *port;
+static struct srdma_conn *kept[KEPT];
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint8_t next(void)
+{
+	if (!in.left)
+		return 0;
+	in.left--;
+	return *in.at++;
+}
+
+static void next_bytes(void *out, size_t len)
+{
+	uint8_t *to = out;
+
+	while (len--)
+		*to++ = next();
+}
+
+/* One of few senders, or any bytes. */
+static void sender(struct msghdr *hdr, uint8_t how)
+{
+	struct sockaddr_in *from = hdr->msg_name;
+
+	memset(hdr->msg_name, 0, sizeof(union srdma_udp_addr));
+	hdr->msg_namelen = port->addr_len;
+	from->sin_family = AF_INET;
+	from->sin_addr.s_addr = htonl(0x7f000001 + (how >> 4));
+	from->sin_port = htons(9);
+	if ((how & 15) == 15)
+		next_bytes(hdr->msg_name, sizeof(union srdma_udp_addr));
+	if ((how & 15) == 14)
+		hdr->msg_namelen = next();
+}
+
+static void datagram(struct mmsghdr *msg)
+{
+	const struct iovec *v = msg->msg_hdr.msg_iov;
+	uint8_t how = next();
+	uint32_t len = next() | (uint32_t)(next() & 31) << 8;
+	struct srdma_icrc icrc;
+
+	CHECK(v->iov_len <= SRDMA_POOL_CAP);
+	sender(&msg->msg_hdr, next());
+	msg->msg_hdr.msg_flags = 0;
+	if (len > v->iov_len) {
+		len = (uint32_t)v->iov_len;
+		msg->msg_hdr.msg_flags = MSG_TRUNC;
+	}
+	next_bytes(v->iov_base, len);
+	msg->msg_len = len;
+	if (how & 1 && len >= SRDMA_UDP_SHORTEST) {
+		uint8_t *data = v->iov_base;
+
+		len -= SRDMA_ICRC_LEN;
+		srdma_icrc_init(&icrc, msg->msg_hdr.msg_name, &port->own.any);
+		srdma_icrc_compute(&icrc, data, len, data + len);
+	}
+}
+
+int recvmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags,
+	     struct timespec *timeout)
+{
+	unsigned int got = next() % (n + 1);
+
+	(void)fd;
+	(void)flags;
+	(void)timeout;
+	CHECK(n <= SRDMA_UDP_BURST);
+	for (unsigned int i = 0; i < got; i++)
+		datagram(&msg[i]);
+	if (got)
+		return (int)got;
+	errno = EAGAIN;
+	return -1;
+}
+
+int sendmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags)
+{
+	(void)fd;
+	(void)flags;
+	for (unsigned int i = 0; i < n; i++)
+		CHECK(msg[i].msg_hdr.msg_iov->iov_len <= SRDMA_UDP_LONGEST);
+	return (int)n;
+}
+
+static void handle(const struct srdma_event *ev)
+{
+	const uint8_t what = next();
+
+	CHECK(ev->kind == SRDMA_EV_RECV);
+	CHECK(ev->buf->len >= SRDMA_UDP_SHORTEST - SRDMA_ICRC_LEN);
+	CHECK(ev->buf->len <= SRDMA_MAX_PACKET);
+	if (what & 1 && !ev->conn->user && !kept[what >> 2] &&
+	    !port->base.ops->keep(ev->conn)) {
+		kept[what >> 2] = ev->conn;
+		ev->conn->user = &kept[what >> 2];
+	}
+	if (what & 2) {
+		uint8_t *out = port->base.ops->reserve(ev->conn);
+
+		CHECK(out);
+		memcpy(out, ev->buf->data, ev->buf->len);
+		CHECK(!port->base.ops->commit(ev->conn, ev->buf->len));
+	}
+	port->base.ops->buf_put(ev->buf);
+}
+
+static void drop(struct srdma_conn **c)
+{
+	if (*c)
+		port->base.ops->close(*c);
+	*c = NULL;
+}
+
+static uint32_t places(void)
+{
+	uint32_t n = 0;
+
+	for (const struct srdma_udp_conn *c = port->free; c; c = c->next)
+		n++;
+	return n;
+}
+
+static void open_port(void)
+{
+	char why[SRDMA_PORT_UDP_WHY_LEN];
+	struct srdma_port *base;
+
+	CHECK(!srdma_port_udp_create(&base, "127.0.0.1:0", why));
+	port = srdma_udp_port_of(base);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct srdma_event ev[SRDMA_UDP_BURST];
+	uint32_t before;
+
+	if (!port)
+		open_port();
+	before = places();
+	in.at = data;
+	in.left = size;
+	while (in.left) {
+		int n = port->base.ops->poll(&port->base, ev,
+					     1 + next() % SRDMA_UDP_BURST);
+
+		for (int i = 0; i < n; i++)
+			handle(&ev[i]);
+		drop(&kept[next() % KEPT]);
+		port->base.ops->flush(&port->base);
+	}
+	for (int i = 0; i < KEPT; i++)
+		drop(&kept[i]);
+	while (port->rx.at != port->rx.got) {
+		int n = port->base.ops->poll(&port->base, ev, 1);
+
+		for (int i = 0; i < n; i++)
+			port->base.ops->buf_put(ev[i].buf);
+	}
+	CHECK(!port->base.ops->poll(&port->base, ev, 1));
+	CHECK(places() == before);
+	CHECK(!port->kept_count && !port->passing_count);
+	return 0;
+}
