@@ -13,7 +13,6 @@
 #include "suite.h"
 
 enum { MS = 1000000, LIMIT_S = 60, LATE_MS = 50, STRANGER_S = 11 };
-enum { FRESH_LEN = 2000 };
 
 /* --- chance ------------------------------------------------------------ */
 
@@ -61,26 +60,40 @@ void storm_fail(const struct storm *w, const char *file, int line,
 
 /* --- bring-up ---------------------------------------------------------- */
 
+/* Any row of 3.3, at any of its levels, with any of its tags. */
+static void choose_protection(struct storm *w)
+{
+	const struct srdma_suite *s;
+	uint32_t rows = 0;
+
+	if (storm_one_in(w, 8))
+		return; /* level none */
+	while (srdma_suite_at(rows))
+		rows++;
+	s = srdma_suite_at(storm_one_in(w, 4) ? 0 : storm_random(w, rows));
+	w->suite = s->id;
+	do {
+		w->level = (uint8_t)(1 + storm_random(w, SRDMA_LEVEL_AEAD));
+	} while (!(s->levels >> w->level & 1));
+	w->tag_len = s->tag_len;
+	if (storm_one_in(w, 4)) {
+		do {
+			w->tag_len = (uint8_t)(12 + storm_random(w, 53));
+		} while (!srdma_suite_tag_ok(s, w->tag_len));
+	}
+	w->guarded = (uint8_t)storm_random(w, 2);
+	w->log2_block = (uint8_t)(SRDMA_MEMTREE_BLOCK_MIN + storm_random(w, 7));
+	w->tree_depth =
+		(uint8_t)(storm_one_in(w, 3) ? 1 + storm_random(w, 9) : 48);
+}
+
 static void choose(struct storm *w)
 {
-	static const struct {
-		uint8_t suite, level, tag;
-	} suites[] = {
-		{ 0x01, SRDMA_LEVEL_AEAD, 16 },
-		{ 0x01, SRDMA_LEVEL_AEAD, 16 },
-		{ 0x07, SRDMA_LEVEL_AEAD, 16 },
-		{ 0x12, SRDMA_LEVEL_PACKET, 32 },
-		{ 0x20, SRDMA_LEVEL_PACKET, 12 },
-		{ 0x30, SRDMA_LEVEL_HEADER, 16 },
-		{ 0x00, SRDMA_LEVEL_NONE, 0 },
-	};
 	static const uint32_t mtus[] = { 256, 1000, 2048, 4096, 4096 };
 	static const uint32_t slots[] = { 1, 2, 5, 16, 128, 128 };
-	uint32_t i = storm_random(w, sizeof(suites) / sizeof(*suites));
+	uint32_t i;
 
-	w->suite = suites[i].suite;
-	w->level = suites[i].level;
-	w->tag_len = suites[i].tag;
+	choose_protection(w);
 	w->mtu = mtus[storm_random(w, 5)];
 	w->window = 1 + storm_random(w, storm_one_in(w, 2) ? 4 : 128);
 	w->reads = 1 + storm_random(w, storm_one_in(w, 2) ? 2 : 16);
@@ -109,6 +122,7 @@ static void open_side(struct storm *w, int i)
 		.mtu = w->mtu,
 		.window = w->window,
 		.reads = w->reads,
+		.key_cache = storm_one_in(w, 3) ? 1024 : storm_random(w, 4),
 		.random = random_bytes,
 		.random_ctx = &s->random,
 	};
@@ -118,6 +132,7 @@ static void open_side(struct storm *w, int i)
 	rp.host = s->host;
 	rp.wire = s->wire;
 	assert_int_equal(srdma_relay_create(&s->relay, &rp), 0);
+	srdma_relay_clock(s->relay, STORM_CLOCK);
 	srdma_relay_run(s->relay, w->now, 0);
 }
 
@@ -125,7 +140,8 @@ void storm_open_leg(struct storm *w, int side, int i)
 {
 	struct storm_side *s = &w->side[side];
 	struct storm_leg *leg = &s->leg[i];
-	struct srdma_leg_params lp = { .fds = { -1, -1, -1 } };
+	struct srdma_leg_params lp = { .shared = (uint8_t)storm_random(w, 2),
+				       .fds = { -1, -1, -1 } };
 	struct srdma_leg_answer answer;
 
 	leg->w = w;
@@ -140,62 +156,6 @@ void storm_open_leg(struct storm *w, int side, int i)
 	storm_memory_open(w, leg);
 }
 
-static void give_keys(struct storm *w, struct storm_qp *qp, int side)
-{
-	const struct srdma_suite *suite = srdma_suite_by_id(w->suite);
-	const struct srdma_qp_info *own = &qp->end[side].info;
-	const struct srdma_qp_info *peer = &qp->end[!side].info;
-	struct srdma_qp_keys k = {
-		.qpn = own->qpn,
-		.role = side != qp->client,
-		.suite = w->suite,
-		.level = w->level,
-		.tag_len = w->tag_len,
-		.secret_len = !suite		    ? 0
-			      : suite->key_len > 16 ? 32
-						    : 16,
-		.peer_qpn = peer->qpn,
-		.peer_pn = peer->pn,
-		.peer_mtu = peer->mtu,
-		.peer_window = peer->window,
-		.peer_reads = peer->reads,
-	};
-
-	memcpy(k.peer_eid, peer->eid, sizeof(k.peer_eid));
-	snprintf(k.peer_wire, sizeof(k.peer_wire), "%s",
-		 w->side[!side].wire->address);
-	memset(k.tx_secret, 0xa0 + side, sizeof(k.tx_secret));
-	memset(k.rx_secret, 0xa0 + !side, sizeof(k.rx_secret));
-	assert_int_equal(srdma_relay_qp_keys(w->side[side].relay,
-					     qp->end[side].leg->leg, &k),
-			 0);
-	w->side[side].poked = 1;
-}
-
-void storm_open_qp(struct storm *w, int i, int leg0, int leg1)
-{
-	struct storm_qp *qp = &w->qp[i];
-	struct srdma_qp_params p = { .timeout_ms = w->timeout_ms };
-
-	qp->client = (int)storm_random(w, 2);
-	qp->live = 1;
-	for (int side = 0; side < 2; side++) {
-		struct storm_end *e = &qp->end[side];
-
-		e->leg = &w->side[side].leg[side ? leg1 : leg0];
-		p.sq = e->sq.depth = 1 + storm_random(w, 24);
-		p.rq = e->rq.depth = 1 + storm_random(w, 24);
-		assert_int_equal(srdma_relay_qp_init(w->side[side].relay,
-						     e->leg->leg, &p, &e->info),
-				 0);
-	}
-	for (uint32_t n = storm_random(w, 3); n; n--)
-		storm_host_recv(w, qp, (int)storm_random(w, 2),
-				w->calm ? FRESH_LEN : 100);
-	give_keys(w, qp, !qp->client);
-	give_keys(w, qp, qp->client);
-}
-
 static void open_all(struct storm *w)
 {
 	assert_int_equal(srdma_port_mem_wire_pair(&w->side[0].wire,
@@ -207,9 +167,13 @@ static void open_all(struct storm *w)
 	for (int i = 0; i < STORM_LEGS - 1; i++)
 		for (int side = 0; side < 2; side++)
 			storm_open_leg(w, side, i);
+	for (int i = 0; i < STORM_LEGS - 1; i++)
+		for (int k = 0; k < STORM_LEGS - 1; k++)
+			storm_grant_open(w, &w->side[0].leg[i],
+					 &w->side[1].leg[k]);
 	w->qps = 1 + (int)storm_random(w, STORM_QPS);
 	for (int i = 0; i < w->qps; i++)
-		storm_open_qp(w, i, (int)storm_random(w, STORM_LEGS - 1),
+		storm_qp_open(w, i, (int)storm_random(w, STORM_LEGS - 1),
 			      (int)storm_random(w, STORM_LEGS - 1));
 	storm_fault_hooks(w);
 	w->active = w->faults;
@@ -358,11 +322,14 @@ static void fresh_qp(struct storm *w)
 	w->timeout_ms = 30000;
 	for (int side = 0; side < 2; side++)
 		storm_open_leg(w, side, STORM_LEGS - 1);
-	storm_open_qp(w, STORM_QPS, STORM_LEGS - 1, STORM_LEGS - 1);
+	storm_grant_open(w, &w->side[0].leg[STORM_LEGS - 1],
+			 &w->side[1].leg[STORM_LEGS - 1]);
+	storm_qp_open(w, STORM_QPS, STORM_LEGS - 1, STORM_LEGS - 1);
 	for (int i = 0; i < 8; i++) {
-		STORM_CHECK(
-			w, storm_host_send(w, qp, i % 2, ops[i / 2], FRESH_LEN),
-			"no room for a request");
+		STORM_CHECK(w,
+			    storm_host_send(w, qp, i % 2, ops[i / 2],
+					    STORM_FRESH_LEN),
+			    "no room for a request");
 		drain(w);
 	}
 	for (int side = 0; side < 2; side++)

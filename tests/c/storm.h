@@ -4,7 +4,8 @@
  * each work request must do; what differs ends the test with the seed.
  *
  * Each host has an arena of four areas, each a region of its own, with gaps
- * that no region covers. A range of an area is given to one work request
+ * that no region covers. In some storms the second one demands memory proofs:
+ * then peers alone use it, by capabilities, of which ranges are revoked. A range of an area is given to one work request
  * only, so that every byte is known: as before, or as before or after.
  */
 #ifndef STORM_H
@@ -18,8 +19,13 @@ enum {
 	STORM_QPS = 4,	/* one more after the storm */
 	STORM_AREAS = 4,
 	STORM_GAP = 512,
-	STORM_SENDS = 256, /* work requests of a queue in all */
-	STORM_CAUGHT = 16, /* datagrams kept to be replayed */
+	STORM_SENDS = 256,  /* work requests of a queue in all */
+	STORM_CAUGHT = 16,  /* datagrams kept to be replayed */
+	STORM_GRANTS = 3,   /* of a leg for each leg of the other side */
+	STORM_REVOKED = 8,  /* ranges of a leg */
+	STORM_GUARDED = 1,  /* the area that demands proofs */
+	STORM_CLOCK = 1000, /* Unix seconds */
+	STORM_FRESH_LEN = 2000,
 };
 
 enum storm_fault {
@@ -44,7 +50,8 @@ enum storm_fault {
 	STORM_EVIL = 1 << 17,  /* packets that verify and are wrong */
 	STORM_JUNK = 1 << 18,  /* descriptors of a broken host */
 	STORM_LAZY = 1 << 19,  /* hosts that rarely look at their records */
-	STORM_FAULTS = 20,
+	STORM_REVOKE = 1 << 20,
+	STORM_FAULTS = 21,
 };
 
 struct storm;
@@ -59,10 +66,11 @@ struct storm_wr {
 	uint8_t reused; /* its remote range has a second work request */
 	uint32_t len;
 	uint32_t imm;
-	uint32_t message; /* of those that take a RECV: its number */
-	uint8_t *local;	  /* in the arena, or NULL */
-	uint8_t *remote;  /* in the peer's arena, or NULL */
-	uint8_t *data;	  /* len bytes that must arrive */
+	uint32_t message;    /* of those that take a RECV: its number */
+	uint32_t capability; /* handle; 0: none */
+	uint8_t *local;	     /* in the arena, or NULL */
+	uint8_t *remote;     /* in the peer's arena, or NULL */
+	uint8_t *data;	     /* len bytes that must arrive */
 };
 
 /* [head, tail) are outstanding. */
@@ -84,6 +92,7 @@ struct storm_end {
 struct storm_qp {
 	struct storm_end end[2];
 	int client; /* side */
+	uint8_t mode, shared;
 	int live;
 	int doomed; /* it may fail */
 	int lossy;  /* packets of it may be gone */
@@ -96,6 +105,23 @@ struct storm_area {
 	uint32_t at, len, next; /* in the arena; next is free */
 	uint32_t access, key;
 	enum storm_area_state state;
+};
+
+/* A capability for a part of the guarded area of another leg. */
+struct storm_grant {
+	uint32_t handle; /* 0: none */
+	uint32_t lo, hi; /* in the area */
+	uint8_t rights;
+	size_t len;
+	uint8_t token[SRDMA_CAPABILITY_MAX];
+};
+
+/* A range of the own guarded area that was revoked. */
+struct storm_revoked {
+	struct srdma_revoke_params params;
+	uint32_t lo, hi; /* in the arena */
+	uint64_t ticket;
+	int done; /* nothing may change there any more */
 };
 
 struct storm_leg {
@@ -112,6 +138,9 @@ struct storm_leg {
 	uint8_t *mem;
 	uint8_t *shadow, *after, *kind; /* per byte: see storm_memory.h */
 	struct storm_area area[STORM_AREAS];
+	struct storm_grant grant[STORM_LEGS][STORM_GRANTS]; /* by its leg */
+	struct storm_revoked revoked[STORM_REVOKED];
+	uint32_t revocations;
 };
 
 struct storm_side {
@@ -136,6 +165,8 @@ struct storm {
 	struct srdma_mem_wire_params wire;
 	struct srdma_mem_host_params host[2];
 	uint8_t suite, level, tag_len;
+	uint8_t guarded; /* areas demand proofs */
+	uint8_t log2_block, tree_depth;
 	uint32_t mtu, window, reads, timeout_ms, area_len;
 	struct storm_qp qp[STORM_QPS + 1];
 	int qps;
@@ -156,7 +187,6 @@ void storm_run(uint64_t seed);
 uint32_t storm_random(struct storm *w, uint32_t n); /* below n; 0 if n is 0 */
 int storm_one_in(struct storm *w, uint32_t n);
 void storm_open_leg(struct storm *w, int side, int i);
-void storm_open_qp(struct storm *w, int i, int leg0, int leg1);
 /*
  * Both relays as their workers would: asleep until something is due. 1: one
  * ran. 0: both slept, the clock moved to what is due next, but most ns at
@@ -172,6 +202,9 @@ int storm_turn(struct storm *w, uint64_t most);
 void storm_fail(const struct storm *w, const char *file, int line,
 		const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
+/* --- storm_qp.c: QPs and their keys --- */
+void storm_qp_open(struct storm *w, int i, int leg0, int leg1);
+
 /* --- storm_fault.c --- */
 void storm_fault_hooks(struct storm *w);
 void storm_fault_choose(struct storm *w);
@@ -182,11 +215,27 @@ void storm_fault_follow(struct storm *w);
 void storm_fault_heal(struct storm *w);
 void storm_fault_destroy(struct storm *w, struct storm_end *e);
 
+/* --- storm_grant.c: capabilities, and their end --- */
+/* Capabilities of two legs for each other's guarded area. */
+void storm_grant_open(struct storm *w, struct storm_leg *a,
+		      struct storm_leg *b);
+/* A handle for an access of these bytes of a leg's guarded area; 0: none. */
+uint32_t storm_grant_choose(struct storm_leg *from, const struct storm_leg *to,
+			    const struct storm_wr *wr);
+/* Whom the peers of a side's QPs take it for. */
+void storm_grant_holder(int side, uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN]);
+/* Revoke a range, or forget a capability. */
+void storm_grant_strike(struct storm *w);
+/* What revocations wait for. */
+void storm_grant_follow(struct storm_leg *leg);
+
 /* --- storm_memory.c: the arena and its shadow --- */
 void storm_memory_open(struct storm *w, struct storm_leg *leg);
 void storm_memory_close(struct storm_leg *leg);
 /* Nothing may change this area (-1: any of the leg's) from now on. */
 void storm_memory_freeze(struct storm_leg *leg, int area);
+/* The same of bytes [from, to) of the arena. */
+void storm_memory_fix(struct storm_leg *leg, uint32_t from, uint32_t to);
 /* All bytes are as they must be. */
 void storm_memory_check(struct storm_leg *leg);
 

@@ -275,8 +275,11 @@ static void lie(struct storm *w, struct srdma_packet *p,
 		p->offset = victim->rx_offset;
 	}
 	p->flags = storm_one_in(w, 3) ? SRDMA_STH_ACK_NOW : 0;
-	if (storm_one_in(w, 20))
+	if (storm_one_in(w, w->guarded ? 2 : 20)) {
 		p->flags |= SRDMA_STH_PROOF;
+		p->depth = (uint8_t)storm_random(w, 16);
+		p->expiry = storm_random(w, 2 * STORM_CLOCK);
+	}
 	p->va = (uintptr_t)to->leg->mem + a->at + storm_random(w, a->len);
 	p->rkey = storm_one_in(w, 4) ? storm_random(w, UINT32_MAX) : a->key;
 	p->payload_len = storm_one_in(w, 2) ? storm_random(w, w->mtu + 1) : 0;
@@ -291,7 +294,7 @@ static void lie(struct storm *w, struct srdma_packet *p,
 			      storm_random(w, 100),
 	};
 	if (p->ack.kind == SRDMA_ACK_NAK)
-		p->ack.reason = (uint8_t)(1 + storm_random(w, 13));
+		p->ack.reason = (uint8_t)(1 + storm_random(w, 16));
 	if (p->ack.kind == SRDMA_ACK_CLOSE)
 		p->ack.reason = (uint8_t)(20 + storm_random(w, 10));
 }
@@ -378,6 +381,7 @@ void storm_fault_strike(struct storm *w)
 		{ STORM_LIMIT, 60, limit_key },
 		{ STORM_EVIL, 8, be_evil },
 		{ STORM_JUNK, 20, junk },
+		{ STORM_REVOKE, 20, storm_grant_strike },
 	};
 
 	for (size_t i = 0; i < sizeof(strikes) / sizeof(*strikes); i++)
@@ -404,6 +408,7 @@ static void follow_leg(struct storm *w, struct storm_leg *leg)
 		leg->open = 0;
 		return;
 	}
+	storm_grant_follow(leg);
 	for (int i = 0; i < STORM_AREAS; i++)
 		if (leg->area[i].state == STORM_DYING &&
 		    !srdma_relay_mr_busy(r, leg->leg, leg->area[i].key))

@@ -55,6 +55,19 @@ static int has_room(const struct storm_queue *q)
 	return q->tail < STORM_SENDS && q->tail - q->head < q->depth;
 }
 
+static int is_guarded(const struct storm *w, uint32_t area)
+{
+	return w->guarded && area == STORM_GUARDED;
+}
+
+/* One of the first n areas for own use. */
+static uint32_t own_area(struct storm *w, uint32_t n)
+{
+	uint32_t area = storm_random(w, n);
+
+	return is_guarded(w, area) ? 0 : area;
+}
+
 int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
 		    uint32_t len)
 {
@@ -65,7 +78,7 @@ int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
 	struct srdma_desc d = { .opcode = SRDMA_DESC_RECV,
 				.qpn = e->info.qpn,
 				.id = rq->tail };
-	uint32_t area = storm_random(w, 3);
+	uint32_t area = own_area(w, 3);
 
 	if (!storm_host_sees(e) || !has_room(rq))
 		return 0;
@@ -74,7 +87,8 @@ int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
 		len = m->len;
 	wr->local = storm_memory_take(w, e->leg, area, len);
 	for (uint32_t i = 0; i < 3 && !wr->local; i++)
-		wr->local = storm_memory_take(w, e->leg, area = i, len);
+		if (!is_guarded(w, i))
+			wr->local = storm_memory_take(w, e->leg, area = i, len);
 	if (!wr->local) { /* too short for what comes, or not */
 		len = 0;
 		wr->local = e->leg->mem + e->leg->area[area].at;
@@ -95,7 +109,7 @@ int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
 static int choose_local(struct storm *w, struct storm_end *e,
 			struct storm_wr *wr, struct srdma_desc *d)
 {
-	uint32_t area = storm_random(w, wr->op == SRDMA_DESC_READ ? 3 : 4);
+	uint32_t area = own_area(w, wr->op == SRDMA_DESC_READ ? 3 : 4);
 
 	wr->data = malloc(wr->len + 1);
 	STORM_CHECK(w, wr->data, "no memory");
@@ -136,27 +150,41 @@ static struct storm_wr *reuse(struct storm *w, struct storm_queue *sq,
 	return NULL;
 }
 
-static int choose_remote(struct storm *w, struct storm_end *e,
-			 struct storm_leg *to, struct storm_wr *wr,
+/* Where a peer's memory is named: with a capability, where it must be. */
+static void name(struct storm *w, struct storm_end *e, struct storm_leg *to,
+		 struct storm_wr *wr, struct srdma_desc *d)
+{
+	const struct storm_area *a = storm_memory_area(to, wr->remote);
+
+	d->remote_addr = (uintptr_t)wr->remote;
+	d->rkey = a->key;
+	if (is_guarded(w, (uint32_t)(a - to->area)))
+		d->capability = storm_grant_choose(e->leg, to, wr);
+}
+
+static int choose_remote(struct storm *w, struct storm_qp *qp,
+			 struct storm_end *e, struct storm_wr *wr,
 			 struct srdma_desc *d)
 {
+	struct storm_leg *to = storm_host_peer(qp, e->leg->side)->leg;
 	uint32_t area = storm_random(w, 2);
 	struct storm_wr *old =
 		wr->len && storm_one_in(w, 4) ? reuse(w, &e->sq, wr) : NULL;
 
 	if (wr->op == SRDMA_DESC_SEND || wr->op == SRDMA_DESC_SEND_IMM)
 		return 1;
+	if (is_guarded(w, area) && !(qp->mode & SRDMA_MODE_MEM))
+		area = 0;
 	if (old) {
 		wr->len = old->len;
 		wr->remote = old->remote;
 		old->reused = wr->reused = 1;
 		wr->flags |= wr->op == SRDMA_DESC_READ ? 0 : SRDMA_DESC_FENCE;
-		area = (uint32_t)(storm_memory_area(to, wr->remote) - to->area);
 	} else {
 		wr->remote = storm_memory_take(w, to, area, wr->len);
 	}
-	d->remote_addr = (uintptr_t)wr->remote;
-	d->rkey = to->area[area].key;
+	if (wr->remote)
+		name(w, e, to, wr, d);
 	return wr->remote != NULL;
 }
 
@@ -170,18 +198,35 @@ static void name_end(struct srdma_desc *d, const struct storm_leg *leg,
 	d->rkey = a->key;
 }
 
+/* All capabilities are from before all revocations. */
+static int is_revoked(const struct storm_leg *leg, const struct storm_wr *wr)
+{
+	uint32_t at = storm_memory_index(leg, wr->remote);
+
+	for (uint32_t i = 0; i < leg->revocations; i++)
+		if (leg->revoked[i].lo < at + wr->len &&
+		    at < leg->revoked[i].hi)
+			return 1;
+	return 0;
+}
+
 /* Ask for what must be refused, or is refused because of what is dying. */
 static void make_illegal(struct storm *w, struct storm_leg *to,
 			 struct storm_wr *wr, struct srdma_desc *d)
 {
 	const struct storm_leg *legs = w->side[to->side].leg;
 	int dead = wr->remote &&
-		   storm_memory_area(to, wr->remote)->state != STORM_LIVE;
+		   (storm_memory_area(to, wr->remote)->state != STORM_LIVE ||
+		    is_revoked(to, wr));
 	uint64_t len = wr->len;
+	uint32_t wrong;
 
 	if (!wr->remote || !len)
 		return;
-	switch (w->calm ? UINT32_MAX : storm_random(w, 1000)) {
+	wrong = w->calm ? UINT32_MAX : storm_random(w, 1000);
+	if (wrong < 6 && storm_one_in(w, 2))
+		d->capability = 0; /* the target shall refuse */
+	switch (wrong) {
 	case 0: /* a key of nobody */
 		d->rkey ^= 1u << storm_random(w, 32);
 		break;
@@ -202,6 +247,11 @@ static void make_illegal(struct storm *w, struct storm_leg *to,
 			name_end(d, &legs[to == legs], 0, -len);
 		else
 			d->rkey++;
+		break;
+	case 6: /* a capability of nobody, or none where one must be */
+		d->capability = d->capability && storm_one_in(w, 2)
+					? 0
+					: d->capability + 1024;
 		break;
 	default:
 		if (!dead)
@@ -261,13 +311,14 @@ int storm_host_send(struct storm *w, struct storm_qp *qp, int side, uint8_t op,
 		wr->flags |= SRDMA_DESC_SIGNALED;
 	if (storm_one_in(w, 8))
 		wr->flags |= SRDMA_DESC_FENCE;
-	if (!choose_remote(w, e, to, wr, &d) || !choose_local(w, e, wr, &d)) {
+	if (!choose_remote(w, qp, e, wr, &d) || !choose_local(w, e, wr, &d)) {
 		free(wr->data);
 		wr->data = NULL;
 		return 0;
 	}
 	plan_message(qp, e, wr);
 	make_illegal(w, to, wr, &d);
+	wr->capability = d.capability;
 	if (wr->reused && op == SRDMA_DESC_READ)
 		memcpy(wr->data, to->after + storm_memory_index(to, wr->remote),
 		       wr->len);
@@ -392,8 +443,8 @@ void storm_host_taint(struct storm_leg *leg)
 	struct storm *w = leg->w;
 
 	leg->tainted = 1;
-	for (int i = 0; i < 2; i++)
-		if (leg->area[i].state != STORM_FROZEN)
+	for (uint32_t i = 0; i < 2; i++)
+		if (leg->area[i].state != STORM_FROZEN && !is_guarded(w, i))
 			memset(leg->kind + leg->area[i].at, STORM_ANY,
 			       leg->area[i].len);
 	for (int i = 0; i < w->qps; i++) {

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mr.h"
+
 static const uint32_t access_of[STORM_AREAS] = { 7, 7, 1, 0 };
 
 void storm_memory_fill(struct storm *w, uint8_t *at, uint32_t len)
@@ -29,6 +31,11 @@ static void register_area(struct storm *w, struct storm_leg *leg, int i)
 	a->next = a->at;
 	a->access = access_of[i];
 	a->state = STORM_LIVE;
+	if (w->guarded && i == STORM_GUARDED) {
+		a->access |= SRDMA_ACCESS_PROOF;
+		mp.log2_block = w->log2_block;
+		mp.depth = w->tree_depth;
+	}
 	mp.region.addr = (uintptr_t)(leg->mem + a->at);
 	mp.region.length = a->len;
 	mp.region.access = a->access;
@@ -91,7 +98,23 @@ const struct storm_area *storm_memory_area(const struct storm_leg *leg,
 
 int storm_memory_pure(const struct storm_leg *leg, const uint8_t *at)
 {
-	return !leg->tainted || storm_memory_index(leg, at) >= leg->area[2].at;
+	const struct storm_area *a = storm_memory_area(leg, at);
+
+	return !leg->tainted || a->access & SRDMA_ACCESS_PROOF ||
+	       storm_memory_index(leg, at) >= leg->area[2].at;
+}
+
+/* What was revoked stays as it is, whoever still asks for it. */
+static void keep_fixed(struct storm_leg *leg, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = 0; i < leg->revocations; i++) {
+		const struct storm_revoked *r = &leg->revoked[i];
+		uint32_t lo = r->lo > from ? r->lo : from;
+		uint32_t hi = r->hi < to ? r->hi : to;
+
+		if (r->done && lo < hi)
+			memset(leg->kind + lo, STORM_EXACT, hi - lo);
+	}
 }
 
 void storm_memory_expect(struct storm_leg *leg, const uint8_t *at, uint32_t len,
@@ -101,6 +124,7 @@ void storm_memory_expect(struct storm_leg *leg, const uint8_t *at, uint32_t len,
 
 	memset(leg->kind + i, storm_memory_pure(leg, at) ? kind : STORM_ANY,
 	       len);
+	keep_fixed(leg, i, i + len);
 	if (after)
 		memcpy(leg->after + i, after, len);
 }
@@ -145,6 +169,13 @@ void storm_memory_check(struct storm_leg *leg)
 	check_range(leg, 0, leg->size);
 }
 
+void storm_memory_fix(struct storm_leg *leg, uint32_t from, uint32_t to)
+{
+	check_range(leg, from, to);
+	memcpy(leg->shadow + from, leg->mem + from, to - from);
+	memset(leg->kind + from, STORM_EXACT, to - from);
+}
+
 void storm_memory_freeze(struct storm_leg *leg, int area)
 {
 	for (int i = 0; i < STORM_AREAS; i++) {
@@ -152,9 +183,7 @@ void storm_memory_freeze(struct storm_leg *leg, int area)
 
 		if ((area >= 0 && area != i) || a->state == STORM_FROZEN)
 			continue;
-		check_range(leg, a->at, a->at + a->len);
-		memcpy(leg->shadow + a->at, leg->mem + a->at, a->len);
-		memset(leg->kind + a->at, STORM_EXACT, a->len);
+		storm_memory_fix(leg, a->at, a->at + a->len);
 		a->state = STORM_FROZEN;
 	}
 }

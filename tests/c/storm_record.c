@@ -161,8 +161,8 @@ static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 
 	e->events++;
 	if (qp->evil || qp->lossy || w->lossy || !own ||
-	    own->failed_id >= SRDMA_NONE || reason > SRDMA_REASON_NO_RECV ||
-	    !e->sq.failed)
+	    own->failed_id >= SRDMA_NONE ||
+	    reason > SRDMA_REASON_PROOF_EXPIRED || !e->sq.failed)
 		return;
 	STORM_CHECK(w, e->sq.failed == (int)reason,
 		    "refused with %s; the first to fail did with %s",

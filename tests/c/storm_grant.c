@@ -1,0 +1,227 @@
+#include "storm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "storm_host.h"
+#include "storm_memory.h"
+
+enum { LATER = 2000 }; /* an expiry that no storm reaches */
+
+void storm_grant_holder(int side, uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN])
+{
+	memset(holder, 0xc0 + side, SRDMA_MEMKEY_HOLDER_LEN);
+}
+
+static uint64_t granule(const struct storm *w)
+{
+	const struct srdma_memtree t = { 0, w->area_len, w->log2_block,
+					 w->tree_depth };
+
+	return srdma_memtree_granule(&t);
+}
+
+/* The first is for all of the area, the others for some of it. */
+static struct srdma_cap_params choose(struct storm *w,
+				      const struct storm_leg *from,
+				      const struct storm_leg *to, int i)
+{
+	uint32_t unit = (uint32_t)granule(w);
+	uint32_t units = (w->area_len + unit - 1) / unit;
+	uint32_t lo = i ? storm_random(w, units) : 0;
+	uint32_t n = i ? 1 + storm_random(w, units - lo) : units;
+	uint64_t hi = (uint64_t)(lo + n) * unit;
+	struct srdma_cap_params params = {
+		.key = to->area[STORM_GUARDED].key,
+		.offset = (uint64_t)lo * unit,
+		.rights = SRDMA_MEMKEY_READ | SRDMA_MEMKEY_WRITE,
+	};
+
+	if (i && storm_one_in(w, 3))
+		params.rights = (uint8_t)(1 + storm_random(w, 2));
+	if (storm_one_in(w, 2))
+		storm_grant_holder(from->side, params.bearer.holder);
+	if (storm_one_in(w, 3))
+		params.bearer.expiry = LATER;
+	params.length = (hi < w->area_len ? hi : w->area_len) - params.offset;
+	return params;
+}
+
+static void install(struct storm *w, struct storm_leg *from,
+		    struct storm_grant *g)
+{
+	STORM_CHECK(w,
+		    !srdma_relay_grant_add(w->side[from->side].relay, from->leg,
+					   g->token, g->len, &g->handle),
+		    "INSTALL: %s", srdma_relay_why(w->side[from->side].relay));
+}
+
+static void grant(struct storm *w, struct storm_leg *from, struct storm_leg *to,
+		  int i)
+{
+	struct storm_grant *g = &from->grant[to - w->side[to->side].leg][i];
+	struct srdma_cap_params params = choose(w, from, to, i);
+	struct srdma_relay *r = w->side[to->side].relay;
+	struct srdma_capability cap;
+	int len;
+
+	STORM_CHECK(w, !srdma_relay_mr_capability(r, to->leg, &params, &cap),
+		    "CAP: %s", srdma_relay_why(r));
+	len = srdma_capability_encode(g->token, &cap);
+	srdma_capability_wipe(&cap);
+	STORM_CHECK(w, len > 0, "a token: %d", len);
+	g->len = (size_t)len;
+	g->lo = (uint32_t)params.offset;
+	g->hi = (uint32_t)(params.offset + params.length);
+	g->rights = params.rights;
+	install(w, from, g);
+}
+
+void storm_grant_open(struct storm *w, struct storm_leg *a, struct storm_leg *b)
+{
+	for (int i = 0; w->guarded && i < STORM_GRANTS; i++) {
+		grant(w, a, b, i);
+		grant(w, b, a, i);
+	}
+}
+
+uint32_t storm_grant_choose(struct storm_leg *from, const struct storm_leg *to,
+			    const struct storm_wr *wr)
+{
+	struct storm *w = from->w;
+	const struct storm_grant *g = from->grant[to - w->side[to->side].leg];
+	uint32_t at =
+		storm_memory_index(to, wr->remote) - to->area[STORM_GUARDED].at;
+	uint8_t right = wr->op == SRDMA_DESC_READ ? SRDMA_MEMKEY_READ
+						  : SRDMA_MEMKEY_WRITE;
+
+	for (int i = 1; i < STORM_GRANTS; i++)
+		if (g[i].rights & right && g[i].lo <= at &&
+		    at + wr->len <= g[i].hi && storm_one_in(w, 2))
+			return g[i].handle;
+	return g[0].handle;
+}
+
+/* --- the end of capabilities ------------------------------------------------ */
+
+static int overlaps(const struct storm_wr *wr, const struct storm_leg *leg,
+		    const struct storm_revoked *r)
+{
+	uint32_t at;
+
+	if (!wr->remote)
+		return 0;
+	at = storm_memory_index(leg, wr->remote);
+	return r->lo < at + wr->len && at < r->hi;
+}
+
+/* Only what is under way there may fail. */
+static void doom_users(struct storm *w, const struct storm_leg *leg,
+		       const struct storm_revoked *r)
+{
+	for (int i = 0; i < 2 * w->qps; i++) {
+		struct storm_qp *qp = &w->qp[i / 2];
+		const struct storm_end *e = &qp->end[i % 2];
+
+		if (storm_host_peer(qp, i % 2)->leg != leg)
+			continue;
+		for (uint32_t n = e->sq.head; n < e->sq.tail; n++)
+			qp->doomed |= overlaps(&e->sq.wr[n], leg, r);
+	}
+}
+
+/* A range of blocks, or all. */
+static void choose_range(struct storm *w, const struct storm_leg *leg,
+			 struct storm_revoked *r)
+{
+	uint32_t block = 1u << w->log2_block;
+	uint32_t blocks = (w->area_len + block - 1) / block;
+	const struct storm_area *a = &leg->area[STORM_GUARDED];
+	uint32_t lo = storm_random(w, blocks);
+	uint32_t hi = lo + 1 + storm_random(w, blocks - lo);
+
+	*r = (struct storm_revoked){ .params.key = a->key,
+				     .lo = a->at,
+				     .hi = a->at + a->len };
+	if (storm_one_in(w, 5))
+		return;
+	r->lo = a->at + lo * block;
+	if (hi * block < a->len)
+		r->hi = a->at + hi * block;
+	r->params.offset = r->lo - a->at;
+	r->params.length = r->hi - r->lo;
+}
+
+static void revoke(struct storm *w, struct storm_leg *leg)
+{
+	struct storm_revoked *r = &leg->revoked[leg->revocations];
+	int err;
+
+	if (leg->revocations == STORM_REVOKED ||
+	    leg->area[STORM_GUARDED].state != STORM_LIVE)
+		return;
+	choose_range(w, leg, r);
+	leg->revocations++;
+	doom_users(w, leg, r);
+	err = srdma_relay_mr_revoke(w->side[leg->side].relay, leg->leg,
+				    &r->params, &r->ticket);
+	STORM_CHECK(w, !err || err == -EINPROGRESS, "REVOKE: %d", err);
+	w->side[leg->side].poked = 1;
+	if (err)
+		return;
+	storm_memory_fix(leg, r->lo, r->hi);
+	r->done = 1;
+}
+
+/* Another handle for the same token; what names the old one may fail. */
+static void reinstall(struct storm *w, struct storm_leg *leg)
+{
+	struct storm_grant *g = &leg->grant[storm_random(w, STORM_LEGS - 1)]
+					   [storm_random(w, STORM_GRANTS)];
+	uint32_t old = g->handle;
+
+	for (int i = 0; i < w->qps; i++) {
+		struct storm_qp *qp = &w->qp[i];
+		const struct storm_end *e = &qp->end[leg->side];
+
+		if (e->leg != leg)
+			continue;
+		for (uint32_t n = e->sq.head; n < e->sq.tail; n++)
+			qp->doomed |= e->sq.wr[n].capability == old;
+	}
+	STORM_CHECK(w,
+		    !srdma_relay_grant_drop(w->side[leg->side].relay, leg->leg,
+					    old),
+		    "UNINSTALL");
+	install(w, leg, g);
+	STORM_CHECK(w, g->handle != old, "a handle came again");
+}
+
+void storm_grant_strike(struct storm *w)
+{
+	struct storm_leg *leg = &w->side[storm_random(w, 2)]
+					 .leg[storm_random(w, STORM_LEGS - 1)];
+
+	if (!w->guarded || !leg->open || leg->closing)
+		return;
+	if (storm_one_in(w, 3))
+		reinstall(w, leg);
+	else
+		revoke(w, leg);
+}
+
+void storm_grant_follow(struct storm_leg *leg)
+{
+	struct srdma_relay *r = leg->w->side[leg->side].relay;
+
+	for (uint32_t i = 0; i < leg->revocations; i++) {
+		struct storm_revoked *v = &leg->revoked[i];
+
+		if (v->done ||
+		    srdma_relay_mr_revoking(r, leg->leg, &v->params, v->ticket))
+			continue;
+		if (leg->area[STORM_GUARDED].state != STORM_FROZEN)
+			storm_memory_fix(leg, v->lo, v->hi);
+		v->done = 1;
+	}
+}

@@ -1,0 +1,150 @@
+#include "storm.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "relay_impl.h"
+#include "suite.h"
+
+static uint8_t secret_len(const struct storm *w)
+{
+	const struct srdma_suite *s = srdma_suite_by_id(w->suite);
+
+	if (!s)
+		return 0;
+	return s->key_len > 16 ? 32 : 16;
+}
+
+/* A group's K_PD is taken once: where it cannot be, the policy is owner. */
+static int may_share(const struct storm_leg *client,
+		     const struct storm_leg *server)
+{
+	const struct srdma_leg *c = client->leg, *s = server->leg;
+
+	return c->shared && s->shared &&
+	       (!c->keys_in_use ||
+		!memcmp(c->keys.pd, s->keys.pd, sizeof(c->keys.pd)));
+}
+
+static void make_generation(const struct storm *w, const struct storm_qp *qp,
+			    uint8_t generation[SRDMA_GENERATION_LEN])
+{
+	memset(generation, (int)(w->seed + (uint64_t)(qp - w->qp)),
+	       SRDMA_GENERATION_LEN);
+}
+
+/* KEY: the server's for a group, else both ends'. */
+static void ask_keys(struct storm *w, struct storm_qp *qp,
+		     struct srdma_qp_secret_answer answer[2])
+{
+	for (int side = 0; side < 2; side++) {
+		const struct srdma_qp_info *peer = &qp->end[!side].info;
+		struct srdma_qp_secret k = {
+			.qpn = qp->end[side].info.qpn,
+			.secret_len = secret_len(w),
+			.group = qp->shared,
+			.peer_qpn = peer->qpn,
+		};
+
+		if (!(qp->mode & SRDMA_MODE_PD) ||
+		    (qp->shared && side == qp->client))
+			continue;
+		memcpy(k.peer_eid, peer->eid, sizeof(k.peer_eid));
+		make_generation(w, qp, k.generation);
+		STORM_CHECK(w,
+			    !srdma_relay_qp_secret(w->side[side].relay,
+						   qp->end[side].leg->leg, &k,
+						   &answer[side]),
+			    "KEY: %s", srdma_relay_why(w->side[side].relay));
+	}
+}
+
+static void give_secrets(const struct storm_qp *qp, int side,
+			 const struct srdma_qp_secret_answer answer[2],
+			 struct srdma_qp_keys *k)
+{
+	if (!(qp->mode & SRDMA_MODE_PD)) {
+		memset(k->tx_secret, 0xa0 + side, sizeof(k->tx_secret));
+		memset(k->rx_secret, 0xa0 + !side, sizeof(k->rx_secret));
+	} else if (qp->shared) {
+		memcpy(k->group_key, answer[!qp->client].group_key,
+		       sizeof(k->group_key));
+	} else {
+		memcpy(k->tx_secret, answer[!side].secret,
+		       sizeof(k->tx_secret));
+	}
+}
+
+static void give_keys(struct storm *w, struct storm_qp *qp, int side,
+		      const struct srdma_qp_secret_answer answer[2])
+{
+	const struct srdma_qp_info *own = &qp->end[side].info;
+	const struct srdma_qp_info *peer = &qp->end[!side].info;
+	struct srdma_qp_keys k = {
+		.qpn = own->qpn,
+		.role = side != qp->client,
+		.suite = w->suite,
+		.level = w->level,
+		.tag_len = w->tag_len,
+		.mode = qp->mode,
+		.secret_len = secret_len(w),
+		.peer_qpn = peer->qpn,
+		.peer_pn = peer->pn,
+		.peer_mtu = peer->mtu,
+		.peer_window = peer->window,
+		.peer_reads = peer->reads,
+	};
+
+	memcpy(k.peer_eid, peer->eid, sizeof(k.peer_eid));
+	snprintf(k.peer_wire, sizeof(k.peer_wire), "%s",
+		 w->side[!side].wire->address);
+	make_generation(w, qp, k.generation);
+	storm_grant_holder(!side, k.peer_holder);
+	give_secrets(qp, side, answer, &k);
+	STORM_CHECK(w,
+		    !srdma_relay_qp_keys(w->side[side].relay,
+					 qp->end[side].leg->leg, &k),
+		    "KEYS: %s", srdma_relay_why(w->side[side].relay));
+	w->side[side].poked = 1;
+}
+
+static void choose_mode(struct storm *w, struct storm_qp *qp)
+{
+	qp->client = (int)storm_random(w, 2);
+	qp->live = 1;
+	if (w->level != SRDMA_LEVEL_NONE)
+		qp->mode = (uint8_t)storm_random(w, SRDMA_MODES);
+	qp->shared =
+		(qp->mode & SRDMA_MODE_PD) &&
+		may_share(qp->end[qp->client].leg, qp->end[!qp->client].leg);
+}
+
+void storm_qp_open(struct storm *w, int i, int leg0, int leg1)
+{
+	struct storm_qp *qp = &w->qp[i];
+	struct srdma_qp_params p = { .timeout_ms = w->timeout_ms };
+	struct srdma_qp_secret_answer answer[2];
+
+	for (int side = 0; side < 2; side++) {
+		struct storm_end *e = &qp->end[side];
+
+		e->leg = &w->side[side].leg[side ? leg1 : leg0];
+		p.sq = e->sq.depth = 1 + storm_random(w, 24);
+		p.rq = e->rq.depth = 1 + storm_random(w, 24);
+		assert_int_equal(srdma_relay_qp_init(w->side[side].relay,
+						     e->leg->leg, &p, &e->info),
+				 0);
+	}
+	choose_mode(w, qp);
+	for (uint32_t n = storm_random(w, 3); n; n--)
+		storm_host_recv(w, qp, (int)storm_random(w, 2),
+				w->calm ? STORM_FRESH_LEN : 100);
+	ask_keys(w, qp, answer);
+	give_keys(w, qp, !qp->client, answer);
+	give_keys(w, qp, qp->client, answer);
+}
