@@ -1,0 +1,342 @@
+/* Relays over the UDP wire: data, whose wire it is, and who may disturb. */
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "addr.h"
+#include "bytes.h"
+#include "icrc.h"
+#include "leg.h"
+#include "port_udp.h"
+#include "relay_impl.h"
+#include "relay_pair.h"
+
+enum { SIZE = 300000, KEPT = 64 };
+
+/* Everything that was sent, newest last, to be said again by others. */
+static struct {
+	uint32_t count, longest;
+	uint32_t len[KEPT];
+	uint8_t data[KEPT][SRDMA_MAX_PACKET + SRDMA_ICRC_LEN];
+} tap;
+
+int sendmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags)
+{
+	for (unsigned int i = 0; i < n; i++) {
+		const struct iovec *v = msg[i].msg_hdr.msg_iov;
+		uint32_t at = tap.count++ % KEPT;
+
+		tap.len[at] = (uint32_t)v->iov_len;
+		memcpy(tap.data[at], v->iov_base, v->iov_len);
+		if (v->iov_len > tap.longest)
+			tap.longest = (uint32_t)v->iov_len;
+	}
+	return (int)syscall(SYS_sendmmsg, fd, msg, n, flags);
+}
+
+static struct srdma_port *create(const char *address)
+{
+	char why[SRDMA_PORT_UDP_WHY_LEN];
+	struct srdma_port *port;
+
+	assert_int_equal(srdma_port_udp_create(&port, address, why), 0);
+	return port;
+}
+
+/* Both ends take mtu bytes, or what loopback takes if that is 0. */
+static void open_pair(struct pair *p, uint32_t mtu)
+{
+	struct srdma_port *a = create("127.0.0.1:0");
+	struct srdma_port *b = create("127.0.0.1:0");
+
+	memset(&tap, 0, sizeof(tap));
+	if (mtu)
+		a->mtu = mtu; /* of one end's interface: it binds both */
+	pair_defaults(p);
+	p->window = 32; /* nothing overflows a socket buffer */
+	pair_open_on(p, a, b);
+}
+
+static struct srdma_qp *qp_at(struct pair *p, int side, int i)
+{
+	return srdma_relay_qp(p->side[side].relay, p->side[side].qp[i].qpn);
+}
+
+static void fill(uint8_t *at, uint32_t seed)
+{
+	for (uint32_t i = 0; i < SIZE; i++) {
+		seed = seed * 1103515245 + 12345;
+		at[i] = (uint8_t)(seed >> 16);
+	}
+}
+
+static void request(struct pair *p, int side, uint8_t opcode, uint64_t id)
+{
+	struct srdma_desc d = { .opcode = opcode, .id = id, .length = SIZE };
+
+	d.local_addr = (uintptr_t)p->side[side].memory;
+	d.remote_addr = (uintptr_t)p->side[!side].memory + SIZE;
+	pair_post(p, side, d, NULL);
+}
+
+/* A WRITE and then a READ of QP 0 bring the right bytes. */
+static void write_and_read(struct pair *p, int side, uint32_t seed)
+{
+	uint8_t *mine = p->side[side].memory;
+	const uint8_t *theirs = p->side[!side].memory + SIZE;
+
+	fill(mine, seed);
+	request(p, side, SRDMA_DESC_WRITE, seed);
+	pair_settle(p);
+	pair_expect(p, side, seed, SRDMA_REASON_NONE);
+	assert_memory_equal(mine, theirs, SIZE);
+	memset(mine, 0, SIZE);
+	request(p, side, SRDMA_DESC_READ, seed + 1);
+	pair_settle(p);
+	pair_expect(p, side, seed + 1, SRDMA_REASON_NONE);
+	assert_memory_equal(mine, theirs, SIZE);
+}
+
+static void data_both_ways(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, 0);
+	pair_connect(&p, 0);
+	write_and_read(&p, 0, 1);
+	write_and_read(&p, 1, 7);
+	assert_true(tap.longest > 4096);
+	pair_close(&p);
+}
+
+/* The smaller interface decides, for what it sends and what it is sent. */
+static void interface_mtu(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, 1024);
+	pair_connect(&p, 0);
+	assert_int_equal(p.side[0].qp[0].mtu, 1024);
+	assert_int_equal(p.side[1].qp[0].mtu, 4096);
+	write_and_read(&p, 0, 3);
+	write_and_read(&p, 1, 9);
+	assert_true(tap.longest > 1024 && tap.longest <= 1024 + 180 - 28);
+	pair_close(&p);
+}
+
+/* --- wires ------------------------------------------------------------ */
+
+static uint32_t links(const struct srdma_relay *r)
+{
+	uint32_t n = 0;
+
+	for (const struct srdma_link *l = r->links; l; l = l->next)
+		n++;
+	return n;
+}
+
+static void destroy(struct pair *p, int side, int i)
+{
+	while (srdma_relay_qp_destroy(p->side[side].relay, p->side[side].leg,
+				      p->side[side].qp[i].qpn))
+		pair_wait_ms(p, 1);
+}
+
+/*
+ * QPs that each end connected use the same two addresses; neither needs the
+ * other's to live.
+ */
+static void each_end_connects(void **state)
+{
+	struct srdma_qp_keys k;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, 0);
+	pair_connect(&p, 1);
+	pair_init_qp(&p, 0);
+	for (int side = 0; side < 2; side++) {
+		pair_keys(&p, side, 0, &k);
+		k.role = (uint8_t)!side;
+		assert_int_equal(srdma_relay_qp_keys(p.side[side].relay,
+						     p.side[side].leg, &k),
+				 0);
+	}
+	pair_settle(&p);
+	assert_int_equal(pair_state(&p, 0, 0, NULL), SRDMA_QP_RTS);
+	destroy(&p, 0, 1);
+	pair_settle(&p);
+	destroy(&p, 1, 1);
+	while (p.side[1].consumed < 1) { /* the event of QP 1 there */
+		struct srdma_record r;
+
+		assert_int_equal(pair_record(&p, 1, &r), 1);
+	}
+	write_and_read(&p, 0, 5);
+	write_and_read(&p, 1, 5);
+	destroy(&p, 0, 0);
+	destroy(&p, 1, 0);
+	pair_wait_ms(&p, 10001);
+	assert_int_equal(links(p.side[0].relay), 0);
+	assert_int_equal(links(p.side[1].relay), 0);
+	pair_close(&p);
+}
+
+/* --- others ----------------------------------------------------------- */
+
+struct stranger {
+	int sock;
+	struct sockaddr_storage at, to;
+};
+
+static struct stranger new_stranger(const struct srdma_port *to)
+{
+	struct stranger s;
+	socklen_t len = sizeof(s.at);
+
+	srdma_addr_parse(&s.to, to->address, SRDMA_ADDR_NO_PORT);
+	s.sock = socket(s.to.ss_family, SOCK_DGRAM, 0);
+	assert_int_equal(connect(s.sock, (struct sockaddr *)&s.to,
+				 sizeof(struct sockaddr_in)),
+			 0);
+	assert_int_equal(getsockname(s.sock, (struct sockaddr *)&s.at, &len),
+			 0);
+	return s;
+}
+
+/* Send a packet from the stranger's address, its ICRC right for that. */
+static void say(const struct stranger *s, uint8_t *packet, uint32_t len)
+{
+	struct srdma_icrc c;
+
+	srdma_icrc_init(&c, (const struct sockaddr *)&s->at,
+			(const struct sockaddr *)&s->to);
+	srdma_icrc_compute(&c, packet, len, packet + len);
+	assert_int_equal(send(s->sock, packet, len + SRDMA_ICRC_LEN, 0),
+			 len + SRDMA_ICRC_LEN);
+}
+
+/*
+ * All that was said, again from other addresses, with a right ICRC and as it
+ * was: nothing is executed, nobody is remembered, the QP stays.
+ */
+static void replay_from_elsewhere(void **state)
+{
+	struct srdma_conn *wire;
+	struct stranger s;
+	uint64_t verified;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, 0);
+	pair_connect(&p, 0);
+	write_and_read(&p, 0, 1);
+	wire = qp_at(&p, 1, 0)->wire;
+	verified = srdma_relay_stats(p.side[1].relay)->packets_verified;
+	for (uint32_t i = 0; i < KEPT; i++) {
+		s = new_stranger(p.side[1].wire);
+		say(&s, tap.data[i], tap.len[i] - SRDMA_ICRC_LEN);
+		close(s.sock);
+		pair_run(&p, 2);
+	}
+	assert_int_equal(srdma_relay_stats(p.side[1].relay)->packets_verified,
+			 verified);
+	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_REPLAY) +
+				 pair_refused(&p, 1, SRDMA_REFUSED_UNKNOWN_QP),
+			 KEPT);
+	assert_ptr_equal(qp_at(&p, 1, 0)->wire, wire);
+	assert_int_equal(links(p.side[1].relay), 1);
+	write_and_read(&p, 0, 21);
+	pair_close(&p);
+}
+
+static void forged(void **state)
+{
+	uint8_t packet[128 + SRDMA_ICRC_LEN];
+	struct stranger s;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, 0);
+	pair_connect(&p, 0);
+	s = new_stranger(p.side[1].wire);
+	for (uint32_t i = 0; i < 2000; i++) {
+		memset(packet, 0, sizeof(packet));
+		packet[0] = SRDMA_OP_SEND_ONLY;
+		srdma_store16(packet + 2, 0xffff);
+		srdma_store24(packet + 5, p.side[1].qp[0].qpn);
+		packet[8] = 0x20;
+		srdma_store24(packet + 9, (uint32_t)p.side[0].qp[0].pn + i / 4);
+		say(&s, packet, 128);
+		pair_run(&p, 1);
+	}
+	assert_int_equal(links(p.side[1].relay), 1);
+	assert_true(pair_refused(&p, 1, SRDMA_REFUSED_TAG) > 1500);
+	write_and_read(&p, 0, 11);
+	close(s.sock);
+	pair_close(&p);
+}
+
+static struct srdma_packet ping = {
+	.opcode = SRDMA_OP_ACKNOWLEDGE,
+	.ack = { .kind = SRDMA_ACK_PING },
+};
+
+/*
+ * A peer that moves is followed, and answered where it is; old addresses
+ * are given up, a few at once and all after a while.
+ */
+static void peer_moves(void **state)
+{
+	uint8_t packet[SRDMA_MAX_PACKET + SRDMA_ICRC_LEN];
+	struct srdma_session *session;
+	struct stranger s;
+	struct pair p;
+	int len;
+
+	(void)state;
+	open_pair(&p, 0);
+	pair_connect(&p, 0);
+	session = qp_at(&p, 0, 0)->session;
+	for (int i = 0; i < 2 * SRDMA_MAX_STRANGERS; i++) {
+		s = new_stranger(p.side[1].wire);
+		ping.flags = SRDMA_STH_ACK_NOW;
+		len = srdma_session_seal(session, &ping, NULL, packet,
+					 sizeof(packet));
+		assert_true(len > 0);
+		say(&s, packet, (uint32_t)len);
+		pair_run(&p, 2);
+		assert_true(recv(s.sock, packet, sizeof(packet), MSG_DONTWAIT) >
+			    SRDMA_BTH_LEN);
+		close(s.sock);
+		assert_true(links(p.side[1].relay) <= SRDMA_MAX_STRANGERS + 2);
+	}
+	write_and_read(&p, 0, 2); /* where it was at first, again */
+	pair_wait_ms(&p, 10001);
+	assert_int_equal(links(p.side[1].relay), 1);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(data_both_ways),
+		cmocka_unit_test(interface_mtu),
+		cmocka_unit_test(each_end_connects),
+		cmocka_unit_test(replay_from_elsewhere),
+		cmocka_unit_test(forged),
+		cmocka_unit_test(peer_moves),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
