@@ -22,6 +22,7 @@ from srdma.control_messages import (
     ANSWER,
     GROUP_KEY_LEN,
     HEADER,
+    HOLDER_LEN,
     IDENTITY_LEN,
     MAX_MESSAGE,
     SHARED,
@@ -317,6 +318,8 @@ class Control:
 
     def capability(self, cap: CapabilityRequest) -> bytes:
         """Make a capability; its token, sealed if it has a holder or an expiry."""
+        if len(cap.holder) not in (0, HOLDER_LEN):
+            raise LocalError(f"{len(cap.holder)} bytes: a holder has {HOLDER_LEN} bytes, or none")
         body, _ = self.request(Kind.CAP, pack_fields(Kind.CAP, cap))
         return bytes(body)
 

@@ -17,6 +17,7 @@ MAX_MESSAGE = 8192
 ALLOW_UNPROTECTED = 1  # flag of HELLO's answer
 SHARED = 1  # flag of OPEN
 GROUP_KEY_LEN = 48
+HOLDER_LEN = 16  # of an identity, in capabilities
 TOKEN_MIN, TOKEN_MAX = 88, 4584  # of a capability (protocol.md 6.2)
 WIRE_LEN, IDENTITY_LEN = 64, 256  # of padded texts, the last zero included
 

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import struct
 import threading
+from dataclasses import replace
 
 import pytest
 
 from srdma import control
-from srdma.control import Control, Keys, Kind, MRRequest, QPRequest, QPState, socket_path
+from srdma.control import (
+    CapabilityRequest,
+    Control,
+    Keys,
+    Kind,
+    MRRequest,
+    QPRequest,
+    QPState,
+    socket_path,
+)
 from srdma.errors import (
     ClosedError,
     DeviceError,
@@ -107,6 +118,17 @@ def test_open_passes_descriptors_both_ways(pair):
         os.close(fd)
 
 
+def test_open_for_a_trust_group(pair):
+    pair.answering(struct.pack(">I16s64s", 7, b"t" * 16, b""))
+    pair.control.open(64, shared=True)
+    assert pair.body(Kind.OPEN) == struct.pack(">II", 64, 1)
+
+
+TOKEN = bytes(range(88))
+LONGEST = bytes(4584)
+EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**32 - 1, rights=7)
+
+
 @pytest.mark.parametrize(
     ("call", "kind", "body", "answer", "result"),
     [
@@ -118,11 +140,62 @@ def test_open_passes_descriptors_both_ways(pair):
             3,
         ),
         (
-            lambda c: c.reg_mr(MRRequest(1, 7, 2**63, 2**40, 5, QPN, 8192)),
+            lambda c: c.reg_mr(MRRequest(1, 0x107, 2**63, 2**40, 5, QPN, 8192, 12, 48)),
             Kind.REG_MR,
-            struct.pack(">IIQQIIQI", 1, 7, 2**63, 2**40, 5, QPN, 8192, 0),
+            struct.pack(">IIQQIIQBBH", 1, 0x107, 2**63, 2**40, 5, QPN, 8192, 12, 48, 0),
             struct.pack(">I", 0xFFFFFFFF),
             0xFFFFFFFF,
+        ),
+        (
+            lambda c: c.capability(EVERYTHING),
+            Kind.CAP,
+            struct.pack(">IIQQIBBH16s", 1, 2, 3, 2**40, 2**32 - 1, 7, 0, 0, b""),
+            TOKEN,
+            TOKEN,
+        ),
+        (
+            lambda c: c.capability(replace(EVERYTHING, expiry=0, holder=b"h" * 16)),
+            Kind.CAP,
+            struct.pack(">IIQQIBBH16s", 1, 2, 3, 2**40, 0, 7, 0, 0, b"h" * 16),
+            LONGEST,
+            LONGEST,
+        ),
+        (
+            lambda c: c.install(1, TOKEN),
+            Kind.INSTALL,
+            struct.pack(">I", 1) + TOKEN,
+            struct.pack(">I", 2**32 - 1),
+            2**32 - 1,
+        ),
+        (
+            lambda c: c.install(1, bytearray(LONGEST)),
+            Kind.INSTALL,
+            struct.pack(">I", 1) + LONGEST,
+            struct.pack(">I", 5),
+            5,
+        ),
+        (lambda c: c.uninstall(1, 9), Kind.UNINSTALL, struct.pack(">II", 1, 9), b"", None),
+        (lambda c: c.revoke(1, 9), Kind.REVOKE, struct.pack(">IIQQ", 1, 9, 0, 0), b"", None),
+        (
+            lambda c: c.revoke(1, 9, 2**40, 2**41, timeout=5.0),
+            Kind.REVOKE,
+            struct.pack(">IIQQ", 1, 9, 2**40, 2**41),
+            b"",
+            None,
+        ),
+        (
+            lambda c: c.key(QPN, 16, b"g" * 8, b"p" * 16, 5),
+            Kind.KEY,
+            struct.pack(">IBBH8s16sI", QPN, 16, 0, 0, b"g" * 8, b"p" * 16, 5),
+            b"s" * 16 + bytes(16) + bytes(48),
+            (bytearray(b"s" * 16), bytearray(48)),
+        ),
+        (
+            lambda c: c.key(QPN, 32, b"g" * 8, b"p" * 16, 5, group=True),
+            Kind.KEY,
+            struct.pack(">IBBH8s16sI", QPN, 32, 1, 0, b"g" * 8, b"p" * 16, 5),
+            b"s" * 32 + b"k" * 48,
+            (bytearray(b"s" * 32), bytearray(b"k" * 48)),
         ),
         (lambda c: c.dereg_mr(1, 9), Kind.DEREG_MR, struct.pack(">II", 1, 9), b"", None),
         (
@@ -174,6 +247,12 @@ def test_keys(pair):
     )
 
 
+def test_keys_of_a_group(pair):
+    pair.answering(b"")
+    pair.control.keys(keys(mode=1, tx_secret=b"", rx_secret=b"", group_key=bytearray(b"k" * 48)))
+    assert pair.body(Kind.KEYS)[-112:] == bytes(64) + b"k" * 48
+
+
 @pytest.mark.parametrize("change", [{"peer_wire": "w" * 64}, {"peer_identity": "i" * 256}])
 def test_text_that_would_be_cut_is_refused(pair, change):
     with pytest.raises(LocalError, match="at most"):
@@ -183,6 +262,62 @@ def test_text_that_would_be_cut_is_refused(pair, change):
 def test_value_out_of_range_is_refused(pair):
     with pytest.raises(LocalError, match="REG_MR: a value is outside"):
         pair.control.reg_mr(MRRequest(1, 7, -1, 10))
+
+
+@pytest.mark.parametrize("length", [0, 87, 4585])
+def test_what_no_token_can_be_is_not_sent(pair, length):
+    with pytest.raises(LocalError, match=f"a token of {length} bytes: a capability has 88 to 4584"):
+        pair.control.install(1, bytes(length))
+    assert not select.select([pair.far], [], [], 0)[0]
+
+
+@pytest.mark.parametrize("length", [0, 87, 4585])
+def test_answer_that_is_no_token(pair, length):
+    pair.answering(bytes(length))
+    with pytest.raises(DeviceError, match=f"answered CAP with {length} bytes"):
+        pair.control.capability(EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda c: c.capability(replace(EVERYTHING, expiry=2**32)), "CAP: a value is outside"),
+        (lambda c: c.capability(replace(EVERYTHING, rights=256)), "CAP: a value is outside"),
+        (lambda c: c.key(QPN, 256, b"", b"", 1), "KEY: a value is outside"),
+        (lambda c: c.revoke(1, 2, -1, 1), "REVOKE: a value is outside"),
+        (lambda c: c.uninstall(1, 2**32), "UNINSTALL: a value is outside"),
+        (lambda c: c.install(-1, TOKEN), "INSTALL: a value is outside"),
+    ],
+)
+def test_values_that_no_message_can_hold(pair, call, said):
+    with pytest.raises(LocalError, match=said):
+        call(pair.control)
+
+
+@pytest.mark.parametrize("holder", [b"h", b"h" * 15, b"h" * 17])
+def test_holder_of_another_length_is_nobody_known(pair, holder):
+    with pytest.raises(LocalError, match="a holder has 16 bytes"):
+        pair.control.capability(replace(EVERYTHING, holder=holder))
+
+
+def test_revoke_has_a_timeout_of_its_own(pair):
+    with pytest.raises(Timeout, match=r"gave no answer to REVOKE in 0\.01"):
+        pair.control.revoke(1, 2, timeout=0.01)
+
+
+def test_secrets_do_not_stay_where_they_arrived(pair):
+    pair.answering(b"secret-only-here" * 5)
+    secret, group = pair.control.key(QPN, 32, b"g" * 8, b"p" * 16, 5, group=True)
+    assert (len(secret), len(group)) == (32, 48)
+    assert b"secret-only-here" not in pair.control._buffer
+
+
+def test_late_secret_is_wiped(pair):
+    with pytest.raises(Timeout):
+        pair.control.wait(QPN, 0.01)
+    pair.far.send(pair.far.recv(1024)[:8] + struct.pack(">I", 0) + b"secret-only-here")
+    assert pair.control.alive()
+    assert b"secret-only-here" not in pair.control._buffer
 
 
 def test_refusal_keeps_the_workers_text(pair):
@@ -329,7 +464,7 @@ def test_worker_of_another_user(tmp_path, monkeypatch):
 def test_secrets_do_not_show():
     secret, token = b"s" * 32, b"t" * 16
     keys = Keys(
-        1, 0, 1, 3, 16, 0, 16, bytes(8), bytes(16), 2, 3, 256, 1, 1, "w", "i", secret, secret
+        1, 0, 1, 3, 16, 0, 16, bytes(8), bytes(16), 2, 3, 256, 1, 1, "w", "i", *[secret] * 3
     )
     shown = repr(keys) + str(keys) + repr(control.LegInfo(1, token, ""))
     assert "ssss" not in shown and "tttt" not in shown
