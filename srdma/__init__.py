@@ -1,6 +1,7 @@
 """srdma: secure reliable connections for RDMA, enforced by the NIC."""
 
 from srdma.blocking import Message
+from srdma.capability import Capability, CapabilityError, Right
 from srdma.connection import Connection, Listener, Options, connect, listen
 from srdma.context import Context
 from srdma.control import QPState
@@ -35,6 +36,8 @@ __all__ = [
     "Access",
     "BoundsError",
     "BufferAccessError",
+    "Capability",
+    "CapabilityError",
     "ClosedError",
     "Connection",
     "Context",
@@ -53,6 +56,7 @@ __all__ = [
     "RefusedError",
     "RemoteError",
     "RemoteMR",
+    "Right",
     "SecureQP",
     "SendFlag",
     "SendWR",

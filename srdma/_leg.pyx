@@ -99,6 +99,9 @@ cdef class Work:
     def immediate(self, uint32_t imm):
         self.d.imm = imm
 
+    def capability(self, uint32_t handle):
+        self.d.capability = handle
+
 
 cdef class Host:
     """Descriptors, completion ring and credits (csrc/host.h). Ints below 0 are -errno."""

@@ -23,7 +23,8 @@ from srdma.wc import WC
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from srdma.mr import MR, RemoteMR
+    from srdma.blocking import Remote
+    from srdma.mr import MR
     from srdma.wr import SGE
 
 
@@ -55,7 +56,7 @@ class QP:
     async def write(
         self,
         data: Buffer | MR | SGE,
-        remote: RemoteMR,
+        remote: Remote,
         offset: int = 0,
         imm: int | None = None,
     ) -> None:
@@ -65,7 +66,7 @@ class QP:
 
     async def read(
         self,
-        remote: RemoteMR,
+        remote: Remote,
         offset: int = 0,
         length: int | None = None,
         into: Buffer | MR | SGE | None = None,

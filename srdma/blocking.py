@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from srdma._leg import Pinned
 from srdma.bounce import STAGE
+from srdma.capability import Capability
 from srdma.errors import BoundsError, BufferAccessError, LocalError, Timeout
 from srdma.mr import MR, Access, RemoteMR
 from srdma.wc import WC, WCFlag, WCOpcode
-from srdma.wr import MAX_INLINE, MAX_MESSAGE, SGE, RecvWR, SendWR, WROpcode
+from srdma.wr import MAX_INLINE, MAX_MESSAGE, SGE, RecvWR, SendWR, WROpcode, check_inside
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT = 2
 
+Remote = RemoteMR | Capability
 Piece = tuple[SendWR, MR | None]  # with the memory it goes through
 
 
@@ -82,12 +84,12 @@ def run(qp: SecureQP, job: Job, deadline: float | None) -> bytes:
 
 
 def write(
-    qp: SecureQP, data: Buffer | MR | SGE, remote: RemoteMR, offset: int, imm: int | None
+    qp: SecureQP, data: Buffer | MR | SGE, remote: Remote, offset: int, imm: int | None
 ) -> Job:
     source = _source(qp, data)
     length = source.length if isinstance(source, SGE) else len(source)
-    _check_remote(length, remote, offset)
     opcode = WROpcode.RDMA_WRITE if imm is None else WROpcode.RDMA_WRITE_WITH_IMM
+    _check_remote(qp, opcode, length, remote, offset)
     with_wr = _Requests(opcode, imm or 0, remote)
     what = f"a WRITE of {length} bytes"
     if isinstance(source, SGE):
@@ -114,13 +116,13 @@ def _write_pieces(
 
 def read(
     qp: SecureQP,
-    remote: RemoteMR,
+    remote: Remote,
     offset: int,
     length: int | None,
     into: Buffer | MR | SGE | None,
 ) -> Job:
     size = remote.length - offset if length is None else length
-    _check_remote(size, remote, offset)
+    _check_remote(qp, WROpcode.RDMA_READ, size, remote, offset)
     with_wr = _Requests(WROpcode.RDMA_READ, 0, remote)
     what = f"a READ of {size} bytes"
     if isinstance(into, MR | SGE):
@@ -222,7 +224,7 @@ class _Requests(NamedTuple):
 
     opcode: WROpcode
     imm: int
-    remote: RemoteMR
+    remote: Remote
 
     def sge(self, sge: SGE, offset: int) -> SendWR:
         wr = SendWR(opcode=self.opcode, sg=[sge], imm_data=self.imm)
@@ -298,11 +300,10 @@ def _check_length(length: int) -> None:
         raise LocalError(f"a message of {length} bytes: 0 to {MAX_MESSAGE} are legal")
 
 
-def _check_remote(length: int, remote: RemoteMR, offset: int) -> None:
+def _check_remote(qp: SecureQP, opcode: WROpcode, length: int, remote: Remote, offset: int) -> None:
     """Before anything is copied or sent."""
     _check_length(length)
-    if offset < 0 or offset + length > remote.length:
-        raise BoundsError(
-            f"a message of {length} bytes at offset {offset} does not fit into the remote "
-            f"memory region of {remote.length} bytes"
-        )
+    check_inside(length, remote, offset)
+    if isinstance(remote, Capability):
+        remote.check_right(opcode.right)
+        qp.check_mode()

@@ -20,6 +20,7 @@ from srdma.errors import BoundsError, LocalError
 _PREFIX = "srdma-cap1:"
 _NOBODY = bytes(16)
 _EXPIRY_END = 1 << 32
+NO_RIGHT = "a capability without any right would grant nothing"
 
 _NOT_DECODED = {
     errno.EMSGSIZE: "no token with its range has this length",
@@ -47,14 +48,21 @@ def holder_id(identity: str) -> bytes:
     return hashlib.sha256(identity.encode()).digest()[:16]
 
 
+def bearer_of(holder: str | None, expires: int | datetime | None) -> tuple[bytes, int]:
+    """As a token has it: who may use it, and until when; zeros for anybody, for ever."""
+    who = _NOBODY if holder is None else holder_id(holder)
+    return who, 0 if expires is None else _seconds(expires)
+
+
 class Capability:
     """Immutable. Offsets of its calls count from the first byte that it grants."""
 
-    __slots__ = ("_token",)
+    __slots__ = ("_hash", "_token")
 
     def __init__(self, token: Token) -> None:
         """Use `from_bytes()` or `parse()`."""
         self._token = token
+        self._hash = hash(token.encode())
 
     # --- as bytes and text ----------------------------------------------------
 
@@ -91,7 +99,7 @@ class Capability:
 
     def __repr__(self) -> str:
         parts = [f"{self.length} bytes at {self.address:#x}", f"rkey {self.rkey:#x}"]
-        parts += [_names(self.rights)]
+        parts += [names_of(self.rights)]
         parts += [f"holder {self.holder.hex()}"] if self.holder else []
         parts += [f"expires {self.expires}"] if self.expires else []
         return f"<Capability {', '.join(parts)}>"
@@ -100,7 +108,7 @@ class Capability:
         return isinstance(other, Capability) and self.to_bytes() == other.to_bytes()
 
     def __hash__(self) -> int:
-        return hash(self.to_bytes())
+        return self._hash
 
     def __reduce__(self) -> tuple[object, tuple[bytes]]:
         return Capability.from_bytes, (self.to_bytes(),)
@@ -165,7 +173,9 @@ class Capability:
         """A capability for a part of the range, for some of the rights, or both."""
         size = self.length - offset if length is None else length
         wanted = int(self.rights if rights is None else rights)
-        self._check_rights(wanted)
+        if not wanted:
+            raise CapabilityError(NO_RIGHT)
+        self.check_right(wanted)
         if offset < 0 or size < 1 or offset + size > self.length:
             raise BoundsError(
                 f"{size} bytes at offset {offset} are not inside a capability of "
@@ -178,13 +188,12 @@ class Capability:
             why = self._why_not(refused.errno)
         raise CapabilityError(f"{size} bytes at offset {offset} cannot be granted: {why}")
 
-    def _check_rights(self, wanted: int) -> None:
-        if not wanted:
-            raise CapabilityError("a capability without any right would grant nothing")
-        missing = wanted & ~int(self.rights)
+    def check_right(self, wanted: Right | int) -> None:
+        """Refuse what it does not grant."""
+        missing = int(wanted) & ~int(self.rights)
         if missing:
             raise CapabilityError(
-                f"this capability grants {_names(self.rights)}, not {_names(missing)}"
+                f"this capability grants {names_of(self.rights)}, not {names_of(missing)}"
             )
 
     def _why_not(self, number: int) -> str:
@@ -207,16 +216,14 @@ class Capability:
             raise CapabilityError("this capability is sealed already: seal the open one")
         if holder is None and expires is None:
             raise CapabilityError("seal a capability for a holder, until a time, or both")
-        who = _NOBODY if holder is None else holder_id(holder)
-        until = 0 if expires is None else _seconds(expires)
-        return Capability(self._token.seal(who, until))
+        return Capability(self._token.seal(*bearer_of(holder, expires)))
 
 
 def _digits(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def _names(rights: int) -> str:
+def names_of(rights: int) -> str:
     """READ|WRITE; numbers for what has no name."""
     known = [str(right.name) for right in Right if rights & right]
     other = rights & ~int(Right.READ | Right.WRITE | Right.ATOMIC)

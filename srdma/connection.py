@@ -235,7 +235,7 @@ class Connection(Resource):
         finally:
             sock.close()
         for qp in self.qps:
-            qp.connected = True
+            qp.connected, qp.mode = True, self.mode
         self._warn()
 
     @property

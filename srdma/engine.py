@@ -14,7 +14,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from srdma._leg import BATCH, Host, Work
 from srdma.control import Control
@@ -97,10 +97,11 @@ class Engine:
             self._host.qp_remove(qpn)
             self._wake_all()
 
-    def post(self, *works: tuple[Work, memoryview | None]) -> None:
+    def post(self, works: Iterable[tuple[Work, memoryview | None]]) -> None:
         """Hand work requests, with their immediate payloads, to the worker.
 
-        If one is refused, those before it are posted.
+        If one is refused, those before it are posted: the next is asked for when the one before
+        it is.
         """
         with self._cond:
             if self._closed:

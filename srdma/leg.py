@@ -59,20 +59,22 @@ class Leg(Protocol):
         """After the host that uses the ring."""
 
 
-def open_leg(control: Control, hello: Hello, ring: int) -> tuple[Leg, LegInfo]:
-    """A leg with room for `ring` completions."""
+def open_leg(
+    control: Control, hello: Hello, ring: int, *, shared: bool = False
+) -> tuple[Leg, LegInfo]:
+    """A leg with room for `ring` completions; shared: for a trust group."""
     if hello.host_kind == HostKind.SHM:
-        return _open_shm(control, ring)
+        return _open_shm(control, ring, shared)
     if hello.host_kind == HostKind.VERBS:
-        return _open_verbs(control, hello, ring)
+        return _open_verbs(control, hello, ring, shared)
     raise DeviceError(f"the worker reaches hosts in a way ({hello.host_kind}) not known here")
 
 
-def _open_shm(control: Control, ring: int) -> tuple[Leg, LegInfo]:
+def _open_shm(control: Control, ring: int, shared: bool) -> tuple[Leg, LegInfo]:
     leg = ShmLeg(ring)
     fds: Sequence[int] = ()
     try:
-        info, fds = control.open(ring, leg.fds)
+        info, fds = control.open(ring, leg.fds, shared=shared)
         if len(fds) != 2:
             raise DeviceError(f"the worker sent {len(fds)} descriptors with a leg, not 2")
         leg.attach(fds)
@@ -86,10 +88,10 @@ def _open_shm(control: Control, ring: int) -> tuple[Leg, LegInfo]:
     return leg, info
 
 
-def _open_verbs(control: Control, hello: Hello, ring: int) -> tuple[Leg, LegInfo]:
+def _open_verbs(control: Control, hello: Hello, ring: int, shared: bool) -> tuple[Leg, LegInfo]:
     from srdma.verbs import VerbsLeg  # pyverbs takes seconds to import
 
-    info, _ = control.open(ring)
+    info, _ = control.open(ring, shared=shared)
     return _Verbs(VerbsLeg(hello.host_device, info.address, info.token, ring)), info
 
 

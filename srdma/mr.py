@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from datetime import datetime
 from enum import IntFlag
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from srdma._leg import Pinned
+from srdma.capability import NO_RIGHT, Capability, CapabilityError, Right, bearer_of, names_of
+from srdma.control import TIMEOUT, CapabilityRequest
 from srdma.errors import BoundsError, LocalError
 from srdma.resource import Resource
 from srdma.wr import SGE
 
 if TYPE_CHECKING:
     from srdma.pd import PD
+
+BLOCK_SIZE = 4096
+DEPTH_LIMIT = 48
 
 _REMOTE = struct.Struct(">QIQ")
 _PREFIX = "srdma-mr"
@@ -27,6 +33,41 @@ class Access(IntFlag):
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
     REMOTE_READ = 4
+
+
+class Proving(TypedDict, total=False):
+    """Keywords of `PD.reg_mr()` and `PD.alloc()`: the fields of `Proofs`."""
+
+    proof: bool
+    block_size: int
+    depth_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """Whether peers must prove by a capability what they do to a region (protocol.md 6.1).
+
+    block_size: what ranges of capabilities are made of. depth_limit: of the region's tree; a lower
+    one makes tokens shorter to derive, and ranges coarser.
+    """
+
+    proof: bool = False
+    block_size: int = BLOCK_SIZE
+    depth_limit: int = DEPTH_LIMIT
+
+    def __post_init__(self) -> None:
+        if not self.proof and (self.block_size, self.depth_limit) != (BLOCK_SIZE, DEPTH_LIMIT):
+            raise LocalError("block_size= and depth_limit= go with proof=True only")
+        if not 64 <= self.block_size <= 1 << 30 or self.block_size & (self.block_size - 1):
+            raise LocalError(f"block_size={self.block_size}: a power of two from 64 to 2^30")
+        if not 1 <= self.depth_limit <= DEPTH_LIMIT:
+            raise LocalError(f"depth_limit={self.depth_limit}: 1 to {DEPTH_LIMIT} are legal")
+
+    def granule(self, length: int) -> int:
+        """What ranges of a region of that length are made of: more than a block if the depth
+        limit does not reach down to blocks."""
+        height = (-(-length // self.block_size) - 1).bit_length()
+        return self.block_size << max(height - self.depth_limit, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +112,11 @@ class MR(Resource):
     `mr[a:b]` is an SGE for a work request, `mr.buf` the bytes.
     """
 
-    def __init__(self, pd: PD, memory: Pinned, access: Access) -> None:
+    def __init__(self, pd: PD, memory: Pinned, access: Access, proofs: Proofs) -> None:
         super().__init__(pd)
         self.pd = pd
         self.access = access
+        self.proofs = proofs
         self.addr = memory.addr
         self.length = memory.length
         self.lkey = self.rkey = self._host_rkey = 0
@@ -126,6 +168,100 @@ class MR(Resource):
                 "no peer could use it"
             )
         return RemoteMR(self.addr, self.rkey, self.length)
+
+    # Capabilities --------------------------------------------------------------------
+
+    @property
+    def proof(self) -> bool:
+        """Must peers prove what they do to it?"""
+        return self.proofs.proof
+
+    @property
+    def block_size(self) -> int:
+        """What ranges of capabilities, and of revoke(), are made of."""
+        return self.proofs.granule(self.length)
+
+    def capability(
+        self,
+        offset: int = 0,
+        length: int | None = None,
+        *,
+        rights: Right | int = Right.READ,
+        holder: str | None = None,
+        expires: int | datetime | None = None,
+    ) -> Capability:
+        """Rights over a range, all that follows offset by default, for whoever gets the result.
+
+        holder: the only identity that can use it. expires: the first second, Unix time or an aware
+        datetime, at which it is void. Without both it is open: its bearer can narrow and seal it.
+        """
+        self._check_proof()
+        size = self.length - offset if length is None else length
+        self._check_range(offset, size, self.block_size)
+        self._check_rights(Right(rights))
+        who, until = bearer_of(holder, expires)
+        request = CapabilityRequest(
+            leg=self.pd.leg,
+            key=self.lkey,
+            offset=offset,
+            length=size,
+            expiry=until,
+            rights=int(rights),
+            holder=who,
+        )
+        return Capability.from_bytes(self.pd.control.capability(request))
+
+    def revoke(
+        self, offset: int = 0, length: int | None = None, *, timeout: float = TIMEOUT
+    ) -> None:
+        """Take back what was granted: every capability, or what they grant inside a range.
+
+        Returns when nobody can do any more what was revoked, and no DMA of it is under way. What a
+        peer's READ fetched before may still reach it. At most 64 ranges of a region can be revoked
+        by themselves; then revoke() all of it.
+        """
+        self._check_proof()
+        if length is None and offset == 0:
+            length = 0  # which no range has: all of it (protocol.md 10)
+        else:
+            length = self.length - offset if length is None else length
+            self._check_range(offset, length, self.proofs.block_size)
+        self.pd.control.revoke(self.pd.leg, self.lkey, offset, length, timeout)
+
+    def _check_proof(self) -> None:
+        self.ensure_alive()
+        if not self.proof:
+            raise LocalError(
+                "the region was registered without proof=True: it has no capabilities, and "
+                "whoever knows its rkey may use it; close() takes it from them"
+            )
+
+    def _check_range(self, offset: int, length: int, block: int) -> None:
+        end = offset + length
+        if offset < 0 or length < 1 or end > self.length:
+            raise BoundsError(
+                f"{length} bytes at offset {offset} are not inside a region of {self.length} "
+                "bytes, or are none"
+            )
+        if offset % block or (end % block and end != self.length):
+            raise CapabilityError(
+                f"{length} bytes at offset {offset}: begin at a multiple of the block size, "
+                f"{block} bytes, and end at one or at the end of the region"
+            )
+
+    def _check_rights(self, rights: Right) -> None:
+        if not rights:
+            raise CapabilityError(NO_RIGHT)
+        has = Right(0)
+        if self.access & Access.REMOTE_READ:
+            has |= Right.READ
+        if self.access & Access.REMOTE_WRITE:
+            has |= Right.WRITE
+        if rights & ~has:
+            raise CapabilityError(
+                f"the region's access lets peers {names_of(has)}: a capability cannot grant "
+                f"{names_of(rights & ~has)}"
+            )
 
     def _release(self) -> None:
         if self.lkey:

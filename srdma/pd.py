@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from srdma._leg import Pinned, Region
@@ -11,36 +12,48 @@ from srdma.bounce import BouncePool
 from srdma.control import Control, HostKind, MRRequest
 from srdma.engine import Engine
 from srdma.errors import BufferAccessError, LocalError, WorkerGone
+from srdma.handles import Handles
 from srdma.leg import open_leg
-from srdma.mr import MR, Access
+from srdma.mr import MR, Access, Proofs
 from srdma.resource import Resource
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from typing_extensions import Buffer
 
+    from srdma.capability import Capability
     from srdma.context import Context
+    from srdma.mr import Proving
     from srdma.qp import SecureQP
 
 RING = 4096
+GROUP_MAX = 64  # bytes of a group's name
+_PROOF = 0x100  # of REG_MR's access (protocol.md 6)
 
 
 class PD(Resource):
     """Regions and QPs of one PD may work together, and only they.
 
     ring: completions that may be outstanding, a power of two: at least the sum
-    of sq + rq + 1 over the QPs.
+    of sq + rq + 1 over the QPs. group: of machines that share the keys of their
+    PDs, and can read and forge what any two of them say (protocol.md 3.4); ""
+    for none, the default.
     """
 
-    def __init__(self, ctx: Context, ring: int = RING) -> None:
+    def __init__(self, ctx: Context, ring: int = RING, group: str = "") -> None:
         if not 64 <= ring <= 65536 or ring & (ring - 1):
             raise LocalError(f"ring={ring}: it must be a power of two from 64 to 65536")
+        if len(group.encode()) > GROUP_MAX:
+            raise LocalError(f"group={group!r}: at most {GROUP_MAX} bytes of UTF-8")
         super().__init__(ctx)
         self.ctx = ctx
+        self.group = group
         self._control: Control | None = None
         try:
             # A connection of its own, because a leg ends with the one that made it.
             self._control = ctx.connect()
-            self._leg, self._info = open_leg(self._control, ctx.hello, ring)
+            self._leg, self._info = open_leg(self._control, ctx.hello, ring, shared=bool(group))
             self._engine = Engine(self._leg, self._control)
         except BaseException:
             if self._control is not None:
@@ -49,6 +62,7 @@ class PD(Resource):
             super().close()
             raise
         self.bounces = BouncePool(self)
+        self.handles = Handles(self._install, self._uninstall)
 
     # For the objects of this PD ------------------------------------------------
 
@@ -80,6 +94,13 @@ class PD(Resource):
         request = MRRequest(
             self.leg, mr.access, mr.addr, mr.length, host_rkey=host_rkey, scope_qpn=scope_qpn
         )
+        if mr.proof:
+            request = replace(
+                request,
+                access=mr.access | _PROOF,
+                log2_block=mr.proofs.block_size.bit_length() - 1,
+                depth=mr.proofs.depth_limit,
+            )
         try:
             return host_rkey, self.control.reg_mr(request, fd)
         except BaseException:
@@ -95,6 +116,12 @@ class PD(Resource):
         with self._engine.lock:
             self._leg.dereg(host_rkey)
 
+    def _install(self, capability: Capability) -> int:
+        return self.control.install(self.leg, capability.to_bytes())
+
+    def _uninstall(self, handle: int) -> None:
+        self.control.uninstall(self.leg, handle)
+
     # Memory ----------------------------------------------------------------------
 
     def reg_mr(
@@ -103,15 +130,18 @@ class PD(Resource):
         access: Access | int = Access.LOCAL_WRITE,
         *,
         qp: SecureQP | None = None,
+        **proving: Unpack[Proving],
     ) -> MR:
         """Register memory that is already there, without a copy.
 
         buffer: anything with the buffer protocol (bytearray, mmap, memoryview,
-        NumPy array). qp: the only one that peers may use it on.
+        NumPy array). qp: the only one that peers may use it on. proof=True: its
+        rkey alone opens nothing, peers need an `MR.capability()`, whose ranges
+        are made of blocks of block_size=4096 bytes, to a depth_limit=48.
         """
         self.ensure_alive()
-        rights = _check_access(access)
-        mr = MR(self, _pin(buffer, bool(rights & Access.LOCAL_WRITE)), rights)
+        rights, proofs = _check_access(access), _check_proofs(access, Proofs(**proving))
+        mr = MR(self, _pin(buffer, bool(rights & Access.LOCAL_WRITE)), rights, proofs)
         return mr.register(qp.qp_num if qp else 0)
 
     def alloc(
@@ -120,18 +150,19 @@ class PD(Resource):
         access: Access | int = Access.LOCAL_WRITE,
         *,
         qp: SecureQP | None = None,
+        **proving: Unpack[Proving],
     ) -> MR:
-        """New zeroed memory, registered; on the embedded NIC the worker maps it."""
+        """New zeroed memory, registered as by reg_mr(); on the embedded NIC the worker maps it."""
         self.ensure_alive()
-        rights = _check_access(access)
+        rights, proofs = _check_access(access), _check_proofs(access, Proofs(**proving))
         if size <= 0:
             raise LocalError(f"a region of {size} bytes: it must have at least one")
         scope = qp.qp_num if qp else 0
         if self.ctx.hello.host_kind != HostKind.SHM:
-            return MR(self, Pinned(mmap.mmap(-1, size), True), rights).register(scope)
+            return MR(self, Pinned(mmap.mmap(-1, size), True), rights, proofs).register(scope)
         region = Region(size)
         try:
-            return MR(self, Pinned(region, True), rights).register(scope, region.fd)
+            return MR(self, Pinned(region, True), rights, proofs).register(scope, region.fd)
         finally:
             region.sent()
 
@@ -167,6 +198,14 @@ def _check_access(access: Access | int) -> Access:
     if rights & Access.REMOTE_WRITE and not rights & Access.LOCAL_WRITE:
         raise LocalError("REMOTE_WRITE needs LOCAL_WRITE too, as in verbs")
     return rights
+
+
+def _check_proofs(access: Access | int, proofs: Proofs) -> Proofs:
+    if proofs.proof and not int(access) & (Access.REMOTE_READ | Access.REMOTE_WRITE):
+        raise LocalError(
+            "proof=True needs REMOTE_READ or REMOTE_WRITE: without them no peer may do anything"
+        )
+    return proofs
 
 
 def _pin(buffer: Buffer, writable: bool) -> Pinned:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from srdma import blocking
 from srdma._leg import Work
@@ -19,6 +19,7 @@ from srdma.bounce import STAGE
 from srdma.control import QPRequest, QPState
 from srdma.engine import Record
 from srdma.errors import ClosedError, Error, LocalError, WorkerGone
+from srdma.handles import Handle, Uses
 from srdma.resource import Resource
 from srdma.wc import WC, WCOpcode, WCStatus, reason_name
 from srdma.wr import RecvWR, SendFlag, SendWR, WROpcode
@@ -26,8 +27,8 @@ from srdma.wr import RecvWR, SendFlag, SendWR, WROpcode
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from srdma.blocking import Message
-    from srdma.mr import MR, RemoteMR
+    from srdma.blocking import Message, Remote
+    from srdma.mr import MR
     from srdma.pd import PD
     from srdma.wr import SGE
 
@@ -55,17 +56,25 @@ Ended = Callable[["Request"], None]
 class Request:
     """An outstanding work request of a blocking call; wc when it ended."""
 
-    __slots__ = ("abandoned", "bounce", "ended", "serial", "sge", "wc")
+    __slots__ = ("abandoned", "bounce", "ended", "handle", "serial", "sge", "wc")
 
-    def __init__(
-        self, serial: int, sge: SGE | None, bounce: MR | None, ended: Ended | None
-    ) -> None:
-        self.serial = serial
+    def __init__(self, sge: SGE | None, bounce: MR | None, ended: Ended | None) -> None:
+        self.serial = 0
         self.ended = ended  # called once, under the engine's lock
         self.sge = sge
         self.bounce = bounce
+        self.handle: Handle | None = None
         self.wc: WC | None = None
         self.abandoned = False  # nobody waits; who ends it gives the bounce back
+
+
+class _Ready(NamedTuple):
+    """A request that only has to be posted."""
+
+    work: Work
+    payload: memoryview | None
+    signaled: bool
+    handle: Handle | None
 
 
 class SecureQP(Resource):
@@ -88,12 +97,14 @@ class SecureQP(Resource):
         self.pd = pd
         self.depths = (sq, rq)
         self.connected = False
+        self.mode = ""  # key mode, once it is agreed
         self._destroy = False
         self._reason = 0
         self._wcs: deque[WC] = deque()
         self._requests: dict[int, Request] = {}
         self._receives: list[Request] = []  # posted by recv() calls that gave up
         self._serial = 0
+        self._uses = Uses(pd.handles)
         try:
             request = QPRequest(pd.leg, sq, rq, max(round(timeout * 1000), 1), mtu)
             self.info = pd.control.init(request)
@@ -127,12 +138,20 @@ class SecureQP(Resource):
     def post_send(self, *wrs: SendWR) -> None:
         """Post in order; if one is refused, those before it are posted."""
         self.ensure_alive()
-        self.pd.engine.post(*(self._send_work(wr, _user_id(wr.wr_id)) for wr in wrs))
+        ready: deque[_Ready] = deque()
+        try:
+            for wr in wrs:
+                ready.append(self._ready(wr))
+            with self.pd.engine.lock:
+                self.pd.engine.post(self._posting(ready))
+        finally:
+            for left in ready:
+                self._give_handle(left.handle)
 
     def post_recv(self, *wrs: RecvWR) -> None:
         """Post in order; if one is refused, those before it are posted."""
         self.ensure_alive()
-        self.pd.engine.post(*((self._recv_work(wr, _user_id(wr.wr_id)), None) for wr in wrs))
+        self.pd.engine.post([(self._recv_work(wr, _user_id(wr.wr_id)), None) for wr in wrs])
 
     def poll(self, n: int = 1, timeout: float | None = 0) -> list[WC]:
         """Up to n completions of what the application posted.
@@ -155,14 +174,15 @@ class SecureQP(Resource):
     def write(
         self,
         data: Buffer | MR | SGE,
-        remote: RemoteMR,
+        remote: Remote,
         offset: int = 0,
         imm: int | None = None,
         timeout: float | None = None,
     ) -> None:
         """WRITE into a peer's region; returns when the bytes are in its memory.
 
-        data that is registered (an MR, or mr[a:b]) goes without a copy. With
+        remote: the region, or a capability for a part of it, whose first byte
+        offset counts from. data that is registered (an MR, or mr[a:b]) goes without a copy. With
         imm the peer completes a receive.
         """
         self._begin()
@@ -171,13 +191,14 @@ class SecureQP(Resource):
 
     def read(
         self,
-        remote: RemoteMR,
+        remote: Remote,
         offset: int = 0,
         length: int | None = None,
         into: Buffer | MR | SGE | None = None,
         timeout: float | None = None,
     ) -> bytes:
-        """READ from a peer's region, all that follows offset by default.
+        """READ from a peer's region, or what a capability grants of it; all that
+        follows offset by default.
 
         The bytes, or b"" if they went into `into`.
         """
@@ -219,21 +240,15 @@ class SecureQP(Resource):
         self, wr: SendWR | RecvWR, bounce: MR | None = None, ended: Ended | None = None
     ) -> Request:
         """Post for a call that waits; the request holds the bounce until release()."""
-        with self.pd.engine.lock:
-            self._serial += 1
-            request = Request(self._serial, wr.sge, bounce, ended)
-            self._requests[request.serial] = request
-            wr_id = _INTERNAL | request.serial
-            try:
-                if isinstance(wr, SendWR):
-                    self.pd.engine.post(self._send_work(wr, wr_id))
-                else:
-                    self.pd.engine.post((self._recv_work(wr, wr_id), None))
-            except BaseException:
-                del self._requests[request.serial]
-                if bounce is not None:
-                    self.pd.bounces.give(bounce)
-                raise
+        request = Request(wr.sge, bounce, ended)
+        try:
+            request.handle = self._handle(wr)
+            with self.pd.engine.lock:
+                self._submit(wr, request)
+        except BaseException:
+            self._give_handle(request.handle)
+            self._give_back(request)
+            raise
         return request
 
     def finish(self, request: Request, deadline: float | None) -> WC | None:
@@ -285,9 +300,64 @@ class SecureQP(Resource):
         with self.pd.engine.lock:
             self._receives.append(request)
 
+    def check_mode(self) -> None:
+        """Refuse to use a capability where no proof can be sent."""
+        if self.mode and "mem" not in self.mode:
+            raise LocalError(
+                f"the QP's key mode is {self.mode!r}, which has no memory proofs: "
+                'say mode="mem" or mode="pd+mem" to connect() and listen()'
+            )
+
     # Inside ------------------------------------------------------------------------
 
-    def _send_work(self, wr: SendWR, wr_id: int) -> tuple[Work, memoryview | None]:
+    def _handle(self, wr: SendWR | RecvWR) -> Handle | None:
+        """Of the capability that it names, which the PD installs if it has to."""
+        if isinstance(wr, RecvWR) or wr.capability is None:
+            return None
+        wr.check_capability()
+        self.check_mode()
+        return self.pd.handles.take(wr.capability)
+
+    def _give_handle(self, handle: Handle | None) -> None:
+        if handle is not None:
+            self.pd.handles.give(handle)
+
+    def _ready(self, wr: SendWR) -> _Ready:
+        """With the handle that it needs, which is given back when it has ended."""
+        wr_id = _user_id(wr.wr_id)
+        handle = self._handle(wr)
+        try:
+            work, payload = self._send_work(wr, wr_id, handle)
+        except BaseException:
+            self._give_handle(handle)
+            raise
+        return _Ready(work, payload, bool(wr.send_flags & SendFlag.SIGNALED), handle)
+
+    def _posting(self, ready: deque[_Ready]) -> Iterator[tuple[Work, memoryview | None]]:
+        """For Engine.post(), which asks for the next when one is posted: that is taken off."""
+        while ready:
+            yield ready[0].work, ready[0].payload
+            posted = ready.popleft()
+            self._uses.posted(posted.signaled, posted.handle)
+
+    def _submit(self, wr: SendWR | RecvWR, request: Request) -> None:
+        self._serial += 1
+        request.serial = self._serial
+        wr_id = _INTERNAL | request.serial
+        self._requests[request.serial] = request
+        try:
+            if isinstance(wr, SendWR):
+                self.pd.engine.post([self._send_work(wr, wr_id, request.handle)])
+                self._uses.posted(signaled=True)
+            else:
+                self.pd.engine.post([(self._recv_work(wr, wr_id), None)])
+        except BaseException:
+            del self._requests[request.serial]
+            raise
+
+    def _send_work(
+        self, wr: SendWR, wr_id: int, handle: Handle | None
+    ) -> tuple[Work, memoryview | None]:
         work = Work(_OPCODES[wr.opcode], self.qp_num, wr_id, _descriptor_flags(wr))
         payload = None
         if wr.data is not None:
@@ -299,6 +369,8 @@ class SecureQP(Resource):
             work.remote(wr.remote_addr, wr.rkey)
             if wr.opcode in _WITH_IMM:
                 work.immediate(wr.imm_data)
+            if handle is not None:
+                work.capability(handle.number)
         except OverflowError as e:
             raise LocalError(
                 "immediate data and rkey have 32 bits, a remote address has 64, none is negative"
@@ -328,6 +400,7 @@ class SecureQP(Resource):
     def _sink(self, record: Record) -> None:
         """One completion, under the engine's lock."""
         wc = WC.from_record(record)
+        self._count_end(wc)
         if wc.opcode is WCOpcode.QP_EVENT:
             self._reason = wc.vendor_err
         elif not wc.wr_id & _INTERNAL:
@@ -335,8 +408,17 @@ class SecureQP(Resource):
         else:
             self._end_request(self._requests.pop(wc.wr_id ^ _INTERNAL), wc)
 
+    def _count_end(self, wc: WC) -> None:
+        """A failure, or an event, means that the QP is in error."""
+        if wc.status is not WCStatus.SUCCESS or wc.opcode is WCOpcode.QP_EVENT:
+            self._uses.clear()
+        elif wc.opcode not in (WCOpcode.RECV, WCOpcode.RECV_RDMA_WITH_IMM):
+            self._uses.ended()
+
     def _end_request(self, request: Request, wc: WC) -> None:
         request.wc = wc
+        handle, request.handle = request.handle, None
+        self._give_handle(handle)
         if request.abandoned:
             self._give_back(request)
         ended, request.ended = request.ended, None
@@ -369,6 +451,7 @@ class SecureQP(Resource):
             for request in self._receives:
                 self._give_back(request)
             self._requests.clear()
+            self._uses.clear()
             self.pd.engine.remove(self.qp_num)
 
 

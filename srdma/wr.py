@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING
 
+from srdma.capability import Capability, Right
 from srdma.errors import BoundsError, LocalError
 
 if TYPE_CHECKING:
@@ -26,6 +27,18 @@ class WROpcode(IntEnum):
     SEND = 2
     SEND_WITH_IMM = 3
     RDMA_READ = 4
+
+    @property
+    def right(self) -> Right:
+        """What a capability must grant for it; none for a SEND."""
+        return _RIGHTS.get(self, Right(0))
+
+
+_RIGHTS = {
+    WROpcode.RDMA_WRITE: Right.WRITE,
+    WROpcode.RDMA_WRITE_WITH_IMM: Right.WRITE,
+    WROpcode.RDMA_READ: Right.READ,
+}
 
 
 class SendFlag(IntFlag):
@@ -49,7 +62,9 @@ class SGE:
 class SendWR:
     """A request: of one SGE, or of `data` (at most 448 bytes) copied at posting.
 
-    imm_data is a number, the same at both ends; it is present by the opcode.
+    imm_data is a number, the same at both ends; it is present by the opcode. A
+    READ or WRITE with a capability works at its first byte unless set_remote()
+    or set_wr_rdma() says where.
     """
 
     wr_id: int = 0
@@ -59,6 +74,7 @@ class SendWR:
     data: Buffer | None = None
     imm_data: int = 0
     send_flags: SendFlag = SendFlag.SIGNALED
+    capability: Capability | None = None
     remote_addr: int = field(default=0, init=False)
     rkey: int = field(default=0, init=False)
 
@@ -68,6 +84,8 @@ class SendWR:
             raise LocalError("both an SGE and data: a work request sends one of them")
         if self.data is not None and self.opcode == WROpcode.RDMA_READ:
             raise LocalError("a READ has no data: give an SGE for what arrives")
+        if self.capability is not None:
+            self.set_wr_rdma(self.capability.rkey, self.capability.address)
 
     @property
     def sge(self) -> SGE | None:
@@ -77,15 +95,24 @@ class SendWR:
         """Where a READ or WRITE works, as in pyverbs; the peer's worker checks it."""
         self.rkey, self.remote_addr = rkey, addr
 
-    def set_remote(self, remote: RemoteMR, offset: int = 0) -> None:
+    def set_remote(self, remote: RemoteMR | Capability, offset: int = 0) -> None:
         """Where a READ or WRITE works; refused here if it is not inside `remote`."""
-        length = self.length
-        if offset < 0 or offset + length > remote.length:
-            raise BoundsError(
-                f"a message of {length} bytes at offset {offset} does not fit into the remote "
-                f"memory region of {remote.length} bytes"
-            )
+        check_inside(self.length, remote, offset)
         self.set_wr_rdma(remote.rkey, remote.address + offset)
+        self.capability = remote if isinstance(remote, Capability) else None
+
+    def check_capability(self) -> None:
+        """Refuse what its capability, if it has one, does not grant."""
+        if self.capability is None:
+            return
+        if not self.opcode.right:
+            raise LocalError("a SEND names no memory of the peer: give it no capability")
+        self.capability.check_right(self.opcode.right)
+        if self.rkey != self.capability.rkey:
+            raise LocalError(
+                f"rkey {self.rkey:#x} is not the capability's, {self.capability.rkey:#x}"
+            )
+        check_inside(self.length, self.capability, self.remote_addr - self.capability.address)
 
     @property
     def length(self) -> int:
@@ -108,6 +135,16 @@ class RecvWR:
     @property
     def sge(self) -> SGE | None:
         return self.sg[0] if self.sg else None
+
+
+def check_inside(length: int, remote: RemoteMR | Capability, offset: int) -> None:
+    """Refuse a message that does not lie inside `remote`."""
+    if offset < 0 or offset + length > remote.length:
+        kind = "capability" if isinstance(remote, Capability) else "remote memory region"
+        raise BoundsError(
+            f"a message of {length} bytes at offset {offset} does not fit into the {kind} "
+            f"of {remote.length} bytes"
+        )
 
 
 def _check_sg(sg: Sequence[SGE]) -> None:

@@ -163,7 +163,7 @@ def device(monkeypatch):
     """The leg over a Device, and the Device."""
 
     class Control:
-        def open(self, ring):
+        def open(self, ring, *, shared):
             return LegInfo(1, b"t" * 16, "10.0.0.1:7"), []
 
     module = types.ModuleType("srdma.verbs")

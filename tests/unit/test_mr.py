@@ -22,7 +22,7 @@ WRITABLE = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 def reg_mr(worker):
     """Body of the last REG_MR: leg, access, address, length, host rkey, scope, offset; fds."""
     return next(
-        (*struct.unpack(">IIQQIIQ", body), fds)
+        (*struct.unpack_from(">IIQQIIQ", body), fds)
         for kind, body, fds in reversed(worker.seen)
         if kind == REG_MR
     )
