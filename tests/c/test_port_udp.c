@@ -547,7 +547,7 @@ static void icmp_is_harmless(void **state)
 static void no_buffers(void **state)
 {
 	struct world *w = *state;
-	struct srdma_buf *held[SRDMA_UDP_BUFS];
+	struct srdma_buf *held[SRDMA_UDP_BUFS + 1];
 	int n = 0;
 
 	while ((held[n] = w->b->ops->buf_get(w->b)))
