@@ -35,14 +35,18 @@ class Secrets:
             secret[:] = bytes(len(secret))
             return Handover(group_key=group_key)
         if form == "secrets":
-            made: list[bytearray] = []
-            try:
-                made += (self._ask(number)[0] for number in range(len(self.ends)))
-            except BaseException:
-                Handover(secrets=tuple(made)).wipe()
-                raise
-            return Handover(secrets=tuple(made))
+            return self._derive_secrets()
         return Handover()
+
+    def _derive_secrets(self) -> Handover:
+        made: list[bytearray] = []
+        try:
+            for number in range(len(self.ends)):
+                made.append(self._ask(number)[0])
+        except BaseException:
+            Handover(secrets=tuple(made)).wipe()
+            raise
+        return Handover(secrets=tuple(made))
 
     def install(self, handover: Handover) -> None:
         """KEYS for every QP. handover: of Install."""

@@ -196,6 +196,24 @@ def test_foreign_and_unexpected_identities(site: Site, file: Path) -> None:
     assert receiving.end()[0] == 6 and site.arrived() == []
 
 
+@pytest.mark.parametrize("mode", ["pd", "pd+mem"])
+def test_key_mode(site: Site, file: Path, mode: str) -> None:
+    receiving = site.recv()
+    sent = site.send(file, receiving.address, "--mode", mode, "--mode", "basic")
+    assert sent.returncode == 0 and f"key mode {mode}" in " ".join(sent.stdout.split())
+    code, out, _ = receiving.end()
+    assert code == 0 and json.loads(out.splitlines()[0])["mode"] == mode
+
+
+def test_no_common_key_mode(site: Site, file: Path) -> None:
+    receiving = site.recv("--mode", "pd")
+    sent = site.send(file, receiving.address, "--mode", "mem")
+    assert sent.returncode == 4 and "no common mode" in sent.stderr
+    assert receiving.end()[0] == 4
+    sent = site.send(file, receiving.address, "--mode", "best")
+    assert sent.returncode == 3 and "there are basic, pd, mem, pd+mem" in sent.stderr
+
+
 def test_no_common_suite(site: Site, file: Path) -> None:
     receiving = site.recv("--suite", "aes-256-gcm")
     sent = site.send(file, receiving.address, "--suite", "aes-128-cmac")

@@ -8,16 +8,18 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import cbor2
 import pytest
 from OpenSSL import SSL
 
-from srdma.control import Kind
-from srdma.exchange import Event, Exchange, Install, Parameters, Send
+from srdma.control import Control, Kind
+from srdma.errors import RefusedError
+from srdma.exchange import Agreed, Event, Exchange, Install, Parameters, Send
 from srdma.exchange_messages import End, Handover, Suite
 from srdma.identity import create_ca, issue, parse_certificates, parse_key
+from srdma.keyex_secrets import Secrets
 from srdma.keyex_tls import fingerprint
 from tests.keyex_players import FakeWorker, Keyex, config, load
 
@@ -26,6 +28,7 @@ A, B = "spiffe://test/a", "spiffe://test/b"
 ODD = "SPIFFE://User@Test:443/A%2fb/../~x;p=1?q=%41&r#F"
 LONG = "spiffe://test/" + "x" * 241  # 255 bytes
 WAYS = [(mode, group) for mode in range(4) for group in ("", "rack 7")]
+GCM = Suite(1, 3, 16)
 ROLES = ["client", "server"]
 
 
@@ -183,6 +186,29 @@ def test_wrong_configurations(folder: Path, changes: dict[str, Any], text: str) 
     right.close()
 
 
+def test_secrets_made_before_a_refusal_are_wiped() -> None:
+    made: list[bytearray] = []
+
+    class Refusing:
+        """A control connection whose worker makes one secret."""
+
+        def key(self, *_: object, **__: object) -> tuple[bytearray, bytearray]:
+            if made:
+                raise RefusedError(16, "the worker refused KEY")
+            made.append(bytearray(b"S" * 16))
+            return made[0], bytearray(48)
+
+    ends = tuple(End(b"E" * 16, n, 1 << 23, 4096, 64, 16, "nic") for n in (1, 2))
+    exchange = Exchange(
+        "client", Parameters((GCM,), b"R" * 32, ends, b"", (b"C" * 32, b"S" * 32), (1,))
+    )
+    exchange.agreed = Agreed(GCM, ends, b"", 1)
+    secrets = Secrets(cast(Control, Refusing()), lambda *_: b"", exchange, ends, B)
+    with pytest.raises(RefusedError):
+        secrets.derive("secrets")
+    assert made == [bytearray(16)]
+
+
 # A peer that lies ------------------------------------------------------------------
 
 
@@ -208,7 +234,7 @@ class Liar:
         self.exchange = Exchange(
             "client",
             Parameters(
-                (Suite(1, 3, 16),),
+                (GCM,),
                 b"C" * 32,
                 ends,
                 b"",
