@@ -369,15 +369,16 @@ static void strangers_pass(void **state)
 	enum { STRANGERS = 100 };
 	struct world *w = *state;
 	uint32_t places = places_left(w->b);
-	int n, all = 0;
+	int sock[STRANGERS], n, all = 0;
 
 	for (int i = 0; i < STRANGERS; i++) {
 		struct sockaddr_storage at;
-		int sock = new_stranger(w, &at);
 
-		stranger_says(w, sock, &at, (uint32_t)i);
-		close(sock);
+		sock[i] = new_stranger(w, &at);
+		stranger_says(w, sock[i], &at, (uint32_t)i);
 	}
+	for (int i = 0; i < STRANGERS; i++)
+		close(sock[i]);
 	while ((n = poll_port(w, w->b)) > 0) {
 		assert_true(n <= SRDMA_UDP_BURST);
 		for (int i = 0; i < n; i++) {
