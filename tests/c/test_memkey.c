@@ -308,9 +308,25 @@ static void proof_arguments(void **state)
 	assert_true(is_zero(out, sizeof(out)));
 }
 
+/* SHA-256 of "abc" is the example of FIPS 180. */
+static void holders(void **state)
+{
+	static const uint8_t abc[SRDMA_MEMKEY_HOLDER_LEN] =
+		"\xba\x78\x16\xbf\x8f\x01\xcf\xea"
+		"\x41\x41\x40\xde\x5d\xae\x22\x23";
+	uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN];
+
+	(void)state;
+	assert_int_equal(srdma_memkey_holder(holder, "abc"), 0);
+	assert_memory_equal(holder, abc, sizeof(abc));
+	assert_int_equal(srdma_memkey_holder(holder, ""), 0);
+	assert_true(is_zero(holder, sizeof(holder)));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(holders),
 		cmocka_unit_test(separation),
 		cmocka_unit_test(cache_is_right),
 		cmocka_unit_test(cache_is_used),
