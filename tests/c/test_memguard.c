@@ -184,7 +184,8 @@ static void try_grant(void)
 	}
 	assert_int_equal(r, 0);
 	assert_int_equal(g->cap.rkey, RKEY);
-	assert_memory_equal(&g->cap.tree, &t, sizeof(t));
+	assert_int_equal(g->cap.tree.start, t.start);
+	assert_int_equal(g->cap.tree.end, t.end);
 	g->made_by = made_by;
 	r = srdma_capability_seal(&g->cap, &cmac,
 				  &bearers[random_below(&seed, 5)]);
@@ -566,13 +567,10 @@ static void test_provider_fails(void **state)
 	open_guard(&t);
 	assert_int_equal(revoke(2 * BLOCK, 3 * BLOCK), 0);
 	learn(key, &a, 2 * BLOCK, 3 * BLOCK);
-	/* For keys of 32 bytes: it refuses those of 16. */
-	assert_int_equal(srdma_cmac_create(&cmac, 32), 0);
-	cmac.key_len = SRDMA_MEMKEY_LEN;
+	cmac = (struct srdma_cmac){ .key_len = 8 }; /* no key is right */
 	assert_int_equal(srdma_memguard_create(&none, &params, &f), -EIO);
 	assert_int_equal(srdma_memguard_revoke_all(guard, &f), -EIO);
 	assert_int_equal(srdma_memguard_revoke(guard, 0, 4 * BLOCK, &f), -EIO);
-	srdma_cmac_destroy(&cmac);
 	cmac = good;
 	assert_int_equal(check(&a, key), 0);
 	assert_true(srdma_memguard_current(guard, 1, 0, 4 * BLOCK));
