@@ -193,7 +193,7 @@ cdef int set_endpoint(srdma_endpoint *e, tuple end, str name) except -1:
 
 
 def pd_secret(bytes group_key, tuple receiver, tuple sender, bytes generation, size_t size):
-    """S of the direction between two (endpoint id, SRC QPN), from K_PD16 | K_PD32 of the receiver."""
+    """S of what one (endpoint id, SRC QPN) sends another, from the receiver's K_PD16 | K_PD32."""
     cdef srdma_pdkeys keys
     cdef srdma_pdkeys_flow flow
     cdef uint8_t out[SRDMA_MAX_SECRET]
