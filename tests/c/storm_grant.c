@@ -152,6 +152,16 @@ static void choose_range(struct storm *w, const struct storm_leg *leg,
 	r->params.length = r->hi - r->lo;
 }
 
+/* Nobody reaches the range any more: its owner uses it for something else. */
+static void take_back(struct storm_leg *leg, struct storm_revoked *r)
+{
+	r->done = 1;
+	if (leg->area[STORM_GUARDED].state == STORM_FROZEN)
+		return;
+	storm_memory_fix(leg, r->lo, r->hi);
+	storm_memory_spoil(leg, leg->mem + r->lo, r->hi - r->lo);
+}
+
 static void revoke(struct storm *w, struct storm_leg *leg)
 {
 	struct storm_revoked *r = &leg->revoked[leg->revocations];
@@ -167,10 +177,8 @@ static void revoke(struct storm *w, struct storm_leg *leg)
 				    &r->params, &r->ticket);
 	STORM_CHECK(w, !err || err == -EINPROGRESS, "REVOKE: %d", err);
 	w->side[leg->side].poked = 1;
-	if (err)
-		return;
-	storm_memory_fix(leg, r->lo, r->hi);
-	r->done = 1;
+	if (!err)
+		take_back(leg, r);
 }
 
 /* Another handle for the same token; what names the old one may fail. */
@@ -217,11 +225,8 @@ void storm_grant_follow(struct storm_leg *leg)
 	for (uint32_t i = 0; i < leg->revocations; i++) {
 		struct storm_revoked *v = &leg->revoked[i];
 
-		if (v->done ||
-		    srdma_relay_mr_revoking(r, leg->leg, &v->params, v->ticket))
-			continue;
-		if (leg->area[STORM_GUARDED].state != STORM_FROZEN)
-			storm_memory_fix(leg, v->lo, v->hi);
-		v->done = 1;
+		if (!v->done && !srdma_relay_mr_revoking(r, leg->leg,
+							 &v->params, v->ticket))
+			take_back(leg, v);
 	}
 }

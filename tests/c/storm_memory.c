@@ -104,6 +104,15 @@ int storm_memory_pure(const struct storm_leg *leg, const uint8_t *at)
 	       storm_memory_index(leg, at) >= leg->area[2].at;
 }
 
+int storm_memory_fixed(const struct storm_leg *leg, uint32_t i)
+{
+	for (uint32_t n = 0; n < leg->revocations; n++)
+		if (leg->revoked[n].done && leg->revoked[n].lo <= i &&
+		    i < leg->revoked[n].hi)
+			return 1;
+	return 0;
+}
+
 /* What was revoked stays as it is, whoever still asks for it. */
 static void keep_fixed(struct storm_leg *leg, uint32_t from, uint32_t to)
 {

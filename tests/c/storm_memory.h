@@ -19,6 +19,8 @@ uint8_t *storm_memory_take(struct storm *w, struct storm_leg *leg, uint32_t i,
 			   uint32_t len);
 /* 1: this range holds what only its one user wrote. */
 int storm_memory_pure(const struct storm_leg *leg, const uint8_t *at);
+/* 1: the byte was revoked, and its owner uses it for something else. */
+int storm_memory_fixed(const struct storm_leg *leg, uint32_t i);
 /* From now on a range is of this kind; after: len bytes, or NULL. */
 void storm_memory_expect(struct storm_leg *leg, const uint8_t *at, uint32_t len,
 			 int kind, const uint8_t *after);
