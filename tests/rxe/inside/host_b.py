@@ -3,7 +3,10 @@
     python -m tests.rxe.inside.host_b
 
 Requests besides those of srdma/demo_host.py: digest (offset, length) -> sha256; message (qp, size)
--> data, imm; ended (qp) -> reason, once that QP is in error.
+-> data, imm; ended (qp) -> reason, once that QP is in error. For test_modes.py, on a PD of its own:
+modes_open (worker, size) -> token of its leg, remote, capability; modes_qp -> what INIT gave, of a
+new QP; modes_look (offset, length) -> data of both regions; modes_message (size) -> data;
+modes_drop.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import hashlib
 import sys
 from typing import Any
 
+from srdma import Access, Right
 from srdma.demo_host import WAIT, HostB, main
+from srdma.qp import SecureQP
 
 
 class Host(HostB):
@@ -22,6 +27,35 @@ class Host(HostB):
     def message(self, qp: int, size: int) -> dict[str, Any]:
         data, imm, _ = self._connection.qps[qp].recv(WAIT, size=size)
         return {"data": bytes(data), "imm": imm}
+
+    def modes_open(self, worker: str, size: int) -> dict[str, Any]:
+        self._pd_ = self._pd(worker)
+        rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+        plain = self._pd_.alloc(size, rights)
+        proven = self._pd_.alloc(size, rights, proof=True, block_size=1024)
+        self._modes_regions = plain, proven
+        capability = proven.capability(rights=Right.READ | Right.WRITE)
+        return {
+            "token": self._pd_.token,
+            "remote": plain.remote().to_bytes(),
+            "capability": capability.to_bytes(),
+        }
+
+    def modes_qp(self) -> dict[str, Any]:
+        self._modes_qp = SecureQP(self._pd_, 8, 8, timeout=WAIT)
+        return vars(self._modes_qp.info)
+
+    def modes_look(self, offset: int, length: int) -> dict[str, Any]:
+        plain, proven = (bytes(mr.buf[offset : offset + length]) for mr in self._modes_regions)
+        return {"plain": plain, "proven": proven}
+
+    def modes_message(self, size: int) -> dict[str, Any]:
+        self._modes_qp.connected = True
+        return {"data": bytes(self._modes_qp.recv(WAIT, size=size).data)}
+
+    def modes_drop(self) -> dict[str, Any]:
+        self._modes_qp.close()
+        return {}
 
     def ended(self, qp: int) -> dict[str, Any]:
         ended = self._connection.qps[qp]

@@ -1,0 +1,245 @@
+"""Key modes and trust groups of connections: real key exchange, two real workers, data through."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+from contextlib import ExitStack, closing
+
+import pytest
+
+import srdma
+from srdma import Access
+from srdma.connection import TRUST_GROUP
+from srdma.control import QPState
+from srdma.errors import LocalError, RemoteError, Timeout
+from srdma.exchange import Derive, Exchange, Install, Parameters, Send
+from srdma.exchange_messages import End, Ready, Suite, encode
+from srdma.identity import Credentials
+from srdma.keyex_secrets import Secrets
+from srdma.keyex_tls import Channel
+from srdma.qp import SecureQP
+from tests.e2e.conftest import WAIT, A, B, pattern, run
+from tests.keying import attach
+
+MODES = ["basic", "pd", "mem", "pd+mem"]
+WAYS = [(mode, group) for mode in MODES for group in ("", "rack 7")]
+SUITES = ["aes-128-gcm", "aes-256-gcm"]  # whose secrets have 16 and 32 bytes
+SIZE = 10_000
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as stack:
+        yield stack
+
+
+def pd_of(stack, worker, group=""):
+    ctx = stack.enter_context(srdma.Context(worker.control))
+    return stack.enter_context(srdma.PD(ctx, group=group))
+
+
+def connected(stack, pki, client_pd, server_pd, client=None, server=None):
+    """A connection of these PDs; the client's error is raised where both fail."""
+    listening = {"identity": pki / "b", "timeout": WAIT} | (server or {})
+    with srdma.listen(("127.0.0.1", 0), server_pd, **listening) as listener:
+        accepted = run(listener.accept, WAIT)
+        calling = {"identity": pki / "a", "timeout": WAIT, "peer": B} | (client or {})
+        try:
+            ours = stack.enter_context(srdma.connect(listener.address, client_pd, **calling))
+        except srdma.Error:
+            with pytest.raises(srdma.Error):
+                accepted()
+            raise
+        return ours, stack.enter_context(accepted())
+
+
+def check_data(client, server, pd):
+    """WRITE, READ, and SENDs both ways."""
+    with pd.alloc(SIZE, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as mr:
+        client.qp.write(pattern(SIZE, 1), mr.remote(), timeout=WAIT)
+        assert mr.buf[:] == pattern(SIZE, 1)
+        assert client.qp.read(mr.remote(), 0, SIZE, timeout=WAIT) == pattern(SIZE, 1)
+    for sender, receiver in ((client, server), (server, client)):
+        message = run(receiver.qp.recv, WAIT, size=SIZE)
+        sender.qp.send(pattern(SIZE, 2), timeout=WAIT)
+        assert message()[0] == pattern(SIZE, 2)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize(("mode", "group"), WAYS)
+def test_each_mode_and_policy(stack, site, pki, caplog, mode, group, suite):
+    client_pd, server_pd = pd_of(stack, site.a, group), pd_of(stack, site.b, group)
+    with caplog.at_level(logging.WARNING, "srdma"):
+        client, server = connected(
+            stack, pki, client_pd, server_pd, {"mode": mode, "suites": [suite], "qps": 2},
+            {"qps": 2},
+        )  # fmt: skip
+    trust_group = group if "pd" in mode else ""
+    for end in (client, server):
+        assert (end.mode, end.trust_group) == (mode, trust_group)
+    check_data(client, server, server_pd)
+    said = [r.getMessage() for r in caplog.records if "SRDMA_TRUST_GROUP" in r.getMessage()]
+    text = f"SRDMA_TRUST_GROUP: 2 QPs in 'rack 7'. {TRUST_GROUP}"
+    assert said == [text] * (2 if trust_group else 0)
+
+
+def test_preference_is_the_clients(stack, site, pki):
+    client_pd, server_pd = pd_of(stack, site.a), pd_of(stack, site.b)
+    client, server = connected(
+        stack, pki, client_pd, server_pd, {"mode": ["pd+mem", "pd"]}, {"mode": ["basic", "pd"]}
+    )
+    assert client.mode == server.mode == "pd"
+    check_data(client, server, server_pd)
+
+
+@pytest.mark.parametrize(("of_client", "of_server"), [("g", ""), ("", "g"), ("g", "h")])
+def test_group_of_one_end_only(stack, site, pki, of_client, of_server):
+    client_pd, server_pd = pd_of(stack, site.a, of_client), pd_of(stack, site.b, of_server)
+    with pytest.raises(RemoteError, match="needs the same at both ends"):
+        connected(stack, pki, client_pd, server_pd, {"mode": "pd"})
+    client, server = connected(stack, pki, client_pd, server_pd)
+    assert client.mode == "basic"
+    check_data(client, server, server_pd)
+
+
+def test_two_clients_in_one_group(stack, site, pki):
+    """On PDs of their own, and both on one; all have the key of the server's leg."""
+    server_pd = pd_of(stack, site.b, "g")
+    for client_pd in (pd_of(stack, site.a, "g"), pd_of(stack, site.a, "g")):
+        for _ in range(2):
+            client, server = connected(stack, pki, client_pd, server_pd, {"mode": "pd"})
+            assert client.trust_group == server.trust_group == "g"
+            check_data(client, server, server_pd)
+
+
+def test_member_lets_others_in(stack, site, pki):
+    """A client that took the group's key gives it to those that connect to it."""
+    member = pd_of(stack, site.a, "g")
+    connected(stack, pki, member, pd_of(stack, site.b, "g"), {"mode": "pd"})
+    client, server = connected(stack, pki, pd_of(stack, site.b, "g"), member, {"mode": "pd+mem"})
+    assert client.trust_group == server.trust_group == "g"
+    check_data(client, server, member)
+
+
+def test_second_key_on_one_pd(stack, site, pki):
+    """One leg, one group: another server's K_PD is refused, under the same name too."""
+    client_pd = pd_of(stack, site.a, "g")
+    connected(stack, pki, client_pd, pd_of(stack, site.b, "g"), {"mode": "pd"})
+    with pytest.raises(srdma.Error, match=r"refused KEYS.*group"):
+        connected(stack, pki, client_pd, pd_of(stack, site.b, "g"), {"mode": "pd"})
+
+
+def test_level_none_has_no_key_mode(stack, site, pki):
+    client_pd, server_pd = pd_of(stack, site.a), pd_of(stack, site.b)
+    with pytest.raises(LocalError, match="has no keys"):
+        srdma.connect(("127.0.0.1", 1), client_pd, identity=pki / "a", level="none", mode="pd")
+    client, server = connected(
+        stack, pki, client_pd, server_pd, {"level": "none"}, {"level": "none"}
+    )
+    assert client.mode == server.mode == "basic"
+
+
+# A client that tampers --------------------------------------------------------------
+
+
+class Rogue:
+    """A client's end of a key exchange, by the real modules, that changes secrets on their way.
+
+    handed: what goes to the peer; kept: what goes to the own worker.
+    """
+
+    def __init__(self, pd, address, pki, mode, handed=None, kept=None):
+        self.qp = SecureQP(pd, 16, 16, timeout=1.0)
+        self.control = attach(pd)
+        self._handed, self._kept = handed or (lambda h: h), kept or (lambda h: h)
+        mine = Credentials.load(pki / "a.pem", pki / "a.key", pki / "ca.pem")
+        sock = socket.create_connection(address)
+        self.channel = Channel(sock, "client", mine, self._wait)
+        identity, _ = self.channel.handshake()
+        info = dict(vars(self.qp.info))
+        random, ends = info.pop("random"), (End(**info),)
+        suites, hashes = (Suite(1, 3, 16),), self.channel.certificate_hashes()
+        self.exchange = Exchange(
+            "client", Parameters(suites, random, ends, b"", hashes, (mode,), pd.group)
+        )
+        self._secrets = Secrets(self.control, self.channel.export, self.exchange, ends, identity)
+
+    def _wait(self, writable):
+        assert select.select(
+            [] if writable else [self.channel], [self.channel] if writable else [], [], WAIT
+        )
+
+    def converse(self):
+        """Until its worker has keys."""
+        self._act(self.exchange.start())
+        while self.exchange.state != "connecting":
+            while (message := self.channel.receive()) is None:
+                self._wait(False)
+            self._act(self.exchange.receive(message))
+
+    def _act(self, events):
+        for event in events:
+            match event:
+                case Send(data):
+                    self.channel.send(data)
+                case Derive(form):
+                    self._act(self.exchange.derived(self._handed(self._secrets.derive(form))))
+                case Install(handover):
+                    self._secrets.install(self._kept(handover))
+                    self._act(self.exchange.keyed())
+
+    def close(self):
+        self.channel.close()
+        self.control.close()
+        self.qp.close()
+
+
+def flipped(handover):
+    """Each key with one bit changed."""
+    for key in (*handover.secrets, handover.group_key):
+        if key:
+            key[0] ^= 1
+    return handover
+
+
+@pytest.mark.parametrize(("group", "where"), [("", "handed"), ("", "kept"), ("g", "kept")])
+@pytest.mark.parametrize("mode", [1, 3])
+def test_client_that_tampers_with_a_secret(stack, site, pki, mode, group, where):
+    """Neither end verifies what the other sends: no connection, and nothing gets through."""
+    client_pd, server_pd = pd_of(stack, site.a, group), pd_of(stack, site.b, group)
+    worker = site.a if where == "handed" else site.b  # who drops what it cannot verify
+    before = refused(worker)
+    options = {"identity": pki / "b", "timeout": 3, "peer": A}
+    with srdma.listen(("127.0.0.1", 0), server_pd, **options) as listener:
+        accepted = run(listener.accept, WAIT)
+        with closing(Rogue(client_pd, listener.address, pki, mode, **{where: flipped})) as rogue:
+            rogue.converse()
+            with pytest.raises(Timeout, match="not done in 3 s"):
+                accepted()
+            with contextlib.suppress(Timeout):
+                assert rogue.control.wait(rogue.qp.qp_num, 0.2)[0] is not QPState.RTS
+    assert refused(worker) > before
+    assert site.a.process.poll() is None and site.b.process.poll() is None
+
+
+@pytest.mark.parametrize(("mode", "group"), [(1, ""), (3, ""), (1, "g")])
+def test_client_that_does_not_tamper(stack, site, pki, mode, group):
+    """The same player gets through: so it is the secret that the test above is about."""
+    client_pd, server_pd = pd_of(stack, site.a, group), pd_of(stack, site.b, group)
+    options = {"identity": pki / "b", "timeout": WAIT, "peer": A}
+    with srdma.listen(("127.0.0.1", 0), server_pd, **options) as listener:
+        accepted = run(listener.accept, WAIT)
+        with closing(Rogue(client_pd, listener.address, pki, mode)) as rogue:
+            rogue.converse()
+            assert rogue.control.wait(rogue.qp.qp_num, WAIT)[0] is QPState.RTS
+            rogue.channel.send(encode(Ready()))
+            assert accepted().identity == A
+
+
+def refused(worker):
+    """Packets that it dropped for their tags."""
+    with srdma.Context(worker.control) as ctx:
+        return ctx.stats()["refused_tag"]

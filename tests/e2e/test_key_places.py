@@ -1,0 +1,167 @@
+"""K_PD, K_PDmem and K_MR are in their owner's worker and nowhere else (protocol.md 3.4, 6.1).
+
+Two hosts in key mode pd+mem, each with a worker, a tap between these. The keys of B's worker are
+found in its memory, by what they derive; then everything else is searched for them: the memory
+of all other processes, which is what a core dump would hold, registered memory included, each
+packet on the wire and each control message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from srdma import Capability
+from srdma.control import Control, QPRequest
+from srdma.demo_stage import EmbeddedPair, HostProcess
+from srdma.embedded import Embedded
+from tests.e2e.conftest import WAIT, A, B
+from tests.e2e.key_host import BLOCK, REGION
+from tests.reference.kdf import kdf
+
+GENERATION = bytes(range(8))
+PEER_EID, PEER_QPN = bytes(range(16)), 77
+WORD = 4  # how C lays out what holds the keys
+DISTINCT = 9  # of 16 random bytes, all but one in 10^6 have as many
+
+
+class Map:
+    """One readable mapping of a process."""
+
+    def __init__(self, line: str) -> None:
+        span, self.rights, _, _, _, *name = line.split(maxsplit=5)
+        self.lo, self.hi = (int(n, 16) for n in span.split("-"))
+        self.name = name[0].strip() if name else ""
+
+
+def memory(pid: int, wanted: str = "") -> Iterator[bytes]:
+    """What is mapped readable, as a core dump has it; only the mapping of a name, if given."""
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as mem:
+        for found in map(Map, maps):
+            if found.rights[0] != "r" or found.name.startswith(("[vvar", "[vsyscall")):
+                continue
+            if wanted in ("", found.name):
+                with contextlib.suppress(OSError):  # a hole in a file
+                    mem.seek(found.lo)
+                    yield mem.read(found.hi - found.lo)
+
+
+def holds(pid: int, keys: list[bytes]) -> int:
+    """How many of the keys are somewhere in a process."""
+    return len({key for part in memory(pid) for key in keys if key in part})
+
+
+def candidates(heap: bytes) -> Iterator[int]:
+    """Where a key of 16 bytes may lie."""
+    for at in range(0, len(heap) - 64, WORD):
+        if heap[at] | heap[at + 1] and len(set(heap[at : at + 16])) >= DISTINCT:
+            yield at
+
+
+def find(heap: bytes, label: str, context: bytes, wanted: bytes) -> int:
+    """Where the parent of a key lies that is known."""
+    for at in candidates(heap):
+        if kdf(heap[at : at + 16], label, context, 16) == wanted:
+            return at
+    pytest.fail(f"the parent of a known {label!r} key is not in its owner's heap")
+
+
+def children_of(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as children:
+        return [int(child) for child in children.read().split()]
+
+
+class Scene:
+    """Two workers with a tap between them, and their hosts, connected."""
+
+    def __init__(self, stack: ExitStack, pki) -> None:
+        nics = stack.enter_context(Embedded())
+        self.pair = EmbeddedPair(nics, "", unprotected=False)
+        stack.callback(self.pair.tap.close)
+        self.pair.tap.wait_until_up()
+        self.a, self.b = (
+            stack.enter_context(closing(HostProcess("tests.e2e.key_host"))) for _ in range(2)
+        )
+        for host in (self.a, self.b):
+            host.wait_until_up()
+        self.a.ask("open", worker=str(self.pair.a))
+        self.opened = self.b.ask("open", worker=str(self.pair.b))
+        options = {"mode": "pd+mem", "timeout": WAIT}
+        address = self.b.ask("serve", options={"identity": str(pki / "b"), "peer": A, **options})
+        self.b.request("accept")
+        self.a.ask(
+            "connect",
+            address=address["address"],
+            options={"identity": str(pki / "a"), "peer": B, **options},
+        )
+        self.b.answer()
+
+    def use(self, offset: int, length: int) -> bytes:
+        """A writes, sends and reads; the token that it had."""
+        token: bytes = self.b.ask("grant", offset=offset, length=length)["token"]
+        self.b.request("recv", size=100)
+        assert self.a.ask("use", token=token)["right"]
+        assert self.b.answer()["data"] == b"done"
+        return token
+
+
+def secrets_of(control: Control, leg: int, size: int) -> tuple[bytes, bytes]:
+    """A secret that the worker derives from its K_PD, and the context of the derivation."""
+    info = control.init(QPRequest(leg, 1, 1))
+    secret, _ = control.key(info.qpn, size, GENERATION, PEER_EID, PEER_QPN)
+    control.destroy(info.qpn)
+    own = info.eid + info.qpn.to_bytes(4, "big")
+    return bytes(secret[:size]), own + PEER_EID + PEER_QPN.to_bytes(4, "big") + GENERATION
+
+
+def keys_of_owner(scene: Scene) -> dict[str, bytes]:
+    """K_PD16, K_PD32, K_PDmem and K_MR, from the heap of B's worker."""
+    heap = b"".join(memory(scene.pair.workers[1].pid, "[heap]"))
+    with closing(Control.connect(scene.pair.b)) as control:
+        leg = control.attach(scene.opened["token"])
+        secret, context = secrets_of(control, leg, 16)
+        at = find(heap, "qp rx", context, secret)
+        secret, context = secrets_of(control, leg, 32)
+    k_pd32 = heap[at + 16 : at + 48]
+    assert kdf(k_pd32, "qp rx", context, 32) == secret  # the layout is as in csrc/pdkeys.h
+    whole = Capability.from_bytes(scene.b.ask("grant", offset=0, length=REGION)["token"])
+    root = whole.to_bytes()[64:80]  # one node, the root, for READ (6.2)
+    mr = find(heap, "root", b"\1", root)
+    return {
+        "K_PD16": heap[at : at + 16],
+        "K_PD32": k_pd32,
+        "K_PDmem": heap[at + 48 : at + 64],
+        "K_MR": heap[mr : mr + 16],
+    }
+
+
+def test_the_owner_alone_has_them(pki):
+    if os.geteuid():
+        pytest.skip("only root may read the memory of processes that are not dumpable")
+    with ExitStack() as stack:
+        scene = Scene(stack, pki)
+        token = scene.use(BLOCK, REGION // 2)
+        keys = keys_of_owner(scene)
+        worker_a, worker_b = (worker.pid for worker in scene.pair.workers)
+        assert holds(worker_b, list(keys.values())) == len(keys)
+
+        hosts = [scene.a.pid, scene.b.pid]
+        keyexes = [child for host in hosts for child in children_of(host)]
+        assert len(keyexes) == 2
+        for pid in (worker_a, *hosts, *keyexes, scene.pair.tap.pid):
+            assert holds(pid, list(keys.values())) == 0, f"process {pid}"
+
+        said = [m for host in (scene.a, scene.b) for m in host.ask("messages")["messages"]]
+        packets = scene.pair.capture()
+        assert len(said) > 20 and len(packets) > REGION // 2 // BLOCK
+        for name, key in keys.items():
+            assert not any(key in message for message in said), name
+            assert not any(key in packet for packet in packets), name
+        # The search finds what is there: the token's own keys, on their way and at the holder.
+        granted = token[64:80]
+        assert any(granted in message for message in said)
+        assert holds(scene.a.pid, [granted]) == 1

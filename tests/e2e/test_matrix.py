@@ -1,0 +1,205 @@
+"""Every suite, level and key mode carries WRITE, READ and SEND; wrong keys are refused.
+
+The keys come from tests/keying.py: a TLS connection for each would take minutes.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+
+import srdma
+from srdma import Access, Capability, Right
+from srdma._native import suites
+from srdma.control import Control
+from srdma.exchange_messages import Suite
+from srdma.qp import SecureQP
+from tests.e2e.conftest import WAIT, A, B, pattern, run
+from tests.keying import End, Protection, attach, key, until_running
+
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+LEVELS = ["none", "header", "packet", "aead"]
+ROWS = [
+    pytest.param(Suite(row["id"], level, row["tag_len"]), id=f"{row['name']}-{LEVELS[level]}")
+    for row in suites()
+    for level in row["levels"]
+]
+GCM = Suite(1, 3, 16)
+MODES = ["basic", "pd", "mem", "pd+mem"]
+CELLS = [(mode, "owner") for mode in MODES] + [("pd", "shared"), ("pd+mem", "shared")]
+MEM_BIT = 2
+REGION = 40_000
+AGAIN = 200
+DEAD = 0.4  # seconds that a request waits on a QP whose packets nobody takes
+
+
+@dataclass
+class Ends:
+    """Two hosts, their legs open for a trust group or not, with a region each way of access."""
+
+    a: srdma.PD
+    b: srdma.PD
+    control_a: Control
+    control_b: Control
+    plain: srdma.MR  # of b
+    proven: srdma.MR  # of b
+    capability: Capability  # for 9 nodes of it
+
+    @contextmanager
+    def qps(self, timeout: float = WAIT):
+        """A QP of each host, not connected."""
+        with (
+            closing(SecureQP(self.a, 16, 16, timeout=timeout)) as client,
+            closing(SecureQP(self.b, 16, 16, timeout=timeout)) as server,
+        ):
+            yield (
+                client,
+                server,
+                End(self.control_a, client.info, A),
+                End(self.control_b, server.info, B),
+            )
+
+    @contextmanager
+    def connected(self, how: Protection):
+        with self.qps() as (client, server, at_client, at_server):
+            key(at_client, at_server, how)
+            until_running(at_client, at_server, WAIT)
+            client.connected = server.connected = True
+            yield client, server
+
+
+@contextmanager
+def open_ends(site, group):
+    with ExitStack() as stack:
+        a, b = (
+            stack.enter_context(
+                srdma.PD(stack.enter_context(srdma.Context(worker.control)), group=group)
+            )
+            for worker in (site.a, site.b)
+        )
+        controls = [stack.enter_context(closing(attach(pd))) for pd in (a, b)]
+        proven = b.alloc(REGION, ALL, proof=True, block_size=1024)
+        capability = proven.capability(1024, 37 * 1024, rights=Right.READ | Right.WRITE)
+        yield Ends(a, b, *controls, b.alloc(REGION, ALL), proven, capability)
+
+
+@pytest.fixture(scope="module")
+def both_policies(site):
+    with open_ends(site, "") as owner, open_ends(site, "matrix") as shared:
+        yield {"owner": owner, "shared": shared}
+
+
+@pytest.mark.parametrize(("mode", "policy"), CELLS)
+@pytest.mark.parametrize("suite", ROWS)
+def test_carries_data(both_policies, suite, mode, policy):
+    ends = both_policies[policy]
+    how = Protection(suite, MODES.index(mode), policy == "shared")
+    with ends.connected(how) as (client, server):
+        check_one_sided(client, ends.plain.remote(), ends.plain.buf, 1)
+        if how.mode & MEM_BIT:
+            check_one_sided(client, ends.capability, ends.proven.buf[1024:], 2)
+        check_send(client, server)
+        if how.mode & MEM_BIT:
+            with pytest.raises(srdma.RemoteWCError, match="PROOF_REQUIRED"):
+                client.read(ends.proven.remote(), 0, 1, timeout=WAIT)
+
+
+def check_one_sided(qp, where, memory, seed):
+    """Over several packets, and for a capability several nodes."""
+    data = pattern(9001, seed)
+    qp.write(data, where, 1020, timeout=WAIT)
+    assert memory[1020 : 1020 + len(data)] == data
+    assert qp.read(where, 1021, 9000, timeout=WAIT) == data[1:]
+
+
+def check_send(client, server):
+    for sender, receiver, size in ((client, server, 5000), (server, client, 1)):
+        message = run(receiver.recv, WAIT, size=size)
+        sender.send(pattern(size, 3), imm=size, timeout=WAIT)
+        assert message() == (pattern(size, 3), size, size)
+
+
+OTHER = {"mode": lambda mode: mode ^ MEM_BIT, "suite": lambda _: 4}  # aes-128-ocb
+
+
+def flip(name):
+    """Something else in a field of KEYS, by one bit where it is a key."""
+
+    def spoil(keys):
+        value = getattr(keys, name)
+        if isinstance(value, int):
+            return replace(keys, **{name: OTHER[name](value)})
+        return replace(keys, **{name: bytes([value[0] ^ 1]) + bytes(value[1:])})
+
+    return spoil
+
+
+# What one end has wrong, the policies it can be wrong in, and the worker that refuses for it: the
+# server's refuses the OPEN, or the client's the answer to it.
+WRONG = [
+    ("client", "tx_secret", "owner", "b"),
+    ("server", "tx_secret", "owner", "a"),
+    ("client", "rx_secret", "exporter", "a"),
+    ("server", "rx_secret", "exporter", "b"),
+    *[
+        (side, name, "any", "b")
+        for side in ("client", "server")
+        for name in ("generation", "peer_eid", "mode", "suite")
+    ],
+]
+
+
+def takes(mode, policy, where):
+    """Does a cell take that from KEYS?"""
+    return {"any": True, "owner": policy == "owner", "exporter": mode in ("basic", "mem")}[where]
+
+
+@pytest.mark.parametrize(
+    ("mode", "policy", "side", "name", "refuses"),
+    [
+        (*cell, side, name, refuses)
+        for cell in CELLS
+        for side, name, where, refuses in WRONG
+        if takes(*cell, where)
+    ],
+)
+def test_wrong_key(both_policies, mode, policy, side, name, refuses):
+    ends = both_policies[policy]
+    how = Protection(GCM, MODES.index(mode), policy == "shared")
+    judge = {"a": ends.a, "b": ends.b}[refuses].ctx
+    with ends.qps(DEAD) as (client, server, at_client, at_server):
+        ends.plain.buf[:4] = b"kept"
+        before = judge.stats()
+        key(at_client, at_server, how, **{f"spoil_{side}": flip(name)})
+        client.connected = server.connected = True
+        with pytest.raises(srdma.WCError):
+            client.write(b"lost", ends.plain.remote(), 0, timeout=WAIT)
+        assert ends.plain.buf[:4] == b"kept"
+        after = judge.stats()
+        assert after["refused_tag"] > before["refused_tag"]
+        assert after["packets_verified"] == before["packets_verified"]
+
+
+def test_qps_made_again_have_other_keys(both_policies):
+    """In one PD, with the same peer; the packets of the old ones are refused in tests/c."""
+    ends, secrets = both_policies["owner"], set()
+    for n in range(AGAIN):
+        with ends.qps() as (client, _, at_client, at_server):
+            secrets.update(key(at_client, at_server, Protection(GCM, n % 2 * MEM_BIT | 1)))
+            until_running(at_client, at_server, WAIT)
+            client.connected = True
+            client.write(n.to_bytes(4, "big"), ends.plain.remote(), 0, timeout=WAIT)
+            assert ends.plain.buf[:4] == n.to_bytes(4, "big")
+    assert len(secrets) == 2 * AGAIN
+
+
+def test_a_leg_has_one_group(both_policies):
+    """A client that took a group's K_PD takes no other."""
+    ends = both_policies["shared"]
+    with ends.qps() as (_, _, at_client, at_server):
+        with pytest.raises(srdma.RefusedError, match="group") as refused:
+            key(at_client, at_server, Protection(GCM, 1, True), spoil_client=flip("group_key"))
+        assert refused.value.errno == errno.EBUSY
