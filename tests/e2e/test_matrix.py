@@ -15,6 +15,7 @@ import srdma
 from srdma import Access, Capability, Right
 from srdma._native import suites
 from srdma.control import Control
+from srdma.errors import RemoteWCError
 from srdma.exchange_messages import Suite
 from srdma.qp import SecureQP
 from tests.e2e.conftest import WAIT, A, B, pattern, run
@@ -103,7 +104,7 @@ def test_carries_data(both_policies, suite, mode, policy):
             check_one_sided(client, ends.capability, ends.proven.buf[1024:], 2)
         check_send(client, server)
         if how.mode & MEM_BIT:
-            with pytest.raises(srdma.RemoteWCError, match="PROOF_REQUIRED"):
+            with pytest.raises(RemoteWCError, match="PROOF_REQUIRED"):
                 client.read(ends.proven.remote(), 0, 1, timeout=WAIT)
 
 
