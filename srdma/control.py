@@ -33,6 +33,7 @@ from srdma.control_messages import (
     CapabilityRequest,
     Hello,
     HostKind,
+    KeyRequest,
     Keys,
     Kind,
     LegInfo,
@@ -59,6 +60,7 @@ __all__ = [
     "Control",
     "Hello",
     "HostKind",
+    "KeyRequest",
     "Keys",
     "Kind",
     "LegInfo",
@@ -297,22 +299,14 @@ class Control:
         finally:
             _wipe(body)
 
-    def key(
-        self,
-        qpn: int,
-        size: int,
-        generation: bytes,
-        peer_eid: bytes,
-        peer_qpn: int,
-        *,
-        group: bool = False,
-    ) -> tuple[bytearray, bytearray]:
-        """Key mode pd: the secret of `size` bytes that the peer shall seal with, and the group's
-        key (zero unless it is wanted). The caller wipes both."""
-        request = pack(Kind.KEY, qpn, size, int(group), generation, peer_eid, peer_qpn)
+    def key(self, wanted: KeyRequest) -> tuple[bytearray, bytearray]:
+        """Key mode pd: the secret that the peer shall seal with, and the group's key (zero unless
+        it is wanted). The caller wipes both."""
+        w = wanted
+        request = pack(Kind.KEY, w.qpn, w.size, int(w.group), w.generation, w.peer_eid, w.peer_qpn)
         body, _ = self.request(Kind.KEY, request)
         secret_len = ANSWER[Kind.KEY].size - GROUP_KEY_LEN
-        found = body[: min(size, secret_len)], body[secret_len:]
+        found = body[: min(w.size, secret_len)], body[secret_len:]
         _wipe(body)
         return found
 

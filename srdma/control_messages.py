@@ -207,6 +207,18 @@ class Keys:
     group_key: bytes | bytearray = b""
 
 
+@dataclass(frozen=True)
+class KeyRequest:
+    """What KEY asks for: S of `size` bytes, of the direction from the peer to this QP."""
+
+    qpn: int
+    size: int
+    generation: bytes
+    peer_eid: bytes
+    peer_qpn: int
+    group: bool = False  # and the key of the trust group
+
+
 @dataclass(frozen=True, kw_only=True)
 class CapabilityRequest:
     """Body of CAP, in its order. offset, length: from the region's start; no holder: anybody."""

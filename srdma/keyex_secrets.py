@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .control import Control, Keys
+from .control import Control, KeyRequest, Keys
 from .exchange import CLIENT_DIRECTION, EXPORTER_LABELS, SERVER_DIRECTION, Agreed, Exchange
 from .exchange_messages import MODE_PD, End, Form, Handover
 from .policy import secret_size
@@ -98,14 +98,15 @@ class Secrets:
     def _ask(self, number: int, *, group: bool = False) -> tuple[bytearray, bytearray]:
         """KEY for one QP: its secret to this end, and the group's key if that is wanted."""
         peer = self._agreed.ends[number]
-        return self.control.key(
+        wanted = KeyRequest(
             self.ends[number].qpn,
             secret_size(self._agreed.suite),
             self.exchange.generation(number),
             peer.eid,
             peer.qpn,
-            group=group,
+            group,
         )
+        return self.control.key(wanted)
 
     @property
     def _agreed(self) -> Agreed:

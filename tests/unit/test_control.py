@@ -16,6 +16,7 @@ from srdma import control
 from srdma.control import (
     CapabilityRequest,
     Control,
+    KeyRequest,
     Keys,
     Kind,
     MRRequest,
@@ -184,14 +185,14 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
             None,
         ),
         (
-            lambda c: c.key(QPN, 16, b"g" * 8, b"p" * 16, 5),
+            lambda c: c.key(KeyRequest(QPN, 16, b"g" * 8, b"p" * 16, 5)),
             Kind.KEY,
             struct.pack(">IBBH8s16sI", QPN, 16, 0, 0, b"g" * 8, b"p" * 16, 5),
             b"s" * 16 + bytes(16) + bytes(48),
             (bytearray(b"s" * 16), bytearray(48)),
         ),
         (
-            lambda c: c.key(QPN, 32, b"g" * 8, b"p" * 16, 5, group=True),
+            lambda c: c.key(KeyRequest(QPN, 32, b"g" * 8, b"p" * 16, 5, True)),
             Kind.KEY,
             struct.pack(">IBBH8s16sI", QPN, 32, 1, 0, b"g" * 8, b"p" * 16, 5),
             b"s" * 32 + b"k" * 48,
@@ -283,7 +284,7 @@ def test_answer_that_is_no_token(pair, length):
     [
         (lambda c: c.capability(replace(EVERYTHING, expiry=2**32)), "CAP: a value is outside"),
         (lambda c: c.capability(replace(EVERYTHING, rights=256)), "CAP: a value is outside"),
-        (lambda c: c.key(QPN, 256, b"", b"", 1), "KEY: a value is outside"),
+        (lambda c: c.key(KeyRequest(QPN, 256, b"", b"", 1)), "KEY: a value is outside"),
         (lambda c: c.revoke(1, 2, -1, 1), "REVOKE: a value is outside"),
         (lambda c: c.uninstall(1, 2**32), "UNINSTALL: a value is outside"),
         (lambda c: c.install(-1, TOKEN), "INSTALL: a value is outside"),
@@ -307,7 +308,7 @@ def test_revoke_has_a_timeout_of_its_own(pair):
 
 def test_secrets_do_not_stay_where_they_arrived(pair):
     pair.answering(b"secret-only-here" * 5)
-    secret, group = pair.control.key(QPN, 32, b"g" * 8, b"p" * 16, 5, group=True)
+    secret, group = pair.control.key(KeyRequest(QPN, 32, b"g" * 8, b"p" * 16, 5, True))
     assert (len(secret), len(group)) == (32, 48)
     assert b"secret-only-here" not in pair.control._buffer
 
