@@ -338,7 +338,7 @@ static int prove(struct srdma_qp *qp, const struct srdma_op *op, uint32_t len,
 
 	if (!w->capability || !len)
 		return 0;
-	if (find_grant(qp, w, op->offset, len, &use) || use.run < len) {
+	if (find_grant(qp, w, op->offset, len, &use)) {
 		srdma_qp_fail(qp, SRDMA_REASON_BAD_CAPABILITY, op->request_id,
 			      1);
 		return -EACCES;
