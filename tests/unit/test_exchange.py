@@ -20,7 +20,6 @@ from srdma.exchange import (
     transcript,
 )
 from srdma.exchange_messages import (
-    End,
     ErrorMessage,
     ExchangeError,
     Handover,
@@ -29,15 +28,10 @@ from srdma.exchange_messages import (
     decode,
     encode,
 )
+from tests.exchange_players import HASHES, end
 
 GCM, CHACHA, CMAC = Suite(1, 3, 16), Suite(7, 3, 16), Suite(0x20, 2, 16)
 NONE = Suite(0, 0, 0)
-HASHES = (hashlib.sha256(b"client").digest(), hashlib.sha256(b"server").digest())
-
-
-def end(qpn: int, eid: bytes = b"E" * 16, **changes: object) -> End:
-    values = {"pn": 1 << 23, "mtu": 4096, "window": 64, "reads": 16, "wire": "nicb", **changes}
-    return End(eid=eid, qpn=qpn, **values)  # type: ignore[arg-type]
 
 
 def parameters(role: str, suites: tuple[Suite, ...] = (GCM, CHACHA), qps: int = 2) -> Parameters:

@@ -2,134 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cbor2
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from srdma.exchange import Agreed, Derive, Event, Exchange, Install, Parameters, Role, Send
-from srdma.exchange_messages import (
-    MODES,
-    QPS_MAX,
-    Confirm,
-    ExchangeError,
-    Handover,
-    Ready,
-    Suite,
-    decode,
-    encode,
+from srdma.exchange import Agreed, Derive, Exchange, Role, Send
+from srdma.exchange_messages import QPS_MAX, Confirm, ExchangeError, Suite, decode, encode
+from tests.exchange_players import (
+    BASIC,
+    CHACHA,
+    GCM,
+    MEM,
+    NONE,
+    PD,
+    PD_MEM,
+    SIZES,
+    WAYS,
+    Player,
+    expected,
+    form,
+    frozen,
+    made,
+    parameters,
+    players,
+    until_confirm,
+    until_keyed,
 )
-from tests.unit.test_exchange import HASHES, end
-
-GCM, CHACHA, NONE = Suite(1, 3, 16), Suite(7, 3, 16), Suite(0, 0, 0)
-SIZES = {GCM: 16, CHACHA: 32}
-BASIC, PD, MEM, PD_MEM = MODES.values()
-WAYS = [(mode, group) for mode in MODES.values() for group in ("", "rack 7")]
-QPS = 2
-
-
-def parameters(role: str, **changes: Any) -> Parameters:
-    letter = role[0].upper().encode()
-    ends = tuple(end(100 + i, letter * 16, wire=role) for i in range(QPS))
-    mine = Parameters((GCM,), os.urandom(32), ends, b"", HASHES)
-    return replace(mine, **changes)
-
-
-def form(role: Role, mode: int, group: str) -> str:
-    """8.3, said once more."""
-    if mode not in (PD, PD_MEM):
-        return ""
-    if group:
-        return {"client": "", "server": "kpd"}[role]
-    return "secrets"
-
-
-def made(wanted: str, size: int = 16, count: int = QPS) -> Handover:
-    if wanted == "secrets":
-        return Handover(secrets=tuple(bytearray(os.urandom(size)) for _ in range(count)))
-    return Handover(group_key=bytearray(os.urandom(48))) if wanted else Handover()
-
-
-def frozen(handover: Handover) -> tuple[tuple[bytes, ...], bytes]:
-    """What is in it now."""
-    return tuple(map(bytes, handover.secrets)), bytes(handover.group_key)
-
-
-@dataclass
-class Player:
-    """One end and its worker: does what events say, as `Program` does."""
-
-    role: Role
-    exchange: Exchange
-    size: int = 16
-    sent: list[bytes] = field(default_factory=list)
-    derived: tuple[Any, Any] = ((), b"")
-    installed: tuple[Any, Any] | None = None
-    made: Handover = field(default_factory=Handover)
-    waiting: list[Event] = field(default_factory=list)
-
-    def take(self, events: list[Event]) -> None:
-        self.sent += [e.data for e in events if isinstance(e, Send)]
-        self.waiting += [e for e in events if isinstance(e, Derive | Install)]
-
-    def derive(self) -> None:
-        wanted = self.waiting.pop()
-        assert isinstance(wanted, Derive)
-        self.made = made(wanted.form, self.size)
-        self.derived = frozen(self.made)
-        self.take(self.exchange.derived(self.made))
-
-    def install(self) -> None:
-        install = self.waiting.pop()
-        assert isinstance(install, Install)
-        self.installed = frozen(install.handover)
-        self.take(self.exchange.keyed())
-
-    def work(self) -> None:
-        """Whatever its worker is to do."""
-        while self.waiting:
-            self.derive() if isinstance(self.waiting[-1], Derive) else self.install()
-
-
-def players(mode: int, group: str, suite: Suite = GCM) -> tuple[Player, Player]:
-    changes: dict[str, Any] = {"suites": (suite,), "modes": (mode,), "group": group}
-    client = Exchange("client", parameters("client", **changes))
-    server = Exchange("server", parameters("server", **changes))
-    size = SIZES.get(suite, 0)
-    return Player("client", client, size), Player("server", server, size)
-
-
-def until_confirm(client: Player, server: Player) -> None:
-    """The client's CONFIRM is sent."""
-    server.take(server.exchange.start())
-    client.take(client.exchange.start())
-    server.take(server.exchange.receive(client.sent[0]))
-    client.take(client.exchange.receive(server.sent[0]))
-    client.work()
-
-
-def until_keyed(client: Player, server: Player) -> None:
-    """Both workers have KEYS."""
-    until_confirm(client, server)
-    for one, other in ((server, client), (client, server)):
-        one.take(one.exchange.receive(other.sent[1]))
-        one.work()
-
-
-def expected(player: Player, peer: Player, mode: int, group: str) -> tuple[Any, Any]:
-    """What KEYS of this end carries."""
-    if not mode & 1:
-        return (), b""
-    if group:
-        return (), (player if player.role == "server" else peer).derived[1]
-    return peer.derived[0], b""
-
 
 # Good flow -----------------------------------------------------------------------
 
@@ -454,96 +354,3 @@ def test_no_repr_shows_a_secret(group: str) -> None:
     events += [client.exchange, vars(client.exchange)]
     secrets = [*client.derived[0], *kept[0], kept[1]]
     _assert_hidden([s for s in secrets if s], " ".join(map(repr, events)))
-
-
-# Any order -------------------------------------------------------------------------
-
-DO = ["step", "step", "step", "deliver", "reflect", "foreign", "forged", "derived", "keyed"]
-DO += ["running", "start"]
-
-
-def _foreign(mode: int, group: str) -> list[bytes]:
-    """All messages of another exchange of the same kind."""
-    client, server = players(mode, group)
-    until_keyed(client, server)
-    return [*client.sent, *server.sent, encode(Ready())]
-
-
-def _step(one: Player, other: Player, seen: dict[str, int]) -> None:
-    """What comes next for this end, if anything."""
-    if one.exchange.state == "idle":
-        one.take(one.exchange.start())
-    elif one.waiting:
-        one.work()
-    elif one.exchange.state in ("connecting", "awaited"):
-        one.take(one.exchange.running())
-    elif seen[one.role] < len(other.sent):
-        seen[one.role] += 1
-        one.take(one.exchange.receive(other.sent[seen[one.role] - 1]))
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    way=st.sampled_from(WAYS),
-    script=st.lists(st.tuples(st.booleans(), st.sampled_from(DO), st.integers(0, 9)), max_size=60),
-)
-def test_no_order_gets_through_without_hashes_and_secrets(
-    way: tuple[int, str], script: list[tuple[bool, str, int]]
-) -> None:
-    """Ends that are done have verified one hash, and have each what the other's worker made."""
-    mode, group = way
-    client, server = players(mode, group)
-    foreign = _foreign(mode, group)
-    seen = {"client": 0, "server": 0}
-    for first, what, number in script:
-        one, other = (client, server) if first else (server, client)
-        with contextlib.suppress(ExchangeError):
-            _play(one, other, what, (number, foreign, seen))
-        for player, peer in ((client, server), (server, client)):
-            if player.installed is not None:
-                assert player.exchange.hash == peer.exchange.hash != b""
-                assert player.installed == expected(player, peer, mode, group)
-            assert not player.exchange.done or player.installed is not None
-
-
-def _play(
-    one: Player, other: Player, what: str, how: tuple[int, list[bytes], dict[str, int]]
-) -> None:
-    number, foreign, seen = how
-    sources = {"deliver": other.sent, "reflect": one.sent, "foreign": foreign}
-    match what:
-        case "step":
-            _step(one, other, seen)
-        case "start":
-            one.take(one.exchange.start())
-        case "running":
-            one.take(one.exchange.running())
-        case "derived":
-            wrong = sorted({"", "secrets", "kpd"} - {form(one.role, *_way(one))})
-            one.exchange.derived(made(wrong[number % 2]))
-        case "keyed":
-            if not one.waiting:
-                one.take(one.exchange.keyed())
-        case "forged":  # the right form, without the hash
-            peers = "server" if one.role == "client" else "client"
-            handover = made(form(peers, *_way(one)))  # type: ignore[arg-type]
-            one.take(one.exchange.receive(encode(Confirm(os.urandom(32), handover))))
-        case _:
-            if source := sources[what]:
-                one.take(one.exchange.receive(source[number % len(source)]))
-
-
-def _way(one: Player) -> tuple[int, str]:
-    mine = one.exchange._mine
-    return mine.modes[0], mine.group
-
-
-def test_the_script_that_only_steps_gets_through() -> None:
-    """So the test above does reach its end."""
-    for (mode, group), _ in itertools.product(WAYS, range(2)):
-        client, server = players(mode, group)
-        seen = {"client": 0, "server": 0}
-        for _ in range(12):
-            _step(server, client, seen)
-            _step(client, server, seen)
-        assert client.exchange.done and server.exchange.done

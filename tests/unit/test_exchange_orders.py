@@ -1,0 +1,117 @@
+"""The exchange under any order of messages and events: what is done was done right."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srdma.exchange import Install
+from srdma.exchange_messages import Confirm, ExchangeError, Ready, encode
+from tests.exchange_players import WAYS, Player, expected, form, made, players, until_keyed
+
+DO = ["step", "deliver", "reflect", "foreign", "forged", "derived", "keyed", "running", "start"]
+WHOLE = 24  # steps of both ends by turns that bring any exchange to its end
+
+
+def _foreign(mode: int, group: str) -> list[bytes]:
+    """All messages of another exchange of the same kind."""
+    client, server = players(mode, group)
+    until_keyed(client, server)
+    return [*client.sent, *server.sent, encode(Ready())]
+
+
+def _step(one: Player, other: Player, seen: dict[str, int]) -> None:
+    """What comes next for this end, if anything."""
+    if one.exchange.state == "idle":
+        one.take(one.exchange.start())
+    elif one.waiting:
+        one.work()
+    elif one.exchange.state in ("connecting", "awaited"):
+        one.take(one.exchange.running())
+    elif seen[one.role] < len(other.sent):
+        seen[one.role] += 1
+        one.take(one.exchange.receive(other.sent[seen[one.role] - 1]))
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    way=st.sampled_from(WAYS),
+    honest=st.integers(0, WHOLE),
+    script=st.lists(st.tuples(st.booleans(), st.sampled_from(DO), st.integers(0, 9)), max_size=12),
+)
+def test_no_order_gets_through_without_hashes_and_secrets(
+    way: tuple[int, str], honest: int, script: list[tuple[bool, str, int]]
+) -> None:
+    """Ends whose worker has keys have verified one hash, and have what the other's worker made.
+
+    Some steps as they should be, some that should not be, then on as if nothing had been.
+    """
+    mode, group = way
+    client, server = players(mode, group)
+    foreign = _foreign(mode, group)
+    seen = {"client": 0, "server": 0}
+    by_turns = [(bool(n % 2), "step", 0) for n in range(WHOLE)]
+    for first, what, number in [*by_turns[:honest], *script, *by_turns]:
+        one, other = (client, server) if first else (server, client)
+        with contextlib.suppress(ExchangeError):
+            _play(one, other, what, (number, foreign, seen))
+        if one.exchange.state == "failed":
+            one.waiting.clear()  # its caller stops
+        for player, peer in ((client, server), (server, client)):
+            _check(player, peer, mode, group)
+
+
+def _check(player: Player, peer: Player, mode: int, group: str) -> None:
+    if player.installed is not None:
+        assert player.exchange.hash == peer.exchange.hash != b""
+        assert player.installed == expected(player, peer, mode, group)
+    assert player.installed is not None or not player.exchange.done
+
+
+def _play(
+    one: Player, other: Player, what: str, how: tuple[int, list[bytes], dict[str, int]]
+) -> None:
+    number, foreign, seen = how
+    sources = {"deliver": other.sent, "reflect": one.sent, "foreign": foreign}
+    match what:
+        case "step":
+            _step(one, other, seen)
+        case "start":
+            one.take(one.exchange.start())
+        case "running":
+            one.take(one.exchange.running())
+        case "derived":
+            wrong = sorted({"", "secrets", "kpd"} - {form(one.role, *_way(one))})
+            one.exchange.derived(made(wrong[number % 2]))
+        case "keyed":
+            if not any(isinstance(event, Install) for event in one.waiting):
+                one.take(one.exchange.keyed())
+        case "forged":  # the right form, without the hash
+            peers = "server" if one.role == "client" else "client"
+            handover = made(form(peers, *_way(one)))  # type: ignore[arg-type]
+            one.take(one.exchange.receive(encode(Confirm(os.urandom(32), handover))))
+        case _:
+            if source := sources[what]:
+                one.take(one.exchange.receive(source[number % len(source)]))
+
+
+def _way(one: Player) -> tuple[int, str]:
+    mine = one.exchange._mine
+    return mine.modes[0], mine.group
+
+
+@pytest.mark.parametrize(("mode", "group"), WAYS)
+def test_steps_alone_get_through(mode: int, group: str) -> None:
+    """So the test above does reach its end."""
+    client, server = players(mode, group)
+    seen = {"client": 0, "server": 0}
+    for _ in range(WHOLE // 2):
+        _step(server, client, seen)
+        _step(client, server, seen)
+    for player, peer in ((client, server), (server, client)):
+        assert player.exchange.done
+        _check(player, peer, mode, group)
