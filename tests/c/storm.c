@@ -404,8 +404,10 @@ static void blow(struct storm *w)
 			storm_host_post(w);
 		storm_fault_strike(w);
 		storm_fault_follow(w);
-		for (uint32_t n = storm_random(w, 6); n; n--)
+		for (uint32_t n = storm_random(w, 6); n; n--) {
 			storm_turn(w, MS / 20);
+			storm_grant_race(w);
+		}
 		for (int i = 0; i < 4; i++)
 			if (storm_one_in(w, w->active & STORM_LAZY ? 50 : 3))
 				storm_record_poll(&w->side[i / 2].leg[i % 2],

@@ -175,6 +175,7 @@ struct storm {
 	uint32_t rate;	 /* one of so many is hit */
 	int blackhole;	 /* side */
 	int lossy;
+	struct storm_leg *stalled; /* DMA of its guarded area had no room */
 	int calm; /* the storm is over: all that is posted is right */
 	struct storm_caught caught[STORM_CAUGHT];
 	uint32_t caught_count;
@@ -226,6 +227,8 @@ uint32_t storm_grant_choose(struct storm_leg *from, const struct storm_leg *to,
 void storm_grant_holder(int side, uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN]);
 /* Revoke a range, or forget a capability. */
 void storm_grant_strike(struct storm *w);
+/* Perhaps revoke what was allowed and has not begun. */
+void storm_grant_race(struct storm *w);
 /* What revocations wait for. */
 void storm_grant_follow(struct storm_leg *leg);
 

@@ -133,14 +133,26 @@ static void cut(struct storm *w)
 
 /* --- DMA ---------------------------------------------------------------- */
 
+static void note_stalled(struct storm *w, const struct srdma_dma *d)
+{
+	for (int i = 0; w->guarded && i < 2 * STORM_LEGS; i++) {
+		struct storm_leg *leg = &w->side[i % 2].leg[i / 2];
+		const struct storm_area *a = &leg->area[STORM_GUARDED];
+
+		if (leg->mem && d->addr - (uintptr_t)leg->mem - a->at < a->len)
+			w->stalled = leg;
+	}
+}
+
 static int dma(void *ctx, const struct srdma_dma *d, int is_write)
 {
 	struct storm *w = ctx;
 
-	(void)d;
 	(void)is_write;
-	if ((w->active & STORM_DMA_AGAIN) && storm_one_in(w, 3))
+	if ((w->active & STORM_DMA_AGAIN) && storm_one_in(w, 3)) {
+		note_stalled(w, d);
 		return -EAGAIN;
+	}
 	if (!(w->active & STORM_DMA_FAIL) || !storm_one_in(w, 60))
 		return 0;
 	/* Which QP it was of is not known here. */
@@ -359,6 +371,9 @@ void storm_fault_choose(struct storm *w)
 {
 	for (uint32_t n = storm_random(w, 4); n; n--)
 		w->faults |= 1u << storm_random(w, STORM_FAULTS);
+	if (w->guarded && storm_one_in(w, 3))
+		w->faults |= STORM_REVOKE |
+			     (storm_one_in(w, 2) ? STORM_DMA_AGAIN : 0);
 	/* What nothing protects may not be changed. */
 	if (w->level <= SRDMA_LEVEL_HEADER)
 		w->faults &= ~(uint32_t)STORM_FLIP;

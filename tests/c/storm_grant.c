@@ -218,6 +218,16 @@ void storm_grant_strike(struct storm *w)
 		revoke(w, leg);
 }
 
+void storm_grant_race(struct storm *w)
+{
+	struct storm_leg *leg = w->stalled;
+
+	w->stalled = NULL;
+	if (leg && leg->open && !leg->closing && w->active & STORM_REVOKE &&
+	    storm_one_in(w, 8))
+		revoke(w, leg);
+}
+
 void storm_grant_follow(struct storm_leg *leg)
 {
 	struct srdma_relay *r = leg->w->side[leg->side].relay;
