@@ -48,8 +48,9 @@ int requests_qp_keys(struct call *c)
 	rc = srdma_relay_qp_keys(c->q->p.relay, leg, k);
 	if (rc < 0)
 		return requests_refused(c, rc);
-	log_info("QP 0x%06x: suite 0x%02x level %u with %s at %s", k->qpn,
-		 k->suite, k->level, c->in.keys.identity, k->peer_wire);
+	log_info("QP 0x%06x: suite 0x%02x level %u key mode %u with %s at %s",
+		 k->qpn, k->suite, k->level, k->mode, c->in.keys.identity,
+		 k->peer_wire);
 	return 0;
 }
 
