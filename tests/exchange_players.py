@@ -83,7 +83,10 @@ class Player:
     def work(self) -> None:
         """Whatever its worker is to do."""
         while self.waiting:
-            self.derive() if isinstance(self.waiting[-1], Derive) else self.install()
+            self.work_once()
+
+    def work_once(self) -> None:
+        self.derive() if isinstance(self.waiting[-1], Derive) else self.install()
 
 
 def players(mode: int, group: str, suite: Suite = GCM) -> tuple[Player, Player]:

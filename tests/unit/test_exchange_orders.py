@@ -9,12 +9,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srdma.exchange import Install
+from srdma.exchange import TABLE, Install
 from srdma.exchange_messages import Confirm, ExchangeError, Ready, encode
 from tests.exchange_players import WAYS, Player, expected, form, made, players, until_keyed
 
 DO = ["step", "deliver", "reflect", "foreign", "forged", "derived", "keyed", "running", "start"]
-WHOLE = 24  # steps of both ends by turns that bring any exchange to its end
+WHOLE = 28  # steps of both ends by turns that bring any exchange to its end
+
+
+# Where each is legal, by role; nowhere else.
+LEGAL = {
+    "start": {"client": {"idle"}, "server": {"idle"}},
+    "OFFER": {"client": set(), "server": {"listening"}},
+    "CHOICE": {"client": {"offered"}, "server": set()},
+    "CONFIRM": {"client": {"confirming"}, "server": {"chosen"}},
+    "derived": {"client": {"deriving"}, "server": {"deriving"}},
+    "keyed": {"client": {"keying"}, "server": {"keying"}},
+    "running": {role: {"connecting", "awaited"} for role in ("client", "server")},
+    "READY": {role: {"connecting", "ready"} for role in ("client", "server")},
+}
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_what_is_legal_where(role: str) -> None:
+    events = {event for moves in TABLE[role].values() for event in moves}
+    assert events <= set(LEGAL)
+    for event, states in LEGAL.items():
+        assert {s for s, moves in TABLE[role].items() if event in moves} == states[role]
 
 
 def _foreign(mode: int, group: str) -> list[bytes]:
@@ -29,7 +50,7 @@ def _step(one: Player, other: Player, seen: dict[str, int]) -> None:
     if one.exchange.state == "idle":
         one.take(one.exchange.start())
     elif one.waiting:
-        one.work()
+        one.work_once()
     elif one.exchange.state in ("connecting", "awaited"):
         one.take(one.exchange.running())
     elif seen[one.role] < len(other.sent):
