@@ -210,54 +210,58 @@ static int is_revoked(const struct storm_leg *leg, const struct storm_wr *wr)
 	return 0;
 }
 
-/* Ask for what must be refused, or is refused because of what is dying. */
-static void make_illegal(struct storm *w, struct storm_leg *to,
-			 struct storm_wr *wr, struct srdma_desc *d)
+/* Ask for what must be refused: 1; mostly 0: left as it is. */
+static int misname(struct storm *w, const struct storm_leg *to,
+		   struct srdma_desc *d, uint64_t len)
 {
 	const struct storm_leg *legs = w->side[to->side].leg;
-	int dead = wr->remote &&
-		   (storm_memory_area(to, wr->remote)->state != STORM_LIVE ||
-		    is_revoked(to, wr));
-	uint64_t len = wr->len;
-	uint32_t wrong;
+	uint32_t wrong = storm_random(w, 1000);
 
-	if (!wr->remote || !len)
-		return;
-	wrong = w->calm ? UINT32_MAX : storm_random(w, 1000);
 	if (wrong < 6 && storm_one_in(w, 2))
 		d->capability = 0; /* the target shall refuse */
 	switch (wrong) {
 	case 0: /* a key of nobody */
 		d->rkey ^= 1u << storm_random(w, 32);
-		break;
+		return 1;
 	case 1: /* no right */
 		name_end(d, to, 2 + storm_random(w, 2), -len);
-		break;
+		return 1;
 	case 2: /* one byte before it */
 		name_end(d, to, 0, -(uint64_t)to->area[0].len - 1);
-		break;
+		return 1;
 	case 3: /* one byte too far */
 		name_end(d, to, 0, 1 - len);
-		break;
+		return 1;
 	case 4: /* around the end of all addresses */
 		d->remote_addr = 0 - len / 2;
-		break;
+		return 1;
 	case 5: /* of the other host of that worker */
 		if (legs[to == legs].mem)
 			name_end(d, &legs[to == legs], 0, -len);
 		else
 			d->rkey++;
-		break;
+		return 1;
 	case 6: /* a capability of nobody, or none where one must be */
 		d->capability = d->capability && storm_one_in(w, 2)
 					? 0
 					: d->capability + 1024;
-		break;
+		return 1;
 	default:
-		if (!dead)
-			return;
+		return 0;
 	}
-	wr->legal = 0;
+}
+
+/* Some requests must be refused, or are because of what is dying. */
+static void make_illegal(struct storm *w, struct storm_leg *to,
+			 struct storm_wr *wr, struct srdma_desc *d)
+{
+	if (!wr->remote || !wr->len)
+		return;
+	if (!w->calm && misname(w, to, d, wr->len))
+		wr->legal = 0;
+	if (storm_memory_area(to, wr->remote)->state != STORM_LIVE ||
+	    is_revoked(to, wr))
+		wr->legal = 0;
 }
 
 static void expect_request(struct storm_qp *qp, struct storm_end *e,
