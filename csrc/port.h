@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 struct srdma_port;
+struct srdma_wire_counts;
 
 enum { SRDMA_NAME_LEN = 64, SRDMA_TOKEN_LEN = 16, SRDMA_LEG_FDS = 3 };
 
@@ -186,6 +187,7 @@ struct srdma_port {
 	uint32_t mtu; /* wire: most payload of a packet; 0: SRDMA_MAX_PAYLOAD */
 	char address[SRDMA_NAME_LEN]; /* wire: the address told to peers */
 	const char *why; /* text of the last bring-up failure, or NULL */
+	const struct srdma_wire_counts *counts; /* stats.h; NULL: none */
 };
 
 #endif

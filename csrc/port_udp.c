@@ -301,6 +301,7 @@ int srdma_port_udp_create(struct srdma_port **out, const char *address,
 	port->base.ops = &udp_ops;
 	port->base.kind = SRDMA_PORT_UDP;
 	port->base.window = WINDOW;
+	port->base.counts = &port->stats.counts;
 	port->sock = port->epoll = -1;
 	r = bring_up(port, address, why);
 	if (r) {

@@ -10,17 +10,14 @@
 #include <stdint.h>
 
 #include "port.h"
+#include "stats.h"
 
 enum { SRDMA_UDP_PORT = 4791, SRDMA_PORT_UDP_WHY_LEN = 192 };
 
 /* One writer, any reader. */
 struct srdma_udp_stats {
-	uint64_t received, sent;
-	/* not handed up (11a, *Dropped*) */
-	uint64_t dropped_short, dropped_long, dropped_icrc, dropped_source;
-	uint64_t full; /* addresses for which there was no place */
-	/* not sent: longer than the path's MTU; refused by the kernel */
-	uint64_t too_long, unsent;
+	uint64_t received, sent;	      /* datagrams */
+	struct srdma_wire_counts counts;      /* of others */
 	uint32_t receive_buffer, send_buffer; /* bytes, as the kernel gave */
 };
 

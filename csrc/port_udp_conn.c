@@ -183,7 +183,7 @@ int srdma_udp_conn_keep(struct srdma_conn *conn)
 
 	assert(c->kind == SRDMA_UDP_PASSING);
 	if (port->kept_count == SRDMA_UDP_CONNS) {
-		port->stats.full++;
+		port->stats.counts.wire_full++;
 		return -ENOSPC;
 	}
 	c->kind = SRDMA_UDP_KEPT;

@@ -48,9 +48,9 @@ static void set_blocked(struct srdma_udp_port *port, int blocked)
 static void lose(struct srdma_udp_port *port, int err)
 {
 	if (err == EMSGSIZE)
-		port->stats.too_long++;
+		port->stats.counts.wire_too_long++;
 	else
-		port->stats.unsent++;
+		port->stats.counts.wire_unsent++;
 	port->tx.head++;
 }
 
@@ -163,20 +163,20 @@ static uint64_t *judge(struct srdma_udp_port *port, uint32_t i)
 {
 	const struct mmsghdr *msg = &port->rx.msg[i];
 	const union srdma_udp_addr *from = &port->rx.from[i];
-	struct srdma_udp_stats *stats = &port->stats;
+	struct srdma_wire_counts *counts = &port->stats.counts;
 
 	if (msg->msg_hdr.msg_flags & MSG_TRUNC ||
 	    msg->msg_len > SRDMA_UDP_LONGEST)
-		return &stats->dropped_long;
+		return &counts->wire_long;
 	if (msg->msg_len < SRDMA_UDP_SHORTEST)
-		return &stats->dropped_short;
+		return &counts->wire_short;
 	if (msg->msg_hdr.msg_namelen != port->addr_len ||
 	    from->any.sa_family != port->own.any.sa_family ||
 	    !srdma_udp_conn_sendable(from))
-		return &stats->dropped_source;
+		return &counts->wire_source;
 	if (!icrc_ok(port, from, port->rx.buf[i]->data,
 		     msg->msg_len - SRDMA_ICRC_LEN))
-		return &stats->dropped_icrc;
+		return &counts->wire_icrc;
 	return NULL;
 }
 

@@ -47,6 +47,14 @@ static void add_qp(struct srdma_stats *s, const struct srdma_qp *qp)
 	*g.windows += state.window_bytes;
 }
 
+static void take_wire_counts(struct srdma_stats *s,
+			     const struct srdma_wire_counts *counts)
+{
+#define X(name) s->name = counts->name;
+	SRDMA_WIRE_COUNTS(X)
+#undef X
+}
+
 void srdma_relay_stats_measure(struct srdma_relay *r)
 {
 	struct srdma_stats *s = &r->stats;
@@ -64,4 +72,6 @@ void srdma_relay_stats_measure(struct srdma_relay *r)
 	s->key_cache_kept = cache.kept;
 	s->key_cache_hits = cache.hits;
 	s->key_cache_misses = cache.misses;
+	if (r->wire->counts)
+		take_wire_counts(s, r->wire->counts);
 }

@@ -6,7 +6,7 @@
 
 static const char *const names[] = {
 #define X(name) #name,
-	SRDMA_COUNTS(X) SRDMA_GAUGES(X)
+	SRDMA_COUNTS(X) SRDMA_GAUGES(X) SRDMA_WIRE_COUNTS(X)
 #undef X
 		NULL, /* SRDMA_REFUSED_NOT */
 #define X(NAME, name) "refused_" #name,

@@ -76,10 +76,27 @@ enum srdma_refusal {
 	X(key_cache_hits) /* these two since the start */                      \
 	X(key_cache_misses)
 
+/* Datagrams that a UDP wire dropped or could not send (11a). */
+#define SRDMA_WIRE_COUNTS(X)                                                   \
+	X(wire_short)	 /* no room for BTH, STH and ICRC */                   \
+	X(wire_long)	 /* longer than any packet */                          \
+	X(wire_icrc)	 /* wrong ICRC */                                      \
+	X(wire_source)	 /* from where nothing can be sent to */               \
+	X(wire_full)	 /* verified, but no place for its address */          \
+	X(wire_too_long) /* not sent: longer than the path's MTU */            \
+	X(wire_unsent)	 /* not sent: the kernel refused it */
+
+struct srdma_wire_counts {
+#define X(name) uint64_t name;
+	SRDMA_WIRE_COUNTS(X)
+#undef X
+};
+
 struct srdma_stats {
 #define X(name) uint64_t name;
 	SRDMA_COUNTS(X)
 	SRDMA_GAUGES(X)
+	SRDMA_WIRE_COUNTS(X)
 #undef X
 	uint64_t refused[SRDMA_REFUSED_COUNT]; /* enum srdma_refusal */
 	uint64_t reason[SRDMA_REASON_COUNT];   /* QPs and requests ended so */

@@ -292,7 +292,7 @@ static void wrong_icrc(void **state)
 	assert_int_equal(poll_port(w, w->b), 1);
 	expect_packet(&w->ev[0], 9, LEN);
 	w->b->ops->buf_put(w->ev[0].buf);
-	assert_int_equal(stats(w->b)->dropped_icrc, 100);
+	assert_int_equal(stats(w->b)->counts.wire_icrc, 100);
 	assert_int_equal(stats(w->b)->received, 1);
 }
 
@@ -308,8 +308,8 @@ static void wrong_lengths(void **state)
 	assert_int_equal(send(w->stranger, bytes, sizeof(bytes), 0),
 			 sizeof(bytes));
 	assert_int_equal(drain(w, w->b), 0);
-	assert_int_equal(stats(w->b)->dropped_short, SRDMA_UDP_SHORTEST);
-	assert_int_equal(stats(w->b)->dropped_long, 2);
+	assert_int_equal(stats(w->b)->counts.wire_short, SRDMA_UDP_SHORTEST);
+	assert_int_equal(stats(w->b)->counts.wire_long, 2);
 }
 
 static void source_of_nobody(void **state)
@@ -319,7 +319,7 @@ static void source_of_nobody(void **state)
 	kernel.source_port_0 = 1;
 	stranger_says(w, w->stranger, &w->stranger_at, 1);
 	assert_int_equal(drain(w, w->b), 0);
-	assert_int_equal(stats(w->b)->dropped_source, 1);
+	assert_int_equal(stats(w->b)->counts.wire_source, 1);
 }
 
 /* Garbage of any length takes nothing away from who is known. */
@@ -347,7 +347,8 @@ static void flood_of_garbage(void **state)
 	while (rings(w->b))
 		got += drain(w, w->b);
 	assert_int_equal(got, 40);
-	assert_int_equal(stats(w->b)->dropped_short + stats(w->b)->dropped_icrc,
+	assert_int_equal(stats(w->b)->counts.wire_short +
+				 stats(w->b)->counts.wire_icrc,
 			 2000);
 }
 
@@ -436,7 +437,7 @@ static void table_is_bounded(void **state)
 		extra = meet(w, 0);
 	while (extra->user);
 	assert_int_equal(w->b->ops->keep(extra), -ENOSPC);
-	assert_int_equal(stats(w->b)->full, 1);
+	assert_int_equal(stats(w->b)->counts.wire_full, 1);
 	w->b->ops->close(kept[77]);
 	assert_int_equal(w->b->ops->keep(extra), 0);
 	for (uint32_t i = 0; i < SRDMA_UDP_CONNS; i++)
@@ -518,8 +519,8 @@ static void refused(void **state)
 		expect_packet(&w->ev[0], 2 * i + 1, LEN);
 		w->b->ops->buf_put(w->ev[0].buf);
 	}
-	assert_int_equal(stats(w->a)->too_long, 1);
-	assert_int_equal(stats(w->a)->unsent, 3);
+	assert_int_equal(stats(w->a)->counts.wire_too_long, 1);
+	assert_int_equal(stats(w->a)->counts.wire_unsent, 3);
 	assert_int_equal(stats(w->a)->sent, 4);
 }
 
