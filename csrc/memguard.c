@@ -209,11 +209,9 @@ int srdma_memguard_revoke_all(struct srdma_memguard *g,
 	const struct srdma_memtree tree = g->own->cache.tree;
 	int r;
 
-	g->generation++;
+	g->generation++; /* one that fails is used by nothing */
 	r = renew(g, g->own, &tree, fresh);
-	if (r)
-		g->generation--;
-	else
+	if (!r)
 		drop_revoked(g);
 	return r;
 }

@@ -16,6 +16,8 @@ enum {
 	ALL_PROOF = SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF,
 };
 
+#define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))
+
 static void open_pair(struct pair *p, uint8_t mode)
 {
 	pair_defaults(p);
@@ -584,19 +586,39 @@ static void test_expiry(void **state)
 /* A provider that fails is no proof, and not the peer's fault. */
 static void test_provider_fails(void **state)
 {
+	struct srdma_cap_params params = { .length = BLOCK,
+					   .rights = SRDMA_MEMKEY_WRITE };
+	struct srdma_mr_params mp = {
+		.region = { .length = REGION, .access = ALL_PROOF, .fd = -1 },
+		.log2_block = 8,
+		.depth = 48,
+	};
 	struct srdma_cmac good, *cmac;
 	struct srdma_packet packet;
+	struct srdma_capability cap;
+	struct srdma_relay *r;
 	struct pair p;
 	uint32_t key;
 
 	(void)state;
 	open_pair(&p, SRDMA_MODE_MEM);
-	key = add_region(&p, (struct place){ .access = ALL_PROOF });
-	packet = write_packet(&p, key, 0, BLOCK);
-	show(&p, &packet, GOOD);
-	cmac = &p.side[1].relay->cmac;
+	r = p.side[1].relay;
+	params.key = add_region(&p, (struct place){ .access = ALL_PROOF });
+	packet = write_packet(&p, params.key, 0, BLOCK);
+	show(&p, &packet, GOOD); /* the node's key is in the cache then */
+	cmac = &r->cmac;
 	good = *cmac;
 	*cmac = (struct srdma_cmac){ .key_len = 8 }; /* no key is right */
+	mp.region.addr = (uintptr_t)p.side[1].memory;
+	assert_int_equal(srdma_relay_mr_reg(r, p.side[1].leg, &mp, &key), -EIO);
+	SAYS(r, "no memory keys");
+	/* What cannot be sealed is not given away open. */
+	params.bearer.expiry = CLOCK + 1;
+	assert_int_equal(
+		srdma_relay_mr_capability(r, p.side[1].leg, &params, &cap),
+		-EIO);
+	assert_int_equal(cap.nodes, 0);
+	assert_int_equal(cap.rkey, 0);
 	send_packet(&p, &packet);
 	*cmac = good;
 	assert_int_equal(verdict(&p), SRDMA_REASON_TARGET_DMA);
@@ -657,8 +679,6 @@ static void test_whole_path(void **state)
 }
 
 /* --- control --------------------------------------------------------------- */
-
-#define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))
 
 static void test_registration(void **state)
 {
