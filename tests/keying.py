@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import srdma
-from srdma.control import Control, Keys, QPInfo, QPState
+from srdma.control import Control, KeyRequest, Keys, QPInfo, QPState
 from srdma.exchange_messages import Suite
 from srdma.policy import secret_size
 
@@ -114,7 +114,7 @@ def _ask(
     own: End, peer: End, size: int, generation: bytes, *, group: bool = False
 ) -> tuple[bytes, bytes]:
     secret, group_key = own.control.key(
-        own.info.qpn, size, generation, peer.info.eid, peer.info.qpn, group=group
+        KeyRequest(own.info.qpn, size, generation, peer.info.eid, peer.info.qpn, group)
     )
     return bytes(secret[:size]), bytes(group_key)
 

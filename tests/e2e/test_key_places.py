@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from srdma import Capability
-from srdma.control import Control, QPRequest
+from srdma.control import Control, KeyRequest, QPRequest
 from srdma.demo_stage import EmbeddedPair, HostProcess
 from srdma.embedded import Embedded
 from tests.e2e.conftest import WAIT, A, B
@@ -112,7 +112,7 @@ class Scene:
 def secrets_of(control: Control, leg: int, size: int) -> tuple[bytes, bytes]:
     """A secret that the worker derives from its K_PD, and the context of the derivation."""
     info = control.init(QPRequest(leg, 1, 1))
-    secret, _ = control.key(info.qpn, size, GENERATION, PEER_EID, PEER_QPN)
+    secret, _ = control.key(KeyRequest(info.qpn, size, GENERATION, PEER_EID, PEER_QPN))
     control.destroy(info.qpn)
     own = info.eid + info.qpn.to_bytes(4, "big")
     return bytes(secret[:size]), own + PEER_EID + PEER_QPN.to_bytes(4, "big") + GENERATION
