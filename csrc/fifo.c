@@ -23,6 +23,7 @@ int srdma_fifo_copy(struct srdma_fifo *f, const uint8_t *data, uint32_t len)
 
 	if (!d)
 		return -ENOMEM;
+	d->due = 0;
 	d->len = len;
 	memcpy(d->data, data, len);
 	srdma_fifo_push(f, d);

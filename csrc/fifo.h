@@ -6,6 +6,7 @@
 
 struct srdma_datagram {
 	struct srdma_datagram *next;
+	uint64_t due; /* not before this time; 0: at once */
 	uint32_t len;
 	uint8_t data[];
 };

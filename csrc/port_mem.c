@@ -30,6 +30,7 @@ struct end {
 	struct srdma_fifo kept; /* SRDMA_MEM_HOLD and SWAP */
 	bool swap; /* the first kept one follows the next that passes */
 	struct srdma_fifo in;
+	uint64_t busy; /* the direction takes the next one then */
 	uint8_t staging[SRDMA_MAX_PACKET];
 };
 
@@ -232,11 +233,28 @@ static int wire_commit(struct srdma_conn *conn, uint32_t len)
 	return pass(e, &d);
 }
 
+/* Put what is committed on its way to the peer. */
+static void depart(struct end *e)
+{
+	const struct srdma_mem_wire_params *p =
+		wire_of(e->conn.port)->joint->params;
+	struct srdma_datagram *d;
+
+	while (p->now && (d = srdma_fifo_pop(&e->out))) {
+		if (e->busy < *p->now)
+			e->busy = *p->now;
+		e->busy += p->spacing;
+		d->due = e->busy + p->latency;
+		srdma_fifo_push(&e->peer->in, d);
+	}
+	srdma_fifo_move(&e->peer->in, &e->out);
+}
+
 static void wire_flush(struct srdma_port *port)
 {
 	for (struct end *e = wire_of(port)->ends; e; e = e->next) {
 		if (e->peer)
-			srdma_fifo_move(&e->peer->in, &e->out);
+			depart(e);
 		else
 			srdma_fifo_clear(&e->out);
 	}
@@ -283,6 +301,26 @@ static bool take(bool *due)
 	return was;
 }
 
+/* What has arrived at an end, and nobody took. */
+static bool has_arrived(const struct end *e)
+{
+	const struct srdma_mem_wire_params *p =
+		wire_of(e->conn.port)->joint->params;
+
+	return e->in.first && (!p->now || e->in.first->due <= *p->now);
+}
+
+uint64_t srdma_port_mem_due(const struct srdma_port *port)
+{
+	const struct wire *w = (const struct wire *)port;
+	uint64_t due = UINT64_MAX;
+
+	for (const struct end *e = w->ends; e; e = e->next)
+		if (e->in.first && e->in.first->due < due)
+			due = e->in.first->due;
+	return due;
+}
+
 /* The next event of an end into *ev. Returns 1, or 0 when it has none. */
 static int end_event(struct end *e, struct srdma_event *ev)
 {
@@ -302,6 +340,8 @@ static int end_event(struct end *e, struct srdma_event *ev)
 		ev->status = -ECONNRESET;
 		return take(&e->down_due);
 	}
+	if (!has_arrived(e))
+		return 0;
 	ev->kind = SRDMA_EV_RECV;
 	ev->buf = srdma_pool_get(w->pool);
 	if (!ev->buf)
@@ -363,7 +403,8 @@ static int wire_fd(struct srdma_port *port)
 static int wire_arm(struct srdma_port *port)
 {
 	for (struct end *e = wire_of(port)->ends; e; e = e->next)
-		if (e->in.first || e->up_due || e->accept_due || e->down_due)
+		if (has_arrived(e) || e->up_due || e->accept_due ||
+		    (e->down_due && !e->in.first))
 			return 1;
 	return 0;
 }

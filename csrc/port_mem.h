@@ -33,7 +33,14 @@ struct srdma_mem_wire_params {
 	uint32_t slots; /* datagrams under way per conn; 0: 128 */
 	uint32_t bufs;	/* of each port's pool; 0: 256; read at create only */
 	int window;	/* 0: 64; read at create only */
-	void *ctx;	/* of the hooks */
+	/*
+	 * The caller's clock, in ns: then a direction of a connection takes
+	 * one datagram per spacing ns, and each arrives latency ns later.
+	 * NULL: what is flushed is there.
+	 */
+	const uint64_t *now;
+	uint64_t spacing, latency;
+	void *ctx; /* of the hooks */
 	/* Asked at each commit. NULL: all pass. */
 	enum srdma_mem_fate (*fate)(void *ctx, struct srdma_mem_datagram *d);
 	/* 1: reserve of this side finds no room. NULL: as slots permit. */
@@ -48,6 +55,9 @@ struct srdma_mem_wire_params {
  */
 int srdma_port_mem_wire_pair(struct srdma_port **a, struct srdma_port **b,
 			     const struct srdma_mem_wire_params *params);
+
+/* When the next datagram reaches port; UINT64_MAX: none is under way. */
+uint64_t srdma_port_mem_due(const struct srdma_port *port);
 
 /* Deliver what SRDMA_MEM_HOLD and SWAP keep back of port's datagrams. */
 void srdma_port_mem_release(struct srdma_port *port);

@@ -129,6 +129,31 @@ static void test_fates(void **state)
 	expect_text(p, "6");
 }
 
+static void test_time(void **state)
+{
+	struct pair *p = *state;
+	uint64_t now = 1000;
+
+	p->params.now = &now;
+	p->params.spacing = 10;
+	p->params.latency = 500;
+	assert_true(srdma_port_mem_due(p->b) == UINT64_MAX);
+	send_text(p, "abc");
+	expect_text(p, "");
+	assert_int_equal(p->b->ops->arm(p->b), 0);
+	assert_int_equal(srdma_port_mem_due(p->b), 1510);
+	now = 1520;
+	assert_int_equal(p->b->ops->arm(p->b), 1);
+	expect_text(p, "ab");
+	srdma_port_mem_cut(p->conn);
+	expect_text(p, "");
+	assert_int_equal(srdma_port_mem_due(p->b), 1530);
+	now = 1530;
+	assert_int_equal(poll_port(p, p->b), 2);
+	p->b->ops->buf_put(p->ev[0].buf);
+	assert_int_equal(p->ev[1].kind, SRDMA_EV_DOWN);
+}
+
 static void test_room(void **state)
 {
 	struct pair *p = *state;
@@ -403,6 +428,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WIRE(test_datagrams_move_at_flush),
 		WIRE(test_fates),
+		WIRE(test_time),
 		WIRE(test_room),
 		WIRE(test_pool_bounds_receiving),
 		WIRE(test_sharing_and_close),
