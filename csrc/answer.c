@@ -7,7 +7,7 @@
 
 #include "relay_impl.h"
 
-enum { ANSWER_BURST = 64, REQUEST_CREDIT = 1024 };
+enum { ANSWER_BURST = 64 };
 
 struct control {
 	uint8_t bit;  /* enum srdma_say */
@@ -42,11 +42,13 @@ static int emit_control(struct srdma_qp *qp, const struct control *c)
 				qp->session),
 			.recv_credit = (uint32_t)qp->rq_tail,
 			.request_credit = (uint32_t)qp->done_id +
-					  REQUEST_CREDIT,
+					  SRDMA_REQUEST_CREDIT,
 		},
 	};
 	int err;
 
+	if (!c->last_words)
+		p.ack.gaps = srdma_order_gaps(qp, p.ack.gap);
 	if (nak)
 		p.ack.reason = qp->nak_reason;
 	if (c->kind == SRDMA_ACK_CLOSE)
@@ -55,6 +57,8 @@ static int emit_control(struct srdma_qp *qp, const struct control *c)
 	if (err)
 		return err;
 	qp->advertised = (uint32_t)qp->rq_tail;
+	if (c->last_words)
+		qp->said = qp->relay->now;
 	/* Every kind carries what an ack does. */
 	qp->ctl &= (uint8_t) ~(c->bit | SRDMA_SAY_ACK);
 	if (nak)
@@ -119,6 +123,7 @@ static int fetch_answer(struct srdma_qp *qp, struct srdma_slot *s)
 	op->right = SRDMA_ACCESS_REMOTE_READ;
 	op->len = len;
 	op->allowed = s->allowed;
+	op->again = s->again;
 	op->opcode = opcode_at(s, len);
 	op->request_id = s->request_id;
 	op->offset = s->next;
@@ -144,6 +149,21 @@ static int fetch_answers(struct srdma_qp *qp)
 	return srdma_op_issue(qp, &qp->answer) ? -EAGAIN : err;
 }
 
+/* One answer less to give. */
+static void answered(struct srdma_qp *qp, const struct srdma_op *op)
+{
+	qp->served = qp->relay->now;
+	qp->slots[qp->slots_head].sent = op->offset + op->len;
+	if (!(srdma_wire_traits(op->opcode) & SRDMA_T_LAST))
+		return;
+	qp->slots_head = (qp->slots_head + 1) % qp->relay->params.reads;
+	qp->slots_count--;
+	qp->slots_ready--;
+	qp->slots_fetched--;
+	if (qp->refusing || qp->beyond.head)
+		srdma_relay_activate(qp);
+}
+
 static int emit_answer(struct srdma_qp *qp, const struct srdma_op *op)
 {
 	struct srdma_packet p = {
@@ -154,18 +174,23 @@ static int emit_answer(struct srdma_qp *qp, const struct srdma_op *op)
 	};
 	int err = srdma_tx_emit(qp, &p, op->buf ? op->buf->data : NULL);
 
-	if (err)
-		return err;
-	qp->served = qp->relay->now;
-	if (srdma_wire_traits(op->opcode) & SRDMA_T_LAST) {
-		qp->slots_head = (qp->slots_head + 1) % qp->relay->params.reads;
-		qp->slots_count--;
-		qp->slots_ready--;
-		qp->slots_fetched--;
-		if (qp->refusing)
-			srdma_relay_activate(qp);
+	if (!err)
+		answered(qp, op);
+	return err;
+}
+
+/* What was fetched for an answer: sent, or, of one given again, not if it
+ * failed. 0, or why nothing more is sent now. */
+static int finish_answer(struct srdma_qp *qp, const struct srdma_op *op)
+{
+	if (!op->reason)
+		return emit_answer(qp, op);
+	if (op->again) {
+		answered(qp, op);
+		return 0;
 	}
-	return 0;
+	srdma_qp_nak(qp, op->reason, op->request_id, srdma_op_start(op));
+	return -EIO;
 }
 
 int srdma_answer_reads(struct srdma_qp *qp)
@@ -177,14 +202,9 @@ int srdma_answer_reads(struct srdma_qp *qp)
 		if (!op || op->state != SRDMA_OP_DONE)
 			return err;
 		for (; op && op->state == SRDMA_OP_DONE; n++) {
-			if (op->reason) {
-				srdma_qp_nak(qp, op->reason, op->request_id,
-					     srdma_op_start(op));
-				return 0;
-			}
-			err = emit_answer(qp, op);
+			err = finish_answer(qp, op);
 			if (err)
-				return err;
+				return err == -EIO ? 0 : err;
 			srdma_op_retire(&qp->answer);
 			op = qp->answer.head;
 		}

@@ -48,6 +48,8 @@ struct srdma_op {
 	uint64_t allowed; /* the peer's: serial when it was authorized (6.3) */
 	uint64_t serial;  /* of the start of its DMA, while ISSUED */
 	uint8_t ends;	  /* PLACE: the position after it is (id + 1, 0) */
+	uint8_t again; /* of a READ that is answered again: moves no position,
+			     and what fails of it is not sent */
 };
 
 /* Offset of the op's first byte in the message. */

@@ -34,6 +34,7 @@ int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
 		return -ENOMEM;
 	}
 	qp->relay = r;
+	qp->beyond.pool = &r->beyond;
 	qp->leg = leg;
 	qp->state = SRDMA_QP_INIT;
 	qp->sq_depth = params->sq;
@@ -50,6 +51,7 @@ void srdma_qp_free(struct srdma_qp *qp)
 	srdma_op_drop(&qp->fetch);
 	srdma_op_drop(&qp->answer);
 	srdma_op_drop(&qp->place);
+	srdma_beyond_drop(&qp->beyond);
 	srdma_session_destroy(qp->session);
 	free(qp->sq);
 	free(qp->sq_inline);
@@ -76,9 +78,11 @@ void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 					   ? (uint8_t)reason
 					   : SRDMA_REASON_PEER_ERROR;
 	}
+	qp->last_words = qp->ctl;
 	srdma_op_drop(&qp->fetch);
 	srdma_op_drop(&qp->answer);
 	srdma_op_drop(&qp->place);
+	srdma_beyond_drop(&qp->beyond);
 	qp->slots_count = qp->slots_ready = qp->slots_fetched = 0;
 	qp->parts_count = qp->parts_sent = 0;
 	qp->event_due = 1;
@@ -112,6 +116,7 @@ void srdma_qp_refuse(struct srdma_qp *qp, enum srdma_reason reason)
 	if (qp->refusing)
 		return;
 	qp->refusing = (uint8_t)reason;
+	srdma_beyond_drop(&qp->beyond);
 	srdma_relay_activate(qp);
 }
 

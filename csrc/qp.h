@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "beyond.h"
 #include "op.h"
 #include "relay.h"
 #include "wire.h"
@@ -57,7 +58,9 @@ struct srdma_slot {
 	uint64_t va; /* of the message */
 	uint32_t rkey;
 	uint32_t start, next, end;
-	uint64_t allowed; /* of struct srdma_op, for all its answers */
+	uint32_t sent;	  /* bytes of the message before it left */
+	uint8_t again;	  /* of struct srdma_op, like this */
+	uint64_t allowed; /* for all its answers */
 };
 
 /* The message that the peer is in the middle of. */
@@ -92,6 +95,7 @@ struct srdma_qp {
 	uint8_t ending;	  /* NAK or CLOSE came: it waits for what came before */
 	uint8_t flushing; /* requests end with errors from sq_head on */
 	uint8_t nak_reason, close_reason;
+	uint8_t last_words; /* the NAK or CLOSE that it went to ERR with */
 	uint64_t nak_id, ending_id;
 	uint32_t nak_offset;
 	uint32_t reason; /* why ERR */
@@ -105,6 +109,7 @@ struct srdma_qp {
 	uint64_t timeout;		 /* ns */
 	uint64_t heard, pinged, closing; /* times, ns */
 	uint64_t served; /* when what the peer asked got on last */
+	uint64_t said;	 /* when it said its last words last */
 	uint32_t mtu;	 /* payload taken */
 	uint32_t peer_mtu, peer_window, peer_reads;
 	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
@@ -141,7 +146,8 @@ struct srdma_qp {
 	uint64_t rx_id; /* position accepted */
 	uint32_t rx_offset;
 	struct srdma_message message;
-	uint64_t done_id; /* position executed */
+	struct srdma_beyond beyond; /* what came too early */
+	uint64_t done_id;	    /* position executed */
 	uint32_t done_offset;
 	struct srdma_op_list place;
 	struct srdma_slot *slots; /* ring of the relay's reads */
@@ -150,6 +156,9 @@ struct srdma_qp {
 	uint32_t slots_fetched; /* of these, wholly in the answer list */
 	struct srdma_op_list answer;
 };
+
+/* Request ids that a peer may use from the position on. */
+enum { SRDMA_REQUEST_CREDIT = 1024 };
 
 #define SRDMA_OLDEST UINT64_MAX	      /* failed_id: the first not executed */
 #define SRDMA_NONE   (UINT64_MAX - 1) /* failed_id: none, all flush */
@@ -206,10 +215,31 @@ int srdma_tx_emit(struct srdma_qp *qp, struct srdma_packet *p,
 int srdma_answer_control(struct srdma_qp *qp);
 int srdma_answer_reads(struct srdma_qp *qp);
 
-/* --- rx.c: the peer's requests, wire to host ---
- * buf holds the payload; taken over, or left with *buf != NULL. */
-void srdma_rx_request(struct srdma_qp *qp, const struct srdma_packet *p,
-		      struct srdma_buf **buf);
+/* --- order.c: the peer's requests, into their order --- */
+/* buf holds the payload; taken over, or left with *buf != NULL. */
+void srdma_order_request(struct srdma_qp *qp, const struct srdma_packet *p,
+			 struct srdma_buf **buf);
+/* Execute what was kept and is at the position now. 0: that is done; -EAGAIN:
+ * there is no op for more of it, come again. */
+int srdma_order_drain(struct srdma_qp *qp);
+/* The gaps of an ack. Returns how many. */
+uint8_t srdma_order_gaps(const struct srdma_qp *qp,
+			 struct srdma_gap gap[SRDMA_MAX_GAPS]);
+
+/* --- rx.c: the peer's requests, wire to host --- */
+struct srdma_arrival {
+	struct srdma_qp *qp;
+	const struct srdma_packet *p;
+	struct srdma_buf **buf;	 /* as above */
+	struct srdma_kept *kept; /* where it waited; NULL: it came just now */
+};
+/* One at the position, with an op left for it. Why it is refused, or NONE. */
+enum srdma_reason srdma_rx_execute(const struct srdma_arrival *a);
+/* 1: a READ_REQUEST that no slot is free for. */
+int srdma_rx_full(const struct srdma_qp *qp, const struct srdma_packet *p);
+/* Answer a READ_REQUEST again, if that is right and an answer is not on its
+ * way already (5.3). */
+void srdma_rx_again(const struct srdma_arrival *a);
 /* Place what was accepted and retire it. -EAGAIN: come again. */
 int srdma_rx_place(struct srdma_qp *qp);
 

@@ -3,7 +3,7 @@
 
 #include "relay_impl.h"
 
-enum { BLOCKED_NS = 1000000 };
+enum { BLOCKED_NS = 1000000, LAST_WORDS_NS = 1000000 };
 
 void srdma_relay_activate(struct srdma_qp *qp)
 {
@@ -78,6 +78,7 @@ static void verified(struct srdma_qp *qp, struct srdma_conn *conn,
 	uint32_t traits = srdma_wire_traits(p->opcode);
 
 	count_verified(qp, p);
+	srdma_beyond_count(&qp->beyond, p->pn);
 	srdma_link_follow(qp, p, conn);
 	qp->heard = qp->relay->now;
 	if (qp->state == SRDMA_QP_RTR) {
@@ -90,12 +91,35 @@ static void verified(struct srdma_qp *qp, struct srdma_conn *conn,
 	if (p->flags & SRDMA_STH_ACK_NOW)
 		qp->ctl |= SRDMA_SAY_ACK;
 	if (traits & SRDMA_T_REQUEST)
-		srdma_rx_request(qp, p, buf);
+		srdma_order_request(qp, p, buf);
 	else if (traits & SRDMA_T_ACK)
 		srdma_reply_ack(qp, p);
 	else
 		srdma_reply_answer(qp, p, buf);
 	srdma_relay_activate(qp);
+}
+
+/* A QP that went to ERR by words of its own, which the peer seems not to have
+ * heard: it says them again (5.4). */
+static void verified_late(struct srdma_qp *qp, struct srdma_conn *conn,
+			  const struct srdma_packet *p)
+{
+	count_verified(qp, p);
+	if (p->opcode == SRDMA_OP_ACKNOWLEDGE &&
+	    (p->ack.kind == SRDMA_ACK_NAK || p->ack.kind == SRDMA_ACK_CLOSE))
+		return;
+	if (qp->relay->now < qp->said + LAST_WORDS_NS)
+		return;
+	srdma_link_follow(qp, p, conn);
+	qp->ctl |= qp->last_words;
+	srdma_relay_activate(qp);
+}
+
+/* 1: it opens packets, in ERR only to say its last words again. */
+static int hears(const struct srdma_qp *qp)
+{
+	return qp->state == SRDMA_QP_RTR || qp->state == SRDMA_QP_RTS ||
+	       qp->last_words;
 }
 
 /* buf_at of the plaintext is 0: *plain is what a placed op takes over. */
@@ -115,7 +139,7 @@ static void datagram(struct srdma_relay *r, struct srdma_conn *conn,
 		r->stats.refused[SRDMA_REFUSED_UNKNOWN_QP]++;
 		return;
 	}
-	if (qp->state != SRDMA_QP_RTR && qp->state != SRDMA_QP_RTS) {
+	if (!hears(qp)) {
 		r->stats.refused[SRDMA_REFUSED_QP_STATE]++;
 		return;
 	}
@@ -123,6 +147,8 @@ static void datagram(struct srdma_relay *r, struct srdma_conn *conn,
 				 r->spare->data);
 	if (err)
 		count_refusal(qp, err);
+	else if (qp->state == SRDMA_QP_ERR)
+		verified_late(qp, conn, &p);
 	else
 		verified(qp, conn, &p, &r->spare);
 }

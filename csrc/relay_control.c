@@ -44,6 +44,17 @@ int srdma_relay_random(struct srdma_relay *r, void *out, size_t len)
 	return err ? srdma_relay_refuse(r, -EIO, "no random numbers") : 0;
 }
 
+/* Packets that QPs may keep beyond gaps: the other half of the buffers is for
+ * what arrives in order and for what leaves, however many peers leave gaps. */
+static uint32_t records_of(const struct srdma_relay *r)
+{
+	int n = (r->host->ops->buf_free(r->host) - SRDMA_MAX_BURST) / 2;
+
+	if (n < 0)
+		return 0;
+	return n < SRDMA_MAX_KEPT ? (uint32_t)n : SRDMA_MAX_KEPT;
+}
+
 int srdma_relay_create(struct srdma_relay **out,
 		       const struct srdma_relay_params *params)
 {
@@ -67,9 +78,12 @@ int srdma_relay_create(struct srdma_relay **out,
 	err = srdma_op_pool_create(&r->ops, SRDMA_OPS);
 	if (err)
 		goto free_relay;
+	err = srdma_beyond_pool_create(&r->beyond, records_of(r));
+	if (err)
+		goto free_ops;
 	err = srdma_cmac_create(&r->cmac, SRDMA_MEMKEY_LEN);
 	if (err)
-		goto free_pool;
+		goto free_beyond;
 	err = srdma_keycache_create(&r->keys, params->key_cache);
 	if (err)
 		goto free_cmac;
@@ -83,7 +97,9 @@ free_keys:
 	srdma_keycache_destroy(r->keys);
 free_cmac:
 	srdma_cmac_destroy(&r->cmac);
-free_pool:
+free_beyond:
+	srdma_beyond_pool_destroy(&r->beyond);
+free_ops:
 	srdma_op_pool_destroy(&r->ops);
 free_relay:
 	free(r);
@@ -132,6 +148,7 @@ void srdma_relay_destroy(struct srdma_relay *r)
 	r->wire->ops->destroy(r->wire);
 	srdma_keycache_destroy(r->keys);
 	srdma_cmac_destroy(&r->cmac);
+	srdma_beyond_pool_destroy(&r->beyond);
 	srdma_op_pool_destroy(&r->ops);
 	free(r);
 }

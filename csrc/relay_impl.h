@@ -17,6 +17,7 @@ enum {
 	SRDMA_OPS_KEPT = 512,	/* for what arrives: own requests leave them */
 	SRDMA_FETCH_DEPTH = 64, /* packets of a QP being fetched */
 	SRDMA_MAX_BURST = 64,
+	SRDMA_MAX_KEPT = 2048,
 };
 
 static const uint64_t SRDMA_NEVER = UINT64_MAX;
@@ -38,6 +39,7 @@ struct srdma_relay {
 	uint32_t leg_count, leg_serial;
 	struct srdma_link *links;
 	struct srdma_op_pool ops;
+	struct srdma_beyond_pool beyond; /* half of the host's buffers */
 	struct srdma_qp *active_head, *active_tail;
 	struct srdma_buf *spare; /* plaintext of the next packet goes here */
 	struct srdma_stats stats;

@@ -285,6 +285,7 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	qp->peer_reads = k->peer_reads;
 	qp->acked_pn = qp->first_pn - 1;
 	qp->state = SRDMA_QP_RTR;
+	qp->beyond.pn = srdma_session_highest(qp->session);
 	if (k->role == 0)
 		qp->ctl |= SRDMA_SAY_OPEN;
 	srdma_relay_activate(qp);

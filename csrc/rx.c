@@ -1,8 +1,8 @@
 /*
  * The peer's requests, wire to host (docs/protocol.md 4.6, 5, 6). A packet
- * that comes here has verified. It is executed at the position, counted
- * anywhere else; its memory proof is judged and the access authorized before
- * any DMA; its payload lies in a private buffer until then.
+ * that comes here has verified and is at the position (order.c). Its memory
+ * proof is judged and the access authorized before any DMA; its payload lies
+ * in a private buffer until then.
  */
 #include <errno.h>
 #include <string.h>
@@ -15,30 +15,8 @@ struct request {
 	const struct srdma_packet *p;
 	uint32_t traits;
 	struct srdma_buf **buf;
+	const struct srdma_kept *kept;
 };
-
-/* 0: at the position; else counted and not to be executed. */
-static int position(struct srdma_qp *qp, const struct srdma_packet *p)
-{
-	struct srdma_stats *stats = &qp->relay->stats;
-
-	if (p->request_id == qp->rx_id + 1 && !p->offset &&
-	    qp->message.kind == SRDMA_T_READ) {
-		qp->rx_id++; /* the READ before had its last part */
-		qp->rx_offset = 0;
-		qp->message.kind = 0;
-	}
-	if (p->request_id == qp->rx_id && p->offset == qp->rx_offset)
-		return 0;
-	if (p->request_id < qp->rx_id ||
-	    (p->request_id == qp->rx_id && p->offset < qp->rx_offset)) {
-		stats->duplicates++;
-		qp->ctl |= SRDMA_SAY_ACK;
-	} else {
-		stats->refused[SRDMA_REFUSED_GAP]++;
-	}
-	return -EALREADY;
-}
 
 /* Bytes of a region that the packet names. */
 struct access {
@@ -94,7 +72,12 @@ static enum srdma_reason prove(const struct request *rq, const struct access *a,
 	if (p->flags & SRDMA_STH_HOLDER)
 		memcpy(claim.bearer.holder, qp->peer_holder,
 		       sizeof(claim.bearer.holder));
-	claim.ad_len = srdma_session_claim(qp->session, p, &claim.ad);
+	if (rq->kept) {
+		claim.ad = rq->kept->claim;
+		claim.ad_len = rq->kept->claim_len;
+	} else {
+		claim.ad_len = srdma_session_claim(qp->session, p, &claim.ad);
+	}
 	why = verdict_of(
 		srdma_memguard_check(mr->guard, &claim, qp->relay->wall));
 	qp->relay->stats.proofs_verified += why == SRDMA_REASON_NONE;
@@ -131,8 +114,6 @@ static enum srdma_reason place(const struct request *rq, const struct access *a)
 	int last = (rq->traits & SRDMA_T_LAST) != 0;
 	struct srdma_op *op = srdma_op_add(qp, SRDMA_OP_PLACE);
 
-	if (!op) /* the turn's budget leaves ops for all it may receive */
-		return SRDMA_REASON_TARGET_DMA;
 	op->addr = a->addr;
 	op->key = a->rkey;
 	op->right = a->right;
@@ -239,19 +220,26 @@ static enum srdma_reason rx_send(const struct request *rq)
 	return place(rq, &own);
 }
 
-/* A part that was authorized: its slot is answered behind what came before. */
-static enum srdma_reason take_part(const struct request *rq)
+int srdma_rx_full(const struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	return p->opcode == SRDMA_OP_READ_REQUEST &&
+	       qp->slots_count == qp->relay->params.reads;
+}
+
+/* A part that was authorized: its slot, which is free, is answered behind what
+ * came before. */
+static void take_part(const struct request *rq, uint8_t again)
 {
 	struct srdma_qp *qp = rq->qp;
 	const struct srdma_packet *p = rq->p;
 	struct srdma_op *op = srdma_op_add(qp, SRDMA_OP_PLACE);
 	uint32_t at;
 
-	if (!op)
-		return SRDMA_REASON_TARGET_DMA;
 	op->opcode = p->opcode;
 	op->request_id = p->request_id;
 	op->offset = p->offset + p->dma_len;
+	op->again = again;
+	op->ends = !p->dma_len;
 	at = (qp->slots_head + qp->slots_count++) % qp->relay->params.reads;
 	qp->slots[at] = (struct srdma_slot){
 		.request_id = p->request_id,
@@ -259,12 +247,30 @@ static enum srdma_reason take_part(const struct request *rq)
 		.rkey = p->rkey,
 		.start = p->offset,
 		.next = p->offset,
+		.sent = p->offset,
 		.end = p->offset + p->dma_len,
+		.again = again,
 		.allowed = qp->relay->mrs.serial,
 	};
-	qp->message = (struct srdma_message){ SRDMA_T_READ, p->rkey, p->va, 0 };
-	qp->rx_offset += p->dma_len;
-	return SRDMA_REASON_NONE;
+}
+
+/* The part moves the position; of length 0, it is all of its READ. */
+static void pass_part(struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	const struct srdma_position next = srdma_position_after(p);
+
+	qp->message = (struct srdma_message){ p->dma_len ? SRDMA_T_READ : 0,
+					      p->rkey, p->va, 0 };
+	qp->rx_id = next.id;
+	qp->rx_offset = next.offset;
+}
+
+/* What must be true of every part. */
+static int part_legal(const struct srdma_packet *p)
+{
+	return p->dma_len <= SRDMA_READ_PART &&
+	       p->offset <= SRDMA_MAX_MESSAGE &&
+	       p->dma_len <= SRDMA_MAX_MESSAGE - p->offset;
 }
 
 static enum srdma_reason rx_read(const struct request *rq)
@@ -280,36 +286,67 @@ static enum srdma_reason rx_read(const struct request *rq)
 			      m->rkey != p->rkey || !p->dma_len
 		    : p->offset != 0)
 		return SRDMA_REASON_MALFORMED;
-	if (p->dma_len > SRDMA_READ_PART ||
-	    p->dma_len > SRDMA_MAX_MESSAGE - p->offset)
+	if (!part_legal(p))
 		return SRDMA_REASON_MALFORMED;
-	if (qp->slots_count == qp->relay->params.reads)
-		return SRDMA_REASON_TOO_MANY_READS;
 	if (part.addr < p->va)
 		return SRDMA_REASON_OUT_OF_BOUNDS;
 	why = authorize(rq, &part);
-	return why ? why : take_part(rq);
+	if (why)
+		return why;
+	take_part(rq, 0);
+	pass_part(qp, p);
+	return SRDMA_REASON_NONE;
 }
 
-void srdma_rx_request(struct srdma_qp *qp, const struct srdma_packet *p,
-		      struct srdma_buf **buf)
+static struct request request_of(const struct srdma_arrival *a)
 {
-	struct request rq = { qp, p, srdma_wire_traits(p->opcode), buf };
-	enum srdma_reason why;
+	return (struct request){ a->qp, a->p, srdma_wire_traits(a->p->opcode),
+				 a->buf, a->kept };
+}
 
-	if (qp->refusing || qp->ending || position(qp, p))
-		return;
-	srdma_qp_owe(qp);
+enum srdma_reason srdma_rx_execute(const struct srdma_arrival *a)
+{
+	const struct request rq = request_of(a);
+
+	srdma_qp_owe(a->qp);
 	if (rq.traits & SRDMA_T_WRITE)
-		why = rx_write(&rq);
-	else if (rq.traits & SRDMA_T_SEND)
-		why = rx_send(&rq);
-	else if (rq.traits & SRDMA_T_READ)
-		why = rx_read(&rq);
-	else
-		why = SRDMA_REASON_UNSUPPORTED;
-	if (why)
-		srdma_qp_refuse(qp, why);
+		return rx_write(&rq);
+	if (rq.traits & SRDMA_T_SEND)
+		return rx_send(&rq);
+	return rq.traits & SRDMA_T_READ ? rx_read(&rq)
+					: SRDMA_REASON_UNSUPPORTED;
+}
+
+/* 1: a slot still has to answer some of the part. */
+static int on_its_way(const struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	for (uint32_t i = 0; i < qp->slots_count; i++) {
+		const struct srdma_slot *s =
+			&qp->slots[(qp->slots_head + i) %
+				   qp->relay->params.reads];
+
+		if (s->request_id != p->request_id)
+			continue;
+		if (p->dma_len ? s->sent < p->offset + p->dma_len &&
+					 p->offset < s->end
+			       : s->start == s->end)
+			return 1;
+	}
+	return 0;
+}
+
+void srdma_rx_again(const struct srdma_arrival *a)
+{
+	const struct request rq = request_of(a);
+	const struct srdma_packet *p = a->p;
+	const struct access part = { SRDMA_ACCESS_REMOTE_READ, p->rkey,
+				     p->va + p->offset, p->dma_len };
+
+	if (!part_legal(p) || part.addr < p->va || srdma_rx_full(a->qp, p) ||
+	    on_its_way(a->qp, p) || authorize(&rq, &part))
+		return;
+	srdma_qp_owe(a->qp);
+	take_part(&rq, 1);
 }
 
 /* The RECV that this op's message consumed is full. */
@@ -342,6 +379,8 @@ static void placed(struct srdma_qp *qp, const struct srdma_op *op)
 {
 	if (op->opcode == SRDMA_OP_READ_REQUEST)
 		qp->slots_ready++;
+	if (op->again)
+		return;
 	if (op->consumes)
 		receive_done(qp, op);
 	qp->done_id = op->request_id + op->ends;
@@ -355,6 +394,7 @@ static void give_up(struct srdma_qp *qp, const struct srdma_op *failed)
 	qp->refusing = failed->reason;
 	qp->rx_id = failed->request_id;
 	qp->rx_offset = srdma_op_start(failed);
+	srdma_beyond_drop(&qp->beyond);
 	for (struct srdma_op *op = failed->next; op; op = op->next) {
 		if (op->kind != SRDMA_OP_PLACE)
 			continue;
@@ -395,6 +435,7 @@ static int finish(struct srdma_qp *qp, const struct srdma_op *op)
 
 int srdma_rx_place(struct srdma_qp *qp)
 {
+	int more = srdma_order_drain(qp);
 	int err = srdma_op_issue(qp, &qp->place);
 	struct srdma_op *op;
 
@@ -404,8 +445,8 @@ int srdma_rx_place(struct srdma_qp *qp)
 		srdma_op_retire(&qp->place);
 		qp->served = qp->relay->now;
 	}
-	if (qp->place.head)
-		return err;
+	if (qp->place.head || more)
+		return err ? err : more;
 	if (qp->ending)
 		srdma_qp_fail(qp, qp->ending, qp->ending_id, 0);
 	else if (qp->refusing && !qp->slots_ready)

@@ -11,22 +11,22 @@
 
 /* Every way in which a datagram is dropped without an answer. */
 #define SRDMA_REFUSALS(X)                                                      \
-	X(SHORT, short)		    /* under 20 bytes or cut in a header */    \
-	X(OPCODE, opcode)	    /* unknown, or flags illegal for it */     \
-	X(HEADER, header)	    /* a fixed field of BTH, AETH, STH */      \
-	X(LENGTH, length)	    /* payload length */                       \
-	X(PAD, pad)		    /* PadCnt wrong or pad bytes not zero */   \
-	X(ACK_BODY, ack_body)	    /* a field of the ack body */              \
-	X(TAG_CODE, tag_code)	    /* tag size code is not the QP's */        \
-	X(UNKNOWN_QP, unknown_qp)   /* no such SRC QPN */                      \
-	X(QP_STATE, qp_state)	    /* the QP takes no packets now */          \
-	X(PN_RANGE, pn_range)	    /* packet number cannot be inferred */     \
-	X(REPLAY, replay)	    /* seen, or too old for the window */      \
-	X(REQUEST_ID, request_id)   /* request id cannot be inferred */        \
-	X(EPOCH, epoch)		    /* no live key epoch */                    \
-	X(TAG, tag)		    /* tag did not verify */                   \
-	X(PROVIDER, provider)	    /* could not be verified: no memory */     \
-	X(GAP, gap)		    /* verified, but beyond the position */    \
+	X(SHORT, short)		  /* under 20 bytes or cut in a header */      \
+	X(OPCODE, opcode)	  /* unknown, or flags illegal for it */       \
+	X(HEADER, header)	  /* a fixed field of BTH, AETH, STH */        \
+	X(LENGTH, length)	  /* payload length */                         \
+	X(PAD, pad)		  /* PadCnt wrong or pad bytes not zero */     \
+	X(ACK_BODY, ack_body)	  /* a field of the ack body */                \
+	X(TAG_CODE, tag_code)	  /* tag size code is not the QP's */          \
+	X(UNKNOWN_QP, unknown_qp) /* no such SRC QPN */                        \
+	X(QP_STATE, qp_state)	  /* the QP takes no packets now */            \
+	X(PN_RANGE, pn_range)	  /* packet number cannot be inferred */       \
+	X(REPLAY, replay)	  /* seen, or too old for the window */        \
+	X(REQUEST_ID, request_id) /* request id cannot be inferred */          \
+	X(EPOCH, epoch)		  /* no live key epoch */                      \
+	X(TAG, tag)		  /* tag did not verify */                     \
+	X(PROVIDER, provider)	  /* could not be verified: no memory */       \
+	X(GAP, gap)		  /* verified, beyond the position, no room */ \
 	X(UNSOLICITED, unsolicited) /* verified answer to nothing asked */
 
 enum srdma_refusal {
@@ -45,6 +45,7 @@ enum srdma_refusal {
 	X(packets_unprotected_sent)                                            \
 	X(packets_unprotected_received)                                        \
 	X(duplicates)                                                          \
+	X(kept) /* requests beyond the position */                             \
 	X(acks_sent)                                                           \
 	X(naks_sent)                                                           \
 	X(naks_received)                                                       \

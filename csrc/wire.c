@@ -126,6 +126,33 @@ static uint8_t syndrome(const struct srdma_packet *p)
 	return p->ack.kind == SRDMA_ACK_RNR ? SYNDROME_RNR : SYNDROME_ACK;
 }
 
+/* None is empty, none begins before the end of the one before or before the
+ * position; ids are serial numbers, so 2^31 behind it at most (5.2). */
+static int gaps_legal(const struct srdma_ack_body *a)
+{
+	uint64_t end = a->offset; /* id from the position's on, offset */
+
+	for (uint8_t i = 0; i < a->gaps; i++) {
+		const struct srdma_gap *g = &a->gap[i];
+		const uint64_t id = g->request_id - a->request_id;
+		const uint32_t n = g->length & ~SRDMA_GAP_IDS;
+
+		if (!n || (id << 32 | g->offset) < end)
+			return 0;
+		if (g->length & SRDMA_GAP_IDS)
+			end = (id + n) << 32;
+		else if (n <= SRDMA_MAX_MESSAGE)
+			end = (id << 32 | g->offset) + n;
+		else
+			return 0;
+		if (end >> 32 > SRDMA_GAP_IDS ||
+		    g->offset > SRDMA_MAX_MESSAGE ||
+		    (uint32_t)end > SRDMA_MAX_MESSAGE)
+			return 0;
+	}
+	return 1;
+}
+
 /* Kind, reason, length and position agree (2.4). */
 static int ack_legal(const struct srdma_packet *p)
 {
@@ -141,7 +168,7 @@ static int ack_legal(const struct srdma_packet *p)
 				       : a->kind != SRDMA_ACK_NAK && a->reason)
 		return 0;
 	return ((p->request_id ^ a->request_id) & MASK24) == 0 &&
-	       p->offset == a->offset;
+	       p->offset == a->offset && gaps_legal(a);
 }
 
 static int parse_bth(struct srdma_packet *p, const uint8_t *d)

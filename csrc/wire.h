@@ -100,6 +100,10 @@ enum srdma_ack_kind {
 	SRDMA_ACK_RNR = 6,
 };
 
+/* Of request ids: length is SRDMA_GAP_IDS + n, all up to the beginning of
+ * request_id + n; else so many bytes from offset on (5.2). */
+#define SRDMA_GAP_IDS (UINT32_C(1) << 31)
+
 struct srdma_gap {
 	uint32_t request_id;
 	uint32_t offset;

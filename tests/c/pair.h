@@ -197,7 +197,9 @@ static inline void sample_ack(struct srdma_packet *p, unsigned variant)
 	a->recv_credit = 5;
 	a->request_credit = PAIR_NEXT_ID + 64;
 	for (uint8_t i = 0; i < a->gaps; i++)
-		a->gap[i] = (struct srdma_gap){ PAIR_NEXT_ID, 100u * i, 50 };
+		a->gap[i] = (struct srdma_gap){ PAIR_NEXT_ID + 1, 100u * i,
+						i % 8 == 7 ? SRDMA_GAP_IDS + 3
+							   : 50 };
 }
 
 enum { SAMPLE_VARIANTS = 18, SAMPLES = SRDMA_OP_COUNT * SAMPLE_VARIANTS };

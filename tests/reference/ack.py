@@ -13,6 +13,8 @@ _GAP = struct.Struct(">III")
 FIXED_LEN = _FIXED.size
 GAP_LEN = _GAP.size
 MAX_GAPS = 8
+GAP_IDS = 1 << 31  # of an extent: in request ids
+MAX_MESSAGE = 1 << 30
 
 
 class Kind(IntEnum):
@@ -78,4 +80,28 @@ def decode(data: bytes) -> AckBody:
     if numbers[-1] and kind != Kind.NAK:
         raise RefusedError("ack_body", "a length without NAK")
     found = tuple(_GAP.unpack_from(data, FIXED_LEN + GAP_LEN * i) for i in range(gaps))
-    return replace(AckBody(kind, reason, *numbers), gaps=found)
+    body = replace(AckBody(kind, reason, *numbers), gaps=found)
+    _check_gaps(body)
+    return body
+
+
+def gap_end(request_id: int, offset: int, extent: int) -> tuple[int, int]:
+    """Where what is missing ends: request id and offset."""
+    if extent & GAP_IDS:
+        return request_id + (extent & ~GAP_IDS), 0
+    return request_id, offset + extent
+
+
+def _check_gaps(body: AckBody) -> None:
+    """Ascending, not empty, at or behind the position, ids as serial numbers (5.2)."""
+    before = 0, body.offset
+    for request_id, offset, extent in body.gaps:
+        start = (request_id - body.request_id) % (1 << 32), offset
+        end = gap_end(*start, extent)
+        if not extent & ~GAP_IDS:
+            raise RefusedError("ack_body", "an empty gap")
+        if start < before:
+            raise RefusedError("ack_body", "a gap before the end of another, or the position")
+        if end[0] > GAP_IDS or max(offset, end[1]) > MAX_MESSAGE:
+            raise RefusedError("ack_body", "a gap beyond what can be sent")
+        before = end

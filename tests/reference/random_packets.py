@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from .ack import MAX_GAPS, AckBody, Kind
+from .ack import GAP_IDS, MAX_GAPS, MAX_MESSAGE, AckBody, Kind, gap_end
 from .kdf import secret_size
 from .reasons import CLOSE_REASONS, NAK_SYNDROME
 from .session import FIRST_PN, Params
@@ -16,10 +16,24 @@ def u(rng: Random, bits: int) -> int:
     return rng.getrandbits(bits)
 
 
+def gaps(rng: Random, request_id: int, count: int) -> tuple[tuple[int, int, int], ...]:
+    """Legal ones behind a position in this request."""
+    found, at = [], (request_id + 1, 0)
+    for _ in range(count):
+        start = (at[0] + rng.choice((0, 1, 7)), u(rng, 20)) if rng.random() < 0.5 else at
+        start = max(start, at)
+        limit = MAX_MESSAGE - start[1]
+        in_ids = rng.random() < 0.3 or limit == 0
+        extent = GAP_IDS + 1 + u(rng, 10) if in_ids else rng.randint(1, min(limit, 1 << 16))
+        found.append((start[0] & 0xFFFFFFFF, start[1], extent))
+        at = gap_end(*start, extent)
+    return tuple(found)
+
+
 def ack_body(rng: Random, request_id: int, offset: int, kind: Kind | None = None) -> AckBody:
     kind = kind or rng.choice(list(Kind))
     reasons = {Kind.NAK: sorted(NAK_SYNDROME), Kind.CLOSE: sorted(CLOSE_REASONS)}.get(kind, [0])
-    gaps = rng.choice((0, 0, 1, 2, MAX_GAPS))
+    count = rng.choice((0, 0, 1, 2, MAX_GAPS))
     return AckBody(
         kind=kind,
         reason=rng.choice(reasons),
@@ -29,7 +43,7 @@ def ack_body(rng: Random, request_id: int, offset: int, kind: Kind | None = None
         recv_credit=u(rng, 32),
         request_credit=u(rng, 32),
         length=u(rng, 32) if kind == Kind.NAK else 0,
-        gaps=tuple((u(rng, 32), u(rng, 32), u(rng, 32)) for _ in range(gaps)),
+        gaps=gaps(rng, request_id, count),
     )
 
 

@@ -1,0 +1,170 @@
+/*
+ * The peer's requests, into their order (docs/protocol.md 5, 5.2, 5.3). A
+ * packet that comes here has verified. It is executed at the position; what
+ * came too early is kept until then, or dropped and asked for again; what came
+ * already is acknowledged.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "relay_impl.h"
+
+enum order { BEHIND, AT, BEYOND };
+
+static enum order order_of(struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	const struct srdma_position at = srdma_position_of(p);
+	struct srdma_position expected = { qp->rx_id, qp->rx_offset };
+
+	if (at.id == qp->rx_id + 1 && !at.offset &&
+	    qp->message.kind == SRDMA_T_READ) {
+		qp->rx_id++; /* the READ before had its last part */
+		qp->rx_offset = 0;
+		qp->message.kind = 0;
+		return AT;
+	}
+	if (srdma_position_before(at, expected))
+		return BEHIND;
+	return srdma_position_before(expected, at) ? BEYOND : AT;
+}
+
+/* Nothing that is sent now is so far away. */
+static int too_far(const struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	const struct srdma_position end = srdma_position_after(p);
+
+	return p->request_id >= qp->rx_id + SRDMA_REQUEST_CREDIT ||
+	       p->offset > SRDMA_MAX_MESSAGE || end.offset > SRDMA_MAX_MESSAGE;
+}
+
+static void drop(struct srdma_qp *qp)
+{
+	qp->relay->stats.refused[SRDMA_REFUSED_GAP]++;
+	qp->ctl |= SRDMA_SAY_ACK;
+}
+
+static void duplicate(const struct srdma_arrival *a)
+{
+	a->qp->relay->stats.duplicates++;
+	a->qp->ctl |= SRDMA_SAY_ACK;
+	if (a->p->opcode == SRDMA_OP_READ_REQUEST)
+		srdma_rx_again(a);
+}
+
+/* What arrives in order finds buffers all the same. */
+static int room(const struct srdma_qp *qp)
+{
+	struct srdma_port *host = qp->relay->host;
+
+	return host->ops->buf_free(host) >
+	       SRDMA_MAX_BURST + (int)qp->beyond.count;
+}
+
+static int keep(const struct srdma_arrival *a)
+{
+	struct srdma_qp *qp = a->qp;
+	struct srdma_kept *k;
+	const uint8_t *claim;
+	int r = room(qp) ? srdma_beyond_keep(&qp->beyond, a->p, a->buf, &k)
+			 : -ENOSPC;
+
+	if (r < 0 || !(a->p->flags & SRDMA_STH_PROOF))
+		return r;
+	k->claim_len = srdma_session_claim(qp->session, a->p, &claim);
+	memcpy(k->claim, claim, k->claim_len);
+	return r;
+}
+
+static void beyond(const struct srdma_arrival *a)
+{
+	struct srdma_qp *qp = a->qp;
+	int r;
+
+	if (too_far(qp, a->p)) {
+		drop(qp);
+		return;
+	}
+	r = keep(a);
+	srdma_beyond_note(&qp->beyond, a->p);
+	if (r == -ENOSPC) {
+		drop(qp);
+		return;
+	}
+	qp->relay->stats.kept += r >= 0;
+	qp->relay->stats.duplicates += r == -EALREADY;
+	if (r != 1)
+		qp->ctl |= SRDMA_SAY_ACK;
+}
+
+static void execute(const struct srdma_arrival *a)
+{
+	enum srdma_reason why;
+
+	srdma_beyond_note(&a->qp->beyond, a->p);
+	if (srdma_rx_full(a->qp, a->p)) {
+		drop(a->qp);
+		return;
+	}
+	why = srdma_rx_execute(a);
+	if (why)
+		srdma_qp_refuse(a->qp, why);
+}
+
+void srdma_order_request(struct srdma_qp *qp, const struct srdma_packet *p,
+			 struct srdma_buf **buf)
+{
+	const struct srdma_arrival a = { qp, p, buf, NULL };
+
+	if (qp->refusing || qp->ending)
+		return;
+	switch (order_of(qp, p)) {
+	case BEHIND:
+		duplicate(&a);
+		break;
+	case AT:
+		execute(&a);
+		break;
+	case BEYOND:
+		beyond(&a);
+		break;
+	}
+	if (srdma_order_drain(qp))
+		srdma_relay_activate(qp);
+}
+
+int srdma_order_drain(struct srdma_qp *qp)
+{
+	struct srdma_kept *k;
+
+	while ((k = qp->beyond.head) != NULL) {
+		const struct srdma_arrival a = { qp, &k->packet, &k->buf, k };
+		enum srdma_reason why = SRDMA_REASON_NONE;
+		enum order order = order_of(qp, a.p);
+
+		if (order == BEYOND || (order == AT && srdma_rx_full(qp, a.p)))
+			return 0;
+		if (!qp->relay->ops.left)
+			return -EAGAIN;
+		if (order == BEHIND)
+			duplicate(&a);
+		else
+			why = srdma_rx_execute(&a);
+		srdma_beyond_pop(&qp->beyond);
+		if (why)
+			srdma_qp_refuse(qp, why);
+	}
+	return 0;
+}
+
+uint8_t srdma_order_gaps(const struct srdma_qp *qp,
+			 struct srdma_gap gap[SRDMA_MAX_GAPS])
+{
+	const struct srdma_beyond_from from = {
+		.at = { qp->rx_id, qp->rx_offset },
+		.reading = qp->message.kind == SRDMA_T_READ,
+		.highest = srdma_session_highest(qp->session),
+		.credit = qp->rx_id + SRDMA_REQUEST_CREDIT,
+	};
+
+	return srdma_beyond_gaps(&qp->beyond, &from, gap);
+}
