@@ -153,6 +153,7 @@ enum sample {
 	ACK_NAK = ACK_OPEN + 4,
 	ACK_RNR = ACK_OPEN + 5,
 	ACK_GAP = ACK_OPEN + 9,
+	ACK_GAPS = ACK_OPEN + 15,
 	FETCH_ADD = SRDMA_OP_FETCH_ADD * SAMPLE_VARIANTS,
 };
 
@@ -225,8 +226,18 @@ static const struct bend {
 	{ ACK_ACK, 47, 0, 0, SRDMA_REFUSED_ACK_BODY },	  /* not the STH's id */
 	{ ACK_ACK, 51, 0, 0, SRDMA_REFUSED_ACK_BODY },	  /* nor its offset */
 	{ ACK_ACK, 67, 1, 0, SRDMA_REFUSED_ACK_BODY },	  /* length of an ACK */
-	{ RESPONSE, 12, 0x1e, 0, SRDMA_REFUSED_HEADER },  /* syndrome */
-	{ RESPONSE, 15, 0x00, 0, SRDMA_REFUSED_HEADER },  /* MSN */
+	{ ACK_GAP, 79, 0, 0, SRDMA_REFUSED_ACK_BODY },	  /* empty gap */
+	{ ACK_GAPS, 79 + 7 * 12, 0, 0, SRDMA_REFUSED_ACK_BODY }, /* of ids */
+	{ ACK_GAP, 68, 0xff, 0, SRDMA_REFUSED_ACK_BODY },	 /* before us */
+	{ ACK_GAP, 71, (uint8_t)PAIR_NEXT_ID, 0,
+	  SRDMA_REFUSED_ACK_BODY }, /* the same request, before its offset */
+	{ ACK_GAP, 76, 0x40, 0, SRDMA_REFUSED_ACK_BODY }, /* above 2^30 */
+	{ ACK_GAP, 72, 0x40, 0, SRDMA_REFUSED_ACK_BODY },
+	{ ACK_GAPS, 76 + 7 * 12, 0xff, 0, SRDMA_REFUSED_ACK_BODY }, /* ids */
+	{ ACK_GAPS, 75 + 12, 49, 0, SRDMA_REFUSED_ACK_BODY }, /* overlap */
+	{ ACK_GAPS, 78, 1, 0, SRDMA_REFUSED_ACK_BODY },
+	{ RESPONSE, 12, 0x1e, 0, SRDMA_REFUSED_HEADER }, /* syndrome */
+	{ RESPONSE, 15, 0x00, 0, SRDMA_REFUSED_HEADER }, /* MSN */
 	{ ACK_OPEN, 12, 0x20, 0, SRDMA_REFUSED_HEADER },
 	{ ACK_RNR, 12, 0x1f, 0, SRDMA_REFUSED_HEADER },
 	{ ACK_NAK, 12, 0x61, 0, SRDMA_REFUSED_HEADER }, /* reason has 0x62 */
@@ -342,6 +353,8 @@ static void build_refuses(void **state)
 		  .ack = { .kind = SRDMA_ACK_ACK, .offset = 1 } },
 		{ .opcode = SRDMA_OP_ACKNOWLEDGE,
 		  .ack = { .kind = SRDMA_ACK_NAK } },
+		{ .opcode = SRDMA_OP_ACKNOWLEDGE, /* an empty gap */
+		  .ack = { .kind = SRDMA_ACK_ACK, .gaps = 1 } },
 	};
 	uint8_t out[SRDMA_MAX_PACKET];
 	struct srdma_packet p;
@@ -356,6 +369,51 @@ static void build_refuses(void **state)
 		if (srdma_wire_tag_code(tag) < 0)
 			assert_int_equal(srdma_wire_build(&p, out, tag),
 					 -EINVAL);
+}
+
+/* Gaps at the edges of what 5.2 permits, behind position (0xfffffff0, 7). */
+static void gaps(void **state)
+{
+	enum { G = 1 << 30 };
+	static const struct {
+		struct srdma_gap gap[2];
+		int legal;
+	} rows[] = {
+		{ { { 0xfffffff0, 7, 1 }, { 0xfffffff0, 8, 1 } }, 1 },
+		{ { { 0xfffffff0, 6, 1 }, { 0xfffffff0, 8, 1 } }, 0 },
+		{ { { 0xfffffff0, 7, 2 }, { 0xfffffff0, 8, 1 } }, 0 },
+		{ { { 0xffffffef, 7, 1 }, { 0xfffffff0, 8, 1 } }, 0 },
+		{ { { 0xffffffff, G, SRDMA_GAP_IDS + 1 }, { 0, 0, G } }, 1 },
+		{ { { 0xffffffff, G, SRDMA_GAP_IDS + 2 }, { 0, 0, G } }, 0 },
+		{ { { 0xffffffff, G, 1 }, { 0, 0, G } }, 0 },
+		{ { { 0xffffffff, G - 1, 1 }, { 0, 1, G } }, 0 },
+		{ { { 0, G + 1, SRDMA_GAP_IDS + 1 }, { 2, 0, 1 } }, 0 },
+		{ { { 0, 5, SRDMA_GAP_IDS }, { 2, 0, 1 } }, 0 },
+		{ { { 2, 0, 1 }, { 1, 0, 1 } }, 0 },
+		{ { { 2, 0, 1 }, { 0x7fffffef, 0, SRDMA_GAP_IDS + 1 } }, 1 },
+		{ { { 2, 0, 1 }, { 0x7fffffef, 0, SRDMA_GAP_IDS + 2 } }, 0 },
+		{ { { 2, 0, 1 }, { 3, 0, UINT32_MAX } }, 0 },
+		{ { { 2, 0, 1 }, { 3, G, G } }, 0 },
+		{ { { 2, 0, 1 }, { 3, UINT32_MAX, 1 } }, 0 },
+	};
+	uint8_t out[SRDMA_MAX_PACKET];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct srdma_packet p = { .opcode = SRDMA_OP_ACKNOWLEDGE,
+					  .request_id = 0xfffff0,
+					  .offset = 7,
+					  .ack = { .kind = SRDMA_ACK_ACK,
+						   .gaps = 2,
+						   .request_id = 0xfffffff0,
+						   .offset = 7 } };
+
+		memcpy(p.ack.gap, rows[i].gap, sizeof(rows[i].gap));
+		if ((srdma_wire_build(&p, out, TAG) > 0) != rows[i].legal) {
+			print_error("row %zu\n", i);
+			fail();
+		}
+	}
 }
 
 static void tag_codes(void **state)
@@ -388,7 +446,8 @@ int main(void)
 		cmocka_unit_test(longest),	cmocka_unit_test(refusals),
 		cmocka_unit_test(cut_anywhere), cmocka_unit_test(mtu),
 		cmocka_unit_test(router_byte),	cmocka_unit_test(build_refuses),
-		cmocka_unit_test(tag_codes),	cmocka_unit_test(qpn_alone),
+		cmocka_unit_test(gaps),		cmocka_unit_test(tag_codes),
+		cmocka_unit_test(qpn_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,445 @@
+/*
+ * What is kept beyond a gap, and the gaps, against a model that looks at every
+ * packet by itself.
+ */
+#include "beyond.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "port.h"
+
+enum {
+	MESSAGES = 60,
+	PACKETS = 6 * MESSAGES,
+	LIVES = 400,
+	STEPS = 400,
+	FIRST_PN = 1000
+};
+
+static uint64_t seed;
+
+static uint32_t below(uint32_t n)
+{
+	seed = seed * UINT64_C(6364136223846793005) +
+	       UINT64_C(1442695040888963407);
+	return (uint32_t)((seed >> 32) * n >> 32);
+}
+
+/* --- buffers that are counted ------------------------------------------- */
+
+static int bufs_out;
+
+static void put(struct srdma_buf *buf)
+{
+	assert_true(buf->len > 0);
+	buf->len = 0;
+	bufs_out--;
+}
+
+static const struct srdma_port_ops ops = { .buf_put = put };
+static struct srdma_port port = { .ops = &ops };
+static struct srdma_buf bufs[SRDMA_BEYOND_MAX + 1];
+
+static struct srdma_buf *get(void)
+{
+	for (size_t i = 0; i < sizeof(bufs) / sizeof(*bufs); i++) {
+		if (bufs[i].len)
+			continue;
+		bufs[i].len = 1;
+		bufs[i].port = &port;
+		bufs_out++;
+		return &bufs[i];
+	}
+	return NULL;
+}
+
+/* --- the model ------------------------------------------------------------ */
+
+struct model {
+	struct srdma_packet packet[PACKETS]; /* all there are, in order */
+	int kept[PACKETS];
+	int count;
+	int at;		     /* packets before it are executed */
+	int furthest;	     /* verified; -1: none */
+	uint64_t pn, before; /* next; one was lost since the furthest came */
+	uint64_t highest;
+};
+
+/* READs, messages of several packets, and empty ones. */
+static void fill(struct model *m)
+{
+	static const uint8_t opcodes[2][4] = {
+		{ SRDMA_OP_WRITE_ONLY, SRDMA_OP_WRITE_FIRST,
+		  SRDMA_OP_WRITE_MIDDLE, SRDMA_OP_WRITE_LAST },
+		{ SRDMA_OP_SEND_ONLY, SRDMA_OP_SEND_FIRST, SRDMA_OP_SEND_MIDDLE,
+		  SRDMA_OP_SEND_LAST_IMM },
+	};
+
+	memset(m, 0, sizeof(*m));
+	m->furthest = -1;
+	m->pn = FIRST_PN;
+	m->highest = FIRST_PN - 1;
+	for (uint64_t id = 0; id < MESSAGES; id++) {
+		uint32_t n = 1 + below(below(2) ? 1 : 6), offset = 0;
+		uint32_t kind = below(3);
+
+		for (uint32_t i = 0; i < n; i++) {
+			struct srdma_packet *p = &m->packet[m->count++];
+			uint32_t len =
+				n == 1 && below(3) == 0 ? 0 : 1 + below(90);
+
+			p->request_id = id;
+			p->offset = offset;
+			offset += len;
+			if (kind == 2) {
+				p->opcode = SRDMA_OP_READ_REQUEST;
+				p->dma_len = len;
+				continue;
+			}
+			p->payload_len = len;
+			p->opcode = opcodes[kind][n == 1       ? 0
+						  : i == 0     ? 1
+						  : i == n - 1 ? 3
+							       : 2];
+		}
+	}
+}
+
+static struct srdma_beyond_from expected(const struct model *m)
+{
+	const struct srdma_packet *p = &m->packet[m->at - 1];
+	struct srdma_beyond_from from = { .highest = m->highest,
+					  .credit = MESSAGES };
+
+	if (!m->at)
+		return from;
+	from.at = srdma_position_after(p);
+	from.reading = p->opcode == SRDMA_OP_READ_REQUEST && p->dma_len;
+	return from;
+}
+
+static int in_gap(const struct srdma_gap *g, const struct srdma_packet *p)
+{
+	if (g->length & SRDMA_GAP_IDS) {
+		uint64_t end = g->request_id + (g->length ^ SRDMA_GAP_IDS);
+
+		return p->request_id < end &&
+		       (p->request_id > g->request_id ||
+			(p->request_id == g->request_id &&
+			 p->offset >= g->offset));
+	}
+	return p->request_id == g->request_id && p->offset >= g->offset &&
+	       p->offset - g->offset < g->length;
+}
+
+/* The other parts of a READ are not missed where a later request is next. */
+static int passed_over(const struct model *m, int i)
+{
+	uint64_t id = m->packet[i].request_id;
+	int next = i, before = i;
+
+	while (before >= m->at && !m->kept[before])
+		before--;
+	while (next < m->count && !m->kept[next])
+		next++;
+	return before >= 0 && m->packet[before].request_id == id &&
+	       m->packet[i].opcode == SRDMA_OP_READ_REQUEST &&
+	       next < m->count && m->packet[next].request_id == id + 1 &&
+	       !m->packet[next].offset;
+}
+
+static int missing(const struct model *m, int i)
+{
+	if (m->kept[i] || i < m->at || passed_over(m, i))
+		return 0;
+	return i <= m->furthest || m->before;
+}
+
+/* 1: p lies behind all of the gap. */
+static int behind(const struct srdma_gap *g, const struct srdma_packet *p)
+{
+	if (g->length & SRDMA_GAP_IDS)
+		return p->request_id >=
+		       g->request_id + (g->length ^ SRDMA_GAP_IDS);
+	return p->request_id > g->request_id ||
+	       (p->request_id == g->request_id &&
+		p->offset >= g->offset + g->length);
+}
+
+/* Where a READ ends is not known: what follows its last part may be nothing. */
+static int follows_a_read(const struct model *m, const struct srdma_gap *g)
+{
+	for (int i = 0; i < m->count; i++) {
+		const struct srdma_packet *p = &m->packet[i];
+
+		if (p->opcode == SRDMA_OP_READ_REQUEST &&
+		    p->request_id == g->request_id &&
+		    p->offset + p->dma_len == g->offset)
+			return 1;
+	}
+	return 0;
+}
+
+static void check(const struct model *m, const struct srdma_beyond *b)
+{
+	const struct srdma_beyond_from from = expected(m);
+	struct srdma_gap gap[SRDMA_MAX_GAPS];
+	unsigned named[SRDMA_MAX_GAPS] = { 0 };
+	uint8_t n = srdma_beyond_gaps(b, &from, gap);
+
+	assert_true(n <= SRDMA_MAX_GAPS);
+	for (int i = 0; i < m->count; i++) {
+		const struct srdma_packet *p = &m->packet[i];
+		int found = 0;
+
+		for (uint8_t g = 0; g < n; g++) {
+			int in = in_gap(&gap[g], p);
+
+			found += in;
+			named[g] += (unsigned)in;
+		}
+		/* Nothing is said of what is behind the eighth. */
+		if (n == SRDMA_MAX_GAPS && behind(&gap[n - 1], p))
+			break;
+		assert_int_equal(found, missing(m, i));
+	}
+	for (uint8_t g = 0; g < n; g++)
+		assert_true(named[g] || follows_a_read(m, &gap[g]));
+}
+
+/* --- lives ------------------------------------------------------------------ */
+
+static void execute(struct model *m, struct srdma_beyond *b)
+{
+	m->at++;
+	while (b->head && m->at < m->count && m->kept[m->at]) {
+		assert_int_equal(b->head->packet.request_id,
+				 m->packet[m->at].request_id);
+		assert_int_equal(b->head->packet.offset,
+				 m->packet[m->at].offset);
+		srdma_beyond_pop(b);
+		m->kept[m->at++] = 0;
+	}
+}
+
+static void note(struct model *m, struct srdma_beyond *b, int i)
+{
+	srdma_beyond_note(b, &m->packet[i]);
+	if (i <= m->furthest)
+		return;
+	m->furthest = i;
+	m->before = 0;
+}
+
+/* 1: that i is kept as well changes no gap. */
+static int continues(const struct model *m, int i)
+{
+	const struct srdma_packet *p = &m->packet[i];
+	const struct srdma_packet *last = &m->packet[m->furthest];
+
+	if (m->furthest < 0 || !m->kept[m->furthest])
+		return 0;
+	return i == m->furthest + 1 ||
+	       (last->opcode == SRDMA_OP_READ_REQUEST && last->dma_len &&
+		p->request_id == last->request_id + 1 && !p->offset);
+}
+
+static void keep(struct model *m, struct srdma_beyond *b, int i)
+{
+	struct srdma_packet *p = &m->packet[i];
+	struct srdma_buf *buf = p->payload_len ? get() : NULL;
+	const uint32_t full =
+		b->count == SRDMA_BEYOND_MAX || b->count >= b->pool->left;
+	struct srdma_kept *k;
+	int r = srdma_beyond_keep(b, p, &buf, &k);
+
+	if (m->kept[i]) {
+		assert_int_equal(r, -EALREADY);
+	} else if (full) {
+		assert_int_equal(r, -ENOSPC);
+	} else {
+		assert_int_equal(r, continues(m, i));
+		assert_null(buf);
+		m->kept[i] = 1;
+	}
+	if (buf)
+		put(buf);
+	note(m, b, i);
+}
+
+static void step(struct model *m, struct srdma_beyond *b)
+{
+	int ahead = (int)below(below(2) ? 4 : 120);
+	int i = below(3) ? m->at : m->at + ahead;
+	uint64_t pn = m->pn++;
+
+	if (below(5) == 0) { /* lost */
+		m->before = 1;
+		return;
+	}
+	srdma_beyond_count(b, pn);
+	m->highest = pn;
+	if (below(8) == 0 || i >= m->count)
+		return; /* an ack, an answer */
+	m->packet[i].pn = pn;
+	if (i > m->at) {
+		keep(m, b, i);
+		return;
+	}
+	note(m, b, i);
+	execute(m, b);
+}
+
+/* Lost ones behind the highest number are not known to be lost. */
+static int known(const struct model *m)
+{
+	return m->highest == m->pn - 1;
+}
+
+static void random_lives(void **state)
+{
+	static struct model m;
+	unsigned checks = 0;
+
+	(void)state;
+	for (seed = 1; seed <= LIVES; seed++) {
+		const uint64_t life = seed;
+		struct srdma_beyond_pool pool;
+		struct srdma_beyond b = { .pool = &pool, .pn = FIRST_PN - 1 };
+		uint32_t records = life % 3 ? 400 : 3;
+
+		assert_int_equal(srdma_beyond_pool_create(&pool, records), 0);
+		fill(&m);
+		for (int n = 0; n < STEPS && m.at < m.count; n++) {
+			step(&m, &b);
+			if (!known(&m))
+				continue;
+			check(&m, &b);
+			checks++;
+		}
+		assert_int_equal(pool.left + b.count, records);
+		srdma_beyond_drop(&b);
+		assert_int_equal(pool.left, records);
+		assert_int_equal(bufs_out, 0);
+		assert_null(b.tail);
+		srdma_beyond_pool_destroy(&pool);
+		seed = life;
+	}
+	assert_true(checks > LIVES * 50);
+}
+
+/* --- by hand ------------------------------------------------------------------ */
+
+static struct srdma_packet write_at(uint64_t id, uint32_t offset, uint32_t len)
+{
+	return (struct srdma_packet){ .opcode = SRDMA_OP_WRITE_MIDDLE,
+				      .request_id = id,
+				      .offset = offset,
+				      .payload_len = len };
+}
+
+static int keep_one(struct srdma_beyond *b, struct srdma_packet p)
+{
+	struct srdma_buf *buf = get();
+	struct srdma_kept *k;
+	int r = srdma_beyond_keep(b, &p, &buf, &k);
+
+	srdma_beyond_note(b, &p);
+	if (buf)
+		put(buf);
+	return r;
+}
+
+/* Whatever shares a byte with what is kept is not kept. */
+static void overlaps(void **state)
+{
+	struct srdma_beyond_pool pool;
+	struct srdma_beyond b = { .pool = &pool };
+	struct srdma_packet last = write_at(5, 200, 10);
+
+	(void)state;
+	assert_int_equal(srdma_beyond_pool_create(&pool, 100), 0);
+	last.opcode = SRDMA_OP_WRITE_LAST;
+	assert_int_equal(keep_one(&b, write_at(5, 100, 50)), 0);
+	assert_int_equal(keep_one(&b, last), 0);
+	assert_int_equal(keep_one(&b, write_at(5, 99, 2)), -EALREADY);
+	assert_int_equal(keep_one(&b, write_at(5, 90, 100)), -EALREADY);
+	assert_int_equal(keep_one(&b, write_at(5, 149, 1)), -EALREADY);
+	assert_int_equal(keep_one(&b, write_at(5, 140, 20)), -EALREADY);
+	assert_int_equal(keep_one(&b, write_at(5, 150, 51)), -EALREADY);
+	assert_int_equal(keep_one(&b, write_at(5, 210, 9)), -EALREADY);
+	assert_int_equal(keep_one(&b, write_at(5, 150, 50)), 0);
+	assert_int_equal(keep_one(&b, write_at(5, 99, 1)), 0);
+	assert_int_equal(keep_one(&b, write_at(6, 0, 1)), 1);
+	assert_int_equal(b.count, 5);
+	srdma_beyond_drop(&b);
+	srdma_beyond_pool_destroy(&pool);
+}
+
+/* 128 of a QP at most, and half of what is left of the pool. */
+static void bounds(void **state)
+{
+	static const uint32_t rows[][2] = {
+		{ 0, 0 }, { 1, 1 }, { 2, 1 }, { 101, 51 }, { 4000, 128 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct srdma_beyond_pool pool;
+		struct srdma_beyond b = { .pool = &pool };
+
+		assert_int_equal(srdma_beyond_pool_create(&pool, rows[i][0]),
+				 0);
+		for (uint32_t n = 0; n < 200; n++) {
+			int r = keep_one(&b, write_at(9, 10 * n, 5));
+
+			assert_int_equal(r, n < rows[i][1] ? 0 : -ENOSPC);
+		}
+		assert_int_equal(b.count, rows[i][1]);
+		srdma_beyond_drop(&b);
+		assert_int_equal(bufs_out, 0);
+		srdma_beyond_pool_destroy(&pool);
+	}
+}
+
+/* The request ids of gaps are the low 32 bits. */
+static void high_ids(void **state)
+{
+	const uint64_t high = (UINT64_C(7) << 32) - 2;
+	const struct srdma_beyond_from from = { .at = { high, 12 },
+						.credit = high + 100 };
+	struct srdma_beyond_pool pool;
+	struct srdma_beyond b = { .pool = &pool };
+	struct srdma_gap gap[SRDMA_MAX_GAPS];
+
+	(void)state;
+	assert_int_equal(srdma_beyond_pool_create(&pool, 100), 0);
+	keep_one(&b, write_at(high + 5, 30, 10));
+	assert_int_equal(srdma_beyond_gaps(&b, &from, gap), 2);
+	assert_int_equal(gap[0].request_id, 0xfffffffe);
+	assert_int_equal(gap[0].offset, 12);
+	assert_int_equal(gap[0].length, SRDMA_GAP_IDS + 5);
+	assert_int_equal(gap[1].request_id, 3);
+	assert_int_equal(gap[1].offset, 0);
+	assert_int_equal(gap[1].length, 30);
+	srdma_beyond_drop(&b);
+	srdma_beyond_pool_destroy(&pool);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(random_lives),
+		cmocka_unit_test(overlaps),
+		cmocka_unit_test(bounds),
+		cmocka_unit_test(high_ids),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
