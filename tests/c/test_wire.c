@@ -233,7 +233,6 @@ static const struct bend {
 	  SRDMA_REFUSED_ACK_BODY }, /* the same request, before its offset */
 	{ ACK_GAP, 76, 0x40, 0, SRDMA_REFUSED_ACK_BODY }, /* above 2^30 */
 	{ ACK_GAP, 72, 0x40, 0, SRDMA_REFUSED_ACK_BODY },
-	{ ACK_GAPS, 76 + 7 * 12, 0xff, 0, SRDMA_REFUSED_ACK_BODY }, /* ids */
 	{ ACK_GAPS, 75 + 12, 49, 0, SRDMA_REFUSED_ACK_BODY }, /* overlap */
 	{ ACK_GAPS, 78, 1, 0, SRDMA_REFUSED_ACK_BODY },
 	{ RESPONSE, 12, 0x1e, 0, SRDMA_REFUSED_HEADER }, /* syndrome */
