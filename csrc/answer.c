@@ -104,8 +104,8 @@ static int fetch_answer(struct srdma_qp *qp, struct srdma_slot *s)
 	struct srdma_buf *buf = NULL;
 	struct srdma_op *op;
 
-	if (len > qp->peer_mtu)
-		len = qp->peer_mtu;
+	if (len > qp->answer_mtu)
+		len = qp->answer_mtu;
 	if (len) {
 		buf = host->ops->buf_get(host);
 		if (!buf)

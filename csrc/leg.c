@@ -46,7 +46,7 @@ void srdma_leg_descriptor(struct srdma_leg *leg, const struct srdma_buf *buf)
 	}
 	qp = qp_of(leg, d.qpn);
 	if (qp)
-		srdma_tx_post(qp, &d, buf->data + SRDMA_DESC_LEN);
+		srdma_post(qp, &d, buf->data + SRDMA_DESC_LEN);
 	else
 		stats->reason[SRDMA_REASON_QP_STATE]++;
 }

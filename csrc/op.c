@@ -34,10 +34,9 @@ static struct srdma_op_list *list_of(struct srdma_qp *qp, uint8_t kind)
 	return kind == SRDMA_OP_ANSWER ? &qp->answer : &qp->place;
 }
 
-struct srdma_op *srdma_op_add(struct srdma_qp *qp, enum srdma_op_kind kind)
+static struct srdma_op *take(struct srdma_qp *qp, enum srdma_op_kind kind)
 {
 	struct srdma_op_pool *pool = &qp->relay->ops;
-	struct srdma_op_list *list = list_of(qp, (uint8_t)kind);
 	struct srdma_op *op = pool->free;
 
 	if (!op)
@@ -45,12 +44,41 @@ struct srdma_op *srdma_op_add(struct srdma_qp *qp, enum srdma_op_kind kind)
 	pool->free = op->next;
 	pool->left--;
 	*op = (struct srdma_op){ .qp = qp, .kind = (uint8_t)kind };
-	if (list->tail)
-		list->tail->next = op;
-	else
-		list->head = op;
-	list->tail = op;
+	return op;
+}
+
+/* Behind an op of the list; NULL: at its head. */
+static void insert(struct srdma_op_list *list, struct srdma_op *behind,
+		   struct srdma_op *op)
+{
+	struct srdma_op **at = behind ? &behind->next : &list->head;
+
+	op->next = *at;
+	*at = op;
+	if (!op->next)
+		list->tail = op;
 	list->count++;
+}
+
+struct srdma_op *srdma_op_add(struct srdma_qp *qp, enum srdma_op_kind kind)
+{
+	struct srdma_op_list *list = list_of(qp, (uint8_t)kind);
+	struct srdma_op *op = take(qp, kind);
+
+	if (op)
+		insert(list, list->tail, op);
+	return op;
+}
+
+struct srdma_op *srdma_op_add_resend(struct srdma_qp *qp)
+{
+	struct srdma_op *op = take(qp, SRDMA_OP_FETCH);
+	struct srdma_op *behind = NULL;
+
+	for (struct srdma_op *i = qp->fetch.head; i && i->resend; i = i->next)
+		behind = i;
+	if (op)
+		insert(&qp->fetch, behind, op);
 	return op;
 }
 

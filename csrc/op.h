@@ -27,6 +27,12 @@ enum srdma_op_kind {
 	SRDMA_OP_WASTE,	 /* was PLACE: a request before it was refused */
 };
 
+enum srdma_resend {
+	SRDMA_RESEND_NO,
+	SRDMA_RESEND_FLIGHT, /* a lost packet */
+	SRDMA_RESEND_PART,   /* a READ_REQUEST for missing answers */
+};
+
 struct srdma_op {
 	struct srdma_op *next;
 	struct srdma_qp *qp;
@@ -48,8 +54,10 @@ struct srdma_op {
 	uint64_t allowed; /* the peer's: serial when it was authorized (6.3) */
 	uint64_t serial;  /* of the start of its DMA, while ISSUED */
 	uint8_t ends;	  /* PLACE: the position after it is (id + 1, 0) */
-	uint8_t again; /* of a READ that is answered again: moves no position,
+	uint8_t again;	 /* of a READ that is answered again: moves no position,
 			     and what fails of it is not sent */
+	uint8_t resend;	 /* FETCH: enum srdma_resend */
+	uint64_t flight; /* the one that is sent again */
 };
 
 /* Offset of the op's first byte in the message. */
@@ -73,6 +81,8 @@ void srdma_op_pool_destroy(struct srdma_op_pool *pool);
 
 /* A zeroed op at the tail of the QP's list of its kind; NULL: pool empty. */
 struct srdma_op *srdma_op_add(struct srdma_qp *qp, enum srdma_op_kind kind);
+/* The same of what is fetched again: before all that is new. */
+struct srdma_op *srdma_op_add_resend(struct srdma_qp *qp);
 /*
  * 1: the QP may add one more op to this list of what leaves. What arrives
  * finds buffers and ops all the same, and so do other QPs, however long this

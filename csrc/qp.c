@@ -56,8 +56,8 @@ void srdma_qp_free(struct srdma_qp *qp)
 	free(qp->sq);
 	free(qp->sq_inline);
 	free(qp->rq);
-	free(qp->inflight);
-	free(qp->parts);
+	srdma_flight_destroy(&qp->flights);
+	srdma_part_destroy(&qp->parts);
 	free(qp->slots);
 	free(qp);
 }
@@ -84,7 +84,7 @@ void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 	srdma_op_drop(&qp->place);
 	srdma_beyond_drop(&qp->beyond);
 	qp->slots_count = qp->slots_ready = qp->slots_fetched = 0;
-	qp->parts_count = qp->parts_sent = 0;
+	srdma_part_clear(&qp->parts);
 	qp->event_due = 1;
 	srdma_relay_activate(qp);
 }
@@ -156,9 +156,11 @@ static uint8_t wc_opcode(uint8_t desc_op)
 /* Why the request at sq_head ends now; -1: it does not yet. */
 static int64_t verdict(struct srdma_qp *qp, const struct srdma_wqe *w)
 {
-	if (w->done && !qp->flushing)
+	int err = qp->state == SRDMA_QP_ERR;
+
+	if (w->done && !qp->flushing && (err || !w->fetching))
 		return SRDMA_REASON_NONE;
-	if (qp->state != SRDMA_QP_ERR)
+	if (!err)
 		return -1;
 	if (!qp->flushing && qp->failed_id == SRDMA_OLDEST)
 		qp->failed_id = qp->sq_head;
@@ -314,9 +316,12 @@ uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now)
 	if (qp->state == SRDMA_QP_INIT || qp->state == SRDMA_QP_ERR)
 		return SRDMA_NEVER;
 	next = earlier(expire_request(qp, now), expire_silence(qp, now));
-	return qp->state == SRDMA_QP_ERR
-		       ? SRDMA_NEVER
-		       : earlier(next, expire_service(qp, now));
+	if (qp->state == SRDMA_QP_ERR)
+		return SRDMA_NEVER;
+	next = earlier(next, expire_service(qp, now));
+	if (qp->state == SRDMA_QP_ERR)
+		return SRDMA_NEVER;
+	return earlier(next, srdma_retry_expire(qp, now));
 }
 
 int srdma_qp_removable(const struct srdma_qp *qp)

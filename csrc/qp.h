@@ -8,7 +8,9 @@
 #include <stdint.h>
 
 #include "beyond.h"
+#include "flight.h"
 #include "op.h"
+#include "part.h"
 #include "relay.h"
 #include "wire.h"
 
@@ -27,7 +29,8 @@ struct srdma_wqe {
 	uint8_t flags;	     /* enum srdma_desc_flag */
 	uint8_t started;     /* its first packet is in the fetch list */
 	uint8_t asked_all;
-	uint8_t done; /* executed; waits for its turn to complete */
+	uint8_t done;	   /* executed; waits for its turn to complete */
+	uint16_t fetching; /* packets fetched again: DMA may read it */
 };
 
 /* A posted receive. */
@@ -42,14 +45,6 @@ struct srdma_rqe {
 	uint8_t opcode; /* enum srdma_wc_opcode */
 	uint8_t done;
 	uint8_t reason; /* if it failed by itself */
-};
-
-/* A part of a READ asked of the peer and not wholly answered. */
-struct srdma_part {
-	uint64_t request_id;
-	uint32_t next, end; /* offsets in the message */
-	uint32_t start;
-	uint32_t packets; /* at most so many answers */
 };
 
 /* A part of a READ that the peer asked of us: no data, only what is left. */
@@ -78,6 +73,8 @@ enum srdma_say { /* what waits to be sent, by falling urgency */
 		 SRDMA_SAY_PING = 1 << 3,
 		 SRDMA_SAY_ACK = 1 << 4,
 };
+
+struct srdma_grant_use;
 
 struct srdma_qp {
 	struct srdma_qp *hash_next; /* by SRC QPN */
@@ -112,6 +109,7 @@ struct srdma_qp {
 	uint64_t said;	 /* when it said its last words last */
 	uint32_t mtu;	 /* payload taken */
 	uint32_t peer_mtu, peer_window, peer_reads;
+	uint32_t answer_mtu; /* of READ answers: the smaller mtu of both ends */
 	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
 	uint32_t dmas;				      /* ops ISSUED */
 
@@ -124,16 +122,16 @@ struct srdma_qp {
 	uint64_t failed_id;  /* ended the QP; or one of the two below */
 	uint32_t reads_open; /* READs started and not done */
 	struct srdma_op_list fetch;
-	uint64_t acked_id;  /* requests before it are executed */
-	uint64_t *inflight; /* packet numbers of unacknowledged requests */
-	uint32_t inflight_head, inflight_count;
-	uint64_t acked_pn;
-	uint32_t sends;			      /* SENDs and WRITE_IMMs started */
+	uint64_t acked_id; /* requests before it are executed */
+	struct srdma_flights flights;
+	struct srdma_rtt rtt;
+	uint64_t acked_pn; /* highest that the peer told */
+	uint64_t progress; /* when an ack moved something, or a timer ran out */
+	uint64_t probed;   /* far ahead of acked_pn: when a packet left */
+	uint8_t starving;  /* nothing may start for want of credit */
+	uint32_t sends;	   /* SENDs and WRITE_IMMs started */
 	uint32_t recv_credit, request_credit; /* of the peer */
-	struct srdma_part *parts;	      /* ring of peer_reads */
-	uint32_t parts_head, parts_count;
-	uint32_t parts_sent;  /* of these, asked on the wire */
-	uint32_t answers_due; /* answer packets asked for */
+	struct srdma_parts parts;
 
 	/* receives: [rq_head, rq_tail), the next message takes rq_next, the
 	 * next one that is placed fills rq_done */
@@ -202,14 +200,34 @@ int srdma_qp_removable(const struct srdma_qp *qp);
 /* When something of this QP may expire next; UINT64_MAX: never. */
 uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now);
 
-/* --- tx.c: own requests, host to wire --- */
-void srdma_tx_post(struct srdma_qp *qp, const struct srdma_desc *d,
-		   const uint8_t *payload);
+/* --- post.c: what the own host posts --- */
+void srdma_post(struct srdma_qp *qp, const struct srdma_desc *d,
+		const uint8_t *payload);
+/* What the request's capability grants of len bytes from offset on. */
+int srdma_post_grant(const struct srdma_qp *qp, const struct srdma_wqe *w,
+		     uint32_t offset, uint32_t len,
+		     struct srdma_grant_use *use);
+
+/* --- cut.c: own requests, host to packets --- */
+/* Cut what may be sent, lost packets first, and fetch it. 0 or -EAGAIN. */
+int srdma_cut_fetch(struct srdma_qp *qp);
+/* 1: the next request waits for credit, and for nothing else. */
+int srdma_cut_starves(const struct srdma_qp *qp);
+
+/* --- tx.c: own packets, to the wire --- */
 /* Cut, fetch, seal, send. -EAGAIN: something was full, come again. */
 int srdma_tx_requests(struct srdma_qp *qp);
 /* Seal a packet and commit it to the QP's wire. 0, -EAGAIN, -EKEYEXPIRED. */
 int srdma_tx_emit(struct srdma_qp *qp, struct srdma_packet *p,
 		  const uint8_t *payload);
+
+/* --- retry.c: what is sent again by the clock --- */
+/* When the next timer runs out; SRDMA_NEVER: none is set. */
+uint64_t srdma_retry_expire(struct srdma_qp *qp, uint64_t now);
+/* Something left for which an ack or an answer is due. */
+void srdma_retry_arm(struct srdma_qp *qp);
+/* The peer's answer moved something. */
+void srdma_retry_moved(struct srdma_qp *qp);
 
 /* --- answer.c: acks and READ answers, target to wire --- */
 int srdma_answer_control(struct srdma_qp *qp);

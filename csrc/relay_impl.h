@@ -18,6 +18,7 @@ enum {
 	SRDMA_FETCH_DEPTH = 64, /* packets of a QP being fetched */
 	SRDMA_MAX_BURST = 64,
 	SRDMA_MAX_KEPT = 2048,
+	SRDMA_ORDERED_WINDOW = 64, /* a wire's; on others order may change */
 };
 
 static const uint64_t SRDMA_NEVER = UINT64_MAX;
@@ -65,6 +66,12 @@ static inline uint32_t srdma_relay_fit(const struct srdma_relay *r,
 				       uint32_t mtu)
 {
 	return r->wire->mtu && r->wire->mtu < mtu ? r->wire->mtu : mtu;
+}
+
+/* 1: packets come in the order in which they left, if they come. */
+static inline int srdma_relay_ordered(const struct srdma_relay *r)
+{
+	return r->wire->window <= SRDMA_ORDERED_WINDOW;
 }
 
 /* len random bytes; 0, or -EIO with why. */

@@ -227,21 +227,21 @@ static int set_up(struct srdma_relay *r, struct srdma_qp *qp,
 {
 	int err;
 
-	qp->inflight = calloc(k->peer_window, sizeof(*qp->inflight));
-	qp->parts = calloc(k->peer_reads, sizeof(*qp->parts));
-	err = qp->inflight && qp->parts
-		      ? make_session(r, qp, k)
-		      : srdma_relay_refuse(r, -ENOMEM, "no memory for a QP");
+	err = srdma_flight_create(&qp->flights, k->peer_window);
+	if (!err)
+		err = srdma_part_create(&qp->parts, k->peer_reads);
+	if (!err)
+		err = make_session(r, qp, k);
+	else
+		srdma_relay_refuse(r, err, "no memory for a QP");
 	if (!err && k->role == 0)
 		err = connect_wire(r, qp, k->peer_wire);
 	if (!err)
 		return 0;
 	srdma_session_destroy(qp->session);
-	free(qp->inflight);
-	free(qp->parts);
+	srdma_flight_destroy(&qp->flights);
+	srdma_part_destroy(&qp->parts);
 	qp->session = NULL;
-	qp->inflight = NULL;
-	qp->parts = NULL;
 	return err;
 }
 
@@ -283,6 +283,9 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	qp->peer_mtu = srdma_relay_fit(r, k->peer_mtu);
 	qp->peer_window = k->peer_window;
 	qp->peer_reads = k->peer_reads;
+	qp->answer_mtu = qp->mtu < k->peer_mtu ? qp->mtu : k->peer_mtu;
+	qp->parts.mtu = qp->answer_mtu;
+	qp->parts.ordered = srdma_relay_ordered(r);
 	qp->acked_pn = qp->first_pn - 1;
 	qp->state = SRDMA_QP_RTR;
 	qp->beyond.pn = srdma_session_highest(qp->session);

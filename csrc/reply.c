@@ -11,31 +11,27 @@ static void unsolicited(struct srdma_qp *qp)
 	qp->relay->stats.refused[SRDMA_REFUSED_UNSOLICITED]++;
 }
 
-/* Whether the answer is the next one of the oldest part asked for. */
-static int fits(const struct srdma_part *part, const struct srdma_packet *p)
-{
-	uint32_t traits = srdma_wire_traits(p->opcode);
-	uint32_t left = part->end - part->next;
-	int first = (traits & SRDMA_T_FIRST) != 0;
-	int last = (traits & SRDMA_T_LAST) != 0;
-
-	return p->request_id == part->request_id && p->offset == part->next &&
-	       p->payload_len <= left && first == (part->next == part->start) &&
-	       last == (p->payload_len == left);
-}
-
 void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 			struct srdma_buf **buf)
 {
-	struct srdma_part *part = &qp->parts[qp->parts_head];
+	const struct srdma_part_answer answer = {
+		.request_id = p->request_id,
+		.offset = p->offset,
+		.len = p->payload_len,
+		.now = qp->relay->now,
+	};
+	uint64_t flight;
 	const struct srdma_wqe *w;
 	struct srdma_op *op;
 
-	if (p->opcode == SRDMA_OP_ATOMIC_ACKNOWLEDGE || !qp->parts_sent ||
-	    !fits(part, p)) {
+	if (p->opcode == SRDMA_OP_ATOMIC_ACKNOWLEDGE ||
+	    srdma_part_fill(&qp->parts, &answer, &flight)) {
 		unsolicited(qp);
 		return;
 	}
+	if (flight != SRDMA_NO_FLIGHT)
+		srdma_flight_over(&qp->flights, flight);
+	srdma_retry_moved(qp);
 	srdma_qp_owe(qp);
 	op = srdma_op_add(qp, SRDMA_OP_RETURN);
 	if (!op) {
@@ -51,13 +47,6 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 	if (p->payload_len) {
 		op->buf = *buf;
 		*buf = NULL;
-	}
-	part->next += p->payload_len;
-	if (part->next == part->end) {
-		qp->answers_due -= part->packets;
-		qp->parts_head = (qp->parts_head + 1) % qp->peer_reads;
-		qp->parts_count--;
-		qp->parts_sent--;
 	}
 }
 
@@ -76,24 +65,62 @@ static void executed(struct srdma_qp *qp, uint64_t id)
 		qp->acked_id = id;
 }
 
-static void acknowledge_numbers(struct srdma_qp *qp, uint32_t highest)
+/* The packet number that the peer calls its highest; 0: none was sent that
+ * it can mean. */
+static uint64_t highest_of(const struct srdma_qp *qp,
+			   const struct srdma_ack_body *a)
 {
 	uint64_t last = srdma_session_next_pn(qp->session) - 1;
-	uint64_t pn = last - (uint32_t)((uint32_t)last - highest);
+	uint64_t pn = last - (uint32_t)((uint32_t)last - a->highest_pn);
 
-	if (pn > last || pn < qp->acked_pn)
-		return;
-	qp->acked_pn = pn;
-	while (qp->inflight_count && qp->inflight[qp->inflight_head] <= pn) {
-		qp->inflight_head = (qp->inflight_head + 1) % qp->peer_window;
-		qp->inflight_count--;
+	return pn > last ? 0 : pn;
+}
+
+/* Parts whose requests have been executed: their answers are due. */
+static void expect_answers(struct srdma_qp *qp)
+{
+	for (uint32_t i = 0; i < qp->parts.count; i++) {
+		struct srdma_part *part = &qp->parts.part[i];
+
+		if (!part->executed && part->state == SRDMA_PART_ASKED &&
+		    !srdma_flight_at(&qp->flights, part->flight))
+			srdma_part_executed(part, qp->relay->now);
 	}
 }
 
-static void later(uint32_t *serial, uint32_t seen)
+/* What an ack says of the packets that were sent. 1: something new. */
+static int judge(struct srdma_qp *qp, const struct srdma_packet *p)
 {
-	if ((int32_t)(seen - *serial) > 0)
-		*serial = seen;
+	const struct srdma_flight_word word = {
+		.pn = p->pn,
+		.id = p->request_id,
+		.offset = p->offset,
+		.highest = highest_of(qp, &p->ack),
+		.gap = p->ack.gap,
+		.gaps = p->ack.gaps,
+		.now = qp->relay->now,
+		.srtt = qp->rtt.srtt,
+		.ordered = srdma_relay_ordered(qp->relay),
+	};
+	int moved;
+
+	srdma_rtt_told(&qp->rtt, word.highest, word.now);
+	if (word.highest > qp->acked_pn)
+		qp->acked_pn = word.highest;
+	moved = srdma_flight_acknowledge(&qp->flights, word.id, word.offset) >
+		0;
+	if (moved)
+		expect_answers(qp);
+	return srdma_flight_judge(&qp->flights, &word) || moved;
+}
+
+/* 1: it is later. */
+static int later(uint32_t *serial, uint32_t seen)
+{
+	if ((int32_t)(seen - *serial) <= 0)
+		return 0;
+	*serial = seen;
+	return 1;
 }
 
 /* Why this QP ends when the peer closes for a reason. */
@@ -108,15 +135,18 @@ static enum srdma_reason closed_for(uint8_t reason)
 void srdma_reply_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 {
 	const struct srdma_ack_body *a = &p->ack;
+	int moved;
 
 	if (p->request_id > qp->sent_id) { /* executed before it was sent? */
 		unsolicited(qp);
 		return;
 	}
-	acknowledge_numbers(qp, a->highest_pn);
+	moved = judge(qp, p);
 	executed(qp, p->request_id);
-	later(&qp->recv_credit, a->recv_credit);
-	later(&qp->request_credit, a->request_credit);
+	moved |= later(&qp->recv_credit, a->recv_credit);
+	moved |= later(&qp->request_credit, a->request_credit);
+	if (moved)
+		srdma_retry_moved(qp);
 	if (a->kind == SRDMA_ACK_CLOSE) {
 		srdma_qp_end(qp, closed_for(a->reason), SRDMA_OLDEST);
 	} else if (a->kind == SRDMA_ACK_NAK) {

@@ -44,6 +44,8 @@ enum srdma_refusal {
 	X(bytes_verified) /* payload */                                        \
 	X(packets_unprotected_sent)                                            \
 	X(packets_unprotected_received)                                        \
+	X(packets_resent) /* requests, OPEN */                                 \
+	X(timeouts)	  /* that made something be sent again, or a PING */   \
 	X(duplicates)                                                          \
 	X(kept) /* requests beyond the position */                             \
 	X(acks_sent)                                                           \

@@ -266,7 +266,8 @@ static void expect_pieces(const struct spy *spy, const struct srdma_desc *d,
 		assert_int_equal(p->offset, at);
 		assert_int_equal(read ? p->dma_len : p->payload_len,
 				 pieces[i].len);
-		assert_int_equal(p->flags, SRDMA_STH_PROOF);
+		assert_int_equal(p->flags & ~SRDMA_STH_ACK_NOW,
+				 SRDMA_STH_PROOF);
 		assert_int_equal(p->depth, pieces[i].depth);
 		assert_int_equal(p->expiry, 0);
 		assert_int_equal(!!(traits & SRDMA_T_RETH), read || !i);

@@ -1,0 +1,292 @@
+#include "flight.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define MS	  UINT64_C(1000000)
+#define RTO_FIRST (100 * MS)
+#define RTO_LEAST (2 * MS)
+#define RTO_MOST  (1000 * MS)
+
+enum { REORDERED = 3, DOUBLINGS = 10 };
+
+/* A place in the stream of requests; offsets go up to 2^32. */
+struct point {
+	uint64_t id, offset;
+};
+
+static int before(struct point a, struct point b)
+{
+	return a.id < b.id || (a.id == b.id && a.offset < b.offset);
+}
+
+static struct point start_of(const struct srdma_flight *x)
+{
+	return (struct point){ x->id, x->offset };
+}
+
+/* A packet of no bytes takes a place of its own. */
+static struct point end_of(const struct srdma_flight *x)
+{
+	return (struct point){ x->id,
+			       (uint64_t)x->offset + (x->len ? x->len : 1) };
+}
+
+int srdma_flight_create(struct srdma_flights *f, uint32_t size)
+{
+	*f = (struct srdma_flights){ .size = size };
+	f->ring = calloc(size, sizeof(*f->ring));
+	return f->ring ? 0 : -ENOMEM;
+}
+
+void srdma_flight_destroy(struct srdma_flights *f)
+{
+	free(f->ring);
+	*f = (struct srdma_flights){ 0 };
+}
+
+/* i counts from the head. */
+static struct srdma_flight *nth(const struct srdma_flights *f, uint32_t i)
+{
+	return &f->ring[(f->head + i) % f->size];
+}
+
+uint64_t srdma_flight_add(struct srdma_flights *f,
+			  const struct srdma_flight *flight)
+{
+	struct srdma_flight *x = nth(f, f->count);
+
+	*x = *flight;
+	x->state = SRDMA_FLIGHT_UNDER_WAY;
+	return f->first + f->count++;
+}
+
+struct srdma_flight *srdma_flight_at(const struct srdma_flights *f,
+				     uint64_t serial)
+{
+	struct srdma_flight *x;
+
+	if (serial < f->first || serial - f->first >= f->count)
+		return NULL;
+	x = nth(f, (uint32_t)(serial - f->first));
+	return x->state == SRDMA_FLIGHT_OVER ? NULL : x;
+}
+
+void srdma_flight_resent(struct srdma_flight *flight, uint64_t pn, uint64_t now)
+{
+	flight->probe = 0;
+	flight->pn = pn;
+	flight->sent = now;
+	flight->state = SRDMA_FLIGHT_UNDER_WAY;
+}
+
+static void pop(struct srdma_flights *f)
+{
+	f->head = (f->head + 1) % f->size;
+	f->first++;
+	f->count--;
+}
+
+void srdma_flight_over(struct srdma_flights *f, uint64_t serial)
+{
+	struct srdma_flight *x = srdma_flight_at(f, serial);
+
+	if (x)
+		x->state = SRDMA_FLIGHT_OVER;
+	while (f->count && nth(f, 0)->state == SRDMA_FLIGHT_OVER)
+		pop(f);
+}
+
+uint32_t srdma_flight_acknowledge(struct srdma_flights *f, uint64_t id,
+				  uint32_t offset)
+{
+	const struct point position = { id, offset };
+	uint32_t n = 0;
+
+	while (f->count && (nth(f, 0)->state == SRDMA_FLIGHT_OVER ||
+			    !before(position, end_of(nth(f, 0))))) {
+		pop(f);
+		n++;
+	}
+	return n;
+}
+
+/* --- judging ---------------------------------------------------------- */
+
+struct range {
+	struct point from, to;
+};
+
+/* A gap's ids are at or behind the position's. */
+static struct range range_of(const struct srdma_flight_word *w,
+			     const struct srdma_gap *g)
+{
+	uint64_t id = w->id + (uint32_t)(g->request_id - (uint32_t)w->id);
+	struct range r = { { id, g->offset }, { id, 0 } };
+
+	if (g->length & SRDMA_GAP_IDS)
+		r.to.id += g->length & ~SRDMA_GAP_IDS;
+	else
+		r.to.offset = (uint64_t)g->offset + g->length;
+	return r;
+}
+
+enum word { SAYS_NOTHING, SAYS_MISSING, SAYS_HELD };
+
+static enum word look_up(const struct srdma_flight_word *w,
+			 const struct range *gap, const struct srdma_flight *x)
+{
+	for (uint32_t i = 0; i < w->gaps; i++)
+		if (before(start_of(x), gap[i].to) &&
+		    before(gap[i].from, end_of(x)))
+			return SAYS_MISSING;
+	return w->gaps == SRDMA_MAX_GAPS &&
+			       before(gap[w->gaps - 1].from, start_of(x))
+		       ? SAYS_NOTHING
+		       : SAYS_HELD;
+}
+
+/* Where order may change, the packet may be about to come. */
+static int passed(const struct srdma_flight_word *w,
+		  const struct srdma_flight *x)
+{
+	return w->ordered || w->highest - x->pn >= REORDERED ||
+	       w->now - x->sent >= w->srtt + w->srtt / 4;
+}
+
+static uint8_t judged(const struct srdma_flight_word *w,
+		      const struct range *gap, const struct srdma_flight *x)
+{
+	switch (look_up(w, gap, x)) {
+	case SAYS_MISSING:
+		return x->state == SRDMA_FLIGHT_AGAIN || !passed(w, x)
+			       ? x->state
+			       : SRDMA_FLIGHT_LOST;
+	case SAYS_HELD:
+		return SRDMA_FLIGHT_HELD;
+	default:
+		return x->state;
+	}
+}
+
+int srdma_flight_judge(struct srdma_flights *f,
+		       const struct srdma_flight_word *w)
+{
+	struct range gap[SRDMA_MAX_GAPS];
+	int moved = 0;
+
+	if (w->pn <= f->judged || w->gaps > SRDMA_MAX_GAPS)
+		return 0;
+	f->judged = w->pn;
+	for (uint32_t i = 0; i < w->gaps; i++)
+		gap[i] = range_of(w, &w->gap[i]);
+	for (uint32_t i = 0; i < f->count; i++) {
+		struct srdma_flight *x = nth(f, i);
+		uint8_t state;
+
+		if (x->pn > w->highest || x->state == SRDMA_FLIGHT_OVER)
+			continue;
+		state = judged(w, gap, x);
+		if (state == x->state)
+			continue;
+		moved = 1;
+		x->state = state;
+		if (state == SRDMA_FLIGHT_LOST && f->first + i < f->lost)
+			f->lost = f->first + i;
+	}
+	return moved;
+}
+
+struct srdma_flight *srdma_flight_next_lost(struct srdma_flights *f,
+					    uint64_t *serial)
+{
+	if (f->lost < f->first)
+		f->lost = f->first;
+	for (; f->lost < f->first + f->count; f->lost++) {
+		struct srdma_flight *x = nth(f, (uint32_t)(f->lost - f->first));
+
+		if (x->state != SRDMA_FLIGHT_LOST)
+			continue;
+		*serial = f->lost;
+		return x;
+	}
+	return NULL;
+}
+
+struct srdma_flight *srdma_flight_oldest(const struct srdma_flights *f)
+{
+	for (uint32_t i = 0; i < f->count; i++) {
+		struct srdma_flight *x = nth(f, i);
+
+		if (x->state < SRDMA_FLIGHT_HELD)
+			return x;
+	}
+	return NULL;
+}
+
+void srdma_flight_lose(struct srdma_flights *f, struct srdma_flight *flight)
+{
+	flight->state = SRDMA_FLIGHT_LOST;
+	flight->probe = 1;
+	f->lost = f->first;
+}
+
+/* --- the round-trip time ---------------------------------------------- */
+
+void srdma_rtt_sample(struct srdma_rtt *r, uint64_t ns)
+{
+	uint64_t off;
+
+	if (ns > RTO_MOST)
+		ns = RTO_MOST;
+	if (!ns)
+		ns = 1;
+	if (!r->srtt) {
+		r->srtt = ns;
+		r->var = ns / 2;
+		return;
+	}
+	off = ns > r->srtt ? ns - r->srtt : r->srtt - ns;
+	r->var = r->var - r->var / 4 + off / 4;
+	r->srtt = r->srtt - r->srtt / 8 + ns / 8;
+	if (!r->srtt)
+		r->srtt = 1;
+}
+
+uint64_t srdma_rtt_rto(const struct srdma_rtt *r)
+{
+	uint64_t rto = r->srtt ? r->srtt + 4 * r->var : RTO_FIRST;
+
+	if (rto < RTO_LEAST)
+		rto = RTO_LEAST;
+	rto <<= r->backoff;
+	return rto > RTO_MOST ? RTO_MOST : rto;
+}
+
+int srdma_rtt_wants(const struct srdma_rtt *r, uint64_t now)
+{
+	return !r->pn && now - r->sent >= RTO_LEAST;
+}
+
+void srdma_rtt_sent(struct srdma_rtt *r, uint64_t pn, uint64_t now)
+{
+	if (r->pn)
+		return;
+	r->pn = pn;
+	r->sent = now;
+}
+
+void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t now)
+{
+	if (!r->pn || highest < r->pn)
+		return;
+	srdma_rtt_sample(r, now - r->sent);
+	r->pn = 0;
+}
+
+void srdma_rtt_back_off(struct srdma_rtt *r)
+{
+	r->pn = 0;
+	if (r->backoff < DOUBLINGS)
+		r->backoff++;
+}

@@ -1,0 +1,106 @@
+/*
+ * Flights: what a sender keeps of each request packet that the peer has not
+ * executed yet, and when it is sent again (docs/protocol.md 5.1). In order
+ * of (id, offset). It knows nothing of payloads, keys or timers; what it is
+ * told comes from a verified packet, of a peer that may lie: no claim costs
+ * more than one look at each flight, and none makes more of them.
+ */
+#ifndef SRDMA_FLIGHT_H
+#define SRDMA_FLIGHT_H
+
+#include <stdint.h>
+
+#include "wire.h"
+
+enum srdma_flight_state {
+	SRDMA_FLIGHT_UNDER_WAY, /* nothing said about its newest number */
+	SRDMA_FLIGHT_LOST,	/* to be sent again */
+	SRDMA_FLIGHT_AGAIN,	/* its payload is being fetched again */
+	SRDMA_FLIGHT_HELD,	/* the peer has it */
+	SRDMA_FLIGHT_OVER,	/* ended before those in front of it */
+};
+
+struct srdma_flight {
+	uint64_t id;
+	uint64_t pn;   /* of its newest packet */
+	uint64_t sent; /* when that left, ns */
+	uint32_t offset, len;
+	uint8_t state; /* enum srdma_flight_state */
+	uint8_t probe; /* to be sent with flag A */
+};
+
+struct srdma_flights {
+	struct srdma_flight *ring;
+	uint32_t size, head, count;
+	uint64_t first;	 /* serial number of the one at head */
+	uint64_t lost;	 /* no LOST one has a lower serial number */
+	uint64_t judged; /* packet number of the newest ack judged by */
+};
+
+/* What an ack says, widened (5.1). */
+struct srdma_flight_word {
+	uint64_t pn; /* of the ack itself */
+	uint64_t id; /* position */
+	uint32_t offset;
+	uint64_t highest; /* packet number */
+	const struct srdma_gap *gap;
+	uint32_t gaps;
+	uint64_t now, srtt;
+	int ordered; /* the wire keeps order */
+};
+
+/* Room for size flights. 0 or -ENOMEM. */
+int srdma_flight_create(struct srdma_flights *f, uint32_t size);
+void srdma_flight_destroy(struct srdma_flights *f);
+
+/* A packet left; it is behind all others, and there is room. Returns its
+ * serial number. */
+uint64_t srdma_flight_add(struct srdma_flights *f,
+			  const struct srdma_flight *flight);
+/* Flight of that number; NULL: it has ended. */
+struct srdma_flight *srdma_flight_at(const struct srdma_flights *f,
+				     uint64_t serial);
+/* It is sent again: sealed under pn, at a time. */
+void srdma_flight_resent(struct srdma_flight *flight, uint64_t pn,
+			 uint64_t now);
+/* The peer has executed it, as its answer shows. */
+void srdma_flight_over(struct srdma_flights *f, uint64_t serial);
+
+/* All before a position end. Returns how many. */
+uint32_t srdma_flight_acknowledge(struct srdma_flights *f, uint64_t id,
+				  uint32_t offset);
+/* Sort those that remain into lost and held. 1: it told something new. An
+ * ack older than one that came before says nothing. */
+int srdma_flight_judge(struct srdma_flights *f,
+		       const struct srdma_flight_word *w);
+
+/* The first LOST one and its serial number; NULL: none. */
+struct srdma_flight *srdma_flight_next_lost(struct srdma_flights *f,
+					    uint64_t *serial);
+/* The first one that is not held; NULL: none. */
+struct srdma_flight *srdma_flight_oldest(const struct srdma_flights *f);
+/* A timer says that it is lost: it is sent again with flag A. */
+void srdma_flight_lose(struct srdma_flights *f, struct srdma_flight *flight);
+
+/* --- the round-trip time (RFC 6298), ns --- */
+
+struct srdma_rtt {
+	uint64_t srtt, var; /* srtt 0: nothing measured yet */
+	uint64_t sent;	    /* when the last packet to be measured left */
+	uint64_t pn;	    /* its number; 0: it was answered, or given up */
+	uint32_t backoff;   /* doublings */
+};
+
+/* 1: the next packet may be measured. */
+int srdma_rtt_wants(const struct srdma_rtt *r, uint64_t now);
+/* A packet with flag A left. */
+void srdma_rtt_sent(struct srdma_rtt *r, uint64_t pn, uint64_t now);
+/* The peer told its highest number. */
+void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t now);
+
+void srdma_rtt_sample(struct srdma_rtt *r, uint64_t ns);
+uint64_t srdma_rtt_rto(const struct srdma_rtt *r);
+/* A timer ran out: what is measured may be lost. */
+void srdma_rtt_back_off(struct srdma_rtt *r);
+
+#endif

@@ -1,0 +1,118 @@
+/*
+ * What is sent again by the clock (docs/protocol.md 5.1, 5.3, 7): when nothing
+ * moved for a round-trip time-out (RTO), a lost tail, a lost ack or a lost
+ * credit would else be waited for until the request's deadline. No timer is
+ * set while nothing is outstanding, nor for what has not left yet: a blocked
+ * wire is no loss.
+ */
+#include "relay_impl.h"
+
+static uint64_t rto(const struct srdma_qp *qp)
+{
+	return srdma_rtt_rto(&qp->rtt);
+}
+
+void srdma_retry_arm(struct srdma_qp *qp)
+{
+	srdma_relay_wake_at(qp->relay, qp->relay->now + rto(qp));
+}
+
+void srdma_retry_moved(struct srdma_qp *qp)
+{
+	qp->progress = qp->relay->now;
+	qp->rtt.backoff = 0;
+	srdma_retry_arm(qp);
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* When a timer that runs since a moment runs out; SRDMA_NEVER: it just did. */
+static uint64_t run(struct srdma_qp *qp, uint64_t since, uint64_t now)
+{
+	uint64_t due = since + rto(qp);
+
+	if (now < due)
+		return due;
+	qp->relay->stats.timeouts++;
+	qp->progress = now;
+	srdma_rtt_back_off(&qp->rtt);
+	srdma_relay_activate(qp);
+	return SRDMA_NEVER;
+}
+
+/* Say it again, if it was said and moved nothing. The timer is set when it
+ * leaves. */
+static uint64_t say_again(struct srdma_qp *qp, enum srdma_say word,
+			  uint64_t now)
+{
+	uint64_t due;
+
+	if (qp->ctl & word)
+		return SRDMA_NEVER;
+	due = run(qp, qp->progress, now);
+	if (due == SRDMA_NEVER)
+		qp->ctl |= (uint8_t)word;
+	return due;
+}
+
+static uint64_t expire_open(struct srdma_qp *qp, uint64_t now)
+{
+	uint64_t due;
+
+	if (qp->role != 0)
+		return SRDMA_NEVER;
+	due = say_again(qp, SRDMA_SAY_OPEN, now);
+	qp->relay->stats.packets_resent += due == SRDMA_NEVER;
+	return due;
+}
+
+static uint64_t expire_flights(struct srdma_qp *qp, uint64_t now)
+{
+	struct srdma_flight *x = srdma_flight_oldest(&qp->flights);
+	uint64_t due;
+
+	if (!qp->flights.count)
+		return SRDMA_NEVER;
+	if (!x)
+		return say_again(qp, SRDMA_SAY_PING, now);
+	if (x->state != SRDMA_FLIGHT_UNDER_WAY)
+		return SRDMA_NEVER;
+	due = run(qp, later(qp->progress, x->sent), now);
+	if (due == SRDMA_NEVER)
+		srdma_flight_lose(&qp->flights, x);
+	return due;
+}
+
+static uint64_t expire_parts(struct srdma_qp *qp, uint64_t now)
+{
+	const struct srdma_part *oldest = qp->parts.part;
+	uint64_t due;
+
+	if (!qp->parts.count || oldest->state != SRDMA_PART_ASKED ||
+	    !oldest->executed)
+		return SRDMA_NEVER;
+	due = run(qp, oldest->since, now);
+	if (due == SRDMA_NEVER)
+		srdma_part_lose(&qp->parts);
+	return due;
+}
+
+uint64_t srdma_retry_expire(struct srdma_qp *qp, uint64_t now)
+{
+	uint64_t due;
+
+	if (qp->state == SRDMA_QP_RTR)
+		return expire_open(qp, now);
+	due = earlier(expire_flights(qp, now), expire_parts(qp, now));
+	if (qp->starving && srdma_cut_starves(qp))
+		due = earlier(due, say_again(qp, SRDMA_SAY_PING, now));
+	return due;
+}
