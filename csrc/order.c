@@ -31,10 +31,13 @@ static enum order order_of(struct srdma_qp *qp, const struct srdma_packet *p)
 /* Nothing that is sent now is so far away. */
 static int too_far(const struct srdma_qp *qp, const struct srdma_packet *p)
 {
-	const struct srdma_position end = srdma_position_after(p);
+	const uint32_t len = p->opcode == SRDMA_OP_READ_REQUEST
+				     ? p->dma_len
+				     : p->payload_len;
 
 	return p->request_id >= qp->rx_id + SRDMA_REQUEST_CREDIT ||
-	       p->offset > SRDMA_MAX_MESSAGE || end.offset > SRDMA_MAX_MESSAGE;
+	       p->offset > SRDMA_MAX_MESSAGE ||
+	       len > SRDMA_MAX_MESSAGE - p->offset;
 }
 
 static void drop(struct srdma_qp *qp)
@@ -51,13 +54,13 @@ static void duplicate(const struct srdma_arrival *a)
 		srdma_rx_again(a);
 }
 
-/* What arrives in order finds buffers all the same. */
+/* What arrives in order, and what leaves, finds a buffer all the same. */
 static int room(const struct srdma_qp *qp)
 {
 	struct srdma_port *host = qp->relay->host;
 
 	return host->ops->buf_free(host) >
-	       SRDMA_MAX_BURST + (int)qp->beyond.count;
+	       SRDMA_MAX_BURST + 1 + (int)qp->beyond.count;
 }
 
 static int keep(const struct srdma_arrival *a)
