@@ -113,12 +113,13 @@ static void fill(struct model *m)
 
 static struct srdma_beyond_from expected(const struct model *m)
 {
-	const struct srdma_packet *p = &m->packet[m->at - 1];
+	const struct srdma_packet *p;
 	struct srdma_beyond_from from = { .highest = m->highest,
 					  .credit = MESSAGES };
 
 	if (!m->at)
 		return from;
+	p = &m->packet[m->at - 1];
 	from.at = srdma_position_after(p);
 	from.reading = p->opcode == SRDMA_OP_READ_REQUEST && p->dma_len;
 	return from;
@@ -241,10 +242,11 @@ static void note(struct model *m, struct srdma_beyond *b, int i)
 static int continues(const struct model *m, int i)
 {
 	const struct srdma_packet *p = &m->packet[i];
-	const struct srdma_packet *last = &m->packet[m->furthest];
+	const struct srdma_packet *last;
 
 	if (m->furthest < 0 || !m->kept[m->furthest])
 		return 0;
+	last = &m->packet[m->furthest];
 	return i == m->furthest + 1 ||
 	       (last->opcode == SRDMA_OP_READ_REQUEST && last->dma_len &&
 		p->request_id == last->request_id + 1 && !p->offset);
