@@ -71,7 +71,8 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) -lcrypto -lz
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all lib offload native check-c asan fuzz lint format setup test test-unit \
-	test-rxe demo demo-rxe soak storm clean distclean print-libs run-fuzzers \
+	test-rxe demo demo-rxe soak storm transfer mutants \
+	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
 all: lib offload
@@ -227,7 +228,7 @@ demo-rxe:
 soak: native offload
 	@.ci/setup test
 	@$(call run-pytest,-m soak $(wildcard tests/unit tests/e2e))
-	+@$(make-quietly) storm fuzz
+	+@$(make-quietly) storm transfer mutants fuzz
 
 # Random lives of two relays, under the sanitizers: SEEDS of them.
 SEEDS ?= 20000
@@ -237,6 +238,18 @@ storm:
 		SANITIZE=address,undefined \
 		$(BUILD)/asan/tests/c/test_relay_random
 	@SRDMA_SEEDS=$(SEEDS) $(BUILD)/asan/tests/c/test_relay_random
+
+# Long transfers with somebody on the wire: PACKETS each.
+PACKETS ?= 1000000
+transfer: $(BUILD)/tests/c/test_transfer
+	@SRDMA_PACKETS=$(PACKETS) $<
+
+# Each deliberate fault of csrc/mutant.h is noticed, in at most SEEDS storms.
+mutants: SEEDS := 2000
+mutants:
+	+@$(make-quietly) BUILD=$(BUILD)/mutants CPPFLAGS=-DSRDMA_MUTANTS \
+		$(BUILD)/mutants/tests/c/test_relay_random
+	@.ci/mutants $(SEEDS) $(BUILD)/mutants/tests/c/test_relay_random
 
 clean:
 	rm -rf $(BUILD) srdma/_*.so

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "memguard.h"
+#include "mutant.h"
 
 struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key)
 {
@@ -51,7 +52,8 @@ enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 	region = mr->region;
 	/* No sum here can wrap: 6. */
 	if (want->len > region->length || want->addr < region->base ||
-	    want->addr - region->base > region->length - want->len)
+	    want->addr - region->base >
+		    region->length - want->len + SRDMA_MUTANT(ONE_BYTE_TOO_FAR))
 		return SRDMA_REASON_OUT_OF_BOUNDS;
 	*out = mr;
 	return SRDMA_REASON_NONE;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "mutant.h"
 #include "session_state.h"
 #include "stats.h"
 
@@ -17,6 +18,8 @@ static int find_number(const struct srdma_session *s, struct srdma_packet *p)
 {
 	if (srdma_window_infer(&p->pn, s->window.next, p->psn))
 		return -SRDMA_REFUSED_PN_RANGE;
+	if (SRDMA_MUTANT(READ_REPLAYED) && p->opcode == SRDMA_OP_READ_REQUEST)
+		return 0;
 	return srdma_window_test(&s->window, p->pn) ? -SRDMA_REFUSED_REPLAY : 0;
 }
 
@@ -79,6 +82,8 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 		r = find_request(s, p);
 	if (!r && p->epoch != 0)
 		r = -SRDMA_REFUSED_EPOCH;
+	if (SRDMA_MUTANT(WINDOW_BEFORE_TAG) && !r)
+		srdma_window_commit(&s->window, p->pn);
 	if (!r)
 		r = unprotect(s, p, plain);
 	if (r)

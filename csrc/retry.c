@@ -5,6 +5,7 @@
  * set while nothing is outstanding, nor for what has not left yet: a blocked
  * wire is no loss.
  */
+#include "mutant.h"
 #include "relay_impl.h"
 
 static uint64_t rto(const struct srdma_qp *qp)
@@ -79,7 +80,7 @@ static uint64_t expire_flights(struct srdma_qp *qp, uint64_t now)
 	struct srdma_flight *x = srdma_flight_oldest(&qp->flights);
 	uint64_t due;
 
-	if (!qp->flights.count)
+	if (!qp->flights.count || SRDMA_MUTANT(TIMER_IGNORED))
 		return SRDMA_NEVER;
 	if (!x)
 		return say_again(qp, SRDMA_SAY_PING, now);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "memguard.h"
+#include "mutant.h"
 #include "relay_impl.h"
 
 struct request {
@@ -136,6 +137,11 @@ static enum srdma_reason place(const struct request *rq, const struct access *a)
 		qp->message.kind = 0;
 		qp->rx_id++;
 		qp->rx_offset = 0;
+	}
+	if (SRDMA_MUTANT(ACKED_BEFORE_DMA)) {
+		qp->done_id = qp->rx_id;
+		qp->done_offset = qp->rx_offset;
+		qp->ctl |= SRDMA_SAY_ACK;
 	}
 	return SRDMA_REASON_NONE;
 }

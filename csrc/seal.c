@@ -5,6 +5,7 @@
 
 #include "bytes.h"
 #include "memkey.h"
+#include "mutant.h"
 #include "session_state.h"
 
 /* Is the proof of this packet still to be made? */
@@ -78,7 +79,9 @@ int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
 	if (len < 0)
 		return len;
 	/* Spent before the cipher runs: no outcome uses the number again. */
-	s->tx_pn++;
+	if (!SRDMA_MUTANT(ACK_REUSES_NUMBER) ||
+	    p->opcode != SRDMA_OP_ACKNOWLEDGE)
+		s->tx_pn++;
 	s->sealed++;
 	if (protect(s, p, payload, out)) {
 		srdma_wipe(out, (size_t)len);

@@ -99,7 +99,17 @@ static void choose(struct storm *w)
 	w->reads = 1 + storm_random(w, storm_one_in(w, 2) ? 2 : 16);
 	w->wire.slots = slots[storm_random(w, 6)];
 	w->wire.window = storm_one_in(w, 4) ? 1024 : 64;
-	w->area_len = storm_one_in(w, 8) ? 160 << 10 : 40 << 10;
+	if (storm_one_in(w, 2)) {
+		w->wire.now = &w->now;
+		w->wire.spacing = storm_random(w, 2000);
+		w->wire.latency = storm_random(w, 10u << storm_random(w, 16));
+	}
+	w->area_len = 40 << 10;
+	w->steps = 20 + storm_random(w, 150);
+	if (storm_one_in(w, 4)) {
+		w->area_len = 640 << 10;
+		w->steps = storm_random(w, 3000);
+	}
 	for (i = 0; i < 2; i++) {
 		w->host[i].dma_polls =
 			storm_one_in(w, 2) ? 0 : storm_random(w, 20);
@@ -109,9 +119,10 @@ static void choose(struct storm *w)
 	}
 	storm_fault_choose(w);
 	w->timeout_ms = 30000;
-	if (w->lossy ? !storm_one_in(w, 4)
-		     : !(w->faults & (STORM_FULL | STORM_DMA_AGAIN)))
-		w->timeout_ms = w->lossy ? 20 + storm_random(w, 3000) : 4000;
+	if (w->lossy && !storm_one_in(w, 4))
+		w->timeout_ms = 20 + storm_random(w, 3000);
+	else if (!(w->faults & (STORM_LOSSES | STORM_FULL | STORM_DMA_AGAIN)))
+		w->timeout_ms = 4000;
 }
 
 static void open_side(struct storm *w, int i)
@@ -190,11 +201,17 @@ static int awake(struct storm *w, struct storm_side *s)
 	       srdma_relay_timer(s->relay) <= w->now;
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 int storm_turn(struct storm *w, uint64_t most)
 {
 	uint64_t next = SRDMA_NEVER;
 	int ran = 0;
 
+	storm_fault_breathe(w);
 	for (int i = 0; i < 2; i++) {
 		struct storm_side *s = &w->side[i];
 
@@ -207,9 +224,10 @@ int storm_turn(struct storm *w, uint64_t most)
 	}
 	if (ran)
 		return 1;
-	for (int i = 0; i < 2; i++)
-		if (srdma_relay_timer(w->side[i].relay) < next)
-			next = srdma_relay_timer(w->side[i].relay);
+	for (int i = 0; i < 2; i++) {
+		next = earlier(next, srdma_relay_timer(w->side[i].relay));
+		next = earlier(next, srdma_port_mem_due(w->side[i].wire));
+	}
 	w->now = next - w->now < most ? next : w->now + most;
 	return next == SRDMA_NEVER ? -1 : 0;
 }
@@ -295,6 +313,8 @@ static void check_ends(struct storm *w)
 		if (!w->qp[i / 2].live || !storm_host_sees(e))
 			continue;
 		if (state_of(w, e) == SRDMA_QP_ERR) {
+			STORM_CHECK(w, w->qp[i / 2].doomed,
+				    "QP %d side %d ended", i / 2, i % 2);
 			STORM_CHECK(w, e->rq.head == e->rq.tail,
 				    "QP %d side %d: receives left", i / 2,
 				    i % 2);
@@ -311,6 +331,16 @@ static void check_ends(struct storm *w)
 				    i % 2);
 		}
 	}
+}
+
+/* A QP that nothing ended works as before. */
+static void go_on(struct storm *w)
+{
+	for (int i = 0; i < 2 * w->qps; i++)
+		storm_host_send(w, &w->qp[i / 2], i % 2,
+				i % 3 ? SRDMA_DESC_WRITE : SRDMA_DESC_READ,
+				STORM_FRESH_LEN);
+	drain(w);
 }
 
 static void fresh_qp(struct storm *w)
@@ -334,6 +364,21 @@ static void fresh_qp(struct storm *w)
 	}
 	for (int side = 0; side < 2; side++)
 		STORM_CHECK(w, !qp->end[side].sq.failed, "a new QP failed");
+}
+
+/* No packet is taken twice. */
+static void check_fresh(const struct storm *w, int side)
+{
+	const struct srdma_stats *to = &w->side[side].relay->stats;
+	const struct srdma_stats *from = &w->side[!side].relay->stats;
+
+	if (w->faults & STORM_EVIL)
+		return;
+	STORM_CHECK(w,
+		    to->packets_verified <= from->packets_sealed &&
+			    to->packets_unprotected_received <=
+				    from->packets_unprotected_sent,
+		    "side %d took more packets than there were", side);
 }
 
 static void check_relay(struct storm *w, int side)
@@ -372,8 +417,10 @@ static void part(struct storm *w)
 		}
 	}
 	turns(w, STRANGER_S * SRDMA_SECOND);
-	check_relay(w, 0);
-	check_relay(w, 1);
+	for (int side = 0; side < 2; side++) {
+		check_relay(w, side);
+		check_fresh(w, side);
+	}
 }
 
 static void close_all(struct storm *w)
@@ -397,9 +444,7 @@ static void close_all(struct storm *w)
 
 static void blow(struct storm *w)
 {
-	uint32_t steps = 20 + storm_random(w, 150);
-
-	for (w->step = 0; w->step < steps; w->step++) {
+	for (w->step = 0; w->step < w->steps; w->step++) {
 		for (uint32_t n = storm_random(w, 4); n; n--)
 			storm_host_post(w);
 		storm_fault_strike(w);
@@ -430,6 +475,7 @@ void storm_run(uint64_t seed)
 		/* Silence is heard after 15 s, also that of who heard it. */
 		turns(w, 40 * SRDMA_SECOND);
 		check_ends(w);
+		go_on(w);
 		fresh_qp(w);
 		part(w);
 	}

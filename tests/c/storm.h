@@ -19,7 +19,7 @@ enum {
 	STORM_QPS = 4,	/* one more after the storm */
 	STORM_AREAS = 4,
 	STORM_GAP = 512,
-	STORM_SENDS = 256,  /* work requests of a queue in all */
+	STORM_SENDS = 1024, /* work requests of a queue in all */
 	STORM_CAUGHT = 16,  /* datagrams kept to be replayed */
 	STORM_GRANTS = 3,   /* of a leg for each leg of the other side */
 	STORM_REVOKED = 8,  /* ranges of a leg */
@@ -33,13 +33,13 @@ enum storm_fault {
 	STORM_FLIP = 1 << 1,
 	STORM_SWAP = 1 << 2,
 	STORM_HOLD = 1 << 3,
-	STORM_DIVERT = 1 << 4,	  /* arrives on another connection */
-	STORM_BLACKHOLE = 1 << 5, /* one direction, from some moment on */
-	STORM_LOSSY = (1 << 6) - 1,
-	STORM_TWICE = 1 << 6,
-	STORM_REPLAY = 1 << 7,
-	STORM_FULL = 1 << 8,	  /* no room on the wire */
-	STORM_DMA_AGAIN = 1 << 9, /* no room for DMA */
+	STORM_DIVERT = 1 << 4, /* arrives on another connection */
+	STORM_TWICE = 1 << 5,
+	STORM_REPLAY = 1 << 6,
+	STORM_LOSSES = (1 << 7) - 1, /* from which a QP recovers */
+	STORM_BLACKHOLE = 1 << 7,    /* one direction, from some moment on */
+	STORM_FULL = 1 << 8,	     /* no room on the wire */
+	STORM_DMA_AGAIN = 1 << 9,    /* no room for DMA */
 	STORM_DMA_FAIL = 1 << 10,
 	STORM_CUT = 1 << 11,
 	STORM_KILL = 1 << 12,
@@ -78,12 +78,14 @@ struct storm_queue {
 	struct storm_wr wr[STORM_SENDS];
 	uint32_t head, tail, depth;
 	int failed; /* why the first failed */
+	uint8_t failed_op;
 };
 
 struct storm_end {
 	struct storm_leg *leg;
 	struct srdma_qp_info info;
 	struct storm_queue sq, rq;
+	int32_t psn;	   /* of the last packet sent to it; -1: none */
 	uint32_t messages; /* posted that take a RECV */
 	int events;
 	int leaving, gone;
@@ -95,7 +97,7 @@ struct storm_qp {
 	uint8_t mode, shared;
 	int live;
 	int doomed; /* it may fail */
-	int lossy;  /* packets of it may be gone */
+	int lossy;  /* it was in a black hole */
 	int evil;   /* what it carries is not what was posted */
 };
 
@@ -167,14 +169,14 @@ struct storm {
 	uint8_t suite, level, tag_len;
 	uint8_t guarded; /* areas demand proofs */
 	uint8_t log2_block, tree_depth;
-	uint32_t mtu, window, reads, timeout_ms, area_len;
+	uint32_t mtu, window, reads, timeout_ms, area_len, steps;
 	struct storm_qp qp[STORM_QPS + 1];
 	int qps;
-	uint32_t faults; /* enum storm_fault, of this seed */
-	uint32_t active; /* of them, now */
-	uint32_t rate;	 /* one of so many is hit */
-	int blackhole;	 /* side */
-	int lossy;
+	uint32_t faults;	   /* enum storm_fault, of this seed */
+	uint32_t active;	   /* of them, now */
+	uint32_t rate;		   /* one packet of so many is hit */
+	int blackhole;		   /* side */
+	int lossy;		   /* what is sent may be gone for ever */
 	struct storm_leg *stalled; /* DMA of its guarded area had no room */
 	int calm; /* the storm is over: all that is posted is right */
 	struct storm_caught caught[STORM_CAUGHT];
@@ -214,6 +216,8 @@ void storm_fault_strike(struct storm *w);
 /* What takes several turns: DEREG, DESTROY, closing legs. */
 void storm_fault_follow(struct storm *w);
 void storm_fault_heal(struct storm *w);
+/* What is held back may go on: nothing is held for ever. */
+void storm_fault_breathe(struct storm *w);
 void storm_fault_destroy(struct storm *w, struct storm_end *e);
 
 /* --- storm_grant.c: capabilities, and their end --- */

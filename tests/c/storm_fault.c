@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "relay_impl.h"
+#include "storm_memory.h"
 
 static struct storm_end *any_end(struct storm *w, struct storm_qp **qp)
 {
@@ -17,6 +18,8 @@ static struct srdma_qp *qp_of(struct storm *w, const struct storm_end *e)
 }
 
 /* --- the wire ---------------------------------------------------------- */
+
+enum { ON_THE_WIRE = STORM_LOSSES & ~STORM_REPLAY };
 
 static void catch_one(struct storm *w, const struct srdma_mem_datagram *d)
 {
@@ -51,38 +54,77 @@ static void flip(struct storm *w, struct srdma_mem_datagram *d)
 		d->len = 1 + storm_random(w, d->len);
 }
 
+static enum srdma_mem_fate divert(struct storm *w,
+				  const struct srdma_mem_datagram *d)
+{
+	struct srdma_conn *other = any_conn(w, !d->side);
+
+	if (!other)
+		return SRDMA_MEM_PASS;
+	srdma_port_mem_inject(other, d->data, d->len);
+	return SRDMA_MEM_DROP;
+}
+
+/* One of the faults that are active. */
+static enum srdma_mem_fate hit(struct storm *w, struct srdma_mem_datagram *d)
+{
+	uint32_t fault;
+
+	do {
+		fault = 1u << storm_random(w, STORM_FAULTS);
+	} while (!(w->active & ON_THE_WIRE & fault));
+	switch (fault) {
+	case STORM_DROP:
+		return SRDMA_MEM_DROP;
+	case STORM_SWAP:
+		return SRDMA_MEM_SWAP;
+	case STORM_HOLD:
+		return SRDMA_MEM_HOLD;
+	case STORM_TWICE:
+		return SRDMA_MEM_TWICE;
+	case STORM_DIVERT:
+		return divert(w, d);
+	default:
+		flip(w, d);
+		return SRDMA_MEM_PASS;
+	}
+}
+
+/* No key seals two packets under one number: they rise. */
+static void check_number(struct storm *w, const struct srdma_mem_datagram *d)
+{
+	uint32_t qpn = (uint32_t)srdma_wire_qpn(d->data, d->len);
+	int32_t psn = d->data[9] << 16 | d->data[10] << 8 | d->data[11];
+
+	for (int i = 0; i <= STORM_QPS; i++) {
+		struct storm_end *e = &w->qp[i].end[!d->side];
+
+		if (!w->qp[i].live || e->info.qpn != qpn)
+			continue;
+		STORM_CHECK(w,
+			    e->psn < 0 ||
+				    ((psn - e->psn - 1) & 0xffffff) < 1 << 23,
+			    "packet %#x of QP %d follows %#x", psn, i, e->psn);
+		e->psn = psn;
+	}
+}
+
 static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 {
-	static const struct {
-		uint32_t fault;
-		enum srdma_mem_fate fate;
-	} fates[] = {
-		{ STORM_DROP, SRDMA_MEM_DROP },
-		{ STORM_SWAP, SRDMA_MEM_SWAP },
-		{ STORM_HOLD, SRDMA_MEM_HOLD },
-		{ STORM_TWICE, SRDMA_MEM_TWICE },
-	};
 	struct storm *w = ctx;
-	struct srdma_conn *other;
 
+	check_number(w, d);
+	STORM_CHECK(w,
+		    w->level != SRDMA_LEVEL_AEAD ||
+			    !storm_memory_shows(d->data, d->len),
+		    "plaintext on the wire");
 	if (storm_one_in(w, 8))
 		catch_one(w, d);
 	if (w->blackhole && w->blackhole == 1 + d->side)
 		return SRDMA_MEM_DROP;
-	if (!w->active || !storm_one_in(w, w->rate))
+	if (!(w->active & ON_THE_WIRE) || !storm_one_in(w, w->rate))
 		return SRDMA_MEM_PASS;
-	if (w->active & STORM_FLIP)
-		flip(w, d);
-	if (w->active & STORM_DIVERT) {
-		other = any_conn(w, !d->side);
-		if (other)
-			srdma_port_mem_inject(other, d->data, d->len);
-		return other ? SRDMA_MEM_DROP : SRDMA_MEM_PASS;
-	}
-	for (size_t i = 0; i < sizeof(fates) / sizeof(*fates); i++)
-		if (w->active & fates[i].fault)
-			return fates[i].fate;
-	return SRDMA_MEM_PASS;
+	return hit(w, d);
 }
 
 static int full(void *ctx, int side)
@@ -115,7 +157,6 @@ static void replay(struct storm *w)
 		conn = any_conn(w, c->to);
 	if (!conn)
 		return;
-	w->lossy |= qp && conn->port == w->side[c->to].wire && conn != qp->wire;
 	srdma_port_mem_inject(conn, c->data, c->len);
 }
 
@@ -374,11 +415,18 @@ void storm_fault_choose(struct storm *w)
 	if (w->guarded && storm_one_in(w, 3))
 		w->faults |= STORM_REVOKE |
 			     (storm_one_in(w, 2) ? STORM_DMA_AGAIN : 0);
+	/* Any mix of what a QP recovers from. */
+	for (uint32_t n = storm_random(w, 2) * storm_random(w, 5); n; n--)
+		w->faults |= 1u << storm_random(w, 7);
 	/* What nothing protects may not be changed. */
 	if (w->level <= SRDMA_LEVEL_HEADER)
 		w->faults &= ~(uint32_t)STORM_FLIP;
-	w->lossy = (w->faults & STORM_LOSSY) != 0;
-	w->rate = 2 + storm_random(w, 60);
+	/* Another's wire may end under a QP that followed its packets there. */
+	w->lossy = (w->faults & STORM_BLACKHOLE) ||
+		   ((w->faults & (STORM_DIVERT | STORM_REPLAY)) &&
+		    (w->faults &
+		     (STORM_CUT | STORM_KILL | STORM_CLOSE | STORM_DESTROY)));
+	w->rate = 10 + storm_random(w, 10u << storm_random(w, 8));
 }
 
 void storm_fault_strike(struct storm *w)
@@ -405,7 +453,11 @@ void storm_fault_strike(struct storm *w)
 			strikes[i].strike(w);
 	if ((w->active & STORM_BLACKHOLE) && storm_one_in(w, 60))
 		w->blackhole = 1 + (int)storm_random(w, 2);
-	if ((w->active & STORM_HOLD) && storm_one_in(w, 10))
+}
+
+void storm_fault_breathe(struct storm *w)
+{
+	if ((w->active & (STORM_HOLD | STORM_SWAP)) && storm_one_in(w, 10))
 		srdma_port_mem_release(w->side[storm_random(w, 2)].wire);
 }
 

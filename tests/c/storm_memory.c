@@ -7,6 +7,12 @@
 
 static const uint32_t access_of[STORM_AREAS] = { 7, 7, 1, 0 };
 
+/* Each word of a fill gives the next one. */
+static uint64_t follow(uint64_t word)
+{
+	return word * UINT64_C(6364136223846793005) + 99;
+}
+
 void storm_memory_fill(struct storm *w, uint8_t *at, uint32_t len)
 {
 	uint64_t r = storm_random(w, UINT32_MAX);
@@ -14,11 +20,23 @@ void storm_memory_fill(struct storm *w, uint8_t *at, uint32_t len)
 	while (len) {
 		uint32_t n = len < 8 ? len : 8;
 
-		r = r * UINT64_C(6364136223846793005) + 99;
+		r = follow(r);
 		memcpy(at, &r, n);
 		at += n;
 		len -= n;
 	}
+}
+
+int storm_memory_shows(const uint8_t *at, uint32_t len)
+{
+	uint64_t word[2];
+
+	for (; len >= sizeof(word); at++, len--) {
+		memcpy(word, at, sizeof(word));
+		if (word[1] == follow(word[0]))
+			return 1;
+	}
+	return 0;
 }
 
 static void register_area(struct storm *w, struct storm_leg *leg, int i)

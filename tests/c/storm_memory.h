@@ -11,6 +11,8 @@ enum {
 };
 
 void storm_memory_fill(struct storm *w, uint8_t *at, uint32_t len);
+/* 1: what fill makes is seen in these bytes. */
+int storm_memory_shows(const uint8_t *at, uint32_t len);
 uint32_t storm_memory_index(const struct storm_leg *leg, const uint8_t *at);
 const struct storm_area *storm_memory_area(const struct storm_leg *leg,
 					   const uint8_t *at);

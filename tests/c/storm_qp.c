@@ -134,6 +134,7 @@ void storm_qp_open(struct storm *w, int i, int leg0, int leg1)
 		struct storm_end *e = &qp->end[side];
 
 		e->leg = &w->side[side].leg[side ? leg1 : leg0];
+		e->psn = -1;
 		p.sq = e->sq.depth = 1 + storm_random(w, 24);
 		p.rq = e->rq.depth = 1 + storm_random(w, 24);
 		assert_int_equal(srdma_relay_qp_init(w->side[side].relay,

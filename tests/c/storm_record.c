@@ -60,8 +60,10 @@ static void end_request(struct storm_qp *qp, struct storm_end *e, uint32_t i,
 		STORM_CHECK(w, w->lossy || qp->doomed,
 			    "request %u (op %u, %u bytes) failed: %s", i,
 			    wr->op, wr->len, srdma_reason(reason)->name);
-		if (!e->sq.failed)
+		if (!e->sq.failed) {
 			e->sq.failed = (int)reason;
+			e->sq.failed_op = wr->op;
+		}
 		wr->failed = 1;
 	} else {
 		STORM_CHECK(w, !e->sq.failed, "success behind an error");
@@ -168,6 +170,9 @@ static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 	if (qp->evil || qp->lossy || w->lossy || !own ||
 	    own->failed_id >= SRDMA_NONE ||
 	    reason > SRDMA_REASON_PROOF_EXPIRED || !e->sq.failed)
+		return;
+	/* A READ before it whose answers were lost cannot end well. */
+	if ((w->faults & STORM_LOSSES) && e->sq.failed_op == SRDMA_DESC_READ)
 		return;
 	STORM_CHECK(w, e->sq.failed == (int)reason,
 		    "refused with %s; the first to fail did with %s",

@@ -13,11 +13,16 @@
 
 #include <cmocka.h>
 
+#include "mutant.h"
 #include "storm.h"
 
 enum { SEEDS = 400, SECONDS = 20 };
 
 static volatile uint64_t running;
+
+#ifdef SRDMA_MUTANTS
+int srdma_mutant;
+#endif
 
 /* Of a sanitizer that stops the program. */
 void __sanitizer_set_death_callback(void (*callback)(void))
@@ -42,6 +47,19 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
 	return text && *text ? strtoull(text, NULL, 0) : otherwise;
 }
 
+/* SRDMA_MUTANT=N in a build that has mutants. */
+static void choose_mutant(void)
+{
+	uint64_t n = number_of("SRDMA_MUTANT", 0);
+
+#ifdef SRDMA_MUTANTS
+	assert_true(n < SRDMA_MUTANTS_END);
+	srdma_mutant = (int)n;
+#else
+	assert_int_equal(n, 0);
+#endif
+}
+
 static void test_storms(void **state)
 {
 	uint64_t first = number_of("SRDMA_FIRST", 1);
@@ -49,6 +67,7 @@ static void test_storms(void **state)
 	time_t until = getenv("SRDMA_SEEDS") ? 0 : time(NULL) + SECONDS;
 
 	(void)state;
+	choose_mutant();
 	if (getenv("SRDMA_SEED")) {
 		first = number_of("SRDMA_SEED", 1);
 		seeds = 1;

@@ -1,0 +1,400 @@
+#include "transfer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <zlib.h>
+
+enum {
+	STEP_NS = 1000,
+	SPACING_NS = 1600, /* 2.5 GB/s of full packets: a worker's core */
+	LATENCY_NS = 5000,
+	WIRE_SLOTS = 1024,
+	SPOILT = 0xee,
+	SRDMA_BEGIN = 1000000000,
+};
+
+/* Where things lie in a side's memory. */
+enum {
+	OWN = 0,
+	REMOTE = TRANSFER_SLOTS * TRANSFER_SLOT,
+	RECV = 2 * TRANSFER_SLOTS * TRANSFER_SLOT,
+};
+
+#define CHECK(t, condition, ...)                                               \
+	do {                                                                   \
+		if (!(condition))                                              \
+			give_up(t, __FILE__, __LINE__, __VA_ARGS__);           \
+	} while (0)
+
+static void give_up(const struct transfer *t, const char *file, int line,
+		    const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+static void give_up(const struct transfer *t, const char *file, int line,
+		    const char *fmt, ...)
+{
+	char text[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	print_error("%s:%d: %s\nseed %llu, faults %#x, one in %u, after %llu "
+		    "packets, at %llu ns\n",
+		    file, line, text, (unsigned long long)t->seed, t->kinds,
+		    t->one_in, (unsigned long long)t->sent,
+		    (unsigned long long)t->p.now);
+	fail();
+}
+
+static uint32_t random_below(struct transfer *t, uint32_t n)
+{
+	uint64_t z = (t->random += UINT64_C(0x9e3779b97f4a7c15));
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z ^= z >> 27;
+	return (uint32_t)((z >> 32) * n >> 32);
+}
+
+/* --- the wire ---------------------------------------------------------- */
+
+static void catch_one(struct transfer *t, const struct srdma_mem_datagram *d)
+{
+	uint32_t i = random_below(t, TRANSFER_CAUGHT);
+
+	t->side[d->side].caught[i].len = d->len;
+	memcpy(t->side[d->side].caught[i].data, d->data, d->len);
+}
+
+static void replace(struct transfer *t, struct srdma_mem_datagram *d)
+{
+	uint32_t i = random_below(t, TRANSFER_CAUGHT);
+
+	d->len = t->side[d->side].caught[i].len;
+	if (!d->len)
+		d->len = 1;
+	memcpy(d->data, t->side[d->side].caught[i].data, d->len);
+}
+
+static enum srdma_mem_fate strike(struct transfer *t,
+				  struct srdma_mem_datagram *d)
+{
+	uint32_t kind;
+
+	do {
+		kind = 1u << random_below(t, TRANSFER_FAULTS);
+	} while (!(t->kinds & kind));
+	t->hit++;
+	switch (kind) {
+	case TRANSFER_FLIP:
+		d->data[random_below(t, d->len)] ^=
+			(uint8_t)(1 << random_below(t, 8));
+		return SRDMA_MEM_PASS;
+	case TRANSFER_DROP:
+		return SRDMA_MEM_DROP;
+	case TRANSFER_TWICE:
+		return SRDMA_MEM_TWICE;
+	case TRANSFER_REPLACE:
+		replace(t, d);
+		return SRDMA_MEM_PASS;
+	default:
+		return SRDMA_MEM_SWAP;
+	}
+}
+
+static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
+{
+	struct transfer *t = ctx;
+
+	t->sent++;
+	if (t->hole && t->sent >= t->hole_at) {
+		if (!t->dark)
+			t->dark = t->p.now;
+		if (t->hole >> d->side & 1)
+			return SRDMA_MEM_DROP;
+	}
+	if (t->one_in && !random_below(t, t->one_in))
+		return strike(t, d);
+	if (!random_below(t, 8))
+		catch_one(t, d);
+	return SRDMA_MEM_PASS;
+}
+
+/* --- what is sent ------------------------------------------------------ */
+
+static uint8_t *slot_of(struct transfer *t, int side, uint32_t area, uint64_t n)
+{
+	return t->p.side[side].memory + area +
+	       n % TRANSFER_SLOTS * TRANSFER_SLOT;
+}
+
+static void fill(struct transfer *t, uint8_t *at, uint32_t len)
+{
+	uint32_t r = random_below(t, UINT32_MAX);
+
+	for (uint32_t i = 0; i < len; i++) {
+		r = r * 1664525 + 1013904223;
+		at[i] = (uint8_t)(r >> 24);
+	}
+}
+
+static void spoil(uint8_t *at, uint32_t len)
+{
+	memset(at, SPOILT, len);
+}
+
+/* Nobody touched what is not in use. */
+static void check_spoilt(const struct transfer *t, const uint8_t *at,
+			 uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		CHECK(t, at[i] == SPOILT,
+		      "byte %u of %u changed behind the end of its request", i,
+		      len);
+}
+
+static uint32_t sum(const uint8_t *at, uint32_t len)
+{
+	return (uint32_t)crc32(0, at, len);
+}
+
+static int is_send(uint8_t op)
+{
+	return op == SRDMA_DESC_SEND || op == SRDMA_DESC_SEND_IMM;
+}
+
+static int takes_recv(uint8_t op)
+{
+	return is_send(op) || op == SRDMA_DESC_WRITE_IMM;
+}
+
+static uint32_t some_len(struct transfer *t)
+{
+	if (!random_below(t, 8))
+		return random_below(t, 3);
+	return 1 + random_below(t, random_below(t, 2) ? 2000 : TRANSFER_SLOT);
+}
+
+static void post_receive(struct transfer *t, int side)
+{
+	struct transfer_side *s = &t->side[side];
+	uint8_t *at = slot_of(t, side, RECV, s->receives);
+
+	check_spoilt(t, at, TRANSFER_SLOT);
+	pair_post(&t->p, side,
+		  (struct srdma_desc){ .opcode = SRDMA_DESC_RECV,
+				       .id = s->receives++,
+				       .length = TRANSFER_SLOT,
+				       .local_addr = (uintptr_t)at },
+		  NULL);
+}
+
+static uint8_t some_op(struct transfer *t)
+{
+	uint8_t op;
+
+	do {
+		op = (uint8_t)(SRDMA_DESC_WRITE + random_below(t, 5));
+	} while (t->ops && !(t->ops >> op & 1));
+	return op;
+}
+
+static void post_request(struct transfer *t, int side)
+{
+	struct transfer_side *s = &t->side[side];
+	struct transfer_request *q = &s->request[s->posted % TRANSFER_SLOTS];
+	uint8_t *own = slot_of(t, side, OWN, s->posted);
+	uint8_t *remote = slot_of(t, !side, REMOTE, s->posted);
+
+	check_spoilt(t, own, q->len);
+	check_spoilt(t, remote, q->len);
+	*q = (struct transfer_request){ .posted = t->p.now,
+					.op = some_op(t),
+					.len = some_len(t),
+					.imm = random_below(t, UINT32_MAX) };
+	fill(t, q->op == SRDMA_DESC_READ ? remote : own, q->len);
+	q->sum = sum(q->op == SRDMA_DESC_READ ? remote : own, q->len);
+	if (takes_recv(q->op))
+		s->message[s->messages++ % TRANSFER_SLOTS] = *q;
+	pair_post(&t->p, side,
+		  (struct srdma_desc){ .opcode = q->op,
+				       .id = s->posted++,
+				       .length = q->len,
+				       .imm = q->imm,
+				       .local_addr = (uintptr_t)own,
+				       .remote_addr = (uintptr_t)remote },
+		  NULL);
+}
+
+static int wants_more(const struct transfer *t, const struct transfer_side *s)
+{
+	return (!t->requests || s->posted < t->requests) &&
+	       (!t->packets || t->sent < t->packets) && !s->failed && !s->over;
+}
+
+static int has_room(const struct transfer *t, int side)
+{
+	const struct transfer_side *s = &t->side[side];
+
+	return s->posted - s->ended < TRANSFER_SLOTS &&
+	       s->messages - t->side[!side].received < TRANSFER_SLOTS;
+}
+
+static void post(struct transfer *t)
+{
+	for (int side = 0; side < 2; side++) {
+		struct transfer_side *s = &t->side[side];
+
+		while (!s->over && s->receives - s->received < TRANSFER_SLOTS)
+			post_receive(t, side);
+		while (wants_more(t, s) && has_room(t, side))
+			post_request(t, side);
+	}
+}
+
+/* --- what comes -------------------------------------------------------- */
+
+static void request_ended(struct transfer *t, int side,
+			  const struct srdma_record *r)
+{
+	struct transfer_side *s = &t->side[side];
+	struct transfer_request *q = &s->request[s->ended % TRANSFER_SLOTS];
+	uint8_t *own = slot_of(t, side, OWN, s->ended);
+	uint8_t *remote = slot_of(t, !side, REMOTE, s->ended);
+	uint8_t *arrived = q->op == SRDMA_DESC_READ ? own : remote;
+
+	CHECK(t, r->id == s->ended && s->ended < s->posted,
+	      "side %d: request %llu ended, not %llu", side,
+	      (unsigned long long)r->id, (unsigned long long)s->ended);
+	if (t->p.now - q->posted > t->slowest)
+		t->slowest = t->p.now - q->posted;
+	if (r->vendor_err) {
+		CHECK(t, t->dark, "side %d: request %llu (op %u, %u): %s", side,
+		      (unsigned long long)r->id, q->op, q->len,
+		      srdma_reason(r->vendor_err)->name);
+		if (!s->failed)
+			s->failed = r->vendor_err;
+	} else {
+		CHECK(t, !s->failed, "side %d: success behind an error", side);
+		CHECK(t, is_send(q->op) || sum(arrived, q->len) == q->sum,
+		      "side %d: request %llu (op %u, %u bytes) is not there",
+		      side, (unsigned long long)r->id, q->op, q->len);
+	}
+	spoil(own, q->len);
+	spoil(remote, q->len);
+	s->ended++;
+}
+
+static void receive_ended(struct transfer *t, int side,
+			  const struct srdma_record *r)
+{
+	struct transfer_side *s = &t->side[side];
+	const struct transfer_side *peer = &t->side[!side];
+	const struct transfer_request *q =
+		&peer->message[s->received % TRANSFER_SLOTS];
+	uint8_t *at = slot_of(t, side, RECV, s->received);
+
+	CHECK(t, r->id == s->received, "side %d: receive %llu ended", side,
+	      (unsigned long long)r->id);
+	if (r->vendor_err) {
+		CHECK(t, t->dark, "side %d: a receive failed: %s", side,
+		      srdma_reason(r->vendor_err)->name);
+	} else {
+		CHECK(t, r->id < peer->messages && q->len == r->byte_len,
+		      "side %d: %u bytes that nobody sent", side, r->byte_len);
+		CHECK(t, q->op == SRDMA_DESC_SEND || q->imm == r->imm,
+		      "side %d: immediate", side);
+		CHECK(t, !is_send(q->op) || sum(at, q->len) == q->sum,
+		      "side %d: message %llu is not what was sent", side,
+		      (unsigned long long)r->id);
+	}
+	spoil(at, TRANSFER_SLOT);
+	s->received++;
+}
+
+static void look(struct transfer *t, int side)
+{
+	struct srdma_record r;
+
+	while (pair_record(&t->p, side, &r)) {
+		if (r.opcode == SRDMA_WC_QP_EVENT) {
+			CHECK(t, t->dark, "side %d: %s", side,
+			      srdma_reason(r.vendor_err)->name);
+			t->side[side].over = 1;
+		} else if (r.opcode & SRDMA_WC_RECV) {
+			receive_ended(t, side, &r);
+		} else {
+			request_ended(t, side, &r);
+		}
+	}
+}
+
+/* --- time -------------------------------------------------------------- */
+
+/* Both relays, until none has anything to do; then the clock moves on. */
+static void turn(struct transfer *t)
+{
+	uint64_t next = UINT64_MAX;
+	int did = 0;
+
+	t->p.now += STEP_NS;
+	for (int i = 0; i < 2; i++)
+		did += srdma_relay_run(t->p.side[i].relay, t->p.now, 64);
+	look(t, 0);
+	look(t, 1);
+	for (int i = 0; i < 2; i++) {
+		uint64_t timer = srdma_relay_timer(t->p.side[i].relay);
+		uint64_t due = srdma_port_mem_due(t->p.side[i].wire);
+
+		next = timer < next ? timer : next;
+		next = due < next ? due : next;
+	}
+	CHECK(t, did || next < UINT64_MAX, "both sleep for ever");
+	if (!did && next > t->p.now)
+		t->p.now = next;
+}
+
+static int is_under_way(const struct transfer *t)
+{
+	for (int i = 0; i < 2; i++)
+		if (t->side[i].ended < t->side[i].posted ||
+		    wants_more(t, &t->side[i]))
+			return 1;
+	return 0;
+}
+
+static void begin(struct transfer *t)
+{
+	t->random = t->seed;
+	pair_defaults(&t->p);
+	t->p.now = SRDMA_BEGIN;
+	t->p.depth = TRANSFER_SLOTS;
+	if (t->timeout_ms)
+		t->p.timeout_ms = t->timeout_ms;
+	t->p.wire = (struct srdma_mem_wire_params){ .slots = WIRE_SLOTS,
+						    .window = t->window,
+						    .bufs = WIRE_SLOTS };
+	pair_open(&t->p);
+	pair_connect(&t->p, 0);
+	for (int i = 0; i < 2; i++)
+		spoil(t->p.side[i].memory, PAIR_MEMORY);
+	t->p.wire.now = &t->p.now;
+	t->p.wire.spacing = SPACING_NS;
+	t->p.wire.latency = LATENCY_NS;
+	t->p.wire.fate = fate;
+	t->p.wire.ctx = t;
+}
+
+void transfer_run(struct transfer *t)
+{
+	begin(t);
+	t->begin = t->p.now;
+	for (post(t); is_under_way(t); post(t))
+		turn(t);
+	t->ns = t->p.now - t->begin;
+	pair_close(&t->p);
+}
