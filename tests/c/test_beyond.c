@@ -434,13 +434,39 @@ static void high_ids(void **state)
 	srdma_beyond_pool_destroy(&pool);
 }
 
+/* Of the numbers above the furthest's all have come, or not; those below it
+ * that come late do not count. */
+static void numbers(void **state)
+{
+	struct srdma_beyond_from from = { .at = { 1, 0 }, .credit = 100 };
+	struct srdma_beyond_pool pool;
+	struct srdma_beyond b = { .pool = &pool, .pn = 8 };
+	struct srdma_packet p = { .opcode = SRDMA_OP_SEND_ONLY, .pn = 10 };
+	struct srdma_gap gap[SRDMA_MAX_GAPS];
+
+	(void)state;
+	assert_int_equal(srdma_beyond_pool_create(&pool, 100), 0);
+	srdma_beyond_count(&b, 10);
+	srdma_beyond_note(&b, &p);
+	from.highest = 10;
+	assert_int_equal(srdma_beyond_gaps(&b, &from, gap), 0);
+	srdma_beyond_count(&b, 12);
+	srdma_beyond_count(&b, 9);
+	from.highest = 12;
+	assert_int_equal(srdma_beyond_gaps(&b, &from, gap), 1);
+	assert_int_equal(gap[0].request_id, 1);
+	assert_int_equal(gap[0].length, SRDMA_GAP_IDS + 99);
+	srdma_beyond_count(&b, 11);
+	assert_int_equal(srdma_beyond_gaps(&b, &from, gap), 0);
+	srdma_beyond_pool_destroy(&pool);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_lives),
-		cmocka_unit_test(overlaps),
-		cmocka_unit_test(bounds),
-		cmocka_unit_test(high_ids),
+		cmocka_unit_test(random_lives), cmocka_unit_test(overlaps),
+		cmocka_unit_test(bounds),	cmocka_unit_test(high_ids),
+		cmocka_unit_test(numbers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

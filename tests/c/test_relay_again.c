@@ -69,6 +69,7 @@ static void test_wrong_when_asked_again(void **state)
 	rows[0].rkey ^= 1;
 	rows[1].dma_len = SRDMA_READ_PART + 1;
 	rows[2].offset = SRDMA_MAX_MESSAGE + 1;
+	rows[2].va -= SRDMA_MAX_MESSAGE + 1; /* it would lie in the region */
 	rows[3].offset = SRDMA_MAX_MESSAGE - 99;
 	rows[4].va = UINT64_MAX - 50;
 	rows[4].offset = 60;
@@ -124,6 +125,38 @@ static void test_on_its_way(void **state)
 	pair_run(&s.pair, 300);
 	assert_int_equal(s.answers, 3);
 	assert_int_equal(target_stats(&s)->duplicates, 11);
+	scene_close(&s);
+}
+
+/* No room on the wire behind the first answer. */
+static int full(void *ctx, int side)
+{
+	const struct scene *s = ctx;
+
+	return side == 1 && s->answers == 1;
+}
+
+/* What a slot has answered already is not on its way any more. */
+static void test_half_answered(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	scene_begin(&s);
+	s.pair.wire.full = full;
+	scene_open(&s, 1);
+	arrive(&s, part(&s, 0, 0, 9000));
+	pair_run(&s.pair, 10);
+	assert_int_equal(s.answers, 1);
+	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 1);
+	arrive(&s, part(&s, 0, 4096, 10));
+	arrive(&s, part(&s, 0, 4000, 97));
+	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 1);
+	arrive(&s, part(&s, 0, 4000, 96));
+	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 2);
+	s.pair.wire.full = NULL;
+	pair_settle(&s.pair);
+	assert_int_equal(s.answers, 4);
 	scene_close(&s);
 }
 
@@ -330,6 +363,17 @@ static void test_close_again(void **state)
 	scene_close(&s);
 }
 
+static struct srdma_packet words(enum srdma_ack_kind kind)
+{
+	return (struct srdma_packet){
+		.opcode = SRDMA_OP_ACKNOWLEDGE,
+		.ack = { .kind = (uint8_t)kind,
+			 .reason = kind == SRDMA_ACK_NAK
+					   ? SRDMA_REASON_MALFORMED
+					   : SRDMA_REASON_PEER_CLOSED }
+	};
+}
+
 /* Two QPs that ended by themselves do not tell each other for ever; one that
  * ended by its peer's words has none of its own. */
 static void test_no_quarrel(void **state)
@@ -348,6 +392,8 @@ static void test_no_quarrel(void **state)
 		pair_settle(&s.pair);
 		for (int i = 0; i < 50; i++)
 			wait_ns(&s, MS);
+		arrive(&s, words(SRDMA_ACK_CLOSE));
+		arrive(&s, words(SRDMA_ACK_NAK));
 		assert_int_equal(s.closes, 1);
 		assert_int_equal(pair_state(&s.pair, 0, 0, NULL), SRDMA_QP_ERR);
 		assert_int_equal(
@@ -360,11 +406,6 @@ static void test_no_quarrel(void **state)
 /* The words of the peer count once. */
 static void test_end_is_heard_once(void **state)
 {
-	struct srdma_packet close = {
-		.opcode = SRDMA_OP_ACKNOWLEDGE,
-		.ack = { .kind = SRDMA_ACK_CLOSE,
-			 .reason = SRDMA_REASON_PEER_CLOSED }
-	};
 	struct srdma_record r;
 	struct scene s;
 
@@ -372,7 +413,7 @@ static void test_end_is_heard_once(void **state)
 	scene_begin(&s);
 	scene_open(&s, 1);
 	for (int i = 0; i < 3; i++) {
-		arrive(&s, close);
+		arrive(&s, words(SRDMA_ACK_CLOSE));
 		wait_ns(&s, MS);
 	}
 	pair_settle(&s.pair);
@@ -392,6 +433,7 @@ int main(void)
 		cmocka_unit_test(test_wrong_when_asked_again),
 		cmocka_unit_test(test_empty_read),
 		cmocka_unit_test(test_on_its_way),
+		cmocka_unit_test(test_half_answered),
 		cmocka_unit_test(test_no_slot),
 		cmocka_unit_test(test_memory_fails_the_second_time),
 		cmocka_unit_test(test_nak_again),

@@ -399,6 +399,7 @@ static void test_refusal_in_the_middle(void **state)
 
 	(void)state;
 	scene_begin(&s);
+	s.pair.host[1].dma_polls = 5;
 	scene_open(&s, 1);
 	bad = piece(&s, 3, 0, 1);
 	bad.opcode = SRDMA_OP_WRITE_MIDDLE;
@@ -406,10 +407,14 @@ static void test_refusal_in_the_middle(void **state)
 		arrive(&s, id == 3 ? bad : piece(&s, id, 0, 1));
 	assert_int_equal(target_stats(&s)->kept, 5);
 	arrive(&s, piece(&s, 0, 0, 1));
+	/* The refusal waits for DMA; the rest does not. */
+	assert_int_equal(reason_of(&s, 0), SRDMA_REASON_NONE);
+	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 0);
 	pair_settle(&s.pair);
 	assert_int_equal(reason_of(&s, 0), SRDMA_REASON_MALFORMED);
 	assert_int_equal(s.naks, 1);
 	EXPECT_POSITION(&s, 3, 0);
+	assert_int_equal(s.ack.gaps, 0);
 	for (uint64_t id = 0; id < 6; id++)
 		assert_int_equal(bytes_there(&s, id, 0, PIECE),
 				 id < 3 ? PIECE : 0);
@@ -580,6 +585,31 @@ static void test_few_ops(void **state)
 	}
 }
 
+/* The peer's end waits for what was kept and only lacked an op. */
+static void test_end_behind_the_kept(void **state)
+{
+	struct srdma_op_pool *pool;
+	struct scene s;
+
+	(void)state;
+	scene_begin(&s);
+	s.pair.host[1].dma_polls = 3;
+	scene_open(&s, 1);
+	pool = &s.pair.side[1].relay->ops;
+	for (uint64_t id = 1; id < 9; id++)
+		arrive(&s, piece(&s, id, 0, 1));
+	pool->left -= SRDMA_OPS - 1;
+	arrive(&s, piece(&s, 0, 0, 1));
+	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 8);
+	srdma_qp_end(qp_at(&s, 1, 0), SRDMA_REASON_PEER_CLOSED, SRDMA_OLDEST);
+	pair_run(&s.pair, 100);
+	pool->left += SRDMA_OPS - 1;
+	for (uint64_t id = 0; id < 9; id++)
+		assert_int_equal(bytes_there(&s, id, 0, PIECE), PIECE);
+	assert_int_equal(reason_of(&s, 0), SRDMA_REASON_PEER_CLOSED);
+	scene_close(&s);
+}
+
 /* Far beyond what may be sent: not kept, nor is what lies between missing. */
 static void test_far_ahead(void **state)
 {
@@ -634,6 +664,7 @@ int main(void)
 		cmocka_unit_test(test_ends),
 		cmocka_unit_test(test_gaps_of_others),
 		cmocka_unit_test(test_few_ops),
+		cmocka_unit_test(test_end_behind_the_kept),
 		cmocka_unit_test(test_far_ahead),
 	};
 
