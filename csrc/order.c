@@ -74,7 +74,10 @@ static int keep(const struct srdma_arrival *a)
 	int r = room(qp) ? srdma_beyond_keep(&qp->beyond, a->p, a->buf, &k)
 			 : -ENOSPC;
 
-	if (r < 0 || !(a->p->flags & SRDMA_STH_PROOF))
+	if (r < 0)
+		return r;
+	srdma_relay_wake_at(qp->relay, qp->relay->now + SRDMA_SECOND);
+	if (!(a->p->flags & SRDMA_STH_PROOF))
 		return r;
 	k->claim_len = srdma_session_claim(qp->session, a->p, &claim);
 	memcpy(k->claim, claim, k->claim_len);

@@ -278,6 +278,19 @@ static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 	return earlier(ping, silent);
 }
 
+/* What a silent peer left beyond a gap is forgotten: others need the room. */
+static uint64_t expire_kept(struct srdma_qp *qp, uint64_t now)
+{
+	uint64_t end = qp->heard + SILENCE_S * SRDMA_SECOND;
+
+	if (!qp->beyond.count)
+		return SRDMA_NEVER;
+	if (now < end)
+		return end;
+	srdma_beyond_drop(&qp->beyond);
+	return SRDMA_NEVER;
+}
+
 void srdma_qp_owe(struct srdma_qp *qp)
 {
 	if (qp->place.count || qp->slots_count)
@@ -322,6 +335,7 @@ uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now)
 	next = earlier(next, expire_service(qp, now));
 	if (qp->state == SRDMA_QP_ERR)
 		return SRDMA_NEVER;
+	next = earlier(next, expire_kept(qp, now));
 	return earlier(next, srdma_retry_expire(qp, now));
 }
 

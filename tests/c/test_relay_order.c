@@ -495,6 +495,38 @@ static void test_ends(void **state)
 	}
 }
 
+/* A peer that falls silent behind a gap holds nothing for long; what was
+ * forgotten is missing again. */
+static void test_silence_behind_a_gap(void **state)
+{
+	struct srdma_packet ping = { .opcode = SRDMA_OP_ACKNOWLEDGE,
+				     .flags = SRDMA_STH_ACK_NOW,
+				     .ack = { .kind = SRDMA_ACK_PING } };
+	struct scene s;
+
+	(void)state;
+	scene_begin(&s);
+	scene_open(&s, 1);
+	for (uint64_t id = 1; id < 9; id++)
+		arrive(&s, piece(&s, id, 0, 1));
+	pair_wait_ms(&s.pair, 10000);
+	arrive(&s, ping);
+	EXPECT_GAP(&s, 0, 0, 0, SRDMA_GAP_IDS + 1);
+	pair_wait_ms(&s.pair, 14000);
+	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 8);
+	for (int i = 0; i < 3; i++)
+		pair_wait_ms(&s.pair, 1000);
+	scene_at_rest(&s);
+	arrive(&s, ping);
+	assert_int_equal(s.ack.gaps, 1);
+	EXPECT_GAP(&s, 0, 0, 0, SRDMA_GAP_IDS + 9);
+	for (uint64_t id = 0; id < 9; id++)
+		arrive(&s, piece(&s, id, 0, 1));
+	pair_settle(&s.pair);
+	EXPECT_POSITION(&s, 9, 0);
+	scene_close(&s);
+}
+
 /* --- budgets ------------------------------------------------------------------- */
 
 static void post(struct scene *s, int i, uint8_t opcode, uint32_t len)
@@ -662,6 +694,7 @@ int main(void)
 		cmocka_unit_test(test_region_goes),
 		cmocka_unit_test(test_refusal_in_the_middle),
 		cmocka_unit_test(test_ends),
+		cmocka_unit_test(test_silence_behind_a_gap),
 		cmocka_unit_test(test_gaps_of_others),
 		cmocka_unit_test(test_few_ops),
 		cmocka_unit_test(test_end_behind_the_kept),
