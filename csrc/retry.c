@@ -22,7 +22,8 @@ void srdma_retry_moved(struct srdma_qp *qp)
 {
 	qp->progress = qp->relay->now;
 	qp->rtt.backoff = 0;
-	srdma_retry_arm(qp);
+	if (qp->flights.count || qp->parts.count)
+		srdma_retry_arm(qp);
 }
 
 static uint64_t later(uint64_t a, uint64_t b)

@@ -19,7 +19,6 @@ enum {
  */
 static int keep_near(struct srdma_qp *qp, struct srdma_packet *p)
 {
-	const uint32_t asks = SRDMA_T_REQUEST | SRDMA_T_ANSWER;
 	uint64_t ahead = srdma_session_next_pn(qp->session) - qp->acked_pn;
 
 	if (ahead <= PN_ASK)
@@ -27,8 +26,7 @@ static int keep_near(struct srdma_qp *qp, struct srdma_packet *p)
 	if (ahead > PN_LEAD &&
 	    qp->relay->now < qp->probed + srdma_rtt_rto(&qp->rtt))
 		return -EAGAIN;
-	if (srdma_wire_traits(p->opcode) & asks)
-		p->flags |= SRDMA_STH_ACK_NOW;
+	p->flags |= SRDMA_STH_ACK_NOW;
 	qp->probed = qp->relay->now;
 	return 0;
 }

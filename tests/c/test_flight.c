@@ -1,0 +1,454 @@
+/* Flights, judged by acks made by hand (docs/protocol.md 5.1). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "flight.h"
+
+enum { LEN = 100, ROOM = 64 };
+
+#define MS   UINT64_C(1000000)
+#define IDS  SRDMA_GAP_IDS
+#define LOST SRDMA_FLIGHT_LOST
+#define HELD SRDMA_FLIGHT_HELD
+#define AWAY SRDMA_FLIGHT_UNDER_WAY
+
+/* n flights of LEN bytes, three to a request from first_id on; numbers from
+ * 1000 on. */
+static void open_flights(struct srdma_flights *f, uint32_t n, uint64_t first_id)
+{
+	assert_int_equal(srdma_flight_create(f, ROOM), 0);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct srdma_flight x = { .id = first_id + i / 3,
+						.offset = i % 3 * LEN,
+						.len = LEN,
+						.pn = 1000 + i,
+						.sent = i * MS };
+
+		assert_int_equal(srdma_flight_add(f, &x), i);
+	}
+}
+
+static void expect_states(const struct srdma_flights *f, const uint8_t *states,
+			  uint32_t n)
+{
+	assert_int_equal(f->count, n);
+	for (uint32_t i = 0; i < n; i++)
+		assert_int_equal(srdma_flight_at(f, f->first + i)->state,
+				 states[i]);
+}
+
+static struct srdma_flight_word word(uint64_t id, uint32_t offset,
+				     uint64_t highest)
+{
+	return (struct srdma_flight_word){ .pn = 1,
+					   .id = id,
+					   .offset = offset,
+					   .highest = highest,
+					   .ordered = 1 };
+}
+
+static void test_positions(void **state)
+{
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 9, 5);
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, 0), 0);
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN - 1), 0);
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN), 1);
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN), 0);
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, 3 * LEN), 2);
+	assert_int_equal(srdma_flight_acknowledge(&f, 3, 9), 0); /* stale */
+	assert_int_equal(srdma_flight_acknowledge(&f, 7, 0), 3);
+	assert_null(srdma_flight_at(&f, 5));
+	assert_int_equal(srdma_flight_at(&f, 6)->id, 7);
+	assert_null(srdma_flight_at(&f, 9));
+	assert_int_equal(srdma_flight_acknowledge(&f, UINT64_MAX, UINT32_MAX),
+			 3);
+	assert_int_equal(srdma_flight_acknowledge(&f, UINT64_MAX, UINT32_MAX),
+			 0);
+	srdma_flight_destroy(&f);
+}
+
+/* A packet of no bytes ends when the next request is at the position. */
+static void test_empty(void **state)
+{
+	const struct srdma_flight x = { .id = 4, .pn = 10 };
+	const struct srdma_gap gap = { 4, 0, IDS + 1 };
+	struct srdma_flight_word w = word(4, 0, 10);
+	struct srdma_flights f;
+
+	(void)state;
+	assert_int_equal(srdma_flight_create(&f, 2), 0);
+	srdma_flight_add(&f, &x);
+	assert_int_equal(srdma_flight_acknowledge(&f, 4, 0), 0);
+	w.gap = &gap;
+	w.gaps = 1;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f, (const uint8_t[]){ LOST }, 1);
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, 0), 1);
+	srdma_flight_destroy(&f);
+}
+
+/* Gaps of bytes and of ids, each with both ends inside of messages. */
+static void test_gaps(void **state)
+{
+	static const struct srdma_gap gaps[] = { { 5, LEN, LEN },
+						 { 6, 2 * LEN, IDS + 1 },
+						 { 7, 0, LEN + 1 } };
+	struct srdma_flight_word w = word(5, 0, 1009);
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 12, 5);
+	w.gap = gaps;
+	w.gaps = 3;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f,
+		      (const uint8_t[]){ HELD, LOST, HELD, HELD, HELD, LOST,
+					 LOST, LOST, HELD, HELD, AWAY, AWAY },
+		      12);
+	w.pn++;
+	assert_int_equal(srdma_flight_judge(&f, &w), 0); /* nothing new */
+	w.pn++;
+	w.gaps = 0; /* all came */
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	w.pn++;
+	w.gaps = 1; /* and was forgotten */
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f,
+		      (const uint8_t[]){ HELD, LOST, HELD, HELD, HELD, HELD,
+					 HELD, HELD, HELD, HELD, AWAY, AWAY },
+		      12);
+	srdma_flight_destroy(&f);
+}
+
+/* From a place up to the beginning of a request far away: all of it. */
+static void test_open_gap(void **state)
+{
+	static const struct srdma_gap gap = { 5, 2 * LEN, IDS + 1024 };
+	struct srdma_flight_word w = word(5, 0, 1004);
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 6, 5);
+	w.gap = &gap;
+	w.gaps = 1;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(
+		&f, (const uint8_t[]){ HELD, HELD, LOST, LOST, LOST, AWAY }, 6);
+	srdma_flight_destroy(&f);
+}
+
+/* With eight gaps nothing is said about what lies behind the last. */
+static void test_eight_gaps(void **state)
+{
+	struct srdma_gap gaps[SRDMA_MAX_GAPS];
+	struct srdma_flight_word w = word(0, 0, 1029);
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 30, 0);
+	for (uint32_t i = 0; i < SRDMA_MAX_GAPS; i++)
+		gaps[i] = (struct srdma_gap){ i, LEN, LEN };
+	w.gap = gaps;
+	w.gaps = SRDMA_MAX_GAPS;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	for (uint32_t i = 0; i < 30; i++)
+		assert_int_equal(srdma_flight_at(&f, i)->state, i > 22 ? AWAY
+								: i % 3 == 1
+									? LOST
+									: HELD);
+	w.gaps = SRDMA_MAX_GAPS + 1; /* no parser lets it through */
+	w.pn++;
+	assert_int_equal(srdma_flight_judge(&f, &w), 0);
+	srdma_flight_destroy(&f);
+}
+
+/* Where order may change: 3 numbers, or a quarter of a round trip, later. */
+static void test_reordering(void **state)
+{
+	static const struct srdma_gap gap = { 5, 0, IDS + 3 };
+	struct srdma_flight_word w = word(5, 0, 1006);
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 9, 5);
+	w.ordered = 0;
+	w.gap = &gap;
+	w.gaps = 1;
+	w.srtt = 4 * MS;
+	w.now = 7 * MS;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f,
+		      (const uint8_t[]){ LOST, LOST, LOST, LOST, AWAY, AWAY,
+					 AWAY, AWAY, AWAY },
+		      9);
+	w.pn++;
+	w.now = 10 * MS; /* number 1005 left at 5 ms */
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f,
+		      (const uint8_t[]){ LOST, LOST, LOST, LOST, LOST, LOST,
+					 AWAY, AWAY, AWAY },
+		      9);
+	srdma_flight_destroy(&f);
+}
+
+static void test_stale_ack(void **state)
+{
+	static const struct srdma_gap gap = { 5, 0, LEN };
+	struct srdma_flight_word w = word(5, 0, 1002);
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 3, 5);
+	w.pn = 20;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	w.gap = &gap;
+	w.gaps = 1;
+	w.pn = 19; /* it was overtaken */
+	assert_int_equal(srdma_flight_judge(&f, &w), 0);
+	expect_states(&f, (const uint8_t[]){ HELD, HELD, HELD }, 3);
+	srdma_flight_destroy(&f);
+}
+
+/* What is sent again has a new number, about which an old ack says nothing. */
+static void test_sent_again(void **state)
+{
+	static const struct srdma_gap gap = { 5, 0, 2 * LEN };
+	struct srdma_flight_word w = word(5, 0, 1002);
+	struct srdma_flight *x;
+	struct srdma_flights f;
+	uint64_t serial;
+
+	(void)state;
+	open_flights(&f, 3, 5);
+	w.gap = &gap;
+	w.gaps = 1;
+	srdma_flight_judge(&f, &w);
+	x = srdma_flight_next_lost(&f, &serial);
+	assert_int_equal(serial, 0);
+	x->state = SRDMA_FLIGHT_AGAIN;
+	assert_int_equal(srdma_flight_next_lost(&f, &serial)->offset, LEN);
+	assert_int_equal(serial, 1);
+	w.pn++;
+	assert_int_equal(srdma_flight_judge(&f, &w), 0); /* being fetched */
+	srdma_flight_resent(x, 1003, 9 * MS);
+	w.pn++;
+	assert_int_equal(srdma_flight_judge(&f, &w), 0);
+	expect_states(&f, (const uint8_t[]){ AWAY, LOST, HELD }, 3);
+	w.pn++;
+	w.highest = 1003; /* and lost again */
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	assert_ptr_equal(srdma_flight_next_lost(&f, &serial), x);
+	x->state = SRDMA_FLIGHT_AGAIN;
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, 2 * LEN), 2);
+	assert_null(srdma_flight_at(&f, 0));
+	assert_null(srdma_flight_next_lost(&f, &serial));
+	srdma_flight_destroy(&f);
+}
+
+static void test_oldest(void **state)
+{
+	static const struct srdma_gap gap = { 5, LEN, LEN };
+	struct srdma_flight_word w = word(5, 0, 1002);
+	struct srdma_flights f;
+	uint64_t serial;
+
+	(void)state;
+	open_flights(&f, 3, 5);
+	assert_int_equal(srdma_flight_oldest(&f)->offset, 0);
+	w.gap = &gap;
+	w.gaps = 1;
+	srdma_flight_judge(&f, &w);
+	assert_int_equal(srdma_flight_oldest(&f)->offset, LEN);
+	w.gaps = 0;
+	w.pn++;
+	srdma_flight_judge(&f, &w);
+	assert_null(srdma_flight_oldest(&f));
+	srdma_flight_lose(&f, srdma_flight_at(&f, 2));
+	assert_int_equal(srdma_flight_next_lost(&f, &serial)->probe, 1);
+	assert_int_equal(serial, 2);
+	srdma_flight_destroy(&f);
+}
+
+/* A READ whose answer came is over before what was sent before it. */
+static void test_over(void **state)
+{
+	static const struct srdma_gap gap = { 5, 0, IDS + 9 };
+	struct srdma_flight_word w = word(5, 0, 1002);
+	struct srdma_flights f;
+	uint64_t serial;
+
+	(void)state;
+	open_flights(&f, 3, 5);
+	srdma_flight_over(&f, 1);
+	assert_int_equal(f.count, 3);
+	assert_null(srdma_flight_at(&f, 1));
+	w.gap = &gap;
+	w.gaps = 1;
+	srdma_flight_judge(&f, &w);
+	srdma_flight_next_lost(&f, &serial)->state = AWAY;
+	assert_int_equal(srdma_flight_next_lost(&f, &serial)->offset, 2 * LEN);
+	srdma_flight_over(&f, 0);
+	assert_int_equal(f.count, 1);
+	assert_int_equal(f.first, 2);
+	srdma_flight_over(&f, 1);
+	srdma_flight_over(&f, 77);
+	assert_int_equal(f.count, 1);
+	srdma_flight_destroy(&f);
+}
+
+/* Ids and packet numbers across 2^32; the ring around its end. */
+static void test_wraps(void **state)
+{
+	const uint64_t base = (UINT64_C(7) << 32) - 2;
+	struct srdma_gap gap = { (uint32_t)(base + 1), 0, IDS + 2 };
+	struct srdma_flight_word w = word(base, 0, base + 30);
+	struct srdma_flights f;
+
+	(void)state;
+	assert_int_equal(srdma_flight_create(&f, 5), 0);
+	for (uint32_t i = 0; i < 23; i++) {
+		const struct srdma_flight x = { .id = base + i % 5,
+						.len = LEN,
+						.pn = base + i };
+
+		if (i % 5 == 0)
+			srdma_flight_acknowledge(&f, UINT64_MAX, 0);
+		srdma_flight_add(&f, &x);
+	}
+	for (uint32_t i = 3; i < 5; i++) {
+		const struct srdma_flight x = { .id = base + i,
+						.len = LEN,
+						.pn = base + 20 + i };
+
+		srdma_flight_add(&f, &x);
+	}
+	w.gap = &gap;
+	w.gaps = 1;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f, (const uint8_t[]){ HELD, LOST, LOST, HELD, HELD }, 5);
+	assert_int_equal(srdma_flight_acknowledge(&f, base + 3, LEN), 4);
+	srdma_flight_destroy(&f);
+}
+
+/* A peer says what it likes: some flights are sent again, no more of them. */
+static void test_lies(void **state)
+{
+	static const uint32_t values[] = { 0,	      1,	  99,
+					   100,	      IDS - 1,	  IDS,
+					   IDS + 1,   0xfffffffe, 0xffffffff,
+					   0x3fffffff };
+	const uint32_t n = sizeof(values) / sizeof(*values);
+	uint64_t random = 1, serial;
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 30, 5);
+	for (uint32_t round = 0; round < 20000; round++) {
+		struct srdma_gap gap[SRDMA_MAX_GAPS];
+		struct srdma_flight_word w =
+			word(3 + round % 4, round % 200,
+			     round % 3 ? 1029 : UINT64_MAX);
+		uint32_t seen = 0;
+
+		for (uint32_t i = 0; i < SRDMA_MAX_GAPS * 3; i++) {
+			random = random * UINT64_C(6364136223846793005) + 1;
+			((uint32_t *)gap)[i] = values[(random >> 40) % n];
+		}
+		w.gap = gap;
+		w.gaps = round % (SRDMA_MAX_GAPS + 1);
+		w.pn = round + 1;
+		w.ordered = round & 1;
+		srdma_flight_judge(&f, &w);
+		assert_int_equal(f.count, 30);
+		while (srdma_flight_next_lost(&f, &serial)) {
+			assert_in_range(serial, 0, 29);
+			srdma_flight_resent(srdma_flight_at(&f, serial), 1029,
+					    0);
+			assert_true(++seen <= 30);
+		}
+	}
+	srdma_flight_destroy(&f);
+}
+
+/* --- the round-trip time --------------------------------------------------- */
+
+static void test_rto(void **state)
+{
+	struct srdma_rtt r = { 0 };
+
+	(void)state;
+	assert_int_equal(srdma_rtt_rto(&r), 100 * MS);
+	srdma_rtt_sample(&r, 20 * MS);
+	assert_int_equal(srdma_rtt_rto(&r), 60 * MS); /* 20 + 4 * 10 */
+	srdma_rtt_sample(&r, 28 * MS); /* var 10 -> 9.5, srtt 20 -> 21 */
+	assert_int_equal(srdma_rtt_rto(&r), 59 * MS);
+	for (int i = 0; i < 500; i++)
+		srdma_rtt_sample(&r, 1000);
+	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
+	for (int i = 0; i < 500; i++)
+		srdma_rtt_sample(&r, UINT64_MAX);
+	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
+	for (int i = 0; i < 500; i++)
+		srdma_rtt_sample(&r, 0);
+	assert_true(r.srtt > 0);
+	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
+	for (int i = 0; i < 9; i++)
+		srdma_rtt_back_off(&r);
+	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
+	for (int i = 0; i < 90; i++)
+		srdma_rtt_back_off(&r);
+	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
+}
+
+/* One at a time; not what a timer has given up. */
+static void test_measured(void **state)
+{
+	struct srdma_rtt r = { 0 };
+
+	(void)state;
+	assert_true(srdma_rtt_wants(&r, 5 * MS));
+	srdma_rtt_sent(&r, 10, 5 * MS);
+	assert_false(srdma_rtt_wants(&r, 50 * MS));
+	srdma_rtt_sent(&r, 11, 6 * MS);
+	srdma_rtt_told(&r, 9, 8 * MS);
+	assert_int_equal(r.srtt, 0);
+	srdma_rtt_told(&r, 12, 9 * MS);
+	assert_int_equal(r.srtt, 4 * MS);
+	srdma_rtt_told(&r, 13, 90 * MS);
+	assert_int_equal(r.srtt, 4 * MS);
+	assert_false(srdma_rtt_wants(&r, 6 * MS));
+	assert_true(srdma_rtt_wants(&r, 7 * MS));
+	srdma_rtt_sent(&r, 14, 100 * MS);
+	srdma_rtt_back_off(&r);
+	srdma_rtt_told(&r, 15, 900 * MS);
+	assert_int_equal(r.srtt, 4 * MS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_positions),
+		cmocka_unit_test(test_empty),
+		cmocka_unit_test(test_gaps),
+		cmocka_unit_test(test_open_gap),
+		cmocka_unit_test(test_eight_gaps),
+		cmocka_unit_test(test_reordering),
+		cmocka_unit_test(test_stale_ack),
+		cmocka_unit_test(test_sent_again),
+		cmocka_unit_test(test_oldest),
+		cmocka_unit_test(test_over),
+		cmocka_unit_test(test_wraps),
+		cmocka_unit_test(test_lies),
+		cmocka_unit_test(test_rto),
+		cmocka_unit_test(test_measured),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

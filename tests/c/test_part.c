@@ -1,0 +1,285 @@
+/* Parts of READs, filled and asked for again (docs/protocol.md 5.3). */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "part.h"
+
+enum { MTU = 1000, ID = 7 };
+
+static void open_parts(struct srdma_parts *t, uint32_t size, int ordered)
+{
+	assert_int_equal(srdma_part_create(t, size), 0);
+	t->mtu = MTU;
+	t->ordered = ordered;
+}
+
+/* A part whose request left and was executed. */
+static struct srdma_part *ask(struct srdma_parts *t, uint64_t id,
+			      uint32_t start, uint32_t end)
+{
+	struct srdma_part *p = srdma_part_add(t, id, start, end);
+
+	assert_non_null(p);
+	assert_ptr_equal(srdma_part_find(t, id, start, end), p);
+	srdma_part_asked(t, p, 40 + id, 0);
+	srdma_part_executed(p, 0);
+	return p;
+}
+
+static int answer(struct srdma_parts *t, uint64_t id, uint32_t offset,
+		  uint32_t len)
+{
+	const struct srdma_part_answer a = { id, offset, len, 5 };
+	uint64_t flight = 0;
+	int err = srdma_part_fill(t, &a, &flight);
+
+	assert_true(err || flight == 40 + id || flight == SRDMA_NO_FLIGHT);
+	return err;
+}
+
+/* The next range that is asked for again; it leaves at once. */
+static void expect_again(struct srdma_parts *t, uint64_t id, uint32_t from,
+			 uint32_t until)
+{
+	struct srdma_part *p = srdma_part_next(t);
+
+	assert_non_null(p);
+	assert_int_equal(p->request_id, id);
+	assert_int_equal(p->from, from);
+	assert_int_equal(p->until, until);
+	assert_ptr_equal(srdma_part_find(t, id, from, until), p);
+	srdma_part_asked(t, p, SRDMA_NO_FLIGHT, 9);
+	assert_int_equal(t->part[t->count - 1].from, from);
+}
+
+static void expect_empty(struct srdma_parts *t)
+{
+	assert_null(srdma_part_next(t));
+	assert_int_equal(t->count, 0);
+	assert_int_equal(t->due, 0);
+	assert_int_equal(t->wanted, 0);
+}
+
+static void test_any_order(void **state)
+{
+	static const uint32_t order[] = { 2, 0, 4, 1, 3 };
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 4, 0);
+	ask(&t, ID, 3000, 7500);
+	assert_int_equal(t.due, 5);
+	for (uint32_t i = 0; i < 5; i++) {
+		uint32_t len = order[i] == 4 ? 500 : MTU;
+
+		assert_int_equal(answer(&t, ID, 3000 + order[i] * MTU, len), 0);
+		assert_int_equal(answer(&t, ID, 3000 + order[i] * MTU, len),
+				 -ENOENT);
+	}
+	expect_empty(&t);
+	srdma_part_destroy(&t);
+}
+
+/* What does not fit a place was not asked for. */
+static void test_not_asked(void **state)
+{
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 4, 1);
+	srdma_part_add(&t, ID, 3000, 7500);
+	assert_int_equal(answer(&t, ID, 3000, MTU), -ENOENT); /* yet */
+	srdma_part_asked(&t, &t.part[0], 40 + ID, 0);
+	assert_int_equal(answer(&t, ID + 1, 3000, MTU), -ENOENT);
+	assert_int_equal(answer(&t, ID, 2000, MTU), -ENOENT);
+	assert_int_equal(answer(&t, ID, 3001, MTU), -ENOENT);
+	assert_int_equal(answer(&t, ID, 3000, MTU - 1), -ENOENT);
+	assert_int_equal(answer(&t, ID, 3000, 2 * MTU), -ENOENT);
+	assert_int_equal(answer(&t, ID, 3000, 0), -ENOENT);
+	assert_int_equal(answer(&t, ID, 7000, MTU), -ENOENT);
+	assert_int_equal(answer(&t, ID, 7500, 0), -ENOENT);
+	assert_int_equal(answer(&t, ID, UINT32_MAX, 1), -ENOENT);
+	assert_int_equal(t.due, 5);
+	srdma_part_clear(&t);
+	expect_empty(&t);
+	srdma_part_destroy(&t);
+}
+
+static void test_empty_read(void **state)
+{
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 1, 1);
+	ask(&t, ID, 0, 0);
+	assert_null(srdma_part_add(&t, ID + 1, 0, 0));
+	assert_int_equal(answer(&t, ID, 0, 1), -ENOENT);
+	assert_int_equal(answer(&t, ID, 1, 0), -ENOENT);
+	srdma_part_lose(&t);
+	expect_again(&t, ID, 0, 0);
+	assert_int_equal(answer(&t, ID, 0, 0), 0);
+	expect_empty(&t);
+	srdma_part_destroy(&t);
+}
+
+/* The last answer has come: each run that is missing is asked for. */
+static void test_runs(void **state)
+{
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 4, 1);
+	ask(&t, ID, 0, 8000);
+	assert_int_equal(answer(&t, ID, 1000, MTU), 0);
+	assert_int_equal(answer(&t, ID, 4000, MTU), 0);
+	assert_null(srdma_part_next(&t));
+	assert_int_equal(answer(&t, ID, 7000, MTU), 0);
+	assert_int_equal(t.count, 3);
+	assert_int_equal(t.due, 5);
+	expect_again(&t, ID, 0, 1000);
+	expect_again(&t, ID, 2000, 4000);
+	expect_again(&t, ID, 5000, 7000);
+	assert_int_equal(answer(&t, ID, 4000, MTU), -ENOENT);
+	assert_int_equal(answer(&t, ID, 0, MTU), 0);
+	assert_int_equal(answer(&t, ID, 2000, MTU), 0);
+	assert_int_equal(answer(&t, ID, 3000, MTU), 0);
+	assert_int_equal(answer(&t, ID, 5000, MTU), 0);
+	assert_int_equal(answer(&t, ID, 6000, MTU), 0);
+	expect_empty(&t);
+	srdma_part_destroy(&t);
+}
+
+/* The peer has one slot: a run after the other. */
+static void test_one_slot(void **state)
+{
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 1, 1);
+	ask(&t, ID, 0, 6000);
+	assert_int_equal(answer(&t, ID, 0, MTU), 0);
+	assert_int_equal(answer(&t, ID, 3000, MTU), 0);
+	assert_int_equal(answer(&t, ID, 5000, MTU), 0);
+	expect_again(&t, ID, 1000, 3000);
+	assert_null(srdma_part_next(&t));
+	assert_int_equal(answer(&t, ID, 2000, MTU), 0); /* 1000 is lost */
+	expect_again(&t, ID, 1000, 2000);
+	assert_int_equal(answer(&t, ID, 1000, MTU), 0);
+	expect_again(&t, ID, 4000, 5000);
+	assert_int_equal(answer(&t, ID, 4000, MTU), 0);
+	expect_empty(&t);
+	srdma_part_destroy(&t);
+}
+
+/* An answer to a younger part has come: those of older ones are lost. */
+static void test_passed(void **state)
+{
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 4, 1);
+	ask(&t, ID, 0, 2000);
+	srdma_part_asked(&t, srdma_part_add(&t, ID + 1, 0, 1000), 48, 0);
+	ask(&t, ID + 2, 0, 1000);
+	assert_int_equal(answer(&t, ID, 0, MTU), 0);
+	assert_int_equal(answer(&t, ID + 2, 0, MTU), 0);
+	expect_again(&t, ID, 1000, 2000);
+	assert_null(srdma_part_next(&t)); /* the other one's flight flies */
+	assert_int_equal(t.part[0].request_id, ID + 1);
+	assert_int_equal(answer(&t, ID, 1000, MTU), 0);
+	assert_int_equal(answer(&t, ID + 1, 0, MTU), 0);
+	expect_empty(&t);
+	srdma_part_destroy(&t);
+}
+
+/* Where order may change, three must have passed. */
+static void test_reordering(void **state)
+{
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 8, 0);
+	ask(&t, ID, 0, 3000);
+	assert_int_equal(answer(&t, ID, 1000, MTU), 0);
+	assert_int_equal(answer(&t, ID, 2000, MTU), 0);
+	for (uint64_t i = 1; i < 4; i++) {
+		ask(&t, ID + i, 0, 1000);
+		assert_null(srdma_part_next(&t));
+		assert_int_equal(answer(&t, ID + i, 0, MTU), 0);
+	}
+	expect_again(&t, ID, 0, 1000);
+	assert_int_equal(answer(&t, ID, 0, MTU), 0);
+	ask(&t, ID, 0, 4000);
+	assert_int_equal(answer(&t, ID, 1000, MTU), 0);
+	assert_int_equal(answer(&t, ID, 2000, MTU), 0);
+	assert_null(srdma_part_next(&t));
+	assert_int_equal(answer(&t, ID, 3000, MTU), 0);
+	expect_again(&t, ID, 0, 1000);
+	srdma_part_destroy(&t);
+}
+
+/* It came late, while it was about to be asked for again. */
+static void test_late(void **state)
+{
+	struct srdma_part *p;
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 2, 1);
+	ask(&t, ID, 0, 3000);
+	srdma_part_lose(&t);
+	p = srdma_part_next(&t);
+	assert_int_equal(answer(&t, ID, 0, MTU), 0);
+	assert_null(srdma_part_find(&t, ID, 0, 3000)); /* not that any more */
+	p = srdma_part_next(&t);
+	srdma_part_not_yet(&t, p);
+	expect_again(&t, ID, 1000, 3000);
+	srdma_part_lose(&t);
+	assert_non_null(srdma_part_next(&t));
+	assert_int_equal(answer(&t, ID, 2000, MTU), 0);
+	assert_int_equal(answer(&t, ID, 1000, MTU), 0);
+	assert_null(srdma_part_find(&t, ID, 1000, 3000));
+	expect_empty(&t);
+	srdma_part_destroy(&t);
+}
+
+/* As many places as a part can have. */
+static void test_most_places(void **state)
+{
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 1, 1);
+	t.mtu = 256;
+	ask(&t, ID, SRDMA_READ_PART, 2 * SRDMA_READ_PART);
+	assert_int_equal(t.due, SRDMA_PLACES);
+	for (uint32_t i = SRDMA_PLACES; i-- > 1;)
+		assert_int_equal(answer(&t, ID, SRDMA_READ_PART + i * 256, 256),
+				 0);
+	assert_int_equal(t.count, 1);
+	assert_int_equal(answer(&t, ID, SRDMA_READ_PART, 256), 0);
+	expect_empty(&t);
+	srdma_part_destroy(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_any_order),
+		cmocka_unit_test(test_not_asked),
+		cmocka_unit_test(test_empty_read),
+		cmocka_unit_test(test_runs),
+		cmocka_unit_test(test_one_slot),
+		cmocka_unit_test(test_passed),
+		cmocka_unit_test(test_reordering),
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_most_places),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
