@@ -134,8 +134,10 @@ struct srdma_revoke_params {
 /*
  * Void all capabilities for a range of a region (6.3), from now on and for
  * ever. 0: no DMA that one of them allowed is under way; -EINPROGRESS: ask
- * srdma_relay_mr_revoking() with *ticket after later turns. -ENOSPC: the region
- * has as many revoked ranges as it can; -EINVAL, -ERANGE, -EPERM, -ENOENT, -EIO.
+ * srdma_relay_mr_revoking() with *ticket after later turns. -ENOSPC, -EDQUOT: the
+ * region, or the leg, has as many revoked ranges as it can; -EINVAL, -ERANGE:
+ * not made of blocks, or outside; -EPERM: the region demands no proofs;
+ * -ENOENT, -ENOMEM, -EIO.
  */
 int srdma_relay_mr_revoke(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_revoke_params *params,
