@@ -186,8 +186,11 @@ struct srdma_qp_secret_answer {			/* the caller wipes it */
 	uint8_t secret[SRDMA_MAX_SECRET];	/* of the direction to here */
 	uint8_t group_key[SRDMA_GROUP_KEY_LEN]; /* K_PD, or zero */
 };
-/* Key mode pd: what the peer shall seal with. -EPERM: the leg was not opened
- * for a trust group; -EISCONN: the QP has its keys already; -EINVAL, -ENOENT. */
+/*
+ * Key mode pd: what the peer shall seal with. -EPERM: the leg was opened for a
+ * trust group and its key is not asked for, or the reverse; -EISCONN: the QP
+ * has its keys already; -EINVAL, -ENOENT, -EIO.
+ */
 int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_qp_secret *params,
 			  struct srdma_qp_secret_answer *answer);

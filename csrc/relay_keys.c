@@ -17,11 +17,20 @@ static int already_keyed(struct srdma_relay *r, const struct srdma_qp *qp)
 				  qp->qpn);
 }
 
-static int not_shared(struct srdma_relay *r)
+/* A leg is for a trust group, or for none: what K_PD makes for others, all
+ * members of the group could make too. */
+static int check_leg(struct srdma_relay *r, const struct srdma_leg *leg,
+		     int group)
 {
+	if (group == leg->shared)
+		return 0;
+	if (group)
+		return srdma_relay_refuse(
+			r, -EPERM,
+			"the leg was not opened for a trust group: it gives its K_PD to nobody and takes none");
 	return srdma_relay_refuse(
 		r, -EPERM,
-		"the leg was not opened for a trust group: it gives its K_PD to nobody and takes none");
+		"the leg was opened for a trust group: in key mode pd it is with members of the group only, by the group's key");
 }
 
 /* --- KEY ----------------------------------------------------------------- */
@@ -45,7 +54,7 @@ static int check_secret(struct srdma_relay *r, const struct srdma_leg *leg,
 		return srdma_relay_refuse(r, -EINVAL,
 					  "group %u; 0 or 1 would be right",
 					  p->group);
-	return p->group && !leg->shared ? not_shared(r) : 0;
+	return check_leg(r, leg, p->group);
 }
 
 int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
@@ -121,11 +130,14 @@ static int is_own_group(const struct srdma_leg *leg,
 	return srdma_equal(leg->keys.pd, k->group_key, sizeof(k->group_key));
 }
 
+/* The leg can use the group's key, or none was given. */
 static int check_group(struct srdma_relay *r, const struct srdma_leg *leg,
 		       const struct srdma_qp_keys *k)
 {
-	if (!leg->shared)
-		return not_shared(r);
+	int group = has_group(k), err = check_leg(r, leg, group);
+
+	if (err || !group)
+		return err;
 	if (!is_own_group(leg, k) && leg->keys_in_use)
 		return srdma_relay_refuse(
 			r, -EBUSY,
@@ -155,7 +167,7 @@ static int check_secrets(struct srdma_relay *r, const struct srdma_leg *leg,
 			"%s; the tx secret or the group key would be right",
 			group ? "both a tx secret and a group key"
 			      : "neither a tx secret nor a group key");
-	return group ? check_group(r, leg, k) : 0;
+	return check_group(r, leg, k);
 }
 
 static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
