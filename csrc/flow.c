@@ -109,7 +109,6 @@ static int derive_secret(const struct srdma_flow *f, struct srdma_cmac *c,
 /* Fill the slot that the cache gave. */
 static int derive_slot(struct srdma_flow *f)
 {
-	static const uint8_t zero[SRDMA_MAX_SECRET];
 	struct srdma_flow_root *root = &f->root;
 	struct srdma_cmac *c = srdma_keycache_prf(
 		root->cache, srdma_flow_secret_len(f->suite));
@@ -120,9 +119,7 @@ static int derive_slot(struct srdma_flow *f)
 		r = derive(f, c, root->secret ? root->secret : derived,
 			   root->generation, &root->slot->keyed);
 	srdma_wipe(derived, sizeof(derived));
-	/* S is not kept in the context either. */
-	if (srdma_cmac_key(c, zero) && !r)
-		r = -EIO;
+	srdma_cmac_forget(c); /* S is not kept there either */
 	return r;
 }
 

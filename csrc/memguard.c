@@ -40,6 +40,7 @@ static int renew(const struct srdma_memguard *g, struct keys *keys,
 		keys->serial = fresh->serial;
 	}
 	srdma_wipe(mr_key, sizeof(mr_key));
+	srdma_cmac_forget(g->cmac);
 	return r;
 }
 
@@ -110,6 +111,7 @@ void srdma_memguard_destroy(struct srdma_memguard *g)
 		return;
 	drop_revoked(g);
 	drop(g->own);
+	srdma_cmac_forget(g->cmac);
 	free(g);
 }
 

@@ -321,6 +321,7 @@ int srdma_relay_mr_capability(struct srdma_relay *r, struct srdma_leg *leg,
 			"rights %#x: of READ 1 and WRITE 2 the region can grant %#x (ATOMIC 4 is not in this version)",
 			params->rights, rights_of(mr));
 	err = grant(r, mr, params, cap);
+	srdma_cmac_forget(&r->cmac);
 	return err ? refuse_grant(r, mr, params, err) : 0;
 }
 
