@@ -102,6 +102,8 @@ struct srdma_mr_params {
 	/* of its tree (6.1), with SRDMA_ACCESS_PROOF; else both 0 */
 	uint8_t log2_block, depth;
 };
+/* -EINVAL, -ENOTSUP: what is asked for; -EDQUOT: SRDMA_MAX_MRS; -ENOTCONN: the
+ * host is gone; -ENOMEM, -EIO, and what the port says. */
 int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		       const struct srdma_mr_params *params, uint32_t *key);
 /*
@@ -189,7 +191,7 @@ struct srdma_qp_secret_answer {			/* the caller wipes it */
 /*
  * Key mode pd: what the peer shall seal with. -EPERM: the leg was opened for a
  * trust group and its key is not asked for, or the reverse; -EISCONN: the QP
- * has its keys already; -EINVAL, -ENOENT, -EIO.
+ * has its keys already; -ENOTCONN: it failed; -EINVAL, -ENOENT, -EIO.
  */
 int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_qp_secret *params,
@@ -209,6 +211,12 @@ struct srdma_qp_keys { /* KEYS of 10; the caller wipes it */
 	uint8_t group_key[SRDMA_GROUP_KEY_LEN];	      /* zero: none (3.4) */
 	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
 };
+/*
+ * Give a QP its keys, and as role 0 connect its wire. On failure all is as it
+ * was: what srdma_relay_qp_secret() says; -EPERM also: level none is not
+ * allowed; -EBUSY: the leg has the K_PD of another group; -ENOTSUP: suite,
+ * level or mode; -ENOMEM, and what the wire says.
+ */
 int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_keys *keys);
 

@@ -11,10 +11,18 @@
 
 enum { SECRET_SHORT = 16, MAX_QPN = 0xffffff };
 
-static int already_keyed(struct srdma_relay *r, const struct srdma_qp *qp)
+/* The QP waits for its keys. */
+static int check_state(struct srdma_relay *r, const struct srdma_qp *qp)
 {
-	return srdma_relay_refuse(r, -EISCONN, "QP %u has its keys already",
-				  qp->qpn);
+	if (qp->state == SRDMA_QP_INIT)
+		return 0;
+	if (qp->session)
+		return srdma_relay_refuse(
+			r, -EISCONN, "QP %u has its keys already", qp->qpn);
+	return srdma_relay_refuse(
+		r, -ENOTCONN,
+		"QP %u went to error before it had keys (%s): INIT another",
+		qp->qpn, srdma_reason(qp->reason)->text);
 }
 
 /* A leg is for a trust group, or for none: what K_PD makes for others, all
@@ -39,8 +47,10 @@ static int check_secret(struct srdma_relay *r, const struct srdma_leg *leg,
 			const struct srdma_qp *qp,
 			const struct srdma_qp_secret *p)
 {
-	if (qp->state != SRDMA_QP_INIT)
-		return already_keyed(r, qp);
+	int err = check_state(r, qp);
+
+	if (err)
+		return err;
 	if (p->secret_len != SECRET_SHORT && p->secret_len != SRDMA_MAX_SECRET)
 		return srdma_relay_refuse(
 			r, -EINVAL,
@@ -89,8 +99,10 @@ int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 static int check_keys(struct srdma_relay *r, const struct srdma_qp *qp,
 		      const struct srdma_qp_keys *k)
 {
-	if (qp->state != SRDMA_QP_INIT)
-		return already_keyed(r, qp);
+	int err = check_state(r, qp);
+
+	if (err)
+		return err;
 	if (k->level == SRDMA_LEVEL_NONE && !r->params.allow_unprotected)
 		return srdma_relay_refuse(
 			r, -EPERM,

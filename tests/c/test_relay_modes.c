@@ -185,6 +185,33 @@ static void test_key_refusals(void **state)
 	pair_close(&p);
 }
 
+/* A QP that failed before it had keys gets none, and says why it failed. */
+static void test_no_keys_for_a_failed_qp(void **state)
+{
+	struct srdma_qp_secret_answer answer;
+	struct srdma_qp_secret k;
+	struct srdma_qp_keys keys;
+	struct pair p;
+
+	(void)state;
+	open_pd(&p, 0);
+	pair_key(&p, 0, 0, &k);
+	pair_keys(&p, 0, 0, &keys);
+	pair_post(&p, 0, (struct srdma_desc){ .opcode = SRDMA_DESC_SEND },
+		  NULL);
+	pair_run(&p, 2);
+	assert_int_equal(pair_state(&p, 0, 0, NULL), SRDMA_QP_ERR);
+	assert_int_equal(srdma_relay_qp_secret(p.side[0].relay, p.side[0].leg,
+					       &k, &answer),
+			 -ENOTCONN);
+	SAYS(p.side[0].relay, "not connected"); /* QP_STATE */
+	assert_int_equal(
+		srdma_relay_qp_keys(p.side[0].relay, p.side[0].leg, &keys),
+		-ENOTCONN);
+	SAYS(p.side[0].relay, "INIT another");
+	pair_close(&p);
+}
+
 /* S depends on all that names the flow, and on the parent of its length. */
 static void test_key_names_one_flow(void **state)
 {
@@ -650,6 +677,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_mode),
 		cmocka_unit_test(test_key_refusals),
+		cmocka_unit_test(test_no_keys_for_a_failed_qp),
 		cmocka_unit_test(test_key_names_one_flow),
 		cmocka_unit_test(test_key_of_a_group),
 		cmocka_unit_test(test_leg_of_a_group),
