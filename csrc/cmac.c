@@ -58,6 +58,14 @@ int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key)
 	return -EIO;
 }
 
+void srdma_cmac_forget(struct srdma_cmac *c)
+{
+	static const uint8_t zero[32];
+
+	/* One that fails is without a context, and so without a key. */
+	(void)srdma_cmac_key(c, zero);
+}
+
 int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
 		   const uint8_t *in, size_t len)
 {

@@ -27,6 +27,9 @@ void srdma_cmac_destroy(struct srdma_cmac *c);
  * none then, and another may be set. */
 int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key);
 
+/* Let c hold nobody's key, at the price of a key. */
+void srdma_cmac_forget(struct srdma_cmac *c);
+
 /* Returns 0, -EIO; then out is wiped. */
 int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
 		   const uint8_t *in, size_t len);

@@ -42,8 +42,7 @@ static int has_root(const struct srdma_flow *f)
 
 /* key | iv of 3.2 from S, of c->key_len bytes, and the keyed context. */
 static int derive(const struct srdma_flow *f, struct srdma_cmac *c,
-		  const uint8_t *secret, const uint8_t *generation,
-		  struct srdma_keyed *keyed)
+		  const uint8_t *secret, struct srdma_keyed *keyed)
 {
 	const struct srdma_suite *suite = f->suite;
 	uint8_t out[SRDMA_SUITE_MAX_KEY + SRDMA_NONCE_LEN],
@@ -56,7 +55,7 @@ static int derive(const struct srdma_flow *f, struct srdma_cmac *c,
 	uint8_t *at = context + SRDMA_GENERATION_LEN;
 	int r;
 
-	memcpy(context, generation, SRDMA_GENERATION_LEN);
+	memcpy(context, f->generation, SRDMA_GENERATION_LEN);
 	at[0] = f->ad[AD_DIRECTION];
 	srdma_store32(at + 1, EPOCH);
 	at[5] = f->ad[AD_SUITE];
@@ -83,7 +82,7 @@ static int derive_own(struct srdma_flow *f,
 	int r = srdma_cmac_create(&c, params->secret_len);
 
 	if (!r)
-		r = derive(f, &c, secret, params->generation, &f->own);
+		r = derive(f, &c, secret, &f->own);
 	srdma_cmac_destroy(&c);
 	return r;
 }
@@ -102,14 +101,13 @@ static int derive_secret(const struct srdma_flow *f, struct srdma_cmac *c,
 
 	load_endpoint(&flow.receiver, f->ad + AD_RECEIVER);
 	load_endpoint(&flow.sender, f->ad + AD_SENDER);
-	memcpy(flow.generation, f->root.generation, SRDMA_GENERATION_LEN);
+	memcpy(flow.generation, f->generation, SRDMA_GENERATION_LEN);
 	return srdma_pdkeys_secret_with(c, f->root.pd, secret, &flow);
 }
 
 /* Fill the slot that the cache gave. */
 static int derive_slot(struct srdma_flow *f)
 {
-	static const uint8_t zero[SRDMA_MAX_SECRET];
 	struct srdma_flow_root *root = &f->root;
 	struct srdma_cmac *c = srdma_keycache_prf(
 		root->cache, srdma_flow_secret_len(f->suite));
@@ -118,11 +116,9 @@ static int derive_slot(struct srdma_flow *f)
 
 	if (!r)
 		r = derive(f, c, root->secret ? root->secret : derived,
-			   root->generation, &root->slot->keyed);
+			   &root->slot->keyed);
 	srdma_wipe(derived, sizeof(derived));
-	/* S is not kept in the context either. */
-	if (srdma_cmac_key(c, zero) && !r)
-		r = -EIO;
+	srdma_cmac_forget(c); /* S is not kept there either */
 	return r;
 }
 
@@ -134,7 +130,6 @@ static int keep_root(struct srdma_flow *f,
 
 	root->pd = params->pd;
 	root->cache = params->cache;
-	memcpy(root->generation, params->generation, SRDMA_GENERATION_LEN);
 	if (f->use == SRDMA_SUITE_OPEN || params->shared)
 		return 0;
 	root->secret = malloc(params->secret_len);
@@ -161,6 +156,7 @@ int srdma_flow_create(struct srdma_flow *f, const struct srdma_suite *suite,
 	f->use = use;
 	if (!suite)
 		return 0;
+	memcpy(f->generation, params->generation, SRDMA_GENERATION_LEN);
 	f->ad[AD_VERSION] = VERSION;
 	f->ad[AD_SUITE] = params->suite;
 	f->ad[AD_LEVEL] = params->level;
@@ -209,7 +205,7 @@ uint32_t srdma_flow_bind(struct srdma_flow *f, const struct srdma_packet *p)
 
 uint32_t srdma_flow_claim_len(const struct srdma_packet *p)
 {
-	return AD_BTH + p->tag_at - SRDMA_PROOF_LEN;
+	return SRDMA_GENERATION_LEN + AD_BTH + p->tag_at - SRDMA_PROOF_LEN;
 }
 
 /* iv XOR (0x00000000 | direction | 0 | packet number), 4.3. */

@@ -25,7 +25,6 @@ struct srdma_flow_root {
 	struct srdma_keycache *cache;
 	struct srdma_keyslot *slot; /* what the cache keeps now, or NULL */
 	uint8_t *secret;	    /* S as the peer gave it; NULL: from pd */
-	uint8_t generation[SRDMA_GENERATION_LEN];
 };
 
 struct srdma_flow {
@@ -35,7 +34,15 @@ struct srdma_flow {
 		struct srdma_keyed own;	     /* modes without PD */
 		struct srdma_flow_root root; /* modes with it */
 	};
-	uint8_t ad[SRDMA_AD_MAX]; /* the session's bytes stay, 4.4 */
+	union {
+		struct {
+			uint8_t generation[SRDMA_GENERATION_LEN];
+			uint8_t ad[SRDMA_AD_MAX]; /* the session's bytes stay,
+						     4.4 */
+		};
+		/* what a proof covers (6.1), from the start */
+		uint8_t claim[SRDMA_GENERATION_LEN + SRDMA_AD_MAX];
+	};
 };
 
 /* Bytes of a direction's secret (3.2). */
@@ -62,7 +69,7 @@ void srdma_flow_destroy(struct srdma_flow *f);
  */
 uint32_t srdma_flow_bind(struct srdma_flow *f, const struct srdma_packet *p);
 
-/* How much of f->ad the proof of the packet bound last covers (6.1). */
+/* How much of f->claim the proof of the packet bound last covers. */
 uint32_t srdma_flow_claim_len(const struct srdma_packet *p);
 
 /*

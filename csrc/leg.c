@@ -125,6 +125,7 @@ int srdma_leg_reap(struct srdma_leg *leg)
 	r->legs[leg->id % SRDMA_MAX_LEGS] = NULL;
 	r->leg_count--;
 	srdma_leg_free(leg);
+	srdma_cmac_forget(&r->cmac);
 	return 1;
 }
 

@@ -20,6 +20,7 @@ struct srdma_leg {
 	uint32_t reserved;	    /* records that its QPs may need */
 	uint32_t written, consumed; /* completion records */
 	uint32_t mrs;
+	uint32_t revoked; /* ranges of its regions (6.3) */
 	uint8_t token[SRDMA_TOKEN_LEN];
 	struct srdma_pdkeys keys;
 	struct srdma_grants grants;

@@ -29,7 +29,8 @@ struct srdma_link {
 int srdma_link_wire(struct srdma_qp *qp, struct srdma_conn *conn);
 /* The QP no longer uses any wire. */
 void srdma_link_unwire(struct srdma_qp *qp);
-/* A packet of the QP verified here: if it is the newest, send here. */
+/* A packet of the QP verified here: if it is the newest, send here, and keep
+ * a conn that was only passing. */
 void srdma_link_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 		       struct srdma_conn *conn);
 

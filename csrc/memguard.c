@@ -16,6 +16,7 @@ struct keys {
 struct srdma_memguard {
 	struct srdma_cmac *cmac;
 	const uint8_t *pd_key;
+	uint32_t *revoked_in_all;
 	uint32_t rkey;
 	uint64_t generation;
 	struct keys *own;
@@ -40,6 +41,7 @@ static int renew(const struct srdma_memguard *g, struct keys *keys,
 		keys->serial = fresh->serial;
 	}
 	srdma_wipe(mr_key, sizeof(mr_key));
+	srdma_cmac_forget(g->cmac);
 	return r;
 }
 
@@ -81,6 +83,7 @@ int srdma_memguard_create(struct srdma_memguard **out,
 		return -ENOMEM;
 	g->cmac = params->cmac;
 	g->pd_key = params->pd_key;
+	g->revoked_in_all = params->revoked;
 	g->rkey = params->rkey;
 	g->generation = 1;
 	r = make(g, &g->own, &params->tree, fresh);
@@ -91,10 +94,16 @@ int srdma_memguard_create(struct srdma_memguard **out,
 	return r;
 }
 
+static void drop_range(struct srdma_memguard *g, struct keys *keys)
+{
+	drop(keys);
+	--*g->revoked_in_all;
+}
+
 static void drop_revoked(struct srdma_memguard *g)
 {
 	while (g->count)
-		drop(g->revoked[--g->count]);
+		drop_range(g, g->revoked[--g->count]);
 }
 
 void srdma_memguard_destroy(struct srdma_memguard *g)
@@ -103,6 +112,7 @@ void srdma_memguard_destroy(struct srdma_memguard *g)
 		return;
 	drop_revoked(g);
 	drop(g->own);
+	srdma_cmac_forget(g->cmac);
 	free(g);
 }
 
@@ -240,22 +250,27 @@ static void drop_covered(struct srdma_memguard *g, uint64_t lo, uint64_t hi)
 		struct keys *keys = g->revoked[i];
 
 		if (lo <= lo_of(g, keys) && hi_of(g, keys) <= hi)
-			drop(keys);
+			drop_range(g, keys);
 		else
 			g->revoked[kept++] = keys;
 	}
 	g->count = kept;
 }
 
-static unsigned uncovered(const struct srdma_memguard *g, uint64_t lo,
-			  uint64_t hi)
+/* Is there room for a range, where those that it covers go? 0, -ENOSPC,
+ * -EDQUOT. */
+static int check_room(const struct srdma_memguard *g, uint64_t lo, uint64_t hi)
 {
-	unsigned n = 0;
+	unsigned stay = 0;
 
 	for (unsigned i = 0; i < g->count; i++)
-		n += lo_of(g, g->revoked[i]) < lo ||
-		     hi < hi_of(g, g->revoked[i]);
-	return n;
+		stay += lo_of(g, g->revoked[i]) < lo ||
+			hi < hi_of(g, g->revoked[i]);
+	if (stay == SRDMA_MAX_REVOKED)
+		return -ENOSPC;
+	return *g->revoked_in_all - (g->count - stay) < SRDMA_MAX_REVOKED_OF_LEG
+		       ? 0
+		       : -EDQUOT;
 }
 
 int srdma_memguard_revoke(struct srdma_memguard *g, uint64_t lo, uint64_t hi,
@@ -265,10 +280,10 @@ int srdma_memguard_revoke(struct srdma_memguard *g, uint64_t lo, uint64_t hi,
 	int r = check_range(g, lo, hi);
 	struct keys *keys;
 
+	if (!r)
+		r = check_room(g, lo, hi);
 	if (r)
 		return r;
-	if (uncovered(g, lo, hi) == SRDMA_MAX_REVOKED)
-		return -ENOSPC;
 	tree.start = start_of(g) + lo;
 	tree.end = start_of(g) + hi;
 	r = make(g, &keys, &tree, fresh);
@@ -276,5 +291,6 @@ int srdma_memguard_revoke(struct srdma_memguard *g, uint64_t lo, uint64_t hi,
 		return r;
 	drop_covered(g, lo, hi);
 	g->revoked[g->count++] = keys;
+	++*g->revoked_in_all;
 	return 0;
 }

@@ -18,7 +18,10 @@
 
 struct srdma_memguard;
 
-enum { SRDMA_MAX_REVOKED = 64 }; /* ranges per region */
+enum {
+	SRDMA_MAX_REVOKED = 64,		 /* ranges per region */
+	SRDMA_MAX_REVOKED_OF_LEG = 4096, /* and in all of its regions */
+};
 
 struct srdma_memguard_params {
 	struct srdma_memtree tree;
@@ -26,6 +29,7 @@ struct srdma_memguard_params {
 	/* The caller's; they outlive the guard. */
 	struct srdma_cmac *cmac; /* for keys of 16 bytes: scratch */
 	const uint8_t *pd_key;	 /* K_PDmem */
+	uint32_t *revoked;	 /* ranges of all guards with this count */
 };
 
 /* What every new tree of keys begins with. */
@@ -71,7 +75,8 @@ int srdma_memguard_revoke_all(struct srdma_memguard *g,
 /*
  * Void all capabilities for a range. 0; nothing is changed: -ERANGE: empty or
  * outside; -EINVAL: not made of blocks; -ENOSPC: SRDMA_MAX_REVOKED ranges are
- * kept that it does not cover; -ENOMEM, -EIO.
+ * kept that it does not cover; -EDQUOT: SRDMA_MAX_REVOKED_OF_LEG in all guards
+ * of the count; -ENOMEM, -EIO.
  */
 int srdma_memguard_revoke(struct srdma_memguard *g, uint64_t lo, uint64_t hi,
 			  const struct srdma_memguard_fresh *fresh);

@@ -69,8 +69,8 @@ int srdma_memkey_access(struct srdma_cmac *c, uint8_t out[SRDMA_MEMKEY_LEN],
 			const struct srdma_memkey_bearer *bearer);
 
 /*
- * ad is the associated data of the packet up to and including the expiry of
- * its STH. Also -EINVAL: longer than associated data can be.
+ * ad is the generation of the QPs, and the packet's associated data up to and
+ * including the expiry of its STH. Also -EINVAL: longer than 255 bytes.
  */
 int srdma_memkey_proof(struct srdma_cmac *c,
 		       uint8_t out[SRDMA_MEMKEY_PROOF_LEN],
@@ -108,8 +108,8 @@ struct srdma_memkey_claim {
 	uint64_t addr;
 	uint64_t len;
 	struct srdma_memkey_bearer
-		bearer; /* peer's identity, or zero; expiry */
-	const uint8_t *ad;
+		bearer;	   /* peer's identity, or zero; expiry */
+	const uint8_t *ad; /* as of srdma_memkey_proof() */
 	size_t ad_len;
 	const uint8_t *proof;
 };

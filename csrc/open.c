@@ -95,8 +95,8 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 }
 
 size_t srdma_session_claim(const struct srdma_session *s,
-			   const struct srdma_packet *p, const uint8_t **ad)
+			   const struct srdma_packet *p, const uint8_t **data)
 {
-	*ad = s->rx.ad;
+	*data = s->rx.claim;
 	return srdma_flow_claim_len(p);
 }

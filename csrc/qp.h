@@ -28,9 +28,8 @@ struct srdma_wqe {
 	uint8_t opcode;	     /* enum srdma_desc_op */
 	uint8_t flags;	     /* enum srdma_desc_flag */
 	uint8_t started;     /* its first packet is in the fetch list */
-	uint8_t asked_all;
-	uint8_t done;	   /* executed; waits for its turn to complete */
-	uint16_t fetching; /* packets fetched again: DMA may read it */
+	uint8_t done;	     /* executed; waits for its turn to complete */
+	uint16_t fetching;   /* packets fetched again: DMA may read it */
 };
 
 /* A posted receive. */

@@ -102,6 +102,8 @@ struct srdma_mr_params {
 	/* of its tree (6.1), with SRDMA_ACCESS_PROOF; else both 0 */
 	uint8_t log2_block, depth;
 };
+/* -EINVAL, -ENOTSUP: what is asked for; -EDQUOT: SRDMA_MAX_MRS; -ENOTCONN: the
+ * host is gone; -ENOMEM, -EIO, and what the port says. */
 int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		       const struct srdma_mr_params *params, uint32_t *key);
 /*
@@ -134,8 +136,10 @@ struct srdma_revoke_params {
 /*
  * Void all capabilities for a range of a region (6.3), from now on and for
  * ever. 0: no DMA that one of them allowed is under way; -EINPROGRESS: ask
- * srdma_relay_mr_revoking() with *ticket after later turns. -ENOSPC: the region
- * has as many revoked ranges as it can; -EINVAL, -ERANGE, -EPERM, -ENOENT, -EIO.
+ * srdma_relay_mr_revoking() with *ticket after later turns. -ENOSPC, -EDQUOT: the
+ * region, or the leg, has as many revoked ranges as it can; -EINVAL, -ERANGE:
+ * not made of blocks, or outside; -EPERM: the region demands no proofs;
+ * -ENOENT, -ENOMEM, -EIO.
  */
 int srdma_relay_mr_revoke(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_revoke_params *params,
@@ -184,8 +188,11 @@ struct srdma_qp_secret_answer {			/* the caller wipes it */
 	uint8_t secret[SRDMA_MAX_SECRET];	/* of the direction to here */
 	uint8_t group_key[SRDMA_GROUP_KEY_LEN]; /* K_PD, or zero */
 };
-/* Key mode pd: what the peer shall seal with. -EPERM: the leg was not opened
- * for a trust group; -EISCONN: the QP has its keys already; -EINVAL, -ENOENT. */
+/*
+ * Key mode pd: what the peer shall seal with. -EPERM: the leg was opened for a
+ * trust group and its key is not asked for, or the reverse; -EISCONN: the QP
+ * has its keys already; -ENOTCONN: it failed; -EINVAL, -ENOENT, -EIO.
+ */
 int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_qp_secret *params,
 			  struct srdma_qp_secret_answer *answer);
@@ -204,6 +211,12 @@ struct srdma_qp_keys { /* KEYS of 10; the caller wipes it */
 	uint8_t group_key[SRDMA_GROUP_KEY_LEN];	      /* zero: none (3.4) */
 	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
 };
+/*
+ * Give a QP its keys, and as role 0 connect its wire. On failure all is as it
+ * was: what srdma_relay_qp_secret() says; -EPERM also: level none is not
+ * allowed; -EBUSY: the leg has the K_PD of another group; -ENOTSUP: suite,
+ * level or mode; -ENOMEM, and what the wire says.
+ */
 int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_keys *keys);
 

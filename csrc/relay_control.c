@@ -262,6 +262,7 @@ int srdma_relay_grant_add(struct srdma_relay *r, struct srdma_leg *leg,
 
 	if (!err)
 		err = srdma_capability_ready(&cap, &r->cmac);
+	srdma_cmac_forget(&r->cmac);
 	if (err)
 		return why_no_token(r, err, len);
 	err = srdma_grant_add(&leg->grants, &cap, handle);
@@ -280,5 +281,6 @@ int srdma_relay_grant_drop(struct srdma_relay *r, struct srdma_leg *leg,
 	if (srdma_grant_drop(&leg->grants, handle))
 		return srdma_relay_refuse(
 			r, -ENOENT, "the leg has no capability of this handle");
+	srdma_cmac_forget(&r->cmac); /* that its last proof was made with */
 	return 0;
 }

@@ -30,8 +30,10 @@ struct srdma_relay {
 	uint8_t eid[SRDMA_EID_LEN];
 	uint64_t now;
 	uint64_t timer;
-	uint32_t wall;		     /* Unix seconds; UINT32_MAX: not told */
-	struct srdma_cmac cmac;	     /* for keys of 16 bytes, scratch */
+	uint32_t wall; /* Unix seconds; UINT32_MAX: not told */
+	/* For memory keys, scratch: the last one stays there until the next,
+	 * or until that for which it was is gone. */
+	struct srdma_cmac cmac;
 	struct srdma_keycache *keys; /* of sessions in a mode with PD */
 	struct srdma_qp *qps[SRDMA_QP_BUCKETS];
 	uint32_t qp_count;

@@ -11,17 +11,34 @@
 
 enum { SECRET_SHORT = 16, MAX_QPN = 0xffffff };
 
-static int already_keyed(struct srdma_relay *r, const struct srdma_qp *qp)
+/* The QP waits for its keys. */
+static int check_state(struct srdma_relay *r, const struct srdma_qp *qp)
 {
-	return srdma_relay_refuse(r, -EISCONN, "QP %u has its keys already",
-				  qp->qpn);
+	if (qp->state == SRDMA_QP_INIT)
+		return 0;
+	if (qp->session)
+		return srdma_relay_refuse(
+			r, -EISCONN, "QP %u has its keys already", qp->qpn);
+	return srdma_relay_refuse(
+		r, -ENOTCONN,
+		"QP %u went to error before it had keys (%s): INIT another",
+		qp->qpn, srdma_reason(qp->reason)->text);
 }
 
-static int not_shared(struct srdma_relay *r)
+/* A leg is for a trust group, or for none: what K_PD makes for others, all
+ * members of the group could make too. */
+static int check_leg(struct srdma_relay *r, const struct srdma_leg *leg,
+		     int group)
 {
+	if (group == leg->shared)
+		return 0;
+	if (group)
+		return srdma_relay_refuse(
+			r, -EPERM,
+			"the leg was not opened for a trust group: it gives its K_PD to nobody and takes none");
 	return srdma_relay_refuse(
 		r, -EPERM,
-		"the leg was not opened for a trust group: it gives its K_PD to nobody and takes none");
+		"the leg was opened for a trust group: in key mode pd it is with members of the group only, by the group's key");
 }
 
 /* --- KEY ----------------------------------------------------------------- */
@@ -30,8 +47,10 @@ static int check_secret(struct srdma_relay *r, const struct srdma_leg *leg,
 			const struct srdma_qp *qp,
 			const struct srdma_qp_secret *p)
 {
-	if (qp->state != SRDMA_QP_INIT)
-		return already_keyed(r, qp);
+	int err = check_state(r, qp);
+
+	if (err)
+		return err;
 	if (p->secret_len != SECRET_SHORT && p->secret_len != SRDMA_MAX_SECRET)
 		return srdma_relay_refuse(
 			r, -EINVAL,
@@ -45,7 +64,7 @@ static int check_secret(struct srdma_relay *r, const struct srdma_leg *leg,
 		return srdma_relay_refuse(r, -EINVAL,
 					  "group %u; 0 or 1 would be right",
 					  p->group);
-	return p->group && !leg->shared ? not_shared(r) : 0;
+	return check_leg(r, leg, p->group);
 }
 
 int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
@@ -80,8 +99,10 @@ int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 static int check_keys(struct srdma_relay *r, const struct srdma_qp *qp,
 		      const struct srdma_qp_keys *k)
 {
-	if (qp->state != SRDMA_QP_INIT)
-		return already_keyed(r, qp);
+	int err = check_state(r, qp);
+
+	if (err)
+		return err;
 	if (k->level == SRDMA_LEVEL_NONE && !r->params.allow_unprotected)
 		return srdma_relay_refuse(
 			r, -EPERM,
@@ -121,11 +142,14 @@ static int is_own_group(const struct srdma_leg *leg,
 	return srdma_equal(leg->keys.pd, k->group_key, sizeof(k->group_key));
 }
 
+/* The leg can use the group's key, or none was given. */
 static int check_group(struct srdma_relay *r, const struct srdma_leg *leg,
 		       const struct srdma_qp_keys *k)
 {
-	if (!leg->shared)
-		return not_shared(r);
+	int group = has_group(k), err = check_leg(r, leg, group);
+
+	if (err || !group)
+		return err;
 	if (!is_own_group(leg, k) && leg->keys_in_use)
 		return srdma_relay_refuse(
 			r, -EBUSY,
@@ -155,7 +179,7 @@ static int check_secrets(struct srdma_relay *r, const struct srdma_leg *leg,
 			"%s; the tx secret or the group key would be right",
 			group ? "both a tx secret and a group key"
 			      : "neither a tx secret nor a group key");
-	return group ? check_group(r, leg, k) : 0;
+	return check_group(r, leg, k);
 }
 
 static int make_session(struct srdma_relay *r, struct srdma_qp *qp,

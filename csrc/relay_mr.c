@@ -99,6 +99,7 @@ static int add_guard(struct srdma_relay *r, struct srdma_mr *mr,
 		.rkey = mr->key,
 		.cmac = &r->cmac,
 		.pd_key = mr->leg->keys.mem,
+		.revoked = &mr->leg->revoked,
 	};
 	struct srdma_memguard_fresh fresh;
 	int err;
@@ -320,6 +321,7 @@ int srdma_relay_mr_capability(struct srdma_relay *r, struct srdma_leg *leg,
 			"rights %#x: of READ 1 and WRITE 2 the region can grant %#x (ATOMIC 4 is not in this version)",
 			params->rights, rights_of(mr));
 	err = grant(r, mr, params, cap);
+	srdma_cmac_forget(&r->cmac);
 	return err ? refuse_grant(r, mr, params, err) : 0;
 }
 
@@ -354,6 +356,11 @@ static int refuse_revocation(struct srdma_relay *r, const struct srdma_mr *mr,
 			r, err,
 			"the region has its limit of %u revoked ranges; revoke the whole region",
 			SRDMA_MAX_REVOKED);
+	case -EDQUOT:
+		return srdma_relay_refuse(
+			r, err,
+			"the leg has its limit of %u revoked ranges in all its regions; revoke a whole region, or deregister one",
+			SRDMA_MAX_REVOKED_OF_LEG);
 	default:
 		return srdma_relay_refuse(r, err, "nothing was revoked: %s",
 					  strerror(-err));

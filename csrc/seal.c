@@ -29,13 +29,13 @@ static int legal(const struct srdma_session *s, const struct srdma_packet *p)
 static int prove(struct srdma_session *s, struct srdma_packet *p, uint8_t *out)
 {
 	const uint32_t len = srdma_flow_claim_len(p);
-	int r = srdma_memkey_proof(s->cmac, p->proof, p->access_key, s->tx.ad,
-				   len);
+	int r = srdma_memkey_proof(s->cmac, p->proof, p->access_key,
+				   s->tx.claim, len);
 
 	if (r)
 		return r;
 	memcpy(out + p->tag_at - SRDMA_PROOF_LEN, p->proof, SRDMA_PROOF_LEN);
-	memcpy(s->tx.ad + len, p->proof, SRDMA_PROOF_LEN);
+	memcpy(s->tx.claim + len, p->proof, SRDMA_PROOF_LEN);
 	return 0;
 }
 

@@ -93,10 +93,10 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 
 /*
  * What the proof of *p covers (6.1): *p was opened last, with SRDMA_STH_PROOF.
- * Sets *ad, the session's until the next call; returns its length.
+ * Sets *data, the session's until the next call; returns its length.
  */
 size_t srdma_session_claim(const struct srdma_session *s,
-			   const struct srdma_packet *p, const uint8_t **ad);
+			   const struct srdma_packet *p, const uint8_t **data);
 
 /*
  * What this session itself stores, in bytes, to count what Table 3 of the paper

@@ -29,9 +29,12 @@ static const char help[] =
 	"  --control PATH       control socket\n"
 	"                       (default: $XDG_RUNTIME_DIR/srdma/NAME.sock)\n"
 	"  --host-dev DEVICE    reaches the hosts: shm (default) or an RDMA device\n"
-	"  --wire-dev DEVICE    reaches other workers: shm:DIR or an RDMA device\n"
-	"  --wire-listen IP:PORT  where the wire of an RDMA device listens (default:\n"
-	"                       the device's first IPv4 address, any port)\n"
+	"  --wire-dev DEVICE    reaches other workers: shm:DIR, udp (RoCEv2 datagrams,\n"
+	"                       needs no RDMA device) or an RDMA device\n"
+	"  --wire-listen IP:PORT  where the wire is: over udp the worker's own address\n"
+	"                       (IP, [IPv6]; port 4791 unless named), of an RDMA device\n"
+	"                       where it listens (default: its first IPv4 address,\n"
+	"                       any port)\n"
 	"  --allow-unprotected  permit QPs of level none, for benchmarks only\n"
 	"  --mtu BYTES          payload taken per packet, 256..4096 (default 4096)\n"
 	"  --window N           request packets held per QP, 1..1024 (default 128)\n"
@@ -167,28 +170,64 @@ static enum options_result complete(struct options *o)
 	if (rc != OPTIONS_RUN)
 		return rc;
 	if (!o->wire_dev)
-		return wrong(o, "no wire: give --wire-dev shm:DIR or an RDMA "
-				"device");
+		return wrong(o, "no wire: give --wire-dev shm:DIR, udp or an "
+				"RDMA device");
 	return OPTIONS_RUN;
 }
 
-static enum options_result check_devices(struct options *o)
+/* NULL: the device is of another kind; else what follows "KIND" in it. */
+static const char *of_kind(const char *device, const char *kind)
 {
-	int shm = strncmp(o->wire_dev, "shm", 3) == 0 &&
-		  (o->wire_dev[3] == ':' || o->wire_dev[3] == '\0');
+	size_t len = strlen(kind);
 
-	if (strncmp(o->host_dev, "shm:", 4) == 0 || *o->host_dev == '\0' ||
-	    *o->wire_dev == '\0')
-		return wrong(o, "--host-dev takes shm or an RDMA device, "
-				"--wire-dev shm:DIR or an RDMA device");
-	if (shm && (o->wire_dev[3] == '\0' || o->wire_dev[4] == '\0'))
+	if (strncmp(device, kind, len) != 0 ||
+	    (device[len] != ':' && device[len] != '\0'))
+		return NULL;
+	return device + len;
+}
+
+static enum options_result check_shm(struct options *o, const char *rest)
+{
+	if (rest[0] == '\0' || rest[1] == '\0')
 		return wrong(o,
 			     "--wire-dev %s: name the folder where workers "
 			     "meet, shm:DIR",
 			     o->wire_dev);
-	if (shm && o->wire_listen)
-		return wrong(o, "--wire-listen goes with an RDMA device, not "
-				"with --wire-dev shm:DIR: leave it out");
+	if (o->wire_listen)
+		return wrong(o, "--wire-listen goes with udp or an RDMA "
+				"device, not with --wire-dev shm:DIR: leave it "
+				"out");
+	return OPTIONS_RUN;
+}
+
+static enum options_result check_udp(struct options *o, const char *rest)
+{
+	if (*rest != '\0' || !o->wire_listen)
+		return wrong(o,
+			     "--wire-dev %.64s: give --wire-dev udp, and the "
+			     "worker's address by --wire-listen IP:PORT",
+			     o->wire_dev);
+	return OPTIONS_RUN;
+}
+
+static enum options_result check_wire(struct options *o)
+{
+	const char *rest = of_kind(o->wire_dev, "shm");
+
+	if (rest)
+		return check_shm(o, rest);
+	rest = of_kind(o->wire_dev, "udp");
+	return rest ? check_udp(o, rest) : OPTIONS_RUN;
+}
+
+static enum options_result check_devices(struct options *o)
+{
+	if (strncmp(o->host_dev, "shm:", 4) == 0 || *o->host_dev == '\0' ||
+	    *o->wire_dev == '\0')
+		return wrong(o, "--host-dev takes shm or an RDMA device, "
+				"--wire-dev shm:DIR, udp or an RDMA device");
+	if (check_wire(o) != OPTIONS_RUN)
+		return OPTIONS_WRONG;
 	if (strlen(o->host_dev) >= SRDMA_NAME_LEN)
 		return wrong(o, "--host-dev: a name of at most %d bytes",
 			     SRDMA_NAME_LEN - 1);

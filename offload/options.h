@@ -18,8 +18,8 @@ struct options {
 	char name[SRDMA_NAME_LEN];
 	char control[OPTIONS_PATH_LEN];
 	const char *host_dev;	 /* "shm", or an RDMA device */
-	const char *wire_dev;	 /* "shm:DIR", or an RDMA device */
-	const char *wire_listen; /* "IP:PORT", or NULL */
+	const char *wire_dev;	 /* "shm:DIR", "udp", or an RDMA device */
+	const char *wire_listen; /* "IP:PORT", or NULL; udp: "IP" will do */
 	int allow_unprotected;
 	uint32_t stats; /* seconds between lines, 0: never */
 	uint32_t mtu, window, reads;

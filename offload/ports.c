@@ -5,8 +5,9 @@
 
 #include "log.h"
 #include "port_shm.h"
+#include "port_udp.h"
 
-enum { VERBS_BUFFERS = 1024 };
+enum { VERBS_BUFFERS = 1024, LEAST_RECEIVE_BUFFER = 4 << 20 };
 
 static int shm_host(struct srdma_port **out, const struct options *o)
 {
@@ -25,6 +26,38 @@ static int shm_wire(struct srdma_port **out, const struct options *o)
 	if (rc < 0)
 		log_error("--wire-dev %s, %s.sock: %s", o->wire_dev, o->name,
 			  srdma_port_shm_why(rc));
+	return rc;
+}
+
+static int udp_host(struct srdma_port **out, const struct options *o)
+{
+	(void)out;
+	log_error("--host-dev %s: udp reaches workers, not hosts: give shm or "
+		  "an RDMA device",
+		  o->host_dev);
+	return -EINVAL;
+}
+
+/* The kernel gives at most net.core.rmem_max to who is not root. */
+static void check_buffer(const struct srdma_port *port)
+{
+	uint32_t have = srdma_port_udp_stats(port)->receive_buffer;
+
+	if (have < LEAST_RECEIVE_BUFFER)
+		log_info("UDP receive buffer of %u bytes: bursts may be lost; "
+			 "sysctl net.core.rmem_max=%d would be right",
+			 have, LEAST_RECEIVE_BUFFER / 2);
+}
+
+static int udp_wire(struct srdma_port **out, const struct options *o)
+{
+	char why[SRDMA_PORT_UDP_WHY_LEN];
+	int rc = srdma_port_udp_create(out, o->wire_listen, why);
+
+	if (rc < 0)
+		log_error("--wire-listen: %s", why);
+	else
+		check_buffer(*out);
 	return rc;
 }
 
@@ -101,6 +134,7 @@ static const struct device {
 	int (*wire)(struct srdma_port **out, const struct options *o);
 } devices[] = {
 	{ "shm", shm_host, shm_wire },
+	{ "udp", udp_host, udp_wire },
 	{ NULL, verbs_host, verbs_wire },
 };
 

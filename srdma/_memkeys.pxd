@@ -124,6 +124,7 @@ cdef extern from "memguard.h":
         uint32_t rkey
         srdma_cmac *cmac
         const uint8_t *pd_key
+        uint32_t *revoked
 
     struct srdma_memguard_fresh:
         uint8_t salt[16]

@@ -225,21 +225,24 @@ cdef class Guard:
     """
 
     cdef srdma_memguard *guard
-    cdef Cmac scratch
+    cdef srdma_cmac scratch  # not a Cmac: the guard uses it to its end
     cdef uint8_t pd_key[16]
+    cdef uint32_t revoked  # its own ranges: no other guard counts there
     cdef readonly uint64_t serial  # of the newest registration or revocation
 
     def __cinit__(self, bytes pd_key, tuple region, uint32_t rkey, bytes salt):
         cdef srdma_memguard_params p
         cdef srdma_memguard_fresh fresh = self.fresh(salt)
-        self.scratch = Cmac()
+        check(srdma_cmac_create(&self.scratch, SRDMA_MEMKEY_LEN))
         put(self.pd_key, SRDMA_MEMKEY_LEN, pd_key, "K_PDmem")
         p.tree = srdma_memtree(region[0], region[1], region[2], region[3])
-        p.rkey, p.cmac, p.pd_key = rkey, &self.scratch.c, self.pd_key
+        p.rkey, p.cmac, p.pd_key = rkey, &self.scratch, self.pd_key
+        p.revoked = &self.revoked
         check(srdma_memguard_create(&self.guard, &p, &fresh))
 
     def __dealloc__(self):
         srdma_memguard_destroy(self.guard)
+        srdma_cmac_destroy(&self.scratch)
         srdma_wipe(self.pd_key, sizeof(self.pd_key))
 
     cdef srdma_memguard_fresh fresh(self, bytes salt) except *:

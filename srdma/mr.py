@@ -178,7 +178,8 @@ class MR(Resource):
 
     @property
     def block_size(self) -> int:
-        """What ranges of capabilities, and of revoke(), are made of."""
+        """What ranges of capabilities are made of, unless a part was revoked; revoke() takes those
+        of proofs.block_size too."""
         return self.proofs.granule(self.length)
 
     def capability(
@@ -197,7 +198,7 @@ class MR(Resource):
         """
         self._check_proof()
         size = self.length - offset if length is None else length
-        self._check_range(offset, size, self.block_size)
+        self._check_range(offset, size)
         self._check_rights(Right(rights))
         who, until = bearer_of(holder, expires)
         request = CapabilityRequest(
@@ -225,7 +226,7 @@ class MR(Resource):
             length = 0  # which no range has: all of it (protocol.md 10)
         else:
             length = self.length - offset if length is None else length
-            self._check_range(offset, length, self.proofs.block_size)
+            self._check_range(offset, length)
         self.pd.control.revoke(self.pd.leg, self.lkey, offset, length, timeout)
 
     def _check_proof(self) -> None:
@@ -236,8 +237,9 @@ class MR(Resource):
                 "whoever knows its rkey may use it; close() takes it from them"
             )
 
-    def _check_range(self, offset: int, length: int, block: int) -> None:
-        end = offset + length
+    def _check_range(self, offset: int, length: int) -> None:
+        """Against the region alone: what was revoked the worker knows."""
+        end, block = offset + length, self.proofs.block_size
         if offset < 0 or length < 1 or end > self.length:
             raise BoundsError(
                 f"{length} bytes at offset {offset} are not inside a region of {self.length} "

@@ -7,7 +7,7 @@
 --     tshark ... -Y 'srdma.icrc.status == "Bad"'
 --
 -- Or copy it into the folder of personal Lua plugins (Help, About, Folders).
--- UDP ports other than 4791: -d udp.port==PORT,rroce. Packets of level none
+-- UDP ports other than 4791: -d udp.port==PORT,infiniband. Packets of level none
 -- look like plain RoCE: they are shown with -o srdma.unprotected:TRUE.
 
 local srdma = Proto("srdma", "Secure RDMA")

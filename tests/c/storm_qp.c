@@ -20,7 +20,7 @@ static uint8_t secret_len(const struct storm *w)
 	return s->key_len > 16 ? 32 : 16;
 }
 
-/* A group's K_PD is taken once: where it cannot be, the policy is owner. */
+/* Both legs are for a group, whose K_PD the client's takes once. */
 static int may_share(const struct storm_leg *client,
 		     const struct storm_leg *server)
 {
@@ -119,9 +119,14 @@ static void choose_mode(struct storm *w, struct storm_qp *qp)
 	qp->live = 1;
 	if (w->level != SRDMA_LEVEL_NONE)
 		qp->mode = (uint8_t)storm_random(w, SRDMA_MODES);
+	if (!(qp->mode & SRDMA_MODE_PD))
+		return;
 	qp->shared =
-		(qp->mode & SRDMA_MODE_PD) &&
 		may_share(qp->end[qp->client].leg, qp->end[!qp->client].leg);
+	/* A leg for a group has no other policy. */
+	if (!qp->shared &&
+	    (qp->end[0].leg->leg->shared || qp->end[1].leg->leg->shared))
+		qp->mode &= ~SRDMA_MODE_PD;
 }
 
 void storm_qp_open(struct storm *w, int i, int leg0, int leg1)

@@ -26,7 +26,8 @@ struct vector {
 
 /*
  * The first two: test/contrib/roce.uts of scapy, a UC SEND and a CNP
- * "captured on ConnectX-4 Lx".
+ * "captured on ConnectX-4 Lx". The others: SENDs and an ACKNOWLEDGE of
+ * Linux 6.1's rdma_rxe, captured for this test.
  */
 static const struct vector vectors[] = {
 	{ "192.168.0.7:49152", "192.168.0.7:4791", 1144,
@@ -35,6 +36,20 @@ static const struct vector vectors[] = {
 	{ "10.0.17.1:0", "10.0.18.1:4791", 0x718c,
 	  "8100ffff400001180000000000000000000000000000000000000000",
 	  "82fd002a" },
+	{ "[fe80::d4e2:61ff:fe7e:4575]:49441",
+	  "[fe80::c8e3:66ff:fe60:9943]:4791", 0x0,
+	  "0400ffff00000011805900ce5703f81df753107db2a41bfe743b987120a31b83"
+	  "1af19b03a96555a93ca06f93a467b09bbac0186d64336bd86e03498fa76512c1"
+	  "56adc4ff131aa94fba18e25e",
+	  "dedf9427" },
+	{ "[fe80::c8e3:66ff:fe60:9943]:49441",
+	  "[fe80::d4e2:61ff:fe7e:4575]:4791", 0x0,
+	  "1100ffff00000011005900ce1f000001", "01683182" },
+	{ "10.77.0.1:49476", "10.77.0.2:4791", 0x6ce8,
+	  "0400ffff00000012805c650274faef78e13f7ab2c2ee16f261bd1dc456e46919"
+	  "7670d00499d2e855fe32b1722ca0eb0ee065c0a253d694b593b279e996e2020d"
+	  "52d211eca5f941a32cf21558",
+	  "f2018285" },
 };
 
 static uint32_t unhex(uint8_t *out, const char *hex)

@@ -29,6 +29,7 @@ static struct {
 static unsigned events;
 
 static struct srdma_memguard *guard;
+static uint32_t revoked; /* ranges, of all guards */
 static struct srdma_memtree tree;
 static uint64_t seed;
 
@@ -44,7 +45,11 @@ static struct srdma_memguard_fresh fresh(uint64_t serial)
 static void open_guard(const struct srdma_memtree *t)
 {
 	const struct srdma_memguard_params params = {
-		.tree = *t, .rkey = RKEY, .cmac = &cmac, .pd_key = pd_key
+		.tree = *t,
+		.rkey = RKEY,
+		.cmac = &cmac,
+		.pd_key = pd_key,
+		.revoked = &revoked,
 	};
 	const struct srdma_memguard_fresh f = fresh(0);
 
@@ -427,7 +432,15 @@ static void test_limit_of_ranges(void **state)
 		assert_int_equal(revoke(i * BLOCK, (i + 1) * BLOCK), 0);
 	assert_int_equal(revoke(0, 256 * BLOCK), 0); /* covers them all */
 	assert_int_equal(revoke(BLOCK, 2 * BLOCK), 0);
+	assert_int_equal(revoked, 2);
+	/* What other guards of the count keep leaves room for one. */
+	revoked = SRDMA_MAX_REVOKED_OF_LEG - 1;
+	assert_int_equal(revoke(4 * BLOCK, 5 * BLOCK), 0);
+	assert_int_equal(revoke(6 * BLOCK, 7 * BLOCK), -EDQUOT);
+	assert_int_equal(revoke(4 * BLOCK, 5 * BLOCK), 0);
 	srdma_memguard_destroy(guard);
+	assert_int_equal(revoked, SRDMA_MAX_REVOKED_OF_LEG - 3);
+	revoked = 0;
 }
 
 /* Two lives of a region differ by salt alone; rkeys and parents tell, too. */
@@ -436,7 +449,11 @@ static void test_lives_differ(void **state)
 	static const uint8_t other_pd[SRDMA_MEMKEY_LEN] = "another K_PDmem";
 	const struct srdma_memtree t = region(4 * BLOCK, 6, 48);
 	struct srdma_memguard_params params = {
-		.tree = t, .rkey = RKEY, .cmac = &cmac, .pd_key = pd_key
+		.tree = t,
+		.rkey = RKEY,
+		.cmac = &cmac,
+		.pd_key = pd_key,
+		.revoked = &revoked,
 	};
 	const struct srdma_memguard_fresh same = { .salt = "a salt" };
 	struct srdma_memguard_fresh other = same;
@@ -555,7 +572,11 @@ static void test_provider_fails(void **state)
 {
 	const struct srdma_memtree t = region(4 * BLOCK, 6, 48);
 	const struct srdma_memguard_params params = {
-		.tree = t, .rkey = RKEY, .cmac = &cmac, .pd_key = pd_key
+		.tree = t,
+		.rkey = RKEY,
+		.cmac = &cmac,
+		.pd_key = pd_key,
+		.revoked = &revoked,
 	};
 	const struct srdma_cmac good = cmac;
 	struct srdma_memguard_fresh f = fresh(9);
@@ -585,7 +606,8 @@ static void test_illegal_trees(void **state)
 {
 	struct srdma_memguard_params params = { .rkey = RKEY,
 						.cmac = &cmac,
-						.pd_key = pd_key };
+						.pd_key = pd_key,
+						.revoked = &revoked };
 	const struct srdma_memguard_fresh f = fresh(0);
 
 	(void)state;

@@ -185,38 +185,72 @@ static void test_key_refusals(void **state)
 	pair_close(&p);
 }
 
+/* A QP that failed before it had keys gets none, and says why it failed. */
+static void test_no_keys_for_a_failed_qp(void **state)
+{
+	struct srdma_qp_secret_answer answer;
+	struct srdma_qp_secret k;
+	struct srdma_qp_keys keys;
+	struct pair p;
+
+	(void)state;
+	open_pd(&p, 0);
+	pair_key(&p, 0, 0, &k);
+	pair_keys(&p, 0, 0, &keys);
+	pair_post(&p, 0, (struct srdma_desc){ .opcode = SRDMA_DESC_SEND },
+		  NULL);
+	pair_run(&p, 2);
+	assert_int_equal(pair_state(&p, 0, 0, NULL), SRDMA_QP_ERR);
+	assert_int_equal(srdma_relay_qp_secret(p.side[0].relay, p.side[0].leg,
+					       &k, &answer),
+			 -ENOTCONN);
+	SAYS(p.side[0].relay, "not connected"); /* QP_STATE */
+	assert_int_equal(
+		srdma_relay_qp_keys(p.side[0].relay, p.side[0].leg, &keys),
+		-ENOTCONN);
+	SAYS(p.side[0].relay, "INIT another");
+	pair_close(&p);
+}
+
 /* S depends on all that names the flow, and on the parent of its length. */
 static void test_key_names_one_flow(void **state)
 {
-	enum { FLOWS = 6 };
+	enum { FLOWS = 5 };
 	struct srdma_qp_secret_answer a[FLOWS];
 	struct srdma_qp_secret k;
 	struct pair p;
 
 	(void)state;
-	open_pd(&p, 1);
+	open_pd(&p, 0);
 	for (int i = 0; i < FLOWS; i++) {
 		pair_key(&p, 1, 0, &k);
 		k.peer_eid[15] ^= i == 1;
 		k.peer_qpn ^= i == 2;
 		k.generation[7] ^= i == 3;
 		k.secret_len = i == 4 ? 32 : 16;
-		k.group = i == 5;
 		assert_int_equal(srdma_relay_qp_secret(p.side[1].relay,
 						       p.side[1].leg, &k,
 						       &a[i]),
 				 0);
 	}
-	for (int i = 1; i < 5; i++)
+	for (int i = 1; i < FLOWS; i++)
 		for (int n = 0; n < i; n++)
 			assert_memory_not_equal(a[i].secret, a[n].secret, 16);
-	assert_memory_equal(a[5].secret, a[0].secret, 32);
 	for (int i = 16; i < 32; i++)
 		assert_int_equal(a[0].secret[i], 0);
 	for (int i = 0; i < SRDMA_GROUP_KEY_LEN; i++)
 		assert_int_equal(a[0].group_key[i], 0);
-	assert_memory_equal(a[5].group_key, p.side[1].leg->keys.pd,
-			    SRDMA_GROUP_KEY_LEN);
+	pair_close(&p);
+}
+
+static void test_key_of_a_group(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	open_pd(&p, 1);
+	assert_memory_equal(p.side[1].secret[0].group_key,
+			    p.side[1].leg->keys.pd, SRDMA_GROUP_KEY_LEN);
 	pair_close(&p);
 }
 
@@ -341,7 +375,39 @@ static void test_adoption(void **state)
 	pair_close(&p);
 }
 
-/* What made a secret of its own K_PD keeps it: by KEY, by KEYS. */
+/* What a group's K_PD makes, its members could make: nothing for others. */
+static void test_leg_of_a_group(void **state)
+{
+	struct srdma_qp_secret_answer answer;
+	struct srdma_qp_secret secret;
+	struct srdma_qp_keys k;
+	struct pair p;
+
+	(void)state;
+	open_pd(&p, 1);
+	for (int side = 0; side < 2; side++) {
+		const int in_use = p.side[side].leg->keys_in_use;
+
+		pair_key(&p, side, 0, &secret);
+		secret.group = 0;
+		assert_int_equal(srdma_relay_qp_secret(p.side[side].relay,
+						       p.side[side].leg,
+						       &secret, &answer),
+				 -EPERM);
+		SAYS(p.side[side].relay, "with members of the group only");
+		for (size_t i = 0; i < sizeof(answer.secret); i++)
+			assert_int_equal(answer.secret[i], 0);
+		assert_int_equal(p.side[side].leg->keys_in_use, in_use);
+		pair_keys(&p, side, 0, &k);
+		memset(k.group_key, 0, sizeof(k.group_key));
+		k.tx_secret[0] = 1;
+		refused_keys(&p, side, &k, -EPERM,
+			     "with members of the group only");
+	}
+	pair_close(&p);
+}
+
+/* What gave its own K_PD away, or made a secret of it, keeps it. */
 static void test_own_keys_in_use(void **state)
 {
 	(void)state;
@@ -353,10 +419,11 @@ static void test_own_keys_in_use(void **state)
 
 		open_pd(&p, 1);
 		pair_key(&p, 0, 0, &secret);
-		if (by_keys) { /* policy owner, on a leg for a group */
+		secret.group = 1;
+		if (by_keys) {
 			pair_keys(&p, 0, 0, &k);
-			memset(k.group_key, 0, sizeof(k.group_key));
-			k.tx_secret[0] = 1;
+			memcpy(k.group_key, p.side[0].leg->keys.pd,
+			       sizeof(k.group_key));
 			assert_int_equal(srdma_relay_qp_keys(p.side[0].relay,
 							     p.side[0].leg, &k),
 					 0);
@@ -610,7 +677,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_mode),
 		cmocka_unit_test(test_key_refusals),
+		cmocka_unit_test(test_no_keys_for_a_failed_qp),
 		cmocka_unit_test(test_key_names_one_flow),
+		cmocka_unit_test(test_key_of_a_group),
+		cmocka_unit_test(test_leg_of_a_group),
 		cmocka_unit_test(test_keys_refusals),
 		cmocka_unit_test(test_no_mode_without_protection),
 		cmocka_unit_test(test_adoption),

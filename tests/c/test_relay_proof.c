@@ -424,6 +424,62 @@ static void test_proof_of_another_packet(void **state)
 	pair_close(&p);
 }
 
+/*
+ * QPs whose every number was used before, which a peer that chose its own ones
+ * waits for: a proof that it saw then, under a key that it never had, on bytes
+ * of its own. 1: it is good.
+ */
+static int replay(uint8_t lives_between)
+{
+	static struct srdma_capability cap;
+	struct srdma_cap_params params = { .length = BLOCK,
+					   .rights = SRDMA_MEMKEY_WRITE };
+	struct srdma_packet seen, again;
+	struct pair p;
+	uint64_t seeds[2];
+	uint32_t why;
+
+	pair_defaults(&p);
+	p.mode = SRDMA_MODE_MEM;
+	pair_open(&p);
+	params.key = add_region(&p, (struct place){ .access = ALL_PROOF });
+	take(&p, p.side[1].leg, &params, &cap);
+	for (int i = 0; i < 2; i++)
+		seeds[i] = p.side[i].seed;
+	pair_connect(&p, 0);
+	seen = write_packet(&p, params.key, 0, BLOCK);
+	again = seen;
+	prove_with(&seen, &cap, SRDMA_MEMKEY_WRITE);
+	send_packet(&p, &seen);
+	assert_int_equal(changed(&p, 0, BLOCK), BLOCK);
+	pair_destroy_qp(&p, 0);
+	for (int i = 0; i < 2; i++)
+		p.side[i].seed = seeds[i];
+	p.life += lives_between;
+	pair_connect(&p, 0);
+	memset(p.side[1].memory, 0, BLOCK);
+	again.flags = seen.flags;
+	again.depth = seen.depth;
+	memcpy(again.proof, seen.proof, sizeof(again.proof));
+	send_packet(&p, &again);
+	assert_int_equal(again.qpn, seen.qpn);
+	assert_int_equal(again.pn, seen.pn);
+	assert_int_equal(again.request_id, seen.request_id);
+	why = verdict(&p);
+	assert_int_equal(changed(&p, 0, BLOCK), why ? 0 : BLOCK);
+	pair_close(&p);
+	if (why)
+		assert_int_equal(why, SRDMA_REASON_PROOF_WRONG);
+	return !why;
+}
+
+static void test_proof_of_another_life(void **state)
+{
+	(void)state;
+	assert_true(replay(0)); /* nothing but the generation differs */
+	assert_false(replay(1));
+}
+
 /* The whole message is bounded at its FIRST, good as its own proof may be. */
 static void test_message_beyond_the_region(void **state)
 {
@@ -831,6 +887,7 @@ int main(void)
 		cmocka_unit_test(test_matrix),
 		cmocka_unit_test(test_each_packet_of_a_write),
 		cmocka_unit_test(test_proof_of_another_packet),
+		cmocka_unit_test(test_proof_of_another_life),
 		cmocka_unit_test(test_message_beyond_the_region),
 		cmocka_unit_test(test_each_part_of_a_read),
 		cmocka_unit_test(test_only_at_the_position),

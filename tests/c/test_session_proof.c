@@ -123,8 +123,9 @@ static void check_packet(struct pair *pair, int from, struct srdma_packet p,
 	assert_int_equal(q.flags, p.flags);
 	assert_int_equal(q.expiry, EXPIRY);
 	ad_len = srdma_session_claim(pair->end[!from], &q, &ad);
-	/* 4.4 up to the expiry of the STH, which is in front of the proof */
-	assert_int_equal(ad_len, 68 + q.tag_at - SRDMA_PROOF_LEN);
+	/* generation, then 4.4 up to the expiry of the STH, which is in front
+	 * of the proof */
+	assert_int_equal(ad_len, 8 + 68 + q.tag_at - SRDMA_PROOF_LEN);
 	assert_memory_equal(ad + ad_len - 4, "\x71\x3f\xb3\x00", 4);
 	assert_int_equal(check_claim(&q, right, ad, ad_len, q.proof), 0);
 	check_bits(&q, right, ad, ad_len);

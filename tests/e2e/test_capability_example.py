@@ -32,3 +32,11 @@ def test_every_step_holds():
     lines = [line for line in lines if line and line != "```"]
     assert len(lines) > 15
     assert [line for line in lines if line not in said] == []
+
+
+def test_the_page_quotes_the_program():
+    program = {line.strip() for line in PROGRAM.read_text().splitlines()}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    quoted = [line.strip() for block in blocks for line in block.splitlines()]
+    assert len(quoted) > 5
+    assert [line for line in quoted if line not in program] == []

@@ -153,9 +153,10 @@ def _packet_text(entry: dict[str, Any]) -> Iterator[str]:
     for name, part, meaning in fields:
         yield f"  {name:8} {part.hex():34}{meaning}".rstrip()
     yield f"  nonce    {entry['nonce']}"
-    yield f"  proven   {b'srdma mp'.hex()}"
-    yield f"           {entry['proven'][:136]}"
-    yield f"           {entry['proven'][136:]}"
+    proven = entry["proven"]
+    yield f"  proven   {b'srdma mp'.hex()} {proven[:16]}"
+    yield f"           {proven[16:152]}"
+    yield f"           {proven[152:]}"
     yield f"  AD       {entry['ad'][:136]}"
     yield f"           {entry['ad'][136:]}"
     yield f"  out      {entry['datagram']}"

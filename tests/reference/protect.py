@@ -65,9 +65,9 @@ def associated_data(d: Direction, pn: int, p: wire.Packet) -> bytes:
 
 
 def proof_data(d: Direction, pn: int, p: wire.Packet) -> bytes:
-    """The part of the associated data that a memory proof covers (6.1)."""
+    """What a memory proof covers: the generation, and a part of the associated data (6.1)."""
     parts = wire.layout(replace(p, tag=bytes(d.tag_len)))
-    return _before_sth(d, pn, p, parts) + parts.sth[: wire.PROOF_AT]
+    return d.generation + _before_sth(d, pn, p, parts) + parts.sth[: wire.PROOF_AT]
 
 
 def _before_sth(d: Direction, pn: int, p: wire.Packet, parts: wire.Layout) -> bytes:

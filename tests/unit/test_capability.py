@@ -364,3 +364,24 @@ def test_a_hundred_thousand_regions() -> None:
         check=True,
     )
     assert "100000 regions" in run.stdout
+
+
+# --- as a name for what it grants ----------------------------------------------
+
+
+def test_equal_ones_are_one_key_of_a_dictionary() -> None:
+    cap = grant()
+    again = Capability.parse(str(cap))
+    assert cap is not again
+    assert {cap: 1, again: 2, cap.narrow(4096): 3} == {cap: 2, cap.narrow(4096): 3}
+    assert len({cap, cap.seal(holder=ALICE), cap.narrow(rights=1)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("has", "wanted", "missing"), [(1, 2, "WRITE"), (1, 7, r"WRITE\|ATOMIC"), (6, 1, "READ")]
+)
+def test_check_right(has: int, wanted: int, missing: str) -> None:
+    cap = grant().narrow(rights=has)
+    cap.check_right(Right(has))
+    with pytest.raises(CapabilityError, match=f"grants .*, not {missing}$"):
+        cap.check_right(wanted)

@@ -9,11 +9,15 @@ import os
 import struct
 import sys
 import weakref
+from datetime import UTC, datetime
 
 import pytest
 
 import srdma
-from srdma import Access, RemoteMR
+from srdma import Access, CapabilityError, RemoteMR, Right
+from srdma._memory import Region
+from srdma.capability import holder_id
+from srdma.control import Kind
 from tests.fake_worker import DEREG_MR, REG_MR, Refuse
 
 WRITABLE = Access.LOCAL_WRITE | Access.REMOTE_WRITE
@@ -205,6 +209,196 @@ def test_remote_from_wrong_bytes(data):
 def test_remote_from_wrong_text(text):
     with pytest.raises(srdma.LocalError, match="no remote region"):
         RemoteMR.parse(text)
+
+
+# Proofs and capabilities -------------------------------------------------------
+
+BOTH = WRITABLE | Access.REMOTE_READ
+
+
+def last_body(worker, kind):
+    return next(body for seen, body, _ in reversed(worker.seen) if seen == kind)
+
+
+@pytest.fixture
+def keys(worker):
+    """The worker's part of CAP and REVOKE, with keys of a region at address 4,096."""
+
+    def capability(leg, body, fds):
+        _, key, offset, length, expiry, rights, holder = struct.unpack(">IIQQIB3x16s", body)
+        region = Region(b"K_PDmem of tests", (4096, 4096 + 100_000, 10, 48), key, 1, bytes(16))
+        token = region.grant(offset, offset + length, rights)
+        if expiry or any(holder):
+            token = token.seal(holder, expiry)
+        return token.encode(), []
+
+    worker.handlers[Kind.CAP] = capability
+    worker.handlers[Kind.REVOKE] = lambda leg, body, fds: (b"", [])
+
+
+def test_register_with_proofs(worker, pd):
+    """log2 of the block size and the depth limit go along, and access says so."""
+    pd.reg_mr(bytearray(5000), BOTH, proof=True, block_size=64, depth_limit=5)
+    assert reg_mr(worker)[1] == int(BOTH) | 0x100
+    assert last_body(worker, REG_MR)[-4:] == bytes([6, 5, 0, 0])
+    mr = pd.alloc(5000, BOTH, proof=True)
+    assert last_body(worker, REG_MR)[-4:] == bytes([12, 48, 0, 0])
+    assert (mr.proof, mr.block_size) == (True, 4096)
+    plain = pd.alloc(5000, BOTH)
+    assert last_body(worker, REG_MR)[-4:] == bytes(4)
+    assert (plain.proof, reg_mr(worker)[1]) == (False, int(BOTH))
+
+
+@pytest.mark.parametrize("make", ["reg_mr", "alloc"])
+@pytest.mark.parametrize(
+    ("access", "options", "text"),
+    [
+        (BOTH, {"proof": True, "block_size": 63}, "block_size=63: a power of two from 64"),
+        (BOTH, {"proof": True, "block_size": 32}, "block_size=32"),
+        (BOTH, {"proof": True, "block_size": 96}, "block_size=96"),
+        (BOTH, {"proof": True, "block_size": 1 << 31}, "block_size=2147483648"),
+        (BOTH, {"proof": True, "block_size": 0}, "block_size=0"),
+        (BOTH, {"proof": True, "depth_limit": 0}, "depth_limit=0: 1 to 48"),
+        (BOTH, {"proof": True, "depth_limit": 49}, "depth_limit=49"),
+        (BOTH, {"block_size": 64}, "go with proof=True"),
+        (BOTH, {"depth_limit": 4}, "go with proof=True"),
+        (Access.LOCAL_WRITE, {"proof": True}, "needs REMOTE_READ or REMOTE_WRITE"),
+        (int(BOTH) | 0x100, {}, "this version has"),
+    ],
+)
+def test_illegal_proofs(worker, pd, make, access, options, text):
+    memory = 5000 if make == "alloc" else bytearray(5000)
+    with pytest.raises(srdma.LocalError, match=text):
+        getattr(pd, make)(memory, access, **options)
+    assert REG_MR not in worker.kinds()
+
+
+def test_proof_keywords_are_checked(pd):
+    with pytest.raises(TypeError, match="blocksize"):
+        pd.alloc(5000, BOTH, proof=True, blocksize=64)
+
+
+@pytest.mark.parametrize(
+    ("length", "block_size", "depth_limit", "granule"),
+    [(1, 64, 1, 64), (128, 64, 1, 64), (129, 64, 1, 128), (100_000, 1024, 48, 1024),
+     (100_000, 1024, 3, 16 * 1024), (1 << 20, 4096, 4, 65536)],
+)  # fmt: skip
+def test_granule(pd, length, block_size, depth_limit, granule):
+    """As csrc has it: more than a block where the depth limit ends before blocks."""
+    mr = pd.alloc(length, BOTH, proof=True, block_size=block_size, depth_limit=depth_limit)
+    tree = (0, length, block_size.bit_length() - 1, depth_limit)
+    token = Region(bytes(16), tree, 1, 1, bytes(16)).grant(0, length, 1)
+    assert mr.block_size == token.granule == granule
+
+
+def test_capability(worker, pd, keys):
+    mr = pd.alloc(100_000, BOTH, proof=True, block_size=1024)
+    cap = mr.capability(2048, 4096, rights=Right.READ | Right.WRITE)
+    assert (cap.offset, cap.length, cap.rkey, cap.sealed) == (2048, 4096, mr.rkey, False)
+    assert cap.rights == Right.READ | Right.WRITE
+    whole = mr.capability()
+    assert (whole.offset, whole.length, whole.rights) == (0, 100_000, Right.READ)
+    assert mr.capability(99 * 1024 - 2048).length == 100_000 - 97 * 1024
+    when = datetime(2033, 5, 18, 3, 33, 20, 1, tzinfo=UTC)
+    sealed = mr.capability(0, 1024, holder="spiffe://x/a", expires=when)
+    assert (sealed.holder, sealed.expires) == (holder_id("spiffe://x/a"), 2_000_000_001)
+    assert worker.kinds().count(Kind.CAP) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "text"),
+    [
+        ((1, 1024), {}, CapabilityError, "the block size, 1024 bytes"),
+        ((0, 1000), {}, CapabilityError, "the block size, 1024 bytes"),
+        ((0, 100_001), {}, srdma.BoundsError, "not inside a region of 100000 bytes"),
+        ((-1024, 1024), {}, srdma.BoundsError, "not inside"),
+        ((0, 0), {}, srdma.BoundsError, "or are none"),
+        ((0, -1024), {}, srdma.BoundsError, "or are none"),
+        ((101 * 1024,), {}, srdma.BoundsError, "not inside"),
+        ((), {"rights": Right.WRITE}, CapabilityError, "lets peers READ: .* cannot grant WRITE"),
+        ((), {"rights": 5}, CapabilityError, "cannot grant ATOMIC"),
+        ((), {"rights": 0}, CapabilityError, "would grant nothing"),
+        ((), {"holder": ""}, CapabilityError, "is no identity"),
+        ((), {"expires": 0}, CapabilityError, "no Unix time"),
+        ((), {"expires": datetime(2033, 5, 18)}, CapabilityError, "time zone"),
+    ],
+)
+def test_capability_that_cannot_be(worker, pd, keys, arguments, options, error, text):
+    access = Access.LOCAL_WRITE | Access.REMOTE_READ
+    mr = pd.alloc(100_000, access, proof=True, block_size=1024)
+    with pytest.raises(error, match=text):
+        mr.capability(*arguments, **options)
+    assert Kind.CAP not in worker.kinds()
+
+
+def test_revoke(worker, pd, keys):
+    mr = pd.alloc(100_000, BOTH, proof=True, block_size=1024, depth_limit=2)
+    sent = []
+    for arguments in ((), (1024, 2048), (98 * 1024 - 1024,), (0, 100_000)):
+        mr.revoke(*arguments)
+        sent.append(struct.unpack(">IIQQ", last_body(worker, Kind.REVOKE)))
+    assert [request[:2] for request in sent] == [(pd.leg, mr.lkey)] * 4
+    assert [request[2:] for request in sent] == [
+        (0, 0), (1024, 2048), (97 * 1024, 100_000 - 97 * 1024), (0, 100_000),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((100, 1024), CapabilityError, "the block size, 1024 bytes"),
+        ((0, 1023), CapabilityError, "the block size, 1024 bytes"),
+        ((0, 0), srdma.BoundsError, "or are none"),
+        ((99 * 1024, 1024), srdma.BoundsError, "not inside"),
+        ((-1024,), srdma.BoundsError, "not inside"),
+    ],
+)
+def test_revoke_that_cannot_be(worker, pd, keys, arguments, error, text):
+    mr = pd.alloc(100_000, BOTH, proof=True, block_size=1024)
+    with pytest.raises(error, match=text):
+        mr.revoke(*arguments)
+    assert Kind.REVOKE not in worker.kinds()
+
+
+def test_revoke_that_takes_too_long(worker, pd, keys):
+    mr = pd.alloc(100_000, BOTH, proof=True)
+    worker.silent.add(Kind.REVOKE)
+    with pytest.raises(srdma.Timeout, match=r"no answer to REVOKE in 0\.05 s"):
+        mr.revoke(timeout=0.05)
+
+
+def test_too_many_revoked_ranges(worker, pd, keys):
+    def refuse(leg, body, fds):
+        raise Refuse(errno.ENOSPC, "64 ranges are revoked: revoke the whole region")
+
+    mr = pd.alloc(100_000, BOTH, proof=True, block_size=1024)
+    worker.handlers[Kind.REVOKE] = refuse
+    with pytest.raises(srdma.RefusedError, match="revoke the whole region"):
+        mr.revoke(0, 1024)
+
+
+def test_a_region_without_proofs_has_no_capabilities(pd):
+    mr = pd.alloc(100_000, BOTH)
+    for call in (mr.capability, mr.revoke):
+        with pytest.raises(srdma.LocalError, match="registered without proof=True"):
+            call()
+    closed = pd.alloc(100, BOTH, proof=True)
+    closed.close()
+    for call in (closed.capability, closed.revoke):
+        with pytest.raises(srdma.ClosedError):
+            call()
+
+
+def test_group(worker, ctx):
+    """The leg is opened for it; its name is for the key exchange."""
+    with srdma.PD(ctx, 64, group="rack 7") as pd:
+        assert pd.group == "rack 7"
+        assert last_body(worker, Kind.OPEN) == struct.pack(">II", 64, 1)
+    with srdma.PD(ctx, 64) as pd:
+        assert pd.group == ""
+        assert last_body(worker, Kind.OPEN) == struct.pack(">II", 64, 0)
+    with pytest.raises(srdma.LocalError, match="at most 64 bytes of UTF-8"):
+        srdma.PD(ctx, 64, group="\u00e4" * 33)
 
 
 # Life --------------------------------------------------------------------------

@@ -40,6 +40,8 @@ WRONG = [
         ["--name", "a", "--control", "/x/a", "--wire-dev", "shm:/x", "--wire-listen", "1.2.3.4:5"],
         "leave it out",
     ),
+    (["--name", "a", "--control", "/x/a", "--wire-dev", "udp"], "--wire-listen IP:PORT"),
+    (["--name", "a", "--control", "/x/a", "--wire-dev", "udp:10.0.0.1"], "--wire-listen IP:PORT"),
     (
         ["--name", "a", "--control", "/x/a", "--wire-dev", "shm:/x", "--host-dev", "shm:/x"],
         "--host-dev takes shm",
@@ -93,6 +95,21 @@ def test_unknown_device_says_what_would_be_right(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "nodev" in done.stderr
     assert not Path(control).exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--wire-listen", "192.0.2.1"], "192.0.2.1 is no address of this host"),
+        (["--wire-listen", "0.0.0.0"], "name one address"),
+        (["--wire-listen", "eth0"], "is no IP, IP:PORT, [IPv6] or [IPv6]:PORT"),
+        (["--wire-listen", "127.0.0.1", "--host-dev", "udp"], "give shm or an RDMA device"),
+    ],
+)
+def test_udp_wire_says_what_would_be_right(tmp_path: Path, options: list[str], words: str) -> None:
+    done = run("--control", str(tmp_path / "a.ctl"), "--wire-dev", "udp", *options)
+    assert done.returncode == 1
+    assert words in done.stderr
 
 
 def test_default_control_path(tmp_path: Path) -> None:

@@ -84,10 +84,13 @@ def test_secret_belongs_to_one_direction_of_one_life(a: Worker, b: Worker) -> No
 
 def test_group_key_of_a_leg_for_a_trust_group(a: Worker, b: Worker) -> None:
     one, two = end(a, SHARED), end(b, SHARED)
-    alone, both = ask(one, two), ask(one, two, group=1)
-    assert alone[0] == both[0] and alone[1] == NO_KEY
-    assert any(both[1][:16]) and any(both[1][16:])
-    assert ask(end(a, SHARED), two, group=1)[1] != both[1]
+    secret, group = ask(one, two, group=1)
+    assert any(secret[:16]) and any(group[:16]) and any(group[16:])
+    assert ask(end(a, SHARED), two, group=1)[1] != group
+    said = one.client.refused(errno.EPERM, Kind.KEY, key(one, two))
+    assert "members of the group only" in said
+    body = keys(one.qp, two.qp, 1, mode=PD, secrets=(b"", b"t"))
+    assert "members of the group only" in one.client.refused(errno.EPERM, Kind.KEYS, body)
 
 
 def test_refusals_of_key(a: Worker, b: Worker) -> None:
@@ -172,7 +175,7 @@ def test_connection_of_a_trust_group(a: Worker, b: Worker) -> None:
 
 def test_group_of_a_leg_that_has_one(a: Worker, b: Worker) -> None:
     one, two = end(a, SHARED), end(b, SHARED)
-    ask(one, two)  # its own K_PD is in use
+    ask(one, two, group=1)  # its own K_PD is in use
     body = keys(one.qp, two.qp, 1, mode=PD, secrets=(b"", b""), group=b"g" * 48)
     assert "another group, or its own" in one.client.refused(errno.EBUSY, Kind.KEYS, body)
 
@@ -231,7 +234,8 @@ def test_secrets_do_not_stay(a: Worker, b: Worker) -> None:
     """Neither in the log, nor in memory where a message or its answer lay."""
     one, two = end(a, SHARED), end(b, SHARED)
     secret, group = ask(one, two, group=1)
-    give(one, two, 1, mode=PD, secrets=(b"", b"-tx secret-only-"))
+    owner = end(a)
+    give(owner, two, 1, mode=PD, secrets=(b"", b"-tx secret-only-"))
     assert "secret-only" not in a.log()
     try:
         assert a.copies(group[:16]) == 1  # K_PD itself

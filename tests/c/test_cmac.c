@@ -1,0 +1,73 @@
+/* The context of AES-CMAC: its key is that of the last call, or nobody's. */
+#include "cmac.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const uint8_t zero[32], text[] = "a message of more than one block";
+
+static void sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN])
+{
+	assert_int_equal(srdma_cmac_sum(c, out, text, sizeof(text)), 0);
+}
+
+static void test_forget(void **state)
+{
+	static const uint8_t key[32] = "a key that nobody may find later";
+	uint8_t got[SRDMA_CMAC_LEN], keyed[SRDMA_CMAC_LEN];
+	uint8_t nobody[SRDMA_CMAC_LEN];
+
+	(void)state;
+	for (size_t len = 16; len <= 32; len += 16) {
+		struct srdma_cmac c, other;
+
+		assert_int_equal(srdma_cmac_create(&c, len), 0);
+		assert_int_equal(srdma_cmac_create(&other, len), 0);
+		assert_int_equal(srdma_cmac_key(&other, zero), 0);
+		sum(&other, nobody);
+		assert_int_equal(srdma_cmac_key(&c, key), 0);
+		sum(&c, keyed);
+		srdma_cmac_forget(&c);
+		sum(&c, got);
+		assert_memory_equal(got, nobody, sizeof(got));
+		assert_memory_not_equal(got, keyed, sizeof(got));
+		/* It can be keyed again. */
+		assert_int_equal(srdma_cmac_key(&c, key), 0);
+		sum(&c, got);
+		assert_memory_equal(got, keyed, sizeof(got));
+		srdma_cmac_destroy(&c);
+		srdma_cmac_destroy(&other);
+	}
+}
+
+/* Where the provider fails there is no context that could hold a key. */
+static void test_forget_where_the_provider_fails(void **state)
+{
+	uint8_t out[SRDMA_CMAC_LEN];
+	struct srdma_cmac c;
+
+	(void)state;
+	assert_int_equal(srdma_cmac_create(&c, 16), 0);
+	assert_int_equal(srdma_cmac_key(&c, text), 0);
+	c.key_len = 8; /* no key is right */
+	srdma_cmac_forget(&c);
+	assert_null(c.ctx);
+	assert_int_equal(srdma_cmac_sum(&c, out, text, sizeof(text)), -EIO);
+	assert_memory_equal(out, zero, sizeof(out));
+	srdma_cmac_destroy(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_forget),
+		cmocka_unit_test(test_forget_where_the_provider_fails),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+/*
+ * The relay's context for memory keys is scratch: it holds no key of what has
+ * ended, nor of what only the control socket asked for.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "memory.h"
+#include "memguard.h"
+#include "proving.h"
+
+enum { ALL_PROOF = SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF };
+
+static struct pair p;
+
+/* Is the last key of the side's context nobody's? */
+static int is_clean(int side)
+{
+	static const uint8_t zero[SRDMA_MEMKEY_LEN];
+	uint8_t got[SRDMA_CMAC_LEN], want[SRDMA_CMAC_LEN];
+
+	assert_int_equal(srdma_cmac_key(&cmac, zero), 0);
+	assert_int_equal(srdma_cmac_sum(&cmac, want, zero, sizeof(zero)), 0);
+	assert_int_equal(srdma_cmac_sum(&p.side[side].relay->cmac, got, zero,
+					sizeof(zero)),
+			 0);
+	return !memcmp(got, want, sizeof(got));
+}
+
+/* A region and a capability for it; WRITE by it, so that both relays have keys
+ * in their contexts. */
+static void use_one(uint32_t *key, uint32_t *handle)
+{
+	struct srdma_desc d = { .opcode = SRDMA_DESC_WRITE,
+				.id = 1,
+				.length = BLOCK };
+
+	*key = add_region(&p, (struct place){ .access = ALL_PROOF });
+	*handle = pair_install(
+		&p, 0,
+		(struct srdma_cap_params){ .key = *key,
+					   .length = REGION,
+					   .rights = SRDMA_MEMKEY_WRITE });
+	d.rkey = *key;
+	d.capability = *handle;
+	d.local_addr = (uintptr_t)p.side[0].memory;
+	d.remote_addr = (uintptr_t)p.side[1].memory;
+	pair_post(&p, 0, d, NULL);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
+	assert_false(is_clean(0));
+	assert_false(is_clean(1));
+}
+
+static int open_relays(void **state)
+{
+	pair_defaults(&p);
+	p.mode = SRDMA_MODE_MEM;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	return open_cmac(state);
+}
+
+static int close_relays(void **state)
+{
+	pair_close(&p);
+	return close_cmac(state);
+}
+
+/* Leave a key there that a call must have replaced. */
+static void soil(int side)
+{
+	static const uint8_t key[SRDMA_MEMKEY_LEN] = "K_access of some";
+
+	assert_int_equal(srdma_cmac_key(&p.side[side].relay->cmac, key), 0);
+	assert_false(is_clean(side));
+}
+
+static void test_control_path(void **state)
+{
+	const struct srdma_memkey_bearer bearer = { .expiry = 77 };
+	struct srdma_cap_params cap = { .length = REGION,
+					.rights = SRDMA_MEMKEY_ALL &
+						  ~SRDMA_MEMKEY_ATOMIC };
+	struct srdma_revoke_params range = { .length = BLOCK };
+	struct srdma_leg *leg = p.side[1].leg;
+	struct srdma_relay *r = p.side[1].relay;
+	uint8_t token[SRDMA_CAPABILITY_MAX];
+	struct srdma_capability made;
+	uint64_t ticket;
+	uint32_t handle;
+
+	(void)state;
+	soil(1);
+	cap.key = range.key =
+		add_region(&p, (struct place){ .access = ALL_PROOF });
+	assert_true(is_clean(1));
+	for (int sealed = 0; sealed < 2; sealed++) {
+		if (sealed)
+			cap.bearer = bearer;
+		soil(1);
+		assert_int_equal(srdma_relay_mr_capability(r, leg, &cap, &made),
+				 0);
+		assert_true(is_clean(1));
+		soil(1);
+		assert_int_equal(
+			srdma_relay_grant_add(
+				r, leg, token,
+				(size_t)srdma_capability_encode(token, &made),
+				&handle),
+			0);
+		assert_true(is_clean(1));
+	}
+	for (int whole = 0; whole < 2; whole++) {
+		if (whole)
+			range.length = 0;
+		soil(1);
+		assert_int_equal(srdma_relay_mr_revoke(r, leg, &range, &ticket),
+				 0);
+		assert_true(is_clean(1));
+	}
+}
+
+/* What the data path left there goes with what it was for. */
+static void test_ends(void **state)
+{
+	uint32_t key, handle;
+
+	(void)state;
+	use_one(&key, &handle);
+	assert_int_equal(
+		srdma_relay_grant_drop(p.side[0].relay, p.side[0].leg, handle),
+		0);
+	assert_true(is_clean(0));
+	assert_int_equal(
+		srdma_relay_mr_dereg(p.side[1].relay, p.side[1].leg, key), 0);
+	assert_true(is_clean(1));
+}
+
+static void test_leg_ends(void **state)
+{
+	uint32_t key, handle;
+
+	(void)state;
+	use_one(&key, &handle);
+	for (int side = 0; side < 2; side++)
+		srdma_relay_leg_close(p.side[side].relay, p.side[side].leg);
+	pair_settle(&p);
+	pair_wait_ms(&p, 2000);
+	pair_settle(&p);
+	for (int side = 0; side < 2; side++) {
+		assert_int_equal(p.side[side].relay->leg_count, 0);
+		assert_true(is_clean(side));
+	}
+}
+
+int main(void)
+{
+#define CASE(test)                                                             \
+	cmocka_unit_test_setup_teardown(test, open_relays, close_relays)
+	const struct CMUnitTest tests[] = {
+		CASE(test_control_path),
+		CASE(test_ends),
+		CASE(test_leg_ends),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,302 @@
+"""Two workers in network namespaces of their own, joined by a cable: the UDP wire as others see it.
+
+What passes the cable is captured by dumpcap and read by scapy and by tshark, which know RoCEv2 but
+nothing of our C code: every datagram must be RoCE with a right ICRC and an STH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import srdma
+from srdma import Access
+from srdma.embedded import Embedded, Worker, find_worker
+from tests.e2e.conftest import WAIT, Joiner, Site, pattern, run
+
+ROOT = Path(__file__).parent.parent.parent
+TOOLS = ROOT / "docs" / "tools"
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+SIZE = 300_001
+PORT = 4791
+NEEDED = ("ip", "nsenter", "dumpcap", "tshark")
+# BTH, RETH, ImmDt, STH, tag of 16 bytes, ICRC, UDP and IP, over payload and pad.
+HEADERS = 12 + 16 + 4 + 8 + 16 + 4 + 8
+
+pytest.importorskip("scapy.layers.all", reason="scapy is not installed")
+sys.path.insert(0, str(TOOLS))
+import srdma_scapy  # noqa: E402
+from scapy.contrib.roce import BTH  # noqa: E402
+from scapy.layers.inet import IP, UDP  # noqa: E402
+from scapy.layers.inet6 import IPv6  # noqa: E402
+from scapy.layers.l2 import Ether  # noqa: E402
+from scapy.utils import rdpcap  # noqa: E402
+
+
+def why_not() -> str | None:
+    """Why this cannot run here."""
+    if os.geteuid():
+        return "network namespaces need root"
+    if missing := [name for name in NEEDED if shutil.which(name) is None]:
+        return f"not installed: {', '.join(missing)}"
+    name = f"srdma-probe-{os.getpid()}"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode:
+        return "the kernel gives no network namespaces here"
+    subprocess.run(["ip", "netns", "del", name], check=True)
+    return None
+
+
+REASON = why_not()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+@dataclass
+class Cable:
+    """Namespaces NAME-a and NAME-b with a veth pair between them."""
+
+    name: str
+    addresses: dict[str, str]  # of a and b, as in --wire-listen
+
+    def ip(self, end: str, *words: str) -> None:
+        command = ["ip", "-n", f"{self.name}-{end}", *words]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def inside(self, end: str, *words: str) -> list[str]:
+        return ["nsenter", f"--net=/run/netns/{self.name}-{end}", *words]
+
+
+@contextlib.contextmanager
+def cable(version: int, mtu: int) -> Iterator[Cable]:
+    ip = {
+        end: f"10.47.91.{n}" if version == 4 else f"fd47:91::{n}" for n, end in ((1, "a"), (2, "b"))
+    }
+    shown = {end: ip[end] if version == 4 else f"[{ip[end]}]" for end in ip}
+    it = Cable(f"srdma-{os.getpid()}", shown)
+    try:
+        for end in ip:
+            subprocess.run(["ip", "netns", "add", f"{it.name}-{end}"], check=True)
+        peer = ["peer", "name", "v", "netns", f"{it.name}-b"]
+        it.ip("a", "link", "add", "v", "type", "veth", *peer)
+        for end in ip:
+            length, nodad = ("24", ()) if version == 4 else ("64", ("nodad",))
+            it.ip(end, "address", "add", f"{ip[end]}/{length}", "dev", "v", *nodad)
+            it.ip(end, "link", "set", "v", "mtu", str(mtu), "up")
+        yield it
+    finally:
+        for end in ip:
+            subprocess.run(["ip", "netns", "del", f"{it.name}-{end}"], capture_output=True)
+
+
+class Capture:
+    """dumpcap on the cable's end a."""
+
+    def __init__(self, it: Cable, path: Path) -> None:
+        self.path, self._log = path, path.with_suffix(".log")
+        command = [
+            "dumpcap",
+            "-q",
+            "-B",
+            "64",
+            "-i",
+            "v",
+            "-f",
+            f"udp port {PORT}",
+            "-w",
+            str(path),
+        ]
+        with open(self._log, "wb") as log:
+            self._process = subprocess.Popen(it.inside("a", *command), stdout=log, stderr=log)
+        wait_for(lambda: "File:" in self._log.read_text(), "dumpcap to start")
+
+    def stop(self) -> None:
+        """All of it is in the file, or this fails."""
+        time.sleep(
+            0.3
+        )  # what was sent is in the kernel's buffer, dumpcap reads it four times a second
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(WAIT)
+        text = self._log.read_text()
+        assert "dropped on interface 'v'" in text and "/0 (" in text, text
+
+
+def wait_for(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT
+    while not done():
+        assert time.monotonic() < deadline, f"waited {WAIT} s for {what}"
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def workers(it: Cable, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A worker at each end; its name, the second word of its command line, is that of the end."""
+    inside = folder / "inside"
+    inside.write_text(
+        f'#!/bin/sh\nexec nsenter "--net=/run/netns/{it.name}-$2" {find_worker()} "$@"\n'
+    )
+    inside.chmod(0o755)
+    monkeypatch.setenv("SRDMA_OFFLOAD", str(inside))
+    with Embedded() as embedded:
+        yield Site(start(embedded, it, "a"), start(embedded, it, "b"), embedded)
+
+
+def start(embedded: Embedded, it: Cable, end: str) -> Worker:
+    return embedded.launch(end, ["--wire-dev", "udp", "--wire-listen", it.addresses[end]])
+
+
+def counters(worker: Worker) -> dict[str, int]:
+    with srdma.Context(worker.control) as ctx:
+        return dict(ctx.stats())
+
+
+def work(join: Joiner, site: Site) -> bytes:
+    """A WRITE, a READ and a SEND each way; returns what must not be seen on the wire."""
+    pair = join(site)
+    data = pattern(SIZE, 3)
+    for target, qp, other in (
+        (pair.b, pair.client.qp, pair.server.qp),
+        (pair.a, pair.server.qp, pair.client.qp),
+    ):
+        with target.pd.alloc(SIZE + 7, ALL) as mr:
+            qp.write(data, mr.remote(), 7, timeout=WAIT)
+            assert mr.buf[7 : 7 + SIZE] == data
+            assert qp.read(mr.remote(), 7, SIZE, timeout=WAIT) == data
+        message = run(other.recv, WAIT)
+        qp.send(data[:10000], timeout=WAIT)
+        assert message().data == data[:10000]
+    return data
+
+
+@dataclass
+class Seen:
+    """One run over a cable: what dumpcap saw, and the workers' counters."""
+
+    version: int
+    mtu: int
+    capture: Path
+    secret: bytes
+    stats: list[dict[str, int]]
+
+
+@pytest.fixture(scope="module", params=[(4, 1500), (6, 1500), (4, 9000)], ids=str)
+def seen(
+    request: pytest.FixtureRequest, pki: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Seen:
+    version, mtu = request.param
+    if version == 6 and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this kernel has no IPv6")
+    folder = tmp_path_factory.mktemp("udp")
+    with cable(version, mtu) as it, pytest.MonkeyPatch.context() as patch:
+        capture = Capture(it, folder / "wire.pcap")
+        with workers(it, folder, patch) as site, contextlib.closing(Joiner(pki)) as join:
+            secret = work(join, site)
+            join.close()
+            stats = [counters(site.a), counters(site.b)]
+            capture.stop()
+    return Seen(version, mtu, capture.path, secret, stats)
+
+
+def test_scapy_reads_every_datagram(seen: Seen) -> None:
+    """Headers as protocol.md 11a has them, and the ICRC as scapy computes it."""
+    largest = 0
+    for frame in rdpcap(str(seen.capture)):
+        assert len(frame) <= 14 + seen.mtu
+        assert frame[UDP].sport == frame[UDP].dport == PORT
+        if seen.version == 4:
+            ip = frame[IP]
+            assert (ip.id, str(ip.flags), ip.frag, ip.options) == (0, "DF", 0, [])
+            assert frame[UDP].chksum == 0
+        else:
+            assert frame[IPv6].nh == socket.IPPROTO_UDP
+        assert srdma_scapy.STH in frame
+        if srdma_scapy.Data in frame:
+            largest = max(largest, len(frame[srdma_scapy.Data].data))
+        again = Ether(bytes(frame))
+        again[BTH].icrc = None
+        assert bytes(again) == bytes(frame)
+    assert largest == {1500: 1024, 9000: 4096}[seen.mtu]
+
+
+def test_every_packet_was_seen_and_none_dropped(seen: Seen) -> None:
+    a, b = seen.stats
+    assert len(rdpcap(str(seen.capture))) == a["packets_sealed"] + b["packets_sealed"]
+    assert a["packets_sealed"] == b["packets_verified"] > 0
+    assert b["packets_sealed"] == a["packets_verified"] > 0
+    for stats in seen.stats:
+        assert not {name: n for name, n in stats.items() if name.startswith("wire_") and n}
+
+
+def test_no_plaintext_on_the_wire(seen: Seen) -> None:
+    text = seen.capture.read_bytes()
+    assert all(seen.secret[at : at + 16] not in text for at in range(0, SIZE - 16, 997))
+
+
+def test_tshark_decodes_every_datagram(seen: Seen) -> None:
+    fields = (
+        "infiniband.bth.opcode", "infiniband.reth.dmalen", "infiniband.aeth.msn",
+        "srdma.request_id", "srdma.tag_length", "srdma.icrc.status", "srdma.malformed",
+        "_ws.malformed", "srdma.ack.kind",
+    )  # fmt: skip
+    command = ["tshark", "-X", f"lua_script:{TOOLS / 'srdma.lua'}", "-r", str(seen.capture)]
+    command += ["-T", "fields", "-E", "separator=;", *(w for f in fields for w in ("-e", f))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=True)
+    rows = [dict(zip(fields, row.split(";"), strict=True)) for row in done.stdout.splitlines()]
+    assert len(rows) == sum(stats["packets_sealed"] for stats in seen.stats)
+    opcodes = set()
+    for row in rows:
+        assert row["srdma.icrc.status"] == "Good" and row["srdma.tag_length"] == "16", row
+        assert not row["srdma.malformed"] and not row["_ws.malformed"], row
+        opcode = int(row["infiniband.bth.opcode"])
+        opcodes.add(opcode)
+        assert bool(row["infiniband.reth.dmalen"]) == (opcode in (0x06, 0x0A, 0x0C)), row
+        assert bool(row["infiniband.aeth.msn"]) == (opcode in (0x0D, 0x0F, 0x10, 0x11)), row
+        assert bool(row["srdma.ack.kind"]) == (opcode == 0x11), row
+    assert {0x00, 0x01, 0x02, 0x06, 0x07, 0x08, 0x0C, 0x0D, 0x0E, 0x0F, 0x11} <= opcodes
+
+
+def test_path_with_a_smaller_mtu(
+    pki: Path, join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What does not fit is not fragmented: it is counted, and the request ends by name."""
+    with cable(4, 1500) as it, workers(it, tmp_path, monkeypatch) as site:
+        pair = join(site, qp_timeout=1.0)
+        with pair.b.pd.alloc(4096, ALL) as mr:
+            pair.client.qp.write(pattern(4096), mr.remote(), timeout=WAIT)
+            it.ip("a", "route", "add", "10.47.91.2/32", "dev", "v", "mtu", "1000")
+            pair.client.qp.write(pattern(500), mr.remote(), timeout=WAIT)
+            with pytest.raises(srdma.WCError, match="DEADLINE"):
+                pair.client.qp.write(pattern(4096), mr.remote(), timeout=WAIT)
+        assert counters(site.a)["wire_too_long"] > 0
+        join.close()
+
+
+def test_floods_of_others(join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Garbage from a neighbour is counted and harms nobody."""
+    shout = (
+        "import os, socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+        "[s.sendto(os.urandom(n % 400), ('10.47.91.1', 4791)) for n in range(2000)]"
+    )
+    with cable(4, 1500) as it, workers(it, tmp_path, monkeypatch) as site:
+        pair = join(site)
+        with pair.b.pd.alloc(SIZE, ALL) as mr:
+            crowd = subprocess.Popen(it.inside("b", sys.executable, "-c", shout))
+            pair.client.qp.write(pattern(SIZE), mr.remote(), timeout=WAIT)
+            assert crowd.wait(WAIT) == 0
+            assert pair.client.qp.read(mr.remote(), 0, SIZE, timeout=WAIT) == pattern(SIZE)
+        wait_for(lambda: dropped(site.a) == 2000, "all of it to be counted")
+        join.close()
+
+
+def dropped(worker: Worker) -> int:
+    stats = counters(worker)
+    return stats["wire_short"] + stats["wire_icrc"]
