@@ -8,16 +8,12 @@
 
 #include <stdint.h>
 
+#include "session.h"
 #include "wire.h"
 
 struct srdma_buf;
 
-enum {
-	SRDMA_BEYOND_MAX = 128, /* packets kept of one QP */
-	/* What a proof covers is at most this long: the associated data of an
-	 * atomic up to the expiry field (6.1). */
-	SRDMA_CLAIM_MAX = 68 + SRDMA_BTH_LEN + SRDMA_ATOMIC_ETH_LEN + 16,
-};
+enum { SRDMA_BEYOND_MAX = 128 }; /* packets kept of one QP */
 
 /* A place in the order of requests: a byte of a message, or the beginning of
  * an empty one. */

@@ -30,6 +30,10 @@ enum {
 };
 
 _Static_assert(AD_BTH + SRDMA_BTH_LEN == SRDMA_AD_FIXED, "4.4");
+_Static_assert(SRDMA_GENERATION_LEN + SRDMA_AD_FIXED + SRDMA_ATOMIC_ETH_LEN +
+			       SRDMA_STH_PROOF_LEN - SRDMA_PROOF_LEN ==
+		       SRDMA_CLAIM_MAX,
+	       "6.1");
 _Static_assert(SRDMA_AD_FIXED + SRDMA_MAX_HEADER - SRDMA_BTH_LEN -
 			       SRDMA_MAX_TAG + 3 <=
 		       SRDMA_AD_MAX,

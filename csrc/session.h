@@ -91,6 +91,13 @@ int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
 int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 		       const uint8_t *data, size_t len, uint8_t *plain);
 
+/* What a proof covers is at most this long: the generation, and the associated
+ * data of an atomic up to the expiry field (6.1). */
+enum {
+	SRDMA_CLAIM_MAX = SRDMA_GENERATION_LEN + 68 + SRDMA_BTH_LEN +
+			  SRDMA_ATOMIC_ETH_LEN + 16,
+};
+
 /*
  * What the proof of *p covers (6.1): *p was opened last, with SRDMA_STH_PROOF.
  * Sets *data, the session's until the next call; returns its length.
