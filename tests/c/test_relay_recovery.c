@@ -21,7 +21,8 @@ struct loss {
 	uint8_t opcode, kind; /* of an ACKNOWLEDGE; else ANY */
 	int skip, count;      /* passes skip, then loses count */
 	int lost;
-	uint32_t one_in; /* of everything, instead */
+	uint32_t one_in;      /* of everything, instead */
+	uint32_t swap_one_in; /* of everything, so many change places */
 	uint64_t random;
 	uint32_t psn[2];
 	int seen[2];
@@ -68,6 +69,8 @@ static enum srdma_mem_fate lose(void *ctx, struct srdma_mem_datagram *d)
 
 	assert_int_equal(srdma_wire_parse(&p, d->data, d->len, 16, 4096), 0);
 	count_number(l, d->side, p.psn);
+	if (l->swap_one_in && !below(l, l->swap_one_in))
+		return SRDMA_MEM_SWAP;
 	if (!is_hit(l, d->side, &p))
 		return SRDMA_MEM_PASS;
 	l->lost++;
@@ -531,6 +534,26 @@ static void test_narrow(void **state)
 	}
 }
 
+/* On a wire that may reorder, what is only late is not sent again. */
+static void test_reordered(void **state)
+{
+	(void)state;
+	for (uint32_t loses = 0; loses < 2; loses++) {
+		struct world w;
+
+		defaults(&w);
+		w.p.wire.window = 1024;
+		open_world(&w);
+		w.loss.random = 5;
+		w.loss.swap_one_in = 5;
+		w.loss.one_in = loses ? 10 : 0;
+		run_batches(&w, 20);
+		assert_true(loses ? w.loss.lost > 50 && resent(&w) > 50
+				  : resent(&w) < 10);
+		pair_close(&w.p);
+	}
+}
+
 /* Nothing is sent twice without cause. */
 static void test_clean(void **state)
 {
@@ -696,6 +719,7 @@ int main(void)
 		cmocka_unit_test(test_close_lost),
 		cmocka_unit_test(test_one_in_ten_lost),
 		cmocka_unit_test(test_narrow),
+		cmocka_unit_test(test_reordered),
 		cmocka_unit_test(test_clean),
 		cmocka_unit_test(test_idle_sleeps),
 		cmocka_unit_test(test_blocked_is_not_lost),
