@@ -80,8 +80,14 @@ void srdma_flight_resent(struct srdma_flight *flight, uint64_t pn, uint64_t now)
 	flight->state = SRDMA_FLIGHT_UNDER_WAY;
 }
 
+static uint64_t higher(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 static void pop(struct srdma_flights *f)
 {
+	f->ended = higher(f->ended, nth(f, 0)->pn);
 	f->head = (f->head + 1) % f->size;
 	f->first++;
 	f->count--;
@@ -154,8 +160,12 @@ static int passed(const struct srdma_flight_word *w,
 	       w->now - x->sent >= w->srtt + w->srtt / 4;
 }
 
+/* front: the highest number of those in front of it. Where that is higher,
+ * one of them was sent again behind this one: it may be the furthest that the
+ * peer knows, and then this one is in no gap but missing all the same. */
 static uint8_t judged(const struct srdma_flight_word *w,
-		      const struct range *gap, const struct srdma_flight *x)
+		      const struct range *gap, const struct srdma_flight *x,
+		      uint64_t front)
 {
 	switch (look_up(w, gap, x)) {
 	case SAYS_MISSING:
@@ -163,7 +173,7 @@ static uint8_t judged(const struct srdma_flight_word *w,
 			       ? x->state
 			       : SRDMA_FLIGHT_LOST;
 	case SAYS_HELD:
-		return SRDMA_FLIGHT_HELD;
+		return front > x->pn ? x->state : SRDMA_FLIGHT_HELD;
 	default:
 		return x->state;
 	}
@@ -173,6 +183,7 @@ int srdma_flight_judge(struct srdma_flights *f,
 		       const struct srdma_flight_word *w)
 {
 	struct range gap[SRDMA_MAX_GAPS];
+	uint64_t highest = f->ended;
 	int moved = 0;
 
 	if (w->pn <= f->judged || w->gaps > SRDMA_MAX_GAPS)
@@ -182,11 +193,13 @@ int srdma_flight_judge(struct srdma_flights *f,
 		gap[i] = range_of(w, &w->gap[i]);
 	for (uint32_t i = 0; i < f->count; i++) {
 		struct srdma_flight *x = nth(f, i);
+		uint64_t front = highest;
 		uint8_t state;
 
+		highest = higher(highest, x->pn);
 		if (x->pn > w->highest || x->state == SRDMA_FLIGHT_OVER)
 			continue;
-		state = judged(w, gap, x);
+		state = judged(w, gap, x, front);
 		if (state == x->state)
 			continue;
 		moved = 1;

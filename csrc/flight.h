@@ -35,6 +35,7 @@ struct srdma_flights {
 	uint64_t first;	 /* serial number of the one at head */
 	uint64_t lost;	 /* no LOST one has a lower serial number */
 	uint64_t judged; /* packet number of the newest ack judged by */
+	uint64_t ended;	 /* highest packet number of those that have ended */
 };
 
 /* What an ack says, widened (5.1). */

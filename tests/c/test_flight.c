@@ -252,6 +252,35 @@ static void test_sent_again(void **state)
 	srdma_flight_destroy(&f);
 }
 
+/* Two were lost, the first was sent again before the second was missed: that
+ * is the furthest that the peer knows, and no gap names the second. */
+static void test_behind_one_sent_again(void **state)
+{
+	struct srdma_flights f;
+	struct srdma_flight_word w = word(5, 0, 1000);
+	const struct srdma_gap gap = { 5, 0, LEN };
+
+	(void)state;
+	open_flights(&f, 2, 5);
+	w.gap = &gap;
+	w.gaps = 1;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f, (uint8_t[]){ LOST, AWAY }, 2);
+	srdma_flight_resent(srdma_flight_at(&f, 0), 1002, 0);
+	w = word(5, LEN, 1002);
+	w.pn = 2;
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN), 1);
+	assert_int_equal(srdma_flight_judge(&f, &w), 0);
+	expect_states(&f, (uint8_t[]){ AWAY }, 1);
+	/* Sent again itself, it is what the peer says. */
+	srdma_flight_resent(srdma_flight_at(&f, 1), 1003, 0);
+	w = word(5, LEN, 1003);
+	w.pn = 3;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f, (uint8_t[]){ HELD }, 1);
+	srdma_flight_destroy(&f);
+}
+
 static void test_oldest(void **state)
 {
 	static const struct srdma_gap gap = { 5, LEN, LEN };
@@ -442,6 +471,7 @@ int main(void)
 		cmocka_unit_test(test_reordering),
 		cmocka_unit_test(test_stale_ack),
 		cmocka_unit_test(test_sent_again),
+		cmocka_unit_test(test_behind_one_sent_again),
 		cmocka_unit_test(test_oldest),
 		cmocka_unit_test(test_over),
 		cmocka_unit_test(test_wraps),

@@ -11,7 +11,7 @@
 
 enum {
 	STEP_NS = 1000,
-	SPACING_NS = 1600, /* 2.5 GB/s of full packets: a worker's core */
+	RATE = 2500, /* bytes per us: what a core seals */
 	LATENCY_NS = 5000,
 	WIRE_SLOTS = 1024,
 	SPOILT = 0xee,
@@ -383,7 +383,7 @@ static void begin(struct transfer *t)
 	for (int i = 0; i < 2; i++)
 		spoil(t->p.side[i].memory, PAIR_MEMORY);
 	t->p.wire.now = &t->p.now;
-	t->p.wire.spacing = SPACING_NS;
+	t->p.wire.rate = RATE;
 	t->p.wire.latency = LATENCY_NS;
 	t->p.wire.fate = fate;
 	t->p.wire.ctx = t;
