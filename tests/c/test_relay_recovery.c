@@ -20,6 +20,7 @@ struct loss {
 	int side;
 	uint8_t opcode, kind; /* of an ACKNOWLEDGE; else ANY */
 	int skip, count;      /* passes skip, then loses count */
+	int lose_last;	      /* and one WRITE_LAST */
 	int lost;
 	uint32_t one_in;      /* of everything, instead */
 	uint32_t swap_one_in; /* of everything, so many change places */
@@ -52,6 +53,8 @@ static int is_hit(struct loss *l, int side, const struct srdma_packet *p)
 {
 	if (l->one_in)
 		return below(l, l->one_in) == 0;
+	if (p->opcode == SRDMA_OP_WRITE_LAST && l->lose_last)
+		return l->lose_last-- > 0;
 	if (l->side != side || l->opcode != p->opcode ||
 	    (l->kind != ANY && l->kind != p->ack.kind))
 		return 0;
@@ -341,6 +344,27 @@ static void test_lost_often(void **state)
 	assert_int_equal(timeouts(&w), 5);
 	assert_true(w.p.now - before >= 31 * 2000000ull);
 	assert_true(w.p.now - before < 40 * 2000000ull);
+	pair_close(&w.p);
+}
+
+/* All but the first packet of a message are lost: one timer tells of all. */
+static void test_lost_tail(void **state)
+{
+	const struct job job = { SRDMA_DESC_WRITE, 32000 };
+	struct world w;
+
+	(void)state;
+	defaults(&w);
+	w.p.mtu = 1000;
+	open_world(&w);
+	w.loss = (struct loss){ .opcode = SRDMA_OP_WRITE_MIDDLE,
+				.kind = ANY,
+				.count = 30,
+				.lose_last = 1 };
+	run_jobs(&w, 0, &job, 1);
+	assert_int_equal(w.loss.lost, 31);
+	assert_int_equal(resent(&w), 31);
+	assert_int_equal(timeouts(&w), 1);
 	pair_close(&w.p);
 }
 
@@ -712,6 +736,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_lost),
 		cmocka_unit_test(test_lost_often),
+		cmocka_unit_test(test_lost_tail),
 		cmocka_unit_test(test_open_lost),
 		cmocka_unit_test(test_credit_lost),
 		cmocka_unit_test(test_starving_is_quiet),
