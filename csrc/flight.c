@@ -5,10 +5,10 @@
 
 #define MS	  UINT64_C(1000000)
 #define RTO_FIRST (100 * MS)
-#define RTO_LEAST (2 * MS)
+#define RTO_LEAST (MS / 5)
 #define RTO_MOST  (1000 * MS)
 
-enum { REORDERED = 3, DOUBLINGS = 10 };
+enum { REORDERED = 3, DOUBLINGS = 13 };
 
 /* A place in the stream of requests; offsets go up to 2^32. */
 struct point {

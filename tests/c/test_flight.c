@@ -443,15 +443,15 @@ static void test_rto(void **state)
 	assert_int_equal(srdma_rtt_rto(&r), 59 * MS);
 	for (int i = 0; i < 500; i++)
 		srdma_rtt_sample(&r, 1000);
-	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
+	assert_int_equal(srdma_rtt_rto(&r), MS / 5);
 	for (int i = 0; i < 500; i++)
 		srdma_rtt_sample(&r, UINT64_MAX);
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 	for (int i = 0; i < 500; i++)
 		srdma_rtt_sample(&r, 0);
 	assert_true(r.srtt > 0);
-	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
-	for (int i = 0; i < 9; i++)
+	assert_int_equal(srdma_rtt_rto(&r), MS / 5);
+	for (int i = 0; i < 13; i++)
 		srdma_rtt_back_off(&r);
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 	for (int i = 0; i < 90; i++)
@@ -475,8 +475,8 @@ static void test_measured(void **state)
 	assert_int_equal(r.srtt, 4 * MS);
 	srdma_rtt_told(&r, 13, 90 * MS);
 	assert_int_equal(r.srtt, 4 * MS);
-	assert_false(srdma_rtt_wants(&r, 6 * MS));
-	assert_true(srdma_rtt_wants(&r, 7 * MS));
+	assert_false(srdma_rtt_wants(&r, 5 * MS + MS / 5 - 1));
+	assert_true(srdma_rtt_wants(&r, 5 * MS + MS / 5));
 	srdma_rtt_sent(&r, 14, 100 * MS);
 	srdma_rtt_back_off(&r);
 	srdma_rtt_told(&r, 15, 900 * MS);

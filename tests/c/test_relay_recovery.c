@@ -342,8 +342,8 @@ static void test_lost_often(void **state)
 	assert_int_equal(w.loss.lost, 5);
 	assert_int_equal(resent(&w), 5);
 	assert_int_equal(timeouts(&w), 5);
-	assert_true(w.p.now - before >= 31 * 2000000ull);
-	assert_true(w.p.now - before < 40 * 2000000ull);
+	assert_true(w.p.now - before >= 31 * 200000ull);
+	assert_true(w.p.now - before < 40 * 200000ull);
 	pair_close(&w.p);
 }
 
@@ -723,7 +723,7 @@ static void test_too_far_ahead(void **state)
 				.count = 1000 };
 	post_job(&w.p, 0, 0, &job);
 	pass_ms(&w.p, 5000);
-	assert_in_range(srdma_session_next_pn(qp->session) - sent, 5, 20);
+	assert_in_range(srdma_session_next_pn(qp->session) - sent, 8, 30);
 	w.loss.count = 0;
 	await_end(&w.p, 0, 1, SRDMA_REASON_NONE);
 	check_job(&w.p, 0, 0, &job);
