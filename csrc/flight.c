@@ -5,10 +5,10 @@
 
 #define MS	  UINT64_C(1000000)
 #define RTO_FIRST (100 * MS)
-#define RTO_LEAST (2 * MS)
+#define RTO_LEAST (MS / 5)
 #define RTO_MOST  (1000 * MS)
 
-enum { REORDERED = 3, DOUBLINGS = 10 };
+enum { REORDERED = 3, DOUBLINGS = 13 };
 
 /* A place in the stream of requests; offsets go up to 2^32. */
 struct point {
@@ -72,16 +72,25 @@ struct srdma_flight *srdma_flight_at(const struct srdma_flights *f,
 	return x->state == SRDMA_FLIGHT_OVER ? NULL : x;
 }
 
-void srdma_flight_resent(struct srdma_flight *flight, uint64_t pn, uint64_t now)
+void srdma_flight_resent(struct srdma_flights *f, struct srdma_flight *flight,
+			 uint64_t pn, uint64_t now)
 {
+	if (flight->probe)
+		f->probe = pn;
 	flight->probe = 0;
 	flight->pn = pn;
 	flight->sent = now;
 	flight->state = SRDMA_FLIGHT_UNDER_WAY;
 }
 
+static uint64_t higher(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 static void pop(struct srdma_flights *f)
 {
+	f->ended = higher(f->ended, nth(f, 0)->pn);
 	f->head = (f->head + 1) % f->size;
 	f->first++;
 	f->count--;
@@ -154,8 +163,12 @@ static int passed(const struct srdma_flight_word *w,
 	       w->now - x->sent >= w->srtt + w->srtt / 4;
 }
 
+/* front: the highest number of those in front of it. Where that is higher,
+ * one of them was sent again behind this one: it may be the furthest that the
+ * peer knows, and then this one is in no gap but missing all the same. */
 static uint8_t judged(const struct srdma_flight_word *w,
-		      const struct range *gap, const struct srdma_flight *x)
+		      const struct range *gap, const struct srdma_flight *x,
+		      uint64_t front, uint64_t probe)
 {
 	switch (look_up(w, gap, x)) {
 	case SAYS_MISSING:
@@ -163,30 +176,51 @@ static uint8_t judged(const struct srdma_flight_word *w,
 			       ? x->state
 			       : SRDMA_FLIGHT_LOST;
 	case SAYS_HELD:
-		return SRDMA_FLIGHT_HELD;
+		if (front <= x->pn)
+			return SRDMA_FLIGHT_HELD;
+		return x->pn < probe && x->state == SRDMA_FLIGHT_UNDER_WAY
+			       ? SRDMA_FLIGHT_LOST
+			       : x->state;
 	default:
 		return x->state;
 	}
+}
+
+/* What a timer sent again was what was waited for, and nothing that was sent
+ * before it came behind it: its number, or 0. */
+static uint64_t answered_probe(struct srdma_flights *f,
+			       const struct srdma_flight_word *w)
+{
+	uint64_t probe = f->probe;
+
+	if (f->ended < probe)
+		return 0;
+	f->probe = 0;
+	return w->gaps ? 0 : probe;
 }
 
 int srdma_flight_judge(struct srdma_flights *f,
 		       const struct srdma_flight_word *w)
 {
 	struct range gap[SRDMA_MAX_GAPS];
+	uint64_t highest = f->ended, probe;
 	int moved = 0;
 
 	if (w->pn <= f->judged || w->gaps > SRDMA_MAX_GAPS)
 		return 0;
 	f->judged = w->pn;
+	probe = answered_probe(f, w);
 	for (uint32_t i = 0; i < w->gaps; i++)
 		gap[i] = range_of(w, &w->gap[i]);
 	for (uint32_t i = 0; i < f->count; i++) {
 		struct srdma_flight *x = nth(f, i);
+		uint64_t front = highest;
 		uint8_t state;
 
+		highest = higher(highest, x->pn);
 		if (x->pn > w->highest || x->state == SRDMA_FLIGHT_OVER)
 			continue;
-		state = judged(w, gap, x);
+		state = judged(w, gap, x, front, probe);
 		if (state == x->state)
 			continue;
 		moved = 1;

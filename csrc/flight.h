@@ -35,6 +35,8 @@ struct srdma_flights {
 	uint64_t first;	 /* serial number of the one at head */
 	uint64_t lost;	 /* no LOST one has a lower serial number */
 	uint64_t judged; /* packet number of the newest ack judged by */
+	uint64_t ended;	 /* highest packet number of those that have ended */
+	uint64_t probe;	 /* that of what a timer sent again last; 0: ended */
 };
 
 /* What an ack says, widened (5.1). */
@@ -61,8 +63,8 @@ uint64_t srdma_flight_add(struct srdma_flights *f,
 struct srdma_flight *srdma_flight_at(const struct srdma_flights *f,
 				     uint64_t serial);
 /* It is sent again: sealed under pn, at a time. */
-void srdma_flight_resent(struct srdma_flight *flight, uint64_t pn,
-			 uint64_t now);
+void srdma_flight_resent(struct srdma_flights *f, struct srdma_flight *flight,
+			 uint64_t pn, uint64_t now);
 /* The peer has executed it, as its answer shows. */
 void srdma_flight_over(struct srdma_flights *f, uint64_t serial);
 

@@ -243,7 +243,8 @@ static void depart(struct end *e)
 	while (p->now && (d = srdma_fifo_pop(&e->out))) {
 		if (e->busy < *p->now)
 			e->busy = *p->now;
-		e->busy += p->spacing;
+		if (p->rate)
+			e->busy += d->len * UINT64_C(1000) / p->rate;
 		d->due = e->busy + p->latency;
 		srdma_fifo_push(&e->peer->in, d);
 	}

@@ -35,12 +35,12 @@ struct srdma_mem_wire_params {
 	int window;	/* 0: 64; read at create only */
 	/*
 	 * The caller's clock, in ns: then a direction of a connection takes
-	 * one datagram per spacing ns, and each arrives latency ns later.
-	 * NULL: what is flushed is there.
+	 * rate bytes per us, and what it took arrives latency ns later. NULL:
+	 * what is flushed is there.
 	 */
 	const uint64_t *now;
-	uint64_t spacing, latency;
-	void *ctx; /* of the hooks */
+	uint64_t rate, latency; /* rate 0: no limit */
+	void *ctx;		/* of the hooks */
 	/* Asked at each commit. NULL: all pass. */
 	enum srdma_mem_fate (*fate)(void *ctx, struct srdma_mem_datagram *d);
 	/* 1: reserve of this side finds no room. NULL: as slots permit. */

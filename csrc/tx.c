@@ -170,7 +170,7 @@ static int emit_lost(struct srdma_qp *qp, const struct srdma_op *op)
 		err = emit_request(qp, op, flight->probe, &pn);
 		if (err)
 			return err;
-		srdma_flight_resent(flight, pn, qp->relay->now);
+		srdma_flight_resent(&qp->flights, flight, pn, qp->relay->now);
 		qp->relay->stats.packets_resent++;
 	}
 	srdma_qp_wqe(qp, op->request_id)->fetching--;

@@ -101,7 +101,7 @@ static void choose(struct storm *w)
 	w->wire.window = storm_one_in(w, 4) ? 1024 : 64;
 	if (storm_one_in(w, 2)) {
 		w->wire.now = &w->now;
-		w->wire.spacing = storm_random(w, 2000);
+		w->wire.rate = storm_random(w, 20000);
 		w->wire.latency = storm_random(w, 10u << storm_random(w, 16));
 	}
 	w->area_len = 40 << 10;

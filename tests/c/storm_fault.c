@@ -507,6 +507,10 @@ void storm_fault_heal(struct storm *w)
 {
 	for (int i = 0; i < w->qps; i++)
 		w->qp[i].doomed |= w->qp[i].lossy = w->lossy;
+	/* A wire whose QP followed its packets elsewhere is a stranger's. */
+	for (int i = 0; i < w->qps; i++)
+		w->qp[i].doomed |=
+			(w->faults & (STORM_DIVERT | STORM_REPLAY)) != 0;
 	w->active = 0;
 	w->blackhole = 0;
 	w->lossy = 0;

@@ -237,7 +237,7 @@ static void test_sent_again(void **state)
 	assert_int_equal(serial, 1);
 	w.pn++;
 	assert_int_equal(srdma_flight_judge(&f, &w), 0); /* being fetched */
-	srdma_flight_resent(x, 1003, 9 * MS);
+	srdma_flight_resent(&f, x, 1003, 9 * MS);
 	w.pn++;
 	assert_int_equal(srdma_flight_judge(&f, &w), 0);
 	expect_states(&f, (const uint8_t[]){ AWAY, LOST, HELD }, 3);
@@ -249,6 +249,58 @@ static void test_sent_again(void **state)
 	assert_int_equal(srdma_flight_acknowledge(&f, 5, 2 * LEN), 2);
 	assert_null(srdma_flight_at(&f, 0));
 	assert_null(srdma_flight_next_lost(&f, &serial));
+	srdma_flight_destroy(&f);
+}
+
+/* Two were lost, the first was sent again before the second was missed: that
+ * is the furthest that the peer knows, and no gap names the second. */
+static void test_behind_one_sent_again(void **state)
+{
+	struct srdma_flights f;
+	struct srdma_flight_word w = word(5, 0, 1000);
+	const struct srdma_gap gap = { 5, 0, LEN };
+
+	(void)state;
+	open_flights(&f, 2, 5);
+	w.gap = &gap;
+	w.gaps = 1;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f, (uint8_t[]){ LOST, AWAY }, 2);
+	srdma_flight_resent(&f, srdma_flight_at(&f, 0), 1002, 0);
+	w = word(5, LEN, 1002);
+	w.pn = 2;
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN), 1);
+	assert_int_equal(srdma_flight_judge(&f, &w), 0);
+	expect_states(&f, (uint8_t[]){ AWAY }, 1);
+	/* Sent again itself, it is what the peer says. */
+	srdma_flight_resent(&f, srdma_flight_at(&f, 1), 1003, 0);
+	w = word(5, LEN, 1003);
+	w.pn = 3;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f, (uint8_t[]){ HELD }, 1);
+	srdma_flight_destroy(&f);
+}
+
+/* All are lost. When what the timer sends again has come, so are the others,
+ * but not what was sent after it. */
+static void test_lost_tail(void **state)
+{
+	struct srdma_flight_word w = word(5, LEN, 1005);
+	struct srdma_flight x = { .id = 8, .len = LEN, .pn = 1004 };
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 4, 5);
+	srdma_flight_lose(&f, srdma_flight_at(&f, 0));
+	srdma_flight_resent(&f, srdma_flight_at(&f, 0), 1005, 0);
+	srdma_flight_acknowledge(&f, 5, LEN);
+	srdma_flight_add(&f, &x);
+	x.pn = 1006;
+	x.id = 9;
+	srdma_flight_add(&f, &x);
+	w.highest = 1006;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f, (const uint8_t[]){ LOST, LOST, LOST, LOST, HELD }, 5);
 	srdma_flight_destroy(&f);
 }
 
@@ -369,8 +421,8 @@ static void test_lies(void **state)
 		assert_int_equal(f.count, 30);
 		while (srdma_flight_next_lost(&f, &serial)) {
 			assert_in_range(serial, 0, 29);
-			srdma_flight_resent(srdma_flight_at(&f, serial), 1029,
-					    0);
+			srdma_flight_resent(&f, srdma_flight_at(&f, serial),
+					    1029, 0);
 			assert_true(++seen <= 30);
 		}
 	}
@@ -391,15 +443,15 @@ static void test_rto(void **state)
 	assert_int_equal(srdma_rtt_rto(&r), 59 * MS);
 	for (int i = 0; i < 500; i++)
 		srdma_rtt_sample(&r, 1000);
-	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
+	assert_int_equal(srdma_rtt_rto(&r), MS / 5);
 	for (int i = 0; i < 500; i++)
 		srdma_rtt_sample(&r, UINT64_MAX);
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 	for (int i = 0; i < 500; i++)
 		srdma_rtt_sample(&r, 0);
 	assert_true(r.srtt > 0);
-	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
-	for (int i = 0; i < 9; i++)
+	assert_int_equal(srdma_rtt_rto(&r), MS / 5);
+	for (int i = 0; i < 13; i++)
 		srdma_rtt_back_off(&r);
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 	for (int i = 0; i < 90; i++)
@@ -423,8 +475,8 @@ static void test_measured(void **state)
 	assert_int_equal(r.srtt, 4 * MS);
 	srdma_rtt_told(&r, 13, 90 * MS);
 	assert_int_equal(r.srtt, 4 * MS);
-	assert_false(srdma_rtt_wants(&r, 6 * MS));
-	assert_true(srdma_rtt_wants(&r, 7 * MS));
+	assert_false(srdma_rtt_wants(&r, 5 * MS + MS / 5 - 1));
+	assert_true(srdma_rtt_wants(&r, 5 * MS + MS / 5));
 	srdma_rtt_sent(&r, 14, 100 * MS);
 	srdma_rtt_back_off(&r);
 	srdma_rtt_told(&r, 15, 900 * MS);
@@ -442,6 +494,8 @@ int main(void)
 		cmocka_unit_test(test_reordering),
 		cmocka_unit_test(test_stale_ack),
 		cmocka_unit_test(test_sent_again),
+		cmocka_unit_test(test_behind_one_sent_again),
+		cmocka_unit_test(test_lost_tail),
 		cmocka_unit_test(test_oldest),
 		cmocka_unit_test(test_over),
 		cmocka_unit_test(test_wraps),

@@ -135,7 +135,7 @@ static void test_time(void **state)
 	uint64_t now = 1000;
 
 	p->params.now = &now;
-	p->params.spacing = 10;
+	p->params.rate = 100;
 	p->params.latency = 500;
 	assert_true(srdma_port_mem_due(p->b) == UINT64_MAX);
 	send_text(p, "abc");

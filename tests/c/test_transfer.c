@@ -12,13 +12,58 @@
 
 #include "transfer.h"
 
-enum { PACKETS = 20000, ALL = (1 << TRANSFER_FAULTS) - 1 };
+enum { PACKETS = 20000, REQUESTS = 8000, ALL = (1 << TRANSFER_FAULTS) - 1 };
 
 static uint64_t packets(void)
 {
 	const char *text = getenv("SRDMA_PACKETS");
 
 	return text ? strtoull(text, NULL, 0) : PACKETS;
+}
+
+/* Goodput of this transfer, against the same one undisturbed. */
+static double goodput(struct transfer how)
+{
+	static struct transfer t;
+	double clean_ns;
+
+	t = how;
+	t.one_in = 0;
+	transfer_run(&t);
+	clean_ns = (double)t.ns;
+	t = how;
+	transfer_run(&t);
+	print_message("faults %#x, 1 in %u, ops %#x, window %d: %.3f, slowest "
+		      "request %.1f us\n",
+		      how.kinds, how.one_in, how.ops, how.window,
+		      clean_ns / (double)t.ns, (double)t.slowest / 1000);
+	return clean_ns / (double)t.ns;
+}
+
+static void test_goodput(void **state)
+{
+	static const struct {
+		uint32_t kinds, ops;
+		int window;
+	} rows[] = {
+		{ TRANSFER_FLIP, 0, 64 },
+		{ TRANSFER_DROP, 0, 64 },
+		{ TRANSFER_TWICE, 0, 64 },
+		{ TRANSFER_REPLACE, 0, 64 },
+		{ ALL, 0, 64 },
+		{ ALL, 1 << SRDMA_DESC_WRITE, 64 },
+		{ ALL, 1 << SRDMA_DESC_SEND, 64 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		assert_true(goodput((struct transfer){
+				    .seed = i,
+				    .requests = REQUESTS,
+				    .kinds = rows[i].kinds,
+				    .ops = rows[i].ops,
+				    .one_in = 10,
+				    .window = rows[i].window }) >= 0.6);
 }
 
 /* Whatever is on the wire, all of it arrives. */
@@ -87,6 +132,7 @@ static void test_black_hole(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_goodput),
 		cmocka_unit_test(test_many_packets),
 		cmocka_unit_test(test_black_hole),
 	};

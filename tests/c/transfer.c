@@ -11,11 +11,13 @@
 
 enum {
 	STEP_NS = 1000,
-	SPACING_NS = 1600, /* 2.5 GB/s of full packets: a worker's core */
+	RATE = 2500, /* bytes per us: what a core seals */
 	LATENCY_NS = 5000,
 	WIRE_SLOTS = 1024,
+	HOST_BUFS = 1024, /* as port_shm has */
+	WARM = 64,	  /* requests of each side before somebody is there */
 	SPOILT = 0xee,
-	SRDMA_BEGIN = 1000000000,
+	BEGIN_NS = 1000000000,
 };
 
 /* Where things lie in a side's memory. */
@@ -117,7 +119,7 @@ static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 		if (t->hole >> d->side & 1)
 			return SRDMA_MEM_DROP;
 	}
-	if (t->one_in && !random_below(t, t->one_in))
+	if (t->begin && t->one_in && !random_below(t, t->one_in))
 		return strike(t, d);
 	if (!random_below(t, 8))
 		catch_one(t, d);
@@ -371,19 +373,21 @@ static void begin(struct transfer *t)
 {
 	t->random = t->seed;
 	pair_defaults(&t->p);
-	t->p.now = SRDMA_BEGIN;
+	t->p.now = BEGIN_NS;
 	t->p.depth = TRANSFER_SLOTS;
 	if (t->timeout_ms)
 		t->p.timeout_ms = t->timeout_ms;
 	t->p.wire = (struct srdma_mem_wire_params){ .slots = WIRE_SLOTS,
 						    .window = t->window,
 						    .bufs = WIRE_SLOTS };
+	for (int i = 0; i < 2; i++)
+		t->p.host[i].bufs = HOST_BUFS;
 	pair_open(&t->p);
 	pair_connect(&t->p, 0);
 	for (int i = 0; i < 2; i++)
 		spoil(t->p.side[i].memory, PAIR_MEMORY);
 	t->p.wire.now = &t->p.now;
-	t->p.wire.spacing = SPACING_NS;
+	t->p.wire.rate = RATE;
 	t->p.wire.latency = LATENCY_NS;
 	t->p.wire.fate = fate;
 	t->p.wire.ctx = t;
@@ -392,9 +396,12 @@ static void begin(struct transfer *t)
 void transfer_run(struct transfer *t)
 {
 	begin(t);
-	t->begin = t->p.now;
-	for (post(t); is_under_way(t); post(t))
+	for (post(t); is_under_way(t); post(t)) {
 		turn(t);
+		if (!t->begin && t->side[0].ended >= WARM &&
+		    t->side[1].ended >= WARM)
+			t->begin = t->p.now;
+	}
 	t->ns = t->p.now - t->begin;
 	pair_close(&t->p);
 }

@@ -19,8 +19,8 @@ enum transfer_fault {
 };
 
 enum {
-	TRANSFER_SLOTS = 64, /* requests of a side under way */
-	TRANSFER_SLOT = 16384,
+	TRANSFER_SLOTS = 128, /* requests of a side under way */
+	TRANSFER_SLOT = 8192,
 	TRANSFER_CAUGHT = 16,
 };
 
