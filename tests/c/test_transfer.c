@@ -12,7 +12,7 @@
 
 #include "transfer.h"
 
-enum { PACKETS = 20000, REQUESTS = 8000, ALL = (1 << TRANSFER_FAULTS) - 1 };
+enum { PACKETS = 20000, REQUESTS = 20000, ALL = (1 << TRANSFER_FAULTS) - 1 };
 
 static uint64_t packets(void)
 {
@@ -51,6 +51,7 @@ static void test_goodput(void **state)
 		{ TRANSFER_TWICE, 0, 64 },
 		{ TRANSFER_REPLACE, 0, 64 },
 		{ ALL, 0, 64 },
+		{ ALL, 0, 1024 },
 		{ ALL, 1 << SRDMA_DESC_WRITE, 64 },
 		{ ALL, 1 << SRDMA_DESC_SEND, 64 },
 	};
