@@ -137,7 +137,7 @@ static int gaps_legal(const struct srdma_ack_body *a)
 		const uint64_t id = g->request_id - a->request_id;
 		const uint32_t n = g->length & ~SRDMA_GAP_IDS;
 
-		if (!n || (id << 32 | g->offset) < end)
+		if (!n || id > SRDMA_GAP_IDS || (id << 32 | g->offset) < end)
 			return 0;
 		if (g->length & SRDMA_GAP_IDS)
 			end = (id + n) << 32;

@@ -394,6 +394,7 @@ static void gaps(void **state)
 		{ { { 2, 0, 1 }, { 3, 0, UINT32_MAX } }, 0 },
 		{ { { 2, 0, 1 }, { 3, G, G } }, 0 },
 		{ { { 2, 0, 1 }, { 3, UINT32_MAX, 1 } }, 0 },
+		{ { { 2, 0, 1 }, { 0xffffffef, 0, UINT32_MAX } }, 0 },
 	};
 	uint8_t out[SRDMA_MAX_PACKET];
 

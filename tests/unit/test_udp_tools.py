@@ -25,6 +25,7 @@ import srdma_scapy  # noqa: E402
 from scapy.contrib.roce import AETH, BTH  # noqa: E402
 from scapy.utils import rdpcap, wrpcap  # noqa: E402
 
+NO_PROOF = "00" * 16
 PROOF = 0x80
 ETHER = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}
 GAP = ("request_id", "offset", "length")
@@ -104,16 +105,16 @@ def check_sth(row: dict[str, str], step: dict[str, Any]) -> None:
     assert row["srdma.icrc.status"] == "Good"
     assert "srdma.malformed" not in row and "_ws.malformed" not in row
     if want.get("flags", 0) & PROOF:
-        assert number(row["srdma.depth"]) == want["depth"]
-        assert row["srdma.proof"] == want["proof"]
+        assert number(row["srdma.depth"]) == want.get("depth", 0)
+        assert row["srdma.proof"] == want.get("proof", NO_PROOF)
 
 
 def check_extension(row: dict[str, str], want: dict[str, Any]) -> None:
     """What tshark's own dissector says in front of ours."""
     if "dma_len" in want:
-        assert number(row["infiniband.reth.va"]) == want["va"]
-        assert number(row["infiniband.reth.r_key"]) == want["rkey"]
-        assert number(row["infiniband.reth.dmalen"]) == want["dma_len"]
+        assert number(row["infiniband.reth.va"]) == want.get("va", 0)
+        assert number(row["infiniband.reth.r_key"]) == want.get("rkey", 0)
+        assert number(row["infiniband.reth.dmalen"]) == want.get("dma_len", 0)
 
 
 def check_ack(row: dict[str, str], want: dict[str, Any]) -> None:
@@ -185,10 +186,17 @@ def test_scapy_shows_every_field(capture: Path) -> None:
         assert int(sth.flags) == want.get("flags", 0) and sth.offset == want.get("offset", 0)
         assert len(sth.tag) == step["tag_len"]
         if want.get("flags", 0) & PROOF:
-            assert (sth.depth, sth.proof.hex()) == (want["depth"], want["proof"])
+            assert (sth.depth, sth.proof.hex()) == (
+                want.get("depth", 0),
+                want.get("proof", NO_PROOF),
+            )
         if srdma_scapy.RETH in packet:
             reth = packet[srdma_scapy.RETH]
-            assert (reth.va, reth.rkey, reth.dmalen) == (want["va"], want["rkey"], want["dma_len"])
+            assert (reth.va, reth.rkey, reth.dmalen) == (
+                want.get("va", 0),
+                want.get("rkey", 0),
+                want.get("dma_len", 0),
+            )
         if "ack" in want:
             body = packet[srdma_scapy.AckBody]
             assert packet[AETH].msn == sth.request_id
