@@ -84,15 +84,24 @@ def test_64_mib_there_and_back(stage, connected, host_b, pd, memory, suite):
 
 
 def check_counters(counters: Counters) -> None:
-    """Each byte was sealed once and verified once, and nothing went in the open."""
+    """All that was sealed was verified, and nothing went in the open.
+
+    Nothing was sent twice but by a timer: acks that take long, as they may here, look like loss.
+    """
     a, b = counters.settled()
-    assert a["bytes_sealed"] == b["bytes_verified"] == REGION  # the WRITE
-    assert b["bytes_sealed"] == a["bytes_verified"] == REGION  # the answers of the READ
+    for sender, receiver in ((a, b), (b, a)):  # the WRITE; the answers of the READ
+        assert sender["bytes_sealed"] == receiver["bytes_verified"] >= REGION
+        if not a["timeouts"] and not b["timeouts"]:
+            assert sender["bytes_sealed"] == REGION
+            assert not receiver["duplicates"] and not receiver["refused_unsolicited"]
+        assert receiver["duplicates"] <= sender["packets_resent"] + sender["timeouts"]
     for stats in (a, b):
         assert stats["packets_sealed"] >= REGION // 4096
-        assert not any(value for name, value in stats.items() if name.startswith("refused"))
+        refused = {name for name, value in stats.items() if name.startswith("refused") and value}
+        assert refused <= {"refused_unsolicited"}  # answers that came twice
         assert not stats["packets_unprotected_sent"] and not stats["packets_unprotected_received"]
-        assert not stats["duplicates"] and not stats["completions_failed"]
+        assert not stats["completions_failed"]
+    figures.append(f"sent again: {a['packets_resent']} and {b['packets_resent']} packets")
     counters.close()
 
 
