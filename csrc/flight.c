@@ -187,7 +187,8 @@ static uint8_t judged(const struct srdma_flight_word *w,
 }
 
 /* What a timer sent again was what was waited for, and nothing that was sent
- * before it came behind it: its number, or 0. */
+ * before it came behind it: its number, or 0. If it has not come yet, then what
+ * was sent first had, and the timer was too early. */
 static uint64_t answered_probe(struct srdma_flights *f,
 			       const struct srdma_flight_word *w)
 {
@@ -196,7 +197,7 @@ static uint64_t answered_probe(struct srdma_flights *f,
 	if (f->ended < probe)
 		return 0;
 	f->probe = 0;
-	return w->gaps ? 0 : probe;
+	return w->gaps || w->highest < probe ? 0 : probe;
 }
 
 int srdma_flight_judge(struct srdma_flights *f,

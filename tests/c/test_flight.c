@@ -304,6 +304,28 @@ static void test_lost_tail(void **state)
 	srdma_flight_destroy(&f);
 }
 
+/* The ack was late, nothing was lost: it has come before what the timer sent
+ * can have, and what the peer has not executed yet is not sent again. */
+static void test_timer_too_early(void **state)
+{
+	struct srdma_flight_word w = word(5, LEN, 1002);
+	struct srdma_flights f;
+	uint64_t serial;
+
+	(void)state;
+	open_flights(&f, 3, 5);
+	srdma_flight_lose(&f, srdma_flight_oldest(&f));
+	srdma_flight_resent(&f, srdma_flight_next_lost(&f, &serial), 2000, MS);
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN), 1);
+	srdma_flight_judge(&f, &w);
+	expect_states(&f, (const uint8_t[]){ AWAY, AWAY }, 2);
+	w.pn++;
+	w.highest = 2000; /* what the timer sent came too, for nothing */
+	srdma_flight_judge(&f, &w);
+	expect_states(&f, (const uint8_t[]){ AWAY, AWAY }, 2);
+	srdma_flight_destroy(&f);
+}
+
 static void test_oldest(void **state)
 {
 	static const struct srdma_gap gap = { 5, LEN, LEN };
@@ -496,6 +518,7 @@ int main(void)
 		cmocka_unit_test(test_sent_again),
 		cmocka_unit_test(test_behind_one_sent_again),
 		cmocka_unit_test(test_lost_tail),
+		cmocka_unit_test(test_timer_too_early),
 		cmocka_unit_test(test_oldest),
 		cmocka_unit_test(test_over),
 		cmocka_unit_test(test_wraps),
