@@ -8,16 +8,16 @@
 
 enum {
 	KEY_16 = 16,
-	ENDPOINT_LEN = SRDMA_PDKEYS_EID_LEN + 4,
-	CONTEXT_LEN = 2 * ENDPOINT_LEN + SRDMA_PDKEYS_GENERATION_LEN,
+	ENDPOINT_LEN = SRDMA_EID_LEN + 4,
+	CONTEXT_LEN = 2 * ENDPOINT_LEN + SRDMA_GENERATION_LEN,
 };
 
 _Static_assert(KEY_16 + 32 == SRDMA_GROUP_KEY_LEN, "3.4");
 
 static uint8_t *lay_endpoint(uint8_t *at, const struct srdma_endpoint *e)
 {
-	memcpy(at, e->eid, SRDMA_PDKEYS_EID_LEN);
-	srdma_store32(at + SRDMA_PDKEYS_EID_LEN, e->qpn);
+	memcpy(at, e->eid, SRDMA_EID_LEN);
+	srdma_store32(at + SRDMA_EID_LEN, e->qpn);
 	return at + ENDPOINT_LEN;
 }
 
@@ -34,7 +34,7 @@ int srdma_pdkeys_secret_with(struct srdma_cmac *c,
 
 	at = lay_endpoint(at, &flow->receiver);
 	at = lay_endpoint(at, &flow->sender);
-	memcpy(at, flow->generation, SRDMA_PDKEYS_GENERATION_LEN);
+	memcpy(at, flow->generation, SRDMA_GENERATION_LEN);
 	/* the parent is as long as S */
 	return srdma_kdf_with(c, out, c->key_len,
 			      keys->pd + (c->key_len == KEY_16 ? 0 : KEY_16),

@@ -13,8 +13,8 @@
 struct srdma_cmac;
 
 enum {
-	SRDMA_PDKEYS_EID_LEN = 16,
-	SRDMA_PDKEYS_GENERATION_LEN = 8,
+	SRDMA_EID_LEN = 16, /* the random part of an endpoint id */
+	SRDMA_GENERATION_LEN = 8,
 	SRDMA_GROUP_KEY_LEN = 48, /* K_PD16 | K_PD32 */
 };
 
@@ -24,14 +24,14 @@ struct srdma_pdkeys {
 };
 
 struct srdma_endpoint {
-	uint8_t eid[SRDMA_PDKEYS_EID_LEN];
+	uint8_t eid[SRDMA_EID_LEN];
 	uint32_t qpn; /* SRC QPN */
 };
 
 /* One direction of one life of a pair of QPs. */
 struct srdma_pdkeys_flow {
 	struct srdma_endpoint receiver, sender;
-	uint8_t generation[SRDMA_PDKEYS_GENERATION_LEN];
+	uint8_t generation[SRDMA_GENERATION_LEN];
 };
 
 /* S of a flow, of len bytes: 16 or 32. 0; -EINVAL, -EIO: out is wiped. */

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pdkeys.h"
 #include "wire.h"
 
 struct srdma_session;
@@ -30,9 +31,8 @@ enum srdma_mode {
 
 struct srdma_cmac;
 struct srdma_keycache;
-struct srdma_pdkeys;
 
-enum { SRDMA_EID_LEN = 16, SRDMA_GENERATION_LEN = 8, SRDMA_MAX_SECRET = 32 };
+enum { SRDMA_MAX_SECRET = 32 };
 
 struct srdma_session_params {
 	uint8_t role;	    /* 0: client of the TLS connection, 1: server */

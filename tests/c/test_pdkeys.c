@@ -30,7 +30,7 @@ static struct srdma_pdkeys_flow sample_flow(void)
 		.generation = { 1, 2, 3, 4, 5, 6, 7, 8 },
 	};
 
-	for (int i = 0; i < SRDMA_PDKEYS_EID_LEN; i++) {
+	for (int i = 0; i < SRDMA_EID_LEN; i++) {
 		flow.receiver.eid[i] = (uint8_t)(0xa0 + i);
 		flow.sender.eid[i] = (uint8_t)(0xc0 + i);
 	}
