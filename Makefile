@@ -33,7 +33,7 @@ C_TEST_SRC := $(filter-out tests/c/test_port_verbs%,$(C_TEST_SRC))
 endif
 C_HELPER_SRC := $(filter-out tests/c/test_%,$(wildcard tests/c/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-C_FILES := $(foreach d,csrc offload tests/c tests/fuzz bench,\
+C_FILES := $(foreach d,csrc offload tests/c tests/e2e/c tests/fuzz bench,\
 	$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc offload srdma bench)
 

@@ -7,14 +7,12 @@ nothing of our C code: every datagram must be RoCE with a right ICRC and an STH.
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +20,8 @@ import pytest
 
 import srdma
 from srdma import Access
-from srdma.embedded import Embedded, Worker, find_worker
+from srdma.embedded import Worker
+from tests.e2e.cable import Cable, cable, why_not, workers
 from tests.e2e.conftest import WAIT, Joiner, Site, pattern, run
 
 ROOT = Path(__file__).parent.parent.parent
@@ -30,7 +29,6 @@ TOOLS = ROOT / "docs" / "tools"
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 SIZE = 300_001
 PORT = 4791
-NEEDED = ("ip", "nsenter", "dumpcap", "tshark")
 # BTH, RETH, ImmDt, STH, tag of 16 bytes, ICRC, UDP and IP, over payload and pad.
 HEADERS = 12 + 16 + 4 + 8 + 16 + 4 + 8
 
@@ -43,59 +41,8 @@ from scapy.layers.inet6 import IPv6  # noqa: E402
 from scapy.layers.l2 import Ether  # noqa: E402
 from scapy.utils import rdpcap  # noqa: E402
 
-
-def why_not() -> str | None:
-    """Why this cannot run here."""
-    if os.geteuid():
-        return "network namespaces need root"
-    if missing := [name for name in NEEDED if shutil.which(name) is None]:
-        return f"not installed: {', '.join(missing)}"
-    name = f"srdma-probe-{os.getpid()}"
-    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode:
-        return "the kernel gives no network namespaces here"
-    subprocess.run(["ip", "netns", "del", name], check=True)
-    return None
-
-
-REASON = why_not()
+REASON = why_not("dumpcap", "tshark")
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
-
-
-@dataclass
-class Cable:
-    """Namespaces NAME-a and NAME-b with a veth pair between them."""
-
-    name: str
-    addresses: dict[str, str]  # of a and b, as in --wire-listen
-
-    def ip(self, end: str, *words: str) -> None:
-        command = ["ip", "-n", f"{self.name}-{end}", *words]
-        subprocess.run(command, check=True, capture_output=True)
-
-    def inside(self, end: str, *words: str) -> list[str]:
-        return ["nsenter", f"--net=/run/netns/{self.name}-{end}", *words]
-
-
-@contextlib.contextmanager
-def cable(version: int, mtu: int) -> Iterator[Cable]:
-    ip = {
-        end: f"10.47.91.{n}" if version == 4 else f"fd47:91::{n}" for n, end in ((1, "a"), (2, "b"))
-    }
-    shown = {end: ip[end] if version == 4 else f"[{ip[end]}]" for end in ip}
-    it = Cable(f"srdma-{os.getpid()}", shown)
-    try:
-        for end in ip:
-            subprocess.run(["ip", "netns", "add", f"{it.name}-{end}"], check=True)
-        peer = ["peer", "name", "v", "netns", f"{it.name}-b"]
-        it.ip("a", "link", "add", "v", "type", "veth", *peer)
-        for end in ip:
-            length, nodad = ("24", ()) if version == 4 else ("64", ("nodad",))
-            it.ip(end, "address", "add", f"{ip[end]}/{length}", "dev", "v", *nodad)
-            it.ip(end, "link", "set", "v", "mtu", str(mtu), "up")
-        yield it
-    finally:
-        for end in ip:
-            subprocess.run(["ip", "netns", "del", f"{it.name}-{end}"], capture_output=True)
 
 
 class Capture:
@@ -135,23 +82,6 @@ def wait_for(done: Callable[[], bool], what: str) -> None:
     while not done():
         assert time.monotonic() < deadline, f"waited {WAIT} s for {what}"
         time.sleep(0.01)
-
-
-@contextlib.contextmanager
-def workers(it: Cable, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """A worker at each end; its name, the second word of its command line, is that of the end."""
-    inside = folder / "inside"
-    inside.write_text(
-        f'#!/bin/sh\nexec nsenter "--net=/run/netns/{it.name}-$2" {find_worker()} "$@"\n'
-    )
-    inside.chmod(0o755)
-    monkeypatch.setenv("SRDMA_OFFLOAD", str(inside))
-    with Embedded() as embedded:
-        yield Site(start(embedded, it, "a"), start(embedded, it, "b"), embedded)
-
-
-def start(embedded: Embedded, it: Cable, end: str) -> Worker:
-    return embedded.launch(end, ["--wire-dev", "udp", "--wire-listen", it.addresses[end]])
 
 
 def counters(worker: Worker) -> dict[str, int]:

@@ -1,0 +1,96 @@
+"""Two network namespaces joined by a cable, and a worker in each: the UDP wire as others see it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from srdma.embedded import Embedded, Worker, find_worker
+from tests.e2e.conftest import Site
+
+
+def why_not(*programs: str) -> str | None:
+    """Why this cannot run here; the programs are needed, too."""
+    if os.geteuid():
+        return "network namespaces need root"
+    missing = [name for name in ("ip", "nsenter", *programs) if shutil.which(name) is None]
+    if missing:
+        return f"not installed: {', '.join(missing)}"
+    name = f"srdma-probe-{os.getpid()}"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode:
+        return "the kernel gives no network namespaces here"
+    subprocess.run(["ip", "netns", "del", name], check=True)
+    return None
+
+
+@dataclass
+class Cable:
+    """Namespaces NAME-a and NAME-b, whose device v is an end of it."""
+
+    name: str
+    addresses: dict[str, str]  # of a and b, as in --wire-listen
+
+    def ip(self, end: str, *words: str) -> None:
+        command = ["ip", "-n", f"{self.name}-{end}", *words]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def inside(self, end: str, *words: str) -> list[str]:
+        return ["nsenter", f"--net=/run/netns/{self.name}-{end}", *words]
+
+
+@contextlib.contextmanager
+def cable(version: int, mtu: int, *, middle: bool = False) -> Iterator[Cable]:
+    """With a middle it is cut: the other ends are va and vb of NAME-m, which nothing joins."""
+    ip = {
+        end: f"10.47.91.{n}" if version == 4 else f"fd47:91::{n}" for n, end in ((1, "a"), (2, "b"))
+    }
+    shown = {end: ip[end] if version == 4 else f"[{ip[end]}]" for end in ip}
+    it = Cable(f"srdma-{os.getpid()}", shown)
+    spaces = [*ip, *(["m"] if middle else [])]
+    try:
+        for space in spaces:
+            subprocess.run(["ip", "netns", "add", f"{it.name}-{space}"], check=True)
+        if middle:
+            for end in ip:
+                peer = ["peer", "name", f"v{end}", "netns", f"{it.name}-m"]
+                it.ip(end, "link", "add", "v", "type", "veth", *peer)
+                it.ip("m", "link", "set", f"v{end}", "mtu", str(mtu), "up")
+        else:
+            peer = ["peer", "name", "v", "netns", f"{it.name}-b"]
+            it.ip("a", "link", "add", "v", "type", "veth", *peer)
+        for end in ip:
+            length, nodad = ("24", ()) if version == 4 else ("64", ("nodad",))
+            it.ip(end, "address", "add", f"{ip[end]}/{length}", "dev", "v", *nodad)
+            it.ip(end, "link", "set", "v", "mtu", str(mtu), "up")
+        yield it
+    finally:
+        for space in spaces:
+            subprocess.run(["ip", "netns", "del", f"{it.name}-{space}"], capture_output=True)
+
+
+@contextlib.contextmanager
+def workers(
+    it: Cable, folder: Path, monkeypatch: pytest.MonkeyPatch, options: Sequence[str] = ()
+) -> Iterator[Site]:
+    """A worker at each end; its name, the second word of its command line, is that of the end."""
+    inside = folder / "inside"
+    inside.write_text(
+        f'#!/bin/sh\nexec nsenter "--net=/run/netns/{it.name}-$2" {find_worker()} "$@"\n'
+    )
+    inside.chmod(0o755)
+    monkeypatch.setenv("SRDMA_OFFLOAD", str(inside))
+    with Embedded() as embedded:
+        a, b = (start(embedded, it, end, options) for end in "ab")
+        yield Site(a, b, embedded)
+
+
+def start(embedded: Embedded, it: Cable, end: str, options: Sequence[str] = ()) -> Worker:
+    words = ["--wire-dev", "udp", "--wire-listen", it.addresses[end], *options]
+    return embedded.launch(end, words)

@@ -1,0 +1,129 @@
+"""Somebody between two workers: tests/e2e/c/mitm.c as a child process, and its two places.
+
+Between embedded NICs it has a folder in common with each worker, which have none in common with
+each other. Over UDP it is the middle of the cable between two network namespaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from srdma.embedded import Embedded
+from tests.e2e.cable import cable, workers
+from tests.e2e.conftest import Site
+
+ROOT = Path(__file__).parents[2]
+SOURCES = Path(__file__).parent / "c"
+START = 20  # seconds, for a machine that is busy
+OF = 10_000  # rates are of so many packets
+LEFT, RIGHT, BOTH = 1, 2, 3
+
+
+class Faults(NamedTuple):
+    """How many of 10,000 packets."""
+
+    flip: int = 0
+    drop: int = 0
+    twice: int = 0
+    replace: int = 0
+    late: int = 0
+
+
+class Count(NamedTuple):
+    """Packets that came, and what was done to them."""
+
+    packets: int
+    flip: int
+    drop: int
+    twice: int
+    replace: int
+    late: int
+    swallowed: int
+
+
+def build(folder: Path) -> Path:
+    """The program, in that folder."""
+    out = folder / "mitm"
+    built = Path(os.environ.get("BUILD", ROOT / "build"))
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    libraries = subprocess.run(
+        ["make", "-s", "print-libs"], cwd=ROOT, env=env, check=True, capture_output=True, text=True
+    ).stdout.split()
+    command = ["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", f"-I{ROOT}/csrc", "-o", str(out)]
+    command += [*map(str, sorted(SOURCES.glob("*.c"))), str(built / "libsrdma.a"), *libraries]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return out
+
+
+class Mitm:
+    """The process."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        assert self._answer() == "up"
+
+    def faults(self, faults: Faults, seed: int = 1) -> None:
+        """From now on, at random."""
+        assert self._ask("faults", seed, *faults) == "ok"
+
+    def swallow(self, sides: int) -> None:
+        """Nothing of these sides passes any more; 0: everything does."""
+        assert self._ask("swallow", sides) == "ok"
+
+    def count(self) -> Count:
+        """Since its start."""
+        return Count(*map(int, self._ask("count").split()))
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        assert self._process.wait(START) == 0
+        self._process.stdout.close()
+
+    def _ask(self, *words: object) -> str:
+        assert self._process.stdin
+        print(*words, file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> str:
+        out = self._process.stdout
+        assert out and select.select([out], [], [], START)[0], "the man in the middle hangs"
+        return out.readline().strip()
+
+
+class Middle(NamedTuple):
+    """Two workers and who is between them."""
+
+    site: Site
+    mitm: Mitm
+
+
+@contextlib.contextmanager
+def shm_middle(program: Path, options: Sequence[str] = ()) -> Iterator[Middle]:
+    with Embedded() as nics, contextlib.ExitStack() as stack:
+        words = [str(program), "shm", str(nics.wire("a")), str(nics.wire("b")), "a", "b"]
+        mitm = Mitm(words)
+        stack.callback(mitm.close)
+        a = nics.start("a", wire="a", options=options)
+        yield Middle(Site(a, nics.start("b", wire="b", options=options), nics), mitm)
+
+
+@contextlib.contextmanager
+def udp_middle(
+    program: Path, folder: Path, options: Sequence[str] = (), mtu: int = 1500
+) -> Iterator[Middle]:
+    with contextlib.ExitStack() as stack:
+        it = stack.enter_context(cable(4, mtu, middle=True))
+        mitm = Mitm(it.inside("m", str(program), "net", "va", "vb"))
+        stack.callback(mitm.close)
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        yield Middle(stack.enter_context(workers(it, folder, patch, options)), mitm)
