@@ -33,6 +33,7 @@ class Request:
 
     def __init__(self, serial: int, kind: WROpcode, length: int) -> None:
         self.serial, self.kind, self.length = serial, kind, length
+        self.posted = time.monotonic()
         at = serial * 7919 % (len(POOL) - SLOT)
         self.data = POOL[at : at + length]
 
@@ -59,16 +60,13 @@ class Stream:
         self._serial = 0
         self.ended: Counter[str] = Counter()  # by kind, and by the reason of those that failed
         self.bytes = 0
+        self.slowest = 0.0  # seconds from posting to the end
         for n in range(RECEIVES):
             self._post_receive(n)
 
     @property
     def outstanding(self) -> int:
         return len(self._under_way)
-
-    @property
-    def requests(self) -> int:
-        return sum(self.ended.values())
 
     def fill(self) -> None:
         for slot in range(OUTSTANDING):
@@ -95,6 +93,7 @@ class Stream:
     def take(self, wc: WC, more: bool) -> None:
         """A completion of the own end."""
         request = self._under_way.pop(wc.wr_id)
+        self.slowest = max(self.slowest, time.monotonic() - request.posted)
         if wc.status is not WCStatus.SUCCESS:
             self.ended[wc.reason] += 1
             return
@@ -119,7 +118,9 @@ class Stream:
             assert bytes(self._inbox.buf[at : at + len(data)]) == data
         self._post_receive(wc.wr_id)
 
+    @property
     def received_all(self) -> bool:
+        """Every message that was sent."""
         return not self._messages
 
 
@@ -137,7 +138,6 @@ class Load:
             Stream((b, a), (pair.b, pair.a)),
         )
         self._qps = (a, b)
-        self.slowest = 0.0  # seconds without a completion
 
     def run(self, until: Callable[[], bool]) -> float:
         """Busy until then, and until all that is under way has ended. Returns bytes per second."""
@@ -152,13 +152,17 @@ class Load:
         return sum(stream.bytes for stream in self.streams)
 
     @property
+    def slowest(self) -> float:
+        return max(stream.slowest for stream in self.streams)
+
+    @property
     def ended(self) -> Counter[str]:
         return self.streams[0].ended + self.streams[1].ended
 
     def _take(self, until: Callable[[], bool]) -> None:
         news = look = time.monotonic()
-        more = True
-        while more or any(stream.outstanding for stream in self.streams):
+        more, got = True, 0
+        while more or got or any(stream.outstanding for stream in self.streams):
             if more and time.monotonic() > look:
                 more = not until()
                 look = time.monotonic() + LOOK
@@ -170,10 +174,8 @@ class Load:
                         self.streams[1 - own].take_received(wc)
                     else:
                         self.streams[own].take(wc, more)
-            now = time.monotonic()
-            self.slowest = max(self.slowest, now - news)
             if got:
-                news = now
+                news = time.monotonic()
             else:
-                assert now - news < PATIENCE, f"nothing ended for {PATIENCE} s"
+                assert time.monotonic() - news < PATIENCE, f"nothing ended for {PATIENCE} s"
                 time.sleep(0.0002)

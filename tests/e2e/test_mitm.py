@@ -1,12 +1,13 @@
-"""A man in the middle of the wires of two real workers.
+"""A man in the middle of the wires of two real workers, and links that are as bad as he is.
 
-Goal: he may cost time, never data and never a request: with one packet in ten flipped, dropped,
-repeated or replaced, every request ends well with the right data.
+Goal: he may cost time, never data, never a request and never a hang. Whatever he does to one packet
+in ten, every request ends well with the right data; where he lets nothing pass, every request ends
+with an error in time, and the next connection works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from tests.e2e.cable import why_not
 from tests.e2e.conftest import Joiner
 from tests.e2e.load import KINDS, Load
-from tests.e2e.mitm import OF, Faults, Middle, build, shm_middle, udp_middle
+from tests.e2e.mitm import BOTH, LEFT, OF, RIGHT, Faults, Middle, build, shm_middle, udp_middle
 
 REASON = why_not()
 WIRES = [
@@ -24,6 +25,8 @@ WIRES = [
 ]
 ATTACK = Faults(*[OF // 40] * 4)
 SIZES = [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)]
+QP_TIMEOUT = 0.5
+LATE = 5.0  # seconds above the deadline, for a machine that is busy
 
 
 @pytest.fixture(scope="session")
@@ -41,24 +44,81 @@ def middle(request: pytest.FixtureRequest, program: Path, tmp_path: Path) -> Ite
         yield found
 
 
-def goodput(load: Load, middle: Middle, packets: int) -> float:
-    """Of so many packets, in bytes per second."""
+@pytest.fixture
+def udp(program: Path, tmp_path: Path) -> Iterator[Middle]:
+    if REASON is not None:
+        pytest.skip(REASON)
+    with udp_middle(program, tmp_path) as found:
+        yield found
+
+
+def passed(middle: Middle, packets: int) -> Callable[[], bool]:
+    """Whether so many have passed from now on."""
     end = middle.mitm.count().packets + packets
-    return load.run(lambda: middle.mitm.count().packets >= end)
+    return lambda: middle.mitm.count().packets >= end
+
+
+def check_all_well(load: Load) -> None:
+    """All requests that there were; each kind was among them."""
+    assert set(load.ended) == {kind.name for kind in KINDS}
+    assert all(stream.received_all for stream in load.streams)
 
 
 @pytest.mark.parametrize("packets", SIZES)
 def test_one_packet_in_ten(middle: Middle, join: Joiner, packets: int) -> None:
     load = Load(join(middle.site))
-    goodput(load, middle, packets // 20)  # memory and caches are warm
-    clean = goodput(load, middle, packets // 10)
+    load.run(passed(middle, packets // 20))  # memory and caches are warm
+    clean = load.run(passed(middle, packets // 10))
     middle.mitm.faults(ATTACK, packets)
-    attacked = goodput(load, middle, packets)
+    attacked = load.run(passed(middle, packets))
     count = middle.mitm.count()
     print(
         f"{count}: {sum(load.ended.values())} requests, {attacked / 1e6:.0f} MB/s of "
-        f"{clean / 1e6:.0f} MB/s, {attacked / clean:.2f}; longest wait {load.slowest:.3f} s"
+        f"{clean / 1e6:.0f} MB/s, {attacked / clean:.2f}; the slowest took {load.slowest:.3f} s"
     )
-    assert set(load.ended) == {kind.name for kind in KINDS}
-    assert all(stream.received_all() for stream in load.streams)
+    check_all_well(load)
     assert min(count[1:5]) > packets // 50
+
+
+@pytest.mark.parametrize("rate", [10, 100, 500])
+def test_bad_network(udp: Middle, join: Joiner, rate: int) -> None:
+    """Loss, reordering, duplication and corruption, each of rate / 10,000: what netem does.
+
+    It is done by the middle of the cable, since not every kernel that runs this has netem.
+    """
+    udp.mitm.faults(Faults(flip=rate, drop=rate, twice=rate, late=rate), rate)
+    load = Load(join(udp.site))
+    load.run(passed(udp, 20_000))
+    count = udp.mitm.count()
+    print(f"{count}: {sum(load.ended.values())} requests, the slowest took {load.slowest:.3f} s")
+    check_all_well(load)
+    assert min(count.flip, count.drop, count.twice, count.late) > 0
+
+
+@pytest.mark.parametrize("sides", [LEFT, RIGHT, BOTH], ids=["left", "right", "both"])
+def test_black_hole(middle: Middle, join: Joiner, sides: int) -> None:
+    pair = join(middle.site, qp_timeout=QP_TIMEOUT)
+    load = Load(pair)
+    enough = passed(middle, 2000)
+
+    def failed() -> bool:
+        if enough():
+            middle.mitm.swallow(sides)
+        return any(qp.reason for qp in pair)
+
+    load.run(failed)
+    for stream, qp in zip(load.streams, pair, strict=True):
+        assert not stream.outstanding
+        assert qp.reason in {"DEADLINE", "PEER_ERROR"}  # the other's deadline
+        failures = set(stream.ended) - {kind.name for kind in KINDS}
+        assert qp.reason in failures and failures <= {qp.reason, "FLUSHED"}
+    assert load.slowest < QP_TIMEOUT + LATE
+    middle.mitm.swallow(0)
+    check_works(middle, join)
+
+
+def check_works(middle: Middle, join: Joiner) -> None:
+    """A new connection of the same workers, with hosts of its own."""
+    load = Load(join(middle.site))
+    load.run(passed(middle, 2000))
+    check_all_well(load)
