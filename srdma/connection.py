@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from srdma import forked
 from srdma.control import Control
 from srdma.errors import DeviceError, LocalError, RemoteError, Timeout
 from srdma.exchange import Role, mode_name
@@ -209,6 +210,7 @@ class Connection(Resource):
         self.qps: list[SecureQP] = []
         self._process: KeyProcess | None = None
         deadline = time.monotonic() + options.timeout
+        forked.drop(sock)
         try:
             suites = options.allowed_by(pd)
             for _ in range(options.qps):
@@ -280,6 +282,7 @@ class Connection(Resource):
 
     def alive(self) -> bool:
         """False once the peer closed the connection, or its key exchange ended."""
+        self.ensure_mine()
         return self._process is not None and not self._process.ended()
 
     def _warn(self) -> None:
@@ -313,6 +316,7 @@ class Listener(Resource):
             options.allowed_by(pd)
             options.credentials()
             self._sock = _listen(address)
+            forked.drop(self._sock)
         except BaseException:
             self.close()
             raise
@@ -373,6 +377,7 @@ def connect(address: Address, pd: PD, **options: object) -> Connection:
 
 def prepared(pd: PD, options: Mapping[str, object]) -> Options:
     """Options of a client, checked before anybody is called."""
+    pd.ensure_alive()
     chosen = Options(**options)  # type: ignore[arg-type]
     chosen.allowed_by(pd)
     chosen.credentials()

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from srdma import forked
 from srdma.control_messages import (
     ANSWER,
     GROUP_KEY_LEN,
@@ -125,6 +126,7 @@ class Control:
 
     def __init__(self, sock: socket.socket, where: str = "the worker") -> None:
         sock.setblocking(False)
+        forked.drop(sock)
         self._sock = sock
         self._where = where
         self._lock = threading.Lock()

@@ -124,6 +124,7 @@ class Embedded:
     """
 
     def __init__(self) -> None:
+        self._pid = os.getpid()
         self.folder = _make_folder()
         self.workers: list[Worker] = []
 
@@ -165,6 +166,9 @@ class Embedded:
         self.workers.clear()
 
     def close(self) -> None:
+        """In a forked child nothing ends: the workers are the parent's."""
+        if os.getpid() != self._pid:
+            return
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import cbor2
 
+from srdma import forked
 from srdma.control import Control
 from srdma.errors import DeviceError, Error, IntegrityError, LocalError, RemoteError, Timeout
 from srdma.exchange_messages import Suite
@@ -72,6 +73,8 @@ class KeyProcess:
             raise DeviceError(f"cannot start the key exchange: {e}") from e
         finally:
             control.close()
+        assert self._process.stdin and self._process.stdout
+        forked.drop(self._process.stdin, self._process.stdout)
         try:
             self._configure(config)
         except BaseException:

@@ -3,8 +3,9 @@
 What was made from a Context keeps it until it is closed: were both freed when nobody names
 them any more, peers could go on writing into memory that is somebody else's by then.
 
-A forked child shares the parent's sockets and memory with it, so it may only
-forget what it inherited: every use is an error, close() talks to nobody.
+A forked child shares the parent's memory with it, also what peers write into, and loses its
+connections (forked.py). It may only forget what it inherited: every use is an error, close()
+talks to nobody.
 """
 
 from __future__ import annotations
@@ -39,13 +40,17 @@ class Resource:
     def closed(self) -> bool:
         return self._closed
 
-    def ensure_alive(self) -> None:
-        """Raise ClosedError unless this may be used."""
+    def ensure_mine(self) -> None:
+        """Raise ClosedError in a forked child."""
         if os.getpid() != self._pid:
             raise ClosedError(
                 f"this {type(self).__name__} belongs to process {self._pid}: a forked child "
                 "cannot use it; open a Context of its own there"
             )
+
+    def ensure_alive(self) -> None:
+        """Raise ClosedError unless this may be used."""
+        self.ensure_mine()
         if self._closed:
             raise ClosedError(f"this {type(self).__name__} is closed")
 

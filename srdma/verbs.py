@@ -5,7 +5,7 @@ in the completion ring (protocol.md 9.3). Neither is looked at here: `_leg.Host`
 pyverbs never releases the GIL, so nothing here blocks in it: its fds are non-blocking,
 work requests are built once and posted again and again in chains.
 
-A forked child must leave by os._exit, else pyverbs destroys the parent's QP in it.
+pyverbs destroys what it frees, and in a forked child that is the parent's: nothing is freed there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-from srdma import errors
+from srdma import errors, forked
 from srdma.verbs_cm import ENDED, MAGIC, VERSION, Cm, event_name, fd_of, own_address, split_address
 
 try:
@@ -182,6 +182,7 @@ class VerbsLeg:
             raise errors.LocalError(f"a token of {len(token)} bytes: 16 are right")
         self.closed: str | None = None
         self._pid = os.getpid()
+        forked.keep(self)  # and all that it holds
         self._mrs: set[Any] = set()
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
