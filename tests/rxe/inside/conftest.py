@@ -18,14 +18,13 @@ import srdma
 from srdma import rxe
 from srdma.demo_rxe import RxePair, RxeStage
 from srdma.demo_stage import HostProcess
+from tests.rxe.inside.figures import figures
 
 A, B = "spiffe://demo/host-a", "spiffe://demo/host-b"
 REGION = 64 << 20
 RING = 1024
 
 Connected = Callable[..., AbstractContextManager[tuple[srdma.Connection, srdma.RemoteMR]]]
-
-figures: list[str] = []
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -61,7 +60,7 @@ def memory(pd: srdma.PD) -> srdma.MR:
     return pd.alloc(REGION)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def connected(stage: RxeStage, host_b: HostProcess) -> Connected:
     """`with connected(pd) as (connection, remote)`: host A at pd, host B at the other worker."""
 

@@ -2,8 +2,10 @@
 
     python -m tests.rxe.inside.host_b
 
-Requests besides those of srdma/demo_host.py: digest (offset, length) -> sha256; message (qp, size)
--> data, imm; ended (qp) -> reason, once that QP is in error. For test_modes.py, on a PD of its own:
+Requests besides those of srdma/demo_host.py: digest (offset, length) -> sha256; digests (pieces)
+-> sha256 of each; expect (count, size): take that many messages, and arrived -> sha256 of each,
+once they came; message (qp, size) -> data, imm; ended (qp) -> reason, once that QP is in error. For
+test_modes.py, on a PD of its own:
 modes_open (worker, size) -> token of its leg, remote, capability; modes_qp -> what INIT gave, of a
 new QP; modes_look (offset, length) -> data of both regions; modes_message (size) -> data;
 modes_drop.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from srdma import Access, Right
@@ -21,8 +24,31 @@ from srdma.qp import SecureQP
 
 
 class Host(HostB):
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = self.stack.enter_context(ThreadPoolExecutor(1))
+
     def digest(self, offset: int, length: int) -> dict[str, Any]:
-        return {"sha256": hashlib.sha256(self._region.buf[offset : offset + length]).digest()}
+        return {"sha256": self._sha256(offset, length)}
+
+    def digests(self, pieces: list[list[int]]) -> dict[str, Any]:
+        return {"sha256": [self._sha256(offset, length) for offset, length in pieces]}
+
+    def _sha256(self, offset: int, length: int) -> bytes:
+        return hashlib.sha256(self._region.buf[offset : offset + length]).digest()
+
+    def expect(self, count: int, size: int) -> dict[str, Any]:
+        qp = self._connection.qp
+
+        def take() -> list[bytes]:
+            messages = (qp.recv(WAIT, size=size).data for _ in range(count))
+            return [hashlib.sha256(message).digest() for message in messages]
+
+        self._messages = self._thread.submit(take)
+        return {}
+
+    def arrived(self) -> dict[str, Any]:
+        return {"sha256": self._messages.result()}
 
     def message(self, qp: int, size: int) -> dict[str, Any]:
         data, imm, _ = self._connection.qps[qp].recv(WAIT, size=size)

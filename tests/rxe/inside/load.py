@@ -1,0 +1,90 @@
+"""Requests of all kinds and sizes on one QP, each judged when it completes.
+
+Host B's region and host A's memory are slots, one per request: WRITEs go from slot to slot, READs
+come from what host B was given at the start, SENDs arrive in their order. A WRITE that completed is
+in host B's memory: it is looked up at once, while later ones are under way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from typing import Any, Protocol
+
+import srdma
+from srdma import SendWR, WROpcode
+
+SLOT = 16 << 10
+SIZES = (1, 64, 1000, 4096, 4097, 9000, SLOT)
+KINDS = (WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND)
+COUNT = 240  # a multiple of the kinds
+REGION = COUNT * SLOT
+OUTSTANDING = 48
+SECONDS = 60.0  # within which something must complete, else it hangs
+
+
+class Asked(Protocol):
+    """Host B: the requests of host_b.py."""
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]: ...
+
+
+def sha256(data: bytes | memoryview) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+class Load:
+    """On a connection to a region of host B of REGION bytes; memory is as large."""
+
+    def __init__(
+        self, qp: srdma.SecureQP, remote: srdma.RemoteMR, memory: srdma.MR, host_b: Asked
+    ) -> None:
+        self._qp, self._remote, self._memory, self._host_b = qp, remote, memory, host_b
+        self._theirs = os.urandom(REGION)
+        host_b.ask("fill", offset=0, data=self._theirs)
+
+    def run(self) -> None:
+        """COUNT requests; every one completes, in order, with the right data."""
+        self._mine = os.urandom(REGION)
+        self._memory.buf[:REGION] = self._mine
+        self._host_b.ask("expect", count=COUNT // len(KINDS), size=SLOT)
+        posted = done = 0
+        while done < COUNT:
+            while posted < COUNT and posted - done < OUTSTANDING:
+                self._post(posted)
+                posted += 1
+            wcs = self._completions()
+            self._judge(done, wcs)
+            done += len(wcs)
+        sent = [sha256(self._piece(self._mine, i)) for i in range(2, COUNT, len(KINDS))]
+        assert self._host_b.ask("arrived")["sha256"] == sent
+
+    def _piece(self, data: bytes | memoryview, i: int) -> bytes | memoryview:
+        return data[i * SLOT : i * SLOT + SIZES[i % len(SIZES)]]
+
+    def _post(self, i: int) -> None:
+        kind = KINDS[i % len(KINDS)]
+        wr = SendWR(i, kind, [self._memory[i * SLOT : i * SLOT + SIZES[i % len(SIZES)]]])
+        if kind is not WROpcode.SEND:
+            wr.set_remote(self._remote, i * SLOT)
+        self._qp.post_send(wr)
+
+    def _completions(self) -> list[srdma.WC]:
+        start = time.monotonic()
+        wcs = self._qp.poll(OUTSTANDING, SECONDS)
+        assert wcs, f"nothing in {time.monotonic() - start:.0f} s, {self._qp.reason or 'no error'}"
+        return wcs
+
+    def _judge(self, first: int, wcs: list[srdma.WC]) -> None:
+        for wc in wcs:
+            wc.raise_for_status()
+        ids = range(first, first + len(wcs))
+        assert [wc.wr_id for wc in wcs] == list(ids)
+        written = [i for i in ids if KINDS[i % len(KINDS)] is WROpcode.RDMA_WRITE]
+        pieces = [[i * SLOT, SIZES[i % len(SIZES)]] for i in written]
+        seen = self._host_b.ask("digests", pieces=pieces)["sha256"]
+        assert seen == [sha256(self._piece(self._mine, i)) for i in written]
+        for i in ids:
+            if KINDS[i % len(KINDS)] is WROpcode.RDMA_READ:
+                assert self._piece(self._memory.buf, i) == self._piece(self._theirs, i)

@@ -1,0 +1,67 @@
+"""A bad link between two NICs: frames are lost, overtaken, corrupted and repeated by netem.
+
+The RC connection of the wire repairs it, as far as it can; one secure connection lives through all
+settings. netem sits on both ends of the veth pair. Only the wire passes there: a host and its NIC
+are on one rxe device, whose inner traffic never reaches the veth.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from srdma.rxe import End
+from tests.rxe.inside.figures import figures
+from tests.rxe.inside.load import COUNT, REGION, Load
+
+KINDS = {
+    "loss": "loss {}%",
+    "reordering": "delay 1ms reorder {}%",
+    "corruption": "corrupt {}%",
+    "duplication": "duplicate {}%",
+}
+PERCENT = (0.1, 1, 5)
+# What rxe counts when its peer's packets are not the ones that it expects next, or no ack comes.
+TROUBLE = ("duplicate_request", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err")
+
+
+@contextmanager
+def netem(ends: list[End], what: str) -> Iterator[None]:
+    """Both directions of the wire are so; afterwards it is as it was."""
+    try:
+        for end in ends:
+            words = f"tc qdisc add dev {end.netdev} root netem limit 10000 {what}"
+            subprocess.run(words.split(), check=True)
+        yield
+    finally:
+        for end in ends:
+            subprocess.run(f"tc qdisc del dev {end.netdev} root".split(), check=True)
+
+
+def trouble(ends: list[End]) -> int:
+    folders = [Path("/sys/class/infiniband", end.device, "ports/1/hw_counters") for end in ends]
+    return sum(int((folder / name).read_text()) for folder in folders for name in TROUBLE)
+
+
+@pytest.fixture(scope="module")
+def load(connected, host_b, pd, memory) -> Iterator[Load]:
+    subprocess.run(["modprobe", "sch_netem"], check=True)
+    with connected(pd, size=REGION, qp_timeout=120) as (connection, remote):
+        yield Load(connection.qp, remote, memory, host_b)
+
+
+@pytest.mark.parametrize("percent", PERCENT)
+@pytest.mark.parametrize("kind", KINDS)
+def test_bad_link(stage, load, kind, percent):
+    before, start = trouble(stage.ends), time.monotonic()
+    with netem(stage.ends, KINDS[kind].format(percent)):
+        load.run()
+        seconds = time.monotonic() - start
+    seen = trouble(stage.ends) - before
+    figures.append(f"{kind} of {percent} %: {COUNT} requests in {seconds:.1f} s, RC saw {seen}")
+    assert seen or percent < max(PERCENT)
