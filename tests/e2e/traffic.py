@@ -2,9 +2,9 @@
 
     python -m tests.e2e.traffic
 
-Frames on stdin and stdout (srdma/frames.py): {"do": "listen", worker, identity} -> {"address"};
-{"do": "run", worker, identity, address or none} -> {"running"} once data flows, then what became of
-the work requests when the QP has failed.
+Frames on stdin and stdout (srdma/frames.py): {"do": "listen", worker, identity, qp_timeout} ->
+{"address"}; {"do": "run"}, of who connects with address and what listen has -> {"running"} once
+data flows, then what became of the work requests when the QP has failed.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ class Host:
         self._stack = ExitStack()
         self._listener: Listener | None = None
 
-    def listen(self, worker: str, identity: str) -> dict[str, Any]:
+    def listen(self, worker: str, identity: str, qp_timeout: float) -> dict[str, Any]:
         self._pd, self._region = self._open(worker)
         self._listener = srdma.listen(
             ("127.0.0.1", 0), self._pd, data=self._region.remote().to_bytes(),
-            identity=identity, qp_timeout=QP_TIMEOUT,
+            identity=identity, qp_timeout=qp_timeout,
         )  # fmt: skip
         return {"address": list(self._listener.address)}
 
@@ -114,25 +114,27 @@ class Host:
         access = srdma.Access.LOCAL_WRITE | srdma.Access.REMOTE_READ | srdma.Access.REMOTE_WRITE
         return pd, pd.alloc(REGION, access)
 
-    def run(
-        self, worker: str = "", identity: str = "", address: tuple[str, int] | None = None
-    ) -> dict[str, Any]:
+    def run(self, address: tuple[str, int] | None = None, **how: Any) -> dict[str, Any]:
         try:
-            return self._run(worker, identity, address)
+            return self._run(self._accept() if address is None else self._connect(address, **how))
         finally:
             self._stack.close()
             self._listener = None
 
-    def _run(self, worker: str, identity: str, address: tuple[str, int] | None) -> dict[str, Any]:
-        if self._listener is not None:
-            connection = self._listener.accept(LIMIT)
-        else:
-            assert address is not None
-            self._pd, self._region = self._open(worker)
-            connection = srdma.connect(
-                tuple(address), self._pd, data=self._region.remote().to_bytes(),
-                identity=identity, qp_timeout=QP_TIMEOUT,
-            )  # fmt: skip
+    def _accept(self) -> srdma.Connection:
+        assert self._listener is not None
+        return self._listener.accept(LIMIT)
+
+    def _connect(
+        self, address: tuple[str, int], worker: str, identity: str, qp_timeout: float
+    ) -> srdma.Connection:
+        self._pd, self._region = self._open(worker)
+        return srdma.connect(
+            tuple(address), self._pd, data=self._region.remote().to_bytes(),
+            identity=identity, qp_timeout=qp_timeout,
+        )  # fmt: skip
+
+    def _run(self, connection: srdma.Connection) -> dict[str, Any]:
         qp = connection.qp
         traffic = Traffic(qp, self._region, RemoteMR.from_bytes(connection.data))
         self._until_it_fails(qp, traffic)

@@ -1,0 +1,116 @@
+"""Two hosts with traffic and two workers, of which each can be killed: others take its place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from srdma.embedded import Worker
+from srdma.frames import ask, read_frame, write_frame
+from tests.e2e.traffic import LIMIT, QP_TIMEOUT
+
+LATE = 5.0  # seconds above the deadline, for a machine that is busy
+
+
+class HostProcess:
+    """One host with traffic."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.e2e.traffic"],
+            env=env,
+            stdin=pipe,
+            stdout=pipe,
+            cwd=Path(__file__).parents[2],
+        )
+        assert self.process.stdin and self.process.stdout
+        self.fds = self.process.stdin.fileno(), self.process.stdout.fileno()
+        assert self.next() == {"up": True}
+
+    def next(self) -> dict[str, Any]:
+        frame = read_frame(self.fds[1], LIMIT + 20)
+        assert frame is not None
+        return frame
+
+    def close(self) -> None:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+
+class Four:
+    """The four processes; those that were killed have successors."""
+
+    def __init__(
+        self, env: dict[str, str], identities: Path, start_worker: Callable[[str], Worker],
+        qp_timeout: float = QP_TIMEOUT,
+    ) -> None:  # fmt: skip
+        """start_worker is given the end, A or B, and a new worker may be given any name."""
+        self._env = env
+        self._identities = identities
+        self._start_worker = start_worker
+        self._qp_timeout = qp_timeout
+        self.workers: dict[str, Worker] = {}
+        self.hosts: dict[str, HostProcess] = {}
+        for end in "AB":
+            self._renew(f"NIC {end}")
+            self._renew(f"host {end}")
+
+    def _renew(self, who: str) -> None:
+        kind, end = who.split()
+        if kind == "NIC":
+            self.workers[end] = self._start_worker(end)
+            return
+        if end in self.hosts:
+            self.hosts[end].close()
+        self.hosts[end] = HostProcess(self._env)
+
+    def pid(self, who: str) -> int:
+        kind, end = who.split()
+        return self.workers[end].pid if kind == "NIC" else self.hosts[end].process.pid
+
+    def start(self) -> None:
+        """Both hosts' traffic, until data flows on both."""
+        words = {
+            end: {
+                "worker": str(self.workers[end].control),
+                "identity": str(self._identities / f"host-{end.lower()}"),
+                "qp_timeout": self._qp_timeout,
+            }
+            for end in "AB"
+        }
+        address = ask(self.hosts["B"].fds, {"do": "listen", **words["B"]})["address"]
+        write_frame(self.hosts["B"].fds[0], {"do": "run"})
+        write_frame(self.hosts["A"].fds[0], {"do": "run", "address": address, **words["A"]})
+        for host in self.hosts.values():
+            assert host.next() == {"running": True}
+
+    def kill(self, who: str) -> dict[str, dict[str, Any]]:
+        """What the surviving hosts say of their work requests."""
+        os.kill(self.pid(who), signal.SIGKILL)
+        alive = [end for end in "AB" if who != f"host {end}"]
+        ends = {end: self.hosts[end].next() for end in alive}
+        self._renew(who)
+        return ends
+
+    def close(self) -> None:
+        for host in self.hosts.values():
+            host.close()
+
+
+def judge(said: dict[str, Any], reasons: set[str], qp_timeout: float = QP_TIMEOUT) -> None:
+    """Each work request of that host ended once and in time, and the QP with one of reasons."""
+    assert "failed" not in said, said
+    assert said["outstanding"] == 0 and said["twice"] == 0, said
+    failed = sum(n for status, n in said["ends"].items() if status != "SUCCESS")
+    # Not all of OUTSTANDING: some had just ended and were not posted again.
+    assert failed >= 1, said
+    assert said["reason"] in reasons, said
+    assert said["slowest"] < qp_timeout + LATE, said
