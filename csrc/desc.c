@@ -7,7 +7,7 @@
 
 enum { DESC_ZERO_AT = 56, DESC_FLAGS = 0x07 };
 
-void srdma_desc_encode(uint8_t *out, const struct srdma_desc *d)
+uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d)
 {
 	memset(out, 0, SRDMA_DESC_LEN);
 	out[0] = d->opcode;
@@ -22,6 +22,11 @@ void srdma_desc_encode(uint8_t *out, const struct srdma_desc *d)
 	srdma_store64(out + 40, d->remote_addr);
 	srdma_store32(out + 48, d->imm);
 	srdma_store32(out + 52, d->capability);
+	if (!srdma_desc_is_atomic(d->opcode))
+		return SRDMA_DESC_LEN;
+	srdma_store64(out + SRDMA_DESC_LEN, d->swap_add);
+	srdma_store64(out + SRDMA_DESC_LEN + 8, d->compare);
+	return SRDMA_DESC_LEN + SRDMA_OPERANDS_LEN;
 }
 
 static void load(struct srdma_desc *d, const uint8_t *in)
@@ -50,6 +55,8 @@ static int opcode_legal(const struct srdma_desc *d)
 	case SRDMA_DESC_SEND_IMM:
 		return 1;
 	case SRDMA_DESC_READ:
+	case SRDMA_DESC_COMPARE_SWAP:
+	case SRDMA_DESC_FETCH_ADD:
 	case SRDMA_DESC_RECV:
 	case SRDMA_DESC_CREDIT:
 		return !(d->flags & SRDMA_DESC_INLINE);
@@ -66,6 +73,16 @@ static int zeros_legal(const uint8_t *in)
 	       memcmp(in + DESC_ZERO_AT, zero, sizeof(zero)) == 0;
 }
 
+/* The operands of an atomic, behind its descriptor. 0 or -EPROTO. */
+static int load_operands(struct srdma_desc *d, const uint8_t *in, size_t len)
+{
+	if (len < SRDMA_OPERANDS_LEN)
+		return -EPROTO;
+	d->swap_add = srdma_load64(in);
+	d->compare = srdma_load64(in + 8);
+	return srdma_desc_operands_ok(d) ? 0 : -EPROTO;
+}
+
 int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len)
 {
 	memset(d, 0, sizeof(*d));
@@ -75,6 +92,9 @@ int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len)
 	if (!zeros_legal(in) || (d->flags & ~DESC_FLAGS) || !opcode_legal(d) ||
 	    (d->capability && !srdma_desc_names_memory(d->opcode)))
 		return -EPROTO;
+	if (srdma_desc_is_atomic(d->opcode))
+		return load_operands(d, in + SRDMA_DESC_LEN,
+				     len - SRDMA_DESC_LEN);
 	if (d->length > SRDMA_MAX_MESSAGE)
 		return -EMSGSIZE;
 	if ((d->flags & SRDMA_DESC_INLINE) && d->length > len - SRDMA_DESC_LEN)

@@ -154,6 +154,10 @@ static int wc_opcode(uint8_t opcode)
 		return SRDMA_WC_RDMA_WRITE;
 	case SRDMA_DESC_READ:
 		return SRDMA_WC_RDMA_READ;
+	case SRDMA_DESC_COMPARE_SWAP:
+		return SRDMA_WC_COMP_SWAP;
+	case SRDMA_DESC_FETCH_ADD:
+		return SRDMA_WC_FETCH_ADD;
 	case SRDMA_DESC_SEND:
 	case SRDMA_DESC_SEND_IMM:
 		return SRDMA_WC_SEND;
@@ -173,9 +177,11 @@ static int check_work(const struct srdma_desc *wr, const void *payload)
 		return -EINVAL;
 	if (wr->length > SRDMA_MAX_MESSAGE)
 		return -EMSGSIZE;
+	if (srdma_desc_is_atomic(wr->opcode) && !srdma_desc_operands_ok(wr))
+		return -EINVAL;
 	if (!payload)
 		return 0;
-	if (wr->opcode == SRDMA_DESC_READ || wr->opcode == SRDMA_DESC_RECV)
+	if (srdma_desc_is_answered(wr->opcode) || wr->opcode == SRDMA_DESC_RECV)
 		return -EINVAL;
 	return wr->length > SRDMA_MAX_IMMEDIATE ? -EMSGSIZE : 0;
 }
@@ -198,6 +204,7 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 	struct srdma_desc d = *wr;
 	struct host_qp *qp;
 	struct queue *q;
+	uint32_t len;
 	int rc = check_work(wr, payload);
 
 	if (rc < 0)
@@ -217,11 +224,11 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 		d.flags |= SRDMA_DESC_SIGNALED;
 	if (payload)
 		d.flags |= SRDMA_DESC_INLINE;
-	srdma_desc_encode(slot, &d);
+	len = srdma_desc_encode(slot, &d);
 	if (!payload)
-		return SRDMA_DESC_LEN;
+		return (int)len;
 	memcpy(slot + SRDMA_DESC_LEN, payload, wr->length);
-	return SRDMA_DESC_LEN + (int)wr->length;
+	return (int)(len + wr->length);
 }
 
 int srdma_host_credit(struct srdma_host *h, uint8_t *slot)
@@ -235,8 +242,7 @@ int srdma_host_credit(struct srdma_host *h, uint8_t *slot)
 	    h->consumed - h->told < h->entries / 2)
 		return 0;
 	h->told = h->consumed;
-	srdma_desc_encode(slot, &d);
-	return SRDMA_DESC_LEN;
+	return (int)srdma_desc_encode(slot, &d);
 }
 
 /* --- polling --------------------------------------------------------- */

@@ -46,7 +46,8 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
  * signaled. Returns the bytes used in the slot, which must then reach the
  * NIC; -ENOSPC: the queue is full until a completion is polled; -EMSGSIZE:
  * longer than a message or than an immediate payload may be; -EINVAL: no such
- * QP, opcode or flag, or a capability where no peer's memory is named;
+ * QP, opcode or flag, a capability where no peer's memory is named, or an
+ * atomic of another length than SRDMA_ATOMIC_LEN;
  * -ENOTCONN: after srdma_host_fail().
  */
 int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,

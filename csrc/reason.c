@@ -64,6 +64,8 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	    "the access is not inside one range that the proof can be for; part of it may have been revoked"),
 	ROW(PROOF_EXPIRED, WC_REM_ACCESS, NAK_ACCESS, 0,
 	    "the capability has expired"),
+	ROW(MISALIGNED, WC_REM_INV_REQ, NAK_INVALID, 0,
+	    "the address of an atomic is not a multiple of 8"),
 	ROW(DEADLINE, WC_RESP_TIMEOUT, 0, 1,
 	    "no answer before the deadline; the request was perhaps executed"),
 	ROW(NO_RECV_CREDIT, WC_RNR_RETRY_EXC, 0, 1,

@@ -31,6 +31,7 @@ enum srdma_wire_limits {
 	SRDMA_MAX_PACKET = SRDMA_MAX_HEADER + SRDMA_MAX_PAYLOAD + 3,
 	SRDMA_MAX_MESSAGE = 1 << 30,
 	SRDMA_READ_PART = 65536,
+	SRDMA_ATOMIC_LEN = 8, /* bytes that an atomic works on */
 };
 
 /* OpCode: the RC opcodes of IBTA (2.2). */
@@ -197,6 +198,7 @@ enum {
 	SRDMA_DESC_LEN = 64,
 	SRDMA_MAX_IMMEDIATE = 448,
 	SRDMA_DESC_SLOT = SRDMA_DESC_LEN + SRDMA_MAX_IMMEDIATE,
+	SRDMA_OPERANDS_LEN = 16, /* behind the descriptor of an atomic */
 	SRDMA_RECORD_LEN = 32,
 };
 
@@ -206,6 +208,8 @@ enum srdma_desc_op {
 	SRDMA_DESC_READ = 3,
 	SRDMA_DESC_SEND = 4,
 	SRDMA_DESC_SEND_IMM = 5,
+	SRDMA_DESC_COMPARE_SWAP = 6,
+	SRDMA_DESC_FETCH_ADD = 7,
 	SRDMA_DESC_RECV = 16,
 	SRDMA_DESC_CREDIT = 17,
 };
@@ -229,22 +233,52 @@ struct srdma_desc {
 	uint64_t remote_addr;
 	uint32_t imm;
 	uint32_t capability; /* handle of INSTALL; 0: none */
+	uint64_t swap_add;   /* atomics, behind the descriptor */
+	uint64_t compare;    /* COMPARE_SWAP */
 };
+
+static inline int srdma_desc_is_atomic(uint8_t opcode)
+{
+	return opcode == SRDMA_DESC_COMPARE_SWAP ||
+	       opcode == SRDMA_DESC_FETCH_ADD;
+}
+
+/* Of an atomic. */
+static inline int srdma_desc_operands_ok(const struct srdma_desc *d)
+{
+	return d->length == SRDMA_ATOMIC_LEN &&
+	       (d->opcode == SRDMA_DESC_COMPARE_SWAP || !d->compare);
+}
+
+/* 1: it is done when the peer's answers are in host memory. */
+static inline int srdma_desc_is_answered(uint8_t opcode)
+{
+	return opcode == SRDMA_DESC_READ || srdma_desc_is_atomic(opcode);
+}
 
 /* 1: it names memory of the peer, so a capability may go with it. */
 static inline int srdma_desc_names_memory(uint8_t opcode)
 {
 	return opcode == SRDMA_DESC_WRITE || opcode == SRDMA_DESC_WRITE_IMM ||
-	       opcode == SRDMA_DESC_READ;
+	       srdma_desc_is_answered(opcode);
 }
 
-/* out: SRDMA_DESC_LEN bytes. */
-void srdma_desc_encode(uint8_t *out, const struct srdma_desc *d);
+/* 1: it takes a receive of the peer. */
+static inline int srdma_desc_consumes_recv(uint8_t opcode)
+{
+	return opcode == SRDMA_DESC_SEND || opcode == SRDMA_DESC_SEND_IMM ||
+	       opcode == SRDMA_DESC_WRITE_IMM;
+}
+
+/* out: SRDMA_DESC_LEN bytes, and for an atomic SRDMA_OPERANDS_LEN more.
+ * Returns how many it filled. */
+uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d);
 
 /*
  * Decode a slot of len bytes, the payload of an INLINE descriptor included.
  * Returns 0; -EPROTO: too short, too long, unknown opcode or flag, bytes that
- * must be zero are not, INLINE or a capability where there can be none;
+ * must be zero are not, INLINE or a capability where there can be none, an
+ * atomic of a length that is not SRDMA_ATOMIC_LEN;
  * -EMSGSIZE: a message above SRDMA_MAX_MESSAGE. *d is filled, failed or not,
  * if a whole descriptor came.
  */
@@ -254,6 +288,8 @@ enum srdma_wc_opcode { /* the values of enum ibv_wc_opcode */
 		       SRDMA_WC_SEND = 0,
 		       SRDMA_WC_RDMA_WRITE = 1,
 		       SRDMA_WC_RDMA_READ = 2,
+		       SRDMA_WC_COMP_SWAP = 3,
+		       SRDMA_WC_FETCH_ADD = 4,
 		       SRDMA_WC_RECV = 128,
 		       SRDMA_WC_RECV_RDMA_WITH_IMM = 129,
 		       SRDMA_WC_QP_EVENT = 255,

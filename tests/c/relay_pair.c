@@ -297,7 +297,7 @@ void pair_post(struct pair *p, int side, struct srdma_desc d,
 {
 	uint8_t slot[SRDMA_DESC_SLOT] = { 0 };
 	struct side *s = &p->side[side];
-	uint32_t len = SRDMA_DESC_LEN;
+	uint32_t len;
 
 	if (!d.qpn)
 		d.qpn = s->qp[0].qpn;
@@ -311,9 +311,10 @@ void pair_post(struct pair *p, int side, struct srdma_desc d,
 	if (payload) {
 		d.flags |= SRDMA_DESC_INLINE;
 		memcpy(slot + SRDMA_DESC_LEN, payload, d.length);
-		len += d.length;
 	}
-	srdma_desc_encode(slot, &d);
+	len = srdma_desc_encode(slot, &d);
+	if (payload)
+		len += d.length;
 	assert_int_equal(srdma_port_mem_post(s->conn, slot, len), 0);
 }
 

@@ -52,6 +52,8 @@ static void assert_same(const struct srdma_desc *a, const struct srdma_desc *b)
 	assert_int_equal(a->remote_addr, b->remote_addr);
 	assert_int_equal(a->imm, b->imm);
 	assert_int_equal(a->capability, b->capability);
+	assert_int_equal(a->swap_add, b->swap_add);
+	assert_int_equal(a->compare, b->compare);
 }
 
 /* The table of 9.1, byte by byte. */
@@ -167,6 +169,45 @@ static void capability(void **state)
 	}
 }
 
+/* Operands behind the descriptor, of 8 bytes; no compare where none is. */
+static void atomics(void **state)
+{
+	static const uint8_t behind[] = "\x01\x02\x03\x04\x05\x06\x07\x08"
+					"\x11\x12\x13\x14\x15\x16\x17\x18";
+	enum { ALL = SRDMA_DESC_LEN + SRDMA_OPERANDS_LEN };
+	uint8_t in[SRDMA_DESC_SLOT] = { 0 };
+	struct srdma_desc back, d = sample;
+
+	(void)state;
+	d.opcode = SRDMA_DESC_COMPARE_SWAP;
+	d.length = SRDMA_ATOMIC_LEN;
+	d.swap_add = 0x0102030405060708;
+	d.compare = 0x1112131415161718;
+	assert_int_equal(srdma_desc_encode(in, &d), ALL);
+	assert_int_equal(in[0], 6);
+	assert_memory_equal(in + SRDMA_DESC_LEN, behind, SRDMA_OPERANDS_LEN);
+	assert_int_equal(decode(&back, in, ALL), 0);
+	assert_same(&back, &d);
+	assert_int_equal(decode(&back, in, sizeof(in)), 0);
+	assert_int_equal(decode(&back, in, ALL - 1), -EPROTO);
+	assert_int_equal(decode(&back, in, SRDMA_DESC_LEN), -EPROTO);
+	in[1] |= SRDMA_DESC_INLINE;
+	assert_int_equal(decode(&back, in, ALL), -EPROTO);
+	d.opcode = SRDMA_DESC_FETCH_ADD;
+	srdma_desc_encode(in, &d);
+	assert_int_equal(decode(&back, in, ALL), -EPROTO);
+	d.compare = 0;
+	srdma_desc_encode(in, &d);
+	assert_int_equal(in[0], 7);
+	assert_int_equal(decode(&back, in, ALL), 0);
+	assert_same(&back, &d);
+	for (d.length = 0; d.length < 20; d.length++) {
+		srdma_desc_encode(in, &d);
+		assert_int_equal(decode(&back, in, ALL),
+				 d.length == SRDMA_ATOMIC_LEN ? 0 : -EPROTO);
+	}
+}
+
 /* What is refused still names its QP and id, for the failed completion. */
 static void refused_is_named(void **state)
 {
@@ -220,6 +261,7 @@ int main(void)
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(immediate_payload),
 		cmocka_unit_test(capability),
+		cmocka_unit_test(atomics),
 		cmocka_unit_test(refused_is_named),
 		cmocka_unit_test(record),
 	};

@@ -181,7 +181,7 @@ static void test_post_immediate_payload(void **state)
 static void test_post_refuses(void **state)
 {
 	struct nic *n = *state;
-	static const uint8_t opcodes[] = { 0, 6, 15, SRDMA_DESC_CREDIT, 255 };
+	static const uint8_t opcodes[] = { 0, 8, 15, SRDMA_DESC_CREDIT, 255 };
 	struct srdma_desc wr = { .opcode = SRDMA_DESC_SEND,
 				 .qpn = OTHER,
 				 .length = 1 };
@@ -223,6 +223,41 @@ static void test_post_capability(void **state)
 				 0);
 		assert_int_equal(d.capability, 0xc0ffee00);
 	}
+}
+
+/* Of 8 bytes, with its operands and no payload. */
+static void test_post_atomics(void **state)
+{
+	enum { ALL = SRDMA_DESC_LEN + SRDMA_OPERANDS_LEN };
+	struct nic *n = *state;
+	struct srdma_desc d, wr = { .opcode = SRDMA_DESC_COMPARE_SWAP,
+				    .flags = SRDMA_DESC_SIGNALED,
+				    .qpn = QPN,
+				    .length = SRDMA_ATOMIC_LEN,
+				    .capability = 9,
+				    .swap_add = 7,
+				    .compare = 5 };
+	struct srdma_record rec;
+
+	assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot), ALL);
+	assert_int_equal(srdma_desc_decode(&d, n->slot, ALL), 0);
+	assert_int_equal(d.swap_add, 7);
+	assert_int_equal(d.compare, 5);
+	complete(n, d.id, SRDMA_WC_COMP_SWAP);
+	assert_int_equal(poll_one(n, &rec), 1);
+	assert_int_equal(rec.opcode, SRDMA_WC_COMP_SWAP);
+	assert_int_equal(srdma_host_post(n->host, &wr, "12345678", n->slot),
+			 -EINVAL);
+	wr.opcode = SRDMA_DESC_FETCH_ADD;
+	assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot), -EINVAL);
+	wr.compare = 0;
+	assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot), ALL);
+	assert_int_equal(srdma_desc_decode(&d, n->slot, ALL), 0);
+	complete(n, d.id, SRDMA_WC_FETCH_ADD);
+	assert_int_equal(poll_one(n, &rec), 1);
+	assert_int_equal(rec.opcode, SRDMA_WC_FETCH_ADD);
+	wr.length = 7;
+	assert_int_equal(srdma_host_post(n->host, &wr, NULL, n->slot), -EINVAL);
 }
 
 static void test_depth_per_queue(void **state)
@@ -470,6 +505,7 @@ int main(void)
 		TEST(test_post_immediate_payload),
 		TEST(test_post_refuses),
 		TEST(test_post_capability),
+		TEST(test_post_atomics),
 		TEST(test_depth_per_queue),
 		TEST(test_record_retires_unsignaled),
 		TEST(test_failure_of_unsignaled_is_delivered),

@@ -31,6 +31,7 @@ static const struct {
 	{ 14, "PROOF_WRONG", 0x62, 10 },
 	{ 15, "PROOF_RANGE", 0x62, 10 },
 	{ 16, "PROOF_EXPIRED", 0x62, 10 },
+	{ 17, "MISALIGNED", 0x61, 9 },
 	{ 20, "DEADLINE", 0, 20 },
 	{ 21, "NO_RECV_CREDIT", 0, 13 },
 	{ 22, "PEER_CLOSED", 0, 12 },

@@ -39,7 +39,7 @@ static void holes_have_no_name(void **state)
 {
 	(void)state;
 	assert_null(name_at(offsetof(struct srdma_stats, refused)));
-	assert_null(name_at(offsetof(struct srdma_stats, reason) + 8 * 17));
+	assert_null(name_at(offsetof(struct srdma_stats, reason) + 8 * 18));
 	assert_null(srdma_stats_name(srdma_stats_count()));
 	assert_null(srdma_stats_name(~0u));
 }

@@ -155,6 +155,7 @@ enum sample {
 	ACK_GAP = ACK_OPEN + 9,
 	ACK_GAPS = ACK_OPEN + 15,
 	FETCH_ADD = SRDMA_OP_FETCH_ADD * SAMPLE_VARIANTS,
+	ATOMIC_ACK = SRDMA_OP_ATOMIC_ACKNOWLEDGE * SAMPLE_VARIANTS,
 };
 
 /* Every refusal of 2.5: one byte of a legal packet changed, or its length. */
@@ -215,7 +216,10 @@ static const struct bend {
 	{ ACK_ACK, 40, 7, 0, SRDMA_REFUSED_ACK_BODY },
 	{ ACK_ACK, 41, 1, 0, SRDMA_REFUSED_ACK_BODY },	/* reason of an ACK */
 	{ ACK_NAK, 41, 0, 0, SRDMA_REFUSED_ACK_BODY },	/* NAK without */
-	{ ACK_NAK, 41, 17, 0, SRDMA_REFUSED_ACK_BODY }, /* not a reason */
+	{ ACK_NAK, 41, 18, 0, SRDMA_REFUSED_ACK_BODY }, /* not a reason */
+	{ ACK_RNR, 41, 21, 0, SRDMA_REFUSED_ACK_BODY }, /* reason of an RNR */
+	{ ATOMIC_ACK, -1, 0, 4, SRDMA_REFUSED_LENGTH },
+	{ ATOMIC_ACK, 12, 0x60, 0, SRDMA_REFUSED_HEADER },
 	{ ACK_NAK, 41, 20, 0, SRDMA_REFUSED_ACK_BODY }, /* of CLOSE only */
 	{ ACK_NAK, 41, 255, 0, SRDMA_REFUSED_ACK_BODY },
 	{ ACK_CLOSE, 41, 0, 0, SRDMA_REFUSED_ACK_BODY },

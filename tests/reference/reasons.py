@@ -23,6 +23,7 @@ class Reason(IntEnum):
     PROOF_WRONG = 14
     PROOF_RANGE = 15
     PROOF_EXPIRED = 16
+    MISALIGNED = 17
     DEADLINE = 20
     NO_RECV_CREDIT = 21
     PEER_CLOSED = 22
@@ -62,6 +63,7 @@ NAK_SYNDROME: dict[int, int] = {
     Reason.PROOF_WRONG: 0x62,
     Reason.PROOF_RANGE: 0x62,
     Reason.PROOF_EXPIRED: 0x62,
+    Reason.MISALIGNED: 0x61,
 }
 
 # Those that a CLOSE may carry.
