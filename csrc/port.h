@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "atomic.h"
+
 struct srdma_port;
 struct srdma_wire_counts;
 
@@ -122,10 +124,18 @@ struct srdma_port_ops {
 	 * Host: DMA between buf and region. 1: done already; 0: under way,
 	 * SRDMA_EV_DMA_DONE follows (buf must stay until then); -EAGAIN: full
 	 * now; else -errno: this DMA failed. Per leg DMAs take effect and
-	 * complete in order, reads and writes alike.
+	 * complete in order, reads, writes and atomics alike.
 	 */
 	int (*read)(const struct srdma_dma *dma);
 	int (*write)(const struct srdma_dma *dma);
+	/*
+	 * Host: the same of an atomic on the 8 bytes at dma->addr, a multiple
+	 * of 8. Atomics of all legs of the port, in whatever order, are each
+	 * one step to one another; a port says what else they are one step to.
+	 * What was there before lands in the buffer, a number in own order.
+	 */
+	int (*atomic)(const struct srdma_dma *dma,
+		      const struct srdma_atomic *how);
 	/*
 	 * Host: put a 32-byte completion record into slot of the leg's ring,
 	 * after all DMA before it, and ring. 0, -EAGAIN, -errno.

@@ -76,10 +76,10 @@ struct srdma_mem_host_params {
 	uint32_t dma_polls; /* DMA ends in the n-th poll after; 0: at once */
 	void *ctx;	    /* of the hook */
 	/*
-	 * Asked before each DMA. 0: do it; -EAGAIN: no room now; else it
+	 * Asked before each DMA; an atomic writes. 0: do it; -EAGAIN: no room now; else it
 	 * fails with this -errno. NULL: all succeed.
 	 */
-	int (*dma)(void *ctx, const struct srdma_dma *dma, int is_write);
+	int (*dma)(void *ctx, const struct srdma_dma *dma, int writes);
 };
 
 /*

@@ -12,7 +12,7 @@
 
 enum { BUFS = 256 };
 
-enum work_kind { WORK_READ, WORK_WRITE, WORK_RECORD };
+enum work_kind { WORK_READ, WORK_WRITE, WORK_ATOMIC, WORK_RECORD };
 
 /* DMA or a record on its way, in the order of posting. */
 struct work {
@@ -22,6 +22,7 @@ struct work {
 	uint64_t due;	 /* number of the poll that does it */
 	int status;	 /* not 0: it fails */
 	struct srdma_dma dma;
+	struct srdma_atomic how; /* WORK_ATOMIC */
 	uint32_t slot;
 	uint8_t record[SRDMA_RECORD_LEN];
 };
@@ -134,17 +135,30 @@ static void region_close(struct srdma_region *region)
 
 /* --- DMA -------------------------------------------------------------- */
 
-static void copy(const struct srdma_dma *dma, enum work_kind kind)
+/* One thread: one step to everybody. */
+static void change(uint8_t *host, uint8_t *mine, const struct srdma_atomic *how)
 {
-	uint8_t *host = (uint8_t *)(uintptr_t)dma->addr;
-	uint8_t *mine = dma->buf->data + dma->buf_at;
+	uint64_t value;
 
-	if (!dma->len)
+	memcpy(mine, host, sizeof(value));
+	memcpy(&value, host, sizeof(value));
+	value = srdma_atomic_apply(how, value);
+	memcpy(host, &value, sizeof(value));
+}
+
+static void copy(const struct work *w)
+{
+	uint8_t *host = (uint8_t *)(uintptr_t)w->dma.addr;
+	uint8_t *mine = w->dma.buf->data + w->dma.buf_at;
+
+	if (!w->dma.len)
 		return;
-	if (kind == WORK_READ)
-		memcpy(mine, host, dma->len);
+	if (w->kind == WORK_READ)
+		memcpy(mine, host, w->dma.len);
+	else if (w->kind == WORK_WRITE)
+		memcpy(host, mine, w->dma.len);
 	else
-		memcpy(host, mine, dma->len);
+		change(host, mine, &w->how);
 }
 
 static void push_work(struct host *h, struct work *w)
@@ -167,8 +181,10 @@ static struct work *pop_work(struct host *h)
 	return w;
 }
 
-static int dma_start(const struct srdma_dma *dma, enum work_kind kind)
+/* job: its dma, kind and how. */
+static int dma_start(const struct work *job)
 {
+	const struct srdma_dma *dma = &job->dma;
 	const struct srdma_region *r = dma->region;
 	struct host *h = host_of(r->leg->port);
 	const struct srdma_mem_host_params *p = h->params;
@@ -183,33 +199,41 @@ static int dma_start(const struct srdma_dma *dma, enum work_kind kind)
 	if (leg_of(r->leg)->dead)
 		return -ECONNRESET;
 	if (p->dma)
-		status = p->dma(p->ctx, dma, kind == WORK_WRITE);
+		status = p->dma(p->ctx, dma, job->kind != WORK_READ);
 	if (status == -EAGAIN)
 		return status;
 	if (!h->first && !p->dma_polls) {
 		if (!status)
-			copy(dma, kind);
+			copy(job);
 		return status ? status : 1;
 	}
-	w = calloc(1, sizeof(*w));
+	w = malloc(sizeof(*w));
 	if (!w)
 		return -EAGAIN;
-	w->kind = kind;
+	*w = *job;
 	w->leg = leg_of(r->leg);
 	w->status = status;
-	w->dma = *dma;
 	push_work(h, w);
 	return 0;
 }
 
 static int host_read(const struct srdma_dma *dma)
 {
-	return dma_start(dma, WORK_READ);
+	return dma_start(&(struct work){ .kind = WORK_READ, .dma = *dma });
 }
 
 static int host_write(const struct srdma_dma *dma)
 {
-	return dma_start(dma, WORK_WRITE);
+	return dma_start(&(struct work){ .kind = WORK_WRITE, .dma = *dma });
+}
+
+static int host_atomic(const struct srdma_dma *dma,
+		       const struct srdma_atomic *how)
+{
+	assert(dma->len == SRDMA_ATOMIC_LEN &&
+	       dma->addr % SRDMA_ATOMIC_LEN == 0);
+	return dma_start(&(struct work){
+		.kind = WORK_ATOMIC, .dma = *dma, .how = *how });
 }
 
 static void put_record(struct leg *leg, uint32_t slot, const uint8_t *record)
@@ -258,7 +282,7 @@ static int finish_work(struct host *h, struct srdma_event *ev)
 		.cookie = w->dma.cookie,
 	};
 	if (!w->status && made)
-		copy(&w->dma, w->kind);
+		copy(w);
 	if (!w->status && !made)
 		put_record(w->leg, w->slot, w->record);
 	free(w);
@@ -381,6 +405,7 @@ static const struct srdma_port_ops host_ops = {
 	.buf_free = host_buf_free,
 	.read = host_read,
 	.write = host_write,
+	.atomic = host_atomic,
 	.complete = complete,
 	.leg_open = leg_open,
 	.region_open = region_open,

@@ -181,6 +181,7 @@ static const struct srdma_port_ops host_ops = {
 	.buf_free = srdma_shm_port_buf_free,
 	.read = srdma_shm_region_read,
 	.write = srdma_shm_region_write,
+	.atomic = srdma_shm_region_atomic,
 	.complete = complete,
 	.leg_open = leg_open,
 	.region_open = srdma_shm_region_open,

@@ -37,5 +37,9 @@ int srdma_shm_region_open(struct srdma_conn *conn,
 void srdma_shm_region_close(struct srdma_region *region);
 int srdma_shm_region_read(const struct srdma_dma *dma);
 int srdma_shm_region_write(const struct srdma_dma *dma);
+/* One step to the host's CPUs where the region is mapped; else, as memory of a
+ * process, to the DMA of this port only. */
+int srdma_shm_region_atomic(const struct srdma_dma *dma,
+			    const struct srdma_atomic *how);
 
 #endif

@@ -6,7 +6,12 @@
 #include <string.h>
 #include <sys/uio.h>
 
-enum { WRITABLE = 1 | 2 }; /* LOCAL_WRITE, REMOTE_WRITE */
+#include "wire.h"
+
+enum {
+	WRITABLE = 1 | 2,
+	REMOTE_ATOMIC = 8
+}; /* 1 LOCAL_WRITE, 2 REMOTE_WRITE */
 
 struct region {
 	struct srdma_region r;
@@ -91,6 +96,18 @@ static int map_region(struct srdma_conn *conn, struct srdma_shm *map,
 	return refuse(conn, r, "the region cannot be mapped with this access");
 }
 
+/* What is aligned for the host must be so here, to be changed in one step. */
+static int check_aligned(struct srdma_conn *conn,
+			 const struct srdma_region_params *p)
+{
+	if (!(p->access & REMOTE_ATOMIC) || p->fd < 0 ||
+	    (p->addr - p->fd_offset) % SRDMA_ATOMIC_LEN == 0)
+		return 0;
+	return refuse(conn, -EINVAL,
+		      "REMOTE_ATOMIC needs a region whose address and offset "
+		      "in its memfd are the same modulo 8: use pd.alloc()");
+}
+
 int srdma_shm_region_open(struct srdma_conn *conn,
 			  const struct srdma_region_params *p,
 			  struct srdma_region **out)
@@ -105,7 +122,10 @@ int srdma_shm_region_open(struct srdma_conn *conn,
 	region = calloc(1, sizeof(*region));
 	if (!region)
 		return refuse(conn, -ENOMEM, "out of memory");
-	r = p->fd < 0 ? probe(conn, p) : map_region(conn, &region->map, p);
+	r = check_aligned(conn, p);
+	if (!r)
+		r = p->fd < 0 ? probe(conn, p)
+			      : map_region(conn, &region->map, p);
 	if (r) {
 		free(region);
 		return r;
@@ -158,6 +178,55 @@ int srdma_shm_region_write(const struct srdma_dma *dma)
 		r = remote_copy(leg, dma->addr, from, dma->len, true);
 	if (r)
 		return r;
+	srdma_shm_leg_due(leg, SRDMA_BELL_MEMORY);
+	return 1;
+}
+
+/* In one step to the host's CPUs too. */
+static uint64_t change(uint64_t *at, const struct srdma_atomic *how)
+{
+	uint64_t expected = how->compare;
+
+	if (how->kind == SRDMA_ATOMIC_FETCH_ADD)
+		return __atomic_fetch_add(at, how->swap_add, __ATOMIC_SEQ_CST);
+	__atomic_compare_exchange_n(at, &expected, how->swap_add, 0,
+				    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	return expected;
+}
+
+/* In two steps: one step to what this thread does for others, no more. */
+static int remote_change(const struct srdma_shm_leg *leg, uint64_t addr,
+			 const struct srdma_atomic *how, uint64_t *original)
+{
+	uint64_t value;
+	int r = remote_copy(leg, addr, original, sizeof(*original), false);
+
+	if (r)
+		return r;
+	value = srdma_atomic_apply(how, *original);
+	if (value == *original)
+		return 0;
+	return remote_copy(leg, addr, &value, sizeof(value), true);
+}
+
+int srdma_shm_region_atomic(const struct srdma_dma *dma,
+			    const struct srdma_atomic *how)
+{
+	struct region *region = region_of(dma->region);
+	struct srdma_shm_leg *leg = srdma_shm_leg_of(region->r.leg);
+	uint8_t *at = region->map.at;
+	uint64_t original;
+	int r = 0;
+
+	if (at)
+		original = change(
+			(uint64_t *)(void *)(at + (dma->addr - region->r.base)),
+			how);
+	else
+		r = remote_change(leg, dma->addr, how, &original);
+	if (r)
+		return r;
+	memcpy(dma->buf->data + dma->buf_at, &original, sizeof(original));
 	srdma_shm_leg_due(leg, SRDMA_BELL_MEMORY);
 	return 1;
 }

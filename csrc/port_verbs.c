@@ -42,6 +42,7 @@ static const struct srdma_port_ops host_ops = {
 	.buf_free = srdma_verbs_buf_free,
 	.read = srdma_verbs_leg_read,
 	.write = srdma_verbs_leg_write,
+	.atomic = srdma_verbs_leg_atomic,
 	.complete = srdma_verbs_leg_complete,
 	.leg_open = srdma_verbs_leg_open,
 	.region_open = srdma_verbs_leg_region_open,

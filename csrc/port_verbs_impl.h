@@ -108,7 +108,7 @@ struct srdma_verbs_conn {
 	uint32_t depth;
 	uint32_t told, done, posted, tail;
 	uint32_t failed;   /* FINISHED: sends from this one on failed */
-	uint32_t read_end; /* serial after the newest READ */
+	uint32_t read_end; /* serial after the newest READ or atomic */
 	uint32_t dma_end;  /* serial after the newest DMA */
 	uint32_t inline_max;
 
@@ -234,6 +234,9 @@ int srdma_verbs_leg_region_open(struct srdma_conn *leg,
 void srdma_verbs_leg_region_close(struct srdma_region *region);
 int srdma_verbs_leg_read(const struct srdma_dma *dma);
 int srdma_verbs_leg_write(const struct srdma_dma *dma);
+/* One step to what the device does; to CPUs as its atomic_cap says. */
+int srdma_verbs_leg_atomic(const struct srdma_dma *dma,
+			   const struct srdma_atomic *how);
 int srdma_verbs_leg_complete(struct srdma_conn *leg, uint32_t slot,
 			     const uint8_t *record);
 

@@ -30,8 +30,15 @@ int srdma_verbs_leg_region_open(struct srdma_conn *leg,
 				const struct srdma_region_params *params,
 				struct srdma_region **out)
 {
-	struct srdma_verbs_region *region = calloc(1, sizeof(*region));
+	struct srdma_verbs_port *port = (struct srdma_verbs_port *)leg->port;
+	struct srdma_verbs_region *region;
 
+	if ((params->access & IBV_ACCESS_REMOTE_ATOMIC) &&
+	    port->limits.atomic_cap == IBV_ATOMIC_NONE)
+		return srdma_verbs_refuse(port, -EOPNOTSUPP,
+					  "REMOTE_ATOMIC: the host's device "
+					  "has no atomics");
+	region = calloc(1, sizeof(*region));
 	if (!region)
 		return -ENOMEM;
 	region->base.leg = leg;
@@ -59,58 +66,102 @@ static int leg_next(struct srdma_verbs_conn *conn, struct ibv_send_wr **wr)
 	return 0;
 }
 
-static int leg_dma(const struct srdma_dma *dma, enum ibv_wr_opcode opcode,
-		   unsigned int flags)
+static struct srdma_verbs_conn *leg_of(const struct srdma_dma *dma)
 {
-	const struct srdma_verbs_region *region =
-		(const struct srdma_verbs_region *)dma->region;
+	return (struct srdma_verbs_conn *)dma->region->leg;
+}
+
+static uint32_t rkey_of(const struct srdma_dma *dma)
+{
+	return ((const struct srdma_verbs_region *)dma->region)->rkey;
+}
+
+/* Without the fence a WRITE may overtake the data of a READ, and an atomic
+ * too. */
+static unsigned int fence(const struct srdma_verbs_conn *conn)
+{
+	return (int32_t)(conn->read_end - conn->done) > 0 ? IBV_SEND_FENCE : 0;
+}
+
+/* The next work request, with its buffer; -EINVAL, -EAGAIN, -EPIPE. */
+static int dma_next(const struct srdma_dma *dma, struct ibv_send_wr **wr)
+{
 	const struct srdma_verbs_buf *buf =
 		(const struct srdma_verbs_buf *)dma->buf;
-	struct srdma_verbs_conn *conn =
-		(struct srdma_verbs_conn *)dma->region->leg;
-	struct srdma_verbs_send *send;
-	struct ibv_send_wr *wr;
+	struct srdma_verbs_conn *conn = leg_of(dma);
 	int err;
 
 	if (dma->buf->port != &conn->port->base)
 		return -EINVAL;
-	err = leg_next(conn, &wr);
+	err = leg_next(conn, wr);
 	if (err)
 		return err;
-	wr->opcode = opcode;
-	wr->num_sge = dma->len ? 1 : 0; /* 0 is 2^31 to some devices */
-	wr->sg_list->addr = (uintptr_t)dma->buf->data + dma->buf_at;
-	wr->sg_list->length = dma->len;
-	wr->sg_list->lkey = buf->slab->mr->lkey;
-	wr->wr.rdma.remote_addr = dma->addr;
-	wr->wr.rdma.rkey = region->rkey;
-	send = &conn->sends[srdma_verbs_slot(conn, conn->tail)];
+	(*wr)->num_sge = dma->len ? 1 : 0; /* 0 is 2^31 to some devices */
+	(*wr)->sg_list->addr = (uintptr_t)dma->buf->data + dma->buf_at;
+	(*wr)->sg_list->length = dma->len;
+	(*wr)->sg_list->lkey = buf->slab->mr->lkey;
+	return 0;
+}
+
+static void dma_queue(const struct srdma_dma *dma, unsigned int flags)
+{
+	struct srdma_verbs_conn *conn = leg_of(dma);
+	struct srdma_verbs_send *send =
+		&conn->sends[srdma_verbs_slot(conn, conn->tail)];
+
 	send->cookie = dma->cookie;
 	send->dma = 1;
 	srdma_verbs_data_queue(conn, flags);
 	conn->dma_end = conn->tail;
+}
+
+static int leg_dma(const struct srdma_dma *dma, enum ibv_wr_opcode opcode,
+		   unsigned int flags)
+{
+	struct ibv_send_wr *wr;
+	int err = dma_next(dma, &wr);
+
+	if (err)
+		return err;
+	wr->opcode = opcode;
+	wr->wr.rdma.remote_addr = dma->addr;
+	wr->wr.rdma.rkey = rkey_of(dma);
+	dma_queue(dma, flags);
 	return 0;
 }
 
 int srdma_verbs_leg_read(const struct srdma_dma *dma)
 {
-	struct srdma_verbs_conn *conn =
-		(struct srdma_verbs_conn *)dma->region->leg;
 	int err = leg_dma(dma, IBV_WR_RDMA_READ, 0);
 
 	if (!err)
-		conn->read_end = conn->tail;
+		leg_of(dma)->read_end = leg_of(dma)->tail;
 	return err;
 }
 
 int srdma_verbs_leg_write(const struct srdma_dma *dma)
 {
-	struct srdma_verbs_conn *conn =
-		(struct srdma_verbs_conn *)dma->region->leg;
-	/* Without the fence a WRITE may overtake the data of a READ. */
-	int fence = (int32_t)(conn->read_end - conn->done) > 0;
+	return leg_dma(dma, IBV_WR_RDMA_WRITE, fence(leg_of(dma)));
+}
 
-	return leg_dma(dma, IBV_WR_RDMA_WRITE, fence ? IBV_SEND_FENCE : 0);
+int srdma_verbs_leg_atomic(const struct srdma_dma *dma,
+			   const struct srdma_atomic *how)
+{
+	int adds = how->kind == SRDMA_ATOMIC_FETCH_ADD;
+	struct ibv_send_wr *wr;
+	int err = dma_next(dma, &wr);
+
+	if (err)
+		return err;
+	wr->opcode =
+		adds ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_ATOMIC_CMP_AND_SWP;
+	wr->wr.atomic.remote_addr = dma->addr;
+	wr->wr.atomic.rkey = rkey_of(dma);
+	wr->wr.atomic.compare_add = adds ? how->swap_add : how->compare;
+	wr->wr.atomic.swap = adds ? 0 : how->swap_add;
+	dma_queue(dma, fence(leg_of(dma)));
+	leg_of(dma)->read_end = leg_of(dma)->tail;
+	return 0;
 }
 
 /*
