@@ -1,7 +1,7 @@
 /*
  * What a target says, target to wire: acks, NAKs and the rest of the
- * control packets, and the data of READs (docs/protocol.md 2.4, 5). None of
- * it waits behind requests.
+ * control packets, the data of READs, and what atomics found (docs/protocol.md
+ * 2.4, 5). None of it waits behind requests.
  */
 #include <errno.h>
 
@@ -24,6 +24,15 @@ static const struct control controls[] = {
 	{ SRDMA_SAY_ACK, SRDMA_ACK_ACK, 0, 0 },
 };
 
+/* A PING is told if no receive is posted for the next message. */
+static uint8_t kind_of(const struct srdma_qp *qp, const struct control *c)
+{
+	return c->kind == SRDMA_ACK_ACK && qp->asked &&
+			       qp->rq_next == qp->rq_tail
+		       ? SRDMA_ACK_RNR
+		       : c->kind;
+}
+
 static int emit_control(struct srdma_qp *qp, const struct control *c)
 {
 	int nak = c->kind == SRDMA_ACK_NAK;
@@ -35,7 +44,7 @@ static int emit_control(struct srdma_qp *qp, const struct control *c)
 		.offset = offset,
 		.flags = c->flags,
 		.ack = {
-			.kind = c->kind,
+			.kind = kind_of(qp, c),
 			.request_id = (uint32_t)id,
 			.offset = offset,
 			.highest_pn = (uint32_t)srdma_session_highest(
@@ -61,6 +70,8 @@ static int emit_control(struct srdma_qp *qp, const struct control *c)
 		qp->said = qp->relay->now;
 	/* Every kind carries what an ack does. */
 	qp->ctl &= (uint8_t) ~(c->bit | SRDMA_SAY_ACK);
+	qp->asked = 0;
+	qp->relay->stats.rnr_sent += p.ack.kind == SRDMA_ACK_RNR;
 	if (nak)
 		qp->relay->stats.naks_sent++;
 	else
@@ -96,6 +107,21 @@ static uint8_t opcode_at(const struct srdma_slot *s, uint32_t len)
 		    : SRDMA_OP_READ_RESPONSE_MIDDLE;
 }
 
+/* The answer to an atomic is there already. 0 or -EAGAIN. */
+static int fetch_original(struct srdma_qp *qp, struct srdma_slot *s)
+{
+	struct srdma_op *op = srdma_op_add(qp, SRDMA_OP_ANSWER);
+
+	if (!op)
+		return -EAGAIN;
+	op->opcode = SRDMA_OP_ATOMIC_ACKNOWLEDGE;
+	op->request_id = s->request_id;
+	op->original = s->original;
+	op->again = s->again;
+	qp->slots_fetched++;
+	return 0;
+}
+
 /* Start the DMA of the next packet of a slot. 0 or -EAGAIN. */
 static int fetch_answer(struct srdma_qp *qp, struct srdma_slot *s)
 {
@@ -104,6 +130,8 @@ static int fetch_answer(struct srdma_qp *qp, struct srdma_slot *s)
 	struct srdma_buf *buf = NULL;
 	struct srdma_op *op;
 
+	if (s->atomic)
+		return fetch_original(qp, s);
 	if (len > qp->answer_mtu)
 		len = qp->answer_mtu;
 	if (len) {
@@ -170,6 +198,7 @@ static int emit_answer(struct srdma_qp *qp, const struct srdma_op *op)
 		.opcode = op->opcode,
 		.request_id = op->request_id,
 		.offset = op->offset,
+		.original = op->original,
 		.payload_len = op->len,
 	};
 	int err = srdma_tx_emit(qp, &p, op->buf ? op->buf->data : NULL);

@@ -126,6 +126,13 @@ static void insert(struct srdma_beyond *b, struct srdma_kept *before,
 	b->count++;
 }
 
+/* An atomic takes it for what it finds. */
+static int needs_buf(const struct srdma_packet *p)
+{
+	return p->payload_len ||
+	       (srdma_wire_traits(p->opcode) & SRDMA_T_ATOMIC);
+}
+
 int srdma_beyond_keep(struct srdma_beyond *b, const struct srdma_packet *p,
 		      struct srdma_buf **buf, struct srdma_kept **out)
 {
@@ -143,7 +150,7 @@ int srdma_beyond_keep(struct srdma_beyond *b, const struct srdma_packet *p,
 	k->packet = *p;
 	k->claim_len = 0;
 	k->buf = NULL;
-	if (p->payload_len) {
+	if (needs_buf(p)) {
 		k->buf = *buf;
 		*buf = NULL;
 	}

@@ -40,7 +40,7 @@ struct srdma_position srdma_position_after(const struct srdma_packet *p);
 
 struct srdma_kept {
 	struct srdma_kept *next;
-	struct srdma_buf *buf; /* payload; NULL: none, or taken */
+	struct srdma_buf *buf; /* payload; an atomic's; NULL: none, or taken */
 	struct srdma_packet packet;
 	size_t claim_len; /* with a proof: what it covers */
 	uint8_t claim[SRDMA_CLAIM_MAX];
@@ -70,7 +70,8 @@ void srdma_beyond_count(struct srdma_beyond *b, uint64_t pn);
 void srdma_beyond_note(struct srdma_beyond *b, const struct srdma_packet *p);
 
 /*
- * Keep a request packet, with its payload: *buf is taken over if it has one.
+ * Keep a request packet, with its payload: *buf is taken over if it has one,
+ * or is an atomic.
  * The caller fills the claim of *out. 0; 1: kept, and right behind the
  * furthest one, which is kept, so that no gap is new; -EALREADY: some of it is
  * kept; -ENOSPC: the QP has SRDMA_BEYOND_MAX, or its part of the pool.

@@ -9,12 +9,6 @@
 #include "mutant.h"
 #include "relay_impl.h"
 
-static int consumes_recv(uint8_t desc_op)
-{
-	return desc_op == SRDMA_DESC_SEND || desc_op == SRDMA_DESC_SEND_IMM ||
-	       desc_op == SRDMA_DESC_WRITE_IMM;
-}
-
 /* Opcodes of a message by place: first, middle, last, only. */
 struct opcodes {
 	uint8_t first, middle, last, only;
@@ -26,13 +20,14 @@ static const struct opcodes opcodes[] = {
 	[SRDMA_DESC_WRITE_IMM] = { SRDMA_OP_WRITE_FIRST, SRDMA_OP_WRITE_MIDDLE,
 				   SRDMA_OP_WRITE_LAST_IMM,
 				   SRDMA_OP_WRITE_ONLY_IMM },
-	[SRDMA_DESC_READ] = { SRDMA_OP_READ_REQUEST, SRDMA_OP_READ_REQUEST,
-			      SRDMA_OP_READ_REQUEST, SRDMA_OP_READ_REQUEST },
+	[SRDMA_DESC_READ] = { .only = SRDMA_OP_READ_REQUEST },
 	[SRDMA_DESC_SEND] = { SRDMA_OP_SEND_FIRST, SRDMA_OP_SEND_MIDDLE,
 			      SRDMA_OP_SEND_LAST, SRDMA_OP_SEND_ONLY },
 	[SRDMA_DESC_SEND_IMM] = { SRDMA_OP_SEND_FIRST, SRDMA_OP_SEND_MIDDLE,
 				  SRDMA_OP_SEND_LAST_IMM,
 				  SRDMA_OP_SEND_ONLY_IMM },
+	[SRDMA_DESC_COMPARE_SWAP] = { .only = SRDMA_OP_COMPARE_SWAP },
+	[SRDMA_DESC_FETCH_ADD] = { .only = SRDMA_OP_FETCH_ADD },
 };
 
 static uint8_t opcode_at(const struct srdma_wqe *w, uint32_t offset,
@@ -42,6 +37,8 @@ static uint8_t opcode_at(const struct srdma_wqe *w, uint32_t offset,
 	int first = offset == 0;
 	int last = offset + len == w->length;
 
+	if (srdma_desc_is_answered(w->opcode)) /* a part is a packet */
+		return o->only;
 	if (first)
 		return last ? o->only : o->first;
 	return last ? o->last : o->middle;
@@ -51,7 +48,8 @@ static int has_credit(const struct srdma_qp *qp, const struct srdma_wqe *w)
 {
 	if ((int32_t)(qp->request_credit - (uint32_t)qp->sq_next) <= 0)
 		return 0;
-	return !consumes_recv(w->opcode) || SRDMA_MUTANT(CREDIT_IGNORED) ||
+	return !srdma_desc_consumes_recv(w->opcode) ||
+	       SRDMA_MUTANT(CREDIT_IGNORED) ||
 	       (int32_t)(qp->recv_credit - qp->sends) > 0;
 }
 
@@ -92,24 +90,34 @@ static int cut_len(struct srdma_qp *qp, const struct srdma_wqe *w,
 	return 0;
 }
 
-/* Ask for the next part of a READ. 0, or -EBUSY: the peer is full. */
-static int cut_read(struct srdma_qp *qp, struct srdma_wqe *w, uint32_t len)
+static struct srdma_part *add_part(struct srdma_qp *qp,
+				   const struct srdma_wqe *w, uint32_t len)
+{
+	if (srdma_desc_is_atomic(w->opcode))
+		return srdma_part_add_atomic(&qp->parts, qp->sq_next);
+	return srdma_part_add(&qp->parts, qp->sq_next, w->asked,
+			      w->asked + len);
+}
+
+/* Ask for the next part of a READ, or an atomic. 0, or -EBUSY: the peer is
+ * full. */
+static int cut_part(struct srdma_qp *qp, struct srdma_wqe *w, uint32_t len)
 {
 	struct srdma_parts *parts = &qp->parts;
 	struct srdma_op *op;
 
-	if (parts->count == parts->size ||
-	    (parts->count && parts->due + srdma_part_answers(parts, len) >
-				     qp->relay->params.window))
+	if (parts->count && parts->due + srdma_part_answers(parts, len) >
+				    qp->relay->params.window)
+		return -EBUSY;
+	if (!qp->relay->ops.left)
+		return -EAGAIN;
+	if (!add_part(qp, w, len))
 		return -EBUSY;
 	op = srdma_op_add(qp, SRDMA_OP_FETCH);
-	if (!op)
-		return -EAGAIN;
-	op->opcode = SRDMA_OP_READ_REQUEST;
+	op->opcode = opcode_at(w, w->asked, len);
 	op->request_id = qp->sq_next;
 	op->offset = w->asked;
 	op->dma_len = len;
-	srdma_part_add(parts, qp->sq_next, w->asked, w->asked + len);
 	w->asked += len;
 	return 0;
 }
@@ -177,7 +185,8 @@ static int cut_request(struct srdma_qp *qp, const struct piece *piece,
 
 	if (!op)
 		return -EAGAIN;
-	op->opcode = SRDMA_OP_READ_REQUEST;
+	op->opcode = opcode_at(srdma_qp_wqe(qp, piece->id), piece->offset,
+			       piece->len);
 	op->request_id = piece->id;
 	op->offset = piece->offset;
 	op->dma_len = piece->len;
@@ -200,7 +209,7 @@ static int cut_lost(struct srdma_qp *qp)
 		return -ENOENT;
 	piece = (struct piece){ flight->id, flight->offset, flight->len };
 	w = srdma_qp_wqe(qp, flight->id);
-	err = w->opcode == SRDMA_DESC_READ
+	err = srdma_desc_is_answered(w->opcode)
 		      ? cut_request(qp, &piece, &op)
 		      : add_payload(qp, &piece, SRDMA_RESEND_FLIGHT, &op);
 	if (err)
@@ -212,7 +221,7 @@ static int cut_lost(struct srdma_qp *qp)
 	return 0;
 }
 
-/* A range of a READ whose answers did not come. The same. */
+/* A range of a READ, or an atomic, whose answers did not come. The same. */
 static int cut_missing(struct srdma_qp *qp)
 {
 	struct srdma_part *part = srdma_part_next(&qp->parts);
@@ -249,21 +258,21 @@ static int fetch_again(struct srdma_qp *qp)
 static int cut(struct srdma_qp *qp)
 {
 	struct srdma_wqe *w = srdma_qp_wqe(qp, qp->sq_next);
-	int read = w->opcode == SRDMA_DESC_READ;
+	int answered = srdma_desc_is_answered(w->opcode);
 	uint32_t len;
 	int err;
 
 	if (!w->started && !may_start(qp, w))
 		return -EBUSY;
-	err = cut_len(qp, w, read ? SRDMA_READ_PART : qp->peer_mtu, &len);
+	err = cut_len(qp, w, answered ? SRDMA_READ_PART : qp->peer_mtu, &len);
 	if (!err)
-		err = read ? cut_read(qp, w, len) : cut_payload(qp, w, len);
+		err = answered ? cut_part(qp, w, len) : cut_payload(qp, w, len);
 	if (err)
 		return err;
 	if (!w->started) {
 		w->started = 1;
-		qp->sends += (uint32_t)consumes_recv(w->opcode);
-		qp->reads_open += (uint32_t)read;
+		qp->sends += (uint32_t)srdma_desc_consumes_recv(w->opcode);
+		qp->reads_open += (uint32_t)answered;
 	}
 	if (w->asked == w->length)
 		qp->sq_next++;

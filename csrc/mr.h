@@ -17,7 +17,8 @@ enum srdma_access { /* verbs' flags */
 		    SRDMA_ACCESS_LOCAL_WRITE = 1,
 		    SRDMA_ACCESS_REMOTE_WRITE = 2,
 		    SRDMA_ACCESS_REMOTE_READ = 4,
-		    SRDMA_ACCESS_ALL = 7,
+		    SRDMA_ACCESS_REMOTE_ATOMIC = 8,
+		    SRDMA_ACCESS_ALL = 15,
 		    SRDMA_ACCESS_PROOF = 0x100, /* remote ones need a proof */
 };
 

@@ -136,6 +136,15 @@ static enum srdma_reason revoked(const struct srdma_op *op,
 		       : SRDMA_REASON_PROOF_WRONG;
 }
 
+static int transfer(const struct srdma_op *op, const struct srdma_dma *dma)
+{
+	const struct srdma_port_ops *ops = op->qp->relay->host->ops;
+
+	if (op->atomic.kind)
+		return ops->atomic(dma, &op->atomic);
+	return op->kind >= SRDMA_OP_PLACE ? ops->write(dma) : ops->read(dma);
+}
+
 /* Authorize and start one DMA. 0, or -EAGAIN. */
 static int start(struct srdma_qp *qp, struct srdma_op *op)
 {
@@ -145,7 +154,6 @@ static int start(struct srdma_qp *qp, struct srdma_op *op)
 	struct srdma_mr *mr;
 	struct srdma_dma dma;
 	enum srdma_reason why = srdma_mr_check(&r->mrs, &want, &mr);
-	int writes = op->kind >= SRDMA_OP_PLACE;
 	int err;
 
 	if (!why)
@@ -163,7 +171,7 @@ static int start(struct srdma_qp *qp, struct srdma_op *op)
 	op->serial = ++r->mrs.serial;
 	mr->dmas++;
 	qp->dmas++;
-	err = writes ? r->host->ops->write(&dma) : r->host->ops->read(&dma);
+	err = transfer(op, &dma);
 	if (err == 0)
 		return 0;
 	if (err == -EAGAIN) {

@@ -48,6 +48,8 @@ struct srdma_op {
 	uint8_t reason;	  /* DONE: why the DMA failed, or 0 */
 	uint8_t opcode;	  /* of the packet */
 	uint8_t consumes; /* PLACE: ends a message that consumes a RECV */
+	struct srdma_atomic atomic; /* PLACE: in place of a write */
+	uint64_t original;	    /* ANSWER to an atomic */
 	uint64_t request_id;
 	uint32_t offset;  /* in the message; PLACE: of the end */
 	uint32_t dma_len; /* of the RETH */

@@ -53,7 +53,7 @@ static void duplicate(const struct srdma_arrival *a)
 {
 	a->qp->relay->stats.duplicates++;
 	a->qp->ctl |= SRDMA_SAY_ACK;
-	if (a->p->opcode == SRDMA_OP_READ_REQUEST)
+	if (srdma_wire_traits(a->p->opcode) & (SRDMA_T_READ | SRDMA_T_ATOMIC))
 		srdma_rx_again(a);
 }
 

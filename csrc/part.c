@@ -50,6 +50,28 @@ struct srdma_part *srdma_part_add(struct srdma_parts *t, uint64_t id,
 	return p;
 }
 
+static uint64_t oldest_atomic(const struct srdma_parts *t)
+{
+	uint64_t oldest = t->atomics + 1;
+
+	for (uint32_t i = 0; i < t->count; i++)
+		if (t->part[i].atomic && t->part[i].atomic < oldest)
+			oldest = t->part[i].atomic;
+	return oldest;
+}
+
+struct srdma_part *srdma_part_add_atomic(struct srdma_parts *t, uint64_t id)
+{
+	struct srdma_part *p;
+
+	if (t->atomics + 1 - oldest_atomic(t) >= t->size)
+		return NULL;
+	p = srdma_part_add(t, id, 0, SRDMA_ATOMIC_LEN);
+	if (p)
+		p->atomic = ++t->atomics;
+	return p;
+}
+
 struct srdma_part *srdma_part_find(const struct srdma_parts *t, uint64_t id,
 				   uint32_t from, uint32_t until)
 {
@@ -200,7 +222,8 @@ static int has_empty(const struct srdma_parts *t, const struct srdma_part *p,
 	uint32_t len;
 
 	if (p->state == SRDMA_PART_NEW || p->request_id != a->request_id ||
-	    a->offset < p->start || (a->offset >= p->end && p->start < p->end))
+	    !p->atomic != !a->atomic || a->offset < p->start ||
+	    (a->offset >= p->end && p->start < p->end))
 		return 0;
 	len = p->end - a->offset;
 	if (len > t->mtu)

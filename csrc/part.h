@@ -3,6 +3,7 @@
  * come (docs/protocol.md 5.3). An answer is placed once, in any order; what
  * is missing is asked for again, as parts of their own, at most as many at
  * once as the peer has answer slots. In the order in which they were asked.
+ * An atomic is one part too.
  */
 #ifndef SRDMA_PART_H
 #define SRDMA_PART_H
@@ -32,22 +33,25 @@ struct srdma_part {
 	uint8_t state;	      /* enum srdma_part_state */
 	uint8_t executed;     /* the peer has its request */
 	uint8_t later;	      /* answers to younger parts that came since */
+	uint64_t atomic;      /* number of the atomic, from 1; 0: of a READ */
 	uint8_t filled[SRDMA_PLACES / 8];
 };
 
 struct srdma_parts {
 	struct srdma_part *part;
 	uint32_t size, count;
-	uint32_t mtu;	 /* payload of an answer: a place */
-	uint32_t due;	 /* answers that have not come */
-	uint32_t wanted; /* parts WANTED */
-	int ordered;	 /* the wire keeps order */
+	uint32_t mtu;	  /* payload of an answer: a place */
+	uint32_t due;	  /* answers that have not come */
+	uint32_t wanted;  /* parts WANTED */
+	uint64_t atomics; /* asked so far */
+	int ordered;	  /* the wire keeps order */
 };
 
 struct srdma_part_answer {
 	uint64_t request_id;
 	uint32_t offset, len;
 	uint64_t now;
+	int atomic; /* to an atomic: of SRDMA_ATOMIC_LEN bytes */
 };
 
 /* Room for size parts. 0 or -ENOMEM. */
@@ -60,6 +64,11 @@ uint32_t srdma_part_answers(const struct srdma_parts *t, uint32_t len);
 /* One more, NEW; NULL: the peer has no slot for it. */
 struct srdma_part *srdma_part_add(struct srdma_parts *t, uint64_t id,
 				  uint32_t start, uint32_t end);
+/*
+ * The same of an atomic. NULL also if the peer, which keeps the results of
+ * the last size atomics, would then not keep that of the oldest one here.
+ */
+struct srdma_part *srdma_part_add_atomic(struct srdma_parts *t, uint64_t id);
 /* The one that asks for this range and waits to be sent; NULL: none does. */
 struct srdma_part *srdma_part_find(const struct srdma_parts *t, uint64_t id,
 				   uint32_t from, uint32_t until);

@@ -40,9 +40,17 @@ static int local_ok(struct srdma_qp *qp, const struct srdma_desc *d)
 
 	if (!d->length || (d->flags & SRDMA_DESC_INLINE))
 		return 1;
-	if (d->opcode == SRDMA_DESC_READ)
+	if (srdma_desc_is_answered(d->opcode))
 		want.right = SRDMA_ACCESS_LOCAL_WRITE;
 	return !srdma_mr_check(&qp->relay->mrs, &want, &mr);
+}
+
+static uint8_t right_of(uint8_t desc_op)
+{
+	if (srdma_desc_is_atomic(desc_op))
+		return SRDMA_MEMKEY_ATOMIC;
+	return desc_op == SRDMA_DESC_READ ? SRDMA_MEMKEY_READ
+					  : SRDMA_MEMKEY_WRITE;
 }
 
 int srdma_post_grant(const struct srdma_qp *qp, const struct srdma_wqe *w,
@@ -51,8 +59,7 @@ int srdma_post_grant(const struct srdma_qp *qp, const struct srdma_wqe *w,
 	struct srdma_grant_want want = {
 		.handle = w->capability,
 		.rkey = w->rkey,
-		.right = w->opcode == SRDMA_DESC_READ ? SRDMA_MEMKEY_READ
-						      : SRDMA_MEMKEY_WRITE,
+		.right = right_of(w->opcode),
 		.addr = w->remote_addr + offset,
 		.len = len,
 	};
@@ -60,15 +67,18 @@ int srdma_post_grant(const struct srdma_qp *qp, const struct srdma_wqe *w,
 	return srdma_grant_find(&qp->leg->grants, &want, use);
 }
 
-/* Whether the request may prove what it asks; found again at each packet. */
+/* Whether the request may prove what it asks; found again at each packet. What
+ * is not cut, an atomic, must lie in one node. */
 static int capability_ok(const struct srdma_qp *qp, const struct srdma_wqe *w)
 {
 	struct srdma_grant_use use;
 
 	if (!w->capability)
 		return 1;
-	return (qp->mode & SRDMA_MODE_MEM) &&
-	       !srdma_post_grant(qp, w, 0, w->length, &use);
+	if (!(qp->mode & SRDMA_MODE_MEM) ||
+	    srdma_post_grant(qp, w, 0, w->length, &use))
+		return 0;
+	return !srdma_desc_is_atomic(w->opcode) || use.run == w->length;
 }
 
 static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
@@ -90,6 +100,8 @@ static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
 				 .rkey = d->rkey,
 				 .imm = d->imm,
 				 .capability = d->capability,
+				 .swap_add = d->swap_add,
+				 .compare = d->compare,
 				 .opcode = d->opcode,
 				 .flags = d->flags };
 	if ((d->flags & SRDMA_DESC_INLINE) && d->length <= SRDMA_MAX_IMMEDIATE)

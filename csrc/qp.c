@@ -30,7 +30,8 @@ int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
 	qp->sq_inline = calloc(sq, SRDMA_MAX_IMMEDIATE);
 	qp->rq = calloc(rq, sizeof(*qp->rq));
 	qp->slots = calloc(r->params.reads, sizeof(*qp->slots));
-	if (!qp->sq || !qp->sq_inline || !qp->rq || !qp->slots) {
+	if (!qp->sq || !qp->sq_inline || !qp->rq || !qp->slots ||
+	    srdma_atomic_create(&qp->atomics, r->params.reads)) {
 		srdma_qp_free(qp);
 		return -ENOMEM;
 	}
@@ -59,6 +60,7 @@ void srdma_qp_free(struct srdma_qp *qp)
 	free(qp->rq);
 	srdma_flight_destroy(&qp->flights);
 	srdma_part_destroy(&qp->parts);
+	srdma_atomic_destroy(&qp->atomics);
 	free(qp->slots);
 	free(qp);
 }
@@ -149,6 +151,10 @@ static uint8_t wc_opcode(uint8_t desc_op)
 		return SRDMA_WC_RDMA_WRITE;
 	case SRDMA_DESC_READ:
 		return SRDMA_WC_RDMA_READ;
+	case SRDMA_DESC_COMPARE_SWAP:
+		return SRDMA_WC_COMP_SWAP;
+	case SRDMA_DESC_FETCH_ADD:
+		return SRDMA_WC_FETCH_ADD;
 	default:
 		return SRDMA_WC_SEND;
 	}
@@ -247,7 +253,7 @@ static uint64_t expire_request(struct srdma_qp *qp, uint64_t now)
 	if (now < w->deadline || SRDMA_MUTANT(DEADLINE_IGNORED))
 		return w->deadline;
 	waits = !w->started && qp->state == SRDMA_QP_RTS &&
-		w->opcode != SRDMA_DESC_WRITE && w->opcode != SRDMA_DESC_READ &&
+		srdma_desc_consumes_recv(w->opcode) &&
 		qp->recv_credit == qp->sends;
 	srdma_qp_fail(
 		qp, waits ? SRDMA_REASON_NO_RECV_CREDIT : SRDMA_REASON_DEADLINE,

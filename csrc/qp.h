@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "atomic.h"
 #include "beyond.h"
 #include "flight.h"
 #include "op.h"
@@ -18,13 +19,14 @@
 struct srdma_wqe {
 	uint64_t id; /* of the descriptor */
 	uint64_t local_addr, remote_addr;
+	uint64_t swap_add, compare;
 	uint64_t deadline;
 	uint32_t length;
 	uint32_t local_key, rkey;
 	uint32_t imm;
 	uint32_t capability; /* handle; 0: none */
 	uint32_t asked;	     /* bytes handed to the fetch list */
-	uint32_t got;	     /* READ: bytes in host memory */
+	uint32_t got;	     /* READ, atomic: bytes in host memory */
 	uint8_t opcode;	     /* enum srdma_desc_op */
 	uint8_t flags;	     /* enum srdma_desc_flag */
 	uint8_t started;     /* its first packet is in the fetch list */
@@ -46,15 +48,18 @@ struct srdma_rqe {
 	uint8_t reason; /* if it failed by itself */
 };
 
-/* A part of a READ that the peer asked of us: no data, only what is left. */
+/* A part of a READ, or an atomic, that the peer asked of us: no data, only what
+ * is left. */
 struct srdma_slot {
 	uint64_t request_id;
 	uint64_t va; /* of the message */
 	uint32_t rkey;
 	uint32_t start, next, end;
-	uint32_t sent;	  /* bytes of the message before it left */
-	uint8_t again;	  /* of struct srdma_op, like this */
-	uint64_t allowed; /* for all its answers */
+	uint32_t sent; /* bytes of the message before it left */
+	uint8_t again; /* of struct srdma_op, like this */
+	uint8_t atomic;
+	uint64_t allowed;  /* for all its answers */
+	uint64_t original; /* atomic: what it found, once it is ready */
 };
 
 /* The message that the peer is in the middle of. */
@@ -89,6 +94,7 @@ struct srdma_qp {
 	uint8_t ctl;	   /* enum srdma_say */
 	uint8_t refusing;  /* a NAK waits for what was accepted before it */
 	uint8_t ending;	  /* NAK or CLOSE came: it waits for what came before */
+	uint8_t asked;	  /* by a PING whose ack has not left */
 	uint8_t flushing; /* requests end with errors from sq_head on */
 	uint8_t nak_reason, close_reason;
 	uint8_t last_words; /* the NAK or CLOSE that it went to ERR with */
@@ -119,7 +125,7 @@ struct srdma_qp {
 	uint32_t sq_depth, sq_mask;
 	uint64_t sent_id;    /* requests before it are wholly sent */
 	uint64_t failed_id;  /* ended the QP; or one of the two below */
-	uint32_t reads_open; /* READs started and not done */
+	uint32_t reads_open; /* READs and atomics started and not done */
 	struct srdma_op_list fetch;
 	uint64_t acked_id; /* requests before it are executed */
 	struct srdma_flights flights;
@@ -147,7 +153,8 @@ struct srdma_qp {
 	uint64_t done_id;	    /* position executed */
 	uint32_t done_offset;
 	struct srdma_op_list place;
-	struct srdma_slot *slots; /* ring of the relay's reads */
+	struct srdma_atomic_results atomics; /* of the relay's reads */
+	struct srdma_slot *slots;	     /* ring of as many */
 	uint32_t slots_head, slots_count;
 	uint32_t slots_ready;	/* of these, behind everything before them */
 	uint32_t slots_fetched; /* of these, wholly in the answer list */
@@ -228,7 +235,7 @@ void srdma_retry_arm(struct srdma_qp *qp);
 /* The peer's answer moved something. */
 void srdma_retry_moved(struct srdma_qp *qp);
 
-/* --- answer.c: acks and READ answers, target to wire --- */
+/* --- answer.c: acks and answers, target to wire --- */
 int srdma_answer_control(struct srdma_qp *qp);
 int srdma_answer_reads(struct srdma_qp *qp);
 
@@ -250,15 +257,31 @@ struct srdma_arrival {
 	struct srdma_buf **buf;	 /* as above */
 	struct srdma_kept *kept; /* where it waited; NULL: it came just now */
 };
+/* Bytes of a region that a packet names. */
+struct srdma_span {
+	uint32_t right; /* one flag of enum srdma_access */
+	uint32_t rkey;
+	uint64_t addr;
+	uint32_t len;
+};
 /* One at the position, with an op left for it. Why it is refused, or NONE. */
 enum srdma_reason srdma_rx_execute(const struct srdma_arrival *a);
-/* 1: a READ_REQUEST that no slot is free for. */
+/* 1: a READ_REQUEST or atomic that no slot is free for. */
 int srdma_rx_full(const struct srdma_qp *qp, const struct srdma_packet *p);
-/* Answer a READ_REQUEST again, if that is right and an answer is not on its
- * way already (5.3). */
+/* Answer a READ_REQUEST or atomic again, if that is right and an answer is not
+ * on its way already (5, 5.3). */
 void srdma_rx_again(const struct srdma_arrival *a);
 /* Place what was accepted and retire it. -EAGAIN: come again. */
 int srdma_rx_place(struct srdma_qp *qp);
+
+/* --- judge.c: may a packet touch memory --- */
+/* Without its proof. NONE and *mr set, or why not. */
+enum srdma_reason srdma_judge_region(const struct srdma_qp *qp,
+				     const struct srdma_span *span,
+				     struct srdma_mr **mr);
+/* All of it. No bytes need neither rkey nor proof. */
+enum srdma_reason srdma_judge_access(const struct srdma_arrival *a,
+				     const struct srdma_span *span);
 
 /* --- reply.c: answers and acks to own requests --- */
 void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,

@@ -9,6 +9,11 @@
 #include "memguard.h"
 #include "relay_impl.h"
 
+enum {
+	WRITTEN = SRDMA_ACCESS_REMOTE_WRITE | SRDMA_ACCESS_REMOTE_ATOMIC,
+	REMOTE = SRDMA_ACCESS_REMOTE_READ | WRITTEN,
+};
+
 static struct srdma_memtree tree_of(const struct srdma_mr_params *params)
 {
 	const struct srdma_region_params *p = &params->region;
@@ -30,10 +35,10 @@ static int check_proofs(struct srdma_relay *r,
 			r, -EINVAL,
 			"a block size and a depth limit, but no PROOF: it must be there, or both be 0");
 	}
-	if (!(access & (SRDMA_ACCESS_REMOTE_READ | SRDMA_ACCESS_REMOTE_WRITE)))
+	if (!(access & REMOTE))
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"PROOF needs REMOTE_READ or REMOTE_WRITE: remote accesses are what is proven");
+			"PROOF needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: remote accesses are what is proven");
 	if (srdma_memtree_check(&tree))
 		return srdma_relay_refuse(
 			r, -EINVAL,
@@ -59,12 +64,12 @@ static int check_region(struct srdma_relay *r, struct srdma_leg *leg,
 	if (p->access & ~(uint32_t)(SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF))
 		return srdma_relay_refuse(
 			r, -ENOTSUP,
-			"access %#x: LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, PROOF 0x100 are in this version",
+			"access %#x: LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8, PROOF 0x100 are in this version",
 			p->access);
-	if ((p->access & SRDMA_ACCESS_REMOTE_WRITE) &&
-	    !(p->access & SRDMA_ACCESS_LOCAL_WRITE))
-		return srdma_relay_refuse(r, -EINVAL,
-					  "REMOTE_WRITE needs LOCAL_WRITE too");
+	if ((p->access & WRITTEN) && !(p->access & SRDMA_ACCESS_LOCAL_WRITE))
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too");
 	if (leg->mrs == SRDMA_MAX_MRS)
 		return srdma_relay_refuse(r, -EDQUOT,
 					  "the leg has its limit of %u regions",
@@ -283,6 +288,8 @@ static uint8_t rights_of(const struct srdma_mr *mr)
 		rights |= SRDMA_MEMKEY_READ;
 	if (mr->access & SRDMA_ACCESS_REMOTE_WRITE)
 		rights |= SRDMA_MEMKEY_WRITE;
+	if (mr->access & SRDMA_ACCESS_REMOTE_ATOMIC)
+		rights |= SRDMA_MEMKEY_ATOMIC;
 	return rights;
 }
 
@@ -318,7 +325,7 @@ int srdma_relay_mr_capability(struct srdma_relay *r, struct srdma_leg *leg,
 	if (!params->rights || params->rights & ~rights_of(mr))
 		return srdma_relay_refuse(
 			r, -EACCES,
-			"rights %#x: of READ 1 and WRITE 2 the region can grant %#x (ATOMIC 4 is not in this version)",
+			"rights %#x: of READ 1, WRITE 2 and ATOMIC 4 the region can grant %#x",
 			params->rights, rights_of(mr));
 	err = grant(r, mr, params, cap);
 	srdma_cmac_forget(&r->cmac);

@@ -1,8 +1,9 @@
 /*
- * What the peer says to own requests: the data of READs, matched by the
- * table of parts, and acks (docs/protocol.md 2.4, 5).
+ * What the peer says to own requests: the data of READs and what atomics
+ * found, matched by the table of parts, and acks (docs/protocol.md 2.4, 5).
  */
 #include <errno.h>
+#include <string.h>
 
 #include "mutant.h"
 #include "relay_impl.h"
@@ -15,18 +16,19 @@ static void unsolicited(struct srdma_qp *qp)
 void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 			struct srdma_buf **buf)
 {
+	const int atomic = p->opcode == SRDMA_OP_ATOMIC_ACKNOWLEDGE;
 	const struct srdma_part_answer answer = {
 		.request_id = p->request_id,
 		.offset = p->offset,
-		.len = p->payload_len,
+		.len = atomic ? SRDMA_ATOMIC_LEN : p->payload_len,
+		.atomic = atomic,
 		.now = qp->relay->now,
 	};
 	uint64_t flight;
 	const struct srdma_wqe *w;
 	struct srdma_op *op;
 
-	if (p->opcode == SRDMA_OP_ATOMIC_ACKNOWLEDGE ||
-	    srdma_part_fill(&qp->parts, &answer, &flight)) {
+	if (srdma_part_fill(&qp->parts, &answer, &flight)) {
 		unsolicited(qp);
 		return;
 	}
@@ -44,15 +46,18 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 		   (SRDMA_MUTANT(ANSWER_BY_ORDER) ? w->got : p->offset);
 	op->key = w->local_key;
 	op->right = SRDMA_ACCESS_LOCAL_WRITE;
-	op->len = p->payload_len;
+	op->len = answer.len;
 	op->request_id = p->request_id;
-	if (p->payload_len) {
+	if (atomic)
+		memcpy((*buf)->data, &p->original, sizeof(p->original));
+	if (answer.len) {
 		op->buf = *buf;
 		*buf = NULL;
 	}
 }
 
-/* All requests before id are executed: READs complete by their data. */
+/* All requests before id are executed: READs and atomics complete by their
+ * answers. */
 static void executed(struct srdma_qp *qp, uint64_t id)
 {
 	uint64_t i = qp->acked_id > qp->sq_head ? qp->acked_id : qp->sq_head;
@@ -60,7 +65,7 @@ static void executed(struct srdma_qp *qp, uint64_t id)
 	for (; i < id; i++) {
 		struct srdma_wqe *w = srdma_qp_wqe(qp, i);
 
-		if (w->opcode != SRDMA_DESC_READ)
+		if (!srdma_desc_is_answered(w->opcode))
 			w->done = 1;
 	}
 	if (id > qp->acked_id)
@@ -150,6 +155,8 @@ void srdma_reply_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 	moved |= later(&qp->request_credit, a->request_credit);
 	if (moved)
 		srdma_retry_moved(qp);
+	qp->asked |= a->kind == SRDMA_ACK_PING;
+	qp->relay->stats.rnr_received += a->kind == SRDMA_ACK_RNR;
 	if (a->kind == SRDMA_ACK_CLOSE) {
 		srdma_qp_end(qp, closed_for(a->reason), SRDMA_OLDEST);
 	} else if (a->kind == SRDMA_ACK_NAK) {

@@ -1,114 +1,40 @@
 /*
  * The peer's requests, wire to host (docs/protocol.md 4.6, 5, 6). A packet
- * that comes here has verified and is at the position (order.c). Its memory
- * proof is judged and the access authorized before any DMA; its payload lies
- * in a private buffer until then.
+ * that comes here has verified and is at the position (order.c). The access
+ * is authorized (judge.c) before any DMA; its payload lies in a private buffer
+ * until then.
  */
 #include <errno.h>
 #include <string.h>
 
-#include "memguard.h"
 #include "mutant.h"
 #include "relay_impl.h"
 
+enum { ANSWERED = SRDMA_T_READ | SRDMA_T_ATOMIC };
+
 struct request {
+	const struct srdma_arrival *arrival;
 	struct srdma_qp *qp;
 	const struct srdma_packet *p;
 	uint32_t traits;
-	struct srdma_buf **buf;
-	const struct srdma_kept *kept;
 };
 
-/* Bytes of a region that the packet names. */
-struct access {
-	uint32_t right; /* one flag of enum srdma_access */
-	uint32_t rkey;
-	uint64_t addr;
-	uint32_t len;
-};
-
-static uint8_t right_of(const struct access *a)
+/* 1: its sender waits for more than an ack. */
+static int is_answered(const struct srdma_packet *p)
 {
-	return a->right == SRDMA_ACCESS_REMOTE_READ ? SRDMA_MEMKEY_READ
-						    : SRDMA_MEMKEY_WRITE;
+	return (srdma_wire_traits(p->opcode) & ANSWERED) != 0;
 }
 
-static enum srdma_reason verdict_of(int err)
+/* Bytes that its sender asks for. */
+static uint32_t asked(const struct srdma_packet *p)
 {
-	switch (err) {
-	case 0:
-		return SRDMA_REASON_NONE;
-	case -ERANGE:
-		return SRDMA_REASON_PROOF_RANGE;
-	case -EKEYEXPIRED:
-		return SRDMA_REASON_PROOF_EXPIRED;
-	case -EBADMSG:
-		return SRDMA_REASON_PROOF_WRONG;
-	default: /* the provider failed: it is not the peer's fault */
-		return SRDMA_REASON_TARGET_DMA;
-	}
-}
-
-/* The table "At the target" of 6.1. */
-static enum srdma_reason prove(const struct request *rq, const struct access *a,
-			       const struct srdma_mr *mr)
-{
-	const struct srdma_packet *p = rq->p;
-	const struct srdma_qp *qp = rq->qp;
-	enum srdma_reason why;
-	struct srdma_memkey_claim claim = {
-		.right = right_of(a),
-		.depth = p->depth,
-		.addr = a->addr,
-		.len = a->len,
-		.bearer.expiry = p->expiry,
-		.proof = p->proof,
-	};
-
-	if (!(p->flags & SRDMA_STH_PROOF))
-		return mr->guard ? SRDMA_REASON_PROOF_REQUIRED
-				 : SRDMA_REASON_NONE;
-	if (!(qp->mode & SRDMA_MODE_MEM) || !mr->guard)
-		return SRDMA_REASON_PROOF_UNSUPPORTED;
-	if (p->flags & SRDMA_STH_HOLDER)
-		memcpy(claim.bearer.holder, qp->peer_holder,
-		       sizeof(claim.bearer.holder));
-	if (rq->kept) {
-		claim.ad = rq->kept->claim;
-		claim.ad_len = rq->kept->claim_len;
-	} else {
-		claim.ad_len = srdma_session_claim(qp->session, p, &claim.ad);
-	}
-	why = verdict_of(
-		srdma_memguard_check(mr->guard, &claim, qp->relay->wall));
-	qp->relay->stats.proofs_verified += why == SRDMA_REASON_NONE;
-	return why;
-}
-
-static enum srdma_reason find(const struct request *rq, const struct access *a,
-			      struct srdma_mr **mr)
-{
-	const struct srdma_mr_want want = { rq->qp->leg, rq->qp->qpn, a->rkey,
-					    a->right,	 a->addr,     a->len };
-
-	return srdma_mr_check(&rq->qp->relay->mrs, &want, mr);
-}
-
-/* May the packet touch these bytes? No bytes need neither rkey nor proof. */
-static enum srdma_reason authorize(const struct request *rq,
-				   const struct access *a)
-{
-	struct srdma_mr *mr;
-	enum srdma_reason why;
-
-	if (!a->len)
-		return SRDMA_REASON_NONE;
-	why = find(rq, a, &mr);
-	return why ? why : prove(rq, a, mr);
+	return p->opcode == SRDMA_OP_READ_REQUEST ? p->dma_len
+						  : SRDMA_ATOMIC_LEN;
 }
 
 /* Hand the payload to the place list and move the position. */
-static enum srdma_reason place(const struct request *rq, const struct access *a)
+static enum srdma_reason place(const struct request *rq,
+			       const struct srdma_span *a)
 {
 	struct srdma_qp *qp = rq->qp;
 	const struct srdma_packet *p = rq->p;
@@ -126,8 +52,8 @@ static enum srdma_reason place(const struct request *rq, const struct access *a)
 	op->ends = (uint8_t)last;
 	op->dma_len = p->imm;
 	if (p->payload_len) {
-		op->buf = *rq->buf;
-		*rq->buf = NULL;
+		op->buf = *rq->arrival->buf;
+		*rq->arrival->buf = NULL;
 	}
 	qp->rx_offset += p->payload_len;
 	if (last) {
@@ -160,14 +86,15 @@ static int out_of_turn(const struct request *rq, uint8_t kind)
 static enum srdma_reason begin_write(const struct request *rq)
 {
 	const struct srdma_packet *p = rq->p;
-	const struct access all = { SRDMA_ACCESS_REMOTE_WRITE, p->rkey, p->va,
-				    p->dma_len };
+	const struct srdma_span all = { SRDMA_ACCESS_REMOTE_WRITE, p->rkey,
+					p->va, p->dma_len };
 	struct srdma_mr *mr;
 	enum srdma_reason why;
 
 	if (p->dma_len > SRDMA_MAX_MESSAGE)
 		return SRDMA_REASON_MALFORMED;
-	why = all.len ? find(rq, &all, &mr) : SRDMA_REASON_NONE;
+	why = all.len ? srdma_judge_region(rq->qp, &all, &mr)
+		      : SRDMA_REASON_NONE;
 	if (!why)
 		rq->qp->message =
 			(struct srdma_message){ SRDMA_T_WRITE, p->rkey, p->va,
@@ -183,7 +110,7 @@ static enum srdma_reason rx_write(const struct request *rq)
 	uint64_t end = (uint64_t)p->offset + p->payload_len;
 	int last = (rq->traits & SRDMA_T_LAST) != 0;
 	enum srdma_reason why = SRDMA_REASON_NONE;
-	struct access own;
+	struct srdma_span own;
 
 	if (out_of_turn(rq, SRDMA_T_WRITE))
 		return SRDMA_REASON_MALFORMED;
@@ -193,9 +120,9 @@ static enum srdma_reason rx_write(const struct request *rq)
 		return why;
 	if (last ? end != m->length : end >= m->length)
 		return SRDMA_REASON_MALFORMED;
-	own = (struct access){ SRDMA_ACCESS_REMOTE_WRITE, m->rkey,
-			       m->va + p->offset, p->payload_len };
-	why = authorize(rq, &own);
+	own = (struct srdma_span){ SRDMA_ACCESS_REMOTE_WRITE, m->rkey,
+				   m->va + p->offset, p->payload_len };
+	why = srdma_judge_access(rq->arrival, &own);
 	if (why)
 		return why;
 	if ((rq->traits & SRDMA_T_IMM) && qp->rq_next == qp->rq_tail)
@@ -208,7 +135,7 @@ static enum srdma_reason rx_send(const struct request *rq)
 	struct srdma_qp *qp = rq->qp;
 	const struct srdma_packet *p = rq->p;
 	uint64_t end = (uint64_t)p->offset + p->payload_len;
-	struct access own;
+	struct srdma_span own;
 	struct srdma_rqe *e;
 
 	if (out_of_turn(rq, SRDMA_T_SEND))
@@ -221,43 +148,46 @@ static enum srdma_reason rx_send(const struct request *rq)
 	e = srdma_qp_rqe(qp, qp->rq_next);
 	if (end > e->length)
 		return SRDMA_REASON_RECV_TOO_SHORT;
-	own = (struct access){ SRDMA_ACCESS_LOCAL_WRITE, e->key,
-			       e->addr + p->offset, p->payload_len };
+	own = (struct srdma_span){ SRDMA_ACCESS_LOCAL_WRITE, e->key,
+				   e->addr + p->offset, p->payload_len };
 	return place(rq, &own);
 }
 
 int srdma_rx_full(const struct srdma_qp *qp, const struct srdma_packet *p)
 {
-	return p->opcode == SRDMA_OP_READ_REQUEST &&
-	       qp->slots_count == qp->relay->params.reads;
+	return is_answered(p) && qp->slots_count == qp->relay->params.reads;
 }
 
-/* A part that was authorized: its slot, which is free, is answered behind what
- * came before. */
-static void take_part(const struct request *rq, uint8_t again)
+static struct srdma_slot *slot_at(const struct srdma_qp *qp, uint32_t i)
+{
+	return &qp->slots[(qp->slots_head + i) % qp->relay->params.reads];
+}
+
+/* What was authorized, or was before: its slot, which is free, is answered
+ * behind what came before. */
+static struct srdma_op *take_slot(const struct request *rq, uint8_t again)
 {
 	struct srdma_qp *qp = rq->qp;
 	const struct srdma_packet *p = rq->p;
 	struct srdma_op *op = srdma_op_add(qp, SRDMA_OP_PLACE);
-	uint32_t at;
 
 	op->opcode = p->opcode;
 	op->request_id = p->request_id;
-	op->offset = p->offset + p->dma_len;
+	op->offset = p->offset + asked(p);
 	op->again = again;
-	op->ends = !p->dma_len;
-	at = (qp->slots_head + qp->slots_count++) % qp->relay->params.reads;
-	qp->slots[at] = (struct srdma_slot){
+	*slot_at(qp, qp->slots_count++) = (struct srdma_slot){
 		.request_id = p->request_id,
 		.va = p->va,
 		.rkey = p->rkey,
 		.start = p->offset,
 		.next = p->offset,
 		.sent = p->offset,
-		.end = p->offset + p->dma_len,
+		.end = p->offset + asked(p),
 		.again = again,
+		.atomic = (rq->traits & SRDMA_T_ATOMIC) != 0,
 		.allowed = qp->relay->mrs.serial,
 	};
+	return op;
 }
 
 /* The part moves the position; of length 0, it is all of its READ. */
@@ -284,8 +214,8 @@ static enum srdma_reason rx_read(const struct request *rq)
 	struct srdma_qp *qp = rq->qp;
 	const struct srdma_packet *p = rq->p;
 	const struct srdma_message *m = &qp->message;
-	const struct access part = { SRDMA_ACCESS_REMOTE_READ, p->rkey,
-				     p->va + p->offset, p->dma_len };
+	const struct srdma_span part = { SRDMA_ACCESS_REMOTE_READ, p->rkey,
+					 p->va + p->offset, p->dma_len };
 	enum srdma_reason why;
 
 	if (m->kind ? m->kind != SRDMA_T_READ || m->va != p->va ||
@@ -296,18 +226,55 @@ static enum srdma_reason rx_read(const struct request *rq)
 		return SRDMA_REASON_MALFORMED;
 	if (part.addr < p->va)
 		return SRDMA_REASON_OUT_OF_BOUNDS;
-	why = authorize(rq, &part);
+	why = srdma_judge_access(rq->arrival, &part);
 	if (why)
 		return why;
-	take_part(rq, 0);
+	take_slot(rq, 0)->ends = !p->dma_len;
 	pass_part(qp, p);
+	return SRDMA_REASON_NONE;
+}
+
+static enum srdma_reason rx_atomic(const struct request *rq)
+{
+	struct srdma_qp *qp = rq->qp;
+	const struct srdma_packet *p = rq->p;
+	const struct srdma_span own = { SRDMA_ACCESS_REMOTE_ATOMIC, p->rkey,
+					p->va, SRDMA_ATOMIC_LEN };
+	enum srdma_reason why;
+	struct srdma_op *op;
+
+	if (out_of_turn(rq, 0))
+		return SRDMA_REASON_MALFORMED;
+	if (p->va % SRDMA_ATOMIC_LEN)
+		return SRDMA_REASON_MISALIGNED;
+	why = srdma_judge_access(rq->arrival, &own);
+	if (why)
+		return why;
+	op = take_slot(rq, 0);
+	op->addr = own.addr;
+	op->key = own.rkey;
+	op->right = own.right;
+	op->len = own.len;
+	op->allowed = qp->relay->mrs.serial;
+	op->ends = 1;
+	op->atomic = (struct srdma_atomic){
+		.kind = p->opcode == SRDMA_OP_FETCH_ADD
+				? SRDMA_ATOMIC_FETCH_ADD
+				: SRDMA_ATOMIC_COMPARE_SWAP,
+		.swap_add = p->swap_add,
+		.compare = p->compare,
+	};
+	op->buf = *rq->arrival->buf; /* for what was there */
+	*rq->arrival->buf = NULL;
+	qp->rx_id++;
+	qp->rx_offset = 0;
 	return SRDMA_REASON_NONE;
 }
 
 static struct request request_of(const struct srdma_arrival *a)
 {
-	return (struct request){ a->qp, a->p, srdma_wire_traits(a->p->opcode),
-				 a->buf, a->kept };
+	return (struct request){ a, a->qp, a->p,
+				 srdma_wire_traits(a->p->opcode) };
 }
 
 enum srdma_reason srdma_rx_execute(const struct srdma_arrival *a)
@@ -319,40 +286,56 @@ enum srdma_reason srdma_rx_execute(const struct srdma_arrival *a)
 		return rx_write(&rq);
 	if (rq.traits & SRDMA_T_SEND)
 		return rx_send(&rq);
-	return rq.traits & SRDMA_T_READ ? rx_read(&rq)
-					: SRDMA_REASON_UNSUPPORTED;
+	return rq.traits & SRDMA_T_READ ? rx_read(&rq) : rx_atomic(&rq);
 }
 
 /* 1: a slot still has to answer some of the part. */
 static int on_its_way(const struct srdma_qp *qp, const struct srdma_packet *p)
 {
 	for (uint32_t i = 0; i < qp->slots_count; i++) {
-		const struct srdma_slot *s =
-			&qp->slots[(qp->slots_head + i) %
-				   qp->relay->params.reads];
+		const struct srdma_slot *s = slot_at(qp, i);
 
 		if (s->request_id != p->request_id)
 			continue;
-		if (p->dma_len ? s->sent < p->offset + p->dma_len &&
-					 p->offset < s->end
-			       : s->start == s->end)
+		if (asked(p) ? s->sent < p->offset + asked(p) &&
+				       p->offset < s->end
+			     : s->start == s->end)
 			return 1;
 	}
 	return 0;
+}
+
+/* It is not executed again: what it found then is said. */
+static void atomic_again(const struct request *rq)
+{
+	struct srdma_qp *qp = rq->qp;
+	uint64_t original;
+
+	if (srdma_atomic_find(&qp->atomics, rq->p->request_id, &original))
+		return;
+	srdma_qp_owe(qp);
+	take_slot(rq, 1);
+	slot_at(qp, qp->slots_count - 1)->original = original;
+	qp->relay->stats.atomics_repeated++;
 }
 
 void srdma_rx_again(const struct srdma_arrival *a)
 {
 	const struct request rq = request_of(a);
 	const struct srdma_packet *p = a->p;
-	const struct access part = { SRDMA_ACCESS_REMOTE_READ, p->rkey,
-				     p->va + p->offset, p->dma_len };
+	const struct srdma_span part = { SRDMA_ACCESS_REMOTE_READ, p->rkey,
+					 p->va + p->offset, p->dma_len };
 
-	if (!part_legal(p) || part.addr < p->va || srdma_rx_full(a->qp, p) ||
-	    on_its_way(a->qp, p) || authorize(&rq, &part))
+	if (srdma_rx_full(a->qp, p) || on_its_way(a->qp, p))
+		return;
+	if (rq.traits & SRDMA_T_ATOMIC) {
+		atomic_again(&rq);
+		return;
+	}
+	if (!part_legal(p) || part.addr < p->va || srdma_judge_access(a, &part))
 		return;
 	srdma_qp_owe(a->qp);
-	take_part(&rq, 1);
+	take_slot(&rq, 1);
 }
 
 /* The RECV that this op's message consumed is full. */
@@ -381,10 +364,22 @@ static void returned(struct srdma_qp *qp, const struct srdma_op *op)
 	}
 }
 
+/* All before it is placed; of an atomic, what it found is known. */
+static void answerable(struct srdma_qp *qp, const struct srdma_op *op)
+{
+	struct srdma_slot *s = slot_at(qp, qp->slots_ready++);
+
+	if (!op->atomic.kind)
+		return;
+	memcpy(&s->original, op->buf->data, sizeof(s->original));
+	srdma_atomic_keep(&qp->atomics, op->request_id, s->original);
+	qp->relay->stats.atomics_executed++;
+}
+
 static void placed(struct srdma_qp *qp, const struct srdma_op *op)
 {
-	if (op->opcode == SRDMA_OP_READ_REQUEST)
-		qp->slots_ready++;
+	if (srdma_wire_traits(op->opcode) & ANSWERED)
+		answerable(qp, op);
 	if (op->again)
 		return;
 	if (op->consumes)

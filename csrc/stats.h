@@ -48,7 +48,11 @@ enum srdma_refusal {
 	X(timeouts)	  /* that made something be sent again, or a PING */   \
 	X(duplicates)                                                          \
 	X(kept) /* requests beyond the position */                             \
+	X(atomics_executed)                                                    \
+	X(atomics_repeated) /* answered from the results kept */               \
 	X(acks_sent)                                                           \
+	X(rnr_sent) /* of them, those of kind RNR */                           \
+	X(rnr_received)                                                        \
 	X(naks_sent)                                                           \
 	X(naks_received)                                                       \
 	X(descriptors)                                                         \

@@ -97,6 +97,19 @@ static int prove(struct srdma_qp *qp, const struct srdma_op *op, uint32_t len,
 	return 0;
 }
 
+/* 1: a part, which answers end. */
+static int is_part(const struct srdma_op *op)
+{
+	return (srdma_wire_traits(op->opcode) &
+		(SRDMA_T_READ | SRDMA_T_ATOMIC)) != 0;
+}
+
+/* Bytes of the peer's memory that the packet names, or of its message. */
+static uint32_t accessed(const struct srdma_op *op)
+{
+	return is_part(op) ? op->dma_len : op->len;
+}
+
 static int emit_request(struct srdma_qp *qp, const struct srdma_op *op, int ask,
 			uint64_t *pn)
 {
@@ -109,10 +122,11 @@ static int emit_request(struct srdma_qp *qp, const struct srdma_op *op, int ask,
 		.rkey = w->rkey,
 		.dma_len = op->dma_len,
 		.imm = w->imm,
+		.swap_add = w->swap_add,
+		.compare = w->compare,
 		.payload_len = op->len,
 	};
-	int read = op->opcode == SRDMA_OP_READ_REQUEST;
-	int err = prove(qp, op, read ? op->dma_len : op->len, &p);
+	int err = prove(qp, op, accessed(op), &p);
 
 	if (ask)
 		p.flags |= SRDMA_STH_ACK_NOW;
@@ -126,10 +140,9 @@ static int emit_request(struct srdma_qp *qp, const struct srdma_op *op, int ask,
 static int emit_new(struct srdma_qp *qp, const struct srdma_op *op)
 {
 	const struct srdma_wqe *w = srdma_qp_wqe(qp, op->request_id);
-	int read = op->opcode == SRDMA_OP_READ_REQUEST;
 	struct srdma_flight flight = { .id = op->request_id,
 				       .offset = op->offset,
-				       .len = read ? op->dma_len : op->len,
+				       .len = accessed(op),
 				       .sent = qp->relay->now };
 	int err = emit_request(
 		qp, op, srdma_rtt_wants(&qp->rtt, qp->relay->now), &flight.pn);
@@ -139,7 +152,7 @@ static int emit_new(struct srdma_qp *qp, const struct srdma_op *op)
 	if (err) /* the op may be gone with its QP */
 		return err;
 	serial = srdma_flight_add(&qp->flights, &flight);
-	if (read) {
+	if (is_part(op)) {
 		part = srdma_part_find(&qp->parts, op->request_id, op->offset,
 				       op->offset + op->dma_len);
 		srdma_part_asked(&qp->parts, part, serial, qp->relay->now);

@@ -34,7 +34,9 @@ static struct srdma_part *ask(struct srdma_parts *t, uint64_t id,
 static int answer(struct srdma_parts *t, uint64_t id, uint32_t offset,
 		  uint32_t len)
 {
-	const struct srdma_part_answer a = { id, offset, len, 5 };
+	const struct srdma_part_answer a = {
+		.request_id = id, .offset = offset, .len = len, .now = 5
+	};
 	uint64_t flight = 0;
 	int err = srdma_part_fill(t, &a, &flight);
 
@@ -267,6 +269,95 @@ static void test_most_places(void **state)
 	srdma_part_destroy(&t);
 }
 
+/* --- atomics ---------------------------------------------------------- */
+
+static int answer_atomic(struct srdma_parts *t, uint64_t id)
+{
+	const struct srdma_part_answer a = {
+		.request_id = id, .len = SRDMA_ATOMIC_LEN, .atomic = 1, .now = 5
+	};
+	uint64_t flight;
+
+	return srdma_part_fill(t, &a, &flight);
+}
+
+static struct srdma_part *ask_atomic(struct srdma_parts *t, uint64_t id)
+{
+	struct srdma_part *p = srdma_part_add_atomic(t, id);
+
+	if (!p)
+		return NULL;
+	assert_ptr_equal(srdma_part_find(t, id, 0, SRDMA_ATOMIC_LEN), p);
+	srdma_part_asked(t, p, 40 + id, 0);
+	srdma_part_executed(p, 0);
+	return p;
+}
+
+/* Only what was asked for is an answer. */
+static void test_atomic_answers(void **state)
+{
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 4, 1);
+	ask(&t, ID, 0, SRDMA_ATOMIC_LEN);
+	ask_atomic(&t, ID + 1);
+	assert_int_equal(t.due, 2);
+	assert_int_equal(answer_atomic(&t, ID), -ENOENT);
+	assert_int_equal(answer_atomic(&t, ID + 2), -ENOENT);
+	assert_int_equal(answer(&t, ID + 1, 0, SRDMA_ATOMIC_LEN), -ENOENT);
+	assert_int_equal(answer(&t, ID, 0, SRDMA_ATOMIC_LEN), 0);
+	assert_int_equal(answer_atomic(&t, ID + 1), 0);
+	assert_int_equal(answer_atomic(&t, ID + 1), -ENOENT);
+	expect_empty(&t);
+	srdma_part_destroy(&t);
+}
+
+/* What is lost is asked for again, as it was. */
+static void test_atomic_again(void **state)
+{
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 4, 1);
+	ask_atomic(&t, ID);
+	ask_atomic(&t, ID + 1);
+	assert_int_equal(answer_atomic(&t, ID + 1), 0); /* passed the first */
+	expect_again(&t, ID, 0, SRDMA_ATOMIC_LEN);
+	srdma_part_lose(&t);
+	expect_again(&t, ID, 0, SRDMA_ATOMIC_LEN);
+	assert_int_equal(answer_atomic(&t, ID), 0);
+	expect_empty(&t);
+	srdma_part_destroy(&t);
+}
+
+/* The peer keeps as many results as it has slots: of the oldest that is not
+ * answered, its one too. */
+static void test_atomic_window(void **state)
+{
+	enum { SLOTS = 4 };
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, SLOTS, 0);
+	for (uint64_t id = 0; id < SLOTS; id++)
+		assert_non_null(ask_atomic(&t, id));
+	assert_null(ask_atomic(&t, SLOTS));
+	for (uint64_t id = 1; id < SLOTS; id++)
+		assert_int_equal(answer_atomic(&t, id), 0);
+	assert_int_equal(t.count, 1);
+	assert_null(ask_atomic(&t, SLOTS)); /* there are slots, no results */
+	ask(&t, SLOTS, 0, 1);		    /* a READ needs only a slot */
+	assert_int_equal(answer_atomic(&t, 0), 0);
+	for (uint64_t id = 1; id < SLOTS; id++)
+		assert_non_null(ask_atomic(&t, SLOTS + id));
+	assert_null(ask_atomic(&t, 2 * SLOTS)); /* no slot */
+	assert_int_equal(answer(&t, SLOTS, 0, 1), 0);
+	assert_non_null(ask_atomic(&t, 2 * SLOTS));
+	assert_null(ask_atomic(&t, 2 * SLOTS + 1));
+	srdma_part_destroy(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +370,9 @@ int main(void)
 		cmocka_unit_test(test_reordering),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_most_places),
+		cmocka_unit_test(test_atomic_answers),
+		cmocka_unit_test(test_atomic_again),
+		cmocka_unit_test(test_atomic_window),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

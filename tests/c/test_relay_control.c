@@ -75,11 +75,15 @@ static void test_regions(void **state)
 	mp.region.length = UINT64_MAX;
 	assert_int_equal(srdma_relay_mr_reg(r, leg, &mp, &key), -EINVAL);
 	mp.region.length = 4096;
-	mp.region.access = 8;
+	mp.region.access = 16;
 	assert_int_equal(srdma_relay_mr_reg(r, leg, &mp, &key), -ENOTSUP);
+	SAYS(r, "REMOTE_ATOMIC 8");
 	mp.region.access = SRDMA_ACCESS_REMOTE_WRITE;
 	assert_int_equal(srdma_relay_mr_reg(r, leg, &mp, &key), -EINVAL);
 	SAYS(r, "LOCAL_WRITE");
+	mp.region.access = SRDMA_ACCESS_REMOTE_ATOMIC;
+	assert_int_equal(srdma_relay_mr_reg(r, leg, &mp, &key), -EINVAL);
+	SAYS(r, "REMOTE_ATOMIC need LOCAL_WRITE");
 	mp.region.access = SRDMA_ACCESS_ALL;
 	while (leg->mrs < SRDMA_MAX_MRS) {
 		assert_int_equal(srdma_relay_mr_reg(r, leg, &mp, &key), 0);

@@ -757,11 +757,15 @@ static void test_registration(void **state)
 		{ ALL_PROOF, 12, 49, -EINVAL, "1..48" },
 		{ SRDMA_ACCESS_ALL, 12, 0, -EINVAL, "both be 0" },
 		{ SRDMA_ACCESS_ALL, 0, 1, -EINVAL, "both be 0" },
-		{ SRDMA_ACCESS_PROOF, 12, 48, -EINVAL, "REMOTE_READ or" },
-		{ SRDMA_ACCESS_PROOF | 1, 12, 48, -EINVAL, "REMOTE_READ or" },
+		{ SRDMA_ACCESS_PROOF, 12, 48, -EINVAL, "REMOTE_READ," },
+		{ SRDMA_ACCESS_PROOF | 1, 12, 48, -EINVAL, "REMOTE_READ," },
 		{ SRDMA_ACCESS_REMOTE_WRITE | SRDMA_ACCESS_PROOF, 12, 48,
 		  -EINVAL, "LOCAL_WRITE" },
-		{ ALL_PROOF | 8, 12, 48, -ENOTSUP, "PROOF 0x100" },
+		{ SRDMA_ACCESS_REMOTE_ATOMIC | 1 | SRDMA_ACCESS_PROOF, 12, 48,
+		  0, NULL },
+		{ SRDMA_ACCESS_REMOTE_ATOMIC | SRDMA_ACCESS_PROOF, 12, 48,
+		  -EINVAL, "LOCAL_WRITE" },
+		{ ALL_PROOF | 16, 12, 48, -ENOTSUP, "PROOF 0x100" },
 	};
 	struct srdma_mr_params mp = { .region = { .length = 4096, .fd = -1 } };
 	struct srdma_leg *leg;
@@ -806,12 +810,12 @@ static void test_capabilities(void **state)
 		int err;
 		const char *says;
 	} rows[] = {
-		{ 0, REGION, 3, 0, NULL },
-		{ BLOCK, BLOCK, 1, 0, NULL },
+		{ 0, REGION, 7, 0, NULL },
+		{ BLOCK, BLOCK, 4, 0, NULL },
 		{ 8 * BLOCK, 2 * BLOCK, 2, 0, NULL }, /* in the revoked one */
 		{ 0, REGION, 0, -EACCES, "READ 1" },
-		{ 0, REGION, 4, -EACCES, "ATOMIC" },
-		{ 0, REGION, 7, -EACCES, "0x3" },
+		{ 0, REGION, 8, -EACCES, "ATOMIC 4" },
+		{ 0, REGION, 15, -EACCES, "0x7" },
 		{ 0, 0, 1, -ERANGE, "at least one" },
 		{ 0, REGION + 1, 1, -ERANGE, "of a region of 4096" },
 		{ REGION, BLOCK, 1, -ERANGE, "inside" },
@@ -837,7 +841,8 @@ static void test_capabilities(void **state)
 	plain = add_region(&p, (struct place){ .access = SRDMA_ACCESS_ALL });
 	writes = add_region(
 		&p, (struct place){ .access = ALL_PROOF &
-					      ~SRDMA_ACCESS_REMOTE_READ });
+					      ~(SRDMA_ACCESS_REMOTE_READ |
+						SRDMA_ACCESS_REMOTE_ATOMIC) });
 	rv.key = key;
 #define CAP(err, ...)                                                          \
 	do {                                                                   \
@@ -863,6 +868,7 @@ static void test_capabilities(void **state)
 	CAP(0, writes, 0, REGION, SRDMA_MEMKEY_WRITE, { .expiry = 0 });
 	CAP(-EACCES, writes, 0, REGION, SRDMA_MEMKEY_READ, { .expiry = 0 });
 	SAYS(r, "can grant 0x2");
+	CAP(-EACCES, writes, 0, REGION, SRDMA_MEMKEY_ATOMIC, { .expiry = 0 });
 	CAP(-EACCES, writes, 0, REGION, 3, { .expiry = 0 });
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		if (i == 2)

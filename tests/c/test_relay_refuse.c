@@ -552,13 +552,19 @@ static void test_illegal_requests(void **state)
 			first.flags = SRDMA_STH_PROOF;
 			reason = SRDMA_REASON_PROOF_UNSUPPORTED;
 			break;
-		case 9:
-			first.opcode = SRDMA_OP_FETCH_ADD;
-			reason = SRDMA_REASON_UNSUPPORTED;
+		case 9: /* an atomic in the middle of a READ */
+			first.opcode = SRDMA_OP_READ_REQUEST;
+			first.dma_len = 8;
+			second = first;
+			second.opcode = SRDMA_OP_FETCH_ADD;
+			second.offset = 8;
 			break;
-		case 10:
-			first.opcode = SRDMA_OP_COMPARE_SWAP;
-			reason = SRDMA_REASON_UNSUPPORTED;
+		case 10: /* and of a WRITE */
+			first.opcode = SRDMA_OP_WRITE_FIRST;
+			first.payload_len = 8;
+			first.dma_len = 16;
+			second.opcode = SRDMA_OP_COMPARE_SWAP;
+			second.offset = 8;
 			break;
 		case 11:
 			first.opcode = SRDMA_OP_SEND_ONLY_INV;

@@ -307,7 +307,8 @@ def test_memory_region_refusals(a: Worker) -> None:
     fd = memfd(PAGE)
     assert "memfd" in client.refused(errno.EINVAL, Kind.REG_MR, reg_mr(leg, offset=PAGE))
     client.refused(errno.EINVAL, Kind.REG_MR, reg_mr(leg, length=0), [fd])
-    client.refused(errno.EOPNOTSUPP, Kind.REG_MR, reg_mr(leg, access=8), [fd])
+    client.refused(errno.EOPNOTSUPP, Kind.REG_MR, reg_mr(leg, access=16), [fd])
+    client.refused(errno.EINVAL, Kind.REG_MR, reg_mr(leg, access=8), [fd])
     for body in (reg_mr(leg, length=2 * PAGE), reg_mr(leg, offset=PAGE)):
         with pytest.raises(RefusedError):
             client.request(Kind.REG_MR, body, [fd])

@@ -123,9 +123,15 @@ def test_regions_with_proof(owner: Owner, tree: tuple[int, int]) -> None:
         (WITH_PROOF, (255, 255), errno.EINVAL, "2^6..2^30, 1..48"),
         (REMOTE_READ, (12, 48), errno.EINVAL, "no PROOF"),
         (REMOTE_READ, (0, 1), errno.EINVAL, "no PROOF"),
-        (ACCESS_PROOF, (12, 48), errno.EINVAL, "REMOTE_READ or REMOTE_WRITE"),
-        (ACCESS_PROOF | LOCAL_WRITE, (12, 48), errno.EINVAL, "REMOTE_READ or REMOTE_WRITE"),
-        (ACCESS_PROOF | 8, (12, 48), errno.EOPNOTSUPP, "PROOF 0x100"),
+        (ACCESS_PROOF, (12, 48), errno.EINVAL, "REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC"),
+        (
+            ACCESS_PROOF | LOCAL_WRITE,
+            (12, 48),
+            errno.EINVAL,
+            "REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC",
+        ),
+        (ACCESS_PROOF | 8, (12, 48), errno.EINVAL, "need LOCAL_WRITE"),
+        (ACCESS_PROOF | 16, (12, 48), errno.EOPNOTSUPP, "PROOF 0x100"),
         (0x200 | REMOTE_READ, (0, 0), errno.EOPNOTSUPP, "PROOF 0x100"),
     ],
 )
@@ -166,7 +172,7 @@ def test_sealed_capability_is_that_of_the_reference(
     [
         ({"key": 0}, errno.ENOENT, "no region of this key"),
         ({"rights": 0}, errno.EACCES, "can grant 0x3"),
-        ({"rights": READ | ATOMIC}, errno.EACCES, "ATOMIC 4 is not in this version"),
+        ({"rights": READ | ATOMIC}, errno.EACCES, "ATOMIC 4 the region can grant 0x3"),
         ({"rights": 8}, errno.EACCES, "can grant 0x3"),
         ({"rights": 255}, errno.EACCES, "can grant 0x3"),
         ({"length": 0}, errno.ERANGE, "at least one"),
