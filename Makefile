@@ -71,7 +71,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) -lcrypto -lz
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all lib offload native check-c asan fuzz lint format setup test test-unit \
-	test-rxe demo demo-rxe soak storm transfer mutants \
+	test-rxe demo demo-rxe soak simulation storm transfer mutants \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
@@ -205,6 +205,8 @@ test:
 	$(call section,lint,lint)
 	$(call section,C tests,check-c)
 	$(call section,C tests under ASan and UBSan,asan)
+	$(call section,simulation,simulation)
+	$(call section,mutants,mutants)
 	$(call section,Python tests,test-unit)
 	$(call section,fuzzing,fuzz FUZZ_SECONDS=5)
 	$(call section,SoftRoCE in a VM,test-rxe)
@@ -228,28 +230,34 @@ demo-rxe:
 soak: native offload
 	@.ci/setup test
 	@$(call run-pytest,-m soak $(wildcard tests/unit tests/e2e))
+	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
 	+@$(make-quietly) storm transfer mutants fuzz
 
-# Random lives of two relays, under the sanitizers: SEEDS of them.
-SEEDS ?= 20000
+# Random lives of two relays, in virtual time: SEEDS of about 5,000 packets.
+simulation: SEEDS ?= 2000
+simulation: $(BUILD)/tests/c/test_relay_random
+	@SRDMA_SEEDS=$(SEEDS) $<
+
+# The same under the sanitizers.
+SANITIZED_SEEDS ?= 20000
 storm:
 	@.ci/setup test
 	+@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
 		SANITIZE=address,undefined \
 		$(BUILD)/asan/tests/c/test_relay_random
-	@SRDMA_SEEDS=$(SEEDS) $(BUILD)/asan/tests/c/test_relay_random
+	@SRDMA_SEEDS=$(SANITIZED_SEEDS) $(BUILD)/asan/tests/c/test_relay_random
 
 # Long transfers with somebody on the wire: PACKETS each.
 PACKETS ?= 1000000
 transfer: $(BUILD)/tests/c/test_transfer
 	@SRDMA_PACKETS=$(PACKETS) $<
 
-# Each deliberate fault of csrc/mutant.h is noticed, in at most SEEDS storms.
-mutants: SEEDS := 2000
+# Each deliberate fault of csrc/mutant.h is noticed, in so many storms at most.
+MUTANT_SEEDS ?= 1000
 mutants:
 	+@$(make-quietly) BUILD=$(BUILD)/mutants CPPFLAGS=-DSRDMA_MUTANTS \
 		$(BUILD)/mutants/tests/c/test_relay_random
-	@.ci/mutants $(SEEDS) $(BUILD)/mutants/tests/c/test_relay_random
+	@.ci/mutants $(MUTANT_SEEDS) $(BUILD)/mutants/tests/c/test_relay_random
 
 clean:
 	rm -rf $(BUILD) srdma/_*.so

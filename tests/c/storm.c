@@ -10,9 +10,17 @@
 #include <cmocka.h>
 
 #include "relay_impl.h"
+#include "storm_host.h"
 #include "suite.h"
 
-enum { MS = 1000000, LIMIT_S = 60, LATE_MS = 50, STRANGER_S = 11 };
+enum {
+	PACKETS = 5400,
+	LOOK = 16,
+	MS = 1000000,
+	LIMIT_S = 60,
+	LATE_MS = 50,
+	STRANGER_S = 11
+};
 
 /* --- chance ------------------------------------------------------------ */
 
@@ -28,6 +36,11 @@ static uint64_t next_random(uint64_t *s)
 uint32_t storm_random(struct storm *w, uint32_t n)
 {
 	return n ? (uint32_t)((next_random(&w->random) >> 32) * n >> 32) : 0;
+}
+
+uint64_t storm_word(struct storm *w)
+{
+	return next_random(&w->random);
 }
 
 int storm_one_in(struct storm *w, uint32_t n)
@@ -104,12 +117,10 @@ static void choose(struct storm *w)
 		w->wire.rate = storm_random(w, 20000);
 		w->wire.latency = storm_random(w, 10u << storm_random(w, 16));
 	}
-	w->area_len = 40 << 10;
-	w->steps = 20 + storm_random(w, 150);
-	if (storm_one_in(w, 4)) {
-		w->area_len = 640 << 10;
-		w->steps = storm_random(w, 3000);
-	}
+	w->wanted = storm_random(w, 2 * PACKETS);
+	w->area_len = 20 << 10;
+	if (storm_one_in(w, 8))
+		w->area_len = 160 << 10;
 	for (i = 0; i < 2; i++) {
 		w->host[i].dma_polls =
 			storm_one_in(w, 2) ? 0 : storm_random(w, 20);
@@ -119,7 +130,7 @@ static void choose(struct storm *w)
 	}
 	storm_fault_choose(w);
 	w->timeout_ms = 30000;
-	if (w->lossy && !storm_one_in(w, 4))
+	if ((w->lossy || w->faults & STORM_BLACKHOLE) && !storm_one_in(w, 4))
 		w->timeout_ms = 20 + storm_random(w, 3000);
 	else if (!(w->faults & (STORM_LOSSES | STORM_FULL | STORM_DMA_AGAIN)))
 		w->timeout_ms = 4000;
@@ -157,6 +168,10 @@ void storm_open_leg(struct storm *w, int side, int i)
 
 	leg->w = w;
 	leg->side = side;
+	leg->consumed = leg->told = 0;
+	leg->closing = leg->broken = leg->tainted = 0;
+	leg->revocations = 0;
+	memset(leg->grant, 0, sizeof(leg->grant));
 	lp.ring = leg->ring = storm_one_in(w, 2) ? 256 : 1024;
 	assert_int_equal(
 		srdma_relay_leg_open(s->relay, &lp, &leg->leg, &answer), 0);
@@ -257,6 +272,17 @@ static struct storm_end *end_of(struct storm *w, int i)
 	return &w->qp[i / 2].end[i % 2];
 }
 
+/* What is over in time has its record by now. */
+static void check_time(struct storm *w, struct storm_end *e)
+{
+	uint32_t n = e->sq.head;
+
+	if (w->now < storm_host_wr(&e->sq, n)->due + LATE_MS * MS)
+		return;
+	storm_record_poll(e->leg, UINT32_MAX);
+	STORM_CHECK(w, e->sq.head != n, "request %u does not end", n);
+}
+
 static int somebody_waits(struct storm *w)
 {
 	int waits = 0;
@@ -266,9 +292,7 @@ static int somebody_waits(struct storm *w)
 
 		if (!w->qp[i / 2].live || !storm_host_waits(e))
 			continue;
-		STORM_CHECK(w, w->now < e->sq.wr[e->sq.head].due + LATE_MS * MS,
-			    "request %u of QP %d side %d does not end",
-			    e->sq.head, i / 2, i % 2);
+		check_time(w, e);
 		waits = 1;
 	}
 	return waits;
@@ -290,18 +314,19 @@ static void drain(struct storm *w)
 	}
 }
 
-static int state_of(const struct storm *w, const struct storm_end *e)
+static int state_of(const struct storm_end *e)
 {
+	const struct storm *w = e->leg->w;
 	uint32_t reason;
 
 	return srdma_relay_qp_state(w->side[e->leg->side].relay, e->leg->leg,
 				    e->info.qpn, &reason);
 }
 
-static int is_dead(const struct storm *w, const struct storm_end *e)
+int storm_host_is_dead(const struct storm_end *e)
 {
 	return e->gone || e->leaving || !e->leg->open || e->leg->closing ||
-	       state_of(w, e) == SRDMA_QP_ERR;
+	       state_of(e) == SRDMA_QP_ERR;
 }
 
 /* What ended at one end ended at the other, with all that waited. */
@@ -312,7 +337,7 @@ static void check_ends(struct storm *w)
 
 		if (!w->qp[i / 2].live || !storm_host_sees(e))
 			continue;
-		if (state_of(w, e) == SRDMA_QP_ERR) {
+		if (state_of(e) == SRDMA_QP_ERR) {
 			STORM_CHECK(w, w->qp[i / 2].doomed,
 				    "QP %d side %d ended", i / 2, i % 2);
 			STORM_CHECK(w, e->rq.head == e->rq.tail,
@@ -323,9 +348,9 @@ static void check_ends(struct storm *w)
 		} else {
 			STORM_CHECK(w, e->events == 0, "a QP event too many");
 			STORM_CHECK(w,
-				    !is_dead(w, peer) ||
+				    !storm_host_is_dead(peer) ||
 					    e->rq.head == e->rq.tail ||
-					    state_of(w, e) == SRDMA_QP_RTR ||
+					    state_of(e) == SRDMA_QP_RTR ||
 					    (w->faults & STORM_LIMIT),
 				    "QP %d side %d: its peer is gone", i / 2,
 				    i % 2);
@@ -437,34 +462,44 @@ static void close_all(struct storm *w)
 			storm_memory_close(leg);
 		}
 	}
-	for (int i = 0; i < 2 * (STORM_QPS + 1); i++)
-		for (int n = 0; n < STORM_SENDS; n++)
-			free(end_of(w, i)->sq.wr[n].data);
+}
+
+static void step(struct storm *w)
+{
+	uint64_t most = storm_one_in(w, 100) ? 10 * MS : MS / 20;
+
+	for (uint32_t n = storm_random(w, 4); n; n--)
+		storm_host_post(w);
+	storm_fault_strike(w);
+	storm_fault_follow(w);
+	for (uint32_t n = storm_random(w, 6); n; n--) {
+		storm_turn(w, most);
+		storm_grant_race(w);
+	}
+	for (int i = 0; i < 4; i++)
+		if (storm_one_in(w, w->active & STORM_LAZY ? 50 : 3))
+			storm_record_poll(&w->side[i / 2].leg[i % 2],
+					  storm_random(w, 40));
+	somebody_waits(w);
 }
 
 static void blow(struct storm *w)
 {
-	for (w->step = 0; w->step < w->steps; w->step++) {
-		for (uint32_t n = storm_random(w, 4); n; n--)
-			storm_host_post(w);
-		storm_fault_strike(w);
-		storm_fault_follow(w);
-		for (uint32_t n = storm_random(w, 6); n; n--) {
-			storm_turn(w, MS / 20);
-			storm_grant_race(w);
-		}
-		for (int i = 0; i < 4; i++)
-			if (storm_one_in(w, w->active & STORM_LAZY ? 50 : 3))
-				storm_record_poll(&w->side[i / 2].leg[i % 2],
-						  storm_random(w, 40));
+	for (w->step = 0; w->step < w->wanted && w->packets < w->wanted;
+	     w->step++) {
+		step(w);
+		if (w->step % LOOK == 0)
+			storm_qp_renew(w);
 	}
 }
 
-void storm_run(uint64_t seed)
+void storm_run(uint64_t seed, struct storm_sum *sum)
 {
 	struct storm *w = calloc(1, sizeof(*w));
 
 	assert_non_null(w);
+	w->nonces = calloc(STORM_NONCES, sizeof(*w->nonces));
+	assert_non_null(w->nonces);
 	w->seed = w->random = seed;
 	choose(w);
 	open_all(w);
@@ -480,5 +515,7 @@ void storm_run(uint64_t seed)
 		part(w);
 	}
 	close_all(w);
+	*sum = (struct storm_sum){ w->packets, w->random, w->now };
+	free(w->nonces);
 	free(w);
 }

@@ -5,8 +5,12 @@
  *
  * Each host has an arena of four areas, each a region of its own, with gaps
  * that no region covers. In some storms the second one demands memory proofs:
- * then peers alone use it, by capabilities, of which ranges are revoked. A range of an area is given to one work request
- * only, so that every byte is known: as before, or as before or after.
+ * then peers alone use it, by capabilities, of which ranges are revoked. A
+ * range of an area is one work request's at a time, so that it is known at
+ * each DMA what each byte may become, and that nobody had done it before.
+ *
+ * What ended is replaced: QPs, legs, regions, until the seed's packets are
+ * sent.
  */
 #ifndef STORM_H
 #define STORM_H
@@ -19,12 +23,14 @@ enum {
 	STORM_QPS = 4,	/* one more after the storm */
 	STORM_AREAS = 4,
 	STORM_GAP = 512,
-	STORM_SENDS = 1024, /* work requests of a queue in all */
-	STORM_CAUGHT = 16,  /* datagrams kept to be replayed */
-	STORM_GRANTS = 3,   /* of a leg for each leg of the other side */
-	STORM_REVOKED = 8,  /* ranges of a leg */
-	STORM_GUARDED = 1,  /* the area that demands proofs */
-	STORM_CLOCK = 1000, /* Unix seconds */
+	STORM_RING = 32,     /* work requests of a queue, at least its depth */
+	STORM_MESSAGES = 64, /* of an end whose RECV did not end yet */
+	STORM_NONCES = 1 << 16, /* of a storm, a few of them unused */
+	STORM_CAUGHT = 16,	/* datagrams kept to be replayed */
+	STORM_GRANTS = 3,	/* of a leg for each leg of the other side */
+	STORM_REVOKED = 8,	/* ranges of a leg */
+	STORM_GUARDED = 1,	/* the area that demands proofs */
+	STORM_CLOCK = 1000,	/* Unix seconds */
 	STORM_FRESH_LEN = 2000,
 };
 
@@ -51,7 +57,8 @@ enum storm_fault {
 	STORM_JUNK = 1 << 18,  /* descriptors of a broken host */
 	STORM_LAZY = 1 << 19,  /* hosts that rarely look at their records */
 	STORM_REVOKE = 1 << 20,
-	STORM_FAULTS = 21,
+	STORM_MOVE = 1 << 21, /* memory changes while it is sent */
+	STORM_FAULTS = 22,
 };
 
 struct storm;
@@ -60,33 +67,51 @@ struct storm_leg;
 /* A work request, as its host knows it. */
 struct storm_wr {
 	uint64_t due;
+	uint64_t word; /* of the pattern that must arrive */
 	uint8_t op, flags;
-	uint8_t legal; /* it may succeed */
-	uint8_t failed;
-	uint8_t reused; /* its remote range has a second work request */
+	uint8_t legal;	  /* it may succeed */
+	uint8_t misnamed; /* it names what it was not given */
+	uint8_t shared;	  /* a later request has its remote range too */
+	uint8_t second;	  /* it is that later one */
+	uint8_t moved;	  /* its bytes changed under way */
 	uint32_t len;
 	uint32_t imm;
 	uint32_t message;    /* of those that take a RECV: its number */
 	uint32_t capability; /* handle; 0: none */
 	uint8_t *local;	     /* in the arena, or NULL */
 	uint8_t *remote;     /* in the peer's arena, or NULL */
-	uint8_t *data;	     /* len bytes that must arrive */
 };
 
-/* [head, tail) are outstanding. */
+/* [head, tail) are outstanding, number n in wr[n % STORM_RING]. */
 struct storm_queue {
-	struct storm_wr wr[STORM_SENDS];
+	struct storm_wr wr[STORM_RING];
 	uint32_t head, tail, depth;
-	int failed; /* why the first failed */
+	uint32_t failed_at; /* the first that failed */
+	int failed;	    /* why it failed */
 	uint8_t failed_op;
+};
+
+struct storm_range {
+	uint8_t *at;
+	uint32_t len;
+};
+
+/* What a RECV gets, whichever of the two was posted first. */
+struct storm_message {
+	uint64_t word;
+	uint32_t len, imm;
+	uint8_t op, legal, moved;
 };
 
 struct storm_end {
 	struct storm_leg *leg;
 	struct srdma_qp_info info;
 	struct storm_queue sq, rq;
-	int32_t psn;	   /* of the last packet sent to it; -1: none */
+	uint64_t pn;	   /* of the last packet sent to it */
 	uint32_t messages; /* posted that take a RECV */
+	struct storm_message message[STORM_MESSAGES]; /* the last of them */
+	struct storm_range lost[STORM_RING]; /* the peer's, of what failed */
+	uint32_t lost_count;
 	int events;
 	int leaving, gone;
 };
@@ -95,6 +120,7 @@ struct storm_qp {
 	struct storm_end end[2];
 	int client; /* side */
 	uint8_t mode, shared;
+	uint32_t serial; /* of the QPs of a storm */
 	int live;
 	int doomed; /* it may fail */
 	int lossy;  /* it was in a black hole */
@@ -104,7 +130,7 @@ struct storm_qp {
 enum storm_area_state { STORM_LIVE, STORM_DYING, STORM_FROZEN };
 
 struct storm_area {
-	uint32_t at, len, next; /* in the arena; next is free */
+	uint32_t at, len, next; /* in the arena; next may be free */
 	uint32_t access, key;
 	enum storm_area_state state;
 };
@@ -136,7 +162,7 @@ struct storm_leg {
 	int closing; /* the control connection left it */
 	int broken;  /* the host posted junk: it sees nothing any more */
 	int tainted; /* a peer wrote what it liked to areas 0 and 1 */
-	uint32_t size;
+	uint32_t size, room; /* of the arena; allocated */
 	uint8_t *mem;
 	uint8_t *shadow, *after, *kind; /* per byte: see storm_memory.h */
 	struct storm_area area[STORM_AREAS];
@@ -145,7 +171,11 @@ struct storm_leg {
 	uint32_t revocations;
 };
 
+enum { STORM_FORMER = 16 };
+
 struct storm_side {
+	uint32_t former[STORM_FORMER]; /* QPNs whose records may still come */
+	uint32_t former_count;
 	struct srdma_relay *relay;
 	struct srdma_port *host, *wire;
 	struct storm_leg leg[STORM_LEGS];
@@ -163,32 +193,44 @@ struct storm {
 	uint64_t seed, random;
 	uint64_t now;
 	uint32_t step;
+	uint32_t packets, wanted; /* sent until now; in all */
 	struct storm_side side[2];
 	struct srdma_mem_wire_params wire;
 	struct srdma_mem_host_params host[2];
 	uint8_t suite, level, tag_len;
 	uint8_t guarded; /* areas demand proofs */
 	uint8_t log2_block, tree_depth;
-	uint32_t mtu, window, reads, timeout_ms, area_len, steps;
+	uint32_t mtu, window, reads, timeout_ms, area_len;
 	struct storm_qp qp[STORM_QPS + 1];
 	int qps;
+	uint32_t serials;	   /* QPs that there were */
 	uint32_t faults;	   /* enum storm_fault, of this seed */
 	uint32_t active;	   /* of them, now */
 	uint32_t rate;		   /* one packet of so many is hit */
+	uint32_t calms;		   /* strikes are so much rarer */
 	int blackhole;		   /* side */
 	int lossy;		   /* what is sent may be gone for ever */
 	struct storm_leg *stalled; /* DMA of its guarded area had no room */
 	int calm; /* the storm is over: all that is posted is right */
 	struct storm_caught caught[STORM_CAUGHT];
 	uint32_t caught_count;
+	uint64_t *nonces; /* see storm_nonce.c */
+	uint32_t nonce_count;
+};
+
+/* What became of a storm. */
+struct storm_sum {
+	uint64_t packets;
+	uint64_t random, now; /* at the end: another run gives the same */
 };
 
 /* One seed from beginning to end. */
-void storm_run(uint64_t seed);
+void storm_run(uint64_t seed, struct storm_sum *sum);
 
 /* --- storm.c: the world --- */
 uint32_t storm_random(struct storm *w, uint32_t n); /* below n; 0 if n is 0 */
 int storm_one_in(struct storm *w, uint32_t n);
+uint64_t storm_word(struct storm *w);
 void storm_open_leg(struct storm *w, int side, int i);
 /*
  * Both relays as their workers would: asleep until something is due. 1: one
@@ -207,6 +249,8 @@ void storm_fail(const struct storm *w, const char *file, int line,
 
 /* --- storm_qp.c: QPs and their keys --- */
 void storm_qp_open(struct storm *w, int i, int leg0, int leg1);
+/* Replace what has ended: QPs, legs, regions. */
+void storm_qp_renew(struct storm *w);
 
 /* --- storm_fault.c --- */
 void storm_fault_hooks(struct storm *w);
@@ -219,14 +263,27 @@ void storm_fault_heal(struct storm *w);
 /* What is held back may go on: nothing is held for ever. */
 void storm_fault_breathe(struct storm *w);
 void storm_fault_destroy(struct storm *w, struct storm_end *e);
+void storm_fault_deregister(struct storm_leg *leg, int area);
+void storm_fault_close(struct storm_leg *leg);
+/* A QP was opened in the middle of it. */
+void storm_fault_join(struct storm *w, struct storm_qp *qp);
+
+/* --- storm_nonce.c --- */
+/* This end spends a packet number under its key of now: not twice. */
+void storm_nonce_spend(struct storm *w, const struct storm_end *e, uint64_t pn);
 
 /* --- storm_grant.c: capabilities, and their end --- */
-/* Capabilities of two legs for each other's guarded area. */
+/* Capabilities of two legs for each other's guarded area, if nothing of it
+ * was revoked. */
 void storm_grant_open(struct storm *w, struct storm_leg *a,
 		      struct storm_leg *b);
+/* 1: one leg has a capability for all of the guarded area of the other. */
+int storm_grant_has(const struct storm_leg *from, const struct storm_leg *to);
 /* A handle for an access of these bytes of a leg's guarded area; 0: none. */
 uint32_t storm_grant_choose(struct storm_leg *from, const struct storm_leg *to,
 			    const struct storm_wr *wr);
+/* The guarded area of a leg is a new one. */
+void storm_grant_renew(struct storm *w, struct storm_leg *leg);
 /* Whom the peers of a side's QPs take it for. */
 void storm_grant_holder(int side, uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN]);
 /* Revoke a range, or forget a capability. */
@@ -238,11 +295,15 @@ void storm_grant_follow(struct storm_leg *leg);
 
 /* --- storm_memory.c: the arena and its shadow --- */
 void storm_memory_open(struct storm *w, struct storm_leg *leg);
+/* Register an area again that is frozen. */
+void storm_memory_again(struct storm_leg *leg, int area);
+/* A liar may have changed all of an area. */
+void storm_memory_doubt(struct storm_leg *leg, uint32_t area);
 void storm_memory_close(struct storm_leg *leg);
 /* Nothing may change this area (-1: any of the leg's) from now on. */
 void storm_memory_freeze(struct storm_leg *leg, int area);
-/* The same of bytes [from, to) of the arena. */
-void storm_memory_fix(struct storm_leg *leg, uint32_t from, uint32_t to);
+/* The same of bytes [from, to) of the arena: the host changes them. */
+void storm_memory_reclaim(struct storm_leg *leg, uint32_t from, uint32_t to);
 /* All bytes are as they must be. */
 void storm_memory_check(struct storm_leg *leg);
 
@@ -260,8 +321,14 @@ void storm_host_finish(struct storm *w);
 int storm_host_sees(const struct storm_end *e);
 /* 1: requests of this end still wait. */
 int storm_host_waits(const struct storm_end *e);
+/* Its QP is in error, or cannot be asked. */
+int storm_host_is_dead(const struct storm_end *e);
 /* The QP is gone: nothing of it touches memory any more. */
 void storm_host_forget(struct storm_end *e);
+/* Change what a request under way is made of. */
+void storm_host_move(struct storm *w, struct storm_qp *qp, struct storm_end *e);
+/* Both ends are gone: what the QP had is free. */
+void storm_host_bury(struct storm_qp *qp);
 /* A peer that lies may have written and asked what it liked there. */
 void storm_host_taint(struct storm_leg *leg);
 

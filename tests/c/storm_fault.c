@@ -3,13 +3,21 @@
 #include <errno.h>
 #include <string.h>
 
+#include "bytes.h"
 #include "relay_impl.h"
 #include "storm_memory.h"
 
+/* NULL: it is not there now. */
 static struct storm_end *any_end(struct storm *w, struct storm_qp **qp)
 {
 	*qp = &w->qp[storm_random(w, (uint32_t)w->qps)];
-	return &(*qp)->end[storm_random(w, 2)];
+	return (*qp)->live ? &(*qp)->end[storm_random(w, 2)] : NULL;
+}
+
+static void doom_all(struct storm *w)
+{
+	for (int i = 0; i < w->qps; i++)
+		w->qp[i].doomed = 1;
 }
 
 static struct srdma_qp *qp_of(struct storm *w, const struct storm_end *e)
@@ -94,18 +102,19 @@ static enum srdma_mem_fate hit(struct storm *w, struct srdma_mem_datagram *d)
 static void check_number(struct storm *w, const struct srdma_mem_datagram *d)
 {
 	uint32_t qpn = (uint32_t)srdma_wire_qpn(d->data, d->len);
-	int32_t psn = d->data[9] << 16 | d->data[10] << 8 | d->data[11];
+	uint32_t psn = srdma_load24(d->data + 9);
 
 	for (int i = 0; i <= STORM_QPS; i++) {
 		struct storm_end *e = &w->qp[i].end[!d->side];
+		uint32_t step = (psn - (uint32_t)e->pn) & 0xffffff;
 
 		if (!w->qp[i].live || e->info.qpn != qpn)
 			continue;
-		STORM_CHECK(w,
-			    e->psn < 0 ||
-				    ((psn - e->psn - 1) & 0xffffff) < 1 << 23,
-			    "packet %#x of QP %d follows %#x", psn, i, e->psn);
-		e->psn = psn;
+		STORM_CHECK(w, step && step < 1 << 23,
+			    "packet %#x of QP %d follows %#llx", psn, i,
+			    (unsigned long long)e->pn);
+		e->pn += step;
+		storm_nonce_spend(w, &w->qp[i].end[d->side], e->pn);
 	}
 }
 
@@ -113,6 +122,7 @@ static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 {
 	struct storm *w = ctx;
 
+	w->packets++;
 	check_number(w, d);
 	STORM_CHECK(w,
 		    w->level != SRDMA_LEVEL_AEAD ||
@@ -167,9 +177,7 @@ static void cut(struct storm *w)
 	if (!conn)
 		return;
 	srdma_port_mem_cut(conn);
-	for (int i = 0; i < w->qps; i++)
-		w->qp[i].doomed = 1;
-	w->active &= ~(uint32_t)STORM_CUT;
+	doom_all(w);
 }
 
 /* --- DMA ---------------------------------------------------------------- */
@@ -189,17 +197,16 @@ static int dma(void *ctx, const struct srdma_dma *d, int is_write)
 {
 	struct storm *w = ctx;
 
-	(void)is_write;
 	if ((w->active & STORM_DMA_AGAIN) && storm_one_in(w, 3)) {
 		note_stalled(w, d);
 		return -EAGAIN;
 	}
-	if (!(w->active & STORM_DMA_FAIL) || !storm_one_in(w, 60))
-		return 0;
-	/* Which QP it was of is not known here. */
-	for (int i = 0; i < w->qps; i++)
-		w->qp[i].doomed = 1;
-	return -EFAULT;
+	if (w->active & STORM_DMA_FAIL && storm_one_in(w, 60 * w->calms)) {
+		doom_all(w); /* which one it was of is not known here */
+		return -EFAULT;
+	}
+	storm_memory_dma(w, d, is_write);
+	return 0;
 }
 
 /* --- hosts --------------------------------------------------------------- */
@@ -230,37 +237,46 @@ static void kill_host(struct storm *w)
 	srdma_port_mem_kill(leg->conn);
 	storm_memory_freeze(leg, -1);
 	leg->open = 0;
-	w->active &= ~(uint32_t)STORM_KILL;
+}
+
+void storm_fault_close(struct storm_leg *leg)
+{
+	struct storm_side *s = &leg->w->side[leg->side];
+
+	doom_leg(leg->w, leg);
+	leg->closing = 1;
+	srdma_relay_leg_close(s->relay, leg->leg);
+	s->poked = 1;
 }
 
 static void close_leg(struct storm *w)
 {
 	struct storm_leg *leg = any_leg(w);
 
-	if (!leg)
+	if (leg)
+		storm_fault_close(leg);
+}
+
+void storm_fault_deregister(struct storm_leg *leg, int area)
+{
+	struct storm_side *s = &leg->w->side[leg->side];
+	struct storm_area *a = &leg->area[area];
+
+	if (a->state != STORM_LIVE)
 		return;
-	doom_leg(w, leg);
-	leg->closing = 1;
-	srdma_relay_leg_close(w->side[leg->side].relay, leg->leg);
-	w->side[leg->side].poked = 1;
-	w->active &= ~(uint32_t)STORM_CLOSE;
+	doom_leg(leg->w, leg);
+	a->state = STORM_DYING;
+	if (!srdma_relay_mr_dereg(s->relay, leg->leg, a->key))
+		storm_memory_freeze(leg, area);
+	s->poked = 1;
 }
 
 static void deregister(struct storm *w)
 {
 	struct storm_leg *leg = any_leg(w);
-	struct storm_area *a;
 
-	if (!leg)
-		return;
-	a = &leg->area[storm_random(w, STORM_AREAS)];
-	if (a->state != STORM_LIVE)
-		return;
-	doom_leg(w, leg);
-	a->state = STORM_DYING;
-	if (!srdma_relay_mr_dereg(w->side[leg->side].relay, leg->leg, a->key))
-		storm_memory_freeze(leg, (int)(a - leg->area));
-	w->side[leg->side].poked = 1;
+	if (leg)
+		storm_fault_deregister(leg, (int)storm_random(w, STORM_AREAS));
 }
 
 void storm_fault_destroy(struct storm *w, struct storm_end *e)
@@ -276,8 +292,19 @@ static void destroy_qp(struct storm *w)
 	struct storm_qp *qp;
 	struct storm_end *e = any_end(w, &qp);
 
+	if (!e)
+		return;
 	qp->doomed = 1;
 	storm_fault_destroy(w, e);
+}
+
+static void move_memory(struct storm *w)
+{
+	struct storm_qp *qp;
+	struct storm_end *e = any_end(w, &qp);
+
+	if (e)
+		storm_host_move(w, qp, e);
 }
 
 static void junk(struct storm *w)
@@ -290,7 +317,7 @@ static void junk(struct storm *w)
 		.opcode = (uint8_t)storm_random(w, 20),
 		.flags = (uint8_t)storm_random(w, 10),
 		.id = UINT64_MAX,
-		.qpn = e->info.qpn,
+		.qpn = e ? e->info.qpn : 0,
 		.length = storm_random(w, 5000),
 		.local_key = storm_random(w, UINT32_MAX),
 		.consumed = storm_random(w, UINT32_MAX),
@@ -358,10 +385,13 @@ static void be_evil(struct storm *w)
 	uint8_t out[SRDMA_MAX_PACKET];
 	struct storm_qp *qp;
 	struct storm_end *e = any_end(w, &qp), *to;
-	struct srdma_qp *own = qp_of(w, e), *victim;
+	struct srdma_qp *own, *victim;
 	struct srdma_packet p = { 0 };
 	int len;
 
+	if (!e || !e->leg->open || e->leg->closing)
+		return;
+	own = qp_of(w, e);
 	to = e == &qp->end[0] ? &qp->end[1] : &qp->end[0];
 	victim = qp_of(w, to);
 	if (!own || !own->session || !victim || !victim->wire)
@@ -378,7 +408,6 @@ static void be_evil(struct storm *w)
 	if (len <= 0)
 		return;
 	srdma_port_mem_inject(victim->wire, out, (uint32_t)len);
-	qp->doomed = 1;
 	storm_host_taint(to->leg);
 	storm_host_taint(e->leg);
 }
@@ -387,7 +416,7 @@ static void limit_key(struct storm *w)
 {
 	struct storm_qp *qp;
 	struct storm_end *e = any_end(w, &qp);
-	struct srdma_qp *own = qp_of(w, e);
+	struct srdma_qp *own = e ? qp_of(w, e) : NULL;
 
 	if (!own || !own->session || w->level == SRDMA_LEVEL_NONE)
 		return;
@@ -422,11 +451,27 @@ void storm_fault_choose(struct storm *w)
 	if (w->level <= SRDMA_LEVEL_HEADER)
 		w->faults &= ~(uint32_t)STORM_FLIP;
 	/* Another's wire may end under a QP that followed its packets there. */
-	w->lossy = (w->faults & STORM_BLACKHOLE) ||
-		   ((w->faults & (STORM_DIVERT | STORM_REPLAY)) &&
-		    (w->faults &
-		     (STORM_CUT | STORM_KILL | STORM_CLOSE | STORM_DESTROY)));
+	w->lossy = (w->faults & (STORM_DIVERT | STORM_REPLAY)) != 0;
+	w->calms = 1 + storm_random(w, 12);
 	w->rate = 10 + storm_random(w, 10u << storm_random(w, 8));
+}
+
+/* What is in it may be gone for ever, and so may what is opened in it. */
+static void blackhole(struct storm *w)
+{
+	if (w->blackhole) {
+		w->blackhole = 0;
+		return;
+	}
+	w->blackhole = 1 + (int)storm_random(w, 2);
+	for (int i = 0; i < w->qps; i++)
+		storm_fault_join(w, &w->qp[i]);
+}
+
+void storm_fault_join(struct storm *w, struct storm_qp *qp)
+{
+	if (w->blackhole || w->lossy)
+		qp->doomed = qp->lossy = 1;
 }
 
 void storm_fault_strike(struct storm *w)
@@ -435,24 +480,24 @@ void storm_fault_strike(struct storm *w)
 		uint32_t fault, rate;
 		void (*strike)(struct storm *w);
 	} strikes[] = {
-		{ STORM_REPLAY, 2, replay },
+		{ STORM_BLACKHOLE, 40, blackhole },
+		{ STORM_REPLAY, 1, replay },
 		{ STORM_CUT, 60, cut },
 		{ STORM_KILL, 60, kill_host },
 		{ STORM_CLOSE, 60, close_leg },
 		{ STORM_DEREG, 60, deregister },
 		{ STORM_DESTROY, 60, destroy_qp },
 		{ STORM_LIMIT, 60, limit_key },
-		{ STORM_EVIL, 8, be_evil },
-		{ STORM_JUNK, 20, junk },
+		{ STORM_EVIL, 20, be_evil },
+		{ STORM_JUNK, 40, junk },
 		{ STORM_REVOKE, 20, storm_grant_strike },
+		{ STORM_MOVE, 1, move_memory },
 	};
 
 	for (size_t i = 0; i < sizeof(strikes) / sizeof(*strikes); i++)
 		if ((w->active & strikes[i].fault) &&
-		    storm_one_in(w, strikes[i].rate))
+		    storm_one_in(w, strikes[i].rate * w->calms))
 			strikes[i].strike(w);
-	if ((w->active & STORM_BLACKHOLE) && storm_one_in(w, 60))
-		w->blackhole = 1 + (int)storm_random(w, 2);
 }
 
 void storm_fault_breathe(struct storm *w)
@@ -506,11 +551,7 @@ void storm_fault_follow(struct storm *w)
 void storm_fault_heal(struct storm *w)
 {
 	for (int i = 0; i < w->qps; i++)
-		w->qp[i].doomed |= w->qp[i].lossy = w->lossy;
-	/* A wire whose QP followed its packets elsewhere is a stranger's. */
-	for (int i = 0; i < w->qps; i++)
-		w->qp[i].doomed |=
-			(w->faults & (STORM_DIVERT | STORM_REPLAY)) != 0;
+		w->qp[i].doomed |= w->qp[i].lossy |= w->lossy;
 	w->active = 0;
 	w->blackhole = 0;
 	w->lossy = 0;

@@ -56,6 +56,15 @@ static void install(struct storm *w, struct storm_leg *from,
 		    "INSTALL: %s", srdma_relay_why(w->side[from->side].relay));
 }
 
+static void drop(struct storm *w, struct storm_leg *from,
+		 const struct storm_grant *g)
+{
+	STORM_CHECK(w,
+		    !srdma_relay_grant_drop(w->side[from->side].relay,
+					    from->leg, g->handle),
+		    "UNINSTALL");
+}
+
 static void grant(struct storm *w, struct storm_leg *from, struct storm_leg *to,
 		  int i)
 {
@@ -65,6 +74,8 @@ static void grant(struct storm *w, struct storm_leg *from, struct storm_leg *to,
 	struct srdma_capability cap;
 	int len;
 
+	if (g->handle)
+		drop(w, from, g);
 	STORM_CHECK(w, !srdma_relay_mr_capability(r, to->leg, &params, &cap),
 		    "CAP: %s", srdma_relay_why(r));
 	len = srdma_capability_encode(g->token, &cap);
@@ -80,9 +91,27 @@ static void grant(struct storm *w, struct storm_leg *from, struct storm_leg *to,
 void storm_grant_open(struct storm *w, struct storm_leg *a, struct storm_leg *b)
 {
 	for (int i = 0; w->guarded && i < STORM_GRANTS; i++) {
-		grant(w, a, b, i);
-		grant(w, b, a, i);
+		if (!b->revocations)
+			grant(w, a, b, i);
+		if (!a->revocations)
+			grant(w, b, a, i);
 	}
+}
+
+void storm_grant_renew(struct storm *w, struct storm_leg *leg)
+{
+	for (int i = 0; i < STORM_LEGS - 1; i++) {
+		struct storm_leg *other = &w->side[!leg->side].leg[i];
+
+		if (other->open && !other->closing &&
+		    other->area[STORM_GUARDED].state == STORM_LIVE)
+			storm_grant_open(w, leg, other);
+	}
+}
+
+int storm_grant_has(const struct storm_leg *from, const struct storm_leg *to)
+{
+	return from->grant[to - to->w->side[to->side].leg][0].handle != 0;
 }
 
 uint32_t storm_grant_choose(struct storm_leg *from, const struct storm_leg *to,
@@ -121,12 +150,13 @@ static void doom_users(struct storm *w, const struct storm_leg *leg,
 {
 	for (int i = 0; i < 2 * w->qps; i++) {
 		struct storm_qp *qp = &w->qp[i / 2];
-		const struct storm_end *e = &qp->end[i % 2];
+		struct storm_end *e = &qp->end[i % 2];
 
-		if (storm_host_peer(qp, i % 2)->leg != leg)
+		if (!qp->live || storm_host_peer(qp, i % 2)->leg != leg)
 			continue;
 		for (uint32_t n = e->sq.head; n < e->sq.tail; n++)
-			qp->doomed |= overlaps(&e->sq.wr[n], leg, r);
+			qp->doomed |=
+				overlaps(storm_host_wr(&e->sq, n), leg, r);
 	}
 }
 
@@ -158,8 +188,7 @@ static void take_back(struct storm_leg *leg, struct storm_revoked *r)
 	r->done = 1;
 	if (leg->area[STORM_GUARDED].state == STORM_FROZEN)
 		return;
-	storm_memory_fix(leg, r->lo, r->hi);
-	storm_memory_spoil(leg, leg->mem + r->lo, r->hi - r->lo);
+	storm_memory_reclaim(leg, r->lo, r->hi);
 }
 
 static void revoke(struct storm *w, struct storm_leg *leg)
@@ -190,17 +219,17 @@ static void reinstall(struct storm *w, struct storm_leg *leg)
 
 	for (int i = 0; i < w->qps; i++) {
 		struct storm_qp *qp = &w->qp[i];
-		const struct storm_end *e = &qp->end[leg->side];
+		struct storm_end *e = &qp->end[leg->side];
 
-		if (e->leg != leg)
+		if (!qp->live || e->leg != leg)
 			continue;
 		for (uint32_t n = e->sq.head; n < e->sq.tail; n++)
-			qp->doomed |= e->sq.wr[n].capability == old;
+			qp->doomed |=
+				storm_host_wr(&e->sq, n)->capability == old;
 	}
-	STORM_CHECK(w,
-		    !srdma_relay_grant_drop(w->side[leg->side].relay, leg->leg,
-					    old),
-		    "UNINSTALL");
+	if (!old)
+		return;
+	drop(w, leg, g);
 	install(w, leg, g);
 	STORM_CHECK(w, g->handle != old, "a handle came again");
 }

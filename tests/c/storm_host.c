@@ -41,18 +41,19 @@ int storm_host_takes_recv(uint8_t op)
 	       op == SRDMA_DESC_SEND_IMM;
 }
 
-struct storm_wr *storm_host_message(struct storm_queue *sq, uint32_t n)
+struct storm_wr *storm_host_wr(struct storm_queue *q, uint32_t n)
 {
-	for (uint32_t i = sq->tail; i-- > 0;)
-		if (storm_host_takes_recv(sq->wr[i].op) &&
-		    sq->wr[i].message == n)
-			return &sq->wr[i];
-	return NULL;
+	return &q->wr[n % STORM_RING];
+}
+
+struct storm_message *storm_host_message(struct storm_end *e, uint32_t n)
+{
+	return &e->message[n % STORM_MESSAGES];
 }
 
 static int has_room(const struct storm_queue *q)
 {
-	return q->tail < STORM_SENDS && q->tail - q->head < q->depth;
+	return q->tail - q->head < q->depth;
 }
 
 static int is_guarded(const struct storm *w, uint32_t area)
@@ -61,30 +62,55 @@ static int is_guarded(const struct storm *w, uint32_t area)
 }
 
 /* One of the first n areas for own use. */
-static uint32_t own_area(struct storm *w, uint32_t n)
+static uint32_t own_area(struct storm *w, const struct storm_leg *leg,
+			 uint32_t n)
 {
 	uint32_t area = storm_random(w, n);
 
-	return is_guarded(w, area) ? 0 : area;
+	if (is_guarded(w, area))
+		area = 0;
+	return leg->area[area].state == STORM_LIVE ? area : 2;
+}
+
+/* The bytes that a receive gets, once it is known which. */
+static void match(struct storm_qp *qp, struct storm_end *e, uint32_t n)
+{
+	struct storm_end *peer = storm_host_peer(qp, e->leg->side);
+	const struct storm_message *m = storm_host_message(peer, n);
+	const struct storm_wr *wr = storm_host_wr(&e->rq, n);
+
+	if (n >= peer->messages || n - e->rq.head >= e->rq.tail - e->rq.head)
+		return;
+	if (m->op != SRDMA_DESC_WRITE_IMM)
+		storm_memory_expect(e->leg, wr->local,
+				    m->len < wr->len ? m->len : wr->len,
+				    m->word, qp->evil);
+	if (m->op != SRDMA_DESC_WRITE_IMM && m->moved)
+		storm_memory_follow(e->leg, wr->local, wr->len);
 }
 
 int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
 		    uint32_t len)
 {
 	struct storm_end *e = &qp->end[side];
+	struct storm_end *peer = storm_host_peer(qp, side);
 	struct storm_queue *rq = &e->rq;
-	struct storm_wr *wr = &rq->wr[rq->tail];
-	const struct storm_wr *m;
+	struct storm_wr *wr = storm_host_wr(rq, rq->tail);
+	const struct storm_message *m = storm_host_message(peer, rq->tail);
 	struct srdma_desc d = { .opcode = SRDMA_DESC_RECV,
 				.qpn = e->info.qpn,
 				.id = rq->tail };
-	uint32_t area = own_area(w, 3);
+	uint32_t area, want;
 
 	if (!storm_host_sees(e) || !has_room(rq))
 		return 0;
-	m = storm_host_message(&storm_host_peer(qp, side)->sq, rq->tail);
-	if (m && m->op != SRDMA_DESC_WRITE_IMM && m->len > len)
-		len = m->len;
+	want = rq->tail < peer->messages && m->op != SRDMA_DESC_WRITE_IMM
+		       ? m->len
+		       : 0;
+	if (want > len)
+		len = want;
+	area = own_area(w, e->leg, 3);
+	*wr = (struct storm_wr){ 0 };
 	wr->local = storm_memory_take(w, e->leg, area, len);
 	for (uint32_t i = 0; i < 3 && !wr->local; i++)
 		if (!is_guarded(w, i))
@@ -92,58 +118,63 @@ int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
 	if (!wr->local) { /* too short for what comes, or not */
 		len = 0;
 		wr->local = e->leg->mem + e->leg->area[area].at;
-		qp->doomed |= m && m->op != SRDMA_DESC_WRITE_IMM && m->len;
+		qp->doomed |= want;
 	}
+	qp->doomed |= e->leg->area[area].state != STORM_LIVE;
 	wr->len = d.length = len;
 	d.local_addr = (uintptr_t)wr->local;
 	d.local_key = e->leg->area[area].key;
-	if (storm_host_put(e->leg, &d, NULL))
+	if (storm_host_put(e->leg, &d, NULL)) {
+		storm_memory_give(e->leg, wr->local, wr->len);
 		return 0;
-	if (storm_memory_area(e->leg, wr->local)->state != STORM_FROZEN)
-		storm_memory_expect(e->leg, wr->local, len, STORM_ANY, NULL);
+	}
 	rq->tail++;
+	if (qp->evil)
+		storm_memory_expect(e->leg, wr->local, len, 0, 1);
+	match(qp, e, rq->tail - 1);
 	return 1;
 }
 
 /* Where the bytes come from or go to. 0: no room for them. */
-static int choose_local(struct storm *w, struct storm_end *e,
-			struct storm_wr *wr, struct srdma_desc *d)
+static int choose_local(struct storm *w, struct storm_qp *qp,
+			struct storm_end *e, struct storm_wr *wr,
+			struct srdma_desc *d)
 {
-	uint32_t area = own_area(w, wr->op == SRDMA_DESC_READ ? 3 : 4);
+	int read = wr->op == SRDMA_DESC_READ;
+	uint32_t area = own_area(w, e->leg, read ? 3 : 4);
 
-	wr->data = malloc(wr->len + 1);
-	STORM_CHECK(w, wr->data, "no memory");
-	if (wr->op != SRDMA_DESC_READ && wr->len <= SRDMA_MAX_IMMEDIATE &&
-	    storm_one_in(w, 3)) {
+	if (!read && wr->len <= SRDMA_MAX_IMMEDIATE && storm_one_in(w, 3)) {
 		d->flags |= SRDMA_DESC_INLINE;
-		storm_memory_fill(w, wr->data, wr->len);
 		return 1;
 	}
 	wr->local = storm_memory_take(w, e->leg, area, wr->len);
 	if (!wr->local)
 		return 0;
+	qp->doomed |= e->leg->area[area].state != STORM_LIVE;
 	d->local_addr = (uintptr_t)wr->local;
 	d->local_key = e->leg->area[area].key;
-	if (wr->op != SRDMA_DESC_READ)
-		memcpy(wr->data, wr->local, wr->len);
+	if (read || !wr->len)
+		return 1;
+	storm_memory_lend(e->leg, wr->local, wr->len);
+	storm_memory_put(e->leg, wr->local, wr->len, wr->word);
 	return 1;
 }
 
-/* A range that an earlier request of this end used, for the same bytes in
- * the order that the protocol promises: READ after WRITE, fenced WRITE after
- * READ. NULL: none. */
+/* A range that a request under way uses, for the same bytes in the order that
+ * the protocol promises: READ after WRITE, fenced WRITE after READ. */
 static struct storm_wr *reuse(struct storm *w, struct storm_queue *sq,
 			      const struct storm_wr *wr)
 {
 	int read = wr->op == SRDMA_DESC_READ;
 
-	for (uint32_t i = sq->tail; i-- > 0;) {
-		struct storm_wr *old = &sq->wr[i];
+	for (uint32_t i = sq->tail; i-- > sq->head;) {
+		struct storm_wr *old = storm_host_wr(sq, i);
 		int fits = read ? old->op == SRDMA_DESC_WRITE ||
 					   old->op == SRDMA_DESC_WRITE_IMM
 				: old->op == SRDMA_DESC_READ;
 
-		if (fits && old->legal && old->remote && !old->reused &&
+		if (fits && old->legal && old->remote && old->len &&
+		    !old->moved && !old->shared && !old->second &&
 		    storm_one_in(w, 3))
 			return old;
 	}
@@ -162,42 +193,6 @@ static void name(struct storm *w, struct storm_end *e, struct storm_leg *to,
 		d->capability = storm_grant_choose(e->leg, to, wr);
 }
 
-static int choose_remote(struct storm *w, struct storm_qp *qp,
-			 struct storm_end *e, struct storm_wr *wr,
-			 struct srdma_desc *d)
-{
-	struct storm_leg *to = storm_host_peer(qp, e->leg->side)->leg;
-	uint32_t area = storm_random(w, 2);
-	struct storm_wr *old =
-		wr->len && storm_one_in(w, 4) ? reuse(w, &e->sq, wr) : NULL;
-
-	if (wr->op == SRDMA_DESC_SEND || wr->op == SRDMA_DESC_SEND_IMM)
-		return 1;
-	if (is_guarded(w, area) && !(qp->mode & SRDMA_MODE_MEM))
-		area = 0;
-	if (old) {
-		wr->len = old->len;
-		wr->remote = old->remote;
-		old->reused = wr->reused = 1;
-		wr->flags |= wr->op == SRDMA_DESC_READ ? 0 : SRDMA_DESC_FENCE;
-	} else {
-		wr->remote = storm_memory_take(w, to, area, wr->len);
-	}
-	if (wr->remote)
-		name(w, e, to, wr, d);
-	return wr->remote != NULL;
-}
-
-/* Name a place in an area, from its end on by so many bytes. */
-static void name_end(struct srdma_desc *d, const struct storm_leg *leg,
-		     uint32_t area, uint64_t beyond)
-{
-	const struct storm_area *a = &leg->area[area];
-
-	d->remote_addr = (uintptr_t)(leg->mem + a->at + a->len) + beyond;
-	d->rkey = a->key;
-}
-
 /* All capabilities are from before all revocations. */
 static int is_revoked(const struct storm_leg *leg, const struct storm_wr *wr)
 {
@@ -208,6 +203,64 @@ static int is_revoked(const struct storm_leg *leg, const struct storm_wr *wr)
 		    at < leg->revoked[i].hi)
 			return 1;
 	return 0;
+}
+
+/* A range of the peer's, mostly one that may be asked for. */
+static uint8_t *take_remote(struct storm *w, const struct storm_qp *qp,
+			    const struct storm_leg *from, struct storm_wr *wr)
+{
+	struct storm_leg *to = qp->end[!from->side].leg;
+	uint32_t area = storm_random(w, 2);
+
+	if (is_guarded(w, area) &&
+	    (!(qp->mode & SRDMA_MODE_MEM) || !storm_grant_has(from, to)))
+		area = 0;
+	if (wr->len && to->area[area].state != STORM_LIVE &&
+	    !storm_one_in(w, 50))
+		return NULL;
+	wr->remote = storm_memory_take(w, to, area, wr->len);
+	if (!wr->remote || !is_revoked(to, wr) || storm_one_in(w, 50))
+		return wr->remote;
+	storm_memory_give(to, wr->remote, wr->len);
+	wr->remote = storm_memory_take(w, to, 0, wr->len);
+	return wr->remote;
+}
+
+static int choose_remote(struct storm *w, struct storm_qp *qp,
+			 struct storm_end *e, struct storm_wr *wr,
+			 struct srdma_desc *d)
+{
+	struct storm_leg *to = storm_host_peer(qp, e->leg->side)->leg;
+	struct storm_wr *old =
+		wr->len && storm_one_in(w, 4) ? reuse(w, &e->sq, wr) : NULL;
+
+	if (wr->op == SRDMA_DESC_SEND || wr->op == SRDMA_DESC_SEND_IMM)
+		return 1;
+	if (old) {
+		wr->len = old->len;
+		wr->remote = old->remote;
+		old->shared = wr->second = 1;
+		if (wr->op == SRDMA_DESC_READ)
+			wr->word = old->word;
+		else
+			wr->flags |= SRDMA_DESC_FENCE;
+	} else if (!take_remote(w, qp, e->leg, wr)) {
+		return 0;
+	} else if (wr->op == SRDMA_DESC_READ && wr->len) {
+		storm_memory_put(to, wr->remote, wr->len, wr->word);
+	}
+	name(w, e, to, wr, d);
+	return 1;
+}
+
+/* Name a place in an area, from its end on by so many bytes. */
+static void name_end(struct srdma_desc *d, const struct storm_leg *leg,
+		     uint32_t area, uint64_t beyond)
+{
+	const struct storm_area *a = &leg->area[area];
+
+	d->remote_addr = (uintptr_t)(leg->mem + a->at + a->len) + beyond;
+	d->rkey = a->key;
 }
 
 /* Ask for what must be refused: 1; mostly 0: left as it is. */
@@ -258,56 +311,87 @@ static void make_illegal(struct storm *w, struct storm_leg *to,
 	if (!wr->remote || !wr->len)
 		return;
 	if (!w->calm && misname(w, to, d, wr->len))
-		wr->legal = 0;
-	if (storm_memory_area(to, wr->remote)->state != STORM_LIVE ||
+		wr->misnamed = 1;
+	if (wr->misnamed ||
+	    storm_memory_area(to, wr->remote)->state != STORM_LIVE ||
 	    is_revoked(to, wr))
 		wr->legal = 0;
-}
-
-static void expect_request(struct storm_qp *qp, struct storm_end *e,
-			   struct storm_leg *to, struct storm_wr *wr)
-{
-	int read = wr->op == SRDMA_DESC_READ;
-	struct storm_leg *leg = read ? e->leg : to;
-	uint8_t *at = read ? wr->local : wr->remote;
-
-	if (read && !wr->reused)
-		memcpy(wr->data, wr->remote, wr->len);
-	if (at && storm_memory_area(leg, at)->state != STORM_FROZEN)
-		storm_memory_expect(leg, at, wr->len,
-				    qp->evil ? STORM_ANY : STORM_EITHER,
-				    wr->data);
 }
 
 static void plan_message(struct storm_qp *qp, struct storm_end *e,
 			 struct storm_wr *wr)
 {
-	const struct storm_queue *rq =
-		&storm_host_peer(qp, e == &qp->end[1])->rq;
+	struct storm_queue *rq = &storm_host_peer(qp, e->leg->side)->rq;
 
-	if (!storm_host_takes_recv(wr->op))
-		return;
 	wr->message = e->messages;
 	if (wr->op != SRDMA_DESC_WRITE_IMM && wr->message < rq->tail &&
-	    rq->wr[wr->message].len < wr->len)
+	    storm_host_wr(rq, wr->message)->len < wr->len)
 		wr->legal = 0;
+}
+
+static void expect_message(struct storm_qp *qp, struct storm_end *e,
+			   const struct storm_wr *wr)
+{
+	struct storm_end *to = storm_host_peer(qp, e->leg->side);
+	uint32_t n = e->messages++;
+
+	*storm_host_message(e, n) = (struct storm_message){
+		.word = wr->word,
+		.len = wr->len,
+		.imm = wr->imm,
+		.op = wr->op,
+		.legal = wr->legal,
+	};
+	match(qp, to, n);
+}
+
+static void expect_request(struct storm_qp *qp, struct storm_end *e,
+			   struct storm_wr *wr)
+{
+	struct storm_leg *to = storm_host_peer(qp, e->leg->side)->leg;
+
+	/* Of a READ that is refused, parts before may be right. */
+	if (wr->op == SRDMA_DESC_READ)
+		storm_memory_expect(e->leg, wr->local, wr->len, wr->word,
+				    qp->evil || wr->misnamed);
+	else if (wr->remote && !wr->misnamed)
+		storm_memory_expect(to, wr->remote, wr->len, wr->word,
+				    qp->evil);
+	if (storm_host_takes_recv(wr->op))
+		expect_message(qp, e, wr);
+}
+
+/* Nobody was asked for it. */
+static void take_back(struct storm_qp *qp, struct storm_end *e,
+		      struct storm_wr *wr)
+{
+	struct storm_queue *sq = &e->sq;
+
+	for (uint32_t i = sq->head; wr->second && i < sq->tail; i++)
+		if (storm_host_wr(sq, i)->remote == wr->remote)
+			storm_host_wr(sq, i)->shared = 0;
+	wr->shared = wr->second;
+	storm_host_done(qp, e, wr);
 }
 
 int storm_host_send(struct storm *w, struct storm_qp *qp, int side, uint8_t op,
 		    uint32_t len)
 {
 	struct storm_end *e = &qp->end[side];
-	struct storm_leg *to = storm_host_peer(qp, side)->leg;
-	struct storm_wr *wr = &e->sq.wr[e->sq.tail];
+	struct storm_end *to = storm_host_peer(qp, side);
+	struct storm_wr *wr = storm_host_wr(&e->sq, e->sq.tail);
 	struct srdma_desc d = { .opcode = op,
 				.qpn = e->info.qpn,
 				.id = UINT64_C(1) << 32 | e->sq.tail };
+	uint8_t payload[SRDMA_MAX_IMMEDIATE];
 
-	if (!storm_host_sees(e) || !has_room(&e->sq))
+	if (!storm_host_sees(e) || !has_room(&e->sq) ||
+	    e->messages >= to->rq.head + STORM_MESSAGES)
 		return 0;
 	*wr = (struct storm_wr){ .op = op,
 				 .len = len,
 				 .legal = 1,
+				 .word = storm_word(w),
 				 .imm = storm_random(w, UINT32_MAX),
 				 .due = w->now +
 					(uint64_t)w->timeout_ms * 1000000 };
@@ -315,30 +399,51 @@ int storm_host_send(struct storm *w, struct storm_qp *qp, int side, uint8_t op,
 		wr->flags |= SRDMA_DESC_SIGNALED;
 	if (storm_one_in(w, 8))
 		wr->flags |= SRDMA_DESC_FENCE;
-	if (!choose_remote(w, qp, e, wr, &d) || !choose_local(w, e, wr, &d)) {
-		free(wr->data);
-		wr->data = NULL;
+	if (!choose_remote(w, qp, e, wr, &d) ||
+	    !choose_local(w, qp, e, wr, &d)) {
+		take_back(qp, e, wr);
 		return 0;
 	}
-	plan_message(qp, e, wr);
-	make_illegal(w, to, wr, &d);
+	if (storm_host_takes_recv(op))
+		plan_message(qp, e, wr);
+	make_illegal(w, to->leg, wr, &d);
 	wr->capability = d.capability;
-	if (wr->reused && op == SRDMA_DESC_READ)
-		memcpy(wr->data, to->after + storm_memory_index(to, wr->remote),
-		       wr->len);
 	d.flags |= wr->flags;
 	d.length = wr->len;
 	d.imm = wr->imm;
-	if (storm_host_put(e->leg, &d, wr->data)) {
-		free(wr->data);
-		wr->data = NULL;
+	if (d.flags & SRDMA_DESC_INLINE)
+		storm_memory_fill(payload, wr->len, wr->word);
+	if (storm_host_put(e->leg, &d, payload)) {
+		take_back(qp, e, wr);
 		return 0;
 	}
-	expect_request(qp, e, to, wr);
+	expect_request(qp, e, wr);
 	qp->doomed |= !wr->legal;
-	e->messages += (uint32_t)storm_host_takes_recv(op);
 	e->sq.tail++;
 	return 1;
+}
+
+void storm_host_done(struct storm_qp *qp, struct storm_end *e,
+		     struct storm_wr *wr)
+{
+	struct storm_leg *to = storm_host_peer(qp, e->leg->side)->leg;
+
+	if (wr->local)
+		storm_memory_give(e->leg, wr->local, wr->len);
+	if (wr->remote && !wr->shared)
+		storm_memory_give(to, wr->remote, wr->len);
+}
+
+void storm_host_lost(struct storm_qp *qp, struct storm_end *e,
+		     struct storm_wr *wr)
+{
+	/* What was posted behind so many is flushed, and never sent. */
+	if (wr->remote && e->lost_count < STORM_RING) {
+		e->lost[e->lost_count++] =
+			(struct storm_range){ wr->remote, wr->len };
+		wr->remote = NULL;
+	}
+	storm_host_done(qp, e, wr);
 }
 
 static uint32_t some_len(struct storm *w)
@@ -366,37 +471,34 @@ void storm_host_post(struct storm *w)
 {
 	struct storm_qp *qp = &w->qp[storm_random(w, (uint32_t)w->qps)];
 	int side = (int)storm_random(w, 2);
-
-	const struct storm_queue *rq = &qp->end[!side].rq;
+	struct storm_queue *rq = &qp->end[!side].rq;
 	uint32_t len = some_len(w), next = qp->end[side].messages;
 	uint8_t op = (uint8_t)(1 + storm_random(w, 5));
 
-	if (qp->end[side].sq.failed && !storm_one_in(w, 10))
-		return; /* it is flushed */
+	if (!qp->live || (qp->end[side].sq.failed && !storm_one_in(w, 10)))
+		return; /* it would be flushed */
 	if (storm_one_in(w, 3)) {
 		storm_host_recv(w, qp, side, len);
 		return;
 	}
-	if (qp->end[side].sq.tail >= STORM_SENDS - 8)
-		return;
 	/* Rarely longer than its receive. */
 	if (op >= SRDMA_DESC_SEND && next < rq->tail &&
-	    len > rq->wr[next].len && !storm_one_in(w, 150))
-		len = rq->wr[next].len;
+	    len > storm_host_wr(rq, next)->len && !storm_one_in(w, 500))
+		len = storm_host_wr(rq, next)->len;
 	storm_host_send(w, qp, side, op, len);
 }
 
-static int ends_silently(const struct storm_queue *sq)
+static int ends_silently(struct storm_queue *sq)
 {
 	return sq->head < sq->tail &&
-	       !(sq->wr[sq->tail - 1].flags & SRDMA_DESC_SIGNALED);
+	       !(storm_host_wr(sq, sq->tail - 1)->flags & SRDMA_DESC_SIGNALED);
 }
 
 void storm_host_finish(struct storm *w)
 {
 	for (int i = 0; i < 2 * (STORM_QPS + 1); i++) {
 		struct storm_qp *qp = &w->qp[i / 2];
-		const struct storm_end *e = &qp->end[i % 2];
+		struct storm_end *e = &qp->end[i % 2];
 
 		while (qp->live &&
 		       e->messages > storm_host_peer(qp, i % 2)->rq.tail)
@@ -413,32 +515,83 @@ int storm_host_waits(const struct storm_end *e)
 	return storm_host_sees(e) && e->sq.head < e->sq.tail;
 }
 
+/* What an end that is gone had is its leg's again. */
 void storm_host_forget(struct storm_end *e)
 {
 	e->gone = 1;
-	for (uint32_t i = e->sq.head; i < e->sq.tail; i++)
-		if (e->sq.wr[i].local)
-			storm_memory_spoil(e->leg, e->sq.wr[i].local,
-					   e->sq.wr[i].len);
-	for (uint32_t i = e->rq.head; i < e->rq.tail; i++)
-		storm_memory_spoil(e->leg, e->rq.wr[i].local, e->rq.wr[i].len);
-	e->sq.head = e->sq.tail;
-	e->rq.head = e->rq.tail;
+	for (uint32_t i = e->sq.head; i < e->sq.tail; i++) {
+		struct storm_wr *wr = storm_host_wr(&e->sq, i);
+
+		if (wr->local)
+			storm_memory_settle(e->leg, wr->local, wr->len);
+		wr->local = NULL;
+	}
+	for (; e->rq.head < e->rq.tail; e->rq.head++) {
+		struct storm_wr *wr = storm_host_wr(&e->rq, e->rq.head);
+
+		storm_memory_settle(e->leg, wr->local, wr->len);
+	}
 }
 
-/* What is under way from this end brings anything. */
-static void doubt(struct storm_end *e, struct storm_leg *to)
+void storm_host_move(struct storm *w, struct storm_qp *qp, struct storm_end *e)
 {
-	const struct storm_queue *sq = &e->sq;
+	struct storm_end *to = storm_host_peer(qp, e->leg->side);
+	uint32_t n = e->sq.head + storm_random(w, e->sq.tail - e->sq.head);
+	struct storm_wr *wr = storm_host_wr(&e->sq, n);
+	struct storm_message *m;
 
-	for (uint32_t i = sq->head; i < sq->tail; i++) {
-		const struct storm_wr *wr = &sq->wr[i];
-		int read = wr->op == SRDMA_DESC_READ;
-		struct storm_leg *leg = read ? e->leg : to;
-		const uint8_t *at = read ? wr->local : wr->remote;
+	if (!storm_host_waits(e) || !wr->local || !wr->len || wr->shared ||
+	    wr->second || wr->op == SRDMA_DESC_READ)
+		return;
+	wr->moved = 1;
+	storm_memory_move(e->leg, wr->local, wr->len);
+	if (wr->remote) {
+		storm_memory_follow(to->leg, wr->remote, wr->len);
+		return;
+	}
+	m = storm_host_message(e, wr->message);
+	m->moved = 1;
+	if (wr->message - to->rq.head < to->rq.tail - to->rq.head)
+		storm_memory_follow(to->leg,
+				    storm_host_wr(&to->rq, wr->message)->local,
+				    wr->len);
+}
 
-		if (at && storm_memory_area(leg, at)->state != STORM_FROZEN)
-			storm_memory_expect(leg, at, wr->len, STORM_ANY, NULL);
+void storm_host_bury(struct storm_qp *qp)
+{
+	for (int i = 0; i < 2; i++) {
+		struct storm_end *e = &qp->end[i];
+		struct storm_leg *to = storm_host_peer(qp, i)->leg;
+
+		for (uint32_t n = e->sq.head; n < e->sq.tail; n++) {
+			struct storm_wr *wr = storm_host_wr(&e->sq, n);
+
+			if (wr->remote)
+				storm_memory_settle(to, wr->remote, wr->len);
+		}
+		for (uint32_t n = 0; n < e->lost_count; n++)
+			storm_memory_settle(to, e->lost[n].at, e->lost[n].len);
+	}
+	qp->live = 0;
+}
+
+/* What is under way from this end, and to it, brings anything. */
+static void doubt(struct storm_qp *qp, struct storm_end *e)
+{
+	struct storm_end *to = storm_host_peer(qp, e->leg->side);
+
+	for (uint32_t i = e->sq.head; i < e->sq.tail; i++) {
+		const struct storm_wr *wr = storm_host_wr(&e->sq, i);
+
+		if (wr->op == SRDMA_DESC_READ && wr->local)
+			storm_memory_expect(e->leg, wr->local, wr->len, 0, 1);
+		else if (wr->remote)
+			storm_memory_expect(to->leg, wr->remote, wr->len, 0, 1);
+	}
+	for (uint32_t i = e->rq.head; i < e->rq.tail; i++) {
+		const struct storm_wr *wr = storm_host_wr(&e->rq, i);
+
+		storm_memory_expect(e->leg, wr->local, wr->len, 0, 1);
 	}
 }
 
@@ -448,16 +601,16 @@ void storm_host_taint(struct storm_leg *leg)
 
 	leg->tainted = 1;
 	for (uint32_t i = 0; i < 2; i++)
-		if (leg->area[i].state != STORM_FROZEN && !is_guarded(w, i))
-			memset(leg->kind + leg->area[i].at, STORM_ANY,
-			       leg->area[i].len);
+		if (!is_guarded(w, i))
+			storm_memory_doubt(leg, i);
 	for (int i = 0; i < w->qps; i++) {
 		struct storm_qp *qp = &w->qp[i];
 
-		if (qp->end[0].leg != leg && qp->end[1].leg != leg)
+		if (!qp->live ||
+		    (qp->end[0].leg != leg && qp->end[1].leg != leg))
 			continue;
-		qp->evil = 1;
-		doubt(&qp->end[0], qp->end[1].leg);
-		doubt(&qp->end[1], qp->end[0].leg);
+		qp->evil = qp->doomed = 1;
+		doubt(qp, &qp->end[0]);
+		doubt(qp, &qp->end[1]);
 	}
 }

@@ -4,57 +4,36 @@
 #include "storm_host.h"
 #include "storm_memory.h"
 
-static void check_arrived(struct storm_leg *leg, const uint8_t *at,
-			  const struct storm_wr *wr, const char *what)
-{
-	uint32_t i = storm_memory_index(leg, at);
-
-	if (!wr->len || !storm_memory_pure(leg, at))
-		return;
-	for (uint32_t n = 0; n < wr->len; n++) {
-		if (storm_memory_fixed(leg, i + n))
-			continue;
-		STORM_CHECK(leg->w, at[n] == wr->data[n],
-			    "%s: byte %u of %u is not what was sent", what, n,
-			    wr->len);
-		leg->shadow[i + n] = at[n];
-	}
-}
-
 /* A request succeeded: it has happened, wholly. */
 static void succeeded(struct storm_qp *qp, struct storm_end *e,
-		      const struct storm_wr *wr)
+		      struct storm_wr *wr)
 {
 	struct storm *w = e->leg->w;
 	struct storm_end *peer = storm_host_peer(qp, e->leg->side);
-	const struct storm_wr *recv = &peer->rq.wr[wr->message];
 
-	if (qp->evil)
-		return;
 	STORM_CHECK(w, wr->legal, "what must be refused succeeded");
 	if (storm_host_takes_recv(wr->op)) {
 		STORM_CHECK(w, wr->message < peer->rq.tail,
 			    "no receive was posted for this message");
-		STORM_CHECK(w, wr->message >= peer->rq.head || !recv->failed,
-			    "a message arrived, its receive failed");
+		STORM_CHECK(
+			w, !peer->rq.failed || wr->message < peer->rq.failed_at,
+			"a message arrived, its receive failed");
 	}
-	if (wr->op == SRDMA_DESC_READ) {
-		check_arrived(e->leg, wr->local, wr, "READ");
-	} else if (wr->remote) {
-		check_arrived(peer->leg, wr->remote, wr, "WRITE");
-		storm_memory_expect(peer->leg, wr->remote, wr->len, STORM_EXACT,
-				    NULL);
-	} else if (wr->message >= peer->rq.head && !peer->gone) {
-		STORM_CHECK(w, !memcmp(recv->local, wr->data, wr->len),
-			    "SEND: %u bytes are not what was sent", wr->len);
-	}
+	if (wr->op == SRDMA_DESC_READ)
+		storm_memory_arrived(e->leg, wr->local, wr->len, "READ");
+	else if (wr->remote)
+		storm_memory_arrived(peer->leg, wr->remote, wr->len, "WRITE");
+	else if (wr->message >= peer->rq.head && !peer->gone)
+		storm_memory_arrived(
+			peer->leg, storm_host_wr(&peer->rq, wr->message)->local,
+			wr->len, "SEND");
 }
 
 static void end_request(struct storm_qp *qp, struct storm_end *e, uint32_t i,
 			uint32_t reason)
 {
 	struct storm *w = e->leg->w;
-	struct storm_wr *wr = &e->sq.wr[i];
+	struct storm_wr *wr = storm_host_wr(&e->sq, i);
 
 	if (reason) {
 		STORM_CHECK(w, w->lossy || qp->doomed,
@@ -64,13 +43,15 @@ static void end_request(struct storm_qp *qp, struct storm_end *e, uint32_t i,
 			e->sq.failed = (int)reason;
 			e->sq.failed_op = wr->op;
 		}
-		wr->failed = 1;
 	} else {
 		STORM_CHECK(w, !e->sq.failed, "success behind an error");
-		succeeded(qp, e, wr);
+		if (!qp->evil)
+			succeeded(qp, e, wr);
 	}
-	if (wr->local)
-		storm_memory_spoil(e->leg, wr->local, wr->len);
+	if (reason || qp->evil)
+		storm_host_lost(qp, e, wr);
+	else
+		storm_host_done(qp, e, wr);
 }
 
 /* Those before it that were to end silently have succeeded. */
@@ -90,13 +71,17 @@ static void send_record(struct storm_qp *qp, struct storm_end *e,
 	STORM_CHECK(w, i >= sq->head && i < sq->tail,
 		    "request %u of [%u, %u) ended", i, sq->head, sq->tail);
 	for (; sq->head < i; sq->head++) {
-		STORM_CHECK(w, !(sq->wr[sq->head].flags & SRDMA_DESC_SIGNALED),
+		STORM_CHECK(w,
+			    !(storm_host_wr(sq, sq->head)->flags &
+			      SRDMA_DESC_SIGNALED),
 			    "request %u has no record", sq->head);
 		end_request(qp, e, sq->head, 0);
 	}
-	STORM_CHECK(w, r->opcode == opcodes[sq->wr[i].op], "opcode %u",
-		    r->opcode);
-	STORM_CHECK(w, r->vendor_err || sq->wr[i].flags & SRDMA_DESC_SIGNALED,
+	STORM_CHECK(w, r->opcode == opcodes[storm_host_wr(sq, i)->op],
+		    "opcode %u", r->opcode);
+	STORM_CHECK(w,
+		    r->vendor_err ||
+			    storm_host_wr(sq, i)->flags & SRDMA_DESC_SIGNALED,
 		    "a record that was not asked for");
 	end_request(qp, e, i, r->vendor_err);
 	sq->head++;
@@ -107,15 +92,14 @@ static void received(struct storm_qp *qp, struct storm_end *e,
 {
 	struct storm *w = e->leg->w;
 	uint32_t i = (uint32_t)r->id;
-	const struct storm_wr *wr = &e->rq.wr[i];
-	const struct storm_wr *m =
-		storm_host_message(&storm_host_peer(qp, e->leg->side)->sq, i);
-	uint32_t at = storm_memory_index(e->leg, wr->local), len;
+	const struct storm_wr *wr = storm_host_wr(&e->rq, i);
+	struct storm_end *peer = storm_host_peer(qp, e->leg->side);
+	const struct storm_message *m = storm_host_message(peer, i);
 
 	STORM_CHECK(w, !e->rq.failed, "a receive succeeds behind an error");
 	if (qp->evil)
 		return;
-	STORM_CHECK(w, m && m->legal && m->len == r->byte_len,
+	STORM_CHECK(w, i < peer->messages && m->legal && m->len == r->byte_len,
 		    "receive %u: %u bytes that nobody sent", i, r->byte_len);
 	STORM_CHECK(w,
 		    (r->opcode == SRDMA_WC_RECV) ==
@@ -126,14 +110,8 @@ static void received(struct storm_qp *qp, struct storm_end *e,
 			    r->imm == m->imm &&
 				    r->flags == SRDMA_RECORD_WITH_IMM,
 			    "immediate");
-	len = m->op == SRDMA_DESC_WRITE_IMM ? 0 : m->len;
-	if (len)
-		check_arrived(e->leg, wr->local, m, "receive");
-	if (storm_memory_pure(e->leg, wr->local))
-		STORM_CHECK(w,
-			    !memcmp(wr->local + len, e->leg->shadow + at + len,
-				    wr->len - len),
-			    "bytes behind a message changed");
+	if (m->op != SRDMA_DESC_WRITE_IMM)
+		storm_memory_arrived(e->leg, wr->local, m->len, "receive");
 }
 
 static void recv_record(struct storm_qp *qp, struct storm_end *e,
@@ -141,7 +119,7 @@ static void recv_record(struct storm_qp *qp, struct storm_end *e,
 {
 	struct storm *w = e->leg->w;
 	struct storm_queue *rq = &e->rq;
-	struct storm_wr *wr = &rq->wr[rq->head];
+	struct storm_wr *wr = storm_host_wr(rq, rq->head);
 
 	STORM_CHECK(w, r->id == rq->head && rq->head < rq->tail,
 		    "receive %u of [%u, %u) ended", (uint32_t)r->id, rq->head,
@@ -151,11 +129,12 @@ static void recv_record(struct storm_qp *qp, struct storm_end *e,
 	} else {
 		STORM_CHECK(w, w->lossy || qp->doomed, "receive failed: %s",
 			    srdma_reason(r->vendor_err)->name);
-		wr->failed = 1;
+		if (!rq->failed)
+			rq->failed_at = rq->head;
 		rq->failed = 1;
 	}
 	rq->head++;
-	storm_memory_spoil(e->leg, wr->local, wr->len);
+	storm_memory_give(e->leg, wr->local, wr->len);
 }
 
 /* A request that the peer refused is the first that fails. */
@@ -207,6 +186,9 @@ static void take_record(struct storm_leg *leg, const struct srdma_record *r)
 			send_record(qp, e, r);
 		return;
 	}
+	for (int i = 0; i < STORM_FORMER; i++)
+		if (w->side[leg->side].former[i] == r->qpn)
+			return;
 	STORM_CHECK(w, 0, "a record of QP %#x", r->qpn);
 }
 

@@ -1,23 +1,43 @@
 /*
- * Storms: see storm.h. SRDMA_SEED=N runs the one seed N; SRDMA_SEEDS=N runs
- * so many, from SRDMA_FIRST (1) on; else as many as a few seconds take.
+ * Storms: see storm.h. SRDMA_SEED=N runs the one seed N, in this process;
+ * SRDMA_SEEDS=N runs so many, from SRDMA_FIRST (1) on, in SRDMA_JOBS processes
+ * (one per core). The first seed that fails is the same whatever their number.
  */
+#include <inttypes.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "mutant.h"
 #include "storm.h"
 
-enum { SEEDS = 400, SECONDS = 20 };
+enum {
+	SEEDS = 200,
+	JOBS = 64,
+	MANY = 1000,	/* seeds whose average tells something */
+	PACKETS = 4500, /* of a seed, on the average, at the least */
+};
 
+/* What the processes share. */
+struct race {
+	_Atomic uint64_t next, end; /* seeds that nobody has run */
+	_Atomic uint64_t failed;    /* the first that did */
+	_Atomic uint64_t packets;
+	_Atomic uint64_t running[JOBS];
+};
+
+static struct race *race;
 static volatile uint64_t running;
 
 #ifdef SRDMA_MUTANTS
@@ -30,8 +50,7 @@ void __sanitizer_set_death_callback(void (*callback)(void))
 
 static void tell_seed(void)
 {
-	print_error("SRDMA_SEED=%llu shows it again\n",
-		    (unsigned long long)running);
+	print_error("SRDMA_SEED=%" PRIu64 " shows it again\n", running);
 }
 
 static void on_abort(int sig)
@@ -60,34 +79,163 @@ static void choose_mutant(void)
 #endif
 }
 
+static void run(uint64_t seed, struct storm_sum *sum)
+{
+	running = seed;
+	storm_run(seed, sum);
+}
+
+/* --- many seeds ------------------------------------------------------------ */
+
+/* A process takes seeds until there is none, or an earlier one failed. */
+static void take_seeds(int job)
+{
+	struct storm_sum sum;
+	uint64_t seed;
+
+	while ((seed = atomic_fetch_add(&race->next, 1)) < race->end &&
+	       seed < race->failed) {
+		race->running[job] = seed;
+		run(seed, &sum);
+		atomic_fetch_add(&race->packets, sum.packets);
+	}
+	race->running[job] = 0;
+}
+
+/* Its words go to a file, that of the first failure are shown. */
+static pid_t start(int job, FILE *words)
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid)
+		return pid;
+	if (dup2(fileno(words), STDOUT_FILENO) < 0 ||
+	    dup2(fileno(words), STDERR_FILENO) < 0)
+		_exit(1);
+	take_seeds(job); /* a failure ends this as that of the test */
+	exit(0);
+}
+
+static void show(FILE *words)
+{
+	char line[1024];
+
+	rewind(words);
+	while (fgets(line, sizeof(line), words))
+		if (line[0] != '[')
+			print_error("%s", line);
+}
+
+/* 1: it failed, and with an earlier seed than all before. */
+static int failed_first(int job, int status)
+{
+	uint64_t seed;
+
+	if (WIFEXITED(status) && !WEXITSTATUS(status))
+		return 0;
+	seed = race->running[job];
+	if (WIFSIGNALED(status))
+		print_error("signal %d: SRDMA_SEED=%" PRIu64
+			    " shows it again\n",
+			    WTERMSIG(status), seed);
+	if (seed >= race->failed)
+		return 0;
+	race->failed = seed;
+	return 1;
+}
+
+static void run_jobs(int jobs)
+{
+	FILE *words[JOBS], *first = NULL;
+	pid_t pid[JOBS];
+	int job, status;
+
+	for (int i = 0; i < jobs; i++) {
+		words[i] = tmpfile();
+		assert_non_null(words[i]);
+		pid[i] = start(i, words[i]);
+	}
+	for (int left = jobs; left; left--) {
+		pid_t ended = wait(&status);
+
+		for (job = 0; job < jobs - 1 && pid[job] != ended; job++)
+			;
+		if (failed_first(job, status))
+			first = words[job];
+	}
+	if (first)
+		show(first);
+	for (int i = 0; i < jobs; i++)
+		fclose(words[i]);
+}
+
+static void open_race(uint64_t first, uint64_t seeds)
+{
+	race = mmap(NULL, sizeof(*race), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(race != MAP_FAILED);
+	race->next = first;
+	race->end = first + seeds;
+	race->failed = UINT64_MAX;
+}
+
 static void test_storms(void **state)
 {
-	uint64_t first = number_of("SRDMA_FIRST", 1);
-	uint64_t seeds = number_of("SRDMA_SEEDS", SEEDS);
-	time_t until = getenv("SRDMA_SEEDS") ? 0 : time(NULL) + SECONDS;
+	const uint64_t first = number_of("SRDMA_FIRST", 1);
+	const uint64_t seeds = number_of("SRDMA_SEEDS", SEEDS);
+	uint64_t jobs = number_of("SRDMA_JOBS",
+				  (uint64_t)sysconf(_SC_NPROCESSORS_ONLN));
+	struct storm_sum sum;
+	uint64_t each;
 
 	(void)state;
 	choose_mutant();
 	if (getenv("SRDMA_SEED")) {
-		first = number_of("SRDMA_SEED", 1);
-		seeds = 1;
+		run(number_of("SRDMA_SEED", 1), &sum);
+		print_message("%" PRIu64 " packets\n", sum.packets);
+		return;
 	}
-	for (uint64_t i = 0; i < seeds; i++) {
-		if (until && time(NULL) > until)
-			break;
-		running = first + i;
-		storm_run(first + i);
+	open_race(first, seeds);
+	run_jobs((int)(jobs < JOBS ? jobs : JOBS));
+	assert_int_equal(race->failed, UINT64_MAX);
+	each = seeds ? race->packets / seeds : 0;
+	print_message("%" PRIu64 " storms of %" PRIu64 " packets each\n", seeds,
+		      each);
+	if (seeds >= MANY)
+		assert_true(each >= PACKETS);
+	munmap(race, sizeof(*race));
+}
+
+/* A seed is all that decides: what fails fails again. */
+static void test_again(void **state)
+{
+	struct storm_sum a, b;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 5; seed++) {
+		run(seed, &a);
+		run(seed, &b);
+		assert_memory_equal(&a, &b, sizeof(a));
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_storms),
 	};
+	int one = getenv("SRDMA_SEED") || getenv("SRDMA_MUTANT");
 
 	if (__sanitizer_set_death_callback)
 		__sanitizer_set_death_callback(tell_seed);
 	signal(SIGABRT, on_abort);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	/* What a storm had the next one takes, and no page is made anew. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 30);
+	mallopt(M_TRIM_THRESHOLD, 1 << 30);
+	return _cmocka_run_group_tests("storms", tests + one, 2 - (size_t)one,
+				       NULL, NULL);
 }
