@@ -25,6 +25,7 @@ import concurrent.futures
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -33,6 +34,7 @@ from srdma import connection
 from srdma.aio_qp import QP
 from srdma.connection import Address
 from srdma.errors import Timeout
+from srdma.pd import ROTATE_TIMEOUT
 from srdma.reactor import Seat
 from srdma.resource import Resource
 
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from srdma.exchange_messages import Suite
     from srdma.pd import PD
 
-__all__ = ["QP", "Connection", "Listener", "connect", "listen"]
+__all__ = ["QP", "Connection", "Listener", "connect", "listen", "rotate"]
 
 _T = TypeVar("_T")
 
@@ -78,6 +80,12 @@ class Connection:
     def alive(self) -> bool:
         """False once the peer closed the connection, or its key exchange ended."""
         return self.sync.alive()
+
+    async def rekey(self, timeout: float = connection.CONNECT_TIMEOUT) -> None:
+        """As srdma.Connection.rekey(). Cancelled, the exchange goes on behind the scenes."""
+        wish = self.sync.wish()
+        wait = partial(self.sync.wait_renewed, wish, time.monotonic() + timeout)
+        await _in_thread(wait)
 
     async def wait_closed(self) -> None:
         """Until either end closed the connection."""
@@ -173,6 +181,11 @@ async def listen(address: Address, pd: PD, **options: object) -> Listener:
     """As srdma.listen()."""
     call = partial(connection.listen, address, pd, **options)
     return Listener(await _in_thread(call, connection.Listener.close), pd)
+
+
+async def rotate(pd: PD, timeout: float = ROTATE_TIMEOUT) -> int:
+    """As PD.rotate()."""
+    return await _in_thread(partial(pd.rotate, timeout))
 
 
 async def connect(address: Address, pd: PD, **options: object) -> Connection:

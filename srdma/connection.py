@@ -24,6 +24,7 @@ from srdma.exchange_messages import (
     DATA_MAX,
     LEVELS,
     MODE_BASIC,
+    MODE_PD,
     MODES,
     QPS_MAX,
     UNPROTECTED,
@@ -40,6 +41,8 @@ from srdma.resource import Resource
 log = logging.getLogger("srdma")
 
 CONNECT_TIMEOUT = 30.0
+REKEY_EVERY = 3600.0  # seconds, protocol.md 8.5
+REKEY_LEAST, REKEY_MOST = 0.1, 1e6
 AEAD_SUITES = ("aes-128-gcm", "aes-256-gcm", "chacha20-poly1305")
 MAC_SUITES = ("aes-128-gmac", "aes-128-cmac", "hmac-sha256")
 AUTO = "auto"
@@ -76,7 +79,9 @@ class Options:
         default a client offers "basic", a listener allows all. Where the PD has a trust
         group, "pd" is with peers of that group only.
     data: up to 256 bytes for the peer, which it may read before it uses the QPs.
-    sq, rq, mtu, qp_timeout: of each QP. timeout: of connecting, in seconds.
+    sq, rq, mtu, qp_timeout: of each QP. timeout: of connecting, in seconds, and of each
+        exchange of new secrets after that.
+    rekey_every: seconds after which this end has new secrets made, 0 for never by the clock.
     """
 
     identity: Credentials | str | Path
@@ -93,6 +98,7 @@ class Options:
     mtu: int = 0
     qp_timeout: float = TIMEOUT
     timeout: float = CONNECT_TIMEOUT
+    rekey_every: float = REKEY_EVERY
     wanted: tuple[Suite, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +106,11 @@ class Options:
             raise LocalError(f"qps={self.qps}: one connection has 1 to {QPS_MAX}")
         if len(self.data) > DATA_MAX:
             raise LocalError(f"{len(self.data)} bytes of data: at most {DATA_MAX} go along")
+        if self.rekey_every and not REKEY_LEAST <= self.rekey_every <= REKEY_MOST:
+            raise LocalError(
+                f"rekey_every={self.rekey_every}: it must be {REKEY_LEAST} to {REKEY_MOST} seconds,"
+                " or 0 for never"
+            )
         object.__setattr__(self, "wanted", self._wanted())
         self._check_modes()
 
@@ -207,6 +218,7 @@ class Connection(Resource):
 
     def __init__(self, pd: PD, sock: socket.socket, role: Role, options: Options) -> None:
         super().__init__(pd)
+        self._pd = pd
         self.qps: list[SecureQP] = []
         self._process: KeyProcess | None = None
         deadline = time.monotonic() + options.timeout
@@ -225,9 +237,11 @@ class Connection(Resource):
                 "suites": [list(suite) for suite in suites],
                 "modes": options.modes(role),
                 "group": pd.group,
+                "leg": pd.leg,
                 "qps": [vars(qp.info) for qp in self.qps],
                 "data": options.data,
                 "timeout": options.timeout,
+                "every": options.rekey_every,
             }
             self._process = KeyProcess(sock, _attached(pd), config)
             self._peer = self._process.wait_ready(deadline)
@@ -238,6 +252,8 @@ class Connection(Resource):
             sock.close()
         for qp in self.qps:
             qp.connected, qp.mode = True, self.mode
+        if self._peer.mode & MODE_PD:
+            pd.sharers.append(self)
         self._warn()
 
     @property
@@ -285,6 +301,30 @@ class Connection(Resource):
         self.ensure_mine()
         return self._process is not None and not self._process.ended()
 
+    def rekey(self, timeout: float = CONNECT_TIMEOUT) -> None:
+        """New secrets for all QPs, by a new key exchange, while they go on (protocol.md 8.5).
+
+        Returns when both directions of each QP use what it brought. A Timeout does not end the
+        exchange; one that fails ends the connection. In key mode "pd" the own end's secret is new
+        if its PD's key may be rotated, see `PD.rotate()`; with a trust group the secrets stay, and
+        only who the ends are is proved anew.
+        """
+        wish = self.wish()
+        self.wait_renewed(wish, time.monotonic() + timeout)
+
+    def wish(self) -> int:
+        """Ask for new secrets; what to give to wait_renewed()."""
+        self.ensure_alive()
+        if self.suite == UNPROTECTED:
+            raise LocalError('level="none" has no secrets that could be renewed')
+        assert self._process is not None
+        return self._process.wish()
+
+    def wait_renewed(self, wish: int, deadline: float) -> None:
+        """Until an exchange that began after the wish took effect."""
+        assert self._process is not None
+        self._process.wait_renewed(wish, deadline)
+
     def _warn(self) -> None:
         if self.suite.level == LEVELS["header"]:
             log.warning("SRDMA_UNPROTECTED_PAYLOAD: %d QPs. %s", len(self.qps), HEADER_ONLY)
@@ -297,6 +337,8 @@ class Connection(Resource):
 
     def _release(self) -> None:
         """All of it, also where one fails."""
+        with contextlib.suppress(ValueError):
+            self._pd.sharers.remove(self)
         with contextlib.ExitStack() as stack:
             if self._process is not None:
                 stack.callback(self._process.close)

@@ -32,6 +32,7 @@ from srdma.control_messages import (
     VERSION,
     WIRE_LEN,
     CapabilityRequest,
+    Direction,
     Hello,
     HostKind,
     KeyRequest,
@@ -42,6 +43,7 @@ from srdma.control_messages import (
     QPInfo,
     QPRequest,
     QPState,
+    Rotation,
     fits,
     pack,
     pack_fields,
@@ -59,6 +61,7 @@ from srdma.errors import (
 __all__ = [
     "CapabilityRequest",
     "Control",
+    "Direction",
     "Hello",
     "HostKind",
     "KeyRequest",
@@ -69,6 +72,7 @@ __all__ = [
     "QPInfo",
     "QPRequest",
     "QPState",
+    "Rotation",
     "socket_path",
 ]
 
@@ -202,7 +206,7 @@ class Control:
             except ConnectionError as e:
                 raise WorkerGone(f"{self._where} is gone: {e.strerror}") from e
             finally:
-                _wipe(message)  # KEYS and INSTALL hold secrets
+                _wipe(message)  # KEYS, REKEY and INSTALL hold secrets
 
     def _send(self, message: bytearray, fds: Sequence[int], deadline: float) -> None:
         while True:
@@ -341,6 +345,27 @@ class Control:
         """Void every capability for a range of a region (0, 0: all of it). Returns when no DMA
         from before names the range; after a Timeout they are void, but DMA may be under way."""
         self.request(Kind.REVOKE, pack(Kind.REVOKE, leg, key, offset, length), timeout=timeout)
+
+    def rotate(self, leg: int, age: int) -> Rotation:
+        """Another K_PD for a leg, if its own is at least `age` seconds old and no key of a QP
+        hangs on the one before; which one it has then."""
+        body, _ = self.request(Kind.ROTATE, pack(Kind.ROTATE, leg, age))
+        return Rotation.decode(body)
+
+    def rekey(
+        self, qpn: int, direction: Direction, size: int = 0, secret: bytes | bytearray = b""
+    ) -> None:
+        """A new secret of `size` bytes for a direction of a QP that has its keys, zero where the
+        worker derives it. RefusedError with EBUSY: one waits already; BOTH only asks that."""
+        body = pack(Kind.REKEY, qpn, direction, size, secret)
+        try:
+            self.request(Kind.REKEY, body)
+        finally:
+            _wipe(body)
+
+    def expire(self, qpn: int) -> None:
+        """The QP goes to error: its keys may not be used any more."""
+        self.request(Kind.EXPIRE, pack(Kind.EXPIRE, qpn))
 
     def wait(self, qpn: int, timeout: float) -> tuple[QPState, int]:
         """Wait until a QP is RTS or ERR; its state and reason."""

@@ -42,6 +42,17 @@ class Kind(IntEnum):
     INSTALL = 13
     UNINSTALL = 14
     REVOKE = 15
+    ROTATE = 16
+    REKEY = 17
+    EXPIRE = 18
+
+
+class Direction(IntEnum):
+    """Of a secret that REKEY brings."""
+
+    BOTH = 0  # none is brought: does one wait?
+    RX = 1
+    TX = 2
 
 
 class HostKind(IntEnum):
@@ -76,6 +87,9 @@ REQUEST = {
     Kind.INSTALL: struct.Struct(">I"),  # and the token
     Kind.UNINSTALL: struct.Struct(">II"),
     Kind.REVOKE: struct.Struct(">IIQQ"),
+    Kind.ROTATE: struct.Struct(">II"),
+    Kind.REKEY: struct.Struct(">IBB2x32s"),
+    Kind.EXPIRE: struct.Struct(">I"),
 }
 ANSWER = {
     Kind.HELLO: struct.Struct(">IIII64s64s64s32s"),
@@ -86,6 +100,7 @@ ANSWER = {
     Kind.WAIT: struct.Struct(">II"),
     Kind.KEY: struct.Struct(">32s48s"),
     Kind.INSTALL: struct.Struct(">I"),
+    Kind.ROTATE: struct.Struct(">II"),
 }
 _NOTHING = struct.Struct("")
 _A = TypeVar("_A", bound="_Answer")
@@ -205,6 +220,15 @@ class Keys:
     tx_secret: bytes | bytearray
     rx_secret: bytes | bytearray
     group_key: bytes | bytearray = b""
+
+
+@dataclass(frozen=True)
+class Rotation(_Answer):
+    """Which K_PD a leg has now, and how many keys of its QPs hang on the one before."""
+
+    kind: ClassVar[Kind] = Kind.ROTATE
+    serial: int
+    behind: int
 
 
 @dataclass(frozen=True)

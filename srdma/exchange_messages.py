@@ -7,7 +7,7 @@ what would be right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -26,6 +26,7 @@ SUITES_MAX = 64
 TEXT_MAX = 512
 GROUP_MAX = 64
 GROUP_KEY_LEN = 48
+COUNT_MAX = 2**32 - 1  # of the exchanges of one connection: 4 bytes of the exporter's context
 
 MODES = {"basic": 0, "pd": 1, "mem": 2, "pd+mem": 3}  # protocol.md 3.4
 MODE_BASIC = 0
@@ -144,7 +145,30 @@ class ErrorMessage:
     text: str
 
 
-Message = Offer | Choice | Confirm | Ready | ErrorMessage
+@dataclass(frozen=True)
+class Rekey:
+    """TLS records of an inner handshake (8.5); none: the server asks for one."""
+
+    records: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Renew:
+    """In the inner connection: which exchange this is, and what Confirm hands over."""
+
+    hash: bytes
+    count: int
+    handover: Handover = field(default_factory=Handover)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """In the inner connection: the worker has what it will receive with."""
+
+    count: int
+
+
+Message = Offer | Choice | Confirm | Ready | Rekey | Renew | Taken | ErrorMessage
 
 
 # Encoding ------------------------------------------------------------------
@@ -182,6 +206,16 @@ def _as_map(message: Message) -> dict[str, Any]:
             return {"hash": message.hash, **_handed_over(message.handover)}
         case Ready():
             return {"ready": True}
+        case Rekey():
+            return {"rekey": message.records}
+        case Renew():
+            return {
+                "hash": message.hash,
+                "count": message.count,
+                **_handed_over(message.handover),
+            }
+        case Taken():
+            return {"taken": message.count}
         case ErrorMessage():
             return {"error": message.text[:TEXT_MAX], "code": message.code}
 
@@ -208,15 +242,18 @@ def decode(raw: bytes) -> Message:
         return _offer(fields)
     if "suite" in fields:
         return _choice(fields)
+    if "count" in fields:
+        return _renew(fields)
     if "hash" in fields:
         return _confirm(fields)
-    if "ready" in fields:
-        _exactly(fields, "READY", {"ready"})
-        if fields["ready"] is not True:
-            raise _bad("ready", fields["ready"], "true")
-        return Ready()
+    for word, read in _SHORT.items():
+        if word in fields:
+            _exactly(fields, word.upper(), {word})
+            return read(fields)
     raise ExchangeError(
-        "format", f"a message with the keys {sorted(fields)}: not OFFER, CHOICE, CONFIRM or READY"
+        "format",
+        f"a message with the keys {sorted(fields)!r:.80}: not OFFER, CHOICE, CONFIRM, READY, "
+        "REKEY, RENEW or TAKEN",
     )
 
 
@@ -272,16 +309,48 @@ def _choice(fields: Mapping[str, Any]) -> Choice:
     return Choice(suite, mode, _group(fields), _random(fields), ends, _data(fields))
 
 
-def _confirm(fields: Mapping[str, Any]) -> Confirm:
+def _confirm(fields: Mapping[str, Any], what: str = "CONFIRM") -> Confirm:
     """Nothing of it is shown, whatever is wrong with it."""
     form = next((name for name in ("secrets", "kpd") if name in fields), "")
-    _exactly(fields, "CONFIRM", {"hash", form} - {""})
+    _exactly(fields, what, {"hash", form} - {""})
     digest = _bytes(fields, "hash", 32, 32)
     if form == "secrets":
         return Confirm(digest, Handover(secrets=_secrets(fields["secrets"])))
     if form == "kpd":
         return Confirm(digest, Handover(group_key=_group_key(fields["kpd"])))
     return Confirm(digest)
+
+
+def _renew(fields: Mapping[str, Any]) -> Renew:
+    """As _confirm()."""
+    confirm = _confirm({name: value for name, value in fields.items() if name != "count"}, "RENEW")
+    return Renew(confirm.hash, _count(fields["count"]), confirm.handover)
+
+
+def _ready(fields: Mapping[str, Any]) -> Ready:
+    if fields["ready"] is not True:
+        raise _bad("ready", fields["ready"], "true")
+    return Ready()
+
+
+def _rekey(fields: Mapping[str, Any]) -> Rekey:
+    return Rekey(_bytes(fields, "rekey", 0, MESSAGE_MAX))
+
+
+def _taken(fields: Mapping[str, Any]) -> Taken:
+    return Taken(_count(fields["taken"]))
+
+
+def _count(value: object) -> int:
+    return _integer("count", value, 1, COUNT_MAX)
+
+
+# Messages of one field, by its name.
+_SHORT: dict[str, Callable[[Mapping[str, Any]], Message]] = {
+    "ready": _ready,
+    "rekey": _rekey,
+    "taken": _taken,
+}
 
 
 def _secrets(value: object) -> tuple[bytearray, ...]:

@@ -6,14 +6,17 @@ It alone sees the traffic secrets: they go from TLS to the own worker in KEYS, i
 from the own worker to the peer inside TLS, and nowhere else. They end with this process, which
 leaves no core dump and cannot be traced. It lives as long as the TLS connection.
 
-stdin: one CBOR map behind its length (4 bytes); its end asks to close. Keys: role ("client" or
-"server"), cert, key, ca (PEM), peer (allowed identities, patterns), suites ([[id, level, tag
-length], ...], in order of preference), modes ([key mode, ...], likewise), group (trust group of
-the leg, "" for none), qps ([{qpn, eid, pn, mtu, window, reads, random, wire}, ...]), data, timeout
-(seconds for all up to `ready`). The control fd is attached to the leg already.
+stdin: CBOR maps behind their length (4 bytes); its end asks to close. Keys of the first: role
+("client" or "server"), cert, key, ca (PEM), peer (allowed identities, patterns), suites ([[id,
+level, tag length], ...], in order of preference), modes ([key mode, ...], likewise), group (trust
+group of the leg, "" for none), leg (its number), qps ([{qpn, eid, pn, mtu, window, reads, random,
+wire}, ...]), data, timeout (seconds for all up to `ready`, and for each exchange behind it), every
+(seconds between exchanges of new secrets, 0: none by the clock). The control fd is attached to the
+leg already. Those behind `ready`: {"do": "renew", wish}: new secrets (8.5); wish counts from 1.
 
 stdout: CBOR maps behind their length: {"event": "peer", identity, data, suite, mode, trust_group,
-group (of TLS)}, {"event": "ready"}, {"event": "error", code, text}, {"event": "closed"}.
+group (of TLS)}, {"event": "ready"}, {"event": "renewed", count (of the exchange), wish (the last
+that it serves, 0: none)}, {"event": "error", code, text}, {"event": "closed"}.
 
 Exit code: 0 closed, 1 failed (an error event says why), 2 wrong call.
 """
@@ -21,6 +24,7 @@ Exit code: 0 closed, 1 failed (an error event says why), 2 wrong call.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import resource
@@ -31,13 +35,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, cast
 
 import cbor2
 
 from .control import Control, QPState
-from .errors import Error
+from .errors import DeviceError, Error, Timeout
 from .exchange import (
     WAITING,
     Agreed,
@@ -58,14 +62,17 @@ from .exchange_messages import (
     decode,
     encode,
 )
+from .exchange_renew import Renewal
 from .identity import Credentials
-from .keyex_secrets import Secrets
+from .keyex_renew import NEVER, Renewing, Times
+from .keyex_secrets import NewSecrets, Secrets, unless_ended
 from .keyex_tls import Channel, PeerClosed
 from .policy import check_identity, check_suite
 from .wc import reason_name, reason_text
 
 LENGTH = 4
 CONFIG_MAX = 1 << 20
+WISHES_MAX = 1 << 16  # bytes that the parent may be ahead
 FAREWELL = 1.0  # seconds for an ERROR to reach the peer
 PR_SET_DUMPABLE = 4
 STDIN, STDOUT = 0, 1
@@ -97,7 +104,9 @@ class Config:
             self.randoms = [qp.pop("random") for qp in self.qps]
             self.ends = tuple(End(**qp) for qp in self.qps)
             self.data = bytes(fields["data"])
+            self.leg = int(fields["leg"])
             self.timeout = float(fields["timeout"])
+            self.every = float(fields["every"])
         except (KeyError, TypeError, ValueError) as error:
             raise ExchangeError("config", f"the configuration is wrong: {error}") from None
         if self.role not in ("client", "server"):
@@ -133,6 +142,8 @@ class Program:
         self._parent: tuple[int, ...] = (STDIN,)  # whose end stops this program
         self._exchange: Exchange | None = None
         self._secrets: Secrets | None = None
+        self._renewing: Renewing | None = None
+        self._said = bytearray()  # by the parent, and not taken yet
         # Written to by the thread that waits for the worker.
         self._news, self._news_writer = os.pipe()
         self._worker_error: ExchangeError | None = None
@@ -156,6 +167,8 @@ class Program:
         finally:
             if self._exchange:
                 self._exchange.forget()
+            if self._renewing:
+                self._renewing.forget()
         return 0
 
     def _fail(self, error: Error) -> int:
@@ -163,6 +176,8 @@ class Program:
             error = ExchangeError("worker", str(error))
         self._deadline = time.monotonic() + FAREWELL
         self._parent = ()
+        if self._renewing:
+            self._expire()
         if error.from_peer:
             self._channel.close()
             return fail(error.code, f"the peer says: {error.text}")
@@ -254,14 +269,35 @@ class Program:
     # After `ready` -----------------------------------------------------------
 
     def _linger(self) -> NoReturn:
-        """Until the peer, the worker or the parent ends it."""
-        self._deadline = float("inf")
+        """New secrets from time to time, until the peer, the worker or the parent ends it."""
+        assert self._exchange is not None and self._secrets is not None
+        config = self._config
+        renewing = self._renewing = Renewing(
+            Renewal(self._exchange, self._identity),
+            NewSecrets(self._secrets, config.leg),
+            (self._channel, config.credentials),
+            Times(config.every, config.timeout),
+            lambda count, wish: report("renewed", count=count, wish=wish),
+        )
         while True:
+            self._deadline = renewing.deadline
+            self._waiting_for = "the peer to take what it is sent"
             message = self._channel.receive()
             if message is not None:
-                assert self._exchange is not None
-                self._exchange.receive(message)  # raises: nothing but ERROR is legal
-            self._wait([self._channel.fileno()], hangup=self._control.fileno())
+                renewing.receive(message)
+            for wish in take_wishes(self._said):
+                renewing.wish(wish)
+            renewing.step()
+            until = 0.0 if message is not None else renewing.wake
+            self._deadline = NEVER
+            self._wait([self._channel.fileno()], hangup=self._control.fileno(), until=until)
+
+    def _expire(self) -> None:
+        """No exchange renews the keys of these QPs any more: they end (8.5)."""
+        with contextlib.suppress(DeviceError, Timeout):  # the worker is gone too
+            for end in self._config.ends:
+                with unless_ended():
+                    self._control.expire(end.qpn)
 
     # Waiting -----------------------------------------------------------------
 
@@ -270,9 +306,13 @@ class Program:
         self._wait([] if writable else [fd], [fd] if writable else [])
 
     def _wait(
-        self, readable: Sequence[int], writable: Sequence[int] = (), hangup: int = -1
+        self,
+        readable: Sequence[int],
+        writable: Sequence[int] = (),
+        hangup: int = -1,
+        until: float = NEVER,
     ) -> set[int]:
-        """Until one is ready; raises Stopped, or ExchangeError at the deadline."""
+        """Until one is ready, or that time; raises Stopped, or ExchangeError at the deadline."""
         poll = select.poll()
         for fd in (*self._parent, *readable):
             poll.register(fd, select.POLLIN)
@@ -280,18 +320,26 @@ class Program:
             poll.register(fd, select.POLLOUT)
         if hangup >= 0:
             poll.register(hangup, 0)
-        left = self._deadline - time.monotonic()
-        ready = {fd for fd, _ in poll.poll(None if left == float("inf") else max(left, 0) * 1000)}
-        if STDIN in ready and not os.read(STDIN, 4096):
-            raise Stopped
+        now = time.monotonic()
+        left, pause = self._deadline - now, min(self._deadline, until) - now
+        ready = {fd for fd, _ in poll.poll(None if pause == NEVER else max(pause, 0) * 1000)}
+        if STDIN in ready:
+            self._hear_parent()
         if hangup in ready:
             raise ExchangeError("worker", "the own worker is gone")
-        if not ready or left <= 0:  # a peer that always has more to say is late too
+        if (not ready and until > self._deadline) or left <= 0:  # who always has more to say too
             raise ExchangeError(
                 "timeout",
                 f"not done in {self._config.timeout:g} s, waiting for {self._waiting_for}",
             )
         return ready
+
+    def _hear_parent(self) -> None:
+        if not (said := os.read(STDIN, 4096)):
+            raise Stopped
+        self._said += said
+        if len(self._said) > WISHES_MAX:
+            raise ExchangeError("config", f"{len(self._said)} bytes of wishes at once")
 
 
 # The parent's pipes ----------------------------------------------------------
@@ -309,6 +357,25 @@ def report(event: str, **fields: Any) -> None:
 def fail(code: str, text: str) -> int:
     report("error", code=code, text=text)
     return 1
+
+
+def take_wishes(said: bytearray) -> Iterator[int]:
+    """The numbers of the wishes that are there whole."""
+    while len(said) >= LENGTH:
+        size = LENGTH + int.from_bytes(said[:LENGTH], "big")
+        if len(said) < size <= WISHES_MAX:
+            return
+        try:
+            match cbor2.loads(bytes(said[LENGTH:size])):
+                case {"do": "renew", "wish": int(wish), **rest} if not rest:
+                    yield wish
+                case _:
+                    raise ValueError
+        except (cbor2.CBORDecodeError, ValueError):
+            raise ExchangeError(
+                "config", "a wish that is none: {'do': 'renew', 'wish': n}"
+            ) from None
+        del said[:size]
 
 
 def read_config() -> Config:

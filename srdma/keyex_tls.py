@@ -1,7 +1,8 @@
 """TLS 1.3 of the key exchange: mutual, ALPN srdma/1, never resumed, with exporter (protocol.md 8).
 
 `Channel` carries length-prefixed messages over a non-blocking pyOpenSSL connection. It waits by
-the caller's `wait`, so that deadlines and other events stay in one place.
+the caller's `wait`, so that deadlines and other events stay in one place. `Inner` is the same
+without a socket: its records are the caller's to carry, in messages of a Channel (8.5).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .identity import Credentials, IdentityError, identity_of, parse_certificate
 ALPN = b"srdma/1"
 GROUPS = {"x25519mlkem768", "x25519", "secp256r1", "prime256v1", "p-256"}
 LENGTH = 4
+CHUNK = 16_384  # bytes of records in one message
 
 # Of the peer's certificate: OpenSSL's verify error -> what is wrong.
 VERIFY_ERRORS = {
@@ -48,6 +50,8 @@ ALERTS = {
     "record layer failure": "it does not speak TLS",
 }
 
+INNER_ENDED = "the peer ended the inner connection"
+
 T = TypeVar("T")
 Wait = Callable[[bool], None]  # True: until writable, False: until readable
 
@@ -56,40 +60,17 @@ class PeerClosed(Exception):  # noqa: N818 - an event, not a fault
     """The peer ended the TLS connection."""
 
 
-class Channel:
-    """Messages over TLS on a connected TCP socket, which it owns."""
+class _End:
+    """What both kinds have in common: one end of a TLS connection, with or without a socket."""
 
-    def __init__(
-        self, sock: socket.socket, role: str, credentials: Credentials, wait: Wait
-    ) -> None:
-        self._sock = sock
-        self._wait = wait
+    def __init__(self, role: str, credentials: Credentials, sock: socket.socket | None) -> None:
         self._verify_error = ""
         self._buffer = bytearray()
-        sock.setblocking(False)
-        with contextlib.suppress(OSError):  # not TCP
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls = SSL.Connection(self._context(credentials), sock)
         if role == "client":
             self._tls.set_connect_state()
         else:
             self._tls.set_accept_state()
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    def handshake(self) -> tuple[str, str]:
-        """Do it; the peer's identity and the group that made the keys."""
-        self._retry(self._tls.do_handshake)
-        if self._tls.get_alpn_proto_negotiated() != ALPN:
-            raise ExchangeError("tls", "the peer does not speak srdma/1 (ALPN)")
-        group = self._tls.get_group_name() or "unknown"
-        if group != "unknown" and group.lower() not in GROUPS:
-            raise ExchangeError("tls", f"key exchange group {group}: it must be one of {GROUPS}")
-        try:
-            return identity_of(self.peer_certificate()), group
-        except IdentityError as error:
-            raise ExchangeError("identity", f"the peer has {error}") from None
 
     def peer_certificate(self) -> x509.Certificate:
         certificate = self._tls.get_peer_certificate(as_cryptography=True)
@@ -107,11 +88,6 @@ class Channel:
     def export(self, label: bytes, context: bytes, size: int) -> bytes:
         return self._tls.export_keying_material(label, size, context)
 
-    def send(self, message: bytes) -> None:
-        data = memoryview(len(message).to_bytes(LENGTH, "big") + message)
-        while data:
-            data = data[self._retry(partial(self._tls.send, data)) :]
-
     def receive(self) -> bytes | None:
         """A message that is there, or None; PeerClosed when there will be none."""
         while (message := self._take()) is None:
@@ -125,32 +101,19 @@ class Channel:
                 raise self._failure(error) from None
         return message
 
-    def close(self) -> None:
-        """Say goodbye, as far as that goes without waiting."""
-        with contextlib.suppress(SSL.Error, OSError):
-            self._tls.shutdown()
-        self._sock.close()
-
-    def abort(self, message: bytes) -> None:
-        """Tell the peer why, then wait for its end: a reset would overtake the message."""
-        unreachable = SSL.Error, OSError, ExchangeError, PeerClosed
-        with contextlib.suppress(*unreachable):  # after a failed handshake there is an alert
-            self.send(message)
-            self._tls.shutdown()
-        with contextlib.suppress(*unreachable):
-            self._sock.shutdown(socket.SHUT_WR)
-            self._drain()
-        self._sock.close()
-
     # Inside ----------------------------------------------------------------
 
-    def _drain(self) -> None:
-        """Until its end, or the caller's deadline, however much it sends."""
-        while True:
-            self._wait(False)
-            with contextlib.suppress(BlockingIOError):
-                if not self._sock.recv(65_536):
-                    return
+    def _checked(self) -> tuple[str, str]:
+        """The handshake is done: the peer's identity and the group that made the keys."""
+        if self._tls.get_alpn_proto_negotiated() != ALPN:
+            raise ExchangeError("tls", "the peer does not speak srdma/1 (ALPN)")
+        group = self._tls.get_group_name() or "unknown"
+        if group != "unknown" and group.lower() not in GROUPS:
+            raise ExchangeError("tls", f"key exchange group {group}: it must be one of {GROUPS}")
+        try:
+            return identity_of(self.peer_certificate()), group
+        except IdentityError as error:
+            raise ExchangeError("identity", f"the peer has {error}") from None
 
     def _context(self, credentials: Credentials) -> SSL.Context:
         context = SSL.Context(SSL.TLS_METHOD)
@@ -182,19 +145,6 @@ class Channel:
             self._verify_error = f"{who} {what}"
         return bool(ok)
 
-    def _retry(self, call: Callable[[], T]) -> T:
-        while True:
-            try:
-                return call()
-            except SSL.WantReadError:
-                self._wait(False)
-            except SSL.WantWriteError:
-                self._wait(True)
-            except SSL.ZeroReturnError:
-                raise PeerClosed from None
-            except (SSL.Error, OSError) as error:
-                raise self._failure(error) from None
-
     def _failure(self, error: Exception) -> Exception:
         """What a TLS or socket error means."""
         if self._verify_error:
@@ -219,6 +169,114 @@ class Channel:
         self._buffer[: LENGTH + size] = bytes(LENGTH + size)  # a CONFIRM has secrets
         del self._buffer[: LENGTH + size]
         return message
+
+
+class Channel(_End):
+    """Messages over TLS on a connected TCP socket, which it owns."""
+
+    def __init__(
+        self, sock: socket.socket, role: str, credentials: Credentials, wait: Wait
+    ) -> None:
+        self._sock = sock
+        self._wait = wait
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):  # not TCP
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(role, credentials, sock)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def handshake(self) -> tuple[str, str]:
+        """Do it; the peer's identity and the group that made the keys."""
+        self._retry(self._tls.do_handshake)
+        return self._checked()
+
+    def send(self, message: bytes) -> None:
+        data = memoryview(len(message).to_bytes(LENGTH, "big") + message)
+        while data:
+            data = data[self._retry(partial(self._tls.send, data)) :]
+
+    def close(self) -> None:
+        """Say goodbye, as far as that goes without waiting."""
+        with contextlib.suppress(SSL.Error, OSError):
+            self._tls.shutdown()
+        self._sock.close()
+
+    def abort(self, message: bytes) -> None:
+        """Tell the peer why, then wait for its end: a reset would overtake the message."""
+        unreachable = SSL.Error, OSError, ExchangeError, PeerClosed
+        with contextlib.suppress(*unreachable):  # after a failed handshake there is an alert
+            self.send(message)
+            self._tls.shutdown()
+        with contextlib.suppress(*unreachable):
+            self._sock.shutdown(socket.SHUT_WR)
+            self._drain()
+        self._sock.close()
+
+    # Inside ----------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Until its end, or the caller's deadline, however much it sends."""
+        while True:
+            self._wait(False)
+            with contextlib.suppress(BlockingIOError):
+                if not self._sock.recv(65_536):
+                    return
+
+    def _retry(self, call: Callable[[], T]) -> T:
+        while True:
+            try:
+                return call()
+            except SSL.WantReadError:
+                self._wait(False)
+            except SSL.WantWriteError:
+                self._wait(True)
+            except SSL.ZeroReturnError:
+                raise PeerClosed from None
+            except (SSL.Error, OSError) as error:
+                raise self._failure(error) from None
+
+
+class Inner(_End):
+    """A TLS connection inside another one: records in by feed(), out by records()."""
+
+    def __init__(self, role: str, credentials: Credentials) -> None:
+        super().__init__(role, credentials, None)
+
+    def feed(self, records: bytes) -> None:
+        self._tls.bio_write(records)
+
+    def shake(self) -> str:
+        """Go on with the handshake, as far as the records go; the peer's identity in its end."""
+        try:
+            self._tls.do_handshake()
+        except SSL.WantReadError:
+            return ""
+        except SSL.ZeroReturnError:
+            raise ExchangeError("tls", INNER_ENDED) from None
+        except (SSL.Error, OSError) as error:
+            raise self._failure(error) from None
+        return self._checked()[0]
+
+    def receive(self) -> bytes | None:
+        """A message that is there, or None."""
+        try:
+            return super().receive()
+        except PeerClosed:
+            raise ExchangeError("tls", INNER_ENDED) from None
+
+    def say(self, message: bytes) -> None:
+        data = memoryview(len(message).to_bytes(LENGTH, "big") + message)
+        while data:
+            data = data[self._tls.send(data) :]
+
+    def records(self) -> bytes:
+        """Some for the peer, at most CHUNK bytes; none: no more at this time."""
+        try:
+            return self._tls.bio_read(CHUNK)
+        except SSL.WantReadError:
+            return b""
 
 
 def fingerprint(certificate: x509.Certificate) -> bytes:

@@ -9,19 +9,29 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import cbor2
 
 from srdma import forked
 from srdma.control import Control
-from srdma.errors import DeviceError, Error, IntegrityError, LocalError, RemoteError, Timeout
+from srdma.errors import (
+    ClosedError,
+    DeviceError,
+    Error,
+    IntegrityError,
+    LocalError,
+    RemoteError,
+    Timeout,
+)
 from srdma.exchange_messages import Suite
 
 GRACE = 2.0  # seconds for it to say goodbye
+LOOK = 0.05  # seconds after which a thread looks what another one heard
 _MAX_EVENT = 1 << 20
 # Words of an error event, by whose fault they are; the others are the peer's.
 _CLASSES: dict[str, type[Error]] = {
@@ -51,7 +61,10 @@ class KeyProcess:
 
     def __init__(self, sock: socket.socket, control: Control, config: Mapping[str, Any]) -> None:
         self._buffer = b""
-        self._ended = False
+        self._over: tuple[type[Error], str] | None = None  # why it is
+        self._wished = self._served = 0  # numbers of wishes for new secrets
+        self._hearing = threading.Lock()  # held by whoever reads events
+        self._wishing = threading.Lock()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         sock.setblocking(True)
         fds = (sock.fileno(), control.fileno())
@@ -76,14 +89,14 @@ class KeyProcess:
         assert self._process.stdin and self._process.stdout
         forked.drop(self._process.stdin, self._process.stdout)
         try:
-            self._configure(config)
+            self._say(config)
         except BaseException:
             self.close()
             raise
 
-    def _configure(self, config: Mapping[str, Any]) -> None:
+    def _say(self, fields: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
-        raw = cbor2.dumps(config, canonical=True)
+        raw = cbor2.dumps(fields, canonical=True)
         message = memoryview(len(raw).to_bytes(4, "big") + raw)
         with contextlib.suppress(BrokenPipeError):  # its last words are on stdout
             while message:
@@ -102,8 +115,7 @@ class KeyProcess:
                 case "ready" if peer is not None:
                     return peer
                 case "error":
-                    kind = _CLASSES.get(event["code"], RemoteError)
-                    raise kind(event["text"])
+                    raise _CLASSES.get(event["code"], RemoteError)(event["text"])
                 case _:
                     raise RemoteError("the peer closed during the key exchange")
 
@@ -114,14 +126,54 @@ class KeyProcess:
 
     def ended(self) -> bool:
         """True once the connection is over; does not wait."""
-        while not self._ended:
+        if self._hearing.acquire(blocking=False):
             try:
-                self._ended = self._event(time.monotonic()).get("event") != "ready"
+                while self._over is None:
+                    self._hear(time.monotonic())
             except Timeout:
-                break
-            except DeviceError:
-                self._ended = True
-        return self._ended
+                pass
+            finally:
+                self._hearing.release()
+        return self._over is not None
+
+    def wish(self) -> int:
+        """Ask for new secrets; the number of this wish."""
+        with self._wishing:
+            self._wished += 1
+            self._say({"do": "renew", "wish": self._wished})
+            return self._wished
+
+    def wait_renewed(self, wish: int, deadline: float) -> None:
+        """Until an exchange that began after the wish took effect; raises what went wrong."""
+        while self._served < wish:
+            if self._over is not None:
+                kind, text = self._over
+                raise kind(text)
+            if time.monotonic() >= deadline:
+                raise Timeout("no new secrets in time")
+            if self._hearing.acquire(timeout=LOOK):  # another thread may hear it too
+                try:
+                    if self._served < wish and self._over is None:
+                        self._hear(min(deadline, time.monotonic() + LOOK))
+                except Timeout:
+                    pass
+                finally:
+                    self._hearing.release()
+
+    def _hear(self, deadline: float) -> None:
+        """One event behind `ready`."""
+        try:
+            event = self._event(deadline)
+        except DeviceError as e:
+            self._over = DeviceError, str(e)
+            return
+        match event.get("event"):
+            case "renewed":
+                self._served = event["wish"]
+            case "error":
+                self._over = _CLASSES.get(event["code"], RemoteError), event["text"]
+            case _:
+                self._over = RemoteError, "the connection was closed"
 
     def close(self) -> None:
         """Ask it to close TLS, and see that it is gone."""
@@ -134,22 +186,25 @@ class KeyProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._process.stdout.close()
-        self._log.close()
+        with self._hearing:
+            self._over = self._over or (ClosedError, "the connection is closed")
+            self._process.stdout.close()
+            self._log.close()
 
     def _event(self, deadline: float) -> dict[str, Any]:
-        """The next one."""
-        size = self._read(4, deadline)
-        length = int.from_bytes(size, "big")
-        body = self._read(length, deadline) if 0 < length <= _MAX_EVENT else b""
-        if not body:
-            raise DeviceError(f"the key exchange ended without a word: {self._last_words()}")
+        """The next one; Timeout leaves what there is of it for the next call."""
+        self._fill(4, deadline)
+        length = int.from_bytes(self._buffer[:4], "big")
+        if not 0 < length <= _MAX_EVENT:
+            self._lost()
+        self._fill(4 + length, deadline)
+        body, self._buffer = self._buffer[4 : 4 + length], self._buffer[4 + length :]
         event = cbor2.loads(body)
         assert isinstance(event, dict)
         return event
 
-    def _read(self, size: int, deadline: float) -> bytes:
-        """Exactly size bytes, or b"" at the end."""
+    def _fill(self, size: int, deadline: float) -> None:
+        """Until there are so many bytes; DeviceError at the end of all."""
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
         poll = select.poll()
@@ -159,10 +214,11 @@ class KeyProcess:
                 raise Timeout("the key exchange did not end in time")
             part = os.read(fd, 65536)
             if not part:
-                return b""
+                self._lost()
             self._buffer += part
-        data, self._buffer = self._buffer[:size], self._buffer[size:]
-        return data
+
+    def _lost(self) -> NoReturn:
+        raise DeviceError(f"the key exchange ended without a word: {self._last_words()}")
 
     def _last_words(self) -> str:
         """The end of its stderr."""

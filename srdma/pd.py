@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from srdma._leg import Pinned, Region
 from srdma.bounce import BouncePool
 from srdma.control import Control, HostKind, MRRequest
 from srdma.engine import Engine
-from srdma.errors import BufferAccessError, LocalError, WorkerGone
+from srdma.errors import (
+    BufferAccessError,
+    ClosedError,
+    Error,
+    LocalError,
+    Timeout,
+    WorkerGone,
+)
 from srdma.handles import Handles
 from srdma.leg import open_leg
 from srdma.mr import MR, Access, Proofs
@@ -28,8 +36,22 @@ if TYPE_CHECKING:
     from srdma.qp import SecureQP
 
 RING = 4096
+ROTATE_TIMEOUT = 30.0
+LOOK = 0.01  # seconds from look to look at who is behind
+NEVER = 0xFFFFFFFF  # an age in seconds that no key has
 GROUP_MAX = 64  # bytes of a group's name
 _PROOF = 0x100  # of REG_MR's access (protocol.md 6)
+
+
+class Sharer(Protocol):
+    """A connection in key mode `pd`: its QPs receive under the PD's key."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def wish(self) -> int: ...
+
+    def wait_renewed(self, wish: int, deadline: float) -> None: ...
 
 
 class PD(Resource):
@@ -49,6 +71,7 @@ class PD(Resource):
         super().__init__(ctx)
         self.ctx = ctx
         self.group = group
+        self.sharers: list[Sharer] = []  # kept by the connections themselves
         self._control: Control | None = None
         try:
             # A connection of its own, because a leg ends with the one that made it.
@@ -165,6 +188,54 @@ class PD(Resource):
             return MR(self, Pinned(region, True), rights, proofs).register(scope, region.fd)
         finally:
             region.sent()
+
+    # Its key ---------------------------------------------------------------------
+
+    def rotate(self, timeout: float = ROTATE_TIMEOUT) -> int:
+        """Another key for this PD, and new secrets by it for all its connections in key mode `pd`,
+        while they go on (protocol.md 3.4). Its serial number.
+
+        Returns when the key before is gone. A Timeout says what hangs on it still; calling again
+        goes on from there.
+        """
+        self.ensure_alive()
+        if self.group:
+            raise LocalError(
+                f"this PD has the key of the trust group {self.group!r}, which is not rotated: a "
+                "new group needs new PDs"
+            )
+        deadline = time.monotonic() + timeout
+        if self.control.rotate(self.leg, NEVER).behind:  # since an earlier rotation
+            self._move(deadline)
+        self.control.rotate(self.leg, 0)
+        return self._move(deadline)
+
+    def _move(self, deadline: float) -> int:
+        """New secrets for all connections, until nothing hangs on the key before."""
+        failed = self._renew_all(deadline)
+        while (now := self.control.rotate(self.leg, NEVER)).behind:
+            if time.monotonic() >= deadline:
+                raise Timeout(
+                    f"{now.behind} keys of QPs hang on the PD's key before: packets that are late "
+                    "may still come under them, until some more were received, or the QPs are "
+                    "closed" + "".join(f"; {text}" for text in failed)
+                )
+            time.sleep(LOOK)
+        return now.serial
+
+    def _renew_all(self, deadline: float) -> list[str]:
+        """What went wrong: those connections are over, or late."""
+        failed = []
+        wishes = []
+        for sharer in [*self.sharers]:
+            with contextlib.suppress(ClosedError):  # by another thread
+                wishes.append((sharer, sharer.wish()))
+        for sharer, wish in wishes:
+            try:
+                sharer.wait_renewed(wish, deadline)
+            except Error as e:
+                failed.append(f"{sharer.identity}: {e}")
+        return failed
 
     # Completions of all its QPs ----------------------------------------------------
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +23,17 @@ from srdma.identity import Credentials
 HEADER = struct.Struct(">HHII")
 KEYS = struct.Struct(">IBBBBBB2x8s16sIQIII64s256s32s32s48s")
 KEY = struct.Struct(">IBB2x8s16sI")  # QPN, secret size, group, generation, peer
+REKEY = struct.Struct(">IBB2x32s")
+BUSY = 16
 RTS, ERR = 3, 4
 
 
 class FakeWorker(threading.Thread):
-    """Takes KEYS, makes secrets for KEY, and answers WAIT as told.
+    """Takes KEYS and REKEY, makes secrets for KEY, and answers WAIT as told.
 
-    `keys` has the bodies taken, `asked` those of KEY, `made` the secrets; refuse: KEYS, or the
-    kind of `refuses`.
+    `keys` has the bodies taken, `asked` those of KEY, `made` the secrets; `rekeys` what REKEY
+    brought, `rotations` the ages of ROTATE, `expired` QPs. refuse: KEYS, or the kind of `refuses`.
+    busy: so many REKEYs of a direction are refused first, by direction; they count down.
     """
 
     def __init__(
@@ -45,6 +51,12 @@ class FakeWorker(threading.Thread):
         self.asked: list[tuple[Any, ...]] = []
         self.made: list[bytes] = []
         self.group_key = os.urandom(48)
+        self.status = 22  # of what is refused
+        self.rekeys: list[tuple[Any, ...]] = []
+        self.times: list[float] = []  # of the rekeys
+        self.rotations: list[int] = []
+        self.expired: list[int] = []
+        self.busy: dict[int, int] = {}
         self.start()
 
     def run(self) -> None:
@@ -54,14 +66,32 @@ class FakeWorker(threading.Thread):
             if kind == Kind.KEYS:
                 self.keys.append(KEYS.unpack(body))
             if self.refuse and kind == self.refuses:
-                self._answer(kind, tag, 22, self.refuse.encode())
-            elif kind == Kind.KEYS:
-                self._answer(kind, tag, 0)
-            elif kind == Kind.KEY:
-                self._answer(kind, tag, 0, self._key(KEY.unpack(body)))
-            elif not self.silent:
-                assert kind == Kind.WAIT
-                self._answer(kind, tag, 0, struct.pack(">II", self.state, 24))
+                self._answer(kind, tag, self.status, self.refuse.encode())
+            elif not self.silent or kind != Kind.WAIT:
+                self._answer(kind, tag, *self._do(Kind(kind), body))
+
+    def _do(self, kind: Kind, body: bytes) -> tuple[int, bytes]:
+        match kind:
+            case Kind.KEY:
+                return 0, self._key(KEY.unpack(body))
+            case Kind.WAIT:
+                return 0, struct.pack(">II", self.state, 24)
+            case Kind.REKEY:
+                return self._rekey(REKEY.unpack(body)), b""
+            case Kind.ROTATE:
+                self.rotations.append(struct.unpack(">II", body)[1])
+                return 0, struct.pack(">II", len(self.rotations), 0)
+            case Kind.EXPIRE:
+                self.expired.append(*struct.unpack(">I", body))
+        return 0, b""
+
+    def _rekey(self, body: tuple[Any, ...]) -> int:
+        if self.busy.get(body[1], 0):
+            self.busy[body[1]] -= 1
+            return BUSY
+        self.rekeys.append(body)
+        self.times.append(time.monotonic())
+        return 0
 
     def _key(self, asked: tuple[Any, ...]) -> bytes:
         self.asked.append(asked)
@@ -104,6 +134,9 @@ class Keyex:
         self.process.stdin.write(len(raw).to_bytes(4, "big") + raw)
         self.process.stdin.flush()
 
+    def wish(self, number: int) -> None:
+        self.say(cbor2.dumps({"do": "renew", "wish": number}))
+
     def event(self) -> dict[str, Any]:
         assert self.process.stdout
         size = int.from_bytes(self.process.stdout.read(4), "big")
@@ -128,6 +161,24 @@ class Keyex:
         return code
 
 
+@contextlib.contextmanager
+def run_pair(
+    client: Any, server: Any, workers: dict[str, FakeWorker] | None = None
+) -> Iterator[tuple[Keyex, Keyex]]:
+    """Two programs with these configurations, which talk to each other, and their ends."""
+    left, right = socket.socketpair()
+    pair = (
+        Keyex(client, left, (workers or {}).get("client") or FakeWorker()),
+        Keyex(server, right, (workers or {}).get("server") or FakeWorker()),
+    )
+    try:
+        yield pair
+    finally:
+        for one in pair:
+            one.finish()
+            assert one.stderr == b"", one.stderr.decode()
+
+
 def config(role: str, credentials: Credentials, **changes: Any) -> dict[str, Any]:
     """A configuration that works, with these changes."""
     qp = {
@@ -149,9 +200,11 @@ def config(role: str, credentials: Credentials, **changes: Any) -> dict[str, Any
         "suites": [[1, 3, 16], [7, 3, 16]],
         "modes": [0],
         "group": "",
+        "leg": 1,
         "qps": [qp, qp | {"qpn": qp["qpn"] + 1}],
         "data": b"from " + role.encode(),
         "timeout": 20.0,
+        "every": 0.0,
     }
     return values | changes
 

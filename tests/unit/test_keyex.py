@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from srdma import keyprocess
 from srdma.exchange_messages import ExchangeError
 from srdma.identity import Validity, create_ca, issue, parse_certificates, parse_key
 from srdma.keyex import Program
-from tests.keyex_players import ERR, FakeWorker, Keyex, config, load
+from tests.keyex_players import ERR, FakeWorker, Keyex, config, load, run_pair
 
 HOST_A, HOST_B = "spiffe://test/host-a", "spiffe://test/host-b"
 
@@ -38,23 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     issue(path / "ca", HOST_A, path / "a")
     issue(path / "ca", HOST_B, path / "b", algorithm="ed25519")
     return path
-
-
-@contextlib.contextmanager
-def run_pair(
-    client: Any, server: Any, workers: dict[str, FakeWorker] | None = None
-) -> Iterator[tuple[Keyex, Keyex]]:
-    left, right = socket.socketpair()
-    pair = (
-        Keyex(client, left, (workers or {}).get("client") or FakeWorker()),
-        Keyex(server, right, (workers or {}).get("server") or FakeWorker()),
-    )
-    try:
-        yield pair
-    finally:
-        for one in pair:
-            one.finish()
-            assert one.stderr == b"", one.stderr.decode()
 
 
 def configs(folder: Path, client: Any = None, server: Any = None) -> tuple[Any, Any]:

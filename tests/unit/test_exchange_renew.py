@@ -1,0 +1,400 @@
+"""New secrets without I/O: both ends, every order, every refusal (protocol.md 8.5)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import cbor2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srdma.exchange_messages import (
+    COUNT_MAX,
+    MESSAGE_MAX,
+    Confirm,
+    ErrorMessage,
+    ExchangeError,
+    Handover,
+    Ready,
+    Rekey,
+    Renew,
+    Taken,
+    decode,
+    encode,
+)
+from srdma.exchange_renew import TABLE, WAITING, Give
+from tests.exchange_players import BASIC, CHACHA, NONE, PD, WAYS, frozen, made
+from tests.renew_players import Renewer, ends, until_offered
+
+HASH = bytes(32)
+
+
+# Messages ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Rekey(b""),
+        Rekey(b"records"),
+        Renew(HASH, 1),
+        Renew(HASH, COUNT_MAX, made("secrets")),
+        Taken(7),
+    ],
+)
+def test_messages_come_back(message) -> None:
+    raw = encode(message)
+    assert decode(raw) == message and encode(decode(raw)) == raw
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"rekey": "text"}, "value"),
+        ({"rekey": 1}, "value"),
+        ({"rekey": b"", "more": 1}, "format"),
+        ({"taken": 0}, "value"),
+        ({"taken": COUNT_MAX + 1}, "value"),
+        ({"taken": True}, "value"),
+        ({"taken": b"1"}, "value"),
+        ({"taken": 1, "count": 1}, "format"),
+        ({"count": 1}, "format"),
+        ({"hash": HASH, "count": 0}, "value"),
+        ({"hash": HASH, "count": -1}, "value"),
+        ({"hash": HASH[1:], "count": 1}, "value"),
+        ({"hash": HASH, "count": 1, "secrets": []}, "value"),
+        ({"hash": HASH, "count": 1, "secrets": [bytes(17)]}, "value"),
+        ({"hash": HASH, "count": 1, "secrets": [bytes(16), bytes(32)]}, "value"),
+        ({"hash": HASH, "count": 1, "secrets": [bytes(16)] * 257}, "value"),
+        ({"hash": HASH, "count": 1, "secrets": [bytes(16)], "kpd": bytes(48)}, "format"),
+        ({"hash": HASH, "count": 1, "more": 1}, "format"),
+    ],
+)
+def test_messages_that_are_none(fields, code: str) -> None:
+    with pytest.raises(ExchangeError) as refusal:
+        decode(cbor2.dumps(fields, canonical=True))
+    assert refusal.value.code == code
+    assert "1717" not in str(refusal.value)
+
+
+def test_message_that_is_too_long() -> None:
+    with pytest.raises(ExchangeError, match="at most 65536"):
+        decode(encode(Rekey(bytes(MESSAGE_MAX))))
+
+
+def test_secrets_are_not_shown() -> None:
+    secret = bytearray(b"\x11" * 16)
+    shown = repr(Renew(HASH, 1, Handover(secrets=(secret,)))) + repr(Rekey(b"\x11\x11"))
+    assert "x11" not in shown
+
+
+# The table ----------------------------------------------------------------------
+
+LEGAL = {
+    "begin": {"client": {"idle"}, "server": set()},
+    "REKEY": {
+        "client": {"shaking", "offered", "taking", "said"},
+        "server": {"idle", "shaking", "offered", "taking", "said"},
+    },
+    "shaken": {role: {"shaking"} for role in ("client", "server")},
+    "derived": {role: {"deriving"} for role in ("client", "server")},
+    "RENEW": {role: {"offered"} for role in ("client", "server")},
+    "taken": {role: {"taking", "heard"} for role in ("client", "server")},
+    "TAKEN": {role: {"taking", "said"} for role in ("client", "server")},
+}
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_what_is_legal_where(role: str) -> None:
+    assert {event for moves in TABLE[role].values() for event in moves} <= set(LEGAL)
+    for event, states in LEGAL.items():
+        assert {s for s, moves in TABLE[role].items() if event in moves} == states[role]
+    assert set(WAITING) == set(TABLE[role]) - {"idle", "deriving", "failed"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "suite"), [*((*way, CHACHA) for way in WAYS), (BASIC, "", NONE)]
+)
+def test_whole_exchanges(mode: int, group: str, suite) -> None:
+    client, server = ends(mode, group, suite)
+    contexts = set()
+    for count in (1, 2, 3):
+        until_offered(client, server)
+        handed = [frozen(one.made) for one in (client, server)]
+        for one, other in ((server, client), (client, server)):
+            one.hear(other.said[-1])
+        contexts |= {one.renewal.exporter_context(qp) for one in (client, server) for qp in (0, 1)}
+        server.taken()
+        client.hear(server.said[-1])
+        assert client.gives == server.gives == []
+        client.taken()
+        server.hear(client.said[-1])
+        assert (client.gives, server.gives) == ([handed[1]], [handed[0]])
+        assert bool(handed[0][0]) == bool(mode & 1 and not group) and not handed[0][1]
+        assert client.renewal.count == server.renewal.count == count
+        assert client.takes == server.takes == client.began == server.began == count
+        for one in (client, server):
+            assert one.renewal.idle and not any(map(any, one.made.secrets))  # wiped
+            one.gives.clear()
+    assert len(contexts) == 6
+
+
+def test_peers_worker_is_first() -> None:
+    """TAKEN before the own worker has taken: Give waits for it."""
+    client, server = ends(PD)
+    until_offered(client, server)
+    server.hear(client.said[0])
+    server.taken()
+    client.hear(server.said[0], server.said[1])
+    assert client.renewal.state == "heard" and client.gives == []
+    client.taken()
+    assert client.renewal.idle and len(client.gives) == 1
+
+
+# Wishes ---------------------------------------------------------------------------
+
+
+def test_server_asks() -> None:
+    client, server = ends()
+    server.act(server.renewal.ask())
+    assert server.sent == [encode(Rekey(b""))]
+    client.receive(Rekey(b""))
+    assert client.wanted == 1 and client.renewal.idle
+
+
+def test_wish_that_crosses_is_granted_already() -> None:
+    client, server = ends()
+    client.act(client.renewal.begin())
+    client.receive(Rekey(b""))
+    client.receive(Rekey(b"hello"))
+    client.shake()
+    client.receive(Rekey(b""))
+    assert client.wanted == 0
+    server.receive(Rekey(b"hello"))
+    server.shake()
+    client.hear(server.said[0])
+    client.receive(Rekey(b""))  # behind the server's RENEW: for the next
+    client.taken()
+    client.receive(Rekey(b""))
+    assert client.wanted == 2
+
+
+# Refusals -----------------------------------------------------------------------
+
+
+def refused(one: Renewer, code: str, call, *args: object) -> str:
+    """The call is refused, the end is failed for good, and nothing secret is left."""
+    with pytest.raises(ExchangeError) as refusal:
+        call(*args)
+    assert refusal.value.code == code, refusal.value
+    assert one.renewal.state == "failed"
+    assert not any(map(any, one.made.secrets))
+    with pytest.raises(ExchangeError):
+        one.receive(Rekey(b"records"))
+    assert one.gives == []
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize("message", [Ready(), Confirm(HASH), Renew(HASH, 1), Taken(1)])
+def test_other_messages_of_the_outer_connection(message) -> None:
+    for one in ends():
+        text = refused(one, "state", one.receive, message)
+        assert text.endswith("after READY: legal is REKEY")
+
+
+def test_error_of_the_peer() -> None:
+    client, _ = ends()
+    with pytest.raises(ExchangeError, match="no more") as refusal:
+        client.receive(ErrorMessage("identity", "no more"))
+    assert refusal.value.from_peer and client.renewal.state == "failed"
+
+
+def test_records_at_an_idle_client() -> None:
+    client, _ = ends()
+    refused(client, "state", client.receive, Rekey(b"records"))
+
+
+def test_client_that_asks() -> None:
+    _, server = ends()
+    refused(server, "value", server.receive, Rekey(b""))
+
+
+def test_server_does_not_begin() -> None:
+    client, server = ends()
+    with pytest.raises(ExchangeError, match="begin in state idle of the server"):
+        server.renewal.begin()
+    client.renewal.begin()
+    with pytest.raises(ExchangeError, match="begin in state shaking"):
+        client.renewal.begin()
+
+
+@pytest.mark.parametrize("role", [0, 1])
+def test_records_behind_taken(role: int) -> None:
+    pair = ends()
+    one, other = pair[role], pair[1 - role]
+    until_offered(*pair)
+    one.hear(other.said[0], Taken(1))
+    refused(one, "state", one.receive, Rekey(b"records"))
+
+
+@pytest.mark.parametrize("role", [0, 1])
+def test_other_identity(role: int) -> None:
+    pair = ends(PD)
+    client, server = pair
+    client.act(client.renewal.begin())
+    server.receive(Rekey(b"hello"))
+    one = pair[role]
+    text = refused(one, "identity", one.shake, "spiffe://test/mallory")
+    assert "is spiffe://test/mallory now, and was spiffe://test/peer" in text
+
+
+@pytest.mark.parametrize("role", [0, 1])
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda r: Renew(os.urandom(32), r.count, r.handover), "hash"),
+        (lambda r: Renew(r.hash, r.count + 1, r.handover), "value"),
+        (lambda r: Renew(r.hash, r.count), "format"),
+        (lambda r: Renew(r.hash, r.count, made("kpd")), "format"),
+        (lambda r: Renew(r.hash, r.count, made("secrets", 16, 1)), "count"),
+        (lambda r: Renew(r.hash, r.count, made("secrets", 32)), "value"),
+        (lambda r: Taken(r.count), "state"),
+        (lambda r: Rekey(b"records"), "state"),
+        (lambda r: Ready(), "state"),
+        (lambda r: ErrorMessage("x", "y"), "state"),
+        (lambda r: b"\xa0", "format"),
+        (lambda r: b"\xff", "format"),
+    ],
+)
+def test_wrong_renew(role: int, change, code: str) -> None:
+    pair = ends(PD)
+    one, other = pair[role], pair[1 - role]
+    until_offered(*pair)
+    right = decode(other.said[0])
+    assert isinstance(right, Renew)
+    text = refused(one, code, one.hear, change(right))
+    assert right.handover.secrets[0].hex() not in text
+
+
+@pytest.mark.parametrize("role", [0, 1])
+def test_reflected_secret(role: int) -> None:
+    pair = ends(PD)
+    one = pair[role]
+    until_offered(*pair)
+    mine = Handover(secrets=tuple(map(bytearray, one.made.secrets)))
+    right = decode(one.said[0])
+    assert isinstance(right, Renew)
+    refused(one, "value", one.hear, Renew(right.hash, 1, mine))
+
+
+def test_secrets_where_none_belong() -> None:
+    client, server = ends(BASIC)
+    until_offered(client, server)
+    right = decode(server.said[0])
+    assert isinstance(right, Renew)
+    refused(client, "format", client.hear, Renew(right.hash, 1, made("secrets")))
+
+
+@pytest.mark.parametrize("role", [0, 1])
+def test_wrong_taken(role: int) -> None:
+    for wrong, code in ((Taken(2), "value"), (Rekey(b"x"), "state"), (b"", "format")):
+        pair = ends(PD)
+        one, other = pair[role], pair[1 - role]
+        until_offered(*pair)
+        one.hear(other.said[0])
+        one.taken()
+        refused(one, code, one.hear, wrong)
+
+
+@pytest.mark.parametrize("role", [0, 1])
+def test_said_twice(role: int) -> None:
+    for twice in ("renew", "taken"):
+        pair = ends()
+        one, other = pair[role], pair[1 - role]
+        until_offered(*pair)
+        one.hear(other.said[0])
+        if twice == "taken":
+            one.hear(Taken(1))
+        refused(one, "state", one.hear, other.said[0] if twice == "renew" else Taken(1))
+
+
+def test_own_worker_that_made_other_secrets() -> None:
+    client, _ = ends(PD)
+    client.act(client.renewal.begin())
+    client.receive(Rekey(b"hello"))
+    client.renewal.shaken("spiffe://test/peer")
+    with pytest.raises(ExchangeError, match="1 secrets for 2 QPs"):
+        client.renewal.derived(made("secrets", 16, 1))
+
+
+def test_last_exchange() -> None:
+    client, _ = ends()
+    client.renewal.count = COUNT_MAX
+    with pytest.raises(ExchangeError, match="is the last"):
+        client.renewal.begin()
+
+
+# Any order ------------------------------------------------------------------------
+
+DO = ["deliver", "reflect", "foreign", "taken", "shaken", "begin", "records", "ask", "forged"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    way=st.sampled_from(WAYS),
+    honest=st.booleans(),
+    script=st.lists(st.tuples(st.booleans(), st.sampled_from(DO), st.integers(0, 3)), max_size=25),
+)
+def test_no_order_gives_what_was_not_taken(
+    way: tuple[int, str], honest: bool, script: list[tuple[bool, str, int]]
+) -> None:
+    """An end gives its worker what it sends with only when the other's has taken it."""
+    pair = ends(*way)
+    foreign = ends(*way)
+    until_offered(*foreign)
+    if honest:
+        until_offered(*pair)
+    heard = {True: 0, False: 0}
+    for first, what, number in script:
+        one, other = pair if first else (pair[1], pair[0])
+        with contextlib.suppress(ExchangeError):
+            match what:
+                case "deliver" if heard[first] < len(other.said):
+                    heard[first] += 1
+                    one.hear(other.said[heard[first] - 1])
+                case "reflect" if one.said:
+                    one.hear(one.said[number % len(one.said)])
+                case "foreign":
+                    one.hear(foreign[number % 2].said[0])
+                case "taken" if one.takes > one.took:
+                    one.taken()
+                case "shaken":
+                    one.shake()
+                case "begin":
+                    one.act(one.renewal.begin())
+                case "records":
+                    one.receive(Rekey(b"records"))
+                case "ask":
+                    one.receive(Rekey(b""))
+                case "forged":
+                    one.hear(Renew(os.urandom(32), one.renewal.count or 1))
+        for end, peer in (pair, (pair[1], pair[0])):
+            taken = [m for m in map(decode, peer.said) if isinstance(m, Taken)]
+            assert len(end.gives) <= len(taken)
+            assert peer.takes >= len(taken)
+
+
+def test_give_is_the_callers() -> None:
+    """What the peer handed over is in no other place then: the caller wipes it."""
+    client, server = ends(PD)
+    until_offered(client, server)
+    server.hear(client.said[0])
+    server.taken()
+    client.hear(server.said[0])
+    client.taken()
+    (give,) = client.renewal.hear(server.said[1])
+    assert isinstance(give, Give)
+    client.renewal.forget()
+    assert any(map(any, give.handover.secrets))

@@ -1,0 +1,585 @@
+"""New secrets by two programs `srdma.keyex`, each with a worker that only answers, and by one
+program and a peer that lies, keeps silent or goes away (protocol.md 8.5)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+from OpenSSL import SSL
+
+from srdma.control import Kind
+from srdma.exchange_messages import Ready, Rekey, Renew, Taken, encode
+from srdma.identity import Credentials, create_ca, issue
+from srdma.keyex_tls import Inner
+from tests.exchange_players import made
+from tests.keyex_players import FakeWorker, Keyex, config, load, run_pair
+from tests.renew_players import Peer
+
+ROLES = ["client", "server"]
+RX, TX, ASKED = 1, 2, 0
+LATE = 1.5  # seconds, of a limit that is to be reached
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA with the hosts a and b, and m, which is somebody else."""
+    path = tmp_path_factory.mktemp("identities")
+    create_ca(path / "ca", "test")
+    for name in "abm":
+        issue(path / "ca", f"spiffe://test/host-{name}", path / name)
+    return path
+
+
+@contextmanager
+def ready(
+    folder: Path, both: dict[str, Any] | None = None, **workers: FakeWorker
+) -> Iterator[tuple[Keyex, Keyex]]:
+    """Two programs behind `ready`; both: of their configurations."""
+    client, server = (
+        config(role, load(folder, name), **(both or {}))
+        for role, name in zip(ROLES, "ab", strict=True)
+    )
+    with run_pair(client, server, workers) as pair:
+        for one in pair:
+            assert [one.event()["event"], one.event()["event"]] == ["peer", "ready"]
+        yield pair
+
+
+def renewed(one: Keyex, count: int, wish: int) -> None:
+    assert one.event() == {"event": "renewed", "count": count, "wish": wish}
+
+
+def brought(one: Keyex, direction: int) -> list[bytes]:
+    """Secrets that REKEY brought the worker."""
+    return [body[3] for body in one.worker.rekeys if body[1] == direction]
+
+
+# What should be -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ROLES)
+@pytest.mark.parametrize("size", [16, 32])
+def test_secrets_from_tls(folder: Path, first: str, size: int) -> None:
+    suite = {16: [1, 3, 16], 32: [7, 3, 16]}[size]
+    with ready(folder, {"suites": [suite]}) as (a, b):
+        one, other = (a, b) if first == "client" else (b, a)
+        for count in (1, 2, 3):
+            one.wish(count)
+            renewed(one, count, count)
+            renewed(other, count, 0)
+    for one, other in ((a, b), (b, a)):
+        assert brought(one, RX) == brought(other, TX)
+        assert [body[:3] for body in one.worker.rekeys if body[1] != ASKED] == [
+            (qp["qpn"], direction, size)
+            for _ in range(3)
+            for direction in (RX, TX)
+            for qp in one.config["qps"]
+        ]
+        assert all(any(s[:size]) and not any(s[size:]) for s in brought(one, RX))
+        assert not one.worker.asked and not one.worker.rotations and not one.worker.expired
+    old = {keys[16] for keys in a.worker.keys + b.worker.keys}
+    new = {*brought(a, RX), *brought(b, RX)}
+    assert len(new) == 12 and not old & new
+
+
+@pytest.mark.parametrize("mode", [1, 3])
+def test_secrets_of_the_workers(folder: Path, mode: int) -> None:
+    with ready(folder, {"modes": [mode], "every": 600.0}) as (a, b):
+        for count, one, other in ((1, a, b), (2, b, a)):
+            one.wish(1)
+            renewed(one, count, 1)
+            renewed(other, count, int(count == 2))
+    assert a.worker.rotations == [0, 300] and b.worker.rotations == [300, 0]
+    for one, other in ((a, b), (b, a)):
+        assert brought(one, TX) == [secret.ljust(32, b"\0") for secret in other.worker.made[2:]]
+        assert brought(one, RX) == [bytes(32)] * 4
+        assert one.worker.asked == one.worker.asked[:2] * 3  # the values of the session
+
+
+@pytest.mark.parametrize(
+    "how", [{"modes": [1], "group": "rack 7"}, {"suites": [[0, 0, 0]]}], ids=["group", "none"]
+)
+def test_only_who_they_are(folder: Path, how: dict[str, Any]) -> None:
+    with ready(folder, how | {"every": 0.1}) as (a, b):
+        asked = len(a.worker.asked) + len(b.worker.asked)
+        a.wish(1)
+        renewed(a, 1, 1)
+        renewed(b, 1, 0)
+        time.sleep(0.3)
+        a.wish(2)
+        renewed(a, 2, 2)  # and none by the clock: there is nothing to renew
+    for one in (a, b):
+        assert not one.worker.rekeys and not one.worker.rotations
+    assert len(a.worker.asked) + len(b.worker.asked) == asked
+
+
+def test_receiver_is_first(folder: Path) -> None:
+    workers = {role: FakeWorker() for role in ROLES}
+    workers["server"].busy = {RX: 20}
+    with ready(folder, **workers) as (a, b):
+        a.wish(1)
+        renewed(a, 1, 1)
+        renewed(b, 1, 0)
+    for one, other in ((a, b), (b, a)):
+        taken = max(at for at, body in _rekeys(other) if body[1] == RX)
+        given = min(at for at, body in _rekeys(one) if body[1] == TX)
+        assert taken < given
+
+
+def _rekeys(one: Keyex) -> list[tuple[float, Any]]:
+    return list(zip(one.worker.times, one.worker.rekeys, strict=True))
+
+
+def test_wishes_that_cross(folder: Path) -> None:
+    with ready(folder) as (a, b):
+        for wish in range(1, 16):
+            a.wish(wish)
+            b.wish(wish)
+            counts = [_until(one, wish) for one in (a, b)]
+            assert abs(counts[0] - counts[1]) <= 1
+    assert brought(a, RX) == brought(b, TX) and brought(b, RX) == brought(a, TX)
+
+
+def _until(one: Keyex, wish: int) -> int:
+    """The number of the exchange that serves a wish."""
+    while (event := one.event())["wish"] < wish:
+        assert event["event"] == "renewed"
+    return event["count"]
+
+
+def test_wish_behind_the_begin_is_for_another(folder: Path) -> None:
+    worker = FakeWorker()
+    worker.busy = {RX: 30}
+    with ready(folder, client=worker) as (a, b):
+        a.wish(1)
+        while not b.worker.rekeys:
+            time.sleep(0.001)
+        a.wish(2)
+        b.wish(1)
+        renewed(a, 1, 1)
+        renewed(a, 2, 2)
+        renewed(b, 1, 0)
+        renewed(b, 2, 1)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_clock(folder: Path, role: str) -> None:
+    client, server = (
+        config(r, load(folder, n), every=0.2 if r == role else 0.0)
+        for r, n in zip(ROLES, "ab", strict=True)
+    )
+    with run_pair(client, server) as pair:
+        for one in pair:
+            assert [one.event()["event"], one.event()["event"]] == ["peer", "ready"]
+        start = time.monotonic()
+        for count in (1, 2, 3):
+            for one in pair:
+                renewed(one, count, 0)
+        assert time.monotonic() - start >= 0.6 - 0.05
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_busy_worker(folder: Path, role: str) -> None:
+    """Until what was given last is taken up; the exchange waits, and so do wishes."""
+    worker = FakeWorker()
+    worker.busy = {RX: 3, TX: 2, ASKED: 9}
+    with ready(folder, **{role: worker}) as (a, b):
+        for wish in (1, 2):
+            a.wish(wish)
+            renewed(a, wish, wish)
+            renewed(b, wish, 0)
+    assert worker.busy == {RX: 0, TX: 0, ASKED: 0}
+    assert len(brought(a, RX)) == len(brought(b, TX)) == 4
+
+
+@pytest.mark.parametrize("direction", [RX, TX])
+@pytest.mark.parametrize("role", ROLES)
+def test_worker_that_stays_busy(folder: Path, role: str, direction: int) -> None:
+    worker = FakeWorker()
+    worker.busy = {direction: 10**9}
+    with ready(folder, {"timeout": LATE}, **{role: worker}) as (a, b):
+        a.wish(1)
+        last = [one.events()[-1] for one in (a, b)]
+        for one in (a, b):
+            assert one.worker.expired == [qp["qpn"] for qp in one.config["qps"]]
+    assert {event["code"] for event in last} == {"timeout"}
+    mine = last[ROLES.index(role)]["text"]
+    assert "no new secrets in 1.5 s, waiting for " in mine
+
+
+def test_wire_that_is_slow_does_not_end_it(folder: Path) -> None:
+    """What the workers took may wait longer for its first packet than an exchange may last."""
+    worker = FakeWorker()
+    worker.busy = {ASKED: 10**9}
+    with ready(folder, {"timeout": LATE}, client=worker) as (a, b):
+        a.wish(1)
+        renewed(b, 1, 0)
+        a.wish(2)
+        time.sleep(LATE + 0.5)
+        assert len(brought(a, TX)) == 2  # no other exchange has begun
+        worker.busy = {}
+        renewed(a, 1, 1)
+        renewed(a, 2, 2)
+
+
+@pytest.mark.parametrize("kind", [Kind.REKEY, Kind.KEY, Kind.ROTATE])
+@pytest.mark.parametrize("role", ROLES)
+def test_worker_that_refuses(folder: Path, role: str, kind: Kind) -> None:
+    worker = FakeWorker()
+    with ready(folder, {"modes": [1]}, **{role: worker}) as (a, b):
+        worker.refuses, worker.refuse = kind, "not today"
+        a.wish(1)
+        last = [one.events()[-1] for one in (a, b)]
+    assert all(event["code"] == "worker" and "not today" in event["text"] for event in last)
+    for one in (a, b):
+        assert len(one.worker.expired) == 2
+
+
+@pytest.mark.parametrize("status", [errno.ENOTCONN, errno.ENOENT, errno.EPERM])
+@pytest.mark.parametrize("kind", [Kind.REKEY, Kind.KEY])
+def test_qps_that_have_ended(folder: Path, kind: Kind, status: int) -> None:
+    """They do not keep the others from it."""
+    worker = FakeWorker()
+    with ready(folder, {"modes": [1]}, client=worker) as (a, b):
+        worker.refuses, worker.refuse, worker.status = kind, "no such QP", status
+        b.wish(1)
+        renewed(b, 1, 1)
+        renewed(a, 1, 0)
+    secrets = brought(b, TX)
+    assert len(secrets) == 2 and all(any(s[:16]) for s in secrets)
+
+
+def test_own_worker_dies(folder: Path) -> None:
+    worker = FakeWorker()
+    worker.busy = {RX: 10**9}
+    with ready(folder, server=worker) as (a, b):
+        a.wish(1)
+        while not a.worker.rekeys:
+            time.sleep(0.001)
+        worker.ours.shutdown(socket.SHUT_RDWR)
+        on_client, on_server = (one.events()[-1] for one in (a, b))
+        assert len(a.worker.expired) == 2
+    assert on_client["code"] == on_server["code"] == "worker"
+
+
+# The parent ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\xff",
+        cbor2.dumps([]),
+        cbor2.dumps({"do": "renew"}),
+        cbor2.dumps({"do": "renew", "wish": "1"}),
+        cbor2.dumps({"do": "renew", "wish": 1, "more": 1}),
+        cbor2.dumps({"do": "stop", "wish": 1}),
+    ],
+)
+def test_wishes_that_are_none(folder: Path, raw: bytes) -> None:
+    with ready(folder) as (a, _):
+        a.say(raw)
+        assert a.events()[-1]["code"] == "config"
+
+
+def test_too_many_wishes(folder: Path) -> None:
+    with ready(folder) as (a, _):
+        assert a.process.stdin
+        a.process.stdin.write((1 << 24).to_bytes(4, "big"))
+        a.process.stdin.flush()
+        assert a.event()["code"] == "config"
+
+
+def test_wishes_in_pieces(folder: Path) -> None:
+    raw = cbor2.dumps({"do": "renew", "wish": 7})
+    with ready(folder) as (a, _):
+        assert a.process.stdin
+        for byte in len(raw).to_bytes(4, "big") + raw:
+            a.process.stdin.write(bytes([byte]))
+            a.process.stdin.flush()
+        renewed(a, 1, 7)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_parent_that_ends_in_the_middle(folder: Path, role: str) -> None:
+    worker = FakeWorker()
+    worker.busy = {RX: 10**9}
+    with ready(folder, **{role: worker}) as pair:
+        pair[0].wish(1)
+        one = pair[ROLES.index(role)]
+        while worker.busy[RX] > 10**9 - 3:
+            time.sleep(0.001)
+        assert one.process.stdin
+        one.process.stdin.close()
+        assert [p.event() for p in pair] == [{"event": "closed"}] * 2
+        assert not worker.expired
+
+
+# A peer that is not the program -----------------------------------------------------
+
+
+@contextmanager
+def against(folder: Path, role: str, **changes: Any) -> Iterator[tuple[Peer, Keyex]]:
+    """A peer of this role, and the program, behind `ready`."""
+    left, right = socket.socketpair()
+    other = ROLES[1 - ROLES.index(role)]
+    program = Keyex(config(other, load(folder, "b"), **changes), right)
+    peer = Peer(left, role, load(folder, "a"), changes.get("modes", [0])[0])  # type: ignore[arg-type]
+    try:
+        peer.connect()
+        assert [program.event()["event"], program.event()["event"]] == ["peer", "ready"]
+        yield peer, program
+    finally:
+        peer.channel.close()
+        program.finish()
+        assert program.stderr == b"", program.stderr.decode()
+
+
+def begun(peer: Peer, program: Keyex) -> None:
+    """An exchange has begun; where the program is the client, because its parent wants one."""
+    if peer.role == "server":
+        program.wish(1)
+    peer.begin()
+
+
+def check_end(peer: Peer, program: Keyex, code: str) -> str:
+    """The program says so to both, and its QPs end."""
+    assert peer.error() == code
+    peer.channel.close()
+    event = program.events()[-1]
+    assert event["event"] == "error" and event["code"] == code, event
+    assert program.worker.expired == [qp["qpn"] for qp in program.config["qps"]]
+    return str(event["text"])
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("role", ROLES)
+def test_honest_peer(folder: Path, role: str, mode: int) -> None:
+    """So that what follows is about what is wrong in it."""
+    with against(folder, role, modes=[mode]) as (peer, program):
+        for count in (1, 2):
+            if role == "server":
+                program.wish(count)
+            peer.exchange_secrets()
+            renewed(program, count, count if role == "server" else 0)
+
+
+def test_server_that_asks(folder: Path) -> None:
+    with against(folder, "server") as (peer, program):
+        peer.say(Rekey(b""))
+        peer.exchange_secrets()
+        renewed(program, 1, 0)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_other_certificate(folder: Path, role: str) -> None:
+    """Who the connection began with stays at its end, whoever else the CA has."""
+    with against(folder, role) as (peer, program):
+        peer.credentials = load(folder, "m")
+        begun(peer, program)
+        peer.shake()
+        text = check_end(peer, program, "identity")
+        assert text == (
+            "the peer is spiffe://test/host-m now, and was spiffe://test/host-a: a connection is "
+            "with one"
+        )
+        assert not program.worker.rekeys
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_foreign_ca(folder: Path, tmp_path: Path, role: str) -> None:
+    create_ca(tmp_path / "ca", "foreign")
+    issue(tmp_path / "ca", "spiffe://test/host-a", tmp_path / "a")
+    foreign, right = load(tmp_path, "a"), load(folder, "a")
+    with against(folder, role) as (peer, program):
+        peer.credentials = type(right)(foreign.cert, foreign.key, right.ca)
+        begun(peer, program)
+        peer.shake()
+        assert "comes from another CA" in check_end(peer, program, "identity")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_alpn(folder: Path, role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with against(folder, role) as (peer, program):
+        monkeypatch.setattr(SSL.Context, "set_alpn_protos", lambda *_: None)
+        monkeypatch.setattr(SSL.Context, "set_alpn_select_callback", lambda *_: None)
+        monkeypatch.setattr("srdma.keyex_tls.Inner._checked", lambda _: ("somebody", ""))
+        begun(peer, program)
+        peer.shake()
+        assert "ALPN" in check_end(peer, program, "tls")
+
+
+def test_inner_connection_of_tls_1_2(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with against(folder, "client") as (peer, program):
+        make = Inner._context
+
+        def old(inner: Inner, credentials: Credentials) -> SSL.Context:
+            context = make(inner, credentials)
+            context.set_min_proto_version(SSL.TLS1_2_VERSION)
+            context.set_max_proto_version(SSL.TLS1_2_VERSION)
+            return context
+
+        monkeypatch.setattr(Inner, "_context", old)
+        peer.begin()
+        check_end(peer, program, "tls")
+
+
+@pytest.mark.parametrize(
+    ("role", "raw", "code"),
+    [
+        ("client", b"\xa0", "format"),
+        ("server", b"\xff", "format"),
+        ("client", b"", "format"),
+        ("server", cbor2.dumps({"rekey": b"x", "more": 1}, canonical=True), "format"),
+        ("client", cbor2.dumps({"rekey": "x"}), "value"),
+        ("server", encode(Ready()), "state"),
+        ("client", encode(Taken(1)), "state"),
+        ("server", encode(Renew(bytes(32), 1)), "state"),
+    ],
+)
+def test_hostile_messages_of_the_outer_connection(
+    folder: Path, role: str, raw: bytes, code: str
+) -> None:
+    with against(folder, role) as (peer, program):
+        peer.say(raw)
+        check_end(peer, program, code)
+
+
+@pytest.mark.parametrize(
+    ("role", "records", "code"),
+    [
+        ("client", b"", "value"),
+        ("client", b"no TLS", "tls"),
+        ("client", os.urandom(60_000), "tls"),
+        ("server", b"unasked", "state"),
+    ],
+)
+def test_hostile_records(folder: Path, role: str, records: bytes, code: str) -> None:
+    with against(folder, role) as (peer, program):
+        peer.say(Rekey(records))
+        check_end(peer, program, code)
+
+
+@pytest.mark.parametrize(
+    ("role", "change", "code"),
+    [
+        ("client", {"hash": bytes(32)}, "hash"),
+        ("server", {"count": 2}, "value"),
+        ("client", {"handover": made("")}, "format"),
+        ("server", {"handover": made("kpd")}, "format"),
+        ("client", {"handover": made("secrets", 16, 1)}, "count"),
+        ("server", {"handover": made("secrets", 32)}, "value"),
+    ],
+)
+def test_wrong_renew_of_a_peer(folder: Path, role: str, change: dict[str, Any], code: str) -> None:
+    with against(folder, role, modes=[1]) as (peer, program):
+        begun(peer, program)
+        peer.shake()
+        peer.say_inner(peer.renew(**change))
+        check_end(peer, program, code)
+        assert not program.worker.rekeys
+
+
+@pytest.mark.parametrize(
+    ("role", "messages"),
+    [
+        ("client", [Taken(1)]),
+        ("server", [b"\xa0"]),
+        ("client", ["renew", "renew"]),
+        ("server", ["renew", Taken(2)]),
+        ("client", ["renew", Taken(1), Taken(1)]),
+        ("server", ["renew", Taken(1), b"\xa0"]),
+    ],
+)
+def test_wrong_order_of_a_peer(folder: Path, role: str, messages: list[Any]) -> None:
+    with against(folder, role) as (peer, program):
+        begun(peer, program)
+        peer.shake()
+        peer.say_inner(*(peer.renew() if m == "renew" else m for m in messages))
+        assert peer.error() in ("state", "format", "value")
+        peer.channel.close()
+        assert program.events()[-1]["event"] == "error"
+        assert len(program.worker.expired) == 2
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_too_long_message_in_the_inner_connection(folder: Path, role: str) -> None:
+    with against(folder, role) as (peer, program):
+        begun(peer, program)
+        peer.shake()
+        peer.inner._tls.send(b"\x7f\xff\xff\xff")
+        peer.flush()
+        assert "at most 65536" in check_end(peer, program, "format")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_end_of_the_inner_connection(folder: Path, role: str) -> None:
+    with against(folder, role) as (peer, program):
+        begun(peer, program)
+        peer.shake()
+        peer.inner._tls.shutdown()
+        peer.flush()
+        assert check_end(peer, program, "tls") == "the peer ended the inner connection"
+
+
+STEPS = ["nothing", "begin", "shake", "renew", "hear", "taken"]
+
+
+def _walk(peer: Peer, program: Keyex, steps: int) -> None:
+    """So far and no further."""
+    if peer.role == "server":
+        program.wish(1)
+    for step in STEPS[1 : steps + 1]:
+        match step:
+            case "begin":
+                peer.begin()
+                if peer.role == "server":
+                    peer.feed()
+            case "shake":
+                peer.shake()
+            case "renew":
+                peer.say_inner(peer.renew())
+            case "hear":
+                assert isinstance(peer.hear_inner(), Renew)
+                assert peer.hear_inner() == Taken(1)
+            case "taken":
+                peer.say_inner(Taken(1))
+
+
+@pytest.mark.parametrize("steps", range(len(STEPS)))
+@pytest.mark.parametrize("role", ROLES)
+def test_peer_that_goes_away(folder: Path, role: str, steps: int) -> None:
+    with against(folder, role) as (peer, program):
+        _walk(peer, program, steps)
+        peer.channel._sock.close()
+        events = [event["event"] for event in program.events()]
+        assert events[-1] == "closed" and not program.worker.expired
+        assert ("renewed" in events) <= (STEPS[steps] == "taken")
+
+
+@pytest.mark.parametrize("steps", range(1, len(STEPS) - 1))
+@pytest.mark.parametrize("role", ROLES)
+def test_peer_that_says_no_more(folder: Path, role: str, steps: int) -> None:
+    with against(folder, role, timeout=LATE) as (peer, program):
+        _walk(peer, program, steps)
+        text = check_end(peer, program, "timeout")
+        assert text.startswith("no new secrets in 1.5 s, waiting for the peer")
+
+
+def test_client_that_begins_again_and_again(folder: Path) -> None:
+    """Behind TAKEN a client may begin another; this end is not confused by what it has to do."""
+    with against(folder, "client") as (peer, program):
+        for count in range(1, 21):
+            peer.exchange_secrets()
+            renewed(program, count, 0)
+    assert len(brought(program, RX)) == 40
