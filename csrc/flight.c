@@ -325,3 +325,9 @@ void srdma_rtt_back_off(struct srdma_rtt *r)
 	if (r->backoff < DOUBLINGS)
 		r->backoff++;
 }
+
+void srdma_rtt_reset(struct srdma_rtt *r)
+{
+	r->pn = 0;
+	r->backoff = 0;
+}

@@ -104,5 +104,7 @@ void srdma_rtt_sample(struct srdma_rtt *r, uint64_t ns);
 uint64_t srdma_rtt_rto(const struct srdma_rtt *r);
 /* A timer ran out: what is measured may be lost. */
 void srdma_rtt_back_off(struct srdma_rtt *r);
+/* It is lost, and no timer ran out since. */
+void srdma_rtt_reset(struct srdma_rtt *r);
 
 #endif

@@ -5,28 +5,6 @@
 
 #include "relay_impl.h"
 
-#define STRANGER_NS (10 * SRDMA_SECOND)
-
-static struct srdma_link *find(struct srdma_relay *r,
-			       const struct srdma_conn *conn)
-{
-	struct srdma_link *l = r->links;
-
-	while (l && l->conn != conn)
-		l = l->next;
-	return l;
-}
-
-static void forget(struct srdma_relay *r, struct srdma_link *link)
-{
-	struct srdma_link **at = &r->links;
-
-	while (*at != link)
-		at = &(*at)->next;
-	*at = link->next;
-	free(link);
-}
-
 static struct srdma_link *create(struct srdma_relay *r, struct srdma_conn *conn,
 				 int accepted)
 {
@@ -36,7 +14,6 @@ static struct srdma_link *create(struct srdma_relay *r, struct srdma_conn *conn,
 		return NULL;
 	*link = (struct srdma_link){ .next = r->links,
 				     .conn = conn,
-				     .since = r->now,
 				     .up = (uint8_t)accepted,
 				     .accepted = (uint8_t)accepted };
 	conn->user = link;
@@ -44,16 +21,95 @@ static struct srdma_link *create(struct srdma_relay *r, struct srdma_conn *conn,
 	return link;
 }
 
+/* --- strangers: few, and they do not stay ------------------------------ */
+
+/* Half of `silence` at most: a peer whose wire is held for a stranger's finds
+ * it closed, and connects again, before a QP ends for it. */
+static uint64_t stay(const struct srdma_relay *r)
+{
+	const uint64_t most = 10 * SRDMA_SECOND;
+
+	return r->silence / 2 < most ? r->silence / 2 : most;
+}
+
+static void stop_being_strange(struct srdma_relay *r, struct srdma_link *link)
+{
+	if (!link->stranger)
+		return;
+	link->stranger = 0;
+	TAILQ_REMOVE(&r->strangers, link, strangers);
+	r->stranger_count--;
+}
+
+static void forget(struct srdma_relay *r, struct srdma_link *link)
+{
+	struct srdma_link **at = &r->links;
+
+	stop_being_strange(r, link);
+	while (*at != link)
+		at = &(*at)->next;
+	*at = link->next;
+	free(link);
+}
+
+static void close_oldest(struct srdma_relay *r)
+{
+	struct srdma_link *link = TAILQ_LAST(&r->strangers, srdma_link_list);
+	struct srdma_conn *conn = link->conn;
+
+	forget(r, link);
+	conn->port->ops->close(conn);
+}
+
+/* Room is made by the oldest: the newest may be a peer that comes back. */
+static void be_strange(struct srdma_relay *r, struct srdma_link *link)
+{
+	link->stranger = 1;
+	link->since = r->now;
+	TAILQ_INSERT_HEAD(&r->strangers, link, strangers);
+	r->stranger_count++;
+	if (r->stranger_count > SRDMA_MAX_STRANGERS)
+		close_oldest(r);
+	srdma_relay_wake_at(r, r->now + stay(r));
+}
+
+void srdma_link_expire(struct srdma_relay *r)
+{
+	while (r->stranger_count) {
+		const struct srdma_link *oldest =
+			TAILQ_LAST(&r->strangers, srdma_link_list);
+
+		if (r->now < oldest->since + stay(r)) {
+			srdma_relay_wake_at(r, oldest->since + stay(r));
+			return;
+		}
+		close_oldest(r);
+	}
+}
+
+void srdma_link_accept(struct srdma_relay *r, struct srdma_conn *conn)
+{
+	struct srdma_link *link = create(r, conn, 1);
+
+	if (link)
+		be_strange(r, link);
+	else
+		conn->port->ops->close(conn);
+}
+
+/* --- QPs come and go ---------------------------------------------------- */
+
 /* An accepted wire that no QP is on is a stranger's, again. */
 static void leave(struct srdma_qp *qp)
 {
 	struct srdma_link *link = qp->wire ? qp->wire->user : NULL;
 
 	qp->wire = NULL;
-	if (!link || --link->users || !link->accepted)
+	if (!link)
 		return;
-	link->since = qp->relay->now;
-	srdma_relay_wake_at(qp->relay, link->since + STRANGER_NS);
+	LIST_REMOVE(qp, wire_next);
+	if (link->accepted && LIST_EMPTY(&link->users))
+		be_strange(qp->relay, link);
 }
 
 static void join(struct srdma_qp *qp, struct srdma_conn *conn)
@@ -62,12 +118,13 @@ static void join(struct srdma_qp *qp, struct srdma_conn *conn)
 
 	leave(qp);
 	qp->wire = conn;
-	link->users++;
+	LIST_INSERT_HEAD(&link->users, qp, wire_next);
+	stop_being_strange(qp->relay, link);
 }
 
 int srdma_link_wire(struct srdma_qp *qp, struct srdma_conn *conn)
 {
-	struct srdma_link *link = find(qp->relay, conn);
+	struct srdma_link *link = conn->user;
 
 	if (!link)
 		link = create(qp->relay, conn, 0);
@@ -75,48 +132,62 @@ int srdma_link_wire(struct srdma_qp *qp, struct srdma_conn *conn)
 		return -ENOMEM;
 	link->refs++;
 	qp->home = conn;
-	join(qp, conn);
+	LIST_INSERT_HEAD(&link->homes, qp, home_next);
+	if (!qp->wire)
+		join(qp, conn);
+	srdma_dial_try(qp);
 	return 0;
 }
 
-/* Guests go home; who has no other wire ends. */
+/* To a home of which nothing is known. */
+static void return_home(struct srdma_qp *qp)
+{
+	join(qp, qp->home);
+	srdma_dial_try(qp);
+}
+
+void srdma_link_go_home(struct srdma_qp *qp)
+{
+	const struct srdma_link *link = qp->home ? qp->home->user : NULL;
+
+	if (link && link->up && qp->wire != qp->home)
+		return_home(qp);
+}
+
+/* Guests go home; who has no other wire waits for one, or connects it. */
 void srdma_link_down(struct srdma_relay *r, struct srdma_conn *conn)
 {
-	struct srdma_link *link = find(r, conn);
+	struct srdma_link *link = conn->user;
 	uint32_t refs = link && link->refs ? link->refs : 1;
-	struct srdma_qp *qp = NULL;
+	struct srdma_qp *qp;
 
-	while ((qp = srdma_relay_next_qp(r, qp))) {
-		if (qp->home == conn)
+	if (link) {
+		link->accepted = 0; /* no stranger's any more */
+		while ((qp = LIST_FIRST(&link->homes))) {
+			LIST_REMOVE(qp, home_next);
 			qp->home = NULL;
-		if (qp->wire != conn)
-			continue;
-		leave(qp);
-		if (qp->home) {
-			join(qp, qp->home);
-			srdma_relay_activate(qp);
-			continue;
+			srdma_dial_ended(qp);
 		}
-		qp->ctl = 0;
-		if (!qp->ending) /* else it ends for what the peer said */
-			srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST,
-				      0);
-	}
-	if (link)
+		while ((qp = LIST_FIRST(&link->users))) {
+			leave(qp);
+			srdma_dial_note(qp);
+			if (qp->home)
+				return_home(qp);
+		}
 		forget(r, link);
+	}
 	while (refs--)
 		conn->port->ops->close(conn);
 }
 
-void srdma_link_unwire(struct srdma_qp *qp)
+/* One reference less; without the last one it is there for nobody. */
+static void let_go(struct srdma_qp *qp)
 {
 	struct srdma_conn *home = qp->home;
-	struct srdma_link *link = home ? home->user : NULL;
+	struct srdma_link *link = home->user;
 
-	leave(qp);
+	LIST_REMOVE(qp, home_next);
 	qp->home = NULL;
-	if (!link)
-		return;
 	if (link->refs == 1) {
 		srdma_link_down(qp->relay, home);
 		return;
@@ -125,59 +196,50 @@ void srdma_link_unwire(struct srdma_qp *qp)
 	home->port->ops->close(home);
 }
 
-/* Strangers are few, and do not stay. */
-static void close_strangers(struct srdma_relay *r)
+void srdma_link_unwire(struct srdma_qp *qp)
 {
-	uint32_t kept = 0;
-	struct srdma_link *l, *next;
-
-	for (l = r->links; l; l = next) { /* newest first */
-		next = l->next;
-		if (!l->accepted || l->users)
-			continue;
-		if (++kept <= SRDMA_MAX_STRANGERS &&
-		    r->now < l->since + STRANGER_NS)
-			continue;
-		l->conn->port->ops->close(l->conn);
-		forget(r, l);
-	}
+	leave(qp);
+	if (qp->home)
+		let_go(qp);
 }
 
-void srdma_link_accept(struct srdma_relay *r, struct srdma_conn *conn)
+void srdma_link_give_up(struct srdma_qp *qp)
 {
-	if (!create(r, conn, 1)) {
-		conn->port->ops->close(conn);
+	const struct srdma_link *link = qp->home->user;
+
+	if (!link->proven) {
+		srdma_link_down(qp->relay, qp->home);
 		return;
 	}
-	close_strangers(r);
-	srdma_relay_wake_at(r, r->now + STRANGER_NS);
+	if (qp->wire == qp->home)
+		leave(qp);
+	let_go(qp);
+	srdma_dial_ended(qp);
+	srdma_dial_note(qp);
 }
 
 void srdma_link_up(struct srdma_relay *r, struct srdma_conn *conn)
 {
-	struct srdma_link *link = find(r, conn);
-	struct srdma_qp *qp = NULL;
+	struct srdma_link *link = conn->user;
+	struct srdma_qp *qp;
 
+	(void)r;
 	if (!link)
 		return;
 	link->up = 1;
-	while ((qp = srdma_relay_next_qp(r, qp)))
-		if (qp->wire == conn)
-			srdma_relay_activate(qp);
+	LIST_FOREACH(qp, &link->homes, home_next)
+	if (qp->dial.trial && qp->wire != conn)
+		return_home(qp);
+	LIST_FOREACH(qp, &link->users, wire_next)
+	srdma_relay_activate(qp);
 }
 
-void srdma_link_expire(struct srdma_relay *r)
-{
-	close_strangers(r);
-	for (const struct srdma_link *l = r->links; l; l = l->next)
-		if (l->accepted && !l->users)
-			srdma_relay_wake_at(r, l->since + STRANGER_NS);
-}
+/* --- where the newest packet verified ---------------------------------- */
 
 /* A passing conn on which a packet verified. 0: there is no place for it. */
 static int adopt(struct srdma_relay *r, struct srdma_conn *conn)
 {
-	close_strangers(r);
+	srdma_link_expire(r);
 	if (conn->port->ops->keep(conn))
 		return 0;
 	if (create(r, conn, 1))
@@ -189,8 +251,20 @@ static int adopt(struct srdma_relay *r, struct srdma_conn *conn)
 void srdma_link_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 		       struct srdma_conn *conn)
 {
-	if (qp->wire == conn || p->pn != srdma_session_highest(qp->session))
+	int home = qp->home == conn, asked = home && qp->dial.trial;
+	struct srdma_link *link;
+
+	if (srdma_dial_settled(qp) &&
+	    (qp->wire == conn || p->pn != srdma_session_highest(qp->session)))
 		return;
-	if (conn->user || adopt(qp->relay, conn))
+	if (!conn->user && !adopt(qp->relay, conn))
+		return;
+	link = conn->user;
+	link->proven = 1;
+	if (qp->wire != conn)
 		join(qp, conn);
+	if (home)
+		srdma_dial_proven(qp);
+	srdma_dial_note(qp);
+	srdma_retry_rewired(qp, !asked);
 }

@@ -7,6 +7,7 @@
 #define SRDMA_LINK_H
 
 #include <stdint.h>
+#include <sys/queue.h>
 
 struct srdma_conn;
 struct srdma_packet;
@@ -15,22 +16,36 @@ struct srdma_relay;
 
 enum { SRDMA_MAX_STRANGERS = 64 }; /* wires that no QP sends on */
 
+LIST_HEAD(srdma_link_qps, srdma_qp);
+TAILQ_HEAD(srdma_link_list, srdma_link);
+
 struct srdma_link {
 	struct srdma_link *next;
+	TAILQ_ENTRY(srdma_link) strangers; /* if it is one, newest first */
 	struct srdma_conn *conn;
+	struct srdma_link_qps homes; /* QPs that connected it */
+	struct srdma_link_qps users; /* QPs that send on it */
 	uint64_t since;
-	uint32_t refs;	/* QPs that connected it: it is their home */
-	uint32_t users; /* QPs that send on it */
+	uint32_t refs; /* of homes */
 	uint8_t up;
 	uint8_t accepted;
+	uint8_t stranger; /* accepted, and no QP sends on it */
+	uint8_t proven;	  /* a packet verified on it */
 };
 
-/* The QP connected this wire (one reference), and sends on it. */
+/* The QP connected this wire (one reference): it is its home, and where it
+ * sends if it has no other. 0 or -ENOMEM. */
 int srdma_link_wire(struct srdma_qp *qp, struct srdma_conn *conn);
 /* The QP no longer uses any wire. */
 void srdma_link_unwire(struct srdma_qp *qp);
-/* A packet of the QP verified here: if it is the newest, send here, and keep
- * a conn that was only passing. */
+/* Home is no good: given up, by all if nothing ever verified on it. */
+void srdma_link_give_up(struct srdma_qp *qp);
+/* To the wire that it connected, if it sends on another one and that stands.
+ * Nothing is known of it. */
+void srdma_link_go_home(struct srdma_qp *qp);
+/* A packet of the QP verified here: if it is the newest, or nothing verified
+ * on the wire on which it sends, send here, and keep a conn that was only
+ * passing. */
 void srdma_link_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 		       struct srdma_conn *conn);
 

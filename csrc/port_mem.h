@@ -22,6 +22,14 @@ enum srdma_mem_fate {
 	SRDMA_MEM_HOLD,	 /* delivered by srdma_port_mem_release() */
 };
 
+enum srdma_mem_call {
+	SRDMA_MEM_ANSWERED = 0,
+	SRDMA_MEM_REFUSED,    /* SRDMA_EV_DOWN */
+	SRDMA_MEM_SILENT,     /* SRDMA_EV_UP, then nothing */
+	SRDMA_MEM_UNANSWERED, /* nothing at all */
+	SRDMA_MEM_IMPOSSIBLE, /* connect() itself fails */
+};
+
 struct srdma_mem_datagram {
 	int side;	 /* of the sender: 0 is port a, 1 port b */
 	uint64_t number; /* of this side's datagrams, from 0 */
@@ -45,6 +53,8 @@ struct srdma_mem_wire_params {
 	enum srdma_mem_fate (*fate)(void *ctx, struct srdma_mem_datagram *d);
 	/* 1: reserve of this side finds no room. NULL: as slots permit. */
 	int (*full)(void *ctx, int side);
+	/* Asked when this side connects anew. NULL: all are answered. */
+	enum srdma_mem_call (*call)(void *ctx, int side);
 };
 
 /*
@@ -68,6 +78,10 @@ int srdma_port_mem_inject(struct srdma_conn *conn, const uint8_t *data,
 
 /* End the wire under conn: SRDMA_EV_DOWN on both sides. */
 void srdma_port_mem_cut(struct srdma_conn *conn);
+
+/* Nobody connects to port: SRDMA_EV_ACCEPT; what is sent there is lost. 0 or
+ * -ENOMEM. */
+int srdma_port_mem_intrude(struct srdma_port *port, struct srdma_conn **conn);
 
 /* --- host ------------------------------------------------------------- */
 

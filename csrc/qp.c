@@ -6,7 +6,7 @@
 #include "mutant.h"
 #include "relay_impl.h"
 
-enum { CLOSE_PATIENCE_MS = 1000, PING_S = 5, DMA_S = 10, SILENCE_S = 15 };
+enum { CLOSE_PATIENCE_MS = 1000, DMA_S = 10 };
 
 static uint32_t power_of_two(uint32_t n)
 {
@@ -263,22 +263,23 @@ static uint64_t expire_request(struct srdma_qp *qp, uint64_t now)
 
 static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 {
-	uint64_t silent = qp->heard + SILENCE_S * SRDMA_SECOND;
+	const struct srdma_relay *r = qp->relay;
+	uint64_t silent = qp->heard + r->silence;
 	uint64_t ping;
 
-	if (qp->state != SRDMA_QP_RTS ||
+	if (qp->state != SRDMA_QP_RTS || !srdma_dial_settled(qp) ||
 	    (qp->sq_head == qp->sq_tail && qp->rq_head == qp->rq_tail))
 		return SRDMA_NEVER;
 	if (now >= silent) {
 		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
 		return SRDMA_NEVER;
 	}
-	ping = (qp->heard > qp->pinged ? qp->heard : qp->pinged) +
-	       PING_S * SRDMA_SECOND;
+	ping = (qp->heard > qp->pinged ? qp->heard : qp->pinged) + r->ping;
 	if (now >= ping) {
+		srdma_link_go_home(qp);
 		qp->ctl |= SRDMA_SAY_PING;
 		qp->pinged = now;
-		ping = now + PING_S * SRDMA_SECOND;
+		ping = now + r->ping;
 		srdma_relay_activate(qp);
 	}
 	return earlier(ping, silent);
@@ -287,7 +288,7 @@ static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 /* What a silent peer left beyond a gap is forgotten: others need the room. */
 static uint64_t expire_kept(struct srdma_qp *qp, uint64_t now)
 {
-	uint64_t end = qp->heard + SILENCE_S * SRDMA_SECOND;
+	uint64_t end = qp->heard + qp->relay->silence;
 
 	if (!qp->beyond.count)
 		return SRDMA_NEVER;
@@ -311,10 +312,13 @@ static uint64_t expire_service(struct srdma_qp *qp, uint64_t now)
 	const struct srdma_op *op =
 		qp->place.head ? qp->place.head : qp->answer.head;
 	int dma = op && op->state != SRDMA_OP_DONE;
-	uint64_t end = qp->served + (dma ? DMA_S : SILENCE_S) * SRDMA_SECOND;
+	uint64_t end =
+		qp->served + (dma ? DMA_S * SRDMA_SECOND : qp->relay->silence);
 
 	if (!qp->place.count && !qp->slots_count)
 		return SRDMA_NEVER;
+	if (!dma && !srdma_dial_settled(qp))
+		return SRDMA_NEVER; /* the wire's time counts */
 	if (now < end)
 		return end;
 	if (!dma)
@@ -339,6 +343,9 @@ uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now)
 	if (qp->state == SRDMA_QP_ERR)
 		return SRDMA_NEVER;
 	next = earlier(next, expire_service(qp, now));
+	if (qp->state == SRDMA_QP_ERR)
+		return SRDMA_NEVER;
+	next = earlier(next, srdma_dial_expire(qp, now));
 	if (qp->state == SRDMA_QP_ERR)
 		return SRDMA_NEVER;
 	next = earlier(next, expire_kept(qp, now));

@@ -6,9 +6,11 @@
 #define SRDMA_QP_H
 
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "atomic.h"
 #include "beyond.h"
+#include "dial.h"
 #include "flight.h"
 #include "op.h"
 #include "part.h"
@@ -107,6 +109,8 @@ struct srdma_qp {
 	struct srdma_session *session; /* from KEYS on */
 	struct srdma_conn *wire;       /* current; NULL: none */
 	struct srdma_conn *home;       /* the one connected for this QP */
+	LIST_ENTRY(srdma_qp) wire_next, home_next; /* of their links */
+	struct srdma_dial dial;
 	uint64_t first_pn;
 	uint64_t timeout;		 /* ns */
 	uint64_t heard, pinged, closing; /* times, ns */
@@ -234,6 +238,10 @@ uint64_t srdma_retry_expire(struct srdma_qp *qp, uint64_t now);
 void srdma_retry_arm(struct srdma_qp *qp);
 /* The peer's answer moved something. */
 void srdma_retry_moved(struct srdma_qp *qp);
+/* What is under way may be lost with its wire: timers begin anew. */
+void srdma_retry_reset(struct srdma_qp *qp);
+/* The same, and there is another wire now; ask: to be told what was lost. */
+void srdma_retry_rewired(struct srdma_qp *qp, int ask);
 
 /* --- answer.c: acks and answers, target to wire --- */
 int srdma_answer_control(struct srdma_qp *qp);

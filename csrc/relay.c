@@ -229,11 +229,18 @@ static int take_wire(struct srdma_relay *r, int budget)
 
 /* --- what is sent ----------------------------------------------------- */
 
+/* Control packets may leave, to prove a wire too. */
 static int can_send(const struct srdma_qp *qp)
 {
 	const struct srdma_link *link = qp->wire ? qp->wire->user : NULL;
 
 	return qp->session && link && link->up;
+}
+
+static int flows(const struct srdma_qp *qp)
+{
+	return qp->state == SRDMA_QP_RTS && srdma_dial_settled(qp) &&
+	       can_send(qp);
 }
 
 static void drop_all(struct srdma_qp *qp)
@@ -253,9 +260,9 @@ static void pump(struct srdma_qp *qp)
 		again |= srdma_rx_place(qp);
 	if (can_send(qp))
 		again |= srdma_answer_control(qp);
-	if (can_send(qp) && qp->state == SRDMA_QP_RTS)
+	if (flows(qp))
 		again |= srdma_answer_reads(qp);
-	if (can_send(qp) && qp->state == SRDMA_QP_RTS)
+	if (flows(qp))
 		again |= srdma_tx_requests(qp);
 	again |= srdma_qp_complete(qp);
 	if (again)
@@ -304,6 +311,7 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 	int n;
 
 	r->now = now;
+	r->dials = 0;
 	if (budget > SRDMA_MAX_BURST)
 		budget = SRDMA_MAX_BURST;
 	n = take_host(r, budget);

@@ -29,6 +29,8 @@ enum srdma_qp_state {
 
 /* Limits of 12; a QP's are negotiated below them. */
 enum srdma_relay_limits {
+	SRDMA_DEFAULT_PING_MS = 5000,
+	SRDMA_DEFAULT_SILENCE_MS = 15000,
 	SRDMA_MAX_LEGS = 256,
 	SRDMA_MAX_QPS = 4096,
 	SRDMA_MAX_MRS = 4096,	/* per leg */
@@ -40,6 +42,7 @@ enum srdma_relay_limits {
 	SRDMA_MAX_TIMEOUT_MS = 600000,
 	SRDMA_MAX_GRANTS = 1024, /* per leg */
 	SRDMA_MAX_KEY_CACHE = 65536,
+	SRDMA_MAX_SILENCE_MS = 3600000,
 };
 
 struct srdma_relay_params {
@@ -51,6 +54,8 @@ struct srdma_relay_params {
 	uint32_t window;    /* request packets taken unacknowledged */
 	uint32_t reads;	    /* answer slots per QP */
 	uint32_t key_cache; /* keyed contexts kept for key mode pd; 0: none */
+	/* Liveness (5): 0: 5,000 and 15,000; silence is longer than ping. */
+	uint32_t ping_ms, silence_ms;
 	/* Fill len random bytes. 0 or -errno. */
 	int (*random)(void *ctx, uint8_t *out, size_t len);
 	void *random_ctx;

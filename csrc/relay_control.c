@@ -55,6 +55,22 @@ static uint32_t records_of(const struct srdma_relay *r)
 	return n < SRDMA_MAX_KEPT ? (uint32_t)n : SRDMA_MAX_KEPT;
 }
 
+static int set_liveness(struct srdma_relay *r)
+{
+	const uint64_t ms = SRDMA_SECOND / 1000;
+	uint32_t ping = r->params.ping_ms, silence = r->params.silence_ms;
+
+	if (!ping)
+		ping = SRDMA_DEFAULT_PING_MS;
+	if (!silence)
+		silence = SRDMA_DEFAULT_SILENCE_MS;
+	if (silence <= ping || silence > SRDMA_MAX_SILENCE_MS)
+		return -EINVAL;
+	r->ping = ping * ms;
+	r->silence = silence * ms;
+	return 0;
+}
+
 int srdma_relay_create(struct srdma_relay **out,
 		       const struct srdma_relay_params *params)
 {
@@ -72,8 +88,9 @@ int srdma_relay_create(struct srdma_relay **out,
 	if (params->mtu < SRDMA_MIN_MTU || params->mtu > SRDMA_MAX_PAYLOAD ||
 	    !params->window || params->window > SRDMA_MAX_WINDOW ||
 	    !params->reads || params->reads > SRDMA_MAX_READS ||
-	    params->key_cache > SRDMA_MAX_KEY_CACHE)
+	    params->key_cache > SRDMA_MAX_KEY_CACHE || set_liveness(r))
 		goto free_relay;
+	TAILQ_INIT(&r->strangers);
 	r->params.mtu = srdma_relay_fit(r, params->mtu);
 	err = srdma_op_pool_create(&r->ops, SRDMA_OPS);
 	if (err)

@@ -30,7 +30,8 @@ struct srdma_relay {
 	uint8_t eid[SRDMA_EID_LEN];
 	uint64_t now;
 	uint64_t timer;
-	uint32_t wall; /* Unix seconds; UINT32_MAX: not told */
+	uint64_t ping, silence; /* ns */
+	uint32_t wall;		/* Unix seconds; UINT32_MAX: not told */
 	/* For memory keys, scratch: the last one stays there until the next,
 	 * or until that for which it was is gone. */
 	struct srdma_cmac cmac;
@@ -41,6 +42,9 @@ struct srdma_relay {
 	struct srdma_leg *legs[SRDMA_MAX_LEGS];
 	uint32_t leg_count, leg_serial;
 	struct srdma_link *links;
+	struct srdma_link_list strangers; /* newest first */
+	uint32_t stranger_count;
+	uint32_t dials; /* of this turn */
 	struct srdma_op_pool ops;
 	struct srdma_beyond_pool beyond; /* half of the host's buffers */
 	struct srdma_qp *active_head, *active_tail;

@@ -225,26 +225,6 @@ static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
 	return err ? srdma_relay_refuse(r, err, "keys: %s", strerror(-err)) : 0;
 }
 
-static int connect_wire(struct srdma_relay *r, struct srdma_qp *qp,
-			const char *address)
-{
-	struct srdma_conn *conn;
-	int err;
-
-	r->wire->why = NULL;
-	err = r->wire->ops->connect(r->wire, address, &conn);
-	if (err)
-		return srdma_relay_refuse(r, err, "wire to %s: %s", address,
-					  r->wire->why ? r->wire->why
-						       : strerror(-err));
-	err = srdma_link_wire(qp, conn);
-	if (err) {
-		r->wire->ops->close(conn);
-		return srdma_relay_refuse(r, err, "no memory for a wire");
-	}
-	return 0;
-}
-
 /* Session and wire of a QP; on failure it is as it was. */
 static int set_up(struct srdma_relay *r, struct srdma_qp *qp,
 		  const struct srdma_qp_keys *k)
@@ -258,8 +238,8 @@ static int set_up(struct srdma_relay *r, struct srdma_qp *qp,
 		err = make_session(r, qp, k);
 	else
 		srdma_relay_refuse(r, err, "no memory for a QP");
-	if (!err && k->role == 0)
-		err = connect_wire(r, qp, k->peer_wire);
+	if (!err)
+		err = srdma_dial_begin(qp, k->role ? NULL : k->peer_wire);
 	if (!err)
 		return 0;
 	srdma_session_destroy(qp->session);
@@ -313,8 +293,6 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	qp->acked_pn = qp->first_pn - 1;
 	qp->state = SRDMA_QP_RTR;
 	qp->beyond.pn = srdma_session_highest(qp->session);
-	if (k->role == 0)
-		qp->ctl |= SRDMA_SAY_OPEN;
 	srdma_relay_activate(qp);
 	return 0;
 }

@@ -18,6 +18,26 @@ void srdma_retry_arm(struct srdma_qp *qp)
 	srdma_relay_wake_at(qp->relay, qp->relay->now + rto(qp));
 }
 
+void srdma_retry_reset(struct srdma_qp *qp)
+{
+	srdma_rtt_reset(&qp->rtt);
+	qp->progress = qp->relay->now;
+}
+
+void srdma_retry_rewired(struct srdma_qp *qp, int ask)
+{
+	if (ask) /* else that began it */
+		srdma_retry_reset(qp);
+	if (qp->place.count || qp->slots_count)
+		qp->served = qp->relay->now;
+	if (qp->state != SRDMA_QP_RTS)
+		return;
+	if (ask && qp->flights.count)
+		qp->ctl |= SRDMA_SAY_PING;
+	srdma_retry_arm(qp);
+	srdma_relay_activate(qp);
+}
+
 void srdma_retry_moved(struct srdma_qp *qp)
 {
 	qp->progress = qp->relay->now;
@@ -46,6 +66,7 @@ static uint64_t run(struct srdma_qp *qp, uint64_t since, uint64_t now)
 	qp->relay->stats.timeouts++;
 	qp->progress = now;
 	srdma_rtt_back_off(&qp->rtt);
+	srdma_link_go_home(qp); /* where it is nobody answers */
 	srdma_relay_activate(qp);
 	return SRDMA_NEVER;
 }
@@ -69,7 +90,7 @@ static uint64_t expire_open(struct srdma_qp *qp, uint64_t now)
 {
 	uint64_t due;
 
-	if (qp->role != 0)
+	if (!qp->home)
 		return SRDMA_NEVER;
 	due = say_again(qp, SRDMA_SAY_OPEN, now);
 	qp->relay->stats.packets_resent += due == SRDMA_NEVER;
@@ -111,7 +132,7 @@ uint64_t srdma_retry_expire(struct srdma_qp *qp, uint64_t now)
 {
 	uint64_t due;
 
-	if (qp->state == SRDMA_QP_RTR)
+	if (!srdma_dial_settled(qp))
 		return expire_open(qp, now);
 	due = earlier(expire_flights(qp, now), expire_parts(qp, now));
 	if (qp->starving && srdma_cut_starves(qp))

@@ -46,6 +46,8 @@ enum srdma_refusal {
 	X(packets_unprotected_received)                                        \
 	X(packets_resent) /* requests, OPEN */                                 \
 	X(timeouts)	  /* that made something be sent again, or a PING */   \
+	X(wires_lost)	  /* by QPs: ended, or not trusted any more */         \
+	X(wires_dialed)	  /* again */                                          \
 	X(duplicates)                                                          \
 	X(kept) /* requests beyond the position */                             \
 	X(atomics_executed)                                                    \

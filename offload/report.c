@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,15 +43,35 @@ int report_format(char out[REPORT_MAX], const struct report *r)
 	return len < REPORT_MAX ? (int)len : -EMSGSIZE;
 }
 
-void report_print(const struct report *r)
+/* A pipe that is writable has room for PIPE_BUF bytes (pipe(7)). */
+static void hand_over(struct report_rest *rest)
 {
 	struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
-	char line[REPORT_MAX];
-	int len = report_format(line, r);
 
-	/* A pipe that is writable has room for PIPE_BUF bytes (pipe(7)). */
-	if (len > 0 && poll(&out, 1, 0) == 1 && out.revents & POLLOUT &&
-	    write(STDOUT_FILENO, line, (size_t)len) == len)
-		return;
+	while (rest->at < rest->len && poll(&out, 1, 0) == 1 &&
+	       out.revents & POLLOUT) {
+		size_t left = rest->len - rest->at;
+		ssize_t n = write(STDOUT_FILENO, rest->line + rest->at,
+				  left < PIPE_BUF ? left : PIPE_BUF);
+
+		if (n < 0)
+			return;
+		rest->at += (size_t)n;
+	}
+}
+
+void report_print(const struct report *r, struct report_rest *rest)
+{
+	hand_over(rest);
+	if (rest->at == rest->len) {
+		int len = report_format(rest->line, r);
+
+		rest->at = 0;
+		rest->len = len < 0 ? 0 : (size_t)len;
+		hand_over(rest);
+		if (rest->at)
+			return;
+		rest->len = 0;
+	}
 	log_debug("a line of statistics was lost: stdout does not take it");
 }

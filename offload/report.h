@@ -10,7 +10,7 @@
 
 #include "stats.h"
 
-enum { REPORT_MAX = 4096 }; /* PIPE_BUF: a line is written whole */
+enum { REPORT_MAX = 8192 };
 
 struct report {
 	const char *name; /* needs no quoting: options.c checks it */
@@ -22,10 +22,16 @@ struct report {
 /* The line with its newline. Returns its length, or -EMSGSIZE. */
 int report_format(char out[REPORT_MAX], const struct report *r);
 
+/* What stdout has not taken yet of a line that it began to take. */
+struct report_rest {
+	char line[REPORT_MAX];
+	size_t at, len;
+};
+
 /*
- * Write the line to stdout if it takes one now: a reader that is slow or
- * gone loses lines, and never stops the worker.
+ * Write the line to stdout if it takes one now, after the rest: a reader that
+ * is slow or gone loses lines, each as a whole, and never stops the worker.
  */
-void report_print(const struct report *r);
+void report_print(const struct report *r, struct report_rest *rest);
 
 #endif

@@ -31,6 +31,7 @@ struct worker {
 	int stop;
 	uint64_t started, ticked, next_report;
 	uint64_t yield_ns; /* time to yield before a sleep; adapts */
+	struct report_rest rest;
 };
 
 static uint64_t clock_now(void)
@@ -61,7 +62,7 @@ static int turn(const struct worker *w, uint64_t now)
 	return srdma_relay_run(w->p->relay, now, BUDGET);
 }
 
-static void print_report(const struct worker *w, uint64_t now)
+static void print_report(struct worker *w, uint64_t now)
 {
 	const struct report r = {
 		.name = w->p->name,
@@ -71,7 +72,7 @@ static void print_report(const struct worker *w, uint64_t now)
 	};
 
 	srdma_relay_stats_measure(w->p->relay);
-	report_print(&r);
+	report_print(&r, &w->rest);
 }
 
 static void take_signals(struct worker *w, uint64_t now)

@@ -142,6 +142,8 @@ void storm_qp_open(struct storm *w, int i, int leg0, int leg1)
 	for (int side = 0; side < 2; side++) {
 		struct storm_end *e = &qp->end[side];
 
+		/* As workers do: what is asked for now has its times from now. */
+		srdma_relay_run(w->side[side].relay, w->now, 0);
 		e->leg = &w->side[side].leg[side ? leg1 : leg0];
 		p.sq = e->sq.depth = 1 + storm_random(w, 24);
 		p.rq = e->rq.depth = 1 + storm_random(w, 24);

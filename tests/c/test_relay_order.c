@@ -456,9 +456,18 @@ static void by_host(struct scene *s)
 	srdma_port_mem_kill(s->pair.side[1].conn);
 }
 
+static enum srdma_mem_call nobody(void *ctx, int side)
+{
+	(void)ctx;
+	(void)side;
+	return SRDMA_MEM_IMPOSSIBLE;
+}
+
 static void by_cut(struct scene *s)
 {
+	s->pair.wire.call = nobody;
 	srdma_port_mem_cut(qp_at(s, 1, 0)->wire);
+	pair_wait_ms(&s->pair, 15000);
 }
 
 static void by_refusal(struct scene *s)

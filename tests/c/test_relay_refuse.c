@@ -396,6 +396,14 @@ static void test_replayed(void **state)
 	pair_close(&p);
 }
 
+static enum srdma_mem_call nobody(void *ctx, int side)
+{
+	(void)ctx;
+	(void)side;
+	return SRDMA_MEM_IMPOSSIBLE;
+}
+
+/* For ever: who connects is refused. */
 static void test_wire_cut(void **state)
 {
 	struct pair p;
@@ -405,11 +413,15 @@ static void test_wire_cut(void **state)
 	pair_defaults(&p);
 	p.wire.slots = 4;
 	open_pair(&p);
+	p.wire.call = nobody;
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 1 << 20), NULL);
 	pair_run(&p, 5);
 	qp = srdma_relay_qp(p.side[0].relay, p.side[0].qp[0].qpn);
 	srdma_port_mem_cut(qp->wire);
 	pair_settle(&p);
+	pair_wait_ms(&p, 14000);
+	pair_expect_none(&p, 0);
+	pair_wait_ms(&p, 1000);
 	pair_expect(&p, 0, 1, SRDMA_REASON_WIRE_LOST);
 	expect_event(&p, 0, SRDMA_REASON_WIRE_LOST);
 	expect_event(&p, 1, SRDMA_REASON_WIRE_LOST);

@@ -92,6 +92,30 @@ static void test_many_packets(void **state)
 	}
 }
 
+/* Whenever the wire is cut, another one is connected, and nothing is lost. */
+static void test_cut_wires(void **state)
+{
+	static struct transfer t;
+	uint64_t cuts = 0;
+
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		t = (struct transfer){ .seed = 200 + (uint64_t)i,
+				       .packets = packets(),
+				       .kinds = i & 1 ? ALL : 0,
+				       .one_in = i & 1 ? 20 : 0,
+				       .window = i & 2 ? 1024 : 64,
+				       .cut_every = i & 4 ? 20 : 200 };
+		transfer_run(&t);
+		print_message("%llu cuts, %llu packets, slowest %.1f us\n",
+			      (unsigned long long)t.cuts,
+			      (unsigned long long)t.sent,
+			      (double)t.slowest / 1000);
+		cuts += t.cuts;
+	}
+	assert_true(cuts >= 1000);
+}
+
 static void check_hole(struct transfer *t, uint64_t most_ms)
 {
 	transfer_run(t);
@@ -135,6 +159,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_goodput),
 		cmocka_unit_test(test_many_packets),
+		cmocka_unit_test(test_cut_wires),
 		cmocka_unit_test(test_black_hole),
 	};
 

@@ -9,6 +9,8 @@
 #include <cmocka.h>
 #include <zlib.h>
 
+#include "relay_impl.h"
+
 enum {
 	STEP_NS = 1000,
 	RATE = 2500, /* bytes per us: what a core seals */
@@ -337,12 +339,28 @@ static void look(struct transfer *t, int side)
 
 /* --- time -------------------------------------------------------------- */
 
+/* From either end, also while it is being connected again. */
+static void cut(struct transfer *t)
+{
+	const struct srdma_link *link;
+
+	if (!t->cut_every || t->sent < t->cut_at)
+		return;
+	link = t->p.side[random_below(t, 2)].relay->links;
+	if (t->cut_at && link) {
+		srdma_port_mem_cut(link->conn);
+		t->cuts++;
+	}
+	t->cut_at = t->sent + 1 + random_below(t, 2 * t->cut_every);
+}
+
 /* Both relays, until none has anything to do; then the clock moves on. */
 static void turn(struct transfer *t)
 {
 	uint64_t next = UINT64_MAX;
 	int did = 0;
 
+	cut(t);
 	t->p.now += STEP_NS;
 	for (int i = 0; i < 2; i++)
 		did += srdma_relay_run(t->p.side[i].relay, t->p.now, 64);
