@@ -65,6 +65,8 @@ static int open_relay(struct srdma_relay **out, struct srdma_port *port[2],
 		.window = o->window,
 		.reads = o->reads,
 		.key_cache = o->key_cache,
+		.ping_ms = o->ping_ms,
+		.silence_ms = o->silence_ms,
 		.random = random_fill,
 	};
 	int rc = ports_open_host(&port[0], o);

@@ -5,6 +5,7 @@
 #include <getopt.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ enum {
 	DEFAULT_READS = 16,
 	DEFAULT_KEY_CACHE = 1024,
 	MAX_STATS = 86400,
+	MIN_PING_MS = 10,
 };
 
 static const char help[] =
@@ -41,6 +43,10 @@ static const char help[] =
 	"  --reads N            READ answer slots per QP, 1..128 (default 16)\n"
 	"  --key-cache N        keys in use that are kept ready, of QPs in key mode pd,\n"
 	"                       0..65536 (default 1024); 0: each packet derives its own\n"
+	"  --ping SECONDS       who has waited so long for a word of the peer asks for\n"
+	"                       one (default 5; 0.5 will do)\n"
+	"  --silence SECONDS    after so long without one, or without a wire to the\n"
+	"                       peer, a QP ends (default 15; more than --ping)\n"
 	"  --stats SECONDS      a JSON line of counters on stdout so often; SIGUSR1\n"
 	"                       prints one at any time\n"
 	"  --log-level LEVEL    error, info (default) or debug\n"
@@ -70,24 +76,49 @@ static enum options_result wrong(struct options *o, const char *format, ...)
 	return OPTIONS_WRONG;
 }
 
-struct range {
+/* An option that is a number, and its place in struct options. */
+struct amount {
+	int opt;
 	const char *option;
-	uint32_t least, most;
+	uint32_t least, most; /* of seconds: milliseconds */
+	size_t at;
 };
 
-static enum options_result number(struct options *o, uint32_t *out,
-				  const char *text, const struct range *r)
+static void put(struct options *o, const struct amount *a, uint32_t value)
+{
+	memcpy((char *)o + a->at, &value, sizeof(value));
+}
+
+static enum options_result number(struct options *o, const struct amount *a,
+				  const char *text)
 {
 	char *end;
 	unsigned long v;
 
 	errno = 0;
 	v = strtoul(text, &end, 10);
-	if (errno || *end || !isdigit((unsigned char)*text) || v < r->least ||
-	    v > r->most)
+	if (errno || *end || !isdigit((unsigned char)*text) || v < a->least ||
+	    v > a->most)
 		return wrong(o, "--%s %.32s: give a number from %u to %u",
-			     r->option, text, r->least, r->most);
-	*out = (uint32_t)v;
+			     a->option, text, a->least, a->most);
+	put(o, a, (uint32_t)v);
+	return OPTIONS_RUN;
+}
+
+/* With a fraction, which counts to the millisecond. */
+static enum options_result seconds(struct options *o, const struct amount *a,
+				   const char *text)
+{
+	const char *end = text + strspn(text, "0123456789.");
+	char *parsed;
+	double ms = strtod(text, &parsed) * 1000 + 0.5;
+
+	if (*end || parsed != end || parsed == text || ms < a->least ||
+	    ms >= (double)a->most + 1)
+		return wrong(o, "--%s %.32s: give seconds from %g to %g",
+			     a->option, text, a->least / 1000.0,
+			     a->most / 1000.0);
+	put(o, a, (uint32_t)ms);
 	return OPTIONS_RUN;
 }
 
@@ -169,6 +200,11 @@ static enum options_result complete(struct options *o)
 		rc = control_from_name(o);
 	if (rc != OPTIONS_RUN)
 		return rc;
+	if (o->silence_ms <= o->ping_ms)
+		return wrong(o,
+			     "--silence %g: give more seconds than --ping, "
+			     "which is %g",
+			     o->silence_ms / 1000.0, o->ping_ms / 1000.0);
 	if (!o->wire_dev)
 		return wrong(o, "no wire: give --wire-dev shm:DIR, udp or an "
 				"RDMA device");
@@ -245,6 +281,8 @@ enum {
 	OPT_WINDOW,
 	OPT_READS,
 	OPT_KEY_CACHE,
+	OPT_PING,
+	OPT_SILENCE,
 	OPT_STATS,
 	OPT_LOG_LEVEL,
 	OPT_HELP,
@@ -262,6 +300,8 @@ static const struct option table[] = {
 	{ "window", required_argument, NULL, OPT_WINDOW },
 	{ "reads", required_argument, NULL, OPT_READS },
 	{ "key-cache", required_argument, NULL, OPT_KEY_CACHE },
+	{ "ping", required_argument, NULL, OPT_PING },
+	{ "silence", required_argument, NULL, OPT_SILENCE },
 	{ "stats", required_argument, NULL, OPT_STATS },
 	{ "log-level", required_argument, NULL, OPT_LOG_LEVEL },
 	{ "help", no_argument, NULL, OPT_HELP },
@@ -269,15 +309,41 @@ static const struct option table[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static const struct range mtu_range = { "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD };
-static const struct range window_range = { "window", 1, SRDMA_MAX_WINDOW };
-static const struct range reads_range = { "reads", 1, SRDMA_MAX_READS };
-static const struct range key_cache_range = { "key-cache", 0,
-					      SRDMA_MAX_KEY_CACHE };
-static const struct range stats_range = { "stats", 1, MAX_STATS };
+#define PLACE(name) offsetof(struct options, name)
+
+static const struct amount numbers[] = {
+	{ OPT_MTU, "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD, PLACE(mtu) },
+	{ OPT_WINDOW, "window", 1, SRDMA_MAX_WINDOW, PLACE(window) },
+	{ OPT_READS, "reads", 1, SRDMA_MAX_READS, PLACE(reads) },
+	{ OPT_KEY_CACHE, "key-cache", 0, SRDMA_MAX_KEY_CACHE,
+	  PLACE(key_cache) },
+	{ OPT_STATS, "stats", 1, MAX_STATS, PLACE(stats) },
+	{ 0, NULL, 0, 0, 0 },
+};
+
+static const struct amount times[] = {
+	{ OPT_PING, "ping", MIN_PING_MS, SRDMA_MAX_SILENCE_MS, PLACE(ping_ms) },
+	{ OPT_SILENCE, "silence", MIN_PING_MS, SRDMA_MAX_SILENCE_MS,
+	  PLACE(silence_ms) },
+	{ 0, NULL, 0, 0, 0 },
+};
+
+static const struct amount *amount_of(const struct amount *a, int opt)
+{
+	while (a->opt && a->opt != opt)
+		a++;
+	return a->opt ? a : NULL;
+}
 
 static enum options_result take(struct options *o, int opt, const char *arg)
 {
+	const struct amount *amount = amount_of(numbers, opt);
+
+	if (amount)
+		return number(o, amount, arg);
+	amount = amount_of(times, opt);
+	if (amount)
+		return seconds(o, amount, arg);
 	switch (opt) {
 	case OPT_NAME:
 		return name_set(o, arg, strlen(arg));
@@ -295,16 +361,6 @@ static enum options_result take(struct options *o, int opt, const char *arg)
 	case OPT_UNPROTECTED:
 		o->allow_unprotected = 1;
 		return OPTIONS_RUN;
-	case OPT_MTU:
-		return number(o, &o->mtu, arg, &mtu_range);
-	case OPT_WINDOW:
-		return number(o, &o->window, arg, &window_range);
-	case OPT_READS:
-		return number(o, &o->reads, arg, &reads_range);
-	case OPT_KEY_CACHE:
-		return number(o, &o->key_cache, arg, &key_cache_range);
-	case OPT_STATS:
-		return number(o, &o->stats, arg, &stats_range);
 	case OPT_LOG_LEVEL:
 		return level(o, arg);
 	case OPT_HELP:
@@ -324,6 +380,8 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 		.window = DEFAULT_WINDOW,
 		.reads = DEFAULT_READS,
 		.key_cache = DEFAULT_KEY_CACHE,
+		.ping_ms = SRDMA_DEFAULT_PING_MS,
+		.silence_ms = SRDMA_DEFAULT_SILENCE_MS,
 		.log_level = LEVEL_INFO,
 	};
 	optind = 0; /* so that a test may call this again */

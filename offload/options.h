@@ -23,7 +23,8 @@ struct options {
 	int allow_unprotected;
 	uint32_t stats; /* seconds between lines, 0: never */
 	uint32_t mtu, window, reads;
-	uint32_t key_cache; /* keyed contexts kept, 0: none */
+	uint32_t key_cache;	      /* keyed contexts kept, 0: none */
+	uint32_t ping_ms, silence_ms; /* the latter is longer */
 	enum log_level log_level;
 	char error[OPTIONS_ERROR_LEN];
 };

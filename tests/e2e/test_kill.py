@@ -25,8 +25,8 @@ LATEST_KILL = 0.05  # seconds after data flows
 REASONS = {
     "host A": {"B": {"PEER_HOST_GONE", "PEER_CLOSED"}},
     "host B": {"A": {"PEER_HOST_GONE", "PEER_CLOSED"}},
-    "NIC A": {"A": {"WORKER_GONE"}, "B": {"WIRE_LOST"}},
-    "NIC B": {"B": {"WORKER_GONE"}, "A": {"WIRE_LOST"}},
+    "NIC A": {"A": {"WORKER_GONE"}, "B": {"WIRE_LOST", "DEADLINE"}},
+    "NIC B": {"B": {"WORKER_GONE"}, "A": {"WIRE_LOST", "DEADLINE"}},
 }
 
 

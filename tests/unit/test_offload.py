@@ -59,6 +59,19 @@ WRONG = [
     (["--key-cache", "1k"], "0 to 65536"),
     (["--key-cache", ""], "0 to 65536"),
     (["--key-cache"], "needs a value"),
+    (["--ping", "0"], "--ping 0: give seconds from 0.01 to 3600"),
+    (["--ping", "-1"], "0.01 to 3600"),
+    (["--ping", "1e3"], "0.01 to 3600"),
+    (["--ping", "1.2.3"], "0.01 to 3600"),
+    (["--ping", "."], "0.01 to 3600"),
+    (["--ping", ""], "0.01 to 3600"),
+    (["--ping", "nan"], "0.01 to 3600"),
+    (["--silence", "3600.01"], "--silence 3600.01: give seconds from 0.01 to 3600"),
+    (["--name", "a", "--control", "/x/a", "--silence", "5"], "more seconds than --ping, which is 5"),
+    (
+        ["--name", "a", "--control", "/x/a", "--ping", "0.25", "--silence", "0.25"],
+        "--silence 0.25: give more seconds than --ping, which is 0.25",
+    ),
     (["--stats", "0"], "1 to 86400"),
     (["--log-level", "verbose"], "error, info or debug"),
     (["--name"], "needs a value"),
@@ -80,7 +93,7 @@ def test_help_has_a_line_per_option() -> None:
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""
     options = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert len(options) == len(set(options)) == 14
+    assert len(options) == len(set(options)) == 16
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
