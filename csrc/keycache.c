@@ -130,6 +130,14 @@ void srdma_keycache_drop(struct srdma_keycache *c, struct srdma_keyslot **link)
 	attach(s, c->ring.newer, &c->ring);
 }
 
+void srdma_keycache_move(struct srdma_keyslot **to, struct srdma_keyslot **from)
+{
+	*to = *from;
+	*from = NULL;
+	if (*to)
+		(*to)->link = to;
+}
+
 struct srdma_cmac *srdma_keycache_prf(struct srdma_keycache *c, size_t key_len)
 {
 	return key_len == 16 ? &c->prf_16 : &c->prf_32;

@@ -66,6 +66,11 @@ void srdma_keycache_release(struct srdma_keycache *c,
 /* Wipe what the cache keeps of a flow; nothing if *link is NULL. */
 void srdma_keycache_drop(struct srdma_keycache *c, struct srdma_keyslot **link);
 
+/* The slot, if there is one, belongs to another link of the flow from now on:
+ * *to, which had none. */
+void srdma_keycache_move(struct srdma_keyslot **to,
+			 struct srdma_keyslot **from);
+
 /* A context to derive with, for parents of 16 or 32 bytes. */
 struct srdma_cmac *srdma_keycache_prf(struct srdma_keycache *c, size_t key_len);
 

@@ -23,6 +23,7 @@ struct srdma_leg {
 	uint32_t revoked; /* ranges of its regions (6.3) */
 	uint8_t token[SRDMA_TOKEN_LEN];
 	struct srdma_pdkeys keys;
+	uint64_t rotated; /* when it got its K_PD */
 	struct srdma_grants grants;
 	uint8_t shared;	     /* opened for a trust group */
 	uint8_t keys_in_use; /* K_PD made a secret: it cannot be replaced */

@@ -39,23 +39,70 @@ static int find_request(const struct srdma_session *s, struct srdma_packet *p)
 	return 0;
 }
 
+/* Where the key of the packet's epoch is (3.5): numbers rise with epochs. Of
+ * the next epoch it is where the chain's is. */
+static int find_epoch(const struct srdma_session *s,
+		      const struct srdma_packet *p, enum srdma_epoch_at *at)
+{
+	const struct srdma_epochs *e = &s->rx.epochs;
+
+	*at = SRDMA_EPOCH_NOW;
+	switch ((p->epoch - e->number) & 3) {
+	case 0:
+		return 0;
+	case 1:
+		*at = SRDMA_EPOCH_CHAIN;
+		if (e->suite && e->number != UINT32_MAX &&
+		    p->pn >= s->window.next)
+			return 0;
+		break;
+	case 3:
+		*at = SRDMA_EPOCH_BEFORE;
+		if (e->key[SRDMA_EPOCH_BEFORE].live && p->pn < s->rx_first)
+			return 0;
+		break;
+	}
+	return -SRDMA_REFUSED_EPOCH;
+}
+
+/* By the key of its epoch. The next one may have begun with a new secret, or
+ * else by the chain: *at says with which. */
+static int open_by(struct srdma_session *s, const struct srdma_packet *p,
+		   struct srdma_suite_io *io, enum srdma_epoch_at *at)
+{
+	const uint8_t *tag = p->data + p->tag_at;
+	int r;
+
+	if (*at == SRDMA_EPOCH_CHAIN &&
+	    s->rx.epochs.key[SRDMA_EPOCH_FRESH].live) {
+		r = srdma_flow_open(&s->rx, SRDMA_EPOCH_FRESH, p->pn, io, tag);
+		if (!r)
+			*at = SRDMA_EPOCH_FRESH;
+		if (r != -EBADMSG)
+			return r;
+	}
+	return srdma_flow_open(&s->rx, *at, p->pn, io, tag);
+}
+
 /* Verify the tag; then, and only then, the payload is in plain. */
 static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
-		     uint8_t *plain)
+		     enum srdma_epoch_at *at, uint8_t *plain)
 {
 	const uint8_t *text = p->data + p->payload_at;
 	struct srdma_suite_io io = {
-		.ad_len = s->suite ? srdma_flow_bind(&s->rx, p) : 0,
 		.in = text,
 		.in_len = srdma_session_covered(s, p->payload_len),
 		.out = plain, /* AEAD: wiped if the tag fails */
 	};
 	int r = 0;
 
-	if (s->suite)
-		r = srdma_flow_open(&s->rx, p->pn, &io, p->data + p->tag_at);
+	if (s->suite) {
+		io.ad_len = srdma_flow_bind(
+			&s->rx, p, srdma_epoch_number(&s->rx.epochs, *at));
+		r = open_by(s, p, &io, at);
+	}
 	if (r == -EBADMSG) {
-		s->forgeries++;
+		srdma_session_forged(s, p->epoch);
 		return -SRDMA_REFUSED_TAG;
 	}
 	if (r)
@@ -70,6 +117,7 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 		       const uint8_t *data, size_t len, uint8_t *plain)
 {
 	int r = srdma_wire_parse(p, data, len, s->tag_len, s->mtu);
+	enum srdma_epoch_at at;
 
 	if (r)
 		return r;
@@ -80,15 +128,21 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 	r = find_number(s, p);
 	if (!r)
 		r = find_request(s, p);
-	if (!r && p->epoch != 0)
-		r = -SRDMA_REFUSED_EPOCH;
+	if (!r)
+		r = find_epoch(s, p, &at);
 	if (SRDMA_MUTANT(WINDOW_BEFORE_TAG) && !r)
 		srdma_window_commit(&s->window, p->pn);
 	if (!r)
-		r = unprotect(s, p, plain);
+		r = unprotect(s, p, &at, plain);
 	if (r)
 		return r;
 	srdma_window_commit(&s->window, p->pn);
+	if (at > SRDMA_EPOCH_BEFORE)
+		srdma_session_follow(s, at, p->pn);
+	if (s->window.next > s->rx_passed) {
+		srdma_epoch_forget(&s->rx.epochs, SRDMA_EPOCH_BEFORE);
+		s->rx_passed = UINT64_MAX;
+	}
 	if (is_request(p) && p->request_id >= s->peer_next)
 		s->peer_next = p->request_id + 1;
 	return 0;

@@ -1,5 +1,7 @@
 #include "pdkeys.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <string.h>
 
 #include "bytes.h"
@@ -14,6 +16,47 @@ enum {
 
 _Static_assert(KEY_16 + 32 == SRDMA_GROUP_KEY_LEN, "3.4");
 
+static uint32_t *users_of(struct srdma_pdkeys *keys, uint32_t serial)
+{
+	assert(serial == keys->serial || serial + 1 == keys->serial);
+	return serial == keys->serial ? &keys->users : &keys->users_before;
+}
+
+void srdma_pdkeys_hold(struct srdma_pdkeys *keys, uint32_t serial)
+{
+	++*users_of(keys, serial);
+}
+
+void srdma_pdkeys_release(struct srdma_pdkeys *keys, uint32_t serial)
+{
+	uint32_t *users = users_of(keys, serial);
+
+	assert(*users);
+	--*users;
+	if (!keys->users_before)
+		srdma_wipe(keys->before, sizeof(keys->before));
+}
+
+int srdma_pdkeys_rotate(struct srdma_pdkeys *keys,
+			const uint8_t pd[SRDMA_GROUP_KEY_LEN])
+{
+	if (keys->users_before)
+		return -EBUSY;
+	if (keys->users)
+		memcpy(keys->before, keys->pd, sizeof(keys->before));
+	memcpy(keys->pd, pd, sizeof(keys->pd));
+	keys->serial++;
+	keys->users_before = keys->users;
+	keys->users = 0;
+	return 0;
+}
+
+uint32_t srdma_pdkeys_bytes(const struct srdma_pdkeys *keys)
+{
+	return sizeof(keys->pd) + sizeof(keys->mem) +
+	       (keys->users_before ? sizeof(keys->before) : 0);
+}
+
 static uint8_t *lay_endpoint(uint8_t *at, const struct srdma_endpoint *e)
 {
 	memcpy(at, e->eid, SRDMA_EID_LEN);
@@ -22,9 +65,11 @@ static uint8_t *lay_endpoint(uint8_t *at, const struct srdma_endpoint *e)
 }
 
 int srdma_pdkeys_secret_with(struct srdma_cmac *c,
-			     const struct srdma_pdkeys *keys, uint8_t *out,
-			     const struct srdma_pdkeys_flow *flow)
+			     const struct srdma_pdkeys *keys, uint32_t serial,
+			     uint8_t *out, const struct srdma_pdkeys_flow *flow)
 {
+	const uint8_t *parent =
+		serial == keys->serial ? keys->pd : keys->before;
 	uint8_t context[CONTEXT_LEN], *at = context;
 	const struct srdma_kdf_info info = {
 		.label = "qp rx",
@@ -37,7 +82,7 @@ int srdma_pdkeys_secret_with(struct srdma_cmac *c,
 	memcpy(at, flow->generation, SRDMA_GENERATION_LEN);
 	/* the parent is as long as S */
 	return srdma_kdf_with(c, out, c->key_len,
-			      keys->pd + (c->key_len == KEY_16 ? 0 : KEY_16),
+			      parent + (c->key_len == KEY_16 ? 0 : KEY_16),
 			      &info);
 }
 
@@ -48,7 +93,7 @@ int srdma_pdkeys_secret(const struct srdma_pdkeys *keys, uint8_t *out,
 	int r = srdma_cmac_create(&c, len);
 
 	if (!r)
-		r = srdma_pdkeys_secret_with(&c, keys, out, flow);
+		r = srdma_pdkeys_secret_with(&c, keys, keys->serial, out, flow);
 	else
 		srdma_wipe(out, len);
 	srdma_cmac_destroy(&c);

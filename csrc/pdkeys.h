@@ -18,9 +18,16 @@ enum {
 	SRDMA_GROUP_KEY_LEN = 48, /* K_PD16 | K_PD32 */
 };
 
+/*
+ * K_PD can be rotated: the one before stays as long as somebody uses it. Users
+ * are counted, by the serial number of what they use.
+ */
 struct srdma_pdkeys {
-	uint8_t pd[SRDMA_GROUP_KEY_LEN]; /* K_PD16 | K_PD32 */
-	uint8_t mem[16];		 /* K_PDmem */
+	uint8_t pd[SRDMA_GROUP_KEY_LEN];     /* K_PD16 | K_PD32 */
+	uint8_t before[SRDMA_GROUP_KEY_LEN]; /* zero: not used any more */
+	uint8_t mem[16];		     /* K_PDmem */
+	uint32_t serial;		     /* of pd; before has one less */
+	uint32_t users, users_before;
 };
 
 struct srdma_endpoint {
@@ -34,14 +41,29 @@ struct srdma_pdkeys_flow {
 	uint8_t generation[SRDMA_GENERATION_LEN];
 };
 
-/* S of a flow, of len bytes: 16 or 32. 0; -EINVAL, -EIO: out is wiped. */
+/* One user more, or less, of the K_PD with this serial, which is one of the
+ * two. What nobody uses any more is wiped, unless it is the newest. */
+void srdma_pdkeys_hold(struct srdma_pdkeys *keys, uint32_t serial);
+void srdma_pdkeys_release(struct srdma_pdkeys *keys, uint32_t serial);
+
+/* Another K_PD takes the place of the newest. 0; -EBUSY: the one before it is
+ * used still. */
+int srdma_pdkeys_rotate(struct srdma_pdkeys *keys,
+			const uint8_t pd[SRDMA_GROUP_KEY_LEN]);
+
+/* Bytes of keys that are there. */
+uint32_t srdma_pdkeys_bytes(const struct srdma_pdkeys *keys);
+
+/* S of a flow by the newest K_PD, of len bytes: 16 or 32. 0; -EINVAL, -EIO: out
+ * is wiped. */
 int srdma_pdkeys_secret(const struct srdma_pdkeys *keys, uint8_t *out,
 			size_t len, const struct srdma_pdkeys_flow *flow);
 
-/* The same by a context of the caller, for who derives often: S has
- * c->key_len bytes. 0; -EIO: out is wiped. */
+/* By the K_PD with this serial, which the caller holds, and by a context of
+ * the caller: S has c->key_len bytes. 0; -EIO: out is wiped. */
 int srdma_pdkeys_secret_with(struct srdma_cmac *c,
-			     const struct srdma_pdkeys *keys, uint8_t *out,
+			     const struct srdma_pdkeys *keys, uint32_t serial,
+			     uint8_t *out,
 			     const struct srdma_pdkeys_flow *flow);
 
 #endif

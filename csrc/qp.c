@@ -55,6 +55,8 @@ void srdma_qp_free(struct srdma_qp *qp)
 	srdma_op_drop(&qp->place);
 	srdma_beyond_drop(&qp->beyond);
 	srdma_session_destroy(qp->session);
+	if (qp->leg)
+		srdma_rekey_release(qp);
 	free(qp->sq);
 	free(qp->sq_inline);
 	free(qp->rq);

@@ -116,7 +116,13 @@ struct srdma_qp {
 	uint64_t heard, pinged, closing; /* times, ns */
 	uint64_t served; /* when what the peer asked got on last */
 	uint64_t said;	 /* when it said its last words last */
-	uint32_t mtu;	 /* payload taken */
+	uint64_t urged;	 /* when it asked to be told, for an epoch to begin */
+	uint32_t peer_epoch; /* highest verified */
+	uint32_t
+		pd_serial; /* K_PD of the secret that KEY gave last, held ... */
+	uint8_t pd_held;   /* ... until the session holds it */
+	uint8_t renewing;  /* a new secret to send with waits for its epoch */
+	uint32_t mtu;	   /* payload taken */
 	uint32_t peer_mtu, peer_window, peer_reads;
 	uint32_t answer_mtu; /* of READ answers: the smaller mtu of both ends */
 	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
@@ -230,6 +236,19 @@ int srdma_tx_requests(struct srdma_qp *qp);
 /* Seal a packet and commit it to the QP's wire. 0, -EAGAIN, -EKEYEXPIRED. */
 int srdma_tx_emit(struct srdma_qp *qp, struct srdma_packet *p,
 		  const uint8_t *payload);
+
+/* --- relay_rekey.c: epochs --- */
+/* Before a packet is sealed: the next epoch begins, or the packet asks to be
+ * told whether it may. 0, -EIO. */
+int srdma_rekey_before(struct srdma_qp *qp, struct srdma_packet *p);
+/* The peer told a higher number than before that it verified: a new secret may
+ * have waited for that. */
+void srdma_rekey_told(struct srdma_qp *qp, uint64_t highest);
+/* A packet of the peer's verified that has other epoch bits than the last. */
+void srdma_rekey_heard(struct srdma_qp *qp);
+/* KEY gave, or a session took over, the secret by a K_PD. */
+void srdma_rekey_hold(struct srdma_qp *qp);
+void srdma_rekey_release(struct srdma_qp *qp);
 
 /* --- retry.c: what is sent again by the clock --- */
 /* When the next timer runs out; SRDMA_NEVER: none is set. */

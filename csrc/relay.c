@@ -69,6 +69,8 @@ static void count_verified(struct srdma_qp *qp, const struct srdma_packet *p)
 	}
 	stats->packets_verified++;
 	stats->bytes_verified += p->payload_len;
+	if (p->epoch != (qp->peer_epoch & 3))
+		srdma_rekey_heard(qp);
 }
 
 /* A verified packet: the one place where a session's state moves. */

@@ -56,6 +56,9 @@ struct srdma_relay_params {
 	uint32_t key_cache; /* keyed contexts kept for key mode pd; 0: none */
 	/* Liveness (5): 0: 5,000 and 15,000; silence is longer than ping. */
 	uint32_t ping_ms, silence_ms;
+	/* Of an epoch, until another one is wanted (3.5): not more than
+	 * SRDMA_REKEY_PACKETS, _BYTES, _NS (session.h); 0: these. */
+	uint64_t rekey_packets, rekey_bytes, rekey_ns;
 	/* Fill len random bytes. 0 or -errno. */
 	int (*random)(void *ctx, uint8_t *out, size_t len);
 	void *random_ctx;
@@ -100,6 +103,13 @@ struct srdma_leg *srdma_relay_leg_by_token(struct srdma_relay *r,
 					   const uint8_t *token);
 /* Ends its QPs (CLOSE, reason PEER_HOST_GONE) and frees it when DMA ended. */
 void srdma_relay_leg_close(struct srdma_relay *r, struct srdma_leg *leg);
+/*
+ * ROTATE: another K_PD for the leg, if its own is at least age_s seconds old and
+ * no QP uses the one before; the serial number of the one that it has then. 0;
+ * -EPERM: a trust group's; -EIO.
+ */
+int srdma_relay_leg_rotate(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t age_s, uint32_t *serial);
 
 struct srdma_mr_params {
 	struct srdma_region_params region;
@@ -194,9 +204,11 @@ struct srdma_qp_secret_answer {			/* the caller wipes it */
 	uint8_t group_key[SRDMA_GROUP_KEY_LEN]; /* K_PD, or zero */
 };
 /*
- * Key mode pd: what the peer shall seal with. -EPERM: the leg was opened for a
- * trust group and its key is not asked for, or the reverse; -EISCONN: the QP
- * has its keys already; -ENOTCONN: it failed; -EINVAL, -ENOENT, -EIO.
+ * Key mode pd: what the peer shall seal with, by the K_PD that the leg has now.
+ * A QP that has its keys gives the S of its own session. -EPERM: the leg was
+ * opened for a trust group and its key is not asked for, or the reverse;
+ * -EISCONN: the QP has other keys already; -ENOTCONN: it failed; -EINVAL,
+ * -ENOENT, -EIO.
  */
 int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_qp_secret *params,
@@ -224,6 +236,20 @@ struct srdma_qp_keys { /* KEYS of 10; the caller wipes it */
  */
 int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_keys *keys);
+
+struct srdma_qp_rekey { /* REKEY of 10; the caller wipes it */
+	uint32_t qpn;
+	uint8_t direction; /* enum srdma_direction */
+	uint8_t secret_len;
+	uint8_t secret[SRDMA_MAX_SECRET]; /* mode with PD, rx: zero */
+};
+/*
+ * A new secret for a direction of a QP (3.5). -EBUSY: one waits already;
+ * -ENOTCONN: the QP is not in RTR or RTS; -EPERM: a trust group's S stays;
+ * -EINVAL, -ENOENT.
+ */
+int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
+			 const struct srdma_qp_rekey *params);
 
 /* State of a QP of the leg, and why it is ERR. -ENOENT: no such QP. */
 int srdma_relay_qp_state(struct srdma_relay *r, struct srdma_leg *leg,

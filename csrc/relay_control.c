@@ -71,6 +71,17 @@ static int set_liveness(struct srdma_relay *r)
 	return 0;
 }
 
+static int is_legal(const struct srdma_relay_params *p)
+{
+	return p->mtu >= SRDMA_MIN_MTU && p->mtu <= SRDMA_MAX_PAYLOAD &&
+	       p->window && p->window <= SRDMA_MAX_WINDOW && p->reads &&
+	       p->reads <= SRDMA_MAX_READS &&
+	       p->key_cache <= SRDMA_MAX_KEY_CACHE &&
+	       p->rekey_packets <= SRDMA_REKEY_PACKETS &&
+	       p->rekey_bytes <= SRDMA_REKEY_BYTES &&
+	       p->rekey_ns <= SRDMA_REKEY_NS;
+}
+
 int srdma_relay_create(struct srdma_relay **out,
 		       const struct srdma_relay_params *params)
 {
@@ -85,10 +96,7 @@ int srdma_relay_create(struct srdma_relay **out,
 	r->timer = SRDMA_NEVER;
 	r->wall = UINT32_MAX;
 	err = -EINVAL;
-	if (params->mtu < SRDMA_MIN_MTU || params->mtu > SRDMA_MAX_PAYLOAD ||
-	    !params->window || params->window > SRDMA_MAX_WINDOW ||
-	    !params->reads || params->reads > SRDMA_MAX_READS ||
-	    params->key_cache > SRDMA_MAX_KEY_CACHE || set_liveness(r))
+	if (!is_legal(params) || set_liveness(r))
 		goto free_relay;
 	TAILQ_INIT(&r->strangers);
 	r->params.mtu = srdma_relay_fit(r, params->mtu);
@@ -195,7 +203,10 @@ int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 		return srdma_relay_refuse(r, -ENOMEM, "no memory for a leg");
 	err = srdma_relay_random(r, params->token, sizeof(params->token));
 	if (!err)
-		err = srdma_relay_random(r, &leg->keys, sizeof(leg->keys));
+		err = srdma_relay_random(r, leg->keys.pd, sizeof(leg->keys.pd));
+	if (!err)
+		err = srdma_relay_random(r, leg->keys.mem,
+					 sizeof(leg->keys.mem));
 	if (!err) {
 		r->host->why = NULL;
 		err = r->host->ops->leg_open(r->host, params, &leg->conn,
@@ -213,6 +224,7 @@ int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 	leg->relay = r;
 	leg->ring = ring;
 	leg->shared = params->shared;
+	leg->rotated = r->now;
 	memcpy(leg->token, params->token, sizeof(leg->token));
 	do {
 		leg->id = ++r->leg_serial;

@@ -47,7 +47,7 @@ static int check_secret(struct srdma_relay *r, const struct srdma_leg *leg,
 			const struct srdma_qp *qp,
 			const struct srdma_qp_secret *p)
 {
-	int err = check_state(r, qp);
+	int err = qp->session ? 0 : check_state(r, qp);
 
 	if (err)
 		return err;
@@ -67,11 +67,31 @@ static int check_secret(struct srdma_relay *r, const struct srdma_leg *leg,
 	return check_leg(r, leg, p->group);
 }
 
+/* A QP that has its keys: of its session, for REKEY. */
+static int check_session(struct srdma_relay *r, const struct srdma_qp *qp,
+			 const struct srdma_pdkeys_flow *flow,
+			 const struct srdma_qp_secret *p)
+{
+	if (!qp->session)
+		return 0;
+	if (qp->state != SRDMA_QP_RTR && qp->state != SRDMA_QP_RTS)
+		return srdma_relay_refuse(r, -ENOTCONN,
+					  "QP %u went to error (%s)", qp->qpn,
+					  srdma_reason(qp->reason)->text);
+	if (!p->group &&
+	    srdma_session_receives(qp->session, flow, p->secret_len))
+		return 0;
+	return srdma_relay_refuse(
+		r, -EISCONN,
+		"QP %u has its keys already; the peer, the generation and the size of its session, in key mode pd without a group, would be right",
+		qp->qpn);
+}
+
 int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_qp_secret *params,
 			  struct srdma_qp_secret_answer *answer)
 {
-	const struct srdma_qp *qp = srdma_relay_own_qp(r, leg, params->qpn);
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, params->qpn);
 	struct srdma_pdkeys_flow flow = { .receiver.qpn = params->qpn,
 					  .sender.qpn = params->peer_qpn };
 	int err = qp ? check_secret(r, leg, qp, params) : -ENOENT;
@@ -82,6 +102,9 @@ int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 	memcpy(flow.receiver.eid, r->eid, sizeof(flow.receiver.eid));
 	memcpy(flow.sender.eid, params->peer_eid, sizeof(flow.sender.eid));
 	memcpy(flow.generation, params->generation, sizeof(flow.generation));
+	err = check_session(r, qp, &flow, params);
+	if (err)
+		return err;
 	err = srdma_pdkeys_secret(&leg->keys, answer->secret,
 				  params->secret_len, &flow);
 	if (err)
@@ -91,6 +114,7 @@ int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 		memcpy(answer->group_key, leg->keys.pd,
 		       sizeof(answer->group_key));
 	leg->keys_in_use = 1;
+	srdma_rekey_hold(qp);
 	return 0;
 }
 
@@ -199,7 +223,11 @@ static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
 		.tx_pn = qp->first_pn,
 		.rx_pn = k->peer_pn,
 		.pd = &qp->leg->keys,
+		.pd_serial = qp->pd_held ? qp->pd_serial : qp->leg->keys.serial,
 		.shared = (uint8_t)has_group(k),
+		.rekey_packets = r->params.rekey_packets,
+		.rekey_bytes = r->params.rekey_bytes,
+		.rekey_ns = r->params.rekey_ns,
 		.cache = r->keys,
 		.cmac = &r->cmac,
 	};
@@ -254,17 +282,18 @@ static int set_up_with_group(struct srdma_relay *r, struct srdma_qp *qp,
 			     const struct srdma_qp_keys *k)
 {
 	struct srdma_pdkeys *keys = &qp->leg->keys;
-	struct srdma_pdkeys before = *keys;
+	uint8_t before[SRDMA_GROUP_KEY_LEN];
 	int err;
 
+	memcpy(before, keys->pd, sizeof(before));
 	if (has_group(k))
 		memcpy(keys->pd, k->group_key, sizeof(keys->pd));
 	err = set_up(r, qp, k);
 	if (err)
-		*keys = before;
+		memcpy(keys->pd, before, sizeof(before));
 	else if (k->mode & SRDMA_MODE_PD)
 		qp->leg->keys_in_use = 1;
-	srdma_wipe(&before, sizeof(before));
+	srdma_wipe(before, sizeof(before));
 	return err;
 }
 
@@ -293,6 +322,7 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	qp->acked_pn = qp->first_pn - 1;
 	qp->state = SRDMA_QP_RTR;
 	qp->beyond.pn = srdma_session_highest(qp->session);
+	srdma_rekey_release(qp);
 	srdma_relay_activate(qp);
 	return 0;
 }

@@ -67,7 +67,10 @@ void srdma_relay_stats_measure(struct srdma_relay *r)
 	while ((qp = srdma_relay_next_qp(r, qp)))
 		add_qp(s, qp);
 	s->legs = r->leg_count;
-	s->key_bytes_legs = r->leg_count * sizeof(struct srdma_pdkeys);
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
+		if (r->legs[i])
+			s->key_bytes_legs +=
+				srdma_pdkeys_bytes(&r->legs[i]->keys);
 	srdma_keycache_count(r->keys, &cache);
 	s->key_cache_kept = cache.kept;
 	s->key_cache_hits = cache.hits;

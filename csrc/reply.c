@@ -113,7 +113,7 @@ static int judge(struct srdma_qp *qp, const struct srdma_packet *p)
 
 	srdma_rtt_told(&qp->rtt, word.highest, word.now);
 	if (word.highest > qp->acked_pn)
-		qp->acked_pn = word.highest;
+		srdma_rekey_told(qp, word.highest);
 	moved = srdma_flight_acknowledge(&qp->flights, word.id, word.offset) >
 		0;
 	if (moved)

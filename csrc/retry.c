@@ -135,7 +135,7 @@ uint64_t srdma_retry_expire(struct srdma_qp *qp, uint64_t now)
 	if (!srdma_dial_settled(qp))
 		return expire_open(qp, now);
 	due = earlier(expire_flights(qp, now), expire_parts(qp, now));
-	if (qp->starving && srdma_cut_starves(qp))
+	if ((qp->starving && srdma_cut_starves(qp)) || qp->renewing)
 		due = earlier(due, say_again(qp, SRDMA_SAY_PING, now));
 	return due;
 }

@@ -25,6 +25,18 @@ static int legal(const struct srdma_session *s, const struct srdma_packet *p)
 	       p->ack.request_id == (uint32_t)p->request_id;
 }
 
+/* May one more packet be sealed in this epoch (3.3, 3.5)? */
+static int left(const struct srdma_session *s, const struct srdma_packet *p)
+{
+	const int last_words = p->opcode == SRDMA_OP_ACKNOWLEDGE &&
+			       (p->ack.kind == SRDMA_ACK_NAK ||
+				p->ack.kind == SRDMA_ACK_CLOSE);
+
+	return s->sealed + (last_words ? 0 : SRDMA_LAST_WORDS) <
+		       s->sealed_max &&
+	       s->tx_pn < SRDMA_NUMBER_END;
+}
+
 /* The proof of 6.1 into packet, datagram and the data bound for the tag. */
 static int prove(struct srdma_session *s, struct srdma_packet *p, uint8_t *out)
 {
@@ -57,7 +69,7 @@ static int protect(struct srdma_session *s, struct srdma_packet *p,
 		memcpy(text, payload, p->payload_len);
 	if (!s->suite)
 		return 0;
-	io.ad_len = srdma_flow_bind(&s->tx, p);
+	io.ad_len = srdma_flow_bind(&s->tx, p, s->tx.epochs.number);
 	r = wants_proof(p) ? prove(s, p, out) : 0;
 	return r ? r : srdma_flow_seal(&s->tx, p->pn, &io, out + p->tag_at);
 }
@@ -69,11 +81,11 @@ int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
 
 	if (cap < SRDMA_MAX_PACKET || !legal(s, p))
 		return -EINVAL;
-	if (s->sealed >= s->sealed_max || s->tx_pn >= SRDMA_NUMBER_END)
+	if (!left(s, p))
 		return -EKEYEXPIRED;
 	p->pn = s->tx_pn;
 	p->psn = (uint32_t)(p->pn & 0xffffff);
-	p->epoch = 0;
+	p->epoch = s->tx.epochs.number & 3;
 	p->qpn = s->peer_qpn;
 	len = srdma_wire_build(p, out, s->tag_len);
 	if (len < 0)
@@ -83,6 +95,9 @@ int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
 	    p->opcode != SRDMA_OP_ACKNOWLEDGE)
 		s->tx_pn++;
 	s->sealed++;
+	s->bytes += p->payload_len;
+	if (s->sealed >= s->rekey.packets || s->bytes >= s->rekey.bytes)
+		s->due = 0;
 	if (protect(s, p, payload, out)) {
 		srdma_wipe(out, (size_t)len);
 		return -EIO;

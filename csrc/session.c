@@ -39,7 +39,7 @@ static int check_protection(const struct srdma_session_params *p,
 	if (!s || p->level > SRDMA_LEVEL_AEAD || !(s->levels >> p->level & 1))
 		return -ENOTSUP;
 	if (!srdma_suite_tag_ok(s, p->tag_len) ||
-	    p->secret_len != srdma_flow_secret_len(s))
+	    p->secret_len != srdma_epoch_secret_len(s))
 		return -EINVAL;
 	*suite = s;
 	return check_mode(p);
@@ -57,6 +57,24 @@ static int check_ends(const struct srdma_session_params *p)
 	return p->mtu < MTU_MIN || p->mtu > SRDMA_MAX_PAYLOAD ? -EINVAL : 0;
 }
 
+static int check_rekey(const struct srdma_session_params *p)
+{
+	return p->rekey_packets > SRDMA_REKEY_PACKETS ||
+			       p->rekey_bytes > SRDMA_REKEY_BYTES ||
+			       p->rekey_ns > SRDMA_REKEY_NS
+		       ? -EINVAL
+		       : 0;
+}
+
+static void set_rekey(struct srdma_session *s,
+		      const struct srdma_session_params *p)
+{
+	s->rekey.packets =
+		p->rekey_packets ? p->rekey_packets : SRDMA_REKEY_PACKETS;
+	s->rekey.bytes = p->rekey_bytes ? p->rekey_bytes : SRDMA_REKEY_BYTES;
+	s->rekey.ns = p->rekey_ns ? p->rekey_ns : SRDMA_REKEY_NS;
+}
+
 int srdma_session_create(struct srdma_session **out,
 			 const struct srdma_session_params *params)
 {
@@ -68,6 +86,8 @@ int srdma_session_create(struct srdma_session **out,
 	r = check_protection(params, &suite);
 	if (!r)
 		r = check_ends(params);
+	if (!r)
+		r = check_rekey(params);
 	if (r)
 		return r;
 	s = calloc(1, sizeof(*s));
@@ -81,9 +101,12 @@ int srdma_session_create(struct srdma_session **out,
 	s->peer_qpn = params->peer_qpn;
 	s->cmac = params->mode & SRDMA_MODE_MEM ? params->cmac : NULL;
 	s->tx_pn = params->tx_pn;
+	s->tx_first = params->tx_pn;
 	s->sealed_max = suite ? suite->packets : SRDMA_NUMBER_END;
 	s->forgeries_max = suite ? srdma_suite_forgeries(suite, params->tag_len)
 				 : SRDMA_NUMBER_END;
+	s->rx_passed = UINT64_MAX;
+	set_rekey(s, params);
 	srdma_window_init(&s->window, params->rx_pn, params->window);
 	r = srdma_flow_create(&s->tx, suite, params, SRDMA_SUITE_SEAL);
 	if (!r)
@@ -110,11 +133,11 @@ void srdma_session_state(const struct srdma_session *s,
 			 struct srdma_session_state *state)
 {
 	*state = (struct srdma_session_state){
-		.key_bytes = srdma_flow_key_bytes(&s->tx) +
-			     srdma_flow_key_bytes(&s->rx),
+		.key_bytes = srdma_epoch_key_bytes(&s->tx.epochs) +
+			     srdma_epoch_key_bytes(&s->rx.epochs),
 		.nonce_bytes = sizeof(s->tx_pn) + sizeof(s->window.next) +
-			       srdma_flow_iv_bytes(&s->tx) +
-			       srdma_flow_iv_bytes(&s->rx),
+			       srdma_epoch_iv_bytes(&s->tx.epochs) +
+			       srdma_epoch_iv_bytes(&s->rx.epochs),
 		.window_bytes = sizeof(s->window.seen),
 	};
 }
@@ -127,26 +150,6 @@ uint64_t srdma_session_highest(const struct srdma_session *s)
 uint64_t srdma_session_next_pn(const struct srdma_session *s)
 {
 	return s->tx_pn;
-}
-
-uint64_t srdma_session_forgeries(const struct srdma_session *s)
-{
-	return s->forgeries;
-}
-
-int srdma_session_spent(const struct srdma_session *s)
-{
-	return s->forgeries >= s->forgeries_max;
-}
-
-int srdma_session_limit(struct srdma_session *s, uint64_t packets,
-			uint64_t forgeries)
-{
-	if (packets > s->sealed_max || forgeries > s->forgeries_max)
-		return -EINVAL;
-	s->sealed_max = packets;
-	s->forgeries_max = forgeries;
-	return 0;
 }
 
 uint32_t srdma_session_overhead(const struct srdma_session *s)

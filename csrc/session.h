@@ -34,6 +34,11 @@ struct srdma_keycache;
 
 enum { SRDMA_MAX_SECRET = 32 };
 
+/* When the next epoch of a direction is wanted at the latest (3.5). */
+#define SRDMA_REKEY_PACKETS (UINT64_C(1) << 24)
+#define SRDMA_REKEY_BYTES   (UINT64_C(1) << 36)
+#define SRDMA_REKEY_NS	    (60 * UINT64_C(1000000000))
+
 struct srdma_session_params {
 	uint8_t role;	    /* 0: client of the TLS connection, 1: server */
 	uint8_t suite;	    /* id of 3.3; 0 only with SRDMA_LEVEL_NONE */
@@ -48,11 +53,14 @@ struct srdma_session_params {
 	uint8_t peer_eid[SRDMA_EID_LEN];
 	uint32_t local_qpn, peer_qpn;
 	uint64_t tx_pn, rx_pn; /* first packet numbers of each direction */
+	/* Not more than the above; 0: the above. */
+	uint64_t rekey_packets, rekey_bytes, rekey_ns;
 	uint8_t tx_secret[SRDMA_MAX_SECRET];
 	uint8_t rx_secret[SRDMA_MAX_SECRET]; /* not read in a mode with PD */
 
 	/* The caller's; they outlive the session. */
-	const struct srdma_pdkeys *pd; /* mode with PD: of the own leg */
+	struct srdma_pdkeys *pd; /* mode with PD: of the own leg */
+	uint32_t pd_serial;	 /* that made S; the session holds it too */
 	uint8_t shared; /* with PD: tx comes from K_PD too, not tx_secret */
 	struct srdma_keycache *cache; /* mode with PD: of the worker */
 	struct srdma_cmac *cmac; /* for keys of 16 bytes: scratch, for proofs */
@@ -76,7 +84,8 @@ void srdma_session_destroy(struct srdma_session *s);
  * p->access_key is to make it.
  * Returns the datagram's length, -EINVAL (not a legal packet, or a proof in a
  * mode without memory keys),
- * -EKEYEXPIRED (the suite's limit: nothing may be sent any more),
+ * -EKEYEXPIRED (the suite's limit: nothing may be sent any more in this epoch,
+ * or only NAK and CLOSE),
  * -EIO (the provider failed; out holds nothing of the payload).
  */
 int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
@@ -105,10 +114,46 @@ enum {
 size_t srdma_session_claim(const struct srdma_session *s,
 			   const struct srdma_packet *p, const uint8_t **data);
 
+/* --- epochs (3.5, rekey.c) --------------------------------------------- */
+
+enum srdma_direction { SRDMA_RX = 1, SRDMA_TX = 2 };
+
+/* The epoch of what is sent, the highest verified of what comes. */
+uint32_t srdma_session_epoch(const struct srdma_session *s,
+			     enum srdma_direction direction);
+
+/*
+ * Before each packet that is sealed: begin the next epoch if that is wanted and
+ * may be. now: ns of any monotonic clock; told: the highest packet number that
+ * the peer told. 1: it began; 0: nothing to do; -EAGAIN: it may not yet, ask
+ * the peer; -ENOMEM, -EIO: the provider failed.
+ */
+int srdma_session_advance(struct srdma_session *s, uint64_t now, uint64_t told);
+
+/*
+ * A new secret, of the session's length: the next epoch of what is sent begins
+ * with it, or that of what comes may. In a direction whose S comes from K_PD the
+ * serial of that instead. -EBUSY: one waits already; -EINVAL: level none, or
+ * policy shared.
+ */
+int srdma_session_renew(struct srdma_session *s, enum srdma_direction direction,
+			const uint8_t *secret, uint32_t pd_serial);
+/* 1: one waits for the next epoch. */
+int srdma_session_renewing(const struct srdma_session *s,
+			   enum srdma_direction direction);
+
+/* Bytes of the secret of a direction; 0: level none. */
+uint8_t srdma_session_secret_len(const struct srdma_session *s);
+
+/* 1: the session receives by an S of K_PD, that of this flow and length. */
+int srdma_session_receives(const struct srdma_session *s,
+			   const struct srdma_pdkeys_flow *flow,
+			   uint8_t secret_len);
+
 /*
  * What this session itself stores, in bytes, to count what Table 3 of the paper
- * counts. key: a key per direction, with mode PD the secret S of what it sends
- * (policy owner) or nothing. nonce: the packet number of each direction and the
+ * counts. key: a key and the secret S per direction, more while epochs change;
+ * with mode PD the S of what it sends (policy owner) or nothing. nonce: the packet number of each direction and the
  * IVs of stored keys. window: the bits of numbers seen. A key counts once,
  * not the schedule that its context makes of it; what a cache keeps is not
  * the session's.
@@ -125,7 +170,8 @@ uint64_t srdma_session_highest(const struct srdma_session *s);
 /* Next packet number that seal will spend. */
 uint64_t srdma_session_next_pn(const struct srdma_session *s);
 
-/* Packets that failed their tag since the start, for the forgery limit. */
+/* Packets of a live epoch that failed their tag, for the forgery limit: of the
+ * epoch that has most of them. */
 uint64_t srdma_session_forgeries(const struct srdma_session *s);
 
 /*
@@ -135,9 +181,8 @@ uint64_t srdma_session_forgeries(const struct srdma_session *s);
 int srdma_session_spent(const struct srdma_session *s);
 
 /*
- * Lower the limits, counted from the session's start, for tests and for
- * operators who want fewer packets per key than the suite permits. Returns
- * 0, or -EINVAL for a raise.
+ * Lower the limits, each of one epoch, for tests. The next one is wanted after
+ * half of the packets then, if not before. Returns 0, or -EINVAL for a raise.
  */
 int srdma_session_limit(struct srdma_session *s, uint64_t packets,
 			uint64_t forgeries);

@@ -62,6 +62,8 @@ enum srdma_refusal {
 	X(completions_failed)                                                  \
 	X(dma_read_bytes)                                                      \
 	X(dma_written_bytes)                                                   \
+	X(rekeys_sent)	   /* epochs that began, of what is sent */            \
+	X(rekeys_received) /* the same of the peers */                         \
 	X(proofs_made)                                                         \
 	X(proofs_verified)                                                     \
 	X(wakeups)

@@ -37,10 +37,23 @@ static void left(struct srdma_qp *qp, const struct srdma_packet *p)
 	if (!(p->flags & SRDMA_STH_ACK_NOW))
 		return;
 	srdma_rtt_sent(&qp->rtt, p->pn, qp->relay->now);
-	if (srdma_wire_traits(p->opcode) & SRDMA_T_ACK) { /* OPEN, PING */
+	if (p->opcode == SRDMA_OP_ACKNOWLEDGE &&
+	    (p->ack.kind == SRDMA_ACK_OPEN || p->ack.kind == SRDMA_ACK_PING)) {
 		qp->progress = qp->relay->now;
 		srdma_retry_arm(qp);
 	}
+}
+
+/* Behind the last packets that a key permits, and where the provider failed,
+ * there is no CLOSE either. */
+static void cannot_seal(struct srdma_qp *qp, int err)
+{
+	if (err == -EKEYEXPIRED && qp->state != SRDMA_QP_ERR) {
+		srdma_qp_fail(qp, SRDMA_REASON_KEY_LIMIT, SRDMA_OLDEST, 1);
+		return;
+	}
+	srdma_qp_fail(qp, SRDMA_REASON_PROVIDER, SRDMA_OLDEST, 0);
+	qp->ctl = qp->last_words = 0;
 }
 
 int srdma_tx_emit(struct srdma_qp *qp, struct srdma_packet *p,
@@ -52,15 +65,12 @@ int srdma_tx_emit(struct srdma_qp *qp, struct srdma_packet *p,
 
 	if (!out || keep_near(qp, p))
 		return -EAGAIN;
-	len = srdma_session_seal(qp->session, p, payload, out,
-				 SRDMA_MAX_PACKET);
+	len = srdma_rekey_before(qp, p);
+	if (!len)
+		len = srdma_session_seal(qp->session, p, payload, out,
+					 SRDMA_MAX_PACKET);
 	if (len < 0) {
-		/* Nothing can be sealed any more, a CLOSE neither. */
-		srdma_qp_fail(qp,
-			      len == -EKEYEXPIRED ? SRDMA_REASON_KEY_LIMIT
-						  : SRDMA_REASON_PROVIDER,
-			      SRDMA_OLDEST, 0);
-		qp->ctl = 0;
+		cannot_seal(qp, len);
 		return len;
 	}
 	r->wire->ops->commit(qp->wire, (uint32_t)len);

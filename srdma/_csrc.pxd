@@ -187,6 +187,7 @@ cdef extern from "pdkeys.h":
     struct srdma_pdkeys:
         uint8_t pd[48]
         uint8_t mem[16]
+        uint32_t serial
 
     struct srdma_endpoint:
         uint8_t eid[16]
@@ -197,6 +198,7 @@ cdef extern from "pdkeys.h":
         srdma_endpoint sender
         uint8_t generation[8]
 
+    int srdma_pdkeys_rotate(srdma_pdkeys *keys, const uint8_t *pd)
     int srdma_pdkeys_secret(const srdma_pdkeys *keys, uint8_t *out, size_t len,
                             const srdma_pdkeys_flow *flow)
 
@@ -253,7 +255,11 @@ cdef extern from "session.h":
         uint64_t rx_pn
         uint8_t tx_secret[32]
         uint8_t rx_secret[32]
-        const srdma_pdkeys *pd
+        uint64_t rekey_packets
+        uint64_t rekey_bytes
+        uint64_t rekey_ns
+        srdma_pdkeys *pd
+        uint32_t pd_serial
         uint8_t shared
         srdma_keycache *cache
         srdma_cmac *cmac
@@ -280,4 +286,13 @@ cdef extern from "session.h":
     int srdma_session_spent(const srdma_session *s)
     int srdma_session_limit(srdma_session *s, uint64_t packets,
                             uint64_t forgeries)
+    enum srdma_direction:
+        SRDMA_RX
+        SRDMA_TX
+    uint32_t srdma_session_epoch(const srdma_session *s,
+                                 srdma_direction direction)
+    uint8_t srdma_session_secret_len(const srdma_session *s)
+    int srdma_session_advance(srdma_session *s, uint64_t now, uint64_t told)
+    int srdma_session_renew(srdma_session *s, srdma_direction direction,
+                            const uint8_t *secret, uint32_t pd_serial)
     uint32_t srdma_session_overhead(const srdma_session *s)

@@ -311,6 +311,8 @@ cdef int set_params(srdma_session_params *p, dict f) except -1:
     p.local_qpn, p.peer_qpn = f["local_qpn"], f["peer_qpn"]
     p.tx_pn, p.rx_pn = f["tx_pn"], f["rx_pn"]
     p.shared = f.get("shared", False)
+    p.rekey_packets, p.rekey_bytes = f.get("rekey_packets", 0), f.get("rekey_bytes", 0)
+    p.rekey_ns = f.get("rekey_ns", 0)
     p.secret_len = <uint8_t>min(len(f["tx_secret"]), 255)
     put(p.generation, SRDMA_GENERATION_LEN, f["generation"], "generation")
     put(p.local_eid, SRDMA_EID_LEN, f["local_eid"], "local_eid")
@@ -403,6 +405,37 @@ cdef class Session:
             raise ValueError("the packet that was opened last has no proof")
         length = srdma_session_claim(self.alive(), &self.opened, &ad)
         return ad[:length]
+
+    def advance(self, uint64_t now, uint64_t told):
+        """Before a packet is sealed: 1 if the next epoch began, 0 if there is nothing to do, -1 if
+        it may not yet. `now` in ns; `told` is the highest number that the peer told."""
+        result = srdma_session_advance(self.alive(), now, told)
+        return -1 if result == -errno.EAGAIN else check(result, "epoch")
+
+    def renew(self, int direction, bytes secret):
+        """A new secret for what comes (1) or is sent (2). In key mode pd what comes has that of the
+        newest K_PD, and `secret` is not looked at."""
+        cdef uint8_t given[SRDMA_MAX_SECRET]
+        put(given, min(srdma_session_secret_len(self.alive()), sizeof(given)), secret, "secret")
+        result = srdma_session_renew(
+            self.session, <srdma_direction>direction, given, self.keys.serial
+        )
+        srdma_wipe(given, sizeof(given))
+        check(result, "secret")
+
+    def rotate(self, bytes group_key):
+        """Another K_PD for the own leg."""
+        cdef uint8_t given[SRDMA_GROUP_KEY_LEN]
+        put(given, sizeof(given), group_key, "group_key")
+        result = srdma_pdkeys_rotate(&self.keys, given)
+        srdma_wipe(given, sizeof(given))
+        check(result, "K_PD")
+
+    @property
+    def epochs(self):
+        """Of what is sent, and the highest verified of what comes."""
+        s = self.alive()
+        return srdma_session_epoch(s, SRDMA_TX), srdma_session_epoch(s, SRDMA_RX)
 
     @property
     def state(self):

@@ -58,7 +58,7 @@ class End:
     def _reference_open(self, data: bytes) -> Any:
         pn, opened = self.reference.open(data)
         if opened.flags & Flag.PROOF and self.reference.params.level:
-            assert self.native.claim() == protect.proof_data(self.reference.rx, pn, opened)
+            assert self.native.claim() == protect.proof_data(self.reference.opened_in, pn, opened)
         return fields.of_opened(pn, opened)
 
 

@@ -66,7 +66,8 @@ static void known_secrets(void **state)
 
 		assert_int_equal(srdma_cmac_create(&c, rows[i].len), 0);
 		assert_int_equal(
-			srdma_pdkeys_secret_with(&c, &keys, again, &flow), 0);
+			srdma_pdkeys_secret_with(&c, &keys, 0, again, &flow),
+			0);
 		assert_memory_equal(again, secret, rows[i].len);
 		srdma_cmac_destroy(&c);
 	}

@@ -181,7 +181,10 @@ static void test_key_refusals(void **state)
 	KEY(-EPERM, "not opened for a trust group", k.group = 1);
 	pair_keys(&p, 1, 0, &keys);
 	assert_int_equal(srdma_relay_qp_keys(r, p.side[1].leg, &keys), 0);
-	KEY(-EISCONN, "already", (void)0);
+	KEY(-EISCONN, "already", k.generation[7] ^= 1);
+	KEY(-EISCONN, "already", k.peer_eid[0] ^= 1);
+	KEY(-EISCONN, "already", k.peer_qpn ^= 1);
+	KEY(-EISCONN, "already", k.secret_len = 32);
 	pair_close(&p);
 }
 

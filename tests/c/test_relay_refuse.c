@@ -672,28 +672,6 @@ static void test_ack_of_the_unsent(void **state)
 	pair_close(&p);
 }
 
-static void test_key_limit(void **state)
-{
-	struct pair p;
-	struct srdma_qp *qp;
-	uint64_t sealed;
-	uint32_t why;
-
-	(void)state;
-	pair_defaults(&p);
-	open_pair(&p);
-	qp = srdma_relay_qp(p.side[0].relay, p.side[0].qp[0].qpn);
-	assert_int_equal(srdma_session_limit(qp->session, 256, 1), 0);
-	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 2 << 20), NULL);
-	pair_settle(&p);
-	pair_expect(&p, 0, 1, SRDMA_REASON_KEY_LIMIT);
-	pair_state(&p, 0, 0, &why);
-	assert_int_equal(why, SRDMA_REASON_KEY_LIMIT);
-	sealed = srdma_relay_stats(p.side[0].relay)->packets_sealed;
-	assert_int_equal(sealed, 256); /* never one packet more */
-	pair_close(&p);
-}
-
 static void test_forgery_limit(void **state)
 {
 	struct meddler m = { 0 };
@@ -934,7 +912,6 @@ int main(void)
 		cmocka_unit_test(test_illegal_requests),
 		cmocka_unit_test(test_unsolicited),
 		cmocka_unit_test(test_ack_of_the_unsent),
-		cmocka_unit_test(test_key_limit),
 		cmocka_unit_test(test_forgery_limit),
 		cmocka_unit_test(test_dma_failures),
 		cmocka_unit_test(test_bad_descriptors),

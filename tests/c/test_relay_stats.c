@@ -103,7 +103,7 @@ static void test_shared(void **state)
 	assert_true(one.nonces > 0);
 	assert_int_equal(srdma_relay_stats(p.side[0].relay)->legs, 1);
 	assert_int_equal(srdma_relay_stats(p.side[0].relay)->key_bytes_legs,
-			 sizeof(struct srdma_pdkeys));
+			 SRDMA_GROUP_KEY_LEN + SRDMA_MEMKEY_LEN);
 	pair_close(&p);
 }
 

@@ -298,7 +298,19 @@ static void seal_refuses(void **state)
 	pair_destroy(&pair);
 }
 
-/* Exactly the limit's packets, then none, for ever. */
+/* NAK and CLOSE may be sealed when all else may not any more. */
+static int send_close(struct srdma_session *s, uint8_t kind)
+{
+	struct srdma_packet p = { .opcode = SRDMA_OP_ACKNOWLEDGE,
+				  .ack = { .kind = kind } };
+
+	p.ack.reason = kind == SRDMA_ACK_NAK ? SRDMA_REASON_BAD_RKEY
+					     : SRDMA_REASON_KEY_LIMIT;
+	return srdma_session_seal(s, &p, NULL, out, sizeof(out));
+}
+
+/* Exactly the limit's packets, of which the last 8 are NAK or CLOSE, then none,
+ * for ever. */
 static void packet_limit(void **state)
 {
 	struct protection p;
@@ -312,8 +324,8 @@ static void packet_limit(void **state)
 		assert_int_equal(srdma_session_limit(pair.end[0],
 						     p.suite->packets + 1, 1),
 				 -EINVAL);
-		assert_int_equal(srdma_session_limit(pair.end[0], 5, 1), 0);
-		assert_int_equal(srdma_session_limit(pair.end[0], 6, 1),
+		assert_int_equal(srdma_session_limit(pair.end[0], 13, 1), 0);
+		assert_int_equal(srdma_session_limit(pair.end[0], 14, 1),
 				 -EINVAL);
 		for (uint64_t n = 0; n < 5; n++) {
 			len = send(pair.end[0], n, 64);
@@ -325,6 +337,15 @@ static void packet_limit(void **state)
 					 -EKEYEXPIRED);
 			assert_int_equal(out[0], 0xee);
 		}
+		for (int n = 0; n < 8; n++) {
+			len = send_close(pair.end[0], n & 1 ? SRDMA_ACK_NAK
+							    : SRDMA_ACK_CLOSE);
+			assert_int_equal(receive(pair.end[1], len), 0);
+		}
+		for (uint8_t kind = SRDMA_ACK_OPEN; kind <= SRDMA_ACK_RNR;
+		     kind++)
+			assert_int_equal(send_close(pair.end[0], kind),
+					 -EKEYEXPIRED);
 		/* the other direction has a key of its own */
 		assert_int_equal(receive(pair.end[0], send(pair.end[1], 0, 64)),
 				 0);

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "memory.h"
 #include "modes.h"
 #include "session_state.h"
 
@@ -149,7 +150,8 @@ static void ended_sessions_leave_the_cache(void **state)
 static void check_state(const struct protection *how)
 {
 	const uint32_t secret = how->suite->key_len <= 16 ? 16 : 32;
-	uint32_t key = 2 * how->suite->key_len, iv = 2 * how->suite->iv_len;
+	uint32_t key = 2 * (how->suite->key_len + secret),
+		 iv = 2 * how->suite->iv_len;
 	struct srdma_session_state state;
 	struct pair pair;
 
@@ -198,10 +200,14 @@ static void derived_secrets_are_not_stored(void **state)
 	s = pair.end[1]; /* receives by what end 0 was given as tx_secret */
 	assert_int_equal(pair_settle(&pair), 0);
 	assert_null(memmem(s, sizeof(*s), other.tx_secret, 16));
-	assert_null(s->rx.root.slot);
-	assert_null(s->rx.root.secret);
-	assert_null(s->tx.root.slot);
-	assert_non_null(s->tx.root.secret);
+	assert_true(is_zero(s->rx.epochs.key[SRDMA_EPOCH_NOW].secret,
+			    SRDMA_MAX_SECRET));
+	assert_false(is_zero(s->tx.epochs.key[SRDMA_EPOCH_NOW].secret,
+			     SRDMA_MAX_SECRET));
+	for (int at = 0; at < SRDMA_EPOCHS; at++) {
+		assert_null(s->rx.epochs.key[at].slot);
+		assert_null(s->tx.epochs.key[at].slot);
+	}
 	pair_destroy(&pair);
 	pair_close();
 }

@@ -192,9 +192,10 @@ static void cipher_fails(void **state)
 		assert_int_equal(pair_create(&pair, &p), 0);
 		len = send(pair.end[0], 0, 16);
 		/* one that seals cannot open, nor the other way round */
-		sealer = pair.end[1]->tx.own;
-		pair.end[1]->tx.own = pair.end[1]->rx.own;
-		pair.end[1]->rx.own = sealer;
+		sealer = pair.end[1]->tx.epochs.key[0].own;
+		pair.end[1]->tx.epochs.key[0].own =
+			pair.end[1]->rx.epochs.key[0].own;
+		pair.end[1]->rx.epochs.key[0].own = sealer;
 		assert_int_equal(receive(pair.end[1], len),
 				 -SRDMA_REFUSED_PROVIDER);
 		assert_int_equal(srdma_session_forgeries(pair.end[1]), 0);

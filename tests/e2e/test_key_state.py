@@ -15,10 +15,10 @@ PD_KEYS = 48 + 16  # K_PD16 | K_PD32, K_PDmem
 
 # Bytes per QP with AES-128-GCM: keys; packet numbers and IVs. docs/architecture.md has this table.
 TABLE = {
-    ("basic", "owner"): (2 * 16, 2 * 8 + 2 * 12),
+    ("basic", "owner"): (4 * 16, 2 * 8 + 2 * 12),
     ("pd", "owner"): (16, 2 * 8),
     ("pd", "shared"): (0, 2 * 8),
-    ("mem", "owner"): (2 * 16, 2 * 8 + 2 * 12),
+    ("mem", "owner"): (4 * 16, 2 * 8 + 2 * 12),
     ("pd+mem", "owner"): (16, 2 * 8),
     ("pd+mem", "shared"): (0, 2 * 8),
 }

@@ -1,4 +1,4 @@
-"""Key derivation (protocol.md 3.1, 3.2)."""
+"""Key derivation (protocol.md 3.1, 3.2, 3.5)."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ def traffic_context(generation: bytes, direction: int, epoch: int, form: Form) -
     suite, level, tag_len = form
     front = generation + bytes([direction]) + epoch.to_bytes(4, "big")
     return front + bytes([suite.id, level, tag_len])
+
+
+def next_secret(secret: bytes, generation: bytes, direction: int, epoch: int) -> bytes:
+    """S of an epoch from that of the one before (3.5)."""
+    context = generation + bytes([direction]) + epoch.to_bytes(4, "big")
+    return kdf(secret, "next", context, len(secret))
 
 
 def traffic_keys(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from . import wire
+from . import epoch, wire
+from .ack import Kind
 from .numbers import MAX_PN, Window, infer
 from .protect import Direction, End, Mode, seal, unseal
 from .reasons import RefusedError
@@ -31,6 +32,9 @@ class Params:
     window: int = 64
     mtu: int = wire.MAX_PAYLOAD
     mode: int = Mode.BASIC
+    rekey_packets: int = epoch.PACKETS
+    rekey_bytes: int = epoch.BYTES
+    rekey_ns: int = epoch.NANOSECONDS
 
     def mirrored(self) -> Params:
         """Those of the other end."""
@@ -61,21 +65,44 @@ class Params:
 class Session:
     def __init__(self, params: Params) -> None:
         self.params = params
-        self.tx, self.rx = params.directions()
+        tx, rx = params.directions()
+        limits = epoch.Limits(params.rekey_packets, params.rekey_bytes, params.rekey_ns)
+        hard_stop = SUITES[params.suite].packets if params.suite else MAX_PN
+        self.outgoing = epoch.Outgoing(tx, params.tx_pn, hard_stop, limits)
+        self.incoming = epoch.Incoming(rx)
+        self.opened_in = rx  # the last one
         self.next_pn = params.tx_pn
         self.window = Window(params.rx_pn, params.window)
-        self._left = SUITES[params.suite].packets if params.suite else MAX_PN
         self._next_sent_id = 0  # id of the next request that this end sends
         self._next_seen_id = 0  # one more than the highest verified id of the peer
+
+    @property
+    def tx(self) -> Direction:
+        return self.outgoing.now
+
+    @property
+    def rx(self) -> Direction:
+        return self.incoming.now
+
+    def advance(self, now: int, told: int) -> int:
+        """See epoch.Outgoing."""
+        if not self.params.level:
+            return 0
+        return self.outgoing.advance(now, told, self.rx.epoch, self.next_pn)
+
+    def renew(self, direction: int, secret: bytes) -> None:
+        """A new secret for what comes (1) or is sent (2)."""
+        (self.incoming if direction == 1 else self.outgoing).fresh = secret
 
     def seal(self, p: wire.Packet, access_key: bytes | None = None) -> bytes:
         if p.request_id > MAX_PN:
             raise ValueError("a request id has 62 bits")
-        if self._left == 0 or self.next_pn > MAX_PN:
-            raise RuntimeError("the key's packet limit is reached: nothing is sent any more")
+        if self.next_pn > MAX_PN:
+            raise RuntimeError("packet numbers have 62 bits: nothing is sent any more")
         data = seal(self.tx, self.next_pn, p, access_key)
+        last_words = p.ack is not None and p.ack.kind in (Kind.NAK, Kind.CLOSE)
+        self.outgoing.spend(len(p.payload), last_words)
         self.next_pn += 1
-        self._left -= 1
         if p.row.request:
             self._next_sent_id = max(self._next_sent_id, p.request_id + 1)
         return data
@@ -87,15 +114,21 @@ class Session:
             raise RefusedError("unknown_qp", f"QPN {p.qpn:#08x}")
         pn = self.window.candidate(p.psn)
         p = replace(p, request_id=self._widen(p))
-        if p.epoch != self.rx.epoch & 3:
-            raise RefusedError("epoch", f"epoch bits {p.epoch}")
-        opened = unseal(self.rx, pn, p)
-        if opened is None:
-            raise RefusedError("tag", f"of packet {pn}")
+        opened = self._unseal(pn, p)
         self.window.move(pn)
+        self.incoming.verified(self.opened_in, pn)
+        self.incoming.passed(self.window.highest, self.window.size)
         if p.row.request:
             self._next_seen_id = max(self._next_seen_id, p.request_id + 1)
         return pn, opened
+
+    def _unseal(self, pn: int, p: wire.Packet) -> wire.Packet:
+        for d in self.incoming.candidates(p.epoch, pn, self.window.highest):
+            opened = unseal(d, pn, p)
+            if opened is not None:
+                self.opened_in = d
+                return opened
+        raise RefusedError("tag", f"of packet {pn}")
 
     def _widen(self, p: wire.Packet) -> int:
         reference = self._next_seen_id if p.row.request else self._next_sent_id

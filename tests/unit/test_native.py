@@ -86,13 +86,13 @@ def test_illegal_packets_spend_no_number() -> None:
 
 def test_packet_limit_is_hard() -> None:
     session = _native.Session(params())
-    session.limit(2, 1)
+    session.limit(10, 1)
     session.seal(SEND, b"")
     session.seal(SEND, b"")
     with pytest.raises(OSError, match="packet"):
         session.seal(SEND, b"")
     with pytest.raises(ValueError):
-        session.limit(3, 1)
+        session.limit(11, 1)
 
 
 def test_forgery_limit_ends_the_session() -> None:
@@ -174,9 +174,9 @@ def test_proofs_need_a_key_and_the_mode() -> None:
 
 
 def test_state_of_the_modes() -> None:
-    """Key bytes of 3.4: two traffic keys; S of what is sent; nothing."""
+    """Key bytes of 3.4: two traffic keys and their S; S of what is sent; nothing."""
     key = {mode: _native.Session(pd_params(mode=mode)).state["key_bytes"] for mode in range(4)}
-    assert key == {0: 32, 1: 16, 2: 32, 3: 16}
+    assert key == {0: 64, 1: 16, 2: 64, 3: 16}
     assert _native.Session(pd_params(shared=True)).state["key_bytes"] == 0
 
 

@@ -147,7 +147,7 @@ def test_connection(a: Worker, b: Worker, mode: int, suite: int, size: int) -> N
     assert {n: found[f"qps_{n}"] for n in NAMES.values()} == {
         n: int(number == mode) for number, n in NAMES.items()
     }
-    assert found[f"key_bytes_{name}"] == (size if mode & PD else 2 * (suite_key(suite)))
+    assert found[f"key_bytes_{name}"] == (size if mode & PD else 2 * (suite_key(suite) + size))
     assert found[f"nonce_bytes_{name}"] > 0 and found[f"window_bytes_{name}"] > 0
     assert (found["legs"], found["key_bytes_legs"]) == (1, 64)
     assert (found["key_cache_kept"] > 0) == bool(mode & PD)

@@ -19,6 +19,7 @@ from tests.reference import (
     target,
     wire,
 )
+from tests.reference.epoch import LAST_WORDS
 from tests.reference.kdf import kdf
 from tests.reference.protect import associated_data
 from tests.reference.reasons import RefusedError
@@ -96,7 +97,7 @@ def test_replay_and_reflection_are_refused() -> None:
 
 def test_packet_limit_stops_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(params())
-    monkeypatch.setattr(session, "_left", 1)
+    monkeypatch.setattr(session.outgoing, "left", 1 + LAST_WORDS)
     session.seal(Packet(Op.SEND_ONLY))
     with pytest.raises(RuntimeError, match="limit"):
         session.seal(Packet(Op.SEND_ONLY))

@@ -1,0 +1,270 @@
+/* Epochs of QPs between two relays: new secrets, rotation of K_PD, and what
+ * happens where an epoch may not change (docs/protocol.md 3.5, 10). */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "relay_impl.h"
+#include "relay_pair.h"
+
+enum { SECRET = 16 };
+
+static struct srdma_qp *qp_of(struct pair *p, int side, int i)
+{
+	return srdma_relay_qp(p->side[side].relay, p->side[side].qp[i].qpn);
+}
+
+static uint32_t epoch(struct pair *p, int side, enum srdma_direction direction)
+{
+	return srdma_session_epoch(qp_of(p, side, 0)->session, direction);
+}
+
+static const struct srdma_stats *stats(struct pair *p, int side)
+{
+	return srdma_relay_stats(p->side[side].relay);
+}
+
+static void open_in(struct pair *p, uint8_t mode)
+{
+	p->mode = mode;
+	pair_open(p);
+	pair_connect(p, 0);
+}
+
+/* A WRITE of some bytes goes there, and it is they that arrive. */
+static void write_ok(struct pair *p, int side, uint32_t len)
+{
+	static uint8_t seed;
+
+	memset(p->side[side].memory, ++seed, len);
+	pair_post(p, side,
+		  (struct srdma_desc){
+			  .opcode = SRDMA_DESC_WRITE,
+			  .id = seed,
+			  .length = len,
+			  .local_addr = (uintptr_t)p->side[side].memory,
+			  .remote_addr = (uintptr_t)p->side[!side].memory },
+		  NULL);
+	pair_settle(p);
+	pair_expect(p, side, seed, SRDMA_REASON_NONE);
+	assert_memory_equal(p->side[0].memory, p->side[1].memory, len);
+}
+
+static int rekey(struct pair *p, int side, enum srdma_direction direction,
+		 uint8_t byte)
+{
+	struct srdma_qp_rekey k = { .qpn = p->side[side].qp[0].qpn,
+				    .direction = (uint8_t)direction,
+				    .secret_len = SECRET };
+
+	memset(k.secret, byte, SECRET);
+	return srdma_relay_qp_rekey(p->side[side].relay, p->side[side].leg, &k);
+}
+
+/* --- new secrets ----------------------------------------------------------- */
+
+/* In both directions, with nothing else to be sent: a PING begins the epoch. */
+static void test_new_secrets_of_an_idle_qp(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	open_in(&p, SRDMA_MODE_BASIC);
+	for (uint32_t n = 1; n <= 5; n++) {
+		for (int side = 0; side < 2; side++) {
+			uint8_t byte = (uint8_t)(0x10 * n + (uint32_t)side);
+
+			assert_int_equal(rekey(&p, !side, SRDMA_RX, byte), 0);
+			assert_int_equal(rekey(&p, side, SRDMA_TX, byte), 0);
+		}
+		pair_settle(&p);
+		for (int side = 0; side < 2; side++) {
+			assert_int_equal(epoch(&p, side, SRDMA_TX), n);
+			assert_int_equal(epoch(&p, side, SRDMA_RX), n);
+			assert_int_equal(stats(&p, side)->rekeys_sent, n);
+			assert_int_equal(stats(&p, side)->rekeys_received, n);
+			write_ok(&p, side, 10000);
+		}
+	}
+	pair_close(&p);
+}
+
+/* --- K_PD ------------------------------------------------------------------ */
+
+static uint32_t rotate(struct pair *p, int side, uint32_t age)
+{
+	uint32_t serial;
+
+	assert_int_equal(srdma_relay_leg_rotate(p->side[side].relay,
+						p->side[side].leg, age,
+						&serial),
+			 0);
+	return serial;
+}
+
+/* What the exchange does in key mode pd: ROTATE and KEY at who receives, REKEY
+ * there and at who sends. */
+static void renew_pd(struct pair *p, int receiver, int i)
+{
+	struct srdma_qp_secret_answer answer;
+	struct srdma_qp_secret key;
+	struct srdma_qp_rekey k = { .direction = SRDMA_RX,
+				    .secret_len = SECRET };
+
+	pair_key(p, receiver, i, &key);
+	assert_int_equal(srdma_relay_qp_secret(p->side[receiver].relay,
+					       p->side[receiver].leg, &key,
+					       &answer),
+			 0);
+	k.qpn = p->side[receiver].qp[i].qpn;
+	assert_int_equal(srdma_relay_qp_rekey(p->side[receiver].relay,
+					      p->side[receiver].leg, &k),
+			 0);
+	k.direction = SRDMA_TX;
+	k.qpn = p->side[!receiver].qp[i].qpn;
+	memcpy(k.secret, answer.secret, SECRET);
+	assert_int_equal(srdma_relay_qp_rekey(p->side[!receiver].relay,
+					      p->side[!receiver].leg, &k),
+			 0);
+}
+
+/* The leg gets another K_PD; the one before is wiped as soon as no QP receives
+ * under it, and not before. */
+static void test_rotation(void **state)
+{
+	struct srdma_pdkeys *keys;
+	uint8_t first[SRDMA_GROUP_KEY_LEN];
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.key_cache = 8;
+	open_in(&p, SRDMA_MODE_PD);
+	keys = &p.side[1].leg->keys;
+	memcpy(first, keys->pd, sizeof(first));
+	write_ok(&p, 0, 9000);
+	assert_int_equal(rotate(&p, 1, 3600), 0); /* too young */
+	assert_int_equal(rotate(&p, 1, 0), 1);
+	assert_memory_equal(keys->before, first, sizeof(first));
+	assert_memory_not_equal(keys->pd, first, sizeof(first));
+	assert_int_equal(rotate(&p, 1, 0), 1); /* the QP is under the first */
+	write_ok(&p, 0, 9000);
+	renew_pd(&p, 1, 0);
+	pair_settle(&p);
+	assert_int_equal(epoch(&p, 1, SRDMA_RX), 1);
+	for (int n = 0; n < 70; n++) /* the window passes */
+		write_ok(&p, 0, 8);
+	for (size_t i = 0; i < sizeof(first); i++)
+		assert_int_equal(keys->before[i], 0);
+	assert_int_equal(rotate(&p, 1, 0), 2);
+	pair_close(&p);
+}
+
+/* --- the hard stop ---------------------------------------------------------- */
+
+struct listener {
+	uint64_t sealed[4]; /* by side 0, by the 2 bits of their epoch */
+	int silent;	    /* side 1 is not heard */
+	int deaf;	    /* it hears no last words */
+};
+
+static enum srdma_mem_fate listen(void *ctx, struct srdma_mem_datagram *d)
+{
+	enum { TAG_BYTE = 8, KIND = 40 };
+	struct listener *l = ctx;
+
+	if (d->side)
+		return l->silent ? SRDMA_MEM_DROP : SRDMA_MEM_PASS;
+	l->sealed[d->data[TAG_BYTE] >> 2 & 3]++;
+	return l->deaf && d->data[0] == SRDMA_OP_ACKNOWLEDGE &&
+			       d->data[KIND] == SRDMA_ACK_CLOSE
+		       ? SRDMA_MEM_DROP
+		       : SRDMA_MEM_PASS;
+}
+
+static void post_write(struct pair *p, int side, uint64_t id, uint32_t len)
+{
+	pair_post(p, side,
+		  (struct srdma_desc){
+			  .opcode = SRDMA_DESC_WRITE,
+			  .id = id,
+			  .length = len,
+			  .local_addr = (uintptr_t)p->side[side].memory,
+			  .remote_addr = (uintptr_t)p->side[!side].memory },
+		  NULL);
+}
+
+/* Side 0 may seal 2^8 packets with a key, and is told nothing. */
+static void open_stuck(struct pair *p, struct listener *l)
+{
+	pair_defaults(p);
+	p->window = 1024;
+	p->wire.ctx = l;
+	p->wire.fate = listen;
+	p->wire.slots = p->wire.bufs = 2048;
+	open_in(p, SRDMA_MODE_BASIC);
+	assert_int_equal(srdma_session_limit(qp_of(p, 0, 0)->session, 256, 1),
+			 0);
+	l->silent = 1;
+	post_write(p, 0, 1, 2 << 20);
+	pair_settle(p);
+}
+
+/* An error, and never one packet more, however often it is asked for last
+ * words. */
+static void test_key_limit(void **state)
+{
+	struct listener l = { .deaf = 1 };
+	struct pair p;
+	uint32_t why;
+
+	(void)state;
+	open_stuck(&p, &l);
+	pair_expect(&p, 0, 1, SRDMA_REASON_KEY_LIMIT);
+	pair_state(&p, 0, 0, &why);
+	assert_int_equal(why, SRDMA_REASON_KEY_LIMIT);
+	/* half of the first epoch's, of which it had been told */
+	assert_int_equal(l.sealed[0], 128);
+	assert_int_equal(l.sealed[1], 256 - 8 + 1);
+	l.silent = 0;
+	post_write(&p, 1, 1, 8);
+	for (int n = 0; n < 28; n++)
+		pair_wait_ms(&p, 1000);
+	assert_int_equal(l.sealed[0], 128);
+	assert_int_equal(l.sealed[1], 256);
+	assert_int_equal(l.sealed[2] + l.sealed[3], 0);
+	pair_expect(&p, 1, 1, SRDMA_REASON_PEER_SILENT);
+	pair_close(&p);
+}
+
+/* The peer that hears the CLOSE ends, too. */
+static void test_key_limit_is_told(void **state)
+{
+	struct listener l = { 0 };
+	struct pair p;
+	uint32_t why;
+
+	(void)state;
+	open_stuck(&p, &l);
+	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
+	assert_int_equal(why, SRDMA_REASON_PEER_ERROR);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_new_secrets_of_an_idle_qp),
+		cmocka_unit_test(test_rotation),
+		cmocka_unit_test(test_key_limit),
+		cmocka_unit_test(test_key_limit_is_told),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
