@@ -14,13 +14,13 @@
 static const uint8_t *iv_of(const struct srdma_qp *qp)
 {
 	const struct srdma_session *s = qp->session;
-	const struct srdma_flow *f = &s->tx;
+	const struct srdma_epoch_key *k = &s->tx.epochs.key[SRDMA_EPOCH_NOW];
 
 	if (!s->suite || !s->suite->iv_len)
 		return NULL;
 	if (!(qp->mode & SRDMA_MODE_PD))
-		return f->own.iv;
-	return f->root.slot ? f->root.slot->keyed.iv : NULL;
+		return k->own.iv;
+	return k->slot ? k->slot->keyed.iv : NULL;
 }
 
 static uint64_t mix(uint64_t z)
