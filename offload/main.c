@@ -67,6 +67,9 @@ static int open_relay(struct srdma_relay **out, struct srdma_port *port[2],
 		.key_cache = o->key_cache,
 		.ping_ms = o->ping_ms,
 		.silence_ms = o->silence_ms,
+		.rekey_packets = o->rekey_packets,
+		.rekey_bytes = o->rekey_bytes,
+		.rekey_ns = o->rekey_ms * UINT64_C(1000000),
 		.random = random_fill,
 	};
 	int rc = ports_open_host(&port[0], o);

@@ -19,6 +19,8 @@ enum {
 	DEFAULT_READS = 16,
 	DEFAULT_KEY_CACHE = 1024,
 	MAX_STATS = 86400,
+	MIN_REKEY_MS = 10,
+	MAX_REKEY_MS = SRDMA_REKEY_NS / 1000000,
 	MIN_PING_MS = 10,
 };
 
@@ -47,6 +49,10 @@ static const char help[] =
 	"                       one (default 5; 0.5 will do)\n"
 	"  --silence SECONDS    after so long without one, or without a wire to the\n"
 	"                       peer, a QP ends (default 15; more than --ping)\n"
+	"  --rekey-packets N    packets of a QP, --rekey-bytes N bytes of payload, or\n"
+	"  --rekey-bytes N      --rekey-seconds SECONDS of use after which its next\n"
+	"  --rekey-seconds SECONDS  key takes over, for who wants that sooner (default,\n"
+	"                       and most: 16777216, 68719476736, 60)\n"
 	"  --stats SECONDS      a JSON line of counters on stdout so often; SIGUSR1\n"
 	"                       prints one at any time\n"
 	"  --log-level LEVEL    error, info (default) or debug\n"
@@ -80,28 +86,33 @@ static enum options_result wrong(struct options *o, const char *format, ...)
 struct amount {
 	int opt;
 	const char *option;
-	uint32_t least, most; /* of seconds: milliseconds */
-	size_t at;
+	uint64_t least, most; /* of seconds: milliseconds */
+	size_t at, size;      /* of a uint32_t or uint64_t */
 };
 
-static void put(struct options *o, const struct amount *a, uint32_t value)
+static void put(struct options *o, const struct amount *a, uint64_t value)
 {
-	memcpy((char *)o + a->at, &value, sizeof(value));
+	const uint32_t narrow = (uint32_t)value;
+
+	memcpy((char *)o + a->at,
+	       a->size == sizeof(narrow) ? (const void *)&narrow : &value,
+	       a->size);
 }
 
 static enum options_result number(struct options *o, const struct amount *a,
 				  const char *text)
 {
 	char *end;
-	unsigned long v;
+	unsigned long long v;
 
 	errno = 0;
-	v = strtoul(text, &end, 10);
+	v = strtoull(text, &end, 10);
 	if (errno || *end || !isdigit((unsigned char)*text) || v < a->least ||
 	    v > a->most)
-		return wrong(o, "--%s %.32s: give a number from %u to %u",
-			     a->option, text, a->least, a->most);
-	put(o, a, (uint32_t)v);
+		return wrong(o, "--%s %.32s: give a number from %llu to %llu",
+			     a->option, text, (unsigned long long)a->least,
+			     (unsigned long long)a->most);
+	put(o, a, v);
 	return OPTIONS_RUN;
 }
 
@@ -113,12 +124,12 @@ static enum options_result seconds(struct options *o, const struct amount *a,
 	char *parsed;
 	double ms = strtod(text, &parsed) * 1000 + 0.5;
 
-	if (*end || parsed != end || parsed == text || ms < a->least ||
+	if (*end || parsed != end || parsed == text || ms < (double)a->least ||
 	    ms >= (double)a->most + 1)
 		return wrong(o, "--%s %.32s: give seconds from %g to %g",
-			     a->option, text, a->least / 1000.0,
-			     a->most / 1000.0);
-	put(o, a, (uint32_t)ms);
+			     a->option, text, (double)a->least / 1000,
+			     (double)a->most / 1000);
+	put(o, a, (uint64_t)ms);
 	return OPTIONS_RUN;
 }
 
@@ -283,6 +294,9 @@ enum {
 	OPT_KEY_CACHE,
 	OPT_PING,
 	OPT_SILENCE,
+	OPT_REKEY_PACKETS,
+	OPT_REKEY_BYTES,
+	OPT_REKEY_SECONDS,
 	OPT_STATS,
 	OPT_LOG_LEVEL,
 	OPT_HELP,
@@ -302,6 +316,9 @@ static const struct option table[] = {
 	{ "key-cache", required_argument, NULL, OPT_KEY_CACHE },
 	{ "ping", required_argument, NULL, OPT_PING },
 	{ "silence", required_argument, NULL, OPT_SILENCE },
+	{ "rekey-packets", required_argument, NULL, OPT_REKEY_PACKETS },
+	{ "rekey-bytes", required_argument, NULL, OPT_REKEY_BYTES },
+	{ "rekey-seconds", required_argument, NULL, OPT_REKEY_SECONDS },
 	{ "stats", required_argument, NULL, OPT_STATS },
 	{ "log-level", required_argument, NULL, OPT_LOG_LEVEL },
 	{ "help", no_argument, NULL, OPT_HELP },
@@ -309,7 +326,8 @@ static const struct option table[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-#define PLACE(name) offsetof(struct options, name)
+#define PLACE(name)                                                            \
+	offsetof(struct options, name), sizeof(((struct options *)0)->name)
 
 static const struct amount numbers[] = {
 	{ OPT_MTU, "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD, PLACE(mtu) },
@@ -317,15 +335,21 @@ static const struct amount numbers[] = {
 	{ OPT_READS, "reads", 1, SRDMA_MAX_READS, PLACE(reads) },
 	{ OPT_KEY_CACHE, "key-cache", 0, SRDMA_MAX_KEY_CACHE,
 	  PLACE(key_cache) },
+	{ OPT_REKEY_PACKETS, "rekey-packets", 1, SRDMA_REKEY_PACKETS,
+	  PLACE(rekey_packets) },
+	{ OPT_REKEY_BYTES, "rekey-bytes", 1, SRDMA_REKEY_BYTES,
+	  PLACE(rekey_bytes) },
 	{ OPT_STATS, "stats", 1, MAX_STATS, PLACE(stats) },
-	{ 0, NULL, 0, 0, 0 },
+	{ 0, NULL, 0, 0, 0, 0 },
 };
 
 static const struct amount times[] = {
 	{ OPT_PING, "ping", MIN_PING_MS, SRDMA_MAX_SILENCE_MS, PLACE(ping_ms) },
 	{ OPT_SILENCE, "silence", MIN_PING_MS, SRDMA_MAX_SILENCE_MS,
 	  PLACE(silence_ms) },
-	{ 0, NULL, 0, 0, 0 },
+	{ OPT_REKEY_SECONDS, "rekey-seconds", MIN_REKEY_MS, MAX_REKEY_MS,
+	  PLACE(rekey_ms) },
+	{ 0, NULL, 0, 0, 0, 0 },
 };
 
 static const struct amount *amount_of(const struct amount *a, int opt)
@@ -382,6 +406,9 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 		.key_cache = DEFAULT_KEY_CACHE,
 		.ping_ms = SRDMA_DEFAULT_PING_MS,
 		.silence_ms = SRDMA_DEFAULT_SILENCE_MS,
+		.rekey_packets = SRDMA_REKEY_PACKETS,
+		.rekey_bytes = SRDMA_REKEY_BYTES,
+		.rekey_ms = MAX_REKEY_MS,
 		.log_level = LEVEL_INFO,
 	};
 	optind = 0; /* so that a test may call this again */

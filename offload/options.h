@@ -25,6 +25,9 @@ struct options {
 	uint32_t mtu, window, reads;
 	uint32_t key_cache;	      /* keyed contexts kept, 0: none */
 	uint32_t ping_ms, silence_ms; /* the latter is longer */
+	/* of an epoch, until another one is wanted */
+	uint64_t rekey_packets, rekey_bytes;
+	uint32_t rekey_ms;
 	enum log_level log_level;
 	char error[OPTIONS_ERROR_LEN];
 };
