@@ -43,11 +43,12 @@ enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 
 	if (!mr || mr->dead)
 		return SRDMA_REASON_BAD_RKEY;
-	if (mr->leg != want->leg)
+	if (mr->leg != want->leg && !SRDMA_MUTANT(PD_IGNORED))
 		return SRDMA_REASON_WRONG_PD;
 	if (mr->scope_qpn && mr->scope_qpn != want->qpn)
 		return SRDMA_REASON_QP_SCOPE;
-	if ((mr->access & want->right) != want->right)
+	if ((mr->access & want->right) != want->right &&
+	    !SRDMA_MUTANT(RIGHTS_IGNORED))
 		return SRDMA_REASON_NO_RIGHT;
 	region = mr->region;
 	/* No sum here can wrap: 6. */

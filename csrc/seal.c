@@ -71,7 +71,11 @@ static int protect(struct srdma_session *s, struct srdma_packet *p,
 		return 0;
 	io.ad_len = srdma_flow_bind(&s->tx, p, s->tx.epochs.number);
 	r = wants_proof(p) ? prove(s, p, out) : 0;
-	return r ? r : srdma_flow_seal(&s->tx, p->pn, &io, out + p->tag_at);
+	if (!r)
+		r = srdma_flow_seal(&s->tx, p->pn, &io, out + p->tag_at);
+	if (SRDMA_MUTANT(PLAIN_ON_THE_WIRE))
+		memcpy(text, payload, p->payload_len);
+	return r;
 }
 
 int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,

@@ -202,6 +202,7 @@ static void open_all(struct storm *w)
 		storm_qp_open(w, i, (int)storm_random(w, STORM_LEGS - 1),
 			      (int)storm_random(w, STORM_LEGS - 1));
 	storm_fault_hooks(w);
+	storm_nonce_watch(w);
 	w->active = w->faults;
 	for (uint32_t n = storm_random(w, 2) * 30; n; n--)
 		storm_turn(w, MS / 20);
@@ -514,6 +515,7 @@ void storm_run(uint64_t seed, struct storm_sum *sum)
 		fresh_qp(w);
 		part(w);
 	}
+	storm_nonce_watch(NULL);
 	close_all(w);
 	*sum = (struct storm_sum){ w->packets, w->random, w->now };
 	free(w->nonces);

@@ -269,8 +269,8 @@ void storm_fault_close(struct storm_leg *leg);
 void storm_fault_join(struct storm *w, struct storm_qp *qp);
 
 /* --- storm_nonce.c --- */
-/* This end spends a packet number under its key of now: not twice. */
-void storm_nonce_spend(struct storm *w, const struct storm_end *e, uint64_t pn);
+/* From now on what is sealed is of this storm; NULL: of none. */
+void storm_nonce_watch(struct storm *w);
 
 /* --- storm_grant.c: capabilities, and their end --- */
 /* Capabilities of two legs for each other's guarded area, if nothing of it

@@ -1,27 +1,19 @@
-/* No nonce is spent twice under one key: all pairs of a storm. */
+/*
+ * No nonce is spent twice under one key, whoever has the key: of each packet
+ * that is sealed, key and nonce are those that the cipher itself was given.
+ * The linker leads all calls of EVP_CipherInit_ex2() here (--wrap). MACs
+ * without a nonce have the packet number, see storm_fault.c.
+ */
+#include <stdint.h>
 #include <string.h>
 
+#include <openssl/evp.h>
+
 #include "bytes.h"
-#include "relay_impl.h"
-#include "session_state.h"
 #include "storm.h"
 
-/*
- * The IV of the key that sealed last. Key and IV are one output of the KDF:
- * who has the same IV has the same key. NULL: the suite has no nonce, or the
- * key is gone already.
- */
-static const uint8_t *iv_of(const struct srdma_qp *qp)
-{
-	const struct srdma_session *s = qp->session;
-	const struct srdma_epoch_key *k = &s->tx.epochs.key[SRDMA_EPOCH_NOW];
-
-	if (!s->suite || !s->suite->iv_len)
-		return NULL;
-	if (!(qp->mode & SRDMA_MODE_PD))
-		return k->own.iv;
-	return k->slot ? k->slot->keyed.iv : NULL;
-}
+/* The storm that runs. OpenSSL knows of none. */
+static struct storm *now;
 
 static uint64_t mix(uint64_t z)
 {
@@ -30,25 +22,56 @@ static uint64_t mix(uint64_t z)
 	return z ^ z >> 31;
 }
 
-void storm_nonce_spend(struct storm *w, const struct storm_end *e, uint64_t pn)
+/* Bytes as one number, on top of another. */
+static uint64_t digest(uint64_t z, const uint8_t *at, size_t len)
 {
-	const struct srdma_qp *qp =
-		srdma_relay_qp(w->side[e->leg->side].relay, e->info.qpn);
-	const uint8_t *iv = qp ? iv_of(qp) : NULL;
-	uint64_t pair, at;
+	uint8_t last[8] = { 0 };
 
-	if (!iv)
-		return;
-	/* 0 marks a free place. */
-	pair = mix(mix(mix(srdma_load64(iv)) ^ srdma_load32(iv + 8)) ^ pn ^
-		   (uint64_t)qp->role << 63) |
-	       1;
+	for (; len > sizeof(last); len -= sizeof(last), at += sizeof(last))
+		z = mix(z ^ srdma_load64(at));
+	memcpy(last, at, len);
+	return mix(z ^ srdma_load64(last));
+}
+
+static void spend(struct storm *w, uint64_t pair)
+{
+	uint64_t at = pair & (STORM_NONCES - 1);
+
+	pair |= !pair; /* 0 marks a free place */
 	STORM_CHECK(w, ++w->nonce_count < STORM_NONCES / 4 * 3,
 		    "too many packets");
-	for (at = pair >> 1 & (STORM_NONCES - 1); w->nonces[at];
-	     at = (at + 1) & (STORM_NONCES - 1))
+	for (; w->nonces[at]; at = (at + 1) & (STORM_NONCES - 1))
 		STORM_CHECK(w, w->nonces[at] != pair,
-			    "packet number %#llx twice under one key",
-			    (unsigned long long)pn);
+			    "a nonce twice under one key");
 	w->nonces[at] = pair;
+}
+
+void storm_nonce_watch(struct storm *w)
+{
+	now = w;
+}
+
+int __real_EVP_CipherInit_ex2(EVP_CIPHER_CTX *ctx, const EVP_CIPHER *cipher,
+			      const unsigned char *key, const unsigned char *iv,
+			      int enc, const OSSL_PARAM params[]);
+int __wrap_EVP_CipherInit_ex2(EVP_CIPHER_CTX *ctx, const EVP_CIPHER *cipher,
+			      const unsigned char *key, const unsigned char *iv,
+			      int enc, const OSSL_PARAM params[]);
+
+int __wrap_EVP_CipherInit_ex2(EVP_CIPHER_CTX *ctx, const EVP_CIPHER *cipher,
+			      const unsigned char *key, const unsigned char *iv,
+			      int enc, const OSSL_PARAM params[])
+{
+	int r = __real_EVP_CipherInit_ex2(ctx, cipher, key, iv, enc, params);
+	uint64_t id;
+
+	if (key) {
+		id = digest(1, key, (size_t)EVP_CIPHER_CTX_get_key_length(ctx));
+		EVP_CIPHER_CTX_set_app_data(ctx, (void *)(uintptr_t)id);
+	}
+	if (now && iv && EVP_CIPHER_CTX_is_encrypting(ctx)) {
+		id = (uintptr_t)EVP_CIPHER_CTX_get_app_data(ctx);
+		spend(now, digest(id, iv, 12));
+	}
+	return r;
 }
