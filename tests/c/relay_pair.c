@@ -38,7 +38,7 @@ void pair_defaults(struct pair *p)
 	p->now = 1;
 }
 
-static void open_side(struct pair *p, int i)
+void pair_open_side(struct pair *p, int i, struct srdma_port *wire)
 {
 	struct side *s = &p->side[i];
 	struct srdma_relay_params rp = {
@@ -58,7 +58,7 @@ static void open_side(struct pair *p, int i)
 	s->seed = 77 + (uint64_t)i;
 	assert_int_equal(srdma_port_mem_host(&s->host, &p->host[i]), 0);
 	rp.host = s->host;
-	rp.wire = s->wire;
+	rp.wire = s->wire = wire;
 	assert_int_equal(srdma_relay_create(&s->relay, &rp), 0);
 	assert_int_equal(srdma_relay_leg_open(s->relay, &lp, &s->leg, &answer),
 			 0);
@@ -73,10 +73,8 @@ static void open_side(struct pair *p, int i)
 
 void pair_open_on(struct pair *p, struct srdma_port *a, struct srdma_port *b)
 {
-	p->side[0].wire = a;
-	p->side[1].wire = b;
-	open_side(p, 0);
-	open_side(p, 1);
+	pair_open_side(p, 0, a);
+	pair_open_side(p, 1, b);
 	pair_run(p, 2);
 }
 

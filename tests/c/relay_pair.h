@@ -50,6 +50,8 @@ void pair_defaults(struct pair *p);
 void pair_open(struct pair *p);
 /* The same on these wire ports. */
 void pair_open_on(struct pair *p, struct srdma_port *a, struct srdma_port *b);
+/* One of them, which was not open or was destroyed. */
+void pair_open_side(struct pair *p, int side, struct srdma_port *wire);
 /* QP i on both sides, with keys, run until both are RTS. */
 void pair_connect(struct pair *p, int i);
 /* Only INIT with KEY, and KEYS, for tests that need the steps between. */
