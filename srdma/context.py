@@ -13,7 +13,10 @@ _PR_SET_PTRACER = 0x59616D61
 
 
 class Context(Resource):
-    """worker: path or name of a running worker; $SRDMA_WORKER where none is given."""
+    """worker: path or name of a running worker; $SRDMA_WORKER where none is given.
+
+    timeout: seconds for it to answer the first time.
+    """
 
     def __init__(
         self, worker: str | os.PathLike[str] | None = None, *, timeout: float = TIMEOUT
@@ -23,7 +26,7 @@ class Context(Resource):
         self._timeout = timeout
         self._control = Control.connect(self.path, timeout)
         try:
-            self.hello = self._control.hello()
+            self.hello = self._control.hello(timeout)
         except BaseException:
             self._control.close()
             raise

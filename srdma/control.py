@@ -259,9 +259,9 @@ class Control:
         if not poll.poll(max(deadline - time.monotonic(), 0) * 1000 + 1):
             raise TimeoutError
 
-    def hello(self) -> Hello:
+    def hello(self, timeout: float = TIMEOUT) -> Hello:
         """Check the version and learn what the worker is."""
-        body, _ = self.request(Kind.HELLO, pack(Kind.HELLO, VERSION))
+        body, _ = self.request(Kind.HELLO, pack(Kind.HELLO, VERSION), timeout=timeout)
         answer = Hello.decode(body)
         if answer.version != VERSION:
             raise DeviceError(

@@ -147,9 +147,19 @@ class Load:
         self._take(until)
         return (self.bytes - before) / (time.monotonic() - begin)
 
+    def until(self, requests: int) -> Callable[[], bool]:
+        """For run(): so many more."""
+        enough = sum(self.ended.values()) + requests
+        return lambda: sum(self.ended.values()) >= enough
+
     @property
     def bytes(self) -> int:
         return sum(stream.bytes for stream in self.streams)
+
+    @property
+    def reasons(self) -> list[str]:
+        """Of the QPs; "" while they are well."""
+        return [qp.reason for qp in self._qps]
 
     @property
     def slowest(self) -> float:

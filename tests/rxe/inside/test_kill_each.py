@@ -68,8 +68,10 @@ def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[Four]:
 
 def test_kill_in_mid_transfer(four: Four) -> None:
     dice = random.Random(8)
+    failed = 0
     for victim in [*REASONS] * ROUNDS + ["host A"]:  # the last one ends what the others left
         four.start()
         time.sleep(dice.uniform(0, LATEST_KILL))
         for end, said in four.kill(victim).items():
-            judge(said, REASONS[victim][end], QP_TIMEOUT)
+            failed += judge(said, REASONS[victim][end], QP_TIMEOUT)
+    assert failed
