@@ -33,6 +33,7 @@ cdef extern from "wire.h":
         SRDMA_MAX_PAYLOAD
         SRDMA_MAX_PACKET
         SRDMA_DESC_LEN
+        SRDMA_OPERANDS_LEN
         SRDMA_RECORD_LEN
 
     struct srdma_gap:
@@ -95,8 +96,10 @@ cdef extern from "wire.h":
         uint64_t remote_addr
         uint32_t imm
         uint32_t capability
+        uint64_t swap_add
+        uint64_t compare
 
-    void srdma_desc_encode(uint8_t *out, const srdma_desc *d)
+    uint32_t srdma_desc_encode(uint8_t *out, const srdma_desc *d)
     int srdma_desc_decode(srdma_desc *d, const uint8_t *data, size_t len)
 
     struct srdma_record:

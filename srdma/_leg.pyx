@@ -102,6 +102,9 @@ cdef class Work:
     def capability(self, uint32_t handle):
         self.d.capability = handle
 
+    def operands(self, uint64_t swap_add, uint64_t compare):
+        self.d.swap_add, self.d.compare = swap_add, compare
+
 
 cdef class Host:
     """Descriptors, completion ring and credits (csrc/host.h). Ints below 0 are -errno."""

@@ -145,9 +145,9 @@ def infer(uint64_t expected, uint32_t low):
 
 def encode_descriptor(dict f):
     cdef srdma_desc d = f
-    cdef uint8_t out[SRDMA_DESC_LEN]
-    srdma_desc_encode(out, &d)
-    return out[:SRDMA_DESC_LEN]
+    cdef uint8_t out[SRDMA_DESC_LEN + SRDMA_OPERANDS_LEN]
+    cdef uint32_t used = srdma_desc_encode(out, &d)
+    return out[:used]
 
 
 def decode_descriptor(bytes slot):

@@ -75,6 +75,17 @@ class QP:
         self.sync.ensure_alive()
         return await self._do(blocking.read(self.sync, remote, offset, length, into))
 
+    async def compare_and_swap(self, remote: Remote, offset: int, compare: int, swap: int) -> int:
+        """As SecureQP.compare_and_swap()."""
+        self.sync.ensure_alive()
+        job = blocking.compare_and_swap(self.sync, remote, offset, compare, swap)
+        return blocking.number(await self._do(job))
+
+    async def fetch_add(self, remote: Remote, offset: int, add: int) -> int:
+        """As SecureQP.fetch_add()."""
+        self.sync.ensure_alive()
+        return blocking.number(await self._do(blocking.fetch_add(self.sync, remote, offset, add)))
+
     async def send(self, data: Buffer | MR | SGE = b"", imm: int | None = None) -> None:
         """As SecureQP.send()."""
         self.sync.ensure_alive()

@@ -1,4 +1,4 @@
-"""The calls of a QP, WRITE, READ, SEND and receive, and how they are done blocking.
+"""The calls of a QP, WRITE, READ, atomics, SEND and receive, and how they are done blocking.
 
 A call is made into a Job, which `run()` does, or `srdma.aio` by the same steps.
 Data in registered memory goes as it is. Other data of at most 448 bytes goes
@@ -9,6 +9,7 @@ a WRITE or READ in pieces, two of them under way at a time.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +20,16 @@ from srdma.capability import Capability
 from srdma.errors import BoundsError, BufferAccessError, LocalError, Timeout
 from srdma.mr import MR, Access, RemoteMR
 from srdma.wc import WC, WCFlag, WCOpcode
-from srdma.wr import MAX_INLINE, MAX_MESSAGE, SGE, RecvWR, SendWR, WROpcode, check_inside
+from srdma.wr import (
+    ATOMIC_LENGTH,
+    MAX_INLINE,
+    MAX_MESSAGE,
+    SGE,
+    RecvWR,
+    SendWR,
+    WROpcode,
+    check_inside,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -152,6 +162,50 @@ def _copier(target: memoryview) -> Callable[[Request], None]:
         at += length
 
     return copy
+
+
+def compare_and_swap(qp: SecureQP, remote: Remote, offset: int, compare: int, swap: int) -> Job:
+    for value in (compare, swap):
+        _check_number(value, 0)
+    wr = SendWR(opcode=WROpcode.ATOMIC_CMP_AND_SWP, compare_add=compare, swap=swap)
+    return _atomic(qp, wr, remote, offset)
+
+
+def fetch_add(qp: SecureQP, remote: Remote, offset: int, add: int) -> Job:
+    _check_number(add, -1 << 63)
+    wr = SendWR(opcode=WROpcode.ATOMIC_FETCH_AND_ADD, compare_add=add % (1 << 64))
+    return _atomic(qp, wr, remote, offset)
+
+
+def number(result: bytes) -> int:
+    """What an atomic found."""
+    return int.from_bytes(result, sys.byteorder)
+
+
+def _check_number(value: int, least: int) -> None:
+    if not least <= value < 1 << 64:
+        raise LocalError(f"{value} does not fit: an atomic works on a number of 64 bits")
+
+
+def _atomic(qp: SecureQP, wr: SendWR, remote: Remote, offset: int) -> Job:
+    _check_remote(qp, wr.opcode, ATOMIC_LENGTH, remote, offset)
+    if (remote.address + offset) % ATOMIC_LENGTH:
+        raise LocalError(
+            f"offset {offset} is at address {remote.address + offset:#x}: an atomic needs one "
+            f"that is a multiple of {ATOMIC_LENGTH}"
+        )
+    result = bytearray(ATOMIC_LENGTH)
+    what = "an atomic"
+    return Job(
+        what, 1, _atomic_piece(qp, wr, remote, offset), True, _copier(memoryview(result)), result
+    )
+
+
+def _atomic_piece(qp: SecureQP, wr: SendWR, remote: Remote, offset: int) -> Iterator[Piece]:
+    bounce = qp.pd.bounces.take(ATOMIC_LENGTH)
+    wr.sg = [bounce.sge(0, ATOMIC_LENGTH)]
+    wr.set_remote(remote, offset)
+    yield wr, bounce
 
 
 def send(qp: SecureQP, data: Buffer | MR | SGE, imm: int | None) -> Job:

@@ -14,7 +14,7 @@ from srdma.errors import DeviceError, WorkerGone
 if TYPE_CHECKING:
     from srdma.verbs import VerbsLeg
 
-_LOCAL_WRITE, _REMOTE_WRITE, _REMOTE_READ = 1, 2, 4
+_LOCAL_WRITE, _REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC = 1, 2, 4, 8
 
 
 class Leg(Protocol):
@@ -148,6 +148,7 @@ class _Verbs:
         rights = _REMOTE_READ
         if access & _LOCAL_WRITE:
             rights |= _LOCAL_WRITE | _REMOTE_WRITE
+        rights |= access & _REMOTE_ATOMIC
         rkey, close = self._leg.reg_mr(addr, length, rights)
         self._regions[rkey] = close
         return rkey

@@ -33,6 +33,10 @@ class Access(IntFlag):
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
     REMOTE_READ = 4
+    REMOTE_ATOMIC = 8
+
+
+REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 
 
 class Proving(TypedDict, total=False):
@@ -160,11 +164,11 @@ class MR(Resource):
         return self.length
 
     def remote(self) -> RemoteMR:
-        """What the peer needs to READ or WRITE this region."""
+        """What the peer needs to READ or WRITE this region, or to count in it."""
         self.ensure_alive()
-        if not self.access & (Access.REMOTE_READ | Access.REMOTE_WRITE):
+        if not self.access & REMOTE:
             raise LocalError(
-                "the region was registered without REMOTE_READ or REMOTE_WRITE: "
+                "the region was registered without REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: "
                 "no peer could use it"
             )
         return RemoteMR(self.addr, self.rkey, self.length)
@@ -259,6 +263,8 @@ class MR(Resource):
             has |= Right.READ
         if self.access & Access.REMOTE_WRITE:
             has |= Right.WRITE
+        if self.access & Access.REMOTE_ATOMIC:
+            has |= Right.ATOMIC
         if rights & ~has:
             raise CapabilityError(
                 f"the region's access lets peers {names_of(has)}: a capability cannot grant "

@@ -22,7 +22,7 @@ from srdma.errors import (
 )
 from srdma.handles import Handles
 from srdma.leg import open_leg
-from srdma.mr import MR, Access, Proofs
+from srdma.mr import MR, REMOTE, Access, Proofs
 from srdma.resource import Resource
 
 if TYPE_CHECKING:
@@ -160,7 +160,9 @@ class PD(Resource):
         buffer: anything with the buffer protocol (bytearray, mmap, memoryview,
         NumPy array). qp: the only one that peers may use it on. proof=True: its
         rkey alone opens nothing, peers need an `MR.capability()`, whose ranges
-        are made of blocks of block_size=4096 bytes, to a depth_limit=48.
+        are made of blocks of block_size=4096 bytes, to a depth_limit=48. On the
+        embedded NIC atomics on it are one step to all that the worker does, but not
+        to this machine's own threads: for that use alloc().
         """
         self.ensure_alive()
         rights, proofs = _check_access(access), _check_proofs(access, Proofs(**proving))
@@ -175,7 +177,9 @@ class PD(Resource):
         qp: SecureQP | None = None,
         **proving: Unpack[Proving],
     ) -> MR:
-        """New zeroed memory, registered as by reg_mr(); on the embedded NIC the worker maps it."""
+        """New zeroed memory, registered as by reg_mr(); on the embedded NIC the worker maps it,
+        and atomics on it are one step to this machine's CPUs too.
+        """
         self.ensure_alive()
         rights, proofs = _check_access(access), _check_proofs(access, Proofs(**proving))
         if size <= 0:
@@ -263,18 +267,20 @@ class PD(Resource):
 
 def _check_access(access: Access | int) -> Access:
     rights = Access(access)
-    known = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+    known = Access.LOCAL_WRITE | REMOTE
     if int(access) & ~int(known):
         raise LocalError(f"access {int(access)}: this version has {known!r}")
-    if rights & Access.REMOTE_WRITE and not rights & Access.LOCAL_WRITE:
-        raise LocalError("REMOTE_WRITE needs LOCAL_WRITE too, as in verbs")
+    written = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
+    if rights & written and not rights & Access.LOCAL_WRITE:
+        raise LocalError("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too, as in verbs")
     return rights
 
 
 def _check_proofs(access: Access | int, proofs: Proofs) -> Proofs:
-    if proofs.proof and not int(access) & (Access.REMOTE_READ | Access.REMOTE_WRITE):
+    if proofs.proof and not int(access) & REMOTE:
         raise LocalError(
-            "proof=True needs REMOTE_READ or REMOTE_WRITE: without them no peer may do anything"
+            "proof=True needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: without them no peer "
+            "may do anything"
         )
     return proofs
 

@@ -22,7 +22,7 @@ from srdma.errors import ClosedError, Error, LocalError, WorkerGone
 from srdma.handles import Handle, Uses
 from srdma.resource import Resource
 from srdma.wc import WC, WCOpcode, WCStatus, reason_name
-from srdma.wr import RecvWR, SendFlag, SendWR, WROpcode
+from srdma.wr import RecvWR, SendFlag, SendWR
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -38,15 +38,6 @@ REASON_S = 0.2  # how long a failed call waits to hear why
 
 _INTERNAL = 1 << 63
 _RECV = 16
-# Descriptor opcodes (protocol.md 9.1).
-_OPCODES = {
-    WROpcode.RDMA_WRITE: 1,
-    WROpcode.RDMA_WRITE_WITH_IMM: 2,
-    WROpcode.RDMA_READ: 3,
-    WROpcode.SEND: 4,
-    WROpcode.SEND_WITH_IMM: 5,
-}
-_WITH_IMM = (WROpcode.RDMA_WRITE_WITH_IMM, WROpcode.SEND_WITH_IMM)
 _FLUSHED = 40
 
 
@@ -206,6 +197,23 @@ class SecureQP(Resource):
         job = blocking.read(self, remote, offset, length, into)
         return blocking.run(self, job, deadline_in(timeout))
 
+    def compare_and_swap(
+        self, remote: Remote, offset: int, compare: int, swap: int, timeout: float | None = None
+    ) -> int:
+        """If the 8 bytes there are `compare`, make them `swap`, in one step; what they were.
+
+        A number of 64 bits in the byte order of its machine, at an address that is a multiple of 8.
+        """
+        self._begin()
+        job = blocking.compare_and_swap(self, remote, offset, compare, swap)
+        return blocking.number(blocking.run(self, job, deadline_in(timeout)))
+
+    def fetch_add(self, remote: Remote, offset: int, add: int, timeout: float | None = None) -> int:
+        """Add to such a number, modulo 2^64, in one step; what it was."""
+        self._begin()
+        job = blocking.fetch_add(self, remote, offset, add)
+        return blocking.number(blocking.run(self, job, deadline_in(timeout)))
+
     def send(
         self, data: Buffer | MR | SGE = b"", imm: int | None = None, timeout: float | None = None
     ) -> None:
@@ -358,7 +366,7 @@ class SecureQP(Resource):
     def _send_work(
         self, wr: SendWR, wr_id: int, handle: Handle | None
     ) -> tuple[Work, memoryview | None]:
-        work = Work(_OPCODES[wr.opcode], self.qp_num, wr_id, _descriptor_flags(wr))
+        work = Work(wr.opcode.descriptor, self.qp_num, wr_id, _descriptor_flags(wr))
         payload = None
         if wr.data is not None:
             payload = as_bytes(wr.data)
@@ -367,13 +375,16 @@ class SecureQP(Resource):
             work.local(wr.sge.addr, wr.sge.length, wr.sge.lkey)
         try:
             work.remote(wr.remote_addr, wr.rkey)
-            if wr.opcode in _WITH_IMM:
+            if wr.opcode.with_imm:
                 work.immediate(wr.imm_data)
+            if wr.opcode.is_atomic:
+                work.operands(*wr.operands)
             if handle is not None:
                 work.capability(handle.number)
         except OverflowError as e:
             raise LocalError(
-                "immediate data and rkey have 32 bits, a remote address has 64, none is negative"
+                "immediate data and rkey have 32 bits, a remote address and the operands of an "
+                "atomic have 64, none is negative"
             ) from e
         return work, payload
 

@@ -198,6 +198,8 @@ class VerbsLeg:
     def _open(self, device: str, ring: int, slots: int, undo: contextlib.ExitStack) -> None:
         self._context = Context(name=device)
         undo.callback(self._context.close)
+        caps = self._context.query_device().atomic_caps
+        self._has_atomics: bool = caps != e.IBV_ATOMIC_NONE
         self.pd = PD(self._context)
         undo.callback(self.pd.close)
         self._ring = _Memory(ring * RECORD_LEN)
@@ -274,6 +276,8 @@ class VerbsLeg:
         attr, mask = self._cm.id.init_qp_attr(state)
         if state == e.IBV_QPS_INIT:
             attr.qp_access_flags = e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE
+            if self._has_atomics:
+                attr.qp_access_flags |= e.IBV_ACCESS_REMOTE_ATOMIC
         elif state == e.IBV_QPS_RTR:
             attr.min_rnr_timer = RNR_TIMER
         else:

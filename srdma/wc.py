@@ -41,6 +41,8 @@ class WCOpcode(IntEnum):
     SEND = 0
     RDMA_WRITE = 1
     RDMA_READ = 2
+    COMP_SWAP = 3
+    FETCH_ADD = 4
     RECV = 128
     RECV_RDMA_WITH_IMM = 129
     QP_EVENT = 255  # the QP went to error; wr_id is 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 1 << 30
 MAX_INLINE = 448
+ATOMIC_LENGTH = 8
 
 
 class WROpcode(IntEnum):
@@ -27,17 +28,43 @@ class WROpcode(IntEnum):
     SEND = 2
     SEND_WITH_IMM = 3
     RDMA_READ = 4
+    ATOMIC_CMP_AND_SWP = 5
+    ATOMIC_FETCH_AND_ADD = 6
 
     @property
     def right(self) -> Right:
         """What a capability must grant for it; none for a SEND."""
         return _RIGHTS.get(self, Right(0))
 
+    @property
+    def descriptor(self) -> int:
+        """Opcode of its descriptor (protocol.md 9.1)."""
+        return _DESCRIPTORS[self]
 
+    @property
+    def with_imm(self) -> bool:
+        return self in (WROpcode.RDMA_WRITE_WITH_IMM, WROpcode.SEND_WITH_IMM)
+
+    @property
+    def is_atomic(self) -> bool:
+        return self in (WROpcode.ATOMIC_CMP_AND_SWP, WROpcode.ATOMIC_FETCH_AND_ADD)
+
+
+_DESCRIPTORS = {
+    WROpcode.RDMA_WRITE: 1,
+    WROpcode.RDMA_WRITE_WITH_IMM: 2,
+    WROpcode.RDMA_READ: 3,
+    WROpcode.SEND: 4,
+    WROpcode.SEND_WITH_IMM: 5,
+    WROpcode.ATOMIC_CMP_AND_SWP: 6,
+    WROpcode.ATOMIC_FETCH_AND_ADD: 7,
+}
 _RIGHTS = {
     WROpcode.RDMA_WRITE: Right.WRITE,
     WROpcode.RDMA_WRITE_WITH_IMM: Right.WRITE,
     WROpcode.RDMA_READ: Right.READ,
+    WROpcode.ATOMIC_CMP_AND_SWP: Right.ATOMIC,
+    WROpcode.ATOMIC_FETCH_AND_ADD: Right.ATOMIC,
 }
 
 
@@ -64,7 +91,10 @@ class SendWR:
 
     imm_data is a number, the same at both ends; it is present by the opcode. A
     READ or WRITE with a capability works at its first byte unless set_remote()
-    or set_wr_rdma() says where.
+    or set_wr_rdma() says where. An atomic works on 8 bytes at an address that is
+    a multiple of 8, a number in the byte order of its machine, and what was there
+    before arrives in its SGE, of 8 bytes, in the order of this machine:
+    compare_add is added, or compared; swap is what is put there if it is equal.
     """
 
     wr_id: int = 0
@@ -75,6 +105,8 @@ class SendWR:
     imm_data: int = 0
     send_flags: SendFlag = SendFlag.SIGNALED
     capability: Capability | None = None
+    compare_add: int = 0
+    swap: int = 0
     remote_addr: int = field(default=0, init=False)
     rkey: int = field(default=0, init=False)
 
@@ -82,8 +114,8 @@ class SendWR:
         _check_sg(self.sg)
         if self.sg and self.data is not None:
             raise LocalError("both an SGE and data: a work request sends one of them")
-        if self.data is not None and self.opcode == WROpcode.RDMA_READ:
-            raise LocalError("a READ has no data: give an SGE for what arrives")
+        if self.data is not None and (self.opcode == WROpcode.RDMA_READ or self.opcode.is_atomic):
+            raise LocalError("READs and atomics have no data: give an SGE for what arrives")
         if self.capability is not None:
             self.set_wr_rdma(self.capability.rkey, self.capability.address)
 
@@ -95,8 +127,13 @@ class SendWR:
         """Where a READ or WRITE works, as in pyverbs; the peer's worker checks it."""
         self.rkey, self.remote_addr = rkey, addr
 
+    def set_wr_atomic(self, rkey: int, addr: int, compare_add: int, swap: int = 0) -> None:
+        """Where an atomic works, and with what, as in pyverbs."""
+        self.set_wr_rdma(rkey, addr)
+        self.compare_add, self.swap = compare_add, swap
+
     def set_remote(self, remote: RemoteMR | Capability, offset: int = 0) -> None:
-        """Where a READ or WRITE works; refused here if it is not inside `remote`."""
+        """Where a READ, WRITE or atomic works; refused here if it is not inside `remote`."""
         check_inside(self.length, remote, offset)
         self.set_wr_rdma(remote.rkey, remote.address + offset)
         self.capability = remote if isinstance(remote, Capability) else None
@@ -113,6 +150,18 @@ class SendWR:
                 f"rkey {self.rkey:#x} is not the capability's, {self.capability.rkey:#x}"
             )
         check_inside(self.length, self.capability, self.remote_addr - self.capability.address)
+
+    @property
+    def operands(self) -> tuple[int, int]:
+        """Of an atomic, as its descriptor has them: swap or add, compare."""
+        if self.length != ATOMIC_LENGTH:
+            raise LocalError(
+                f"an atomic with an SGE of {self.length} bytes: what was there has "
+                f"{ATOMIC_LENGTH} bytes"
+            )
+        if self.opcode is WROpcode.ATOMIC_FETCH_AND_ADD:
+            return self.compare_add, 0
+        return self.swap, self.compare_add
 
     @property
     def length(self) -> int:

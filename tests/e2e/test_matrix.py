@@ -1,4 +1,4 @@
-"""Every suite, level and key mode carries WRITE, READ and SEND; wrong keys are refused.
+"""Every suite, level and key mode carries WRITE, READ, atomics and SEND; wrong keys are refused.
 
 The keys come from tests/keying.py: a TLS connection for each would take minutes.
 """
@@ -6,6 +6,7 @@ The keys come from tests/keying.py: a TLS connection for each would take minutes
 from __future__ import annotations
 
 import errno
+import sys
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,8 @@ from srdma.qp import SecureQP
 from tests.e2e.conftest import WAIT, A, B, pattern, run
 from tests.keying import End, Protection, attach, key, until_running
 
-ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
+RIGHTS = Right.READ | Right.WRITE | Right.ATOMIC
 LEVELS = ["none", "header", "packet", "aead"]
 ROWS = [
     pytest.param(Suite(row["id"], level, row["tag_len"]), id=f"{row['name']}-{LEVELS[level]}")
@@ -83,7 +85,7 @@ def open_ends(site, group):
         )
         controls = [stack.enter_context(closing(attach(pd))) for pd in (a, b)]
         proven = b.alloc(REGION, ALL, proof=True, block_size=1024)
-        capability = proven.capability(1024, 37 * 1024, rights=Right.READ | Right.WRITE)
+        capability = proven.capability(1024, 37 * 1024, rights=RIGHTS)
         yield Ends(a, b, *controls, b.alloc(REGION, ALL), proven, capability)
 
 
@@ -114,6 +116,10 @@ def check_one_sided(qp, where, memory, seed):
     qp.write(data, where, 1020, timeout=WAIT)
     assert memory[1020 : 1020 + len(data)] == data
     assert qp.read(where, 1021, 9000, timeout=WAIT) == data[1:]
+    was = int.from_bytes(memory[2048:2056], sys.byteorder)
+    assert qp.fetch_add(where, 2048, 5, timeout=WAIT) == was
+    assert qp.compare_and_swap(where, 2048, (was + 5) % (1 << 64), seed, timeout=WAIT) != was
+    assert int.from_bytes(memory[2048:2056], sys.byteorder) == seed
 
 
 def check_send(client, server):

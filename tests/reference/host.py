@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from enum import IntEnum, IntFlag
 
 _DESCRIPTOR = struct.Struct(">BBHIQIIQIIQIIQ")
+_OPERANDS = struct.Struct(">QQ")
 _RECORD = struct.Struct(">QIBBHIIII")
 DESCRIPTOR_LEN = _DESCRIPTOR.size
 RECORD_LEN = _RECORD.size
 MAX_IMMEDIATE = 448
 MAX_MESSAGE = 1 << 30
+ATOMIC_LEN = 8
 
 
 class DescriptorOp(IntEnum):
@@ -20,12 +22,15 @@ class DescriptorOp(IntEnum):
     READ = 3
     SEND = 4
     SEND_IMM = 5
+    COMPARE_SWAP = 6
+    FETCH_ADD = 7
     RECV = 16
     CREDIT = 17
 
 
 CARRY_PAYLOAD = frozenset(DescriptorOp) & {1, 2, 4, 5}
-NAME_MEMORY = frozenset(DescriptorOp) & {1, 2, 3}
+ATOMICS = frozenset(DescriptorOp) & {6, 7}
+NAME_MEMORY = frozenset(DescriptorOp) & {1, 2, 3} | ATOMICS
 
 
 class DescriptorFlag(IntFlag):
@@ -48,10 +53,14 @@ class Descriptor:
     remote_addr: int = 0
     imm: int = 0
     capability: int = 0
+    swap_add: int = 0  # atomics
+    compare: int = 0
 
     def encode(self) -> bytes:
-        opcode, flags, *rest = astuple(self)
-        return _DESCRIPTOR.pack(opcode, flags, 0, *rest, 0)
+        """With what stands behind the descriptor of an atomic."""
+        opcode, flags, *rest, swap_add, compare = astuple(self)
+        behind = _OPERANDS.pack(swap_add, compare) if opcode in ATOMICS else b""
+        return _DESCRIPTOR.pack(opcode, flags, 0, *rest, 0) + behind
 
 
 def decode_descriptor(slot: bytes) -> Descriptor:
@@ -66,6 +75,8 @@ def decode_descriptor(slot: bytes) -> Descriptor:
     d = Descriptor(opcode, flags, *rest)
     if d.capability and opcode not in NAME_MEMORY:
         raise ValueError("a capability on a descriptor that names no remote memory")
+    if opcode in ATOMICS:
+        return _with_operands(d, slot[DESCRIPTOR_LEN:])
     if d.length > MAX_MESSAGE:
         raise ValueError(f"a message has at most {MAX_MESSAGE} bytes")
     inline = d.length if flags & DescriptorFlag.INLINE else 0
@@ -74,6 +85,15 @@ def decode_descriptor(slot: bytes) -> Descriptor:
     if len(slot) < DESCRIPTOR_LEN + inline:
         raise ValueError(f"{inline} bytes of immediate payload do not fit")
     return d
+
+
+def _with_operands(d: Descriptor, behind: bytes) -> Descriptor:
+    if d.length != ATOMIC_LEN or d.flags & DescriptorFlag.INLINE or len(behind) < _OPERANDS.size:
+        raise ValueError("an atomic is of 8 bytes, with 16 behind the descriptor and no payload")
+    swap_add, compare = _OPERANDS.unpack_from(behind)
+    if compare and d.opcode == DescriptorOp.FETCH_ADD:
+        raise ValueError("FETCH_ADD compares nothing")
+    return replace(d, swap_add=swap_add, compare=compare)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import ack, numbers, protect, random_packets, wire
 from .example import example
-from .host import NAME_MEMORY, Descriptor, DescriptorOp, Record
+from .host import ATOMIC_LEN, ATOMICS, NAME_MEMORY, Descriptor, DescriptorOp, Record
 from .jsonform import to_json
 from .kdf import kdf
 from .memory_vectors import memory_vectors
@@ -198,9 +198,12 @@ def host_vectors() -> dict[str, Any]:
         )
         d = replace(d, qpn=0) if op == DescriptorOp.CREDIT else d
         d = replace(d, capability=rng.getrandbits(32)) if op in NAME_MEMORY else d
+        if op in ATOMICS:
+            compare = rng.getrandbits(64) if op == DescriptorOp.COMPARE_SWAP else 0
+            d = replace(d, length=ATOMIC_LEN, swap_add=rng.getrandbits(64), compare=compare)
         descriptors.append({"fields": to_json(d), "bytes": d.encode().hex()})
     records = []
-    for opcode in (0, 1, 2, 128, 129, 255):
+    for opcode in (0, 1, 2, 3, 4, 128, 129, 255):
         r = Record(
             rng.getrandbits(64),
             rng.getrandbits(24),

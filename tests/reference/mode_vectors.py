@@ -14,7 +14,7 @@ from .protect import End, Mode
 from .reasons import Reason
 from .session import Session
 from .suites import Level
-from .target import Access, Claim, Peer, Registered, Tree, judge, want
+from .target import ATOMIC_LEN, Access, Claim, Peer, Registered, Tree, judge, want
 from .wire import Flag, Op, Packet
 
 ALICE = "spiffe://example.org/alice"
@@ -126,8 +126,15 @@ MESSAGES = [
     [(Op.WRITE_FIRST, 64), (Op.WRITE_MIDDLE, 64), (Op.WRITE_LAST, 7)],
     [(Op.WRITE_FIRST, 64), (Op.WRITE_LAST_IMM, 7)],
     [(Op.READ_REQUEST, 0)],
+    [(Op.COMPARE_SWAP, 0)],
+    [(Op.FETCH_ADD, 0)],
 ]
 READ_LENGTH = 130
+RIGHTS = {
+    Op.READ_REQUEST: memory.READ,
+    Op.COMPARE_SWAP: memory.ATOMIC,
+    Op.FETCH_ADD: memory.ATOMIC,
+}
 
 
 def registered(rng: Random, region: Region, access: int) -> Registered:
@@ -168,7 +175,8 @@ def proof_vectors() -> list[dict[str, Any]]:
 def _proofs(rng: Random, suite: int, level: Level, mode: int) -> dict[str, Any]:
     start = 0x7F0011223000
     region = Region(start, start + 11 * 4096 - 5)
-    state = registered(rng, region, Access.REMOTE_READ | Access.REMOTE_WRITE)
+    access = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
+    state = registered(rng, region, access)
     params = replace(random_packets.params(rng, suite, level), mode=mode)
     own = random_pd(rng)
     if mode & Mode.PD:
@@ -202,17 +210,14 @@ class _Sender:
     next_id: int = 0
 
     def message(self, grant: Grant, message: list[tuple[Op, int]]) -> list[dict[str, Any]]:
-        rights = memory.READ if message[0][0] == Op.READ_REQUEST else memory.WRITE
+        rights = RIGHTS.get(message[0][0], memory.WRITE)
         cap = self.state.grant(grant.lo, grant.hi, rights)
         if grant.holder != bytes(16) or grant.expiry:
             cap = cap.seal(grant.holder, grant.expiry)
-        length = sum(size for _, size in message) or READ_LENGTH
-        # the message ends where the grant does
-        va = self.state.tree.region.start + grant.hi - length
-        head: wire.Fields = {"va": va, "rkey": self.state.rkey, "dma_len": length}
+        head = self._head(rights, grant, sum(size for _, size in message))
         steps, offset, first = [], 0, Packet(message[0][0], **head)
         for op, size in message:
-            fields = head if "RETH" in wire.ROWS[op].headers else {}
+            fields = head if {"RETH", "Atomic"} & set(wire.ROWS[op].headers) else {}
             fields |= {"imm": 0x01020304} if "Imm" in wire.ROWS[op].headers else {}
             payload = bytes(range(size))
             packet = Packet(op, self.next_id, offset=offset, payload=payload, **fields)
@@ -220,6 +225,16 @@ class _Sender:
             offset += size
         self.next_id += 1
         return steps
+
+    def _head(self, rights: int, grant: Grant, length: int) -> wire.Fields:
+        """Of a message that ends where the grant does, or an atomic before it."""
+        end = self.state.tree.region.start + grant.hi
+        head: wire.Fields = {"rkey": self.state.rkey}
+        if rights == memory.ATOMIC:
+            va = (end - ATOMIC_LEN) // ATOMIC_LEN * ATOMIC_LEN
+            return head | {"va": va, "swap_add": (1 << 64) - 2, "compare": 3}
+        length = length or READ_LENGTH
+        return head | {"va": end - length, "dma_len": length}
 
     def _step(self, cap: Capability, packet: Packet, first: Packet) -> dict[str, Any]:
         wanted = want(packet, first)

@@ -24,11 +24,17 @@ class Access(IntFlag):
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
     REMOTE_READ = 4
+    REMOTE_ATOMIC = 8
     PROOF = 0x100
 
 
 # The right of a tree, and that of a registration.
-NEEDS = {memory.READ: Access.REMOTE_READ, memory.WRITE: Access.REMOTE_WRITE}
+NEEDS = {
+    memory.READ: Access.REMOTE_READ,
+    memory.WRITE: Access.REMOTE_WRITE,
+    memory.ATOMIC: Access.REMOTE_ATOMIC,
+}
+ATOMIC_LEN = 8
 
 
 class FullError(ValueError):
@@ -144,6 +150,8 @@ def want(p: Packet, first: Packet) -> Want:
     """Of one packet; `first` is the one of its message that has the RETH."""
     if p.opcode == Op.READ_REQUEST:
         return Want(memory.READ, p.rkey, p.va + p.offset, p.dma_len)
+    if p.opcode in (Op.COMPARE_SWAP, Op.FETCH_ADD):
+        return Want(memory.ATOMIC, p.rkey, p.va, ATOMIC_LEN)
     return Want(memory.WRITE, first.rkey, first.va + p.offset, len(p.payload))
 
 
@@ -154,6 +162,8 @@ def judge(regions: Regions, peer: Peer, wanted: Want, claim: Claim | None, now: 
     """NONE, or why not. `now`: the target's clock, Unix seconds."""
     if wanted.length == 0:
         return Reason.NONE
+    if wanted.right == memory.ATOMIC and wanted.start % ATOMIC_LEN:
+        return Reason.MISALIGNED
     reason = _authorized(regions, peer, wanted)
     if reason:
         return reason

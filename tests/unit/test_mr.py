@@ -182,7 +182,7 @@ def test_pieces(pd):
 def test_remote(pd):
     mr = pd.alloc(100, Access.LOCAL_WRITE | Access.REMOTE_READ)
     assert mr.remote() == RemoteMR(mr.addr, mr.rkey, 100)
-    with pytest.raises(srdma.LocalError, match="without REMOTE_READ or REMOTE_WRITE"):
+    with pytest.raises(srdma.LocalError, match="without REMOTE_READ, REMOTE_WRITE or"):
         pd.alloc(100).remote()
 
 
@@ -262,7 +262,7 @@ def test_register_with_proofs(worker, pd):
         (BOTH, {"proof": True, "depth_limit": 49}, "depth_limit=49"),
         (BOTH, {"block_size": 64}, "go with proof=True"),
         (BOTH, {"depth_limit": 4}, "go with proof=True"),
-        (Access.LOCAL_WRITE, {"proof": True}, "needs REMOTE_READ or REMOTE_WRITE"),
+        (Access.LOCAL_WRITE, {"proof": True}, "needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC"),
         (int(BOTH) | 0x100, {}, "this version has"),
     ],
 )

@@ -20,7 +20,15 @@ from tests.reference.make_vectors import VECTORS
 from tests.reference.memory import Capability, Region
 from tests.reference.protect import Mode
 from tests.reference.reasons import Reason
-from tests.reference.target import MAX_REVOKED, Access, Claim, Registered, Tree, Want
+from tests.reference.target import (
+    ATOMIC_LEN,
+    MAX_REVOKED,
+    Access,
+    Claim,
+    Registered,
+    Tree,
+    Want,
+)
 
 ACCESSES = 20_000
 PROVEN = (Reason.NONE, Reason.PROOF_WRONG, Reason.PROOF_RANGE, Reason.PROOF_EXPIRED)
@@ -118,7 +126,7 @@ def random_region(rng: Random) -> Both:
         pd=PEER.pd,
         pd_key=rng.randbytes(16),
         rkey=rng.randrange(1, 1 << 32),
-        access=Access.PROOF | Access.REMOTE_READ | Access.REMOTE_WRITE,
+        access=Access.PROOF | Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC,
         tree=Tree(region, rng.randbytes(16)),
     )
     return Both(guard_of(state), state)
@@ -144,7 +152,8 @@ def random_cap(rng: Random, both: Both) -> Capability | None:
 
 def random_access(rng: Random, both: Both, cap: Capability) -> tuple[Want, Claim]:
     """Inside one node of the capability, mostly, and with its proof, mostly."""
-    right = rng.choice((memory.READ, memory.WRITE))
+    has_room = both.state.tree.region.length >= 2 * ATOMIC_LEN
+    right = rng.choice((memory.READ, memory.WRITE, memory.ATOMIC)[: 2 + has_room])
     node = rng.choice(cap.nodes)
     start = cap.region.start + rng.randrange(node.lo, node.hi)
     length = rng.randrange(1, cap.region.start + node.hi - start + 1)
@@ -152,10 +161,20 @@ def random_access(rng: Random, both: Both, cap: Capability) -> tuple[Want, Claim
         end = both.state.tree.region.end
         start = rng.randrange(both.state.tree.region.start, end)
         length = rng.randrange(1, end - start + 1)
+    if right == memory.ATOMIC:
+        start, length = aligned(start, both.state.tree.region), ATOMIC_LEN
     data = rng.randbytes(96)
     proof = memory.proof(cap.usable(right, node), data)
     claim = Claim(node.depth, cap.holder, cap.expiry, proof, data)
     return Want(right, both.state.rkey, start, length), wrong(rng, claim)
+
+
+def aligned(start: int, region: Region) -> int:
+    """Where an atomic can work; the regions here have room for one."""
+    start -= start % ATOMIC_LEN
+    if start < region.start:
+        start += ATOMIC_LEN
+    return start if start + ATOMIC_LEN <= region.end else start - ATOMIC_LEN
 
 
 def wrong(rng: Random, claim: Claim) -> Claim:

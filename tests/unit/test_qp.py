@@ -151,6 +151,24 @@ def test_post_send_fills_descriptors(pd, qp, leg):
     assert (found[2].length, found[2].imm, leg.payloads[2][:5]) == (5, 0xCAFE, b"hello")
 
 
+def test_atomics_fill_descriptors(pd, qp, leg):
+    mr = pd.alloc(100)
+    swap = SendWR(1, WROpcode.ATOMIC_CMP_AND_SWP, [mr[8:16]])
+    swap.set_wr_atomic(0x77, 0x1238, 5, 6)
+    add = SendWR(2, WROpcode.ATOMIC_FETCH_AND_ADD, [mr[:8]], compare_add=9)
+    add.set_remote(REMOTE, 8)
+    qp.post_send(swap, add)
+    first, second = leg.descriptors()
+    assert (first.opcode, first.local_addr, first.length) == (
+        DescriptorOp.COMPARE_SWAP,
+        mr.addr + 8,
+        8,
+    )
+    assert (first.remote_addr, first.rkey, first.swap_add, first.compare) == (0x1238, 0x77, 6, 5)
+    assert (second.opcode, second.swap_add, second.compare) == (DescriptorOp.FETCH_ADD, 9, 0)
+    assert (second.remote_addr, second.rkey) == (REMOTE.address + 8, REMOTE.rkey)
+
+
 def test_poll_gives_wcs_in_order(qp, leg):
     qp.post_send(*(SendWR(n, data=b"x") for n in range(5)))
     qp.post_recv(RecvWR(77))

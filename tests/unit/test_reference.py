@@ -141,7 +141,10 @@ def test_build_refuses(packet: Packet) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"opcode": 6}, "opcode"),
+        ({"opcode": 8}, "opcode"),
+        ({"opcode": 6, "length": 7}, "8 bytes"),
+        ({"opcode": 7, "length": 8, "flags": 0x04}, "8 bytes"),
+        ({"opcode": 7, "length": 8, "compare": 1}, "compares nothing"),
         ({"flags": 0x08}, "flags"),
         ({"flags": 0x04, "opcode": host.DescriptorOp.READ}, "INLINE"),
         ({"flags": 0x04, "length": 449}, "do not fit"),
@@ -153,7 +156,7 @@ def test_build_refuses(packet: Packet) -> None:
 def test_descriptor_refused(change: dict[str, int], why: str) -> None:
     slot = replace(host.Descriptor(host.DescriptorOp.WRITE), **change).encode() + bytes(448)
     with pytest.raises(ValueError, match=why):
-        host.decode_descriptor(slot)
+        host.decode_descriptor(slot[:512])
 
 
 def test_descriptor_zeros_and_length() -> None:
@@ -170,6 +173,7 @@ def test_descriptor_zeros_and_length() -> None:
 # --- the target -----------------------------------------------------------------
 
 BOTH = target.Access.REMOTE_READ | target.Access.REMOTE_WRITE
+ATOMIC = target.Access.REMOTE_ATOMIC
 REGION = target.Registered(
     pd=1,
     pd_key=bytes(16),
@@ -198,7 +202,11 @@ def want(right: int = memory.WRITE, rkey: int = 7, start: int = 4096, length: in
         (replace(PLAIN, scope=0), replace(PEER, qpn=6), want(), None, "NONE"),
         (replace(PLAIN, access=2), PEER, want(memory.READ), None, "NO_RIGHT"),
         (replace(PLAIN, access=4), PEER, want(memory.WRITE), None, "NO_RIGHT"),
-        (PLAIN, PEER, want(memory.ATOMIC), None, "NO_RIGHT"),
+        (PLAIN, PEER, want(memory.ATOMIC, length=8), None, "NO_RIGHT"),
+        (replace(PLAIN, access=ATOMIC), PEER, want(memory.ATOMIC, length=8), None, "NONE"),
+        (replace(PLAIN, access=ATOMIC), PEER, want(memory.READ), None, "NO_RIGHT"),
+        (PLAIN, PEER, want(memory.ATOMIC, start=4100, length=8), None, "MISALIGNED"),
+        (PLAIN, PEER, want(memory.ATOMIC, rkey=8, start=1, length=8), None, "MISALIGNED"),
         (PLAIN, PEER, want(start=4095), None, "OUT_OF_BOUNDS"),
         (PLAIN, PEER, want(start=3 * 4096 - 8), None, "OUT_OF_BOUNDS"),
         (PLAIN, PEER, want(length=0, rkey=8), None, "NONE"),
@@ -226,6 +234,9 @@ def test_whose_bytes_a_packet_asks_for() -> None:
     assert target.want(first, first) == want(start=100, length=9)
     assert target.want(last, first) == want(start=109, length=21)
     assert target.want(part, part) == want(memory.READ, start=65636, length=5)
+    for op in (Op.COMPARE_SWAP, Op.FETCH_ADD):
+        atomic = Packet(op, va=104, rkey=7, swap_add=1)
+        assert target.want(atomic, atomic) == want(memory.ATOMIC, start=104, length=8)
     holder = replace(PEER, holder=b"h" * 16)
     assert target.Claim.of(part, holder, b"") is None
     for flags, named in ((wire.Flag.PROOF, bytes(16)), (0xC0, holder.holder)):

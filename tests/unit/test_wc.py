@@ -94,5 +94,5 @@ def test_illegal_work_requests():
         RecvWR(sg=[sge, sge])
     with pytest.raises(errors.LocalError, match="both an SGE and data"):
         SendWR(sg=[sge], data=b"x")
-    with pytest.raises(errors.LocalError, match="a READ has no data"):
+    with pytest.raises(errors.LocalError, match="READs and atomics have no data"):
         SendWR(opcode=WROpcode.RDMA_READ, data=b"x")
