@@ -85,10 +85,11 @@ def test_what_is_no_buffer(pd):
 
 
 def test_illegal_access(pd):
-    with pytest.raises(srdma.LocalError, match="REMOTE_WRITE needs LOCAL_WRITE"):
-        pd.reg_mr(bytearray(5), Access.REMOTE_WRITE)
+    for access in (Access.REMOTE_WRITE, Access.REMOTE_ATOMIC):
+        with pytest.raises(srdma.LocalError, match="REMOTE_ATOMIC need LOCAL_WRITE"):
+            pd.reg_mr(bytearray(5), access)
     with pytest.raises(srdma.LocalError, match="this version has"):
-        pd.reg_mr(bytearray(5), 8)
+        pd.reg_mr(bytearray(5), 16)
 
 
 def test_buffer_is_held_in_place_and_alive(pd):
