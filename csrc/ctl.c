@@ -167,6 +167,22 @@ static const struct field revoke[] = {
 	STOP,
 };
 
+static const struct field rotate[] = {
+	F(UINT, rotate.leg),
+	F(UINT, rotate.age),
+	STOP,
+};
+static const struct field rotate_answer[] = {
+	F(UINT, rotated.serial),
+	F(UINT, rotated.behind),
+	STOP,
+};
+static const struct field rekey[] = {
+	F(UINT, rekey.qpn),	   F(UINT, rekey.direction),
+	F(UINT, rekey.secret_len), PAD(2),
+	F(BYTES, rekey.secret),	   STOP,
+};
+
 static const struct kind {
 	const char *name;
 	const struct field *body[2]; /* by enum srdma_ctl_side */
@@ -186,6 +202,9 @@ static const struct kind {
 	[SRDMA_CTL_INSTALL] = { "INSTALL", { install, install_answer } },
 	[SRDMA_CTL_UNINSTALL] = { "UNINSTALL", { uninstall, empty } },
 	[SRDMA_CTL_REVOKE] = { "REVOKE", { revoke, empty } },
+	[SRDMA_CTL_ROTATE] = { "ROTATE", { rotate, rotate_answer } },
+	[SRDMA_CTL_REKEY] = { "REKEY", { rekey, empty } },
+	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { qpn, empty } },
 };
 
 static const struct field *layout(uint32_t kind, enum srdma_ctl_side side)

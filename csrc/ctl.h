@@ -43,6 +43,9 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_INSTALL = 13,
 	SRDMA_CTL_UNINSTALL = 14,
 	SRDMA_CTL_REVOKE = 15,
+	SRDMA_CTL_ROTATE = 16,
+	SRDMA_CTL_REKEY = 17,
+	SRDMA_CTL_EXPIRE = 18,
 	SRDMA_CTL_KINDS, /* one more than the last */
 };
 
@@ -129,6 +132,16 @@ struct srdma_ctl_revoke {
 	struct srdma_revoke_params range;
 };
 
+struct srdma_ctl_rotate {
+	uint32_t leg;
+	uint32_t age; /* seconds */
+};
+
+struct srdma_ctl_rotate_answer {
+	uint32_t serial;
+	uint32_t behind;
+};
+
 struct srdma_ctl_stats_answer {
 	uint32_t count;
 	uint64_t counter[SRDMA_CTL_MAX_COUNTERS];
@@ -136,7 +149,7 @@ struct srdma_ctl_stats_answer {
 
 /*
  * One message. Which member of the union counts: kind, side and status. It may
- * hold a secret (KEYS; INSTALL; the answers of OPEN, KEY, CAP): who decodes or
+ * hold a secret (KEYS; REKEY; INSTALL; the answers of OPEN, KEY, CAP): who decodes or
  * fills one wipes it.
  */
 struct srdma_ctl_msg {
@@ -156,7 +169,7 @@ struct srdma_ctl_msg {
 		struct srdma_ctl_init init;
 		struct srdma_ctl_init_answer qp;
 		struct srdma_ctl_keys keys;
-		uint32_t qpn; /* WAIT, DESTROY */
+		uint32_t qpn; /* WAIT, DESTROY, EXPIRE */
 		struct srdma_ctl_wait_answer wait;
 		struct srdma_ctl_stats_answer stats;
 		struct srdma_qp_secret secret; /* KEY */
@@ -167,6 +180,9 @@ struct srdma_ctl_msg {
 		uint32_t handle; /* answer of INSTALL */
 		struct srdma_ctl_uninstall uninstall;
 		struct srdma_ctl_revoke revoke;
+		struct srdma_ctl_rotate rotate;
+		struct srdma_ctl_rotate_answer rotated;
+		struct srdma_qp_rekey rekey;
 		char text[SRDMA_CTL_MAX_BODY + 1]; /* any status but 0 */
 	};
 };

@@ -114,9 +114,10 @@ struct srdma_qp {
 	uint64_t first_pn;
 	uint64_t timeout;		 /* ns */
 	uint64_t heard, pinged, closing; /* times, ns */
-	uint64_t served; /* when what the peer asked got on last */
-	uint64_t said;	 /* when it said its last words last */
-	uint64_t urged;	 /* when it asked to be told, for an epoch to begin */
+	uint64_t served;   /* when what the peer asked got on last */
+	uint64_t said;	   /* when it said its last words last */
+	uint64_t urged;	   /* when it asked to be told, for an epoch to begin */
+	uint64_t followed; /* when the peer's epoch began */
 	uint32_t peer_epoch; /* highest verified */
 	uint32_t
 		pd_serial; /* K_PD of the secret that KEY gave last, held ... */

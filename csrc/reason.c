@@ -77,7 +77,7 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	ROW(PEER_SILENT, WC_RESP_TIMEOUT, 0, 1,
 	    "nothing genuine was heard from the peer for too long"),
 	ROW(KEY_LIMIT, WC_FATAL, 0, 1,
-	    "the key was used for as many packets as its suite permits"),
+	    "the key was used as often as its suite permits, or not renewed"),
 	ROW(FORGERY_LIMIT, WC_FATAL, 0, 1,
 	    "as many packets failed their tag as the suite permits"),
 	ROW(PEER_ERROR, WC_REM_ABORT, 0, 1, "the peer's QP went to error"),

@@ -113,6 +113,14 @@ void srdma_session_follow(struct srdma_session *s, enum srdma_epoch_at at,
 		s->due = 0;
 }
 
+void srdma_session_settle(struct srdma_session *s)
+{
+	if (!s->suite)
+		return;
+	srdma_epoch_forget(&s->rx.epochs, SRDMA_EPOCH_BEFORE);
+	s->rx_passed = UINT64_MAX;
+}
+
 /* --- both --------------------------------------------------------------- */
 
 static struct srdma_epochs *epochs_of(struct srdma_session *s,

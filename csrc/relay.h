@@ -110,6 +110,8 @@ void srdma_relay_leg_close(struct srdma_relay *r, struct srdma_leg *leg);
  */
 int srdma_relay_leg_rotate(struct srdma_relay *r, struct srdma_leg *leg,
 			   uint32_t age_s, uint32_t *serial);
+/* How many keys of its QPs hang on the K_PD before that one. */
+uint32_t srdma_relay_leg_behind(const struct srdma_leg *leg);
 
 struct srdma_mr_params {
 	struct srdma_region_params region;
@@ -239,17 +241,20 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 
 struct srdma_qp_rekey { /* REKEY of 10; the caller wipes it */
 	uint32_t qpn;
-	uint8_t direction; /* enum srdma_direction */
+	uint8_t direction; /* enum srdma_direction; 0: only asks */
 	uint8_t secret_len;
 	uint8_t secret[SRDMA_MAX_SECRET]; /* mode with PD, rx: zero */
 };
 /*
  * A new secret for a direction of a QP (3.5). -EBUSY: one waits already;
  * -ENOTCONN: the QP is not in RTR or RTS; -EPERM: a trust group's S stays;
- * -EINVAL, -ENOENT.
+ * -EINVAL, -ENOENT. Direction 0: -EBUSY while one waits in any.
  */
 int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
 			 const struct srdma_qp_rekey *params);
+/* EXPIRE: its keys will not be renewed, it goes to ERR (KEY_LIMIT). -ENOENT. */
+int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,
+			  uint32_t qpn);
 
 /* State of a QP of the leg, and why it is ERR. -ENOENT: no such QP. */
 int srdma_relay_qp_state(struct srdma_relay *r, struct srdma_leg *leg,

@@ -9,6 +9,9 @@
 #include "bytes.h"
 #include "relay_impl.h"
 
+/* After it, what was sealed under the epoch before is lost, not late (3.5). */
+#define LATE (2 * SRDMA_SECOND)
+
 /* --- epochs -------------------------------------------------------------- */
 
 int srdma_rekey_before(struct srdma_qp *qp, struct srdma_packet *p)
@@ -45,6 +48,8 @@ void srdma_rekey_heard(struct srdma_qp *qp)
 {
 	uint32_t epoch = srdma_session_epoch(qp->session, SRDMA_RX);
 
+	if (epoch != qp->peer_epoch)
+		qp->followed = qp->relay->now;
 	qp->relay->stats.rekeys_received += epoch - qp->peer_epoch;
 	qp->peer_epoch = epoch;
 }
@@ -68,6 +73,22 @@ void srdma_rekey_release(struct srdma_qp *qp)
 	qp->pd_held = 0;
 }
 
+/* A quiet QP would keep the key of the epoch before, and K_PD with it, until
+ * its number window has passed. What comes so late is sent again anyway. */
+static void forget_late(struct srdma_leg *leg)
+{
+	const uint64_t now = leg->relay->now;
+
+	for (struct srdma_qp *qp = leg->qps; qp; qp = qp->leg_next)
+		if (qp->session && now - qp->followed >= LATE)
+			srdma_session_settle(qp->session);
+}
+
+uint32_t srdma_relay_leg_behind(const struct srdma_leg *leg)
+{
+	return leg->keys.users_before;
+}
+
 int srdma_relay_leg_rotate(struct srdma_relay *r, struct srdma_leg *leg,
 			   uint32_t age_s, uint32_t *serial)
 {
@@ -78,6 +99,8 @@ int srdma_relay_leg_rotate(struct srdma_relay *r, struct srdma_leg *leg,
 		return srdma_relay_refuse(
 			r, -EPERM,
 			"the K_PD of a trust group is not rotated; a new leg for a new group would be right");
+	if (leg->keys.users_before)
+		forget_late(leg);
 	if (r->now - leg->rotated >= age_s * SRDMA_SECOND &&
 	    !leg->keys.users_before) {
 		err = srdma_relay_random(r, pd, sizeof(pd));
@@ -121,24 +144,25 @@ static int check_qp(struct srdma_relay *r, const struct srdma_qp *qp)
 static int check_secret(struct srdma_relay *r, const struct srdma_qp *qp,
 			const struct srdma_qp_rekey *p)
 {
-	const uint8_t len = srdma_session_secret_len(qp->session);
+	const uint8_t len =
+		p->direction ? srdma_session_secret_len(qp->session) : 0;
 	const int derived =
 		p->direction == SRDMA_RX && (qp->mode & SRDMA_MODE_PD);
 
-	if (p->direction != SRDMA_RX && p->direction != SRDMA_TX)
+	if (p->direction > SRDMA_TX)
 		return srdma_relay_refuse(
-			r, -EINVAL, "direction %u; %u or %u would be right",
+			r, -EINVAL, "direction %u; 0, %u or %u would be right",
 			p->direction, SRDMA_RX, SRDMA_TX);
 	if (p->secret_len != len)
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"a secret of %u bytes; %u would be right for the QP's suite",
+			"a secret of %u bytes; %u would be right for this direction and suite",
 			p->secret_len, len);
-	if (derived && !is_zero(p->secret))
+	if ((derived || !p->direction) && !is_zero(p->secret))
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"an rx secret in key mode pd; zero would be right: the worker derives it");
-	if (!derived && is_zero(p->secret))
+			"a secret where none belongs; zero would be right: in key mode pd the worker derives the rx secret");
+	if (!derived && p->direction && is_zero(p->secret))
 		return srdma_relay_refuse(r, -EINVAL,
 					  "no secret: all bytes are zero");
 	return 0;
@@ -167,6 +191,17 @@ static int renew(struct srdma_qp *qp, const struct srdma_qp_rekey *p)
 	return 0;
 }
 
+/* Has what was given been taken up? */
+static int ask(const struct srdma_qp *qp)
+{
+	const struct srdma_session *s = qp->session;
+
+	return srdma_session_renewing(s, SRDMA_RX) ||
+			       srdma_session_renewing(s, SRDMA_TX)
+		       ? -EBUSY
+		       : 0;
+}
+
 int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
 			 const struct srdma_qp_rekey *params)
 {
@@ -177,10 +212,21 @@ int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
 		err = check_secret(r, qp, params);
 	if (err)
 		return err;
-	err = renew(qp, params);
+	err = params->direction ? renew(qp, params) : ask(qp);
 	return err ? srdma_relay_refuse(
 			     r, err,
-			     "QP %u has a new secret for this direction that waits for the next epoch",
+			     "QP %u has a new secret that waits for the next epoch",
 			     qp->qpn)
 		   : 0;
+}
+
+int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,
+			  uint32_t qpn)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	srdma_qp_fail(qp, SRDMA_REASON_KEY_LIMIT, SRDMA_OLDEST, 1);
+	return 0;
 }

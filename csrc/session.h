@@ -142,6 +142,9 @@ int srdma_session_renew(struct srdma_session *s, enum srdma_direction direction,
 int srdma_session_renewing(const struct srdma_session *s,
 			   enum srdma_direction direction);
 
+/* What is late does not come any more: forget the peer's epoch before. */
+void srdma_session_settle(struct srdma_session *s);
+
 /* Bytes of the secret of a direction; 0: level none. */
 uint8_t srdma_session_secret_len(const struct srdma_session *s);
 

@@ -187,6 +187,9 @@ static const struct {
 	[SRDMA_CTL_INSTALL] = { requests_memory_install, 0, 0 },
 	[SRDMA_CTL_UNINSTALL] = { requests_memory_uninstall, 0, 0 },
 	[SRDMA_CTL_REVOKE] = { requests_memory_revoke, 0, 0 },
+	[SRDMA_CTL_ROTATE] = { requests_qp_rotate, 0, 0 },
+	[SRDMA_CTL_REKEY] = { requests_qp_rekey, 0, 0 },
+	[SRDMA_CTL_EXPIRE] = { requests_qp_expire, 0, 0 },
 };
 
 static int check_fds(struct call *c)

@@ -1,4 +1,8 @@
-/* Requests about QPs: INIT, KEY, KEYS, WAIT, DESTROY (docs/protocol.md 10). */
+/*
+ * Requests about QPs: INIT, KEY, KEYS, WAIT, DESTROY; and, while they are in
+ * use, about what their keys come from: ROTATE, REKEY, EXPIRE (docs/protocol.md
+ * 10).
+ */
 #include <errno.h>
 #include <stdio.h>
 
@@ -84,5 +88,47 @@ int requests_qp_destroy(struct call *c)
 	if (rc < 0)
 		return requests_refused(c, rc);
 	legs_count_qp(&c->q->legs, srdma_relay_leg_id(leg), -1);
+	return 0;
+}
+
+int requests_qp_rotate(struct call *c)
+{
+	struct srdma_ctl_rotate_answer *a = &c->out.rotated;
+	struct srdma_leg *leg;
+	int rc = requests_leg(c, c->in.rotate.leg, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_leg_rotate(c->q->p.relay, leg, c->in.rotate.age,
+				    &a->serial);
+	if (rc < 0)
+		return requests_refused(c, rc);
+	a->behind = srdma_relay_leg_behind(leg);
+	return 0;
+}
+
+int requests_qp_rekey(struct call *c)
+{
+	const struct srdma_qp_rekey *secret = &c->in.rekey;
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, secret->qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_rekey(c->q->p.relay, leg, secret);
+	return rc < 0 ? requests_refused(c, rc) : 0;
+}
+
+int requests_qp_expire(struct call *c)
+{
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, c->in.qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_expire(c->q->p.relay, leg, c->in.qpn);
+	if (rc < 0)
+		return requests_refused(c, rc);
+	log_info("QP 0x%06x: its keys were not renewed", c->in.qpn);
 	return 0;
 }

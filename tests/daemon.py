@@ -47,6 +47,9 @@ class Kind(IntEnum):
     INSTALL = 13
     UNINSTALL = 14
     REVOKE = 15
+    ROTATE = 16
+    REKEY = 17
+    EXPIRE = 18
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -66,6 +69,9 @@ LENGTHS = {  # of requests; INSTALL has up to TOKEN_MAX - TOKEN_MIN more
     Kind.INSTALL: 4 + TOKEN_MIN,
     Kind.UNINSTALL: 8,
     Kind.REVOKE: 24,
+    Kind.ROTATE: 8,
+    Kind.REKEY: 40,
+    Kind.EXPIRE: 4,
 }
 
 

@@ -41,6 +41,9 @@ static const struct {
 				  FIXED(4) } },
 	[SRDMA_CTL_UNINSTALL] = { "UNINSTALL", { FIXED(8), FIXED(0) } },
 	[SRDMA_CTL_REVOKE] = { "REVOKE", { FIXED(24), FIXED(0) } },
+	[SRDMA_CTL_ROTATE] = { "ROTATE", { FIXED(8), FIXED(8) } },
+	[SRDMA_CTL_REKEY] = { "REKEY", { FIXED(40), FIXED(0) } },
+	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { FIXED(4), FIXED(0) } },
 #undef FIXED
 };
 
@@ -306,6 +309,32 @@ static void test_revoke_layout(void **state)
 	assert_memory_equal(&back, &m, sizeof(m));
 }
 
+static void test_rekey_layout(void **state)
+{
+	uint8_t out[SRDMA_CTL_MAX];
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_REKEY }, back;
+	struct srdma_ctl_msg r = { .kind = SRDMA_CTL_ROTATE };
+
+	(void)state;
+	m.rekey.qpn = 0x010203;
+	m.rekey.direction = 2;
+	m.rekey.secret_len = 16;
+	memset(m.rekey.secret, 7, 16);
+	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 52);
+	assert_memory_equal(out + 12, "\0\1\2\3\2\x10\0\0", 8);
+	assert_memory_equal(out + 20, m.rekey.secret, 32);
+	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 52), 0);
+	assert_memory_equal(&back, &m, sizeof(m));
+	r.rotate.leg = 1;
+	r.rotate.age = 3600;
+	assert_int_equal(srdma_ctl_encode(out, REQ, &r), 20);
+	assert_memory_equal(out + 12, "\0\0\0\1\0\0\x0e\x10", 8);
+	r.rotated =
+		(struct srdma_ctl_rotate_answer){ .serial = 5, .behind = 2 };
+	assert_int_equal(srdma_ctl_encode(out, SRDMA_CTL_ANSWER, &r), 20);
+	assert_memory_equal(out + 12, "\0\0\0\5\0\0\0\2", 8);
+}
+
 /* Fields that are zero: bytes of the request that no member has. */
 static void test_zero_fields(void **state)
 {
@@ -313,10 +342,9 @@ static void test_zero_fields(void **state)
 		uint8_t kind;
 		unsigned len, at, size;
 	} zeros[] = {
-		{ SRDMA_CTL_REG_MR, 44, 42, 2 },
-		{ SRDMA_CTL_KEYS, 492, 10, 2 },
-		{ SRDMA_CTL_KEY, 36, 6, 2 },
-		{ SRDMA_CTL_CAP, 48, 29, 3 },
+		{ SRDMA_CTL_REG_MR, 44, 42, 2 }, { SRDMA_CTL_KEYS, 492, 10, 2 },
+		{ SRDMA_CTL_KEY, 36, 6, 2 },	 { SRDMA_CTL_CAP, 48, 29, 3 },
+		{ SRDMA_CTL_REKEY, 40, 6, 2 },
 	};
 	uint8_t in[SRDMA_CTL_MAX];
 	struct srdma_ctl_msg m;
@@ -473,6 +501,7 @@ int main(void)
 		cmocka_unit_test(test_key_layout),
 		cmocka_unit_test(test_cap_layout),
 		cmocka_unit_test(test_revoke_layout),
+		cmocka_unit_test(test_rekey_layout),
 		cmocka_unit_test(test_zero_fields),
 		cmocka_unit_test(test_token),
 		cmocka_unit_test(test_text_fields),

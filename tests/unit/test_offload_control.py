@@ -237,6 +237,9 @@ def test_only_the_owner_uses_a_leg(a: Worker) -> None:
         (Kind.INSTALL, u32(leg) + bytes(88)),
         (Kind.UNINSTALL, u32(leg, 1)),
         (Kind.REVOKE, u32(leg, key) + bytes(16)),
+        (Kind.ROTATE, u32(leg, 0)),
+        (Kind.REKEY, u32(qp.qpn) + bytes(36)),
+        (Kind.EXPIRE, u32(qp.qpn)),
     ):
         assert "this connection" in other.refused(errno.EPERM, kind, body)
     owner.request(Kind.DESTROY, u32(qp.qpn))
