@@ -36,20 +36,25 @@ static void open_in(struct pair *p, uint8_t mode)
 	pair_connect(p, 0);
 }
 
+static void post_write(struct pair *p, int side, uint64_t id, uint32_t len)
+{
+	pair_post(p, side,
+		  (struct srdma_desc){
+			  .opcode = SRDMA_DESC_WRITE,
+			  .id = id,
+			  .length = len,
+			  .local_addr = (uintptr_t)p->side[side].memory,
+			  .remote_addr = (uintptr_t)p->side[!side].memory },
+		  NULL);
+}
+
 /* A WRITE of some bytes goes there, and it is they that arrive. */
 static void write_ok(struct pair *p, int side, uint32_t len)
 {
 	static uint8_t seed;
 
 	memset(p->side[side].memory, ++seed, len);
-	pair_post(p, side,
-		  (struct srdma_desc){
-			  .opcode = SRDMA_DESC_WRITE,
-			  .id = seed,
-			  .length = len,
-			  .local_addr = (uintptr_t)p->side[side].memory,
-			  .remote_addr = (uintptr_t)p->side[!side].memory },
-		  NULL);
+	post_write(p, side, seed, len);
 	pair_settle(p);
 	pair_expect(p, side, seed, SRDMA_REASON_NONE);
 	assert_memory_equal(p->side[0].memory, p->side[1].memory, len);
@@ -166,6 +171,94 @@ static void test_rotation(void **state)
 	pair_close(&p);
 }
 
+/* A quiet QP lets go of the K_PD before in time, though its window stays. */
+static void test_rotation_of_a_quiet_qp(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	open_in(&p, SRDMA_MODE_PD);
+	assert_int_equal(srdma_relay_leg_behind(p.side[1].leg), 0);
+	assert_int_equal(rotate(&p, 1, 0), 1);
+	assert_true(srdma_relay_leg_behind(p.side[1].leg) > 0);
+	renew_pd(&p, 1, 0);
+	pair_settle(&p);
+	assert_int_equal(rotate(&p, 1, 0), 1); /* what is late may come */
+	assert_true(srdma_relay_leg_behind(p.side[1].leg) > 0);
+	pair_wait_ms(&p, 2000);
+	assert_int_equal(rotate(&p, 1, 3600), 1);
+	assert_int_equal(srdma_relay_leg_behind(p.side[1].leg), 0);
+	write_ok(&p, 0, 9000);
+	assert_int_equal(rotate(&p, 1, 0), 2);
+	pair_close(&p);
+}
+
+/* --- what REKEY refuses, and asks ------------------------------------------ */
+
+static int give(struct pair *p, struct srdma_qp_rekey k)
+{
+	k.qpn = p->side[0].qp[0].qpn;
+	return srdma_relay_qp_rekey(p->side[0].relay, p->side[0].leg, &k);
+}
+
+static void test_is_it_taken_up(void **state)
+{
+	struct srdma_qp_rekey asked = { 0 }, long_ = { .secret_len = SECRET },
+			      full = { .secret = { 1 } },
+			      beyond = { .direction = 3,
+					 .secret_len = SECRET,
+					 .secret = { 1 } };
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	open_in(&p, SRDMA_MODE_BASIC);
+	assert_int_equal(give(&p, asked), 0);
+	assert_int_equal(give(&p, long_), -EINVAL);
+	assert_int_equal(give(&p, full), -EINVAL);
+	assert_int_equal(give(&p, beyond), -EINVAL);
+	assert_int_equal(rekey(&p, 0, SRDMA_RX, 5), 0);
+	assert_int_equal(give(&p, asked), -EBUSY);
+	assert_int_equal(rekey(&p, 0, SRDMA_RX, 6), -EBUSY);
+	assert_int_equal(rekey(&p, 1, SRDMA_TX, 5), 0);
+	pair_settle(&p);
+	assert_int_equal(give(&p, asked), 0);
+	assert_int_equal(rekey(&p, 1, SRDMA_RX, 7), 0);
+	assert_int_equal(rekey(&p, 0, SRDMA_TX, 7), 0);
+	assert_int_equal(give(&p, asked), -EBUSY);
+	pair_settle(&p);
+	assert_int_equal(give(&p, asked), 0);
+	write_ok(&p, 0, 5000);
+	pair_close(&p);
+}
+
+/* Both ends, and what was asked, end by names. */
+static void test_keys_that_are_not_renewed(void **state)
+{
+	struct pair p;
+	uint32_t why;
+
+	(void)state;
+	pair_defaults(&p);
+	open_in(&p, SRDMA_MODE_BASIC);
+	assert_int_equal(srdma_relay_qp_expire(p.side[0].relay, p.side[0].leg,
+					       p.side[0].qp[0].qpn ^ 1),
+			 -ENOENT);
+	post_write(&p, 0, 1, 8);
+	assert_int_equal(srdma_relay_qp_expire(p.side[0].relay, p.side[0].leg,
+					       p.side[0].qp[0].qpn),
+			 0);
+	pair_settle(&p);
+	pair_expect(&p, 0, 1, SRDMA_REASON_KEY_LIMIT);
+	assert_int_equal(pair_state(&p, 0, 0, &why), SRDMA_QP_ERR);
+	assert_int_equal(why, SRDMA_REASON_KEY_LIMIT);
+	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
+	assert_int_equal(why, SRDMA_REASON_PEER_ERROR);
+	assert_int_equal(rekey(&p, 0, SRDMA_RX, 5), -ENOTCONN);
+	pair_close(&p);
+}
+
 /* --- the hard stop ---------------------------------------------------------- */
 
 struct listener {
@@ -186,18 +279,6 @@ static enum srdma_mem_fate listen(void *ctx, struct srdma_mem_datagram *d)
 			       d->data[KIND] == SRDMA_ACK_CLOSE
 		       ? SRDMA_MEM_DROP
 		       : SRDMA_MEM_PASS;
-}
-
-static void post_write(struct pair *p, int side, uint64_t id, uint32_t len)
-{
-	pair_post(p, side,
-		  (struct srdma_desc){
-			  .opcode = SRDMA_DESC_WRITE,
-			  .id = id,
-			  .length = len,
-			  .local_addr = (uintptr_t)p->side[side].memory,
-			  .remote_addr = (uintptr_t)p->side[!side].memory },
-		  NULL);
 }
 
 /* Side 0 may seal 2^8 packets with a key, and is told nothing. */
@@ -262,6 +343,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_new_secrets_of_an_idle_qp),
 		cmocka_unit_test(test_rotation),
+		cmocka_unit_test(test_rotation_of_a_quiet_qp),
+		cmocka_unit_test(test_is_it_taken_up),
+		cmocka_unit_test(test_keys_that_are_not_renewed),
 		cmocka_unit_test(test_key_limit),
 		cmocka_unit_test(test_key_limit_is_told),
 	};
