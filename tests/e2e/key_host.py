@@ -4,7 +4,8 @@
 
 Requests on stdin (srdma/frames.py): open (worker) -> token, region; listen (options) -> address;
 accept; connect (address, options); grant (offset, length) -> token; use (token) writes, reads and
-sends through it; recv; messages -> all messages to and from the worker.
+sends through it; recv; end -> eid, qpn of its QP; rotate; messages -> all messages to and from the
+worker.
 """
 
 from __future__ import annotations
@@ -63,6 +64,13 @@ class Host(HostB):
         qp.write(data, capability, timeout=WAIT)
         qp.send(b"done", timeout=WAIT)
         return {"right": qp.read(capability, timeout=WAIT) == data}
+
+    def end(self) -> dict[str, Any]:
+        info = self._connection.qp.info
+        return {"eid": info.eid, "qpn": info.qpn}
+
+    def rotate(self) -> dict[str, Any]:
+        return {"serial": self._pd_.rotate(WAIT)}
 
     def messages(self) -> dict[str, Any]:
         return {"messages": Recorded.messages}

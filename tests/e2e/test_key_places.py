@@ -1,4 +1,5 @@
-"""K_PD, K_PDmem and K_MR are in their owner's worker and nowhere else (protocol.md 3.4, 6.1).
+"""K_PD, K_PDmem and K_MR are in their owner's worker and nowhere else (protocol.md 3.4, 6.1); what
+a key exchange makes of a rotated K_PD is where it is used, and in the exchange (8.5).
 
 Two hosts in key mode pd+mem, each with a worker, a tap between these. The keys of B's worker are
 found in its memory, by what they derive; then everything else is searched for them: the memory
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
@@ -118,8 +120,8 @@ def secrets_of(control: Control, leg: int, size: int) -> tuple[bytes, bytes]:
     return bytes(secret[:size]), own + PEER_EID + PEER_QPN.to_bytes(4, "big") + GENERATION
 
 
-def keys_of_owner(scene: Scene) -> dict[str, bytes]:
-    """K_PD16, K_PD32, K_PDmem and K_MR, from the heap of B's worker."""
+def k_pd_of_owner(scene: Scene) -> tuple[bytes, int]:
+    """The heap of B's worker, and where its K_PD16 lies."""
     heap = b"".join(memory(scene.pair.workers[1].pid, "[heap]"))
     with closing(Control.connect(scene.pair.b)) as control:
         leg = control.attach(scene.opened["token"])
@@ -128,20 +130,41 @@ def keys_of_owner(scene: Scene) -> dict[str, bytes]:
         secret, context = secrets_of(control, leg, 32)
     k_pd32 = heap[at + 16 : at + 48]
     assert kdf(k_pd32, "qp rx", context, 32) == secret  # the layout is as in csrc/pdkeys.h
+    return heap, at
+
+
+def secret_to_owner(scene: Scene) -> bytes:
+    """S of what A sends to B: the generation lies beside the ends, as in csrc/pdkeys.h."""
+    b, a = scene.b.ask("end"), scene.a.ask("end")
+    heap, at = k_pd_of_owner(scene)
+    ends = b"".join(end["eid"] + end["qpn"].to_bytes(4, sys.byteorder) for end in (b, a))
+    found = heap.index(ends) + len(ends)
+    generation = heap[found : found + 8]
+    context = b"".join(end["eid"] + end["qpn"].to_bytes(4, "big") for end in (b, a))
+    return kdf(heap[at : at + 16], "qp rx", context + generation, 16)
+
+
+def keys_of_owner(scene: Scene) -> dict[str, bytes]:
+    """K_PD16, K_PD32, K_PDmem and K_MR, from the heap of B's worker."""
+    heap, at = k_pd_of_owner(scene)
     whole = Capability.from_bytes(scene.b.ask("grant", offset=0, length=REGION)["token"])
     root = whole.to_bytes()[64:80]  # one node, the root, for READ (6.2)
     mr = find(heap, "root", b"\1", root)
     return {
         "K_PD16": heap[at : at + 16],
-        "K_PD32": k_pd32,
-        "K_PDmem": heap[at + 48 : at + 64],
+        "K_PD32": heap[at + 16 : at + 48],
+        "K_PDmem": heap[at + 96 : at + 112],  # behind the K_PD before
         "K_MR": heap[mr : mr + 16],
     }
 
 
+ONLY_ROOT = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root may read the memory of processes that are not dumpable"
+)
+
+
+@ONLY_ROOT
 def test_the_owner_alone_has_them(pki):
-    if os.geteuid():
-        pytest.skip("only root may read the memory of processes that are not dumpable")
     with ExitStack() as stack:
         scene = Scene(stack, pki)
         token = scene.use(BLOCK, REGION // 2)
@@ -165,3 +188,24 @@ def test_the_owner_alone_has_them(pki):
         granted = token[64:80]
         assert any(granted in message for message in said)
         assert holds(scene.a.pid, [granted]) == 1
+
+
+@ONLY_ROOT
+def test_new_secrets_are_in_no_other_process(pki):
+    with ExitStack() as stack:
+        scene = Scene(stack, pki)
+        scene.use(0, BLOCK)
+        before = secret_to_owner(scene)
+        worker_a = scene.pair.workers[0].pid
+        assert holds(worker_a, [before]) == 1
+        assert scene.b.ask("rotate")["serial"] >= 1
+        scene.use(BLOCK, BLOCK)
+        after = secret_to_owner(scene)
+        assert after != before
+        assert holds(worker_a, [after]) == 1 and holds(worker_a, [before]) == 0
+
+        for pid in (scene.a.pid, scene.b.pid, scene.pair.tap.pid):
+            assert holds(pid, [before, after]) == 0, f"process {pid}"
+        said = [m for host in (scene.a, scene.b) for m in host.ask("messages")["messages"]]
+        for text in (*said, *scene.pair.capture()):
+            assert before not in text and after not in text

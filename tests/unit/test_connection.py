@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
 import socket
+import struct
 import sys
 import threading
 import time
@@ -14,9 +16,26 @@ import pytest
 
 import srdma
 from srdma import Options, connection, keyprocess
-from srdma.errors import DeviceError, IntegrityError, LocalError, RemoteError, Timeout
+from srdma.errors import (
+    ClosedError,
+    DeviceError,
+    IntegrityError,
+    LocalError,
+    RemoteError,
+    Timeout,
+)
 from srdma.identity import create_ca, issue
-from tests.fake_worker import ATTACH, DESTROY, INIT, KEYS, FakeWorker, Refuse
+from tests.fake_worker import (
+    ATTACH,
+    DESTROY,
+    EXPIRE,
+    INIT,
+    KEYS,
+    REKEY,
+    ROTATE,
+    FakeWorker,
+    Refuse,
+)
 
 A, B = "spiffe://test/a", "spiffe://test/b"
 
@@ -399,6 +418,122 @@ def test_peer_that_is_no_srdma(client_pd, pki):
         thread.join()
 
 
+# New secrets ---------------------------------------------------------------------
+
+
+def test_rekey(join, worker, server_worker):
+    client, server = join({"qps": 2}, {"qps": 2})
+    client.rekey(20)
+    server.rekey(20)
+    for kinds in (worker.kinds(), server_worker.kinds()):
+        assert kinds.count(REKEY) == 2 * 3 * 2  # rx, tx and is it taken up, twice, of two QPs
+        assert ROTATE not in kinds and EXPIRE not in kinds
+    assert client.alive() and server.alive()
+
+
+def test_rekey_in_time(join, worker):
+    """A Timeout does not end the exchange, nor the connection."""
+
+    def refuse(leg, body, fds):
+        raise Refuse(errno.EBUSY, "one waits already")
+
+    answer = worker.handlers[REKEY]
+    worker.handlers[REKEY] = refuse
+    client, server = join()
+    with pytest.raises(Timeout, match="no new secrets in time"):
+        client.rekey(0.2)
+    worker.handlers[REKEY] = answer
+    client.rekey(20)
+    assert server.alive()
+
+
+def test_rekey_that_fails(join, worker, server_worker):
+    def refuse(leg, body, fds):
+        raise Refuse(errno.EINVAL, "not these")
+
+    server_worker.handlers[REKEY] = refuse
+    client, server = join()
+    with pytest.raises(DeviceError, match="refused REKEY: not these"):
+        server.rekey(20)
+    with pytest.raises(DeviceError, match=r"the peer says: .*not these"):
+        client.rekey(20)
+    assert not client.alive() and not server.alive()
+    assert worker.kinds().count(EXPIRE) == server_worker.kinds().count(EXPIRE) == 1
+
+
+def test_rekey_behind_the_end(join):
+    client, server = join()
+    server.close()
+    with pytest.raises(RemoteError, match="the connection was closed"):
+        client.rekey(20)
+    client.close()
+    for end in (client, server):
+        with pytest.raises(ClosedError):
+            end.rekey()
+
+
+def test_close_while_somebody_waits(join, worker):
+    worker.silent = {REKEY}
+    client, _ = join()
+    failed = []
+
+    def wait():
+        try:
+            client.rekey(20)
+        except srdma.Error as e:
+            failed.append(e)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while REKEY not in worker.kinds():
+        time.sleep(0.01)
+    client.close()
+    thread.join(10)
+    assert not thread.is_alive() and len(failed) == 1
+
+
+def test_rotation(join, client_pd, worker):
+    """ROTATE, new secrets for the connections in key mode pd, and a look at who is behind."""
+    behind = [1, 0, 3, 2, 1, 0]
+    ages = []
+
+    def rotate(leg, body, fds):
+        ages.append(struct.unpack(">II", body)[1])
+        if ages[-1] != 0xFFFFFFFF:
+            return struct.pack(">II", 7, 0), []
+        return struct.pack(">II", 8, behind.pop(0)), []
+
+    worker.handlers[ROTATE] = rotate
+    both = {"mode": "pd"}
+    join(both, both)
+    join()
+    assert client_pd.rotate(20) == 8 and behind == []
+    look, now = 0xFFFFFFFF, 0
+    assert ages == [look, now, look, now, now, look, look, look, look]
+    qpns = {struct.unpack_from(">I", body)[0] for kind, body, _ in worker.seen if kind == REKEY}
+    assert len(qpns) == 1  # of the connection in `pd`
+
+
+def test_rotation_that_does_not_end(join, client_pd, worker, server_worker):
+    worker.handlers[ROTATE] = lambda leg, body, fds: (struct.pack(">II", 1, 5), [])
+    with pytest.raises(Timeout, match="5 keys of QPs hang on the PD's key before"):
+        client_pd.rotate(0.0)
+    both = {"mode": "pd"}
+    _, server = join(both, both)
+    server_worker.silent = {KEYS, REKEY}
+    with pytest.raises(Timeout, match=f"closed; {B}: no new secrets in time"):
+        client_pd.rotate(0.3)
+    server.close()
+    with pytest.raises(Timeout, match=f"closed; {B}: the connection was closed"):
+        client_pd.rotate(2.0)
+
+
+@pytest.mark.parametrize("every", [-1, 0.01, 1e7])
+def test_times_that_are_none(every):
+    with pytest.raises(LocalError, match=r"it must be 0.1 to 1000000.0 seconds, or 0 for never"):
+        Options(identity="x", rekey_every=every)
+
+
 # The program ---------------------------------------------------------------------
 
 
@@ -445,6 +580,52 @@ def test_program_that_fails(code, kind, text, monkeypatch):
             process.wait_ready(time.monotonic() + (0.2 if kind is Timeout else 10))
     finally:
         process.close()
+
+
+TALKS = """
+import os, sys, time, cbor2
+def say(**event):
+    raw = cbor2.dumps(event)
+    for byte in len(raw).to_bytes(4, "big") + raw:
+        os.write(1, bytes([byte]))
+        time.sleep(0.001)
+def hear():
+    size = int.from_bytes(os.read(0, 4), "big")
+    return cbor2.loads(os.read(0, size))
+hear()
+for _ in range(2):
+    assert hear()["do"] == "renew"
+say(event="renewed", count=1, wish=0)
+say(event="renewed", count=2, wish=1)
+say(event="renewed", count=3, wish=2)
+say(event="error", code="tls", text="enough")
+"""
+
+
+def test_threads_that_wait_for_new_secrets(monkeypatch):
+    """Each gets what it waits for, whoever hears it; events may come in pieces."""
+    process = run_program(TALKS, monkeypatch)
+    try:
+        deadline = time.monotonic() + 20
+        wishes = [process.wish(), process.wish()]
+        threads = [
+            threading.Thread(target=process.wait_renewed, args=(wish, deadline))
+            for wish in wishes * 2
+        ]
+        for thread in threads:
+            thread.start()
+        while not process.ended():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        for thread in threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in threads)
+        process.wait_renewed(2, 0)
+        with pytest.raises(IntegrityError, match="enough"):
+            process.wait_renewed(3, deadline)
+    finally:
+        process.close()
+    assert process.ended()
 
 
 def test_program_that_cannot_start(monkeypatch):

@@ -16,12 +16,14 @@ from srdma import control
 from srdma.control import (
     CapabilityRequest,
     Control,
+    Direction,
     KeyRequest,
     Keys,
     Kind,
     MRRequest,
     QPRequest,
     QPState,
+    Rotation,
     socket_path,
 )
 from srdma.errors import (
@@ -207,6 +209,35 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
             (QPState.RTS, 0),
         ),
         (lambda c: c.destroy(QPN), Kind.DESTROY, struct.pack(">I", QPN), b"", None),
+        (lambda c: c.expire(QPN), Kind.EXPIRE, struct.pack(">I", QPN), b"", None),
+        (
+            lambda c: c.rotate(3, 3600),
+            Kind.ROTATE,
+            struct.pack(">II", 3, 3600),
+            struct.pack(">II", 7, 2),
+            Rotation(7, 2),
+        ),
+        (
+            lambda c: c.rekey(QPN, Direction.TX, 16, bytearray(b"s" * 16)),
+            Kind.REKEY,
+            struct.pack(">IBBH32s", QPN, 2, 16, 0, b"s" * 16),
+            b"",
+            None,
+        ),
+        (
+            lambda c: c.rekey(QPN, Direction.RX, 32),
+            Kind.REKEY,
+            struct.pack(">IBBH32s", QPN, 1, 32, 0, b""),
+            b"",
+            None,
+        ),
+        (
+            lambda c: c.rekey(QPN, Direction.BOTH),
+            Kind.REKEY,
+            struct.pack(">I36s", QPN, b""),
+            b"",
+            None,
+        ),
         (lambda c: c.stats(), Kind.STATS, b"", struct.pack(">2Q", 5, 2**60), (5, 2**60)),
     ],
 )
@@ -286,6 +317,7 @@ def test_answer_that_is_no_token(pair, length):
         (lambda c: c.capability(replace(EVERYTHING, rights=256)), "CAP: a value is outside"),
         (lambda c: c.key(KeyRequest(QPN, 256, b"", b"", 1)), "KEY: a value is outside"),
         (lambda c: c.revoke(1, 2, -1, 1), "REVOKE: a value is outside"),
+        (lambda c: c.rotate(1, 2**32), "ROTATE: a value is outside"),
         (lambda c: c.uninstall(1, 2**32), "UNINSTALL: a value is outside"),
         (lambda c: c.install(-1, TOKEN), "INSTALL: a value is outside"),
     ],

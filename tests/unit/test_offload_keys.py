@@ -6,12 +6,13 @@ import errno
 import json
 import signal
 import struct
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.daemon import BINARY, RTS, Client, Kind, Qp, RefusedError, Worker, keys, u32, worker
+from tests.daemon import BINARY, ERR, RTS, Client, Kind, Qp, RefusedError, Worker, keys, u32, worker
 
 pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
 
@@ -21,6 +22,7 @@ SHARED = 1  # flag of OPEN
 NO_KEY = bytes(48)
 GENERATION = b"generate"  # that of keys()
 AES_256_GCM = 3
+KEY_LIMIT = 26
 
 
 class End(NamedTuple):
@@ -243,3 +245,112 @@ def test_secrets_do_not_stay(a: Worker, b: Worker) -> None:
         assert a.copies(b"-tx secret-only-") == 1  # the session's
     except PermissionError:
         pytest.skip("the worker is not dumpable: only root may read its memory")
+
+
+# --- ROTATE, REKEY, EXPIRE -----------------------------------------------------------
+
+RX, TX, ASKED = 1, 2, 0
+BUSY_WAIT = 10.0
+
+
+def rekey(own: End, direction: int, secret: bytes = b"", size: int | None = None) -> bytes:
+    """The body of REKEY."""
+    length = (16 if direction else 0) if size is None else size
+    return struct.pack(">IBB2x32s", own.qp.qpn, direction, length, secret)
+
+
+def connected(a: Worker, b: Worker, mode: int) -> tuple[End, End]:
+    one, two = end(a), end(b)
+    secrets = (b"0" * 16, b"1" * 16)
+    if mode & PD:
+        secrets = (ask(two, one)[0][:16], ask(one, two)[0][:16])
+    for own, peer, role in ((two, one, 1), (one, two, 0)):
+        body = keys(own.qp, peer.qp, role, mode=mode, secrets=secrets)
+        if mode & PD:
+            body = body[:-112] + secrets[role].ljust(32, b"\0") + bytes(80)
+        own.client.request(Kind.KEYS, body)
+    assert [own.client.wait(own.qp.qpn)[0] for own in (one, two)] == [RTS, RTS]
+    return one, two
+
+
+def until_taken_up(*ends: End) -> None:
+    for own in ends:
+        limit = time.monotonic() + BUSY_WAIT
+        while True:
+            try:
+                own.client.request(Kind.REKEY, rekey(own, ASKED))
+                break
+            except RefusedError as refusal:
+                assert refusal.status == errno.EBUSY and time.monotonic() < limit
+            time.sleep(0.01)
+
+
+def rotate(own: End, age: int = 0) -> tuple[int, int]:
+    """Serial, and what is behind."""
+    return struct.unpack(">II", own.client.request(Kind.ROTATE, u32(own.leg, age))[0])
+
+
+def test_new_secrets(a: Worker, b: Worker) -> None:
+    one, two = connected(a, b, BASIC)
+    for number in range(3):
+        for receiver, sender in ((one, two), (two, one)):
+            secret = bytes([number + 1]) * 16
+            receiver.client.request(Kind.REKEY, rekey(receiver, RX, secret))
+            busy = receiver.client.refused(errno.EBUSY, Kind.REKEY, rekey(receiver, RX, secret))
+            assert "waits for the next epoch" in busy
+            receiver.client.refused(errno.EBUSY, Kind.REKEY, rekey(receiver, ASKED))
+            sender.client.request(Kind.REKEY, rekey(sender, TX, secret))
+            until_taken_up(one, two)
+
+
+def test_rotation_of_a_leg(a: Worker, b: Worker) -> None:
+    one, two = connected(a, b, PD)
+    assert rotate(one, 3600) == (0, 0)
+    serial, behind = rotate(one)
+    assert serial == 1 and behind > 0
+    assert rotate(one) == (serial, behind)
+    secret = ask(one, two)[0]
+    one.client.request(Kind.REKEY, rekey(one, RX))
+    two.client.request(Kind.REKEY, rekey(two, TX, secret[:16]))
+    until_taken_up(one, two)
+    limit = time.monotonic() + BUSY_WAIT
+    while rotate(one, 3600)[1]:
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    assert rotate(one)[0] == 2
+    assert rotate(two)[0] == 1
+
+
+def test_refused_secrets(a: Worker, b: Worker) -> None:
+    one, two = connected(a, b, PD)
+    fresh = end(a)
+    assert "not connected" in fresh.client.refused(errno.ENOTCONN, Kind.REKEY, rekey(fresh, TX))
+    for body, text in (
+        (rekey(one, 3, b"S" * 16), "direction 3"),
+        (rekey(one, TX, b"S" * 16, 32), "a secret of 32 bytes"),
+        (rekey(one, ASKED, b"", 16), "a secret of 16 bytes"),
+        (rekey(one, TX), "all bytes are zero"),
+        (rekey(one, RX, b"S" * 16), "where none belongs"),
+        (rekey(one, ASKED, b"S"), "where none belongs"),
+    ):
+        assert text in one.client.refused(errno.EINVAL, Kind.REKEY, body)
+    other = key(one, two, generation=b"another ")
+    assert "keys already" in one.client.refused(errno.EISCONN, Kind.KEY, other)
+
+
+def test_group_is_not_rotated(a: Worker) -> None:
+    member = end(a, SHARED)
+    assert "trust group" in member.client.refused(errno.EPERM, Kind.ROTATE, u32(member.leg, 0))
+
+
+def test_keys_that_are_not_renewed(a: Worker, b: Worker) -> None:
+    one, two = connected(a, b, BASIC)
+    one.client.request(Kind.EXPIRE, u32(one.qp.qpn))
+    assert one.client.wait(one.qp.qpn) == (ERR, KEY_LIMIT)
+    limit = time.monotonic() + BUSY_WAIT
+    while two.client.wait(two.qp.qpn)[0] != ERR:  # it was told
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    one.client.request(Kind.EXPIRE, u32(one.qp.qpn))  # again: no effect
+    assert one.client.wait(one.qp.qpn) == (ERR, KEY_LIMIT)
+    assert "not renewed" in a.log()
