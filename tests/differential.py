@@ -40,7 +40,20 @@ class End:
 
     native: _native.Session
     reference: Session
+    pd: PdKeys | None  # in mode pd with policy owner: the own one
     last_id: int = 0
+
+    def advance(self, now: int, told: int) -> int:
+        began = self.native.advance(now, told)
+        assert began == self.reference.advance(now, told)
+        epochs = self.reference.tx.epoch, self.reference.rx.epoch
+        assert self.native.epochs == epochs
+        return began
+
+    def renew(self, direction: int, secret: bytes) -> None:
+        derived = direction == 1 and self.pd
+        self.native.renew(direction, bytes(len(secret)) if derived else secret)
+        self.reference.renew(direction, secret)
 
     def seal(self, packet: Packet, access_key: bytes | None = None) -> bytes:
         given = fields.of_packet(packet) | {"access_key": access_key}
@@ -103,15 +116,26 @@ def random_workers(rng: Random, shared: bool, contexts: tuple[int, int]) -> Work
 def ends(params: Params, workers: Workers) -> list[End]:
     if params.mode & Mode.PD:
         params = with_secrets(params, *workers.pds)
-    both = params, params.mirrored()
-    return [End(_native.Session(workers.native(p, i)), Session(p)) for i, p in enumerate(both)]
+    owner = params.mode & Mode.PD and not workers.shared
+    return [
+        End(_native.Session(workers.native(p, i)), Session(p), workers.pds[i] if owner else None)
+        for i, p in enumerate((params, params.mirrored()))
+    ]
 
 
 def random_params(rng: Random, form: tuple[int, Level, int], mode: int = Mode.BASIC) -> Params:
     suite, level, tag_len = form
     params = random_packets.params(rng, suite, level, rng.getrandbits(1), tag_len)
     first = rng.choice((1 << 24, 1 << 32, 1 << 61)) - rng.randrange(1, 999)
-    return replace(params, tx_pn=first, window=rng.choice((64, 1024)), mode=mode)
+    return replace(
+        params,
+        tx_pn=first,
+        window=rng.choice((64, 1024)),
+        mode=mode,
+        rekey_packets=first % 3 * 20 + 3,
+        rekey_bytes=(5000, 1 << 36)[first % 2],
+        rekey_ns=(40, 10**9)[first % 7 % 2],
+    )
 
 
 def next_packet(rng: Random, sender: End, receiver: End) -> Packet:
@@ -179,11 +203,41 @@ class Conversation:
         self.proves = bool(pair[0].reference.params.mode & Mode.MEM)
         self.held: tuple[list[bytes], list[bytes]] = ([], [])
         self.counts: Counter[str] = Counter()  # what became of all that arrived
+        self.epoch_rng = Random(f"epochs {form}")
+        self.now = 0
+        self.told = [0, 0]  # highest number that each end was told
+
+    def _change_epoch(self, sender: int) -> None:
+        """If that is wanted, and may be. Now and then both ends get a new secret first."""
+        rng, end, peer = self.epoch_rng, self.pair[sender], self.pair[1 - sender]
+        self.now += rng.randrange(3)
+        if rng.random() < 0.5:
+            self.told[sender] = peer.reference.window.highest
+        if rng.random() < 0.02:
+            self._renew(end, peer)
+        self.counts[f"advance {end.advance(self.now, self.told[sender])}"] += 1
+
+    def _renew(self, end: End, peer: End) -> None:
+        direction = end.reference.tx
+        waits = end.reference.outgoing.fresh is not None
+        derived = bool(direction.mode & Mode.PD)
+        if waits or peer.reference.incoming.fresh is not None or not direction.level:
+            return
+        if derived and not peer.pd:  # a group's secrets stay
+            return
+        secret = self.epoch_rng.randbytes(len(direction.secret))
+        if derived:
+            secret = direction.secret  # that of the K_PD, which was not rotated
+        peer.renew(1, secret)
+        if self.epoch_rng.random() < 0.8:
+            end.renew(2, secret)
+        self.counts["renewed"] += 1
 
     def packet(self) -> None:
         rng = self.rng
         sender = rng.getrandbits(1)
         receiver = self.pair[1 - sender]
+        self._change_epoch(sender)
         packet = next_packet(rng, self.pair[sender], receiver)
         made_here = self.proves and packet.flags & Flag.PROOF and rng.random() < 0.9
         data = self.pair[sender].seal(packet, rng.randbytes(16) if made_here else None)

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from . import ack, numbers, protect, random_packets, wire
+from .epoch_vectors import epoch_vectors
 from .example import example
 from .host import ATOMIC_LEN, ATOMICS, NAME_MEMORY, Descriptor, DescriptorOp, Record
 from .jsonform import to_json
@@ -228,6 +229,7 @@ def all_vectors() -> dict[str, Any]:
         "host.json": host_vectors(),
         "memory.json": memory_vectors(),
         "pd.json": pd_vectors(),
+        "epochs.json": epoch_vectors(),
         "proofs.json": proof_vectors(),
         "revocation.json": revocation_vectors(),
         "example.json": example(),

@@ -28,6 +28,7 @@ from tests.differential import (
 )
 from tests.reference import host, random_packets, wire
 from tests.reference.ack import AckBody
+from tests.reference.protect import Mode
 from tests.reference.suites import Level
 from tests.reference.wire import Op, Packet
 
@@ -45,6 +46,26 @@ def test_random_packets(number: int) -> None:
     counts = conversation.counts
     assert counts["accepted"] > packets * (0.8 if form[1] > Level.HEADER else 0.3)
     assert counts["replay"] > 0
+    if form[1] > Level.NONE:
+        assert counts["advance 1"] > packets / 300
+
+
+@pytest.mark.parametrize("mode", [Mode.BASIC, Mode.PD])
+@pytest.mark.parametrize("first", range(6))
+def test_changing_epochs(first: int, mode: Mode) -> None:
+    """One connection for longer, with limits that are reached in each way."""
+    form = (1, Level.AEAD, 16)
+    rng = Random(f"epochs {first}")
+    workers = random_workers(rng, shared=False, contexts=(0, 5))
+    params = replace(random_params(rng, form, mode), tx_pn=(1 << 24) + first)
+    params = replace(params, rekey_packets=(3, 40)[first % 2], rekey_ns=(10**9, 30)[first // 3])
+    conversation = Conversation(rng, form, ends(params, workers))
+    for _ in range(1000):
+        conversation.packet()
+    counts = conversation.counts
+    assert all(counts[what] for what in ("advance 1", "advance -1", "epoch", "renewed"))
+    assert counts["accepted"] > 800
+    assert min(conversation.pair[0].native.epochs) > 10
 
 
 # --- the parser ---------------------------------------------------------------

@@ -45,9 +45,10 @@ def test_random_packets(form: tuple[int, Level, int], mode: Mode) -> None:
 
 
 def check_caches(workers: Workers, contexts: tuple[int, int]) -> None:
-    flows = 2 * CONNECTIONS  # and keys of epochs that only damaged packets name
+    flows = 2 * CONNECTIONS  # and what comes may be of three epochs, one of them by two secrets
     for cache, size in zip(workers.caches, contexts, strict=True):
         counts = cache.counts
-        assert min(size, flows) <= counts["kept"] <= min(size, flows + CONNECTIONS)
-        assert counts["misses"] >= flows if size < flows else counts["misses"] == counts["kept"]
+        assert counts["kept"] <= min(size, flows + 3 * CONNECTIONS)
+        assert counts["kept"] >= flows or size < flows
+        assert counts["misses"] >= flows
         assert (counts["hits"] > 0) == (size > 0)

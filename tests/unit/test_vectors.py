@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests import fields
 from tests.reference import make_vectors
 from tests.reference.jsonform import packet_from_json, params_from_json
 from tests.reference.kdf import traffic_context
+from tests.reference.protect import Mode
 from tests.reference.suites import SUITES, Level
 
 PACKETS = sorted(path.name for path in make_vectors.VECTORS.glob("packets-*.json"))
@@ -222,6 +224,62 @@ def test_first_packets_of_pds(case: dict[str, Any], contexts: int) -> None:
             pd_sessions(stranger, _native.KeyCache(contexts))[1].open(other)
 
 
+# --- epochs (3.5) ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", load("epochs.json")["secrets"])
+def test_chain_of_secrets(case: dict[str, Any]) -> None:
+    suite, direction = SUITES[case["suite"]], case["direction"]
+    secret, generation = bytes.fromhex(case["secret"]), bytes.fromhex(case["generation"])
+    for row in case["rows"]:
+        epoch = row["epoch"]
+        context = generation + bytes([direction]) + epoch.to_bytes(4, "big")
+        secret = _native.kdf(secret, "next", context, len(secret))
+        assert secret.hex() == row["secret"]
+        context += bytes([suite.id, case["level"], case["tag_len"]])
+        both = _native.kdf(secret, "traffic", context, suite.key_size + suite.iv_size)
+        assert both.hex() == row["key"] + row["iv"]
+
+
+@pytest.mark.parametrize("contexts", [0, 1024])
+@pytest.mark.parametrize("case", load("epochs.json")["connections"], ids=lambda c: c["policy"])
+def test_lives_of_epochs(case: dict[str, Any], contexts: int) -> None:
+    ends, began = pd_sessions(case, _native.KeyCache(contexts)), 0
+    first: tuple[int, bytes] | None = None
+    for step in case["steps"]:
+        if "renew" in step:
+            renew(ends, step)
+            continue
+        sender, receiver = ends[step["from"]], ends[1 - step["from"]]
+        assert sender.advance(0, step["told"]) == step["began"]
+        sealed = sender.seal(*arguments(step))
+        assert sealed.hex() == step["datagram"]
+        assert receiver.open(sealed)["payload"].hex() == step["payload"]
+        assert [sender.epochs[0], receiver.epochs[1]] == step["epochs"]
+        began += step["began"] == 1
+        first = first or (1 - step["from"], sealed)
+    assert began > 6
+    assert first
+    with pytest.raises(_native.RefusedError, match="replay"):
+        ends[first[0]].open(first[1])
+
+
+def renew(ends: list[_native.Session], step: dict[str, Any]) -> None:
+    """The receiver gets it first; with pd it derives it from another K_PD."""
+    sender, receiver = ends[step["renew"]], ends[1 - step["renew"]]
+    secret = bytes.fromhex(step["secret"])
+    if "group_key" in step:
+        receiver.rotate(bytes.fromhex(step["group_key"]))
+        receiver.renew(1, bytes(len(secret)))
+    else:
+        receiver.renew(1, secret)
+    sender.renew(2, secret)
+    for end, direction in ((sender, 2), (receiver, 1)):
+        with pytest.raises(OSError, match="secret") as refused:  # one waits already
+            end.renew(direction, secret)
+        assert refused.value.errno == errno.EBUSY
+
+
 def of_mode(case: dict[str, Any], flip: int) -> dict[str, Any]:
     mode = case["client"]["mode"] ^ flip
     return case | {"client": case["client"] | {"mode": mode}}
@@ -235,6 +293,8 @@ def pd_sessions(case: dict[str, Any], cache: _native.KeyCache) -> list[_native.S
         none = bytes(len(end.tx_secret))
         tx_secret = none if shared else end.tx_secret
         worker = {"group_key": bytes.fromhex(key), "shared": shared, "key_cache": cache}
-        secrets = {"tx_secret": tx_secret, "rx_secret": none}
+        secrets = {"tx_secret": tx_secret}
+        if end.mode & Mode.PD:
+            secrets["rx_secret"] = none
         found.append(_native.Session(fields.of_params(end) | secrets | worker))
     return found
