@@ -22,9 +22,15 @@ make-quietly := $(MAKE) --no-print-directory
 HAVE_VERBS := $(shell printf '\43include <infiniband/verbs.h>\n\43include \
 <rdma/rdma_cma.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
 
+HAVE_IPSECMB := $(shell printf '\43include <intel-ipsec-mb.h>\n' | \
+	$(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+
 LIB_SRC := $(wildcard csrc/*.c)
 ifndef HAVE_VERBS
 LIB_SRC := $(filter-out csrc/port_verbs%,$(LIB_SRC))
+endif
+ifndef HAVE_IPSECMB
+LIB_SRC := $(filter-out csrc/suite_ipsecmb% csrc/provider_ipsecmb%,$(LIB_SRC))
 endif
 OFFLOAD_SRC := $(wildcard offload/*.c)
 C_TEST_SRC := $(wildcard tests/c/test_*.c)
@@ -59,11 +65,13 @@ OPTIMISE := -O1 -fno-omit-frame-pointer
 SANITIZER_FLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
 endif
 ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
+	$(if $(HAVE_IPSECMB),-DSRDMA_HAVE_IPSECMB) \
 	$(CPPFLAGS)
 ALL_CFLAGS := -std=c11 $(OPTIMISE) -g -fPIC -pthread $(WARNINGS) $(HARDENING) \
 	$(SANITIZER_FLAGS) $(CFLAGS)
 ALL_LDFLAGS := -pthread -Wl,-z,relro,-z,now $(SANITIZER_FLAGS) $(LDFLAGS)
-LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) -lcrypto -lz
+LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
+	$(if $(HAVE_IPSECMB),-lIPSec_MB) -lcrypto -lz
 
 # The C half ----------------------------------------------------------------
 

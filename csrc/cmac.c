@@ -2,65 +2,62 @@
 
 #include <errno.h>
 
-#include <openssl/core_names.h>
-#include <openssl/evp.h>
-#include <openssl/params.h>
-
 #include "bytes.h"
+#include "provider.h"
 
-/* A context without a key, or NULL. */
-static EVP_MAC_CTX *unkeyed(size_t key_len)
+int srdma_cmac_create(struct srdma_cmac *c, size_t key_len,
+		      struct srdma_provider *provider)
 {
-	char cipher[] = "AES-128-CBC", cipher_256[] = "AES-256-CBC";
-	const OSSL_PARAM params[] = {
-		OSSL_PARAM_construct_utf8_string(
-			OSSL_MAC_PARAM_CIPHER,
-			key_len == 16 ? cipher : cipher_256, 0),
-		OSSL_PARAM_construct_end(),
-	};
-	EVP_MAC *mac = EVP_MAC_fetch(NULL, "CMAC", NULL);
-	EVP_MAC_CTX *ctx = mac ? EVP_MAC_CTX_new(mac) : NULL;
+	static const uint8_t zero[SRDMA_SUITE_MAX_KEY];
+	int r;
 
-	EVP_MAC_free(mac);
-	if (ctx && EVP_MAC_CTX_set_params(ctx, params) == 1)
-		return ctx;
-	EVP_MAC_CTX_free(ctx);
-	return NULL;
-}
-
-int srdma_cmac_create(struct srdma_cmac *c, size_t key_len)
-{
 	*c = (struct srdma_cmac){ 0 };
 	if (key_len != 16 && key_len != 32)
 		return -EINVAL;
-	c->ctx = unkeyed(key_len);
-	if (!c->ctx)
-		return -EIO;
+	c->suite = srdma_suite_by_name(key_len == 16 ? "aes-128-cmac"
+						     : "aes-256-cmac");
+	c->verbs = srdma_provider_verbs(provider, c->suite);
+	c->provider = provider;
 	c->key_len = key_len;
-	return 0;
+	r = srdma_cmac_key(c, zero);
+	if (r)
+		*c = (struct srdma_cmac){ 0 };
+	return r;
+}
+
+static void drop(struct srdma_cmac *c)
+{
+	if (c->ctx)
+		c->verbs->destroy(c->ctx);
+	c->ctx = NULL;
 }
 
 void srdma_cmac_destroy(struct srdma_cmac *c)
 {
-	EVP_MAC_CTX_free(c->ctx); /* cleanses the key schedule */
+	drop(c);
 	*c = (struct srdma_cmac){ 0 };
 }
 
 int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key)
 {
+	const struct srdma_suite_key k = {
+		.suite = c->suite,
+		.use = SRDMA_SUITE_SEAL,
+		.tag_len = SRDMA_CMAC_LEN,
+		.key = key,
+	};
+
 	if (!c->ctx)
-		c->ctx = unkeyed(c->key_len);
-	if (c->ctx && EVP_MAC_init(c->ctx, key, c->key_len, NULL) == 1)
+		return c->verbs->create(&c->ctx, c->provider, &k);
+	if (c->verbs->again(c->ctx, key) == 0)
 		return 0;
-	/* OpenSSL 3.0 crashes on a context whose last key failed. */
-	EVP_MAC_CTX_free(c->ctx);
-	c->ctx = NULL;
+	drop(c);
 	return -EIO;
 }
 
 void srdma_cmac_forget(struct srdma_cmac *c)
 {
-	static const uint8_t zero[32];
+	static const uint8_t zero[SRDMA_SUITE_MAX_KEY];
 
 	/* One that fails is without a context, and so without a key. */
 	(void)srdma_cmac_key(c, zero);
@@ -69,12 +66,9 @@ void srdma_cmac_forget(struct srdma_cmac *c)
 int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
 		   const uint8_t *in, size_t len)
 {
-	size_t n = 0;
+	const struct srdma_suite_io io = { .ad = in, .ad_len = len };
 
-	if (c->ctx && EVP_MAC_init(c->ctx, NULL, 0, NULL) == 1 &&
-	    EVP_MAC_update(c->ctx, in, len) == 1 &&
-	    EVP_MAC_final(c->ctx, out, &n, SRDMA_CMAC_LEN) == 1 &&
-	    n == SRDMA_CMAC_LEN)
+	if (c->ctx && c->verbs->seal(c->ctx, &io, out) == 0)
 		return 0;
 	srdma_wipe(out, SRDMA_CMAC_LEN);
 	return -EIO;

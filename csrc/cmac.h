@@ -8,23 +8,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <openssl/types.h>
-
 enum { SRDMA_CMAC_LEN = 16 };
 
+struct srdma_provider;
+struct srdma_suite;
+struct srdma_suite_ctx;
+struct srdma_suite_verbs;
+
 struct srdma_cmac {
-	EVP_MAC_CTX *ctx;
+	const struct srdma_suite *suite;
+	const struct srdma_suite_verbs *verbs;
+	struct srdma_provider *provider;
+	struct srdma_suite_ctx *ctx; /* NULL: there is no key */
 	size_t key_len;
 };
 
-/* For keys of 16 or 32 bytes. Returns 0, -EINVAL, -EIO; c is whole or zero. */
-int srdma_cmac_create(struct srdma_cmac *c, size_t key_len);
+/* For keys of 16 or 32 bytes, by a provider (NULL: OpenSSL) that outlives c.
+ * Returns 0, -EINVAL, -EIO, -ENOMEM; c is whole or zero. */
+int srdma_cmac_create(struct srdma_cmac *c, size_t key_len,
+		      struct srdma_provider *provider);
 
 /* Forgets the key of the last srdma_cmac_key(), which c holds until then. */
 void srdma_cmac_destroy(struct srdma_cmac *c);
 
-/* The key of the sums that follow, of key_len bytes. Returns 0, -EIO: there is
- * none then, and another may be set. */
+/* The key of the sums that follow, of key_len bytes. Returns 0, -EIO, -ENOMEM:
+ * there is none then, and another may be set. */
 int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key);
 
 /* Let c hold nobody's key, at the price of a key. */

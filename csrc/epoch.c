@@ -6,6 +6,7 @@
 #include "bytes.h"
 #include "cmac.h"
 #include "kdf.h"
+#include "provider.h"
 
 enum {
 	CONTEXT_CHAIN = SRDMA_GENERATION_LEN + 5,
@@ -34,6 +35,7 @@ static int derive(const struct srdma_epochs *e, struct srdma_cmac *c,
 		.context = context,
 		.context_len = sizeof(context),
 	};
+	const struct srdma_suite_key key = { suite, e->use, e->tag_len, out };
 	int r;
 
 	lay_context(e, number, context);
@@ -43,8 +45,7 @@ static int derive(const struct srdma_epochs *e, struct srdma_cmac *c,
 	r = srdma_kdf_with(c, out, (size_t)suite->key_len + suite->iv_len,
 			   secret, &info);
 	if (!r)
-		r = suite->verbs->key(&keyed->ctx, suite, e->use, out,
-				      e->tag_len);
+		r = e->verbs->create(&keyed->ctx, e->provider, &key);
 	if (!r)
 		memcpy(keyed->iv, out + suite->key_len, suite->iv_len);
 	srdma_wipe(out, sizeof(out));
@@ -93,7 +94,8 @@ static int derive_own(struct srdma_epochs *e, enum srdma_epoch_at at)
 
 	if (k->own.ctx)
 		return 0;
-	r = srdma_cmac_create(&c, srdma_epoch_secret_len(e->suite));
+	r = srdma_cmac_create(&c, srdma_epoch_secret_len(e->suite),
+			      e->provider);
 	if (!r)
 		r = derive(e, &c, srdma_epoch_number(e, at), k->secret,
 			   &k->own);
@@ -135,7 +137,7 @@ int srdma_epoch_key(struct srdma_epochs *e, enum srdma_epoch_at at,
 		*keyed = &k->own;
 		return derive_own(e, at);
 	}
-	if (!srdma_keycache_take(e->cache, &k->slot, e->suite))
+	if (!srdma_keycache_take(e->cache, &k->slot, e->verbs))
 		r = derive_slot(e, at);
 	if (r)
 		srdma_keycache_drop(e->cache, &k->slot);
@@ -162,7 +164,7 @@ static void forget_derived(struct srdma_epochs *e, struct srdma_epoch_key *k)
 	if (e->pd)
 		srdma_keycache_drop(e->cache, &k->slot);
 	else
-		srdma_keyed_wipe(&k->own, e->suite);
+		srdma_keyed_wipe(&k->own, e->verbs);
 }
 
 void srdma_epoch_forget(struct srdma_epochs *e, enum srdma_epoch_at at)
@@ -270,6 +272,8 @@ int srdma_epoch_create(struct srdma_epochs *e, const struct srdma_suite *suite,
 	if (!suite)
 		return 0;
 	e->suite = suite;
+	e->verbs = srdma_provider_verbs(params->provider, suite);
+	e->provider = params->provider;
 	e->use = use;
 	e->direction = tx ? params->role : !params->role;
 	e->level = params->level;

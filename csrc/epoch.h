@@ -37,6 +37,8 @@ struct srdma_epoch_key {
 
 struct srdma_epochs {
 	const struct srdma_suite *suite; /* NULL: level none */
+	const struct srdma_suite_verbs *verbs;
+	struct srdma_provider *provider;
 	struct srdma_pdkeys *pd;	 /* NULL: a mode without PD */
 	struct srdma_keycache *cache;	 /* NULL likewise */
 	uint8_t use;			 /* enum srdma_suite_use */

@@ -124,7 +124,7 @@ static int begin(struct srdma_flow *f, enum srdma_epoch_at at, uint64_t pn,
 int srdma_flow_seal(struct srdma_flow *f, uint64_t pn,
 		    struct srdma_suite_io *io, uint8_t *tag)
 {
-	const struct srdma_suite_verbs *verbs = f->epochs.suite->verbs;
+	const struct srdma_suite_verbs *verbs = f->epochs.verbs;
 	uint8_t nonce[SRDMA_NONCE_LEN];
 	struct srdma_suite_ctx *ctx;
 	int r = begin(f, SRDMA_EPOCH_NOW, pn, io, nonce, &ctx);
@@ -137,7 +137,7 @@ int srdma_flow_seal(struct srdma_flow *f, uint64_t pn,
 int srdma_flow_open(struct srdma_flow *f, enum srdma_epoch_at at, uint64_t pn,
 		    struct srdma_suite_io *io, const uint8_t *tag)
 {
-	const struct srdma_suite_verbs *verbs = f->epochs.suite->verbs;
+	const struct srdma_suite_verbs *verbs = f->epochs.verbs;
 	uint8_t nonce[SRDMA_NONCE_LEN];
 	struct srdma_suite_ctx *ctx;
 	int r = begin(f, at, pn, io, nonce, &ctx);

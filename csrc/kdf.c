@@ -65,7 +65,7 @@ int srdma_kdf(uint8_t *out, size_t out_len, const uint8_t *parent,
 	      size_t parent_len, const struct srdma_kdf_info *info)
 {
 	struct srdma_cmac c;
-	int r = srdma_cmac_create(&c, parent_len);
+	int r = srdma_cmac_create(&c, parent_len, NULL);
 
 	if (!r)
 		r = srdma_kdf_with(&c, out, out_len, parent, info);

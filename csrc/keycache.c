@@ -38,7 +38,8 @@ static void attach(struct srdma_keyslot *s, struct srdma_keyslot *newer,
 	older->newer = s;
 }
 
-int srdma_keycache_create(struct srdma_keycache **out, unsigned contexts)
+int srdma_keycache_create(struct srdma_keycache **out, unsigned contexts,
+			  struct srdma_provider *provider)
 {
 	/* the packet that is under way needs one in any case */
 	const unsigned n = contexts ? contexts : 1;
@@ -53,9 +54,9 @@ int srdma_keycache_create(struct srdma_keycache **out, unsigned contexts)
 	c->ring.newer = c->ring.older = &c->ring;
 	for (unsigned i = 0; i < n; i++)
 		attach(&c->slots[i], &c->ring, c->ring.older);
-	r = srdma_cmac_create(&c->prf_16, 16);
+	r = srdma_cmac_create(&c->prf_16, 16, provider);
 	if (!r)
-		r = srdma_cmac_create(&c->prf_32, 32);
+		r = srdma_cmac_create(&c->prf_32, 32, provider);
 	if (r) {
 		srdma_keycache_destroy(c);
 		return r;
@@ -80,14 +81,15 @@ void srdma_keycache_count(const struct srdma_keycache *c,
 	*counts = (struct srdma_keycache_counts){ c->hits, c->misses, c->used };
 }
 
-void srdma_keyed_wipe(struct srdma_keyed *k, const struct srdma_suite *suite)
+void srdma_keyed_wipe(struct srdma_keyed *k,
+		      const struct srdma_suite_verbs *verbs)
 {
-	suite->verbs->destroy(k->ctx);
+	verbs->destroy(k->ctx);
 	srdma_wipe(k, sizeof(*k));
 }
 
 int srdma_keycache_take(struct srdma_keycache *c, struct srdma_keyslot **link,
-			const struct srdma_suite *suite)
+			const struct srdma_suite_verbs *verbs)
 {
 	struct srdma_keyslot *s = *link ? *link : c->ring.newer;
 	const int hit = *link != NULL;
@@ -103,7 +105,7 @@ int srdma_keycache_take(struct srdma_keycache *c, struct srdma_keyslot **link,
 	if (hit)
 		return 1;
 	s->link = link;
-	s->suite = suite;
+	s->verbs = verbs;
 	*link = s;
 	c->used++;
 	return 0;
@@ -122,7 +124,7 @@ void srdma_keycache_drop(struct srdma_keycache *c, struct srdma_keyslot **link)
 
 	if (!s)
 		return;
-	srdma_keyed_wipe(&s->keyed, s->suite);
+	srdma_keyed_wipe(&s->keyed, s->verbs);
 	s->link = NULL;
 	*link = NULL;
 	c->used--;

@@ -9,10 +9,13 @@
 #include <stdint.h>
 
 struct srdma_keycache;
+struct srdma_provider;
 
-/* contexts: how many are kept, 0 for none: each packet derives its key. 0,
- * -ENOMEM, -EIO. */
-int srdma_keycache_create(struct srdma_keycache **out, unsigned contexts);
+/* contexts: how many are kept, 0 for none: each packet derives its key.
+ * provider: what derives, NULL for OpenSSL; it outlives the cache. 0, -ENOMEM,
+ * -EIO. */
+int srdma_keycache_create(struct srdma_keycache **out, unsigned contexts,
+			  struct srdma_provider *provider);
 
 /* After all its sessions. Wipes; NULL is allowed. */
 void srdma_keycache_destroy(struct srdma_keycache *c);
@@ -28,8 +31,8 @@ void srdma_keycache_count(const struct srdma_keycache *c,
 /* --- for flows (flow.c) only ------------------------------------------- */
 
 struct srdma_cmac;
-struct srdma_suite;
 struct srdma_suite_ctx;
+struct srdma_suite_verbs;
 
 enum { SRDMA_NONCE_LEN = 12 };
 
@@ -39,14 +42,15 @@ struct srdma_keyed {
 	uint8_t iv[SRDMA_NONCE_LEN];
 };
 
-void srdma_keyed_wipe(struct srdma_keyed *k, const struct srdma_suite *suite);
+void srdma_keyed_wipe(struct srdma_keyed *k,
+		      const struct srdma_suite_verbs *verbs);
 
 /* What the cache keeps of a flow; the flow's link points to it and is NULL
  * where it keeps nothing. */
 struct srdma_keyslot {
 	struct srdma_keyslot *newer, *older;
-	struct srdma_keyslot **link; /* NULL: the slot is free */
-	const struct srdma_suite *suite;
+	struct srdma_keyslot **link;	       /* NULL: the slot is free */
+	const struct srdma_suite_verbs *verbs; /* of keyed */
 	struct srdma_keyed keyed;
 };
 
@@ -57,7 +61,7 @@ struct srdma_keyslot {
  * (*link)->keyed, or drop it. link stays where it is until then.
  */
 int srdma_keycache_take(struct srdma_keycache *c, struct srdma_keyslot **link,
-			const struct srdma_suite *suite);
+			const struct srdma_suite_verbs *verbs);
 
 /* The packet is done: a cache that keeps nothing drops the slot. */
 void srdma_keycache_release(struct srdma_keycache *c,

@@ -90,7 +90,7 @@ int srdma_pdkeys_secret(const struct srdma_pdkeys *keys, uint8_t *out,
 			size_t len, const struct srdma_pdkeys_flow *flow)
 {
 	struct srdma_cmac c;
-	int r = srdma_cmac_create(&c, len);
+	int r = srdma_cmac_create(&c, len, NULL);
 
 	if (!r)
 		r = srdma_pdkeys_secret_with(&c, keys, keys->serial, out, flow);

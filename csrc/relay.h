@@ -59,6 +59,9 @@ struct srdma_relay_params {
 	/* Of an epoch, until another one is wanted (3.5): not more than
 	 * SRDMA_REKEY_PACKETS, _BYTES, _NS (session.h); 0: these. */
 	uint64_t rekey_packets, rekey_bytes, rekey_ns;
+	/* Of suites and of memory keys, NULL: OpenSSL. The caller's; it
+	 * outlives the relay. */
+	struct srdma_provider *provider;
 	/* Fill len random bytes. 0 or -errno. */
 	int (*random)(void *ctx, uint8_t *out, size_t len);
 	void *random_ctx;

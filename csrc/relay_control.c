@@ -106,10 +106,11 @@ int srdma_relay_create(struct srdma_relay **out,
 	err = srdma_beyond_pool_create(&r->beyond, records_of(r));
 	if (err)
 		goto free_ops;
-	err = srdma_cmac_create(&r->cmac, SRDMA_MEMKEY_LEN);
+	err = srdma_cmac_create(&r->cmac, SRDMA_MEMKEY_LEN, r->params.provider);
 	if (err)
 		goto free_beyond;
-	err = srdma_keycache_create(&r->keys, params->key_cache);
+	err = srdma_keycache_create(&r->keys, params->key_cache,
+				    params->provider);
 	if (err)
 		goto free_cmac;
 	err = srdma_relay_random(r, r->eid, sizeof(r->eid));

@@ -229,6 +229,7 @@ static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
 		.rekey_bytes = r->params.rekey_bytes,
 		.rekey_ns = r->params.rekey_ns,
 		.cache = r->keys,
+		.provider = r->params.provider,
 		.cmac = &r->cmac,
 	};
 	int err;

@@ -1,7 +1,9 @@
 #include "suite.h"
 
+#include <errno.h>
 #include <string.h>
 
+#include "bytes.h"
 #include "suite_rows.h"
 #include "wire.h"
 
@@ -51,6 +53,15 @@ int srdma_suite_tag_ok(const struct srdma_suite *s, uint32_t tag_len)
 {
 	return tag_len >= s->tag_min && tag_len <= s->tag_len &&
 	       srdma_wire_tag_code(tag_len) > 0;
+}
+
+int srdma_suite_judge(int r, uint8_t code[SRDMA_SUITE_MAX_TAG],
+		      const uint8_t *tag, uint32_t tag_len)
+{
+	if (!r && !srdma_equal(code, tag, tag_len))
+		r = -EBADMSG;
+	srdma_wipe(code, SRDMA_SUITE_MAX_TAG);
+	return r;
 }
 
 uint64_t srdma_suite_forgeries(const struct srdma_suite *s, uint32_t tag_len)

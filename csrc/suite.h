@@ -9,9 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct srdma_provider;
 struct srdma_suite_ctx; /* a keyed context; opaque, one thread at a time */
 
-enum { SRDMA_SUITE_MAX_KEY = 64 }; /* bytes */
+enum { SRDMA_SUITE_MAX_KEY = 64, SRDMA_SUITE_MAX_TAG = 64 }; /* bytes */
 
 /* A known answer, bytes as string literals; the sizes not here are the row's.
  * MAC: the tag is over ad | in, and out is NULL. */
@@ -48,16 +49,26 @@ struct srdma_suite_io {
 	uint8_t *out; /* AEAD: in_len bytes, not overlapping in; MAC: unused */
 };
 
+/* What a context is made of. */
+struct srdma_suite_key {
+	const struct srdma_suite *suite;
+	enum srdma_suite_use use;
+	uint32_t tag_len;   /* the size of all its tags */
+	const uint8_t *key; /* key_len bytes */
+};
+
 /*
- * The four verbs of a strategy. tag_len is fixed at key time and is the size
- * of tag. key: 0, -EINVAL (tag length not of this row), -ENOMEM, -EIO.
+ * The verbs of a strategy. create: 0, -EINVAL (tag length not of this row),
+ * -ENOMEM, -EIO. again: another key for a context that stays what it is
+ * otherwise; 0, or -EIO: it can only be destroyed then.
  * seal: 0 or -EIO (out is wiped). open: 0, -EBADMSG (the tag; out is wiped),
  * -EIO (out is wiped). A context of the other use is -EIO too.
  */
 struct srdma_suite_verbs {
-	int (*key)(struct srdma_suite_ctx **ctx, const struct srdma_suite *s,
-		   enum srdma_suite_use use, const uint8_t *key,
-		   uint32_t tag_len);
+	/* p: the provider whose verbs these are; OpenSSL's take no notice. */
+	int (*create)(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
+		      const struct srdma_suite_key *k);
+	int (*again)(struct srdma_suite_ctx *ctx, const uint8_t *key);
 	int (*seal)(struct srdma_suite_ctx *ctx,
 		    const struct srdma_suite_io *io, uint8_t *tag);
 	int (*open)(struct srdma_suite_ctx *ctx,
@@ -65,7 +76,7 @@ struct srdma_suite_verbs {
 	void (*destroy)(struct srdma_suite_ctx *ctx); /* wipes; NULL allowed */
 };
 
-/* The strategies: suite_aead.c and suite_mac.c. */
+/* OpenSSL's strategies: suite_aead.c and suite_mac.c. */
 extern const struct srdma_suite_verbs srdma_suite_aead;	    /* text encrypted */
 extern const struct srdma_suite_verbs srdma_suite_aead_mac; /* all as AD */
 extern const struct srdma_suite_verbs srdma_suite_mac; /* EVP_MAC, truncated */
@@ -83,9 +94,18 @@ int srdma_suite_tag_ok(const struct srdma_suite *s, uint32_t tag_len);
 uint64_t srdma_suite_forgeries(const struct srdma_suite *s, uint32_t tag_len);
 
 /*
- * Known-answer test of one row: seal, open, and a flipped tag refused.
+ * The end of opening with a MAC: r, or if that is 0, 0 where code begins with
+ * the tag (in constant time) and else -EBADMSG. Wipes code: that of a forged
+ * packet is a tag that would be accepted.
+ */
+int srdma_suite_judge(int r, uint8_t code[SRDMA_SUITE_MAX_TAG],
+		      const uint8_t *tag, uint32_t tag_len);
+
+/*
+ * Known-answer test of one row as a provider computes it (NULL: OpenSSL): seal,
+ * open, a flipped tag refused, and the same after another key.
  * Returns 0 or -EIO. The worker runs it for every row at its start.
  */
-int srdma_suite_selftest(const struct srdma_suite *s);
+int srdma_suite_selftest(const struct srdma_suite *s, struct srdma_provider *p);
 
 #endif

@@ -42,29 +42,36 @@ static int set_key(EVP_CIPHER_CTX *ctx, const struct srdma_suite *s,
 	return ok ? 0 : -EIO;
 }
 
-static int aead_key(struct srdma_suite_ctx **ctx, const struct srdma_suite *s,
-		    enum srdma_suite_use use, const uint8_t *key,
-		    uint32_t tag_len)
+static int aead_create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
+		       const struct srdma_suite_key *k)
 {
 	struct srdma_suite_ctx *c;
 	int r;
 
+	(void)p;
 	*ctx = NULL;
-	if (!srdma_suite_tag_ok(s, tag_len))
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
 		return -EINVAL;
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
-	c->use = use;
-	c->tag_len = (int)tag_len;
+	c->use = k->use;
+	c->tag_len = (int)k->tag_len;
 	c->cipher = EVP_CIPHER_CTX_new();
-	r = c->cipher ? set_key(c->cipher, s, use, key) : -ENOMEM;
+	r = c->cipher ? set_key(c->cipher, k->suite, k->use, k->key) : -ENOMEM;
 	if (r) {
 		aead_destroy(c);
 		return r;
 	}
 	*ctx = c;
 	return 0;
+}
+
+static int aead_again(struct srdma_suite_ctx *c, const uint8_t *key)
+{
+	return EVP_CipherInit_ex2(c->cipher, NULL, key, NULL, -1, NULL) == 1
+		       ? 0
+		       : -EIO;
 }
 
 /* One EVP update; out NULL: associated data. Nothing in, nothing done. */
@@ -159,14 +166,16 @@ static int aead_mac_open(struct srdma_suite_ctx *c,
 }
 
 const struct srdma_suite_verbs srdma_suite_aead = {
-	.key = aead_key,
+	.create = aead_create,
+	.again = aead_again,
 	.seal = aead_seal,
 	.open = aead_open,
 	.destroy = aead_destroy,
 };
 
 const struct srdma_suite_verbs srdma_suite_aead_mac = {
-	.key = aead_key,
+	.create = aead_create,
+	.again = aead_again,
 	.seal = aead_mac_seal,
 	.open = aead_mac_open,
 	.destroy = aead_destroy,

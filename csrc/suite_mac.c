@@ -18,6 +18,7 @@
 struct srdma_suite_ctx {
 	EVP_MAC_CTX *mac; /* keyed; init without a key starts a message */
 	enum srdma_suite_use use;
+	size_t key_len;
 	size_t full; /* bytes that the algorithm gives */
 	size_t tag_len;
 };
@@ -52,28 +53,35 @@ static EVP_MAC_CTX *keyed(const struct srdma_suite *s, const uint8_t *key)
 	return ctx;
 }
 
-static int mac_key(struct srdma_suite_ctx **ctx, const struct srdma_suite *s,
-		   enum srdma_suite_use use, const uint8_t *key,
-		   uint32_t tag_len)
+static int mac_create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
+		      const struct srdma_suite_key *k)
 {
+	const struct srdma_suite *s = k->suite;
 	struct srdma_suite_ctx *c;
 
+	(void)p;
 	*ctx = NULL;
-	if (!srdma_suite_tag_ok(s, tag_len))
+	if (!srdma_suite_tag_ok(s, k->tag_len))
 		return -EINVAL;
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
-	c->use = use;
+	c->use = k->use;
+	c->key_len = s->key_len;
 	c->full = s->tag_len;
-	c->tag_len = tag_len;
-	c->mac = keyed(s, key);
+	c->tag_len = k->tag_len;
+	c->mac = keyed(s, k->key);
 	if (!c->mac || EVP_MAC_CTX_get_mac_size(c->mac) != c->full) {
 		mac_destroy(c);
 		return -EIO;
 	}
 	*ctx = c;
 	return 0;
+}
+
+static int mac_again(struct srdma_suite_ctx *c, const uint8_t *key)
+{
+	return EVP_MAC_init(c->mac, key, c->key_len, NULL) == 1 ? 0 : -EIO;
 }
 
 /* The whole code over ad | in. */
@@ -108,15 +116,12 @@ static int mac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 	uint8_t code[SRDMA_MAX_TAG];
 	int r = compute(c, SRDMA_SUITE_OPEN, io, code);
 
-	if (!r && !srdma_equal(code, tag, c->tag_len))
-		r = -EBADMSG;
-	/* The code of a forged packet is a tag that would be accepted. */
-	srdma_wipe(code, sizeof(code));
-	return r;
+	return srdma_suite_judge(r, code, tag, (uint32_t)c->tag_len);
 }
 
 const struct srdma_suite_verbs srdma_suite_mac = {
-	.key = mac_key,
+	.create = mac_create,
+	.again = mac_again,
 	.seal = mac_seal,
 	.open = mac_open,
 	.destroy = mac_destroy,

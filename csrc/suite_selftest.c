@@ -3,9 +3,16 @@
 #include <errno.h>
 #include <string.h>
 
+#include "provider.h"
 #include "wire.h"
 
 enum { TEXT_MAX = 128 };
+
+struct tested {
+	const struct srdma_suite *suite;
+	const struct srdma_suite_verbs *verbs;
+	struct srdma_provider *provider;
+};
 
 static const uint8_t *bytes(const char *literal)
 {
@@ -18,10 +25,9 @@ static size_t out_len(const struct srdma_suite_answer *a)
 	return a->out ? a->in_len : 0;
 }
 
-static int seal_is_right(const struct srdma_suite *s,
-			 struct srdma_suite_ctx *ctx)
+static int seal_is_right(const struct tested *t, struct srdma_suite_ctx *ctx)
 {
-	const struct srdma_suite_answer *a = s->answer;
+	const struct srdma_suite_answer *a = t->suite->answer;
 	uint8_t out[TEXT_MAX], tag[SRDMA_MAX_TAG];
 	const struct srdma_suite_io io = {
 		.nonce = bytes(a->nonce),
@@ -32,16 +38,17 @@ static int seal_is_right(const struct srdma_suite *s,
 		.out = out,
 	};
 
-	return s->verbs->seal(ctx, &io, tag) == 0 &&
-	       memcmp(tag, a->tag, s->tag_len) == 0 &&
+	return t->verbs->seal(ctx, &io, tag) == 0 &&
+	       memcmp(tag, a->tag, t->suite->tag_len) == 0 &&
 	       (!a->out || memcmp(out, a->out, out_len(a)) == 0);
 }
 
 /* Open with one bit of the tag flipped by flip; is the outcome want? */
-static int open_is_right(const struct srdma_suite *s,
-			 struct srdma_suite_ctx *ctx, uint8_t flip, int want)
+static int open_is_right(const struct tested *t, struct srdma_suite_ctx *ctx,
+			 uint8_t flip, int want)
 {
 	static const uint8_t wiped[TEXT_MAX];
+	const struct srdma_suite *s = t->suite;
 	const struct srdma_suite_answer *a = s->answer;
 	uint8_t out[TEXT_MAX], tag[SRDMA_MAX_TAG];
 	const struct srdma_suite_io io = {
@@ -55,25 +62,39 @@ static int open_is_right(const struct srdma_suite *s,
 
 	memcpy(tag, a->tag, s->tag_len);
 	tag[s->tag_len - 1] ^= flip;
-	return s->verbs->open(ctx, &io, tag) == want &&
+	return t->verbs->open(ctx, &io, tag) == want &&
 	       memcmp(out, want ? wiped : bytes(a->in), out_len(a)) == 0;
 }
 
-/* Twice with each context: a packet must leave nothing to the next. */
-int srdma_suite_selftest(const struct srdma_suite *s)
+/* A context that had another key before, if there is one at all. */
+static int keyed(const struct tested *t, struct srdma_suite_ctx **ctx,
+		 enum srdma_suite_use use)
 {
-	const uint8_t *key = bytes(s->answer->key);
+	static const uint8_t other[SRDMA_SUITE_MAX_KEY] = { 0x5a };
+	const struct srdma_suite_key k = {
+		.suite = t->suite,
+		.use = use,
+		.tag_len = t->suite->tag_len,
+		.key = other,
+	};
+
+	return t->verbs->create(ctx, t->provider, &k) == 0 &&
+	       t->verbs->again(*ctx, bytes(t->suite->answer->key)) == 0;
+}
+
+/* Twice with each context: a packet must leave nothing to the next. */
+int srdma_suite_selftest(const struct srdma_suite *s, struct srdma_provider *p)
+{
+	const struct tested t = { s, srdma_provider_verbs(p, s), p };
 	struct srdma_suite_ctx *seal = NULL, *open = NULL;
-	int ok =
-		s->answer->in_len <= TEXT_MAX &&
-		s->verbs->key(&seal, s, SRDMA_SUITE_SEAL, key, s->tag_len) ==
-			0 &&
-		s->verbs->key(&open, s, SRDMA_SUITE_OPEN, key, s->tag_len) == 0;
+	int ok = s->answer->in_len <= TEXT_MAX &&
+		 keyed(&t, &seal, SRDMA_SUITE_SEAL) &&
+		 keyed(&t, &open, SRDMA_SUITE_OPEN);
 
 	for (int i = 0; ok && i < 2; i++)
-		ok = seal_is_right(s, seal) && open_is_right(s, open, 0, 0) &&
-		     open_is_right(s, open, 0x01, -EBADMSG);
-	s->verbs->destroy(seal);
-	s->verbs->destroy(open);
+		ok = seal_is_right(&t, seal) && open_is_right(&t, open, 0, 0) &&
+		     open_is_right(&t, open, 0x01, -EBADMSG);
+	t.verbs->destroy(seal);
+	t.verbs->destroy(open);
 	return ok ? 0 : -EIO;
 }

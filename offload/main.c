@@ -44,7 +44,7 @@ static int selftest(void)
 	int rc;
 
 	for (unsigned i = 0; (s = srdma_suite_at(i)) != NULL; i++) {
-		rc = srdma_suite_selftest(s);
+		rc = srdma_suite_selftest(s, NULL);
 		if (rc < 0) {
 			log_error("suite %s fails its self-test: check the "
 				  "OpenSSL library of this machine",
@@ -55,8 +55,30 @@ static int selftest(void)
 	return 0;
 }
 
+/* NULL: OpenSSL, whose rows have been tested. */
+static int open_provider(struct srdma_provider **out, const char *name)
+{
+	int rc = srdma_provider_create(out, name);
+
+	if (rc == -ENOENT)
+		log_error("--provider %s: there is none in this build; openssl "
+			  "would be right",
+			  name);
+	else if (rc == -ENOTSUP)
+		log_error("--provider %s: not on this CPU; openssl would be "
+			  "right",
+			  name);
+	else if (rc < 0)
+		log_error("a provider of suites fails its self-test (%s): "
+			  "check the machine, or use --provider openssl",
+			  strerror(-rc));
+	else
+		log_info("suites by %s", srdma_provider_name(*out));
+	return rc;
+}
+
 /* The relay owns the ports, also when this fails. */
-static int open_relay(struct srdma_relay **out, struct srdma_port *port[2],
+static int open_relay(struct worker_params *w, struct srdma_port *port[2],
 		      const struct options *o)
 {
 	struct srdma_relay_params params = {
@@ -70,6 +92,7 @@ static int open_relay(struct srdma_relay **out, struct srdma_port *port[2],
 		.rekey_packets = o->rekey_packets,
 		.rekey_bytes = o->rekey_bytes,
 		.rekey_ns = o->rekey_ms * UINT64_C(1000000),
+		.provider = w->provider,
 		.random = random_fill,
 	};
 	int rc = ports_open_host(&port[0], o);
@@ -83,7 +106,7 @@ static int open_relay(struct srdma_relay **out, struct srdma_port *port[2],
 	}
 	params.host = port[0];
 	params.wire = port[1];
-	rc = srdma_relay_create(out, &params);
+	rc = srdma_relay_create(&w->relay, &params);
 	if (rc < 0)
 		log_error("relay: %s", strerror(-rc));
 	return rc;
@@ -106,7 +129,7 @@ static int serve(const struct options *o, struct worker_params *w, int listener)
 	};
 	int rc;
 
-	preference_measure(suites);
+	preference_measure(suites, w->provider);
 	rc = control_create(&w->control, &params);
 	if (rc < 0) {
 		log_error("control socket: %s", strerror(-rc));
@@ -134,13 +157,18 @@ static int run(const struct options *o)
 	listener = rc = listener_open(o->control);
 	if (listener < 0)
 		goto close_signals;
-	rc = open_relay(&w.relay, port, o);
+	rc = open_provider(&w.provider, o->provider);
 	if (rc < 0)
 		goto close_listener;
+	rc = open_relay(&w, port, o);
+	if (rc < 0)
+		goto destroy_provider;
 	w.host = port[0];
 	w.wire = port[1];
 	rc = serve(o, &w, listener);
 	srdma_relay_destroy(w.relay);
+destroy_provider:
+	srdma_provider_destroy(w.provider);
 close_listener:
 	listener_close(listener, o->control);
 close_signals:

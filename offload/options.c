@@ -53,6 +53,8 @@ static const char help[] =
 	"                       which is the default, as the most is of the next two\n"
 	"  --rekey-bytes N      the same in bytes of payload, 1..68719476736\n"
 	"  --rekey-seconds SECONDS  the same in time, 0.01..60\n"
+	"  --provider NAME      who computes the suites: openssl or ipsec-mb (default:\n"
+	"                       the fastest that this build and CPU have)\n"
 	"  --stats SECONDS      a JSON line of counters on stdout so often; SIGUSR1\n"
 	"                       prints one at any time\n"
 	"  --log-level LEVEL    error, info (default) or debug\n"
@@ -297,6 +299,7 @@ enum {
 	OPT_REKEY_PACKETS,
 	OPT_REKEY_BYTES,
 	OPT_REKEY_SECONDS,
+	OPT_PROVIDER,
 	OPT_STATS,
 	OPT_LOG_LEVEL,
 	OPT_HELP,
@@ -319,6 +322,7 @@ static const struct option table[] = {
 	{ "rekey-packets", required_argument, NULL, OPT_REKEY_PACKETS },
 	{ "rekey-bytes", required_argument, NULL, OPT_REKEY_BYTES },
 	{ "rekey-seconds", required_argument, NULL, OPT_REKEY_SECONDS },
+	{ "provider", required_argument, NULL, OPT_PROVIDER },
 	{ "stats", required_argument, NULL, OPT_STATS },
 	{ "log-level", required_argument, NULL, OPT_LOG_LEVEL },
 	{ "help", no_argument, NULL, OPT_HELP },
@@ -384,6 +388,9 @@ static enum options_result take(struct options *o, int opt, const char *arg)
 		return OPTIONS_RUN;
 	case OPT_UNPROTECTED:
 		o->allow_unprotected = 1;
+		return OPTIONS_RUN;
+	case OPT_PROVIDER:
+		o->provider = arg;
 		return OPTIONS_RUN;
 	case OPT_LOG_LEVEL:
 		return level(o, arg);

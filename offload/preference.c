@@ -24,7 +24,7 @@ static uint64_t now_ns(void)
 }
 
 /* Of one round, or NOT_MEASURED: it failed. */
-static uint64_t round_ns(const struct srdma_suite *s,
+static uint64_t round_ns(const struct srdma_suite_verbs *verbs,
 			 struct srdma_suite_ctx *ctx)
 {
 	static const uint8_t text[PAYLOAD], ad[AD];
@@ -41,28 +41,33 @@ static uint64_t round_ns(const struct srdma_suite *s,
 
 	for (uint8_t i = 0; i < SEALS; i++) {
 		nonce[0] = i;
-		if (s->verbs->seal(ctx, &io, tag) < 0)
+		if (verbs->seal(ctx, &io, tag) < 0)
 			return NOT_MEASURED;
 	}
 	return now_ns() - start;
 }
 
 /* The shortest round. The key is public, its packets go nowhere. */
-static uint64_t measure(const struct srdma_suite *s)
+static uint64_t measure(const struct srdma_suite *s,
+			struct srdma_provider *provider)
 {
 	static const uint8_t key[SRDMA_SUITE_MAX_KEY];
+	const struct srdma_suite_verbs *verbs =
+		srdma_provider_verbs(provider, s);
+	const struct srdma_suite_key k = { s, SRDMA_SUITE_SEAL, s->tag_len,
+					   key };
 	struct srdma_suite_ctx *ctx;
 	uint64_t best = NOT_MEASURED;
 
-	if (s->verbs->key(&ctx, s, SRDMA_SUITE_SEAL, key, s->tag_len) < 0)
+	if (verbs->create(&ctx, provider, &k) < 0)
 		return best;
 	for (int i = 0; i < ROUNDS; i++) {
-		const uint64_t ns = round_ns(s, ctx);
+		const uint64_t ns = round_ns(verbs, ctx);
 
 		if (ns < best)
 			best = ns;
 	}
-	s->verbs->destroy(ctx);
+	verbs->destroy(ctx);
 	return best;
 }
 
@@ -74,7 +79,8 @@ static void insert(struct measured *list, unsigned n, struct measured m)
 	list[n] = m;
 }
 
-void preference_measure(uint8_t suites[SRDMA_CTL_SUITES_LEN])
+void preference_measure(uint8_t suites[SRDMA_CTL_SUITES_LEN],
+			struct srdma_provider *provider)
 {
 	struct measured list[SRDMA_CTL_SUITES_LEN - 1];
 	const struct srdma_suite *s;
@@ -86,7 +92,7 @@ void preference_measure(uint8_t suites[SRDMA_CTL_SUITES_LEN])
 			break;
 		insert(list, n,
 		       (struct measured){ s->id, s->recommended
-							 ? measure(s)
+							 ? measure(s, provider)
 							 : NOT_MEASURED });
 	}
 	memset(suites, 0, SRDMA_CTL_SUITES_LEN);

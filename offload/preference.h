@@ -8,12 +8,14 @@
 #include <stdint.h>
 
 #include "ctl.h"
+#include "provider.h"
 
 /*
- * Ids of all suites, then zeros: first the recommended ones in the order of
+ * As a provider computes them (NULL: OpenSSL). Ids of all suites, then zeros: first the recommended ones in the order of
  * what sealing 2 KiB costs here, then the others in that of the table. Takes
  * a few milliseconds.
  */
-void preference_measure(uint8_t suites[SRDMA_CTL_SUITES_LEN]);
+void preference_measure(uint8_t suites[SRDMA_CTL_SUITES_LEN],
+			struct srdma_provider *provider);
 
 #endif

@@ -9,10 +9,12 @@
 
 #include "control.h"
 #include "port.h"
+#include "provider.h"
 #include "relay.h"
 
 struct worker_params {
 	const char *name;
+	struct srdma_provider *provider; /* NULL: OpenSSL */
 	struct srdma_relay *relay;
 	struct srdma_port *host, *wire; /* the relay's */
 	struct control *control;

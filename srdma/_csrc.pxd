@@ -127,11 +127,17 @@ cdef extern from "kdf.h":
                   size_t parent_len, const srdma_kdf_info *info)
 
 
+cdef extern from "provider.h":
+    struct srdma_provider:
+        pass
+
+
 cdef extern from "cmac.h":
     struct srdma_cmac:
         pass
 
-    int srdma_cmac_create(srdma_cmac *c, size_t key_len)
+    int srdma_cmac_create(srdma_cmac *c, size_t key_len,
+                          srdma_provider *provider)
     void srdma_cmac_destroy(srdma_cmac *c)
 
 
@@ -156,9 +162,17 @@ cdef extern from "suite.h":
         SRDMA_SUITE_OPEN
         SRDMA_SUITE_SEAL
 
+    ctypedef struct srdma_suite
+
+    struct srdma_suite_key:
+        const srdma_suite *suite
+        srdma_suite_use use
+        uint32_t tag_len
+        const uint8_t *key
+
     struct srdma_suite_verbs:
-        int (*key)(srdma_suite_ctx **ctx, const srdma_suite *s,
-                   srdma_suite_use use, const uint8_t *key, uint32_t tag_len)
+        int (*create)(srdma_suite_ctx **ctx, srdma_provider *p,
+                      const srdma_suite_key *k)
         int (*seal)(srdma_suite_ctx *ctx, const srdma_suite_io *io,
                     uint8_t *tag)
         int (*open)(srdma_suite_ctx *ctx, const srdma_suite_io *io,
@@ -180,7 +194,11 @@ cdef extern from "suite.h":
 
     const srdma_suite *srdma_suite_by_name(const char *name)
     const srdma_suite *srdma_suite_at(unsigned i)
-    int srdma_suite_selftest(const srdma_suite *s)
+
+    int srdma_provider_create(srdma_provider **out, const char *name)
+    void srdma_provider_destroy(srdma_provider *p)
+    const srdma_suite_verbs *srdma_provider_verbs(const srdma_provider *p,
+                                                  const srdma_suite *s)
 
 
 cdef extern from "pdkeys.h":
@@ -215,7 +233,8 @@ cdef extern from "keycache.h":
         uint64_t misses
         uint32_t kept
 
-    int srdma_keycache_create(srdma_keycache **out, unsigned contexts)
+    int srdma_keycache_create(srdma_keycache **out, unsigned contexts,
+                              srdma_provider *provider)
     void srdma_keycache_destroy(srdma_keycache *c)
     void srdma_keycache_count(const srdma_keycache *c,
                               srdma_keycache_counts *counts)

@@ -51,7 +51,7 @@ cdef class Cmac:
     cdef srdma_cmac c
 
     def __cinit__(self):
-        check(srdma_cmac_create(&self.c, SRDMA_MEMKEY_LEN))
+        check(srdma_cmac_create(&self.c, SRDMA_MEMKEY_LEN, NULL))
 
     def __dealloc__(self):
         srdma_cmac_destroy(&self.c)
@@ -233,7 +233,7 @@ cdef class Guard:
     def __cinit__(self, bytes pd_key, tuple region, uint32_t rkey, bytes salt):
         cdef srdma_memguard_params p
         cdef srdma_memguard_fresh fresh = self.fresh(salt)
-        check(srdma_cmac_create(&self.scratch, SRDMA_MEMKEY_LEN))
+        check(srdma_cmac_create(&self.scratch, SRDMA_MEMKEY_LEN, NULL))
         put(self.pd_key, SRDMA_MEMKEY_LEN, pd_key, "K_PDmem")
         p.tree = srdma_memtree(region[0], region[1], region[2], region[3])
         p.rkey, p.cmac, p.pd_key = rkey, &self.scratch, self.pd_key

@@ -227,18 +227,38 @@ def suites():
     return found
 
 
+cdef class Provider:
+    """Who computes suites (provider.h); of one thread."""
+
+    cdef srdma_provider *provider
+
+    def __cinit__(self, str name):
+        result = srdma_provider_create(&self.provider, name.encode())
+        if result == -errno.ENOENT:
+            raise ValueError(f"this build has no provider {name!r}")
+        check(result, f"provider {name}")
+
+    def __dealloc__(self):
+        srdma_provider_destroy(self.provider)
+
+
 cdef class Suite:
     """A keyed suite without a session: for vectors and measurements only.
 
     A MAC suite authenticates the payload behind the associated data.
+    provider: None for OpenSSL.
     """
 
     cdef const srdma_suite *row
+    cdef const srdma_suite_verbs *verbs
+    cdef Provider provider
     cdef srdma_suite_ctx *sealer
     cdef srdma_suite_ctx *opener
     cdef readonly uint32_t tag_len
 
-    def __cinit__(self, str name, bytes key, tag_len=None):
+    def __cinit__(self, str name, bytes key, tag_len=None, Provider provider=None):
+        cdef srdma_provider *p = NULL if provider is None else provider.provider
+        self.provider = provider
         self.row = srdma_suite_by_name(name.encode())
         if self.row == NULL:
             raise ValueError(f"no suite is called {name!r}")
@@ -246,14 +266,16 @@ cdef class Suite:
             raise ValueError(f"{name} takes a key of {self.row.key_len} bytes, not {len(key)}")
         self.tag_len = self.row.tag_len if tag_len is None else tag_len
         what = f"{name} with a tag of {self.tag_len} bytes"
-        verbs = self.row.verbs
-        check(verbs.key(&self.sealer, self.row, SRDMA_SUITE_SEAL, key, self.tag_len), what)
-        check(verbs.key(&self.opener, self.row, SRDMA_SUITE_OPEN, key, self.tag_len), what)
+        self.verbs = srdma_provider_verbs(p, self.row)
+        cdef srdma_suite_key k = srdma_suite_key(self.row, SRDMA_SUITE_SEAL, self.tag_len, key)
+        check(self.verbs.create(&self.sealer, p, &k), what)
+        k.use = SRDMA_SUITE_OPEN
+        check(self.verbs.create(&self.opener, p, &k), what)
 
     def __dealloc__(self):
-        if self.row != NULL:
-            self.row.verbs.destroy(self.sealer)
-            self.row.verbs.destroy(self.opener)
+        if self.verbs != NULL:
+            self.verbs.destroy(self.sealer)
+            self.verbs.destroy(self.opener)
 
     cdef srdma_suite_io io(self, bytes nonce, bytes ad, bytes payload, bytearray out) except *:
         if len(nonce) != self.row.iv_len:
@@ -265,7 +287,7 @@ cdef class Suite:
         cdef uint8_t tag[SRDMA_MAX_TAG]
         out = bytearray(payload)
         cdef srdma_suite_io io = self.io(nonce, ad, payload, out)
-        check(self.row.verbs.seal(self.sealer, &io, tag), "seal")
+        check(self.verbs.seal(self.sealer, &io, tag), "seal")
         return bytes(out), tag[:self.tag_len]
 
     def open(self, bytes nonce, bytes ad, bytes payload, bytes tag):
@@ -274,7 +296,7 @@ cdef class Suite:
         cdef srdma_suite_io io = self.io(nonce, ad, payload, out)
         if len(tag) != self.tag_len:
             raise ValueError(f"a tag has {self.tag_len} bytes here, not {len(tag)}")
-        result = self.row.verbs.open(self.opener, &io, tag)
+        result = self.verbs.open(self.opener, &io, tag)
         if result == -errno.EBADMSG:
             raise RefusedError("tag")
         check(result, "open")
@@ -290,7 +312,7 @@ cdef class KeyCache:
     cdef srdma_keycache *cache
 
     def __cinit__(self, unsigned contexts):
-        check(srdma_keycache_create(&self.cache, contexts), "key cache")
+        check(srdma_keycache_create(&self.cache, contexts, NULL), "key cache")
 
     def __dealloc__(self):
         srdma_keycache_destroy(self.cache)
@@ -355,7 +377,7 @@ cdef class Session:
             put(self.keys.pd, SRDMA_GROUP_KEY_LEN, f["group_key"], "group_key")
             p.pd = &self.keys
         if p.mode & SRDMA_MODE_MEM:
-            check(srdma_cmac_create(&self.cmac, SRDMA_PROOF_LEN), "session")
+            check(srdma_cmac_create(&self.cmac, SRDMA_PROOF_LEN, NULL), "session")
             p.cmac = &self.cmac
         return 0
 

@@ -19,7 +19,7 @@ static struct srdma_cmac cmac;
 static inline int open_cmac(void **state)
 {
 	(void)state;
-	return srdma_cmac_create(&cmac, SRDMA_MEMKEY_LEN);
+	return srdma_cmac_create(&cmac, SRDMA_MEMKEY_LEN, NULL);
 }
 
 static inline int close_cmac(void **state)

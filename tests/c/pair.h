@@ -40,13 +40,13 @@ static struct {
  * 0 or -errno. Every open ends in a close. */
 static inline int pair_open(unsigned contexts)
 {
-	int r = srdma_keycache_create(&pair_means.cache, contexts);
+	int r = srdma_keycache_create(&pair_means.cache, contexts, NULL);
 
 	for (int role = 0; role < 2; role++)
 		for (unsigned i = 0; i < SRDMA_GROUP_KEY_LEN; i++)
 			pair_means.pd[role].pd[i] =
 				(uint8_t)(0x70 + 64 * role + i);
-	return r ? r : srdma_cmac_create(&pair_means.cmac, 16);
+	return r ? r : srdma_cmac_create(&pair_means.cmac, 16, NULL);
 }
 
 static inline void pair_close(void)

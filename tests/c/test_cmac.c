@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "suite.h"
+
 static const uint8_t zero[32], text[] = "a message of more than one block";
 
 static void sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN])
@@ -26,8 +28,8 @@ static void test_forget(void **state)
 	for (size_t len = 16; len <= 32; len += 16) {
 		struct srdma_cmac c, other;
 
-		assert_int_equal(srdma_cmac_create(&c, len), 0);
-		assert_int_equal(srdma_cmac_create(&other, len), 0);
+		assert_int_equal(srdma_cmac_create(&c, len, NULL), 0);
+		assert_int_equal(srdma_cmac_create(&other, len, NULL), 0);
 		assert_int_equal(srdma_cmac_key(&other, zero), 0);
 		sum(&other, nobody);
 		assert_int_equal(srdma_cmac_key(&c, key), 0);
@@ -45,20 +47,33 @@ static void test_forget(void **state)
 	}
 }
 
+static int no_key(struct srdma_suite_ctx *ctx, const uint8_t *key)
+{
+	(void)ctx;
+	(void)key;
+	return -EIO;
+}
+
 /* Where the provider fails there is no context that could hold a key. */
 static void test_forget_where_the_provider_fails(void **state)
 {
 	uint8_t out[SRDMA_CMAC_LEN];
+	struct srdma_suite_verbs failing;
 	struct srdma_cmac c;
 
 	(void)state;
-	assert_int_equal(srdma_cmac_create(&c, 16), 0);
+	assert_int_equal(srdma_cmac_create(&c, 16, NULL), 0);
 	assert_int_equal(srdma_cmac_key(&c, text), 0);
-	c.key_len = 8; /* no key is right */
+	failing = *c.verbs;
+	failing.again = no_key;
+	c.verbs = &failing;
 	srdma_cmac_forget(&c);
 	assert_null(c.ctx);
 	assert_int_equal(srdma_cmac_sum(&c, out, text, sizeof(text)), -EIO);
 	assert_memory_equal(out, zero, sizeof(out));
+	/* It can be keyed again. */
+	assert_int_equal(srdma_cmac_key(&c, text), 0);
+	assert_int_equal(srdma_cmac_sum(&c, out, text, sizeof(text)), 0);
 	srdma_cmac_destroy(&c);
 }
 

@@ -256,7 +256,7 @@ static void reused_context(void **state)
 		const struct srdma_kdf_info info = { "node", key, 8 };
 		struct srdma_cmac c;
 
-		assert_int_equal(srdma_cmac_create(&c, len), 0);
+		assert_int_equal(srdma_cmac_create(&c, len, NULL), 0);
 		for (int i = 0; i < 100; i++) {
 			assert_int_equal(srdma_kdf(want, len, key, len, &info),
 					 0);
@@ -279,7 +279,7 @@ static void cmac_arguments(void **state)
 	for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
 		struct srdma_cmac c;
 
-		assert_int_equal(srdma_cmac_create(&c, lens[i]), -EINVAL);
+		assert_int_equal(srdma_cmac_create(&c, lens[i], NULL), -EINVAL);
 		assert_null(c.ctx);
 		srdma_cmac_destroy(&c);
 	}

@@ -24,7 +24,7 @@ static void open_cache(unsigned contexts)
 {
 	suite = srdma_suite_by_name("aes-128-gcm");
 	memset(link_of, 0, sizeof(link_of));
-	assert_int_equal(srdma_keycache_create(&cache, contexts), 0);
+	assert_int_equal(srdma_keycache_create(&cache, contexts, NULL), 0);
 }
 
 static void close_cache(void)
@@ -38,17 +38,17 @@ static void close_cache(void)
 static int use(unsigned flow)
 {
 	const uint8_t key[16] = { (uint8_t)flow };
+	const struct srdma_suite_key k = { suite, SRDMA_SUITE_SEAL, 16, key };
 	struct srdma_keyslot **link = &link_of[flow];
-	const int hit = srdma_keycache_take(cache, link, suite);
+	const int hit = srdma_keycache_take(cache, link, suite->verbs);
 
 	assert_non_null(*link);
 	if (hit) {
 		assert_int_equal((*link)->keyed.iv[0], flow + 1);
 	} else {
 		assert_true(is_zero(&(*link)->keyed, sizeof((*link)->keyed)));
-		assert_int_equal(suite->verbs->key(&(*link)->keyed.ctx, suite,
-						   SRDMA_SUITE_SEAL, key, 16),
-				 0);
+		assert_int_equal(
+			suite->verbs->create(&(*link)->keyed.ctx, NULL, &k), 0);
 		memset((*link)->keyed.iv, (int)flow + 1, SRDMA_NONCE_LEN);
 	}
 	srdma_keycache_release(cache, link);

@@ -64,7 +64,7 @@ static void known_secrets(void **state)
 			snprintf(hex + 2 * k, 3, "%02x", secret[k]);
 		assert_string_equal(hex, rows[i].secret);
 
-		assert_int_equal(srdma_cmac_create(&c, rows[i].len), 0);
+		assert_int_equal(srdma_cmac_create(&c, rows[i].len, NULL), 0);
 		assert_int_equal(
 			srdma_pdkeys_secret_with(&c, &keys, 0, again, &flow),
 			0);

@@ -17,7 +17,7 @@ static void all_of_the_table(void **state)
 
 	(void)state;
 	memset(suites, 0xff, sizeof(suites));
-	preference_measure(suites);
+	preference_measure(suites, NULL);
 	for (unsigned i = 0; srdma_suite_at(i); i++) {
 		assert_non_null(
 			memchr(suites, srdma_suite_at(i)->id, sizeof(suites)));
@@ -38,7 +38,7 @@ static void the_others_in_order(void **state)
 	uint8_t suites[SRDMA_CTL_SUITES_LEN], last = 0;
 
 	(void)state;
-	preference_measure(suites);
+	preference_measure(suites, NULL);
 	for (unsigned i = 0; suites[i]; i++) {
 		if (srdma_suite_by_id(suites[i])->recommended)
 			continue;

@@ -23,7 +23,7 @@ static void create_wants(void **state)
 
 	(void)state;
 	assert_int_equal(pair_open(1), 0);
-	assert_int_equal(srdma_cmac_create(&long_keys, 32), 0);
+	assert_int_equal(srdma_cmac_create(&long_keys, 32, NULL), 0);
 	for (unsigned m = 0; m < MODES; m++) {
 		const int pd = (modes[m].mode & SRDMA_MODE_PD) != 0;
 		const int mem = (modes[m].mode & SRDMA_MODE_MEM) != 0;

@@ -111,7 +111,8 @@ static void selftest(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < ROWS; i++)
-		assert_int_equal(srdma_suite_selftest(srdma_suite_at(i)), 0);
+		assert_int_equal(srdma_suite_selftest(srdma_suite_at(i), NULL),
+				 0);
 }
 
 /* A row whose answer, key or algorithm is not right fails its self-test. */
@@ -125,20 +126,29 @@ static void selftest_sees(void **state)
 		char wrong[256];
 
 		bad.answer = &answer;
-		assert_int_equal(srdma_suite_selftest(&bad), 0);
+		assert_int_equal(srdma_suite_selftest(&bad, NULL), 0);
 		memcpy(wrong, good->answer->tag, good->tag_len);
 		wrong[0] ^= 1;
 		answer.tag = wrong;
-		assert_int_equal(srdma_suite_selftest(&bad), -EIO);
+		assert_int_equal(srdma_suite_selftest(&bad, NULL), -EIO);
 		answer.tag = good->answer->tag;
 		memcpy(wrong, good->answer->key, good->key_len);
 		wrong[0] ^= 1;
 		answer.key = wrong;
-		assert_int_equal(srdma_suite_selftest(&bad), -EIO);
+		assert_int_equal(srdma_suite_selftest(&bad, NULL), -EIO);
 		answer.key = good->answer->key;
 		bad.algorithm = "no such algorithm";
-		assert_int_equal(srdma_suite_selftest(&bad), -EIO);
+		assert_int_equal(srdma_suite_selftest(&bad, NULL), -EIO);
 	}
+}
+
+static int create(struct srdma_suite_ctx **ctx, const struct srdma_suite *s,
+		  enum srdma_suite_use use, uint32_t tag_len)
+{
+	static const uint8_t key[SRDMA_SUITE_MAX_KEY] = { 7, 7, 7 };
+	const struct srdma_suite_key k = { s, use, tag_len, key };
+
+	return s->verbs->create(ctx, NULL, &k);
 }
 
 /* A cipher that is not the size of its row is refused at key time. */
@@ -146,22 +156,18 @@ static void wrong_sizes(void **state)
 {
 	struct srdma_suite bad = *srdma_suite_by_name("aes-128-gcm");
 	struct srdma_suite_ctx *ctx;
-	const uint8_t key[SRDMA_SUITE_MAX_KEY] = { 0 };
 
 	(void)state;
 	bad.algorithm = "AES-256-GCM";
-	assert_int_equal(bad.verbs->key(&ctx, &bad, SRDMA_SUITE_SEAL, key, 16),
-			 -EIO);
+	assert_int_equal(create(&ctx, &bad, SRDMA_SUITE_SEAL, 16), -EIO);
 	assert_null(ctx);
 	bad = *srdma_suite_by_name("aes-128-cmac");
 	bad.primitive = "AES-256-CBC";
-	assert_int_equal(bad.verbs->key(&ctx, &bad, SRDMA_SUITE_SEAL, key, 16),
-			 -EIO);
+	assert_int_equal(create(&ctx, &bad, SRDMA_SUITE_SEAL, 16), -EIO);
 	assert_null(ctx);
 	bad = *srdma_suite_by_name("hmac-sha256");
 	bad.primitive = "SHA512";
-	assert_int_equal(bad.verbs->key(&ctx, &bad, SRDMA_SUITE_SEAL, key, 32),
-			 -EIO);
+	assert_int_equal(create(&ctx, &bad, SRDMA_SUITE_SEAL, 32), -EIO);
 	assert_null(ctx);
 }
 
@@ -170,7 +176,6 @@ static void tag_lengths(void **state)
 	/* of 3.3: any size code up to its own for these, else its own */
 	static const char *const by_option[] = { "hmac-", "-cmac" };
 	static const uint8_t codes[] = { 12, 16, 20, 28, 32, 48, 64 };
-	const uint8_t key[SRDMA_SUITE_MAX_KEY] = { 0 };
 
 	(void)state;
 	for (unsigned i = 0; i < ROWS; i++) {
@@ -184,8 +189,7 @@ static void tag_lengths(void **state)
 							      sizeof(codes))
 					   : len == page[i].tag_len;
 			struct srdma_suite_ctx *ctx;
-			int r = s->verbs->key(&ctx, s, SRDMA_SUITE_OPEN, key,
-					      len);
+			int r = create(&ctx, s, SRDMA_SUITE_OPEN, len);
 
 			assert_int_equal(srdma_suite_tag_ok(s, len), ok);
 			assert_int_equal(r, ok ? 0 : -EINVAL);
@@ -206,22 +210,16 @@ struct bench {
 
 static void set_up(struct bench *b, unsigned row, uint32_t tag_len)
 {
-	const uint8_t key[SRDMA_SUITE_MAX_KEY] = { 7, 7, 7 };
-
 	memset(b, 0, sizeof(*b));
 	b->suite = srdma_suite_at(row);
 	b->tag_len = tag_len ? tag_len : b->suite->tag_len;
 	memset(b->nonce, 1, sizeof(b->nonce));
 	memset(b->ad, 2, sizeof(b->ad));
 	memset(b->text, 3, sizeof(b->text));
-	assert_int_equal(b->suite->verbs->key(&b->seal, b->suite,
-					      SRDMA_SUITE_SEAL, key,
-					      b->tag_len),
-			 0);
-	assert_int_equal(b->suite->verbs->key(&b->open, b->suite,
-					      SRDMA_SUITE_OPEN, key,
-					      b->tag_len),
-			 0);
+	assert_int_equal(
+		create(&b->seal, b->suite, SRDMA_SUITE_SEAL, b->tag_len), 0);
+	assert_int_equal(
+		create(&b->open, b->suite, SRDMA_SUITE_OPEN, b->tag_len), 0);
 }
 
 static void tear_down(struct bench *b)

@@ -75,7 +75,7 @@ static void narrow(const struct srdma_capability *cap)
 	struct srdma_capability part;
 	struct srdma_cmac c;
 
-	CHECK(!srdma_cmac_create(&c, SRDMA_MEMKEY_LEN));
+	CHECK(!srdma_cmac_create(&c, SRDMA_MEMKEY_LEN, NULL));
 	CHECK(!srdma_capability_narrow(&part, &c, cap, &scope));
 	CHECK(part.nodes == cap->nodes);
 	CHECK(!memcmp(part.key, cap->key, sizeof(part.key)));

@@ -1,0 +1,127 @@
+/* AES-CMAC by intel-ipsec-mb, with keys of 16 and 32 bytes. */
+#include "provider_ipsecmb.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bytes.h"
+
+enum { LONG_KEY = 32, ROUND_KEYS = 15, BLOCK = 16 };
+
+struct srdma_suite_ctx {
+	/* All aligned to 16 bytes, as the library wants them. */
+	uint8_t round_keys[ROUND_KEYS * BLOCK], subkey_1[BLOCK],
+		subkey_2[BLOCK];
+	struct srdma_ipsecmb *mb;
+	enum srdma_suite_use use;
+	uint8_t key_len;
+	uint32_t tag_len;
+};
+
+static void destroy(struct srdma_suite_ctx *c)
+{
+	if (!c)
+		return;
+	srdma_wipe(c, sizeof(*c));
+	free(c);
+}
+
+static int again(struct srdma_suite_ctx *c, const uint8_t *key)
+{
+	_Alignas(BLOCK) uint8_t unused[ROUND_KEYS * BLOCK];
+	IMB_MGR *m = c->mb->mgr;
+
+	if (c->key_len == LONG_KEY) {
+		IMB_AES_KEYEXP_256(m, key, c->round_keys, unused);
+		IMB_AES_CMAC_SUBKEY_GEN_256(m, c->round_keys, c->subkey_1,
+					    c->subkey_2);
+	} else {
+		IMB_AES_KEYEXP_128(m, key, c->round_keys, unused);
+		IMB_AES_CMAC_SUBKEY_GEN_128(m, c->round_keys, c->subkey_1,
+					    c->subkey_2);
+	}
+	srdma_wipe(unused, sizeof(unused));
+	return imb_get_errno(m) ? -EIO : 0;
+}
+
+static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
+		  const struct srdma_suite_key *k)
+{
+	const size_t size = (sizeof(**ctx) + BLOCK - 1) / BLOCK * BLOCK;
+	struct srdma_suite_ctx *c;
+	int r;
+
+	*ctx = NULL;
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+		return -EINVAL;
+	c = aligned_alloc(BLOCK, size);
+	if (!c)
+		return -ENOMEM;
+	c->mb = (struct srdma_ipsecmb *)p;
+	c->use = k->use;
+	c->key_len = k->suite->key_len;
+	c->tag_len = k->tag_len;
+	r = again(c, k->key);
+	if (r) {
+		destroy(c);
+		return r;
+	}
+	*ctx = c;
+	return 0;
+}
+
+/* The whole code over ad | in, of which a tag may be the beginning. */
+static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
+		   const struct srdma_suite_io *io, uint8_t code[BLOCK])
+{
+	const uint8_t *input = srdma_ipsecmb_join(c->mb, io);
+	IMB_JOB *job;
+
+	if (c->use != use || !input)
+		return -EIO;
+	job = IMB_GET_NEXT_JOB(c->mb->mgr);
+	job->cipher_mode = IMB_CIPHER_NULL;
+	job->cipher_direction = IMB_DIR_ENCRYPT;
+	job->chain_order = IMB_ORDER_HASH_CIPHER;
+	job->hash_alg = c->key_len == LONG_KEY ? IMB_AUTH_AES_CMAC_256
+					       : IMB_AUTH_AES_CMAC;
+	job->u.CMAC._key_expanded = c->round_keys;
+	job->u.CMAC._skey1 = c->subkey_1;
+	job->u.CMAC._skey2 = c->subkey_2;
+	job->src = input;
+	job->hash_start_src_offset_in_bytes = 0;
+	job->msg_len_to_hash_in_bytes = io->ad_len + io->in_len;
+	job->auth_tag_output = code;
+	job->auth_tag_output_len_in_bytes = BLOCK;
+	return srdma_ipsecmb_do(c->mb);
+}
+
+static int mac_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		    uint8_t *tag)
+{
+	uint8_t code[BLOCK];
+	int r = compute(c, SRDMA_SUITE_SEAL, io, code);
+
+	if (!r)
+		memcpy(tag, code, c->tag_len);
+	srdma_wipe(code, sizeof(code));
+	return r;
+}
+
+static int mac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		    const uint8_t *tag)
+{
+	uint8_t code[SRDMA_MAX_TAG];
+	int r = compute(c, SRDMA_SUITE_OPEN, io, code);
+
+	return srdma_suite_judge(r, code, tag, c->tag_len);
+}
+
+const struct srdma_suite_verbs srdma_suite_ipsecmb_cmac = {
+	.create = create,
+	.again = again,
+	.seal = mac_seal,
+	.open = mac_open,
+	.destroy = destroy,
+};

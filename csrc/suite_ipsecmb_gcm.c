@@ -1,0 +1,159 @@
+/* AES-GCM by intel-ipsec-mb, and GMAC: GCM with all as associated data. */
+#include "provider_ipsecmb.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "bytes.h"
+
+/* What the library has, by key length. */
+struct calls {
+	aes_gcm_pre_t pre;
+	aes_gcm_enc_dec_t enc, dec;
+	aes_gmac_init_t mac_init;
+	aes_gmac_update_t mac_update;
+	aes_gmac_finalize_t mac_finalize;
+};
+
+struct srdma_suite_ctx {
+	struct gcm_key_data key;
+	struct gcm_context_data scratch;
+	struct calls calls;
+	IMB_MGR *mgr;
+	enum srdma_suite_use use;
+	uint32_t tag_len, iv_len;
+};
+
+static struct calls calls_of(const IMB_MGR *m, uint8_t key_len)
+{
+	switch (key_len) {
+	case 16:
+		return (struct calls){ m->gcm128_pre,	  m->gcm128_enc,
+				       m->gcm128_dec,	  m->gmac128_init,
+				       m->gmac128_update, m->gmac128_finalize };
+	case 24:
+		return (struct calls){ m->gcm192_pre,	  m->gcm192_enc,
+				       m->gcm192_dec,	  m->gmac192_init,
+				       m->gmac192_update, m->gmac192_finalize };
+	default:
+		return (struct calls){ m->gcm256_pre,	  m->gcm256_enc,
+				       m->gcm256_dec,	  m->gmac256_init,
+				       m->gmac256_update, m->gmac256_finalize };
+	}
+}
+
+static void destroy(struct srdma_suite_ctx *c)
+{
+	if (!c)
+		return;
+	srdma_wipe(c, sizeof(*c));
+	free(c);
+}
+
+static int again(struct srdma_suite_ctx *c, const uint8_t *key)
+{
+	c->calls.pre(key, &c->key);
+	return imb_get_errno(c->mgr) ? -EIO : 0;
+}
+
+static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
+		  const struct srdma_suite_key *k)
+{
+	const size_t align = 64; /* of gcm_key_data */
+	const size_t size = (sizeof(**ctx) + align - 1) / align * align;
+	struct srdma_suite_ctx *c;
+	int r;
+
+	*ctx = NULL;
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+		return -EINVAL;
+	c = aligned_alloc(align, size);
+	if (!c)
+		return -ENOMEM;
+	c->mgr = ((struct srdma_ipsecmb *)p)->mgr;
+	c->calls = calls_of(c->mgr, k->suite->key_len);
+	c->use = k->use;
+	c->tag_len = k->tag_len;
+	c->iv_len = k->suite->iv_len;
+	r = again(c, k->key);
+	if (r) {
+		destroy(c);
+		return r;
+	}
+	*ctx = c;
+	return 0;
+}
+
+static int gcm_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		    uint8_t *tag)
+{
+	if (c->use == SRDMA_SUITE_SEAL) {
+		c->calls.enc(&c->key, &c->scratch, io->out, io->in, io->in_len,
+			     io->nonce, io->ad, io->ad_len, tag, c->tag_len);
+		if (!imb_get_errno(c->mgr))
+			return 0;
+	}
+	srdma_wipe(io->out, io->in_len);
+	return -EIO;
+}
+
+static int gcm_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		    const uint8_t *tag)
+{
+	uint8_t code[SRDMA_MAX_TAG];
+	int r = -EIO;
+
+	if (c->use == SRDMA_SUITE_OPEN) {
+		c->calls.dec(&c->key, &c->scratch, io->out, io->in, io->in_len,
+			     io->nonce, io->ad, io->ad_len, code, c->tag_len);
+		r = srdma_suite_judge(imb_get_errno(c->mgr) ? -EIO : 0, code,
+				      tag, c->tag_len);
+	}
+	if (r)
+		srdma_wipe(io->out, io->in_len);
+	return r;
+}
+
+static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
+		   const struct srdma_suite_io *io, uint8_t *code)
+{
+	if (c->use != use)
+		return -EIO;
+	c->calls.mac_init(&c->key, &c->scratch, io->nonce, c->iv_len);
+	c->calls.mac_update(&c->key, &c->scratch, io->ad, io->ad_len);
+	if (io->in_len)
+		c->calls.mac_update(&c->key, &c->scratch, io->in, io->in_len);
+	c->calls.mac_finalize(&c->key, &c->scratch, code, c->tag_len);
+	return imb_get_errno(c->mgr) ? -EIO : 0;
+}
+
+static int gmac_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		     uint8_t *tag)
+{
+	return compute(c, SRDMA_SUITE_SEAL, io, tag);
+}
+
+static int gmac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
+		     const uint8_t *tag)
+{
+	uint8_t code[SRDMA_MAX_TAG];
+	int r = compute(c, SRDMA_SUITE_OPEN, io, code);
+
+	return srdma_suite_judge(r, code, tag, c->tag_len);
+}
+
+const struct srdma_suite_verbs srdma_suite_ipsecmb_gcm = {
+	.create = create,
+	.again = again,
+	.seal = gcm_seal,
+	.open = gcm_open,
+	.destroy = destroy,
+};
+
+const struct srdma_suite_verbs srdma_suite_ipsecmb_gmac = {
+	.create = create,
+	.again = again,
+	.seal = gmac_seal,
+	.open = gmac_open,
+	.destroy = destroy,
+};

@@ -1,0 +1,238 @@
+/*
+ * Providers: each computes what OpenSSL computes, and opens nothing that
+ * OpenSSL would not open. SRDMA_PACKETS says how many random packets.
+ */
+#include "provider.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "wire.h"
+
+enum { PACKETS = 20000, AD_MAX = 255, GUARD = 16 };
+
+static uint64_t seed = 20;
+
+static uint32_t random32(void)
+{
+	seed = seed * UINT64_C(6364136223846793005) +
+	       UINT64_C(1442695040888963407);
+	return (uint32_t)(seed >> 32);
+}
+
+static void fill(uint8_t *out, size_t len)
+{
+	while (len--)
+		*out++ = (uint8_t)random32();
+}
+
+/* Most packets are small, or as large as they get. */
+static size_t random_len(void)
+{
+	switch (random32() % 4) {
+	case 0:
+		return random32() % 65;
+	case 1:
+		return SRDMA_MAX_PAYLOAD - random32() % 33;
+	default:
+		return random32() % (SRDMA_MAX_PAYLOAD + 1);
+	}
+}
+
+/* A packet, as both seal it. */
+struct packet {
+	uint8_t key[SRDMA_SUITE_MAX_KEY], nonce[16], ad[AD_MAX];
+	uint8_t in[SRDMA_MAX_PAYLOAD];
+	uint8_t out[2][SRDMA_MAX_PAYLOAD + GUARD];
+	uint8_t tag[2][SRDMA_MAX_TAG + GUARD];
+	size_t ad_len, in_len;
+	uint32_t tag_len;
+};
+
+static int is_aead(const struct srdma_suite *s)
+{
+	return s->answer->out != NULL;
+}
+
+static struct srdma_suite_ctx *keyed(const struct srdma_suite *s,
+				     struct srdma_provider *p,
+				     const struct packet *x,
+				     enum srdma_suite_use use)
+{
+	const struct srdma_suite_key k = { s, use, x->tag_len, x->key };
+	struct srdma_suite_ctx *ctx;
+
+	assert_int_equal(srdma_provider_verbs(p, s)->create(&ctx, p, &k), 0);
+	return ctx;
+}
+
+static uint32_t random_tag_len(const struct srdma_suite *s)
+{
+	uint32_t len;
+
+	do
+		len = s->tag_min + random32() % (s->tag_len - s->tag_min + 1u);
+	while (!srdma_suite_tag_ok(s, len));
+	return len;
+}
+
+static void seal(const struct srdma_suite *s, struct srdma_provider *p,
+		 struct packet *x)
+{
+	const struct srdma_suite_verbs *verbs = srdma_provider_verbs(p, s);
+	struct srdma_suite_ctx *ctx = keyed(s, p, x, SRDMA_SUITE_SEAL);
+	const struct srdma_suite_io io = { x->nonce, x->ad,	x->ad_len,
+					   x->in,    x->in_len, x->out[!p] };
+
+	assert_int_equal(verbs->seal(ctx, &io, x->tag[!p]), 0);
+	verbs->destroy(ctx);
+}
+
+/* Open what the other one sealed; a bit that is flipped anywhere is seen. */
+static void open(const struct srdma_suite *s, struct srdma_provider *p,
+		 struct packet *x)
+{
+	static const uint8_t wiped[SRDMA_MAX_PAYLOAD];
+	const struct srdma_suite_verbs *verbs = srdma_provider_verbs(p, s);
+	struct srdma_suite_ctx *ctx = keyed(s, p, x, SRDMA_SUITE_OPEN);
+	uint8_t *text = is_aead(s) ? x->out[0] : x->in, back[SRDMA_MAX_PAYLOAD];
+	const struct srdma_suite_io io = { x->nonce, x->ad,	x->ad_len,
+					   text,     x->in_len, back };
+	uint8_t *where[] = { x->tag[0] + random32() % x->tag_len,
+			     x->ad + random32() % x->ad_len,
+			     x->in_len ? text + random32() % x->in_len
+				       : x->tag[0] };
+
+	assert_int_equal(verbs->open(ctx, &io, x->tag[0]), 0);
+	if (is_aead(s))
+		assert_memory_equal(back, x->in, x->in_len);
+	for (int i = 0; i < 3; i++) {
+		const uint8_t bit = (uint8_t)(1 << random32() % 8);
+
+		*where[i] ^= bit;
+		assert_int_equal(verbs->open(ctx, &io, x->tag[0]), -EBADMSG);
+		if (is_aead(s))
+			assert_memory_equal(back, wiped, x->in_len);
+		*where[i] ^= bit;
+	}
+	verbs->destroy(ctx);
+}
+
+static void random_packet(struct packet *x, const struct srdma_suite *s)
+{
+	fill(x->key, sizeof(x->key));
+	fill(x->nonce, sizeof(x->nonce));
+	x->ad_len = 1 + random32() % AD_MAX;
+	fill(x->ad, x->ad_len);
+	x->in_len = random_len();
+	fill(x->in, x->in_len);
+	x->tag_len = random_tag_len(s);
+	memset(x->out, 0xa5, sizeof(x->out));
+	memset(x->tag, 0xa5, sizeof(x->tag));
+}
+
+static void equals_openssl(void **state)
+{
+	struct srdma_provider *p = *state;
+	const char *packets = getenv("SRDMA_PACKETS");
+	const long n = packets ? atol(packets) : PACKETS;
+	unsigned rows = 0;
+
+	while (srdma_suite_at(rows))
+		rows++;
+	for (long i = 0; i < n;) {
+		const struct srdma_suite *s = srdma_suite_at(random32() % rows);
+		static struct packet x;
+
+		if (srdma_provider_verbs(p, s) == s->verbs)
+			continue;
+		random_packet(&x, s);
+		seal(s, p, &x);
+		seal(s, NULL, &x);
+		assert_memory_equal(x.out[0], x.out[1], sizeof(x.out[0]));
+		assert_memory_equal(x.tag[0], x.tag[1], sizeof(x.tag[0]));
+		open(s, p, &x);
+		i++;
+	}
+	print_message("%ld packets\n", n);
+}
+
+/* Rows that it has, and what it refuses for them. */
+static void refuses(void **state)
+{
+	struct srdma_provider *p = *state;
+	static const uint8_t key[SRDMA_SUITE_MAX_KEY];
+	const struct srdma_suite *s;
+	unsigned own = 0;
+
+	for (unsigned i = 0; (s = srdma_suite_at(i)) != NULL; i++) {
+		const struct srdma_suite_verbs *verbs =
+			srdma_provider_verbs(p, s);
+		struct srdma_suite_key k = { s, SRDMA_SUITE_SEAL, 15, key };
+		struct srdma_suite_ctx *ctx;
+		uint8_t out[16], tag[SRDMA_MAX_TAG], nonce[16] = { 0 };
+		const struct srdma_suite_io io = {
+			nonce, key, 16, key, 16, out
+		};
+
+		if (verbs == s->verbs)
+			continue;
+		own++;
+		assert_int_equal(verbs->create(&ctx, p, &k), -EINVAL);
+		assert_null(ctx);
+		k.tag_len = s->tag_len;
+		assert_int_equal(verbs->create(&ctx, p, &k), 0);
+		assert_int_equal(verbs->open(ctx, &io, tag), -EIO);
+		verbs->destroy(ctx);
+		k.use = SRDMA_SUITE_OPEN;
+		assert_int_equal(verbs->create(&ctx, p, &k), 0);
+		assert_int_equal(verbs->seal(ctx, &io, tag), -EIO);
+		verbs->destroy(ctx);
+		verbs->destroy(NULL);
+	}
+	/* GCM, GMAC in three sizes, ChaCha20-Poly1305, Poly1305, CMAC in two */
+	assert_int_equal(own, 10);
+}
+
+static void names(void **state)
+{
+	struct srdma_provider *p;
+
+	assert_int_equal(srdma_provider_create(&p, "rot13"), -ENOENT);
+	assert_null(p);
+	assert_int_equal(srdma_provider_create(&p, "openssl"), 0);
+	assert_null(p);
+	assert_string_equal(srdma_provider_name(p), "openssl");
+	srdma_provider_destroy(p);
+	assert_int_equal(srdma_provider_create(&p, NULL), 0);
+	assert_string_equal(srdma_provider_name(p),
+			    srdma_provider_name(*state));
+	srdma_provider_destroy(p);
+}
+
+int main(void)
+{
+	struct srdma_provider *p;
+	int r = srdma_provider_create(&p, "ipsec-mb");
+
+	if (r) {
+		printf("ipsec-mb: %s\n",
+		       r == -ENOENT ? "not in this build" : strerror(-r));
+		return r == -ENOENT || r == -ENOTSUP ? 77 : 1;
+	}
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_prestate(names, p),
+		cmocka_unit_test_prestate(refuses, p),
+		cmocka_unit_test_prestate(equals_openssl, p),
+	};
+	r = cmocka_run_group_tests(tests, NULL, NULL);
+	srdma_provider_destroy(p);
+	return r;
+}
