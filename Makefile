@@ -33,6 +33,7 @@ ifndef HAVE_IPSECMB
 LIB_SRC := $(filter-out csrc/suite_ipsecmb% csrc/provider_ipsecmb%,$(LIB_SRC))
 endif
 OFFLOAD_SRC := $(wildcard offload/*.c)
+BENCH_SRC := $(wildcard bench/*.c)
 C_TEST_SRC := $(wildcard tests/c/test_*.c)
 ifndef HAVE_VERBS
 C_TEST_SRC := $(filter-out tests/c/test_port_verbs%,$(C_TEST_SRC))
@@ -78,7 +79,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib offload native check-c asan fuzz lint format setup test test-unit \
+.PHONY: all lib offload bench native check-c asan fuzz lint format setup test test-unit \
 	test-rxe demo demo-rxe soak simulation storm transfer mutants \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
@@ -108,7 +109,7 @@ $(BUILD)/key: FORCE
 $(BUILD)/%.o: %.c $(BUILD)/key
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(if $(filter tests/%,$<),-Ioffload -Itests/c) \
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(if $(filter tests/% bench/%,$<),-Ioffload -Itests/c) \
 		$(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(LIB): $(call objects,$(LIB_SRC))
@@ -117,6 +118,16 @@ $(C_HELPERS): $(call objects,$(C_HELPER_SRC))
 $(BUILD)/%.a: $(BUILD)/key
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
+
+LADDER := $(BUILD)/bench/ladder
+bench: $(LADDER)
+	@:
+
+# It stands on the tests' pairs of sessions and relays.
+$(LADDER): $(call objects,$(BENCH_SRC)) $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) \
+		$(LIBS) -lcmocka
 
 $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
@@ -137,7 +148,7 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(LIB)
 		$(filter %.o %.a,$^) $(LIBS)
 
 -include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(OFFLOAD_SRC) $(C_TEST_SRC) \
-	$(C_HELPER_SRC) $(FUZZ_SRC))
+	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC))
 
 # The Python half -----------------------------------------------------------
 

@@ -162,7 +162,7 @@ cdef extern from "suite.h":
         SRDMA_SUITE_OPEN
         SRDMA_SUITE_SEAL
 
-    ctypedef struct srdma_suite
+    struct srdma_suite
 
     struct srdma_suite_key:
         const srdma_suite *suite

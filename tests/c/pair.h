@@ -33,6 +33,7 @@ struct protection {
 static struct {
 	struct srdma_pdkeys pd[2];
 	struct srdma_keycache *cache;
+	struct srdma_provider *provider; /* NULL: OpenSSL */
 	struct srdma_cmac cmac;
 } pair_means;
 
@@ -40,13 +41,15 @@ static struct {
  * 0 or -errno. Every open ends in a close. */
 static inline int pair_open(unsigned contexts)
 {
-	int r = srdma_keycache_create(&pair_means.cache, contexts, NULL);
+	int r = srdma_keycache_create(&pair_means.cache, contexts,
+				      pair_means.provider);
 
 	for (int role = 0; role < 2; role++)
 		for (unsigned i = 0; i < SRDMA_GROUP_KEY_LEN; i++)
 			pair_means.pd[role].pd[i] =
 				(uint8_t)(0x70 + 64 * role + i);
-	return r ? r : srdma_cmac_create(&pair_means.cmac, 16, NULL);
+	return r ? r
+		 : srdma_cmac_create(&pair_means.cmac, 16, pair_means.provider);
 }
 
 static inline void pair_close(void)
@@ -119,6 +122,7 @@ pair_params(const struct protection *p, uint8_t role)
 		.tag_len = p->tag_len,
 		.window = 64,
 		.mtu = SRDMA_MAX_PAYLOAD,
+		.provider = pair_means.provider,
 		.generation = { 1, 2, 3, 4, 5, 6, 7, 8 },
 		.local_qpn = qpn[role],
 		.peer_qpn = qpn[!role],

@@ -34,6 +34,7 @@ struct pair {
 	uint8_t life;	      /* makes generations differ */
 	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
 	int allow_unprotected;
+	struct srdma_provider *provider; /* NULL: OpenSSL */
 };
 
 /* A region in a side's memory. */

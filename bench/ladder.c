@@ -1,0 +1,239 @@
+/*
+ * bench/ladder: what each layer adds to a packet, in ns and cycles. All rungs
+ * run in turn, round after round, so that a noisy machine hits them alike;
+ * the median of the rounds is printed, with the quartiles as its spread.
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "rung.h"
+
+enum { MAX_RUNGS = 32, MAX_ROUNDS = 101, BATCHES = 16 };
+
+struct measured {
+	const struct rung *rung;
+	void *state;
+	double ns[MAX_ROUNDS]; /* per packet */
+	double median, low, high;
+};
+
+static struct measured list[MAX_RUNGS];
+static int count;
+
+static const struct option table[] = {
+	{ "payload", required_argument, NULL, 'p' },
+	{ "suite", required_argument, NULL, 's' },
+	{ "provider", required_argument, NULL, 'P' },
+	{ "rounds", required_argument, NULL, 'r' },
+	{ "json", no_argument, NULL, 'j' },
+	{ "help", no_argument, NULL, 'h' },
+	{ NULL, 0, NULL, 0 },
+};
+
+static const char help[] =
+	"Usage: ladder [--payload BYTES] [--suite NAME] [--provider NAME]\n"
+	"              [--rounds N] [--json]\n"
+	"What each layer adds to a packet: ns, cycles, and the difference to\n"
+	"the rung below; medians of N rounds (default 21), quartiles as spread.\n";
+
+uint64_t nanoseconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+uint64_t ticks(void)
+{
+#if defined(__x86_64__)
+	return __builtin_ia32_rdtsc();
+#else
+	return nanoseconds();
+#endif
+}
+
+void wrong(const char *rung, const char *what)
+{
+	fprintf(stderr, "ladder: %s: %s\n", rung, what);
+	exit(1);
+}
+
+/* Nanoseconds of a tick, over 20 ms. */
+static double tick_ns(void)
+{
+	const uint64_t t = ticks(), n = nanoseconds();
+
+	while (nanoseconds() - n < 20000000)
+		;
+	return (double)(nanoseconds() - n) / (double)(ticks() - t);
+}
+
+static int compare(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void open_all(const struct rung *rungs, const struct shape *shape)
+{
+	for (; rungs->name; rungs++) {
+		struct measured *m = &list[count];
+
+		m->state = rungs->open(shape);
+		if (!m->state)
+			continue;
+		m->rung = rungs;
+		count++;
+	}
+}
+
+static void measure(int rounds, double ns_per_tick)
+{
+	for (int r = -1; r < rounds; r++) { /* the first one warms up */
+		for (int i = 0; i < count; i++) {
+			uint64_t sum = 0;
+
+			for (int b = 0; b < BATCHES; b++)
+				sum += list[i].rung->run(list[i].state,
+							 RUNG_BATCH);
+			if (r >= 0)
+				list[i].ns[r] = (double)sum * ns_per_tick /
+						(BATCHES * RUNG_BATCH);
+		}
+	}
+	for (int i = 0; i < count; i++) {
+		struct measured *m = &list[i];
+
+		qsort(m->ns, (size_t)rounds, sizeof(m->ns[0]), compare);
+		m->median = m->ns[rounds / 2];
+		m->low = m->ns[rounds / 4];
+		m->high = m->ns[rounds * 3 / 4];
+		m->rung->close(m->state);
+	}
+}
+
+/* The fastest of the rungs whose name begins so. */
+static const struct measured *below(const struct measured *m)
+{
+	const struct measured *best = NULL;
+
+	for (int i = 0; m->rung->below && i < count; i++)
+		if (!strncmp(list[i].rung->name, m->rung->below,
+			     strlen(m->rung->below)) &&
+		    &list[i] != m && (!best || list[i].median < best->median))
+			best = &list[i];
+	return best;
+}
+
+static void print_text(const struct shape *s, double ns_per_tick)
+{
+	printf("%s by %s, payload %u bytes\n", s->suite->name,
+	       srdma_provider_name(s->provider), s->payload);
+	printf("%-16s %9s %17s %9s %9s  %s\n", "rung", "ns", "quartiles",
+	       "cycles", "+ns", "");
+	for (int i = 0; i < count; i++) {
+		const struct measured *m = &list[i], *b = below(m);
+
+		printf("%-16s %9.1f %8.1f-%8.1f %9.0f ", m->rung->name,
+		       m->median, m->low, m->high, m->median / ns_per_tick);
+		if (b)
+			printf("%+9.1f  over %s: %s\n", m->median - b->median,
+			       b->rung->name, m->rung->what);
+		else
+			printf("%9s  %s\n", "", m->rung->what);
+	}
+}
+
+static void print_json(const struct shape *s, double ns_per_tick)
+{
+	printf("{\"suite\": \"%s\", \"provider\": \"%s\", \"payload\": %u, "
+	       "\"ns_per_cycle\": %.6f, \"rungs\": [",
+	       s->suite->name, srdma_provider_name(s->provider), s->payload,
+	       ns_per_tick);
+	for (int i = 0; i < count; i++) {
+		const struct measured *m = &list[i], *b = below(m);
+
+		printf("%s{\"name\": \"%s\", \"ns\": %.2f, \"low\": %.2f, "
+		       "\"high\": %.2f, \"over\": ",
+		       i ? ", " : "", m->rung->name, m->median, m->low,
+		       m->high);
+		if (b)
+			printf("\"%s\", \"added_ns\": %.2f}", b->rung->name,
+			       m->median - b->median);
+		else
+			printf("null}");
+	}
+	printf("]}\n");
+}
+
+static long number(const char *text, long least, long most, const char *name)
+{
+	char *end;
+	const long n = strtol(text, &end, 10);
+
+	if (*end || n < least || n > most) {
+		fprintf(stderr, "ladder: --%s %s: %ld to %ld would be right\n",
+			name, text, least, most);
+		exit(2);
+	}
+	return n;
+}
+
+static void take(struct shape *s, int opt, int *rounds)
+{
+	int r;
+
+	switch (opt) {
+	case 'p':
+		s->payload = (uint32_t)number(optarg, 4, 4096, "payload");
+		break;
+	case 's':
+		s->suite = srdma_suite_by_name(optarg);
+		if (!s->suite || !s->suite->answer->out)
+			wrong(optarg, "an AEAD suite would be right");
+		break;
+	case 'P':
+		r = srdma_provider_create(&s->provider, optarg);
+		if (r)
+			wrong(optarg, strerror(-r));
+		break;
+	case 'r':
+		*rounds = (int)number(optarg, 1, MAX_ROUNDS, "rounds");
+		break;
+	case 'h':
+		fputs(help, stdout);
+		exit(0);
+	case '?':
+		fputs(help, stderr);
+		exit(2);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct shape shape = { .suite = srdma_suite_by_name("aes-128-gcm"),
+			       .payload = 2048 };
+	int opt, rounds = 21, json = 0, provider = 0;
+	double ns_per_tick;
+
+	while ((opt = getopt_long(argc, argv, "", table, NULL)) != -1) {
+		json |= opt == 'j';
+		provider |= opt == 'P';
+		take(&shape, opt, &rounds);
+	}
+	if (!provider && srdma_provider_create(&shape.provider, NULL))
+		wrong("provider", "its self-test failed");
+	ns_per_tick = tick_ns();
+	open_all(rungs_raw, &shape);
+	open_all(rungs_frame, &shape);
+	open_all(rungs_relay, &shape);
+	measure(rounds, ns_per_tick);
+	(json ? print_json : print_text)(&shape, ns_per_tick);
+	srdma_provider_destroy(shape.provider);
+	return 0;
+}

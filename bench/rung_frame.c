@@ -1,0 +1,151 @@
+/* Frames: a whole packet sealed and opened by a session, in the key modes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "pair.h"
+#include "rung.h"
+#include "stats.h"
+
+/* Key mode pd with and without its cache, mem with a proof in each packet. */
+struct frame {
+	struct pair pair;
+	struct srdma_keycache *cache; /* its own */
+	uint32_t payload;
+	uint8_t flags;
+	uint8_t in[SRDMA_MAX_PAYLOAD], back[SRDMA_MAX_PAYLOAD];
+	uint8_t out[RUNG_BATCH][SRDMA_MAX_PACKET];
+	int len[RUNG_BATCH];
+};
+
+/* What the pairs share stays until the program ends, but for the caches. */
+static struct frame *open_frame(const struct shape *s, uint8_t mode,
+				unsigned cache)
+{
+	const struct protection p = { .suite = s->suite,
+				      .level = SRDMA_LEVEL_AEAD,
+				      .tag_len = s->suite->tag_len,
+				      .mode = mode };
+	struct frame *f = calloc(1, sizeof(*f));
+
+	pair_means.provider = s->provider;
+	if (!f || (!pair_means.cache && pair_open(0)) ||
+	    srdma_keycache_create(&f->cache, cache, s->provider))
+		wrong("frame", "no memory");
+	pair_means.cache = f->cache;
+	if (pair_create(&f->pair, &p) || pair_settle(&f->pair))
+		wrong("frame", "no pair of sessions");
+	f->payload = s->payload;
+	f->flags = mode & SRDMA_MODE_MEM ? SRDMA_STH_PROOF : 0;
+	return f;
+}
+
+static void *open_basic(const struct shape *s)
+{
+	return open_frame(s, SRDMA_MODE_BASIC, 0);
+}
+
+static void *open_pd_cached(const struct shape *s)
+{
+	return open_frame(s, SRDMA_MODE_PD, 16);
+}
+
+static void *open_pd(const struct shape *s)
+{
+	return open_frame(s, SRDMA_MODE_PD, 0);
+}
+
+static void *open_mem(const struct shape *s)
+{
+	return open_frame(s, SRDMA_MODE_MEM, 0);
+}
+
+static void close_frame(void *state)
+{
+	struct frame *f = state;
+
+	pair_destroy(&f->pair);
+	srdma_keycache_destroy(f->cache);
+	free(f);
+}
+
+static uint64_t run_seal(void *state, unsigned n)
+{
+	static const uint8_t access_key[SRDMA_PROOF_LEN] = { 9 };
+	struct frame *f = state;
+	const uint64_t start = ticks();
+
+	for (unsigned i = 0; i < n; i++) {
+		struct srdma_packet p = {
+			.opcode = SRDMA_OP_WRITE_ONLY,
+			.flags = f->flags,
+			.request_id = PAIR_NEXT_ID,
+			.va = 0x10000,
+			.rkey = 7,
+			.dma_len = f->payload,
+			.access_key = f->flags ? access_key : NULL,
+			.payload_len = (uint16_t)f->payload,
+		};
+
+		f->len[i] = srdma_session_seal(f->pair.end[0], &p, f->in,
+					       f->out[i], SRDMA_MAX_PACKET);
+		if (f->len[i] < 0)
+			wrong("seal", "it failed");
+	}
+	return ticks() - start;
+}
+
+static uint64_t run_open(void *state, unsigned n)
+{
+	struct frame *f = state;
+	uint64_t start;
+
+	run_seal(f, n);
+	start = ticks();
+	for (unsigned i = 0; i < n; i++) {
+		struct srdma_packet p;
+
+		if (srdma_session_open(f->pair.end[1], &p, f->out[i],
+				       (size_t)f->len[i], f->back))
+			wrong("open", "a good packet was refused");
+	}
+	return ticks() - start;
+}
+
+/* What a forged packet costs (P8): its last byte of payload is wrong. */
+static uint64_t run_forged(void *state, unsigned n)
+{
+	struct frame *f = state;
+	uint64_t start;
+
+	run_seal(f, n);
+	for (unsigned i = 0; i < n; i++)
+		f->out[i][f->len[i] - 1] ^= 1;
+	start = ticks();
+	for (unsigned i = 0; i < n; i++) {
+		struct srdma_packet p;
+
+		if (srdma_session_open(f->pair.end[1], &p, f->out[i],
+				       (size_t)f->len[i],
+				       f->back) != -SRDMA_REFUSED_TAG)
+			wrong("forged", "a forged packet was not refused");
+	}
+	return ticks() - start;
+}
+
+const struct rung rungs_frame[] = {
+	{ "seal", "suite", "headers, number, associated data, tag", open_basic,
+	  run_seal, close_frame },
+	{ "open", "suite", "parsed, window, tag", open_basic, run_open,
+	  close_frame },
+	{ "forged", "open", "a wrong tag refused", open_basic, run_forged,
+	  close_frame },
+	{ "seal pd cached", "seal", "key mode pd, the context kept",
+	  open_pd_cached, run_seal, close_frame },
+	{ "seal pd", "seal", "key mode pd, the key derived per packet", open_pd,
+	  run_seal, close_frame },
+	{ "open pd", "open", "the same, opened", open_pd, run_open,
+	  close_frame },
+	{ "seal mem", "seal", "with a memory proof", open_mem, run_seal,
+	  close_frame },
+	{ 0 },
+};

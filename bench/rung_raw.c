@@ -1,0 +1,202 @@
+/* The lowest rungs: copying, the bare primitives, the suite. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/evp.h>
+
+#ifdef SRDMA_HAVE_IPSECMB
+#include <intel-ipsec-mb.h>
+#endif
+
+#include "rung.h"
+#include "wire.h"
+
+struct raw {
+	uint8_t in[SRDMA_MAX_PAYLOAD], out[SRDMA_MAX_PAYLOAD];
+	uint8_t ad[RUNG_AD], nonce[16], tag[SRDMA_MAX_TAG];
+	uint32_t payload;
+	/* one of these */
+	EVP_CIPHER_CTX *evp;
+	const struct srdma_suite_verbs *verbs;
+	struct srdma_suite_ctx *ctx;
+#ifdef SRDMA_HAVE_IPSECMB
+	IMB_MGR *mgr;
+	struct gcm_key_data key __attribute__((aligned(64)));
+	struct gcm_context_data gcm;
+#endif
+};
+
+static const uint8_t key[SRDMA_SUITE_MAX_KEY] = { 1, 2, 3 };
+
+static void *open_raw(const struct shape *s)
+{
+	struct raw *x = aligned_alloc(64, (sizeof(*x) + 63) / 64 * 64);
+
+	if (!x)
+		return NULL;
+	memset(x, 0, sizeof(*x));
+	memset(x->in, 0x5a, sizeof(x->in));
+	x->payload = s->payload;
+	return x;
+}
+
+static void close_raw(void *state)
+{
+	struct raw *x = state;
+
+	EVP_CIPHER_CTX_free(x->evp);
+	if (x->ctx)
+		x->verbs->destroy(x->ctx);
+#ifdef SRDMA_HAVE_IPSECMB
+	free_mb_mgr(x->mgr);
+#endif
+	free(x);
+}
+
+static uint64_t run_copy(void *state, unsigned n)
+{
+	struct raw *x = state;
+	const uint64_t start = ticks();
+
+	while (n--) {
+		memcpy(x->out, x->in, x->payload);
+		__asm__ volatile("" ::"r"(x->out) : "memory");
+	}
+	return ticks() - start;
+}
+
+/* --- OpenSSL without a layer ------------------------------------------- */
+
+static void *open_evp(const struct shape *s)
+{
+	struct raw *x =
+		s->suite->verbs == &srdma_suite_aead ? open_raw(s) : NULL;
+	EVP_CIPHER *cipher;
+
+	if (!x)
+		return NULL;
+	cipher = EVP_CIPHER_fetch(NULL, s->suite->algorithm, NULL);
+	x->evp = EVP_CIPHER_CTX_new();
+	if (EVP_EncryptInit_ex2(x->evp, cipher, key, x->nonce, NULL) != 1)
+		wrong("raw openssl", "no such cipher");
+	EVP_CIPHER_free(cipher);
+	return x;
+}
+
+static uint64_t run_evp(void *state, unsigned n)
+{
+	struct raw *x = state;
+	const uint64_t start = ticks();
+	int len;
+
+	while (n--) {
+		x->nonce[0]++;
+		if (EVP_EncryptInit_ex2(x->evp, NULL, NULL, x->nonce, NULL) !=
+			    1 ||
+		    EVP_EncryptUpdate(x->evp, NULL, &len, x->ad, RUNG_AD) !=
+			    1 ||
+		    EVP_EncryptUpdate(x->evp, x->out, &len, x->in,
+				      (int)x->payload) != 1 ||
+		    EVP_EncryptFinal_ex(x->evp, x->out + len, &len) != 1 ||
+		    EVP_CIPHER_CTX_ctrl(x->evp, EVP_CTRL_AEAD_GET_TAG, 16,
+					x->tag) != 1)
+			wrong("raw openssl", "it failed");
+	}
+	return ticks() - start;
+}
+
+/* --- intel-ipsec-mb without a layer: AES-128-GCM ------------------------ */
+
+#ifdef SRDMA_HAVE_IPSECMB
+static void *open_mb(const struct shape *s)
+{
+	struct raw *x =
+		strcmp(s->suite->name, "aes-128-gcm") == 0 ? open_raw(s) : NULL;
+	IMB_ARCH arch;
+
+	if (!x)
+		return NULL;
+	x->mgr = alloc_mb_mgr(0);
+	if (!x->mgr)
+		wrong("raw ipsec-mb", "no memory");
+	init_mb_mgr_auto(x->mgr, &arch);
+	IMB_AES128_GCM_PRE(x->mgr, key, &x->key);
+	return x;
+}
+
+static uint64_t run_mb(void *state, unsigned n)
+{
+	struct raw *x = state;
+	const uint64_t start = ticks();
+
+	while (n--) {
+		x->nonce[0]++;
+		IMB_AES128_GCM_ENC(x->mgr, &x->key, &x->gcm, x->out, x->in,
+				   x->payload, x->nonce, x->ad, RUNG_AD, x->tag,
+				   16);
+	}
+	return ticks() - start;
+}
+#endif
+
+/* --- the suite ----------------------------------------------------------- */
+
+static void *open_suite(const struct shape *s)
+{
+	const struct srdma_suite_key k = { s->suite, SRDMA_SUITE_SEAL,
+					   s->suite->tag_len, key };
+	struct raw *x = open_raw(s);
+
+	if (!x)
+		return NULL;
+	x->verbs = srdma_provider_verbs(s->provider, s->suite);
+	if (x->verbs->create(&x->ctx, s->provider, &k))
+		wrong("suite", "no context");
+	return x;
+}
+
+static uint64_t run_suite(void *state, unsigned n)
+{
+	struct raw *x = state;
+	const struct srdma_suite_io io = { x->nonce, x->ad,	 RUNG_AD,
+					   x->in,    x->payload, x->out };
+	const uint64_t start = ticks();
+
+	while (n--) {
+		x->nonce[0]++;
+		if (x->verbs->seal(x->ctx, &io, x->tag))
+			wrong("suite", "it failed");
+	}
+	return ticks() - start;
+}
+
+/* Another key for the context that is there: what derived keys cost. */
+static uint64_t run_again(void *state, unsigned n)
+{
+	struct raw *x = state;
+	uint8_t other[SRDMA_SUITE_MAX_KEY] = { 0 };
+	const uint64_t start = ticks();
+
+	while (n--) {
+		other[0]++;
+		if (x->verbs->again(x->ctx, other))
+			wrong("rekey", "it failed");
+	}
+	return ticks() - start;
+}
+
+const struct rung rungs_raw[] = {
+	{ "memcpy", NULL, "the payload, copied", open_raw, run_copy,
+	  close_raw },
+	{ "raw openssl", NULL, "the primitive over payload and 104 bytes of AD",
+	  open_evp, run_evp, close_raw },
+#ifdef SRDMA_HAVE_IPSECMB
+	{ "raw ipsec-mb", NULL, "the same by intel-ipsec-mb", open_mb, run_mb,
+	  close_raw },
+#endif
+	{ "suite", "raw", "the same through the suite's row", open_suite,
+	  run_suite, close_raw },
+	{ "rekey", NULL, "another key for a context", open_suite, run_again,
+	  close_raw },
+	{ 0 },
+};
