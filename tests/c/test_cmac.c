@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "suite.h"
+#include "failing.h"
 
 static const uint8_t zero[32], text[] = "a message of more than one block";
 
@@ -47,13 +47,6 @@ static void test_forget(void **state)
 	}
 }
 
-static int no_key(struct srdma_suite_ctx *ctx, const uint8_t *key)
-{
-	(void)ctx;
-	(void)key;
-	return -EIO;
-}
-
 /* Where the provider fails there is no context that could hold a key. */
 static void test_forget_where_the_provider_fails(void **state)
 {
@@ -65,7 +58,7 @@ static void test_forget_where_the_provider_fails(void **state)
 	assert_int_equal(srdma_cmac_create(&c, 16, NULL), 0);
 	assert_int_equal(srdma_cmac_key(&c, text), 0);
 	failing = *c.verbs;
-	failing.again = no_key;
+	failing.again = failing_again;
 	c.verbs = &failing;
 	srdma_cmac_forget(&c);
 	assert_null(c.ctx);

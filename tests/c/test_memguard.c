@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "failing.h"
+
 #include "bytes.h"
 #include "memory.h"
 
@@ -588,7 +590,7 @@ static void test_provider_fails(void **state)
 	open_guard(&t);
 	assert_int_equal(revoke(2 * BLOCK, 3 * BLOCK), 0);
 	learn(key, &a, 2 * BLOCK, 3 * BLOCK);
-	cmac = (struct srdma_cmac){ .key_len = 8 }; /* no key is right */
+	cmac = failing_cmac();
 	assert_int_equal(srdma_memguard_create(&none, &params, &f), -EIO);
 	assert_int_equal(srdma_memguard_revoke_all(guard, &f), -EIO);
 	assert_int_equal(srdma_memguard_revoke(guard, 0, 4 * BLOCK, &f), -EIO);

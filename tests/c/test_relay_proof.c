@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "failing.h"
+
 #include "proving.h"
 
 enum {
@@ -664,7 +666,7 @@ static void test_provider_fails(void **state)
 	show(&p, &packet, GOOD); /* the node's key is in the cache then */
 	cmac = &r->cmac;
 	good = *cmac;
-	*cmac = (struct srdma_cmac){ .key_len = 8 }; /* no key is right */
+	*cmac = failing_cmac();
 	mp.region.addr = (uintptr_t)p.side[1].memory;
 	assert_int_equal(srdma_relay_mr_reg(r, p.side[1].leg, &mp, &key), -EIO);
 	SAYS(r, "no memory keys");

@@ -1,0 +1,38 @@
+/* A provider that takes no key, for tests of what happens then. */
+#ifndef FAILING_H
+#define FAILING_H
+
+#include <errno.h>
+
+#include "cmac.h"
+#include "suite.h"
+
+static inline int failing_create(struct srdma_suite_ctx **ctx,
+				 struct srdma_provider *p,
+				 const struct srdma_suite_key *k)
+{
+	(void)p;
+	(void)k;
+	*ctx = NULL;
+	return -EIO;
+}
+
+static inline int failing_again(struct srdma_suite_ctx *ctx, const uint8_t *key)
+{
+	(void)ctx;
+	(void)key;
+	return -EIO;
+}
+
+/* Without a context; it gets none. */
+static inline struct srdma_cmac failing_cmac(void)
+{
+	static const struct srdma_suite_verbs verbs = {
+		.create = failing_create,
+		.again = failing_again,
+	};
+
+	return (struct srdma_cmac){ .verbs = &verbs };
+}
+
+#endif
