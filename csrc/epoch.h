@@ -39,10 +39,10 @@ struct srdma_epochs {
 	const struct srdma_suite *suite; /* NULL: level none */
 	const struct srdma_suite_verbs *verbs;
 	struct srdma_provider *provider;
-	struct srdma_pdkeys *pd;	 /* NULL: a mode without PD */
-	struct srdma_keycache *cache;	 /* NULL likewise */
-	uint8_t use;			 /* enum srdma_suite_use */
-	uint8_t derived;		 /* S comes from K_PD each time */
+	struct srdma_pdkeys *pd;      /* NULL: a mode without PD */
+	struct srdma_keycache *cache; /* NULL likewise */
+	uint8_t use;		      /* enum srdma_suite_use */
+	uint8_t derived;	      /* S comes from K_PD each time */
 	uint8_t direction, level, tag_len;
 	uint32_t number; /* the epoch */
 	struct srdma_pdkeys_flow flow;

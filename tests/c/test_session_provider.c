@@ -15,6 +15,7 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
+#include "failing.h"
 #include "session_state.h"
 #include "stats.h"
 #include "traffic.h"
