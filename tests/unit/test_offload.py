@@ -99,7 +99,7 @@ def test_help_has_a_line_per_option() -> None:
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""
     options = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert len(options) == len(set(options)) == 19
+    assert len(options) == len(set(options)) == 20
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
@@ -129,6 +129,18 @@ def test_udp_wire_says_what_would_be_right(tmp_path: Path, options: list[str], w
     done = run("--control", str(tmp_path / "a.ctl"), "--wire-dev", "udp", *options)
     assert done.returncode == 1
     assert words in done.stderr
+
+
+def test_unknown_provider_says_what_would_be_right(tmp_path: Path) -> None:
+    options = ["--wire-dev", f"shm:{tmp_path}", "--provider", "rot13"]
+    done = run("--control", str(tmp_path / "a.ctl"), *options)
+    assert done.returncode == 1
+    assert "--provider rot13: there is none in this build; openssl" in done.stderr
+
+
+def test_provider(tmp_path: Path) -> None:
+    with worker(tmp_path, "p", "--provider", "openssl") as found:
+        assert "suites by openssl" in found.log()
 
 
 def test_default_control_path(tmp_path: Path) -> None:
