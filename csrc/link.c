@@ -139,11 +139,20 @@ int srdma_link_wire(struct srdma_qp *qp, struct srdma_conn *conn)
 	return 0;
 }
 
-/* To a home of which nothing is known. */
+/* Where those that are made carry nothing back: over UDP (11a). */
+static int is_one_way(const struct srdma_conn *conn)
+{
+	return conn->port->ops->keep != NULL;
+}
+
+/* To a home of which nothing is known, or nothing can be. */
 static void return_home(struct srdma_qp *qp)
 {
 	join(qp, qp->home);
-	srdma_dial_try(qp);
+	if (is_one_way(qp->home) && !qp->dial.trial)
+		srdma_relay_activate(qp);
+	else
+		srdma_dial_try(qp);
 }
 
 void srdma_link_go_home(struct srdma_qp *qp)
@@ -263,7 +272,7 @@ void srdma_link_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 	link->proven = 1;
 	if (qp->wire != conn)
 		join(qp, conn);
-	if (home)
+	if (home || (qp->home && is_one_way(conn)))
 		srdma_dial_proven(qp);
 	srdma_dial_note(qp);
 	srdma_retry_rewired(qp, !asked);

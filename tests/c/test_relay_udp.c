@@ -192,6 +192,28 @@ static void each_end_connects(void **state)
 	pair_close(&p);
 }
 
+/* Answers come on no connection that was made: that one is good all the same. */
+static void one_dial_is_enough(void **state)
+{
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, 0);
+	pair_connect(&p, 0);
+	for (uint32_t i = 0; i < 6; i++) {
+		write_and_read(&p, 0, 10 * i);
+		pair_wait_ms(&p, 1000);
+	}
+	for (int side = 0; side < 2; side++) {
+		const struct srdma_stats *stats =
+			srdma_relay_stats(p.side[side].relay);
+
+		assert_int_equal(stats->wires_lost, 0);
+		assert_int_equal(stats->wires_dialed, 0);
+	}
+	pair_close(&p);
+}
+
 /* --- others ----------------------------------------------------------- */
 
 struct stranger {
@@ -333,6 +355,7 @@ int main(void)
 		cmocka_unit_test(data_both_ways),
 		cmocka_unit_test(interface_mtu),
 		cmocka_unit_test(each_end_connects),
+		cmocka_unit_test(one_dial_is_enough),
 		cmocka_unit_test(replay_from_elsewhere),
 		cmocka_unit_test(forged),
 		cmocka_unit_test(peer_moves),

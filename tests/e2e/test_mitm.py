@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.cable import why_not
-from tests.e2e.conftest import Joiner
+from tests.e2e.conftest import Joiner, Pair
 from tests.e2e.load import KINDS, Load
 from tests.e2e.mitm import BOTH, LEFT, OF, RIGHT, Faults, Middle, build, shm_middle, udp_middle
 
@@ -26,6 +27,7 @@ WIRES = [
 ATTACK = Faults(*[OF // 40] * 4)
 SIZES = [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)]
 QP_TIMEOUT = 0.5
+SILENCE = 0.5
 LATE = 5.0  # seconds above the deadline, for a machine that is busy
 
 
@@ -34,13 +36,19 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("mitm"))
 
 
-def between(wire: str, program: Path, folder: Path) -> AbstractContextManager[Middle]:
-    return shm_middle(program) if wire == "shm" else udp_middle(program, folder)
+Between = Callable[..., AbstractContextManager[Middle]]  # given the workers' options
 
 
 @pytest.fixture(params=WIRES)
-def middle(request: pytest.FixtureRequest, program: Path, tmp_path: Path) -> Iterator[Middle]:
-    with between(request.param, program, tmp_path) as found:
+def between(request: pytest.FixtureRequest, program: Path, tmp_path: Path) -> Between:
+    if request.param == "shm":
+        return partial(shm_middle, program)
+    return partial(udp_middle, program, tmp_path)
+
+
+@pytest.fixture
+def middle(between: Between) -> Iterator[Middle]:
+    with between() as found:
         yield found
 
 
@@ -97,8 +105,32 @@ def test_bad_network(udp: Middle, join: Joiner, rate: int) -> None:
 
 @pytest.mark.parametrize("sides", [LEFT, RIGHT, BOTH], ids=["left", "right", "both"])
 def test_black_hole(middle: Middle, join: Joiner, sides: int) -> None:
+    """Requests end at their deadline."""
     pair = join(middle.site, qp_timeout=QP_TIMEOUT)
     load = Load(pair)
+    load.run(fall_silent(middle, sides, pair))
+    check_failed(load, pair, {"DEADLINE", "PEER_ERROR"})  # the other's deadline
+    assert load.slowest < QP_TIMEOUT + LATE
+    middle.mitm.swallow(0)
+    check_works(middle, join)
+
+
+@pytest.mark.parametrize("sides", [LEFT, BOTH], ids=["left", "both"])
+def test_silence(between: Between, join: Joiner, sides: int) -> None:
+    """No deadline is near, but each end notices that it hears nothing, or is told so."""
+    with between(("--ping", "0.1", "--silence", str(SILENCE))) as middle:
+        pair = join(middle.site, qp_timeout=600.0)
+        load = Load(pair)
+        load.run(fall_silent(middle, sides, pair))
+        check_failed(load, pair, {"PEER_SILENT", "PEER_ERROR"})
+        assert load.slowest < SILENCE + LATE
+        middle.mitm.swallow(0)
+        check_works(middle, join)
+        join.close()
+
+
+def fall_silent(middle: Middle, sides: int, pair: Pair) -> Callable[[], bool]:
+    """For run(): nothing of these sides passes after a while, and then the QPs fail."""
     enough = passed(middle, 2000)
 
     def failed() -> bool:
@@ -106,15 +138,16 @@ def test_black_hole(middle: Middle, join: Joiner, sides: int) -> None:
             middle.mitm.swallow(sides)
         return any(qp.reason for qp in pair)
 
-    load.run(failed)
+    return failed
+
+
+def check_failed(load: Load, pair: Pair, reasons: set[str]) -> None:
+    """Each request ended, well or because its QP did."""
     for stream, qp in zip(load.streams, pair, strict=True):
         assert not stream.outstanding
-        assert qp.reason in {"DEADLINE", "PEER_ERROR"}  # the other's deadline
+        assert qp.reason in reasons
         failures = set(stream.ended) - {kind.name for kind in KINDS}
         assert qp.reason in failures and failures <= {qp.reason, "FLUSHED"}
-    assert load.slowest < QP_TIMEOUT + LATE
-    middle.mitm.swallow(0)
-    check_works(middle, join)
 
 
 def check_works(middle: Middle, join: Joiner) -> None:
