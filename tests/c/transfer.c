@@ -166,6 +166,14 @@ static uint32_t sum(const uint8_t *at, uint32_t len)
 	return (uint32_t)crc32(0, at, len);
 }
 
+static uint64_t value_of(const uint8_t *at)
+{
+	uint64_t value;
+
+	memcpy(&value, at, sizeof(value));
+	return value;
+}
+
 static int is_send(uint8_t op)
 {
 	return op == SRDMA_DESC_SEND || op == SRDMA_DESC_SEND_IMM;
@@ -202,9 +210,30 @@ static uint8_t some_op(struct transfer *t)
 	uint8_t op;
 
 	do {
-		op = (uint8_t)(SRDMA_DESC_WRITE + random_below(t, 5));
+		op = (uint8_t)(SRDMA_DESC_WRITE + random_below(t, 7));
 	} while (t->ops && !(t->ops >> op & 1));
 	return op;
+}
+
+/* On what is there now; a swap finds what it compares with. */
+static void plan_atomic(struct transfer *t, struct transfer_request *q,
+			const uint8_t *at)
+{
+	const struct srdma_atomic how = {
+		.kind = q->op == SRDMA_DESC_FETCH_ADD
+				? SRDMA_ATOMIC_FETCH_ADD
+				: SRDMA_ATOMIC_COMPARE_SWAP,
+		.swap_add = (uint64_t)random_below(t, UINT32_MAX) << 29,
+		.compare = value_of(at),
+	};
+
+	q->swap_add = how.swap_add;
+	q->result = srdma_atomic_apply(&how, how.compare);
+}
+
+static uint64_t compared(const struct transfer_request *q, const uint8_t *at)
+{
+	return q->op == SRDMA_DESC_COMPARE_SWAP ? value_of(at) : 0;
 }
 
 static void post_request(struct transfer *t, int side)
@@ -213,6 +242,7 @@ static void post_request(struct transfer *t, int side)
 	struct transfer_request *q = &s->request[s->posted % TRANSFER_SLOTS];
 	uint8_t *own = slot_of(t, side, OWN, s->posted);
 	uint8_t *remote = slot_of(t, !side, REMOTE, s->posted);
+	uint8_t *source;
 
 	check_spoilt(t, own, q->len);
 	check_spoilt(t, remote, q->len);
@@ -220,8 +250,13 @@ static void post_request(struct transfer *t, int side)
 					.op = some_op(t),
 					.len = some_len(t),
 					.imm = random_below(t, UINT32_MAX) };
-	fill(t, q->op == SRDMA_DESC_READ ? remote : own, q->len);
-	q->sum = sum(q->op == SRDMA_DESC_READ ? remote : own, q->len);
+	if (srdma_desc_is_atomic(q->op))
+		q->len = SRDMA_ATOMIC_LEN;
+	source = srdma_desc_is_answered(q->op) ? remote : own;
+	fill(t, source, q->len);
+	q->sum = sum(source, q->len);
+	if (srdma_desc_is_atomic(q->op))
+		plan_atomic(t, q, remote);
 	if (takes_recv(q->op))
 		s->message[s->messages++ % TRANSFER_SLOTS] = *q;
 	pair_post(&t->p, side,
@@ -229,6 +264,8 @@ static void post_request(struct transfer *t, int side)
 				       .id = s->posted++,
 				       .length = q->len,
 				       .imm = q->imm,
+				       .swap_add = q->swap_add,
+				       .compare = compared(q, remote),
 				       .local_addr = (uintptr_t)own,
 				       .remote_addr = (uintptr_t)remote },
 		  NULL);
@@ -269,7 +306,7 @@ static void request_ended(struct transfer *t, int side,
 	struct transfer_request *q = &s->request[s->ended % TRANSFER_SLOTS];
 	uint8_t *own = slot_of(t, side, OWN, s->ended);
 	uint8_t *remote = slot_of(t, !side, REMOTE, s->ended);
-	uint8_t *arrived = q->op == SRDMA_DESC_READ ? own : remote;
+	uint8_t *arrived = srdma_desc_is_answered(q->op) ? own : remote;
 
 	CHECK(t, r->id == s->ended && s->ended < s->posted,
 	      "side %d: request %llu ended, not %llu", side,
@@ -287,6 +324,11 @@ static void request_ended(struct transfer *t, int side,
 		CHECK(t, is_send(q->op) || sum(arrived, q->len) == q->sum,
 		      "side %d: request %llu (op %u, %u bytes) is not there",
 		      side, (unsigned long long)r->id, q->op, q->len);
+		CHECK(t,
+		      !srdma_desc_is_atomic(q->op) ||
+			      value_of(remote) == q->result,
+		      "side %d: atomic %llu was not executed once", side,
+		      (unsigned long long)r->id);
 	}
 	spoil(own, q->len);
 	spoil(remote, q->len);

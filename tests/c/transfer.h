@@ -28,7 +28,8 @@ struct transfer_request {
 	uint64_t posted; /* when */
 	uint8_t op;
 	uint32_t len, imm;
-	uint32_t sum; /* of the data */
+	uint32_t sum;		   /* of the data */
+	uint64_t swap_add, result; /* of an atomic; what it leaves there */
 };
 
 struct transfer_side {

@@ -1,0 +1,91 @@
+"""Atomics over verbs: the worker's RC QP to its host does them in the host's memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from srdma import Access, SendFlag, SendWR, WCStatus, WROpcode, rxe
+from srdma.embedded import Embedded, Worker
+from srdma.identity import create_ca, issue
+from tests.e2e.conftest import Joiner, run
+
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
+WAIT = 120
+TOP = (1 << 64) - 1
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[list[Worker]]:
+    why = rxe.unavailable()
+    if why is not None:
+        pytest.skip(why)
+    with rxe.pair("at") as ends, Embedded() as nics:
+        for n, end in enumerate(ends):
+            options = ["--host-dev", end.device, "--wire-dev", end.device]
+            options += ["--wire-listen", f"{end.address}:{7000 + n}"]
+            nics.launch(f"nic{n}", options)
+        yield nics.workers
+
+
+@pytest.fixture
+def join(tmp_path: Path) -> Iterator[Joiner]:
+    create_ca(tmp_path, "test")
+    issue(tmp_path, "spiffe://test/a", tmp_path / "a")
+    issue(tmp_path, "spiffe://test/b", tmp_path / "b")
+    joiner = Joiner(tmp_path)
+    yield joiner
+    joiner.close()
+
+
+def value(mr, at):
+    return int.from_bytes(mr.buf[at : at + 8], sys.byteorder)
+
+
+def test_atomics(workers, join):
+    """Values, counters of two QPs, order behind WRITE and before READ, and a refusal."""
+    a, b = (join.host(worker, ring=1024) for worker in workers)
+    pairs = [join.connect(a, b, timeout=WAIT) for _ in range(2)]
+    qp = pairs[0].client.qp
+    target = b.pd.alloc(4096, ALL)
+    remote = target.remote()
+
+    assert qp.fetch_add(remote, 8, TOP, timeout=WAIT) == 0
+    assert value(target, 8) == TOP
+    assert qp.compare_and_swap(remote, 8, TOP, 0x0102030405060708, timeout=WAIT) == TOP
+    assert qp.compare_and_swap(remote, 8, 5, 6, timeout=WAIT) == 0x0102030405060708
+    assert value(target, 8) == 0x0102030405060708
+
+    def count(counter):
+        return [counter.fetch_add(remote, 16, 1, timeout=WAIT) for _ in range(200)]
+
+    found = [result() for result in [run(count, pair.client.qp) for pair in pairs]]
+    assert sorted(found[0] + found[1]) == list(range(400))
+    assert value(target, 16) == 400
+
+    into = a.pd.alloc(64)
+    for n in range(20):
+        write = SendWR(n, WROpcode.RDMA_WRITE, data=n.to_bytes(8, sys.byteorder))
+        write.set_remote(remote, 24)
+        add = SendWR(n, WROpcode.ATOMIC_FETCH_AND_ADD, [into[:8]], compare_add=100)
+        add.set_remote(remote, 24)
+        read = SendWR(n, WROpcode.RDMA_READ, [into[8:16]])
+        read.set_remote(remote, 24)
+        fence = SendFlag.SIGNALED | SendFlag.FENCE
+        last = SendWR(n, WROpcode.RDMA_WRITE, data=b"", send_flags=fence)
+        qp.post_send(write, add, read, last)
+        done = []
+        while len(done) < 4:
+            done += qp.poll(4, timeout=WAIT)
+        assert all(wc.status is WCStatus.SUCCESS for wc in done)
+        assert (value(into, 0), value(into, 8)) == (n, n + 100)
+
+    crooked = SendWR(1, WROpcode.ATOMIC_FETCH_AND_ADD, [into[:8]])
+    crooked.set_wr_atomic(remote.rkey, remote.address + 12, 1)
+    qp.post_send(crooked)
+    (wc,) = qp.poll(timeout=WAIT)
+    assert (wc.status, wc.reason) == (WCStatus.REM_INV_REQ_ERR, "MISALIGNED")
+    assert pairs[1].client.qp.fetch_add(remote, 16, 0, timeout=WAIT) == 400
