@@ -361,6 +361,36 @@ static void test_dma_at_once(void **state)
 	assert_int_equal(b->port->ops->write(&dma), -EAGAIN);
 }
 
+/* In its turn among the others; a failed one changes nothing. */
+static void test_atomics(void **state)
+{
+	static const struct srdma_atomic add = { SRDMA_ATOMIC_FETCH_ADD, 3, 0 };
+	struct bench *b = *state;
+	struct srdma_dma dma = dma_of(b, 1, 5), write = dma_of(b, 2, 1);
+	uint64_t value;
+
+	dma.len = write.len = sizeof(value);
+	assert_int_equal(b->port->ops->atomic(&dma, &add), 1);
+	assert_int_equal(b->memory[8], 3);
+	assert_int_equal(dma.buf->data[15], 5);
+	memcpy(&value, dma.buf->data + 16, sizeof(value));
+	assert_int_equal(value, 0);
+	b->verdict = -EIO;
+	assert_int_equal(b->port->ops->atomic(&dma, &add), -EIO);
+	assert_int_equal(b->memory[8], 3);
+	b->verdict = 0;
+	b->params.dma_polls = 1;
+	assert_int_equal(b->port->ops->write(&write), 0);
+	assert_int_equal(b->port->ops->atomic(&dma, &add), 0);
+	assert_int_equal(b->memory[8], 3);
+	assert_int_equal(poll_host(b), 2);
+	assert_int_equal(b->ev[1].cookie, 1);
+	memcpy(&value, dma.buf->data + 16, sizeof(value));
+	assert_true(value == UINT64_C(0x0101010101010101));
+	memcpy(&value, b->memory + 8, sizeof(value));
+	assert_true(value == UINT64_C(0x0101010101010104));
+}
+
 static void test_dma_later_in_order(void **state)
 {
 	struct bench *b = *state;
@@ -437,6 +467,7 @@ int main(void)
 		WIRE(test_inject),
 		HOST(test_descriptors),
 		HOST(test_dma_at_once),
+		HOST(test_atomics),
 		HOST(test_dma_later_in_order),
 		HOST(test_host_dies),
 		HOST(test_close_cancels_dma),

@@ -4,9 +4,11 @@
 #include "port_shm.h"
 #include "shm_leg.h"
 #include "shm_pair.h"
+#include "wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,7 +20,13 @@
 
 #include <cmocka.h>
 
-enum { NOBODY = 65534, LOCAL_WRITE = 1, REMOTE_READ = 4 };
+enum {
+	NOBODY = 65534,
+	LOCAL_WRITE = 1,
+	REMOTE_READ = 4,
+	REMOTE_ATOMIC = 8,
+	ROUNDS = 100000,
+};
 
 static int open_region(struct shm_leg *f, const struct srdma_region_params *p,
 		       struct srdma_region **region)
@@ -157,6 +165,123 @@ static void test_unmapped_region(void **state)
 	refuse_region(f, &p, -EFAULT);
 }
 
+/* --- atomics ----------------------------------------------------------- */
+
+/* What was there. */
+static uint64_t change(struct shm_leg *f, struct srdma_region *region,
+		       uint64_t addr, struct srdma_atomic how)
+{
+	struct srdma_buf *buf = f->port->ops->buf_get(f->port);
+	struct srdma_dma dma = { .region = region,
+				 .addr = addr,
+				 .len = SRDMA_ATOMIC_LEN,
+				 .buf = buf,
+				 .buf_at = 24 };
+	uint64_t original;
+
+	assert_int_equal(f->port->ops->atomic(&dma, &how), 1);
+	memcpy(&original, buf->data + 24, sizeof(original));
+	f->port->ops->buf_put(buf);
+	return original;
+}
+
+static void check_values(struct shm_leg *f, struct srdma_region *region,
+			 uint64_t *number)
+{
+	const uint64_t at = (uintptr_t)number;
+	const struct srdma_atomic add = { SRDMA_ATOMIC_FETCH_ADD, 7, 0 };
+
+	number[-1] = number[1] = UINT64_MAX;
+	*number = UINT64_MAX;
+	assert_true(change(f, region, at, add) == UINT64_MAX);
+	assert_int_equal(*number, 6);
+	assert_int_equal(change(f, region, at,
+				(struct srdma_atomic){
+					SRDMA_ATOMIC_COMPARE_SWAP, 99, 6 }),
+			 6);
+	assert_int_equal(*number, 99);
+	assert_int_equal(change(f, region, at,
+				(struct srdma_atomic){
+					SRDMA_ATOMIC_COMPARE_SWAP, 1, 6 }),
+			 99);
+	assert_int_equal(*number, 99);
+	assert_true(number[-1] == UINT64_MAX && number[1] == UINT64_MAX);
+}
+
+static void *count(void *arg)
+{
+	for (int i = 0; i < ROUNDS; i++)
+		__atomic_fetch_add((uint64_t *)arg, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+/* Mapped: one step to the host's own threads, too. */
+static void test_atomics_mapped(void **state)
+{
+	const struct srdma_atomic add = { SRDMA_ATOMIC_FETCH_ADD, 1, 0 };
+	struct shm_leg *f = *state;
+	struct srdma_region_params p = { .length = 4000,
+					 .access = LOCAL_WRITE | REMOTE_ATOMIC,
+					 .fd_offset = 96 };
+	struct srdma_region *region;
+	pthread_t thread;
+	uint64_t *number;
+	void *at;
+
+	assert_int_equal(srdma_leg_shm_region(4096, &p.fd, &at), 0);
+	number = (uint64_t *)at + 50;
+	p.addr = (uintptr_t)at + 96;
+	assert_int_equal(open_region(f, &p, &region), 0);
+	check_values(f, region, number);
+	*number = 0;
+	assert_int_equal(pthread_create(&thread, NULL, count, number), 0);
+	for (int i = 0; i < ROUNDS; i++)
+		change(f, region, (uintptr_t)number, add);
+	pthread_join(thread, NULL);
+	assert_int_equal(*number, 2 * ROUNDS);
+	f->port->ops->region_close(region);
+	for (int off = 1; off < 8; off++) {
+		p.addr = (uintptr_t)at + 96 + (uint64_t)off;
+		p.access = LOCAL_WRITE | REMOTE_ATOMIC;
+		refuse_region(f, &p, -EINVAL);
+		assert_non_null(strstr(f->port->why, "modulo 8"));
+		p.access = LOCAL_WRITE; /* other things may be anywhere */
+		assert_int_equal(open_region(f, &p, &region), 0);
+		f->port->ops->region_close(region);
+	}
+	srdma_leg_shm_region_free(at, 4096);
+	close(p.fd);
+}
+
+/* Memory of a process: to what the worker does. */
+static void test_atomics_unmapped(void **state)
+{
+	static const uint64_t constant = 5;
+	static uint64_t memory[9];
+	const struct srdma_atomic add = { SRDMA_ATOMIC_FETCH_ADD, 1, 0 };
+	const struct srdma_atomic same = { SRDMA_ATOMIC_COMPARE_SWAP, 1, 4 };
+	struct shm_leg *f = *state;
+	struct srdma_region_params p = { .addr = (uintptr_t)memory + 3,
+					 .length = sizeof(memory) - 3,
+					 .access = LOCAL_WRITE | REMOTE_ATOMIC,
+					 .fd = -1 };
+	struct srdma_region *region;
+	struct srdma_dma dma = { .addr = (uintptr_t)&constant,
+				 .len = SRDMA_ATOMIC_LEN,
+				 .buf = f->port->ops->buf_get(f->port) };
+
+	assert_int_equal(open_region(f, &p, &region), 0);
+	check_values(f, region, &memory[4]);
+	f->port->ops->region_close(region);
+	p.addr = dma.addr;
+	p.length = sizeof(constant);
+	assert_int_equal(open_region(f, &p, &region), 0);
+	dma.region = region;
+	assert_int_equal(f->port->ops->atomic(&dma, &same), 1);
+	assert_int_equal(f->port->ops->atomic(&dma, &add), -EFAULT);
+	f->port->ops->region_close(region);
+}
+
 static void test_read_only_memory_fails_dma(void **state)
 {
 	struct shm_leg *f = *state;
@@ -191,6 +316,7 @@ static void test_dead_process_fails_dma(void **state)
 					 .length = sizeof(memory),
 					 .fd = -1 };
 	struct srdma_dma dma = { .addr = p.addr, .len = 1 };
+	const struct srdma_atomic add = { SRDMA_ATOMIC_FETCH_ADD, 1, 0 };
 	pid_t pid = fork();
 
 	if (!pid) {
@@ -215,6 +341,8 @@ static void test_dead_process_fails_dma(void **state)
 	waitpid(pid, NULL, 0);
 	assert_int_equal(f->port->ops->read(&dma), -ESRCH);
 	assert_int_equal(f->port->ops->write(&dma), -ESRCH);
+	dma.len = SRDMA_ATOMIC_LEN;
+	assert_int_equal(f->port->ops->atomic(&dma, &add), -ESRCH);
 	f->port->ops->region_close(region);
 	assert_int_equal(f->port->ops->region_open(leg, &p, &region), -ESRCH);
 	f->port->ops->close(leg);
@@ -316,6 +444,8 @@ int main(void)
 		LEG(test_mapped_region),
 		LEG(test_regions_refused),
 		LEG(test_unmapped_region),
+		LEG(test_atomics_mapped),
+		LEG(test_atomics_unmapped),
 		LEG(test_read_only_memory_fails_dma),
 		LEG(test_dead_process_fails_dma),
 		cmocka_unit_test(test_kernel_refuses),

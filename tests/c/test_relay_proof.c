@@ -234,13 +234,21 @@ struct trial {
 };
 
 static const uint32_t expiries[EXPIRIES] = { 0, CLOCK + 1, CLOCK };
-static const uint8_t opcodes[] = { SRDMA_OP_WRITE_ONLY, SRDMA_OP_READ_REQUEST,
-				   SRDMA_OP_WRITE_ONLY_IMM };
+/* What is wanted, and the right and the bytes that it is about. */
+static const struct {
+	uint8_t opcode, right;
+	uint32_t written, read;
+} wants[] = {
+	{ SRDMA_OP_WRITE_ONLY, SRDMA_MEMKEY_WRITE, BLOCK, 0 },
+	{ SRDMA_OP_READ_REQUEST, SRDMA_MEMKEY_READ, 0, BLOCK },
+	{ SRDMA_OP_WRITE_ONLY_IMM, SRDMA_MEMKEY_WRITE, BLOCK, 0 },
+	{ SRDMA_OP_FETCH_ADD, SRDMA_MEMKEY_ATOMIC, SRDMA_ATOMIC_LEN, 0 },
+};
+static const uint8_t granted[] = { 1, 2, 3, 4, 7 };
 
 static uint32_t expected(const struct trial *t)
 {
-	const unsigned right =
-		t->op == 1 ? SRDMA_MEMKEY_READ : SRDMA_MEMKEY_WRITE;
+	const unsigned right = wants[t->op].right;
 	const int h = t->holder != ANYBODY;
 
 	if (t->pd == OTHER)
@@ -263,14 +271,14 @@ static void use(struct pair *p, struct srdma_leg *leg, const struct trial *t,
 	struct srdma_cap_params params = { .key = packet->rkey,
 					   .length = BLOCK,
 					   .rights = (uint8_t)t->rights };
-	uint8_t right = t->op == 1 ? SRDMA_MEMKEY_READ : SRDMA_MEMKEY_WRITE;
+	uint8_t right = wants[t->op].right;
 
 	if (t->holder != ANYBODY)
 		pair_holder(t->holder == ANOTHER, params.bearer.holder);
 	params.bearer.expiry = expiries[t->expiry];
 	take(p, leg, &params, &cap);
 	if (!(t->rights & right))
-		right = (uint8_t)t->rights;
+		right = (uint8_t)(t->rights & -t->rights);
 	prove_with(packet, &cap, right);
 	packet->flags &= (uint8_t)~SRDMA_STH_HOLDER;
 	packet->flags |= t->said ? SRDMA_STH_HOLDER : 0;
@@ -295,9 +303,11 @@ static void try(struct pair *p, const struct trial *t)
 	if (t->scope != OPEN)
 		place.scope_qpn = p->side[1].qp[0].qpn ^ (t->scope == OTHER);
 	key = add_region(p, place);
-	packet = t->op == 1 ? read_packet(p, key, 0, BLOCK)
-			    : write_packet(p, key, 0, BLOCK);
-	packet.opcode = opcodes[t->op];
+	packet = write_packet(p, key, 0, BLOCK);
+	packet.opcode = wants[t->op].opcode;
+	memset(&packet.swap_add, 0x5a, sizeof(packet.swap_add));
+	if (!(srdma_wire_traits(packet.opcode) & SRDMA_T_PAYLOAD))
+		packet.payload_len = 0;
 	packet.request_id = qp_of(p, 1)->rx_id;
 	use(p, place.leg, t, &packet);
 	pair_post(p, 1, recv, NULL);
@@ -305,8 +315,8 @@ static void try(struct pair *p, const struct trial *t)
 	send_packet(p, &packet);
 	why = verdict(p);
 	assert_int_equal(why, expected(t));
-	assert_int_equal(changed(p, 0, BLOCK), why || t->op == 1 ? 0 : BLOCK);
-	assert_int_equal(answered(p) - before, !why && t->op == 1 ? BLOCK : 0);
+	assert_int_equal(changed(p, 0, BLOCK), why ? 0 : wants[t->op].written);
+	assert_int_equal(answered(p) - before, why ? 0 : wants[t->op].read);
 }
 
 static void test_matrix(void **state)
@@ -314,15 +324,15 @@ static void test_matrix(void **state)
 	unsigned accepted = 0, trials = 0;
 
 	(void)state;
-	for (unsigned i = 0; i < 3 * 3 * HOLDERS * 2 * EXPIRIES * SCOPES * 2;
+	for (unsigned i = 0; i < 5 * 4 * HOLDERS * 2 * EXPIRIES * SCOPES * 2;
 	     i++) {
 		unsigned n = i;
 		struct trial t;
 		struct pair p;
 
-		t.rights = 1 + n % 3;
-		t.op = (n /= 3) % 3;
-		t.holder = (n /= 3) % HOLDERS;
+		t.rights = granted[n % 5];
+		t.op = (n /= 5) % 4;
+		t.holder = (n /= 4) % HOLDERS;
 		t.said = (n /= HOLDERS) % 2;
 		t.expiry = (n /= 2) % EXPIRIES;
 		t.scope = (n /= EXPIRIES) % SCOPES;
@@ -333,9 +343,9 @@ static void test_matrix(void **state)
 		accepted += !expected(&t);
 		trials++;
 	}
-	assert_int_equal(trials, 972);
-	/* 6 of right x operation, 2 of holder, 2 of expiry, 2 of scope, 1 PD */
-	assert_int_equal(accepted, 48);
+	assert_int_equal(trials, 2160);
+	/* 11 of right x operation, 2 of holder, 2 of expiry, 2 of scope, 1 PD */
+	assert_int_equal(accepted, 88);
 }
 
 /* --- messages of many packets --------------------------------------------- */

@@ -428,24 +428,38 @@ static void test_credit_lost(void **state)
 		await_end(&w.p, 1, 8, SRDMA_REASON_NONE);
 		assert_int_equal(w.loss.lost, pings);
 		assert_int_equal(stats(&w, 0)->timeouts, pings + 1);
+		assert_int_equal(stats(&w, 1)->rnr_sent, 0); /* it is ready */
 		assert_int_equal(resent(&w), 0);
 		pair_close(&w.p);
 	}
 }
 
-/* Who waits for a receive that is never posted asks less and less often. */
+/* Who waits for a receive that is not posted asks less and less often, is told
+ * that the peer is not ready, and goes on when it is. */
 static void test_starving_is_quiet(void **state)
 {
 	struct world w;
 	struct srdma_desc d = { .opcode = SRDMA_DESC_SEND, .length = 600 };
+	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV,
+				   .id = 8,
+				   .length = 600 };
 
 	(void)state;
 	defaults(&w);
 	open_world(&w);
 	d.local_addr = (uintptr_t)w.p.side[0].memory;
+	recv.local_addr = (uintptr_t)w.p.side[1].memory;
 	pair_post(&w.p, 0, d, NULL);
 	pass_ms(&w.p, 20000);
 	assert_in_range(stats(&w, 0)->timeouts, 20, 32);
+	assert_int_equal(stats(&w, 1)->rnr_sent, stats(&w, 0)->timeouts);
+	assert_int_equal(stats(&w, 0)->rnr_received, stats(&w, 1)->rnr_sent);
+	assert_true(stats(&w, 1)->acks_sent >= stats(&w, 1)->rnr_sent);
+	pair_expect_none(&w.p, 0);
+	pair_post(&w.p, 1, recv, NULL);
+	pass_ms(&w.p, 10);
+	pair_expect(&w.p, 0, 0, SRDMA_REASON_NONE);
+	pair_expect(&w.p, 1, 8, SRDMA_REASON_NONE);
 	pair_close(&w.p);
 }
 
