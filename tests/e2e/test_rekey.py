@@ -17,15 +17,24 @@ import srdma.aio
 from srdma import Access
 from srdma.errors import IntegrityError, LocalError, RemoteError, Timeout, WCError
 from srdma.identity import Validity, issue
+from tests.e2e.cable import why_not
 from tests.e2e.conftest import WAIT, B, pattern, run
+from tests.e2e.load import Load
+from tests.e2e.mitm import OF, Faults, build, shm_middle, udp_middle
 
 MODES = ["basic", "pd", "mem", "pd+mem"]
 TIMES = 100
+REASON = why_not()
+WIRES = [
+    "shm",
+    pytest.param("udp", marks=pytest.mark.skipif(REASON is not None, reason=str(REASON))),
+]
+ATTACK = Faults(*[OF // 40] * 4)
 SIZE = 20_000
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
 
-class Load:
+class Calls:
     """WRITEs that are read back, and SENDs, in both directions, until it is told to stop.
 
     Every request that was posted has to complete, with the right data: nothing is retried here.
@@ -73,7 +82,7 @@ class Load:
 
 @contextlib.contextmanager
 def under_load(*pairs) -> Iterator[None]:
-    loads = [Load(pair) for pair in pairs]
+    loads = [Calls(pair) for pair in pairs]
     yield
     for load in loads:
         before = load.done
@@ -98,6 +107,41 @@ def test_a_hundred_under_load(site, join, mode):
         assert epochs(host) - was >= TIMES * 2  # of two QPs
         assert not host.ctx.stats()["refused_tag"]
     assert all(qp.reason == "" for end in (pair.client, pair.server) for qp in end.qps)
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("mitm"))
+
+
+@pytest.mark.parametrize("mode", ["basic", "pd"])
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_hundred_on_a_bad_wire(program, join, tmp_path, wire, mode):
+    """One packet in ten is flipped, dropped, doubled or replaced: the first of an epoch, too."""
+    with shm_middle(program) if wire == "shm" else udp_middle(program, tmp_path) as middle:
+        pair = join(middle.site, mode=mode)
+        load = Load(pair)
+        load.run(load.until(100))
+        before = epochs(pair.a)
+        middle.mitm.faults(ATTACK)
+        done = threading.Event()
+        rekeying = run(_many, pair, done)
+        load.run(done.is_set)
+        rekeying()
+        count = middle.mitm.count()
+        assert epochs(pair.a) - before >= TIMES
+        assert load.reasons == ["", ""] and all(stream.received_all for stream in load.streams)
+        assert min(count.flip, count.drop, count.twice, count.replace) > 0
+        pair.client.close()
+        pair.server.close()
+
+
+def _many(pair, done) -> None:
+    try:
+        for number in range(TIMES):
+            (pair.client, pair.server)[number % 2].rekey(timeout=WAIT)
+    finally:
+        done.set()
 
 
 def test_both_at_once(site, join):
