@@ -16,7 +16,7 @@ leg already. Those behind `ready`: {"do": "renew", wish}: new secrets (8.5); wis
 
 stdout: CBOR maps behind their length: {"event": "peer", identity, data, suite, mode, trust_group,
 group (of TLS)}, {"event": "ready"}, {"event": "renewed", count (of the exchange), wish (the last
-that it serves, 0: none)}, {"event": "error", code, text}, {"event": "closed"}.
+that it serves; of others nothing is said)}, {"event": "error", code, text}, {"event": "closed"}.
 
 Exit code: 0 closed, 1 failed (an error event says why), 2 wrong call.
 """

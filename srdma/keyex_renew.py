@@ -7,7 +7,7 @@ it wants to be called again.
 
 What goes to the worker stands in a queue of jobs, because a worker may refuse for a while (EBUSY,
 until the peer has taken up what was given last). The last job of an exchange waits until both
-directions of all QPs use what it brought; then the exchange is reported.
+directions of all QPs use what it brought; then who wished for it is told.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Job:
 
 
 class Renewing:
-    """See the module's text. renewed(count, wish) is told of each exchange that took effect."""
+    """See the module's text. renewed(count, wish): an exchange took effect that serves a wish."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Renewing:
         self._due = NEVER
         self._schedule(time.monotonic())
         self._wanted = self._asked = False
-        self._wish = self._serving = 0  # numbers of the parent's wishes
+        self._wish = self._serving = self._told = 0  # numbers of the parent's wishes
 
     # What the caller does ----------------------------------------------------
 
@@ -231,7 +231,13 @@ class Renewing:
         calls = [
             partial(self._secrets.give, number, Direction.BOTH, bytearray()) for number in numbers
         ]
-        self._jobs.append(Job(deque(calls), NEVER, partial(self._renewed, count, wish)))
+        self._jobs.append(Job(deque(calls), NEVER, partial(self._tell, count, wish)))
+
+    def _tell(self, count: int, wish: int) -> None:
+        """Only of what was wished for: nobody may be reading."""
+        if wish > self._told:
+            self._told = wish
+            self._renewed(count, wish)
 
     def _work(self, now: float) -> None:
         while self._jobs:
