@@ -121,6 +121,13 @@ static void choose(struct storm *w)
 	w->area_len = 20 << 10;
 	if (storm_one_in(w, 8))
 		w->area_len = 160 << 10;
+	if (storm_one_in(w, 2)) /* of an epoch, or no limit of the storm's */
+		w->rekey_packets =
+			1 + storm_random(w, 8u << storm_random(w, 8));
+	if (storm_one_in(w, 4))
+		w->rekey_bytes = 1 + storm_random(w, 100000);
+	if (storm_one_in(w, 4))
+		w->rekey_ns = 1 + storm_random(w, 100 * MS);
 	for (i = 0; i < 2; i++) {
 		w->host[i].dma_polls =
 			storm_one_in(w, 2) ? 0 : storm_random(w, 20);
@@ -130,9 +137,11 @@ static void choose(struct storm *w)
 	}
 	storm_fault_choose(w);
 	w->timeout_ms = 30000;
-	if ((w->lossy || w->faults & STORM_BLACKHOLE) && !storm_one_in(w, 4))
+	w->hasty = w->faults & STORM_BLACKHOLE && !storm_one_in(w, 4);
+	if (w->hasty)
 		w->timeout_ms = 20 + storm_random(w, 3000);
-	else if (!(w->faults & (STORM_LOSSES | STORM_FULL | STORM_DMA_AGAIN)))
+	else if (!(w->faults & (STORM_LOSSES | STORM_FULL | STORM_DMA_AGAIN |
+				STORM_CUT | STORM_CALLS)))
 		w->timeout_ms = 4000;
 }
 
@@ -144,6 +153,9 @@ static void open_side(struct storm *w, int i)
 		.mtu = w->mtu,
 		.window = w->window,
 		.reads = w->reads,
+		.rekey_packets = w->rekey_packets,
+		.rekey_bytes = w->rekey_bytes,
+		.rekey_ns = w->rekey_ns,
 		.key_cache = storm_one_in(w, 3) ? 1024 : storm_random(w, 4),
 		.random = random_bytes,
 		.random_ctx = &s->random,
@@ -473,6 +485,7 @@ static void step(struct storm *w)
 		storm_host_post(w);
 	storm_fault_strike(w);
 	storm_fault_follow(w);
+	storm_rekey_follow(w);
 	for (uint32_t n = storm_random(w, 6); n; n--) {
 		storm_turn(w, most);
 		storm_grant_race(w);
@@ -489,6 +502,7 @@ static void blow(struct storm *w)
 	for (w->step = 0; w->step < w->wanted && w->packets < w->wanted;
 	     w->step++) {
 		step(w);
+		storm_rekey_check(w);
 		if (w->step % LOOK == 0)
 			storm_qp_renew(w);
 	}
@@ -508,16 +522,25 @@ void storm_run(uint64_t seed, struct storm_sum *sum)
 	if (!storm_one_in(w, 8)) {
 		drain(w);
 		storm_fault_heal(w);
+		storm_rekey_follow(w);
 		/* Silence is heard after 15 s, also that of who heard it. */
 		turns(w, 40 * SRDMA_SECOND);
 		check_ends(w);
+		storm_rekey_calm(w);
 		go_on(w);
 		fresh_qp(w);
 		part(w);
 	}
 	storm_nonce_watch(NULL);
+	*sum = (struct storm_sum){
+		.packets = w->packets,
+		.rekeys = w->rekeys,
+		.random = w->random,
+		.now = w->now,
+	};
+	for (int side = 0; side < 2; side++)
+		sum->dials += w->side[side].relay->stats.wires_dialed;
 	close_all(w);
-	*sum = (struct storm_sum){ w->packets, w->random, w->now };
 	free(w->nonces);
 	free(w);
 }

@@ -57,8 +57,10 @@ enum storm_fault {
 	STORM_JUNK = 1 << 18,  /* descriptors of a broken host */
 	STORM_LAZY = 1 << 19,  /* hosts that rarely look at their records */
 	STORM_REVOKE = 1 << 20,
-	STORM_MOVE = 1 << 21, /* memory changes while it is sent */
-	STORM_FAULTS = 22,
+	STORM_MOVE = 1 << 21,  /* memory changes while it is sent */
+	STORM_REKEY = 1 << 22, /* new secrets */
+	STORM_CALLS = 1 << 23, /* connecting fails, strangers connect */
+	STORM_FAULTS = 24,
 };
 
 struct storm;
@@ -107,8 +109,12 @@ struct storm_end {
 	struct storm_leg *leg;
 	struct srdma_qp_info info;
 	struct storm_queue sq, rq;
-	uint64_t pn;	   /* of the last packet sent to it */
-	uint32_t messages; /* posted that take a RECV */
+	uint64_t pn; /* of the last packet sent to it */
+	/* of what it sends: 2 bits, and packets under them */
+	uint32_t epoch, epoch_packets, limit;
+	uint32_t epoch_seen;	/* of what it opens */
+	uint64_t epoch_seen_at; /* the highest number then */
+	uint32_t messages;	/* posted that take a RECV */
 	struct storm_message message[STORM_MESSAGES]; /* the last of them */
 	struct storm_range lost[STORM_RING]; /* the peer's, of what failed */
 	uint32_t lost_count;
@@ -119,6 +125,9 @@ struct storm_end {
 struct storm_qp {
 	struct storm_end end[2];
 	int client; /* side */
+	/* Secrets that the side which opens has, and the other has not. */
+	struct srdma_qp_rekey next[2];
+	uint8_t waits[2];
 	uint8_t mode, shared;
 	uint32_t serial; /* of the QPs of a storm */
 	int live;
@@ -158,11 +167,11 @@ struct storm_leg {
 	struct srdma_leg *leg;
 	struct srdma_conn *conn;
 	uint32_t id, ring, consumed, told;
-	int open;    /* the host lives and has its leg */
-	int closing; /* the control connection left it */
-	int broken;  /* the host posted junk: it sees nothing any more */
-	int tainted; /* a peer wrote what it liked to areas 0 and 1 */
-	uint32_t size, room; /* of the arena; allocated */
+	int open;      /* the host lives and has its leg */
+	int closing;   /* the control connection left it */
+	int broken;    /* the host posted junk: it sees nothing any more */
+	int tainted;   /* a peer wrote what it liked to areas 0 and 1 */
+	uint32_t size; /* of the arena */
 	uint8_t *mem;
 	uint8_t *shadow, *after, *kind; /* per byte: see storm_memory.h */
 	struct storm_area area[STORM_AREAS];
@@ -201,15 +210,19 @@ struct storm {
 	uint8_t guarded; /* areas demand proofs */
 	uint8_t log2_block, tree_depth;
 	uint32_t mtu, window, reads, timeout_ms, area_len;
+	uint64_t rekey_packets, rekey_bytes, rekey_ns; /* 0: as they are */
 	struct storm_qp qp[STORM_QPS + 1];
 	int qps;
-	uint32_t serials;	   /* QPs that there were */
-	uint32_t faults;	   /* enum storm_fault, of this seed */
-	uint32_t active;	   /* of them, now */
-	uint32_t rate;		   /* one packet of so many is hit */
-	uint32_t calms;		   /* strikes are so much rarer */
-	int blackhole;		   /* side */
-	int lossy;		   /* what is sent may be gone for ever */
+	uint32_t serials; /* QPs that there were */
+	uint32_t faults;  /* enum storm_fault, of this seed */
+	uint32_t active;  /* of them, now */
+	uint32_t rate;	  /* one packet of so many is hit */
+	uint32_t calms;	  /* strikes are so much rarer */
+	int blackhole;	  /* side */
+	int hasty;	  /* requests may end before a loss is mended */
+	int opening;	  /* a QP gets its keys */
+	int calls;	  /* that failed, one after the other */
+	uint32_t rekeys;  /* epochs that began */
 	struct storm_leg *stalled; /* DMA of its guarded area had no room */
 	int calm; /* the storm is over: all that is posted is right */
 	struct storm_caught caught[STORM_CAUGHT];
@@ -220,7 +233,7 @@ struct storm {
 
 /* What became of a storm. */
 struct storm_sum {
-	uint64_t packets;
+	uint64_t packets, rekeys, dials;
 	uint64_t random, now; /* at the end: another run gives the same */
 };
 
@@ -249,6 +262,10 @@ void storm_fail(const struct storm *w, const char *file, int line,
 
 /* --- storm_qp.c: QPs and their keys --- */
 void storm_qp_open(struct storm *w, int i, int leg0, int leg1);
+uint8_t storm_qp_secret_len(const struct storm *w);
+/* What one side is asked by KEY. */
+void storm_qp_ask(const struct storm_qp *qp, int side,
+		  struct srdma_qp_secret *params);
 /* Replace what has ended: QPs, legs, regions. */
 void storm_qp_renew(struct storm *w);
 
@@ -267,6 +284,18 @@ void storm_fault_deregister(struct storm_leg *leg, int area);
 void storm_fault_close(struct storm_leg *leg);
 /* A QP was opened in the middle of it. */
 void storm_fault_join(struct storm *w, struct storm_qp *qp);
+
+/* --- storm_rekey.c: epochs --- */
+/* A new secret comes. */
+void storm_rekey_strike(struct storm *w);
+void storm_rekey_follow(struct storm *w);
+/* No key lives longer than it may. */
+void storm_rekey_check(struct storm *w);
+/* All is over: no new secret waits. */
+void storm_rekey_calm(struct storm *w);
+/* A packet of this end, of an epoch. */
+void storm_rekey_wire(struct storm *w, struct storm_end *from,
+		      const uint8_t *data);
 
 /* --- storm_nonce.c --- */
 /* From now on what is sealed is of this storm; NULL: of none. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "port_mem_impl.h"
 #include "relay_impl.h"
 #include "storm_memory.h"
 
@@ -27,7 +28,7 @@ static struct srdma_qp *qp_of(struct storm *w, const struct storm_end *e)
 
 /* --- the wire ---------------------------------------------------------- */
 
-enum { ON_THE_WIRE = STORM_LOSSES & ~STORM_REPLAY };
+enum { ON_THE_WIRE = STORM_LOSSES & ~STORM_REPLAY, MOST_CALLS = 3 };
 
 static void catch_one(struct storm *w, const struct srdma_mem_datagram *d)
 {
@@ -41,6 +42,15 @@ static void catch_one(struct storm *w, const struct srdma_mem_datagram *d)
 	memcpy(c->data, d->data, d->len);
 }
 
+/* It was connected, but nobody hears what is sent. What arrives there all the
+ * same makes it good, and that is a black hole. */
+static int is_trap(struct srdma_conn *conn)
+{
+	const struct srdma_mem_end *e = srdma_mem_end_of(conn);
+
+	return e->to && e->deaf;
+}
+
 /* Any wire connection of a side. */
 static struct srdma_conn *any_conn(struct storm *w, int side)
 {
@@ -52,7 +62,7 @@ static struct srdma_conn *any_conn(struct storm *w, int side)
 	n = storm_random(w, n);
 	for (l = w->side[side].relay->links; l && n; n--)
 		l = l->next;
-	return l ? l->conn : NULL;
+	return l && !is_trap(l->conn) ? l->conn : NULL;
 }
 
 static void flip(struct storm *w, struct srdma_mem_datagram *d)
@@ -114,6 +124,7 @@ static void check_number(struct storm *w, const struct srdma_mem_datagram *d)
 			    "packet %#x of QP %d follows %#llx", psn, i,
 			    (unsigned long long)e->pn);
 		e->pn += step;
+		storm_rekey_wire(w, &w->qp[i].end[d->side], d->data);
 	}
 }
 
@@ -160,7 +171,7 @@ static void replay(struct storm *w)
 		     : srdma_relay_qp(w->side[c->to].relay, (uint32_t)qpn);
 	if (storm_one_in(w, 5)) /* back to who sent it */
 		conn = any_conn(w, !c->to);
-	else if (qp && !storm_one_in(w, 10))
+	else if (qp && qp->wire && !is_trap(qp->wire) && !storm_one_in(w, 10))
 		conn = qp->wire;
 	else
 		conn = any_conn(w, c->to);
@@ -176,7 +187,33 @@ static void cut(struct storm *w)
 	if (!conn)
 		return;
 	srdma_port_mem_cut(conn);
-	doom_all(w);
+}
+
+/* What a connection costs that does not work: 2 s, and a back-off (7). */
+static enum srdma_mem_call call(void *ctx, int side)
+{
+	struct storm *w = ctx;
+	enum srdma_mem_call how = SRDMA_MEM_ANSWERED;
+
+	(void)side;
+	if (w->active & STORM_CALLS && w->calls < MOST_CALLS)
+		how = (enum srdma_mem_call)storm_random(w, 6);
+	if (how > SRDMA_MEM_IMPOSSIBLE)
+		how = SRDMA_MEM_ANSWERED;
+	if (how == SRDMA_MEM_IMPOSSIBLE && w->opening)
+		how = SRDMA_MEM_REFUSED; /* else KEYS says so */
+	w->calls = how == SRDMA_MEM_ANSWERED ? 0 : w->calls + 1;
+	return how;
+}
+
+static void intrude(struct storm *w)
+{
+	struct srdma_conn *conn;
+
+	STORM_CHECK(w,
+		    !srdma_port_mem_intrude(w->side[storm_random(w, 2)].wire,
+					    &conn),
+		    "no memory");
 }
 
 /* --- DMA ---------------------------------------------------------------- */
@@ -411,15 +448,20 @@ static void be_evil(struct storm *w)
 	storm_host_taint(e->leg);
 }
 
+/* How far an epoch goes: it is followed by another one, or the QP ends. */
 static void limit_key(struct storm *w)
 {
 	struct storm_qp *qp;
 	struct storm_end *e = any_end(w, &qp);
 	struct srdma_qp *own = e ? qp_of(w, e) : NULL;
 
+	uint32_t packets = 1 + storm_random(w, 300);
+
 	if (!own || !own->session || w->level == SRDMA_LEVEL_NONE)
 		return;
-	srdma_session_limit(own->session, 1 + storm_random(w, 300), 5);
+	if (!srdma_session_limit(own->session, packets, 5) &&
+	    e->epoch_packets < packets)
+		e->limit = packets;
 	qp->doomed = 1;
 }
 
@@ -430,6 +472,7 @@ void storm_fault_hooks(struct storm *w)
 	w->wire.ctx = w;
 	w->wire.fate = fate;
 	w->wire.full = full;
+	w->wire.call = call;
 	for (int i = 0; i < 2; i++) {
 		w->host[i].ctx = w;
 		w->host[i].dma = dma;
@@ -449,8 +492,6 @@ void storm_fault_choose(struct storm *w)
 	/* What nothing protects may not be changed. */
 	if (w->level <= SRDMA_LEVEL_HEADER)
 		w->faults &= ~(uint32_t)STORM_FLIP;
-	/* Another's wire may end under a QP that followed its packets there. */
-	w->lossy = (w->faults & (STORM_DIVERT | STORM_REPLAY)) != 0;
 	w->calms = 1 + storm_random(w, 12);
 	w->rate = 10 + storm_random(w, 10u << storm_random(w, 8));
 }
@@ -469,7 +510,7 @@ static void blackhole(struct storm *w)
 
 void storm_fault_join(struct storm *w, struct storm_qp *qp)
 {
-	if (w->blackhole || w->lossy)
+	if (w->blackhole || w->hasty)
 		qp->doomed = qp->lossy = 1;
 }
 
@@ -491,6 +532,8 @@ void storm_fault_strike(struct storm *w)
 		{ STORM_JUNK, 40, junk },
 		{ STORM_REVOKE, 20, storm_grant_strike },
 		{ STORM_MOVE, 1, move_memory },
+		{ STORM_REKEY, 5, storm_rekey_strike },
+		{ STORM_CALLS, 20, intrude },
 	};
 
 	for (size_t i = 0; i < sizeof(strikes) / sizeof(*strikes); i++)
@@ -549,11 +592,9 @@ void storm_fault_follow(struct storm *w)
 
 void storm_fault_heal(struct storm *w)
 {
-	for (int i = 0; i < w->qps; i++)
-		w->qp[i].doomed |= w->qp[i].lossy |= w->lossy;
 	w->active = 0;
 	w->blackhole = 0;
-	w->lossy = 0;
+	w->hasty = 0;
 	w->calm = 1;
 	for (int i = 0; i < 2; i++)
 		srdma_port_mem_release(w->side[i].wire);

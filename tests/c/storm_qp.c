@@ -12,7 +12,7 @@
 #include "relay_impl.h"
 #include "suite.h"
 
-static uint8_t secret_len(const struct storm *w)
+uint8_t storm_qp_secret_len(const struct storm *w)
 {
 	const struct srdma_suite *s = srdma_suite_by_id(w->suite);
 
@@ -39,24 +39,32 @@ static void make_generation(const struct storm_qp *qp,
 	srdma_store32(generation + 4, qp->serial);
 }
 
+void storm_qp_ask(const struct storm_qp *qp, int side,
+		  struct srdma_qp_secret *params)
+{
+	const struct srdma_qp_info *peer = &qp->end[!side].info;
+
+	*params = (struct srdma_qp_secret){
+		.qpn = qp->end[side].info.qpn,
+		.secret_len = storm_qp_secret_len(qp->end[side].leg->w),
+		.group = qp->shared,
+		.peer_qpn = peer->qpn,
+	};
+	memcpy(params->peer_eid, peer->eid, sizeof(params->peer_eid));
+	make_generation(qp, params->generation);
+}
+
 /* KEY: the server's for a group, else both ends'. */
 static void ask_keys(struct storm *w, struct storm_qp *qp,
 		     struct srdma_qp_secret_answer answer[2])
 {
-	for (int side = 0; side < 2; side++) {
-		const struct srdma_qp_info *peer = &qp->end[!side].info;
-		struct srdma_qp_secret k = {
-			.qpn = qp->end[side].info.qpn,
-			.secret_len = secret_len(w),
-			.group = qp->shared,
-			.peer_qpn = peer->qpn,
-		};
+	struct srdma_qp_secret k;
 
+	for (int side = 0; side < 2; side++) {
 		if (!(qp->mode & SRDMA_MODE_PD) ||
 		    (qp->shared && side == qp->client))
 			continue;
-		memcpy(k.peer_eid, peer->eid, sizeof(k.peer_eid));
-		make_generation(qp, k.generation);
+		storm_qp_ask(qp, side, &k);
 		STORM_CHECK(w,
 			    !srdma_relay_qp_secret(w->side[side].relay,
 						   qp->end[side].leg->leg, &k,
@@ -95,7 +103,7 @@ static void give_keys(struct storm *w, struct storm_qp *qp, int side,
 		.level = w->level,
 		.tag_len = w->tag_len,
 		.mode = qp->mode,
-		.secret_len = secret_len(w),
+		.secret_len = storm_qp_secret_len(w),
 		.peer_qpn = peer->qpn,
 		.peer_pn = peer->pn,
 		.peer_mtu = peer->mtu,
@@ -158,8 +166,10 @@ void storm_qp_open(struct storm *w, int i, int leg0, int leg1)
 		storm_host_recv(w, qp, (int)storm_random(w, 2),
 				w->calm ? STORM_FRESH_LEN : 100);
 	ask_keys(w, qp, answer);
+	w->opening = 1;
 	give_keys(w, qp, !qp->client, answer);
 	give_keys(w, qp, qp->client, answer);
+	w->opening = 0;
 }
 
 /* --- again ------------------------------------------------------------------ */

@@ -36,7 +36,7 @@ static void end_request(struct storm_qp *qp, struct storm_end *e, uint32_t i,
 	struct storm_wr *wr = storm_host_wr(&e->sq, i);
 
 	if (reason) {
-		STORM_CHECK(w, w->lossy || qp->doomed,
+		STORM_CHECK(w, qp->doomed,
 			    "request %u (op %u, %u bytes) failed: %s", i,
 			    wr->op, wr->len, srdma_reason(reason)->name);
 		if (!e->sq.failed) {
@@ -127,7 +127,7 @@ static void recv_record(struct storm_qp *qp, struct storm_end *e,
 	if (!r->vendor_err) {
 		received(qp, e, r);
 	} else {
-		STORM_CHECK(w, w->lossy || qp->doomed, "receive failed: %s",
+		STORM_CHECK(w, qp->doomed, "receive failed: %s",
 			    srdma_reason(r->vendor_err)->name);
 		if (!rq->failed)
 			rq->failed_at = rq->head;
@@ -146,8 +146,7 @@ static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 		srdma_relay_qp(w->side[e->leg->side].relay, e->info.qpn);
 
 	e->events++;
-	if (qp->evil || qp->lossy || w->lossy || !own ||
-	    own->failed_id >= SRDMA_NONE ||
+	if (qp->evil || qp->lossy || !own || own->failed_id >= SRDMA_NONE ||
 	    reason > SRDMA_REASON_PROOF_EXPIRED || !e->sq.failed)
 		return;
 	/* A READ before it whose answers were lost cannot end well. */

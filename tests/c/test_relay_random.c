@@ -33,7 +33,7 @@ enum {
 struct race {
 	_Atomic uint64_t next, end; /* seeds that nobody has run */
 	_Atomic uint64_t failed;    /* the first that did */
-	_Atomic uint64_t packets;
+	_Atomic uint64_t packets, rekeys, dials;
 	_Atomic uint64_t running[JOBS];
 };
 
@@ -98,6 +98,8 @@ static void take_seeds(int job)
 		race->running[job] = seed;
 		run(seed, &sum);
 		atomic_fetch_add(&race->packets, sum.packets);
+		atomic_fetch_add(&race->rekeys, sum.rekeys);
+		atomic_fetch_add(&race->dials, sum.dials);
 	}
 	race->running[job] = 0;
 }
@@ -202,8 +204,9 @@ static void test_storms(void **state)
 	run_jobs((int)(jobs < JOBS ? jobs : JOBS));
 	assert_int_equal(race->failed, UINT64_MAX);
 	each = seeds ? race->packets / seeds : 0;
-	print_message("%" PRIu64 " storms of %" PRIu64 " packets each\n", seeds,
-		      each);
+	print_message("%" PRIu64 " storms of %" PRIu64 " packets each, %" PRIu64
+		      " epochs, %" PRIu64 " wires connected again\n",
+		      seeds, each, race->rekeys, race->dials);
 	if (seeds >= MANY)
 		assert_true(each >= PACKETS);
 	munmap(race, sizeof(*race));

@@ -1,0 +1,185 @@
+/*
+ * Storms: epochs and new secrets (docs/protocol.md 3.5). New secrets come as
+ * the key exchange brings them: first to who opens, then to who seals.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "relay_impl.h"
+#include "session_state.h"
+#include "storm.h"
+
+static struct srdma_relay *relay_of(const struct storm_end *e)
+{
+	return e->leg->w->side[e->leg->side].relay;
+}
+
+static int can_be_asked(const struct storm_end *e)
+{
+	return !storm_host_is_dead(e);
+}
+
+/* With pd what is received with comes from the leg's K_PD of now. */
+static void ask_secret(struct storm *w, struct storm_qp *qp, int to,
+		       struct srdma_qp_rekey *next)
+{
+	struct storm_end *e = &qp->end[to];
+	struct srdma_qp_secret k;
+	struct srdma_qp_secret_answer answer;
+	uint32_t serial;
+
+	if (storm_one_in(w, 2))
+		STORM_CHECK(w,
+			    !srdma_relay_leg_rotate(relay_of(e), e->leg->leg, 0,
+						    &serial),
+			    "ROTATE: %s", srdma_relay_why(relay_of(e)));
+	storm_qp_ask(qp, to, &k);
+	STORM_CHECK(
+		w,
+		!srdma_relay_qp_secret(relay_of(e), e->leg->leg, &k, &answer),
+		"KEY: %s", srdma_relay_why(relay_of(e)));
+	memcpy(next->secret, answer.secret, sizeof(next->secret));
+}
+
+static int give(const struct storm_end *e, struct srdma_qp_rekey *next,
+		enum srdma_direction direction)
+{
+	next->qpn = e->info.qpn;
+	next->direction = (uint8_t)direction;
+	e->leg->w->side[e->leg->side].poked = 1;
+	return srdma_relay_qp_rekey(relay_of(e), e->leg->leg, next);
+}
+
+/* The end that opens gets its part. */
+static void begin(struct storm *w, struct storm_qp *qp, int to)
+{
+	struct srdma_qp_rekey *next = &qp->next[to], rx;
+	int err;
+
+	*next = (struct srdma_qp_rekey){ .secret_len = storm_qp_secret_len(w) };
+	for (uint32_t i = 0; i < next->secret_len; i++)
+		next->secret[i] = (uint8_t)(1 + storm_random(w, 255));
+	if (qp->mode & SRDMA_MODE_PD)
+		ask_secret(w, qp, to, next);
+	rx = *next;
+	if (qp->mode & SRDMA_MODE_PD)
+		memset(rx.secret, 0, sizeof(rx.secret));
+	err = give(&qp->end[to], &rx, SRDMA_RX);
+	STORM_CHECK(w, !err || err == -EBUSY || err == -ENOTCONN,
+		    "REKEY rx: %d", err);
+	qp->waits[to] = !err;
+}
+
+void storm_rekey_strike(struct storm *w)
+{
+	struct storm_qp *qp = &w->qp[storm_random(w, (uint32_t)w->qps)];
+	int to = (int)storm_random(w, 2);
+
+	if (!qp->live || qp->waits[to] || qp->shared ||
+	    w->level == SRDMA_LEVEL_NONE || !can_be_asked(&qp->end[0]) ||
+	    !can_be_asked(&qp->end[1]))
+		return;
+	begin(w, qp, to);
+}
+
+/*
+ * The end that seals has no other new secret: the one before was taken. But
+ * with pd, where K_PD stayed, the chain has the same secret as the new one: what
+ * it sealed is taken for that, and the new one waits on.
+ */
+static void finish(struct storm *w, struct storm_qp *qp, int to)
+{
+	const struct storm_end *e = &qp->end[!to];
+	int err;
+
+	qp->waits[to] = 0;
+	if (!can_be_asked(e))
+		return;
+	err = give(e, &qp->next[to], SRDMA_TX);
+	qp->waits[to] = err == -EBUSY && qp->mode & SRDMA_MODE_PD;
+	STORM_CHECK(w, !err || qp->waits[to] || err == -ENOTCONN,
+		    "REKEY tx: %d", err);
+}
+
+void storm_rekey_follow(struct storm *w)
+{
+	for (int i = 0; i < 2 * w->qps; i++)
+		if (w->qp[i / 2].live && w->qp[i / 2].waits[i % 2] &&
+		    (w->calm || storm_one_in(w, 10)))
+			finish(w, &w->qp[i / 2], i % 2);
+}
+
+/* --- checks ---------------------------------------------------------------- */
+
+/* A key lives until the window has passed the first packet of the next one
+ * that verified: at some time before it was seen here. */
+static void check_end(struct storm *w, struct storm_end *e)
+{
+	const struct srdma_qp *qp = srdma_relay_qp(relay_of(e), e->info.qpn);
+	const struct srdma_session *s = qp ? qp->session : NULL;
+	const struct srdma_epochs *epochs;
+
+	if (!s || !s->suite)
+		return;
+	epochs = &s->rx.epochs;
+	if (epochs->number != e->epoch_seen) {
+		e->epoch_seen = epochs->number;
+		e->epoch_seen_at = s->window.next;
+	}
+	STORM_CHECK(w,
+		    !epochs->key[SRDMA_EPOCH_BEFORE].live ||
+			    s->window.next <= e->epoch_seen_at + s->window.size,
+		    "the key of epoch %u lives on", epochs->number - 1);
+}
+
+void storm_rekey_check(struct storm *w)
+{
+	for (int i = 0; i < 2 * w->qps; i++) {
+		struct storm_end *e = &w->qp[i / 2].end[i % 2];
+
+		if (w->qp[i / 2].live && e->leg->open && !e->gone)
+			check_end(w, e);
+	}
+}
+
+void storm_rekey_calm(struct storm *w)
+{
+	for (int i = 0; i < w->qps; i++) {
+		const struct storm_qp *qp = &w->qp[i];
+
+		for (int side = 0; side < 2; side++) {
+			const struct srdma_qp *own = srdma_relay_qp(
+				w->side[side].relay, qp->end[side].info.qpn);
+
+			if (!qp->live || qp->doomed || qp->evil || !own)
+				continue;
+			STORM_CHECK(w,
+				    !srdma_session_renewing(own->session,
+							    SRDMA_TX) &&
+					    !srdma_session_renewing(
+						    own->session, SRDMA_RX),
+				    "a new secret of QP %d is not taken", i);
+		}
+	}
+}
+
+/* --- on the wire ------------------------------------------------------------ */
+
+void storm_rekey_wire(struct storm *w, struct storm_end *from,
+		      const uint8_t *data)
+{
+	uint8_t bits = data[8] >> 2 & 3;
+
+	if (bits == from->epoch) {
+		from->epoch_packets++;
+	} else {
+		STORM_CHECK(w, bits == (from->epoch + 1) % 4,
+			    "epoch %u behind %u", bits, from->epoch);
+		from->epoch = bits;
+		from->epoch_packets = 1;
+		w->rekeys++;
+	}
+	STORM_CHECK(w, !from->limit || from->epoch_packets <= from->limit,
+		    "packet %u of an epoch that permits %u",
+		    from->epoch_packets, from->limit);
+}
