@@ -6,6 +6,7 @@
 #include "bytes.h"
 #include "cmac.h"
 #include "kdf.h"
+#include "mutant.h"
 #include "provider.h"
 
 enum {
@@ -211,9 +212,10 @@ void srdma_epoch_begin(struct srdma_epochs *e, enum srdma_epoch_at at)
 
 int srdma_epoch_step(struct srdma_epochs *e)
 {
-	const enum srdma_epoch_at at = e->key[SRDMA_EPOCH_FRESH].live
-					       ? SRDMA_EPOCH_FRESH
-					       : SRDMA_EPOCH_CHAIN;
+	const enum srdma_epoch_at at =
+		e->key[SRDMA_EPOCH_FRESH].live && !SRDMA_MUTANT(SECRET_IGNORED)
+			? SRDMA_EPOCH_FRESH
+			: SRDMA_EPOCH_CHAIN;
 	const struct srdma_keyed *keyed;
 	int r = srdma_epoch_key(e, at, &keyed);
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "mutant.h"
 #include "relay_impl.h"
 
 static struct srdma_link *create(struct srdma_relay *r, struct srdma_conn *conn,
@@ -236,6 +237,9 @@ void srdma_link_up(struct srdma_relay *r, struct srdma_conn *conn)
 	if (!link)
 		return;
 	link->up = 1;
+	if (SRDMA_MUTANT(WIRE_TRUSTED_EARLY))
+		LIST_FOREACH(qp, &link->homes, home_next)
+	srdma_dial_proven(qp);
 	LIST_FOREACH(qp, &link->homes, home_next)
 	if (qp->dial.trial && qp->wire != conn)
 		return_home(qp);

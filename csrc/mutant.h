@@ -26,6 +26,12 @@ enum srdma_mutant {
 	SRDMA_MUTANT_NONCE_OF_HALF_THE_NUMBER,
 	SRDMA_MUTANT_RIGHTS_IGNORED,
 	SRDMA_MUTANT_PD_IGNORED,
+	SRDMA_MUTANT_EPOCH_WITHOUT_ACK, /* begins before the last was seen */
+	SRDMA_MUTANT_EPOCH_LIVES_ON,	/* its key, behind the window */
+	SRDMA_MUTANT_NUMBER_AGAIN_AT_REKEY,
+	SRDMA_MUTANT_SECRET_IGNORED,	 /* a new one */
+	SRDMA_MUTANT_WIRE_TRUSTED_EARLY, /* before a packet verified there */
+	SRDMA_MUTANT_FLIGHTS_FORGOTTEN,	 /* when it came again */
 	SRDMA_MUTANTS_END,
 };
 

@@ -139,7 +139,7 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 	srdma_window_commit(&s->window, p->pn);
 	if (at > SRDMA_EPOCH_BEFORE)
 		srdma_session_follow(s, at, p->pn);
-	if (s->window.next > s->rx_passed)
+	if (s->window.next > s->rx_passed && !SRDMA_MUTANT(EPOCH_LIVES_ON))
 		srdma_session_settle(s);
 	if (is_request(p) && p->request_id >= s->peer_next)
 		s->peer_next = p->request_id + 1;

@@ -30,6 +30,8 @@ void srdma_retry_rewired(struct srdma_qp *qp, int ask)
 		srdma_retry_reset(qp);
 	if (qp->place.count || qp->slots_count)
 		qp->served = qp->relay->now;
+	if (SRDMA_MUTANT(FLIGHTS_FORGOTTEN))
+		srdma_flight_acknowledge(&qp->flights, qp->sq_next, 0);
 	if (qp->state != SRDMA_QP_RTS)
 		return;
 	if (ask && qp->flights.count)

@@ -157,6 +157,7 @@ static void open_side(struct storm *w, int i)
 		.rekey_bytes = w->rekey_bytes,
 		.rekey_ns = w->rekey_ns,
 		.key_cache = storm_one_in(w, 3) ? 1024 : storm_random(w, 4),
+		.provider = s->provider = storm_nonce_watch(w, i),
 		.random = random_bytes,
 		.random_ctx = &s->random,
 	};
@@ -214,7 +215,6 @@ static void open_all(struct storm *w)
 		storm_qp_open(w, i, (int)storm_random(w, STORM_LEGS - 1),
 			      (int)storm_random(w, STORM_LEGS - 1));
 	storm_fault_hooks(w);
-	storm_nonce_watch(w);
 	w->active = w->faults;
 	for (uint32_t n = storm_random(w, 2) * 30; n; n--)
 		storm_turn(w, MS / 20);
@@ -463,8 +463,10 @@ static void part(struct storm *w)
 
 static void close_all(struct storm *w)
 {
-	for (int side = 0; side < 2; side++)
+	for (int side = 0; side < 2; side++) {
 		srdma_relay_destroy(w->side[side].relay);
+		storm_nonce_forget(w->side[side].provider);
+	}
 	for (int side = 0; side < 2; side++) {
 		for (int i = 0; i < STORM_LEGS; i++) {
 			struct storm_leg *leg = &w->side[side].leg[i];
@@ -531,7 +533,6 @@ void storm_run(uint64_t seed, struct storm_sum *sum)
 		fresh_qp(w);
 		part(w);
 	}
-	storm_nonce_watch(NULL);
 	*sum = (struct storm_sum){
 		.packets = w->packets,
 		.rekeys = w->rekeys,

@@ -187,6 +187,7 @@ struct storm_side {
 	uint32_t former_count;
 	struct srdma_relay *relay;
 	struct srdma_port *host, *wire;
+	struct srdma_provider *provider;
 	struct storm_leg leg[STORM_LEGS];
 	uint64_t random;
 	int poked; /* the control socket was busy */
@@ -298,8 +299,9 @@ void storm_rekey_wire(struct storm *w, struct storm_end *from,
 		      const uint8_t *data);
 
 /* --- storm_nonce.c --- */
-/* From now on what is sealed is of this storm; NULL: of none. */
-void storm_nonce_watch(struct storm *w);
+/* What a side's relay computes with; forget it after the relay. */
+struct srdma_provider *storm_nonce_watch(struct storm *w, int side);
+void storm_nonce_forget(struct srdma_provider *p);
 
 /* --- storm_grant.c: capabilities, and their end --- */
 /* Capabilities of two legs for each other's guarded area, if nothing of it
