@@ -182,6 +182,11 @@ static const struct field rekey[] = {
 	F(UINT, rekey.secret_len), PAD(2),
 	F(BYTES, rekey.secret),	   STOP,
 };
+static const struct field end[] = {
+	F(UINT, end.qpn),
+	F(UINT, end.reason),
+	STOP,
+};
 
 static const struct kind {
 	const char *name;
@@ -205,6 +210,7 @@ static const struct kind {
 	[SRDMA_CTL_ROTATE] = { "ROTATE", { rotate, rotate_answer } },
 	[SRDMA_CTL_REKEY] = { "REKEY", { rekey, empty } },
 	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { qpn, empty } },
+	[SRDMA_CTL_END] = { "END", { end, empty } },
 };
 
 static const struct field *layout(uint32_t kind, enum srdma_ctl_side side)

@@ -46,6 +46,7 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_ROTATE = 16,
 	SRDMA_CTL_REKEY = 17,
 	SRDMA_CTL_EXPIRE = 18,
+	SRDMA_CTL_END = 19,
 	SRDMA_CTL_KINDS, /* one more than the last */
 };
 
@@ -99,6 +100,11 @@ struct srdma_ctl_init_answer {
 struct srdma_ctl_keys {
 	struct srdma_qp_keys qp;
 	char identity[SRDMA_CTL_IDENTITY_LEN]; /* of the peer */
+};
+
+struct srdma_ctl_end {
+	uint32_t qpn;
+	uint32_t reason; /* enum srdma_reason */
 };
 
 struct srdma_ctl_wait_answer {
@@ -171,6 +177,7 @@ struct srdma_ctl_msg {
 		struct srdma_ctl_keys keys;
 		uint32_t qpn; /* WAIT, DESTROY, EXPIRE */
 		struct srdma_ctl_wait_answer wait;
+		struct srdma_ctl_end end;
 		struct srdma_ctl_stats_answer stats;
 		struct srdma_qp_secret secret; /* KEY */
 		struct srdma_qp_secret_answer secret_answer;

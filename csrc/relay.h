@@ -262,6 +262,13 @@ int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,
 /* State of a QP of the leg, and why it is ERR. -ENOENT: no such QP. */
 int srdma_relay_qp_state(struct srdma_relay *r, struct srdma_leg *leg,
 			 uint32_t qpn, uint32_t *reason);
+/*
+ * END: the key exchange knows that there is no peer any more. What arrived is
+ * placed, then the QP goes to ERR. -EINVAL: the reason is not PEER_CLOSED,
+ * PEER_HOST_GONE or WIRE_LOST; -ENOENT.
+ */
+int srdma_relay_qp_end(struct srdma_relay *r, struct srdma_leg *leg,
+		       uint32_t qpn, uint32_t reason);
 /* 0: gone; -EINPROGRESS: its DMA has not ended, call again; -ENOENT. */
 int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
 			   uint32_t qpn);

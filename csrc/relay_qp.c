@@ -142,6 +142,24 @@ int srdma_relay_qp_state(struct srdma_relay *r, struct srdma_leg *leg,
 	return qp->state;
 }
 
+int srdma_relay_qp_end(struct srdma_relay *r, struct srdma_leg *leg,
+		       uint32_t qpn, uint32_t reason)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	if (reason < SRDMA_REASON_PEER_CLOSED ||
+	    reason > SRDMA_REASON_WIRE_LOST)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"reason %u; %u (PEER_CLOSED), %u (PEER_HOST_GONE) or %u (WIRE_LOST) would be right",
+			reason, SRDMA_REASON_PEER_CLOSED,
+			SRDMA_REASON_PEER_HOST_GONE, SRDMA_REASON_WIRE_LOST);
+	srdma_qp_end(qp, (enum srdma_reason)reason, SRDMA_OLDEST);
+	return 0;
+}
+
 int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
 			   uint32_t qpn)
 {

@@ -36,6 +36,7 @@ int requests_qp_init(struct call *c);
 int requests_qp_secret(struct call *c);
 int requests_qp_keys(struct call *c);
 int requests_qp_wait(struct call *c);
+int requests_qp_end(struct call *c);
 int requests_qp_destroy(struct call *c);
 int requests_qp_rotate(struct call *c);
 int requests_qp_rekey(struct call *c);

@@ -1,5 +1,5 @@
 /*
- * Requests about QPs: INIT, KEY, KEYS, WAIT, DESTROY; and, while they are in
+ * Requests about QPs: INIT, KEY, KEYS, WAIT, END, DESTROY; and, while they are in
  * use, about what their keys come from: ROTATE, REKEY, EXPIRE (docs/protocol.md
  * 10).
  */
@@ -72,6 +72,18 @@ int requests_qp_wait(struct call *c)
 			c, leg, &(struct deferred){ .number = c->in.qpn });
 	a->state = (uint32_t)rc;
 	return 0;
+}
+
+int requests_qp_end(struct call *c)
+{
+	const struct srdma_ctl_end *end = &c->in.end;
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, end->qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_end(c->q->p.relay, leg, end->qpn, end->reason);
+	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 
 int requests_qp_destroy(struct call *c)

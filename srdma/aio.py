@@ -81,6 +81,12 @@ class Connection:
         """False once the peer closed the connection, or its key exchange ended."""
         return self.sync.alive()
 
+    async def reconnect(self) -> Connection:
+        """As srdma.Connection.reconnect()."""
+        address, pd, options = self.sync.route()
+        await self.close()
+        return await _connect(address, pd, options)
+
     async def rekey(self, timeout: float = connection.CONNECT_TIMEOUT) -> None:
         """As srdma.Connection.rekey(). Cancelled, the exchange goes on behind the scenes."""
         wish = self.sync.wish()
@@ -190,11 +196,15 @@ async def rotate(pd: PD, timeout: float = ROTATE_TIMEOUT) -> int:
 
 async def connect(address: Address, pd: PD, **options: object) -> Connection:
     """As srdma.connect(). Cancelled, it ends behind the scenes, by its timeout at the latest."""
+    return await _connect(address, pd, connection.prepared(pd, options))
+
+
+async def _connect(address: Address, pd: PD, options: connection.Options) -> Connection:
     with Seat(pd, pd):
-        chosen = connection.prepared(pd, options)
-        dial = partial(connection.dial, address, chosen.timeout)
+        dial = partial(connection.dial, address, options.timeout)
         sock = await _in_thread(dial, socket.socket.close)
-        return await _join(partial(connection.Connection, pd, sock, "client", chosen), sock)
+        make = partial(connection.Connection, pd, sock, "client", options, address)
+        return await _join(make, sock)
 
 
 async def _join(make: Callable[[], connection.Connection], sock: socket.socket) -> Connection:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from srdma import forked
 from srdma.control import Control
-from srdma.errors import DeviceError, LocalError, RemoteError, Timeout
+from srdma.errors import DeviceError, LocalError, RemoteError, Timeout, WorkerGone
 from srdma.exchange import Role, mode_name
 from srdma.exchange_messages import (
     DATA_MAX,
@@ -216,9 +216,15 @@ class Options:
 class Connection(Resource):
     """QPs connected to one peer. `data` and `identity` are the peer's."""
 
-    def __init__(self, pd: PD, sock: socket.socket, role: Role, options: Options) -> None:
+    def __init__(
+        self, pd: PD, sock: socket.socket, role: Role, options: Options,
+        address: Address | None = None,
+    ) -> None:  # fmt: skip
+        """address: of the listener that was called; None at the listener's end."""
         super().__init__(pd)
         self._pd = pd
+        self._options = options
+        self._address = address
         self.qps: list[SecureQP] = []
         self._process: KeyProcess | None = None
         deadline = time.monotonic() + options.timeout
@@ -300,6 +306,33 @@ class Connection(Resource):
         """False once the peer closed the connection, or its key exchange ended."""
         self.ensure_mine()
         return self._process is not None and not self._process.ended()
+
+    def reconnect(self) -> Connection:
+        """Close this connection and make the same again: address, PD and options.
+
+        For the client's end when QPs have failed, as with WIRE_LOST where the peer's worker or
+        machine started again: a wire that dies alone is connected again by the workers, and ends
+        no QP. The new connection has new keys and new QPs; regions and capabilities of the PD stay
+        as they are, what was the peer's may be gone with its worker, and comes anew in `data`.
+        """
+        address, pd, options = self.route()
+        self.close()
+        return Connection(pd, dial(address, options.timeout), "client", options, address)
+
+    def route(self) -> tuple[Address, PD, Options]:
+        """What it was made of; raises where it cannot be made again."""
+        self.ensure_mine()
+        if self._address is None:
+            raise LocalError(
+                "this end was called: the client connects again, and the listener accepts it"
+            )
+        self._pd.ensure_alive()
+        if not self._pd.control.alive():
+            raise WorkerGone(
+                "the own worker is gone, and its PDs with it: start it, open a Context and a PD, "
+                "and connect() with them"
+            )
+        return self._address, self._pd, self._options
 
     def rekey(self, timeout: float = CONNECT_TIMEOUT) -> None:
         """New secrets for all QPs, by a new key exchange, while they go on (protocol.md 8.5).
@@ -414,7 +447,7 @@ def listen(address: Address, pd: PD, **options: object) -> Listener:
 def connect(address: Address, pd: PD, **options: object) -> Connection:
     """Connect to a listener at (host, port); the keywords are those of `Options`."""
     chosen = prepared(pd, options)
-    return Connection(pd, dial(address, chosen.timeout), "client", chosen)
+    return Connection(pd, dial(address, chosen.timeout), "client", chosen, address)
 
 
 def prepared(pd: PD, options: Mapping[str, object]) -> Options:

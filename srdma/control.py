@@ -367,6 +367,10 @@ class Control:
         """The QP goes to error: its keys may not be used any more."""
         self.request(Kind.EXPIRE, pack(Kind.EXPIRE, qpn))
 
+    def end(self, qpn: int, reason: int) -> None:
+        """The QP goes to error for a reason: its peer is known to be gone."""
+        self.request(Kind.END, pack(Kind.END, qpn, reason))
+
     def wait(self, qpn: int, timeout: float) -> tuple[QPState, int]:
         """Wait until a QP is RTS or ERR; its state and reason."""
         body, _ = self.request(Kind.WAIT, pack(Kind.WAIT, qpn), timeout=timeout)

@@ -45,6 +45,7 @@ class Kind(IntEnum):
     ROTATE = 16
     REKEY = 17
     EXPIRE = 18
+    END = 19
 
 
 class Direction(IntEnum):
@@ -90,6 +91,7 @@ REQUEST = {
     Kind.ROTATE: struct.Struct(">II"),
     Kind.REKEY: struct.Struct(">IBB2x32s"),
     Kind.EXPIRE: struct.Struct(">I"),
+    Kind.END: struct.Struct(">II"),
 }
 ANSWER = {
     Kind.HELLO: struct.Struct(">IIII64s64s64s32s"),

@@ -41,7 +41,7 @@ from typing import Any, NoReturn, cast
 import cbor2
 
 from .control import Control, QPState
-from .errors import DeviceError, Error, Timeout
+from .errors import DeviceError, Error, Timeout, WorkerGone
 from .exchange import (
     WAITING,
     Agreed,
@@ -66,7 +66,7 @@ from .exchange_renew import Renewal
 from .identity import Credentials
 from .keyex_renew import NEVER, Renewing, Times
 from .keyex_secrets import NewSecrets, Secrets, unless_ended
-from .keyex_tls import Channel, PeerClosed
+from .keyex_tls import Channel, PeerClosed, Truncated
 from .policy import check_identity, check_suite
 from .wc import reason_name, reason_text
 
@@ -75,6 +75,7 @@ CONFIG_MAX = 1 << 20
 WISHES_MAX = 1 << 16  # bytes that the parent may be ahead
 FAREWELL = 1.0  # seconds for an ERROR to reach the peer
 PR_SET_DUMPABLE = 4
+PEER_CLOSED, WIRE_LOST = 22, 24  # reasons, protocol.md 13.1
 STDIN, STDOUT = 0, 1
 
 
@@ -160,6 +161,8 @@ class Program:
                 return fail(
                     "closed", f"the peer closed while this end waited for {self._waiting_for}"
                 )
+            if isinstance(end, PeerClosed) and not isinstance(end, Truncated):
+                self._end(PEER_CLOSED)
             report("closed")
             return 0
         except Error as error:
@@ -173,11 +176,15 @@ class Program:
 
     def _fail(self, error: Error) -> int:
         if not isinstance(error, ExchangeError):
-            error = ExchangeError("worker", str(error))
+            code = "gone" if isinstance(error, WorkerGone) else "worker"
+            error = ExchangeError(code, str(error))
         self._deadline = time.monotonic() + FAREWELL
         self._parent = ()
         if self._renewing:
-            self._expire()
+            if error.code == "gone":
+                self._end(WIRE_LOST)
+            else:
+                self._expire()
         if error.from_peer:
             self._channel.close()
             return fail(error.code, f"the peer says: {error.text}")
@@ -299,6 +306,13 @@ class Program:
                 with unless_ended():
                     self._control.expire(end.qpn)
 
+    def _end(self, reason: int) -> None:
+        """There is no peer any more, and it or its end said so: the QPs end."""
+        with contextlib.suppress(DeviceError, Timeout):
+            for end in self._config.ends:
+                with unless_ended():
+                    self._control.end(end.qpn, reason)
+
     # Waiting -----------------------------------------------------------------
 
     def _wait_tls(self, writable: bool) -> None:
@@ -323,10 +337,10 @@ class Program:
         now = time.monotonic()
         left, pause = self._deadline - now, min(self._deadline, until) - now
         ready = {fd for fd, _ in poll.poll(None if pause == NEVER else max(pause, 0) * 1000)}
+        if hangup in ready:  # first: for that a parent may close stdin
+            raise ExchangeError("gone", "the own worker is gone")
         if STDIN in ready:
             self._hear_parent()
-        if hangup in ready:
-            raise ExchangeError("worker", "the own worker is gone")
         if (not ready and until > self._deadline) or left <= 0:  # who always has more to say too
             raise ExchangeError(
                 "timeout",

@@ -60,6 +60,10 @@ class PeerClosed(Exception):  # noqa: N818 - an event, not a fault
     """The peer ended the TLS connection."""
 
 
+class Truncated(PeerClosed):
+    """It ended, and the peer did not say so: anybody on the path can do that."""
+
+
 class _End:
     """What both kinds have in common: one end of a TLS connection, with or without a socket."""
 
@@ -150,7 +154,7 @@ class _End:
         if self._verify_error:
             return ExchangeError("identity", self._verify_error)
         if isinstance(error, SSL.SysCallError | OSError):
-            return PeerClosed()
+            return Truncated()
         reason = ", ".join(str(part) for entry in error.args[0] for part in entry[2:])
         known = next((text for word, text in ALERTS.items() if word in reason), None)
         if known:

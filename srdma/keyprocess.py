@@ -40,6 +40,7 @@ _CLASSES: dict[str, type[Error]] = {
     "identity": IntegrityError,
     "hash": IntegrityError,
     "worker": DeviceError,
+    "gone": DeviceError,
     "timeout": Timeout,
 }
 

@@ -32,7 +32,8 @@ class FakeWorker(threading.Thread):
     """Takes KEYS and REKEY, makes secrets for KEY, and answers WAIT as told.
 
     `keys` has the bodies taken, `asked` those of KEY, `made` the secrets; `rekeys` what REKEY
-    brought, `rotations` the ages of ROTATE, `expired` QPs. refuse: KEYS, or the kind of `refuses`.
+    brought, `rotations` the ages of ROTATE, `expired` QPs, `ended` those
+    of END with the reason. refuse: KEYS, or the kind of `refuses`.
     busy: so many REKEYs of a direction are refused first, by direction; they count down.
     """
 
@@ -56,6 +57,7 @@ class FakeWorker(threading.Thread):
         self.times: list[float] = []  # of the rekeys
         self.rotations: list[int] = []
         self.expired: list[int] = []
+        self.ended: list[tuple[int, ...]] = []
         self.busy: dict[int, int] = {}
         self.start()
 
@@ -83,6 +85,8 @@ class FakeWorker(threading.Thread):
                 return 0, struct.pack(">II", len(self.rotations), 0)
             case Kind.EXPIRE:
                 self.expired.append(*struct.unpack(">I", body))
+            case Kind.END:
+                self.ended.append(struct.unpack(">II", body))
         return 0, b""
 
     def _rekey(self, body: tuple[Any, ...]) -> int:

@@ -79,6 +79,10 @@ class Mitm:
         """Nothing of these sides passes any more; 0: everything does."""
         assert self._ask("swallow", sides) == "ok"
 
+    def cut(self) -> int:
+        """End every connection between the workers; how many there were."""
+        return int(self._ask("cut"))
+
     def count(self) -> Count:
         """Since its start."""
         return Count(*map(int, self._ask("count").split()))

@@ -270,8 +270,8 @@ def test_own_worker_dies(folder: Path) -> None:
             time.sleep(0.001)
         worker.ours.shutdown(socket.SHUT_RDWR)
         on_client, on_server = (one.events()[-1] for one in (a, b))
-        assert len(a.worker.expired) == 2
-    assert on_client["code"] == on_server["code"] == "worker"
+        assert a.worker.ended == [(0x1234, 24), (0x1235, 24)] and not a.worker.expired
+    assert on_client["code"] == on_server["code"] == "gone"
 
 
 # The parent ---------------------------------------------------------------------

@@ -31,6 +31,9 @@ struct cable_ops {
 	void (*flush)(struct cable *c);
 	/* Make the checksum right again, where there is one. */
 	void (*mend)(struct frame *frame);
+	/* End what stands; workers may connect again. NULL: nothing does.
+	 * Returns how many connections. */
+	int (*cut)(struct cable *c);
 	/* Before sleeping on the fds; 1: do not. */
 	int (*arm)(struct cable *c);
 	void (*disarm)(struct cable *c);

@@ -225,13 +225,25 @@ static void disarm(struct cable *c)
 		shm_of(c)->port[side]->ops->disarm(shm_of(c)->port[side]);
 }
 
+static int cut(struct cable *c)
+{
+	struct shm *s = shm_of(c);
+	int n = 0;
+
+	for (uint32_t link = 0; link < LINKS; link++) {
+		if (!s->ends[LEFT][link].conn)
+			continue;
+		part(s, link);
+		n++;
+	}
+	return n;
+}
+
 static void destroy(struct cable *c)
 {
 	struct shm *s = shm_of(c);
 
-	for (uint32_t link = 0; link < LINKS; link++)
-		if (s->ends[LEFT][link].conn)
-			part(s, link);
+	cut(c);
 	for (int side = LEFT; side < SIDES; side++)
 		s->port[side]->ops->destroy(s->port[side]);
 	free(s);
@@ -242,6 +254,7 @@ static const struct cable_ops ops = {
 	.give = give,
 	.flush = flush,
 	.mend = mend,
+	.cut = cut,
 	.arm = arm,
 	.disarm = disarm,
 	.destroy = destroy,

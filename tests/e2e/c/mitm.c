@@ -8,6 +8,7 @@
  *
  *     faults SEED FLIP DROP TWICE REPLACE LATE   so many of 10,000 packets
  *     swallow SIDES   1 left, 2 right, 3 both, 0 none
+ *     cut             every connection; answers how many there were
  *     count           packets, those hit by each fault, those swallowed
  *
  * The end of the input ends it.
@@ -83,10 +84,13 @@ static int obey(struct meddle *m)
 		set_faults(m, line + 7);
 	else if (!strncmp(line, "swallow ", 8))
 		set_swallow(m, line + 8);
+	else if (!strcmp(line, "cut\n"))
+		printf("%d\n",
+		       m->cable->ops->cut ? m->cable->ops->cut(m->cable) : 0);
 	else if (!strcmp(line, "count\n"))
 		tell_count(m);
 	else
-		die("%s: give faults, swallow or count", line);
+		die("%s: give faults, swallow, cut or count", line);
 	fflush(stdout);
 	return 1;
 }
