@@ -176,8 +176,8 @@ class Program:
 
     def _fail(self, error: Error) -> int:
         if not isinstance(error, ExchangeError):
-            code = "gone" if isinstance(error, WorkerGone) else "worker"
-            error = ExchangeError(code, str(error))
+            what = "gone" if isinstance(error, WorkerGone) else "worker"
+            error = ExchangeError(what, str(error))
         self._deadline = time.monotonic() + FAREWELL
         self._parent = ()
         if self._renewing:

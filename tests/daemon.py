@@ -50,6 +50,7 @@ class Kind(IntEnum):
     ROTATE = 16
     REKEY = 17
     EXPIRE = 18
+    END = 19
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -72,6 +73,7 @@ LENGTHS = {  # of requests; INSTALL has up to TOKEN_MAX - TOKEN_MIN more
     Kind.ROTATE: 8,
     Kind.REKEY: 40,
     Kind.EXPIRE: 4,
+    Kind.END: 8,
 }
 
 

@@ -44,6 +44,7 @@ static const struct {
 	[SRDMA_CTL_ROTATE] = { "ROTATE", { FIXED(8), FIXED(8) } },
 	[SRDMA_CTL_REKEY] = { "REKEY", { FIXED(40), FIXED(0) } },
 	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { FIXED(4), FIXED(0) } },
+	[SRDMA_CTL_END] = { "END", { FIXED(8), FIXED(0) } },
 #undef FIXED
 };
 

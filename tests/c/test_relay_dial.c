@@ -298,6 +298,42 @@ static void ends_without_a_wire(void **state)
 	pair_close(&w.p);
 }
 
+/* The key exchange knows that there is no peer: nobody waits for it. */
+static void peer_known_to_be_gone(void **state)
+{
+	struct srdma_qp_params init = { .sq = 1, .rq = 1 };
+	struct srdma_qp_info young;
+	struct side *s;
+	struct world w;
+	uint32_t reason;
+
+	(void)state;
+	begin(&w, 1);
+	s = &w.p.side[0];
+	w.answer = SRDMA_MEM_REFUSED;
+	cut(&w);
+	post_write(&w, 0, 0, 7);
+	pass(&w, 50 * MS);
+	pair_expect_none(&w.p, 0);
+	assert_int_equal(srdma_relay_qp_end(s->relay, s->leg, s->qp[0].qpn,
+					    SRDMA_REASON_WIRE_LOST),
+			 0);
+	pass(&w, MS);
+	pair_expect(&w.p, 0, 7, SRDMA_REASON_WIRE_LOST);
+	expect_lost(&w, 0, 0);
+	assert_int_equal(srdma_relay_qp_init(s->relay, s->leg, &init, &young),
+			 0);
+	assert_int_equal(srdma_relay_qp_end(s->relay, s->leg, young.qpn,
+					    SRDMA_REASON_PEER_CLOSED),
+			 0);
+	pass(&w, MS);
+	assert_int_equal(
+		srdma_relay_qp_state(s->relay, s->leg, young.qpn, &reason),
+		SRDMA_QP_ERR);
+	assert_int_equal(reason, SRDMA_REASON_PEER_CLOSED);
+	pair_close(&w.p);
+}
+
 /* --- what somebody gains by wires of his own --------------------------- */
 
 /* More of them than are kept, again and again while the real one comes. */
@@ -529,6 +565,7 @@ int main(void)
 		cmocka_unit_test(wires_that_do_not_stand),
 		cmocka_unit_test(never_connected),
 		cmocka_unit_test(ends_without_a_wire),
+		cmocka_unit_test(peer_known_to_be_gone),
 		cmocka_unit_test(flood),
 		cmocka_unit_test(diverted_server),
 		cmocka_unit_test(diverted_client),

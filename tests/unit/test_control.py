@@ -210,6 +210,7 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
         ),
         (lambda c: c.destroy(QPN), Kind.DESTROY, struct.pack(">I", QPN), b"", None),
         (lambda c: c.expire(QPN), Kind.EXPIRE, struct.pack(">I", QPN), b"", None),
+        (lambda c: c.end(QPN, 24), Kind.END, struct.pack(">II", QPN, 24), b"", None),
         (
             lambda c: c.rotate(3, 3600),
             Kind.ROTATE,

@@ -101,9 +101,9 @@ def test_zero_fields_are_zero(a: Worker, kind: Kind, at: int, size: int) -> None
         assert "a zero field is not zero" in client.refused(errno.EPROTO, kind, bytes(body))
 
 
-@pytest.mark.parametrize("kind", [0, 16, 0xFFFF])
+@pytest.mark.parametrize("kind", [0, max(Kind) + 1, 0xFFFF])
 def test_unknown_kinds(a: Worker, kind: int) -> None:
-    assert "knows 1 to 15" in a.client().refused(errno.EOPNOTSUPP, kind, b"x" * 30)
+    assert f"knows 1 to {max(Kind)}" in a.client().refused(errno.EOPNOTSUPP, kind, b"x" * 30)
 
 
 @pytest.mark.parametrize("flags", [2, 3, 0x80000000, 0xFFFFFFFF])
@@ -240,6 +240,7 @@ def test_only_the_owner_uses_a_leg(a: Worker) -> None:
         (Kind.ROTATE, u32(leg, 0)),
         (Kind.REKEY, u32(qp.qpn) + bytes(36)),
         (Kind.EXPIRE, u32(qp.qpn)),
+        (Kind.END, u32(qp.qpn, PEER_CLOSED)),
     ):
         assert "this connection" in other.refused(errno.EPERM, kind, body)
     owner.request(Kind.DESTROY, u32(qp.qpn))
@@ -541,6 +542,18 @@ def test_dead_host_ends_the_peer_qp(a: Worker, b: Worker) -> None:
     _, two = connect(a.client(), b.client())
     a.clients[0].close()
     assert ended(b.clients[0], two.qpn) == PEER_HOST_GONE
+
+
+@pytest.mark.parametrize("reason", [PEER_CLOSED, PEER_HOST_GONE, WIRE_LOST])
+def test_end_that_the_key_exchange_knows_of(a: Worker, b: Worker, reason: int) -> None:
+    one, two = connect(a.client(), b.client())
+    a.clients[0].request(Kind.END, u32(one.qpn, reason))
+    assert ended(a.clients[0], one.qpn) == reason
+    a.clients[0].request(Kind.END, u32(one.qpn, WIRE_LOST))  # again: no effect
+    assert ended(a.clients[0], one.qpn) == reason
+    assert b.clients[0].wait(two.qpn)[0] == RTS
+    for wrong in (0, PEER_CLOSED - 1, WIRE_LOST + 1, 255):
+        b.clients[0].refused(errno.EINVAL, Kind.END, u32(two.qpn, wrong))
 
 
 @pytest.mark.parametrize(
