@@ -63,7 +63,7 @@ struct srdma_session_params {
 	struct srdma_pdkeys *pd; /* mode with PD: of the own leg */
 	uint32_t pd_serial;	 /* that made S; the session holds it too */
 	uint8_t shared; /* with PD: tx comes from K_PD too, not tx_secret */
-	struct srdma_keycache *cache; /* mode with PD: of the worker */
+	struct srdma_keycache *cache;	 /* mode with PD: of the worker */
 	struct srdma_provider *provider; /* of suites; NULL: OpenSSL */
 	struct srdma_cmac *cmac; /* for keys of 16 bytes: scratch, for proofs */
 };

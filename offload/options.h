@@ -28,7 +28,7 @@ struct options {
 	/* of an epoch, until another one is wanted */
 	uint64_t rekey_packets, rekey_bytes;
 	uint32_t rekey_ms;
-	const char *provider;	      /* NULL: the fastest */
+	const char *provider; /* NULL: the fastest */
 	enum log_level log_level;
 	char error[OPTIONS_ERROR_LEN];
 };
