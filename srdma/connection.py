@@ -41,7 +41,7 @@ from srdma.resource import Resource
 log = logging.getLogger("srdma")
 
 CONNECT_TIMEOUT = 30.0
-REKEY_EVERY = 3600.0  # seconds, protocol.md 8.5
+REKEY_EVERY, REKEY_LIMIT = 3600.0, 30.0  # seconds, protocol.md 8.5
 REKEY_LEAST, REKEY_MOST = 0.1, 1e6
 AEAD_SUITES = ("aes-128-gcm", "aes-256-gcm", "chacha20-poly1305")
 MAC_SUITES = ("aes-128-gmac", "aes-128-cmac", "hmac-sha256")
@@ -79,8 +79,7 @@ class Options:
         default a client offers "basic", a listener allows all. Where the PD has a trust
         group, "pd" is with peers of that group only.
     data: up to 256 bytes for the peer, which it may read before it uses the QPs.
-    sq, rq, mtu, qp_timeout: of each QP. timeout: of connecting, in seconds, and of each
-        exchange of new secrets after that.
+    sq, rq, mtu, qp_timeout: of each QP. timeout: of connecting, in seconds.
     rekey_every: seconds after which this end has new secrets made, 0 for never by the clock.
     """
 
@@ -248,6 +247,7 @@ class Connection(Resource):
                 "data": options.data,
                 "timeout": options.timeout,
                 "every": options.rekey_every,
+                "limit": REKEY_LIMIT,
             }
             self._process = KeyProcess(sock, _attached(pd), config)
             self._peer = self._process.wait_ready(deadline)

@@ -10,8 +10,8 @@ stdin: CBOR maps behind their length (4 bytes); its end asks to close. Keys of t
 ("client" or "server"), cert, key, ca (PEM), peer (allowed identities, patterns), suites ([[id,
 level, tag length], ...], in order of preference), modes ([key mode, ...], likewise), group (trust
 group of the leg, "" for none), leg (its number), qps ([{qpn, eid, pn, mtu, window, reads, random,
-wire}, ...]), data, timeout (seconds for all up to `ready`, and for each exchange behind it), every
-(seconds between exchanges of new secrets, 0: none by the clock). The control fd is attached to the
+wire}, ...]), data, timeout (seconds for all up to `ready`), every (seconds between exchanges of new
+secrets, 0: none by the clock), limit (seconds for one of these). The control fd is attached to the
 leg already. Those behind `ready`: {"do": "renew", wish}: new secrets (8.5); wish counts from 1.
 
 stdout: CBOR maps behind their length: {"event": "peer", identity, data, suite, mode, trust_group,
@@ -107,7 +107,7 @@ class Config:
             self.data = bytes(fields["data"])
             self.leg = int(fields["leg"])
             self.timeout = float(fields["timeout"])
-            self.every = float(fields["every"])
+            self.times = Times(float(fields["every"]), float(fields["limit"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ExchangeError("config", f"the configuration is wrong: {error}") from None
         if self.role not in ("client", "server"):
@@ -283,12 +283,11 @@ class Program:
             Renewal(self._exchange, self._identity),
             NewSecrets(self._secrets, config.leg),
             (self._channel, config.credentials),
-            Times(config.every, config.timeout),
+            config.times,
             lambda count, wish: report("renewed", count=count, wish=wish),
         )
+        self._deadline = NEVER  # an exchange has its own, and sends little
         while True:
-            self._deadline = renewing.deadline
-            self._waiting_for = "the peer to take what it is sent"
             message = self._channel.receive()
             if message is not None:
                 renewing.receive(message)
@@ -296,7 +295,6 @@ class Program:
                 renewing.wish(wish)
             renewing.step()
             until = 0.0 if message is not None else renewing.wake
-            self._deadline = NEVER
             self._wait([self._channel.fileno()], hangup=self._control.fileno(), until=until)
 
     def _expire(self) -> None:

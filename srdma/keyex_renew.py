@@ -48,8 +48,8 @@ NEVER = float("inf")
 class Times:
     """every: seconds from exchange to exchange, 0: none by the clock; limit: for one."""
 
-    every: float = EVERY
-    limit: float = 30.0
+    every: float
+    limit: float
 
 
 @dataclass
@@ -85,6 +85,7 @@ class Renewing:
         self._retry_at = 0.0
         self._limit = NEVER  # when the exchange under way has to be done
         self._due = NEVER
+        self._age = 0  # of a K_PD that is rotated
         self._schedule(time.monotonic())
         self._wanted = self._asked = False
         self._wish = self._serving = self._told = 0  # numbers of the parent's wishes
@@ -115,13 +116,7 @@ class Renewing:
     def wake(self) -> float:
         """When step() is to be called again, if nothing else happens."""
         retry = self._retry_at if self._jobs else NEVER
-        return min(self._due, retry, self.deadline)
-
-    @property
-    def deadline(self) -> float:
-        """When the exchange under way has to be done."""
-        limits = [job.deadline for job in self._jobs]
-        return min([*limits, NEVER if self._renewal.idle else self._limit])
+        return min(self._due, retry, NEVER if self._renewal.idle else self._limit)
 
     def forget(self) -> None:
         """Wipe what is here of secrets."""

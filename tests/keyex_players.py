@@ -210,6 +210,7 @@ def config(role: str, credentials: Credentials, **changes: Any) -> dict[str, Any
         "data": b"from " + role.encode(),
         "timeout": 20.0,
         "every": 0.0,
+        "limit": 20.0,
     }
     return values | changes
 

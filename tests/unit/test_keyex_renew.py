@@ -210,7 +210,7 @@ def test_busy_worker(folder: Path, role: str) -> None:
 def test_worker_that_stays_busy(folder: Path, role: str, direction: int) -> None:
     worker = FakeWorker()
     worker.busy = {direction: 10**9}
-    with ready(folder, {"timeout": LATE}, **{role: worker}) as (a, b):
+    with ready(folder, {"limit": LATE}, **{role: worker}) as (a, b):
         a.wish(1)
         last = [one.events()[-1] for one in (a, b)]
         for one in (a, b):
@@ -224,7 +224,7 @@ def test_wire_that_is_slow_does_not_end_it(folder: Path) -> None:
     """What the workers took may wait longer for its first packet than an exchange may last."""
     worker = FakeWorker()
     worker.busy = {ASKED: 10**9}
-    with ready(folder, {"timeout": LATE}, client=worker) as (a, b):
+    with ready(folder, {"limit": LATE}, client=worker) as (a, b):
         a.wish(1)
         renewed(b, 1, 0)
         a.wish(2)
@@ -573,7 +573,7 @@ def test_peer_that_goes_away(folder: Path, role: str, steps: int) -> None:
 @pytest.mark.parametrize("steps", range(1, len(STEPS) - 1))
 @pytest.mark.parametrize("role", ROLES)
 def test_peer_that_says_no_more(folder: Path, role: str, steps: int) -> None:
-    with against(folder, role, timeout=LATE) as (peer, program):
+    with against(folder, role, limit=LATE) as (peer, program):
         _walk(peer, program, steps)
         text = check_end(peer, program, "timeout")
         assert text.startswith("no new secrets in 1.5 s, waiting for the peer")
