@@ -183,7 +183,7 @@ class Program:
         if self._renewing:
             if error.code == "gone":
                 self._end(WIRE_LOST)
-            else:
+            elif not (error.from_peer and self._renewing.quiet):
                 self._expire()
         if error.from_peer:
             self._channel.close()

@@ -80,6 +80,7 @@ class Renewing:
         self._renewal, self._secrets, self._times = renewal, secrets, times
         self._channel, self._credentials = tls
         self._renewed = renewed
+        self.quiet = True  # no exchange was under way when the peer spoke last
         self._inner: Inner | None = None
         self._jobs: deque[Job] = deque()
         self._retry_at = 0.0
@@ -98,6 +99,7 @@ class Renewing:
 
     def receive(self, message: bytes) -> None:
         """A message of the peer. Raises ExchangeError."""
+        self.quiet = self._renewal.idle and not self._jobs
         self._act(self._renewal.receive(message))
 
     def step(self) -> None:

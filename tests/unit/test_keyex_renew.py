@@ -17,7 +17,7 @@ import pytest
 from OpenSSL import SSL
 
 from srdma.control import Kind
-from srdma.exchange_messages import Ready, Rekey, Renew, Taken, encode
+from srdma.exchange_messages import ErrorMessage, Ready, Rekey, Renew, Taken, encode
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex_tls import Inner
 from tests.exchange_players import made
@@ -213,11 +213,11 @@ def test_worker_that_stays_busy(folder: Path, role: str, direction: int) -> None
     with ready(folder, {"limit": LATE}, **{role: worker}) as (a, b):
         a.wish(1)
         last = [one.events()[-1] for one in (a, b)]
-        for one in (a, b):
-            assert one.worker.expired == [qp["qpn"] for qp in one.config["qps"]]
+        mine = (a, b)[ROLES.index(role)]
+        assert worker.expired == [qp["qpn"] for qp in mine.config["qps"]]
     assert {event["code"] for event in last} == {"timeout"}
-    mine = last[ROLES.index(role)]["text"]
-    assert "no new secrets in 1.5 s, waiting for " in mine
+    text = last[ROLES.index(role)]["text"]
+    assert "no new secrets in 1.5 s, waiting for " in text
 
 
 def test_wire_that_is_slow_does_not_end_it(folder: Path) -> None:
@@ -533,6 +533,20 @@ def test_end_of_the_inner_connection(folder: Path, role: str) -> None:
         peer.inner._tls.shutdown()
         peer.flush()
         assert check_end(peer, program, "tls") == "the peer ended the inner connection"
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+@pytest.mark.parametrize("role", ROLES)
+def test_error_of_a_peer(folder: Path, role: str, under_way: bool) -> None:
+    """What went wrong there ends the QPs only where it was about their keys."""
+    with against(folder, role) as (peer, program):
+        if under_way:
+            begun(peer, program)
+            peer.shake()
+        peer.say(ErrorMessage("worker", "the own worker is gone"))
+        event = program.events()[-1]
+        assert event["text"] == "the peer says: the own worker is gone"
+        assert len(program.worker.expired) == (2 if under_way else 0)
 
 
 STEPS = ["nothing", "begin", "shake", "renew", "hear", "taken"]
