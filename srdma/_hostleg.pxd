@@ -9,6 +9,8 @@ from srdma._csrc cimport srdma_desc, srdma_record
 cdef extern from "wire.h":
     enum:
         SRDMA_DESC_SLOT
+        SRDMA_WC_RECV
+        SRDMA_WC_QP_EVENT
 
 
 cdef extern from "stats.h":
@@ -16,7 +18,7 @@ cdef extern from "stats.h":
     unsigned srdma_stats_count()
 
 
-cdef extern from "host.h":
+cdef extern from "host.h" nogil:
     struct srdma_host:
         pass
 
@@ -32,7 +34,7 @@ cdef extern from "host.h":
     uint64_t srdma_host_ignored(const srdma_host *h)
 
 
-cdef extern from "leg_shm.h":
+cdef extern from "leg_shm.h" nogil:
     struct srdma_leg_shm:
         pass
 

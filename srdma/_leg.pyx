@@ -42,10 +42,6 @@ cdef class Pinned:
     Its own buffer is the same memory as plain bytes.
     """
 
-    cdef Py_buffer view
-    cdef bint held, closing
-    cdef int views
-
     def __cinit__(self, buffer, bint writable):
         PyObject_GetBuffer(buffer, &self.view,
                            PyBUF_ANY_CONTIGUOUS | (PyBUF_WRITABLE if writable else PyBUF_SIMPLE))
@@ -85,8 +81,6 @@ cdef class Pinned:
 cdef class Work:
     """A work request of one QP: a descriptor before the host numbers it."""
 
-    cdef srdma_desc d
-
     def __cinit__(self, uint8_t opcode, uint32_t qpn, uint64_t wr_id=0, uint8_t flags=0):
         self.d.opcode, self.d.qpn, self.d.id, self.d.flags = opcode, qpn, wr_id, flags
 
@@ -108,9 +102,6 @@ cdef class Work:
 
 cdef class Host:
     """Descriptors, completion ring and credits (csrc/host.h). Ints below 0 are -errno."""
-
-    cdef srdma_host *h
-    cdef Pinned ring
 
     def __cinit__(self, ring):
         self.ring = Pinned(ring, False)
@@ -211,10 +202,6 @@ cdef class Region:
 
 cdef class ShmLeg:
     """The leg of the embedded NIC (csrc/leg_shm.h); its buffer is the completion ring."""
-
-    cdef srdma_leg_shm *leg
-    cdef uint32_t entries
-    cdef int views
 
     def __cinit__(self, uint32_t entries):
         if srdma_leg_shm_create(&self.leg, entries) < 0:

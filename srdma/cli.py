@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from . import cli_ca, cli_demo, cli_doctor, cli_transfer
+from . import cli_ca, cli_demo, cli_doctor, cli_perf, cli_transfer
 from .cli_options import expanded
 from .cli_output import complain
 from .errors import DeviceError, Error, IntegrityError, LocalError, RemoteError, Timeout
@@ -24,6 +24,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
     "recv": cli_transfer.recv,
     "send": cli_transfer.send,
     "doctor": cli_doctor.doctor,
+    "perf": cli_perf.perf,
 }
 GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
     "ca": (

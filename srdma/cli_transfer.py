@@ -36,9 +36,9 @@ def recv(
     from . import connection, transfer
     from .mr import Access
 
-    options = _options(end)
+    options = end_options(end)
     with ExitStack() as stack:
-        pd = _open_worker(stack, end.worker)
+        pd = open_worker(stack, end.worker)
         region = pd.alloc(transfer.REGION, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
         listener = connection.listen(
             _address(listen), pd, data=region.remote().to_bytes(), **options
@@ -88,9 +88,9 @@ def _send(file: Path, to: str, end: Ends) -> None:
     from . import connection, transfer
     from .mr import RemoteMR
 
-    options = _options(end)
+    options = end_options(end)
     with ExitStack() as stack:
-        pd = _open_worker(stack, end.worker)
+        pd = open_worker(stack, end.worker)
         there = stack.enter_context(connection.connect(_address(to), pd, **options))
         _describe(end.json, there)
         sender = transfer.Sender(there.qp, pd, RemoteMR.from_bytes(there.data))
@@ -157,7 +157,7 @@ class ReceiverProcess:
         self._process.stdout.close()
 
 
-def _options(end: Ends) -> dict[str, Any]:
+def end_options(end: Ends) -> dict[str, Any]:
     if end.identity is None:
         raise LocalError("who is this end? give --identity PREFIX (srdma ca issue makes one)")
     return {
@@ -168,11 +168,12 @@ def _options(end: Ends) -> dict[str, Any]:
     }
 
 
-def _open_worker(stack: ExitStack, worker: str | None) -> PD:
+def open_worker(stack: ExitStack, worker: str | None, ring: int = 4096) -> PD:
+    """A PD of a worker, closed with the stack."""
     from .context import Context
     from .pd import PD
 
-    return stack.enter_context(PD(stack.enter_context(Context(worker))))
+    return stack.enter_context(PD(stack.enter_context(Context(worker)), ring))
 
 
 def _address(text: str) -> tuple[str, int]:

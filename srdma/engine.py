@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from srdma._leg import BATCH, Host, Work
+from srdma._leg import BATCH, Host, ShmLeg, Work
+from srdma._load import Load
 from srdma.control import Control
-from srdma.errors import ClosedError, LocalError, QueueFullError, WorkerGone
+from srdma.errors import ClosedError, DeviceError, LocalError, QueueFullError, WorkerGone
 from srdma.leg import Leg
 from srdma.wr import MAX_INLINE, MAX_MESSAGE
 
@@ -125,6 +126,12 @@ class Engine:
         """Hand out what arrived, without waiting. Returns how many completions."""
         with self._cond:
             return self._collect()
+
+    def load(self) -> Load:
+        """What posts and polls at full speed; the lock is held around its calls."""
+        if not isinstance(self._leg, ShmLeg):
+            raise DeviceError("a load runs on a leg of shared memory: a worker with --host-dev shm")
+        return Load(self._host, self._leg)
 
     def arm(self) -> bool:
         """Before the caller sleeps on fileno(). True: something arrived; do not."""

@@ -1,0 +1,30 @@
+# What _load.pyx uses of _leg.pyx. Declarations only.
+
+from srdma._csrc cimport srdma_desc
+from srdma._hostleg cimport srdma_host, srdma_leg_shm
+
+from libc.stdint cimport uint32_t
+
+
+cdef class Pinned:
+    cdef Py_buffer view
+    cdef bint held, closing
+    cdef int views
+    cpdef close(self)
+
+
+cdef class Work:
+    cdef srdma_desc d
+
+
+cdef class Host:
+    cdef srdma_host *h
+    cdef Pinned ring
+    cdef int alive(self) except -1
+
+
+cdef class ShmLeg:
+    cdef srdma_leg_shm *leg
+    cdef uint32_t entries
+    cdef int views
+    cdef int alive(self) except -1

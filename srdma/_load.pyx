@@ -1,0 +1,230 @@
+# cython: language_level=3, embedsignature=True
+"""A load on a leg of shared memory at full speed: posts, polls and waits without the GIL.
+
+For measurements (srdma perf). The caller holds the lock of the PD while a call runs. A completion
+that failed ends the call with its record.
+"""
+
+from libc.errno cimport ENOSPC
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+from srdma._csrc cimport *
+from srdma._hostleg cimport *
+from srdma._leg cimport Host, ShmLeg, Work
+
+cdef extern from "sched.h" nogil:
+    int sched_yield()
+
+cdef extern from "poll.h" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    enum:
+        POLLIN
+    int poll(pollfd *fds, unsigned long n, int timeout)
+
+cdef enum:
+    BURST = 64
+    YIELDS = 64  # of waiting before sleeping: some 50 us
+    NAP_MS = 20
+    WORKS = 256
+
+
+class Failed(Exception):
+    """A completion with an error: its record."""
+
+
+cdef uint64_t now() noexcept nogil:
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return <uint64_t>t.tv_sec * 1000000000 + <uint64_t>t.tv_nsec
+
+
+cdef class Load:
+    """What one thread does with one leg."""
+
+    cdef Host host
+    cdef ShmLeg leg
+    cdef uint64_t sent, received  # completions so far
+    cdef uint64_t heard  # of received
+    cdef srdma_record failed
+    cdef bint has_failed
+    cdef int idle
+
+    def __init__(self, Host host not None, ShmLeg leg not None):
+        self.host, self.leg = host, leg
+
+    cdef int post(self, const srdma_desc *d) noexcept nogil:
+        """1, or 0: queue or leg are full."""
+        cdef uint8_t *slot = srdma_leg_shm_slot(self.leg.leg)
+        cdef int used
+        if slot == NULL:
+            return 0
+        used = srdma_host_post(self.host.h, d, NULL, slot)
+        if used < 0:
+            if used != -ENOSPC:
+                self.has_failed = True
+            return 0
+        srdma_leg_shm_post(self.leg.leg, <uint32_t>used)
+        return 1
+
+    cdef int collect(self) noexcept nogil:
+        """What has completed; waits a little if nothing has."""
+        cdef srdma_record records[BURST]
+        cdef uint8_t *slot
+        cdef int i, used, n = srdma_host_poll(self.host.h, records, BURST)
+        for i in range(n):
+            if records[i].status or records[i].opcode == SRDMA_WC_QP_EVENT:
+                self.failed, self.has_failed = records[i], True
+            elif records[i].opcode & SRDMA_WC_RECV:
+                self.received += 1
+            else:
+                self.sent += 1
+        if n:
+            self.idle = 0
+            slot = srdma_leg_shm_slot(self.leg.leg)
+            used = srdma_host_credit(self.host.h, slot) if slot != NULL else 0
+            if used:
+                srdma_leg_shm_post(self.leg.leg, <uint32_t>used)
+        srdma_leg_shm_flush(self.leg.leg)
+        return n
+
+    cdef void wait(self, const uint8_t *watch, uint8_t value) noexcept nogil:
+        """Give the core away, and sleep after a while; watch, if any, is looked at once more."""
+        cdef pollfd p
+        self.idle += 1
+        if self.idle < YIELDS:
+            sched_yield()
+            return
+        srdma_leg_shm_arm(self.leg.leg, watch != NULL)
+        if self.collect() == 0 and (watch == NULL or watch[0] != value):
+            p.fd, p.events = srdma_leg_shm_fd(self.leg.leg), POLLIN
+            poll(&p, 1, NAP_MS)
+        srdma_leg_shm_disarm(self.leg.leg)
+
+    cdef int check(self) except -1:
+        if not self.has_failed:
+            return 0
+        self.has_failed = False
+        raise Failed(self.failed.opcode, self.failed.status, self.failed.vendor_err)
+
+    def stream(self, list works not None, uint64_t count, uint64_t ns):
+        """Post works in turn, as many at a time as the queues take, until count of them or, if
+        that is 0, until ns have passed; then wait for the rest. (completed, ns)"""
+        cdef srdma_desc d[WORKS]
+        cdef uint32_t n = <uint32_t>len(works)
+        cdef uint64_t posted = 0, first = self.sent, start = now(), end = start + ns
+        cdef bint more = True
+        if not 0 < n <= WORKS:
+            raise ValueError(f"{n} works: 1 to {WORKS} would be right")
+        for i in range(n):
+            d[i] = (<Work?>works[i]).d
+        with nogil:
+            while not self.has_failed and (more or self.sent - first < posted):
+                while more and self.post(&d[posted % n]):
+                    posted += 1
+                    if count and posted == count:
+                        more = False
+                if not count and now() >= end:
+                    more = False
+                if not self.collect():
+                    self.wait(NULL, 0)
+        self.check()
+        return self.sent - first, now() - start
+
+    def receive(self, list works not None, uint64_t count, uint64_t ns):
+        """Keep receives posted until count messages came, or ns passed without one. (n, ns)"""
+        cdef srdma_desc d[WORKS]
+        cdef uint32_t n = <uint32_t>len(works)
+        cdef uint64_t posted = 0, first = self.received, start = now(), last = start, seen = 0
+        if not 0 < n <= WORKS:
+            raise ValueError(f"{n} works: 1 to {WORKS} would be right")
+        for i in range(n):
+            d[i] = (<Work?>works[i]).d
+        with nogil:
+            while not self.has_failed and (not count or self.received - first < count):
+                while (not count or posted < count) and self.post(&d[posted % n]):
+                    posted += 1
+                if self.received != seen:
+                    seen, last = self.received, now()
+                elif now() - last > ns:
+                    break
+                if not self.collect():
+                    self.wait(NULL, 0)
+        self.check()
+        return self.received - first, now() - start
+
+    def alone(self, Work work not None, uint64_t[::1] times not None):
+        """One work at a time; times[i] becomes its ns from post to completion."""
+        cdef Py_ssize_t i
+        cdef uint64_t start, first
+        with nogil:
+            for i in range(times.shape[0]):
+                start, first = now(), self.sent
+                self.post(&work.d)
+                while self.sent == first and not self.has_failed:
+                    if not self.collect():
+                        self.wait(NULL, 0)
+                times[i] = now() - start
+                if self.has_failed:
+                    break
+        self.check()
+
+    cdef void say(self, const srdma_desc *d, uint8_t *out, uint8_t value) noexcept nogil:
+        out[0] = value
+        while not self.post(d) and not self.has_failed:
+            self.collect()
+        self.collect()
+
+    cdef void hear(self, const srdma_desc *receive, const uint8_t *watch,
+                   uint8_t value) noexcept nogil:
+        """Wait for the next message, or if receive is NULL until value is at watch."""
+        while not self.has_failed:
+            if receive == NULL:
+                if watch[0] == value:
+                    return
+            elif self.received > self.heard:
+                self.heard += 1
+                self.post(receive)
+                return
+            if not self.collect():
+                self.wait(watch, value)
+
+    def play(self, Work work not None, Work receive, uint8_t[::1] out not None,
+             const uint8_t[::1] back not None, uint64_t[::1] times not None, bint first):
+        """Ping-pong, times.shape[0] rounds; first: this end begins, and times[i] becomes the ns
+        of a round. work takes a number in the last byte of out to the other end, whose word comes
+        as a message (receive, of which some are posted) or, if that is None, in the last byte of
+        back."""
+        cdef uint8_t *told = &out[out.shape[0] - 1]
+        cdef const uint8_t *seen = &back[back.shape[0] - 1]
+        cdef const srdma_desc *r = NULL if receive is None else &receive.d
+        cdef uint8_t value
+        cdef Py_ssize_t i
+        cdef uint64_t start
+        with nogil:
+            for i in range(times.shape[0]):
+                value = <uint8_t>(i % 255 + 1)
+                start = now()
+                if not first:
+                    self.hear(r, seen, value)
+                self.say(&work.d, told, value)
+                if first:
+                    self.hear(r, seen, value)
+                times[i] = now() - start
+                if self.has_failed:
+                    break
+        self.check()
+
+    def post_all(self, list works not None):
+        """Post each once. How many were taken."""
+        cdef int n = 0
+        for work in works:
+            if not self.post(&(<Work?>work).d):
+                break
+            n += 1
+        self.collect()
+        self.check()
+        return n
