@@ -117,10 +117,11 @@ static void join(struct srdma_qp *qp, struct srdma_conn *conn)
 {
 	struct srdma_link *link = conn->user;
 
+	/* First: what is left may push the oldest stranger out. */
+	stop_being_strange(qp->relay, link);
 	leave(qp);
 	qp->wire = conn;
 	LIST_INSERT_HEAD(&link->users, qp, wire_next);
-	stop_being_strange(qp->relay, link);
 }
 
 int srdma_link_wire(struct srdma_qp *qp, struct srdma_conn *conn)

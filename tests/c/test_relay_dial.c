@@ -365,6 +365,39 @@ static void flood(void **state)
 	pair_close(&w.p);
 }
 
+/* All the strangers that there can be, and the oldest of them is the real one:
+ * it takes the place of the wire that it leaves. */
+static void oldest_stranger(void **state)
+{
+	struct srdma_conn *first, *theirs;
+	struct world w;
+
+	(void)state;
+	begin(&w, 1);
+	qp_at(&w, 0, 0)->ctl |= SRDMA_SAY_ACK;
+	srdma_relay_activate(qp_at(&w, 0, 0));
+	w.hold_from = 0;
+	pair_run(&w.p, 2);
+	assert_int_equal(w.hold_from, -1);
+	for (int i = 0; i < SRDMA_MAX_STRANGERS; i++) {
+		assert_int_equal(
+			srdma_port_mem_intrude(w.p.side[1].wire, &theirs), 0);
+		first = i ? first : theirs;
+		pair_run(&w.p, 1);
+	}
+	assert_int_equal(w.p.side[1].relay->stranger_count,
+			 SRDMA_MAX_STRANGERS);
+	assert_int_equal(srdma_port_mem_inject(first, w.held, w.len), 0);
+	pair_run(&w.p, 2);
+	assert_ptr_equal(qp_at(&w, 1, 0)->wire, first);
+	assert_int_equal(w.p.side[1].relay->stranger_count,
+			 SRDMA_MAX_STRANGERS);
+	post_write(&w, 0, 0, 2);
+	pass(&w, 10 * MS);
+	expect_written(&w, 0, 2);
+	pair_close(&w.p);
+}
+
 /* The newest packet of a side, which did not arrive, comes to the other on a
  * wire of somebody else, who is silent from then on. */
 static void divert(struct world *w, int from)
@@ -567,6 +600,7 @@ int main(void)
 		cmocka_unit_test(ends_without_a_wire),
 		cmocka_unit_test(peer_known_to_be_gone),
 		cmocka_unit_test(flood),
+		cmocka_unit_test(oldest_stranger),
 		cmocka_unit_test(diverted_server),
 		cmocka_unit_test(diverted_client),
 		cmocka_unit_test(diverted_receiver),
