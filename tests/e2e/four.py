@@ -96,7 +96,7 @@ class Four:
         write_frame(self.hosts["B"].fds[0], {"do": "run"})
         write_frame(self.hosts["A"].fds[0], {"do": "run", "address": address, **words["A"]})
         for host in self.hosts.values():
-            assert host.next() == {"running": True}
+            assert (said := host.next()) == {"running": True}, said
 
     def kill(self, who: str) -> dict[str, dict[str, Any]]:
         """What the surviving hosts say of their work requests."""
