@@ -32,6 +32,8 @@ enum srdma_mutant {
 	SRDMA_MUTANT_SECRET_IGNORED,	 /* a new one */
 	SRDMA_MUTANT_WIRE_TRUSTED_EARLY, /* before a packet verified there */
 	SRDMA_MUTANT_FLIGHTS_FORGOTTEN,	 /* when it came again */
+	SRDMA_MUTANT_ATOMIC_AGAIN,	 /* executed for a duplicate */
+	SRDMA_MUTANT_RESULT_OF_ANOTHER,	 /* atomic, for a duplicate */
 	SRDMA_MUTANTS_END,
 };
 

@@ -234,6 +234,27 @@ static enum srdma_reason rx_read(const struct request *rq)
 	return SRDMA_REASON_NONE;
 }
 
+/* The op of the slot executes it, before it is answered. */
+static void aim(const struct request *rq, struct srdma_op *op)
+{
+	const struct srdma_packet *p = rq->p;
+
+	op->addr = p->va;
+	op->key = p->rkey;
+	op->right = SRDMA_ACCESS_REMOTE_ATOMIC;
+	op->len = SRDMA_ATOMIC_LEN;
+	op->allowed = rq->qp->relay->mrs.serial;
+	op->atomic = (struct srdma_atomic){
+		.kind = p->opcode == SRDMA_OP_FETCH_ADD
+				? SRDMA_ATOMIC_FETCH_ADD
+				: SRDMA_ATOMIC_COMPARE_SWAP,
+		.swap_add = p->swap_add,
+		.compare = p->compare,
+	};
+	op->buf = *rq->arrival->buf; /* for what was there */
+	*rq->arrival->buf = NULL;
+}
+
 static enum srdma_reason rx_atomic(const struct request *rq)
 {
 	struct srdma_qp *qp = rq->qp;
@@ -251,21 +272,8 @@ static enum srdma_reason rx_atomic(const struct request *rq)
 	if (why)
 		return why;
 	op = take_slot(rq, 0);
-	op->addr = own.addr;
-	op->key = own.rkey;
-	op->right = own.right;
-	op->len = own.len;
-	op->allowed = qp->relay->mrs.serial;
 	op->ends = 1;
-	op->atomic = (struct srdma_atomic){
-		.kind = p->opcode == SRDMA_OP_FETCH_ADD
-				? SRDMA_ATOMIC_FETCH_ADD
-				: SRDMA_ATOMIC_COMPARE_SWAP,
-		.swap_add = p->swap_add,
-		.compare = p->compare,
-	};
-	op->buf = *rq->arrival->buf; /* for what was there */
-	*rq->arrival->buf = NULL;
+	aim(rq, op);
 	qp->rx_id++;
 	qp->rx_offset = 0;
 	return SRDMA_REASON_NONE;
@@ -309,13 +317,16 @@ static int on_its_way(const struct srdma_qp *qp, const struct srdma_packet *p)
 static void atomic_again(const struct request *rq)
 {
 	struct srdma_qp *qp = rq->qp;
+	struct srdma_op *op;
 	uint64_t original;
 
 	if (srdma_atomic_find(&qp->atomics, rq->p->request_id, &original))
 		return;
 	srdma_qp_owe(qp);
-	take_slot(rq, 1);
+	op = take_slot(rq, 1);
 	slot_at(qp, qp->slots_count - 1)->original = original;
+	if (SRDMA_MUTANT(ATOMIC_AGAIN))
+		aim(rq, op);
 	qp->relay->stats.atomics_repeated++;
 }
 

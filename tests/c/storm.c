@@ -384,7 +384,8 @@ static void go_on(struct storm *w)
 static void fresh_qp(struct storm *w)
 {
 	static const uint8_t ops[] = { SRDMA_DESC_WRITE, SRDMA_DESC_READ,
-				       SRDMA_DESC_SEND, SRDMA_DESC_WRITE_IMM };
+				       SRDMA_DESC_SEND, SRDMA_DESC_WRITE_IMM,
+				       SRDMA_DESC_FETCH_ADD };
 	struct storm_qp *qp = &w->qp[STORM_QPS];
 
 	w->timeout_ms = 30000;
@@ -393,7 +394,7 @@ static void fresh_qp(struct storm *w)
 	storm_grant_open(w, &w->side[0].leg[STORM_LEGS - 1],
 			 &w->side[1].leg[STORM_LEGS - 1]);
 	storm_qp_open(w, STORM_QPS, STORM_LEGS - 1, STORM_LEGS - 1);
-	for (int i = 0; i < 8; i++) {
+	for (size_t i = 0; i < 2 * sizeof(ops); i++) {
 		STORM_CHECK(w,
 			    storm_host_send(w, qp, i % 2, ops[i / 2],
 					    STORM_FRESH_LEN),
@@ -510,6 +511,12 @@ static void blow(struct storm *w)
 	}
 }
 
+static void count(struct storm_sum *sum, const struct srdma_stats *s)
+{
+	sum->dials += s->wires_dialed;
+	sum->atomics += s->atomics_executed;
+}
+
 void storm_run(uint64_t seed, struct storm_sum *sum)
 {
 	struct storm *w = calloc(1, sizeof(*w));
@@ -540,7 +547,7 @@ void storm_run(uint64_t seed, struct storm_sum *sum)
 		.now = w->now,
 	};
 	for (int side = 0; side < 2; side++)
-		sum->dials += w->side[side].relay->stats.wires_dialed;
+		count(sum, &w->side[side].relay->stats);
 	close_all(w);
 	free(w->nonces);
 	free(w);

@@ -23,6 +23,7 @@ enum {
 	STORM_QPS = 4,	/* one more after the storm */
 	STORM_AREAS = 4,
 	STORM_GAP = 512,
+	STORM_COUNTERS = 8,  /* words for atomics where areas 0 and 1 begin */
 	STORM_RING = 32,     /* work requests of a queue, at least its depth */
 	STORM_MESSAGES = 64, /* of an end whose RECV did not end yet */
 	STORM_NONCES = 1 << 16, /* of a storm, a few of them unused */
@@ -63,25 +64,29 @@ enum storm_fault {
 	STORM_FAULTS = 24,
 };
 
+struct srdma_op;
 struct storm;
 struct storm_leg;
 
 /* A work request, as its host knows it. */
 struct storm_wr {
 	uint64_t due;
-	uint64_t word; /* of the pattern that must arrive */
+	uint64_t word; /* of the pattern that must arrive; swap or add */
+	uint64_t compare;
 	uint8_t op, flags;
 	uint8_t legal;	  /* it may succeed */
 	uint8_t misnamed; /* it names what it was not given */
 	uint8_t shared;	  /* a later request has its remote range too */
 	uint8_t second;	  /* it is that later one */
 	uint8_t moved;	  /* its bytes changed under way */
+	uint8_t executed; /* the atomic */
 	uint32_t len;
 	uint32_t imm;
 	uint32_t message;    /* of those that take a RECV: its number */
 	uint32_t capability; /* handle; 0: none */
 	uint8_t *local;	     /* in the arena, or NULL */
 	uint8_t *remote;     /* in the peer's arena, or NULL */
+	uint8_t *counter;    /* of an atomic there, or NULL */
 };
 
 /* [head, tail) are outstanding, number n in wr[n % STORM_RING]. */
@@ -234,7 +239,7 @@ struct storm {
 
 /* What became of a storm. */
 struct storm_sum {
-	uint64_t packets, rekeys, dials;
+	uint64_t packets, rekeys, dials, atomics;
 	uint64_t random, now; /* at the end: another run gives the same */
 };
 
@@ -297,6 +302,14 @@ void storm_rekey_calm(struct storm *w);
 /* A packet of this end, of an epoch. */
 void storm_rekey_wire(struct storm *w, struct storm_end *from,
 		      const uint8_t *data);
+
+/* --- storm_atomic.c --- */
+/* A counter in that area of a peer, and what to do to it. */
+uint8_t *storm_atomic_choose(struct storm *w, struct storm_leg *to,
+			     uint32_t area, struct storm_wr *wr);
+/* The DMA of an atomic on a counter of a leg begins. */
+void storm_atomic_dma(struct storm *w, struct storm_leg *leg,
+		      const struct srdma_op *op);
 
 /* --- storm_nonce.c --- */
 /* What a side's relay computes with; forget it after the relay. */

@@ -271,8 +271,8 @@ static void kill_host(struct storm *w)
 		return;
 	doom_leg(w, leg);
 	srdma_port_mem_kill(leg->conn);
-	storm_memory_freeze(leg, -1);
 	leg->open = 0;
+	storm_memory_freeze(leg, -1);
 }
 
 void storm_fault_close(struct storm_leg *leg)

@@ -34,11 +34,12 @@ static struct srdma_cap_params choose(struct storm *w,
 	struct srdma_cap_params params = {
 		.key = to->area[STORM_GUARDED].key,
 		.offset = (uint64_t)lo * unit,
-		.rights = SRDMA_MEMKEY_READ | SRDMA_MEMKEY_WRITE,
+		.rights = SRDMA_MEMKEY_READ | SRDMA_MEMKEY_WRITE |
+			  SRDMA_MEMKEY_ATOMIC,
 	};
 
 	if (i && storm_one_in(w, 3))
-		params.rights = (uint8_t)(1 + storm_random(w, 2));
+		params.rights = (uint8_t)(1 + storm_random(w, 7));
 	if (storm_one_in(w, 2))
 		storm_grant_holder(from->side, params.bearer.holder);
 	if (storm_one_in(w, 3))
@@ -119,10 +120,14 @@ uint32_t storm_grant_choose(struct storm_leg *from, const struct storm_leg *to,
 {
 	struct storm *w = from->w;
 	const struct storm_grant *g = from->grant[to - w->side[to->side].leg];
-	uint32_t at =
-		storm_memory_index(to, wr->remote) - to->area[STORM_GUARDED].at;
-	uint8_t right = wr->op == SRDMA_DESC_READ ? SRDMA_MEMKEY_READ
-						  : SRDMA_MEMKEY_WRITE;
+	uint32_t at = storm_memory_index(to, storm_host_target(wr)) -
+		      to->area[STORM_GUARDED].at;
+	uint8_t right = SRDMA_MEMKEY_WRITE;
+
+	if (wr->op == SRDMA_DESC_READ)
+		right = SRDMA_MEMKEY_READ;
+	if (wr->counter)
+		right = SRDMA_MEMKEY_ATOMIC;
 
 	for (int i = 1; i < STORM_GRANTS; i++)
 		if (g[i].rights & right && g[i].lo <= at &&
@@ -138,9 +143,9 @@ static int overlaps(const struct storm_wr *wr, const struct storm_leg *leg,
 {
 	uint32_t at;
 
-	if (!wr->remote)
+	if (!storm_host_target(wr))
 		return 0;
-	at = storm_memory_index(leg, wr->remote);
+	at = storm_memory_index(leg, storm_host_target(wr));
 	return r->lo < at + wr->len && at < r->hi;
 }
 

@@ -29,10 +29,17 @@ int storm_host_put(struct storm_leg *leg, struct srdma_desc *d,
 			memcpy(slot + len, payload, d->length);
 		len += d->length;
 	}
+	if (srdma_desc_is_atomic(d->opcode))
+		len += SRDMA_OPERANDS_LEN;
 	if (srdma_port_mem_post(leg->conn, slot, len))
 		return -1;
 	leg->told = leg->consumed;
 	return 0;
+}
+
+uint8_t *storm_host_target(const struct storm_wr *wr)
+{
+	return wr->counter ? wr->counter : wr->remote;
 }
 
 int storm_host_takes_recv(uint8_t op)
@@ -140,7 +147,7 @@ static int choose_local(struct storm *w, struct storm_qp *qp,
 			struct storm_end *e, struct storm_wr *wr,
 			struct srdma_desc *d)
 {
-	int read = wr->op == SRDMA_DESC_READ;
+	int read = srdma_desc_is_answered(wr->op);
 	uint32_t area = own_area(w, e->leg, read ? 3 : 4);
 
 	if (!read && wr->len <= SRDMA_MAX_IMMEDIATE && storm_one_in(w, 3)) {
@@ -167,6 +174,8 @@ static struct storm_wr *reuse(struct storm *w, struct storm_queue *sq,
 {
 	int read = wr->op == SRDMA_DESC_READ;
 
+	if (srdma_desc_is_atomic(wr->op))
+		return NULL;
 	for (uint32_t i = sq->tail; i-- > sq->head;) {
 		struct storm_wr *old = storm_host_wr(sq, i);
 		int fits = read ? old->op == SRDMA_DESC_WRITE ||
@@ -185,9 +194,10 @@ static struct storm_wr *reuse(struct storm *w, struct storm_queue *sq,
 static void name(struct storm *w, struct storm_end *e, struct storm_leg *to,
 		 struct storm_wr *wr, struct srdma_desc *d)
 {
-	const struct storm_area *a = storm_memory_area(to, wr->remote);
+	uint8_t *at = storm_host_target(wr);
+	const struct storm_area *a = storm_memory_area(to, at);
 
-	d->remote_addr = (uintptr_t)wr->remote;
+	d->remote_addr = (uintptr_t)at;
 	d->rkey = a->key;
 	if (is_guarded(w, (uint32_t)(a - to->area)))
 		d->capability = storm_grant_choose(e->leg, to, wr);
@@ -196,7 +206,7 @@ static void name(struct storm *w, struct storm_end *e, struct storm_leg *to,
 /* All capabilities are from before all revocations. */
 static int is_revoked(const struct storm_leg *leg, const struct storm_wr *wr)
 {
-	uint32_t at = storm_memory_index(leg, wr->remote);
+	uint32_t at = storm_memory_index(leg, storm_host_target(wr));
 
 	for (uint32_t i = 0; i < leg->revocations; i++)
 		if (leg->revoked[i].lo < at + wr->len &&
@@ -218,6 +228,8 @@ static uint8_t *take_remote(struct storm *w, const struct storm_qp *qp,
 	if (wr->len && to->area[area].state != STORM_LIVE &&
 	    !storm_one_in(w, 50))
 		return NULL;
+	if (srdma_desc_is_atomic(wr->op))
+		return wr->counter = storm_atomic_choose(w, to, area, wr);
 	wr->remote = storm_memory_take(w, to, area, wr->len);
 	if (!wr->remote || !is_revoked(to, wr) || storm_one_in(w, 50))
 		return wr->remote;
@@ -308,12 +320,12 @@ static int misname(struct storm *w, const struct storm_leg *to,
 static void make_illegal(struct storm *w, struct storm_leg *to,
 			 struct storm_wr *wr, struct srdma_desc *d)
 {
-	if (!wr->remote || !wr->len)
+	if (!storm_host_target(wr) || !wr->len)
 		return;
 	if (!w->calm && misname(w, to, d, wr->len))
 		wr->misnamed = 1;
 	if (wr->misnamed ||
-	    storm_memory_area(to, wr->remote)->state != STORM_LIVE ||
+	    storm_memory_area(to, storm_host_target(wr))->state != STORM_LIVE ||
 	    is_revoked(to, wr))
 		wr->legal = 0;
 }
@@ -350,8 +362,9 @@ static void expect_request(struct storm_qp *qp, struct storm_end *e,
 {
 	struct storm_leg *to = storm_host_peer(qp, e->leg->side)->leg;
 
-	/* Of a READ that is refused, parts before may be right. */
-	if (wr->op == SRDMA_DESC_READ)
+	/* Of a READ that is refused, parts before may be right. Of an atomic it
+	 * is known later what is answered. */
+	if (wr->op == SRDMA_DESC_READ || (wr->counter && qp->evil))
 		storm_memory_expect(e->leg, wr->local, wr->len, wr->word,
 				    qp->evil || wr->misnamed);
 	else if (wr->remote && !wr->misnamed)
@@ -388,6 +401,8 @@ int storm_host_send(struct storm *w, struct storm_qp *qp, int side, uint8_t op,
 	if (!storm_host_sees(e) || !has_room(&e->sq) ||
 	    e->messages >= to->rq.head + STORM_MESSAGES)
 		return 0;
+	if (srdma_desc_is_atomic(op))
+		len = SRDMA_ATOMIC_LEN;
 	*wr = (struct storm_wr){ .op = op,
 				 .len = len,
 				 .legal = 1,
@@ -411,6 +426,8 @@ int storm_host_send(struct storm *w, struct storm_qp *qp, int side, uint8_t op,
 	d.flags |= wr->flags;
 	d.length = wr->len;
 	d.imm = wr->imm;
+	d.swap_add = wr->word;
+	d.compare = wr->compare;
 	if (d.flags & SRDMA_DESC_INLINE)
 		storm_memory_fill(payload, wr->len, wr->word);
 	if (storm_host_put(e->leg, &d, payload)) {
@@ -473,7 +490,7 @@ void storm_host_post(struct storm *w)
 	int side = (int)storm_random(w, 2);
 	struct storm_queue *rq = &qp->end[!side].rq;
 	uint32_t len = some_len(w), next = qp->end[side].messages;
-	uint8_t op = (uint8_t)(1 + storm_random(w, 5));
+	uint8_t op = (uint8_t)(1 + storm_random(w, 7));
 
 	if (!qp->live || (qp->end[side].sq.failed && !storm_one_in(w, 10)))
 		return; /* it would be flushed */
@@ -482,7 +499,7 @@ void storm_host_post(struct storm *w)
 		return;
 	}
 	/* Rarely longer than its receive. */
-	if (op >= SRDMA_DESC_SEND && next < rq->tail &&
+	if (storm_host_takes_recv(op) && next < rq->tail &&
 	    len > storm_host_wr(rq, next)->len && !storm_one_in(w, 500))
 		len = storm_host_wr(rq, next)->len;
 	storm_host_send(w, qp, side, op, len);
@@ -541,7 +558,7 @@ void storm_host_move(struct storm *w, struct storm_qp *qp, struct storm_end *e)
 	struct storm_message *m;
 
 	if (!storm_host_waits(e) || !wr->local || !wr->len || wr->shared ||
-	    wr->second || wr->op == SRDMA_DESC_READ)
+	    wr->second || srdma_desc_is_answered(wr->op))
 		return;
 	wr->moved = 1;
 	storm_memory_move(e->leg, wr->local, wr->len);
@@ -583,7 +600,7 @@ static void doubt(struct storm_qp *qp, struct storm_end *e)
 	for (uint32_t i = e->sq.head; i < e->sq.tail; i++) {
 		const struct storm_wr *wr = storm_host_wr(&e->sq, i);
 
-		if (wr->op == SRDMA_DESC_READ && wr->local)
+		if (srdma_desc_is_answered(wr->op) && wr->local)
 			storm_memory_expect(e->leg, wr->local, wr->len, 0, 1);
 		else if (wr->remote)
 			storm_memory_expect(to->leg, wr->remote, wr->len, 0, 1);

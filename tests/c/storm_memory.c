@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "mr.h"
+#include "op.h"
 
 /* Each word of a pattern is so much more than the one before. */
 static const uint64_t pace = UINT64_C(0x9d3f84d5b5470917);
 
-static const uint32_t access_of[STORM_AREAS] = { 7, 7, 1, 0 };
+static const uint32_t access_of[STORM_AREAS] = { 15, 15, 1, 0 };
 
 void storm_memory_fill(uint8_t *at, uint32_t len, uint64_t word)
 {
@@ -53,6 +54,7 @@ static void check_byte(const struct storm_leg *leg, uint32_t i)
 	uint8_t is = leg->mem[i];
 	int kind = leg->kind[i] & STORM_KIND;
 	int good = kind == STORM_ANY || is == leg->shadow[i] ||
+		   leg->kind[i] & STORM_ATOMIC ||
 		   (kind == STORM_DONE && is_after(leg, i, is));
 
 	STORM_CHECK(leg->w, good,
@@ -82,6 +84,9 @@ static void register_area(struct storm *w, struct storm_leg *leg, int i)
 	a->len = w->area_len;
 	a->at = STORM_GAP + (uint32_t)i * (w->area_len + STORM_GAP);
 	a->next = a->at;
+	if (access_of[i] & SRDMA_ACCESS_REMOTE_ATOMIC)
+		memset(leg->kind + a->at, STORM_TAKEN | STORM_ATOMIC,
+		       STORM_COUNTERS * SRDMA_ATOMIC_LEN);
 	a->access = access_of[i];
 	a->state = STORM_LIVE;
 	if (w->guarded && i == STORM_GUARDED) {
@@ -285,6 +290,13 @@ void storm_memory_doubt(struct storm_leg *leg, uint32_t area)
 		leg->kind[i] |= STORM_ANY;
 }
 
+void storm_memory_answer(struct storm_leg *leg, const uint8_t *at,
+			 uint64_t found)
+{
+	storm_memory_expect(leg, at, sizeof(found), 0, 0);
+	memcpy(leg->after + storm_memory_index(leg, at), &found, sizeof(found));
+}
+
 void storm_memory_move(struct storm_leg *leg, uint8_t *at, uint32_t len)
 {
 	if (!is_frozen(leg, at))
@@ -344,9 +356,21 @@ void storm_memory_settle(struct storm_leg *leg, uint8_t *at, uint32_t len)
 	be(leg, at, len, STORM_EXACT);
 }
 
+/* No DMA is under way there, unless the host died: then some of it was not
+ * done. */
+static void check_counters(struct storm_leg *leg, uint32_t from, uint32_t to)
+{
+	for (uint32_t i = from; leg->open && i < to; i++)
+		if ((leg->kind[i] & (STORM_ATOMIC | STORM_KIND)) ==
+		    STORM_ATOMIC)
+			STORM_CHECK(leg->w, leg->mem[i] == leg->shadow[i],
+				    "a counter is not what atomics left");
+}
+
 static void fix(struct storm_leg *leg, uint32_t from, uint32_t to)
 {
 	check_range(leg, from, to);
+	check_counters(leg, from, to);
 	memcpy(leg->shadow + from, leg->mem + from, to - from);
 	for (uint32_t i = from; i < to; i++)
 		leg->kind[i] = STORM_EXACT | (leg->kind[i] & STORM_TAKEN);
@@ -426,6 +450,7 @@ static void check_write(struct storm_leg *leg, uint32_t from, uint32_t len,
 
 void storm_memory_dma(struct storm *w, const struct srdma_dma *d, int is_write)
 {
+	const struct srdma_op *op = (struct srdma_op *)(uintptr_t)d->cookie;
 	struct storm_leg *leg = leg_of(w, d);
 	const struct storm_area *a;
 	uint32_t from;
@@ -437,7 +462,9 @@ void storm_memory_dma(struct storm *w, const struct srdma_dma *d, int is_write)
 		    a->state != STORM_FROZEN && from >= a->at &&
 			    from + d->len <= a->at + a->len,
 		    "DMA of memory that is not registered");
-	if (is_write)
+	if (leg->kind[from] & STORM_ATOMIC && op->atomic.kind)
+		storm_atomic_dma(w, leg, op);
+	else if (is_write)
 		check_write(leg, from, d->len, d->buf->data + d->buf_at);
 	else
 		check_read(leg, a, from, d->len);

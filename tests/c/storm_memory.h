@@ -15,6 +15,7 @@ enum storm_kind {
 	STORM_KIND = 3,
 	STORM_TAKEN = 1 << 2,  /* of a work request */
 	STORM_SOURCE = 1 << 3, /* its own worker may read it */
+	STORM_ATOMIC = 1 << 5, /* of a counter: as the atomics leave it */
 	STORM_MOVED =
 		1 << 4, /* its source changed under way: after or ~after */
 };
@@ -52,6 +53,10 @@ void storm_memory_follow(struct storm_leg *leg, const uint8_t *at,
 			 uint32_t len);
 /* Nobody writes there any more: as it may be, and nobody's again. */
 void storm_memory_settle(struct storm_leg *leg, uint8_t *at, uint32_t len);
+
+/* What an atomic found shall be written there, once. */
+void storm_memory_answer(struct storm_leg *leg, const uint8_t *at,
+			 uint64_t found);
 
 /* A DMA that begins. */
 void storm_memory_dma(struct storm *w, const struct srdma_dma *d, int is_write);

@@ -19,8 +19,10 @@ static void succeeded(struct storm_qp *qp, struct storm_end *e,
 			w, !peer->rq.failed || wr->message < peer->rq.failed_at,
 			"a message arrived, its receive failed");
 	}
-	if (wr->op == SRDMA_DESC_READ)
-		storm_memory_arrived(e->leg, wr->local, wr->len, "READ");
+	STORM_CHECK(w, !wr->counter || wr->executed || peer->leg->tainted,
+		    "an atomic succeeded that was not executed");
+	if (srdma_desc_is_answered(wr->op))
+		storm_memory_arrived(e->leg, wr->local, wr->len, "answer");
 	else if (wr->remote)
 		storm_memory_arrived(peer->leg, wr->remote, wr->len, "WRITE");
 	else if (wr->message >= peer->rq.head && !peer->gone)
@@ -40,6 +42,7 @@ static void end_request(struct storm_qp *qp, struct storm_end *e, uint32_t i,
 			    "request %u (op %u, %u bytes) failed: %s", i,
 			    wr->op, wr->len, srdma_reason(reason)->name);
 		if (!e->sq.failed) {
+			e->sq.failed_at = i;
 			e->sq.failed = (int)reason;
 			e->sq.failed_op = wr->op;
 		}
@@ -63,7 +66,9 @@ static void send_record(struct storm_qp *qp, struct storm_end *e,
 					   SRDMA_WC_RDMA_WRITE,
 					   SRDMA_WC_RDMA_READ,
 					   SRDMA_WC_SEND,
-					   SRDMA_WC_SEND };
+					   SRDMA_WC_SEND,
+					   SRDMA_WC_COMP_SWAP,
+					   SRDMA_WC_FETCH_ADD };
 	struct storm *w = e->leg->w;
 	struct storm_queue *sq = &e->sq;
 	uint32_t i = (uint32_t)r->id;
@@ -150,7 +155,8 @@ static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 	    reason > SRDMA_REASON_PROOF_EXPIRED || !e->sq.failed)
 		return;
 	/* A READ before it whose answers were lost cannot end well. */
-	if ((w->faults & STORM_LOSSES) && e->sq.failed_op == SRDMA_DESC_READ)
+	if ((w->faults & STORM_LOSSES) &&
+	    srdma_desc_is_answered(e->sq.failed_op))
 		return;
 	STORM_CHECK(w, e->sq.failed == (int)reason,
 		    "refused with %s; the first to fail did with %s",

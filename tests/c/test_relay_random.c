@@ -33,7 +33,7 @@ enum {
 struct race {
 	_Atomic uint64_t next, end; /* seeds that nobody has run */
 	_Atomic uint64_t failed;    /* the first that did */
-	_Atomic uint64_t packets, rekeys, dials;
+	_Atomic uint64_t packets, rekeys, dials, atomics;
 	_Atomic uint64_t running[JOBS];
 };
 
@@ -100,6 +100,7 @@ static void take_seeds(int job)
 		atomic_fetch_add(&race->packets, sum.packets);
 		atomic_fetch_add(&race->rekeys, sum.rekeys);
 		atomic_fetch_add(&race->dials, sum.dials);
+		atomic_fetch_add(&race->atomics, sum.atomics);
 	}
 	race->running[job] = 0;
 }
@@ -127,7 +128,7 @@ static void show(FILE *words)
 
 	rewind(words);
 	while (fgets(line, sizeof(line), words))
-		if (line[0] != '[')
+		if (strncmp(line, "[==", 3) && strncmp(line, "[ RUN", 5))
 			print_error("%s", line);
 }
 
@@ -205,8 +206,9 @@ static void test_storms(void **state)
 	assert_int_equal(race->failed, UINT64_MAX);
 	each = seeds ? race->packets / seeds : 0;
 	print_message("%" PRIu64 " storms of %" PRIu64 " packets each, %" PRIu64
-		      " epochs, %" PRIu64 " wires connected again\n",
-		      seeds, each, race->rekeys, race->dials);
+		      " epochs, %" PRIu64 " atomics, %" PRIu64
+		      " wires connected again\n",
+		      seeds, each, race->rekeys, race->atomics, race->dials);
 	if (seeds >= MANY)
 		assert_true(each >= PACKETS);
 	munmap(race, sizeof(*race));

@@ -1,0 +1,93 @@
+/*
+ * Storms: atomics (docs/protocol.md 5). Some words of each area that peers may
+ * use are counters of all QPs. What an atomic finds there is known as soon as
+ * its DMA begins: they take effect in that order.
+ */
+#include <string.h>
+
+#include "relay_impl.h"
+#include "storm_host.h"
+#include "storm_memory.h"
+
+uint8_t *storm_atomic_choose(struct storm *w, struct storm_leg *to,
+			     uint32_t area, struct storm_wr *wr)
+{
+	uint8_t *at = to->mem + to->area[area].at +
+		      SRDMA_ATOMIC_LEN * storm_random(w, STORM_COUNTERS);
+	uint64_t now;
+
+	memcpy(&now, to->shadow + storm_memory_index(to, at), sizeof(now));
+	if (wr->op == SRDMA_DESC_COMPARE_SWAP)
+		wr->compare = storm_one_in(w, 2) ? now : storm_random(w, 4);
+	if (storm_one_in(w, 2))
+		wr->word = storm_random(w, 4);
+	return at;
+}
+
+/* The request of a peer that a packet of this QP is of. */
+static struct storm_wr *find(struct storm *w, const struct storm_leg *leg,
+			     const struct srdma_op *op, struct storm_qp **qp)
+{
+	for (int i = 0; i <= STORM_QPS; i++) {
+		struct storm_end *e = &w->qp[i].end[leg->side];
+		struct storm_queue *sq = &w->qp[i].end[!leg->side].sq;
+		uint32_t n = (uint32_t)op->request_id;
+
+		if (!w->qp[i].live || e->leg != leg ||
+		    e->info.qpn != op->qp->qpn)
+			continue;
+		*qp = &w->qp[i];
+		return n - sq->head < sq->tail - sq->head ? storm_host_wr(sq, n)
+							  : NULL;
+	}
+	return NULL;
+}
+
+/* What it finds; it leaves what it must. */
+static uint64_t apply(struct storm_leg *leg, uint32_t at,
+		      const struct srdma_op *op)
+{
+	uint64_t old, new;
+
+	memcpy(&old, leg->shadow + at, sizeof(old));
+	new = op->atomic.kind == SRDMA_ATOMIC_FETCH_ADD
+		      ? old + op->atomic.swap_add
+		      : (old == op->atomic.compare ? op->atomic.swap_add : old);
+	memcpy(leg->shadow + at, &new, sizeof(new));
+	return old;
+}
+
+/* It failed for who asked: perhaps it is executed. */
+static int is_flushed(const struct storm_queue *sq, const struct srdma_op *op)
+{
+	return sq->failed && op->request_id < sq->head &&
+	       op->request_id >= sq->failed_at;
+}
+
+void storm_atomic_dma(struct storm *w, struct storm_leg *leg,
+		      const struct srdma_op *op)
+{
+	uint32_t at = (uint32_t)(op->addr - (uintptr_t)leg->mem);
+	struct storm_qp *qp = NULL;
+	struct storm_wr *wr;
+	uint64_t found;
+
+	if (!storm_memory_pure(leg, leg->mem + at))
+		return; /* a liar's, perhaps */
+	wr = find(w, leg, op, &qp);
+	found = apply(leg, at, op);
+	if (qp && (qp->evil || is_flushed(&qp->end[!leg->side].sq, op)))
+		return;
+	STORM_CHECK(w, wr && wr->counter == leg->mem + at,
+		    "an atomic that nobody asks for");
+	STORM_CHECK(w, !wr->executed, "an atomic is executed twice");
+	STORM_CHECK(w,
+		    (op->atomic.kind == SRDMA_ATOMIC_FETCH_ADD) ==
+				    (wr->op == SRDMA_DESC_FETCH_ADD) &&
+			    op->atomic.swap_add == wr->word &&
+			    op->atomic.compare == wr->compare,
+		    "another atomic than was asked for");
+	wr->executed = 1;
+	if (wr->local) /* else who asked is gone */
+		storm_memory_answer(qp->end[!leg->side].leg, wr->local, found);
+}
