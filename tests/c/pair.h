@@ -98,6 +98,7 @@ static inline void pair_params_mode(struct srdma_session_params *s,
 		return;
 	s->cache = pair_means.cache;
 	s->pd = &pair_means.pd[p->shared ? 1 : role];
+	s->pd_serial = s->pd->serial;
 	memset(s->rx_secret, 0, sizeof(s->rx_secret));
 	memset(s->tx_secret, 0, sizeof(s->tx_secret));
 	if (p->shared)
