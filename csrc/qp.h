@@ -122,8 +122,9 @@ struct srdma_qp {
 	uint32_t
 		pd_serial; /* K_PD of the secret that KEY gave last, held ... */
 	uint8_t pd_held;   /* ... until the session holds it */
-	uint8_t renewing;  /* a new secret to send with waits for its epoch */
-	uint32_t mtu;	   /* payload taken */
+	uint8_t renewing; /* a new secret to send with: the peer has not told that it
+				verified a packet of its epoch */
+	uint32_t mtu; /* payload taken */
 	uint32_t peer_mtu, peer_window, peer_reads;
 	uint32_t answer_mtu; /* of READ answers: the smaller mtu of both ends */
 	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */

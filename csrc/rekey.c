@@ -47,6 +47,11 @@ static void end(struct srdma_session *s)
 		s->sealed_max = s->sealed + SRDMA_LAST_WORDS;
 }
 
+int srdma_session_told(const struct srdma_session *s, uint64_t told)
+{
+	return told >= s->tx_first;
+}
+
 int srdma_session_advance(struct srdma_session *s, uint64_t now, uint64_t told)
 {
 	int r;
@@ -63,7 +68,7 @@ int srdma_session_advance(struct srdma_session *s, uint64_t now, uint64_t told)
 		end(s);
 		return 0;
 	}
-	if (told < s->tx_first && !SRDMA_MUTANT(EPOCH_WITHOUT_ACK))
+	if (!srdma_session_told(s, told) && !SRDMA_MUTANT(EPOCH_WITHOUT_ACK))
 		return -EAGAIN;
 	r = srdma_epoch_step(&s->tx.epochs);
 	if (r)

@@ -23,7 +23,6 @@ int srdma_rekey_before(struct srdma_qp *qp, struct srdma_packet *p)
 		return 0;
 	if (err == 1) {
 		r->stats.rekeys_sent++;
-		qp->renewing = 0; /* a secret that waited is the first one */
 		return 0;
 	}
 	if (err != -EAGAIN)
@@ -40,8 +39,12 @@ void srdma_rekey_told(struct srdma_qp *qp, uint64_t highest)
 	qp->acked_pn = highest;
 	if (!qp->renewing)
 		return;
-	qp->ctl |= SRDMA_SAY_PING;
-	srdma_relay_activate(qp);
+	if (srdma_session_renewing(qp->session, SRDMA_TX)) {
+		qp->ctl |= SRDMA_SAY_PING;
+		srdma_relay_activate(qp);
+	} else if (srdma_session_told(qp->session, highest)) {
+		qp->renewing = 0;
+	}
 }
 
 void srdma_rekey_heard(struct srdma_qp *qp)

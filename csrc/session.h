@@ -132,6 +132,9 @@ uint32_t srdma_session_epoch(const struct srdma_session *s,
  */
 int srdma_session_advance(struct srdma_session *s, uint64_t now, uint64_t told);
 
+/* 1: who told this number has verified a packet of the epoch that is sent. */
+int srdma_session_told(const struct srdma_session *s, uint64_t told);
+
 /*
  * A new secret, of the session's length: the next epoch of what is sent begins
  * with it, or that of what comes may. In a direction whose S comes from K_PD the

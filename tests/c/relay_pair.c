@@ -47,6 +47,7 @@ void pair_open_side(struct pair *p, int i, struct srdma_port *wire)
 		.window = p->window,
 		.reads = p->reads,
 		.key_cache = p->key_cache,
+		.rekey_packets = p->rekey_packets,
 		.provider = p->provider,
 		.random = random_of,
 		.random_ctx = &s->seed,

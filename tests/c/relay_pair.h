@@ -8,17 +8,17 @@
 #include "port_mem.h"
 #include "relay.h"
 
-enum { PAIR_MEMORY = 4 << 20, PAIR_RING = 1024, PAIR_QPS = 4 };
+enum { PAIR_MEMORY = 4 << 20, PAIR_RING = 1024, PAIR_QPS = 4, PAIR_MOST = 20 };
 
 struct side {
 	struct srdma_relay *relay;
 	struct srdma_port *host, *wire;
 	struct srdma_leg *leg;
 	struct srdma_conn *conn; /* of the leg */
-	struct srdma_qp_info qp[PAIR_QPS];
+	struct srdma_qp_info qp[PAIR_MOST];
 	struct srdma_qp_secret_answer
-		secret[PAIR_QPS]; /* KEY of a mode with PD */
-	uint8_t *memory;	  /* PAIR_MEMORY bytes, registered under key */
+		secret[PAIR_MOST]; /* KEY of a mode with PD */
+	uint8_t *memory;	   /* PAIR_MEMORY bytes, registered under key */
 	uint32_t key;
 	uint32_t consumed;
 	uint64_t seed;
@@ -33,6 +33,7 @@ struct pair {
 	uint8_t mode, shared; /* key mode; policy of PD */
 	uint8_t life;	      /* makes generations differ */
 	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
+	uint64_t rekey_packets; /* 0: the default */
 	int allow_unprotected;
 	struct srdma_provider *provider; /* NULL: OpenSSL */
 };

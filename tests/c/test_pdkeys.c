@@ -125,9 +125,52 @@ static void lengths(void **state)
 	}
 }
 
+/* Two generations, each as long as somebody uses it. */
+static void generations(void **state)
+{
+	struct srdma_pdkeys keys = sample_keys();
+	const struct srdma_pdkeys_flow flow = sample_flow();
+	const struct srdma_pdkeys first = keys;
+	uint8_t next[SRDMA_GROUP_KEY_LEN], old[16], secret[16];
+	static const uint8_t zero[SRDMA_GROUP_KEY_LEN];
+	struct srdma_cmac c;
+
+	(void)state;
+	memset(next, 0x99, sizeof(next));
+	assert_int_equal(srdma_cmac_create(&c, 16, NULL), 0);
+	assert_int_equal(srdma_pdkeys_secret(&keys, old, 16, &flow), 0);
+	/* nobody uses it: nothing stays */
+	assert_int_equal(srdma_pdkeys_rotate(&keys, next), 0);
+	assert_memory_equal(keys.before, zero, sizeof(zero));
+	assert_int_equal(srdma_pdkeys_bytes(&keys), 64);
+	keys = first;
+	srdma_pdkeys_hold(&keys, 0);
+	srdma_pdkeys_hold(&keys, 0);
+	assert_int_equal(srdma_pdkeys_rotate(&keys, next), 0);
+	assert_int_equal(keys.serial, 1);
+	assert_memory_equal(keys.pd, next, sizeof(next));
+	assert_int_equal(srdma_pdkeys_bytes(&keys), 64 + 48);
+	assert_int_equal(srdma_pdkeys_rotate(&keys, zero), -EBUSY);
+	assert_memory_equal(keys.pd, next, sizeof(next));
+	srdma_pdkeys_hold(&keys, 1);
+	srdma_pdkeys_release(&keys, 0);
+	assert_int_equal(srdma_pdkeys_secret_with(&c, &keys, 0, secret, &flow),
+			 0);
+	assert_memory_equal(secret, old, sizeof(old));
+	assert_int_equal(srdma_pdkeys_secret_with(&c, &keys, 1, secret, &flow),
+			 0);
+	assert_memory_not_equal(secret, old, sizeof(old));
+	srdma_pdkeys_release(&keys, 0);
+	assert_memory_equal(keys.before, zero, sizeof(zero));
+	srdma_pdkeys_release(&keys, 1);
+	assert_memory_equal(keys.pd, next, sizeof(next)); /* the newest stays */
+	srdma_cmac_destroy(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(generations),
 		cmocka_unit_test(known_secrets),
 		cmocka_unit_test(all_inputs_count),
 		cmocka_unit_test(lengths),

@@ -83,9 +83,17 @@ static void test_new_secrets_of_an_idle_qp(void **state)
 	open_in(&p, SRDMA_MODE_BASIC);
 	for (uint32_t n = 1; n <= 5; n++) {
 		for (int side = 0; side < 2; side++) {
+			struct srdma_qp_rekey k = {
+				.qpn = p.side[side].qp[0].qpn
+			};
 			uint8_t byte = (uint8_t)(0x10 * n + (uint32_t)side);
 
 			assert_int_equal(rekey(&p, !side, SRDMA_RX, byte), 0);
+			/* asks: nothing waits; then it does */
+			assert_int_equal(
+				srdma_relay_qp_rekey(p.side[side].relay,
+						     p.side[side].leg, &k),
+				side ? -EBUSY : 0);
 			assert_int_equal(rekey(&p, side, SRDMA_TX, byte), 0);
 		}
 		pair_settle(&p);
@@ -259,6 +267,262 @@ static void test_keys_that_are_not_renewed(void **state)
 	pair_close(&p);
 }
 
+enum { ROUNDS = 12, SIZE = 9000 };
+
+struct load {
+	uint64_t random, posted[2], ended[2];
+	uint32_t open[2][PAIR_MOST]; /* requests */
+};
+
+/* One packet in 20 is lost. */
+static enum srdma_mem_fate lose(void *ctx, struct srdma_mem_datagram *d)
+{
+	struct load *l = ctx;
+
+	(void)d;
+	l->random = l->random * UINT64_C(6364136223846793005) + 1;
+	return (l->random >> 33) % 20 ? SRDMA_MEM_PASS : SRDMA_MEM_DROP;
+}
+
+/* What ended, ended well. */
+static void look(struct pair *p, struct load *l, int side)
+{
+	struct srdma_record r;
+
+	while (pair_record(p, side, &r)) {
+		assert_int_equal(r.vendor_err, SRDMA_REASON_NONE);
+		l->ended[side]++;
+		for (int i = 0; i < PAIR_MOST; i++)
+			l->open[side][i] -= p->side[side].qp[i].qpn == r.qpn;
+	}
+}
+
+/* Each QP of both sides has WRITEs to do. */
+static void work(struct pair *p, struct load *l, int side)
+{
+	look(p, l, side);
+	for (int i = 0; i < PAIR_MOST; i++) {
+		if (l->open[side][i] == 4)
+			continue;
+		l->open[side][i]++;
+		pair_post(p, side,
+			  (struct srdma_desc){
+				  .opcode = SRDMA_DESC_WRITE,
+				  .id = l->posted[side]++,
+				  .qpn = p->side[side].qp[i].qpn,
+				  .length = SIZE,
+				  .local_addr = (uintptr_t)p->side[side].memory,
+				  .remote_addr =
+					  (uintptr_t)p->side[!side].memory },
+			  NULL);
+	}
+}
+
+/* Until the side's K_PD of before is not used any more. */
+static void until_rotated(struct pair *p, struct load *l, int side)
+{
+	for (int n = 0; p->side[side].leg->keys.users_before; n++) {
+		assert_in_range(n, 0, 100000);
+		work(p, l, 0);
+		work(p, l, 1);
+		pair_run(p, 1);
+	}
+}
+
+/* K_PD of both sides again and again, under 20 QPs that work. */
+static void test_rotation_under_load(void **state)
+{
+	struct load l = { .random = 5 };
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.mode = SRDMA_MODE_PD | SRDMA_MODE_MEM;
+	p.depth = 16;
+	p.key_cache = 16; /* fewer than there are keys */
+	p.wire.ctx = &l;
+	pair_open(&p);
+	for (int i = 0; i < PAIR_MOST; i++)
+		pair_connect(&p, i);
+	p.wire.fate = lose;
+	for (uint32_t n = 0; n < ROUNDS; n++) {
+		int side = (int)n % 2;
+
+		work(&p, &l, 0);
+		work(&p, &l, 1);
+		pair_run(&p, 3);
+		assert_int_equal(rotate(&p, side, 0), n / 2 + 1);
+		assert_in_range(p.side[side].leg->keys.users_before, PAIR_MOST,
+				3 * PAIR_MOST);
+		for (int i = 0; i < PAIR_MOST; i++)
+			renew_pd(&p, side, i);
+		until_rotated(&p, &l, side);
+	}
+	p.wire.fate = NULL;
+	pair_settle(&p);
+	for (int side = 0; side < 2; side++) {
+		look(&p, &l, side);
+		assert_int_equal(l.ended[side], l.posted[side]);
+		assert_true(stats(&p, side)->rekeys_received >=
+			    PAIR_MOST * ROUNDS / 2);
+	}
+	pair_close(&p);
+}
+
+/* --- refusals -------------------------------------------------------------- */
+
+static void says(const struct pair *p, const char *text)
+{
+	const char *why = srdma_relay_why(p->side[0].relay);
+
+	if (!strstr(why, text))
+		fail_msg("\"%s\" is not in \"%s\"", text, why);
+}
+
+static void test_rekey_refusals(void **state)
+{
+	struct srdma_qp_rekey good, k;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	pair_open(&p);
+	pair_init_qp(&p, 0);
+	assert_int_equal(rekey(&p, 0, SRDMA_TX, 1), -ENOTCONN);
+	says(&p, "RTR or RTS");
+	pair_init_qp(&p, 1);
+	pair_connect(&p, 0);
+	good = (struct srdma_qp_rekey){ .qpn = p.side[0].qp[0].qpn,
+					.direction = SRDMA_RX,
+					.secret_len = SECRET,
+					.secret = { 1 } };
+#define REKEY(err, text, ...)                                                  \
+	do {                                                                   \
+		k = good;                                                      \
+		__VA_ARGS__;                                                   \
+		assert_int_equal(srdma_relay_qp_rekey(p.side[0].relay,         \
+						      p.side[0].leg, &k),      \
+				 err);                                         \
+		says(&p, text);                                                \
+	} while (0)
+	REKEY(-ENOENT, "no QP", k.qpn ^= 1);
+	REKEY(-EINVAL, "0, 1 or 2 would be right", k.direction = 3);
+	REKEY(-EINVAL, "0 would be right", k.direction = 0);
+	REKEY(-EINVAL, "where none belongs", k.direction = k.secret_len = 0);
+	REKEY(-EINVAL, "16 would be right", k.secret_len = 32);
+	REKEY(-EINVAL, "16 would be right", k.secret_len = 0);
+	REKEY(-EINVAL, "no secret", k.secret[0] = 0);
+	for (int direction = SRDMA_RX; direction <= SRDMA_TX; direction++) {
+		good.direction = (uint8_t)direction;
+		assert_int_equal(srdma_relay_qp_rekey(p.side[0].relay,
+						      p.side[0].leg, &good),
+				 0);
+		REKEY(-EBUSY, "waits for the next epoch", (void)0);
+		REKEY(-EBUSY, "waits for the next epoch",
+		      k = (struct srdma_qp_rekey){ .qpn = good.qpn });
+	}
+	srdma_qp_fail(qp_of(&p, 0, 0), SRDMA_REASON_PEER_CLOSED, SRDMA_NONE, 0);
+	REKEY(-ENOTCONN, "RTR or RTS", (void)0);
+	pair_close(&p);
+}
+
+static void test_pd_rekey_refusals(void **state)
+{
+	struct srdma_qp_secret_answer answer;
+	struct srdma_qp_secret key;
+	uint32_t serial;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	open_in(&p, SRDMA_MODE_PD);
+	assert_int_equal(rekey(&p, 0, SRDMA_RX, 1), -EINVAL);
+	says(&p, "the worker derives the rx secret");
+	assert_int_equal(rekey(&p, 0, SRDMA_TX, 0), -EINVAL);
+	srdma_qp_fail(qp_of(&p, 0, 0), SRDMA_REASON_PEER_CLOSED, SRDMA_NONE, 0);
+	pair_key(&p, 0, 0, &key);
+	assert_int_equal(srdma_relay_qp_secret(p.side[0].relay, p.side[0].leg,
+					       &key, &answer),
+			 -ENOTCONN);
+	says(&p, "went to error");
+	pair_close(&p);
+
+	pair_defaults(&p);
+	p.shared = 1;
+	open_in(&p, SRDMA_MODE_PD);
+	assert_int_equal(rekey(&p, 0, SRDMA_TX, 1), -EPERM);
+	says(&p, "trust group");
+	assert_int_equal(srdma_relay_leg_rotate(p.side[0].relay, p.side[0].leg,
+						0, &serial),
+			 -EPERM);
+	says(&p, "trust group");
+	pair_close(&p);
+
+	pair_defaults(&p);
+	p.suite = p.level = p.tag_len = 0;
+	p.allow_unprotected = 1;
+	open_in(&p, SRDMA_MODE_BASIC);
+	assert_int_equal(rekey(&p, 0, SRDMA_TX, 1), -EINVAL);
+	says(&p, "level none");
+	pair_close(&p);
+}
+
+/* A QP that was given its S, and gets its keys after the leg's K_PD changed. */
+static void test_rotation_between_key_and_keys(void **state)
+{
+	struct srdma_qp_keys k;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.mode = SRDMA_MODE_PD;
+	pair_open(&p);
+	pair_init_qp(&p, 0); /* KEY */
+	for (int side = 1; side >= 0; side--) {
+		assert_int_equal(rotate(&p, side, 0), 1);
+		assert_int_equal(rotate(&p, side, 0), 1);
+		pair_keys(&p, side, 0, &k);
+		assert_int_equal(srdma_relay_qp_keys(p.side[side].relay,
+						     p.side[side].leg, &k),
+				 0);
+	}
+	pair_settle(&p);
+	write_ok(&p, 0, 5000);
+	write_ok(&p, 1, 5000);
+	pair_destroy_qp(&p, 0);
+	for (int side = 0; side < 2; side++) {
+		assert_int_equal(p.side[side].leg->keys.users_before, 0);
+		assert_int_equal(p.side[side].leg->keys.users, 0);
+	}
+	pair_close(&p);
+}
+
+/* An end that asks for a new epoch, and hears nothing for a while: all that is
+ * asked goes on, and the new secret comes into use. */
+static void test_lost_pings(void **state)
+{
+	struct load l = { .random = 1 };
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.wire.ctx = &l;
+	open_in(&p, SRDMA_MODE_BASIC);
+	for (uint32_t n = 1; n < 60; n++) {
+		uint8_t byte = (uint8_t)n;
+
+		assert_int_equal(rekey(&p, 1, SRDMA_RX, byte), 0);
+		assert_int_equal(rekey(&p, 0, SRDMA_TX, byte), 0);
+		p.wire.fate = lose;
+		l.random = n * 12345;
+		for (int i = 0; i < 40 && epoch(&p, 1, SRDMA_RX) < n; i++)
+			pair_wait_ms(&p, 100);
+		p.wire.fate = NULL;
+		assert_int_equal(epoch(&p, 1, SRDMA_RX), n);
+	}
+	pair_close(&p);
+}
+
 /* --- the hard stop ---------------------------------------------------------- */
 
 struct listener {
@@ -343,6 +607,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_new_secrets_of_an_idle_qp),
 		cmocka_unit_test(test_rotation),
+		cmocka_unit_test(test_rotation_under_load),
+		cmocka_unit_test(test_rekey_refusals),
+		cmocka_unit_test(test_pd_rekey_refusals),
+		cmocka_unit_test(test_rotation_between_key_and_keys),
+		cmocka_unit_test(test_lost_pings),
 		cmocka_unit_test(test_rotation_of_a_quiet_qp),
 		cmocka_unit_test(test_is_it_taken_up),
 		cmocka_unit_test(test_keys_that_are_not_renewed),

@@ -20,6 +20,7 @@ enum {
 	WARM = 64,	  /* requests of each side before somebody is there */
 	SPOILT = 0xee,
 	BEGIN_NS = 1000000000,
+	KEY_CACHE = 16,
 };
 
 /* Where things lie in a side's memory. */
@@ -435,6 +436,10 @@ static void begin(struct transfer *t)
 	pair_defaults(&t->p);
 	t->p.now = BEGIN_NS;
 	t->p.depth = TRANSFER_SLOTS;
+	t->p.rekey_packets = t->rekey_packets;
+	t->p.mode = t->mode;
+	t->p.shared = t->shared;
+	t->p.key_cache = KEY_CACHE;
 	if (t->timeout_ms)
 		t->p.timeout_ms = t->timeout_ms;
 	t->p.wire = (struct srdma_mem_wire_params){ .slots = WIRE_SLOTS,
@@ -453,6 +458,22 @@ static void begin(struct transfer *t)
 	t->p.wire.ctx = t;
 }
 
+/* Each epoch that an end began was seen by the other one. */
+static void count_rekeys(struct transfer *t)
+{
+	for (int i = 0; i < 2; i++) {
+		uint64_t sent =
+			srdma_relay_stats(t->p.side[i].relay)->rekeys_sent;
+		uint64_t received =
+			srdma_relay_stats(t->p.side[!i].relay)->rekeys_received;
+
+		CHECK(t, t->dark || (sent >= received && sent - received <= 1),
+		      "side %d: %llu epochs began, %llu were seen", i,
+		      (unsigned long long)sent, (unsigned long long)received);
+		t->rekeys += sent;
+	}
+}
+
 void transfer_run(struct transfer *t)
 {
 	begin(t);
@@ -463,5 +484,6 @@ void transfer_run(struct transfer *t)
 			t->begin = t->p.now;
 	}
 	t->ns = t->p.now - t->begin;
+	count_rekeys(t);
 	pair_close(&t->p);
 }

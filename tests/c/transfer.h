@@ -54,16 +54,19 @@ struct transfer {
 	uint32_t ops;	   /* bits of enum srdma_desc_op; 0: all */
 	uint32_t kinds;	   /* bits of enum transfer_fault */
 	uint32_t one_in;   /* so many packets are hit; 0: none */
-	uint32_t cut_every;  /* packets, about: the wire is cut; 0: never */
-	uint64_t hole_at;    /* packets; then it is a black hole ... */
-	uint32_t hole;	     /* ... for side 0 (bit 0), side 1 (bit 1) */
-	uint32_t timeout_ms; /* 0: 30 s */
-	int window;	     /* 1024: a wire that may reorder */
+	uint32_t cut_every;	/* packets, about: the wire is cut; 0: never */
+	uint64_t hole_at;	/* packets; then it is a black hole ... */
+	uint32_t hole;		/* ... for side 0 (bit 0), side 1 (bit 1) */
+	uint32_t timeout_ms;	/* 0: 30 s */
+	int window;		/* 1024: a wire that may reorder */
+	uint64_t rekey_packets; /* 0: the default */
+	uint8_t mode, shared;	/* key mode; policy of PD */
 
 	/* What came of it. */
 	uint64_t sent;	  /* packets */
 	uint64_t hit;	  /* of them */
 	uint64_t cuts;	  /* of the wire */
+	uint64_t rekeys;  /* epochs that began */
 	uint64_t ns;	  /* virtual, from the first post to the last end */
 	uint64_t slowest; /* ns from post to end of a request */
 	uint64_t dark;	  /* when the hole began */
