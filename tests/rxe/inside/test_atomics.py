@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import pytest
 from srdma import Access, SendFlag, SendWR, WCStatus, WROpcode, rxe
 from srdma.embedded import Embedded, Worker
 from srdma.identity import create_ca, issue
-from tests.e2e.conftest import Joiner, run
+from tests.e2e.conftest import Joiner
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 WAIT = 120
 TOP = (1 << 64) - 1
+EACH = 25
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,15 @@ def value(mr, at):
     return int.from_bytes(mr.buf[at : at + 8], sys.byteorder)
 
 
+def ended(qp, count):
+    """That many requests succeed, in time."""
+    done = []
+    until = time.monotonic() + WAIT
+    while len(done) < count and time.monotonic() < until:
+        done += qp.poll(count, timeout=1)
+    assert [wc.status for wc in done] == [WCStatus.SUCCESS] * count
+
+
 def test_atomics(workers, join):
     """Values, counters of two QPs, order behind WRITE and before READ, and a refusal."""
     a, b = (join.host(worker, ring=1024) for worker in workers)
@@ -59,12 +70,19 @@ def test_atomics(workers, join):
     assert qp.compare_and_swap(remote, 8, 5, 6, timeout=WAIT) == 0x0102030405060708
     assert value(target, 8) == 0x0102030405060708
 
-    def count(counter):
-        return [counter.fetch_add(remote, 16, 1, timeout=WAIT) for _ in range(50)]
-
-    found = [result() for result in [run(count, pair.client.qp) for pair in pairs]]
-    assert sorted(found[0] + found[1]) == list(range(100))
-    assert value(target, 16) == 100
+    with a.pd.alloc(8 * 2 * EACH) as into:
+        for n in range(EACH):
+            for q, pair in enumerate(pairs):
+                place = 8 * (q * EACH + n)
+                add = SendWR(n, WROpcode.ATOMIC_FETCH_AND_ADD, [into[place : place + 8]])
+                add.compare_add = 1
+                add.set_remote(remote, 16)
+                pair.client.qp.post_send(add)
+        for pair in pairs:
+            ended(pair.client.qp, EACH)
+        found = [value(into, 8 * n) for n in range(2 * EACH)]
+    assert sorted(found) == list(range(2 * EACH))
+    assert value(target, 16) == 2 * EACH
 
     into = a.pd.alloc(64)
     for n in range(5):
@@ -77,10 +95,7 @@ def test_atomics(workers, join):
         fence = SendFlag.SIGNALED | SendFlag.FENCE
         last = SendWR(n, WROpcode.RDMA_WRITE, data=b"", send_flags=fence)
         qp.post_send(write, add, read, last)
-        done = []
-        while len(done) < 4:
-            done += qp.poll(4, timeout=WAIT)
-        assert all(wc.status is WCStatus.SUCCESS for wc in done)
+        ended(qp, 4)
         assert (value(into, 0), value(into, 8)) == (n, n + 100)
 
     crooked = SendWR(1, WROpcode.ATOMIC_FETCH_AND_ADD, [into[:8]])
@@ -88,4 +103,4 @@ def test_atomics(workers, join):
     qp.post_send(crooked)
     (wc,) = qp.poll(timeout=WAIT)
     assert (wc.status, wc.reason) == (WCStatus.REM_INV_REQ_ERR, "MISALIGNED")
-    assert pairs[1].client.qp.fetch_add(remote, 16, 0, timeout=WAIT) == 100
+    assert pairs[1].client.qp.fetch_add(remote, 16, 0, timeout=WAIT) == 2 * EACH
