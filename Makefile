@@ -80,7 +80,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all lib offload bench native check-c asan fuzz lint format setup test test-unit \
-	test-rxe demo demo-rxe soak simulation storm transfer mutants \
+	test-rxe test-two-vms demo demo-rxe soak simulation storm transfer mutants \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
@@ -217,6 +217,10 @@ test-rxe: native offload
 		$(PYTEST) -p no:cacheprovider tests/rxe/inside \
 			$(RXE_PARTS:%=--ignore=%)'
 
+# Real RoCE frames between two VMs, and somebody on their cable.
+test-two-vms: native offload
+	@$(PY) tests/rxe/two_vms.py
+
 section = +@printf '\n==== %s ====\n' '$(1)'; $(make-quietly) $(2)
 test:
 	@.ci/setup test
@@ -229,6 +233,7 @@ test:
 	$(call section,Python tests,test-unit)
 	$(call section,fuzzing,fuzz FUZZ_SECONDS=5)
 	$(call section,SoftRoCE in a VM,test-rxe)
+	$(call section,two VMs,test-two-vms)
 	@printf '\n==== all sections passed ====\n'
 
 demo:

@@ -2,7 +2,7 @@
 
     python -m srdma.demo_host
 
-Requests: listen (worker, options, size) -> address; accept -> identity, suite; recv -> data;
+Requests: listen (worker, options, size, host) -> address; accept -> identity, suite; recv -> data;
 fill (offset, data); look (offset, length) -> data; stats -> counters; hang_up. The end of stdin
 ends it.
 """
@@ -44,12 +44,14 @@ class HostB:
         self._context, pd = self._contexts[worker]
         return pd
 
-    def listen(self, worker: str, options: dict[str, Any], size: int) -> dict[str, Any]:
+    def listen(
+        self, worker: str, options: dict[str, Any], size: int, host: str = "127.0.0.1"
+    ) -> dict[str, Any]:
         pd = self._pd(worker)
         rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
         self._region = pd.alloc(size, rights)
         self._listener = connection.listen(
-            ("127.0.0.1", 0), pd, data=self._region.remote().to_bytes(), **options
+            (host, 0), pd, data=self._region.remote().to_bytes(), **options
         )
         return {"address": list(self._listener.address)}
 

@@ -68,7 +68,7 @@ def use_kvm() -> bool:
     return os.access("/dev/kvm", os.R_OK | os.W_OK) and not nested
 
 
-def _vng_command(scratch: Path, kvm: bool) -> list[str]:
+def _vng_command(scratch: Path, kvm: bool, qemu: list[str]) -> list[str]:
     vng = Path(sys.executable).with_name("vng")
     if not vng.exists():
         raise VmError(f"no {vng}: install virtme-ng into this Python (make setup)")
@@ -78,6 +78,7 @@ def _vng_command(scratch: Path, kvm: bool) -> list[str]:
         *["--user", "root", "--memory", MEMORY, "--rwdir", str(scratch)],
         # Else the clock is the HPET, a system call and a device access per look.
         *["--append", "tsc=reliable"],
+        *[f"--qemu-opts={option}" for option in qemu],
         *["--", f"sh {scratch}/guest.sh"],
     ]
 
@@ -85,7 +86,9 @@ def _vng_command(scratch: Path, kvm: bool) -> list[str]:
 class _Boot:
     """One start of the machine: the process, and what it left in its scratch folder."""
 
-    def __init__(self, command: list[str], timeout: float, scratch: Path, kvm: bool) -> None:
+    def __init__(
+        self, command: list[str], timeout: float, scratch: Path, kvm: bool, qemu: list[str]
+    ) -> None:
         self.scratch = scratch
         for name in ("up", "code"):
             (scratch / name).unlink(missing_ok=True)
@@ -99,7 +102,7 @@ class _Boot:
         path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
         # QEMU opens /proc/self/fd/1 anew: only a pipe keeps what a file would lose.
         self.process = subprocess.Popen(
-            _vng_command(scratch, kvm),
+            _vng_command(scratch, kvm, qemu),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -141,15 +144,17 @@ class _Boot:
         self.output.join(5)
 
 
-def run(command: list[str], timeout: float, scratch: Path | None = None) -> int:
+def run(
+    command: list[str], timeout: float, scratch: Path | None = None, qemu: list[str] | None = None
+) -> int:
     """Run command in a fresh machine, within timeout seconds from its start.
 
     A boot that hangs is tried once more, by emulation. What the command writes to its
-    $SRDMA_VM_SCRATCH lies in scratch afterwards.
+    $SRDMA_VM_SCRATCH lies in scratch afterwards. qemu: more options for QEMU.
     """
     with tempfile.TemporaryDirectory(prefix="srdma-vm-") as own:
         for kvm in (use_kvm(), False):
-            boot = _Boot(command, timeout, scratch or Path(own), kvm)
+            boot = _Boot(command, timeout, scratch or Path(own), kvm, qemu or [])
             try:
                 if boot.wait_for("up", time.monotonic() + BOOT_SECONDS):
                     return boot.exit_code(time.monotonic() + timeout + 15)

@@ -53,6 +53,11 @@ struct cable *cable_shm_create(const char *const dirs[SIDES],
 			       const char *const names[SIDES]);
 /* Between two network devices. The packets are RoCEv2 over IPv4. */
 struct cable *cable_net_create(const char *const devices[SIDES]);
+/*
+ * Between two virtual machines, whose Ethernet frames are UDP datagrams on
+ * 127.0.0.1: to ports[side][0] from the machine at ports[side][1].
+ */
+struct cable *cable_vms_create(const char *const ports[SIDES][2]);
 
 /* Print to stderr and exit 1. */
 _Noreturn void die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -20,6 +20,7 @@ enum {
 	ETHERTYPE_IPV4 = 0x0800,
 	ETHERTYPE_ALL = 0x0003,
 	IPV4 = 20,
+	IPV4_ID = 4,
 	IPV4_PROTOCOL = 9,
 	IPV4_SOURCE = 12,
 	IPV4_DESTINATION = 16,
@@ -82,6 +83,8 @@ static void mend(struct frame *f)
 	memcpy(&from.sin_port, udp, 2);
 	memcpy(&to.sin_port, udp + 2, 2);
 	srdma_icrc_init(&icrc, (const void *)&from, (const void *)&to);
+	/* The kernel's RoCE has identifications. */
+	memcpy(icrc.header + SRDMA_ICRC_LRH + IPV4_ID, ip + IPV4_ID, 2);
 	srdma_icrc_compute(&icrc, f->data + f->at, f->packet,
 			   f->data + f->at + f->packet);
 }
@@ -185,17 +188,45 @@ static int open_device(const char *name)
 	return fd;
 }
 
-struct cable *cable_net_create(const char *const devices[SIDES])
+/* What QEMU's `-netdev socket,udp=` is at its other end. */
+static int open_socket(const char *own, const char *peer)
+{
+	const struct sockaddr_in to = { .sin_family = AF_INET,
+					.sin_port = htons((uint16_t)atoi(peer)),
+					.sin_addr.s_addr =
+						htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in from = to;
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	from.sin_port = htons((uint16_t)atoi(own));
+	if (fd < 0 || bind(fd, (const void *)&from, sizeof(from)) ||
+	    connect(fd, (const void *)&to, sizeof(to)))
+		die("UDP from port %s to %s: %s", own, peer, strerror(errno));
+	return fd;
+}
+
+static struct cable *create(int left, int right)
 {
 	struct net *n = calloc(1, sizeof(*n));
 
 	if (!n)
 		die("no memory");
 	n->cable.ops = &ops;
+	n->cable.fds[LEFT] = left;
+	n->cable.fds[RIGHT] = right;
 	batch_init(&n->in);
-	for (int side = LEFT; side < SIDES; side++) {
+	for (int side = LEFT; side < SIDES; side++)
 		batch_init(&n->out[side]);
-		n->cable.fds[side] = open_device(devices[side]);
-	}
 	return &n->cable;
+}
+
+struct cable *cable_net_create(const char *const devices[SIDES])
+{
+	return create(open_device(devices[LEFT]), open_device(devices[RIGHT]));
+}
+
+struct cable *cable_vms_create(const char *const ports[SIDES][2])
+{
+	return create(open_socket(ports[LEFT][0], ports[LEFT][1]),
+		      open_socket(ports[RIGHT][0], ports[RIGHT][1]));
 }

@@ -3,6 +3,7 @@
  *
  *     mitm shm LEFT_DIR RIGHT_DIR LEFT_NAME RIGHT_NAME
  *     mitm net LEFT_DEVICE RIGHT_DEVICE
+ *     mitm vms LEFT_PORT LEFT_PEER RIGHT_PORT RIGHT_PEER
  *
  * Reads a command per line and answers each with a line:
  *
@@ -142,8 +143,11 @@ static struct cable *make_cable(int argc, const char *const argv[])
 		return cable_shm_create(argv + 2, argv + 4);
 	if (argc == 4 && !strcmp(argv[1], "net"))
 		return cable_net_create(argv + 2);
-	die("give shm LEFT_DIR RIGHT_DIR LEFT_NAME RIGHT_NAME, or "
-	    "net LEFT_DEVICE RIGHT_DEVICE");
+	if (argc == 6 && !strcmp(argv[1], "vms"))
+		return cable_vms_create((const void *)(argv + 2));
+	die("give shm LEFT_DIR RIGHT_DIR LEFT_NAME RIGHT_NAME, "
+	    "net LEFT_DEVICE RIGHT_DEVICE, or "
+	    "vms LEFT_PORT LEFT_PEER RIGHT_PORT RIGHT_PEER");
 }
 
 int main(int argc, char *argv[])

@@ -2,7 +2,7 @@
 
 The stage is the demo's: a pair of rxe devices, two workers that protect and two that may be asked
 not to, and a look at every frame between them. All of it is made once: an import of pyverbs takes
-seconds here, a connection too. Figures go to the summary.
+seconds here, a connection too.
 """
 
 from __future__ import annotations
@@ -18,18 +18,12 @@ import srdma
 from srdma import rxe
 from srdma.demo_rxe import RxePair, RxeStage
 from srdma.demo_stage import HostProcess
-from tests.rxe.inside.figures import figures
 
 A, B = "spiffe://demo/host-a", "spiffe://demo/host-b"
 REGION = 64 << 20
 RING = 1024
 
 Connected = Callable[..., AbstractContextManager[tuple[srdma.Connection, srdma.RemoteMR]]]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for figure in figures:
-        terminalreporter.write_line(figure)
 
 
 @pytest.fixture(scope="session")

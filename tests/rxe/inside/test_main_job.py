@@ -13,8 +13,8 @@ import pytest
 
 import srdma
 from srdma import SendWR, WROpcode
+from tests.rxe.figures import figures
 from tests.rxe.inside.conftest import REGION
-from tests.rxe.inside.figures import figures
 
 SIZES = [0, 1, 63, 64, 4095, 4096, 4097, 65537, (1 << 20) + 3]
 QPS = 8

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from srdma.rxe import End
-from tests.rxe.inside.figures import figures
+from tests.rxe.figures import figures
 from tests.rxe.inside.load import COUNT, REGION, Load
 
 KINDS = {

@@ -1,0 +1,34 @@
+"""Host B in its own machine: tests/rxe/inside/host_b.py, asked over TCP by one host A.
+
+    python -m tests.rxe.two.host_b
+
+The first answer names its worker, besides what that one says.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from srdma.demo_host import main
+from srdma.frames import write_frame
+from tests.rxe.inside.host_b import Host
+from tests.rxe.two import end
+
+
+def serve() -> int:
+    with (
+        end.worker(1) as worker,
+        socket.create_server((end.address(1), end.CONTROL_PORT)) as server,
+    ):
+        sock, _ = server.accept()
+        with sock:
+            write_frame(sock.fileno(), {"worker": str(worker.control)})
+            os.dup2(sock.fileno(), sys.stdin.fileno())
+            os.dup2(sock.fileno(), sys.stdout.fileno())
+            return main(Host())
+
+
+if __name__ == "__main__":
+    sys.exit(serve())

@@ -1,0 +1,89 @@
+"""A transfer between two machines on whose cable one frame in ten is flipped, lost or repeated.
+
+In machine 0, with host A; host B is in machine 1. Every second flipped frame has a right ICRC, so
+that the kernel takes it for good: what lies in it is refused by the worker, for its tag, and sent
+again by the secure connection.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import srdma
+from srdma.frames import read_frame, write_frame
+from tests.rxe.figures import figures
+from tests.rxe.inside.conftest import A, B
+from tests.rxe.inside.load import COUNT, REGION, Load
+from tests.rxe.two import end
+
+ROUNDS = 2
+PATIENCE = 170  # seconds until the other machine is up: one boot may hang
+SLOW = 60  # seconds for an answer
+
+
+class HostB:
+    """In the other machine."""
+
+    def __init__(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self._sock = socket.create_connection((end.address(1), end.CONTROL_PORT), 5)
+                break
+            except OSError:
+                assert time.monotonic() < deadline, "the other machine does not answer"
+                time.sleep(0.5)
+        self._sock.setblocking(True)
+        self.worker = self.answer()["worker"]
+        self.answer()  # it is up
+
+    def request(self, do: str, **arguments: Any) -> None:
+        write_frame(self._sock.fileno(), {"do": do, **arguments})
+
+    def answer(self) -> dict[str, Any]:
+        answer = read_frame(self._sock.fileno(), SLOW)
+        assert answer is not None and "error" not in answer, answer
+        return answer
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        self.request(do, **arguments)
+        return self.answer()
+
+
+@pytest.fixture
+def pd() -> Iterator[srdma.PD]:
+    with end.worker(0) as worker, srdma.Context(worker.control) as ctx, srdma.PD(ctx, 512) as pd:
+        yield pd
+
+
+def refusals(stats: dict[str, int]) -> dict[str, int]:
+    return {name: n for name, n in stats.items() if name.startswith("refused_") and n}
+
+
+def test_every_request_is_right(pd: srdma.PD) -> None:
+    host_b = HostB()
+    options = {"timeout": SLOW, "qp_timeout": 120}
+    theirs = {"peer": A, "identity": str(end.IDENTITIES / "host-b"), **options}
+    listening = host_b.ask(
+        "listen", worker=host_b.worker, options=theirs, size=REGION, host=end.address(1)
+    )
+    host_b.request("accept")
+    mine = {"peer": B, "identity": end.IDENTITIES / "host-a", **options}
+    connection = srdma.connect(tuple(listening["address"]), pd, **mine)
+    assert host_b.answer()["identity"] == A
+    with connection, pd.alloc(REGION) as memory:
+        remote = srdma.RemoteMR.from_bytes(connection.data)
+        load = Load(connection.qp, remote, memory, host_b)
+        for _ in range(ROUNDS):
+            start = time.monotonic()
+            load.run()
+            figures.append(f"{COUNT} requests in {time.monotonic() - start:.1f} s")
+        refused = [refusals(pd.ctx.stats()), refusals(host_b.ask("stats"))]
+        figures.append(f"refused at A: {refused[0]}, at B: {refused[1]}")
+        assert all(found["refused_tag"] for found in refused)
+    host_b.ask("hang_up")
