@@ -136,6 +136,10 @@ class Sniffer:
             self.close()
             raise DeviceError(f"cannot look at {netdev}: {error.strerror}") from None
 
+    def fileno(self) -> int:
+        """Readable when a frame waits."""
+        return self._socket.fileno()
+
     def _drain(self) -> tuple[list[bytes], int]:
         """What waits, and how many frames found no room since the last call."""
         taken = []

@@ -1,0 +1,51 @@
+"""The RC connection of the wire is put into error in mid-transfer, again and again.
+
+The workers connect anew under the same session; what was under way is sent again, and nobody but
+the counters sees it. Each death has several requests under way: the load always has.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from srdma.embedded import spawn, stop
+from srdma.rxe import End
+from tests.rxe.figures import figures
+from tests.rxe.inside.load import COUNT, REGION, Load
+
+DEATHS = 100
+LIMIT = 240.0  # seconds
+
+
+@contextmanager
+def attacker(ends: list[End]) -> Iterator[None]:
+    words = [sys.executable, "-m", "tests.rxe.inside.attacker", *(end.netdev for end in ends)]
+    process = spawn(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdin and process.stdout
+        assert process.stdout.readline() == b"up\n"
+        yield
+        process.stdin.close()
+        figures.append(f"the attacker sent {int(process.stdout.readline())} frames")
+    finally:
+        stop(process)
+
+
+def test_wire_is_killed(stage, connected, host_b, pd, memory):
+    with connected(pd, size=REGION, qp_timeout=120) as (connection, remote):
+        load = Load(connection.qp, remote, memory, host_b)
+        before, start, rounds = pd.ctx.stats(), time.monotonic(), 0
+        with attacker(stage.ends):
+            deaths = 0
+            while deaths < DEATHS:
+                load.run()
+                rounds += 1
+                deaths = pd.ctx.stats()["wires_dialed"] - before["wires_dialed"]
+                assert time.monotonic() - start < LIMIT, f"{deaths} deaths"
+        seconds = time.monotonic() - start
+        figures.append(f"{deaths} deaths of the wire in {seconds:.0f} s, {rounds * COUNT} requests")
+        load.run()
