@@ -1,56 +1,78 @@
-"""kill -9 of a worker in mid-transfer: every request ends, and a new worker works."""
+"""kill -9 of each of the four processes in mid-transfer over rxe, twice each.
+
+As tests/e2e/test_kill.py: every outstanding request of the survivors ends once and in time, the
+next run works, nothing is left, neither processes nor objects of the devices.
+"""
 
 from __future__ import annotations
 
+import json
+import random
+import subprocess
+import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
 
-import srdma
-from srdma import SendWR, WCStatus, WROpcode
+import pytest
 
-REQUESTS = 48
-PIECE = 256 << 10
-DEADLINE = 20.0  # seconds
+from srdma import rxe
+from srdma.demo_rxe import worker_options
+from srdma.demo_stage import make_identities
+from srdma.embedded import Embedded
+from tests.e2e.four import Four, judge
+from tests.e2e.leftovers import place
 
-
-def post(qp: srdma.SecureQP, memory: srdma.MR, remote: srdma.RemoteMR) -> None:
-    for i in range(REQUESTS):
-        wr = SendWR(i, WROpcode.RDMA_WRITE, [memory[i * PIECE : (i + 1) * PIECE]])
-        wr.set_remote(remote, i * PIECE)
-        qp.post_send(wr)
-
-
-def collect(qp: srdma.SecureQP, wanted: int, end: float) -> list[srdma.WC]:
-    found: list[srdma.WC] = []
-    while len(found) < wanted:
-        found += qp.poll(REQUESTS, max(end - time.monotonic(), 0))
-        assert time.monotonic() < end, f"{len(found)} of {wanted} ended"
-    return found
+ROUNDS = 2
+QP_TIMEOUT = 20.0
+LATEST_KILL = 0.5  # seconds after data flows
+SILENCE = ["--ping", "2", "--silence", "8"]  # who has no wire for so long gives up
+REASONS = {
+    "host A": {"B": {"PEER_HOST_GONE", "PEER_CLOSED"}},
+    "host B": {"A": {"PEER_HOST_GONE", "PEER_CLOSED"}},
+    "NIC A": {"A": {"WORKER_GONE"}, "B": {"WIRE_LOST"}},
+    "NIC B": {"B": {"WORKER_GONE"}, "A": {"WIRE_LOST"}},
+}
 
 
-def test_peers_worker_killed(stage, connected, host_b, pd, memory):
-    victim = stage.start("victim", stage.ends[1])
-    pair = type(stage.secure)([stage.secure.workers[0], victim], stage.wire)
-    size = REQUESTS * PIECE
-    with connected(pd, pair, size=size, qp_timeout=DEADLINE) as (connection, remote):
-        qp = connection.qp
-        post(qp, memory, remote)
-        end = time.monotonic() + DEADLINE + 5
-        first = collect(qp, 2, end)
-        victim.process.kill()
-        victim.process.wait()
-        wcs = first + collect(qp, REQUESTS - len(first), end)
-        assert [wc.wr_id for wc in wcs] == list(range(REQUESTS))
-        good = [wc.status for wc in wcs].index(WCStatus.RETRY_EXC_ERR)
-        assert 2 <= good < REQUESTS
-        assert all(wc.status is WCStatus.SUCCESS for wc in wcs[:good])
-        assert wcs[good].reason == "WIRE_LOST"
-        assert all(wc.status is WCStatus.WR_FLUSH_ERR for wc in wcs[good + 1 :])
-        assert qp.reason == "WIRE_LOST"
-        assert host_b.ask("ended", qp=0)["reason"] in ("", "WORKER_GONE")
-    heir = stage.start("heir", stage.ends[1])
-    pair = type(stage.secure)([stage.secure.workers[0], heir], stage.wire)
-    with connected(pd, pair, size=size) as (connection, remote):
-        connection.qp.write(memory[:size], remote)
-        assert (
-            host_b.ask("look", offset=size - 64, length=64)["data"] == memory.buf[size - 64 : size]
-        )
+def objects(devices: list[str]) -> Counter[tuple[str, str]]:
+    """How many PDs, CQs, QPs, MRs and CM ids of programs the devices have."""
+    found: Counter[tuple[str, str]] = Counter()
+    for kind in ("pd", "cq", "qp", "mr", "cm_id"):
+        words = ["rdma", "-j", "resource", "show", kind]
+        listed = json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+        found.update((entry["ifname"], kind) for entry in listed if "pid" in entry)
+    return Counter({key: n for key, n in found.items() if key[0] in devices})
+
+
+@pytest.fixture
+def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[Four]:
+    if why := rxe.unavailable():
+        pytest.skip(why)
+    with place() as here, rxe.pair("kill", "10.79.0") as ends:
+        monkeypatch.setenv("TMPDIR", str(here.folder))
+        monkeypatch.setattr(tempfile, "tempdir", str(here.folder))
+        with ExitStack() as stack:
+            nics = stack.enter_context(Embedded())
+            options = {"A": worker_options(ends[0]), "B": worker_options(ends[1])}
+            processes = Four(
+                here.env,
+                make_identities(nics.folder / "identities"),
+                lambda end: nics.launch(f"nic{end.lower()}", [*options[end], *SILENCE]),
+                QP_TIMEOUT,
+            )
+            stack.callback(processes.close)
+            yield processes
+        assert not objects([end.device for end in ends])
+
+
+def test_kill_in_mid_transfer(four: Four) -> None:
+    dice = random.Random(8)
+    failed = 0
+    for victim in [*REASONS] * ROUNDS + ["host A"]:  # the last one ends what the others left
+        four.start()
+        time.sleep(dice.uniform(0, LATEST_KILL))
+        for end, said in four.kill(victim).items():
+            failed += judge(said, REASONS[victim][end], QP_TIMEOUT)
+    assert failed

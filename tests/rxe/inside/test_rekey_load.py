@@ -1,0 +1,35 @@
+"""New secrets over rxe, a hundred times, while requests of all kinds are under way."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.rxe.figures import figures
+from tests.rxe.inside.load import COUNT, REGION, Load
+
+TIMES = 100
+
+
+def test_a_hundred_under_load(stage, connected, host_b, pd, memory):
+    with connected(pd, size=REGION, qp_timeout=120) as (connection, remote):
+        load = Load(connection.qp, remote, memory, host_b)
+        before, start, rounds = pd.ctx.stats(), time.monotonic(), 0
+
+        def renew() -> None:
+            for _ in range(TIMES):
+                connection.rekey(timeout=stage.patience)
+
+        with ThreadPoolExecutor(1) as thread:
+            renewing = thread.submit(renew)
+            while not renewing.done() or not rounds:
+                load.run()
+                rounds += 1
+            renewing.result()
+        seconds = time.monotonic() - start
+        load.run()
+        now = pd.ctx.stats()
+    assert now["rekeys_sent"] - before["rekeys_sent"] >= TIMES
+    assert now["rekeys_received"] - before["rekeys_received"] >= TIMES
+    assert now["refused_tag"] == before["refused_tag"]
+    figures.append(f"{TIMES} new secrets in {seconds:.0f} s, {(rounds + 1) * COUNT} requests")
