@@ -80,7 +80,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all lib offload bench native check-c asan fuzz lint format setup test test-unit \
-	test-rxe test-two-vms demo demo-rxe soak simulation storm transfer mutants \
+	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation storm transfer mutants \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
@@ -209,13 +209,20 @@ test-unit: native offload
 	@$(if $(wildcard tests/unit tests/e2e),\
 		$(call run-pytest,$(wildcard tests/unit tests/e2e)))
 
-# The port by itself first: it makes and removes devices of its own.
+# Two VMs beside each other, as one keeps about one core busy: what works, the
+# port by itself first, which makes devices of its own; and what goes wrong.
 RXE_PARTS := tests/rxe/inside/test_port_verbs.py tests/rxe/inside/test_api.py
-test-rxe: native offload
+RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
+	fork_verbs kill netem rekey_load wire_dies)
+test-rxe: test-rxe-job test-rxe-faults
+test-rxe-job: native offload
 	@$(PY) tests/rxe/vm.py --timeout 580 -- sh -c '\
 		$(PYTEST) -p no:cacheprovider $(RXE_PARTS) && \
 		$(PYTEST) -p no:cacheprovider tests/rxe/inside \
-			$(RXE_PARTS:%=--ignore=%)'
+			$(patsubst %,--ignore=%,$(RXE_PARTS) $(RXE_FAULTS))'
+test-rxe-faults: native offload
+	@$(PY) tests/rxe/vm.py --timeout 580 -- \
+		$(PYTEST) -p no:cacheprovider $(RXE_FAULTS)
 
 # Real RoCE frames between two VMs, and somebody on their cable.
 test-two-vms: native offload

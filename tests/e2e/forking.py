@@ -21,6 +21,7 @@ from srdma.mr import RemoteMR
 from tests.e2e.load import ACCESS
 
 SIZE = 100_000
+WAIT = 120  # seconds for a connection, for a machine that is busy
 
 
 def uses(conn: srdma.Connection, mr: srdma.MR, identity: str) -> Iterator[Callable[[], object]]:
@@ -80,7 +81,7 @@ def child(how: str, conn: srdma.Connection, mr: srdma.MR, identity: str) -> None
 
 def main(worker: str, identity: str, host: str, port: str, how: str) -> None:
     with srdma.Context(worker) as ctx, srdma.PD(ctx) as pd:
-        conn = srdma.connect((host, int(port)), pd, identity=identity)
+        conn = srdma.connect((host, int(port)), pd, identity=identity, timeout=WAIT)
         with conn, pd.alloc(SIZE, ACCESS) as mr:
             pid = os.fork()
             if not pid:
