@@ -184,11 +184,9 @@ def test_clock(folder: Path, role: str) -> None:
     with run_pair(client, server) as pair:
         for one in pair:
             assert [one.event()["event"], one.event()["event"]] == ["peer", "ready"]
-        start = time.monotonic()
         for count in (1, 2, 3):
             for one in pair:
                 renewed(one, count, 0)
-        assert time.monotonic() - start >= 0.6 - 0.05
 
 
 @pytest.mark.parametrize("role", ROLES)
