@@ -270,3 +270,16 @@ int srdma_port_mem_wire_pair(struct srdma_port **a, struct srdma_port **b,
 	*b = &j->port[1]->port;
 	return 0;
 }
+
+int srdma_port_mem_wire_again(struct srdma_port *port, struct srdma_port **out)
+{
+	const struct srdma_mem_wire *w = srdma_mem_wire_of(port);
+	struct srdma_mem_wire *again;
+
+	assert(!w->joint->port[!w->side]);
+	again = wire_create(w->joint, !w->side);
+	if (!again)
+		return -ENOMEM;
+	*out = &again->port;
+	return 0;
+}

@@ -66,6 +66,10 @@ struct srdma_mem_wire_params {
 int srdma_port_mem_wire_pair(struct srdma_port **a, struct srdma_port **b,
 			     const struct srdma_mem_wire_params *params);
 
+/* The port that was joined to this one is destroyed: another one in its place,
+ * as of a worker that starts again. 0 or -ENOMEM. */
+int srdma_port_mem_wire_again(struct srdma_port *port, struct srdma_port **out);
+
 /* When the next datagram reaches port; UINT64_MAX: none is under way. */
 uint64_t srdma_port_mem_due(const struct srdma_port *port);
 

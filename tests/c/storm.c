@@ -162,7 +162,6 @@ static void open_side(struct storm *w, int i)
 		.random_ctx = &s->random,
 	};
 
-	s->random = w->seed * 2 + (uint64_t)i;
 	assert_int_equal(srdma_port_mem_host(&s->host, &w->host[i]), 0);
 	rp.host = s->host;
 	rp.wire = s->wire;
@@ -195,14 +194,54 @@ void storm_open_leg(struct storm *w, int side, int i)
 	storm_memory_open(w, leg);
 }
 
+static void keep_stats(struct storm_side *s)
+{
+	const struct srdma_stats *now = &s->relay->stats;
+
+	s->sum.packets_verified += now->packets_verified;
+	s->sum.packets_unprotected_received +=
+		now->packets_unprotected_received;
+	s->sum.wires_dialed += now->wires_dialed;
+	s->sum.atomics_executed += now->atomics_executed;
+}
+
+static void end_relay(struct storm_side *s)
+{
+	keep_stats(s);
+	srdma_relay_destroy(s->relay);
+	storm_nonce_forget(s->provider);
+}
+
+void storm_crash(struct storm *w, int side)
+{
+	struct storm_side *s = &w->side[side];
+
+	for (int i = 0; i < STORM_LEGS; i++) {
+		if (!s->leg[i].open)
+			continue;
+		s->leg[i].open = s->leg[i].closing = 0;
+		storm_memory_freeze(&s->leg[i], -1);
+	}
+	w->dying = storm_one_in(w, 2) ? 1 + side : 0;
+	end_relay(s);
+	w->dying = 0;
+	assert_int_equal(
+		srdma_port_mem_wire_again(w->side[!side].wire, &s->wire), 0);
+	open_side(w, side);
+	s->poked = 1;
+	w->crashes++;
+}
+
 static void open_all(struct storm *w)
 {
 	assert_int_equal(srdma_port_mem_wire_pair(&w->side[0].wire,
 						  &w->side[1].wire, &w->wire),
 			 0);
 	w->now = 1;
-	open_side(w, 0);
-	open_side(w, 1);
+	for (int side = 0; side < 2; side++) {
+		w->side[side].random = w->seed * 2 + (uint64_t)side;
+		open_side(w, side);
+	}
 	for (int i = 0; i < STORM_LEGS - 1; i++)
 		for (int side = 0; side < 2; side++)
 			storm_open_leg(w, side, i);
@@ -408,15 +447,13 @@ static void fresh_qp(struct storm *w)
 /* No packet is taken twice. */
 static void check_fresh(const struct storm *w, int side)
 {
-	const struct srdma_stats *to = &w->side[side].relay->stats;
-	const struct srdma_stats *from = &w->side[!side].relay->stats;
+	const struct srdma_stats *to = &w->side[side].sum;
 
 	if (w->faults & STORM_EVIL)
 		return;
 	STORM_CHECK(w,
-		    to->packets_verified <= from->packets_sealed &&
-			    to->packets_unprotected_received <=
-				    from->packets_unprotected_sent,
+		    to->packets_verified + to->packets_unprotected_received <=
+			    w->side[!side].sent,
 		    "side %d took more packets than there were", side);
 }
 
@@ -456,18 +493,16 @@ static void part(struct storm *w)
 		}
 	}
 	turns(w, STRANGER_S * SRDMA_SECOND);
-	for (int side = 0; side < 2; side++) {
+	for (int side = 0; side < 2; side++)
 		check_relay(w, side);
-		check_fresh(w, side);
-	}
 }
 
 static void close_all(struct storm *w)
 {
-	for (int side = 0; side < 2; side++) {
-		srdma_relay_destroy(w->side[side].relay);
-		storm_nonce_forget(w->side[side].provider);
-	}
+	for (int side = 0; side < 2; side++)
+		end_relay(&w->side[side]);
+	for (int side = 0; side < 2; side++)
+		check_fresh(w, side);
 	for (int side = 0; side < 2; side++) {
 		for (int i = 0; i < STORM_LEGS; i++) {
 			struct storm_leg *leg = &w->side[side].leg[i];
@@ -511,12 +546,6 @@ static void blow(struct storm *w)
 	}
 }
 
-static void count(struct storm_sum *sum, const struct srdma_stats *s)
-{
-	sum->dials += s->wires_dialed;
-	sum->atomics += s->atomics_executed;
-}
-
 void storm_run(uint64_t seed, struct storm_sum *sum)
 {
 	struct storm *w = calloc(1, sizeof(*w));
@@ -540,15 +569,18 @@ void storm_run(uint64_t seed, struct storm_sum *sum)
 		fresh_qp(w);
 		part(w);
 	}
+	close_all(w);
 	*sum = (struct storm_sum){
 		.packets = w->packets,
 		.rekeys = w->rekeys,
+		.crashes = w->crashes,
 		.random = w->random,
 		.now = w->now,
 	};
-	for (int side = 0; side < 2; side++)
-		count(sum, &w->side[side].relay->stats);
-	close_all(w);
+	for (int side = 0; side < 2; side++) {
+		sum->dials += w->side[side].sum.wires_dialed;
+		sum->atomics += w->side[side].sum.atomics_executed;
+	}
 	free(w->nonces);
 	free(w);
 }

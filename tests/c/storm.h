@@ -61,7 +61,8 @@ enum storm_fault {
 	STORM_MOVE = 1 << 21,  /* memory changes while it is sent */
 	STORM_REKEY = 1 << 22, /* new secrets */
 	STORM_CALLS = 1 << 23, /* connecting fails, strangers connect */
-	STORM_FAULTS = 24,
+	STORM_CRASH = 1 << 24, /* of a relay; a fresh one takes its place */
+	STORM_FAULTS = 25,
 };
 
 struct srdma_op;
@@ -193,6 +194,8 @@ struct storm_side {
 	struct srdma_relay *relay;
 	struct srdma_port *host, *wire;
 	struct srdma_provider *provider;
+	struct srdma_stats sum; /* of its relays that ended */
+	uint64_t sent;		/* packets */
 	struct storm_leg leg[STORM_LEGS];
 	uint64_t random;
 	int poked; /* the control socket was busy */
@@ -226,9 +229,11 @@ struct storm {
 	uint32_t calms;	  /* strikes are so much rarer */
 	int blackhole;	  /* side */
 	int hasty;	  /* requests may end before a loss is mended */
-	int opening;	  /* a QP gets its keys */
-	int calls;	  /* that failed, one after the other */
-	uint32_t rekeys;  /* epochs that began */
+	uint32_t crashes;
+	int dying;		   /* side + 1: it dies without a word */
+	int opening;		   /* a QP gets its keys */
+	int calls;		   /* that failed, one after the other */
+	uint32_t rekeys;	   /* epochs that began */
 	struct storm_leg *stalled; /* DMA of its guarded area had no room */
 	int calm; /* the storm is over: all that is posted is right */
 	struct storm_caught caught[STORM_CAUGHT];
@@ -239,7 +244,7 @@ struct storm {
 
 /* What became of a storm. */
 struct storm_sum {
-	uint64_t packets, rekeys, dials, atomics;
+	uint64_t packets, rekeys, dials, atomics, crashes;
 	uint64_t random, now; /* at the end: another run gives the same */
 };
 
@@ -251,6 +256,8 @@ uint32_t storm_random(struct storm *w, uint32_t n); /* below n; 0 if n is 0 */
 int storm_one_in(struct storm *w, uint32_t n);
 uint64_t storm_word(struct storm *w);
 void storm_open_leg(struct storm *w, int side, int i);
+/* The worker of a side dies, and another one starts. */
+void storm_crash(struct storm *w, int side);
 /*
  * Both relays as their workers would: asleep until something is due. 1: one
  * ran. 0: both slept, the clock moved to what is due next, but most ns at

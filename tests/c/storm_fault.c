@@ -133,6 +133,7 @@ static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 	struct storm *w = ctx;
 
 	w->packets++;
+	w->side[d->side].sent++;
 	check_number(w, d);
 	STORM_CHECK(w,
 		    w->level != SRDMA_LEVEL_AEAD ||
@@ -140,7 +141,7 @@ static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 		    "plaintext on the wire");
 	if (storm_one_in(w, 8))
 		catch_one(w, d);
-	if (w->blackhole && w->blackhole == 1 + d->side)
+	if (w->blackhole == 1 + d->side || w->dying == 1 + d->side)
 		return SRDMA_MEM_DROP;
 	if (!(w->active & ON_THE_WIRE) || !storm_one_in(w, w->rate))
 		return SRDMA_MEM_PASS;
@@ -332,6 +333,12 @@ static void destroy_qp(struct storm *w)
 		return;
 	qp->doomed = 1;
 	storm_fault_destroy(w, e);
+}
+
+static void crash(struct storm *w)
+{
+	doom_all(w);
+	storm_crash(w, (int)storm_random(w, 2));
 }
 
 static void move_memory(struct storm *w)
@@ -534,6 +541,7 @@ void storm_fault_strike(struct storm *w)
 		{ STORM_MOVE, 1, move_memory },
 		{ STORM_REKEY, 5, storm_rekey_strike },
 		{ STORM_CALLS, 20, intrude },
+		{ STORM_CRASH, 60, crash },
 	};
 
 	for (size_t i = 0; i < sizeof(strikes) / sizeof(*strikes); i++)

@@ -33,7 +33,7 @@ enum {
 struct race {
 	_Atomic uint64_t next, end; /* seeds that nobody has run */
 	_Atomic uint64_t failed;    /* the first that did */
-	_Atomic uint64_t packets, rekeys, dials, atomics;
+	_Atomic uint64_t packets, rekeys, dials, atomics, crashes;
 	_Atomic uint64_t running[JOBS];
 };
 
@@ -101,6 +101,7 @@ static void take_seeds(int job)
 		atomic_fetch_add(&race->rekeys, sum.rekeys);
 		atomic_fetch_add(&race->dials, sum.dials);
 		atomic_fetch_add(&race->atomics, sum.atomics);
+		atomic_fetch_add(&race->crashes, sum.crashes);
 	}
 	race->running[job] = 0;
 }
@@ -207,8 +208,9 @@ static void test_storms(void **state)
 	each = seeds ? race->packets / seeds : 0;
 	print_message("%" PRIu64 " storms of %" PRIu64 " packets each, %" PRIu64
 		      " epochs, %" PRIu64 " atomics, %" PRIu64
-		      " wires connected again\n",
-		      seeds, each, race->rekeys, race->atomics, race->dials);
+		      " wires connected again, %" PRIu64 " crashes\n",
+		      seeds, each, race->rekeys, race->atomics, race->dials,
+		      race->crashes);
 	if (seeds >= MANY)
 		assert_true(each >= PACKETS);
 	munmap(race, sizeof(*race));
