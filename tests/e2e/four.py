@@ -18,7 +18,7 @@ from srdma.demo_stage import make_identities
 from srdma.embedded import Embedded, Worker
 from srdma.frames import ask, read_frame, write_frame
 from tests.e2e.leftovers import place
-from tests.e2e.traffic import LIMIT, QP_TIMEOUT
+from tests.e2e.traffic import CONNECT, LIMIT, QP_TIMEOUT
 
 LATE = 5.0  # seconds above the deadline, for a machine that is busy
 
@@ -40,7 +40,7 @@ class HostProcess:
         assert self.next() == {"up": True}
 
     def next(self) -> dict[str, Any]:
-        frame = read_frame(self.fds[1], LIMIT + 20)
+        frame = read_frame(self.fds[1], CONNECT + LIMIT + 20)
         assert frame is not None
         return frame
 

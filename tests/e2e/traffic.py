@@ -29,6 +29,7 @@ LARGEST = 256 << 10
 OUTSTANDING = 16
 WARM = 64  # completions after which data is said to flow
 QP_TIMEOUT = 3.0
+CONNECT = 90.0  # seconds for a connection, for a machine that is emulated
 LIMIT = 40.0  # seconds until this is called a hang
 RECV = 1 << 32  # wr_ids from here on are receives
 
@@ -105,7 +106,7 @@ class Host:
         self._pd, self._region = self._open(worker)
         self._listener = srdma.listen(
             ("127.0.0.1", 0), self._pd, data=self._region.remote().to_bytes(),
-            identity=identity, qp_timeout=qp_timeout,
+            identity=identity, qp_timeout=qp_timeout, timeout=CONNECT,
         )  # fmt: skip
         return {"address": list(self._listener.address)}
 
@@ -123,7 +124,7 @@ class Host:
 
     def _accept(self) -> srdma.Connection:
         assert self._listener is not None
-        return self._listener.accept(LIMIT)
+        return self._listener.accept(CONNECT)
 
     def _connect(
         self, address: tuple[str, int], worker: str, identity: str, qp_timeout: float
@@ -131,7 +132,7 @@ class Host:
         self._pd, self._region = self._open(worker)
         return srdma.connect(
             tuple(address), self._pd, data=self._region.remote().to_bytes(),
-            identity=identity, qp_timeout=qp_timeout,
+            identity=identity, qp_timeout=qp_timeout, timeout=CONNECT,
         )  # fmt: skip
 
     def _run(self, connection: srdma.Connection) -> dict[str, Any]:
