@@ -57,7 +57,7 @@ static int emit_control(struct srdma_qp *qp, const struct control *c)
 	int err;
 
 	if (!c->last_words)
-		p.ack.gaps = srdma_order_gaps(qp, p.ack.gap);
+		srdma_order_gaps(qp, &p.ack);
 	if (nak)
 		p.ack.reason = qp->nak_reason;
 	if (c->kind == SRDMA_ACK_CLOSE)

@@ -2,8 +2,11 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "port.h"
+
+enum { SHARE = 3 }; /* a QP may keep so many times what is left */
 
 int srdma_beyond_pool_create(struct srdma_beyond_pool *pool, uint32_t n)
 {
@@ -102,18 +105,6 @@ static int overlaps(const struct srdma_packet *p,
 					     srdma_position_after(p));
 }
 
-/* Whether p continues the last one, and that was the furthest. */
-static int continues(const struct srdma_beyond *b, const struct srdma_packet *p)
-{
-	struct srdma_position end;
-
-	if (!b->tail)
-		return 0;
-	end = srdma_position_after(&b->tail->packet);
-	return same(end, b->furthest) &&
-	       follows(end, may_end(&b->tail->packet), srdma_position_of(p));
-}
-
 static void insert(struct srdma_beyond *b, struct srdma_kept *before,
 		   struct srdma_kept *k)
 {
@@ -133,17 +124,22 @@ static int needs_buf(const struct srdma_packet *p)
 	       (srdma_wire_traits(p->opcode) & SRDMA_T_ATOMIC);
 }
 
+static int is_same(const struct srdma_packet *p, const struct srdma_kept *k)
+{
+	return k && same(srdma_position_of(p), srdma_position_of(&k->packet)) &&
+	       same(srdma_position_after(p), srdma_position_after(&k->packet));
+}
+
 int srdma_beyond_keep(struct srdma_beyond *b, const struct srdma_packet *p,
 		      struct srdma_buf **buf, struct srdma_kept **out)
 {
 	struct srdma_beyond_pool *pool = b->pool;
 	struct srdma_kept *before = find(b, p);
 	struct srdma_kept *k = pool->free;
-	const int smooth = continues(b, p);
 
 	if (overlaps(p, before, before ? before->next : b->head))
-		return -EALREADY;
-	if (b->count == SRDMA_BEYOND_MAX || b->count >= pool->left)
+		return is_same(p, before) ? -EALREADY : -EINVAL;
+	if (b->count == SRDMA_BEYOND_MAX || b->count >= SHARE * pool->left)
 		return -ENOSPC;
 	pool->free = k->next;
 	pool->left--;
@@ -156,7 +152,7 @@ int srdma_beyond_keep(struct srdma_beyond *b, const struct srdma_packet *p,
 	}
 	insert(b, before, k);
 	*out = k;
-	return smooth;
+	return 0;
 }
 
 void srdma_beyond_pop(struct srdma_beyond *b)
@@ -182,16 +178,27 @@ void srdma_beyond_drop(struct srdma_beyond *b)
 
 /* --- gaps --------------------------------------------------------------- */
 
+enum { NEWEST = SRDMA_MAX_GAPS - 1 }; /* fewer: those are the last (2.4) */
+
 struct list {
-	struct srdma_gap *gap;
-	uint8_t count;
+	struct srdma_gap newest[NEWEST]; /* a ring */
+	uint32_t count;			 /* of all */
+	struct srdma_gap page[SRDMA_MAX_GAPS];
+	uint32_t before, paged;		  /* gaps before the page, and on it */
+	struct srdma_position from, next; /* the page begins, the next one */
 };
 
 static void add(struct list *l, struct srdma_position at, uint32_t extent)
 {
-	if (l->count < SRDMA_MAX_GAPS)
-		l->gap[l->count++] = (struct srdma_gap){ (uint32_t)at.id,
-							 at.offset, extent };
+	const struct srdma_gap gap = { (uint32_t)at.id, at.offset, extent };
+
+	l->newest[l->count++ % NEWEST] = gap;
+	if (srdma_position_before(at, l->from))
+		l->before++;
+	else if (l->paged < SRDMA_MAX_GAPS)
+		l->page[l->paged++] = gap;
+	else if (!l->next.id && !l->next.offset)
+		l->next = at;
 }
 
 /* All from at to next. */
@@ -206,11 +213,9 @@ static void add_missing(struct list *l, struct srdma_position at,
 		add(l, at, next.offset - at.offset);
 }
 
-uint8_t srdma_beyond_gaps(const struct srdma_beyond *b,
-			  const struct srdma_beyond_from *from,
-			  struct srdma_gap gap[SRDMA_MAX_GAPS])
+static void add_all(const struct srdma_beyond *b,
+		    const struct srdma_beyond_from *from, struct list *l)
 {
-	struct list l = { gap, 0 };
 	struct srdma_position at = from->at, end = b->furthest;
 	int reading = from->reading;
 
@@ -219,7 +224,7 @@ uint8_t srdma_beyond_gaps(const struct srdma_beyond *b,
 			srdma_position_of(&k->packet);
 
 		if (!follows(at, reading, next))
-			add_missing(&l, at, next);
+			add_missing(l, at, next);
 		at = srdma_position_after(&k->packet);
 		reading = may_end(&k->packet);
 	}
@@ -227,6 +232,31 @@ uint8_t srdma_beyond_gaps(const struct srdma_beyond *b,
 	if (from->highest > b->pn && from->highest - b->pn > b->later)
 		end = (struct srdma_position){ from->credit, 0 };
 	if (srdma_position_before(at, end))
-		add_missing(&l, at, end);
-	return l.count;
+		add_missing(l, at, end);
+}
+
+void srdma_beyond_gaps(struct srdma_beyond *b,
+		       const struct srdma_beyond_from *from,
+		       struct srdma_beyond_gaps *out)
+{
+	struct list l = { .from = b->page };
+
+	*out = (struct srdma_beyond_gaps){ 0 };
+	add_all(b, from, &l);
+	b->newest = !b->newest && l.count > SRDMA_MAX_GAPS;
+	if (b->newest) {
+		out->count = NEWEST;
+		for (uint32_t i = 0; i < NEWEST; i++)
+			out->gap[i] = l.newest[(l.count + i) % NEWEST];
+		out->skips = 1;
+		return;
+	}
+	if (l.before && !l.paged) { /* the last page was the last one */
+		l = (struct list){ 0 };
+		add_all(b, from, &l);
+	}
+	out->count = (uint8_t)l.paged;
+	memcpy(out->gap, l.page, sizeof(l.page));
+	out->skips = l.before > 0;
+	b->page = l.next;
 }

@@ -13,7 +13,7 @@
 
 struct srdma_buf;
 
-enum { SRDMA_BEYOND_MAX = 128 }; /* packets kept of one QP */
+enum { SRDMA_BEYOND_MAX = 512 }; /* packets kept of one QP */
 
 /* A place in the order of requests: a byte of a message, or the beginning of
  * an empty one. */
@@ -59,6 +59,8 @@ struct srdma_beyond {
 	struct srdma_beyond_pool *pool;
 	struct srdma_kept *head, *tail; /* in order, none overlap */
 	uint32_t count;
+	struct srdma_position page;	/* the next page of gaps begins there */
+	int newest;			/* the last ack told the newest ones */
 	struct srdma_position furthest; /* end of what ever verified */
 	uint64_t pn;	/* of that packet; at first the number before all */
 	uint64_t later; /* packets with higher numbers that verified since */
@@ -72,9 +74,9 @@ void srdma_beyond_note(struct srdma_beyond *b, const struct srdma_packet *p);
 /*
  * Keep a request packet, with its payload: *buf is taken over if it has one,
  * or is an atomic.
- * The caller fills the claim of *out. 0; 1: kept, and right behind the
- * furthest one, which is kept, so that no gap is new; -EALREADY: some of it is
- * kept; -ENOSPC: the QP has SRDMA_BEYOND_MAX, or its part of the pool.
+ * The caller fills the claim of *out. 0; -EALREADY: it is kept already;
+ * -EINVAL: something else has some of its bytes, as no honest peer sends it;
+ * -ENOSPC: the QP has SRDMA_BEYOND_MAX, or its part of the pool.
  */
 int srdma_beyond_keep(struct srdma_beyond *b, const struct srdma_packet *p,
 		      struct srdma_buf **buf, struct srdma_kept **out);
@@ -90,9 +92,16 @@ struct srdma_beyond_from {
 	uint64_t credit;  /* no request packet has this id or a higher one */
 };
 
-/* What is missing: at most SRDMA_MAX_GAPS, the first. Returns how many. */
-uint8_t srdma_beyond_gaps(const struct srdma_beyond *b,
-			  const struct srdma_beyond_from *from,
-			  struct srdma_gap gap[SRDMA_MAX_GAPS]);
+struct srdma_beyond_gaps {
+	struct srdma_gap gap[SRDMA_MAX_GAPS];
+	uint8_t count;
+	uint8_t skips; /* some before them are missing too */
+};
+
+/* What is missing: at most SRDMA_MAX_GAPS. Of more than that, page by page,
+ * and the newest in every second ack. */
+void srdma_beyond_gaps(struct srdma_beyond *b,
+		       const struct srdma_beyond_from *from,
+		       struct srdma_beyond_gaps *out);
 
 #endif

@@ -99,15 +99,22 @@ static struct srdma_part *add_part(struct srdma_qp *qp,
 			      w->asked + len);
 }
 
-/* Ask for the next part of a READ, or an atomic. 0, or -EBUSY: the peer is
- * full. */
+/* Answers to expect: of what the peer has executed, or is about to. */
+static uint32_t answers_under_way(const struct srdma_qp *qp)
+{
+	return qp->parts.due - qp->flights.held;
+}
+
+/* Ask for the next part of a READ, or an atomic. 0, or -EBUSY: enough is under
+ * way. */
 static int cut_part(struct srdma_qp *qp, struct srdma_wqe *w, uint32_t len)
 {
 	struct srdma_parts *parts = &qp->parts;
 	struct srdma_op *op;
 
-	if (parts->count && parts->due + srdma_part_answers(parts, len) >
-				    qp->relay->params.window)
+	if (parts->count &&
+	    answers_under_way(qp) + srdma_part_answers(parts, len) >
+		    srdma_congestion_window(&qp->asking))
 		return -EBUSY;
 	if (!qp->relay->ops.left)
 		return -EAGAIN;
@@ -194,7 +201,13 @@ static int cut_request(struct srdma_qp *qp, const struct piece *piece,
 	return 0;
 }
 
-/* A lost packet. 0, -ENOENT: there is none, -EAGAIN. */
+int srdma_cut_blocked(const struct srdma_qp *qp)
+{
+	return qp->flights.waiting - qp->flights.losts >=
+	       srdma_congestion_window(&qp->sending);
+}
+
+/* A lost packet. 0, -ENOENT: there is none that may be sent, -EAGAIN. */
 static int cut_lost(struct srdma_qp *qp)
 {
 	uint64_t serial;
@@ -205,7 +218,7 @@ static int cut_lost(struct srdma_qp *qp)
 	struct srdma_op *op;
 	int err;
 
-	if (!flight)
+	if (!flight || (srdma_cut_blocked(qp) && !flight->probe))
 		return -ENOENT;
 	piece = (struct piece){ flight->id, flight->offset, flight->len };
 	w = srdma_qp_wqe(qp, flight->id);
@@ -216,7 +229,7 @@ static int cut_lost(struct srdma_qp *qp)
 		return err;
 	op->resend = SRDMA_RESEND_FLIGHT;
 	op->flight = serial;
-	flight->state = SRDMA_FLIGHT_AGAIN;
+	srdma_flight_again(&qp->flights, flight);
 	w->fetching++;
 	return 0;
 }
@@ -291,13 +304,20 @@ static void starve(struct srdma_qp *qp)
 	qp->starving = (uint8_t)starves;
 }
 
+/* The peer can hold one more, and not too many are under way. */
+static int may_send(const struct srdma_qp *qp)
+{
+	return qp->fetch.count + qp->flights.count < qp->peer_window &&
+	       qp->fetch.count + qp->flights.waiting <
+		       srdma_congestion_window(&qp->sending);
+}
+
 int srdma_cut_fetch(struct srdma_qp *qp)
 {
 	int err = fetch_again(qp);
 
 	while (!err && qp->sq_next < qp->sq_tail &&
-	       qp->fetch.count < SRDMA_FETCH_DEPTH &&
-	       qp->fetch.count + qp->flights.count < qp->peer_window)
+	       qp->fetch.count < SRDMA_FETCH_DEPTH && may_send(qp))
 		err = srdma_op_share(qp, &qp->fetch) ? cut(qp) : -EAGAIN;
 	starve(qp);
 	if (srdma_op_issue(qp, &qp->fetch))

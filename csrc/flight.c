@@ -3,12 +3,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define MS	  UINT64_C(1000000)
-#define RTO_FIRST (100 * MS)
-#define RTO_LEAST (MS / 5)
-#define RTO_MOST  (1000 * MS)
+#define MS	       UINT64_C(1000000)
+#define RTO_FIRST      (100 * MS)
+#define RTO_LEAST      (MS / 5)
+#define RTO_MOST       (1000 * MS)
+#define PATIENCE_LEAST (MS / 100)
 
-enum { REORDERED = 3, DOUBLINGS = 13 };
+enum { REORDERED = 3, TRIES = 16, DOUBLINGS = 13, LOOKS = 64 };
 
 /* A place in the stream of requests; offsets go up to 2^32. */
 struct point {
@@ -58,6 +59,7 @@ uint64_t srdma_flight_add(struct srdma_flights *f,
 
 	*x = *flight;
 	x->state = SRDMA_FLIGHT_UNDER_WAY;
+	f->waiting++;
 	return f->first + f->count++;
 }
 
@@ -72,25 +74,53 @@ struct srdma_flight *srdma_flight_at(const struct srdma_flights *f,
 	return x->state == SRDMA_FLIGHT_OVER ? NULL : x;
 }
 
-void srdma_flight_resent(struct srdma_flights *f, struct srdma_flight *flight,
-			 uint64_t pn, uint64_t now)
-{
-	if (flight->probe)
-		f->probe = pn;
-	flight->probe = 0;
-	flight->pn = pn;
-	flight->sent = now;
-	flight->state = SRDMA_FLIGHT_UNDER_WAY;
-}
-
 static uint64_t higher(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
 }
 
+/* All but the time and number of one may change here only. */
+static void set_state(struct srdma_flights *f, struct srdma_flight *x,
+		      uint8_t state)
+{
+	f->waiting -= x->state < SRDMA_FLIGHT_HELD;
+	f->losts -= x->state == SRDMA_FLIGHT_LOST;
+	f->held -= x->state == SRDMA_FLIGHT_HELD ? x->answers : 0;
+	x->state = state;
+	f->waiting += state < SRDMA_FLIGHT_HELD;
+	f->losts += state == SRDMA_FLIGHT_LOST;
+	f->held += state == SRDMA_FLIGHT_HELD ? x->answers : 0;
+}
+
+uint64_t srdma_flight_sent(const struct srdma_flights *f, uint64_t pn)
+{
+	for (uint32_t i = 0; i < f->count && i < LOOKS; i++)
+		if (nth(f, i)->pn == pn)
+			return nth(f, i)->sent;
+	return 0;
+}
+
+void srdma_flight_again(struct srdma_flights *f, struct srdma_flight *flight)
+{
+	set_state(f, flight, SRDMA_FLIGHT_AGAIN);
+}
+
+void srdma_flight_resent(struct srdma_flights *f, struct srdma_flight *flight,
+			 uint64_t pn, uint64_t now)
+{
+	if (flight->probe)
+		f->probe = pn;
+	flight->probe = flight->missed = 0;
+	flight->tries += flight->tries < TRIES;
+	flight->pn = pn;
+	flight->sent = now;
+	set_state(f, flight, SRDMA_FLIGHT_UNDER_WAY);
+}
+
 static void pop(struct srdma_flights *f)
 {
 	f->ended = higher(f->ended, nth(f, 0)->pn);
+	set_state(f, nth(f, 0), SRDMA_FLIGHT_OVER);
 	f->head = (f->head + 1) % f->size;
 	f->first++;
 	f->count--;
@@ -101,7 +131,7 @@ void srdma_flight_over(struct srdma_flights *f, uint64_t serial)
 	struct srdma_flight *x = srdma_flight_at(f, serial);
 
 	if (x)
-		x->state = SRDMA_FLIGHT_OVER;
+		set_state(f, x, SRDMA_FLIGHT_OVER);
 	while (f->count && nth(f, 0)->state == SRDMA_FLIGHT_OVER)
 		pop(f);
 }
@@ -140,19 +170,26 @@ static struct range range_of(const struct srdma_flight_word *w,
 	return r;
 }
 
-enum word { SAYS_NOTHING, SAYS_MISSING, SAYS_HELD };
+enum word { SAYS_NOTHING, SAYS_MISSING, SAYS_SEEN, SAYS_HELD };
 
-static enum word look_up(const struct srdma_flight_word *w,
-			 const struct range *gap, const struct srdma_flight *x)
+/* The gaps of an ack, walked in the order of the flights. */
+struct gaps {
+	struct range range[SRDMA_MAX_GAPS];
+	uint32_t count, at; /* those before at lie before the flight */
+};
+
+/* What lies between gaps is held. What lies behind the last one is, if it came
+ * at all: what the peer saw last may be in front of it. */
+static enum word look_up(const struct srdma_flight_word *w, struct gaps *g,
+			 const struct srdma_flight *x)
 {
-	for (uint32_t i = 0; i < w->gaps; i++)
-		if (before(start_of(x), gap[i].to) &&
-		    before(gap[i].from, end_of(x)))
-			return SAYS_MISSING;
-	return w->gaps == SRDMA_MAX_GAPS &&
-			       before(gap[w->gaps - 1].from, start_of(x))
-		       ? SAYS_NOTHING
-		       : SAYS_HELD;
+	while (g->at < g->count && !before(start_of(x), g->range[g->at].to))
+		g->at++;
+	if (g->at == g->count)
+		return g->count == SRDMA_MAX_GAPS ? SAYS_NOTHING : SAYS_SEEN;
+	if (before(g->range[g->at].from, end_of(x)))
+		return SAYS_MISSING;
+	return !g->at && w->skips ? SAYS_NOTHING : SAYS_HELD;
 }
 
 /* Where order may change, the packet may be about to come. */
@@ -160,30 +197,37 @@ static int passed(const struct srdma_flight_word *w,
 		  const struct srdma_flight *x)
 {
 	return w->ordered || w->highest - x->pn >= REORDERED ||
-	       w->now - x->sent >= w->srtt + w->srtt / 4;
+	       w->now - x->sent >= w->patience;
 }
 
-/* front: the highest number of those in front of it. Where that is higher,
- * one of them was sent again behind this one: it may be the furthest that the
- * peer knows, and then this one is in no gap but missing all the same. */
-static uint8_t judged(const struct srdma_flight_word *w,
-		      const struct range *gap, const struct srdma_flight *x,
-		      uint64_t front, uint64_t probe)
+/* Numbers by which a flight is judged. */
+struct numbers {
+	uint64_t highest; /* that the peer has */
+	uint64_t front;	  /* highest of those in front of it */
+	uint64_t probe;
+};
+
+/* Where front is higher, one of those in front was sent again behind this one:
+ * it may be the furthest that the peer knows, and then this one is in no gap
+ * but missing all the same. */
+static uint8_t judged(const struct srdma_flight_word *w, enum word said,
+		      const struct srdma_flight *x, const struct numbers *n)
 {
-	switch (look_up(w, gap, x)) {
-	case SAYS_MISSING:
-		return x->state == SRDMA_FLIGHT_AGAIN || !passed(w, x)
+	if (said == SAYS_HELD)
+		return SRDMA_FLIGHT_HELD;
+	if (x->pn > n->highest || said == SAYS_NOTHING)
+		return x->state;
+	if (said == SAYS_MISSING)
+		/* Who misses what was sent so often is slowed by the timer. */
+		return x->state == SRDMA_FLIGHT_AGAIN || x->tries == TRIES ||
+				       !passed(w, x)
 			       ? x->state
 			       : SRDMA_FLIGHT_LOST;
-	case SAYS_HELD:
-		if (front <= x->pn)
-			return SRDMA_FLIGHT_HELD;
-		return x->pn < probe && x->state == SRDMA_FLIGHT_UNDER_WAY
-			       ? SRDMA_FLIGHT_LOST
-			       : x->state;
-	default:
-		return x->state;
-	}
+	if (n->front <= x->pn)
+		return SRDMA_FLIGHT_HELD;
+	return x->pn < n->probe && x->state == SRDMA_FLIGHT_UNDER_WAY
+		       ? SRDMA_FLIGHT_LOST
+		       : x->state;
 }
 
 /* What a timer sent again was what was waited for, and nothing that was sent
@@ -200,36 +244,71 @@ static uint64_t answered_probe(struct srdma_flights *f,
 	return w->gaps || w->highest < probe ? 0 : probe;
 }
 
+/* It is in a gap and was not passed long enough. */
+static void miss(struct srdma_flights *f, struct srdma_flight *x)
+{
+	x->missed = 1;
+	if (!f->missed || x->sent < f->missed)
+		f->missed = x->sent;
+}
+
 int srdma_flight_judge(struct srdma_flights *f,
 		       const struct srdma_flight_word *w)
 {
-	struct range gap[SRDMA_MAX_GAPS];
-	uint64_t highest = f->ended, probe;
+	struct gaps gaps = { .count = w->gaps };
+	struct numbers n = { w->highest, f->ended, 0 };
 	int moved = 0;
 
 	if (w->pn <= f->judged || w->gaps > SRDMA_MAX_GAPS)
 		return 0;
 	f->judged = w->pn;
-	probe = answered_probe(f, w);
+	n.probe = answered_probe(f, w);
 	for (uint32_t i = 0; i < w->gaps; i++)
-		gap[i] = range_of(w, &w->gap[i]);
+		gaps.range[i] = range_of(w, &w->gap[i]);
 	for (uint32_t i = 0; i < f->count; i++) {
 		struct srdma_flight *x = nth(f, i);
-		uint64_t front = highest;
+		enum word said;
 		uint8_t state;
 
-		highest = higher(highest, x->pn);
-		if (x->pn > w->highest || x->state == SRDMA_FLIGHT_OVER)
+		if (x->state == SRDMA_FLIGHT_OVER)
 			continue;
-		state = judged(w, gap, x, front, probe);
+		said = look_up(w, &gaps, x);
+		state = judged(w, said, x, &n);
+		n.front = higher(n.front, x->pn);
+		if (said == SAYS_MISSING && x->pn <= n.highest &&
+		    state == SRDMA_FLIGHT_UNDER_WAY)
+			miss(f, x);
 		if (state == x->state)
 			continue;
 		moved = 1;
-		x->state = state;
+		set_state(f, x, state);
 		if (state == SRDMA_FLIGHT_LOST && f->first + i < f->lost)
 			f->lost = f->first + i;
 	}
 	return moved;
+}
+
+uint64_t srdma_flight_expire(struct srdma_flights *f, uint64_t now,
+			     uint64_t patience)
+{
+	uint64_t first = 0;
+
+	if (!f->missed || now < f->missed + patience)
+		return f->missed ? f->missed + patience : UINT64_MAX;
+	for (uint32_t i = 0; i < f->count; i++) {
+		struct srdma_flight *x = nth(f, i);
+
+		if (!x->missed || x->state != SRDMA_FLIGHT_UNDER_WAY)
+			continue;
+		if (now >= x->sent + patience) {
+			set_state(f, x, SRDMA_FLIGHT_LOST);
+			f->lost = f->first;
+		} else if (!first || x->sent < first) {
+			first = x->sent;
+		}
+	}
+	f->missed = first;
+	return first ? first + patience : UINT64_MAX;
 }
 
 struct srdma_flight *srdma_flight_next_lost(struct srdma_flights *f,
@@ -261,7 +340,7 @@ struct srdma_flight *srdma_flight_oldest(const struct srdma_flights *f)
 
 void srdma_flight_lose(struct srdma_flights *f, struct srdma_flight *flight)
 {
-	flight->state = SRDMA_FLIGHT_LOST;
+	set_state(f, flight, SRDMA_FLIGHT_LOST);
 	flight->probe = 1;
 	f->lost = f->first;
 }
@@ -296,6 +375,13 @@ uint64_t srdma_rtt_rto(const struct srdma_rtt *r)
 		rto = RTO_LEAST;
 	rto <<= r->backoff;
 	return rto > RTO_MOST ? RTO_MOST : rto;
+}
+
+uint64_t srdma_rtt_patience(const struct srdma_rtt *r)
+{
+	uint64_t patience = (r->srtt ? r->srtt : RTO_FIRST) / 4;
+
+	return patience < PATIENCE_LEAST ? PATIENCE_LEAST : patience;
 }
 
 int srdma_rtt_wants(const struct srdma_rtt *r, uint64_t now)

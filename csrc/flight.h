@@ -25,18 +25,25 @@ struct srdma_flight {
 	uint64_t pn;   /* of its newest packet */
 	uint64_t sent; /* when that left, ns */
 	uint32_t offset, len;
-	uint8_t state; /* enum srdma_flight_state */
-	uint8_t probe; /* to be sent with flag A */
+	uint32_t answers; /* that it asks for */
+	uint8_t state;	  /* enum srdma_flight_state */
+	uint8_t probe;	  /* to be sent with flag A */
+	uint8_t missed;	  /* in a gap, but it may be about to come */
+	uint8_t tries;	  /* times that it was sent again */
 };
 
 struct srdma_flights {
 	struct srdma_flight *ring;
 	uint32_t size, head, count;
-	uint64_t first;	 /* serial number of the one at head */
-	uint64_t lost;	 /* no LOST one has a lower serial number */
-	uint64_t judged; /* packet number of the newest ack judged by */
-	uint64_t ended;	 /* highest packet number of those that have ended */
-	uint64_t probe;	 /* that of what a timer sent again last; 0: ended */
+	uint32_t waiting; /* of them, neither held nor over */
+	uint32_t losts;	  /* of those, LOST */
+	uint32_t held;	  /* answers that held ones ask for */
+	uint64_t first;	  /* serial number of the one at head */
+	uint64_t lost;	  /* no LOST one has a lower serial number */
+	uint64_t judged;  /* packet number of the newest ack judged by */
+	uint64_t ended;	  /* highest packet number of those that have ended */
+	uint64_t probe;	  /* that of what a timer sent again last; 0: ended */
+	uint64_t missed;  /* no missed one left before, ns; 0: none is */
 };
 
 /* What an ack says, widened (5.1). */
@@ -47,8 +54,10 @@ struct srdma_flight_word {
 	uint64_t highest; /* packet number */
 	const struct srdma_gap *gap;
 	uint32_t gaps;
-	uint64_t now, srtt;
-	int ordered; /* the wire keeps order */
+	int skips; /* there are gaps before these */
+	uint64_t now;
+	uint64_t patience; /* after which one that is missed is lost, ns */
+	int ordered;	   /* the wire keeps order */
 };
 
 /* Room for size flights. 0 or -ENOMEM. */
@@ -62,6 +71,10 @@ uint64_t srdma_flight_add(struct srdma_flights *f,
 /* Flight of that number; NULL: it has ended. */
 struct srdma_flight *srdma_flight_at(const struct srdma_flights *f,
 				     uint64_t serial);
+/* When the packet of that number left, if it is one of the first; 0: none. */
+uint64_t srdma_flight_sent(const struct srdma_flights *f, uint64_t pn);
+/* A LOST one is fetched again. */
+void srdma_flight_again(struct srdma_flights *f, struct srdma_flight *flight);
 /* It is sent again: sealed under pn, at a time. */
 void srdma_flight_resent(struct srdma_flights *f, struct srdma_flight *flight,
 			 uint64_t pn, uint64_t now);
@@ -75,6 +88,11 @@ uint32_t srdma_flight_acknowledge(struct srdma_flights *f, uint64_t id,
  * ack older than one that came before says nothing. */
 int srdma_flight_judge(struct srdma_flights *f,
 		       const struct srdma_flight_word *w);
+
+/* Those that are missed and left so long ago are lost. When to come again;
+ * UINT64_MAX: none is missed. */
+uint64_t srdma_flight_expire(struct srdma_flights *f, uint64_t now,
+			     uint64_t patience);
 
 /* The first LOST one and its serial number; NULL: none. */
 struct srdma_flight *srdma_flight_next_lost(struct srdma_flights *f,
@@ -100,6 +118,8 @@ void srdma_rtt_sent(struct srdma_rtt *r, uint64_t pn, uint64_t now);
 /* The peer told its highest number. */
 void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t now);
 
+/* How much later than others a packet may come on a wire that may reorder. */
+uint64_t srdma_rtt_patience(const struct srdma_rtt *r);
 void srdma_rtt_sample(struct srdma_rtt *r, uint64_t ns);
 uint64_t srdma_rtt_rto(const struct srdma_rtt *r);
 /* A timer ran out: what is measured may be lost. */

@@ -18,7 +18,7 @@ static enum order order_of(struct srdma_qp *qp, const struct srdma_packet *p)
 	struct srdma_position expected = { qp->rx_id, qp->rx_offset };
 
 	if (at.id == qp->rx_id + 1 && !at.offset &&
-	    qp->message.kind == SRDMA_T_READ) {
+	    qp->message.kind == SRDMA_T_READ && !qp->message.more) {
 		qp->rx_id++; /* the READ before had its last part */
 		qp->rx_offset = 0;
 		qp->message.kind = 0;
@@ -84,7 +84,8 @@ static int keep(const struct srdma_arrival *a)
 	return r;
 }
 
-static void beyond(const struct srdma_arrival *a)
+/* Beyond the position, or at it without a slot. */
+static void set_aside(const struct srdma_arrival *a)
 {
 	struct srdma_qp *qp = a->qp;
 	int r;
@@ -95,25 +96,29 @@ static void beyond(const struct srdma_arrival *a)
 	}
 	r = keep(a);
 	srdma_beyond_note(&qp->beyond, a->p);
+	if (r == -EINVAL) { /* no ack: it would be sent again at once */
+		qp->relay->stats.refused[SRDMA_REFUSED_GAP]++;
+		return;
+	}
 	if (r == -ENOSPC) {
 		drop(qp);
 		return;
 	}
-	qp->relay->stats.kept += r >= 0;
+	qp->relay->stats.kept += r == 0;
 	qp->relay->stats.duplicates += r == -EALREADY;
-	if (r != 1)
-		qp->ctl |= SRDMA_SAY_ACK;
+	qp->ctl |= SRDMA_SAY_ACK;
 }
 
 static void execute(const struct srdma_arrival *a)
 {
 	enum srdma_reason why;
 
-	srdma_beyond_note(&a->qp->beyond, a->p);
-	if (srdma_rx_full(a->qp, a->p)) {
-		drop(a->qp);
+	if (srdma_rx_waits(a->qp, a->p)) {
+		a->qp->message.more = 1;
+		set_aside(a);
 		return;
 	}
+	srdma_beyond_note(&a->qp->beyond, a->p);
 	why = srdma_rx_execute(a);
 	if (why)
 		srdma_qp_refuse(a->qp, why);
@@ -134,7 +139,7 @@ void srdma_order_request(struct srdma_qp *qp, const struct srdma_packet *p,
 		execute(&a);
 		break;
 	case BEYOND:
-		beyond(&a);
+		set_aside(&a);
 		break;
 	}
 	if (srdma_order_drain(qp))
@@ -150,7 +155,7 @@ int srdma_order_drain(struct srdma_qp *qp)
 		enum srdma_reason why = SRDMA_REASON_NONE;
 		enum order order = order_of(qp, a.p);
 
-		if (order == BEYOND || (order == AT && srdma_rx_full(qp, a.p)))
+		if (order == BEYOND || (order == AT && srdma_rx_waits(qp, a.p)))
 			return 0;
 		if (!qp->relay->ops.left)
 			return -EAGAIN;
@@ -165,15 +170,19 @@ int srdma_order_drain(struct srdma_qp *qp)
 	return 0;
 }
 
-uint8_t srdma_order_gaps(const struct srdma_qp *qp,
-			 struct srdma_gap gap[SRDMA_MAX_GAPS])
+void srdma_order_gaps(struct srdma_qp *qp, struct srdma_ack_body *ack)
 {
 	const struct srdma_beyond_from from = {
 		.at = { qp->rx_id, qp->rx_offset },
-		.reading = qp->message.kind == SRDMA_T_READ,
+		.reading =
+			qp->message.kind == SRDMA_T_READ && !qp->message.more,
 		.highest = srdma_session_highest(qp->session),
 		.credit = qp->rx_id + SRDMA_REQUEST_CREDIT,
 	};
+	struct srdma_beyond_gaps gaps;
 
-	return srdma_beyond_gaps(&qp->beyond, &from, gap);
+	srdma_beyond_gaps(&qp->beyond, &from, &gaps);
+	ack->gaps = gaps.count;
+	ack->skips = gaps.skips;
+	memcpy(ack->gap, gaps.gap, sizeof(ack->gap));
 }

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "mutant.h"
 
@@ -11,19 +10,28 @@ enum { REORDERED = 3 };
 int srdma_part_create(struct srdma_parts *t, uint32_t size)
 {
 	*t = (struct srdma_parts){ .size = size };
-	t->part = calloc(size, sizeof(*t->part));
-	return t->part ? 0 : -ENOMEM;
+	t->all = calloc(size, sizeof(*t->all));
+	if (!t->all)
+		return -ENOMEM;
+	srdma_part_clear(t);
+	return 0;
 }
 
 void srdma_part_destroy(struct srdma_parts *t)
 {
-	free(t->part);
+	free(t->all);
 	*t = (struct srdma_parts){ 0 };
 }
 
 void srdma_part_clear(struct srdma_parts *t)
 {
+	t->free = t->head = t->tail = NULL;
+	for (uint32_t i = t->size; i-- > 0;) {
+		t->all[i].next = t->free;
+		t->free = &t->all[i];
+	}
 	t->count = t->due = t->wanted = 0;
+	t->late = 0;
 }
 
 uint32_t srdma_part_answers(const struct srdma_parts *t, uint32_t len)
@@ -31,13 +39,41 @@ uint32_t srdma_part_answers(const struct srdma_parts *t, uint32_t len)
 	return len ? (len + t->mtu - 1) / t->mtu : 1;
 }
 
+static void append(struct srdma_parts *t, struct srdma_part *p)
+{
+	p->next = NULL;
+	p->before = t->tail;
+	if (t->tail)
+		t->tail->next = p;
+	else
+		t->head = p;
+	t->tail = p;
+}
+
+/* Who is the oldest then has waited for it. */
+static void unlink_part(struct srdma_parts *t, struct srdma_part *p,
+			uint64_t now)
+{
+	if (p->before)
+		p->before->next = p->next;
+	else
+		t->head = p->next;
+	if (p->next)
+		p->next->before = p->before;
+	else
+		t->tail = p->before;
+	if (!p->before && t->head)
+		t->head->since = now;
+}
+
 struct srdma_part *srdma_part_add(struct srdma_parts *t, uint64_t id,
 				  uint32_t start, uint32_t end)
 {
-	struct srdma_part *p = &t->part[t->count];
+	struct srdma_part *p = t->free;
 
-	if (t->count == t->size)
+	if (!p)
 		return NULL;
+	t->free = p->next;
 	*p = (struct srdma_part){ .request_id = id,
 				  .flight = SRDMA_NO_FLIGHT,
 				  .start = start,
@@ -45,6 +81,7 @@ struct srdma_part *srdma_part_add(struct srdma_parts *t, uint64_t id,
 				  .from = start,
 				  .until = end,
 				  .left = srdma_part_answers(t, end - start) };
+	append(t, p);
 	t->count++;
 	t->due += p->left;
 	return p;
@@ -54,9 +91,9 @@ static uint64_t oldest_atomic(const struct srdma_parts *t)
 {
 	uint64_t oldest = t->atomics + 1;
 
-	for (uint32_t i = 0; i < t->count; i++)
-		if (t->part[i].atomic && t->part[i].atomic < oldest)
-			oldest = t->part[i].atomic;
+	for (const struct srdma_part *p = t->head; p; p = p->next)
+		if (p->atomic && p->atomic < oldest)
+			oldest = p->atomic;
 	return oldest;
 }
 
@@ -64,7 +101,7 @@ struct srdma_part *srdma_part_add_atomic(struct srdma_parts *t, uint64_t id)
 {
 	struct srdma_part *p;
 
-	if (t->atomics + 1 - oldest_atomic(t) >= t->size)
+	if (t->atomics + 1 - oldest_atomic(t) >= t->results)
 		return NULL;
 	p = srdma_part_add(t, id, 0, SRDMA_ATOMIC_LEN);
 	if (p)
@@ -72,60 +109,52 @@ struct srdma_part *srdma_part_add_atomic(struct srdma_parts *t, uint64_t id)
 	return p;
 }
 
+static void drop(struct srdma_parts *t, struct srdma_part *p, uint64_t now)
+{
+	t->wanted -= p->state == SRDMA_PART_WANTED;
+	unlink_part(t, p, now);
+	p->next = t->free;
+	t->free = p;
+	t->count--;
+}
+
 struct srdma_part *srdma_part_find(const struct srdma_parts *t, uint64_t id,
 				   uint32_t from, uint32_t until)
 {
-	for (uint32_t i = 0; i < t->count; i++) {
-		struct srdma_part *p = &t->part[i];
+	struct srdma_part *p = t->tail; /* the new ones are there */
 
-		if (p->request_id == id && p->from == from &&
-		    p->until == until &&
-		    (p->state == SRDMA_PART_NEW || p->state == SRDMA_PART_CUT))
-			return p;
-	}
-	return NULL;
-}
-
-/* Take one out; who is the oldest then has waited for it. */
-static struct srdma_part take(struct srdma_parts *t, uint32_t i, uint64_t now)
-{
-	struct srdma_part p = t->part[i];
-
-	t->count--;
-	memmove(&t->part[i], &t->part[i + 1],
-		(t->count - i) * sizeof(*t->part));
-	if (!i && t->count)
-		t->part[0].since = now;
+	while (p &&
+	       !(p->request_id == id && p->from == from && p->until == until &&
+		 (p->state == SRDMA_PART_NEW || p->state == SRDMA_PART_CUT)))
+		p = p->before;
 	return p;
 }
 
 void srdma_part_asked(struct srdma_parts *t, struct srdma_part *part,
 		      uint64_t flight, uint64_t now)
 {
-	uint32_t i = (uint32_t)(part - t->part);
-	struct srdma_part p;
-
-	part->since = now;
-	part->later = 0;
-	part->flight = flight;
 	if (part->state == SRDMA_PART_CUT) {
-		p = take(t, i, now);
-		part = &t->part[t->count++];
-		*part = p;
+		unlink_part(t, part, now);
+		append(t, part);
 	}
 	part->state = SRDMA_PART_ASKED;
+	part->flight = flight;
+	part->since = now;
+	part->later = 0;
+	part->late = 0;
 }
 
 struct srdma_part *srdma_part_next(struct srdma_parts *t)
 {
-	for (uint32_t i = 0; t->wanted && i < t->count; i++) {
-		if (t->part[i].state != SRDMA_PART_WANTED)
-			continue;
-		t->part[i].state = SRDMA_PART_CUT;
-		t->wanted--;
-		return &t->part[i];
-	}
-	return NULL;
+	struct srdma_part *p = t->wanted ? t->head : NULL;
+
+	while (p && p->state != SRDMA_PART_WANTED)
+		p = p->next;
+	if (!p)
+		return NULL;
+	p->state = SRDMA_PART_CUT;
+	t->wanted--;
+	return p;
 }
 
 void srdma_part_not_yet(struct srdma_parts *t, struct srdma_part *part)
@@ -187,7 +216,6 @@ static void want(struct srdma_parts *t, struct srdma_part *p)
 	p->state = SRDMA_PART_WANTED;
 	p->executed = 1;
 	p->flight = SRDMA_NO_FLIGHT;
-	p->later = 0;
 }
 
 /* Ask for the first run of empty places in the part's own place, for the
@@ -233,64 +261,105 @@ static int has_empty(const struct srdma_parts *t, const struct srdma_part *p,
 		SRDMA_MUTANT(ANSWERED_TWICE));
 }
 
-/* What is asked for has come, or passed what is missing. */
-static int is_over(const struct srdma_parts *t, const struct srdma_part *p)
+/* What was passed by an answer is lost, where order may change only after a
+ * third one or a time. */
+static int is_lost(const struct srdma_parts *t, const struct srdma_part *p,
+		   uint32_t passed, const struct srdma_part_answer *a)
+{
+	return t->ordered || passed >= REORDERED ||
+	       a->now - p->late >= a->patience;
+}
+
+/* An answer came behind what the part waits for. */
+static void pass(struct srdma_parts *t, struct srdma_part *p, uint32_t passed,
+		 const struct srdma_part_answer *a)
+{
+	if (!p->late)
+		p->late = a->now;
+	if (is_lost(t, p, passed, a))
+		ask_again(t, p);
+	else if (!t->late)
+		t->late = p->late;
+}
+
+/* An answer to the part itself came. */
+static void look_at(struct srdma_parts *t, struct srdma_part *p,
+		    const struct srdma_part_answer *a)
 {
 	uint32_t empty = 0, to, filled = 0;
 	uint32_t end = place_of(t, p, p->until - 1) + 1;
 
-	if (p->state != SRDMA_PART_ASKED)
-		return is_filled(p, place_of(t, p, p->from));
+	if (p->state != SRDMA_PART_ASKED) {
+		if (is_filled(p, place_of(t, p, p->from)))
+			ask_again(t, p);
+		return;
+	}
 	find_run(t, p, &empty, &to);
-	if (empty >= end)
-		return 1;
+	if (empty >= end) {
+		ask_again(t, p);
+		return;
+	}
 	if (!is_filled(p, end - 1))
-		return 0;
+		return;
 	for (uint32_t i = empty; i < end; i++)
 		filled += (uint32_t)is_filled(p, i);
-	return t->ordered || filled >= REORDERED;
+	pass(t, p, filled, a);
 }
 
 /* Parts that were asked for earlier have been passed by this answer. */
-static void pass_older(struct srdma_parts *t, uint32_t younger)
+static void pass_older(struct srdma_parts *t, struct srdma_part *p,
+		       const struct srdma_part_answer *a)
 {
-	for (uint32_t i = 0; i < younger; i++) {
-		struct srdma_part *p = &t->part[i];
-
-		if (p->state == SRDMA_PART_ASKED && p->executed &&
-		    ++p->later >= (t->ordered ? 1 : REORDERED))
-			ask_again(t, p);
+	while ((p = p->before)) {
+		p->executed |= p->flight < a->flights;
+		if (p->state == SRDMA_PART_ASKED && p->executed)
+			pass(t, p, ++p->later, a);
 	}
 }
 
 int srdma_part_fill(struct srdma_parts *t, const struct srdma_part_answer *a,
 		    uint64_t *flight)
 {
-	struct srdma_part *p;
-	uint32_t i = 0;
+	struct srdma_part *p = t->head;
 
-	while (i < t->count && !has_empty(t, &t->part[i], a))
-		i++;
-	if (i == t->count)
+	while (p && !has_empty(t, p, a))
+		p = p->next;
+	if (!p)
 		return -ENOENT;
-	p = &t->part[i];
 	*flight = p->flight;
 	fill(p, place_of(t, p, a->offset));
 	t->due--;
 	p->executed = 1;
 	p->since = a->now;
 	if (p->state == SRDMA_PART_ASKED)
-		pass_older(t, i);
-	if (!p->left) {
-		t->wanted -= p->state == SRDMA_PART_WANTED;
-		take(t, i, a->now);
-	} else if (is_over(t, p)) {
-		ask_again(t, p);
-	}
+		pass_older(t, p, a);
+	if (p->left)
+		look_at(t, p, a);
+	else
+		drop(t, p, a->now);
 	return 0;
+}
+
+uint64_t srdma_part_expire(struct srdma_parts *t, uint64_t now,
+			   uint64_t patience)
+{
+	uint64_t first = 0;
+
+	if (!t->late || now < t->late + patience)
+		return t->late ? t->late + patience : UINT64_MAX;
+	for (struct srdma_part *p = t->head; p; p = p->next) {
+		if (p->state != SRDMA_PART_ASKED || !p->late)
+			continue;
+		if (now >= p->late + patience)
+			ask_again(t, p);
+		else if (!first || p->late < first)
+			first = p->late;
+	}
+	t->late = first;
+	return first ? first + patience : UINT64_MAX;
 }
 
 void srdma_part_lose(struct srdma_parts *t)
 {
-	ask_again(t, &t->part[0]);
+	ask_again(t, t->head);
 }

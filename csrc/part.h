@@ -1,9 +1,8 @@
 /*
  * Parts: what an initiator has asked for of its READs, and what of it has
  * come (docs/protocol.md 5.3). An answer is placed once, in any order; what
- * is missing is asked for again, as parts of their own, at most as many at
- * once as the peer has answer slots. In the order in which they were asked.
- * An atomic is one part too.
+ * is missing is asked for again, as parts of their own. In the order in which
+ * they were asked. An atomic is one part too.
  */
 #ifndef SRDMA_PART_H
 #define SRDMA_PART_H
@@ -24,9 +23,11 @@ enum srdma_part_state {
 };
 
 struct srdma_part {
+	struct srdma_part *next, *before;
 	uint64_t request_id;
 	uint64_t flight;      /* of its request; SRDMA_NO_FLIGHT: none */
 	uint64_t since;	      /* nothing was heard of it, ns */
+	uint64_t late;	      /* an answer passed it then, ns; 0: none */
 	uint32_t start, end;  /* offsets in the message */
 	uint32_t from, until; /* of them, what is asked for now */
 	uint32_t left;	      /* places that are empty */
@@ -38,11 +39,14 @@ struct srdma_part {
 };
 
 struct srdma_parts {
-	struct srdma_part *part;
+	struct srdma_part *all, *free;
+	struct srdma_part *head, *tail; /* oldest, youngest */
 	uint32_t size, count;
 	uint32_t mtu;	  /* payload of an answer: a place */
+	uint32_t results; /* of atomics: the peer keeps so many */
 	uint32_t due;	  /* answers that have not come */
 	uint32_t wanted;  /* parts WANTED */
+	uint64_t late;	  /* no part is late since earlier; 0: none is */
 	uint64_t atomics; /* asked so far */
 	int ordered;	  /* the wire keeps order */
 };
@@ -51,7 +55,9 @@ struct srdma_part_answer {
 	uint64_t request_id;
 	uint32_t offset, len;
 	uint64_t now;
-	int atomic; /* to an atomic: of SRDMA_ATOMIC_LEN bytes */
+	uint64_t patience; /* with what is late where order may change, ns */
+	uint64_t flights;  /* those before this one have ended */
+	int atomic;	   /* to an atomic: of SRDMA_ATOMIC_LEN bytes */
 };
 
 /* Room for size parts. 0 or -ENOMEM. */
@@ -61,25 +67,25 @@ void srdma_part_clear(struct srdma_parts *t);
 
 /* Answers that a part of len bytes takes. */
 uint32_t srdma_part_answers(const struct srdma_parts *t, uint32_t len);
-/* One more, NEW; NULL: the peer has no slot for it. */
+/* One more, NEW; NULL: no room. */
 struct srdma_part *srdma_part_add(struct srdma_parts *t, uint64_t id,
 				  uint32_t start, uint32_t end);
 /*
  * The same of an atomic. NULL also if the peer, which keeps the results of
- * the last size atomics, would then not keep that of the oldest one here.
+ * the last atomics, would then not keep that of the oldest one here.
  */
 struct srdma_part *srdma_part_add_atomic(struct srdma_parts *t, uint64_t id);
 /* The one that asks for this range and waits to be sent; NULL: none does. */
 struct srdma_part *srdma_part_find(const struct srdma_parts *t, uint64_t id,
 				   uint32_t from, uint32_t until);
-/* Its request left, for the first time (a flight) or again. It moves. */
+/* Its request left, for the first time (a flight) or again: the youngest. */
 void srdma_part_asked(struct srdma_parts *t, struct srdma_part *part,
 		      uint64_t flight, uint64_t now);
 /* The first WANTED one, which is CUT now; NULL: none. */
 struct srdma_part *srdma_part_next(struct srdma_parts *t);
 /* It could not be cut: WANTED as before. */
 void srdma_part_not_yet(struct srdma_parts *t, struct srdma_part *part);
-/* The flight of its request has ended. */
+/* The flight of its request has ended; told of the oldest one at least. */
 void srdma_part_executed(struct srdma_part *part, uint64_t now);
 
 /*
@@ -88,6 +94,14 @@ void srdma_part_executed(struct srdma_part *part, uint64_t now);
  */
 int srdma_part_fill(struct srdma_parts *t, const struct srdma_part_answer *a,
 		    uint64_t *flight);
+/* Ask again for what is late, and has been for too long. When to come again;
+ * UINT64_MAX: nothing is late. */
+uint64_t srdma_part_expire(struct srdma_parts *t, uint64_t now,
+			   uint64_t patience);
+/* Ask again for what has been late for too long. When to come again;
+ * UINT64_MAX: nothing is late. */
+uint64_t srdma_part_expire(struct srdma_parts *t, uint64_t now,
+			   uint64_t patience);
 /* The oldest part's answers are lost: ask again. */
 void srdma_part_lose(struct srdma_parts *t);
 

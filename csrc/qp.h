@@ -10,6 +10,7 @@
 
 #include "atomic.h"
 #include "beyond.h"
+#include "congestion.h"
 #include "dial.h"
 #include "flight.h"
 #include "op.h"
@@ -70,6 +71,7 @@ struct srdma_message {
 	uint32_t rkey;
 	uint64_t va;
 	uint32_t length; /* WRITE: DMALen */
+	uint8_t more;	 /* READ: its next part came, and waits for a slot */
 };
 
 enum srdma_say { /* what waits to be sent, by falling urgency */
@@ -141,6 +143,7 @@ struct srdma_qp {
 	struct srdma_op_list fetch;
 	uint64_t acked_id; /* requests before it are executed */
 	struct srdma_flights flights;
+	struct srdma_congestion sending, asking; /* requests, answers */
 	struct srdma_rtt rtt;
 	uint64_t acked_pn; /* highest that the peer told */
 	uint64_t progress; /* when an ack moved something, or a timer ran out */
@@ -173,8 +176,11 @@ struct srdma_qp {
 	struct srdma_op_list answer;
 };
 
-/* Request ids that a peer may use from the position on. */
-enum { SRDMA_REQUEST_CREDIT = 1024 };
+enum {
+	SRDMA_REQUEST_CREDIT = 1024, /* ids a peer may use from the position */
+	SRDMA_UNDER_WAY = 128, /* request packets, answer packets: at most */
+	SRDMA_PARTS = 512,     /* asked and not wholly answered */
+};
 
 #define SRDMA_OLDEST UINT64_MAX	      /* failed_id: the first not executed */
 #define SRDMA_NONE   (UINT64_MAX - 1) /* failed_id: none, all flush */
@@ -229,6 +235,8 @@ int srdma_post_grant(const struct srdma_qp *qp, const struct srdma_wqe *w,
 /* --- cut.c: own requests, host to packets --- */
 /* Cut what may be sent, lost packets first, and fetch it. 0 or -EAGAIN. */
 int srdma_cut_fetch(struct srdma_qp *qp);
+/* 1: as many packets are under way as may be. */
+int srdma_cut_blocked(const struct srdma_qp *qp);
 /* 1: the next request waits for credit, and for nothing else. */
 int srdma_cut_starves(const struct srdma_qp *qp);
 
@@ -275,9 +283,8 @@ void srdma_order_request(struct srdma_qp *qp, const struct srdma_packet *p,
 /* Execute what was kept and is at the position now. 0: that is done; -EAGAIN:
  * there is no op for more of it, come again. */
 int srdma_order_drain(struct srdma_qp *qp);
-/* The gaps of an ack. Returns how many. */
-uint8_t srdma_order_gaps(const struct srdma_qp *qp,
-			 struct srdma_gap gap[SRDMA_MAX_GAPS]);
+/* The gaps of an ack. */
+void srdma_order_gaps(struct srdma_qp *qp, struct srdma_ack_body *ack);
 
 /* --- rx.c: the peer's requests, wire to host --- */
 struct srdma_arrival {
@@ -297,6 +304,8 @@ struct srdma_span {
 enum srdma_reason srdma_rx_execute(const struct srdma_arrival *a);
 /* 1: a READ_REQUEST or atomic that no slot is free for. */
 int srdma_rx_full(const struct srdma_qp *qp, const struct srdma_packet *p);
+/* 1: one that comes the first time and waits for a slot. */
+int srdma_rx_waits(const struct srdma_qp *qp, const struct srdma_packet *p);
 /* Answer a READ_REQUEST or atomic again, if that is right and an answer is not
  * on its way already (5, 5.3). */
 void srdma_rx_again(const struct srdma_arrival *a);

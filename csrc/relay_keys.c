@@ -262,7 +262,7 @@ static int set_up(struct srdma_relay *r, struct srdma_qp *qp,
 
 	err = srdma_flight_create(&qp->flights, k->peer_window);
 	if (!err)
-		err = srdma_part_create(&qp->parts, k->peer_reads);
+		err = srdma_part_create(&qp->parts, SRDMA_PARTS);
 	if (!err)
 		err = make_session(r, qp, k);
 	else
@@ -319,7 +319,14 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	qp->peer_reads = k->peer_reads;
 	qp->answer_mtu = qp->mtu < k->peer_mtu ? qp->mtu : k->peer_mtu;
 	qp->parts.mtu = qp->answer_mtu;
+	qp->parts.results = k->peer_reads;
 	qp->parts.ordered = srdma_relay_ordered(r);
+	srdma_congestion_init(&qp->sending, SRDMA_UNDER_WAY, qp->parts.ordered);
+	srdma_congestion_init(&qp->asking,
+			      r->params.window < SRDMA_UNDER_WAY
+				      ? r->params.window
+				      : SRDMA_UNDER_WAY,
+			      qp->parts.ordered);
 	qp->acked_pn = qp->first_pn - 1;
 	qp->state = SRDMA_QP_RTR;
 	qp->beyond.pn = srdma_session_highest(qp->session);

@@ -13,6 +13,28 @@ static void unsolicited(struct srdma_qp *qp)
 	qp->relay->stats.refused[SRDMA_REFUSED_UNSOLICITED]++;
 }
 
+/* An ack tells that a packet of a time came. It went the way of requests, the
+ * ack that of answers. */
+static void measure(struct srdma_qp *qp, uint64_t sent)
+{
+	uint64_t now = qp->relay->now;
+
+	if (!sent)
+		return;
+	srdma_congestion_rtt(&qp->sending, now, now - sent);
+	srdma_congestion_rtt(&qp->asking, now, now - sent);
+}
+
+/* Before it so many were waiting. */
+static void widen(struct srdma_qp *qp, uint32_t waiting)
+{
+	struct srdma_congestion *c = &qp->sending;
+
+	if (waiting >= srdma_congestion_window(c) / 2 &&
+	    waiting > qp->flights.waiting)
+		srdma_congestion_arrived(c, waiting - qp->flights.waiting);
+}
+
 void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 			struct srdma_buf **buf)
 {
@@ -23,6 +45,8 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 		.len = atomic ? SRDMA_ATOMIC_LEN : p->payload_len,
 		.atomic = atomic,
 		.now = qp->relay->now,
+		.patience = srdma_rtt_patience(&qp->rtt),
+		.flights = qp->flights.first,
 	};
 	uint64_t flight;
 	const struct srdma_wqe *w;
@@ -32,6 +56,8 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 		unsolicited(qp);
 		return;
 	}
+	if (qp->parts.due >= srdma_congestion_window(&qp->asking) / 2)
+		srdma_congestion_arrived(&qp->asking, 1);
 	if (flight != SRDMA_NO_FLIGHT)
 		srdma_flight_over(&qp->flights, flight);
 	srdma_retry_moved(qp);
@@ -83,16 +109,14 @@ static uint64_t highest_of(const struct srdma_qp *qp,
 	return pn > last ? 0 : pn;
 }
 
-/* Parts whose requests have been executed: their answers are due. */
+/* The oldest part's request has been executed: its answers are due. */
 static void expect_answers(struct srdma_qp *qp)
 {
-	for (uint32_t i = 0; i < qp->parts.count; i++) {
-		struct srdma_part *part = &qp->parts.part[i];
+	struct srdma_part *oldest = qp->parts.head;
 
-		if (!part->executed && part->state == SRDMA_PART_ASKED &&
-		    !srdma_flight_at(&qp->flights, part->flight))
-			srdma_part_executed(part, qp->relay->now);
-	}
+	if (oldest && !oldest->executed && oldest->state == SRDMA_PART_ASKED &&
+	    !srdma_flight_at(&qp->flights, oldest->flight))
+		srdma_part_executed(oldest, qp->relay->now);
 }
 
 /* What an ack says of the packets that were sent. 1: something new. */
@@ -105,20 +129,26 @@ static int judge(struct srdma_qp *qp, const struct srdma_packet *p)
 		.highest = highest_of(qp, &p->ack),
 		.gap = p->ack.gap,
 		.gaps = p->ack.gaps,
+		.skips = p->ack.skips,
 		.now = qp->relay->now,
-		.srtt = qp->rtt.srtt,
+		.patience = qp->rtt.srtt + srdma_rtt_patience(&qp->rtt),
 		.ordered = srdma_relay_ordered(qp->relay),
 	};
+	const uint32_t waiting = qp->flights.waiting;
+	const uint64_t sent = srdma_flight_sent(&qp->flights, word.highest);
 	int moved;
 
 	srdma_rtt_told(&qp->rtt, word.highest, word.now);
+	measure(qp, sent);
 	if (word.highest > qp->acked_pn)
 		srdma_rekey_told(qp, word.highest);
 	moved = srdma_flight_acknowledge(&qp->flights, word.id, word.offset) >
 		0;
 	if (moved)
 		expect_answers(qp);
-	return srdma_flight_judge(&qp->flights, &word) || moved;
+	moved |= srdma_flight_judge(&qp->flights, &word);
+	widen(qp, waiting);
+	return moved;
 }
 
 /* 1: it is later. */

@@ -21,6 +21,8 @@ void srdma_retry_arm(struct srdma_qp *qp)
 void srdma_retry_reset(struct srdma_qp *qp)
 {
 	srdma_rtt_reset(&qp->rtt);
+	srdma_congestion_restart(&qp->sending);
+	srdma_congestion_restart(&qp->asking);
 	qp->progress = qp->relay->now;
 }
 
@@ -40,22 +42,37 @@ void srdma_retry_rewired(struct srdma_qp *qp, int ask)
 	srdma_relay_activate(qp);
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* What was overtaken, and did not come for a part of a round trip, is lost. */
+static uint64_t expire_late(struct srdma_qp *qp, uint64_t now)
+{
+	uint64_t patience = srdma_rtt_patience(&qp->rtt);
+	uint64_t due = earlier(
+		srdma_flight_expire(&qp->flights, now, qp->rtt.srtt + patience),
+		srdma_part_expire(&qp->parts, now, patience));
+	uint64_t serial;
+
+	if (qp->parts.wanted || srdma_flight_next_lost(&qp->flights, &serial))
+		srdma_relay_activate(qp);
+	return due;
+}
+
 void srdma_retry_moved(struct srdma_qp *qp)
 {
 	qp->progress = qp->relay->now;
 	qp->rtt.backoff = 0;
 	if (qp->flights.count || qp->parts.count)
 		srdma_retry_arm(qp);
+	srdma_relay_wake_at(qp->relay, expire_late(qp, qp->relay->now));
 }
 
 static uint64_t later(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
-}
-
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
 }
 
 /* When a timer that runs since a moment runs out; SRDMA_NEVER: it just did. */
@@ -99,6 +116,12 @@ static uint64_t expire_open(struct srdma_qp *qp, uint64_t now)
 	return due;
 }
 
+/* Nothing comes at all: more than one packet is lost (5.5). */
+static int is_silent(const struct srdma_qp *qp, uint64_t now)
+{
+	return now - qp->heard >= rto(qp) / 2; /* it has just backed off */
+}
+
 static uint64_t expire_flights(struct srdma_qp *qp, uint64_t now)
 {
 	struct srdma_flight *x = srdma_flight_oldest(&qp->flights);
@@ -108,25 +131,32 @@ static uint64_t expire_flights(struct srdma_qp *qp, uint64_t now)
 		return SRDMA_NEVER;
 	if (!x)
 		return say_again(qp, SRDMA_SAY_PING, now);
-	if (x->state != SRDMA_FLIGHT_UNDER_WAY)
+	if (x->state != SRDMA_FLIGHT_UNDER_WAY && !srdma_cut_blocked(qp))
 		return SRDMA_NEVER;
 	due = run(qp, later(qp->progress, x->sent), now);
-	if (due == SRDMA_NEVER)
+	if (due != SRDMA_NEVER)
+		return due;
+	if (is_silent(qp, now))
+		srdma_congestion_timeout(&qp->sending);
+	if (x->state != SRDMA_FLIGHT_AGAIN)
 		srdma_flight_lose(&qp->flights, x);
 	return due;
 }
 
 static uint64_t expire_parts(struct srdma_qp *qp, uint64_t now)
 {
-	const struct srdma_part *oldest = qp->parts.part;
+	const struct srdma_part *oldest = qp->parts.head;
 	uint64_t due;
 
-	if (!qp->parts.count || oldest->state != SRDMA_PART_ASKED ||
-	    !oldest->executed)
+	if (!oldest || oldest->state != SRDMA_PART_ASKED ||
+	    srdma_flight_at(&qp->flights, oldest->flight))
 		return SRDMA_NEVER;
 	due = run(qp, oldest->since, now);
-	if (due == SRDMA_NEVER)
-		srdma_part_lose(&qp->parts);
+	if (due != SRDMA_NEVER)
+		return due;
+	if (is_silent(qp, now))
+		srdma_congestion_timeout(&qp->asking);
+	srdma_part_lose(&qp->parts);
 	return due;
 }
 
@@ -136,7 +166,9 @@ uint64_t srdma_retry_expire(struct srdma_qp *qp, uint64_t now)
 
 	if (!srdma_dial_settled(qp))
 		return expire_open(qp, now);
-	due = earlier(expire_flights(qp, now), expire_parts(qp, now));
+	due = expire_late(qp, now);
+	due = earlier(due, expire_flights(qp, now));
+	due = earlier(due, expire_parts(qp, now));
 	if ((qp->starving && srdma_cut_starves(qp)) || qp->renewing)
 		due = earlier(due, say_again(qp, SRDMA_SAY_PING, now));
 	return due;

@@ -10,7 +10,10 @@
 #include "mutant.h"
 #include "relay_impl.h"
 
-enum { ANSWERED = SRDMA_T_READ | SRDMA_T_ATOMIC };
+enum {
+	ANSWERED = SRDMA_T_READ | SRDMA_T_ATOMIC,
+	SPARE = 4, /* one in so many slots is for what is asked again */
+};
 
 struct request {
 	const struct srdma_arrival *arrival;
@@ -97,8 +100,10 @@ static enum srdma_reason begin_write(const struct request *rq)
 		      : SRDMA_REASON_NONE;
 	if (!why)
 		rq->qp->message =
-			(struct srdma_message){ SRDMA_T_WRITE, p->rkey, p->va,
-						p->dma_len };
+			(struct srdma_message){ .kind = SRDMA_T_WRITE,
+						.rkey = p->rkey,
+						.va = p->va,
+						.length = p->dma_len };
 	return why;
 }
 
@@ -158,6 +163,13 @@ int srdma_rx_full(const struct srdma_qp *qp, const struct srdma_packet *p)
 	return is_answered(p) && qp->slots_count == qp->relay->params.reads;
 }
 
+int srdma_rx_waits(const struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	const uint32_t reads = qp->relay->params.reads;
+
+	return is_answered(p) && qp->slots_count >= reads - reads / SPARE;
+}
+
 static struct srdma_slot *slot_at(const struct srdma_qp *qp, uint32_t i)
 {
 	return &qp->slots[(qp->slots_head + i) % qp->relay->params.reads];
@@ -195,8 +207,11 @@ static void pass_part(struct srdma_qp *qp, const struct srdma_packet *p)
 {
 	const struct srdma_position next = srdma_position_after(p);
 
-	qp->message = (struct srdma_message){ p->dma_len ? SRDMA_T_READ : 0,
-					      p->rkey, p->va, 0 };
+	qp->message = (struct srdma_message){
+		.kind = p->dma_len ? SRDMA_T_READ : 0,
+		.rkey = p->rkey,
+		.va = p->va,
+	};
 	qp->rx_id = next.id;
 	qp->rx_offset = next.offset;
 }

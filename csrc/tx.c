@@ -161,6 +161,8 @@ static int emit_new(struct srdma_qp *qp, const struct srdma_op *op)
 
 	if (err) /* the op may be gone with its QP */
 		return err;
+	if (is_part(op))
+		flight.answers = srdma_part_answers(&qp->parts, op->dma_len);
 	serial = srdma_flight_add(&qp->flights, &flight);
 	if (is_part(op)) {
 		part = srdma_part_find(&qp->parts, op->request_id, op->offset,

@@ -160,7 +160,7 @@ static int ack_legal(const struct srdma_packet *p)
 	const struct srdma_reason_row *row = srdma_reason(a->reason);
 
 	if (a->kind < SRDMA_ACK_OPEN || a->kind > SRDMA_ACK_RNR ||
-	    a->gaps > SRDMA_MAX_GAPS)
+	    a->gaps > SRDMA_MAX_GAPS || a->skips > (a->gaps > 0))
 		return 0;
 	if (a->kind == SRDMA_ACK_NAK ? !row->nak : a->length != 0)
 		return 0;
@@ -229,10 +229,10 @@ static int parse_sth(struct srdma_packet *p, uint32_t t, const uint8_t *d)
 static int parse_body(struct srdma_packet *p, const uint8_t *d)
 {
 	struct srdma_ack_body *a = &p->ack;
-	const uint8_t zero = d[3];
 
 	a->kind = d[0];
 	a->reason = d[1];
+	a->skips = d[3];
 	a->request_id = srdma_load32(d + 4);
 	a->offset = srdma_load32(d + 8);
 	a->highest_pn = srdma_load32(d + 12);
@@ -245,7 +245,7 @@ static int parse_body(struct srdma_packet *p, const uint8_t *d)
 		a->gap[i].offset = srdma_load32(d + 4);
 		a->gap[i].length = srdma_load32(d + 8);
 	}
-	return zero == 0 && ack_legal(p) ? 0 : -SRDMA_REFUSED_ACK_BODY;
+	return ack_legal(p) ? 0 : -SRDMA_REFUSED_ACK_BODY;
 }
 
 /*
@@ -387,7 +387,7 @@ static void build_body(const struct srdma_ack_body *a, uint8_t *d)
 	d[0] = a->kind;
 	d[1] = a->reason;
 	d[2] = a->gaps;
-	d[3] = 0;
+	d[3] = a->skips;
 	srdma_store32(d + 4, a->request_id);
 	srdma_store32(d + 8, a->offset);
 	srdma_store32(d + 12, a->highest_pn);

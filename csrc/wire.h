@@ -115,6 +115,7 @@ struct srdma_ack_body {
 	uint8_t kind;
 	uint8_t reason; /* enum srdma_reason */
 	uint8_t gaps;
+	uint8_t skips;	     /* 1: what is before the first gap is not told */
 	uint32_t request_id; /* position: low 32 bits */
 	uint32_t offset;
 	uint32_t highest_pn; /* low 32 bits */

@@ -15,7 +15,7 @@
 
 enum {
 	MIN_MTU = 256,
-	DEFAULT_WINDOW = 128,
+	DEFAULT_WINDOW = 512,
 	DEFAULT_READS = 16,
 	DEFAULT_KEY_CACHE = 1024,
 	MAX_STATS = 86400,
@@ -41,7 +41,7 @@ static const char help[] =
 	"                       any port)\n"
 	"  --allow-unprotected  permit QPs of level none, for benchmarks only\n"
 	"  --mtu BYTES          payload taken per packet, 256..4096 (default 4096)\n"
-	"  --window N           request packets held per QP, 1..1024 (default 128)\n"
+	"  --window N           request packets held per QP, 1..1024 (default 512)\n"
 	"  --reads N            READ answer slots per QP, 1..128 (default 16)\n"
 	"  --key-cache N        keys in use that are kept ready, of QPs in key mode pd,\n"
 	"                       0..65536 (default 1024); 0: each packet derives its own\n"

@@ -45,6 +45,7 @@ cdef extern from "wire.h":
         uint8_t kind
         uint8_t reason
         uint8_t gaps
+        uint8_t skips
         uint32_t request_id
         uint32_t offset
         uint32_t highest_pn

@@ -18,6 +18,7 @@ class AckFields(TypedDict):
     request_credit: NotRequired[int]
     length: NotRequired[int]
     gaps: NotRequired[tuple[tuple[int, int, int], ...]]
+    skips: NotRequired[int]
 
 class PacketFields(TypedDict):
     """A packet; those that its opcode does not carry are left out or 0."""

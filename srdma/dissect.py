@@ -26,7 +26,7 @@ ACK = (
     ("ack.kind", 1),
     ("ack.reason", 1),
     ("ack.gaps", 1),
-    ("ack.zero", 1),
+    ("ack.skips", 1),
     ("ack.position", 4),
     ("ack.offset", 4),
     ("ack.highest PN", 4),

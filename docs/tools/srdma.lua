@@ -64,6 +64,7 @@ local f = {
 	ack_kind = ProtoField.uint8("srdma.ack.kind", "Kind", base.DEC, KINDS),
 	ack_reason = ProtoField.uint8("srdma.ack.reason", "Reason", base.DEC),
 	ack_gaps = ProtoField.uint8("srdma.ack.gaps", "Number of gaps", base.DEC),
+	ack_skips = ProtoField.uint8("srdma.ack.skips", "Earlier gaps not told", base.DEC),
 	ack_position = ProtoField.uint32("srdma.ack.position",
 		"Position: request id, low 32 bits", base.DEC),
 	ack_offset = ProtoField.uint32("srdma.ack.offset", "Position: offset",
@@ -196,6 +197,7 @@ local function show_ack(tree, tvb, at, size)
 	ack:add(f.ack_kind, body(0, 1))
 	ack:add(f.ack_reason, body(1, 1))
 	ack:add(f.ack_gaps, body(2, 1))
+	ack:add(f.ack_skips, body(3, 1))
 	ack:add(f.ack_position, body(4, 4))
 	ack:add(f.ack_offset, body(8, 4))
 	ack:add(f.ack_highest, body(12, 4))

@@ -116,7 +116,7 @@ class AckBody(Packet):
         ByteEnumField("kind", 4, KINDS),
         ByteField("reason", 0),
         FieldLenField("count", None, fmt="B", count_of="gaps"),
-        ByteField("zero", 0),
+        ByteField("skips", 0),
         IntField("position", 0),
         IntField("offset", 0),
         XIntField("highest_pn", 0),

@@ -31,11 +31,13 @@ void pair_defaults(struct pair *p)
 	p->level = SRDMA_LEVEL_AEAD;
 	p->tag_len = 16;
 	p->mtu = 4096;
-	p->window = 128;
+	p->window = 512;
 	p->reads = 16;
 	p->timeout_ms = 30000;
 	p->depth = 64;
 	p->now = 1;
+	p->memory = PAIR_MEMORY;
+	p->ring = PAIR_RING;
 }
 
 void pair_open_side(struct pair *p, int i, struct srdma_port *wire)
@@ -52,7 +54,7 @@ void pair_open_side(struct pair *p, int i, struct srdma_port *wire)
 		.random = random_of,
 		.random_ctx = &s->seed,
 	};
-	struct srdma_leg_params lp = { .ring = PAIR_RING,
+	struct srdma_leg_params lp = { .ring = p->ring,
 				       .shared = p->shared,
 				       .fds = { -1, -1, -1 } };
 	struct srdma_leg_answer answer;
@@ -65,11 +67,11 @@ void pair_open_side(struct pair *p, int i, struct srdma_port *wire)
 	assert_int_equal(srdma_relay_leg_open(s->relay, &lp, &s->leg, &answer),
 			 0);
 	s->conn = s->leg->conn;
-	s->memory = calloc(1, PAIR_MEMORY);
+	s->memory = calloc(1, p->memory);
 	assert_non_null(s->memory);
 	s->key = pair_register(
 		p, i,
-		(struct pair_region){ .len = PAIR_MEMORY,
+		(struct pair_region){ .len = p->memory,
 				      .access = SRDMA_ACCESS_ALL });
 }
 
@@ -323,7 +325,7 @@ int pair_record(struct pair *p, int side, struct srdma_record *r)
 	struct side *s = &p->side[side];
 	const uint8_t *ring = srdma_port_mem_ring(s->conn);
 
-	srdma_record_decode(r, ring + (size_t)(s->consumed % PAIR_RING) *
+	srdma_record_decode(r, ring + (size_t)(s->consumed % p->ring) *
 					       SRDMA_RECORD_LEN);
 	if (r->sequence != s->consumed + 1)
 		return 0;

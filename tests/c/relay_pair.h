@@ -18,7 +18,7 @@ struct side {
 	struct srdma_qp_info qp[PAIR_MOST];
 	struct srdma_qp_secret_answer
 		secret[PAIR_MOST]; /* KEY of a mode with PD */
-	uint8_t *memory;	   /* PAIR_MEMORY bytes, registered under key */
+	uint8_t *memory;	   /* registered under key */
 	uint32_t key;
 	uint32_t consumed;
 	uint64_t seed;
@@ -34,6 +34,7 @@ struct pair {
 	uint8_t life;	      /* makes generations differ */
 	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
 	uint64_t rekey_packets; /* 0: the default */
+	uint32_t memory, ring;	/* of each side */
 	int allow_unprotected;
 	struct srdma_provider *provider; /* NULL: OpenSSL */
 };
@@ -46,7 +47,7 @@ struct pair_region {
 };
 
 /* Defaults: aes-128-gcm, key mode basic, mtu 4096, window 128, reads 16, 30 s,
- * depth 64, no cache of keys. */
+ * depth 64, no cache of keys, PAIR_MEMORY, PAIR_RING. */
 void pair_defaults(struct pair *p);
 /* Two relays with a leg and a region (all rights) each, no QP yet. */
 void pair_open(struct pair *p);

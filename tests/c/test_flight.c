@@ -181,7 +181,7 @@ static void test_reordering(void **state)
 	w.ordered = 0;
 	w.gap = &gap;
 	w.gaps = 1;
-	w.srtt = 4 * MS;
+	w.patience = 5 * MS;
 	w.now = 7 * MS;
 	assert_int_equal(srdma_flight_judge(&f, &w), 1);
 	expect_states(&f,
@@ -195,6 +195,38 @@ static void test_reordering(void **state)
 		      (const uint8_t[]){ LOST, LOST, LOST, LOST, LOST, LOST,
 					 AWAY, AWAY, AWAY },
 		      9);
+	srdma_flight_destroy(&f);
+}
+
+/* Nothing more comes: the clock says it (the number of 1005 left at 5 ms). */
+static void test_missed(void **state)
+{
+	static const struct srdma_gap gap = { 5, 0, IDS + 3 };
+	struct srdma_flight_word w = word(5, 0, 1005);
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 9, 5);
+	w.ordered = 0;
+	w.gap = &gap;
+	w.gaps = 1;
+	w.now = 5 * MS;
+	w.patience = 10 * MS;
+	assert_int_equal(srdma_flight_expire(&f, 90 * MS, 10 * MS), UINT64_MAX);
+	srdma_flight_judge(&f, &w);
+	expect_states(&f,
+		      (const uint8_t[]){ LOST, LOST, LOST, AWAY, AWAY, AWAY,
+					 AWAY, AWAY, AWAY },
+		      9);
+	assert_int_equal(srdma_flight_expire(&f, 12 * MS, 10 * MS), 13 * MS);
+	assert_int_equal(srdma_flight_expire(&f, 14 * MS, 10 * MS), 15 * MS);
+	expect_states(&f,
+		      (const uint8_t[]){ LOST, LOST, LOST, LOST, LOST, AWAY,
+					 AWAY, AWAY, AWAY },
+		      9);
+	srdma_flight_resent(&f, srdma_flight_at(&f, 5), 1009, 15 * MS);
+	assert_int_equal(srdma_flight_expire(&f, 90 * MS, 10 * MS), UINT64_MAX);
+	assert_int_equal(srdma_flight_at(&f, 5)->state, AWAY);
 	srdma_flight_destroy(&f);
 }
 
@@ -252,6 +284,33 @@ static void test_sent_again(void **state)
 	srdma_flight_destroy(&f);
 }
 
+/* A peer that misses for ever what it got is not served at its pace. */
+static void test_tries(void **state)
+{
+	static const struct srdma_gap gap = { 5, 50, LEN };
+	struct srdma_flight_word w = word(5, 50, 0);
+	struct srdma_flights f;
+	uint64_t serial, pn = 1000;
+
+	(void)state;
+	open_flights(&f, 1, 5);
+	w.gap = &gap;
+	w.gaps = 1;
+	for (int i = 0; i < 16; i++) {
+		w.highest = pn++;
+		assert_int_equal(srdma_flight_judge(&f, &w), 1);
+		srdma_flight_resent(&f, srdma_flight_next_lost(&f, &serial), pn,
+				    0);
+		w.pn++;
+	}
+	w.highest = pn;
+	assert_int_equal(srdma_flight_judge(&f, &w), 0);
+	expect_states(&f, (const uint8_t[]){ AWAY }, 1);
+	srdma_flight_lose(&f, srdma_flight_at(&f, 0));
+	assert_non_null(srdma_flight_next_lost(&f, &serial));
+	srdma_flight_destroy(&f);
+}
+
 /* Two were lost, the first was sent again before the second was missed: that
  * is the furthest that the peer knows, and no gap names the second. */
 static void test_behind_one_sent_again(void **state)
@@ -278,6 +337,80 @@ static void test_behind_one_sent_again(void **state)
 	w.pn = 3;
 	assert_int_equal(srdma_flight_judge(&f, &w), 1);
 	expect_states(&f, (uint8_t[]){ HELD }, 1);
+	srdma_flight_destroy(&f);
+}
+
+/* The same, but what lies between gaps has come all the same, and so has what
+ * was sent again and is on its way a second time. */
+static void test_between_gaps(void **state)
+{
+	static const struct srdma_gap gaps[] = { { 5, 0, LEN }, { 7, 0, LEN } };
+	struct srdma_flight_word w = word(5, 0, 1006);
+	struct srdma_flights f;
+
+	(void)state;
+	open_flights(&f, 9, 5);
+	srdma_flight_lose(&f, srdma_flight_at(&f, 0));
+	srdma_flight_resent(&f, srdma_flight_at(&f, 0), 1020, 0);
+	srdma_flight_resent(&f, srdma_flight_at(&f, 4), 1021, 0);
+	w.gap = gaps;
+	w.gaps = 2;
+	w.skips = 1;
+	w.highest = 1006;
+	assert_int_equal(srdma_flight_judge(&f, &w), 1);
+	expect_states(&f,
+		      (const uint8_t[]){ AWAY, HELD, HELD, HELD, HELD, HELD,
+					 LOST, AWAY, AWAY },
+		      9);
+	w.pn++;
+	w.gap++; /* the first is not told: what is before the other neither */
+	w.gaps = 1;
+	srdma_flight_at(&f, 1)->state = AWAY;
+	f.waiting++;
+	assert_int_equal(srdma_flight_judge(&f, &w), 0);
+	assert_int_equal(srdma_flight_at(&f, 1)->state, AWAY);
+	assert_int_equal(f.waiting, 5);
+	srdma_flight_destroy(&f);
+}
+
+/* What is under way, and the answers that must wait for a gap. */
+static void test_waiting(void **state)
+{
+	static const struct srdma_gap gap = { 5, 0, LEN };
+	struct srdma_flight x = { .id = 5, .len = LEN, .pn = 10 };
+	struct srdma_flight_word w = word(5, 0, 12);
+	struct srdma_flights f;
+
+	(void)state;
+	assert_int_equal(srdma_flight_create(&f, ROOM), 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		x.answers = i;
+		srdma_flight_add(&f, &x);
+		x.id++;
+		x.pn++;
+	}
+	assert_int_equal(f.waiting, 4);
+	w.gap = &gap;
+	w.gaps = 1;
+	srdma_flight_judge(&f, &w);
+	expect_states(&f, (const uint8_t[]){ LOST, HELD, HELD, AWAY }, 4);
+	assert_int_equal(f.waiting, 2);
+	assert_int_equal(f.losts, 1);
+	assert_int_equal(f.held, 3);
+	srdma_flight_again(&f, srdma_flight_at(&f, 0));
+	assert_int_equal(f.losts, 0);
+	srdma_flight_resent(&f, srdma_flight_at(&f, 0), 20, 7 * MS);
+	assert_int_equal(f.waiting, 2);
+	assert_int_equal(srdma_flight_sent(&f, 20), 7 * MS);
+	assert_int_equal(srdma_flight_sent(&f, 19), 0);
+	srdma_flight_over(&f, 2);
+	assert_int_equal(f.waiting, 2);
+	assert_int_equal(f.held, 1);
+	assert_int_equal(srdma_flight_acknowledge(&f, 8, 0), 3);
+	assert_int_equal(f.waiting, 1);
+	assert_int_equal(f.held, 0);
+	assert_int_equal(srdma_flight_acknowledge(&f, 9, 0), 1);
+	assert_int_equal(f.waiting, 0);
 	srdma_flight_destroy(&f);
 }
 
@@ -514,6 +647,10 @@ int main(void)
 		cmocka_unit_test(test_open_gap),
 		cmocka_unit_test(test_eight_gaps),
 		cmocka_unit_test(test_reordering),
+		cmocka_unit_test(test_missed),
+		cmocka_unit_test(test_between_gaps),
+		cmocka_unit_test(test_waiting),
+		cmocka_unit_test(test_tries),
 		cmocka_unit_test(test_stale_ack),
 		cmocka_unit_test(test_sent_again),
 		cmocka_unit_test(test_behind_one_sent_again),

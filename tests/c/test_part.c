@@ -11,10 +11,13 @@
 
 enum { MTU = 1000, ID = 7 };
 
+static uint64_t now = 5;
+
 static void open_parts(struct srdma_parts *t, uint32_t size, int ordered)
 {
 	assert_int_equal(srdma_part_create(t, size), 0);
 	t->mtu = MTU;
+	t->results = size;
 	t->ordered = ordered;
 }
 
@@ -34,9 +37,11 @@ static struct srdma_part *ask(struct srdma_parts *t, uint64_t id,
 static int answer(struct srdma_parts *t, uint64_t id, uint32_t offset,
 		  uint32_t len)
 {
-	const struct srdma_part_answer a = {
-		.request_id = id, .offset = offset, .len = len, .now = 5
-	};
+	const struct srdma_part_answer a = { .request_id = id,
+					     .offset = offset,
+					     .len = len,
+					     .now = now,
+					     .patience = 100 };
 	uint64_t flight = 0;
 	int err = srdma_part_fill(t, &a, &flight);
 
@@ -56,7 +61,7 @@ static void expect_again(struct srdma_parts *t, uint64_t id, uint32_t from,
 	assert_int_equal(p->until, until);
 	assert_ptr_equal(srdma_part_find(t, id, from, until), p);
 	srdma_part_asked(t, p, SRDMA_NO_FLIGHT, 9);
-	assert_int_equal(t->part[t->count - 1].from, from);
+	assert_int_equal(t->tail->from, from);
 }
 
 static void expect_empty(struct srdma_parts *t)
@@ -96,7 +101,7 @@ static void test_not_asked(void **state)
 	open_parts(&t, 4, 1);
 	srdma_part_add(&t, ID, 3000, 7500);
 	assert_int_equal(answer(&t, ID, 3000, MTU), -ENOENT); /* yet */
-	srdma_part_asked(&t, &t.part[0], 40 + ID, 0);
+	srdma_part_asked(&t, t.head, 40 + ID, 0);
 	assert_int_equal(answer(&t, ID + 1, 3000, MTU), -ENOENT);
 	assert_int_equal(answer(&t, ID, 2000, MTU), -ENOENT);
 	assert_int_equal(answer(&t, ID, 3001, MTU), -ENOENT);
@@ -192,7 +197,7 @@ static void test_passed(void **state)
 	assert_int_equal(answer(&t, ID + 2, 0, MTU), 0);
 	expect_again(&t, ID, 1000, 2000);
 	assert_null(srdma_part_next(&t)); /* the other one's flight flies */
-	assert_int_equal(t.part[0].request_id, ID + 1);
+	assert_int_equal(t.head->request_id, ID + 1);
 	assert_int_equal(answer(&t, ID, 1000, MTU), 0);
 	assert_int_equal(answer(&t, ID + 1, 0, MTU), 0);
 	expect_empty(&t);
@@ -222,6 +227,63 @@ static void test_reordering(void **state)
 	assert_null(srdma_part_next(&t));
 	assert_int_equal(answer(&t, ID, 3000, MTU), 0);
 	expect_again(&t, ID, 0, 1000);
+	srdma_part_destroy(&t);
+}
+
+/* One passed it, and no more came: the clock says that it is lost. */
+static void test_too_late(void **state)
+{
+	struct srdma_parts t;
+
+	(void)state;
+	open_parts(&t, 8, 0);
+	ask(&t, ID, 0, 1000);
+	ask(&t, ID + 1, 0, 3000);
+	ask(&t, ID + 2, 0, 1000);
+	assert_int_equal(srdma_part_expire(&t, 1000, 100), UINT64_MAX);
+	assert_int_equal(answer(&t, ID + 1, 2000, MTU), 0);
+	now = 50;
+	assert_int_equal(answer(&t, ID + 1, 1000, MTU), 0);
+	assert_int_equal(srdma_part_expire(&t, 104, 100), 105);
+	assert_null(srdma_part_next(&t));
+	assert_int_equal(srdma_part_expire(&t, 105, 100), UINT64_MAX);
+	expect_again(&t, ID, 0, 1000);
+	expect_again(&t, ID + 1, 0, 1000);
+	assert_null(srdma_part_next(&t)); /* nothing passed the third */
+	assert_int_equal(srdma_part_expire(&t, 1000, 100), UINT64_MAX);
+	/* That, or the next answer. */
+	now = 1000;
+	assert_int_equal(answer(&t, ID, 0, MTU), 0);
+	now = 1100;
+	assert_int_equal(answer(&t, ID + 1, 0, MTU), 0);
+	expect_again(&t, ID + 2, 0, 1000);
+	assert_int_equal(answer(&t, ID + 2, 0, MTU), 0);
+	expect_empty(&t);
+	now = 5;
+	srdma_part_destroy(&t);
+}
+
+/* A request that has ended without an answer: its part was executed. */
+static void test_flight_ended(void **state)
+{
+	struct srdma_part_answer a = { .request_id = ID + 1, .len = MTU };
+	struct srdma_parts t;
+	uint64_t flight;
+
+	(void)state;
+	open_parts(&t, 4, 1);
+	srdma_part_asked(&t, srdma_part_add(&t, ID, 0, 1000), 20, 0);
+	srdma_part_asked(&t, srdma_part_add(&t, ID + 1, 0, 2000), 21, 0);
+	a.flights = 20;
+	assert_int_equal(srdma_part_fill(&t, &a, &flight), 0);
+	assert_int_equal(flight, 21);
+	assert_null(srdma_part_next(&t));
+	a.offset = MTU;
+	a.flights = 21;
+	assert_int_equal(srdma_part_fill(&t, &a, &flight), 0);
+	expect_again(&t, ID, 0, 1000);
+	assert_int_equal(answer(&t, ID, 0, MTU), 0);
+	expect_empty(&t);
 	srdma_part_destroy(&t);
 }
 
@@ -368,6 +430,8 @@ int main(void)
 		cmocka_unit_test(test_one_slot),
 		cmocka_unit_test(test_passed),
 		cmocka_unit_test(test_reordering),
+		cmocka_unit_test(test_too_late),
+		cmocka_unit_test(test_flight_ended),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_most_places),
 		cmocka_unit_test(test_atomic_answers),

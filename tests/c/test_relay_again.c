@@ -160,8 +160,8 @@ static void test_half_answered(void **state)
 	scene_close(&s);
 }
 
-/* No slot is free: at the position it is missing, behind it is dropped; what
- * is kept waits. None is an error. */
+/* No slot is free: what comes the first time waits, what is asked again is
+ * dropped. Neither is an error. */
 static void test_no_slot(void **state)
 {
 	struct scene s;
@@ -173,22 +173,68 @@ static void test_no_slot(void **state)
 	scene_open(&s, 1);
 	arrive(&s, part(&s, 0, 0, 100));
 	arrive(&s, part(&s, 1, 0, 100));
-	assert_int_equal(pair_refused(&s.pair, 1, SRDMA_REFUSED_GAP), 1);
-	assert_int_equal(s.ack.gaps, 1);
-	EXPECT_GAP(&s, 0, 1, 0, 100);
+	arrive(&s, part(&s, 1, 0, 100)); /* twice */
 	arrive(&s, part(&s, 2, 0, 100));
-	assert_int_equal(target_stats(&s)->kept, 1);
-	pair_run(&s.pair, 300);
-	assert_int_equal(s.answers, 1);
-	arrive(&s, part(&s, 1, 0, 100)); /* takes the slot, 2 has none */
+	assert_int_equal(pair_refused(&s.pair, 1, SRDMA_REFUSED_GAP), 0);
+	assert_int_equal(s.ack.gaps, 0);
+	assert_int_equal(target_stats(&s)->kept, 2);
 	arrive(&s, part(&s, 0, 0, 100));
 	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 1);
-	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 1);
+	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 2);
 	pair_run(&s.pair, 300);
 	assert_int_equal(s.answers, 3);
 	EXPECT_POSITION(&s, 2, 100);
 	assert_int_equal(s.ack.gaps, 0);
 	assert_int_equal(reason_of(&s, 0), SRDMA_REASON_NONE);
+	scene_close(&s);
+}
+
+/* One slot in four is for what is asked again. */
+static void test_spare_slot(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	scene_begin(&s);
+	s.pair.reads = 4;
+	s.pair.host[1].dma_polls = 50;
+	scene_open(&s, 1);
+	arrive(&s, part(&s, 0, 0, 100));
+	pair_run(&s.pair, 300);
+	assert_int_equal(s.answers, 1);
+	for (uint32_t id = 1; id < 6; id++)
+		arrive(&s, part(&s, id, 0, 100));
+	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 3);
+	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 2);
+	arrive(&s, part(&s, 0, 0, 100));
+	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 4);
+	pair_run(&s.pair, 300);
+	assert_int_equal(s.answers, 7);
+	scene_close(&s);
+}
+
+/* A part waits for a slot: the request behind its READ, which could follow the
+ * part before it, waits too. */
+static void test_part_waits(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	scene_begin(&s);
+	s.pair.reads = 1;
+	s.pair.host[1].dma_polls = 50;
+	scene_open(&s, 1);
+	arrive(&s, part(&s, 0, 0, 100));
+	arrive(&s, part(&s, 0, 100, 100));
+	arrive(&s, piece(&s, 1, 0, 1));
+	assert_int_equal(target_stats(&s)->kept, 2);
+	pair_run(&s.pair, 20);
+	EXPECT_POSITION(&s, 0, 100);
+	assert_int_equal(s.ack.gaps, 0);
+	pair_run(&s.pair, 300);
+	assert_int_equal(s.answers, 2);
+	EXPECT_POSITION(&s, 2, 0);
+	assert_int_equal(target_stats(&s)->duplicates, 0);
 	scene_close(&s);
 }
 
@@ -435,6 +481,8 @@ int main(void)
 		cmocka_unit_test(test_on_its_way),
 		cmocka_unit_test(test_half_answered),
 		cmocka_unit_test(test_no_slot),
+		cmocka_unit_test(test_spare_slot),
+		cmocka_unit_test(test_part_waits),
 		cmocka_unit_test(test_memory_fails_the_second_time),
 		cmocka_unit_test(test_nak_again),
 		cmocka_unit_test(test_no_words_to_forgers),

@@ -414,7 +414,7 @@ static void test_sending_is_work(void **state)
 	(void)state;
 	pair_defaults(&p);
 	p.wire.slots = 1000;
-	p.window = 1000;
+	p.mtu = 256; /* the answers of a part are 256 */
 	pair_open(&p);
 	pair_connect(&p, 0);
 	pair_post(&p, 0, request(&p, SRDMA_DESC_READ, 1 << 20), NULL);

@@ -587,7 +587,7 @@ static void test_reordered(void **state)
 		w.loss.one_in = loses ? 10 : 0;
 		run_batches(&w, 20);
 		assert_true(loses ? w.loss.lost > 50 && resent(&w) > 50
-				  : resent(&w) < 10);
+				  : resent(&w) < 20); /* of the last ones */
 		pair_close(&w.p);
 	}
 }

@@ -527,7 +527,7 @@ static void test_lost_pings(void **state)
 
 struct listener {
 	uint64_t sealed[4]; /* by side 0, by the 2 bits of their epoch */
-	int silent;	    /* side 1 is not heard */
+	int silent;	    /* what side 1 acknowledges is not heard */
 	int deaf;	    /* it hears no last words */
 };
 
@@ -537,7 +537,9 @@ static enum srdma_mem_fate listen(void *ctx, struct srdma_mem_datagram *d)
 	struct listener *l = ctx;
 
 	if (d->side)
-		return l->silent ? SRDMA_MEM_DROP : SRDMA_MEM_PASS;
+		return l->silent && d->data[0] == SRDMA_OP_ACKNOWLEDGE
+			       ? SRDMA_MEM_DROP
+			       : SRDMA_MEM_PASS;
 	l->sealed[d->data[TAG_BYTE] >> 2 & 3]++;
 	return l->deaf && d->data[0] == SRDMA_OP_ACKNOWLEDGE &&
 			       d->data[KIND] == SRDMA_ACK_CLOSE
@@ -558,6 +560,15 @@ static void open_stuck(struct pair *p, struct listener *l)
 			 0);
 	l->silent = 1;
 	post_write(p, 0, 1, 2 << 20);
+	/* Answers are not acknowledged, so that enough of them may be sent. */
+	pair_post(p, 1,
+		  (struct srdma_desc){
+			  .opcode = SRDMA_DESC_READ,
+			  .id = 1,
+			  .length = 2 << 20,
+			  .local_addr = (uintptr_t)p->side[1].memory,
+			  .remote_addr = (uintptr_t)p->side[0].memory },
+		  NULL);
 	pair_settle(p);
 }
 
@@ -578,7 +589,7 @@ static void test_key_limit(void **state)
 	assert_int_equal(l.sealed[0], 128);
 	assert_int_equal(l.sealed[1], 256 - 8 + 1);
 	l.silent = 0;
-	post_write(&p, 1, 1, 8);
+	post_write(&p, 1, 2, 8);
 	for (int n = 0; n < 28; n++)
 		pair_wait_ms(&p, 1000);
 	assert_int_equal(l.sealed[0], 128);

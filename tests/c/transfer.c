@@ -440,20 +440,22 @@ static void begin(struct transfer *t)
 	t->p.mode = t->mode;
 	t->p.shared = t->shared;
 	t->p.key_cache = KEY_CACHE;
+	t->p.memory = 3 * TRANSFER_SLOTS * TRANSFER_SLOT;
+	t->p.ring = 4 * TRANSFER_SLOTS;
 	if (t->timeout_ms)
 		t->p.timeout_ms = t->timeout_ms;
 	t->p.wire = (struct srdma_mem_wire_params){ .slots = WIRE_SLOTS,
 						    .window = t->window,
 						    .bufs = WIRE_SLOTS };
 	for (int i = 0; i < 2; i++)
-		t->p.host[i].bufs = HOST_BUFS;
+		t->p.host[i].bufs = t->bufs ? t->bufs : HOST_BUFS;
 	pair_open(&t->p);
 	pair_connect(&t->p, 0);
 	for (int i = 0; i < 2; i++)
-		spoil(t->p.side[i].memory, PAIR_MEMORY);
+		spoil(t->p.side[i].memory, t->p.memory);
 	t->p.wire.now = &t->p.now;
 	t->p.wire.rate = RATE;
-	t->p.wire.latency = LATENCY_NS;
+	t->p.wire.latency = t->latency ? t->latency : LATENCY_NS;
 	t->p.wire.fate = fate;
 	t->p.wire.ctx = t;
 }
@@ -485,5 +487,7 @@ void transfer_run(struct transfer *t)
 	}
 	t->ns = t->p.now - t->begin;
 	count_rekeys(t);
+	for (int i = 0; i < 2; i++)
+		t->stats[i] = *srdma_relay_stats(t->p.side[i].relay);
 	pair_close(&t->p);
 }

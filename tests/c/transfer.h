@@ -19,7 +19,7 @@ enum transfer_fault {
 };
 
 enum {
-	TRANSFER_SLOTS = 128, /* requests of a side under way */
+	TRANSFER_SLOTS = 512, /* requests of a side under way */
 	TRANSFER_SLOT = 8192,
 	TRANSFER_CAUGHT = 16,
 };
@@ -61,6 +61,8 @@ struct transfer {
 	int window;		/* 1024: a wire that may reorder */
 	uint64_t rekey_packets; /* 0: the default */
 	uint8_t mode, shared;	/* key mode; policy of PD */
+	uint64_t latency;	/* ns, one way; 0: 5 us */
+	uint32_t bufs;		/* of each host port; 0: 1,024 */
 
 	/* What came of it. */
 	uint64_t sent;	  /* packets */
@@ -70,6 +72,7 @@ struct transfer {
 	uint64_t ns;	  /* virtual, from the first post to the last end */
 	uint64_t slowest; /* ns from post to end of a request */
 	uint64_t dark;	  /* when the hole began */
+	struct srdma_stats stats[2];
 
 	struct pair p;
 	struct transfer_side side[2];

@@ -37,6 +37,7 @@ class AckBody:
     request_credit: int = 0
     length: int = 0
     gaps: tuple[tuple[int, int, int], ...] = ()
+    skips: int = 0  # 1: something before the first gap is missing too
 
     @property
     def syndrome(self) -> int:
@@ -50,7 +51,7 @@ class AckBody:
             self.kind,
             self.reason,
             len(self.gaps),
-            0,
+            self.skips,
             self.request_id,
             self.offset,
             self.highest_pn,
@@ -69,18 +70,18 @@ def body_length(gaps: int) -> int:
 
 def decode(data: bytes) -> AckBody:
     """The body in `data`, whose length is that of its gap count."""
-    kind, reason, gaps, zero, *numbers = _FIXED.unpack_from(data)
+    kind, reason, gaps, skips, *numbers = _FIXED.unpack_from(data)
     if kind not in set(Kind):
         raise RefusedError("ack_body", f"kind {kind} is not one of 1..6")
-    if zero:
-        raise RefusedError("ack_body", "byte 3 is not zero")
+    if skips > (gaps > 0):
+        raise RefusedError("ack_body", f"byte 3 is {skips}, with {gaps} gaps")
     legal = {Kind.NAK: set(NAK_SYNDROME), Kind.CLOSE: CLOSE_REASONS}.get(Kind(kind), {0})
     if reason not in legal:
         raise RefusedError("ack_body", f"reason {reason} is not legal for kind {kind}")
     if numbers[-1] and kind != Kind.NAK:
         raise RefusedError("ack_body", "a length without NAK")
     found = tuple(_GAP.unpack_from(data, FIXED_LEN + GAP_LEN * i) for i in range(gaps))
-    body = replace(AckBody(kind, reason, *numbers), gaps=found)
+    body = replace(AckBody(kind, reason, *numbers), gaps=found, skips=skips)
     _check_gaps(body)
     return body
 
