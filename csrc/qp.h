@@ -174,6 +174,7 @@ struct srdma_qp {
 	uint32_t slots_ready;	/* of these, behind everything before them */
 	uint32_t slots_fetched; /* of these, wholly in the answer list */
 	struct srdma_op_list answer;
+	uint8_t answers_first; /* the wire was full of acks: see relay.c */
 };
 
 enum {

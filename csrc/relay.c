@@ -252,6 +252,32 @@ static void drop_all(struct srdma_qp *qp)
 	srdma_op_drop(&qp->place);
 }
 
+/* An answer is ready, and the wire did not take it. */
+static int answer_waits(const struct srdma_qp *qp)
+{
+	return qp->answer.head && qp->answer.head->state == SRDMA_OP_DONE;
+}
+
+/*
+ * Acks and answers, neither of which may starve the other: where acks alone
+ * fill the wire, as those that tell of a request for which no slot is free,
+ * answers, which free the slots, come first the next time.
+ */
+static int speak(struct srdma_qp *qp)
+{
+	const int answers_first = qp->answers_first;
+	int again = 0;
+
+	if (can_send(qp) && !answers_first)
+		again |= srdma_answer_control(qp);
+	if (flows(qp))
+		again |= srdma_answer_reads(qp);
+	qp->answers_first = (uint8_t)(flows(qp) && answer_waits(qp));
+	if (can_send(qp) && answers_first)
+		again |= srdma_answer_control(qp);
+	return again;
+}
+
 static void pump(struct srdma_qp *qp)
 {
 	int again = 0;
@@ -260,10 +286,7 @@ static void pump(struct srdma_qp *qp)
 		drop_all(qp);
 	else
 		again |= srdma_rx_place(qp);
-	if (can_send(qp))
-		again |= srdma_answer_control(qp);
-	if (flows(qp))
-		again |= srdma_answer_reads(qp);
+	again |= speak(qp);
 	if (flows(qp))
 		again |= srdma_tx_requests(qp);
 	again |= srdma_qp_complete(qp);
