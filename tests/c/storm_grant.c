@@ -99,11 +99,26 @@ void storm_grant_open(struct storm *w, struct storm_leg *a, struct storm_leg *b)
 	}
 }
 
+/* What one leg has for the area that the other had. */
+static void forget(struct storm *w, struct storm_leg *from,
+		   const struct storm_leg *to)
+{
+	struct storm_grant *g = from->grant[to - w->side[to->side].leg];
+
+	for (int i = 0; i < STORM_GRANTS; i++) {
+		if (g[i].handle)
+			drop(w, from, &g[i]);
+		g[i] = (struct storm_grant){ 0 };
+	}
+}
+
 void storm_grant_renew(struct storm *w, struct storm_leg *leg)
 {
 	for (int i = 0; i < STORM_LEGS - 1; i++) {
 		struct storm_leg *other = &w->side[!leg->side].leg[i];
 
+		if (other->open && !other->closing)
+			forget(w, other, leg);
 		if (other->open && !other->closing &&
 		    other->area[STORM_GUARDED].state == STORM_LIVE)
 			storm_grant_open(w, leg, other);
