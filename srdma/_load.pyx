@@ -1,4 +1,4 @@
-# cython: language_level=3, embedsignature=True
+# cython: language_level=3, embedsignature=True, boundscheck=False
 """A load on a leg of shared memory at full speed: posts, polls and waits without the GIL.
 
 For measurements (srdma perf). The caller holds the lock of the PD while a call runs. A completion

@@ -53,6 +53,16 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Where:
+    """Which ends there are."""
+
+    port: Annotated[int, typer.Option("-p", "--port", help="TCP port of the server.")] = PORT
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="Two workers and a server on this machine.")
+    ] = False
+
+
+@dataclass(frozen=True)
 class Guard:
     """The protection under which it is measured."""
 
@@ -69,13 +79,10 @@ def perf(
     end: Ends,
     run: Run,
     guard: Guard,
+    where: Where,
     server: Annotated[
         str | None, typer.Argument(metavar="[HOST]", help="Where the server runs.")
     ] = None,
-    port: Annotated[int, typer.Option("-p", "--port", help="TCP port of the server.")] = PORT,
-    embedded: Annotated[
-        bool, typer.Option("--embedded", help="Two workers and a server on this machine.")
-    ] = False,
 ) -> None:
     """Measure; without HOST and --embedded this end is the server of one client."""
     from .perf import TESTS
@@ -85,12 +92,12 @@ def perf(
     if run.size is not None and not 1 <= run.size <= 1 << 30:
         raise LocalError(f"-s {run.size}: 1 to {1 << 30} would be right")
     plans, levels = list(_plans(test, run)), _levels(guard)
-    if embedded:
+    if where.embedded:
         _embedded(plans, end, run, guard)
     elif server is None:
-        _serve(end, run, guard, port)
+        _serve(end, run, guard, where.port)
     else:
-        ports = [port + number for number, _ in enumerate(levels)]
+        ports = [where.port + number for number, _ in enumerate(levels)]
         _measure(plans, end, run, guard, (server, ports))
 
 
