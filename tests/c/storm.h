@@ -186,7 +186,7 @@ struct storm_leg {
 	uint32_t revocations;
 };
 
-enum { STORM_FORMER = 16 };
+enum { STORM_FORMER = 1024 };
 
 struct storm_side {
 	uint32_t former[STORM_FORMER]; /* QPNs whose records may still come */
