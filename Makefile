@@ -270,7 +270,7 @@ simulation: $(BUILD)/tests/c/test_relay_random
 	@SRDMA_SEEDS=$(SEEDS) $<
 
 # The same under the sanitizers.
-SANITIZED_SEEDS ?= 20000
+SANITIZED_SEEDS ?= 2000
 storm:
 	@.ci/setup test
 	+@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
