@@ -30,7 +30,7 @@ void srdma_dial_note(struct srdma_qp *qp)
 	if (d->lost != SRDMA_NEVER)
 		return;
 	d->lost = qp->relay->now;
-	srdma_relay_wake_at(qp->relay, d->lost + qp->relay->silence);
+	srdma_relay_wake_qp(qp, d->lost + qp->relay->silence);
 	qp->relay->stats.wires_lost++;
 }
 
@@ -41,7 +41,7 @@ void srdma_dial_try(struct srdma_qp *qp)
 	srdma_dial_note(qp);
 	if (qp->state == SRDMA_QP_ERR)
 		return;
-	srdma_relay_wake_at(qp->relay, qp->dial.begun + TRIAL_MS * MS);
+	srdma_relay_wake_qp(qp, qp->dial.begun + TRIAL_MS * MS);
 	if (qp->wire != qp->home)
 		return; /* when it is up */
 	qp->ctl |= SRDMA_SAY_OPEN;
@@ -78,7 +78,7 @@ void srdma_dial_ended(struct srdma_qp *qp)
 	else
 		d->due = d->begun + FIRST_WAIT_MS * MS;
 	d->trial = 0;
-	srdma_relay_wake_at(qp->relay, d->due);
+	srdma_relay_wake_qp(qp, d->due);
 }
 
 /* 0, or what the wire says: home is as it was. */
@@ -104,7 +104,7 @@ int srdma_dial_begin(struct srdma_qp *qp, const char *address)
 	int err;
 
 	qp->dial = (struct srdma_dial){ .lost = r->now };
-	srdma_relay_wake_at(r, r->now + r->silence);
+	srdma_relay_wake_qp(qp, r->now + r->silence);
 	if (!address)
 		return 0;
 	memcpy(qp->dial.address, address, sizeof(qp->dial.address));

@@ -76,7 +76,7 @@ static int keep(const struct srdma_arrival *a)
 
 	if (r < 0)
 		return r;
-	srdma_relay_wake_at(qp->relay, qp->relay->now + SRDMA_SECOND);
+	srdma_relay_wake_qp(qp, qp->relay->now + SRDMA_SECOND);
 	if (!(a->p->flags & SRDMA_STH_PROOF))
 		return r;
 	k->claim_len = srdma_session_claim(qp->session, a->p, &claim);

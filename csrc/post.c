@@ -116,7 +116,7 @@ static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_KEY, id, 1);
 	else if (!capability_ok(qp, w))
 		srdma_qp_fail(qp, SRDMA_REASON_BAD_CAPABILITY, id, 1);
-	srdma_relay_wake_at(qp->relay, w->deadline);
+	srdma_relay_wake_qp(qp, w->deadline);
 }
 
 void srdma_post(struct srdma_qp *qp, const struct srdma_desc *d,
@@ -125,7 +125,7 @@ void srdma_post(struct srdma_qp *qp, const struct srdma_desc *d,
 	/* Silence counts from when somebody waits. */
 	if (qp->sq_head == qp->sq_tail && qp->rq_head == qp->rq_tail) {
 		qp->heard = qp->relay->now;
-		srdma_relay_wake_at(qp->relay, qp->relay->now + SRDMA_SECOND);
+		srdma_relay_wake_qp(qp, qp->relay->now + SRDMA_SECOND);
 	}
 	if (d->opcode == SRDMA_DESC_RECV)
 		post_recv(qp, d);

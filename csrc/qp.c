@@ -305,7 +305,7 @@ void srdma_qp_owe(struct srdma_qp *qp)
 	if (qp->place.count || qp->slots_count)
 		return;
 	qp->served = qp->relay->now;
-	srdma_relay_wake_at(qp->relay, qp->served + DMA_S * SRDMA_SECOND);
+	srdma_relay_wake_qp(qp, qp->served + DMA_S * SRDMA_SECOND);
 }
 
 /* What is owed to the peer holds buffers: it gets on, or the QP ends. */

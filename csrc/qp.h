@@ -16,6 +16,7 @@
 #include "op.h"
 #include "part.h"
 #include "relay.h"
+#include "timer.h"
 #include "wire.h"
 
 /* A request of the own host; its request id is its index in the SQ. */
@@ -88,8 +89,9 @@ struct srdma_qp {
 	struct srdma_qp *hash_next; /* by SRC QPN */
 	struct srdma_qp *leg_next;
 	struct srdma_qp *active_next;
-	uint8_t active; /* on the relay's list */
-	uint8_t state;	/* enum srdma_qp_state */
+	struct srdma_timer timer; /* to srdma_qp_expire() */
+	uint8_t active;		  /* on the relay's list */
+	uint8_t state;		  /* enum srdma_qp_state */
 	uint8_t role;
 	uint8_t level;
 	uint8_t mode;	   /* enum srdma_mode, from KEYS on */
@@ -222,7 +224,9 @@ void srdma_qp_owe(struct srdma_qp *qp);
 int srdma_qp_complete(struct srdma_qp *qp);
 /* 1: in ERR, no DMA under way, and its last words said or not wanted. */
 int srdma_qp_removable(const struct srdma_qp *qp);
-/* When something of this QP may expire next; UINT64_MAX: never. */
+/* When something of this QP may expire next; UINT64_MAX: never. Its timer is not
+ * later, but for an RTO that got shorter since: that counts from what leaves, or
+ * moves something, next. */
 uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now);
 
 /* --- post.c: what the own host posts --- */
@@ -266,8 +270,8 @@ void srdma_rekey_release(struct srdma_qp *qp);
 uint64_t srdma_retry_expire(struct srdma_qp *qp, uint64_t now);
 /* Something left for which an ack or an answer is due. */
 void srdma_retry_arm(struct srdma_qp *qp);
-/* The peer's answer moved something. */
-void srdma_retry_moved(struct srdma_qp *qp);
+/* An ack or an answer came; moved: it told something new. */
+void srdma_retry_heard(struct srdma_qp *qp, int moved);
 /* What is under way may be lost with its wire: timers begin anew. */
 void srdma_retry_reset(struct srdma_qp *qp);
 /* The same, and there is another wire now; ask: to be told what was lost. */

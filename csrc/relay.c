@@ -1,6 +1,8 @@
 /* The turn: events in, QPs that have something to do pumped, bursts out. */
 #include "relay.h"
 
+#include <stddef.h>
+
 #include "relay_impl.h"
 
 enum { BLOCKED_NS = 1000000, LAST_WORDS_NS = 1000000 };
@@ -24,6 +26,11 @@ void srdma_relay_wake_at(struct srdma_relay *r, uint64_t when)
 {
 	if (when < r->timer)
 		r->timer = when;
+}
+
+void srdma_relay_wake_qp(struct srdma_qp *qp, uint64_t when)
+{
+	srdma_timer_wake(&qp->relay->timers, &qp->timer, when);
 }
 
 struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn)
@@ -88,7 +95,7 @@ static void verified(struct srdma_qp *qp, struct srdma_conn *conn,
 		/* Receives that were posted behind the OPEN. */
 		if (qp->advertised != (uint32_t)qp->rq_tail)
 			qp->ctl |= SRDMA_SAY_ACK;
-		srdma_relay_wake_at(qp->relay, qp->relay->now + SRDMA_SECOND);
+		srdma_relay_wake_qp(qp, qp->relay->now + SRDMA_SECOND);
 	}
 	if (p->flags & SRDMA_STH_ACK_NOW)
 		qp->ctl |= SRDMA_SAY_ACK;
@@ -311,13 +318,32 @@ static void pump_all(struct srdma_relay *r)
 		srdma_relay_wake_at(r, r->now + BLOCKED_NS);
 }
 
+static struct srdma_qp *qp_of(struct srdma_timer *t)
+{
+	return (struct srdma_qp *)(void *)((char *)t -
+					   offsetof(struct srdma_qp, timer));
+}
+
+/* Each QP that is due once a turn: one may wake itself, or others. */
+static void expire_qps(struct srdma_relay *r)
+{
+	struct srdma_timer *next, *t = srdma_timers_take(&r->timers, r->now);
+
+	for (; t; t = next) {
+		struct srdma_qp *qp = qp_of(t);
+
+		next = t->next;
+		r->stats.timer_looks++;
+		srdma_relay_wake_qp(qp, srdma_qp_expire(qp, r->now));
+	}
+}
+
 static void expire(struct srdma_relay *r)
 {
-	struct srdma_qp *qp = NULL;
-
+	expire_qps(r);
+	if (r->now < r->timer)
+		return;
 	r->timer = SRDMA_NEVER;
-	while ((qp = srdma_relay_next_qp(r, qp)))
-		srdma_relay_wake_at(r, srdma_qp_expire(qp, r->now));
 	srdma_link_expire(r);
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
 		if (r->legs[i] && r->legs[i]->closing &&
@@ -344,7 +370,7 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 	if (r->active_head)
 		pump_all(r);
 	/* Behind the pump and flush: last words are out before wires go. */
-	if (now >= r->timer) {
+	if (now >= srdma_relay_timer(r)) {
 		r->wire->ops->flush(r->wire);
 		expire(r);
 	}
@@ -362,5 +388,7 @@ void srdma_relay_clock(struct srdma_relay *r, uint32_t seconds)
 
 uint64_t srdma_relay_timer(const struct srdma_relay *r)
 {
-	return r->timer;
+	const uint64_t qps = srdma_timers_first(&r->timers);
+
+	return qps < r->timer ? qps : r->timer;
 }

@@ -94,6 +94,7 @@ int srdma_relay_create(struct srdma_relay **out,
 	r->host = params->host;
 	r->wire = params->wire;
 	r->timer = SRDMA_NEVER;
+	r->timers.heap = r->timer_heap;
 	r->wall = UINT32_MAX;
 	err = -EINVAL;
 	if (!is_legal(params) || set_liveness(r))

@@ -29,7 +29,9 @@ struct srdma_relay {
 	struct srdma_relay_params params;
 	uint8_t eid[SRDMA_EID_LEN];
 	uint64_t now;
-	uint64_t timer;
+	uint64_t timer;		    /* what is not one QP's */
+	struct srdma_timers timers; /* the QPs' */
+	struct srdma_timer *timer_heap[SRDMA_MAX_QPS];
 	uint64_t ping, silence; /* ns */
 	uint32_t wall;		/* Unix seconds; UINT32_MAX: not told */
 	/* For memory keys, scratch: the last one stays there until the next,
@@ -56,8 +58,10 @@ struct srdma_relay {
 
 /* Put the QP on the list of those that have something to do. */
 void srdma_relay_activate(struct srdma_qp *qp);
-/* Make sure that the relay looks at its clocks at this time. */
+/* Make sure that the relay looks at its clocks at this time: those of links and
+ * legs, or those of the QP (srdma_qp_expire()). */
 void srdma_relay_wake_at(struct srdma_relay *r, uint64_t when);
+void srdma_relay_wake_qp(struct srdma_qp *qp, uint64_t when);
 struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn);
 /* That of the leg; NULL, with why. */
 struct srdma_qp *srdma_relay_own_qp(struct srdma_relay *r,

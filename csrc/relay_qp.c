@@ -116,6 +116,7 @@ void srdma_relay_forget(struct srdma_qp *qp)
 	qp->leg->reserved -= qp->sq_depth + qp->rq_depth + 1;
 	r->qp_count--;
 	srdma_link_unwire(qp);
+	srdma_timer_cancel(&r->timers, &qp->timer);
 	srdma_qp_free(qp);
 }
 

@@ -190,7 +190,7 @@ static int renew(struct srdma_qp *qp, const struct srdma_qp_rekey *p)
 		qp->ctl |= SRDMA_SAY_PING;
 		srdma_relay_activate(qp);
 	}
-	srdma_relay_wake_at(qp->relay, qp->relay->now);
+	srdma_relay_wake_qp(qp, qp->relay->now);
 	return 0;
 }
 

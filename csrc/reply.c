@@ -60,7 +60,7 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 		srdma_congestion_arrived(&qp->asking, 1);
 	if (flight != SRDMA_NO_FLIGHT)
 		srdma_flight_over(&qp->flights, flight);
-	srdma_retry_moved(qp);
+	srdma_retry_heard(qp, 1);
 	srdma_qp_owe(qp);
 	op = srdma_op_add(qp, SRDMA_OP_RETURN);
 	if (!op) {
@@ -183,8 +183,7 @@ void srdma_reply_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 		 SRDMA_MUTANT(DONE_WHEN_SENT) ? qp->sent_id : p->request_id);
 	moved |= later(&qp->recv_credit, a->recv_credit);
 	moved |= later(&qp->request_credit, a->request_credit);
-	if (moved)
-		srdma_retry_moved(qp);
+	srdma_retry_heard(qp, moved);
 	qp->asked |= a->kind == SRDMA_ACK_PING;
 	qp->relay->stats.rnr_received += a->kind == SRDMA_ACK_RNR;
 	if (a->kind == SRDMA_ACK_CLOSE) {

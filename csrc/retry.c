@@ -15,7 +15,7 @@ static uint64_t rto(const struct srdma_qp *qp)
 
 void srdma_retry_arm(struct srdma_qp *qp)
 {
-	srdma_relay_wake_at(qp->relay, qp->relay->now + rto(qp));
+	srdma_relay_wake_qp(qp, qp->relay->now + rto(qp));
 }
 
 void srdma_retry_reset(struct srdma_qp *qp)
@@ -61,13 +61,20 @@ static uint64_t expire_late(struct srdma_qp *qp, uint64_t now)
 	return due;
 }
 
-void srdma_retry_moved(struct srdma_qp *qp)
+static void moved_on(struct srdma_qp *qp)
 {
 	qp->progress = qp->relay->now;
 	qp->rtt.backoff = 0;
 	if (qp->flights.count || qp->parts.count)
 		srdma_retry_arm(qp);
-	srdma_relay_wake_at(qp->relay, expire_late(qp, qp->relay->now));
+}
+
+/* Even what moved nothing may tell of a gap, or of a shorter round trip. */
+void srdma_retry_heard(struct srdma_qp *qp, int moved)
+{
+	if (moved)
+		moved_on(qp);
+	srdma_relay_wake_qp(qp, expire_late(qp, qp->relay->now));
 }
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -85,6 +92,7 @@ static uint64_t run(struct srdma_qp *qp, uint64_t since, uint64_t now)
 	qp->relay->stats.timeouts++;
 	qp->progress = now;
 	srdma_rtt_back_off(&qp->rtt);
+	srdma_retry_arm(qp);	/* what it has sent again may be blocked */
 	srdma_link_go_home(qp); /* where it is nobody answers */
 	srdma_relay_activate(qp);
 	return SRDMA_NEVER;

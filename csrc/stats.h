@@ -46,6 +46,7 @@ enum srdma_refusal {
 	X(packets_unprotected_received)                                        \
 	X(packets_resent) /* requests, OPEN */                                 \
 	X(timeouts)	  /* that made something be sent again, or a PING */   \
+	X(timer_looks)	  /* at the clocks of a QP */                          \
 	X(wires_lost)	  /* by QPs: ended, or not trusted any more */         \
 	X(wires_dialed)	  /* again */                                          \
 	X(duplicates)                                                          \
