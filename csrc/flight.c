@@ -3,7 +3,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define MS	       UINT64_C(1000000)
+#define MS UINT64_C(1000000)
+/*
+ * Time-outs per 10,000 packets without loss, of write_bw in messages of 2,048
+ * bytes on two busy CPUs: with a least of 0.2 ms 0.03 to 0.06 (shm), 0.3 to 0.9
+ * (udp); of 1 ms 0.01 and 0.05; of 4 ms 0.01 to 0.15 and 0.1 to 0.2. Where CPUs
+ * are short srtt is milliseconds, and the least makes no difference.
+ * The first is long: who has measured nothing backs off only until something
+ * moves, and where a round trip is longer that begins anew each time.
+ */
 #define RTO_FIRST      (100 * MS)
 #define RTO_LEAST      (MS / 5)
 #define RTO_MOST       (1000 * MS)
