@@ -13,6 +13,9 @@ enum srdma_atomic_kind {
 	SRDMA_ATOMIC_FETCH_ADD,
 };
 
+/* A QP keeps as many, and so does its peer. */
+enum { SRDMA_ATOMIC_RESULTS = 512 };
+
 /* Of numbers in the host's byte order. */
 struct srdma_atomic {
 	uint8_t kind;	   /* enum srdma_atomic_kind; 0: it is none */

@@ -97,12 +97,21 @@ static uint64_t oldest_atomic(const struct srdma_parts *t)
 	return oldest;
 }
 
+/* The peer keeps that of one more, and of all that are not answered. */
+static int has_result(const struct srdma_parts *t)
+{
+	return t->atomics + 1 - t->oldest < t->results;
+}
+
 struct srdma_part *srdma_part_add_atomic(struct srdma_parts *t, uint64_t id)
 {
 	struct srdma_part *p;
 
-	if (t->atomics + 1 - oldest_atomic(t) >= t->results)
-		return NULL;
+	if (!has_result(t)) {
+		t->oldest = oldest_atomic(t);
+		if (!has_result(t))
+			return NULL;
+	}
 	p = srdma_part_add(t, id, 0, SRDMA_ATOMIC_LEN);
 	if (p)
 		p->atomic = ++t->atomics;

@@ -48,6 +48,7 @@ struct srdma_parts {
 	uint32_t wanted;  /* parts WANTED */
 	uint64_t late;	  /* no part is late since earlier; 0: none is */
 	uint64_t atomics; /* asked so far */
+	uint64_t oldest;  /* no atomic before this one waits for its answer */
 	int ordered;	  /* the wire keeps order */
 };
 
@@ -94,10 +95,6 @@ void srdma_part_executed(struct srdma_part *part, uint64_t now);
  */
 int srdma_part_fill(struct srdma_parts *t, const struct srdma_part_answer *a,
 		    uint64_t *flight);
-/* Ask again for what is late, and has been for too long. When to come again;
- * UINT64_MAX: nothing is late. */
-uint64_t srdma_part_expire(struct srdma_parts *t, uint64_t now,
-			   uint64_t patience);
 /* Ask again for what has been late for too long. When to come again;
  * UINT64_MAX: nothing is late. */
 uint64_t srdma_part_expire(struct srdma_parts *t, uint64_t now,

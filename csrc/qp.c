@@ -31,7 +31,7 @@ int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
 	qp->rq = calloc(rq, sizeof(*qp->rq));
 	qp->slots = calloc(r->params.reads, sizeof(*qp->slots));
 	if (!qp->sq || !qp->sq_inline || !qp->rq || !qp->slots ||
-	    srdma_atomic_create(&qp->atomics, r->params.reads)) {
+	    srdma_atomic_create(&qp->atomics, SRDMA_ATOMIC_RESULTS)) {
 		srdma_qp_free(qp);
 		return -ENOMEM;
 	}

@@ -129,7 +129,7 @@ struct srdma_qp {
 	uint8_t renewing; /* a new secret to send with: the peer has not told that it
 				verified a packet of its epoch */
 	uint32_t mtu; /* payload taken */
-	uint32_t peer_mtu, peer_window, peer_reads;
+	uint32_t peer_mtu, peer_window;
 	uint32_t answer_mtu; /* of READ answers: the smaller mtu of both ends */
 	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
 	uint32_t dmas;				      /* ops ISSUED */
@@ -170,8 +170,8 @@ struct srdma_qp {
 	uint64_t done_id;	    /* position executed */
 	uint32_t done_offset;
 	struct srdma_op_list place;
-	struct srdma_atomic_results atomics; /* of the relay's reads */
-	struct srdma_slot *slots;	     /* ring of as many */
+	struct srdma_atomic_results atomics;
+	struct srdma_slot *slots; /* ring of the relay's reads */
 	uint32_t slots_head, slots_count;
 	uint32_t slots_ready;	/* of these, behind everything before them */
 	uint32_t slots_fetched; /* of these, wholly in the answer list */

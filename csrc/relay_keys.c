@@ -316,10 +316,9 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	memcpy(qp->peer_holder, k->peer_holder, sizeof(qp->peer_holder));
 	qp->peer_mtu = srdma_relay_fit(r, k->peer_mtu);
 	qp->peer_window = k->peer_window;
-	qp->peer_reads = k->peer_reads;
 	qp->answer_mtu = qp->mtu < k->peer_mtu ? qp->mtu : k->peer_mtu;
 	qp->parts.mtu = qp->answer_mtu;
-	qp->parts.results = k->peer_reads;
+	qp->parts.results = SRDMA_ATOMIC_RESULTS;
 	qp->parts.ordered = srdma_relay_ordered(r);
 	srdma_congestion_init(&qp->sending, SRDMA_UNDER_WAY, qp->parts.ordered);
 	srdma_congestion_init(&qp->asking,

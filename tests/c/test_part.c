@@ -393,8 +393,8 @@ static void test_atomic_again(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* The peer keeps as many results as it has slots: of the oldest that is not
- * answered, its one too. */
+/* The peer keeps so many results: of the oldest that is not answered, its one
+ * too. */
 static void test_atomic_window(void **state)
 {
 	enum { SLOTS = 4 };

@@ -282,7 +282,7 @@ static int has_room(const struct transfer *t, int side)
 {
 	const struct transfer_side *s = &t->side[side];
 
-	return s->posted - s->ended < TRANSFER_SLOTS &&
+	return s->posted - s->ended < (t->depth ? t->depth : TRANSFER_SLOTS) &&
 	       s->messages - t->side[!side].received < TRANSFER_SLOTS;
 }
 

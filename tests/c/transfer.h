@@ -63,6 +63,7 @@ struct transfer {
 	uint8_t mode, shared;	/* key mode; policy of PD */
 	uint64_t latency;	/* ns, one way; 0: 5 us */
 	uint32_t bufs;		/* of each host port; 0: 1,024 */
+	uint32_t depth;		/* requests of a side under way; 0: all slots */
 
 	/* What came of it. */
 	uint64_t sent;	  /* packets */
