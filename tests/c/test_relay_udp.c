@@ -1,4 +1,5 @@
 /* Relays over the UDP wire: data, whose wire it is, and who may disturb. */
+#include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,6 +22,11 @@
 
 enum { SIZE = 300000, KEPT = 64 };
 
+/* What the kernel takes of a datagram: the path's MTU as it believes it. */
+static uint32_t path_mtu;
+
+#define MS UINT64_C(1000000)
+
 /* Everything that was sent, newest last, to be said again by others. */
 static struct {
 	uint32_t count, longest;
@@ -28,8 +34,22 @@ static struct {
 	uint8_t data[KEPT][SRDMA_MAX_PACKET + SRDMA_ICRC_LEN];
 } tap;
 
+static int fits(const struct mmsghdr *msg)
+{
+	return !path_mtu || msg->msg_hdr.msg_iov->iov_len <= path_mtu;
+}
+
 int sendmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags)
 {
+	unsigned int fit = 0;
+
+	while (fit < n && fits(&msg[fit]))
+		fit++;
+	if (n && !fit) {
+		errno = EMSGSIZE;
+		return -1;
+	}
+	n = fit;
 	for (unsigned int i = 0; i < n; i++) {
 		const struct iovec *v = msg[i].msg_hdr.msg_iov;
 		uint32_t at = tap.count++ % KEPT;
@@ -132,6 +152,47 @@ static void interface_mtu(void **state)
 	write_and_read(&p, 1, 9);
 	assert_true(tap.longest > 1024 && tap.longest <= 1024 + 180 - 28);
 	pair_close(&p);
+}
+
+static uint64_t refused(struct pair *p, int side)
+{
+	return srdma_port_udp_stats(p->side[side].wire)->counts.wire_too_long;
+}
+
+/*
+ * The path became narrower than the QP's packets, of a WRITE or of a READ's
+ * answers. What fits keeps the wire alive; the request ends at its deadline,
+ * and in no RTO (0.2 ms at least) more than the answers of one part (64 KiB)
+ * were lost.
+ */
+static void path_too_narrow(void **state)
+{
+	static const uint8_t ops[] = { SRDMA_DESC_WRITE, SRDMA_DESC_READ };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct srdma_record r;
+		struct pair p;
+		uint64_t posted, lost;
+
+		open_pair(&p, 0);
+		p.timeout_ms = 500;
+		pair_connect(&p, 0);
+		write_and_read(&p, 0, 3);
+		path_mtu = 1000;
+		posted = p.now;
+		request(&p, 0, ops[i], 77);
+		while (!pair_record(&p, 0, &r) && p.now < posted + 1000 * MS)
+			pair_wait_ms(&p, 1);
+		assert_int_equal(r.id, 77);
+		assert_int_equal(r.vendor_err, SRDMA_REASON_DEADLINE);
+		lost = refused(&p, 0) + refused(&p, 1);
+		print_message("%s: %llu datagrams did not fit\n",
+			      i ? "READ" : "WRITE", (unsigned long long)lost);
+		assert_true(lost > 0 && lost <= 500 * 5 * 16);
+		path_mtu = 0;
+		pair_close(&p);
+	}
 }
 
 /* --- wires ------------------------------------------------------------ */
@@ -354,6 +415,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(data_both_ways),
 		cmocka_unit_test(interface_mtu),
+		cmocka_unit_test(path_too_narrow),
 		cmocka_unit_test(each_end_connects),
 		cmocka_unit_test(one_dial_is_enough),
 		cmocka_unit_test(replay_from_elsewhere),
