@@ -214,11 +214,20 @@ void srdma_link_unwire(struct srdma_qp *qp)
 		let_go(qp);
 }
 
+/* 1: somebody who sends on it has heard its peer since then. */
+static int is_alive(const struct srdma_link *link, uint64_t since)
+{
+	const struct srdma_qp *qp;
+
+	LIST_FOREACH(qp, &link->users, wire_next)
+	if (srdma_dial_settled(qp) && qp->heard > since)
+		return 1;
+	return 0;
+}
+
 void srdma_link_give_up(struct srdma_qp *qp)
 {
-	const struct srdma_link *link = qp->home->user;
-
-	if (!link->proven) {
+	if (!is_alive(qp->home->user, qp->dial.begun)) {
 		srdma_link_down(qp->relay, qp->home);
 		return;
 	}
@@ -266,15 +275,12 @@ void srdma_link_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 		       struct srdma_conn *conn)
 {
 	int home = qp->home == conn, asked = home && qp->dial.trial;
-	struct srdma_link *link;
 
 	if (srdma_dial_settled(qp) &&
 	    (qp->wire == conn || p->pn != srdma_session_highest(qp->session)))
 		return;
 	if (!conn->user && !adopt(qp->relay, conn))
 		return;
-	link = conn->user;
-	link->proven = 1;
 	if (qp->wire != conn)
 		join(qp, conn);
 	if (home || (qp->home && is_one_way(conn)))

@@ -30,7 +30,6 @@ struct srdma_link {
 	uint8_t up;
 	uint8_t accepted;
 	uint8_t stranger; /* accepted, and no QP sends on it */
-	uint8_t proven;	  /* a packet verified on it */
 };
 
 /* The QP connected this wire (one reference): it is its home, and where it
@@ -38,7 +37,7 @@ struct srdma_link {
 int srdma_link_wire(struct srdma_qp *qp, struct srdma_conn *conn);
 /* The QP no longer uses any wire. */
 void srdma_link_unwire(struct srdma_qp *qp);
-/* Home is no good: given up, by all if nothing ever verified on it. */
+/* Home is no good: given up, by all if nothing verified there of late. */
 void srdma_link_give_up(struct srdma_qp *qp);
 /* To the wire that it connected, if it sends on another one and that stands.
  * Nothing is known of it. */

@@ -502,6 +502,35 @@ static void diverted_without_a_wire(void **state)
 	pair_close(&w.p);
 }
 
+/* Two QPs share a wire that is silent, but for a packet of one's peer that
+ * somebody brings there: the other QP gets a wire that is not. */
+static void diverted_to_a_silent_wire(void **state)
+{
+	struct srdma_conn *silent;
+	struct world w;
+
+	(void)state;
+	begin(&w, 2);
+	qp_at(&w, 1, 0)->ctl |= SRDMA_SAY_ACK;
+	srdma_relay_activate(qp_at(&w, 1, 0));
+	w.hold_from = 1;
+	pair_run(&w.p, 2);
+	w.answer = SRDMA_MEM_SILENT;
+	cut(&w);
+	pass(&w, 100 * MS);
+	silent = qp_at(&w, 0, 0)->home;
+	assert_ptr_equal(qp_at(&w, 0, 1)->home, silent);
+	assert_int_equal(w.hold_from, -1);
+	assert_int_equal(srdma_port_mem_inject(silent, w.held, w.len), 0);
+	pair_run(&w.p, 4);
+	assert_true(srdma_dial_settled(qp_at(&w, 0, 0)));
+	w.answer = SRDMA_MEM_ANSWERED;
+	post_write(&w, 0, 1, 6);
+	pass(&w, 4500 * MS);
+	expect_written(&w, 0, 6);
+	pair_close(&w.p);
+}
+
 /* --- limits ------------------------------------------------------------ */
 
 /* As many QPs as want to connect at once do so over some turns. */
@@ -605,6 +634,7 @@ int main(void)
 		cmocka_unit_test(diverted_client),
 		cmocka_unit_test(diverted_receiver),
 		cmocka_unit_test(diverted_without_a_wire),
+		cmocka_unit_test(diverted_to_a_silent_wire),
 		cmocka_unit_test(many_at_once),
 		cmocka_unit_test(times),
 	};
