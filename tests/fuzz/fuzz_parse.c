@@ -49,7 +49,7 @@ static void packet(const uint8_t *data, size_t size, uint32_t tag_len,
 
 static void descriptor(const uint8_t *data, size_t size)
 {
-	uint8_t again[SRDMA_DESC_LEN];
+	uint8_t again[SRDMA_DESC_SLOT]; /* atomics have more */
 	struct srdma_desc d;
 
 	if (srdma_desc_decode(&d, data, size))
