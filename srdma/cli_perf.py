@@ -22,7 +22,6 @@ from .errors import LocalError
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .mr import RemoteMR
     from .pd import PD
     from .perf import Client, Place, Plan, Result
 
@@ -141,22 +140,21 @@ def _place(end: Ends, run: Run) -> Iterator[tuple[PD, Place]]:
 def _serve(end: Ends, run: Run, guard: Guard, port: int) -> None:
     """One client, on a connection per level; --compare is said at both ends, as all flags."""
     from . import connection
-    from .perf import Server
+    from .perf import Server, offered
 
     with ExitStack() as stack:
         listeners, places = [], []
         for number, options in enumerate(_options(end, run, guard)):
             pd, place = stack.enter_context(_place(end, run))
             where = ("0.0.0.0", port + number if port else 0)
-            data = place.target.remote().to_bytes()
-            listener = connection.listen(where, pd, data=data, **options)
+            listener = connection.listen(where, pd, data=place.offer(), **options)
             listeners.append(stack.enter_context(listener))
             places.append(place)
         ports = [listener.address[1] for listener in listeners]
         _tell(end.json, {"listening": ports}, f"waiting at port {ports[0]}")
         there = [stack.enter_context(listener.accept()) for listener in listeners]
         served = [
-            stack.enter_context(closing(Server(one, place, _remote(one))))
+            stack.enter_context(closing(Server(one, place, offered(one.data))))
             for one, place in zip(there, places, strict=True)
         ]
         with ThreadPoolExecutor(len(served)) as pool:
@@ -167,17 +165,16 @@ def _measure(
     plans: list[Plan], end: Ends, run: Run, guard: Guard, where: tuple[str, list[int]]
 ) -> None:
     from . import connection
-    from .perf import Client
+    from .perf import Client, offered
 
     host, ports = where
     with ExitStack() as stack:
         clients = []
         for options, port in zip(_options(end, run, guard), ports, strict=True):
             pd, place = stack.enter_context(_place(end, run))
-            data = place.target.remote().to_bytes()
-            there = connection.connect((host, port), pd, data=data, **options)
+            there = connection.connect((host, port), pd, data=place.offer(), **options)
             stack.enter_context(there)
-            clients.append(stack.enter_context(closing(Client(there, place, _remote(there)))))
+            clients.append(stack.enter_context(closing(Client(there, place, offered(there.data)))))
         report = Report(plans[0].test, clients[-1].there, run, end.json)
         for plan in plans:
             if guard.compare:
@@ -194,12 +191,6 @@ def _alternated(clients: list[Client], plan: Plan) -> tuple[list[Result], list[R
     plain, secure = clients
     pairs = [(plain.measure(plan), secure.measure(plan)) for _ in range(COMPARED)]
     return [a for a, _ in pairs], [b for _, b in pairs]
-
-
-def _remote(there: Connection) -> RemoteMR:
-    from .mr import RemoteMR
-
-    return RemoteMR.from_bytes(there.data)
 
 
 def _embedded(plans: list[Plan], end: Ends, run: Run, guard: Guard) -> None:

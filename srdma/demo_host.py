@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from . import Access, Connection, Context, Listener, connection
 from .errors import Error
@@ -79,7 +79,13 @@ class HostB:
         return {}
 
 
-def main(host: HostB) -> int:
+class Host(Protocol):
+    """Its methods are the requests; each answers with a map."""
+
+    stack: contextlib.ExitStack
+
+
+def main(host: Host) -> int:
     logging.getLogger("srdma").setLevel(logging.ERROR)  # level none is what the demo shows
     stdin, stdout = sys.stdin.fileno(), sys.stdout.fileno()
     write_frame(stdout, {"up": os.getpid()})

@@ -19,6 +19,7 @@ import cbor2
 
 from ._leg import Work, counter_names
 from ._load import Load
+from .capability import Capability, Right
 from .connection import Connection
 from .errors import IntegrityError, LocalError, RemoteError
 from .mr import MR, Access, RemoteMR
@@ -85,6 +86,7 @@ class Result:
     windows: list[float] = field(default_factory=list)  # bytes per ns
     times: list[int] = field(default_factory=list)  # latency: ns of each, sorted
     cpu: dict[str, float] = field(default_factory=dict)  # ns per message
+    packets: int = 0  # sealed and verified by both workers, where somebody counts them
 
     @property
     def gigabytes(self) -> float:
@@ -122,24 +124,39 @@ class Result:
 class Place:
     """What one end needs of its PD: memory to send from, and memory that the peer uses."""
 
-    def __init__(self, pd: PD, region: int) -> None:
+    def __init__(self, pd: PD, region: int, *, proof: bool = False) -> None:
+        """proof: the peer must prove that it may use the memory, for key modes with `mem`."""
         self.pd = pd
         self.source = pd.alloc(region, Access.LOCAL_WRITE)
-        self.target = pd.alloc(region, ACCESS)
+        self.target = pd.alloc(region, ACCESS, proof=proof)
         self.landing = pd.alloc(region, Access.LOCAL_WRITE)  # of messages
+
+    def offer(self) -> bytes:
+        """What the peer needs to use the target: `offered()` reads it."""
+        if self.target.proof:
+            return self.target.capability(rights=Right.READ | Right.WRITE).to_bytes()
+        return self.target.remote().to_bytes()
 
     def close(self) -> None:
         for region in (self.source, self.target, self.landing):
             region.close()
 
 
+def offered(data: bytes) -> RemoteMR | Capability:
+    """A region, or the capability of all of it."""
+    if len(data) > len(RemoteMR(0, 0, 0).to_bytes()):
+        return Capability.from_bytes(data)
+    return RemoteMR.from_bytes(data)
+
+
 class End:
     """One end of a connection whose first QP is for talk and whose others are measured."""
 
-    def __init__(self, there: Connection, place: Place, remote: RemoteMR) -> None:
+    def __init__(self, there: Connection, place: Place, remote: RemoteMR | Capability) -> None:
         self.there, self._place, self._remote = there, place, remote
         self._talk, *self._qps = there.qps
         pd = place.pd
+        self._handle = pd.handles.take(remote) if isinstance(remote, Capability) else None
         self.load: Load = pd.engine.load()
         self._control = pd.ctx.connect()
         self._pid = pd.ctx.hello.pid
@@ -178,6 +195,8 @@ class End:
         work.local(mr.addr + at, size, mr.lkey)
         if opcode in (WRITE, READ):
             work.remote(self._remote.address + at, self._remote.rkey)
+            if self._handle is not None:
+                work.capability(self._handle.number)
         return work
 
     def receives(self) -> list[Work]:
@@ -276,7 +295,7 @@ class End:
         return {
             **{name: counted[name] for name in PROTECTION},
             "host_cpu": time.process_time_ns(),
-            "worker_cpu": _cpu_ns(self._pid),
+            "worker_cpu": cpu_ns(self._pid),
         }
 
     def _check(self, result: Result, moved: dict[str, float]) -> None:
@@ -300,7 +319,7 @@ PROTECTION = (
 )
 
 
-def _cpu_ns(pid: int) -> float:
+def cpu_ns(pid: int) -> float:
     """CPU time of all threads of a process of this machine."""
     tasks = Path(f"/proc/{pid}/task")
     try:
@@ -340,9 +359,9 @@ class Server(End):
                 return
             plan = Plan(**said["run"])
             self.prepare(plan)
-            worker = _cpu_ns(self._pid)
+            worker = cpu_ns(self._pid)
             self.say(ready=True)
             result = self.run(plan, first=False)
             self.hear("over", None)
-            worker = _cpu_ns(self._pid) - worker
+            worker = cpu_ns(self._pid) - worker
             self.say(done={"messages": result.messages, "ns": result.ns, "worker_cpu": worker})

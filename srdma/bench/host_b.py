@@ -1,0 +1,78 @@
+"""Host B of a stand: a server of `srdma perf` per connection, told by frames on stdin.
+
+    python -m srdma.bench.host_b
+
+Requests: listen (worker, region, proof, options) -> address, serial; end (serial), once the client
+has finished. The end of stdin ends it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from .. import connection
+from ..connection import Listener
+from ..context import Context
+from ..demo_host import main
+from ..errors import DeviceError, Error
+from ..pd import PD
+from ..perf import Place, Server, offered
+
+RING = 65536
+WAIT = 60.0
+
+
+class Served(threading.Thread):
+    """One connection, from the first word to the last."""
+
+    def __init__(self, listener: Listener, place: Place, stack: ExitStack) -> None:
+        super().__init__(daemon=True)
+        self._listener, self._place, self._stack = listener, place, stack
+        self.failed = ""
+
+    def run(self) -> None:
+        with self._stack as stack:
+            try:
+                there = stack.enter_context(self._listener.accept(WAIT))
+                data = offered(there.data)
+                stack.enter_context(closing(Server(there, self._place, data))).serve()
+            except Error as error:
+                self.failed = str(error)
+
+
+class HostB:
+    """Its connections by number."""
+
+    def __init__(self) -> None:
+        self.stack = ExitStack()
+        self._numbers = itertools.count()
+        self._served: dict[int, Served] = {}
+
+    def listen(
+        self, worker: str, region: int, proof: bool, options: dict[str, Any]
+    ) -> dict[str, Any]:
+        with ExitStack() as stack:
+            pd = stack.enter_context(PD(stack.enter_context(Context(Path(worker))), RING))
+            place = stack.enter_context(closing(Place(pd, region, proof=proof)))
+            listener = connection.listen(("127.0.0.1", 0), pd, data=place.offer(), **options)
+            stack.enter_context(listener)
+            serial, served = next(self._numbers), Served(listener, place, stack.pop_all())
+        self._served[serial] = served
+        served.start()
+        return {"address": list(listener.address), "serial": serial}
+
+    def end(self, serial: int) -> dict[str, Any]:
+        served = self._served.pop(serial)
+        served.join(WAIT)
+        if served.failed:
+            raise DeviceError(served.failed)
+        return {}
+
+
+if __name__ == "__main__":
+    sys.exit(main(HostB()))

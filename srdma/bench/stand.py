@@ -1,0 +1,348 @@
+"""The machine under test: two workers, two hosts, and what they run on.
+
+Worker A and host A (this process) stand on one core, worker B and host B (a child, `host_b.py`) on
+another; where there are enough cores each has its own. Loads are those of `srdma perf`.
+
+    with Stand("embedded", Settings(key_cache=0)) as stand:
+        with stand.connect(Shape("aead", "aes-128-gcm", "pd")) as link:
+            link.measure(Plan("write_bw", 2048, seconds=0.5))
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from subprocess import run
+from types import TracebackType
+from typing import Any
+
+from .. import connection
+from ..context import Context
+from ..demo_stage import HostProcess, make_identities
+from ..embedded import Embedded, Worker
+from ..errors import DeviceError, IntegrityError, LocalError
+from ..exchange_messages import UNPROTECTED, Suite
+from ..pd import PD
+from ..perf import Client, Place, Plan, Result, cpu_ns, offered
+from ..policy import describe, suite_named
+
+REGION = 1 << 20
+DEPTH = 96  # outstanding requests of a QP, as in the paper
+RING = 65536
+PEER = "spiffe://demo/host-"
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = ("aes", "vaes", "avx2", "avx512f", "sha_ni", "asimd", "sha2")
+ODD = 16  # packets of other QPs, such as PING, that may be counted during a run
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of both workers; None and "" leave srdma-offload its defaults."""
+
+    unprotected: bool = False
+    window: int | None = None
+    key_cache: int | None = None
+    provider: str = ""
+    threads: int = 1
+
+    def words(self) -> list[str]:
+        words = ["--allow-unprotected"] if self.unprotected else []
+        words += ["--window", str(self.window)] if self.window is not None else []
+        words += ["--key-cache", str(self.key_cache)] if self.key_cache is not None else []
+        words += ["--provider", self.provider] if self.provider else []
+        return words + (["--threads", str(self.threads)] if self.threads > 1 else [])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A connection between the hosts. suite: "" at level none. proof: by default where the mode
+    has proofs of memory; then a capability for the whole region is used."""
+
+    level: str
+    suite: str = ""
+    mode: str = "basic"
+    qps: int = 1
+    depth: int = DEPTH
+    region: int = REGION
+
+    @property
+    def proof(self) -> bool:
+        return "mem" in self.mode
+
+    @property
+    def in_force(self) -> Suite:
+        """What the QPs must say of themselves."""
+        return UNPROTECTED if self.level == "none" else suite_named(self.suite, self.level)
+
+    def options(self, identities: Path, own: str, peer: str) -> dict[str, Any]:
+        """Keywords of connect() and listen(); one QP more, for talk."""
+        return {
+            "identity": str(identities / f"host-{own}"),
+            "peer": PEER + peer,
+            "level": self.level,
+            "suites": [self.suite] if self.suite else [],
+            "mode": [] if self.level == "none" else self.mode,
+            "unprotected_payload": self.level == "header",
+            "qps": 1 + self.qps,
+            "sq": self.depth,
+            "rq": self.depth,
+        }
+
+
+# Cores -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Who runs where."""
+
+    worker_a: frozenset[int]
+    host_a: frozenset[int]
+    worker_b: frozenset[int]
+    host_b: frozenset[int]
+
+
+def placement(cores: Sequence[int], threads: int = 1) -> Cores:
+    """A worker's threads have a core each; hosts have what is left, or share with their worker."""
+    if len(cores) < 2 * threads and (threads > 1 or not cores):
+        raise LocalError(
+            f"{threads} threads of two workers need {2 * threads} cores, and there are {len(cores)}"
+        )
+    a, b = cores[:threads], cores[threads : 2 * threads] or cores[:1]
+    left = cores[2 * threads :]
+    half = len(left) // 2
+    return Cores(
+        frozenset(a),
+        frozenset(left[:half] or a),
+        frozenset(b),
+        frozenset(left[half : 2 * half] or b),
+    )
+
+
+def pin(pid: int, cores: frozenset[int]) -> None:
+    """All threads of a process; those that they start later too."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), cores)
+
+
+# The stand --------------------------------------------------------------------------
+
+
+class Link:
+    """A connection under load, and the proof that it is what it claims to be."""
+
+    def __init__(self, shape: Shape, client: Client, workers: tuple[Context, Context]) -> None:
+        self.shape, self.client = shape, client
+        self._workers = workers
+        there = client.there
+        if there.suite != shape.in_force or there.mode != shape.mode:
+            raise IntegrityError(
+                f"asked for {describe(shape.in_force)} in mode {shape.mode}, in force is "
+                f"{describe(there.suite)} in mode {there.mode}"
+            )
+
+    def measure(self, plan: Plan) -> Result:
+        """A run; raises if the workers' counters do not match what it did."""
+        before = [worker.stats() for worker in self._workers]
+        result = self.client.measure(plan)
+        after = [worker.stats() for worker in self._workers]
+        moved = [
+            {name: new[name] - old.get(name, 0) for name in new}
+            for old, new in zip(before, after, strict=True)
+        ]
+        check_counts(self.shape, result, *moved)
+        result.packets = sum(m["packets_sealed"] + m["packets_verified"] for m in moved)
+        return result
+
+
+def check_counts(shape: Shape, result: Result, a: dict[str, int], b: dict[str, int]) -> None:
+    """Each message is at least a packet from A that B verified, and one from B that A verified,
+    an ack of many or a READ's answer; with mode mem each WRITE and READ carries a proof."""
+    plain = shape.level == "none"
+    sent, received = "packets_sealed", "packets_verified"
+    other = "packets_unprotected_sent"
+    if plain:
+        sent, received, other = other, "packets_unprotected_received", sent
+    least = result.messages
+    counts = [
+        (sent, a[sent], least),
+        (f"{received} at the peer", b[received], least),
+        (received, a[received], 1),
+    ]
+    if shape.proof and not result.plan.row.messages:
+        counts += [("proofs_made", a["proofs_made"], least)]
+        counts += [("proofs_verified at the peer", b["proofs_verified"], least)]
+    for name, count, wanted in counts:
+        if count < wanted:
+            raise IntegrityError(f"{result.messages} messages, and {count} counted as {name}")
+    if (odd := a[other] + b[other]) > ODD:
+        raise IntegrityError(f"{odd} packets counted as {other} in a run at level {shape.level}")
+
+
+class Stand:
+    """Two workers and two hosts of one device, up; a context manager that leaves nothing."""
+
+    def __init__(self, device: str = "embedded", settings: Settings | None = None) -> None:
+        self.device, self.settings = device, settings or Settings()
+        self.cores = placement(sorted(os.sched_getaffinity(0)), self.settings.threads)
+        with ExitStack() as stack:
+            self._nics = stack.enter_context(Embedded())
+            self.identities = make_identities(self._nics.folder / "identities")
+            self.a, self.b = _start(device, self._nics, self.settings)
+            self._host_b = stack.enter_context(closing(HostProcess("srdma.bench.host_b")))
+            self._host_b.wait_until_up()
+            self._pin(stack)
+            self._contexts = tuple(
+                stack.enter_context(Context(w.control)) for w in (self.a, self.b)
+            )
+            self._stack = stack.pop_all()
+
+    def _pin(self, stack: ExitStack) -> None:
+        pin(self.a.pid, self.cores.worker_a)
+        pin(self.b.pid, self.cores.worker_b)
+        pin(self._host_b.pid, self.cores.host_b)
+        stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
+        os.sched_setaffinity(0, self.cores.host_a)
+
+    @property
+    def provider(self) -> str:
+        """Who computes the suites, as worker A says."""
+        said = re.search(r"suites by (\S+)", self.a.log.read_text(errors="replace"))
+        if said is None:
+            raise DeviceError(f"worker {self.a.name} does not say who computes its suites")
+        return said[1]
+
+    def cpu(self) -> dict[str, float]:
+        """CPU time so far, in ns."""
+        pids = {
+            "worker_a": self.a.pid, "worker_b": self.b.pid,
+            "host_a": os.getpid(), "host_b": self._host_b.pid,
+        }  # fmt: skip
+        return {who: cpu_ns(pid) for who, pid in pids.items()}
+
+    def stats(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The counters of both workers."""
+        a, b = self._contexts
+        return a.stats(), b.stats()
+
+    @contextmanager
+    def connect(self, shape: Shape) -> Iterator[Link]:
+        """Of which there may be many at a time; what none measures costs nothing."""
+        words = {"worker": str(self.b.control), "region": shape.region, "proof": shape.proof}
+        options = shape.options(self.identities, "b", "a")
+        heard = self._host_b.ask("listen", **words, options=options)
+        with ExitStack() as stack:
+            pd = stack.enter_context(PD(stack.enter_context(Context(self.a.control)), RING))
+            place = stack.enter_context(closing(Place(pd, shape.region, proof=shape.proof)))
+            options = shape.options(self.identities, "a", "b")
+            there = stack.enter_context(
+                connection.connect(tuple(heard["address"]), pd, data=place.offer(), **options)
+            )
+            client = stack.enter_context(closing(Client(there, place, offered(there.data))))
+            a, b = self._contexts
+            try:
+                yield Link(shape, client, (a, b))
+            finally:
+                with contextlib.suppress(DeviceError):
+                    client.finish()
+            self._host_b.ask("end", serial=heard["serial"])
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> Stand:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+
+def _start(device: str, nics: Embedded, settings: Settings) -> tuple[Worker, Worker]:
+    if device == "embedded":
+        a, b = (nics.start(name, options=settings.words()) for name in ("nica", "nicb"))
+        return a, b
+    if device == "udp":
+        high, low = divmod(os.getpid() & 0xFFFF, 256)
+        a, b = (
+            nics.launch(name, [*_udp(f"127.{net}.{high}.{low}"), *settings.words()])
+            for name, net in (("nica", 165), ("nicb", 166))
+        )
+        return a, b
+    raise LocalError(f"--device {device}: give embedded or udp")
+
+
+def _udp(address: str) -> list[str]:
+    return ["--wire-dev", "udp", "--wire-listen", address]
+
+
+# Facts -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a result is of."""
+
+    device: str
+    provider: str
+    commit: str
+    cpu: str
+    flags: str
+    cores: int
+    memory_gib: int
+    kernel: str
+    openssl: str
+    ipsec_mb: str
+
+    def plain(self) -> dict[str, Any]:
+        """For a folder of results."""
+        return asdict(self)
+
+
+def facts(device: str, provider: str = "") -> Facts:
+    """Of this machine; provider: of a stand that is up, "" where none is."""
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
+    has = set(found[1].split()) if found else set()
+    model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Facts(
+        device=device,
+        provider=provider,
+        commit=_commit(),
+        cpu=model[1] if model else platform.machine(),
+        flags=" ".join(flag for flag in FLAGS if flag in has),
+        cores=os.cpu_count() or 1,
+        memory_gib=round(memory / 2**30),
+        kernel=platform.release(),
+        openssl=_said_by("libcrypto.so.3", "OpenSSL_version", 0),
+        ipsec_mb=_said_by("libIPSec_MB.so.1", "imb_get_version_str"),
+    )
+
+
+def _commit() -> str:
+    """With a + where something is not committed; "" outside a repository."""
+    done = run(
+        ["git", "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def _said_by(library: str, function: str, *words: int) -> str:
+    """A library's version, "" where it is not there."""
+    try:
+        ask = getattr(ctypes.CDLL(library), function)
+    except (OSError, AttributeError):
+        return ""
+    ask.restype = ctypes.c_char_p
+    return (ask(*words) or b"").decode()

@@ -1,0 +1,57 @@
+"""A stand with its processes: loads at every level, several connections at a time, CPU time."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from srdma.bench.stand import Settings, Shape, Stand
+from srdma.perf import Plan
+
+SHAPES = [
+    Shape("aead", "aes-128-gcm", "pd+mem", qps=2),
+    Shape("packet", "hmac-sha256", "mem"),
+    Shape("header", "aes-128-cmac", "pd"),
+]
+PLANS = [Plan("write_bw", 2048, 200), Plan("read_bw", 2048, 200), Plan("write_lat", 32, 50),
+         Plan("read_lat", 32, 50), Plan("send_lat", 32, 50)]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stand():
+    with Stand("embedded", Settings(key_cache=0, provider="openssl")) as stand:
+        yield stand
+
+
+def test_levels_in_turn(stand):
+    assert stand.provider == "openssl"
+    before = stand.cpu()
+    with (
+        stand.connect(SHAPES[0]) as a,
+        stand.connect(SHAPES[1]) as b,
+        stand.connect(SHAPES[2]) as c,
+    ):
+        for plan in PLANS:
+            for link in (a, b, c):
+                result = link.measure(plan)
+                assert result.messages >= plan.iterations
+                assert result.packets >= 4 * result.messages or plan.test.endswith("bw")
+    after = stand.cpu()
+    assert all(after[who] > before[who] for who in before)
+
+
+def test_everybody_has_a_place(stand):
+    for worker, cores in ((stand.a, stand.cores.worker_a), (stand.b, stand.cores.worker_b)):
+        assert os.sched_getaffinity(worker.pid) == cores
+
+
+def test_without_protection_over_udp():
+    before = os.sched_getaffinity(0)
+    with Stand("udp", Settings(unprotected=True)) as stand:
+        assert os.sched_getaffinity(0) == stand.cores.host_a
+        with stand.connect(Shape("none")) as link:
+            assert link.measure(Plan("write_bw", 2048, 200)).messages == 200
+        pids = [stand.a.pid, stand.b.pid]
+    assert os.sched_getaffinity(0) == before
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)

@@ -1,0 +1,128 @@
+"""What a stand is made of, without its processes."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from srdma.bench.stand import Link, Settings, Shape, Stand, check_counts, facts, pin, placement
+from srdma.errors import IntegrityError, LocalError
+from srdma.exchange_messages import UNPROTECTED
+from srdma.perf import Plan, Result
+from srdma.policy import suite_named
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "expected"),
+    [
+        ([3], 1, ({3}, {3}, {3}, {3})),
+        ([0, 1], 1, ({0}, {0}, {1}, {1})),
+        ([0, 1, 2], 1, ({0}, {0}, {1}, {1})),
+        ([0, 1, 2, 3], 1, ({0}, {2}, {1}, {3})),
+        ([4, 5, 6, 7], 2, ({4, 5}, {4, 5}, {6, 7}, {6, 7})),
+        (list(range(8)), 2, ({0, 1}, {4, 5}, {2, 3}, {6, 7})),
+    ],
+)
+def test_placement(cores, threads, expected):
+    placed = placement(cores, threads)
+    assert (placed.worker_a, placed.host_a, placed.worker_b, placed.host_b) == expected
+
+
+def test_too_few_cores():
+    with pytest.raises(LocalError, match="2 threads of two workers need 4 cores, and there are 3"):
+        placement([0, 1, 2], 2)
+
+
+def test_pin():
+    before = os.sched_getaffinity(0)
+    one = frozenset([min(before)])
+    try:
+        pin(os.getpid(), one)
+        assert os.sched_getaffinity(0) == one
+    finally:
+        pin(os.getpid(), frozenset(before))
+
+
+def test_words_of_settings():
+    assert Settings().words() == []
+    assert Settings(True, 64, 0, "openssl", 2).words() == [
+        "--allow-unprotected", "--window", "64", "--key-cache", "0", "--provider", "openssl",
+        "--threads", "2",
+    ]  # fmt: skip
+
+
+def test_an_unknown_device():
+    with pytest.raises(LocalError, match="--device token-ring: give embedded or udp"):
+        Stand("token-ring")
+
+
+def link(shape, suite, mode):
+    return Link(shape, SimpleNamespace(there=SimpleNamespace(suite=suite, mode=mode)), ())
+
+
+def test_what_is_in_force():
+    gcm = suite_named("aes-128-gcm")
+    shape = Shape("aead", "aes-128-gcm", "pd")
+    link(shape, gcm, "pd")
+    link(Shape("none"), UNPROTECTED, "basic")
+    for suite, mode in ((gcm, "basic"), (UNPROTECTED, "pd"), (suite_named("aes-256-gcm"), "pd")):
+        with pytest.raises(
+            IntegrityError, match=r"asked for aes-128-gcm.* in mode pd, in force is"
+        ):
+            link(shape, suite, mode)
+
+
+NAMES = (
+    "packets_sealed", "packets_verified", "packets_unprotected_sent",
+    "packets_unprotected_received", "proofs_made", "proofs_verified",
+)  # fmt: skip
+SECURE = dict.fromkeys(NAMES, 0) | {"packets_sealed": 100, "packets_verified": 100}
+PROVED = SECURE | {"proofs_made": 100, "proofs_verified": 100}
+PLAIN = dict.fromkeys(NAMES, 0) | {
+    "packets_unprotected_sent": 100,
+    "packets_unprotected_received": 100,
+}
+AEAD, MEM, NONE = Shape("aead", "aes-128-gcm"), Shape("aead", "aes-128-gcm", "mem"), Shape("none")
+RESULT = Result(Plan("write_bw", 64), messages=100)
+
+
+@pytest.mark.parametrize(
+    ("shape", "a", "b"),
+    [
+        (AEAD, SECURE, SECURE),
+        (AEAD, SECURE | {"packets_verified": 1}, SECURE),
+        (MEM, PROVED, PROVED),
+        (NONE, PLAIN, PLAIN),
+        (NONE, PLAIN | {"packets_sealed": 16}, PLAIN),
+    ],
+)
+def test_counts_that_hold(shape, a, b):
+    check_counts(shape, RESULT, a, b)
+
+
+@pytest.mark.parametrize(
+    ("shape", "a", "b", "why"),
+    [
+        (AEAD, SECURE | {"packets_sealed": 99}, SECURE, "99 counted as packets_sealed"),
+        (AEAD, SECURE, SECURE | {"packets_verified": 99}, "packets_verified at the peer"),
+        (AEAD, SECURE | {"packets_verified": 0}, SECURE, "0 counted as packets_verified"),
+        (AEAD, SECURE | {"packets_unprotected_sent": 17}, SECURE, "17 packets counted as"),
+        (AEAD, PLAIN, PLAIN, "0 counted as packets_sealed"),
+        (MEM, PROVED | {"proofs_made": 9}, PROVED, "9 counted as proofs_made"),
+        (MEM, PROVED, PROVED | {"proofs_verified": 9}, "proofs_verified at the peer"),
+        (NONE, SECURE, SECURE, "0 counted as packets_unprotected_sent"),
+        (NONE, PLAIN, PLAIN | {"packets_sealed": 17}, "at level none"),
+    ],
+)
+def test_counts_that_do_not_match(shape, a, b, why):
+    with pytest.raises(IntegrityError, match=why):
+        check_counts(shape, RESULT, a, b)
+
+
+def test_facts():
+    found = facts("embedded", "openssl")
+    assert found.cores == os.cpu_count() and found.kernel and found.cpu
+    assert found.openssl.startswith("OpenSSL 3.")
+    assert found.plain()["provider"] == "openssl"
