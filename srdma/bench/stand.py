@@ -138,9 +138,8 @@ def pin(pid: int, cores: frozenset[int]) -> None:
 class Link:
     """A connection under load, and the proof that it is what it claims to be."""
 
-    def __init__(self, shape: Shape, client: Client, workers: tuple[Context, Context]) -> None:
-        self.shape, self.client = shape, client
-        self._workers = workers
+    def __init__(self, shape: Shape, client: Client, stand: Stand) -> None:
+        self.shape, self.client, self._stand = shape, client, stand
         there = client.there
         if there.suite != shape.in_force or there.mode != shape.mode:
             raise IntegrityError(
@@ -150,9 +149,10 @@ class Link:
 
     def measure(self, plan: Plan) -> Result:
         """A run; raises if the workers' counters do not match what it did."""
-        before = [worker.stats() for worker in self._workers]
-        result = self.client.measure(plan)
-        after = [worker.stats() for worker in self._workers]
+        before = self._stand.stats()
+        with self._stand.as_host_a():
+            result = self.client.measure(plan)
+        after = self._stand.stats()
         moved = [
             {name: new[name] - old.get(name, 0) for name in new}
             for old, new in zip(before, after, strict=True)
@@ -198,18 +198,26 @@ class Stand:
             self.a, self.b = _start(device, self._nics, self.settings)
             self._host_b = stack.enter_context(closing(HostProcess("srdma.bench.host_b")))
             self._host_b.wait_until_up()
-            self._pin(stack)
+            self._pin()
             self._contexts = tuple(
                 stack.enter_context(Context(w.control)) for w in (self.a, self.b)
             )
             self._stack = stack.pop_all()
 
-    def _pin(self, stack: ExitStack) -> None:
+    def _pin(self) -> None:
         pin(self.a.pid, self.cores.worker_a)
         pin(self.b.pid, self.cores.worker_b)
         pin(self._host_b.pid, self.cores.host_b)
-        stack.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
+
+    @contextmanager
+    def as_host_a(self) -> Iterator[None]:
+        """This thread where host A belongs, for a run only: it may have other stands."""
+        before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, self.cores.host_a)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
 
     @property
     def provider(self) -> str:
@@ -246,9 +254,8 @@ class Stand:
                 connection.connect(tuple(heard["address"]), pd, data=place.offer(), **options)
             )
             client = stack.enter_context(closing(Client(there, place, offered(there.data))))
-            a, b = self._contexts
             try:
-                yield Link(shape, client, (a, b))
+                yield Link(shape, client, self)
             finally:
                 with contextlib.suppress(DeviceError):
                     client.finish()

@@ -42,16 +42,17 @@ def test_levels_in_turn(stand):
 
 
 def test_everybody_has_a_place(stand):
+    before = os.sched_getaffinity(0)
+    with stand.as_host_a():
+        assert os.sched_getaffinity(0) == stand.cores.host_a
+    assert os.sched_getaffinity(0) == before
     for worker, cores in ((stand.a, stand.cores.worker_a), (stand.b, stand.cores.worker_b)):
         assert os.sched_getaffinity(worker.pid) == cores
 
 
 def test_without_protection_over_udp():
-    before = os.sched_getaffinity(0)
     with Stand("udp", Settings(unprotected=True)) as stand:
-        assert os.sched_getaffinity(0) == stand.cores.host_a
         with stand.connect(Shape("none")) as link:
             assert link.measure(Plan("write_bw", 2048, 200)).messages == 200
         pids = [stand.a.pid, stand.b.pid]
-    assert os.sched_getaffinity(0) == before
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)

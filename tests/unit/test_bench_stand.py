@@ -59,7 +59,7 @@ def test_an_unknown_device():
 
 
 def link(shape, suite, mode):
-    return Link(shape, SimpleNamespace(there=SimpleNamespace(suite=suite, mode=mode)), ())
+    return Link(shape, SimpleNamespace(there=SimpleNamespace(suite=suite, mode=mode)), None)
 
 
 def test_what_is_in_force():
