@@ -120,11 +120,17 @@ $(BUILD)/%.a: $(BUILD)/key
 	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
 
 LADDER := $(BUILD)/bench/ladder
-bench: $(LADDER)
+PRIMITIVES := $(BUILD)/bench/primitives
+bench: $(LADDER) $(PRIMITIVES)
 	@:
 
+$(PRIMITIVES): $(BUILD)/bench/primitives.o $(LIB)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
+
 # It stands on the tests' pairs of sessions and relays.
-$(LADDER): $(call objects,$(BENCH_SRC)) $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)
+LADDER_SRC := bench/ladder.c $(wildcard bench/rung_*.c)
+$(LADDER): $(call objects,$(LADDER_SRC)) $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) \
 		$(LIBS) -lcmocka

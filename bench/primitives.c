@@ -1,0 +1,347 @@
+/*
+ * bench/primitives: how fast a core, or several, computes codes over blocks
+ * and keys of memory ranges, in CPU time. One cell per size or depth, a line
+ * of JSON each; who wants a median runs it again and again.
+ */
+#include <getopt.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "memkey.h"
+#include "provider.h"
+#include "suite.h"
+
+enum { MAX_THREADS = 64, BATCH = 16, MAX_BYTES = 65536, LOG2_BLOCK = 12 };
+
+/* What all threads do. */
+struct job {
+	const char *provider; /* NULL: the fastest */
+	const struct srdma_suite *suite;
+	unsigned bytes; /* of a block; 0: keys are derived */
+	unsigned depth;
+	uint64_t ns; /* of CPU time, at least */
+};
+
+struct runner {
+	pthread_t thread;
+	pthread_barrier_t *start;
+	const struct job *job;
+	int core;
+	uint64_t count, ns;
+};
+
+/* One thread's state. */
+struct bench {
+	const struct job *job;
+	struct srdma_provider *provider;
+	const struct srdma_suite_verbs *verbs;
+	struct srdma_suite_ctx *ctx;
+	uint8_t *block, nonce[16], tag[SRDMA_SUITE_MAX_TAG];
+	struct srdma_cmac cmac;
+	struct srdma_memtree tree;
+	uint8_t root[SRDMA_MEMKEY_LEN], key[SRDMA_MEMKEY_LEN];
+	uint64_t leaf;
+};
+
+static void wrong(const char *what)
+{
+	fprintf(stderr, "primitives: %s\n", what);
+	exit(1);
+}
+
+/* --- codes over blocks ---------------------------------------------------- */
+
+static struct srdma_suite_io block_of(const struct bench *b)
+{
+	return (struct srdma_suite_io){ .nonce = b->nonce,
+					.ad = b->nonce,
+					.in = b->block,
+					.in_len = b->job->bytes };
+}
+
+static int code(struct bench *b)
+{
+	const struct srdma_suite_io io = block_of(b);
+
+	return b->verbs->seal(b->ctx, &io, b->tag);
+}
+
+static int refused(const struct bench *b, struct srdma_suite_ctx *check)
+{
+	const struct srdma_suite_io io = block_of(b);
+
+	return b->verbs->open(check, &io, b->tag);
+}
+
+static void open_code(struct bench *b)
+{
+	static const uint8_t key[SRDMA_SUITE_MAX_KEY] = { 1, 2, 3 };
+	const struct srdma_suite *s = b->job->suite;
+	struct srdma_suite_key k = { s, SRDMA_SUITE_OPEN, s->tag_len, key };
+	struct srdma_suite_ctx *check;
+
+	b->verbs = srdma_provider_verbs(b->provider, s);
+	b->block = malloc(b->job->bytes);
+	if (!b->block || b->verbs->create(&check, b->provider, &k))
+		wrong("no context");
+	memset(b->block, 0x5a, b->job->bytes);
+	k.use = SRDMA_SUITE_SEAL;
+	if (b->verbs->create(&b->ctx, b->provider, &k) || code(b) ||
+	    refused(b, check))
+		wrong("a good code was refused");
+	b->block[0] ^= 1;
+	if (!refused(b, check))
+		wrong("a wrong code was taken");
+	b->verbs->destroy(check);
+}
+
+static void run_code(struct bench *b, uint64_t count)
+{
+	while (count--) {
+		b->nonce[0]++;
+		if (code(b))
+			wrong("it failed");
+	}
+}
+
+/* --- keys of memory ranges ------------------------------------------------ */
+
+/* From the root to another leaf each time, with no key kept on the way. */
+static void derive(struct bench *b, unsigned depth, unsigned from)
+{
+	struct srdma_memnode node;
+
+	if (srdma_memtree_find(&b->tree, depth, b->leaf << LOG2_BLOCK, &node) ||
+	    srdma_memkey_walk(&b->cmac, b->key, &b->tree, from, &node))
+		wrong("no key");
+}
+
+static void open_keys(struct bench *b)
+{
+	const unsigned depth = b->job->depth;
+	uint8_t straight[SRDMA_MEMKEY_LEN];
+
+	b->tree = (struct srdma_memtree){
+		.end = (uint64_t)1 << (LOG2_BLOCK + depth),
+		.log2_block = LOG2_BLOCK,
+		.depth_limit = SRDMA_MEMTREE_DEPTH_MAX,
+	};
+	if (srdma_cmac_create(&b->cmac, SRDMA_MEMKEY_LEN, b->provider))
+		wrong("no context for keys");
+	memset(b->root, 7, sizeof(b->root));
+	b->leaf = ((uint64_t)1 << depth) - 1;
+	memcpy(b->key, b->root, sizeof(b->root));
+	derive(b, depth, 0);
+	memcpy(straight, b->key, sizeof(straight));
+	memcpy(b->key, b->root, sizeof(b->root));
+	derive(b, depth - 1, 0);
+	if (!memcmp(b->key, straight, sizeof(straight)))
+		wrong("a node has its parent's key");
+	derive(b, depth, depth - 1);
+	if (memcmp(b->key, straight, sizeof(straight)))
+		wrong("two ways down lead to two keys");
+}
+
+static void run_keys(struct bench *b, uint64_t count)
+{
+	const uint64_t leaves = (uint64_t)1 << b->job->depth;
+
+	while (count--) {
+		b->leaf = (b->leaf + 1) % leaves;
+		memcpy(b->key, b->root, sizeof(b->root));
+		derive(b, b->job->depth, 0);
+	}
+}
+
+/* --- threads ---------------------------------------------------------------- */
+
+static void stay_on(int core)
+{
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET(core, &set);
+	if (pthread_setaffinity_np(pthread_self(), sizeof(set), &set))
+		wrong("a thread cannot be pinned");
+}
+
+/* Of this thread: neighbours on a busy machine do not count. */
+static uint64_t cpu_time_of(void (*what)(struct bench *, uint64_t),
+			    struct bench *b, uint64_t count)
+{
+	struct timespec from, to;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+	what(b, count);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+	return (uint64_t)(to.tv_sec - from.tv_sec) * 1000000000 +
+	       (uint64_t)to.tv_nsec - (uint64_t)from.tv_nsec;
+}
+
+static void *run(void *argument)
+{
+	struct runner *r = argument;
+	struct bench b = { .job = r->job };
+	void (*run_this)(struct bench *, uint64_t) =
+		r->job->bytes ? run_code : run_keys;
+
+	stay_on(r->core);
+	if (srdma_provider_create(&b.provider, r->job->provider))
+		wrong("no such provider here");
+	(r->job->bytes ? open_code : open_keys)(&b);
+	pthread_barrier_wait(r->start);
+	for (r->count = BATCH; r->ns < r->job->ns; r->count *= 2)
+		r->ns = cpu_time_of(run_this, &b, r->count);
+	r->count /= 2;
+	if (b.ctx)
+		b.verbs->destroy(b.ctx);
+	srdma_cmac_destroy(&b.cmac);
+	srdma_provider_destroy(b.provider);
+	free(b.block);
+	return NULL;
+}
+
+/* Of those that this process may use, the i-th. */
+static int core_at(unsigned i)
+{
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set))
+		wrong("no cores");
+	for (int core = 0; core < CPU_SETSIZE; core++)
+		if (CPU_ISSET(core, &set) && i-- == 0)
+			return core;
+	wrong("more threads than cores");
+	return -1;
+}
+
+static void print(const struct job *job, const struct runner *r, unsigned n)
+{
+	double rate = 0, ns = 0; /* per second of all; of one thread */
+
+	for (unsigned i = 0; i < n; i++) {
+		rate += (double)r[i].count / (double)r[i].ns * 1e9;
+		ns += (double)r[i].ns / (double)r[i].count / n;
+	}
+	if (job->bytes)
+		printf("{\"suite\": \"%s\", \"bytes\": %u, ", job->suite->name,
+		       job->bytes);
+	else
+		printf("{\"depth\": %u, ", job->depth);
+	printf("\"threads\": %u, \"ns\": %.2f, \"per_second\": %.0f}\n", n, ns,
+	       rate);
+	fflush(stdout);
+}
+
+static void measure(const struct job *job, unsigned threads)
+{
+	struct runner r[MAX_THREADS] = { 0 };
+	pthread_barrier_t start;
+
+	pthread_barrier_init(&start, NULL, threads);
+	for (unsigned i = 0; i < threads; i++) {
+		r[i].start = &start;
+		r[i].job = job;
+		r[i].core = core_at(i);
+		if (pthread_create(&r[i].thread, NULL, run, &r[i]))
+			wrong("no thread");
+	}
+	for (unsigned i = 0; i < threads; i++)
+		pthread_join(r[i].thread, NULL);
+	pthread_barrier_destroy(&start);
+	print(job, r, threads);
+}
+
+/* --- the command line -------------------------------------------------------- */
+
+static const char help[] =
+	"Usage: primitives [--provider NAME] [--threads N] [--ms N] WHAT...\n"
+	"  WHAT  SUITE:BYTES  codes over blocks, by a suite that only\n"
+	"                     authenticates\n"
+	"        depth:N      keys of memory ranges, that deep in the tree\n"
+	"A line of JSON for each, in CPU time: ns of one in one thread, and how\n"
+	"many per second all threads make.\n";
+
+static const struct option table[] = {
+	{ "provider", required_argument, NULL, 'P' },
+	{ "threads", required_argument, NULL, 't' },
+	{ "ms", required_argument, NULL, 'm' },
+	{ "help", no_argument, NULL, 'h' },
+	{ NULL, 0, NULL, 0 },
+};
+
+static void refuse(const char *text, const char *right)
+{
+	fprintf(stderr, "primitives: %s: %s would be right\n", text, right);
+	exit(2);
+}
+
+static unsigned number(const char *text, unsigned most, const char *right)
+{
+	char *end;
+	const unsigned long n = strtoul(text, &end, 10);
+
+	if (end == text || *end || !n || n > most)
+		refuse(text, right);
+	return (unsigned)n;
+}
+
+static struct job job_of(const char *text)
+{
+	const char *colon = strchr(text, ':');
+	struct job job = { 0 };
+	char name[32];
+
+	if (!colon || colon - text >= (ptrdiff_t)sizeof(name))
+		refuse(text, "SUITE:BYTES or depth:N");
+	memcpy(name, text, (size_t)(colon - text));
+	name[colon - text] = '\0';
+	if (!strcmp(name, "depth")) {
+		job.depth = number(colon + 1, 40, "a depth of 1 to 40");
+		return job;
+	}
+	job.suite = srdma_suite_by_name(name);
+	if (!job.suite || job.suite->answer->out)
+		refuse(name, "a suite that only authenticates");
+	job.bytes = number(colon + 1, MAX_BYTES, "1 to 65536 bytes");
+	return job;
+}
+
+int main(int argc, char **argv)
+{
+	const char *provider = NULL;
+	unsigned threads = 1, ms = 20;
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, "", table, NULL)) != -1) {
+		switch (opt) {
+		case 'P':
+			provider = optarg;
+			break;
+		case 't':
+			threads = number(optarg, MAX_THREADS, "1 to 64");
+			break;
+		case 'm':
+			ms = number(optarg, 60000, "1 to 60000");
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return 0;
+		default:
+			fputs(help, stderr);
+			return 2;
+		}
+	}
+	for (; optind < argc; optind++) {
+		struct job job = job_of(argv[optind]);
+
+		job.provider = provider;
+		job.ns = (uint64_t)ms * 1000000;
+		measure(&job, threads);
+	}
+	return 0;
+}
