@@ -1,5 +1,6 @@
 """srdma: secure reliable connections for RDMA, enforced by the NIC."""
 
+from srdma.batch import Batch
 from srdma.blocking import Message
 from srdma.capability import Capability, CapabilityError, Right
 from srdma.connection import Connection, Listener, Options, connect, listen
@@ -34,6 +35,7 @@ __all__ = [
     "SGE",
     "WC",
     "Access",
+    "Batch",
     "BoundsError",
     "BufferAccessError",
     "Capability",

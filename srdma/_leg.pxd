@@ -3,7 +3,7 @@
 from srdma._csrc cimport srdma_desc
 from srdma._hostleg cimport srdma_host, srdma_leg_shm
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 
 
 cdef class Pinned:
@@ -15,6 +15,8 @@ cdef class Pinned:
 
 cdef class Work:
     cdef srdma_desc d
+    cdef Pinned data
+    cdef int post(self, srdma_host *h, uint8_t *slot) noexcept
 
 
 cdef class Host:

@@ -11,6 +11,7 @@ from cpython.buffer cimport (
     PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.errno cimport EAGAIN
 
 from srdma._csrc cimport *
 from srdma._hostleg cimport *
@@ -99,6 +100,18 @@ cdef class Work:
     def operands(self, uint64_t swap_add, uint64_t compare):
         self.d.swap_add, self.d.compare = swap_add, compare
 
+    def payload(self, data):
+        """Bytes that go with the descriptor, as they are when it is posted."""
+        self.data = Pinned(data, False)
+        self.d.length = <uint32_t>min(self.data.view.len, SRDMA_DESC_SLOT)
+
+    cdef int post(self, srdma_host *h, uint8_t *slot) noexcept:
+        cdef const void *data = NULL
+        if self.data is not None:
+            # A pointer to no bytes must not be NULL: the payload is immediate.
+            data = self.data.view.buf if self.data.view.len else slot
+        return srdma_host_post(h, &self.d, data, slot)
+
 
 cdef class Host:
     """Descriptors, completion ring and credits (csrc/host.h). Ints below 0 are -errno."""
@@ -132,18 +145,27 @@ cdef class Host:
         self.alive()
         return srdma_host_qp_remove(self.h, qpn)
 
-    def post(self, Work work, const uint8_t[::1] payload, uint8_t[::1] slot not None):
-        """Fill the slot; payload None: the NIC reads local memory."""
+    def post(self, Work work not None, uint8_t[::1] slot not None):
+        """Fill the slot."""
         self.alive()
-        cdef srdma_desc d = work.d
-        cdef const void *data = NULL
         if slot.shape[0] < SRDMA_DESC_SLOT:
             raise ValueError("a slot has 512 bytes")
-        if payload is not None:
-            # A pointer to no bytes must not be NULL: the payload is immediate.
-            data = <const void *>&payload[0] if payload.shape[0] else <const void *>&slot[0]
-            d.length = <uint32_t>min(payload.shape[0], SRDMA_DESC_SLOT)
-        return srdma_host_post(self.h, &d, data, &slot[0])
+        return work.post(self.h, &slot[0])
+
+    def post_all(self, ShmLeg leg not None, list works not None, Py_ssize_t first):
+        """Post from number `first` on: how many were, and the -errno that ended it, or 0."""
+        cdef Py_ssize_t i
+        cdef uint8_t *slot
+        cdef int used = 0
+        self.alive()
+        leg.alive()
+        for i in range(first, len(works)):
+            slot = srdma_leg_shm_slot(leg.leg)
+            used = -EAGAIN if slot == NULL else (<Work?>works[i]).post(self.h, slot)
+            if used < 0:
+                return i - first, used
+            srdma_leg_shm_post(leg.leg, <uint32_t>used)
+        return len(works) - first, 0
 
     def credit(self, uint8_t[::1] slot not None):
         self.alive()

@@ -14,7 +14,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from srdma._leg import BATCH, Host, ShmLeg, Work
 from srdma._load import Load
@@ -98,29 +98,29 @@ class Engine:
             self._host.qp_remove(qpn)
             self._wake_all()
 
-    def post(self, works: Iterable[tuple[Work, memoryview | None]]) -> None:
-        """Hand work requests, with their immediate payloads, to the worker.
+    def post(self, works: list[Work], first: int = 0) -> tuple[int, Exception | None]:
+        """Hand work requests to the worker, in order, from number `first` on.
 
-        If one is refused, those before it are posted: the next is asked for when the one before
-        it is.
+        How many it were, and why not all.
         """
         with self._cond:
             if self._closed:
                 raise ClosedError("the PD is closed")
-            try:
-                for work, payload in works:
-                    self._post_one(work, payload)
-            finally:
-                self._leg.flush()
+            if isinstance(self._leg, ShmLeg):
+                posted, code = self._host.post_all(self._leg, works, first)
+            else:
+                posted, code = self._post_slots(works, first)
+            self._leg.flush()
+            return posted, _post_error(-code) if code else None
 
-    def _post_one(self, work: Work, payload: memoryview | None) -> None:
-        slot = self._leg.slot()
-        if slot is None:
-            raise QueueFullError("the leg is full: poll completions, then post again")
-        used = self._host.post(work, payload, slot)
-        if used < 0:
-            raise _post_error(-used)
-        self._leg.post(used)
+    def _post_slots(self, works: list[Work], first: int) -> tuple[int, int]:
+        for number in range(first, len(works)):
+            slot = self._leg.slot()
+            used = -errno.EAGAIN if slot is None else self._host.post(works[number], slot)
+            if used < 0:
+                return number - first, used
+            self._leg.post(used)
+        return len(works) - first, 0
 
     def poll(self) -> int:
         """Hand out what arrived, without waiting. Returns how many completions."""
@@ -186,7 +186,7 @@ class Engine:
     def _spin(self, done: Callable[[], bool]) -> bool:
         end = time.perf_counter() + SPIN_S
         while True:
-            self._collect()
+            self._take()
             if done():
                 return True
             if self._asleep or time.perf_counter() > end:
@@ -212,13 +212,19 @@ class Engine:
             self._cond.notify_all()
 
     def _collect(self) -> int:
+        """What arrived, or the end of the worker."""
+        taken = self._take()
+        if taken or self._closed or not self._gone():
+            return taken
+        self._host.fail(WORKER_GONE)
+        return self._take()
+
+    def _take(self) -> int:
+        """What arrived."""
         if self._closed:
             return 0
         self._leg.poll()
         records = self._host.poll(BATCH)
-        if not records and self._gone():
-            self._host.fail(WORKER_GONE)
-            records = self._host.poll(BATCH)
         for record in records:
             sink = self._sinks.get(record[1])
             if sink is not None:
@@ -240,6 +246,8 @@ class Engine:
 
 
 def _post_error(number: int) -> Exception:
+    if number == errno.EAGAIN:
+        return QueueFullError("the leg is full: poll completions, then post again")
     if number == errno.ENOSPC:
         return QueueFullError(
             "the queue is full: poll completions, post less, or make the QP deeper (sq, rq)"

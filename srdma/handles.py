@@ -105,8 +105,8 @@ class Uses:
         self._posted = self._ended = 0  # signaled requests of the QP, blocking calls' too
         self._uses: deque[_Use] = deque()
 
-    def posted(self, signaled: bool, handle: Handle | None = None) -> None:
-        """One more; handle: it is given back when the request has ended."""
+    def posted(self, signaled: int, handle: Handle | None = None) -> None:
+        """So many more signaled ones; or the request of a handle, which ends with the next."""
         if handle is not None:
             self._uses.append(_Use(self._posted + 1, handle))
         self._posted += signaled

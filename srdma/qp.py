@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from srdma import blocking
-from srdma._leg import Work
-from srdma.blocking import as_bytes
+from srdma.batch import INTERNAL, Batch, work_of
 from srdma.bounce import STAGE
 from srdma.control import QPRequest, QPState
 from srdma.engine import Record
@@ -22,7 +21,7 @@ from srdma.errors import ClosedError, Error, LocalError, WorkerGone
 from srdma.handles import Handle, Uses
 from srdma.resource import Resource
 from srdma.wc import WC, WCOpcode, WCStatus, reason_name
-from srdma.wr import RecvWR, SendFlag, SendWR
+from srdma.wr import RecvWR, SendWR
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -36,9 +35,8 @@ DEPTH = 128
 TIMEOUT = 30.0
 REASON_S = 0.2  # how long a failed call waits to hear why
 
-_INTERNAL = 1 << 63
-_RECV = 16
 _FLUSHED = 40
+_EVENT, _RECV = int(WCOpcode.QP_EVENT), int(WCOpcode.RECV)  # RECV: a bit, of both receives
 
 
 Ended = Callable[["Request"], None]
@@ -57,15 +55,6 @@ class Request:
         self.handle: Handle | None = None
         self.wc: WC | None = None
         self.abandoned = False  # nobody waits; who ends it gives the bounce back
-
-
-class _Ready(NamedTuple):
-    """A request that only has to be posted."""
-
-    work: Work
-    payload: memoryview | None
-    signaled: bool
-    handle: Handle | None
 
 
 class SecureQP(Resource):
@@ -95,7 +84,7 @@ class SecureQP(Resource):
         self._requests: dict[int, Request] = {}
         self._receives: list[Request] = []  # posted by recv() calls that gave up
         self._serial = 0
-        self._uses = Uses(pd.handles)
+        self.uses = Uses(pd.handles)
         try:
             request = QPRequest(pd.leg, sq, rq, max(round(timeout * 1000), 1), mtu)
             self.info = pd.control.init(request)
@@ -128,21 +117,15 @@ class SecureQP(Resource):
 
     def post_send(self, *wrs: SendWR) -> None:
         """Post in order; if one is refused, those before it are posted."""
-        self.ensure_alive()
-        ready: deque[_Ready] = deque()
-        try:
-            for wr in wrs:
-                ready.append(self._ready(wr))
-            with self.pd.engine.lock:
-                self.pd.engine.post(self._posting(ready))
-        finally:
-            for left in ready:
-                self._give_handle(left.handle)
+        self._post(wrs)
 
     def post_recv(self, *wrs: RecvWR) -> None:
         """Post in order; if one is refused, those before it are posted."""
-        self.ensure_alive()
-        self.pd.engine.post([(self._recv_work(wr, _user_id(wr.wr_id)), None) for wr in wrs])
+        self._post(wrs)
+
+    def batch(self, wrs: Sequence[SendWR | RecvWR]) -> Batch:
+        """Work requests to be posted again and again: checked, and made into descriptors, once."""
+        return Batch(self, wrs)
 
     def poll(self, n: int = 1, timeout: float | None = 0) -> list[WC]:
         """Up to n completions of what the application posted.
@@ -318,6 +301,11 @@ class SecureQP(Resource):
 
     # Inside ------------------------------------------------------------------------
 
+    def _post(self, wrs: Sequence[SendWR | RecvWR]) -> None:
+        _, error = Batch(self, wrs).try_post()
+        if error is not None:
+            raise error
+
     def _handle(self, wr: SendWR | RecvWR) -> Handle | None:
         """Of the capability that it names, which the PD installs if it has to."""
         if isinstance(wr, RecvWR) or wr.capability is None:
@@ -330,70 +318,22 @@ class SecureQP(Resource):
         if handle is not None:
             self.pd.handles.give(handle)
 
-    def _ready(self, wr: SendWR) -> _Ready:
-        """With the handle that it needs, which is given back when it has ended."""
-        wr_id = _user_id(wr.wr_id)
-        handle = self._handle(wr)
-        try:
-            work, payload = self._send_work(wr, wr_id, handle)
-        except BaseException:
-            self._give_handle(handle)
-            raise
-        return _Ready(work, payload, bool(wr.send_flags & SendFlag.SIGNALED), handle)
-
-    def _posting(self, ready: deque[_Ready]) -> Iterator[tuple[Work, memoryview | None]]:
-        """For Engine.post(), which asks for the next when one is posted: that is taken off."""
-        while ready:
-            yield ready[0].work, ready[0].payload
-            posted = ready.popleft()
-            self._uses.posted(posted.signaled, posted.handle)
-
     def _submit(self, wr: SendWR | RecvWR, request: Request) -> None:
         self._serial += 1
         request.serial = self._serial
-        wr_id = _INTERNAL | request.serial
+        work = work_of(self, wr, INTERNAL | request.serial)
+        if request.handle is not None:
+            work.capability(request.handle.number)
         self._requests[request.serial] = request
         try:
-            if isinstance(wr, SendWR):
-                self.pd.engine.post([self._send_work(wr, wr_id, request.handle)])
-                self._uses.posted(signaled=True)
-            else:
-                self.pd.engine.post([(self._recv_work(wr, wr_id), None)])
+            _, error = self.pd.engine.post([work])
+            if error is not None:
+                raise error
         except BaseException:
             del self._requests[request.serial]
             raise
-
-    def _send_work(
-        self, wr: SendWR, wr_id: int, handle: Handle | None
-    ) -> tuple[Work, memoryview | None]:
-        work = Work(wr.opcode.descriptor, self.qp_num, wr_id, _descriptor_flags(wr))
-        payload = None
-        if wr.data is not None:
-            payload = as_bytes(wr.data)
-        elif wr.sge is not None:
-            self.check_sge(wr.sge)
-            work.local(wr.sge.addr, wr.sge.length, wr.sge.lkey)
-        try:
-            work.remote(wr.remote_addr, wr.rkey)
-            if wr.opcode.with_imm:
-                work.immediate(wr.imm_data)
-            if wr.opcode.is_atomic:
-                work.operands(*wr.operands)
-            if handle is not None:
-                work.capability(handle.number)
-        except OverflowError as e:
-            raise LocalError(
-                "immediate data and rkey have 32 bits, a remote address and the operands of an "
-                "atomic have 64, none is negative"
-            ) from e
-        return work, payload
-
-    def _recv_work(self, wr: RecvWR, wr_id: int) -> Work:
-        work = Work(_RECV, self.qp_num, wr_id)
-        if wr.sge is not None:
-            self.check_sge(wr.sge)
-            work.local(wr.sge.addr, wr.sge.length, wr.sge.lkey)
-        return work
+        if isinstance(wr, SendWR):
+            self.uses.posted(1)
 
     def _has_news(self) -> bool:
         return bool(self._wcs or self._reason or self.closed)
@@ -411,20 +351,17 @@ class SecureQP(Resource):
     def _sink(self, record: Record) -> None:
         """One completion, under the engine's lock."""
         wc = WC.from_record(record)
-        self._count_end(wc)
-        if wc.opcode is WCOpcode.QP_EVENT:
+        wr_id, _, opcode, status, *_ = record
+        if status or opcode == _EVENT:  # the QP is in error
+            self.uses.clear()
+        elif not opcode & _RECV:
+            self.uses.ended()
+        if opcode == _EVENT:
             self._reason = wc.vendor_err
-        elif not wc.wr_id & _INTERNAL:
+        elif not wr_id & INTERNAL:
             self._wcs.append(wc)
         else:
-            self._end_request(self._requests.pop(wc.wr_id ^ _INTERNAL), wc)
-
-    def _count_end(self, wc: WC) -> None:
-        """A failure, or an event, means that the QP is in error."""
-        if wc.status is not WCStatus.SUCCESS or wc.opcode is WCOpcode.QP_EVENT:
-            self._uses.clear()
-        elif wc.opcode not in (WCOpcode.RECV, WCOpcode.RECV_RDMA_WITH_IMM):
-            self._uses.ended()
+            self._end_request(self._requests.pop(wr_id ^ INTERNAL), wc)
 
     def _end_request(self, request: Request, wc: WC) -> None:
         request.wc = wc
@@ -462,24 +399,13 @@ class SecureQP(Resource):
             for request in self._receives:
                 self._give_back(request)
             self._requests.clear()
-            self._uses.clear()
+            self.uses.clear()
             self.pd.engine.remove(self.qp_num)
 
 
 def deadline_in(timeout: float | None) -> float | None:
     """On the monotonic clock."""
     return None if timeout is None else time.monotonic() + timeout
-
-
-def _user_id(wr_id: int) -> int:
-    if not 0 <= wr_id < _INTERNAL:
-        raise LocalError(f"wr_id {wr_id}: it must be a number of 63 bits")
-    return wr_id
-
-
-def _descriptor_flags(wr: SendWR) -> int:
-    signaled = 1 if wr.send_flags & SendFlag.SIGNALED else 0
-    return signaled | (2 if wr.send_flags & SendFlag.FENCE else 0)
 
 
 def _flushed(qpn: int) -> WC:

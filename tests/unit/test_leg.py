@@ -67,12 +67,13 @@ def test_host_checks_what_python_gives():
     work = _leg.Work(4, 5)
     for slot in (bytearray(511), bytearray()):
         with pytest.raises(ValueError, match="512 bytes"):
-            host.post(work, None, slot)
+            host.post(work, slot)
         with pytest.raises(ValueError, match="512 bytes"):
             host.credit(slot)
-    assert host.post(work, bytes(449), bytearray(512)) == -errno.EMSGSIZE
-    assert host.post(work, bytes(1 << 20), bytearray(512)) == -errno.EMSGSIZE
-    assert host.post(_leg.Work(4, 6), None, bytearray(512)) == -errno.EINVAL
+    for size in (449, 1 << 20):
+        work.payload(bytes(size))
+        assert host.post(work, bytearray(512)) == -errno.EMSGSIZE
+    assert host.post(_leg.Work(4, 6), bytearray(512)) == -errno.EINVAL
     assert host.qp_remove(6) == -errno.ENOENT
     host.close()
     host.close()

@@ -1,0 +1,168 @@
+"""Batches of work requests over two real workers: all arrives, and an error in the middle of one
+ends what it must, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+import srdma
+from srdma import Access, RecvWR, Right, SendFlag, SendWR, WCOpcode, WCStatus, WROpcode
+from tests.e2e.conftest import WAIT, pattern
+
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+COUNT, SIZE, DEPTH = 40, 2048, 16
+QUIET = SendFlag(0)
+
+
+@pytest.fixture
+def pair(join, site):
+    return join(site, sq=DEPTH, rq=DEPTH)
+
+
+@pytest.fixture
+def target(pair):
+    with pair.b.pd.alloc(COUNT * SIZE, ALL) as mr:
+        yield mr
+
+
+@pytest.fixture
+def source(pair):
+    with pair.a.pd.alloc(COUNT * SIZE) as mr:
+        mr.buf[:] = pattern(COUNT * SIZE)
+        yield mr
+
+
+def writes(source, target, every=8):
+    """One per slot; one of `every` completes."""
+    remote = target.remote()
+    wrs = []
+    for n in range(COUNT):
+        flags = SendFlag.SIGNALED if n % every == every - 1 else QUIET
+        sge = source[n * SIZE : (n + 1) * SIZE]
+        wrs.append(SendWR(n, WROpcode.RDMA_WRITE, [sge], send_flags=flags))
+        wrs[-1].set_remote(remote, n * SIZE)
+    return wrs
+
+
+def carry(qp, batch):
+    """The whole of it, as the queue takes it: what completed."""
+    at, wcs = 0, []
+    while at < len(batch) or wcs[-1].wr_id != COUNT - 1:
+        at += batch.post(at)
+        got = qp.poll(DEPTH, WAIT)
+        assert got, "nothing completes"
+        wcs += got
+    return wcs
+
+
+@pytest.mark.parametrize("every", [1, 4, 8])
+def test_all_arrives_each_time(pair, source, target, every):
+    qp = pair.client.qp
+    batch = qp.batch(writes(source, target, every))
+    for seed in range(3):
+        source.buf[:] = pattern(COUNT * SIZE, seed)
+        wcs = carry(qp, batch)
+        assert [wc.wr_id for wc in wcs] == list(range(every - 1, COUNT, every))
+        assert all(wc.status is WCStatus.SUCCESS for wc in wcs)
+        assert target.buf == source.buf
+
+
+def test_messages_both_ways(pair, source):
+    """Receives are batches too."""
+    server, client = pair.server.qp, pair.client.qp
+    with pair.b.pd.alloc(DEPTH * 100) as landing:
+        receives = server.batch(
+            [RecvWR(n, [landing[n * 100 : (n + 1) * 100]]) for n in range(DEPTH)]
+        )
+        sends = client.batch([SendWR(n, sg=[source[n : 2 * n + 1]]) for n in range(DEPTH)])
+        for _ in range(3):
+            assert (receives.post(), sends.post()) == (DEPTH, DEPTH)
+            got: list[srdma.WC] = []
+            while len(got) < DEPTH:
+                got += server.poll(DEPTH, WAIT)
+            assert [(wc.wr_id, wc.byte_len) for wc in got] == [(n, n + 1) for n in range(DEPTH)]
+            for n in range(DEPTH):
+                assert landing.buf[n * 100 : n * 101 + 1] == source.buf[n : 2 * n + 1]
+            done: list[srdma.WC] = []
+            while len(done) < DEPTH:
+                done += client.poll(DEPTH, WAIT)
+            assert {wc.opcode for wc in done} == {WCOpcode.SEND}
+
+
+@pytest.mark.parametrize("flags", [QUIET, SendFlag.SIGNALED])
+def test_refused_by_the_peer_in_the_middle(pair, source, target, flags):
+    """Those before it are executed, it says why, those behind it are flushed."""
+    qp, bad = pair.client.qp, 5
+    wrs = writes(source, target)[:DEPTH]
+    for wr in wrs:
+        wr.send_flags = flags
+    wrs[bad].set_wr_rdma(target.rkey ^ 0xFF00, target.addr)
+    before = bytes(target.buf)
+    assert qp.batch(wrs).post() == DEPTH
+    wcs: list[srdma.WC] = []
+    while not wcs or wcs[-1].wr_id != DEPTH - 1:
+        got = [wc for wc in qp.poll(DEPTH, WAIT) if wc.opcode is not WCOpcode.QP_EVENT]
+        assert got or qp.reason, "nothing completes"
+        wcs += got
+    assert [wc.wr_id for wc in wcs] == list(range(0 if flags else bad, DEPTH))
+    failed = wcs[bad if flags else 0]
+    assert (failed.status, failed.reason) == (WCStatus.REM_ACCESS_ERR, "BAD_RKEY")
+    assert {wc.reason for wc in wcs if wc.wr_id > bad} == {"FLUSHED"}
+    assert target.buf[: bad * SIZE] == source.buf[: bad * SIZE]
+    assert target.buf[bad * SIZE :] == before[bad * SIZE :]
+    assert qp.state is srdma.QPState.ERR
+
+
+def test_refused_here_in_the_middle(pair, source, target):
+    """Those before it are posted, and the QP lives."""
+    qp, bad = pair.client.qp, 5
+    wrs = writes(source, target, every=1)[:DEPTH]
+    long = SendWR(99, WROpcode.RDMA_WRITE, data=bytes(449))
+    long.set_remote(target.remote())
+    batch = qp.batch([*wrs[:bad], long, *wrs[bad:]])
+    with pytest.raises(srdma.LocalError, match="at most 448 as data"):
+        batch.post()
+    assert batch.post(bad + 1) == DEPTH - bad
+    wcs: list[srdma.WC] = []
+    while len(wcs) < DEPTH:
+        wcs += qp.poll(DEPTH, WAIT)
+    assert [wc.wr_id for wc in wcs] == list(range(DEPTH))
+    assert target.buf[: DEPTH * SIZE] == source.buf[: DEPTH * SIZE]
+
+
+def test_worker_gone_in_the_middle(join, own_site):
+    pair = join(own_site, sq=DEPTH, rq=DEPTH)
+    source, target = pair.a.pd.alloc(COUNT * SIZE), pair.b.pd.alloc(COUNT * SIZE, ALL)
+    qp = pair.client.qp
+    batch = qp.batch(writes(source, target, every=1))
+    own_site.a.process.kill()
+    own_site.a.process.wait()
+    at, wcs = batch.post(), []
+    while len(wcs) < at:
+        got = [wc for wc in qp.poll(DEPTH, WAIT) if wc.opcode is not WCOpcode.QP_EVENT]
+        assert got or qp.reason, "nothing completes"
+        wcs += got
+    assert [wc.wr_id for wc in wcs] == list(range(DEPTH))
+    assert wcs[0].reason == "WORKER_GONE"
+    with pytest.raises(srdma.WorkerGone):
+        batch.post(at)
+
+
+def test_with_capabilities(join, site):
+    pair = join(site, mode="mem", sq=DEPTH, rq=DEPTH)
+    source = pair.a.pd.alloc(COUNT * SIZE)
+    source.buf[:] = pattern(COUNT * SIZE, 3)
+    target = pair.b.pd.alloc(COUNT * SIZE, ALL, proof=True, block_size=SIZE)
+    whole = target.capability(rights=Right.READ | Right.WRITE)
+    half = target.capability(0, COUNT * SIZE // 2, rights=Right.WRITE)
+    wrs = writes(source, target)
+    for n, wr in enumerate(wrs):
+        wr.set_remote(half if n % 2 and n < COUNT // 2 else whole, n * SIZE)
+    for _ in range(2):
+        carry(pair.client.qp, pair.client.qp.batch(wrs))
+        assert target.buf == source.buf
+        source.buf[:] = pattern(COUNT * SIZE, 4)
+    with pytest.raises(srdma.CapabilityError, match="READ"):
+        read = SendWR(0, WROpcode.RDMA_READ, [source[:SIZE]])
+        read.set_remote(half)
+        pair.client.qp.batch([read])

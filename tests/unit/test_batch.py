@@ -1,0 +1,138 @@
+"""Batches of work requests, at a worker that the test plays: posted again, in part, and refused."""
+
+from __future__ import annotations
+
+import pytest
+
+import srdma
+from srdma import Access, RecvWR, SendFlag, SendWR, WROpcode
+from tests.reference.host import DescriptorOp
+from tests.unit.test_qp import REMOTE, record
+
+QUIET = SendFlag(0)
+
+
+@pytest.fixture
+def qp(pd):
+    qp = srdma.SecureQP(pd, 8, 8)
+    qp.connected = True
+    return qp
+
+
+@pytest.fixture
+def leg(worker, pd):
+    return worker.leg
+
+
+def write(wr_id, sge, offset=0, flags=SendFlag.SIGNALED):
+    wr = SendWR(wr_id, WROpcode.RDMA_WRITE, [sge], send_flags=flags)
+    wr.set_remote(REMOTE, offset)
+    return wr
+
+
+def complete(leg, found):
+    for d in found:
+        if d.flags & 1:
+            leg.complete(record(d))
+
+
+def test_posted_again(pd, qp, leg):
+    mr = pd.alloc(100)
+    batch = qp.batch([write(7, mr[:10], 5, QUIET), SendWR(8, data=b"x"), RecvWR(9, [mr[20:30]])])
+    assert len(batch) == 3
+    for _ in range(5):
+        assert batch.post() == 3
+        found = leg.descriptors()
+        assert [d.opcode for d in found] == [
+            DescriptorOp.WRITE, DescriptorOp.SEND, DescriptorOp.RECV,
+        ]  # fmt: skip
+        assert (found[0].local_addr, found[0].length) == (mr.addr, 10)
+        assert (found[0].remote_addr, found[0].rkey) == (REMOTE.address + 5, REMOTE.rkey)
+        assert found[2].local_addr == mr.addr + 20
+        complete(leg, found)
+        assert [wc.wr_id for wc in qp.poll(5)] == [8, 9]
+
+
+def test_payload_is_that_of_the_moment(qp, leg):
+    data = bytearray(b"one")
+    batch = qp.batch([SendWR(data=data), SendWR(data=b"")])
+    for word in (b"one", b"two"):
+        data[:] = word
+        batch.post()
+        assert [d.flags for d in leg.descriptors()] == [5, 5]
+        assert leg.payloads == [word, b""]
+
+
+def test_as_many_as_the_queue_takes(qp, leg):
+    batch = qp.batch(
+        [SendWR(n, data=b"", send_flags=SendFlag(2 * (n % 4 == 3))) for n in range(20)]
+    )
+    at = batch.post()
+    assert at == 8
+    assert batch.post(at) == 0
+    complete(leg, leg.descriptors()[:4])
+    assert [wc.wr_id for wc in qp.poll(9)] == [3]
+    assert batch.post(at) == 4
+    assert batch.post(20) == 0
+    for first in (-1, 21):
+        with pytest.raises(srdma.LocalError, match="0 to 20 are right"):
+            batch.post(first)
+
+
+def test_refused_in_the_middle(pd, qp, leg):
+    small = SendWR(1, data=b"small")
+    batch = qp.batch([small, small, SendWR(2, data=bytes(449)), small])
+    with pytest.raises(srdma.LocalError, match="at most 448 as data"):
+        batch.post()
+    assert [d.id >> 1 for d in leg.descriptors()] == [0, 1]
+    assert batch.post(3) == 1
+    with pytest.raises(srdma.LocalError, match="at most 448 as data"):
+        qp.post_send(small, SendWR(2, data=bytes(449)), small)
+    assert [d.id >> 1 for d in leg.descriptors()] == [2, 3]
+
+
+def test_refused_before_anything_is_posted(pd, qp, leg, ctx):
+    mr = pd.alloc(100, Access.LOCAL_WRITE)
+    good = write(1, mr[:])
+    with srdma.PD(ctx, 64) as other:
+        for bad, text in (
+            (write(2, other.alloc(10)[:]), "another PD"),
+            (SendWR(1 << 63), "63 bits"),
+            (SendWR(data=3), "a int has no bytes"),
+            (SendWR(opcode=WROpcode.SEND_WITH_IMM, imm_data=1 << 32), "32 bits"),
+        ):
+            with pytest.raises(srdma.LocalError, match=text):
+                qp.batch([good, bad])
+    batch = qp.batch([good])
+    qp.close()
+    with pytest.raises(srdma.ClosedError):
+        batch.post()
+    with pytest.raises(srdma.ClosedError):
+        qp.batch([good])
+    assert leg.descriptors() == []
+
+
+class SlotLeg:
+    """Two slots of a leg that is not of shared memory."""
+
+    def __init__(self):
+        self.used: list[int] = []
+
+    def slot(self):
+        return memoryview(bytearray(512)) if len(self.used) < 2 else None
+
+    def post(self, length):
+        self.used.append(length)
+
+    def flush(self):
+        pass
+
+
+def test_slot_by_slot(pd, qp, monkeypatch):
+    slots = SlotLeg()
+    monkeypatch.setattr(pd.engine, "_leg", slots)
+    posted, error = qp.batch([SendWR(data=b"abc"), SendWR(), SendWR()]).try_post()
+    monkeypatch.undo()
+    assert (posted, slots.used) == (2, [64 + 3, 64])
+    assert isinstance(error, srdma.QueueFullError)
+    assert "the leg is full" in str(error)
