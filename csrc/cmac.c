@@ -47,20 +47,20 @@ int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key)
 		.key = key,
 	};
 
-	if (!c->ctx)
-		return c->verbs->create(&c->ctx, c->provider, &k);
-	if (c->verbs->again(c->ctx, key) == 0)
-		return 0;
-	drop(c);
-	return -EIO;
+	int r = c->ctx ? c->verbs->again(c->ctx, &k)
+		       : c->verbs->create(&c->ctx, c->provider, &k);
+
+	c->keyed = !r;
+	if (r)
+		drop(c);
+	return r;
 }
 
 void srdma_cmac_forget(struct srdma_cmac *c)
 {
-	static const uint8_t zero[SRDMA_SUITE_MAX_KEY];
-
-	/* One that fails is without a context, and so without a key. */
-	(void)srdma_cmac_key(c, zero);
+	if (c->keyed && c->verbs->forget(c->ctx))
+		drop(c);
+	c->keyed = 0;
 }
 
 int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
@@ -68,7 +68,7 @@ int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
 {
 	const struct srdma_suite_io io = { .ad = in, .ad_len = len };
 
-	if (c->ctx && c->verbs->seal(c->ctx, &io, out) == 0)
+	if (c->keyed && c->verbs->seal(c->ctx, &io, out) == 0)
 		return 0;
 	srdma_wipe(out, SRDMA_CMAC_LEN);
 	return -EIO;

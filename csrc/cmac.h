@@ -19,8 +19,9 @@ struct srdma_cmac {
 	const struct srdma_suite *suite;
 	const struct srdma_suite_verbs *verbs;
 	struct srdma_provider *provider;
-	struct srdma_suite_ctx *ctx; /* NULL: there is no key */
+	struct srdma_suite_ctx *ctx;
 	size_t key_len;
+	uint8_t keyed; /* ctx has a key */
 };
 
 /* For keys of 16 or 32 bytes, by a provider (NULL: OpenSSL) that outlives c.
@@ -35,7 +36,7 @@ void srdma_cmac_destroy(struct srdma_cmac *c);
  * there is none then, and another may be set. */
 int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key);
 
-/* Let c hold nobody's key, at the price of a key. */
+/* Let c hold no key: sums are -EIO until there is one. */
 void srdma_cmac_forget(struct srdma_cmac *c);
 
 /* Returns 0, -EIO; then out is wiped. */

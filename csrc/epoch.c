@@ -23,7 +23,8 @@ static void lay_context(const struct srdma_epochs *e, uint32_t number,
 	srdma_store32(context + SRDMA_GENERATION_LEN + 1, number);
 }
 
-/* key | iv of 3.2 from S, of c->key_len bytes, and the keyed context. */
+/* key | iv of 3.2 from S, of c->key_len bytes, and the keyed context, if there
+ * is one that can be keyed again. */
 static int derive(const struct srdma_epochs *e, struct srdma_cmac *c,
 		  uint32_t number, const uint8_t *secret,
 		  struct srdma_keyed *keyed)
@@ -46,7 +47,9 @@ static int derive(const struct srdma_epochs *e, struct srdma_cmac *c,
 	r = srdma_kdf_with(c, out, (size_t)suite->key_len + suite->iv_len,
 			   secret, &info);
 	if (!r)
-		r = e->verbs->create(&keyed->ctx, e->provider, &key);
+		r = keyed->ctx
+			    ? e->verbs->again(keyed->ctx, &key)
+			    : e->verbs->create(&keyed->ctx, e->provider, &key);
 	if (!r)
 		memcpy(keyed->iv, out + suite->key_len, suite->iv_len);
 	srdma_wipe(out, sizeof(out));
@@ -138,7 +141,7 @@ int srdma_epoch_key(struct srdma_epochs *e, enum srdma_epoch_at at,
 		*keyed = &k->own;
 		return derive_own(e, at);
 	}
-	if (!srdma_keycache_take(e->cache, &k->slot, e->verbs))
+	if (!srdma_keycache_take(e->cache, &k->slot, e->suite, e->verbs))
 		r = derive_slot(e, at);
 	if (r)
 		srdma_keycache_drop(e->cache, &k->slot);

@@ -38,6 +38,13 @@ static void attach(struct srdma_keyslot *s, struct srdma_keyslot *newer,
 	older->newer = s;
 }
 
+/* Neither key nor context. */
+static void empty(struct srdma_keyslot *s)
+{
+	if (s->keyed.ctx)
+		srdma_keyed_wipe(&s->keyed, s->verbs);
+}
+
 int srdma_keycache_create(struct srdma_keycache **out, unsigned contexts,
 			  struct srdma_provider *provider)
 {
@@ -70,6 +77,9 @@ void srdma_keycache_destroy(struct srdma_keycache *c)
 	if (!c)
 		return;
 	assert(!c->used);
+	for (struct srdma_keyslot *s = c->ring.newer; s != &c->ring;
+	     s = s->newer)
+		empty(s);
 	srdma_cmac_destroy(&c->prf_16);
 	srdma_cmac_destroy(&c->prf_32);
 	free(c);
@@ -88,7 +98,25 @@ void srdma_keyed_wipe(struct srdma_keyed *k,
 	srdma_wipe(k, sizeof(*k));
 }
 
+/* Nobody's any more. */
+static void unlink_slot(struct srdma_keycache *c, struct srdma_keyslot *s)
+{
+	*s->link = NULL;
+	s->link = NULL;
+	c->used--;
+}
+
+/* The flow loses its key, and the context stays for the next. */
+static void retire(struct srdma_keycache *c, struct srdma_keyslot *s)
+{
+	srdma_wipe(s->keyed.iv, sizeof(s->keyed.iv));
+	if (s->verbs->forget(s->keyed.ctx))
+		empty(s);
+	unlink_slot(c, s);
+}
+
 int srdma_keycache_take(struct srdma_keycache *c, struct srdma_keyslot **link,
+			const struct srdma_suite *suite,
 			const struct srdma_suite_verbs *verbs)
 {
 	struct srdma_keyslot *s = *link ? *link : c->ring.newer;
@@ -99,12 +127,15 @@ int srdma_keycache_take(struct srdma_keycache *c, struct srdma_keyslot **link,
 	else
 		c->misses++;
 	if (!hit && s->link)
-		srdma_keycache_drop(c, s->link);
+		retire(c, s);
 	detach(s);
 	attach(s, &c->ring, c->ring.older);
 	if (hit)
 		return 1;
+	if (s->suite != suite || s->verbs != verbs)
+		empty(s);
 	s->link = link;
+	s->suite = suite;
 	s->verbs = verbs;
 	*link = s;
 	c->used++;
@@ -115,7 +146,7 @@ void srdma_keycache_release(struct srdma_keycache *c,
 			    struct srdma_keyslot **link)
 {
 	if (!c->contexts)
-		srdma_keycache_drop(c, link);
+		retire(c, *link);
 }
 
 void srdma_keycache_drop(struct srdma_keycache *c, struct srdma_keyslot **link)
@@ -124,10 +155,8 @@ void srdma_keycache_drop(struct srdma_keycache *c, struct srdma_keyslot **link)
 
 	if (!s)
 		return;
-	srdma_keyed_wipe(&s->keyed, s->verbs);
-	s->link = NULL;
-	*link = NULL;
-	c->used--;
+	empty(s);
+	unlink_slot(c, s);
 	detach(s);
 	attach(s, c->ring.newer, &c->ring);
 }

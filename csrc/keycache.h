@@ -31,6 +31,7 @@ void srdma_keycache_count(const struct srdma_keycache *c,
 /* --- for flows (flow.c) only ------------------------------------------- */
 
 struct srdma_cmac;
+struct srdma_suite;
 struct srdma_suite_ctx;
 struct srdma_suite_verbs;
 
@@ -50,7 +51,8 @@ void srdma_keyed_wipe(struct srdma_keyed *k,
 struct srdma_keyslot {
 	struct srdma_keyslot *newer, *older;
 	struct srdma_keyslot **link;	       /* NULL: the slot is free */
-	const struct srdma_suite_verbs *verbs; /* of keyed */
+	const struct srdma_suite *suite;       /* of keyed.ctx */
+	const struct srdma_suite_verbs *verbs; /* likewise */
 	struct srdma_keyed keyed;
 };
 
@@ -58,12 +60,14 @@ struct srdma_keyslot {
  * For a packet of the flow that *link belongs to. Returns 1: *link is its
  * slot, which is now the newest. 0: *link is a slot that has no key yet, taken
  * from the flow that used its own least recently if all were in use: fill
- * (*link)->keyed, or drop it. link stays where it is until then.
+ * (*link)->keyed, or drop it. Its ctx may be there, of the suite and without a
+ * key. link stays where it is until then.
  */
 int srdma_keycache_take(struct srdma_keycache *c, struct srdma_keyslot **link,
+			const struct srdma_suite *suite,
 			const struct srdma_suite_verbs *verbs);
 
-/* The packet is done: a cache that keeps nothing drops the slot. */
+/* The packet is done: a cache that keeps nothing wipes the key. */
 void srdma_keycache_release(struct srdma_keycache *c,
 			    struct srdma_keyslot **link);
 

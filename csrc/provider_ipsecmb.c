@@ -44,24 +44,31 @@ static void destroy(struct srdma_provider *p)
 	struct srdma_ipsecmb *mb = (struct srdma_ipsecmb *)p;
 
 	free_mb_mgr(mb->mgr);
+	free_mb_mgr(mb->narrow);
 	srdma_wipe(mb, sizeof(*mb));
 	free(mb);
 }
 
+static void init_auto(IMB_MGR *mgr)
+{
+	IMB_ARCH arch;
+
+	init_mb_mgr_auto(mgr, &arch);
+}
+
 /* A manager whose own tests passed, on a CPU with what the fast code needs. */
-static int manager(IMB_MGR **out)
+static int manager(IMB_MGR **out, void (*init)(IMB_MGR *mgr))
 {
 	const uint64_t need =
 		IMB_FEATURE_AESNI | IMB_FEATURE_PCLMULQDQ | IMB_FEATURE_AVX2;
 	IMB_MGR *mgr = alloc_mb_mgr(0);
-	IMB_ARCH arch = IMB_ARCH_NONE;
 
 	if (!mgr)
 		return -ENOMEM;
-	init_mb_mgr_auto(mgr, &arch);
 	*out = mgr;
-	if (arch == IMB_ARCH_NONE || (mgr->features & need) != need)
+	if ((mgr->features & need) != need)
 		return -ENOTSUP;
+	init(mgr);
 	if ((mgr->features & IMB_FEATURE_SELF_TEST) &&
 	    !(mgr->features & IMB_FEATURE_SELF_TEST_PASS))
 		return -EIO;
@@ -71,14 +78,16 @@ static int manager(IMB_MGR **out)
 int srdma_ipsecmb_create(struct srdma_provider **out)
 {
 	struct srdma_ipsecmb *mb = calloc(1, sizeof(*mb));
-	int r = mb ? manager(&mb->mgr) : -ENOMEM;
+	int r;
 
 	*out = NULL;
 	if (!mb)
-		return r;
+		return -ENOMEM;
+	r = manager(&mb->mgr, init_auto);
+	if (!r)
+		r = manager(&mb->narrow, init_mb_mgr_avx2);
 	if (r) {
-		free_mb_mgr(mb->mgr);
-		free(mb);
+		destroy(&mb->provider);
 		return r;
 	}
 	mb->provider = (struct srdma_provider){ "ipsec-mb", verbs, destroy };
@@ -99,11 +108,11 @@ const uint8_t *srdma_ipsecmb_join(struct srdma_ipsecmb *mb,
 	return mb->input;
 }
 
-int srdma_ipsecmb_do(struct srdma_ipsecmb *mb)
+int srdma_ipsecmb_do(IMB_MGR *mgr)
 {
-	const IMB_JOB *job = IMB_SUBMIT_JOB(mb->mgr);
+	const IMB_JOB *job = IMB_SUBMIT_JOB(mgr);
 
 	if (!job)
-		job = IMB_FLUSH_JOB(mb->mgr);
+		job = IMB_FLUSH_JOB(mgr);
 	return job && job->status == IMB_STATUS_COMPLETED ? 0 : -EIO;
 }

@@ -15,7 +15,9 @@ enum { SRDMA_IPSECMB_INPUT = 255 + SRDMA_MAX_PAYLOAD };
 
 struct srdma_ipsecmb {
 	struct srdma_provider provider;
-	IMB_MGR *mgr;
+	IMB_MGR *mgr;	 /* all that the CPU has */
+	IMB_MGR *narrow; /* AVX2: for jobs that are done one at a time and
+			    fill the lanes of AES; fewer lanes cost less */
 	/* What is authenticated, in one piece where that is asked for. */
 	uint8_t input[SRDMA_IPSECMB_INPUT];
 };
@@ -27,7 +29,7 @@ const uint8_t *srdma_ipsecmb_join(struct srdma_ipsecmb *mb,
 				  const struct srdma_suite_io *io);
 
 /* Do one job, which the caller filled from IMB_GET_NEXT_JOB. 0 or -EIO. */
-int srdma_ipsecmb_do(struct srdma_ipsecmb *mb);
+int srdma_ipsecmb_do(IMB_MGR *mgr);
 
 extern const struct srdma_suite_verbs srdma_suite_ipsecmb_gcm;
 extern const struct srdma_suite_verbs srdma_suite_ipsecmb_gmac;

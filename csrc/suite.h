@@ -59,8 +59,9 @@ struct srdma_suite_key {
 
 /*
  * The verbs of a strategy. create: 0, -EINVAL (tag length not of this row),
- * -ENOMEM, -EIO. again: another key for a context that stays what it is
- * otherwise; 0, or -EIO: it can only be destroyed then.
+ * -ENOMEM, -EIO. again: a key for a context of the same row and provider, as if
+ * it were new; 0, -EINVAL (likewise), or -EIO: it can only be destroyed then.
+ * forget: the context has no key, and waits for the next; 0, or -EIO as above.
  * seal: 0 or -EIO (out is wiped). open: 0, -EBADMSG (the tag; out is wiped),
  * -EIO (out is wiped). A context of the other use is -EIO too.
  */
@@ -68,7 +69,9 @@ struct srdma_suite_verbs {
 	/* p: the provider whose verbs these are; OpenSSL's take no notice. */
 	int (*create)(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 		      const struct srdma_suite_key *k);
-	int (*again)(struct srdma_suite_ctx *ctx, const uint8_t *key);
+	int (*again)(struct srdma_suite_ctx *ctx,
+		     const struct srdma_suite_key *k);
+	int (*forget)(struct srdma_suite_ctx *ctx);
 	int (*seal)(struct srdma_suite_ctx *ctx,
 		    const struct srdma_suite_io *io, uint8_t *tag);
 	int (*open)(struct srdma_suite_ctx *ctx,

@@ -67,9 +67,25 @@ static int aead_create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	return 0;
 }
 
-static int aead_again(struct srdma_suite_ctx *c, const uint8_t *key)
+static int aead_again(struct srdma_suite_ctx *c,
+		      const struct srdma_suite_key *k)
 {
-	return EVP_CipherInit_ex2(c->cipher, NULL, key, NULL, -1, NULL) == 1
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+		return -EINVAL;
+	c->use = k->use;
+	c->tag_len = (int)k->tag_len;
+	return EVP_CipherInit_ex2(c->cipher, NULL, k->key, NULL, k->use,
+				  NULL) == 1
+		       ? 0
+		       : -EIO;
+}
+
+/* A key of nobody's takes its place. */
+static int aead_forget(struct srdma_suite_ctx *c)
+{
+	static const uint8_t zero[SRDMA_SUITE_MAX_KEY];
+
+	return EVP_CipherInit_ex2(c->cipher, NULL, zero, NULL, -1, NULL) == 1
 		       ? 0
 		       : -EIO;
 }
@@ -168,6 +184,7 @@ static int aead_mac_open(struct srdma_suite_ctx *c,
 const struct srdma_suite_verbs srdma_suite_aead = {
 	.create = aead_create,
 	.again = aead_again,
+	.forget = aead_forget,
 	.seal = aead_seal,
 	.open = aead_open,
 	.destroy = aead_destroy,
@@ -176,6 +193,7 @@ const struct srdma_suite_verbs srdma_suite_aead = {
 const struct srdma_suite_verbs srdma_suite_aead_mac = {
 	.create = aead_create,
 	.again = aead_again,
+	.forget = aead_forget,
 	.seal = aead_mac_seal,
 	.open = aead_mac_open,
 	.destroy = aead_destroy,

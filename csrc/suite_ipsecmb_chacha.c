@@ -25,9 +25,18 @@ static void destroy(struct srdma_suite_ctx *c)
 	free(c);
 }
 
-static int again(struct srdma_suite_ctx *c, const uint8_t *key)
+static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 {
-	memcpy(c->key, key, sizeof(c->key));
+	if (k->tag_len != TAG)
+		return -EINVAL;
+	c->use = k->use;
+	memcpy(c->key, k->key, sizeof(c->key));
+	return 0;
+}
+
+static int forget(struct srdma_suite_ctx *c)
+{
+	srdma_wipe(c->key, sizeof(c->key));
 	return 0;
 }
 
@@ -35,18 +44,23 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 		  const struct srdma_suite_key *k)
 {
 	struct srdma_suite_ctx *c;
+	int r;
 
 	*ctx = NULL;
-	if (k->tag_len != TAG || k->suite->key_len != KEY)
+	if (k->suite->key_len != KEY)
 		return -EINVAL;
 	c = malloc(sizeof(*c));
 	if (!c)
 		return -ENOMEM;
 	*c = (struct srdma_suite_ctx){ .mb = (struct srdma_ipsecmb *)p,
-				       .use = k->use,
 				       .iv_len = k->suite->iv_len };
+	r = again(c, k);
+	if (r) {
+		destroy(c);
+		return r;
+	}
 	*ctx = c;
-	return again(c, k->key);
+	return 0;
 }
 
 /* One packet, its text ciphered and its code written. */
@@ -85,7 +99,7 @@ static int run(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 	job->msg_len_to_hash_in_bytes = t->len;
 	job->auth_tag_output = t->code;
 	job->auth_tag_output_len_in_bytes = TAG;
-	return srdma_ipsecmb_do(c->mb);
+	return srdma_ipsecmb_do(c->mb->mgr);
 }
 
 static int aead_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
@@ -146,6 +160,7 @@ static int mac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 const struct srdma_suite_verbs srdma_suite_ipsecmb_chacha = {
 	.create = create,
 	.again = again,
+	.forget = forget,
 	.seal = aead_seal,
 	.open = aead_open,
 	.destroy = destroy,
@@ -154,6 +169,7 @@ const struct srdma_suite_verbs srdma_suite_ipsecmb_chacha = {
 const struct srdma_suite_verbs srdma_suite_ipsecmb_poly1305 = {
 	.create = create,
 	.again = again,
+	.forget = forget,
 	.seal = mac_seal,
 	.open = mac_open,
 	.destroy = destroy,

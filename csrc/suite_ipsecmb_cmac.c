@@ -27,22 +27,34 @@ static void destroy(struct srdma_suite_ctx *c)
 	free(c);
 }
 
-static int again(struct srdma_suite_ctx *c, const uint8_t *key)
+static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 {
 	_Alignas(BLOCK) uint8_t unused[ROUND_KEYS * BLOCK];
-	IMB_MGR *m = c->mb->mgr;
+	IMB_MGR *m = c->mb->narrow;
 
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+		return -EINVAL;
+	c->use = k->use;
+	c->tag_len = k->tag_len;
 	if (c->key_len == LONG_KEY) {
-		IMB_AES_KEYEXP_256(m, key, c->round_keys, unused);
+		IMB_AES_KEYEXP_256(m, k->key, c->round_keys, unused);
 		IMB_AES_CMAC_SUBKEY_GEN_256(m, c->round_keys, c->subkey_1,
 					    c->subkey_2);
 	} else {
-		IMB_AES_KEYEXP_128(m, key, c->round_keys, unused);
+		IMB_AES_KEYEXP_128(m, k->key, c->round_keys, unused);
 		IMB_AES_CMAC_SUBKEY_GEN_128(m, c->round_keys, c->subkey_1,
 					    c->subkey_2);
 	}
 	srdma_wipe(unused, sizeof(unused));
 	return imb_get_errno(m) ? -EIO : 0;
+}
+
+static int forget(struct srdma_suite_ctx *c)
+{
+	srdma_wipe(c->round_keys, sizeof(c->round_keys));
+	srdma_wipe(c->subkey_1, sizeof(c->subkey_1));
+	srdma_wipe(c->subkey_2, sizeof(c->subkey_2));
+	return 0;
 }
 
 static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
@@ -53,16 +65,12 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	int r;
 
 	*ctx = NULL;
-	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
-		return -EINVAL;
 	c = aligned_alloc(BLOCK, size);
 	if (!c)
 		return -ENOMEM;
 	c->mb = (struct srdma_ipsecmb *)p;
-	c->use = k->use;
 	c->key_len = k->suite->key_len;
-	c->tag_len = k->tag_len;
-	r = again(c, k->key);
+	r = again(c, k);
 	if (r) {
 		destroy(c);
 		return r;
@@ -80,7 +88,7 @@ static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 
 	if (c->use != use || !input)
 		return -EIO;
-	job = IMB_GET_NEXT_JOB(c->mb->mgr);
+	job = IMB_GET_NEXT_JOB(c->mb->narrow);
 	job->cipher_mode = IMB_CIPHER_NULL;
 	job->cipher_direction = IMB_DIR_ENCRYPT;
 	job->chain_order = IMB_ORDER_HASH_CIPHER;
@@ -94,7 +102,7 @@ static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 	job->msg_len_to_hash_in_bytes = io->ad_len + io->in_len;
 	job->auth_tag_output = code;
 	job->auth_tag_output_len_in_bytes = BLOCK;
-	return srdma_ipsecmb_do(c->mb);
+	return srdma_ipsecmb_do(c->mb->narrow);
 }
 
 static int mac_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
@@ -121,6 +129,7 @@ static int mac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 const struct srdma_suite_verbs srdma_suite_ipsecmb_cmac = {
 	.create = create,
 	.again = again,
+	.forget = forget,
 	.seal = mac_seal,
 	.open = mac_open,
 	.destroy = destroy,

@@ -50,10 +50,21 @@ static void destroy(struct srdma_suite_ctx *c)
 	free(c);
 }
 
-static int again(struct srdma_suite_ctx *c, const uint8_t *key)
+static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 {
-	c->calls.pre(key, &c->key);
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+		return -EINVAL;
+	c->use = k->use;
+	c->tag_len = k->tag_len;
+	c->calls.pre(k->key, &c->key);
 	return imb_get_errno(c->mgr) ? -EIO : 0;
+}
+
+static int forget(struct srdma_suite_ctx *c)
+{
+	srdma_wipe(&c->key, sizeof(c->key));
+	srdma_wipe(&c->scratch, sizeof(c->scratch));
+	return 0;
 }
 
 static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
@@ -65,17 +76,13 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	int r;
 
 	*ctx = NULL;
-	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
-		return -EINVAL;
 	c = aligned_alloc(align, size);
 	if (!c)
 		return -ENOMEM;
 	c->mgr = ((struct srdma_ipsecmb *)p)->mgr;
 	c->calls = calls_of(c->mgr, k->suite->key_len);
-	c->use = k->use;
-	c->tag_len = k->tag_len;
 	c->iv_len = k->suite->iv_len;
-	r = again(c, k->key);
+	r = again(c, k);
 	if (r) {
 		destroy(c);
 		return r;
@@ -145,6 +152,7 @@ static int gmac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 const struct srdma_suite_verbs srdma_suite_ipsecmb_gcm = {
 	.create = create,
 	.again = again,
+	.forget = forget,
 	.seal = gcm_seal,
 	.open = gcm_open,
 	.destroy = destroy,
@@ -153,6 +161,7 @@ const struct srdma_suite_verbs srdma_suite_ipsecmb_gcm = {
 const struct srdma_suite_verbs srdma_suite_ipsecmb_gmac = {
 	.create = create,
 	.again = again,
+	.forget = forget,
 	.seal = gmac_seal,
 	.open = gmac_open,
 	.destroy = destroy,

@@ -79,9 +79,21 @@ static int mac_create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	return 0;
 }
 
-static int mac_again(struct srdma_suite_ctx *c, const uint8_t *key)
+static int mac_again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 {
-	return EVP_MAC_init(c->mac, key, c->key_len, NULL) == 1 ? 0 : -EIO;
+	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+		return -EINVAL;
+	c->use = k->use;
+	c->tag_len = k->tag_len;
+	return EVP_MAC_init(c->mac, k->key, c->key_len, NULL) == 1 ? 0 : -EIO;
+}
+
+/* A key of nobody's takes its place. */
+static int mac_forget(struct srdma_suite_ctx *c)
+{
+	static const uint8_t zero[SRDMA_SUITE_MAX_KEY];
+
+	return EVP_MAC_init(c->mac, zero, c->key_len, NULL) == 1 ? 0 : -EIO;
 }
 
 /* The whole code over ad | in. */
@@ -122,6 +134,7 @@ static int mac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 const struct srdma_suite_verbs srdma_suite_mac = {
 	.create = mac_create,
 	.again = mac_again,
+	.forget = mac_forget,
 	.seal = mac_seal,
 	.open = mac_open,
 	.destroy = mac_destroy,

@@ -66,20 +66,23 @@ static int open_is_right(const struct tested *t, struct srdma_suite_ctx *ctx,
 	       memcmp(out, want ? wiped : bytes(a->in), out_len(a)) == 0;
 }
 
-/* A context that had another key before, if there is one at all. */
+/* A context that had another key and use before, and forgot them. */
 static int keyed(const struct tested *t, struct srdma_suite_ctx **ctx,
 		 enum srdma_suite_use use)
 {
 	static const uint8_t other[SRDMA_SUITE_MAX_KEY] = { 0x5a };
-	const struct srdma_suite_key k = {
+	struct srdma_suite_key k = {
 		.suite = t->suite,
-		.use = use,
+		.use = !use,
 		.tag_len = t->suite->tag_len,
 		.key = other,
 	};
 
-	return t->verbs->create(ctx, t->provider, &k) == 0 &&
-	       t->verbs->again(*ctx, bytes(t->suite->answer->key)) == 0;
+	if (t->verbs->create(ctx, t->provider, &k) || t->verbs->forget(*ctx))
+		return 0;
+	k.use = use;
+	k.key = bytes(t->suite->answer->key);
+	return t->verbs->again(*ctx, &k) == 0;
 }
 
 /* Twice with each context: a packet must leave nothing to the next. */

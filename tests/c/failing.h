@@ -17,10 +17,17 @@ static inline int failing_create(struct srdma_suite_ctx **ctx,
 	return -EIO;
 }
 
-static inline int failing_again(struct srdma_suite_ctx *ctx, const uint8_t *key)
+static inline int failing_again(struct srdma_suite_ctx *ctx,
+				const struct srdma_suite_key *k)
 {
 	(void)ctx;
-	(void)key;
+	(void)k;
+	return -EIO;
+}
+
+static inline int failing_forget(struct srdma_suite_ctx *ctx)
+{
+	(void)ctx;
 	return -EIO;
 }
 

@@ -105,10 +105,15 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	return 0;
 }
 
-static int again(struct srdma_suite_ctx *c, const uint8_t *key)
+static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 {
-	set_key(c, key);
-	return c->verbs->again(c->inner, key);
+	set_key(c, k->key);
+	return c->verbs->again(c->inner, k);
+}
+
+static int forget(struct srdma_suite_ctx *c)
+{
+	return c->verbs->forget(c->inner);
 }
 
 static int seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
@@ -137,6 +142,7 @@ static const struct srdma_suite_verbs *verbs(const struct srdma_suite *s)
 	static const struct srdma_suite_verbs all = {
 		.create = create,
 		.again = again,
+		.forget = forget,
 		.seal = seal,
 		.open = open,
 		.destroy = destroy,

@@ -40,15 +40,18 @@ static int use(unsigned flow)
 	const uint8_t key[16] = { (uint8_t)flow };
 	const struct srdma_suite_key k = { suite, SRDMA_SUITE_SEAL, 16, key };
 	struct srdma_keyslot **link = &link_of[flow];
-	const int hit = srdma_keycache_take(cache, link, suite->verbs);
+	const int hit = srdma_keycache_take(cache, link, suite, suite->verbs);
+	struct srdma_suite_ctx **ctx;
 
 	assert_non_null(*link);
+	ctx = &(*link)->keyed.ctx;
 	if (hit) {
 		assert_int_equal((*link)->keyed.iv[0], flow + 1);
 	} else {
-		assert_true(is_zero(&(*link)->keyed, sizeof((*link)->keyed)));
-		assert_int_equal(
-			suite->verbs->create(&(*link)->keyed.ctx, NULL, &k), 0);
+		assert_true(is_zero((*link)->keyed.iv, SRDMA_NONCE_LEN));
+		assert_int_equal(*ctx ? suite->verbs->again(*ctx, &k)
+				      : suite->verbs->create(ctx, NULL, &k),
+				 0);
 		memset((*link)->keyed.iv, (int)flow + 1, SRDMA_NONCE_LEN);
 	}
 	srdma_keycache_release(cache, link);

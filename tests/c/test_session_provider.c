@@ -87,7 +87,8 @@ static void seal_without_memory(const struct protection *p)
 	pair_destroy(&pair);
 }
 
-static void open_without_memory(const struct protection *p)
+/* A cache that keeps nothing has the sealer's context, and may need none. */
+static void open_without_memory(const struct protection *p, unsigned contexts)
 {
 	struct srdma_session *to;
 	struct pair pair;
@@ -114,7 +115,7 @@ static void open_without_memory(const struct protection *p)
 		for (int i = 0; i < 64; i++)
 			assert_int_equal(plain[i], 0);
 	}
-	assert_true(n > 1);
+	assert_true(n > 1 || !contexts);
 	assert_memory_equal(plain, text, 64);
 	assert_int_equal(receive(to, len), -SRDMA_REFUSED_REPLAY);
 	pair_destroy(&pair);
@@ -126,13 +127,41 @@ static void keys_cannot_be_derived(void **state)
 
 	(void)state;
 	for (unsigned i = 0; protection_at(i, &p); i++) {
+		const unsigned contexts = i & 2 ? 0 : 4;
+
 		p.mode = SRDMA_MODE_PD;
 		p.shared = (uint8_t)(i & 1);
-		assert_int_equal(pair_open(i & 2 ? 0 : 4), 0);
+		assert_int_equal(pair_open(contexts), 0);
 		seal_without_memory(&p);
-		open_without_memory(&p);
+		open_without_memory(&p, contexts);
 		pair_close();
 	}
+}
+
+/* A context that takes no other key, or does not let go of one, is not used
+ * again. */
+static void context_is_not_keyed_again(void **state)
+{
+	const struct protection p = in_mode(gcm(), SRDMA_MODE_PD);
+	struct srdma_suite_verbs verbs;
+	struct srdma_keycache_counts c;
+	struct pair pair;
+
+	(void)state;
+	assert_int_equal(pair_open(0), 0);
+	assert_int_equal(pair_create(&pair, &p), 0);
+	verbs = *pair.end[0]->tx.epochs.verbs;
+	verbs.again = failing_again;
+	pair.end[0]->tx.epochs.verbs = &verbs;
+	assert_true(send(pair.end[0], 0, 16) > 0);
+	assert_int_equal(send(pair.end[0], 1, 16), -EIO);
+	verbs.forget = failing_forget;
+	for (uint64_t id = 2; id < 5; id++) /* each with a new one */
+		assert_true(send(pair.end[0], id, 16) > 0);
+	srdma_keycache_count(pair_means.cache, &c);
+	assert_int_equal(c.kept, 0);
+	pair_destroy(&pair);
+	pair_close();
 }
 
 /* A session is whole or not at all. */
@@ -255,6 +284,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keys_cannot_be_derived),
+		cmocka_unit_test(context_is_not_keyed_again),
 		cmocka_unit_test(create_without_memory),
 		cmocka_unit_test(cache_without_memory),
 		cmocka_unit_test(cipher_fails),
