@@ -34,13 +34,14 @@ LIB_SRC := $(filter-out csrc/suite_ipsecmb% csrc/provider_ipsecmb%,$(LIB_SRC))
 endif
 OFFLOAD_SRC := $(wildcard offload/*.c)
 BENCH_SRC := $(wildcard bench/*.c)
+KVS_SRC := $(wildcard bench/kvs/*.c)
 C_TEST_SRC := $(wildcard tests/c/test_*.c)
 ifndef HAVE_VERBS
 C_TEST_SRC := $(filter-out tests/c/test_port_verbs%,$(C_TEST_SRC))
 endif
 C_HELPER_SRC := $(filter-out tests/c/test_%,$(wildcard tests/c/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-C_FILES := $(foreach d,csrc offload tests/c tests/e2e/c tests/fuzz bench,\
+C_FILES := $(foreach d,csrc offload tests/c tests/e2e/c tests/fuzz bench bench/kvs,\
 	$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc offload srdma bench)
 
@@ -50,6 +51,8 @@ OFFLOAD := $(BUILD)/srdma-offload
 # The daemon without its main(), for the tests of its parts.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
 C_HELPERS := $(BUILD)/libcheck.a
+# The key-value store of the benchmark, for srdma/_kvs.pyx.
+KVS := $(BUILD)/libkvs.a
 C_TESTS := $(C_TEST_SRC:%.c=$(BUILD)/%)
 FUZZERS := $(FUZZ_SRC:%.c=$(BUILD)/%)
 
@@ -79,7 +82,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib offload bench native check-c asan fuzz lint format setup test test-unit \
+.PHONY: all lib kvs offload bench native check-c asan fuzz lint format setup test test-unit \
 	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation storm transfer mutants \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
@@ -87,6 +90,9 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 all: lib offload
 
 lib: $(LIB) $(if $(HAVE_VERBS),,without-verbs)
+	@:
+
+kvs: $(KVS)
 	@:
 
 offload: $(if $(OFFLOAD_SRC),$(OFFLOAD))
@@ -97,11 +103,11 @@ without-verbs:
 		'verbs port' >&2
 
 print-libs:
-	@echo $(LIBS)
+	@echo $(LIBS) -lm
 
 # Changes with the flags and the list of sources, so that nothing stale stays.
 BUILD_KEY := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(LIB_SRC) $(OFFLOAD_SRC) \
-	$(C_HELPER_SRC)
+	$(C_HELPER_SRC) $(KVS_SRC)
 $(BUILD)/key: FORCE
 	@mkdir -p $(@D)
 	@echo '$(BUILD_KEY)' | cmp -s - $@ || echo '$(BUILD_KEY)' >$@
@@ -109,12 +115,13 @@ $(BUILD)/key: FORCE
 $(BUILD)/%.o: %.c $(BUILD)/key
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(if $(filter tests/% bench/%,$<),-Ioffload -Itests/c) \
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(if $(filter tests/% bench/%,$<),-Ioffload -Itests/c -Ibench/kvs) \
 		$(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(LIB): $(call objects,$(LIB_SRC))
 $(OFFLOAD_PARTS): $(call objects,$(filter-out %/main.c,$(OFFLOAD_SRC)))
 $(C_HELPERS): $(call objects,$(C_HELPER_SRC))
+$(KVS): $(call objects,$(KVS_SRC))
 $(BUILD)/%.a: $(BUILD)/key
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
@@ -140,10 +147,10 @@ $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
 $(BUILD)/tests/c/test_%: $(BUILD)/tests/c/test_%.o $(C_HELPERS) \
-		$(OFFLOAD_PARTS) $(LIB)
+		$(OFFLOAD_PARTS) $(KVS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) \
-		$(LIBS) -lcmocka
+		$(LIBS) -lcmocka -lm
 
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(LIB)
 	$(call say,LD,$@)
@@ -151,7 +158,7 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(LIB)
 		$(filter %.o %.a,$^) $(LIBS)
 
 -include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(OFFLOAD_SRC) $(C_TEST_SRC) \
-	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC))
+	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC))
 
 # The Python half -----------------------------------------------------------
 
@@ -160,8 +167,8 @@ NATIVE_SRC := $(wildcard srdma/_*.pyx)
 native: $(if $(NATIVE_SRC),$(BUILD)/native)
 	@:
 
-$(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.px[di] csrc/*.h) setup.py \
-		$(LIB) | $(PY)
+$(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.px[di] csrc/*.h bench/kvs/*.h) setup.py \
+		$(LIB) $(KVS) | $(PY)
 	$(call say,CY,$(NATIVE_SRC))
 	$(Q)BUILD=$(BUILD) $(PY) setup.py -q build_ext --inplace --force \
 		--build-temp $(BUILD)/cython

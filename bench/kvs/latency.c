@@ -1,0 +1,26 @@
+#include "latency.h"
+
+/* The longest time of a class. */
+static uint64_t longest(unsigned class)
+{
+	unsigned shift;
+
+	if (class < 1 << KVS_CLASS_BITS)
+		return class;
+	shift = (class >> KVS_CLASS_BITS) - 1;
+	return (((uint64_t) class - (shift << KVS_CLASS_BITS) + 1) << shift) -
+	       1;
+}
+
+uint64_t kvs_latency_quantile(const struct kvs_latency *l, double q)
+{
+	const double wanted = q * (double)l->total;
+	uint64_t seen = 0;
+
+	for (unsigned i = 0; i < KVS_CLASSES; i++) {
+		seen += l->counts[i];
+		if (seen && (double)seen >= wanted)
+			return longest(i);
+	}
+	return 0;
+}

@@ -1,0 +1,55 @@
+"""Types of _kvs.pyx."""
+
+from typing_extensions import Buffer
+
+from srdma._leg import Host, ShmLeg
+
+SLOT_LEN: int
+KEY_LEN: int
+VALUE_LEN: int
+
+def mixes() -> dict[str, str]: ...
+def key(number: int) -> bytes: ...
+
+class Trouble(Exception): ...  # noqa: N818
+
+class Store:
+    count: int
+    spares: int
+    def __init__(self, items: int, buckets: int = 0) -> None: ...
+    def fill(self, keys: int) -> int: ...
+
+class Server:
+    counts: dict[str, int]
+    def __init__(
+        self, host: Host, leg: ShmLeg, store: Store, connections: list[tuple[int, int, int, Buffer]]
+    ) -> None: ...
+    def run(self, ns: int) -> int: ...
+
+class Trace:
+    count: int
+    def __init__(self, mix: str, count: int, keys: int, theta: float, seed: int) -> None: ...
+
+class History:
+    def __init__(self, capacity: int) -> None: ...
+    def __len__(self) -> int: ...
+    def check(self, keys: int) -> tuple[int, int, int, int] | None: ...
+
+class Client:
+    counts: dict[str, int]
+    keys: int
+    def __init__(
+        self,
+        host: Host,
+        leg: ShmLeg,
+        connections: list[
+            tuple[int, tuple[int, int], int, int, tuple[int, int, int], tuple[Buffer, int]]
+        ],
+        keys: int,
+        capacity: int,
+    ) -> None: ...
+    def record(self, history: History) -> None: ...
+    def run(self, trace: Trace | None, ns: int = 0) -> None: ...
+    def bye(self) -> None: ...
+    def reset(self) -> None: ...
+    def quantile(self, q: float) -> int: ...
