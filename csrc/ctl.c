@@ -52,6 +52,8 @@ static const struct field hello_answer[] = {
 	F(TEXT, hello.wire),
 	F(TEXT, hello.name),
 	F(BYTES, hello.suites),
+	F(UINT, hello.threads),
+	F(UINT, hello.thread),
 	STOP,
 };
 static const struct field open_[] = {

@@ -64,6 +64,8 @@ struct srdma_ctl_hello_answer {
 	char wire[SRDMA_NAME_LEN];
 	char name[SRDMA_NAME_LEN];
 	uint8_t suites[SRDMA_CTL_SUITES_LEN]; /* ids, then zeros */
+	uint32_t threads;
+	uint32_t thread; /* whose control socket this is, from 0 */
 };
 
 struct srdma_ctl_open {

@@ -8,17 +8,28 @@
 enum { LINE_LEN = 1024 };
 
 static enum log_level threshold = LEVEL_INFO;
+static _Thread_local char name[sizeof("thread 4294967295: ")];
 
 void log_set_level(enum log_level level)
 {
 	threshold = level;
 }
 
-/* One write per line, so that lines of several workers do not mix. */
-static void put(const char *prefix, const char *format, va_list args)
+void log_name_thread(unsigned thread)
+{
+	snprintf(name, sizeof(name), "thread %u: ", thread);
+}
+
+/*
+ * One write per line, so that lines of several workers, or threads of one, do
+ * not mix. Without a level: only the text.
+ */
+static void put(const char *level, const char *format, va_list args)
 {
 	char line[LINE_LEN + 1];
-	int n = snprintf(line, LINE_LEN, "%s", prefix);
+	int n = level ? snprintf(line, LINE_LEN, "srdma-offload: %s%s", name,
+				 level)
+		      : 0;
 	size_t len;
 
 	vsnprintf(line + n, (size_t)(LINE_LEN - n), format, args);
@@ -31,32 +42,32 @@ static void put(const char *prefix, const char *format, va_list args)
 		return; /* nowhere left to say so */
 }
 
-#define PUT(PREFIX)                                                            \
+#define PUT(LEVEL)                                                             \
 	do {                                                                   \
 		va_list args;                                                  \
 		va_start(args, format);                                        \
-		put(PREFIX, format, args);                                     \
+		put(LEVEL, format, args);                                      \
 		va_end(args);                                                  \
 	} while (0)
 
 void log_error(const char *format, ...)
 {
-	PUT("srdma-offload: error: ");
+	PUT("error: ");
 }
 
 void log_info(const char *format, ...)
 {
 	if (threshold >= LEVEL_INFO)
-		PUT("srdma-offload: ");
+		PUT("");
 }
 
 void log_debug(const char *format, ...)
 {
 	if (threshold >= LEVEL_DEBUG)
-		PUT("srdma-offload: debug: ");
+		PUT("debug: ");
 }
 
 void log_line(const char *format, ...)
 {
-	PUT("");
+	PUT(NULL);
 }

@@ -39,6 +39,9 @@ static const char help[] =
 	"                       (IP, [IPv6]; port 4791 unless named), of an RDMA device\n"
 	"                       where it listens (default: its first IPv4 address,\n"
 	"                       any port)\n"
+	"  --threads N          so many workers in one, 1..64 (default 1): thread i has\n"
+	"                       NAME.i, PATH.i and the listening port + i\n"
+	"  --pin CORES          a core for each thread, in this order: 0,2-5\n"
 	"  --allow-unprotected  permit QPs of level none, for benchmarks only\n"
 	"  --mtu BYTES          payload taken per packet, 256..4096 (default 4096)\n"
 	"  --window N           request packets held per QP, 1..1024 (default 512)\n"
@@ -201,6 +204,31 @@ static enum options_result control_from_name(struct options *o)
 	return control_set(o, path);
 }
 
+static enum options_result pin(struct options *o, const char *text)
+{
+	if (pin_parse(&o->pin, text) == 0)
+		return OPTIONS_RUN;
+	return wrong(o,
+		     "--pin %.64s: give numbers of cores and ranges of them, "
+		     "0,2-5, each core once",
+		     text);
+}
+
+/* What one thread takes, all can: the last one takes most. */
+static enum options_result check_threads(struct options *o)
+{
+	struct options last;
+
+	if (o->pin.cores && o->pin.cores < o->threads)
+		return wrong(o,
+			     "--pin names %u cores for --threads %u: name one "
+			     "for each",
+			     o->pin.cores, o->threads);
+	if (options_of_thread(&last, o, o->threads - 1) == OPTIONS_RUN)
+		return OPTIONS_RUN;
+	return wrong(o, "%s", last.error);
+}
+
 static enum options_result complete(struct options *o)
 {
 	enum options_result rc = OPTIONS_RUN;
@@ -289,6 +317,8 @@ enum {
 	OPT_HOST_DEV,
 	OPT_WIRE_DEV,
 	OPT_WIRE_LISTEN,
+	OPT_THREADS,
+	OPT_PIN,
 	OPT_UNPROTECTED,
 	OPT_MTU,
 	OPT_WINDOW,
@@ -312,6 +342,8 @@ static const struct option table[] = {
 	{ "host-dev", required_argument, NULL, OPT_HOST_DEV },
 	{ "wire-dev", required_argument, NULL, OPT_WIRE_DEV },
 	{ "wire-listen", required_argument, NULL, OPT_WIRE_LISTEN },
+	{ "threads", required_argument, NULL, OPT_THREADS },
+	{ "pin", required_argument, NULL, OPT_PIN },
 	{ "allow-unprotected", no_argument, NULL, OPT_UNPROTECTED },
 	{ "mtu", required_argument, NULL, OPT_MTU },
 	{ "window", required_argument, NULL, OPT_WINDOW },
@@ -334,6 +366,7 @@ static const struct option table[] = {
 	offsetof(struct options, name), sizeof(((struct options *)0)->name)
 
 static const struct amount numbers[] = {
+	{ OPT_THREADS, "threads", 1, OPTIONS_THREADS, PLACE(threads) },
 	{ OPT_MTU, "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD, PLACE(mtu) },
 	{ OPT_WINDOW, "window", 1, SRDMA_MAX_WINDOW, PLACE(window) },
 	{ OPT_READS, "reads", 1, SRDMA_MAX_READS, PLACE(reads) },
@@ -386,6 +419,8 @@ static enum options_result take(struct options *o, int opt, const char *arg)
 	case OPT_WIRE_LISTEN:
 		o->wire_listen = arg;
 		return OPTIONS_RUN;
+	case OPT_PIN:
+		return pin(o, arg);
 	case OPT_UNPROTECTED:
 		o->allow_unprotected = 1;
 		return OPTIONS_RUN;
@@ -407,6 +442,7 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 
 	*o = (struct options){
 		.host_dev = "shm",
+		.threads = 1,
 		.mtu = SRDMA_MAX_PAYLOAD,
 		.window = DEFAULT_WINDOW,
 		.reads = DEFAULT_READS,
@@ -436,5 +472,7 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 		return wrong(o, "\"%.64s\": only options are taken; see --help",
 			     argv[optind]);
 	rc = complete(o);
-	return rc == OPTIONS_RUN ? check_devices(o) : rc;
+	if (rc == OPTIONS_RUN)
+		rc = check_devices(o);
+	return rc == OPTIONS_RUN ? check_threads(o) : rc;
 }

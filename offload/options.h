@@ -7,9 +7,12 @@
 #include <stdint.h>
 
 #include "log.h"
+#include "pin.h"
 #include "port.h"
+#include "words.h"
 
 enum {
+	OPTIONS_THREADS = WORDS_THREADS,
 	OPTIONS_PATH_LEN = 108, /* sun_path, its zero included */
 	OPTIONS_ERROR_LEN = 256,
 };
@@ -20,6 +23,8 @@ struct options {
 	const char *host_dev;	 /* "shm", or an RDMA device */
 	const char *wire_dev;	 /* "shm:DIR", "udp", or an RDMA device */
 	const char *wire_listen; /* "IP:PORT", or NULL; udp: "IP" will do */
+	uint32_t threads;
+	struct pin pin;
 	int allow_unprotected;
 	uint32_t stats; /* seconds between lines, 0: never */
 	uint32_t mtu, window, reads;
@@ -30,6 +35,7 @@ struct options {
 	uint32_t rekey_ms;
 	const char *provider; /* NULL: the fastest */
 	enum log_level log_level;
+	char address[SRDMA_NAME_LEN]; /* a thread's own, for its wire_listen */
 	char error[OPTIONS_ERROR_LEN];
 };
 
@@ -42,6 +48,14 @@ enum options_result {
 
 /* argv must outlive o. */
 enum options_result options_parse(struct options *o, int argc, char **argv);
+
+/*
+ * What thread i takes of them: NAME.i, PATH.i and port + i; thread 0 what they
+ * say. OPTIONS_RUN, or OPTIONS_WRONG: one is too long, or too high. out must
+ * not move any more.
+ */
+enum options_result options_of_thread(struct options *out,
+				      const struct options *o, unsigned i);
 
 /* Texts of --help and --version, with their newlines. */
 const char *options_help(void);

@@ -44,34 +44,48 @@ int report_format(char out[REPORT_MAX], const struct report *r)
 }
 
 /* A pipe that is writable has room for PIPE_BUF bytes (pipe(7)). */
-static void hand_over(struct report_rest *rest)
+static void hand_over(struct report_out *out)
 {
-	struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+	struct pollfd to = { .fd = STDOUT_FILENO, .events = POLLOUT };
 
-	while (rest->at < rest->len && poll(&out, 1, 0) == 1 &&
-	       out.revents & POLLOUT) {
-		size_t left = rest->len - rest->at;
-		ssize_t n = write(STDOUT_FILENO, rest->line + rest->at,
+	while (out->at < out->len && poll(&to, 1, 0) == 1 &&
+	       to.revents & POLLOUT) {
+		size_t left = out->len - out->at;
+		ssize_t n = write(STDOUT_FILENO, out->line + out->at,
 				  left < PIPE_BUF ? left : PIPE_BUF);
 
 		if (n < 0)
 			return;
-		rest->at += (size_t)n;
+		out->at += (size_t)n;
 	}
 }
 
-void report_print(const struct report *r, struct report_rest *rest)
+/* 0: the line is lost. */
+static int print(const struct report *r, struct report_out *out)
 {
-	hand_over(rest);
-	if (rest->at == rest->len) {
-		int len = report_format(rest->line, r);
+	int len;
 
-		rest->at = 0;
-		rest->len = len < 0 ? 0 : (size_t)len;
-		hand_over(rest);
-		if (rest->at)
-			return;
-		rest->len = 0;
-	}
-	log_debug("a line of statistics was lost: stdout does not take it");
+	hand_over(out);
+	if (out->at < out->len)
+		return 0;
+	len = report_format(out->line, r);
+	out->at = 0;
+	out->len = len < 0 ? 0 : (size_t)len;
+	hand_over(out);
+	if (out->at)
+		return 1;
+	out->len = 0;
+	return 0;
+}
+
+void report_print(const struct report *r, struct report_out *out)
+{
+	int printed;
+
+	pthread_mutex_lock(&out->turn);
+	printed = print(r, out);
+	pthread_mutex_unlock(&out->turn);
+	if (!printed)
+		log_debug("a line of statistics was lost: stdout does not take "
+			  "it");
 }

@@ -5,6 +5,7 @@
 #ifndef OFFLOAD_REPORT_H
 #define OFFLOAD_REPORT_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,16 +23,26 @@ struct report {
 /* The line with its newline. Returns its length, or -EMSGSIZE. */
 int report_format(char out[REPORT_MAX], const struct report *r);
 
-/* What stdout has not taken yet of a line that it began to take. */
-struct report_rest {
+/*
+ * Standard output of the process, on which its threads take turns, and what it
+ * has not taken yet of a line that it began to take. Starts as REPORT_OUT_INIT.
+ */
+struct report_out {
+	pthread_mutex_t turn;
 	char line[REPORT_MAX];
 	size_t at, len;
 };
 
+#define REPORT_OUT_INIT                                                        \
+	{                                                                      \
+		.turn = PTHREAD_MUTEX_INITIALIZER                              \
+	}
+
 /*
- * Write the line to stdout if it takes one now, after the rest: a reader that
- * is slow or gone loses lines, each as a whole, and never stops the worker.
+ * Write the line to stdout if it takes one now, after the rest of the one
+ * before: a reader that is slow or gone loses lines, each as a whole, and never
+ * stops the worker.
  */
-void report_print(const struct report *r, struct report_rest *rest);
+void report_print(const struct report *r, struct report_out *out);
 
 #endif

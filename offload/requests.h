@@ -43,7 +43,8 @@ struct requests_params {
 	const struct srdma_port *host, *wire;
 	const char *host_dev;
 	const char *name;
-	const uint8_t *suites; /* SRDMA_CTL_SUITES_LEN bytes, for HELLO */
+	const uint8_t *suites;	  /* SRDMA_CTL_SUITES_LEN bytes, for HELLO */
+	uint32_t threads, thread; /* of the worker, and which this is */
 	int allow_unprotected;
 	/* Send to the client, at once or later; the answer is not kept. */
 	void (*send)(struct client *client, const struct answer *answer);

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "log.h"
-#include "report.h"
 
 enum {
 	BUDGET = 32,	   /* events per port and turn */
@@ -31,7 +30,6 @@ struct worker {
 	int stop;
 	uint64_t started, ticked, next_report;
 	uint64_t yield_ns; /* time to yield before a sleep; adapts */
-	struct report_rest rest;
 };
 
 static uint64_t clock_now(void)
@@ -72,21 +70,32 @@ static void print_report(struct worker *w, uint64_t now)
 	};
 
 	srdma_relay_stats_measure(w->p->relay);
-	report_print(&r, &w->rest);
+	report_print(&r, w->p->report);
 }
 
-static void take_signals(struct worker *w, uint64_t now)
+/* The signals of the process, as words to all threads. */
+static void take_signals(const struct worker *w)
 {
 	struct signalfd_siginfo info;
 
 	while (read(w->p->signals, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo == SIGUSR1) {
-			print_report(w, now);
+			words_tell(w->p->words, WORD_REPORT);
 			continue;
 		}
 		log_info("signal %u: stopping", info.ssi_signo);
-		w->stop = 1;
+		words_tell(w->p->words, WORD_STOP);
 	}
+}
+
+static void take_words(struct worker *w, uint64_t now)
+{
+	unsigned told = words_take(w->p->words, w->p->thread);
+
+	if (told & WORD_REPORT)
+		print_report(w, now);
+	if (told & WORD_STOP)
+		w->stop = 1;
 }
 
 static void report_if_due(struct worker *w, uint64_t now)
@@ -108,7 +117,9 @@ static void tick(struct worker *w, uint64_t now)
 	w->ticked = now;
 	control_run(w->p->control);
 	control_poll(w->p->control);
-	take_signals(w, now);
+	if (w->p->signals >= 0)
+		take_signals(w);
+	take_words(w, now);
 	report_if_due(w, now);
 }
 
@@ -250,9 +261,9 @@ static int watch_all(struct worker *w)
 		p->host->ops->fd(p->host),
 		p->wire->ops->fd(p->wire),
 		control_fd(p->control),
-		p->signals,
+		words_fd(p->words, p->thread),
 	};
-	int rc = 0;
+	int rc = p->signals < 0 ? 0 : watch(w, p->signals);
 
 	for (unsigned i = 0; rc == 0 && i < sizeof(fds) / sizeof(*fds); i++)
 		rc = watch(w, fds[i]);

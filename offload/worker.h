@@ -1,6 +1,6 @@
 /*
  * The main loop: turns of the relay while there is work, a short while of
- * yielding, then sleep until a port, a client, a signal or a deadline.
+ * yielding, then sleep until a port, a client, a signal, a word or a deadline.
  */
 #ifndef OFFLOAD_WORKER_H
 #define OFFLOAD_WORKER_H
@@ -11,6 +11,8 @@
 #include "port.h"
 #include "provider.h"
 #include "relay.h"
+#include "report.h"
+#include "words.h"
 
 struct worker_params {
 	const char *name;
@@ -18,11 +20,14 @@ struct worker_params {
 	struct srdma_relay *relay;
 	struct srdma_port *host, *wire; /* the relay's */
 	struct control *control;
-	int signals;	/* signalfd */
+	unsigned thread; /* of whom words are told */
+	const struct words *words;
+	int signals; /* signalfd, which is told to all; or -1 */
+	struct report_out *report;
 	uint32_t stats; /* seconds between lines of statistics, 0: never */
 };
 
-/* Run until SIGTERM or SIGINT. 0, or -errno if it cannot wait for events. */
+/* Run until WORD_STOP. 0, or -errno if it cannot wait for events. */
 int worker_run(const struct worker_params *p);
 
 #endif

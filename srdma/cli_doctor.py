@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import typer
 
 from .cli_output import console, print_json
-from .control import Control
+from .control import Control, Hello, thread_path
 from .embedded import find_worker
 from .errors import Error
 
@@ -144,9 +144,7 @@ def running_workers() -> Finding:
     alive, dead = [], []
     for path in paths:
         try:
-            with contextlib.closing(Control.connect(path, 2.0)) as control:
-                hello = control.hello()
-            alive.append(f"{hello.name} (pid {hello.pid}, wire {hello.wire})")
+            alive.append(_describe(*_hellos(path)))
         except Error as error:
             dead.append(str(error))
     if dead:
@@ -157,6 +155,20 @@ def running_workers() -> Finding:
         "workers", "note", "none is running",
         "srdma-offload --name NAME --wire-dev shm:DIR, or use --embedded",
     )  # fmt: skip
+
+
+def _hellos(path: Path) -> Iterator[Hello]:
+    """Of each thread of a worker."""
+    thread = threads = 0
+    while thread <= threads:
+        with contextlib.closing(Control.connect(thread_path(path, thread), 2.0)) as control:
+            yield (hello := control.hello())
+        thread, threads = thread + 1, hello.threads - 1
+
+
+def _describe(first: Hello, *others: Hello) -> str:
+    threads = f", {first.threads} threads" if others else ""
+    return f"{first.name} (pid {first.pid}, wire {first.wire}{threads})"
 
 
 # Processor, kernel, limits -----------------------------------------------------

@@ -461,7 +461,7 @@ def prepared(pd: PD, options: Mapping[str, object]) -> Options:
 
 def _attached(pd: PD) -> Control:
     """A control connection that may use the PD's leg."""
-    control = pd.ctx.connect()
+    control = pd.connect()
     try:
         control.attach(pd.token)
     except BaseException:

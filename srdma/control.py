@@ -74,6 +74,7 @@ __all__ = [
     "QPState",
     "Rotation",
     "socket_path",
+    "thread_path",
 ]
 
 TIMEOUT = 10.0
@@ -99,6 +100,11 @@ def socket_path(worker: str | os.PathLike[str] | None = None) -> Path:
             "give the path of the worker's control socket"
         )
     return Path(run) / "srdma" / f"{chosen}.sock"
+
+
+def thread_path(path: Path, thread: int) -> Path:
+    """Control socket of a thread of the worker whose first one has `path`."""
+    return path.with_name(f"{path.name}.{thread}") if thread else path
 
 
 def _connect_error(path: Path, e: OSError) -> DeviceError:

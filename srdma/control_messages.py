@@ -94,7 +94,7 @@ REQUEST = {
     Kind.END: struct.Struct(">II"),
 }
 ANSWER = {
-    Kind.HELLO: struct.Struct(">IIII64s64s64s32s"),
+    Kind.HELLO: struct.Struct(">IIII64s64s64s32sII"),
     Kind.OPEN: struct.Struct(">I16s64s"),
     Kind.ATTACH: struct.Struct(">I"),
     Kind.REG_MR: struct.Struct(">I"),
@@ -137,6 +137,8 @@ class Hello(_Answer):
     wire: str
     name: str
     suite_ids: bytes
+    threads: int
+    thread: int  # whose control socket this is
 
     @property
     def suites(self) -> tuple[int, ...]:

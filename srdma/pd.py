@@ -60,22 +60,27 @@ class PD(Resource):
     ring: completions that may be outstanding, a power of two: at least the sum
     of sq + rq + 1 over the QPs. group: of machines that share the keys of their
     PDs, and can read and forge what any two of them say (protocol.md 3.4); ""
-    for none, the default.
+    for none, the default. thread: of the worker, where several run; else it is
+    chosen in turn. PDs on different threads share nothing, and are as fast.
     """
 
-    def __init__(self, ctx: Context, ring: int = RING, group: str = "") -> None:
+    def __init__(
+        self, ctx: Context, ring: int = RING, group: str = "", *, thread: int | None = None
+    ) -> None:
         if not 64 <= ring <= 65536 or ring & (ring - 1):
             raise LocalError(f"ring={ring}: it must be a power of two from 64 to 65536")
         if len(group.encode()) > GROUP_MAX:
             raise LocalError(f"group={group!r}: at most {GROUP_MAX} bytes of UTF-8")
+        chosen = ctx.choose(thread)
         super().__init__(ctx)
         self.ctx = ctx
         self.group = group
+        self.thread = chosen
         self.sharers: list[Sharer] = []  # kept by the connections themselves
         self._control: Control | None = None
         try:
             # A connection of its own, because a leg ends with the one that made it.
-            self._control = ctx.connect()
+            self._control = self.connect()
             self._leg, self._info = open_leg(self._control, ctx.hello, ring, shared=bool(group))
             self._engine = Engine(self._leg, self._control)
         except BaseException:
@@ -109,6 +114,10 @@ class PD(Resource):
     def token(self) -> bytes:
         """Admits another control connection to this leg."""
         return self._info.token
+
+    def connect(self) -> Control:
+        """One more control connection to the worker's thread that has this PD."""
+        return self.ctx.connect(self.thread)
 
     def register(self, mr: MR, scope_qpn: int, fd: int | None) -> tuple[int, int]:
         """Tell the NIC and the worker of a region: host rkey and wire rkey."""

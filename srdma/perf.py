@@ -158,7 +158,7 @@ class End:
         pd = place.pd
         self._handle = pd.handles.take(remote) if isinstance(remote, Capability) else None
         self.load: Load = pd.engine.load()
-        self._control = pd.ctx.connect()
+        self._control = pd.connect()
         self._pid = pd.ctx.hello.pid
         self._posted = False
 

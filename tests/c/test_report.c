@@ -66,7 +66,7 @@ static void with_narrow_stdout(void (*f)(int reader))
 /* Lines that a slow reader has no room for are lost, but never in part. */
 static void slow_reader(int reader)
 {
-	static struct report_rest rest;
+	static struct report_out out = REPORT_OUT_INIT;
 	static char taken[4 * REPORT_MAX], line[REPORT_MAX];
 	struct srdma_stats stats;
 	const struct report r = {
@@ -78,12 +78,12 @@ static void slow_reader(int reader)
 	memset(&stats, 0xff, sizeof(stats));
 	len = (size_t)report_format(line, &r);
 	assert_in_range(len, 4097, 8191);
-	report_print(&r, &rest);
-	report_print(&r, &rest); /* lost */
+	report_print(&r, &out);
+	report_print(&r, &out); /* lost */
 	got = take_all(reader, taken, sizeof(taken));
 	assert_int_equal(got, 4096);
 	for (int i = 0; i < 8; i++) {
-		report_print(&r, &rest);
+		report_print(&r, &out);
 		got += take_all(reader, taken + got, sizeof(taken) - got);
 	}
 	assert_true(got >= 2 * len);

@@ -92,7 +92,8 @@ def worker(tmp_path):
 def test_hello(pair):
     pair.answering(
         struct.pack(
-            ">IIII64s64s64s32s", 1, 1, 1, 42, b"dev", b"wire", b"name", bytes([1, 0x20, 0x30])
+            ">IIII64s64s64s32sII",
+            *(1, 1, 1, 42, b"dev", b"wire", b"name", bytes([1, 0x20, 0x30]), 3, 2),
         )
     )
     hello = pair.control.hello()
@@ -100,10 +101,11 @@ def test_hello(pair):
     assert (hello.pid, hello.host_device, hello.wire, hello.name) == (42, "dev", "wire", "name")
     assert hello.suites == (1, 0x20, 0x30)
     assert hello.allow_unprotected
+    assert (hello.threads, hello.thread) == (3, 2)
 
 
 def test_hello_of_another_version(pair):
-    pair.answering(struct.pack(">IIII64s64s64s32s", 2, 0, 1, 1, b"", b"", b"", b""))
+    pair.answering(struct.pack(">IIII64s64s64s32sII", 2, 0, 1, 1, *[b""] * 4, 1, 0))
     with pytest.raises(DeviceError, match="version 2, this is 1"):
         pair.control.hello()
     pair.thread.join()

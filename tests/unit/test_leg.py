@@ -171,7 +171,7 @@ def device(monkeypatch):
     made: list[Device] = []
     module.VerbsLeg = lambda *a: made.append(Device(*a)) or made[0]
     monkeypatch.setitem(sys.modules, "srdma.verbs", module)
-    hello = Hello(1, 0, 2, 1, "rxe0", "wire", "name", b"")
+    hello = Hello(1, 0, 2, 1, "rxe0", "wire", "name", b"", 1, 0)
     leg, info = open_leg(Control(), hello, 64)
     assert info.leg == 1
     assert made[0].arguments == ("rxe0", "10.0.0.1:7", b"t" * 16, 64)
@@ -213,6 +213,6 @@ def test_verbs_leg_that_ended_says_so(device):
 
 
 def test_host_kind_of_another_version(ctx):
-    hello = Hello(1, 0, 9, 1, "x", "y", "z", b"")
+    hello = Hello(1, 0, 9, 1, "x", "y", "z", b"", 1, 0)
     with pytest.raises(DeviceError, match=r"\(9\)"):
         open_leg(None, hello, 64)

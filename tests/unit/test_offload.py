@@ -99,7 +99,7 @@ def test_help_has_a_line_per_option() -> None:
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""
     options = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert len(options) == len(set(options)) == 20
+    assert len(options) == len(set(options)) == 22
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

@@ -56,8 +56,9 @@ PEER_CLOSED, PEER_HOST_GONE, WIRE_LOST = 22, 23, 24
 
 def test_hello(a: Worker) -> None:
     body, _ = a.client().request(Kind.HELLO, u32(1))
-    version, flags, host, pid, device, wire, name, suites = struct.unpack(">IIII64s64s64s32s", body)
-    assert (version, flags, host, pid) == (1, 0, 1, a.process.pid)
+    *head, device, wire, name, suites, threads, thread = struct.unpack(">4I64s64s64s32s2I", body)
+    assert head == [1, 0, 1, a.process.pid]
+    assert (threads, thread) == (1, 0)
     assert (device, wire, name) == (text("shm", 64), text("a", 64), text("a", 64))
     found = list(suites.rstrip(b"\0"))
     table = {row["id"]: row["recommended"] for row in _native.suites()}

@@ -1,0 +1,150 @@
+#include "thread.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "log.h"
+#include "ports.h"
+
+static int random_fill(void *ctx, uint8_t *out, size_t len)
+{
+	(void)ctx;
+	while (len) {
+		ssize_t n = getrandom(out, len, 0);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			out += n;
+			len -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+/* NULL: OpenSSL, whose rows have been tested. */
+static int open_provider(struct thread *t)
+{
+	const char *name = t->o.provider;
+	int rc = srdma_provider_create(&t->worker.provider, name);
+
+	if (rc == -ENOENT)
+		log_error("--provider %s: there is none in this build; openssl "
+			  "would be right",
+			  name);
+	else if (rc == -ENOTSUP)
+		log_error("--provider %s: not on this CPU; openssl would be "
+			  "right",
+			  name);
+	else if (rc < 0)
+		log_error("a provider of suites fails its self-test (%s): "
+			  "check the machine, or use --provider openssl",
+			  strerror(-rc));
+	else if (t->number == 0)
+		log_info("suites by %s",
+			 srdma_provider_name(t->worker.provider));
+	return rc;
+}
+
+static int open_ports(struct thread *t)
+{
+	int rc = ports_open_host(&t->worker.host, &t->o);
+
+	if (rc < 0)
+		return rc;
+	rc = ports_open_wire(&t->worker.wire, &t->o);
+	if (rc < 0)
+		t->worker.host->ops->destroy(t->worker.host);
+	return rc;
+}
+
+/* The relay owns the ports, also when this fails. */
+static int open_relay(struct thread *t)
+{
+	const struct options *o = &t->o;
+	struct srdma_relay_params params = {
+		.allow_unprotected = o->allow_unprotected,
+		.mtu = o->mtu,
+		.window = o->window,
+		.reads = o->reads,
+		.key_cache = o->key_cache,
+		.ping_ms = o->ping_ms,
+		.silence_ms = o->silence_ms,
+		.rekey_packets = o->rekey_packets,
+		.rekey_bytes = o->rekey_bytes,
+		.rekey_ns = o->rekey_ms * UINT64_C(1000000),
+		.provider = t->worker.provider,
+		.random = random_fill,
+	};
+	int rc = open_ports(t);
+
+	if (rc < 0)
+		return rc;
+	params.host = t->worker.host;
+	params.wire = t->worker.wire;
+	rc = srdma_relay_create(&t->worker.relay, &params);
+	if (rc < 0)
+		log_error("relay: %s", strerror(-rc));
+	return rc;
+}
+
+static int open_control(struct thread *t)
+{
+	const struct control_params params = {
+		.listener = t->listener,
+		.requests = {
+			.relay = t->worker.relay,
+			.host = t->worker.host,
+			.wire = t->worker.wire,
+			.host_dev = t->o.host_dev,
+			.name = t->o.name,
+			.suites = t->shared->suites,
+			.threads = t->o.threads,
+			.thread = t->number,
+			.allow_unprotected = t->o.allow_unprotected,
+		},
+	};
+	int rc = control_create(&t->worker.control, &params);
+
+	if (rc < 0)
+		log_error("control socket: %s", strerror(-rc));
+	return rc;
+}
+
+int thread_open(struct thread *t)
+{
+	int rc = 0;
+
+	t->worker = (struct worker_params){
+		.name = t->o.name,
+		.thread = t->number,
+		.words = &t->shared->words,
+		.signals = t->number == 0 ? t->shared->signals : -1,
+		.report = &t->shared->report,
+		.stats = t->o.stats,
+	};
+	if (t->o.pin.cores)
+		rc = pin_thread(t->o.pin.core[t->number]);
+	if (rc == 0)
+		rc = open_provider(t);
+	if (rc < 0)
+		return rc;
+	rc = open_relay(t);
+	if (rc < 0)
+		goto destroy_provider;
+	rc = open_control(t);
+	if (rc == 0)
+		return 0;
+	srdma_relay_destroy(t->worker.relay);
+destroy_provider:
+	srdma_provider_destroy(t->worker.provider);
+	return rc;
+}
+
+void thread_close(struct thread *t)
+{
+	control_destroy(t->worker.control);
+	srdma_relay_destroy(t->worker.relay);
+	srdma_provider_destroy(t->worker.provider);
+}

@@ -1,0 +1,238 @@
+"""The daemon with several threads from outside: sockets, start and stop, statistics, cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import BINARY, PATIENCE, Client, Kind, Worker, run, worker
+
+pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
+
+THREADS = 3
+ALL = ["--name", "a", "--control", "/x/a", "--wire-dev", "shm:/x"]
+UDP = ["--name", "a", "--control", "/x/a", "--wire-dev", "udp", "--wire-listen"]
+CORES = sorted(os.sched_getaffinity(0))
+
+WRONG = [
+    (["--threads", "0"], "--threads 0: give a number from 1 to 64"),
+    (["--threads", "65"], "1 to 64"),
+    (["--threads", "two"], "1 to 64"),
+    (["--pin", ""], "--pin : give numbers of cores and ranges of them, 0,2-5"),
+    (["--pin", "a"], "0,2-5"),
+    (["--pin", "1,"], "0,2-5"),
+    (["--pin", ",1"], "0,2-5"),
+    (["--pin", "1-"], "0,2-5"),
+    (["--pin", "1 2"], "0,2-5"),
+    (["--pin", "-1"], "0,2-5"),
+    (["--pin", "3-2"], "0,2-5"),
+    (["--pin", "1024"], "0,2-5"),
+    (["--pin", "0,2-5,3"], "each core once"),
+    ([*ALL, "--threads", "3", "--pin", "0,1"], "--pin names 2 cores for --threads 3"),
+    (
+        ["--name", "a" * 62, *ALL[2:], "--threads", "11"],
+        "with --threads 11: NAME.N has at most 63 bytes",
+    ),
+    (
+        ["--name", "a", "--control", "/" + "x" * 104, *ALL[4:], "--threads", "11"],
+        "with --threads 11: PATH.N has at most 107 bytes",
+    ),
+    ([*UDP, "127.0.0.1:65534", "--threads", "3"], "--wire-listen 127.0.0.1:65534 with --threads 3"),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), WRONG, ids=lambda v: str(v)[:40])
+def test_wrong_options(options: list[str], text: str) -> None:
+    done = run(*options)
+    assert done.returncode == 2
+    assert text in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Worker]:
+    with worker(tmp_path, "a", "--threads", str(THREADS)) as found:
+        yield found
+
+
+def client(found: Worker, thread: int) -> Client:
+    made = Client(control(found, thread))
+    found.clients.append(made)
+    return made
+
+
+def control(found: Worker, thread: int) -> Path:
+    return Path(f"{found.control}.{thread}") if thread else found.control
+
+
+def names(found: Worker) -> list[str]:
+    return [found.name, *(f"{found.name}.{i}" for i in range(1, THREADS))]
+
+
+def sockets(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.is_socket()}
+
+
+def statistics(found: Worker, lines: int) -> list[dict[str, object]]:
+    """The next lines of them; readline() would hide from select() what it read ahead."""
+    out, raw = found.process.stdout, b""
+    assert out
+    while raw.count(b"\n") < lines:
+        assert select.select([out], [], [], PATIENCE)[0]
+        raw += os.read(out.fileno(), 65536)
+    assert raw.endswith(b"\n")
+    return [json.loads(line) for line in raw.splitlines()]
+
+
+def test_a_socket_and_a_wire_for_each(three: Worker) -> None:
+    ready = [f"ready {n} control={control(three, i)} wire={n}" for i, n in enumerate(names(three))]
+    assert [line for line in three.log().splitlines() if line.startswith("ready")] == ready
+    assert sockets(three.folder) == {
+        "a.ctl", "a.ctl.1", "a.ctl.2", "a.sock", "a.1.sock", "a.2.sock"
+    }  # fmt: skip
+
+
+def test_hello_tells_how_many_there_are(three: Worker) -> None:
+    suites = set()
+    for i, name in enumerate(names(three)):
+        body, _ = client(three, i).request(Kind.HELLO, struct.pack(">I", 1))
+        assert struct.unpack(">II", body[-8:]) == (THREADS, i)
+        assert body[80:208].replace(b"\0", b"") == 2 * name.encode()
+        assert struct.unpack(">I", body[12:16]) == (three.process.pid,)
+        suites.add(body[208:240])
+    assert len(suites) == 1  # measured once
+
+
+def test_a_leg_is_of_its_thread(three: Worker) -> None:
+    first, second = client(three, 1), client(three, 2)
+    leg, token = first.open()
+    assert first.attach(token) == leg
+    assert "no leg has this token" in second.refused(1, Kind.ATTACH, token)
+
+
+def test_udp_ports_go_up(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.77", 0))
+        port = min(probe.getsockname()[1], 65000)
+    options = ["--wire-dev", "udp", "--wire-listen", f"127.0.0.77:{port}"]
+    with worker(tmp_path, "a", *options, "--threads", "3") as found:
+        wires = re.findall(r"wire=(\S+)", found.log())
+    assert wires == [f"127.0.0.77:{port + i}" for i in range(3)]
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_all(three: Worker, sign: int) -> None:
+    clients = [client(three, i) for i in range(THREADS)]
+    for one in clients:
+        one.open()
+    assert three.stop(sign) == 0
+    assert all(one.closed() for one in clients)
+    assert sockets(three.folder) == set()
+    assert f"srdma-offload: thread 0: signal {int(sign)}: stopping\n" in three.log()
+
+
+def test_after_kill_it_starts_again(tmp_path: Path) -> None:
+    with worker(tmp_path, "a", "--threads", "3") as dead:
+        dead.stop(signal.SIGKILL)
+    assert len(sockets(tmp_path)) == 6
+    with worker(tmp_path, "a", "--threads", "3") as alive:
+        assert all(client(alive, i).alive() for i in range(THREADS))
+        assert alive.stop() == 0
+    assert sockets(tmp_path) == set()
+
+
+def in_the_way(folder: Path, name: str) -> None:
+    (folder / name).write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.ctl.2", "a file that is no socket is in the way"),
+        ("a.2.sock", "thread 2: error: --wire-dev"),
+    ],
+)
+def test_one_that_cannot_start_ends_all(tmp_path: Path, name: str, text: str) -> None:
+    in_the_way(tmp_path, name)
+    options = ["--control", f"{tmp_path}/a.ctl", "--wire-dev", f"shm:{tmp_path}", "--name", "a"]
+    done = run(*options, "--threads", "4")
+    assert done.returncode == 1
+    assert text in done.stderr and "ready" not in done.stderr
+    assert done.stderr.count("error") == 1
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_statistics_of_each(three: Worker) -> None:
+    second = client(three, 2)
+    second.init(second.open()[0])
+    three.process.send_signal(signal.SIGUSR1)
+    lines = {str(line["name"]): line["qps"] for line in statistics(three, THREADS)}
+    assert lines == {"a": 0, "a.1": 0, "a.2": 1}
+
+
+def test_lines_do_not_mix(three: Worker) -> None:
+    """Each is longer than what a pipe takes at once."""
+    for _ in range(20):
+        three.process.send_signal(signal.SIGUSR1)
+        lines = statistics(three, THREADS)
+        assert sorted(str(line["name"]) for line in lines) == names(three)
+
+
+def test_many_clients_of_all_threads_at_once(three: Worker) -> None:
+    """Opening and leaving, while statistics are asked for: threads do not meet."""
+
+    def come_and_go(thread: int) -> None:
+        for _ in range(50):
+            one = Client(control(three, thread))
+            one.init(one.open()[0])
+            one.request(Kind.STATS)
+            one.close()
+
+    clients = [threading.Thread(target=come_and_go, args=(i,)) for i in range(THREADS)]
+    for one in clients:
+        one.start()
+    for one in clients:
+        one.join()
+    assert all(client(three, i).alive() for i in range(THREADS))
+
+
+def thread_cores(pid: int) -> list[str]:
+    found = []
+    for task in sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda task: int(task.name)):
+        text = (task / "status").read_text()
+        found += re.findall(r"^Cpus_allowed_list:\t(.*)$", text, re.MULTILINE)
+    return found
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="this machine has one core")
+def test_pin(tmp_path: Path) -> None:
+    chosen = CORES[1::-1]  # not in their order
+    with worker(tmp_path, "a", "--threads", "2", "--pin", ",".join(map(str, chosen))) as found:
+        assert thread_cores(found.process.pid) == [str(core) for core in chosen]
+
+
+def test_pin_of_one_thread(tmp_path: Path) -> None:
+    with worker(tmp_path, "a", "--pin", str(CORES[-1])) as found:
+        assert thread_cores(found.process.pid) == [str(CORES[-1])]
+
+
+def test_without_pin_all_cores_are_used(three: Worker) -> None:
+    assert len(set(thread_cores(three.process.pid))) == 1
+
+
+def test_pin_to_a_core_that_is_not_there(tmp_path: Path) -> None:
+    options = ["--control", f"{tmp_path}/a.ctl", "--wire-dev", f"shm:{tmp_path}", "--threads", "2"]
+    done = run(*options, "--pin", f"{CORES[0]},1023")
+    assert done.returncode == 1
+    assert "thread 1: error: --pin: core 1023: this machine has none such" in done.stderr
+    assert list(tmp_path.iterdir()) == []
