@@ -377,14 +377,19 @@ void srdma_rtt_sample(struct srdma_rtt *r, uint64_t ns)
 		r->srtt = 1;
 }
 
-uint64_t srdma_rtt_rto(const struct srdma_rtt *r)
+uint64_t srdma_rtt_doubled(const struct srdma_rtt *r, uint32_t doublings)
 {
 	uint64_t rto = r->srtt ? r->srtt + 4 * r->var : RTO_FIRST;
 
 	if (rto < RTO_LEAST)
 		rto = RTO_LEAST;
-	rto <<= r->backoff;
+	rto <<= doublings;
 	return rto > RTO_MOST ? RTO_MOST : rto;
+}
+
+uint64_t srdma_rtt_rto(const struct srdma_rtt *r)
+{
+	return srdma_rtt_doubled(r, r->backoff);
 }
 
 uint64_t srdma_rtt_patience(const struct srdma_rtt *r)
@@ -415,15 +420,15 @@ void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t now)
 	r->pn = 0;
 }
 
-void srdma_rtt_back_off(struct srdma_rtt *r)
+void srdma_rtt_back_off(struct srdma_rtt *r, uint32_t *doublings)
 {
 	r->pn = 0;
-	if (r->backoff < DOUBLINGS)
-		r->backoff++;
+	if (*doublings < DOUBLINGS)
+		++*doublings;
 }
 
 void srdma_rtt_reset(struct srdma_rtt *r)
 {
 	r->pn = 0;
-	r->backoff = 0;
+	r->backoff = r->unanswered = 0;
 }

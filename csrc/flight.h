@@ -105,10 +105,11 @@ void srdma_flight_lose(struct srdma_flights *f, struct srdma_flight *flight);
 /* --- the round-trip time (RFC 6298), ns --- */
 
 struct srdma_rtt {
-	uint64_t srtt, var; /* srtt 0: nothing measured yet */
-	uint64_t sent;	    /* when the last packet to be measured left */
-	uint64_t pn;	    /* its number; 0: it was answered, or given up */
-	uint32_t backoff;   /* doublings */
+	uint64_t srtt, var;  /* srtt 0: nothing measured yet */
+	uint64_t sent;	     /* when the last packet to be measured left */
+	uint64_t pn;	     /* its number; 0: it was answered, or given up */
+	uint32_t backoff;    /* doublings, until an ack moves something */
+	uint32_t unanswered; /* the same of parts, until an answer comes */
 };
 
 /* 1: the next packet may be measured. */
@@ -121,9 +122,11 @@ void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t now);
 /* How much later than others a packet may come on a wire that may reorder. */
 uint64_t srdma_rtt_patience(const struct srdma_rtt *r);
 void srdma_rtt_sample(struct srdma_rtt *r, uint64_t ns);
+/* The time-out after so many doublings; of packets. */
+uint64_t srdma_rtt_doubled(const struct srdma_rtt *r, uint32_t doublings);
 uint64_t srdma_rtt_rto(const struct srdma_rtt *r);
-/* A timer ran out: what is measured may be lost. */
-void srdma_rtt_back_off(struct srdma_rtt *r);
+/* A timer of one kind or the other ran out: what is measured may be lost. */
+void srdma_rtt_back_off(struct srdma_rtt *r, uint32_t *doublings);
 /* It is lost, and no timer ran out since. */
 void srdma_rtt_reset(struct srdma_rtt *r);
 

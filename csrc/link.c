@@ -147,6 +147,13 @@ static int is_one_way(const struct srdma_conn *conn)
 	return conn->port->ops->keep != NULL;
 }
 
+/* Where it is leads where it would go: it would be no change. */
+static int is_home(const struct srdma_qp *qp)
+{
+	return is_one_way(qp->home) && qp->wire &&
+	       qp->home->port->ops->same(qp->wire, qp->home);
+}
+
 /* To a home of which nothing is known, or nothing can be. */
 static void return_home(struct srdma_qp *qp)
 {
@@ -161,7 +168,7 @@ void srdma_link_go_home(struct srdma_qp *qp)
 {
 	const struct srdma_link *link = qp->home ? qp->home->user : NULL;
 
-	if (link && link->up && qp->wire != qp->home)
+	if (link && link->up && qp->wire != qp->home && !is_home(qp))
 		return_home(qp);
 }
 

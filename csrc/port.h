@@ -167,6 +167,8 @@ struct srdma_port_ops {
 	 * 0, -ENOSPC.
 	 */
 	int (*keep)(struct srdma_conn *conn);
+	/* On such a wire: both lead to the same peer. NULL like keep. */
+	int (*same)(const struct srdma_conn *a, const struct srdma_conn *b);
 	/* Leg or wire: drop one reference; the last one ends it at once. */
 	void (*close)(struct srdma_conn *conn);
 

@@ -85,6 +85,7 @@ static const struct srdma_port_ops udp_ops = {
 	.buf_free = udp_buf_free,
 	.connect = srdma_udp_conn_connect,
 	.keep = srdma_udp_conn_keep,
+	.same = srdma_udp_conn_same,
 	.close = srdma_udp_conn_close,
 	.fd = udp_fd,
 	.arm = udp_arm,

@@ -191,6 +191,12 @@ int srdma_udp_conn_keep(struct srdma_conn *conn)
 	return 0;
 }
 
+int srdma_udp_conn_same(const struct srdma_conn *a, const struct srdma_conn *b)
+{
+	return same(&((const struct srdma_udp_conn *)a)->peer,
+		    &((const struct srdma_udp_conn *)b)->peer);
+}
+
 struct srdma_udp_conn *srdma_udp_conn_passing(struct srdma_udp_port *port,
 					      const union srdma_udp_addr *from)
 {

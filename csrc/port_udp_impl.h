@@ -109,6 +109,7 @@ int srdma_udp_conn_connect(struct srdma_port *port, const char *address,
 			   struct srdma_conn **conn);
 void srdma_udp_conn_close(struct srdma_conn *conn);
 int srdma_udp_conn_keep(struct srdma_conn *conn);
+int srdma_udp_conn_same(const struct srdma_conn *a, const struct srdma_conn *b);
 /* Of a sender: the KEPT or PASSING one, else a new PASSING one, or NULL. */
 struct srdma_udp_conn *srdma_udp_conn_passing(struct srdma_udp_port *port,
 					      const union srdma_udp_addr *from);

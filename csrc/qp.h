@@ -270,8 +270,10 @@ void srdma_rekey_release(struct srdma_qp *qp);
 uint64_t srdma_retry_expire(struct srdma_qp *qp, uint64_t now);
 /* Something left for which an ack or an answer is due. */
 void srdma_retry_arm(struct srdma_qp *qp);
-/* An ack or an answer came; moved: it told something new. */
+/* An ack came; moved: it told something new. */
 void srdma_retry_heard(struct srdma_qp *qp, int moved);
+/* An answer came. */
+void srdma_retry_answered(struct srdma_qp *qp);
 /* What is under way may be lost with its wire: timers begin anew. */
 void srdma_retry_reset(struct srdma_qp *qp);
 /* The same, and there is another wire now; ask: to be told what was lost. */

@@ -60,7 +60,7 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 		srdma_congestion_arrived(&qp->asking, 1);
 	if (flight != SRDMA_NO_FLIGHT)
 		srdma_flight_over(&qp->flights, flight);
-	srdma_retry_heard(qp, 1);
+	srdma_retry_answered(qp);
 	srdma_qp_owe(qp);
 	op = srdma_op_add(qp, SRDMA_OP_RETURN);
 	if (!op) {

@@ -8,14 +8,14 @@
 #include "mutant.h"
 #include "relay_impl.h"
 
-static uint64_t rto(const struct srdma_qp *qp)
-{
-	return srdma_rtt_rto(&qp->rtt);
-}
-
+/* What left last may be a packet, or ask for a part. */
 void srdma_retry_arm(struct srdma_qp *qp)
 {
-	srdma_relay_wake_qp(qp, qp->relay->now + rto(qp));
+	const struct srdma_rtt *r = &qp->rtt;
+	uint32_t least =
+		r->backoff < r->unanswered ? r->backoff : r->unanswered;
+
+	srdma_relay_wake_qp(qp, qp->relay->now + srdma_rtt_doubled(r, least));
 }
 
 void srdma_retry_reset(struct srdma_qp *qp)
@@ -69,6 +69,13 @@ static void moved_on(struct srdma_qp *qp)
 		srdma_retry_arm(qp);
 }
 
+/* An ack says nothing of whether answers can come. */
+void srdma_retry_answered(struct srdma_qp *qp)
+{
+	qp->rtt.unanswered = 0;
+	srdma_retry_heard(qp, 1);
+}
+
 /* Even what moved nothing may tell of a gap, or of a shorter round trip. */
 void srdma_retry_heard(struct srdma_qp *qp, int moved)
 {
@@ -82,16 +89,18 @@ static uint64_t later(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* When a timer that runs since a moment runs out; SRDMA_NEVER: it just did. */
-static uint64_t run(struct srdma_qp *qp, uint64_t since, uint64_t now)
+/* When a timer that runs since a moment, after so many doublings, runs out;
+ * SRDMA_NEVER: it just did. */
+static uint64_t run(struct srdma_qp *qp, uint64_t since, uint64_t now,
+		    uint32_t *doublings)
 {
-	uint64_t due = since + rto(qp);
+	uint64_t due = since + srdma_rtt_doubled(&qp->rtt, *doublings);
 
 	if (now < due)
 		return due;
 	qp->relay->stats.timeouts++;
 	qp->progress = now;
-	srdma_rtt_back_off(&qp->rtt);
+	srdma_rtt_back_off(&qp->rtt, doublings);
 	srdma_retry_arm(qp);	/* what it has sent again may be blocked */
 	srdma_link_go_home(qp); /* where it is nobody answers */
 	srdma_relay_activate(qp);
@@ -107,7 +116,7 @@ static uint64_t say_again(struct srdma_qp *qp, enum srdma_say word,
 
 	if (qp->ctl & word)
 		return SRDMA_NEVER;
-	due = run(qp, qp->progress, now);
+	due = run(qp, qp->progress, now, &qp->rtt.backoff);
 	if (due == SRDMA_NEVER)
 		qp->ctl |= (uint8_t)word;
 	return due;
@@ -124,10 +133,12 @@ static uint64_t expire_open(struct srdma_qp *qp, uint64_t now)
 	return due;
 }
 
-/* Nothing comes at all: more than one packet is lost (5.5). */
-static int is_silent(const struct srdma_qp *qp, uint64_t now)
+/* Nothing comes at all: more than one packet is lost (5.5). It has just backed
+ * off. */
+static int is_silent(const struct srdma_qp *qp, uint64_t now,
+		     uint32_t doublings)
 {
-	return now - qp->heard >= rto(qp) / 2; /* it has just backed off */
+	return now - qp->heard >= srdma_rtt_doubled(&qp->rtt, doublings) / 2;
 }
 
 static uint64_t expire_flights(struct srdma_qp *qp, uint64_t now)
@@ -141,10 +152,10 @@ static uint64_t expire_flights(struct srdma_qp *qp, uint64_t now)
 		return say_again(qp, SRDMA_SAY_PING, now);
 	if (x->state != SRDMA_FLIGHT_UNDER_WAY && !srdma_cut_blocked(qp))
 		return SRDMA_NEVER;
-	due = run(qp, later(qp->progress, x->sent), now);
+	due = run(qp, later(qp->progress, x->sent), now, &qp->rtt.backoff);
 	if (due != SRDMA_NEVER)
 		return due;
-	if (is_silent(qp, now))
+	if (is_silent(qp, now, qp->rtt.backoff))
 		srdma_congestion_timeout(&qp->sending);
 	if (x->state != SRDMA_FLIGHT_AGAIN)
 		srdma_flight_lose(&qp->flights, x);
@@ -159,10 +170,10 @@ static uint64_t expire_parts(struct srdma_qp *qp, uint64_t now)
 	if (!oldest || oldest->state != SRDMA_PART_ASKED ||
 	    srdma_flight_at(&qp->flights, oldest->flight))
 		return SRDMA_NEVER;
-	due = run(qp, oldest->since, now);
+	due = run(qp, oldest->since, now, &qp->rtt.unanswered);
 	if (due != SRDMA_NEVER)
 		return due;
-	if (is_silent(qp, now))
+	if (is_silent(qp, now, qp->rtt.unanswered))
 		srdma_congestion_timeout(&qp->asking);
 	srdma_part_lose(&qp->parts);
 	return due;

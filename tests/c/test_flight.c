@@ -607,10 +607,10 @@ static void test_rto(void **state)
 	assert_true(r.srtt > 0);
 	assert_int_equal(srdma_rtt_rto(&r), MS / 5);
 	for (int i = 0; i < 13; i++)
-		srdma_rtt_back_off(&r);
+		srdma_rtt_back_off(&r, &r.backoff);
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 	for (int i = 0; i < 90; i++)
-		srdma_rtt_back_off(&r);
+		srdma_rtt_back_off(&r, &r.backoff);
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 }
 
@@ -633,7 +633,7 @@ static void test_measured(void **state)
 	assert_false(srdma_rtt_wants(&r, 5 * MS + MS / 5 - 1));
 	assert_true(srdma_rtt_wants(&r, 5 * MS + MS / 5));
 	srdma_rtt_sent(&r, 14, 100 * MS);
-	srdma_rtt_back_off(&r);
+	srdma_rtt_back_off(&r, &r.backoff);
 	srdma_rtt_told(&r, 15, 900 * MS);
 	assert_int_equal(r.srtt, 4 * MS);
 }

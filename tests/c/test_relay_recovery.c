@@ -21,12 +21,14 @@ struct loss {
 	uint8_t opcode, kind; /* of an ACKNOWLEDGE; else ANY */
 	int skip, count;      /* passes skip, then loses count */
 	int lose_last;	      /* and one WRITE_LAST */
+	int lose_answers;     /* and all data of READs */
 	int lost;
 	uint32_t one_in;      /* of everything, instead */
 	uint32_t swap_one_in; /* of everything, so many change places */
 	uint64_t random;
 	uint32_t psn[2];
 	int seen[2];
+	uint32_t reads; /* READ_REQUESTs seen */
 };
 
 struct world {
@@ -51,6 +53,9 @@ static void count_number(struct loss *l, int side, uint32_t psn)
 
 static int is_hit(struct loss *l, int side, const struct srdma_packet *p)
 {
+	l->reads += p->opcode == SRDMA_OP_READ_REQUEST;
+	if (l->lose_answers && (srdma_wire_traits(p->opcode) & SRDMA_T_ANSWER))
+		return 1;
 	if (l->one_in)
 		return below(l, l->one_in) == 0;
 	if (p->opcode == SRDMA_OP_WRITE_LAST && l->lose_last)
@@ -463,6 +468,46 @@ static void test_starving_is_quiet(void **state)
 	pair_close(&w.p);
 }
 
+/*
+ * The answers of a READ never come, while everything else does: acks of its
+ * requests, and news of receives. It is asked less and less often, up to once
+ * per second, until its deadline.
+ */
+static void test_unanswered_is_quiet(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		struct world w;
+		struct srdma_desc d = { .opcode = SRDMA_DESC_READ,
+					.id = 7,
+					.length = 300000 };
+		struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV,
+					   .length = 1 };
+		uint64_t begin;
+
+		defaults(&w);
+		w.p.wire.window = i % 2 ? 1024 : 64;
+		w.p.depth = 4096;
+		w.p.ring = SRDMA_MAX_RING;
+		w.p.timeout_ms = 3000;
+		open_world(&w);
+		d.local_addr = (uintptr_t)w.p.side[0].memory;
+		d.remote_addr = (uintptr_t)w.p.side[1].memory;
+		recv.local_addr = d.remote_addr;
+		w.loss.lose_answers = 1;
+		pair_post(&w.p, 0, d, NULL);
+		begin = w.p.now;
+		while (w.p.now < begin + 2900 * UINT64_C(1000000)) {
+			if (i / 2)
+				pair_post(&w.p, 1, recv, NULL);
+			pass_ms(&w.p, 1);
+		}
+		assert_in_range(w.loss.reads, 10, 40);
+		await_end(&w.p, 0, 7, SRDMA_REASON_DEADLINE);
+		pair_close(&w.p);
+	}
+}
+
 static void test_nak_lost(void **state)
 {
 	struct world w;
@@ -754,6 +799,7 @@ int main(void)
 		cmocka_unit_test(test_open_lost),
 		cmocka_unit_test(test_credit_lost),
 		cmocka_unit_test(test_starving_is_quiet),
+		cmocka_unit_test(test_unanswered_is_quiet),
 		cmocka_unit_test(test_nak_lost),
 		cmocka_unit_test(test_close_lost),
 		cmocka_unit_test(test_one_in_ten_lost),
