@@ -116,6 +116,9 @@ struct srdma_rtt {
 int srdma_rtt_wants(const struct srdma_rtt *r, uint64_t now);
 /* A packet with flag A left. */
 void srdma_rtt_sent(struct srdma_rtt *r, uint64_t pn, uint64_t now);
+/* Nothing is under way, so no timer has given up what is measured: if it is
+ * overdue, it was lost. */
+void srdma_rtt_doubt(struct srdma_rtt *r, uint64_t now);
 /* The peer told its highest number. */
 void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t now);
 
@@ -127,6 +130,10 @@ uint64_t srdma_rtt_doubled(const struct srdma_rtt *r, uint32_t doublings);
 uint64_t srdma_rtt_rto(const struct srdma_rtt *r);
 /* A timer of one kind or the other ran out: what is measured may be lost. */
 void srdma_rtt_back_off(struct srdma_rtt *r, uint32_t *doublings);
+/* An ack moved something, an answer came: the doublings of that end, if there
+ * is a round trip to go by. */
+void srdma_rtt_moved(struct srdma_rtt *r);
+void srdma_rtt_answered(struct srdma_rtt *r);
 /* It is lost, and no timer ran out since. */
 void srdma_rtt_reset(struct srdma_rtt *r);
 

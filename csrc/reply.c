@@ -138,6 +138,8 @@ static int judge(struct srdma_qp *qp, const struct srdma_packet *p)
 	const uint64_t sent = srdma_flight_sent(&qp->flights, word.highest);
 	int moved;
 
+	if (!qp->flights.count)
+		srdma_rtt_doubt(&qp->rtt, word.now);
 	srdma_rtt_told(&qp->rtt, word.highest, word.now);
 	measure(qp, sent);
 	if (word.highest > qp->acked_pn)

@@ -64,7 +64,7 @@ static uint64_t expire_late(struct srdma_qp *qp, uint64_t now)
 static void moved_on(struct srdma_qp *qp)
 {
 	qp->progress = qp->relay->now;
-	qp->rtt.backoff = 0;
+	srdma_rtt_moved(&qp->rtt);
 	if (qp->flights.count || qp->parts.count)
 		srdma_retry_arm(qp);
 }
@@ -72,7 +72,7 @@ static void moved_on(struct srdma_qp *qp)
 /* An ack says nothing of whether answers can come. */
 void srdma_retry_answered(struct srdma_qp *qp)
 {
-	qp->rtt.unanswered = 0;
+	srdma_rtt_answered(&qp->rtt);
 	srdma_retry_heard(qp, 1);
 }
 

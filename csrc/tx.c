@@ -146,6 +146,14 @@ static int emit_request(struct srdma_qp *qp, const struct srdma_op *op, int ask,
 	return err;
 }
 
+/* 1: the next packet shall be measured. */
+static int measures(struct srdma_qp *qp)
+{
+	if (!qp->flights.count)
+		srdma_rtt_doubt(&qp->rtt, qp->relay->now);
+	return srdma_rtt_wants(&qp->rtt, qp->relay->now);
+}
+
 /* The first time. */
 static int emit_new(struct srdma_qp *qp, const struct srdma_op *op)
 {
@@ -154,8 +162,7 @@ static int emit_new(struct srdma_qp *qp, const struct srdma_op *op)
 				       .offset = op->offset,
 				       .len = accessed(op),
 				       .sent = qp->relay->now };
-	int err = emit_request(
-		qp, op, srdma_rtt_wants(&qp->rtt, qp->relay->now), &flight.pn);
+	int err = emit_request(qp, op, measures(qp), &flight.pn);
 	struct srdma_part *part;
 	uint64_t serial;
 

@@ -591,8 +591,13 @@ static void test_rto(void **state)
 	struct srdma_rtt r = { 0 };
 
 	(void)state;
-	assert_int_equal(srdma_rtt_rto(&r), 100 * MS);
+	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
+	for (int i = 0; i < 3; i++)
+		srdma_rtt_back_off(&r, &r.backoff);
+	srdma_rtt_moved(&r); /* it is a guess still */
+	assert_int_equal(srdma_rtt_rto(&r), 16 * MS);
 	srdma_rtt_sample(&r, 20 * MS);
+	srdma_rtt_moved(&r);
 	assert_int_equal(srdma_rtt_rto(&r), 60 * MS); /* 20 + 4 * 10 */
 	srdma_rtt_sample(&r, 28 * MS); /* var 10 -> 9.5, srtt 20 -> 21 */
 	assert_int_equal(srdma_rtt_rto(&r), 59 * MS);

@@ -587,7 +587,8 @@ static void test_key_limit(void **state)
 	assert_int_equal(why, SRDMA_REASON_KEY_LIMIT);
 	/* half of the first epoch's, of which it had been told */
 	assert_int_equal(l.sealed[0], 128);
-	assert_int_equal(l.sealed[1], 256 - 8 + 1);
+	/* one of the last words, and another when the peer asked again */
+	assert_in_range(l.sealed[1], 256 - 8 + 1, 256 - 8 + 2);
 	l.silent = 0;
 	post_write(&p, 1, 2, 8);
 	for (int n = 0; n < 28; n++)
