@@ -121,30 +121,43 @@ static uint32_t rotate(struct pair *p, int side, uint32_t age)
 	return serial;
 }
 
-/* What the exchange does in key mode pd: ROTATE and KEY at who receives, REKEY
- * there and at who sends. */
-static void renew_pd(struct pair *p, int receiver, int i)
+/* What the exchange does in key mode pd: KEY at who receives, and REKEY there;
+ * then *k is for REKEY at who sends. */
+static int take_pd(struct pair *p, int receiver, int i,
+		   struct srdma_qp_rekey *k)
 {
 	struct srdma_qp_secret_answer answer;
 	struct srdma_qp_secret key;
-	struct srdma_qp_rekey k = { .direction = SRDMA_RX,
-				    .secret_len = SECRET };
+	int err;
 
+	*k = (struct srdma_qp_rekey){ .direction = SRDMA_RX,
+				      .secret_len = SECRET };
 	pair_key(p, receiver, i, &key);
 	assert_int_equal(srdma_relay_qp_secret(p->side[receiver].relay,
 					       p->side[receiver].leg, &key,
 					       &answer),
 			 0);
-	k.qpn = p->side[receiver].qp[i].qpn;
-	assert_int_equal(srdma_relay_qp_rekey(p->side[receiver].relay,
-					      p->side[receiver].leg, &k),
-			 0);
-	k.direction = SRDMA_TX;
-	k.qpn = p->side[!receiver].qp[i].qpn;
-	memcpy(k.secret, answer.secret, SECRET);
-	assert_int_equal(srdma_relay_qp_rekey(p->side[!receiver].relay,
-					      p->side[!receiver].leg, &k),
-			 0);
+	k->qpn = p->side[receiver].qp[i].qpn;
+	err = srdma_relay_qp_rekey(p->side[receiver].relay,
+				   p->side[receiver].leg, k);
+	k->direction = SRDMA_TX;
+	k->qpn = p->side[!receiver].qp[i].qpn;
+	memcpy(k->secret, answer.secret, SECRET);
+	return err;
+}
+
+static int give_pd(struct pair *p, int receiver, const struct srdma_qp_rekey *k)
+{
+	return srdma_relay_qp_rekey(p->side[!receiver].relay,
+				    p->side[!receiver].leg, k);
+}
+
+static void renew_pd(struct pair *p, int receiver, int i)
+{
+	struct srdma_qp_rekey k;
+
+	assert_int_equal(take_pd(p, receiver, i, &k), 0);
+	assert_int_equal(give_pd(p, receiver, &k), 0);
 }
 
 /* The leg gets another K_PD; the one before is wiped as soon as no QP receives
@@ -239,6 +252,56 @@ static void test_is_it_taken_up(void **state)
 	assert_int_equal(give(&p, asked), 0);
 	write_ok(&p, 0, 5000);
 	pair_close(&p);
+}
+
+static int is_taken_up(struct pair *p, int side)
+{
+	struct srdma_qp_rekey k = { .qpn = p->side[side].qp[0].qpn };
+
+	return srdma_relay_qp_rekey(p->side[side].relay, p->side[side].leg, &k);
+}
+
+/*
+ * The sender's epochs go on between REKEY at the receiver and REKEY at itself,
+ * by the chain. Where K_PD stayed, the chain's secret is the new one: the
+ * receiver takes it for that, and may be given the next one while the sender
+ * waits for the first. So the sender is given both in turn: the second is
+ * refused until the first is in use, and then not any more.
+ */
+static void test_chain_between(void **state)
+{
+	(void)state;
+	for (int rotated = 0; rotated < 2; rotated++) {
+		struct srdma_qp_rekey first, second;
+		struct pair p;
+
+		pair_defaults(&p);
+		p.rekey_packets = 4;
+		open_in(&p, SRDMA_MODE_PD);
+		if (rotated)
+			rotate(&p, 1, 0);
+		assert_int_equal(take_pd(&p, 1, 0, &first), 0);
+		assert_int_equal(is_taken_up(&p, 1), -EBUSY);
+		for (int n = 0; n < 4; n++)
+			write_ok(&p, 0, 40000);
+		assert_true(epoch(&p, 1, SRDMA_RX) > 1);
+		assert_int_equal(is_taken_up(&p, 1), rotated ? -EBUSY : 0);
+		if (rotated)
+			assert_int_equal(take_pd(&p, 1, 0, &second), -EBUSY);
+		else
+			assert_int_equal(take_pd(&p, 1, 0, &second), 0);
+		assert_int_equal(give_pd(&p, 1, &first), 0);
+		assert_int_equal(give_pd(&p, 1, &second), -EBUSY);
+		pair_settle(&p);
+		if (rotated)
+			assert_int_equal(take_pd(&p, 1, 0, &second), 0);
+		assert_int_equal(give_pd(&p, 1, &second), 0);
+		pair_settle(&p);
+		assert_int_equal(is_taken_up(&p, 0), 0);
+		assert_int_equal(is_taken_up(&p, 1), 0);
+		write_ok(&p, 0, 40000);
+		pair_close(&p);
+	}
 }
 
 /* Both ends, and what was asked, end by names. */
@@ -626,6 +689,7 @@ int main(void)
 		cmocka_unit_test(test_lost_pings),
 		cmocka_unit_test(test_rotation_of_a_quiet_qp),
 		cmocka_unit_test(test_is_it_taken_up),
+		cmocka_unit_test(test_chain_between),
 		cmocka_unit_test(test_keys_that_are_not_renewed),
 		cmocka_unit_test(test_key_limit),
 		cmocka_unit_test(test_key_limit_is_told),
