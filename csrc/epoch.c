@@ -208,6 +208,8 @@ void srdma_epoch_begin(struct srdma_epochs *e, enum srdma_epoch_at at)
 	move(e, SRDMA_EPOCH_NOW, at);
 	if (at == SRDMA_EPOCH_FRESH)
 		srdma_epoch_forget(e, SRDMA_EPOCH_CHAIN);
+	else if (SRDMA_MUTANT(SECRET_DROPPED))
+		srdma_epoch_forget(e, SRDMA_EPOCH_FRESH);
 	else if (e->key[SRDMA_EPOCH_FRESH].live)
 		forget_derived(e, &e->key[SRDMA_EPOCH_FRESH]);
 	e->number++;

@@ -29,7 +29,10 @@ enum srdma_mutant {
 	SRDMA_MUTANT_EPOCH_WITHOUT_ACK, /* begins before the last was seen */
 	SRDMA_MUTANT_EPOCH_LIVES_ON,	/* its key, behind the window */
 	SRDMA_MUTANT_NUMBER_AGAIN_AT_REKEY,
-	SRDMA_MUTANT_SECRET_IGNORED,	 /* a new one */
+	SRDMA_MUTANT_SECRET_IGNORED,   /* a new one */
+	SRDMA_MUTANT_EPOCH_BEFORE_TAG, /* begins before it is verified */
+	SRDMA_MUTANT_NO_LAST_WORDS,  /* no packets of a key are kept for them */
+	SRDMA_MUTANT_SECRET_DROPPED, /* a new one, when the chain wins */
 	SRDMA_MUTANT_WIRE_TRUSTED_EARLY, /* before a packet verified there */
 	SRDMA_MUTANT_FLIGHTS_FORGOTTEN,	 /* when it came again */
 	SRDMA_MUTANT_ATOMIC_AGAIN,	 /* executed for a duplicate */

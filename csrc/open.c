@@ -84,6 +84,20 @@ static int open_by(struct srdma_session *s, const struct srdma_packet *p,
 	return srdma_flow_open(&s->rx, *at, p->pn, io, tag);
 }
 
+/* A mutant: the epoch that a packet claims begins. */
+static void believe(struct srdma_session *s, const struct srdma_packet *p,
+		    enum srdma_epoch_at *at)
+{
+	const struct srdma_keyed *keyed;
+
+	if (*at != SRDMA_EPOCH_CHAIN ||
+	    srdma_epoch_key(&s->rx.epochs, *at, &keyed))
+		return;
+	srdma_epoch_done(&s->rx.epochs, *at, 0);
+	srdma_session_follow(s, *at, p->pn);
+	*at = SRDMA_EPOCH_NOW;
+}
+
 /* Verify the tag; then, and only then, the payload is in plain. */
 static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
 		     enum srdma_epoch_at *at, uint8_t *plain)
@@ -132,6 +146,8 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 		r = find_epoch(s, p, &at);
 	if (SRDMA_MUTANT(WINDOW_BEFORE_TAG) && !r)
 		srdma_window_commit(&s->window, p->pn);
+	if (SRDMA_MUTANT(EPOCH_BEFORE_TAG) && !r)
+		believe(s, p, &at);
 	if (!r)
 		r = unprotect(s, p, &at, plain);
 	if (r)

@@ -28,9 +28,10 @@ static int legal(const struct srdma_session *s, const struct srdma_packet *p)
 /* May one more packet be sealed in this epoch (3.3, 3.5)? */
 static int left(const struct srdma_session *s, const struct srdma_packet *p)
 {
-	const int last_words = p->opcode == SRDMA_OP_ACKNOWLEDGE &&
-			       (p->ack.kind == SRDMA_ACK_NAK ||
-				p->ack.kind == SRDMA_ACK_CLOSE);
+	const int last_words = SRDMA_MUTANT(NO_LAST_WORDS) ||
+			       (p->opcode == SRDMA_OP_ACKNOWLEDGE &&
+				(p->ack.kind == SRDMA_ACK_NAK ||
+				 p->ack.kind == SRDMA_ACK_CLOSE));
 
 	return s->sealed + (last_words ? 0 : SRDMA_LAST_WORDS) <
 		       s->sealed_max &&

@@ -165,6 +165,15 @@ void storm_rekey_calm(struct storm *w)
 
 /* --- on the wire ------------------------------------------------------------ */
 
+static int is_last_word(const struct storm *w, const uint8_t *data)
+{
+	const uint32_t body = /* behind BTH, AETH, STH and tag */
+		SRDMA_BTH_LEN + 4 + SRDMA_STH_LEN + w->tag_len;
+
+	return data[0] == SRDMA_OP_ACKNOWLEDGE &&
+	       (data[body] == SRDMA_ACK_NAK || data[body] == SRDMA_ACK_CLOSE);
+}
+
 void storm_rekey_wire(struct storm *w, struct storm_end *from,
 		      const uint8_t *data)
 {
@@ -181,5 +190,12 @@ void storm_rekey_wire(struct storm *w, struct storm_end *from,
 	}
 	STORM_CHECK(w, !from->limit || from->epoch_packets <= from->limit,
 		    "packet %u of an epoch that permits %u",
+		    from->epoch_packets, from->limit);
+	STORM_CHECK(w,
+		    !from->limit ||
+			    from->epoch_packets + SRDMA_LAST_WORDS <=
+				    from->limit ||
+			    is_last_word(w, data),
+		    "packet %u of an epoch that permits %u is no last word",
 		    from->epoch_packets, from->limit);
 }
