@@ -110,6 +110,8 @@ static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
 	};
 	int r = 0;
 
+	if (SRDMA_MUTANT(EPOCH_BEFORE_TAG))
+		believe(s, p, at);
 	if (s->suite) {
 		io.ad_len = srdma_flow_bind(
 			&s->rx, p, srdma_epoch_number(&s->rx.epochs, *at));
@@ -146,8 +148,6 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 		r = find_epoch(s, p, &at);
 	if (SRDMA_MUTANT(WINDOW_BEFORE_TAG) && !r)
 		srdma_window_commit(&s->window, p->pn);
-	if (SRDMA_MUTANT(EPOCH_BEFORE_TAG) && !r)
-		believe(s, p, &at);
 	if (!r)
 		r = unprotect(s, p, &at, plain);
 	if (r)
