@@ -12,6 +12,11 @@ cdef extern from "protocol.h":
         KVS_KEY_LEN
         KVS_VALUE_LEN
 
+    struct kvs_request:
+        pass
+
+    uint32_t kvs_request_seal(kvs_request *r)
+
 
 cdef extern from "end.h" nogil:
     struct kvs_end:

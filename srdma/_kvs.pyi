@@ -1,7 +1,5 @@
 """Types of _kvs.pyx."""
 
-from typing_extensions import Buffer
-
 from srdma._leg import Host, ShmLeg
 
 SLOT_LEN: int
@@ -10,6 +8,7 @@ VALUE_LEN: int
 
 def mixes() -> dict[str, str]: ...
 def key(number: int) -> bytes: ...
+def sealed(slot: bytearray) -> bytes: ...
 
 class Trouble(Exception): ...  # noqa: N818
 
@@ -22,7 +21,11 @@ class Store:
 class Server:
     counts: dict[str, int]
     def __init__(
-        self, host: Host, leg: ShmLeg, store: Store, connections: list[tuple[int, int, int, Buffer]]
+        self,
+        host: Host,
+        leg: ShmLeg,
+        store: Store,
+        connections: list[tuple[int, int, int, memoryview]],
     ) -> None: ...
     def run(self, ns: int) -> int: ...
 
@@ -43,12 +46,12 @@ class Client:
         host: Host,
         leg: ShmLeg,
         connections: list[
-            tuple[int, tuple[int, int], int, int, tuple[int, int, int], tuple[Buffer, int]]
+            tuple[int, tuple[int, int], int, int, tuple[int, int, int], tuple[memoryview, int]]
         ],
         keys: int,
         capacity: int,
     ) -> None: ...
-    def record(self, history: History) -> None: ...
+    def record(self, history: History | None) -> None: ...
     def run(self, trace: Trace | None, ns: int = 0) -> None: ...
     def bye(self) -> None: ...
     def reset(self) -> None: ...

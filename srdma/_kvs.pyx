@@ -37,6 +37,15 @@ def key(uint64_t number):
     return bytes(out)
 
 
+def sealed(bytearray slot):
+    """The slot of a request with its check as an honest client computes it; for tests."""
+    cdef uint8_t[::1] at = slot
+    if at.shape[0] != KVS_SLOT_LEN:
+        raise ValueError(f"a slot has {KVS_SLOT_LEN} bytes")
+    kvs_request_seal(<kvs_request *>&at[0])
+    return bytes(slot)
+
+
 class Trouble(Exception):
     """A run that went wrong: -errno, key, and what the answer or completion said."""
 
@@ -197,8 +206,8 @@ cdef class Client:
         kvs_client_destroy(self.client)
 
     def record(self, History history):
-        """Tell it all from now on."""
-        kvs_client_record(self.client, history.history)
+        """Tell it all from now on; None: nobody."""
+        kvs_client_record(self.client, NULL if history is None else history.history)
         self.held += (history,)
 
     def run(self, Trace trace, uint64_t ns=0):

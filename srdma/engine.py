@@ -127,11 +127,15 @@ class Engine:
         with self._cond:
             return self._collect()
 
-    def load(self) -> Load:
-        """What posts and polls at full speed; the lock is held around its calls."""
+    def shm(self) -> tuple[Host, ShmLeg]:
+        """For what posts and polls itself at full speed; the lock is held around its calls."""
         if not isinstance(self._leg, ShmLeg):
             raise DeviceError("a load runs on a leg of shared memory: a worker with --host-dev shm")
-        return Load(self._host, self._leg)
+        return self._host, self._leg
+
+    def load(self) -> Load:
+        """What does so for `srdma perf`."""
+        return Load(*self.shm())
 
     def arm(self) -> bool:
         """Before the caller sleeps on fileno(). True: something arrived; do not."""

@@ -1,0 +1,328 @@
+"""A key-value store over srdma (HERD, bench/kvs): requests by WRITE, answers by SEND.
+
+    with Stand("embedded", Settings(unprotected=True)) as stand, KvsServer(stand) as server:
+        with server.connect(Shape("aead", "aes-128-gcm"), Store(keys=1 << 20)) as kvs:
+            kvs.measure(Mix("b"), seconds=1.0)
+
+The clients are one process with a QP per client, beside worker A; the server is another one beside
+worker B. A run raises if the protection is not what was asked for, if an answer is wrong, or if
+the workers did not seal and verify a packet for each request and each answer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+
+from .. import _kvs, connection
+from ..capability import Capability
+from ..connection import Connection
+from ..context import Context
+from ..demo_stage import HostProcess
+from ..errors import IntegrityError, LocalError, RemoteError
+from ..exchange_messages import QPS_MAX
+from ..mr import Access
+from ..pd import PD
+from ..perf import cpu_ns, offered
+from ..policy import describe
+from .stand import ODD, RING, Shape, Stand, pin
+
+KEYS = 1 << 23  # as in the paper
+MAX_KEYS = 1 << 26
+CONNECTIONS, DEPTH = 8, 8
+TRACE = 1 << 18  # requests that are thrown before a run, and then asked for in turn
+HISTORY = 1 << 22  # requests that a check keeps
+MOST_CHECKED = HISTORY // 2  # keys
+THETA = 0.99
+TICK = 1 << 14  # requests between looks at the clock, with --check
+
+
+@dataclass(frozen=True)
+class Store:
+    """How many keys there are, how many clients, and how much each asks at a time."""
+
+    keys: int = KEYS
+    connections: int = CONNECTIONS
+    depth: int = DEPTH
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.keys <= MAX_KEYS // 2:
+            raise LocalError(f"{self.keys} keys: 1 to {MAX_KEYS // 2} would be right")
+        if not 1 <= self.depth <= 1024:
+            raise LocalError(f"a depth of {self.depth}: 1 to 1024 would be right")
+        if not 1 <= self.connections <= self.most:
+            raise LocalError(
+                f"{self.connections} connections: 1 to {self.most} fit a leg at depth {self.depth}"
+            )
+
+    @property
+    def most(self) -> int:
+        """Connections."""
+        return min(QPS_MAX, RING // (2 * self.queue + 1))
+
+    @property
+    def slots(self) -> int:
+        return 1 << (self.depth - 1).bit_length()
+
+    @property
+    def queue(self) -> int:
+        """Of each QP: acks, which give its places back, may be slower than answers."""
+        return max(64, 4 * self.depth)
+
+    @property
+    def capacity(self) -> int:
+        """With room for the new keys of mix d; when it is used up, old ones are asked for."""
+        return self.keys + self.keys // 8 + 64
+
+    def check_checkable(self) -> None:
+        """The history must have room for a GET of every key, and more."""
+        if self.keys > MOST_CHECKED:
+            raise LocalError(f"{self.keys} keys: at most {MOST_CHECKED} can be checked")
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What is asked for: a name of `mixes()`, and how unevenly (0: all keys alike)."""
+
+    name: str = "a"
+    theta: float = THETA
+
+    def __post_init__(self) -> None:
+        if self.name not in mixes():
+            raise LocalError(f"mix {self.name!r}: there are {', '.join(mixes())}")
+        if not 0 <= self.theta < 1:
+            raise LocalError(f"theta {self.theta}: 0 (all keys alike) to below 1 would be right")
+
+
+@dataclass(frozen=True)
+class KvsResult:
+    """A run; CPU times are ns per request."""
+
+    level: str
+    suite: str
+    mode: str
+    mix: str
+    theta: float
+    keys: int
+    connections: int
+    depth: int
+    requests: int
+    seconds: float
+    misses: int
+    p50_us: float
+    p99_us: float
+    cpu_client: float
+    cpu_worker_a: float
+    cpu_worker_b: float
+    cpu_server: float
+    packets: float  # sealed and verified, or neither at level none, per request
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return self.requests / self.seconds
+
+    @property
+    def cpu(self) -> float:
+        """Of all four processes."""
+        return self.cpu_client + self.cpu_workers + self.cpu_server
+
+    @property
+    def cpu_workers(self) -> float:
+        return self.cpu_worker_a + self.cpu_worker_b
+
+
+def mixes() -> dict[str, str]:
+    """What there is to ask for, by name."""
+    return _kvs.mixes()
+
+
+class Kvs:
+    """The clients of one server, under one protection."""
+
+    def __init__(self, server: KvsServer, shape: Shape, store: Store, there: Connection) -> None:
+        self.shape, self.store = shape, store
+        self._server, self._stand, self._there = server, server.stand, there
+        self._traces: dict[Mix, _kvs.Trace] = {}
+        if there.suite != shape.in_force or there.mode != shape.mode:
+            raise IntegrityError(
+                f"asked for {describe(shape.in_force)} in mode {shape.mode}, in force is "
+                f"{describe(there.suite)} in mode {there.mode}"
+            )
+
+    def open(self, pd: PD, memory: list[bytes]) -> None:
+        """memory: of the server, where the clients' requests go."""
+        store, self._pd = self.store, pd
+        size = store.queue * _kvs.SLOT_LEN
+        landing = pd.alloc(store.connections * size, Access.LOCAL_WRITE)
+        places = []
+        for number, (qp, data) in enumerate(zip(self._there.qps, memory, strict=True)):
+            where = offered(data)
+            handle = pd.handles.take(where).number if isinstance(where, Capability) else 0
+            places.append((
+                qp.qp_num, (store.queue, store.queue), store.depth, store.slots,
+                (where.address, where.rkey, handle),
+                (landing.buf[number * size :][:size], landing.lkey),
+            ))  # fmt: skip
+        self._client = _kvs.Client(*pd.engine.shm(), places, store.keys, store.capacity)
+
+    def measure(self, mix: Mix, seconds: float) -> KvsResult:
+        """One run; raises if an answer or the workers' counters are wrong."""
+        trace = self._trace(mix)
+        before, cpu = self._stand.stats(), self._cpu()
+        self._client.reset()
+        self._run(trace, int(seconds * 1e9))
+        after, spent = self._stand.stats(), self._cpu()
+        counts = self._client.counts
+        requests = counts["gets"] + counts["puts"]
+        moved = [
+            {name: new[name] - old[name] for name in new}
+            for old, new in zip(before, after, strict=True)
+        ]
+        check_counts(self.shape, requests, *moved)
+        per = {f"cpu_{who}": (spent[who] - cpu[who]) / requests for who in cpu}
+        packets = sum(m["packets_sealed"] + m["packets_verified"] for m in moved)
+        return KvsResult(
+            level=self.shape.level, suite=self.shape.suite, mode=self.shape.mode,
+            mix=mix.name, theta=mix.theta, keys=self.store.keys,
+            connections=self.store.connections, depth=self.store.depth,
+            requests=requests, seconds=counts["ns"] / 1e9, misses=counts["misses"],
+            p50_us=self._client.quantile(0.5) / 1000, p99_us=self._client.quantile(0.99) / 1000,
+            packets=packets / requests, **per,
+        )  # fmt: skip
+
+    def check(self, mix: Mix, seconds: float) -> int:
+        """Run for about so long, as far as the history goes, then GET every key, and compare all
+        answers with what a store may answer. How many requests that was. It must know every PUT,
+        so nothing can have been measured before."""
+        history = _kvs.History(HISTORY)
+        trace = _kvs.Trace(mix.name, TICK, self.store.keys, mix.theta, int(time.time()))
+        end = time.monotonic() + seconds
+        self.store.check_checkable()
+        room = HISTORY - self.store.capacity
+        if self._traces:
+            raise LocalError("measure() came before check(): connect again for it")
+        self._client.record(history)
+        self._run(trace)
+        while time.monotonic() < end and len(history) + TICK <= room:
+            self._run(trace)
+        self._run(None)
+        self._client.record(None)
+        wrong = history.check(self.store.keys)
+        if wrong is not None:
+            key, version, start, answered = wrong
+            raise IntegrityError(
+                f"a GET of key {key} (asked at {start}, answered at {answered}) found version "
+                f"{version}, which was not there then"
+            )
+        state = self._server.state(self)
+        if state["keys"] != self._client.keys:
+            raise IntegrityError(
+                f"the store has {state['keys']} keys, and {self._client.keys} were put"
+            )
+        return len(history)
+
+    def bye(self) -> None:
+        """The end of the clients."""
+        with self._pd.engine.lock:
+            self._client.bye()
+
+    def _trace(self, mix: Mix) -> _kvs.Trace:
+        if mix not in self._traces:
+            self._traces[mix] = _kvs.Trace(mix.name, TRACE, self.store.keys, mix.theta, 1)
+        return self._traces[mix]
+
+    def _run(self, trace: _kvs.Trace | None, ns: int = 0) -> None:
+        try:
+            with self._stand.as_host_a(), self._pd.engine.lock:
+                self._client.run(trace, ns)
+        except _kvs.Trouble as error:
+            raise RemoteError(f"the key-value store: {error}") from None
+
+    def _cpu(self) -> dict[str, float]:
+        pids = {
+            "client": os.getpid(), "worker_a": self._stand.a.pid,
+            "worker_b": self._stand.b.pid, "server": self._server.pid,
+        }  # fmt: skip
+        return {who: cpu_ns(pid) for who, pid in pids.items()}
+
+
+def check_counts(shape: Shape, requests: int, a: dict[str, int], b: dict[str, int]) -> None:
+    """Each request is a packet from A that B verified, each answer one from B that A verified, and
+    with mode mem each request carries a proof; nothing is otherwise protected."""
+    plain = shape.level == "none"
+    sent, received = "packets_sealed", "packets_verified"
+    others = ("packets_unprotected_sent", "packets_unprotected_received")
+    if plain:
+        (sent, received), others = others, (sent, received)
+    counts = [(name, who, moved[name]) for name in (sent, received)
+              for who, moved in (("A", a), ("B", b))]  # fmt: skip
+    if shape.proof:
+        counts += [("proofs_made", "A", a["proofs_made"])]
+        counts += [("proofs_verified", "B", b["proofs_verified"])]
+    for name, who, count in counts:
+        if count < requests:
+            raise IntegrityError(
+                f"{requests} requests, and {count} counted as {name} by worker {who}"
+            )
+    if (odd := sum(moved[name] for moved in (a, b) for name in others)) > 2 * ODD:
+        raise IntegrityError(f"{odd} packets of others in a run at level {shape.level}")
+
+
+class KvsServer:
+    """The server's process, beside worker B of a stand; a context manager."""
+
+    def __init__(self, stand: Stand) -> None:
+        self.stand = stand
+        self._host = HostProcess("srdma.bench.kvs_host")
+        self._serials: dict[int, int] = {}
+        self._host.wait_until_up()
+        pin(self._host.pid, stand.cores.host_b)
+
+    @property
+    def pid(self) -> int:
+        return self._host.pid
+
+    @contextmanager
+    def connect(self, shape: Shape, store: Store) -> Iterator[Kvs]:
+        """A store with its clients; those that none measures cost nothing but their memory."""
+        stand = self.stand
+        qps = {"qps": store.connections, "sq": store.queue, "rq": store.queue}
+        heard = self._host.ask(
+            "listen", worker=str(stand.b.control), keys=store.keys, capacity=store.capacity,
+            slots=store.slots, proof=shape.proof,
+            options=shape.options(stand.identities, "b", "a") | qps,
+        )  # fmt: skip
+        serial = heard["serial"]
+        with ExitStack() as stack:
+            pd = stack.enter_context(PD(stack.enter_context(Context(stand.a.control)), RING))
+            options = shape.options(stand.identities, "a", "b") | qps
+            self._host.request("open", serial=serial, sq=store.queue)
+            there = stack.enter_context(connection.connect(tuple(heard["address"]), pd, **options))
+            memory = self._host.answer()["memory"]
+            kvs = Kvs(self, shape, store, there)
+            kvs.open(pd, memory)
+            self._serials[id(kvs)] = serial
+            yield kvs
+            kvs.bye()
+            self._host.ask("end", serial=serial)
+
+    def state(self, kvs: Kvs) -> dict[str, int]:
+        """What the server counted, and how full the store is."""
+        return self._host.ask("state", serial=self._serials[id(kvs)])
+
+    def close(self) -> None:
+        self._host.close()
+
+    def __enter__(self) -> KvsServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()

@@ -1,0 +1,121 @@
+"""The server of the key-value store (bench/kvs), a process of its own, told by frames on stdin.
+
+    python -m srdma.bench.kvs_host
+
+Requests: listen (worker, options, keys, capacity, slots, proof) -> address, serial; open (serial)
+-> memory, of each QP an address with its rkey or a capability; state (serial) -> counters; end
+(serial), once the client has said BYE. The end of stdin ends it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from .. import _kvs, connection
+from ..capability import Right
+from ..connection import Connection, Listener
+from ..context import Context
+from ..demo_host import main
+from ..errors import DeviceError
+from ..mr import MR
+from ..pd import PD
+from ..perf import ACCESS
+
+WAIT = 60.0
+RING = 65536
+TURN_NS = 500_000_000  # of serving, between looks at whether the worker is there
+
+
+class Served(threading.Thread):
+    """One client with its QPs, and a store for it alone."""
+
+    def __init__(self, words: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self.store = _kvs.Store(words["capacity"])
+        self.store.fill(words["keys"])
+        self._slots, self._proof = words["slots"], words["proof"]
+        self._regions: list[MR] = []
+        self._there: Connection
+        self._server: _kvs.Server
+        with ExitStack() as stack:
+            self._pd = stack.enter_context(
+                PD(stack.enter_context(Context(Path(words["worker"]))), RING)
+            )
+            self._listener: Listener = stack.enter_context(
+                connection.listen(("127.0.0.1", 0), self._pd, **words["options"])
+            )
+            self._stack = stack.pop_all()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._listener.address
+
+    def open(self, sq: int) -> list[bytes]:
+        """Accept the client, and serve it from now on. What it may write to."""
+        self._there = self._stack.enter_context(self._listener.accept(WAIT))
+        for qp in self._there.qps:
+            region = self._pd.alloc(self._slots * _kvs.SLOT_LEN, ACCESS, qp=qp, proof=self._proof)
+            self._regions.append(self._stack.enter_context(region))
+        served = [
+            (qp.qp_num, sq, self._slots, region.buf)
+            for qp, region in zip(self._there.qps, self._regions, strict=True)
+        ]
+        self._server = _kvs.Server(*self._pd.engine.shm(), self.store, served)
+        self.start()
+        return [self._offer(region) for region in self._regions]
+
+    def _offer(self, region: MR) -> bytes:
+        if self._proof:
+            return region.capability(rights=Right.WRITE).to_bytes()
+        return region.remote().to_bytes()
+
+    def run(self) -> None:
+        while not self._pd.engine.ended:
+            with self._pd.engine.lock:
+                if not self._server.run(TURN_NS):
+                    return
+
+    def state(self) -> dict[str, int]:
+        counts = self._server.counts
+        return counts | {"keys": self.store.count, "spares": self.store.spares}
+
+    def close(self) -> None:
+        """Once its client has ended."""
+        self.join(WAIT)
+        if self.is_alive():
+            raise DeviceError("the clients of the store did not say BYE")
+        del self._server
+        self._stack.close()
+
+
+class KvsHost:
+    """Its clients by number."""
+
+    def __init__(self) -> None:
+        self.stack = ExitStack()
+        self._numbers = itertools.count()
+        self._served: dict[int, Served] = {}
+
+    def listen(self, **words: Any) -> dict[str, Any]:
+        serial, served = next(self._numbers), Served(words)
+        self._served[serial] = served
+        return {"address": list(served.address), "serial": serial}
+
+    def open(self, serial: int, sq: int) -> dict[str, Any]:
+        return {"memory": self._served[serial].open(sq)}
+
+    def state(self, serial: int) -> dict[str, Any]:
+        return dict(self._served[serial].state())
+
+    def end(self, serial: int) -> dict[str, Any]:
+        self._served.pop(serial).close()
+        return {}
+
+
+if __name__ == "__main__":
+    sys.exit(main(KvsHost()))

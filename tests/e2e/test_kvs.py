@@ -1,0 +1,246 @@
+"""The key-value store over srdma: right under load, and unmoved by clients that say nonsense."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from srdma import PD, Connection, Context, RemoteMR, connection
+from srdma._kvs import SLOT_LEN, key, sealed
+from srdma.bench.kvs import KvsServer, Mix, Store, check_counts
+from srdma.bench.stand import Settings, Shape, Stand
+from srdma.demo_stage import HostProcess
+from srdma.errors import IntegrityError, LocalError
+from tests.e2e.conftest import WAIT
+
+AEAD = Shape("aead", "aes-128-gcm")
+SLOTS, KEYS, CAPACITY = 8, 10, 12
+GET, PUT, BYE = 1, 2, 3
+OK, NOT_FOUND, FULL, BAD = range(4)
+SQ = 64
+
+
+@pytest.fixture(scope="module")
+def stand() -> Iterator[Stand]:
+    with Stand("embedded", Settings(unprotected=True)) as stand:
+        yield stand
+
+
+@pytest.fixture(scope="module")
+def server(stand: Stand) -> Iterator[KvsServer]:
+    with KvsServer(stand) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("shape", "mix", "store"),
+    [
+        (AEAD, Mix("a"), Store(2000, connections=5, depth=7)),
+        (Shape("aead", "chacha20-poly1305", "pd+mem"), Mix("d"), Store(500, 3, 4)),
+        (Shape("packet", "hmac-sha256", "mem"), Mix("put", 0), Store(100, 2, 1)),
+        (Shape("none"), Mix("b"), Store(1, connections=4, depth=16)),
+    ],
+)
+def test_right_under_load(server: KvsServer, shape: Shape, mix: Mix, store: Store) -> None:
+    with server.connect(shape, store) as kvs:
+        assert kvs.check(mix, seconds=0.3) > store.keys
+        result = kvs.measure(mix, seconds=0.05)
+        assert (result.level, result.mix, result.keys) == (shape.level, mix.name, store.keys)
+        assert result.requests > 0 and 0 < result.p50_us <= result.p99_us
+        assert (result.packets > 4) == (shape.level != "none")
+        with pytest.raises(LocalError, match="measure\\(\\) came before check"):
+            kvs.check(mix, seconds=0)
+
+
+def test_right_over_udp() -> None:
+    with (
+        Stand("udp") as stand, KvsServer(stand) as server,
+        server.connect(AEAD, Store(1000, connections=4, depth=16)) as kvs,
+    ):  # fmt: skip
+        assert kvs.check(Mix("a"), seconds=0.3) > 1000
+
+
+def test_new_keys_until_there_is_no_room(server: KvsServer) -> None:
+    """Mix d puts new keys; when the store has as many as it takes, old ones are asked for."""
+    store = Store(100, connections=2, depth=8)
+    with server.connect(AEAD, store) as kvs:
+        kvs.check(Mix("d", 0), seconds=0)
+        assert server.state(kvs)["keys"] == store.capacity
+        assert server.state(kvs)["full"] == 0
+
+
+def test_counters_must_match() -> None:
+    names = ("packets_sealed", "packets_verified", "proofs_made", "proofs_verified",
+             "packets_unprotected_sent", "packets_unprotected_received")  # fmt: skip
+    none = dict.fromkeys(names, 0)
+    enough = none | {"packets_sealed": 100, "packets_verified": 100}
+    check_counts(AEAD, 100, enough, enough)
+    for wrong in ("packets_sealed", "packets_verified"):
+        with pytest.raises(IntegrityError, match=f"99 counted as {wrong} by worker B"):
+            check_counts(AEAD, 100, enough, enough | {wrong: 99})
+    with pytest.raises(IntegrityError, match="0 counted as proofs_made by worker A"):
+        check_counts(Shape("aead", "aes-128-gcm", "mem"), 100, enough, enough)
+    with pytest.raises(IntegrityError, match="100 packets of others"):
+        check_counts(AEAD, 100, enough, enough | {"packets_unprotected_sent": 100})
+    with pytest.raises(IntegrityError, match="0 counted as packets_unprotected_sent by worker A"):
+        check_counts(Shape("none"), 100, enough, enough)
+
+
+# Clients that are not honest ---------------------------------------------------------
+
+
+class Rude:
+    """A client of the store that fills its slots by hand."""
+
+    def __init__(self, there: Connection, where: RemoteMR) -> None:
+        self.qp, self._where = there.qp, where
+        self.sequence = 1
+
+    def write(self, opcode: int, *, number: int = 0, length: int | None = None, zero: int = 0,
+              spoil: bool = False) -> None:  # fmt: skip
+        """Into the next slot."""
+        said = (32 if opcode == PUT else 0) if length is None else length
+        slot = bytearray(32) + key(number) + bytes(8)
+        slot += struct.pack("=IBBH", self.sequence, opcode, said, zero)
+        whole = bytearray(sealed(slot))
+        whole[40] ^= spoil  # of the key
+        at = (self.sequence - 1) % SLOTS * SLOT_LEN
+        self.qp.write(bytes(whole), self._where, at, timeout=WAIT)
+
+    def answer(self) -> tuple[int, int]:
+        """Status and length of the value, of the request that is next."""
+        data = bytes(self.qp.recv(WAIT).data)
+        sequence, status, length = struct.unpack_from("=IBB", data)
+        assert sequence == self.sequence
+        self.sequence += 1
+        return status, length
+
+    def ask(self, opcode: int, **how: Any) -> tuple[int, int]:
+        self.write(opcode, **how)
+        return self.answer()
+
+
+@contextlib.contextmanager
+def rude(stand: Stand, host: HostProcess) -> Iterator[tuple[Rude, int]]:
+    """It and the number by which the server's process knows it."""
+    heard = host.ask(
+        "listen", worker=str(stand.b.control), keys=KEYS, capacity=CAPACITY, slots=SLOTS,
+        proof=False, options=AEAD.options(stand.identities, "b", "a") | {"qps": 1},
+    )  # fmt: skip
+    with Context(stand.a.control) as ctx, PD(ctx) as pd:
+        options = AEAD.options(stand.identities, "a", "b") | {"qps": 1}
+        host.request("open", serial=heard["serial"], sq=SQ)
+        with connection.connect(tuple(heard["address"]), pd, **options) as there:
+            (memory,) = host.answer()["memory"]
+            yield Rude(there, RemoteMR.from_bytes(memory)), heard["serial"]
+
+
+@pytest.fixture
+def host() -> Iterator[HostProcess]:
+    with contextlib.closing(HostProcess("srdma.bench.kvs_host")) as host:
+        host.wait_until_up()
+        yield host
+
+
+def test_nonsense_is_refused_and_harms_nobody(stand: Stand, host: HostProcess) -> None:
+    with rude(stand, host) as (client, serial):
+        for opcode in (0, BYE + 1, 255):
+            assert client.ask(opcode) == (BAD, 0)
+        for length in (1, 31, 33, 255):
+            assert client.ask(PUT, length=length) == (BAD, 0)
+            assert client.ask(GET, length=length) == (BAD, 0)
+        assert client.ask(GET, zero=1) == (BAD, 0)
+        assert client.ask(GET, number=KEYS - 1) == (OK, 32)
+        assert client.ask(GET, number=KEYS) == (NOT_FOUND, 0)
+        assert host.ask("state", serial=serial)["bad"] == 12
+        assert client.ask(BYE) == (OK, 0)
+        host.ask("end", serial=serial)
+
+
+def test_a_torn_request_is_none_until_it_is_whole(stand: Stand, host: HostProcess) -> None:
+    with rude(stand, host) as (client, serial):
+        client.write(GET, number=1, spoil=True)
+        client.qp.write(b"\0" * 8, client._where, SLOT_LEN, timeout=WAIT)
+        assert host.ask("state", serial=serial)["gets"] == 0
+        assert client.ask(GET, number=1) == (OK, 32)
+        assert host.ask("state", serial=serial)["gets"] == 1
+        assert client.ask(BYE) == (OK, 0)
+        host.ask("end", serial=serial)
+
+
+def test_a_full_store_refuses_new_keys_alone(stand: Stand, host: HostProcess) -> None:
+    with rude(stand, host) as (client, serial):
+        for number in range(KEYS, CAPACITY):
+            assert client.ask(PUT, number=number) == (OK, 0)
+        assert client.ask(PUT, number=CAPACITY) == (FULL, 0)
+        assert client.ask(GET, number=CAPACITY) == (NOT_FOUND, 0)
+        for number in range(CAPACITY):
+            assert client.ask(PUT, number=number) == (OK, 0)
+            assert client.ask(GET, number=number) == (OK, 32)
+        assert client.ask(BYE) == (OK, 0)
+        state = host.ask("state", serial=serial)
+        assert (state["keys"], state["full"]) == (CAPACITY, 1)
+        host.ask("end", serial=serial)
+
+
+def test_one_that_goes_without_a_word(stand: Stand, host: HostProcess) -> None:
+    with rude(stand, host) as (other, serial):
+        with rude(stand, host) as (gone, lost):
+            assert gone.ask(GET) == (OK, 32)
+        host.ask("end", serial=lost)  # which joins its thread
+        assert other.ask(GET) == (OK, 32)
+        assert other.ask(BYE) == (OK, 0)
+        host.ask("end", serial=serial)
+
+
+# The command ---------------------------------------------------------------------------
+
+
+def bench_kvs(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "srdma", "bench", "kvs", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+
+
+QUICK = ["--keys", "1000", "-D", "0.05", "--rounds", "2"]
+
+
+def test_command_compares() -> None:
+    done = bench_kvs(*QUICK, "--compare", "--check", "--json")
+    assert done.returncode == 0, done.stderr
+    *checked, a, b, c, d, ratio = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["checked"] for row in checked] == ["none", "aes-128-gcm, aead, basic"]
+    assert [row["level"] for row in (a, b, c, d)] == ["none", "none", "aead", "aead"]
+    assert all(row["rate"] > 0 and row["cpu_server"] > 0 for row in (a, b, c, d))
+    assert ratio["rate_ratio"]["rounds"] == ratio["worker_cpu_ratio"]["rounds"] == 2
+
+
+def test_command_for_people() -> None:
+    done = bench_kvs(*QUICK, "--level", "packet", "--mode", "pd")
+    assert done.returncode == 0, done.stderr
+    assert "worker A" in done.stdout and "aes-128-gmac" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--mix", "e"], "mix 'e': there are a, b, c, d, get, put"),
+        (["--theta", "1"], "theta 1.0: 0 (all keys alike) to below 1"),
+        (["--keys", "0"], "0 keys: 1 to"),
+        (["--depth", "0"], "a depth of 0: 1 to 1024"),
+        (["--connections", "257"], "257 connections: 1 to 256"),
+        (["--seconds", "0"], "--seconds 0.0: more than 0"),
+        (["--level", "none", "--compare"], "nothing to --compare"),
+        (["--keys", "3900000", "--check", "--level", "none"], "at most 2097152 can be checked"),
+    ],
+)
+def test_command_says_what_would_be_right(words: list[str], text: str) -> None:
+    done = bench_kvs(*words)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert text in " ".join(done.stderr.split())
