@@ -29,7 +29,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
 GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
     "bench": (
         "Measure, keep the results, and show them.",
-        {"machine": cli_bench.machine, "kvs": cli_kvs.kvs},
+        {"machine": cli_bench.machine, "kvs": cli_kvs.kvs, "paper": cli_bench.paper},
     ),
     "ca": (
         "Make a certificate authority, and identities.",

@@ -3,14 +3,25 @@ imported by the commands only."""
 
 from __future__ import annotations
 
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from .cli_options import Json
 from .cli_output import console, print_json
+from .errors import LocalError
 
 Device = Annotated[str, typer.Option(help="embedded (default) or udp.")]
+SILENCE = 10.0  # seconds between lines of progress where there is no terminal
 
 
 def machine(device: Device = "embedded", json: Json = False) -> None:
@@ -24,3 +35,92 @@ def machine(device: Device = "embedded", json: Json = False) -> None:
         return
     for name, value in found.items():
         console().print(f"{name:<12} {value}", markup=False)
+
+
+def paper(
+    device: Device = "embedded",
+    out: Annotated[
+        Path, typer.Option(help="Folder of the results; a run that was interrupted goes on there.")
+    ] = Path("build/paper"),
+    quick: Annotated[bool, typer.Option("--quick", help="Less of everything: minutes.")] = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="A moment of everything, to see that it works.")
+    ] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Items such as fig6. May be repeated.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tables 2 and 3 and figures 2 and 5 to 11 of the paper: CSV, PNG, SVG, and a page of HTML."""
+    from .bench import paper as papers
+    from .bench.folder import Folder
+    from .bench.plot import check_library
+    from .bench.primitives import program
+
+    names = _chosen(only, list(papers.ITEMS))
+    scale = papers.SMOKE if smoke else papers.QUICK if quick else papers.FULL
+    program("primitives")
+    check_library()
+    logging.getLogger("srdma").setLevel(logging.ERROR)  # level none and header are meant
+    folder = Folder(out, papers.run_facts(device, scale))
+    with steps(quiet=json) as tell:
+        run = papers.Run(folder, scale, device, tell)
+        tell.total = run.steps(names)
+        run.measure(names)
+    page = run.publish(names, " ".join(["srdma", *sys.argv[1:]]))
+    if json:
+        print_json({"page": str(out / "index.html"), "items": [s.name for s in page.sections]})
+        return
+    for section in page.sections:
+        console().print(f"[bold]{escape(section.title)}[/]")
+        for text in section.here:
+            console().print(f"  {text}", markup=False)
+    console().print(f"\n{out / 'index.html'}", markup=False)
+
+
+def _chosen(only: list[str] | None, known: list[str]) -> list[str]:
+    wrong = [name for name in only or [] if name not in known]
+    if wrong:
+        raise LocalError(f"--only {wrong[0]}: there are {', '.join(known)}")
+    return [name for name in known if not only or name in only]
+
+
+class Steps:
+    """Called with how many steps are done now, and what goes on."""
+
+    def __init__(self, show: Callable[[int, int, str], None]) -> None:
+        self._show = show
+        self.total = self.done = 0
+
+    def __call__(self, done: int, text: str) -> None:
+        self.done += done
+        self._show(self.done, self.total, text)
+
+
+@contextmanager
+def steps(*, quiet: bool) -> Iterator[Steps]:
+    """A bar on standard error, or a line now and then if that is no terminal."""
+    err = Console(stderr=True, soft_wrap=True, highlight=False)
+    if quiet or not err.is_terminal:
+        yield Steps(_lines(err, quiet=quiet))
+        return
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, "{task.description}", console=err, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield Steps(
+            lambda done, total, text: bar.update(
+                task, completed=done, total=total, description=escape(text)
+            )
+        )
+
+
+def _lines(err: Console, *, quiet: bool) -> Callable[[int, int, str], None]:
+    last = time.monotonic()
+
+    def show(done: int, total: int, text: str) -> None:
+        nonlocal last
+        if not quiet and time.monotonic() - last >= SILENCE:
+            last = time.monotonic()
+            err.print(f"{done}/{total} {text}", markup=False)
+
+    return show

@@ -63,13 +63,18 @@ TESTS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """One run: size in bytes, iterations (0: seconds count), both directions or one."""
+    """One run: size in bytes, iterations (0: seconds count), both directions or one.
+
+    reads: percent of a write_bw that are READs. qps: how many carry it, 0 for all.
+    """
 
     test: str
     size: int
     iterations: int = 0
     seconds: float = 0.0
     both: bool = False
+    reads: int = 0
+    qps: int = 0
 
     @property
     def row(self) -> Test:
@@ -179,15 +184,27 @@ class End:
 
     # Work requests ---------------------------------------------------------------
 
-    def works(self, opcode: int, size: int) -> list[Work]:
-        """QP by QP, over the whole region."""
+    def works(self, opcode: int, size: int, qps: int = 0) -> list[Work]:
+        """QP by QP, of all or so many, over the whole region."""
         local = self._place.source if opcode != READ else self._place.landing
-        spots = max(1, min(WORKS // len(self._qps), local.length // max(size, 1)))
+        busy = self._qps[: qps or None]
+        spots = max(1, min(WORKS // len(busy), local.length // max(size, 1)))
         return [
             self._work(qp, opcode, (local, spot * size, size))
             for spot in range(spots)
-            for qp in self._qps
+            for qp in busy
         ]
+
+    def mixed(self, plan: Plan) -> list[Work]:
+        """Those of a stream, with READs evenly among them."""
+        qps = plan.qps or len(self._qps)
+        works = self.works(plan.row.opcode, plan.size, qps)
+        if plan.reads:
+            for n, read in enumerate(self.works(READ, plan.size, qps)):
+                spot = n // qps
+                if (spot + 1) * plan.reads // 100 > spot * plan.reads // 100:
+                    works[n] = read
+        return works
 
     def _work(self, qp: SecureQP, opcode: int, local: tuple[MR, int, int]) -> Work:
         mr, at, size = local
@@ -235,7 +252,7 @@ class End:
 
     def _stream(self, plan: Plan) -> Result:
         result = Result(plan)
-        works = self.works(plan.row.opcode, plan.size)
+        works = self.mixed(plan)
         for window in range(WINDOWS):
             count = (plan.iterations + window) // WINDOWS
             ns = int(plan.seconds * 1e9 / WINDOWS)

@@ -2,8 +2,8 @@
 
     python -m srdma.bench.host_b
 
-Requests: listen (worker, region, proof, options) -> address, serial; end (serial), once the client
-has finished. The end of stdin ends it.
+Requests: listen (worker, region, proof, group, options) -> address, serial; end (serial), once
+the client has finished. The end of stdin ends it.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ class HostB:
         self._served: dict[int, Served] = {}
 
     def listen(
-        self, worker: str, region: int, proof: bool, options: dict[str, Any]
+        self, worker: str, region: int, proof: bool, group: str, options: dict[str, Any]
     ) -> dict[str, Any]:
         with ExitStack() as stack:
-            pd = stack.enter_context(PD(stack.enter_context(Context(Path(worker))), RING))
+            context = stack.enter_context(Context(Path(worker)))
+            pd = stack.enter_context(PD(context, RING, group))
             place = stack.enter_context(closing(Place(pd, region, proof=proof)))
             listener = connection.listen(("127.0.0.1", 0), pd, data=place.offer(), **options)
             stack.enter_context(listener)

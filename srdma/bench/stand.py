@@ -32,10 +32,12 @@ from ..exchange_messages import UNPROTECTED, Suite
 from ..pd import PD
 from ..perf import Client, Place, Plan, Result, cpu_ns, offered
 from ..policy import describe, suite_named
+from ..tap import TapProcess
 
 REGION = 1 << 20
 DEPTH = 96  # outstanding requests of a QP, as in the paper
 RING = 65536
+NAMES = ("nica", "nicb")
 PEER = "spiffe://demo/host-"
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ("aes", "vaes", "avx2", "avx512f", "sha_ni", "asimd", "sha2")
@@ -51,6 +53,7 @@ class Settings:
     key_cache: int | None = None
     provider: str = ""
     threads: int = 1
+    tap: bool = False  # somebody on the wire keeps all packets; embedded only
 
     def words(self) -> list[str]:
         words = ["--allow-unprotected"] if self.unprotected else []
@@ -71,6 +74,8 @@ class Shape:
     qps: int = 1
     depth: int = DEPTH
     region: int = REGION
+    tag_len: int = 0  # 0: the suite's own
+    group: str = ""  # of trust, in mode pd
 
     @property
     def proof(self) -> bool:
@@ -79,7 +84,11 @@ class Shape:
     @property
     def in_force(self) -> Suite:
         """What the QPs must say of themselves."""
-        return UNPROTECTED if self.level == "none" else suite_named(self.suite, self.level)
+        return (
+            UNPROTECTED
+            if self.level == "none"
+            else suite_named(self.suite, self.level, self.tag_len or None)
+        )
 
     def options(self, identities: Path, own: str, peer: str) -> dict[str, Any]:
         """Keywords of connect() and listen(); one QP more, for talk."""
@@ -89,6 +98,7 @@ class Shape:
             "level": self.level,
             "suites": [self.suite] if self.suite else [],
             "mode": [] if self.level == "none" else self.mode,
+            "tag_len": self.tag_len,
             "unprotected_payload": self.level == "header",
             "qps": 1 + self.qps,
             "sq": self.depth,
@@ -195,7 +205,7 @@ class Stand:
         with ExitStack() as stack:
             self._nics = stack.enter_context(Embedded())
             self.identities = make_identities(self._nics.folder / "identities")
-            self.a, self.b = _start(device, self._nics, self.settings)
+            self.a, self.b = self._start(stack)
             self._host_b = stack.enter_context(closing(HostProcess("srdma.bench.host_b")))
             self._host_b.wait_until_up()
             self._pin()
@@ -203,6 +213,32 @@ class Stand:
                 stack.enter_context(Context(w.control)) for w in (self.a, self.b)
             )
             self._stack = stack.pop_all()
+
+    def _start(self, stack: ExitStack) -> tuple[Worker, Worker]:
+        words, nics = self.settings.words(), self._nics
+        self._tap: TapProcess | None = None
+        if self.settings.tap:
+            if self.device != "embedded":
+                raise LocalError(f"--device {self.device}: packets are kept on embedded only")
+            wires = nics.wire("a"), nics.wire("b")
+            self._tap = stack.enter_context(closing(TapProcess(wires, NAMES)))
+            self._tap.wait_until_up()
+            a, b = (
+                nics.start(name, wire=wire, options=words)
+                for name, wire in zip(NAMES, "ab", strict=True)
+            )
+            return a, b
+        if self.device == "embedded":
+            a, b = (nics.start(name, options=words) for name in NAMES)
+            return a, b
+        if self.device == "udp":
+            high, low = divmod(os.getpid() & 0xFFFF, 256)
+            a, b = (
+                nics.launch(name, [*_udp(f"127.{net}.{high}.{low}"), *words])
+                for name, net in zip(NAMES, (165, 166), strict=True)
+            )
+            return a, b
+        raise LocalError(f"--device {self.device}: give embedded or udp")
 
     def _pin(self) -> None:
         pin(self.a.pid, self.cores.worker_a)
@@ -240,14 +276,21 @@ class Stand:
         a, b = self._contexts
         return a.stats(), b.stats()
 
+    def capture(self) -> list[bytes]:
+        """Every packet since the last call, of a stand with a tap."""
+        assert self._tap is not None
+        return [packet.data for packet in self._tap.capture()]
+
     @contextmanager
     def connect(self, shape: Shape) -> Iterator[Link]:
         """Of which there may be many at a time; what none measures costs nothing."""
-        words = {"worker": str(self.b.control), "region": shape.region, "proof": shape.proof}
+        words: dict[str, Any] = {"worker": str(self.b.control), "group": shape.group}
+        words |= {"region": shape.region, "proof": shape.proof}
         options = shape.options(self.identities, "b", "a")
         heard = self._host_b.ask("listen", **words, options=options)
         with ExitStack() as stack:
-            pd = stack.enter_context(PD(stack.enter_context(Context(self.a.control)), RING))
+            context = stack.enter_context(Context(self.a.control))
+            pd = stack.enter_context(PD(context, RING, shape.group))
             place = stack.enter_context(closing(Place(pd, shape.region, proof=shape.proof)))
             options = shape.options(self.identities, "a", "b")
             there = stack.enter_context(
@@ -272,20 +315,6 @@ class Stand:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         self.close()
-
-
-def _start(device: str, nics: Embedded, settings: Settings) -> tuple[Worker, Worker]:
-    if device == "embedded":
-        a, b = (nics.start(name, options=settings.words()) for name in ("nica", "nicb"))
-        return a, b
-    if device == "udp":
-        high, low = divmod(os.getpid() & 0xFFFF, 256)
-        a, b = (
-            nics.launch(name, [*_udp(f"127.{net}.{high}.{low}"), *settings.words()])
-            for name, net in (("nica", 165), ("nicb", 166))
-        )
-        return a, b
-    raise LocalError(f"--device {device}: give embedded or udp")
 
 
 def _udp(address: str) -> list[str]:

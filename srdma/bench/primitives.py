@@ -1,0 +1,47 @@
+"""What `build/bench/primitives` measures: codes over blocks, keys of memory ranges, CPU time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import DeviceError, LocalError
+from .stand import ROOT
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One line of its output. what: as the program takes it, such as `aes-128-cmac:64`."""
+
+    what: str
+    threads: int
+    ns: float
+    per_second: float
+
+
+def program(name: str) -> Path:
+    """A program of bench/: of $BUILD, or of this tree's build folder."""
+    path = ROOT / os.environ.get("BUILD", "build") / "bench" / name
+    if not os.access(path, os.X_OK):
+        raise LocalError(f"no program {path}: build it by `make bench`")
+    return path
+
+
+def measure(
+    cells: Sequence[str], *, threads: int = 1, ms: int = 5, provider: str = ""
+) -> list[Cell]:
+    """Each once."""
+    command = [str(program("primitives")), "--threads", str(threads), "--ms", str(ms)]
+    command += ["--provider", provider] if provider else []
+    done = subprocess.run([*command, *cells], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DeviceError(done.stderr.strip() or f"primitives ended with code {done.returncode}")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return [
+        Cell(what, row["threads"], row["ns"], row["per_second"])
+        for what, row in zip(cells, found, strict=True)
+    ]

@@ -1,0 +1,100 @@
+"""`srdma bench paper` on this machine, for a moment: refusals, an interruption, the page."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+
+from srdma.bench.folder import Folder
+from srdma.bench.paper_loads import NONE, Effort, Loads, sheets
+from srdma.bench.stand import Link
+
+LIMIT = 120.0
+EFFORT = Effort(
+    protections=[("header", "aes-128-gmac")], modes=(NONE, "pd+mem"), rounds=1, iterations=20,
+    seconds=0.01, sizes=(32,), qps=(1,), mixes=(),
+)  # fmt: skip
+
+
+def paper(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "srdma", "bench", "paper", *words]
+    return subprocess.run(
+        command, env=os.environ | env, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--only", "fig3"], "--only fig3: there are table2, table3, fig2"),
+        (["--smoke"], "build it by `make bench`"),
+    ],
+)
+def test_says_what_would_be_right(tmp_path, words, why):
+    done = paper(*words, "--out", str(tmp_path / "out"), BUILD=str(tmp_path))
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert why in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_loads_go_on_where_they_were(tmp_path, monkeypatch):
+    """An interrupted measurement has whole sheets only, and none is measured again."""
+    folder, told = Folder(tmp_path, {}), []
+    figures = ["fig6", "fig8"]
+    every = [*sheets(*EFFORT.protections[0], EFFORT)]
+    measured: list[str] = []
+
+    def measure(link: Link, plan, real=Link.measure):
+        measured.append(plan.test)
+        if len(measured) == 6:
+            raise KeyboardInterrupt
+        return real(link, plan)
+
+    monkeypatch.setattr(Link, "measure", measure)
+
+    def loads() -> Loads:
+        return Loads(folder, EFFORT, "embedded", lambda steps, text: told.append(steps))
+
+    with pytest.raises(KeyboardInterrupt):
+        loads().run(figures)
+    assert len(loads().tables["fig6"]) == 4 and len(loads().tables["fig8"]) == 0
+    loads().run(figures)
+    assert measured == ["write_lat"] * 2 + ["read_lat"] * 2 + ["write_bw"] * 4
+    again = loads()
+    again.run(figures)
+    assert len(measured) == 8 and again.total == len(every)
+    rows = [*again.tables["fig6"], *again.tables["fig8"]]
+    assert [row.mode for row in rows] == [NONE, "pd+mem"] * 3
+    assert all(row.packets == 0 if row.mode == NONE else row.packets > 0 for row in rows)
+    assert all(row.ratio == 1 for row in rows if row.mode == NONE)
+    text = (tmp_path / "fig6.csv").read_text()
+    assert len([*csv.DictReader(text.splitlines())]) == 4
+
+
+def test_tables(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: run .ci/setup test")
+    fake = tmp_path / "bench" / "primitives"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\n")
+    fake.chmod(0o755)
+    done = paper(
+        "--only", "table2", "--only", "table3", "--out", str(tmp_path), BUILD=str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "table2.csv").read_text().splitlines()[1:] == [
+        f"{code},{tag},{8 + tag},{60 + 8 + tag}"
+        for code, tag in enumerate((12, 16, 20, 28, 32, 48, 64), start=1)
+    ]
+    assert (tmp_path / "table3.csv").read_text().splitlines()[1:] == [
+        "basic,owner,64,0,40,24",
+        "pd,owner,16,48,16,24",
+        "pd,shared,0,48,16,24",
+        "mem,owner,64,16,40,48",
+        "pd+mem,owner,16,64,16,48",
+        "pd+mem,shared,0,64,16,48",
+    ]
+    assert "Table 3" in (tmp_path / "index.html").read_text()

@@ -1,0 +1,186 @@
+"""The paper's items without a measurement: what is drawn of rows, and what is said of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from srdma.bench import paper, paper_words, primitives
+from srdma.bench.folder import Folder
+from srdma.bench.paper_loads import MODES, NONE, Row, sheets
+from srdma.bench.plot import Point
+from srdma.errors import DeviceError, LocalError
+
+
+def row(op, level, suite, mode, x, value, ratio=1.0):
+    return Row(op, level, suite, mode, x, value, value, value, ratio, ratio, ratio, 7, 100)
+
+
+def rows(op, level, xs, modes=tuple(MODES), suites=("aes-128-cmac", "hmac-sha256")):
+    return [
+        row(op, level, suite, mode, x, 10.0 * (1 + s) + n, 1 + n / 10)
+        for s, suite in enumerate(suites)
+        for x in xs
+        for n, mode in enumerate(modes)
+    ]
+
+
+def test_every_item_has_its_words():
+    for name in paper.ITEMS:
+        assert paper_words.PAPER[name] and paper_words.CAPTIONS[name]
+    assert {*paper.FIGURES} | {"table2", "table3"} == {*paper.ITEMS}
+
+
+@pytest.mark.parametrize("scale", [paper.FULL, paper.QUICK, paper.SMOKE])
+def test_a_scale_measures_every_figure(scale):
+    effort = scale.loads
+    figures = {s.figure for which in effort.protections for s in sheets(*which, effort)}
+    assert figures == {*paper.LOADS}
+    assert NONE in effort.modes and {*effort.modes} <= {*MODES}
+
+
+def test_sheets_are_told_apart():
+    for which in paper.FULL.loads.protections:
+        every = [(s.figure, s.op, s.x) for s in sheets(*which, paper.FULL.loads)]
+        assert len(every) == len(set(every))
+
+
+def test_figure_6():
+    points = [*paper.fig6_points(rows("WRITE", "header", [32]))]
+    assert {p.panel for p in points} == {"WRITE, half a round trip"}
+    (plain,) = (p for p in points if p.line == paper.NO_PROTECTION)
+    assert (plain.x, plain.median, plain.rounds) == (0, 15.0, 14)
+    assert [p.x for p in points if p.line == "hmac-sha256"] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_figure_7():
+    points = [*paper.fig7_points(rows("READ", "aead", [16, 32]))]
+    assert {p.panel for p in points} == {"READ, aead: aes-128-cmac", "READ, aead: hmac-sha256"}
+    assert {p.line for p in points} == {paper.NO_PROTECTION, *MODES} - {NONE}
+
+
+def test_figures_8_and_9():
+    found = rows("WRITE", "header", [1, 4]) + rows("WRITE", "aead", [1, 4], suites=["aes-128-gcm"])
+    points = [*paper.goodput_points(found)]
+    assert [*dict.fromkeys(p.panel for p in points)][:4] == [
+        "header, basic", "aead, basic", "header, pd", "aead, pd",
+    ]  # fmt: skip
+    plain = [p for p in points if p.line == paper.NO_PROTECTION and p.panel == "aead, pd"]
+    assert [(p.x, p.median) for p in plain] == [(1, 10.0), (4, 10.0)]
+
+
+def test_figure_10():
+    points = [*paper.fig10_points(rows("mixed", "header", [0, 5, 95], suites=["aes-128-cmac"]))]
+    assert {p.x for p in points} == {0, 1, 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "said"),
+    [
+        ("fig6", rows("WRITE", "header", [32]), "WRITE, pd: +20% over no protection."),
+        ("fig7", rows("WRITE", "packet", [16, 2048]), "2048 bytes takes 11.0 µs, +10%"),
+        ("fig8", rows("WRITE", "aead", [1, 8]), "1.10 of no protection; pd 12.0; pd cached 15.0"),
+        (
+            "fig10",
+            rows("mixed", "aead", [5, 0], suites=["aes-128-gcm"]),
+            "aead, aes-128-gcm, basic: 0/100 11, 5/95 11 thousand requests/s.",
+        ),
+    ],
+)
+def test_what_is_said_of_loads(name, found, said):
+    assert any(said in text for text in paper_words.of_loads(name, found))
+    assert paper_words.of_loads(name, []) == []
+
+
+def test_what_is_said_of_primitives():
+    points = [Point(paper.LATENCY, "1 thread", x, x / 2, 0, 0, 1) for x in (3, 18)]
+    assert paper_words.of_points("fig2", points) == [
+        "0.50 µs per step, so 2.0 µs for 4 steps.",
+        "1.50 µs at depth 3, 9.00 µs at depth 18.",
+    ]
+    assert paper_words.of_points("fig2", points[:1]) == ["1.50 µs at depth 3, 1.50 µs at depth 3."]
+    codes = [Point("openssl, 1 thread", f"s{v}", 64, v, v, v, 1) for v in (1.0, 3.0, 2.0)]
+    assert paper_words.of_points("fig5", codes) == [
+        "openssl, 1 thread, 64 bytes: s3.0 3.0 Gbit/s, s1.0 1.0."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("each", "shared", "said"), [(16, 0, "16 N"), (0, 48, "48"), (16, 48, "16 N + 48")]
+)
+def test_keys_as_the_paper_writes_them(each, shared, said):
+    assert paper_words.of_keys(each, shared) == said
+
+
+# Primitives ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """bench/primitives with these lines of shell."""
+    monkeypatch.setenv("BUILD", str(tmp_path))
+    (tmp_path / "bench").mkdir()
+
+    def write(lines: str) -> None:
+        path = tmp_path / "bench" / "primitives"
+        path.write_text(f"#!/bin/sh\n{lines}\n")
+        path.chmod(0o755)
+
+    return write
+
+
+def test_a_missing_program(tmp_path, monkeypatch):
+    monkeypatch.setenv("BUILD", str(tmp_path))
+    with pytest.raises(LocalError, match=r"no program .*: build it by `make bench`"):
+        primitives.measure(["depth:3"])
+
+
+def test_lines_of_the_program(program):
+    program('echo "{\\"depth\\": 3, \\"threads\\": 2, \\"ns\\": 1.5, \\"per_second\\": 9}"')
+    assert primitives.measure(["depth:3"], threads=2) == [primitives.Cell("depth:3", 2, 1.5, 9)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"), [("echo broken >&2; exit 1", "broken"), ("exit 3", "ended with code 3")]
+)
+def test_a_program_that_fails(program, lines, why):
+    program(lines)
+    with pytest.raises(DeviceError, match=why):
+        primitives.measure(["depth:3"])
+
+
+def test_nothing_is_computed_twice(tmp_path, monkeypatch):
+    """A run that was interrupted in figure 5 goes on with what is missing."""
+    scale, asked = paper.QUICK, []
+    fig2 = len(scale.depths) * scale.rounds
+    block = len(paper.FIG5_SUITES) * scale.rounds  # of a size of figure 5
+    limit = fig2 + block + 5
+
+    def measure(cells, *, threads, ms, provider):
+        asked.extend(cells)
+        if len(asked) > limit:
+            raise KeyboardInterrupt
+        return [primitives.Cell(what, threads, 10.0, 1e6) for what in cells]
+
+    monkeypatch.setattr(paper.primitives, "measure", measure)
+    monkeypatch.setattr(paper, "_threads", lambda: [1])
+    told: list[int] = []
+
+    def run() -> paper.Run:
+        folder = Folder(tmp_path, {"commit": "x"})
+        return paper.Run(folder, scale, "embedded", lambda steps, text: told.append(steps))
+
+    names = ["fig2", "fig5"]
+    with pytest.raises(KeyboardInterrupt):
+        run().measure(names)
+    assert len(run().points("fig2")) == 2 * len(scale.depths)
+    assert len(run().points("fig5")) == len(paper.FIG5_SUITES)
+    asked.clear()
+    told.clear()
+    limit = fig2 + 2 * block * len(scale.blocks)
+    run().measure(names)
+    assert len(asked) == block * (len(paper.PROVIDERS) * len(scale.blocks) - 1)
+    assert sum(told) == run().steps(names)
+    assert len(run().points("fig5")) == len(asked) // scale.rounds + len(paper.FIG5_SUITES)
+    asked.clear()
+    run().measure(names)
+    assert not asked
