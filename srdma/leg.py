@@ -29,7 +29,10 @@ class Leg(Protocol):
         """Why the leg ended; None: it lives."""
 
     def poll(self) -> None:
-        """Before each look at the ring: what the device wants done while it is used."""
+        """Before each look at the ring: what the device wants done while it is used.
+
+        By any thread, while another one sleeps on fileno(): that one's wake-up stays its own.
+        """
 
     def slot(self) -> memoryview | None:
         """512 bytes for the next descriptor, the same ones until post(); None: full now."""
@@ -113,13 +116,13 @@ class _Verbs:
         return self._leg.closed
 
     def poll(self) -> None:
-        self._leg.drain()
+        self._leg.poll()
 
     def slot(self) -> memoryview | None:
         self._next = self._next or self._leg.slot()
         if self._next is None:
             self.flush()
-            self._leg.drain()
+            self._leg.poll()
             self._next = self._leg.slot()
         return self._next[1] if self._next else None
 

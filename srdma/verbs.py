@@ -291,7 +291,7 @@ class VerbsLeg:
         return self._ring.view
 
     def slot(self) -> tuple[int, memoryview] | None:
-        """The next descriptor slot, 512 bytes; None: all are in use, drain."""
+        """The next descriptor slot, 512 bytes; None: all are in use, poll."""
         return self._sender.hand_out()
 
     def post(self, slots: Sequence[tuple[int, int]]) -> None:
@@ -315,17 +315,24 @@ class VerbsLeg:
         self._cq.req_notify()
         return self._poll_cq() > 0
 
-    def drain(self) -> int:
-        """Take all that arrived: slots come free, receives are posted again.
+    def poll(self) -> None:
+        """Take all that arrived, but not what wakes a thread that sleeps on fileno().
 
-        Returns how many completions that were; the ring itself tells the new records.
+        Slots come free, receives are posted again; the ring itself tells the new records.
         """
+        self._take(wakes=False)
+
+    def drain(self) -> None:
+        """After that sleep: the same, and the wake-up itself."""
+        self._take(wakes=True)
+
+    def _take(self, *, wakes: bool) -> None:
         for fd, _ in self._epoll.poll(0) if not self.closed else ():
             if fd == self._cm.fd:
                 self._take_cm_events()
-            else:
+            elif wakes:
                 self._take_cq_events()
-        return self._poll_cq() if not self.closed else 0
+        self._poll_cq()
 
     def _take_cq_events(self) -> None:
         with contextlib.suppress(PyverbsRDMAError):  # EAGAIN

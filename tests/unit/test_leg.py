@@ -126,6 +126,7 @@ class Device:
         self.records = memoryview(bytearray(64 * 32))
         self.closed = None
         self.handed, self.freed = 0, 0
+        self.drained = False
         self.posted: list[list[tuple[int, int]]] = []
         self.regions: dict[int, tuple[int, int, int]] = {}
         self._pipe = os.pipe()
@@ -139,9 +140,12 @@ class Device:
     def post(self, slots):
         self.posted.append(list(slots))
 
-    def drain(self):
+    def poll(self):
         self.freed = sum(map(len, self.posted))
-        return 0
+
+    def drain(self):
+        self.poll()
+        self.drained = True
 
     def arm(self):
         return self.closed is not None
@@ -190,7 +194,20 @@ def test_verbs_slots_go_in_chains(device):
     leg.flush()
     leg.flush()
     assert dev.posted == [[(0, 64), (1, 100)]]
-    assert leg.slot() is not None  # full, until what was sent is drained
+    assert leg.slot() is not None  # full, until it is polled what was sent
+
+
+def test_verbs_wake_up_is_for_who_slept(device):
+    """Another thread may poll and post meanwhile: a wake-up taken by it would be lost."""
+    leg, dev = device
+    for _ in range(2):
+        leg.slot()
+        leg.post(64)
+    assert leg.slot() is not None
+    leg.poll()
+    assert not dev.drained
+    leg.drain()
+    assert dev.drained
 
 
 def test_verbs_regions_give_the_nic_what_it_needs(device):

@@ -21,6 +21,7 @@ from tests.e2e.conftest import Joiner, pattern, run
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 SIZES = [0, 1, 63, 64, 448, 449, 4095, 4096, 4097, 65537, (1 << 20) + 3]
 WAIT = 120
+TURNS = 100
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -82,6 +83,19 @@ def test_registered_memory_without_a_copy(pair):
         assert target.buf[1:89_999] == pattern(100_000)[3:90_001]
         pair.server.qp.write(b"back", mr.remote(), 99_996, timeout=WAIT)
         assert memory[-4:] == b"back"
+
+
+def test_two_threads_wait_on_one_pd(pair):
+    """Each hands out what the other one sleeps for, and leaves it its wake-up."""
+    target = pair.b.pd.alloc(2, ALL)
+
+    def many(at: int) -> None:
+        for n in range(TURNS):
+            pair.client.qp.write(bytes([n]), target.remote(), at, timeout=WAIT)
+
+    for ended in [run(many, at) for at in range(2)]:
+        ended()
+    assert bytes(target.buf) == bytes([TURNS - 1]) * 2
 
 
 def test_mac_suite_and_refusal(workers, join):

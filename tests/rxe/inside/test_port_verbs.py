@@ -213,9 +213,7 @@ class Host:
 
     def wait(self) -> None:
         """Sleep until the leg has something, and take it."""
-        if not self.leg.arm():
-            ready, _, _ = select.select([self.leg], [], [], 20)
-            assert ready, "nothing arrived"
+        assert self.leg.arm() or readable(self.leg, 20), "nothing arrived"
         self.leg.drain()
 
     def wait_closed(self) -> str:
@@ -272,6 +270,24 @@ def test_leg_dma_both_ways_and_records(worker, connect, end):
     assert program.line("up") == []
     assert program.line("down") == ["104", "failed", "0"]
     assert program.ended()
+
+
+def test_polling_leaves_a_sleeper_its_wake_up(worker, connect):
+    """Two threads on one leg: one sleeps on its descriptor while the other one polls."""
+    _, address = worker
+    host = connect(0, address)
+    host.leg.arm()
+    host.leg.post([host.job(0)])
+    assert readable(host.leg, 20)
+    host.leg.poll()
+    assert host.new_records() == [0]
+    assert readable(host.leg, 0)
+    host.leg.drain()
+    assert not readable(host.leg, 0)
+
+
+def readable(leg: VerbsLeg, seconds: float) -> bool:
+    return bool(select.select([leg], [], [], seconds)[0])
 
 
 def test_leg_is_admitted_once_and_by_its_token_only(ends, worker, connect):
