@@ -58,19 +58,17 @@ struct srdma_port *peer_open(const char *device,
 int peer_wait(struct srdma_port *port, struct srdma_event *ev)
 {
 	struct pollfd fd = { .fd = port->ops->fd(port), .events = POLLIN };
-	int n, armed;
+	int n = port->ops->poll(port, ev, PEER_BURST), armed;
 
-	for (;;) {
-		n = port->ops->poll(port, ev, PEER_BURST);
-		if (n)
-			return n;
-		armed = port->ops->arm(port);
-		if (armed < 0)
-			peer_die("arm: %s", strerror(-armed));
-		if (armed)
-			continue;
+	if (n)
+		return n;
+	armed = port->ops->arm(port);
+	if (armed < 0)
+		peer_die("arm: %s", strerror(-armed));
+	if (!armed) {
 		if (poll(&fd, 1, PATIENCE_MS) != 1)
 			peer_die("nothing happened for %d ms", PATIENCE_MS);
 		port->ops->disarm(port);
 	}
+	return port->ops->poll(port, ev, PEER_BURST);
 }

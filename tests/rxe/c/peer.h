@@ -16,7 +16,10 @@ void peer_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 struct srdma_port *peer_open(const char *device,
 			     enum srdma_port_verbs_kind kind);
 
-/* Up to PEER_BURST events, asleep until there is one; dies after 30 s. */
+/*
+ * Up to PEER_BURST events; asleep while nothing happens, dies after 30 s of it.
+ * 0 is news too: room to send makes no event.
+ */
 int peer_wait(struct srdma_port *port, struct srdma_event *ev);
 
 #endif
