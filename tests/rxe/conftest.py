@@ -1,10 +1,70 @@
-"""For the tests in virtual machines: what they measured is in the summary."""
+"""For the tests in virtual machines: what passed when, what hangs, and what was measured."""
 
 from __future__ import annotations
+
+import faulthandler
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import pytest
 
 from tests.rxe.figures import figures
+
+LIMIT = 240  # seconds for each of a test's three phases: an emulated machine may be slow
+GRACE = 30  # more, where Python code cannot be interrupted
+
+start = time.monotonic()
+
+
+@contextmanager
+def limited(phase: str, item: pytest.Item) -> Iterator[None]:
+    """A phase that hangs fails, by its name, and the next test runs."""
+
+    def late(number: int, frame: FrameType | None) -> None:
+        pytest.fail(f"{phase} of {item.nodeid} did not end within {LIMIT} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(LIMIT)
+    faulthandler.dump_traceback_later(LIMIT + GRACE, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    with limited("the set-up", item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with limited("the run", item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    with limited("the end", item):
+        return (yield)
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """No dots: each test has a line."""
+    return ("passed" if report.when == "call" else "", "", "") if report.passed else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed or report.when == "call":
+        seconds = time.monotonic() - start
+        print(f"{seconds:6.0f} s  {report.outcome}  {report.nodeid.removeprefix('tests/rxe/')}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -3,11 +3,11 @@
     python tests/rxe/vm.py [--timeout SECONDS] -- COMMAND...
 
 The machine is this one's own root file system, read-only, under a stock Debian
-kernel (package linux-image-amd64), started in QEMU by virtme-ng. In it, as root
-and in the same folder, COMMAND may write to /tmp, /run, /dev/shm and /var/tmp,
-which vanish with it, and to $SRDMA_VM_SCRATCH, which `run` can hand in.
-Output streams through; the exit code is COMMAND's, 124 when time ran out and
-125 when the machine did not come up twice in a row.
+kernel (package linux-image-amd64) in QEMU (machine.py). In it, as root and in
+the same folder, COMMAND may write to /tmp, /run, /dev/shm and /var/tmp, which
+vanish with it, and to $SRDMA_VM_SCRATCH, which `run` can hand in. Output
+streams through; the exit code is COMMAND's, 124 when time ran out and 125 when
+the machine did not come up twice in a row.
 
 SRDMA_VM_ACCEL=kvm or tcg overrules the choice between hardware virtualization
 and emulation: by default KVM is used where it is there and this machine is not
@@ -26,38 +26,30 @@ import threading
 import time
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.rxe import machine  # noqa: E402
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BOOT_SECONDS = 120
-MEMORY = "4G"
 EXIT_TIMEOUT = 124
 EXIT_NO_BOOT = 125
 
 GUEST_SCRIPT = """\
-exec 2>&1
-export HOME=/tmp PYTHONDONTWRITEBYTECODE=1 SRDMA_VM_SCRATCH={scratch}
-export XDG_RUNTIME_DIR=/run XDG_CACHE_HOME=/tmp/.cache
-touch {scratch}/up
+exec >{output} 2>&1
+stty raw <{output}
+export HOME=/tmp PYTHONDONTWRITEBYTECODE=1 SRDMA_VM_SCRATCH={scratch} PATH={path}
+export XDG_RUNTIME_DIR=/run XDG_CACHE_HOME=/tmp/.cache TERM=dumb
+ulimit -Hn 1048576
+ip link set lo up
 cd {cwd}
-timeout -k 5 {timeout} {command}
+touch {scratch}/up
+timeout -k 5 {timeout} {command} </dev/null
 echo $? >{scratch}/code.part
 mv {scratch}/code.part {scratch}/code
-sync
+echo b >/proc/sysrq-trigger
 """
-
-
-class VmError(Exception):
-    """The machine cannot be started here; the text says what is missing."""
-
-
-def newest_kernel() -> Path:
-    """The newest stock kernel: the cloud flavour has no RDMA."""
-    kernels = [k for k in Path("/boot").glob("vmlinuz-*-amd64") if "cloud" not in k.name]
-    if not kernels:
-        raise VmError("no /boot/vmlinuz-*-amd64: install the package linux-image-amd64")
-    return max(kernels, key=lambda k: [int(n) if n.isdigit() else 0 for n in _fields(k)])
-
-
-def _fields(kernel: Path) -> list[str]:
-    return kernel.name.removeprefix("vmlinuz-").replace("-", ".").split(".")
 
 
 def use_kvm() -> bool:
@@ -66,21 +58,6 @@ def use_kvm() -> bool:
         return choice == "kvm"
     nested = " hypervisor" in Path("/proc/cpuinfo").read_text()
     return os.access("/dev/kvm", os.R_OK | os.W_OK) and not nested
-
-
-def _vng_command(scratch: Path, kvm: bool, qemu: list[str]) -> list[str]:
-    vng = Path(sys.executable).with_name("vng")
-    if not vng.exists():
-        raise VmError(f"no {vng}: install virtme-ng into this Python (make setup)")
-    accel = [] if kvm else ["--disable-kvm"]
-    return [
-        *[str(vng), "--run", str(newest_kernel()), *accel, "--force-9p"],
-        *["--user", "root", "--memory", MEMORY, "--rwdir", str(scratch)],
-        # Else the clock is the HPET, a system call and a device access per look.
-        *["--append", "tsc=reliable"],
-        *[f"--qemu-opts={option}" for option in qemu],
-        *["--", f"sh {scratch}/guest.sh"],
-    ]
 
 
 class _Boot:
@@ -94,19 +71,18 @@ class _Boot:
             (scratch / name).unlink(missing_ok=True)
         script = GUEST_SCRIPT.format(
             scratch=scratch,
+            output=machine.OUTPUT,
+            path=shlex.quote(f"{Path(sys.executable).parent}:{SYSTEM_PATH}"),
             cwd=shlex.quote(os.getcwd()),
             timeout=max(1, int(timeout)),
             command=shlex.join(command),
         )
         (scratch / "guest.sh").write_text(script)
-        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"
-        # QEMU opens /proc/self/fd/1 anew: only a pipe keeps what a file would lose.
         self.process = subprocess.Popen(
-            _vng_command(scratch, kvm, qemu),
+            machine.qemu_command(machine.newest_kernel(), scratch, kvm=kvm, more=qemu),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"PATH": path},
             start_new_session=True,
         )
         self.output = threading.Thread(target=self._copy_output, daemon=True)
@@ -172,7 +148,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         return run(args.command, args.timeout)
-    except VmError as error:
+    except machine.VmError as error:
         print(f"vm: {error}", file=sys.stderr)
         return EXIT_NO_BOOT
     except KeyboardInterrupt:

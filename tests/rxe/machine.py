@@ -1,0 +1,152 @@
+"""How the virtual machine of vm.py is made: initramfs, kernel command line, QEMU.
+
+Emulated, it must do little: no udev, no service. Its root is this machine's, over 9p with a cache,
+else every look at a file is a round trip. Addresses are not randomized, so that QEMU's translations
+of a library serve all processes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+MEMORY = "4G"
+MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
+OVER_9P = "trans=virtio,version=9p2000.L,access=any,msize=512000"
+CALIBRATION_S = 0.05
+OUTPUT = "/dev/ttyS1"
+
+# The first process. What is mounted under /tmp has /tmp's files below it: the tree may lie there.
+INIT = """\
+#!/bin/busybox sh
+export PATH=/bin
+busybox mkdir -p /dev /root
+for module in /modules/*; do busybox insmod $module || exit 1; done
+busybox mount -t 9p -o ro,cache=loose,{over_9p} root /root || exit 1
+cd /root
+busybox mount -t devtmpfs dev dev
+busybox mkdir -p dev/shm dev/pts
+busybox mount -t devpts devpts dev/pts
+busybox mount -t proc proc proc
+busybox mount -t sysfs sys sys
+for place in dev/shm run var/tmp; do busybox mount -t tmpfs -o mode=1777 tmpfs $place; done
+busybox mkdir -p run/tmp/upper run/tmp/work
+busybox chmod 1777 run/tmp/upper
+over=lowerdir=tmp,upperdir=run/tmp/upper,workdir=run/tmp/work
+busybox mount -t overlay -o $over tmp tmp || exit 1
+busybox mount -t 9p -o rw,{over_9p} scratch /root{scratch} || exit 1
+exec busybox switch_root /root /bin/sh {scratch}/guest.sh
+"""
+
+
+class VmError(Exception):
+    """The machine cannot be started here; the text says what is missing."""
+
+
+def newest_kernel() -> Path:
+    """The newest stock kernel: the cloud flavour has no RDMA."""
+    kernels = [k for k in Path("/boot").glob("vmlinuz-*-amd64") if "cloud" not in k.name]
+    if not kernels:
+        raise VmError("no /boot/vmlinuz-*-amd64: install the package linux-image-amd64")
+    return max(kernels, key=lambda k: [int(n) if n.isdigit() else 0 for n in _fields(k)])
+
+
+def _fields(kernel: Path) -> list[str]:
+    return kernel.name.removeprefix("vmlinuz-").replace("-", ".").split(".")
+
+
+def qemu_command(kernel: Path, scratch: Path, *, kvm: bool, more: list[str]) -> list[str]:
+    """QEMU with the machine, whose output is QEMU's own; more: options, each a line of words."""
+    qemu = _program("qemu-system-x86_64", "qemu-system-x86")
+    initramfs = scratch / "initramfs"
+    initramfs.write_bytes(_initramfs(kernel, scratch))
+    words = ["quiet", "panic=-1", "console=ttyS0", "mitigations=off", "norandmaps"]
+    # Else the clock is the HPET, a system call and a device access per look; and what a loaded
+    # machine measures against that may be several times too fast.
+    words += ["tsc=reliable"] if kvm else ["tsc=reliable", f"tsc_early_khz={_tsc_khz()}"]
+    return [
+        *[qemu, "-machine", "q35", "-nodefaults", "-no-reboot", "-display", "none"],
+        *(["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg", "-cpu", "max"]),
+        *["-m", MEMORY, "-smp", str(os.cpu_count())],
+        *["-kernel", str(kernel), "-initrd", str(initramfs), "-append", " ".join(words)],
+        *["-serial", f"file:{scratch}/console", "-serial", "stdio"],
+        *_folder("root", Path("/"), ",readonly=on"),
+        *_folder("scratch", scratch),
+        *[word for option in more for word in shlex.split(option)],
+    ]
+
+
+def _folder(tag: str, path: Path, options: str = "") -> list[str]:
+    """A folder of this machine for mount -t 9p."""
+    source = f"local,id={tag},path={path},security_model=none,multidevs=remap{options}"
+    return ["-fsdev", source, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
+
+
+def _program(name: str, package: str) -> str:
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+    if found is None:
+        raise VmError(f"no program {name}: install the package {package}")
+    return found
+
+
+def _initramfs(kernel: Path, scratch: Path) -> bytes:
+    """busybox, the modules that reach the root, and the first process."""
+    busybox = Path(_program("busybox", "busybox-static"))
+    files = {
+        "init": INIT.format(over_9p=OVER_9P, scratch=scratch).encode(),
+        "bin/busybox": busybox.read_bytes(),
+    }
+    for number, module in enumerate(_modules(kernel)):
+        files[f"modules/{number:02}-{module.name}"] = module.read_bytes()
+    entries = [_cpio_entry(folder, 0o40755, b"") for folder in ("bin", "dev", "modules", "root")]
+    entries += [_cpio_entry(name, 0o100755, data) for name, data in files.items()]
+    return b"".join(entries) + _cpio_entry("TRAILER!!!", 0, b"")
+
+
+def _cpio_entry(name: str, mode: int, data: bytes) -> bytes:
+    """In the format newc (the kernel's driver-api/early-userspace/buffer-format)."""
+    fields = (0, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
+    head = b"070701" + b"".join(b"%08X" % field for field in fields) + name.encode() + b"\0"
+    return head + bytes(-len(head) % 4) + data + bytes(-len(data) % 4)
+
+
+def _modules(kernel: Path) -> list[Path]:
+    """Each once, behind what it needs."""
+    release = kernel.name.removeprefix("vmlinuz-")
+    words = [_program("modprobe", "kmod"), "--show-depends", "-a", "-S", release, *MODULES]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        raise VmError(f"kernel {release} lacks a module: {done.stderr.strip()}")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return list(dict.fromkeys(Path(words[1]) for words in lines if words[0] == "insmod"))
+
+
+def _tsc_khz() -> int:
+    """Of this machine, whose time stamp counter an emulated CPU reads."""
+    access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+    with mmap.mmap(-1, mmap.PAGESIZE, prot=access) as page:
+        page.write(bytes.fromhex("0f31 48c1e220 4809d0 c3"))  # rdtsc; rax |= rdx << 32; ret
+        code = ctypes.c_char.from_buffer(page)
+        counter = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(code))
+        start, first = _look(counter)
+        time.sleep(CALIBRATION_S)
+        end, last = _look(counter)
+        del counter, code  # the page can be unmapped
+    return round((last - first) * 1_000_000 / (end - start))
+
+
+def _look(counter: Callable[[], int]) -> tuple[int, int]:
+    """Clock and counter; of several looks the one that took the shortest."""
+    looks = []
+    for _ in range(20):
+        start = time.monotonic_ns()
+        ticks = counter()
+        looks.append((time.monotonic_ns() - start, start, ticks))
+    return min(looks)[1:]
