@@ -85,7 +85,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib kvs offload bench native check-c asan test-arm64 fuzz lint format setup test \
+.PHONY: all lib kvs offload bench bench-quick native check-c asan test-arm64 fuzz lint format setup test \
 	test-unit \
 	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation storm transfer mutants \
 	clean distclean print-libs run-fuzzers \
@@ -138,6 +138,13 @@ bench: $(LADDER) $(PRIMITIVES)
 $(PRIMITIVES): $(BUILD)/bench/primitives.o $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
+
+# Each for a moment: a wrong result fails, a slow one never.
+bench-quick: bench native offload
+	@$(PY) -c 'import matplotlib' 2>/dev/null || .ci/setup bench
+	@$(LADDER) --rounds 3
+	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
+		$(PY) -m srdma bench paper --smoke --out "$$out"
 
 # It stands on the tests' pairs of sessions and relays.
 LADDER_SRC := bench/ladder.c $(wildcard bench/rung_*.c)
@@ -271,6 +278,7 @@ test:
 	$(call section,simulation,simulation)
 	$(call section,mutants,mutants)
 	$(call section,Python tests,test-unit)
+	$(call section,benchmarks,bench-quick)
 	$(call section,fuzzing,fuzz FUZZ_SECONDS=5)
 	$(call section,ARM,test-arm64)
 	$(call section,SoftRoCE in a VM,test-rxe)

@@ -106,7 +106,7 @@ class Run:
         table = self.points("fig2")
         for threads in _threads():
             cells = {f"depth:{depth}": depth for depth in self.scale.depths}
-            line = _plural(threads, "thread")
+            line = paper_words.plural(threads, "thread")
             missing = [what for what, x in cells.items()
                        if table.get(panel=THROUGHPUT, line=line, x=x) is None]  # fmt: skip
             for what, found in self._primitives(missing, threads).items():
@@ -120,7 +120,7 @@ class Run:
         table = self.points("fig5")
         for threads in _threads():
             for provider, chosen in PROVIDERS.items():
-                panel = f"{provider}, {_plural(threads, 'thread')}"
+                panel = f"{provider}, {paper_words.plural(threads, 'thread')}"
                 for size in self.scale.blocks:
                     missing = [
                         f"{suite}:{size}"
@@ -182,10 +182,6 @@ def _threads() -> list[int]:
     return [1 << n for n in range(cores.bit_length()) if 1 << n <= min(cores, 8)]
 
 
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count > 1 else ''}"
-
-
 MODE_TICKS = tuple(mode.replace(", ", ",\n") for mode in MODES)
 
 # The items -------------------------------------------------------------------------
@@ -228,19 +224,19 @@ FIGURES = {
         ),
         Figure(
             "fig8", "Figure 8: goodput of WRITE, 2 KiB, 96 outstanding per QP",
-            "QPs (one worker thread)", "Gbit/s", columns=3, plain=(NO_PROTECTION,),
+            "QPs (one worker thread)", "Gbit/s", logx=True, columns=3, plain=(NO_PROTECTION,),
             lines=(NO_PROTECTION, *MACS),
             marks=(
-                Mark("paper's link: 20.6", 20.6),
-                Mark("paper: none, 1 thread", 8.0, 1, "header, basic"),
-                Mark("AES, 8 threads", 19.6, 8, "packet, basic"),
-                Mark("SHA512, 8 threads", 13.0, 8, "packet, basic"),
-                Mark("AES, 8 threads", 19.0, 8, "aead, basic"),
+                Mark("paper: no protection, 1 thread", 8.0, 1, "header, basic"),
+                Mark("paper: no protection, 8 threads", 20.5, 8, "header, basic"),
+                Mark("paper: AES, 8 threads", 19.6, 8, "packet, basic"),
+                Mark("paper: SHA512, 8 threads", 13.0, 8, "packet, basic"),
+                Mark("paper: AES, 8 threads", 19.0, 8, "aead, basic"),
             ),
         ),
         Figure(
             "fig9", "Figure 9: goodput of READ, 2 KiB, 96 outstanding per QP",
-            "QPs (one worker thread)", "Gbit/s", columns=3, plain=(NO_PROTECTION,),
+            "QPs (one worker thread)", "Gbit/s", logx=True, columns=3, plain=(NO_PROTECTION,),
             lines=(NO_PROTECTION, *MACS),
         ),
         Figure(

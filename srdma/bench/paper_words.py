@@ -63,6 +63,11 @@ CAPTIONS = {
 PAPER_KEYS = {"basic": "16 N", "pd": "16", "mem": "16 N + 16", "pd+mem": "16 + 16"}
 
 
+def plural(count: float, what: str) -> str:
+    """1 thread, 2 threads."""
+    return f"{count:g} {what}{'s' if count != 1 else ''}"
+
+
 def of_keys(each: int, shared: int) -> str:
     """As the paper writes it: 16 N + 16."""
     return " + ".join([*([f"{each} N"] if each else []), *([str(shared)] if shared else [])])
@@ -133,7 +138,7 @@ def _fig7(rows: Sequence[Row]) -> Iterator[str]:
 def _goodput(rows: Sequence[Row]) -> Iterator[str]:
     most = max(row.x for row in rows)
     plain = _select(rows, mode=NONE, x=most)
-    yield f"No protection, {most:g} QPs: {_range([r.median for r in plain], '.1f')} Gbit/s."
+    yield f"No protection, {plural(most, 'QP')}: {_range([r.median for r in plain], '.1f')} Gbit/s."
     for level in dict.fromkeys(row.level for row in rows):
         for row in _select(rows, level=level, mode=BASIC, x=most):
             derived = _select(rows, level=level, suite=row.suite, mode="pd", x=most)

@@ -22,6 +22,7 @@ KEYS = ("panel", "line", "x")  # that tell points of a figure apart
 WIDTH, HEIGHT = 3.4, 2.7  # inches of a panel
 LEGEND = 0.42  # inches for it
 DPI = 130
+BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4}  # of marks
 GREY, INK = "#8a8f98", "#22262c"
 # Okabe and Ito: to be told apart by all eyes. Further lines are dashed.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5c00", "#9a86d8")
@@ -129,6 +130,9 @@ def draw(figure: Figure, points: Iterable[Point]) -> dict[str, bytes]:
                 _panel(axes, figure, have, panels[number])
             else:
                 axes.set_visible(False)
+        if not figure.logy:
+            for axes in canvas.axes:  # once all that share an axis are drawn
+                axes.set_ylim(bottom=0)
         _legend(canvas, figure, have)
         for kind in ("png", "svg"):
             out = io.BytesIO()
@@ -161,7 +165,7 @@ def _panel(axes: Axes, figure: Figure, points: Sequence[Point], panel: str) -> N
     (_bars if figure.bars else _curves)(axes, figure, points, here)
     for mark in figure.marks:
         if mark.panel in ("", panel):
-            _mark(axes, mark)
+            _mark(axes, mark, figure)
     axes.set_title(panel)
     axes.set_xlabel(figure.xlabel)
     axes.set_ylabel(figure.ylabel)
@@ -169,8 +173,6 @@ def _panel(axes: Axes, figure: Figure, points: Sequence[Point], panel: str) -> N
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
-    else:
-        axes.set_ylim(bottom=0)
     if figure.ticks:
         axes.set_xticks(range(len(figure.ticks)), figure.ticks)
         axes.grid(visible=False, axis="x")
@@ -191,7 +193,9 @@ def _curves(axes: Axes, figure: Figure, points: Sequence[Point], here: Sequence[
     at = sorted({p.x for p in here})
     if not figure.ticks and len(at) <= 9:
         axes.set_xticks(at, [_short(x) for x in at])
-        axes.minorticks_off()
+        axes.xaxis.minorticks_off()
+    elif not figure.ticks:
+        axes.xaxis.get_major_locator().set_params(integer=True)
 
 
 def _bars(axes: Axes, figure: Figure, points: Sequence[Point], here: Sequence[Point]) -> None:
@@ -210,21 +214,22 @@ def _bars(axes: Axes, figure: Figure, points: Sequence[Point], here: Sequence[Po
         )  # fmt: skip
 
 
-def _mark(axes: Axes, mark: Mark) -> None:
+def _mark(axes: Axes, mark: Mark, figure: Figure) -> None:
     """A star where the paper says something of one x, else a line."""
     if mark.x is None:
         axes.axhline(mark.y, color=GREY, linewidth=1, linestyle=(0, (1, 1.5)))
         at: tuple[float, float] = (0.99, mark.y)
         axes.annotate(
             mark.text, at, xycoords=("axes fraction", "data"), ha="right", va="bottom",
-            fontsize=7, color=GREY, xytext=(0, 1), textcoords="offset points",
+            fontsize=7, color=GREY, bbox=BEHIND, xytext=(0, 1), textcoords="offset points",
         )  # fmt: skip
         return
     axes.plot([mark.x], [mark.y], marker="*", markersize=9, color=GREY, linestyle="", zorder=5)
-    right = mark.x > sum(axes.dataLim.intervalx) / 2
+    low, high = axes.dataLim.intervalx
+    right = mark.x > ((low * high) ** 0.5 if figure.logx else (low + high) / 2)
     axes.annotate(
         mark.text, (mark.x, mark.y), ha="right" if right else "left", va="bottom", fontsize=7,
-        color=GREY, xytext=(-4 if right else 4, 4), textcoords="offset points",
+        color=GREY, bbox=BEHIND, xytext=(-4 if right else 4, 4), textcoords="offset points",
     )  # fmt: skip
 
 
