@@ -1,8 +1,9 @@
 """The paper's tables 2 and 3 and figures 2 and 5 to 11, measured here: what is measured, how it is
 drawn, and what the paper says.
 
-An item is a row of ITEMS. Loads (figures 6 to 10) are in `paper_loads.py`, tables in
-`paper_state.py`, what is said of the results in `paper_words.py`.
+An item is a row of ITEMS. Loads (figures 6 to 10) are in `paper_loads.py`, the key-value store
+(figure 11) in `paper_kvs.py`, tables in `paper_state.py`, and what is said of the results in
+`paper_words.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from . import paper_state, paper_words, primitives
 from .folder import Folder, Table
 from .page import Grid, Page, Section
+from .paper_kvs import KvsEffort, Stores
 from .paper_loads import MACS, MIXES, MODES, NONE, Effort, Loads, Row
 from .plot import KEYS, Figure, Mark, Point, draw
 from .series import Spread, spread
@@ -35,6 +37,7 @@ class Scale:
 
     name: str
     loads: Effort = field(default_factory=Effort)
+    stores: KvsEffort = field(default_factory=KvsEffort)
     rounds: int = 7  # of primitives
     ms: int = 20  # of CPU time each
     blocks: Sequence[int] = (64, 128, 256, 512, 1024, 2048, 4096)
@@ -53,6 +56,7 @@ QUICK = Scale(
         ),
         rounds=3, iterations=200, seconds=0.03, sizes=(16, 128, 1024, 4096), qps=(1, 4),
     ),
+    KvsEffort(keys=1 << 17, rounds=3, seconds=0.05),
     rounds=3,
     ms=2,
 )  # fmt: skip
@@ -62,6 +66,10 @@ SMOKE = Scale(
         protections=(("header", "aes-128-cmac"), ("aead", "aes-128-gcm")),
         modes=(NONE, "basic", "pd+mem"),
         rounds=1, iterations=20, seconds=0.01, sizes=(32,), qps=(1,), mixes=(50,),
+    ),
+    KvsEffort(
+        stores=(("aead", "aes-128-gcm"),), modes=(NONE, "basic"), keys=1 << 10, rounds=1,
+        seconds=0.02,
     ),
     rounds=1,
     ms=1,
@@ -78,6 +86,7 @@ class Run:
     def __init__(self, folder: Folder, scale: Scale, device: str, tell: Tell) -> None:
         self.folder, self.scale, self.device, self.tell = folder, scale, device, tell
         self.loads = Loads(folder, scale.loads, device, tell)
+        self.stores = Stores(folder, scale.stores, device, tell)
 
     def points(self, name: str) -> Table[Point]:
         return self.folder.table(name, Point, KEYS)
@@ -91,6 +100,8 @@ class Run:
             self._fig5()
         if {*self.loads.tables} & {*names}:
             self.loads.run(names)
+        if "fig11" in names:
+            self.stores.run()
 
     def steps(self, names: Sequence[str]) -> int:
         """How many `tell` will be told at most."""
@@ -98,6 +109,7 @@ class Run:
         count += len(_threads()) * (
             ("fig2" in names) + ("fig5" in names) * len(PROVIDERS) * len(self.scale.blocks)
         )
+        count += self.stores.total * ("fig11" in names)
         return count + (self.loads.total if {*self.loads.tables} & {*names} else 0)
 
     # Primitives ----------------------------------------------------------------------
@@ -244,6 +256,19 @@ FIGURES = {
             "thousand requests/s", columns=3, lines=(NO_PROTECTION, *MODES),
             plain=(NO_PROTECTION,), ticks=tuple(f"{r}/{100 - r}" for r in MIXES),
         ),
+        Figure(
+            "fig11", "Figure 11: a key-value store, 16 byte keys, 32 byte values", "",
+            "thousand requests/s", bars=True, columns=1, width=2.4, ticks=MODE_TICKS,
+            lines=(NO_PROTECTION, "header", "packet", "aead"), plain=(NO_PROTECTION,),
+            marks=(
+                Mark("paper: 475", 475, 0, "GET"),
+                Mark("paper, AEAD: -7.3 %", 475 * (1 - 0.073), 1, "GET"),
+                Mark("paper: -21 %", 475 * (1 - 0.21), 2, "GET"),
+                Mark("paper: 492", 492, 0, "PUT"),
+                Mark("paper, AEAD: -7.3 %", 492 * (1 - 0.073), 1, "PUT"),
+                Mark("paper: -21 %", 492 * (1 - 0.21), 2, "PUT"),
+            ),
+        ),
     )
 }  # fmt: skip
 
@@ -303,15 +328,24 @@ def fig10_points(rows: Sequence[Row]) -> Iterator[Point]:
         yield _point(panel, _line(row.mode), MIXES.index(int(row.x)), row)
 
 
+def fig11_points(rows: Sequence[Row]) -> Iterator[Point]:
+    for op in dict.fromkeys(row.op for row in rows):
+        here = [row for row in rows if row.op == op]
+        yield _plain(op, 0, [row for row in here if row.mode == NONE])
+        for x, mode in enumerate(MODES):
+            if mode != NONE:
+                yield from (_point(op, r.level, x, r) for r in here if r.mode == mode)
+
+
 GOODPUT = ("fig8", "fig9")
 LOADS: dict[str, Callable[[Sequence[Row]], Iterator[Point]]] = {
     "fig6": fig6_points, "fig7": fig7_points, "fig8": goodput_points, "fig9": goodput_points,
-    "fig10": fig10_points,
+    "fig10": fig10_points, "fig11": fig11_points,
 }  # fmt: skip
 
 
 def _load_section(run: Run, name: str) -> Section | None:
-    rows = [*run.loads.tables[name]]
+    rows = [*(run.stores.table if name == "fig11" else run.loads.tables[name])]
     return _section(run, name, [*LOADS[name](rows)], paper_words.of_loads(name, rows))
 
 

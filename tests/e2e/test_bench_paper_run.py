@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from srdma.bench.folder import Folder
+from srdma.bench.kvs import Kvs
+from srdma.bench.paper_kvs import KvsEffort, Stores
 from srdma.bench.paper_loads import NONE, Effort, Loads, sheets
 from srdma.bench.stand import Link
 
@@ -73,6 +75,36 @@ def test_loads_go_on_where_they_were(tmp_path, monkeypatch):
     assert all(row.ratio == 1 for row in rows if row.mode == NONE)
     text = (tmp_path / "fig6.csv").read_text()
     assert len([*csv.DictReader(text.splitlines())]) == 4
+
+
+def test_stores_go_on_where_they_were(tmp_path, monkeypatch):
+    effort = KvsEffort(
+        stores=[("aead", "aes-128-gcm")], modes=(NONE, "pd", "mem"), keys=100, rounds=1,
+        seconds=0.01,
+    )  # fmt: skip
+    folder, measured = Folder(tmp_path, {}), []
+
+    def measure(kvs: Kvs, mix, seconds, real=Kvs.measure):
+        measured.append(mix.name)
+        if len(measured) == 4:
+            raise KeyboardInterrupt
+        return real(kvs, mix, seconds)
+
+    monkeypatch.setattr(Kvs, "measure", measure)
+
+    def stores() -> Stores:
+        return Stores(folder, effort, "embedded", lambda steps, text: None)
+
+    with pytest.raises(KeyboardInterrupt):
+        stores().run()
+    assert [row.mode for row in stores().table] == [NONE, "pd"]
+    stores().run()
+    assert measured == ["get"] * 2 + ["put"] * 4 + ["get"] * 2 + ["put"] * 2
+    found = {(row.op, row.mode): row for row in stores().table}
+    assert {*found} == {(op, mode) for op in ("GET", "PUT") for mode in effort.modes}
+    assert all((row.packets > 0) == (row.mode != NONE) for row in found.values())
+    stores().run()
+    assert len(measured) == 10 and stores().total == 2
 
 
 def test_tables(tmp_path):

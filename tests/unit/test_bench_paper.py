@@ -34,7 +34,8 @@ def test_every_item_has_its_words():
 def test_a_scale_measures_every_figure(scale):
     effort = scale.loads
     figures = {s.figure for which in effort.protections for s in sheets(*which, effort)}
-    assert figures == {*paper.LOADS}
+    assert figures | {"fig11"} == {*paper.LOADS}
+    assert NONE in scale.stores.modes and {*scale.stores.modes} <= {*MODES}
     assert NONE in effort.modes and {*effort.modes} <= {*MODES}
 
 
@@ -73,9 +74,20 @@ def test_figure_10():
     assert {p.x for p in points} == {0, 1, 3}
 
 
+def test_figure_11():
+    found = [row for op in ("GET", "PUT") for row in rows(op, "aead", [0], suites=["aes-128-gcm"])]
+    points = [*paper.fig11_points(found)]
+    for panel in ("GET", "PUT"):
+        here = [p for p in points if p.panel == panel]
+        assert [(p.line, p.x) for p in here] == [
+            (paper.NO_PROTECTION, 0), *(("aead", x) for x in range(1, len(MODES))),
+        ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "found", "said"),
     [
+        ("fig11", rows("GET", "aead", [0]), "GET, aead, pd: 12 thousand, +20% (+20% to +20%)."),
         ("fig6", rows("WRITE", "header", [32]), "WRITE, pd: +20% over no protection."),
         ("fig7", rows("WRITE", "packet", [16, 2048]), "2048 bytes takes 11.0 µs, +10%"),
         ("fig8", rows("WRITE", "aead", [1, 8]), "1.10 of no protection; pd 12.0; pd cached 15.0"),
