@@ -67,7 +67,7 @@ def paper(
         run = papers.Run(folder, scale, device, tell)
         tell.total = run.steps(names)
         run.measure(names)
-    page = run.publish(names, " ".join(["srdma", *sys.argv[1:]]))
+    page = run.publish(" ".join(["srdma", *sys.argv[1:]]))
     if json:
         print_json({"page": str(out / "index.html"), "items": [s.name for s in page.sections]})
         return

@@ -157,9 +157,9 @@ class Run:
 
     # What is made of it ---------------------------------------------------------------
 
-    def publish(self, names: Sequence[str], command: str) -> Page:
-        """Plots and the page of what is there."""
-        sections = [section for name in names if (section := ITEMS[name](self, name))]
+    def publish(self, command: str) -> Page:
+        """Plots and the page of what is there, from earlier runs too."""
+        sections = [section for name, item in ITEMS.items() if (section := item(self, name))]
         page = Page(
             "srdma: the paper's evaluation, measured here",
             "Each table and figure of “sRDMA: Efficient NIC-based Authentication and Encryption "

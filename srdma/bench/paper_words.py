@@ -81,7 +81,8 @@ def of_keys(each: int, shared: int) -> str:
 
 
 def of_points(name: str, points: Sequence[Point]) -> list[str]:
-    return [*{"fig2": _fig2, "fig5": _fig5}[name](points)]
+    texts = {"fig2": _fig2, "fig5": _fig5}
+    return [*texts[name](points)] if points else []
 
 
 def _fig2(points: Sequence[Point]) -> Iterator[str]:

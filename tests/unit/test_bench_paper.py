@@ -109,6 +109,7 @@ def test_what_is_said_of_primitives():
         "0.50 µs per step, so 2.0 µs for 4 steps.",
         "1.50 µs at depth 3, 9.00 µs at depth 18.",
     ]
+    assert paper_words.of_points("fig2", []) == []
     assert paper_words.of_points("fig2", points[:1]) == ["1.50 µs at depth 3, 1.50 µs at depth 3."]
     codes = [Point("openssl, 1 thread", f"s{v}", 64, v, v, v, 1) for v in (1.0, 3.0, 2.0)]
     assert paper_words.of_points("fig5", codes) == [
@@ -196,3 +197,21 @@ def test_nothing_is_computed_twice(tmp_path, monkeypatch):
     asked.clear()
     run().measure(names)
     assert not asked
+
+
+def test_the_page_shows_what_is_there(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: run .ci/setup test")
+    folder = Folder(tmp_path, {"commit": "abc"})
+    run = paper.Run(folder, paper.SMOKE, "embedded", lambda steps, text: None)
+    assert run.publish("nothing yet").sections == []
+    for found in rows("WRITE", "header", [32]):
+        run.loads.tables["fig6"].add(found)
+    for found in rows("GET", "aead", [0], suites=["aes-128-gcm"]):
+        run.stores.table.add(found)
+    page = run.publish("the command")
+    assert [section.name for section in page.sections] == ["fig6", "fig11"]
+    text = (tmp_path / "index.html").read_text()
+    assert text == page.html() and "the command" in text and text.count("<svg") == 2
+    for name in ("fig6", "fig11"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+        assert f'href="{name}.csv"' in text and (tmp_path / f"{name}.csv").exists()
