@@ -132,8 +132,15 @@ $(BUILD)/%.a: $(BUILD)/key
 
 LADDER := $(BUILD)/bench/ladder
 PRIMITIVES := $(BUILD)/bench/primitives
-bench: $(LADDER) $(PRIMITIVES)
+TLS_PEERS := $(BUILD)/bench/tls_echo $(BUILD)/bench/tls_load
+bench: $(LADDER) $(PRIMITIVES) $(TLS_PEERS)
 	@:
+
+# What srdma is compared with.
+$(TLS_PEERS): %: %.o $(BUILD)/bench/tls_link.o $(KVS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) \
+		-lssl -lcrypto -lm
 
 $(PRIMITIVES): $(BUILD)/bench/primitives.o $(LIB)
 	$(call say,LD,$@)
@@ -245,7 +252,7 @@ PYTEST := $(PY) -m pytest -q
 # Folders that have nothing yet are no failure (pytest's exit code 5).
 run-pytest = $(PYTEST) $(1) || [ $$? -eq 5 ]
 
-test-unit: native offload
+test-unit: native offload $(TLS_PEERS)
 	@$(if $(wildcard tests/unit tests/e2e),\
 		$(call run-pytest,$(wildcard tests/unit tests/e2e)))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from . import cli_bench, cli_ca, cli_demo, cli_doctor, cli_kvs, cli_perf, cli_transfer
+from . import cli_bench, cli_ca, cli_demo, cli_doctor, cli_kvs, cli_peers, cli_perf, cli_transfer
 from .cli_options import expanded
 from .cli_output import complain
 from .errors import DeviceError, Error, IntegrityError, LocalError, RemoteError, Timeout
@@ -29,7 +29,12 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
 GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
     "bench": (
         "Measure, keep the results, and show them.",
-        {"machine": cli_bench.machine, "kvs": cli_kvs.kvs, "paper": cli_bench.paper},
+        {
+            "machine": cli_bench.machine,
+            "kvs": cli_kvs.kvs,
+            "peers": cli_peers.peers,
+            "paper": cli_bench.paper,
+        },
     ),
     "ca": (
         "Make a certificate authority, and identities.",

@@ -1,0 +1,135 @@
+"""`srdma bench peers`: srdma beside TLS, redis and memcached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .cli_options import Json
+from .cli_output import console, print_json
+from .errors import LocalError
+
+if TYPE_CHECKING:
+    from .bench.peers import Compared, Row
+    from .bench.series import Spread
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    keys: Annotated[int, typer.Option(help="In each store.")] = 1 << 20
+    seconds: Annotated[float, typer.Option("-D", "--seconds", help="Of each run.")] = 1.0
+    rounds: Annotated[int, typer.Option(help="Runs of each.")] = 7
+    quick: Annotated[bool, typer.Option("--quick", help="A moment: does it work?")] = False
+    only: Annotated[
+        list[str] | None, typer.Option(help="Besides srdma: tls, redis, memcached.")
+    ] = None
+
+
+def peers(
+    effort: Effort,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the rows (CSV) and a plot (PNG, SVG).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The same work by srdma, TLS 1.3, redis and memcached, in turn on the same cores."""
+    from .bench.peers import KINDS, Peers, compared
+
+    if effort.quick:
+        effort = replace(effort, keys=10_000, seconds=0.1, rounds=1)
+    if not effort.seconds > 0:
+        raise LocalError(f"--seconds {effort.seconds}: more than 0 would be right")
+    if out is not None:
+        from .bench.plot import check_library
+
+        check_library()
+    rows: list[Row] = []
+    with Peers(effort.keys, effort.only or KINDS) as there:
+        skipped = there.skipped
+        for work in there.works:
+            rows += there.compare(work, effort.seconds, effort.rounds)
+    _show(compared(rows), json)
+    for name, reason in skipped.items():
+        _tell(json, {"skipped": name, "reason": reason}, f"{name} is left out: {reason}")
+    if out is not None:
+        _keep(out, rows, effort)
+    if not json:
+        _legend({row.peer for row in rows})
+
+
+def _tell(json: bool, values: dict[str, Any], text: str) -> None:
+    if json:
+        print_json(values)
+    else:
+        console().print(text, markup=False)
+
+
+def _show(found: Sequence[Compared], json: bool) -> None:
+    if json:
+        for one in found:
+            print_json(asdict(one))
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    names = ("a second", "p50 us", "p99 us", "CPU ns", "srdma is ahead")
+    table = Table("", *names, title="Medians, with quartiles; CPU of all processes, each")
+    works = dict.fromkeys(one.work for one in found)
+    for work in works:
+        table.add_row(f"[bold]{work}[/]")
+        for one in (one for one in found if one.work == work):
+            cells = [_short(one.rate), "", "", f"{one.cpu_ns.median:.0f}", f"x{_short(one.ahead)}"]
+            if one.p50_us.median:
+                cells[1:3] = f"{one.p50_us.median:.1f}", f"{one.p99_us.median:.0f}"
+            table.add_row(one.peer, *map(escape, cells))
+        table.add_section()
+    console().print(table)
+
+
+def _short(of: Spread) -> str:
+    """With three digits or more, and k or M."""
+    by, unit = next(
+        (by, unit) for by, unit in ((1e6, "M"), (1e3, "k"), (1, "")) if of.median >= by or by == 1
+    )
+    digits = 1 if of.median / by >= 10 else 2
+    return (
+        f"{of.median / by:.{digits}f}{unit} [{of.low / by:.{digits}f}, {of.high / by:.{digits}f}]"
+    )
+
+
+def _legend(names: set[str]) -> None:
+    from .bench.peers import ABOUT
+
+    console().print("\nWhat each protects, and how it waits:")
+    for name, (protects, waits) in ABOUT.items():
+        if name in names:
+            console().print(f"  {name}: {protects}. {waits[0].upper()}{waits[1:]}.", markup=False)
+
+
+def _keep(out: Path, rows: Sequence[Row], effort: Effort) -> None:
+    from .bench import peers, plot
+    from .bench.folder import Folder
+    from .bench.stand import facts
+
+    kept = {name: value for name, value in asdict(effort).items() if name != "only"}
+    folder = Folder(out, facts("embedded").plain() | kept)
+    table = folder.table("peers", peers.Row, ("work", "peer", "round"))
+    for row in rows:
+        table.add(row)
+    figure = plot.Figure(
+        "peers", "Beside what is used today", "", "thousand per second; streams: MB/s",
+        bars=True, shared=False, lines=tuple(peers.ABOUT), ticks=("",),
+    )  # fmt: skip
+    points = []
+    for one in peers.compared(rows):
+        rate = one.rate.scaled(1e-6 if one.work.startswith("stream") else 1e-3)
+        points.append(plot.Point(one.work, one.peer, 0, *asdict(rate).values()))
+    for name, data in plot.draw(figure, points).items():
+        folder.write(name, data)
+    console().print(f"{out}: peers.csv, peers.png, peers.svg", markup=False)

@@ -1,0 +1,145 @@
+"""srdma beside TLS, redis and memcached: what needs no server of others, and those where they are
+installed."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from srdma.bench.peer_servers import Memcached, Redis, tls_echo
+from srdma.bench.peers import ABOUT, BASE, Row, compared
+from srdma.bench.primitives import program
+from srdma.demo_stage import make_identities
+from srdma.errors import DeviceError
+from tests.e2e.conftest import WAIT
+
+ANYWHERE = ("block", "-1", "-1")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_identities(tmp_path_factory.mktemp("peers") / "identities")
+
+
+@pytest.mark.parametrize("kind", ["echo", "stream"])
+@pytest.mark.parametrize("size", [32, 16384])
+def test_tls(folder: Path, kind: str, size: int) -> None:
+    found = tls_echo(folder, kind, size, ANYWHERE, 0.05)
+    assert found.rate > 0 and found.cpu > 0
+    assert (found.p50_us > 0) == (kind == "echo")
+
+
+def test_tls_is_tls_with_these_certificates(folder: Path, tmp_path: Path) -> None:
+    command = [program("tls_echo"), folder, "echo", "32", "0.05", "block", "-1", "-1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["protocol"] == "TLSv1.3 TLS_AES_128_GCM_SHA256"
+    strangers = make_identities(tmp_path / "others")
+    (strangers / "ca.pem").write_bytes((folder / "ca.pem").read_bytes())
+    with pytest.raises(DeviceError, match="handshake failed"):
+        tls_echo(strangers, "echo", 32, ANYWHERE, 0.05)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tls_echo"],
+        ["tls_echo", "x", "sing", "32", "1", "block", "-1", "-1"],
+        ["tls_echo", "x", "echo", "16385", "1", "block", "-1", "-1"],
+        ["tls_echo", "x", "echo", "32", "0", "block", "-1", "-1"],
+        ["tls_echo", "x", "echo", "32", "1", "wait", "-1", "-1"],
+        ["tls_load"],
+        ["tls_load", "x", "1", "mongo", "1", "1", "1", "1", "1"],
+        ["tls_load", "x", "1", "redis", "257", "1", "1", "1", "1"],
+        ["tls_load", "x", "1", "redis", "1", "257", "1", "1", "1"],
+        ["tls_load", "x", "1", "redis", "1", "1", "0", "1", "1"],
+        ["tls_load", "x", "1", "redis", "1", "1", "1", "101", "1"],
+    ],
+)
+def test_programs_say_how_they_are_called(words: list[str]) -> None:
+    done = subprocess.run([program(words[0]), *words[1:]], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith(f"Usage: {words[0]} FOLDER")
+
+
+@pytest.mark.parametrize("kind", [Redis, Memcached])
+def test_stores(folder: Path, kind: type[Redis | Memcached]) -> None:
+    if reason := kind.missing():
+        pytest.skip(reason)
+    with closing(kind(folder, 500)) as store:
+        for depth in (1, 8):
+            found = store.load(3, depth, reads=50, seconds=0.05)
+            assert found.rate > 0 and 0 < found.p50_us <= found.p99_us and found.cpu > 0
+        if isinstance(store, Redis):
+            assert store.benchmark(2, 4, seconds=0.05, rate=1000).rate > 0
+
+
+def test_a_server_that_does_not_start_says_why(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Redis, "_command", lambda self, own: ["sh", "-c", "echo no more; exit 3"])
+    with pytest.raises(DeviceError, match="redis did not start: no more"):
+        Redis(folder, 1)
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Memcached, "program", "memcached-of-nobody")
+    assert Memcached.missing() == "memcached-of-nobody is not installed (.ci/setup bench)"
+
+
+def test_ratios_are_round_by_round() -> None:
+    rows = [Row("echo", BASE, n, 100.0 * (n + 1), 10.0, 20.0, 5.0) for n in range(3)]
+    rows += [Row("echo", "TLS", n, 10.0 * (n + 1), 40.0, 50.0, 6.0) for n in range(3)]
+    base, tls = compared(rows)
+    assert (base.ahead.median, base.slower.median) == (1, 1)
+    assert (tls.ahead.median, tls.ahead.low, tls.ahead.high) == (10, 10, 10)
+    assert tls.slower.median == 4 and tls.rate.median == 20 and tls.cpu_ns.median == 6
+
+
+def bench_peers(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "srdma", "bench", "peers", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT, check=False)
+
+
+def test_command(tmp_path: Path) -> None:
+    words = ["--only", "tls", "--quick", "--json"]
+    drawn = importlib.util.find_spec("matplotlib") is not None
+    done = bench_peers(*words, *(["--out", str(tmp_path / "out")] if drawn else []))
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    rows = [row for row in rows if "work" in row]
+    works = {row["work"] for row in rows}
+    assert works == {"store, depth 1", "store, depth 8", "echo, 32 B",
+                     "stream, 2 KiB", "stream, 16 KiB"}  # fmt: skip
+    for work in works:
+        assert {BASE, "srdma, none"} <= {row["peer"] for row in rows if row["work"] == work}
+    assert {row["peer"] for row in rows} <= set(ABOUT)
+    assert any(row["peer"] == "TLS" for row in rows)
+    if drawn:
+        kept = list(csv.DictReader((tmp_path / "out" / "peers.csv").open()))
+        assert len(kept) == len(rows)
+        assert (tmp_path / "out" / "peers.svg").stat().st_size > 1000
+
+
+def test_command_for_people() -> None:
+    done = bench_peers("--only", "tls", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "srdma is ahead" in done.stdout and "The kernel waits." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--only", "mongo"], "'mongo': there are srdma, tls, redis, memcached"),
+        (["--seconds", "0"], "--seconds 0.0: more than 0"),
+    ],
+)
+def test_command_says_what_would_be_right(words: list[str], text: str) -> None:
+    done = bench_peers(*words)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert text in " ".join(done.stderr.split())
