@@ -44,7 +44,8 @@ enum srdma_refusal {
 	X(bytes_verified) /* payload */                                        \
 	X(packets_unprotected_sent)                                            \
 	X(packets_unprotected_received)                                        \
-	X(packets_resent) /* requests, OPEN */                                 \
+	X(wire_bytes_sent) /* of all packets: headers, payload, tags */        \
+	X(packets_resent)  /* requests, OPEN */                                \
 	X(timeouts)	  /* that made something be sent again, or a PING */   \
 	X(timer_looks)	  /* at the clocks of a QP */                          \
 	X(wires_lost)	  /* by QPs: ended, or not trusted any more */         \

@@ -74,6 +74,7 @@ int srdma_tx_emit(struct srdma_qp *qp, struct srdma_packet *p,
 		return len;
 	}
 	r->wire->ops->commit(qp->wire, (uint32_t)len);
+	r->stats.wire_bytes_sent += (uint32_t)len;
 	if (qp->level == SRDMA_LEVEL_NONE) {
 		r->stats.packets_unprotected_sent++;
 	} else {

@@ -42,6 +42,21 @@ cdef uint64_t now() noexcept nogil:
     return <uint64_t>t.tv_sec * 1000000000 + <uint64_t>t.tv_nsec
 
 
+cdef uint32_t copied(srdma_desc *d, list works) except 0:
+    if not 0 < len(works) <= WORKS:
+        raise ValueError(f"{len(works)} works: 1 to {WORKS} would be right")
+    for i in range(len(works)):
+        d[i] = (<Work?>works[i]).d
+    return <uint32_t>len(works)
+
+
+cdef bint part_over(uint64_t part, uint64_t parts, uint64_t done, uint64_t count, uint64_t start,
+                    uint64_t ns) noexcept nogil:
+    if count:
+        return done >= count * (part + 1) // parts
+    return now() - start >= ns * (part + 1) // parts
+
+
 cdef class Load:
     """What one thread does with one leg."""
 
@@ -49,6 +64,10 @@ cdef class Load:
     cdef ShmLeg leg
     cdef uint64_t sent, received  # completions so far
     cdef uint64_t heard  # of received
+    cdef srdma_desc receive[WORKS]
+    cdef uint32_t n_receives
+    cdef uint32_t owed[WORKS]  # receives that are used, and not yet posted again
+    cdef uint32_t used  # all of those
     cdef srdma_record failed
     cdef bint has_failed
     cdef int idle
@@ -79,7 +98,7 @@ cdef class Load:
             if records[i].status or records[i].opcode == SRDMA_WC_QP_EVENT:
                 self.failed, self.has_failed = records[i], True
             elif records[i].opcode & SRDMA_WC_RECV:
-                self.received += 1
+                self.use(records[i].qpn)
             else:
                 self.sent += 1
         if n:
@@ -110,17 +129,49 @@ cdef class Load:
         self.has_failed = False
         raise Failed(self.failed.opcode, self.failed.status, self.failed.vendor_err)
 
-    def stream(self, list works not None, uint64_t count, uint64_t ns):
+    def receives(self, list works not None):
+        """What is kept posted from now on: a receive per QP, as often as its queue takes it."""
+        cdef uint32_t i
+        self.n_receives, self.used = copied(self.receive, works), 0
+        for i in range(self.n_receives):
+            self.owed[i] = 0
+            while self.post(&self.receive[i]):
+                pass
+        self.collect()
+        self.check()
+        self.heard = self.received
+
+    def came(self, uint32_t qpn):
+        """A message that somebody else polled."""
+        self.use(qpn)
+
+    cdef void use(self, uint32_t qpn) noexcept nogil:
+        """A message came to this QP: one receive less is posted."""
+        cdef uint32_t i
+        self.received += 1
+        for i in range(self.n_receives):
+            if self.receive[i].qpn == qpn:
+                self.owed[i] += 1
+                self.used += 1
+
+    cdef void top_up(self) noexcept nogil:
+        cdef uint32_t i
+        if not self.used:
+            return
+        for i in range(self.n_receives):
+            while self.owed[i] and self.post(&self.receive[i]):
+                self.owed[i] -= 1
+                self.used -= 1
+
+    def stream(self, list works not None, uint64_t count, uint64_t ns, uint64_t[::1] marks not None):
         """Post works in turn, as many at a time as the queues take, until count of them or, if
-        that is 0, until ns have passed; then wait for the rest. (completed, ns)"""
+        that is 0, until ns have passed; then wait for the rest. marks: a pair for each part of
+        that work, equal ones of count or ns: how many had completed, and after how many ns."""
         cdef srdma_desc d[WORKS]
-        cdef uint32_t n = <uint32_t>len(works)
+        cdef uint32_t n = copied(d, works)
         cdef uint64_t posted = 0, first = self.sent, start = now(), end = start + ns
+        cdef uint64_t parts = marks.shape[0] // 2, part = 0
         cdef bint more = True
-        if not 0 < n <= WORKS:
-            raise ValueError(f"{n} works: 1 to {WORKS} would be right")
-        for i in range(n):
-            d[i] = (<Work?>works[i]).d
         with nogil:
             while not self.has_failed and (more or self.sent - first < posted):
                 while more and self.post(&d[posted % n]):
@@ -129,24 +180,23 @@ cdef class Load:
                         more = False
                 if not count and now() >= end:
                     more = False
+                self.top_up()
                 if not self.collect():
                     self.wait(NULL, 0)
+                while part < parts and part_over(part, parts, self.sent - first, count,
+                                                 start, ns):
+                    marks[2 * part], marks[2 * part + 1] = self.sent - first, now() - start
+                    part += 1
         self.check()
-        return self.sent - first, now() - start
+        marks[2 * parts - 2], marks[2 * parts - 1] = self.sent - first, now() - start
 
-    def receive(self, list works not None, uint64_t count, uint64_t ns):
-        """Keep receives posted until count messages came, or ns passed without one. (n, ns)"""
-        cdef srdma_desc d[WORKS]
-        cdef uint32_t n = <uint32_t>len(works)
-        cdef uint64_t posted = 0, first = self.received, start = now(), last = start, seen = 0
-        if not 0 < n <= WORKS:
-            raise ValueError(f"{n} works: 1 to {WORKS} would be right")
-        for i in range(n):
-            d[i] = (<Work?>works[i]).d
+    def take(self, uint64_t count, uint64_t ns):
+        """Wait for count messages, those of streams before it too, or until none came for ns.
+        (how many, ns)"""
+        cdef uint64_t first = self.heard, start = now(), last = start, seen = first
         with nogil:
             while not self.has_failed and (not count or self.received - first < count):
-                while (not count or posted < count) and self.post(&d[posted % n]):
-                    posted += 1
+                self.top_up()
                 if self.received != seen:
                     seen, last = self.received, now()
                 elif now() - last > ns:
@@ -154,6 +204,7 @@ cdef class Load:
                 if not self.collect():
                     self.wait(NULL, 0)
         self.check()
+        self.heard = self.received
         return self.received - first, now() - start
 
     def alone(self, Work work not None, uint64_t[::1] times not None):
@@ -178,53 +229,41 @@ cdef class Load:
             self.collect()
         self.collect()
 
-    cdef void hear(self, const srdma_desc *receive, const uint8_t *watch,
-                   uint8_t value) noexcept nogil:
-        """Wait for the next message, or if receive is NULL until value is at watch."""
+    cdef void hear(self, const uint8_t *watch, uint8_t value) noexcept nogil:
+        """Wait for the next message or, if watch is not NULL, until value is there."""
         while not self.has_failed:
-            if receive == NULL:
+            if watch != NULL:
                 if watch[0] == value:
                     return
             elif self.received > self.heard:
                 self.heard += 1
-                self.post(receive)
+                self.top_up()
                 return
             if not self.collect():
                 self.wait(watch, value)
 
-    def play(self, Work work not None, Work receive, uint8_t[::1] out not None,
-             const uint8_t[::1] back not None, uint64_t[::1] times not None, bint first):
+    def play(self, Work work not None, uint8_t[::1] out not None, const uint8_t[::1] back,
+             uint64_t[::1] times not None, bint first):
         """Ping-pong, times.shape[0] rounds; first: this end begins, and times[i] becomes the ns
         of a round. work takes a number in the last byte of out to the other end, whose word comes
-        as a message (receive, of which some are posted) or, if that is None, in the last byte of
-        back."""
+        in the last byte of back or, if that is None, as a message."""
         cdef uint8_t *told = &out[out.shape[0] - 1]
-        cdef const uint8_t *seen = &back[back.shape[0] - 1]
-        cdef const srdma_desc *r = NULL if receive is None else &receive.d
+        cdef const uint8_t *seen = NULL
         cdef uint8_t value
         cdef Py_ssize_t i
         cdef uint64_t start
+        if back is not None:
+            seen = &back[back.shape[0] - 1]
         with nogil:
             for i in range(times.shape[0]):
                 value = <uint8_t>(i % 255 + 1)
                 start = now()
                 if not first:
-                    self.hear(r, seen, value)
+                    self.hear(seen, value)
                 self.say(&work.d, told, value)
                 if first:
-                    self.hear(r, seen, value)
+                    self.hear(seen, value)
                 times[i] = now() - start
                 if self.has_failed:
                     break
         self.check()
-
-    def post_all(self, list works not None):
-        """Post each once. How many were taken."""
-        cdef int n = 0
-        for work in works:
-            if not self.post(&(<Work?>work).d):
-                break
-            n += 1
-        self.collect()
-        self.check()
-        return n

@@ -26,6 +26,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
     "doctor": cli_doctor.doctor,
     "perf": cli_perf.perf,
 }
+CLASSES = {"perf": cli_perf.Command}
 GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
     "bench": (
         "Measure, keep the results, and show them.",
@@ -91,7 +92,7 @@ def build() -> typer.Typer:
         **look,  # type: ignore[arg-type]
     )
     for name, command in COMMANDS.items():
-        app.command(name)(guarded(expanded(command)))
+        app.command(name, cls=CLASSES.get(name))(guarded(expanded(command)))
     for name, (text, commands) in GROUPS.items():
         group = typer.Typer(help=text, **look)  # type: ignore[arg-type]
         for sub, command in commands.items():

@@ -2,53 +2,103 @@
 
 from __future__ import annotations
 
-import json as jsonlib
-import statistics
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from .cli_options import Ends
 from .cli_output import console, print_json
 from .cli_transfer import ReceiverProcess, end_options, open_worker
-from .embedded import Embedded
+from .embedded import Embedded, Worker
 from .errors import LocalError
+from .gid import gid_address
 
 if TYPE_CHECKING:
-    from .connection import Connection
     from .pd import PD
     from .perf import Client, Place, Plan, Result
+    from .perf_report import Form, Report
 
 PORT = 18515  # perftest's
 REGION = 1 << 20
 SIZES = [1 << n for n in range(1, 24)]  # of -a, as in perftest
-COMPARED = 7  # rounds of --compare
+LEAST = 5  # iterations, as in perftest
+COMPARED = 7  # pairs of --compare
+OUT_JSON = Path("perftest_out.json")  # perftest's
+FOREIGN = {  # flags of perftest that have no meaning here
+    "-c --connection": "QPs are RC",
+    "-e --events": "who waits polls for a moment, then sleeps",
+    "-i --ib-port": "a worker uses the first port of its device",
+    "-I --inline_size": "payload is read from registered memory",
+    "-l --post_list -Q --cq-mod": "C posts one by one, Python in batches of which one completes",
+    "-m --mtu": "the payload of a packet is the worker's: srdma-offload --mtu",
+    "-o --outs": "READs under way are the worker's: srdma-offload --reads",
+    "-r --rx-depth": "receive queues are as deep as send queues: -t",
+    "-R --rdma_cm -z --com_rdma_cm": "hosts connect by mutual TLS over TCP, at -p",
+    "-u --qp-timeout": "what is lost is sent again, and requests end by their deadline",
+    "-H --report-histogram -U --report-unsorted": "there is no histogram",
+}
+
+
+class Command(TyperCommand):
+    """Says of a flag that only perftest has what is so instead."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for flag in (arg.partition("=")[0] for arg in args):
+            for names, why in FOREIGN.items():
+                if flag in names.split():
+                    raise typer.BadParameter(f"no {flag} here, leave it out: {why}.", ctx=ctx)
+        return super().parse_args(ctx, args)
 
 
 @dataclass(frozen=True)
 class Run:
     """What is measured; flags of perftest."""
 
-    size: Annotated[int | None, typer.Option("-s", "--size", help="Bytes of a message.")] = None
+    size: Annotated[
+        int | None, typer.Option("-s", "--size", help="Bytes of a message  [65536; latency: 2]")
+    ] = None
     all_sizes: Annotated[bool, typer.Option("-a", "--all", help="2 bytes to 8 MiB.")] = False
-    iters: Annotated[int | None, typer.Option("-n", "--iters", help="Messages.")] = None
+    iters: Annotated[
+        int | None, typer.Option("-n", "--iters", help="Messages  [1000; write_bw: 5000]")
+    ] = None
     duration: Annotated[
         float | None, typer.Option("-D", "--duration", help="Seconds, instead of -n.")
     ] = None
     qp: Annotated[int, typer.Option("-q", "--qp", help="QPs (bandwidth).")] = 1
     tx_depth: Annotated[int, typer.Option("-t", "--tx-depth", help="Outstanding, per QP.")] = 128
-    bidirectional: Annotated[bool, typer.Option("-b", "--bidirectional")] = False
+    bidirectional: Annotated[
+        bool, typer.Option("-b", "--bidirectional", help="Both ends send.")
+    ] = False
+    cpu_freq: Annotated[
+        bool, typer.Option("-F", "--CPU-freq", help="Nothing: no frequency is looked at here.")
+    ] = False
     region: Annotated[int, typer.Option(help="Bytes of memory that are used in turn.")] = REGION
-    report_gbits: Annotated[bool, typer.Option("--report_gbits", help="Gbit/s.")] = False
+    report_gbits: Annotated[bool, typer.Option("--report_gbits", help="Gbit/s, not MiB/s.")] = False
     out_json: Annotated[
-        Path | None, typer.Option("--out_json", metavar="FILE", help="Results as JSON.")
+        bool, typer.Option("--out_json", help=f"Results as JSON, into {OUT_JSON}.")
+    ] = False
+    out_json_file: Annotated[
+        Path | None, typer.Option("--out_json_file", metavar="FILE", help="Into this file.")
     ] = None
+    python: Annotated[bool, typer.Option("--python", help="Post and poll in Python, not in C.")] = (
+        False
+    )
+    compare_python: Annotated[
+        bool, typer.Option("--compare-python", help="In C and in Python, in turn.")
+    ] = False
+
+    @property
+    def file(self) -> Path | None:
+        return self.out_json_file or (OUT_JSON if self.out_json else None)
 
 
 @dataclass(frozen=True)
@@ -56,6 +106,19 @@ class Where:
     """Which ends there are."""
 
     port: Annotated[int, typer.Option("-p", "--port", help="TCP port of the server.")] = PORT
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "-d",
+            "--ib-dev",
+            metavar="DEVICE",
+            help="RDMA device: a worker on it is started. With --embedded: A,B.",
+        ),
+    ] = None
+    gid: Annotated[
+        int | None,
+        typer.Option("-x", "--gid-index", metavar="INDEX", help="GID of -d with its address."),
+    ] = None
     embedded: Annotated[
         bool, typer.Option("--embedded", help="Two workers and a server on this machine.")
     ] = False
@@ -67,8 +130,102 @@ class Guard:
 
     level: Annotated[str, typer.Option(help="aead, packet, header or none.")] = ""
     compare: Annotated[
-        bool, typer.Option("--compare", help="Also without protection, in turn.")
+        bool, typer.Option("--compare", help="Without protection and with it, in turn.")
     ] = False
+
+    @property
+    def levels(self) -> list[str]:
+        """Of the connections, the measured one last."""
+        return ["none", self.level] if self.compare else [self.level]
+
+
+@dataclass(frozen=True)
+class Job:
+    """All of a command line but the ends."""
+
+    test: str
+    end: Ends
+    run: Run
+    guard: Guard
+    where: Where
+
+    def __post_init__(self) -> None:
+        from .perf import TESTS
+
+        run, latency = self.run, self.test.endswith("_lat")
+        if self.test not in TESTS:
+            raise LocalError(f"{self.test!r}: there are {', '.join(TESTS)}")
+        if run.size is not None and not 1 <= run.size <= 1 << 30:
+            raise LocalError(f"-s {run.size}: 1 to {1 << 30} would be right")
+        if run.iters is not None and run.iters < LEAST:
+            raise LocalError(f"-n {run.iters}: {LEAST} at least, as in perftest")
+        if latency and (run.duration or run.bidirectional or run.qp != 1):
+            raise LocalError("-D, -b and -q are for bandwidth: a latency is of one at a time")
+        if self.guard.compare and self.guard.level == "none":
+            raise LocalError("--compare compares a protection with none: leave --level none out")
+        if self.guard.compare and run.compare_python:
+            raise LocalError("--compare or --compare-python: each compares two things")
+        if self.where.gid is not None and self.where.device is None:
+            raise LocalError("-x names a GID of a device: name the device, -d")
+        if self.where.device and self.end.worker:
+            raise LocalError("-d starts a worker on a device, --worker uses one: name one of them")
+
+    @property
+    def sizes(self) -> list[int]:
+        return SIZES if self.run.all_sizes else [self.run.size or self._usual_size]
+
+    @property
+    def _usual_size(self) -> int:
+        return 2 if self.test.endswith("_lat") else 65536
+
+    @property
+    def plans(self) -> Iterator[Plan]:
+        from .perf import TESTS, Plan
+
+        run = self.run
+        iterations = 0 if run.duration else run.iters or TESTS[self.test].iterations
+        host = "Python" if run.python else "C"
+        for size in self.sizes:
+            seconds, both = run.duration or 0.0, run.bidirectional
+            yield Plan(self.test, size, iterations, seconds, both, host=host)
+
+    @property
+    def unprotected(self) -> bool:
+        """A worker must permit it."""
+        return "none" in self.guard.levels
+
+    def options(self, level: str) -> dict[str, Any]:
+        """Of a connection; it has one QP for talk, and those that are measured."""
+        chosen = end_options(self.end) | {"level": level, "qps": 1 + self.run.qp}
+        chosen |= {"sq": self.run.tx_depth, "rq": self.run.tx_depth}
+        if level == "header":
+            chosen["unprotected_payload"] = True
+        if level == "none":
+            chosen |= {"suites": (), "mode": ()}
+        return chosen
+
+    @contextmanager
+    def place(self, level: str) -> Iterator[tuple[PD, Place]]:
+        """With proofs of memory where every mode that is offered has them."""
+        from .perf import Place
+
+        modes = self.end.mode or ()
+        proof = level != "none" and bool(modes) and all("mem" in mode for mode in modes)
+        with ExitStack() as stack:
+            pd = open_worker(stack, self.end.worker, ring=65536)
+            place = Place(pd, max(self.run.region, *self.sizes), proof=proof)
+            yield pd, stack.enter_context(closing(place))
+
+    def words(self) -> list[str]:
+        """The flags that both ends must agree on."""
+        run, end = self.run, self.end
+        words = [self.test, "-q", str(run.qp), "-t", str(run.tx_depth), "--region", str(run.region)]
+        words += ["-a"] if run.all_sizes else []
+        words += ["-s", str(run.size)] if run.size is not None else []
+        words += ["--level", self.guard.level] if self.guard.level else []
+        words += ["--compare"] if self.guard.compare else []
+        words += [word for suite in end.suite or () for word in ("--suite", suite)]
+        return words + [word for mode in end.mode or () for word in ("--mode", mode)]
 
 
 def perf(
@@ -84,74 +241,53 @@ def perf(
     ] = None,
 ) -> None:
     """Measure; without HOST and --embedded this end is the server of one client."""
-    from .perf import TESTS
-
-    if test not in TESTS:
-        raise LocalError(f"{test!r}: there are {', '.join(TESTS)}")
-    if run.size is not None and not 1 <= run.size <= 1 << 30:
-        raise LocalError(f"-s {run.size}: 1 to {1 << 30} would be right")
-    plans, levels = list(_plans(test, run)), _levels(guard)
+    job = Job(test, end, run, guard, where)
     if where.embedded:
-        _embedded(plans, end, run, guard)
-    elif server is None:
-        _serve(end, run, guard, where.port)
-    else:
-        ports = [where.port + number for number, _ in enumerate(levels)]
-        _measure(plans, end, run, guard, (server, ports))
+        _embedded(job)
+        return
+    with ExitStack() as stack:
+        if where.device:
+            nics = stack.enter_context(Embedded())
+            worker = _start(nics, f"perf-{os.getpid()}", where.device, job)
+            job = replace(
+                job, end=replace(end, worker=str(worker.control)), where=Where(where.port)
+            )
+        if server is None:
+            _serve(job)
+        else:
+            ports = [where.port + number for number, _ in enumerate(guard.levels)]
+            _measure(job, (server, ports))
 
 
 # Ends ------------------------------------------------------------------------------
 
 
-def _options(end: Ends, run: Run, guard: Guard) -> list[dict[str, Any]]:
-    """Of each connection; it has one QP for talk, and those that are measured."""
-    qps = {"qps": 1 + run.qp, "sq": run.tx_depth, "rq": run.tx_depth}
-    return [_protection(end, level) | qps for level in _levels(guard)]
+def _start(nics: Embedded, name: str, device: str | None, job: Job) -> Worker:
+    """A worker of shared memory, or on an RDMA device."""
+    if device is None:
+        return nics.start(name, unprotected=job.unprotected)
+    words = ["--host-dev", device, "--wire-dev", device]
+    if job.where.gid is not None:
+        words += ["--wire-listen", f"{gid_address(device, job.where.gid)}:0"]
+    return nics.launch(name, [*words, *(["--allow-unprotected"] if job.unprotected else [])])
 
 
-def _protection(end: Ends, level: str) -> dict[str, Any]:
-    chosen = end_options(end)
-    chosen["level"] = level
-    if level == "header":
-        chosen["unprotected_payload"] = True
-    if level == "none":
-        chosen |= {"suites": (), "mode": ()}
-    return chosen
-
-
-def _levels(guard: Guard) -> list[str]:
-    """Of the connections, the measured one last."""
-    if guard.compare and guard.level == "none":
-        raise LocalError("--compare compares a protection with none: leave --level none out")
-    return ["none", guard.level] if guard.compare else [guard.level]
-
-
-@contextmanager
-def _place(end: Ends, run: Run) -> Iterator[tuple[PD, Place]]:
-    from .perf import Place
-
-    largest = max(_sizes(run, latency=False))
-    with ExitStack() as stack:
-        pd = open_worker(stack, end.worker, ring=65536)
-        place = stack.enter_context(closing(Place(pd, max(run.region, largest))))
-        yield pd, place
-
-
-def _serve(end: Ends, run: Run, guard: Guard, port: int) -> None:
+def _serve(job: Job) -> None:
     """One client, on a connection per level; --compare is said at both ends, as all flags."""
     from . import connection
     from .perf import Server, offered
 
+    port, options = job.where.port, [job.options(level) for level in job.guard.levels]
     with ExitStack() as stack:
         listeners, places = [], []
-        for number, options in enumerate(_options(end, run, guard)):
-            pd, place = stack.enter_context(_place(end, run))
+        for number, level in enumerate(job.guard.levels):
+            pd, place = stack.enter_context(job.place(level))
             where = ("0.0.0.0", port + number if port else 0)
-            listener = connection.listen(where, pd, data=place.offer(), **options)
+            listener = connection.listen(where, pd, data=place.offer(), **options[number])
             listeners.append(stack.enter_context(listener))
             places.append(place)
         ports = [listener.address[1] for listener in listeners]
-        _tell(end.json, {"listening": ports}, f"waiting at port {ports[0]}")
+        _tell(job.end.json, {"listening": ports}, f"waiting at port {ports[0]}")
         there = [stack.enter_context(listener.accept()) for listener in listeners]
         served = [
             stack.enter_context(closing(Server(one, place, offered(one.data))))
@@ -161,200 +297,91 @@ def _serve(end: Ends, run: Run, guard: Guard, port: int) -> None:
             list(pool.map(Server.serve, served))
 
 
-def _measure(
-    plans: list[Plan], end: Ends, run: Run, guard: Guard, where: tuple[str, list[int]]
-) -> None:
+def _measure(job: Job, where: tuple[str, list[int]]) -> None:
     from . import connection
     from .perf import Client, offered
+    from .perf_report import Report
 
     host, ports = where
     with ExitStack() as stack:
         clients = []
-        for options, port in zip(_options(end, run, guard), ports, strict=True):
-            pd, place = stack.enter_context(_place(end, run))
+        for level, port in zip(job.guard.levels, ports, strict=True):
+            pd, place = stack.enter_context(job.place(level))
+            options = job.options(level)
             there = connection.connect((host, port), pd, data=place.offer(), **options)
             stack.enter_context(there)
             clients.append(stack.enter_context(closing(Client(there, place, offered(there.data)))))
-        report = Report(plans[0].test, clients[-1].there, run, end.json)
-        for plan in plans:
-            if guard.compare:
-                report.compared(*_alternated(clients, plan))
-            else:
-                report.one(clients[0].measure(plan))
+        if job.run.compare_python and not clients[0].shared:
+            raise LocalError("--compare-python: the load in C needs a leg of shared memory")
+        report = Report(_form(job), clients[-1])
+        for plan in job.plans:
+            _report(report, job, clients, plan)
         report.close()
         for client in clients:
             client.finish()
 
 
-def _alternated(clients: list[Client], plan: Plan) -> tuple[list[Result], list[Result]]:
-    """Plain and secure in turn, so that a noisy machine hits both."""
-    plain, secure = clients
-    pairs = [(plain.measure(plan), secure.measure(plan)) for _ in range(COMPARED)]
-    return [a for a, _ in pairs], [b for _, b in pairs]
+def _form(job: Job) -> Form:
+    from .perf_report import Form
+
+    run = job.run
+    return Form(
+        job.test, run.tx_depth, run.region, "C and Python" if run.compare_python else
+        next(job.plans).host, run.bidirectional, run.report_gbits, job.end.json, run.file,
+    )  # fmt: skip
 
 
-def _embedded(plans: list[Plan], end: Ends, run: Run, guard: Guard) -> None:
+def _report(report: Report, job: Job, clients: Sequence[Client], plan: Plan) -> None:
+    if job.run.compare_python:
+        slow = replace(plan, host="Python")
+        report.compared(("C", "Python"), *_alternated((clients[0], plan), (clients[0], slow)))
+    elif job.guard.compare:
+        plain, secure = clients
+        report.compared(("plain", "secure"), *_alternated((plain, plan), (secure, plan)))
+    else:
+        report.one(clients[0].measure(plan))
+
+
+def _alternated(
+    first: tuple[Client, Plan], second: tuple[Client, Plan]
+) -> tuple[list[Result], list[Result]]:
+    """In turn, so that a noisy machine hits both."""
+    from .bench.series import in_turn
+
+    runs = {n: partial(client.measure, plan) for n, (client, plan) in enumerate((first, second))}
+    done = in_turn({str(n): run for n, run in runs.items()}, COMPARED)
+    return done["0"], done["1"]
+
+
+def _embedded(job: Job) -> None:
     """Two workers, a server as a child, and this process as the client."""
     from .demo_stage import make_identities
 
+    end = job.end
     if end.identity or end.peer or end.worker:
         raise LocalError("--embedded makes workers and identities itself: name none")
-    plain = guard.compare or guard.level == "none"
+    devices: list[str | None] = [None, None]
+    if job.where.device:
+        devices = [*job.where.device.split(",")]
+    if len(devices) != 2:
+        raise LocalError(f"-d {job.where.device} with --embedded: two devices, A,B")
     with Embedded() as nics:
         folder = make_identities(nics.folder / "identities")
-        nic_a = nics.start("nica", unprotected=plain)
-        nic_b = nics.start("nicb", unprotected=plain)
-        command = [sys.executable, "-m", "srdma", "perf", *_words(plans[0].test, end, run, guard)]
+        nic_a, nic_b = (
+            _start(nics, name, device, job)
+            for name, device in zip(("nica", "nicb"), devices, strict=True)
+        )
+        command = [sys.executable, "-m", "srdma", "perf", *job.words()]
         command += ["--json", "-p", "0", "--identity", str(folder / "host-b")]
         command += ["--worker", str(nic_b.control), "--peer", "spiffe://demo/host-a"]
-        mine = replace(
-            end,
-            identity=folder / "host-a",
-            peer=["spiffe://demo/host-b"],
-            worker=str(nic_a.control),
-        )
+        identity, peer = folder / "host-a", ["spiffe://demo/host-b"]
+        mine = replace(end, identity=identity, peer=peer, worker=str(nic_a.control))
         with closing(ReceiverProcess(command)) as server:
             ports = server.line()["listening"]
             try:
-                _measure(plans, mine, run, guard, ("127.0.0.1", ports))
+                _measure(replace(job, end=mine, where=Where()), ("127.0.0.1", ports))
             finally:
                 server.finish()
-
-
-def _words(test: str, end: Ends, run: Run, guard: Guard) -> list[str]:
-    """The flags that both ends must agree on."""
-    words = [test, "-q", str(run.qp), "-t", str(run.tx_depth), "--region", str(run.region)]
-    words += ["-a"] if run.all_sizes else []
-    words += ["-s", str(run.size)] if run.size is not None else []
-    words += ["--level", guard.level] if guard.level else []
-    words += ["--compare"] if guard.compare else []
-    for suite in end.suite or ():
-        words += ["--suite", suite]
-    for mode in end.mode or ():
-        words += ["--mode", mode]
-    return words
-
-
-# Plans and their results ---------------------------------------------------------------
-
-
-def _sizes(run: Run, *, latency: bool) -> list[int]:
-    if run.all_sizes:
-        return SIZES
-    return [run.size or (32 if latency else 65536)]
-
-
-def _plans(test: str, run: Run) -> Iterator[Plan]:
-    from .perf import ITERATIONS, ROUNDS, TESTS, Plan
-
-    latency = TESTS[test].latency
-    seconds = run.duration or 0.0
-    if latency and (seconds or run.bidirectional or run.qp != 1):
-        raise LocalError("-D, -b and -q are for bandwidth: a latency is of one message at a time")
-    usual = ROUNDS if latency else ITERATIONS
-    iterations = 0 if seconds else run.iters or usual
-    for size in _sizes(run, latency=latency):
-        yield Plan(test, size, iterations, seconds, run.bidirectional)
-
-
-class Report:
-    """Rows as they come, for people or as JSON lines; at the end the file of --out_json."""
-
-    def __init__(self, test: str, there: Connection, run: Run, json: bool) -> None:
-        from .perf import TESTS
-        from .policy import describe
-
-        self._run, self._json = run, json
-        self._latency = TESTS[test].latency
-        self._rows: list[dict[str, Any]] = []
-        self._head = {
-            "test": test, "suite": describe(there.suite), "mode": there.mode, "qps": run.qp,
-            "tx_depth": run.tx_depth, "region": run.region,
-        }  # fmt: skip
-        if json:
-            print_json(self._head)
-            return
-        protection = "NO PROTECTION" if not there.suite.level else self._head["suite"]
-        console().print(
-            f"srdma {test}: {protection}, key mode {there.mode}, {run.qp} QP, "
-            f"depth {run.tx_depth}, region {run.region} bytes",
-            markup=False,
-        )
-        console().print(self._columns(), markup=False)
-
-    def _columns(self) -> str:
-        if self._latency:
-            return (
-                " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]"
-                "    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]"
-            )
-        unit = "Gb/sec" if self._run.report_gbits else "MB/sec"
-        return f" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]"
-
-    def one(self, result: Result) -> None:
-        self._row(result.summary())
-
-    def compared(self, plain: list[Result], secure: list[Result]) -> None:
-        """Medians of both, then what the protection costs."""
-        for name, results in (("plain", plain), ("secure", secure)):
-            self._row({"protection": name, **_median(results).summary()})
-        ratios = sorted(
-            _per_message(b) / _per_message(a) for a, b in zip(plain, secure, strict=True)
-        )
-        cost = {
-            "overhead": "time", "ratio": statistics.median(ratios), "least": ratios[0],
-            "most": ratios[-1], "rounds": len(ratios),
-            "cpu_ns": _cpu(secure) - _cpu(plain), "cpu_ratio": _cpu(secure) / _cpu(plain),
-        }  # fmt: skip
-        self._rows.append(cost)
-        if self._json:
-            print_json(cost)
-            return
-        console().print(
-            f"   secure / plain: time x{cost['ratio']:.3f} [{cost['least']:.3f}, "
-            f"{cost['most']:.3f}] in {len(ratios)} pairs; CPU of both workers "
-            f"{cost['cpu_ns']:+.0f} ns per message (x{cost['cpu_ratio']:.2f})",
-            markup=False,
-        )
-
-    def _row(self, row: dict[str, Any]) -> None:
-        self._rows.append(row)
-        if self._json:
-            print_json(row)
-        else:
-            console().print(self._line(row), markup=False)
-
-    def _line(self, row: dict[str, Any]) -> str:
-        if self._latency:
-            return (
-                f" {row['size']:<6} {row['iterations']:<11} {row['t_min']:>14.2f} "
-                f"{row['t_max']:>14.2f} {row['t_typical']:>16.2f} {row['t_avg']:>14.2f} "
-                f"{row['t_stdev']:>16.2f} {row['t_99']:>22.2f} {row['t_999']:>24.2f}"
-            )
-        scale = 8 / 1000 if self._run.report_gbits else 1
-        return (
-            f" {row['size']:<10} {row['iterations']:<12} {row['peak_MBps'] * scale:>18.2f} "
-            f"{row['average_MBps'] * scale:>20.2f} {row['Mpps']:>17.6f}"
-        )
-
-    def close(self) -> None:
-        if self._run.out_json:
-            whole = {**self._head, "results": self._rows}
-            self._run.out_json.write_text(jsonlib.dumps(whole, indent=2) + "\n")
-
-
-def _per_message(result: Result) -> float:
-    if result.times:
-        return result.quantile(0.5)
-    return result.ns / result.messages
-
-
-def _median(results: list[Result]) -> Result:
-    return sorted(results, key=_per_message)[len(results) // 2]
-
-
-def _cpu(results: list[Result]) -> float:
-    return statistics.median(r.cpu["worker_cpu"] + r.cpu["peer_worker_cpu"] for r in results)
 
 
 def _tell(json: bool, values: dict[str, Any], text: str) -> None:

@@ -1,9 +1,9 @@
 """Measurements between two hosts: what `srdma perf` does, by the names of perftest.
 
 The client says what is measured on a QP that carries nothing else (CBOR messages), the server
-answers when it is ready and when it is done; then QPs of their own carry the load, which
-`_load.Load` posts and polls without the GIL. Every run checks that what travelled was protected
-as agreed: packets sealed, verified and unprotected are counted by both workers.
+answers when it is ready and when it is done; then QPs of their own carry the load, which a host
+of `perf_hosts.py` posts and polls. Every run checks that what travelled was protected as agreed:
+packets sealed, verified and unprotected are counted by both workers.
 """
 
 from __future__ import annotations
@@ -11,29 +11,31 @@ from __future__ import annotations
 import statistics
 import time
 from array import array
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import cbor2
 
-from ._leg import Work, counter_names
-from ._load import Load
+from ._leg import counter_names
 from .capability import Capability, Right
 from .connection import Connection
+from .control import HostKind
 from .errors import IntegrityError, LocalError, RemoteError
-from .mr import MR, Access, RemoteMR
+from .exchange_messages import LEVELS
+from .mr import Access, RemoteMR
 from .pd import PD
-from .qp import SecureQP
+from .perf_hosts import HANG, Host, Marks, Receives, Sends, host_named
+from .wr import SGE, RecvWR, SendWR, WROpcode
 
-SIGNALED = 1
-WRITE, READ, SEND, RECV = 1, 3, 4, 16  # opcodes of descriptors (protocol.md 9.1)
-WORKS = 256  # that Load takes at once
-WINDOWS = 10  # of a bandwidth run, for its peak and spread
-SILENCE_NS = 500_000_000  # no message for so long: the stream is over
+WRITE, READ, SEND = WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND
+WORKS = 256  # that a host takes at once
+ODD = 16  # packets of other QPs, such as PING, that may be counted during a run
+SILENCE = 0.5  # seconds without a message: a stream of unknown length is over
 WARM_UP = 100  # rounds that are not counted
-ROUNDS = 1000  # of a latency run, unless told
-ITERATIONS = 5000  # of a bandwidth run, unless told
+MIB = 1 << 20
 CONTROL_TIMEOUT = 60.0
 ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
@@ -42,9 +44,11 @@ ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 class Test:
     """A row of the table of tests."""
 
-    opcode: int
+    title: str
+    opcode: WROpcode
     latency: bool
     echo: bool = False  # the other end answers each
+    iterations: int = 1000  # unless told
 
     @property
     def messages(self) -> bool:
@@ -52,12 +56,12 @@ class Test:
 
 
 TESTS = {
-    "write_lat": Test(WRITE, latency=True, echo=True),
-    "read_lat": Test(READ, latency=True),
-    "send_lat": Test(SEND, latency=True, echo=True),
-    "write_bw": Test(WRITE, latency=False),
-    "read_bw": Test(READ, latency=False),
-    "send_bw": Test(SEND, latency=False),
+    "write_lat": Test("RDMA_Write", WRITE, latency=True, echo=True),
+    "read_lat": Test("RDMA_Read", READ, latency=True),
+    "send_lat": Test("Send", SEND, latency=True, echo=True),
+    "write_bw": Test("RDMA_Write", WRITE, latency=False, iterations=5000),
+    "read_bw": Test("RDMA_Read", READ, latency=False),
+    "send_bw": Test("Send", SEND, latency=False),
 }
 
 
@@ -65,7 +69,8 @@ TESTS = {
 class Plan:
     """One run: size in bytes, iterations (0: seconds count), both directions or one.
 
-    reads: percent of a write_bw that are READs. qps: how many carry it, 0 for all.
+    reads: percent of a write_bw that are READs. qps: how many carry it, 0 for all. host: who posts,
+    C or Python; where the leg is not of shared memory it is always Python.
     """
 
     test: str
@@ -75,6 +80,7 @@ class Plan:
     both: bool = False
     reads: int = 0
     qps: int = 0
+    host: str = "C"
 
     @property
     def row(self) -> Test:
@@ -91,7 +97,9 @@ class Result:
     windows: list[float] = field(default_factory=list)  # bytes per ns
     times: list[int] = field(default_factory=list)  # latency: ns of each, sorted
     cpu: dict[str, float] = field(default_factory=dict)  # ns per message
-    packets: int = 0  # sealed and verified by both workers, where somebody counts them
+    packets: int = 0  # sealed and verified by both workers
+    wire_bytes: int = 0  # sent by both workers
+    host: str = ""  # who posted at this end
 
     @property
     def gigabytes(self) -> float:
@@ -102,28 +110,29 @@ class Result:
         """Of the latencies, in microseconds."""
         return self.times[min(int(q * len(self.times)), len(self.times) - 1)] / 1000
 
-    def summary(self) -> dict[str, Any]:
-        """For machines."""
-        shown: dict[str, Any] = {
-            **asdict(self.plan), "messages": self.messages, "ns": self.ns, "cpu_ns": self.cpu,
+    def summary(self, *, gbits: bool = False) -> dict[str, Any]:
+        """By the names of perftest, and in its units: MiB/s or Gbit/s, us."""
+        common = {"MsgSize": self.plan.size, "n_iterations": len(self.times) or self.messages}
+        own = {
+            "host": self.host, "messages": self.messages, "ns": self.ns, "packets": self.packets,
+            "wire_bytes": self.wire_bytes, "cpu_ns": self.cpu,
         }  # fmt: skip
-        if self.plan.row.latency:
-            shown |= {
-                "iterations": len(self.times),
-                "t_min": self.times[0] / 1000, "t_max": self.times[-1] / 1000,
-                "t_typical": self.quantile(0.5),
-                "t_avg": statistics.fmean(self.times) / 1000,
-                "t_stdev": statistics.pstdev(self.times) / 1000,
-                "t_99": self.quantile(0.99), "t_999": self.quantile(0.999),
-            }  # fmt: skip
-        else:
-            shown |= {
-                "iterations": self.messages,
-                "peak_MBps": max(self.windows) * 1000, "average_MBps": self.gigabytes * 1000,
-                "least_MBps": min(self.windows) * 1000,
-                "Mpps": self.messages / self.ns * 1000,
-            }  # fmt: skip
-        return shown
+        return common | (self._latency() if self.plan.row.latency else self._bandwidth(gbits)) | own
+
+    def _latency(self) -> dict[str, float]:
+        return {
+            "t_min": self.times[0] / 1000, "t_max": self.times[-1] / 1000,
+            "t_typical": self.quantile(0.5), "t_avg": statistics.fmean(self.times) / 1000,
+            "t_stdev": statistics.pstdev(self.times) / 1000,
+            "percentile_99": self.quantile(0.99), "percentile_99.9": self.quantile(0.999),
+        }  # fmt: skip
+
+    def _bandwidth(self, gbits: bool) -> dict[str, float]:
+        unit = 8.0 if gbits else 1e9 / MIB
+        return {
+            "BW_peak": max(self.windows) * unit, "BW_average": self.gigabytes * unit,
+            "MsgRate": self.messages / self.ns * 1000,
+        }  # fmt: skip
 
 
 class Place:
@@ -161,11 +170,9 @@ class End:
         self.there, self._place, self._remote = there, place, remote
         self._talk, *self._qps = there.qps
         pd = place.pd
-        self._handle = pd.handles.take(remote) if isinstance(remote, Capability) else None
-        self.load: Load = pd.engine.load()
         self._control = pd.connect()
         self._pid = pd.ctx.hello.pid
-        self._posted = False
+        self._hosts: dict[str, Host] = {}
 
     def close(self) -> None:
         self._control.close()
@@ -184,156 +191,168 @@ class End:
 
     # Work requests ---------------------------------------------------------------
 
-    def works(self, opcode: int, size: int, qps: int = 0) -> list[Work]:
+    @property
+    def shared(self) -> bool:
+        """The leg is of shared memory, where there is a load in C."""
+        return self._place.pd.ctx.hello.host_kind == HostKind.SHM
+
+    def _host(self, plan: Plan) -> Host:
+        name = plan.host if self.shared else "Python"
+        if name not in self._hosts:
+            self._hosts[name] = host_named(name, self._place.pd)
+        return self._hosts[name]
+
+    def _sends(self, opcode: WROpcode, size: int, qps: int = 0) -> Sends:
         """QP by QP, of all or so many, over the whole region."""
         local = self._place.source if opcode != READ else self._place.landing
         busy = self._qps[: qps or None]
         spots = max(1, min(WORKS // len(busy), local.length // max(size, 1)))
         return [
-            self._work(qp, opcode, (local, spot * size, size))
+            (qp, self._send(opcode, local.sge(spot * size, size), spot * size))
             for spot in range(spots)
             for qp in busy
         ]
 
-    def mixed(self, plan: Plan) -> list[Work]:
+    def _mixed(self, plan: Plan) -> Sends:
         """Those of a stream, with READs evenly among them."""
         qps = plan.qps or len(self._qps)
-        works = self.works(plan.row.opcode, plan.size, qps)
+        sends = list(self._sends(plan.row.opcode, plan.size, qps))
         if plan.reads:
-            for n, read in enumerate(self.works(READ, plan.size, qps)):
+            for n, read in enumerate(self._sends(READ, plan.size, qps)):
                 spot = n // qps
                 if (spot + 1) * plan.reads // 100 > spot * plan.reads // 100:
-                    works[n] = read
-        return works
+                    sends[n] = read
+        return sends
 
-    def _work(self, qp: SecureQP, opcode: int, local: tuple[MR, int, int]) -> Work:
-        mr, at, size = local
-        work = Work(opcode, qp.qp_num, 0, SIGNALED if opcode != RECV else 0)
-        work.local(mr.addr + at, size, mr.lkey)
-        if opcode in (WRITE, READ):
-            work.remote(self._remote.address + at, self._remote.rkey)
-            if self._handle is not None:
-                work.capability(self._handle.number)
-        return work
+    def _send(self, opcode: WROpcode, sge: SGE, offset: int) -> SendWR:
+        wr = SendWR(0, opcode, [sge])
+        if opcode is not SEND:
+            wr.set_remote(self._remote, offset)
+        return wr
 
-    def receives(self) -> list[Work]:
-        landing = self._place.landing
-        return [self._work(qp, RECV, (landing, 0, landing.length)) for qp in self._qps]
+    def _receives(self) -> Receives:
+        landing = self._place.landing.sge()
+        return [(qp, RecvWR(sg=[landing])) for qp in self._qps]
 
     # Runs -------------------------------------------------------------------------
 
-    def run(self, plan: Plan, *, first: bool) -> Result:
-        """This end's part of a run; first: the client's."""
-        before = self._counts()
-        with self._place.pd.engine.lock:
-            result = self._run(plan, first)
+    def run(self, plan: Plan, *, first: bool) -> tuple[Result, dict[str, float]]:
+        """This end's part of a run, and what worker and process counted; first: the client's."""
+        host, before = self._host(plan), self._counts()
+        result = self._run(plan, host, first)
+        result.host = host.name
         after = self._counts()
-        if result.messages:
-            moved = {name: after[name] - before[name] for name in before}
-            self._check(result, moved)
-            for name in ("host_cpu", "worker_cpu"):
-                result.cpu[name] = moved[name] / result.messages
-        return result
+        return result, {name: after[name] - before[name] for name in before}
 
-    def _run(self, plan: Plan, first: bool) -> Result:
+    def _run(self, plan: Plan, host: Host, first: bool) -> Result:
         row = plan.row
         if row.echo:
-            return self._echo(plan, first)
-        if row.latency:
-            return self._alone(plan) if first else Result(plan)
-        if first or plan.both:
+            return self._echo(plan, host, first)
+        if row.latency and first:
+            todo = self._sends(row.opcode, plan.size)
+            return self._timed(plan, lambda times: host.alone(todo, times))
+        if first or (plan.both and not row.latency):
+            marks = host.stream(self._mixed(plan), plan.iterations, int(plan.seconds * 1e9))
             if row.messages and plan.both:
-                self._post_receives()
-            return self._stream(plan)
+                self._take(plan, host)  # what the peer still sends
+            return _streamed(plan, marks)
         if row.messages:
-            done, ns = self.load.receive(self.receives(), plan.iterations, SILENCE_NS)
-            return Result(plan, done, ns)
+            return Result(plan, *self._take(plan, host))
         return Result(plan)
 
-    def _stream(self, plan: Plan) -> Result:
-        result = Result(plan)
-        works = self.mixed(plan)
-        for window in range(WINDOWS):
-            count = (plan.iterations + window) // WINDOWS
-            ns = int(plan.seconds * 1e9 / WINDOWS)
-            if plan.iterations and not count:
-                continue
-            done, took = self.load.stream(works, count, ns)
-            result.messages += done
-            result.ns += took
-            result.windows.append(done * plan.size / took)
-        return result
+    def _take(self, plan: Plan, host: Host) -> tuple[int, int]:
+        silence = HANG if plan.iterations else SILENCE
+        return host.take(plan.iterations, int(silence * 1e9))
 
-    def _alone(self, plan: Plan) -> Result:
-        (work, *_) = self.works(plan.row.opcode, plan.size)
-        return self._measured(plan, lambda times: self.load.alone(work, times))
-
-    def _echo(self, plan: Plan, first: bool) -> Result:
+    def _echo(self, plan: Plan, host: Host, first: bool) -> Result:
         """Ping-pong: half of a round is the latency, as in perftest."""
-        place, row = self._place, plan.row
-        (work, *_) = self.works(row.opcode, plan.size)
-        (receive, *_) = self.receives()
-        if row.messages:
-            self._post_receives()
+        place, todo = self._place, self._sends(plan.row.opcode, plan.size)
         out = memoryview(place.source.buf)[: plan.size]
-        back = memoryview(place.target.buf)[: plan.size]
-        answer = receive if row.messages else None
-        result = self._measured(
-            plan, lambda times: self.load.play(work, answer, out, back, times, first)
-        )
+        back = None if plan.row.messages else memoryview(place.target.buf)[: plan.size]
+        result = self._timed(plan, lambda times: host.play(todo, (out, back), times, first))
         result.times = [ns // 2 for ns in result.times]
         return result
 
-    def _measured(self, plan: Plan, play: Any) -> Result:
-        rounds = plan.iterations or ROUNDS
-        times = array("Q", bytes(8 * (rounds + WARM_UP)))
+    def _timed(self, plan: Plan, play: Callable[[array[int]], None]) -> Result:
+        times = array("Q", bytes(8 * (plan.iterations + WARM_UP)))
         play(times)
         counted = sorted(times[WARM_UP:])
         return Result(plan, len(times), sum(counted), times=counted)
-
-    def _post_receives(self) -> None:
-        """As many as the queues take, once: each that is used is posted again."""
-        if not self._posted:
-            self._posted = True
-            while self.load.post_all(self.receives()) == len(self._qps):
-                pass
 
     def prepare(self, plan: Plan) -> None:
         """Before this end says that it is ready."""
         self._place.target.buf[plan.size - 1] = 0
         if plan.row.messages:
-            with self._place.pd.engine.lock:
-                self._post_receives()
+            self._host(plan).receives(self._receives())
 
-    # What it cost, and that it was protected ---------------------------------------
+    # What it cost -------------------------------------------------------------------
 
     def _counts(self) -> dict[str, float]:
         counted = dict(zip(counter_names(), self._control.stats(), strict=False))
         return {
-            **{name: counted[name] for name in PROTECTION},
+            **{name: counted[name] for name in COUNTED},
             "host_cpu": time.process_time_ns(),
             "worker_cpu": cpu_ns(self._pid),
         }
 
-    def _check(self, result: Result, moved: dict[str, float]) -> None:
-        """The benchmark measures the protection that it names."""
-        plain = self.there.suite.level == 0
-        wanted, other = ("packets_unprotected_sent", "packets_sealed")
-        if not plain:
-            wanted, other = other, wanted
-        if moved[other]:
-            raise IntegrityError(f"{moved[other]:.0f} packets counted as {other} in this run")
-        sends = result.plan.row.opcode != READ or not result.windows
-        if sends and moved[wanted] < 1:
-            raise IntegrityError(f"{result.messages} messages, and none counted as {wanted}")
+
+def _streamed(plan: Plan, marks: Marks) -> Result:
+    """Windows in which nothing completed say nothing."""
+    windows = [
+        (done - before) * plan.size / (at - since)
+        for (before, since), (done, at) in pairwise([(0, 0), *marks])
+        if done > before and at > since
+    ]
+    return Result(plan, *marks[-1], windows)
 
 
-PROTECTION = (
+COUNTED = (
     "packets_sealed",
     "packets_verified",
     "packets_unprotected_sent",
     "packets_unprotected_received",
+    "proofs_made",
+    "proofs_verified",
+    "wire_bytes_sent",
 )
+
+
+class Protection(Protocol):
+    """What is in force."""
+
+    @property
+    def level(self) -> str: ...
+
+    @property
+    def proof(self) -> bool:
+        """A capability is used."""
+
+
+def check_counts(
+    protection: Protection, result: Result, a: Mapping[str, float], b: Mapping[str, float]
+) -> None:
+    """Each message is at least a packet from A that B verified, and one from B that A verified,
+    an ack of many or a READ's answer; with mode mem each WRITE and READ carries a proof."""
+    sent, received = "packets_sealed", "packets_verified"
+    other = "packets_unprotected_sent"
+    if protection.level == "none":
+        sent, received, other = other, "packets_unprotected_received", sent
+    least = result.messages
+    counts = [
+        (sent, a[sent], least),
+        (f"{received} at the peer", b[received], least),
+        (received, a[received], 1),
+    ]
+    if protection.proof and not result.plan.row.messages:
+        counts += [("proofs_made", a["proofs_made"], least)]
+        counts += [("proofs_verified at the peer", b["proofs_verified"], least)]
+    for name, count, wanted in counts:
+        if count < wanted:
+            raise IntegrityError(f"{result.messages} messages, and {count:.0f} counted as {name}")
+    if (odd := a[other] + b[other]) > ODD:
+        raise IntegrityError(
+            f"{odd:.0f} packets counted as {other} in a run at level {protection.level}"
+        )
 
 
 def cpu_ns(pid: int) -> float:
@@ -348,21 +367,45 @@ def cpu_ns(pid: int) -> float:
 class Client(End):
     """The end that says what is measured, and prints it."""
 
+    @property
+    def level(self) -> str:
+        """In force."""
+        number = self.there.suite.level
+        return next(name for name, level in LEVELS.items() if level == number)
+
+    @property
+    def proof(self) -> bool:
+        return isinstance(self._remote, Capability)
+
     def measure(self, plan: Plan) -> Result:
+        """A run; raises if the workers' counters do not match what it did."""
         self.prepare(plan)
         self.say(run=asdict(plan))
         self.hear("ready")
-        result = self.run(plan, first=True)
+        result, own = self.run(plan, first=True)
         self.say(over=True)
         done = self.hear("done")
+        theirs = done["counts"]
+        check_counts(self, result, own, theirs)
         if plan.both:
             result.messages += int(done["messages"])
             result.ns = max(result.ns, int(done["ns"]))
-        result.cpu["peer_worker_cpu"] = float(done["worker_cpu"]) / max(result.messages, 1)
+            result.windows = [max(result.windows) + float(done["peak"])]
+        result.packets = _sum(("packets_sealed", "packets_verified"), own, theirs)
+        result.wire_bytes = _sum(("wire_bytes_sent",), own, theirs)
+        result.cpu = {
+            "host_cpu": own["host_cpu"] / result.messages,
+            "worker_cpu": own["worker_cpu"] / result.messages,
+            "peer_worker_cpu": float(theirs["worker_cpu"]) / result.messages,
+        }
         return result
 
     def finish(self) -> None:
         self.say(end=True)
+
+
+def _sum(names: tuple[str, ...], *counts: Mapping[str, float]) -> int:
+    return int(sum(count[name] for name in names for count in counts))
 
 
 class Server(End):
@@ -376,9 +419,11 @@ class Server(End):
                 return
             plan = Plan(**said["run"])
             self.prepare(plan)
-            worker = cpu_ns(self._pid)
+            before = self._counts()
             self.say(ready=True)
-            result = self.run(plan, first=False)
+            result, _ = self.run(plan, first=False)
             self.hear("over", None)
-            worker = cpu_ns(self._pid) - worker
-            self.say(done={"messages": result.messages, "ns": result.ns, "worker_cpu": worker})
+            after = self._counts()
+            counts = {name: after[name] - before[name] for name in before}
+            done = {"messages": result.messages, "ns": result.ns, "counts": counts}
+            self.say(done=done | {"peak": max(result.windows, default=0.0)})

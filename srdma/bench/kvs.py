@@ -27,9 +27,9 @@ from ..errors import IntegrityError, LocalError, RemoteError
 from ..exchange_messages import QPS_MAX
 from ..mr import Access
 from ..pd import PD
-from ..perf import cpu_ns, offered
+from ..perf import ODD, cpu_ns, offered
 from ..policy import describe
-from .stand import ODD, RING, Shape, Stand, pin
+from .stand import RING, Shape, Stand, pin
 
 KEYS = 1 << 23  # as in the paper
 MAX_KEYS = 1 << 26

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from srdma.bench.stand import Link, Settings, Shape, Stand, check_counts, facts, pin, placement
+from srdma.bench.stand import Link, Settings, Shape, Stand, facts, pin, placement
 from srdma.errors import IntegrityError, LocalError
 from srdma.exchange_messages import UNPROTECTED
-from srdma.perf import Plan, Result
+from srdma.perf import Plan, Result, check_counts
 from srdma.policy import suite_named
 
 

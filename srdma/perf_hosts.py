@@ -1,0 +1,316 @@
+"""Who posts and polls in a measurement: a load in C, or Python by the API that everybody has.
+
+The load in C (`_load`) needs a leg of shared memory. Python posts batches of which the last
+request completes, and takes completions many at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from ._leg import Work
+from ._load import Failed, Load
+from .batch import Batch, work_of
+from .capability import Capability
+from .errors import RemoteError, Timeout
+from .handles import Handle
+from .pd import PD
+from .qp import SecureQP
+from .wc import WC, WCOpcode
+from .wr import RecvWR, SendFlag, SendWR
+
+WINDOWS = 10  # of a bandwidth run, for its peak
+BATCH = 32  # requests that Python posts at a time, at most
+HANG = 60.0  # seconds within which something must complete
+NAP = 0.02  # seconds of waiting for one of several QPs
+
+Marks = list[tuple[int, int]]  # how many completed, after how many ns; the last is of all
+Sends = Sequence[tuple[SecureQP, SendWR]]
+Receives = Sequence[tuple[SecureQP, RecvWR]]
+
+
+class Host(Protocol):
+    """One end's load; `name` is for the report."""
+
+    name: str
+
+    def receives(self, todo: Receives) -> None:
+        """Keep these posted, as many as the queues take, from now on."""
+
+    def stream(self, todo: Sends, count: int, ns: int) -> Marks:
+        """Requests in turn, as many at a time as the queues take: count, or if 0, for ns."""
+
+    def take(self, count: int, ns: int) -> tuple[int, int]:
+        """Messages, count of them or until none came for ns: how many, and the ns it took.
+
+        Those that came during streams, since receives(), are counted.
+        """
+
+    def alone(self, todo: Sends, times: array[int]) -> None:
+        """The first request, one at a time; times[i] becomes its ns."""
+
+    def play(
+        self, todo: Sends, words: tuple[memoryview, memoryview | None], times: array[int],
+        first: bool,
+    ) -> None:  # fmt: skip
+        """Ping-pong with the first request, `first` begins; times[i] becomes the ns of a round.
+
+        The last byte of words[0] is the word that goes, that of words[1] the one that comes; None:
+        it comes as a message.
+        """
+
+
+class CHost:
+    """`_load.Load`, without the GIL."""
+
+    name = "C"
+
+    def __init__(self, pd: PD) -> None:
+        self._pd = pd
+        self._load: Load = pd.engine.load()
+        self._handles: dict[Capability, Handle] = {}
+        self._receiving: list[SecureQP] = []
+
+    def receives(self, todo: Receives) -> None:
+        works = [work_of(qp, wr, 0) for qp, wr in todo]
+        with self._running():
+            self._receiving = [qp for qp, _ in todo]
+            self._load.receives(works)
+
+    def stream(self, todo: Sends, count: int, ns: int) -> Marks:
+        works, marks = self._works(todo), array("Q", bytes(16 * WINDOWS))
+        with self._running():
+            self._load.stream(works, count, ns, marks)
+        return list(zip(marks[::2], marks[1::2], strict=True))
+
+    def take(self, count: int, ns: int) -> tuple[int, int]:
+        with self._running():
+            return self._load.take(count, ns)
+
+    def alone(self, todo: Sends, times: array[int]) -> None:
+        (work,) = self._works(todo[:1])
+        with self._running():
+            self._load.alone(work, times)
+
+    def play(
+        self, todo: Sends, words: tuple[memoryview, memoryview | None], times: array[int],
+        first: bool,
+    ) -> None:  # fmt: skip
+        (work,) = self._works(todo[:1])
+        with self._running():
+            self._load.play(work, *words, times, first)
+
+    def _works(self, todo: Sends) -> list[Work]:
+        return [self._work(qp, wr) for qp, wr in todo]
+
+    def _work(self, qp: SecureQP, wr: SendWR) -> Work:
+        work = work_of(qp, wr, 0)
+        if wr.capability is not None:
+            if wr.capability not in self._handles:
+                self._handles[wr.capability] = self._pd.handles.take(wr.capability)
+            work.capability(self._handles[wr.capability].number)
+        return work
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        with self._pd.engine.lock:
+            for qp in self._receiving:  # what came while the two ends talked on another QP
+                for wc in qp.poll(qp.depths[1]):
+                    qp.outcome(wc)
+                    self._load.came(qp.qp_num)
+            try:
+                yield
+            except Failed as failed:
+                opcode, status, reason = failed.args
+                wc = WC.from_record((0, 0, opcode, status, 0, reason, 0, 0))
+                raise (wc.error() or RemoteError(f"the QP ended: {wc.reason}")) from None
+
+
+class PythonHost:
+    """`SecureQP.batch()`, `Batch.post()` and `SecureQP.poll()`."""
+
+    name = "Python"
+
+    def __init__(self) -> None:
+        self._receives: dict[SecureQP, Batch] = {}
+        self._arrived = self._heard = 0
+
+    def receives(self, todo: Receives) -> None:
+        for qp, wr in todo:
+            self._receives[qp] = qp.batch([wr] * qp.depths[1])
+            self._receives[qp].post()
+        self._heard = self._arrived
+
+    def stream(self, todo: Sends, count: int, ns: int) -> Marks:
+        by_qp: dict[SecureQP, list[SendWR]] = {}
+        for qp, wr in todo:
+            by_qp.setdefault(qp, []).append(wr)
+        stream = _Stream([_Lane(qp, wrs) for qp, wrs in by_qp.items()], count, ns)
+        idle, last = 0.0, 0
+        while not stream.over:
+            moved = sum(
+                stream.post(lane) + stream.ended(lane, self._poll(lane.qp, idle))
+                for lane in stream.lanes
+            )
+            idle, last = (0.0, stream.mark()) if moved else (NAP, last)
+            if stream.ns - last > HANG * 1e9:
+                raise Timeout(f"nothing completed in {HANG:g} s")
+        return stream.finish()
+
+    def take(self, count: int, ns: int) -> tuple[int, int]:
+        start = last = time.perf_counter_ns()
+        first = seen = self._heard
+        while not count or self._arrived - first < count:
+            for qp in self._receives:
+                self._poll(qp, NAP / len(self._receives))
+            if self._arrived != seen:
+                seen, last = self._arrived, time.perf_counter_ns()
+            elif time.perf_counter_ns() - last > ns:
+                break
+        self._heard = self._arrived
+        return self._arrived - first, time.perf_counter_ns() - start
+
+    def alone(self, todo: Sends, times: array[int]) -> None:
+        qp, wr = todo[0]
+        batch = qp.batch([wr])
+        for number in range(len(times)):
+            start = time.perf_counter_ns()
+            batch.post()
+            while not self._poll(qp, HANG):
+                pass
+            times[number] = time.perf_counter_ns() - start
+
+    def play(
+        self, todo: Sends, words: tuple[memoryview, memoryview | None], times: array[int],
+        first: bool,
+    ) -> None:  # fmt: skip
+        qp, wr = todo[0]
+        batch, (out, back) = qp.batch([wr]), words
+        for number in range(len(times)):
+            word, start = number % 255 + 1, time.perf_counter_ns()
+            if not first:
+                self._hear(qp, back, word)
+            out[-1] = word
+            while not batch.post():
+                self._poll(qp)
+            if first:
+                self._hear(qp, back, word)
+            times[number] = time.perf_counter_ns() - start
+
+    def _hear(self, qp: SecureQP, back: memoryview | None, word: int) -> None:
+        """The next message or, in memory, the word."""
+        deadline = time.monotonic() + HANG
+        while back[-1] != word if back is not None else self._arrived == self._heard:
+            self._poll(qp, 0 if back is not None else HANG)
+            os.sched_yield()
+            if time.monotonic() > deadline:
+                raise Timeout(f"the peer was not heard for {HANG:g} s")
+        self._heard += back is None
+
+    def _poll(self, qp: SecureQP, timeout: float = 0) -> int:
+        """How many requests of the send queue completed; receives are posted again."""
+        wcs = qp.poll(sum(qp.depths), timeout)
+        arrived = 0
+        for wc in wcs:
+            qp.outcome(wc)
+            arrived += wc.opcode == WCOpcode.RECV
+        if arrived:
+            self._arrived += arrived
+            receives = self._receives[qp]
+            receives.post(len(receives) - arrived)
+        elif not wcs and qp.reason:
+            raise RemoteError(f"the QP ended: {qp.reason}")
+        return len(wcs) - arrived
+
+
+class _Lane:
+    """Of a stream: one QP, its requests in batches, and how many are in those under way."""
+
+    def __init__(self, qp: SecureQP, wrs: list[SendWR]) -> None:
+        self.qp = qp
+        self._size = max(1, min(BATCH, qp.depths[0] // 4))
+        self._batches = [
+            qp.batch(self._chunk(wrs, number)) for number in range(-(-len(wrs) // self._size))
+        ]
+        self._turn = 0
+        self.under_way: deque[int] = deque()
+
+    def _chunk(self, wrs: list[SendWR], number: int) -> list[SendWR]:
+        """Only the last one completes."""
+        first = number * self._size
+        chunk = [wrs[(first + i) % len(wrs)] for i in range(self._size)]
+        return [*map(_unsignaled, chunk[:-1]), chunk[-1]]
+
+    def post(self, most: int) -> int:
+        """A batch, or the last `most` of it, if the queue has room: how many those were."""
+        size = min(self._size, most)
+        if sum(self.under_way) + size > self.qp.depths[0]:
+            return 0
+        batch = self._batches[self._turn % len(self._batches)]
+        self._turn += 1
+        self.under_way.append(batch.post(len(batch) - size))
+        return self.under_way[-1]
+
+
+class _Stream:
+    """How far a stream is: until `count` requests, or if that is 0, for `limit` ns."""
+
+    def __init__(self, lanes: list[_Lane], count: int, limit: int) -> None:
+        self.lanes, self._count, self._limit = lanes, count, limit
+        self._posted = self._done = 0
+        self._start = time.perf_counter_ns()
+        self.marks: Marks = []
+
+    @property
+    def ns(self) -> int:
+        return time.perf_counter_ns() - self._start
+
+    @property
+    def _more(self) -> int:
+        """How many may be posted."""
+        return self._count - self._posted if self._count else BATCH * (self.ns < self._limit)
+
+    @property
+    def over(self) -> bool:
+        return self._done == self._posted and not self._more
+
+    def post(self, lane: _Lane) -> int:
+        """As many batches as its queue takes."""
+        before = self._posted
+        while (more := self._more) and (sent := lane.post(more)):
+            self._posted += sent
+        return self._posted - before
+
+    def ended(self, lane: _Lane, batches: int) -> int:
+        done = sum(lane.under_way.popleft() for _ in range(batches))
+        self._done += done
+        return done
+
+    def mark(self) -> int:
+        """Note the parts of the work that are over. The ns so far."""
+        ns = self.ns
+        part, whole = (self._done, self._count) if self._count else (ns, self._limit)
+        while len(self.marks) < WINDOWS - 1 and part * WINDOWS >= whole * (len(self.marks) + 1):
+            self.marks.append((self._done, ns))
+        return ns
+
+    def finish(self) -> Marks:
+        return [*self.marks, (self._done, self.ns)]
+
+
+def _unsignaled(wr: SendWR) -> SendWR:
+    """A copy whose success does not complete."""
+    copy = SendWR(wr.wr_id, wr.opcode, wr.sg, send_flags=SendFlag(0), capability=wr.capability)
+    copy.set_wr_rdma(wr.rkey, wr.remote_addr)
+    return copy
+
+
+def host_named(name: str, pd: PD) -> Host:
+    """C or Python."""
+    return CHost(pd) if name == CHost.name else PythonHost()
