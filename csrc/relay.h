@@ -51,7 +51,8 @@ struct srdma_relay_params {
 	int allow_unprotected;
 	uint32_t mtu;	    /* payload bytes taken per packet, 256..4096,
 			       as far as the wire takes them */
-	uint32_t window;    /* request packets taken unacknowledged */
+	uint32_t window;    /* request packets taken unacknowledged, as far as
+			       the host port has buffers to keep them */
 	uint32_t reads;	    /* answer slots per QP */
 	uint32_t key_cache; /* keyed contexts kept for key mode pd; 0: none */
 	/* Liveness (5): 0: 5,000 and 15,000; silence is longer than ping. */

@@ -12,6 +12,8 @@
 #include "keycache.h"
 #include "relay_impl.h"
 
+enum { LEAST_WINDOW = 16 };
+
 int srdma_relay_refuse(struct srdma_relay *r, int err, const char *fmt, ...)
 {
 	va_list ap;
@@ -53,6 +55,16 @@ static uint32_t records_of(const struct srdma_relay *r)
 	if (n < 0)
 		return 0;
 	return n < SRDMA_MAX_KEPT ? (uint32_t)n : SRDMA_MAX_KEPT;
+}
+
+/* What is sent beyond that is dropped behind each gap, sent again at once and
+ * dropped again, until the gap is filled. */
+static uint32_t window_of(const struct srdma_relay *r)
+{
+	const uint32_t records = records_of(r);
+	const uint32_t most = records > LEAST_WINDOW ? records : LEAST_WINDOW;
+
+	return r->params.window < most ? r->params.window : most;
 }
 
 static int set_liveness(struct srdma_relay *r)
@@ -101,6 +113,7 @@ int srdma_relay_create(struct srdma_relay **out,
 		goto free_relay;
 	TAILQ_INIT(&r->strangers);
 	r->params.mtu = srdma_relay_fit(r, params->mtu);
+	r->params.window = window_of(r);
 	err = srdma_op_pool_create(&r->ops, SRDMA_OPS);
 	if (err)
 		goto free_relay;

@@ -227,6 +227,30 @@ static void test_strangers(void **state)
 	pair_close(&p);
 }
 
+/* The window that a relay tells is no wider than what it can keep. */
+static void test_window(void **state)
+{
+	static const struct {
+		uint32_t bufs, asked, told;
+	} windows[] = {
+		{ 1024, 512, 480 }, { 1024, 128, 128 }, { 256, 512, 96 },
+		{ 256, 96, 96 },    { 80, 512, 16 },	{ 80, 9, 9 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++) {
+		struct pair p;
+
+		pair_defaults(&p);
+		p.window = windows[i].asked;
+		p.host[0].bufs = windows[i].bufs;
+		pair_open(&p);
+		pair_connect(&p, 0);
+		assert_int_equal(p.side[0].qp[0].window, windows[i].told);
+		pair_close(&p);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -236,6 +260,7 @@ int main(void)
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_relay_itself),
 		cmocka_unit_test(test_strangers),
+		cmocka_unit_test(test_window),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

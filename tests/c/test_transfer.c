@@ -78,6 +78,21 @@ static void test_goodput(void **state)
 			0.6);
 }
 
+/* With a fourth of the buffers, on a short wire: what the target cannot keep is
+ * not sent. */
+static void test_goodput_of_few_buffers(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2; i++)
+		check_goodput((struct transfer){ .seed = 30 + i,
+						 .requests = REQUESTS,
+						 .ops = PLAIN,
+						 .bufs = 256,
+						 .window = i ? 1024 : 64,
+						 .latency = 5000 },
+			      0.6);
+}
+
 /* An atomic that is not answered stops those behind it in the end: window (b)
  * of the protocol, section 5. Alone on a short wire, one time-out takes as long
  * as 2,000 of them. */
@@ -186,6 +201,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_goodput),
+		cmocka_unit_test(test_goodput_of_few_buffers),
 		cmocka_unit_test(test_goodput_of_atomics),
 		cmocka_unit_test(test_many_packets),
 		cmocka_unit_test(test_cut_wires),
