@@ -14,7 +14,7 @@ enum srdma_atomic_kind {
 };
 
 /* A QP keeps as many, and so does its peer. */
-enum { SRDMA_ATOMIC_RESULTS = 512 };
+enum { SRDMA_ATOMIC_RESULTS = 1024 };
 
 /* Of numbers in the host's byte order. */
 struct srdma_atomic {

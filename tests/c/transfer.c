@@ -21,6 +21,7 @@ enum {
 	SPOILT = 0xee,
 	BEGIN_NS = 1000000000,
 	KEY_CACHE = 16,
+	DEPTH = 512,
 };
 
 /* Where things lie in a side's memory. */
@@ -282,7 +283,7 @@ static int has_room(const struct transfer *t, int side)
 {
 	const struct transfer_side *s = &t->side[side];
 
-	return s->posted - s->ended < (t->depth ? t->depth : TRANSFER_SLOTS) &&
+	return s->posted - s->ended < (t->depth ? t->depth : DEPTH) &&
 	       s->messages - t->side[!side].received < TRANSFER_SLOTS;
 }
 

@@ -19,7 +19,7 @@ enum transfer_fault {
 };
 
 enum {
-	TRANSFER_SLOTS = 512, /* requests of a side under way */
+	TRANSFER_SLOTS = 1024, /* requests of a side under way, at most */
 	TRANSFER_SLOT = 8192,
 	TRANSFER_CAUGHT = 16,
 };
@@ -63,7 +63,7 @@ struct transfer {
 	uint8_t mode, shared;	/* key mode; policy of PD */
 	uint64_t latency;	/* ns, one way; 0: 5 us */
 	uint32_t bufs;		/* of each host port; 0: 1,024 */
-	uint32_t depth;		/* requests of a side under way; 0: all slots */
+	uint32_t depth;		/* requests of a side under way; 0: 512 */
 
 	/* What came of it. */
 	uint64_t sent;	  /* packets */
