@@ -23,15 +23,14 @@ static uint64_t rekeys(void)
 	return text ? strtoull(text, NULL, 0) : REKEYS;
 }
 
-/* Virtual ns of transfers of all these seeds, on both kinds of wire. All that is
+/* Virtual ns of the transfer of each of these seeds, on both kinds of wire. All that is
  * asked ends well. An epoch is seen in a round trip, which queues make longer: so
  * few are under way. */
-static double run(uint64_t rekey_packets, uint64_t *epochs)
+static uint64_t run(uint64_t rekey_packets, double ns[SEEDS])
 {
 	static struct transfer t;
-	double ns = 0;
+	uint64_t epochs = 0;
 
-	*epochs = 0;
 	for (uint64_t seed = 0; seed < SEEDS; seed++) {
 		t = (struct transfer){ .seed = seed,
 				       .requests = rekeys() * 20 / SEEDS,
@@ -45,26 +44,40 @@ static double run(uint64_t rekey_packets, uint64_t *epochs)
 			assert_int_equal(t.side[side].ended, t.requests);
 			assert_int_equal(t.side[side].failed, 0);
 		}
-		ns += (double)t.ns;
-		*epochs += t.rekeys;
+		ns[seed] = (double)t.ns;
+		epochs += t.rekeys;
 	}
-	return ns;
+	return epochs;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
 }
 
 /* One packet in 20 is lost: no request is, and the time that epochs cost is less
- * than one part in 20. */
+ * than one part in 20. Other packets are lost with them than without, and a few
+ * time-outs more or less are 5 % of a seed: so it is the median. */
 static void test_many_rekeys(void **state)
 {
+	double still[SEEDS], changing[SEEDS], ratio[SEEDS], median;
 	uint64_t epochs;
-	double still = run(0, &epochs), changing;
 
 	(void)state;
-	assert_int_equal(epochs, 0);
-	changing = run(16, &epochs);
-	print_message("%llu epochs, %.4f of the throughput without\n",
-		      (unsigned long long)epochs, still / changing);
+	assert_int_equal(run(0, still), 0);
+	epochs = run(16, changing);
+	for (int i = 0; i < SEEDS; i++)
+		ratio[i] = still[i] / changing[i];
+	qsort(ratio, SEEDS, sizeof(*ratio), by_value);
+	median = (ratio[SEEDS / 2 - 1] + ratio[SEEDS / 2]) / 2;
+	print_message("%llu epochs, %.4f of the throughput without (%.4f to "
+		      "%.4f)\n",
+		      (unsigned long long)epochs, median, ratio[0],
+		      ratio[SEEDS - 1]);
 	assert_true(epochs >= rekeys());
-	assert_true(still / changing > 0.95);
+	assert_true(median > 0.95);
 }
 
 /* In all key modes, on both kinds of wire, with everything on it. */
