@@ -3,7 +3,7 @@
 from srdma.batch import Batch
 from srdma.blocking import Message
 from srdma.capability import Capability, CapabilityError, Right
-from srdma.connection import Connection, Listener, Options, connect, listen
+from srdma.connection import Connection, Listener, connect, listen
 from srdma.context import Context
 from srdma.control import QPState
 from srdma.errors import (
@@ -24,6 +24,7 @@ from srdma.errors import (
 )
 from srdma.identity import Credentials
 from srdma.mr import MR, Access, RemoteMR
+from srdma.options import Options
 from srdma.pd import PD
 from srdma.qp import SecureQP
 from srdma.wc import WC, WCFlag, WCOpcode, WCStatus

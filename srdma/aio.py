@@ -34,6 +34,7 @@ from srdma import connection
 from srdma.aio_qp import QP
 from srdma.connection import Address
 from srdma.errors import Timeout
+from srdma.options import CONNECT_TIMEOUT, Options
 from srdma.pd import ROTATE_TIMEOUT
 from srdma.reactor import Seat
 from srdma.resource import Resource
@@ -87,7 +88,7 @@ class Connection:
         await self.close()
         return await _connect(address, pd, options)
 
-    async def rekey(self, timeout: float = connection.CONNECT_TIMEOUT) -> None:
+    async def rekey(self, timeout: float = CONNECT_TIMEOUT) -> None:
         """As srdma.Connection.rekey(). Cancelled, the exchange goes on behind the scenes."""
         wish = self.sync.wish()
         wait = partial(self.sync.wait_renewed, wish, time.monotonic() + timeout)
@@ -199,7 +200,7 @@ async def connect(address: Address, pd: PD, **options: object) -> Connection:
     return await _connect(address, pd, connection.prepared(pd, options))
 
 
-async def _connect(address: Address, pd: PD, options: connection.Options) -> Connection:
+async def _connect(address: Address, pd: PD, options: Options) -> Connection:
     with Seat(pd, pd):
         dial = partial(connection.dial, address, options.timeout)
         sock = await _in_thread(dial, socket.socket.close)

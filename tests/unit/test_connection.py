@@ -15,7 +15,7 @@ import time
 import pytest
 
 import srdma
-from srdma import Options, connection, keyprocess
+from srdma import Options, keyprocess
 from srdma.errors import (
     ClosedError,
     DeviceError,
@@ -25,6 +25,7 @@ from srdma.errors import (
     Timeout,
 )
 from srdma.identity import create_ca, issue
+from srdma.options import HEADER_ONLY
 from tests.fake_worker import (
     ATTACH,
     DESTROY,
@@ -638,4 +639,4 @@ def test_program_that_cannot_start(monkeypatch):
 
 
 def test_text_of_header_level():
-    assert "Anyone on the path can replace them unnoticed" in connection.HEADER_ONLY
+    assert "Anyone on the path can replace them unnoticed" in HEADER_ONLY
