@@ -161,9 +161,12 @@ class Job:
             raise LocalError(f"-n {run.iters}: {LEAST} at least, as in perftest")
         if latency and (run.duration or run.bidirectional or run.qp != 1):
             raise LocalError("-D, -b and -q are for bandwidth: a latency is of one at a time")
+        self._check_together()
+
+    def _check_together(self) -> None:
         if self.guard.compare and self.guard.level == "none":
             raise LocalError("--compare compares a protection with none: leave --level none out")
-        if self.guard.compare and run.compare_python:
+        if self.guard.compare and self.run.compare_python:
             raise LocalError("--compare or --compare-python: each compares two things")
         if self.where.gid is not None and self.where.device is None:
             raise LocalError("-x names a GID of a device: name the device, -d")

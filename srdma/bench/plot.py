@@ -195,7 +195,7 @@ def _curves(axes: Axes, figure: Figure, points: Sequence[Point], here: Sequence[
         axes.set_xticks(at, [_short(x) for x in at])
         axes.xaxis.minorticks_off()
     elif not figure.ticks:
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
 
 
 def _bars(axes: Axes, figure: Figure, points: Sequence[Point], here: Sequence[Point]) -> None:
