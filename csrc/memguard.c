@@ -18,6 +18,7 @@ struct srdma_memguard {
 	const uint8_t *pd_key;
 	uint32_t *revoked_in_all;
 	uint32_t rkey;
+	int uncached;
 	uint64_t generation;
 	struct keys *own;
 	struct keys *revoked[SRDMA_MAX_REVOKED]; /* the newest is the last */
@@ -38,6 +39,7 @@ static int renew(const struct srdma_memguard *g, struct keys *keys,
 	r = srdma_memkey_mr(g->cmac, mr_key, g->pd_key, tree, &id);
 	if (!r) {
 		srdma_memkey_cache_init(&keys->cache, tree, mr_key);
+		keys->cache.off = g->uncached;
 		keys->serial = fresh->serial;
 	}
 	srdma_wipe(mr_key, sizeof(mr_key));
@@ -85,6 +87,7 @@ int srdma_memguard_create(struct srdma_memguard **out,
 	g->pd_key = params->pd_key;
 	g->revoked_in_all = params->revoked;
 	g->rkey = params->rkey;
+	g->uncached = params->uncached;
 	g->generation = 1;
 	r = make(g, &g->own, &params->tree, fresh);
 	if (r)

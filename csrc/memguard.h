@@ -30,6 +30,7 @@ struct srdma_memguard_params {
 	struct srdma_cmac *cmac; /* for keys of 16 bytes: scratch */
 	const uint8_t *pd_key;	 /* K_PDmem */
 	uint32_t *revoked;	 /* ranges of all guards with this count */
+	int uncached;		 /* each claim derives all its keys */
 };
 
 /* What every new tree of keys begins with. */

@@ -156,6 +156,8 @@ static void keep(struct srdma_memkey_cache *cache, uint64_t name,
 {
 	struct srdma_memkey_slot *slot = slot_of(cache, name);
 
+	if (cache->off)
+		return;
 	slot->name = name;
 	memcpy(slot->key, key, SRDMA_MEMKEY_LEN);
 }

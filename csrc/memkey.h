@@ -83,6 +83,7 @@ enum { SRDMA_MEMKEY_SLOTS = 256 };
 struct srdma_memkey_cache {
 	struct srdma_memtree tree;
 	uint8_t mr_key[SRDMA_MEMKEY_LEN];
+	int off; /* keep nothing: each look-up derives from mr_key */
 	struct srdma_memkey_slot {
 		uint64_t name; /* right, depth and index; 0: empty */
 		uint8_t key[SRDMA_MEMKEY_LEN];

@@ -54,7 +54,8 @@ struct srdma_relay_params {
 	uint32_t window;    /* request packets taken unacknowledged, as far as
 			       the host port has buffers to keep them */
 	uint32_t reads;	    /* answer slots per QP */
-	uint32_t key_cache; /* keyed contexts kept for key mode pd; 0: none */
+	/* Keyed contexts kept for key mode pd; 0: none, nor keys of memory. */
+	uint32_t key_cache;
 	/* Liveness (5): 0: 5,000 and 15,000; silence is longer than ping. */
 	uint32_t ping_ms, silence_ms;
 	/* Of an epoch, until another one is wanted (3.5): not more than

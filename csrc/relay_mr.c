@@ -105,6 +105,7 @@ static int add_guard(struct srdma_relay *r, struct srdma_mr *mr,
 		.cmac = &r->cmac,
 		.pd_key = mr->leg->keys.mem,
 		.revoked = &mr->leg->revoked,
+		.uncached = r->params.key_cache == 0,
 	};
 	struct srdma_memguard_fresh fresh;
 	int err;

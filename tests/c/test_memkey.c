@@ -296,6 +296,29 @@ static void checks(void **state)
 	srdma_memkey_cache_wipe(&cache);
 }
 
+/* The same answers, all from the region's key, and nothing is kept. */
+static void checks_without_a_cache(void **state)
+{
+	const size_t kept = offsetof(struct srdma_memkey_cache, slot);
+	struct packet good;
+
+	(void)state;
+	make_packet(&good);
+	srdma_memkey_cache_wipe(&cache);
+	init_cache(&good.tree);
+	cache.off = 1;
+	for (int again = 0; again < 2; again++)
+		assert_int_equal(check(&good, NOW), 0);
+	assert_true(
+		is_zero((const uint8_t *)&cache + kept, sizeof(cache) - kept));
+	cache.mr_key[0] ^= 1;
+	assert_int_equal(check(&good, NOW), -EBADMSG);
+	cache.mr_key[0] ^= 1;
+	good.proof[0] ^= 1;
+	assert_int_equal(check(&good, NOW), -EBADMSG);
+	srdma_memkey_cache_wipe(&cache);
+}
+
 static void proof_arguments(void **state)
 {
 	uint8_t key[SRDMA_MEMKEY_LEN] = { 1 }, ad[256] = { 0 };
@@ -332,6 +355,7 @@ int main(void)
 		cmocka_unit_test(cache_is_used),
 		cmocka_unit_test(cache_holds_a_capability),
 		cmocka_unit_test(checks),
+		cmocka_unit_test(checks_without_a_cache),
 		cmocka_unit_test(proof_arguments),
 	};
 
