@@ -71,12 +71,19 @@ HARDENING :=
 OPTIMISE := -O1 -fno-omit-frame-pointer
 SANITIZER_FLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
 endif
+# What is to be fast is optimised as a whole, where it is linked: the small
+# functions of the data path are 15 % of a message. Tests are linked as usual.
+ifeq ($(findstring clang,$(CC))$(SANITIZE),)
+LTO := -flto -ffat-lto-objects
+WHOLE := -O2 -flto=auto -Wno-maybe-uninitialized
+endif
 ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
 	$(if $(HAVE_IPSECMB),-DSRDMA_HAVE_IPSECMB) \
 	$(CPPFLAGS)
 ALL_CFLAGS := -std=c11 $(OPTIMISE) -g -fPIC -pthread $(WARNINGS) $(HARDENING) \
-	$(SANITIZER_FLAGS) $(CFLAGS)
-ALL_LDFLAGS := -pthread -Wl,-z,relro,-z,now $(SANITIZER_FLAGS) $(LDFLAGS)
+	$(LTO) $(SANITIZER_FLAGS) $(CFLAGS)
+ALL_LDFLAGS := -pthread -Wl,-z,relro,-z,now -fno-lto $(SANITIZER_FLAGS) \
+	$(LDFLAGS)
 LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 	$(if $(HAVE_IPSECMB),-lIPSec_MB) -lcrypto -lz
 
@@ -154,15 +161,15 @@ bench-quick: bench native offload
 		$(PY) -m srdma bench paper --smoke --out "$$out"
 
 # It stands on the tests' pairs of sessions and relays.
-LADDER_SRC := bench/ladder.c $(wildcard bench/rung_*.c)
+LADDER_SRC := bench/ladder.c bench/nic.c $(wildcard bench/rung_*.c)
 $(LADDER): $(call objects,$(LADDER_SRC)) $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) \
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o %.a,$^) \
 		$(LIBS) -lcmocka
 
 $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
 $(BUILD)/tests/c/test_%: $(BUILD)/tests/c/test_%.o $(C_HELPERS) \
 		$(OFFLOAD_PARTS) $(KVS) $(LIB)

@@ -25,7 +25,7 @@ class BuildNative(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         make("lib", "kvs")
-        ext.extra_link_args += make("print-libs").split()
+        ext.extra_link_args += ["-fno-lto", *make("print-libs").split()]
         super().build_extension(ext)
 
 

@@ -30,7 +30,8 @@ struct rung {
 
 enum { RUNG_BATCH = 64, RUNG_AD = 104 };
 
-extern const struct rung rungs_raw[], rungs_frame[], rungs_relay[];
+extern const struct rung rungs_raw[], rungs_frame[], rungs_mem[], rungs_relay[],
+	rungs_nic[];
 
 /* Of a clock that never stops: cycles of the time-stamp counter where there is
  * one, else nanoseconds. */

@@ -12,7 +12,8 @@
 #include "wire.h"
 
 struct raw {
-	uint8_t in[SRDMA_MAX_PAYLOAD], out[SRDMA_MAX_PAYLOAD];
+	uint8_t in[SRDMA_MAX_PAYLOAD];
+	uint8_t out[RUNG_BATCH][SRDMA_MAX_PACKET]; /* as frames are */
 	uint8_t ad[RUNG_AD], nonce[16], tag[SRDMA_MAX_TAG];
 	uint32_t payload;
 	/* one of these */
@@ -24,6 +25,9 @@ struct raw {
 	IMB_MGR *mgr;
 	struct gcm_key_data key __attribute__((aligned(64)));
 	struct gcm_context_data gcm;
+	uint8_t rounds[16 * 16] __attribute__((aligned(16)));
+	uint8_t unused[16 * 16] __attribute__((aligned(16)));
+	uint8_t subkeys[2][16] __attribute__((aligned(16)));
 #endif
 };
 
@@ -61,7 +65,7 @@ static uint64_t run_copy(void *state, unsigned n)
 	const uint64_t start = ticks();
 
 	while (n--) {
-		memcpy(x->out, x->in, x->payload);
+		memcpy(x->out[n], x->in, x->payload);
 		__asm__ volatile("" ::"r"(x->out) : "memory");
 	}
 	return ticks() - start;
@@ -97,9 +101,9 @@ static uint64_t run_evp(void *state, unsigned n)
 			    1 ||
 		    EVP_EncryptUpdate(x->evp, NULL, &len, x->ad, RUNG_AD) !=
 			    1 ||
-		    EVP_EncryptUpdate(x->evp, x->out, &len, x->in,
+		    EVP_EncryptUpdate(x->evp, x->out[n], &len, x->in,
 				      (int)x->payload) != 1 ||
-		    EVP_EncryptFinal_ex(x->evp, x->out + len, &len) != 1 ||
+		    EVP_EncryptFinal_ex(x->evp, x->out[n] + len, &len) != 1 ||
 		    EVP_CIPHER_CTX_ctrl(x->evp, EVP_CTRL_AEAD_GET_TAG, 16,
 					x->tag) != 1)
 			wrong("raw openssl", "it failed");
@@ -133,10 +137,97 @@ static uint64_t run_mb(void *state, unsigned n)
 
 	while (n--) {
 		x->nonce[0]++;
-		IMB_AES128_GCM_ENC(x->mgr, &x->key, &x->gcm, x->out, x->in,
+		IMB_AES128_GCM_ENC(x->mgr, &x->key, &x->gcm, x->out[n], x->in,
 				   x->payload, x->nonce, x->ad, RUNG_AD, x->tag,
 				   16);
 	}
+	return ticks() - start;
+}
+
+/* The fewest lanes: its CMACs are done one at a time. */
+static void *open_derive(const struct shape *s)
+{
+	struct raw *x = open_mb(s);
+
+	if (x)
+		init_mb_mgr_avx2(x->mgr);
+	return x;
+}
+
+/* AES-CMAC of len bytes of x->in, into x->tag. */
+static void sum(struct raw *x, uint32_t len)
+{
+	IMB_JOB *job = IMB_GET_NEXT_JOB(x->mgr);
+
+	job->cipher_mode = IMB_CIPHER_NULL;
+	job->cipher_direction = IMB_DIR_ENCRYPT;
+	job->chain_order = IMB_ORDER_HASH_CIPHER;
+	job->hash_alg = IMB_AUTH_AES_CMAC;
+	job->u.CMAC._key_expanded = x->rounds;
+	job->u.CMAC._skey1 = x->subkeys[0];
+	job->u.CMAC._skey2 = x->subkeys[1];
+	job->src = x->in;
+	job->hash_start_src_offset_in_bytes = 0;
+	job->msg_len_to_hash_in_bytes = len;
+	job->auth_tag_output = x->tag;
+	job->auth_tag_output_len_in_bytes = sizeof(x->nonce);
+	job = IMB_SUBMIT_JOB(x->mgr);
+	if (!job)
+		job = IMB_FLUSH_JOB(x->mgr);
+	if (!job || job->status != IMB_STATUS_COMPLETED)
+		wrong("raw derive", "it failed");
+}
+
+/* A derivation of n blocks (protocol.md 3.1) with len bytes of label, context
+ * and length: the parent's schedule, K(0), K(1) ... K(n). */
+static void derive(struct raw *x, uint32_t len, int n)
+{
+	x->in[0]++;
+	IMB_AES_KEYEXP_128(x->mgr, x->in, x->rounds, x->unused);
+	IMB_AES_CMAC_SUBKEY_GEN_128(x->mgr, x->rounds, x->subkeys[0],
+				    x->subkeys[1]);
+	sum(x, len);
+	memcpy(x->in + 4 + len, x->tag, sizeof(x->nonce));
+	while (n--)
+		sum(x, 4 + len + 16);
+	memcpy(x->in, x->tag, sizeof(x->nonce)); /* what hangs on it waits */
+}
+
+/* "traffic", 16 bytes: key and IV from S; and the key's schedule. */
+static void derive_traffic(struct raw *x)
+{
+	derive(x, 7 + 1 + 16 + 4, 2);
+	IMB_AES128_GCM_PRE(x->mgr, x->in, &x->key);
+}
+
+static uint64_t run_derive(void *state, unsigned n)
+{
+	const uint64_t start = ticks();
+
+	while (n--)
+		derive_traffic(state);
+	return ticks() - start;
+}
+
+/* And S from K_PD before: "qp rx", 48 bytes. */
+static uint64_t run_derive_both(void *state, unsigned n)
+{
+	const uint64_t start = ticks();
+
+	while (n--) {
+		derive(state, 5 + 1 + 48 + 4, 1);
+		derive_traffic(state);
+	}
+	return ticks() - start;
+}
+
+/* "node", 16 bytes. */
+static uint64_t run_step(void *state, unsigned n)
+{
+	const uint64_t start = ticks();
+
+	while (n--)
+		derive(state, 4 + 1 + 16 + 4, 1);
 	return ticks() - start;
 }
 #endif
@@ -160,12 +251,13 @@ static void *open_suite(const struct shape *s)
 static uint64_t run_suite(void *state, unsigned n)
 {
 	struct raw *x = state;
-	const struct srdma_suite_io io = { x->nonce, x->ad,	 RUNG_AD,
-					   x->in,    x->payload, x->out };
+	struct srdma_suite_io io = { x->nonce, x->ad,	   RUNG_AD,
+				     x->in,    x->payload, NULL };
 	const uint64_t start = ticks();
 
 	while (n--) {
 		x->nonce[0]++;
+		io.out = x->out[n];
 		if (x->verbs->seal(x->ctx, &io, x->tag))
 			wrong("suite", "it failed");
 	}
@@ -197,6 +289,12 @@ const struct rung rungs_raw[] = {
 #ifdef SRDMA_HAVE_IPSECMB
 	{ "raw ipsec-mb", NULL, "the same by intel-ipsec-mb", open_mb, run_mb,
 	  close_raw },
+	{ "derive tx", NULL, "key schedule and 3 CMACs, schedule of GCM",
+	  open_derive, run_derive, close_raw },
+	{ "derive rx", NULL, "the same behind 2 CMACs for S", open_derive,
+	  run_derive_both, close_raw },
+	{ "derive step", NULL, "key schedule and 2 CMACs of a tree's node",
+	  open_derive, run_step, close_raw },
 #endif
 	{ "suite", "raw", "the same through the suite's row", open_suite,
 	  run_suite, close_raw },

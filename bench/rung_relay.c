@@ -7,16 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "port_udp.h"
+#include "relay_impl.h"
 #include "relay_pair.h"
 #include "rung.h"
 
 struct transfer {
 	struct pair pair;
 	uint32_t payload;
+	struct srdma_conn *victim; /* side 1's wire, where forgeries arrive */
 };
 
-static void *open_relays(const struct shape *s, const struct srdma_suite *suite,
-			 uint8_t level)
+/* Not open yet. */
+static struct transfer *prepare(const struct shape *s,
+				const struct srdma_suite *suite, uint8_t level)
 {
 	struct transfer *t = calloc(1, sizeof(*t));
 
@@ -30,9 +34,77 @@ static void *open_relays(const struct shape *s, const struct srdma_suite *suite,
 	t->pair.allow_unprotected = !suite;
 	t->pair.provider = s->provider;
 	t->payload = s->payload;
-	pair_open(&t->pair);
+	return t;
+}
+
+static void *join(struct transfer *t)
+{
 	pair_connect(&t->pair, 0);
-	memset(t->pair.side[0].memory, 0x5a, s->payload);
+	memset(t->pair.side[0].memory, 0x5a, t->payload);
+	return t;
+}
+
+static void *open_relays(const struct shape *s, const struct srdma_suite *suite,
+			 uint8_t level)
+{
+	struct transfer *t = prepare(s, suite, level);
+
+	pair_open(&t->pair);
+	return join(t);
+}
+
+/* Over UDP on the loopback interface. */
+static void *open_udp(const struct shape *s, const struct srdma_suite *suite,
+		      uint8_t level)
+{
+	struct transfer *t = prepare(s, suite, level);
+	char why[SRDMA_PORT_UDP_WHY_LEN];
+	struct srdma_port *end[2];
+
+	for (int i = 0; i < 2; i++)
+		if (srdma_port_udp_create(&end[i], "127.0.0.1:0", why))
+			wrong("udp", why);
+	t->pair.window = 32; /* nothing overflows a socket buffer */
+	pair_open_on(&t->pair, end[0], end[1]);
+	return join(t);
+}
+
+static void *open_udp_none(const struct shape *s)
+{
+	return open_udp(s, NULL, SRDMA_LEVEL_NONE);
+}
+
+static void *open_udp_aead(const struct shape *s)
+{
+	return open_udp(s, s->suite, SRDMA_LEVEL_AEAD);
+}
+
+/* Before each packet of side 0 comes a forgery: the same with another text. */
+static enum srdma_mem_fate forge(void *ctx, struct srdma_mem_datagram *d)
+{
+	const struct transfer *t = ctx;
+	uint8_t forged[SRDMA_MAX_PACKET];
+
+	if (d->side == 1 || !t->victim)
+		return SRDMA_MEM_PASS;
+	memcpy(forged, d->data, d->len);
+	forged[d->len - 1] ^= 1;
+	if (srdma_port_mem_inject(t->victim, forged, d->len))
+		wrong("forged 1:1", "no memory");
+	return SRDMA_MEM_PASS;
+}
+
+static void *open_attacked(const struct shape *s)
+{
+	struct transfer *t = prepare(s, s->suite, SRDMA_LEVEL_AEAD);
+
+	t->pair.wire.fate = forge;
+	t->pair.wire.ctx = t;
+	pair_open(&t->pair);
+	join(t);
+	t->victim =
+		srdma_relay_qp(t->pair.side[1].relay, t->pair.side[1].qp[0].qpn)
+			->wire;
 	return t;
 }
 
@@ -117,6 +189,12 @@ const struct rung rungs_relay[] = {
 	{ "alone header", "alone none", "the same, aes-128-gmac over headers",
 	  open_header, run_alone, close_relays },
 	{ "alone aead", "alone none", "with the AEAD", open_aead, run_alone,
+	  close_relays },
+	{ "forged 1:1", "relay aead", "before each packet a forgery of it",
+	  open_attacked, run_write, close_relays },
+	{ "udp none", NULL, "over UDP on the loopback interface", open_udp_none,
+	  run_write, close_relays },
+	{ "udp aead", "udp none", "with the AEAD", open_udp_aead, run_write,
 	  close_relays },
 	{ 0 },
 };

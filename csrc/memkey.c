@@ -9,7 +9,16 @@
 #include "bytes.h"
 #include "kdf.h"
 
-enum { AD_MAX = 255 };
+enum {
+	AD_MAX = 255,
+	UPPER_SLOTS = 1 << SRDMA_MEMKEY_UPPER,
+	LOG2_LOWER = 8,
+	LOG2_BEARERS = 4,
+};
+
+_Static_assert(UPPER_SLOTS + (1 << LOG2_LOWER) == SRDMA_MEMKEY_SLOTS &&
+		       1 << LOG2_BEARERS == SRDMA_MEMKEY_BEARERS,
+	       "slots");
 
 static const uint8_t proof_label[8] = "srdma mp";
 
@@ -144,11 +153,21 @@ static uint64_t name_of(uint8_t right, unsigned depth, uint64_t index)
 	return (uint64_t)right << 56 | UINT64_C(1) << depth | index;
 }
 
+/* Fibonacci hashing: as many of the product's upper bits. */
+static unsigned hash(uint64_t name, unsigned bits)
+{
+	return (unsigned)(name * UINT64_C(0x9e3779b97f4a7c15) >> (64 - bits));
+}
+
+/* Upper levels first, one slot for each place in the tree. */
 static struct srdma_memkey_slot *slot_of(struct srdma_memkey_cache *cache,
 					 uint64_t name)
 {
-	/* Fibonacci hashing; the upper 8 bits of the product number 256 */
-	return &cache->slot[name * UINT64_C(0x9e3779b97f4a7c15) >> 56];
+	const uint64_t place = name & (UINT64_MAX >> 8);
+
+	if (place >> SRDMA_MEMKEY_UPPER == 0)
+		return &cache->slot[place];
+	return &cache->slot[UPPER_SLOTS + hash(name, LOG2_LOWER)];
 }
 
 static void keep(struct srdma_memkey_cache *cache, uint64_t name,
@@ -205,20 +224,52 @@ int srdma_memkey_cache_node(struct srdma_memkey_cache *cache,
 	return r;
 }
 
+static int same_bearer(const struct srdma_memkey_bearer *a,
+		       const struct srdma_memkey_bearer *b)
+{
+	return a->expiry == b->expiry &&
+	       memcmp(a->holder, b->holder, sizeof(a->holder)) == 0;
+}
+
+/* K_access of a claim, which is kept: most claims are like one before. *out
+ * stays until the next call; NULL, with the error in *err. */
+static const uint8_t *access_of(struct srdma_memkey_cache *cache,
+				struct srdma_cmac *c,
+				const struct srdma_memkey_claim *claim,
+				const struct srdma_memnode *node, int *err)
+{
+	const uint64_t name = name_of(claim->right, node->depth, node->index);
+	struct srdma_memkey_bearer_slot *slot = &cache->access[hash(
+		name + claim->bearer.holder[0], LOG2_BEARERS)];
+
+	*err = 0;
+	if (slot->name == name && same_bearer(&slot->bearer, &claim->bearer))
+		return slot->key;
+	slot->name = 0;
+	*err = srdma_memkey_cache_node(cache, c, slot->key, claim->right, node);
+	if (!*err)
+		*err = srdma_memkey_access(c, slot->key, slot->key, node,
+					   &claim->bearer);
+	if (*err)
+		return NULL;
+	slot->name = name;
+	slot->bearer = claim->bearer;
+	return slot->key;
+}
+
 static int check_proof(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
 		       const struct srdma_memkey_claim *claim,
 		       const struct srdma_memnode *node)
 {
-	uint8_t key[SRDMA_MEMKEY_LEN], proof[SRDMA_MEMKEY_PROOF_LEN];
-	int r = srdma_memkey_cache_node(cache, c, key, claim->right, node);
+	uint8_t proof[SRDMA_MEMKEY_PROOF_LEN];
+	const uint8_t *key;
+	int r;
 
-	if (!r)
-		r = srdma_memkey_access(c, key, key, node, &claim->bearer);
-	if (!r)
+	key = access_of(cache, c, claim, node, &r);
+	if (key)
 		r = srdma_memkey_proof(c, proof, key, claim->ad, claim->ad_len);
 	if (!r && !srdma_equal(proof, claim->proof, sizeof(proof)))
 		r = -EBADMSG;
-	srdma_wipe(key, sizeof(key));
 	/* The proof of a forger's packet is one that would be accepted. */
 	srdma_wipe(proof, sizeof(proof));
 	return r;

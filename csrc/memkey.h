@@ -77,8 +77,16 @@ int srdma_memkey_proof(struct srdma_cmac *c,
 		       const uint8_t access_key[SRDMA_MEMKEY_LEN],
 		       const uint8_t *ad, size_t ad_len);
 
-/* Node keys of one tree that were used lately; a secret of its owner. */
-enum { SRDMA_MEMKEY_SLOTS = 256 };
+/*
+ * Node keys of one tree that were used lately, and the K_access of the last
+ * claims; a secret of its owner. The levels that most paths share have slots of
+ * their own, which no deeper node takes.
+ */
+enum {
+	SRDMA_MEMKEY_UPPER = 7, /* levels: 127 nodes */
+	SRDMA_MEMKEY_SLOTS = (1 << SRDMA_MEMKEY_UPPER) + 256,
+	SRDMA_MEMKEY_BEARERS = 16,
+};
 
 struct srdma_memkey_cache {
 	struct srdma_memtree tree;
@@ -88,6 +96,11 @@ struct srdma_memkey_cache {
 		uint64_t name; /* right, depth and index; 0: empty */
 		uint8_t key[SRDMA_MEMKEY_LEN];
 	} slot[SRDMA_MEMKEY_SLOTS];
+	struct srdma_memkey_bearer_slot {
+		uint64_t name; /* of the node; 0: empty */
+		struct srdma_memkey_bearer bearer;
+		uint8_t key[SRDMA_MEMKEY_LEN];
+	} access[SRDMA_MEMKEY_BEARERS];
 };
 
 /* Start with the legal tree and key of a region. Every init ends in a wipe. */

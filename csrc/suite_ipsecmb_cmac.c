@@ -32,7 +32,8 @@ static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 	_Alignas(BLOCK) uint8_t unused[ROUND_KEYS * BLOCK];
 	IMB_MGR *m = c->mb->narrow;
 
-	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
+	if (k->tag_len != c->tag_len &&
+	    !srdma_suite_tag_ok(k->suite, k->tag_len))
 		return -EINVAL;
 	c->use = k->use;
 	c->tag_len = k->tag_len;
@@ -70,6 +71,7 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 		return -ENOMEM;
 	c->mb = (struct srdma_ipsecmb *)p;
 	c->key_len = k->suite->key_len;
+	c->tag_len = 0;
 	r = again(c, k);
 	if (r) {
 		destroy(c);
@@ -79,9 +81,9 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	return 0;
 }
 
-/* The whole code over ad | in, of which a tag may be the beginning. */
+/* The code over ad | in, as long as the tag. */
 static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
-		   const struct srdma_suite_io *io, uint8_t code[BLOCK])
+		   const struct srdma_suite_io *io, uint8_t *code)
 {
 	const uint8_t *input = srdma_ipsecmb_join(c->mb, io);
 	IMB_JOB *job;
@@ -101,20 +103,14 @@ static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 	job->hash_start_src_offset_in_bytes = 0;
 	job->msg_len_to_hash_in_bytes = io->ad_len + io->in_len;
 	job->auth_tag_output = code;
-	job->auth_tag_output_len_in_bytes = BLOCK;
+	job->auth_tag_output_len_in_bytes = c->tag_len;
 	return srdma_ipsecmb_do(c->mb->narrow);
 }
 
 static int mac_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		    uint8_t *tag)
 {
-	uint8_t code[BLOCK];
-	int r = compute(c, SRDMA_SUITE_SEAL, io, code);
-
-	if (!r)
-		memcpy(tag, code, c->tag_len);
-	srdma_wipe(code, sizeof(code));
-	return r;
+	return compute(c, SRDMA_SUITE_SEAL, io, tag);
 }
 
 static int mac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,

@@ -188,6 +188,33 @@ static void cache_holds_a_capability(void **state)
 	srdma_memkey_cache_wipe(&cache);
 }
 
+/* However many others are asked for, the levels that all paths share stay. */
+static void cache_keeps_the_upper_levels(void **state)
+{
+	const struct srdma_memtree t = region(UINT64_C(1) << 40, 12, 48);
+	uint8_t got[SRDMA_MEMKEY_LEN], want[SRDMA_MEMKEY_LEN];
+	struct srdma_memnode node;
+	uint64_t seed = 5;
+
+	(void)state;
+	init_cache(&t);
+	for (int i = 0; i < 2000; i++) {
+		srdma_memtree_find(
+			&t, 28, random_below(&seed, UINT64_C(1) << 40), &node);
+		srdma_memkey_cache_node(&cache, &cmac, got, SRDMA_MEMKEY_READ,
+					&node);
+	}
+	for (unsigned d = 0; d < SRDMA_MEMKEY_UPPER; d++)
+		for (unsigned i = 0; i < 1U << d; i++) {
+			srdma_memtree_find(&t, d, (uint64_t)i << (40 - d),
+					   &node);
+			node_key(want, &t, SRDMA_MEMKEY_READ, &node);
+			assert_memory_equal(cache.slot[1U << d | i].key, want,
+					    sizeof(want));
+		}
+	srdma_memkey_cache_wipe(&cache);
+}
+
 /* What the target checks --------------------------------------------------- */
 
 enum { NOW = 1000, AD_LEN = 112 };
@@ -233,6 +260,33 @@ static void make_packet(struct packet *p)
 static int check(const struct packet *p, uint32_t now)
 {
 	return srdma_memkey_check(&cache, &cmac, &p->claim, now);
+}
+
+/* Once a claim was good the next finds its K_access, and no other's: what keys
+ * it comes from is spoilt here. */
+static void access_is_kept(void **state)
+{
+	struct packet p;
+
+	(void)state;
+	make_packet(&p);
+	assert_int_equal(check(&p, NOW), 0);
+	memset(cache.mr_key, 0, sizeof(cache.mr_key));
+	memset(cache.slot, 0, sizeof(cache.slot));
+	assert_int_equal(check(&p, NOW), 0);
+	p.proof[0] ^= 1;
+	assert_int_equal(check(&p, NOW), -EBADMSG);
+	p.proof[0] ^= 1;
+	assert_int_equal(check(&p, NOW), 0);
+	p.claim.right = SRDMA_MEMKEY_READ;
+	assert_int_equal(check(&p, NOW), -EBADMSG);
+	p.claim.right = SRDMA_MEMKEY_WRITE;
+	assert_int_equal(check(&p, NOW), 0);
+	p.claim.bearer.expiry++;
+	assert_int_equal(check(&p, NOW), -EBADMSG);
+	p.claim.bearer.expiry--;
+	assert_int_equal(check(&p, NOW), -EBADMSG); /* it was replaced */
+	srdma_memkey_cache_wipe(&cache);
 }
 
 /* One change each. */
@@ -354,6 +408,8 @@ int main(void)
 		cmocka_unit_test(cache_is_right),
 		cmocka_unit_test(cache_is_used),
 		cmocka_unit_test(cache_holds_a_capability),
+		cmocka_unit_test(cache_keeps_the_upper_levels),
+		cmocka_unit_test(access_is_kept),
 		cmocka_unit_test(checks),
 		cmocka_unit_test(checks_without_a_cache),
 		cmocka_unit_test(proof_arguments),

@@ -1,0 +1,203 @@
+#include "nic.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mr.h"
+#include "port_shm.h"
+#include "rung.h"
+
+enum { LOOKS = 2000, SPINS = 20, BUDGET = 32 };
+
+static int random_of(void *ctx, uint8_t *out, size_t len)
+{
+	uint64_t *s = ctx;
+
+	while (len--) {
+		*s = *s * UINT64_C(6364136223846793005) +
+		     UINT64_C(1442695040888963407);
+		*out++ = (uint8_t)(*s >> 56);
+	}
+	return 0;
+}
+
+static void must(int failed, const char *what)
+{
+	if (failed)
+		wrong("nic", what);
+}
+
+static void open_leg(struct nic *n, int i)
+{
+	struct side *s = &n->pair.side[i];
+	struct srdma_leg_params lp = { .ring = n->pair.ring, .pid = getpid() };
+	struct srdma_mr_params mp = {
+		.region = { .length = n->pair.memory,
+			    .access = SRDMA_ACCESS_ALL },
+	};
+	struct srdma_leg_answer answer;
+	void *memory;
+
+	must(srdma_leg_shm_create(&n->leg[i], lp.ring), "no leg");
+	memcpy(lp.fds, srdma_leg_shm_fds(n->leg[i]), sizeof(lp.fds));
+	must(srdma_relay_leg_open(s->relay, &lp, &s->leg, &answer) ||
+		     srdma_leg_shm_attach(n->leg[i], answer.fds) ||
+		     srdma_host_create(&n->host[i],
+				       srdma_leg_shm_ring(n->leg[i]), lp.ring),
+	     "no host");
+	must(srdma_leg_shm_region(n->pair.memory, &mp.region.fd, &memory),
+	     "no memory");
+	s->memory = memory;
+	mp.region.addr = (uintptr_t)memory;
+	must(srdma_relay_mr_reg(s->relay, s->leg, &mp, &s->key), "no region");
+	close(mp.region.fd);
+}
+
+static void open_side(struct nic *n, int i)
+{
+	struct pair *p = &n->pair;
+	struct side *s = &p->side[i];
+	struct srdma_relay_params rp = {
+		.allow_unprotected = p->allow_unprotected,
+		.mtu = p->mtu,
+		.window = p->window,
+		.reads = p->reads,
+		.key_cache = p->key_cache,
+		.provider = p->provider,
+		.random = random_of,
+		.random_ctx = &s->seed,
+	};
+
+	s->seed = 77 + (uint64_t)i;
+	must(srdma_port_shm_create_host(&s->host) ||
+		     srdma_port_shm_create_wire(&s->wire, n->dir, i ? "b" : "a",
+						0),
+	     "no ports");
+	rp.host = s->host;
+	rp.wire = s->wire;
+	must(srdma_relay_create(&s->relay, &rp), "no relay");
+	open_leg(n, i);
+}
+
+static void turn(struct nic *n, int side)
+{
+	srdma_relay_run(n->pair.side[side].relay, nanoseconds(), BUDGET);
+}
+
+/* The wire looks at its sockets now and then only. */
+static void connect_qps(struct nic *n)
+{
+	struct pair *p = &n->pair;
+	struct srdma_qp_keys k;
+
+	turn(n, 0); /* the clocks begin */
+	turn(n, 1);
+	pair_init_qp(p, 0);
+	for (int side = 1; side >= 0; side--) {
+		pair_keys(p, side, 0, &k);
+		must(srdma_relay_qp_keys(p->side[side].relay, p->side[side].leg,
+					 &k) ||
+			     srdma_host_qp_add(n->host[side],
+					       p->side[side].qp[0].qpn,
+					       p->depth, p->depth),
+		     "no QP");
+	}
+	for (int i = 0; i < LOOKS; i++) {
+		turn(n, 0);
+		turn(n, 1);
+	}
+	must(pair_state(p, 0, 0, NULL) != SRDMA_QP_RTS, "not connected");
+}
+
+/* Side 1 works while the other measures, and gives way when it has nothing. */
+static void *worker(void *arg)
+{
+	struct nic *n = arg;
+	struct srdma_relay *r = n->pair.side[1].relay;
+
+	for (int idle = 0;;) {
+		if (!__atomic_load_n(&n->run, __ATOMIC_ACQUIRE)) {
+			pthread_mutex_lock(&n->lock);
+			while (!n->run && !n->stop)
+				pthread_cond_wait(&n->wake, &n->lock);
+			pthread_mutex_unlock(&n->lock);
+			if (n->stop)
+				return NULL;
+		}
+		idle = srdma_relay_run(r, nanoseconds(), BUDGET) ? 0 : idle + 1;
+		if (idle > SPINS)
+			sched_yield();
+	}
+}
+
+void nic_open(struct nic *n, int threads)
+{
+	strcpy(n->dir, "/tmp/srdma-ladder-XXXXXX");
+	must(!mkdtemp(n->dir), "no directory");
+	for (int i = 0; i < 2; i++)
+		open_side(n, i);
+	connect_qps(n);
+	if (threads < 2)
+		return;
+	pthread_mutex_init(&n->lock, NULL);
+	pthread_cond_init(&n->wake, NULL);
+	must(pthread_create(&n->thread, NULL, worker, n), "no thread");
+}
+
+static void set(struct nic *n, int *flag, int value)
+{
+	if (!n->thread)
+		return;
+	pthread_mutex_lock(&n->lock);
+	__atomic_store_n(flag, value, __ATOMIC_RELEASE);
+	pthread_cond_signal(&n->wake);
+	pthread_mutex_unlock(&n->lock);
+}
+
+void nic_start(struct nic *n)
+{
+	set(n, &n->run, 1);
+}
+
+void nic_pause(struct nic *n)
+{
+	set(n, &n->run, 0);
+}
+
+void nic_close(struct nic *n)
+{
+	nic_pause(n);
+	set(n, &n->stop, 1);
+	if (n->thread)
+		pthread_join(n->thread, NULL);
+	for (int i = 0; i < 2; i++) {
+		srdma_relay_destroy(n->pair.side[i].relay);
+		srdma_host_destroy(n->host[i]);
+		srdma_leg_shm_destroy(n->leg[i]);
+		srdma_leg_shm_region_free(n->pair.side[i].memory,
+					  n->pair.memory);
+	}
+	rmdir(n->dir);
+}
+
+void nic_post(struct nic *n, const struct srdma_desc *d)
+{
+	uint8_t *slot = srdma_leg_shm_slot(n->leg[0]);
+	int len;
+
+	must(!slot, "the ring is full");
+	len = srdma_host_post(n->host[0], d, NULL, slot);
+	must(len < 0 || srdma_leg_shm_post(n->leg[0], (uint32_t)len),
+	     "a request was refused");
+}
+
+int nic_turn(struct nic *n, struct srdma_record *out, int most)
+{
+	srdma_leg_shm_flush(n->leg[0]);
+	turn(n, 0);
+	if (!n->thread)
+		turn(n, 1);
+	return srdma_host_poll(n->host[0], out, most);
+}
