@@ -217,7 +217,8 @@ static int take_host(struct srdma_relay *r, int budget)
 
 /*
  * Each packet may keep one buffer and one op: no more are taken than can be
- * kept, so that nothing that verified is ever dropped for want of memory.
+ * kept, so that nothing that verified is ever dropped for want of memory. One at
+ * a time: what a packet does may end the connection that the next came on.
  */
 static int take_wire(struct srdma_relay *r, int budget)
 {
