@@ -16,6 +16,7 @@ struct transfer {
 	struct pair pair;
 	uint32_t payload;
 	struct srdma_conn *victim; /* side 1's wire, where forgeries arrive */
+	uint32_t forge_at;	   /* which byte of them is another */
 };
 
 /* Not open yet. */
@@ -79,7 +80,7 @@ static void *open_udp_aead(const struct shape *s)
 	return open_udp(s, s->suite, SRDMA_LEVEL_AEAD);
 }
 
-/* Before each packet of side 0 comes a forgery: the same with another text. */
+/* Before each packet of side 0 comes a forgery: the same but for a byte. */
 static enum srdma_mem_fate forge(void *ctx, struct srdma_mem_datagram *d)
 {
 	const struct transfer *t = ctx;
@@ -88,24 +89,37 @@ static enum srdma_mem_fate forge(void *ctx, struct srdma_mem_datagram *d)
 	if (d->side == 1 || !t->victim)
 		return SRDMA_MEM_PASS;
 	memcpy(forged, d->data, d->len);
-	forged[d->len - 1] ^= 1;
+	forged[t->forge_at] ^= 1;
 	if (srdma_port_mem_inject(t->victim, forged, d->len))
 		wrong("forged 1:1", "no memory");
 	return SRDMA_MEM_PASS;
 }
 
-static void *open_attacked(const struct shape *s)
+static void *open_attacked(const struct shape *s, uint32_t forge_at)
 {
 	struct transfer *t = prepare(s, s->suite, SRDMA_LEVEL_AEAD);
 
 	t->pair.wire.fate = forge;
 	t->pair.wire.ctx = t;
+	t->forge_at = forge_at;
 	pair_open(&t->pair);
 	join(t);
 	t->victim =
 		srdma_relay_qp(t->pair.side[1].relay, t->pair.side[1].qp[0].qpn)
 			->wire;
 	return t;
+}
+
+/* The SRC QPN is nobody's: what is left is what bringing it there costs. */
+static void *open_junk(const struct shape *s)
+{
+	return open_attacked(s, SRDMA_BTH_LEN / 2);
+}
+
+/* The tag is wrong. */
+static void *open_forged(const struct shape *s)
+{
+	return open_attacked(s, SRDMA_BTH_LEN + SRDMA_RETH_LEN + SRDMA_STH_LEN);
 }
 
 static void *open_none(const struct shape *s)
@@ -190,8 +204,10 @@ const struct rung rungs_relay[] = {
 	  open_header, run_alone, close_relays },
 	{ "alone aead", "alone none", "with the AEAD", open_aead, run_alone,
 	  close_relays },
-	{ "forged 1:1", "relay aead", "before each packet a forgery of it",
-	  open_attacked, run_write, close_relays },
+	{ "junk 1:1", "relay aead", "before each packet one for no QP",
+	  open_junk, run_write, close_relays },
+	{ "forged 1:1", "junk 1:1", "before each packet a forgery of it",
+	  open_forged, run_write, close_relays },
 	{ "udp none", NULL, "over UDP on the loopback interface", open_udp_none,
 	  run_write, close_relays },
 	{ "udp aead", "udp none", "with the AEAD", open_udp_aead, run_write,
