@@ -11,18 +11,6 @@
 
 enum { LOOKS = 2000, SPINS = 20, BUDGET = 32 };
 
-static int random_of(void *ctx, uint8_t *out, size_t len)
-{
-	uint64_t *s = ctx;
-
-	while (len--) {
-		*s = *s * UINT64_C(6364136223846793005) +
-		     UINT64_C(1442695040888963407);
-		*out++ = (uint8_t)(*s >> 56);
-	}
-	return 0;
-}
-
 static void must(int failed, const char *what)
 {
 	if (failed)
@@ -57,27 +45,13 @@ static void open_leg(struct nic *n, int i)
 
 static void open_side(struct nic *n, int i)
 {
-	struct pair *p = &n->pair;
-	struct side *s = &p->side[i];
-	struct srdma_relay_params rp = {
-		.allow_unprotected = p->allow_unprotected,
-		.mtu = p->mtu,
-		.window = p->window,
-		.reads = p->reads,
-		.key_cache = p->key_cache,
-		.provider = p->provider,
-		.random = random_of,
-		.random_ctx = &s->seed,
-	};
+	struct srdma_port *host, *wire;
 
-	s->seed = 77 + (uint64_t)i;
-	must(srdma_port_shm_create_host(&s->host) ||
-		     srdma_port_shm_create_wire(&s->wire, n->dir, i ? "b" : "a",
+	must(srdma_port_shm_create_host(&host) ||
+		     srdma_port_shm_create_wire(&wire, n->dir, i ? "b" : "a",
 						0),
 	     "no ports");
-	rp.host = s->host;
-	rp.wire = s->wire;
-	must(srdma_relay_create(&s->relay, &rp), "no relay");
+	pair_open_relay(&n->pair, i, host, wire);
 	open_leg(n, i);
 }
 

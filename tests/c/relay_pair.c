@@ -40,10 +40,13 @@ void pair_defaults(struct pair *p)
 	p->ring = PAIR_RING;
 }
 
-void pair_open_side(struct pair *p, int i, struct srdma_port *wire)
+void pair_open_relay(struct pair *p, int i, struct srdma_port *host,
+		     struct srdma_port *wire)
 {
 	struct side *s = &p->side[i];
-	struct srdma_relay_params rp = {
+	const struct srdma_relay_params rp = {
+		.host = s->host = host,
+		.wire = s->wire = wire,
 		.allow_unprotected = p->allow_unprotected,
 		.mtu = p->mtu,
 		.window = p->window,
@@ -54,16 +57,22 @@ void pair_open_side(struct pair *p, int i, struct srdma_port *wire)
 		.random = random_of,
 		.random_ctx = &s->seed,
 	};
+
+	s->seed = 77 + (uint64_t)i;
+	assert_int_equal(srdma_relay_create(&s->relay, &rp), 0);
+}
+
+void pair_open_side(struct pair *p, int i, struct srdma_port *wire)
+{
+	struct side *s = &p->side[i];
 	struct srdma_leg_params lp = { .ring = p->ring,
 				       .shared = p->shared,
 				       .fds = { -1, -1, -1 } };
 	struct srdma_leg_answer answer;
+	struct srdma_port *host;
 
-	s->seed = 77 + (uint64_t)i;
-	assert_int_equal(srdma_port_mem_host(&s->host, &p->host[i]), 0);
-	rp.host = s->host;
-	rp.wire = s->wire = wire;
-	assert_int_equal(srdma_relay_create(&s->relay, &rp), 0);
+	assert_int_equal(srdma_port_mem_host(&host, &p->host[i]), 0);
+	pair_open_relay(p, i, host, wire);
 	assert_int_equal(srdma_relay_leg_open(s->relay, &lp, &s->leg, &answer),
 			 0);
 	s->conn = s->leg->conn;

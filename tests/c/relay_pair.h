@@ -53,6 +53,9 @@ void pair_defaults(struct pair *p);
 void pair_open(struct pair *p);
 /* The same on these wire ports. */
 void pair_open_on(struct pair *p, struct srdma_port *a, struct srdma_port *b);
+/* The relay of one, on these ports, without a leg. */
+void pair_open_relay(struct pair *p, int side, struct srdma_port *host,
+		     struct srdma_port *wire);
 /* One of them, which was not open or was destroyed. */
 void pair_open_side(struct pair *p, int side, struct srdma_port *wire);
 /* QP i on both sides, with keys, run until both are RTS. */
