@@ -4,239 +4,36 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "ctl_layout.h"
 #include "utf8.h"
 
-enum type {
-	END = 0, /* of a body's layout */
-	UINT,	 /* 1, 2, 4 or 8 bytes, big-endian on the wire */
-	BYTES,
-	TEXT, /* UTF-8, zero-padded, at least one zero */
-	ZERO,
-	COUNTERS, /* 8 bytes each, to the end of the message */
-	TOKEN,	  /* struct srdma_ctl_token, to the end of the message */
-};
-
-struct field {
-	uint8_t type;
-	uint16_t size; /* bytes on the wire, 0 where it varies */
-	uint16_t at;   /* of the member in struct srdma_ctl_msg */
-};
-
-#define MSG struct srdma_ctl_msg
-#define F(TYPE, M)                                                             \
-	{                                                                      \
-		TYPE, sizeof(((MSG *)0)->M), offsetof(MSG, M)                  \
-	}
-#define PAD(SIZE)                                                              \
-	{                                                                      \
-		ZERO, SIZE, 0                                                  \
-	}
-#define REST(TYPE, M)                                                          \
-	{                                                                      \
-		TYPE, 0, offsetof(MSG, M)                                      \
-	}
-#define STOP                                                                   \
-	{                                                                      \
-		END, 0, 0                                                      \
-	}
-
-/* The bodies of 10, in wire order. */
-static const struct field empty[] = { STOP };
-static const struct field hello[] = { F(UINT, version), STOP };
-static const struct field hello_answer[] = {
-	F(UINT, hello.version),
-	F(UINT, hello.flags),
-	F(UINT, hello.host_kind),
-	F(UINT, hello.pid),
-	F(TEXT, hello.host_device),
-	F(TEXT, hello.wire),
-	F(TEXT, hello.name),
-	F(BYTES, hello.suites),
-	F(UINT, hello.threads),
-	F(UINT, hello.thread),
-	STOP,
-};
-static const struct field open_[] = {
-	F(UINT, open.ring),
-	F(UINT, open.flags),
-	STOP,
-};
-static const struct field open_answer[] = {
-	F(UINT, opened.leg),
-	F(BYTES, opened.token),
-	F(TEXT, opened.address),
-	STOP,
-};
-static const struct field attach[] = { F(BYTES, token), STOP };
-static const struct field attach_answer[] = { F(UINT, leg), STOP };
-static const struct field reg_mr[] = {
-	F(UINT, reg_mr.leg),
-	F(UINT, reg_mr.mr.region.access),
-	F(UINT, reg_mr.mr.region.addr),
-	F(UINT, reg_mr.mr.region.length),
-	F(UINT, reg_mr.mr.region.host_rkey),
-	F(UINT, reg_mr.mr.scope_qpn),
-	F(UINT, reg_mr.mr.region.fd_offset),
-	F(UINT, reg_mr.mr.log2_block),
-	F(UINT, reg_mr.mr.depth),
-	PAD(2),
-	STOP,
-};
-static const struct field reg_mr_answer[] = { F(UINT, key), STOP };
-static const struct field dereg_mr[] = {
-	F(UINT, dereg_mr.leg),
-	F(UINT, dereg_mr.key),
-	STOP,
-};
-static const struct field init[] = {
-	F(UINT, init.leg),	     F(UINT, init.qp.sq),  F(UINT, init.qp.rq),
-	F(UINT, init.qp.timeout_ms), F(UINT, init.qp.mtu), STOP,
-};
-static const struct field init_answer[] = {
-	F(UINT, qp.qp.qpn),	F(BYTES, qp.qp.eid),   F(UINT, qp.qp.pn),
-	F(UINT, qp.qp.mtu),	F(UINT, qp.qp.window), F(UINT, qp.qp.reads),
-	F(BYTES, qp.qp.random), F(TEXT, qp.wire),      STOP,
-};
-static const struct field keys[] = {
-	F(UINT, keys.qp.qpn),
-	F(UINT, keys.qp.role),
-	F(UINT, keys.qp.suite),
-	F(UINT, keys.qp.level),
-	F(UINT, keys.qp.tag_len),
-	F(UINT, keys.qp.mode),
-	F(UINT, keys.qp.secret_len),
-	PAD(2),
-	F(BYTES, keys.qp.generation),
-	F(BYTES, keys.qp.peer_eid),
-	F(UINT, keys.qp.peer_qpn),
-	F(UINT, keys.qp.peer_pn),
-	F(UINT, keys.qp.peer_mtu),
-	F(UINT, keys.qp.peer_window),
-	F(UINT, keys.qp.peer_reads),
-	F(TEXT, keys.qp.peer_wire),
-	F(TEXT, keys.identity),
-	F(BYTES, keys.qp.tx_secret),
-	F(BYTES, keys.qp.rx_secret),
-	F(BYTES, keys.qp.group_key),
-	STOP,
-};
-static const struct field qpn[] = { F(UINT, qpn), STOP };
-static const struct field wait_answer[] = {
-	F(UINT, wait.state),
-	F(UINT, wait.reason),
-	STOP,
-};
-static const struct field stats_answer[] = { REST(COUNTERS, stats), STOP };
-static const struct field key[] = {
-	F(UINT, secret.qpn),	     F(UINT, secret.secret_len),
-	F(UINT, secret.group),	     PAD(2),
-	F(BYTES, secret.generation), F(BYTES, secret.peer_eid),
-	F(UINT, secret.peer_qpn),    STOP,
-};
-static const struct field key_answer[] = {
-	F(BYTES, secret_answer.secret),
-	F(BYTES, secret_answer.group_key),
-	STOP,
-};
-static const struct field cap[] = {
-	F(UINT, cap.leg),
-	F(UINT, cap.cap.key),
-	F(UINT, cap.cap.offset),
-	F(UINT, cap.cap.length),
-	F(UINT, cap.cap.bearer.expiry),
-	F(UINT, cap.cap.rights),
-	PAD(3),
-	F(BYTES, cap.cap.bearer.holder),
-	STOP,
-};
-static const struct field cap_answer[] = { REST(TOKEN, capability), STOP };
-static const struct field install[] = {
-	F(UINT, install.leg),
-	REST(TOKEN, install.token),
-	STOP,
-};
-static const struct field install_answer[] = { F(UINT, handle), STOP };
-static const struct field uninstall[] = {
-	F(UINT, uninstall.leg),
-	F(UINT, uninstall.handle),
-	STOP,
-};
-static const struct field revoke[] = {
-	F(UINT, revoke.leg),
-	F(UINT, revoke.range.key),
-	F(UINT, revoke.range.offset),
-	F(UINT, revoke.range.length),
-	STOP,
-};
-
-static const struct field rotate[] = {
-	F(UINT, rotate.leg),
-	F(UINT, rotate.age),
-	STOP,
-};
-static const struct field rotate_answer[] = {
-	F(UINT, rotated.serial),
-	F(UINT, rotated.behind),
-	STOP,
-};
-static const struct field rekey[] = {
-	F(UINT, rekey.qpn),	   F(UINT, rekey.direction),
-	F(UINT, rekey.secret_len), PAD(2),
-	F(BYTES, rekey.secret),	   STOP,
-};
-static const struct field end[] = {
-	F(UINT, end.qpn),
-	F(UINT, end.reason),
-	STOP,
-};
-
-static const struct kind {
-	const char *name;
-	const struct field *body[2]; /* by enum srdma_ctl_side */
-} kinds[SRDMA_CTL_KINDS] = {
-	[SRDMA_CTL_HELLO] = { "HELLO", { hello, hello_answer } },
-	[SRDMA_CTL_OPEN] = { "OPEN", { open_, open_answer } },
-	[SRDMA_CTL_ATTACH] = { "ATTACH", { attach, attach_answer } },
-	[SRDMA_CTL_REG_MR] = { "REG_MR", { reg_mr, reg_mr_answer } },
-	[SRDMA_CTL_DEREG_MR] = { "DEREG_MR", { dereg_mr, empty } },
-	[SRDMA_CTL_INIT] = { "INIT", { init, init_answer } },
-	[SRDMA_CTL_KEYS] = { "KEYS", { keys, empty } },
-	[SRDMA_CTL_WAIT] = { "WAIT", { qpn, wait_answer } },
-	[SRDMA_CTL_DESTROY] = { "DESTROY", { qpn, empty } },
-	[SRDMA_CTL_STATS] = { "STATS", { empty, stats_answer } },
-	[SRDMA_CTL_KEY] = { "KEY", { key, key_answer } },
-	[SRDMA_CTL_CAP] = { "CAP", { cap, cap_answer } },
-	[SRDMA_CTL_INSTALL] = { "INSTALL", { install, install_answer } },
-	[SRDMA_CTL_UNINSTALL] = { "UNINSTALL", { uninstall, empty } },
-	[SRDMA_CTL_REVOKE] = { "REVOKE", { revoke, empty } },
-	[SRDMA_CTL_ROTATE] = { "ROTATE", { rotate, rotate_answer } },
-	[SRDMA_CTL_REKEY] = { "REKEY", { rekey, empty } },
-	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { qpn, empty } },
-	[SRDMA_CTL_END] = { "END", { end, empty } },
-};
-
-static const struct field *layout(uint32_t kind, enum srdma_ctl_side side)
+static const struct srdma_ctl_field *layout(uint32_t kind,
+					    enum srdma_ctl_side side)
 {
-	return kind < SRDMA_CTL_KINDS ? kinds[kind].body[side] : NULL;
+	const struct srdma_ctl_kind_layout *k = srdma_ctl_layout_of(kind);
+
+	return k ? k->body[side] : NULL;
 }
 
 const char *srdma_ctl_name(uint32_t kind)
 {
-	return kind < SRDMA_CTL_KINDS ? kinds[kind].name : NULL;
+	const struct srdma_ctl_kind_layout *k = srdma_ctl_layout_of(kind);
+
+	return k ? k->name : NULL;
 }
 
 struct srdma_ctl_span srdma_ctl_body_len(uint32_t kind,
 					 enum srdma_ctl_side side)
 {
-	const struct field *f = layout(kind, side);
+	const struct srdma_ctl_field *f = layout(kind, side);
 	struct srdma_ctl_span span = { 0, 0 };
 
-	for (; f && f->type != END; f++) {
+	for (; f && f->type != SRDMA_FIELD_END; f++) {
 		span.least += f->size;
 		span.most += f->size;
-		if (f->type == COUNTERS)
+		if (f->type == SRDMA_FIELD_COUNTERS)
 			span.most += 8 * SRDMA_CTL_MAX_COUNTERS;
-		if (f->type == TOKEN) {
+		if (f->type == SRDMA_FIELD_TOKEN) {
 			span.least += SRDMA_CTL_TOKEN_MIN;
 			span.most += SRDMA_CAPABILITY_MAX;
 		}
@@ -322,18 +119,18 @@ static int token_decode(struct srdma_ctl_token *t, const uint8_t *in,
 	return 0;
 }
 
-static int field_decode(struct srdma_ctl_msg *m, const struct field *f,
-			const uint8_t *in)
+static int field_decode(struct srdma_ctl_msg *m,
+			const struct srdma_ctl_field *f, const uint8_t *in)
 {
 	void *member = (char *)m + f->at;
 
 	switch (f->type) {
-	case UINT:
+	case SRDMA_FIELD_UINT:
 		uint_store(member, f->size, in);
 		return 0;
-	case ZERO:
+	case SRDMA_FIELD_ZERO:
 		return all_zero(in, f->size) ? 0 : -EPROTO;
-	case TEXT:
+	case SRDMA_FIELD_TEXT:
 		if (!is_padded_text(in, f->size))
 			return -EPROTO;
 		break;
@@ -342,15 +139,15 @@ static int field_decode(struct srdma_ctl_msg *m, const struct field *f,
 	return 0;
 }
 
-static int body_decode(struct srdma_ctl_msg *m, const struct field *f,
+static int body_decode(struct srdma_ctl_msg *m, const struct srdma_ctl_field *f,
 		       const uint8_t *in, size_t len)
 {
-	for (; f->type != END; f++) {
+	for (; f->type != SRDMA_FIELD_END; f++) {
 		int rc;
 
-		if (f->type == COUNTERS)
+		if (f->type == SRDMA_FIELD_COUNTERS)
 			return counters_decode(m, in, len);
-		if (f->type == TOKEN)
+		if (f->type == SRDMA_FIELD_TOKEN)
 			return token_decode((void *)((char *)m + f->at), in,
 					    len);
 		if (len < f->size)
@@ -376,7 +173,7 @@ static int text_decode(struct srdma_ctl_msg *m, const uint8_t *in, size_t len)
 int srdma_ctl_decode(struct srdma_ctl_msg *m, enum srdma_ctl_side side,
 		     const uint8_t *in, size_t len)
 {
-	const struct field *f;
+	const struct srdma_ctl_field *f;
 
 	memset(m, 0, sizeof(*m));
 	if (srdma_ctl_peek(m, in, len) < 0)
@@ -408,10 +205,10 @@ static int token_encode(uint8_t *out, const struct srdma_ctl_token *t)
 }
 
 /* What takes the rest of a message. */
-static int rest_encode(uint8_t *out, const struct field *f,
+static int rest_encode(uint8_t *out, const struct srdma_ctl_field *f,
 		       const struct srdma_ctl_msg *m)
 {
-	if (f->type == COUNTERS)
+	if (f->type == SRDMA_FIELD_COUNTERS)
 		return counters_encode(out, m);
 	return token_encode(out, (const void *)((const char *)m + f->at));
 }
@@ -428,31 +225,31 @@ static int padded_text_encode(uint8_t *out, const char *text, size_t size)
 	return 0;
 }
 
-static int body_encode(uint8_t *out, const struct field *f,
+static int body_encode(uint8_t *out, const struct srdma_ctl_field *f,
 		       const struct srdma_ctl_msg *m)
 {
 	uint8_t *start = out;
 	int rest;
 
-	for (; f->type != END; out += f->size, f++) {
+	for (; f->type != SRDMA_FIELD_END; out += f->size, f++) {
 		const void *member = (const char *)m + f->at;
 
 		switch (f->type) {
-		case UINT:
+		case SRDMA_FIELD_UINT:
 			uint_load(out, member, f->size);
 			break;
-		case BYTES:
+		case SRDMA_FIELD_BYTES:
 			memcpy(out, member, f->size);
 			break;
-		case ZERO:
+		case SRDMA_FIELD_ZERO:
 			memset(out, 0, f->size);
 			break;
-		case TEXT:
+		case SRDMA_FIELD_TEXT:
 			if (padded_text_encode(out, member, f->size) < 0)
 				return -EINVAL;
 			break;
-		case COUNTERS:
-		case TOKEN:
+		case SRDMA_FIELD_COUNTERS:
+		case SRDMA_FIELD_TOKEN:
 			rest = rest_encode(out, f, m);
 			return rest < 0 ? rest : (int)(out - start) + rest;
 		}
@@ -473,7 +270,7 @@ static int text_encode(uint8_t *out, const char *text)
 int srdma_ctl_encode(uint8_t out[SRDMA_CTL_MAX], enum srdma_ctl_side side,
 		     const struct srdma_ctl_msg *m)
 {
-	const struct field *f = layout(m->kind, side);
+	const struct srdma_ctl_field *f = layout(m->kind, side);
 	uint8_t *body = out + SRDMA_CTL_HEADER_LEN;
 	int len;
 
