@@ -386,7 +386,8 @@ def test_init(a: Worker) -> None:
     assert first.eid == second.eid and first.qpn != second.qpn
     assert first.random != second.random
     assert 0 < first.qpn < 1 << 24 and 1 << 23 <= first.pn < 1 << 24
-    assert (first.mtu, first.window, first.reads, first.wire) == (4096, 512, 16, "a")
+    assert (first.mtu, first.reads, first.wire) == (4096, 16, "a")
+    assert first.window == 480  # of 512, as far as its 1,024 buffers keep them
     client.refused(errno.EINVAL, Kind.INIT, u32(leg, 0, 16, 0, 0))
     client.refused(errno.EINVAL, Kind.INIT, u32(leg, 16, 16, 600_001, 0))
     client.refused(errno.EINVAL, Kind.INIT, u32(leg, 16, 16, 0, 255))
