@@ -17,8 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 from .control import Control, Hello
 from .errors import DeviceError, LocalError, NoWorkerError
@@ -115,7 +114,20 @@ class Worker:
         return lines[-1] if lines else "it said nothing"
 
 
-class Embedded:
+class Closing:
+    """What `with` closes in the end."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Embedded(Closing):
     """A folder with workers in it; a context manager that leaves nothing.
 
     with Embedded() as nics:
@@ -171,15 +183,6 @@ class Embedded:
             return
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Embedded:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self.close()
 
 
 def _make_folder() -> Path:

@@ -16,13 +16,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 
 from .. import _kvs, connection
 from ..capability import Capability
 from ..connection import Connection
 from ..context import Context
 from ..demo_stage import HostProcess
+from ..embedded import Closing
 from ..errors import IntegrityError, LocalError, RemoteError
 from ..exchange_messages import QPS_MAX
 from ..mr import Access
@@ -273,7 +273,7 @@ def check_counts(shape: Shape, requests: int, a: dict[str, int], b: dict[str, in
         raise IntegrityError(f"{odd} packets of others in a run at level {shape.level}")
 
 
-class KvsServer:
+class KvsServer(Closing):
     """The server's process, beside worker B of a stand; a context manager."""
 
     def __init__(self, stand: Stand) -> None:
@@ -317,12 +317,3 @@ class KvsServer:
 
     def close(self) -> None:
         self._host.close()
-
-    def __enter__(self) -> KvsServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self.close()

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 
+from ..embedded import Closing
 from ..errors import LocalError
 from ..perf import Plan
 from .kvs import Kvs, KvsServer, Mix
@@ -79,7 +79,7 @@ class Compared:
     slower: Spread  # of medians of latency, peer to srdma
 
 
-class Peers:
+class Peers(Closing):
     """All that are here, up and loaded; a context manager. kinds: which of KINDS."""
 
     def __init__(self, keys: int, kinds: Sequence[str] = KINDS) -> None:
@@ -196,15 +196,6 @@ class Peers:
 
     def close(self) -> None:
         self._stack.close()
-
-    def __enter__(self) -> Peers:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self.close()
 
 
 def _store(depth: int) -> str:

@@ -20,13 +20,12 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from subprocess import run
-from types import TracebackType
 from typing import Any
 
 from .. import connection
 from ..context import Context
 from ..demo_stage import HostProcess, make_identities
-from ..embedded import Embedded, Worker
+from ..embedded import Closing, Embedded, Worker
 from ..errors import DeviceError, IntegrityError, LocalError
 from ..exchange_messages import UNPROTECTED, Suite
 from ..pd import PD
@@ -162,7 +161,7 @@ class Link:
             return self.client.measure(plan)
 
 
-class Stand:
+class Stand(Closing):
     """Two workers and two hosts of one device, up; a context manager that leaves nothing."""
 
     def __init__(self, device: str = "embedded", settings: Settings | None = None) -> None:
@@ -272,15 +271,6 @@ class Stand:
 
     def close(self) -> None:
         self._stack.close()
-
-    def __enter__(self) -> Stand:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self.close()
 
 
 def _udp(address: str) -> list[str]:
