@@ -6,6 +6,7 @@ Drawn from `Point`s, as the CSVs have them; a PNG and an SVG each.
 from __future__ import annotations
 
 import io
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import util
@@ -22,6 +23,7 @@ KEYS = ("panel", "line", "x")  # that tell points of a figure apart
 WIDTH, HEIGHT = 3.4, 2.7  # inches of a panel
 LEGEND = 0.42  # inches for it
 DPI = 130
+BEYOND = 8  # times the median of what is on an axis: not for the eye any more
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4}  # of marks
 GREY, INK = "#8a8f98", "#22262c"
 # Okabe and Ito: to be told apart by all eyes. Further lines are dashed.
@@ -130,9 +132,11 @@ def draw(figure: Figure, points: Iterable[Point]) -> dict[str, bytes]:
                 _panel(axes, figure, have, panels[number])
             else:
                 axes.set_visible(False)
-        if not figure.logy:
-            for axes in canvas.axes:  # once all that share an axis are drawn
-                axes.set_ylim(bottom=0)
+        if not figure.logy:  # once all that share an axis are drawn
+            for row in range(rows):
+                shown = panels[row * columns : (row + 1) * columns]
+                for some in [shown] if figure.shared else [[panel] for panel in shown]:
+                    _limit(figure, have, {p: grid.flat[panels.index(p)] for p in some})
         _legend(canvas, figure, have)
         for kind in ("png", "svg"):
             out = io.BytesIO()
@@ -176,6 +180,24 @@ def _panel(axes: Axes, figure: Figure, points: Sequence[Point], panel: str) -> N
     if figure.ticks:
         axes.set_xticks(range(len(figure.ticks)), figure.ticks)
         axes.grid(visible=False, axis="x")
+
+
+def _limit(figure: Figure, points: Sequence[Point], panels: dict[str, Axes]) -> None:
+    """From 0; what is far beyond the others, on a machine that was busy, does not squash them."""
+    here = [point for point in points if point.panel in panels]
+    usual = BEYOND * statistics.median(point.median for point in here)
+    top = None
+    if max(point.high for point in here) > usual > 0:
+        marks = [mark.y for mark in figure.marks if mark.panel in ("", *panels)]
+        top = 1.15 * max(marks + [point.median for point in here if point.median <= usual])
+    for panel, axes in panels.items():
+        axes.set_ylim(0, top)
+        beyond = sum(p.panel == panel and p.median > (top or p.median) for p in here)
+        if beyond:
+            axes.annotate(
+                f"{beyond} beyond", (0.99, 0.97), xycoords="axes fraction", ha="right", va="top",
+                fontsize=7, color=GREY, bbox=BEHIND,
+            )  # fmt: skip
 
 
 def _error(points: Sequence[Point]) -> list[list[float]]:

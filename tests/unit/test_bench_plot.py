@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -67,6 +68,17 @@ def test_lines_in_the_order_of_the_figure(drawn):
     figure = Figure("fig", "Title", "x", "y", lines=("line 2", "absent", "line 0"))
     said = [text for text in texts(drawn(figure, points())["fig.svg"]) if text.startswith("line")]
     assert said == ["line 2", "line 0", "line 1"]
+
+
+def test_what_is_far_beyond_does_not_squash_the_rest(drawn):
+    found = points(panels=1)
+    far = [replace(p, median=5000.0, high=6000.0) for p in found[:2]]
+    figure = Figure("fig", "Title", "x", "y", marks=(Mark("the paper", 20.0),))
+    said = texts(drawn(figure, far + found[2:])["fig.svg"])
+    assert "2 beyond" in said and "20" in said and "4000" not in said
+    wide = [replace(found[0], high=6000.0)]
+    said = texts(drawn(figure, wide + found[1:])["fig.svg"])
+    assert "4000" not in said and not any("beyond" in text for text in said)
 
 
 def test_panels_that_do_not_fill_the_last_row(drawn):
