@@ -6,7 +6,7 @@
 #include "mutant.h"
 #include "relay_impl.h"
 
-enum { CLOSE_PATIENCE_MS = 1000, DMA_S = 10 };
+enum { CLOSE_PATIENCE_MS = 1000, DMA_S = 10, PINGS = 10 };
 
 static uint32_t power_of_two(uint32_t n)
 {
@@ -263,6 +263,16 @@ static uint64_t expire_request(struct srdma_qp *qp, uint64_t now)
 	return SRDMA_NEVER;
 }
 
+/* The first ping, and again: one that is lost shall not end the QP. */
+static uint64_t next_ping(const struct srdma_qp *qp)
+{
+	const struct srdma_relay *r = qp->relay;
+
+	if (qp->heard >= qp->pinged)
+		return qp->heard + r->ping;
+	return qp->pinged + (r->silence - r->ping) / PINGS;
+}
+
 static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 {
 	const struct srdma_relay *r = qp->relay;
@@ -276,12 +286,12 @@ static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
 		return SRDMA_NEVER;
 	}
-	ping = (qp->heard > qp->pinged ? qp->heard : qp->pinged) + r->ping;
+	ping = next_ping(qp);
 	if (now >= ping) {
 		srdma_link_go_home(qp);
 		qp->ctl |= SRDMA_SAY_PING;
 		qp->pinged = now;
-		ping = now + r->ping;
+		ping = next_ping(qp);
 		srdma_relay_activate(qp);
 	}
 	return earlier(ping, silent);

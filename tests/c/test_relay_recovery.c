@@ -448,6 +448,27 @@ static void test_ping_lost(void **state)
 	}
 }
 
+/* A quiet QP whose pings are lost asks again, more often: five that are lost in
+ * turn do not end it. */
+static void test_pings_lost(void **state)
+{
+	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .length = 1 };
+	struct world w;
+
+	(void)state;
+	defaults(&w);
+	open_world(&w);
+	recv.local_addr = (uintptr_t)w.p.side[0].memory;
+	pair_post(&w.p, 0, recv, NULL);
+	w.loss = (struct loss){ .opcode = SRDMA_OP_ACKNOWLEDGE,
+				.kind = SRDMA_ACK_PING,
+				.count = 5 };
+	pass_ms(&w.p, 40000);
+	assert_int_equal(w.loss.lost, 5);
+	assert_int_equal(pair_state(&w.p, 0, 0, NULL), SRDMA_QP_RTS);
+	pair_close(&w.p);
+}
+
 static int is_open(struct pair *p)
 {
 	return pair_state(p, 0, 0, NULL) == SRDMA_QP_RTS &&
@@ -924,6 +945,7 @@ int main(void)
 		cmocka_unit_test(test_first_lost),
 		cmocka_unit_test(test_long_wire),
 		cmocka_unit_test(test_ping_lost),
+		cmocka_unit_test(test_pings_lost),
 		cmocka_unit_test(test_credit_lost),
 		cmocka_unit_test(test_starving_is_quiet),
 		cmocka_unit_test(test_unanswered_is_quiet),
