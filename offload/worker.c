@@ -18,9 +18,13 @@ enum {
 	TICK_NS = 1000000, /* between looks at the control socket when busy */
 	MAX_YIELD_NS = 50000, /* as long as a sleep and its wake-up cost */
 	MIN_YIELD_NS = 3000,
-	SHORT_SLEEP_NS = 3 * MAX_YIELD_NS, /* yielding longer had been better */
-	EVENTS = 8,
+	SHORT_WAIT_NS =
+		3 * MAX_YIELD_NS, /* as long as another worker's sleep */
 };
+
+/* What wakes a sleeping worker; as bits, what has something to do. */
+enum source { PORTS = 1, CONTROL = 2, SIGNALS = 4, WORDS = 8 };
+enum { EVENTS = 5 }; /* two ports, and the others */
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -29,7 +33,9 @@ struct worker {
 	int epoll;
 	int stop;
 	uint64_t started, ticked, next_report;
-	uint64_t yield_ns; /* time to yield before a sleep; adapts */
+	/* To yield before a sleep; adapts. By whether the last wait was long. */
+	uint64_t yield_ns[2];
+	int was_long;
 };
 
 static uint64_t clock_now(void)
@@ -108,18 +114,33 @@ static void report_if_due(struct worker *w, uint64_t now)
 		w->next_report += w->p->stats * SECOND_NS;
 }
 
+/* The sources that have something within so many milliseconds, or -errno. */
+static int wait_for(const struct worker *w, int ms)
+{
+	struct epoll_event ev[EVENTS];
+	int n = epoll_wait(w->epoll, ev, EVENTS, ms), ready = 0;
+
+	if (n < 0)
+		return errno == EINTR ? 0 : -errno;
+	for (int i = 0; i < n; i++)
+		ready |= (int)ev[i].data.u32;
+	return ready;
+}
+
 /*
  * Everything but packets. The relay's clock must be fresh: what a client
  * asks for now has its deadlines from now.
  */
-static void tick(struct worker *w, uint64_t now)
+static void tick(struct worker *w, uint64_t now, int ready)
 {
 	w->ticked = now;
-	control_run(w->p->control);
+	if (ready & CONTROL)
+		control_run(w->p->control);
 	control_poll(w->p->control);
-	if (w->p->signals >= 0)
+	if (ready & SIGNALS)
 		take_signals(w);
-	take_words(w, now);
+	if (ready & WORDS)
+		take_words(w, now);
 	report_if_due(w, now);
 }
 
@@ -158,60 +179,79 @@ static void disarm(const struct worker *w)
 }
 
 /*
- * A sleep that was short cost more than yielding through it; after a long
- * one the yields before it were wasted.
+ * There is work, for which the worker waited so long. What came while it yielded,
+ * however long others had the core, gets all the time to yield that pays off;
+ * what came soon after half of it, as more would have been in vain; what came
+ * late next to none. Long and short waits may take turns: a request after a
+ * pause, then its ack, which comes when the other worker has woken up. So waits
+ * after a long one have a budget of their own.
  */
-static void adapt(struct worker *w, uint64_t slept)
+static void adapt(struct worker *w, uint64_t waited, int slept)
 {
-	if (slept < SHORT_SLEEP_NS)
-		w->yield_ns *= 2;
+	uint64_t *budget = &w->yield_ns[w->was_long];
+
+	w->was_long = slept && waited >= SHORT_WAIT_NS;
+	if (!slept)
+		*budget = MAX_YIELD_NS;
+	else if (!w->was_long)
+		*budget = MAX_YIELD_NS / 2;
 	else
-		w->yield_ns /= 2;
-	if (w->yield_ns > MAX_YIELD_NS)
-		w->yield_ns = MAX_YIELD_NS;
-	if (w->yield_ns < MIN_YIELD_NS)
-		w->yield_ns = MIN_YIELD_NS;
+		*budget /= 2;
+	if (*budget < MIN_YIELD_NS)
+		*budget = MIN_YIELD_NS;
 }
 
-/* 0, or -errno: epoll itself is broken. */
+/* The sources that have something, or -errno: epoll itself is broken. */
 static int sleep_until_event(struct worker *w, uint64_t now)
 {
-	struct epoll_event ev[EVENTS];
-	int n, err;
+	int ready;
 
 	if (arm(w))
 		return 0;
-	n = epoll_wait(w->epoll, ev, EVENTS, timeout_ms(w, now));
-	err = errno;
+	ready = wait_for(w, timeout_ms(w, now));
 	disarm(w);
-	if (n < 0 && err != EINTR)
-		return -err;
 	srdma_relay_stats_edit(w->p->relay)->wakeups++;
-	adapt(w, clock_now() - now);
-	return 0;
+	return ready;
 }
 
 /*
  * Nothing to do since idle_since: yield the core, which may be shared with
- * the very process that will send, then sleep. 1: slept, 0, or -errno.
+ * the very process that will send, then sleep. Who is woken by a timer, and
+ * has nothing to send then, sleeps on. 1: there was work, 0, or -errno.
  */
 static int idle(struct worker *w, uint64_t idle_since)
 {
 	uint64_t now = clock_now();
-	int rc;
+	int ready, work;
 
-	if (now - idle_since < w->yield_ns) {
+	if (now - idle_since < w->yield_ns[w->was_long]) {
 		sched_yield();
 		return 0;
 	}
 	control_poll(w->p->control);
-	rc = sleep_until_event(w, now);
-	if (rc < 0)
-		return rc;
+	ready = sleep_until_event(w, now);
+	if (ready < 0)
+		return ready;
 	now = clock_now();
-	turn(w, now);
-	tick(w, now);
-	return 1;
+	work = turn(w, now) > 0;
+	tick(w, now, ready);
+	if (work)
+		adapt(w, now - idle_since, 1);
+	return work;
+}
+
+/* There is work: no wait any more. */
+static int busy(struct worker *w, uint64_t now)
+{
+	int ready;
+
+	if (now - w->ticked < TICK_NS)
+		return 0;
+	ready = wait_for(w, 0);
+	if (ready < 0)
+		return ready;
+	tick(w, now, ready);
+	return 0;
 }
 
 /*
@@ -228,26 +268,27 @@ static int loop(struct worker *w)
 		int rc = 0;
 
 		if (turn(w, now) > 0) {
+			if (turns > SPINS)
+				adapt(w, now - idle_since, 0);
 			turns = 0;
-			if (now - w->ticked >= TICK_NS)
-				tick(w, now);
-			continue;
+			rc = busy(w, now);
+		} else {
+			if (turns++ == 0)
+				idle_since = now;
+			if (turns > SPINS)
+				rc = idle(w, idle_since);
+			if (rc > 0)
+				turns = 0;
 		}
-		if (turns++ == 0)
-			idle_since = now;
-		if (turns > SPINS)
-			rc = idle(w, idle_since);
 		if (rc < 0)
 			return rc;
-		if (rc > 0)
-			turns = 0;
 	}
 	return 0;
 }
 
-static int watch(struct worker *w, int fd)
+static int watch(struct worker *w, int fd, enum source source)
 {
-	struct epoll_event ev = { .events = EPOLLIN };
+	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = source };
 
 	if (fd < 0 || epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &ev) < 0)
 		return fd < 0 ? fd : -errno;
@@ -257,16 +298,16 @@ static int watch(struct worker *w, int fd)
 static int watch_all(struct worker *w)
 {
 	const struct worker_params *p = w->p;
-	const int fds[] = {
-		p->host->ops->fd(p->host),
-		p->wire->ops->fd(p->wire),
-		control_fd(p->control),
-		words_fd(p->words, p->thread),
-	};
-	int rc = p->signals < 0 ? 0 : watch(w, p->signals);
+	int rc = watch(w, p->host->ops->fd(p->host), PORTS);
 
-	for (unsigned i = 0; rc == 0 && i < sizeof(fds) / sizeof(*fds); i++)
-		rc = watch(w, fds[i]);
+	if (rc == 0)
+		rc = watch(w, p->wire->ops->fd(p->wire), PORTS);
+	if (rc == 0)
+		rc = watch(w, control_fd(p->control), CONTROL);
+	if (rc == 0)
+		rc = watch(w, words_fd(p->words, p->thread), WORDS);
+	if (rc == 0 && p->signals >= 0)
+		rc = watch(w, p->signals, SIGNALS);
 	return rc;
 }
 
@@ -276,7 +317,7 @@ int worker_run(const struct worker_params *p)
 		.p = p,
 		.started = clock_now(),
 		.next_report = UINT64_MAX,
-		.yield_ns = MAX_YIELD_NS,
+		.yield_ns = { MAX_YIELD_NS, MAX_YIELD_NS },
 	};
 	int rc;
 
