@@ -7,7 +7,7 @@ that failed ends the call with its record.
 
 from libc.errno cimport ENOSPC
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, TIMER_ABSTIME, clock_gettime, clock_nanosleep, timespec
 
 from srdma._csrc cimport *
 from srdma._hostleg cimport *
@@ -55,6 +55,12 @@ cdef bint part_over(uint64_t part, uint64_t parts, uint64_t done, uint64_t count
     if count:
         return done >= count * (part + 1) // parts
     return now() - start >= ns * (part + 1) // parts
+
+
+cdef void sleep_until(uint64_t when) noexcept nogil:
+    cdef timespec t
+    t.tv_sec, t.tv_nsec = when // 1000000000, when % 1000000000
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL)
 
 
 cdef class Load:
@@ -207,12 +213,16 @@ cdef class Load:
         self.heard = self.received
         return self.received - first, now() - start
 
-    def alone(self, Work work not None, uint64_t[::1] times not None):
-        """One work at a time; times[i] becomes its ns from post to completion."""
+    def alone(self, Work work not None, uint64_t[::1] times not None, uint64_t gap=0):
+        """One work at a time; times[i] becomes its ns from post to completion. gap: ns from each to
+        the next, in which this end sleeps; 0: at once."""
         cdef Py_ssize_t i
-        cdef uint64_t start, first
+        cdef uint64_t start, first, due = now()
         with nogil:
             for i in range(times.shape[0]):
+                if gap:
+                    due += gap
+                    sleep_until(due)
                 start, first = now(), self.sent
                 self.post(&work.d)
                 while self.sent == first and not self.has_failed:

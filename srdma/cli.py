@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
             "kvs": cli_kvs.kvs,
             "peers": cli_peers.peers,
             "paper": cli_bench.paper,
+            "waiting": cli_bench.waiting,
         },
     ),
     "ca": (

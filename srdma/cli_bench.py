@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +37,36 @@ def machine(device: Device = "embedded", json: Json = False) -> None:
         return
     for name, value in found.items():
         console().print(f"{name:<12} {value}", markup=False)
+
+
+def waiting(
+    device: Device = "embedded",
+    rate: Annotated[
+        list[int] | None, typer.Option(help="WRITEs per second. May be repeated.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Of each rate, in turn.")] = 7,
+    duration: Annotated[float, typer.Option("-D", "--duration", help="Seconds of a round.")] = 2.0,
+    json: Json = False,
+) -> None:
+    """CPU of workers that have nothing to do, or a few WRITEs of 32 bytes, and their latency."""
+    from .bench.series import in_turn, spread
+    from .bench.stand import Shape, Stand
+    from .bench.waiting import measure
+
+    shape = Shape("aead", "aes-128-gcm")
+    with Stand(device) as stand, stand.connect(shape) as link:
+        runs = {
+            str(each): partial(measure, stand, link, each, duration)
+            for each in dict.fromkeys([0, *(rate or [1000])])
+        }
+        results = in_turn(runs, rounds)
+    for of_rate in results.values():
+        columns = {f.name: spread(getattr(r, f.name) for r in of_rate) for f in fields(of_rate[0])}
+        if json:
+            print_json({name: asdict(values) for name, values in columns.items()})
+            continue
+        shown = (f"{name} {values:.4g}" for name, values in columns.items() if name != "rate")
+        console().print(f"{of_rate[0].rate}/s: {', '.join(shown)}", markup=False)
 
 
 def paper(
