@@ -78,8 +78,12 @@ def _show(found: Sequence[Compared], json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    names = ("a second", "p50 us", "p99 us", "CPU ns", "srdma is ahead")
-    table = Table("", *names, title="Medians, with quartiles; CPU of all processes, each")
+    names = ("a second", "p50 us", "p99 us", "CPU ns", "ahead")
+    table = Table(
+        "",
+        *names,
+        title="Medians, with quartiles; CPU of all processes, each; ahead: srdma with AEAD",
+    )
     works = dict.fromkeys(one.work for one in found)
     for work in works:
         table.add_row(f"[bold]{work}[/]")
