@@ -231,45 +231,44 @@ static int same_bearer(const struct srdma_memkey_bearer *a,
 	       memcmp(a->holder, b->holder, sizeof(a->holder)) == 0;
 }
 
-/* K_access of a claim, which is kept: most claims are like one before. *out
- * stays until the next call; NULL, with the error in *err. */
-static const uint8_t *access_of(struct srdma_memkey_cache *cache,
-				struct srdma_cmac *c,
-				const struct srdma_memkey_claim *claim,
-				const struct srdma_memnode *node, int *err)
+/* K_access of a claim, which is kept: most claims are like one before. */
+static int access_of(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
+		     uint8_t out[SRDMA_MEMKEY_LEN],
+		     const struct srdma_memkey_claim *claim,
+		     const struct srdma_memnode *node)
 {
 	const uint64_t name = name_of(claim->right, node->depth, node->index);
 	struct srdma_memkey_bearer_slot *slot = &cache->access[hash(
 		name + claim->bearer.holder[0], LOG2_BEARERS)];
+	int r;
 
-	*err = 0;
-	if (slot->name == name && same_bearer(&slot->bearer, &claim->bearer))
-		return slot->key;
-	slot->name = 0;
-	*err = srdma_memkey_cache_node(cache, c, slot->key, claim->right, node);
-	if (!*err)
-		*err = srdma_memkey_access(c, slot->key, slot->key, node,
-					   &claim->bearer);
-	if (*err)
-		return NULL;
-	slot->name = name;
-	slot->bearer = claim->bearer;
-	return slot->key;
+	if (slot->name == name && same_bearer(&slot->bearer, &claim->bearer)) {
+		memcpy(out, slot->key, SRDMA_MEMKEY_LEN);
+		return 0;
+	}
+	r = srdma_memkey_cache_node(cache, c, out, claim->right, node);
+	if (!r)
+		r = srdma_memkey_access(c, out, out, node, &claim->bearer);
+	if (!r && !cache->off) {
+		slot->name = name;
+		slot->bearer = claim->bearer;
+		memcpy(slot->key, out, SRDMA_MEMKEY_LEN);
+	}
+	return r;
 }
 
 static int check_proof(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
 		       const struct srdma_memkey_claim *claim,
 		       const struct srdma_memnode *node)
 {
-	uint8_t proof[SRDMA_MEMKEY_PROOF_LEN];
-	const uint8_t *key;
-	int r;
+	uint8_t key[SRDMA_MEMKEY_LEN], proof[SRDMA_MEMKEY_PROOF_LEN];
+	int r = access_of(cache, c, key, claim, node);
 
-	key = access_of(cache, c, claim, node, &r);
-	if (key)
+	if (!r)
 		r = srdma_memkey_proof(c, proof, key, claim->ad, claim->ad_len);
 	if (!r && !srdma_equal(proof, claim->proof, sizeof(proof)))
 		r = -EBADMSG;
+	srdma_wipe(key, sizeof(key));
 	/* The proof of a forger's packet is one that would be accepted. */
 	srdma_wipe(proof, sizeof(proof));
 	return r;
