@@ -49,11 +49,11 @@ struct srdma_relay_params {
 	struct srdma_port *host; /* the relay's from now on, also on failure */
 	struct srdma_port *wire;
 	int allow_unprotected;
-	uint32_t mtu;	    /* payload bytes taken per packet, 256..4096,
+	uint32_t mtu;	 /* payload bytes taken per packet, 256..4096,
 			       as far as the wire takes them */
-	uint32_t window;    /* request packets taken unacknowledged, as far as
+	uint32_t window; /* request packets taken unacknowledged, as far as
 			       the host port has buffers to keep them */
-	uint32_t reads;	    /* answer slots per QP */
+	uint32_t reads;	 /* answer slots per QP */
 	/* Keyed contexts kept for key mode pd; 0: none, nor keys of memory. */
 	uint32_t key_cache;
 	/* Liveness (5): 0: 5,000 and 15,000; silence is longer than ping. */
