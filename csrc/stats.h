@@ -46,10 +46,10 @@ enum srdma_refusal {
 	X(packets_unprotected_received)                                        \
 	X(wire_bytes_sent) /* of all packets: headers, payload, tags */        \
 	X(packets_resent)  /* requests, OPEN */                                \
-	X(timeouts)	  /* that made something be sent again, or a PING */   \
-	X(timer_looks)	  /* at the clocks of a QP */                          \
-	X(wires_lost)	  /* by QPs: ended, or not trusted any more */         \
-	X(wires_dialed)	  /* again */                                          \
+	X(timeouts)	   /* that made something be sent again, or a PING */  \
+	X(timer_looks)	   /* at the clocks of a QP */                         \
+	X(wires_lost)	   /* by QPs: ended, or not trusted any more */        \
+	X(wires_dialed)	   /* again */                                         \
 	X(duplicates)                                                          \
 	X(kept) /* requests beyond the position */                             \
 	X(atomics_executed)                                                    \
