@@ -210,12 +210,12 @@ class Job:
     @contextmanager
     def place(self, level: str) -> Iterator[tuple[PD, Place]]:
         """With proofs of memory where every mode that is offered has them."""
-        from .perf import Place
+        from .perf import Place, ring_entries
 
         modes = self.end.mode or ()
         proof = level != "none" and bool(modes) and all("mem" in mode for mode in modes)
         with ExitStack() as stack:
-            pd = open_worker(stack, self.end.worker, ring=65536)
+            pd = open_worker(stack, self.end.worker, ring_entries(self.options(level)))
             place = Place(pd, max(self.run.region, *self.sizes), proof=proof)
             yield pd, stack.enter_context(closing(place))
 

@@ -34,7 +34,7 @@ WRITE, READ, SEND = WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND
 WORKS = 256  # that a host takes at once
 ODD = 16  # packets of other QPs, such as PING, that may be counted during a run
 SILENCE = 0.5  # seconds without a message: a stream of unknown length is over
-WARM_UP = 100  # rounds that are not counted
+WARM_UP = 100  # rounds that are not counted, at most as many as are
 MIB = 1 << 20
 CONTROL_TIMEOUT = 60.0
 ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
@@ -133,6 +133,12 @@ class Result:
             "BW_peak": max(self.windows) * unit, "BW_average": self.gigabytes * unit,
             "MsgRate": self.messages / self.ns * 1000,
         }  # fmt: skip
+
+
+def ring_entries(options: Mapping[str, Any]) -> int:
+    """Of a PD for the QPs of such a connection; a device may not have the most of them."""
+    need = options["qps"] * (options["sq"] + options["rq"] + 1)
+    return max(64, 1 << int(need - 1).bit_length())
 
 
 class Place:
@@ -274,9 +280,10 @@ class End:
         return result
 
     def _timed(self, plan: Plan, play: Callable[[array[int]], None]) -> Result:
-        times = array("Q", bytes(8 * (plan.iterations + WARM_UP)))
+        warm_up = min(WARM_UP, plan.iterations)
+        times = array("Q", bytes(8 * (plan.iterations + warm_up)))
         play(times)
-        counted = sorted(times[WARM_UP:])
+        counted = sorted(times[warm_up:])
         return Result(plan, len(times), sum(counted), times=counted)
 
     def prepare(self, plan: Plan) -> None:

@@ -21,9 +21,8 @@ from ..context import Context
 from ..demo_host import main
 from ..errors import DeviceError, Error
 from ..pd import PD
-from ..perf import Place, Server, offered
+from ..perf import Place, Server, offered, ring_entries
 
-RING = 65536
 WAIT = 60.0
 
 
@@ -58,7 +57,7 @@ class HostB:
     ) -> dict[str, Any]:
         with ExitStack() as stack:
             context = stack.enter_context(Context(Path(worker)))
-            pd = stack.enter_context(PD(context, RING, group))
+            pd = stack.enter_context(PD(context, ring_entries(options), group))
             place = stack.enter_context(closing(Place(pd, region, proof=proof)))
             listener = connection.listen(("127.0.0.1", 0), pd, data=place.offer(), **options)
             stack.enter_context(listener)
