@@ -106,6 +106,11 @@ class Result:
         """Per second, of payload."""
         return self.messages * self.plan.size / self.ns if self.ns else 0.0
 
+    @property
+    def each(self) -> float:
+        """The ns of a message: the median latency, or the mean of a stream."""
+        return self.quantile(0.5) * 1000 if self.times else self.ns / self.messages
+
     def quantile(self, q: float) -> float:
         """Of the latencies, in microseconds."""
         return self.times[min(int(q * len(self.times)), len(self.times) - 1)] / 1000

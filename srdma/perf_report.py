@@ -182,7 +182,7 @@ class Overhead:
         self, names: tuple[str, str], first: Sequence[Result], second: Sequence[Result]
     ) -> None:
         self._names = names
-        self.time = ratios([*map(_per_message, second)], [*map(_per_message, first)])
+        self.time = ratios([r.each for r in second], [r.each for r in first])
         self.cpu = ratios([*map(_cpu, second)], [*map(_cpu, first)])
         self.host = ratios([*map(_host_cpu, second)], [*map(_host_cpu, first)])
         self.cpu_ns = _difference(_cpu, first, second)
@@ -221,14 +221,8 @@ def _one_or_all(rows: list[dict[str, Any]]) -> Any:
     return rows[0] if len(rows) == 1 else rows
 
 
-def _per_message(result: Result) -> float:
-    if result.times:
-        return result.quantile(0.5)
-    return result.ns / result.messages
-
-
 def _median(results: Sequence[Result]) -> Result:
-    return sorted(results, key=_per_message)[len(results) // 2]
+    return sorted(results, key=lambda r: r.each)[len(results) // 2]
 
 
 def _cpu(result: Result) -> float:

@@ -1,0 +1,104 @@
+"""`srdma perf` over verbs, with and without protection in turn, and plain ib_write_bw beside it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from statistics import median
+
+import pytest
+
+import srdma
+from srdma import connection, gid
+from srdma.bench.series import in_turn, ratios
+from srdma.embedded import spawn, stop
+from srdma.perf import ODD, Client, Place, Plan, offered, ring_entries
+from tests.rxe.figures import figures
+from tests.rxe.inside.conftest import A, B
+
+LEVELS = ("none", "aead")
+DEPTH, REGION = 96, 1 << 18
+ROUNDS = 2
+PLANS = (Plan("write_lat", 32, 10), Plan("write_bw", 2048, 100))
+START = 20.0
+
+
+@contextmanager
+def client(stage, host_b, level: str) -> Iterator[Client]:
+    """Of a connection between the workers that permit level none."""
+    end = {"level": level, "timeout": stage.patience, "qps": 2, "sq": DEPTH, "rq": DEPTH}
+    theirs = {**end, "peer": A, "identity": str(stage.identities / "host-b")}
+    words = {"worker": str(stage.open.b), "region": REGION, "proof": False, "group": ""}
+    heard = host_b.ask("perf", **words, options=theirs)
+    with ExitStack() as stack:
+        ctx = stack.enter_context(srdma.Context(stage.open.a))
+        pd = stack.enter_context(srdma.PD(ctx, ring_entries(end)))
+        place = stack.enter_context(closing(Place(pd, REGION)))
+        there = connection.connect(
+            tuple(heard["address"]), pd, data=place.offer(), peer=B,
+            identity=stage.identities / "host-a", **end,
+        )  # fmt: skip
+        stack.enter_context(there)
+        measured = stack.enter_context(closing(Client(there, place, offered(there.data))))
+        yield measured
+        measured.finish()
+        host_b.ask("perf_end", serial=heard["serial"])
+
+
+def test_secure_beside_plain(stage, host_b):
+    with client(stage, host_b, "none") as plain, client(stage, host_b, "aead") as secure:
+        assert (plain.level, secure.level) == LEVELS
+        for plan in PLANS:
+            runs = {"none": partial(plain.measure, plan), "aead": partial(secure.measure, plan)}
+            done = in_turn(runs, ROUNDS)
+            assert {r.host for results in done.values() for r in results} == {"Python"}
+            assert all(r.packets <= ODD for r in done["none"])
+            assert all(r.packets >= 2 * r.messages for r in done["aead"])
+            each = {level: [r.each for r in done[level]] for level in LEVELS}
+            over = ratios(each["aead"], each["none"])
+            usual = median(each["aead"]) / 1000
+            figures.append(
+                f"{plan.test} {plan.size} B over rxe, hosts in Python: {usual:.0f} us each with "
+                f"AEAD, {over:.2f} times without protection"
+            )
+    rate = plain_perftest(stage)
+    figures.append(f"ib_write_bw 2048 B over rxe: {1 / rate:.0f} us each")
+    figures.append(f"srdma with AEAD at {1 / rate / usual:.2f} of its rate")
+
+
+def plain_perftest(stage) -> float:
+    """Messages per us of plain ib_write_bw between the same devices."""
+    if shutil.which("ib_write_bw") is None:
+        pytest.skip("no program ib_write_bw: install the package perftest")
+    a, b = stage.ends
+    words = ["ib_write_bw", "-F", "-s", "2048", "-n", "100", "-t", str(DEPTH)]
+
+    def index(end) -> str:
+        """Of the GID with its address."""
+        return next(str(n) for n in range(8) if has(end, n))
+
+    def has(end, number: int) -> bool:
+        try:
+            return gid.gid_address(end.device, number) == end.address
+        except srdma.DeviceError:
+            return False
+
+    server = spawn([*words, "-d", b.device, "-x", index(b)], stdout=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + START
+        while True:
+            mine = [*words, "-d", a.device, "-x", index(a), b.address]
+            done = subprocess.run(mine, capture_output=True, text=True, timeout=60, check=False)
+            if done.returncode == 0 or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        stop(server)
+        server.stdout.close()
+    row = next(line for line in reversed(done.stdout.splitlines()) if line.split()[:1] == ["2048"])
+    return float(row.split()[-1])
