@@ -171,7 +171,7 @@ static void test_torn_requests(void **state)
 	kvs_request_seal(&a);
 	kvs_request_seal(&b);
 	for (unsigned words = 0; words < 256; words++) {
-		uint8_t slot[KVS_SLOT_LEN];
+		_Alignas(8) uint8_t slot[KVS_SLOT_LEN];
 
 		for (int w = 0; w < 8; w++)
 			memcpy(slot + 8 * w,
