@@ -158,7 +158,8 @@ bench-quick: bench native offload
 	@$(PY) -c 'import matplotlib' 2>/dev/null || .ci/setup bench
 	@$(LADDER) --rounds 3
 	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
-		$(PY) -m srdma bench paper --smoke --out "$$out"
+		$(PY) -m srdma bench paper --smoke --out "$$out/paper" && \
+		$(PY) -m srdma bench targets --smoke --out "$$out/targets"
 
 # It stands on the tests' pairs of sessions and relays.
 LADDER_SRC := bench/ladder.c bench/nic.c $(wildcard bench/rung_*.c)
@@ -259,7 +260,7 @@ PYTEST := $(PY) -m pytest -q
 # Folders that have nothing yet are no failure (pytest's exit code 5).
 run-pytest = $(PYTEST) $(1) || [ $$? -eq 5 ]
 
-test-unit: native offload $(TLS_PEERS)
+test-unit: native offload $(LADDER) $(TLS_PEERS)
 	@$(if $(wildcard tests/unit tests/e2e),\
 		$(call run-pytest,$(wildcard tests/unit tests/e2e)))
 

@@ -8,12 +8,19 @@
 #include <intel-ipsec-mb.h>
 #endif
 
+#include "memkey.h"
 #include "rung.h"
 #include "wire.h"
+
+enum {
+	DEPTH = 30 - 11,	      /* of 2 KiB in a region of 1 GiB */
+	CLAIM = 8 + 8 + RUNG_AD + 12, /* label, and what a proof covers */
+};
 
 struct raw {
 	uint8_t in[SRDMA_MAX_PAYLOAD];
 	uint8_t out[RUNG_BATCH][SRDMA_MAX_PACKET]; /* as frames are */
+	uint8_t back[SRDMA_MAX_PAYLOAD];
 	uint8_t ad[RUNG_AD], nonce[16], tag[SRDMA_MAX_TAG];
 	uint32_t payload;
 	/* one of these */
@@ -111,6 +118,43 @@ static uint64_t run_evp(void *state, unsigned n)
 	return ticks() - start;
 }
 
+/* One ciphertext again and again; its tag is right each time. */
+static uint64_t run_evp_open(void *state, unsigned n)
+{
+	struct raw *x = state;
+	uint64_t start;
+	int len;
+
+	if (EVP_EncryptInit_ex2(x->evp, NULL, NULL, x->nonce, NULL) != 1)
+		wrong("decrypt openssl", "no encryption");
+	run_evp(x, 1);
+	if (EVP_DecryptInit_ex2(x->evp, NULL, NULL, x->nonce, NULL) != 1)
+		wrong("decrypt openssl", "no decryption");
+	start = ticks();
+	while (n--)
+		if (EVP_DecryptInit_ex2(x->evp, NULL, NULL, x->nonce, NULL) !=
+			    1 ||
+		    EVP_CIPHER_CTX_ctrl(x->evp, EVP_CTRL_AEAD_SET_TAG, 16,
+					x->tag) != 1 ||
+		    EVP_DecryptUpdate(x->evp, NULL, &len, x->ad, RUNG_AD) !=
+			    1 ||
+		    EVP_DecryptUpdate(x->evp, x->back, &len, x->out[0],
+				      (int)x->payload) != 1 ||
+		    EVP_DecryptFinal_ex(x->evp, x->back + len, &len) != 1)
+			wrong("decrypt openssl", "a good tag was refused");
+	return ticks() - start;
+}
+
+/* The associated data alone: what a header's tag costs. */
+static void *open_evp_mac(const struct shape *s)
+{
+	struct raw *x = open_evp(s);
+
+	if (x)
+		x->payload = 0;
+	return x;
+}
+
 /* --- intel-ipsec-mb without a layer: AES-128-GCM ------------------------ */
 
 #ifdef SRDMA_HAVE_IPSECMB
@@ -142,6 +186,33 @@ static uint64_t run_mb(void *state, unsigned n)
 				   16);
 	}
 	return ticks() - start;
+}
+
+static uint64_t run_mb_open(void *state, unsigned n)
+{
+	struct raw *x = state;
+	uint8_t tag[16];
+	uint64_t start;
+
+	run_mb(x, 1);
+	start = ticks();
+	while (n--) {
+		IMB_AES128_GCM_DEC(x->mgr, &x->key, &x->gcm, x->back, x->out[0],
+				   x->payload, x->nonce, x->ad, RUNG_AD, tag,
+				   sizeof(tag));
+		if (memcmp(tag, x->tag, sizeof(tag)))
+			wrong("decrypt ipsec-mb", "another tag");
+	}
+	return ticks() - start;
+}
+
+static void *open_mb_mac(const struct shape *s)
+{
+	struct raw *x = open_mb(s);
+
+	if (x)
+		x->payload = 0;
+	return x;
 }
 
 /* The fewest lanes: its CMACs are done one at a time. */
@@ -178,15 +249,21 @@ static void sum(struct raw *x, uint32_t len)
 		wrong("raw derive", "it failed");
 }
 
-/* A derivation of n blocks (protocol.md 3.1) with len bytes of label, context
- * and length: the parent's schedule, K(0), K(1) ... K(n). */
-static void derive(struct raw *x, uint32_t len, int n)
+/* A CMAC with a key of its own. */
+static void schedule_and_sum(struct raw *x, uint32_t len)
 {
 	x->in[0]++;
 	IMB_AES_KEYEXP_128(x->mgr, x->in, x->rounds, x->unused);
 	IMB_AES_CMAC_SUBKEY_GEN_128(x->mgr, x->rounds, x->subkeys[0],
 				    x->subkeys[1]);
 	sum(x, len);
+}
+
+/* A derivation of n blocks (protocol.md 3.1) with len bytes of label, context
+ * and length: the parent's schedule, K(0), K(1) ... K(n). */
+static void derive(struct raw *x, uint32_t len, int n)
+{
+	schedule_and_sum(x, len);
 	memcpy(x->in + 4 + len, x->tag, sizeof(x->nonce));
 	while (n--)
 		sum(x, 4 + len + 16);
@@ -222,12 +299,56 @@ static uint64_t run_derive_both(void *state, unsigned n)
 }
 
 /* "node", 16 bytes. */
+static void derive_node(struct raw *x)
+{
+	derive(x, 4 + 1 + 16 + 4, 1);
+}
+
 static uint64_t run_step(void *state, unsigned n)
 {
 	const uint64_t start = ticks();
 
 	while (n--)
-		derive(state, 4 + 1 + 16 + 4, 1);
+		derive_node(state);
+	return ticks() - start;
+}
+
+/* The CMAC of a claim (protocol.md 6.2). */
+static uint64_t run_proof(void *state, unsigned n)
+{
+	const uint64_t start = ticks();
+
+	while (n--)
+		schedule_and_sum(state, CLAIM);
+	return ticks() - start;
+}
+
+/* "acc", 36 bytes, and the proof by it. */
+static void derive_access(struct raw *x)
+{
+	derive(x, 3 + 1 + 36 + 4, 1);
+	schedule_and_sum(x, CLAIM);
+}
+
+static uint64_t run_access(void *state, unsigned n)
+{
+	const uint64_t start = ticks();
+
+	while (n--)
+		derive_access(state);
+	return ticks() - start;
+}
+
+/* And the nodes of a tree below its upper levels. */
+static uint64_t run_judge(void *state, unsigned n)
+{
+	const uint64_t start = ticks();
+
+	while (n--) {
+		for (int depth = SRDMA_MEMKEY_UPPER; depth < DEPTH; depth++)
+			derive_node(state);
+		derive_access(state);
+	}
 	return ticks() - start;
 }
 #endif
@@ -286,15 +407,29 @@ const struct rung rungs_raw[] = {
 	  close_raw },
 	{ "raw openssl", NULL, "the primitive over payload and 104 bytes of AD",
 	  open_evp, run_evp, close_raw },
+	{ "decrypt openssl", NULL, "the same the other way", open_evp,
+	  run_evp_open, close_raw },
+	{ "mac openssl", NULL, "a tag over 104 bytes of AD alone", open_evp_mac,
+	  run_evp, close_raw },
 #ifdef SRDMA_HAVE_IPSECMB
 	{ "raw ipsec-mb", NULL, "the same by intel-ipsec-mb", open_mb, run_mb,
 	  close_raw },
+	{ "decrypt ipsec-mb", NULL, "the same the other way", open_mb,
+	  run_mb_open, close_raw },
+	{ "mac ipsec-mb", NULL, "a tag over 104 bytes of AD alone", open_mb_mac,
+	  run_mb, close_raw },
 	{ "derive tx", NULL, "key schedule and 3 CMACs, schedule of GCM",
 	  open_derive, run_derive, close_raw },
 	{ "derive rx", NULL, "the same behind 2 CMACs for S", open_derive,
 	  run_derive_both, close_raw },
 	{ "derive step", NULL, "key schedule and 2 CMACs of a tree's node",
 	  open_derive, run_step, close_raw },
+	{ "derive proof", NULL, "key schedule and CMAC of a memory proof",
+	  open_derive, run_proof, close_raw },
+	{ "derive access", NULL, "K_access, and a proof by it", open_derive,
+	  run_access, close_raw },
+	{ "derive judge", NULL, "the same, 12 levels down the tree",
+	  open_derive, run_judge, close_raw },
 #endif
 	{ "suite", "raw", "the same through the suite's row", open_suite,
 	  run_suite, close_raw },

@@ -14,7 +14,17 @@ from typing import Any
 
 import typer
 
-from . import cli_bench, cli_ca, cli_demo, cli_doctor, cli_kvs, cli_peers, cli_perf, cli_transfer
+from . import (
+    cli_bench,
+    cli_ca,
+    cli_demo,
+    cli_doctor,
+    cli_kvs,
+    cli_peers,
+    cli_perf,
+    cli_targets,
+    cli_transfer,
+)
 from .cli_options import expanded
 from .cli_output import complain
 from .errors import DeviceError, Error, IntegrityError, LocalError, RemoteError, Timeout
@@ -35,6 +45,7 @@ GROUPS: dict[str, tuple[str, dict[str, Callable[..., int | None]]]] = {
             "kvs": cli_kvs.kvs,
             "peers": cli_peers.peers,
             "paper": cli_bench.paper,
+            "targets": cli_targets.targets,
             "waiting": cli_bench.waiting,
         },
     ),

@@ -89,7 +89,7 @@ def paper(
     from .bench.plot import check_library
     from .bench.primitives import program
 
-    names = _chosen(only, list(papers.ITEMS))
+    names = chosen(only, list(papers.ITEMS))
     scale = papers.SMOKE if smoke else papers.QUICK if quick else papers.FULL
     program("primitives")
     check_library()
@@ -110,7 +110,8 @@ def paper(
     console().print(f"\n{out / 'index.html'}", markup=False)
 
 
-def _chosen(only: list[str] | None, known: list[str]) -> list[str]:
+def chosen(only: list[str] | None, known: list[str]) -> list[str]:
+    """The names of --only, all without it."""
     wrong = [name for name in only or [] if name not in known]
     if wrong:
         raise LocalError(f"--only {wrong[0]}: there are {', '.join(known)}")

@@ -1,0 +1,373 @@
+"""How the rows of targets.py are measured: each function gives a value per round for every goal of
+its row, from runs in turn, with the protection in force (stand.py, kvs.py and perf.py see to it).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from ..errors import DeviceError
+from ..perf import Plan, Result
+from .kvs import Kvs, KvsResult, KvsServer, Mix, Store
+from .paper_state import states
+from .peer_servers import said
+from .peers import BASE, ECHO, SIZES, Peers, Row
+from .primitives import program
+from .series import in_turn
+from .stand import ROOT, Link, Settings, Shape, Stand
+from .waiting import measure as wait
+
+AEAD = Shape("aead", "aes-128-gcm")
+HEADER = Shape("header", "aes-128-gmac")
+PD, MEM = Shape("aead", "aes-128-gcm", "pd"), Shape("aead", "aes-128-gcm", "mem")
+NONE = Shape("none")
+SMALL, LARGE = 32, 2048
+MIX = Mix("a", 0)  # GET and PUT, of all keys alike
+BURSTS, ALONE = 8, 1  # requests that a client of the store has under way
+PACE = 1000  # messages per second
+SLACK = 40  # ns beside the bare MAC
+VM_SECONDS = 580
+RXE_VALUES = "values of the rows:"  # begins the line that the test in the VM prints
+SUITE = "the primitive and its derivations are measured on intel-ipsec-mb, which is not here"
+
+
+class NotMeasuredError(Exception):
+    """Why a row has no value here."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    name: str
+    rounds: int = 9
+    seconds: float = 1.0  # of a load
+    iterations: int = 2000  # of a latency
+    batches: int = 5  # rounds of the ladder in a round here
+    keys: int = 1 << 20
+
+
+FULL = Effort("full")
+QUICK = Effort("quick", 7, 0.2, 500, 3, 1 << 17)
+SMOKE = Effort("smoke", 1, 0.05, 50, 1, 1 << 12)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """By the names of a row's goals, one value per round; what else is to be said; why some goals
+    have no value."""
+
+    values: Mapping[str, Sequence[float]]
+    note: str = ""
+    lacks: str = ""
+
+
+Rungs = dict[str, float]
+
+
+def ladder(effort: Effort, payload: int, *names: str) -> Rungs:
+    """Nanoseconds of the rungs whose names begin so, side by side in one run."""
+    words = [str(program("ladder")), "--json", "--payload", str(payload)]
+    words += ["--rounds", str(effort.batches)]
+    for name in names:
+        words += ["--rung", name]
+    return {rung["name"]: rung["ns"] for rung in json.loads(said(words))["rungs"]}
+
+
+def fastest(rungs: Rungs, begins: str) -> float:
+    """Of the providers that are here."""
+    return min(ns for name, ns in rungs.items() if name.startswith(begins))
+
+
+def _per_round(effort: Effort, once: Callable[[], dict[str, float]]) -> Measured:
+    rounds = [once() for _ in range(effort.rounds)]
+    return Measured({name: [values[name] for values in rounds] for name in rounds[0]})
+
+
+def _merged(*parts: Measured) -> Measured:
+    values = {name: v for part in parts for name, v in part.values.items()}
+    return Measured(values, "; ".join(part.note for part in parts if part.note))
+
+
+def _over(of: Sequence[float], to: Sequence[float]) -> list[float]:
+    return [a / b for a, b in zip(of, to, strict=True)]
+
+
+# One packet --------------------------------------------------------------------------
+
+
+def seal_and_open(effort: Effort) -> Measured:
+    """P1"""
+
+    def once() -> dict[str, float]:
+        small, large = (ladder(effort, n, "raw", "seal", "open") for n in (SMALL, LARGE))
+        return {
+            "seal, 2 KiB": large["seal"] / fastest(large, "raw"),
+            "open, 2 KiB": large["open"] / fastest(large, "raw"),
+            "seal, 32 B": small["seal"] - fastest(small, "raw"),
+            "open, 32 B": small["open"] - fastest(small, "raw"),
+        }
+
+    return _per_round(effort, once)
+
+
+def header(effort: Effort) -> Measured:
+    """P2"""
+
+    def once() -> dict[str, float]:
+        rungs = ladder(effort, SMALL, "mac", "nic none", "nic header", "nic alone")
+        bare = fastest(rungs, "mac") + SLACK
+        alone = rungs["nic alone header"] - rungs["nic alone none"]
+        return {
+            "bursts": (rungs["nic header"] - rungs["nic none"]) / bare,
+            "alone": alone / bare,
+        }
+
+    plan = Plan("write_lat", SMALL, effort.iterations)
+    with Stand(settings=Settings(unprotected=True)) as stand, ExitStack() as stack:
+        found = _links(effort, stand, stack, plan, {"none": NONE, "header": HEADER})
+    times = {name: [run.quantile(0.5) for run in runs] for name, runs in found.items()}
+    slower = [100 * (x - 1) for x in _over(times["header"], times["none"])]
+    return _merged(_per_round(effort, once), Measured({"latency": slower}))
+
+
+def _links(
+    effort: Effort, stand: Stand, stack: ExitStack, plan: Plan, shapes: Mapping[str, Shape]
+) -> dict[str, list[Result]]:
+    links = {name: stack.enter_context(stand.connect(shape)) for name, shape in shapes.items()}
+    runs = {name: partial(link.measure, plan) for name, link in links.items()}
+    return in_turn(runs, effort.rounds)
+
+
+def goodput(effort: Effort) -> Measured:
+    """P3"""
+    plan = Plan("write_bw", LARGE, seconds=effort.seconds)
+    with Stand() as stand, stand.connect(AEAD) as link:
+
+        def once() -> dict[str, float]:
+            before = _slower_bare(effort)
+            result = link.measure(plan)
+            bare = (before + _slower_bare(effort)) / 2
+            return {"2 KiB": bare / (result.ns / result.messages)}
+
+        return _per_round(effort, once)
+
+
+def _slower_bare(effort: Effort) -> float:
+    rungs = ladder(effort, LARGE, "raw", "decrypt")
+    return max(fastest(rungs, "raw"), fastest(rungs, "decrypt"))
+
+
+def derivations(effort: Effort) -> Measured:
+    """P4"""
+
+    def once() -> dict[str, float]:
+        rungs = ladder(effort, LARGE, "seal", "open", "derive", "mem random")
+        _needs_bare(rungs)
+        return {
+            "pd, sealed": (rungs["seal pd"] - rungs["seal"]) / rungs["derive tx"],
+            "pd, opened": (rungs["open pd"] - rungs["open"]) / rungs["derive rx"],
+            "mem, judged": rungs["mem random"] / rungs["derive judge"],
+        }
+
+    plan = Plan("write_bw", LARGE, seconds=effort.seconds)
+    shapes = {"basic": AEAD, "pd": PD, "mem": MEM}
+    with Stand() as stand, ExitStack() as stack:
+        found = _links(effort, stand, stack, plan, shapes)
+    rates = {name: [run.gigabytes for run in runs] for name, runs in found.items()}
+    cached = {f"{name}, cached": _over(rates[name], rates["basic"]) for name in ("pd", "mem")}
+    return _merged(_per_round(effort, once), Measured(cached))
+
+
+def _needs_bare(rungs: Rungs) -> None:
+    if "derive tx" not in rungs:
+        raise NotMeasuredError(SUITE)
+
+
+def forged(effort: Effort) -> Measured:
+    """P8: T and T + M are what a packet costs the relays; bringing the forgery there is not its
+    cost."""
+
+    def once() -> dict[str, float]:
+        values = {}
+        for name, payload in (("32 B", SMALL), ("2 KiB", LARGE)):
+            names = ("raw", "forged", "junk", "relay aead")
+            rungs = ladder(effort, payload, *names)
+            mac, genuine = fastest(rungs, "raw"), rungs["relay aead"]
+            cost = rungs["forged 1:1"] - rungs["junk 1:1"]
+            values[f"refused, {name}"] = rungs["forged"] / mac
+            values[f"1:1, {name}"] = (genuine + mac) / (genuine + cost)
+        return values
+
+    return _per_round(effort, once)
+
+
+# The key-value store, and what people use today ----------------------------------------
+
+
+def store(effort: Effort) -> Measured:
+    """P5"""
+    warm, cold = Settings(unprotected=True), Settings(key_cache=0)
+    values: dict[str, list[float]] = {}
+    for name, depth in (("bursts", BURSTS), ("alone", ALONE)):
+        runs = _stores(effort, warm, depth, {"none": NONE, "aead": AEAD})
+        bare = [fastest(r, "raw") + SLACK for r in _each(effort, SMALL, "raw")]
+        more = _more(runs["aead"], runs["none"], lambda run: 2)  # a request and an answer
+        values[f"AEAD, {name}"] = _over(more, bare)
+    runs = _stores(effort, cold, BURSTS, {"basic": AEAD, "pd": PD, "mem": MEM})
+    derived = _each(effort, SMALL, "derive")
+    for rungs in derived:
+        _needs_bare(rungs)
+    sealed_and_opened = [(r["derive tx"] + r["derive rx"]) / 2 for r in derived]
+    proved_and_judged = [r["derive proof"] + r["derive access"] for r in derived]
+    more = _more(runs["pd"], runs["basic"], lambda run: run.packets)
+    values["pd, uncached"] = _over(more, sealed_and_opened)
+    more = _more(runs["mem"], runs["basic"], lambda run: 1)  # requests have proofs
+    values["mem, uncached"] = _over(more, proved_and_judged)
+    return Measured(values, f"{effort.keys} keys")
+
+
+def _each(effort: Effort, payload: int, *names: str) -> list[Rungs]:
+    return [ladder(effort, payload, *names) for _ in range(effort.rounds)]
+
+
+def _more(
+    of: Sequence[KvsResult], to: Sequence[KvsResult], parts: Callable[[KvsResult], float]
+) -> list[float]:
+    """CPU time of both workers, for so many parts of a request."""
+    return [(a.cpu_workers - b.cpu_workers) / parts(a) for a, b in zip(of, to, strict=True)]
+
+
+def _stores(
+    effort: Effort, settings: Settings, depth: int, shapes: Mapping[str, Shape]
+) -> dict[str, list[KvsResult]]:
+    with ExitStack() as stack:
+        stand = stack.enter_context(Stand(settings=settings))
+        server = stack.enter_context(KvsServer(stand))
+        opened: dict[str, Kvs] = {
+            name: stack.enter_context(server.connect(shape, Store(effort.keys, depth=depth)))
+            for name, shape in shapes.items()
+        }
+        runs = {name: partial(kvs.measure, MIX, effort.seconds) for name, kvs in opened.items()}
+        return in_turn(runs, effort.rounds)
+
+
+def peer_stores(effort: Effort) -> Measured:
+    """P6"""
+    values: dict[str, list[float]] = {}
+    with Peers(effort.keys, ("redis", "memcached")) as peers:
+        missing = "; ".join(f"without {name}: {why}" for name, why in peers.skipped.items())
+        if {*peers.skipped} >= {"redis", "memcached"}:
+            raise NotMeasuredError(missing)
+        for depth in (1, 8):
+            name = f"store, depth {depth}"
+            rows = by_peer(peers.compare(name, effort.seconds, effort.rounds))
+            values |= ahead_of_stores(depth, rows)
+    return Measured(values, missing)
+
+
+def by_peer(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.peer, []).append(row)
+    return found
+
+
+def ahead_of_stores(depth: int, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[float]]:
+    """srdma over the best of the others, round by round."""
+    base = rows[BASE]
+    others = [runs for peer, runs in rows.items() if not peer.startswith("srdma")]
+    rates = [max(runs[n].rate for runs in others) for n in range(len(base))]
+    values = {f"rate, depth {depth}": _over([row.rate for row in base], rates)}
+    if depth == 1:
+        waits = [min(runs[n].p50_us for runs in others) for n in range(len(base))]
+        values["median, depth 1"] = _over([row.p50_us for row in base], waits)
+    return values
+
+
+def tls(effort: Effort) -> Measured:
+    """P7"""
+    values: dict[str, list[float]] = {}
+    notes = []
+    with Peers(effort.keys, ("tls",)) as peers:
+        for size in SIZES:
+            work = f"stream, {size >> 10} KiB"
+            rows = by_peer(peers.compare(work, effort.seconds, effort.rounds))
+            ways = [runs for peer, runs in rows.items() if not peer.startswith("srdma")]
+            best = [max(runs[n].rate for runs in ways) for n in range(effort.rounds)]
+            values[f"{size >> 10} KiB"] = _over([row.rate for row in rows[BASE]], best)
+        rows = by_peer(peers.compare(f"echo, {ECHO} B", effort.seconds, effort.rounds))
+    waits = {peer: [row.p50_us for row in runs] for peer, runs in rows.items()}
+    values["round trip"] = _over(waits[BASE], waits["TLS"])
+    for peer, times in waits.items():
+        middle = sorted(times)[len(times) // 2]
+        notes.append(f"{peer} {middle:.0f} µs")
+    return Measured(values, f"32 B there and back: {', '.join(notes)}")
+
+
+# Waiting, and Python -------------------------------------------------------------------
+
+
+def waiting(effort: Effort) -> Measured:
+    """P10: of the busier worker."""
+    with Stand() as stand, stand.connect(AEAD) as link:
+        runs = {
+            str(rate): partial(wait, stand, link, rate, 2 * effort.seconds) for rate in (0, PACE)
+        }
+        found = in_turn(runs, effort.rounds)
+    busier = {rate: [max(run.worker_a, run.worker_b) for run in of] for rate, of in found.items()}
+    return Measured({
+        "idle": busier["0"],
+        "1,000/s": busier[str(PACE)],
+        "median, 1,000/s": [run.median for run in found[str(PACE)]],
+    })  # fmt: skip
+
+
+def python_host(effort: Effort) -> Measured:
+    """P12"""
+    plans = {
+        host: Plan("write_bw", LARGE, seconds=effort.seconds, host=host) for host in ("C", "Python")
+    }
+
+    def run(link: Link, plan: Plan) -> float:
+        result = link.measure(plan)
+        return result.messages / result.ns
+
+    with Stand() as stand, stand.connect(AEAD) as link:
+        runs = {host: partial(run, link, plan) for host, plan in plans.items()}
+        found = in_turn(runs, effort.rounds)
+    return Measured({"2 KiB": _over(found["Python"], found["C"])})
+
+
+# Many QPs, and SoftRoCE -----------------------------------------------------------------
+
+
+def many_qps(effort: Effort) -> Measured:
+    """P9: the state, as a running worker's gauges say."""
+    with Stand(settings=Settings(tap=True)) as stand:
+        pd = next(state for state in states(stand) if state.mode == "pd")
+    size = pd.qp_keys + pd.qp_numbers
+    return Measured({"state": [size]}, lacks="no program here loads 100,000 QPs")
+
+
+def rxe(effort: Effort) -> Measured:
+    """P11: by the tests' virtual machine, which has the values of each round in a line."""
+    inside = "tests/rxe/inside/test_perf_rxe.py"
+    words = [sys.executable, "tests/rxe/vm.py", "--timeout", str(VM_SECONDS), "--"]
+    words += ["env", f"SRDMA_RXE_ROUNDS={effort.rounds}"]
+    words += [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", inside]
+    done = subprocess.run(
+        words, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    found = re.search(rf"^{RXE_VALUES} (.*)$", done.stdout, re.MULTILINE)
+    if done.returncode or found is None:
+        said_last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+        raise DeviceError(f"{' '.join(words)} ended with {done.returncode}: {said_last}")
+    return Measured(json.loads(found[1]), "hosts in Python")

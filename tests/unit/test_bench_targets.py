@@ -1,0 +1,157 @@
+"""The table of targets: verdicts, what is kept and measured again, and the page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from srdma.bench.folder import Folder
+from srdma.bench.peers import BASE, Row
+from srdma.bench.series import Spread
+from srdma.bench.targets import Line, Run, Value
+from srdma.bench.targets_measure import (
+    SMOKE,
+    Measured,
+    NotMeasuredError,
+    ahead_of_stores,
+    by_peer,
+    fastest,
+)
+from srdma.bench.targets_page import page
+from srdma.bench.targets_rows import ROWS, Goal, Target, number
+
+MOST, LEAST = Goal("cost", 2.0, " x", why="of copies"), Goal("rate", 0.5, least=True)
+FACTS = {"cpu": "A | B", "cores": 2, "ipsec_mb": "1.3.0"}
+
+
+def target(measure, goals=(MOST, LEAST), asked: str = "") -> Target:
+    return Target("P1", "a thing", "make thing", measure, goals, asked)
+
+
+def value(goal: Goal, median: float, load: float = 0.5, note: str = "") -> Value:
+    when = "2026-11-21T13:00+00:00"
+    return Value("P1", goal.name, median, median - 0.25, median + 0.25, 7, load, when, note)
+
+
+def line(goal: Goal, median: float, **more) -> Line:
+    return Line(target(lambda effort: Measured({})), goal, value(goal, median, **more))
+
+
+@pytest.mark.parametrize(
+    ("goal", "median", "verdict", "why"),
+    [
+        (MOST, 2.0, "held", ""),
+        (MOST, 2.5, "short by 25 %", "of copies"),
+        (MOST, 2.001, "short by less than 1 %", "of copies"),
+        (MOST, -1.0, "held", ""),
+        (LEAST, 0.5, "held", ""),
+        (LEAST, 0.4, "short by 20 %", ""),
+    ],
+)
+def test_verdicts(goal, median, verdict, why):
+    of = line(goal, median)
+    assert (of.verdict, of.why, of.held) == (verdict, why, verdict == "held")
+
+
+def test_what_was_not_measured_is_not_held():
+    of = Line(target(lambda effort: Measured({})), MOST, None, "no such machine")
+    assert (of.verdict, of.measured, of.held) == ("not measured: no such machine", "-", False)
+    assert of.plain()["verdict"] == of.verdict and "median" not in of.plain()
+
+
+@pytest.mark.parametrize(
+    ("of", "text"), [(1 / 6, "0.167"), (0.5, "0.5"), (60, "60"), (123.4, "123"), (1234.5, "1234")]
+)
+def test_numbers(of, text):
+    assert number(of) == text
+
+
+def test_rows_are_the_twelve_with_goals_of_their_own():
+    assert [row.name for row in ROWS] == [f"P{n}" for n in range(1, 13)]
+    for row in ROWS:
+        assert row.goals and len({goal.name for goal in row.goals}) == len(row.goals)
+        assert all(goal.bound > 0 for goal in row.goals)
+
+
+def test_a_run_keeps_what_it_has(tmp_path):
+    asked = []
+
+    def measure(effort) -> Measured:
+        asked.append(effort)
+        return Measured({"cost": [3.0, 1.0, 2.0], "rate": [1.0]}, "a note")
+
+    for _ in range(2):
+        run = Run(Folder(tmp_path, FACTS), SMOKE, [target(measure)])
+        run.measure(["P1"])
+    assert asked == [SMOKE]
+    cost, rate = run.lines()
+    assert cost.value is not None and cost.value.spread == Spread(2, 1.5, 2.5, 3)
+    assert (cost.measured, cost.verdict) == ("2 [1.5, 2.5] x", "held")
+    assert json.loads(json.dumps(dict(rate.plain())))["note"] == "a note"
+    text = run.publish()
+    assert (tmp_path / "RESULTS.md").read_text() == text
+
+
+def test_a_run_says_why_something_is_missing(tmp_path):
+    def refuse(effort) -> Measured:
+        raise NotMeasuredError("no redis")
+
+    def verdicts(measure, names=("P1",), asked: str = "", given=()) -> list[str]:
+        run = Run(Folder(tmp_path, FACTS), SMOKE, [target(measure, asked=asked)])
+        run.measure(names, given)
+        return [of.verdict for of in run.lines()]
+
+    assert verdicts(refuse) == ["not measured: no redis"] * 2
+    assert verdicts(refuse, names=()) == ["not measured: not asked for"] * 2
+    assert verdicts(refuse, asked="--vm") == ["not measured: not asked for: --vm"] * 2
+    assert verdicts(refuse, asked="--vm", given=["--vm"]) == ["not measured: no redis"] * 2
+    some = verdicts(lambda effort: Measured({"cost": [1.0]}, lacks="no load"))
+    assert some == ["held", "not measured: no load"]
+
+
+def test_the_page():
+    lines = [line(MOST, 2.5, load=11.0, note="so it is"), line(LEAST, 0.75)]
+    missing = Target("P2", "more", "make more", lambda effort: Measured({}), (MOST,))
+    text = page([*lines, Line(missing, MOST, None, "no time")], FACTS)
+    for row in (
+        "| cpu | A \\| B |",
+        "| ipsec mb | 1.3.0 |",
+        "| measured | 2026-11-21T13:00+00:00 |",
+        "| load of the machine meanwhile | 0.5 to 11 on 2 cores: a shared machine, whose other "
+        "work is in these values |",
+        "| rounds | 7 |",
+        "1 of 3 goals are held.",
+        "| P1 | a thing | cost | ≤ 2 x | 2.5 [2.25, 2.75] x | short by 25 %: of copies "
+        "| `make thing` |",
+        "|  |  | rate | ≥ 0.5 | 0.75 [0.5, 1] | held |  |",
+        "| P2 | more | cost | ≤ 2 x | - | not measured: no time | `make more` |",
+        "* P1: so it is.",
+    ):
+        assert row in text.splitlines()
+
+
+def test_the_page_of_a_quiet_machine():
+    text = page([line(LEAST, 0.75, load=3.9)], FACTS)
+    assert "| load of the machine meanwhile | 3.9 |" in text.splitlines()
+
+
+def test_the_fastest_provider_counts():
+    rungs = {"raw openssl": 200.0, "raw ipsec-mb": 30.0, "seal": 10.0}
+    assert fastest(rungs, "raw") == 30.0
+
+
+def test_the_best_of_the_others_counts_round_by_round():
+    def rows(peer: str, *measured: tuple[float, float]) -> list[Row]:
+        return [Row("w", peer, n, rate, p50, 0, 0) for n, (rate, p50) in enumerate(measured)]
+
+    found = by_peer(
+        rows(BASE, (80, 10), (90, 20))
+        + rows("srdma, none", (1000, 1), (1000, 1))
+        + rows("redis, our client", (10, 50), (30, 40))
+        + rows("memcached, our client", (20, 60), (10, 80))
+    )
+    assert ahead_of_stores(8, found) == {"rate, depth 8": [4.0, 3.0]}
+    assert ahead_of_stores(1, found) == {
+        "rate, depth 1": [4.0, 3.0], "median, depth 1": [0.2, 0.5],
+    }  # fmt: skip
