@@ -104,9 +104,16 @@ static void set_state(struct srdma_flights *f, struct srdma_flight *x,
 	f->held += state == SRDMA_FLIGHT_HELD ? x->answers : 0;
 }
 
+/* Each flight takes a number at least, so what was sent once is not in front of
+ * where this begins. */
 uint64_t srdma_flight_sent(const struct srdma_flights *f, uint64_t pn)
 {
-	for (uint32_t i = 0; i < f->count && i < LOOKS; i++)
+	uint64_t last = f->count ? nth(f, f->count - 1)->pn : 0;
+	uint32_t from = 0;
+
+	if (last >= pn && last - pn < f->count)
+		from = f->count - 1 - (uint32_t)(last - pn);
+	for (uint32_t i = from; i < f->count && i - from < LOOKS; i++)
 		if (nth(f, i)->pn == pn)
 			return nth(f, i)->sent;
 	return 0;
@@ -420,17 +427,22 @@ void srdma_rtt_doubt(struct srdma_rtt *r, uint64_t now)
 		r->pn = 0;
 }
 
-void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t now)
+void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t sent,
+		    uint64_t now)
 {
+	const uint32_t doublings = r->backoff + r->unanswered;
+
 	if (!r->pn || highest < r->pn)
 		return;
-	srdma_rtt_sample(r, now - r->sent);
+	if (!sent && (highest == r->pn || !doublings))
+		sent = r->sent;
+	if (sent)
+		srdma_rtt_sample(r, now - sent);
 	r->pn = 0;
 }
 
-void srdma_rtt_back_off(struct srdma_rtt *r, uint32_t *doublings)
+void srdma_rtt_back_off(uint32_t *doublings)
 {
-	r->pn = 0;
 	if (*doublings < DOUBLINGS)
 		++*doublings;
 }

@@ -71,7 +71,7 @@ uint64_t srdma_flight_add(struct srdma_flights *f,
 /* Flight of that number; NULL: it has ended. */
 struct srdma_flight *srdma_flight_at(const struct srdma_flights *f,
 				     uint64_t serial);
-/* When the packet of that number left, if it is one of the first; 0: none. */
+/* When the packet of that number left; 0: it has ended, or is hard to find. */
 uint64_t srdma_flight_sent(const struct srdma_flights *f, uint64_t pn);
 /* A LOST one is fetched again. */
 void srdma_flight_again(struct srdma_flights *f, struct srdma_flight *flight);
@@ -119,8 +119,11 @@ void srdma_rtt_sent(struct srdma_rtt *r, uint64_t pn, uint64_t now);
 /* Nothing is under way, so no timer has given up what is measured: if it is
  * overdue, it was lost. */
 void srdma_rtt_doubt(struct srdma_rtt *r, uint64_t now);
-/* The peer told its highest number. */
-void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t now);
+/* The peer told its highest number; that packet left then (0: unknown). What a
+ * timer may have given up is measured too, where there is no doubt: else a path
+ * that is longer than the time-out never would be. */
+void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t sent,
+		    uint64_t now);
 
 /* How much later than others a packet may come on a wire that may reorder. */
 uint64_t srdma_rtt_patience(const struct srdma_rtt *r);
@@ -128,8 +131,8 @@ void srdma_rtt_sample(struct srdma_rtt *r, uint64_t ns);
 /* The time-out after so many doublings; of packets. */
 uint64_t srdma_rtt_doubled(const struct srdma_rtt *r, uint32_t doublings);
 uint64_t srdma_rtt_rto(const struct srdma_rtt *r);
-/* A timer of one kind or the other ran out: what is measured may be lost. */
-void srdma_rtt_back_off(struct srdma_rtt *r, uint32_t *doublings);
+/* A timer of one kind or the other ran out. */
+void srdma_rtt_back_off(uint32_t *doublings);
 /* An ack moved something, an answer came: the doublings of that end, if there
  * is a round trip to go by. */
 void srdma_rtt_moved(struct srdma_rtt *r);

@@ -135,14 +135,16 @@ static int judge(struct srdma_qp *qp, const struct srdma_packet *p)
 		.ordered = srdma_relay_ordered(qp->relay),
 	};
 	const uint32_t waiting = qp->flights.waiting;
-	const uint64_t sent = srdma_flight_sent(&qp->flights, word.highest);
+	const int newer = word.highest > qp->acked_pn;
+	const uint64_t sent =
+		newer ? srdma_flight_sent(&qp->flights, word.highest) : 0;
 	int moved;
 
 	if (!qp->flights.count)
 		srdma_rtt_doubt(&qp->rtt, word.now);
-	srdma_rtt_told(&qp->rtt, word.highest, word.now);
+	srdma_rtt_told(&qp->rtt, word.highest, sent, word.now);
 	measure(qp, sent);
-	if (word.highest > qp->acked_pn)
+	if (newer)
 		srdma_rekey_told(qp, word.highest);
 	moved = srdma_flight_acknowledge(&qp->flights, word.id, word.offset) >
 		0;

@@ -100,7 +100,7 @@ static uint64_t run(struct srdma_qp *qp, uint64_t since, uint64_t now,
 		return due;
 	qp->relay->stats.timeouts++;
 	qp->progress = now;
-	srdma_rtt_back_off(&qp->rtt, doublings);
+	srdma_rtt_back_off(doublings);
 	srdma_retry_arm(qp);	/* what it has sent again may be blocked */
 	srdma_link_go_home(qp); /* where it is nobody answers */
 	srdma_relay_activate(qp);

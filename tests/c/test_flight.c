@@ -593,7 +593,7 @@ static void test_rto(void **state)
 	(void)state;
 	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
 	for (int i = 0; i < 3; i++)
-		srdma_rtt_back_off(&r, &r.backoff);
+		srdma_rtt_back_off(&r.backoff);
 	srdma_rtt_moved(&r); /* it is a guess still */
 	assert_int_equal(srdma_rtt_rto(&r), 16 * MS);
 	srdma_rtt_sample(&r, 20 * MS);
@@ -612,10 +612,10 @@ static void test_rto(void **state)
 	assert_true(r.srtt > 0);
 	assert_int_equal(srdma_rtt_rto(&r), MS / 5);
 	for (int i = 0; i < 13; i++)
-		srdma_rtt_back_off(&r, &r.backoff);
+		srdma_rtt_back_off(&r.backoff);
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 	for (int i = 0; i < 90; i++)
-		srdma_rtt_back_off(&r, &r.backoff);
+		srdma_rtt_back_off(&r.backoff);
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 }
 
@@ -629,18 +629,39 @@ static void test_measured(void **state)
 	srdma_rtt_sent(&r, 10, 5 * MS);
 	assert_false(srdma_rtt_wants(&r, 50 * MS));
 	srdma_rtt_sent(&r, 11, 6 * MS);
-	srdma_rtt_told(&r, 9, 8 * MS);
+	srdma_rtt_told(&r, 9, 0, 8 * MS);
 	assert_int_equal(r.srtt, 0);
-	srdma_rtt_told(&r, 12, 9 * MS);
+	srdma_rtt_told(&r, 12, 0, 9 * MS);
 	assert_int_equal(r.srtt, 4 * MS);
-	srdma_rtt_told(&r, 13, 90 * MS);
+	srdma_rtt_told(&r, 13, 0, 90 * MS);
 	assert_int_equal(r.srtt, 4 * MS);
 	assert_false(srdma_rtt_wants(&r, 5 * MS + MS / 5 - 1));
 	assert_true(srdma_rtt_wants(&r, 5 * MS + MS / 5));
 	srdma_rtt_sent(&r, 14, 100 * MS);
-	srdma_rtt_back_off(&r, &r.backoff);
-	srdma_rtt_told(&r, 15, 900 * MS);
+	srdma_rtt_back_off(&r.backoff);
+	srdma_rtt_told(&r, 15, 0, 900 * MS);
 	assert_int_equal(r.srtt, 4 * MS);
+	srdma_rtt_sent(&r, 16, 900 * MS);
+	srdma_rtt_told(&r, 17, 916 * MS, 920 * MS);
+	assert_int_equal(r.srtt, 4 * MS);
+}
+
+/* A path that became longer than the time-out is measured all the same. */
+static void test_longer_path(void **state)
+{
+	struct srdma_rtt r = { 0 };
+
+	(void)state;
+	srdma_rtt_sample(&r, 1000);
+	assert_int_equal(srdma_rtt_rto(&r), MS / 5);
+	for (uint64_t pn = 1; pn < 20; pn++) {
+		srdma_rtt_sent(&r, pn, pn * 10 * MS);
+		if (srdma_rtt_rto(&r) < 2 * MS)
+			srdma_rtt_back_off(&r.backoff);
+		srdma_rtt_told(&r, pn, 0, pn * 10 * MS + 2 * MS);
+		srdma_rtt_moved(&r);
+	}
+	assert_true(srdma_rtt_rto(&r) > 2 * MS);
 }
 
 int main(void)
@@ -667,6 +688,7 @@ int main(void)
 		cmocka_unit_test(test_lies),
 		cmocka_unit_test(test_rto),
 		cmocka_unit_test(test_measured),
+		cmocka_unit_test(test_longer_path),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
