@@ -88,6 +88,6 @@ def _show(lines: Sequence[Line], json: bool) -> None:
         shown.add_row("" if before == line.row.name else line.row.name, *map(escape, cells))
         before = line.row.name
     console().print(shown)
-    for line in lines:
-        if line.why:
-            console().print(f"{line.row.name}, {line.goal.name}: {line.why}", markup=False)
+    for why in dict.fromkeys(line.why for line in lines if line.why):
+        rows = dict.fromkeys(line.row.name for line in lines if line.why == why)
+        console().print(f"{', '.join(rows)}: {why}", markup=False)

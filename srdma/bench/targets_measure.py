@@ -34,6 +34,7 @@ BURSTS, ALONE = 8, 1  # requests that a client of the store has under way
 PACE = 1000  # messages per second
 SLACK = 40  # ns beside the bare MAC
 VM_SECONDS = 580
+RXE_ROUNDS = "SRDMA_RXE_ROUNDS"  # tells it how many
 RXE_VALUES = "values of the rows:"  # begins the line that the test in the VM prints
 SUITE = "the primitive and its derivations are measured on intel-ipsec-mb, which is not here"
 
@@ -226,7 +227,8 @@ def store(effort: Effort) -> Measured:
     for rungs in derived:
         _needs_bare(rungs)
     sealed_and_opened = [(r["derive tx"] + r["derive rx"]) / 2 for r in derived]
-    proved_and_judged = [r["derive proof"] + r["derive access"] for r in derived]
+    judged = [r["derive step"] + r["derive access"] for r in derived]  # from the tree's root
+    proved_and_judged = [r["derive proof"] + ns for r, ns in zip(derived, judged, strict=True)]
     more = _more(runs["pd"], runs["basic"], lambda run: run.packets)
     values["pd, uncached"] = _over(more, sealed_and_opened)
     more = _more(runs["mem"], runs["basic"], lambda run: 1)  # requests have proofs
@@ -361,7 +363,7 @@ def rxe(effort: Effort) -> Measured:
     """P11: by the tests' virtual machine, which has the values of each round in a line."""
     inside = "tests/rxe/inside/test_perf_rxe.py"
     words = [sys.executable, "tests/rxe/vm.py", "--timeout", str(VM_SECONDS), "--"]
-    words += ["env", f"SRDMA_RXE_ROUNDS={effort.rounds}"]
+    words += ["env", f"{RXE_ROUNDS}={effort.rounds}"]
     words += [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", inside]
     done = subprocess.run(
         words, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import time
@@ -15,15 +17,18 @@ import pytest
 import srdma
 from srdma import connection, gid
 from srdma.bench.series import in_turn, ratios
+from srdma.bench.targets_measure import RXE_ROUNDS, RXE_VALUES
 from srdma.embedded import spawn, stop
 from srdma.perf import ODD, Client, Place, Plan, offered, ring_entries
+from srdma.wr import SendFlag, SendWR, WROpcode
 from tests.rxe.figures import figures
 from tests.rxe.inside.conftest import A, B
 
 LEVELS = ("none", "aead")
 DEPTH, REGION = 96, 1 << 18
-ROUNDS = 2
-PLANS = (Plan("write_lat", 32, 10), Plan("write_bw", 2048, 100))
+ROUNDS = int(os.environ.get(RXE_ROUNDS, "2"))
+LATENCY, BULK = Plan("write_lat", 32, 10), Plan("write_bw", 2048, 100)
+SIGNALED = 20
 START = 20.0
 
 
@@ -52,28 +57,68 @@ def client(stage, host_b, level: str) -> Iterator[Client]:
 def test_secure_beside_plain(stage, host_b):
     with client(stage, host_b, "none") as plain, client(stage, host_b, "aead") as secure:
         assert (plain.level, secure.level) == LEVELS
-        for plan in PLANS:
-            runs = {"none": partial(plain.measure, plan), "aead": partial(secure.measure, plan)}
-            done = in_turn(runs, ROUNDS)
-            assert {r.host for results in done.values() for r in results} == {"Python"}
-            assert all(r.packets <= ODD for r in done["none"])
-            assert all(r.packets >= 2 * r.messages for r in done["aead"])
-            each = {level: [r.each for r in done[level]] for level in LEVELS}
-            over = ratios(each["aead"], each["none"])
-            usual = median(each["aead"]) / 1000
-            figures.append(
-                f"{plan.test} {plan.size} B over rxe, hosts in Python: {usual:.0f} us each with "
-                f"AEAD, {over:.2f} times without protection"
-            )
-    rate = plain_perftest(stage)
-    figures.append(f"ib_write_bw 2048 B over rxe: {1 / rate:.0f} us each")
-    figures.append(f"srdma with AEAD at {1 / rate / usual:.2f} of its rate")
+        beside(LATENCY, plain, secure)
+        over = beside(BULK, plain, secure)
+        if shutil.which("ib_write_bw") is None:
+            pytest.skip("no program ib_write_bw: install the package perftest")
+        runs = {
+            "srdma": partial(rate, secure), "ib_write_bw": partial(plain_perftest, stage),
+            "signaled": partial(signaled, secure),
+        }  # fmt: skip
+        done = in_turn(runs, ROUNDS)
+    part = ratios(done["srdma"], done["ib_write_bw"]).median
+    figures.append(f"ib_write_bw 2048 B over rxe: {1 / median(done['ib_write_bw']):.0f} us each")
+    figures.append(f"srdma with AEAD at {part:.2f} of its rate")
+    values = {
+        "AEAD over none": [1 / x for x in over],
+        "median, 32 B": done["signaled"],
+        "over ib_write_bw": [
+            a / b for a, b in zip(done["srdma"], done["ib_write_bw"], strict=True)
+        ],
+    }
+    figures.append(f"{RXE_VALUES} {json.dumps(values)}")
+
+
+def beside(plan: Plan, plain: Client, secure: Client) -> list[float]:
+    """AEAD over none, round by round."""
+    runs = {"none": partial(plain.measure, plan), "aead": partial(secure.measure, plan)}
+    done = in_turn(runs, ROUNDS)
+    assert {r.host for results in done.values() for r in results} == {"Python"}
+    assert all(r.packets <= ODD for r in done["none"])
+    assert all(r.packets >= 2 * r.messages for r in done["aead"])
+    each = {level: [r.each for r in done[level]] for level in LEVELS}
+    over = ratios(each["aead"], each["none"])
+    usual = median(each["aead"]) / 1000
+    figures.append(
+        f"{plan.test} {plan.size} B over rxe, hosts in Python: {usual:.0f} us each with "
+        f"AEAD, {over.median:.2f} times without protection"
+    )
+    return [a / b for a, b in zip(each["aead"], each["none"], strict=True)]
+
+
+def rate(secure: Client) -> float:
+    """Messages per us."""
+    return 1000 / secure.measure(BULK).each
+
+
+def signaled(secure: Client) -> float:
+    """The median us of a WRITE from its post to its completion."""
+    there = secure.there
+    qp, times = there.qps[1], []
+    with qp.pd.alloc(32) as source:
+        wr = SendWR(0, WROpcode.RDMA_WRITE, [source.sge()], send_flags=SendFlag.SIGNALED)
+        wr.set_remote(offered(there.data), 0)
+        batch = qp.batch([wr])
+        for _ in range(SIGNALED):
+            start = time.perf_counter_ns()
+            batch.post()
+            qp.poll(1, timeout=START)[0].raise_for_status()
+            times.append(time.perf_counter_ns() - start)
+    return median(times) / 1000
 
 
 def plain_perftest(stage) -> float:
     """Messages per us of plain ib_write_bw between the same devices."""
-    if shutil.which("ib_write_bw") is None:
-        pytest.skip("no program ib_write_bw: install the package perftest")
     a, b = stage.ends
     words = ["ib_write_bw", "-F", "-s", "2048", "-n", "100", "-t", str(DEPTH)]
 
