@@ -370,6 +370,7 @@ def rxe(effort: Effort) -> Measured:
     )
     found = re.search(rf"^{RXE_VALUES} (.*)$", done.stdout, re.MULTILINE)
     if done.returncode or found is None:
-        said_last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-        raise DeviceError(f"{' '.join(words)} ended with {done.returncode}: {said_last}")
+        why = re.findall(r"^E  +(.*)", done.stdout, re.MULTILINE)[:1]
+        why = why or (done.stdout + done.stderr).strip().splitlines()[-1:]
+        raise DeviceError(f"{' '.join(words)} ended with {done.returncode}: {' '.join(why)}")
     return Measured(json.loads(found[1]), "hosts in Python")
