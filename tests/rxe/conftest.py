@@ -65,6 +65,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed or report.when == "call":
         seconds = time.monotonic() - start
         print(f"{seconds:6.0f} s  {report.outcome}  {report.nodeid.removeprefix('tests/rxe/')}")
+        if report.failed:  # at once, as an end by time-out shows no summary
+            print(report.longreprtext[-2000:])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
 import shlex
 import shutil
 import subprocess
@@ -74,7 +73,7 @@ def qemu_command(kernel: Path, scratch: Path, *, kvm: bool, more: list[str]) -> 
     return [
         *[qemu, "-machine", "q35", "-nodefaults", "-no-reboot", "-display", "none"],
         *(["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg", "-cpu", "max"]),
-        *["-m", MEMORY, "-smp", str(os.cpu_count())],
+        *["-m", MEMORY, "-smp", "1"],
         *["-kernel", str(kernel), "-initrd", str(initramfs), "-append", " ".join(words)],
         *["-serial", f"file:{scratch}/console", "-serial", "stdio"],
         *_folder("root", Path("/"), ",readonly=on"),

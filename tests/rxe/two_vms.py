@@ -86,7 +86,7 @@ def play(folder: Path, timeout: float) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Two VMs with rdma_rxe, one cable.")
-    parser.add_argument("--timeout", type=float, default=360, metavar="SECONDS")
+    parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="srdma-two-") as folder:
         return play(Path(folder), args.timeout)

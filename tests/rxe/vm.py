@@ -15,6 +15,7 @@ itself virtual (the kernel hangs in the BIOS under some nested KVMs).
 """
 
 import argparse
+import compileall
 import contextlib
 import os
 import shlex
@@ -33,6 +34,7 @@ from tests.rxe import machine  # noqa: E402
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BOOT_SECONDS = 120
+SOURCES = ("srdma", "tests")
 EXIT_TIMEOUT = 124
 EXIT_NO_BOOT = 125
 
@@ -103,9 +105,17 @@ class _Boot:
         return True
 
     def exit_code(self, deadline: float) -> int:
-        if not self.wait_for("code", deadline):
-            return EXIT_TIMEOUT
-        return int((self.scratch / "code").read_text())
+        code = EXIT_TIMEOUT
+        if self.wait_for("code", deadline):
+            code = int((self.scratch / "code").read_text())
+        if code == EXIT_TIMEOUT:
+            print("vm: the command did not end in time", file=sys.stderr)
+        return code
+
+    def console(self) -> str:
+        """The kernel's last words."""
+        console = self.scratch / "console"
+        return console.read_text(errors="replace")[-2000:] if console.exists() else ""
 
     def stop(self) -> None:
         """Lets the machine power off if it is about to, else ends it."""
@@ -128,6 +138,8 @@ def run(
     A boot that hangs is tried once more, by emulation. What the command writes to its
     $SRDMA_VM_SCRATCH lies in scratch afterwards. qemu: more options for QEMU.
     """
+    for folder in SOURCES:  # here, as what an emulated machine compiles it forgets
+        compileall.compile_dir(ROOT / folder, quiet=2)
     with tempfile.TemporaryDirectory(prefix="srdma-vm-") as own:
         for kvm in (use_kvm(), False):
             boot = _Boot(command, timeout, scratch or Path(own), kvm, qemu or [])
@@ -136,7 +148,7 @@ def run(
                     return boot.exit_code(time.monotonic() + timeout + 15)
             finally:
                 boot.stop()
-            print("vm: the machine did not come up", file=sys.stderr)
+            print(f"vm: the machine did not come up\n{boot.console()}", file=sys.stderr)
     return EXIT_NO_BOOT
 
 

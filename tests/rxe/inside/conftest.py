@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ import srdma
 from srdma import rxe
 from srdma.demo_rxe import RxePair, RxeStage
 from srdma.demo_stage import HostProcess
+from srdma.identity import create_ca, issue
+from tests.e2e.conftest import Joiner
 
 A, B = "spiffe://demo/host-a", "spiffe://demo/host-b"
 REGION = 64 << 20
@@ -78,3 +81,20 @@ def connected(stage: RxeStage, host_b: HostProcess) -> Connected:
         host_b.ask("hang_up")
 
     return connect
+
+
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pki")
+    create_ca(folder, "test")
+    issue(folder, "spiffe://test/a", folder / "a")
+    issue(folder, "spiffe://test/b", folder / "b")
+    return folder
+
+
+@pytest.fixture
+def join(pki: Path) -> Iterator[Joiner]:
+    """Connections with both hosts in this process."""
+    joiner = Joiner(pki)
+    yield joiner
+    joiner.close()

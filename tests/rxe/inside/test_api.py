@@ -7,15 +7,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import srdma
-from srdma import Access, WCStatus, rxe
-from srdma.embedded import Embedded, Worker
-from srdma.identity import create_ca, issue
+from srdma import Access, WCStatus
+from srdma.embedded import Worker
 from tests.e2e.conftest import Joiner, pattern, run
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
@@ -26,32 +24,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[list[Worker]]:
-    why = rxe.unavailable()
-    if why is not None:
-        pytest.skip(why)
-    with rxe.pair("ap") as ends, Embedded() as nics:
-        for n, end in enumerate(ends):
-            options = ["--host-dev", end.device, "--wire-dev", end.device]
-            options += ["--wire-listen", f"{end.address}:{7000 + n}"]
-            nics.launch(f"nic{n}", options)
-        yield nics.workers
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pki")
-    create_ca(folder, "test")
-    issue(folder, "spiffe://test/a", folder / "a")
-    issue(folder, "spiffe://test/b", folder / "b")
-    return folder
-
-
-@pytest.fixture
-def join(pki) -> Iterator[Joiner]:
-    joiner = Joiner(pki)
-    yield joiner
-    joiner.close()
+def workers(stage) -> list[Worker]:
+    return list(stage.secure.workers)
 
 
 @pytest.fixture(scope="module")
@@ -144,12 +118,12 @@ def test_waiting_costs_no_cpu(pair):
     assert pair.server.qp.recv(WAIT).data == b"for the receive that stayed"
 
 
-def test_own_worker_killed(workers, join):
-    """The last test: it takes the worker away."""
-    pair = join.connect(*(join.host(worker, ring=512) for worker in workers), timeout=WAIT)
+def test_own_worker_killed(stage, workers, join):
+    own = stage.start("victim", stage.ends[0])
+    pair = join.connect(join.host(own, ring=512), join.host(workers[1], ring=512), timeout=WAIT)
     receiving = run(pair.client.qp.recv, WAIT)
     at_peer = run(pair.server.qp.recv, WAIT)
-    workers[0].process.send_signal(signal.SIGKILL)
+    own.process.send_signal(signal.SIGKILL)
     with pytest.raises(srdma.WorkerGone):
         receiving()
     with pytest.raises(srdma.RemoteError, match=r"WIRE_LOST|PEER_SILENT"):

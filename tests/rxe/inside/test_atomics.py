@@ -4,43 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from srdma import Access, SendFlag, SendWR, WCStatus, WROpcode, rxe
-from srdma.embedded import Embedded, Worker
-from srdma.identity import create_ca, issue
-from tests.e2e.conftest import Joiner
+from srdma import Access, SendFlag, SendWR, WCStatus, WROpcode
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 WAIT = 120
 TOP = (1 << 64) - 1
 EACH = 25
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[list[Worker]]:
-    why = rxe.unavailable()
-    if why is not None:
-        pytest.skip(why)
-    with rxe.pair("at") as ends, Embedded() as nics:
-        for n, end in enumerate(ends):
-            options = ["--host-dev", end.device, "--wire-dev", end.device]
-            options += ["--wire-listen", f"{end.address}:{7000 + n}"]
-            nics.launch(f"nic{n}", options)
-        yield nics.workers
-
-
-@pytest.fixture
-def join(tmp_path: Path) -> Iterator[Joiner]:
-    create_ca(tmp_path, "test")
-    issue(tmp_path, "spiffe://test/a", tmp_path / "a")
-    issue(tmp_path, "spiffe://test/b", tmp_path / "b")
-    joiner = Joiner(tmp_path)
-    yield joiner
-    joiner.close()
 
 
 def value(mr, at):
@@ -56,9 +26,9 @@ def ended(qp, count):
     assert [wc.status for wc in done] == [WCStatus.SUCCESS] * count
 
 
-def test_atomics(workers, join):
+def test_atomics(stage, join):
     """Values, counters of two QPs, order behind WRITE and before READ, and a refusal."""
-    a, b = (join.host(worker, ring=1024) for worker in workers)
+    a, b = (join.host(worker, ring=1024) for worker in stage.secure.workers)
     pairs = [join.connect(a, b, timeout=WAIT) for _ in range(2)]
     qp = pairs[0].client.qp
     target = b.pd.alloc(4096, ALL)

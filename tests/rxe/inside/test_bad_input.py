@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from pyroute2 import IPRoute
 
 import srdma
 from srdma.demo_rxe import worker_options
+from srdma.demo_stage import HostProcess
 from srdma.embedded import find_worker
+from tests.rxe.inside.conftest import A, B
 
 # A process that may not lock memory beyond its limit, though it is root's.
 WITHOUT_IPC_LOCK = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]
@@ -64,8 +67,20 @@ def cut_wire(stage) -> Iterator[None]:
             ip.link("set", index=index, state="up")
 
 
-def test_peers_nic_cannot_be_reached(stage, connected, pd):
-    with connected(pd, size=4096):
-        pass  # both hosts have their legs: what is cut is the wire between the NICs
-    with cut_wire(stage), pytest.raises(srdma.Error, match="WIRE_LOST"), connected(pd, size=4096):
-        pass
+def test_peers_nic_cannot_be_reached(stage):
+    """Between hosts of its own: their legs, on the same devices, may not live through the cut."""
+    with (
+        srdma.Context(stage.secure.a) as ctx,
+        srdma.PD(ctx, 512) as pd,
+        closing(HostProcess("tests.rxe.inside.host_b")) as host_b,
+    ):
+        host_b.wait_until_up()
+        options = {"timeout": stage.patience}
+        theirs = {"peer": A, "identity": str(stage.identities / "host-b"), **options}
+        listening = host_b.ask("listen", worker=str(stage.secure.b), options=theirs, size=4096)
+        host_b.request("accept")
+        with cut_wire(stage), pytest.raises(srdma.Error, match="WIRE_LOST"):
+            address, identity = tuple(listening["address"]), stage.identities / "host-a"
+            srdma.connect(address, pd, peer=B, identity=identity, **options)
+        with pytest.raises(srdma.DeviceError, match="host B: "):
+            host_b.answer()
