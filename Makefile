@@ -266,16 +266,22 @@ test-unit: native offload $(LADDER) $(TLS_PEERS)
 
 # Two VMs beside each other, each with one CPU, which it keeps busy: what works,
 # and what goes wrong. Both are shared out by what they take. The limit is for
-# what hangs: they are over in a quarter of it, and each test has its own.
+# what hangs: they are over in a quarter of it, and each test has its own; what
+# that does not interrupt shows its threads a little later.
 RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
 	fork_verbs kill netem rekey_load wire_dies)
-RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py))
-IN_VM := $(PY) tests/rxe/vm.py --timeout 1200 --
+# The last one takes the wire down for long, after which NIC B's device may
+# take no new legs.
+RXE_CUT := tests/rxe/inside/test_bad_input.py
+RXE_JOB := $(filter-out $(RXE_FAULTS) $(RXE_CUT),\
+	$(wildcard tests/rxe/inside/test_*.py)) $(RXE_CUT)
+IN_VM := $(PY) tests/rxe/vm.py --timeout 1200 -- $(PYTEST) \
+	-p no:cacheprovider --durations 10 -o faulthandler_timeout=330
 test-rxe: test-rxe-job test-rxe-faults
 test-rxe-job: native offload
-	@$(IN_VM) $(PYTEST) -p no:cacheprovider --durations 10 $(RXE_JOB)
+	@$(IN_VM) $(RXE_JOB)
 test-rxe-faults: native offload
-	@$(IN_VM) $(PYTEST) -p no:cacheprovider --durations 10 $(RXE_FAULTS)
+	@$(IN_VM) $(RXE_FAULTS)
 
 # Real RoCE frames between two VMs, and somebody on their cable.
 test-two-vms: native offload

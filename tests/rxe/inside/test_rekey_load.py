@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,16 +16,22 @@ def test_a_hundred_under_load(stage, connected, host_b, pd, memory):
     with connected(pd, size=REGION, qp_timeout=120) as (connection, remote):
         load = Load(connection.qp, remote, memory, host_b)
         before, start, rounds = pd.ctx.stats(), time.monotonic(), 0
+        failed = threading.Event()
 
         def renew() -> None:
             for _ in range(TIMES):
-                connection.rekey(timeout=stage.patience)
+                if not failed.is_set():
+                    connection.rekey(timeout=stage.patience)
 
         with ThreadPoolExecutor(1) as thread:
             renewing = thread.submit(renew)
-            while not renewing.done() or not rounds:
-                load.run()
-                rounds += 1
+            try:
+                while not renewing.done() or not rounds:
+                    load.run()
+                    rounds += 1
+            except BaseException:
+                failed.set()  # the executor waits for the thread
+                raise
             renewing.result()
         seconds = time.monotonic() - start
         load.run()
