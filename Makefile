@@ -269,7 +269,7 @@ test-unit: native offload $(LADDER) $(TLS_PEERS)
 # what hangs: they are over in a quarter of it, and each test has its own; what
 # that does not interrupt shows its threads a little later.
 RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
-	fork_verbs kill netem rekey_load wire_dies)
+	kill netem rekey_load wire_dies)
 # The last one takes the wire down for long, after which NIC B's device may
 # take no new legs.
 RXE_CUT := tests/rxe/inside/test_bad_input.py
