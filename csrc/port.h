@@ -174,8 +174,8 @@ struct srdma_port_ops {
 
 	/*
 	 * Sleeping: fd is readable when something happened after a
-	 * successful arm; arm returns 1 if there is work already (do not
-	 * sleep). disarm after waking.
+	 * successful arm; arm returns 1 if there is work already, as room to
+	 * send that came (do not sleep). disarm after waking.
 	 */
 	int (*fd)(struct srdma_port *port);
 	int (*arm)(struct srdma_port *port);

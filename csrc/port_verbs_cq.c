@@ -79,19 +79,29 @@ static int cq_take_burst(struct srdma_verbs_port *port,
 	return n;
 }
 
-int srdma_verbs_cq_collect(struct srdma_verbs_port *port, int n)
+/* Returns how many completions were taken; *empty: all CQs were, at the end. */
+static int collect(struct srdma_verbs_port *port, int n, int *empty)
 {
 	uint32_t i;
-	int got, taken = 0, empty = 1;
+	int got, taken = 0;
 
+	*empty = 1;
 	for (i = 0; i < port->cq_count; ++i) {
 		do {
 			got = cq_take_burst(port, &port->cqs[i]);
 			taken += got > 0 ? got : 0;
 		} while (got == BURST && taken < n);
 		if (got == BURST)
-			empty = 0;
+			*empty = 0;
 	}
+	return taken;
+}
+
+int srdma_verbs_cq_collect(struct srdma_verbs_port *port, int n)
+{
+	int empty;
+
+	collect(port, n, &empty);
 	return empty;
 }
 
@@ -99,7 +109,7 @@ int srdma_verbs_cq_arm(struct srdma_port *base)
 {
 	struct srdma_verbs_port *port = (struct srdma_verbs_port *)base;
 	uint32_t i;
-	int err;
+	int err, empty;
 
 	srdma_verbs_data_flush(base);
 	for (i = 0; i < port->cq_count; ++i) {
@@ -107,8 +117,9 @@ int srdma_verbs_cq_arm(struct srdma_port *base)
 		if (err)
 			return -err;
 	}
-	srdma_verbs_cq_collect(port, BURST);
-	if (TAILQ_EMPTY(&port->ready) && TAILQ_EMPTY(&port->ending))
+	/* A send that ended makes room, which is work without an event. */
+	if (!collect(port, BURST, &empty) && TAILQ_EMPTY(&port->ready) &&
+	    TAILQ_EMPTY(&port->ending))
 		return 0;
 	srdma_verbs_cq_disarm(base);
 	return 1;
