@@ -55,20 +55,16 @@ struct srdma_port *peer_open(const char *device,
 	return port;
 }
 
-int peer_wait(struct srdma_port *port, struct srdma_event *ev)
+void peer_sleep(struct srdma_port *port)
 {
 	struct pollfd fd = { .fd = port->ops->fd(port), .events = POLLIN };
-	int n = port->ops->poll(port, ev, PEER_BURST), armed;
+	int armed = port->ops->arm(port);
 
-	if (n)
-		return n;
-	armed = port->ops->arm(port);
 	if (armed < 0)
 		peer_die("arm: %s", strerror(-armed));
-	if (!armed) {
-		if (poll(&fd, 1, PATIENCE_MS) != 1)
-			peer_die("nothing happened for %d ms", PATIENCE_MS);
-		port->ops->disarm(port);
-	}
-	return port->ops->poll(port, ev, PEER_BURST);
+	if (armed)
+		return;
+	if (poll(&fd, 1, PATIENCE_MS) != 1)
+		peer_die("nothing happened for %d ms", PATIENCE_MS);
+	port->ops->disarm(port);
 }

@@ -17,9 +17,9 @@ struct srdma_port *peer_open(const char *device,
 			     enum srdma_port_verbs_kind kind);
 
 /*
- * Up to PEER_BURST events; asleep while nothing happens, dies after 30 s of it.
- * 0 is news too: room to send makes no event.
+ * After a poll without events, and after what a poll makes possible was tried:
+ * room to send is no event. Dies after 30 s in which nothing happens.
  */
-int peer_wait(struct srdma_port *port, struct srdma_event *ev);
+void peer_sleep(struct srdma_port *port);
 
 #endif

@@ -169,10 +169,12 @@ int main(int argc, char **argv)
 	if (w.port->ops->leg_open(w.port, &params, &w.leg, &answer))
 		peer_die("%s", w.port->why);
 	while (on) {
-		n = peer_wait(w.port, ev);
+		n = w.port->ops->poll(w.port, ev, PEER_BURST);
 		for (i = 0; i < n && on; ++i)
 			on = handle(&w, &ev[i]);
 		w.port->ops->flush(w.port);
+		if (!n)
+			peer_sleep(w.port);
 	}
 	w.port->ops->destroy(w.port);
 	return 0;

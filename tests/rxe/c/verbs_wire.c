@@ -91,11 +91,13 @@ int main(int argc, char **argv)
 	if (argc > 3 && end.port->ops->connect(end.port, argv[3], &end.conn))
 		peer_die("%s", end.port->why);
 	while (on) {
-		n = peer_wait(end.port, ev);
+		n = end.port->ops->poll(end.port, ev, PEER_BURST);
 		for (i = 0; i < n && on; ++i)
 			on = handle(&end, &ev[i]);
 		if (on && end.up)
 			send_some(&end);
+		if (!n)
+			peer_sleep(end.port);
 	}
 	end.port->ops->destroy(end.port);
 	return 0;
