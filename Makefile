@@ -69,7 +69,8 @@ OPTIMISE := -O2
 ifdef SANITIZE
 HARDENING :=
 OPTIMISE := -O1 -fno-omit-frame-pointer
-SANITIZER_FLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all
+SANITIZER_FLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all \
+	-DSRDMA_SANITIZED
 endif
 # What is to be fast is optimised as a whole, where it is linked: the small
 # functions of the data path are 15 % of a message. Tests are linked as usual.
