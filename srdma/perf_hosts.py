@@ -239,6 +239,7 @@ class _Lane:
             qp.batch(self._chunk(wrs, number)) for number in range(-(-len(wrs) // self._size))
         ]
         self._turn = 0
+        self.rest = 0  # of the batch that the queue took a part of: only its end completes
         self.under_way: deque[int] = deque()
 
     def _chunk(self, wrs: list[SendWR], number: int) -> list[SendWR]:
@@ -248,14 +249,18 @@ class _Lane:
         return [*map(_unsignaled, chunk[:-1]), chunk[-1]]
 
     def post(self, most: int) -> int:
-        """A batch, or the last `most` of it, if the queue has room: how many those were."""
-        size = min(self._size, most)
-        if sum(self.under_way) + size > self.qp.depths[0]:
-            return 0
+        """A batch, or the last `most` of it, if the queue has room: how many of it were taken."""
+        if not self.rest:
+            size = min(self._size, most)
+            if sum(self.under_way) + size > self.qp.depths[0]:
+                return 0
+            self._turn += 1
+            self.rest = size
+            self.under_way.append(size)
         batch = self._batches[self._turn % len(self._batches)]
-        self._turn += 1
-        self.under_way.append(batch.post(len(batch) - size))
-        return self.under_way[-1]
+        sent = batch.post(len(batch) - self.rest)
+        self.rest -= sent
+        return sent
 
 
 class _Stream:
@@ -283,7 +288,7 @@ class _Stream:
     def post(self, lane: _Lane) -> int:
         """As many batches as its queue takes."""
         before = self._posted
-        while (more := self._more) and (sent := lane.post(more)):
+        while (more := lane.rest or self._more) and (sent := lane.post(more)):
             self._posted += sent
         return self._posted - before
 

@@ -1,0 +1,84 @@
+"""The load in Python where a leg takes only parts of what is posted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from srdma.perf_hosts import PythonHost
+from srdma.wr import SendFlag, SendWR, WROpcode
+
+DEPTH = 96
+
+
+class Stingy:
+    """A QP whose leg takes at most these numbers of requests, call by call, then all."""
+
+    qp_num, reason, depths = 7, None, (DEPTH, DEPTH)
+
+    def __init__(self, takes: Iterable[int]) -> None:
+        self.takes, self.posted, self.most = iter(takes), 0, 0
+        self._ends: list[int] = []  # how many were posted up to each completion
+
+    def batch(self, wrs: list[SendWR]) -> StingyBatch:
+        return StingyBatch(self, wrs)
+
+    def poll(self, most: int, timeout: float) -> list[SimpleNamespace]:
+        self.most = max(self.most, self.posted - (self._ends[0] if self._ends else 0))
+        ended, self._ends = len(self._ends), []
+        return [SimpleNamespace(opcode=None)] * ended
+
+    def outcome(self, wc: object) -> None:
+        pass
+
+    def take(self, wrs: list[SendWR]) -> int:
+        taken = min(len(wrs), next(self.takes, len(wrs)))
+        for wr in wrs[:taken]:
+            self.posted += 1
+            if wr.send_flags & SendFlag.SIGNALED:
+                self._ends.append(self.posted)
+        return taken
+
+
+class StingyBatch:
+    def __init__(self, qp: Stingy, wrs: list[SendWR]) -> None:
+        self._qp, self._wrs = qp, wrs
+
+    def __len__(self) -> int:
+        return len(self._wrs)
+
+    def post(self, first: int = 0) -> int:
+        return self._qp.take(self._wrs[first:])
+
+
+def write() -> SendWR:
+    return SendWR(0, WROpcode.RDMA_WRITE, [], send_flags=SendFlag.SIGNALED)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr("srdma.perf_hosts.HANG", 1)
+
+
+@pytest.mark.parametrize("takes", [[], [0], [5, 0, 0, 3], [1] * 90, [24, 24, 24, 24, 1]])
+@pytest.mark.parametrize("count", [1, 50, 100, 250])
+def test_parts_of_batches(takes, count):
+    qp = Stingy(takes)
+    marks = PythonHost().stream([(qp, write())], count, 0)
+    assert qp.posted == marks[-1][0] == count
+    assert qp.most <= DEPTH
+
+
+def test_a_part_when_time_is_over():
+    def takes() -> Iterator[int]:
+        yield 3
+        over = time.monotonic() + 0.05
+        while time.monotonic() < over:
+            yield 0
+
+    qp = Stingy(takes())
+    marks = PythonHost().stream([(qp, write())], 0, 25_000_000)
+    assert qp.posted == marks[-1][0] > 3
