@@ -191,27 +191,31 @@ class PythonHost:
         first: bool,
     ) -> None:  # fmt: skip
         qp, wr = todo[0]
-        batch, (out, back) = qp.batch([wr]), words
+        batch, (out, back), under_way = qp.batch([wr]), words, 0
         for number in range(len(times)):
             word, start = number % 255 + 1, time.perf_counter_ns()
             if not first:
-                self._hear(qp, back, word)
+                under_way -= self._hear(qp, back, word)
             out[-1] = word
             while not batch.post():
-                self._poll(qp)
+                under_way -= self._poll(qp)
+            under_way += 1
             if first:
-                self._hear(qp, back, word)
+                under_way -= self._hear(qp, back, word)
             times[number] = time.perf_counter_ns() - start
+        while under_way:  # else they would be counted as the next run's
+            under_way -= self._poll(qp, NAP)
 
-    def _hear(self, qp: SecureQP, back: memoryview | None, word: int) -> None:
-        """The next message or, in memory, the word."""
-        deadline = time.monotonic() + HANG
+    def _hear(self, qp: SecureQP, back: memoryview | None, word: int) -> int:
+        """The next message or, in memory, the word. How many requests completed meanwhile."""
+        deadline, ended = time.monotonic() + HANG, 0
         while back[-1] != word if back is not None else self._arrived == self._heard:
-            self._poll(qp, 0 if back is not None else HANG)
+            ended += self._poll(qp, 0 if back is not None else HANG)
             os.sched_yield()
             if time.monotonic() > deadline:
                 raise Timeout(f"the peer was not heard for {HANG:g} s")
         self._heard += back is None
+        return ended
 
     def _poll(self, qp: SecureQP, timeout: float = 0) -> int:
         """How many requests of the send queue completed; receives are posted again."""

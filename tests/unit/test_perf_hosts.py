@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 
@@ -82,3 +83,11 @@ def test_a_part_when_time_is_over():
     qp = Stingy(takes())
     marks = PythonHost().stream([(qp, write())], 0, 25_000_000)
     assert qp.posted == marks[-1][0] > 3
+
+
+def test_ping_pong_leaves_no_completion_behind():
+    qp, word = Stingy([]), memoryview(bytearray(8))
+    host = PythonHost()
+    host.play([(qp, write())], (word, word), array("Q", bytes(8 * 10)), first=True)
+    assert qp.posted == 10
+    assert not qp.poll(1, 0)
