@@ -46,11 +46,9 @@ int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key)
 		.tag_len = SRDMA_CMAC_LEN,
 		.key = key,
 	};
+	const int r = c->ctx ? c->verbs->again(c->ctx, &k)
+			     : c->verbs->create(&c->ctx, c->provider, &k);
 
-	int r = c->ctx ? c->verbs->again(c->ctx, &k)
-		       : c->verbs->create(&c->ctx, c->provider, &k);
-
-	c->keyed = !r;
 	if (r)
 		drop(c);
 	return r;
@@ -58,9 +56,8 @@ int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key)
 
 void srdma_cmac_forget(struct srdma_cmac *c)
 {
-	if (c->keyed && c->verbs->forget(c->ctx))
+	if (c->ctx && c->verbs->forget(c->ctx))
 		drop(c);
-	c->keyed = 0;
 }
 
 int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
@@ -68,7 +65,7 @@ int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
 {
 	const struct srdma_suite_io io = { .ad = in, .ad_len = len };
 
-	if (c->keyed && c->verbs->seal(c->ctx, &io, out) == 0)
+	if (c->ctx && c->verbs->seal(c->ctx, &io, out) == 0)
 		return 0;
 	srdma_wipe(out, SRDMA_CMAC_LEN);
 	return -EIO;

@@ -19,9 +19,8 @@ struct srdma_cmac {
 	const struct srdma_suite *suite;
 	const struct srdma_suite_verbs *verbs;
 	struct srdma_provider *provider;
-	struct srdma_suite_ctx *ctx;
+	struct srdma_suite_ctx *ctx; /* NULL where none could be keyed */
 	size_t key_len;
-	uint8_t keyed; /* ctx has a key */
 };
 
 /* For keys of 16 or 32 bytes, by a provider (NULL: OpenSSL) that outlives c.

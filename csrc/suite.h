@@ -36,8 +36,13 @@ struct srdma_suite {
 	const struct srdma_suite_answer *answer; /* known, for the self-test */
 };
 
-/* What a keyed context is for; it does this and refuses the other. */
-enum srdma_suite_use { SRDMA_SUITE_OPEN = 0, SRDMA_SUITE_SEAL = 1 };
+/* What a keyed context is for; it does this and refuses the other. One without
+ * a key refuses both. */
+enum srdma_suite_use {
+	SRDMA_SUITE_OPEN = 0,
+	SRDMA_SUITE_SEAL = 1,
+	SRDMA_SUITE_NO_KEY = 2,
+};
 
 /* What one call works on. */
 struct srdma_suite_io {
@@ -52,9 +57,9 @@ struct srdma_suite_io {
 /* What a context is made of. */
 struct srdma_suite_key {
 	const struct srdma_suite *suite;
-	enum srdma_suite_use use;
-	uint32_t tag_len;   /* the size of all its tags */
-	const uint8_t *key; /* key_len bytes */
+	enum srdma_suite_use use; /* open or seal */
+	uint32_t tag_len;	  /* the size of all its tags */
+	const uint8_t *key;	  /* key_len bytes */
 };
 
 /*
@@ -63,7 +68,8 @@ struct srdma_suite_key {
  * it were new; 0, -EINVAL (likewise), or -EIO: it can only be destroyed then.
  * forget: the context has no key, and waits for the next; 0, or -EIO as above.
  * seal: 0 or -EIO (out is wiped). open: 0, -EBADMSG (the tag; out is wiped),
- * -EIO (out is wiped). A context of the other use is -EIO too.
+ * -EIO (out is wiped). A context of the other use, or without a key after forget
+ * or an again that failed, is -EIO too.
  */
 struct srdma_suite_verbs {
 	/* p: the provider whose verbs these are; OpenSSL's take no notice. */

@@ -72,19 +72,21 @@ static int aead_again(struct srdma_suite_ctx *c,
 {
 	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
 		return -EINVAL;
-	c->use = k->use;
+	c->use = SRDMA_SUITE_NO_KEY;
+	if (EVP_CipherInit_ex2(c->cipher, NULL, k->key, NULL, k->use, NULL) !=
+	    1)
+		return -EIO;
 	c->tag_len = (int)k->tag_len;
-	return EVP_CipherInit_ex2(c->cipher, NULL, k->key, NULL, k->use,
-				  NULL) == 1
-		       ? 0
-		       : -EIO;
+	c->use = k->use;
+	return 0;
 }
 
-/* A key of nobody's takes its place. */
+/* A key of nobody's overwrites its schedule. */
 static int aead_forget(struct srdma_suite_ctx *c)
 {
 	static const uint8_t zero[SRDMA_SUITE_MAX_KEY];
 
+	c->use = SRDMA_SUITE_NO_KEY;
 	return EVP_CipherInit_ex2(c->cipher, NULL, zero, NULL, -1, NULL) == 1
 		       ? 0
 		       : -EIO;

@@ -36,6 +36,7 @@ static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 
 static int forget(struct srdma_suite_ctx *c)
 {
+	c->use = SRDMA_SUITE_NO_KEY;
 	srdma_wipe(c->key, sizeof(c->key));
 	return 0;
 }

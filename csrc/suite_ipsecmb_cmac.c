@@ -35,7 +35,7 @@ static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 	if (k->tag_len != c->tag_len &&
 	    !srdma_suite_tag_ok(k->suite, k->tag_len))
 		return -EINVAL;
-	c->use = k->use;
+	c->use = SRDMA_SUITE_NO_KEY;
 	c->tag_len = k->tag_len;
 	if (c->key_len == LONG_KEY) {
 		IMB_AES_KEYEXP_256(m, k->key, c->round_keys, unused);
@@ -47,11 +47,15 @@ static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 					    c->subkey_2);
 	}
 	srdma_wipe(unused, sizeof(unused));
-	return imb_get_errno(m) ? -EIO : 0;
+	if (imb_get_errno(m))
+		return -EIO;
+	c->use = k->use;
+	return 0;
 }
 
 static int forget(struct srdma_suite_ctx *c)
 {
+	c->use = SRDMA_SUITE_NO_KEY;
 	srdma_wipe(c->round_keys, sizeof(c->round_keys));
 	srdma_wipe(c->subkey_1, sizeof(c->subkey_1));
 	srdma_wipe(c->subkey_2, sizeof(c->subkey_2));

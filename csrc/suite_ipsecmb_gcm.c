@@ -55,14 +55,18 @@ static int again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 	if (k->tag_len != c->tag_len &&
 	    !srdma_suite_tag_ok(k->suite, k->tag_len))
 		return -EINVAL;
-	c->use = k->use;
+	c->use = SRDMA_SUITE_NO_KEY;
 	c->tag_len = k->tag_len;
 	c->calls.pre(k->key, &c->key);
-	return imb_get_errno(c->mgr) ? -EIO : 0;
+	if (imb_get_errno(c->mgr))
+		return -EIO;
+	c->use = k->use;
+	return 0;
 }
 
 static int forget(struct srdma_suite_ctx *c)
 {
+	c->use = SRDMA_SUITE_NO_KEY;
 	srdma_wipe(&c->key, sizeof(c->key));
 	srdma_wipe(&c->scratch, sizeof(c->scratch));
 	return 0;

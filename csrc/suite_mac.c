@@ -83,16 +83,20 @@ static int mac_again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 {
 	if (!srdma_suite_tag_ok(k->suite, k->tag_len))
 		return -EINVAL;
-	c->use = k->use;
+	c->use = SRDMA_SUITE_NO_KEY;
+	if (EVP_MAC_init(c->mac, k->key, c->key_len, NULL) != 1)
+		return -EIO;
 	c->tag_len = k->tag_len;
-	return EVP_MAC_init(c->mac, k->key, c->key_len, NULL) == 1 ? 0 : -EIO;
+	c->use = k->use;
+	return 0;
 }
 
-/* A key of nobody's takes its place. */
+/* A key of nobody's overwrites its schedule. */
 static int mac_forget(struct srdma_suite_ctx *c)
 {
 	static const uint8_t zero[SRDMA_SUITE_MAX_KEY];
 
+	c->use = SRDMA_SUITE_NO_KEY;
 	return EVP_MAC_init(c->mac, zero, c->key_len, NULL) == 1 ? 0 : -EIO;
 }
 

@@ -190,10 +190,14 @@ static void refuses(void **state)
 		k.tag_len = s->tag_len;
 		assert_int_equal(verbs->create(&ctx, p, &k), 0);
 		assert_int_equal(verbs->open(ctx, &io, tag), -EIO);
-		verbs->destroy(ctx);
-		k.use = SRDMA_SUITE_OPEN;
-		assert_int_equal(verbs->create(&ctx, p, &k), 0);
+		assert_int_equal(verbs->forget(ctx), 0);
 		assert_int_equal(verbs->seal(ctx, &io, tag), -EIO);
+		k.use = SRDMA_SUITE_OPEN;
+		assert_int_equal(verbs->again(ctx, &k), 0);
+		assert_int_equal(verbs->seal(ctx, &io, tag), -EIO);
+		assert_int_equal(verbs->open(ctx, &io, tag), -EBADMSG);
+		assert_int_equal(verbs->forget(ctx), 0);
+		assert_int_equal(verbs->open(ctx, &io, tag), -EIO);
 		verbs->destroy(ctx);
 		verbs->destroy(NULL);
 	}

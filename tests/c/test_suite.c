@@ -344,6 +344,32 @@ static void wrong_use(void **state)
 	}
 }
 
+/* A context that forgot its key does nothing until it has another. */
+static void no_key(void **state)
+{
+	static const uint8_t wiped[TEXT_LEN], key[SRDMA_SUITE_MAX_KEY];
+
+	(void)state;
+	for (unsigned row = 0; row < ROWS; row++) {
+		struct bench b;
+		struct srdma_suite_key k;
+
+		set_up(&b, row, 0);
+		assert_int_equal(seal(&b, b.seal, TEXT_LEN), 0);
+		assert_int_equal(b.suite->verbs->forget(b.open), 0);
+		assert_int_equal(open(&b, b.open, TEXT_LEN), -EIO);
+		if (aead(&b))
+			assert_memory_equal(b.back, wiped, TEXT_LEN);
+		assert_int_equal(b.suite->verbs->forget(b.seal), 0);
+		assert_int_equal(seal(&b, b.seal, TEXT_LEN), -EIO);
+		k = (struct srdma_suite_key){ b.suite, SRDMA_SUITE_OPEN,
+					      b.tag_len, key };
+		assert_int_equal(b.suite->verbs->again(b.seal, &k), 0);
+		assert_int_equal(seal(&b, b.seal, TEXT_LEN), -EIO);
+		tear_down(&b);
+	}
+}
+
 /* A short tag is the first bytes of the long one. */
 static void cut_tags(void **state)
 {
@@ -381,6 +407,7 @@ int main(void)
 		cmocka_unit_test(every_bit),
 		cmocka_unit_test(contexts_are_clean),
 		cmocka_unit_test(wrong_use),
+		cmocka_unit_test(no_key),
 		cmocka_unit_test(cut_tags),
 	};
 
