@@ -24,7 +24,7 @@ struct member {
 struct crew {
 	struct thread_shared shared;
 	unsigned listening, running; /* members from the first on */
-	struct member member[OPTIONS_THREADS];
+	struct member member[WORDS_THREADS];
 };
 
 /* Whoever ends, ends all. */

@@ -368,7 +368,7 @@ static const struct option table[] = {
 	offsetof(struct options, name), sizeof(((struct options *)0)->name)
 
 static const struct amount numbers[] = {
-	{ OPT_THREADS, "threads", 1, OPTIONS_THREADS, PLACE(threads) },
+	{ OPT_THREADS, "threads", 1, WORDS_THREADS, PLACE(threads) },
 	{ OPT_MTU, "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD, PLACE(mtu) },
 	{ OPT_WINDOW, "window", 1, SRDMA_MAX_WINDOW, PLACE(window) },
 	{ OPT_READS, "reads", 1, SRDMA_MAX_READS, PLACE(reads) },

@@ -12,7 +12,6 @@
 #include "words.h"
 
 enum {
-	OPTIONS_THREADS = WORDS_THREADS,
 	OPTIONS_PATH_LEN = 108, /* sun_path, its zero included */
 	OPTIONS_ERROR_LEN = 256,
 };

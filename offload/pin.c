@@ -27,9 +27,7 @@ static int add(struct pin *p, cpu_set_t *named, unsigned core)
 	if (CPU_ISSET(core, named))
 		return -EINVAL;
 	CPU_SET(core, named);
-	if (p->cores < PIN_CORES)
-		p->core[p->cores] = (uint16_t)core;
-	p->cores++;
+	p->core[p->cores++] = (uint16_t)core;
 	return 0;
 }
 

@@ -4,13 +4,12 @@
 #ifndef OFFLOAD_PIN_H
 #define OFFLOAD_PIN_H
 
+#include <sched.h>
 #include <stdint.h>
 
-enum { PIN_CORES = 64 };
-
 struct pin {
-	unsigned cores;		  /* named; 0: threads are not pinned */
-	uint16_t core[PIN_CORES]; /* the first of them */
+	unsigned cores; /* named; 0: threads are not pinned */
+	uint16_t core[CPU_SETSIZE];
 };
 
 /* "0,2-5": numbers and ranges, each core once. 0 or -EINVAL. */

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { WORDS_THREADS = 64 };
+enum { WORDS_THREADS = 64 }; /* of a worker, at most */
 
 enum word {
 	WORD_REPORT = 1, /* print your statistics */
