@@ -261,7 +261,7 @@ cdef class Load:
         cdef const uint8_t *seen = NULL
         cdef uint8_t value
         cdef Py_ssize_t i
-        cdef uint64_t start
+        cdef uint64_t start, end = self.sent + times.shape[0]
         if back is not None:
             seen = &back[back.shape[0] - 1]
         with nogil:
@@ -276,4 +276,7 @@ cdef class Load:
                 times[i] = now() - start
                 if self.has_failed:
                     break
+            while self.sent < end and not self.has_failed:
+                if not self.collect():  # else the next run would count them
+                    self.wait(NULL, 0)
         self.check()

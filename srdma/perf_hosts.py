@@ -203,7 +203,7 @@ class PythonHost:
             if first:
                 under_way -= self._hear(qp, back, word)
             times[number] = time.perf_counter_ns() - start
-        while under_way > 0:  # else they would be counted as the next run's
+        while under_way:  # else the next run would count them
             under_way -= self._poll(qp, NAP)
 
     def _hear(self, qp: SecureQP, back: memoryview | None, word: int) -> int:
