@@ -32,7 +32,8 @@ from .wr import SGE, RecvWR, SendWR, WROpcode
 
 WRITE, READ, SEND = WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND
 WORKS = 256  # that a host takes at once
-ODD = 16  # packets of other QPs, such as PING, that may be counted during a run
+PING = 5.0  # seconds of silence, and a QP asks whether its peer is there
+SPARE = 4  # QPs of others that may be there during a run
 SILENCE = 0.5  # seconds without a message: a stream of unknown length is over
 WARM_UP = 100  # rounds that are not counted, at most as many as are
 MIB = 1 << 20
@@ -339,6 +340,15 @@ class Protection(Protocol):
     def proof(self) -> bool:
         """A capability is used."""
 
+    @property
+    def qps(self) -> int: ...
+
+
+def pings(qps: int, seconds: float) -> int:
+    """How many packets of QPs at rest may be counted in a run of so many QPs: beside it there may
+    be as many, compared with it, and a few more. Both ends count each PING and its answer."""
+    return 4 * (qps + SPARE) * (1 + int(seconds / PING))
+
 
 def check_counts(
     protection: Protection, result: Result, a: Mapping[str, float], b: Mapping[str, float]
@@ -361,7 +371,8 @@ def check_counts(
     for name, count, wanted in counts:
         if count < wanted:
             raise IntegrityError(f"{result.messages} messages, and {count:.0f} counted as {name}")
-    if (odd := a[other] + b[other]) > ODD:
+    seconds = max(result.ns, sum(result.times)) / 1e9
+    if (odd := a[other] + b[other]) > pings(protection.qps, seconds):
         raise IntegrityError(
             f"{odd:.0f} packets counted as {other} in a run at level {protection.level}"
         )
@@ -388,6 +399,10 @@ class Client(End):
     @property
     def proof(self) -> bool:
         return isinstance(self._remote, Capability)
+
+    @property
+    def qps(self) -> int:
+        return len(self._qps)
 
     def measure(self, plan: Plan) -> Result:
         """A run; raises if the workers' counters do not match what it did."""

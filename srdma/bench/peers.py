@@ -89,7 +89,7 @@ class Peers(Closing):
         self.skipped: dict[str, str] = {}
         self._works: dict[str, dict[str, Run]] = {}
         with ExitStack() as stack:
-            self._stand = stack.enter_context(Stand("embedded", Settings(unprotected=True)))
+            self._stand = stack.enter_context(Stand("embedded"))
             cores = self._stand.cores
             self._a, self._b = min(cores.worker_a), min(cores.worker_b)
             self._cores = cores.worker_a | cores.worker_b | cores.host_a | cores.host_b
@@ -125,8 +125,10 @@ class Peers(Closing):
         self._works.setdefault(work, {})[peer] = run
 
     def _open(self, stack: ExitStack, keys: int, kinds: set[str]) -> None:
-        for name, shape in ((BASE, Shape("aead", "aes-128-gcm")), ("srdma, none", Shape("none"))):
-            self._open_srdma(stack, keys, name, shape)
+        self._open_srdma(stack, keys, BASE, self._stand, Shape("aead", "aes-128-gcm"))
+        # Workers of their own: those of the others send nothing that is not protected.
+        plain = stack.enter_context(Stand("embedded", Settings(unprotected=True)))
+        self._open_srdma(stack, keys, "srdma, none", plain, Shape("none"))
         if "tls" in kinds:
             self._open_tls()
         for kind in (Redis, Memcached):
@@ -137,38 +139,18 @@ class Peers(Closing):
                 continue
             self._open_store(stack.enter_context(closing(kind(self._stand.identities, keys))))
 
-    def _open_srdma(self, stack: ExitStack, keys: int, name: str, shape: Shape) -> None:
-        server = stack.enter_context(KvsServer(self._stand))
+    def _open_srdma(
+        self, stack: ExitStack, keys: int, name: str, stand: Stand, shape: Shape
+    ) -> None:
+        server = stack.enter_context(KvsServer(stand))
         for depth in DEPTHS:
             store = KvsStore(keys, CONNECTIONS, depth)
             kvs = stack.enter_context(server.connect(shape, store))
             self._add(_store(depth), name, partial(_of_kvs, kvs))
-        link = stack.enter_context(self._stand.connect(shape))
-        self._add("echo, 32 B", name, self._echo(link))
+        link = stack.enter_context(stand.connect(shape))
+        self._add("echo, 32 B", name, _echo(stand, link))
         for size in SIZES:
-            self._add(_stream(size), name, self._write(link, size))
-
-    def _echo(self, link: Link) -> Run:
-        rate = [1000.0]  # of the run before
-
-        def run(seconds: float) -> Measured:
-            before = sum(self._stand.cpu().values())
-            result = link.measure(Plan("send_lat", ECHO, max(100, int(rate[0] * seconds))))
-            spent = sum(self._stand.cpu().values()) - before
-            rate[0] = len(result.times) / (2 * sum(result.times) / 1e9)
-            p50, p99 = (2 * result.quantile(q) for q in (0.5, 0.99))
-            return Measured(rate[0], p50, p99, spent / result.messages)
-
-        return run
-
-    def _write(self, link: Link, size: int) -> Run:
-        def run(seconds: float) -> Measured:
-            before = sum(self._stand.cpu().values())
-            result = link.measure(Plan("write_bw", size, seconds=seconds))
-            spent = sum(self._stand.cpu().values()) - before
-            return Measured(result.gigabytes * 1e9, 0, 0, spent / result.messages)
-
-        return run
+            self._add(_stream(size), name, partial(_write, stand, link, size))
 
     def _open_tls(self) -> None:
         folder, a, b = self._stand.identities, str(self._a), str(self._b)
@@ -204,6 +186,27 @@ def _store(depth: int) -> str:
 
 def _stream(size: int) -> str:
     return f"stream, {size >> 10} KiB"
+
+
+def _echo(stand: Stand, link: Link) -> Run:
+    rate = [1000.0]  # of the run before
+
+    def run(seconds: float) -> Measured:
+        before = sum(stand.cpu().values())
+        result = link.measure(Plan("send_lat", ECHO, max(100, int(rate[0] * seconds))))
+        spent = sum(stand.cpu().values()) - before
+        rate[0] = len(result.times) / (2 * sum(result.times) / 1e9)
+        p50, p99 = (2 * result.quantile(q) for q in (0.5, 0.99))
+        return Measured(rate[0], p50, p99, spent / result.messages)
+
+    return run
+
+
+def _write(stand: Stand, link: Link, size: int, seconds: float) -> Measured:
+    before = sum(stand.cpu().values())
+    result = link.measure(Plan("write_bw", size, seconds=seconds))
+    spent = sum(stand.cpu().values()) - before
+    return Measured(result.gigabytes * 1e9, 0, 0, spent / result.messages)
 
 
 def _of_kvs(kvs: Kvs, seconds: float) -> Measured:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -95,7 +96,7 @@ RESULT = Result(Plan("write_bw", 64), messages=100)
         (AEAD, SECURE | {"packets_verified": 1}, SECURE),
         (MEM, PROVED, PROVED),
         (NONE, PLAIN, PLAIN),
-        (NONE, PLAIN | {"packets_sealed": 16}, PLAIN),
+        (NONE, PLAIN | {"packets_sealed": 20}, PLAIN),
     ],
 )
 def test_counts_that_hold(shape, a, b):
@@ -108,17 +109,25 @@ def test_counts_that_hold(shape, a, b):
         (AEAD, SECURE | {"packets_sealed": 99}, SECURE, "99 counted as packets_sealed"),
         (AEAD, SECURE, SECURE | {"packets_verified": 99}, "packets_verified at the peer"),
         (AEAD, SECURE | {"packets_verified": 0}, SECURE, "0 counted as packets_verified"),
-        (AEAD, SECURE | {"packets_unprotected_sent": 17}, SECURE, "17 packets counted as"),
+        (AEAD, SECURE | {"packets_unprotected_sent": 21}, SECURE, "21 packets counted as"),
         (AEAD, PLAIN, PLAIN, "0 counted as packets_sealed"),
         (MEM, PROVED | {"proofs_made": 9}, PROVED, "9 counted as proofs_made"),
         (MEM, PROVED, PROVED | {"proofs_verified": 9}, "proofs_verified at the peer"),
         (NONE, SECURE, SECURE, "0 counted as packets_unprotected_sent"),
-        (NONE, PLAIN, PLAIN | {"packets_sealed": 17}, "at level none"),
+        (NONE, PLAIN, PLAIN | {"packets_sealed": 21}, "at level none"),
     ],
 )
 def test_counts_that_do_not_match(shape, a, b, why):
     with pytest.raises(IntegrityError, match=why):
         check_counts(shape, RESULT, a, b)
+
+
+def test_a_long_run_counts_the_pings_of_those_at_rest():
+    odd = {"packets_unprotected_sent": 40}
+    check_counts(AEAD, Result(RESULT.plan, messages=100, ns=int(6e9)), SECURE | odd, SECURE)
+    check_counts(replace(AEAD, qps=6), RESULT, SECURE | odd, SECURE)
+    with pytest.raises(IntegrityError, match="40 packets counted as"):
+        check_counts(AEAD, RESULT, SECURE | odd, SECURE)
 
 
 def test_facts():
