@@ -87,13 +87,16 @@ class Table(Generic[R]):
 
     def _load(self) -> None:
         try:
-            text = self.path.read_text() if self.path.exists() else ""
-            whole = text[: text.rfind("\n") + 1]  # a line that was cut off is measured again
-            if whole != text or not whole:
-                self._append("" if whole else _line(list(self._read)), size=len(whole.encode()))
+            data = self.path.read_bytes() if self.path.exists() else b""
+            whole = data[: data.rfind(b"\n") + 1]  # a line that was cut off is measured again
+            text = whole.decode()
+            if whole != data or not whole:
+                self._append("" if whole else _line(list(self._read)), size=len(whole))
         except OSError as error:
             raise _unwritable(self.path, error) from None
-        for words in csv.DictReader(io.StringIO(whole)):
+        except UnicodeDecodeError as error:
+            raise LocalError(f"{self.path}: {error}: name a new folder") from None
+        for words in csv.DictReader(io.StringIO(text)):
             self._keep(self._parse(words))
 
     def _parse(self, words: dict[str, Any]) -> R:

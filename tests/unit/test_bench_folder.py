@@ -21,7 +21,7 @@ class Row:
     value: float
 
 
-ROWS = [Row('a, "quoted"', 32, 0.1), Row("b", 32, 1e-9), Row("b", 64, 3.0)]
+ROWS = [Row('a, "quoted"', 32, 0.1), Row("b", 32, 1e-9), Row("b, µs", 64, 3.0)]
 
 
 def table(path: Path):
@@ -39,17 +39,17 @@ def test_rows_are_there_again(tmp_path):
     assert list(filled(tmp_path / "deep" / "er")) == ROWS
     again = table(tmp_path / "deep" / "er")
     assert list(again) == ROWS and len(again) == 3
-    assert again.get(name="b", size=64) == ROWS[2]
+    assert again.get(name="b, µs", size=64) == ROWS[2]
     assert again.get(name="b", size=65) is None
 
 
 def test_a_row_is_measured_once(tmp_path):
     rows = filled(tmp_path)
     with pytest.raises(LocalError, match="has a row for"):
-        rows.add(Row("b", 64, 4.0))
+        rows.add(Row("b, µs", 64, 4.0))
 
 
-@pytest.mark.parametrize("cut", [1, 2, 5, 8])
+@pytest.mark.parametrize("cut", [1, 2, 5, 8, 11])  # 11: inside a character
 def test_an_interrupted_line_is_measured_again(tmp_path, cut):
     filled(tmp_path)
     path = tmp_path / "item.csv"
@@ -76,11 +76,12 @@ def test_an_interrupted_head(tmp_path, left):
         ("name,size,value\na,1\n", "other columns"),
         ("name,size,value\na,1,2,3\n", "other columns"),
         ("name,size,value\na,b,2.0\n", "invalid literal"),
+        ("name,size,value\n\udcff,1,2.0\n", "can't decode byte 0xff"),
     ],
 )
 def test_a_file_of_something_else(tmp_path, text, why):
     Folder(tmp_path, FACTS)
-    (tmp_path / "item.csv").write_text(text)
+    (tmp_path / "item.csv").write_text(text, errors="surrogateescape")
     with pytest.raises(LocalError, match=why):
         table(tmp_path)
 
