@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from srdma import PD, Connection, Context, RemoteMR, connection
+from srdma import PD, Connection, Context, RemoteMR, _kvs, connection
 from srdma._kvs import SLOT_LEN, key, sealed
 from srdma.bench.kvs import KvsServer, Mix, Store, check_counts
 from srdma.bench.stand import Settings, Shape, Stand
@@ -57,6 +57,24 @@ def test_right_under_load(server: KvsServer, shape: Shape, mix: Mix, store: Stor
         assert (result.packets > 4) == (shape.level != "none")
         with pytest.raises(LocalError, match="measure\\(\\) came before check"):
             kvs.check(mix, seconds=0)
+
+
+def test_every_run_asks_for_other_keys(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And two stores that are compared for the same ones in the same round."""
+    thrown: list[tuple[int, ...]] = []
+
+    def trace(mix: str, *words: Any, real: Any = _kvs.Trace) -> Any:
+        thrown.append(words)
+        return real(mix, *words)
+
+    monkeypatch.setattr(_kvs, "Trace", trace)
+    store = Store(1000, connections=2)
+    with server.connect(AEAD, store) as one, server.connect(Shape("none"), store) as other:
+        for _ in range(3):
+            for kvs in (one, other):
+                assert kvs.measure(Mix("a"), seconds=0.02).requests > 0
+    assert thrown[0::2] == thrown[1::2]
+    assert len({*thrown}) == 3
 
 
 def test_right_over_udp() -> None:
