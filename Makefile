@@ -140,8 +140,9 @@ $(BUILD)/%.a: $(BUILD)/key
 
 LADDER := $(BUILD)/bench/ladder
 PRIMITIVES := $(BUILD)/bench/primitives
+MANY := $(BUILD)/bench/many
 TLS_PEERS := $(BUILD)/bench/tls_echo $(BUILD)/bench/tls_load
-bench: $(LADDER) $(PRIMITIVES) $(TLS_PEERS)
+bench: $(LADDER) $(MANY) $(PRIMITIVES) $(TLS_PEERS)
 	@:
 
 # What srdma is compared with.
@@ -158,16 +159,19 @@ $(PRIMITIVES): $(BUILD)/bench/primitives.o $(LIB)
 bench-quick: bench native offload
 	@$(PY) -c 'import matplotlib' 2>/dev/null || .ci/setup bench
 	@$(LADDER) --rounds 3
+	@$(MANY) --qps 2000 --rounds 1 --messages 2000
 	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
 		$(PY) -m srdma bench paper --smoke --out "$$out/paper" && \
 		$(PY) -m srdma bench targets --smoke --out "$$out/targets"
 
 # It stands on the tests' pairs of sessions and relays.
 LADDER_SRC := bench/ladder.c bench/nic.c $(wildcard bench/rung_*.c)
-$(LADDER): $(call objects,$(LADDER_SRC)) $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)
+$(LADDER): $(call objects,$(LADDER_SRC))
+$(MANY): $(call objects,bench/many.c)
+$(LADDER) $(MANY): $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o %.a,$^) \
-		$(LIBS) -lcmocka
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o,$^) \
+		$(filter %.a,$^) $(LIBS) -lcmocka
 
 $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)

@@ -1,7 +1,7 @@
 #include "atomic.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "mutant.h"
 
@@ -12,16 +12,41 @@ uint64_t srdma_atomic_apply(const struct srdma_atomic *how, uint64_t old)
 	return old == how->compare ? how->swap_add : old;
 }
 
-int srdma_atomic_create(struct srdma_atomic_results *t, uint32_t size)
+enum { FIRST_ROOM = 16 };
+
+void srdma_atomic_create(struct srdma_atomic_results *t,
+			 struct srdma_table_memory *memory, uint32_t size)
 {
-	*t = (struct srdma_atomic_results){ .size = size };
-	t->result = calloc(size, sizeof(*t->result));
-	return t->result ? 0 : -ENOMEM;
+	*t = (struct srdma_atomic_results){ .memory = memory, .size = size };
+}
+
+/* It grows before it wraps: results stay where they are. */
+int srdma_atomic_make_room(struct srdma_atomic_results *t, uint32_t n)
+{
+	const uint32_t all = t->count + n < t->size ? t->count + n : t->size;
+	uint32_t room = t->room ? t->room : FIRST_ROOM;
+	struct srdma_atomic_result *result;
+
+	if (all <= t->room)
+		return 0;
+	while (room < all)
+		room *= 2;
+	if (room > t->size)
+		room = t->size;
+	result = srdma_table_take(t->memory, room, sizeof(*result));
+	if (!result)
+		return -ENOMEM;
+	if (t->count)
+		memcpy(result, t->result, t->count * sizeof(*result));
+	srdma_table_give(t->memory, t->result, t->room, sizeof(*result));
+	t->result = result;
+	t->room = room;
+	return 0;
 }
 
 void srdma_atomic_destroy(struct srdma_atomic_results *t)
 {
-	free(t->result);
+	srdma_table_give(t->memory, t->result, t->room, sizeof(*t->result));
 	*t = (struct srdma_atomic_results){ 0 };
 }
 

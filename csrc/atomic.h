@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "table.h"
+
 enum srdma_atomic_kind {
 	SRDMA_ATOMIC_COMPARE_SWAP = 1,
 	SRDMA_ATOMIC_FETCH_ADD,
@@ -31,17 +33,25 @@ struct srdma_atomic_result {
 	uint64_t original;
 };
 
-/* A ring; all zero but result and size: none yet. */
+/* A ring; all zero but memory and size: none yet. */
 struct srdma_atomic_results {
+	struct srdma_table_memory *memory;
 	struct srdma_atomic_result *result;
-	uint32_t size, count, next;
+	uint32_t size; /* results at most */
+	uint32_t room; /* for so many is memory taken */
+	uint32_t count, next;
 };
 
-/* Room for size results. 0 or -ENOMEM. */
-int srdma_atomic_create(struct srdma_atomic_results *t, uint32_t size);
+/* Of size results at most; the memory, which outlives it, is taken for as many
+ * as there are. */
+void srdma_atomic_create(struct srdma_atomic_results *t,
+			 struct srdma_table_memory *memory, uint32_t size);
 void srdma_atomic_destroy(struct srdma_atomic_results *t);
 
-/* One was executed; the oldest result goes if there is no room. */
+/* Make room for n more: the oldest ones go where there may not be as many. 0 or
+ * -ENOMEM. */
+int srdma_atomic_make_room(struct srdma_atomic_results *t, uint32_t n);
+/* One was executed, for which room was made. */
 void srdma_atomic_keep(struct srdma_atomic_results *t, uint64_t request_id,
 		       uint64_t original);
 /* What the atomic of this request found. 0, or -ENOENT: it is not kept. */

@@ -312,13 +312,20 @@ static int may_send(const struct srdma_qp *qp)
 		       srdma_congestion_window(&qp->sending);
 }
 
+/* For an op, and its flight. */
+static int has_room(struct srdma_qp *qp)
+{
+	return srdma_op_share(qp, &qp->fetch) &&
+	       !srdma_flight_make_room(&qp->flights, qp->fetch.count + 1);
+}
+
 int srdma_cut_fetch(struct srdma_qp *qp)
 {
 	int err = fetch_again(qp);
 
 	while (!err && qp->sq_next < qp->sq_tail &&
 	       qp->fetch.count < SRDMA_FETCH_DEPTH && may_send(qp))
-		err = srdma_op_share(qp, &qp->fetch) ? cut(qp) : -EAGAIN;
+		err = has_room(qp) ? cut(qp) : -EAGAIN;
 	starve(qp);
 	if (srdma_op_issue(qp, &qp->fetch))
 		return -EAGAIN;

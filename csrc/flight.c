@@ -1,7 +1,7 @@
 #include "flight.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <string.h>
 
 #define MS UINT64_C(1000000)
 /*
@@ -21,7 +21,7 @@
 #define PATIENCE_FIRST (25 * MS) /* a guess is no reason to send again */
 #define PATIENCE_LEAST (MS / 100)
 
-enum { REORDERED = 3, TRIES = 16, DOUBLINGS = 13, LOOKS = 64 };
+enum { REORDERED = 3, TRIES = 16, DOUBLINGS = 13, LOOKS = 64, FIRST_ROOM = 8 };
 
 /* A place in the stream of requests; offsets go up to 2^32. */
 struct point {
@@ -45,23 +45,56 @@ static struct point end_of(const struct srdma_flight *x)
 			       (uint64_t)x->offset + (x->len ? x->len : 1) };
 }
 
-int srdma_flight_create(struct srdma_flights *f, uint32_t size)
+void srdma_flight_create(struct srdma_flights *f,
+			 struct srdma_table_memory *memory, uint32_t size)
 {
-	*f = (struct srdma_flights){ .size = size };
-	f->ring = calloc(size, sizeof(*f->ring));
-	return f->ring ? 0 : -ENOMEM;
-}
-
-void srdma_flight_destroy(struct srdma_flights *f)
-{
-	free(f->ring);
-	*f = (struct srdma_flights){ 0 };
+	*f = (struct srdma_flights){ .memory = memory, .size = size };
 }
 
 /* i counts from the head. */
 static struct srdma_flight *nth(const struct srdma_flights *f, uint32_t i)
 {
-	return &f->ring[(f->head + i) % f->size];
+	return &f->ring[(f->head + i) & (f->room - 1)];
+}
+
+static void give_ring(struct srdma_flights *f)
+{
+	srdma_table_give(f->memory, f->ring, f->room, sizeof(*f->ring));
+	f->ring = NULL;
+	f->room = f->head = 0;
+}
+
+void srdma_flight_destroy(struct srdma_flights *f)
+{
+	give_ring(f);
+	*f = (struct srdma_flights){ 0 };
+}
+
+void srdma_flight_shrink(struct srdma_flights *f)
+{
+	if (!f->count)
+		give_ring(f);
+}
+
+int srdma_flight_make_room(struct srdma_flights *f, uint32_t n)
+{
+	const uint32_t all = f->count + n < f->size ? f->count + n : f->size;
+	uint32_t room = f->room ? f->room : FIRST_ROOM;
+	struct srdma_flight *ring;
+
+	if (all <= f->room)
+		return 0;
+	while (room < all)
+		room *= 2;
+	ring = srdma_table_take(f->memory, room, sizeof(*ring));
+	if (!ring)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < f->count; i++)
+		ring[i] = *nth(f, i);
+	give_ring(f);
+	f->ring = ring;
+	f->room = room;
+	return 0;
 }
 
 uint64_t srdma_flight_add(struct srdma_flights *f,
@@ -140,7 +173,7 @@ static void pop(struct srdma_flights *f)
 {
 	f->ended = higher(f->ended, nth(f, 0)->pn);
 	set_state(f, nth(f, 0), SRDMA_FLIGHT_OVER);
-	f->head = (f->head + 1) % f->size;
+	f->head = (f->head + 1) & (f->room - 1);
 	f->first++;
 	f->count--;
 }

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "table.h"
 #include "wire.h"
 
 enum srdma_flight_state {
@@ -33,8 +34,11 @@ struct srdma_flight {
 };
 
 struct srdma_flights {
+	struct srdma_table_memory *memory;
 	struct srdma_flight *ring;
-	uint32_t size, head, count;
+	uint32_t size; /* flights at most */
+	uint32_t room; /* of the ring, a power of two; 0: no ring */
+	uint32_t head, count;
 	uint32_t waiting; /* of them, neither held nor over */
 	uint32_t losts;	  /* of those, LOST */
 	uint32_t held;	  /* answers that held ones ask for */
@@ -60,9 +64,16 @@ struct srdma_flight_word {
 	int ordered;	   /* the wire keeps order */
 };
 
-/* Room for size flights. 0 or -ENOMEM. */
-int srdma_flight_create(struct srdma_flights *f, uint32_t size);
+/* Of size flights at most; the memory, which outlives it, is taken for as many
+ * as there are. */
+void srdma_flight_create(struct srdma_flights *f,
+			 struct srdma_table_memory *memory, uint32_t size);
 void srdma_flight_destroy(struct srdma_flights *f);
+
+/* Make room for n more, or as many as there may be. 0 or -ENOMEM. */
+int srdma_flight_make_room(struct srdma_flights *f, uint32_t n);
+/* Give the memory back, if there is none. */
+void srdma_flight_shrink(struct srdma_flights *f);
 
 /* A packet left; it is behind all others, and there is room. Returns its
  * serial number. */

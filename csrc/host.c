@@ -7,7 +7,12 @@
 #include "bytes.h"
 #include "reason.h"
 
-enum { BUCKETS = 256, SEQUENCE_AT = 28, MAX_QPN = 0xffffff };
+enum {
+	LEAST_BUCKETS = 16,
+	RECORDS = 4, /* of the ring, to a bucket: a QP takes 3 at least */
+	SEQUENCE_AT = 28,
+	MAX_QPN = 0xffffff,
+};
 
 /* An outstanding work request; its place in the queue is its number. */
 struct entry {
@@ -38,12 +43,13 @@ struct srdma_host {
 	uint32_t told;	   /* consumed, as the newest descriptor said */
 	uint32_t failed;   /* enum srdma_reason, 0: the worker lives */
 	uint64_t ignored;
-	struct host_qp *qps[BUCKETS];
+	uint32_t buckets;
+	struct host_qp **qps;
 };
 
 static struct host_qp **qp_slot(struct srdma_host *h, uint32_t qpn)
 {
-	struct host_qp **at = &h->qps[qpn % BUCKETS];
+	struct host_qp **at = &h->qps[qpn & (h->buckets - 1)];
 
 	while (*at && (*at)->qpn != qpn)
 		at = &(*at)->next;
@@ -83,6 +89,14 @@ int srdma_host_create(struct srdma_host **out, const void *ring,
 	h = calloc(1, sizeof(*h));
 	if (!h)
 		return -ENOMEM;
+	h->buckets = entries / RECORDS;
+	if (h->buckets < LEAST_BUCKETS)
+		h->buckets = LEAST_BUCKETS;
+	h->qps = calloc(h->buckets, sizeof(struct host_qp *));
+	if (!h->qps) {
+		free(h);
+		return -ENOMEM;
+	}
 	h->ring = ring;
 	h->entries = entries;
 	*out = h;
@@ -93,7 +107,7 @@ void srdma_host_destroy(struct srdma_host *h)
 {
 	if (!h)
 		return;
-	for (int i = 0; i < BUCKETS; i++) {
+	for (uint32_t i = 0; i < h->buckets; i++) {
 		while (h->qps[i]) {
 			struct host_qp *qp = h->qps[i];
 
@@ -101,6 +115,7 @@ void srdma_host_destroy(struct srdma_host *h)
 			qp_free(qp);
 		}
 	}
+	free(h->qps);
 	free(h);
 }
 
@@ -357,7 +372,7 @@ static int poll_failed(struct srdma_host *h, struct srdma_record *out, int n)
 {
 	int got = 0;
 
-	for (int i = 0; i < BUCKETS; i++)
+	for (uint32_t i = 0; i < h->buckets; i++)
 		for (struct host_qp *qp = h->qps[i]; qp; qp = qp->next)
 			got += fail_qp(h, qp, out + got, n - got);
 	return got;

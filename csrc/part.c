@@ -1,37 +1,69 @@
 #include "part.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "mutant.h"
 
-enum { REORDERED = 3 };
+enum { REORDERED = 3, CHUNK = 16 };
 
-int srdma_part_create(struct srdma_parts *t, uint32_t size)
-{
-	*t = (struct srdma_parts){ .size = size };
-	t->all = calloc(size, sizeof(*t->all));
-	if (!t->all)
-		return -ENOMEM;
-	srdma_part_clear(t);
-	return 0;
-}
+struct srdma_part_chunk {
+	struct srdma_part_chunk *next;
+	struct srdma_part part[CHUNK];
+};
 
-void srdma_part_destroy(struct srdma_parts *t)
+void srdma_part_create(struct srdma_parts *t, struct srdma_table_memory *memory,
+		       uint32_t size)
 {
-	free(t->all);
-	*t = (struct srdma_parts){ 0 };
+	*t = (struct srdma_parts){ .memory = memory, .size = size };
 }
 
 void srdma_part_clear(struct srdma_parts *t)
 {
-	t->free = t->head = t->tail = NULL;
-	for (uint32_t i = t->size; i-- > 0;) {
-		t->all[i].next = t->free;
-		t->free = &t->all[i];
+	struct srdma_part_chunk *c = t->chunks, *next;
+
+	for (; c; c = next) {
+		next = c->next;
+		srdma_table_give(t->memory, c, 1, sizeof(*c));
 	}
-	t->count = t->due = t->wanted = 0;
+	t->chunks = NULL;
+	t->free = t->head = t->tail = NULL;
+	t->room = t->count = t->due = t->wanted = 0;
 	t->late = 0;
+}
+
+void srdma_part_destroy(struct srdma_parts *t)
+{
+	srdma_part_clear(t);
+	*t = (struct srdma_parts){ 0 };
+}
+
+void srdma_part_shrink(struct srdma_parts *t)
+{
+	if (!t->count && t->chunks)
+		srdma_part_clear(t);
+}
+
+/* One that is free; NULL: no room, or no memory. */
+static struct srdma_part *take(struct srdma_parts *t)
+{
+	struct srdma_part_chunk *c;
+	struct srdma_part *p;
+
+	if (!t->free && t->room < t->size) {
+		c = srdma_table_take(t->memory, 1, sizeof(*c));
+		if (!c)
+			return NULL;
+		c->next = t->chunks;
+		t->chunks = c;
+		for (int i = CHUNK; i-- > 0 && t->room < t->size; t->room++) {
+			c->part[i].next = t->free;
+			t->free = &c->part[i];
+		}
+	}
+	p = t->free;
+	if (p)
+		t->free = p->next;
+	return p;
 }
 
 uint32_t srdma_part_answers(const struct srdma_parts *t, uint32_t len)
@@ -69,11 +101,10 @@ static void unlink_part(struct srdma_parts *t, struct srdma_part *p,
 struct srdma_part *srdma_part_add(struct srdma_parts *t, uint64_t id,
 				  uint32_t start, uint32_t end)
 {
-	struct srdma_part *p = t->free;
+	struct srdma_part *p = take(t);
 
 	if (!p)
 		return NULL;
-	t->free = p->next;
 	*p = (struct srdma_part){ .request_id = id,
 				  .flight = SRDMA_NO_FLIGHT,
 				  .start = start,

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "table.h"
 #include "wire.h"
 
 enum { SRDMA_PLACES = SRDMA_READ_PART / 256 }; /* 256: the least mtu */
@@ -38,8 +39,13 @@ struct srdma_part {
 	uint8_t filled[SRDMA_PLACES / 8];
 };
 
+struct srdma_part_chunk;
+
 struct srdma_parts {
-	struct srdma_part *all, *free;
+	struct srdma_table_memory *memory;
+	struct srdma_part_chunk *chunks; /* of room parts in all */
+	uint32_t room;
+	struct srdma_part *free;
 	struct srdma_part *head, *tail; /* oldest, youngest */
 	uint32_t size, count;
 	uint32_t mtu;	  /* payload of an answer: a place */
@@ -61,14 +67,18 @@ struct srdma_part_answer {
 	int atomic;	   /* to an atomic: of SRDMA_ATOMIC_LEN bytes */
 };
 
-/* Room for size parts. 0 or -ENOMEM. */
-int srdma_part_create(struct srdma_parts *t, uint32_t size);
+/* Of size parts at most; the memory, which outlives it, is taken for as many
+ * as there were at a time. */
+void srdma_part_create(struct srdma_parts *t, struct srdma_table_memory *memory,
+		       uint32_t size);
 void srdma_part_destroy(struct srdma_parts *t);
 void srdma_part_clear(struct srdma_parts *t);
+/* Give the memory back, if there is none. */
+void srdma_part_shrink(struct srdma_parts *t);
 
 /* Answers that a part of len bytes takes. */
 uint32_t srdma_part_answers(const struct srdma_parts *t, uint32_t len);
-/* One more, NEW; NULL: no room. */
+/* One more, NEW; NULL: no room, or no memory for it. */
 struct srdma_part *srdma_part_add(struct srdma_parts *t, uint64_t id,
 				  uint32_t start, uint32_t end);
 /*

@@ -81,6 +81,19 @@ static int capability_ok(const struct srdma_qp *qp, const struct srdma_wqe *w)
 	return !srdma_desc_is_atomic(w->opcode) || use.run == w->length;
 }
 
+/* What came with the descriptor; 0: there is no memory for it. */
+static int keep_inline(struct srdma_qp *qp, uint64_t id,
+		       const struct srdma_desc *d, const uint8_t *payload)
+{
+	if (!(d->flags & SRDMA_DESC_INLINE) || d->length > SRDMA_MAX_IMMEDIATE)
+		return 1;
+	if (srdma_qp_make_inline(qp))
+		return 0;
+	memcpy(qp->sq_inline + (id & qp->sq_mask) * SRDMA_MAX_IMMEDIATE,
+	       payload, d->length);
+	return 1;
+}
+
 static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
 		      const uint8_t *payload)
 {
@@ -104,10 +117,9 @@ static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
 				 .compare = d->compare,
 				 .opcode = d->opcode,
 				 .flags = d->flags };
-	if ((d->flags & SRDMA_DESC_INLINE) && d->length <= SRDMA_MAX_IMMEDIATE)
-		memcpy(qp->sq_inline + (id & qp->sq_mask) * SRDMA_MAX_IMMEDIATE,
-		       payload, d->length);
 	qp->sq_tail++;
+	if (!keep_inline(qp, id, d, payload))
+		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, id, 1);
 	if (qp->state == SRDMA_QP_INIT)
 		srdma_qp_fail(qp, SRDMA_REASON_QP_STATE, id, 1);
 	else if (d->length > SRDMA_MAX_MESSAGE)

@@ -6,7 +6,7 @@
 #include "mutant.h"
 #include "relay_impl.h"
 
-enum { CLOSE_PATIENCE_MS = 1000, DMA_S = 10, PINGS = 10 };
+enum { CLOSE_PATIENCE_MS = 1000, DMA_S = 10, PINGS = 10, REST_S = 10 };
 
 static uint32_t power_of_two(uint32_t n)
 {
@@ -27,15 +27,13 @@ int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
 	if (!qp)
 		return -ENOMEM;
 	qp->sq = calloc(sq, sizeof(*qp->sq));
-	qp->sq_inline = calloc(sq, SRDMA_MAX_IMMEDIATE);
 	qp->rq = calloc(rq, sizeof(*qp->rq));
-	qp->slots = calloc(r->params.reads, sizeof(*qp->slots));
-	if (!qp->sq || !qp->sq_inline || !qp->rq || !qp->slots ||
-	    srdma_atomic_create(&qp->atomics, SRDMA_ATOMIC_RESULTS)) {
+	qp->relay = r;
+	if (!qp->sq || !qp->rq) {
 		srdma_qp_free(qp);
 		return -ENOMEM;
 	}
-	qp->relay = r;
+	srdma_atomic_create(&qp->atomics, &r->tables, SRDMA_ATOMIC_RESULTS);
 	qp->beyond.pool = &r->beyond;
 	qp->leg = leg;
 	qp->state = SRDMA_QP_INIT;
@@ -48,6 +46,34 @@ int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
 	return 0;
 }
 
+static size_t inline_len(const struct srdma_qp *qp)
+{
+	return ((size_t)qp->sq_mask + 1) * SRDMA_MAX_IMMEDIATE;
+}
+
+int srdma_qp_make_inline(struct srdma_qp *qp)
+{
+	if (!qp->sq_inline)
+		qp->sq_inline =
+			srdma_table_take(&qp->relay->tables, inline_len(qp), 1);
+	return qp->sq_inline ? 0 : -ENOMEM;
+}
+
+/* What nothing is in: it is made again when it is needed. */
+static void give_tables(struct srdma_qp *qp)
+{
+	struct srdma_table_memory *m = &qp->relay->tables;
+
+	srdma_table_give(m, qp->sq_inline, inline_len(qp), 1);
+	srdma_table_give(m, qp->slots, qp->relay->params.reads,
+			 sizeof(*qp->slots));
+	qp->sq_inline = NULL;
+	qp->slots = NULL;
+	qp->slots_head = 0;
+	srdma_flight_shrink(&qp->flights);
+	srdma_part_shrink(&qp->parts);
+}
+
 void srdma_qp_free(struct srdma_qp *qp)
 {
 	srdma_op_drop(&qp->fetch);
@@ -58,12 +84,11 @@ void srdma_qp_free(struct srdma_qp *qp)
 	if (qp->leg)
 		srdma_rekey_release(qp);
 	free(qp->sq);
-	free(qp->sq_inline);
 	free(qp->rq);
+	give_tables(qp);
 	srdma_flight_destroy(&qp->flights);
 	srdma_part_destroy(&qp->parts);
 	srdma_atomic_destroy(&qp->atomics);
-	free(qp->slots);
 	free(qp);
 }
 
@@ -345,6 +370,28 @@ static uint64_t expire_service(struct srdma_qp *qp, uint64_t now)
 	return SRDMA_NEVER;
 }
 
+static int is_idle(const struct srdma_qp *qp)
+{
+	return qp->sq_head == qp->sq_tail && !qp->flights.count &&
+	       !qp->parts.count && !qp->fetch.count && !qp->slots_count;
+}
+
+/* Who has rested for a while gives back what only work needs. */
+static uint64_t expire_tables(struct srdma_qp *qp, uint64_t now)
+{
+	const uint64_t end = qp->heard + REST_S * SRDMA_SECOND;
+
+	if (!qp->flights.room && !qp->parts.room && !qp->sq_inline &&
+	    !qp->slots)
+		return SRDMA_NEVER;
+	if (!is_idle(qp))
+		return now + REST_S * SRDMA_SECOND;
+	if (now < end)
+		return end;
+	give_tables(qp);
+	return SRDMA_NEVER;
+}
+
 uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now)
 {
 	uint64_t next;
@@ -361,6 +408,7 @@ uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now)
 	if (qp->state == SRDMA_QP_ERR)
 		return SRDMA_NEVER;
 	next = earlier(next, expire_kept(qp, now));
+	next = earlier(next, expire_tables(qp, now));
 	return earlier(next, srdma_retry_expire(qp, now));
 }
 

@@ -86,8 +86,8 @@ enum srdma_say { /* what waits to be sent, by falling urgency */
 struct srdma_grant_use;
 
 struct srdma_qp {
-	struct srdma_qp *hash_next; /* by SRC QPN */
-	struct srdma_qp *leg_next;
+	struct srdma_qp *hash_next;	     /* by SRC QPN */
+	struct srdma_qp *leg_next, **leg_at; /* what points to it */
 	struct srdma_qp *active_next;
 	struct srdma_timer timer; /* to srdma_qp_expire() */
 	uint8_t active;		  /* on the relay's list */
@@ -136,7 +136,7 @@ struct srdma_qp {
 
 	/* requests: [sq_head, sq_tail), not yet fetched from sq_next on */
 	struct srdma_wqe *sq;
-	uint8_t *sq_inline; /* SRDMA_MAX_IMMEDIATE each */
+	uint8_t *sq_inline; /* SRDMA_MAX_IMMEDIATE each; NULL: none yet */
 	uint64_t sq_head, sq_next, sq_tail;
 	uint32_t sq_depth, sq_mask;
 	uint64_t sent_id;    /* requests before it are wholly sent */
@@ -171,7 +171,7 @@ struct srdma_qp {
 	uint32_t done_offset;
 	struct srdma_op_list place;
 	struct srdma_atomic_results atomics;
-	struct srdma_slot *slots; /* ring of the relay's reads */
+	struct srdma_slot *slots; /* ring of the relay's reads; NULL: not yet */
 	uint32_t slots_head, slots_count;
 	uint32_t slots_ready;	/* of these, behind everything before them */
 	uint32_t slots_fetched; /* of these, wholly in the answer list */
@@ -204,6 +204,8 @@ int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
 		    const struct srdma_qp_params *params);
 /* No op may be ISSUED. */
 void srdma_qp_free(struct srdma_qp *qp);
+/* Room for the payload of INLINE requests. 0 or -ENOMEM. */
+int srdma_qp_make_inline(struct srdma_qp *qp);
 /*
  * To ERR, once. id: the own request that the reason is about, or
  * SRDMA_OLDEST, SRDMA_NONE. tell: CLOSE goes to the peer.
@@ -309,10 +311,10 @@ struct srdma_span {
 };
 /* One at the position, with an op left for it. Why it is refused, or NONE. */
 enum srdma_reason srdma_rx_execute(const struct srdma_arrival *a);
-/* 1: a READ_REQUEST or atomic that no slot is free for. */
-int srdma_rx_full(const struct srdma_qp *qp, const struct srdma_packet *p);
-/* 1: one that comes the first time and waits for a slot. */
-int srdma_rx_waits(const struct srdma_qp *qp, const struct srdma_packet *p);
+/* 1: a READ_REQUEST or atomic that no slot, or no memory, is free for. */
+int srdma_rx_full(struct srdma_qp *qp, const struct srdma_packet *p);
+/* 1: one that comes the first time and waits for either. */
+int srdma_rx_waits(struct srdma_qp *qp, const struct srdma_packet *p);
 /* Answer a READ_REQUEST or atomic again, if that is right and an answer is not
  * on its way already (5, 5.3). */
 void srdma_rx_again(const struct srdma_arrival *a);

@@ -88,7 +88,7 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	ROW(LOCAL_KEY, WC_LOC_PROT, 0, 0,
 	    "the local buffer is not inside a region with the needed access"),
 	ROW(LOCAL_DMA, WC_LOC_PROT, 0, 0,
-	    "the own NIC could not reach the local buffer"),
+	    "the own NIC could not reach the local buffer, or had no memory for it"),
 	ROW(BAD_DESCRIPTOR, WC_LOC_QP_OP, 0, 0,
 	    "the descriptor breaks the host protocol"),
 	ROW(MESSAGE_TOO_LONG, WC_LOC_LEN, 0, 0,

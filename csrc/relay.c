@@ -35,7 +35,7 @@ void srdma_relay_wake_qp(struct srdma_qp *qp, uint64_t when)
 
 struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn)
 {
-	struct srdma_qp *qp = r->qps[qpn % SRDMA_QP_BUCKETS];
+	struct srdma_qp *qp = *srdma_relay_bucket(r, qpn);
 
 	while (qp && qp->qpn != qpn)
 		qp = qp->hash_next;

@@ -32,7 +32,8 @@ enum srdma_relay_limits {
 	SRDMA_DEFAULT_PING_MS = 5000,
 	SRDMA_DEFAULT_SILENCE_MS = 15000,
 	SRDMA_MAX_LEGS = 256,
-	SRDMA_MAX_QPS = 4096,
+	SRDMA_DEFAULT_QPS = 4096,
+	SRDMA_MAX_QPS = 1 << 20,
 	SRDMA_MAX_MRS = 4096,	/* per leg */
 	SRDMA_MAX_DEPTH = 4096, /* of an SQ or RQ */
 	SRDMA_MAX_WINDOW = 1024,
@@ -54,6 +55,9 @@ struct srdma_relay_params {
 	uint32_t window; /* request packets taken unacknowledged, as far as
 			       the host port has buffers to keep them */
 	uint32_t reads;	 /* answer slots per QP */
+	uint32_t qps;	 /* at most; 0: SRDMA_DEFAULT_QPS */
+	/* Bytes of what QPs make when they first need it; 0: no limit. */
+	uint64_t table_memory;
 	/* Keyed contexts kept for key mode pd; 0: none, nor keys of memory. */
 	uint32_t key_cache;
 	/* Liveness (5): 0: 5,000 and 15,000; silence is longer than ping. */

@@ -88,10 +88,31 @@ static int is_legal(const struct srdma_relay_params *p)
 	return p->mtu >= SRDMA_MIN_MTU && p->mtu <= SRDMA_MAX_PAYLOAD &&
 	       p->window && p->window <= SRDMA_MAX_WINDOW && p->reads &&
 	       p->reads <= SRDMA_MAX_READS &&
-	       p->key_cache <= SRDMA_MAX_KEY_CACHE &&
+	       p->key_cache <= SRDMA_MAX_KEY_CACHE && p->qps <= SRDMA_MAX_QPS &&
 	       p->rekey_packets <= SRDMA_REKEY_PACKETS &&
 	       p->rekey_bytes <= SRDMA_REKEY_BYTES &&
 	       p->rekey_ns <= SRDMA_REKEY_NS;
+}
+
+/* Of as many QPs as there may be. Pages that none needs stay untouched. */
+static int make_places(struct srdma_relay *r)
+{
+	uint32_t buckets = 1;
+
+	if (!r->params.qps)
+		r->params.qps = SRDMA_DEFAULT_QPS;
+	while (buckets < 2 * r->params.qps)
+		buckets *= 2;
+	r->qp_mask = buckets - 1;
+	r->qps = calloc(buckets, sizeof(struct srdma_qp *));
+	r->timers.heap = calloc(r->params.qps, sizeof(struct srdma_timer *));
+	return r->qps && r->timers.heap ? 0 : -ENOMEM;
+}
+
+static void free_places(struct srdma_relay *r)
+{
+	free(r->qps);
+	free(r->timers.heap);
 }
 
 int srdma_relay_create(struct srdma_relay **out,
@@ -106,7 +127,7 @@ int srdma_relay_create(struct srdma_relay **out,
 	r->host = params->host;
 	r->wire = params->wire;
 	r->timer = SRDMA_NEVER;
-	r->timers.heap = r->timer_heap;
+	r->tables.most = params->table_memory;
 	r->wall = UINT32_MAX;
 	err = -EINVAL;
 	if (!is_legal(params) || set_liveness(r))
@@ -114,7 +135,9 @@ int srdma_relay_create(struct srdma_relay **out,
 	TAILQ_INIT(&r->strangers);
 	r->params.mtu = srdma_relay_fit(r, params->mtu);
 	r->params.window = window_of(r);
-	err = srdma_op_pool_create(&r->ops, SRDMA_OPS);
+	err = make_places(r);
+	if (!err)
+		err = srdma_op_pool_create(&r->ops, SRDMA_OPS);
 	if (err)
 		goto free_relay;
 	err = srdma_beyond_pool_create(&r->beyond, records_of(r));
@@ -142,6 +165,7 @@ free_beyond:
 free_ops:
 	srdma_op_pool_destroy(&r->ops);
 free_relay:
+	free_places(r);
 	free(r);
 destroy_ports:
 	params->host->ops->destroy(params->host);
@@ -190,6 +214,7 @@ void srdma_relay_destroy(struct srdma_relay *r)
 	srdma_cmac_destroy(&r->cmac);
 	srdma_beyond_pool_destroy(&r->beyond);
 	srdma_op_pool_destroy(&r->ops);
+	free_places(r);
 	free(r);
 }
 

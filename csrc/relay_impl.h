@@ -8,9 +8,9 @@
 #include "op.h"
 #include "qp.h"
 #include "relay.h"
+#include "table.h"
 
 enum {
-	SRDMA_QP_BUCKETS = 8192,
 	SRDMA_MIN_MTU = 256,
 	SRDMA_MIN_PN = 1 << 23,
 	SRDMA_OPS = 4096,
@@ -31,15 +31,16 @@ struct srdma_relay {
 	uint64_t now;
 	uint64_t timer;		    /* what is not one QP's */
 	struct srdma_timers timers; /* the QPs' */
-	struct srdma_timer *timer_heap[SRDMA_MAX_QPS];
-	uint64_t ping, silence; /* ns */
-	uint32_t wall;		/* Unix seconds; UINT32_MAX: not told */
+	uint64_t ping, silence;	    /* ns */
+	uint32_t wall;		    /* Unix seconds; UINT32_MAX: not told */
 	/* For memory keys, scratch: the last one stays there until the next,
 	 * or until that for which it was is gone. */
 	struct srdma_cmac cmac;
 	struct srdma_keycache *keys; /* of sessions in a mode with PD */
-	struct srdma_qp *qps[SRDMA_QP_BUCKETS];
+	struct srdma_qp **qps;	     /* buckets, by SRC QPN */
+	uint32_t qp_mask;
 	uint32_t qp_count;
+	struct srdma_table_memory tables; /* of QPs */
 	struct srdma_mr_table mrs;
 	struct srdma_leg *legs[SRDMA_MAX_LEGS];
 	uint32_t leg_count, leg_serial;
@@ -63,6 +64,12 @@ void srdma_relay_activate(struct srdma_qp *qp);
 void srdma_relay_wake_at(struct srdma_relay *r, uint64_t when);
 void srdma_relay_wake_qp(struct srdma_qp *qp, uint64_t when);
 struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn);
+static inline struct srdma_qp **srdma_relay_bucket(const struct srdma_relay *r,
+						   uint32_t qpn)
+{
+	return &r->qps[qpn & r->qp_mask];
+}
+
 /* That of the leg; NULL, with why. */
 struct srdma_qp *srdma_relay_own_qp(struct srdma_relay *r,
 				    const struct srdma_leg *leg, uint32_t qpn);

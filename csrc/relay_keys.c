@@ -260,22 +260,17 @@ static int set_up(struct srdma_relay *r, struct srdma_qp *qp,
 {
 	int err;
 
-	err = srdma_flight_create(&qp->flights, k->peer_window);
-	if (!err)
-		err = srdma_part_create(&qp->parts, SRDMA_PARTS);
-	if (!err)
-		err = make_session(r, qp, k);
-	else
-		srdma_relay_refuse(r, err, "no memory for a QP");
+	err = make_session(r, qp, k);
 	if (!err)
 		err = srdma_dial_begin(qp, k->role ? NULL : k->peer_wire);
-	if (!err)
-		return 0;
-	srdma_session_destroy(qp->session);
-	srdma_flight_destroy(&qp->flights);
-	srdma_part_destroy(&qp->parts);
-	qp->session = NULL;
-	return err;
+	if (err) {
+		srdma_session_destroy(qp->session);
+		qp->session = NULL;
+		return err;
+	}
+	srdma_flight_create(&qp->flights, &r->tables, k->peer_window);
+	srdma_part_create(&qp->parts, &r->tables, SRDMA_PARTS);
+	return 0;
 }
 
 /* The same, from the group's K_PD if there is one, which the leg keeps. */

@@ -34,10 +34,10 @@ static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
 			r, -ENOSPC,
 			"the leg's ring of %u records cannot hold %u more; open the PD with a larger ring",
 			leg->ring, p->sq + p->rq + 1);
-	if (r->qp_count == SRDMA_MAX_QPS)
+	if (r->qp_count == r->params.qps)
 		return srdma_relay_refuse(r, -EDQUOT,
 					  "the worker has its limit of %u QPs",
-					  SRDMA_MAX_QPS);
+					  r->params.qps);
 	return 0;
 }
 
@@ -58,11 +58,29 @@ static int name_qp(struct srdma_relay *r, struct srdma_qp *qp,
 	return err;
 }
 
+static void join_leg(struct srdma_qp *qp)
+{
+	struct srdma_leg *leg = qp->leg;
+
+	qp->leg_next = leg->qps;
+	if (qp->leg_next)
+		qp->leg_next->leg_at = &qp->leg_next;
+	qp->leg_at = &leg->qps;
+	leg->qps = qp;
+}
+
+static void leave_leg(struct srdma_qp *qp)
+{
+	*qp->leg_at = qp->leg_next;
+	if (qp->leg_next)
+		qp->leg_next->leg_at = qp->leg_at;
+}
+
 int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_params *params,
 			struct srdma_qp_info *info)
 {
-	struct srdma_qp *qp;
+	struct srdma_qp *qp, **bucket;
 	uint32_t ms;
 	int err = check_qp(r, leg, params);
 
@@ -78,10 +96,10 @@ int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 	ms = params->timeout_ms ? params->timeout_ms : DEFAULT_TIMEOUT_MS;
 	qp->timeout = (uint64_t)ms * (SRDMA_SECOND / 1000);
 	qp->mtu = params->mtu ? params->mtu : r->params.mtu;
-	qp->hash_next = r->qps[qp->qpn % SRDMA_QP_BUCKETS];
-	r->qps[qp->qpn % SRDMA_QP_BUCKETS] = qp;
-	qp->leg_next = leg->qps;
-	leg->qps = qp;
+	bucket = srdma_relay_bucket(r, qp->qpn);
+	qp->hash_next = *bucket;
+	*bucket = qp;
+	join_leg(qp);
 	leg->reserved += qp->sq_depth + qp->rq_depth + 1;
 	r->qp_count++;
 	info->qpn = qp->qpn;
@@ -96,14 +114,12 @@ int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 void srdma_relay_forget(struct srdma_qp *qp)
 {
 	struct srdma_relay *r = qp->relay;
-	struct srdma_qp **at = &r->qps[qp->qpn % SRDMA_QP_BUCKETS];
+	struct srdma_qp **at = srdma_relay_bucket(r, qp->qpn);
 
 	while (*at != qp)
 		at = &(*at)->hash_next;
 	*at = qp->hash_next;
-	for (at = &qp->leg->qps; *at != qp; at = &(*at)->leg_next)
-		;
-	*at = qp->leg_next;
+	leave_leg(qp);
 	if (qp->active) {
 		struct srdma_qp *before = NULL;
 

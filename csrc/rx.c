@@ -158,16 +158,31 @@ static enum srdma_reason rx_send(const struct request *rq)
 	return place(rq, &own);
 }
 
-int srdma_rx_full(const struct srdma_qp *qp, const struct srdma_packet *p)
+/* Of slots, and of what an atomic finds: those that hold a slot come first. */
+static int has_memory(struct srdma_qp *qp, const struct srdma_packet *p)
 {
-	return is_answered(p) && qp->slots_count == qp->relay->params.reads;
+	struct srdma_relay *r = qp->relay;
+
+	if (!qp->slots)
+		qp->slots = srdma_table_take(&r->tables, r->params.reads,
+					     sizeof(*qp->slots));
+	return qp->slots &&
+	       (!(srdma_wire_traits(p->opcode) & SRDMA_T_ATOMIC) ||
+		!srdma_atomic_make_room(&qp->atomics, qp->slots_count + 1));
 }
 
-int srdma_rx_waits(const struct srdma_qp *qp, const struct srdma_packet *p)
+int srdma_rx_full(struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	return is_answered(p) && (qp->slots_count == qp->relay->params.reads ||
+				  !has_memory(qp, p));
+}
+
+int srdma_rx_waits(struct srdma_qp *qp, const struct srdma_packet *p)
 {
 	const uint32_t reads = qp->relay->params.reads;
 
-	return is_answered(p) && qp->slots_count >= reads - reads / SPARE;
+	return is_answered(p) &&
+	       (qp->slots_count >= reads - reads / SPARE || !has_memory(qp, p));
 }
 
 static struct srdma_slot *slot_at(const struct srdma_qp *qp, uint32_t i)

@@ -18,6 +18,7 @@ enum {
 	DEFAULT_WINDOW = 512,
 	DEFAULT_READS = 16,
 	DEFAULT_KEY_CACHE = 1024,
+	MAX_TABLE_MIB = 1 << 20,
 	MAX_STATS = 86400,
 	MIN_REKEY_MS = 10,
 	MAX_REKEY_MS = SRDMA_REKEY_NS / 1000000,
@@ -50,6 +51,9 @@ static const char help[] =
 	"  --key-cache N        keys in use that are kept ready, of QPs in key mode pd,\n"
 	"                       0..65536 (default 1024); 0: each packet derives its own,\n"
 	"                       those of memory too\n"
+	"  --max-qps N          QPs, 1..1048576 (default 4096)\n"
+	"  --table-memory MIB   of what QPs make when they first need it, 1..1048576\n"
+	"                       (default: as much as their own limits allow)\n"
 	"  --ping SECONDS       who has waited so long for a word of the peer asks for\n"
 	"                       one (default 5; 0.5 will do)\n"
 	"  --silence SECONDS    after so long without one, or without a wire to the\n"
@@ -326,6 +330,8 @@ enum {
 	OPT_WINDOW,
 	OPT_READS,
 	OPT_KEY_CACHE,
+	OPT_MAX_QPS,
+	OPT_TABLE_MEMORY,
 	OPT_PING,
 	OPT_SILENCE,
 	OPT_REKEY_PACKETS,
@@ -351,6 +357,8 @@ static const struct option table[] = {
 	{ "window", required_argument, NULL, OPT_WINDOW },
 	{ "reads", required_argument, NULL, OPT_READS },
 	{ "key-cache", required_argument, NULL, OPT_KEY_CACHE },
+	{ "max-qps", required_argument, NULL, OPT_MAX_QPS },
+	{ "table-memory", required_argument, NULL, OPT_TABLE_MEMORY },
 	{ "ping", required_argument, NULL, OPT_PING },
 	{ "silence", required_argument, NULL, OPT_SILENCE },
 	{ "rekey-packets", required_argument, NULL, OPT_REKEY_PACKETS },
@@ -374,6 +382,9 @@ static const struct amount numbers[] = {
 	{ OPT_READS, "reads", 1, SRDMA_MAX_READS, PLACE(reads) },
 	{ OPT_KEY_CACHE, "key-cache", 0, SRDMA_MAX_KEY_CACHE,
 	  PLACE(key_cache) },
+	{ OPT_MAX_QPS, "max-qps", 1, SRDMA_MAX_QPS, PLACE(max_qps) },
+	{ OPT_TABLE_MEMORY, "table-memory", 1, MAX_TABLE_MIB,
+	  PLACE(table_mib) },
 	{ OPT_REKEY_PACKETS, "rekey-packets", 1, SRDMA_REKEY_PACKETS,
 	  PLACE(rekey_packets) },
 	{ OPT_REKEY_BYTES, "rekey-bytes", 1, SRDMA_REKEY_BYTES,
@@ -449,6 +460,7 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 		.window = DEFAULT_WINDOW,
 		.reads = DEFAULT_READS,
 		.key_cache = DEFAULT_KEY_CACHE,
+		.max_qps = SRDMA_DEFAULT_QPS,
 		.ping_ms = SRDMA_DEFAULT_PING_MS,
 		.silence_ms = SRDMA_DEFAULT_SILENCE_MS,
 		.rekey_packets = SRDMA_REKEY_PACKETS,

@@ -27,7 +27,9 @@ struct options {
 	int allow_unprotected;
 	uint32_t stats; /* seconds between lines, 0: never */
 	uint32_t mtu, window, reads;
-	uint32_t key_cache;	      /* keyed contexts kept, 0: none */
+	uint32_t key_cache; /* keyed contexts kept, 0: none */
+	uint32_t max_qps;
+	uint32_t table_mib;	      /* 0: no limit */
 	uint32_t ping_ms, silence_ms; /* the latter is longer */
 	/* of an epoch, until another one is wanted */
 	uint64_t rekey_packets, rekey_bytes;

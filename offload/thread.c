@@ -69,6 +69,8 @@ static int open_relay(struct thread *t)
 		.window = o->window,
 		.reads = o->reads,
 		.key_cache = o->key_cache,
+		.qps = o->max_qps,
+		.table_memory = (uint64_t)o->table_mib << 20,
 		.ping_ms = o->ping_ms,
 		.silence_ms = o->silence_ms,
 		.rekey_packets = o->rekey_packets,

@@ -34,6 +34,8 @@ struct pair {
 	uint8_t life;	      /* makes generations differ */
 	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
 	uint64_t rekey_packets; /* 0: the default */
+	uint32_t qps;		/* 0: the default */
+	uint64_t table_memory;	/* 0: no limit */
 	uint32_t memory, ring;	/* of each side */
 	int allow_unprotected;
 	struct srdma_provider *provider; /* NULL: OpenSSL */

@@ -29,13 +29,50 @@ static void test_apply(void **state)
 				 rows[i].left);
 }
 
+static struct srdma_table_memory memory;
+
+/* Growth keeps all; without memory nothing changes; at most size are kept. */
+static void test_room(void **state)
+{
+	enum { SIZE = 100, ROW = sizeof(struct srdma_atomic_result) };
+	struct srdma_atomic_results t;
+	uint64_t value;
+
+	(void)state;
+	srdma_atomic_create(&t, &memory, SIZE);
+	assert_int_equal(memory.used, 0);
+	for (uint64_t id = 0; id < 64; id++) {
+		assert_int_equal(srdma_atomic_make_room(&t, 1), 0);
+		srdma_atomic_keep(&t, id, id + 1000);
+	}
+	assert_int_equal(memory.used, 64 * ROW);
+	memory.most = memory.used + (SIZE - 1) * ROW;
+	assert_int_equal(srdma_atomic_make_room(&t, 1), -ENOMEM);
+	assert_int_equal(srdma_atomic_find(&t, 0, &value), 0);
+	memory.most = 0;
+	for (uint64_t id = 64; id < 2 * SIZE; id++) {
+		assert_int_equal(srdma_atomic_make_room(&t, 3), 0);
+		srdma_atomic_keep(&t, id, id + 1000);
+		for (uint64_t i = 0; i <= id; i++) {
+			value = 0;
+			assert_int_equal(srdma_atomic_find(&t, i, &value),
+					 i + SIZE > id ? 0 : -ENOENT);
+			assert_int_equal(value, i + SIZE > id ? i + 1000 : 0);
+		}
+	}
+	assert_int_equal(memory.used, SIZE * ROW);
+	srdma_atomic_destroy(&t);
+	assert_int_equal(memory.used, 0);
+}
+
 static void test_kept(void **state)
 {
 	struct srdma_atomic_results t;
 	uint64_t value;
 
 	(void)state;
-	assert_int_equal(srdma_atomic_create(&t, 4), 0);
+	srdma_atomic_create(&t, &memory, 4);
+	assert_int_equal(srdma_atomic_make_room(&t, 1), 0);
 	assert_int_equal(srdma_atomic_find(&t, 0, &value), -ENOENT);
 	for (uint64_t id = 10; id < 30; id++) {
 		srdma_atomic_keep(&t, id, id * id);
@@ -56,6 +93,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_apply),
+		cmocka_unit_test(test_room),
 		cmocka_unit_test(test_kept),
 	};
 

@@ -1,4 +1,5 @@
 /* Flights, judged by acks made by hand (docs/protocol.md 5.1). */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,11 +17,19 @@ enum { LEN = 100, ROOM = 64 };
 #define HELD SRDMA_FLIGHT_HELD
 #define AWAY SRDMA_FLIGHT_UNDER_WAY
 
+static struct srdma_table_memory memory;
+
+static void create(struct srdma_flights *f, uint32_t size)
+{
+	srdma_flight_create(f, &memory, size);
+	assert_int_equal(srdma_flight_make_room(f, size), 0);
+}
+
 /* n flights of LEN bytes, three to a request from first_id on; numbers from
  * 1000 on. */
 static void open_flights(struct srdma_flights *f, uint32_t n, uint64_t first_id)
 {
-	assert_int_equal(srdma_flight_create(f, ROOM), 0);
+	create(f, ROOM);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct srdma_flight x = { .id = first_id + i / 3,
 						.offset = i % 3 * LEN,
@@ -83,7 +92,7 @@ static void test_empty(void **state)
 	struct srdma_flights f;
 
 	(void)state;
-	assert_int_equal(srdma_flight_create(&f, 2), 0);
+	create(&f, 2);
 	srdma_flight_add(&f, &x);
 	assert_int_equal(srdma_flight_acknowledge(&f, 4, 0), 0);
 	w.gap = &gap;
@@ -382,7 +391,7 @@ static void test_waiting(void **state)
 	struct srdma_flights f;
 
 	(void)state;
-	assert_int_equal(srdma_flight_create(&f, ROOM), 0);
+	create(&f, ROOM);
 	for (uint32_t i = 0; i < 4; i++) {
 		x.answers = i;
 		srdma_flight_add(&f, &x);
@@ -519,7 +528,7 @@ static void test_wraps(void **state)
 	struct srdma_flights f;
 
 	(void)state;
-	assert_int_equal(srdma_flight_create(&f, 5), 0);
+	create(&f, 5);
 	for (uint32_t i = 0; i < 23; i++) {
 		const struct srdma_flight x = { .id = base + i % 5,
 						.len = LEN,
@@ -664,9 +673,51 @@ static void test_longer_path(void **state)
 	assert_true(srdma_rtt_rto(&r) > 2 * MS);
 }
 
+/* It grows with what is under way, wherever the ring begins. */
+static void test_growth(void **state)
+{
+	enum { SIZE = 40, ROW = sizeof(struct srdma_flight) };
+	struct srdma_flights f;
+	struct srdma_flight x = { .len = LEN, .pn = 100 };
+
+	(void)state;
+	srdma_flight_create(&f, &memory, SIZE);
+	assert_int_equal(memory.used, 0);
+	for (x.id = 0; x.id < 8; x.id++) {
+		assert_int_equal(srdma_flight_make_room(&f, 1), 0);
+		srdma_flight_add(&f, &x);
+	}
+	assert_int_equal(srdma_flight_acknowledge(&f, 5, 0), 5);
+	assert_int_equal(memory.used, 8 * ROW);
+	for (; x.id < SIZE + 5; x.id++) {
+		memory.most = memory.used + 1;
+		if (f.count == f.room)
+			assert_int_equal(srdma_flight_make_room(&f, 1),
+					 -ENOMEM);
+		memory.most = 0;
+		assert_int_equal(srdma_flight_make_room(&f, 1), 0);
+		assert_int_equal(srdma_flight_add(&f, &x), x.id);
+	}
+	assert_int_equal(srdma_flight_make_room(&f, 1),
+			 0); /* all there may be */
+	assert_int_equal(memory.used, 64 * ROW);
+	for (uint64_t i = 5; i < SIZE + 5; i++)
+		assert_int_equal(srdma_flight_at(&f, i)->id, i);
+	srdma_flight_shrink(&f); /* not while something is under way */
+	assert_int_equal(srdma_flight_acknowledge(&f, SIZE + 5, 0), SIZE);
+	assert_int_equal(memory.used, 64 * ROW);
+	srdma_flight_shrink(&f);
+	assert_int_equal(memory.used, 0);
+	assert_int_equal(srdma_flight_make_room(&f, 1), 0);
+	assert_int_equal(srdma_flight_add(&f, &x), SIZE + 5);
+	srdma_flight_destroy(&f);
+	assert_int_equal(memory.used, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_growth),
 		cmocka_unit_test(test_positions),
 		cmocka_unit_test(test_empty),
 		cmocka_unit_test(test_gaps),

@@ -12,10 +12,11 @@
 enum { MTU = 1000, ID = 7 };
 
 static uint64_t now = 5;
+static struct srdma_table_memory memory;
 
 static void open_parts(struct srdma_parts *t, uint32_t size, int ordered)
 {
-	assert_int_equal(srdma_part_create(t, size), 0);
+	srdma_part_create(t, &memory, size);
 	t->mtu = MTU;
 	t->results = size;
 	t->ordered = ordered;
@@ -420,9 +421,46 @@ static void test_atomic_window(void **state)
 	srdma_part_destroy(&t);
 }
 
+/* Memory is taken for as many as there are, and given back when none is. */
+static void test_memory(void **state)
+{
+	enum { SIZE = 40 };
+	struct srdma_part *all[SIZE];
+	struct srdma_parts t;
+	uint64_t flight;
+
+	(void)state;
+	open_parts(&t, SIZE, 1);
+	assert_int_equal(memory.used, 0);
+	memory.most = 1;
+	assert_null(srdma_part_add(&t, ID, 0, MTU));
+	memory.most = 0;
+	for (uint32_t i = 0; i < SIZE; i++)
+		all[i] = ask(&t, ID + i, 0, MTU);
+	assert_null(srdma_part_add(&t, ID + SIZE, 0, MTU));
+	assert_int_equal(t.room, SIZE);
+	assert_ptr_equal(t.head, all[0]);
+	srdma_part_shrink(&t); /* not while one is asked for */
+	for (uint32_t i = 0; i < SIZE; i++) {
+		const struct srdma_part_answer a = { .request_id = ID + i,
+						     .len = MTU,
+						     .now = now };
+
+		assert_true(memory.used > SIZE * sizeof(*all[0]));
+		assert_int_equal(srdma_part_fill(&t, &a, &flight), 0);
+	}
+	srdma_part_shrink(&t);
+	assert_int_equal(memory.used, 0);
+	assert_int_equal(t.mtu, MTU);
+	ask(&t, ID, 0, MTU);
+	srdma_part_destroy(&t);
+	assert_int_equal(memory.used, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_memory),
 		cmocka_unit_test(test_any_order),
 		cmocka_unit_test(test_not_asked),
 		cmocka_unit_test(test_empty_read),

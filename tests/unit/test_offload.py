@@ -59,6 +59,10 @@ WRONG = [
     (["--key-cache", "1k"], "0 to 65536"),
     (["--key-cache", ""], "0 to 65536"),
     (["--key-cache"], "needs a value"),
+    (["--max-qps", "0"], "--max-qps 0: give a number from 1 to 1048576"),
+    (["--max-qps", "1048577"], "1 to 1048576"),
+    (["--table-memory", "0"], "--table-memory 0: give a number from 1 to 1048576"),
+    (["--table-memory", "1048577"], "1 to 1048576"),
     (["--ping", "0"], "--ping 0: give seconds from 0.01 to 3600"),
     (["--ping", "-1"], "0.01 to 3600"),
     (["--ping", "1e3"], "0.01 to 3600"),
@@ -99,7 +103,7 @@ def test_help_has_a_line_per_option() -> None:
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""
     options = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert len(options) == len(set(options)) == 22
+    assert len(options) == len(set(options)) == 24
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
