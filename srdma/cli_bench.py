@@ -28,10 +28,9 @@ SILENCE = 10.0  # seconds between lines of progress where there is no terminal
 
 def machine(device: Device = "embedded", json: Json = False) -> None:
     """What results from here would be of: the machine, the commit, who computes the suites."""
-    from .bench.stand import Stand, facts
+    from .bench.facts import facts_here
 
-    with Stand(device) as stand:
-        found = facts(device, stand.provider).plain()
+    found = facts_here(device)
     if json:
         print_json(found)
         return

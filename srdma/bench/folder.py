@@ -1,7 +1,7 @@
 """A folder of results: one CSV per item, a row as soon as it is measured.
 
 What is there is not measured again, so that an interrupted run goes on where it was. `run.json`
-says what the rows are of; results of another machine, commit or effort are refused, not mixed.
+says what the rows are of; results of another machine, build or effort are refused, not mixed.
 """
 
 from __future__ import annotations

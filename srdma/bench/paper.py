@@ -11,15 +11,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from . import paper_state, paper_words, primitives
+from .facts import facts_here
 from .folder import Folder, Table
 from .page import Grid, Page, Section
 from .paper_kvs import KvsEffort, Stores
 from .paper_loads import MACS, MIXES, MODES, NONE, Effort, Loads, Row
 from .plot import KEYS, Figure, Mark, Point, draw
 from .series import Spread, spread
-from .stand import facts
 
 NO_PROTECTION = "no protection"
 LATENCY, THROUGHPUT = "latency (µs)", "throughput (thousand keys/s)"
@@ -410,6 +411,6 @@ ITEMS: dict[str, Callable[[Run, str], Section | None]] = {
 }
 
 
-def run_facts(device: str, scale: Scale) -> dict[str, object]:
+def run_facts(device: str, scale: Scale) -> dict[str, Any]:
     """What all rows of a folder have in common."""
-    return {**facts(device).plain(), "effort": scale.name}
+    return facts_here(device) | {"effort": scale.name}

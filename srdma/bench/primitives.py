@@ -23,9 +23,14 @@ class Cell:
     per_second: float
 
 
+def folder() -> Path:
+    """Of the programs of bench/: of $BUILD, or of this tree's build folder."""
+    return ROOT / os.environ.get("BUILD", "build") / "bench"
+
+
 def program(name: str) -> Path:
-    """A program of bench/: of $BUILD, or of this tree's build folder."""
-    path = ROOT / os.environ.get("BUILD", "build") / "bench" / name
+    """A program of bench/."""
+    path = folder() / name
     if not os.access(path, os.X_OK):
         raise LocalError(f"no program {path}: build it by `make bench`")
     return path

@@ -11,15 +11,12 @@ another; where there are enough cores each has its own. Loads are those of `srdm
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import platform
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from subprocess import run
 from typing import Any
 
 from .. import connection
@@ -39,7 +36,6 @@ RING = 65536
 NAMES = ("nica", "nicb")
 PEER = "spiffe://demo/host-"
 ROOT = Path(__file__).resolve().parents[2]
-FLAGS = ("aes", "vaes", "avx2", "avx512f", "sha_ni", "asimd", "sha2")
 
 
 @dataclass(frozen=True)
@@ -275,66 +271,3 @@ class Stand(Closing):
 
 def _udp(address: str) -> list[str]:
     return ["--wire-dev", "udp", "--wire-listen", address]
-
-
-# Facts -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a result is of."""
-
-    device: str
-    provider: str
-    commit: str
-    cpu: str
-    flags: str
-    cores: int
-    memory_gib: int
-    kernel: str
-    openssl: str
-    ipsec_mb: str
-
-    def plain(self) -> dict[str, Any]:
-        """For a folder of results."""
-        return asdict(self)
-
-
-def facts(device: str, provider: str = "") -> Facts:
-    """Of this machine; provider: of a stand that is up, "" where none is."""
-    cpuinfo = Path("/proc/cpuinfo").read_text()
-    found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
-    has = set(found[1].split()) if found else set()
-    model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Facts(
-        device=device,
-        provider=provider,
-        commit=_commit(),
-        cpu=model[1] if model else platform.machine(),
-        flags=" ".join(flag for flag in FLAGS if flag in has),
-        cores=os.cpu_count() or 1,
-        memory_gib=round(memory / 2**30),
-        kernel=platform.release(),
-        openssl=_said_by("libcrypto.so.3", "OpenSSL_version", 0),
-        ipsec_mb=_said_by("libIPSec_MB.so.1", "imb_get_version_str"),
-    )
-
-
-def _commit() -> str:
-    """With a + where something is not committed; "" outside a repository."""
-    done = run(
-        ["git", "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return done.stdout.strip()
-
-
-def _said_by(library: str, function: str, *words: int) -> str:
-    """A library's version, "" where it is not there."""
-    try:
-        ask = getattr(ctypes.CDLL(library), function)
-    except (OSError, AttributeError):
-        return ""
-    ask.restype = ctypes.c_char_p
-    return (ask(*words) or b"").decode()

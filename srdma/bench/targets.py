@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from .facts import facts_here
 from .folder import Folder
 from .series import Spread, spread
-from .stand import Stand, facts
 from .targets_measure import Effort, NotMeasuredError
 from .targets_rows import Goal, Target, number
 
@@ -47,8 +47,7 @@ Tell = Callable[[int, str], None]
 
 def run_facts(effort: Effort) -> dict[str, Any]:
     """What all values of a folder have in common."""
-    with Stand() as stand:
-        return facts("embedded", stand.provider).plain() | {"effort": effort.name}
+    return facts_here("embedded") | {"effort": effort.name}
 
 
 class Run:

@@ -67,7 +67,7 @@ BUSY = (
 )
 
 # The load generator need not share a core with a worker where there are three.
-BULK = 0.85 if (os.cpu_count() or 1) >= 3 else 0.65
+BULK = 0.85 if len(os.sched_getaffinity(0)) >= 3 else 0.65
 
 ROWS: tuple[Target, ...] = (
     Target(

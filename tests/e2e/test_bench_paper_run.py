@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -130,3 +131,4 @@ def test_tables(tmp_path):
         "pd+mem,shared,0,64,16,48",
     ]
     assert "Table 3" in (tmp_path / "index.html").read_text()
+    assert json.loads((tmp_path / "run.json").read_text())["provider"] in ("ipsec-mb", "openssl")

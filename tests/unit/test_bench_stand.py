@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from srdma.bench.stand import Link, Settings, Shape, Stand, facts, pin, placement
+from srdma.bench.facts import facts
+from srdma.bench.stand import Link, Settings, Shape, Stand, pin, placement
 from srdma.errors import IntegrityError, LocalError
 from srdma.exchange_messages import UNPROTECTED
 from srdma.perf import Plan, Result, check_counts
@@ -132,6 +133,37 @@ def test_a_long_run_counts_the_pings_of_those_at_rest():
 
 def test_facts():
     found = facts("embedded", "openssl")
-    assert found.cores == os.cpu_count() and found.kernel and found.cpu
+    assert found.kernel and found.cpu and found.provider == "openssl"
     assert found.openssl.startswith("OpenSSL 3.")
-    assert found.plain()["provider"] == "openssl"
+
+
+def test_cores_that_this_process_may_use():
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert facts("embedded", "openssl").cores == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_another_build_is_another_fact(tmp_path, monkeypatch):
+    """Of the same commit, or of none."""
+    worker, program = tmp_path / "srdma-offload", tmp_path / "bench" / "ladder"
+    program.parent.mkdir()
+    monkeypatch.setenv("SRDMA_OFFLOAD", str(worker))
+    monkeypatch.setenv("BUILD", str(tmp_path))
+    found = set()
+    for one, other in (("a", "b"), ("a", "c"), ("b", "c"), ("b", "c")):
+        for path, text in ((worker, one), (program, other)):
+            path.write_text(text)
+            path.chmod(0o755)
+        found.add(facts("embedded", "openssl").build)
+    assert len(found) == 3
+
+
+def test_what_is_no_program_is_no_part_of_the_build(tmp_path, monkeypatch):
+    (tmp_path / "bench" / "kvs").mkdir(parents=True)
+    monkeypatch.setenv("BUILD", str(tmp_path))
+    before = facts("embedded", "openssl").build
+    (tmp_path / "bench" / "ladder.o").write_text("an object")
+    assert facts("embedded", "openssl").build == before
