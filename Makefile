@@ -275,11 +275,7 @@ test-unit: native offload $(LADDER) $(TLS_PEERS)
 # that does not interrupt shows its threads a little later.
 RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
 	kill netem rekey_load wire_dies)
-# The last one takes the wire down for long, after which NIC B's device may
-# take no new legs.
-RXE_CUT := tests/rxe/inside/test_bad_input.py
-RXE_JOB := $(filter-out $(RXE_FAULTS) $(RXE_CUT),\
-	$(wildcard tests/rxe/inside/test_*.py)) $(RXE_CUT)
+RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py))
 IN_VM := $(PY) tests/rxe/vm.py --timeout 1200 -- $(PYTEST) \
 	-p no:cacheprovider --durations 10 -o faulthandler_timeout=330
 test-rxe: test-rxe-job test-rxe-faults

@@ -23,7 +23,7 @@ from srdma.errors import (
 from srdma.handles import Handles
 from srdma.leg import open_leg
 from srdma.mr import MR, REMOTE, Access, Proofs
-from srdma.resource import Resource
+from srdma.resource import Resource, unless_gone
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -99,6 +99,11 @@ class PD(Resource):
         """The connection that holds the leg."""
         self.ensure_alive()
         assert self._control is not None
+        if self._leg.closed:
+            raise WorkerGone(
+                f"the leg of this PD ended ({self._leg.closed}): close the PD, open a new one, "
+                "connect again"
+            )
         return self._control
 
     @property
@@ -143,10 +148,16 @@ class PD(Resource):
     def deregister(self, key: int, host_rkey: int) -> None:
         """Returns when no DMA names the region any more."""
         assert self._control is not None
-        with contextlib.suppress(WorkerGone):
+        with unless_gone():
             self._control.dereg_mr(self.leg, key)
         with self._engine.lock:
             self._leg.dereg(host_rkey)
+
+    def destroy(self, qpn: int) -> None:
+        """Returns when no DMA of the QP is under way any more."""
+        assert self._control is not None
+        with unless_gone():
+            self._control.destroy(qpn)
 
     def _install(self, capability: Capability) -> int:
         return self.control.install(self.leg, capability.to_bytes())

@@ -6,7 +6,6 @@ application's have 63 bits.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from srdma.batch import INTERNAL, Batch, work_of
 from srdma.bounce import STAGE
 from srdma.control import QPRequest, QPState
 from srdma.engine import Record
-from srdma.errors import ClosedError, Error, LocalError, WorkerGone
+from srdma.errors import ClosedError, Error, LocalError
 from srdma.handles import Handle, Uses
 from srdma.resource import Resource
 from srdma.wc import WC, WCOpcode, WCStatus, reason_name
@@ -383,8 +382,7 @@ class SecureQP(Resource):
             return
         quiet = False  # no DMA of it is under way
         try:
-            with contextlib.suppress(WorkerGone):
-                self.pd.control.destroy(self.qp_num)
+            self.pd.destroy(self.qp_num)
             quiet = True
         finally:
             self._forget(quiet)

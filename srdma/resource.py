@@ -11,11 +11,13 @@ talks to nobody.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TypeVar
 
-from srdma.errors import ClosedError
+from srdma.errors import ClosedError, RefusedError, WorkerGone
 
 _R = TypeVar("_R", bound="Resource")
 
@@ -84,3 +86,19 @@ class Resource:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def unless_gone() -> Iterator[None]:
+    """Around what gives something back: it went with its leg, or its worker, if that is gone.
+
+    A leg may end alone, over verbs: then the worker knows nothing of it any more (protocol.md 10),
+    and no DMA of it is under way.
+    """
+    try:
+        yield
+    except WorkerGone:
+        pass
+    except RefusedError as error:
+        if error.errno != errno.EPERM:
+            raise

@@ -122,7 +122,10 @@ class Cm:
             select.select([self.fd], [], [], left)
             for event in self.events():
                 return event
-        raise errors.Timeout(f"{doing}: no answer in time")
+        raise errors.Timeout(
+            f"{doing}: no answer in time. The worker lives, the RDMA devices do not carry it "
+            "(docs/rdma.md)"
+        )
 
 
 def _check(kind: int, data: bytes, wanted: int, doing: str) -> None:

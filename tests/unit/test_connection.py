@@ -28,6 +28,7 @@ from srdma.identity import create_ca, issue
 from srdma.options import HEADER_ONLY
 from tests.fake_worker import (
     ATTACH,
+    DEREG_MR,
     DESTROY,
     EXPIRE,
     INIT,
@@ -291,6 +292,21 @@ def test_refused_destroy_ends_the_rest(join, worker):
         ours.close()
     assert worker.kinds().count(DESTROY) == 2
     assert ours._process._process.poll() is not None
+
+
+def test_what_went_with_its_leg_is_closed(join, worker, client_pd):
+    """Over verbs a leg may end while its worker lives, which then knows nothing of it."""
+    ours, _ = join({}, {})
+    region = client_pd.alloc(64)
+
+    def refuse(leg, body, fds):
+        raise Refuse(errno.EPERM, "not a living leg of this connection")
+
+    worker.handlers[DESTROY] = worker.handlers[DEREG_MR] = refuse
+    ours.close()
+    region.close()
+    assert {DESTROY, DEREG_MR} <= set(worker.kinds())
+    assert region.closed
 
 
 def test_unprotected_is_said(caplog, tmp_path, pki):

@@ -118,6 +118,24 @@ def test_waiting_costs_no_cpu(pair):
     assert pair.server.qp.recv(WAIT).data == b"for the receive that stayed"
 
 
+def test_own_leg_dies(workers, join):
+    """Its worker lives: what was on the leg is closed without a word, and a new one is taken."""
+    pair = join.connect(*(join.host(worker, ring=512) for worker in workers), timeout=WAIT)
+    target = pair.b.pd.alloc(8, ALL)
+    receiving = run(pair.server.qp.recv, WAIT)
+    pair.b.pd._leg._leg._end("as a device that is down does")
+    with pytest.raises(srdma.RemoteError, match="PEER_HOST_GONE"):
+        pair.client.qp.write(b"x", target.remote(), timeout=WAIT)
+    with pytest.raises(srdma.WorkerGone):
+        receiving()
+    with pytest.raises(srdma.WorkerGone, match="open a new one"):
+        pair.b.pd.alloc(8)
+    pair.b.pd.close()
+    assert target.closed and pair.server.closed
+    with srdma.PD(pair.b.ctx, 64) as pd:
+        assert pd.alloc(8).lkey
+
+
 def test_own_worker_killed(stage, workers, join):
     own = stage.start("victim", stage.ends[0])
     pair = join.connect(join.host(own, ring=512), join.host(workers[1], ring=512), timeout=WAIT)

@@ -7,10 +7,8 @@ are on one rxe device, whose inner traffic never reaches the veth.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ import pytest
 from srdma.rxe import End
 from tests.rxe.figures import figures
 from tests.rxe.inside.load import COUNT, REGION, Load
+from tests.rxe.inside.netem import netem
 
 KINDS = {
     "loss": "loss {}%",
@@ -30,19 +29,6 @@ PERCENT = (0.1, 1, 5)
 TROUBLE = ("duplicate_request", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err")
 
 
-@contextmanager
-def netem(ends: list[End], what: str) -> Iterator[None]:
-    """Both directions of the wire are so; afterwards it is as it was."""
-    try:
-        for end in ends:
-            words = f"tc qdisc add dev {end.netdev} root netem limit 10000 {what}"
-            subprocess.run(words.split(), check=True)
-        yield
-    finally:
-        for end in ends:
-            subprocess.run(f"tc qdisc del dev {end.netdev} root".split(), check=True)
-
-
 def trouble(ends: list[End]) -> int:
     folders = [Path("/sys/class/infiniband", end.device, "ports/1/hw_counters") for end in ends]
     return sum(int((folder / name).read_text()) for folder in folders for name in TROUBLE)
@@ -50,7 +36,6 @@ def trouble(ends: list[End]) -> int:
 
 @pytest.fixture(scope="module")
 def load(connected, host_b, pd, memory) -> Iterator[Load]:
-    subprocess.run(["modprobe", "sch_netem"], check=True)
     with connected(pd, size=REGION, qp_timeout=120) as (connection, remote):
         yield Load(connection.qp, remote, memory, host_b)
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import pyverbs.enums as e
 
-from srdma import errors, rxe
+from srdma import errors, rxe, verbs
 from srdma.verbs import VerbsLeg
+from tests.rxe.inside.netem import CUT, netem
 
 ROOT = Path(__file__).resolve().parents[3]
 TOKEN = bytes([0x5A]) * 16
@@ -348,3 +349,9 @@ def test_a_wire_takes_no_leg(ends, programs, start):
 def test_no_worker_there(ends):
     with pytest.raises(errors.DeviceError, match="no worker listens"):
         VerbsLeg(ends[1].device, f"{ends[0].address}:9", TOKEN, RING)
+
+
+def test_nobody_answers_over_a_cut_wire(ends, worker, monkeypatch):
+    monkeypatch.setattr(verbs, "CONNECT_SECONDS", 1.0)
+    with netem(ends, CUT), pytest.raises(errors.Timeout, match="docs/rdma"):
+        VerbsLeg(ends[1].device, worker[1], TOKEN, RING)
