@@ -22,15 +22,20 @@ from .cli_options import Json
 from .cli_output import console, print_json
 from .errors import LocalError
 
-Device = Annotated[str, typer.Option(help="embedded (default) or udp.")]
+Where = Annotated[
+    str,
+    typer.Option("--device", help="embedded, udp, rxe, or two RDMA devices: mlx5_0,mlx5_1."),
+]
 SILENCE = 10.0  # seconds between lines of progress where there is no terminal
 
 
-def machine(device: Device = "embedded", json: Json = False) -> None:
+def machine(device: Where = "embedded", json: Json = False) -> None:
     """What results from here would be of: the machine, the commit, who computes the suites."""
+    from .bench.device import opened
     from .bench.facts import facts_here
 
-    found = facts_here(device)
+    with opened(device) as there:
+        found = facts_here(there)
     if json:
         print_json(found)
         return
@@ -39,7 +44,7 @@ def machine(device: Device = "embedded", json: Json = False) -> None:
 
 
 def waiting(
-    device: Device = "embedded",
+    device: Where = "embedded",
     rate: Annotated[
         list[int] | None, typer.Option(help="WRITEs per second. May be repeated.")
     ] = None,
@@ -48,12 +53,13 @@ def waiting(
     json: Json = False,
 ) -> None:
     """CPU of workers that have nothing to do, or a few WRITEs of 32 bytes, and their latency."""
+    from .bench.device import opened
     from .bench.series import in_turn, spread
     from .bench.stand import Shape, Stand
     from .bench.waiting import measure
 
     shape = Shape("aead", "aes-128-gcm")
-    with Stand(device) as stand, stand.connect(shape) as link:
+    with opened(device) as there, Stand(there) as stand, stand.connect(shape) as link:
         runs = {
             str(each): partial(measure, stand, link, each, duration)
             for each in dict.fromkeys([0, *(rate or [1000])])
@@ -69,7 +75,7 @@ def waiting(
 
 
 def paper(
-    device: Device = "embedded",
+    device: Where = "embedded",
     out: Annotated[
         Path, typer.Option(help="Folder of the results; a run that was interrupted goes on there.")
     ] = Path("build/paper"),
@@ -84,6 +90,7 @@ def paper(
 ) -> None:
     """Tables 2 and 3 and figures 2 and 5 to 11 of the paper: CSV, PNG, SVG, and a page of HTML."""
     from .bench import paper as papers
+    from .bench.device import opened
     from .bench.folder import Folder
     from .bench.plot import check_library
     from .bench.primitives import program
@@ -93,9 +100,9 @@ def paper(
     program("primitives")
     check_library()
     logging.getLogger("srdma").setLevel(logging.ERROR)  # level none and header are meant
-    folder = Folder(out, papers.run_facts(device, scale))
-    with steps(quiet=json) as tell:
-        run = papers.Run(folder, scale, device, tell)
+    with opened(device) as there, steps(quiet=json) as tell:
+        names = papers.of_device(names, there)
+        run = papers.Run(Folder(out, papers.run_facts(there, scale)), scale, there, tell)
         tell.total = run.steps(names)
         run.measure(names)
     page = run.publish(" ".join(["srdma", *sys.argv[1:]]))

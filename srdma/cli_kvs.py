@@ -65,7 +65,7 @@ def kvs(
         store.check_checkable()
     with ExitStack() as stack:
         settings = Settings(unprotected=True, key_cache=guarding.key_cache)
-        stand = stack.enter_context(Stand("embedded", settings))
+        stand = stack.enter_context(Stand(settings=settings))
         server = stack.enter_context(KvsServer(stand))
         opened = {
             name: stack.enter_context(server.connect(shape, store))

@@ -118,11 +118,12 @@ def _legend(names: set[str]) -> None:
 
 def _keep(out: Path, rows: Sequence[Row], effort: Effort) -> None:
     from .bench import peers, plot
+    from .bench.device import EMBEDDED
     from .bench.facts import facts_here
     from .bench.folder import Folder
 
     kept = {name: value for name, value in asdict(effort).items() if name != "only"}
-    folder = Folder(out, facts_here("embedded") | kept)
+    folder = Folder(out, facts_here(EMBEDDED) | kept)
     table = folder.table("peers", peers.Row, ("work", "peer", "round"))
     for row in rows:
         table.add(row)

@@ -12,11 +12,23 @@ DEVICES = Path("/sys/class/infiniband")
 
 def gid_address(device: str, index: int) -> str:
     """The IPv4 address of a GID of a device's first port."""
-    gids = {n: a for n in _indices(device) if (a := _address(device, n)) is not None}
+    gids = _addresses(device)
     if index not in gids:
         have = ", ".join(f"{n} ({a})" for n, a in gids.items()) or "none"
         raise DeviceError(f"GID {index} of {device} is no IPv4 address: of those there are {have}")
     return gids[index]
+
+
+def first_address(device: str) -> str:
+    """The first IPv4 address of a device's first port."""
+    for address in _addresses(device).values():
+        return address
+    raise DeviceError(f"{device} has no IPv4 address: give one to its network device")
+
+
+def _addresses(device: str) -> dict[int, str]:
+    """By index."""
+    return {n: a for n in _indices(device) if (a := _address(device, n)) is not None}
 
 
 def _indices(device: str) -> list[int]:

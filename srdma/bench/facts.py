@@ -13,6 +13,7 @@ from subprocess import run
 from typing import Any
 
 from ..embedded import find_worker
+from .device import Device
 from .primitives import folder
 from .stand import ROOT, Stand
 
@@ -37,10 +38,10 @@ class Facts:
     ipsec_mb: str
 
 
-def facts_here(device: str) -> dict[str, Any]:
+def facts_here(device: Device) -> dict[str, Any]:
     """As a worker that is started for it says, for a folder of results."""
     with Stand(device) as stand:
-        return asdict(facts(device, stand.provider))
+        return asdict(facts(device.name, stand.provider))
 
 
 def facts(device: str, provider: str) -> Facts:

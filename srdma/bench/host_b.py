@@ -23,7 +23,7 @@ from ..errors import DeviceError, Error
 from ..pd import PD
 from ..perf import Place, Server, offered, ring_entries
 
-WAIT = 60.0
+WAIT = 120.0  # a key exchange in an emulated machine takes many seconds
 
 
 class Served(threading.Thread):

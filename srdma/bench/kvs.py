@@ -1,6 +1,6 @@
 """A key-value store over srdma (HERD, bench/kvs): requests by WRITE, answers by SEND.
 
-    with Stand("embedded", Settings(unprotected=True)) as stand, KvsServer(stand) as server:
+    with Stand(settings=Settings(unprotected=True)) as stand, KvsServer(stand) as server:
         with server.connect(Shape("aead", "aes-128-gcm"), Store(keys=1 << 20)) as kvs:
             kvs.measure(Mix("b"), seconds=1.0)
 
@@ -29,11 +29,12 @@ from ..mr import Access
 from ..pd import PD
 from ..perf import cpu_ns, offered, pings
 from ..policy import describe
-from .stand import RING, Shape, Stand, pin
+from .stand import Shape, Stand, pin
 
 KEYS = 1 << 23  # as in the paper
 MAX_KEYS = 1 << 26
 CONNECTIONS, DEPTH = 8, 8
+RING = 65536  # entries of each end's PD
 TRACE = 1 << 20  # requests that are thrown before a run, and then asked for in turn
 HISTORY = 1 << 22  # requests that a check keeps
 MOST_CHECKED = HISTORY // 2  # keys

@@ -25,9 +25,9 @@ from ..errors import DeviceError
 from ..mr import MR
 from ..pd import PD
 from ..perf import ACCESS
+from .kvs import RING
 
 WAIT = 60.0
-RING = 65536
 TURN_NS = 500_000_000  # of serving, between looks at whether the worker is there
 
 

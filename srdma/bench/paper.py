@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..errors import LocalError
 from . import paper_state, paper_words, primitives
+from .device import Device
 from .facts import facts_here
 from .folder import Folder, Table
 from .page import Grid, Page, Section
@@ -84,7 +86,7 @@ Tell = Callable[[int, str], None]
 class Run:
     """One run into a folder. tell: steps that are done, and what goes on."""
 
-    def __init__(self, folder: Folder, scale: Scale, device: str, tell: Tell) -> None:
+    def __init__(self, folder: Folder, scale: Scale, device: Device, tell: Tell) -> None:
         self.folder, self.scale, self.device, self.tell = folder, scale, device, tell
         self.loads = Loads(folder, scale.loads, device, tell)
         self.stores = Stores(folder, scale.stores, device, tell)
@@ -411,6 +413,18 @@ ITEMS: dict[str, Callable[[Run, str], Section | None]] = {
 }
 
 
-def run_facts(device: str, scale: Scale) -> dict[str, Any]:
+def of_device(names: Sequence[str], device: Device) -> list[str]:
+    """What of these can be measured there."""
+    if device.in_c:
+        return [*names]
+    if [*names] == ["fig11"]:
+        raise LocalError(
+            f"fig11 on {device.name}: the hosts of the key-value store are in C, which take "
+            "embedded or udp"
+        )
+    return [name for name in names if name != "fig11"]
+
+
+def run_facts(device: Device, scale: Scale) -> dict[str, Any]:
     """What all rows of a folder have in common."""
     return facts_here(device) | {"effort": scale.name}

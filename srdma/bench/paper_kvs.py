@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from .device import Device
 from .folder import Folder
 from .kvs import KEYS as PAPER_KEYS
 from .kvs import Kvs, KvsResult, KvsServer, Mix, Store
@@ -36,7 +37,7 @@ class Stores:
     """tell: what is done, in stores, and what goes on."""
 
     def __init__(
-        self, folder: Folder, effort: KvsEffort, device: str, tell: Callable[[int, str], None]
+        self, folder: Folder, effort: KvsEffort, device: Device, tell: Callable[[int, str], None]
     ) -> None:
         self._effort, self._device, self._tell = effort, device, tell
         self._stack = ExitStack()

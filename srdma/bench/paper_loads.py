@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ..perf import Plan, Result
+from .device import Device
 from .folder import Folder, Table
 from .series import in_turn, ratios, spread
 from .stand import Link, Settings, Shape, Stand
@@ -121,7 +122,7 @@ class Loads:
     """tell: what is done, in sheets, and what goes on."""
 
     def __init__(
-        self, folder: Folder, effort: Effort, device: str, tell: Callable[[int, str], None],
+        self, folder: Folder, effort: Effort, device: Device, tell: Callable[[int, str], None],
     ) -> None:  # fmt: skip
         self._effort, self._device, self._tell = effort, device, tell
         self._stack = ExitStack()

@@ -109,7 +109,7 @@ def measure(folder: Folder, tell: Callable[[int, str], None]) -> None:
     keys = folder.table("table3", State, ("mode", "policy"))
     with ExitStack() as stack:
         if len(sizes) < len(TAG_SIZES) or len(keys) < 6:
-            stand = stack.enter_context(Stand("embedded", Settings(tap=True)))
+            stand = stack.enter_context(Stand(settings=Settings(tap=True)))
             for row in sth_sizes(stand):
                 if sizes.get(tag=row.tag) is None:
                     sizes.add(row)

@@ -89,7 +89,7 @@ class Peers(Closing):
         self.skipped: dict[str, str] = {}
         self._works: dict[str, dict[str, Run]] = {}
         with ExitStack() as stack:
-            self._stand = stack.enter_context(Stand("embedded"))
+            self._stand = stack.enter_context(Stand())
             cores = self._stand.cores
             self._a, self._b = min(cores.worker_a), min(cores.worker_b)
             self._cores = cores.worker_a | cores.worker_b | cores.host_a | cores.host_b
@@ -127,7 +127,7 @@ class Peers(Closing):
     def _open(self, stack: ExitStack, keys: int, kinds: set[str]) -> None:
         self._open_srdma(stack, keys, BASE, self._stand, Shape("aead", "aes-128-gcm"))
         # Workers of their own: those of the others send nothing that is not protected.
-        plain = stack.enter_context(Stand("embedded", Settings(unprotected=True)))
+        plain = stack.enter_context(Stand(settings=Settings(unprotected=True)))
         self._open_srdma(stack, keys, "srdma, none", plain, Shape("none"))
         if "tls" in kinds:
             self._open_tls()

@@ -3,7 +3,7 @@
 Worker A and host A (this process) stand on one core, worker B and host B (a child, `host_b.py`) on
 another; where there are enough cores each has its own. Loads are those of `srdma perf`.
 
-    with Stand("embedded", Settings(key_cache=0)) as stand:
+    with Stand(EMBEDDED, Settings(key_cache=0)) as stand:
         with stand.connect(Shape("aead", "aes-128-gcm", "pd")) as link:
             link.measure(Plan("write_bw", 2048, seconds=0.5))
 """
@@ -26,13 +26,13 @@ from ..embedded import Closing, Embedded, Worker
 from ..errors import DeviceError, IntegrityError, LocalError
 from ..exchange_messages import UNPROTECTED, Suite
 from ..pd import PD
-from ..perf import Client, Place, Plan, Result, cpu_ns, offered
+from ..perf import Client, Place, Plan, Result, cpu_ns, offered, ring_entries
 from ..policy import describe, suite_named
 from ..tap import TapProcess
+from .device import EMBEDDED, Device
 
 REGION = 1 << 20
 DEPTH = 96  # outstanding requests of a QP, as in the paper
-RING = 65536
 NAMES = ("nica", "nicb")
 PEER = "spiffe://demo/host-"
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,7 +160,7 @@ class Link:
 class Stand(Closing):
     """Two workers and two hosts of one device, up; a context manager that leaves nothing."""
 
-    def __init__(self, device: str = "embedded", settings: Settings | None = None) -> None:
+    def __init__(self, device: Device = EMBEDDED, settings: Settings | None = None) -> None:
         self.device, self.settings = device, settings or Settings()
         self.cores = placement(sorted(os.sched_getaffinity(0)), self.settings.threads)
         with ExitStack() as stack:
@@ -179,8 +179,8 @@ class Stand(Closing):
         words, nics = self.settings.words(), self._nics
         self._tap: TapProcess | None = None
         if self.settings.tap:
-            if self.device != "embedded":
-                raise LocalError(f"--device {self.device}: packets are kept on embedded only")
+            if self.device != EMBEDDED:
+                raise LocalError(f"--device {self.device.name}: packets are kept on embedded only")
             wires = nics.wire("a"), nics.wire("b")
             self._tap = stack.enter_context(closing(TapProcess(wires, NAMES)))
             self._tap.wait_until_up()
@@ -189,17 +189,11 @@ class Stand(Closing):
                 for name, wire in zip(NAMES, "ab", strict=True)
             )
             return a, b
-        if self.device == "embedded":
-            a, b = (nics.start(name, options=words) for name in NAMES)
-            return a, b
-        if self.device == "udp":
-            high, low = divmod(os.getpid() & 0xFFFF, 256)
-            a, b = (
-                nics.launch(name, [*_udp(f"127.{net}.{high}.{low}"), *words])
-                for name, net in zip(NAMES, (165, 166), strict=True)
-            )
-            return a, b
-        raise LocalError(f"--device {self.device}: give embedded or udp")
+        a, b = (
+            nics.launch(name, [*own, *words])
+            for name, own in zip(NAMES, self.device.words(nics), strict=True)
+        )
+        return a, b
 
     def _pin(self) -> None:
         pin(self.a.pid, self.cores.worker_a)
@@ -247,13 +241,14 @@ class Stand(Closing):
         """Of which there may be many at a time; what none measures costs nothing."""
         words: dict[str, Any] = {"worker": str(self.b.control), "group": shape.group}
         words |= {"region": shape.region, "proof": shape.proof}
-        options = shape.options(self.identities, "b", "a")
+        patience = {"timeout": self.device.patience}
+        options = shape.options(self.identities, "b", "a") | patience
         heard = self._host_b.ask("listen", **words, options=options)
         with ExitStack() as stack:
             context = stack.enter_context(Context(self.a.control))
-            pd = stack.enter_context(PD(context, RING, shape.group))
+            options = shape.options(self.identities, "a", "b") | patience
+            pd = stack.enter_context(PD(context, ring_entries(options), shape.group))
             place = stack.enter_context(closing(Place(pd, shape.region, proof=shape.proof)))
-            options = shape.options(self.identities, "a", "b")
             there = stack.enter_context(
                 connection.connect(tuple(heard["address"]), pd, data=place.offer(), **options)
             )
@@ -267,7 +262,3 @@ class Stand(Closing):
 
     def close(self) -> None:
         self._stack.close()
-
-
-def _udp(address: str) -> list[str]:
-    return ["--wire-dev", "udp", "--wire-listen", address]

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from .device import EMBEDDED
 from .facts import facts_here
 from .folder import Folder
 from .series import Spread, spread
@@ -47,7 +48,7 @@ Tell = Callable[[int, str], None]
 
 def run_facts(effort: Effort) -> dict[str, Any]:
     """What all values of a folder have in common."""
-    return facts_here("embedded") | {"effort": effort.name}
+    return facts_here(EMBEDDED) | {"effort": effort.name}
 
 
 class Run:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from srdma.bench.device import UDP
 from srdma.bench.stand import Settings, Shape, Stand
 from srdma.perf import Plan
 
@@ -20,7 +21,7 @@ PLANS = [Plan("write_bw", 2048, 200), Plan("read_bw", 2048, 200), Plan("write_la
 
 @pytest.fixture(scope="module")
 def stand():
-    with Stand("embedded", Settings(key_cache=0, provider="openssl")) as stand:
+    with Stand(settings=Settings(key_cache=0, provider="openssl")) as stand:
         yield stand
 
 
@@ -51,7 +52,7 @@ def test_everybody_has_a_place(stand):
 
 
 def test_without_protection_over_udp():
-    with Stand("udp", Settings(unprotected=True)) as stand:
+    with Stand(UDP, Settings(unprotected=True)) as stand:
         with stand.connect(Shape("none")) as link:
             assert link.measure(Plan("write_bw", 2048, 200)).messages == 200
         pids = [stand.a.pid, stand.b.pid]

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from srdma.bench.device import EMBEDDED
 from srdma.bench.folder import Folder
 from srdma.bench.kvs import Kvs
 from srdma.bench.paper_kvs import KvsEffort, Stores
@@ -60,7 +61,7 @@ def test_loads_go_on_where_they_were(tmp_path, monkeypatch):
     monkeypatch.setattr(Link, "measure", measure)
 
     def loads() -> Loads:
-        return Loads(folder, EFFORT, "embedded", lambda steps, text: told.append(steps))
+        return Loads(folder, EFFORT, EMBEDDED, lambda steps, text: told.append(steps))
 
     with pytest.raises(KeyboardInterrupt):
         loads().run(figures)
@@ -94,7 +95,7 @@ def test_stores_go_on_where_they_were(tmp_path, monkeypatch):
     monkeypatch.setattr(Kvs, "measure", measure)
 
     def stores() -> Stores:
-        return Stores(folder, effort, "embedded", lambda steps, text: None)
+        return Stores(folder, effort, EMBEDDED, lambda steps, text: None)
 
     with pytest.raises(KeyboardInterrupt):
         stores().run()

@@ -14,6 +14,7 @@ import pytest
 
 from srdma import PD, Connection, Context, RemoteMR, _kvs, connection
 from srdma._kvs import SLOT_LEN, key, sealed
+from srdma.bench.device import UDP
 from srdma.bench.kvs import KvsServer, Mix, Store, check_counts
 from srdma.bench.stand import Settings, Shape, Stand
 from srdma.demo_stage import HostProcess
@@ -29,7 +30,7 @@ SQ = 64
 
 @pytest.fixture(scope="module")
 def stand() -> Iterator[Stand]:
-    with Stand("embedded", Settings(unprotected=True)) as stand:
+    with Stand(settings=Settings(unprotected=True)) as stand:
         yield stand
 
 
@@ -79,7 +80,7 @@ def test_every_run_asks_for_other_keys(server: KvsServer, monkeypatch: pytest.Mo
 
 def test_right_over_udp() -> None:
     with (
-        Stand("udp") as stand, KvsServer(stand) as server,
+        Stand(UDP) as stand, KvsServer(stand) as server,
         server.connect(AEAD, Store(1000, connections=4, depth=16)) as kvs,
     ):  # fmt: skip
         assert kvs.check(Mix("a"), seconds=0.3) > 1000

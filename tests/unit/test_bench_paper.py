@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from srdma.bench import paper, paper_words, primitives
+from srdma.bench.device import EMBEDDED, verbs
 from srdma.bench.folder import Folder
 from srdma.bench.paper_loads import MODES, NONE, Row, sheets
 from srdma.bench.plot import Point
 from srdma.errors import DeviceError, LocalError
+from srdma.rxe import End
 
 
 def row(op, level, suite, mode, x, value, ratio=1.0):
@@ -22,6 +24,14 @@ def rows(op, level, xs, modes=tuple(MODES), suites=("aes-128-cmac", "hmac-sha256
         for x in xs
         for n, mode in enumerate(modes)
     ]
+
+
+def test_what_a_device_can_show():
+    over_verbs = verbs("rxe", [End("rxe0", "", "10.0.0.1"), End("rxe1", "", "10.0.0.2")])
+    assert paper.of_device([*paper.ITEMS], EMBEDDED) == [*paper.ITEMS]
+    assert paper.of_device([*paper.ITEMS], over_verbs) == [*paper.ITEMS][:-1]
+    with pytest.raises(LocalError, match=r"fig11 on rxe: .* in C, which take embedded or udp"):
+        paper.of_device(["fig11"], over_verbs)
 
 
 def test_every_item_has_its_words():
@@ -180,7 +190,7 @@ def test_nothing_is_computed_twice(tmp_path, monkeypatch):
 
     def run() -> paper.Run:
         folder = Folder(tmp_path, {"commit": "x"})
-        return paper.Run(folder, scale, "embedded", lambda steps, text: told.append(steps))
+        return paper.Run(folder, scale, EMBEDDED, lambda steps, text: told.append(steps))
 
     names = ["fig2", "fig5"]
     with pytest.raises(KeyboardInterrupt):
@@ -202,7 +212,7 @@ def test_nothing_is_computed_twice(tmp_path, monkeypatch):
 def test_the_page_shows_what_is_there(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: run .ci/setup test")
     folder = Folder(tmp_path, {"commit": "abc"})
-    run = paper.Run(folder, paper.SMOKE, "embedded", lambda steps, text: None)
+    run = paper.Run(folder, paper.SMOKE, EMBEDDED, lambda steps, text: None)
     assert run.publish("nothing yet").sections == []
     for found in rows("WRITE", "header", [32]):
         run.loads.tables["fig6"].add(found)

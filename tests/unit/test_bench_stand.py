@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from srdma.bench.facts import facts
-from srdma.bench.stand import Link, Settings, Shape, Stand, pin, placement
+from srdma.bench.stand import Link, Settings, Shape, pin, placement
 from srdma.errors import IntegrityError, LocalError
 from srdma.exchange_messages import UNPROTECTED
 from srdma.perf import Plan, Result, check_counts
@@ -53,11 +53,6 @@ def test_words_of_settings():
         "--allow-unprotected", "--window", "64", "--key-cache", "0", "--provider", "openssl",
         "--threads", "2",
     ]  # fmt: skip
-
-
-def test_an_unknown_device():
-    with pytest.raises(LocalError, match="--device token-ring: give embedded or udp"):
-        Stand("token-ring")
 
 
 def link(shape, suite, mode):

@@ -23,6 +23,13 @@ def test_the_address_of_a_gid(devices):
     assert gid.gid_address("rxe0", 1) == "10.77.0.1"
 
 
+def test_the_first_address(devices):
+    assert gid.first_address("rxe0") == "10.77.0.1"
+    (devices / "rxe0/ports/1/gids/1").unlink()
+    with pytest.raises(DeviceError, match="rxe0 has no IPv4 address: give one"):
+        gid.first_address("rxe0")
+
+
 @pytest.mark.parametrize("index", [0, 2, 3])
 def test_another_gid(devices, index):
     with pytest.raises(

@@ -5,8 +5,7 @@
 Requests besides those of srdma/demo_host.py: digest (offset, length) -> sha256; digests (pieces)
 -> sha256 of each; expect (count, size): take that many messages, and arrived -> sha256 of each,
 once they came; message (qp, size) -> data, imm; ended (qp) -> reason, once that QP is in error;
-perf and perf_end: listen and end of srdma/bench/host_b.py. For
-test_modes.py, on a PD of its own:
+for test_modes.py, on a PD of its own:
 modes_open (worker, size) -> token of its leg, remote, capability; modes_qp -> what INIT gave, of a
 new QP; modes_look (offset, length) -> data of both regions; modes_message (size) -> data;
 modes_drop.
@@ -20,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from srdma import Access, Right
-from srdma.bench import host_b as bench
 from srdma.demo_host import WAIT, HostB, main
 from srdma.qp import SecureQP
 
@@ -29,7 +27,6 @@ class Host(HostB):
     def __init__(self) -> None:
         super().__init__()
         self._thread = self.stack.enter_context(ThreadPoolExecutor(1))
-        self._measured = bench.HostB()
 
     def digest(self, offset: int, length: int) -> dict[str, Any]:
         return {"sha256": self._sha256(offset, length)}
@@ -52,12 +49,6 @@ class Host(HostB):
 
     def arrived(self) -> dict[str, Any]:
         return {"sha256": self._messages.result()}
-
-    def perf(self, **words: Any) -> dict[str, Any]:
-        return self._measured.listen(**words)
-
-    def perf_end(self, serial: int) -> dict[str, Any]:
-        return self._measured.end(serial)
 
     def message(self, qp: int, size: int) -> dict[str, Any]:
         data, imm, _ = self._connection.qps[qp].recv(WAIT, size=size)

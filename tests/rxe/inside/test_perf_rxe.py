@@ -7,56 +7,35 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from statistics import median
 
 import pytest
 
 import srdma
-from srdma import connection, gid
+from srdma import gid
+from srdma.bench.device import verbs
 from srdma.bench.series import in_turn, ratios
+from srdma.bench.stand import Link, Settings, Shape, Stand
 from srdma.bench.targets_measure import RXE_ROUNDS, RXE_VALUES
 from srdma.embedded import spawn, stop
-from srdma.perf import Client, Place, Plan, offered, pings, ring_entries
+from srdma.perf import Plan, offered
 from srdma.wr import SendFlag, SendWR, WROpcode
 from tests.rxe.figures import figures
-from tests.rxe.inside.conftest import A, B
 
-LEVELS = ("none", "aead")
-DEPTH, REGION = 96, 1 << 18
+REGION = 1 << 18
+PLAIN, SECURE = Shape("none", region=REGION), Shape("aead", "aes-128-gcm", region=REGION)
 ROUNDS = int(os.environ.get(RXE_ROUNDS, "2"))
 LATENCY, BULK = Plan("write_lat", 32, 10), Plan("write_bw", 2048, 100)
 SIGNALED = 20
 START = 20.0
 
 
-@contextmanager
-def client(stage, host_b, level: str) -> Iterator[Client]:
-    """Of a connection between the workers that permit level none."""
-    end = {"level": level, "timeout": stage.patience, "qps": 2, "sq": DEPTH, "rq": DEPTH}
-    theirs = {**end, "peer": A, "identity": str(stage.identities / "host-b")}
-    words = {"worker": str(stage.open.b), "region": REGION, "proof": False, "group": ""}
-    heard = host_b.ask("perf", **words, options=theirs)
-    with ExitStack() as stack:
-        ctx = stack.enter_context(srdma.Context(stage.open.a))
-        pd = stack.enter_context(srdma.PD(ctx, ring_entries(end)))
-        place = stack.enter_context(closing(Place(pd, REGION)))
-        there = connection.connect(
-            tuple(heard["address"]), pd, data=place.offer(), peer=B,
-            identity=stage.identities / "host-a", **end,
-        )  # fmt: skip
-        stack.enter_context(there)
-        measured = stack.enter_context(closing(Client(there, place, offered(there.data))))
-        yield measured
-        measured.finish()
-        host_b.ask("perf_end", serial=heard["serial"])
-
-
-def test_secure_beside_plain(stage, host_b):
-    with client(stage, host_b, "none") as plain, client(stage, host_b, "aead") as secure:
-        assert (plain.level, secure.level) == LEVELS
+def test_secure_beside_plain(stage):
+    with (
+        Stand(verbs("rxe", stage.ends), Settings(unprotected=True)) as stand,
+        stand.connect(PLAIN) as plain, stand.connect(SECURE) as secure,
+    ):  # fmt: skip
         beside(LATENCY, plain, secure)
         over = beside(BULK, plain, secure)
         if shutil.which("ib_write_bw") is None:
@@ -79,14 +58,13 @@ def test_secure_beside_plain(stage, host_b):
     figures.append(f"{RXE_VALUES} {json.dumps(values)}")
 
 
-def beside(plan: Plan, plain: Client, secure: Client) -> list[float]:
+def beside(plan: Plan, plain: Link, secure: Link) -> list[float]:
     """AEAD over none, round by round."""
     runs = {"none": partial(plain.measure, plan), "aead": partial(secure.measure, plan)}
     done = in_turn(runs, ROUNDS)
     assert {r.host for results in done.values() for r in results} == {"Python"}
-    assert all(r.packets <= pings(plain.qps, r.ns / 1e9) for r in done["none"])
     assert all(r.packets >= 2 * r.messages for r in done["aead"])
-    each = {level: [r.each for r in done[level]] for level in LEVELS}
+    each = {level: [r.each for r in done[level]] for level in done}
     over = ratios(each["aead"], each["none"])
     usual = median(each["aead"]) / 1000
     figures.append(
@@ -96,14 +74,14 @@ def beside(plan: Plan, plain: Client, secure: Client) -> list[float]:
     return [a / b for a, b in zip(each["aead"], each["none"], strict=True)]
 
 
-def rate(secure: Client) -> float:
+def rate(secure: Link) -> float:
     """Messages per us."""
     return 1000 / secure.measure(BULK).each
 
 
-def signaled(secure: Client) -> float:
+def signaled(secure: Link) -> float:
     """The median us of a WRITE from its post to its completion."""
-    there = secure.there
+    there = secure.client.there
     qp, times = there.qps[1], []
     with qp.pd.alloc(32) as source:
         wr = SendWR(0, WROpcode.RDMA_WRITE, [source.sge()], send_flags=SendFlag.SIGNALED)
@@ -120,7 +98,7 @@ def signaled(secure: Client) -> float:
 def plain_perftest(stage) -> float:
     """Messages per us of plain ib_write_bw between the same devices."""
     a, b = stage.ends
-    words = ["ib_write_bw", "-F", "-s", "2048", "-n", "100", "-t", str(DEPTH)]
+    words = ["ib_write_bw", "-F", "-s", "2048", "-n", "100", "-t", str(SECURE.depth)]
 
     def index(end) -> str:
         """Of the GID with its address."""

@@ -1,0 +1,60 @@
+"""Devices that a stand can be on, without their workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from srdma import gid, rxe
+from srdma.bench.device import EMBEDDED, UDP, opened
+from srdma.embedded import Embedded
+from srdma.errors import DeviceError, LocalError
+
+
+def listens(words):
+    return words[words.index("--wire-listen") + 1]
+
+
+@pytest.mark.parametrize("device", [EMBEDDED, UDP])
+def test_those_of_this_machine(device):
+    with opened(device.name) as found:
+        assert found is device
+
+
+def test_workers_of_embedded_meet():
+    with Embedded() as nics:
+        a, b = EMBEDDED.words(nics)
+        assert a == b == ["--wire-dev", f"shm:{nics.folder}/wire-0"]
+
+
+def test_no_two_stands_on_udp_share_an_address():
+    with Embedded() as nics:
+        found = [listens(words) for _ in range(60) for words in UDP.words(nics)]
+    assert len({*found}) == 120
+
+
+def test_two_devices(monkeypatch):
+    addresses = {"mlx5_0": "10.0.0.1", "mlx5_1": "10.0.0.2"}
+    monkeypatch.setattr(gid, "first_address", addresses.get)
+    with opened("mlx5_0,mlx5_1") as device, Embedded() as nics:
+        assert not device.in_c
+        for (name, address), words in zip(addresses.items(), device.words(nics), strict=True):
+            assert words == [
+                "--host-dev", name, "--wire-dev", name, "--wire-listen", f"{address}:0"
+            ]  # fmt: skip
+
+
+def test_devices_that_are_not_there(monkeypatch, tmp_path):
+    monkeypatch.setattr(gid, "DEVICES", tmp_path)
+    with (
+        pytest.raises(DeviceError, match="no RDMA device mlx5_0"),
+        opened("mlx5_0,b"),
+    ):
+        pass
+    monkeypatch.setattr(rxe, "unavailable", lambda: "as this is a test")
+    with pytest.raises(LocalError, match="--device rxe: as this is a test"), opened("rxe"):
+        pass
+    with (
+        pytest.raises(LocalError, match="--device token-ring: give embedded, udp, rxe"),
+        opened("token-ring"),
+    ):
+        pass
