@@ -256,6 +256,7 @@ int main(int argc, char **argv)
 		wrong("provider", "its self-test failed");
 	ns_per_tick = tick_ns();
 	open_all(rungs_raw, &shape);
+	open_all(rungs_derive, &shape);
 	open_all(rungs_frame, &shape);
 	open_all(rungs_mem, &shape);
 	open_all(rungs_relay, &shape);

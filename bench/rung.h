@@ -30,13 +30,24 @@ struct rung {
 
 enum { RUNG_BATCH = 64, RUNG_AD = 104 };
 
-extern const struct rung rungs_raw[], rungs_frame[], rungs_mem[], rungs_relay[],
-	rungs_nic[];
+extern const struct rung rungs_raw[], rungs_derive[], rungs_frame[],
+	rungs_mem[], rungs_relay[], rungs_nic[];
 
 /* Of a clock that never stops: cycles of the time-stamp counter where there is
  * one, else nanoseconds. */
 uint64_t ticks(void);
 uint64_t nanoseconds(void);
+
+/* Ticks of once() for each of n. */
+static inline uint64_t timed(void *state, unsigned n,
+			     void (*once)(void *state, unsigned i))
+{
+	const uint64_t start = ticks();
+
+	for (unsigned i = 0; i < n; i++)
+		once(state, i);
+	return ticks() - start;
+}
 
 /* A wrong result: says which and ends the program with 1. */
 void wrong(const char *rung, const char *what);
