@@ -265,7 +265,7 @@ PYTEST := $(PY) -m pytest -q
 # Folders that have nothing yet are no failure (pytest's exit code 5).
 run-pytest = $(PYTEST) $(1) || [ $$? -eq 5 ]
 
-test-unit: native offload $(LADDER) $(TLS_PEERS)
+test-unit: native offload bench
 	@$(if $(wildcard tests/unit tests/e2e),\
 		$(call run-pytest,$(wildcard tests/unit tests/e2e)))
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "number.h"
 #include "rung.h"
 
 enum { MAX_RUNGS = 64, MAX_ROUNDS = 101, BATCHES = 47, MAX_ONLY = 16 };
@@ -24,6 +25,12 @@ static struct measured list[MAX_RUNGS];
 static int count;
 static const char *only[MAX_ONLY]; /* none: all */
 static int only_count;
+
+static const struct rung *const tables[] = {
+	rungs_raw, rungs_derive, rungs_frame, rungs_mem, rungs_relay, rungs_nic,
+};
+
+enum { TABLES = sizeof(tables) / sizeof(tables[0]) };
 
 static const struct option table[] = {
 	{ "payload", required_argument, NULL, 'p' },
@@ -66,6 +73,15 @@ void wrong(const char *rung, const char *what)
 	exit(1);
 }
 
+/* The command line. */
+static _Noreturn void refuse(const char *flag, const char *text,
+			     const char *right)
+{
+	fprintf(stderr, "ladder: %s %s: %s would be right\n", flag, text,
+		right);
+	exit(2);
+}
+
 /* Nanoseconds of a tick, over 20 ms. */
 static double tick_ns(void)
 {
@@ -83,27 +99,58 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static int begins(const struct rung *rung, const char *name)
+{
+	return !strncmp(rung->name, name, strlen(name));
+}
+
 static int wanted(const struct rung *rung)
 {
 	for (int i = 0; i < only_count; i++)
-		if (!strncmp(rung->name, only[i], strlen(only[i])))
+		if (begins(rung, only[i]))
 			return 1;
 	return !only_count;
 }
 
-static void open_all(const struct rung *rungs, const struct shape *shape)
+static void open_some(const struct rung *rungs, const struct shape *shape)
 {
 	for (; rungs->name; rungs++) {
-		struct measured *m = &list[count];
+		struct measured m = { .rung = rungs };
 
 		if (!wanted(rungs))
 			continue;
-		m->state = rungs->open(shape);
-		if (!m->state)
+		m.state = rungs->open(shape);
+		if (!m.state)
 			continue;
-		m->rung = rungs;
-		count++;
+		if (count == MAX_RUNGS)
+			wrong(rungs->name, "more rungs than there is room for");
+		list[count++] = m;
 	}
+}
+
+static void open_all(const struct shape *shape)
+{
+	for (int i = 0; i < TABLES; i++)
+		open_some(tables[i], shape);
+}
+
+/* In some build and shape, if not in this one. */
+static int exists(const char *name)
+{
+	for (int i = 0; i < TABLES; i++)
+		for (const struct rung *r = tables[i]; r->name; r++)
+			if (begins(r, name))
+				return 1;
+	return 0;
+}
+
+static void ask_for(const char *name)
+{
+	if (only_count == MAX_ONLY)
+		refuse("--rung", name, "16 of them at most");
+	if (!exists(name))
+		refuse("--rung", name, "what the name of a rung begins with");
+	only[only_count++] = name;
 }
 
 /* Ticks of the median batch: others took the core from some. */
@@ -192,31 +239,21 @@ static void print_json(const struct shape *s, double ns_per_tick)
 	printf("]}\n");
 }
 
-static long number(const char *text, long least, long most, const char *name)
-{
-	char *end;
-	const long n = strtol(text, &end, 10);
-
-	if (*end || n < least || n > most) {
-		fprintf(stderr, "ladder: --%s %s: %ld to %ld would be right\n",
-			name, text, least, most);
-		exit(2);
-	}
-	return n;
-}
-
 static void take(struct shape *s, int opt, int *rounds)
 {
+	long n = 0;
 	int r;
 
 	switch (opt) {
 	case 'p':
-		s->payload = (uint32_t)number(optarg, 4, 4096, "payload");
+		if (!number_read(optarg, 4, 4096, &n))
+			refuse("--payload", optarg, "4 to 4096 bytes");
+		s->payload = (uint32_t)n;
 		break;
 	case 's':
 		s->suite = srdma_suite_by_name(optarg);
 		if (!s->suite || !s->suite->answer->out)
-			wrong(optarg, "an AEAD suite would be right");
+			refuse("--suite", optarg, "an AEAD");
 		break;
 	case 'P':
 		r = srdma_provider_create(&s->provider, optarg);
@@ -224,12 +261,12 @@ static void take(struct shape *s, int opt, int *rounds)
 			wrong(optarg, strerror(-r));
 		break;
 	case 'r':
-		*rounds = (int)number(optarg, 1, MAX_ROUNDS, "rounds");
+		if (!number_read(optarg, 1, MAX_ROUNDS, &n))
+			refuse("--rounds", optarg, "1 to 101");
+		*rounds = (int)n;
 		break;
 	case 'R':
-		if (only_count == MAX_ONLY)
-			wrong("--rung", "16 at most");
-		only[only_count++] = optarg;
+		ask_for(optarg);
 		break;
 	case 'h':
 		fputs(help, stdout);
@@ -255,12 +292,7 @@ int main(int argc, char **argv)
 	if (!provider && srdma_provider_create(&shape.provider, NULL))
 		wrong("provider", "its self-test failed");
 	ns_per_tick = tick_ns();
-	open_all(rungs_raw, &shape);
-	open_all(rungs_derive, &shape);
-	open_all(rungs_frame, &shape);
-	open_all(rungs_mem, &shape);
-	open_all(rungs_relay, &shape);
-	open_all(rungs_nic, &shape);
+	open_all(&shape);
 	measure(rounds, ns_per_tick);
 	(json ? print_json : print_text)(&shape, ns_per_tick);
 	srdma_provider_destroy(shape.provider);

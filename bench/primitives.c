@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "memkey.h"
+#include "number.h"
 #include "provider.h"
 #include "suite.h"
 
@@ -282,10 +283,9 @@ static void refuse(const char *text, const char *right)
 
 static unsigned number(const char *text, unsigned most, const char *right)
 {
-	char *end;
-	const unsigned long n = strtoul(text, &end, 10);
+	long n;
 
-	if (end == text || *end || !n || n > most)
+	if (!number_read(text, 1, most, &n))
 		refuse(text, right);
 	return (unsigned)n;
 }
