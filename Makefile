@@ -165,7 +165,7 @@ bench-quick: bench native offload
 		$(PY) -m srdma bench targets --smoke --out "$$out/targets"
 
 # It stands on the tests' pairs of sessions and relays.
-LADDER_SRC := bench/ladder.c bench/nic.c $(wildcard bench/rung_*.c)
+LADDER_SRC := bench/ladder.c bench/nic.c bench/tally.c $(wildcard bench/rung_*.c)
 $(LADDER): $(call objects,$(LADDER_SRC))
 $(MANY): $(call objects,bench/many.c)
 $(LADDER) $(MANY): $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)

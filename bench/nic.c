@@ -85,6 +85,21 @@ static void connect_qps(struct nic *n)
 	must(pair_state(p, 0, 0, NULL) != SRDMA_QP_RTS, "not connected");
 }
 
+/* Sleep until it is to work: 1; 0: until it is to end. */
+static int sleep_until_work(struct nic *n)
+{
+	int stop;
+
+	__atomic_store_n(&n->running, 0, __ATOMIC_RELEASE);
+	pthread_mutex_lock(&n->lock);
+	while (!n->run && !n->stop)
+		pthread_cond_wait(&n->wake, &n->lock);
+	stop = n->stop;
+	pthread_mutex_unlock(&n->lock);
+	__atomic_store_n(&n->running, !stop, __ATOMIC_RELEASE);
+	return !stop;
+}
+
 /* Side 1 works while the other measures, and gives way when it has nothing. */
 static void *worker(void *arg)
 {
@@ -92,14 +107,9 @@ static void *worker(void *arg)
 	struct srdma_relay *r = n->pair.side[1].relay;
 
 	for (int idle = 0;;) {
-		if (!__atomic_load_n(&n->run, __ATOMIC_ACQUIRE)) {
-			pthread_mutex_lock(&n->lock);
-			while (!n->run && !n->stop)
-				pthread_cond_wait(&n->wake, &n->lock);
-			pthread_mutex_unlock(&n->lock);
-			if (n->stop)
-				return NULL;
-		}
+		if (!__atomic_load_n(&n->run, __ATOMIC_ACQUIRE) &&
+		    !sleep_until_work(n))
+			return NULL;
 		idle = srdma_relay_run(r, nanoseconds(), BUDGET) ? 0 : idle + 1;
 		if (idle > SPINS)
 			sched_yield();
@@ -130,14 +140,23 @@ static void set(struct nic *n, int *flag, int value)
 	pthread_mutex_unlock(&n->lock);
 }
 
+/* Until the thread does what it was told. */
+static void run_or_sleep(struct nic *n, int run)
+{
+	set(n, &n->run, run);
+	while (n->thread &&
+	       __atomic_load_n(&n->running, __ATOMIC_ACQUIRE) != run)
+		sched_yield();
+}
+
 void nic_start(struct nic *n)
 {
-	set(n, &n->run, 1);
+	run_or_sleep(n, 1);
 }
 
 void nic_pause(struct nic *n)
 {
-	set(n, &n->run, 0);
+	run_or_sleep(n, 0);
 }
 
 void nic_close(struct nic *n)

@@ -20,7 +20,8 @@ struct nic {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	int run, stop; /* the thread turns side 1; it ends */
+	int run, stop; /* the thread is to turn side 1; to end */
+	int running;   /* and does: it is awake */
 };
 
 /* pair: defaults and what the caller wants. threads: 1 or 2. Ends the program
@@ -28,7 +29,8 @@ struct nic {
 void nic_open(struct nic *n, int threads);
 void nic_close(struct nic *n);
 
-/* The thread, if there is one, works between these. */
+/* The thread, if there is one, works between these: it is awake when start
+ * returns, and pause waits until it has let go of the relay. */
 void nic_start(struct nic *n);
 void nic_pause(struct nic *n);
 

@@ -2,12 +2,12 @@
  * The embedded NIC: the same WRITEs through shared-memory rings, in one thread
  * and with side 1's worker in another.
  */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "nic.h"
 #include "rung.h"
+#include "tally.h"
 
 enum { RECORDS = 64 };
 
@@ -97,26 +97,31 @@ static void write_some(struct transfer *t, unsigned n)
 	}
 }
 
+/* n messages, so many at a time. */
+static uint64_t run(struct transfer *t, unsigned n, unsigned at_once)
+{
+	struct tally tally;
+	uint64_t took;
+
+	tally_begin(&tally, &t->nic.pair);
+	nic_start(&t->nic);
+	took = ticks();
+	for (unsigned i = 0; i < n; i += at_once)
+		write_some(t, at_once);
+	took = ticks() - took;
+	nic_pause(&t->nic);
+	tally_check(&tally, &t->nic.pair, "nic", n);
+	return took;
+}
+
 static uint64_t run_write(void *state, unsigned n)
 {
-	struct transfer *t = state;
-	uint64_t start;
-
-	nic_start(&t->nic);
-	start = ticks();
-	write_some(t, n);
-	start = ticks() - start;
-	nic_pause(&t->nic);
-	return start;
+	return run(state, n, n);
 }
 
 static uint64_t run_alone(void *state, unsigned n)
 {
-	const uint64_t start = ticks();
-
-	while (n--)
-		write_some(state, 1);
-	return ticks() - start;
+	return run(state, n, 1);
 }
 
 const struct rung rungs_nic[] = {

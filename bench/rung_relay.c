@@ -3,7 +3,6 @@
  * acks included, on a wire in memory and in one thread: all the CPU time of a
  * message but the devices'.
  */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,12 +10,15 @@
 #include "relay_impl.h"
 #include "relay_pair.h"
 #include "rung.h"
+#include "tally.h"
 
 struct transfer {
 	struct pair pair;
 	uint32_t payload;
 	struct srdma_conn *victim; /* side 1's wire, where forgeries arrive */
 	uint32_t forge_at;	   /* which byte of them is another */
+	enum srdma_refusal why;	   /* so they are refused */
+	uint64_t forgeries;	   /* so far */
 };
 
 /* Not open yet. */
@@ -83,7 +85,7 @@ static void *open_udp_aead(const struct shape *s)
 /* Before each packet of side 0 comes a forgery: the same but for a byte. */
 static enum srdma_mem_fate forge(void *ctx, struct srdma_mem_datagram *d)
 {
-	const struct transfer *t = ctx;
+	struct transfer *t = ctx;
 	uint8_t forged[SRDMA_MAX_PACKET];
 
 	if (d->side == 1 || !t->victim)
@@ -92,16 +94,19 @@ static enum srdma_mem_fate forge(void *ctx, struct srdma_mem_datagram *d)
 	forged[t->forge_at] ^= 1;
 	if (srdma_port_mem_inject(t->victim, forged, d->len))
 		wrong("forged 1:1", "no memory");
+	t->forgeries++;
 	return SRDMA_MEM_PASS;
 }
 
-static void *open_attacked(const struct shape *s, uint32_t forge_at)
+static void *open_attacked(const struct shape *s, uint32_t forge_at,
+			   enum srdma_refusal why)
 {
 	struct transfer *t = prepare(s, s->suite, SRDMA_LEVEL_AEAD);
 
 	t->pair.wire.fate = forge;
 	t->pair.wire.ctx = t;
 	t->forge_at = forge_at;
+	t->why = why;
 	pair_open(&t->pair);
 	join(t);
 	t->victim =
@@ -113,13 +118,14 @@ static void *open_attacked(const struct shape *s, uint32_t forge_at)
 /* The SRC QPN is nobody's: what is left is what bringing it there costs. */
 static void *open_junk(const struct shape *s)
 {
-	return open_attacked(s, SRDMA_BTH_LEN / 2);
+	return open_attacked(s, SRDMA_BTH_LEN / 2, SRDMA_REFUSED_UNKNOWN_QP);
 }
 
 /* The tag is wrong. */
 static void *open_forged(const struct shape *s)
 {
-	return open_attacked(s, SRDMA_BTH_LEN + SRDMA_RETH_LEN + SRDMA_STH_LEN);
+	return open_attacked(s, SRDMA_BTH_LEN + SRDMA_RETH_LEN + SRDMA_STH_LEN,
+			     SRDMA_REFUSED_TAG);
 }
 
 static void *open_none(const struct shape *s)
@@ -152,9 +158,8 @@ static void close_relays(void *state)
 	free(t);
 }
 
-static uint64_t run_write(void *state, unsigned n)
+static uint64_t write_some(struct transfer *t, unsigned n)
 {
-	struct transfer *t = state;
 	struct pair *p = &t->pair;
 	const uint64_t start = ticks();
 	struct srdma_record r;
@@ -179,14 +184,32 @@ static uint64_t run_write(void *state, unsigned n)
 	return ticks() - start;
 }
 
-/* One at a time. */
-static uint64_t run_alone(void *state, unsigned n)
+/* n messages, so many at a time. */
+static uint64_t run(struct transfer *t, unsigned n, unsigned at_once)
 {
+	const uint64_t forgeries = t->forgeries;
+	struct tally tally;
 	uint64_t sum = 0;
 
-	while (n--)
-		sum += run_write(state, 1);
+	tally_begin(&tally, &t->pair);
+	for (unsigned i = 0; i < n; i += at_once)
+		sum += write_some(t, at_once);
+	tally_check(&tally, &t->pair, "relay", n);
+	if (t->victim && t->forgeries - forgeries < n)
+		wrong("relay", "not every packet had a forgery before it");
+	tally_check_refused(&tally, &t->pair, "relay", t->why,
+			    t->forgeries - forgeries);
 	return sum;
+}
+
+static uint64_t run_write(void *state, unsigned n)
+{
+	return run(state, n, n);
+}
+
+static uint64_t run_alone(void *state, unsigned n)
+{
+	return run(state, n, 1);
 }
 
 const struct rung rungs_relay[] = {
