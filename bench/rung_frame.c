@@ -18,13 +18,9 @@ struct frame {
 };
 
 /* What the pairs share stays until the program ends, but for the caches. */
-static struct frame *open_frame(const struct shape *s, uint8_t mode,
-				unsigned cache)
+static struct frame *open_frame(const struct shape *s,
+				const struct protection *p, unsigned cache)
 {
-	const struct protection p = { .suite = s->suite,
-				      .level = SRDMA_LEVEL_AEAD,
-				      .tag_len = s->suite->tag_len,
-				      .mode = mode };
 	struct frame *f = calloc(1, sizeof(*f));
 
 	pair_means.provider = s->provider;
@@ -32,31 +28,54 @@ static struct frame *open_frame(const struct shape *s, uint8_t mode,
 	    srdma_keycache_create(&f->cache, cache, s->provider))
 		wrong("frame", "no memory");
 	pair_means.cache = f->cache;
-	if (pair_create(&f->pair, &p) || pair_settle(&f->pair))
+	if (pair_create(&f->pair, p) || pair_settle(&f->pair))
 		wrong("frame", "no pair of sessions");
 	f->payload = s->payload;
-	f->flags = mode & SRDMA_MODE_MEM ? SRDMA_STH_PROOF : 0;
+	f->flags = p->mode & SRDMA_MODE_MEM ? SRDMA_STH_PROOF : 0;
 	return f;
+}
+
+static struct frame *open_aead(const struct shape *s, uint8_t mode,
+			       unsigned cache)
+{
+	const struct protection p = { .suite = s->suite,
+				      .level = SRDMA_LEVEL_AEAD,
+				      .tag_len = s->suite->tag_len,
+				      .mode = mode };
+
+	return open_frame(s, &p, cache);
+}
+
+/* A MAC alone, over headers and payload. */
+static void *open_mac(const struct shape *s)
+{
+	const struct protection p = {
+		.suite = srdma_suite_by_name("aes-128-gmac"),
+		.level = SRDMA_LEVEL_PACKET,
+		.tag_len = 16,
+	};
+
+	return open_frame(s, &p, 0);
 }
 
 static void *open_basic(const struct shape *s)
 {
-	return open_frame(s, SRDMA_MODE_BASIC, 0);
+	return open_aead(s, SRDMA_MODE_BASIC, 0);
 }
 
 static void *open_pd_cached(const struct shape *s)
 {
-	return open_frame(s, SRDMA_MODE_PD, 16);
+	return open_aead(s, SRDMA_MODE_PD, 16);
 }
 
 static void *open_pd(const struct shape *s)
 {
-	return open_frame(s, SRDMA_MODE_PD, 0);
+	return open_aead(s, SRDMA_MODE_PD, 0);
 }
 
 static void *open_mem(const struct shape *s)
 {
-	return open_frame(s, SRDMA_MODE_MEM, 0);
+	return open_aead(s, SRDMA_MODE_MEM, 0);
 }
 
 static void close_frame(void *state)
@@ -139,6 +158,9 @@ const struct rung rungs_frame[] = {
 	  close_frame },
 	{ "forged", "open", "a wrong tag refused", open_basic, run_forged,
 	  close_frame },
+	{ "forged mac", "tag",
+	  "the same, of aes-128-gmac over headers and payload", open_mac,
+	  run_forged, close_frame },
 	{ "seal pd cached", "seal", "key mode pd, the context kept",
 	  open_pd_cached, run_seal, close_frame },
 	{ "seal pd", "seal", "key mode pd, the key derived per packet", open_pd,

@@ -53,6 +53,10 @@ PRIMITIVE = (
     "with AVX-512 the primitive takes 120 ns for 2 KiB, and what is around it (headers, number, "
     "window, copy of the associated data) 25 to 50 ns on any CPU"
 )
+PIECES = (
+    "with AVX-512 the MAC takes 19 to 56 ns; headers and payload are two pieces for it, so it is "
+    "four calls instead of one, and the payload is copied"
+)
 CMACS = (
     "inputs and outputs of the CMACs are built and wiped, the code is called through the "
     "provider, and the cache is looked at; the bare ones run in one loop over one buffer"
@@ -153,13 +157,16 @@ ROWS: tuple[Target, ...] = (
         ),
     ),
     Target(
-        "P8", "a forged packet over one MAC of its size; goodput with a forgery before each "
-        "packet, over T / (T + M)",
-        "build/bench/ladder --rung raw --rung forged --rung junk --rung 'relay aead'",
+        "P8", "a forged packet over what its check takes bare: the AEAD of its size, or, where "
+        "headers and payload have a MAC only (aes-128-gmac), the MAC; goodput with a forged AEAD "
+        "packet before each, over T / (T + M), M the bare AEAD",
+        "build/bench/ladder --rung raw --rung tag --rung forged --rung junk --rung 'relay aead'",
         how.forged,
         (
-            Goal("refused, 32 B", 1.2, " x", why=PRIMITIVE),
-            Goal("refused, 2 KiB", 1.2, " x", why=PRIMITIVE),
+            Goal("AEAD refused, 32 B", 1.2, " x", why=PRIMITIVE),
+            Goal("AEAD refused, 2 KiB", 1.2, " x", why=PRIMITIVE),
+            Goal("MAC refused, 32 B", 1.2, " x", why=PIECES),
+            Goal("MAC refused, 2 KiB", 1.2, " x", why=PIECES),
             Goal("1:1, 32 B", 0.9, " x", least=True, why=PRIMITIVE),
             Goal("1:1, 2 KiB", 0.9, " x", least=True, why=PRIMITIVE),
         ),
