@@ -82,7 +82,6 @@ static void sum(struct derive *d, uint32_t len)
 /* A CMAC with a key of its own. */
 static void schedule_and_sum(struct derive *d, uint32_t len)
 {
-	d->in[0]++;
 	IMB_AES_KEYEXP_128(d->narrow, d->in, d->rounds, d->unused);
 	IMB_AES_CMAC_SUBKEY_GEN_128(d->narrow, d->rounds, d->subkeys[0],
 				    d->subkeys[1]);
