@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "number.h"
 #include "rung.h"
 
@@ -50,20 +50,12 @@ static const char help[] =
 	"the rung below; medians of N rounds (default 21), quartiles as spread.\n"
 	"--rung: only those whose name begins so; up to 16 times.\n";
 
-uint64_t nanoseconds(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 uint64_t ticks(void)
 {
 #if defined(__x86_64__)
 	return __builtin_ia32_rdtsc();
 #else
-	return nanoseconds();
+	return clock_now();
 #endif
 }
 
@@ -85,11 +77,11 @@ static _Noreturn void refuse(const char *flag, const char *text,
 /* Nanoseconds of a tick, over 20 ms. */
 static double tick_ns(void)
 {
-	const uint64_t t = ticks(), n = nanoseconds();
+	const uint64_t t = ticks(), n = clock_now();
 
-	while (nanoseconds() - n < 20000000)
+	while (clock_now() - n < 20000000)
 		;
-	return (double)(nanoseconds() - n) / (double)(ticks() - t);
+	return (double)(clock_now() - n) / (double)(ticks() - t);
 }
 
 static int compare(const void *a, const void *b)

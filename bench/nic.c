@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "mr.h"
 #include "port_shm.h"
 #include "rung.h"
@@ -57,7 +58,7 @@ static void open_side(struct nic *n, int i)
 
 static void turn(struct nic *n, int side)
 {
-	srdma_relay_run(n->pair.side[side].relay, nanoseconds(), BUDGET);
+	srdma_relay_run(n->pair.side[side].relay, clock_now(), BUDGET);
 }
 
 /* The wire looks at its sockets now and then only. */
@@ -110,7 +111,7 @@ static void *worker(void *arg)
 		if (!__atomic_load_n(&n->run, __ATOMIC_ACQUIRE) &&
 		    !sleep_until_work(n))
 			return NULL;
-		idle = srdma_relay_run(r, nanoseconds(), BUDGET) ? 0 : idle + 1;
+		idle = srdma_relay_run(r, clock_now(), BUDGET) ? 0 : idle + 1;
 		if (idle > SPINS)
 			sched_yield();
 	}

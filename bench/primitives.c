@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "memkey.h"
 #include "number.h"
 #include "provider.h"
@@ -174,13 +174,10 @@ static void stay_on(int core)
 static uint64_t cpu_time_of(void (*what)(struct bench *, uint64_t),
 			    struct bench *b, uint64_t count)
 {
-	struct timespec from, to;
+	const uint64_t from = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
 	what(b, count);
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
-	return (uint64_t)(to.tv_sec - from.tv_sec) * 1000000000 +
-	       (uint64_t)to.tv_nsec - (uint64_t)from.tv_nsec;
+	return clock_ns(CLOCK_THREAD_CPUTIME_ID) - from;
 }
 
 static void *run(void *argument)

@@ -36,7 +36,6 @@ extern const struct rung rungs_raw[], rungs_derive[], rungs_frame[],
 /* Of a clock that never stops: cycles of the time-stamp counter where there is
  * one, else nanoseconds. */
 uint64_t ticks(void);
-uint64_t nanoseconds(void);
 
 /* Ticks of once() for each of n. */
 static inline uint64_t timed(void *state, unsigned n,

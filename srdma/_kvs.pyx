@@ -55,11 +55,11 @@ cdef class Store:
 
     cdef kvs_index *index
 
-    def __cinit__(self, uint32_t items, uint32_t buckets=0):
+    def __cinit__(self, uint32_t items):
         cdef uint64_t[2] seed
         seed[0], seed[1] = (int.from_bytes(os.urandom(8), "big") for _ in range(2))
-        if kvs_index_create(&self.index, items, buckets, seed) < 0:
-            raise MemoryError(f"no store of {items} keys in {buckets} buckets")
+        if kvs_index_create(&self.index, items, 0, seed) < 0:
+            raise MemoryError(f"no store of {items} keys")
 
     def __dealloc__(self):
         kvs_index_destroy(self.index)
@@ -104,13 +104,18 @@ cdef class Server:
         cdef kvs_end end = end_of(host, leg)
         cdef uint32_t i, n = <uint32_t>len(connections)
         cdef kvs_served *served = <kvs_served *>malloc((n + 1) * sizeof(kvs_served))
+        cdef int rc
+        if served == NULL:
+            raise MemoryError(f"no server of {n} connections")
         pinned = []
-        for i, (qpn, sq, slots, memory) in enumerate(connections):
-            pinned.append(Pinned(memory, False))
-            served[i].qpn, served[i].sq, served[i].slots = qpn, sq, slots
-            served[i].memory = <const uint8_t *><size_t>pinned[i].addr
-        rc = kvs_server_create(&self.server, &end, store.index, served, n)
-        free(served)
+        try:
+            for i, (qpn, sq, slots, memory) in enumerate(connections):
+                pinned.append(Pinned(memory, False))
+                served[i].qpn, served[i].sq, served[i].slots = qpn, sq, slots
+                served[i].memory = <const uint8_t *><size_t>pinned[i].addr
+            rc = kvs_server_create(&self.server, &end, store.index, served, n)
+        finally:
+            free(served)
         if rc < 0:
             raise ValueError(f"no server of {n} connections: {os.strerror(-rc)}")
         self.held = host, leg, store, pinned
@@ -189,15 +194,20 @@ cdef class Client:
         cdef kvs_end end = end_of(host, leg)
         cdef uint32_t i, n = <uint32_t>len(connections)
         cdef kvs_asker *a = <kvs_asker *>malloc((n + 1) * sizeof(kvs_asker))
+        cdef int rc
+        if a == NULL:
+            raise MemoryError(f"no client of {n} connections")
         pinned = []
-        for i, (qpn, queues, depth, slots, remote, landing) in enumerate(connections):
-            pinned.append(Pinned(landing[0], True))
-            a[i].qpn, a[i].depth, a[i].slots = qpn, depth, slots
-            a[i].sq, a[i].rq = queues
-            a[i].remote_addr, a[i].rkey, a[i].capability = remote
-            a[i].landing, a[i].lkey = <uint8_t *><size_t>pinned[i].addr, landing[1]
-        rc = kvs_client_create(&self.client, &end, a, n, keys, capacity)
-        free(a)
+        try:
+            for i, (qpn, queues, depth, slots, remote, landing) in enumerate(connections):
+                pinned.append(Pinned(landing[0], True))
+                a[i].qpn, a[i].depth, a[i].slots = qpn, depth, slots
+                a[i].sq, a[i].rq = queues
+                a[i].remote_addr, a[i].rkey, a[i].capability = remote
+                a[i].landing, a[i].lkey = <uint8_t *><size_t>pinned[i].addr, landing[1]
+            rc = kvs_client_create(&self.client, &end, a, n, keys, capacity)
+        finally:
+            free(a)
         if rc < 0:
             raise ValueError(f"no client of {n} connections: {os.strerror(-rc)}")
         self.held = host, leg, pinned

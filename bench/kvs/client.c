@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "keys.h"
 #include "protocol.h"
 #include "wire.h"
@@ -23,7 +24,6 @@ struct connection {
 	struct srdma_desc receive;
 	struct kvs_asker a;
 	uint32_t asked, answered; /* requests so far */
-	uint32_t landed;	  /* receives so far, which is also where */
 	struct flight *flights;	  /* by number modulo slots */
 };
 
@@ -281,7 +281,8 @@ static void heard(struct kvs_client *k, struct connection *c, uint32_t len)
 	struct kvs_answer a;
 	int r;
 
-	memcpy(&a, c->a.landing + (size_t)(c->landed % c->a.rq) * KVS_SLOT_LEN,
+	memcpy(&a,
+	       c->a.landing + (size_t)(c->answered % c->a.rq) * KVS_SLOT_LEN,
 	       sizeof(a));
 	if (c->answered == c->asked ||
 	    !kvs_answer_legal(&a, len, c->answered + 1)) {
@@ -294,8 +295,7 @@ static void heard(struct kvs_client *k, struct connection *c, uint32_t len)
 		return;
 	}
 	kvs_latency_add(&k->latency, k->now - f->sent_ns);
-	k->failed = post_receive(k, c, c->landed);
-	c->landed++;
+	k->failed = post_receive(k, c, c->answered);
 	c->answered++;
 	k->under_way--;
 }
@@ -306,7 +306,7 @@ static int collect(struct kvs_client *k)
 	int n = kvs_end_collect(&k->end, records);
 
 	if (n)
-		k->now = k->heard_ns = kvs_now();
+		k->now = k->heard_ns = clock_now();
 	for (int i = 0; i < n && !k->failed; i++) {
 		const struct srdma_record *r = &records[i];
 
@@ -332,7 +332,7 @@ static int look(void *arg)
 static void wait_for_news(struct kvs_client *k)
 {
 	kvs_end_wait(&k->end, 0, look, k);
-	k->now = kvs_now();
+	k->now = clock_now();
 	if (!k->failed && k->now - k->heard_ns > SILENCE_NS)
 		k->failed = -ETIMEDOUT;
 }
@@ -362,7 +362,7 @@ static void start(struct kvs_client *k, const struct kvs_plan *plan,
 	k->trouble = trouble;
 	k->failed = 0;
 	k->asked = 0;
-	k->now = k->heard_ns = kvs_now();
+	k->now = k->heard_ns = clock_now();
 }
 
 int kvs_client_run(struct kvs_client *client, const struct kvs_plan *plan,

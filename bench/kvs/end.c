@@ -3,19 +3,10 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <time.h>
 
 #include "wire.h"
 
 enum { YIELDS = 64, NAP_MS = 20 };
-
-uint64_t kvs_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static void credit(struct kvs_end *end)
 {
@@ -47,7 +38,9 @@ void kvs_end_wait(struct kvs_end *end, int memory, int (*look)(void *),
 		return;
 	}
 	srdma_leg_shm_arm(end->leg, memory);
-	if (!look(arg))
+	if (look(arg))
+		end->idle = 0;
+	else
 		poll(&p, 1, NAP_MS);
 	srdma_leg_shm_disarm(end->leg);
 }

@@ -24,8 +24,6 @@ struct kvs_end {
 	unsigned idle; /* turns without anything */
 };
 
-uint64_t kvs_now(void); /* ns, monotonic */
-
 /* Up to KVS_RECORDS completions. Returns how many. */
 int kvs_end_collect(struct kvs_end *end, struct srdma_record *out);
 
@@ -33,7 +31,8 @@ int kvs_end_collect(struct kvs_end *end, struct srdma_record *out);
  * Nothing to do: give the core away, and after some 50 us of that sleep,
  * until a completion comes or, with memory, a WRITE into a region. There may
  * be news that the sleeper has not seen: look(arg) is asked for that once more
- * before it sleeps, and it does not sleep long.
+ * before it sleeps, and where it says 1 the 50 us begin again. It does not
+ * sleep long.
  */
 void kvs_end_wait(struct kvs_end *end, int memory, int (*look)(void *),
 		  void *arg);

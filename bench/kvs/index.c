@@ -32,7 +32,7 @@ struct kvs_index {
 	uint32_t count, used; /* of items, of spare buckets */
 };
 
-/* Zeroed; the kernel's zero pages, if it is much. */
+/* Zeroed, and so all there before a run. */
 static void *lines(size_t n)
 {
 	const size_t align = n < 1 << 15 ? LINE : 1 << 21;

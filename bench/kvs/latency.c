@@ -1,15 +1,15 @@
 #include "latency.h"
 
-/* The longest time of a class. */
-static uint64_t longest(unsigned class)
+/* The middle of a class. */
+static uint64_t middle(unsigned class)
 {
 	unsigned shift;
 
 	if (class < 1 << KVS_CLASS_BITS)
 		return class;
 	shift = (class >> KVS_CLASS_BITS) - 1;
-	return (((uint64_t) class - (shift << KVS_CLASS_BITS) + 1) << shift) -
-	       1;
+	return (((uint64_t) class - (shift << KVS_CLASS_BITS)) << shift) +
+	       (((uint64_t)1 << shift) - 1) / 2;
 }
 
 uint64_t kvs_latency_quantile(const struct kvs_latency *l, double q)
@@ -20,7 +20,7 @@ uint64_t kvs_latency_quantile(const struct kvs_latency *l, double q)
 	for (unsigned i = 0; i < KVS_CLASSES; i++) {
 		seen += l->counts[i];
 		if (seen && (double)seen >= wanted)
-			return longest(i);
+			return middle(i);
 	}
 	return 0;
 }

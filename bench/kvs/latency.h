@@ -1,6 +1,7 @@
 /*
  * How long requests took: counts of times in ns, in classes that are 1/64 of
- * a power of two wide, so that a quantile is right to 1.6 per cent.
+ * a power of two wide, so that a quantile, the middle of its class, is right to
+ * 0.8 per cent.
  */
 #ifndef KVS_LATENCY_H
 #define KVS_LATENCY_H
@@ -31,7 +32,8 @@ static inline void kvs_latency_add(struct kvs_latency *l, uint64_t ns)
 	l->total++;
 }
 
-/* ns that a share of q (0 to 1) of the requests did not exceed; 0: none. */
+/* About the ns that a share of q (0 to 1) of the requests did not exceed; 0:
+ * there were none. */
 uint64_t kvs_latency_quantile(const struct kvs_latency *l, double q);
 
 #endif

@@ -106,19 +106,11 @@ static uint64_t newest_before(const struct puts *p, uint64_t time)
 
 static const struct kvs_event *put_of(const struct puts *p, uint64_t version)
 {
-	uint32_t low = 0, high = p->n;
+	const struct kvs_event put = { .id = p->by_start->id,
+				       .put = 1,
+				       .start = version };
 
-	while (low < high) {
-		const uint32_t mid = (low + high) / 2;
-
-		if (p->by_start[mid].start < version)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low < p->n && p->by_start[low].start == version
-		       ? &p->by_start[low]
-		       : NULL;
+	return bsearch(&put, p->by_start, p->n, sizeof(put), compare_events);
 }
 
 static int legal(const struct puts *p, const struct kvs_event *get,

@@ -17,7 +17,7 @@ struct kvs_event {
 	uint64_t start, end;
 	uint64_t version; /* GET: found; PUT: written, which is its start */
 	uint32_t id;
-	uint32_t put;
+	uint32_t put; /* 1; GET: 0 */
 };
 
 struct kvs_history;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "clock.h"
 #include "wire.h"
 
 struct connection {
@@ -213,9 +214,9 @@ static int look(void *arg)
 
 int kvs_server_run(struct kvs_server *server, uint64_t ns)
 {
-	const uint64_t end = kvs_now() + ns;
+	const uint64_t end = clock_now() + ns;
 
-	while (server->live && kvs_now() < end) {
+	while (server->live && clock_now() < end) {
 		if (look(server))
 			continue;
 		server->counts.sleeps++;
