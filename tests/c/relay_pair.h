@@ -48,7 +48,7 @@ struct pair_region {
 	uint8_t log2_block, depth; /* with PROOF */
 };
 
-/* Defaults: aes-128-gcm, key mode basic, mtu 4096, window 128, reads 16, 30 s,
+/* Defaults: aes-128-gcm, key mode basic, mtu 4096, window 512, reads 16, 30 s,
  * depth 64, no cache of keys, PAIR_MEMORY, PAIR_RING. */
 void pair_defaults(struct pair *p);
 /* Two relays with a leg and a region (all rights) each, no QP yet. */

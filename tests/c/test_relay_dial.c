@@ -102,6 +102,26 @@ static void cut(struct world *w)
 	srdma_port_mem_cut(qp_at(w, 0, 0)->wire);
 }
 
+/* What QP 0 of a side sends next is taken off, and kept. */
+static void hold_an_ack(struct world *w, int side)
+{
+	qp_at(w, side, 0)->ctl |= SRDMA_SAY_ACK;
+	srdma_relay_activate(qp_at(w, side, 0));
+	w->hold_from = side;
+	pair_run(&w->p, 2);
+	assert_int_equal(w->hold_from, -1);
+}
+
+/* The client's wire ends while the server's ack is on it; calls are answered
+ * so. */
+static void cut_holding_an_ack(struct world *w, enum srdma_mem_call answer)
+{
+	hold_an_ack(w, 1);
+	w->answer = answer;
+	cut(w);
+	pass(w, 100 * MS);
+}
+
 static void post_write(struct world *w, int side, int i, uint64_t id)
 {
 	struct pair *p = &w->p;
@@ -374,11 +394,7 @@ static void oldest_stranger(void **state)
 
 	(void)state;
 	begin(&w, 1);
-	qp_at(&w, 0, 0)->ctl |= SRDMA_SAY_ACK;
-	srdma_relay_activate(qp_at(&w, 0, 0));
-	w.hold_from = 0;
-	pair_run(&w.p, 2);
-	assert_int_equal(w.hold_from, -1);
+	hold_an_ack(&w, 0);
 	for (int i = 0; i < SRDMA_MAX_STRANGERS; i++) {
 		assert_int_equal(
 			srdma_port_mem_intrude(w.p.side[1].wire, &theirs), 0);
@@ -404,7 +420,6 @@ static void divert(struct world *w, int from)
 {
 	struct srdma_conn *theirs;
 
-	assert_int_equal(w->hold_from, -1);
 	assert_int_equal(srdma_port_mem_intrude(w->p.side[!from].wire, &theirs),
 			 0);
 	assert_int_equal(srdma_port_mem_inject(theirs, w->held, w->len), 0);
@@ -420,10 +435,7 @@ static void diverted_server(void **state)
 
 	(void)state;
 	begin(&w, 1);
-	qp_at(&w, 0, 0)->ctl |= SRDMA_SAY_ACK;
-	srdma_relay_activate(qp_at(&w, 0, 0));
-	w.hold_from = 0;
-	pair_run(&w.p, 2);
+	hold_an_ack(&w, 0);
 	divert(&w, 0);
 	post_write(&w, 1, 0, 6);
 	pass(&w, 7000 * MS);
@@ -443,10 +455,7 @@ static void diverted_client(void **state)
 	(void)state;
 	begin(&w, 1);
 	home = qp_at(&w, 0, 0)->home;
-	qp_at(&w, 1, 0)->ctl |= SRDMA_SAY_ACK;
-	srdma_relay_activate(qp_at(&w, 1, 0));
-	w.hold_from = 1;
-	pair_run(&w.p, 2);
+	hold_an_ack(&w, 1);
 	divert(&w, 1);
 	post_write(&w, 0, 0, 6);
 	pass(&w, 250 * MS);
@@ -465,10 +474,7 @@ static void diverted_receiver(void **state)
 	(void)state;
 	begin(&w, 1);
 	pair_post(&w.p, 0, recv, NULL);
-	w.hold_from = 1;
-	qp_at(&w, 1, 0)->ctl |= SRDMA_SAY_ACK;
-	srdma_relay_activate(qp_at(&w, 1, 0));
-	pair_run(&w.p, 4);
+	hold_an_ack(&w, 1);
 	divert(&w, 1);
 	pass(&w, 16000 * MS);
 	assert_int_equal(pair_state(&w.p, 0, 0, NULL), SRDMA_QP_RTS);
@@ -484,13 +490,7 @@ static void diverted_without_a_wire(void **state)
 
 	(void)state;
 	begin(&w, 1);
-	qp_at(&w, 1, 0)->ctl |= SRDMA_SAY_ACK;
-	srdma_relay_activate(qp_at(&w, 1, 0));
-	w.hold_from = 1;
-	pair_run(&w.p, 2);
-	w.answer = SRDMA_MEM_REFUSED;
-	cut(&w);
-	pass(&w, 100 * MS);
+	cut_holding_an_ack(&w, SRDMA_MEM_REFUSED);
 	divert(&w, 1);
 	post_write(&w, 0, 0, 6);
 	pass(&w, 100 * MS);
@@ -511,16 +511,9 @@ static void diverted_to_a_silent_wire(void **state)
 
 	(void)state;
 	begin(&w, 2);
-	qp_at(&w, 1, 0)->ctl |= SRDMA_SAY_ACK;
-	srdma_relay_activate(qp_at(&w, 1, 0));
-	w.hold_from = 1;
-	pair_run(&w.p, 2);
-	w.answer = SRDMA_MEM_SILENT;
-	cut(&w);
-	pass(&w, 100 * MS);
+	cut_holding_an_ack(&w, SRDMA_MEM_SILENT);
 	silent = qp_at(&w, 0, 0)->home;
 	assert_ptr_equal(qp_at(&w, 0, 1)->home, silent);
-	assert_int_equal(w.hold_from, -1);
 	assert_int_equal(srdma_port_mem_inject(silent, w.held, w.len), 0);
 	pair_run(&w.p, 4);
 	assert_true(srdma_dial_settled(qp_at(&w, 0, 0)));
