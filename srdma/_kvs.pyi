@@ -31,6 +31,7 @@ class Server:
 
 class Trace:
     count: int
+    inserts: bool
     def __init__(self, mix: str, count: int, keys: int, theta: float, seed: int) -> None: ...
 
 class History:

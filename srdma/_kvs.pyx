@@ -155,6 +155,11 @@ cdef class Trace:
     def __dealloc__(self):
         free(self.wishes)
 
+    @property
+    def inserts(self):
+        """It has new keys, which may be asked for before they are there."""
+        return bool(self.mix.insert)
+
 
 cdef class History:
     """Requests and answers, for the model."""

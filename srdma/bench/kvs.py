@@ -180,6 +180,9 @@ class Kvs:
         self._run(trace, int(seconds * 1e9))
         after, spent = self._stand.stats(), self._cpu()
         counts = self._client.counts
+        if counts["misses"] and not trace.inserts:
+            of = f"{counts['misses']} of {counts['gets']} GETs"
+            raise IntegrityError(f"{of} found nothing, and every key was there")
         requests = counts["gets"] + counts["puts"]
         moved = [
             {name: new[name] - old[name] for name in new}

@@ -37,7 +37,8 @@ class Served(threading.Thread):
     def __init__(self, words: dict[str, Any]) -> None:
         super().__init__(daemon=True)
         self.store = _kvs.Store(words["capacity"])
-        self.store.fill(words["keys"])
+        if (took := self.store.fill(words["keys"])) != words["keys"]:
+            raise DeviceError(f"the store took {took} of {words['keys']} keys")
         self._slots, self._proof = words["slots"], words["proof"]
         self._regions: list[MR] = []
         self._there: Connection

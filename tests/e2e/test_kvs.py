@@ -18,7 +18,7 @@ from srdma.bench.device import UDP
 from srdma.bench.kvs import KvsServer, Mix, Store, check_counts
 from srdma.bench.stand import Settings, Shape, Stand
 from srdma.demo_stage import HostProcess
-from srdma.errors import IntegrityError, LocalError
+from srdma.errors import DeviceError, IntegrityError, LocalError
 from tests.e2e.conftest import WAIT
 
 AEAD = Shape("aead", "aes-128-gcm")
@@ -76,6 +76,19 @@ def test_every_run_asks_for_other_keys(server: KvsServer, monkeypatch: pytest.Mo
                 assert kvs.measure(Mix("a"), seconds=0.02).requests > 0
     assert thrown[0::2] == thrown[1::2]
     assert len({*thrown}) == 3
+
+
+def test_keys_that_a_store_has_lost(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A miss is fast: where every key is there it makes no result."""
+
+    def forgetful(do: str, real: Any = server._host.ask, **words: Any) -> dict[str, Any]:
+        return real(do, **words | ({"keys": 1} if do == "listen" else {}))
+
+    monkeypatch.setattr(server._host, "ask", forgetful)
+    with server.connect(AEAD, Store(1000, connections=2)) as kvs:
+        assert kvs.measure(Mix("d"), seconds=0.02).misses > 0
+        with pytest.raises(IntegrityError, match="GETs found nothing, and every key was there"):
+            kvs.measure(Mix("get", 0), seconds=0.02)
 
 
 def test_right_over_udp() -> None:
@@ -168,6 +181,14 @@ def host() -> Iterator[HostProcess]:
     with contextlib.closing(HostProcess("srdma.bench.kvs_host")) as host:
         host.wait_until_up()
         yield host
+
+
+def test_a_store_is_filled_or_refused(stand: Stand, host: HostProcess) -> None:
+    with pytest.raises(DeviceError, match="the store took 12 of 13 keys"):
+        host.ask(
+            "listen", worker=str(stand.b.control), keys=CAPACITY + 1, capacity=CAPACITY,
+            slots=SLOTS, proof=False, options={},
+        )  # fmt: skip
 
 
 def test_nonsense_is_refused_and_harms_nobody(stand: Stand, host: HostProcess) -> None:
