@@ -350,6 +350,11 @@ def pings(qps: int, seconds: float) -> int:
     return 4 * (qps + SPARE) * (1 + int(seconds / PING))
 
 
+def gained(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """By each counter."""
+    return {name: after[name] - before[name] for name in after}
+
+
 def check_counts(
     protection: Protection, result: Result, a: Mapping[str, float], b: Mapping[str, float]
 ) -> None:

@@ -27,7 +27,7 @@ from ..errors import IntegrityError, LocalError, RemoteError
 from ..exchange_messages import QPS_MAX
 from ..mr import Access
 from ..pd import PD
-from ..perf import cpu_ns, offered, pings
+from ..perf import cpu_ns, gained, offered, pings
 from ..policy import describe
 from .stand import Shape, Stand, pin
 
@@ -184,10 +184,7 @@ class Kvs:
             of = f"{counts['misses']} of {counts['gets']} GETs"
             raise IntegrityError(f"{of} found nothing, and every key was there")
         requests = counts["gets"] + counts["puts"]
-        moved = [
-            {name: new[name] - old[name] for name in new}
-            for old, new in zip(before, after, strict=True)
-        ]
+        moved = [gained(*pair) for pair in zip(before, after, strict=True)]
         rest = pings(self.store.connections, seconds)
         check_counts(self.shape, requests, rest, *moved)
         per = {f"cpu_{who}": (spent[who] - cpu[who]) / requests for who in cpu}

@@ -22,6 +22,7 @@ from .peers import BASE, ECHO, SIZES, Peers, Row
 from .primitives import program
 from .series import in_turn
 from .stand import ROOT, Link, Settings, Shape, Stand
+from .waiting import PaceError
 from .waiting import measure as wait
 
 AEAD = Shape("aead", "aes-128-gcm")
@@ -324,7 +325,10 @@ def waiting(effort: Effort) -> Measured:
         runs = {
             str(rate): partial(wait, stand, link, rate, 2 * effort.seconds) for rate in (0, PACE)
         }
-        found = in_turn(runs, effort.rounds)
+        try:
+            found = in_turn(runs, effort.rounds)
+        except PaceError as why:
+            raise NotMeasuredError(str(why)) from None
     busier = {rate: [max(run.worker_a, run.worker_b) for run in of] for rate, of in found.items()}
     return Measured({
         "idle": busier["0"],

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .._leg import Work
-from ..perf import offered
+from ..errors import DeviceError
+from ..perf import Plan, Result, check_counts, gained, offered
 from .stand import Link, Stand
 
 WRITE, SIGNALED = 1, 1  # of descriptors (protocol.md 9.1)
 SIZE = 32
+REACHED = 0.95  # of a rate, at least
+HICCUP = 0.1  # seconds that a run may be late for, however short it is
+
+
+class PaceError(DeviceError):
+    """A machine that is too busy for a rate."""
 
 
 @dataclass(frozen=True)
 class Waiting:
     """CPU in percent of a core; the latencies, of WRITEs from post to completion, in us. rate:
-    that was asked for, per second, 0: none."""
+    that was asked for, per second, 0: none; reached: what it came to."""
 
     rate: int
+    reached: float
     worker_a: float
     worker_b: float
     wakeups_a: int  # of worker A, per second
@@ -29,7 +38,8 @@ class Waiting:
 
 
 def measure(stand: Stand, link: Link, rate: int, seconds: float) -> Waiting:
-    """So many WRITEs of 32 bytes per second, one at a time; 0: none at all."""
+    """So many WRITEs of 32 bytes per second, one at a time; 0: none at all. Raises if the workers'
+    counters do not match them, or if there were fewer."""
     times = array("Q", bytes(8 * int(rate * seconds)))
     cpu, stats, start = stand.cpu(), stand.stats(), time.monotonic_ns()
     if rate:
@@ -37,13 +47,14 @@ def measure(stand: Stand, link: Link, rate: int, seconds: float) -> Waiting:
     else:
         time.sleep(seconds)
     ns, now = time.monotonic_ns() - start, stand.cpu()
-    wakeups = [
-        round((after["wakeups"] - before["wakeups"]) * 1e9 / ns)
-        for before, after in zip(stats, stand.stats(), strict=True)
-    ]
+    moved = [gained(*pair) for pair in zip(stats, stand.stats(), strict=True)]
+    if rate:
+        _check(link, times, ns, rate, moved)
+    wakeups = [round(of["wakeups"] * 1e9 / ns) for of in moved]
     taken = sorted(times) or [0]
     return Waiting(
         rate,
+        reached=len(times) * 1e9 / ns,
         worker_a=100 * (now["worker_a"] - cpu["worker_a"]) / ns,
         worker_b=100 * (now["worker_b"] - cpu["worker_b"]) / ns,
         wakeups_a=wakeups[0],
@@ -51,6 +62,19 @@ def measure(stand: Stand, link: Link, rate: int, seconds: float) -> Waiting:
         median=taken[len(taken) // 2] / 1e3,
         p99=taken[len(taken) * 99 // 100] / 1e3,
     )
+
+
+def _check(
+    link: Link, times: array[int], ns: int, rate: int, moved: Sequence[dict[str, int]]
+) -> None:
+    plan = Plan("write_lat", SIZE, len(times))
+    check_counts(link.client, Result(plan, len(times), ns), *moved)
+    late = ns / 1e9 - len(times) / rate
+    if late > max(HICCUP, (1 / REACHED - 1) * len(times) / rate):
+        raise PaceError(
+            f"{rate} WRITEs per second were asked for, {len(times) * 1e9 / ns:.0f} were reached: "
+            "give a lower rate, or the machine a rest"
+        )
 
 
 def _write(stand: Stand, link: Link, times: array[int], gap: int) -> None:

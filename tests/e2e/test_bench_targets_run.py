@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from srdma import cli
+from srdma.bench import targets_measure as how
+from srdma.bench.waiting import PaceError
 
 
 def run(*words: str, **env: str):
@@ -52,3 +54,12 @@ def test_a_page_that_cannot_be_written(tmp_path):
     assert done.exit_code == 3 and "there is no folder" in " ".join(done.output.split())
     done = run(*words, os.fspath(tmp_path))
     assert done.exit_code == 3 and "cannot be written" in " ".join(done.output.split())
+
+
+def test_a_machine_too_busy_for_a_pace_has_no_value(monkeypatch):
+    def refuse(stand, link, rate, seconds):
+        raise PaceError("1000 per second were asked for")
+
+    monkeypatch.setattr(how, "wait", refuse)
+    with pytest.raises(how.NotMeasuredError, match="1000 per second were asked for"):
+        how.waiting(how.SMOKE)

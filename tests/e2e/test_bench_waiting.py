@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 
+import pytest
 from typer.testing import CliRunner
 
 from srdma import cli
+from srdma.bench import waiting
+from srdma.bench.stand import Shape, Stand
+from srdma.bench.waiting import PaceError
+from srdma.errors import IntegrityError
 
 
 def test_rows_of_no_load_and_of_a_pace() -> None:
@@ -16,6 +22,7 @@ def test_rows_of_no_load_and_of_a_pace() -> None:
     idle, paced = (json.loads(line) for line in done.stdout.splitlines())
     assert (idle["rate"]["median"], idle["median"]["median"]) == (0, 0)
     assert paced["rate"]["median"] == 200 and paced["rate"]["rounds"] == 1
+    assert 0 < paced["reached"]["median"] <= 200
     assert 0 < paced["median"]["median"] <= paced["p99"]["median"]
     assert paced["worker_a"]["median"] > 0 < paced["worker_b"]["median"]
 
@@ -25,4 +32,21 @@ def test_rows_for_people() -> None:
     done = CliRunner().invoke(cli.build(), words)
     assert done.exit_code == 0, done.output
     lines = done.stdout.replace("\n", " ")
-    assert "0/s: worker_a " in lines and "100/s: worker_a " in lines
+    assert "0/s: reached 0 " in lines and "100/s: reached " in lines
+
+
+def test_what_was_not_done_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither WRITEs that were not protected, nor a rate that was not reached."""
+    real = waiting._write
+
+    def late(*words: object) -> None:
+        time.sleep(1)
+        real(*words)
+
+    with Stand() as stand, stand.connect(Shape("aead", "aes-128-gcm")) as link:
+        monkeypatch.setattr(waiting, "_write", lambda *words: None)
+        with pytest.raises(IntegrityError, match="20 messages, and 0 counted as packets_sealed"):
+            waiting.measure(stand, link, 100, 0.2)
+        monkeypatch.setattr(waiting, "_write", late)
+        with pytest.raises(PaceError, match=r"100 WRITEs per second were asked for, .* reached"):
+            waiting.measure(stand, link, 100, 0.2)

@@ -19,7 +19,7 @@ from srdma.bench.series import in_turn, ratios
 from srdma.bench.stand import Link, Settings, Shape, Stand
 from srdma.bench.targets_measure import RXE_ROUNDS, RXE_VALUES
 from srdma.embedded import spawn, stop
-from srdma.perf import Plan, offered
+from srdma.perf import Plan, Result, check_counts, gained, offered
 from srdma.wr import SendFlag, SendWR, WROpcode
 from tests.rxe.figures import figures
 
@@ -42,7 +42,7 @@ def test_secure_beside_plain(stage):
             pytest.skip("no program ib_write_bw: install the package perftest")
         runs = {
             "srdma": partial(rate, secure), "ib_write_bw": partial(plain_perftest, stage),
-            "signaled": partial(signaled, secure),
+            "signaled": partial(signaled, stand, secure),
         }  # fmt: skip
         done = in_turn(runs, ROUNDS)
     part = ratios(done["srdma"], done["ib_write_bw"]).median
@@ -79,9 +79,9 @@ def rate(secure: Link) -> float:
     return 1000 / secure.measure(BULK).each
 
 
-def signaled(secure: Link) -> float:
+def signaled(stand: Stand, secure: Link) -> float:
     """The median us of a WRITE from its post to its completion."""
-    there = secure.client.there
+    there, before = secure.client.there, stand.stats()
     qp, times = there.qps[1], []
     with qp.pd.alloc(32) as source:
         wr = SendWR(0, WROpcode.RDMA_WRITE, [source.sge()], send_flags=SendFlag.SIGNALED)
@@ -92,6 +92,10 @@ def signaled(secure: Link) -> float:
             batch.post()
             qp.poll(1, timeout=START)[0].raise_for_status()
             times.append(time.perf_counter_ns() - start)
+    moved = (gained(*pair) for pair in zip(before, stand.stats(), strict=True))
+    check_counts(
+        secure.client, Result(Plan("write_lat", 32, SIGNALED), SIGNALED, sum(times)), *moved
+    )
     return median(times) / 1000
 
 
