@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from .. import _kvs, connection
@@ -23,7 +23,7 @@ from ..connection import Connection
 from ..context import Context
 from ..demo_stage import HostProcess
 from ..embedded import Closing
-from ..errors import IntegrityError, LocalError, RemoteError
+from ..errors import DeviceError, Error, IntegrityError, LocalError, RemoteError
 from ..exchange_messages import QPS_MAX
 from ..mr import Access
 from ..pd import PD
@@ -202,8 +202,8 @@ class Kvs:
         """Run for about so long, as far as the history goes, then GET every key, and compare all
         answers with what a store may answer. How many requests that was. It must know every PUT,
         so nothing can have been measured before."""
-        history = _kvs.History(HISTORY)
-        trace = _kvs.Trace(mix.name, TICK, self.store.keys, mix.theta, int(time.time()))
+        history, seed = _kvs.History(HISTORY), int(time.time())
+        trace = _kvs.Trace(mix.name, TICK, self.store.keys, mix.theta, seed)
         end = time.monotonic() + seconds
         self.store.check_checkable()
         room = HISTORY - self.store.capacity
@@ -220,7 +220,7 @@ class Kvs:
             key, version, start, answered = wrong
             raise IntegrityError(
                 f"a GET of key {key} (asked at {start}, answered at {answered}) found version "
-                f"{version}, which was not there then"
+                f"{version}, which was not there then; the requests' seed is {seed}"
             )
         state = self._server.state(self)
         if state["keys"] != self._client.keys:
@@ -303,7 +303,13 @@ class KvsServer(Closing):
             pd = stack.enter_context(PD(stack.enter_context(Context(stand.a.control)), RING))
             options = shape.options(stand.identities, "a", "b") | qps
             self._host.request("open", serial=serial, sq=store.queue)
-            there = stack.enter_context(connection.connect(tuple(heard["address"]), pd, **options))
+            try:
+                there = connection.connect(tuple(heard["address"]), pd, **options)
+            except Error:
+                with suppress(DeviceError):  # of the same thing
+                    self._host.answer()
+                raise
+            stack.enter_context(there)
             memory = self._host.answer()["memory"]
             kvs = Kvs(self, shape, store, there)
             kvs.open(pd, memory)

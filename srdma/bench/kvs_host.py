@@ -21,7 +21,7 @@ from ..capability import Right
 from ..connection import Connection, Listener
 from ..context import Context
 from ..demo_host import main
-from ..errors import DeviceError
+from ..errors import DeviceError, Error
 from ..mr import MR
 from ..pd import PD
 from ..perf import ACCESS
@@ -91,6 +91,10 @@ class Served(threading.Thread):
         if self.is_alive():
             raise DeviceError("the clients of the store did not say BYE")
         del self._server
+        self.drop()
+
+    def drop(self) -> None:
+        """That nobody came for."""
         self._stack.close()
 
 
@@ -108,7 +112,12 @@ class KvsHost:
         return {"address": list(served.address), "serial": serial}
 
     def open(self, serial: int, sq: int) -> dict[str, Any]:
-        return {"memory": self._served[serial].open(sq)}
+        served = self._served[serial]
+        try:
+            return {"memory": served.open(sq)}
+        except Error:
+            self._served.pop(serial).drop()
+            raise
 
     def state(self, serial: int) -> dict[str, Any]:
         return dict(self._served[serial].state())

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,35 @@ def test_keys_that_a_store_has_lost(server: KvsServer, monkeypatch: pytest.Monke
         assert kvs.measure(Mix("d"), seconds=0.02).misses > 0
         with pytest.raises(IntegrityError, match="GETs found nothing, and every key was there"):
             kvs.measure(Mix("get", 0), seconds=0.02)
+
+
+def test_clients_that_do_not_come(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's process goes on with the next ones."""
+    store, options = Store(100, connections=1), Shape.options
+
+    def mistaken(shape: Shape, identities: Path, own: str, peer: str) -> dict[str, Any]:
+        found = options(shape, identities, own, peer)
+        return found | ({"peer": "spiffe://demo/nobody"} if own == "a" else {})
+
+    with monkeypatch.context() as m:
+        m.setattr(Shape, "options", mistaken)
+        with pytest.raises(IntegrityError, match="allowed"), server.connect(AEAD, store):
+            pass
+    with server.connect(AEAD, store) as kvs:
+        assert kvs.measure(Mix("a"), seconds=0.02).requests > 0
+
+
+def test_a_wrong_answer_is_told_with_the_seed(
+    server: KvsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Wrong(_kvs.History):
+        def check(self, keys: int) -> tuple[int, int, int, int]:
+            return 7, 1, 2, 3
+
+    monkeypatch.setattr(_kvs, "History", Wrong)
+    why = pytest.raises(IntegrityError, match=r"a GET of key 7 .* the requests' seed is \d+$")
+    with server.connect(AEAD, Store(100, connections=1)) as kvs, why:
+        kvs.check(Mix("a"), seconds=0)
 
 
 def test_right_over_udp() -> None:
