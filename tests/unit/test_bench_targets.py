@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from srdma.bench import targets_measure as how
 from srdma.bench.folder import Folder
 from srdma.bench.peers import BASE, Row
 from srdma.bench.series import Spread
@@ -155,3 +159,51 @@ def test_the_best_of_the_others_counts_round_by_round():
     assert ahead_of_stores(1, found) == {
         "rate, depth 1": [4.0, 3.0], "median, depth 1": [0.2, 0.5],
     }  # fmt: skip
+
+
+class Store:
+    """Of the key-value store: a run of it, or of the ladder, is a letter in `ran`."""
+
+    def __init__(self, name: str, ran: list[str]) -> None:
+        self._name, self._ran = name, ran
+
+    def measure(self, mix, seconds):
+        self._ran.append(self._name[0])
+        return SimpleNamespace(cpu_workers=100.0 if self._name == "none" else 300.0)
+
+
+@pytest.fixture
+def ran(monkeypatch) -> list[str]:
+    """What ran in turn, without processes; no ladder here knows bare derivations."""
+    ran: list[str] = []
+
+    def ladder(effort, payload, *names):
+        ran.append(names[0][0].upper())
+        return {"raw openssl": 60.0}
+
+    def connect(shape, store):
+        return nullcontext(Store(shape.level, ran))
+
+    links = {name: [SimpleNamespace(gigabytes=2.0)] for name in ("basic", "pd", "mem")}
+    monkeypatch.setattr(how, "ladder", ladder)
+    monkeypatch.setattr(how, "Stand", lambda settings=None: nullcontext())
+    monkeypatch.setattr(
+        how, "KvsServer", lambda stand: nullcontext(SimpleNamespace(connect=connect))
+    )
+    monkeypatch.setattr(how, "_links", lambda *words: links)
+    return ran
+
+
+def test_the_bare_primitive_is_measured_beside_the_store_in_each_round(ran):
+    found = how.store(replace(SMOKE, rounds=3))
+    assert "".join(ran) == 2 * "RnaaRnRna" + "D"
+    assert found.values == {f"AEAD, {name}": [1.0] * 3 for name in ("bursts", "alone")}
+
+
+def test_goals_that_need_no_bare_derivation_have_values_without_it(ran):
+    for measure, names in (
+        (how.store, {"AEAD, bursts", "AEAD, alone"}),
+        (how.derivations, {"pd, cached", "mem, cached"}),
+    ):
+        found = measure(SMOKE)
+        assert {*found.values} == names and found.lacks == how.SUITE
