@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +15,8 @@ from typer.testing import CliRunner
 from srdma import cli
 from srdma.bench import targets_measure as how
 from srdma.bench.waiting import PaceError
+from srdma.errors import DeviceError
+from tests.e2e.conftest import WAIT
 
 
 def run(*words: str, **env: str):
@@ -63,3 +69,65 @@ def test_a_machine_too_busy_for_a_pace_has_no_value(monkeypatch):
     monkeypatch.setattr(how, "wait", refuse)
     with pytest.raises(how.NotMeasuredError, match="1000 per second were asked for"):
         how.waiting(how.SMOKE)
+
+
+@pytest.fixture
+def vm(tmp_path, monkeypatch):
+    """Instead of the virtual machine, these lines of Python."""
+    monkeypatch.setattr(how, "VM", tmp_path / "vm.py")
+    return (tmp_path / "vm.py").write_text
+
+
+VALUES = 'values of the rows: {"median, 32 B": [1.5]}'
+
+
+def test_values_from_the_virtual_machine(vm):
+    vm(f"print('first', {VALUES!r}, 'last', sep=chr(10))")
+    assert how.rxe(how.SMOKE).values == {"median, 32 B": [1.5]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "why"),
+    [
+        ("print('SKIPPED [1] a/b.py:7: no ib_write_bw')", how.NotMeasuredError, "^no ib_write_bw$"),
+        (f"print({VALUES!r}); print('E   x == 1'); exit(1)", DeviceError, "with 1: x == 1$"),
+        (
+            "import sys; sys.exit('vm: no program qemu')",
+            DeviceError,
+            "with 1: vm: no program qemu$",
+        ),
+        ("print('1 passed')", DeviceError, "with 0: 1 passed$"),
+    ],
+)
+def test_no_values_from_the_virtual_machine(vm, lines, error, why):
+    vm(lines)
+    with pytest.raises(error, match=why):
+        how.rxe(how.SMOKE)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_the_virtual_machine_goes_with_who_started_it(vm, tmp_path, sign):
+    up, gone = tmp_path / "up", tmp_path / "gone"
+    vm(f"""
+import pathlib, signal, sys, time
+def end(*_):
+    pathlib.Path({str(gone)!r}).touch()
+    sys.exit(1)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path({str(up)!r}).touch()
+time.sleep({WAIT})
+""")
+    words = "import pathlib, sys; from srdma.bench import targets_measure as how; "
+    words += "how.VM = pathlib.Path(sys.argv[1]); how.rxe(how.SMOKE)"
+    command = [sys.executable, "-c", words, str(how.VM)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as child:
+        wait_for(up)
+        child.send_signal(sign)
+    wait_for(gone)
+
+
+def wait_for(path):
+    deadline = time.monotonic() + WAIT
+    while not path.exists():
+        assert time.monotonic() < deadline, f"no {path}"
+        time.sleep(0.01)
