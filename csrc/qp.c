@@ -376,18 +376,20 @@ static int is_idle(const struct srdma_qp *qp)
 	       !qp->parts.count && !qp->fetch.count && !qp->slots_count;
 }
 
-/* Who has rested for a while gives back what only work needs. */
+/* Who has rested for a while gives back what only work needs; a PING is none. */
 static uint64_t expire_tables(struct srdma_qp *qp, uint64_t now)
 {
-	const uint64_t end = qp->heard + REST_S * SRDMA_SECOND;
+	const uint64_t work = qp->sq_tail + qp->done_id;
 
 	if (!qp->flights.room && !qp->parts.room && !qp->sq_inline &&
 	    !qp->slots)
 		return SRDMA_NEVER;
-	if (!is_idle(qp))
-		return now + REST_S * SRDMA_SECOND;
-	if (now < end)
-		return end;
+	if (qp->worked != work || !is_idle(qp)) {
+		qp->worked = work;
+		qp->rested = now + REST_S * SRDMA_SECOND;
+	}
+	if (now < qp->rested)
+		return qp->rested;
 	give_tables(qp);
 	return SRDMA_NEVER;
 }

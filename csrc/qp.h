@@ -118,6 +118,8 @@ struct srdma_qp {
 	uint64_t first_pn;
 	uint64_t timeout;		 /* ns */
 	uint64_t heard, pinged, closing; /* times, ns */
+	uint64_t worked;   /* requests, own ones and the peer's, when it ... */
+	uint64_t rested;   /* ... has rested enough, if there are no more */
 	uint64_t served;   /* when what the peer asked got on last */
 	uint64_t said;	   /* when it said its last words last */
 	uint64_t urged;	   /* when it asked to be told, for an epoch to begin */

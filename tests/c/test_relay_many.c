@@ -167,6 +167,38 @@ static void test_thousands(void **state)
 	pair_close(&p);
 }
 
+/* One that waits for messages is asked whether it is there, which is no work. */
+static void test_pings(void **state)
+{
+	const struct srdma_stats *count;
+	uint64_t sealed;
+
+	(void)state;
+	open_pair(2);
+	pair_open(&p);
+	pair_connect(&p, 0);
+	many[0][0] = p.side[0].qp[0];
+	count = srdma_relay_stats(p.side[0].relay);
+	pair_post(
+		&p, 1,
+		(struct srdma_desc){ .opcode = SRDMA_DESC_RECV,
+				     .id = 1,
+				     .local_addr = (uintptr_t)p.side[1].memory,
+				     .length = 64 },
+		NULL);
+	write_one(0, 7);
+	pair_settle(&p);
+	pair_expect(&p, 0, 7, SRDMA_REASON_NONE);
+	assert_true(tables(0)->used > 0);
+	sealed = count->packets_sealed;
+	for (int s = 0; s < 25; s++)
+		pair_wait_ms(&p, 1000);
+	assert_true(count->packets_sealed > sealed + 3);
+	assert_int_equal(tables(0)->used, 0);
+	assert_int_equal(tables(1)->used, 0);
+	pair_close(&p);
+}
+
 /* --- no memory ------------------------------------------------------------ */
 
 struct row {
@@ -262,6 +294,7 @@ int main(void)
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_too_many),
 		cmocka_unit_test(test_thousands),
+		cmocka_unit_test(test_pings),
 		cmocka_unit_test(test_waits),
 		cmocka_unit_test(test_no_inline),
 	};
