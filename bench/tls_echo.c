@@ -9,19 +9,21 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "latency.h"
+#include "number.h"
 #include "tls_link.h"
 
-enum { MAX_SIZE = 16384, BATCH = 64, MAX_PATH = 4096 };
+enum { MAX_SIZE = 16384, BATCH = 64, MAX_CORE = 1023 };
 
 static const char help[] =
 	"Usage: tls_echo FOLDER echo|stream SIZE SECONDS block|spin CORE CORE\n"
 	"TLS 1.3 over loopback TCP: round trips, or goodput. FOLDER has ca.pem\n"
-	"and .pem and .key of host-a and host-b; SIZE is 1 to 16384; the ends\n"
-	"wait in the kernel or poll, on these cores (-1: any).\n";
+	"and .pem and .key of host-a and host-b; SIZE is 1 to 16384, SECONDS\n"
+	"3600 at most; the ends wait in the kernel or poll, on these cores (-1:\n"
+	"any).\n";
 
 struct options {
 	const char *folder;
@@ -30,40 +32,38 @@ struct options {
 	int core[2]; /* of client, server */
 };
 
-/* The server's word at the end of a stream. */
+/* The server's word after the first BATCH records of a stream, and at its
+ * end: what it has had so far. */
 struct word {
 	uint64_t bytes;
 };
 
 static int parse(struct options *o, int argc, char **argv)
 {
-	if (argc != 8)
+	long size, core[2];
+
+	if (argc != 8 || !number_read(argv[3], 1, MAX_SIZE, &size) ||
+	    !seconds_read(argv[4], &o->ns) || !o->ns ||
+	    !number_read(argv[6], -1, MAX_CORE, &core[0]) ||
+	    !number_read(argv[7], -1, MAX_CORE, &core[1]))
 		return 0;
 	o->folder = argv[1];
 	o->stream = !strcmp(argv[2], "stream");
-	o->size = atoi(argv[3]);
-	o->ns = (uint64_t)(atof(argv[4]) * 1e9);
 	o->spin = !strcmp(argv[5], "spin");
-	o->core[0] = atoi(argv[6]);
-	o->core[1] = atoi(argv[7]);
+	o->size = (int)size;
+	o->core[0] = (int)core[0];
+	o->core[1] = (int)core[1];
 	return (o->stream || !strcmp(argv[2], "echo")) &&
-	       (o->spin || !strcmp(argv[5], "block")) && o->size >= 1 &&
-	       o->size <= MAX_SIZE && o->ns;
+	       (o->spin || !strcmp(argv[5], "block"));
 }
 
 static SSL *open_end(const struct options *o, int fd, int server)
 {
 	const char *name = server ? "host-b" : "host-a";
-	char cert[MAX_PATH], key[MAX_PATH], ca[MAX_PATH];
 	SSL *ssl;
 
-	snprintf(cert, sizeof(cert), "%s/%s.pem", o->folder, name);
-	snprintf(key, sizeof(key), "%s/%s.key", o->folder, name);
-	snprintf(ca, sizeof(ca), "%s/ca.pem", o->folder);
 	tls_pin(o->core[server]);
-	ssl = tls_start(
-		tls_context(&(struct tls_files){ cert, key, ca }, server), fd,
-		server);
+	ssl = tls_start(tls_context(o->folder, name, server), fd, server);
 	if (o->spin)
 		tls_unblock(ssl);
 	return ssl;
@@ -79,20 +79,12 @@ static void serve(const struct options *o, SSL *ssl)
 			tls_write(ssl, data, o->size);
 		return;
 	}
-	while (tls_read(ssl, data, o->size))
+	for (int n = 1; tls_read(ssl, data, o->size); n++) {
 		word.bytes += (uint64_t)o->size;
+		if (n == BATCH)
+			tls_write(ssl, &word, sizeof(word));
+	}
 	tls_write(ssl, &word, sizeof(word));
-}
-
-static uint64_t cpu_of(pid_t pid)
-{
-	struct timespec t;
-	clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
-
-	if ((pid && clock_getcpuclockid(pid, &clock)) ||
-	    clock_gettime(clock, &t))
-		tls_fail("the CPU clock of a process");
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 struct run {
@@ -103,7 +95,7 @@ struct run {
 static void echo(const struct options *o, SSL *ssl, struct run *run)
 {
 	static char data[MAX_SIZE], back[MAX_SIZE];
-	uint64_t begin = tls_now(), now = begin, last;
+	uint64_t begin = clock_now(), now = begin, last;
 
 	while (now - begin < o->ns) {
 		data[0] = (char)run->rounds;
@@ -112,50 +104,74 @@ static void echo(const struct options *o, SSL *ssl, struct run *run)
 		    !tls_read(ssl, back, o->size) ||
 		    memcmp(data, back, (size_t)o->size))
 			tls_fail("an echo");
-		now = tls_now();
+		now = clock_now();
 		kvs_latency_add(&run->latency, now - last);
 		run->rounds++;
 	}
 	run->ns = now - begin;
 }
 
+static void send_batch(const struct options *o, SSL *ssl)
+{
+	static char data[MAX_SIZE];
+
+	for (int i = 0; i < BATCH; i++)
+		if (!tls_write(ssl, data, o->size))
+			tls_fail("a record");
+}
+
+static void hear_count(const struct options *o, SSL *ssl, uint64_t records)
+{
+	struct word word;
+
+	if (!tls_read(ssl, &word, sizeof(word)) ||
+	    word.bytes != records * (uint64_t)o->size)
+		tls_fail("the server's count of the stream");
+}
+
 /* Until the server has told how much arrived. */
 static void stream(const struct options *o, SSL *ssl, struct run *run)
 {
-	static char data[MAX_SIZE];
-	const uint64_t begin = tls_now();
-	struct word word;
+	const uint64_t begin = clock_now();
 
-	while (tls_now() - begin < o->ns) {
-		for (int i = 0; i < BATCH; i++)
-			if (!tls_write(ssl, data, o->size))
-				tls_fail("a record");
+	while (clock_now() - begin < o->ns) {
+		send_batch(o, ssl);
 		run->rounds += BATCH;
 	}
-	SSL_shutdown(ssl);
-	if (!tls_read(ssl, &word, sizeof(word)) ||
-	    word.bytes != run->rounds * (uint64_t)o->size)
-		tls_fail("the server's count of the stream");
-	run->ns = tls_now() - begin;
+	tls_end(ssl);
+	hear_count(o, ssl, BATCH + run->rounds);
+	run->ns = clock_now() - begin;
+}
+
+/* Not measured. */
+static void warm_up(const struct options *o, SSL *ssl)
+{
+	static struct run warm;
+	struct options first = *o;
+
+	if (o->stream) {
+		send_batch(o, ssl);
+		hear_count(o, ssl, BATCH);
+	} else {
+		first.ns = o->ns / 10;
+		echo(&first, ssl, &warm);
+	}
 }
 
 static void ask(const struct options *o, SSL *ssl, pid_t server)
 {
-	static struct run warm, run;
-	struct options first = *o;
+	static struct run run;
 	uint64_t mine, theirs;
 
-	first.ns = o->ns / 10;
-	if (!o->stream)
-		echo(&first, ssl, &warm);
-	mine = cpu_of(0);
-	theirs = cpu_of(server);
+	warm_up(o, ssl);
+	mine = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+	theirs = tls_cpu_of(server);
 	if (o->stream)
 		stream(o, ssl, &run);
 	else
 		echo(o, ssl, &run);
-	mine = cpu_of(0) - mine;
-	theirs = cpu_of(server) - theirs;
+	mine = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - mine;
+	theirs = tls_cpu_of(server) - theirs;
 	printf("{\"rounds\": %lu, \"ns\": %lu, \"p50_ns\": %lu, "
 	       "\"p99_ns\": %lu, \"cpu_client\": %lu, \"cpu_server\": %lu, "
 	       "\"protocol\": \"%s %s\"}\n",
@@ -188,7 +204,8 @@ int main(int argc, char **argv)
 	ssl = open_end(&o, tls_dial(port), 0);
 	ask(&o, ssl, server);
 	fflush(stdout);
-	SSL_shutdown(ssl);
+	if (!o.stream) /* else it has ended */
+		tls_end(ssl);
 	close(SSL_get_fd(ssl));
 	if (waitpid(server, &status, 0) != server || status)
 		tls_fail("the server's end");

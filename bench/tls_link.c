@@ -13,6 +13,10 @@
 
 #include <openssl/err.h>
 
+#include "clock.h"
+
+enum { MAX_PATH = 4096 };
+
 _Noreturn void tls_fail(const char *what)
 {
 	fprintf(stderr, "tls: %s failed\n", what);
@@ -20,18 +24,21 @@ _Noreturn void tls_fail(const char *what)
 	exit(1);
 }
 
-SSL_CTX *tls_context(const struct tls_files *files, int server)
+SSL_CTX *tls_context(const char *folder, const char *name, int server)
 {
+	char cert[MAX_PATH], key[MAX_PATH], ca[MAX_PATH];
 	SSL_CTX *ctx =
 		SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
 
+	snprintf(cert, sizeof(cert), "%s/%s.pem", folder, name);
+	snprintf(key, sizeof(key), "%s/%s.key", folder, name);
+	snprintf(ca, sizeof(ca), "%s/ca.pem", folder);
 	if (!ctx || !SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) ||
 	    !SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256"))
 		tls_fail("TLS 1.3 with AES-128-GCM");
-	if (SSL_CTX_use_certificate_chain_file(ctx, files->cert) != 1 ||
-	    SSL_CTX_use_PrivateKey_file(ctx, files->key, SSL_FILETYPE_PEM) !=
-		    1 ||
-	    SSL_CTX_load_verify_locations(ctx, files->ca, NULL) != 1)
+	if (SSL_CTX_use_certificate_chain_file(ctx, cert) != 1 ||
+	    SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1 ||
+	    SSL_CTX_load_verify_locations(ctx, ca, NULL) != 1)
 		tls_fail("reading certificates");
 	SSL_CTX_set_verify(
 		ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
@@ -146,12 +153,22 @@ int tls_write(SSL *ssl, const void *data, int len)
 	return n == len;
 }
 
-uint64_t tls_now(void)
+void tls_end(SSL *ssl)
 {
-	struct timespec t;
+	int n;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	do
+		n = SSL_shutdown(ssl);
+	while (n < 0 && again(ssl, n));
+}
+
+uint64_t tls_cpu_of(pid_t pid)
+{
+	clockid_t clock;
+
+	if (clock_getcpuclockid(pid, &clock))
+		tls_fail("the CPU clock of a process");
+	return clock_ns(clock);
 }
 
 void tls_pin(int core)

@@ -7,16 +7,14 @@
 #define TLS_LINK_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <openssl/ssl.h>
 
-struct tls_files {
-	const char *cert, *key, *ca; /* PEM; this end's own, and the CA's */
-};
-
 _Noreturn void tls_fail(const char *what);
 
-SSL_CTX *tls_context(const struct tls_files *files, int server);
+/* By ca.pem, and NAME.pem and NAME.key, of a folder. */
+SSL_CTX *tls_context(const char *folder, const char *name, int server);
 
 /* A listening socket of 127.0.0.1; *port is where. */
 int tls_listen(uint16_t *port);
@@ -35,8 +33,11 @@ void tls_unblock(SSL *ssl);
  */
 int tls_read(SSL *ssl, void *data, int len);
 int tls_write(SSL *ssl, const void *data, int len);
+/* Tell the peer that nothing more will be written, on either kind. */
+void tls_end(SSL *ssl);
 
-uint64_t tls_now(void); /* ns, monotonic */
+/* ns of CPU time that a process and its threads have taken. */
+uint64_t tls_cpu_of(pid_t pid);
 
 /* To be run on one core; -1: on any. */
 void tls_pin(int core);

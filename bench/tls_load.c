@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 
+#include "clock.h"
 #include "latency.h"
+#include "number.h"
 #include "tls_link.h"
 #include "zipf.h"
 
@@ -19,14 +20,17 @@ enum {
 	MAX_DEPTH = 256,
 	MAX_MESSAGE = 128,
 	ROOM = MAX_DEPTH * MAX_MESSAGE,
-	MAX_PATH = 4096,
+	MAX_KEYS = 1 << 30,
+	MAX_PORT = 65535,
 };
 
 static const char help[] =
-	"Usage: tls_load FOLDER PORT redis|memcached CONNECTIONS DEPTH KEYS\n"
+	"Usage: tls_load FOLDER PORT PID redis|memcached CONNECTIONS DEPTH KEYS\n"
 	"                READS SECONDS\n"
 	"Closed loop; READS per cent are GET, the others SET, of random keys.\n"
-	"SECONDS 0: SET each key once. FOLDER has ca.pem, host-a.pem and .key.\n";
+	"SECONDS 0: SET each key once. FOLDER has ca.pem, host-a.pem and .key.\n"
+	"PID: the server's, whose CPU time is told beside the client's: both of\n"
+	"what comes after the handshakes.\n";
 
 /* How a request and its answer are said; \1 is the key, \2 the value. */
 struct dialect {
@@ -58,6 +62,7 @@ struct connection {
 
 struct load {
 	const struct dialect *dialect;
+	uint32_t port, server; /* its pid */
 	uint32_t connections, depth, keys, reads;
 	uint64_t ns, dice, begin, now;
 	uint64_t asked, answered;
@@ -159,28 +164,23 @@ static void hear(struct load *l, struct connection *c)
 		c->have += n;
 	if (SSL_get_error(c->ssl, n) != SSL_ERROR_WANT_READ)
 		tls_fail("hearing: the server ended, it");
-	l->now = tls_now();
+	l->now = clock_now();
 	used = compare(l, c);
 	c->have -= used;
 	memmove(c->in, c->in + used, (size_t)c->have);
 	ask(l, c);
 }
 
-static void open_all(struct load *l, const char *folder, uint16_t port)
+static void open_all(struct load *l, const char *folder)
 {
-	char cert[MAX_PATH], key[MAX_PATH], ca[MAX_PATH];
-	SSL_CTX *ctx;
+	SSL_CTX *ctx = tls_context(folder, "host-a", 0);
 
-	snprintf(cert, sizeof(cert), "%s/host-a.pem", folder);
-	snprintf(key, sizeof(key), "%s/host-a.key", folder);
-	snprintf(ca, sizeof(ca), "%s/ca.pem", folder);
-	ctx = tls_context(&(struct tls_files){ cert, key, ca }, 0);
 	l->epoll = epoll_create1(EPOLL_CLOEXEC);
 	for (uint32_t i = 0; i < l->connections; i++) {
 		struct connection *c = &l->connection[i];
 		struct epoll_event e = { .events = EPOLLIN, .data.ptr = c };
 
-		c->ssl = tls_start(ctx, tls_dial(port), 0);
+		c->ssl = tls_start(ctx, tls_dial((uint16_t)l->port), 0);
 		tls_unblock(c->ssl);
 		if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, SSL_get_fd(c->ssl), &e))
 			tls_fail("epoll");
@@ -191,7 +191,7 @@ static void run(struct load *l)
 {
 	struct epoll_event events[MAX_CONNECTIONS];
 
-	l->now = l->begin = tls_now();
+	l->now = l->begin = clock_now();
 	for (uint32_t i = 0; i < l->connections; i++)
 		ask(l, &l->connection[i]);
 	while (l->answered != l->asked || wants_more(l)) {
@@ -202,48 +202,57 @@ static void run(struct load *l)
 	}
 }
 
-static uint64_t cpu(void)
+/* A number of the command line, 1 to most, to where it belongs. */
+static int take(const char *text, long most, uint32_t *to)
 {
-	struct timespec t;
+	long n;
 
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	if (!number_read(text, 1, most, &n))
+		return 0;
+	*to = (uint32_t)n;
+	return 1;
 }
 
 static int parse(struct load *l, char **argv)
 {
+	long reads;
+
 	for (size_t i = 0; i < sizeof(dialects) / sizeof(dialects[0]); i++)
-		if (!strcmp(argv[3], dialects[i].name))
+		if (!strcmp(argv[4], dialects[i].name))
 			l->dialect = &dialects[i];
-	l->connections = (uint32_t)atoi(argv[4]);
-	l->depth = (uint32_t)atoi(argv[5]);
-	l->keys = (uint32_t)atoi(argv[6]);
-	l->reads = (uint32_t)atoi(argv[7]);
-	l->ns = (uint64_t)(atof(argv[8]) * 1e9);
-	l->dice = tls_now();
-	return l->dialect && l->connections &&
-	       l->connections <= MAX_CONNECTIONS && l->depth &&
-	       l->depth <= MAX_DEPTH && l->keys && l->reads <= 100;
+	if (!l->dialect || !number_read(argv[8], 0, 100, &reads))
+		return 0;
+	l->reads = (uint32_t)reads;
+	l->dice = clock_now();
+	return take(argv[2], MAX_PORT, &l->port) &&
+	       take(argv[3], INT32_MAX, &l->server) &&
+	       take(argv[5], MAX_CONNECTIONS, &l->connections) &&
+	       take(argv[6], MAX_DEPTH, &l->depth) &&
+	       take(argv[7], MAX_KEYS, &l->keys) &&
+	       seconds_read(argv[9], &l->ns);
 }
 
 int main(int argc, char **argv)
 {
 	static struct load load;
-	uint64_t spent;
+	uint64_t mine, theirs;
 
-	if (argc != 9 || !parse(&load, argv)) {
+	if (argc != 10 || !parse(&load, argv)) {
 		fputs(help, stderr);
 		return 2;
 	}
-	open_all(&load, argv[1], (uint16_t)atoi(argv[2]));
-	spent = cpu();
+	open_all(&load, argv[1]);
+	mine = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+	theirs = tls_cpu_of((pid_t)load.server);
 	run(&load);
-	spent = cpu() - spent;
+	mine = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - mine;
+	theirs = tls_cpu_of((pid_t)load.server) - theirs;
 	printf("{\"rounds\": %lu, \"ns\": %lu, \"p50_ns\": %lu, "
-	       "\"p99_ns\": %lu, \"cpu_client\": %lu, \"protocol\": \"%s %s\"}\n",
+	       "\"p99_ns\": %lu, \"cpu_client\": %lu, \"cpu_server\": %lu, "
+	       "\"protocol\": \"%s %s\"}\n",
 	       load.answered, load.now - load.begin,
 	       kvs_latency_quantile(&load.latency, 0.5),
-	       kvs_latency_quantile(&load.latency, 0.99), spent,
+	       kvs_latency_quantile(&load.latency, 0.99), mine, theirs,
 	       SSL_get_version(load.connection[0].ssl),
 	       SSL_get_cipher_name(load.connection[0].ssl));
 	return 0;

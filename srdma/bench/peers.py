@@ -44,7 +44,7 @@ ABOUT = {
     "TLS, one core": (TLS, f"{SLEEPS}; both ends on one core"),
     "TLS, polling": (TLS, "polls without end on both ends, a core for each"),
     "redis-benchmark": (TLS, f"{SLEEPS}; with redis, whose client it is: it sends its requests "
-                        "together and waits for all answers"),
+                        "together and waits for all answers; its CPU time has handshakes in it"),
     "redis, our client": (TLS, f"{SLEEPS}; bench/tls_load, which sends as answers come"),
     "memcached, our client": (TLS, f"{SLEEPS}; the same, as it has no load generator with TLS"),
 }  # fmt: skip

@@ -31,8 +31,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kind", ["echo", "stream"])
 @pytest.mark.parametrize("size", [32, 16384])
-def test_tls(folder: Path, kind: str, size: int) -> None:
-    found = tls_echo(folder, kind, size, ANYWHERE, 0.05)
+@pytest.mark.parametrize("wait", ["block", "spin"])
+def test_tls(folder: Path, kind: str, size: int, wait: str) -> None:
+    found = tls_echo(folder, kind, size, (wait, "-1", "-1"), 0.05)
     assert found.rate > 0 and found.cpu > 0
     assert (found.p50_us > 0) == (kind == "echo")
 
@@ -56,11 +57,18 @@ def test_tls_is_tls_with_these_certificates(folder: Path, tmp_path: Path) -> Non
         ["tls_echo", "x", "echo", "32", "0", "block", "-1", "-1"],
         ["tls_echo", "x", "echo", "32", "1", "wait", "-1", "-1"],
         ["tls_load"],
-        ["tls_load", "x", "1", "mongo", "1", "1", "1", "1", "1"],
-        ["tls_load", "x", "1", "redis", "257", "1", "1", "1", "1"],
-        ["tls_load", "x", "1", "redis", "1", "257", "1", "1", "1"],
-        ["tls_load", "x", "1", "redis", "1", "1", "0", "1", "1"],
-        ["tls_load", "x", "1", "redis", "1", "1", "1", "101", "1"],
+        ["tls_echo", "x", "echo", "32", "1s", "block", "-1", "-1"],
+        ["tls_echo", "x", "echo", "32", "nan", "block", "-1", "-1"],
+        ["tls_echo", "x", "echo", "32", "1", "block", "-2", "-1"],
+        ["tls_echo", "x", "echo", "32", "1", "block", "-1", "any"],
+        ["tls_load", "x", "1", "2", "mongo", "1", "1", "1", "1", "1"],
+        ["tls_load", "x", "65536", "2", "redis", "1", "1", "1", "1", "1"],
+        ["tls_load", "x", "1", "0", "redis", "1", "1", "1", "1", "1"],
+        ["tls_load", "x", "1", "2", "redis", "257", "1", "1", "1", "1"],
+        ["tls_load", "x", "1", "2", "redis", "1", "257", "1", "1", "1"],
+        ["tls_load", "x", "1", "2", "redis", "1", "1", "0", "1", "1"],
+        ["tls_load", "x", "1", "2", "redis", "1", "1", "1", "101", "1"],
+        ["tls_load", "x", "1", "2", "redis", "1", "1", "1", "1", "3601"],
     ],
 )
 def test_programs_say_how_they_are_called(words: list[str]) -> None:
