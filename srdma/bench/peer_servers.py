@@ -123,9 +123,9 @@ class Store:
 
     def load(self, connections: int, depth: int, reads: int, seconds: float) -> Measured:
         """By bench/tls_load, whose clients are one process too. seconds 0: SET each key once."""
-        words = (self.port, self._process.pid, self.name, connections, depth, self.keys, reads)
-        command = [program("tls_load"), self.folder, *(str(w) for w in words), str(seconds)]
-        run = json.loads(said(command))
+        server = (self.port, self._process.pid, self.name)
+        words = (*server, connections, depth, self.keys, reads, seconds)
+        run = json.loads(said([program("tls_load"), self.folder, *(str(w) for w in words)]))
         return _measured(run, run["rounds"], run["cpu_client"] + run["cpu_server"])
 
     def close(self) -> None:
