@@ -14,7 +14,8 @@ from .cli_output import console, print_json
 from .errors import LocalError
 
 if TYPE_CHECKING:
-    from .bench.peers import Compared, Row
+    from .bench.folder import Folder, Table
+    from .bench.peers import Compared, Peers, Row
     from .bench.series import Spread
 
 
@@ -39,28 +40,51 @@ def peers(
     json: Json = False,
 ) -> None:
     """The same work by srdma, TLS 1.3, redis and memcached, in turn on the same cores."""
-    from .bench.peers import KINDS, Peers, compared
+    from .bench.peers import KINDS, Peers, Row, compared
 
     if effort.quick:
         effort = replace(effort, keys=10_000, seconds=0.1, rounds=1)
     if not effort.seconds > 0:
         raise LocalError(f"--seconds {effort.seconds}: more than 0 would be right")
-    if out is not None:
-        from .bench.plot import check_library
-
-        check_library()
-    rows: list[Row] = []
+    folder = _folder(out, effort) if out is not None else None
+    table = None if folder is None else folder.table("peers", Row, ("work", "peer", "round"))
     with Peers(effort.keys, effort.only or KINDS) as there:
         skipped = there.skipped
-        for work in there.works:
-            rows += there.compare(work, effort.seconds, effort.rounds)
+        rows = _rows(there, effort, table)
     _show(compared(rows), json)
     for name, reason in skipped.items():
         _tell(json, {"skipped": name, "reason": reason}, f"{name} is left out: {reason}")
-    if out is not None:
-        _keep(out, rows, effort)
+    if folder is not None and table is not None:
+        _draw(folder, list(table))
     if not json:
         _legend({row.peer for row in rows})
+
+
+def _folder(out: Path, effort: Effort) -> Folder:
+    from .bench.device import EMBEDDED
+    from .bench.facts import facts_here
+    from .bench.folder import Folder
+    from .bench.plot import check_library
+
+    check_library()
+    kept = {name: value for name, value in asdict(effort).items() if name != "only"}
+    return Folder(out, facts_here(EMBEDDED) | kept)
+
+
+def _rows(there: Peers, effort: Effort, table: Table[Row] | None) -> list[Row]:
+    """Of one work after the other, kept as soon as one is measured."""
+    if not there.works:
+        why = "; ".join(f"{name}: {reason}" for name, reason in there.skipped.items())
+        raise LocalError(f"there is nobody to compare with: {why}")
+    kept: dict[str, list[Row]] = {work: [] for work in there.works}
+    if table is not None:
+        kept = {work: there.kept(work, effort.rounds, table) for work in kept}
+    for work in (work for work, rows in kept.items() if not rows):
+        kept[work] = there.compare(work, effort.seconds, effort.rounds)
+        if table is not None:
+            for row in kept[work]:
+                table.add(row)
+    return [row for rows in kept.values() for row in rows]
 
 
 def _tell(json: bool, values: dict[str, Any], text: str) -> None:
@@ -116,17 +140,9 @@ def _legend(names: set[str]) -> None:
             console().print(f"  {name}: {protects}. {waits[0].upper()}{waits[1:]}.", markup=False)
 
 
-def _keep(out: Path, rows: Sequence[Row], effort: Effort) -> None:
+def _draw(folder: Folder, rows: Sequence[Row]) -> None:
     from .bench import peers, plot
-    from .bench.device import EMBEDDED
-    from .bench.facts import facts_here
-    from .bench.folder import Folder
 
-    kept = {name: value for name, value in asdict(effort).items() if name != "only"}
-    folder = Folder(out, facts_here(EMBEDDED) | kept)
-    table = folder.table("peers", peers.Row, ("work", "peer", "round"))
-    for row in rows:
-        table.add(row)
     figure = plot.Figure(
         "peers", "Beside what is used today", "", "thousand per second; streams: MB/s",
         bars=True, shared=False, lines=tuple(peers.ABOUT), ticks=("",),
@@ -137,4 +153,4 @@ def _keep(out: Path, rows: Sequence[Row], effort: Effort) -> None:
         points.append(plot.Point(one.work, one.peer, 0, *asdict(rate).values()))
     for name, data in plot.draw(figure, points).items():
         folder.write(name, data)
-    console().print(f"{out}: peers.csv, peers.png, peers.svg", markup=False)
+    console().print(f"{folder.path}: peers.csv, peers.png, peers.svg", markup=False)

@@ -16,6 +16,7 @@ from functools import partial
 from ..embedded import Closing
 from ..errors import LocalError
 from ..perf import Plan
+from .folder import Table
 from .kvs import Kvs, KvsServer, Mix
 from .kvs import Store as KvsStore
 from .peer_servers import Measured, Memcached, Redis, on, tls_echo
@@ -94,20 +95,26 @@ class Peers(Closing):
             self._a, self._b = min(cores.worker_a), min(cores.worker_b)
             self._cores = cores.worker_a | cores.worker_b | cores.host_a | cores.host_b
             with on(self._cores):
-                self._open(stack, keys, {"srdma", *kinds})
+                self._open(stack, keys, {*kinds})
             self._stack = stack.pop_all()
 
     @property
     def works(self) -> list[str]:
         return list(self._works)
 
-    def compare(
-        self,
-        work: str,
-        seconds: float,
-        rounds: int,
-        tell: Callable[[str], None] = lambda name: None,
-    ) -> list[Row]:
+    def kept(self, work: str, rounds: int, table: Table[Row]) -> list[Row]:
+        """Those of an earlier run: all of them, or none."""
+        found = [row for row in table if row.work == work]
+        peers = list(self._works[work])
+        here = set(itertools.product(peers, range(rounds)))
+        if found and {(row.peer, row.round) for row in found} != here:
+            raise LocalError(
+                f"{table.path} has other rows of {work!r} than {rounds} of each of "
+                f"{', '.join(peers)}: name a new folder"
+            )
+        return found
+
+    def compare(self, work: str, seconds: float, rounds: int) -> list[Row]:
         """All peers in turn."""
         counts = {peer: itertools.count() for peer in self._works[work]}
 
@@ -125,28 +132,31 @@ class Peers(Closing):
         self._works.setdefault(work, {})[peer] = run
 
     def _open(self, stack: ExitStack, keys: int, kinds: set[str]) -> None:
-        self._open_srdma(stack, keys, BASE, self._stand, Shape("aead", "aes-128-gcm"))
+        """Of srdma what somebody is compared in; with itself, without protection, in all."""
+        stores = [kind for kind in (Redis, Memcached) if kind.name in kinds]
+        self.skipped |= {kind.name: reason for kind in stores if (reason := kind.missing())}
+        stores = [kind for kind in stores if kind.name not in self.skipped]
         # Workers of their own: those of the others send nothing that is not protected.
         plain = stack.enter_context(Stand(settings=Settings(unprotected=True)))
-        self._open_srdma(stack, keys, "srdma, none", plain, Shape("none"))
+        shape = Shape("aead", "aes-128-gcm")
+        for where in ((BASE, self._stand, shape), ("srdma, none", plain, Shape("none"))):
+            if stores or "srdma" in kinds:
+                self._open_kvs(stack, keys, *where)
+            if "tls" in kinds or "srdma" in kinds:
+                self._open_link(stack, *where)
         if "tls" in kinds:
             self._open_tls()
-        for kind in (Redis, Memcached):
-            if kind.name not in kinds:
-                continue
-            if reason := kind.missing():
-                self.skipped[kind.name] = reason
-                continue
+        for kind in stores:
             self._open_store(stack.enter_context(closing(kind(self._stand.identities, keys))))
 
-    def _open_srdma(
-        self, stack: ExitStack, keys: int, name: str, stand: Stand, shape: Shape
-    ) -> None:
+    def _open_kvs(self, stack: ExitStack, keys: int, name: str, stand: Stand, shape: Shape) -> None:
         server = stack.enter_context(KvsServer(stand))
         for depth in DEPTHS:
             store = KvsStore(keys, CONNECTIONS, depth)
             kvs = stack.enter_context(server.connect(shape, store))
             self._add(_store(depth), name, partial(_of_kvs, kvs))
+
+    def _open_link(self, stack: ExitStack, name: str, stand: Stand, shape: Shape) -> None:
         link = stack.enter_context(stand.connect(shape))
         self._add("echo, 32 B", name, _echo(stand, link))
         for size in SIZES:

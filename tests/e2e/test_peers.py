@@ -4,18 +4,20 @@ installed."""
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from srdma import cli
 from srdma.bench.peer_servers import Memcached, Redis, tls_echo
-from srdma.bench.peers import ABOUT, BASE, Row, compared
+from srdma.bench.peers import ABOUT, BASE, Peers, Row, compared
 from srdma.bench.primitives import program
 from srdma.demo_stage import make_identities
 from srdma.errors import DeviceError
@@ -118,24 +120,81 @@ def bench_peers(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_command(tmp_path: Path) -> None:
-    words = ["--only", "tls", "--quick", "--json"]
-    drawn = importlib.util.find_spec("matplotlib") is not None
-    done = bench_peers(*words, *(["--out", str(tmp_path / "out")] if drawn else []))
+STREAMS = {"stream, 2 KiB", "stream, 16 KiB"}
+STORES = {"store, depth 1", "store, depth 8"}
+QUICK = ["--only", "tls", "--quick", "--json"]
+
+
+def test_command() -> None:
+    done = bench_peers(*QUICK)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     rows = [row for row in rows if "work" in row]
     works = {row["work"] for row in rows}
-    assert works == {"store, depth 1", "store, depth 8", "echo, 32 B",
-                     "stream, 2 KiB", "stream, 16 KiB"}  # fmt: skip
+    assert works == {"echo, 32 B"} | STREAMS
     for work in works:
         assert {BASE, "srdma, none"} <= {row["peer"] for row in rows if row["work"] == work}
     assert {row["peer"] for row in rows} <= set(ABOUT)
     assert any(row["peer"] == "TLS" for row in rows)
-    if drawn:
-        kept = list(csv.DictReader((tmp_path / "out" / "peers.csv").open()))
-        assert len(kept) == len(rows)
-        assert (tmp_path / "out" / "peers.svg").stat().st_size > 1000
+
+
+def test_nobody_opens_what_nobody_is_compared_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Peers(100, ["srdma"]) as there:
+        assert {*there.works} == {"echo, 32 B"} | STREAMS | STORES
+        (base, none) = there.compare("store, depth 8", 0.02, 1)
+        assert (base.peer, none.peer) == (BASE, "srdma, none")
+    monkeypatch.setattr(Redis, "program", "redis-of-nobody")
+    with Peers(100, ["redis"]) as there:
+        assert not there.works and "redis-of-nobody" in there.skipped["redis"]
+    done = CliRunner().invoke(cli.build(), ["bench", "peers", "--only", "redis", "--quick"])
+    assert done.exit_code == 3 and "nobody to compare with: redis: redis-of" in said(done)
+
+
+def said(done: Any) -> str:
+    return " ".join(done.output.split())
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: run .ci/setup test")
+    return tmp_path / "out"
+
+
+def test_rows_are_kept_work_by_work(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def compare(there: Peers, work: str, *words: Any, real: Any = Peers.compare) -> Any:
+        measured.append(work)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        return real(there, work, *words)
+
+    def run(*words: str) -> Any:
+        return CliRunner().invoke(cli.build(), ["bench", "peers", *words, "--out", str(out)])
+
+    monkeypatch.setattr(Peers, "compare", compare)
+    assert run(*QUICK).exit_code != 0
+    first = (out / "peers.csv").read_text()
+    assert {row["work"] for row in csv.DictReader(first.splitlines())} == {measured[0]}
+    done = run(*QUICK)
+    assert done.exit_code == 0, done.output
+    whole = (out / "peers.csv").read_text()
+    assert whole.startswith(first) and measured[2] == measured[1] and len(measured) == 4
+    assert {row["work"] for row in csv.DictReader(whole.splitlines())} == {*measured}
+    assert (out / "peers.svg").stat().st_size > 1000
+    assert run(*QUICK).exit_code == 0 and len(measured) == 4
+    (out / "peers.csv").write_text("\n".join(whole.splitlines()[:-1]) + "\n")
+    done = run(*QUICK)
+    assert done.exit_code == 3 and "has other rows of" in said(done)
+
+
+def test_a_folder_that_cannot_be_written_is_found_at_once(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out.write_text("a file")
+    monkeypatch.setattr(Peers, "__init__", lambda *words: pytest.fail("it was opened"))
+    done = CliRunner().invoke(cli.build(), ["bench", "peers", "--quick", "--out", str(out)])
+    assert done.exit_code == 3 and "cannot be written" in said(done)
 
 
 def test_command_for_people() -> None:
