@@ -51,10 +51,10 @@ def number(value: float) -> str:
 # Why rows fall short.
 PRIMITIVE = (
     "with AVX-512 the primitive takes 120 ns for 2 KiB, and what is around it (headers, number, "
-    "window, copy of the associated data) 25 to 50 ns on any CPU"
+    "window, copy of the associated data) 40 to 50 ns on any CPU"
 )
 PIECES = (
-    "with AVX-512 the MAC takes 19 to 56 ns; headers and payload are two pieces for it, so it is "
+    "with AVX-512 the MAC takes 13 to 63 ns; headers and payload are two pieces for it, so it is "
     "four calls instead of one, and the payload is copied"
 )
 CMACS = (
