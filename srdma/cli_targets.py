@@ -79,6 +79,8 @@ def _show(lines: Sequence[Line], json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from .bench.targets_page import SECTION, WHY
+
     shown = Table("#", "", "goal", "median [quartiles]", "", title="docs/performance.md")
     before = ""
     for line in lines:
@@ -88,6 +90,5 @@ def _show(lines: Sequence[Line], json: bool) -> None:
         shown.add_row("" if before == line.row.name else line.row.name, *map(escape, cells))
         before = line.row.name
     console().print(shown)
-    for why in dict.fromkeys(line.why for line in lines if line.why):
-        rows = dict.fromkeys(line.row.name for line in lines if line.why == why)
-        console().print(f"{', '.join(rows)}: {why}", markup=False)
+    if any(line.short for line in lines):
+        console().print(f"Why rows fall short: {WHY}#{SECTION}", markup=False)

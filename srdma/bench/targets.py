@@ -143,15 +143,14 @@ class Line:
         return f"short by {by:.0f} %" if by >= 1 else "short by less than 1 %"
 
     @property
-    def why(self) -> str:
-        """What a goal says that falls short."""
-        return self.goal.why if self.value is not None and not self.held else ""
+    def short(self) -> bool:
+        return self.value is not None and not self.held
 
     def plain(self) -> Mapping[str, Any]:
         """For JSON."""
         value = asdict(self.value) if self.value is not None else {}
         return {
             "row": self.row.name, "goal": self.goal.name, "bound": self.goal.text,
-            "held": self.held, "verdict": self.verdict, "why": self.why,
+            "held": self.held, "verdict": self.verdict,
             "command": self.row.command,
         } | value  # fmt: skip

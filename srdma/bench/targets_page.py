@@ -8,12 +8,13 @@ from typing import Any
 from .targets import Line
 
 COMMAND = "srdma bench targets"
+WHY, SECTION = "docs/performance.md", "why-rows-fall-short"
 HEAD = f"""\
 # Measured
 
 Made by `{COMMAND} --results bench/RESULTS.md`, not by hand; `{COMMAND} --only P1` measures one row,
 and the commands below show its parts. What the rows mean and where the time goes:
-[docs/performance.md](../docs/performance.md).
+[{WHY}](../{WHY}).
 
 Every value is a median of rounds in turn with its quartiles, [first, third]; ratios are of
 neighbours in one round. Every run has the protection in force that it names, and ends with an error
@@ -57,8 +58,11 @@ def _busy(load: float, facts: Mapping[str, Any]) -> str:
 
 def _table(lines: Sequence[Line]) -> str:
     held = sum(line.held for line in lines)
+    text = f"{held} of {len(lines)} goals are held."
+    if any(line.short for line in lines):
+        text += f" What was found of those that fall short is in [{WHY}](../{WHY}#{SECTION})."
     rows = [
-        f"{held} of {len(lines)} goals are held.\n",
+        f"{text}\n",
         "| # | measure | | goal | median [quartiles] | | command |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -68,7 +72,7 @@ def _table(lines: Sequence[Line]) -> str:
         before = line.row.name
         cells = [
             "" if again else line.row.name, "" if again else line.row.what, line.goal.name,
-            line.goal.text, line.measured, ": ".join(filter(None, (line.verdict, line.why))),
+            line.goal.text, line.measured, line.verdict,
             "" if again else f"`{line.row.command}`",
         ]  # fmt: skip
         rows.append(f"| {' | '.join(map(_cell, cells))} |")

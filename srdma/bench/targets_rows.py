@@ -12,14 +12,12 @@ from .targets_measure import Effort, Measured
 
 @dataclass(frozen=True)
 class Goal:
-    """One value of a row: what it may be at most, or at least. why: it falls short, where it does;
-    shown there only."""
+    """One value of a row: what it may be at most, or at least."""
 
     name: str
     bound: float
     unit: str = ""
     least: bool = False
-    why: str = ""
 
     @property
     def text(self) -> str:
@@ -48,28 +46,6 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-# Why rows fall short.
-PRIMITIVE = (
-    "with AVX-512 the primitive takes 120 ns for 2 KiB, and what is around it (headers, number, "
-    "window, copy of the associated data) 40 to 50 ns on any CPU"
-)
-PIECES = (
-    "with AVX-512 the MAC takes 13 to 63 ns; headers and payload are two pieces for it, so it is "
-    "four calls instead of one, and the payload is copied"
-)
-CMACS = (
-    "inputs and outputs of the CMACs are built and wiped, the code is called through the "
-    "provider, and the cache is looked at; the bare ones run in one loop over one buffer"
-)
-SHARED = (
-    "four processes take turns on two cores: the workers' CPU time has switches and cold caches in "
-    "it, which the bare derivation in one loop has not"
-)
-BUSY = (
-    "on cores that others use too a sleeper is woken at once on the core of who wakes it: "
-    "blocking TLS makes a round trip in 8 µs instead of 140 there"
-)
-
 # The load generator need not share a core with a worker where there are three.
 BULK = 0.85 if len(os.sched_getaffinity(0)) >= 3 else 0.65
 
@@ -80,8 +56,8 @@ ROWS: tuple[Target, ...] = (
         "build/bench/ladder --payload 2048 --rung raw --rung seal --rung open",
         how.seal_and_open,
         (
-            Goal("seal, 2 KiB", 1.15, " x", why=PRIMITIVE),
-            Goal("open, 2 KiB", 1.15, " x", why=PRIMITIVE),
+            Goal("seal, 2 KiB", 1.15, " x"),
+            Goal("open, 2 KiB", 1.15, " x"),
             Goal("seal, 32 B", 60, " ns"), Goal("open, 32 B", 60, " ns"),
         ),
     ),
@@ -93,10 +69,8 @@ ROWS: tuple[Target, ...] = (
         "srdma perf write_lat --embedded -s 32 --level header --compare", how.header,
         (
             Goal("bursts", 2.5, " x"),
-            Goal("alone", 4, " x", why="each message has its ack then, so four tags are made "
-                 "and verified, not two"),
-            Goal("latency", 3, " %", why="0.2 µs for four tags made and verified, there and "
-                     "back, on a way of a few µs without a network"),
+            Goal("alone", 4, " x"),
+            Goal("latency", 3, " %"),
         ),
     ),
     Target(
@@ -104,9 +78,7 @@ ROWS: tuple[Target, ...] = (
         "NIC, over the slower of raw seal and raw open on one core",
         "srdma perf write_bw --embedded -s 2048 -t 96", how.goodput,
         (
-            Goal("2 KiB", BULK, " x", least=True, why="with AVX-512 the primitive takes "
-                 "120 of the 800 ns that a WRITE costs workers and hosts (ladder, nic aead): five "
-                 "copies, and workers that are processes of their own"),
+            Goal("2 KiB", BULK, " x", least=True),
         ),
     ),
     Target(
@@ -116,11 +88,10 @@ ROWS: tuple[Target, ...] = (
         "build/bench/ladder --rung derive --rung seal --rung open --rung 'mem random'",
         how.derivations,
         (
-            Goal("pd, sealed", 1.3, " x", why=CMACS), Goal("pd, opened", 1.3, " x", why=CMACS),
-            Goal("mem, judged", 1.3, " x", why=CMACS),
-            Goal("pd, cached", 0.98, " x", least=True, why="one list operation per packet"),
-            Goal("mem, cached", 0.98, " x", least=True, why="a proof is a CMAC with a key "
-                 "schedule at each end, whatever is cached: 200 ns of each"),
+            Goal("pd, sealed", 1.3, " x"), Goal("pd, opened", 1.3, " x"),
+            Goal("mem, judged", 1.3, " x"),
+            Goal("pd, cached", 0.98, " x", least=True),
+            Goal("mem, cached", 0.98, " x", least=True),
         ),
     ),
     Target(
@@ -130,10 +101,10 @@ ROWS: tuple[Target, ...] = (
         "srdma bench kvs --compare -t 8; srdma bench kvs --compare --mode pd --key-cache 0",
         how.store,
         (
-            Goal("AEAD, bursts", 2.5, " x", why=SHARED),
-            Goal("AEAD, alone", 4, " x", why=SHARED),
-            Goal("pd, uncached", 1.3, " x", why=SHARED),
-            Goal("mem, uncached", 1.3, " x", why=SHARED),
+            Goal("AEAD, bursts", 2.5, " x"),
+            Goal("AEAD, alone", 4, " x"),
+            Goal("pd, uncached", 1.3, " x"),
+            Goal("mem, uncached", 1.3, " x"),
         ),
     ),
     Target(
@@ -141,9 +112,9 @@ ROWS: tuple[Target, ...] = (
         "memcached with TLS on the same cores, in the same rounds",
         "srdma bench peers --only redis --only memcached", how.peer_stores,
         (
-            Goal("rate, depth 1", 8, " x", least=True, why=BUSY),
-            Goal("median, depth 1", 1 / 6, " x", why=BUSY),
-            Goal("rate, depth 8", 5, " x", least=True, why=BUSY),
+            Goal("rate, depth 1", 8, " x", least=True),
+            Goal("median, depth 1", 1 / 6, " x"),
+            Goal("rate, depth 8", 5, " x", least=True),
         ),
     ),
     Target(
@@ -151,9 +122,9 @@ ROWS: tuple[Target, ...] = (
         "TLS here; 32-byte round trip over blocking, unpinned TLS",
         "srdma bench peers --only tls", how.tls,
         (
-            Goal("2 KiB", 6, " x", least=True, why=BUSY),
-            Goal("16 KiB", 1.5, " x", least=True, why=BUSY),
-            Goal("round trip", 1 / 8, " x", why=BUSY),
+            Goal("2 KiB", 6, " x", least=True),
+            Goal("16 KiB", 1.5, " x", least=True),
+            Goal("round trip", 1 / 8, " x"),
         ),
     ),
     Target(
@@ -163,12 +134,12 @@ ROWS: tuple[Target, ...] = (
         "build/bench/ladder --rung raw --rung tag --rung forged --rung junk --rung 'relay aead'",
         how.forged,
         (
-            Goal("AEAD refused, 32 B", 1.2, " x", why=PRIMITIVE),
-            Goal("AEAD refused, 2 KiB", 1.2, " x", why=PRIMITIVE),
-            Goal("MAC refused, 32 B", 1.2, " x", why=PIECES),
-            Goal("MAC refused, 2 KiB", 1.2, " x", why=PIECES),
-            Goal("1:1, 32 B", 0.9, " x", least=True, why=PRIMITIVE),
-            Goal("1:1, 2 KiB", 0.9, " x", least=True, why=PRIMITIVE),
+            Goal("AEAD refused, 32 B", 1.2, " x"),
+            Goal("AEAD refused, 2 KiB", 1.2, " x"),
+            Goal("MAC refused, 32 B", 1.2, " x"),
+            Goal("MAC refused, 2 KiB", 1.2, " x"),
+            Goal("1:1, 32 B", 0.9, " x", least=True),
+            Goal("1:1, 2 KiB", 0.9, " x", least=True),
         ),
     ),
     Target(
@@ -195,12 +166,9 @@ ROWS: tuple[Target, ...] = (
         "2 KiB WRITEs, 96 outstanding, over plain ib_write_bw; region 256 KiB",
         "srdma bench targets --vm --only P11", how.rxe,
         (
-            Goal("AEAD over none", 0.8, " x", least=True, why="the VM is emulated, without KVM, "
-                 "and AES costs more there than all else"),
-            Goal("median, 32 B", 1000, " µs", why="the VM is emulated, without KVM"),
-            Goal("over ib_write_bw", 0.5, " x", least=True, why="each message crosses three "
-                 "RDMA connections in one kernel: host to worker, worker to worker, worker to "
-                 "host"),
+            Goal("AEAD over none", 0.8, " x", least=True),
+            Goal("median, 32 B", 1000, " µs"),
+            Goal("over ib_write_bw", 0.5, " x", least=True),
         ),
         asked="--vm",
     ),
@@ -209,8 +177,7 @@ ROWS: tuple[Target, ...] = (
         "outstanding, region 1 MiB",
         "srdma perf write_bw --embedded -s 2048 -t 96 --compare-python", how.python_host,
         (
-            Goal("2 KiB", 0.5, " x", least=True, why="the host in Python takes 0.4 µs per "
-                 "request, and shares its core with a worker"),
+            Goal("2 KiB", 0.5, " x", least=True),
         ),
     ),
 )  # fmt: skip
