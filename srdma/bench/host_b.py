@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import threading
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -19,29 +18,25 @@ from .. import connection
 from ..connection import Listener
 from ..context import Context
 from ..demo_host import main
-from ..errors import DeviceError, Error
 from ..pd import PD
 from ..perf import Place, Server, offered, ring_entries
+from .serving import Serving
 
 WAIT = 120.0  # a key exchange in an emulated machine takes many seconds
 
 
-class Served(threading.Thread):
+class Served(Serving):
     """One connection, from the first word to the last."""
 
     def __init__(self, listener: Listener, place: Place, stack: ExitStack) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._listener, self._place, self._stack = listener, place, stack
-        self.failed = ""
 
-    def run(self) -> None:
+    def serve(self) -> None:
         with self._stack as stack:
-            try:
-                there = stack.enter_context(self._listener.accept(WAIT))
-                data = offered(there.data)
-                stack.enter_context(closing(Server(there, self._place, data))).serve()
-            except Error as error:
-                self.failed = str(error)
+            there = stack.enter_context(self._listener.accept(WAIT))
+            data = offered(there.data)
+            stack.enter_context(closing(Server(there, self._place, data))).serve()
 
 
 class HostB:
@@ -67,10 +62,7 @@ class HostB:
         return {"address": list(listener.address), "serial": serial}
 
     def end(self, serial: int) -> dict[str, Any]:
-        served = self._served.pop(serial)
-        served.join(WAIT)
-        if served.failed:
-            raise DeviceError(served.failed)
+        self._served.pop(serial).wait(WAIT)
         return {}
 
 

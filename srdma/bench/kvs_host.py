@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,17 @@ from ..mr import MR
 from ..pd import PD
 from ..perf import ACCESS
 from .kvs import RING
+from .serving import Serving
 
 WAIT = 60.0
 TURN_NS = 500_000_000  # of serving, between looks at whether the worker is there
 
 
-class Served(threading.Thread):
+class Served(Serving):
     """One client with its QPs, and a store for it alone."""
 
     def __init__(self, words: dict[str, Any]) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self.store = _kvs.Store(words["capacity"])
         if (took := self.store.fill(words["keys"])) != words["keys"]:
             raise DeviceError(f"the store took {took} of {words['keys']} keys")
@@ -75,11 +75,12 @@ class Served(threading.Thread):
             return region.capability(rights=Right.WRITE).to_bytes()
         return region.remote().to_bytes()
 
-    def run(self) -> None:
+    def serve(self) -> None:
         while not self._pd.engine.ended:
             with self._pd.engine.lock:
                 if not self._server.run(TURN_NS):
                     return
+        raise DeviceError("the worker of the store is gone")
 
     def state(self) -> dict[str, int]:
         counts = self._server.counts
@@ -87,11 +88,12 @@ class Served(threading.Thread):
 
     def close(self) -> None:
         """Once its client has ended."""
-        self.join(WAIT)
-        if self.is_alive():
-            raise DeviceError("the clients of the store did not say BYE")
-        del self._server
-        self.drop()
+        try:
+            self.wait(WAIT)
+        finally:
+            if not self.is_alive():
+                del self._server
+                self.drop()
 
     def drop(self) -> None:
         """That nobody came for."""

@@ -23,7 +23,7 @@ from .. import connection
 from ..context import Context
 from ..demo_stage import HostProcess, make_identities
 from ..embedded import Closing, Embedded, Worker
-from ..errors import DeviceError, IntegrityError, LocalError
+from ..errors import DeviceError, Error, IntegrityError, LocalError
 from ..exchange_messages import UNPROTECTED, Suite
 from ..pd import PD
 from ..perf import Client, Place, Plan, Result, cpu_ns, offered, ring_entries
@@ -255,9 +255,11 @@ class Stand(Closing):
             client = stack.enter_context(closing(Client(there, place, offered(there.data))))
             try:
                 yield Link(shape, client, self)
-            finally:
-                with contextlib.suppress(DeviceError):
+            except BaseException:
+                with contextlib.suppress(Error):  # what came first is told
                     client.finish()
+                raise
+            client.finish()
             self._host_b.ask("end", serial=heard["serial"])
 
     def close(self) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from srdma.bench.device import UDP
 from srdma.bench.stand import Settings, Shape, Stand
-from srdma.perf import Plan
+from srdma.errors import DeviceError
+from srdma.perf import Client, Plan
 
 SHAPES = [
     Shape("aead", "aes-128-gcm", "pd+mem", qps=2),
@@ -57,3 +58,17 @@ def test_without_protection_over_udp():
             assert link.measure(Plan("write_bw", 2048, 200)).messages == 200
         pids = [stand.a.pid, stand.b.pid]
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_an_end_that_fails_is_told(stand, monkeypatch):
+    """But not instead of what came first."""
+
+    def fail(client, real=Client.finish):
+        real(client)
+        raise DeviceError("no end")
+
+    monkeypatch.setattr(Client, "finish", fail)
+    with pytest.raises(DeviceError, match="no end"), stand.connect(SHAPES[2]):
+        pass
+    with pytest.raises(KeyError), stand.connect(SHAPES[2]):
+        raise KeyError
