@@ -20,6 +20,7 @@ PAYLOAD = 32
 QPS = 10  # per connection, for table 3
 GROUP = "table 3"
 GCM = "aes-128-gcm"
+K_PDMEM = 16  # bytes; the gauge of a leg's keys has it and K_PD together
 
 
 @dataclass(frozen=True)
@@ -89,18 +90,24 @@ def _state(stand: Stand, mode: str, policy: str) -> State:
     return State(
         mode=mode,
         policy=policy,
-        qp_keys=stats[f"key_bytes_{name}"] // QPS,
+        qp_keys=each(stats[f"key_bytes_{name}"]),
         shared_keys=_shared(stats, mode),
-        qp_numbers=stats[f"nonce_bytes_{name}"] // QPS,
+        qp_numbers=each(stats[f"nonce_bytes_{name}"]),
         header=carried(packet, link.client.there.suite.tag_len),
     )
+
+
+def each(size: int) -> int:
+    """Of a QP, where all have as much."""
+    if size % QPS:
+        raise IntegrityError(f"{size} bytes of {QPS} QPs, which are all alike")
+    return size // QPS
 
 
 def _shared(stats: dict[str, int], mode: str) -> int:
     """A leg has K_PD in two lengths for `pd`, and K_PDmem for `mem`, whatever its QPs use."""
     both = stats["key_bytes_legs"]
-    memory = 16
-    return {"basic": 0, "pd": both - memory, "mem": memory, "pd+mem": both}[mode]
+    return {"basic": 0, "pd": both - K_PDMEM, "mem": K_PDMEM, "pd+mem": both}[mode]
 
 
 def measure(folder: Folder, tell: Callable[[int, str], None]) -> None:

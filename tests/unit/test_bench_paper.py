@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from srdma.bench import paper, paper_words, primitives
+from srdma.bench import paper, paper_state, paper_words, primitives
 from srdma.bench.device import EMBEDDED, verbs
 from srdma.bench.folder import Folder
 from srdma.bench.paper_loads import MODES, NONE, Row, sheets
 from srdma.bench.plot import Point
-from srdma.errors import DeviceError, LocalError
+from srdma.errors import DeviceError, IntegrityError, LocalError
 from srdma.rxe import End
 
 
@@ -132,6 +132,12 @@ def test_what_is_said_of_primitives():
 )
 def test_keys_as_the_paper_writes_them(each, shared, said):
     assert paper_words.of_keys(each, shared) == said
+
+
+def test_state_of_qps_that_are_not_alike():
+    assert paper_state.each(640) == 64
+    with pytest.raises(IntegrityError, match="645 bytes of 10 QPs"):
+        paper_state.each(645)
 
 
 # Primitives ---------------------------------------------------------------------------
