@@ -13,6 +13,11 @@ cdef extern from "wire.h":
         SRDMA_WC_QP_EVENT
 
 
+cdef extern from "reason.h":
+    enum:
+        SRDMA_REASON_FLUSHED
+
+
 cdef extern from "stats.h":
     const char *srdma_stats_name(unsigned i)
     unsigned srdma_stats_count()

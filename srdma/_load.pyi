@@ -1,12 +1,16 @@
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 from srdma._leg import Host, ShmLeg, Work
 
 class Failed(Exception): ...  # noqa: N818
+class Refused(Exception): ...  # noqa: N818
 
 class Load:
-    def __init__(self, host: Host, leg: ShmLeg) -> None: ...
+    def __init__(
+        self, host: Host, leg: ShmLeg, look: Callable[[], object], patience: float
+    ) -> None: ...
     def receives(self, works: list[Work]) -> None: ...
     def came(self, qpn: int) -> None: ...
     def stream(self, works: list[Work], count: int, ns: int, marks: array[int]) -> None: ...

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +31,7 @@ REGION = 1 << 20
 SIZES = [1 << n for n in range(1, 24)]  # of -a, as in perftest
 LEAST = 5  # iterations, as in perftest
 COMPARED = 7  # pairs of --compare
+LOOK = 0.02  # seconds of waiting for one of several clients
 OUT_JSON = Path("perftest_out.json")  # perftest's
 FOREIGN = {  # flags of perftest that have no meaning here
     "-c --connection": "QPs are RC",
@@ -88,6 +88,10 @@ class Run:
     ] = False
     out_json_file: Annotated[
         Path | None, typer.Option("--out_json_file", metavar="FILE", help="Into this file.")
+    ] = None
+    timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds in which something must complete, or all ends  [60]"),
     ] = None
     python: Annotated[bool, typer.Option("--python", help="Post and poll in Python, not in C.")] = (
         False
@@ -193,6 +197,12 @@ class Job:
             yield Plan(self.test, size, iterations, seconds, both, host=host)
 
     @property
+    def patience(self) -> float:
+        from .perf_hosts import PATIENCE
+
+        return PATIENCE if self.run.timeout is None else self.run.timeout
+
+    @property
     def unprotected(self) -> bool:
         """A worker must permit it."""
         return "none" in self.guard.levels
@@ -227,6 +237,7 @@ class Job:
         words += ["-s", str(run.size)] if run.size is not None else []
         words += ["--level", self.guard.level] if self.guard.level else []
         words += ["--compare"] if self.guard.compare else []
+        words += ["--timeout", str(run.timeout)] if run.timeout is not None else []
         words += [word for suite in end.suite or () for word in ("--suite", suite)]
         return words + [word for mode in end.mode or () for word in ("--mode", mode)]
 
@@ -293,11 +304,12 @@ def _serve(job: Job) -> None:
         _tell(job.end.json, {"listening": ports}, f"waiting at port {ports[0]}")
         there = [stack.enter_context(listener.accept()) for listener in listeners]
         served = [
-            stack.enter_context(closing(Server(one, place, offered(one.data))))
+            stack.enter_context(closing(Server(one, place, offered(one.data), job.patience)))
             for one, place in zip(there, places, strict=True)
         ]
-        with ThreadPoolExecutor(len(served)) as pool:
-            list(pool.map(Server.serve, served))
+        look = LOOK if len(served) > 1 else None
+        while served:  # by one thread, the one that a signal ends
+            served = [one for one in served if one.turn(look)]
 
 
 def _measure(job: Job, where: tuple[str, list[int]]) -> None:
@@ -313,7 +325,8 @@ def _measure(job: Job, where: tuple[str, list[int]]) -> None:
             options = job.options(level)
             there = connection.connect((host, port), pd, data=place.offer(), **options)
             stack.enter_context(there)
-            clients.append(stack.enter_context(closing(Client(there, place, offered(there.data)))))
+            client = Client(there, place, offered(there.data), job.patience)
+            clients.append(stack.enter_context(closing(client)))
         if job.run.compare_python and not clients[0].shared:
             raise LocalError("--compare-python: the load in C needs a leg of shared memory")
         report = Report(_form(job), clients[-1])

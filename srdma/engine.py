@@ -19,7 +19,7 @@ from collections.abc import Callable
 from srdma._leg import BATCH, Host, ShmLeg, Work
 from srdma._load import Load
 from srdma.control import Control
-from srdma.errors import ClosedError, DeviceError, LocalError, QueueFullError, WorkerGone
+from srdma.errors import ClosedError, DeviceError, Error, LocalError, QueueFullError, WorkerGone
 from srdma.leg import Leg
 from srdma.wr import MAX_INLINE, MAX_MESSAGE
 
@@ -111,7 +111,7 @@ class Engine:
             else:
                 posted, code = self._post_slots(works, first)
             self._leg.flush()
-            return posted, _post_error(-code) if code else None
+            return posted, post_error(-code) if code else None
 
     def _post_slots(self, works: list[Work], first: int) -> tuple[int, int]:
         for number in range(first, len(works)):
@@ -133,9 +133,9 @@ class Engine:
             raise DeviceError("a load runs on a leg of shared memory: a worker with --host-dev shm")
         return self._host, self._leg
 
-    def load(self) -> Load:
-        """What does so for `srdma perf`."""
-        return Load(*self.shm())
+    def load(self, patience: float) -> Load:
+        """What does so for `srdma perf`; patience: seconds in which something must complete."""
+        return Load(*self.shm(), self._look, patience)
 
     def arm(self) -> bool:
         """Before the caller sleeps on fileno(). True: something arrived; do not."""
@@ -218,10 +218,16 @@ class Engine:
     def _collect(self) -> int:
         """What arrived, or the end of the worker."""
         taken = self._take()
-        if taken or self._closed or not self._gone():
+        if taken or self._closed or not self._look():
             return taken
-        self._host.fail(WORKER_GONE)
         return self._take()
+
+    def _look(self) -> bool:
+        """The worker is gone, and what is outstanding has ended."""
+        gone = self._gone()
+        if gone:
+            self._host.fail(WORKER_GONE)
+        return gone
 
     def _take(self) -> int:
         """What arrived."""
@@ -249,7 +255,8 @@ class Engine:
             self._leg.flush()
 
 
-def _post_error(number: int) -> Exception:
+def post_error(number: int) -> Error:
+    """Why a work request with this errno was not taken."""
     if number == errno.EAGAIN:
         return QueueFullError("the leg is full: poll completions, then post again")
     if number == errno.ENOSPC:

@@ -23,11 +23,11 @@ from ._leg import counter_names
 from .capability import Capability, Right
 from .connection import Connection
 from .control import HostKind
-from .errors import IntegrityError, LocalError, RemoteError
+from .errors import IntegrityError, LocalError, RemoteError, Timeout
 from .exchange_messages import LEVELS
 from .mr import Access, RemoteMR
 from .pd import PD
-from .perf_hosts import HANG, Host, Marks, Receives, Sends, host_named
+from .perf_hosts import PATIENCE, Host, Marks, Receives, Sends, host_named
 from .wr import SGE, RecvWR, SendWR, WROpcode
 
 WRITE, READ, SEND = WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND
@@ -37,7 +37,6 @@ SPARE = 4  # QPs of others that may be there during a run
 SILENCE = 0.5  # seconds without a message: a stream of unknown length is over
 WARM_UP = 100  # rounds that are not counted, at most as many as are
 MIB = 1 << 20
-CONTROL_TIMEOUT = 60.0
 ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
 
@@ -176,10 +175,16 @@ def offered(data: bytes) -> RemoteMR | Capability:
 
 
 class End:
-    """One end of a connection whose first QP is for talk and whose others are measured."""
+    """One end of a connection whose first QP is for talk and whose others are measured.
 
-    def __init__(self, there: Connection, place: Place, remote: RemoteMR | Capability) -> None:
-        self.there, self._place, self._remote = there, place, remote
+    patience: seconds in which the peer must answer, and something of a run complete.
+    """
+
+    def __init__(
+        self, there: Connection, place: Place, remote: RemoteMR | Capability,
+        patience: float = PATIENCE,
+    ) -> None:  # fmt: skip
+        self.there, self._place, self._remote, self._patience = there, place, remote, patience
         self._talk, *self._qps = there.qps
         pd = place.pd
         self._control = pd.connect()
@@ -192,9 +197,9 @@ class End:
     # Talk -----------------------------------------------------------------------
 
     def say(self, **words: Any) -> None:
-        self._talk.send(cbor2.dumps(words), timeout=CONTROL_TIMEOUT)
+        self._talk.send(cbor2.dumps(words), timeout=self._patience)
 
-    def hear(self, word: str, timeout: float | None = CONTROL_TIMEOUT) -> Any:
+    def hear(self, word: str, timeout: float | None) -> Any:
         """What the peer says of a word, which must be in its next message."""
         said = cbor2.loads(self._talk.recv(timeout).data)
         if not isinstance(said, dict) or word not in said:
@@ -211,7 +216,7 @@ class End:
     def _host(self, plan: Plan) -> Host:
         name = plan.host if self.shared else "Python"
         if name not in self._hosts:
-            self._hosts[name] = host_named(name, self._place.pd)
+            self._hosts[name] = host_named(name, self._place.pd, self._patience)
         return self._hosts[name]
 
     def _sends(self, opcode: WROpcode, size: int, qps: int = 0) -> Sends:
@@ -273,8 +278,7 @@ class End:
         return Result(plan)
 
     def _take(self, plan: Plan, host: Host) -> tuple[int, int]:
-        silence = HANG if plan.iterations else SILENCE
-        return host.take(plan.iterations, int(silence * 1e9))
+        return host.take(plan.iterations, int(SILENCE * 1e9))
 
     def _echo(self, plan: Plan, host: Host, first: bool) -> Result:
         """Ping-pong: half of a round is the latency, as in perftest."""
@@ -413,10 +417,10 @@ class Client(End):
         """A run; raises if the workers' counters do not match what it did."""
         self.prepare(plan)
         self.say(run=asdict(plan))
-        self.hear("ready")
+        self.hear("ready", self._patience)
         result, own = self.run(plan, first=True)
         self.say(over=True)
-        done = self.hear("done")
+        done = self.hear("done", self._patience)
         theirs = done["counts"]
         check_counts(self, result, own, theirs)
         if plan.both:
@@ -441,21 +445,29 @@ def _sum(names: tuple[str, ...], *counts: Mapping[str, float]) -> int:
 
 
 class Server(End):
-    """The other end."""
+    """The other end. Where it waits without a limit, its worker ends the QP of a dead peer."""
 
     def serve(self) -> None:
         """Until the client ends."""
-        while True:
-            said = cbor2.loads(self._talk.recv(None).data)
-            if "end" in said:
-                return
-            plan = Plan(**said["run"])
-            self.prepare(plan)
-            before = self._counts()
-            self.say(ready=True)
-            result, _ = self.run(plan, first=False)
-            self.hear("over", None)
-            after = self._counts()
-            counts = {name: after[name] - before[name] for name in before}
-            done = {"messages": result.messages, "ns": result.ns, "counts": counts}
-            self.say(done=done | {"peak": max(result.windows, default=0.0)})
+        while self.turn(None):
+            pass
+
+    def turn(self, timeout: float | None) -> bool:
+        """One run, if the client asks for one in this time. False: it has ended."""
+        try:
+            said = cbor2.loads(self._talk.recv(timeout).data)
+        except Timeout:
+            return True
+        if "end" in said:
+            return False
+        plan = Plan(**said["run"])
+        self.prepare(plan)
+        before = self._counts()
+        self.say(ready=True)
+        result, _ = self.run(plan, first=False)
+        self.hear("over", None)
+        after = self._counts()
+        counts = {name: after[name] - before[name] for name in before}
+        done = {"messages": result.messages, "ns": result.ns, "counts": counts}
+        self.say(done=done | {"peak": max(result.windows, default=0.0)})
+        return True

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from ._leg import Work
-from ._load import Failed, Load
+from ._load import Failed, Load, Refused
 from .batch import Batch, work_of
 from .capability import Capability
-from .errors import RemoteError, Timeout
+from .engine import post_error
+from .errors import Error, RemoteError, Timeout, WorkerGone
 from .handles import Handle
 from .pd import PD
 from .qp import SecureQP
@@ -27,7 +28,7 @@ from .wr import RecvWR, SendFlag, SendWR
 
 WINDOWS = 10  # of a bandwidth run, for its peak
 BATCH = 32  # requests that Python posts at a time, at most
-HANG = 60.0  # seconds within which something must complete
+PATIENCE = 60.0  # seconds in which something must complete, unless told
 NAP = 0.02  # seconds of waiting for one of several QPs
 
 Marks = list[tuple[int, int]]  # how many completed, after how many ns; the last is of all
@@ -36,7 +37,7 @@ Receives = Sequence[tuple[SecureQP, RecvWR]]
 
 
 class Host(Protocol):
-    """One end's load; `name` is for the report."""
+    """One end's load; `name` is for the report. Each call raises Timeout if it gets nowhere."""
 
     name: str
 
@@ -47,7 +48,8 @@ class Host(Protocol):
         """Requests in turn, as many at a time as the queues take: count, or if 0, for ns."""
 
     def take(self, count: int, ns: int) -> tuple[int, int]:
-        """Messages, count of them or until none came for ns: how many, and the ns it took.
+        """Messages, count of them, or if 0, the first and on until none came for ns: how many, and
+        the ns it took.
 
         Those that came during streams, since receives(), are counted.
         """
@@ -71,13 +73,15 @@ class CHost:
 
     name = "C"
 
-    def __init__(self, pd: PD) -> None:
+    def __init__(self, pd: PD, patience: float) -> None:
         self._pd = pd
-        self._load: Load = pd.engine.load()
+        self._load: Load = pd.engine.load(patience)
         self._handles: dict[Capability, Handle] = {}
+        self._qps: dict[int, SecureQP] = {}
         self._receiving: list[SecureQP] = []
 
     def receives(self, todo: Receives) -> None:
+        self._qps |= {qp.qp_num: qp for qp, _ in todo}
         works = [work_of(qp, wr, 0) for qp, wr in todo]
         with self._running():
             self._receiving = [qp for qp, _ in todo]
@@ -107,6 +111,7 @@ class CHost:
             self._load.play(work, *words, times, first)
 
     def _works(self, todo: Sends) -> list[Work]:
+        self._qps |= {qp.qp_num: qp for qp, _ in todo}
         return [self._work(qp, wr) for qp, wr in todo]
 
     def _work(self, qp: SecureQP, wr: SendWR) -> Work:
@@ -119,17 +124,31 @@ class CHost:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        with self._pd.engine.lock:
-            for qp in self._receiving:  # what came while the two ends talked on another QP
-                for wc in qp.poll(qp.depths[1]):
-                    qp.outcome(wc)
-                    self._load.came(qp.qp_num)
-            try:
+        try:
+            with self._pd.engine.lock:
+                for qp in self._receiving:  # what came while the two ends talked on another QP
+                    self._came(qp)
                 yield
-            except Failed as failed:
-                opcode, status, reason = failed.args
-                wc = WC.from_record((0, 0, opcode, status, 0, reason, 0, 0))
-                raise (wc.error() or RemoteError(f"the QP ended: {wc.reason}")) from None
+        except Refused as refused:
+            raise post_error(*refused.args) from None
+        except Failed as failed:
+            raise self._why(*failed.args) from None
+
+    def _came(self, qp: SecureQP) -> None:
+        for wc in qp.poll(qp.depths[1]):
+            qp.verdict(wc)
+            if wc.opcode == WCOpcode.RECV:
+                self._load.came(qp.qp_num)
+
+    def _why(self, qpn: int, opcode: int, status: int, reason: int) -> Error:
+        """Of a completion that failed, or a QP's event."""
+        wc = WC.from_record((0, qpn, opcode, status, 0, reason, 0, 0))
+        try:
+            if qpn in self._qps:
+                self._qps[qpn].verdict(wc)
+        except Error as error:
+            return error
+        return wc.error() or ended(wc.reason)
 
 
 class PythonHost:
@@ -137,7 +156,9 @@ class PythonHost:
 
     name = "Python"
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._moved = 0.0  # when something completed last, or a run began
         self._receives: dict[SecureQP, Batch] = {}
         self._arrived = self._heard = 0
 
@@ -152,26 +173,28 @@ class PythonHost:
         for qp, wr in todo:
             by_qp.setdefault(qp, []).append(wr)
         stream = _Stream([_Lane(qp, wrs) for qp, wrs in by_qp.items()], count, ns)
-        idle, last = 0.0, 0
+        idle = 0.0
+        self._begin()
         while not stream.over:
             moved = sum(
                 stream.post(lane) + stream.ended(lane, self._poll(lane.qp, idle))
                 for lane in stream.lanes
             )
-            idle, last = (0.0, stream.mark()) if moved else (NAP, last)
-            if stream.ns - last > HANG * 1e9:
-                raise Timeout(f"nothing completed in {HANG:g} s")
+            idle = 0.0 if moved else NAP
+            if moved:
+                stream.mark()
         return stream.finish()
 
     def take(self, count: int, ns: int) -> tuple[int, int]:
         start = last = time.perf_counter_ns()
         first = seen = self._heard
+        self._begin()
         while not count or self._arrived - first < count:
             for qp in self._receives:
                 self._poll(qp, NAP / len(self._receives))
             if self._arrived != seen:
                 seen, last = self._arrived, time.perf_counter_ns()
-            elif time.perf_counter_ns() - last > ns:
+            elif not count and seen != first and time.perf_counter_ns() - last > ns:
                 break
         self._heard = self._arrived
         return self._arrived - first, time.perf_counter_ns() - start
@@ -179,10 +202,12 @@ class PythonHost:
     def alone(self, todo: Sends, times: array[int]) -> None:
         qp, wr = todo[0]
         batch = qp.batch([wr])
+        self._begin()
         for number in range(len(times)):
             start = time.perf_counter_ns()
-            batch.post()
-            while not self._poll(qp, HANG):
+            while not batch.post():
+                self._poll(qp, NAP)
+            while not self._poll(qp, NAP):
                 pass
             times[number] = time.perf_counter_ns() - start
 
@@ -192,6 +217,7 @@ class PythonHost:
     ) -> None:  # fmt: skip
         qp, wr = todo[0]
         batch, (out, back), under_way = qp.batch([wr]), words, 0
+        self._begin()
         for number in range(len(times)):
             word, start = number % 255 + 1, time.perf_counter_ns()
             if not first:
@@ -208,28 +234,33 @@ class PythonHost:
 
     def _hear(self, qp: SecureQP, back: memoryview | None, word: int) -> int:
         """The next message or, in memory, the word. How many requests completed meanwhile."""
-        deadline, ended = time.monotonic() + HANG, 0
+        done = 0
         while back[-1] != word if back is not None else self._arrived == self._heard:
-            ended += self._poll(qp, 0 if back is not None else HANG)
+            done += self._poll(qp, 0 if back is not None else NAP)
             os.sched_yield()
-            if time.monotonic() > deadline:
-                raise Timeout(f"the peer was not heard for {HANG:g} s")
         self._heard += back is None
-        return ended
+        return done
+
+    def _begin(self) -> None:
+        self._moved = time.monotonic()
 
     def _poll(self, qp: SecureQP, timeout: float = 0) -> int:
         """How many requests of the send queue completed; receives are posted again."""
         wcs = qp.poll(sum(qp.depths), timeout)
+        if wcs:
+            self._begin()
+        elif time.monotonic() - self._moved > self._patience:
+            raise Timeout(f"nothing completed in {self._patience:g} s")
         arrived = 0
         for wc in wcs:
-            qp.outcome(wc)
+            qp.verdict(wc)
             arrived += wc.opcode == WCOpcode.RECV
         if arrived:
             self._arrived += arrived
             receives = self._receives[qp]
             receives.post(len(receives) - arrived)
         elif not wcs and qp.reason:
-            raise RemoteError(f"the QP ended: {qp.reason}")
+            raise ended(qp.reason)
         return len(wcs) - arrived
 
 
@@ -320,6 +351,12 @@ def _unsignaled(wr: SendWR) -> SendWR:
     return copy
 
 
-def host_named(name: str, pd: PD) -> Host:
+def ended(reason: str) -> Error:
+    """What a QP in error is called where no request of its own failed."""
+    text = f"the QP ended: {reason}"
+    return WorkerGone(text) if reason == "WORKER_GONE" else RemoteError(text)
+
+
+def host_named(name: str, pd: PD, patience: float) -> Host:
     """C or Python."""
-    return CHost(pd) if name == CHost.name else PythonHost()
+    return CHost(pd, patience) if name == CHost.name else PythonHost(patience)

@@ -247,9 +247,13 @@ class SecureQP(Resource):
         if request.wc is None:
             self.ensure_alive()
             return None
-        if self.lacks_reason(request.wc):
+        return self.verdict(request.wc)
+
+    def verdict(self, wc: WC) -> WC:
+        """Its outcome(), after a moment of waiting for the reason if that is still to come."""
+        if self.lacks_reason(wc):
             self.pd.engine.wait(lambda: bool(self._reason), time.monotonic() + REASON_S)
-        return self.outcome(request.wc)
+        return self.outcome(wc)
 
     def lacks_reason(self, wc: WC) -> bool:
         """The event that says why follows the flushed requests."""

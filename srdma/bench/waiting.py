@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .._leg import Work
 from ..errors import DeviceError
 from ..perf import Plan, Result, check_counts, gained, offered
+from ..perf_hosts import PATIENCE
 from .stand import Link, Stand
 
 WRITE, SIGNALED = 1, 1  # of descriptors (protocol.md 9.1)
@@ -85,4 +86,4 @@ def _write(stand: Stand, link: Link, times: array[int], gap: int) -> None:
         work.local(source.addr, SIZE, source.lkey)
         work.remote(target.address, target.rkey)
         with stand.as_host_a(), qp.pd.engine.lock:
-            qp.pd.engine.load().alone(work, times, gap)
+            qp.pd.engine.load(PATIENCE).alone(work, times, gap)

@@ -1,0 +1,163 @@
+"""`srdma perf` when something ends in mid-run: it says what, soon, and nothing hangs.
+
+Goal: whoever dies by kill -9 (the own worker, the peer's worker, the peer) and whatever signal
+comes, in C and in Python, both ends end by themselves with the exit code of whose fault it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import srdma
+from srdma import cli
+from srdma.embedded import Embedded, Worker, spawn, stop
+from tests.e2e.conftest import A, B
+from tests.e2e.leftovers import place
+
+LIMIT = 60.0  # of waiting for what would hang
+BUSY = 500  # packets that say that a run goes on
+LONG = ["-D", "600"]
+ROUNDS = ["-n", "2000000"]
+RUNS = {
+    "write_bw": LONG, "read_bw": LONG, "send_bw": LONG, "write_lat": ROUNDS, "read_lat": ROUNDS,
+    "send_lat": ROUNDS,
+}  # fmt: skip
+HOSTS: dict[str, list[str]] = {"C": [], "Python": ["--python"]}
+CODES = {signal.SIGINT: cli.INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}
+
+
+@dataclass
+class Ends:
+    """A server and a client in mid-run, and their workers."""
+
+    a: Worker
+    b: Worker
+    server: subprocess.Popen[bytes]
+    client: subprocess.Popen[bytes]
+
+    def ended(self, who: str) -> tuple[int, str]:
+        """Exit code and standard error of one that ends by itself."""
+        process = getattr(self, who)
+        _, err = process.communicate(timeout=LIMIT)
+        return process.returncode, err.decode()
+
+
+Begin = Callable[[str, str], Ends]
+
+
+@pytest.fixture
+def begin(pki: Path) -> Iterator[Begin]:
+    """begin(test, host of the client): with workers of their own."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def perf(*words: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "srdma", "perf", *words]
+        children.append(spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return children[-1]
+
+    with Embedded() as nics:
+
+        def start(test: str, host: str) -> Ends:
+            a, b = (nics.start(name) for name in "ab")
+            ends = ["--worker", str(b.control), "--identity", str(pki / "b"), "--peer", A]
+            server = perf(test, *ends, "-p", "0", "--json")
+            assert server.stdout
+            (port,) = json.loads(server.stdout.readline())["listening"]
+            ends = ["--worker", str(a.control), "--identity", str(pki / "a"), "--peer", B]
+            words = [*RUNS[test], *HOSTS[host], "-p", str(port), "127.0.0.1"]
+            client = perf(test, *words, *ends)
+            wait_until_busy(a, client)
+            return Ends(a, b, server, client)
+
+        try:
+            yield start
+        finally:
+            for child in children:
+                stop(child)
+                child.communicate()
+
+
+def wait_until_busy(worker: Worker, client: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + LIMIT
+    with srdma.Context(worker.control) as ctx:
+        while ctx.stats()["packets_sealed"] < BUSY:
+            assert client.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("test", "host"), [*((test, "C") for test in RUNS), ("write_bw", "Python")]
+)
+def test_the_own_worker_dies(begin: Begin, test: str, host: str) -> None:
+    ends = begin(test, host)
+    ends.a.process.kill()
+    code, err = ends.ended("client")
+    assert code == cli.DEVICE and re.search("worker is gone|WORKER_GONE", err), err
+    code, err = ends.ended("server")
+    assert code == cli.REMOTE and "WIRE_LOST" in err, err
+
+
+@pytest.mark.parametrize(("test", "host"), [("send_bw", "C"), ("write_lat", "Python")])
+def test_the_worker_of_the_server_dies(begin: Begin, test: str, host: str) -> None:
+    ends = begin(test, host)
+    ends.b.process.kill()
+    code, err = ends.ended("server")
+    assert code == cli.DEVICE and re.search("worker is gone|WORKER_GONE", err), err
+    code, err = ends.ended("client")
+    assert code == cli.REMOTE and "WIRE_LOST" in err, err
+
+
+@pytest.mark.parametrize(("test", "host"), [("read_bw", "C"), ("send_lat", "Python")])
+@pytest.mark.parametrize(("victim", "other"), [("server", "client"), ("client", "server")])
+def test_the_peer_dies(begin: Begin, test: str, host: str, victim: str, other: str) -> None:
+    ends = begin(test, host)
+    getattr(ends, victim).kill()
+    code, err = ends.ended(other)
+    assert code == cli.REMOTE and "PEER_" in err, err
+
+
+@pytest.mark.parametrize(
+    ("test", "host", "who", "number"),
+    [
+        ("write_bw", "C", "client", signal.SIGINT),
+        ("write_lat", "C", "client", signal.SIGTERM),
+        ("read_bw", "Python", "client", signal.SIGTERM),
+        ("write_bw", "C", "server", signal.SIGTERM),
+        ("send_bw", "C", "server", signal.SIGINT),
+        ("write_lat", "Python", "server", signal.SIGTERM),
+    ],
+)
+def test_a_signal(begin: Begin, test: str, host: str, who: str, number: signal.Signals) -> None:
+    ends = begin(test, host)
+    getattr(ends, who).send_signal(number)
+    assert ends.ended(who)[0] == CODES[number]
+    code, err = ends.ended("client" if who == "server" else "server")
+    assert code == cli.REMOTE and "PEER_" in err, err
+
+
+@pytest.mark.parametrize("words", [[], ["--compare"]])
+@pytest.mark.parametrize("number", CODES)
+def test_a_signal_to_all_of_it(words: list[str], number: signal.Signals) -> None:
+    """With --embedded: its workers and its server end too, and nothing of them is left."""
+    command = [sys.executable, "-m", "srdma", "perf", "write_bw", "--embedded", "--json", *LONG]
+    pipe = subprocess.PIPE
+    with place() as here:
+        child = subprocess.Popen([*command, *words], env=here.env, stdout=pipe, stderr=pipe)
+        try:
+            assert child.stdout and json.loads(child.stdout.readline())["test_info"]
+            child.send_signal(number)
+            _, err = child.communicate(timeout=LIMIT)
+        finally:
+            stop(child)
+            child.communicate()
+        assert child.returncode == CODES[number], err
