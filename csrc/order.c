@@ -12,16 +12,23 @@
 
 enum order { BEHIND, AT, BEYOND };
 
+/* 1: the message before the position is a READ, and none of its parts that
+ * came so far is behind it. */
+static int may_have_ended(const struct srdma_qp *qp)
+{
+	return qp->message.kind == SRDMA_T_READ &&
+	       qp->message.until <= qp->rx_offset;
+}
+
 static enum order order_of(struct srdma_qp *qp, const struct srdma_packet *p)
 {
 	const struct srdma_position at = srdma_position_of(p);
 	struct srdma_position expected = { qp->rx_id, qp->rx_offset };
 
-	if (at.id == qp->rx_id + 1 && !at.offset &&
-	    qp->message.kind == SRDMA_T_READ && !qp->message.more) {
-		qp->rx_id++; /* the READ before had its last part */
+	if (at.id == qp->rx_id + 1 && !at.offset && may_have_ended(qp)) {
+		qp->rx_id++;
 		qp->rx_offset = 0;
-		qp->message.kind = 0;
+		qp->message = (struct srdma_message){ 0 };
 		return AT;
 	}
 	if (srdma_position_before(at, expected))
@@ -84,6 +91,14 @@ static int keep(const struct srdma_arrival *a)
 	return r;
 }
 
+/* What comes behind the READ of this part waits for it. */
+static void note_part(struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	if (p->opcode == SRDMA_OP_READ_REQUEST && p->request_id == qp->rx_id &&
+	    p->offset + p->dma_len > qp->message.until)
+		qp->message.until = p->offset + p->dma_len;
+}
+
 /* Beyond the position, or at it without a slot. */
 static void set_aside(const struct srdma_arrival *a)
 {
@@ -94,6 +109,7 @@ static void set_aside(const struct srdma_arrival *a)
 		drop(qp);
 		return;
 	}
+	note_part(qp, a->p);
 	r = keep(a);
 	srdma_beyond_note(&qp->beyond, a->p);
 	if (r == -EINVAL) { /* no ack: it would be sent again at once */
@@ -114,7 +130,6 @@ static void execute(const struct srdma_arrival *a)
 	enum srdma_reason why;
 
 	if (srdma_rx_waits(a->qp, a->p)) {
-		a->qp->message.more = 1;
 		set_aside(a);
 		return;
 	}
@@ -174,8 +189,7 @@ void srdma_order_gaps(struct srdma_qp *qp, struct srdma_ack_body *ack)
 {
 	const struct srdma_beyond_from from = {
 		.at = { qp->rx_id, qp->rx_offset },
-		.reading =
-			qp->message.kind == SRDMA_T_READ && !qp->message.more,
+		.reading = may_have_ended(qp),
 		.highest = srdma_session_highest(qp->session),
 		.credit = qp->rx_id + SRDMA_REQUEST_CREDIT,
 	};

@@ -72,7 +72,7 @@ struct srdma_message {
 	uint32_t rkey;
 	uint64_t va;
 	uint32_t length; /* WRITE: DMALen */
-	uint8_t more;	 /* READ: its next part came, and waits for a slot */
+	uint32_t until;	 /* READ: where the parts end that came so far */
 };
 
 enum srdma_say { /* what waits to be sent, by falling urgency */

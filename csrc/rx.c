@@ -63,7 +63,7 @@ static enum srdma_reason place(const struct request *rq,
 		op->consumes = qp->message.kind == SRDMA_T_SEND ||
 			       (rq->traits & SRDMA_T_IMM) != 0;
 		qp->rq_next += op->consumes;
-		qp->message.kind = 0;
+		qp->message = (struct srdma_message){ 0 };
 		qp->rx_id++;
 		qp->rx_offset = 0;
 	}
@@ -226,6 +226,7 @@ static void pass_part(struct srdma_qp *qp, const struct srdma_packet *p)
 		.kind = p->dma_len ? SRDMA_T_READ : 0,
 		.rkey = p->rkey,
 		.va = p->va,
+		.until = p->dma_len ? qp->message.until : 0,
 	};
 	qp->rx_id = next.id;
 	qp->rx_offset = next.offset;

@@ -238,6 +238,31 @@ static void test_part_waits(void **state)
 	scene_close(&s);
 }
 
+/* The same while two parts wait: the second one does so behind the first. */
+static void test_parts_wait(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	scene_begin(&s);
+	s.pair.reads = 1;
+	s.pair.host[1].dma_polls = 50;
+	scene_open(&s, 1);
+	for (uint32_t at = 0; at < 300; at += 100)
+		arrive(&s, part(&s, 0, at, 100));
+	assert_int_equal(target_stats(&s)->kept, 2);
+	while (qp_at(&s, 1, 0)->rx_offset < 200)
+		pair_run(&s.pair, 1);
+	arrive(&s, piece(&s, 1, 0, 1));
+	assert_int_equal(target_stats(&s)->kept, 3);
+	EXPECT_POSITION(&s, 0, 200);
+	pair_run(&s.pair, 300);
+	assert_int_equal(s.answers, 3);
+	EXPECT_POSITION(&s, 2, 0);
+	assert_int_equal(target_stats(&s)->duplicates, 0);
+	scene_close(&s);
+}
+
 struct dma_hook {
 	struct scene scene; /* first: the wire's hook has this context */
 	int fails;
@@ -483,6 +508,7 @@ int main(void)
 		cmocka_unit_test(test_no_slot),
 		cmocka_unit_test(test_spare_slot),
 		cmocka_unit_test(test_part_waits),
+		cmocka_unit_test(test_parts_wait),
 		cmocka_unit_test(test_memory_fails_the_second_time),
 		cmocka_unit_test(test_nak_again),
 		cmocka_unit_test(test_no_words_to_forgers),
