@@ -22,6 +22,7 @@ enum {
 	ROOM = MAX_DEPTH * MAX_MESSAGE,
 	MAX_KEYS = 1 << 30,
 	MAX_PORT = 65535,
+	MAX_PID = 1 << 22, /* of Linux: none is above */
 };
 
 static const char help[] =
@@ -225,7 +226,7 @@ static int parse(struct load *l, char **argv)
 	l->reads = (uint32_t)reads;
 	l->dice = clock_now();
 	return take(argv[2], MAX_PORT, &l->port) &&
-	       take(argv[3], INT32_MAX, &l->server) &&
+	       take(argv[3], MAX_PID, &l->server) &&
 	       take(argv[5], MAX_CONNECTIONS, &l->connections) &&
 	       take(argv[6], MAX_DEPTH, &l->depth) &&
 	       take(argv[7], MAX_KEYS, &l->keys) &&

@@ -88,6 +88,10 @@ def test_stores(folder: Path, kind: type[Redis | Memcached]) -> None:
             assert found.rate > 0 and 0 < found.p50_us <= found.p99_us and found.cpu > 0
         if isinstance(store, Redis):
             assert store.benchmark(2, 4, seconds=0.05, rate=1000).rate > 0
+        nobody = str(2**22)
+        words = [folder, str(store.port), nobody, store.name, "1", "1", "1", "100", "0"]
+        done = subprocess.run([program("tls_load"), *words], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (1, "tls: the CPU clock of a process failed\n")
 
 
 def test_a_server_that_does_not_start_says_why(
