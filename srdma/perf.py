@@ -360,10 +360,11 @@ def gained(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int
 
 
 def check_counts(
-    protection: Protection, result: Result, a: Mapping[str, float], b: Mapping[str, float]
-) -> None:
-    """Each message is at least a packet from A that B verified, and one from B that A verified,
-    an ack of many or a READ's answer; with mode mem each WRITE and READ carries a proof."""
+    protection: Protection, result: Result, a: Mapping[str, float], b: Mapping[str, float],
+    *, answers: int = 1,
+) -> None:  # fmt: skip
+    """Each message is at least a packet from A that B verified, and there are so many answers that
+    A verified, an ack of many at least; with mode mem each WRITE and READ carries a proof."""
     sent, received = "packets_sealed", "packets_verified"
     other = "packets_unprotected_sent"
     if protection.level == "none":
@@ -372,7 +373,8 @@ def check_counts(
     counts = [
         (sent, a[sent], least),
         (f"{received} at the peer", b[received], least),
-        (received, a[received], 1),
+        (f"{sent} at the peer", b[sent], answers),
+        (received, a[received], answers),
     ]
     if protection.proof and not result.plan.row.messages:
         counts += [("proofs_made", a["proofs_made"], least)]

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import _kvs, connection
 from ..capability import Capability
@@ -27,8 +27,7 @@ from ..errors import DeviceError, Error, IntegrityError, LocalError, RemoteError
 from ..exchange_messages import QPS_MAX
 from ..mr import Access
 from ..pd import PD
-from ..perf import cpu_ns, gained, offered, pings
-from ..policy import describe
+from ..perf import Plan, Result, check_counts, cpu_ns, gained, offered
 from .stand import Shape, Stand, pin
 
 KEYS = 1 << 23  # as in the paper
@@ -149,11 +148,7 @@ class Kvs:
         self.shape, self.store = shape, store
         self._server, self._stand, self._there = server, server.stand, there
         self._rounds = 0
-        if there.suite != shape.in_force or there.mode != shape.mode:
-            raise IntegrityError(
-                f"asked for {describe(shape.in_force)} in mode {shape.mode}, in force is "
-                f"{describe(there.suite)} in mode {there.mode}"
-            )
+        shape.check(there)
 
     def open(self, pd: PD, memory: list[bytes]) -> None:
         """memory: of the server, where the clients' requests go."""
@@ -185,8 +180,9 @@ class Kvs:
             raise IntegrityError(f"{of} found nothing, and every key was there")
         requests = counts["gets"] + counts["puts"]
         moved = [gained(*pair) for pair in zip(before, after, strict=True)]
-        rest = pings(self.store.connections, seconds)
-        check_counts(self.shape, requests, rest, *moved)
+        run = Result(Plan("write_bw", _kvs.SLOT_LEN), requests, counts["ns"])
+        protection = replace(self.shape, qps=self.store.connections)
+        check_counts(protection, run, *moved, answers=requests)
         per = {f"cpu_{who}": (spent[who] - cpu[who]) / requests for who in cpu}
         packets = sum(m["packets_sealed"] + m["packets_verified"] for m in moved)
         return KvsResult(
@@ -247,31 +243,6 @@ class Kvs:
             "worker_b": self._stand.b.pid, "server": self._server.pid,
         }  # fmt: skip
         return {who: cpu_ns(pid) for who, pid in pids.items()}
-
-
-def check_counts(
-    shape: Shape, requests: int, rest: int, a: dict[str, int], b: dict[str, int]
-) -> None:
-    """Each request is a packet from A that B verified, each answer one from B that A verified, and
-    with mode mem each request carries a proof; nothing is otherwise protected, but for packets of
-    QPs at rest, at most `rest` counted at each end."""
-    plain = shape.level == "none"
-    sent, received = "packets_sealed", "packets_verified"
-    others = ("packets_unprotected_sent", "packets_unprotected_received")
-    if plain:
-        (sent, received), others = others, (sent, received)
-    counts = [(name, who, moved[name]) for name in (sent, received)
-              for who, moved in (("A", a), ("B", b))]  # fmt: skip
-    if shape.proof:
-        counts += [("proofs_made", "A", a["proofs_made"])]
-        counts += [("proofs_verified", "B", b["proofs_verified"])]
-    for name, who, count in counts:
-        if count < requests:
-            raise IntegrityError(
-                f"{requests} requests, and {count} counted as {name} by worker {who}"
-            )
-    if (odd := sum(moved[name] for moved in (a, b) for name in others)) > 2 * rest:
-        raise IntegrityError(f"{odd} packets of others in a run at level {shape.level}")
 
 
 class KvsServer(Closing):

@@ -83,8 +83,9 @@ class Stores:
         for op in self._missing(*which):
             runs = {NONE: self._run(plain, op), which[2]: self._run(kvs, op)}
             results = in_turn(runs, self._effort.rounds)
-            self._keep(op, which, results[NONE], results[NONE])
-            self._keep(op, which, results[which[2]], results[NONE])
+            level, suite, mode = which
+            for each in (NONE, mode):
+                self._keep(op, (level, suite, each), results[each], results[NONE])
 
     def _run(self, kvs: Kvs, op: str) -> Callable[[], KvsResult]:
         return lambda: kvs.measure(OPS[op], self._effort.seconds)
@@ -93,9 +94,8 @@ class Stores:
         self, op: str, which: tuple[str, str, str], runs: list[KvsResult], plain: list[KvsResult]
     ) -> None:
         """Of the runs without protection only those beside the first mode."""
-        level, suite, protected = which
-        mode = NONE if runs is plain else protected
-        if op not in self._missing(level, suite, mode):
+        level, suite, mode = which
+        if op not in self._missing(*which):
             return
         rates, beside = ([run.rate / 1000 for run in some] for some in (runs, plain))
         own, ratio = spread(rates), ratios(rates, beside)

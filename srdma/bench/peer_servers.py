@@ -13,7 +13,6 @@ import os
 import resource
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -24,7 +23,7 @@ from typing import Any
 from ..embedded import spawn, stop
 from ..errors import DeviceError
 from ..perf import cpu_ns
-from .primitives import program
+from .primitives import program, said
 
 START_TIMEOUT = 10.0
 HOST = "127.0.0.1"
@@ -52,16 +51,6 @@ def on(cores: frozenset[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-def said(command: Sequence[str | Path]) -> str:
-    """What a program prints; raises with its last words if it fails."""
-    words = [os.fspath(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        text = done.stderr.strip() or f"code {done.returncode}"
-        raise DeviceError(f"{Path(words[0]).name}: {text}")
-    return done.stdout
 
 
 # TLS alone ---------------------------------------------------------------------------

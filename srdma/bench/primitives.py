@@ -1,4 +1,5 @@
-"""What `build/bench/primitives` measures: codes over blocks, keys of memory ranges, CPU time."""
+"""Programs of bench/ and what they say; of `primitives`: codes over blocks, keys of memory ranges,
+in CPU time."""
 
 from __future__ import annotations
 
@@ -36,16 +37,23 @@ def program(name: str) -> Path:
     return path
 
 
+def said(command: Sequence[str | Path]) -> str:
+    """What a program prints; raises with its last words if it fails."""
+    words = [os.fspath(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        text = done.stderr.strip() or f"code {done.returncode}"
+        raise DeviceError(f"{Path(words[0]).name}: {text}")
+    return done.stdout
+
+
 def measure(
     cells: Sequence[str], *, threads: int = 1, ms: int = 5, provider: str = ""
 ) -> list[Cell]:
     """Each once."""
     command = [str(program("primitives")), "--threads", str(threads), "--ms", str(ms)]
     command += ["--provider", provider] if provider else []
-    done = subprocess.run([*command, *cells], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise DeviceError(done.stderr.strip() or f"primitives ended with code {done.returncode}")
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = [json.loads(line) for line in said([*command, *cells]).splitlines()]
     return [
         Cell(what, row["threads"], row["ns"], row["per_second"])
         for what, row in zip(cells, found, strict=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import connection
+from ..connection import Connection
 from ..context import Context
 from ..demo_stage import HostProcess, make_identities
 from ..embedded import Closing, Embedded, Worker
@@ -84,6 +85,14 @@ class Shape:
             else suite_named(self.suite, self.level, self.tag_len or None)
         )
 
+    def check(self, there: Connection) -> None:
+        """Raises if something else is in force there."""
+        if there.suite != self.in_force or there.mode != self.mode:
+            raise IntegrityError(
+                f"asked for {describe(self.in_force)} in mode {self.mode}, in force is "
+                f"{describe(there.suite)} in mode {there.mode}"
+            )
+
     def options(self, identities: Path, own: str, peer: str) -> dict[str, Any]:
         """Keywords of connect() and listen(); one QP more, for talk."""
         return {
@@ -144,12 +153,7 @@ class Link:
 
     def __init__(self, shape: Shape, client: Client, stand: Stand) -> None:
         self.shape, self.client, self._stand = shape, client, stand
-        there = client.there
-        if there.suite != shape.in_force or there.mode != shape.mode:
-            raise IntegrityError(
-                f"asked for {describe(shape.in_force)} in mode {shape.mode}, in force is "
-                f"{describe(there.suite)} in mode {there.mode}"
-            )
+        shape.check(client.there)
 
     def measure(self, plan: Plan) -> Result:
         """A run; raises if the workers' counters do not match what it did."""

@@ -18,9 +18,8 @@ from ..errors import DeviceError
 from ..perf import Plan, Result
 from .kvs import Kvs, KvsResult, KvsServer, Mix, Store
 from .paper_state import states
-from .peer_servers import said
-from .peers import BASE, ECHO, SIZES, Peers, Row
-from .primitives import program
+from .peers import BASE, DEPTHS, ECHO, SIZES, Peers, Row
+from .primitives import program, said
 from .series import in_turn
 from .stand import ROOT, Link, Settings, Shape, Stand
 from .waiting import PaceError
@@ -278,7 +277,7 @@ def peer_stores(effort: Effort) -> Measured:
         missing = "; ".join(f"without {name}: {why}" for name, why in peers.skipped.items())
         if {*peers.skipped} >= {"redis", "memcached"}:
             raise NotMeasuredError(missing)
-        for depth in (1, 8):
+        for depth in DEPTHS:
             name = f"store, depth {depth}"
             rows = by_peer(peers.compare(name, effort.seconds, effort.rounds))
             values |= ahead_of_stores(depth, rows)

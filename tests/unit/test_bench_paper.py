@@ -169,7 +169,7 @@ def test_lines_of_the_program(program):
 
 
 @pytest.mark.parametrize(
-    ("lines", "why"), [("echo broken >&2; exit 1", "broken"), ("exit 3", "ended with code 3")]
+    ("lines", "why"), [("echo broken >&2; exit 1", "broken"), ("exit 3", "primitives: code 3")]
 )
 def test_a_program_that_fails(program, lines, why):
     program(lines)

@@ -118,6 +118,16 @@ def test_counts_that_do_not_match(shape, a, b, why):
         check_counts(shape, RESULT, a, b)
 
 
+def test_answers_of_their_own_are_counted():
+    check_counts(AEAD, RESULT, SECURE, SECURE, answers=100)
+    for a, b, why in (
+        (SECURE | {"packets_verified": 99}, SECURE, "99 counted as packets_verified$"),
+        (SECURE, SECURE | {"packets_sealed": 99}, "99 counted as packets_sealed at the peer"),
+    ):
+        with pytest.raises(IntegrityError, match=why):
+            check_counts(AEAD, RESULT, a, b, answers=100)
+
+
 def test_a_long_run_counts_the_pings_of_those_at_rest():
     odd = {"packets_unprotected_sent": 40}
     check_counts(AEAD, Result(RESULT.plan, messages=100, ns=int(6e9)), SECURE | odd, SECURE)
