@@ -144,8 +144,11 @@ def mixes() -> dict[str, str]:
 class Kvs:
     """The clients of one server, under one protection."""
 
-    def __init__(self, server: KvsServer, shape: Shape, store: Store, there: Connection) -> None:
-        self.shape, self.store = shape, store
+    def __init__(
+        self, server: KvsServer, serial: int, shape: Shape, store: Store, there: Connection
+    ) -> None:
+        """serial: by which the server's process knows them."""
+        self.serial, self.shape, self.store = serial, shape, store
         self._server, self._stand, self._there = server, server.stand, there
         self._rounds = 0
         shape.check(there)
@@ -251,7 +254,6 @@ class KvsServer(Closing):
     def __init__(self, stand: Stand) -> None:
         self.stand = stand
         self._host = HostProcess("srdma.bench.kvs_host")
-        self._serials: dict[int, int] = {}
         self._host.wait_until_up()
         pin(self._host.pid, stand.cores.host_b)
 
@@ -282,16 +284,15 @@ class KvsServer(Closing):
                 raise
             stack.enter_context(there)
             memory = self._host.answer()["memory"]
-            kvs = Kvs(self, shape, store, there)
+            kvs = Kvs(self, serial, shape, store, there)
             kvs.open(pd, memory)
-            self._serials[id(kvs)] = serial
             yield kvs
             kvs.bye()
             self._host.ask("end", serial=serial)
 
     def state(self, kvs: Kvs) -> dict[str, int]:
         """What the server counted, and how full the store is."""
-        return self._host.ask("state", serial=self._serials[id(kvs)])
+        return self._host.ask("state", serial=kvs.serial)
 
     def close(self) -> None:
         self._host.close()

@@ -11,8 +11,6 @@ from ..errors import LocalError
 
 T = TypeVar("T")
 
-PAIRS = 7  # at least, for a ratio that is reported
-
 
 @dataclass(frozen=True)
 class Spread:
@@ -43,22 +41,16 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(median, low, high, len(have))
 
 
-def in_turn(
-    runs: Mapping[str, Callable[[], T]],
-    rounds: int,
-    tell: Callable[[str], None] = lambda name: None,
-) -> dict[str, list[T]]:
+def in_turn(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
     """Each run once per round (a, b, ..., a, b, ...), so that a noisy minute hits all alike.
 
-    Every other round goes backwards, so that no run always follows the same one. tell: the name of
-    what runs next.
+    Every other round goes backwards, so that no run always follows the same one.
     """
     if rounds < 1:
         raise LocalError(f"{rounds} rounds: at least one would be right")
     results: dict[str, list[T]] = {name: [] for name in runs}
     for number in range(rounds):
         for name in list(runs)[:: -1 if number % 2 else 1]:
-            tell(name)
             results[name].append(runs[name]())
     return results
 

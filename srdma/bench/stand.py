@@ -44,18 +44,14 @@ class Settings:
     """Options of both workers; None and "" leave srdma-offload its defaults."""
 
     unprotected: bool = False
-    window: int | None = None
     key_cache: int | None = None
     provider: str = ""
-    threads: int = 1
     tap: bool = False  # somebody on the wire keeps all packets; embedded only
 
     def words(self) -> list[str]:
         words = ["--allow-unprotected"] if self.unprotected else []
-        words += ["--window", str(self.window)] if self.window is not None else []
         words += ["--key-cache", str(self.key_cache)] if self.key_cache is not None else []
-        words += ["--provider", self.provider] if self.provider else []
-        return words + (["--threads", str(self.threads)] if self.threads > 1 else [])
+        return words + (["--provider", self.provider] if self.provider else [])
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,6 @@ class Shape:
     suite: str = ""
     mode: str = "basic"
     qps: int = 1
-    depth: int = DEPTH
     region: int = REGION
     tag_len: int = 0  # 0: the suite's own
     group: str = ""  # of trust, in mode pd
@@ -104,8 +99,8 @@ class Shape:
             "tag_len": self.tag_len,
             "unprotected_payload": self.level == "header",
             "qps": 1 + self.qps,
-            "sq": self.depth,
-            "rq": self.depth,
+            "sq": DEPTH,
+            "rq": DEPTH,
         }
 
 
@@ -122,14 +117,10 @@ class Cores:
     host_b: frozenset[int]
 
 
-def placement(cores: Sequence[int], threads: int = 1) -> Cores:
-    """A worker's threads have a core each; hosts have what is left, or share with their worker."""
-    if len(cores) < 2 * threads and (threads > 1 or not cores):
-        raise LocalError(
-            f"{threads} threads of two workers need {2 * threads} cores, and there are {len(cores)}"
-        )
-    a, b = cores[:threads], cores[threads : 2 * threads] or cores[:1]
-    left = cores[2 * threads :]
+def placement(cores: Sequence[int]) -> Cores:
+    """Workers have a core each; hosts have what is left, or share with their worker."""
+    a, b = cores[:1], cores[1:2] or cores[:1]
+    left = cores[2:]
     half = len(left) // 2
     return Cores(
         frozenset(a),
@@ -166,7 +157,7 @@ class Stand(Closing):
 
     def __init__(self, device: Device = EMBEDDED, settings: Settings | None = None) -> None:
         self.device, self.settings = device, settings or Settings()
-        self.cores = placement(sorted(os.sched_getaffinity(0)), self.settings.threads)
+        self.cores = placement(sorted(os.sched_getaffinity(0)))
         with ExitStack() as stack:
             self._nics = stack.enter_context(Embedded())
             self.identities = make_identities(self._nics.folder / "identities")

@@ -10,31 +10,25 @@ import pytest
 
 from srdma.bench.facts import facts
 from srdma.bench.stand import Link, Settings, Shape, pin, placement
-from srdma.errors import IntegrityError, LocalError
+from srdma.errors import IntegrityError
 from srdma.exchange_messages import UNPROTECTED
 from srdma.perf import Plan, Result, check_counts
 from srdma.policy import suite_named
 
 
 @pytest.mark.parametrize(
-    ("cores", "threads", "expected"),
+    ("cores", "expected"),
     [
-        ([3], 1, ({3}, {3}, {3}, {3})),
-        ([0, 1], 1, ({0}, {0}, {1}, {1})),
-        ([0, 1, 2], 1, ({0}, {0}, {1}, {1})),
-        ([0, 1, 2, 3], 1, ({0}, {2}, {1}, {3})),
-        ([4, 5, 6, 7], 2, ({4, 5}, {4, 5}, {6, 7}, {6, 7})),
-        (list(range(8)), 2, ({0, 1}, {4, 5}, {2, 3}, {6, 7})),
+        ([3], ({3}, {3}, {3}, {3})),
+        ([0, 1], ({0}, {0}, {1}, {1})),
+        ([0, 1, 2], ({0}, {0}, {1}, {1})),
+        ([0, 1, 2, 3], ({0}, {2}, {1}, {3})),
+        (list(range(8)), ({0}, {2, 3, 4}, {1}, {5, 6, 7})),
     ],
 )
-def test_placement(cores, threads, expected):
-    placed = placement(cores, threads)
+def test_placement(cores, expected):
+    placed = placement(cores)
     assert (placed.worker_a, placed.host_a, placed.worker_b, placed.host_b) == expected
-
-
-def test_too_few_cores():
-    with pytest.raises(LocalError, match="2 threads of two workers need 4 cores, and there are 3"):
-        placement([0, 1, 2], 2)
 
 
 def test_pin():
@@ -49,9 +43,8 @@ def test_pin():
 
 def test_words_of_settings():
     assert Settings().words() == []
-    assert Settings(True, 64, 0, "openssl", 2).words() == [
-        "--allow-unprotected", "--window", "64", "--key-cache", "0", "--provider", "openssl",
-        "--threads", "2",
+    assert Settings(True, 0, "openssl").words() == [
+        "--allow-unprotected", "--key-cache", "0", "--provider", "openssl",
     ]  # fmt: skip
 
 

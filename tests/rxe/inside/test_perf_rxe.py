@@ -16,7 +16,7 @@ import srdma
 from srdma import gid
 from srdma.bench.device import verbs
 from srdma.bench.series import in_turn, ratios
-from srdma.bench.stand import Link, Settings, Shape, Stand
+from srdma.bench.stand import DEPTH, Link, Settings, Shape, Stand
 from srdma.bench.targets_measure import RXE_ROUNDS, RXE_VALUES
 from srdma.embedded import spawn, stop
 from srdma.perf import Plan, Result, check_counts, gained, offered
@@ -102,7 +102,7 @@ def signaled(stand: Stand, secure: Link) -> float:
 def plain_perftest(stage) -> float:
     """Messages per us of plain ib_write_bw between the same devices."""
     a, b = stage.ends
-    words = ["ib_write_bw", "-F", "-s", "2048", "-n", "100", "-t", str(SECURE.depth)]
+    words = ["ib_write_bw", "-F", "-s", "2048", "-n", "100", "-t", str(DEPTH)]
 
     def index(end) -> str:
         """Of the GID with its address."""
