@@ -167,7 +167,7 @@ bench-quick: bench native offload
 # It stands on the tests' pairs of sessions and relays.
 LADDER_SRC := bench/ladder.c bench/nic.c bench/tally.c $(wildcard bench/rung_*.c)
 $(LADDER): $(call objects,$(LADDER_SRC))
-$(MANY): $(call objects,bench/many.c)
+$(MANY): $(call objects,bench/many.c bench/crowd.c)
 $(LADDER) $(MANY): $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o,$^) \

@@ -5,14 +5,14 @@
 
 #include "bytes.h"
 
-enum { DESC_ZERO_AT = 56, DESC_FLAGS = 0x07 };
+enum { DESC_QPN_AT = 4, DESC_ZERO_AT = 56, DESC_FLAGS = 0x07 };
 
 uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d)
 {
 	memset(out, 0, SRDMA_DESC_LEN);
 	out[0] = d->opcode;
 	out[1] = d->flags;
-	srdma_store32(out + 4, d->qpn);
+	srdma_store32(out + DESC_QPN_AT, d->qpn);
 	srdma_store64(out + 8, d->id);
 	srdma_store32(out + 16, d->consumed);
 	srdma_store32(out + 20, d->length);
@@ -29,11 +29,18 @@ uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d)
 	return SRDMA_DESC_LEN + SRDMA_OPERANDS_LEN;
 }
 
+uint32_t srdma_desc_qpn(const uint8_t *in, size_t len)
+{
+	return len < DESC_QPN_AT + sizeof(uint32_t)
+		       ? 0
+		       : srdma_load32(in + DESC_QPN_AT);
+}
+
 static void load(struct srdma_desc *d, const uint8_t *in)
 {
 	d->opcode = in[0];
 	d->flags = in[1];
-	d->qpn = srdma_load32(in + 4);
+	d->qpn = srdma_load32(in + DESC_QPN_AT);
 	d->id = srdma_load64(in + 8);
 	d->consumed = srdma_load32(in + 16);
 	d->length = srdma_load32(in + 20);

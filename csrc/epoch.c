@@ -162,6 +162,14 @@ int srdma_epoch_done(struct srdma_epochs *e, enum srdma_epoch_at at, int r)
 	return r;
 }
 
+void srdma_epoch_ahead(const struct srdma_epochs *e)
+{
+	const struct srdma_epoch_key *k = &e->key[SRDMA_EPOCH_NOW];
+
+	if (!e->pd && k->own.ctx && e->verbs->ahead)
+		e->verbs->ahead(k->own.ctx);
+}
+
 /* What was derived, not what it was derived from. */
 static void forget_derived(struct srdma_epochs *e, struct srdma_epoch_key *k)
 {

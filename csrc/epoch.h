@@ -80,6 +80,9 @@ int srdma_epoch_key(struct srdma_epochs *e, enum srdma_epoch_at at,
 		    const struct srdma_keyed **keyed);
 int srdma_epoch_done(struct srdma_epochs *e, enum srdma_epoch_at at, int r);
 
+/* The key in NOW is about to be needed: ask for it, if it is there. */
+void srdma_epoch_ahead(const struct srdma_epochs *e);
+
 /*
  * The next epoch begins with the key in FRESH or CHAIN, which was used. Who
  * opens keeps the former one as BEFORE. A new secret that was not taken goes on

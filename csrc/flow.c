@@ -1,9 +1,11 @@
 #include "flow.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "bytes.h"
 #include "mutant.h"
+#include "prefetch.h"
 
 /* Offsets in the associated data (4.4) */
 enum {
@@ -65,6 +67,12 @@ void srdma_flow_destroy(struct srdma_flow *f)
 {
 	srdma_epoch_destroy(&f->epochs);
 	srdma_wipe(f, sizeof(*f));
+}
+
+void srdma_flow_ahead(const struct srdma_flow *f)
+{
+	srdma_prefetch(f, offsetof(struct srdma_flow, epochs.key[1]));
+	srdma_prefetch(f->claim, SRDMA_CLAIM_MAX);
 }
 
 uint32_t srdma_flow_bind(struct srdma_flow *f, const struct srdma_packet *p,

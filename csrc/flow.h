@@ -42,6 +42,9 @@ int srdma_flow_create(struct srdma_flow *f, const struct srdma_suite *suite,
 /* Forget the keys. */
 void srdma_flow_destroy(struct srdma_flow *f);
 
+/* A packet is about to come: ask for what it takes, but for the key. */
+void srdma_flow_ahead(const struct srdma_flow *f);
+
 /*
  * Make the associated data of *p, which was parsed or built and has its 62-bit
  * pn and 64-bit request id, in f->ad. Returns its length.

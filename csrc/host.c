@@ -33,6 +33,7 @@ struct host_qp {
 	uint32_t qpn;
 	uint8_t event_seen;
 	struct queue sq, rq;
+	struct entry entries[]; /* of both */
 };
 
 struct srdma_host {
@@ -59,20 +60,6 @@ static struct host_qp **qp_slot(struct srdma_host *h, uint32_t qpn)
 static uint32_t records_of(const struct host_qp *qp)
 {
 	return qp->sq.depth + qp->rq.depth + 1;
-}
-
-static void qp_free(struct host_qp *qp)
-{
-	free(qp->sq.entries);
-	free(qp->rq.entries);
-	free(qp);
-}
-
-static int queue_init(struct queue *q, uint32_t depth)
-{
-	q->depth = depth;
-	q->entries = calloc(depth, sizeof(*q->entries));
-	return q->entries ? 0 : -ENOMEM;
 }
 
 int srdma_host_create(struct srdma_host **out, const void *ring,
@@ -112,7 +99,7 @@ void srdma_host_destroy(struct srdma_host *h)
 			struct host_qp *qp = h->qps[i];
 
 			h->qps[i] = qp->next;
-			qp_free(qp);
+			free(qp);
 		}
 	}
 	free(h->qps);
@@ -132,13 +119,11 @@ int srdma_host_qp_add(struct srdma_host *h, uint32_t qpn, uint32_t sq,
 		return -EEXIST;
 	if (sq + rq + 1 > h->entries - h->reserved)
 		return -ENOSPC;
-	qp = calloc(1, sizeof(*qp));
+	qp = calloc(1, sizeof(*qp) + (sq + rq) * sizeof(struct entry));
 	if (!qp)
 		return -ENOMEM;
-	if (queue_init(&qp->sq, sq) < 0 || queue_init(&qp->rq, rq) < 0) {
-		qp_free(qp);
-		return -ENOMEM;
-	}
+	qp->sq = (struct queue){ .depth = sq, .entries = qp->entries };
+	qp->rq = (struct queue){ .depth = rq, .entries = qp->entries + sq };
 	qp->qpn = qpn;
 	h->reserved += records_of(qp);
 	*at = qp;
@@ -154,7 +139,7 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
 		return -ENOENT;
 	*at = qp->next;
 	h->reserved -= records_of(qp);
-	qp_free(qp);
+	free(qp);
 	return 0;
 }
 

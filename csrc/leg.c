@@ -29,8 +29,7 @@ void srdma_leg_descriptor(struct srdma_leg *leg, const struct srdma_buf *buf)
 
 	stats->descriptors++;
 	if (err && err != -EMSGSIZE) { /* too long a message is named */
-		qp = buf->len < 8 ? NULL
-				  : qp_of(leg, srdma_load32(buf->data + 4));
+		qp = qp_of(leg, srdma_desc_qpn(buf->data, buf->len));
 		if (qp)
 			srdma_qp_fail(qp, SRDMA_REASON_BAD_DESCRIPTOR,
 				      SRDMA_OLDEST, 1);

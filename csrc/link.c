@@ -135,7 +135,7 @@ int srdma_link_wire(struct srdma_qp *qp, struct srdma_conn *conn)
 	link->refs++;
 	qp->home = conn;
 	LIST_INSERT_HEAD(&link->homes, qp, home_next);
-	if (!qp->wire)
+	if (!qp->wire || (link->up && qp->wire != conn))
 		join(qp, conn);
 	srdma_dial_try(qp);
 	return 0;
@@ -253,10 +253,12 @@ void srdma_link_up(struct srdma_relay *r, struct srdma_conn *conn)
 	(void)r;
 	if (!link)
 		return;
-	link->up = 1;
 	if (SRDMA_MUTANT(WIRE_TRUSTED_EARLY))
 		LIST_FOREACH(qp, &link->homes, home_next)
 	srdma_dial_proven(qp);
+	if (link->up) /* told again, for each that shares it */
+		return;
+	link->up = 1;
 	LIST_FOREACH(qp, &link->homes, home_next)
 	if (qp->dial.trial && qp->wire != conn)
 		return_home(qp);

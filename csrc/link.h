@@ -33,7 +33,7 @@ struct srdma_link {
 };
 
 /* The QP connected this wire (one reference): it is its home, and where it
- * sends if it has no other. 0 or -ENOMEM. */
+ * sends if it has no other, or this one is up. 0 or -ENOMEM. */
 int srdma_link_wire(struct srdma_qp *qp, struct srdma_conn *conn);
 /* The QP no longer uses any wire. */
 void srdma_link_unwire(struct srdma_qp *qp);

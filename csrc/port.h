@@ -111,6 +111,12 @@ struct srdma_port_ops {
 	 */
 	uint8_t *(*reserve)(struct srdma_conn *conn);
 	int (*commit)(struct srdma_conn *conn, uint32_t len);
+	/*
+	 * Wire, or NULL: where up to n datagrams lie that poll is about to give,
+	 * in their order. Only a hint: the peer may still change their bytes, of
+	 * which SRDMA_BTH_LEN may be read, until the next poll.
+	 */
+	int (*ahead)(struct srdma_port *port, const uint8_t **data, int n);
 	/* Hand over what was committed, ring the bells. Once per burst. */
 	void (*flush)(struct srdma_port *port);
 

@@ -1,5 +1,7 @@
 #include "port_shm_wire.h"
 
+#include "prefetch.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +18,14 @@ static struct srdma_shm_link *link_of(struct srdma_conn *conn)
 static uint8_t *wire_reserve(struct srdma_conn *conn)
 {
 	struct srdma_shm_link *link = link_of(conn);
+	const uint8_t *slot;
 
-	if (link->state != SRDMA_SHM_UP || link->c.ended ||
-	    !srdma_ring_reserve(&link->c.tx))
+	if (link->state != SRDMA_SHM_UP || link->c.ended)
 		return NULL;
+	slot = srdma_ring_reserve(&link->c.tx);
+	if (!slot)
+		return NULL;
+	srdma_prefetch(slot, SRDMA_MAX_HEADER); /* while it is sealed */
 	return link->staging;
 }
 
@@ -83,6 +89,25 @@ static int wire_poll(struct srdma_port *port, struct srdma_event *ev, int n)
 	return srdma_shm_port_poll(port, ev, n);
 }
 
+/* One of each in turn, as single polls take them. */
+static int wire_ahead(struct srdma_port *port, const uint8_t **data, int n)
+{
+	struct srdma_shm_port *p = srdma_shm_port_of(port);
+	struct srdma_shm_conn *first = p->turn ? p->turn : p->conns;
+	struct srdma_shm_conn *c = first;
+	uint32_t i = 0, idle = 0;
+	int got = 0;
+
+	while (got < n && idle < p->count) {
+		data[got] = c->rx.base ? srdma_ring_ahead(&c->rx, i) : NULL;
+		idle = data[got] ? 0 : idle + 1;
+		got += data[got] != NULL;
+		c = c->next ? c->next : p->conns;
+		i += c == first;
+	}
+	return got;
+}
+
 /* Sockets are looked at by poll; the descriptor tells of new events only. */
 static int wire_arm(struct srdma_port *port)
 {
@@ -115,6 +140,7 @@ static const struct srdma_port_ops wire_ops = {
 	.poll = wire_poll,
 	.reserve = wire_reserve,
 	.commit = wire_commit,
+	.ahead = wire_ahead,
 	.flush = wire_flush,
 	.buf_get = srdma_shm_port_buf_get,
 	.buf_put = srdma_shm_port_buf_put,

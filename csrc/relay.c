@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "ahead.h"
+#include "prefetch.h"
 #include "relay_impl.h"
 
 enum { BLOCKED_NS = 1000000, LAST_WORDS_NS = 1000000 };
@@ -210,6 +212,7 @@ static int take_host(struct srdma_relay *r, int budget)
 {
 	int n = r->host->ops->poll(r->host, r->events, budget);
 
+	srdma_ahead_host(r, r->events, n);
 	for (int i = 0; i < n; i++)
 		host_event(r, &r->events[i]);
 	return n;
@@ -224,6 +227,7 @@ static int take_wire(struct srdma_relay *r, int budget)
 {
 	int n = 0;
 
+	srdma_ahead_wire(r, budget);
 	while (n < budget) {
 		if (!r->spare)
 			r->spare = r->host->ops->buf_get(r->host);
@@ -334,6 +338,8 @@ static void expire_qps(struct srdma_relay *r)
 		struct srdma_qp *qp = qp_of(t);
 
 		next = t->next;
+		if (next)
+			srdma_prefetch(qp_of(next), sizeof(*qp));
 		r->stats.timer_looks++;
 		srdma_relay_wake_qp(qp, srdma_qp_expire(qp, r->now));
 	}

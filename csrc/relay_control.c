@@ -105,7 +105,7 @@ static int make_places(struct srdma_relay *r)
 		buckets *= 2;
 	r->qp_mask = buckets - 1;
 	r->qps = calloc(buckets, sizeof(struct srdma_qp *));
-	r->timers.heap = calloc(r->params.qps, sizeof(struct srdma_timer *));
+	r->timers.heap = calloc(r->params.qps, sizeof(*r->timers.heap));
 	return r->qps && r->timers.heap ? 0 : -ENOMEM;
 }
 

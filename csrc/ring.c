@@ -125,6 +125,15 @@ int srdma_ring_take(struct srdma_ring *ring, uint8_t *out, uint32_t cap)
 	return (int)len;
 }
 
+const uint8_t *srdma_ring_ahead(struct srdma_ring *ring, uint32_t i)
+{
+	if (ring->theirs == ring->mine)
+		refresh_tail(ring);
+	if (ring->broken || i >= ring->theirs - ring->mine)
+		return NULL;
+	return slot(ring, ring->mine + i) + SRDMA_RING_SLOT_HEADER;
+}
+
 /*
  * A producer that waits has shown as many as there are slots beyond the
  * count that it last saw. The fence pairs with the one of its bell: either

@@ -67,6 +67,10 @@ int srdma_ring_has_room(struct srdma_ring *ring);
  */
 int srdma_ring_take(struct srdma_ring *ring, uint8_t *out, uint32_t cap);
 
+/* Where the bytes lie that the i-th take from now on gives, unless they change;
+ * NULL: nothing is there yet. */
+const uint8_t *srdma_ring_ahead(struct srdma_ring *ring, uint32_t i);
+
 /*
  * Give the producer the room of what was taken. Returns 1 if it may have
  * been waiting for that: then look at its bell.

@@ -1,11 +1,13 @@
 #include "session.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "bytes.h"
 #include "cmac.h"
 #include "memkey.h"
+#include "prefetch.h"
 #include "session_state.h"
 
 enum { MTU_MIN = 256, QPN_MAX = 0xffffff, WINDOW_ORDERED = 64 };
@@ -140,6 +142,32 @@ void srdma_session_state(const struct srdma_session *s,
 			       srdma_epoch_iv_bytes(&s->rx.epochs),
 		.window_bytes = sizeof(s->window.seen),
 	};
+}
+
+void srdma_session_ahead(const struct srdma_session *s, int directions)
+{
+	const size_t tx = offsetof(struct srdma_session, tx_pn);
+	const size_t rx = offsetof(struct srdma_session, rx);
+
+	if (directions & SRDMA_TX) {
+		srdma_flow_ahead(&s->tx);
+		srdma_prefetch(&s->tx_pn, rx - tx);
+	}
+	if (directions & SRDMA_RX) {
+		srdma_flow_ahead(&s->rx);
+		srdma_prefetch(&s->window,
+			       sizeof(*s) -
+				       offsetof(struct srdma_session, window));
+	}
+	srdma_prefetch(s, offsetof(struct srdma_session, tx));
+}
+
+void srdma_session_ahead_keys(const struct srdma_session *s, int directions)
+{
+	if (directions & SRDMA_TX)
+		srdma_epoch_ahead(&s->tx.epochs);
+	if (directions & SRDMA_RX)
+		srdma_epoch_ahead(&s->rx.epochs);
 }
 
 uint64_t srdma_session_highest(const struct srdma_session *s)

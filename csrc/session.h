@@ -195,6 +195,13 @@ int srdma_session_spent(const struct srdma_session *s);
 int srdma_session_limit(struct srdma_session *s, uint64_t packets,
 			uint64_t forgeries);
 
+/*
+ * A packet in one of these directions (enum srdma_direction) is about to come:
+ * ask for what it takes of the session, then, when that is there, for the keys.
+ */
+void srdma_session_ahead(const struct srdma_session *s, int directions);
+void srdma_session_ahead_keys(const struct srdma_session *s, int directions);
+
 /* Bytes that a sealed packet has more than its payload, at the most. */
 uint32_t srdma_session_overhead(const struct srdma_session *s);
 

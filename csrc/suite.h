@@ -82,6 +82,8 @@ struct srdma_suite_verbs {
 		    const struct srdma_suite_io *io, uint8_t *tag);
 	int (*open)(struct srdma_suite_ctx *ctx,
 		    const struct srdma_suite_io *io, const uint8_t *tag);
+	/* NULL, or: ask for the memory that a short packet takes. */
+	void (*ahead)(const struct srdma_suite_ctx *ctx);
 	void (*destroy)(struct srdma_suite_ctx *ctx); /* wipes; NULL allowed */
 };
 

@@ -14,8 +14,14 @@ struct srdma_timer {
 	uint32_t place;		  /* in the heap, from 1; 0: it is not set */
 };
 
+/* Times lie side by side: a timer itself is looked at only where it moves. */
+struct srdma_timer_place {
+	uint64_t when;
+	struct srdma_timer *timer;
+};
+
 struct srdma_timers {
-	struct srdma_timer **heap; /* the caller's: room for all its timers */
+	struct srdma_timer_place *heap; /* the caller's: one for each timer */
 	uint32_t count;
 };
 

@@ -284,6 +284,8 @@ uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d);
  * if a whole descriptor came.
  */
 int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len);
+/* The QP that a descriptor names, without decoding it; 0: it is too short. */
+uint32_t srdma_desc_qpn(const uint8_t *in, size_t len);
 
 enum srdma_wc_opcode { /* the values of enum ibv_wc_opcode */
 		       SRDMA_WC_SEND = 0,

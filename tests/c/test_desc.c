@@ -220,6 +220,8 @@ static void refused_is_named(void **state)
 	assert_int_equal(decode(&d, in, sizeof(in)), -EPROTO);
 	assert_int_equal(d.id, sample.id);
 	assert_int_equal(d.qpn, sample.qpn);
+	assert_int_equal(srdma_desc_qpn(in, 8), sample.qpn);
+	assert_int_equal(srdma_desc_qpn(in, 7), 0);
 }
 
 /* The table of 9.2. */

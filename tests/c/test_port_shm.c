@@ -123,6 +123,42 @@ static void test_connection_is_shared(void **state)
 	p->b->ops->close(p->far);
 }
 
+/* What is ahead, of several wires, is what polls give one by one. */
+static void test_ahead(void **state)
+{
+	enum { WIRES = 3, EACH = 4 };
+	struct shm_pair *p = *state;
+	struct srdma_conn *wire[WIRES] = { p->conn };
+	const uint8_t *ahead[WIRES * EACH];
+	struct srdma_port *more[WIRES] = { NULL };
+	uint32_t number[WIRES * EACH], n = 0;
+	struct srdma_event ev;
+
+	for (int i = 1; i < WIRES; i++) {
+		more[i] = shm_wire(p->dir, i == 1 ? "c" : "d", 16);
+		more[i]->ops->connect(more[i], "b", &wire[i]);
+		shm_expect(p->b, SRDMA_EV_ACCEPT);
+		shm_expect(more[i], SRDMA_EV_UP);
+	}
+	assert_int_equal(p->b->ops->ahead(p->b, ahead, 1), 0);
+	for (uint32_t i = 0; i < EACH; i++)
+		for (uint32_t w = 0; w < (i ? WIRES - 1 : WIRES); w++, n++)
+			shm_send_number(wire[w], n);
+	for (int i = 0; i < WIRES; i++)
+		wire[i]->port->ops->flush(wire[i]->port);
+	assert_int_equal(p->b->ops->ahead(p->b, ahead, 2), 2);
+	assert_int_equal(p->b->ops->ahead(p->b, ahead, WIRES * EACH), n);
+	for (uint32_t i = 0; i < n; i++)
+		memcpy(&number[i], ahead[i], sizeof(number[i]));
+	for (uint32_t i = 0; i < n; i++) {
+		ev = shm_expect(p->b, SRDMA_EV_RECV);
+		assert_memory_equal(ev.buf->data, &number[i], sizeof(*number));
+		p->b->ops->buf_put(ev.buf);
+	}
+	for (int i = 1; i < WIRES; i++)
+		more[i]->ops->destroy(more[i]);
+}
+
 static void test_connecting_to_oneself(void **state)
 {
 	struct shm_pair *p = *state;
@@ -268,6 +304,7 @@ int main(void)
 		PAIR(test_reserve_may_be_given_up),
 		PAIR(test_pool_is_bounded),
 		PAIR(test_connection_is_shared),
+		PAIR(test_ahead),
 		PAIR(test_connecting_to_oneself),
 		PAIR(test_last_words_arrive),
 		PAIR(test_a_new_connection_after_the_end),

@@ -244,9 +244,51 @@ static void nobody_there(void **state)
 	assert_int_equal(rmdir(s.dir), 0);
 }
 
+/* So many that the relays look ahead: a request of each, all in one burst. */
+static void a_crowd(void **state)
+{
+	enum { CROWD = 150, EACH = 100 };
+	struct srdma_qp_info qp[CROWD];
+	struct place s;
+	struct pair *p = &s.p;
+
+	(void)state;
+	begin(&s);
+	p->depth = 1;
+	fill(p, 1);
+	for (int i = 0; i < CROWD; i++) {
+		p->life = (uint8_t)i;
+		join(p, 0);
+		qp[i] = p->side[0].qp[0];
+	}
+	for (int lap = 0; lap < 3; lap++) {
+		for (uint32_t i = 0; i < CROWD; i++)
+			pair_post(p, 0,
+				  (struct srdma_desc){
+					  .opcode = SRDMA_DESC_WRITE,
+					  .qpn = qp[i].qpn,
+					  .id = i,
+					  .length = EACH,
+					  .local_addr =
+						  (uintptr_t)p->side[0].memory +
+						  i * EACH,
+					  .remote_addr =
+						  (uintptr_t)p->side[1].memory +
+						  SIZE + i * EACH,
+				  },
+				  NULL);
+		await(p, 0, CROWD);
+		assert_memory_equal(p->side[1].memory + SIZE, p->side[0].memory,
+				    CROWD * EACH);
+		fill(p, (uint32_t)lap);
+	}
+	end(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_crowd),
 		cmocka_unit_test(cut_in_mid_transfer),
 		cmocka_unit_test(restarted_peer),
 		cmocka_unit_test(nobody_there),

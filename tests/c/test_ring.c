@@ -63,6 +63,29 @@ static int get(struct fixture *f)
 	return out[0];
 }
 
+/* What is ahead is what the next takes give, and nothing that is not shown. */
+static void test_ahead(void **state)
+{
+	struct fixture *f = *state;
+
+	for (uint8_t lap = 0; lap < 10; lap++) {
+		assert_null(srdma_ring_ahead(&f->rx, 0));
+		for (uint8_t i = 1; i <= 3; i++)
+			put(f, lap * 3 + i);
+		assert_null(srdma_ring_ahead(&f->rx, 0));
+		srdma_ring_show(&f->tx);
+		for (uint8_t i = 1; i <= 3; i++)
+			assert_int_equal(*srdma_ring_ahead(&f->rx, i - 1),
+					 lap * 3 + i);
+		assert_null(srdma_ring_ahead(&f->rx, 3));
+		for (uint8_t i = 1; i <= 3; i++)
+			assert_int_equal(get(f), lap * 3 + i);
+		srdma_ring_give(&f->rx);
+	}
+	lie(f, SRDMA_RING_TAIL, f->rx.mine + SLOTS + 1);
+	assert_null(srdma_ring_ahead(&f->rx, 0));
+}
+
 static void test_order_and_bursts(void **state)
 {
 	struct fixture *f = *state;
@@ -269,6 +292,7 @@ static void test_memory_that_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_ahead, setup),
 		cmocka_unit_test_setup(test_order_and_bursts, setup),
 		cmocka_unit_test_setup(test_counts_wrap, setup),
 		cmocka_unit_test_setup(test_full_and_room, setup),

@@ -17,7 +17,7 @@ enum { TIMERS = 100, STEPS = 200000, SPAN = 500 };
 
 struct model {
 	struct srdma_timers timers;
-	struct srdma_timer *heap[TIMERS];
+	struct srdma_timer_place heap[TIMERS];
 	struct srdma_timer timer[TIMERS];
 	uint64_t when[TIMERS]; /* UINT64_MAX: not set */
 };
@@ -92,7 +92,8 @@ static void test_model(void **state)
  * time, due or not. */
 static void test_set_again(void **state)
 {
-	struct srdma_timer *heap[3], x[3] = { 0 }, *due;
+	struct srdma_timer_place heap[3];
+	struct srdma_timer x[3] = { 0 }, *due;
 	struct srdma_timers t = { .heap = heap };
 
 	(void)state;

@@ -1,0 +1,384 @@
+#include "crowd.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host.h"
+#include "leg_shm.h"
+#include "port_shm.h"
+#include "provider.h"
+#include "relay_impl.h"
+#include "relay_pair.h"
+
+enum {
+	REGION = 65536, /* of a leg */
+	GROUP = 500,	/* QPs that connect at a time */
+	BUDGET = 32,
+};
+
+/* A leg of each side, whose QPs are connected. */
+struct legs {
+	uint32_t ring;
+	struct srdma_leg *leg[2];
+	struct srdma_leg_shm *shm[2];
+	struct srdma_host *host[2];
+	uint8_t *memory[2];
+	uint32_t key[2];
+};
+
+struct ends {
+	uint32_t qpn[2];
+	uint16_t leg;
+	uint16_t under_way;
+};
+
+struct crowd {
+	struct crowd_params params;
+	struct crowd_costs costs;
+	struct pair pair;
+	char dir[64];
+	uint32_t depth;	 /* of an SQ, of an RQ */
+	uint32_t of_leg; /* QPs */
+	uint32_t leg_count;
+	struct legs *legs;
+	struct ends *qps;
+	uint32_t next;
+	uint64_t random;
+};
+
+static void must(int failed, const char *what)
+{
+	if (!failed)
+		return;
+	fprintf(stderr, "many: %s\n", what);
+	exit(1);
+}
+
+static uint64_t time_of(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* Of this thread, which never waits: what others do on its core does not
+ * count. */
+static uint64_t worked(void)
+{
+	return time_of(CLOCK_THREAD_CPUTIME_ID);
+}
+
+/* Of this process in main memory: bytes. */
+static uint64_t resident(void)
+{
+	unsigned long all, pages;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	must(!f || fscanf(f, "%lu %lu", &all, &pages) != 2, "no statm");
+	fclose(f);
+	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void turn(struct crowd *c)
+{
+	for (int i = 0; i < 2; i++)
+		srdma_relay_run(c->pair.side[i].relay, time_of(CLOCK_MONOTONIC),
+				BUDGET);
+}
+
+/* --- relays and legs ------------------------------------------------------ */
+
+/* The pages of a leg that has been in use for long. */
+static void make_pages(int fd)
+{
+	struct stat leg;
+
+	must(fstat(fd, &leg) || posix_fallocate(fd, 0, leg.st_size),
+	     "no memory for a leg");
+}
+
+static void open_side(struct crowd *c, struct legs *l, int i)
+{
+	struct srdma_relay *r = c->pair.side[i].relay;
+	struct srdma_leg_params lp = { .ring = l->ring, .pid = getpid() };
+	struct srdma_mr_params mp = {
+		.region = { .length = REGION, .access = SRDMA_ACCESS_ALL },
+	};
+	struct srdma_leg_answer answer;
+	void *memory;
+
+	must(srdma_leg_shm_create(&l->shm[i], lp.ring), "no leg");
+	memcpy(lp.fds, srdma_leg_shm_fds(l->shm[i]), sizeof(lp.fds));
+	make_pages(lp.fds[0]);
+	must(srdma_relay_leg_open(r, &lp, &l->leg[i], &answer) ||
+		     srdma_leg_shm_attach(l->shm[i], answer.fds) ||
+		     srdma_host_create(&l->host[i],
+				       srdma_leg_shm_ring(l->shm[i]), lp.ring),
+	     srdma_relay_why(r));
+	must(srdma_leg_shm_region(REGION, &mp.region.fd, &memory), "no memory");
+	l->memory[i] = memory;
+	mp.region.addr = (uintptr_t)memory;
+	must(srdma_relay_mr_reg(r, l->leg[i], &mp, &l->key[i]), "no region");
+	close(mp.region.fd);
+}
+
+/* Records that a QP may need: as many as fit are on one leg. */
+static uint32_t records(const struct crowd *c)
+{
+	return 2 * c->depth + 1;
+}
+
+static void open_legs(struct crowd *c)
+{
+	const uint32_t count = c->params.qps;
+	uint32_t ring = 64;
+
+	c->of_leg = SRDMA_MAX_RING / records(c);
+	c->leg_count = (count + c->of_leg - 1) / c->of_leg;
+	while (ring < SRDMA_MAX_RING && ring < count * records(c))
+		ring *= 2;
+	c->legs = calloc(c->leg_count, sizeof(*c->legs));
+	must(!c->legs, "no memory");
+	for (uint32_t l = 0; l < c->leg_count; l++) {
+		c->legs[l].ring = ring;
+		for (int i = 0; i < 2; i++)
+			open_side(c, &c->legs[l], i);
+	}
+	turn(c);
+}
+
+static void open_relays(struct crowd *c)
+{
+	struct srdma_port *host, *wire;
+
+	pair_defaults(&c->pair);
+	c->pair.mode = c->params.mode;
+	c->pair.key_cache = c->params.key_cache;
+	c->pair.depth = c->depth;
+	c->pair.qps = CROWD_MOST;
+	must(srdma_provider_create(&c->pair.provider, NULL), "no provider");
+	strcpy(c->dir, "/tmp/srdma-many-XXXXXX");
+	must(!mkdtemp(c->dir), "no directory");
+	for (int i = 0; i < 2; i++) {
+		must(srdma_port_shm_create_host(&host) ||
+			     srdma_port_shm_create_wire(&wire, c->dir,
+							i ? "b" : "a", 0),
+		     "no ports");
+		pair_open_relay(&c->pair, i, host, wire);
+	}
+}
+
+/* --- QPs -------------------------------------------------------------------- */
+
+/* INIT and KEYS of both ends of one. */
+static void open_qp(struct crowd *c, struct ends *q)
+{
+	struct pair *p = &c->pair;
+	struct legs *l = &c->legs[q->leg];
+	struct srdma_qp_keys k;
+
+	for (int i = 0; i < 2; i++)
+		p->side[i].leg = l->leg[i];
+	pair_init_qp(p, 0);
+	for (int i = 1; i >= 0; i--) {
+		struct srdma_relay *r = p->side[i].relay;
+
+		pair_keys(p, i, 0, &k);
+		must(srdma_relay_qp_keys(r, l->leg[i], &k), srdma_relay_why(r));
+		q->qpn[i] = p->side[i].qp[0].qpn;
+	}
+}
+
+static struct srdma_qp *sender(const struct crowd *c, uint32_t i)
+{
+	return srdma_relay_qp(c->pair.side[0].relay, c->qps[i].qpn[0]);
+}
+
+static void open_qps(struct crowd *c)
+{
+	const uint32_t count = c->params.qps;
+
+	for (uint32_t i = 0, done = 0; i < count; i++) {
+		c->qps[i].leg = (uint16_t)(i / c->of_leg);
+		open_qp(c, &c->qps[i]);
+		if (i + 1 < count && i + 1 - done < GROUP)
+			continue;
+		for (; done <= i; done++) {
+			while (sender(c, done)->state != SRDMA_QP_RTS)
+				turn(c);
+			must(sender(c, done)->level != SRDMA_LEVEL_AEAD ||
+				     sender(c, done)->mode != c->params.mode,
+			     "a QP of another level or mode");
+		}
+	}
+}
+
+/* The hosts' memory is none of a worker's. */
+static void tell_hosts(struct crowd *c)
+{
+	for (uint32_t i = 0; i < c->params.qps; i++)
+		for (int s = 0; s < 2; s++)
+			must(srdma_host_qp_add(c->legs[c->qps[i].leg].host[s],
+					       c->qps[i].qpn[s], c->depth,
+					       c->depth),
+			     "no QP of a host");
+}
+
+struct crowd *crowd_open(const struct crowd_params *params)
+{
+	struct crowd *c = calloc(1, sizeof(*c));
+	uint64_t before, start;
+
+	must(!c, "no memory");
+	c->params = *params;
+	c->depth = params->qps == 1 ? CROWD_UNDER_WAY : params->burst;
+	c->random = 88172645463325252;
+	c->qps = calloc(params->qps, sizeof(*c->qps));
+	must(!c->qps, "no memory");
+	open_relays(c);
+	open_legs(c);
+	before = resident();
+	start = worked();
+	open_qps(c);
+	c->costs.set_ups = params->qps / ((double)(worked() - start) / 1e9);
+	c->costs.resident = (double)(resident() - before) / 2 / params->qps;
+	tell_hosts(c);
+	return c;
+}
+
+void crowd_close(struct crowd *c)
+{
+	for (int i = 0; i < 2; i++) {
+		srdma_relay_destroy(c->pair.side[i].relay);
+		for (uint32_t l = 0; l < c->leg_count; l++) {
+			struct legs *legs = &c->legs[l];
+
+			srdma_host_destroy(legs->host[i]);
+			srdma_leg_shm_destroy(legs->shm[i]);
+			srdma_leg_shm_region_free(legs->memory[i], REGION);
+		}
+	}
+	srdma_provider_destroy(c->pair.provider);
+	rmdir(c->dir);
+	free(c->legs);
+	free(c->qps);
+	free(c);
+}
+
+void crowd_cost(const struct crowd *c, struct crowd_costs *costs)
+{
+	*costs = c->costs;
+	costs->tables =
+		(double)c->pair.side[0].relay->tables.used / c->params.qps;
+}
+
+/* --- work ------------------------------------------------------------------- */
+
+static uint32_t number_of(struct crowd *c, int at_random)
+{
+	if (!at_random)
+		return c->next++ % c->params.qps;
+	c->random ^= c->random << 13;
+	c->random ^= c->random >> 7;
+	c->random ^= c->random << 17;
+	return (uint32_t)(c->random % c->params.qps);
+}
+
+/* A QP with room for a burst. */
+static uint32_t choose(struct crowd *c, int at_random)
+{
+	uint32_t i;
+
+	do
+		i = number_of(c, at_random);
+	while (c->qps[i].under_way + c->params.burst > c->depth);
+	return i;
+}
+
+static void post(struct crowd *c, uint32_t i, uint32_t payload)
+{
+	struct legs *l = &c->legs[c->qps[i].leg];
+	const struct srdma_desc d = {
+		.opcode = SRDMA_DESC_WRITE,
+		.flags = SRDMA_DESC_SIGNALED,
+		.id = i,
+		.qpn = c->qps[i].qpn[0],
+		.length = payload,
+		.local_addr = (uintptr_t)l->memory[0],
+		.local_key = l->key[0],
+		.remote_addr = (uintptr_t)l->memory[1],
+		.rkey = l->key[1],
+	};
+	uint8_t *slot = srdma_leg_shm_slot(l->shm[0]);
+	int len;
+
+	must(!slot, "a ring is full");
+	len = srdma_host_post(l->host[0], &d, NULL, slot);
+	must(len < 0 || srdma_leg_shm_post(l->shm[0], (uint32_t)len),
+	     "a request was refused");
+	c->qps[i].under_way++;
+}
+
+static uint32_t take(struct crowd *c)
+{
+	struct srdma_record r[CROWD_UNDER_WAY];
+	uint32_t done = 0;
+
+	for (uint32_t l = 0; l < c->leg_count; l++) {
+		int n = srdma_host_poll(c->legs[l].host[0], r, CROWD_UNDER_WAY);
+
+		for (int i = 0; i < n; i++) {
+			must(r[i].status, "a WRITE failed");
+			c->qps[r[i].id].under_way--;
+		}
+		done += (uint32_t)n;
+	}
+	return done;
+}
+
+static void move(struct crowd *c, uint32_t messages, uint32_t payload,
+		 int at_random)
+{
+	const uint32_t burst = c->params.burst;
+	uint32_t posted = 0, done = 0;
+
+	while (done < messages) {
+		while (posted < messages &&
+		       posted + burst - done <= CROWD_UNDER_WAY) {
+			const uint32_t i = choose(c, at_random);
+
+			for (uint32_t n = 0; n < burst; n++)
+				post(c, i, payload);
+			posted += burst;
+		}
+		for (uint32_t l = 0; l < c->leg_count; l++)
+			srdma_leg_shm_flush(c->legs[l].shm[0]);
+		turn(c);
+		done += take(c);
+	}
+}
+
+double crowd_work(struct crowd *c, uint32_t messages, uint32_t payload,
+		  int at_random)
+{
+	const struct srdma_stats *from = &c->pair.side[0].relay->stats;
+	const struct srdma_stats *to = &c->pair.side[1].relay->stats;
+	const uint32_t all = (messages + c->params.burst - 1) /
+			     c->params.burst * c->params.burst;
+	const uint64_t sealed = from->packets_sealed + all;
+	const uint64_t verified = to->packets_verified + all;
+	const uint64_t start = worked();
+
+	move(c, all, payload, at_random);
+	must(from->packets_sealed < sealed || to->packets_verified < verified ||
+		     from->packets_unprotected_sent,
+	     "messages went without protection");
+	return (double)(worked() - start) / all;
+}
