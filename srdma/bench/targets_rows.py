@@ -145,7 +145,7 @@ ROWS: tuple[Target, ...] = (
     Target(
         "P9", "100,000 secure QPs on one worker over one QP, a ring pair and receive pool per "
         "peer; key and nonce state of a QP in mode pd",
-        "srdma bench targets --only P9", how.many_qps,
+        "build/bench/many --qps 64 --qps 100000", how.many_qps,
         (
             Goal("random order", 0.7, " x", least=True),
             Goal("in order", 0.9, " x", least=True),

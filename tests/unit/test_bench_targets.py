@@ -218,3 +218,31 @@ def test_goals_that_need_no_bare_derivation_have_values_without_it(ran):
     ):
         found = measure(SMOKE)
         assert {*found.values} == names and found.lacks == how.SUITE
+
+
+def test_many_qps_are_compared_with_one_round_by_round(monkeypatch):
+    def crowd(qps: int, *ns: float) -> dict:
+        cases = [
+            {"payload": payload, "order": order, "ns": [of * scale for of in ns]}
+            for payload, scale in ((32, 1), (2048, 9))
+            for order in ("in order", "random")
+        ]
+        cases[1]["ns"] = [2 * of for of in cases[1]["ns"]] if qps > 64 else cases[1]["ns"]
+        return {"qps": qps, "resident": 2048, "tables": 1, "set_ups": 5e4, "cases": cases}
+
+    asked = []
+
+    def said(words):
+        asked.append(" ".join(words[1:]))
+        return json.dumps([crowd(1, 100, 200), crowd(64, 200, 400), crowd(2000, 500, 500)])
+
+    states = [SimpleNamespace(mode="pd", qp_keys=48, qp_numbers=16)]
+    monkeypatch.setattr(how, "program", lambda name: name)
+    monkeypatch.setattr(how, "said", said)
+    monkeypatch.setattr(how, "Stand", lambda settings: nullcontext())
+    monkeypatch.setattr(how, "states", lambda stand: states)
+    found = how.many_qps(replace(SMOKE, rounds=2))
+    assert asked == ["--json --rounds 2 --messages 2000 --qps 64 --qps 2000"]
+    assert found.values == {"random order": [0.1, 0.2], "in order": [0.2, 0.4], "state": [64]}
+    assert found.note.startswith("2000 QPs: 2.0 KiB each, 50000 set up per second of CPU time")
+    assert found.note.endswith("0.50 x")
