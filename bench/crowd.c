@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "host.h"
 #include "leg_shm.h"
 #include "port_shm.h"
@@ -60,19 +60,11 @@ static void must(int failed, const char *what)
 	exit(1);
 }
 
-static uint64_t time_of(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* Of this thread, which never waits: what others do on its core does not
  * count. */
 static uint64_t worked(void)
 {
-	return time_of(CLOCK_THREAD_CPUTIME_ID);
+	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* Of this process in main memory: bytes. */
@@ -89,8 +81,7 @@ static uint64_t resident(void)
 static void turn(struct crowd *c)
 {
 	for (int i = 0; i < 2; i++)
-		srdma_relay_run(c->pair.side[i].relay, time_of(CLOCK_MONOTONIC),
-				BUDGET);
+		srdma_relay_run(c->pair.side[i].relay, clock_now(), BUDGET);
 }
 
 /* --- relays and legs ------------------------------------------------------ */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "crowd.h"
+#include "number.h"
 #include "relay.h"
 #include "session.h"
 
@@ -145,10 +146,9 @@ static const char help[] =
 
 static uint32_t number(const char *text, long most)
 {
-	char *end;
-	const long n = strtol(text, &end, 10);
+	long n;
 
-	if (*end || n < 1 || n > most) {
+	if (!number_read(text, 1, most, &n)) {
 		fprintf(stderr, "many: %s: 1 to %ld would be right\n", text,
 			most);
 		exit(2);

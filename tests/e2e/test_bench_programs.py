@@ -1,4 +1,4 @@
-"""The command lines of `build/bench/ladder` and `primitives`."""
+"""The command lines of `build/bench/ladder`, `primitives` and `many`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,14 @@ def test_the_ladder_says_what_would_be_right(words, why):
 def test_primitives_say_what_would_be_right(words, why):
     done = run("primitives", *words)
     assert (done.returncode, done.stderr) == (2, f"primitives: {why} would be right\n")
+
+
+@pytest.mark.parametrize("flag", ["--qps", "--burst", "--key-cache", "--rounds", "--messages"])
+@pytest.mark.parametrize("text", ["", "0", "1x", "1000000000"])
+def test_many_says_what_would_be_right(flag, text):
+    done = run("many", flag, text)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"many: {text}: 1 to ")
 
 
 def test_rungs_by_the_beginning_of_their_names():
