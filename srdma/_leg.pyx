@@ -12,6 +12,7 @@ from cpython.buffer cimport (
 )
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.errno cimport EAGAIN
+from libc.stdint cimport int64_t
 
 from srdma._csrc cimport *
 from srdma._hostleg cimport *
@@ -90,6 +91,12 @@ cdef class Work:
 
     def remote(self, uint64_t addr, uint32_t rkey):
         self.d.remote_addr, self.d.rkey = addr, rkey
+
+    def move(self, int64_t by):
+        """At both ends; what names no memory of the peer, at its own."""
+        self.d.local_addr += <uint64_t>by
+        if self.d.remote_addr:
+            self.d.remote_addr += <uint64_t>by
 
     def immediate(self, uint32_t imm):
         self.d.imm = imm

@@ -59,6 +59,15 @@ cdef uint32_t copied(srdma_desc *d, list works) except 0:
     return <uint32_t>len(works)
 
 
+cdef void move(srdma_desc *d, uint32_t n, uint64_t by) noexcept nogil:
+    """To memory so far from where they are, modulo 2^64, at both ends; a SEND names one only."""
+    cdef uint32_t i
+    for i in range(n):
+        d[i].local_addr += by
+        if d[i].remote_addr:
+            d[i].remote_addr += by
+
+
 cdef bint part_over(uint64_t part, uint64_t parts, uint64_t done, uint64_t count, uint64_t start,
                     uint64_t ns) noexcept nogil:
     if count:
@@ -229,20 +238,29 @@ cdef class Load:
                 self.owed[i] -= 1
                 self.used -= 1
 
-    def stream(self, list works not None, uint64_t count, uint64_t ns, uint64_t[::1] marks not None):
+    def stream(self, list works not None, tuple sweep not None, uint64_t count, uint64_t ns,
+               uint64_t[::1] marks not None):
         """Post works in turn, as many at a time as the queues take, until count of them or, if
-        that is 0, until ns have passed; then wait for the rest. marks: a pair for each part of
-        that work, equal ones of count or ns: how many had completed, and after how many ns."""
+        that is 0, until ns have passed; then wait for the rest. sweep: (laps, stride), after each
+        turn all of them move on by stride bytes, and after so many turns back. marks: a pair for
+        each part of that work, equal ones of count or ns: how many had completed, and after how
+        many ns."""
         cdef srdma_desc d[WORKS]
-        cdef uint32_t n = copied(d, works)
+        cdef uint32_t n = copied(d, works), i = 0
+        cdef uint64_t lap = 0, laps, stride
         cdef uint64_t posted = 0, first = self.sent, start = now(), end = start + ns
         cdef uint64_t parts = marks.shape[0] // 2, part = 0
         cdef bint more = True
+        laps, stride = sweep
         self.begin()
         with nogil:
             while not self.has_failed and (more or self.sent - first < posted):
-                while more and self.post(&d[posted % n]):
+                while more and self.post(&d[i]):
                     posted += 1
+                    i += 1
+                    if i == n:
+                        i, lap = 0, (lap + 1) % laps
+                        move(d, n, stride if lap else (1 - laps) * stride)
                     if count and posted == count:
                         more = False
                 if not count and now() >= end:

@@ -55,6 +55,12 @@ class Batch:
             raise error
         return posted
 
+    def move(self, by: int) -> None:
+        """All of them to memory so many bytes further on, at both ends; nothing is checked again
+        here, but the worker refuses what lies outside."""
+        for work in self._works:
+            work.move(by)
+
     def try_post(self, first: int = 0) -> tuple[int, Exception | None]:
         """The same; and why it were not all."""
         self._qp.ensure_alive()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,8 @@ from .errors import IntegrityError, LocalError, RemoteError, Timeout
 from .exchange_messages import LEVELS
 from .mr import Access, RemoteMR
 from .pd import PD
-from .perf_hosts import PATIENCE, Host, Marks, Receives, Sends, host_named
+from .perf_hosts import PATIENCE, Host, Marks, Receives, Sends, Sweep, host_named
+from .qp import SecureQP
 from .wr import SGE, RecvWR, SendWR, WROpcode
 
 WRITE, READ, SEND = WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND
@@ -174,6 +175,14 @@ def offered(data: bytes) -> RemoteMR | Capability:
     return RemoteMR.from_bytes(data)
 
 
+def spots(room: int, qps: int) -> tuple[int, int]:
+    """How many places of a region with room for so many a turn of works has, and how many turns
+    there are in it: a place is a QP's alone where there is one for each."""
+    laps = -(-room // WORKS)
+    count = room // laps // qps * qps or qps
+    return count, max(1, room // count)
+
+
 class End:
     """One end of a connection whose first QP is for talk and whose others are measured.
 
@@ -219,27 +228,29 @@ class End:
             self._hosts[name] = host_named(name, self._place.pd, self._patience)
         return self._hosts[name]
 
-    def _sends(self, opcode: WROpcode, size: int, qps: int = 0) -> Sends:
-        """QP by QP, of all or so many, over the whole region."""
+    def _sends(self, opcode: WROpcode, size: int, busy: Sequence[SecureQP], count: int) -> Sends:
+        """So many, QP by QP, each at a place of its own if the region has so many."""
         local = self._place.source if opcode != READ else self._place.landing
-        busy = self._qps[: qps or None]
-        spots = max(1, min(WORKS // len(busy), local.length // max(size, 1)))
+        room = local.length // size
         return [
-            (qp, self._send(opcode, local.sge(spot * size, size), spot * size))
-            for spot in range(spots)
-            for qp in busy
+            (
+                busy[n % len(busy)],
+                self._send(opcode, local.sge(n % room * size, size), n % room * size),
+            )
+            for n in range(count)
         ]
 
-    def _mixed(self, plan: Plan) -> Sends:
-        """Those of a stream, with READs evenly among them."""
-        qps = plan.qps or len(self._qps)
-        sends = list(self._sends(plan.row.opcode, plan.size, qps))
+    def _sweep(self, plan: Plan) -> Sweep:
+        """A stream over the whole region, with READs evenly in it."""
+        busy, opcode = self._qps[: plan.qps or None], plan.row.opcode
+        count, laps = spots(self._place.source.length // plan.size, len(busy))
+        sends = list(self._sends(opcode, plan.size, busy, count))
         if plan.reads:
-            for n, read in enumerate(self._sends(READ, plan.size, qps)):
-                spot = n // qps
+            for n, read in enumerate(self._sends(READ, plan.size, busy, count)):
+                spot = n // len(busy)
                 if (spot + 1) * plan.reads // 100 > spot * plan.reads // 100:
                     sends[n] = read
-        return sends
+        return Sweep(sends, laps, count * plan.size)
 
     def _send(self, opcode: WROpcode, sge: SGE, offset: int) -> SendWR:
         wr = SendWR(0, opcode, [sge])
@@ -266,10 +277,10 @@ class End:
         if row.echo:
             return self._echo(plan, host, first)
         if row.latency and first:
-            todo = self._sends(row.opcode, plan.size)
+            todo = self._sends(row.opcode, plan.size, self._qps, 1)
             return self._timed(plan, lambda times: host.alone(todo, times))
         if first or (plan.both and not row.latency):
-            marks = host.stream(self._mixed(plan), plan.iterations, int(plan.seconds * 1e9))
+            marks = host.stream(self._sweep(plan), plan.iterations, int(plan.seconds * 1e9))
             if row.messages and plan.both:
                 self._take(plan, host)  # what the peer still sends
             return _streamed(plan, marks)
@@ -282,7 +293,7 @@ class End:
 
     def _echo(self, plan: Plan, host: Host, first: bool) -> Result:
         """Ping-pong: half of a round is the latency, as in perftest."""
-        place, todo = self._place, self._sends(plan.row.opcode, plan.size)
+        place, todo = self._place, self._sends(plan.row.opcode, plan.size, self._qps, 1)
         out = memoryview(place.source.buf)[: plan.size]
         back = None if plan.row.messages else memoryview(place.target.buf)[: plan.size]
         result = self._timed(plan, lambda times: host.play(todo, (out, back), times, first))

@@ -12,6 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from ._leg import Work
@@ -36,6 +37,15 @@ Sends = Sequence[tuple[SecureQP, SendWR]]
 Receives = Sequence[tuple[SecureQP, RecvWR]]
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """Requests in turn: after each turn all move on by stride bytes, and after `laps` back."""
+
+    todo: Sends
+    laps: int = 1
+    stride: int = 0
+
+
 class Host(Protocol):
     """One end's load; `name` is for the report. Each call raises Timeout if it gets nowhere."""
 
@@ -44,7 +54,7 @@ class Host(Protocol):
     def receives(self, todo: Receives) -> None:
         """Keep these posted, as many as the queues take, from now on."""
 
-    def stream(self, todo: Sends, count: int, ns: int) -> Marks:
+    def stream(self, sweep: Sweep, count: int, ns: int) -> Marks:
         """Requests in turn, as many at a time as the queues take: count, or if 0, for ns."""
 
     def take(self, count: int, ns: int) -> tuple[int, int]:
@@ -87,10 +97,10 @@ class CHost:
             self._receiving = [qp for qp, _ in todo]
             self._load.receives(works)
 
-    def stream(self, todo: Sends, count: int, ns: int) -> Marks:
-        works, marks = self._works(todo), array("Q", bytes(16 * WINDOWS))
+    def stream(self, sweep: Sweep, count: int, ns: int) -> Marks:
+        works, marks = self._works(sweep.todo), array("Q", bytes(16 * WINDOWS))
         with self._running():
-            self._load.stream(works, count, ns, marks)
+            self._load.stream(works, (sweep.laps, sweep.stride), count, ns, marks)
         return list(zip(marks[::2], marks[1::2], strict=True))
 
     def take(self, count: int, ns: int) -> tuple[int, int]:
@@ -168,11 +178,12 @@ class PythonHost:
             self._receives[qp].post()
         self._heard = self._arrived
 
-    def stream(self, todo: Sends, count: int, ns: int) -> Marks:
+    def stream(self, sweep: Sweep, count: int, ns: int) -> Marks:
         by_qp: dict[SecureQP, list[SendWR]] = {}
-        for qp, wr in todo:
+        for qp, wr in sweep.todo:
             by_qp.setdefault(qp, []).append(wr)
-        stream = _Stream([_Lane(qp, wrs) for qp, wrs in by_qp.items()], count, ns)
+        laps = sweep.laps, sweep.stride
+        stream = _Stream([_Lane(qp, wrs, laps) for qp, wrs in by_qp.items()], count, ns)
         idle = 0.0
         self._begin()
         while not stream.over:
@@ -267,8 +278,9 @@ class PythonHost:
 class _Lane:
     """Of a stream: one QP, its requests in batches, and how many are in those under way."""
 
-    def __init__(self, qp: SecureQP, wrs: list[SendWR]) -> None:
+    def __init__(self, qp: SecureQP, wrs: list[SendWR], laps: tuple[int, int]) -> None:
         self.qp = qp
+        self._laps, self._stride = laps
         self._size = max(1, min(BATCH, qp.depths[0] // 4))
         self._batches = [
             qp.batch(self._chunk(wrs, number)) for number in range(-(-len(wrs) // self._size))
@@ -290,12 +302,18 @@ class _Lane:
             if sum(self.under_way) + size > self.qp.depths[0]:
                 return 0
             self._turn += 1
+            if self._laps > 1 and self._turn % len(self._batches) == 0:
+                self._move(self._turn // len(self._batches) % self._laps)
             self.rest = size
             self.under_way.append(size)
         batch = self._batches[self._turn % len(self._batches)]
         sent = batch.post(len(batch) - self.rest)
         self.rest -= sent
         return sent
+
+    def _move(self, lap: int) -> None:
+        for batch in self._batches:
+            batch.move(self._stride if lap else (1 - self._laps) * self._stride)
 
 
 class _Stream:

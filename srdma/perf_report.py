@@ -46,6 +46,11 @@ class Form:
         return f"{row.title} {'Bidirectional ' if self.both else ''}{kind} Test"
 
     @property
+    def used(self) -> int:
+        """Bytes that are used in turn; 0: a latency is of one place."""
+        return 0 if TESTS[self.test].latency else self.region
+
+    @property
     def columns(self) -> str:
         if TESTS[self.test].latency:
             return LATENCY
@@ -74,7 +79,7 @@ def facts(form: Form, client: Client) -> dict[str, Any]:
         "Key_mode": there.mode,
         "Memory_proofs": client.proof,
         "Host": form.host if shared else "Python",
-        "Region": form.region,
+        "Region": form.used,
         "QPNs": [qp.qp_num for qp in qps],
         "Worker": hello.name,
         "Peer": there.identity,
@@ -111,7 +116,7 @@ class Report:
             f" Protection      : {guard}",
             f" Key mode        : {i['Key_mode']}{', memory proofs' * i['Memory_proofs']}",
             f" Host            : {i['Host']}",
-            f" Region          : {i['Region']}[B]",
+            f" Region          : {i['Region'] or 'one place'}{'[B]' * bool(i['Region'])}",
             RULE,
             *qpns,
             f" remote address: {i['Peer']}",

@@ -64,7 +64,7 @@ ROWS: tuple[Target, ...] = (
     Target(
         "P2", "header authentication of a 32-byte WRITE through the embedded NIC: CPU time "
         "added to none, both workers, acks included, over (bare MAC + 40 ns); its median "
-        "latency, region 1 MiB",
+        "latency, of one place",
         "build/bench/ladder --payload 32 --rung mac --rung nic; "
         "srdma perf write_lat --embedded -s 32 --level header --compare", how.header,
         (

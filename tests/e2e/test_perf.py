@@ -69,6 +69,17 @@ def test_both_directions_and_a_duration() -> None:
     assert all(row["n_iterations"] > 100 for row in found)
 
 
+def test_messages_for_a_while() -> None:
+    """The server ends by itself, after the last message."""
+    _, found = both_hosts("send_bw", "-D", "0.1", "-s", "100")
+    assert all(row["n_iterations"] > 100 for row in found)
+
+
+def test_small_messages_all_over_a_region() -> None:
+    _, found = both_hosts("write_bw", "-n", "3000", "-s", "32", "-q", "3", "--mode", "mem")
+    assert all(row["n_iterations"] == 3000 for row in found)
+
+
 def test_messages_in_both_directions() -> None:
     """Many more than a receive queue holds: receives are posted again until the peer is done."""
     _, found = both_hosts("send_bw", "-n", "500", "-b", "-s", "100", "-t", "8")
@@ -119,6 +130,7 @@ def test_for_people() -> None:
     assert done.returncode == 0, done.stderr
     assert "RDMA_Read Latency Test" in done.stdout
     assert " Protection      : NO PROTECTION" in done.stdout
+    assert " Region          : one place\n" in done.stdout
     *_, columns, row = done.stdout.splitlines()
     assert columns.split() == [
         "#bytes", "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]", "t_avg[usec]",
@@ -131,6 +143,7 @@ def test_bandwidth_for_people() -> None:
     done = perf("write_bw", "--embedded", "-n", "100", "--report_gbits", "-q", "2")
     assert done.returncode == 0, done.stderr
     assert " Host            : C" in done.stdout
+    assert " Region          : 1048576[B]\n" in done.stdout
     assert done.stdout.count(" local address: QPN 0x") == 2
     *_, columns, row = done.stdout.splitlines()
     assert columns == (

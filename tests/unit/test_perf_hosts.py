@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from srdma.perf_hosts import PythonHost
+from srdma.perf import WORKS, spots
+from srdma.perf_hosts import PythonHost, Sweep
 from srdma.wr import SendFlag, SendWR, WROpcode
 
 DEPTH = 96
@@ -64,7 +65,7 @@ def write() -> SendWR:
 @pytest.mark.parametrize("count", [1, 50, 100, 250])
 def test_parts_of_batches(takes, count):
     qp = Stingy(takes)
-    marks = PythonHost(SOON).stream([(qp, write())], count, 0)
+    marks = PythonHost(SOON).stream(Sweep([(qp, write())]), count, 0)
     assert qp.posted == marks[-1][0] == count
     assert qp.most <= DEPTH
 
@@ -77,7 +78,7 @@ def test_a_part_when_time_is_over():
             yield 0
 
     qp = Stingy(takes())
-    marks = PythonHost(SOON).stream([(qp, write())], 0, 25_000_000)
+    marks = PythonHost(SOON).stream(Sweep([(qp, write())]), 0, 25_000_000)
     assert qp.posted == marks[-1][0] > 3
 
 
@@ -87,3 +88,14 @@ def test_ping_pong_leaves_no_completion_behind():
     host.play([(qp, write())], (word, word), array("Q", bytes(8 * 10)), first=True)
     assert qp.posted == 10
     assert not qp.poll(1, 0)
+
+
+@pytest.mark.parametrize("qps", [1, 3, 8, 64, 256])
+@pytest.mark.parametrize("room", [1, 16, 255, 256, 300, 512, 32768])
+def test_places_of_a_region(room, qps):
+    count, laps = spots(room, qps)
+    assert 0 < count <= WORKS and count % qps == 0
+    if room < qps:
+        assert (count, laps) == (qps, 1)
+    else:  # all of it, but for less than a turn
+        assert 0 <= room - count * laps < count

@@ -12,7 +12,7 @@ import pytest
 
 import srdma
 from srdma.batch import work_of
-from srdma.perf_hosts import PATIENCE, host_named
+from srdma.perf_hosts import PATIENCE, Sweep, host_named
 from srdma.wr import RecvWR, SendFlag, SendWR, WROpcode
 from tests.reference.host import DescriptorOp
 from tests.unit.test_qp import FLUSHED, PEER_CLOSED, Player, event, record
@@ -40,11 +40,11 @@ def write(flags: SendFlag = SendFlag.SIGNALED) -> SendWR:
 
 
 def stream(host, qp):
-    host.stream([(qp, write())], 100, 0)
+    host.stream(Sweep([(qp, write())]), 100, 0)
 
 
 def some_time(host, qp):
-    host.stream([(qp, write())], 0, 3600 * 1000 * MILLISECOND)
+    host.stream(Sweep([(qp, write())]), 0, 3600 * 1000 * MILLISECOND)
 
 
 def alone(host, qp):
