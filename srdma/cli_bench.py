@@ -58,6 +58,12 @@ def waiting(
     from .bench.stand import Shape, Stand
     from .bench.waiting import measure
 
+    for flag, given, most in [
+        *(("--rate", each, 1_000_000) for each in rate or []),
+        ("--rounds", rounds, 10_000), ("-D", duration, 86_400),
+    ]:  # fmt: skip
+        if not 0 < given <= most:
+            raise LocalError(f"{flag} {given}: more than 0, and {most} at most, would be right")
     shape = Shape("aead", "aes-128-gcm")
     with opened(device) as there, Stand(there) as stand, stand.connect(shape) as link:
         runs = {

@@ -30,6 +30,7 @@ PORT = 18515  # perftest's
 REGION = 1 << 20
 SIZES = [1 << n for n in range(1, 24)]  # of -a, as in perftest
 LEAST = 5  # iterations, as in perftest
+DAY = 86400.0  # seconds
 COMPARED = 7  # pairs of --compare
 LOOK = 0.02  # seconds of waiting for one of several clients
 OUT_JSON = Path("perftest_out.json")  # perftest's
@@ -104,6 +105,18 @@ class Run:
     def file(self) -> Path | None:
         return self.out_json_file or (OUT_JSON if self.out_json else None)
 
+    def ranges(self) -> list[tuple[str, float | None, tuple[float, float]]]:
+        """Of numbers: flag, value, the least and the most that would be right."""
+        return [
+            ("-s", self.size, (1, 1 << 30)),
+            ("-n", self.iters, (LEAST, 1 << 30)),
+            ("-D", self.duration, (0.001, DAY)),
+            ("-q", self.qp, (1, 255)),
+            ("-t", self.tx_depth, (1, 4096)),
+            ("--region", self.region, (1, 1 << 30)),
+            ("--timeout", self.timeout, (0.1, DAY)),
+        ]
+
 
 @dataclass(frozen=True)
 class Where:
@@ -159,15 +172,19 @@ class Job:
         run, latency = self.run, self.test.endswith("_lat")
         if self.test not in TESTS:
             raise LocalError(f"{self.test!r}: there are {', '.join(TESTS)}")
-        if run.size is not None and not 1 <= run.size <= 1 << 30:
-            raise LocalError(f"-s {run.size}: 1 to {1 << 30} would be right")
-        if run.iters is not None and run.iters < LEAST:
-            raise LocalError(f"-n {run.iters}: {LEAST} at least, as in perftest")
+        for flag, given, (least, most) in run.ranges():
+            if given is not None and not least <= given <= most:
+                raise LocalError(f"{flag} {given}: {least:g} to {most:.15g} would be right")
         if latency and (run.duration or run.bidirectional or run.qp != 1):
             raise LocalError("-D, -b and -q are for bandwidth: a latency is of one at a time")
         self._check_together()
 
     def _check_together(self) -> None:
+        from .perf import ring_entries
+
+        ring_entries({"qps": 1 + self.run.qp, "sq": self.run.tx_depth, "rq": self.run.tx_depth})
+        if self.run.file is not None:
+            check_file(self.run.file)
         if self.guard.compare and self.guard.level == "none":
             raise LocalError("--compare compares a protection with none: leave --level none out")
         if self.guard.compare and self.run.compare_python:
@@ -271,6 +288,16 @@ def perf(
         else:
             ports = [where.port + number for number, _ in enumerate(guard.levels)]
             _measure(job, (server, ports))
+
+
+def check_file(path: Path) -> None:
+    """Before anything is measured."""
+    try:
+        open(path, "a").close()
+    except OSError as error:
+        raise LocalError(
+            f"{path} cannot be written ({error.strerror}): name a file that can"
+        ) from None
 
 
 # Ends ------------------------------------------------------------------------------

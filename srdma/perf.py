@@ -32,6 +32,7 @@ from .qp import SecureQP
 from .wr import SGE, RecvWR, SendWR, WROpcode
 
 WRITE, READ, SEND = WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND
+RING_MOST = 65536
 WORKS = 256  # that a host takes at once
 PING = 5.0  # seconds of silence, and a QP asks whether its peer is there
 SPARE = 4  # QPs of others that may be there during a run
@@ -90,7 +91,10 @@ class Plan:
 
 @dataclass
 class Result:
-    """What one run gave; ns, and counts of this end's workers and processes."""
+    """What one run gave; ns, and counts of this end's workers and processes.
+
+    times are of the rounds after the warm-up, all else of all.
+    """
 
     plan: Plan
     messages: int = 0
@@ -143,7 +147,13 @@ class Result:
 
 def ring_entries(options: Mapping[str, Any]) -> int:
     """Of a PD for the QPs of such a connection; a device may not have the most of them."""
-    need = options["qps"] * (options["sq"] + options["rq"] + 1)
+    qps, sq, rq = (options[name] for name in ("qps", "sq", "rq"))
+    need = qps * (sq + rq + 1)
+    if need > RING_MOST:
+        raise LocalError(
+            f"{qps} QPs with queues of {sq} and {rq} need {need} completions, and a worker keeps "
+            f"{RING_MOST} for a host: less would be right"
+        )
     return max(64, 1 << int(need - 1).bit_length())
 
 
@@ -304,8 +314,7 @@ class End:
         warm_up = min(WARM_UP, plan.iterations)
         times = array("Q", bytes(8 * (plan.iterations + warm_up)))
         play(times)
-        counted = sorted(times[warm_up:])
-        return Result(plan, len(times), sum(counted), times=counted)
+        return Result(plan, len(times), sum(times), times=sorted(times[warm_up:]))
 
     def prepare(self, plan: Plan) -> None:
         """Before this end says that it is ready."""
@@ -405,8 +414,8 @@ def cpu_ns(pid: int) -> float:
     tasks = Path(f"/proc/{pid}/task")
     try:
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
-    except FileNotFoundError as error:
-        raise LocalError(f"the CPU time of worker {pid} is not to be had here: {error}") from None
+    except (FileNotFoundError, ProcessLookupError) as error:  # the latter: it ended meanwhile
+        raise LocalError(f"the CPU time of process {pid} is not to be had here: {error}") from None
 
 
 class Client(End):

@@ -16,6 +16,7 @@ from typing import Any
 
 from .bench.series import Spread, ratios
 from .cli_output import console, print_json
+from .errors import LocalError
 from .perf import TESTS, Client, Result
 from .policy import describe
 
@@ -154,7 +155,10 @@ class Report:
                 "compared": _one_or_all(self._compared),
                 "overhead": _one_or_all(self._overhead),
             }
-        self._form.file.write_text(json.dumps(whole, indent=2) + "\n")
+        try:
+            self._form.file.write_text(json.dumps(whole, indent=2) + "\n")
+        except OSError as error:
+            raise LocalError(f"{self._form.file} was not written: {error.strerror}") from None
 
     def _show(self, row: dict[str, Any], text: str) -> None:
         if self._form.json:

@@ -27,6 +27,19 @@ def test_rows_of_no_load_and_of_a_pace() -> None:
     assert paced["worker_a"]["median"] > 0 < paced["worker_b"]["median"]
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--rate", "-1"], "--rate -1: more than 0, and 1000000 at most"),
+        (["--rounds", "0"], "--rounds 0: more than 0"),
+        (["-D", "0"], "-D 0.0: more than 0"),
+    ],
+)
+def test_says_what_would_be_right(words: list[str], text: str) -> None:
+    done = CliRunner().invoke(cli.build(), ["bench", "waiting", *words])
+    assert done.exit_code == 3 and text in " ".join(done.output.split())
+
+
 def test_rows_for_people() -> None:
     words = ["bench", "waiting", "--rate", "100", "--rounds", "1", "-D", "0.2"]
     done = CliRunner().invoke(cli.build(), words)

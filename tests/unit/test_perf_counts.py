@@ -1,0 +1,58 @@
+"""What a measurement counts: rounds and their time, and CPU time of processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from array import array
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from srdma.errors import LocalError
+from srdma.perf import WARM_UP, End, Place, Plan, cpu_ns, ring_entries
+from tests.unit.test_qp import REMOTE
+
+
+def test_messages_and_time_are_of_the_same_rounds(pd):
+    place = Place(pd, 64)
+    end = End(SimpleNamespace(qps=[None, None]), place, REMOTE)
+
+    def play(times: array[int]) -> None:
+        times[:] = array("Q", [1000] * WARM_UP + [10] * (len(times) - WARM_UP))
+
+    result = end._timed(Plan("read_lat", 2, 300), play)
+    assert (result.messages, result.ns) == (WARM_UP + 300, 1000 * WARM_UP + 10 * 300)
+    assert result.times == [10] * 300
+    end.close()
+    place.close()
+
+
+def test_cpu_time_of_this_process():
+    before, deadline = cpu_ns(os.getpid()), time.monotonic() + 10
+    while cpu_ns(os.getpid()) <= before:  # the kernel counts now and then
+        assert time.monotonic() < deadline
+
+
+def test_cpu_time_of_one_that_ended(monkeypatch):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    with pytest.raises(LocalError, match=f"CPU time of process {child.pid} is not to be had"):
+        cpu_ns(child.pid)
+
+    def gone(*_):
+        raise ProcessLookupError(3, "No such process")
+
+    monkeypatch.setattr(Path, "read_text", gone)
+    with pytest.raises(LocalError, match=f"CPU time of process {os.getpid()} is not"):
+        cpu_ns(os.getpid())
+
+
+def test_completions_that_a_worker_keeps():
+    assert ring_entries({"qps": 2, "sq": 128, "rq": 128}) == 1024
+    assert ring_entries({"qps": 1, "sq": 1, "rq": 1}) == 64
+    with pytest.raises(LocalError, match="256 QPs with queues of 128 and 128 need 65792"):
+        ring_entries({"qps": 256, "sq": 128, "rq": 128})
