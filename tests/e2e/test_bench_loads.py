@@ -52,6 +52,14 @@ def test_everybody_has_a_place(stand):
         assert os.sched_getaffinity(worker.pid) == cores
 
 
+def test_two_stands_over_udp():
+    """At the same time, as the loads of the paper have them."""
+    with Stand(UDP) as one, Stand(UDP) as other:
+        for stand in (one, other, one):
+            with stand.connect(SHAPES[0]) as link:
+                assert link.measure(Plan("write_bw", 2048, 100)).messages == 100
+
+
 def test_without_protection_over_udp():
     with Stand(UDP, Settings(unprotected=True)) as stand:
         with stand.connect(Shape("none")) as link:
