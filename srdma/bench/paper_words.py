@@ -52,8 +52,8 @@ CAPTIONS = {
     "at level packet with hmac-sha512.",
     "table3": "On the embedded NIC, whatever the device: gauges key_bytes and nonce_bytes of a "
     "running worker with 10 QPs; headers from captured packets. The gauge of a PD's keys has "
-    "those of pd and mem together, whatever its QPs use: mem is counted as 16 bytes of it, pd as the rest. “shared” is pd in a trust group, where "
-    "every member has the PD's key.",
+    "those of pd and mem together, whatever its QPs use: mem is counted as 16 bytes of it, pd as "
+    "the rest. “shared” is pd in a trust group, where every member has the PD's key.",
     "fig2": "From the key of a region to the key of a leaf, no key on the way kept; CPU time.",
     "fig5": "Codes with each suite that only authenticates, in CPU time of pinned threads; by the "
     "fastest provider of this CPU and by OpenSSL.",
