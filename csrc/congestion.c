@@ -1,9 +1,13 @@
 #include "congestion.h"
 
-#define TARGET	  UINT64_C(500000)	/* ns of queue, at least */
 #define BASE_LIFE UINT64_C(10000000000) /* ns that a least round trip counts */
 
-enum { SCALE = 256 };
+enum {
+	SCALE = 256,
+	NARROW = 40, /* packets: a window that may make twice the queue */
+	ROUNDS = 20, /* in a row with a queue: the path is looked at again */
+	A_FEW = 4,   /* lost packets, which say nothing */
+};
 
 static uint32_t bounded(const struct srdma_congestion *c, uint64_t window)
 {
@@ -19,13 +23,14 @@ static uint32_t bounded(const struct srdma_congestion *c, uint64_t window)
 }
 
 void srdma_congestion_init(struct srdma_congestion *c, uint32_t most,
-			   int ordered)
+			   uint32_t queue)
 {
 	*c = (struct srdma_congestion){ .most = most,
 					.slow = most * SCALE,
-					.ordered = ordered != 0 };
-	c->window = ordered ? most * SCALE
-			    : bounded(c, SRDMA_CONGESTION_FIRST * SCALE);
+					.queue = queue,
+					.least = UINT64_MAX };
+	c->window = queue ? bounded(c, SRDMA_CONGESTION_FIRST * SCALE)
+			  : most * SCALE;
 }
 
 uint32_t srdma_congestion_window(const struct srdma_congestion *c)
@@ -33,24 +38,13 @@ uint32_t srdma_congestion_window(const struct srdma_congestion *c)
 	return c->window / SCALE;
 }
 
-void srdma_congestion_arrived(struct srdma_congestion *c, uint32_t packets)
-{
-	uint64_t more = (uint64_t)packets * SCALE;
-
-	if (c->above || !packets)
-		return;
-	if (c->window >= c->slow)
-		more = more * SCALE / c->window;
-	c->window = bounded(c, c->window + more);
-}
-
 /* The least of the last one or two lives, so that a new path is noticed. */
-static void learn_base(struct srdma_congestion *c, uint64_t now, uint64_t rtt)
+static void learn_base(struct srdma_congestion *c, uint64_t rtt)
 {
-	if (!c->next_base || now - c->since >= BASE_LIFE) {
+	if (!c->next_base || c->now - c->since >= BASE_LIFE) {
 		c->base = c->next_base;
 		c->next_base = rtt;
-		c->since = now;
+		c->since = c->now;
 	}
 	if (rtt < c->next_base)
 		c->next_base = rtt;
@@ -58,35 +52,111 @@ static void learn_base(struct srdma_congestion *c, uint64_t now, uint64_t rtt)
 		c->base = c->next_base;
 }
 
+static uint64_t queue_of(const struct srdma_congestion *c)
+{
+	return c->base / 2 > c->queue ? c->base / 2 : c->queue;
+}
+
+/* A narrow window may make more of it, so that all come to be alike. */
+static uint64_t allowed(const struct srdma_congestion *c)
+{
+	return queue_of(c) + queue_of(c) * NARROW * SCALE / c->window;
+}
+
+/* As much is left as fills the path, and so much at least. */
+static void narrow(struct srdma_congestion *c, uint64_t rtt, uint32_t least)
+{
+	const uint32_t most = c->window - c->window / 16;
+	uint64_t window = c->window * c->base / rtt;
+
+	if (window < least)
+		window = least;
+	if (window > most)
+		window = most;
+	c->window = c->slow = bounded(c, window);
+	c->cut = c->now;
+}
+
+/* Few are under way until one of them was measured. */
+static void look(struct srdma_congestion *c)
+{
+	c->looks = c->least;
+	c->slow = c->window;
+	c->window = bounded(c, 0);
+	c->stood = 0;
+}
+
+static void looked(struct srdma_congestion *c)
+{
+	c->window = c->slow;
+	if (c->looks - c->base > allowed(c))
+		narrow(c, c->looks, c->window / 2);
+	c->looks = 0;
+}
+
+static void end_round(struct srdma_congestion *c)
+{
+	const uint64_t wait = c->least - c->base;
+	const uint64_t most = allowed(c);
+	const uint32_t lost = c->lost;
+
+	c->above = wait > most;
+	c->stood = wait > queue_of(c) / 4 ? c->stood + 1 : 0;
+	if (c->looks)
+		looked(c);
+	else if (c->above || c->stood >= ROUNDS)
+		look(c);
+	else if ((lost && wait > queue_of(c) / 2) || lost > A_FEW + c->came / 4)
+		narrow(c, c->least, c->window - c->window / 8);
+	c->began = c->now;
+	c->least = UINT64_MAX;
+	c->came = c->lost = 0;
+}
+
 void srdma_congestion_rtt(struct srdma_congestion *c, uint64_t now,
 			  uint64_t rtt)
 {
-	uint64_t target;
+	if (!c->queue || !rtt)
+		return;
+	c->now = now;
+	learn_base(c, rtt);
+	if (rtt < c->least)
+		c->least = rtt;
+	if (now - rtt >= c->began)
+		end_round(c);
+}
 
-	if (c->ordered || !rtt)
+void srdma_congestion_arrived(struct srdma_congestion *c, uint32_t packets,
+			      int used)
+{
+	uint64_t more = (uint64_t)packets * SCALE;
+
+	c->came += packets;
+	if (c->above || c->looks || !used)
 		return;
-	learn_base(c, now, rtt);
-	target = c->base + (c->base > TARGET ? c->base : TARGET);
-	c->above = rtt > target;
-	if (!c->above || now - c->cut < rtt)
-		return;
-	/* What is left fills the path, not its queue. */
-	c->window = bounded(c, rtt > 2 * c->base ? c->window / 2
-						 : c->window * c->base / rtt);
-	c->slow = c->window;
-	c->cut = now;
+	if (c->window >= c->slow)
+		more = more * SCALE / c->window;
+	c->window = bounded(c, c->window + more);
+}
+
+void srdma_congestion_lost(struct srdma_congestion *c, uint32_t packets,
+			   uint64_t sent)
+{
+	if (sent >= c->cut)
+		c->lost += packets;
 }
 
 void srdma_congestion_timeout(struct srdma_congestion *c)
 {
-	if (!c->ordered)
+	if (c->queue)
 		srdma_congestion_restart(c);
 }
 
 void srdma_congestion_restart(struct srdma_congestion *c)
 {
-	if (c->window > c->slow || c->ordered)
-		c->slow = c->window > c->slow ? c->window : c->slow;
+	if (c->window > c->slow)
+		c->slow = c->window;
 	c->window = bounded(c, 0);
 	c->above = 0;
+	c->looks = 0;
 }

@@ -229,6 +229,8 @@ static int cut_lost(struct srdma_qp *qp)
 		return err;
 	op->resend = SRDMA_RESEND_FLIGHT;
 	op->flight = serial;
+	if (!srdma_desc_is_answered(w->opcode))
+		srdma_congestion_lost(&qp->sending, 1, flight->sent);
 	srdma_flight_again(&qp->flights, flight);
 	w->fetching++;
 	return 0;
@@ -250,6 +252,9 @@ static int cut_missing(struct srdma_qp *qp)
 		return -EAGAIN;
 	}
 	op->resend = SRDMA_RESEND_PART;
+	srdma_congestion_lost(&qp->asking,
+			      srdma_part_answers(&qp->parts, piece.len),
+			      part->asked);
 	return 0;
 }
 
@@ -267,6 +272,19 @@ static int fetch_again(struct srdma_qp *qp)
 	return err == -ENOENT ? 0 : err;
 }
 
+/* Bytes of a part, which is answered in one burst (docs/protocol.md 5.5). */
+static uint32_t part_most(const struct srdma_qp *qp)
+{
+	const uint32_t window = srdma_congestion_window(&qp->asking);
+	const uint32_t n = window / 4 > SRDMA_CONGESTION_LEAST
+				   ? window / 4
+				   : SRDMA_CONGESTION_LEAST;
+
+	if (qp->parts.ordered || n >= SRDMA_READ_PART / qp->parts.mtu)
+		return SRDMA_READ_PART;
+	return n * qp->parts.mtu;
+}
+
 /* Cut one packet of the request at sq_next. 0, -EBUSY, -EAGAIN, -EACCES. */
 static int cut(struct srdma_qp *qp)
 {
@@ -277,7 +295,7 @@ static int cut(struct srdma_qp *qp)
 
 	if (!w->started && !may_start(qp, w))
 		return -EBUSY;
-	err = cut_len(qp, w, answered ? SRDMA_READ_PART : qp->peer_mtu, &len);
+	err = cut_len(qp, w, answered ? part_most(qp) : qp->peer_mtu, &len);
 	if (!err)
 		err = answered ? cut_part(qp, w, len) : cut_payload(qp, w, len);
 	if (err)

@@ -179,7 +179,7 @@ void srdma_part_asked(struct srdma_parts *t, struct srdma_part *part,
 	}
 	part->state = SRDMA_PART_ASKED;
 	part->flight = flight;
-	part->since = now;
+	part->asked = part->since = now;
 	part->later = 0;
 	part->late = 0;
 }
@@ -278,6 +278,7 @@ static void ask_again(struct srdma_parts *t, struct srdma_part *p)
 		t->due -= q->left; /* they were the part's */
 		for (; from < to; from++)
 			fill(p, from);
+		q->asked = p->asked;
 		want(t, q);
 	}
 }

@@ -27,6 +27,7 @@ struct srdma_part {
 	struct srdma_part *next, *before;
 	uint64_t request_id;
 	uint64_t flight;      /* of its request; SRDMA_NO_FLIGHT: none */
+	uint64_t asked;	      /* when its request left last, ns */
 	uint64_t since;	      /* nothing was heard of it, ns */
 	uint64_t late;	      /* an answer passed it then, ns; 0: none */
 	uint32_t start, end;  /* offsets in the message */

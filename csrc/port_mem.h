@@ -37,6 +37,15 @@ struct srdma_mem_datagram {
 	uint32_t len;	 /* may be changed, at most SRDMA_MAX_PACKET */
 };
 
+/* A way that wires share: what would wait there for too long is dropped. */
+struct srdma_mem_way {
+	uint64_t rate;	/* bytes per us */
+	uint64_t queue; /* ns that a datagram may wait */
+	uint64_t busy;	/* until then; 0 at first, like what follows */
+	uint64_t bytes; /* taken */
+	uint64_t taken, dropped;
+};
+
 struct srdma_mem_wire_params {
 	uint32_t slots; /* datagrams under way per conn; 0: 128 */
 	uint32_t bufs;	/* of each port's pool; 0: 256; read at create only */
@@ -47,8 +56,9 @@ struct srdma_mem_wire_params {
 	 * what is flushed is there.
 	 */
 	const uint64_t *now;
-	uint64_t rate, latency; /* rate 0: no limit */
-	void *ctx;		/* of the hooks */
+	uint64_t rate, latency;	   /* rate 0: no limit */
+	struct srdma_mem_way *way; /* then, of each side; NULL: none */
+	void *ctx;		   /* of the hooks */
 	/* Asked at each commit. NULL: all pass. */
 	enum srdma_mem_fate (*fate)(void *ctx, struct srdma_mem_datagram *d);
 	/* 1: reserve of this side finds no room. NULL: as slots permit. */

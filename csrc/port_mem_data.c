@@ -83,18 +83,42 @@ int srdma_mem_data_commit(struct srdma_conn *conn, uint32_t len)
 	return pass(e, &d);
 }
 
+/* A datagram comes to a way that others use too. 1: *at is when it leaves; 0:
+ * there is no room. */
+static int cross(struct srdma_mem_way *way, uint32_t len, uint64_t *at)
+{
+	if (way->busy > *at + way->queue) {
+		way->dropped++;
+		return 0;
+	}
+	if (way->busy < *at)
+		way->busy = *at;
+	way->busy += len * UINT64_C(1000) / way->rate;
+	way->bytes += len;
+	way->taken++;
+	*at = way->busy;
+	return 1;
+}
+
 /* Put what is committed on its way to the peer. */
 static void depart(struct srdma_mem_end *e)
 {
 	const struct srdma_mem_wire_params *p = srdma_mem_params(e);
+	const int side = srdma_mem_wire_of(e->conn.port)->side;
 	struct srdma_datagram *d;
+	uint64_t at;
 
 	while (p->now && (d = srdma_fifo_pop(&e->out))) {
 		if (e->busy < *p->now)
 			e->busy = *p->now;
 		if (p->rate)
 			e->busy += d->len * UINT64_C(1000) / p->rate;
-		d->due = e->busy + p->latency;
+		at = e->busy;
+		if (p->way && !cross(&p->way[side], d->len, &at)) {
+			free(d);
+			continue;
+		}
+		d->due = at + p->latency;
 		srdma_fifo_push(&e->peer->in, d);
 	}
 	srdma_fifo_move(&e->peer->in, &e->out);

@@ -315,12 +315,14 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	qp->parts.mtu = qp->answer_mtu;
 	qp->parts.results = SRDMA_ATOMIC_RESULTS;
 	qp->parts.ordered = srdma_relay_ordered(r);
-	srdma_congestion_init(&qp->sending, SRDMA_UNDER_WAY, qp->parts.ordered);
+	srdma_congestion_init(&qp->sending, SRDMA_UNDER_WAY,
+			      qp->parts.ordered ? 0
+						: SRDMA_CONGESTION_REQUESTS);
 	srdma_congestion_init(&qp->asking,
 			      r->params.window < SRDMA_UNDER_WAY
 				      ? r->params.window
 				      : SRDMA_UNDER_WAY,
-			      qp->parts.ordered);
+			      qp->parts.ordered ? 0 : SRDMA_CONGESTION_ANSWERS);
 	qp->acked_pn = qp->first_pn - 1;
 	qp->state = SRDMA_QP_RTR;
 	qp->beyond.pn = srdma_session_highest(qp->session);

@@ -30,9 +30,10 @@ static void widen(struct srdma_qp *qp, uint32_t waiting)
 {
 	struct srdma_congestion *c = &qp->sending;
 
-	if (waiting >= srdma_congestion_window(c) / 2 &&
-	    waiting > qp->flights.waiting)
-		srdma_congestion_arrived(c, waiting - qp->flights.waiting);
+	if (waiting > qp->flights.waiting)
+		srdma_congestion_arrived(c, waiting - qp->flights.waiting,
+					 waiting >= srdma_congestion_window(c) /
+							    2);
 }
 
 void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
@@ -56,8 +57,9 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 		unsolicited(qp);
 		return;
 	}
-	if (qp->parts.due >= srdma_congestion_window(&qp->asking) / 2)
-		srdma_congestion_arrived(&qp->asking, 1);
+	srdma_congestion_arrived(
+		&qp->asking, 1,
+		qp->parts.due >= srdma_congestion_window(&qp->asking) / 2);
 	if (flight != SRDMA_NO_FLIGHT)
 		srdma_flight_over(&qp->flights, flight);
 	srdma_retry_answered(qp);

@@ -18,83 +18,141 @@ static void expect(const struct srdma_congestion *c, uint32_t window)
 	assert_int_equal(srdma_congestion_window(c), window);
 }
 
+/* A round: a packet left at its begin, another measured at its end. */
+static void round_of(struct srdma_congestion *c, uint64_t *now, uint64_t rtt)
+{
+	*now += rtt + 1;
+	srdma_congestion_rtt(c, *now, rtt);
+}
+
+static struct srdma_congestion begin(uint64_t *now, uint64_t rtt)
+{
+	struct srdma_congestion c;
+
+	srdma_congestion_init(&c, MOST, SRDMA_CONGESTION_REQUESTS);
+	expect(&c, SRDMA_CONGESTION_FIRST);
+	*now = S;
+	round_of(&c, now, rtt);
+	return c;
+}
+
 static void test_ordered(void **state)
 {
 	struct srdma_congestion c;
 
 	(void)state;
-	srdma_congestion_init(&c, MOST, 1);
+	srdma_congestion_init(&c, MOST, 0);
 	expect(&c, MOST);
 	srdma_congestion_rtt(&c, MS, 10 * US);
 	srdma_congestion_rtt(&c, S, S);
+	srdma_congestion_lost(&c, 100, S);
 	srdma_congestion_timeout(&c);
 	expect(&c, MOST);
 	srdma_congestion_restart(&c);
 	expect(&c, SRDMA_CONGESTION_LEAST);
 	for (uint32_t w = 4; w < MOST; w *= 2) {
 		expect(&c, w);
-		srdma_congestion_arrived(&c, w);
+		srdma_congestion_arrived(&c, w, 1);
 	}
-	srdma_congestion_arrived(&c, MOST);
+	srdma_congestion_arrived(&c, MOST, 1);
 	expect(&c, MOST);
 }
 
-/* It doubles, narrows once in a round trip, and then grows by one. */
+/* It doubles while it is used; too long a round trip: it looks, and narrows
+ * only if that of before was too long by what it saw. */
 static void test_delay(void **state)
 {
-	struct srdma_congestion c;
+	uint64_t now;
+	struct srdma_congestion c = begin(&now, 100 * US);
 
 	(void)state;
-	srdma_congestion_init(&c, MOST, 0);
-	expect(&c, SRDMA_CONGESTION_FIRST);
-	srdma_congestion_rtt(&c, S, 100 * US);
-	srdma_congestion_arrived(&c, 16);
-	srdma_congestion_arrived(&c, 32);
+	srdma_congestion_arrived(&c, 100, 0);
+	expect(&c, 16);
+	srdma_congestion_arrived(&c, 16, 1);
+	srdma_congestion_arrived(&c, 32, 1);
 	expect(&c, 64);
-	srdma_congestion_rtt(&c, S + MS, 600 * US); /* base + 0.5 ms */
+	round_of(&c, &now, 197 * US); /* 100 + 60 (1 + 40 / 64) */
 	expect(&c, 64);
-	srdma_congestion_rtt(&c, S + 2 * MS, 601 * US);
-	expect(&c, 32); /* half: the base is less than that of the trip */
-	srdma_congestion_rtt(&c, S + 2 * MS + 600 * US, 700 * US);
-	srdma_congestion_arrived(&c, 32);
-	expect(&c, 32);
-	srdma_congestion_rtt(&c, S + 4 * MS, 400 * US);
-	srdma_congestion_arrived(&c, 31);
-	expect(&c, 32);
-	srdma_congestion_arrived(&c, 2);
+	round_of(&c, &now, 198 * US);
+	expect(&c, SRDMA_CONGESTION_LEAST);
+	srdma_congestion_arrived(&c, 4, 1);
+	expect(&c, SRDMA_CONGESTION_LEAST);
+	round_of(&c, &now, 110 * US);
+	expect(&c, 32); /* 64 100 / 198, at least half */
+	srdma_congestion_arrived(&c, 33, 1);
 	expect(&c, 33);
 }
 
-/* On a long path as much is left as fills it. */
-static void test_long_path(void **state)
+/* A queue that stands is looked under; one that was not there narrows not. */
+static void test_standing(void **state)
 {
-	struct srdma_congestion c;
+	uint64_t now;
+	struct srdma_congestion c = begin(&now, 100 * US);
 
 	(void)state;
-	srdma_congestion_init(&c, MOST, 0);
-	srdma_congestion_rtt(&c, S, 10 * MS);
-	srdma_congestion_arrived(&c, 48);
-	expect(&c, 64);
-	srdma_congestion_rtt(&c, 2 * S, 20 * MS);
-	expect(&c, 64);
-	srdma_congestion_rtt(&c, 2 * S, 20 * MS + 1);
-	expect(&c, 32);
-	srdma_congestion_rtt(&c, 3 * S, 10 * MS);
-	srdma_congestion_rtt(&c, 4 * S, 30 * MS);
+	for (int i = 0; i < 19; i++)
+		round_of(&c, &now, 116 * US);
 	expect(&c, 16);
+	round_of(&c, &now, 116 * US);
+	expect(&c, SRDMA_CONGESTION_LEAST);
+	round_of(&c, &now, 100 * US);
+	expect(&c, 16);
+	for (int i = 0; i < 40; i++)
+		round_of(&c, &now, 115 * US);
+	expect(&c, 16);
+}
+
+/* Loss narrows only beside a queue, or where it is much; once. */
+static void test_loss(void **state)
+{
+	uint64_t now, sent;
+	struct srdma_congestion c = begin(&now, 100 * US);
+
+	(void)state;
+	srdma_congestion_arrived(&c, 48, 1);
+	expect(&c, 64);
+	round_of(&c, &now, 100 * US);
+	srdma_congestion_lost(&c, 4, now);
+	round_of(&c, &now, 130 * US);
+	expect(&c, 64);
+	sent = now;
+	srdma_congestion_lost(&c, 1, now);
+	round_of(&c, &now, 131 * US);
+	expect(&c, 56);
+	srdma_congestion_lost(&c, 50, sent);
+	round_of(&c, &now, 131 * US);
+	expect(&c, 56);
+	srdma_congestion_lost(&c, 5, now);
+	round_of(&c, &now, 100 * US);
+	expect(&c, 52); /* at least a sixteenth less */
+}
+
+/* On a long path half of it may be queue, or more where few are under way. */
+static void test_long_path(void **state)
+{
+	uint64_t now;
+	struct srdma_congestion c = begin(&now, 10 * MS);
+
+	(void)state;
+	srdma_congestion_arrived(&c, 48, 1);
+	round_of(&c, &now, 18 * MS);
+	expect(&c, 64);
+	round_of(&c, &now, 19 * MS);
+	expect(&c, SRDMA_CONGESTION_LEAST);
 }
 
 /* Never less than four, or all that there may be. */
 static void test_least(void **state)
 {
-	struct srdma_congestion c;
-
 	(void)state;
 	for (uint32_t most = 1; most < 6; most++) {
-		srdma_congestion_init(&c, most, 0);
-		srdma_congestion_rtt(&c, S, US);
-		for (uint64_t i = 2; i < 9; i++)
-			srdma_congestion_rtt(&c, i * S, 10 * MS);
+		struct srdma_congestion c;
+		uint64_t now = S;
+
+		srdma_congestion_init(&c, most, SRDMA_CONGESTION_REQUESTS);
+		round_of(&c, &now, US);
+		for (int i = 0; i < 9; i++)
+			round_of(&c, &now, 10 * MS);
 		expect(&c, most < 4 ? most : 4);
 		srdma_congestion_timeout(&c);
 		expect(&c, most < 4 ? most : 4);
@@ -104,47 +162,43 @@ static void test_least(void **state)
 /* Back where it was after a few round trips. */
 static void test_timeout(void **state)
 {
-	struct srdma_congestion c;
+	uint64_t now;
+	struct srdma_congestion c = begin(&now, 10 * US);
 
 	(void)state;
-	srdma_congestion_init(&c, MOST, 0);
-	srdma_congestion_rtt(&c, S, 10 * US);
-	srdma_congestion_arrived(&c, 84);
-	srdma_congestion_rtt(&c, S, MS);
+	srdma_congestion_arrived(&c, 34, 1);
 	expect(&c, 50);
+	c.slow = c.window;
 	srdma_congestion_timeout(&c);
 	srdma_congestion_timeout(&c); /* twice */
 	expect(&c, 4);
-	srdma_congestion_rtt(&c, 2 * S, 10 * US);
-	srdma_congestion_arrived(&c, 46);
+	srdma_congestion_arrived(&c, 46, 1);
 	expect(&c, 50);
-	srdma_congestion_arrived(&c, 49);
+	srdma_congestion_arrived(&c, 49, 1);
 	expect(&c, 50);
-	srdma_congestion_arrived(&c, 2);
+	srdma_congestion_arrived(&c, 2, 1);
 	expect(&c, 51);
 }
 
 /* A path that became longer is not taken for a queue for ever. */
 static void test_base(void **state)
 {
-	struct srdma_congestion c;
+	uint64_t now;
+	struct srdma_congestion c = begin(&now, 10 * US);
 
 	(void)state;
-	srdma_congestion_init(&c, MOST, 0);
-	srdma_congestion_rtt(&c, S, 10 * US);
-	srdma_congestion_rtt(&c, 2 * S, 5 * MS);
-	expect(&c, 8);
-	for (uint64_t s = 3; s < 33; s++)
+	for (uint64_t s = 2; s < 33; s++)
 		srdma_congestion_rtt(&c, s * S, 5 * MS);
-	srdma_congestion_arrived(&c, 400);
-	assert_true(srdma_congestion_window(&c) > 8);
 	assert_int_equal(c.base, 5 * MS);
+	srdma_congestion_arrived(&c, 400, 1);
+	assert_true(srdma_congestion_window(&c) > 8);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_ordered),	  cmocka_unit_test(test_delay),
+		cmocka_unit_test(test_standing),  cmocka_unit_test(test_loss),
 		cmocka_unit_test(test_long_path), cmocka_unit_test(test_least),
 		cmocka_unit_test(test_timeout),	  cmocka_unit_test(test_base),
 	};
