@@ -201,7 +201,8 @@ cdef class Load:
             raise trouble
         if refused:
             raise Refused(refused)
-        raise Failed(self.failed.qpn, self.failed.opcode, self.failed.status, self.failed.vendor_err)
+        raise Failed(self.failed.qpn, self.failed.opcode, self.failed.status,
+                     self.failed.vendor_err)
 
     def receives(self, list works not None):
         """What is kept posted from now on: a receive per QP, as often as its queue takes it."""
