@@ -12,12 +12,14 @@
 
 enum order { BEHIND, AT, BEYOND };
 
-/* 1: the message before the position is a READ, and none of its parts that
- * came so far is behind it. */
+/* 1: the message before the position is a READ, and no part of it is kept. One
+ * that was dropped is asked for again when its answers do not come. */
 static int may_have_ended(const struct srdma_qp *qp)
 {
+	const struct srdma_kept *k = qp->beyond.head;
+
 	return qp->message.kind == SRDMA_T_READ &&
-	       qp->message.until <= qp->rx_offset;
+	       !(k && k->packet.request_id == qp->rx_id);
 }
 
 static enum order order_of(struct srdma_qp *qp, const struct srdma_packet *p)
@@ -91,14 +93,6 @@ static int keep(const struct srdma_arrival *a)
 	return r;
 }
 
-/* What comes behind the READ of this part waits for it. */
-static void note_part(struct srdma_qp *qp, const struct srdma_packet *p)
-{
-	if (p->opcode == SRDMA_OP_READ_REQUEST && p->request_id == qp->rx_id &&
-	    p->offset + p->dma_len > qp->message.until)
-		qp->message.until = p->offset + p->dma_len;
-}
-
 /* Beyond the position, or at it without a slot. */
 static void set_aside(const struct srdma_arrival *a)
 {
@@ -109,7 +103,6 @@ static void set_aside(const struct srdma_arrival *a)
 		drop(qp);
 		return;
 	}
-	note_part(qp, a->p);
 	r = keep(a);
 	srdma_beyond_note(&qp->beyond, a->p);
 	if (r == -EINVAL) { /* no ack: it would be sent again at once */
@@ -189,7 +182,7 @@ void srdma_order_gaps(struct srdma_qp *qp, struct srdma_ack_body *ack)
 {
 	const struct srdma_beyond_from from = {
 		.at = { qp->rx_id, qp->rx_offset },
-		.reading = may_have_ended(qp),
+		.reading = qp->message.kind == SRDMA_T_READ,
 		.highest = srdma_session_highest(qp->session),
 		.credit = qp->rx_id + SRDMA_REQUEST_CREDIT,
 	};

@@ -72,7 +72,6 @@ struct srdma_message {
 	uint32_t rkey;
 	uint64_t va;
 	uint32_t length; /* WRITE: DMALen */
-	uint32_t until;	 /* READ: where the parts end that came so far */
 };
 
 enum srdma_say { /* what waits to be sent, by falling urgency */

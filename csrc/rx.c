@@ -226,7 +226,6 @@ static void pass_part(struct srdma_qp *qp, const struct srdma_packet *p)
 		.kind = p->dma_len ? SRDMA_T_READ : 0,
 		.rkey = p->rkey,
 		.va = p->va,
-		.until = p->dma_len ? qp->message.until : 0,
 	};
 	qp->rx_id = next.id;
 	qp->rx_offset = next.offset;
