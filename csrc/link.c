@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "mutant.h"
 #include "relay_impl.h"
@@ -170,6 +171,33 @@ void srdma_link_go_home(struct srdma_qp *qp)
 
 	if (link && link->up && qp->wire != qp->home && !is_home(qp))
 		return_home(qp);
+}
+
+/* 1: another QP sends to the same peer there. */
+static int leads_to_peer(const struct srdma_link *link,
+			 const struct srdma_qp *qp)
+{
+	const struct srdma_qp *other;
+
+	LIST_FOREACH(other, &link->users, wire_next)
+	if (other != qp &&
+	    memcmp(other->peer_eid, qp->peer_eid, SRDMA_EID_LEN) == 0)
+		return 1;
+	return 0;
+}
+
+void srdma_link_try_another(struct srdma_qp *qp)
+{
+	struct srdma_relay *r = qp->relay;
+	struct srdma_link *own = qp->wire ? qp->wire->user : NULL, *link = own;
+
+	if (!own || qp->home)
+		return;
+	do {
+		link = link->next ? link->next : r->links;
+	} while (link != own && !leads_to_peer(link, qp));
+	if (link != own)
+		join(qp, link->conn);
 }
 
 /* Guests go home; who has no other wire waits for one, or connects it. */

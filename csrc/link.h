@@ -42,6 +42,9 @@ void srdma_link_give_up(struct srdma_qp *qp);
 /* To the wire that it connected, if it sends on another one and that stands.
  * Nothing is known of it. */
 void srdma_link_go_home(struct srdma_qp *qp);
+/* The QP asked in vain, and connected no wire: to the next one on which another
+ * QP sends to the same peer. */
+void srdma_link_try_another(struct srdma_qp *qp);
 /* A packet of the QP verified here: if it is the newest, or nothing verified
  * on the wire on which it sends, send here, and keep a conn that was only
  * passing. */

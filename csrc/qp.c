@@ -314,6 +314,8 @@ static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
 	ping = next_ping(qp);
 	if (now >= ping) {
 		srdma_link_go_home(qp);
+		if (qp->pinged > qp->heard)
+			srdma_link_try_another(qp);
 		qp->ctl |= SRDMA_SAY_PING;
 		qp->pinged = now;
 		ping = next_ping(qp);

@@ -446,6 +446,29 @@ static void diverted_server(void **state)
 	pair_close(&w.p);
 }
 
+/* The same, and another QP still sends on the wire that it left, which so is
+ * nobody's to close: it asks in vain, and then there. */
+static void diverted_beside_another(void **state)
+{
+	struct srdma_conn *shared;
+	struct world w;
+
+	(void)state;
+	begin(&w, 2);
+	shared = qp_at(&w, 1, 1)->wire;
+	assert_ptr_equal(qp_at(&w, 1, 0)->wire, shared);
+	hold_an_ack(&w, 0);
+	divert(&w, 0);
+	post_write(&w, 1, 0, 6);
+	pass(&w, 5500 * MS);
+	pair_expect_none(&w.p, 1);
+	pass(&w, 4000 * MS);
+	expect_written(&w, 1, 6);
+	assert_ptr_equal(qp_at(&w, 1, 0)->wire, shared);
+	assert_int_equal(w.count, 0);
+	pair_close(&w.p);
+}
+
 /* The client's QP: it asks in vain, and goes back to the wire it connected. */
 static void diverted_client(void **state)
 {
@@ -624,6 +647,7 @@ int main(void)
 		cmocka_unit_test(flood),
 		cmocka_unit_test(oldest_stranger),
 		cmocka_unit_test(diverted_server),
+		cmocka_unit_test(diverted_beside_another),
 		cmocka_unit_test(diverted_client),
 		cmocka_unit_test(diverted_receiver),
 		cmocka_unit_test(diverted_without_a_wire),
