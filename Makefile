@@ -224,8 +224,8 @@ asan:
 # The C half for ARM, as SmartNICs have it, and the main job between two such
 # workers, all in qemu-user, where these tests would take minutes.
 ARM64 := $(BUILD)/arm64
-ARM64_LONG := capability flips relay_modes relay_random relay_recovery \
-	relay_rekey relay_revoke relay_shm session_generations timer transfer \
+ARM64_LONG := capability congestion_fair flips relay_modes relay_random \
+	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
 	transfer_rekey
 ARM64_TESTS := $(filter-out $(ARM64_LONG:%=tests/c/test_%.c),$(C_TEST_SRC))
 test-arm64: native
