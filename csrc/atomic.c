@@ -24,13 +24,11 @@ void srdma_atomic_create(struct srdma_atomic_results *t,
 int srdma_atomic_make_room(struct srdma_atomic_results *t, uint32_t n)
 {
 	const uint32_t all = t->count + n < t->size ? t->count + n : t->size;
-	uint32_t room = t->room ? t->room : FIRST_ROOM;
+	uint32_t room = srdma_table_room(t->room, FIRST_ROOM, all);
 	struct srdma_atomic_result *result;
 
 	if (all <= t->room)
 		return 0;
-	while (room < all)
-		room *= 2;
 	if (room > t->size)
 		room = t->size;
 	result = srdma_table_take(t->memory, room, sizeof(*result));

@@ -79,13 +79,11 @@ void srdma_flight_shrink(struct srdma_flights *f)
 int srdma_flight_make_room(struct srdma_flights *f, uint32_t n)
 {
 	const uint32_t all = f->count + n < f->size ? f->count + n : f->size;
-	uint32_t room = f->room ? f->room : FIRST_ROOM;
+	const uint32_t room = srdma_table_room(f->room, FIRST_ROOM, all);
 	struct srdma_flight *ring;
 
 	if (all <= f->room)
 		return 0;
-	while (room < all)
-		room *= 2;
 	ring = srdma_table_take(f->memory, room, sizeof(*ring));
 	if (!ring)
 		return -ENOMEM;

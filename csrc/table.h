@@ -14,6 +14,17 @@ struct srdma_table_memory {
 	uint64_t used, most; /* bytes; most 0: no limit */
 };
 
+/* How many entries a table of `room`, first of `first`, is to have for `need`. */
+static inline uint32_t srdma_table_room(uint32_t room, uint32_t first,
+					uint32_t need)
+{
+	if (!room)
+		room = first;
+	while (room < need)
+		room *= 2;
+	return room;
+}
+
 /* n entries, all zero; NULL: the limit, or no memory. */
 void *srdma_table_take(struct srdma_table_memory *m, size_t n, size_t size);
 /* Give it back, of as many entries. NULL is allowed. */
