@@ -2,10 +2,11 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "mutant.h"
 #include "relay_impl.h"
+
+enum { TRIES = 8 }; /* of all that ping in vain: a turn stays short */
 
 static struct srdma_link *create(struct srdma_relay *r, struct srdma_conn *conn,
 				 int accepted)
@@ -173,30 +174,28 @@ void srdma_link_go_home(struct srdma_qp *qp)
 		return_home(qp);
 }
 
-/* 1: another QP sends to the same peer there. */
+/* 1: who joined it last sends to the same peer, as all on a wire usually do. */
 static int leads_to_peer(const struct srdma_link *link,
 			 const struct srdma_qp *qp)
 {
-	const struct srdma_qp *other;
+	const struct srdma_qp *user = LIST_FIRST(&link->users);
 
-	LIST_FOREACH(other, &link->users, wire_next)
-	if (other != qp &&
-	    memcmp(other->peer_eid, qp->peer_eid, SRDMA_EID_LEN) == 0)
-		return 1;
-	return 0;
+	return user && srdma_session_same_peer(user->session, qp->session);
 }
 
 void srdma_link_try_another(struct srdma_qp *qp)
 {
-	struct srdma_relay *r = qp->relay;
+	const struct srdma_relay *r = qp->relay;
 	struct srdma_link *own = qp->wire ? qp->wire->user : NULL, *link = own;
+	int looks = 0;
 
 	if (!own || qp->home)
 		return;
 	do {
 		link = link->next ? link->next : r->links;
-	} while (link != own && !leads_to_peer(link, qp));
-	if (link != own)
+		looks += !link->stranger;
+	} while (link != own && looks < TRIES && !leads_to_peer(link, qp));
+	if (link != own && leads_to_peer(link, qp))
 		join(qp, link->conn);
 }
 

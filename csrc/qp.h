@@ -123,7 +123,6 @@ struct srdma_qp {
 	uint64_t said;	   /* when it said its last words last */
 	uint64_t urged;	   /* when it asked to be told, for an epoch to begin */
 	uint64_t followed; /* when the peer's epoch began */
-	uint8_t peer_eid[SRDMA_EID_LEN];
 	uint32_t peer_epoch; /* highest verified */
 	uint32_t
 		pd_serial; /* K_PD of the secret that KEY gave last, held ... */

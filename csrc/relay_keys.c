@@ -308,7 +308,6 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	qp->role = k->role;
 	qp->level = k->level;
 	qp->mode = k->mode;
-	memcpy(qp->peer_eid, k->peer_eid, sizeof(qp->peer_eid));
 	memcpy(qp->peer_holder, k->peer_holder, sizeof(qp->peer_holder));
 	qp->peer_mtu = srdma_relay_fit(r, k->peer_mtu);
 	qp->peer_window = k->peer_window;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bytes.h"
 #include "cmac.h"
@@ -142,6 +143,16 @@ void srdma_session_state(const struct srdma_session *s,
 			       srdma_epoch_iv_bytes(&s->rx.epochs),
 		.window_bytes = sizeof(s->window.seen),
 	};
+}
+
+int srdma_session_same_peer(const struct srdma_session *a,
+			    const struct srdma_session *b)
+{
+	const struct srdma_epochs *x = &a->rx.epochs, *y = &b->rx.epochs;
+
+	return x->suite && y->suite &&
+	       memcmp(x->flow.sender.eid, y->flow.sender.eid, SRDMA_EID_LEN) ==
+		       0;
 }
 
 void srdma_session_ahead(const struct srdma_session *s, int directions)

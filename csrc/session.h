@@ -195,6 +195,10 @@ int srdma_session_spent(const struct srdma_session *s);
 int srdma_session_limit(struct srdma_session *s, uint64_t packets,
 			uint64_t forgeries);
 
+/* 1: both are protected, and of the same peer. */
+int srdma_session_same_peer(const struct srdma_session *a,
+			    const struct srdma_session *b);
+
 /*
  * A packet in one of these directions (enum srdma_direction) is about to come:
  * ask for what it takes of the session, then, when that is there, for the keys.

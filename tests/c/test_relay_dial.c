@@ -12,6 +12,7 @@
 
 #include "relay_impl.h"
 #include "relay_pair.h"
+#include "session_state.h"
 
 #define MS UINT64_C(1000000)
 
@@ -57,6 +58,7 @@ static void begin(struct world *w, int qps)
 	w->hold_from = -1;
 	pair_defaults(&w->p);
 	w->p.now = 1000 * MS;
+	w->p.ring = 4096;
 	w->p.wire.ctx = w;
 	w->p.wire.call = called;
 	w->p.wire.fate = hold;
@@ -446,27 +448,63 @@ static void diverted_server(void **state)
 	pair_close(&w.p);
 }
 
-/* The same, and another QP still sends on the wire that it left, which so is
- * nobody's to close: it asks in vain, and then there. */
-static void diverted_beside_another(void **state)
+/* QP i of the server sends on a wire of somebody else, and its peer is another
+ * one, as far as the server knows. */
+static void be_anothers(struct world *w, int i)
+{
+	struct srdma_qp *qp = qp_at(w, 1, i);
+	const struct srdma_packet p = {
+		.pn = srdma_session_highest(qp->session),
+	};
+	struct srdma_conn *theirs;
+
+	assert_int_equal(srdma_port_mem_intrude(w->p.side[1].wire, &theirs), 0);
+	pair_run(&w->p, 1);
+	qp->session->rx.epochs.flow.sender.eid[0] ^= 1;
+	srdma_link_follow(qp, &p, theirs);
+	assert_ptr_equal(qp->wire, theirs);
+}
+
+/* The same as diverted_server, and another QP still sends on the wire that it
+ * left, which so is nobody's to close; beside it there are wires of other peers.
+ * It asks in vain, and then where the other one sends. */
+static void led_away(int others, int is_found)
 {
 	struct srdma_conn *shared;
 	struct world w;
 
-	(void)state;
-	begin(&w, 2);
+	begin(&w, 2 + others);
 	shared = qp_at(&w, 1, 1)->wire;
 	assert_ptr_equal(qp_at(&w, 1, 0)->wire, shared);
+	for (int i = 0; i < others; i++)
+		be_anothers(&w, 2 + i);
 	hold_an_ack(&w, 0);
 	divert(&w, 0);
 	post_write(&w, 1, 0, 6);
 	pass(&w, 5500 * MS);
 	pair_expect_none(&w.p, 1);
 	pass(&w, 4000 * MS);
-	expect_written(&w, 1, 6);
-	assert_ptr_equal(qp_at(&w, 1, 0)->wire, shared);
-	assert_int_equal(w.count, 0);
+	if (is_found)
+		expect_written(&w, 1, 6);
+	else
+		pair_expect_none(&w.p, 1);
+	assert_int_equal(qp_at(&w, 1, 0)->wire == shared, is_found);
 	pair_close(&w.p);
+}
+
+static void diverted_beside_another(void **state)
+{
+	(void)state;
+	led_away(0, 1);
+	led_away(7, 1);
+}
+
+/* Who pings in vain looks at few wires, or a peer that is gone, with many QPs,
+ * could keep a worker from its work. */
+static void diverted_among_many(void **state)
+{
+	(void)state;
+	led_away(8, 0);
 }
 
 /* The client's QP: it asks in vain, and goes back to the wire it connected. */
@@ -648,6 +686,7 @@ int main(void)
 		cmocka_unit_test(oldest_stranger),
 		cmocka_unit_test(diverted_server),
 		cmocka_unit_test(diverted_beside_another),
+		cmocka_unit_test(diverted_among_many),
 		cmocka_unit_test(diverted_client),
 		cmocka_unit_test(diverted_receiver),
 		cmocka_unit_test(diverted_without_a_wire),
