@@ -105,6 +105,14 @@ static void test_empty_read(void **state)
 	scene_close(&s);
 }
 
+/* DMA takes so long that slots stay taken. */
+static void begin_slow(struct scene *s, uint32_t reads)
+{
+	scene_begin(s);
+	s->pair.reads = reads;
+	s->pair.host[1].dma_polls = 50;
+}
+
 /* While a slot has its bytes, it is not answered twice. */
 static void test_on_its_way(void **state)
 {
@@ -167,9 +175,7 @@ static void test_no_slot(void **state)
 	struct scene s;
 
 	(void)state;
-	scene_begin(&s);
-	s.pair.reads = 1;
-	s.pair.host[1].dma_polls = 50;
+	begin_slow(&s, 1);
 	scene_open(&s, 1);
 	arrive(&s, part(&s, 0, 0, 100));
 	arrive(&s, part(&s, 1, 0, 100));
@@ -195,9 +201,7 @@ static void test_spare_slot(void **state)
 	struct scene s;
 
 	(void)state;
-	scene_begin(&s);
-	s.pair.reads = 4;
-	s.pair.host[1].dma_polls = 50;
+	begin_slow(&s, 4);
 	scene_open(&s, 1);
 	arrive(&s, part(&s, 0, 0, 100));
 	pair_run(&s.pair, 300);
@@ -220,9 +224,7 @@ static void test_part_waits(void **state)
 	struct scene s;
 
 	(void)state;
-	scene_begin(&s);
-	s.pair.reads = 1;
-	s.pair.host[1].dma_polls = 50;
+	begin_slow(&s, 1);
 	scene_open(&s, 1);
 	arrive(&s, part(&s, 0, 0, 100));
 	arrive(&s, part(&s, 0, 100, 100));
@@ -244,9 +246,7 @@ static void test_parts_wait(void **state)
 	struct scene s;
 
 	(void)state;
-	scene_begin(&s);
-	s.pair.reads = 1;
-	s.pair.host[1].dma_polls = 50;
+	begin_slow(&s, 1);
 	scene_open(&s, 1);
 	for (uint32_t at = 0; at < 300; at += 100)
 		arrive(&s, part(&s, 0, at, 100));
@@ -260,6 +260,34 @@ static void test_parts_wait(void **state)
 	assert_int_equal(s.answers, 3);
 	EXPECT_POSITION(&s, 2, 0);
 	assert_int_equal(target_stats(&s)->duplicates, 0);
+	scene_close(&s);
+}
+
+/* A part that comes while there is no room behind the one that waits is as good
+ * as lost: the request behind its READ does not wait for it, as acks say that
+ * nothing is missing, and it is answered when it is asked again. */
+static void test_part_dropped(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin_slow(&s, 1);
+	s.pair.host[1].bufs = SRDMA_MAX_BURST + 5; /* two are kept */
+	scene_open(&s, 1);
+	arrive(&s, part(&s, 0, 0, 100));
+	arrive(&s, part(&s, 0, 100, 100));
+	arrive(&s, piece(&s, 1, 0, 1));
+	assert_int_equal(target_stats(&s)->kept, 2);
+	arrive(&s, part(&s, 0, 200, 100));
+	assert_int_equal(target_stats(&s)->kept, 2);
+	assert_int_equal(pair_refused(&s.pair, 1, SRDMA_REFUSED_GAP), 1);
+	assert_int_equal(s.ack.gaps, 0);
+	pair_run(&s.pair, 300);
+	assert_int_equal(s.answers, 2);
+	EXPECT_POSITION(&s, 2, 0);
+	arrive(&s, part(&s, 0, 200, 100));
+	pair_run(&s.pair, 300);
+	assert_int_equal(s.answers, 3);
 	scene_close(&s);
 }
 
@@ -509,6 +537,7 @@ int main(void)
 		cmocka_unit_test(test_spare_slot),
 		cmocka_unit_test(test_part_waits),
 		cmocka_unit_test(test_parts_wait),
+		cmocka_unit_test(test_part_dropped),
 		cmocka_unit_test(test_memory_fails_the_second_time),
 		cmocka_unit_test(test_nak_again),
 		cmocka_unit_test(test_no_words_to_forgers),
