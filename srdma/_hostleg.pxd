@@ -18,6 +18,13 @@ cdef extern from "reason.h":
         SRDMA_REASON_FLUSHED
 
 
+cdef extern from "relay.h":
+    enum:
+        SRDMA_MIN_RING
+        SRDMA_MAX_RING
+        SRDMA_DEFAULT_PING_MS
+
+
 cdef extern from "stats.h":
     const char *srdma_stats_name(unsigned i)
     unsigned srdma_stats_count()

@@ -3,6 +3,9 @@
 from typing_extensions import Buffer
 
 BATCH: int
+PING_MS: int
+RING_LEAST: int
+RING_MOST: int
 RECORD_LEN: int
 SLOT_LEN: int
 

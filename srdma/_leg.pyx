@@ -20,6 +20,8 @@ from srdma._hostleg cimport *
 BATCH = 64  # completions that one Host.poll() gives at most
 RECORD_LEN = SRDMA_RECORD_LEN
 SLOT_LEN = SRDMA_DESC_SLOT
+RING_LEAST, RING_MOST = SRDMA_MIN_RING, SRDMA_MAX_RING  # completions of a PD
+PING_MS = SRDMA_DEFAULT_PING_MS  # of silence, and a QP asks whether its peer is there
 
 
 def reason(uint32_t code):
@@ -234,7 +236,8 @@ cdef class ShmLeg:
 
     def __cinit__(self, uint32_t entries):
         if srdma_leg_shm_create(&self.leg, entries) < 0:
-            raise MemoryError(f"no leg of {entries} records: a power of two, 64..65536, is legal")
+            raise MemoryError(f"no leg of {entries} records: a power of two, "
+                              f"{RING_LEAST}..{RING_MOST}, is legal")
         self.entries = entries
 
     def __dealloc__(self):

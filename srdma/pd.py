@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from srdma._leg import Pinned, Region
+from srdma._leg import RING_LEAST, RING_MOST, Pinned, Region
 from srdma.bounce import BouncePool
 from srdma.control import Control, HostKind, MRRequest
 from srdma.engine import Engine
@@ -67,8 +67,10 @@ class PD(Resource):
     def __init__(
         self, ctx: Context, ring: int = RING, group: str = "", *, thread: int | None = None
     ) -> None:
-        if not 64 <= ring <= 65536 or ring & (ring - 1):
-            raise LocalError(f"ring={ring}: it must be a power of two from 64 to 65536")
+        if not RING_LEAST <= ring <= RING_MOST or ring & (ring - 1):
+            raise LocalError(
+                f"ring={ring}: it must be a power of two from {RING_LEAST} to {RING_MOST}"
+            )
         if len(group.encode()) > GROUP_MAX:
             raise LocalError(f"group={group!r}: at most {GROUP_MAX} bytes of UTF-8")
         chosen = ctx.choose(thread)

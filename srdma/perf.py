@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import cbor2
 
-from ._leg import counter_names
+from ._leg import PING_MS, RING_LEAST, RING_MOST, counter_names
 from .capability import Capability, Right
 from .connection import Connection
 from .control import HostKind
@@ -32,9 +32,7 @@ from .qp import SecureQP
 from .wr import SGE, RecvWR, SendWR, WROpcode
 
 WRITE, READ, SEND = WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND
-RING_MOST = 65536
 WORKS = 256  # that a host takes at once
-PING = 5.0  # seconds of silence, and a QP asks whether its peer is there
 SPARE = 4  # QPs of others that may be there during a run
 SILENCE = 0.5  # seconds without a message: a stream of unknown length is over
 WARM_UP = 100  # rounds that are not counted, at most as many as are
@@ -154,7 +152,7 @@ def ring_entries(options: Mapping[str, Any]) -> int:
             f"{qps} QPs with queues of {sq} and {rq} need {need} completions, and a worker keeps "
             f"{RING_MOST} for a host: less would be right"
         )
-    return max(64, 1 << int(need - 1).bit_length())
+    return max(RING_LEAST, 1 << int(need - 1).bit_length())
 
 
 class Place:
@@ -371,7 +369,7 @@ class Protection(Protocol):
 def pings(qps: int, seconds: float) -> int:
     """How many packets of QPs at rest may be counted in a run of so many QPs: beside it there may
     be as many, compared with it, and a few more. Both ends count each PING and its answer."""
-    return 4 * (qps + SPARE) * (1 + int(seconds / PING))
+    return 4 * (qps + SPARE) * (1 + int(seconds * 1000 / PING_MS))
 
 
 def gained(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:

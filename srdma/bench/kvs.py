@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from .. import _kvs, connection
+from .._leg import RING_MOST
 from ..capability import Capability
 from ..connection import Connection
 from ..context import Context
@@ -33,7 +34,6 @@ from .stand import Shape, Stand, pin
 KEYS = 1 << 23  # as in the paper
 MAX_KEYS = 1 << 26
 CONNECTIONS, DEPTH = 8, 8
-RING = 65536  # entries of each end's PD
 TRACE = 1 << 20  # requests that are thrown before a run, and then asked for in turn
 HISTORY = 1 << 22  # requests that a check keeps
 MOST_CHECKED = HISTORY // 2  # keys
@@ -62,7 +62,7 @@ class Store:
     @property
     def most(self) -> int:
         """Connections."""
-        return min(QPS_MAX, RING // (2 * self.queue + 1))
+        return min(QPS_MAX, RING_MOST // (2 * self.queue + 1))
 
     @property
     def slots(self) -> int:
@@ -273,7 +273,7 @@ class KvsServer(Closing):
         )  # fmt: skip
         serial = heard["serial"]
         with ExitStack() as stack:
-            pd = stack.enter_context(PD(stack.enter_context(Context(stand.a.control)), RING))
+            pd = stack.enter_context(PD(stack.enter_context(Context(stand.a.control)), RING_MOST))
             options = shape.options(stand.identities, "a", "b") | qps
             self._host.request("open", serial=serial, sq=store.queue)
             try:

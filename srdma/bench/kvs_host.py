@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _kvs, connection
+from .._leg import RING_MOST
 from ..capability import Right
 from ..connection import Connection, Listener
 from ..context import Context
@@ -24,7 +25,6 @@ from ..errors import DeviceError, Error
 from ..mr import MR
 from ..pd import PD
 from ..perf import ACCESS
-from .kvs import RING
 from .serving import Serving
 
 WAIT = 60.0
@@ -45,7 +45,7 @@ class Served(Serving):
         self._server: _kvs.Server
         with ExitStack() as stack:
             self._pd = stack.enter_context(
-                PD(stack.enter_context(Context(Path(words["worker"]))), RING)
+                PD(stack.enter_context(Context(Path(words["worker"]))), RING_MOST)
             )
             self._listener: Listener = stack.enter_context(
                 connection.listen(("127.0.0.1", 0), self._pd, **words["options"])
