@@ -96,24 +96,20 @@ def wait_until_busy(worker: Worker, client: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("test", "host"), [*((test, "C") for test in RUNS), ("write_bw", "Python")]
+    ("whose", "other", "test", "host"),
+    [
+        *(("client", "server", test, "C") for test in RUNS),
+        ("client", "server", "write_bw", "Python"),
+        ("server", "client", "send_bw", "C"),
+        ("server", "client", "write_lat", "Python"),
+    ],
 )
-def test_the_own_worker_dies(begin: Begin, test: str, host: str) -> None:
+def test_a_worker_dies(begin: Begin, whose: str, other: str, test: str, host: str) -> None:
     ends = begin(test, host)
-    ends.a.process.kill()
-    code, err = ends.ended("client")
+    (ends.a if whose == "client" else ends.b).process.kill()
+    code, err = ends.ended(whose)
     assert code == cli.DEVICE and re.search("worker is gone|WORKER_GONE", err), err
-    code, err = ends.ended("server")
-    assert code == cli.REMOTE and "WIRE_LOST" in err, err
-
-
-@pytest.mark.parametrize(("test", "host"), [("send_bw", "C"), ("write_lat", "Python")])
-def test_the_worker_of_the_server_dies(begin: Begin, test: str, host: str) -> None:
-    ends = begin(test, host)
-    ends.b.process.kill()
-    code, err = ends.ended("server")
-    assert code == cli.DEVICE and re.search("worker is gone|WORKER_GONE", err), err
-    code, err = ends.ended("client")
+    code, err = ends.ended(other)
     assert code == cli.REMOTE and "WIRE_LOST" in err, err
 
 
