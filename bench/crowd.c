@@ -9,8 +9,7 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "host.h"
-#include "leg_shm.h"
+#include "leg.h"
 #include "port_shm.h"
 #include "provider.h"
 #include "relay_impl.h"
@@ -22,19 +21,9 @@ enum {
 	BUDGET = 32,
 };
 
-/* A leg of each side, whose QPs are connected. */
-struct legs {
-	uint32_t ring;
-	struct srdma_leg *leg[2];
-	struct srdma_leg_shm *shm[2];
-	struct srdma_host *host[2];
-	uint8_t *memory[2];
-	uint32_t key[2];
-};
-
 struct ends {
 	uint32_t qpn[2];
-	uint16_t leg;
+	uint16_t legs;
 	uint16_t under_way;
 };
 
@@ -46,7 +35,7 @@ struct crowd {
 	uint32_t depth;	 /* of an SQ, of an RQ */
 	uint32_t of_leg; /* QPs */
 	uint32_t leg_count;
-	struct legs *legs;
+	struct bench_leg (*legs)[2]; /* of each side, whose QPs are connected */
 	struct ends *qps;
 	uint32_t next;
 	uint64_t random;
@@ -58,6 +47,12 @@ static void must(int failed, const char *what)
 		return;
 	fprintf(stderr, "many: %s\n", what);
 	exit(1);
+}
+
+/* NULL: nothing failed. */
+static void check(const char *why)
+{
+	must(why != NULL, why);
 }
 
 /* Of this thread, which never waits: what others do on its core does not
@@ -87,37 +82,13 @@ static void turn(struct crowd *c)
 /* --- relays and legs ------------------------------------------------------ */
 
 /* The pages of a leg that has been in use for long. */
-static void make_pages(int fd)
+static void make_pages(const struct bench_leg *l)
 {
+	const int fd = srdma_leg_shm_fds(l->shm)[0];
 	struct stat leg;
 
 	must(fstat(fd, &leg) || posix_fallocate(fd, 0, leg.st_size),
 	     "no memory for a leg");
-}
-
-static void open_side(struct crowd *c, struct legs *l, int i)
-{
-	struct srdma_relay *r = c->pair.side[i].relay;
-	struct srdma_leg_params lp = { .ring = l->ring, .pid = getpid() };
-	struct srdma_mr_params mp = {
-		.region = { .length = REGION, .access = SRDMA_ACCESS_ALL },
-	};
-	struct srdma_leg_answer answer;
-	void *memory;
-
-	must(srdma_leg_shm_create(&l->shm[i], lp.ring), "no leg");
-	memcpy(lp.fds, srdma_leg_shm_fds(l->shm[i]), sizeof(lp.fds));
-	make_pages(lp.fds[0]);
-	must(srdma_relay_leg_open(r, &lp, &l->leg[i], &answer) ||
-		     srdma_leg_shm_attach(l->shm[i], answer.fds) ||
-		     srdma_host_create(&l->host[i],
-				       srdma_leg_shm_ring(l->shm[i]), lp.ring),
-	     srdma_relay_why(r));
-	must(srdma_leg_shm_region(REGION, &mp.region.fd, &memory), "no memory");
-	l->memory[i] = memory;
-	mp.region.addr = (uintptr_t)memory;
-	must(srdma_relay_mr_reg(r, l->leg[i], &mp, &l->key[i]), "no region");
-	close(mp.region.fd);
 }
 
 /* Records that a QP may need: as many as fit are on one leg. */
@@ -137,11 +108,13 @@ static void open_legs(struct crowd *c)
 		ring *= 2;
 	c->legs = calloc(c->leg_count, sizeof(*c->legs));
 	must(!c->legs, "no memory");
-	for (uint32_t l = 0; l < c->leg_count; l++) {
-		c->legs[l].ring = ring;
-		for (int i = 0; i < 2; i++)
-			open_side(c, &c->legs[l], i);
-	}
+	for (uint32_t l = 0; l < c->leg_count; l++)
+		for (int i = 0; i < 2; i++) {
+			check(bench_leg_open(&c->legs[l][i],
+					     c->pair.side[i].relay, ring,
+					     REGION));
+			make_pages(&c->legs[l][i]);
+		}
 	turn(c);
 }
 
@@ -172,17 +145,17 @@ static void open_relays(struct crowd *c)
 static void open_qp(struct crowd *c, struct ends *q)
 {
 	struct pair *p = &c->pair;
-	struct legs *l = &c->legs[q->leg];
 	struct srdma_qp_keys k;
 
 	for (int i = 0; i < 2; i++)
-		p->side[i].leg = l->leg[i];
+		p->side[i].leg = c->legs[q->legs][i].leg;
 	pair_init_qp(p, 0);
 	for (int i = 1; i >= 0; i--) {
 		struct srdma_relay *r = p->side[i].relay;
 
 		pair_keys(p, i, 0, &k);
-		must(srdma_relay_qp_keys(r, l->leg[i], &k), srdma_relay_why(r));
+		must(srdma_relay_qp_keys(r, p->side[i].leg, &k),
+		     srdma_relay_why(r));
 		q->qpn[i] = p->side[i].qp[0].qpn;
 	}
 }
@@ -197,7 +170,7 @@ static void open_qps(struct crowd *c)
 	const uint32_t count = c->params.qps;
 
 	for (uint32_t i = 0, done = 0; i < count; i++) {
-		c->qps[i].leg = (uint16_t)(i / c->of_leg);
+		c->qps[i].legs = (uint16_t)(i / c->of_leg);
 		open_qp(c, &c->qps[i]);
 		if (i + 1 < count && i + 1 - done < GROUP)
 			continue;
@@ -216,7 +189,7 @@ static void tell_hosts(struct crowd *c)
 {
 	for (uint32_t i = 0; i < c->params.qps; i++)
 		for (int s = 0; s < 2; s++)
-			must(srdma_host_qp_add(c->legs[c->qps[i].leg].host[s],
+			must(srdma_host_qp_add(c->legs[c->qps[i].legs][s].host,
 					       c->qps[i].qpn[s], c->depth,
 					       c->depth),
 			     "no QP of a host");
@@ -248,13 +221,8 @@ void crowd_close(struct crowd *c)
 {
 	for (int i = 0; i < 2; i++) {
 		srdma_relay_destroy(c->pair.side[i].relay);
-		for (uint32_t l = 0; l < c->leg_count; l++) {
-			struct legs *legs = &c->legs[l];
-
-			srdma_host_destroy(legs->host[i]);
-			srdma_leg_shm_destroy(legs->shm[i]);
-			srdma_leg_shm_region_free(legs->memory[i], REGION);
-		}
+		for (uint32_t l = 0; l < c->leg_count; l++)
+			bench_leg_close(&c->legs[l][i]);
 	}
 	srdma_provider_destroy(c->pair.provider);
 	rmdir(c->dir);
@@ -295,25 +263,20 @@ static uint32_t choose(struct crowd *c, int at_random)
 
 static void post(struct crowd *c, uint32_t i, uint32_t payload)
 {
-	struct legs *l = &c->legs[c->qps[i].leg];
+	struct bench_leg *l = c->legs[c->qps[i].legs];
 	const struct srdma_desc d = {
 		.opcode = SRDMA_DESC_WRITE,
 		.flags = SRDMA_DESC_SIGNALED,
 		.id = i,
 		.qpn = c->qps[i].qpn[0],
 		.length = payload,
-		.local_addr = (uintptr_t)l->memory[0],
-		.local_key = l->key[0],
-		.remote_addr = (uintptr_t)l->memory[1],
-		.rkey = l->key[1],
+		.local_addr = (uintptr_t)l[0].memory,
+		.local_key = l[0].key,
+		.remote_addr = (uintptr_t)l[1].memory,
+		.rkey = l[1].key,
 	};
-	uint8_t *slot = srdma_leg_shm_slot(l->shm[0]);
-	int len;
 
-	must(!slot, "a ring is full");
-	len = srdma_host_post(l->host[0], &d, NULL, slot);
-	must(len < 0 || srdma_leg_shm_post(l->shm[0], (uint32_t)len),
-	     "a request was refused");
+	check(bench_leg_post(&l[0], &d));
 	c->qps[i].under_way++;
 }
 
@@ -323,7 +286,7 @@ static uint32_t take(struct crowd *c)
 	uint32_t done = 0;
 
 	for (uint32_t l = 0; l < c->leg_count; l++) {
-		int n = srdma_host_poll(c->legs[l].host[0], r, CROWD_UNDER_WAY);
+		int n = srdma_host_poll(c->legs[l][0].host, r, CROWD_UNDER_WAY);
 
 		for (int i = 0; i < n; i++) {
 			must(r[i].status, "a WRITE failed");
@@ -350,7 +313,7 @@ static void move(struct crowd *c, uint32_t messages, uint32_t payload,
 			posted += burst;
 		}
 		for (uint32_t l = 0; l < c->leg_count; l++)
-			srdma_leg_shm_flush(c->legs[l].shm[0]);
+			srdma_leg_shm_flush(c->legs[l][0].shm);
 		turn(c);
 		done += take(c);
 	}

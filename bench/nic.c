@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "mr.h"
 #include "port_shm.h"
 #include "rung.h"
 
@@ -18,34 +17,15 @@ static void must(int failed, const char *what)
 		wrong("nic", what);
 }
 
-static void open_leg(struct nic *n, int i)
+/* NULL: nothing failed. */
+static void check(const char *why)
 {
-	struct side *s = &n->pair.side[i];
-	struct srdma_leg_params lp = { .ring = n->pair.ring, .pid = getpid() };
-	struct srdma_mr_params mp = {
-		.region = { .length = n->pair.memory,
-			    .access = SRDMA_ACCESS_ALL },
-	};
-	struct srdma_leg_answer answer;
-	void *memory;
-
-	must(srdma_leg_shm_create(&n->leg[i], lp.ring), "no leg");
-	memcpy(lp.fds, srdma_leg_shm_fds(n->leg[i]), sizeof(lp.fds));
-	must(srdma_relay_leg_open(s->relay, &lp, &s->leg, &answer) ||
-		     srdma_leg_shm_attach(n->leg[i], answer.fds) ||
-		     srdma_host_create(&n->host[i],
-				       srdma_leg_shm_ring(n->leg[i]), lp.ring),
-	     "no host");
-	must(srdma_leg_shm_region(n->pair.memory, &mp.region.fd, &memory),
-	     "no memory");
-	s->memory = memory;
-	mp.region.addr = (uintptr_t)memory;
-	must(srdma_relay_mr_reg(s->relay, s->leg, &mp, &s->key), "no region");
-	close(mp.region.fd);
+	must(why != NULL, why);
 }
 
 static void open_side(struct nic *n, int i)
 {
+	struct side *s = &n->pair.side[i];
 	struct srdma_port *host, *wire;
 
 	must(srdma_port_shm_create_host(&host) ||
@@ -53,7 +33,11 @@ static void open_side(struct nic *n, int i)
 						0),
 	     "no ports");
 	pair_open_relay(&n->pair, i, host, wire);
-	open_leg(n, i);
+	check(bench_leg_open(&n->leg[i], s->relay, n->pair.ring,
+			     n->pair.memory));
+	s->leg = n->leg[i].leg;
+	s->memory = n->leg[i].memory;
+	s->key = n->leg[i].key;
 }
 
 static void turn(struct nic *n, int side)
@@ -74,7 +58,7 @@ static void connect_qps(struct nic *n)
 		pair_keys(p, side, 0, &k);
 		must(srdma_relay_qp_keys(p->side[side].relay, p->side[side].leg,
 					 &k) ||
-			     srdma_host_qp_add(n->host[side],
+			     srdma_host_qp_add(n->leg[side].host,
 					       p->side[side].qp[0].qpn,
 					       p->depth, p->depth),
 		     "no QP");
@@ -168,30 +152,21 @@ void nic_close(struct nic *n)
 		pthread_join(n->thread, NULL);
 	for (int i = 0; i < 2; i++) {
 		srdma_relay_destroy(n->pair.side[i].relay);
-		srdma_host_destroy(n->host[i]);
-		srdma_leg_shm_destroy(n->leg[i]);
-		srdma_leg_shm_region_free(n->pair.side[i].memory,
-					  n->pair.memory);
+		bench_leg_close(&n->leg[i]);
 	}
 	rmdir(n->dir);
 }
 
 void nic_post(struct nic *n, const struct srdma_desc *d)
 {
-	uint8_t *slot = srdma_leg_shm_slot(n->leg[0]);
-	int len;
-
-	must(!slot, "the ring is full");
-	len = srdma_host_post(n->host[0], d, NULL, slot);
-	must(len < 0 || srdma_leg_shm_post(n->leg[0], (uint32_t)len),
-	     "a request was refused");
+	check(bench_leg_post(&n->leg[0], d));
 }
 
 int nic_turn(struct nic *n, struct srdma_record *out, int most)
 {
-	srdma_leg_shm_flush(n->leg[0]);
+	srdma_leg_shm_flush(n->leg[0].shm);
 	turn(n, 0);
 	if (!n->thread)
 		turn(n, 1);
-	return srdma_host_poll(n->host[0], out, most);
+	return srdma_host_poll(n->leg[0].host, out, most);
 }

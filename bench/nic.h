@@ -8,14 +8,12 @@
 
 #include <pthread.h>
 
-#include "host.h"
-#include "leg_shm.h"
+#include "leg.h"
 #include "relay_pair.h"
 
 struct nic {
 	struct pair pair; /* its sides have shm legs; memory is a region's */
-	struct srdma_leg_shm *leg[2];
-	struct srdma_host *host[2];
+	struct bench_leg leg[2];
 	char dir[64];
 	pthread_t thread;
 	pthread_mutex_t lock;
