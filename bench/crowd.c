@@ -175,11 +175,13 @@ static void open_qps(struct crowd *c)
 		if (i + 1 < count && i + 1 - done < GROUP)
 			continue;
 		for (; done <= i; done++) {
-			while (sender(c, done)->state != SRDMA_QP_RTS)
+			while (sender(c, done)->state < SRDMA_QP_RTS)
 				turn(c);
-			must(sender(c, done)->level != SRDMA_LEVEL_AEAD ||
+			must(sender(c, done)->state != SRDMA_QP_RTS ||
+				     sender(c, done)->level !=
+					     SRDMA_LEVEL_AEAD ||
 				     sender(c, done)->mode != c->params.mode,
-			     "a QP of another level or mode");
+			     "a QP is not connected, or at another level or mode");
 		}
 	}
 }
@@ -202,7 +204,9 @@ struct crowd *crowd_open(const struct crowd_params *params)
 
 	must(!c, "no memory");
 	c->params = *params;
-	c->depth = params->qps == 1 ? CROWD_UNDER_WAY : params->burst;
+	/* While one more burst may be under way, a QP has room for it. */
+	c->depth =
+		params->burst + (CROWD_UNDER_WAY - params->burst) / params->qps;
 	c->random = 88172645463325252;
 	c->qps = calloc(params->qps, sizeof(*c->qps));
 	must(!c->qps, "no memory");
@@ -250,14 +254,14 @@ static uint32_t number_of(struct crowd *c, int at_random)
 	return (uint32_t)(c->random % c->params.qps);
 }
 
-/* A QP with room for a burst. */
+/* A QP with room for a burst: the next one that has, for to draw again would
+ * take long where most have none. */
 static uint32_t choose(struct crowd *c, int at_random)
 {
-	uint32_t i;
+	uint32_t i = number_of(c, at_random);
 
-	do
-		i = number_of(c, at_random);
-	while (c->qps[i].under_way + c->params.burst > c->depth);
+	while (c->qps[i].under_way + c->params.burst > c->depth)
+		i = i + 1 < c->params.qps ? i + 1 : 0;
 	return i;
 }
 

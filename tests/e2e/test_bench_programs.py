@@ -9,9 +9,17 @@ import pytest
 
 from srdma.bench.primitives import program
 
+LIMIT = 120  # of what would hang
+
 
 def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([program(name), *words], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [program(name), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT,
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,6 +60,14 @@ def test_many_says_what_would_be_right(flag, text):
     done = run("many", flag, text)
     assert done.returncode == 2
     assert done.stderr.startswith(f"many: {text}: 1 to ")
+
+
+@pytest.mark.parametrize("burst", ["1", "3", "64"])
+def test_fewer_qps_than_are_under_way(burst):
+    words = ["--rounds", "1", "--messages", "200", "--burst", burst, "--qps", "2", "--qps", "30"]
+    done = run("many", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    assert [crowd["qps"] for crowd in json.loads(done.stdout)] == [1, 2, 30]
 
 
 def test_rungs_by_the_beginning_of_their_names():
