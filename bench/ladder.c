@@ -11,14 +11,15 @@
 #include "clock.h"
 #include "number.h"
 #include "rung.h"
+#include "spread.h"
 
 enum { MAX_RUNGS = 64, MAX_ROUNDS = 101, BATCHES = 47, MAX_ONLY = 16 };
 
 struct measured {
 	const struct rung *rung;
 	void *state;
-	double ns[MAX_ROUNDS]; /* per packet */
-	double median, low, high;
+	double rounds[MAX_ROUNDS]; /* ns per packet */
+	struct spread ns;
 };
 
 static struct measured list[MAX_RUNGS];
@@ -84,13 +85,6 @@ static double tick_ns(void)
 	return (double)(clock_now() - n) / (double)(ticks() - t);
 }
 
-static int compare(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static int begins(const struct rung *rung, const char *name)
 {
 	return !strncmp(rung->name, name, strlen(name));
@@ -152,8 +146,7 @@ static double batch(const struct measured *m)
 
 	for (int b = 0; b < BATCHES; b++)
 		took[b] = (double)m->rung->run(m->state, RUNG_BATCH);
-	qsort(took, BATCHES, sizeof(took[0]), compare);
-	return took[BATCHES / 2];
+	return spread_of(took, BATCHES).median;
 }
 
 static void measure(int rounds, double ns_per_tick)
@@ -163,16 +156,14 @@ static void measure(int rounds, double ns_per_tick)
 			const double took = batch(&list[i]);
 
 			if (r >= 0)
-				list[i].ns[r] = took * ns_per_tick / RUNG_BATCH;
+				list[i].rounds[r] =
+					took * ns_per_tick / RUNG_BATCH;
 		}
 	}
 	for (int i = 0; i < count; i++) {
 		struct measured *m = &list[i];
 
-		qsort(m->ns, (size_t)rounds, sizeof(m->ns[0]), compare);
-		m->median = m->ns[rounds / 2];
-		m->low = m->ns[rounds / 4];
-		m->high = m->ns[rounds * 3 / 4];
+		m->ns = spread_of(m->rounds, (size_t)rounds);
 		m->rung->close(m->state);
 	}
 }
@@ -185,7 +176,8 @@ static const struct measured *below(const struct measured *m)
 	for (int i = 0; m->rung->below && i < count; i++)
 		if (!strncmp(list[i].rung->name, m->rung->below,
 			     strlen(m->rung->below)) &&
-		    &list[i] != m && (!best || list[i].median < best->median))
+		    &list[i] != m &&
+		    (!best || list[i].ns.median < best->ns.median))
 			best = &list[i];
 	return best;
 }
@@ -200,10 +192,12 @@ static void print_text(const struct shape *s, double ns_per_tick)
 		const struct measured *m = &list[i], *b = below(m);
 
 		printf("%-16s %9.1f %8.1f-%8.1f %9.0f ", m->rung->name,
-		       m->median, m->low, m->high, m->median / ns_per_tick);
+		       m->ns.median, m->ns.low, m->ns.high,
+		       m->ns.median / ns_per_tick);
 		if (b)
-			printf("%+9.1f  over %s: %s\n", m->median - b->median,
-			       b->rung->name, m->rung->what);
+			printf("%+9.1f  over %s: %s\n",
+			       m->ns.median - b->ns.median, b->rung->name,
+			       m->rung->what);
 		else
 			printf("%9s  %s\n", "", m->rung->what);
 	}
@@ -220,11 +214,11 @@ static void print_json(const struct shape *s, double ns_per_tick)
 
 		printf("%s{\"name\": \"%s\", \"ns\": %.2f, \"low\": %.2f, "
 		       "\"high\": %.2f, \"over\": ",
-		       i ? ", " : "", m->rung->name, m->median, m->low,
-		       m->high);
+		       i ? ", " : "", m->rung->name, m->ns.median, m->ns.low,
+		       m->ns.high);
 		if (b)
 			printf("\"%s\", \"added_ns\": %.2f}", b->rung->name,
-			       m->median - b->median);
+			       m->ns.median - b->ns.median);
 		else
 			printf("null}");
 	}

@@ -13,6 +13,7 @@
 #include "number.h"
 #include "relay.h"
 #include "session.h"
+#include "spread.h"
 
 enum { MAX_SIZES = 8, MAX_ROUNDS = 101, CASES = 4 };
 
@@ -58,13 +59,6 @@ static void measure(struct measured *m, const struct wanted *w)
 
 /* --- what comes out --------------------------------------------------------- */
 
-static int compare(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void print_text(const struct measured *m, const struct measured *one,
 		       int rounds)
 {
@@ -75,18 +69,18 @@ static void print_text(const struct measured *m, const struct measured *one,
 	       m->qps, costs.resident / 1024, costs.tables / 1024,
 	       costs.set_ups);
 	for (int k = 0; k < CASES; k++) {
-		double ns[MAX_ROUNDS], ratio[MAX_ROUNDS];
+		double ns[MAX_ROUNDS], ratios[MAX_ROUNDS];
+		struct spread ratio;
 
 		for (int r = 0; r < rounds; r++) {
 			ns[r] = m->ns[k][r];
-			ratio[r] = one->ns[k][r] / ns[r];
+			ratios[r] = one->ns[k][r] / ns[r];
 		}
-		qsort(ns, (size_t)rounds, sizeof(*ns), compare);
-		qsort(ratio, (size_t)rounds, sizeof(*ratio), compare);
+		ratio = spread_of(ratios, (size_t)rounds);
 		printf("  %4u B %-8s %8.0f ns  %.2f [%.2f-%.2f] of one QP\n",
-		       cases[k].payload, cases[k].order, ns[rounds / 2],
-		       ratio[rounds / 2], ratio[rounds / 4],
-		       ratio[rounds * 3 / 4]);
+		       cases[k].payload, cases[k].order,
+		       spread_of(ns, (size_t)rounds).median, ratio.median,
+		       ratio.low, ratio.high);
 	}
 }
 
