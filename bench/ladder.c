@@ -67,6 +67,12 @@ void wrong(const char *rung, const char *what)
 }
 
 /* The command line. */
+static _Noreturn void usage(void)
+{
+	fputs(help, stderr);
+	exit(2);
+}
+
 static _Noreturn void refuse(const char *flag, const char *text,
 			     const char *right)
 {
@@ -258,8 +264,7 @@ static void take(struct shape *s, int opt, int *rounds)
 		fputs(help, stdout);
 		exit(0);
 	case '?':
-		fputs(help, stderr);
-		exit(2);
+		usage();
 	}
 }
 
@@ -275,6 +280,8 @@ int main(int argc, char **argv)
 		provider |= opt == 'P';
 		take(&shape, opt, &rounds);
 	}
+	if (optind < argc)
+		usage();
 	if (!provider && srdma_provider_create(&shape.provider, NULL))
 		wrong("provider", "its self-test failed");
 	ns_per_tick = tick_ns();

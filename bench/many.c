@@ -150,7 +150,7 @@ static uint32_t number(const char *text, long most)
 	return (uint32_t)n;
 }
 
-static void wrong(void)
+static _Noreturn void wrong(void)
 {
 	fputs(help, stderr);
 	exit(2);
@@ -218,6 +218,8 @@ int main(int argc, char **argv)
 
 	while ((opt = getopt_long(argc, argv, "", table, NULL)) != -1)
 		take_option(&w, opt);
+	if (optind < argc)
+		wrong();
 	if (w.sizes == 1)
 		for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
 			add_size(&w, usual[i]);

@@ -333,6 +333,10 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
+	if (optind == argc) {
+		fputs(help, stderr);
+		return 2;
+	}
 	for (; optind < argc; optind++) {
 		struct job job = job_of(argv[optind]);
 

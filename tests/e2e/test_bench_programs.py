@@ -62,6 +62,22 @@ def test_many_says_what_would_be_right(flag, text):
     assert done.stderr.startswith(f"many: {text}: 1 to ")
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ladder", ["raw"]),
+        ("ladder", ["--nonsense"]),
+        ("many", ["100"]),
+        ("many", ["--mode", "mem"]),
+        ("many", ["--qps", "2"] * 8),
+        ("primitives", []),
+    ],
+)
+def test_programs_say_how_they_are_called(name, words):
+    done = run(name, *words)
+    assert done.returncode == 2 and f"Usage: {name} " in done.stderr
+
+
 @pytest.mark.parametrize("burst", ["1", "3", "64"])
 def test_fewer_qps_than_are_under_way(burst):
     words = ["--rounds", "1", "--messages", "200", "--burst", burst, "--qps", "2", "--qps", "30"]
