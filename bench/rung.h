@@ -48,6 +48,13 @@ static inline uint64_t timed(void *state, unsigned n,
 	return ticks() - start;
 }
 
+/* A rung's run() that only does once() for each. */
+#define DEFINE_RUN(run, once)                                                  \
+	static uint64_t run(void *state, unsigned n)                           \
+	{                                                                      \
+		return timed(state, n, once);                                  \
+	}
+
 /* A wrong result: says which and ends the program with 1. */
 void wrong(const char *rung, const char *what);
 

@@ -146,35 +146,12 @@ static void derive_judge(void *state, unsigned i)
 	derive_access(state, i);
 }
 
-static uint64_t run_tx(void *state, unsigned n)
-{
-	return timed(state, n, derive_traffic);
-}
-
-static uint64_t run_rx(void *state, unsigned n)
-{
-	return timed(state, n, derive_both);
-}
-
-static uint64_t run_step(void *state, unsigned n)
-{
-	return timed(state, n, derive_node);
-}
-
-static uint64_t run_proof(void *state, unsigned n)
-{
-	return timed(state, n, derive_proof);
-}
-
-static uint64_t run_access(void *state, unsigned n)
-{
-	return timed(state, n, derive_access);
-}
-
-static uint64_t run_judge(void *state, unsigned n)
-{
-	return timed(state, n, derive_judge);
-}
+DEFINE_RUN(run_tx, derive_traffic)
+DEFINE_RUN(run_rx, derive_both)
+DEFINE_RUN(run_step, derive_node)
+DEFINE_RUN(run_proof, derive_proof)
+DEFINE_RUN(run_access, derive_access)
+DEFINE_RUN(run_judge, derive_judge)
 #else
 static void *open_none(const struct shape *s)
 {

@@ -87,10 +87,7 @@ static void copy(void *state, unsigned i)
 	__asm__ volatile("" ::"r"(x->out) : "memory");
 }
 
-static uint64_t run_copy(void *state, unsigned n)
-{
-	return timed(state, n, copy);
-}
+DEFINE_RUN(run_copy, copy)
 
 /* --- OpenSSL without a layer ------------------------------------------- */
 
@@ -271,10 +268,7 @@ static void key_again(void *state, unsigned i)
 		wrong("rekey", "it failed");
 }
 
-static uint64_t run_again(void *state, unsigned n)
-{
-	return timed(state, n, key_again);
-}
+DEFINE_RUN(run_again, key_again)
 
 const struct rung rungs_raw[] = {
 	{ "memcpy", NULL, "the payload, copied", open_raw, run_copy,
@@ -288,8 +282,8 @@ const struct rung rungs_raw[] = {
 	{ "tag openssl", NULL, "a tag over the AD and the payload",
 	  open_evp_tag, run_evp, close_raw },
 #ifdef SRDMA_HAVE_IPSECMB
-	{ "raw ipsec-mb", NULL, "the same by intel-ipsec-mb", open_mb, run_mb,
-	  close_raw },
+	{ "raw ipsec-mb", NULL, "the primitive by intel-ipsec-mb", open_mb,
+	  run_mb, close_raw },
 	{ "decrypt ipsec-mb", NULL, "the same the other way", open_mb,
 	  run_mb_open, close_raw },
 	{ "mac ipsec-mb", NULL, "a tag over 104 bytes of AD alone", open_mb_mac,
