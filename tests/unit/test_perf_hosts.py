@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from srdma.perf import WORKS, spots
-from srdma.perf_hosts import PythonHost, Sweep
+from srdma.perf_hosts import PATIENCE, PythonHost, Sweep
 from srdma.wr import SendFlag, SendWR, WROpcode
 
 DEPTH = 96
-SOON = 1.0  # seconds
 
 
 class Stingy:
@@ -65,7 +64,7 @@ def write() -> SendWR:
 @pytest.mark.parametrize("count", [1, 50, 100, 250])
 def test_parts_of_batches(takes, count):
     qp = Stingy(takes)
-    marks = PythonHost(SOON).stream(Sweep([(qp, write())]), count, 0)
+    marks = PythonHost(PATIENCE).stream(Sweep([(qp, write())]), count, 0)
     assert qp.posted == marks[-1][0] == count
     assert qp.most <= DEPTH
 
@@ -78,13 +77,13 @@ def test_a_part_when_time_is_over():
             yield 0
 
     qp = Stingy(takes())
-    marks = PythonHost(SOON).stream(Sweep([(qp, write())]), 0, 25_000_000)
+    marks = PythonHost(PATIENCE).stream(Sweep([(qp, write())]), 0, 25_000_000)
     assert qp.posted == marks[-1][0] > 3
 
 
 def test_ping_pong_leaves_no_completion_behind():
     qp, word = Stingy([]), memoryview(bytearray(8))
-    host = PythonHost(SOON)
+    host = PythonHost(PATIENCE)
     host.play([(qp, write())], (word, word), array("Q", bytes(8 * 10)), first=True)
     assert qp.posted == 10
     assert not qp.poll(1, 0)
