@@ -11,6 +11,8 @@ import srdma
 from tests import daemon
 from tests.fake_worker import FakeWorker
 
+DEPTH = 8  # of the queues of `qp`
+
 
 @pytest.fixture
 def a(tmp_path: Path) -> Iterator[daemon.Worker]:
@@ -41,3 +43,17 @@ def ctx(worker):
 def pd(ctx):
     with srdma.PD(ctx, ring=64) as pd:
         yield pd
+
+
+@pytest.fixture
+def qp(pd):
+    """Connected, as far as this end knows."""
+    qp = srdma.SecureQP(pd, DEPTH, DEPTH)
+    qp.connected = True
+    return qp
+
+
+@pytest.fixture
+def leg(worker, pd):
+    """The worker's end of the PD's."""
+    return worker.leg

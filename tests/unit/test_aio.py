@@ -14,6 +14,7 @@ from srdma import Access, RemoteMR
 from srdma.aio import QP
 from srdma.bounce import STAGE
 from srdma.reactor import Reactor
+from tests.unit.conftest import DEPTH
 from tests.unit.test_qp import (
     BAD_RKEY,
     FLUSHED,
@@ -27,19 +28,12 @@ from tests.unit.test_qp import (
 )
 
 WAIT = 20
-DEPTH = 8
 
 
 @pytest.fixture
-def sync(pd):
-    qp = srdma.SecureQP(pd, DEPTH, DEPTH)
-    qp.connected = True
+def sync(qp):
+    """`qp` is the one of asyncio here."""
     return qp
-
-
-@pytest.fixture
-def leg(worker, pd):
-    return worker.leg
 
 
 def scenario(test):

@@ -12,18 +12,6 @@ from tests.unit.test_qp import REMOTE, record
 QUIET = SendFlag(0)
 
 
-@pytest.fixture
-def qp(pd):
-    qp = srdma.SecureQP(pd, 8, 8)
-    qp.connected = True
-    return qp
-
-
-@pytest.fixture
-def leg(worker, pd):
-    return worker.leg
-
-
 def write(wr_id, sge, offset=0, flags=SendFlag.SIGNALED):
     wr = SendWR(wr_id, WROpcode.RDMA_WRITE, [sge], send_flags=flags)
     wr.set_remote(REMOTE, offset)

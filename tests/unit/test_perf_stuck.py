@@ -15,17 +15,11 @@ from srdma.batch import work_of
 from srdma.perf_hosts import PATIENCE, Sweep, host_named
 from srdma.wr import RecvWR, SendFlag, SendWR, WROpcode
 from tests.reference.host import DescriptorOp
+from tests.unit.conftest import DEPTH
 from tests.unit.test_qp import FLUSHED, PEER_CLOSED, Player, event, record
 
-DEPTH, SHORT, ROUNDS = 8, 0.3, 5
+SHORT, ROUNDS = 0.3, 5
 MILLISECOND = 1_000_000
-
-
-@pytest.fixture
-def qp(pd):
-    qp = srdma.SecureQP(pd, DEPTH, DEPTH)
-    qp.connected = True
-    return qp
 
 
 @pytest.fixture(params=["C", "Python"])

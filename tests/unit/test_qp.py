@@ -30,18 +30,6 @@ REMOTE = RemoteMR(0x10000, 0xABCD, 3 * STAGE)
 FLUSHED, BAD_RKEY, PEER_CLOSED = 40, 1, 22
 
 
-@pytest.fixture
-def qp(pd):
-    qp = srdma.SecureQP(pd, 8, 8)
-    qp.connected = True
-    return qp
-
-
-@pytest.fixture
-def leg(worker, pd):
-    return worker.leg
-
-
 def record(d, **changes) -> Record:
     """Success of a descriptor."""
     opcode = {3: 2, 4: 0, 5: 0, 16: 128}.get(d.opcode, 1)

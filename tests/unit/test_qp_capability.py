@@ -44,15 +44,9 @@ def tokens(worker):
 
 
 @pytest.fixture
-def qp(pd, tokens):
-    qp = srdma.SecureQP(pd, 8, 8)
-    qp.connected, qp.mode = True, "mem"
+def qp(qp, tokens):
+    qp.mode = "mem"
     return qp
-
-
-@pytest.fixture
-def leg(worker, pd):
-    return worker.leg
 
 
 def uses(qp, cap=CAP):
