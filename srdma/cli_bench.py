@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ Where = Annotated[
     str,
     typer.Option("--device", help="embedded, udp, rxe, or two RDMA devices: mlx5_0,mlx5_1."),
 ]
+MOST_TIMES = 100_000_000  # that a round keeps
 SILENCE = 10.0  # seconds between lines of progress where there is no terminal
 
 
@@ -64,12 +65,17 @@ def waiting(
     ]:  # fmt: skip
         if not 0 < given <= most:
             raise LocalError(f"{flag} {given}: more than 0, and {most} at most, would be right")
-    shape = Shape("aead", "aes-128-gcm")
-    with opened(device) as there, Stand(there) as stand, stand.connect(shape) as link:
-        runs = {
-            str(each): partial(measure, stand, link, each, duration)
-            for each in dict.fromkeys([0, *(rate or [1000])])
-        }
+    rates = list(dict.fromkeys([0, *(rate or [1000])]))
+    if max(rates) * duration > MOST_TIMES:
+        raise LocalError(
+            f"--rate {max(rates)} -D {duration:g}: {MOST_TIMES} WRITEs at most would be right"
+        )
+    with ExitStack() as stack:
+        there = stack.enter_context(opened(device))
+        there.check_in_c("bench waiting")
+        stand = stack.enter_context(Stand(there))
+        link = stack.enter_context(stand.connect(Shape("aead", "aes-128-gcm")))
+        runs = {str(each): partial(measure, stand, link, each, duration) for each in rates}
         results = in_turn(runs, rounds)
     for of_rate in results.values():
         columns = {f.name: spread(getattr(r, f.name) for r in of_rate) for f in fields(of_rate[0])}

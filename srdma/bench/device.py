@@ -36,6 +36,13 @@ class Device:
     in_c: bool = True
     patience: float = CONNECT_TIMEOUT
 
+    def check_in_c(self, what: str) -> None:
+        """Raises where what has hosts in C alone cannot be."""
+        if not self.in_c:
+            raise LocalError(
+                f"--device {self.name}: {what} has hosts in C, which take embedded or udp"
+            )
+
 
 def _embedded(nics: Embedded) -> tuple[Words, Words]:
     words = ["--wire-dev", f"shm:{nics.wire('0')}"]

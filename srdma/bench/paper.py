@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..errors import LocalError
 from . import paper_state, paper_words, primitives
 from .device import Device
 from .facts import facts_here
@@ -415,14 +414,9 @@ ITEMS: dict[str, Callable[[Run, str], Section | None]] = {
 
 def of_device(names: Sequence[str], device: Device) -> list[str]:
     """What of these can be measured there."""
-    if device.in_c:
-        return [*names]
     if [*names] == ["fig11"]:
-        raise LocalError(
-            f"fig11 on {device.name}: the hosts of the key-value store are in C, which take "
-            "embedded or udp"
-        )
-    return [name for name in names if name != "fig11"]
+        device.check_in_c("fig11")
+    return [name for name in names if name != "fig11" or device.in_c]
 
 
 def run_facts(device: Device, scale: Scale) -> dict[str, Any]:

@@ -39,9 +39,9 @@ class Waiting:
 
 
 def measure(stand: Stand, link: Link, rate: int, seconds: float) -> Waiting:
-    """So many WRITEs of 32 bytes per second, one at a time; 0: none at all. Raises if the workers'
-    counters do not match them, or if there were fewer."""
-    times = array("Q", bytes(8 * int(rate * seconds)))
+    """So many WRITEs of 32 bytes per second, one at a time, and one at least; 0: none at all.
+    Raises if the workers' counters do not match them, or if there were fewer."""
+    times = array("Q", bytes(8 * max(int(rate * seconds), rate > 0)))
     cpu, stats, start = stand.cpu(), stand.stats(), time.monotonic_ns()
     if rate:
         _write(stand, link, times, 1_000_000_000 // rate)
