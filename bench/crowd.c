@@ -229,7 +229,7 @@ void crowd_close(struct crowd *c)
 			bench_leg_close(&c->legs[l][i]);
 	}
 	srdma_provider_destroy(c->pair.provider);
-	rmdir(c->dir);
+	must(rmdir(c->dir), "something is left in the directory");
 	free(c->legs);
 	free(c->qps);
 	free(c);

@@ -154,7 +154,7 @@ void nic_close(struct nic *n)
 		srdma_relay_destroy(n->pair.side[i].relay);
 		bench_leg_close(&n->leg[i]);
 	}
-	rmdir(n->dir);
+	must(rmdir(n->dir), "something is left in the directory");
 }
 
 void nic_post(struct nic *n, const struct srdma_desc *d)

@@ -184,6 +184,7 @@ int main(int argc, char **argv)
 {
 	struct options o;
 	uint16_t port;
+	const pid_t client = getpid();
 	int listener, status;
 	pid_t server;
 	SSL *ssl;
@@ -198,6 +199,8 @@ int main(int argc, char **argv)
 		tls_fail("fork");
 	if (!server) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != client) /* it died before that */
+			return 1;
 		serve(&o, open_end(&o, tls_accept(listener), 1));
 		return 0;
 	}
