@@ -66,9 +66,10 @@ class Served(Serving):
             (qp.qp_num, sq, self._slots, region.buf)
             for qp, region in zip(self._there.qps, self._regions, strict=True)
         ]
+        offers = [self._offer(region) for region in self._regions]
         self._server = _kvs.Server(*self._pd.engine.shm(), self.store, served)
         self.start()
-        return [self._offer(region) for region in self._regions]
+        return offers
 
     def _offer(self, region: MR) -> bytes:
         if self._proof:
