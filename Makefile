@@ -165,10 +165,11 @@ bench-quick: bench native offload
 		$(PY) -m srdma bench targets --smoke --out "$$out/targets"
 
 # It stands on the tests' pairs of sessions and relays.
-LADDER_SRC := bench/ladder.c bench/nic.c bench/leg.c bench/tally.c \
+BENCH_NIC := bench/leg.c bench/meeting.c
+LADDER_SRC := bench/ladder.c bench/nic.c bench/tally.c $(BENCH_NIC) \
 	$(wildcard bench/rung_*.c)
 $(LADDER): $(call objects,$(LADDER_SRC))
-$(MANY): $(call objects,bench/many.c bench/crowd.c bench/leg.c)
+$(MANY): $(call objects,bench/many.c bench/crowd.c $(BENCH_NIC))
 $(LADDER) $(MANY): $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o,$^) \

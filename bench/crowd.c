@@ -4,13 +4,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
 #include "leg.h"
-#include "port_shm.h"
+#include "meeting.h"
 #include "provider.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
@@ -31,7 +30,7 @@ struct crowd {
 	struct crowd_params params;
 	struct crowd_costs costs;
 	struct pair pair;
-	char dir[64];
+	struct meeting meeting;
 	uint32_t depth;	 /* of an SQ, of an RQ */
 	uint32_t of_leg; /* QPs */
 	uint32_t leg_count;
@@ -120,23 +119,13 @@ static void open_legs(struct crowd *c)
 
 static void open_relays(struct crowd *c)
 {
-	struct srdma_port *host, *wire;
-
 	pair_defaults(&c->pair);
 	c->pair.mode = c->params.mode;
 	c->pair.key_cache = c->params.key_cache;
 	c->pair.depth = c->depth;
 	c->pair.qps = CROWD_MOST;
 	must(srdma_provider_create(&c->pair.provider, NULL), "no provider");
-	strcpy(c->dir, "/tmp/srdma-many-XXXXXX");
-	must(!mkdtemp(c->dir), "no directory");
-	for (int i = 0; i < 2; i++) {
-		must(srdma_port_shm_create_host(&host) ||
-			     srdma_port_shm_create_wire(&wire, c->dir,
-							i ? "b" : "a", 0),
-		     "no ports");
-		pair_open_relay(&c->pair, i, host, wire);
-	}
+	check(meeting_open(&c->meeting, &c->pair));
 }
 
 /* --- QPs -------------------------------------------------------------------- */
@@ -217,6 +206,7 @@ struct crowd *crowd_open(const struct crowd_params *params)
 	open_qps(c);
 	c->costs.set_ups = params->qps / ((double)(worked() - start) / 1e9);
 	c->costs.resident = (double)(resident() - before) / 2 / params->qps;
+	check(meeting_end(&c->meeting));
 	tell_hosts(c);
 	return c;
 }
@@ -229,7 +219,6 @@ void crowd_close(struct crowd *c)
 			bench_leg_close(&c->legs[l][i]);
 	}
 	srdma_provider_destroy(c->pair.provider);
-	must(rmdir(c->dir), "something is left in the directory");
 	free(c->legs);
 	free(c->qps);
 	free(c);

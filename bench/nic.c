@@ -1,12 +1,8 @@
 #include "nic.h"
 
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "clock.h"
-#include "port_shm.h"
 #include "rung.h"
 
 enum { LOOKS = 2000, SPINS = 20, BUDGET = 32 };
@@ -23,16 +19,10 @@ static void check(const char *why)
 	must(why != NULL, why);
 }
 
-static void open_side(struct nic *n, int i)
+static void open_leg(struct nic *n, int i)
 {
 	struct side *s = &n->pair.side[i];
-	struct srdma_port *host, *wire;
 
-	must(srdma_port_shm_create_host(&host) ||
-		     srdma_port_shm_create_wire(&wire, n->dir, i ? "b" : "a",
-						0),
-	     "no ports");
-	pair_open_relay(&n->pair, i, host, wire);
 	check(bench_leg_open(&n->leg[i], s->relay, n->pair.ring,
 			     n->pair.memory));
 	s->leg = n->leg[i].leg;
@@ -103,11 +93,11 @@ static void *worker(void *arg)
 
 void nic_open(struct nic *n, int threads)
 {
-	strcpy(n->dir, "/tmp/srdma-ladder-XXXXXX");
-	must(!mkdtemp(n->dir), "no directory");
+	check(meeting_open(&n->meeting, &n->pair));
 	for (int i = 0; i < 2; i++)
-		open_side(n, i);
+		open_leg(n, i);
 	connect_qps(n);
+	check(meeting_end(&n->meeting));
 	if (threads < 2)
 		return;
 	pthread_mutex_init(&n->lock, NULL);
@@ -154,7 +144,6 @@ void nic_close(struct nic *n)
 		srdma_relay_destroy(n->pair.side[i].relay);
 		bench_leg_close(&n->leg[i]);
 	}
-	must(rmdir(n->dir), "something is left in the directory");
 }
 
 void nic_post(struct nic *n, const struct srdma_desc *d)

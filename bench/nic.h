@@ -9,12 +9,13 @@
 #include <pthread.h>
 
 #include "leg.h"
+#include "meeting.h"
 #include "relay_pair.h"
 
 struct nic {
 	struct pair pair; /* its sides have shm legs; memory is a region's */
+	struct meeting meeting;
 	struct bench_leg leg[2];
-	char dir[64];
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
