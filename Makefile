@@ -165,7 +165,7 @@ bench-quick: bench native offload
 		$(PY) -m srdma bench targets --smoke --out "$$out/targets"
 
 # It stands on the tests' pairs of sessions and relays.
-BENCH_NIC := bench/leg.c bench/meeting.c
+BENCH_NIC := bench/bench_leg.c bench/meeting.c
 LADDER_SRC := bench/ladder.c bench/nic.c bench/tally.c $(BENCH_NIC) \
 	$(wildcard bench/rung_*.c)
 $(LADDER): $(call objects,$(LADDER_SRC))

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "leg.h"
+#include "bench_leg.h"
 #include "meeting.h"
 #include "provider.h"
 #include "relay_impl.h"

@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-#include "leg.h"
+#include "bench_leg.h"
 #include "meeting.h"
 #include "relay_pair.h"
 

@@ -1,4 +1,4 @@
-#include "leg.h"
+#include "bench_leg.h"
 
 #include <string.h>
 #include <unistd.h>
