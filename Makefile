@@ -127,7 +127,8 @@ $(BUILD)/key: FORCE
 $(BUILD)/%.o: %.c $(BUILD)/key
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CPPFLAGS) $(if $(filter tests/% bench/%,$<),-Ioffload -Itests/c -Ibench/kvs) \
+	$(Q)$(CC) $(ALL_CPPFLAGS) $(if $(filter tests/% bench/%,$<),-Ioffload -Itests/c \
+		-Ibench -Ibench/kvs) \
 		$(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(LIB): $(call objects,$(LIB_SRC))
@@ -179,6 +180,7 @@ $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
+$(BUILD)/tests/c/test_tally: $(BUILD)/bench/tally.o
 $(BUILD)/tests/c/test_%: $(BUILD)/tests/c/test_%.o $(C_HELPERS) \
 		$(OFFLOAD_PARTS) $(KVS) $(LIB)
 	$(call say,LD,$@)

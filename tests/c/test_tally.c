@@ -1,0 +1,157 @@
+/*
+ * The ladder's proof of what it measured (bench/tally.h), at relays whose
+ * counters are set by hand: it complains of a packet that went otherwise than
+ * it should.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "relay_impl.h"
+#include "rung.h"
+#include "tally.h"
+
+enum { N = 64, ACKS = 3 };
+
+static struct pair p;
+static const char *complaint;
+
+/* The first one: the ladder would have ended. */
+void wrong(const char *rung, const char *what)
+{
+	assert_string_equal(rung, "a rung");
+	if (!complaint)
+		complaint = what;
+}
+
+static struct srdma_stats *stats(int side)
+{
+	return &p.side[side].relay->stats;
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	pair_defaults(&p);
+	pair_open(&p);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	pair_close(&p);
+	return 0;
+}
+
+/* Packets since the beginning: from 0 to 1, and the other way. */
+struct moved {
+	uint64_t sealed, verified, answered, heard;
+};
+
+struct row {
+	struct moved secure, bare;
+	const char *none, *aead; /* what is complained of at these levels */
+};
+
+#define ALL                                                                    \
+	{                                                                      \
+		N, N, ACKS, ACKS                                               \
+	}
+#define NOT_BARE   "not all packets were unprotected"
+#define NOT_SECURE "not all packets were sealed and verified"
+
+static const struct row rows[] = {
+	{ .secure = ALL, .none = NOT_BARE },
+	{ .bare = ALL, .aead = NOT_SECURE },
+	{ .secure = { N + 1, N + 1, N, N }, .none = NOT_BARE },
+	{ .none = NOT_BARE, .aead = NOT_SECURE },
+	{ ALL, { 1, 0, 0, 0 }, NOT_BARE, NOT_SECURE },
+	{ ALL, { 0, 1, 0, 0 }, NOT_BARE, NOT_SECURE },
+	{ ALL, { 0, 0, 1, 0 }, NOT_BARE, NOT_SECURE },
+	{ ALL, { 0, 0, 0, 1 }, NOT_BARE, NOT_SECURE },
+	{ { 1, 0, 0, 0 }, ALL, NOT_BARE, NOT_SECURE },
+	{ { 0, 0, 0, 1 }, ALL, NOT_BARE, NOT_SECURE },
+	{ { N - 1, N, ACKS, ACKS }, { 0 }, NOT_BARE, NOT_SECURE },
+	{ { N, N - 1, ACKS, ACKS }, { 0 }, NOT_BARE, NOT_SECURE },
+	{ { N, N, 0, ACKS }, { 0 }, NOT_BARE, NOT_SECURE },
+	{ { N, N, ACKS, 0 }, { 0 }, NOT_BARE, NOT_SECURE },
+	{ { 0 }, { N, N - 1, ACKS, ACKS }, NOT_BARE, NOT_SECURE },
+	{ { 0 }, { N, N, ACKS, 0 }, NOT_BARE, NOT_SECURE },
+};
+
+static void move(const struct row *row)
+{
+	stats(0)->packets_sealed += row->secure.sealed;
+	stats(1)->packets_verified += row->secure.verified;
+	stats(1)->packets_sealed += row->secure.answered;
+	stats(0)->packets_verified += row->secure.heard;
+	stats(0)->packets_unprotected_sent += row->bare.sealed;
+	stats(1)->packets_unprotected_received += row->bare.verified;
+	stats(1)->packets_unprotected_sent += row->bare.answered;
+	stats(0)->packets_unprotected_received += row->bare.heard;
+}
+
+static void check(const struct row *row, uint8_t level, const char *expected)
+{
+	struct tally t;
+
+	p.level = level;
+	complaint = NULL;
+	tally_begin(&t, &p);
+	move(row);
+	tally_check(&t, &p, "a rung", N);
+	if (expected)
+		assert_string_equal(complaint, expected);
+	else
+		assert_null(complaint);
+}
+
+static void test_protection(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		check(&rows[i], SRDMA_LEVEL_NONE, rows[i].none);
+		check(&rows[i], SRDMA_LEVEL_AEAD, rows[i].aead);
+	}
+}
+
+/* So many with a wrong tag, and of other reasons. 1: that is as it should be. */
+static int refused(uint64_t tags, uint64_t others)
+{
+	struct tally t;
+
+	complaint = NULL;
+	tally_begin(&t, &p);
+	stats(1)->refused[SRDMA_REFUSED_TAG] += tags;
+	stats(1)->refused[SRDMA_REFUSED_REPLAY] += others;
+	tally_check_refused(&t, &p, "a rung", SRDMA_REFUSED_TAG, N);
+	return !complaint;
+}
+
+static void test_forgeries(void **state)
+{
+	(void)state;
+	assert_true(refused(N, 0));
+	assert_false(refused(N - 1, 0));
+	assert_false(refused(N + 1, 0));
+	assert_false(refused(N - 1, 1));
+	assert_false(refused(N, 1));
+	assert_true(refused(N, 0));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_protection, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(test_forgeries, set_up,
+						tear_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
