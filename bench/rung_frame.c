@@ -17,17 +17,27 @@ struct frame {
 	int len[RUNG_BATCH];
 };
 
-/* What the pairs share stays until the program ends, but for the caches. */
+/* What the pairs share stays until the program ends, but for the caches. 0 or
+ * -errno. */
+static int open_means(struct frame *f, const struct shape *s, unsigned cache)
+{
+	int r;
+
+	pair_means.provider = s->provider;
+	r = pair_means.cache ? srdma_keycache_create(&pair_means.cache, cache,
+						     s->provider)
+			     : pair_open(cache);
+	f->cache = pair_means.cache;
+	return r;
+}
+
 static struct frame *open_frame(const struct shape *s,
 				const struct protection *p, unsigned cache)
 {
 	struct frame *f = calloc(1, sizeof(*f));
 
-	pair_means.provider = s->provider;
-	if (!f || (!pair_means.cache && pair_open(0)) ||
-	    srdma_keycache_create(&f->cache, cache, s->provider))
+	if (!f || open_means(f, s, cache))
 		wrong("frame", "no memory");
-	pair_means.cache = f->cache;
 	if (pair_create(&f->pair, p) || pair_settle(&f->pair))
 		wrong("frame", "no pair of sessions");
 	f->payload = s->payload;
