@@ -93,7 +93,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib kvs offload bench bench-quick native check-c asan test-arm64 fuzz lint format setup test \
+.PHONY: all lib kvs offload bench bench-quick check-bench native check-c asan test-arm64 fuzz lint format setup test \
 	test-unit \
 	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation storm transfer mutants \
 	clean distclean print-libs run-fuzzers \
@@ -223,7 +223,13 @@ check-c: $(C_TESTS)
 SANITIZER_CC := $(if $(shell command -v clang),clang,$(CC))
 asan:
 	+@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
-		SANITIZE=address,undefined check-c
+		SANITIZE=address,undefined check-c check-bench
+
+# Programs that need nothing but themselves: they end well, and leak nothing.
+check-bench: bench
+	@$(LADDER) --rounds 1 >/dev/null
+	@$(MANY) --qps 2 --qps 70 --burst 3 --rounds 1 --messages 500 >/dev/null
+	@$(PRIMITIVES) --ms 1 aes-128-cmac:64 hmac-sha256:64 depth:3 >/dev/null
 
 # The C half for ARM, as SmartNICs have it, and the main job between two such
 # workers, all in qemu-user, where these tests would take minutes.

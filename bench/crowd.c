@@ -64,7 +64,7 @@ static uint64_t worked(void)
 /* Of this process in main memory: bytes. */
 static uint64_t resident(void)
 {
-	unsigned long all, pages;
+	unsigned long all, pages = 0;
 	FILE *f = fopen("/proc/self/statm", "r");
 
 	must(!f || fscanf(f, "%lu %lu", &all, &pages) != 2, "no statm");

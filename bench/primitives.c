@@ -48,7 +48,7 @@ struct bench {
 	uint64_t leaf;
 };
 
-static void wrong(const char *what)
+static _Noreturn void wrong(const char *what)
 {
 	fprintf(stderr, "primitives: %s\n", what);
 	exit(1);
@@ -214,7 +214,6 @@ static int core_at(unsigned i)
 		if (CPU_ISSET(core, &set) && i-- == 0)
 			return core;
 	wrong("more threads than cores");
-	return -1;
 }
 
 static void print(const struct job *job, const struct runner *r, unsigned n)
@@ -272,7 +271,7 @@ static const struct option table[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-static void refuse(const char *text, const char *right)
+static _Noreturn void refuse(const char *text, const char *right)
 {
 	fprintf(stderr, "primitives: %s: %s would be right\n", text, right);
 	exit(2);
