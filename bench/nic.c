@@ -80,15 +80,17 @@ static void *worker(void *arg)
 {
 	struct nic *n = arg;
 	struct srdma_relay *r = n->pair.side[1].relay;
+	int idle = 0;
 
-	for (int idle = 0;;) {
-		if (!__atomic_load_n(&n->run, __ATOMIC_ACQUIRE) &&
-		    !sleep_until_work(n))
-			return NULL;
-		idle = srdma_relay_run(r, clock_now(), BUDGET) ? 0 : idle + 1;
-		if (idle > SPINS)
-			sched_yield();
-	}
+	while (sleep_until_work(n))
+		while (__atomic_load_n(&n->run, __ATOMIC_ACQUIRE)) {
+			idle = srdma_relay_run(r, clock_now(), BUDGET)
+				       ? 0
+				       : idle + 1;
+			if (idle > SPINS)
+				sched_yield();
+		}
+	return NULL;
 }
 
 void nic_open(struct nic *n, int threads)
