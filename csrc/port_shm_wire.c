@@ -25,7 +25,7 @@ static uint8_t *wire_reserve(struct srdma_conn *conn)
 	slot = srdma_ring_reserve(&link->c.tx);
 	if (!slot)
 		return NULL;
-	srdma_prefetch(slot, SRDMA_MAX_HEADER); /* while it is sealed */
+	srdma_prefetch_front(slot, link->last, 1); /* while it is sealed */
 	return link->staging;
 }
 
@@ -41,7 +41,9 @@ static int wire_commit(struct srdma_conn *conn, uint32_t len)
 	slot = srdma_ring_reserve(&link->c.tx);
 	if (!slot)
 		return -EAGAIN;
+	srdma_prefetch_rest(slot, len, 1);
 	memcpy(slot, link->staging, len);
+	link->last = len;
 	link->dirty = srdma_shm_wire_of(conn->port)->dirty = true;
 	return srdma_ring_commit(&link->c.tx, len);
 }

@@ -26,6 +26,7 @@ struct srdma_shm_link {
 	 * Packets are made here and copied: a peer that changes a packet
 	 * while it is being sealed must not get a tag for that.
 	 */
+	uint32_t last; /* bytes of the packet sent last: a guess at the next */
 	uint8_t staging[SRDMA_SHM_WIRE_SIZE];
 };
 

@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "prefetch.h"
+
 static _Atomic uint32_t *word(const struct srdma_ring *ring, uint32_t at)
 {
 	return (_Atomic uint32_t *)(void *)(ring->base + at);
@@ -120,8 +122,11 @@ int srdma_ring_take(struct srdma_ring *ring, uint8_t *out, uint32_t cap)
 		ring->broken = true;
 		return -EPROTO;
 	}
+	srdma_prefetch_rest(at + SRDMA_RING_SLOT_HEADER, len, 0);
 	memcpy(out, at + SRDMA_RING_SLOT_HEADER, len);
 	ring->mine++;
+	if (ring->theirs != ring->mine) /* while this one is worked on */
+		srdma_prefetch_front(slot(ring, ring->mine), len, 0);
 	return (int)len;
 }
 
