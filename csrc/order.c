@@ -58,12 +58,24 @@ static void drop(struct srdma_qp *qp)
 	qp->ctl |= SRDMA_SAY_ACK;
 }
 
-static void duplicate(const struct srdma_arrival *a)
+/* 1: the position is inside it: what came of its bytes was cut in another way,
+ * and an ack would have it sent again, at once and for ever. */
+static int cut_otherwise(const struct srdma_qp *qp,
+			 const struct srdma_packet *p)
 {
+	return p->payload_len && p->request_id == qp->rx_id &&
+	       (uint64_t)p->offset + p->payload_len > qp->rx_offset;
+}
+
+static enum srdma_reason duplicate(const struct srdma_arrival *a)
+{
+	if (cut_otherwise(a->qp, a->p))
+		return SRDMA_REASON_MALFORMED;
 	a->qp->relay->stats.duplicates++;
 	a->qp->ctl |= SRDMA_SAY_ACK;
 	if (srdma_wire_traits(a->p->opcode) & (SRDMA_T_READ | SRDMA_T_ATOMIC))
 		srdma_rx_again(a);
+	return SRDMA_REASON_NONE;
 }
 
 /* What arrives in order, and what leaves, finds a buffer all the same. */
@@ -118,38 +130,37 @@ static void set_aside(const struct srdma_arrival *a)
 	qp->ctl |= SRDMA_SAY_ACK;
 }
 
-static void execute(const struct srdma_arrival *a)
+static enum srdma_reason execute(const struct srdma_arrival *a)
 {
-	enum srdma_reason why;
-
 	if (srdma_rx_waits(a->qp, a->p)) {
 		set_aside(a);
-		return;
+		return SRDMA_REASON_NONE;
 	}
 	srdma_beyond_note(&a->qp->beyond, a->p);
-	why = srdma_rx_execute(a);
-	if (why)
-		srdma_qp_refuse(a->qp, why);
+	return srdma_rx_execute(a);
 }
 
 void srdma_order_request(struct srdma_qp *qp, const struct srdma_packet *p,
 			 struct srdma_buf **buf)
 {
 	const struct srdma_arrival a = { qp, p, buf, NULL };
+	enum srdma_reason why = SRDMA_REASON_NONE;
 
 	if (qp->refusing || qp->ending)
 		return;
 	switch (order_of(qp, p)) {
 	case BEHIND:
-		duplicate(&a);
+		why = duplicate(&a);
 		break;
 	case AT:
-		execute(&a);
+		why = execute(&a);
 		break;
 	case BEYOND:
 		set_aside(&a);
 		break;
 	}
+	if (why)
+		srdma_qp_refuse(qp, why);
 	if (srdma_order_drain(qp))
 		srdma_relay_activate(qp);
 }
@@ -160,17 +171,14 @@ int srdma_order_drain(struct srdma_qp *qp)
 
 	while ((k = qp->beyond.head) != NULL) {
 		const struct srdma_arrival a = { qp, &k->packet, &k->buf, k };
-		enum srdma_reason why = SRDMA_REASON_NONE;
 		enum order order = order_of(qp, a.p);
+		enum srdma_reason why;
 
 		if (order == BEYOND || (order == AT && srdma_rx_waits(qp, a.p)))
 			return 0;
 		if (!qp->relay->ops.left)
 			return -EAGAIN;
-		if (order == BEHIND)
-			duplicate(&a);
-		else
-			why = srdma_rx_execute(&a);
+		why = order == BEHIND ? duplicate(&a) : srdma_rx_execute(&a);
 		srdma_beyond_pop(&qp->beyond);
 		if (why)
 			srdma_qp_refuse(qp, why);

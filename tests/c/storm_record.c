@@ -142,6 +142,16 @@ static void recv_record(struct storm_qp *qp, struct storm_end *e,
 	storm_memory_give(e->leg, wr->local, wr->len);
 }
 
+/* 1: a READ before a request that the peer refused may flush: packets are lost,
+ * or a part of it came where there was no room (docs/protocol.md 5). */
+static int may_lose_answers(const struct storm *w, const struct storm_end *e)
+{
+	const struct srdma_relay *peer = w->side[!e->leg->side].relay;
+
+	return (w->faults & STORM_LOSSES) ||
+	       srdma_relay_stats(peer)->refused[SRDMA_REFUSED_GAP];
+}
+
 /* A request that the peer refused is the first that fails. */
 static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 		     uint32_t reason)
@@ -154,9 +164,7 @@ static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 	if (qp->evil || qp->lossy || !own || own->failed_id >= SRDMA_NONE ||
 	    reason > SRDMA_REASON_PROOF_EXPIRED || !e->sq.failed)
 		return;
-	/* A READ before it whose answers were lost cannot end well. */
-	if ((w->faults & STORM_LOSSES) &&
-	    srdma_desc_is_answered(e->sq.failed_op))
+	if (may_lose_answers(w, e) && srdma_desc_is_answered(e->sq.failed_op))
 		return;
 	STORM_CHECK(w, e->sq.failed == (int)reason,
 		    "refused with %s; the first to fail did with %s",

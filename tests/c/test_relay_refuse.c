@@ -595,9 +595,25 @@ static void test_illegal_requests(void **state)
 			second.offset = 8;
 			second.va += 8;
 			break;
+		case 14: /* bytes that came, and more: cut otherwise */
+			first.opcode = SRDMA_OP_WRITE_FIRST;
+			first.payload_len = 8;
+			first.dma_len = 16;
+			second = first;
+			second.opcode = SRDMA_OP_WRITE_ONLY;
+			second.payload_len = 16;
+			break;
+		case 15: /* the same, of what is kept */
+			first.opcode = SRDMA_OP_WRITE_LAST;
+			first.payload_len = 12;
+			first.offset = 4;
+			second.opcode = SRDMA_OP_WRITE_FIRST;
+			second.payload_len = 8;
+			second.dma_len = 16;
+			break;
 		default:
 			pair_close(&p);
-			assert_int_equal(row, 14);
+			assert_int_equal(row, 16);
 			return;
 		}
 		forge(&p, first, zeros);
