@@ -111,6 +111,7 @@ static void leave(struct srdma_qp *qp)
 	if (!link)
 		return;
 	LIST_REMOVE(qp, wire_next);
+	link->left_by = qp->qpn;
 	if (link->accepted && LIST_EMPTY(&link->users))
 		be_strange(qp->relay, link);
 }
@@ -174,13 +175,15 @@ void srdma_link_go_home(struct srdma_qp *qp)
 		return_home(qp);
 }
 
-/* 1: who joined it last sends to the same peer, as all on a wire usually do. */
+/* 1: who joined it last sends to the same peer, as all on a wire usually do; or
+ * it is the stranger's that the QP left. */
 static int leads_to_peer(const struct srdma_link *link,
 			 const struct srdma_qp *qp)
 {
 	const struct srdma_qp *user = LIST_FIRST(&link->users);
 
-	return user && srdma_session_same_peer(user->session, qp->session);
+	return user ? srdma_session_same_peer(user->session, qp->session)
+		    : link->left_by == qp->qpn;
 }
 
 void srdma_link_try_another(struct srdma_qp *qp)

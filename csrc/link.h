@@ -26,7 +26,8 @@ struct srdma_link {
 	struct srdma_link_qps homes; /* QPs that connected it */
 	struct srdma_link_qps users; /* QPs that send on it */
 	uint64_t since;
-	uint32_t refs; /* of homes */
+	uint32_t refs;	  /* of homes */
+	uint32_t left_by; /* QPN of who left it last; 0: nobody did */
 	uint8_t up;
 	uint8_t accepted;
 	uint8_t stranger; /* accepted, and no QP sends on it */
@@ -42,8 +43,9 @@ void srdma_link_give_up(struct srdma_qp *qp);
 /* To the wire that it connected, if it sends on another one and that stands.
  * Nothing is known of it. */
 void srdma_link_go_home(struct srdma_qp *qp);
-/* The QP asked in vain, and connected no wire: to the next one on which another
- * QP sends to the same peer, among the next eight that are in use. */
+/* The QP asked in vain more than once, and connected no wire: to the next one
+ * that it left and nobody uses, or on which another QP sends to the same peer,
+ * among the next eight that are in use. */
 void srdma_link_try_another(struct srdma_qp *qp);
 /* A packet of the QP verified here: if it is the newest, or nothing verified
  * on the wire on which it sends, send here, and keep a conn that was only
