@@ -94,12 +94,6 @@ cdef class Work:
     def remote(self, uint64_t addr, uint32_t rkey):
         self.d.remote_addr, self.d.rkey = addr, rkey
 
-    def move(self, int64_t by):
-        """At both ends; what names no memory of the peer, at its own."""
-        self.d.local_addr += <uint64_t>by
-        if self.d.remote_addr:
-            self.d.remote_addr += <uint64_t>by
-
     def immediate(self, uint32_t imm):
         self.d.imm = imm
 
@@ -120,6 +114,15 @@ cdef class Work:
             # A pointer to no bytes must not be NULL: the payload is immediate.
             data = self.data.view.buf if self.data.view.len else slot
         return srdma_host_post(h, &self.d, data, slot)
+
+
+def move(list works, int64_t by):
+    """Each of them, at both ends; what names no memory of the peer, at its own."""
+    cdef Work work
+    for work in works:
+        work.d.local_addr += <uint64_t>by
+        if work.d.remote_addr:
+            work.d.remote_addr += <uint64_t>by
 
 
 cdef class Host:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from srdma._leg import Work
+from srdma._leg import Work, move
 from srdma.blocking import as_bytes
 from srdma.errors import LocalError, QueueFullError
 from srdma.wr import RecvWR, SendFlag, SendWR
@@ -58,8 +58,7 @@ class Batch:
     def move(self, by: int) -> None:
         """All of them to memory so many bytes further on, at both ends; nothing is checked again
         here, but the worker refuses what lies outside."""
-        for work in self._works:
-            work.move(by)
+        move(self._works, by)
 
     def try_post(self, first: int = 0) -> tuple[int, Exception | None]:
         """The same; and why it were not all."""
