@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .bench.peers import Compared, Peers, Row
     from .bench.series import Spread
 
+MOST_SECONDS = 3600  # as bench/tls_echo and bench/tls_load take them
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -44,8 +46,12 @@ def peers(
 
     if effort.quick:
         effort = replace(effort, keys=10_000, seconds=0.1, rounds=1)
-    if not effort.seconds > 0:
-        raise LocalError(f"--seconds {effort.seconds}: more than 0 would be right")
+    if not 0 < effort.seconds <= MOST_SECONDS:
+        raise LocalError(
+            f"--seconds {effort.seconds}: more than 0, and {MOST_SECONDS} at most, would be right"
+        )
+    if effort.rounds < 1:
+        raise LocalError(f"--rounds {effort.rounds}: at least 1 would be right")
     folder = _folder(out, effort) if out is not None else None
     table = None if folder is None else folder.table("peers", Row, ("work", "peer", "round"))
     with Peers(effort.keys, effort.only or KINDS) as there:

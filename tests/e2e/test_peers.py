@@ -212,7 +212,9 @@ def test_command_for_people() -> None:
     ("words", "text"),
     [
         (["--only", "mongo"], "'mongo': there are srdma, tls, redis, memcached"),
-        (["--seconds", "0"], "--seconds 0.0: more than 0"),
+        (["--seconds", "0"], "--seconds 0.0: more than 0, and 3600 at most"),
+        (["--seconds", "3600.1"], "--seconds 3600.1: more than 0, and 3600 at most"),
+        (["--rounds", "0"], "--rounds 0: at least 1"),
     ],
 )
 def test_command_says_what_would_be_right(words: list[str], text: str) -> None:
