@@ -10,7 +10,6 @@ another; where there are enough cores each has its own. Loads are those of `srdm
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ from ..connection import Connection
 from ..context import Context
 from ..demo_stage import HostProcess, make_identities
 from ..embedded import Closing, Embedded, Worker
-from ..errors import DeviceError, Error, IntegrityError, LocalError
+from ..errors import DeviceError, IntegrityError, LocalError
 from ..exchange_messages import UNPROTECTED, Suite
 from ..pd import PD
 from ..perf import Client, Place, Plan, Result, cpu_ns, offered, ring_entries
@@ -144,12 +143,16 @@ class Link:
 
     def __init__(self, shape: Shape, client: Client, stand: Stand) -> None:
         self.shape, self.client, self._stand = shape, client, stand
+        self.in_mid_run = False  # which was broken off, or goes on
         shape.check(client.there)
 
     def measure(self, plan: Plan) -> Result:
         """A run; raises if the workers' counters do not match what it did."""
+        self.in_mid_run = True
         with self._stand.as_host_a():
-            return self.client.measure(plan)
+            result = self.client.measure(plan)
+        self.in_mid_run = False
+        return result
 
 
 class Stand(Closing):
@@ -248,12 +251,10 @@ class Stand(Closing):
                 connection.connect(tuple(heard["address"]), pd, data=place.offer(), **options)
             )
             client = stack.enter_context(closing(Client(there, place, offered(there.data))))
-            try:
-                yield Link(shape, client, self)
-            except BaseException:
-                with contextlib.suppress(Error):  # what came first is told
-                    client.finish()
-                raise
+            link = Link(shape, client, self)
+            yield link
+            if link.in_mid_run:  # the peer would not hear a word
+                return
             client.finish()
             self._host_b.ask("end", serial=heard["serial"])
 

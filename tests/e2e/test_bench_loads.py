@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 
 import pytest
 
@@ -80,3 +81,20 @@ def test_an_end_that_fails_is_told(stand, monkeypatch):
         pass
     with pytest.raises(KeyError), stand.connect(SHAPES[2]):
         raise KeyError
+
+
+def test_a_run_that_is_broken_off(stand, monkeypatch):
+    """Who closes all links does not tell them why. The peer, in mid-run too, hears of it by its
+    QPs; to tell it so takes until a deadline."""
+
+    def interrupt(*_, **words):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m, ExitStack() as stack:
+        link = stack.enter_context(stand.connect(SHAPES[2]))
+        m.setattr(Client, "run", interrupt)
+        m.setattr(Client, "finish", lambda client: pytest.fail("it tells the peer"))
+        with pytest.raises(KeyboardInterrupt):
+            link.measure(PLANS[2])
+    with stand.connect(SHAPES[2]) as link:
+        assert link.measure(PLANS[2]).messages
