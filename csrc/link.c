@@ -175,15 +175,15 @@ void srdma_link_go_home(struct srdma_qp *qp)
 		return_home(qp);
 }
 
-/* 1: who joined it last sends to the same peer, as all on a wire usually do; or
- * it is the stranger's that the QP left. */
+/* 1: it left this one, or who joined this one last sends to the same peer, as
+ * all on a wire usually do. */
 static int leads_to_peer(const struct srdma_link *link,
 			 const struct srdma_qp *qp)
 {
 	const struct srdma_qp *user = LIST_FIRST(&link->users);
 
-	return user ? srdma_session_same_peer(user->session, qp->session)
-		    : link->left_by == qp->qpn;
+	return link->left_by == qp->qpn ||
+	       (user && srdma_session_same_peer(user->session, qp->session));
 }
 
 void srdma_link_try_another(struct srdma_qp *qp)

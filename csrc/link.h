@@ -44,7 +44,7 @@ void srdma_link_give_up(struct srdma_qp *qp);
  * Nothing is known of it. */
 void srdma_link_go_home(struct srdma_qp *qp);
 /* The QP asked in vain more than once, and connected no wire: to the next one
- * that it left and nobody uses, or on which another QP sends to the same peer,
+ * that it was the last to leave, or on which another QP sends to the same peer,
  * among the next eight that are in use. */
 void srdma_link_try_another(struct srdma_qp *qp);
 /* A packet of the QP verified here: if it is the newest, or nothing verified

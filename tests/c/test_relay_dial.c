@@ -52,11 +52,15 @@ static enum srdma_mem_fate hold(void *ctx, struct srdma_mem_datagram *d)
 	return SRDMA_MEM_DROP;
 }
 
-static void begin(struct world *w, int qps)
+static void begin_at(struct world *w, uint8_t level, int qps)
 {
 	memset(w, 0, sizeof(*w));
 	w->hold_from = -1;
 	pair_defaults(&w->p);
+	w->p.level = level;
+	w->p.allow_unprotected = 1;
+	if (level == SRDMA_LEVEL_NONE)
+		w->p.suite = w->p.tag_len = 0;
 	w->p.now = 1000 * MS;
 	w->p.ring = 4096;
 	w->p.wire.ctx = w;
@@ -66,6 +70,11 @@ static void begin(struct world *w, int qps)
 	for (int i = 0; i < qps; i++)
 		pair_connect(&w->p, i);
 	w->count = 0;
+}
+
+static void begin(struct world *w, int qps)
+{
+	begin_at(w, SRDMA_LEVEL_AEAD, qps);
 }
 
 static struct srdma_qp *qp_at(struct world *w, int side, int i)
@@ -487,18 +496,20 @@ static void be_anothers(struct world *w, int i)
 /* The same as diverted_server, and another QP still sends on the wire that it
  * left, which so is nobody's to close; beside it there are wires of other peers.
  * It asks in vain, and then where the other one sends. */
-static void led_away(int others, int is_found)
+static void led_away(uint8_t level, int others, int is_found)
 {
 	struct srdma_conn *shared;
 	struct world w;
 
-	begin(&w, 2 + others);
+	begin_at(&w, level, 2 + others);
 	shared = qp_at(&w, 1, 1)->wire;
 	assert_ptr_equal(qp_at(&w, 1, 0)->wire, shared);
 	for (int i = 0; i < others; i++)
 		be_anothers(&w, 2 + i);
 	hold_an_ack(&w, 0);
 	divert(&w, 0);
+	if (level) /* another one left it since */
+		((struct srdma_link *)shared->user)->left_by = 1;
 	post_write(&w, 1, 0, 6);
 	pass(&w, is_found ? 100 * MS : 9500 * MS);
 	if (is_found)
@@ -512,8 +523,15 @@ static void led_away(int others, int is_found)
 static void diverted_beside_another(void **state)
 {
 	(void)state;
-	led_away(0, 1);
-	led_away(7, 1);
+	led_away(SRDMA_LEVEL_AEAD, 0, 1);
+	led_away(SRDMA_LEVEL_AEAD, 7, 1);
+}
+
+/* Without tags it does not know whose peer is whose, but where it was. */
+static void diverted_without_tags(void **state)
+{
+	(void)state;
+	led_away(SRDMA_LEVEL_NONE, 0, 1);
 }
 
 /* Who asks in vain looks at few wires, or a peer that is gone, with many QPs,
@@ -521,7 +539,7 @@ static void diverted_beside_another(void **state)
 static void diverted_among_many(void **state)
 {
 	(void)state;
-	led_away(8, 0);
+	led_away(SRDMA_LEVEL_AEAD, 8, 0);
 }
 
 /* The client's QP: it asks in vain, and goes back to the wire it connected. */
@@ -704,6 +722,7 @@ int main(void)
 		cmocka_unit_test(diverted_server),
 		cmocka_unit_test(diverted_listener),
 		cmocka_unit_test(diverted_beside_another),
+		cmocka_unit_test(diverted_without_tags),
 		cmocka_unit_test(diverted_among_many),
 		cmocka_unit_test(diverted_client),
 		cmocka_unit_test(diverted_receiver),
