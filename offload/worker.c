@@ -14,7 +14,6 @@
 
 enum {
 	BUDGET = 32,	   /* events per port and turn */
-	SPINS = 8,	   /* fruitless turns before the first yield */
 	TICK_NS = 1000000, /* between looks at the control socket when busy */
 	MAX_YIELD_NS = 50000, /* as long as a sleep and its wake-up cost */
 	MIN_YIELD_NS = 3000,
@@ -219,9 +218,8 @@ static int sleep_until_event(struct worker *w, uint64_t now)
  * the very process that will send, then sleep. Who is woken by a timer, and
  * has nothing to send then, sleeps on. 1: there was work, 0, or -errno.
  */
-static int idle(struct worker *w, uint64_t idle_since)
+static int idle(struct worker *w, uint64_t idle_since, uint64_t now)
 {
-	uint64_t now = clock_now();
 	int ready, work;
 
 	if (now - idle_since < w->yield_ns[w->was_long]) {
@@ -261,24 +259,22 @@ static int busy(struct worker *w, uint64_t now)
 static int loop(struct worker *w)
 {
 	uint64_t idle_since = 0;
-	unsigned turns = 0; /* without work */
+	int waits = 0;
 
 	while (!w->stop) {
 		uint64_t now = clock_now();
 		int rc = 0;
 
 		if (turn(w, now) > 0) {
-			if (turns > SPINS)
+			if (waits)
 				adapt(w, now - idle_since, 0);
-			turns = 0;
+			waits = 0;
 			rc = busy(w, now);
 		} else {
-			if (turns++ == 0)
+			if (!waits)
 				idle_since = now;
-			if (turns > SPINS)
-				rc = idle(w, idle_since);
-			if (rc > 0)
-				turns = 0;
+			rc = idle(w, idle_since, now);
+			waits = rc <= 0;
 		}
 		if (rc < 0)
 			return rc;
