@@ -414,9 +414,11 @@ static void check_ends(struct storm *w)
 static void go_on(struct storm *w)
 {
 	for (int i = 0; i < 2 * w->qps; i++)
-		storm_host_send(w, &w->qp[i / 2], i % 2,
-				i % 3 ? SRDMA_DESC_WRITE : SRDMA_DESC_READ,
-				STORM_FRESH_LEN);
+		if (w->qp[i / 2].live)
+			storm_host_send(w, &w->qp[i / 2], i % 2,
+					i % 3 ? SRDMA_DESC_WRITE
+					      : SRDMA_DESC_READ,
+					STORM_FRESH_LEN);
 	drain(w);
 }
 

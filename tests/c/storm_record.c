@@ -142,14 +142,18 @@ static void recv_record(struct storm_qp *qp, struct storm_end *e,
 	storm_memory_give(e->leg, wr->local, wr->len);
 }
 
-/* 1: a READ before a request that the peer refused may flush: packets are lost,
- * or a part of it came where there was no room (docs/protocol.md 5). */
+/* 1: a READ or atomic before a request that the peer refused may flush: packets
+ * are lost, or overtaken on another wire, or a part of the READ came where there
+ * was no room (docs/protocol.md 5). */
 static int may_lose_answers(const struct storm *w, const struct storm_end *e)
 {
-	const struct srdma_relay *peer = w->side[!e->leg->side].relay;
+	const struct srdma_stats *own =
+		srdma_relay_stats(w->side[e->leg->side].relay);
+	const struct srdma_stats *peers =
+		srdma_relay_stats(w->side[!e->leg->side].relay);
 
-	return (w->faults & STORM_LOSSES) ||
-	       srdma_relay_stats(peer)->refused[SRDMA_REFUSED_GAP];
+	return (w->faults & STORM_LOSSES) || own->wires_lost ||
+	       peers->wires_lost || peers->refused[SRDMA_REFUSED_GAP];
 }
 
 /* A request that the peer refused is the first that fails. */
