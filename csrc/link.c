@@ -6,7 +6,7 @@
 #include "mutant.h"
 #include "relay_impl.h"
 
-enum { TRIES = 8 }; /* of all that ping in vain: a turn stays short */
+enum { LOOKS = 8 }; /* of who asks in vain: a turn stays short */
 
 static struct srdma_link *create(struct srdma_relay *r, struct srdma_conn *conn,
 				 int accepted)
@@ -49,6 +49,8 @@ static void forget(struct srdma_relay *r, struct srdma_link *link)
 	struct srdma_link **at = &r->links;
 
 	stop_being_strange(r, link);
+	if (r->look == link)
+		r->look = link->next;
 	while (*at != link)
 		at = &(*at)->next;
 	*at = link->next;
@@ -111,7 +113,6 @@ static void leave(struct srdma_qp *qp)
 	if (!link)
 		return;
 	LIST_REMOVE(qp, wire_next);
-	link->left_by = qp->qpn;
 	if (link->accepted && LIST_EMPTY(&link->users))
 		be_strange(qp->relay, link);
 }
@@ -119,9 +120,12 @@ static void leave(struct srdma_qp *qp)
 static void join(struct srdma_qp *qp, struct srdma_conn *conn)
 {
 	struct srdma_link *link = conn->user;
+	struct srdma_link *before = qp->wire ? qp->wire->user : NULL;
 
 	/* First: what is left may push the oldest stranger out. */
 	stop_being_strange(qp->relay, link);
+	if (before)
+		before->left_by = qp->qpn;
 	leave(qp);
 	qp->wire = conn;
 	LIST_INSERT_HEAD(&link->users, qp, wire_next);
@@ -188,18 +192,22 @@ static int leads_to_peer(const struct srdma_link *link,
 
 void srdma_link_try_another(struct srdma_qp *qp)
 {
-	const struct srdma_relay *r = qp->relay;
-	struct srdma_link *own = qp->wire ? qp->wire->user : NULL, *link = own;
+	struct srdma_relay *r = qp->relay;
+	const struct srdma_link *own = qp->wire ? qp->wire->user : NULL;
+	struct srdma_link *first = r->look ? r->look : r->links, *link = first;
 	int looks = 0;
 
 	if (!own || qp->home)
 		return;
 	do {
-		link = link->next ? link->next : r->links;
-		looks += !link->stranger;
-	} while (link != own && looks < TRIES && !leads_to_peer(link, qp));
-	if (link != own && leads_to_peer(link, qp))
-		join(qp, link->conn);
+		r->look = link->next;
+		if (link != own && leads_to_peer(link, qp)) {
+			join(qp, link->conn);
+			return;
+		}
+		looks += link != own && !link->stranger;
+		link = r->look ? r->look : r->links;
+	} while (link != first && looks < LOOKS);
 }
 
 /* Guests go home; who has no other wire waits for one, or connects it. */

@@ -27,7 +27,7 @@ struct srdma_link {
 	struct srdma_link_qps users; /* QPs that send on it */
 	uint64_t since;
 	uint32_t refs;	  /* of homes */
-	uint32_t left_by; /* QPN of who left it last; 0: nobody did */
+	uint32_t left_by; /* QPN of who left it last for another one, or 0 */
 	uint8_t up;
 	uint8_t accepted;
 	uint8_t stranger; /* accepted, and no QP sends on it */
@@ -45,7 +45,8 @@ void srdma_link_give_up(struct srdma_qp *qp);
 void srdma_link_go_home(struct srdma_qp *qp);
 /* The QP asked in vain more than once, and connected no wire: to the next one
  * that it was the last to leave, or on which another QP sends to the same peer,
- * among the next eight that are in use. */
+ * among the next eight that are in use: behind those at which one looked who
+ * asked in vain before. */
 void srdma_link_try_another(struct srdma_qp *qp);
 /* A packet of the QP verified here: if it is the newest, or nothing verified
  * on the wire on which it sends, send here, and keep a conn that was only

@@ -496,7 +496,7 @@ static void be_anothers(struct world *w, int i)
 /* The same as diverted_server, and another QP still sends on the wire that it
  * left, which so is nobody's to close; beside it there are wires of other peers.
  * It asks in vain, and then where the other one sends. */
-static void led_away(uint8_t level, int others, int is_found)
+static void led_away(uint8_t level, int others)
 {
 	struct srdma_conn *shared;
 	struct world w;
@@ -511,35 +511,71 @@ static void led_away(uint8_t level, int others, int is_found)
 	if (level) /* another one left it since */
 		((struct srdma_link *)shared->user)->left_by = 1;
 	post_write(&w, 1, 0, 6);
-	pass(&w, is_found ? 100 * MS : 9500 * MS);
-	if (is_found)
-		expect_written(&w, 1, 6);
-	else
-		pair_expect_none(&w.p, 1);
-	assert_int_equal(qp_at(&w, 1, 0)->wire == shared, is_found);
+	pass(&w, 100 * MS);
+	expect_written(&w, 1, 6);
+	assert_ptr_equal(qp_at(&w, 1, 0)->wire, shared);
 	pair_close(&w.p);
 }
 
 static void diverted_beside_another(void **state)
 {
 	(void)state;
-	led_away(SRDMA_LEVEL_AEAD, 0, 1);
-	led_away(SRDMA_LEVEL_AEAD, 7, 1);
+	led_away(SRDMA_LEVEL_AEAD, 0);
+	led_away(SRDMA_LEVEL_AEAD, 7);
 }
 
 /* Without tags it does not know whose peer is whose, but where it was. */
 static void diverted_without_tags(void **state)
 {
 	(void)state;
-	led_away(SRDMA_LEVEL_NONE, 0, 1);
+	led_away(SRDMA_LEVEL_NONE, 0);
 }
 
 /* Who asks in vain looks at few wires, or a peer that is gone, with many QPs,
- * could keep a worker from its work. */
+ * could keep a worker from its work; and at others the next time. */
 static void diverted_among_many(void **state)
 {
+	const struct srdma_conn *shared;
+	struct srdma_qp *qp;
+	struct world w;
+
 	(void)state;
-	led_away(SRDMA_LEVEL_AEAD, 8, 0);
+	led_away(SRDMA_LEVEL_AEAD, 12);
+	begin(&w, 14);
+	qp = qp_at(&w, 1, 0);
+	shared = qp->wire;
+	for (int i = 2; i < 14; i++)
+		be_anothers(&w, i);
+	hold_an_ack(&w, 0);
+	divert(&w, 0);
+	srdma_link_try_another(qp);
+	assert_ptr_not_equal(qp->wire, shared);
+	/* The one at which it would have gone on ends. */
+	srdma_port_mem_cut(w.p.side[1].relay->look->conn);
+	pair_run(&w.p, 1);
+	srdma_link_try_another(qp);
+	assert_ptr_equal(qp->wire, shared);
+	pair_close(&w.p);
+}
+
+/* That another one was destroyed there is no trace of where it was. */
+static void diverted_and_another_destroyed(void **state)
+{
+	struct srdma_conn *shared;
+	struct world w;
+
+	(void)state;
+	begin_at(&w, SRDMA_LEVEL_NONE, 3);
+	shared = qp_at(&w, 1, 0)->wire;
+	hold_an_ack(&w, 0);
+	divert(&w, 0);
+	pair_destroy_qp(&w.p, 1);
+	pair_expect(&w.p, 1, 0, SRDMA_REASON_PEER_CLOSED);
+	post_write(&w, 1, 0, 6);
+	pass(&w, 100 * MS);
+	assert_ptr_equal(qp_at(&w, 1, 0)->wire, shared);
+	expect_written(&w, 1, 6);
+	pair_close(&w.p);
 }
 
 /* The client's QP: it asks in vain, and goes back to the wire it connected. */
@@ -724,6 +760,7 @@ int main(void)
 		cmocka_unit_test(diverted_beside_another),
 		cmocka_unit_test(diverted_without_tags),
 		cmocka_unit_test(diverted_among_many),
+		cmocka_unit_test(diverted_and_another_destroyed),
 		cmocka_unit_test(diverted_client),
 		cmocka_unit_test(diverted_receiver),
 		cmocka_unit_test(diverted_without_a_wire),
