@@ -22,11 +22,11 @@ struct srdma_shm_link {
 	bool sock_due; /* something happened to sock */
 	bool dirty;    /* committed, not flushed */
 	char peer[SRDMA_NAME_LEN]; /* connected: whom we asked for; else "" */
+	uint32_t last; /* bytes of the packet sent last: a guess at the next */
 	/*
 	 * Packets are made here and copied: a peer that changes a packet
 	 * while it is being sealed must not get a tag for that.
 	 */
-	uint32_t last; /* bytes of the packet sent last: a guess at the next */
 	uint8_t staging[SRDMA_SHM_WIRE_SIZE];
 };
 
