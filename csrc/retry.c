@@ -8,7 +8,7 @@
 #include "mutant.h"
 #include "relay_impl.h"
 
-enum { ELSEWHERE = 3 }; /* time-outs in a row until a server asks there, too */
+enum { ELSEWHERE = 3 }; /* time-outs in a row, and nothing was heard */
 
 /* What left last may be a packet, or ask for a part. */
 void srdma_retry_arm(struct srdma_qp *qp)
@@ -105,7 +105,7 @@ static uint64_t run(struct srdma_qp *qp, uint64_t since, uint64_t now,
 	srdma_rtt_back_off(doublings);
 	srdma_retry_arm(qp);	/* what it has sent again may be blocked */
 	srdma_link_go_home(qp); /* where it is nobody answers */
-	if (*doublings >= ELSEWHERE)
+	if (*doublings >= ELSEWHERE && qp->heard < since)
 		srdma_link_try_another(qp);
 	srdma_relay_activate(qp);
 	return SRDMA_NEVER;

@@ -493,6 +493,33 @@ static void be_anothers(struct world *w, int i)
 	assert_ptr_equal(qp->wire, theirs);
 }
 
+/* It was led away once, and waits for a receive of the peer's: it is answered
+ * each time it asks, and stays, or each move would have it ask faster again. */
+static void diverted_before_a_wait(void **state)
+{
+	struct srdma_desc send = { .opcode = SRDMA_DESC_SEND, .id = 7 };
+	const struct srdma_stats *stats;
+	struct srdma_conn *before;
+	struct world w;
+
+	(void)state;
+	begin(&w, 1);
+	before = qp_at(&w, 1, 0)->wire;
+	stats = srdma_relay_stats(w.p.side[1].relay);
+	hold_an_ack(&w, 0);
+	divert(&w, 0);
+	post_write(&w, 1, 0, 6);
+	pass(&w, 100 * MS);
+	expect_written(&w, 1, 6);
+	pair_post(&w.p, 1, send, NULL);
+	for (int i = 0; i < 1000; i++) {
+		pass(&w, 1 * MS);
+		assert_ptr_equal(qp_at(&w, 1, 0)->wire, before);
+	}
+	assert_in_range(stats->rnr_received, 4, 40);
+	pair_close(&w.p);
+}
+
 /* The same as diverted_server, and another QP still sends on the wire that it
  * left, which so is nobody's to close; beside it there are wires of other peers.
  * It asks in vain, and then where the other one sends. */
@@ -757,6 +784,7 @@ int main(void)
 		cmocka_unit_test(oldest_stranger),
 		cmocka_unit_test(diverted_server),
 		cmocka_unit_test(diverted_listener),
+		cmocka_unit_test(diverted_before_a_wait),
 		cmocka_unit_test(diverted_beside_another),
 		cmocka_unit_test(diverted_without_tags),
 		cmocka_unit_test(diverted_among_many),
