@@ -498,136 +498,134 @@ static void forge(struct pair *p, struct srdma_packet pkt, const void *payload)
 	pair_settle(p);
 }
 
+/* Packets that are refused together; va is from the region's start on. */
+struct illegal {
+	struct srdma_packet first, second; /* opcode 0: no second one */
+	uint32_t reason;		   /* 0: MALFORMED */
+	uint32_t placed; /* bytes of what was legal, from the start on */
+};
+
+#define FIRST                                                                  \
+	{                                                                      \
+		.opcode = SRDMA_OP_WRITE_FIRST, .payload_len = 8,              \
+		.dma_len = 16                                                  \
+	}
+#define READ                                                                   \
+	{                                                                      \
+		.opcode = SRDMA_OP_READ_REQUEST, .dma_len = 8                  \
+	}
+
+static const struct illegal illegals[] = {
+	/* MIDDLE without FIRST */
+	{ .first = { .opcode = SRDMA_OP_WRITE_MIDDLE, .payload_len = 8 } },
+	/* ONLY shorter than its DMALen */
+	{ .first = { .opcode = SRDMA_OP_WRITE_ONLY,
+		     .payload_len = 8,
+		     .dma_len = 9 } },
+	/* FIRST that is the whole message */
+	{ .first = { .opcode = SRDMA_OP_WRITE_FIRST,
+		     .payload_len = 8,
+		     .dma_len = 8 } },
+	/* a SEND in the middle of a WRITE */
+	{ .first = FIRST,
+	  .second = { .opcode = SRDMA_OP_SEND_LAST,
+		      .offset = 8,
+		      .payload_len = 8 },
+	  .placed = 8 },
+	/* more bytes than the WRITE announced */
+	{ .first = FIRST,
+	  .second = { .opcode = SRDMA_OP_WRITE_LAST,
+		      .offset = 8,
+		      .payload_len = 9 },
+	  .placed = 8 },
+	/* a READ part above the limit */
+	{ .first = { .opcode = SRDMA_OP_READ_REQUEST,
+		     .dma_len = SRDMA_READ_PART + 1 } },
+	/* a SEND nobody gave credit for */
+	{ .first = { .opcode = SRDMA_OP_SEND_ONLY, .payload_len = 8 },
+	  .reason = SRDMA_REASON_NO_RECV },
+	/* the same with a WRITE with immediate */
+	{ .first = { .opcode = SRDMA_OP_WRITE_ONLY_IMM,
+		     .payload_len = 8,
+		     .dma_len = 8 },
+	  .reason = SRDMA_REASON_NO_RECV },
+	/* a memory proof */
+	{ .first = { .opcode = SRDMA_OP_WRITE_ONLY,
+		     .payload_len = 8,
+		     .dma_len = 8,
+		     .flags = SRDMA_STH_PROOF },
+	  .reason = SRDMA_REASON_PROOF_UNSUPPORTED },
+	/* an atomic in the middle of a READ */
+	{ .first = READ,
+	  .second = { .opcode = SRDMA_OP_FETCH_ADD,
+		      .offset = 8,
+		      .dma_len = 8 } },
+	/* and of a WRITE */
+	{ .first = FIRST,
+	  .second = { .opcode = SRDMA_OP_COMPARE_SWAP, .offset = 8 },
+	  .placed = 8 },
+	{ .first = { .opcode = SRDMA_OP_SEND_ONLY_INV, .payload_len = 8 },
+	  .reason = SRDMA_REASON_UNSUPPORTED },
+	/* a message beyond 1 GiB */
+	{ .first = { .opcode = SRDMA_OP_WRITE_FIRST,
+		     .payload_len = 8,
+		     .dma_len = SRDMA_MAX_MESSAGE + 1 } },
+	/* a READ that goes on elsewhere */
+	{ .first = READ,
+	  .second = { .opcode = SRDMA_OP_READ_REQUEST,
+		      .offset = 8,
+		      .va = 8,
+		      .dma_len = 8 } },
+	/* bytes that came, and more: cut otherwise */
+	{ .first = FIRST,
+	  .second = { .opcode = SRDMA_OP_WRITE_ONLY,
+		      .payload_len = 16,
+		      .dma_len = 16 },
+	  .placed = 8 },
+	/* the same, of what is kept */
+	{ .first = { .opcode = SRDMA_OP_WRITE_LAST,
+		     .offset = 4,
+		     .payload_len = 12 },
+	  .second = FIRST,
+	  .placed = 8 },
+};
+
+/* Seal it for the region at side 1, and put it before that. */
+static void forge_at(struct pair *p, struct srdma_packet pkt)
+{
+	uint8_t payload[16];
+
+	memset(payload, 0x5a, sizeof(payload));
+	pkt.va += (uintptr_t)p->side[1].memory;
+	pkt.rkey = p->side[1].key;
+	forge(p, pkt, payload);
+}
+
+static void check_illegal(const struct illegal *row)
+{
+	struct pair p;
+	uint32_t why;
+
+	pair_defaults(&p);
+	open_pair(&p);
+	forge_at(&p, row->first);
+	if (row->second.opcode)
+		forge_at(&p, row->second);
+	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
+	assert_int_equal(why,
+			 row->reason ? row->reason : SRDMA_REASON_MALFORMED);
+	assert_int_equal(srdma_relay_stats(p.side[1].relay)->naks_sent, 1);
+	for (uint32_t i = 0; i < 64; i++)
+		assert_int_equal(p.side[1].memory[i],
+				 i < row->placed ? 0x5a : 0);
+	pair_close(&p);
+}
+
 static void test_illegal_requests(void **state)
 {
-	static const uint8_t zeros[4096];
-	uint64_t va;
-
 	(void)state;
-	for (int row = 0;; row++) {
-		struct pair p;
-		struct srdma_packet first = { 0 }, second = { 0 };
-		uint32_t reason = SRDMA_REASON_MALFORMED, why;
-
-		pair_defaults(&p);
-		open_pair(&p);
-		va = (uintptr_t)p.side[1].memory;
-		first.va = second.va = va;
-		first.rkey = second.rkey = p.side[1].key;
-		switch (row) {
-		case 0: /* MIDDLE without FIRST */
-			first.opcode = SRDMA_OP_WRITE_MIDDLE;
-			first.payload_len = 8;
-			break;
-		case 1: /* ONLY shorter than its DMALen */
-			first.opcode = SRDMA_OP_WRITE_ONLY;
-			first.payload_len = 8;
-			first.dma_len = 9;
-			break;
-		case 2: /* FIRST that is the whole message */
-			first.opcode = SRDMA_OP_WRITE_FIRST;
-			first.payload_len = first.dma_len = 8;
-			break;
-		case 3: /* a SEND in the middle of a WRITE */
-			first.opcode = SRDMA_OP_WRITE_FIRST;
-			first.payload_len = 8;
-			first.dma_len = 16;
-			second.opcode = SRDMA_OP_SEND_LAST;
-			second.payload_len = 8;
-			second.offset = 8;
-			break;
-		case 4: /* more bytes than the WRITE announced */
-			first.opcode = SRDMA_OP_WRITE_FIRST;
-			first.payload_len = 8;
-			first.dma_len = 16;
-			second.opcode = SRDMA_OP_WRITE_LAST;
-			second.payload_len = 9;
-			second.offset = 8;
-			break;
-		case 5: /* a READ part above the limit */
-			first.opcode = SRDMA_OP_READ_REQUEST;
-			first.dma_len = SRDMA_READ_PART + 1;
-			break;
-		case 6: /* a SEND nobody gave credit for */
-			first.opcode = SRDMA_OP_SEND_ONLY;
-			first.payload_len = 8;
-			reason = SRDMA_REASON_NO_RECV;
-			break;
-		case 7: /* the same with a WRITE with immediate */
-			first.opcode = SRDMA_OP_WRITE_ONLY_IMM;
-			first.payload_len = first.dma_len = 8;
-			reason = SRDMA_REASON_NO_RECV;
-			break;
-		case 8: /* a memory proof */
-			first.opcode = SRDMA_OP_WRITE_ONLY;
-			first.payload_len = first.dma_len = 8;
-			first.flags = SRDMA_STH_PROOF;
-			reason = SRDMA_REASON_PROOF_UNSUPPORTED;
-			break;
-		case 9: /* an atomic in the middle of a READ */
-			first.opcode = SRDMA_OP_READ_REQUEST;
-			first.dma_len = 8;
-			second = first;
-			second.opcode = SRDMA_OP_FETCH_ADD;
-			second.offset = 8;
-			break;
-		case 10: /* and of a WRITE */
-			first.opcode = SRDMA_OP_WRITE_FIRST;
-			first.payload_len = 8;
-			first.dma_len = 16;
-			second.opcode = SRDMA_OP_COMPARE_SWAP;
-			second.offset = 8;
-			break;
-		case 11:
-			first.opcode = SRDMA_OP_SEND_ONLY_INV;
-			first.payload_len = 8;
-			reason = SRDMA_REASON_UNSUPPORTED;
-			break;
-		case 12: /* a message beyond 1 GiB */
-			first.opcode = SRDMA_OP_WRITE_FIRST;
-			first.payload_len = 8;
-			first.dma_len = SRDMA_MAX_MESSAGE + 1;
-			break;
-		case 13: /* a READ that goes on elsewhere */
-			first.opcode = SRDMA_OP_READ_REQUEST;
-			first.dma_len = 8;
-			second = first;
-			second.offset = 8;
-			second.va += 8;
-			break;
-		case 14: /* bytes that came, and more: cut otherwise */
-			first.opcode = SRDMA_OP_WRITE_FIRST;
-			first.payload_len = 8;
-			first.dma_len = 16;
-			second = first;
-			second.opcode = SRDMA_OP_WRITE_ONLY;
-			second.payload_len = 16;
-			break;
-		case 15: /* the same, of what is kept */
-			first.opcode = SRDMA_OP_WRITE_LAST;
-			first.payload_len = 12;
-			first.offset = 4;
-			second.opcode = SRDMA_OP_WRITE_FIRST;
-			second.payload_len = 8;
-			second.dma_len = 16;
-			break;
-		default:
-			pair_close(&p);
-			assert_int_equal(row, 16);
-			return;
-		}
-		forge(&p, first, zeros);
-		if (second.opcode)
-			forge(&p, second, zeros);
-		assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
-		assert_int_equal(why, reason);
-		assert_int_equal(srdma_relay_stats(p.side[1].relay)->naks_sent,
-				 1);
-		for (int i = 0; i < 64; i++)
-			if (row != 3 && row != 4)
-				assert_int_equal(p.side[1].memory[i], 0);
-		pair_close(&p);
-	}
+	for (size_t i = 0; i < sizeof(illegals) / sizeof(*illegals); i++)
+		check_illegal(&illegals[i]);
 }
 
 /* Verified answers and acks to nothing asked change nothing. */
