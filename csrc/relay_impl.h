@@ -45,7 +45,7 @@ struct srdma_relay {
 	struct srdma_leg *legs[SRDMA_MAX_LEGS];
 	uint32_t leg_count, leg_serial;
 	struct srdma_link *links;
-	struct srdma_link *look; /* who asks in vain, from here on; NULL: all */
+	struct srdma_link *look; /* there the next search begins; NULL: links */
 	struct srdma_link_list strangers; /* newest first */
 	uint32_t stranger_count;
 	uint32_t dials; /* of this turn */

