@@ -54,10 +54,11 @@ static void ask(const struct srdma_relay *r, const struct burst *b,
 void srdma_ahead_host(const struct srdma_relay *r, const struct srdma_event *ev,
 		      int n)
 {
-	struct burst b = { .count = 0 };
+	struct burst b;
 
 	if (r->qp_count < CROWD)
 		return;
+	b.count = 0;
 	for (int i = 0; i < n; i++)
 		if (ev[i].kind == SRDMA_EV_RECV)
 			note(&b,
@@ -68,10 +69,11 @@ void srdma_ahead_host(const struct srdma_relay *r, const struct srdma_event *ev,
 void srdma_ahead_wire(const struct srdma_relay *r, int n)
 {
 	const uint8_t *head[SRDMA_MAX_BURST];
-	struct burst b = { .count = 0 };
+	struct burst b;
 
 	if (r->qp_count < CROWD || !r->wire->ops->ahead)
 		return;
+	b.count = 0;
 	n = r->wire->ops->ahead(r->wire, head, n);
 	for (int i = 0; i < n; i++)
 		note(&b, (uint32_t)srdma_wire_qpn(head[i], SRDMA_BTH_LEN));

@@ -70,3 +70,28 @@ int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
 	srdma_wipe(out, SRDMA_CMAC_LEN);
 	return -EIO;
 }
+
+static int one_by_one(struct srdma_cmac *c, uint8_t *out,
+		      const struct srdma_suite_inputs *each)
+{
+	int r = 0;
+
+	for (unsigned i = 0; !r && i < each->n; i++)
+		r = srdma_cmac_sum(c, out + (size_t)i * SRDMA_CMAC_LEN,
+				   each->in + i * each->stride, each->len);
+	return r;
+}
+
+int srdma_cmac_sums(struct srdma_cmac *c, uint8_t *out,
+		    const struct srdma_suite_inputs *each)
+{
+	int r = -EIO;
+
+	if (c->ctx && c->verbs->seal_each)
+		r = c->verbs->seal_each(c->ctx, each, out);
+	else if (c->ctx)
+		r = one_by_one(c, out, each);
+	if (r)
+		srdma_wipe(out, (size_t)each->n * SRDMA_CMAC_LEN);
+	return r;
+}

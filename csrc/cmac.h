@@ -13,6 +13,7 @@ enum { SRDMA_CMAC_LEN = 16 };
 struct srdma_provider;
 struct srdma_suite;
 struct srdma_suite_ctx;
+struct srdma_suite_inputs;
 struct srdma_suite_verbs;
 
 struct srdma_cmac {
@@ -41,5 +42,10 @@ void srdma_cmac_forget(struct srdma_cmac *c);
 /* Returns 0, -EIO; then out is wiped. */
 int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
 		   const uint8_t *in, size_t len);
+
+/* The sums of each->n inputs, one behind the other in out. Returns 0, -EIO; then
+ * out is wiped. */
+int srdma_cmac_sums(struct srdma_cmac *c, uint8_t *out,
+		    const struct srdma_suite_inputs *each);
 
 #endif

@@ -5,8 +5,10 @@
 
 #include "bytes.h"
 #include "cmac.h"
+#include "suite.h"
 
 enum {
+	LANES = SRDMA_SUITE_LANES,
 	COUNTER_LEN = 4,
 	LABEL_MAX = 32,
 	CONTEXT_MAX = 64,
@@ -14,6 +16,12 @@ enum {
 	OUT_MAX = 255,
 	/* i | label | 0x00 | context | L | K(0) */
 	INPUT_MAX = COUNTER_LEN + LABEL_MAX + 1 + CONTEXT_MAX + 4 + BLOCK,
+};
+
+/* What is summed, and the sums: with K(0) known, K(i) wait for nothing. */
+struct work {
+	uint8_t in[LANES][INPUT_MAX];
+	uint8_t block[LANES][BLOCK];
 };
 
 /* Write label | 0x00 | context | L to in; returns its length. */
@@ -30,10 +38,35 @@ static size_t fixed_data(uint8_t *in, const struct srdma_kdf_info *info,
 	return label_len + 1 + info->context_len + 4;
 }
 
+/* K(1), K(2) ... to out, as many at once as there are lanes. w->in[0] has all
+ * of their input but i; it is len bytes long. */
+static int expand(struct srdma_cmac *c, struct work *w, size_t len,
+		  uint8_t *out, size_t out_len)
+{
+	struct srdma_suite_inputs each = { w->in[0], INPUT_MAX, len, 0 };
+	uint32_t number = 1;
+	size_t n;
+	int r = 0;
+
+	for (size_t at = 0; !r && at < out_len; at += n) {
+		n = out_len - at < sizeof(w->block) ? out_len - at
+						    : sizeof(w->block);
+		for (each.n = 0; each.n * BLOCK < n; each.n++) {
+			if (each.n)
+				memcpy(w->in[each.n], w->in[0], len);
+			srdma_store32(w->in[each.n], number++);
+		}
+		r = srdma_cmac_sums(c, w->block[0], &each);
+		memcpy(out + at, w->block, n);
+	}
+	return r;
+}
+
 int srdma_kdf_with(struct srdma_cmac *c, uint8_t *out, size_t out_len,
 		   const uint8_t *parent, const struct srdma_kdf_info *info)
 {
-	uint8_t in[INPUT_MAX], block[BLOCK];
+	struct work w;
+	uint8_t *in = w.in[0] + COUNTER_LEN;
 	size_t len;
 	int r = -EINVAL;
 
@@ -43,21 +76,14 @@ int srdma_kdf_with(struct srdma_cmac *c, uint8_t *out, size_t out_len,
 	r = srdma_cmac_key(c, parent);
 	if (r)
 		goto wipe;
-	len = fixed_data(in + COUNTER_LEN, info, out_len);
-	r = srdma_cmac_sum(c, in + COUNTER_LEN + len, in + COUNTER_LEN, len);
-	for (size_t at = 0; !r && at < out_len; at += BLOCK) {
-		const size_t left = out_len - at;
-
-		srdma_store32(in, (uint32_t)(at / BLOCK) + 1);
-		r = srdma_cmac_sum(c, block, in, COUNTER_LEN + len + BLOCK);
-		if (!r)
-			memcpy(out + at, block, left < BLOCK ? left : BLOCK);
-	}
+	len = fixed_data(in, info, out_len);
+	r = srdma_cmac_sum(c, in + len, in, len);
+	if (!r)
+		r = expand(c, &w, COUNTER_LEN + len + BLOCK, out, out_len);
 wipe:
 	if (r)
 		srdma_wipe(out, out_len);
-	srdma_wipe(in, sizeof(in));
-	srdma_wipe(block, sizeof(block));
+	srdma_wipe(&w, sizeof(w));
 	return r;
 }
 

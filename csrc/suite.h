@@ -13,6 +13,7 @@ struct srdma_provider;
 struct srdma_suite_ctx; /* a keyed context; opaque, one thread at a time */
 
 enum { SRDMA_SUITE_MAX_KEY = 64, SRDMA_SUITE_MAX_TAG = 64 }; /* bytes */
+enum { SRDMA_SUITE_LANES = 4 }; /* codes that are asked for at once */
 
 /* A known answer, bytes as string literals; the sizes not here are the row's.
  * MAC: the tag is over ad | in, and out is NULL. */
@@ -54,6 +55,14 @@ struct srdma_suite_io {
 	uint8_t *out; /* AEAD: in_len bytes, not overlapping in; MAC: unused */
 };
 
+/* Inputs of a MAC for many codes at once: n of them, of len bytes each, one
+ * every stride bytes. */
+struct srdma_suite_inputs {
+	const uint8_t *in;
+	size_t stride, len;
+	unsigned n; /* 1 to SRDMA_SUITE_LANES */
+};
+
 /* What a context is made of. */
 struct srdma_suite_key {
 	const struct srdma_suite *suite;
@@ -82,6 +91,10 @@ struct srdma_suite_verbs {
 		    const struct srdma_suite_io *io, uint8_t *tag);
 	int (*open)(struct srdma_suite_ctx *ctx,
 		    const struct srdma_suite_io *io, const uint8_t *tag);
+	/* NULL, or: as so many seals of a MAC, in less time: codes of the tag's
+	 * length, one behind the other. 0 or -EIO: out holds anything. */
+	int (*seal_each)(struct srdma_suite_ctx *ctx,
+			 const struct srdma_suite_inputs *each, uint8_t *out);
 	/* NULL, or: ask for the memory that a short packet takes. */
 	void (*ahead)(const struct srdma_suite_ctx *ctx);
 	void (*destroy)(struct srdma_suite_ctx *ctx); /* wipes; NULL allowed */

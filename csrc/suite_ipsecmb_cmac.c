@@ -85,16 +85,12 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	return 0;
 }
 
-/* The code over ad | in, as long as the tag. */
-static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
-		   const struct srdma_suite_io *io, uint8_t *code)
+/* The manager's next job: the code over len bytes, as long as the tag. */
+static void fill(struct srdma_suite_ctx *c, const uint8_t *input, size_t len,
+		 uint8_t *code)
 {
-	const uint8_t *input = srdma_ipsecmb_join(c->mb, io);
-	IMB_JOB *job;
+	IMB_JOB *job = IMB_GET_NEXT_JOB(c->mb->narrow);
 
-	if (c->use != use || !input)
-		return -EIO;
-	job = IMB_GET_NEXT_JOB(c->mb->narrow);
 	job->cipher_mode = IMB_CIPHER_NULL;
 	job->cipher_direction = IMB_DIR_ENCRYPT;
 	job->chain_order = IMB_ORDER_HASH_CIPHER;
@@ -105,10 +101,45 @@ static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 	job->u.CMAC._skey2 = c->subkey_2;
 	job->src = input;
 	job->hash_start_src_offset_in_bytes = 0;
-	job->msg_len_to_hash_in_bytes = io->ad_len + io->in_len;
+	job->msg_len_to_hash_in_bytes = len;
 	job->auth_tag_output = code;
 	job->auth_tag_output_len_in_bytes = c->tag_len;
+}
+
+/* The code over ad | in. */
+static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
+		   const struct srdma_suite_io *io, uint8_t *code)
+{
+	const uint8_t *input = srdma_ipsecmb_join(c->mb, io);
+
+	if (c->use != use || !input)
+		return -EIO;
+	fill(c, input, io->ad_len + io->in_len, code);
 	return srdma_ipsecmb_do(c->mb->narrow);
+}
+
+/* Lanes work at the same time: two codes take little longer than one. */
+static int mac_seal_each(struct srdma_suite_ctx *c,
+			 const struct srdma_suite_inputs *each, uint8_t *out)
+{
+	IMB_MGR *m = c->mb->narrow;
+	unsigned failed = 0, done = 0;
+	IMB_JOB *job;
+
+	if (c->use != SRDMA_SUITE_SEAL)
+		return -EIO;
+	for (unsigned i = 0; i < each->n; i++) {
+		fill(c, each->in + i * each->stride, each->len,
+		     out + (size_t)i * c->tag_len);
+		job = IMB_SUBMIT_JOB(m);
+		done += job != NULL;
+		failed += job && job->status != IMB_STATUS_COMPLETED;
+	}
+	while ((job = IMB_FLUSH_JOB(m)) != NULL) {
+		done++;
+		failed += job->status != IMB_STATUS_COMPLETED;
+	}
+	return done == each->n && !failed ? 0 : -EIO;
 }
 
 static int mac_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
@@ -132,5 +163,6 @@ const struct srdma_suite_verbs srdma_suite_ipsecmb_cmac = {
 	.forget = forget,
 	.seal = mac_seal,
 	.open = mac_open,
+	.seal_each = mac_seal_each,
 	.destroy = destroy,
 };

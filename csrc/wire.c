@@ -316,7 +316,7 @@ int srdma_wire_parse(struct srdma_packet *p, const uint8_t *data, size_t len,
 	r = parse_bth(p, data);
 	if (r)
 		return r;
-	if (p->tag_code != srdma_wire_tag_code(tag_len))
+	if (tag_sizes[p->tag_code] != tag_len)
 		return -SRDMA_REFUSED_TAG_CODE;
 	t = srdma_wire_traits(p->opcode);
 	r = parse_layout(p, t, tag_len);

@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include "failing.h"
+#include "provider.h"
+#include "suite.h"
 
 static const uint8_t zero[32], text[] = "a message of more than one block";
 
@@ -66,11 +68,62 @@ static void test_forget_where_the_provider_fails(void **state)
 	srdma_cmac_destroy(&c);
 }
 
+/* Many sums at once are what they are one by one; without a key there is none. */
+static void check_sums(struct srdma_provider *provider, size_t key_len)
+{
+	enum { STRIDE = 100, LANES = SRDMA_SUITE_LANES };
+	uint8_t in[LANES * STRIDE], want[SRDMA_CMAC_LEN];
+	uint8_t out[LANES + 1][SRDMA_CMAC_LEN] = { 0 };
+	struct srdma_suite_inputs each = { .in = in, .stride = STRIDE };
+	struct srdma_cmac c;
+
+	for (size_t i = 0; i < sizeof(in); i++)
+		in[i] = (uint8_t)(i * 7);
+	assert_int_equal(srdma_cmac_create(&c, key_len, provider), 0);
+	assert_int_equal(srdma_cmac_key(&c, text), 0);
+	for (each.len = 0; each.len <= STRIDE; each.len++) {
+		each.n = 1 + (unsigned)each.len % LANES;
+		assert_int_equal(srdma_cmac_sums(&c, out[0], &each), 0);
+		for (unsigned i = 0; i < each.n; i++) {
+			assert_int_equal(srdma_cmac_sum(&c, want,
+							in + (size_t)i * STRIDE,
+							each.len),
+					 0);
+			assert_memory_equal(out[i], want, sizeof(want));
+		}
+		assert_memory_equal(out[LANES], zero, sizeof(out[LANES]));
+	}
+	srdma_cmac_forget(&c);
+	each.len = STRIDE;
+	each.n = LANES;
+	assert_int_equal(srdma_cmac_sums(&c, out[0], &each), -EIO);
+	for (int i = 0; i < LANES; i++)
+		assert_memory_equal(out[i], zero, sizeof(out[i]));
+	srdma_cmac_destroy(&c);
+	out[0][0] = 1;
+	assert_int_equal(srdma_cmac_sums(&c, out[0], &each), -EIO);
+	assert_memory_equal(out[0], zero, sizeof(out[0]));
+}
+
+static void test_sums(void **state)
+{
+	struct srdma_provider *fastest;
+
+	(void)state;
+	assert_int_equal(srdma_provider_create(&fastest, NULL), 0);
+	for (size_t len = 16; len <= 32; len += 16) {
+		check_sums(NULL, len);
+		check_sums(fastest, len);
+	}
+	srdma_provider_destroy(fastest);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_forget),
 		cmocka_unit_test(test_forget_where_the_provider_fails),
+		cmocka_unit_test(test_sums),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 #include <openssl/params.h>
 
 #include "cmac.h"
+#include "provider.h"
 
 /* From tests/reference, the second implementation of 3.1. */
 static const struct {
@@ -160,7 +161,7 @@ static void kbkdf(uint8_t *out, size_t n, uint8_t *key, size_t key_len)
 	EVP_KDF_free(kdf);
 }
 
-static void every_length(void **state)
+static void check_lengths(struct srdma_provider *provider, size_t key_len)
 {
 	const struct srdma_kdf_info info = {
 		.label = "traffic",
@@ -168,20 +169,32 @@ static void every_length(void **state)
 		.context_len = 16,
 	};
 	uint8_t key[32] = "sixteen bytes   and sixteen more";
+	struct srdma_cmac c;
+
+	assert_int_equal(srdma_cmac_create(&c, key_len, provider), 0);
+	for (size_t n = 1; n <= 255; n++) {
+		uint8_t out[256] = { [255] = 0x77 }, want[255];
+
+		out[n] = 0x77;
+		assert_int_equal(srdma_kdf_with(&c, out, n, key, &info), 0);
+		kbkdf(want, n, key, key_len);
+		assert_memory_equal(out, want, n);
+		assert_int_equal(out[n], 0x77);
+	}
+	srdma_cmac_destroy(&c);
+}
+
+static void every_length(void **state)
+{
+	struct srdma_provider *fastest;
 
 	(void)state;
-	for (size_t n = 1; n <= 255; n++) {
-		for (size_t key_len = 16; key_len <= 32; key_len += 16) {
-			uint8_t out[256] = { [255] = 0x77 }, want[255];
-
-			out[n] = 0x77;
-			assert_int_equal(srdma_kdf(out, n, key, key_len, &info),
-					 0);
-			kbkdf(want, n, key, key_len);
-			assert_memory_equal(out, want, n);
-			assert_int_equal(out[n], 0x77);
-		}
+	assert_int_equal(srdma_provider_create(&fastest, NULL), 0);
+	for (size_t len = 16; len <= 32; len += 16) {
+		check_lengths(NULL, len);
+		check_lengths(fastest, len);
 	}
+	srdma_provider_destroy(fastest);
 }
 
 static void arguments(void **state)
