@@ -231,6 +231,12 @@ int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 	return (int)(len + wr->length);
 }
 
+int srdma_host_owes(const struct srdma_host *h)
+{
+	return !h->failed && h->consumed != h->told &&
+	       h->consumed - h->told >= h->entries / 2;
+}
+
 int srdma_host_credit(struct srdma_host *h, uint8_t *slot)
 {
 	struct srdma_desc d = {
@@ -238,8 +244,7 @@ int srdma_host_credit(struct srdma_host *h, uint8_t *slot)
 		.consumed = h->consumed,
 	};
 
-	if (h->failed || h->consumed == h->told ||
-	    h->consumed - h->told < h->entries / 2)
+	if (!srdma_host_owes(h))
 		return 0;
 	h->told = h->consumed;
 	return (int)srdma_desc_encode(slot, &d);

@@ -53,9 +53,12 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
 int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
 		    const void *payload, uint8_t *slot);
 
+/* 1: half a ring was consumed, and no descriptor told it. */
+int srdma_host_owes(const struct srdma_host *h);
+
 /*
- * Put a CREDIT descriptor into slot (SRDMA_DESC_LEN bytes) if half a ring
- * was consumed and no descriptor told it. Returns the bytes used, or 0.
+ * Put a CREDIT descriptor into slot (SRDMA_DESC_LEN bytes) if one is owed.
+ * Returns the bytes used, or 0.
  */
 int srdma_host_credit(struct srdma_host *h, uint8_t *slot);
 

@@ -40,6 +40,7 @@ cdef extern from "host.h" nogil:
     int srdma_host_qp_remove(srdma_host *h, uint32_t qpn)
     int srdma_host_post(srdma_host *h, const srdma_desc *wr,
                         const void *payload, uint8_t *slot)
+    int srdma_host_owes(const srdma_host *h)
     int srdma_host_credit(srdma_host *h, uint8_t *slot)
     int srdma_host_poll(srdma_host *h, srdma_record *out, int n)
     void srdma_host_fail(srdma_host *h, uint32_t reason)

@@ -165,19 +165,28 @@ cdef class Host:
         return work.post(self.h, &slot[0])
 
     def post_all(self, ShmLeg leg not None, list works not None, Py_ssize_t first):
-        """Post from number `first` on: how many were, and the -errno that ended it, or 0."""
-        cdef Py_ssize_t i
+        """Post from number `first` on, and show the worker: how many were, and the -errno that
+        ended it, or 0."""
+        cdef Py_ssize_t end = len(works), i = first
         cdef uint8_t *slot
         cdef int used = 0
         self.alive()
         leg.alive()
-        for i in range(first, len(works)):
+        while i < end:
             slot = srdma_leg_shm_slot(leg.leg)
             used = -EAGAIN if slot == NULL else (<Work?>works[i]).post(self.h, slot)
             if used < 0:
-                return i - first, used
+                break
             srdma_leg_shm_post(leg.leg, <uint32_t>used)
-        return len(works) - first, 0
+            i += 1
+        srdma_leg_shm_flush(leg.leg)
+        return i - first, min(used, 0)
+
+    @property
+    def owes(self):
+        """A credit is to be posted."""
+        self.alive()
+        return srdma_host_owes(self.h) != 0
 
     def credit(self, uint8_t[::1] slot not None):
         self.alive()

@@ -67,20 +67,27 @@ class Batch:
             raise LocalError(
                 f"number {first} of a batch of {len(self)}: 0 to {len(self)} are right"
             )
+        if not self._proved:
+            return self._post(first, {})
         handles = self._take_handles(first)
-        engine = self._qp.pd.engine
         try:
-            with engine.lock:
-                posted, error = engine.post(self._works, first)
-                self._count(first, first + posted, handles)
+            return self._post(first, handles)
         finally:
             self._give_handles(handles)
+
+    def _post(self, first: int, handles: dict[int, Handle]) -> tuple[int, Exception | None]:
+        engine = self._qp.pd.engine
+        with engine.lock:
+            posted, error = engine.post(self._works, first)
+            self._count(first, first + posted, handles)
         return posted, error
 
     def _count(self, first: int, end: int, handles: dict[int, Handle]) -> None:
         """Those from first to end were posted: their handles stay in use until they ended."""
         uses, signaled = self._qp.uses, self._signaled
-        for number in [number for number in handles if number < end]:
+        for number in [*handles]:
+            if number >= end:
+                break
             uses.posted(signaled[number] - signaled[first])
             first = number + 1
             uses.posted(signaled[first] - signaled[number], handles.pop(number))

@@ -15,6 +15,7 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from srdma._leg import BATCH, Host, ShmLeg, Work
 from srdma._load import Load
@@ -24,6 +25,7 @@ from srdma.leg import Leg
 from srdma.wr import MAX_INLINE, MAX_MESSAGE
 
 WORKER_GONE = 41
+LOOK_S = 1e-3  # between looks whether the worker is there
 SPIN_S = 50e-6  # of polling before a thread sleeps: most answers come in this time
 
 Record = tuple[int, ...]
@@ -37,10 +39,12 @@ class Engine:
         self._leg = leg
         self._host = Host(leg.ring)
         self._control = control
-        self._cond = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._cond = threading.Condition(self._lock)
         self._sinks: dict[int, Sink] = {}
         self._asleep = False
         self._waiting = 0  # threads in wait()
+        self._looked = 0.0  # when the worker was there last, monotonic
         self._claimed = False
         self._closed = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -49,9 +53,9 @@ class Engine:
             self._poller.register(fd, select.POLLIN)
 
     @property
-    def lock(self) -> threading.Condition:
+    def lock(self) -> AbstractContextManager[bool]:
         """Held while a sink runs; for state that sinks change."""
-        return self._cond
+        return self._lock
 
     def fileno(self) -> int:
         return self._leg.fileno()
@@ -59,12 +63,12 @@ class Engine:
     @property
     def ended(self) -> bool:
         """True once nothing more can come."""
-        with self._cond:
+        with self._lock:
             return self._closed or self._gone()
 
     def claim(self) -> None:
         """For an event loop: no thread may wait until unclaim()."""
-        with self._cond:
+        with self._lock:
             if self._waiting:
                 raise LocalError(
                     "a thread waits in a blocking call of this PD: use a PD of its own "
@@ -73,7 +77,7 @@ class Engine:
             self._claimed = True
 
     def unclaim(self) -> None:
-        with self._cond:
+        with self._lock:
             self._claimed = False
 
     def check_unclaimed(self) -> None:
@@ -85,7 +89,7 @@ class Engine:
 
     def add(self, qpn: int, depths: tuple[int, int], sink: Sink) -> None:
         """A QP; its completions go to sink, under the lock."""
-        with self._cond:
+        with self._lock:
             rc = self._host.qp_add(qpn, *depths)
             if rc < 0:
                 raise LocalError(f"QP 0x{qpn:06x} with depths {depths}: {os.strerror(-rc)}")
@@ -93,7 +97,7 @@ class Engine:
 
     def remove(self, qpn: int) -> None:
         """After DESTROY; what was outstanding is forgotten."""
-        with self._cond:
+        with self._lock:
             self._sinks.pop(qpn, None)
             self._host.qp_remove(qpn)
             self._wake_all()
@@ -103,14 +107,14 @@ class Engine:
 
         How many it were, and why not all.
         """
-        with self._cond:
+        with self._lock:
             if self._closed:
                 raise ClosedError("the PD is closed")
             if isinstance(self._leg, ShmLeg):
                 posted, code = self._host.post_all(self._leg, works, first)
             else:
                 posted, code = self._post_slots(works, first)
-            self._leg.flush()
+                self._leg.flush()
             return posted, post_error(-code) if code else None
 
     def _post_slots(self, works: list[Work], first: int) -> tuple[int, int]:
@@ -124,7 +128,15 @@ class Engine:
 
     def poll(self) -> int:
         """Hand out what arrived, without waiting. Returns how many completions."""
-        with self._cond:
+        with self._lock:
+            return self._collect()
+
+    def poll_again(self) -> int:
+        """The same, for who does it all the time: the end of the worker shows after LOOK_S."""
+        with self._lock:
+            taken = self._take()
+            if taken or time.monotonic() - self._looked < LOOK_S:
+                return taken
             return self._collect()
 
     def shm(self) -> tuple[Host, ShmLeg]:
@@ -139,18 +151,18 @@ class Engine:
 
     def arm(self) -> bool:
         """Before the caller sleeps on fileno(). True: something arrived; do not."""
-        with self._cond:
+        with self._lock:
             return not self._closed and (self._leg.arm() or self._collect() > 0)
 
     def drain(self) -> None:
         """After the caller slept on fileno()."""
-        with self._cond:
+        with self._lock:
             if not self._closed:
                 self._leg.drain()
 
     def wait(self, done: Callable[[], bool], deadline: float | None = None) -> bool:
         """Hand out what arrives until done() or the deadline (monotonic): False then."""
-        with self._cond:
+        with self._lock:
             self.check_unclaimed()
             self._waiting += 1
             try:
@@ -160,7 +172,7 @@ class Engine:
 
     def close(self) -> None:
         """Ends every wait. The leg is closed too."""
-        with self._cond:
+        with self._lock:
             self._closed = True
             self._wake_all()
             while self._asleep:
@@ -224,6 +236,7 @@ class Engine:
 
     def _look(self) -> bool:
         """The worker is gone, and what is outstanding has ended."""
+        self._looked = time.monotonic()
         gone = self._gone()
         if gone:
             self._host.fail(WORKER_GONE)
@@ -240,7 +253,8 @@ class Engine:
             if sink is not None:
                 sink(record)
         if records:
-            self._credit()
+            if self._host.owes:
+                self._credit()
             self._cond.notify_all()
         return len(records)
 

@@ -187,10 +187,10 @@ class PythonHost:
         idle = 0.0
         self._begin()
         while not stream.over:
-            moved = sum(
-                stream.post(lane) + stream.ended(lane, self._poll(lane.qp, idle))
-                for lane in stream.lanes
-            )
+            moved = 0
+            for lane in stream.lanes:
+                moved += stream.post(lane)
+                moved += stream.ended(lane, self._poll(lane.qp, idle))
             idle = 0.0 if moved else NAP
             if moved:
                 stream.mark()
@@ -281,13 +281,14 @@ class _Lane:
     def __init__(self, qp: SecureQP, wrs: list[SendWR], laps: tuple[int, int]) -> None:
         self.qp = qp
         self._laps, self._stride = laps
-        self._size = max(1, min(BATCH, qp.depths[0] // 4))
+        self._size = max(1, min(BATCH, qp.depths[0] // 3))
         self._batches = [
             qp.batch(self._chunk(wrs, number)) for number in range(-(-len(wrs) // self._size))
         ]
         self._turn = 0
+        self._room = qp.depths[0]
+        self._under_way: deque[int] = deque()  # how many are in each batch
         self.rest = 0  # of the batch that the queue took a part of: only its end completes
-        self.under_way: deque[int] = deque()
 
     def _chunk(self, wrs: list[SendWR], number: int) -> list[SendWR]:
         """Only the last one completes."""
@@ -299,17 +300,24 @@ class _Lane:
         """A batch, or the last `most` of it, if the queue has room: how many of it were taken."""
         if not self.rest:
             size = min(self._size, most)
-            if sum(self.under_way) + size > self.qp.depths[0]:
+            if size > self._room:
                 return 0
+            self._room -= size
             self._turn += 1
             if self._laps > 1 and self._turn % len(self._batches) == 0:
                 self._move(self._turn // len(self._batches) % self._laps)
             self.rest = size
-            self.under_way.append(size)
+            self._under_way.append(size)
         batch = self._batches[self._turn % len(self._batches)]
         sent = batch.post(len(batch) - self.rest)
         self.rest -= sent
         return sent
+
+    def ended(self, batches: int) -> int:
+        """So many batches completed: how many requests these were."""
+        done = sum([self._under_way.popleft() for _ in range(batches)])
+        self._room += done
+        return done
 
     def _move(self, lap: int) -> None:
         for batch in self._batches:
@@ -346,7 +354,7 @@ class _Stream:
         return self._posted - before
 
     def ended(self, lane: _Lane, batches: int) -> int:
-        done = sum(lane.under_way.popleft() for _ in range(batches))
+        done = lane.ended(batches)
         self._done += done
         return done
 

@@ -135,12 +135,16 @@ class SecureQP(Resource):
         self.ensure_alive()
         if not self._wcs:
             if timeout == 0:
-                self.pd.engine.poll()
+                self.pd.engine.poll_again()
             else:
                 self.pd.engine.wait(self._has_news, deadline_in(timeout))
                 self.ensure_alive()
         with self.pd.engine.lock:
-            return [self._wcs.popleft() for _ in range(min(n, len(self._wcs)))]
+            if len(self._wcs) > n:
+                return [self._wcs.popleft() for _ in range(n)]
+            wcs = [*self._wcs]
+            self._wcs.clear()
+            return wcs
 
     # Blocking --------------------------------------------------------------------
 

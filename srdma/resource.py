@@ -52,8 +52,8 @@ class Resource:
 
     def ensure_alive(self) -> None:
         """Raise ClosedError unless this may be used."""
-        self.ensure_mine()
-        if self._closed:
+        if self._closed or os.getpid() != self._pid:
+            self.ensure_mine()
             raise ClosedError(f"this {type(self).__name__} is closed")
 
     def close(self) -> None:
