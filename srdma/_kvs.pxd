@@ -119,6 +119,8 @@ cdef extern from "client.h" nogil:
         uint32_t count
         const kvs_mix_row *mix
         uint64_t ns
+        int (*look)(void *arg) noexcept nogil
+        void *arg
 
     struct kvs_trouble:
         srdma_record record

@@ -8,7 +8,8 @@ The caller holds the lock of the PD while a call runs.
 
 import os
 
-from libc.errno cimport EBADMSG, EIO, ENOSPC, EPROTO
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EBADMSG, EINTR, EIO, ENOSPC, EPROTO
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
@@ -187,12 +188,22 @@ cdef class History:
         return None if right else (wrong.id, wrong.version, wrong.start, wrong.end)
 
 
+cdef int _interrupted(void *client) noexcept with gil:
+    """A signal came whose handler raised."""
+    try:
+        PyErr_CheckSignals()
+    except BaseException as trouble:
+        (<Client>client).interrupt = trouble
+    return (<Client>client).interrupt is not None
+
+
 cdef class Client:
     """connections: (QP number, (sq, rq), depth, slots, (address, rkey, capability),
     (landing memory, lkey)) each."""
 
     cdef kvs_client *client
     cdef object held
+    cdef object interrupt  # what a signal's handler raised
 
     def __cinit__(self, Host host not None, ShmLeg leg not None, list connections not None,
                   uint32_t keys, uint32_t capacity):
@@ -226,7 +237,7 @@ cdef class Client:
         self.held += (history,)
 
     def run(self, Trace trace, uint64_t ns=0):
-        """For ns, or once through the trace; without one GET every key."""
+        """For ns, or once through the trace; without one GET every key. Signals end it."""
         cdef kvs_plan plan
         cdef kvs_trouble trouble
         cdef int rc
@@ -234,6 +245,7 @@ cdef class Client:
         if trace is not None:
             plan.wishes, plan.count, plan.mix = trace.wishes, trace.count, trace.mix
             plan.ns = ns
+        plan.look, plan.arg = _interrupted, <void *>self
         with nogil:
             rc = kvs_client_run(self.client, &plan, &trouble)
         self.check(rc, &trouble)
@@ -248,6 +260,8 @@ cdef class Client:
     cdef int check(self, int rc, kvs_trouble *t) except -1:
         if rc == 0:
             return 0
+        if rc == -EINTR:
+            raise self.interrupt
         if rc == -EIO:
             raise Trouble("a work request failed", t.record.opcode, t.record.status,
                           t.record.vendor_err)

@@ -10,6 +10,7 @@
 #include "wire.h"
 
 #define SILENCE_NS 10000000000 /* then a run is given up */
+#define LOOK_NS	   100000000   /* from one look at the plan's to the next */
 
 /* A request under way. */
 struct flight {
@@ -38,7 +39,7 @@ struct kvs_client {
 	/* of the run */
 	struct kvs_plan plan;
 	struct kvs_trouble *trouble;
-	uint64_t now, asked, heard_ns;
+	uint64_t now, asked, heard_ns, looked_ns;
 	int failed; /* -errno */
 	struct connection connections[];
 };
@@ -345,6 +346,11 @@ static void turn(struct kvs_client *k)
 		k->end.idle = 0;
 	else
 		wait_for_news(k);
+	if (k->plan.look && k->now - k->looked_ns > LOOK_NS) {
+		k->looked_ns = k->now;
+		if (k->plan.look(k->plan.arg) && !k->failed)
+			k->failed = -EINTR;
+	}
 }
 
 /* Until all that was asked is answered. */
@@ -362,7 +368,7 @@ static void start(struct kvs_client *k, const struct kvs_plan *plan,
 	k->trouble = trouble;
 	k->failed = 0;
 	k->asked = 0;
-	k->now = k->heard_ns = clock_now();
+	k->now = k->heard_ns = k->looked_ns = clock_now();
 }
 
 int kvs_client_run(struct kvs_client *client, const struct kvs_plan *plan,

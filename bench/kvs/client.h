@@ -38,6 +38,9 @@ struct kvs_plan {
 	uint32_t count;		       /* of wishes */
 	const struct kvs_mix_row *mix; /* that they were thrown by */
 	uint64_t ns;		       /* 0: as many requests as wishes */
+	/* NULL, or asked ten times a second; not 0 ends the run. */
+	int (*look)(void *arg);
+	void *arg;
 };
 
 /* Why a run ended before its time. */
@@ -65,7 +68,8 @@ void kvs_client_record(struct kvs_client *client, struct kvs_history *history);
  * One run, until nothing is under way. 0; -EIO: a work request failed;
  * -EPROTO: no answer to the request, or one that it cannot have; -EBADMSG: a
  * value that is not one of the key; -ENOSPC: the history is full;
- * -ETIMEDOUT: nothing came for a long time. The client is of no use then.
+ * -ETIMEDOUT: nothing came for a long time; -EINTR: the plan's look ended it.
+ * The client is of no use then.
  */
 int kvs_client_run(struct kvs_client *client, const struct kvs_plan *plan,
 		   struct kvs_trouble *trouble);

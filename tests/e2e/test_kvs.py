@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import struct
 import subprocess
 import sys
@@ -90,6 +91,28 @@ def test_keys_that_a_store_has_lost(server: KvsServer, monkeypatch: pytest.Monke
         assert kvs.measure(Mix("d"), seconds=0.02).misses > 0
         with pytest.raises(IntegrityError, match="GETs found nothing, and every key was there"):
             kvs.measure(Mix("get", 0), seconds=0.02)
+
+
+def test_a_signal_ends_a_run(server: KvsServer) -> None:
+    """While it is in C."""
+
+    class EnoughError(Exception):
+        pass
+
+    def enough(*_: Any) -> None:
+        raise EnoughError
+
+    before = signal.signal(signal.SIGALRM, enough)
+    try:
+        with pytest.raises(EnoughError), server.connect(AEAD, Store(1000, connections=2)) as kvs:
+            trace = _kvs.Trace("a", 1000, 1000, 0.9, 1)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            kvs._run(trace, 60_000_000_000)
+        assert 0 < kvs._client.counts["ns"] < 60e9
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with server.connect(AEAD, Store(1000, connections=2)) as kvs:
+        assert kvs.measure(Mix("a"), seconds=0.02).requests > 0
 
 
 def test_clients_that_do_not_come(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
