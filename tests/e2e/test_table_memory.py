@@ -1,0 +1,29 @@
+"""`--table-memory`: what QPs of a worker make when they first need it is bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from srdma import Access
+from srdma.embedded import Embedded
+from srdma.errors import DeviceWCError
+from tests.e2e.conftest import WAIT, Joiner, Site
+
+DEEP = 4096  # 448 bytes of immediate payload for each: more than a MiB
+
+
+def test_tables_have_so_much_memory(join: Joiner, pki: Path) -> None:
+    """Who asks for more is refused, and who asks for less after it is not."""
+    with Embedded() as nics:
+        a = nics.start("a", options=["--table-memory", "1"])
+        site = Site(a, nics.start("b"), nics)
+        hosts = [join.host(worker, ring=4 * DEEP) for worker in (site.a, site.b)]
+        deep, usual = join.connect(*hosts, sq=DEEP), join.connect(*hosts)
+        with hosts[1].pd.alloc(8, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as target:
+            with pytest.raises(DeviceWCError, match="LOCAL_DMA"):
+                deep.client.qp.write(b"too deep", target.remote(), timeout=WAIT)
+            usual.client.qp.write(b"it fits.", target.remote(), timeout=WAIT)
+            assert bytes(target.buf) == b"it fits."
+        join.close()
