@@ -98,16 +98,32 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	return 0;
 }
 
+/*
+ * All that the library would refuse; lengths are a packet's. It says so in one
+ * word of the whole process, which each of its calls clears: to read that after
+ * each packet takes 50 ns where other threads' calls clear it too.
+ */
+static int complete(const struct srdma_suite_io *io, const uint8_t *tag)
+{
+	return io->nonce && tag && (io->ad || !io->ad_len) &&
+	       (io->in || !io->in_len);
+}
+
+static int gcm_complete(const struct srdma_suite_io *io, const uint8_t *tag)
+{
+	return complete(io, tag) && (io->out || !io->in_len);
+}
+
 static int gcm_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		    uint8_t *tag)
 {
-	if (c->use == SRDMA_SUITE_SEAL) {
+	if (c->use == SRDMA_SUITE_SEAL && gcm_complete(io, tag)) {
 		c->calls.enc(&c->key, &c->scratch, io->out, io->in, io->in_len,
 			     io->nonce, io->ad, io->ad_len, tag, c->tag_len);
-		if (!imb_get_errno(c->mgr))
-			return 0;
+		return 0;
 	}
-	srdma_wipe(io->out, io->in_len);
+	if (io->out)
+		srdma_wipe(io->out, io->in_len);
 	return -EIO;
 }
 
@@ -117,13 +133,12 @@ static int gcm_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 	uint8_t code[SRDMA_MAX_TAG];
 	int r = -EIO;
 
-	if (c->use == SRDMA_SUITE_OPEN) {
+	if (c->use == SRDMA_SUITE_OPEN && gcm_complete(io, tag)) {
 		c->calls.dec(&c->key, &c->scratch, io->out, io->in, io->in_len,
 			     io->nonce, io->ad, io->ad_len, code, c->tag_len);
-		r = srdma_suite_judge(imb_get_errno(c->mgr) ? -EIO : 0, code,
-				      tag, c->tag_len);
+		r = srdma_suite_judge(0, code, tag, c->tag_len);
 	}
-	if (r)
+	if (r && io->out)
 		srdma_wipe(io->out, io->in_len);
 	return r;
 }
@@ -131,7 +146,7 @@ static int gcm_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 		   const struct srdma_suite_io *io, uint8_t *code)
 {
-	if (c->use != use)
+	if (c->use != use || !complete(io, code))
 		return -EIO;
 	if (io->in_len) {
 		c->calls.mac_init(&c->key, &c->scratch, io->nonce, c->iv_len);
@@ -142,7 +157,7 @@ static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 		c->calls.enc(&c->key, &c->scratch, NULL, NULL, 0, io->nonce,
 			     io->ad, io->ad_len, code, c->tag_len);
 	}
-	return imb_get_errno(c->mgr) ? -EIO : 0;
+	return 0;
 }
 
 static int gmac_seal(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,

@@ -205,6 +205,49 @@ static void refuses(void **state)
 	assert_int_equal(own, 10);
 }
 
+/* A packet that lacks something is neither sealed nor opened. */
+static void check_lacking(const struct srdma_suite *s, struct srdma_provider *p,
+			  const struct srdma_suite_io *io)
+{
+	static struct packet x;
+	static const uint8_t wiped[16];
+	const struct srdma_suite_verbs *verbs = srdma_provider_verbs(p, s);
+	uint8_t tag[SRDMA_MAX_TAG] = { 0 };
+	struct srdma_suite_ctx *ctx;
+
+	x.tag_len = s->tag_len;
+	ctx = keyed(s, p, &x, SRDMA_SUITE_SEAL);
+	assert_int_equal(verbs->seal(ctx, io, tag), -EIO);
+	verbs->destroy(ctx);
+	ctx = keyed(s, p, &x, SRDMA_SUITE_OPEN);
+	assert_int_equal(verbs->open(ctx, io, tag), -EIO);
+	verbs->destroy(ctx);
+	if (is_aead(s) && io->out)
+		assert_memory_equal(io->out, wiped, io->in_len);
+}
+
+static void lacking(void **state)
+{
+	static const uint8_t bytes[16];
+	const struct srdma_suite *s;
+
+	for (unsigned i = 0; (s = srdma_suite_at(i)) != NULL; i++) {
+		uint8_t out[16] = "sixteen letters";
+		const struct srdma_suite_io rows[] = {
+			{ NULL, bytes, 16, bytes, 16, out },
+			{ bytes, NULL, 16, bytes, 16, out },
+			{ bytes, bytes, 16, NULL, 16, out },
+			{ bytes, bytes, 16, bytes, 16, NULL },
+		};
+		const int n = is_aead(s) ? 4 : 3; /* a MAC has no text */
+
+		if (!strstr(s->algorithm, "GCM"))
+			continue;
+		for (int row = 0; row < n; row++)
+			check_lacking(s, *state, &rows[row]);
+	}
+}
+
 static void names(void **state)
 {
 	struct srdma_provider *p;
@@ -234,6 +277,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_prestate(names, p),
 		cmocka_unit_test_prestate(refuses, p),
+		cmocka_unit_test_prestate(lacking, p),
 		cmocka_unit_test_prestate(equals_openssl, p),
 	};
 	r = cmocka_run_group_tests(tests, NULL, NULL);
