@@ -72,8 +72,8 @@ OPTIMISE := -O1 -fno-omit-frame-pointer
 SANITIZER_FLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all \
 	-DSRDMA_SANITIZED
 endif
-# For any x86-64, gcc 12 clears and copies what is of 100 bytes and more by `rep`,
-# whose start takes longer than the rest; tuned for these CPUs it does not.
+# For any x86-64, gcc 12 clears and copies larger structures by `rep`; tuned for
+# these CPUs it does not: 0.9 of the time of a message of 32 bytes.
 ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),)
 OPTIMISE += -mtune=icelake-server
 endif

@@ -85,12 +85,10 @@ static int one_by_one(struct srdma_cmac *c, uint8_t *out,
 int srdma_cmac_sums(struct srdma_cmac *c, uint8_t *out,
 		    const struct srdma_suite_inputs *each)
 {
-	int r = -EIO;
+	const int r = c->ctx && c->verbs->seal_each
+			      ? c->verbs->seal_each(c->ctx, each, out)
+			      : one_by_one(c, out, each);
 
-	if (c->ctx && c->verbs->seal_each)
-		r = c->verbs->seal_each(c->ctx, each, out);
-	else if (c->ctx)
-		r = one_by_one(c, out, each);
 	if (r)
 		srdma_wipe(out, (size_t)each->n * SRDMA_CMAC_LEN);
 	return r;

@@ -261,7 +261,8 @@ cdef class Client:
         if rc == 0:
             return 0
         if rc == -EINTR:
-            raise self.interrupt
+            interrupt, self.interrupt = self.interrupt, None
+            raise interrupt
         if rc == -EIO:
             raise Trouble("a work request failed", t.record.opcode, t.record.status,
                           t.record.vendor_err)

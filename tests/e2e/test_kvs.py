@@ -110,6 +110,7 @@ def test_a_signal_ends_a_run(server: KvsServer) -> None:
             kvs._run(trace, 60_000_000_000)
         assert 0 < kvs._client.counts["ns"] < 60e9
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     with server.connect(AEAD, Store(1000, connections=2)) as kvs:
         assert kvs.measure(Mix("a"), seconds=0.02).requests > 0

@@ -1,0 +1,21 @@
+/* Tests of what derives keys: by OpenSSL and by the fastest provider here, with
+ * keys of both lengths. */
+#ifndef CMAC_KEYS_H
+#define CMAC_KEYS_H
+
+#include "provider.h"
+
+static inline void cmac_keys(void (*check)(struct srdma_provider *provider,
+					   size_t key_len))
+{
+	struct srdma_provider *fastest;
+
+	assert_int_equal(srdma_provider_create(&fastest, NULL), 0);
+	for (size_t len = 16; len <= 32; len += 16) {
+		check(NULL, len);
+		check(fastest, len);
+	}
+	srdma_provider_destroy(fastest);
+}
+
+#endif
