@@ -111,12 +111,14 @@ static void test_sums(void **state)
 	cmac_keys(check_sums);
 }
 
-/* A library that refuses its jobs: no sum, and nothing is left of them. */
+/* A library that refuses its jobs (a lane counts 16 bits of bytes): no sum, and
+ * nothing is left of them. */
 static void test_sums_that_fail(void **state)
 {
-	static uint8_t in[SRDMA_SUITE_LANES][16];
+	static uint8_t in[SRDMA_SUITE_LANES][16], huge[1 << 17];
 	uint8_t out[SRDMA_SUITE_LANES][SRDMA_CMAC_LEN], want[SRDMA_CMAC_LEN];
-	struct srdma_suite_inputs each = { NULL, 0, 16, SRDMA_SUITE_LANES };
+	struct srdma_suite_inputs each = { huge, 0, sizeof(huge),
+					   SRDMA_SUITE_LANES };
 	struct srdma_provider *p;
 	struct srdma_cmac c;
 
