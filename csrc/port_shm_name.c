@@ -112,6 +112,8 @@ static int clear_stale(const char *path)
 	sock = srdma_shm_name_dial(path);
 	if (sock >= 0)
 		close(sock);
+	if (sock == -EMFILE || sock == -ENFILE)
+		return sock;
 	if (sock != -ECONNREFUSED)
 		return -EADDRINUSE;
 	return unlink(path) ? -errno : 0;

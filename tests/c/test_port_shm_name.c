@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -110,6 +111,31 @@ static void test_stale_name_is_replaced(void **state)
 	port = shm_wire(dir, "a", 0);
 	close(shm_dial(dir, "a"));
 	port->ops->destroy(port);
+}
+
+/* Whether a name is stale needs a descriptor to tell. */
+static void test_descriptors_run_out(void **state)
+{
+	struct rlimit old, limit;
+	int lowest, r = -EMFILE;
+
+	(void)state;
+	close(shm_listen(dir, "a"));
+	lowest = dup(STDERR_FILENO);
+	close(lowest);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+	limit = old;
+	for (rlim_t more = 0; r == -EMFILE; more++) {
+		struct srdma_port *port;
+
+		limit.rlim_cur = (rlim_t)lowest + more;
+		assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+		r = srdma_port_shm_create_wire(&port, dir, "a", 0);
+		if (!r)
+			port->ops->destroy(port);
+	}
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+	assert_int_equal(r, 0);
 }
 
 static void test_no_socket_is_left_alone(void **state)
@@ -254,6 +280,7 @@ int main(void)
 		IN_DIR(test_socket_is_private_and_goes),
 		IN_DIR(test_live_name_is_refused),
 		IN_DIR(test_stale_name_is_replaced),
+		IN_DIR(test_descriptors_run_out),
 		IN_DIR(test_no_socket_is_left_alone),
 		IN_DIR(test_replaced_socket_is_not_unlinked),
 		IN_DIR(test_nobody_to_connect_to),
