@@ -6,9 +6,14 @@
 #include <getopt.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "clock.h"
 #include "memkey.h"
@@ -28,11 +33,14 @@ struct job {
 };
 
 struct runner {
-	pthread_t thread;
-	pthread_barrier_t *start;
-	const struct job *job;
-	int core;
 	uint64_t count, ns;
+};
+
+/* Threads are processes, as the worker's are (docs/performance.md, Threads).
+ * What they share: */
+struct crew {
+	pthread_barrier_t start;
+	struct runner runner[MAX_THREADS];
 };
 
 /* One thread's state. */
@@ -166,7 +174,7 @@ static void stay_on(int core)
 
 	CPU_ZERO(&set);
 	CPU_SET(core, &set);
-	if (pthread_setaffinity_np(pthread_self(), sizeof(set), &set))
+	if (sched_setaffinity(0, sizeof(set), &set))
 		wrong("a thread cannot be pinned");
 }
 
@@ -180,19 +188,18 @@ static uint64_t cpu_time_of(void (*what)(struct bench *, uint64_t),
 	return clock_ns(CLOCK_THREAD_CPUTIME_ID) - from;
 }
 
-static void *run(void *argument)
+static void run(const struct job *job, pthread_barrier_t *start,
+		struct runner *r)
 {
-	struct runner *r = argument;
-	struct bench b = { .job = r->job };
+	struct bench b = { .job = job };
 	void (*run_this)(struct bench *, uint64_t) =
-		r->job->bytes ? run_code : run_keys;
+		job->bytes ? run_code : run_keys;
 
-	stay_on(r->core);
-	if (srdma_provider_create(&b.provider, r->job->provider))
+	if (srdma_provider_create(&b.provider, job->provider))
 		wrong("no such provider here");
-	(r->job->bytes ? open_code : open_keys)(&b);
-	pthread_barrier_wait(r->start);
-	for (r->count = BATCH; r->ns < r->job->ns; r->count *= 2)
+	(job->bytes ? open_code : open_keys)(&b);
+	pthread_barrier_wait(start);
+	for (r->count = BATCH; r->ns < job->ns; r->count *= 2)
 		r->ns = cpu_time_of(run_this, &b, r->count);
 	r->count /= 2;
 	if (b.ctx)
@@ -200,7 +207,6 @@ static void *run(void *argument)
 	srdma_cmac_destroy(&b.cmac);
 	srdma_provider_destroy(b.provider);
 	free(b.block);
-	return NULL;
 }
 
 /* Of those that this process may use, the i-th. */
@@ -234,23 +240,49 @@ static void print(const struct job *job, const struct runner *r, unsigned n)
 	fflush(stdout);
 }
 
+static struct crew *crew_open(unsigned threads)
+{
+	struct crew *c = mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pthread_barrierattr_t shared;
+
+	if (c == MAP_FAILED)
+		wrong("out of memory");
+	pthread_barrierattr_init(&shared);
+	pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+	pthread_barrier_init(&c->start, &shared, threads);
+	pthread_barrierattr_destroy(&shared);
+	return c;
+}
+
+static void start(struct crew *c, unsigned i, const struct job *job)
+{
+	const int core = core_at(i);
+	const pid_t child = fork();
+
+	if (child < 0)
+		wrong("no process");
+	if (child)
+		return;
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* who waits, waits for all */
+	stay_on(core);
+	run(job, &c->start, &c->runner[i]);
+	exit(0);
+}
+
 static void measure(const struct job *job, unsigned threads)
 {
-	struct runner r[MAX_THREADS] = { 0 };
-	pthread_barrier_t start;
+	struct crew *c = crew_open(threads);
+	int status;
 
-	pthread_barrier_init(&start, NULL, threads);
-	for (unsigned i = 0; i < threads; i++) {
-		r[i].start = &start;
-		r[i].job = job;
-		r[i].core = core_at(i);
-		if (pthread_create(&r[i].thread, NULL, run, &r[i]))
-			wrong("no thread");
-	}
 	for (unsigned i = 0; i < threads; i++)
-		pthread_join(r[i].thread, NULL);
-	pthread_barrier_destroy(&start);
-	print(job, r, threads);
+		start(c, i, job);
+	for (unsigned i = 0; i < threads; i++)
+		if (wait(&status) < 0 || status)
+			exit(1); /* it told why, or was killed */
+	print(job, c->runner, threads);
+	pthread_barrier_destroy(&c->start);
+	munmap(c, sizeof(*c));
 }
 
 /* --- the command line -------------------------------------------------------- */

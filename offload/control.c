@@ -6,15 +6,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "bytes.h"
 #include "log.h"
-
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77 /* Linux 6.5 */
-#endif
+#include "peer.h"
 
 enum {
 	MAX_CONNECTIONS = LEGS_USERS,
@@ -332,19 +328,6 @@ static int peer_allowed(int fd, struct ucred *peer)
 	return 0;
 }
 
-/* Older kernels leave a moment in which the number may pass to another. */
-static int peer_pidfd(int fd, int pid)
-{
-	int pidfd;
-	socklen_t len = sizeof(pidfd);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) == 0)
-		return pidfd;
-	if (errno != ENOPROTOOPT || pid <= 0)
-		return -1;
-	return (int)syscall(SYS_pidfd_open, pid, 0);
-}
-
 static int connection_add(struct control *c, int fd)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -372,7 +355,7 @@ static int connection_add(struct control *c, int fd)
 		free(conn);
 		return -ENOMEM;
 	}
-	conn->client.pidfd = peer_pidfd(fd, peer.pid);
+	conn->client.pidfd = peer_pidfd(fd);
 	c->connection[number] = conn;
 	return 0;
 }

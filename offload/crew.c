@@ -1,139 +1,182 @@
 #include "crew.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <semaphore.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "listener.h"
 #include "log.h"
-#include "preference.h"
 #include "process.h"
 #include "thread.h"
 
+/* What a thread says to the first one, once. */
+struct opened {
+	int rc; /* of thread_open() */
+	char wire[SRDMA_NAME_LEN];
+};
+
 struct member {
 	struct thread thread;
-	pthread_t id;
-	sem_t opened; /* or failed to */
-	int open_rc, rc;
+	struct opened opened;
+	/* Of all but the first, which is this process: */
+	pid_t pid;
+	int pipe; /* on which it says so; at its end when the process ends */
 };
 
 struct crew {
-	struct thread_shared shared;
-	unsigned listening, running; /* members from the first on */
+	struct shared shared;
+	unsigned listening; /* members from the first on */
+	unsigned started;   /* members behind the first */
 	struct member member[WORDS_THREADS];
 };
 
-/* Whoever ends, ends all. */
-static int work(struct member *m)
+static int member_open(struct member *m)
 {
-	int rc = worker_run(&m->thread.worker);
+	m->opened.rc = thread_open(&m->thread);
+	if (m->opened.rc == 0)
+		snprintf(m->opened.wire, sizeof(m->opened.wire), "%s",
+			 m->thread.params.wire->address);
+	return m->opened.rc;
+}
+
+/* Whoever ends, ends all. */
+static int member_work(struct member *m)
+{
+	int rc = worker_run(m->thread.worker);
 
 	words_tell(&m->thread.shared->words, WORD_STOP);
+	thread_close(&m->thread);
 	return rc;
 }
 
-static void *member_main(void *arg)
+/* In its process, of which this is the exit code. */
+static int member_main(struct member *m, int out)
 {
-	struct member *m = arg;
-	char name[16]; /* for ps and top */
 	int rc;
 
 	log_name_thread(m->thread.number);
+	process_harden(); /* locks of memory are not inherited */
+	rc = member_open(m);
+	if (write(out, &m->opened, sizeof(m->opened)) < 0)
+		return EXIT_FAILURE; /* the first one is gone */
+	if (rc == 0)
+		rc = member_work(m);
+	return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* 0 with its process, or -errno. */
+static int member_fork(struct member *m)
+{
+	char name[16]; /* for ps and top */
+	int fd[2], err;
+
+	if (pipe2(fd, O_CLOEXEC) < 0)
+		return -errno;
 	snprintf(name, sizeof(name), "srdma.%u", m->thread.number);
-	pthread_setname_np(pthread_self(), name);
-	rc = m->open_rc = thread_open(&m->thread);
-	sem_post(&m->opened);
-	if (rc < 0)
-		return NULL;
-	m->rc = work(m);
-	thread_close(&m->thread);
-	return NULL;
+	m->pid = process_fork(name);
+	err = -errno;
+	if (m->pid == 0) {
+		close(fd[0]);
+		exit(member_main(m, fd[1]));
+	}
+	close(fd[1]);
+	m->pipe = fd[0];
+	if (m->pid > 0)
+		return 0;
+	close(fd[0]);
+	return err;
 }
 
 /* 0 once it is open. */
-static int member_start(struct member *m)
+static int member_start(struct crew *c, struct member *m)
 {
-	int rc;
+	struct epoll_event end = { .events = 0 }; /* EPOLLHUP needs no asking */
+	int rc = member_fork(m);
 
-	sem_init(&m->opened, 0, 0);
-	rc = -pthread_create(&m->id, NULL, member_main, m);
+	if (rc == 0) {
+		c->started++;
+		if (epoll_ctl(c->shared.ended, EPOLL_CTL_ADD, m->pipe, &end) <
+		    0)
+			rc = -errno;
+	}
 	if (rc < 0) {
 		log_error("thread %u cannot be started: %s", m->thread.number,
 			  strerror(-rc));
 		return rc;
 	}
-	while (sem_wait(&m->opened) < 0)
-		; /* interrupted */
-	sem_destroy(&m->opened);
-	if (m->open_rc < 0)
-		pthread_join(m->id, NULL);
-	return m->open_rc;
+	if (read(m->pipe, &m->opened, sizeof(m->opened)) != sizeof(m->opened))
+		return -EIO; /* member_join() tells why */
+	return m->opened.rc;
 }
 
-/* All but the first, which is the caller's. One by one: one error is told. */
+/* 0, or -EIO: it failed, which has been logged. */
+static int member_join(struct member *m)
+{
+	int status = 0;
+
+	while (waitpid(m->pid, &status, 0) < 0 && errno == EINTR)
+		; /* again */
+	close(m->pipe);
+	if (WIFSIGNALED(status))
+		log_error("thread %u was killed by signal %d (%s): all end",
+			  m->thread.number, WTERMSIG(status),
+			  strsignal(WTERMSIG(status)));
+	return status ? -EIO : 0;
+}
+
+/* All but the first. One by one: one error is told. */
 static int start_others(struct crew *c, unsigned threads)
 {
 	int rc = 0;
 
-	while (rc == 0 && c->running < threads) {
-		rc = member_start(&c->member[c->running]);
-		if (rc == 0)
-			c->running++;
-	}
+	while (rc == 0 && c->started + 1 < threads)
+		rc = member_start(c, &c->member[c->started + 1]);
 	return rc;
 }
 
-/* What the first of them that failed returned, else 0. */
+/* -EIO if one of them failed, else 0. */
 static int join_others(struct crew *c)
 {
 	int rc = 0;
 
-	while (c->running > 1) {
-		struct member *m = &c->member[--c->running];
-
-		pthread_join(m->id, NULL);
-		if (m->rc < 0)
-			rc = m->rc;
-	}
+	while (c->started)
+		if (member_join(&c->member[c->started--]) < 0)
+			rc = -EIO;
 	return rc;
 }
 
 static void tell_ready(const struct crew *c)
 {
-	for (unsigned i = 0; i < c->running; i++) {
-		const struct thread *t = &c->member[i].thread;
-
-		log_line("ready %s control=%s wire=%s", t->o.name, t->o.control,
-			 t->worker.wire->address);
-	}
+	for (unsigned i = 0; i <= c->started; i++)
+		log_line("ready %s control=%s wire=%s",
+			 c->member[i].thread.o.name,
+			 c->member[i].thread.o.control,
+			 c->member[i].opened.wire);
 	process_notify("READY=1");
 }
 
-static int serve(struct crew *c, const struct options *o)
+/*
+ * The first comes last: other processes must inherit nothing of its ports,
+ * least of all memory that a device writes to.
+ */
+static int serve(struct crew *c, unsigned threads)
 {
-	struct member *first = &c->member[0];
-	int rc, ended;
+	int rc = start_others(c, threads), ended;
 
-	if (o->threads > 1)
-		log_name_thread(0);
-	rc = thread_open(&first->thread);
-	if (rc < 0)
-		return rc;
-	preference_measure(c->shared.suites, first->thread.worker.provider);
-	c->running = 1;
-	rc = start_others(c, o->threads);
+	if (rc == 0)
+		rc = member_open(&c->member[0]);
 	if (rc == 0) {
 		tell_ready(c);
-		rc = work(first);
+		rc = member_work(&c->member[0]);
 		process_notify("STOPPING=1");
 	}
 	words_tell(&c->shared.words, WORD_STOP);
 	ended = join_others(c);
-	thread_close(&first->thread);
 	return rc < 0 ? rc : ended;
 }
 
@@ -155,18 +198,6 @@ static int listen_all(struct crew *c, const struct options *o)
 	return 0;
 }
 
-static void close_all(struct crew *c)
-{
-	while (c->listening) {
-		struct thread *t = &c->member[--c->listening].thread;
-
-		listener_close(t->listener, t->o.control);
-	}
-	words_close(&c->shared.words);
-	close(c->shared.signals);
-	free(c);
-}
-
 int crew_run(const struct options *o)
 {
 	struct crew *c = calloc(1, sizeof(*c));
@@ -176,19 +207,20 @@ int crew_run(const struct options *o)
 		log_error("out of memory");
 		return -ENOMEM;
 	}
-	c->shared.report = (struct report_out)REPORT_OUT_INIT;
-	rc = c->shared.signals = process_signals();
-	if (rc < 0) {
-		free(c);
-		return rc;
-	}
-	rc = words_open(&c->shared.words, o->threads);
-	if (rc < 0)
-		log_error("eventfd: %s", strerror(-rc));
-	else
+	if (o->threads > 1)
+		log_name_thread(0);
+	rc = shared_open(&c->shared, o);
+	if (rc == 0) {
 		rc = listen_all(c, o);
-	if (rc == 0)
-		rc = serve(c, o);
-	close_all(c);
+		if (rc == 0)
+			rc = serve(c, o->threads);
+		while (c->listening) {
+			struct thread *t = &c->member[--c->listening].thread;
+
+			listener_close(t->listener, t->o.control);
+		}
+		shared_close(&c->shared);
+	}
+	free(c);
 	return rc;
 }

@@ -1,6 +1,8 @@
 /*
  * The threads of a worker: started in order, ready when all are, ended
- * together.
+ * together. Thread 0 is this process, each other one a child of it, for
+ * libraries of ciphers have words that all threads of a process write
+ * (docs/performance.md, Threads).
  */
 #ifndef OFFLOAD_CREW_H
 #define OFFLOAD_CREW_H
@@ -8,8 +10,8 @@
 #include "options.h"
 
 /*
- * Run until a signal, or the end of any thread. The caller's thread is thread
- * 0. 0, or -errno, which is logged; nothing stays behind.
+ * Run until a signal, or the end of any thread, however it ends. 0, or
+ * -errno, which is logged; nothing stays behind. A child does not return.
  */
 int crew_run(const struct options *o);
 

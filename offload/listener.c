@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "peer.h"
 
-enum { BACKLOG = 512, LOCK_TRIES = 200, LOCK_WAIT_NS = 10000000 };
+enum { BACKLOG = 512, TRIES = 200, /* each: */ WAIT_NS = 10000000 };
 
 static int refuse(int err, const char *path, const char *text)
 {
@@ -23,17 +24,22 @@ static int refuse(int err, const char *path, const char *text)
 	return err;
 }
 
+static void wait_a_little(void)
+{
+	const struct timespec wait = { .tv_nsec = WAIT_NS };
+
+	nanosleep(&wait, NULL);
+}
+
 /* The wait is bounded: whoever may read the folder may lock it. 0 or -errno. */
 static int lock(int fd)
 {
-	const struct timespec wait = { .tv_nsec = LOCK_WAIT_NS };
-
-	for (int i = 0; i < LOCK_TRIES; i++) {
+	for (int i = 0; i < TRIES; i++) {
 		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
 			return 0;
 		if (errno != EWOULDBLOCK)
 			return -errno;
-		nanosleep(&wait, NULL);
+		wait_a_little();
 	}
 	return -EBUSY;
 }
@@ -65,11 +71,54 @@ static int folder_lock(const char *path)
 	return fd;
 }
 
+/* Has the process ended that made the listener to which fd is connected? */
+static int maker_ended(int fd)
+{
+	int pidfd = peer_pidfd(fd), ended;
+
+	if (pidfd < 0)
+		return errno == ESRCH;
+	ended = peer_ended(pidfd);
+	close(pidfd);
+	return ended;
+}
+
+/* 0: somebody listens; -EAGAIN: one who is about to end; or -errno, as
+ * -ECONNREFUSED: nobody does. */
+static int knock(const struct sockaddr_un *at)
+{
+	int rc, fd = socket(AF_UNIX,
+			    SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return -errno;
+	rc = connect(fd, (const struct sockaddr *)at, sizeof(*at)) < 0 ? -errno
+								       : 0;
+	if (rc == 0 && maker_ended(fd))
+		rc = -EAGAIN;
+	else if (rc == -EAGAIN)
+		rc = 0; /* its queue is full */
+	close(fd);
+	return rc;
+}
+
+/* Of a worker that is killed its first process ends first (crew.c). */
+static int knock_until_certain(const struct sockaddr_un *at)
+{
+	int rc = knock(at);
+
+	for (int i = 0; rc == -EAGAIN && i < TRIES; i++) {
+		wait_a_little();
+		rc = knock(at);
+	}
+	return rc;
+}
+
 /* Remove what a dead worker left at the address; leave all else alone. */
 static int remove_stale(const struct sockaddr_un *at)
 {
 	struct stat st;
-	int fd, rc;
+	int rc;
 
 	if (lstat(at->sun_path, &st) < 0)
 		return errno == ENOENT
@@ -79,12 +128,7 @@ static int remove_stale(const struct sockaddr_un *at)
 		return refuse(-EEXIST, at->sun_path,
 			      "a file that is no socket is in the way: give "
 			      "another --control PATH");
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return refuse(-errno, at->sun_path, strerror(errno));
-	rc = connect(fd, (const struct sockaddr *)at, sizeof(*at)) < 0 ? -errno
-								       : 0;
-	close(fd);
+	rc = knock_until_certain(at);
 	if (rc == 0 || rc == -EAGAIN) {
 		log_error("a worker is already running on %s: stop it, or give "
 			  "another --name or --control",

@@ -8,7 +8,7 @@
 enum { LINE_LEN = 1024 };
 
 static enum log_level threshold = LEVEL_INFO;
-static _Thread_local char name[sizeof("thread 4294967295: ")];
+static char name[sizeof("thread 4294967295: ")];
 
 void log_set_level(enum log_level level)
 {

@@ -9,7 +9,7 @@ enum log_level { LEVEL_ERROR, LEVEL_INFO, LEVEL_DEBUG };
 /* Messages above the level are dropped. At the start: LEVEL_INFO. */
 void log_set_level(enum log_level level);
 
-/* The lines of this thread name it: "srdma-offload: thread 2: error: ...". */
+/* The lines of this process name it: "srdma-offload: thread 2: error: ...". */
 void log_name_thread(unsigned thread);
 
 /*

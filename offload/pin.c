@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,13 +67,14 @@ int pin_thread(unsigned core)
 
 	CPU_ZERO(&set);
 	CPU_SET(core, &set);
-	err = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
-	if (err)
-		log_error("--pin: core %u: %s", core,
-			  err == EINVAL ? "this machine has none such, or this "
-					  "process may not use it: see "
-					  "Cpus_allowed_list in "
-					  "/proc/self/status"
-					: strerror(err));
+	if (sched_setaffinity(0, sizeof(set), &set) == 0)
+		return 0;
+	err = errno;
+	log_error("--pin: core %u: %s", core,
+		  err == EINVAL ? "this machine has none such, or this "
+				  "process may not use it: see "
+				  "Cpus_allowed_list in "
+				  "/proc/self/status"
+				: strerror(err));
 	return -err;
 }

@@ -52,6 +52,19 @@ void process_raise_files(void)
 		log_debug("limit of open files: %s", strerror(errno));
 }
 
+pid_t process_fork(const char *name)
+{
+	const pid_t parent = getpid(), child = fork();
+
+	if (child)
+		return child;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(EXIT_FAILURE); /* it ended before the line above */
+	prctl(PR_SET_NAME, name);
+	return 0;
+}
+
 int process_signals(void)
 {
 	sigset_t set;

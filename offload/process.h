@@ -5,11 +5,20 @@
 #ifndef OFFLOAD_PROCESS_H
 #define OFFLOAD_PROCESS_H
 
+#include <sys/types.h>
+
 /* As many open files as the limit permits. */
 void process_raise_files(void);
 
 /* No core dump, no ptrace by others, memory locked where that is permitted. */
 void process_harden(void);
+
+/*
+ * fork(2), whose child goes by the name (15 bytes) in ps and top, and is killed
+ * when this process ends, however that ends. 0 in the child, which has still
+ * to be hardened; its number, or -1 with errno.
+ */
+pid_t process_fork(const char *name);
 
 /*
  * Block the signals of the worker and return a non-blocking signalfd for

@@ -4,12 +4,20 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "log.h"
+
+struct report_out {
+	pthread_mutex_t turn;
+	char line[REPORT_MAX];
+	size_t at, len;
+};
 
 static void append(char *out, size_t *len, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -41,6 +49,41 @@ int report_format(char out[REPORT_MAX], const struct report *r)
 			       srdma_stats_name(i), counters[i]);
 	append(out, &len, "}\n");
 	return len < REPORT_MAX ? (int)len : -EMSGSIZE;
+}
+
+/* Its owner may be killed while it has the turn (see take_turn). */
+static int make_turn(pthread_mutex_t *turn)
+{
+	pthread_mutexattr_t how;
+	int err = pthread_mutexattr_init(&how);
+
+	if (err)
+		return err;
+	pthread_mutexattr_setpshared(&how, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&how, PTHREAD_MUTEX_ROBUST);
+	err = pthread_mutex_init(turn, &how);
+	pthread_mutexattr_destroy(&how);
+	return err;
+}
+
+struct report_out *report_out_create(void)
+{
+	struct report_out *out =
+		mmap(NULL, sizeof(*out), PROT_READ | PROT_WRITE,
+		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (out == MAP_FAILED)
+		return NULL;
+	if (make_turn(&out->turn) == 0)
+		return out;
+	munmap(out, sizeof(*out));
+	return NULL;
+}
+
+void report_out_destroy(struct report_out *out)
+{
+	if (out)
+		munmap(out, sizeof(*out));
 }
 
 /* A pipe that is writable has room for PIPE_BUF bytes (pipe(7)). */
@@ -78,11 +121,17 @@ static int print(const struct report *r, struct report_out *out)
 	return 0;
 }
 
+static void take_turn(struct report_out *out)
+{
+	if (pthread_mutex_lock(&out->turn) == EOWNERDEAD)
+		pthread_mutex_consistent(&out->turn);
+}
+
 void report_print(const struct report *r, struct report_out *out)
 {
 	int printed;
 
-	pthread_mutex_lock(&out->turn);
+	take_turn(out);
 	printed = print(r, out);
 	pthread_mutex_unlock(&out->turn);
 	if (!printed)

@@ -5,7 +5,6 @@
 #ifndef OFFLOAD_REPORT_H
 #define OFFLOAD_REPORT_H
 
-#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,19 +23,16 @@ struct report {
 int report_format(char out[REPORT_MAX], const struct report *r);
 
 /*
- * Standard output of the process, on which its threads take turns, and what it
- * has not taken yet of a line that it began to take. Starts as REPORT_OUT_INIT.
+ * Standard output, on which the threads of a worker take turns, and what it has
+ * not taken yet of a line that it began to take. Of this process and of those
+ * that it forks.
  */
-struct report_out {
-	pthread_mutex_t turn;
-	char line[REPORT_MAX];
-	size_t at, len;
-};
+struct report_out;
 
-#define REPORT_OUT_INIT                                                        \
-	{                                                                      \
-		.turn = PTHREAD_MUTEX_INITIALIZER                              \
-	}
+/* NULL: out of memory. */
+struct report_out *report_out_create(void);
+/* NULL is allowed. */
+void report_out_destroy(struct report_out *out);
 
 /*
  * Write the line to stdout if it takes one now, after the rest of the one

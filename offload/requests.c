@@ -1,7 +1,6 @@
 #include "requests.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "bytes.h"
 #include "log.h"
+#include "peer.h"
 #include "requests_impl.h"
 
 enum { MAX_WAITING = 1024, LEG_FDS = SRDMA_LEG_FDS };
@@ -98,9 +98,8 @@ static int handle_hello(struct call *c)
 /* 0 once the process has ended: its number may be another's by now. */
 static int living_pid(const struct client *client)
 {
-	struct pollfd p = { .fd = client->pidfd, .events = POLLIN };
-
-	return client->pidfd >= 0 && poll(&p, 1, 0) == 0 ? client->pid : 0;
+	return client->pidfd >= 0 && !peer_ended(client->pidfd) ? client->pid
+								: 0;
 }
 
 static int handle_open(struct call *c)

@@ -23,39 +23,15 @@ static int random_fill(void *ctx, uint8_t *out, size_t len)
 	return 0;
 }
 
-/* NULL: OpenSSL, whose rows have been tested. */
-static int open_provider(struct thread *t)
-{
-	const char *name = t->o.provider;
-	int rc = srdma_provider_create(&t->worker.provider, name);
-
-	if (rc == -ENOENT)
-		log_error("--provider %s: there is none in this build; openssl "
-			  "would be right",
-			  name);
-	else if (rc == -ENOTSUP)
-		log_error("--provider %s: not on this CPU; openssl would be "
-			  "right",
-			  name);
-	else if (rc < 0)
-		log_error("a provider of suites fails its self-test (%s): "
-			  "check the machine, or use --provider openssl",
-			  strerror(-rc));
-	else if (t->number == 0)
-		log_info("suites by %s",
-			 srdma_provider_name(t->worker.provider));
-	return rc;
-}
-
 static int open_ports(struct thread *t)
 {
-	int rc = ports_open_host(&t->worker.host, &t->o);
+	int rc = ports_open_host(&t->params.host, &t->o);
 
 	if (rc < 0)
 		return rc;
-	rc = ports_open_wire(&t->worker.wire, &t->o);
+	rc = ports_open_wire(&t->params.wire, &t->o);
 	if (rc < 0)
-		t->worker.host->ops->destroy(t->worker.host);
+		t->params.host->ops->destroy(t->params.host);
 	return rc;
 }
 
@@ -76,16 +52,16 @@ static int open_relay(struct thread *t)
 		.rekey_packets = o->rekey_packets,
 		.rekey_bytes = o->rekey_bytes,
 		.rekey_ns = o->rekey_ms * UINT64_C(1000000),
-		.provider = t->worker.provider,
+		.provider = t->shared->provider,
 		.random = random_fill,
 	};
 	int rc = open_ports(t);
 
 	if (rc < 0)
 		return rc;
-	params.host = t->worker.host;
-	params.wire = t->worker.wire;
-	rc = srdma_relay_create(&t->worker.relay, &params);
+	params.host = t->params.host;
+	params.wire = t->params.wire;
+	rc = srdma_relay_create(&t->params.relay, &params);
 	if (rc < 0)
 		log_error("relay: %s", strerror(-rc));
 	return rc;
@@ -96,9 +72,9 @@ static int open_control(struct thread *t)
 	const struct control_params params = {
 		.listener = t->listener,
 		.requests = {
-			.relay = t->worker.relay,
-			.host = t->worker.host,
-			.wire = t->worker.wire,
+			.relay = t->params.relay,
+			.host = t->params.host,
+			.wire = t->params.wire,
 			.host_dev = t->o.host_dev,
 			.name = t->o.name,
 			.suites = t->shared->suites,
@@ -107,7 +83,7 @@ static int open_control(struct thread *t)
 			.allow_unprotected = t->o.allow_unprotected,
 		},
 	};
-	int rc = control_create(&t->worker.control, &params);
+	int rc = control_create(&t->params.control, &params);
 
 	if (rc < 0)
 		log_error("control socket: %s", strerror(-rc));
@@ -118,35 +94,37 @@ int thread_open(struct thread *t)
 {
 	int rc = 0;
 
-	t->worker = (struct worker_params){
+	t->params = (struct worker_params){
 		.name = t->o.name,
 		.thread = t->number,
 		.words = &t->shared->words,
 		.signals = t->number == 0 ? t->shared->signals : -1,
-		.report = &t->shared->report,
+		.ended = t->number == 0 ? t->shared->ended : -1,
+		.report = t->shared->report,
 		.stats = t->o.stats,
 	};
 	if (t->o.pin.cores)
 		rc = pin_thread(t->o.pin.core[t->number]);
 	if (rc == 0)
-		rc = open_provider(t);
+		rc = open_relay(t);
 	if (rc < 0)
 		return rc;
-	rc = open_relay(t);
-	if (rc < 0)
-		goto destroy_provider;
 	rc = open_control(t);
+	if (rc < 0)
+		goto destroy_relay;
+	rc = worker_create(&t->worker, &t->params);
 	if (rc == 0)
 		return 0;
-	srdma_relay_destroy(t->worker.relay);
-destroy_provider:
-	srdma_provider_destroy(t->worker.provider);
+	log_error("waiting for events: %s", strerror(-rc));
+	control_destroy(t->params.control);
+destroy_relay:
+	srdma_relay_destroy(t->params.relay);
 	return rc;
 }
 
 void thread_close(struct thread *t)
 {
-	control_destroy(t->worker.control);
-	srdma_relay_destroy(t->worker.relay);
-	srdma_provider_destroy(t->worker.provider);
+	worker_destroy(t->worker);
+	control_destroy(t->params.control);
+	srdma_relay_destroy(t->params.relay);
 }

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
@@ -22,8 +23,8 @@ enum {
 };
 
 /* What wakes a sleeping worker; as bits, what has something to do. */
-enum source { PORTS = 1, CONTROL = 2, SIGNALS = 4, WORDS = 8 };
-enum { EVENTS = 5 }; /* two ports, and the others */
+enum source { PORTS = 1, CONTROL = 2, SIGNALS = 4, WORDS = 8, ENDED = 16 };
+enum { EVENTS = 6 }; /* two ports, and the others */
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -138,6 +139,8 @@ static void tick(struct worker *w, uint64_t now, int ready)
 	control_poll(w->p->control);
 	if (ready & SIGNALS)
 		take_signals(w);
+	if (ready & ENDED) /* and could not tell it itself, if it was killed */
+		words_tell(w->p->words, WORD_STOP);
 	if (ready & WORDS)
 		take_words(w, now);
 	report_if_due(w, now);
@@ -252,36 +255,6 @@ static int busy(struct worker *w, uint64_t now)
 	return 0;
 }
 
-/*
- * What a client asked may have left work to the relay: a turn of it lies
- * between each tick and the next sleep.
- */
-static int loop(struct worker *w)
-{
-	uint64_t idle_since = 0;
-	int waits = 0;
-
-	while (!w->stop) {
-		uint64_t now = clock_now();
-		int rc = 0;
-
-		if (turn(w, now) > 0) {
-			if (waits)
-				adapt(w, now - idle_since, 0);
-			waits = 0;
-			rc = busy(w, now);
-		} else {
-			if (!waits)
-				idle_since = now;
-			rc = idle(w, idle_since, now);
-			waits = rc <= 0;
-		}
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
 static int watch(struct worker *w, int fd, enum source source)
 {
 	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = source };
@@ -304,29 +277,68 @@ static int watch_all(struct worker *w)
 		rc = watch(w, words_fd(p->words, p->thread), WORDS);
 	if (rc == 0 && p->signals >= 0)
 		rc = watch(w, p->signals, SIGNALS);
+	if (rc == 0 && p->ended >= 0)
+		rc = watch(w, p->ended, ENDED);
 	return rc;
 }
 
-int worker_run(const struct worker_params *p)
+int worker_create(struct worker **out, const struct worker_params *p)
 {
-	struct worker w = {
+	struct worker *w = calloc(1, sizeof(*w));
+	int rc;
+
+	if (!w)
+		return -ENOMEM;
+	*w = (struct worker){
 		.p = p,
+		.epoll = epoll_create1(EPOLL_CLOEXEC),
 		.started = clock_now(),
 		.next_report = UINT64_MAX,
 		.yield_ns = { MAX_YIELD_NS, MAX_YIELD_NS },
 	};
-	int rc;
-
 	if (p->stats)
-		w.next_report = w.started + p->stats * SECOND_NS;
-	w.epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (w.epoll < 0)
-		return -errno;
-	rc = watch_all(&w);
+		w->next_report = w->started + p->stats * SECOND_NS;
+	rc = w->epoll < 0 ? -errno : watch_all(w);
 	if (rc == 0)
-		rc = loop(&w);
-	if (rc < 0)
-		log_error("waiting for events: %s", strerror(-rc));
-	close(w.epoll);
+		*out = w;
+	else
+		worker_destroy(w);
+	return rc;
+}
+
+void worker_destroy(struct worker *w)
+{
+	if (w->epoll >= 0)
+		close(w->epoll);
+	free(w);
+}
+
+/*
+ * What a client asked may have left work to the relay: a turn of it lies
+ * between each tick and the next sleep.
+ */
+int worker_run(struct worker *w)
+{
+	uint64_t idle_since = 0;
+	int waits = 0, rc = 0;
+
+	while (!w->stop && rc >= 0) {
+		uint64_t now = clock_now();
+
+		if (turn(w, now) > 0) {
+			if (waits)
+				adapt(w, now - idle_since, 0);
+			waits = 0;
+			rc = busy(w, now);
+		} else {
+			if (!waits)
+				idle_since = now;
+			rc = idle(w, idle_since, now);
+			waits = rc <= 0;
+		}
+	}
+	if (rc >= 0)
+		return 0;
+	log_error("waiting for events: %s", strerror(-rc));
 	return rc;
 }

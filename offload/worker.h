@@ -9,25 +9,31 @@
 
 #include "control.h"
 #include "port.h"
-#include "provider.h"
 #include "relay.h"
 #include "report.h"
 #include "words.h"
 
 struct worker_params {
 	const char *name;
-	struct srdma_provider *provider; /* NULL: OpenSSL */
 	struct srdma_relay *relay;
 	struct srdma_port *host, *wire; /* the relay's */
 	struct control *control;
 	unsigned thread; /* of whom words are told */
 	const struct words *words;
 	int signals; /* signalfd, which is told to all; or -1 */
+	int ended;   /* readable when another thread has ended; or -1 */
 	struct report_out *report;
 	uint32_t stats; /* seconds between lines of statistics, 0: never */
 };
 
-/* Run until WORD_STOP. 0, or -errno if it cannot wait for events. */
-int worker_run(const struct worker_params *p);
+struct worker;
+
+/* p must outlive it. 0, or -errno. */
+int worker_create(struct worker **out, const struct worker_params *p);
+void worker_destroy(struct worker *w);
+
+/* Run until WORD_STOP. 0, or -errno if it cannot wait for events, which is
+ * logged. */
+int worker_run(struct worker *w);
 
 #endif

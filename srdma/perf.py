@@ -203,9 +203,8 @@ class End:
     ) -> None:  # fmt: skip
         self.there, self._place, self._remote, self._patience = there, place, remote, patience
         self._talk, *self._qps = there.qps
-        pd = place.pd
-        self._control = pd.connect()
-        self._pid = pd.ctx.hello.pid
+        self._control = place.pd.connect()
+        self._pid = self._control.hello(patience).pid  # of the PD's thread
         self._hosts: dict[str, Host] = {}
 
     def close(self) -> None:

@@ -5,7 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -66,7 +68,7 @@ static void with_narrow_stdout(void (*f)(int reader))
 /* Lines that a slow reader has no room for are lost, but never in part. */
 static void slow_reader(int reader)
 {
-	static struct report_out out = REPORT_OUT_INIT;
+	struct report_out *out = report_out_create();
 	static char taken[4 * REPORT_MAX], line[REPORT_MAX];
 	struct srdma_stats stats;
 	const struct report r = {
@@ -78,17 +80,19 @@ static void slow_reader(int reader)
 	memset(&stats, 0xff, sizeof(stats));
 	len = (size_t)report_format(line, &r);
 	assert_in_range(len, 4097, 8191);
-	report_print(&r, &out);
-	report_print(&r, &out); /* lost */
+	assert_non_null(out);
+	report_print(&r, out);
+	report_print(&r, out); /* lost */
 	got = take_all(reader, taken, sizeof(taken));
 	assert_int_equal(got, 4096);
 	for (int i = 0; i < 8; i++) {
-		report_print(&r, &out);
+		report_print(&r, out);
 		got += take_all(reader, taken + got, sizeof(taken) - got);
 	}
 	assert_true(got >= 2 * len);
 	assert_memory_equal(taken, line, len);
 	assert_memory_equal(taken + len, line, len);
+	report_out_destroy(out);
 }
 
 static void test_slow_reader(void **state)
@@ -97,11 +101,58 @@ static void test_slow_reader(void **state)
 	with_narrow_stdout(slow_reader);
 }
 
+static struct report_out *shared_out;
+
+static void print_one(void)
+{
+	static const struct srdma_stats stats;
+
+	report_print(&(struct report){ .name = "a", .stats = &stats },
+		     shared_out);
+}
+
+/* SIGPIPE ends a process in the middle of its turn; others get theirs. */
+static void killed_at_its_turn(int reader)
+{
+	static char taken[REPORT_MAX];
+	int broken[2], status;
+	size_t len;
+	pid_t child;
+
+	shared_out = report_out_create();
+	assert_non_null(shared_out);
+	assert_int_equal(pipe(broken), 0);
+	close(broken[0]);
+	child = fork();
+	if (child == 0) {
+		signal(SIGPIPE, SIG_DFL);
+		dup2(broken[1], STDOUT_FILENO);
+		print_one();
+		_exit(0);
+	}
+	close(broken[1]);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+	print_one();
+	len = take_all(reader, taken, sizeof(taken));
+	assert_in_range(len, 1, sizeof(taken));
+	assert_int_equal(taken[0], '{');
+	assert_int_equal(taken[len - 1], '\n');
+	report_out_destroy(shared_out);
+}
+
+static void test_killed_at_its_turn(void **state)
+{
+	(void)state;
+	with_narrow_stdout(killed_at_its_turn);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_longest_line),
 		cmocka_unit_test(test_slow_reader),
+		cmocka_unit_test(test_killed_at_its_turn),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import select
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,9 +110,44 @@ def test_hello_tells_how_many_there_are(three: Worker) -> None:
         body, _ = client(three, i).request(Kind.HELLO, struct.pack(">I", 1))
         assert struct.unpack(">II", body[-8:]) == (THREADS, i)
         assert body[80:208].replace(b"\0", b"") == 2 * name.encode()
-        assert struct.unpack(">I", body[12:16]) == (three.process.pid,)
         suites.add(body[208:240])
     assert len(suites) == 1  # measured once
+
+
+def pids(found: Worker, threads: int = THREADS) -> list[int]:
+    """Of the threads, as HELLO tells them."""
+    hello = [client(found, i).request(Kind.HELLO, struct.pack(">I", 1))[0] for i in range(threads)]
+    return [int.from_bytes(body[12:16], "big") for body in hello]
+
+
+def status(pid: int, field: str) -> str:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return re.findall(rf"^{field}:\t(.*)$", text, re.MULTILINE)[0]
+
+
+def ended(pid: int) -> bool:
+    try:
+        return status(pid, "State").startswith("Z")
+    except FileNotFoundError:
+        return True
+
+
+def locked(pid: int) -> bool:
+    """Is memory kept from the swap?"""
+    return int(status(pid, "VmLck").split()[0]) > 0
+
+
+def test_a_process_for_each(three: Worker) -> None:
+    first, *others = pids(three)
+    assert first == three.process.pid
+    assert len({first, *others}) == THREADS
+    for i, pid in enumerate(others, 1):
+        assert status(pid, "Name") == f"srdma.{i}"
+        assert status(pid, "PPid") == str(first)
+    for pid in (first, *others):
+        assert status(pid, "Threads") == "1"
+        assert resource.prlimit(pid, resource.RLIMIT_CORE) == (0, 0)
+        assert locked(pid) == locked(first)
 
 
 def test_a_leg_is_of_its_thread(three: Worker) -> None:
@@ -140,14 +178,74 @@ def test_a_signal_stops_all(three: Worker, sign: int) -> None:
     assert f"srdma-offload: thread 0: signal {int(sign)}: stopping\n" in three.log()
 
 
-def test_after_kill_it_starts_again(tmp_path: Path) -> None:
-    with worker(tmp_path, "a", "--threads", "3") as dead:
-        dead.stop(signal.SIGKILL)
-    assert len(sockets(tmp_path)) == 6
-    with worker(tmp_path, "a", "--threads", "3") as alive:
-        assert all(client(alive, i).alive() for i in range(THREADS))
-        assert alive.stop() == 0
-    assert sockets(tmp_path) == set()
+def test_a_signal_to_another_process_does_nothing(three: Worker) -> None:
+    """Who tells all processes of a service gets what he asked for once."""
+    for pid in pids(three)[1:]:
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGUSR1)
+    three.process.send_signal(signal.SIGUSR1)
+    assert len(statistics(three, THREADS)) == THREADS
+    assert all(client(three, i).alive() for i in range(THREADS))
+
+
+@pytest.mark.parametrize("thread", range(1, THREADS))
+def test_one_that_is_killed_ends_all(three: Worker, thread: int) -> None:
+    clients = [client(three, i) for i in range(THREADS)]
+    os.kill(pids(three)[thread], signal.SIGKILL)
+    assert three.process.wait(PATIENCE) == 1
+    assert all(one.closed() for one in clients)
+    assert f"error: thread {thread} was killed by signal 9 (Killed): all end\n" in three.log()
+    assert sockets(three.folder) == {f"a.{thread}.sock"}  # nobody else's to remove
+
+
+def test_killed_it_starts_again_at_once(tmp_path: Path) -> None:
+    """Its processes end one after the other: those that are about to are waited for."""
+    for _ in range(10):
+        with worker(tmp_path, "a", "--threads", "3") as dead:
+            others = pids(dead)[1:]
+            dead.stop(signal.SIGKILL)
+        assert len(sockets(tmp_path)) == 6
+        with worker(tmp_path, "a", "--threads", "3") as alive:
+            assert all(client(alive, i).alive() for i in range(THREADS))
+            assert all(map(ended, others))
+            assert alive.stop() == 0
+        assert sockets(tmp_path) == set()
+
+
+HEIR = """
+import os, socket, sys, time
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(sys.argv[1])
+listener.listen()
+if os.fork() == 0:
+    os.write(1, str(os.getpid()).encode())
+    os.close(1)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+def inherited(path: Path, seconds: float) -> int:
+    """A socket whose maker is dead, but another process has it for so long. Its number."""
+    command = [sys.executable, "-c", HEIR, path, str(seconds)]
+    return int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def test_the_last_process_of_a_dead_worker_is_waited_for(tmp_path: Path) -> None:
+    heir = inherited(tmp_path / "a.ctl", 0.5)
+    with worker(tmp_path, "a") as found:
+        assert ended(heir)
+        assert found.client().alive()
+        assert "replacing the control socket of a dead worker" in found.log()
+
+
+def test_the_last_process_of_a_dead_worker_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    heir = inherited(tmp_path / "a.ctl", 600)
+    try:
+        done = run("--control", f"{tmp_path}/a.ctl", "--wire-dev", f"shm:{tmp_path}")
+    finally:
+        os.kill(heir, signal.SIGKILL)
+    assert done.returncode == 1
+    assert "a worker is already running on" in done.stderr
 
 
 def in_the_way(folder: Path, name: str) -> None:
@@ -170,6 +268,51 @@ def test_one_that_cannot_start_ends_all(tmp_path: Path, name: str, text: str) ->
     assert done.stderr.count("error") == 1
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "mine"
+
+
+def limited(folder: Path, limit: int, value: int) -> subprocess.Popen[str]:
+    command = [BINARY, "--name", "a", "--control", folder / "a.ctl"]
+    command += ["--wire-dev", f"shm:{folder}", "--threads", str(THREADS)]
+    return subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(limit, (value, value)),
+    )
+
+
+def test_killed_before_it_is_open(tmp_path: Path) -> None:
+    """By the system, which allows no files: a bell is one."""
+    process = limited(tmp_path, resource.RLIMIT_FSIZE, 0)
+    _, log = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    number = int(signal.SIGXFSZ)
+    assert f"error: thread 1 was killed by signal {number} (File size limit exceeded)" in log
+    assert log.count("error") == 1 and "ready" not in log
+    assert sockets(tmp_path) <= {"a.1.sock"}
+
+
+def test_descriptors_run_out(tmp_path: Path) -> None:
+    """At each step of the start: one error, and nothing stays behind."""
+    wanting = set()
+    for files in range(5, 100):
+        process = limited(tmp_path, resource.RLIMIT_NOFILE, files)
+        assert process.stderr
+        log = ""
+        while (line := process.stderr.readline()) and not line.startswith("ready a.2"):
+            log += line
+        if line:
+            process.terminate()
+        process.communicate(timeout=PATIENCE)
+        assert sockets(tmp_path) == set()
+        assert process.returncode == (0 if line else 1)
+        if line:
+            break
+        assert log.count("error") == 1
+        assert re.search("Too many open files|no descriptors left", log)
+        steps = "descriptors of the process|control socket /|thread 1 cannot be started"
+        wanting |= set(re.findall(steps, log))
+    assert len(wanting) == 3
 
 
 def test_statistics_of_each(three: Worker) -> None:
@@ -206,28 +349,24 @@ def test_many_clients_of_all_threads_at_once(three: Worker) -> None:
     assert all(client(three, i).alive() for i in range(THREADS))
 
 
-def thread_cores(pid: int) -> list[str]:
-    found = []
-    for task in sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda task: int(task.name)):
-        text = (task / "status").read_text()
-        found += re.findall(r"^Cpus_allowed_list:\t(.*)$", text, re.MULTILINE)
-    return found
+def cores(found: Worker, threads: int) -> list[str]:
+    return [status(pid, "Cpus_allowed_list") for pid in pids(found, threads)]
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="this machine has one core")
 def test_pin(tmp_path: Path) -> None:
     chosen = CORES[1::-1]  # not in their order
     with worker(tmp_path, "a", "--threads", "2", "--pin", ",".join(map(str, chosen))) as found:
-        assert thread_cores(found.process.pid) == [str(core) for core in chosen]
+        assert cores(found, 2) == [str(core) for core in chosen]
 
 
 def test_pin_of_one_thread(tmp_path: Path) -> None:
     with worker(tmp_path, "a", "--pin", str(CORES[-1])) as found:
-        assert thread_cores(found.process.pid) == [str(CORES[-1])]
+        assert cores(found, 1) == [str(CORES[-1])]
 
 
 def test_without_pin_all_cores_are_used(three: Worker) -> None:
-    assert len(set(thread_cores(three.process.pid))) == 1
+    assert len(set(cores(three, THREADS))) == 1
 
 
 def test_pin_to_a_core_that_is_not_there(tmp_path: Path) -> None:

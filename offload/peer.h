@@ -1,0 +1,15 @@
+/*
+ * The process at the other end of a Unix socket: it may end at any time, and
+ * its number may then be another's.
+ */
+#ifndef OFFLOAD_PEER_H
+#define OFFLOAD_PEER_H
+
+/* The caller closes it. -1 with errno; ESRCH: it has ended long ago. For a
+ * client: of the process that listened. */
+int peer_pidfd(int fd);
+
+/* Has it ended? It may not have been waited for yet. */
+int peer_ended(int pidfd);
+
+#endif
