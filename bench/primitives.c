@@ -257,15 +257,16 @@ static struct crew *crew_open(unsigned threads)
 
 static void start(struct crew *c, unsigned i, const struct job *job)
 {
-	const int core = core_at(i);
-	const pid_t child = fork();
+	const pid_t parent = getpid(), child = fork();
 
 	if (child < 0)
 		wrong("no process");
 	if (child)
 		return;
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* who waits, waits for all */
-	stay_on(core);
+	if (getppid() != parent)
+		exit(1);
+	stay_on(core_at(i));
 	run(job, &c->start, &c->runner[i]);
 	exit(0);
 }
@@ -275,6 +276,7 @@ static void measure(const struct job *job, unsigned threads)
 	struct crew *c = crew_open(threads);
 	int status;
 
+	core_at(threads - 1); /* there are so many */
 	for (unsigned i = 0; i < threads; i++)
 		start(c, i, job);
 	for (unsigned i = 0; i < threads; i++)

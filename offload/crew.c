@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
 #include "log.h"
 #include "process.h"
 #include "thread.h"
+
+enum { STOP_MS = 10000 }; /* between ends of threads, at most */
 
 /* What a thread says to the first one, once. */
 struct opened {
@@ -44,28 +47,20 @@ static int member_open(struct member *m)
 	return m->opened.rc;
 }
 
-/* Whoever ends, ends all. */
-static int member_work(struct member *m)
-{
-	int rc = worker_run(m->thread.worker);
-
-	words_tell(&m->thread.shared->words, WORD_STOP);
-	thread_close(&m->thread);
-	return rc;
-}
-
 /* In its process, of which this is the exit code. */
 static int member_main(struct member *m, int out)
 {
 	int rc;
 
 	log_name_thread(m->thread.number);
-	process_harden(); /* locks of memory are not inherited */
+	process_lock_memory();
 	rc = member_open(m);
 	if (write(out, &m->opened, sizeof(m->opened)) < 0)
 		return EXIT_FAILURE; /* the first one is gone */
-	if (rc == 0)
-		rc = member_work(m);
+	if (rc == 0) {
+		rc = worker_run(m->thread.worker);
+		thread_close(&m->thread);
+	}
 	return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -95,7 +90,8 @@ static int member_fork(struct member *m)
 /* 0 once it is open. */
 static int member_start(struct crew *c, struct member *m)
 {
-	struct epoll_event end = { .events = 0 }; /* EPOLLHUP needs no asking */
+	/* EPOLLHUP needs no asking. */
+	struct epoll_event end = { .data.ptr = m };
 	int rc = member_fork(m);
 
 	if (rc == 0) {
@@ -114,14 +110,15 @@ static int member_start(struct crew *c, struct member *m)
 	return m->opened.rc;
 }
 
-/* 0, or -EIO: it failed, which has been logged. */
+/* 0, or -EIO: it failed, and has said why if it could. */
 static int member_join(struct member *m)
 {
-	int status = 0;
+	int status = -1;
 
 	while (waitpid(m->pid, &status, 0) < 0 && errno == EINTR)
 		; /* again */
 	close(m->pipe);
+	m->pid = 0;
 	if (WIFSIGNALED(status))
 		log_error("thread %u was killed by signal %d (%s): all end",
 			  m->thread.number, WTERMSIG(status),
@@ -139,14 +136,35 @@ static int start_others(struct crew *c, unsigned threads)
 	return rc;
 }
 
-/* -EIO if one of them failed, else 0. */
+static void kill_others(const struct crew *c)
+{
+	for (const struct member *m = c->member + c->started; m > c->member;
+	     m--)
+		if (m->pid) {
+			log_error("thread %u does not end: killing it",
+				  m->thread.number);
+			kill(m->pid, SIGKILL);
+		}
+}
+
+/* In the order in which they end. -EIO if one of them failed, else 0. */
 static int join_others(struct crew *c)
 {
+	struct epoll_event end;
+	unsigned left = c->started;
 	int rc = 0;
 
-	while (c->started)
-		if (member_join(&c->member[c->started--]) < 0)
-			rc = -EIO;
+	while (left) {
+		int n = epoll_wait(c->shared.ended, &end, 1, STOP_MS);
+
+		if (n == 0)
+			kill_others(c);
+		else if (n > 0) {
+			left--;
+			if (member_join(end.data.ptr) < 0)
+				rc = -EIO;
+		}
+	}
 	return rc;
 }
 
@@ -166,16 +184,19 @@ static void tell_ready(const struct crew *c)
  */
 static int serve(struct crew *c, unsigned threads)
 {
+	struct member *first = &c->member[0];
 	int rc = start_others(c, threads), ended;
 
 	if (rc == 0)
-		rc = member_open(&c->member[0]);
+		rc = member_open(first);
 	if (rc == 0) {
 		tell_ready(c);
-		rc = member_work(&c->member[0]);
+		rc = worker_run(first->thread.worker);
 		process_notify("STOPPING=1");
 	}
 	words_tell(&c->shared.words, WORD_STOP);
+	if (first->thread.worker)
+		thread_close(&first->thread);
 	ended = join_others(c);
 	return rc < 0 ? rc : ended;
 }

@@ -16,7 +16,12 @@
 #include "log.h"
 #include "peer.h"
 
-enum { BACKLOG = 512, TRIES = 200, /* each: */ WAIT_NS = 10000000 };
+enum {
+	BACKLOG = 512,
+	WAIT_NS = 10000000, /* between tries */
+	LOCK_TRIES = 300,
+	KNOCK_TRIES = 100, /* with the lock: others wait for longer */
+};
 
 static int refuse(int err, const char *path, const char *text)
 {
@@ -34,7 +39,7 @@ static void wait_a_little(void)
 /* The wait is bounded: whoever may read the folder may lock it. 0 or -errno. */
 static int lock(int fd)
 {
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < LOCK_TRIES; i++) {
 		if (flock(fd, LOCK_EX | LOCK_NB) == 0)
 			return 0;
 		if (errno != EWOULDBLOCK)
@@ -71,16 +76,17 @@ static int folder_lock(const char *path)
 	return fd;
 }
 
-/* Has the process ended that made the listener to which fd is connected? */
-static int maker_ended(int fd)
+/* fd is connected to a listener. 0; -EAGAIN: the process has ended that made
+ * it; or -errno. */
+static int ask_for_its_maker(int fd)
 {
 	int pidfd = peer_pidfd(fd), ended;
 
 	if (pidfd < 0)
-		return errno == ESRCH;
+		return errno == ESRCH ? -EAGAIN : -errno;
 	ended = peer_ended(pidfd);
 	close(pidfd);
-	return ended;
+	return ended ? -EAGAIN : 0;
 }
 
 /* 0: somebody listens; -EAGAIN: one who is about to end; or -errno, as
@@ -92,12 +98,10 @@ static int knock(const struct sockaddr_un *at)
 
 	if (fd < 0)
 		return -errno;
-	rc = connect(fd, (const struct sockaddr *)at, sizeof(*at)) < 0 ? -errno
-								       : 0;
-	if (rc == 0 && maker_ended(fd))
-		rc = -EAGAIN;
-	else if (rc == -EAGAIN)
-		rc = 0; /* its queue is full */
+	if (connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0)
+		rc = ask_for_its_maker(fd);
+	else
+		rc = errno == EAGAIN ? 0 : -errno; /* its queue is full */
 	close(fd);
 	return rc;
 }
@@ -107,7 +111,7 @@ static int knock_until_certain(const struct sockaddr_un *at)
 {
 	int rc = knock(at);
 
-	for (int i = 0; rc == -EAGAIN && i < TRIES; i++) {
+	for (int i = 0; rc == -EAGAIN && i < KNOCK_TRIES; i++) {
 		wait_a_little();
 		rc = knock(at);
 	}

@@ -19,6 +19,8 @@ int peer_pidfd(int fd)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) == 0)
 		return pidfd;
+	if (errno == EINVAL) /* before Linux 6.16 */
+		errno = ESRCH;
 	len = sizeof(peer);
 	if (errno != ENOPROTOOPT ||
 	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)

@@ -5,11 +5,11 @@
 #ifndef OFFLOAD_PEER_H
 #define OFFLOAD_PEER_H
 
-/* The caller closes it. -1 with errno; ESRCH: it has ended long ago. For a
- * client: of the process that listened. */
+/* The caller closes it. -1 with errno; ESRCH: it has ended, and its parent
+ * knows. For a client: of the process that listened. */
 int peer_pidfd(int fd);
 
-/* Has it ended? It may not have been waited for yet. */
+/* Has it ended? Its parent may not know yet. */
 int peer_ended(int pidfd);
 
 #endif

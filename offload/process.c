@@ -19,7 +19,7 @@
  * Keys must not reach the swap. With a limit on locked memory every later
  * mapping of host memory would fail, so only without one.
  */
-static void lock_memory(void)
+void process_lock_memory(void)
 {
 	struct rlimit limit;
 
@@ -38,7 +38,7 @@ void process_harden(void)
 	if (prctl(PR_SET_DUMPABLE, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0)
 		log_error("core dumps cannot be switched off: %s",
 			  strerror(errno));
-	lock_memory();
+	process_lock_memory();
 }
 
 void process_raise_files(void)
@@ -77,6 +77,7 @@ int process_signals(void)
 	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
 		return -errno;
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL); /* or nobody can be waited for */
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return fd < 0 ? -errno : fd;
 }

@@ -13,10 +13,13 @@ void process_raise_files(void);
 /* No core dump, no ptrace by others, memory locked where that is permitted. */
 void process_harden(void);
 
+/* The last of these, which a child does not inherit. */
+void process_lock_memory(void);
+
 /*
  * fork(2), whose child goes by the name (15 bytes) in ps and top, and is killed
- * when this process ends, however that ends. 0 in the child, which has still
- * to be hardened; its number, or -1 with errno.
+ * when this process ends, however that ends. 0 in the child, its number, or
+ * -1 with errno.
  */
 pid_t process_fork(const char *name);
 

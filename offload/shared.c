@@ -54,7 +54,8 @@ int shared_open(struct shared *s, const struct options *o)
 	*s = (struct shared){ .signals = -1, .ended = -1 };
 	rc = open_descriptors(s, o->threads);
 	if (rc < 0)
-		log_error("descriptors of the process: %s", strerror(-rc));
+		log_error("no descriptors, or no memory, to start with: %s",
+			  strerror(-rc));
 	else
 		rc = open_provider(&s->provider, o->provider);
 	if (rc < 0)

@@ -1,7 +1,8 @@
 /*
  * What the threads of a worker share: made once, before there is more than
- * one. Each thread is a process (crew.h), so most of it is copies of theirs;
- * descriptors lead to the same, and standard output has turns.
+ * one. Each thread is a process (crew.h): what lies in memory is a copy of its
+ * own from then on, but for the turns on standard output; descriptors lead to
+ * the same.
  */
 #ifndef OFFLOAD_SHARED_H
 #define OFFLOAD_SHARED_H

@@ -11,7 +11,7 @@ enum { WORDS_THREADS = 64 }; /* of a worker, at most */
 
 enum word {
 	WORD_REPORT = 1, /* print your statistics */
-	WORD_STOP = 2,	 /* the process ends */
+	WORD_STOP = 2,	 /* all end */
 };
 
 struct words {

@@ -13,7 +13,8 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -358,6 +359,13 @@ def worker(folder: Path, name: str = "a", *options: str, **environment: str) -> 
         process.wait()
         if process.stdout:
             process.stdout.close()
+
+
+def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.01)
 
 
 def wait_ready(found: Worker) -> None:

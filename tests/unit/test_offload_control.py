@@ -11,7 +11,6 @@ import select
 import signal
 import socket
 import struct
-import time
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -43,6 +42,7 @@ from tests.daemon import (
     reg_mr,
     text,
     u32,
+    until,
     worker,
 )
 
@@ -206,13 +206,6 @@ def test_end_of_a_leg_gives_all_back(a: Worker) -> None:
 
 
 # --- legs and who may use them ------------------------------------------------------
-
-
-def until(condition, patience: float = PATIENCE) -> None:  # type: ignore[no-untyped-def]
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
 
 
 def test_legs_have_ids_and_tokens_of_their_own(a: Worker) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon import BINARY, PATIENCE, Client, Kind, Worker, run, worker
+from tests.daemon import BINARY, PATIENCE, Client, Kind, Worker, run, until, worker
 
 pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
 
@@ -132,11 +132,6 @@ def ended(pid: int) -> bool:
         return True
 
 
-def locked(pid: int) -> bool:
-    """Is memory kept from the swap?"""
-    return int(status(pid, "VmLck").split()[0]) > 0
-
-
 def test_a_process_for_each(three: Worker) -> None:
     first, *others = pids(three)
     assert first == three.process.pid
@@ -147,7 +142,20 @@ def test_a_process_for_each(three: Worker) -> None:
     for pid in (first, *others):
         assert status(pid, "Threads") == "1"
         assert resource.prlimit(pid, resource.RLIMIT_CORE) == (0, 0)
-        assert locked(pid) == locked(first)
+
+
+def test_memory_of_each_is_locked(tmp_path: Path) -> None:
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, unlimited)
+    except (ValueError, PermissionError):
+        pytest.skip(f"locked memory is limited to {before[1]} bytes here, which may not be raised")
+    try:
+        with worker(tmp_path, "a", "--threads", "3") as found:
+            assert all(int(status(pid, "VmLck").split()[0]) > 0 for pid in pids(found))
+    finally:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
 
 
 def test_a_leg_is_of_its_thread(three: Worker) -> None:
@@ -198,6 +206,34 @@ def test_one_that_is_killed_ends_all(three: Worker, thread: int) -> None:
     assert sockets(three.folder) == {f"a.{thread}.sock"}  # nobody else's to remove
 
 
+def test_one_that_is_killed_is_told_though_another_hangs(three: Worker) -> None:
+    _, killed, hangs = pids(three)
+    os.kill(hangs, signal.SIGSTOP)
+    os.kill(killed, signal.SIGKILL)
+    text = "thread 1 was killed by signal 9 (Killed): all end\n"
+    until(lambda: text in three.log())
+    os.kill(hangs, signal.SIGCONT)
+    assert three.process.wait(PATIENCE) == 1
+
+
+def test_one_that_hangs_is_killed(three: Worker) -> None:
+    os.kill(pids(three)[1], signal.SIGSTOP)
+    assert three.stop() == 1
+    assert "thread 1 does not end: killing it\n" in three.log()
+    assert "thread 1 was killed by signal 9" in three.log()
+
+
+def test_where_ends_of_children_were_ignored(tmp_path: Path) -> None:
+    """As a launcher may leave it: then there is nobody to wait for."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with worker(tmp_path, "a", "--threads", "3") as found:
+            os.kill(pids(found)[1], signal.SIGKILL)
+            until(lambda: "thread 1 was killed by signal 9" in found.log())
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_killed_it_starts_again_at_once(tmp_path: Path) -> None:
     """Its processes end one after the other: those that are about to are waited for."""
     for _ in range(10):
@@ -216,11 +252,12 @@ HEIR = """
 import os, socket, sys, time
 listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 listener.bind(sys.argv[1])
-listener.listen()
+listener.listen(4096)
 if os.fork() == 0:
     os.write(1, str(os.getpid()).encode())
     os.close(1)
     time.sleep(float(sys.argv[2]))
+os._exit(0)
 """
 
 
@@ -246,6 +283,14 @@ def test_the_last_process_of_a_dead_worker_is_not_waited_for_for_ever(tmp_path: 
         os.kill(heir, signal.SIGKILL)
     assert done.returncode == 1
     assert "a worker is already running on" in done.stderr
+
+
+@pytest.mark.parametrize("files", range(6, 11))
+def test_descriptors_run_out_before_a_dead_worker_is_known(tmp_path: Path, files: int) -> None:
+    heir = inherited(tmp_path / "a.ctl", 0.2)
+    _, log = limited(tmp_path, resource.RLIMIT_NOFILE, files).communicate(timeout=PATIENCE)
+    assert "Too many open files" in log and "running" not in log
+    until(lambda: ended(heir))
 
 
 def in_the_way(folder: Path, name: str) -> None:
@@ -310,7 +355,7 @@ def test_descriptors_run_out(tmp_path: Path) -> None:
             break
         assert log.count("error") == 1
         assert re.search("Too many open files|no descriptors left", log)
-        steps = "descriptors of the process|control socket /|thread 1 cannot be started"
+        steps = "no descriptors, or no memory|control socket /|thread 1 cannot be started"
         wanting |= set(re.findall(steps, log))
     assert len(wanting) == 3
 
