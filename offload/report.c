@@ -1,10 +1,10 @@
 #include "report.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "log.h"
 
 struct report_out {
-	pthread_mutex_t turn;
+	int turn; /* a file, whose lock a process loses when it is killed */
 	char line[REPORT_MAX];
 	size_t at, len;
 };
@@ -51,21 +51,6 @@ int report_format(char out[REPORT_MAX], const struct report *r)
 	return len < REPORT_MAX ? (int)len : -EMSGSIZE;
 }
 
-/* Its owner may be killed while it has the turn (see take_turn). */
-static int make_turn(pthread_mutex_t *turn)
-{
-	pthread_mutexattr_t how;
-	int err = pthread_mutexattr_init(&how);
-
-	if (err)
-		return err;
-	pthread_mutexattr_setpshared(&how, PTHREAD_PROCESS_SHARED);
-	pthread_mutexattr_setrobust(&how, PTHREAD_MUTEX_ROBUST);
-	err = pthread_mutex_init(turn, &how);
-	pthread_mutexattr_destroy(&how);
-	return err;
-}
-
 struct report_out *report_out_create(void)
 {
 	struct report_out *out =
@@ -74,7 +59,8 @@ struct report_out *report_out_create(void)
 
 	if (out == MAP_FAILED)
 		return NULL;
-	if (make_turn(&out->turn) == 0)
+	out->turn = memfd_create("srdma-report", MFD_CLOEXEC);
+	if (out->turn >= 0)
 		return out;
 	munmap(out, sizeof(*out));
 	return NULL;
@@ -82,8 +68,10 @@ struct report_out *report_out_create(void)
 
 void report_out_destroy(struct report_out *out)
 {
-	if (out)
-		munmap(out, sizeof(*out));
+	if (!out)
+		return;
+	close(out->turn);
+	munmap(out, sizeof(*out));
 }
 
 /* A pipe that is writable has room for PIPE_BUF bytes (pipe(7)). */
@@ -121,19 +109,22 @@ static int print(const struct report *r, struct report_out *out)
 	return 0;
 }
 
-static void take_turn(struct report_out *out)
+/* type: F_WRLCK to take it, F_UNLCK. Without locks lines may mix. */
+static void turn(const struct report_out *out, short type)
 {
-	if (pthread_mutex_lock(&out->turn) == EOWNERDEAD)
-		pthread_mutex_consistent(&out->turn);
+	struct flock whole = { .l_type = type, .l_whence = SEEK_SET };
+
+	while (fcntl(out->turn, F_SETLKW, &whole) < 0 && errno == EINTR)
+		; /* again */
 }
 
 void report_print(const struct report *r, struct report_out *out)
 {
 	int printed;
 
-	take_turn(out);
+	turn(out, F_WRLCK);
 	printed = print(r, out);
-	pthread_mutex_unlock(&out->turn);
+	turn(out, F_UNLCK);
 	if (!printed)
 		log_debug("a line of statistics was lost: stdout does not take "
 			  "it");

@@ -29,7 +29,7 @@ int report_format(char out[REPORT_MAX], const struct report *r);
  */
 struct report_out;
 
-/* NULL: out of memory. */
+/* NULL: out of memory, or of descriptors; errno tells. */
 struct report_out *report_out_create(void);
 /* NULL is allowed. */
 void report_out_destroy(struct report_out *out);

@@ -44,7 +44,7 @@ static int open_descriptors(struct shared *s, unsigned threads)
 	if (s->ended < 0)
 		return -errno;
 	s->report = report_out_create();
-	return s->report ? 0 : -ENOMEM;
+	return s->report ? 0 : -errno;
 }
 
 int shared_open(struct shared *s, const struct options *o)
