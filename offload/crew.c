@@ -64,47 +64,42 @@ static int member_main(struct member *m, int out)
 	return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* 0 with its process, or -errno. */
+/* Its pipe's end is heard of from before there is a process. 0 or -errno. */
 static int member_fork(struct member *m)
 {
+	/* EPOLLHUP needs no asking. */
+	struct epoll_event end = { .data.ptr = m };
 	char name[16]; /* for ps and top */
-	int fd[2], err;
+	int fd[2], rc;
 
 	if (pipe2(fd, O_CLOEXEC) < 0)
 		return -errno;
-	snprintf(name, sizeof(name), "srdma.%u", m->thread.number);
-	m->pid = process_fork(name);
-	err = -errno;
-	if (m->pid == 0) {
-		close(fd[0]);
-		exit(member_main(m, fd[1]));
-	}
-	close(fd[1]);
 	m->pipe = fd[0];
-	if (m->pid > 0)
-		return 0;
-	close(fd[0]);
-	return err;
+	snprintf(name, sizeof(name), "srdma.%u", m->thread.number);
+	rc = epoll_ctl(m->thread.shared->ended, EPOLL_CTL_ADD, fd[0], &end);
+	if (rc == 0)
+		rc = m->pid = process_fork(name);
+	if (rc < 0)
+		rc = -errno;
+	else if (m->pid == 0)
+		exit(member_main(m, fd[1]));
+	close(fd[1]);
+	if (rc < 0)
+		close(fd[0]);
+	return rc < 0 ? rc : 0;
 }
 
 /* 0 once it is open. */
 static int member_start(struct crew *c, struct member *m)
 {
-	/* EPOLLHUP needs no asking. */
-	struct epoll_event end = { .data.ptr = m };
 	int rc = member_fork(m);
 
-	if (rc == 0) {
-		c->started++;
-		if (epoll_ctl(c->shared.ended, EPOLL_CTL_ADD, m->pipe, &end) <
-		    0)
-			rc = -errno;
-	}
 	if (rc < 0) {
 		log_error("thread %u cannot be started: %s", m->thread.number,
 			  strerror(-rc));
 		return rc;
 	}
+	c->started++;
 	if (read(m->pipe, &m->opened, sizeof(m->opened)) != sizeof(m->opened))
 		return -EIO; /* member_join() tells why */
 	return m->opened.rc;
@@ -117,8 +112,10 @@ static int member_join(struct member *m)
 
 	while (waitpid(m->pid, &status, 0) < 0 && errno == EINTR)
 		; /* again */
-	close(m->pipe);
 	m->pid = 0;
+	/* Other processes have it too: to close it alone would change nothing. */
+	epoll_ctl(m->thread.shared->ended, EPOLL_CTL_DEL, m->pipe, NULL);
+	close(m->pipe);
 	if (WIFSIGNALED(status))
 		log_error("thread %u was killed by signal %d (%s): all end",
 			  m->thread.number, WTERMSIG(status),

@@ -210,10 +210,12 @@ def test_one_that_is_killed_is_told_though_another_hangs(three: Worker) -> None:
     _, killed, hangs = pids(three)
     os.kill(hangs, signal.SIGSTOP)
     os.kill(killed, signal.SIGKILL)
-    text = "thread 1 was killed by signal 9 (Killed): all end\n"
-    until(lambda: text in three.log())
-    os.kill(hangs, signal.SIGCONT)
+    text = "error: thread {} was killed by signal 9 (Killed): all end\n"
+    until(lambda: text.format(1) in three.log())
+    os.kill(hangs, signal.SIGKILL)
     assert three.process.wait(PATIENCE) == 1
+    assert three.log().count("error") == 2
+    assert text.format(2) in three.log()
 
 
 def test_one_that_hangs_is_killed(three: Worker) -> None:
