@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,10 @@
 #include "process.h"
 #include "thread.h"
 
-enum { STOP_MS = 10000 }; /* between ends of threads, at most */
+enum {
+	START_MS = 30000, /* of a thread, at most */
+	STOP_MS = 10000,  /* between ends of threads, at most */
+};
 
 /* What a thread says to the first one, once. */
 struct opened {
@@ -93,6 +97,7 @@ static int member_fork(struct member *m)
 static int member_start(struct crew *c, struct member *m)
 {
 	int rc = member_fork(m);
+	struct pollfd said = { .fd = m->pipe, .events = POLLIN };
 
 	if (rc < 0) {
 		log_error("thread %u cannot be started: %s", m->thread.number,
@@ -100,6 +105,10 @@ static int member_start(struct crew *c, struct member *m)
 		return rc;
 	}
 	c->started++;
+	if (poll(&said, 1, START_MS) == 0) {
+		log_error("thread %u does not start", m->thread.number);
+		return -ETIMEDOUT;
+	}
 	if (read(m->pipe, &m->opened, sizeof(m->opened)) != sizeof(m->opened))
 		return -EIO; /* member_join() tells why */
 	return m->opened.rc;

@@ -19,8 +19,8 @@
 enum {
 	BACKLOG = 512,
 	WAIT_NS = 10000000, /* between tries */
-	LOCK_TRIES = 300,
-	KNOCK_TRIES = 100, /* with the lock: others wait for longer */
+	LOCK_TRIES = 200,
+	KNOCK_TRIES = 100,
 };
 
 static int refuse(int err, const char *path, const char *text)
@@ -106,19 +106,16 @@ static int knock(const struct sockaddr_un *at)
 	return rc;
 }
 
-/* Of a worker that is killed its first process ends first (crew.c). */
-static int knock_until_certain(const struct sockaddr_un *at)
+static int refuse_running(const struct sockaddr_un *at)
 {
-	int rc = knock(at);
-
-	for (int i = 0; rc == -EAGAIN && i < KNOCK_TRIES; i++) {
-		wait_a_little();
-		rc = knock(at);
-	}
-	return rc;
+	log_error("a worker is already running on %s: stop it, or give "
+		  "another --name or --control",
+		  at->sun_path);
+	return -EADDRINUSE;
 }
 
-/* Remove what a dead worker left at the address; leave all else alone. */
+/* Remove what a dead worker left at the address; leave all else alone. 0,
+ * -EAGAIN: its last process is about to end; or -errno, which is logged. */
 static int remove_stale(const struct sockaddr_un *at)
 {
 	struct stat st;
@@ -132,13 +129,11 @@ static int remove_stale(const struct sockaddr_un *at)
 		return refuse(-EEXIST, at->sun_path,
 			      "a file that is no socket is in the way: give "
 			      "another --control PATH");
-	rc = knock_until_certain(at);
-	if (rc == 0 || rc == -EAGAIN) {
-		log_error("a worker is already running on %s: stop it, or give "
-			  "another --name or --control",
-			  at->sun_path);
-		return -EADDRINUSE;
-	}
+	rc = knock(at);
+	if (rc == 0)
+		return refuse_running(at);
+	if (rc == -EAGAIN)
+		return rc;
 	if (rc != -ECONNREFUSED)
 		return refuse(rc, at->sun_path, strerror(-rc));
 	log_info("replacing the control socket of a dead worker, %s",
@@ -169,20 +164,33 @@ static int bind_listen(const struct sockaddr_un *at)
 	return refuse(rc, at->sun_path, strerror(-rc));
 }
 
+static int open_once(const struct sockaddr_un *at)
+{
+	int folder = folder_lock(at->sun_path), rc;
+
+	if (folder < 0)
+		return folder;
+	rc = remove_stale(at);
+	if (rc == 0)
+		rc = bind_listen(at);
+	close(folder);
+	return rc;
+}
+
+/* Of a worker that is killed its first process ends first (crew.c). Others may
+ * have the folder between tries. */
 int listener_open(const char *path)
 {
 	struct sockaddr_un at = { .sun_family = AF_UNIX };
-	int folder, rc;
+	int rc;
 
 	snprintf(at.sun_path, sizeof(at.sun_path), "%s", path);
-	folder = folder_lock(path);
-	if (folder < 0)
-		return folder;
-	rc = remove_stale(&at);
-	if (rc == 0)
-		rc = bind_listen(&at);
-	close(folder);
-	return rc;
+	rc = open_once(&at);
+	for (int i = 0; rc == -EAGAIN && i < KNOCK_TRIES; i++) {
+		wait_a_little();
+		rc = open_once(&at);
+	}
+	return rc == -EAGAIN ? refuse_running(&at) : rc;
 }
 
 void listener_close(int fd, const char *path)

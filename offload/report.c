@@ -9,11 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "log.h"
 
+enum { TURN_TRIES = 1000, TURN_WAIT_NS = 100000 };
+
 struct report_out {
+	int fd;
 	int turn; /* a file, whose lock a process loses when it is killed */
 	char line[REPORT_MAX];
 	size_t at, len;
@@ -51,6 +55,18 @@ int report_format(char out[REPORT_MAX], const struct report *r)
 	return len < REPORT_MAX ? (int)len : -EMSGSIZE;
 }
 
+/* A terminal may take less than it is given, and let its writer wait: opened
+ * once more it need not, and others' descriptors of it stay as they are. */
+static int own_terminal(void)
+{
+	int fd = isatty(STDOUT_FILENO)
+			 ? open("/proc/self/fd/1",
+				O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+			 : -1;
+
+	return fd < 0 ? STDOUT_FILENO : fd;
+}
+
 struct report_out *report_out_create(void)
 {
 	struct report_out *out =
@@ -59,10 +75,11 @@ struct report_out *report_out_create(void)
 
 	if (out == MAP_FAILED)
 		return NULL;
+	out->fd = own_terminal();
 	out->turn = memfd_create("srdma-report", MFD_CLOEXEC);
 	if (out->turn >= 0)
 		return out;
-	munmap(out, sizeof(*out));
+	report_out_destroy(out);
 	return NULL;
 }
 
@@ -70,19 +87,22 @@ void report_out_destroy(struct report_out *out)
 {
 	if (!out)
 		return;
-	close(out->turn);
+	if (out->turn >= 0)
+		close(out->turn);
+	if (out->fd != STDOUT_FILENO)
+		close(out->fd);
 	munmap(out, sizeof(*out));
 }
 
 /* A pipe that is writable has room for PIPE_BUF bytes (pipe(7)). */
 static void hand_over(struct report_out *out)
 {
-	struct pollfd to = { .fd = STDOUT_FILENO, .events = POLLOUT };
+	struct pollfd to = { .fd = out->fd, .events = POLLOUT };
 
 	while (out->at < out->len && poll(&to, 1, 0) == 1 &&
 	       to.revents & POLLOUT) {
 		size_t left = out->len - out->at;
-		ssize_t n = write(STDOUT_FILENO, out->line + out->at,
+		ssize_t n = write(out->fd, out->line + out->at,
 				  left < PIPE_BUF ? left : PIPE_BUF);
 
 		if (n < 0)
@@ -109,22 +129,35 @@ static int print(const struct report *r, struct report_out *out)
 	return 0;
 }
 
-/* type: F_WRLCK to take it, F_UNLCK. Without locks lines may mix. */
-static void turn(const struct report_out *out, short type)
+/* F_WRLCK to take it, F_UNLCK. 0, or -1: another one has it. */
+static int turn(const struct report_out *out, short type)
 {
 	struct flock whole = { .l_type = type, .l_whence = SEEK_SET };
 
-	while (fcntl(out->turn, F_SETLKW, &whole) < 0 && errno == EINTR)
-		; /* again */
+	return fcntl(out->turn, F_SETLK, &whole);
+}
+
+/* The wait is bounded: who has it may hang. */
+static int take_turn(const struct report_out *out)
+{
+	const struct timespec wait = { .tv_nsec = TURN_WAIT_NS };
+
+	for (int i = 0; i < TURN_TRIES; i++) {
+		if (turn(out, F_WRLCK) == 0)
+			return 1;
+		nanosleep(&wait, NULL);
+	}
+	return 0;
 }
 
 void report_print(const struct report *r, struct report_out *out)
 {
-	int printed;
+	int printed = 0;
 
-	turn(out, F_WRLCK);
-	printed = print(r, out);
-	turn(out, F_UNLCK);
+	if (take_turn(out)) {
+		printed = print(r, out);
+		turn(out, F_UNLCK);
+	}
 	if (!printed)
 		log_debug("a line of statistics was lost: stdout does not take "
 			  "it");

@@ -70,10 +70,15 @@ def outcome(use: Callable[[], object]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
+def say(line: str) -> None:
+    """In one piece: parent and child have the same output, which may be unbuffered."""
+    os.write(1, f"{line}\n".encode())
+
+
 def child(how: str, conn: srdma.Connection, mr: srdma.MR, identity: str) -> None:
     if how == "use":
         for number, use in enumerate(uses(conn, mr, identity)):
-            print(number, outcome(use), flush=True)
+            say(f"{number} {outcome(use)}")
     elif how == "stay":
         signal.pause()
     sys.exit(0)
@@ -86,7 +91,7 @@ def main(worker: str, identity: str, host: str, port: str, how: str) -> None:
             pid = os.fork()
             if not pid:
                 child(how, conn, mr, identity)
-            print("child", pid, flush=True)
+            say(f"child {pid}")
             if how != "stay":
                 assert os.waitpid(pid, 0) == (pid, 0)
             remote = RemoteMR.from_bytes(conn.data)
@@ -95,7 +100,7 @@ def main(worker: str, identity: str, host: str, port: str, how: str) -> None:
             assert conn.qp.read(remote, 0, SIZE) == data
             conn.qp.send(b"from the parent")
             assert conn.qp.recv().data == b"to the parent"
-            print("well", flush=True)
+            say("well")
             sys.stdin.readline()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -222,6 +223,7 @@ def test_one_that_hangs_is_killed(three: Worker) -> None:
     os.kill(pids(three)[1], signal.SIGSTOP)
     assert three.stop() == 1
     assert "thread 1 does not end: killing it\n" in three.log()
+    assert three.log().count("killing it") == 1
     assert "thread 1 was killed by signal 9" in three.log()
 
 
@@ -287,7 +289,7 @@ def test_the_last_process_of_a_dead_worker_is_not_waited_for_for_ever(tmp_path: 
     assert "a worker is already running on" in done.stderr
 
 
-@pytest.mark.parametrize("files", range(6, 11))
+@pytest.mark.parametrize("files", range(6, 13))
 def test_descriptors_run_out_before_a_dead_worker_is_known(tmp_path: Path, files: int) -> None:
     heir = inherited(tmp_path / "a.ctl", 0.2)
     _, log = limited(tmp_path, resource.RLIMIT_NOFILE, files).communicate(timeout=PATIENCE)
@@ -376,6 +378,68 @@ def test_lines_do_not_mix(three: Worker) -> None:
         three.process.send_signal(signal.SIGUSR1)
         lines = statistics(three, THREADS)
         assert sorted(str(line["name"]) for line in lines) == names(three)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="workers are not dumpable: only root sees their fds")
+def test_a_turn_that_never_comes(tmp_path: Path) -> None:
+    """Somebody hangs with standard output his: lines are lost, and nothing else."""
+    with worker(tmp_path, "a", "--threads", "3", "--log-level", "debug") as found:
+        fds = Path(f"/proc/{found.process.pid}/fd").iterdir()
+        turn = next(fd for fd in fds if "memfd:srdma-report" in os.readlink(fd))
+        with turn.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            found.process.send_signal(signal.SIGUSR1)
+            until(lambda: found.log().count("a line of statistics was lost") == THREADS)
+            assert found.stop() == 0
+
+
+@pytest.mark.parametrize("threads", [1, THREADS])
+def test_a_terminal_that_nobody_reads(tmp_path: Path, threads: int) -> None:
+    ours, theirs = os.openpty()
+    command = [BINARY, "--name", "a", "--control", tmp_path / "a.ctl", "--log-level", "debug"]
+    command += ["--wire-dev", f"shm:{tmp_path}", "--threads", str(threads)]
+
+    def asked_until_one_is_lost() -> bool:
+        process.send_signal(signal.SIGUSR1)
+        return "a line of statistics was lost" in (tmp_path / "log").read_text()
+
+    with (tmp_path / "log").open("w+") as log:
+        process = subprocess.Popen(command, stdout=theirs, stderr=log)
+        try:
+            until(lambda: "ready a " in (tmp_path / "log").read_text())
+            until(asked_until_one_is_lost)
+            process.terminate()
+            assert process.wait(PATIENCE) == 0
+            assert os.get_blocking(theirs)  # the shell's is as it was
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+            os.close(theirs)
+
+
+@pytest.mark.soak
+def test_one_that_hangs_before_it_is_open(tmp_path: Path) -> None:
+    """In the moment in which it waits for the folder of its wire, that somebody keeps."""
+    wire = tmp_path / "wire"
+    wire.mkdir()
+    folder = os.open(wire, os.O_RDONLY)
+    command = [BINARY, "--name", "a", "--control", tmp_path / "a.ctl"]
+    command += ["--wire-dev", f"shm:{wire}", "--threads", "3"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        until(lambda: children.read_text() != "")
+        os.kill(int(children.read_text().split()[0]), signal.SIGSTOP)
+        log = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+        process.wait()
+        os.close(folder)
+    assert process.returncode == 1
+    assert "thread 1 does not start" in log and "thread 1 does not end" in log
+    assert "ready" not in log
 
 
 def test_many_clients_of_all_threads_at_once(three: Worker) -> None:
