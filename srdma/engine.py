@@ -213,8 +213,8 @@ class Engine:
         self._asleep = True
         try:
             if not self._leg.arm() and not self._collect():
-                self._cond.release()
-                try:
+                try:  # a signal's handler may raise right behind release()
+                    self._cond.release()
                     self._poller.poll(None if left is None else left * 1000 + 1)
                 finally:
                     self._cond.acquire()

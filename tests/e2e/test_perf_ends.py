@@ -136,7 +136,8 @@ def test_the_peer_dies(begin: Begin, test: str, host: str, victim: str, other: s
 def test_a_signal(begin: Begin, test: str, host: str, who: str, number: signal.Signals) -> None:
     ends = begin(test, host)
     getattr(ends, who).send_signal(number)
-    assert ends.ended(who)[0] == CODES[number]
+    code, err = ends.ended(who)
+    assert code == CODES[number], err
     code, err = ends.ended("client" if who == "server" else "server")
     assert code == cli.REMOTE and "PEER_" in err, err
 

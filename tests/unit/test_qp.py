@@ -7,6 +7,7 @@ import select
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -196,6 +197,29 @@ def test_poll_waits(qp, leg):
     timer.start()
     assert [w.wr_id for w in qp.poll(timeout=10)] == [5]
     timer.join()
+
+
+def test_a_signal_between_the_lock_and_the_sleep(pd, qp, monkeypatch):
+    """Whose handler raises, as soon as the lock has been let go: it is what the caller sees."""
+    cond = pd.engine._cond
+    release = cond.release
+
+    def released() -> None:
+        release()
+        raise KeyboardInterrupt
+
+    def from_another_thread() -> bool:
+        taken = pd.engine.lock.acquire(timeout=5)
+        if taken:
+            pd.engine.lock.release()
+        return taken
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cond, "release", released)
+        with pytest.raises(KeyboardInterrupt):
+            qp.poll(1, 5)
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(from_another_thread).result()
 
 
 def test_event_loop(pd, qp, leg):
