@@ -6,18 +6,17 @@
 #include <getopt.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "clock.h"
 #include "memkey.h"
 #include "number.h"
+#include "process.h"
 #include "provider.h"
 #include "suite.h"
 
@@ -257,15 +256,12 @@ static struct crew *crew_open(unsigned threads)
 
 static void start(struct crew *c, unsigned i, const struct job *job)
 {
-	const pid_t parent = getpid(), child = fork();
+	const pid_t child = process_fork("primitives");
 
 	if (child < 0)
 		wrong("no process");
 	if (child)
 		return;
-	prctl(PR_SET_PDEATHSIG, SIGKILL); /* who waits, waits for all */
-	if (getppid() != parent)
-		exit(1);
 	stay_on(core_at(i));
 	run(job, &c->start, &c->runner[i]);
 	exit(0);
@@ -281,7 +277,7 @@ static void measure(const struct job *job, unsigned threads)
 		start(c, i, job);
 	for (unsigned i = 0; i < threads; i++)
 		if (wait(&status) < 0 || status)
-			exit(1); /* it told why, or was killed */
+			exit(1); /* it told why; the others end with this one */
 	print(job, c->runner, threads);
 	pthread_barrier_destroy(&c->start);
 	munmap(c, sizeof(*c));

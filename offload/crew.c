@@ -144,12 +144,10 @@ static int start_others(struct crew *c, unsigned threads)
 
 static void kill_others(const struct crew *c)
 {
-	for (const struct member *m = c->member + c->started; m > c->member;
-	     m--)
-		if (m->pid) {
-			log_error("thread %u does not end: killing it",
-				  m->thread.number);
-			kill(m->pid, SIGKILL);
+	for (unsigned i = 1; i <= c->started; i++)
+		if (c->member[i].pid) {
+			log_error("thread %u does not end: killing it", i);
+			kill(c->member[i].pid, SIGKILL);
 		}
 }
 

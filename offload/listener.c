@@ -77,13 +77,15 @@ static int folder_lock(const char *path)
 }
 
 /* fd is connected to a listener. 0; -EAGAIN: the process has ended that made
- * it; or -errno. */
+ * it; -EMFILE, -ENFILE. Who cannot be asked for is believed to live. */
 static int ask_for_its_maker(int fd)
 {
 	int pidfd = peer_pidfd(fd), ended;
 
+	if (pidfd < 0 && (errno == EMFILE || errno == ENFILE))
+		return -errno;
 	if (pidfd < 0)
-		return errno == ESRCH ? -EAGAIN : -errno;
+		return errno == ESRCH ? -EAGAIN : 0;
 	ended = peer_ended(pidfd);
 	close(pidfd);
 	return ended ? -EAGAIN : 0;

@@ -37,7 +37,8 @@ void report_out_destroy(struct report_out *out);
 /*
  * Write the line to stdout if it takes one now, after the rest of the one
  * before: a reader that is slow or gone loses lines, each as a whole, and never
- * stops the worker.
+ * stops the worker. Nor does another thread that hangs in its turn: that costs
+ * each line 0.1 s.
  */
 void report_print(const struct report *r, struct report_out *out);
 

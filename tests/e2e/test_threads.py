@@ -20,7 +20,8 @@ from srdma.cli_doctor import running_workers
 from srdma.control import thread_path
 from srdma.embedded import Embedded
 from srdma.errors import DeviceError, LocalError, NoWorkerError, WorkerGone
-from tests.e2e.conftest import WAIT, Host, Joiner, Pair, Site
+from srdma.perf import Client, Place, Plan, Server, cpu_ns, offered
+from tests.e2e.conftest import WAIT, Host, Joiner, Pair, Site, run
 from tests.e2e.test_key_modes import check_data
 
 THREADS = 3
@@ -103,6 +104,27 @@ def test_keys_are_made_anew_on_the_thread(site: Site, between) -> None:
     assert pair.a.pd.rotate(WAIT) == 1
     pair.client.rekey(WAIT)
     transfer(pair)
+
+
+def test_cpu_time_is_of_the_thread(site: Site, between) -> None:
+    """What `srdma perf` says of workers, of threads that are no first ones."""
+    pair = between(site, 1, 2, qps=2)
+    places = [Place(host.pd, 1 << 16) for host in (pair.a, pair.b)]
+    offers = [offered(place.offer()) for place in places]
+    server = Server(pair.server, places[1], offers[0])
+    client = Client(pair.client, places[0], offers[1])
+    serve = run(server.serve)
+    with contextlib.closing(pair.a.pd.connect()) as control:
+        pid = control.hello().pid
+    before = cpu_ns(pid)
+    result = client.measure(Plan("write_bw", 2048, iterations=20_000))
+    after = cpu_ns(pid)
+    client.finish()
+    serve()
+    for end in (client, server, *places):
+        end.close()
+    found = result.cpu["worker_cpu"] * result.messages
+    assert 0.5 * (after - before) <= found <= after - before
 
 
 def test_pds_are_dealt_in_turn(site: Site) -> None:

@@ -151,7 +151,7 @@ def test_memory_of_each_is_locked(tmp_path: Path) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, unlimited)
     except (ValueError, PermissionError):
-        pytest.skip(f"locked memory is limited to {before[1]} bytes here, which may not be raised")
+        pytest.skip(f"locked memory: at most {before[1]} bytes here; make test-rxe has no limit")
     try:
         with worker(tmp_path, "a", "--threads", "3") as found:
             assert all(int(status(pid, "VmLck").split()[0]) > 0 for pid in pids(found))
