@@ -100,7 +100,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .SECONDARY:
 .PHONY: all lib kvs offload bench bench-quick check-bench native check-c asan test-arm64 fuzz lint format setup test \
 	test-unit \
-	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation storm transfer mutants \
+	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation storm transfer \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
@@ -313,7 +313,6 @@ test:
 	$(call section,C tests,check-c)
 	$(call section,C tests under ASan and UBSan,asan)
 	$(call section,simulation,simulation)
-	$(call section,mutants,mutants)
 	$(call section,Python tests,test-unit)
 	$(call section,benchmarks,bench-quick)
 	$(call section,fuzzing,fuzz FUZZ_SECONDS=5)
@@ -341,7 +340,7 @@ soak: native offload
 	@.ci/setup test
 	@$(call run-pytest,-m soak $(wildcard tests/unit tests/e2e))
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
-	+@$(make-quietly) storm transfer mutants fuzz
+	+@$(make-quietly) storm transfer fuzz
 
 # Random lives of two relays, in virtual time: SEEDS of about 5,000 packets.
 simulation: SEEDS ?= 2000
@@ -361,13 +360,6 @@ storm:
 PACKETS ?= 1000000
 transfer: $(BUILD)/tests/c/test_transfer
 	@SRDMA_PACKETS=$(PACKETS) $<
-
-# Each deliberate fault of csrc/mutant.h is noticed, in so many storms at most.
-MUTANT_SEEDS ?= 1000
-mutants:
-	+@$(make-quietly) BUILD=$(BUILD)/mutants CPPFLAGS=-DSRDMA_MUTANTS \
-		$(BUILD)/mutants/tests/c/test_relay_random
-	@.ci/mutants $(MUTANT_SEEDS) $(BUILD)/mutants/tests/c/test_relay_random
 
 clean:
 	rm -rf $(BUILD) srdma/_*.so

@@ -6,7 +6,6 @@
 #include "bytes.h"
 #include "cmac.h"
 #include "kdf.h"
-#include "mutant.h"
 #include "provider.h"
 
 enum {
@@ -216,8 +215,6 @@ void srdma_epoch_begin(struct srdma_epochs *e, enum srdma_epoch_at at)
 	move(e, SRDMA_EPOCH_NOW, at);
 	if (at == SRDMA_EPOCH_FRESH)
 		srdma_epoch_forget(e, SRDMA_EPOCH_CHAIN);
-	else if (SRDMA_MUTANT(SECRET_DROPPED))
-		srdma_epoch_forget(e, SRDMA_EPOCH_FRESH);
 	else if (e->key[SRDMA_EPOCH_FRESH].live)
 		forget_derived(e, &e->key[SRDMA_EPOCH_FRESH]);
 	e->number++;
@@ -225,10 +222,9 @@ void srdma_epoch_begin(struct srdma_epochs *e, enum srdma_epoch_at at)
 
 int srdma_epoch_step(struct srdma_epochs *e)
 {
-	const enum srdma_epoch_at at =
-		e->key[SRDMA_EPOCH_FRESH].live && !SRDMA_MUTANT(SECRET_IGNORED)
-			? SRDMA_EPOCH_FRESH
-			: SRDMA_EPOCH_CHAIN;
+	const enum srdma_epoch_at at = e->key[SRDMA_EPOCH_FRESH].live
+					       ? SRDMA_EPOCH_FRESH
+					       : SRDMA_EPOCH_CHAIN;
 	const struct srdma_keyed *keyed;
 	int r = srdma_epoch_key(e, at, &keyed);
 

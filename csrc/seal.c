@@ -5,7 +5,6 @@
 
 #include "bytes.h"
 #include "memkey.h"
-#include "mutant.h"
 #include "session_state.h"
 
 /* Is the proof of this packet still to be made? */
@@ -28,10 +27,9 @@ static int legal(const struct srdma_session *s, const struct srdma_packet *p)
 /* May one more packet be sealed in this epoch (3.3, 3.5)? */
 static int left(const struct srdma_session *s, const struct srdma_packet *p)
 {
-	const int last_words = SRDMA_MUTANT(NO_LAST_WORDS) ||
-			       (p->opcode == SRDMA_OP_ACKNOWLEDGE &&
-				(p->ack.kind == SRDMA_ACK_NAK ||
-				 p->ack.kind == SRDMA_ACK_CLOSE));
+	const int last_words = p->opcode == SRDMA_OP_ACKNOWLEDGE &&
+			       (p->ack.kind == SRDMA_ACK_NAK ||
+				p->ack.kind == SRDMA_ACK_CLOSE);
 
 	return s->sealed + (last_words ? 0 : SRDMA_LAST_WORDS) <
 		       s->sealed_max &&
@@ -74,8 +72,6 @@ static int protect(struct srdma_session *s, struct srdma_packet *p,
 	r = wants_proof(p) ? prove(s, p, out) : 0;
 	if (!r)
 		r = srdma_flow_seal(&s->tx, p->pn, &io, out + p->tag_at);
-	if (SRDMA_MUTANT(PLAIN_ON_THE_WIRE))
-		memcpy(text, payload, p->payload_len);
 	return r;
 }
 
@@ -96,9 +92,7 @@ int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
 	if (len < 0)
 		return len;
 	/* Spent before the cipher runs: no outcome uses the number again. */
-	if (!SRDMA_MUTANT(ACK_REUSES_NUMBER) ||
-	    p->opcode != SRDMA_OP_ACKNOWLEDGE)
-		s->tx_pn++;
+	s->tx_pn++;
 	s->sealed++;
 	s->bytes += p->payload_len;
 	if (s->sealed >= s->rekey.packets || s->bytes >= s->rekey.bytes)

@@ -20,7 +20,6 @@
 
 #include <cmocka.h>
 
-#include "mutant.h"
 #include "storm.h"
 
 enum {
@@ -40,10 +39,6 @@ struct race {
 
 static struct race *race;
 static volatile uint64_t running;
-
-#ifdef SRDMA_MUTANTS
-int srdma_mutant;
-#endif
 
 /* Of a sanitizer that stops the program. */
 void __sanitizer_set_death_callback(void (*callback)(void))
@@ -65,19 +60,6 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
 	const char *text = getenv(name);
 
 	return text && *text ? strtoull(text, NULL, 0) : otherwise;
-}
-
-/* SRDMA_MUTANT=N in a build that has mutants. */
-static void choose_mutant(void)
-{
-	uint64_t n = number_of("SRDMA_MUTANT", 0);
-
-#ifdef SRDMA_MUTANTS
-	assert_true(n < SRDMA_MUTANTS_END);
-	srdma_mutant = (int)n;
-#else
-	assert_int_equal(n, 0);
-#endif
 }
 
 static void run(uint64_t seed, struct storm_sum *sum)
@@ -197,7 +179,6 @@ static void test_storms(void **state)
 	uint64_t each;
 
 	(void)state;
-	choose_mutant();
 	if (getenv("SRDMA_SEED")) {
 		run(number_of("SRDMA_SEED", 1), &sum);
 		print_message("%" PRIu64 " packets\n", sum.packets);
@@ -238,7 +219,7 @@ int main(void)
 		cmocka_unit_test(test_again),
 		cmocka_unit_test(test_storms),
 	};
-	int one = getenv("SRDMA_SEED") || getenv("SRDMA_MUTANT");
+	int one = getenv("SRDMA_SEED") != NULL;
 
 	if (__sanitizer_set_death_callback)
 		__sanitizer_set_death_callback(tell_seed);
