@@ -28,12 +28,13 @@ can-link = $(shell printf '%b\n' $(patsubst %,'\0043include <%>',$(1)) \
 HAVE_VERBS := $(call can-link,infiniband/verbs.h rdma/rdma_cma.h,-lrdmacm -libverbs)
 HAVE_IPSECMB := $(call can-link,intel-ipsec-mb.h,-lIPSec_MB)
 
-LIB_SRC := $(wildcard csrc/*.c)
+LIB_SRC := $(wildcard csrc/*.c csrc/*/*.c csrc/*/*/*.c)
 ifndef HAVE_VERBS
-LIB_SRC := $(filter-out csrc/port_verbs%,$(LIB_SRC))
+LIB_SRC := $(filter-out csrc/port_verbs% csrc/port/verbs/%,$(LIB_SRC))
 endif
 ifndef HAVE_IPSECMB
-LIB_SRC := $(filter-out csrc/suite_ipsecmb% csrc/provider_ipsecmb%,$(LIB_SRC))
+LIB_SRC := $(filter-out csrc/suite_ipsecmb% csrc/provider_ipsecmb% \
+	csrc/crypto/suite_ipsecmb% csrc/crypto/provider_ipsecmb%,$(LIB_SRC))
 endif
 OFFLOAD_SRC := $(wildcard offload/*.c)
 BENCH_SRC := $(wildcard bench/*.c)
@@ -44,7 +45,7 @@ C_TEST_SRC := $(filter-out tests/c/test_port_verbs%,$(C_TEST_SRC))
 endif
 C_HELPER_SRC := $(filter-out tests/c/test_%,$(wildcard tests/c/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-C_FILES := $(foreach d,csrc offload tests/c tests/e2e/c tests/fuzz bench bench/kvs,\
+C_FILES := $(foreach d,csrc csrc/* csrc/*/* offload tests/c tests/e2e/c tests/fuzz bench bench/kvs,\
 	$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc offload srdma bench)
 
@@ -207,7 +208,7 @@ NATIVE_SRC := $(wildcard srdma/_*.pyx)
 native: $(if $(NATIVE_SRC),$(BUILD)/native)
 	@:
 
-$(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.px[di] csrc/*.h bench/kvs/*.h) setup.py \
+$(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.px[di] csrc/*.h csrc/*/*.h csrc/*/*/*.h bench/kvs/*.h) setup.py \
 		$(LIB) $(KVS) | $(PY)
 	$(call say,CY,$(NATIVE_SRC))
 	$(Q)BUILD=$(BUILD) $(PY) setup.py -q build_ext --inplace --force \

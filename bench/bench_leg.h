@@ -7,7 +7,7 @@
 
 #include "host.h"
 #include "leg_shm.h"
-#include "relay.h"
+#include "relay/relay.h"
 
 struct bench_leg {
 	struct srdma_leg *leg; /* as the relay knows it */

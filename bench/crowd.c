@@ -11,7 +11,7 @@
 #include "bench_leg.h"
 #include "meeting.h"
 #include "provider.h"
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 enum {

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "atomic.h"
+#include "responder/atomic.h"
 
 struct srdma_port;
 struct srdma_wire_counts;

@@ -30,7 +30,7 @@ enum srdma_wire_limits {
 	SRDMA_MAX_HEADER = 12 + 4 + 8 + 64 + 28 + 8 * 12,
 	SRDMA_MAX_PACKET = SRDMA_MAX_HEADER + SRDMA_MAX_PAYLOAD + 3,
 	SRDMA_MAX_MESSAGE = 1 << 30,
-	SRDMA_READ_PART = 65536,
+	SRDMA_MAX_READ_CHUNK = 65536,
 	SRDMA_ATOMIC_LEN = 8, /* bytes that an atomic works on */
 };
 

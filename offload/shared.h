@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "ctl.h"
+#include "relay/ctl.h"
 #include "options.h"
 #include "provider.h"
 #include "report.h"

@@ -9,7 +9,7 @@
 
 #include "control.h"
 #include "port.h"
-#include "relay.h"
+#include "relay/relay.h"
 #include "report.h"
 #include "words.h"
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 struct scene {

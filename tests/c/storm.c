@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "storm_host.h"
 #include "suite.h"
 

@@ -16,7 +16,7 @@
 #define STORM_H
 
 #include "port_mem.h"
-#include "relay.h"
+#include "relay/relay.h"
 
 enum {
 	STORM_LEGS = 3, /* of a side; the last one is opened after the storm */

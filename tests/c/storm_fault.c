@@ -5,7 +5,7 @@
 
 #include "bytes.h"
 #include "port_mem_impl.h"
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "storm_memory.h"
 
 /* NULL: it is not there now. */
@@ -54,7 +54,7 @@ static int is_trap(struct srdma_conn *conn)
 /* Any wire connection of a side. */
 static struct srdma_conn *any_conn(struct storm *w, int side)
 {
-	struct srdma_link *l = w->side[side].relay->links;
+	struct srdma_path *l = w->side[side].relay->links;
 	uint32_t n = 0;
 
 	for (; l; l = l->next)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "mr.h"
-#include "op.h"
+#include "qp/op.h"
 
 /* Each word of a pattern is so much more than the one before. */
 static const uint64_t pace = UINT64_C(0x9d3f84d5b5470917);

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "storm_host.h"
 #include "storm_memory.h"
 

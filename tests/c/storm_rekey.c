@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "session_state.h"
 #include "storm.h"
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "atomic.h"
+#include "responder/atomic.h"
 
 static void test_apply(void **state)
 {

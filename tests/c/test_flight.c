@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "flight.h"
+#include "requester/flight.h"
 
 enum { LEN = 100, ROOM = 64 };
 

@@ -67,7 +67,7 @@ static void test_wrong_when_asked_again(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		rows[i] = part(&s, 0, 0, 100);
 	rows[0].rkey ^= 1;
-	rows[1].dma_len = SRDMA_READ_PART + 1;
+	rows[1].dma_len = SRDMA_MAX_READ_CHUNK + 1;
 	rows[2].offset = SRDMA_MAX_MESSAGE + 1;
 	rows[2].va -= SRDMA_MAX_MESSAGE + 1; /* it would lie in the region */
 	rows[3].offset = SRDMA_MAX_MESSAGE - 99;

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "leg.h"
-#include "relay_impl.h"
+#include "relay/leg.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 static struct srdma_desc request(struct pair *p, uint8_t opcode, uint32_t len)

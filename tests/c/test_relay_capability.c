@@ -13,7 +13,7 @@
 #include <openssl/sha.h>
 
 #include "bytes.h"
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 #define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))
@@ -403,10 +403,10 @@ static void change_handle(struct world *w, struct srdma_desc *d,
 		d->capability++;
 		break;
 	case SAME_SLOT:
-		d->capability += SRDMA_MAX_GRANTS;
+		d->capability += SRDMA_CAPTABLE_MAX;
 		break;
 	case DROPPED:
-		assert_int_equal(srdma_relay_grant_drop(w->p.side[0].relay,
+		assert_int_equal(srdma_relay_uninstall(w->p.side[0].relay,
 							w->p.side[0].leg,
 							d->capability),
 				 0);
@@ -500,10 +500,10 @@ static void test_handle_of_another_leg(void **state)
 		0);
 	len = pair_token(&w.p, 1, range(&w, LO, HI, ALL), token);
 	d = request(&w, SRDMA_DESC_WRITE, LO, 8);
-	assert_int_equal(srdma_relay_grant_add(w.p.side[0].relay, other, token,
+	assert_int_equal(srdma_relay_install(w.p.side[0].relay, other, token,
 					       len, &d.capability),
 			 0);
-	assert_int_equal(srdma_relay_grant_drop(w.p.side[0].relay,
+	assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
 						w.p.side[0].leg, d.capability),
 			 -ENOENT);
 	expect_bad(&w, &d);
@@ -534,7 +534,7 @@ static void test_dropped_under_way(void **state)
 		pair_post(&w.p, 0, d, NULL);
 		pair_run(&w.p, 8);
 		pair_expect_none(&w.p, 0);
-		assert_int_equal(srdma_relay_grant_drop(w.p.side[0].relay,
+		assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
 							w.p.side[0].leg,
 							d.capability),
 				 0);
@@ -566,7 +566,7 @@ static void test_dropped_before_it_is_sealed(void **state)
 		srdma_relay_qp(w.p.side[0].relay, w.p.side[0].qp[0].qpn)
 			->fetch.count,
 		1);
-	assert_int_equal(srdma_relay_grant_drop(w.p.side[0].relay,
+	assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
 						w.p.side[0].leg, d.capability),
 			 0);
 	pair_settle(&w.p);
@@ -592,7 +592,7 @@ static void test_dropped_after_it_was_asked(void **state)
 	pair_post(&w.p, 0, d, NULL);
 	pair_run(&w.p, 3);
 	pair_expect_none(&w.p, 0);
-	assert_int_equal(srdma_relay_grant_drop(w.p.side[0].relay,
+	assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
 						w.p.side[0].leg, d.capability),
 			 0);
 	pair_settle(&w.p);
@@ -682,7 +682,7 @@ static uint32_t install_changed(struct world *w, size_t at, const void *bytes,
 	SHA256(token, len - SRDMA_CAPABILITY_CHECK, sum);
 	memcpy(token + len - SRDMA_CAPABILITY_CHECK, sum,
 	       SRDMA_CAPABILITY_CHECK);
-	assert_int_equal(srdma_relay_grant_add(w->p.side[0].relay,
+	assert_int_equal(srdma_relay_install(w->p.side[0].relay,
 					       w->p.side[0].leg, token, len,
 					       &handle),
 			 0);
@@ -779,7 +779,7 @@ static void test_install_refusals(void **state)
 #define INSTALL(len, err, text)                                                \
 	do {                                                                   \
 		assert_int_equal(                                              \
-			srdma_relay_grant_add(r, leg, token, len, &handle),    \
+			srdma_relay_install(r, leg, token, len, &handle),    \
 			err);                                                  \
 		SAYS(r, text);                                                 \
 		assert_int_equal(leg->grants.count, 0);                        \
@@ -794,17 +794,17 @@ static void test_install_refusals(void **state)
 	token[0] ^= 1;
 	INSTALL(len, -EPROTO, "version 1");
 	token[0] ^= 1;
-	assert_int_equal(srdma_relay_grant_drop(r, leg, 0), -ENOENT);
+	assert_int_equal(srdma_relay_uninstall(r, leg, 0), -ENOENT);
 	SAYS(r, "no capability of this handle");
-	for (int i = 0; i < SRDMA_MAX_GRANTS; i++)
+	for (int i = 0; i < SRDMA_CAPTABLE_MAX; i++)
 		assert_int_equal(
-			srdma_relay_grant_add(r, leg, token, len, &handle), 0);
-	assert_int_equal(srdma_relay_grant_add(r, leg, token, len, &handle),
+			srdma_relay_install(r, leg, token, len, &handle), 0);
+	assert_int_equal(srdma_relay_install(r, leg, token, len, &handle),
 			 -EDQUOT);
 	SAYS(r, "limit of 1024 capabilities");
-	assert_int_equal(srdma_relay_grant_drop(r, leg, handle), 0);
-	assert_int_equal(srdma_relay_grant_drop(r, leg, handle), -ENOENT);
-	assert_int_equal(srdma_relay_grant_add(r, leg, token, len, &handle), 0);
+	assert_int_equal(srdma_relay_uninstall(r, leg, handle), 0);
+	assert_int_equal(srdma_relay_uninstall(r, leg, handle), -ENOENT);
+	assert_int_equal(srdma_relay_install(r, leg, token, len, &handle), 0);
 	round_trip(&w, handle, LO, 100);
 	pair_close(&w.p);
 }

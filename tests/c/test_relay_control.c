@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "leg.h"
-#include "relay_impl.h"
+#include "relay/leg.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 #define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 enum { MANY = 3000, LIMIT = 50, REST_MS = 25000 };

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 /* A refusal says what was wrong. */

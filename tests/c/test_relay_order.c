@@ -40,7 +40,7 @@ static void shuffle(uint32_t *of, uint32_t n)
  * again. */
 static void test_all_but_the_first(void **state)
 {
-	enum { N = SRDMA_BEYOND_MAX + 1 };
+	enum { N = SRDMA_REORDER_MAX + 1 };
 	uint32_t order[N - 1];
 	struct scene s;
 
@@ -70,7 +70,7 @@ static void test_all_but_the_first(void **state)
 /* What has no room is dropped and missing, and its end too. */
 static void test_more_than_are_kept(void **state)
 {
-	enum { N = 600, KEPT = SRDMA_BEYOND_MAX };
+	enum { N = 600, KEPT = SRDMA_REORDER_MAX };
 	struct scene s;
 
 	(void)state;
@@ -148,7 +148,7 @@ static void test_acks_of_gaps(void **state)
 		assert_int_equal(s.acks, i + 1);
 	}
 	assert_int_equal(target_stats(&s)->duplicates, 1);
-	srdma_beyond_drop(&qp_at(&s, 1, 0)->beyond);
+	srdma_reorder_drop(&qp_at(&s, 1, 0)->beyond);
 	scene_close(&s);
 }
 

@@ -734,7 +734,7 @@ static void test_whole_path(void **state)
 		pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
 		assert_memory_equal(p.side[0].memory, p.side[1].memory + at,
 				    d.length);
-		assert_int_equal(srdma_relay_grant_drop(p.side[0].relay,
+		assert_int_equal(srdma_relay_uninstall(p.side[0].relay,
 							p.side[0].leg,
 							d.capability),
 				 0);

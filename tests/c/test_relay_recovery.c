@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 enum { SLOT = 65536, HALF = SLOT / 2, ANY = 0xff, DAY_MS = 86400000 };

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "leg.h"
-#include "relay_impl.h"
+#include "relay/leg.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 static struct srdma_desc request(struct pair *p, uint8_t opcode, uint32_t len)
@@ -540,7 +540,7 @@ static const struct illegal illegals[] = {
 	  .placed = 8 },
 	/* a READ part above the limit */
 	{ .first = { .opcode = SRDMA_OP_READ_REQUEST,
-		     .dma_len = SRDMA_READ_PART + 1 } },
+		     .dma_len = SRDMA_MAX_READ_CHUNK + 1 } },
 	/* a SEND nobody gave credit for */
 	{ .first = { .opcode = SRDMA_OP_SEND_ONLY, .payload_len = 8 },
 	  .reason = SRDMA_REASON_NO_RECV },

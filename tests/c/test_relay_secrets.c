@@ -104,7 +104,7 @@ static void test_control_path(void **state)
 		assert_true(is_clean(1));
 		soil(1);
 		assert_int_equal(
-			srdma_relay_grant_add(
+			srdma_relay_install(
 				r, leg, token,
 				(size_t)srdma_capability_encode(token, &made),
 				&handle),
@@ -129,7 +129,7 @@ static void test_ends(void **state)
 	(void)state;
 	use_one(&key, &handle);
 	assert_int_equal(
-		srdma_relay_grant_drop(p.side[0].relay, p.side[0].leg, handle),
+		srdma_relay_uninstall(p.side[0].relay, p.side[0].leg, handle),
 		0);
 	assert_true(is_clean(0));
 	assert_int_equal(

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "port_shm_wire.h"
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 #include "shm_pair.h"
 
@@ -43,7 +43,7 @@ static struct srdma_qp *qp_at(struct pair *p, int side, int i)
 
 static int socket_of(struct pair *p, int side)
 {
-	struct srdma_link *link = p->side[side].relay->links;
+	struct srdma_path *link = p->side[side].relay->links;
 
 	return link ? srdma_shm_link_of(srdma_shm_conn_of(link->conn))->sock
 		    : -1;

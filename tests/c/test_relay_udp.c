@@ -15,9 +15,9 @@
 #include "addr.h"
 #include "bytes.h"
 #include "icrc.h"
-#include "leg.h"
+#include "relay/leg.h"
 #include "port_udp.h"
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 enum { SIZE = 300000, KEPT = 64 };
@@ -201,7 +201,7 @@ static uint32_t links(const struct srdma_relay *r)
 {
 	uint32_t n = 0;
 
-	for (const struct srdma_link *l = r->links; l; l = l->next)
+	for (const struct srdma_path *l = r->links; l; l = l->next)
 		n++;
 	return n;
 }
@@ -391,7 +391,7 @@ static void peer_moves(void **state)
 	open_pair(&p, 0);
 	pair_connect(&p, 0);
 	session = qp_at(&p, 0, 0)->session;
-	for (int i = 0; i < 2 * SRDMA_MAX_STRANGERS; i++) {
+	for (int i = 0; i < 2 * SRDMA_MAX_UNBOUND; i++) {
 		s = new_stranger(p.side[1].wire);
 		ping.flags = SRDMA_STH_ACK_NOW;
 		len = srdma_session_seal(session, &ping, NULL, packet,
@@ -402,7 +402,7 @@ static void peer_moves(void **state)
 		assert_true(recv(s.sock, packet, sizeof(packet), MSG_DONTWAIT) >
 			    SRDMA_BTH_LEN);
 		close(s.sock);
-		assert_true(links(p.side[1].relay) <= SRDMA_MAX_STRANGERS + 2);
+		assert_true(links(p.side[1].relay) <= SRDMA_MAX_UNBOUND + 2);
 	}
 	write_and_read(&p, 0, 2); /* where it was at first, again */
 	pair_wait_ms(&p, 10001);

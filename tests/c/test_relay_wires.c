@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "leg.h"
-#include "relay_impl.h"
+#include "relay/leg.h"
+#include "relay/relay_impl.h"
 #include "relay_pair.h"
 
 /* QP 0 was connected by side 0, QP 1 by side 1: a wire each way. */

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 #include "rung.h"
 #include "tally.h"
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include "relay_impl.h"
+#include "relay/relay_impl.h"
 
 enum {
 	STEP_NS = 1000,
@@ -386,7 +386,7 @@ static void look(struct transfer *t, int side)
 /* From either end, also while it is being connected again. */
 static void cut(struct transfer *t)
 {
-	const struct srdma_link *link;
+	const struct srdma_path *link;
 
 	if (!t->cut_every || t->sent < t->cut_at)
 		return;
