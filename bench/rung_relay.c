@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "port_udp.h"
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 #include "rung.h"
 #include "tally.h"

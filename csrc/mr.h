@@ -65,6 +65,9 @@ struct srdma_mr_want {
 enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 				 const struct srdma_mr_want *want,
 				 struct srdma_mr **mr);
+/* The same for a region that srdma_mr_find() returned; NULL: no such key. */
+enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
+				  const struct srdma_mr_want *want);
 
 /* 1: of these bytes of the region nothing was revoked after the serial. */
 int srdma_mr_current(const struct srdma_mr *mr, uint64_t serial, uint64_t addr,

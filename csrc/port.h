@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "responder/atomic.h"
+#include "base/atomic_op.h"
 
 struct srdma_port;
 struct srdma_wire_counts;

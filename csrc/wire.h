@@ -137,6 +137,7 @@ struct srdma_packet {
 	uint8_t tag_code; /* parser only, with the four below */
 	uint8_t epoch;	  /* 2 bits */
 	uint8_t pad;
+	uint32_t traits;     /* parser: srdma_wire_traits(opcode) */
 	uint32_t qpn;	     /* SRC QPN of the receiver */
 	uint32_t psn;	     /* 24 bits */
 	uint64_t pn;	     /* 62 bits, set by seal and open */

@@ -14,46 +14,52 @@ static uint8_t sth_flags(const struct srdma_capability *cap)
 	return SRDMA_STH_PROOF | (bound ? SRDMA_STH_HOLDER : 0);
 }
 
-static struct srdma_captable_entry *grant_of(const struct srdma_captable *g,
-				    uint32_t handle)
+static struct srdma_captable_entry *entry_of(const struct srdma_captable *g,
+					     uint32_t handle)
 {
-	struct srdma_captable_entry *grant = g->slot[handle % SRDMA_CAPTABLE_MAX];
+	struct srdma_captable_entry *entry =
+		g->slot[handle % SRDMA_CAPTABLE_MAX];
 
-	return grant && grant->handle == handle ? grant : NULL;
+	return entry && entry->handle == handle ? entry : NULL;
 }
 
-int srdma_captable_add(struct srdma_captable *g, const struct srdma_capability *cap,
-		    uint32_t *handle)
+int srdma_captable_has(const struct srdma_captable *g, uint32_t handle)
 {
-	struct srdma_captable_entry *grant;
+	return entry_of(g, handle) != NULL;
+}
+
+int srdma_captable_add(struct srdma_captable *g,
+		       const struct srdma_capability *cap, uint32_t *handle)
+{
+	struct srdma_captable_entry *entry;
 
 	if (g->count == SRDMA_CAPTABLE_MAX)
 		return -EDQUOT;
-	grant = malloc(sizeof(*grant));
-	if (!grant)
+	entry = malloc(sizeof(*entry));
+	if (!entry)
 		return -ENOMEM;
 	do {
 		g->serial++;
 	} while (!g->serial || g->slot[g->serial % SRDMA_CAPTABLE_MAX]);
-	grant->handle = g->serial;
-	grant->flags = sth_flags(cap);
-	grant->cap = *cap;
-	g->slot[grant->handle % SRDMA_CAPTABLE_MAX] = grant;
+	entry->handle = g->serial;
+	entry->flags = sth_flags(cap);
+	entry->cap = *cap;
+	g->slot[entry->handle % SRDMA_CAPTABLE_MAX] = entry;
 	g->count++;
-	*handle = grant->handle;
+	*handle = entry->handle;
 	return 0;
 }
 
 int srdma_captable_drop(struct srdma_captable *g, uint32_t handle)
 {
-	struct srdma_captable_entry *grant = grant_of(g, handle);
+	struct srdma_captable_entry *entry = entry_of(g, handle);
 
-	if (!grant)
+	if (!entry)
 		return -ENOENT;
 	g->slot[handle % SRDMA_CAPTABLE_MAX] = NULL;
 	g->count--;
-	srdma_capability_wipe(&grant->cap);
-	free(grant);
+	srdma_capability_wipe(&entry->cap);
+	free(entry);
 	return 0;
 }
 
@@ -76,27 +82,27 @@ static int covers(const struct srdma_capability *cap,
 }
 
 int srdma_captable_find(const struct srdma_captable *g,
-		     const struct srdma_captable_want *want,
-		     struct srdma_captable_use *use)
+			const struct srdma_captable_want *want,
+			struct srdma_captable_use *use)
 {
-	const struct srdma_captable_entry *grant = grant_of(g, want->handle);
+	const struct srdma_captable_entry *entry = entry_of(g, want->handle);
 	struct srdma_capability_entry e;
 	uint64_t offset, left;
 
-	if (!grant)
+	if (!entry)
 		return -ENOENT;
 	if (!want->len)
 		return 0;
-	offset = want->addr - grant->cap.tree.start;
-	if (!covers(&grant->cap, want) ||
-	    srdma_capability_find(&grant->cap, want->right, offset, &e))
+	offset = want->addr - entry->cap.tree.start;
+	if (!covers(&entry->cap, want) ||
+	    srdma_capability_find(&entry->cap, want->right, offset, &e))
 		return -EACCES;
 	left = e.node->hi - offset;
 	*use = (struct srdma_captable_use){
 		.node = e.node,
 		.key = e.key,
-		.expiry = grant->cap.bearer.expiry,
-		.flags = grant->flags,
+		.expiry = entry->cap.bearer.expiry,
+		.flags = entry->flags,
 		.run = left < want->len ? left : want->len,
 	};
 	return 0;

@@ -1,18 +1,19 @@
 /*
- * Capabilities that a leg's requests may name (docs/protocol.md 6.4).
- * Internal to the relay.
+ * Capability table: the capabilities that are installed for the requests of one
+ * leg, by handle (docs/protocol.md 6.4).
  */
-#ifndef SRDMA_GRANT_H
-#define SRDMA_GRANT_H
+#ifndef SRDMA_MEMORY_CAPTABLE_H
+#define SRDMA_MEMORY_CAPTABLE_H
 
 #include <stdint.h>
 
 #include "capability.h"
-#include "relay/relay.h"
+
+enum { SRDMA_CAPTABLE_MAX = 1024 }; /* capabilities of a leg */
 
 struct srdma_captable_entry {
 	uint32_t handle;
-	uint8_t flags; /* of the STH of what it proves */
+	uint8_t flags; /* of the STH of packets that it proves */
 	struct srdma_capability cap;
 };
 
@@ -22,18 +23,21 @@ struct srdma_captable {
 };
 
 /*
- * Keep a copy of a capability that is ready for use. Handles are never 0, and
- * come again after 2^22 others at the least. 0; -EDQUOT: as many as can be
- * are kept; -ENOMEM.
+ * Installs a copy of a capability that is ready for use. A handle is never 0,
+ * and is not used again before 2^22 others were. 0; -EDQUOT: the table is full;
+ * -ENOMEM.
  */
-int srdma_captable_add(struct srdma_captable *g, const struct srdma_capability *cap,
-		    uint32_t *handle);
-/* Wipes it. -ENOENT: no such handle. */
+int srdma_captable_add(struct srdma_captable *g,
+		       const struct srdma_capability *cap, uint32_t *handle);
+/* Wipes and removes it. 0 or -ENOENT. */
 int srdma_captable_drop(struct srdma_captable *g, uint32_t handle);
-/* Drops all. */
+/* Wipes and removes all. */
 void srdma_captable_wipe(struct srdma_captable *g);
 
-/* An access that a request names. */
+/* 1: the handle is installed. */
+int srdma_captable_has(const struct srdma_captable *g, uint32_t handle);
+
+/* An access that a request makes. */
 struct srdma_captable_want {
 	uint32_t handle;
 	uint32_t rkey;
@@ -42,7 +46,8 @@ struct srdma_captable_want {
 	uint64_t len;
 };
 
-/* What its first packet needs; valid until the capability is dropped. */
+/* Proof for the first bytes of the access; valid while the handle is installed.
+ */
 struct srdma_captable_use {
 	const struct srdma_memnode *node;
 	const uint8_t *key; /* K_access */
@@ -52,12 +57,12 @@ struct srdma_captable_use {
 };
 
 /*
- * 0: all of the access is granted. -ENOENT: no such handle; -EACCES: the
- * capability does not grant it. An access to no bytes only needs the handle,
- * and leaves *use as it is.
+ * 0: the capability grants all of the access. -ENOENT: no such handle; -EACCES:
+ * not granted. An access to no bytes needs only the handle, and leaves *use as
+ * it is.
  */
 int srdma_captable_find(const struct srdma_captable *g,
-		     const struct srdma_captable_want *want,
-		     struct srdma_captable_use *use);
+			const struct srdma_captable_want *want,
+			struct srdma_captable_use *use);
 
 #endif

@@ -3,96 +3,103 @@
 #include <errno.h>
 #include <string.h>
 
-#include "relay/relay_impl.h"
-
-#define MS UINT64_C(1000000)
+#include "path/path_impl.h"
+#include "qp/env.h"
+#include "qp/qp.h"
 
 enum {
 	FIRST_WAIT_MS = 10,
 	MOST_WAIT_MS = 1000,
-	TRIAL_MS = 2000,
-	TURN_DIALS = 16, /* of all QPs: a turn stays short */
+	TRIAL_MS = 2000,    /* a validation takes at most so long */
+	TURN_CONNECTS = 16, /* attempts of all QPs: a turn stays short */
 };
 
 int srdma_connect_validated(const struct srdma_qp *qp)
 {
-	return qp->wire && (qp->wire != qp->home || !qp->dial.trial);
+	const struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	return x->conn && (x->conn != x->own || !x->connect.trial);
 }
 
 void srdma_connect_note(struct srdma_qp *qp)
 {
-	struct srdma_connect *d = &qp->dial;
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+	struct srdma_connect *c = &x->connect;
 
 	if (srdma_connect_validated(qp)) {
-		d->lost = SRDMA_NEVER;
+		c->lost = SRDMA_NEVER;
 		return;
 	}
-	if (d->lost != SRDMA_NEVER)
+	if (c->lost != SRDMA_NEVER)
 		return;
-	d->lost = qp->relay->now;
-	srdma_relay_wake_qp(qp, d->lost + qp->relay->silence);
-	qp->relay->stats.wires_lost++;
+	c->lost = x->env->now;
+	srdma_qp_wake(qp, c->lost + x->env->silence);
+	x->env->stats.wires_lost++;
 }
 
 void srdma_connect_try(struct srdma_qp *qp)
 {
-	qp->dial.trial = 1;
-	qp->dial.begun = qp->relay->now;
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	x->connect.trial = 1;
+	x->connect.begun = x->env->now;
 	srdma_connect_note(qp);
-	if (qp->state == SRDMA_QP_ERR)
+	if (srdma_qp_state(qp) == SRDMA_QP_ERR)
 		return;
-	srdma_relay_wake_qp(qp, qp->dial.begun + TRIAL_MS * MS);
-	if (qp->wire != qp->home)
-		return; /* when it is up */
-	qp->ctl |= SRDMA_SAY_OPEN;
-	srdma_retry_reset(qp);
-	srdma_relay_activate(qp);
+	srdma_qp_wake(qp, x->connect.begun + TRIAL_MS * SRDMA_MS);
+	if (x->conn != x->own)
+		return; /* OPEN is sent when it is up */
+	srdma_qp_schedule(qp, SRDMA_SAY_OPEN);
+	srdma_path_restart(qp);
+	srdma_qp_activate(qp);
 }
 
 void srdma_connect_proven(struct srdma_qp *qp)
 {
-	qp->dial.trial = 0;
-	qp->dial.failures = 0;
+	struct srdma_connect *c = &srdma_qp_path(qp)->connect;
+
+	c->trial = 0;
+	c->failures = 0;
 	srdma_connect_note(qp);
 }
 
 /* From the first failure on: 10 ms, 20 ms, ... 1 s. */
-static uint64_t patience(uint32_t failures)
+static uint64_t wait_after(uint32_t failures)
 {
 	uint64_t ms = MOST_WAIT_MS;
 
 	if (failures <= 7)
 		ms = (uint64_t)FIRST_WAIT_MS << (failures - 1);
-	return (ms < MOST_WAIT_MS ? ms : MOST_WAIT_MS) * MS;
+	return (ms < MOST_WAIT_MS ? ms : MOST_WAIT_MS) * SRDMA_MS;
 }
 
-/* What stood is connected again at once; but a peer that lets each connection
- * end as soon as it was good is no reason to do nothing else. */
+/* Reconnects a validated path at once, but at least 10 ms apart, so that a peer
+ * that closes every connection cannot occupy this worker. */
 void srdma_connect_ended(struct srdma_qp *qp)
 {
-	struct srdma_connect *d = &qp->dial;
-	uint64_t now = qp->relay->now;
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+	struct srdma_connect *c = &x->connect;
 
-	if (d->trial)
-		d->due = now + patience(++d->failures);
+	if (c->trial)
+		c->due = x->env->now + wait_after(++c->failures);
 	else
-		d->due = d->begun + FIRST_WAIT_MS * MS;
-	d->trial = 0;
-	srdma_relay_wake_qp(qp, d->due);
+		c->due = c->begun + FIRST_WAIT_MS * SRDMA_MS;
+	c->trial = 0;
+	srdma_qp_wake(qp, c->due);
 }
 
-/* 0, or what the wire says: home is as it was. */
-static int dial(struct srdma_qp *qp)
+/* 0, or the error of the port: the own path is as it was. */
+static int open_own(struct srdma_qp_path *x)
 {
-	struct srdma_port *wire = qp->relay->wire;
+	struct srdma_port *wire = x->env->wire;
 	struct srdma_conn *conn;
 	int err;
 
 	wire->why = NULL;
-	err = wire->ops->connect(wire, qp->dial.address, &conn);
+	err = wire->ops->connect(wire, x->connect.address, &conn);
 	if (err)
 		return err;
-	err = srdma_path_wire(qp, conn);
+	err = srdma_path_own(x->qp, conn);
 	if (err)
 		wire->ops->close(conn);
 	return err;
@@ -100,64 +107,65 @@ static int dial(struct srdma_qp *qp)
 
 int srdma_connect_begin(struct srdma_qp *qp, const char *address)
 {
-	struct srdma_relay *r = qp->relay;
-	int err;
+	struct srdma_qp_path *x = srdma_qp_path(qp);
 
-	qp->dial = (struct srdma_connect){ .lost = r->now };
-	srdma_relay_wake_qp(qp, r->now + r->silence);
+	x->connect = (struct srdma_connect){ .lost = x->env->now };
+	srdma_qp_wake(qp, x->env->now + x->env->silence);
 	if (!address)
 		return 0;
-	memcpy(qp->dial.address, address, sizeof(qp->dial.address));
-	err = dial(qp);
-	if (!err)
-		return 0;
-	return srdma_relay_refuse(r, err, "wire to %s: %s", address,
-				  r->wire->why ? r->wire->why : strerror(-err));
+	memcpy(x->connect.address, address, sizeof(x->connect.address));
+	return open_own(x);
 }
 
-/* Connect it again. */
-static uint64_t redial(struct srdma_qp *qp, uint64_t now)
+static uint64_t reconnect(struct srdma_qp_path *x, uint64_t now)
 {
-	struct srdma_relay *r = qp->relay;
+	struct srdma_path_table *t = x->env->paths;
+	struct srdma_connect *c = &x->connect;
 
-	if (now < qp->dial.due)
-		return qp->dial.due;
-	if (r->dials >= TURN_DIALS)
-		return now + MS;
-	r->dials++;
-	r->stats.wires_dialed++;
-	qp->dial.trial = 1;
-	if (!dial(qp))
-		return now + TRIAL_MS * MS;
-	srdma_connect_ended(qp);
-	return qp->dial.due;
+	if (now < c->due)
+		return c->due;
+	if (t->connects >= TURN_CONNECTS)
+		return now + SRDMA_MS;
+	t->connects++;
+	x->env->stats.wires_dialed++;
+	c->trial = 1;
+	if (!open_own(x))
+		return now + TRIAL_MS * SRDMA_MS;
+	srdma_connect_ended(x->qp);
+	return c->due;
 }
 
-static uint64_t expire_home(struct srdma_qp *qp, uint64_t now)
+static uint64_t expire_own(struct srdma_qp_path *x, uint64_t now)
 {
-	uint64_t end = qp->dial.begun + TRIAL_MS * MS;
+	uint64_t end = x->connect.begun + TRIAL_MS * SRDMA_MS;
 
-	if (qp->role)
+	if (srdma_qp_keyed(x->qp)->role)
 		return SRDMA_NEVER;
-	if (!qp->home)
-		return redial(qp, now);
-	if (!qp->dial.trial)
+	if (!x->own)
+		return reconnect(x, now);
+	if (!x->connect.trial)
 		return SRDMA_NEVER;
 	if (now < end)
 		return end;
-	srdma_path_give_up(qp);
-	return qp->dial.due;
+	srdma_path_give_up(x->qp);
+	return x->connect.due;
 }
 
 uint64_t srdma_connect_expire(struct srdma_qp *qp, uint64_t now)
 {
-	uint64_t next = expire_home(qp, now);
-	uint64_t end = qp->dial.lost + qp->relay->silence;
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+	uint64_t next = expire_own(x, now);
+	uint64_t end = x->connect.lost + x->env->silence;
 
-	if (qp->dial.lost == SRDMA_NEVER)
+	if (x->connect.lost == SRDMA_NEVER)
 		return next;
 	if (now < end)
-		return next < end ? next : end;
+		return srdma_time_earlier(next, end);
 	srdma_qp_fail(qp, SRDMA_REASON_WIRE_LOST, SRDMA_OLDEST, 1);
 	return SRDMA_NEVER;
+}
+
+void srdma_connect_turn(struct srdma_env *env)
+{
+	env->paths->connects = 0;
 }

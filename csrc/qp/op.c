@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "relay/relay_impl.h"
+#include "qp/cq.h"
+#include "qp/env.h"
+#include "qp/qp_impl.h"
 
-enum { SHARE = 8 }; /* a list may hold 1/SHARE of what it leaves */
+enum { SHARE = 8 }; /* a list may hold 1/SHARE of what is free */
 
 int srdma_op_pool_create(struct srdma_op_pool *pool, uint32_t n)
 {
@@ -27,16 +29,9 @@ void srdma_op_pool_destroy(struct srdma_op_pool *pool)
 	pool->all = pool->free = NULL;
 }
 
-static struct srdma_op_list *list_of(struct srdma_qp *qp, uint8_t kind)
-{
-	if (kind == SRDMA_OP_FETCH)
-		return &qp->fetch;
-	return kind == SRDMA_OP_RESPOND ? &qp->answer : &qp->place;
-}
-
 static struct srdma_op *take(struct srdma_qp *qp, enum srdma_op_kind kind)
 {
-	struct srdma_op_pool *pool = &qp->relay->ops;
+	struct srdma_op_pool *pool = &srdma_qp_env(qp)->ops;
 	struct srdma_op *op = pool->free;
 
 	if (!op)
@@ -47,11 +42,11 @@ static struct srdma_op *take(struct srdma_qp *qp, enum srdma_op_kind kind)
 	return op;
 }
 
-/* Behind an op of the list; NULL: at its head. */
-static void insert(struct srdma_op_list *list, struct srdma_op *behind,
+/* After an op of the list; NULL: at its head. */
+static void insert(struct srdma_op_list *list, struct srdma_op *after,
 		   struct srdma_op *op)
 {
-	struct srdma_op **at = behind ? &behind->next : &list->head;
+	struct srdma_op **at = after ? &after->next : &list->head;
 
 	op->next = *at;
 	*at = op;
@@ -60,9 +55,9 @@ static void insert(struct srdma_op_list *list, struct srdma_op *behind,
 	list->count++;
 }
 
-struct srdma_op *srdma_op_add(struct srdma_qp *qp, enum srdma_op_kind kind)
+struct srdma_op *srdma_op_add(struct srdma_op_list *list, struct srdma_qp *qp,
+			      enum srdma_op_kind kind)
 {
-	struct srdma_op_list *list = list_of(qp, (uint8_t)kind);
 	struct srdma_op *op = take(qp, kind);
 
 	if (op)
@@ -70,23 +65,24 @@ struct srdma_op *srdma_op_add(struct srdma_qp *qp, enum srdma_op_kind kind)
 	return op;
 }
 
-struct srdma_op *srdma_op_add_resend(struct srdma_qp *qp)
+struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
+				     struct srdma_qp *qp)
 {
 	struct srdma_op *op = take(qp, SRDMA_OP_FETCH);
-	struct srdma_op *behind = NULL;
+	struct srdma_op *after = NULL;
 
-	for (struct srdma_op *i = qp->fetch.head; i && i->resend; i = i->next)
-		behind = i;
+	for (struct srdma_op *i = list->head; i && i->resend; i = i->next)
+		after = i;
 	if (op)
-		insert(&qp->fetch, behind, op);
+		insert(list, after, op);
 	return op;
 }
 
-int srdma_op_share(const struct srdma_qp *qp, const struct srdma_op_list *list)
+int srdma_op_share(const struct srdma_env *env,
+		   const struct srdma_op_list *list)
 {
-	const struct srdma_relay *r = qp->relay;
-	int bufs = r->host->ops->buf_free(r->host) - SRDMA_MAX_BURST;
-	int ops = (int)r->ops.left - SRDMA_OPS_KEPT;
+	int bufs = env->host->ops->buf_free(env->host) - SRDMA_MAX_BURST;
+	int ops = (int)env->ops.left - SRDMA_OPS_KEPT;
 	int left = bufs < ops ? bufs : ops;
 
 	return (int)list->count * SHARE < left;
@@ -94,7 +90,7 @@ int srdma_op_share(const struct srdma_qp *qp, const struct srdma_op_list *list)
 
 static void give_back(struct srdma_op *op)
 {
-	struct srdma_op_pool *pool = &op->qp->relay->ops;
+	struct srdma_op_pool *pool = &srdma_qp_env(op->qp)->ops;
 
 	if (op->buf)
 		op->buf->port->ops->buf_put(op->buf);
@@ -114,6 +110,7 @@ void srdma_op_retire(struct srdma_op_list *list)
 	give_back(op);
 }
 
+/* 1: memory that the own host named, not the peer. */
 static int is_local(const struct srdma_op *op)
 {
 	return !op->right || op->right == SRDMA_ACCESS_LOCAL_WRITE;
@@ -125,7 +122,7 @@ static void fail(struct srdma_op *op, enum srdma_reason reason)
 	op->reason = (uint8_t)reason;
 }
 
-/* Why a peer's access that was allowed is not allowed any more (6.3). */
+/* The reason if the peer's access was revoked after its authorization (6.3). */
 static enum srdma_reason revoked(const struct srdma_op *op,
 				 const struct srdma_mr *mr)
 {
@@ -135,24 +132,26 @@ static enum srdma_reason revoked(const struct srdma_op *op,
 		       : SRDMA_REASON_PROOF_WRONG;
 }
 
-static int transfer(const struct srdma_op *op, const struct srdma_dma *dma)
+static int transfer(const struct srdma_env *env, const struct srdma_op *op,
+		    const struct srdma_dma *dma)
 {
-	const struct srdma_port_ops *ops = op->qp->relay->host->ops;
+	const struct srdma_port_ops *ops = env->host->ops;
 
 	if (op->atomic.kind)
 		return ops->atomic(dma, &op->atomic);
 	return op->kind >= SRDMA_OP_PLACE ? ops->write(dma) : ops->read(dma);
 }
 
-/* Authorize and start one DMA. 0, or -EAGAIN. */
-static int start(struct srdma_qp *qp, struct srdma_op *op)
+/* Authorizes and starts one DMA. The region is looked up here, by its key: it
+ * may have been deregistered since the request was accepted. 0 or -EAGAIN. */
+static int start(struct srdma_qp_core *core, struct srdma_op *op)
 {
-	struct srdma_relay *r = qp->relay;
-	struct srdma_mr_want want = { qp->leg,	 qp->qpn,  op->key,
-				      op->right, op->addr, op->len };
+	struct srdma_env *env = core->env;
+	struct srdma_mr_want want = { core->leg, core->qpn, op->key,
+				      op->right, op->addr,  op->len };
 	struct srdma_mr *mr;
 	struct srdma_dma dma;
-	enum srdma_reason why = srdma_mr_check(&r->mrs, &want, &mr);
+	enum srdma_reason why = srdma_mr_check(&env->mrs, &want, &mr);
 	int err;
 
 	if (!why)
@@ -167,17 +166,17 @@ static int start(struct srdma_qp *qp, struct srdma_op *op)
 				    0,		(uint64_t)(uintptr_t)op };
 	op->state = SRDMA_OP_ISSUED;
 	op->mr = mr;
-	op->serial = ++r->mrs.serial;
+	op->serial = ++env->mrs.serial;
 	mr->dmas++;
-	qp->dmas++;
-	err = transfer(op, &dma);
+	core->dmas++;
+	err = transfer(env, op, &dma);
 	if (err == 0)
 		return 0;
 	if (err == -EAGAIN) {
 		op->state = SRDMA_OP_NEW;
 		op->mr = NULL;
 		mr->dmas--;
-		qp->dmas--;
+		core->dmas--;
 		return err;
 	}
 	srdma_op_done(op, err < 0 ? err : 0);
@@ -186,28 +185,29 @@ static int start(struct srdma_qp *qp, struct srdma_op *op)
 
 int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list)
 {
+	struct srdma_qp_core *core = srdma_qp_core(qp);
 	int err = 0;
 
-	if (qp->leg->down)
+	if (core->cq->down)
 		return 0;
 	for (struct srdma_op *op = list->head; op && !err; op = op->next) {
 		if (op->state == SRDMA_OP_NEW && (!op->buf || !op->len))
 			op->state = SRDMA_OP_DONE;
 		if (op->state == SRDMA_OP_NEW)
-			err = start(qp, op);
+			err = start(core, op);
 	}
 	return err;
 }
 
 void srdma_op_done(struct srdma_op *op, int status)
 {
-	struct srdma_qp *qp = op->qp;
-	struct srdma_stats *stats = &qp->relay->stats;
+	struct srdma_qp_core *core = srdma_qp_core(op->qp);
+	struct srdma_stats *stats = &core->env->stats;
 
 	op->state = SRDMA_OP_DONE;
 	op->mr->dmas--;
 	op->mr = NULL;
-	qp->dmas--;
+	core->dmas--;
 	if (status)
 		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_DMA
 				      : SRDMA_REASON_TARGET_DMA);
@@ -215,7 +215,7 @@ void srdma_op_done(struct srdma_op *op, int status)
 		stats->dma_written_bytes += op->len;
 	else
 		stats->dma_read_bytes += op->len;
-	srdma_relay_activate(qp);
+	srdma_qp_activate(op->qp);
 }
 
 int srdma_op_busy(const struct srdma_op_pool *pool, const struct srdma_mr *mr,

@@ -1,155 +1,154 @@
 #include "qp/qp.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
-#include "relay/relay_impl.h"
+#include "qp/cq.h"
+#include "qp/env.h"
+#include "qp/qp_impl.h"
 
-enum { CLOSE_PATIENCE_MS = 1000, DMA_S = 10, PINGS = 10, REST_S = 10 };
+/* --- facts --------------------------------------------------------------- */
 
-static uint32_t power_of_two(uint32_t n)
+struct srdma_env *srdma_qp_env(const struct srdma_qp *qp)
 {
-	uint32_t p = 1;
-
-	while (p < n)
-		p *= 2;
-	return p;
+	return srdma_qp_core(qp)->env;
 }
 
-int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
-		    struct srdma_leg *leg, const struct srdma_qp_params *params)
+uint32_t srdma_qp_number(const struct srdma_qp *qp)
 {
-	struct srdma_qp *qp = calloc(1, sizeof(*qp));
-	uint32_t sq = power_of_two(params->sq);
-	uint32_t rq = power_of_two(params->rq);
+	return srdma_qp_core(qp)->qpn;
+}
 
-	if (!qp)
-		return -ENOMEM;
-	qp->sq = calloc(sq, sizeof(*qp->sq));
-	qp->rq = calloc(rq, sizeof(*qp->rq));
-	qp->relay = r;
-	if (!qp->sq || !qp->rq) {
-		srdma_qp_free(qp);
-		return -ENOMEM;
-	}
-	srdma_atomic_create(&qp->atomics, &r->tables, SRDMA_ATOMIC_RESULTS);
-	qp->beyond.pool = &r->beyond;
-	qp->leg = leg;
-	qp->state = SRDMA_QP_INIT;
-	qp->sq_depth = params->sq;
-	qp->sq_mask = sq - 1;
-	qp->rq_depth = params->rq;
-	qp->rq_mask = rq - 1;
-	qp->failed_id = SRDMA_NONE;
-	*out = qp;
+const struct srdma_leg *srdma_qp_leg(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->leg;
+}
+
+struct srdma_session *srdma_qp_session(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->session;
+}
+
+const struct srdma_qp_keyed *srdma_qp_keyed(const struct srdma_qp *qp)
+{
+	return &srdma_qp_core(qp)->keyed;
+}
+
+void srdma_qp_set_session(struct srdma_qp *qp, struct srdma_session *session)
+{
+	srdma_qp_core(qp)->session = session;
+}
+
+void srdma_qp_set_keyed(struct srdma_qp *qp, const struct srdma_qp_keyed *keyed)
+{
+	srdma_qp_core(qp)->keyed = *keyed;
+	srdma_qp_move(qp, SRDMA_QP_RTR);
+}
+
+/* --- state and end ------------------------------------------------------- */
+
+enum srdma_qp_state srdma_qp_state(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->state;
+}
+
+int srdma_qp_can(const struct srdma_qp *qp, enum srdma_qp_ability ability)
+{
+	return srdma_state_can(srdma_qp_core(qp)->state, ability);
+}
+
+int srdma_qp_move(struct srdma_qp *qp, enum srdma_qp_state to)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	if (!srdma_state_may_move(core->state, to))
+		return -EINVAL;
+	core->state = (uint8_t)to;
 	return 0;
-}
-
-static size_t inline_len(const struct srdma_qp *qp)
-{
-	return ((size_t)qp->sq_mask + 1) * SRDMA_MAX_IMMEDIATE;
-}
-
-int srdma_qp_make_inline(struct srdma_qp *qp)
-{
-	if (!qp->sq_inline)
-		qp->sq_inline =
-			srdma_table_take(&qp->relay->tables, inline_len(qp), 1);
-	return qp->sq_inline ? 0 : -ENOMEM;
-}
-
-/* What nothing is in: it is made again when it is needed. */
-static void give_tables(struct srdma_qp *qp)
-{
-	struct srdma_table_memory *m = &qp->relay->tables;
-
-	srdma_table_give(m, qp->sq_inline, inline_len(qp), 1);
-	srdma_table_give(m, qp->slots, qp->relay->params.reads,
-			 sizeof(*qp->slots));
-	qp->sq_inline = NULL;
-	qp->slots = NULL;
-	qp->slots_head = 0;
-	srdma_flight_shrink(&qp->flights);
-	srdma_read_chunk_shrink(&qp->parts);
-}
-
-void srdma_qp_free(struct srdma_qp *qp)
-{
-	srdma_op_drop(&qp->fetch);
-	srdma_op_drop(&qp->answer);
-	srdma_op_drop(&qp->place);
-	srdma_reorder_drop(&qp->beyond);
-	srdma_session_destroy(qp->session);
-	if (qp->leg)
-		srdma_rekey_release(qp);
-	free(qp->sq);
-	free(qp->rq);
-	give_tables(qp);
-	srdma_flight_destroy(&qp->flights);
-	srdma_read_chunk_destroy(&qp->parts);
-	srdma_atomic_destroy(&qp->atomics);
-	free(qp);
 }
 
 void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 		   int tell)
 {
-	if (qp->state == SRDMA_QP_ERR)
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	if (srdma_qp_move(qp, SRDMA_QP_ERR))
 		return;
-	qp->state = SRDMA_QP_ERR;
-	qp->reason = reason;
-	qp->failed_id = id;
-	qp->relay->stats.reason[reason]++;
-	qp->ctl &= SRDMA_SAY_NAK;
-	if (tell && qp->session) {
-		qp->ctl |= SRDMA_SAY_CLOSE;
-		qp->close_reason = srdma_reason(reason)->close
-					   ? (uint8_t)reason
-					   : SRDMA_REASON_PEER_ERROR;
+	core->reason = reason;
+	core->failed_id = id;
+	core->env->stats.reason[reason]++;
+	core->scheduled &= SRDMA_SAY_NAK;
+	if (tell && core->session) {
+		core->scheduled |= SRDMA_SAY_CLOSE;
+		core->last.close_reason = srdma_reason(reason)->close
+						  ? (uint8_t)reason
+						  : SRDMA_REASON_PEER_ERROR;
 	}
-	qp->last_words = qp->ctl;
-	srdma_op_drop(&qp->fetch);
-	srdma_op_drop(&qp->answer);
-	srdma_op_drop(&qp->place);
-	srdma_reorder_drop(&qp->beyond);
-	qp->slots_count = qp->slots_ready = qp->slots_fetched = 0;
-	srdma_read_chunk_clear(&qp->parts);
-	qp->event_due = 1;
-	srdma_relay_activate(qp);
+	core->last.sent = core->scheduled;
+	core->env->discard(qp);
+	core->event_due = 1;
+	srdma_qp_activate(qp);
 }
 
-void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
-		  uint32_t offset)
+void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason,
+		  struct srdma_position at)
 {
-	if (qp->state == SRDMA_QP_ERR)
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	if (core->state == SRDMA_QP_ERR)
 		return;
-	qp->ctl |= SRDMA_SAY_NAK;
-	qp->nak_reason = srdma_reason(reason)->nak ? (uint8_t)reason
-						   : SRDMA_REASON_TARGET_DMA;
-	qp->nak_id = id;
-	qp->nak_offset = offset;
+	core->scheduled |= SRDMA_SAY_NAK;
+	core->last.nak_reason = srdma_reason(reason)->nak
+					? (uint8_t)reason
+					: SRDMA_REASON_TARGET_DMA;
+	core->last.nak_at = at;
 	srdma_qp_fail(qp, reason, SRDMA_NONE, 0);
 }
 
 void srdma_qp_end(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id)
 {
-	if (qp->ending)
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	if (core->ending)
 		return;
-	qp->ending = (uint8_t)reason;
-	qp->ending_id = id;
-	srdma_relay_activate(qp);
+	core->ending = (uint8_t)reason;
+	core->ending_id = id;
+	srdma_qp_activate(qp);
 }
 
-void srdma_qp_refuse(struct srdma_qp *qp, enum srdma_reason reason)
+int srdma_qp_is_ending(const struct srdma_qp *qp)
 {
-	if (qp->refusing)
-		return;
-	qp->refusing = (uint8_t)reason;
-	srdma_reorder_drop(&qp->beyond);
-	srdma_relay_activate(qp);
+	return srdma_qp_core(qp)->ending != 0;
 }
 
-/* RECV_TOO_SHORT is the sender's fault there, the receive's own here (13.1). */
+void srdma_qp_end_now(struct srdma_qp *qp)
+{
+	const struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	srdma_qp_fail(qp, core->ending, core->ending_id, 0);
+}
+
+uint32_t srdma_qp_reason(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->reason;
+}
+
+uint64_t srdma_qp_failed_id(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->failed_id;
+}
+
+void srdma_qp_silence(struct srdma_qp *qp)
+{
+	srdma_qp_core(qp)->silent = 1;
+}
+
+int srdma_qp_is_silent(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->silent;
+}
+
+/* RECV_TOO_SHORT is a fault of the sender's request, but of the own receive
+ * (13.1). */
 static uint8_t status_of(const struct srdma_record *rec, uint32_t reason)
 {
 	enum { WC_LOC_LEN_ERR = 1 };
@@ -160,267 +159,151 @@ static uint8_t status_of(const struct srdma_record *rec, uint32_t reason)
 	return srdma_reason(reason)->status;
 }
 
-static int put_record(struct srdma_qp *qp, struct srdma_record *rec,
-		      uint32_t reason)
+int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
+		    uint32_t reason)
 {
-	rec->qpn = qp->qpn;
+	const struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	rec->qpn = core->qpn;
 	rec->status = status_of(rec, reason);
 	rec->vendor_err = reason;
-	return qp->silent ? 0 : srdma_leg_record(qp->leg, rec);
+	return core->silent ? 0 : srdma_cq_put(core->cq, rec);
 }
 
-static uint8_t wc_opcode(uint8_t desc_op)
+int srdma_qp_record_event(struct srdma_qp *qp)
 {
-	switch (desc_op) {
-	case SRDMA_DESC_WRITE:
-	case SRDMA_DESC_WRITE_IMM:
-		return SRDMA_WC_RDMA_WRITE;
-	case SRDMA_DESC_READ:
-		return SRDMA_WC_RDMA_READ;
-	case SRDMA_DESC_COMPARE_SWAP:
-		return SRDMA_WC_COMP_SWAP;
-	case SRDMA_DESC_FETCH_ADD:
-		return SRDMA_WC_FETCH_ADD;
-	default:
-		return SRDMA_WC_SEND;
-	}
-}
-
-/* Why the request at sq_head ends now; -1: it does not yet. */
-static int64_t verdict(struct srdma_qp *qp, const struct srdma_wqe *w)
-{
-	int err = qp->state == SRDMA_QP_ERR;
-
-	if (w->done && !qp->flushing && (err || !w->fetching))
-		return SRDMA_REASON_NONE;
-	if (!err)
-		return -1;
-	if (!qp->flushing && qp->failed_id == SRDMA_OLDEST)
-		qp->failed_id = qp->sq_head;
-	qp->flushing = 1;
-	return qp->sq_head == qp->failed_id ? (int64_t)qp->reason
-					    : SRDMA_REASON_FLUSHED;
-}
-
-static int complete_sends(struct srdma_qp *qp)
-{
-	for (; qp->sq_head < qp->sq_tail; qp->sq_head++) {
-		const struct srdma_wqe *w = srdma_qp_wqe(qp, qp->sq_head);
-		int64_t reason = verdict(qp, w);
-		struct srdma_record rec = { .id = w->id,
-					    .opcode = wc_opcode(w->opcode),
-					    .byte_len = w->length };
-
-		if (reason < 0)
-			return 0;
-		if (!reason && !(w->flags & SRDMA_DESC_SIGNALED))
-			continue;
-		if (put_record(qp, &rec, (uint32_t)reason))
-			return -EAGAIN;
-	}
-	return 0;
-}
-
-static int complete_receives(struct srdma_qp *qp)
-{
-	for (; qp->rq_head < qp->rq_tail; qp->rq_head++) {
-		const struct srdma_rqe *e = srdma_qp_rqe(qp, qp->rq_head);
-		struct srdma_record rec = {
-			.id = e->id,
-			.opcode = e->done ? e->opcode : SRDMA_WC_RECV,
-			.flags = e->with_imm ? SRDMA_RECORD_WITH_IMM : 0,
-			.byte_len = e->byte_len,
-			.imm = e->imm,
-		};
-
-		if (!e->done && qp->state != SRDMA_QP_ERR)
-			return 0;
-		if (put_record(qp, &rec,
-			       e->done ? e->reason : SRDMA_REASON_FLUSHED))
-			return -EAGAIN;
-	}
-	return 0;
-}
-
-int srdma_qp_complete(struct srdma_qp *qp)
-{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
 	struct srdma_record event = { .opcode = SRDMA_WC_QP_EVENT };
-	int err = 0;
+	int err;
 
-	/* No buffer is given back to the host while DMA may touch it. */
-	if (qp->state == SRDMA_QP_ERR && qp->dmas)
+	if (!core->event_due)
 		return 0;
-	err = complete_sends(qp);
-	if (complete_receives(qp))
-		err = -EAGAIN;
-	if (!err && qp->event_due) {
-		err = put_record(qp, &event, qp->reason);
-		qp->event_due = err != 0;
-	}
+	err = srdma_qp_record(qp, &event, core->reason);
+	core->event_due = err != 0;
 	return err;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+uint32_t srdma_qp_dmas(const struct srdma_qp *qp)
 {
-	return a < b ? a : b;
+	return srdma_qp_core(qp)->dmas;
 }
 
-static uint64_t expire_request(struct srdma_qp *qp, uint64_t now)
-{
-	const struct srdma_wqe *w;
-	uint64_t i = qp->sq_head;
-	int waits;
+/* --- control packets that are scheduled ---------------------------------- */
 
-	while (i < qp->sq_tail && srdma_qp_wqe(qp, i)->done)
-		i++;
-	if (i == qp->sq_tail)
-		return SRDMA_NEVER;
-	w = srdma_qp_wqe(qp, i);
-	if (now < w->deadline)
-		return w->deadline;
-	waits = !w->started && qp->state == SRDMA_QP_RTS &&
-		srdma_desc_consumes_recv(w->opcode) &&
-		qp->recv_credit == qp->sends;
-	srdma_qp_fail(
-		qp, waits ? SRDMA_REASON_NO_RECV_CREDIT : SRDMA_REASON_DEADLINE,
-		i, 1);
-	return SRDMA_NEVER;
+void srdma_qp_schedule(struct srdma_qp *qp, enum srdma_say what)
+{
+	srdma_qp_core(qp)->scheduled |= (uint8_t)what;
 }
 
-/* The first ping, and again: one that is lost shall not end the QP. */
-static uint64_t next_ping(const struct srdma_qp *qp)
+void srdma_qp_said(struct srdma_qp *qp, enum srdma_say what)
 {
-	const struct srdma_relay *r = qp->relay;
+	struct srdma_qp_core *core = srdma_qp_core(qp);
 
-	if (qp->heard >= qp->pinged)
-		return qp->heard + r->ping;
-	return qp->pinged + (r->silence - r->ping) / PINGS;
+	if (what & (SRDMA_SAY_NAK | SRDMA_SAY_CLOSE))
+		core->last.when = core->env->now;
+	core->scheduled &= (uint8_t) ~(what | SRDMA_SAY_ACK);
 }
 
-static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
+uint8_t srdma_qp_scheduled(const struct srdma_qp *qp)
 {
-	const struct srdma_relay *r = qp->relay;
-	uint64_t silent = qp->heard + r->silence;
-	uint64_t ping;
-
-	if (qp->state != SRDMA_QP_RTS || !srdma_connect_validated(qp) ||
-	    (qp->sq_head == qp->sq_tail && qp->rq_head == qp->rq_tail))
-		return SRDMA_NEVER;
-	if (now >= silent) {
-		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
-		return SRDMA_NEVER;
-	}
-	ping = next_ping(qp);
-	if (now >= ping) {
-		srdma_path_go_home(qp);
-		if (qp->pinged > qp->heard)
-			srdma_path_try_another(qp);
-		qp->ctl |= SRDMA_SAY_PING;
-		qp->pinged = now;
-		ping = next_ping(qp);
-		srdma_relay_activate(qp);
-	}
-	return earlier(ping, silent);
+	return srdma_qp_core(qp)->scheduled;
 }
 
-/* What a silent peer left beyond a gap is forgotten: others need the room. */
-static uint64_t expire_kept(struct srdma_qp *qp, uint64_t now)
+const struct srdma_qp_last *srdma_qp_last(const struct srdma_qp *qp)
 {
-	uint64_t end = qp->heard + qp->relay->silence;
-
-	if (!qp->beyond.count)
-		return SRDMA_NEVER;
-	if (now < end)
-		return end;
-	srdma_reorder_drop(&qp->beyond);
-	return SRDMA_NEVER;
+	return &srdma_qp_core(qp)->last;
 }
 
-void srdma_qp_owe(struct srdma_qp *qp)
+void srdma_qp_repeat_last(struct srdma_qp *qp)
 {
-	if (qp->place.count || qp->slots_count)
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	core->scheduled |= core->last.sent;
+	srdma_qp_activate(qp);
+}
+
+void srdma_qp_mute(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	core->scheduled = core->last.sent = 0;
+}
+
+/* --- when it runs -------------------------------------------------------- */
+
+void srdma_qp_activate(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+	struct srdma_env *env = core->env;
+
+	if (core->active)
 		return;
-	qp->served = qp->relay->now;
-	srdma_relay_wake_qp(qp, qp->served + DMA_S * SRDMA_SECOND);
-}
-
-/* What is owed to the peer holds buffers: it gets on, or the QP ends. */
-static uint64_t expire_service(struct srdma_qp *qp, uint64_t now)
-{
-	const struct srdma_op *op =
-		qp->place.head ? qp->place.head : qp->answer.head;
-	int dma = op && op->state != SRDMA_OP_DONE;
-	uint64_t end =
-		qp->served + (dma ? DMA_S * SRDMA_SECOND : qp->relay->silence);
-
-	if (!qp->place.count && !qp->slots_count)
-		return SRDMA_NEVER;
-	if (!dma && !srdma_connect_validated(qp))
-		return SRDMA_NEVER; /* the wire's time counts */
-	if (now < end)
-		return end;
-	if (!dma)
-		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
-	else if (op->kind == SRDMA_OP_RETURN)
-		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, op->request_id, 1);
-	else if (qp->refusing)
-		srdma_qp_nak(qp, qp->refusing, qp->rx_id, qp->rx_offset);
+	core->active = 1;
+	core->active_next = NULL;
+	if (env->active_tail)
+		srdma_qp_core(env->active_tail)->active_next = qp;
 	else
-		srdma_qp_nak(qp, SRDMA_REASON_TARGET_DMA, op->request_id,
-			     srdma_op_start(op));
-	return SRDMA_NEVER;
+		env->active_head = qp;
+	env->active_tail = qp;
 }
 
-static int is_idle(const struct srdma_qp *qp)
+struct srdma_qp *srdma_qp_take_active(struct srdma_env *env)
 {
-	return qp->sq_head == qp->sq_tail && !qp->flights.count &&
-	       !qp->parts.count && !qp->fetch.count && !qp->slots_count;
+	struct srdma_qp *first = env->active_head;
+
+	env->active_head = env->active_tail = NULL;
+	return first;
 }
 
-/* Who has rested for a while gives back what only work needs; a PING is none. */
-static uint64_t expire_tables(struct srdma_qp *qp, uint64_t now)
+struct srdma_qp *srdma_qp_run(struct srdma_qp *qp)
 {
-	const uint64_t work = qp->sq_tail + qp->done_id;
+	struct srdma_qp_core *core = srdma_qp_core(qp);
 
-	if (!qp->flights.room && !qp->parts.room && !qp->sq_inline &&
-	    !qp->slots)
-		return SRDMA_NEVER;
-	if (qp->worked != work || !is_idle(qp)) {
-		qp->worked = work;
-		qp->rested = now + REST_S * SRDMA_SECOND;
+	core->active = 0;
+	return core->active_next;
+}
+
+static void leave_active(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+	struct srdma_env *env = core->env;
+	struct srdma_qp **at = &env->active_head, *before = NULL;
+
+	if (!core->active)
+		return;
+	while (*at != qp) {
+		before = *at;
+		at = &srdma_qp_core(before)->active_next;
 	}
-	if (now < qp->rested)
-		return qp->rested;
-	give_tables(qp);
-	return SRDMA_NEVER;
+	*at = core->active_next;
+	if (env->active_tail == qp)
+		env->active_tail = before;
+	core->active = 0;
 }
 
-uint64_t srdma_qp_expire(struct srdma_qp *qp, uint64_t now)
+void srdma_qp_wake(struct srdma_qp *qp, uint64_t when)
 {
-	uint64_t next;
+	struct srdma_qp_core *core = srdma_qp_core(qp);
 
-	if (qp->state == SRDMA_QP_INIT || qp->state == SRDMA_QP_ERR)
-		return SRDMA_NEVER;
-	next = earlier(expire_request(qp, now), expire_silence(qp, now));
-	if (qp->state == SRDMA_QP_ERR)
-		return SRDMA_NEVER;
-	next = earlier(next, expire_service(qp, now));
-	if (qp->state == SRDMA_QP_ERR)
-		return SRDMA_NEVER;
-	next = earlier(next, srdma_connect_expire(qp, now));
-	if (qp->state == SRDMA_QP_ERR)
-		return SRDMA_NEVER;
-	next = earlier(next, expire_kept(qp, now));
-	next = earlier(next, expire_tables(qp, now));
-	return earlier(next, srdma_retry_expire(qp, now));
+	srdma_timer_wake(&core->env->timers, &core->timer, when);
 }
 
-int srdma_qp_removable(const struct srdma_qp *qp)
+void srdma_qp_retire(struct srdma_qp *qp)
 {
-	uint64_t patience = CLOSE_PATIENCE_MS * (SRDMA_SECOND / 1000);
+	struct srdma_qp_core *core = srdma_qp_core(qp);
 
-	if (qp->dmas)
-		return 0;
-	return !qp->ctl || !qp->wire ||
-	       qp->relay->now >= qp->closing + patience;
+	leave_active(qp);
+	srdma_timer_cancel(&core->env->timers, &core->timer);
+}
+
+uint64_t srdma_qp_heard(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->heard;
+}
+
+void srdma_qp_set_heard(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	core->heard = core->env->now;
 }

@@ -1,10 +1,10 @@
 /*
- * Messages of the control socket (docs/protocol.md 10): kinds, body
- * layouts, encode and decode of requests and answers. No I/O; file
- * descriptors that travel beside a message are the caller's.
+ * Messages of the control socket (docs/protocol.md 10): kinds, body layouts,
+ * encoding and decoding of requests and answers. No I/O; the caller handles file
+ * descriptors that travel beside a message.
  *
- * A decoder is total: it reads nothing outside [in, in + len), and what it
- * accepts has exactly one encoding. What values mean is for the relay.
+ * A decoder is total: it reads nothing outside [in, in + len), and a message
+ * that it accepts has exactly one encoding. The relay checks the values.
  */
 #ifndef SRDMA_CTL_H
 #define SRDMA_CTL_H
@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "capability.h"
-#include "relay/relay.h"
+#include "relay/params.h"
 
 enum srdma_ctl_limits {
 	SRDMA_CTL_VERSION = 1,
@@ -53,7 +53,7 @@ enum srdma_ctl_kind {
 enum srdma_ctl_side { SRDMA_CTL_REQUEST = 0, SRDMA_CTL_ANSWER = 1 };
 
 enum { SRDMA_CTL_ALLOW_UNPROTECTED = 1 }; /* flag of HELLO's answer */
-enum { SRDMA_CTL_SHARED = 1 };		  /* flag of OPEN: a trust group's */
+enum { SRDMA_CTL_SHARED = 1 }; /* flag of OPEN: the leg of a trust group */
 
 struct srdma_ctl_hello_answer {
 	uint32_t version;
@@ -65,7 +65,7 @@ struct srdma_ctl_hello_answer {
 	char name[SRDMA_NAME_LEN];
 	uint8_t suites[SRDMA_CTL_SUITES_LEN]; /* ids, then zeros */
 	uint32_t threads;
-	uint32_t thread; /* whose control socket this is, from 0 */
+	uint32_t thread; /* that has this control socket, from 0 */
 };
 
 struct srdma_ctl_open {
@@ -114,7 +114,7 @@ struct srdma_ctl_wait_answer {
 	uint32_t reason;
 };
 
-/* A capability as bytes (6.2); whether it is one, its decoder says. */
+/* A capability as bytes (6.2), not checked: capability.h decodes it. */
 struct srdma_ctl_token {
 	uint32_t len; /* SRDMA_CTL_TOKEN_MIN..SRDMA_CAPABILITY_MAX */
 	uint8_t bytes[SRDMA_CAPABILITY_MAX];
@@ -156,9 +156,9 @@ struct srdma_ctl_stats_answer {
 };
 
 /*
- * One message. Which member of the union counts: kind, side and status. It may
- * hold a secret (KEYS; REKEY; INSTALL; the answers of OPEN, KEY, CAP): who decodes or
- * fills one wipes it.
+ * One message. Kind, side and status select the member of the union. A message
+ * may hold a secret (KEYS, REKEY, INSTALL; the answers of OPEN, KEY and CAP):
+ * the caller that decodes or fills in one wipes it.
  */
 struct srdma_ctl_msg {
 	uint16_t kind; /* enum srdma_ctl_kind */
@@ -203,18 +203,18 @@ struct srdma_ctl_span {
 	unsigned least, most;
 };
 
-/* Bytes of the body of a kind; both 0 for one that there is not. */
+/* Bytes of the body of a kind; both 0 for an unknown kind. */
 struct srdma_ctl_span srdma_ctl_body_len(uint32_t kind,
 					 enum srdma_ctl_side side);
 
 /*
- * Decode the header alone into kind, tag and status. 0, or -EPROTO: shorter
+ * Decodes the header alone into kind, tag and status. 0, or -EPROTO: shorter
  * than a header, longer than a message, or the zero field is not zero.
  */
 int srdma_ctl_peek(struct srdma_ctl_msg *m, const uint8_t *in, size_t len);
 
 /*
- * Decode a whole message. 0; -EPROTO: header or body broken (length, bytes
+ * Decodes a whole message. 0; -EPROTO: header or body broken (length, bytes
  * that must be zero, text that is no UTF-8, a request with a status);
  * -EOPNOTSUPP: no such kind (a refusal may repeat one).
  */
@@ -222,8 +222,8 @@ int srdma_ctl_decode(struct srdma_ctl_msg *m, enum srdma_ctl_side side,
 		     const uint8_t *in, size_t len);
 
 /*
- * Encode. Returns the length, or -EINVAL: no such kind, a text without its
- * end, too many counters, no length of a token.
+ * Encodes. Returns the length, or -EINVAL: no such kind, a text without its
+ * terminating zero, too many counters, an illegal length of a token.
  */
 int srdma_ctl_encode(uint8_t out[SRDMA_CTL_MAX], enum srdma_ctl_side side,
 		     const struct srdma_ctl_msg *m);

@@ -5,90 +5,95 @@
 
 #include "bytes.h"
 #include "relay/relay_impl.h"
+#include "requester/requester.h"
+#include "responder/responder.h"
 
 static struct srdma_qp *qp_of(struct srdma_leg *leg, uint32_t qpn)
 {
 	struct srdma_qp *qp = srdma_relay_qp(leg->relay, qpn);
 
-	return qp && qp->leg == leg && !qp->silent ? qp : NULL;
+	return qp && srdma_qp_leg(qp) == leg && !srdma_qp_is_silent(qp) ? qp
+									: NULL;
 }
 
-/* A host that counts beyond what was written is not believed. */
-static void consume(struct srdma_leg *leg, uint32_t consumed)
+static struct srdma_qp *next_of(const struct srdma_qp *qp)
 {
-	if (consumed - leg->consumed <= leg->written - leg->consumed)
-		leg->consumed = consumed;
+	return srdma_qp_entry(qp)->leg_next;
+}
+
+static void post(struct srdma_leg *leg, struct srdma_qp *qp,
+		 const struct srdma_desc *d, const uint8_t *payload)
+{
+	/* Silence counts from when a request or receive waits. */
+	if (srdma_post_is_empty(qp) && srdma_receive_queue_is_empty(qp)) {
+		srdma_qp_set_heard(qp);
+		srdma_qp_wake(qp, leg->relay->env.now + SRDMA_SECOND);
+	}
+	if (d->opcode == SRDMA_DESC_RECV)
+		srdma_receive_queue_post(qp, d);
+	else
+		srdma_post_request(qp, d, payload);
+	srdma_qp_activate(qp);
+}
+
+/* A descriptor that cannot be decoded ends its QP, if it names one. */
+static void refuse(struct srdma_leg *leg, const struct srdma_buf *buf)
+{
+	struct srdma_qp *qp = qp_of(leg, srdma_desc_qpn(buf->data, buf->len));
+
+	if (qp)
+		srdma_qp_fail(qp, SRDMA_REASON_BAD_DESCRIPTOR, SRDMA_OLDEST, 1);
+	else
+		leg->relay->env.stats.reason[SRDMA_REASON_BAD_DESCRIPTOR]++;
 }
 
 void srdma_leg_descriptor(struct srdma_leg *leg, const struct srdma_buf *buf)
 {
-	struct srdma_stats *stats = &leg->relay->stats;
+	struct srdma_stats *stats = &leg->relay->env.stats;
 	struct srdma_desc d;
 	struct srdma_qp *qp;
 	int err = srdma_desc_decode(&d, buf->data, buf->len);
 
 	stats->descriptors++;
-	if (err && err != -EMSGSIZE) { /* too long a message is named */
-		qp = qp_of(leg, srdma_desc_qpn(buf->data, buf->len));
-		if (qp)
-			srdma_qp_fail(qp, SRDMA_REASON_BAD_DESCRIPTOR,
-				      SRDMA_OLDEST, 1);
-		else
-			stats->reason[SRDMA_REASON_BAD_DESCRIPTOR]++;
+	/* -EMSGSIZE is reported by a completion record of the request. */
+	if (err && err != -EMSGSIZE) {
+		refuse(leg, buf);
 		return;
 	}
-	consume(leg, d.consumed);
+	srdma_cq_consume(&leg->cq, d.consumed);
 	if (d.opcode == SRDMA_DESC_CREDIT) {
-		for (qp = leg->qps; qp; qp = qp->leg_next)
-			srdma_relay_activate(qp);
+		for (qp = leg->qps; qp; qp = next_of(qp))
+			srdma_qp_activate(qp);
 		return;
 	}
 	qp = qp_of(leg, d.qpn);
 	if (qp)
-		srdma_post(qp, &d, buf->data + SRDMA_DESC_LEN);
+		post(leg, qp, &d, buf->data + SRDMA_DESC_LEN);
 	else
 		stats->reason[SRDMA_REASON_QP_STATE]++;
 }
 
-int srdma_leg_record(struct srdma_leg *leg, struct srdma_record *rec)
-{
-	uint8_t bytes[SRDMA_RECORD_LEN];
-	int err;
-
-	if (leg->down)
-		return 0;
-	if (leg->written - leg->consumed >= leg->ring)
-		return -EAGAIN;
-	rec->sequence = leg->written + 1;
-	srdma_record_encode(bytes, rec);
-	err = leg->relay->host->ops->complete(
-		leg->conn, leg->written & (leg->ring - 1), bytes);
-	if (err == -EAGAIN)
-		return err;
-	/* Any other failure is the leg's end, which arrives as an event. */
-	leg->written++;
-	leg->relay->stats.completions++;
-	if (rec->status)
-		leg->relay->stats.completions_failed++;
-	return 0;
-}
-
 void srdma_leg_end(struct srdma_leg *leg)
 {
+	struct srdma_env *env = &leg->relay->env;
+
 	leg->closing = 1;
-	for (struct srdma_qp *qp = leg->qps; qp; qp = qp->leg_next) {
-		qp->silent = 1;
+	for (struct srdma_qp *qp = leg->qps; qp; qp = next_of(qp)) {
+		struct srdma_relay_entry *e = srdma_qp_entry(qp);
+
+		srdma_qp_silence(qp);
 		srdma_qp_fail(qp, SRDMA_REASON_PEER_HOST_GONE, SRDMA_NONE, 1);
-		if (!qp->closing)
-			qp->closing = leg->relay->now;
-		srdma_relay_activate(qp);
+		if (!e->closing)
+			e->closing = env->now;
+		srdma_qp_activate(qp);
 	}
-	srdma_relay_wake_at(leg->relay, leg->relay->now);
+	srdma_env_wake(env, env->now);
 }
 
+/* 0, or -EBUSY: a DMA on a region is under way. */
 static int free_regions(struct srdma_leg *leg)
 {
-	struct srdma_mr_table *t = &leg->relay->mrs;
+	struct srdma_mr_table *t = &leg->relay->env.mrs;
 	struct srdma_mr *mr, *next;
 
 	for (int i = 0; leg->mrs && i < SRDMA_MR_BUCKETS; i++) {
@@ -114,8 +119,8 @@ int srdma_leg_reap(struct srdma_leg *leg)
 	if (!leg->closing)
 		return 0;
 	for (qp = leg->qps; qp; qp = next) {
-		next = qp->leg_next;
-		if (srdma_qp_removable(qp))
+		next = next_of(qp);
+		if (srdma_relay_is_removable(qp))
 			srdma_relay_forget(qp);
 	}
 	if (leg->qps || free_regions(leg))
@@ -132,7 +137,7 @@ void srdma_leg_free(struct srdma_leg *leg)
 {
 	if (!leg)
 		return;
-	srdma_captable_wipe(&leg->grants);
+	srdma_captable_wipe(&leg->captable);
 	srdma_wipe(leg, sizeof(*leg));
 	free(leg);
 }

@@ -1,12 +1,13 @@
 #include "relay/prefetch_burst.h"
 
-#include "bytes.h"
 #include "prefetch.h"
 #include "relay/relay_impl.h"
+#include "requester/requester.h"
+#include "session.h"
 
 enum { CROWD = 128 }; /* fewer QPs stay in a core's own cache */
 
-/* QPs of a burst, each once where its packets come one after the other. */
+/* QPs of a burst; a QP with packets in a row is listed once for them. */
 struct burst {
 	uint32_t qpn[SRDMA_MAX_BURST];
 	int count;
@@ -19,19 +20,18 @@ static void note(struct burst *b, uint32_t qpn)
 }
 
 /* What the QP points to. */
-static void ask_more(const struct srdma_qp *qp, int directions)
+static void fetch_parts(const struct srdma_qp *qp, int directions)
 {
-	srdma_prefetch(&qp->sq[qp->sq_tail & qp->sq_mask], sizeof(*qp->sq));
-	if (qp->flights.ring)
-		srdma_prefetch(&qp->flights.ring[qp->flights.head],
-			       sizeof(*qp->flights.ring));
-	if (qp->session)
-		srdma_session_ahead(qp->session, directions);
+	const struct srdma_session *session = srdma_qp_session(qp);
+
+	srdma_requester_prefetch(qp);
+	if (session)
+		srdma_session_ahead(session, directions);
 }
 
-/* Each step needs what the one before it asked for. */
-static void ask(const struct srdma_relay *r, const struct burst *b,
-		int directions)
+/* Each step needs the lines that the step before it fetched. */
+static void fetch(const struct srdma_relay *r, const struct burst *b,
+		  int directions)
 {
 	const struct srdma_qp *qp[SRDMA_MAX_BURST];
 
@@ -41,18 +41,19 @@ static void ask(const struct srdma_relay *r, const struct burst *b,
 	for (int i = 0; i < b->count; i++) {
 		qp[i] = *srdma_relay_bucket(r, b->qpn[i]);
 		if (qp[i])
-			srdma_prefetch(qp[i], sizeof(*qp[i]));
+			srdma_qp_prefetch(qp[i]);
 	}
 	for (int i = 0; i < b->count; i++)
 		if (qp[i])
-			ask_more(qp[i], directions);
+			fetch_parts(qp[i], directions);
 	for (int i = 0; i < b->count; i++)
-		if (qp[i] && qp[i]->session)
-			srdma_session_ahead_keys(qp[i]->session, directions);
+		if (qp[i] && srdma_qp_session(qp[i]))
+			srdma_session_ahead_keys(srdma_qp_session(qp[i]),
+						 directions);
 }
 
-void srdma_prefetch_burst_host(const struct srdma_relay *r, const struct srdma_event *ev,
-		      int n)
+void srdma_prefetch_burst_host(const struct srdma_relay *r,
+			       const struct srdma_event *ev, int n)
 {
 	struct burst b;
 
@@ -63,19 +64,20 @@ void srdma_prefetch_burst_host(const struct srdma_relay *r, const struct srdma_e
 		if (ev[i].kind == SRDMA_EV_RECV)
 			note(&b,
 			     srdma_desc_qpn(ev[i].buf->data, ev[i].buf->len));
-	ask(r, &b, SRDMA_TX);
+	fetch(r, &b, SRDMA_TX);
 }
 
 void srdma_prefetch_burst_wire(const struct srdma_relay *r, int n)
 {
+	struct srdma_port *wire = r->env.wire;
 	const uint8_t *head[SRDMA_MAX_BURST];
 	struct burst b;
 
-	if (r->qp_count < CROWD || !r->wire->ops->ahead)
+	if (r->qp_count < CROWD || !wire->ops->ahead)
 		return;
 	b.count = 0;
-	n = r->wire->ops->ahead(r->wire, head, n);
+	n = wire->ops->ahead(wire, head, n);
 	for (int i = 0; i < n; i++)
 		note(&b, (uint32_t)srdma_wire_qpn(head[i], SRDMA_BTH_LEN));
-	ask(r, &b, SRDMA_RX | SRDMA_TX);
+	fetch(r, &b, SRDMA_RX | SRDMA_TX);
 }

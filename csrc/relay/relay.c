@@ -3,166 +3,38 @@
 
 #include <stddef.h>
 
-#include "relay/prefetch_burst.h"
+#include "path/connect.h"
+#include "path/path.h"
 #include "prefetch.h"
+#include "relay/prefetch_burst.h"
 #include "relay/relay_impl.h"
 
-enum { BLOCKED_NS = 1000000, LAST_WORDS_NS = 1000000 };
+enum { BLOCKED_NS = 1000000 }; /* a blocked QP or leg is tried again */
 
-void srdma_relay_activate(struct srdma_qp *qp)
-{
-	struct srdma_relay *r = qp->relay;
-
-	if (qp->active)
-		return;
-	qp->active = 1;
-	qp->active_next = NULL;
-	if (r->active_tail)
-		r->active_tail->active_next = qp;
-	else
-		r->active_head = qp;
-	r->active_tail = qp;
-}
-
-void srdma_relay_wake_at(struct srdma_relay *r, uint64_t when)
-{
-	if (when < r->timer)
-		r->timer = when;
-}
-
-void srdma_relay_wake_qp(struct srdma_qp *qp, uint64_t when)
-{
-	srdma_timer_wake(&qp->relay->timers, &qp->timer, when);
-}
-
-struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn)
+struct srdma_qp *srdma_relay_qp(const struct srdma_relay *r, uint32_t qpn)
 {
 	struct srdma_qp *qp = *srdma_relay_bucket(r, qpn);
 
-	while (qp && qp->qpn != qpn)
-		qp = qp->hash_next;
+	while (qp && srdma_qp_number(qp) != qpn)
+		qp = srdma_qp_entry(qp)->hash_next;
 	return qp;
 }
 
 struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
 				     const struct srdma_qp *qp)
 {
-	uint32_t i = qp ? qp->leg->id % SRDMA_MAX_LEGS + 1 : 0;
+	const struct srdma_relay_entry *e = qp ? srdma_qp_entry(qp) : NULL;
+	uint32_t i = e ? e->leg->id % SRDMA_MAX_LEGS + 1 : 0;
 
-	if (qp && qp->leg_next)
-		return qp->leg_next;
+	if (e && e->leg_next)
+		return e->leg_next;
 	for (; i < SRDMA_MAX_LEGS; i++)
 		if (r->legs[i] && r->legs[i]->qps)
 			return r->legs[i]->qps;
 	return NULL;
 }
 
-/* --- what arrives ---------------------------------------------------- */
-
-static void count_refusal(struct srdma_qp *qp, int err)
-{
-	struct srdma_relay *r = qp->relay;
-
-	r->stats.refused[-err]++;
-	if (err == -SRDMA_REFUSED_TAG && srdma_session_spent(qp->session))
-		srdma_qp_fail(qp, SRDMA_REASON_FORGERY_LIMIT, SRDMA_OLDEST, 1);
-}
-
-static void count_verified(struct srdma_qp *qp, const struct srdma_packet *p)
-{
-	struct srdma_stats *stats = &qp->relay->stats;
-
-	if (qp->level == SRDMA_LEVEL_NONE) {
-		stats->packets_unprotected_received++;
-		return;
-	}
-	stats->packets_verified++;
-	stats->bytes_verified += p->payload_len;
-	if (p->epoch != (qp->peer_epoch & 3))
-		srdma_rekey_heard(qp);
-}
-
-/* A verified packet: the one place where a session's state moves. */
-static void verified(struct srdma_qp *qp, struct srdma_conn *conn,
-		     const struct srdma_packet *p, struct srdma_buf **buf)
-{
-	uint32_t traits = srdma_wire_traits(p->opcode);
-
-	count_verified(qp, p);
-	srdma_reorder_count(&qp->beyond, p->pn);
-	srdma_path_follow(qp, p, conn);
-	qp->heard = qp->relay->now;
-	if (qp->state == SRDMA_QP_RTR) {
-		qp->state = SRDMA_QP_RTS;
-		/* Receives that were posted behind the OPEN. */
-		if (qp->advertised != (uint32_t)qp->rq_tail)
-			qp->ctl |= SRDMA_SAY_ACK;
-		srdma_relay_wake_qp(qp, qp->relay->now + SRDMA_SECOND);
-	}
-	if (p->flags & SRDMA_STH_ACK_NOW)
-		qp->ctl |= SRDMA_SAY_ACK;
-	if (traits & SRDMA_T_REQUEST)
-		srdma_sequence_request(qp, p, buf);
-	else if (traits & SRDMA_T_ACK)
-		srdma_complete_ack(qp, p);
-	else
-		srdma_complete_response(qp, p, buf);
-	srdma_relay_activate(qp);
-}
-
-/* A QP that went to ERR by words of its own, which the peer seems not to have
- * heard: it says them again (5.4). */
-static void verified_late(struct srdma_qp *qp, struct srdma_conn *conn,
-			  const struct srdma_packet *p)
-{
-	count_verified(qp, p);
-	if (p->opcode == SRDMA_OP_ACKNOWLEDGE &&
-	    (p->ack.kind == SRDMA_ACK_NAK || p->ack.kind == SRDMA_ACK_CLOSE))
-		return;
-	if (qp->relay->now < qp->said + LAST_WORDS_NS)
-		return;
-	srdma_path_follow(qp, p, conn);
-	qp->ctl |= qp->last_words;
-	srdma_relay_activate(qp);
-}
-
-/* 1: it opens packets, in ERR only to say its last words again. */
-static int hears(const struct srdma_qp *qp)
-{
-	return qp->state == SRDMA_QP_RTR || qp->state == SRDMA_QP_RTS ||
-	       qp->last_words;
-}
-
-/* buf_at of the plaintext is 0: *plain is what a placed op takes over. */
-static void datagram(struct srdma_relay *r, struct srdma_conn *conn,
-		     const struct srdma_buf *in)
-{
-	int32_t qpn = srdma_wire_qpn(in->data, in->len);
-	struct srdma_qp *qp = qpn < 0 ? NULL : srdma_relay_qp(r, (uint32_t)qpn);
-	struct srdma_packet p;
-	int err;
-
-	if (qpn < 0) {
-		r->stats.refused[SRDMA_REFUSED_SHORT]++;
-		return;
-	}
-	if (!qp) {
-		r->stats.refused[SRDMA_REFUSED_UNKNOWN_QP]++;
-		return;
-	}
-	if (!hears(qp)) {
-		r->stats.refused[SRDMA_REFUSED_QP_STATE]++;
-		return;
-	}
-	err = srdma_session_open(qp->session, &p, in->data, in->len,
-				 r->spare->data);
-	if (err)
-		count_refusal(qp, err);
-	else if (qp->state == SRDMA_QP_ERR)
-		verified_late(qp, conn, &p);
-	else
-		verified(qp, conn, &p, &r->spare);
-}
+/* --- events ---------------------------------------------------------------- */
 
 static void host_event(struct srdma_relay *r, const struct srdma_event *ev)
 {
@@ -172,14 +44,14 @@ static void host_event(struct srdma_relay *r, const struct srdma_event *ev)
 	case SRDMA_EV_RECV:
 		if (leg && !leg->closing)
 			srdma_leg_descriptor(leg, ev->buf);
-		r->host->ops->buf_put(ev->buf);
+		r->env.host->ops->buf_put(ev->buf);
 		break;
 	case SRDMA_EV_DMA_DONE:
 		srdma_op_done((struct srdma_op *)(uintptr_t)ev->cookie,
 			      ev->status);
 		break;
 	case SRDMA_EV_DOWN:
-		leg->down = 1;
+		leg->cq.down = 1;
 		srdma_leg_end(leg);
 		break;
 	default:
@@ -191,17 +63,17 @@ static void wire_event(struct srdma_relay *r, const struct srdma_event *ev)
 {
 	switch (ev->kind) {
 	case SRDMA_EV_RECV:
-		datagram(r, ev->conn, ev->buf);
-		r->wire->ops->buf_put(ev->buf);
+		srdma_receive_datagram(r, ev->conn, ev->buf);
+		r->env.wire->ops->buf_put(ev->buf);
 		break;
 	case SRDMA_EV_ACCEPT:
-		srdma_path_accept(r, ev->conn);
+		srdma_path_accept(&r->env, ev->conn);
 		break;
 	case SRDMA_EV_UP:
-		srdma_path_up(r, ev->conn);
+		srdma_path_up(ev->conn);
 		break;
 	case SRDMA_EV_DOWN:
-		srdma_path_down(r, ev->conn);
+		srdma_path_down(&r->env, ev->conn);
 		break;
 	default:
 		break;
@@ -210,7 +82,8 @@ static void wire_event(struct srdma_relay *r, const struct srdma_event *ev)
 
 static int take_host(struct srdma_relay *r, int budget)
 {
-	int n = r->host->ops->poll(r->host, r->events, budget);
+	struct srdma_port *host = r->env.host;
+	int n = host->ops->poll(host, r->events, budget);
 
 	srdma_prefetch_burst_host(r, r->events, n);
 	for (int i = 0; i < n; i++)
@@ -220,20 +93,21 @@ static int take_host(struct srdma_relay *r, int budget)
 
 /*
  * Each packet may keep one buffer and one op: no more are taken than can be
- * kept, so that nothing that verified is ever dropped for want of memory. One at
- * a time: what a packet does may end the connection that the next came on.
+ * kept, so that no verified packet is dropped for lack of memory. One at a time:
+ * a packet may end the connection on which the next arrived.
  */
 static int take_wire(struct srdma_relay *r, int budget)
 {
+	struct srdma_port *host = r->env.host, *wire = r->env.wire;
 	int n = 0;
 
 	srdma_prefetch_burst_wire(r, budget);
 	while (n < budget) {
 		if (!r->spare)
-			r->spare = r->host->ops->buf_get(r->host);
-		if (!r->spare || !r->ops.left)
+			r->spare = host->ops->buf_get(host);
+		if (!r->spare || !r->env.ops.left)
 			break;
-		if (r->wire->ops->poll(r->wire, r->events, 1) < 1)
+		if (wire->ops->poll(wire, r->events, 1) < 1)
 			break;
 		wire_event(r, &r->events[0]);
 		n++;
@@ -241,161 +115,98 @@ static int take_wire(struct srdma_relay *r, int budget)
 	return n;
 }
 
-/* --- what is sent ----------------------------------------------------- */
-
-/* Control packets may leave, to prove a wire too. */
-static int can_send(const struct srdma_qp *qp)
-{
-	const struct srdma_path *link = qp->wire ? qp->wire->user : NULL;
-
-	return qp->session && link && link->up;
-}
-
-static int flows(const struct srdma_qp *qp)
-{
-	return qp->state == SRDMA_QP_RTS && srdma_connect_validated(qp) &&
-	       can_send(qp);
-}
-
-static void drop_all(struct srdma_qp *qp)
-{
-	srdma_op_drop(&qp->fetch);
-	srdma_op_drop(&qp->answer);
-	srdma_op_drop(&qp->place);
-}
-
-/* An answer is ready, and the wire did not take it. */
-static int answer_waits(const struct srdma_qp *qp)
-{
-	return qp->answer.head && qp->answer.head->state == SRDMA_OP_DONE;
-}
-
-/*
- * Acks and answers, neither of which may starve the other: where acks alone
- * fill the wire, as those that tell of a request for which no slot is free,
- * answers, which free the slots, come first the next time.
- */
-static int speak(struct srdma_qp *qp)
-{
-	const int answers_first = qp->answers_first;
-	int again = 0;
-
-	if (can_send(qp) && !answers_first)
-		again |= srdma_respond_control(qp);
-	if (flows(qp))
-		again |= srdma_respond_reads(qp);
-	qp->answers_first = (uint8_t)(flows(qp) && answer_waits(qp));
-	if (can_send(qp) && answers_first)
-		again |= srdma_respond_control(qp);
-	return again;
-}
-
-static void pump(struct srdma_qp *qp)
-{
-	int again = 0;
-
-	if (qp->state == SRDMA_QP_ERR)
-		drop_all(qp);
-	else
-		again |= srdma_responder_place(qp);
-	again |= speak(qp);
-	if (flows(qp))
-		again |= srdma_requester_send(qp);
-	again |= srdma_qp_complete(qp);
-	if (again)
-		srdma_relay_activate(qp);
-}
+/* --- QPs --------------------------------------------------------------------- */
 
 static void pump_all(struct srdma_relay *r)
 {
-	struct srdma_qp *qp = r->active_head;
+	struct srdma_qp *qp = srdma_qp_take_active(&r->env);
 
-	r->active_head = r->active_tail = NULL;
 	while (qp) {
-		struct srdma_qp *next = qp->active_next;
+		struct srdma_qp *next = srdma_qp_run(qp);
 
-		qp->active = 0;
-		pump(qp);
+		srdma_pump(qp);
 		qp = next;
 	}
-	/* Whoever is blocked by a full ring tries again by itself. */
-	if (r->active_head)
-		srdma_relay_wake_at(r, r->now + BLOCKED_NS);
-}
-
-static struct srdma_qp *qp_of(struct srdma_timer *t)
-{
-	return (struct srdma_qp *)(void *)((char *)t -
-					   offsetof(struct srdma_qp, timer));
+	/* A QP that is blocked by a full ring tries again by itself. */
+	if (r->env.active_head)
+		srdma_env_wake(&r->env, r->env.now + BLOCKED_NS);
 }
 
 /* Each QP that is due once a turn: one may wake itself, or others. */
 static void expire_qps(struct srdma_relay *r)
 {
-	struct srdma_timer *next, *t = srdma_timers_take(&r->timers, r->now);
+	struct srdma_env *env = &r->env;
+	struct srdma_timer *next,
+		*t = srdma_timers_take(&env->timers, env->now);
 
 	for (; t; t = next) {
-		struct srdma_qp *qp = qp_of(t);
+		struct srdma_qp *qp = srdma_qp_of_timer(t);
 
 		next = t->next;
 		if (next)
-			srdma_prefetch(qp_of(next), sizeof(*qp));
-		r->stats.timer_looks++;
-		srdma_relay_wake_qp(qp, srdma_qp_expire(qp, r->now));
+			srdma_qp_prefetch(srdma_qp_of_timer(next));
+		env->stats.timer_looks++;
+		srdma_qp_wake(qp, srdma_expire_qp(qp, env->now));
 	}
 }
 
 static void expire(struct srdma_relay *r)
 {
+	struct srdma_env *env = &r->env;
+
 	expire_qps(r);
-	if (r->now < r->timer)
+	if (env->now < env->timer)
 		return;
-	r->timer = SRDMA_NEVER;
-	srdma_path_expire(r);
+	env->timer = SRDMA_NEVER;
+	srdma_path_expire(env);
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
 		if (r->legs[i] && r->legs[i]->closing &&
 		    !srdma_leg_reap(r->legs[i]))
-			srdma_relay_wake_at(r, r->now + BLOCKED_NS);
+			srdma_env_wake(env, env->now + BLOCKED_NS);
 }
+
+/* --- the turn ---------------------------------------------------------------- */
 
 static uint64_t packets_sent(const struct srdma_relay *r)
 {
-	return r->stats.packets_sealed + r->stats.packets_unprotected_sent;
+	return r->env.stats.packets_sealed +
+	       r->env.stats.packets_unprotected_sent;
 }
 
 int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 {
+	struct srdma_port *host = r->env.host, *wire = r->env.wire;
 	uint64_t before = packets_sent(r);
 	int n;
 
-	r->now = now;
-	r->dials = 0;
+	r->env.now = now;
+	srdma_connect_turn(&r->env);
 	if (budget > SRDMA_MAX_BURST)
 		budget = SRDMA_MAX_BURST;
 	n = take_host(r, budget);
 	n += take_wire(r, budget);
-	if (r->active_head)
+	if (r->env.active_head)
 		pump_all(r);
-	/* Behind the pump and flush: last words are out before wires go. */
+	/* After pump and flush: a final NAK or CLOSE is out before its path is
+	 * closed. */
 	if (now >= srdma_relay_timer(r)) {
-		r->wire->ops->flush(r->wire);
+		wire->ops->flush(wire);
 		expire(r);
 	}
-	if (r->active_head)
+	if (r->env.active_head)
 		pump_all(r);
-	r->wire->ops->flush(r->wire);
-	r->host->ops->flush(r->host);
+	wire->ops->flush(wire);
+	host->ops->flush(host);
 	return n + (int)(packets_sent(r) - before);
 }
 
 void srdma_relay_clock(struct srdma_relay *r, uint32_t seconds)
 {
-	r->wall = seconds;
+	r->env.wall = seconds;
 }
 
 uint64_t srdma_relay_timer(const struct srdma_relay *r)
 {
-	const uint64_t qps = srdma_timers_first(&r->timers);
-
-	return qps < r->timer ? qps : r->timer;
+	return srdma_time_earlier(srdma_timers_first(&r->env.timers),
+				  r->env.timer);
 }

@@ -1,100 +1,80 @@
-/* The relay's own state, shared by its files only. */
-#ifndef SRDMA_RELAY_IMPL_H
-#define SRDMA_RELAY_IMPL_H
+/* The relay's own state, written by the folder relay/ only. */
+#ifndef SRDMA_RELAY_RELAY_IMPL_H
+#define SRDMA_RELAY_RELAY_IMPL_H
 
-#include "relay/leg.h"
-#include "path/path.h"
-#include "mr.h"
-#include "qp/op.h"
+#include "cmac.h"
+#include "qp/env.h"
 #include "qp/qp.h"
+#include "relay/entry_impl.h"
+#include "relay/leg.h"
 #include "relay/relay.h"
-#include "table.h"
+#include "responder/reorder.h"
 
 enum {
 	SRDMA_MIN_MTU = 256,
 	SRDMA_MIN_PN = 1 << 23,
-	SRDMA_OPS = 4096,
-	SRDMA_OPS_KEPT = 512,	/* for what arrives: own requests leave them */
-	SRDMA_FETCH_DEPTH = 64, /* packets of a QP being fetched */
-	SRDMA_MAX_BURST = 64,
-	SRDMA_MAX_KEPT = 2048,
-	SRDMA_ORDERED_WINDOW = 64, /* a wire's; on others order may change */
+	SRDMA_MAX_KEPT = 2048, /* packets in all reorder buffers */
 };
 
-static const uint64_t SRDMA_NEVER = UINT64_MAX;
-#define SRDMA_SECOND UINT64_C(1000000000)
-
 struct srdma_relay {
-	struct srdma_port *host, *wire;
+	struct srdma_env env; /* what the folders below see */
 	struct srdma_relay_params params;
 	uint8_t eid[SRDMA_EID_LEN];
-	uint64_t now;
-	uint64_t timer;		    /* what is not one QP's */
-	struct srdma_timers timers; /* the QPs' */
-	uint64_t ping, silence;	    /* ns */
-	uint32_t wall;		    /* Unix seconds; UINT32_MAX: not told */
-	/* For memory keys, scratch: the last one stays there until the next,
-	 * or until that for which it was is gone. */
+	/* Scratch for memory keys: it keeps its last key until the next, or
+	 * until srdma_cmac_forget(). */
 	struct srdma_cmac cmac;
 	struct srdma_keycache *keys; /* of sessions in a mode with PD */
 	struct srdma_qp **qps;	     /* buckets, by SRC QPN */
 	uint32_t qp_mask;
 	uint32_t qp_count;
-	struct srdma_table_memory tables; /* of QPs */
-	struct srdma_mr_table mrs;
 	struct srdma_leg *legs[SRDMA_MAX_LEGS];
 	uint32_t leg_count, leg_serial;
-	struct srdma_path *links;
-	struct srdma_path *look; /* there the next search begins; NULL: links */
-	struct srdma_path_list strangers; /* newest first */
-	uint32_t stranger_count;
-	uint32_t dials; /* of this turn */
-	struct srdma_op_pool ops;
-	struct srdma_reorder_pool beyond; /* half of the host's buffers */
-	struct srdma_qp *active_head, *active_tail;
-	struct srdma_buf *spare; /* plaintext of the next packet goes here */
-	struct srdma_stats stats;
+	struct srdma_reorder_pool reorder; /* half of the host's buffers */
+	struct srdma_buf *spare; /* for the plaintext of the next packet */
 	char why[192];
 	struct srdma_event events[SRDMA_MAX_BURST];
 };
 
-/* Put the QP on the list of those that have something to do. */
-void srdma_relay_activate(struct srdma_qp *qp);
-/* Make sure that the relay looks at its clocks at this time: those of links and
- * legs, or those of the QP (srdma_qp_expire()). */
-void srdma_relay_wake_at(struct srdma_relay *r, uint64_t when);
-void srdma_relay_wake_qp(struct srdma_qp *qp, uint64_t when);
-struct srdma_qp *srdma_relay_qp(struct srdma_relay *r, uint32_t qpn);
+/* --- relay.c --- */
+struct srdma_qp *srdma_relay_qp(const struct srdma_relay *r, uint32_t qpn);
 static inline struct srdma_qp **srdma_relay_bucket(const struct srdma_relay *r,
 						   uint32_t qpn)
 {
 	return &r->qps[qpn & r->qp_mask];
 }
-
-/* That of the leg; NULL, with why. */
-struct srdma_qp *srdma_relay_own_qp(struct srdma_relay *r,
-				    const struct srdma_leg *leg, uint32_t qpn);
-/* All QPs, leg by leg: the first behind NULL, NULL behind the last. */
+/* All QPs, leg by leg: the first after NULL, NULL after the last. */
 struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
 				     const struct srdma_qp *qp);
-/* Unlink the QP from relay and leg and free it. */
+
+/* --- receive.c: a datagram of the wire --- */
+void srdma_receive_datagram(struct srdma_relay *r, struct srdma_conn *conn,
+			    const struct srdma_buf *in);
+
+/* --- pump.c: a QP that has something to do --- */
+void srdma_pump(struct srdma_qp *qp);
+/* Releases all work of a QP that needs no DMA to end. */
+void srdma_pump_discard(struct srdma_qp *qp);
+
+/* --- expire.c: timers of a QP --- */
+/* When something of this QP may expire next; SRDMA_NEVER: nothing. Its timer is
+ * not later, except for an RTO that got shorter meanwhile: that counts from the
+ * next packet that leaves or ack that moves something. */
+uint64_t srdma_expire_qp(struct srdma_qp *qp, uint64_t now);
+
+/* --- relay_qp.c --- */
+/* The QP of that leg; NULL, with why. */
+struct srdma_qp *srdma_relay_own_qp(struct srdma_relay *r,
+				    const struct srdma_leg *leg, uint32_t qpn);
+/* 1: in ERR, no DMA under way, and NAK or CLOSE left or has waited for too
+ * long. */
+int srdma_relay_is_removable(const struct srdma_qp *qp);
+/* Removes the QP from relay and leg and frees it. */
 void srdma_relay_forget(struct srdma_qp *qp);
-/* The payload of a packet that the wire takes, mtu at most. */
-static inline uint32_t srdma_relay_fit(const struct srdma_relay *r,
-				       uint32_t mtu)
-{
-	return r->wire->mtu && r->wire->mtu < mtu ? r->wire->mtu : mtu;
-}
 
-/* 1: packets come in the order in which they left, if they come. */
-static inline int srdma_relay_ordered(const struct srdma_relay *r)
-{
-	return r->wire->window <= SRDMA_ORDERED_WINDOW;
-}
-
+/* --- relay_control.c --- */
 /* len random bytes; 0, or -EIO with why. */
 int srdma_relay_random(struct srdma_relay *r, void *out, size_t len);
-/* Set why and return err. */
+/* Sets why and returns err. */
 int srdma_relay_refuse(struct srdma_relay *r, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

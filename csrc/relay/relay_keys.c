@@ -1,32 +1,35 @@
-/*
- * Keys of QPs, as the key exchange asks for them and brings them: KEY and
- * KEYS (docs/protocol.md 3.4, 10).
- */
+/* Keys of QPs: KEY and KEYS of the control socket (docs/protocol.md 3.4, 10). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bytes.h"
+#include "path/connect.h"
+#include "path/path.h"
 #include "relay/relay_impl.h"
+#include "requester/requester.h"
+#include "responder/responder.h"
 
 enum { SECRET_SHORT = 16, MAX_QPN = 0xffffff };
 
-/* The QP waits for its keys. */
+/* 0: the QP has no keys yet and may get some. */
 static int check_state(struct srdma_relay *r, const struct srdma_qp *qp)
 {
-	if (qp->state == SRDMA_QP_INIT)
+	const uint32_t qpn = srdma_qp_number(qp);
+
+	if (srdma_qp_state(qp) == SRDMA_QP_INIT)
 		return 0;
-	if (qp->session)
-		return srdma_relay_refuse(
-			r, -EISCONN, "QP %u has its keys already", qp->qpn);
+	if (srdma_qp_session(qp))
+		return srdma_relay_refuse(r, -EISCONN,
+					  "QP %u has its keys already", qpn);
 	return srdma_relay_refuse(
 		r, -ENOTCONN,
 		"QP %u went to error before it had keys (%s): INIT another",
-		qp->qpn, srdma_reason(qp->reason)->text);
+		qpn, srdma_reason(srdma_qp_reason(qp))->text);
 }
 
-/* A leg is for a trust group, or for none: what K_PD makes for others, all
- * members of the group could make too. */
+/* A leg is for a trust group, or for none: all members of the group know its
+ * K_PD, and could derive the secrets of other peers. */
 static int check_leg(struct srdma_relay *r, const struct srdma_leg *leg,
 		     int group)
 {
@@ -35,10 +38,10 @@ static int check_leg(struct srdma_relay *r, const struct srdma_leg *leg,
 	if (group)
 		return srdma_relay_refuse(
 			r, -EPERM,
-			"the leg was not opened for a trust group: it gives its K_PD to nobody and takes none");
+			"the leg was not opened for a trust group: its K_PD is not shared, and it takes no group key");
 	return srdma_relay_refuse(
 		r, -EPERM,
-		"the leg was opened for a trust group: in key mode pd it is with members of the group only, by the group's key");
+		"the leg was opened for a trust group: in key mode pd it connects to members of the group only, with the group's key");
 }
 
 /* --- KEY ----------------------------------------------------------------- */
@@ -47,44 +50,46 @@ static int check_secret(struct srdma_relay *r, const struct srdma_leg *leg,
 			const struct srdma_qp *qp,
 			const struct srdma_qp_secret *p)
 {
-	int err = qp->session ? 0 : check_state(r, qp);
+	int err = srdma_qp_session(qp) ? 0 : check_state(r, qp);
 
 	if (err)
 		return err;
 	if (p->secret_len != SECRET_SHORT && p->secret_len != SRDMA_MAX_SECRET)
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"a secret of %u bytes; %u or %u would be right",
+			"a secret of %u bytes: it must have %u or %u",
 			p->secret_len, SECRET_SHORT, SRDMA_MAX_SECRET);
 	if (!p->peer_qpn || p->peer_qpn > MAX_QPN)
 		return srdma_relay_refuse(
-			r, -EINVAL, "the peer's QP %u; 1..%u would be right",
+			r, -EINVAL,
+			"the peer's QP %u: the number must be 1..%u",
 			p->peer_qpn, MAX_QPN);
 	if (p->group > 1)
-		return srdma_relay_refuse(r, -EINVAL,
-					  "group %u; 0 or 1 would be right",
-					  p->group);
+		return srdma_relay_refuse(
+			r, -EINVAL, "group %u: it must be 0 or 1", p->group);
 	return check_leg(r, leg, p->group);
 }
 
-/* A QP that has its keys: of its session, for REKEY. */
+/* KEY for a QP that has its keys, for REKEY: of its own session only. */
 static int check_session(struct srdma_relay *r, const struct srdma_qp *qp,
 			 const struct srdma_pdkeys_flow *flow,
 			 const struct srdma_qp_secret *p)
 {
-	if (!qp->session)
+	const struct srdma_session *session = srdma_qp_session(qp);
+	const uint32_t qpn = srdma_qp_number(qp);
+
+	if (!session)
 		return 0;
-	if (qp->state != SRDMA_QP_RTR && qp->state != SRDMA_QP_RTS)
-		return srdma_relay_refuse(r, -ENOTCONN,
-					  "QP %u went to error (%s)", qp->qpn,
-					  srdma_reason(qp->reason)->text);
-	if (!p->group &&
-	    srdma_session_receives(qp->session, flow, p->secret_len))
+	if (!srdma_qp_can(qp, SRDMA_QP_OPENS))
+		return srdma_relay_refuse(
+			r, -ENOTCONN, "QP %u went to error (%s)", qpn,
+			srdma_reason(srdma_qp_reason(qp))->text);
+	if (!p->group && srdma_session_receives(session, flow, p->secret_len))
 		return 0;
 	return srdma_relay_refuse(
 		r, -EISCONN,
-		"QP %u has its keys already; the peer, the generation and the size of its session, in key mode pd without a group, would be right",
-		qp->qpn);
+		"QP %u has its keys already: KEY must name the peer, the generation and the secret's size of its session, in key mode pd without a group",
+		qpn);
 }
 
 int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
@@ -114,7 +119,7 @@ int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 		memcpy(answer->group_key, leg->keys.pd,
 		       sizeof(answer->group_key));
 	leg->keys_in_use = 1;
-	srdma_rekey_hold(qp);
+	srdma_qp_pd_hold(qp);
 	return 0;
 }
 
@@ -141,7 +146,7 @@ static int check_keys(struct srdma_relay *r, const struct srdma_qp *qp,
 	if (k->peer_pn < SRDMA_MIN_PN || k->peer_pn >= 2 * SRDMA_MIN_PN)
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"the peer's first packet number %llu; 2^23..2^24-1 would be right",
+			"the peer's first packet number %llu: it must be 2^23..2^24-1",
 			(unsigned long long)k->peer_pn);
 	if (k->role > 1)
 		return srdma_relay_refuse(r, -EINVAL, "role %u", k->role);
@@ -190,25 +195,45 @@ static int check_secrets(struct srdma_relay *r, const struct srdma_leg *leg,
 	if (!(k->mode & SRDMA_MODE_PD))
 		return group ? srdma_relay_refuse(
 				       r, -EINVAL,
-				       "a group key in key mode %u; zero would be right without pd",
+				       "a group key in key mode %u: it must be zero without pd",
 				       k->mode)
 			     : 0;
 	if (!is_zero(k->rx_secret, sizeof(k->rx_secret)))
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"an rx secret in key mode pd; zero would be right: the worker derives it");
+			"an rx secret in key mode pd: it must be zero, as the worker derives it");
 	if (group != is_zero(k->tx_secret, sizeof(k->tx_secret)))
 		return srdma_relay_refuse(
-			r, -EINVAL,
-			"%s; the tx secret or the group key would be right",
+			r, -EINVAL, "%s: one of them must be given",
 			group ? "both a tx secret and a group key"
 			      : "neither a tx secret nor a group key");
 	return check_group(r, leg, k);
 }
 
+/* Makes the session of a QP; the text of an error is in why. */
+static int create_session(struct srdma_relay *r,
+			  const struct srdma_session_params *sp,
+			  struct srdma_session **out)
+{
+	int err = srdma_session_create(out, sp);
+
+	if (err == -ENOTSUP)
+		return srdma_relay_refuse(
+			r, err,
+			"suite %u at level %u with mode %u is not in this version",
+			sp->suite, sp->level, sp->mode);
+	if (err == -EINVAL)
+		return srdma_relay_refuse(
+			r, err,
+			"keys refused: a field is outside the protocol (suite %u, level %u, tag %u, secret %u bytes)",
+			sp->suite, sp->level, sp->tag_len, sp->secret_len);
+	return err ? srdma_relay_refuse(r, err, "keys: %s", strerror(-err)) : 0;
+}
+
 static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
 			const struct srdma_qp_keys *k)
 {
+	const struct srdma_relay_entry *e = srdma_qp_entry(qp);
 	struct srdma_session_params sp = {
 		.role = k->role,
 		.suite = k->suite,
@@ -216,14 +241,14 @@ static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
 		.mode = k->mode,
 		.tag_len = k->tag_len,
 		.secret_len = k->secret_len,
-		.window = (uint32_t)r->wire->window,
-		.mtu = qp->mtu,
-		.local_qpn = qp->qpn,
+		.window = (uint32_t)r->env.wire->window,
+		.mtu = e->mtu,
+		.local_qpn = srdma_qp_number(qp),
 		.peer_qpn = k->peer_qpn,
-		.tx_pn = qp->first_pn,
+		.tx_pn = e->first_pn,
 		.rx_pn = k->peer_pn,
-		.pd = &qp->leg->keys,
-		.pd_serial = qp->pd_held ? qp->pd_serial : qp->leg->keys.serial,
+		.pd = &e->leg->keys,
+		.pd_serial = srdma_qp_pd_serial(qp),
 		.shared = (uint8_t)has_group(k),
 		.rekey_packets = r->params.rekey_packets,
 		.rekey_bytes = r->params.rekey_bytes,
@@ -232,6 +257,7 @@ static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
 		.provider = r->params.provider,
 		.cmac = &r->cmac,
 	};
+	struct srdma_session *session = NULL;
 	int err;
 
 	memcpy(sp.generation, k->generation, sizeof(sp.generation));
@@ -239,45 +265,48 @@ static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
 	memcpy(sp.peer_eid, k->peer_eid, sizeof(sp.peer_eid));
 	memcpy(sp.tx_secret, k->tx_secret, sizeof(sp.tx_secret));
 	memcpy(sp.rx_secret, k->rx_secret, sizeof(sp.rx_secret));
-	err = srdma_session_create(&qp->session, &sp);
+	err = create_session(r, &sp, &session);
 	srdma_wipe(&sp, sizeof(sp));
-	if (err == -ENOTSUP)
-		return srdma_relay_refuse(
-			r, err,
-			"suite %u at level %u with mode %u is not in this version",
-			k->suite, k->level, k->mode);
-	if (err == -EINVAL)
-		return srdma_relay_refuse(
-			r, err,
-			"keys refused: a field is outside the protocol (suite %u, level %u, tag %u, secret %u bytes)",
-			k->suite, k->level, k->tag_len, k->secret_len);
-	return err ? srdma_relay_refuse(r, err, "keys: %s", strerror(-err)) : 0;
+	if (!err)
+		srdma_qp_set_session(qp, session);
+	return err;
 }
 
-/* Session and wire of a QP; on failure it is as it was. */
+static int connect_path(struct srdma_relay *r, struct srdma_qp *qp,
+			const struct srdma_qp_keys *k)
+{
+	const char *address = k->role ? NULL : k->peer_wire;
+	const char *why;
+	int err = srdma_connect_begin(qp, address);
+
+	if (!err)
+		return 0;
+	why = r->env.wire->why;
+	return srdma_relay_refuse(r, err, "wire to %s: %s", address,
+				  why ? why : strerror(-err));
+}
+
+/* Session and path of a QP; on failure it is as it was. */
 static int set_up(struct srdma_relay *r, struct srdma_qp *qp,
 		  const struct srdma_qp_keys *k)
 {
-	int err;
+	int err = make_session(r, qp, k);
 
-	err = make_session(r, qp, k);
-	if (!err)
-		err = srdma_connect_begin(qp, k->role ? NULL : k->peer_wire);
-	if (err) {
-		srdma_session_destroy(qp->session);
-		qp->session = NULL;
+	if (err)
 		return err;
+	err = connect_path(r, qp, k);
+	if (err) {
+		srdma_session_destroy(srdma_qp_session(qp));
+		srdma_qp_set_session(qp, NULL);
 	}
-	srdma_flight_create(&qp->flights, &r->tables, k->peer_window);
-	srdma_read_chunk_create(&qp->parts, &r->tables, SRDMA_READ_CHUNKS);
-	return 0;
+	return err;
 }
 
 /* The same, from the group's K_PD if there is one, which the leg keeps. */
-static int set_up_with_group(struct srdma_relay *r, struct srdma_qp *qp,
-			     const struct srdma_qp_keys *k)
+static int set_up_with_group(struct srdma_relay *r, struct srdma_leg *leg,
+			     struct srdma_qp *qp, const struct srdma_qp_keys *k)
 {
-	struct srdma_pdkeys *keys = &qp->leg->keys;
+	struct srdma_pdkeys *keys = &leg->keys;
 	uint8_t before[SRDMA_GROUP_KEY_LEN];
 	int err;
 
@@ -288,9 +317,34 @@ static int set_up_with_group(struct srdma_relay *r, struct srdma_qp *qp,
 	if (err)
 		memcpy(keys->pd, before, sizeof(before));
 	else if (k->mode & SRDMA_MODE_PD)
-		qp->leg->keys_in_use = 1;
+		leg->keys_in_use = 1;
 	srdma_wipe(before, sizeof(before));
 	return err;
+}
+
+/* The parts of the QP learn what was negotiated. */
+static void begin(struct srdma_relay *r, struct srdma_qp *qp,
+		  const struct srdma_qp_keys *k)
+{
+	const struct srdma_relay_entry *e = srdma_qp_entry(qp);
+	const uint32_t mtu = e->mtu < k->peer_mtu ? e->mtu : k->peer_mtu;
+	const struct srdma_qp_keyed keyed = { k->role, k->level, k->mode };
+	const struct srdma_requester_params requester = {
+		.mtu = srdma_env_fit(&r->env, k->peer_mtu),
+		.response_mtu = mtu,
+		.peer_window = k->peer_window,
+	};
+	const struct srdma_responder_params responder = {
+		.mtu = mtu,
+		.holder = k->peer_holder,
+	};
+
+	srdma_path_begin(qp, e->first_pn);
+	srdma_requester_begin(qp, &requester);
+	srdma_responder_begin(qp, &responder);
+	srdma_qp_set_keyed(qp, &keyed);
+	srdma_qp_pd_release(qp);
+	srdma_qp_activate(qp);
 }
 
 int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
@@ -302,31 +356,8 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 	if (!err)
 		err = check_secrets(r, leg, k);
 	if (!err)
-		err = set_up_with_group(r, qp, k);
-	if (err)
-		return err;
-	qp->role = k->role;
-	qp->level = k->level;
-	qp->mode = k->mode;
-	memcpy(qp->peer_holder, k->peer_holder, sizeof(qp->peer_holder));
-	qp->peer_mtu = srdma_relay_fit(r, k->peer_mtu);
-	qp->peer_window = k->peer_window;
-	qp->answer_mtu = qp->mtu < k->peer_mtu ? qp->mtu : k->peer_mtu;
-	qp->parts.mtu = qp->answer_mtu;
-	qp->parts.results = SRDMA_ATOMIC_RESULTS;
-	qp->parts.ordered = srdma_relay_ordered(r);
-	srdma_congestion_init(&qp->sending, SRDMA_UNDER_WAY,
-			      qp->parts.ordered ? 0
-						: SRDMA_CONGESTION_REQUESTS);
-	srdma_congestion_init(&qp->asking,
-			      r->params.window < SRDMA_UNDER_WAY
-				      ? r->params.window
-				      : SRDMA_UNDER_WAY,
-			      qp->parts.ordered ? 0 : SRDMA_CONGESTION_ANSWERS);
-	qp->acked_pn = qp->first_pn - 1;
-	qp->state = SRDMA_QP_RTR;
-	qp->beyond.pn = srdma_session_highest(qp->session);
-	srdma_rekey_release(qp);
-	srdma_relay_activate(qp);
-	return 0;
+		err = set_up_with_group(r, leg, qp, k);
+	if (!err)
+		begin(r, qp, k);
+	return err;
 }

@@ -1,12 +1,13 @@
 /*
- * Memory regions, their capabilities and their revocation, as the control
- * socket asks for them (docs/protocol.md 6, 10, 12).
+ * Memory regions, their capabilities and their revocation: REG_MR, DEREG_MR,
+ * CAP, REVOKE of the control socket (docs/protocol.md 6, 10, 12).
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "memguard.h"
+#include "memory/rights.h"
 #include "relay/relay_impl.h"
 
 enum {
@@ -33,16 +34,16 @@ static int check_proofs(struct srdma_relay *r,
 			return 0;
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"a block size and a depth limit, but no PROOF: it must be there, or both be 0");
+			"a block size or a depth limit without PROOF: set PROOF, or set both to 0");
 	}
 	if (!(access & REMOTE))
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"PROOF needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: remote accesses are what is proven");
+			"PROOF needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: only remote accesses are proven");
 	if (srdma_memtree_check(&tree))
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"%llu bytes, blocks of 2^%u, a depth limit of %u: at most 2^63, 2^%u..2^%u, 1..%u would be right",
+			"%llu bytes, blocks of 2^%u, a depth limit of %u: at most 2^63, 2^%u..2^%u and 1..%u are allowed",
 			(unsigned long long)params->region.length,
 			params->log2_block, params->depth,
 			SRDMA_MEMTREE_BLOCK_MIN, SRDMA_MEMTREE_BLOCK_MAX,
@@ -77,21 +78,21 @@ static int check_region(struct srdma_relay *r, struct srdma_leg *leg,
 	return check_proofs(r, params);
 }
 
-/* A key that no region has, dead ones included. */
+/* A key that no region has, not even one that waits for its DMA. */
 static int new_key(struct srdma_relay *r, uint32_t *key)
 {
 	int err;
 
 	do {
 		err = srdma_relay_random(r, key, sizeof(*key));
-	} while (!err && (!*key || srdma_mr_find(&r->mrs, *key)));
+	} while (!err && (!*key || srdma_mr_find(&r->env.mrs, *key)));
 	return err;
 }
 
-/* What new keys of a region begin with. */
+/* Serial and salt of new keys of a region. */
 static int refresh(struct srdma_relay *r, struct srdma_memguard_fresh *fresh)
 {
-	fresh->serial = ++r->mrs.serial;
+	fresh->serial = ++r->env.mrs.serial;
 	return srdma_relay_random(r, fresh->salt, sizeof(fresh->salt));
 }
 
@@ -127,12 +128,13 @@ static int open_region(struct srdma_relay *r, struct srdma_mr *mr,
 {
 	int err;
 
-	params.access &= SRDMA_ACCESS_ALL; /* proofs are not the port's */
-	r->host->why = NULL;
-	err = r->host->ops->region_open(mr->leg->conn, &params, &mr->region);
+	params.access &= SRDMA_ACCESS_ALL; /* the port knows no proofs */
+	r->env.host->why = NULL;
+	err = r->env.host->ops->region_open(mr->leg->conn, &params,
+					    &mr->region);
 	return err ? srdma_relay_refuse(r, err, "%s",
-					r->host->why ? r->host->why
-						     : strerror(-err))
+					r->env.host->why ? r->env.host->why
+							 : strerror(-err))
 		   : 0;
 }
 
@@ -146,7 +148,7 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		err = new_key(r, key);
 	if (err)
 		return err;
-	if (leg->down)
+	if (leg->cq.down)
 		return srdma_relay_refuse(r, -ENOTCONN, "the leg has ended");
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
@@ -163,7 +165,7 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		free(mr);
 		return err;
 	}
-	srdma_mr_insert(&r->mrs, mr);
+	srdma_mr_insert(&r->env.mrs, mr);
 	leg->mrs++;
 	return 0;
 }
@@ -171,7 +173,7 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 static struct srdma_mr *mr_of(struct srdma_relay *r,
 			      const struct srdma_leg *leg, uint32_t key)
 {
-	struct srdma_mr *mr = srdma_mr_find(&r->mrs, key);
+	struct srdma_mr *mr = srdma_mr_find(&r->env.mrs, key);
 
 	return mr && mr->leg == leg ? mr : NULL;
 }
@@ -202,7 +204,7 @@ int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 		return 0;
 	if (mr->dmas)
 		return 1;
-	srdma_mr_free(&r->mrs, mr);
+	srdma_mr_free(&r->env.mrs, mr);
 	leg->mrs--;
 	return 0;
 }
@@ -220,12 +222,12 @@ static int find_guarded(struct srdma_relay *r, const struct srdma_leg *leg,
 	if (!mr->guard)
 		return srdma_relay_refuse(
 			r, -EPERM,
-			"the region demands no proofs; registered with PROOF it has capabilities");
+			"the region demands no proofs: only a region registered with PROOF has capabilities");
 	*out = mr;
 	return 0;
 }
 
-/* Bytes of a region, in texts: it begins with byte 0. */
+/* Bytes of a region for texts, where it starts with byte 0. */
 struct bytes {
 	unsigned long long lo, hi;
 };
@@ -242,24 +244,24 @@ static int refuse_outside(struct srdma_relay *r, const struct srdma_mr *mr,
 {
 	return srdma_relay_refuse(
 		r, -ERANGE,
-		"%llu bytes from byte %llu of a region of %llu: at least one, and all of them inside, would be right",
+		"%llu bytes from byte %llu of a region of %llu: the range must not be empty, and must lie inside",
 		(unsigned long long)length, (unsigned long long)offset,
 		(unsigned long long)mr->region->length);
 }
 
-/* Ranges are made of units, from the first byte of all to the last. */
+/* A range must consist of units, counted from the first byte of `all`. */
 static int refuse_uneven(struct srdma_relay *r, uint64_t offset,
 			 uint64_t length, uint64_t unit, struct bytes all)
 {
 	return srdma_relay_refuse(
 		r, -EINVAL,
-		"%llu bytes from byte %llu: a multiple of %llu bytes from byte %llu on, ending at one or at byte %llu, would be right",
+		"%llu bytes from byte %llu: the range must start at a multiple of %llu bytes from byte %llu on, and end at one or at byte %llu",
 		(unsigned long long)length, (unsigned long long)offset,
 		(unsigned long long)unit, all.lo, all.hi);
 }
 
-static int refuse_grant(struct srdma_relay *r, const struct srdma_mr *mr,
-			const struct srdma_cap_params *p, int err)
+static int refuse_capability(struct srdma_relay *r, const struct srdma_mr *mr,
+			     const struct srdma_cap_params *p, int err)
 {
 	const uint64_t end = p->offset + p->length;
 	const struct srdma_memtree *tree;
@@ -276,27 +278,15 @@ static int refuse_grant(struct srdma_relay *r, const struct srdma_mr *mr,
 				     srdma_memtree_granule(tree), all);
 	return srdma_relay_refuse(
 		r, err,
-		"bytes %llu to %llu cross an edge of the revoked range %llu to %llu: all inside of it, or all outside, would be right",
+		"bytes %llu to %llu cross an edge of the revoked range %llu to %llu: the range must lie inside of it or outside",
 		(unsigned long long)p->offset, (unsigned long long)end, all.lo,
 		all.hi);
 }
 
-static uint8_t rights_of(const struct srdma_mr *mr)
-{
-	uint8_t rights = 0;
-
-	if (mr->access & SRDMA_ACCESS_REMOTE_READ)
-		rights |= SRDMA_MEMKEY_READ;
-	if (mr->access & SRDMA_ACCESS_REMOTE_WRITE)
-		rights |= SRDMA_MEMKEY_WRITE;
-	if (mr->access & SRDMA_ACCESS_REMOTE_ATOMIC)
-		rights |= SRDMA_MEMKEY_ATOMIC;
-	return rights;
-}
-
-/* An open capability, or a sealed one if the bearer is somebody. */
-static int grant(struct srdma_relay *r, const struct srdma_mr *mr,
-		 const struct srdma_cap_params *p, struct srdma_capability *cap)
+/* An open capability, or a sealed one if a bearer is named. */
+static int make_capability(struct srdma_relay *r, const struct srdma_mr *mr,
+			   const struct srdma_cap_params *p,
+			   struct srdma_capability *cap)
 {
 	const struct srdma_capability_scope scope = { p->offset,
 						      p->offset + p->length,
@@ -306,7 +296,7 @@ static int grant(struct srdma_relay *r, const struct srdma_mr *mr,
 	if (err)
 		return err;
 	err = srdma_capability_seal(cap, &r->cmac, &p->bearer);
-	if (err == -EINVAL) /* nobody in particular, for ever: left open */
+	if (err == -EINVAL) /* no holder and no expiry: it stays open */
 		return 0;
 	if (err)
 		srdma_capability_wipe(cap);
@@ -323,14 +313,14 @@ int srdma_relay_mr_capability(struct srdma_relay *r, struct srdma_leg *leg,
 	srdma_capability_wipe(cap);
 	if (err)
 		return err;
-	if (!params->rights || params->rights & ~rights_of(mr))
+	if (!params->rights || params->rights & ~srdma_rights_of(mr->access))
 		return srdma_relay_refuse(
 			r, -EACCES,
 			"rights %#x: of READ 1, WRITE 2 and ATOMIC 4 the region can grant %#x",
-			params->rights, rights_of(mr));
-	err = grant(r, mr, params, cap);
+			params->rights, srdma_rights_of(mr->access));
+	err = make_capability(r, mr, params, cap);
 	srdma_cmac_forget(&r->cmac);
-	return err ? refuse_grant(r, mr, params, err) : 0;
+	return err ? refuse_capability(r, mr, params, err) : 0;
 }
 
 /* --- revocation -------------------------------------------------------- */
@@ -345,7 +335,7 @@ static uint64_t block_of(const struct srdma_mr *mr)
 	const struct srdma_memtree *tree;
 
 	srdma_memguard_find(mr->guard, 0, 1, &tree);
-	return UINT64_C(1) << tree->log2_block; /* the same in all its trees */
+	return UINT64_C(1) << tree->log2_block; /* equal in all its trees */
 }
 
 static int refuse_revocation(struct srdma_relay *r, const struct srdma_mr *mr,
@@ -409,8 +399,8 @@ int srdma_relay_mr_revoking(struct srdma_relay *r, struct srdma_leg *leg,
 	if (!mr)
 		return 0;
 	if (is_whole(params))
-		return srdma_op_busy(&r->ops, mr, ticket, mr->region->base,
+		return srdma_op_busy(&r->env.ops, mr, ticket, mr->region->base,
 				     mr->region->length);
-	return srdma_op_busy(&r->ops, mr, ticket,
+	return srdma_op_busy(&r->env.ops, mr, ticket,
 			     mr->region->base + params->offset, params->length);
 }

@@ -1,12 +1,9 @@
-/*
- * Gauges: what the QPs and legs of a relay hold, by key mode. The figures of
- * the paper's Table 3 come from here.
- */
+/* Gauges: bytes of keys that the QPs and legs of a relay hold, by key mode. */
 #include "keycache.h"
 #include "relay/relay_impl.h"
 #include "session.h"
 
-/* Where the sums of a key mode are. */
+/* The sums of one key mode. */
 struct gauges {
 	uint64_t *qps, *keys, *nonces, *windows;
 };
@@ -32,15 +29,16 @@ static struct gauges gauges_of(struct srdma_stats *s, uint8_t mode)
 #undef OF
 }
 
-/* QPs that have their keys; level none has none. */
+/* Only QPs that have keys: level none has none. */
 static void add_qp(struct srdma_stats *s, const struct srdma_qp *qp)
 {
-	const struct gauges g = gauges_of(s, qp->mode);
+	const struct srdma_qp_keyed *keyed = srdma_qp_keyed(qp);
+	const struct gauges g = gauges_of(s, keyed->mode);
 	struct srdma_session_state state;
 
-	if (!qp->session || qp->level == SRDMA_LEVEL_NONE)
+	if (!srdma_qp_session(qp) || keyed->level == SRDMA_LEVEL_NONE)
 		return;
-	srdma_session_state(qp->session, &state);
+	srdma_session_state(srdma_qp_session(qp), &state);
 	*g.qps += 1;
 	*g.keys += state.key_bytes;
 	*g.nonces += state.nonce_bytes;
@@ -57,7 +55,7 @@ static void take_wire_counts(struct srdma_stats *s,
 
 void srdma_relay_stats_measure(struct srdma_relay *r)
 {
-	struct srdma_stats *s = &r->stats;
+	struct srdma_stats *s = &r->env.stats;
 	struct srdma_keycache_counts cache;
 	struct srdma_qp *qp = NULL;
 
@@ -75,6 +73,6 @@ void srdma_relay_stats_measure(struct srdma_relay *r)
 	s->key_cache_kept = cache.kept;
 	s->key_cache_hits = cache.hits;
 	s->key_cache_misses = cache.misses;
-	if (r->wire->counts)
-		take_wire_counts(s, r->wire->counts);
+	if (r->env.wire->counts)
+		take_wire_counts(s, r->env.wire->counts);
 }

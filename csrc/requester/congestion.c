@@ -1,12 +1,15 @@
 #include "requester/congestion.h"
 
-#define BASE_LIFE UINT64_C(10000000000) /* ns that a least round trip counts */
+#include "base/time.h"
+
+#define BASE_LIFE                                                              \
+	(10 * SRDMA_SECOND) /* a least round-trip time counts so long */
 
 enum {
 	SCALE = 256,
-	NARROW = 40, /* packets: a window that may make twice the queue */
-	ROUNDS = 20, /* in a row with a queue: the path is looked at again */
-	A_FEW = 4,   /* lost packets, which say nothing */
+	NARROW = 40, /* packets: at this window twice the delay is accepted */
+	ROUNDS = 20, /* rounds with delay after which the path is examined */
+	A_FEW = 4,   /* lost packets that have no meaning */
 };
 
 static uint32_t bounded(const struct srdma_congestion *c, uint64_t window)
@@ -38,7 +41,8 @@ uint32_t srdma_congestion_window(const struct srdma_congestion *c)
 	return c->window / SCALE;
 }
 
-/* The least of the last one or two lives, so that a new path is noticed. */
+/* The least round-trip time of the last one or two periods, so that a new path
+ * is noticed. */
 static void learn_base(struct srdma_congestion *c, uint64_t rtt)
 {
 	if (!c->next_base || c->now - c->since >= BASE_LIFE) {
@@ -57,13 +61,14 @@ static uint64_t queue_of(const struct srdma_congestion *c)
 	return c->base / 2 > c->queue ? c->base / 2 : c->queue;
 }
 
-/* A narrow window may make more of it, so that all come to be alike. */
+/* A narrow window may cause more delay, so that windows of several QPs become
+ * equal. */
 static uint64_t allowed(const struct srdma_congestion *c)
 {
 	return queue_of(c) + queue_of(c) * NARROW * SCALE / c->window;
 }
 
-/* As much is left as fills the path, and so much at least. */
+/* To the window that fills the path without delay; at least `least`. */
 static void narrow(struct srdma_congestion *c, uint64_t rtt, uint32_t least)
 {
 	const uint32_t most = c->window - c->window / 16;
@@ -77,7 +82,7 @@ static void narrow(struct srdma_congestion *c, uint64_t rtt, uint32_t least)
 	c->cut = c->now;
 }
 
-/* Few are under way until one of them was measured. */
+/* Closes the window until a packet without queueing delay was measured. */
 static void look(struct srdma_congestion *c)
 {
 	c->looks = c->least;

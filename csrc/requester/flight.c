@@ -1,48 +1,26 @@
 #include "requester/flight.h"
 
 #include <errno.h>
-#include <string.h>
 
-#define MS UINT64_C(1000000)
-/*
- * Time-outs per 10,000 packets without loss, of write_bw in messages of 2,048
- * bytes on two CPUs that had other work too, two runs of 2 s each. With a least
- * of 0.2 ms: 0.03 and 0.06 (shm), 0.3 and 0.9 (udp); of 1 ms: 0 and 0.01, 0 and
- * 0.05; of 4 ms: 0.01 and 0.15, 0.1 and 0.2. One run of 3 s each beside two busy
- * loops, too few to compare: 0.6, 0.2 and 0.9 (shm, 32,000 to 58,000 packets);
- * 0, 22 and 0 (udp, 5,500 to 7,500 packets).
- * The first is a guess: it doubles until a round trip was measured, whatever
- * moves meanwhile. Of 600 QPs that connected over shm on two CPUs with ten
- * others' work, 10 sent OPEN twice.
- */
-#define RTO_FIRST      (2 * MS)
-#define RTO_LEAST      (MS / 5)
-#define RTO_MOST       (1000 * MS)
-#define PATIENCE_FIRST (25 * MS) /* a guess is no reason to send again */
-#define PATIENCE_LEAST (MS / 100)
+#include "base/time.h"
 
-enum { REORDERED = 3, TRIES = 16, DOUBLINGS = 13, LOOKS = 64, FIRST_ROOM = 8 };
-
-/* A place in the stream of requests; offsets go up to 2^32. */
-struct point {
-	uint64_t id, offset;
+enum {
+	REORDERED = 3, /* later packets that arrived: it is lost */
+	TRIES = 16,    /* sent again so often: only a timer sends it again */
+	LOOKS = 64,
+	FIRST_ROOM = 8,
 };
 
-static int before(struct point a, struct point b)
+static struct srdma_position start_of(const struct srdma_flight *x)
 {
-	return a.id < b.id || (a.id == b.id && a.offset < b.offset);
+	return (struct srdma_position){ x->id, x->offset };
 }
 
-static struct point start_of(const struct srdma_flight *x)
+/* An empty packet has a position of its own. */
+static struct srdma_position end_of(const struct srdma_flight *x)
 {
-	return (struct point){ x->id, x->offset };
-}
-
-/* A packet of no bytes takes a place of its own. */
-static struct point end_of(const struct srdma_flight *x)
-{
-	return (struct point){ x->id,
-			       (uint64_t)x->offset + (x->len ? x->len : 1) };
+	return (struct srdma_position){ x->id, (uint64_t)x->offset +
+						       (x->len ? x->len : 1) };
 }
 
 void srdma_flight_create(struct srdma_flights *f,
@@ -51,7 +29,7 @@ void srdma_flight_create(struct srdma_flights *f,
 	*f = (struct srdma_flights){ .memory = memory, .size = size };
 }
 
-/* i counts from the head. */
+/* The i-th flight from the head. */
 static struct srdma_flight *nth(const struct srdma_flights *f, uint32_t i)
 {
 	return &f->ring[(f->head + i) & (f->room - 1)];
@@ -122,21 +100,21 @@ static uint64_t higher(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* All but the time and number of one may change here only. */
+/* The only writer of a state: the counts follow it. */
 static void set_state(struct srdma_flights *f, struct srdma_flight *x,
 		      uint8_t state)
 {
 	f->waiting -= x->state < SRDMA_FLIGHT_HELD;
 	f->losts -= x->state == SRDMA_FLIGHT_LOST;
-	f->held -= x->state == SRDMA_FLIGHT_HELD ? x->answers : 0;
+	f->held -= x->state == SRDMA_FLIGHT_HELD ? x->responses : 0;
 	x->state = state;
 	f->waiting += state < SRDMA_FLIGHT_HELD;
 	f->losts += state == SRDMA_FLIGHT_LOST;
-	f->held += state == SRDMA_FLIGHT_HELD ? x->answers : 0;
+	f->held += state == SRDMA_FLIGHT_HELD ? x->responses : 0;
 }
 
-/* Each flight takes a number at least, so what was sent once is not in front of
- * where this begins. */
+/* Each flight took at least one packet number, so a packet that was sent once is
+ * not before the place where the search starts. */
 uint64_t srdma_flight_sent(const struct srdma_flights *f, uint64_t pn)
 {
 	uint64_t last = f->count ? nth(f, f->count - 1)->pn : 0;
@@ -186,31 +164,32 @@ void srdma_flight_over(struct srdma_flights *f, uint64_t serial)
 		pop(f);
 }
 
-uint32_t srdma_flight_acknowledge(struct srdma_flights *f, uint64_t id,
-				  uint32_t offset)
+uint32_t srdma_flight_acknowledge(struct srdma_flights *f,
+				  struct srdma_position position)
 {
-	const struct point position = { id, offset };
 	uint32_t n = 0;
 
-	while (f->count && (nth(f, 0)->state == SRDMA_FLIGHT_OVER ||
-			    !before(position, end_of(nth(f, 0))))) {
+	while (f->count &&
+	       (nth(f, 0)->state == SRDMA_FLIGHT_OVER ||
+		!srdma_position_before(position, end_of(nth(f, 0))))) {
 		pop(f);
 		n++;
 	}
 	return n;
 }
 
-/* --- judging ---------------------------------------------------------- */
+/* --- what an ack tells --------------------------------------------------- */
 
 struct range {
-	struct point from, to;
+	struct srdma_position from, to;
 };
 
-/* A gap's ids are at or behind the position's. */
-static struct range range_of(const struct srdma_flight_word *w,
+/* A gap's ids are not lower than the position's. */
+static struct range range_of(const struct srdma_flight_ack *ack,
 			     const struct srdma_gap *g)
 {
-	uint64_t id = w->id + (uint32_t)(g->request_id - (uint32_t)w->id);
+	uint64_t id = ack->position.id +
+		      (uint32_t)(g->request_id - (uint32_t)ack->position.id);
 	struct range r = { { id, g->offset }, { id, 0 } };
 
 	if (g->length & SRDMA_GAP_IDS)
@@ -220,57 +199,61 @@ static struct range range_of(const struct srdma_flight_word *w,
 	return r;
 }
 
-enum word { SAYS_NOTHING, SAYS_MISSING, SAYS_SEEN, SAYS_HELD };
+/* What the gaps of an ack tell about a flight. SEEN: the peer has it if it has
+ * any packet after it. */
+enum report { NOTHING, MISSING, SEEN, HELD };
 
-/* The gaps of an ack, walked in the order of the flights. */
+/* The gaps of an ack, visited in the order of the flights. */
 struct gaps {
 	struct range range[SRDMA_MAX_GAPS];
-	uint32_t count, at; /* those before at lie before the flight */
+	uint32_t count, at; /* gaps before at lie before the flight */
 };
 
-/* What lies between gaps is held. What lies behind the last one is, if it came
- * at all: what the peer saw last may be in front of it. */
-static enum word look_up(const struct srdma_flight_word *w, struct gaps *g,
-			 const struct srdma_flight *x)
+/* A flight between gaps is held. One after the last gap is held if it arrived at
+ * all: the last packet that the peer saw may be before it. */
+static enum report look_up(const struct srdma_flight_ack *ack, struct gaps *g,
+			   const struct srdma_flight *x)
 {
-	while (g->at < g->count && !before(start_of(x), g->range[g->at].to))
+	while (g->at < g->count &&
+	       !srdma_position_before(start_of(x), g->range[g->at].to))
 		g->at++;
 	if (g->at == g->count)
-		return g->count == SRDMA_MAX_GAPS ? SAYS_NOTHING : SAYS_SEEN;
-	if (before(g->range[g->at].from, end_of(x)))
-		return SAYS_MISSING;
-	return !g->at && w->skips ? SAYS_NOTHING : SAYS_HELD;
+		return g->count == SRDMA_MAX_GAPS ? NOTHING : SEEN;
+	if (srdma_position_before(g->range[g->at].from, end_of(x)))
+		return MISSING;
+	return !g->at && ack->skips ? NOTHING : HELD;
 }
 
-/* Where order may change, the packet may be about to come. */
-static int passed(const struct srdma_flight_word *w,
+/* 1: the packet was overtaken for long enough to be lost. Where packets may
+ * overtake each other it may still arrive. */
+static int passed(const struct srdma_flight_ack *ack,
 		  const struct srdma_flight *x)
 {
-	return w->ordered || w->highest - x->pn >= REORDERED ||
-	       w->now - x->sent >= w->patience;
+	return ack->ordered || ack->highest - x->pn >= REORDERED ||
+	       ack->now - x->sent >= ack->patience;
 }
 
-/* Numbers by which a flight is judged. */
+/* Packet numbers by which a flight is judged. */
 struct numbers {
-	uint64_t highest; /* that the peer has */
-	uint64_t front;	  /* highest of those in front of it */
+	uint64_t highest; /* that verified at the peer */
+	uint64_t front;	  /* highest of earlier flights */
 	uint64_t probe;
 };
 
-/* Where front is higher, one of those in front was sent again behind this one:
- * it may be the furthest that the peer knows, and then this one is in no gap
- * but missing all the same. */
-static uint8_t judged(const struct srdma_flight_word *w, enum word said,
+/* If front is higher, an earlier flight was sent again after this one. The peer
+ * may know no later position, and then this one is in no gap but missing all
+ * the same. */
+static uint8_t judged(const struct srdma_flight_ack *ack, enum report told,
 		      const struct srdma_flight *x, const struct numbers *n)
 {
-	if (said == SAYS_HELD)
+	if (told == HELD)
 		return SRDMA_FLIGHT_HELD;
-	if (x->pn > n->highest || said == SAYS_NOTHING)
+	if (x->pn > n->highest || told == NOTHING)
 		return x->state;
-	if (said == SAYS_MISSING)
-		/* Who misses what was sent so often is slowed by the timer. */
+	if (told == MISSING)
+		/* After TRIES only the timer sends it again. */
 		return x->state == SRDMA_FLIGHT_AGAIN || x->tries == TRIES ||
-				       !passed(w, x)
+				       !passed(ack, x)
 			       ? x->state
 			       : SRDMA_FLIGHT_LOST;
 	if (n->front <= x->pn)
@@ -280,21 +263,21 @@ static uint8_t judged(const struct srdma_flight_word *w, enum word said,
 		       : x->state;
 }
 
-/* What a timer sent again was what was waited for, and nothing that was sent
- * before it came behind it: its number, or 0. If it has not come yet, then what
- * was sent first had, and the timer was too early. */
+/* The number of the packet that a timer sent again, once its flight ended and
+ * the ack lists no gap; else 0. If the ack's highest number is lower, the first
+ * copy had arrived and the timer was too early: 0 too. */
 static uint64_t answered_probe(struct srdma_flights *f,
-			       const struct srdma_flight_word *w)
+			       const struct srdma_flight_ack *ack)
 {
 	uint64_t probe = f->probe;
 
 	if (f->ended < probe)
 		return 0;
 	f->probe = 0;
-	return w->gaps || w->highest < probe ? 0 : probe;
+	return ack->gaps || ack->highest < probe ? 0 : probe;
 }
 
-/* It is in a gap and was not passed long enough. */
+/* It is in a gap, but was not overtaken for long enough. */
 static void miss(struct srdma_flights *f, struct srdma_flight *x)
 {
 	x->missed = 1;
@@ -303,29 +286,29 @@ static void miss(struct srdma_flights *f, struct srdma_flight *x)
 }
 
 int srdma_flight_judge(struct srdma_flights *f,
-		       const struct srdma_flight_word *w)
+		       const struct srdma_flight_ack *ack)
 {
-	struct gaps gaps = { .count = w->gaps };
-	struct numbers n = { w->highest, f->ended, 0 };
+	struct gaps gaps = { .count = ack->gaps };
+	struct numbers n = { ack->highest, f->ended, 0 };
 	int moved = 0;
 
-	if (w->pn <= f->judged || w->gaps > SRDMA_MAX_GAPS)
+	if (ack->pn <= f->judged || ack->gaps > SRDMA_MAX_GAPS)
 		return 0;
-	f->judged = w->pn;
-	n.probe = answered_probe(f, w);
-	for (uint32_t i = 0; i < w->gaps; i++)
-		gaps.range[i] = range_of(w, &w->gap[i]);
+	f->judged = ack->pn;
+	n.probe = answered_probe(f, ack);
+	for (uint32_t i = 0; i < ack->gaps; i++)
+		gaps.range[i] = range_of(ack, &ack->gap[i]);
 	for (uint32_t i = 0; i < f->count; i++) {
 		struct srdma_flight *x = nth(f, i);
-		enum word said;
+		enum report told;
 		uint8_t state;
 
 		if (x->state == SRDMA_FLIGHT_OVER)
 			continue;
-		said = look_up(w, &gaps, x);
-		state = judged(w, said, x, &n);
+		told = look_up(ack, &gaps, x);
+		state = judged(ack, told, x, &n);
 		n.front = higher(n.front, x->pn);
-		if (said == SAYS_MISSING && x->pn <= n.highest &&
+		if (told == MISSING && x->pn <= n.highest &&
 		    state == SRDMA_FLIGHT_UNDER_WAY)
 			miss(f, x);
 		if (state == x->state)
@@ -344,7 +327,7 @@ uint64_t srdma_flight_expire(struct srdma_flights *f, uint64_t now,
 	uint64_t first = 0;
 
 	if (!f->missed || now < f->missed + patience)
-		return f->missed ? f->missed + patience : UINT64_MAX;
+		return f->missed ? f->missed + patience : SRDMA_NEVER;
 	for (uint32_t i = 0; i < f->count; i++) {
 		struct srdma_flight *x = nth(f, i);
 
@@ -358,7 +341,7 @@ uint64_t srdma_flight_expire(struct srdma_flights *f, uint64_t now,
 		}
 	}
 	f->missed = first;
-	return first ? first + patience : UINT64_MAX;
+	return first ? first + patience : SRDMA_NEVER;
 }
 
 struct srdma_flight *srdma_flight_next_lost(struct srdma_flights *f,
@@ -393,105 +376,4 @@ void srdma_flight_lose(struct srdma_flights *f, struct srdma_flight *flight)
 	set_state(f, flight, SRDMA_FLIGHT_LOST);
 	flight->probe = 1;
 	f->lost = f->first;
-}
-
-/* --- the round-trip time ---------------------------------------------- */
-
-void srdma_rtt_sample(struct srdma_rtt *r, uint64_t ns)
-{
-	uint64_t off;
-
-	if (ns > RTO_MOST)
-		ns = RTO_MOST;
-	if (!ns)
-		ns = 1;
-	if (!r->srtt) {
-		r->srtt = ns;
-		r->var = ns / 2;
-		return;
-	}
-	off = ns > r->srtt ? ns - r->srtt : r->srtt - ns;
-	r->var = r->var - r->var / 4 + off / 4;
-	r->srtt = r->srtt - r->srtt / 8 + ns / 8;
-	if (!r->srtt)
-		r->srtt = 1;
-}
-
-uint64_t srdma_rtt_doubled(const struct srdma_rtt *r, uint32_t doublings)
-{
-	uint64_t rto = r->srtt ? r->srtt + 4 * r->var : RTO_FIRST;
-
-	if (rto < RTO_LEAST)
-		rto = RTO_LEAST;
-	rto <<= doublings;
-	return rto > RTO_MOST ? RTO_MOST : rto;
-}
-
-uint64_t srdma_rtt_rto(const struct srdma_rtt *r)
-{
-	return srdma_rtt_doubled(r, r->backoff);
-}
-
-uint64_t srdma_rtt_patience(const struct srdma_rtt *r)
-{
-	uint64_t patience = r->srtt ? r->srtt / 4 : PATIENCE_FIRST;
-
-	return patience < PATIENCE_LEAST ? PATIENCE_LEAST : patience;
-}
-
-int srdma_rtt_wants(const struct srdma_rtt *r, uint64_t now)
-{
-	return !r->pn && now - r->sent >= RTO_LEAST;
-}
-
-void srdma_rtt_sent(struct srdma_rtt *r, uint64_t pn, uint64_t now)
-{
-	if (r->pn)
-		return;
-	r->pn = pn;
-	r->sent = now;
-}
-
-void srdma_rtt_doubt(struct srdma_rtt *r, uint64_t now)
-{
-	if (now - r->sent > srdma_rtt_rto(r))
-		r->pn = 0;
-}
-
-void srdma_rtt_told(struct srdma_rtt *r, uint64_t highest, uint64_t sent,
-		    uint64_t now)
-{
-	const uint32_t doublings = r->backoff + r->unanswered;
-
-	if (!r->pn || highest < r->pn)
-		return;
-	if (!sent && (highest == r->pn || !doublings))
-		sent = r->sent;
-	if (sent)
-		srdma_rtt_sample(r, now - sent);
-	r->pn = 0;
-}
-
-void srdma_rtt_back_off(uint32_t *doublings)
-{
-	if (*doublings < DOUBLINGS)
-		++*doublings;
-}
-
-void srdma_rtt_moved(struct srdma_rtt *r)
-{
-	if (r->srtt)
-		r->backoff = 0;
-}
-
-void srdma_rtt_answered(struct srdma_rtt *r)
-{
-	if (r->srtt)
-		r->unanswered = 0;
-}
-
-void srdma_rtt_reset(struct srdma_rtt *r)
-{
-	r->pn = 0;
-	r->backoff = r->unanswered = 0;
 }

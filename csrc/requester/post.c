@@ -1,38 +1,17 @@
-/*
- * What the own host posts: a descriptor becomes a receive or a request
- * (docs/protocol.md 9.1).
- */
+/* Own requests: a descriptor becomes a request of the SQ (docs/protocol.md
+ * 9.1). */
 #include <errno.h>
 #include <string.h>
 
-#include "memory/captable.h"
-#include "relay/relay_impl.h"
+#include "memory/rights.h"
+#include "requester/requester_impl.h"
+#include "session.h"
 
-static void post_recv(struct srdma_qp *qp, const struct srdma_desc *d)
+/* 1: the request may use its local buffer. Checked again at each DMA. */
+static int local_ok(struct srdma_requester *rq, const struct srdma_desc *d)
 {
-	struct srdma_rqe *e = srdma_qp_rqe(qp, qp->rq_tail);
-
-	if (qp->rq_tail - qp->rq_head == qp->rq_depth) {
-		srdma_qp_fail(qp, SRDMA_REASON_QUEUE_FULL, SRDMA_NONE, 1);
-		return;
-	}
-	*e = (struct srdma_rqe){ .id = d->id,
-				 .addr = d->local_addr,
-				 .length = d->length,
-				 .key = d->local_key };
-	qp->rq_tail++;
-	/* Tell the peer before it starves. */
-	if (qp->state == SRDMA_QP_RTS &&
-	    (qp->advertised - (uint32_t)qp->rq_next) * 2 <=
-		    qp->rq_tail - qp->rq_next)
-		qp->ctl |= SRDMA_SAY_ACK;
-}
-
-/* Whether the local buffer may be used so; checked again at each DMA. */
-static int local_ok(struct srdma_qp *qp, const struct srdma_desc *d)
-{
-	struct srdma_mr_want want = { .leg = qp->leg,
-				      .qpn = qp->qpn,
+	struct srdma_mr_want want = { .leg = srdma_qp_leg(rq->qp),
+				      .qpn = srdma_qp_number(rq->qp),
 				      .key = d->local_key,
 				      .addr = d->local_addr,
 				      .len = d->length };
@@ -42,72 +21,105 @@ static int local_ok(struct srdma_qp *qp, const struct srdma_desc *d)
 		return 1;
 	if (srdma_desc_is_answered(d->opcode))
 		want.right = SRDMA_ACCESS_LOCAL_WRITE;
-	return !srdma_mr_check(&qp->relay->mrs, &want, &mr);
+	return !srdma_mr_check(&rq->env->mrs, &want, &mr);
 }
 
-static uint8_t right_of(uint8_t desc_op)
+/* --- capabilities ---------------------------------------------------------- */
+
+/* The access to the peer's memory that a request makes. */
+static uint32_t access_of(uint8_t desc_op)
 {
 	if (srdma_desc_is_atomic(desc_op))
-		return SRDMA_MEMKEY_ATOMIC;
-	return desc_op == SRDMA_DESC_READ ? SRDMA_MEMKEY_READ
-					  : SRDMA_MEMKEY_WRITE;
+		return SRDMA_ACCESS_REMOTE_ATOMIC;
+	return desc_op == SRDMA_DESC_READ ? SRDMA_ACCESS_REMOTE_READ
+					  : SRDMA_ACCESS_REMOTE_WRITE;
 }
 
-int srdma_post_grant(const struct srdma_qp *qp, const struct srdma_wqe *w,
-		     uint32_t offset, uint32_t len, struct srdma_captable_use *use)
+/* Resolves the capability for the rest of the request from offset on: the
+ * result holds for the run of bytes in one node. */
+static int resolve(struct srdma_requester *rq, struct srdma_wqe *w,
+		   uint32_t offset)
 {
-	struct srdma_captable_want want = {
+	const struct srdma_captable_want want = {
 		.handle = w->capability,
 		.rkey = w->rkey,
-		.right = right_of(w->opcode),
+		.right = srdma_rights_of(access_of(w->opcode)),
 		.addr = w->remote_addr + offset,
-		.len = len,
+		.len = w->length - offset,
 	};
+	int err = srdma_captable_find(rq->captable, &want, &w->proof);
 
-	return srdma_captable_find(&qp->leg->grants, &want, use);
+	if (err || !want.len)
+		return err;
+	w->proof_from = offset;
+	w->proof_to = offset + (uint32_t)w->proof.run;
+	return 0;
 }
 
-/* Whether the request may prove what it asks; found again at each packet. What
- * is not cut, an atomic, must lie in one node. */
-static int capability_ok(const struct srdma_qp *qp, const struct srdma_wqe *w)
+int srdma_post_prove(struct srdma_requester *rq, struct srdma_wqe *w,
+		     uint32_t offset, uint32_t len,
+		     struct srdma_captable_use *use)
 {
-	struct srdma_captable_use use;
+	int err = 0;
 
+	if (!srdma_captable_has(rq->captable, w->capability))
+		return -ENOENT;
+	if (offset < w->proof_from || offset >= w->proof_to)
+		err = resolve(rq, w, offset);
+	if (err)
+		return err;
+	*use = w->proof;
+	use->run = w->proof_to - offset;
+	if (use->run > len)
+		use->run = len;
+	return 0;
+}
+
+/* An atomic is one packet: it must lie in one node of the capability. */
+static int capability_ok(struct srdma_requester *rq, struct srdma_wqe *w)
+{
 	if (!w->capability)
 		return 1;
-	if (!(qp->mode & SRDMA_MODE_MEM) ||
-	    srdma_post_grant(qp, w, 0, w->length, &use))
+	if (!(srdma_qp_keyed(rq->qp)->mode & SRDMA_MODE_MEM) ||
+	    resolve(rq, w, 0))
 		return 0;
-	return !srdma_desc_is_atomic(w->opcode) || use.run == w->length;
+	return !srdma_desc_is_atomic(w->opcode) || w->proof.run == w->length;
 }
 
-/* What came with the descriptor; 0: there is no memory for it. */
-static int keep_inline(struct srdma_qp *qp, uint64_t id,
+/* --- posting --------------------------------------------------------------- */
+
+/* Copies the payload of an INLINE request. 0 or -ENOMEM. */
+static int keep_inline(struct srdma_requester *rq, uint64_t id,
 		       const struct srdma_desc *d, const uint8_t *payload)
 {
 	if (!(d->flags & SRDMA_DESC_INLINE) || d->length > SRDMA_MAX_IMMEDIATE)
-		return 1;
-	if (srdma_qp_make_inline(qp))
 		return 0;
-	memcpy(qp->sq_inline + (id & qp->sq_mask) * SRDMA_MAX_IMMEDIATE,
+	if (!rq->sq_inline)
+		rq->sq_inline = srdma_table_take(
+			&rq->env->tables,
+			((size_t)rq->sq_mask + 1) * SRDMA_MAX_IMMEDIATE, 1);
+	if (!rq->sq_inline)
+		return -ENOMEM;
+	memcpy(rq->sq_inline + (id & rq->sq_mask) * SRDMA_MAX_IMMEDIATE,
 	       payload, d->length);
-	return 1;
+	return 0;
 }
 
-static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
-		      const uint8_t *payload)
+void srdma_post_request(struct srdma_qp *qp, const struct srdma_desc *d,
+			const uint8_t *payload)
 {
-	uint64_t id = qp->sq_tail;
-	struct srdma_wqe *w = srdma_qp_wqe(qp, id);
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+	uint64_t id = rq->sq_tail;
+	struct srdma_wqe *w = srdma_requester_wqe(rq, id);
 
-	if (qp->sq_tail - qp->sq_head == qp->sq_depth) {
+	if (rq->sq_tail - rq->sq_head == rq->sq_depth) {
 		srdma_qp_fail(qp, SRDMA_REASON_QUEUE_FULL, SRDMA_OLDEST, 1);
 		return;
 	}
 	*w = (struct srdma_wqe){ .id = d->id,
 				 .local_addr = d->local_addr,
 				 .remote_addr = d->remote_addr,
-				 .deadline = qp->relay->now + qp->timeout,
+				 .deadline = rq->env->now + rq->timeout,
 				 .length = d->length,
 				 .local_key = d->local_key,
 				 .rkey = d->rkey,
@@ -117,31 +129,33 @@ static void post_send(struct srdma_qp *qp, const struct srdma_desc *d,
 				 .compare = d->compare,
 				 .opcode = d->opcode,
 				 .flags = d->flags };
-	qp->sq_tail++;
-	if (!keep_inline(qp, id, d, payload))
+	rq->sq_tail++;
+	if (keep_inline(rq, id, d, payload))
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, id, 1);
-	if (qp->state == SRDMA_QP_INIT)
+	if (srdma_qp_state(qp) == SRDMA_QP_INIT)
 		srdma_qp_fail(qp, SRDMA_REASON_QP_STATE, id, 1);
 	else if (d->length > SRDMA_MAX_MESSAGE)
 		srdma_qp_fail(qp, SRDMA_REASON_MESSAGE_TOO_LONG, id, 1);
-	else if (!local_ok(qp, d))
+	else if (!local_ok(rq, d))
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_KEY, id, 1);
-	else if (!capability_ok(qp, w))
+	else if (!capability_ok(rq, w))
 		srdma_qp_fail(qp, SRDMA_REASON_BAD_CAPABILITY, id, 1);
-	srdma_relay_wake_qp(qp, w->deadline);
+	srdma_qp_wake(qp, w->deadline);
 }
 
-void srdma_post(struct srdma_qp *qp, const struct srdma_desc *d,
-		const uint8_t *payload)
+int srdma_post_is_empty(const struct srdma_qp *qp)
 {
-	/* Silence counts from when somebody waits. */
-	if (qp->sq_head == qp->sq_tail && qp->rq_head == qp->rq_tail) {
-		qp->heard = qp->relay->now;
-		srdma_relay_wake_qp(qp, qp->relay->now + SRDMA_SECOND);
-	}
-	if (d->opcode == SRDMA_DESC_RECV)
-		post_recv(qp, d);
-	else
-		post_send(qp, d, payload);
-	srdma_relay_activate(qp);
+	const struct srdma_requester *rq = srdma_qp_requester(qp);
+
+	return rq->sq_head == rq->sq_tail;
+}
+
+uint32_t srdma_post_depth(const struct srdma_qp *qp)
+{
+	return srdma_qp_requester(qp)->sq_depth;
+}
+
+uint64_t srdma_post_count(const struct srdma_qp *qp)
+{
+	return srdma_qp_requester(qp)->sq_tail;
 }

@@ -2,15 +2,20 @@
 
 #include <errno.h>
 
-enum { REORDERED = 3, CHUNK = 16 };
+#include "base/time.h"
+
+enum {
+	REORDERED = 3, /* later responses that arrived: one is lost */
+	SLAB = 16,     /* chunks that memory is taken for at a time */
+};
 
 struct srdma_read_chunk_slab {
 	struct srdma_read_chunk_slab *next;
-	struct srdma_read_chunk part[CHUNK];
+	struct srdma_read_chunk chunk[SLAB];
 };
 
-void srdma_read_chunk_create(struct srdma_read_chunks *t, struct srdma_table_memory *memory,
-		       uint32_t size)
+void srdma_read_chunk_create(struct srdma_read_chunks *t,
+			     struct srdma_table_memory *memory, uint32_t size)
 {
 	*t = (struct srdma_read_chunks){ .memory = memory, .size = size };
 }
@@ -41,7 +46,7 @@ void srdma_read_chunk_shrink(struct srdma_read_chunks *t)
 		srdma_read_chunk_clear(t);
 }
 
-/* One that is free; NULL: no room, or no memory. */
+/* A free chunk; NULL: no room, or no memory. */
 static struct srdma_read_chunk *take(struct srdma_read_chunks *t)
 {
 	struct srdma_read_chunk_slab *c;
@@ -53,9 +58,9 @@ static struct srdma_read_chunk *take(struct srdma_read_chunks *t)
 			return NULL;
 		c->next = t->chunks;
 		t->chunks = c;
-		for (int i = CHUNK; i-- > 0 && t->room < t->size; t->room++) {
-			c->part[i].next = t->free;
-			t->free = &c->part[i];
+		for (int i = SLAB; i-- > 0 && t->room < t->size; t->room++) {
+			c->chunk[i].next = t->free;
+			t->free = &c->chunk[i];
 		}
 	}
 	p = t->free;
@@ -64,7 +69,8 @@ static struct srdma_read_chunk *take(struct srdma_read_chunks *t)
 	return p;
 }
 
-uint32_t srdma_read_chunk_responses(const struct srdma_read_chunks *t, uint32_t len)
+uint32_t srdma_read_chunk_responses(const struct srdma_read_chunks *t,
+				    uint32_t len)
 {
 	return len ? (len + t->mtu - 1) / t->mtu : 1;
 }
@@ -80,9 +86,9 @@ static void append(struct srdma_read_chunks *t, struct srdma_read_chunk *p)
 	t->tail = p;
 }
 
-/* Who is the oldest then has waited for it. */
-static void unlink_part(struct srdma_read_chunks *t, struct srdma_read_chunk *p,
-			uint64_t now)
+/* The time-out of the chunk that becomes the oldest starts now. */
+static void unlink_chunk(struct srdma_read_chunks *t,
+			 struct srdma_read_chunk *p, uint64_t now)
 {
 	if (p->before)
 		p->before->next = p->next;
@@ -96,20 +102,22 @@ static void unlink_part(struct srdma_read_chunks *t, struct srdma_read_chunk *p,
 		t->head->since = now;
 }
 
-struct srdma_read_chunk *srdma_read_chunk_add(struct srdma_read_chunks *t, uint64_t id,
-				  uint32_t start, uint32_t end)
+struct srdma_read_chunk *srdma_read_chunk_add(struct srdma_read_chunks *t,
+					      uint64_t id, uint32_t start,
+					      uint32_t end)
 {
 	struct srdma_read_chunk *p = take(t);
 
 	if (!p)
 		return NULL;
 	*p = (struct srdma_read_chunk){ .request_id = id,
-				  .flight = SRDMA_NO_FLIGHT,
-				  .start = start,
-				  .end = end,
-				  .from = start,
-				  .until = end,
-				  .left = srdma_read_chunk_responses(t, end - start) };
+					.flight = SRDMA_NO_FLIGHT,
+					.start = start,
+					.end = end,
+					.from = start,
+					.until = end,
+					.left = srdma_read_chunk_responses(
+						t, end - start) };
 	append(t, p);
 	t->count++;
 	t->due += p->left;
@@ -126,13 +134,14 @@ static uint64_t oldest_atomic(const struct srdma_read_chunks *t)
 	return oldest;
 }
 
-/* The peer keeps that of one more, and of all that are not answered. */
+/* 1: the peer keeps the result of one more, and of all that are not answered. */
 static int has_result(const struct srdma_read_chunks *t)
 {
 	return t->atomics + 1 - t->oldest < t->results;
 }
 
-struct srdma_read_chunk *srdma_read_chunk_add_atomic(struct srdma_read_chunks *t, uint64_t id)
+struct srdma_read_chunk *
+srdma_read_chunk_add_atomic(struct srdma_read_chunks *t, uint64_t id)
 {
 	struct srdma_read_chunk *p;
 
@@ -147,39 +156,43 @@ struct srdma_read_chunk *srdma_read_chunk_add_atomic(struct srdma_read_chunks *t
 	return p;
 }
 
-static void drop(struct srdma_read_chunks *t, struct srdma_read_chunk *p, uint64_t now)
+static void drop(struct srdma_read_chunks *t, struct srdma_read_chunk *p,
+		 uint64_t now)
 {
 	t->wanted -= p->state == SRDMA_READ_CHUNK_WANTED;
-	unlink_part(t, p, now);
+	unlink_chunk(t, p, now);
 	p->next = t->free;
 	t->free = p;
 	t->count--;
 }
 
-struct srdma_read_chunk *srdma_read_chunk_find(const struct srdma_read_chunks *t, uint64_t id,
-				   uint32_t from, uint32_t until)
+struct srdma_read_chunk *
+srdma_read_chunk_find(const struct srdma_read_chunks *t, uint64_t id,
+		      uint32_t from, uint32_t until)
 {
-	struct srdma_read_chunk *p = t->tail; /* the new ones are there */
+	struct srdma_read_chunk *p = t->tail; /* new chunks are at the tail */
 
 	while (p &&
 	       !(p->request_id == id && p->from == from && p->until == until &&
-		 (p->state == SRDMA_READ_CHUNK_NEW || p->state == SRDMA_READ_CHUNK_CUT)))
+		 (p->state == SRDMA_READ_CHUNK_NEW ||
+		  p->state == SRDMA_READ_CHUNK_CUT)))
 		p = p->before;
 	return p;
 }
 
-void srdma_read_chunk_asked(struct srdma_read_chunks *t, struct srdma_read_chunk *part,
-		      uint64_t flight, uint64_t now)
+void srdma_read_chunk_asked(struct srdma_read_chunks *t,
+			    struct srdma_read_chunk *chunk, uint64_t flight,
+			    uint64_t now)
 {
-	if (part->state == SRDMA_READ_CHUNK_CUT) {
-		unlink_part(t, part, now);
-		append(t, part);
+	if (chunk->state == SRDMA_READ_CHUNK_CUT) {
+		unlink_chunk(t, chunk, now);
+		append(t, chunk);
 	}
-	part->state = SRDMA_READ_CHUNK_ASKED;
-	part->flight = flight;
-	part->asked = part->since = now;
-	part->later = 0;
-	part->late = 0;
+	chunk->state = SRDMA_READ_CHUNK_ASKED;
+	chunk->flight = flight;
+	chunk->asked = chunk->since = now;
+	chunk->later = 0;
+	chunk->late = 0;
 }
 
 struct srdma_read_chunk *srdma_read_chunk_next(struct srdma_read_chunks *t)
@@ -195,19 +208,20 @@ struct srdma_read_chunk *srdma_read_chunk_next(struct srdma_read_chunks *t)
 	return p;
 }
 
-void srdma_read_chunk_not_yet(struct srdma_read_chunks *t, struct srdma_read_chunk *part)
+void srdma_read_chunk_not_yet(struct srdma_read_chunks *t,
+			      struct srdma_read_chunk *chunk)
 {
-	part->state = SRDMA_READ_CHUNK_WANTED;
+	chunk->state = SRDMA_READ_CHUNK_WANTED;
 	t->wanted++;
 }
 
-void srdma_read_chunk_executed(struct srdma_read_chunk *part, uint64_t now)
+void srdma_read_chunk_executed(struct srdma_read_chunk *chunk, uint64_t now)
 {
-	part->executed = 1;
-	part->since = now;
+	chunk->executed = 1;
+	chunk->since = now;
 }
 
-/* --- places ------------------------------------------------------------ */
+/* --- places -------------------------------------------------------------- */
 
 static uint32_t place_of(const struct srdma_read_chunks *t,
 			 const struct srdma_read_chunk *p, uint32_t offset)
@@ -226,9 +240,10 @@ static void fill(struct srdma_read_chunk *p, uint32_t place)
 	p->left--;
 }
 
-/* Places [*from, *to) are the first that are empty, from *from on. */
-static int find_run(const struct srdma_read_chunks *t, const struct srdma_read_chunk *p,
-		    uint32_t *from, uint32_t *to)
+/* Finds the first run of empty places [*from, *to) from *from on. 0: none. */
+static int find_run(const struct srdma_read_chunks *t,
+		    const struct srdma_read_chunk *p, uint32_t *from,
+		    uint32_t *to)
 {
 	uint32_t n = srdma_read_chunk_responses(t, p->end - p->start);
 
@@ -256,8 +271,8 @@ static void want(struct srdma_read_chunks *t, struct srdma_read_chunk *p)
 	p->flight = SRDMA_NO_FLIGHT;
 }
 
-/* Ask for the first run of empty places in the part's own place, for the
- * others as parts of their own, or later if there is no room. */
+/* Requests the first run of empty places again by this chunk, other runs by
+ * chunks of their own, or later if there is no room for those. */
 static void ask_again(struct srdma_read_chunks *t, struct srdma_read_chunk *p)
 {
 	uint32_t from = 0, to;
@@ -267,13 +282,13 @@ static void ask_again(struct srdma_read_chunks *t, struct srdma_read_chunk *p)
 	p->until = offset_of(t, p, to);
 	want(t, p);
 	for (from = to; find_run(t, p, &from, &to); from = to) {
-		struct srdma_read_chunk *q =
-			srdma_read_chunk_add(t, p->request_id, offset_of(t, p, from),
-				       offset_of(t, p, to));
+		struct srdma_read_chunk *q = srdma_read_chunk_add(
+			t, p->request_id, offset_of(t, p, from),
+			offset_of(t, p, to));
 
 		if (!q)
 			return;
-		t->due -= q->left; /* they were the part's */
+		t->due -= q->left; /* they were counted for p */
 		for (; from < to; from++)
 			fill(p, from);
 		q->asked = p->asked;
@@ -281,16 +296,17 @@ static void ask_again(struct srdma_read_chunks *t, struct srdma_read_chunk *p)
 	}
 }
 
-/* --- answers ------------------------------------------------------------ */
+/* --- responses ----------------------------------------------------------- */
 
-static int has_empty(const struct srdma_read_chunks *t, const struct srdma_read_chunk *p,
+static int has_empty(const struct srdma_read_chunks *t,
+		     const struct srdma_read_chunk *p,
 		     const struct srdma_read_chunk_response *a)
 {
 	uint32_t len;
 
-	if (p->state == SRDMA_READ_CHUNK_NEW || p->request_id != a->request_id ||
-	    !p->atomic != !a->atomic || a->offset < p->start ||
-	    (a->offset >= p->end && p->start < p->end))
+	if (p->state == SRDMA_READ_CHUNK_NEW ||
+	    p->request_id != a->request_id || !p->atomic != !a->atomic ||
+	    a->offset < p->start || (a->offset >= p->end && p->start < p->end))
 		return 0;
 	len = p->end - a->offset;
 	if (len > t->mtu)
@@ -299,18 +315,19 @@ static int has_empty(const struct srdma_read_chunks *t, const struct srdma_read_
 	       !is_filled(p, place_of(t, p, a->offset));
 }
 
-/* What was passed by an answer is lost, where order may change only after a
- * third one or a time. */
-static int is_lost(const struct srdma_read_chunks *t, const struct srdma_read_chunk *p,
-		   uint32_t passed, const struct srdma_read_chunk_response *a)
+/* 1: the response that the chunk waits for is lost. A later one arrived; where
+ * packets may overtake each other, three did, or a time passed. */
+static int is_lost(const struct srdma_read_chunks *t,
+		   const struct srdma_read_chunk *p, uint32_t passed,
+		   const struct srdma_read_chunk_response *a)
 {
 	return t->ordered || passed >= REORDERED ||
 	       a->now - p->late >= a->patience;
 }
 
-/* An answer came behind what the part waits for. */
-static void pass(struct srdma_read_chunks *t, struct srdma_read_chunk *p, uint32_t passed,
-		 const struct srdma_read_chunk_response *a)
+/* A response arrived that was sent after the one that the chunk waits for. */
+static void pass(struct srdma_read_chunks *t, struct srdma_read_chunk *p,
+		 uint32_t passed, const struct srdma_read_chunk_response *a)
 {
 	if (!p->late)
 		p->late = a->now;
@@ -320,7 +337,7 @@ static void pass(struct srdma_read_chunks *t, struct srdma_read_chunk *p, uint32
 		t->late = p->late;
 }
 
-/* An answer to the part itself came. */
+/* A response to the chunk itself arrived. */
 static void look_at(struct srdma_read_chunks *t, struct srdma_read_chunk *p,
 		    const struct srdma_read_chunk_response *a)
 {
@@ -344,7 +361,7 @@ static void look_at(struct srdma_read_chunks *t, struct srdma_read_chunk *p,
 	pass(t, p, filled, a);
 }
 
-/* Parts that were asked for earlier have been passed by this answer. */
+/* The response overtook those to all chunks that were requested earlier. */
 static void pass_older(struct srdma_read_chunks *t, struct srdma_read_chunk *p,
 		       const struct srdma_read_chunk_response *a)
 {
@@ -355,8 +372,9 @@ static void pass_older(struct srdma_read_chunks *t, struct srdma_read_chunk *p,
 	}
 }
 
-int srdma_read_chunk_fill(struct srdma_read_chunks *t, const struct srdma_read_chunk_response *a,
-		    uint64_t *flight)
+int srdma_read_chunk_fill(struct srdma_read_chunks *t,
+			  const struct srdma_read_chunk_response *a,
+			  uint64_t *flight)
 {
 	struct srdma_read_chunk *p = t->head;
 
@@ -379,12 +397,12 @@ int srdma_read_chunk_fill(struct srdma_read_chunks *t, const struct srdma_read_c
 }
 
 uint64_t srdma_read_chunk_expire(struct srdma_read_chunks *t, uint64_t now,
-			   uint64_t patience)
+				 uint64_t patience)
 {
 	uint64_t first = 0;
 
 	if (!t->late || now < t->late + patience)
-		return t->late ? t->late + patience : UINT64_MAX;
+		return t->late ? t->late + patience : SRDMA_NEVER;
 	for (struct srdma_read_chunk *p = t->head; p; p = p->next) {
 		if (p->state != SRDMA_READ_CHUNK_ASKED || !p->late)
 			continue;
@@ -394,7 +412,7 @@ uint64_t srdma_read_chunk_expire(struct srdma_read_chunks *t, uint64_t now,
 			first = p->late;
 	}
 	t->late = first;
-	return first ? first + patience : UINT64_MAX;
+	return first ? first + patience : SRDMA_NEVER;
 }
 
 void srdma_read_chunk_lose(struct srdma_read_chunks *t)

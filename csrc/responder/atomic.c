@@ -3,13 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-uint64_t srdma_atomic_apply(const struct srdma_atomic *how, uint64_t old)
-{
-	if (how->kind == SRDMA_ATOMIC_FETCH_ADD)
-		return old + how->swap_add;
-	return old == how->compare ? how->swap_add : old;
-}
-
 enum { FIRST_ROOM = 16 };
 
 void srdma_atomic_create(struct srdma_atomic_results *t,
@@ -18,7 +11,8 @@ void srdma_atomic_create(struct srdma_atomic_results *t,
 	*t = (struct srdma_atomic_results){ .memory = memory, .size = size };
 }
 
-/* It grows before it wraps: results stay where they are. */
+/* The ring reaches its full size before it wraps, so results keep their
+ * places when it grows. */
 int srdma_atomic_make_room(struct srdma_atomic_results *t, uint32_t n)
 {
 	const uint32_t all = t->count + n < t->size ? t->count + n : t->size;

@@ -1,60 +1,41 @@
 /*
- * Atomics: what they do to 8 bytes of host memory, and the results that a
- * target keeps of the last ones of a QP, so that none is executed twice
- * (docs/protocol.md 5).
+ * Results of the last atomics of a QP, which its responder keeps so that none
+ * is executed twice (docs/protocol.md 5).
  */
-#ifndef SRDMA_ATOMIC_H
-#define SRDMA_ATOMIC_H
+#ifndef SRDMA_RESPONDER_ATOMIC_H
+#define SRDMA_RESPONDER_ATOMIC_H
 
 #include <stdint.h>
 
 #include "table.h"
 
-enum srdma_atomic_kind {
-	SRDMA_ATOMIC_COMPARE_SWAP = 1,
-	SRDMA_ATOMIC_FETCH_ADD,
-};
-
-/* A QP keeps as many, and so does its peer. */
-enum { SRDMA_ATOMIC_RESULTS = 1024 };
-
-/* Of numbers in the host's byte order. */
-struct srdma_atomic {
-	uint8_t kind;	   /* enum srdma_atomic_kind; 0: it is none */
-	uint64_t swap_add; /* what is put there, or added modulo 2^64 */
-	uint64_t compare;  /* COMPARE_SWAP: if this is there */
-};
-
-/* What an atomic leaves where there was old. */
-uint64_t srdma_atomic_apply(const struct srdma_atomic *how, uint64_t old);
-
 struct srdma_atomic_result {
 	uint64_t request_id;
-	uint64_t original;
+	uint64_t original; /* value found */
 };
 
-/* A ring; all zero but memory and size: none yet. */
+/* A ring; all zero except memory and size: empty. */
 struct srdma_atomic_results {
 	struct srdma_table_memory *memory;
 	struct srdma_atomic_result *result;
-	uint32_t size; /* results at most */
-	uint32_t room; /* for so many is memory taken */
+	uint32_t size; /* most results */
+	uint32_t room; /* results that memory is allocated for */
 	uint32_t count, next;
 };
 
-/* Of size results at most; the memory, which outlives it, is taken for as many
- * as there are. */
+/* At most size results. Memory is taken from *memory, which outlives the
+ * ring, as results come. */
 void srdma_atomic_create(struct srdma_atomic_results *t,
 			 struct srdma_table_memory *memory, uint32_t size);
 void srdma_atomic_destroy(struct srdma_atomic_results *t);
 
-/* Make room for n more: the oldest ones go where there may not be as many. 0 or
- * -ENOMEM. */
+/* Makes room for n more; in a full ring the oldest are dropped. 0 or -ENOMEM.
+ */
 int srdma_atomic_make_room(struct srdma_atomic_results *t, uint32_t n);
-/* One was executed, for which room was made. */
+/* Keeps the result of an atomic for which room was made. */
 void srdma_atomic_keep(struct srdma_atomic_results *t, uint64_t request_id,
 		       uint64_t original);
-/* What the atomic of this request found. 0, or -ENOENT: it is not kept. */
+/* The value that the atomic of this request found. 0, or -ENOENT: not kept. */
 int srdma_atomic_find(const struct srdma_atomic_results *t, uint64_t request_id,
 		      uint64_t *original);
 

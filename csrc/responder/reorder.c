@@ -6,7 +6,7 @@
 
 #include "port.h"
 
-enum { SHARE = 3 }; /* a QP may keep so many times what is left */
+enum { SHARE = 3 }; /* a QP holds at most SHARE times the free entries */
 
 int srdma_reorder_pool_create(struct srdma_reorder_pool *pool, uint32_t n)
 {
@@ -28,33 +28,17 @@ void srdma_reorder_pool_destroy(struct srdma_reorder_pool *pool)
 	pool->all = pool->free = NULL;
 }
 
-struct srdma_position srdma_position_after(const struct srdma_packet *p)
-{
-	const uint32_t traits = srdma_wire_traits(p->opcode);
-	const int read = (traits & SRDMA_T_READ) != 0;
-	const uint32_t len = read ? p->dma_len : p->payload_len;
-
-	if (read ? !len : (traits & SRDMA_T_LAST) != 0)
-		return (struct srdma_position){ p->request_id + 1, 0 };
-	return (struct srdma_position){ p->request_id, p->offset + len };
-}
-
-static int same(struct srdma_position a, struct srdma_position b)
-{
-	return a.id == b.id && a.offset == b.offset;
-}
-
-/* 1: a part of a READ, perhaps the last one. */
+/* 1: a read chunk that may be the last one of its READ. */
 static int may_end(const struct srdma_packet *p)
 {
-	return p->opcode == SRDMA_OP_READ_REQUEST && p->dma_len;
+	return (p->traits & SRDMA_T_READ) && p->dma_len;
 }
 
-/* Whether nothing is missing between at and next (5). */
+/* 1: nothing is missing between at and next (5). */
 static int follows(struct srdma_position at, int reading,
 		   struct srdma_position next)
 {
-	return same(at, next) ||
+	return srdma_position_same(at, next) ||
 	       (reading && next.id == at.id + 1 && !next.offset);
 }
 
@@ -74,12 +58,12 @@ void srdma_reorder_note(struct srdma_reorder *b, const struct srdma_packet *p)
 	b->later = 0;
 }
 
-/* The last one that does not begin behind p; NULL: it is the first. */
+/* The last entry that does not start after p; NULL: p is the first. */
 static struct srdma_reorder_entry *find(const struct srdma_reorder *b,
-			       const struct srdma_packet *p)
+					const struct srdma_packet *p)
 {
 	const struct srdma_position at = srdma_position_of(p);
-	struct srdma_reorder_entry *k, *before = NULL;
+	struct srdma_reorder_entry *k, *prev = NULL;
 
 	if (b->tail &&
 	    !srdma_position_before(at, srdma_position_of(&b->tail->packet)))
@@ -87,58 +71,60 @@ static struct srdma_reorder_entry *find(const struct srdma_reorder *b,
 	for (k = b->head; k; k = k->next) {
 		if (srdma_position_before(at, srdma_position_of(&k->packet)))
 			break;
-		before = k;
+		prev = k;
 	}
-	return before;
+	return prev;
 }
 
-/* 1: p has something that its neighbours have. */
+/* 1: p shares bytes with its neighbours. */
 static int overlaps(const struct srdma_packet *p,
-		    const struct srdma_reorder_entry *before,
+		    const struct srdma_reorder_entry *prev,
 		    const struct srdma_reorder_entry *next)
 {
-	if (before &&
-	    srdma_position_before(srdma_position_of(p),
-				  srdma_position_after(&before->packet)))
+	if (prev && srdma_position_before(srdma_position_of(p),
+					  srdma_position_after(&prev->packet)))
 		return 1;
 	return next && srdma_position_before(srdma_position_of(&next->packet),
 					     srdma_position_after(p));
 }
 
-static void insert(struct srdma_reorder *b, struct srdma_reorder_entry *before,
+static void insert(struct srdma_reorder *b, struct srdma_reorder_entry *prev,
 		   struct srdma_reorder_entry *k)
 {
-	struct srdma_reorder_entry **at = before ? &before->next : &b->head;
+	struct srdma_reorder_entry **at = prev ? &prev->next : &b->head;
 
 	k->next = *at;
 	*at = k;
-	if (b->tail == before)
+	if (b->tail == prev)
 		b->tail = k;
 	b->count++;
 }
 
-/* An atomic takes it for what it finds. */
+/* An atomic needs a buffer for the value that it finds. */
 static int needs_buf(const struct srdma_packet *p)
 {
-	return p->payload_len ||
-	       (srdma_wire_traits(p->opcode) & SRDMA_T_ATOMIC);
+	return p->payload_len || (p->traits & SRDMA_T_ATOMIC);
 }
 
-static int is_same(const struct srdma_packet *p, const struct srdma_reorder_entry *k)
+static int is_same(const struct srdma_packet *p,
+		   const struct srdma_reorder_entry *k)
 {
-	return k && same(srdma_position_of(p), srdma_position_of(&k->packet)) &&
-	       same(srdma_position_after(p), srdma_position_after(&k->packet));
+	return k &&
+	       srdma_position_same(srdma_position_of(p),
+				   srdma_position_of(&k->packet)) &&
+	       srdma_position_same(srdma_position_after(p),
+				   srdma_position_after(&k->packet));
 }
 
 int srdma_reorder_keep(struct srdma_reorder *b, const struct srdma_packet *p,
-		      struct srdma_buf **buf, struct srdma_reorder_entry **out)
+		       struct srdma_buf **buf, struct srdma_reorder_entry **out)
 {
 	struct srdma_reorder_pool *pool = b->pool;
-	struct srdma_reorder_entry *before = find(b, p);
+	struct srdma_reorder_entry *prev = find(b, p);
 	struct srdma_reorder_entry *k = pool->free;
 
-	if (overlaps(p, before, before ? before->next : b->head))
-		return is_same(p, before) ? -EALREADY : -EINVAL;
+	if (overlaps(p, prev, prev ? prev->next : b->head))
+		return is_same(p, prev) ? -EALREADY : -EINVAL;
 	if (b->count == SRDMA_REORDER_MAX || b->count >= SHARE * pool->left)
 		return -ENOSPC;
 	pool->free = k->next;
@@ -150,7 +136,7 @@ int srdma_reorder_keep(struct srdma_reorder *b, const struct srdma_packet *p,
 		k->buf = *buf;
 		*buf = NULL;
 	}
-	insert(b, before, k);
+	insert(b, prev, k);
 	*out = k;
 	return 0;
 }
@@ -178,19 +164,21 @@ void srdma_reorder_drop(struct srdma_reorder *b)
 
 /* --- gaps --------------------------------------------------------------- */
 
-enum { NEWEST = SRDMA_MAX_GAPS - 1 }; /* fewer: those are the last (2.4) */
+/* One fewer than fit: a full list would mean that more follow (2.4). */
+enum { NEWEST = SRDMA_MAX_GAPS - 1 };
 
 struct list {
 	struct srdma_gap newest[NEWEST]; /* a ring */
-	uint32_t count;			 /* of all */
+	uint32_t count;			 /* of all gaps */
 	struct srdma_gap page[SRDMA_MAX_GAPS];
 	uint32_t before, paged;		  /* gaps before the page, and on it */
-	struct srdma_position from, next; /* the page begins, the next one */
+	struct srdma_position from, next; /* starts of this and the next page */
 };
 
 static void add(struct list *l, struct srdma_position at, uint32_t extent)
 {
-	const struct srdma_gap gap = { (uint32_t)at.id, at.offset, extent };
+	const struct srdma_gap gap = { (uint32_t)at.id, (uint32_t)at.offset,
+				       extent };
 
 	l->newest[l->count++ % NEWEST] = gap;
 	if (srdma_position_before(at, l->from))
@@ -201,7 +189,7 @@ static void add(struct list *l, struct srdma_position at, uint32_t extent)
 		l->next = at;
 }
 
-/* All from at to next. */
+/* All that is missing from at to next. */
 static void add_missing(struct list *l, struct srdma_position at,
 			struct srdma_position next)
 {
@@ -210,7 +198,7 @@ static void add_missing(struct list *l, struct srdma_position at,
 		at = (struct srdma_position){ next.id, 0 };
 	}
 	if (at.offset != next.offset)
-		add(l, at, next.offset - at.offset);
+		add(l, at, (uint32_t)(next.offset - at.offset));
 }
 
 static void add_all(const struct srdma_reorder *b,
@@ -228,7 +216,7 @@ static void add_all(const struct srdma_reorder *b,
 		at = srdma_position_after(&k->packet);
 		reading = may_end(&k->packet);
 	}
-	/* Of what was sent behind the furthest, something did not come. */
+	/* Packets were sent after the furthest one and not all arrived. */
 	if (from->highest > b->pn && from->highest - b->pn > b->later)
 		end = (struct srdma_position){ from->credit, 0 };
 	if (srdma_position_before(at, end))
@@ -236,8 +224,8 @@ static void add_all(const struct srdma_reorder *b,
 }
 
 void srdma_reorder_gaps(struct srdma_reorder *b,
-		       const struct srdma_reorder_from *from,
-		       struct srdma_reorder_gaps *out)
+			const struct srdma_reorder_from *from,
+			struct srdma_reorder_gaps *out)
 {
 	struct list l = { .from = b->page };
 
@@ -251,7 +239,8 @@ void srdma_reorder_gaps(struct srdma_reorder *b,
 		out->skips = 1;
 		return;
 	}
-	if (l.before && !l.paged) { /* the last page was the last one */
+	if (l.before &&
+	    !l.paged) { /* no gap after the last page: start again */
 		l = (struct list){ 0 };
 		add_all(b, from, &l);
 	}

@@ -1,107 +1,86 @@
 /*
- * The peer's requests that came too early: verified packets beyond a gap, in
- * order, and what is missing between them (docs/protocol.md 5.2). It knows
+ * Reorder buffer: verified request packets of the peer that arrived after a
+ * gap, in order, and the gaps between them (docs/protocol.md 5.2). It knows
  * packets and their order, neither QPs nor memory regions.
  */
-#ifndef SRDMA_REORDER_H
-#define SRDMA_REORDER_H
+#ifndef SRDMA_RESPONDER_REORDER_H
+#define SRDMA_RESPONDER_REORDER_H
 
 #include <stdint.h>
 
 #include "session.h"
 #include "wire.h"
+#include "wire/position.h"
 
 struct srdma_buf;
 
-enum { SRDMA_REORDER_MAX = 512 }; /* packets kept of one QP */
-
-/* A place in the order of requests: a byte of a message, or the beginning of
- * an empty one. */
-struct srdma_position {
-	uint64_t id;
-	uint32_t offset;
-};
-
-static inline int srdma_position_before(struct srdma_position a,
-					struct srdma_position b)
-{
-	return a.id < b.id || (a.id == b.id && a.offset < b.offset);
-}
-
-static inline struct srdma_position
-srdma_position_of(const struct srdma_packet *p)
-{
-	return (struct srdma_position){ p->request_id, p->offset };
-}
-
-/* Where the packet's successor begins; of a part of a READ that has bytes: the
- * next part, if there is one. */
-struct srdma_position srdma_position_after(const struct srdma_packet *p);
+enum { SRDMA_REORDER_MAX = 512 }; /* packets of one QP */
 
 struct srdma_reorder_entry {
 	struct srdma_reorder_entry *next;
-	struct srdma_buf *buf; /* payload; an atomic's; NULL: none, or taken */
+	struct srdma_buf *buf; /* payload, or an atomic's; NULL: none */
 	struct srdma_packet packet;
-	size_t claim_len; /* with a proof: what it covers */
+	size_t claim_len; /* packet with a proof: bytes that it covers */
 	uint8_t claim[SRDMA_CLAIM_MAX];
 };
 
-/* Records for all QPs of a relay. */
+/* Entries for all QPs of a relay. */
 struct srdma_reorder_pool {
 	struct srdma_reorder_entry *all, *free;
 	uint32_t left;
 };
+/* 0 or -ENOMEM. */
 int srdma_reorder_pool_create(struct srdma_reorder_pool *pool, uint32_t n);
 void srdma_reorder_pool_destroy(struct srdma_reorder_pool *pool);
 
-/* All zero but pn and pool: nothing came yet. */
+/* All zero except pool and pn: no packet arrived yet. */
 struct srdma_reorder {
 	struct srdma_reorder_pool *pool;
-	struct srdma_reorder_entry *head, *tail; /* in order, none overlap */
+	struct srdma_reorder_entry *head, *tail; /* in order, no overlap */
 	uint32_t count;
-	struct srdma_position page;	/* the next page of gaps begins there */
-	int newest;			/* the last ack told the newest ones */
-	struct srdma_position furthest; /* end of what ever verified */
-	uint64_t pn;	/* of that packet; at first the number before all */
-	uint64_t later; /* packets with higher numbers that verified since */
+	struct srdma_position page; /* the next page of gaps starts here */
+	int newest;		    /* the last ack listed the newest gaps */
+	struct srdma_position furthest; /* end of all that verified */
+	uint64_t pn;	/* of that packet; at first one less than any */
+	uint64_t later; /* packets with higher numbers verified since */
 };
 
-/* Every verified packet comes here first, whatever it is. */
+/* Every verified packet of the QP is counted first, whatever its kind. */
 void srdma_reorder_count(struct srdma_reorder *b, uint64_t pn);
-/* Then every request packet that is not behind the position, last. */
+/* A request packet that is not before the expected position: called last. */
 void srdma_reorder_note(struct srdma_reorder *b, const struct srdma_packet *p);
 
 /*
- * Keep a request packet, with its payload: *buf is taken over if it has one,
- * or is an atomic.
- * The caller fills the claim of *out. 0; -EALREADY: it is kept already;
- * -EINVAL: something else has some of its bytes, as no honest peer sends it;
- * -ENOSPC: the QP has SRDMA_REORDER_MAX, or its part of the pool.
+ * Keeps a request packet with its payload: takes *buf if the packet has payload
+ * or is an atomic. The caller fills the claim of *out. 0; -EALREADY: the packet
+ * is kept already; -EINVAL: another packet has some of its bytes, which no
+ * correct peer sends; -ENOSPC: the limit of the QP, or its share of the pool.
  */
 int srdma_reorder_keep(struct srdma_reorder *b, const struct srdma_packet *p,
-		      struct srdma_buf **buf, struct srdma_reorder_entry **out);
-/* Give the first one back, with its payload if it has it. */
+		       struct srdma_buf **buf,
+		       struct srdma_reorder_entry **out);
+/* Releases the first packet, with its payload unless that was taken. */
 void srdma_reorder_pop(struct srdma_reorder *b);
 void srdma_reorder_drop(struct srdma_reorder *b);
 
 struct srdma_reorder_from {
-	struct srdma_position at; /* what is expected */
-	int reading;	  /* at follows a part of a READ that may be its last:
-			       (id + 1, 0) follows too */
+	struct srdma_position at; /* expected position */
+	int reading; /* at follows a read chunk that may be its READ's last:
+			(id + 1, 0) follows too */
 	uint64_t highest; /* packet number that verified */
-	uint64_t credit;  /* no request packet has this id or a higher one */
+	uint64_t credit;  /* all request ids are lower */
 };
 
 struct srdma_reorder_gaps {
 	struct srdma_gap gap[SRDMA_MAX_GAPS];
 	uint8_t count;
-	uint8_t skips; /* some before them are missing too */
+	uint8_t skips; /* 1: gaps before these are not listed */
 };
 
-/* What is missing: at most SRDMA_MAX_GAPS. Of more than that, page by page,
- * and the newest in every second ack. */
+/* The missing ranges, at most SRDMA_MAX_GAPS. More of them are listed page by
+ * page, and in every second ack the newest ones. */
 void srdma_reorder_gaps(struct srdma_reorder *b,
-		       const struct srdma_reorder_from *from,
-		       struct srdma_reorder_gaps *out);
+			const struct srdma_reorder_from *from,
+			struct srdma_reorder_gaps *out);
 
 #endif

@@ -1,99 +1,58 @@
 /*
- * The peer's requests, wire to host (docs/protocol.md 4.6, 5, 6). A packet
- * that comes here has verified and is at the position (order.c). The access
- * is authorized (judge.c) before any DMA; its payload lies in a private buffer
- * until then.
+ * The stages of a request packet (responder.h), and the responder's life. A row
+ * of `kinds` per kind of request names what each stage does.
  */
+#include "responder/responder.h"
+
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "relay/relay_impl.h"
+#include "path/connect.h"
+#include "responder/responder_impl.h"
+#include "session.h"
 
-enum {
-	ANSWERED = SRDMA_T_READ | SRDMA_T_ATOMIC,
-	SPARE = 4, /* one in so many slots is for what is asked again */
-};
+/* --- stages --------------------------------------------------------------- */
 
 struct request {
 	const struct srdma_arrival *arrival;
-	struct srdma_qp *qp;
+	struct srdma_responder *rs;
 	const struct srdma_packet *p;
-	uint32_t traits;
+	struct srdma_span span; /* bytes that the packet itself accesses */
 };
 
-/* 1: its sender waits for more than an ack. */
-static int is_answered(const struct srdma_packet *p)
-{
-	return (srdma_wire_traits(p->opcode) & ANSWERED) != 0;
-}
-
-/* Bytes that its sender asks for. */
-static uint32_t asked(const struct srdma_packet *p)
-{
-	return p->opcode == SRDMA_OP_READ_REQUEST ? p->dma_len
-						  : SRDMA_ATOMIC_LEN;
-}
-
-/* Hand the payload to the place list and move the position. */
-static enum srdma_reason place(const struct request *rq,
-			       const struct srdma_span *a)
-{
-	struct srdma_qp *qp = rq->qp;
-	const struct srdma_packet *p = rq->p;
-	int last = (rq->traits & SRDMA_T_LAST) != 0;
-	struct srdma_op *op = srdma_op_add(qp, SRDMA_OP_PLACE);
-
-	op->addr = a->addr;
-	op->key = a->rkey;
-	op->right = a->right;
-	op->len = a->len;
-	op->allowed = qp->relay->mrs.serial;
-	op->opcode = p->opcode;
-	op->request_id = p->request_id;
-	op->offset = p->offset + p->payload_len;
-	op->ends = (uint8_t)last;
-	op->dma_len = p->imm;
-	if (p->payload_len) {
-		op->buf = *rq->arrival->buf;
-		*rq->arrival->buf = NULL;
-	}
-	qp->rx_offset += p->payload_len;
-	if (last) {
-		op->consumes = qp->message.kind == SRDMA_T_SEND ||
-			       (rq->traits & SRDMA_T_IMM) != 0;
-		qp->rq_next += op->consumes;
-		qp->message = (struct srdma_message){ 0 };
-		qp->rx_id++;
-		qp->rx_offset = 0;
-	}
-	return SRDMA_REASON_NONE;
-}
-
-/* FIRST and ONLY begin a message, the others continue one of their kind. */
+/* 1: FIRST or ONLY inside a message, or another packet outside of one of its
+ * kind. */
 static int out_of_turn(const struct request *rq, uint8_t kind)
 {
-	const struct srdma_message *m = &rq->qp->message;
+	const struct srdma_message *m = &rq->rs->message;
 
-	if (rq->traits & SRDMA_T_FIRST)
+	if (rq->p->traits & SRDMA_T_FIRST)
 		return m->kind != 0;
 	return m->kind != kind;
 }
 
-/* A message begins, all of which must lie in the region. */
-static enum srdma_reason begin_write(const struct request *rq)
+static enum srdma_reason write_sequence(struct request *rq)
+{
+	if (out_of_turn(rq, SRDMA_T_WRITE))
+		return SRDMA_REASON_MALFORMED;
+	if ((rq->p->traits & SRDMA_T_FIRST) &&
+	    rq->p->dma_len > SRDMA_MAX_MESSAGE)
+		return SRDMA_REASON_MALFORMED;
+	return SRDMA_REASON_NONE;
+}
+
+/* A message begins; all of it must lie in the region. */
+static enum srdma_reason begin_write(const struct request *rq,
+				     const struct srdma_mr *mr)
 {
 	const struct srdma_packet *p = rq->p;
 	const struct srdma_span all = { SRDMA_ACCESS_REMOTE_WRITE, p->rkey,
 					p->va, p->dma_len };
-	struct srdma_mr *mr;
-	enum srdma_reason why;
+	enum srdma_reason why = srdma_access_bounds(rq->rs, mr, &all);
 
-	if (p->dma_len > SRDMA_MAX_MESSAGE)
-		return SRDMA_REASON_MALFORMED;
-	why = all.len ? srdma_access_region(rq->qp, &all, &mr)
-		      : SRDMA_REASON_NONE;
 	if (!why)
-		rq->qp->message =
+		rq->rs->message =
 			(struct srdma_message){ .kind = SRDMA_T_WRITE,
 						.rkey = p->rkey,
 						.va = p->va,
@@ -101,388 +60,319 @@ static enum srdma_reason begin_write(const struct request *rq)
 	return why;
 }
 
-static enum srdma_reason rx_write(const struct request *rq)
+static enum srdma_reason write_access(struct request *rq)
 {
-	struct srdma_qp *qp = rq->qp;
+	struct srdma_responder *rs = rq->rs;
 	const struct srdma_packet *p = rq->p;
-	const struct srdma_message *m = &qp->message;
-	uint64_t end = (uint64_t)p->offset + p->payload_len;
-	int last = (rq->traits & SRDMA_T_LAST) != 0;
-	enum srdma_reason why = SRDMA_REASON_NONE;
-	struct srdma_span own;
+	const struct srdma_message *m = &rs->message;
+	const int first = (p->traits & SRDMA_T_FIRST) != 0;
+	const uint64_t end = (uint64_t)p->offset + p->payload_len;
+	const struct srdma_mr *mr =
+		srdma_access_region(rs, first ? p->rkey : m->rkey);
+	enum srdma_reason why = first ? begin_write(rq, mr) : SRDMA_REASON_NONE;
 
-	if (out_of_turn(rq, SRDMA_T_WRITE))
-		return SRDMA_REASON_MALFORMED;
-	if (rq->traits & SRDMA_T_FIRST)
-		why = begin_write(rq);
 	if (why)
 		return why;
-	if (last ? end != m->length : end >= m->length)
+	if ((p->traits & SRDMA_T_LAST) ? end != m->length : end >= m->length)
 		return SRDMA_REASON_MALFORMED;
-	own = (struct srdma_span){ SRDMA_ACCESS_REMOTE_WRITE, m->rkey,
-				   m->va + p->offset, p->payload_len };
-	why = srdma_access_access(rq->arrival, &own);
+	rq->span = (struct srdma_span){ SRDMA_ACCESS_REMOTE_WRITE, m->rkey,
+					m->va + p->offset, p->payload_len };
+	why = srdma_access_check(rq->arrival, mr, &rq->span);
 	if (why)
 		return why;
-	if ((rq->traits & SRDMA_T_IMM) && qp->rq_next == qp->rq_tail)
+	if ((p->traits & SRDMA_T_IMM) && rs->rq_next == rs->rq_tail)
 		return SRDMA_REASON_NO_RECV;
-	return place(rq, &own);
+	return SRDMA_REASON_NONE;
 }
 
-static enum srdma_reason rx_send(const struct request *rq)
+static enum srdma_reason send_sequence(struct request *rq)
 {
-	struct srdma_qp *qp = rq->qp;
-	const struct srdma_packet *p = rq->p;
-	uint64_t end = (uint64_t)p->offset + p->payload_len;
-	struct srdma_span own;
-	struct srdma_rqe *e;
-
 	if (out_of_turn(rq, SRDMA_T_SEND))
 		return SRDMA_REASON_MALFORMED;
-	if (rq->traits & SRDMA_T_IETH)
+	if (rq->p->traits & SRDMA_T_IETH)
 		return SRDMA_REASON_UNSUPPORTED;
-	if (qp->rq_next == qp->rq_tail)
+	if (rq->rs->rq_next == rq->rs->rq_tail)
 		return SRDMA_REASON_NO_RECV;
-	qp->message.kind = SRDMA_T_SEND;
-	e = srdma_qp_rqe(qp, qp->rq_next);
-	if (end > e->length)
+	return SRDMA_REASON_NONE;
+}
+
+/* The receive's own memory is checked at its DMA. */
+static enum srdma_reason send_access(struct request *rq)
+{
+	struct srdma_responder *rs = rq->rs;
+	const struct srdma_packet *p = rq->p;
+	const struct srdma_rqe *e = srdma_responder_rqe(rs, rs->rq_next);
+
+	rs->message.kind = SRDMA_T_SEND;
+	if ((uint64_t)p->offset + p->payload_len > e->length)
 		return SRDMA_REASON_RECV_TOO_SHORT;
-	own = (struct srdma_span){ SRDMA_ACCESS_LOCAL_WRITE, e->key,
-				   e->addr + p->offset, p->payload_len };
-	return place(rq, &own);
+	rq->span = (struct srdma_span){ SRDMA_ACCESS_LOCAL_WRITE, e->key,
+					e->addr + p->offset, p->payload_len };
+	return SRDMA_REASON_NONE;
 }
 
-/* Of slots, and of what an atomic finds: those that hold a slot come first. */
-static int has_memory(struct srdma_qp *qp, const struct srdma_packet *p)
+static void place(const struct request *rq)
 {
-	struct srdma_relay *r = qp->relay;
-
-	if (!qp->slots)
-		qp->slots = srdma_table_take(&r->tables, r->params.reads,
-					     sizeof(*qp->slots));
-	return qp->slots &&
-	       (!(srdma_wire_traits(p->opcode) & SRDMA_T_ATOMIC) ||
-		!srdma_atomic_make_room(&qp->atomics, qp->slots_count + 1));
+	srdma_execute_place(rq->arrival, &rq->span);
 }
 
-int srdma_responder_full(struct srdma_qp *qp, const struct srdma_packet *p)
+static enum srdma_reason read_sequence(struct request *rq)
 {
-	return is_answered(p) && (qp->slots_count == qp->relay->params.reads ||
-				  !has_memory(qp, p));
-}
-
-int srdma_responder_waits(struct srdma_qp *qp, const struct srdma_packet *p)
-{
-	const uint32_t reads = qp->relay->params.reads;
-
-	return is_answered(p) &&
-	       (qp->slots_count >= reads - reads / SPARE || !has_memory(qp, p));
-}
-
-static struct srdma_slot *slot_at(const struct srdma_qp *qp, uint32_t i)
-{
-	return &qp->slots[(qp->slots_head + i) % qp->relay->params.reads];
-}
-
-/* What was authorized, or was before: its slot, which is free, is answered
- * behind what came before. */
-static struct srdma_op *take_slot(const struct request *rq, uint8_t again)
-{
-	struct srdma_qp *qp = rq->qp;
 	const struct srdma_packet *p = rq->p;
-	struct srdma_op *op = srdma_op_add(qp, SRDMA_OP_PLACE);
-
-	op->opcode = p->opcode;
-	op->request_id = p->request_id;
-	op->offset = p->offset + asked(p);
-	op->again = again;
-	*slot_at(qp, qp->slots_count++) = (struct srdma_slot){
-		.request_id = p->request_id,
-		.va = p->va,
-		.rkey = p->rkey,
-		.start = p->offset,
-		.next = p->offset,
-		.sent = p->offset,
-		.end = p->offset + asked(p),
-		.again = again,
-		.atomic = (rq->traits & SRDMA_T_ATOMIC) != 0,
-		.allowed = qp->relay->mrs.serial,
-	};
-	return op;
-}
-
-/* The part moves the position; of length 0, it is all of its READ. */
-static void pass_part(struct srdma_qp *qp, const struct srdma_packet *p)
-{
-	const struct srdma_position next = srdma_position_after(p);
-
-	qp->message = (struct srdma_message){
-		.kind = p->dma_len ? SRDMA_T_READ : 0,
-		.rkey = p->rkey,
-		.va = p->va,
-	};
-	qp->rx_id = next.id;
-	qp->rx_offset = next.offset;
-}
-
-/* What must be true of every part. */
-static int part_legal(const struct srdma_packet *p)
-{
-	return p->dma_len <= SRDMA_MAX_READ_CHUNK &&
-	       p->offset <= SRDMA_MAX_MESSAGE &&
-	       p->dma_len <= SRDMA_MAX_MESSAGE - p->offset;
-}
-
-static enum srdma_reason rx_read(const struct request *rq)
-{
-	struct srdma_qp *qp = rq->qp;
-	const struct srdma_packet *p = rq->p;
-	const struct srdma_message *m = &qp->message;
-	const struct srdma_span part = { SRDMA_ACCESS_REMOTE_READ, p->rkey,
-					 p->va + p->offset, p->dma_len };
-	enum srdma_reason why;
+	const struct srdma_message *m = &rq->rs->message;
 
 	if (m->kind ? m->kind != SRDMA_T_READ || m->va != p->va ||
 			      m->rkey != p->rkey || !p->dma_len
 		    : p->offset != 0)
 		return SRDMA_REASON_MALFORMED;
-	if (!part_legal(p))
-		return SRDMA_REASON_MALFORMED;
-	if (part.addr < p->va)
+	return srdma_slot_is_legal(p) ? SRDMA_REASON_NONE
+				      : SRDMA_REASON_MALFORMED;
+}
+
+static enum srdma_reason read_access(struct request *rq)
+{
+	const struct srdma_packet *p = rq->p;
+
+	rq->span = (struct srdma_span){ SRDMA_ACCESS_REMOTE_READ, p->rkey,
+					p->va + p->offset, p->dma_len };
+	if (rq->span.addr < p->va)
 		return SRDMA_REASON_OUT_OF_BOUNDS;
-	why = srdma_access_access(rq->arrival, &part);
-	if (why)
-		return why;
-	take_slot(rq, 0)->ends = !p->dma_len;
-	pass_part(qp, p);
-	return SRDMA_REASON_NONE;
+	return srdma_access_check(
+		rq->arrival, srdma_access_region(rq->rs, p->rkey), &rq->span);
 }
 
-/* The op of the slot executes it, before it is answered. */
-static void aim(const struct request *rq, struct srdma_op *op)
+static void read_execute(const struct request *rq)
 {
-	const struct srdma_packet *p = rq->p;
-
-	op->addr = p->va;
-	op->key = p->rkey;
-	op->right = SRDMA_ACCESS_REMOTE_ATOMIC;
-	op->len = SRDMA_ATOMIC_LEN;
-	op->allowed = rq->qp->relay->mrs.serial;
-	op->atomic = (struct srdma_atomic){
-		.kind = p->opcode == SRDMA_OP_FETCH_ADD
-				? SRDMA_ATOMIC_FETCH_ADD
-				: SRDMA_ATOMIC_COMPARE_SWAP,
-		.swap_add = p->swap_add,
-		.compare = p->compare,
-	};
-	op->buf = *rq->arrival->buf; /* for what was there */
-	*rq->arrival->buf = NULL;
+	srdma_execute_read(rq->arrival);
 }
 
-static enum srdma_reason rx_atomic(const struct request *rq)
+static enum srdma_reason atomic_sequence(struct request *rq)
 {
-	struct srdma_qp *qp = rq->qp;
-	const struct srdma_packet *p = rq->p;
-	const struct srdma_span own = { SRDMA_ACCESS_REMOTE_ATOMIC, p->rkey,
-					p->va, SRDMA_ATOMIC_LEN };
-	enum srdma_reason why;
-	struct srdma_op *op;
-
 	if (out_of_turn(rq, 0))
 		return SRDMA_REASON_MALFORMED;
-	if (p->va % SRDMA_ATOMIC_LEN)
-		return SRDMA_REASON_MISALIGNED;
-	why = srdma_access_access(rq->arrival, &own);
-	if (why)
-		return why;
-	op = take_slot(rq, 0);
-	op->ends = 1;
-	aim(rq, op);
-	qp->rx_id++;
-	qp->rx_offset = 0;
-	return SRDMA_REASON_NONE;
+	return rq->p->va % SRDMA_ATOMIC_LEN ? SRDMA_REASON_MISALIGNED
+					    : SRDMA_REASON_NONE;
 }
 
-static struct request request_of(const struct srdma_arrival *a)
+static enum srdma_reason atomic_access(struct request *rq)
 {
-	return (struct request){ a, a->qp, a->p,
-				 srdma_wire_traits(a->p->opcode) };
+	const struct srdma_packet *p = rq->p;
+
+	rq->span = (struct srdma_span){ SRDMA_ACCESS_REMOTE_ATOMIC, p->rkey,
+					p->va, SRDMA_ATOMIC_LEN };
+	return srdma_access_check(
+		rq->arrival, srdma_access_region(rq->rs, p->rkey), &rq->span);
 }
 
-enum srdma_reason srdma_responder_execute(const struct srdma_arrival *a)
+static void atomic_execute(const struct request *rq)
 {
-	const struct request rq = request_of(a);
-
-	srdma_qp_owe(a->qp);
-	if (rq.traits & SRDMA_T_WRITE)
-		return rx_write(&rq);
-	if (rq.traits & SRDMA_T_SEND)
-		return rx_send(&rq);
-	return rq.traits & SRDMA_T_READ ? rx_read(&rq) : rx_atomic(&rq);
+	srdma_execute_atomic(rq->arrival);
 }
 
-/* 1: a slot still has to answer some of the part. */
-static int on_its_way(const struct srdma_qp *qp, const struct srdma_packet *p)
-{
-	for (uint32_t i = 0; i < qp->slots_count; i++) {
-		const struct srdma_slot *s = slot_at(qp, i);
+struct kind {
+	uint32_t trait;
+	enum srdma_reason (*sequence)(struct request *rq); /* in its message */
+	enum srdma_reason (*access)(struct request *rq);   /* sets rq->span */
+	void (*execute)(const struct request *rq);
+};
 
-		if (s->request_id != p->request_id)
-			continue;
-		if (asked(p) ? s->sent < p->offset + asked(p) &&
-				       p->offset < s->end
-			     : s->start == s->end)
-			return 1;
-	}
-	return 0;
+static const struct kind kinds[] = {
+	{ SRDMA_T_WRITE, write_sequence, write_access, place },
+	{ SRDMA_T_SEND, send_sequence, send_access, place },
+	{ SRDMA_T_READ, read_sequence, read_access, read_execute },
+	{ SRDMA_T_ATOMIC, atomic_sequence, atomic_access, atomic_execute },
+};
+
+static const struct kind *kind_of(const struct srdma_packet *p)
+{
+	const struct kind *k = kinds;
+
+	while (!(p->traits & k->trait)) /* a request is of one of them */
+		k++;
+	return k;
 }
 
-/* It is not executed again: what it found then is said. */
-static void atomic_again(const struct request *rq)
+enum srdma_reason srdma_responder_run(const struct srdma_arrival *a)
 {
-	struct srdma_qp *qp = rq->qp;
-	uint64_t original;
+	const struct kind *kind = kind_of(a->p);
+	struct request rq = { .arrival = a, .rs = a->rs, .p = a->p };
+	enum srdma_reason why;
 
-	if (srdma_atomic_find(&qp->atomics, rq->p->request_id, &original))
+	srdma_inbound_begin(a->rs->qp);
+	why = kind->sequence(&rq);
+	if (!why)
+		why = kind->access(&rq);
+	if (!why)
+		kind->execute(&rq);
+	return why;
+}
+
+void srdma_responder_refuse(struct srdma_responder *rs,
+			    enum srdma_reason reason)
+{
+	if (rs->refusing)
 		return;
-	srdma_qp_owe(qp);
-	take_slot(rq, 1);
-	slot_at(qp, qp->slots_count - 1)->original = original;
-	qp->relay->stats.atomics_repeated++;
+	rs->refusing = (uint8_t)reason;
+	srdma_reorder_drop(&rs->reorder);
+	srdma_qp_activate(rs->qp);
 }
 
-void srdma_responder_again(const struct srdma_arrival *a)
+void srdma_responder_settle(struct srdma_qp *qp)
 {
-	const struct request rq = request_of(a);
-	const struct srdma_packet *p = a->p;
-	const struct srdma_span part = { SRDMA_ACCESS_REMOTE_READ, p->rkey,
-					 p->va + p->offset, p->dma_len };
+	struct srdma_responder *rs = srdma_qp_responder(qp);
 
-	if (srdma_responder_full(a->qp, p) || on_its_way(a->qp, p))
+	if (!rs->refusing || rs->slots_ready)
 		return;
-	if (rq.traits & SRDMA_T_ATOMIC) {
-		atomic_again(&rq);
-		return;
-	}
-	if (!part_legal(p) || part.addr < p->va || srdma_access_access(a, &part))
-		return;
-	srdma_qp_owe(a->qp);
-	take_slot(&rq, 1);
+	if (rs->refusing == SRDMA_REASON_RECV_TOO_SHORT)
+		srdma_receive_queue_too_short(rs);
+	srdma_qp_nak(qp, rs->refusing, rs->accepted);
 }
 
-/* The RECV that this op's message consumed is full. */
-static void receive_done(struct srdma_qp *qp, const struct srdma_op *op)
+void srdma_responder_count(struct srdma_qp *qp, const struct srdma_packet *p)
 {
-	uint32_t traits = srdma_wire_traits(op->opcode);
-	struct srdma_rqe *e = srdma_qp_rqe(qp, qp->rq_done++);
-
-	e->done = 1;
-	e->byte_len = op->offset;
-	e->with_imm = (traits & SRDMA_T_IMM) != 0;
-	e->imm = op->dma_len;
-	e->opcode = (traits & SRDMA_T_WRITE) ? SRDMA_WC_RECV_RDMA_WITH_IMM
-					     : SRDMA_WC_RECV;
+	srdma_reorder_count(&srdma_qp_responder(qp)->reorder, p->pn);
 }
 
-/* The bytes of an answer to a READ are in host memory. */
-static void returned(struct srdma_qp *qp, const struct srdma_op *op)
+void srdma_responder_pinged(struct srdma_qp *qp)
 {
-	struct srdma_wqe *w = srdma_qp_wqe(qp, op->request_id);
-
-	w->got += op->len;
-	if (w->got == w->length && w->asked == w->length) {
-		w->done = 1;
-		qp->reads_open--;
-	}
+	srdma_qp_responder(qp)->pinged = 1;
 }
 
-/* All before it is placed; of an atomic, what it found is known. */
-static void answerable(struct srdma_qp *qp, const struct srdma_op *op)
-{
-	struct srdma_slot *s = slot_at(qp, qp->slots_ready++);
+/* --- life ----------------------------------------------------------------- */
 
-	if (!op->atomic.kind)
-		return;
-	memcpy(&s->original, op->buf->data, sizeof(s->original));
-	srdma_atomic_keep(&qp->atomics, op->request_id, s->original);
-	qp->relay->stats.atomics_executed++;
+static uint32_t power_of_two(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p *= 2;
+	return p;
 }
 
-static void placed(struct srdma_qp *qp, const struct srdma_op *op)
+int srdma_responder_create(struct srdma_qp *qp, uint32_t depth)
 {
-	if (srdma_wire_traits(op->opcode) & ANSWERED)
-		answerable(qp, op);
-	if (op->again)
-		return;
-	if (op->consumes)
-		receive_done(qp, op);
-	qp->done_id = op->request_id + op->ends;
-	qp->done_offset = op->ends ? 0 : op->offset;
-	qp->ctl |= SRDMA_SAY_ACK;
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+	const uint32_t room = power_of_two(depth);
+
+	rs->qp = qp;
+	rs->env = srdma_qp_env(qp);
+	srdma_atomic_create(&rs->atomics, &rs->env->tables,
+			    SRDMA_ATOMIC_RESULTS);
+	rs->reorder.pool = rs->env->reorder;
+	rs->rq_depth = depth;
+	rs->rq_mask = room - 1;
+	rs->rq = calloc(room, sizeof(*rs->rq));
+	return rs->rq ? 0 : -ENOMEM;
 }
 
-/* Host memory did not take a payload: refused, and all behind it too. */
-static void give_up(struct srdma_qp *qp, const struct srdma_op *failed)
+void srdma_responder_begin(struct srdma_qp *qp,
+			   const struct srdma_responder_params *params)
 {
-	qp->refusing = failed->reason;
-	qp->rx_id = failed->request_id;
-	qp->rx_offset = srdma_op_start(failed);
-	srdma_reorder_drop(&qp->beyond);
-	for (struct srdma_op *op = failed->next; op; op = op->next) {
-		if (op->kind != SRDMA_OP_PLACE)
-			continue;
-		op->kind = SRDMA_OP_WASTE;
-		if (op->state == SRDMA_OP_NEW)
-			op->state = SRDMA_OP_DONE;
-	}
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+
+	rs->response_mtu = params->mtu;
+	memcpy(rs->holder, params->holder, sizeof(rs->holder));
+	rs->reorder.pn = srdma_session_highest(srdma_qp_session(qp));
 }
 
-/* All before it is placed and answered, and what fitted is placed. */
-static void refuse(struct srdma_qp *qp)
+void srdma_responder_discard(struct srdma_qp *qp)
 {
-	struct srdma_rqe *e = srdma_qp_rqe(qp, qp->rq_next);
+	struct srdma_responder *rs = srdma_qp_responder(qp);
 
-	if (qp->refusing == SRDMA_REASON_RECV_TOO_SHORT) {
-		e->done = 1;
-		e->opcode = SRDMA_WC_RECV;
-		e->reason = SRDMA_REASON_RECV_TOO_SHORT;
-	}
-	srdma_qp_nak(qp, qp->refusing, qp->rx_id, qp->rx_offset);
+	srdma_op_drop(&rs->responses);
+	srdma_inbound_drop(qp);
+	srdma_reorder_drop(&rs->reorder);
+	rs->slots_count = rs->slots_ready = rs->slots_fetched = 0;
+	srdma_inbound_set_responses(qp, 0);
 }
 
-/* An op's DMA is done. 0, or -EIO: the QP has failed. */
-static int finish(struct srdma_qp *qp, const struct srdma_op *op)
+void srdma_responder_destroy(struct srdma_qp *qp)
 {
-	if (op->kind == SRDMA_OP_RETURN && op->reason) {
-		srdma_qp_fail(qp, op->reason, op->request_id, 1);
-		return -EIO;
-	}
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+
+	srdma_responder_discard(qp);
+	free(rs->rq);
+	srdma_responder_give_tables(qp);
+	srdma_atomic_destroy(&rs->atomics);
+}
+
+int srdma_responder_has_tables(const struct srdma_qp *qp)
+{
+	return srdma_qp_responder(qp)->slots != NULL;
+}
+
+int srdma_responder_is_idle(const struct srdma_qp *qp)
+{
+	return !srdma_qp_responder(qp)->slots_count;
+}
+
+void srdma_responder_give_tables(struct srdma_qp *qp)
+{
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+
+	srdma_table_give(&rs->env->tables, rs->slots, rs->env->reads,
+			 sizeof(*rs->slots));
+	rs->slots = NULL;
+	rs->slots_head = 0;
+}
+
+uint64_t srdma_responder_executed(const struct srdma_qp *qp)
+{
+	return srdma_qp_responder(qp)->executed.id;
+}
+
+/* --- time limits ---------------------------------------------------------- */
+
+uint64_t srdma_responder_expire_kept(struct srdma_qp *qp, uint64_t now)
+{
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+	uint64_t end = srdma_qp_heard(qp) + rs->env->silence;
+
+	if (!rs->reorder.count)
+		return SRDMA_NEVER;
+	if (now < end)
+		return end;
+	srdma_reorder_drop(&rs->reorder);
+	return SRDMA_NEVER;
+}
+
+/* The DMA of an op takes too long. */
+static void fail_dma(struct srdma_responder *rs, const struct srdma_op *op)
+{
+	const struct srdma_position at = { op->request_id, srdma_op_start(op) };
+
 	if (op->kind == SRDMA_OP_RETURN)
-		returned(qp, op);
-	else if (op->kind == SRDMA_OP_PLACE && op->reason)
-		give_up(qp, op);
-	else if (op->kind == SRDMA_OP_PLACE)
-		placed(qp, op);
-	return 0;
+		srdma_qp_fail(rs->qp, SRDMA_REASON_LOCAL_DMA, op->request_id,
+			      1);
+	else if (rs->refusing)
+		srdma_qp_nak(rs->qp, rs->refusing, rs->accepted);
+	else
+		srdma_qp_nak(rs->qp, SRDMA_REASON_TARGET_DMA, at);
 }
 
-int srdma_responder_place(struct srdma_qp *qp)
+/* Inbound work holds buffers of all QPs: it gets on, or the QP ends. While the
+ * path is not validated, the time limit of the path counts instead. */
+uint64_t srdma_responder_expire(struct srdma_qp *qp, uint64_t now)
 {
-	int more = srdma_sequence_drain(qp);
-	int err = srdma_op_issue(qp, &qp->place);
-	struct srdma_op *op;
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+	const struct srdma_op *op = srdma_inbound_head(qp);
+	uint64_t end;
+	int dma;
 
-	while ((op = qp->place.head) && op->state == SRDMA_OP_DONE) {
-		if (finish(qp, op))
-			return 0;
-		srdma_op_retire(&qp->place);
-		qp->served = qp->relay->now;
-	}
-	if (qp->place.head || more)
-		return err ? err : more;
-	if (qp->ending)
-		srdma_qp_fail(qp, qp->ending, qp->ending_id, 0);
-	else if (qp->refusing && !qp->slots_ready)
-		refuse(qp);
-	return 0;
+	if (!srdma_inbound_busy(qp))
+		return SRDMA_NEVER;
+	if (!op)
+		op = rs->responses.head;
+	dma = op && op->state != SRDMA_OP_DONE;
+	if (!dma && !srdma_connect_validated(qp))
+		return SRDMA_NEVER;
+	end = srdma_inbound_since(qp) +
+	      (dma ? SRDMA_DMA_LIMIT_S * SRDMA_SECOND : rs->env->silence);
+	if (now < end)
+		return end;
+	if (dma)
+		fail_dma(rs, op);
+	else
+		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
+	return SRDMA_NEVER;
 }

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 struct scene {
@@ -57,7 +57,7 @@ static inline int buffers(const struct scene *s)
 {
 	const struct srdma_relay *r = s->pair.side[1].relay;
 
-	return r->host->ops->buf_free(r->host) + (r->spare != NULL);
+	return r->env.host->ops->buf_free(r->host) + (r->spare != NULL);
 }
 
 /* With QPs [0, qps). */
@@ -65,7 +65,7 @@ static inline void scene_open(struct scene *s, int qps)
 {
 	pair_open(&s->pair);
 	s->bufs = (uint32_t)buffers(s);
-	s->records = s->pair.side[1].relay->beyond.left;
+	s->records = s->pair.side[1].relay->reorder.left;
 	for (int i = 0; i < qps; i++)
 		pair_connect(&s->pair, i);
 }
@@ -76,8 +76,8 @@ static inline void scene_at_rest(struct scene *s)
 	const struct srdma_relay *r = s->pair.side[1].relay;
 
 	assert_int_equal(buffers(s), s->bufs);
-	assert_int_equal(r->beyond.left, s->records);
-	assert_int_equal(r->ops.left, SRDMA_OPS);
+	assert_int_equal(r->reorder.left, s->records);
+	assert_int_equal(r->env.ops.left, SRDMA_OPS);
 }
 
 static inline void scene_close(struct scene *s)
@@ -111,12 +111,12 @@ static inline void put_on(struct scene *s, int i, struct srdma_packet p)
 
 	for (uint32_t k = 0; k < p.payload_len; k++)
 		payload[k] = byte_of(p.request_id, p.offset + k);
-	len = srdma_session_seal(qp_at(s, 0, i)->session, &p, payload, out,
-				 sizeof(out));
+	len = srdma_session_seal(srdma_qp_session(qp_at(s, 0, i)), &p, payload,
+				 out, sizeof(out));
 	assert_true(len > 0);
-	assert_int_equal(
-		srdma_port_mem_inject(qp_at(s, 1, i)->wire, out, (uint32_t)len),
-		0);
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp_at(s, 1, i)),
+					       out, (uint32_t)len),
+			 0);
 }
 
 /* The same on QP 0, and let side 1 see to it. */

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum { BLOCK = 256, BLOCKS = 16, REGION = BLOCK * BLOCKS };

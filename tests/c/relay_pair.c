@@ -258,8 +258,8 @@ uint32_t pair_install(struct pair *p, int side, struct srdma_cap_params params)
 	uint32_t handle;
 
 	assert_int_equal(srdma_relay_install(p->side[side].relay,
-					       p->side[side].leg, token, len,
-					       &handle),
+					     p->side[side].leg, token, len,
+					     &handle),
 			 0);
 	return handle;
 }

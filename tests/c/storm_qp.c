@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "bytes.h"
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "suite.h"
 
 uint8_t storm_qp_secret_len(const struct storm *w)

@@ -53,13 +53,13 @@ static uint32_t add(uint8_t rights, int sealed)
 }
 
 static struct srdma_captable_want want(uint32_t handle, uint64_t offset,
-				    uint64_t len)
+				       uint64_t len)
 {
 	return (struct srdma_captable_want){ .handle = handle,
-					  .rkey = RKEY,
-					  .right = SRDMA_MEMKEY_WRITE,
-					  .addr = tree.start + offset,
-					  .len = len };
+					     .rkey = RKEY,
+					     .right = SRDMA_MEMKEY_WRITE,
+					     .addr = tree.start + offset,
+					     .len = len };
 }
 
 /* Each byte range of the region: granted if inside, up to its node's end. */
@@ -108,7 +108,7 @@ static void test_not_granted(void **state)
 	do {                                                                   \
 		w = want(handle, LO, 8);                                       \
 		__VA_ARGS__;                                                   \
-		assert_int_equal(srdma_captable_find(grants, &w, &use), err);     \
+		assert_int_equal(srdma_captable_find(grants, &w, &use), err);  \
 	} while (0)
 	FIND(0, (void)0);
 	FIND(-ENOENT, w.handle = 0);

@@ -24,7 +24,7 @@ static void open_parts(struct srdma_read_chunks *t, uint32_t size, int ordered)
 
 /* A part whose request left and was executed. */
 static struct srdma_read_chunk *ask(struct srdma_read_chunks *t, uint64_t id,
-			      uint32_t start, uint32_t end)
+				    uint32_t start, uint32_t end)
 {
 	struct srdma_read_chunk *p = srdma_read_chunk_add(t, id, start, end);
 
@@ -39,10 +39,10 @@ static int answer(struct srdma_read_chunks *t, uint64_t id, uint32_t offset,
 		  uint32_t len)
 {
 	const struct srdma_read_chunk_response a = { .request_id = id,
-					     .offset = offset,
-					     .len = len,
-					     .now = now,
-					     .patience = 100 };
+						     .offset = offset,
+						     .len = len,
+						     .now = now,
+						     .patience = 100 };
 	uint64_t flight = 0;
 	int err = srdma_read_chunk_fill(t, &a, &flight);
 
@@ -51,8 +51,8 @@ static int answer(struct srdma_read_chunks *t, uint64_t id, uint32_t offset,
 }
 
 /* The next range that is asked for again; it leaves at once. */
-static void expect_again(struct srdma_read_chunks *t, uint64_t id, uint32_t from,
-			 uint32_t until)
+static void expect_again(struct srdma_read_chunks *t, uint64_t id,
+			 uint32_t from, uint32_t until)
 {
 	struct srdma_read_chunk *p = srdma_read_chunk_next(t);
 
@@ -192,12 +192,14 @@ static void test_passed(void **state)
 	(void)state;
 	open_parts(&t, 4, 1);
 	ask(&t, ID, 0, 2000);
-	srdma_read_chunk_asked(&t, srdma_read_chunk_add(&t, ID + 1, 0, 1000), 48, 0);
+	srdma_read_chunk_asked(&t, srdma_read_chunk_add(&t, ID + 1, 0, 1000),
+			       48, 0);
 	ask(&t, ID + 2, 0, 1000);
 	assert_int_equal(answer(&t, ID, 0, MTU), 0);
 	assert_int_equal(answer(&t, ID + 2, 0, MTU), 0);
 	expect_again(&t, ID, 1000, 2000);
-	assert_null(srdma_read_chunk_next(&t)); /* the other one's flight flies */
+	assert_null(
+		srdma_read_chunk_next(&t)); /* the other one's flight flies */
 	assert_int_equal(t.head->request_id, ID + 1);
 	assert_int_equal(answer(&t, ID, 1000, MTU), 0);
 	assert_int_equal(answer(&t, ID + 1, 0, MTU), 0);
@@ -267,14 +269,17 @@ static void test_too_late(void **state)
 /* A request that has ended without an answer: its part was executed. */
 static void test_flight_ended(void **state)
 {
-	struct srdma_read_chunk_response a = { .request_id = ID + 1, .len = MTU };
+	struct srdma_read_chunk_response a = { .request_id = ID + 1,
+					       .len = MTU };
 	struct srdma_read_chunks t;
 	uint64_t flight;
 
 	(void)state;
 	open_parts(&t, 4, 1);
-	srdma_read_chunk_asked(&t, srdma_read_chunk_add(&t, ID, 0, 1000), 20, 0);
-	srdma_read_chunk_asked(&t, srdma_read_chunk_add(&t, ID + 1, 0, 2000), 21, 0);
+	srdma_read_chunk_asked(&t, srdma_read_chunk_add(&t, ID, 0, 1000), 20,
+			       0);
+	srdma_read_chunk_asked(&t, srdma_read_chunk_add(&t, ID + 1, 0, 2000),
+			       21, 0);
 	a.flights = 20;
 	assert_int_equal(srdma_read_chunk_fill(&t, &a, &flight), 0);
 	assert_int_equal(flight, 21);
@@ -300,7 +305,8 @@ static void test_late(void **state)
 	srdma_read_chunk_lose(&t);
 	p = srdma_read_chunk_next(&t);
 	assert_int_equal(answer(&t, ID, 0, MTU), 0);
-	assert_null(srdma_read_chunk_find(&t, ID, 0, 3000)); /* not that any more */
+	assert_null(
+		srdma_read_chunk_find(&t, ID, 0, 3000)); /* not that any more */
 	p = srdma_read_chunk_next(&t);
 	srdma_read_chunk_not_yet(&t, p);
 	expect_again(&t, ID, 1000, 3000);
@@ -324,8 +330,8 @@ static void test_most_places(void **state)
 	ask(&t, ID, SRDMA_MAX_READ_CHUNK, 2 * SRDMA_MAX_READ_CHUNK);
 	assert_int_equal(t.due, SRDMA_PLACES);
 	for (uint32_t i = SRDMA_PLACES; i-- > 1;)
-		assert_int_equal(answer(&t, ID, SRDMA_MAX_READ_CHUNK + i * 256, 256),
-				 0);
+		assert_int_equal(
+			answer(&t, ID, SRDMA_MAX_READ_CHUNK + i * 256, 256), 0);
 	assert_int_equal(t.count, 1);
 	assert_int_equal(answer(&t, ID, SRDMA_MAX_READ_CHUNK, 256), 0);
 	expect_empty(&t);
@@ -344,7 +350,8 @@ static int answer_atomic(struct srdma_read_chunks *t, uint64_t id)
 	return srdma_read_chunk_fill(t, &a, &flight);
 }
 
-static struct srdma_read_chunk *ask_atomic(struct srdma_read_chunks *t, uint64_t id)
+static struct srdma_read_chunk *ask_atomic(struct srdma_read_chunks *t,
+					   uint64_t id)
 {
 	struct srdma_read_chunk *p = srdma_read_chunk_add_atomic(t, id);
 
@@ -442,9 +449,9 @@ static void test_memory(void **state)
 	assert_ptr_equal(t.head, all[0]);
 	srdma_read_chunk_shrink(&t); /* not while one is asked for */
 	for (uint32_t i = 0; i < SIZE; i++) {
-		const struct srdma_read_chunk_response a = { .request_id = ID + i,
-						     .len = MTU,
-						     .now = now };
+		const struct srdma_read_chunk_response a = {
+			.request_id = ID + i, .len = MTU, .now = now
+		};
 
 		assert_true(memory.used > SIZE * sizeof(*all[0]));
 		assert_int_equal(srdma_read_chunk_fill(&t, &a, &flight), 0);

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "relay/leg.h"
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 static struct srdma_desc request(struct pair *p, uint8_t opcode, uint32_t len)
@@ -43,12 +43,12 @@ static void forge(struct pair *p, int to, struct srdma_packet pkt)
 {
 	static const uint8_t payload[4096] = { 0xbd };
 	uint8_t out[SRDMA_MAX_PACKET];
-	int len = srdma_session_seal(qp_at(p, !to, 0)->session, &pkt, payload,
-				     out, sizeof(out));
+	int len = srdma_session_seal(srdma_qp_session(qp_at(p, !to, 0)), &pkt,
+				     payload, out, sizeof(out));
 
 	assert_true(len > 0);
-	assert_int_equal(srdma_port_mem_inject(qp_at(p, to, 0)->wire, out,
-					       (uint32_t)len),
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp_at(p, to, 0)),
+					       out, (uint32_t)len),
 			 0);
 	pair_settle(p);
 }
@@ -197,7 +197,7 @@ static void test_dma_gets_stuck(void **state)
 	pair_wait_ms(&p, 1001);
 	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_ERR);
-	assert_int_equal(p.side[1].relay->ops.left, SRDMA_OPS);
+	assert_int_equal(p.side[1].relay->env.ops.left, SRDMA_OPS);
 	pair_close(&p);
 }
 
@@ -305,7 +305,7 @@ static void test_answers_nobody_takes(void **state)
 	pair_wait_ms(&p, 1001);
 	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
 	assert_int_equal(why, SRDMA_REASON_PEER_SILENT);
-	assert_int_equal(p.side[1].relay->ops.left, SRDMA_OPS);
+	assert_int_equal(p.side[1].relay->env.ops.left, SRDMA_OPS);
 	pair_close(&p);
 }
 
@@ -472,7 +472,7 @@ static void test_host_that_never_looks(void **state)
 		pair_post(&p, 0, w, NULL);
 		pair_run(&p, 3);
 	}
-	assert_int_equal(p.side[0].leg->written, PAIR_RING);
+	assert_int_equal(p.side[0].leg->cq.written, PAIR_RING);
 	for (uint64_t i = 0; i < PAIR_RING; i++)
 		pair_expect(&p, 0, i, SRDMA_REASON_NONE);
 	pair_post(&p, 0, credit, NULL);

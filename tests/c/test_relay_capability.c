@@ -13,7 +13,7 @@
 #include <openssl/sha.h>
 
 #include "bytes.h"
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 #define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))
@@ -407,8 +407,8 @@ static void change_handle(struct world *w, struct srdma_desc *d,
 		break;
 	case DROPPED:
 		assert_int_equal(srdma_relay_uninstall(w->p.side[0].relay,
-							w->p.side[0].leg,
-							d->capability),
+						       w->p.side[0].leg,
+						       d->capability),
 				 0);
 		break;
 	case OTHER_KEY:
@@ -501,10 +501,10 @@ static void test_handle_of_another_leg(void **state)
 	len = pair_token(&w.p, 1, range(&w, LO, HI, ALL), token);
 	d = request(&w, SRDMA_DESC_WRITE, LO, 8);
 	assert_int_equal(srdma_relay_install(w.p.side[0].relay, other, token,
-					       len, &d.capability),
+					     len, &d.capability),
 			 0);
 	assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
-						w.p.side[0].leg, d.capability),
+					       w.p.side[0].leg, d.capability),
 			 -ENOENT);
 	expect_bad(&w, &d);
 	pair_close(&w.p);
@@ -535,8 +535,8 @@ static void test_dropped_under_way(void **state)
 		pair_run(&w.p, 8);
 		pair_expect_none(&w.p, 0);
 		assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
-							w.p.side[0].leg,
-							d.capability),
+						       w.p.side[0].leg,
+						       d.capability),
 				 0);
 		pair_settle(&w.p);
 		pair_expect(&w.p, 0, 1, SRDMA_REASON_BAD_CAPABILITY);
@@ -567,7 +567,7 @@ static void test_dropped_before_it_is_sealed(void **state)
 			->fetch.count,
 		1);
 	assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
-						w.p.side[0].leg, d.capability),
+					       w.p.side[0].leg, d.capability),
 			 0);
 	pair_settle(&w.p);
 	pair_expect(&w.p, 0, 1, SRDMA_REASON_BAD_CAPABILITY);
@@ -593,7 +593,7 @@ static void test_dropped_after_it_was_asked(void **state)
 	pair_run(&w.p, 3);
 	pair_expect_none(&w.p, 0);
 	assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
-						w.p.side[0].leg, d.capability),
+					       w.p.side[0].leg, d.capability),
 			 0);
 	pair_settle(&w.p);
 	pair_expect(&w.p, 0, 1, SRDMA_REASON_NONE);
@@ -683,8 +683,8 @@ static uint32_t install_changed(struct world *w, size_t at, const void *bytes,
 	memcpy(token + len - SRDMA_CAPABILITY_CHECK, sum,
 	       SRDMA_CAPABILITY_CHECK);
 	assert_int_equal(srdma_relay_install(w->p.side[0].relay,
-					       w->p.side[0].leg, token, len,
-					       &handle),
+					     w->p.side[0].leg, token, len,
+					     &handle),
 			 0);
 	return handle;
 }
@@ -779,10 +779,10 @@ static void test_install_refusals(void **state)
 #define INSTALL(len, err, text)                                                \
 	do {                                                                   \
 		assert_int_equal(                                              \
-			srdma_relay_install(r, leg, token, len, &handle),    \
+			srdma_relay_install(r, leg, token, len, &handle),      \
 			err);                                                  \
 		SAYS(r, text);                                                 \
-		assert_int_equal(leg->grants.count, 0);                        \
+		assert_int_equal(leg->captable.count, 0);                      \
 	} while (0)
 	INSTALL(0, -EMSGSIZE, "none has this length");
 	INSTALL(71, -EMSGSIZE, "none has this length");

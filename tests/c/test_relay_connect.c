@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 #include "session_state.h"
 
@@ -110,7 +110,7 @@ static void pass(struct world *w, uint64_t ns)
 
 static void cut(struct world *w)
 {
-	srdma_port_mem_cut(qp_at(w, 0, 0)->wire);
+	srdma_port_mem_cut(srdma_path_conn(qp_at(w, 0, 0)));
 }
 
 /* What QP 0 of a side sends next is taken off, and kept. */
@@ -233,9 +233,9 @@ static void silent_candidates(void **state)
 		expect_written(&w, 0, 7);
 		for (int side = 0; side < 2; side++)
 			for (int i = 0; i < 2; i++)
-				assert_true(
-					srdma_connect_validated(qp_at(&w, side, i)));
-		assert_null(w.p.side[0].relay->links->next);
+				assert_true(srdma_connect_validated(
+					qp_at(&w, side, i)));
+		assert_null(w.p.side[0].relay->env.paths->paths->next);
 		pair_close(&w.p);
 	}
 }
@@ -324,7 +324,7 @@ static void ends_without_a_wire(void **state)
 	pair_expect(&w.p, 0, 5, SRDMA_REASON_DEADLINE);
 	pair_destroy_qp(&w.p, 1);
 	pair_destroy_qp(&w.p, 0);
-	assert_null(w.p.side[0].relay->links);
+	assert_null(w.p.side[0].relay->env.paths->paths);
 	assert_int_equal(w.p.side[1].relay->qp_count, 0);
 	pair_close(&w.p);
 }
@@ -386,13 +386,13 @@ static void flood(void **state)
 						 w.p.side[1].wire, &theirs),
 					 0);
 		pass(&w, MS);
-		assert_in_range(w.p.side[1].relay->stranger_count, 0,
+		assert_in_range(w.p.side[1].relay->env.paths->unbound_count, 0,
 				SRDMA_MAX_UNBOUND);
 	}
 	expect_written(&w, 0, 4);
 	assert_true(srdma_connect_validated(qp_at(&w, 1, 0)));
 	pass(&w, 7500 * MS);
-	assert_int_equal(w.p.side[1].relay->stranger_count, 0);
+	assert_int_equal(w.p.side[1].relay->env.paths->unbound_count, 0);
 	pair_close(&w.p);
 }
 
@@ -412,12 +412,12 @@ static void oldest_stranger(void **state)
 		first = i ? first : theirs;
 		pair_run(&w.p, 1);
 	}
-	assert_int_equal(w.p.side[1].relay->stranger_count,
+	assert_int_equal(w.p.side[1].relay->env.paths->unbound_count,
 			 SRDMA_MAX_UNBOUND);
 	assert_int_equal(srdma_port_mem_inject(first, w.held, w.len), 0);
 	pair_run(&w.p, 2);
-	assert_ptr_equal(qp_at(&w, 1, 0)->wire, first);
-	assert_int_equal(w.p.side[1].relay->stranger_count,
+	assert_ptr_equal(srdma_path_conn(qp_at(&w, 1, 0)), first);
+	assert_int_equal(w.p.side[1].relay->env.paths->unbound_count,
 			 SRDMA_MAX_UNBOUND);
 	post_write(&w, 0, 0, 2);
 	pass(&w, 10 * MS);
@@ -435,7 +435,7 @@ static void divert(struct world *w, int from)
 			 0);
 	assert_int_equal(srdma_port_mem_inject(theirs, w->held, w->len), 0);
 	pair_run(&w->p, 4);
-	assert_ptr_equal(qp_at(w, !from, 0)->wire, theirs);
+	assert_ptr_equal(srdma_path_conn(qp_at(w, !from, 0)), theirs);
 }
 
 /* The server's QP: its client does not say a word, and its wire is a stranger's
@@ -464,14 +464,14 @@ static void diverted_listener(void **state)
 
 	(void)state;
 	begin(&w, 1);
-	before = qp_at(&w, 1, 0)->wire;
+	before = srdma_path_conn(qp_at(&w, 1, 0));
 	pair_post(&w.p, 1, recv, NULL);
 	hold_an_ack(&w, 0);
 	divert(&w, 0);
 	pass(&w, 5500 * MS);
-	assert_ptr_not_equal(qp_at(&w, 1, 0)->wire, before);
+	assert_ptr_not_equal(srdma_path_conn(qp_at(&w, 1, 0)), before);
 	pass(&w, 1000 * MS);
-	assert_ptr_equal(qp_at(&w, 1, 0)->wire, before);
+	assert_ptr_equal(srdma_path_conn(qp_at(&w, 1, 0)), before);
 	assert_int_equal(w.count, 0);
 	pair_close(&w.p);
 }
@@ -482,15 +482,15 @@ static void be_anothers(struct world *w, int i)
 {
 	struct srdma_qp *qp = qp_at(w, 1, i);
 	const struct srdma_packet p = {
-		.pn = srdma_session_highest(qp->session),
+		.pn = srdma_session_highest(srdma_qp_session(qp)),
 	};
 	struct srdma_conn *theirs;
 
 	assert_int_equal(srdma_port_mem_intrude(w->p.side[1].wire, &theirs), 0);
 	pair_run(&w->p, 1);
-	qp->session->rx.epochs.flow.sender.eid[0] ^= 1;
+	srdma_qp_session(qp)->rx.epochs.flow.sender.eid[0] ^= 1;
 	srdma_path_follow(qp, &p, theirs);
-	assert_ptr_equal(qp->wire, theirs);
+	assert_ptr_equal(srdma_path_conn(qp), theirs);
 }
 
 /* It was led away once, and waits for a receive of the peer's: it is answered
@@ -504,7 +504,7 @@ static void diverted_before_a_wait(void **state)
 
 	(void)state;
 	begin(&w, 1);
-	before = qp_at(&w, 1, 0)->wire;
+	before = srdma_path_conn(qp_at(&w, 1, 0));
 	stats = srdma_relay_stats(w.p.side[1].relay);
 	hold_an_ack(&w, 0);
 	divert(&w, 0);
@@ -514,7 +514,7 @@ static void diverted_before_a_wait(void **state)
 	pair_post(&w.p, 1, send, NULL);
 	for (int i = 0; i < 1000; i++) {
 		pass(&w, 1 * MS);
-		assert_ptr_equal(qp_at(&w, 1, 0)->wire, before);
+		assert_ptr_equal(srdma_path_conn(qp_at(&w, 1, 0)), before);
 	}
 	assert_in_range(stats->rnr_received, 4, 40);
 	pair_close(&w.p);
@@ -529,8 +529,8 @@ static void led_away(uint8_t level, int others)
 	struct world w;
 
 	begin_at(&w, level, 2 + others);
-	shared = qp_at(&w, 1, 1)->wire;
-	assert_ptr_equal(qp_at(&w, 1, 0)->wire, shared);
+	shared = srdma_path_conn(qp_at(&w, 1, 1));
+	assert_ptr_equal(srdma_path_conn(qp_at(&w, 1, 0)), shared);
 	for (int i = 0; i < others; i++)
 		be_anothers(&w, 2 + i);
 	hold_an_ack(&w, 0);
@@ -540,7 +540,7 @@ static void led_away(uint8_t level, int others)
 	post_write(&w, 1, 0, 6);
 	pass(&w, 100 * MS);
 	expect_written(&w, 1, 6);
-	assert_ptr_equal(qp_at(&w, 1, 0)->wire, shared);
+	assert_ptr_equal(srdma_path_conn(qp_at(&w, 1, 0)), shared);
 	pair_close(&w.p);
 }
 
@@ -570,18 +570,18 @@ static void diverted_among_many(void **state)
 	led_away(SRDMA_LEVEL_AEAD, 12);
 	begin(&w, 14);
 	qp = qp_at(&w, 1, 0);
-	shared = qp->wire;
+	shared = srdma_path_conn(qp);
 	for (int i = 2; i < 14; i++)
 		be_anothers(&w, i);
 	hold_an_ack(&w, 0);
 	divert(&w, 0);
 	srdma_path_try_another(qp);
-	assert_ptr_not_equal(qp->wire, shared);
+	assert_ptr_not_equal(srdma_path_conn(qp), shared);
 	/* The one at which it would have gone on ends. */
-	srdma_port_mem_cut(w.p.side[1].relay->look->conn);
+	srdma_port_mem_cut(w.p.side[1].relay->env.paths->look->conn);
 	pair_run(&w.p, 1);
 	srdma_path_try_another(qp);
-	assert_ptr_equal(qp->wire, shared);
+	assert_ptr_equal(srdma_path_conn(qp), shared);
 	pair_close(&w.p);
 }
 
@@ -593,14 +593,14 @@ static void diverted_and_another_destroyed(void **state)
 
 	(void)state;
 	begin_at(&w, SRDMA_LEVEL_NONE, 3);
-	shared = qp_at(&w, 1, 0)->wire;
+	shared = srdma_path_conn(qp_at(&w, 1, 0));
 	hold_an_ack(&w, 0);
 	divert(&w, 0);
 	pair_destroy_qp(&w.p, 1);
 	pair_expect(&w.p, 1, 0, SRDMA_REASON_PEER_CLOSED);
 	post_write(&w, 1, 0, 6);
 	pass(&w, 100 * MS);
-	assert_ptr_equal(qp_at(&w, 1, 0)->wire, shared);
+	assert_ptr_equal(srdma_path_conn(qp_at(&w, 1, 0)), shared);
 	expect_written(&w, 1, 6);
 	pair_close(&w.p);
 }
@@ -618,7 +618,7 @@ static void diverted_client(void **state)
 	divert(&w, 1);
 	post_write(&w, 0, 0, 6);
 	pass(&w, 250 * MS);
-	assert_ptr_equal(qp_at(&w, 0, 0)->wire, home);
+	assert_ptr_equal(srdma_path_conn(qp_at(&w, 0, 0)), home);
 	expect_written(&w, 0, 6);
 	assert_int_equal(w.count, 0);
 	pair_close(&w.p);
@@ -637,7 +637,8 @@ static void diverted_receiver(void **state)
 	divert(&w, 1);
 	pass(&w, 16000 * MS);
 	assert_int_equal(pair_state(&w.p, 0, 0, NULL), SRDMA_QP_RTS);
-	assert_ptr_equal(qp_at(&w, 0, 0)->wire, qp_at(&w, 0, 0)->home);
+	assert_ptr_equal(srdma_path_conn(qp_at(&w, 0, 0)),
+			 qp_at(&w, 0, 0)->home);
 	pair_close(&w.p);
 }
 
@@ -657,7 +658,8 @@ static void diverted_without_a_wire(void **state)
 	w.answer = SRDMA_MEM_ANSWERED;
 	pass(&w, 1000 * MS);
 	expect_written(&w, 0, 6);
-	assert_ptr_equal(qp_at(&w, 0, 0)->wire, qp_at(&w, 0, 0)->home);
+	assert_ptr_equal(srdma_path_conn(qp_at(&w, 0, 0)),
+			 qp_at(&w, 0, 0)->home);
 	pair_close(&w.p);
 }
 

@@ -735,8 +735,8 @@ static void test_whole_path(void **state)
 		assert_memory_equal(p.side[0].memory, p.side[1].memory + at,
 				    d.length);
 		assert_int_equal(srdma_relay_uninstall(p.side[0].relay,
-							p.side[0].leg,
-							d.capability),
+						       p.side[0].leg,
+						       d.capability),
 				 0);
 		seed = seed * UINT64_C(6364136223846793005) + 99;
 		seed ^= seed >> 29;

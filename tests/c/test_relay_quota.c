@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "memguard.h"
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum {

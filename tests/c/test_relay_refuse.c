@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "relay/leg.h"
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 static struct srdma_desc request(struct pair *p, uint8_t opcode, uint32_t len)
@@ -417,7 +417,7 @@ static void test_wire_cut(void **state)
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 1 << 20), NULL);
 	pair_run(&p, 5);
 	qp = srdma_relay_qp(p.side[0].relay, p.side[0].qp[0].qpn);
-	srdma_port_mem_cut(qp->wire);
+	srdma_port_mem_cut(srdma_path_conn(qp));
 	pair_settle(&p);
 	pair_wait_ms(&p, 14000);
 	pair_expect_none(&p, 0);
@@ -464,16 +464,19 @@ static void test_datagrams_of_nobody(void **state)
 	open_pair(&p);
 	pair_init_qp(&p, 1);
 	qp = srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn);
-	assert_int_equal(srdma_port_mem_inject(qp->wire, junk, 4), 0);
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp), junk, 4),
+			 0);
 	pair_settle(&p);
 	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_SHORT), 1);
-	assert_int_equal(srdma_port_mem_inject(qp->wire, junk, 64), 0);
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp), junk, 64),
+			 0);
 	pair_settle(&p);
 	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_UNKNOWN_QP), 1);
 	junk[5] = (uint8_t)(p.side[1].qp[1].qpn >> 16);
 	junk[6] = (uint8_t)(p.side[1].qp[1].qpn >> 8);
 	junk[7] = (uint8_t)p.side[1].qp[1].qpn;
-	assert_int_equal(srdma_port_mem_inject(qp->wire, junk, 64), 0);
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp), junk, 64),
+			 0);
 	pair_settle(&p);
 	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_QP_STATE), 1);
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
@@ -699,7 +702,8 @@ static void test_forgery_limit(void **state)
 	p.wire.fate = meddle;
 	open_pair(&p);
 	qp = srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn);
-	assert_int_equal(srdma_session_limit(qp->session, 1 << 20, 3), 0);
+	assert_int_equal(srdma_session_limit(srdma_qp_session(qp), 1 << 20, 3),
+			 0);
 	m = (struct meddler){ .armed = 3, .what = 1 };
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 40000), NULL);
 	pair_settle(&p);
@@ -900,7 +904,8 @@ static void test_close_outlives_its_wire(void **state)
 		assert_true(++turns < 100);
 	}
 	pair_run(&p, 20); /* side 1 hears of both, its DMA is under way */
-	assert_null(srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn)->wire);
+	assert_null(srdma_path_conn(
+		srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn)));
 	pair_run(&p, 1000);
 	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
 	assert_int_equal(why, SRDMA_REASON_PEER_CLOSED);

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum { SECRET = 16 };
@@ -21,7 +21,8 @@ static struct srdma_qp *qp_of(struct pair *p, int side, int i)
 
 static uint32_t epoch(struct pair *p, int side, enum srdma_direction direction)
 {
-	return srdma_session_epoch(qp_of(p, side, 0)->session, direction);
+	return srdma_session_epoch(srdma_qp_session(qp_of(p, side, 0)),
+				   direction);
 }
 
 static const struct srdma_stats *stats(struct pair *p, int side)
@@ -619,8 +620,9 @@ static void open_stuck(struct pair *p, struct listener *l)
 	p->wire.fate = listen;
 	p->wire.slots = p->wire.bufs = 2048;
 	open_in(p, SRDMA_MODE_BASIC);
-	assert_int_equal(srdma_session_limit(qp_of(p, 0, 0)->session, 256, 1),
-			 0);
+	assert_int_equal(
+		srdma_session_limit(srdma_qp_session(qp_of(p, 0, 0)), 256, 1),
+		0);
 	l->silent = 1;
 	post_write(p, 0, 1, 2 << 20);
 	/* Answers are not acknowledged, so that enough of them may be sent. */

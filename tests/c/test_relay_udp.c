@@ -17,7 +17,7 @@
 #include "icrc.h"
 #include "relay/leg.h"
 #include "port_udp.h"
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum { SIZE = 300000, KEPT = 64 };
@@ -201,7 +201,7 @@ static uint32_t links(const struct srdma_relay *r)
 {
 	uint32_t n = 0;
 
-	for (const struct srdma_path *l = r->links; l; l = l->next)
+	for (const struct srdma_path *l = r->env.paths->paths; l; l = l->next)
 		n++;
 	return n;
 }
@@ -324,7 +324,7 @@ static void replay_from_elsewhere(void **state)
 	open_pair(&p, 0);
 	pair_connect(&p, 0);
 	write_and_read(&p, 0, 1);
-	wire = qp_at(&p, 1, 0)->wire;
+	wire = srdma_path_conn(qp_at(&p, 1, 0));
 	verified = srdma_relay_stats(p.side[1].relay)->packets_verified;
 	for (uint32_t i = 0; i < KEPT; i++) {
 		s = new_stranger(p.side[1].wire);
@@ -337,7 +337,7 @@ static void replay_from_elsewhere(void **state)
 	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_REPLAY) +
 				 pair_refused(&p, 1, SRDMA_REFUSED_UNKNOWN_QP),
 			 KEPT);
-	assert_ptr_equal(qp_at(&p, 1, 0)->wire, wire);
+	assert_ptr_equal(srdma_path_conn(qp_at(&p, 1, 0)), wire);
 	assert_int_equal(links(p.side[1].relay), 1);
 	write_and_read(&p, 0, 21);
 	pair_close(&p);
@@ -390,7 +390,7 @@ static void peer_moves(void **state)
 	(void)state;
 	open_pair(&p, 0);
 	pair_connect(&p, 0);
-	session = qp_at(&p, 0, 0)->session;
+	session = srdma_qp_session(qp_at(&p, 0, 0));
 	for (int i = 0; i < 2 * SRDMA_MAX_UNBOUND; i++) {
 		s = new_stranger(p.side[1].wire);
 		ping.flags = SRDMA_STH_ACK_NOW;

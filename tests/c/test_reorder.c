@@ -115,7 +115,7 @@ static struct srdma_reorder_from expected(const struct model *m)
 {
 	const struct srdma_packet *p;
 	struct srdma_reorder_from from = { .highest = m->highest,
-					  .credit = MESSAGES };
+					   .credit = MESSAGES };
 
 	if (!m->at)
 		return from;
@@ -409,7 +409,7 @@ static void high_ids(void **state)
 {
 	const uint64_t high = (UINT64_C(7) << 32) - 2;
 	const struct srdma_reorder_from from = { .at = { high, 12 },
-						.credit = high + 100 };
+						 .credit = high + 100 };
 	struct srdma_reorder_pool pool;
 	struct srdma_reorder b = { .pool = &pool };
 	struct srdma_reorder_gaps gaps;

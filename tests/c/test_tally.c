@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "relay/relay_impl.h"
+#include "inside.h"
 #include "rung.h"
 #include "tally.h"
 
@@ -30,7 +30,7 @@ void wrong(const char *rung, const char *what)
 
 static struct srdma_stats *stats(int side)
 {
-	return &p.side[side].relay->stats;
+	return &p.side[side].relay->env.stats;
 }
 
 static int set_up(void **state)
