@@ -124,15 +124,28 @@ static void executed(struct srdma_requester *rq, uint64_t id)
 		rq->acked_id = id;
 }
 
-/* The packet number that the ack names, widened to 62 bits; 0: no packet that
- * was sent has it. */
-static uint64_t highest_of(const struct srdma_requester *rq,
-			   const struct srdma_ack_body *a)
+/*
+ * The highest packet number that an ack names, widened to the 64-bit value that
+ * is nearest to the last number sent. 0, or -ERANGE: that number was never sent.
+ * The number before the first one is legal: the peer verified nothing yet.
+ */
+static int highest_of(const struct srdma_requester *rq,
+		      const struct srdma_ack_body *a, uint64_t *pn)
 {
-	uint64_t last = srdma_session_next_pn(srdma_qp_session(rq->qp)) - 1;
-	uint64_t pn = last - (uint32_t)((uint32_t)last - a->highest_pn);
+	const uint64_t next = srdma_session_next_pn(srdma_qp_session(rq->qp));
+	const uint32_t behind = (uint32_t)(next - 1) - a->highest_pn;
 
-	return pn > last ? 0 : pn;
+	if (behind > INT32_MAX || behind > next - srdma_path_first(rq->qp))
+		return -ERANGE;
+	*pn = next - 1 - behind;
+	return 0;
+}
+
+/* 1: no packet of an own request from this position on was sent. */
+static int is_unsent(const struct srdma_requester *rq,
+		     const struct srdma_packet *p)
+{
+	return srdma_position_before(rq->sent, srdma_position_of(p));
 }
 
 /* The request of the oldest chunk has been executed: its responses are due. */
@@ -147,13 +160,14 @@ static void expect_responses(struct srdma_requester *rq)
 }
 
 /* What an ack tells about the packets that were sent. 1: something new. */
-static int acknowledge(struct srdma_requester *rq, const struct srdma_packet *p)
+static int acknowledge(struct srdma_requester *rq, const struct srdma_packet *p,
+		       uint64_t highest)
 {
 	struct srdma_rtt *rtt = srdma_path_rtt(rq->qp);
 	const struct srdma_flight_ack ack = {
 		.pn = p->pn,
 		.position = srdma_position_of(p),
-		.highest = highest_of(rq, &p->ack),
+		.highest = highest,
 		.gap = p->ack.gap,
 		.gaps = p->ack.gaps,
 		.skips = p->ack.skips,
@@ -203,13 +217,15 @@ int srdma_complete_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 {
 	struct srdma_requester *rq = srdma_qp_requester(qp);
 	const struct srdma_ack_body *a = &p->ack;
+	uint64_t highest;
 	int moved;
 
-	if (p->request_id > rq->sent_id) {
+	/* No field of such an ack is used: its sender errs or lies. */
+	if (is_unsent(rq, p) || highest_of(rq, a, &highest)) {
 		unsolicited(rq);
 		return 0;
 	}
-	moved = acknowledge(rq, p);
+	moved = acknowledge(rq, p, highest);
 	executed(rq, p->request_id);
 	moved |= advance(&rq->recv_credit, a->recv_credit);
 	moved |= advance(&rq->request_credit, a->request_credit);
