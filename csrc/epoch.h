@@ -40,7 +40,7 @@ struct srdma_epochs {
 	const struct srdma_suite_verbs *verbs;
 	struct srdma_provider *provider;
 	struct srdma_pdkeys *pd;      /* NULL: a mode without PD */
-	struct srdma_keycache *cache; /* NULL likewise */
+	struct srdma_keycache *cache; /* NULL: a mode without PD */
 	uint8_t use;		      /* enum srdma_suite_use */
 	uint8_t derived;	      /* 1: S is derived from K_PD on demand */
 	uint8_t direction, level, tag_len;

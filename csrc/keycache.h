@@ -52,7 +52,7 @@ struct srdma_keyslot {
 	struct srdma_keyslot *newer, *older;
 	struct srdma_keyslot **link;	       /* NULL: the entry is free */
 	const struct srdma_suite *suite;       /* of keyed.ctx */
-	const struct srdma_suite_verbs *verbs; /* likewise */
+	const struct srdma_suite_verbs *verbs; /* of keyed.ctx */
 	struct srdma_keyed keyed;
 };
 

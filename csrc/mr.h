@@ -20,7 +20,7 @@ enum srdma_access { /* values of enum ibv_access_flags */
 		    SRDMA_ACCESS_REMOTE_READ = 4,
 		    SRDMA_ACCESS_REMOTE_ATOMIC = 8,
 		    SRDMA_ACCESS_ALL = 15,
-		    SRDMA_ACCESS_PROOF = 0x100, /* remote ones need a proof */
+		    SRDMA_ACCESS_PROOF = 0x100, /* remote: proof required */
 };
 
 enum { SRDMA_MR_BUCKETS = 16384 };

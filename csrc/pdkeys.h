@@ -26,7 +26,7 @@ struct srdma_pdkeys {
 	uint8_t pd[SRDMA_GROUP_KEY_LEN];     /* K_PD16 | K_PD32 */
 	uint8_t before[SRDMA_GROUP_KEY_LEN]; /* previous K_PD; zero: none */
 	uint8_t mem[16];		     /* K_PDmem */
-	uint32_t serial;		     /* of pd; before has one less */
+	uint32_t serial;		     /* of pd; before: serial - 1 */
 	uint32_t users, users_before;
 };
 

@@ -64,7 +64,7 @@ struct srdma_session_params {
 	uint8_t rx_secret[SRDMA_MAX_SECRET]; /* unused in a mode with PD */
 
 	/* Borrowed: these outlive the session. */
-	struct srdma_pdkeys *pd; /* mode with PD: K_PD of the own leg */
+	struct srdma_pdkeys *pd; /* mode with PD: K_PD of the local leg */
 	uint32_t pd_serial;	 /* its K_PD; the session is a user */
 	uint8_t shared;		 /* with PD: S of tx comes from K_PD, too */
 	struct srdma_keycache *cache;	 /* mode with PD: cache of the worker */

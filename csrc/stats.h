@@ -54,7 +54,7 @@ enum srdma_refusal {
 	X(duplicates)                                                          \
 	X(kept) /* request packets put into the reorder buffer */              \
 	X(atomics_executed)                                                    \
-	X(atomics_repeated) /* answered from kept results */                   \
+	X(atomics_repeated) /* responses from kept results */                  \
 	X(acks_sent)                                                           \
 	X(rnr_sent) /* the part of acks_sent of kind RNR */                    \
 	X(rnr_received)                                                        \
