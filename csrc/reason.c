@@ -77,7 +77,7 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	ROW(PEER_SILENT, WC_RESP_TIMEOUT, 0, 1,
 	    "no verified packet from the peer within the silence limit"),
 	ROW(KEY_LIMIT, WC_FATAL, 0, 1,
-	    "the key reached the usage limit of its suite without renewal"),
+	    "the key reached the usage limit of its suite, or was not renewed in time"),
 	ROW(FORGERY_LIMIT, WC_FATAL, 0, 1,
 	    "the number of invalid tags reached the limit of the suite"),
 	ROW(PEER_ERROR, WC_REM_ABORT, 0, 1, "the peer's QP went to error"),
