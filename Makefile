@@ -105,7 +105,6 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all lib kvs offload bench bench-quick check-bench native check-c asan test-arm64 fuzz lint format setup test \
-	test-unit \
 	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation storm transfer mutants \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
@@ -285,12 +284,13 @@ format:
 	$(if $(C_FILES),clang-format -i $(C_FILES))
 
 PYTEST := $(PY) -m pytest -q
-# Folders that have nothing yet are no failure (pytest's exit code 5).
-run-pytest = $(PYTEST) $(1) || [ $$? -eq 5 ]
 
-test-unit: native offload bench
-	@$(if $(wildcard tests/unit tests/e2e),\
-		$(call run-pytest,$(wildcard tests/unit tests/e2e)))
+.PHONY: test-python test-python-short
+test-python: native offload bench
+	@$(PYTEST) tests/unit tests/e2e
+# Tests that take long in sum are marked `slow` (docs/testing.md).
+test-python-short: native offload bench
+	@$(PYTEST) -m 'not soak and not slow' tests/unit tests/e2e
 
 # Two VMs beside each other, each with one CPU, which it keeps busy: what works,
 # and what goes wrong. Both are shared out by what they take. The limit is for
@@ -313,22 +313,73 @@ test-rxe-faults: native offload
 test-two-vms: native offload
 	@$(PY) tests/rxe/two_vms.py
 
-section = +@printf '\n==== %s ====\n' '$(1)'; $(make-quietly) $(2)
-test:
-	@.ci/setup test
-	$(call section,build,lib offload native)
+# What people run -----------------------------------------------------------
+#
+# A section is a target whose output goes to a log (.ci/section). Sections that
+# do not build the same files run beside each other, as many as there are cores
+# (-j). Everything that several of them need is built before.
+
+section = +@.ci/section '$(1)' $(make-quietly) $(2)
+
+.PHONY: $(addprefix section-,packages python-packages compile native lint c asan simulation-short simulation mutants \
+	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms)
+section-packages:
+	@.ci/section packages .ci/setup test packages
+section-python-packages:
+	@.ci/section 'Python packages' .ci/setup test python
+section-compile:
+	$(call section,compile,lib offload $(C_TESTS))
+section-native:
+	$(call section,native,native bench)
+section-lint:
 	$(call section,lint,lint)
+section-c:
 	$(call section,C tests,check-c)
+section-asan:
 	$(call section,C tests under ASan and UBSan,asan)
+section-simulation-short:
+	$(call section,simulation,simulation SEEDS=100)
+section-simulation:
 	$(call section,simulation,simulation)
+section-mutants:
 	$(call section,mutants,mutants)
-	$(call section,Python tests,test-unit)
-	$(call section,benchmarks,bench-quick)
+section-python-short:
+	$(call section,Python tests,test-python-short)
+section-python:
+	$(call section,Python tests,test-python)
+section-fuzz-short:
+	$(call section,fuzzing,fuzz FUZZ_SECONDS=2)
+section-fuzz:
 	$(call section,fuzzing,fuzz FUZZ_SECONDS=5)
+section-main-job:
+	$(call section,main job,demo)
+section-bench:
+	$(call section,benchmarks,bench-quick)
+section-arm64:
 	$(call section,ARM,test-arm64)
-	$(call section,SoftRoCE in a VM,test-rxe)
+section-rxe-job:
+	$(call section,SoftRoCE in a VM: work,test-rxe-job)
+section-rxe-faults:
+	$(call section,SoftRoCE in a VM: faults,test-rxe-faults)
+section-two-vms:
 	$(call section,two VMs,test-two-vms)
-	@printf '\n==== all sections passed ====\n'
+
+.PHONY: test-build test-all
+# The compilers run while pip installs.
+test-build: section-packages
+	+@$(make-quietly) section-python-packages section-compile
+	+@$(make-quietly) section-native
+
+# Every part, in minutes. docs/testing.md says what each one is.
+test: test-build
+	+@$(make-quietly) $(addprefix section-,python-short lint fuzz-short c simulation-short main-job)
+	@printf '==== make test: all sections passed\n'
+
+# Everything; the long sections first.
+test-all: test-build
+	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan mutants arm64 simulation c fuzz two-vms lint \
+		bench main-job)
+	@printf '==== make test-all: all sections passed\n'
 
 demo:
 	@.ci/setup demo
@@ -347,7 +398,7 @@ demo-rxe:
 
 soak: native offload
 	@.ci/setup test
-	@$(call run-pytest,-m soak $(wildcard tests/unit tests/e2e))
+	@$(PYTEST) -m soak tests/unit tests/e2e
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
 	+@$(make-quietly) storm transfer mutants fuzz
 
