@@ -413,7 +413,8 @@ static void lie(struct storm *w, struct srdma_packet *p,
 		.offset = p->offset,
 		.recv_credit = storm_random(w, 40),
 		.request_credit = storm_random(w, 3000),
-		.highest_pn = (uint32_t)srdma_session_next_pn(own->session) -
+		/* One in 100 was never sent. */
+		.highest_pn = (uint32_t)srdma_session_next_pn(victim->session) -
 			      storm_random(w, 100),
 	};
 	if (p->ack.kind == SRDMA_ACK_NAK)
