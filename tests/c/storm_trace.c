@@ -18,7 +18,8 @@
 #include "op.h"
 #include "storm.h"
 
-#define ARENAS	    UINT64_C(0x200000000000) /* of the first; ASan leaves it free */
+/* Where arenas begin: a range that the address sanitizer leaves free. */
+#define ARENAS	    UINT64_C(0x200000000000)
 #define ARENA_SPACE (UINT64_C(1) << 32)
 
 enum kind {
