@@ -14,7 +14,7 @@
 #include <cmocka.h>
 #include <openssl/evp.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "op.h"
 #include "storm.h"
 
