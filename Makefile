@@ -105,7 +105,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all lib kvs offload bench bench-quick check-bench native check-c asan test-arm64 fuzz lint format setup test \
-	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation storm transfer mutants \
+	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation digests storm transfer mutants \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
@@ -406,6 +406,11 @@ soak: native offload
 simulation: SEEDS ?= 2000
 simulation: $(BUILD)/tests/c/test_relay_random
 	@SRDMA_SEEDS=$(SEEDS) $<
+
+# A digest of what each of SEEDS lives did, to compare two builds (see the test).
+digests: SEEDS ?= 2000
+digests: $(BUILD)/tests/c/test_relay_random
+	@SRDMA_SEEDS=$(SEEDS) SRDMA_DIGESTS=$(BUILD)/digests.txt $<
 
 # The same under the sanitizers.
 SANITIZED_SEEDS ?= 2000

@@ -71,7 +71,7 @@ cdef int set_ack(srdma_ack_body *a, dict f) except -1:
         raise ValueError(f"{len(gaps)} gaps, an ack body has at most {SRDMA_MAX_GAPS}")
     a.kind, a.reason = f["kind"], f.get("reason", 0)
     a.request_id, a.offset = f.get("request_id", 0), f.get("offset", 0)
-    a.highest_pn, a.length = f.get("highest_pn", 0), f.get("length", 0)
+    a.highest_pn = f.get("highest_pn", 0)
     a.recv_credit, a.request_credit = f.get("recv_credit", 0), f.get("request_credit", 0)
     a.gaps, a.skips = <uint8_t>len(gaps), f.get("skips", 0)
     for i, (request_id, offset, length) in enumerate(gaps):
@@ -106,7 +106,7 @@ cdef dict get_ack(const srdma_ack_body *a):
     return {
         "kind": a.kind, "reason": a.reason, "request_id": a.request_id, "offset": a.offset,
         "highest_pn": a.highest_pn, "recv_credit": a.recv_credit,
-        "request_credit": a.request_credit, "length": a.length, "skips": a.skips,
+        "request_credit": a.request_credit, "skips": a.skips,
         "gaps": tuple(
             (a.gap[i].request_id, a.gap[i].offset, a.gap[i].length) for i in range(a.gaps)
         ),

@@ -163,7 +163,7 @@ static int ack_legal(const struct srdma_packet *p)
 	if (a->kind < SRDMA_ACK_OPEN || a->kind > SRDMA_ACK_RNR ||
 	    a->gaps > SRDMA_MAX_GAPS || a->skips > (a->gaps > 0))
 		return 0;
-	if (a->kind == SRDMA_ACK_NAK ? !row->nak : a->length != 0)
+	if (a->kind == SRDMA_ACK_NAK && !row->nak)
 		return 0;
 	if (a->kind == SRDMA_ACK_CLOSE ? !row->close
 				       : a->kind != SRDMA_ACK_NAK && a->reason)
@@ -240,7 +240,8 @@ static int parse_body(struct srdma_packet *p, const uint8_t *d)
 	a->highest_pn = srdma_load32(d + 12);
 	a->recv_credit = srdma_load32(d + 16);
 	a->request_credit = srdma_load32(d + 20);
-	a->length = srdma_load32(d + 24);
+	if (srdma_load32(d + 24)) /* reserved */
+		return -SRDMA_REFUSED_ACK_BODY;
 	d += SRDMA_ACK_BODY_LEN;
 	for (uint8_t i = 0; i < a->gaps; i++, d += SRDMA_GAP_LEN) {
 		a->gap[i].request_id = srdma_load32(d);
@@ -395,7 +396,7 @@ static void build_body(const struct srdma_ack_body *a, uint8_t *d)
 	srdma_store32(d + 12, a->highest_pn);
 	srdma_store32(d + 16, a->recv_credit);
 	srdma_store32(d + 20, a->request_credit);
-	srdma_store32(d + 24, a->length);
+	srdma_store32(d + 24, 0);
 	d += SRDMA_ACK_BODY_LEN;
 	for (uint8_t i = 0; i < a->gaps; i++, d += SRDMA_GAP_LEN) {
 		srdma_store32(d, a->gap[i].request_id);

@@ -131,7 +131,6 @@ struct srdma_ack_body {
 	uint32_t highest_pn; /* low 32 bits of a packet number */
 	uint32_t recv_credit;
 	uint32_t request_credit;
-	uint32_t length;
 	struct srdma_gap gap[SRDMA_MAX_GAPS];
 };
 

@@ -103,12 +103,21 @@ static inline uint8_t byte_of(uint64_t id, uint32_t at)
 	return (uint8_t)(1 + (id * 37 + at) % 251);
 }
 
-/* Seal it on QP i of side 0 and put it before side 1. */
+/* The last packet number that side 1 has sent on QP i. */
+static inline uint64_t last_sent(struct scene *s, int i)
+{
+	return srdma_session_next_pn(qp_at(s, 1, i)->session) - 1;
+}
+
+/* Seal it on QP i of side 0 and put it before side 1. An ack without a highest
+ * packet number names the last one that was sent. */
 static inline void put_on(struct scene *s, int i, struct srdma_packet p)
 {
 	uint8_t payload[SRDMA_MAX_PAYLOAD], out[SRDMA_MAX_PACKET];
 	int len;
 
+	if (p.opcode == SRDMA_OP_ACKNOWLEDGE && !p.ack.highest_pn)
+		p.ack.highest_pn = (uint32_t)last_sent(s, i);
 	for (uint32_t k = 0; k < p.payload_len; k++)
 		payload[k] = byte_of(p.request_id, p.offset + k);
 	len = srdma_session_seal(qp_at(s, 0, i)->session, &p, payload, out,

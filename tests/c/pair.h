@@ -189,10 +189,8 @@ static inline void sample_ack(struct srdma_packet *p, unsigned variant)
 
 	a->kind = (uint8_t)(SRDMA_ACK_OPEN + variant % 6);
 	a->gaps = gaps[variant / 6 % 3];
-	if (a->kind == SRDMA_ACK_NAK) {
+	if (a->kind == SRDMA_ACK_NAK)
 		a->reason = SRDMA_REASON_OUT_OF_BOUNDS;
-		a->length = 77;
-	}
 	if (a->kind == SRDMA_ACK_CLOSE)
 		a->reason = SRDMA_REASON_PEER_CLOSED;
 	p->request_id = PAIR_NEXT_ID;

@@ -556,6 +556,7 @@ void storm_run(uint64_t seed, struct storm_sum *sum)
 	w->nonces = calloc(STORM_NONCES, sizeof(*w->nonces));
 	assert_non_null(w->nonces);
 	w->seed = w->random = seed;
+	storm_trace_begin(w);
 	choose(w);
 	open_all(w);
 	blow(w);
@@ -579,6 +580,7 @@ void storm_run(uint64_t seed, struct storm_sum *sum)
 		.random = w->random,
 		.now = w->now,
 	};
+	storm_trace_end(w, sum->digest);
 	for (int side = 0; side < 2; side++) {
 		sum->dials += w->side[side].sum.wires_dialed;
 		sum->atomics += w->side[side].sum.atomics_executed;

@@ -33,6 +33,7 @@ enum {
 	STORM_GUARDED = 1,	/* the area that demands proofs */
 	STORM_CLOCK = 1000,	/* Unix seconds */
 	STORM_FRESH_LEN = 2000,
+	STORM_DIGEST_LEN = 32,
 };
 
 enum storm_fault {
@@ -238,6 +239,7 @@ struct storm {
 	int calm; /* the storm is over: all that is posted is right */
 	struct storm_caught caught[STORM_CAUGHT];
 	uint32_t caught_count;
+	void *trace;	  /* see storm_trace.c; NULL: none */
 	uint64_t *nonces; /* see storm_nonce.c */
 	uint32_t nonce_count;
 };
@@ -246,6 +248,7 @@ struct storm {
 struct storm_sum {
 	uint64_t packets, rekeys, dials, atomics, crashes;
 	uint64_t random, now; /* at the end: another run gives the same */
+	uint8_t digest[STORM_DIGEST_LEN]; /* of the trace; zero if none */
 };
 
 /* One seed from beginning to end. */
@@ -382,6 +385,23 @@ void storm_host_move(struct storm *w, struct storm_qp *qp, struct storm_end *e);
 void storm_host_bury(struct storm_qp *qp);
 /* A peer that lies may have written and asked what it liked there. */
 void storm_host_taint(struct storm_leg *leg);
+
+/* --- storm_trace.c: the digest of what is seen from outside --- */
+extern int storm_traced; /* 1: storms have one */
+void storm_trace_begin(struct storm *w);
+void storm_trace_end(struct storm *w, uint8_t digest[STORM_DIGEST_LEN]);
+/* A packet was committed, before a fault changes it. */
+void storm_trace_packet(struct storm *w, const struct srdma_mem_datagram *d);
+/* A side connects. */
+void storm_trace_call(struct storm *w, int side);
+/* A host sees a completion record, SRDMA_RECORD_LEN bytes of the ring. */
+void storm_trace_record(const struct storm_leg *leg, const uint8_t *record);
+/* A DMA begins; status not 0: it fails. */
+void storm_trace_dma(struct storm *w, const struct srdma_dma *d, int writes,
+		     int status);
+/* Memory of a leg, at an address of its own if there is a trace; NULL: none. */
+uint8_t *storm_trace_arena(const struct storm_leg *leg, size_t len);
+void storm_trace_free(const struct storm_leg *leg, size_t len);
 
 /* --- storm_record.c: what hosts see --- */
 /* Look at up to n records of a leg, with CREDIT where it is due. */

@@ -134,6 +134,7 @@ static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 
 	w->packets++;
 	w->side[d->side].sent++;
+	storm_trace_packet(w, d);
 	check_number(w, d);
 	STORM_CHECK(w,
 		    w->level != SRDMA_LEVEL_AEAD ||
@@ -196,7 +197,7 @@ static enum srdma_mem_call call(void *ctx, int side)
 	struct storm *w = ctx;
 	enum srdma_mem_call how = SRDMA_MEM_ANSWERED;
 
-	(void)side;
+	storm_trace_call(w, side);
 	if (w->active & STORM_CALLS && w->calls < MOST_CALLS)
 		how = (enum srdma_mem_call)storm_random(w, 6);
 	if (how > SRDMA_MEM_IMPOSSIBLE)
@@ -240,8 +241,10 @@ static int dma(void *ctx, const struct srdma_dma *d, int is_write)
 	}
 	if (w->active & STORM_DMA_FAIL && storm_one_in(w, 60 * w->calms)) {
 		doom_all(w); /* which one it was of is not known here */
+		storm_trace_dma(w, d, is_write, -EFAULT);
 		return -EFAULT;
 	}
+	storm_trace_dma(w, d, is_write, 0);
 	storm_memory_dma(w, d, is_write);
 	return 0;
 }
@@ -413,7 +416,8 @@ static void lie(struct storm *w, struct srdma_packet *p,
 		.offset = p->offset,
 		.recv_credit = storm_random(w, 40),
 		.request_credit = storm_random(w, 3000),
-		.highest_pn = (uint32_t)srdma_session_next_pn(own->session) -
+		/* One in 100 was never sent. */
+		.highest_pn = (uint32_t)srdma_session_next_pn(victim->session) -
 			      storm_random(w, 100),
 	};
 	if (p->ack.kind == SRDMA_ACK_NAK)

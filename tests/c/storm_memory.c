@@ -109,7 +109,7 @@ static void make_room(struct storm *w, struct storm_leg *leg)
 	leg->size = STORM_GAP + STORM_AREAS * (w->area_len + STORM_GAP);
 	if (leg->mem)
 		return;
-	leg->mem = malloc(4 * (size_t)leg->size);
+	leg->mem = storm_trace_arena(leg, 4 * (size_t)leg->size);
 	STORM_CHECK(w, leg->mem, "no memory");
 	leg->shadow = leg->mem + leg->size;
 	leg->after = leg->shadow + leg->size;
@@ -138,7 +138,7 @@ void storm_memory_again(struct storm_leg *leg, int area)
 
 void storm_memory_close(struct storm_leg *leg)
 {
-	free(leg->mem);
+	storm_trace_free(leg, 4 * (size_t)leg->size);
 }
 
 uint32_t storm_memory_index(const struct storm_leg *leg, const uint8_t *at)

@@ -227,16 +227,18 @@ void storm_record_poll(struct storm_leg *leg, uint32_t n)
 	ring = srdma_port_mem_ring(leg->conn);
 	while (n--) {
 		uint32_t slot = leg->consumed & (leg->ring - 1);
+		const uint8_t *at = ring + (size_t)slot * SRDMA_RECORD_LEN;
 		uint32_t old = leg->consumed < leg->ring
 				       ? 0
 				       : leg->consumed + 1 - leg->ring;
 
-		srdma_record_decode(&r, ring + (size_t)slot * SRDMA_RECORD_LEN);
+		srdma_record_decode(&r, at);
 		if (r.sequence == old)
 			break;
 		STORM_CHECK(leg->w, r.sequence == leg->consumed + 1,
 			    "record %u was overrun", leg->consumed + 1);
 		leg->consumed++;
+		storm_trace_record(leg, at);
 		take_record(leg, &r);
 	}
 	tell_credit(leg);

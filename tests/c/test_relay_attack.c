@@ -43,9 +43,12 @@ static void forge(struct pair *p, int to, struct srdma_packet pkt)
 {
 	static const uint8_t payload[4096] = { 0xbd };
 	uint8_t out[SRDMA_MAX_PACKET];
-	int len = srdma_session_seal(qp_at(p, !to, 0)->session, &pkt, payload,
-				     out, sizeof(out));
+	int len;
 
+	pkt.ack.highest_pn =
+		(uint32_t)srdma_session_next_pn(qp_at(p, to, 0)->session) - 1;
+	len = srdma_session_seal(qp_at(p, !to, 0)->session, &pkt, payload, out,
+				 sizeof(out));
 	assert_true(len > 0);
 	assert_int_equal(srdma_port_mem_inject(qp_at(p, to, 0)->wire, out,
 					       (uint32_t)len),

@@ -2,6 +2,13 @@
  * Storms: see storm.h. SRDMA_SEED=N runs the one seed N, in this process;
  * SRDMA_SEEDS=N runs so many, from SRDMA_FIRST (1) on, in SRDMA_JOBS processes
  * (one per core). The first seed that fails is the same whatever their number.
+ *
+ * SRDMA_DIGESTS=FILE writes a line "SEED SHA256" for each seed, in the order of
+ * seeds: the digest of a trace of each packet committed to either wire, each
+ * completion record that a host sees, each DMA and each connect, with its bytes
+ * and its virtual time (storm_trace.c). It depends on the seed and the code
+ * under test only, so that a change that must not alter behaviour shows that
+ * it does not: `make digests` before and after, then diff.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -36,6 +43,8 @@ struct race {
 	_Atomic uint64_t failed;    /* the first that did */
 	_Atomic uint64_t packets, rekeys, dials, atomics, crashes;
 	_Atomic uint64_t running[JOBS];
+	uint64_t first;
+	uint8_t digest[][STORM_DIGEST_LEN]; /* from seed first on, if traced */
 };
 
 static struct race *race;
@@ -98,6 +107,9 @@ static void take_seeds(int job)
 	       seed < race->failed) {
 		race->running[job] = seed;
 		run(seed, &sum);
+		if (storm_traced)
+			memcpy(race->digest[seed - race->first], sum.digest,
+			       sizeof(sum.digest));
 		atomic_fetch_add(&race->packets, sum.packets);
 		atomic_fetch_add(&race->rekeys, sum.rekeys);
 		atomic_fetch_add(&race->dials, sum.dials);
@@ -177,14 +189,38 @@ static void run_jobs(int jobs)
 		fclose(words[i]);
 }
 
+static size_t race_len(uint64_t seeds)
+{
+	return sizeof(*race) + (storm_traced ? seeds * STORM_DIGEST_LEN : 0);
+}
+
 static void open_race(uint64_t first, uint64_t seeds)
 {
-	race = mmap(NULL, sizeof(*race), PROT_READ | PROT_WRITE,
+	race = mmap(NULL, race_len(seeds), PROT_READ | PROT_WRITE,
 		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(race != MAP_FAILED);
-	race->next = first;
+	race->next = race->first = first;
 	race->end = first + seeds;
 	race->failed = UINT64_MAX;
+}
+
+/* digest: of the seeds from first on. */
+static void write_digests(uint64_t first, uint64_t seeds,
+			  uint8_t digest[][STORM_DIGEST_LEN])
+{
+	FILE *f;
+
+	if (!storm_traced)
+		return;
+	f = fopen(getenv("SRDMA_DIGESTS"), "w");
+	assert_non_null(f);
+	for (uint64_t i = 0; i < seeds; i++) {
+		fprintf(f, "%" PRIu64 " ", first + i);
+		for (int k = 0; k < STORM_DIGEST_LEN; k++)
+			fprintf(f, "%02x", digest[i][k]);
+		fputc('\n', f);
+	}
+	assert_int_equal(fclose(f), 0);
 }
 
 static void test_storms(void **state)
@@ -200,6 +236,7 @@ static void test_storms(void **state)
 	choose_mutant();
 	if (getenv("SRDMA_SEED")) {
 		run(number_of("SRDMA_SEED", 1), &sum);
+		write_digests(running, 1, &sum.digest);
 		print_message("%" PRIu64 " packets\n", sum.packets);
 		return;
 	}
@@ -208,6 +245,7 @@ static void test_storms(void **state)
 	if (race->failed != UINT64_MAX)
 		fail_msg("SRDMA_SEED=%" PRIu64 " %s shows it again",
 			 race->failed, program_invocation_name);
+	write_digests(first, seeds, race->digest);
 	each = seeds ? race->packets / seeds : 0;
 	print_message("%" PRIu64 " storms of %" PRIu64 " packets each, %" PRIu64
 		      " epochs, %" PRIu64 " atomics, %" PRIu64
@@ -216,7 +254,7 @@ static void test_storms(void **state)
 		      race->crashes);
 	if (seeds >= MANY)
 		assert_true(each >= PACKETS);
-	munmap(race, sizeof(*race));
+	munmap(race, race_len(seeds));
 }
 
 /* A seed is all that decides: what fails fails again. */
@@ -240,6 +278,7 @@ int main(void)
 	};
 	int one = getenv("SRDMA_SEED") || getenv("SRDMA_MUTANT");
 
+	storm_traced = getenv("SRDMA_DIGESTS") != NULL;
 	if (__sanitizer_set_death_callback)
 		__sanitizer_set_death_callback(tell_seed);
 	signal(SIGABRT, on_abort);

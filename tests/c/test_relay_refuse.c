@@ -490,9 +490,10 @@ static void forge(struct pair *p, struct srdma_packet pkt, const void *payload)
 	struct srdma_qp *b =
 		srdma_relay_qp(p->side[1].relay, p->side[1].qp[0].qpn);
 	uint8_t out[SRDMA_MAX_PACKET];
-	int len =
-		srdma_session_seal(a->session, &pkt, payload, out, sizeof(out));
+	int len;
 
+	pkt.ack.highest_pn = (uint32_t)srdma_session_next_pn(b->session) - 1;
+	len = srdma_session_seal(a->session, &pkt, payload, out, sizeof(out));
 	assert_true(len > 0);
 	assert_int_equal(srdma_port_mem_inject(b->wire, out, (uint32_t)len), 0);
 	pair_settle(p);
@@ -650,6 +651,7 @@ static void test_unsolicited(void **state)
 	forge(&p, answer, NULL);
 	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_UNSOLICITED), 2);
 	forge(&p, ack, NULL);
+	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_UNSOLICITED), 3);
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 0), NULL);
 	pair_settle(&p);

@@ -229,8 +229,10 @@ static const struct bend {
 	{ ACK_ACK, 43, 1, 0, SRDMA_REFUSED_ACK_BODY },	  /* zero */
 	{ ACK_ACK, 47, 0, 0, SRDMA_REFUSED_ACK_BODY },	  /* not the STH's id */
 	{ ACK_ACK, 51, 0, 0, SRDMA_REFUSED_ACK_BODY },	  /* nor its offset */
-	{ ACK_ACK, 67, 1, 0, SRDMA_REFUSED_ACK_BODY },	  /* length of an ACK */
-	{ ACK_GAP, 79, 0, 0, SRDMA_REFUSED_ACK_BODY },	  /* empty gap */
+	{ ACK_ACK, 67, 1, 0, SRDMA_REFUSED_ACK_BODY },	  /* reserved */
+	{ ACK_NAK, 64, 1, 0, SRDMA_REFUSED_ACK_BODY },
+	{ ACK_NAK, 67, 1, 0, SRDMA_REFUSED_ACK_BODY },
+	{ ACK_GAP, 79, 0, 0, SRDMA_REFUSED_ACK_BODY },		 /* empty gap */
 	{ ACK_GAPS, 79 + 7 * 12, 0, 0, SRDMA_REFUSED_ACK_BODY }, /* of ids */
 	{ ACK_GAP, 68, 0xff, 0, SRDMA_REFUSED_ACK_BODY },	 /* before us */
 	{ ACK_GAP, 71, (uint8_t)PAIR_NEXT_ID, 0,

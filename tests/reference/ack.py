@@ -35,7 +35,6 @@ class AckBody:
     highest_pn: int = 0  # low 32 bits
     recv_credit: int = 0
     request_credit: int = 0
-    length: int = 0
     gaps: tuple[tuple[int, int, int], ...] = ()
     skips: int = 0  # 1: something before the first gap is missing too
 
@@ -57,7 +56,7 @@ class AckBody:
             self.highest_pn,
             self.recv_credit,
             self.request_credit,
-            self.length,
+            0,  # reserved
         )
         return fixed + b"".join(_GAP.pack(*gap) for gap in self.gaps)
 
@@ -70,7 +69,7 @@ def body_length(gaps: int) -> int:
 
 def decode(data: bytes) -> AckBody:
     """The body in `data`, whose length is that of its gap count."""
-    kind, reason, gaps, skips, *numbers = _FIXED.unpack_from(data)
+    kind, reason, gaps, skips, *numbers, reserved = _FIXED.unpack_from(data)
     if kind not in set(Kind):
         raise RefusedError("ack_body", f"kind {kind} is not one of 1..6")
     if skips > (gaps > 0):
@@ -78,8 +77,8 @@ def decode(data: bytes) -> AckBody:
     legal = {Kind.NAK: set(NAK_SYNDROME), Kind.CLOSE: CLOSE_REASONS}.get(Kind(kind), {0})
     if reason not in legal:
         raise RefusedError("ack_body", f"reason {reason} is not legal for kind {kind}")
-    if numbers[-1] and kind != Kind.NAK:
-        raise RefusedError("ack_body", "a length without NAK")
+    if reserved:
+        raise RefusedError("ack_body", f"bytes 24 to 27 are {reserved:#x}, not 0")
     found = tuple(_GAP.unpack_from(data, FIXED_LEN + GAP_LEN * i) for i in range(gaps))
     body = replace(AckBody(kind, reason, *numbers), gaps=found, skips=skips)
     _check_gaps(body)

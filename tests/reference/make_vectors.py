@@ -143,6 +143,9 @@ def refused_vectors() -> list[dict[str, Any]]:
     acked = wire.build(
         Packet(Op.ACKNOWLEDGE, qpn=5, request_id=9, offset=4, ack=body, tag=bytes(16))
     )
+    nak = wire.build(
+        Packet(Op.ACKNOWLEDGE, qpn=5, ack=ack.AckBody(ack.Kind.NAK, reason=10), tag=bytes(16))
+    )
     middle = wire.build(Packet(Op.SEND_MIDDLE, qpn=5, payload=bytes(4), tag=bytes(16)))
     faults = [
         ("short", write, write[:19]),
@@ -175,6 +178,7 @@ def refused_vectors() -> list[dict[str, Any]]:
         ("ack_body", acked, _set(acked, 47, 0x01)),
         ("ack_body", acked, _set(acked, 51, 0x01)),
         ("ack_body", acked, _set(acked, 67, 0x01)),
+        ("ack_body", nak, _set(nak, 67, 0x01)),
     ]
     return [
         {"refusal": name, "tag_len": 16, "legal": legal.hex(), "datagram": bad.hex()}

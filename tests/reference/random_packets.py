@@ -42,7 +42,6 @@ def ack_body(rng: Random, request_id: int, offset: int, kind: Kind | None = None
         highest_pn=u(rng, 32),
         recv_credit=u(rng, 32),
         request_credit=u(rng, 32),
-        length=u(rng, 32) if kind == Kind.NAK else 0,
         gaps=gaps(rng, request_id, count),
     )
 

@@ -41,7 +41,7 @@ ACK_FIELDS = {  # of the vectors, the Lua dissector, scapy
     "highest_pn": ("highest_pn", "highest_pn"),
     "recv_credit": ("recv_credit", "recv_credit"),
     "request_credit": ("request_credit", "request_credit"),
-    "length": ("length", "length"),
+    "reserved": ("reserved", "reserved"),
 }
 
 
