@@ -47,5 +47,6 @@ unsigned broadcast_take(const struct broadcast *w, unsigned thread)
 
 	if (eventfd_read(w->fd[thread], &told) < 0)
 		return 0;
-	return (told >= HALF ? BROADCAST_STOP : 0) | (told % HALF ? BROADCAST_REPORT : 0);
+	return (told >= HALF ? BROADCAST_STOP : 0) |
+	       (told % HALF ? BROADCAST_REPORT : 0);
 }

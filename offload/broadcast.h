@@ -11,7 +11,7 @@ enum { BROADCAST_PROCESSES = 64 }; /* of a worker, at most */
 
 enum broadcast_message {
 	BROADCAST_REPORT = 1, /* print your statistics */
-	BROADCAST_STOP = 2,	 /* all end */
+	BROADCAST_STOP = 2,   /* all end */
 };
 
 struct broadcast {

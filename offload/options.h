@@ -56,7 +56,7 @@ enum options_result options_parse(struct options *o, int argc, char **argv);
  * not move any more.
  */
 enum options_result options_of_process(struct options *out,
-				      const struct options *o, unsigned i);
+				       const struct options *o, unsigned i);
 
 /* Texts of --help and --version, with their newlines. */
 const char *options_help(void);

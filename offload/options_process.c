@@ -49,7 +49,7 @@ static enum options_result listen_behind(struct options *o, unsigned i)
 }
 
 enum options_result options_of_process(struct options *out,
-				      const struct options *o, unsigned i)
+				       const struct options *o, unsigned i)
 {
 	*out = *o;
 	if (i == 0)

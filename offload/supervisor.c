@@ -240,7 +240,8 @@ int supervisor_run(const struct options *o)
 		if (rc == 0)
 			rc = serve(c, o->threads);
 		while (c->listening) {
-			struct worker_process *t = &c->member[--c->listening].thread;
+			struct worker_process *t =
+				&c->member[--c->listening].thread;
 
 			listener_close(t->listener, t->o.control);
 		}
