@@ -1,7 +1,7 @@
 /*
- * One thread of the worker, which is a worker by itself: ports, relay and
- * control socket, opened, run and closed in its own process. Threads share
- * struct shared, and nothing that a packet passes.
+ * One worker process: ports, relay and control socket, opened, run and closed
+ * in its own process. Worker processes share struct shared, but nothing on the
+ * data path.
  */
 #ifndef OFFLOAD_THREAD_H
 #define OFFLOAD_THREAD_H
@@ -13,13 +13,17 @@
 struct thread {
 	struct shared *shared;
 	unsigned number;
-	struct options o; /* its own (options_of_thread) */
-	int listener;	  /* stays the caller's */
+	struct options o; /* of this worker process (options_of_thread) */
+	int listener;	  /* listening control socket; the caller keeps
+			     ownership */
 	struct worker_params params;
 	struct worker *worker;
 };
 
-/* On the core that it is pinned to. 0, or -errno, which is logged. */
+/*
+ * Open in the calling process, pinned if wanted. Returns 0, or -errno, which is
+ * logged.
+ */
 int thread_open(struct thread *t);
 void thread_close(struct thread *t);
 

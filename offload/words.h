@@ -1,16 +1,16 @@
 /*
- * What the threads of a worker tell each other: one word to all, by an
- * eventfd for each. Nothing of it lies on the path of packets.
+ * Broadcast to the worker processes of a worker: one of two words, through one
+ * eventfd per process. Not used on the data path.
  */
 #ifndef OFFLOAD_WORDS_H
 #define OFFLOAD_WORDS_H
 
 #include <stdint.h>
 
-enum { WORDS_THREADS = 64 }; /* of a worker, at most */
+enum { WORDS_THREADS = 64 }; /* maximum of worker processes */
 
 enum word {
-	WORD_REPORT = 1, /* print your statistics */
+	WORD_REPORT = 1, /* print statistics */
 	WORD_STOP = 2,	 /* all end */
 };
 
@@ -19,16 +19,22 @@ struct words {
 	int fd[WORDS_THREADS];
 };
 
-/* 0, or -errno: then there is nothing to close. */
+/* Returns 0, or -errno; nothing needs to be closed then. */
 int words_open(struct words *w, unsigned threads);
 void words_close(struct words *w);
 
-/* Readable when words_take() has something. */
+/*
+ * The descriptor of a worker process, readable when words_take() returns a
+ * word.
+ */
 int words_fd(const struct words *w, unsigned thread);
 
-/* Tell all threads, the own one too. Any thread may, at any time. */
+/*
+ * Broadcast a word to all worker processes, including the caller. Any process
+ * may call it at any time.
+ */
 void words_tell(const struct words *w, enum word word);
-/* The words that the thread was told since the last call, or'ed. */
+/* The words received by a worker process since the last call, or'ed. */
 unsigned words_take(const struct words *w, unsigned thread);
 
 #endif
