@@ -12,6 +12,7 @@ struct tally {
 	struct srdma_stats before[2];
 };
 
+/* Save the counters of both relays. */
 void tally_begin(struct tally *t, const struct pair *p);
 
 /*

@@ -24,8 +24,8 @@ enum { SRDMA_NAME_LEN = 64, SRDMA_TOKEN_LEN = 16, SRDMA_LEG_FDS = 3 };
 
 /*
  * A buffer of a port: private memory that the device may read and write. The
- * holder owns it until it calls buf_put, or, for the buffer of a DMA under way,
- * gets it back with SRDMA_EV_DMA_DONE.
+ * holder owns it until it calls buf_put. A DMA under way borrows it until
+ * SRDMA_EV_DMA_DONE.
  */
 struct srdma_buf {
 	uint8_t *data;

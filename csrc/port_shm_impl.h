@@ -81,9 +81,9 @@ int srdma_shm_conn_eventfd(struct srdma_shm_conn *c);
 void srdma_shm_conn_end(struct srdma_shm_conn *c, int status);
 
 /*
- * Add a descriptor to the port's epoll set; srdma_shm_port_look() returns what
- * when it becomes ready. Edge-triggered, so that an eventfd that the other side
- * can also read need not be read.
+ * Add a descriptor to the port's epoll set. srdma_shm_port_look() returns the
+ * pointer `what` when the descriptor becomes ready. Edge-triggered, so that an
+ * eventfd that the other side can also read need not be read.
  */
 int srdma_shm_port_watch(struct srdma_shm_port *p, int fd, void *what);
 void srdma_shm_port_unwatch(struct srdma_shm_port *p, int fd);

@@ -154,7 +154,8 @@ static int set_options(const struct srdma_udp_port *port)
 }
 
 /*
- * Exceeds the system's limit if permitted. Returns the resulting size in bytes.
+ * Set a socket buffer to SOCKET_BUFFER bytes, beyond the system's limit if
+ * permitted. Returns the resulting size in bytes.
  */
 static uint32_t set_buffer(int sock, int force, int option)
 {

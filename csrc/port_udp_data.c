@@ -44,7 +44,7 @@ static void set_blocked(struct srdma_udp_port *port, int blocked)
 	epoll_ctl(port->epoll, EPOLL_CTL_MOD, port->sock, &ev);
 }
 
-/* The first datagram cannot be sent: drop it. The transport retransmits it. */
+/* The first datagram cannot be sent: drop it; the protocol recovers losses. */
 static void lose(struct srdma_udp_port *port, int err)
 {
 	if (err == EMSGSIZE)

@@ -212,7 +212,11 @@ int srdma_verbs_conn_start(struct srdma_verbs_conn *conn, uint8_t reads);
 void srdma_verbs_conn_up(struct srdma_verbs_conn *conn);
 /* Mark as ended with status. It is finished when the CQs are empty. */
 void srdma_verbs_conn_end(struct srdma_verbs_conn *conn, int status);
+/*
+ * Destroy QP and id, and let the outstanding sends fail; DOWN will be reported.
+ */
 void srdma_verbs_conn_finish(struct srdma_verbs_conn *conn);
+/* Put the connection on the list of those with events to report. */
 void srdma_verbs_conn_ready(struct srdma_verbs_conn *conn);
 /* The connection named by wr_id; NULL: it no longer exists. */
 struct srdma_verbs_conn *srdma_verbs_conn_find(struct srdma_verbs_port *port,
@@ -220,8 +224,13 @@ struct srdma_verbs_conn *srdma_verbs_conn_find(struct srdma_verbs_port *port,
 void srdma_verbs_conn_close(struct srdma_conn *conn);
 
 /* --- port_verbs_cq.c: completion queues, sleeping --- */
+/*
+ * Reserve need entries in a CQ; creates one if none has room. Returns 0 or
+ * -errno.
+ */
 int srdma_verbs_cq_take(struct srdma_verbs_port *port, uint32_t need,
 			struct srdma_verbs_cq **out);
+/* Release need entries as soon as the CQ has been emptied. */
 void srdma_verbs_cq_leave(struct srdma_verbs_cq *cq, uint32_t need);
 /*
  * Take completions until n are taken or the CQs are empty. Returns 1 if all CQs
@@ -233,6 +242,10 @@ void srdma_verbs_cq_disarm(struct srdma_port *port);
 void srdma_verbs_cq_destroy(struct srdma_verbs_port *port);
 
 /* --- port_verbs_cm.c: the connection manager --- */
+/*
+ * Listen on text, or if it is NULL on the device's first IPv4 address and any
+ * port. Returns 0 or -errno.
+ */
 int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text);
 /* Process events of the CM and asynchronous events of the device. */
 void srdma_verbs_cm_poll(struct srdma_verbs_port *port);
@@ -272,8 +285,8 @@ int srdma_verbs_leg_complete(struct srdma_conn *leg, uint32_t slot,
 			     const uint8_t *record);
 
 /*
- * wr_id: connection name 32 bits | 1 for a receive 1 bit | index or serial
- * number 31 bits.
+ * wr_id: connection name (32 bits) | 1 for a receive, 0 for a send (1 bit) |
+ * index of the receive buffer, or serial number of the send (31 bits).
  */
 static inline uint64_t srdma_verbs_wr_id(const struct srdma_verbs_conn *conn,
 					 int receive, uint32_t number)

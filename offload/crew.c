@@ -117,13 +117,14 @@ static int member_start(struct crew *c, struct member *m)
 		return -ETIMEDOUT;
 	}
 	if (read(m->pipe, &m->opened, sizeof(m->opened)) != sizeof(m->opened))
-		return -EIO; /* member_join() logs the cause */
+		return -EIO; /* the process ended; member_join() logs a
+				signal that killed it */
 	return m->opened.rc;
 }
 
 /*
- * Reap a process. Returns 0, or -EIO if it failed; it logs the cause itself
- * unless it was killed.
+ * Reap a process and log a signal that killed it. Returns 0, or -EIO if the
+ * process failed; it has logged its own errors.
  */
 static int member_join(struct member *m)
 {

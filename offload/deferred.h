@@ -37,7 +37,7 @@ struct deferred_list {
 	void *ctx;
 };
 
-/* Append a copy of *d. Returns 0 or -ENOMEM. */
+/* Add a copy of *d to the list. Returns 0 or -ENOMEM. */
 int deferred_add(struct deferred_list *l, const struct deferred *d);
 /* Call answer for all items that are due. Returns the number of items left. */
 unsigned deferred_poll(struct deferred_list *l);

@@ -1,6 +1,6 @@
 /*
- * srdma-offload: the worker of one NIC. This file does the steps of a process
- * start; crew.c starts and stops the worker processes; worker.c is the main
+ * srdma-offload: the worker of one NIC. This file contains the startup of the
+ * process; crew.c starts and stops the worker processes; worker.c is the main
  * loop of one.
  */
 #include <stdio.h>

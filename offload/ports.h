@@ -1,4 +1,4 @@
-/* Opens ports by device name. Only this file knows the kinds of devices. */
+/* Opens ports by device name. Only ports.c knows the kinds of devices. */
 #ifndef OFFLOAD_PORTS_H
 #define OFFLOAD_PORTS_H
 

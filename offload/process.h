@@ -11,8 +11,8 @@
 void process_raise_files(void);
 
 /*
- * Disable core dumps and ptrace by other users; lock memory where that is
- * permitted.
+ * Disable core dumps and ptrace by unprivileged processes; lock memory where
+ * that is permitted.
  */
 void process_harden(void);
 

@@ -21,8 +21,8 @@ struct thread {
 };
 
 /*
- * Open in the calling process, pinned if wanted. Returns 0, or -errno, which is
- * logged.
+ * Open ports, relay and control socket in the calling process, on its core with
+ * --pin. Returns 0, or -errno, which is logged.
  */
 int thread_open(struct thread *t);
 void thread_close(struct thread *t);

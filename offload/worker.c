@@ -190,7 +190,7 @@ static void disarm(const struct worker *w)
 /*
  * Work arrived after waiting for waited ns. Adapt the time to yield before
  * sleeping: full if work arrived while yielding, half if it arrived soon after
- * going to sleep, halved again if it arrived late. Long and short waits may
+ * going to sleep, halved if it arrived late. Long and short waits may
  * alternate: a request after a pause, then its ack as soon as the other worker
  * has woken up. Therefore waits that follow a long wait have their own budget.
  */

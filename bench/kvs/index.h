@@ -35,6 +35,7 @@ int kvs_index_create(struct kvs_index **out, uint32_t items, uint32_t buckets,
 /* index may be NULL. */
 void kvs_index_destroy(struct kvs_index *index);
 
+/* The seeded hash of a key, for the functions below. */
 uint64_t kvs_index_hash(const struct kvs_index *index,
 			const uint8_t key[KVS_KEY_LEN]);
 

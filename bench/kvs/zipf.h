@@ -20,6 +20,7 @@ struct kvs_zipf {
 
 /* n ranks; 0 <= theta < 1, 0: uniform. Returns 0 or -EINVAL. */
 int kvs_zipf_init(struct kvs_zipf *zipf, uint64_t n, double theta);
+/* A rank from 0 to n - 1; dice is the state of kvs_dice(). */
 uint64_t kvs_zipf_draw(const struct kvs_zipf *zipf, uint64_t *dice);
 
 #endif
