@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "provider.h"
+#include "crypto/provider.h"
 
 /* Parameters common to all rungs of a run. */
 struct shape {

@@ -1,16 +1,16 @@
 /*
  * Derivations without a layer around: CMACs and key schedules by
  * intel-ipsec-mb, in one loop over one buffer. Each uses the same manager as
- * the provider (csrc/provider_ipsecmb.h): GCM key schedules use all features of
+ * the provider (csrc/crypto/provider_ipsecmb.h): GCM key schedules use all features of
  * the CPU; CMACs are computed one at a time with the AVX2 code, which has few
  * lanes.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmac.h"
+#include "crypto/cmac.h"
 #include "mb.h"
-#include "memkey.h"
+#include "memory/memkey.h"
 #include "rung.h"
 
 #ifdef SRDMA_HAVE_IPSECMB

@@ -4,7 +4,7 @@
 
 #include "pair.h"
 #include "rung.h"
-#include "stats.h"
+#include "wire/stats.h"
 
 /*
  * A pair of sessions. Key mode pd with and without cache, mem with a proof in

@@ -6,8 +6,8 @@
 
 #include "log.h"
 #include "pin.h"
-#include "port.h"
-#include "words.h"
+#include "port/port.h"
+#include "broadcast.h"
 
 enum {
 	OPTIONS_PATH_LEN = 108, /* size of sun_path, including the
@@ -57,7 +57,7 @@ enum options_result options_parse(struct options *o, int argc, char **argv);
  * out->error if a name is too long or a port too high. out->wire_listen may
  * point into *out: do not move it.
  */
-enum options_result options_of_thread(struct options *out,
+enum options_result options_of_process(struct options *out,
 				      const struct options *o, unsigned i);
 
 /* Texts of --help and --version, with their newlines. */

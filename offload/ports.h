@@ -3,7 +3,7 @@
 #define OFFLOAD_PORTS_H
 
 #include "options.h"
-#include "port.h"
+#include "port/port.h"
 
 /*
  * Return 0, or -errno; failures are logged with a remedy. The caller owns the

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "ctl.h"
-#include "provider.h"
+#include "crypto/provider.h"
 
 /*
  * Fill suites with the ids of all suites, then zeros: first the recommended

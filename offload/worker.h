@@ -9,10 +9,10 @@
 #include <stdint.h>
 
 #include "control.h"
-#include "port.h"
+#include "port/port.h"
 #include "relay.h"
 #include "report.h"
-#include "words.h"
+#include "broadcast.h"
 
 struct worker_params {
 	const char *name;
@@ -20,7 +20,7 @@ struct worker_params {
 	struct srdma_port *host, *wire; /* owned by the relay */
 	struct control *control;
 	unsigned thread; /* number of this worker process */
-	const struct words *words;
+	const struct broadcast *words;
 	int signals; /* signalfd whose signals are broadcast, or -1 */
 	int ended;   /* readable when another worker process has ended, or -1 */
 	struct report_out *report;
@@ -34,7 +34,7 @@ int worker_create(struct worker **out, const struct worker_params *p);
 void worker_destroy(struct worker *w);
 
 /*
- * Run until WORD_STOP. Returns 0, or -errno if epoll failed, which is logged.
+ * Run until BROADCAST_STOP. Returns 0, or -errno if epoll failed, which is logged.
  */
 int worker_run(struct worker *w);
 

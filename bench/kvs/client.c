@@ -7,7 +7,7 @@
 #include "clock.h"
 #include "keys.h"
 #include "protocol.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 /* A run without responses is aborted after this time. */
 #define SILENCE_NS 10000000000
