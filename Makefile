@@ -1,8 +1,8 @@
-# srdma. The C half needs a C compiler, OpenSSL and zlib, and nothing of Python:
+# srdma. The C half needs a C compiler, OpenSSL and zlib, but no Python:
 #     make lib offload
-# The rest installs what it needs (.ci/setup): make demo, make test.
-# V=1 shows the commands; BUILD=DIR builds elsewhere; FUZZ_SECONDS=N.
-# Before a commit: make format lint.
+# Other targets install their dependencies (.ci/setup): make demo, make test.
+# Variables: V=1 shows the commands; BUILD=DIR builds elsewhere;
+# FUZZ_SECONDS=N is the time per fuzzer. Before a commit: make format lint.
 
 BUILD ?= build
 FUZZ_SECONDS ?= 60
@@ -19,8 +19,8 @@ make-quietly := $(MAKE) --no-print-directory
 
 # Sources -------------------------------------------------------------------
 
-# Whether a program with these headers links with these libraries: a cross
-# compiler sees the headers of the machine that it runs on.
+# "yes" if a program with these headers links with these libraries. Testing the
+# headers only is not enough: a cross compiler finds those of the build machine.
 can-link = $(shell printf '%b\n' $(patsubst %,'\0043include <%>',$(1)) \
 	'int main(void) { return 0; }' | \
 	$(CC) -x c - $(2) -o /dev/null >/dev/null 2>&1 && echo yes)
@@ -57,7 +57,7 @@ SIM := $(BUILD)/libsrdma-sim.a
 # The host's half: what libsrdma will stand on.
 HOST := $(BUILD)/libsrdma-host.a
 OFFLOAD := $(BUILD)/srdma-offload
-# The daemon without its main(), for the tests of its parts.
+# The daemon without main(), for unit tests.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
 C_HELPERS := $(BUILD)/libcheck.a
 # The key-value store of the benchmark, for srdma/_kvs.pyx.
@@ -71,20 +71,21 @@ WARNINGS := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes \
 	-Wmissing-prototypes -Wpointer-arith -Wcast-qual -Wwrite-strings
 HARDENING := -fstack-protector-strong -D_FORTIFY_SOURCE=2
 OPTIMISE := -O2
-# SANITIZE is set by the targets asan and fuzz, which build in their own BUILD.
+# The targets asan and fuzz set SANITIZE and build in a BUILD of their own.
 ifdef SANITIZE
 HARDENING :=
 OPTIMISE := -O1 -fno-omit-frame-pointer
 SANITIZER_FLAGS := -fsanitize=$(SANITIZE) -fno-sanitize-recover=all \
 	-DSRDMA_SANITIZED
 endif
-# For any x86-64, gcc 12 clears and copies larger structures by `rep`; tuned for
-# these CPUs it does not: 0.9 of the time of a message of 32 bytes.
+# For generic x86-64, gcc 12 clears and copies larger structures with `rep`
+# instructions. With this tuning it does not: a message of 32 bytes takes 0.9 of
+# the time.
 ifneq ($(findstring x86_64,$(shell $(CC) -dumpmachine)),)
 OPTIMISE += -mtune=icelake-server
 endif
-# What is to be fast is optimised as a whole, where it is linked: the small
-# functions of the data path are 15 % of a message. Tests are linked as usual.
+# Programs with a data path are linked with LTO, because calls of small functions
+# take 15 % of the time of a message. Tests are linked without LTO.
 ifeq ($(findstring clang,$(CC))$(SANITIZE),)
 LTO := -flto -ffat-lto-objects
 WHOLE := -O2 -flto=auto -Wno-maybe-uninitialized
@@ -158,7 +159,7 @@ TLS_PEERS := $(BUILD)/bench/tls_echo $(BUILD)/bench/tls_load
 bench: $(LADDER) $(MANY) $(PRIMITIVES) $(TLS_PEERS)
 	@:
 
-# What srdma is compared with.
+# Programs that srdma is compared with.
 $(TLS_PEERS): %: %.o $(BUILD)/bench/tls_link.o $(KVS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) \
@@ -168,7 +169,7 @@ $(PRIMITIVES): $(BUILD)/bench/primitives.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
-# Each for a moment: a wrong result fails, a slow one never.
+# Short runs of all benchmarks: a wrong result fails, a slow one does not.
 bench-quick: bench native offload
 	@$(PY) -c 'import matplotlib' 2>/dev/null || .ci/setup bench
 	@$(LADDER) --rounds 3
@@ -177,7 +178,7 @@ bench-quick: bench native offload
 		$(PY) -m srdma bench paper --smoke --out "$$out/paper" && \
 		$(PY) -m srdma bench targets --smoke --out "$$out/targets"
 
-# It stands on the tests' pairs of sessions and relays.
+# The ladder uses the pairs of sessions and relays of the tests.
 BENCH_NIC := bench/bench_leg.c bench/meeting.c
 LADDER_SRC := bench/ladder.c bench/nic.c bench/tally.c $(BENCH_NIC) \
 	$(wildcard bench/rung_*.c)
@@ -237,14 +238,14 @@ asan:
 	+@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
 		SANITIZE=address,undefined check-c check-bench
 
-# Programs that need nothing but themselves: they end well, and leak nothing.
+# Standalone benchmark programs: they must succeed without memory leaks.
 check-bench: bench
 	@$(LADDER) --rounds 1 >/dev/null
 	@$(MANY) --qps 2 --qps 70 --burst 3 --rounds 1 --messages 500 >/dev/null
 	@$(PRIMITIVES) --ms 1 aes-128-cmac:64 hmac-sha256:64 depth:3 >/dev/null
 
-# The C half for ARM, as SmartNICs have it, and the main job between two such
-# workers, all in qemu-user, where these tests would take minutes.
+# The C half for ARM, the CPU of SmartNICs, and the demo between two ARM workers,
+# all in qemu-user. ARM64_LONG: tests that would take minutes there.
 ARM64 := $(BUILD)/arm64
 ARM64_LONG := capability congestion_fair flips relay_modes relay_random \
 	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
@@ -309,7 +310,7 @@ test-rxe-job: native offload
 test-rxe-faults: native offload
 	@$(IN_VM) $(RXE_FAULTS)
 
-# Real RoCE frames between two VMs, and somebody on their cable.
+# Real RoCE frames between two VMs, with an attacker on the cable.
 test-two-vms: native offload
 	@$(PY) tests/rxe/two_vms.py
 
@@ -386,7 +387,7 @@ demo:
 	+@$(make-quietly) offload native
 	@$(PY) -m srdma demo
 
-# On rxe itself where its module loads, else in the VM.
+# Uses rxe on this machine if its module can be loaded, else in a VM.
 demo-rxe:
 	@.ci/setup rxe
 	+@$(make-quietly) offload native
@@ -421,12 +422,13 @@ storm:
 		$(BUILD)/asan/tests/c/test_relay_random
 	@SRDMA_SEEDS=$(SANITIZED_SEEDS) $(BUILD)/asan/tests/c/test_relay_random
 
-# Long transfers with somebody on the wire: PACKETS each.
+# Long transfers with an attacker on the wire, PACKETS packets each.
 PACKETS ?= 1000000
 transfer: $(BUILD)/tests/c/test_transfer
 	@SRDMA_PACKETS=$(PACKETS) $<
 
-# Each deliberate fault of csrc/mutant.h is noticed, in so many storms at most.
+# The simulation must detect each deliberate fault of csrc/mutant.h within
+# MUTANT_SEEDS runs.
 MUTANT_SEEDS ?= 1000
 mutants:
 	+@$(make-quietly) BUILD=$(BUILD)/mutants CPPFLAGS=-DSRDMA_MUTANTS \

@@ -131,7 +131,7 @@ void srdma_leg_shm_disarm(struct srdma_leg_shm *leg)
 	ssize_t ignored;
 
 	srdma_doorbell_disarm(&leg->bell);
-	/* EAGAIN: nobody rang. */
+	/* EAGAIN: the doorbell was not rung. */
 	ignored = read(leg->fds[EVENTFD], &rings, sizeof(rings));
 	(void)ignored;
 }

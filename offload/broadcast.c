@@ -4,7 +4,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* An eventfd adds up what is written: a word counts in a half of its own. */
+/*
+ * An eventfd sums the values written: each word counts in its own half of the
+ * 64 bits.
+ */
 #define HALF (UINT64_C(1) << 32)
 
 int broadcast_open(struct broadcast *w, unsigned threads)

@@ -668,7 +668,7 @@ static void wrong_addresses(void **state)
 	}
 	assert_int_equal(srdma_port_udp_create(&port, w->a->address, why),
 			 -EADDRINUSE);
-	assert_non_null(strstr(why, "taken"));
+	assert_non_null(strstr(why, "in use"));
 	assert_int_equal(srdma_port_udp_create(&port, "192.0.2.1:0", why),
 			 -EADDRNOTAVAIL);
 	assert_non_null(strstr(why, "192.0.2.1"));

@@ -300,7 +300,7 @@ def test_what_went_with_its_leg_is_closed(join, worker, client_pd):
     region = client_pd.alloc(64)
 
     def refuse(leg, body, fds):
-        raise Refuse(errno.EPERM, "not a living leg of this connection")
+        raise Refuse(errno.EPERM, "leg 1 has ended or is not a leg of this connection")
 
     worker.handlers[DESTROY] = worker.handlers[DEREG_MR] = refuse
     ours.close()

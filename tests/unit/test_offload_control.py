@@ -99,18 +99,18 @@ def test_zero_fields_are_zero(a: Worker, kind: Kind, at: int, size: int) -> None
     for i in range(size):
         body = bytearray(LENGTHS[kind])
         body[at + i] = 1
-        assert "a zero field is not zero" in client.refused(errno.EPROTO, kind, bytes(body))
+        assert "a reserved field is not zero" in client.refused(errno.EPROTO, kind, bytes(body))
 
 
 @pytest.mark.parametrize("kind", [0, max(Kind) + 1, 0xFFFF])
 def test_unknown_kinds(a: Worker, kind: int) -> None:
-    assert f"knows 1 to {max(Kind)}" in a.client().refused(errno.EOPNOTSUPP, kind, b"x" * 30)
+    assert f"accepts 1 to {max(Kind)}" in a.client().refused(errno.EOPNOTSUPP, kind, b"x" * 30)
 
 
 @pytest.mark.parametrize("flags", [2, 3, 0x80000000, 0xFFFFFFFF])
 def test_unknown_flags_of_open(a: Worker, flags: int) -> None:
     said = a.client().refused(errno.EINVAL, Kind.OPEN, u32(RING, flags), leg_fds())
-    assert said == f"OPEN with flags 0x{flags:x}: 0, or 1 for a trust group"
+    assert said == f"OPEN with flags 0x{flags:x}: give 0, or 1 for a trust group"
 
 
 def test_a_request_has_no_status(a: Worker) -> None:

@@ -45,11 +45,11 @@ WRONG = [
     ([*ALL, "--threads", "3", "--pin", "0,1"], "--pin names 2 cores for --threads 3"),
     (
         ["--name", "a" * 62, *ALL[2:], "--threads", "11"],
-        "with --threads 11: NAME.N has at most 63 bytes",
+        "with --threads 11: NAME.i has at most 63 bytes",
     ),
     (
         ["--name", "a", "--control", "/" + "x" * 104, *ALL[4:], "--threads", "11"],
-        "with --threads 11: PATH.N has at most 107 bytes",
+        "with --threads 11: PATH.i has at most 107 bytes",
     ),
     ([*UDP, "127.0.0.1:65534", "--threads", "3"], "--wire-listen 127.0.0.1:65534 with --threads 3"),
 ]
@@ -184,7 +184,7 @@ def test_a_signal_stops_all(three: Worker, sign: int) -> None:
     assert three.stop(sign) == 0
     assert all(one.closed() for one in clients)
     assert sockets(three.folder) == set()
-    assert f"srdma-offload: thread 0: signal {int(sign)}: stopping\n" in three.log()
+    assert f"srdma-offload: worker process 0: signal {int(sign)}: stopping\n" in three.log()
 
 
 def test_a_signal_to_another_process_does_nothing(three: Worker) -> None:
@@ -203,7 +203,9 @@ def test_one_that_is_killed_ends_all(three: Worker, thread: int) -> None:
     os.kill(pids(three)[thread], signal.SIGKILL)
     assert three.process.wait(PATIENCE) == 1
     assert all(one.closed() for one in clients)
-    assert f"error: thread {thread} was killed by signal 9 (Killed): all end\n" in three.log()
+    assert (
+        f"error: worker process {thread} was killed by signal 9 (Killed): all end\n" in three.log()
+    )
     assert sockets(three.folder) == {f"a.{thread}.sock"}  # nobody else's to remove
 
 
@@ -211,7 +213,7 @@ def test_one_that_is_killed_is_told_though_another_hangs(three: Worker) -> None:
     _, killed, hangs = pids(three)
     os.kill(hangs, signal.SIGSTOP)
     os.kill(killed, signal.SIGKILL)
-    text = "error: thread {} was killed by signal 9 (Killed): all end\n"
+    text = "error: worker process {} was killed by signal 9 (Killed): all end\n"
     until(lambda: text.format(1) in three.log())
     os.kill(hangs, signal.SIGKILL)
     assert three.process.wait(PATIENCE) == 1
@@ -222,9 +224,9 @@ def test_one_that_is_killed_is_told_though_another_hangs(three: Worker) -> None:
 def test_one_that_hangs_is_killed(three: Worker) -> None:
     os.kill(pids(three)[1], signal.SIGSTOP)
     assert three.stop() == 1
-    assert "thread 1 does not end: killing it\n" in three.log()
+    assert "worker process 1 does not end: killing it\n" in three.log()
     assert three.log().count("killing it") == 1
-    assert "thread 1 was killed by signal 9" in three.log()
+    assert "worker process 1 was killed by signal 9" in three.log()
 
 
 def test_where_ends_of_children_were_ignored(tmp_path: Path) -> None:
@@ -233,7 +235,7 @@ def test_where_ends_of_children_were_ignored(tmp_path: Path) -> None:
     try:
         with worker(tmp_path, "a", "--threads", "3") as found:
             os.kill(pids(found)[1], signal.SIGKILL)
-            until(lambda: "thread 1 was killed by signal 9" in found.log())
+            until(lambda: "worker process 1 was killed by signal 9" in found.log())
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -304,8 +306,8 @@ def in_the_way(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("a.ctl.2", "a file that is no socket is in the way"),
-        ("a.2.sock", "thread 2: error: --wire-dev"),
+        ("a.ctl.2", "a file that is not a socket has this path"),
+        ("a.2.sock", "worker process 2: error: --wire-dev"),
     ],
 )
 def test_one_that_cannot_start_ends_all(tmp_path: Path, name: str, text: str) -> None:
@@ -336,7 +338,9 @@ def test_killed_before_it_is_open(tmp_path: Path) -> None:
     _, log = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     number = int(signal.SIGXFSZ)
-    assert f"error: thread 1 was killed by signal {number} (File size limit exceeded)" in log
+    assert (
+        f"error: worker process 1 was killed by signal {number} (File size limit exceeded)" in log
+    )
     assert log.count("error") == 1 and "ready" not in log
     assert sockets(tmp_path) <= {"a.1.sock"}
 
@@ -358,8 +362,8 @@ def test_descriptors_run_out(tmp_path: Path) -> None:
         if line:
             break
         assert log.count("error") == 1
-        assert re.search("Too many open files|no descriptors left", log)
-        steps = "no descriptors, or no memory|control socket /|thread 1 cannot be started"
+        assert re.search("Too many open files|no file descriptors left", log)
+        steps = "no file descriptors or memory|control socket /|worker process 1 cannot be started"
         wanting |= set(re.findall(steps, log))
     assert len(wanting) == 3
 
@@ -389,7 +393,7 @@ def test_a_turn_that_never_comes(tmp_path: Path) -> None:
         with turn.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)
             found.process.send_signal(signal.SIGUSR1)
-            until(lambda: found.log().count("a line of statistics was lost") == THREADS)
+            until(lambda: found.log().count("a line of statistics was dropped") == THREADS)
             assert found.stop() == 0
 
 
@@ -401,7 +405,7 @@ def test_a_terminal_that_nobody_reads(tmp_path: Path, threads: int) -> None:
 
     def asked_until_one_is_lost() -> bool:
         process.send_signal(signal.SIGUSR1)
-        return "a line of statistics was lost" in (tmp_path / "log").read_text()
+        return "a line of statistics was dropped" in (tmp_path / "log").read_text()
 
     with (tmp_path / "log").open("w+") as log:
         process = subprocess.Popen(command, stdout=theirs, stderr=log)
@@ -438,7 +442,7 @@ def test_one_that_hangs_before_it_is_open(tmp_path: Path) -> None:
         process.wait()
         os.close(folder)
     assert process.returncode == 1
-    assert "thread 1 does not start" in log and "thread 1 does not end" in log
+    assert "worker process 1 does not start" in log and "worker process 1 does not end" in log
     assert "ready" not in log
 
 
@@ -484,5 +488,5 @@ def test_pin_to_a_core_that_is_not_there(tmp_path: Path) -> None:
     options = ["--control", f"{tmp_path}/a.ctl", "--wire-dev", f"shm:{tmp_path}", "--threads", "2"]
     done = run(*options, "--pin", f"{CORES[0]},1023")
     assert done.returncode == 1
-    assert "thread 1: error: --pin: core 1023: this machine has none such" in done.stderr
+    assert "worker process 1: error: --pin: core 1023: this machine has no such core" in done.stderr
     assert list(tmp_path.iterdir()) == []

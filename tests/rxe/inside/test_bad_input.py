@@ -41,9 +41,9 @@ def test_address_of_another_device(stage, refused):
     here, there = stage.ends
     options = ["--host-dev", here.device, "--wire-dev", here.device]
     words = refused(*options, "--wire-listen", f"{there.address}:0")
-    assert f"{there.address}:0 is no address of {here.device}" in words
+    assert f"{there.address}:0 is not an address of {here.device}" in words
     assert "192.0.2.1:0" in refused(*options, "--wire-listen", "192.0.2.1:0")
-    assert "is no IP:PORT" in refused(*options, "--wire-listen", "here")
+    assert "is not IP:PORT" in refused(*options, "--wire-listen", "here")
 
 
 def test_worker_with_too_little_locked_memory(stage, refused):

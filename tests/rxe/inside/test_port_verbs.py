@@ -136,10 +136,10 @@ def test_bring_up_errors_name_the_cause(ends, programs, start):
     for device, cause in (
         ("nix0", "no RDMA device nix0"),
         (f"{ends[0].device}@{taken}", f"listening on {taken}: Address already in use"),
-        (f"{ends[0].device}@{ends[1].address}:0", f"is no address of {ends[0].device}"),
+        (f"{ends[0].device}@{ends[1].address}:0", f"is not an address of {ends[0].device}"),
         (f"{ends[0].device}@192.0.2.1:0", "listening on 192.0.2.1:0: "),
-        (f"{ends[0].device}@{ends[0].address}", "is no IP:PORT"),
-        (f"{ends[0].device}@[{ends[0].address}]:0", "is no IP:PORT"),
+        (f"{ends[0].device}@{ends[0].address}", "is not IP:PORT"),
+        (f"{ends[0].device}@[{ends[0].address}]:0", "is not IP:PORT"),
     ):
         done = subprocess.run(
             [f"{programs}/verbs_wire", device, "1"], capture_output=True, text=True
