@@ -39,7 +39,7 @@ class Window:
         return pn
 
     def move(self, pn: int) -> None:
-        """`pn` verified."""
+        """Records that packet `pn` verified."""
         self._seen.add(pn)
         self.highest = max(self.highest, pn)
         self._seen = {n for n in self._seen if n + self.size > self.highest}
