@@ -84,8 +84,8 @@ def verdict(opener: Callable[[bytes], Any], data: bytes) -> Any:
 
 @dataclass(frozen=True)
 class Workers:
-    """The workers of a client and of a server: their PDs and key caches. A trust group has one
-    PD twice."""
+    """The workers of a client and of a server: their PDs and key caches. A
+    trust group has one PD twice."""
 
     pds: tuple[PdKeys, PdKeys]
     caches: tuple[_native.KeyCache, _native.KeyCache]
@@ -95,8 +95,8 @@ class Workers:
         return self.pds[0] == self.pds[1]
 
     def native(self, params: Params, end: int) -> Any:
-        """Returns the native form of one end's session, without the secrets that its worker
-        derives."""
+        """Returns the native form of one end's session, without the secrets
+        that its worker derives."""
         if not params.mode & Mode.PD:
             return fields.of_params(params)
         none = bytes(len(params.rx_secret))
@@ -211,8 +211,8 @@ class Conversation:
         self.told = [0, 0]  # the highest number that each end was told
 
     def _change_epoch(self, sender: int) -> None:
-        """Advances the epoch if that is due and permitted. Sometimes both ends get a new secret
-        first."""
+        """Advances the epoch if that is due and permitted. Sometimes both
+        ends get a new secret first."""
         rng, end, peer = self.epoch_rng, self.pair[sender], self.pair[1 - sender]
         self.now += rng.randrange(3)
         if rng.random() < 0.5:

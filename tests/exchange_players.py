@@ -1,5 +1,5 @@
-"""Players for tests of the exchange without I/O: two ends, each with a worker that makes
-secrets."""
+"""Players for tests of the exchange without I/O: two ends, each with a worker
+that makes secrets."""
 
 from __future__ import annotations
 

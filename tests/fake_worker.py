@@ -128,8 +128,8 @@ class FakeWorker:
             time.sleep(0.001)
 
     def die(self) -> None:
-        """Ends like a process after kill -9: everything closes, and the file of the socket
-        stays."""
+        """Ends like a process after kill -9: everything closes, and the file
+        of the socket stays."""
         if self._thread.is_alive():
             os.write(self._stop_w, b"!")
             self._thread.join()

@@ -100,8 +100,8 @@ def key(
 def _secrets(
     client: End, server: End, how: Protection, generation: bytes, size: int
 ) -> tuple[bytes, bytes, bytes]:
-    """Returns S to the server, S to the client, and the group's key. Absent ones are empty or
-    zero."""
+    """Returns S to the server, S to the client, and the group's key. Absent
+    ones are empty or zero."""
     if not how.mode & PD_BIT:
         return os.urandom(size), os.urandom(size), NO_GROUP_KEY
     if how.group:

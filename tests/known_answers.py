@@ -41,8 +41,8 @@ class Answer:
 
 
 def unsupported(answer: Answer) -> str | None:
-    """Returns why no suite of the table has the form of this vector, or None. Uses the table
-    alone."""
+    """Returns why no suite of the table has the form of this vector, or None.
+    Uses the table alone."""
     row = ROWS.get(answer.suite)
     if row is None:
         return "no such suite"
@@ -56,8 +56,8 @@ def unsupported(answer: Answer) -> str | None:
 
 
 def check(answer: Answer) -> str:
-    """Checks C against one vector with each provider. Returns the category under which it is
-    counted."""
+    """Checks C against one vector with each provider. Returns the category
+    under which it is counted."""
     (found,) = {check_by(provider, answer) for provider in PROVIDERS}
     return found
 

@@ -102,8 +102,8 @@ def proxy(args: argparse.Namespace, pd: srdma.PD) -> None:
 
 
 def grant(table: Capability, identity: str) -> list[bytes]:
-    """Returns sealed capabilities for what the access list permits, or none. Contacts no other
-    host."""
+    """Returns sealed capabilities for what the access list permits, or none.
+    Contacts no other host."""
     if identity not in ACCESS_LIST:
         say(f"{identity} is not on the access list")
         return [b"" for _ in LIFETIMES]
@@ -170,7 +170,7 @@ def client(args: argparse.Namespace, pd: srdma.PD) -> None:
 def thief(args: argparse.Namespace, pd: srdma.PD) -> None:
     """Has an identity that the database accepts, and a token of another client."""
     if ask(args, pd) != (b"", b""):
-        sys.exit("the proxy granted something")
+        sys.exit("the proxy granted a capability to the thief")
     say("got nothing from the proxy")
     qps = to_database(args, pd).qps
     say("ready; give a token")
@@ -230,7 +230,7 @@ class Player:
 
 
 def everything(args: argparse.Namespace) -> None:
-    signal.signal(signal.SIGALRM, lambda *_: sys.exit("it took too long"))
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit("the example did not end in time"))
     signal.alarm(2 * WAIT)
     with ExitStack() as stack:
         nics = stack.enter_context(Embedded())
@@ -270,7 +270,7 @@ def act(server: Player, alice: Player, mallory: Player, token: str) -> None:
     mallory.tell(token)
     mallory.until("refused")
     if before[0] != "T" or server.looks() != before:
-        sys.exit("the server was not stopped all the time")
+        sys.exit("the server was not stopped throughout")
     say("the process of the server was stopped (SIGSTOP) all the time")
     server.resume()
 
@@ -288,7 +288,7 @@ def main() -> None:
     roles = {"server": server, "proxy": proxy, "client": client, "thief": thief}
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
     parser.add_argument("role", choices=[*roles, "all"])
-    parser.add_argument("--worker", help="control socket of the own worker")
+    parser.add_argument("--worker", help="control socket of the local worker")
     parser.add_argument("--identity", help="PREFIX of PREFIX.pem and PREFIX.key")
     parser.add_argument("--server", type=int, help="port of the server")
     parser.add_argument("--proxy", type=int, help="port of the proxy")

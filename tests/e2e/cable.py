@@ -1,5 +1,5 @@
-"""Two network namespaces joined by a cable, with a worker in each: the UDP wire as third parties
-see it."""
+"""Two network namespaces joined by a cable, with a worker in each: the UDP
+wire as third parties see it."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def cable(version: int, mtu: int, *, middle: bool = False) -> Iterator[Cable]:
 def workers(
     it: Cable, folder: Path, monkeypatch: pytest.MonkeyPatch, options: Sequence[str] = ()
 ) -> Iterator[Site]:
-    """Starts a worker at each end. The worker's name, the second word of its command line, is
-    that of the end."""
+    """Starts a worker at each end. The worker's name, the second word of its
+    command line, is that of the end."""
     inside = folder / "inside"
     inside.write_text(
         f'#!/bin/sh\nexec nsenter "--net=/run/netns/{it.name}-$2" {find_worker()} "$@"\n'

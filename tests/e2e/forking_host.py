@@ -24,8 +24,8 @@ class Parent:
     def __init__(
         self, how: str, worker: Path, identity: Path, other: srdma.PD, theirs: Path
     ) -> None:
-        """Starts it at `worker` with `identity`. `theirs` is the host of this process, on
-        `other`."""
+        """Starts it at `worker` with `identity`. `theirs` is the host of this
+        process, on `other`."""
         self.region = other.alloc(forking.SIZE, ACCESS)
         data = self.region.remote().to_bytes()
         address = ("127.0.0.1", 0)

@@ -140,8 +140,8 @@ class Load:
         self._qps = (a, b)
 
     def run(self, until: Callable[[], bool]) -> float:
-        """Posts requests until `until()` is true, then waits for the outstanding ones. Returns
-        bytes per second."""
+        """Posts requests until `until()` is true, then waits for the
+        outstanding ones. Returns bytes per second."""
         begin, before = time.monotonic(), self.bytes
         for stream in self.streams:
             stream.fill()

@@ -1,5 +1,5 @@
-"""The asyncio API over two real workers: many concurrent calls, and every way in which a wait
-ends."""
+"""The asyncio API over two real workers: many concurrent calls, and every way
+in which a wait ends."""
 
 from __future__ import annotations
 

@@ -193,8 +193,8 @@ def test_registration(pair):
 
 
 def test_counters_of_several_qps(site, join):
-    """Four QPs of two hosts, in both directions, add to the same counters. Each value is
-    returned once."""
+    """Four QPs of two hosts, in both directions, add to the same counters.
+    Each value is returned once."""
     each, counters = 200, 3
     b, others = join.host(site.b), [join.host(site.a), join.host(site.a), join.host(site.b)]
     with b.pd.alloc(SIZE, ALL) as target:

@@ -50,7 +50,7 @@ def carry(qp, batch):
     while at < len(batch) or wcs[-1].wr_id != COUNT - 1:
         at += batch.post(at)
         got = qp.poll(DEPTH, WAIT)
-        assert got, "nothing completes"
+        assert got, "no request completes"
         wcs += got
     return wcs
 
@@ -91,8 +91,8 @@ def test_messages_both_ways(pair, source):
 
 @pytest.mark.parametrize("flags", [QUIET, SendFlag.SIGNALED])
 def test_refused_by_the_peer_in_the_middle(pair, source, target, flags):
-    """Earlier requests are executed, the refused one reports the reason, and later ones are
-    flushed."""
+    """Earlier requests are executed, the refused one reports the reason, and
+    later ones are flushed."""
     qp, bad = pair.client.qp, 5
     wrs = writes(source, target)[:DEPTH]
     for wr in wrs:
@@ -103,7 +103,7 @@ def test_refused_by_the_peer_in_the_middle(pair, source, target, flags):
     wcs: list[srdma.WC] = []
     while not wcs or wcs[-1].wr_id != DEPTH - 1:
         got = [wc for wc in qp.poll(DEPTH, WAIT) if wc.opcode is not WCOpcode.QP_EVENT]
-        assert got or qp.reason, "nothing completes"
+        assert got or qp.reason, "no request completes"
         wcs += got
     assert [wc.wr_id for wc in wcs] == list(range(0 if flags else bad, DEPTH))
     failed = wcs[bad if flags else 0]
@@ -141,7 +141,7 @@ def test_worker_killed_in_the_middle(join, own_site):
     at, wcs = batch.post(), []
     while len(wcs) < at:
         got = [wc for wc in qp.poll(DEPTH, WAIT) if wc.opcode is not WCOpcode.QP_EVENT]
-        assert got or qp.reason, "nothing completes"
+        assert got or qp.reason, "no request completes"
         wcs += got
     assert [wc.wr_id for wc in wcs] == list(range(DEPTH))
     assert wcs[0].reason == "WORKER_GONE"

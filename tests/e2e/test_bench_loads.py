@@ -1,5 +1,5 @@
-"""A stand with its processes: loads at every level, several concurrent connections, and CPU
-time."""
+"""A stand with its processes: loads at every level, several concurrent
+connections, and CPU time."""
 
 from __future__ import annotations
 

@@ -106,8 +106,8 @@ def test_group_of_one_end_only(stack, site, pki, of_client, of_server):
 
 
 def test_two_clients_in_one_group(stack, site, pki):
-    """Two PDs with one client each, then both clients on one PD. All have the key of the
-    server's leg."""
+    """Two PDs with one client each, then both clients on one PD. All have the
+    key of the server's leg."""
     server_pd = pd_of(stack, site.b, "g")
     for client_pd in (pd_of(stack, site.a, "g"), pd_of(stack, site.a, "g")):
         for _ in range(2):
@@ -126,8 +126,8 @@ def test_group_member_admits_others(stack, site, pki):
 
 
 def test_second_group_key_on_one_pd_is_refused(stack, site, pki):
-    """A leg has one group key. The K_PD of another server is refused, even under the same group
-    name."""
+    """A leg has one group key. The K_PD of another server is refused, even
+    under the same group name."""
     client_pd = pd_of(stack, site.a, "g")
     connected(stack, pki, client_pd, pd_of(stack, site.b, "g"), {"mode": "pd"})
     with pytest.raises(srdma.Error, match=r"refused KEYS.*group"):

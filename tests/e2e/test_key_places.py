@@ -134,8 +134,8 @@ def k_pd_of_owner(scene: Scene) -> tuple[bytes, int]:
 
 
 def secret_to_owner(scene: Scene) -> bytes:
-    """Returns S of the direction from A to B. The generation is stored beside the ends
-    (csrc/pdkeys.h)."""
+    """Returns S of the direction from A to B. The generation is stored beside
+    the ends (csrc/pdkeys.h)."""
     b, a = scene.b.ask("end"), scene.a.ask("end")
     heap, at = k_pd_of_owner(scene)
     ends = b"".join(end["eid"] + end["qpn"].to_bytes(4, sys.byteorder) for end in (b, a))

@@ -42,8 +42,8 @@ DEAD = 0.4  # seconds that a request waits on a QP whose packets are dropped
 
 @dataclass
 class Ends:
-    """Two hosts whose legs are open for a trust group or not, with regions for access without
-    and with proofs."""
+    """Two hosts whose legs are open for a trust group or not, with regions
+    for access without and with proofs."""
 
     a: srdma.PD
     b: srdma.PD
@@ -193,8 +193,8 @@ def test_wrong_key(both_policies, mode, policy, side, name, refuses):
 
 
 def test_new_qps_have_other_keys(both_policies):
-    """The new QPs are in the same PD and have the same peer. tests/c checks that old packets are
-    refused."""
+    """The new QPs are in the same PD and have the same peer. tests/c checks
+    that old packets are refused."""
     ends, secrets = both_policies["owner"], set()
     for n in range(AGAIN):
         with ends.qps() as (client, _, at_client, at_server):

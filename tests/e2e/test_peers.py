@@ -1,5 +1,5 @@
-"""Comparison of srdma with TLS, redis and memcached. The tests of the latter two run where they
-are installed."""
+"""Comparison of srdma with TLS, redis and memcached. The tests of the latter
+two run where they are installed."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_unwritable_folder_is_found_before_measuring(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out.write_text("a file")
-    monkeypatch.setattr(Peers, "__init__", lambda *words: pytest.fail("it was opened"))
+    monkeypatch.setattr(Peers, "__init__", lambda *words: pytest.fail("it must not be opened"))
     done = CliRunner().invoke(cli.build(), ["bench", "peers", "--quick", "--out", str(out)])
     assert done.exit_code == 3 and "cannot be written" in said(done)
 

@@ -1,5 +1,5 @@
-"""`srdma perf` on the embedded NIC: each of its tests runs, reports its counts, and refuses
-errors."""
+"""`srdma perf` on the embedded NIC: each of its tests runs, reports its
+counts, and refuses errors."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_small_messages_spread_over_a_region() -> None:
 
 
 def test_messages_in_both_directions() -> None:
-    """Many more messages than a receive queue holds: receives are reposted until the peer is
-    done."""
+    """Many more messages than a receive queue holds: receives are reposted
+    until the peer is done."""
     _, found = both_hosts("send_bw", "-n", "500", "-b", "-s", "100", "-t", "8")
     assert [row["n_iterations"] for row in found] == [1000, 1000]
 

@@ -1,5 +1,5 @@
-"""New secrets under load: connection.rekey(), pd.rotate(), the clock, and refusals (protocol.md
-8.5)."""
+"""New secrets under load: connection.rekey(), pd.rotate(), the clock, and
+refusals (protocol.md 8.5)."""
 
 from __future__ import annotations
 

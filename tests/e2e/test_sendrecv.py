@@ -147,8 +147,8 @@ def test_overwriting_needs_the_option(site: Site, file: Path) -> None:
 
 
 def test_disk_full(site: Site, tmp_path: Path) -> None:
-    """The receiver cannot write the whole file: both ends report it, and no part of the file is
-    left."""
+    """The receiver cannot write the whole file: both ends report it, and no
+    part of the file is left."""
     room = transfer.REGION + MIB  # the limit applies to shared memory too
 
     def small_disk() -> None:

@@ -100,8 +100,8 @@ def test_control_requests_to_a_stopped_worker_time_out(street: Street) -> None:
 
 
 def check_works(street: Street, qp_timeout: float) -> None:
-    """Checks that all continue. A and B have traffic, new if the old one ended, until A is
-    killed."""
+    """Checks that all continue. A and B have traffic, new if the old one
+    ended, until A is killed."""
     street.check_bystanders()
     if street.four.qp_timeout == SHORT:
         street.four.start()

@@ -91,8 +91,8 @@ def counters(worker: Worker) -> dict[str, int]:
 
 
 def work(join: Joiner, site: Site) -> bytes:
-    """A WRITE, a READ and a SEND in each direction. Returns bytes that must not appear on the
-    wire."""
+    """A WRITE, a READ and a SEND in each direction. Returns bytes that must
+    not appear on the wire."""
     pair = join(site)
     data = pattern(SIZE, 3)
     for target, qp, other in (
@@ -201,8 +201,8 @@ def test_tshark_decodes_every_datagram(seen: Seen) -> None:
 def test_path_with_a_smaller_mtu_ends_the_request(
     pki: Path, join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A packet that does not fit is not fragmented. It is counted, and the request ends with a
-    reason."""
+    """A packet that does not fit is not fragmented. It is counted, and the
+    request ends with a reason."""
     with cable(4, 1500) as it, workers(it, tmp_path, monkeypatch) as site:
         pair = join(site, qp_timeout=1.0)
         with pair.b.pd.alloc(4096, ALL) as mr:

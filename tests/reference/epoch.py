@@ -88,8 +88,8 @@ class Incoming:
         self.fresh: bytes | None = None
 
     def candidates(self, bits: int, pn: int, highest: int) -> list[Direction]:
-        """Returns the directions in which the packet may have been sealed, in the order to try
-        them."""
+        """Returns the directions in which the packet may have been sealed, in
+        the order to try them."""
         ahead = (bits - self.now.epoch) & 3
         if ahead == 0:
             return [self.now]
@@ -110,7 +110,7 @@ class Incoming:
         self.before, self.now, self.first = self.now, d, pn
 
     def passed(self, highest: int, window: int) -> None:
-        """The window has moved to `highest`: drops the previous epoch when no packet of it can
-        verify."""
+        """The window has moved to `highest`: drops the previous epoch when no
+        packet of it can verify."""
         if self.before and self.first + window <= highest:
             self.before = None

@@ -34,8 +34,8 @@ def form_name(suite: int, level: Level) -> str:
 
 
 def conversation(rng: Random) -> Iterator[tuple[int, Packet]]:
-    """Yields (sender, packet): every opcode from both ends, ids beyond 24 bits, pads, gaps,
-    proofs."""
+    """Yields (sender, packet): every opcode from both ends, ids beyond 24
+    bits, pads, gaps, proofs."""
     last_id = [0, 0]
     for turn in range(2 * len(Op)):
         sender, op = turn % 2, list(Op)[turn // 2]

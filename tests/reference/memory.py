@@ -167,8 +167,8 @@ class Capability:
         return dict(zip(names, self.keys, strict=True))
 
     def holding(self, right: int, offset: int) -> Node:
-        """Returns the node that an access uses if it begins at this byte of the region and needs
-        this right."""
+        """Returns the node that an access uses if it begins at this byte of
+        the region and needs this right."""
         for held, node in self.entries():
             if held == right and node.lo <= offset < node.hi:
                 return node

@@ -42,8 +42,8 @@ class Life:
         return len(self.tokens) - 1
 
     def seal(self, number: int, holder: bytes, expiry: int) -> int:
-        """Not a step of the region: the owner's CAP makes sealed tokens, and so can anyone with
-        an open one."""
+        """Not a step of the region: the owner's CAP makes sealed tokens, and
+        so can anyone with an open one."""
         self.tokens.append(self.tokens[number].seal(holder, expiry))
         return len(self.tokens) - 1
 

@@ -1,5 +1,5 @@
-"""Both directions of one SRC QP (protocol.md 4): numbers, windows and the order of receive
-checks."""
+"""Both directions of one SRC QP (protocol.md 4): numbers, windows and the
+order of receive checks."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class Session:
         return data
 
     def open(self, data: bytes) -> tuple[int, wire.Packet]:
-        """Returns (packet number, fields with plaintext and 64-bit request id) or raises
-        RefusedError."""
+        """Returns (packet number, fields with plaintext and 64-bit request
+        id) or raises RefusedError."""
         p = wire.parse(data, self.params.tag_len, self.params.mtu)
         if p.qpn != self.params.local_qpn:
             raise RefusedError("unknown_qp", f"QPN {p.qpn:#08x}")

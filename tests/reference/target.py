@@ -87,8 +87,8 @@ class Registered:
         return replace(self, revoked=(*kept, Tree(own, salt)))
 
     def tree_of(self, start: int, end: int) -> Tree | None:
-        """Returns the tree whose keys cover these addresses; None across the edge of a revoked
-        range."""
+        """Returns the tree whose keys cover these addresses; None across the
+        edge of a revoked range."""
         touched = [tree for tree in self.revoked if tree.touches(start, end)]
         newest = touched[-1] if touched else self.tree
         return newest if newest.has(start, end) else None

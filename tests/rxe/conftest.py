@@ -1,5 +1,5 @@
-"""Reporting for the tests in virtual machines: a line and time per test, a time limit, and
-measured figures."""
+"""Reporting for the tests in virtual machines: a line and time per test, a
+time limit, and measured figures."""
 
 from __future__ import annotations
 

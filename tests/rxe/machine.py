@@ -62,8 +62,8 @@ def _fields(kernel: Path) -> list[str]:
 
 
 def qemu_command(kernel: Path, scratch: Path, *, kvm: bool, more: list[str]) -> list[str]:
-    """The QEMU command line. The guest writes to QEMU's standard output. more: options, each a
-    line of words."""
+    """The QEMU command line. The guest writes to QEMU's standard output.
+    more: options, each a line of words."""
     qemu = _program("qemu-system-x86_64", "qemu-system-x86")
     initramfs = scratch / "initramfs"
     initramfs.write_bytes(_initramfs(kernel, scratch))

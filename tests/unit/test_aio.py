@@ -373,8 +373,8 @@ async def test_refused_before_posting(pd, sync, leg, worker):
 
 @scenario
 async def test_worker_dies(pd, sync, leg, worker):
-    """Calls that wait for completions, slots and messages fail, and so do later calls, without
-    wake-ups."""
+    """Calls that wait for completions, slots and messages fail, and so do
+    later calls, without wake-ups."""
     qp = QP(sync)
     calls = [asyncio.ensure_future(qp.write(bytes(n), REMOTE)) for n in range(0, 3 * 500, 50)]
     calls += [asyncio.ensure_future(qp.recv()) for _ in range(DEPTH + 2)]

@@ -1,5 +1,5 @@
-"""Results on disk: no result is measured twice, mixed with those of another run, or lost by an
-interruption."""
+"""Results on disk: no result is measured twice, mixed with those of another
+run, or lost by an interruption."""
 
 from __future__ import annotations
 

@@ -295,8 +295,8 @@ def test_refused_destroy_ends_the_rest(join, worker):
 
 
 def test_objects_of_an_ended_leg_close(join, worker, client_pd):
-    """Over verbs a leg may end while its worker lives. The worker then does not know its
-    objects."""
+    """Over verbs a leg may end while its worker lives. The worker then does
+    not know its objects."""
     ours, _ = join({}, {})
     region = client_pd.alloc(64)
 
@@ -514,8 +514,8 @@ def test_close_while_a_thread_waits(join, worker):
 
 
 def test_rotation(join, client_pd, worker):
-    """ROTATE, new secrets for the connections in key mode pd, and a query of QPs that still use
-    the old key."""
+    """ROTATE, new secrets for the connections in key mode pd, and a query of
+    QPs that still use the old key."""
     behind = [1, 0, 3, 2, 1, 0]
     ages = []
 
@@ -625,8 +625,8 @@ say(event="error", code="tls", text="enough")
 
 
 def test_threads_wait_for_their_rekeys(monkeypatch):
-    """Each thread gets its result, whichever thread reads the event. Events may arrive in
-    pieces."""
+    """Each thread gets its result, whichever thread reads the event. Events
+    may arrive in pieces."""
     process = run_program(TALKS, monkeypatch)
     try:
         deadline = time.monotonic() + 20

@@ -272,8 +272,8 @@ def test_reflection() -> None:
 
 @pytest.mark.parametrize("role", ["client", "server"])
 def test_illegal_messages_fail_in_every_state(role: str) -> None:
-    """For each state, a message that the table does not list raises, and the exchange has failed
-    for good."""
+    """For each state, a message that the table does not list raises, and the
+    exchange has failed for good."""
     client, server = pair()
     offer, choice = until_choice(client, server)
     messages = {"OFFER": offer, "CHOICE": choice, "READY": encode(Ready())}

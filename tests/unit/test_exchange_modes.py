@@ -55,8 +55,8 @@ def test_each_mode_and_policy(mode: int, group: str, suite: Suite) -> None:
 
 @pytest.mark.parametrize(("mode", "group"), WAYS)
 def test_order_of_steps(mode: int, group: str) -> None:
-    """Secrets are sent only after the server's worker has keys and the client's CONFIRM is
-    verified."""
+    """Secrets are sent only after the server's worker has keys and the
+    client's CONFIRM is verified."""
     client, server = players(mode, group)
     until_confirm(client, server)
     assert len(server.sent) == 1 and server.derived == ((), b"")

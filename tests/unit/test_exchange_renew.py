@@ -342,8 +342,7 @@ DO = ["deliver", "reflect", "foreign", "taken", "shaken", "begin", "records", "a
 
 
 def is_renew(said: bytes) -> bool:
-    """A TAKEN is not reflected: TLS shows that the peer sent it, and the peer may lie about
-    itself."""
+    """Reflected TAKENs are left out: over TLS only the peer can send one, and it may be false."""
     return isinstance(decode(said), Renew)
 
 
@@ -361,8 +360,8 @@ def is_renew(said: bytes) -> bool:
 def test_no_order_gives_secrets_before_taken(
     way: tuple[int, str], honest: bool, script: list[tuple[bool, str, int]]
 ) -> None:
-    """An end gives its worker the sending secrets only after the other worker has the receiving
-    ones."""
+    """An end gives its worker the sending secrets only after the other worker
+    has the receiving ones."""
     pair = ends(*way)
     foreign = ends(*way)
     until_offered(*foreign)

@@ -164,8 +164,8 @@ def signed(folder: Path, uris: list[str]) -> dict[str, bytes]:
 
 
 def certificate(issuer: dict[str, bytes], usage: x509.ObjectIdentifier | None) -> dict[str, bytes]:
-    """A certificate for HOST_A, signed by the key in `issuer`, with its chain, for this usage
-    only."""
+    """A certificate for HOST_A, signed by the key in `issuer`, with its
+    chain, for this usage only."""
     chain = parse_certificates(issuer["cert"], "cert")
     signer, key = parse_key(issuer["key"], "key"), ec.generate_private_key(ec.SECP256R1())
     now = dt.datetime.now(dt.UTC)

@@ -94,8 +94,8 @@ def test_keys_of_each_mode(
 
 
 def _check_asked(one: Keyex, other: Keyex, mode: int, group: str, size: int) -> None:
-    """KEY is requested for every QP without a group, and for one QP, by the server only, with a
-    group."""
+    """KEY is requested for every QP without a group, and for one QP, by the
+    server only, with a group."""
     qps = zip(one.config["qps"], other.config["qps"], one.worker.keys, strict=True)
     asked = [(own["qpn"], size, 0, keys[7], peer["eid"], peer["qpn"]) for own, peer, keys in qps]
     if not mode & 1:

@@ -191,8 +191,8 @@ def test_rekey_by_timer(folder: Path, role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_busy_worker(folder: Path, role: str) -> None:
-    """The worker is busy until the last secret is in use. Until then, the exchange and further
-    requests wait."""
+    """The worker is busy until the last secret is in use. Until then, the
+    exchange and further requests wait."""
     worker = FakeWorker()
     worker.busy = {RX: 3, TX: 2, ASKED: 9}
     with ready(folder, **{role: worker}) as (a, b):
@@ -220,8 +220,8 @@ def test_worker_that_stays_busy(folder: Path, role: str, direction: int) -> None
 
 
 def test_slow_wire_does_not_end_the_exchange(folder: Path) -> None:
-    """Secrets that the workers took may wait for their first packet longer than the time limit
-    of an exchange."""
+    """Secrets that the workers took may wait for their first packet longer
+    than the time limit of an exchange."""
     worker = FakeWorker()
     worker.busy = {ASKED: 10**9}
     with ready(folder, {"limit": LATE}, client=worker) as (a, b):
@@ -594,8 +594,8 @@ def test_peer_becomes_silent(folder: Path, role: str, steps: int) -> None:
 
 
 def test_client_that_begins_exchanges_back_to_back(folder: Path) -> None:
-    """After TAKEN a client may begin another exchange, while this end still completes the
-    previous one."""
+    """After TAKEN a client may begin another exchange, while this end still
+    completes the previous one."""
     with against(folder, "client") as (peer, program):
         for count in range(1, 21):
             peer.exchange_secrets()

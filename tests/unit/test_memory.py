@@ -229,8 +229,8 @@ def token_case(rng: Random, owner: Owner) -> bool:
 
 
 def decode_case(rng: Random, owner: Owner) -> bool:
-    """A token, mostly damaged and mostly with a recomputed checksum. Both accept it or both
-    refuse it."""
+    """A token, mostly damaged and mostly with a recomputed checksum. Both
+    accept it or both refuse it."""
     region = owner.reference
     made = granted(owner, *random_range(rng, region, 0, region.length), rng.randrange(1, 8))
     if made is None:

@@ -25,8 +25,8 @@ WRITABLE = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 
 
 def reg_mr(worker):
-    """Returns the body of the last REG_MR (leg, access, address, length, host rkey, scope,
-    offset) and fds."""
+    """Returns the body of the last REG_MR (leg, access, address, length, host
+    rkey, scope, offset) and fds."""
     return next(
         (*struct.unpack_from(">IIQQIIQ", body), fds)
         for kind, body, fds in reversed(worker.seen)

@@ -17,8 +17,8 @@ cryptography_vectors = pytest.importorskip("cryptography_vectors")
 
 
 def cases(*path: str) -> Iterator[dict[str, str]]:
-    """Yields the blocks of a file of `name = value` lines. [name = value] holds for the
-    following blocks."""
+    """Yields the blocks of a file of `name = value` lines. [name = value]
+    holds for the following blocks."""
     section: dict[str, str] = {}
     block: dict[str, str] = {}
     with cryptography_vectors.open_vector_file("/".join(path), "r") as lines:
@@ -159,8 +159,8 @@ def test_ocb_all_lengths(bits: int, tag: str) -> None:
 
 @pytest.mark.parametrize("prf", ["CMAC_AES128", "CMAC_AES256"])
 def test_kbkdf_inner_form(prf: str) -> None:
-    """The form without K(0), which only the reference has as a function. test_vectors ties C to
-    it."""
+    """The form without K(0), which only the reference has as a function.
+    test_vectors ties C to it."""
     form = {"PRF": prf, "CTRLOCATION": "BEFORE_FIXED", "RLEN": "32_BITS"}
     found = [c for c in cases("KDF", "nist-800-108-KBKDF-CTR.txt") if form.items() <= c.items()]
     for case in found:

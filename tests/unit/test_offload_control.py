@@ -341,8 +341,8 @@ def test_reused_pid_of_a_dead_process_is_detected(a: Worker) -> None:
 
 
 def connected_and_dead(path: Path) -> tuple[int, int]:
-    """Returns the pid of a process that connected, passed its socket on and ended; and that
-    socket."""
+    """Returns the pid of a process that connected, passed its socket on and
+    ended; and that socket."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         pid = os.fork()

@@ -434,8 +434,8 @@ def test_end_of_a_leg_removes_its_regions(owner: Owner, a: Worker) -> None:
 
 
 def test_capabilities_are_wiped_after_use(owner: Owner, a: Worker) -> None:
-    """Only the table of installed capabilities has them, as K_access and not in the form of the
-    token."""
+    """Only the table of installed capabilities has them, as K_access and not
+    in the form of the token."""
     mine = grant(b"0123456789abcdef", REGION, 77, 0, LENGTH, READ)
     node_key = mine.keys[0]
     handle = install(owner, mine.encode())

@@ -87,8 +87,8 @@ def sockets(folder: Path) -> set[str]:
 
 
 def statistics(found: Worker, lines: int) -> list[dict[str, object]]:
-    """Returns the next lines of statistics. readline() would read ahead, and select() would miss
-    that."""
+    """Returns the next lines of statistics. readline() would read ahead, and
+    select() would miss that."""
     out, raw = found.process.stdout, b""
     assert out
     while raw.count(b"\n") < lines:
@@ -189,8 +189,8 @@ def test_signal_stops_all_processes(three: Worker, sign: int) -> None:
 
 
 def test_signal_to_a_worker_process_is_ignored(three: Worker) -> None:
-    """A sender that signals all processes of a service gets the effect once, from the
-    supervisor."""
+    """A sender that signals all processes of a service gets the effect once,
+    from the supervisor."""
     for pid in pids(three)[1:]:
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGUSR1)
@@ -230,8 +230,8 @@ def test_process_that_hangs_at_the_stop_is_killed(three: Worker) -> None:
 
 
 def test_start_with_sigchld_ignored(tmp_path: Path) -> None:
-    """A launcher may leave SIGCHLD ignored. Then the kernel reaps children without reporting
-    their end."""
+    """A launcher may leave SIGCHLD ignored. Then the kernel reaps children
+    without reporting their end."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with worker(tmp_path, "a", "--threads", "3") as found:
@@ -386,8 +386,8 @@ def test_lines_of_statistics_are_not_mixed(three: Worker) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="workers are not dumpable: only root sees their fds")
 def test_statistics_are_dropped_if_the_lock_is_held(tmp_path: Path) -> None:
-    """A process that hangs while it holds the lock of standard output costs lines of statistics
-    only."""
+    """A process that hangs while it holds the lock of standard output costs
+    lines of statistics only."""
     with worker(tmp_path, "a", "--threads", "3", "--log-level", "debug") as found:
         fds = Path(f"/proc/{found.process.pid}/fd").iterdir()
         turn = next(fd for fd in fds if "memfd:srdma-report" in os.readlink(fd))
@@ -448,8 +448,8 @@ def test_process_that_hangs_during_its_start_is_killed(tmp_path: Path) -> None:
 
 
 def test_many_clients_of_all_processes_at_once(three: Worker) -> None:
-    """Clients open legs and leave while statistics are requested. The processes do not
-    interfere."""
+    """Clients open legs and leave while statistics are requested. The
+    processes do not interfere."""
 
     def come_and_go(thread: int) -> None:
         for _ in range(50):

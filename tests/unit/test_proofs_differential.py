@@ -220,8 +220,8 @@ def test_random_histories() -> None:
 
 
 def test_list_of_revoked_ranges_fills() -> None:
-    """Revokes random ranges of a large region until both report that the list is full, ten
-    times."""
+    """Revokes random ranges of a large region until both report that the list
+    is full, ten times."""
     rng = Random("full")
     for _ in range(10):
         region = Region(0, 400 * 64, 64)

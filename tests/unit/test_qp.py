@@ -200,8 +200,8 @@ def test_poll_waits(qp, leg):
 
 
 def test_signal_between_unlock_and_sleep(pd, qp, monkeypatch):
-    """The signal handler raises right after the lock is released. The caller gets that
-    exception."""
+    """The signal handler raises right after the lock is released. The caller
+    gets that exception."""
     cond = pd.engine._cond
     release = cond.release
 

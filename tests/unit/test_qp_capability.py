@@ -61,8 +61,8 @@ def uses(qp, cap=CAP):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_write_and_read(qp, leg, tokens, size):
-    """Offsets count from the first granted byte. The library does not split a request at node
-    boundaries."""
+    """Offsets count from the first granted byte. The library does not split a
+    request at node boundaries."""
     with Player(leg) as player:
         qp.write(pattern(size), CAP, 7, timeout=10)
         assert player.memory[LO + 7 : LO + 7 + size] == pattern(size)

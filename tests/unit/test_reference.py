@@ -104,8 +104,8 @@ def test_packet_limit_stops_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_associated_data_is_injective_on_the_example() -> None:
-    """No two packets of the conversation vectors have the same data, and none is longer than
-    255."""
+    """No two packets of the conversation vectors have the same data, and none
+    is longer than 255."""
     seen = set()
     forms = random_packets.forms()[:-1]
     for form in forms:

@@ -12,8 +12,8 @@ from srdma.wc import WCOpcode
 
 
 def test_digest_is_that_of_the_written_bytes(monkeypatch) -> None:
-    """A peer that overwrites a chunk while it is written to the file changes neither file nor
-    digest."""
+    """A peer that overwrites a chunk while it is written to the file changes
+    neither file nor digest."""
     region = bytearray(transfer.REGION)
     region[:4] = b"good"
     file = io.BytesIO()

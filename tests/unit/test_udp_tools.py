@@ -147,8 +147,8 @@ def test_tshark_shows_every_field(capture: Path) -> None:
 
 
 def test_tshark_detects_damage(tmp_path: Path) -> None:
-    """A changed byte gives a bad ICRC unless routers may change it. A truncated packet is
-    malformed."""
+    """A changed byte gives a bad ICRC unless routers may change it. A
+    truncated packet is malformed."""
     step = next(step for step in vectors() if step["fields"]["opcode"] == 0x0A and step["payload"])
     good = bytes(datagram(bytes.fromhex(step["datagram"]), False))
     ip, bth = 14, 14 + 20 + 8

@@ -72,9 +72,9 @@ def unprotected(contents: dict[str, Any], step: dict[str, Any]) -> range:
 
 @pytest.mark.parametrize("name", PROTECTED)
 def test_flipped_bits_are_refused(name: str) -> None:
-    """In no packet type is a flipped bit accepted, except for the routers' bits and, at level
-    `header`, those of the payload. One of these is flipped in each packet, which must open with
-    that change."""
+    """In no packet type is a flipped bit accepted, except for the routers'
+    bits and, at level `header`, those of the payload. One of these is flipped
+    in each packet, which must open with that change."""
     contents = load(name)
     ends = sessions(contents)
     for number, step in enumerate(contents["steps"]):
@@ -101,8 +101,8 @@ def flip(data: bytes, bit: int) -> bytes:
 
 @pytest.mark.parametrize("name", PROTECTED)
 def test_other_lengths_and_other_ends_are_refused(name: str) -> None:
-    """Truncated or extended by up to 64 bytes, reflected, sent to another QP, or with another
-    opcode."""
+    """Truncated or extended by up to 64 bytes, reflected, sent to another QP,
+    or with another opcode."""
     contents = load(name)
     ends = sessions(contents)
     others = sessions(contents | {"client": contents["client"] | {"generation": "00" * 8}})

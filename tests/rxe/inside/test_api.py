@@ -1,5 +1,5 @@
-"""The API over verbs: hosts with pyverbs, and two workers whose wires and legs are on a pair of
-rxe devices."""
+"""The API over verbs: hosts with pyverbs, and two workers whose wires and
+legs are on a pair of rxe devices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`srdma perf` over verbs, alternating with and without protection, and plain ib_write_bw for
-comparison."""
+"""`srdma perf` over verbs, alternating with and without protection, and plain
+ib_write_bw for comparison."""
 
 from __future__ import annotations
 

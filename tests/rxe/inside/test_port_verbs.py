@@ -228,8 +228,8 @@ class Host:
 
 @pytest.fixture
 def connect(ends) -> Iterator[Callable[..., Host]]:
-    """Connects hosts. Their legs are closed at the end, because an open leg keeps the device in
-    use."""
+    """Connects hosts. Their legs are closed at the end, because an open leg
+    keeps the device in use."""
     legs = []
 
     def begin(end: int, address: str, pieces: int = 1) -> Host:
