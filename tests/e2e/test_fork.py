@@ -41,7 +41,7 @@ def wait_for_no_legs(site: Site) -> None:
 
 
 @pytest.mark.parametrize("parent", ["use"], indirect=True)
-def test_every_use_in_the_child_is_an_error(site: Site, parent: Parent) -> None:
+def test_every_call_in_the_child_raises(site: Site, parent: Parent) -> None:
     parent.works()
     check_refusals(parent.lines)
     parent.end()

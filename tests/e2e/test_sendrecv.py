@@ -236,7 +236,7 @@ def test_no_common_suite(site: Site, file: Path) -> None:
         (("recv",), 3, "give --identity PREFIX"),
     ],
 )
-def test_wrong_calls(words: tuple[str, ...], code: int, text: str) -> None:
+def test_usage_errors(words: tuple[str, ...], code: int, text: str) -> None:
     with place() as here:
         env = {k: v for k, v in here.env.items() if k != "SRDMA_WORKER"}
         done = run(*words, env=env)

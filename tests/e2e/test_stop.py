@@ -65,7 +65,7 @@ def street(request: pytest.FixtureRequest, pki: Path) -> Iterator[Street]:
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_stopped_for_too_long(street: Street, victim: str) -> None:
+def test_stopped_for_longer_than_the_timeout(street: Street, victim: str) -> None:
     street.four.qp_timeout = SHORT
     street.four.start()
     own = victim[-1]
@@ -79,7 +79,7 @@ def test_stopped_for_too_long(street: Street, victim: str) -> None:
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_stopped_for_a_while(street: Street, victim: str) -> None:
+def test_stopped_for_less_than_the_timeout(street: Street, victim: str) -> None:
     """Nothing ends before the kill at the end."""
     street.four.qp_timeout = LONG
     street.four.start()

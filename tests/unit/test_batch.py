@@ -24,7 +24,7 @@ def complete(leg, found):
             leg.complete(record(d))
 
 
-def test_posted_again(pd, qp, leg):
+def test_batch_can_be_posted_again(pd, qp, leg):
     mr = pd.alloc(100)
     batch = qp.batch([write(7, mr[:10], 5, QUIET), SendWR(8, data=b"x"), RecvWR(9, [mr[20:30]])])
     assert len(batch) == 3

@@ -30,7 +30,7 @@ def test_help_lists_every_command() -> None:
 
 
 @pytest.mark.parametrize("words", [("fly",), ("doctor", "--jason"), ("ca", "init"), ("send",)])
-def test_wrong_calls(words: tuple[str, ...]) -> None:
+def test_usage_errors(words: tuple[str, ...]) -> None:
     assert run(*words).exit_code == 2
 
 

@@ -357,7 +357,7 @@ def test_unprotected_connections_log_a_warning(caplog, tmp_path, pki):
         ({"qps": 2}, {"qps": 1}, RemoteError, "2|1"),
     ],
 )
-def test_no_agreement(join, client, server, kind, text, worker, server_worker):
+def test_ends_without_common_options(join, client, server, kind, text, worker, server_worker):
     ours, theirs = join(client, server)
     assert isinstance(ours, srdma.Error)
     assert isinstance(theirs, srdma.Error)

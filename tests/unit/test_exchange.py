@@ -221,7 +221,7 @@ def test_error_texts_have_no_control_characters() -> None:
         cbor2.dumps({"hash": 1 << 100_000}, canonical=True),  # too long to be printed
     ],
 )
-def test_hostile_bytes(raw: bytes) -> None:
+def test_malformed_messages_are_refused(raw: bytes) -> None:
     with pytest.raises(ExchangeError) as raised:
         decode(raw)
     assert raised.value.code in ("format", "value")
@@ -235,7 +235,7 @@ def test_no_common_suite_names_both_lists() -> None:
     assert e.value.code == "suite"
 
 
-def test_none_is_never_negotiated() -> None:
+def test_level_none_is_never_negotiated() -> None:
     _, server = pair(suites=(GCM,))
     server.start()
     client = Exchange("client", parameters("client", (NONE,)))

@@ -54,7 +54,7 @@ def test_each_mode_and_policy(mode: int, group: str, suite: Suite) -> None:
 
 
 @pytest.mark.parametrize(("mode", "group"), WAYS)
-def test_order_of_steps(mode: int, group: str) -> None:
+def test_secrets_are_sent_after_confirm_is_verified(mode: int, group: str) -> None:
     """Secrets are sent only after the server's worker has keys and the
     client's CONFIRM is verified."""
     client, server = players(mode, group)
@@ -139,7 +139,7 @@ def test_mode_out_of_range(mode: object) -> None:
     assert changed_choice(PD, "", mode=mode).code in ("value", "format")
 
 
-def test_none_has_mode_basic_only() -> None:
+def test_level_none_has_mode_basic_only() -> None:
     assert (
         changed_choice(PD, "", suite=list(NONE)).text
         == "mode is 1: it must be 0, basic, with `none`"

@@ -99,7 +99,7 @@ def test_longer_keys_have_longer_secrets(folder: Path) -> None:
     assert any(a.worker.keys[0][16][16:])
 
 
-def test_none_has_no_secrets(folder: Path) -> None:
+def test_level_none_has_no_secrets(folder: Path) -> None:
     wanted = {"suites": [[0, 0, 0]]}
     with run_pair(*configs(folder, wanted, wanted)) as (a, b):
         assert [a.event(), a.event()][1] == [b.event(), b.event()][1] == {"event": "ready"}
@@ -118,7 +118,7 @@ def changed(folder: Path, tmp_path: Path, name: str, **extra: Any) -> dict[str, 
     return {"cert": cert, "key": key, "ca": ca}
 
 
-def test_expired(folder: Path, tmp_path: Path) -> None:
+def test_expired_certificate(folder: Path, tmp_path: Path) -> None:
     start = dt.datetime.now(dt.UTC) - dt.timedelta(days=9)
     old = changed(folder, tmp_path, "old", validity=Validity(1, start))
     on_client, on_server = errors(*configs(folder, old))
@@ -129,7 +129,7 @@ def test_expired(folder: Path, tmp_path: Path) -> None:
     assert "this end's certificate has expired" in on_server["text"]
 
 
-def test_not_valid_yet(folder: Path, tmp_path: Path) -> None:
+def test_certificate_not_valid_yet(folder: Path, tmp_path: Path) -> None:
     start = dt.datetime.now(dt.UTC) + dt.timedelta(days=9)
     young = changed(folder, tmp_path, "young", validity=Validity(1, start))
     on_client, on_server = errors(*configs(folder, young))
@@ -243,7 +243,7 @@ def test_no_common_suite(folder: Path) -> None:
     assert "no common suite: the client offers [32, 1, 16]" in on_client["text"]
 
 
-def test_wrong_count(folder: Path) -> None:
+def test_unequal_numbers_of_qps(folder: Path) -> None:
     client, server = configs(folder)
     server["qps"] = server["qps"][:1]
     on_client, on_server = errors(client, server)
@@ -259,7 +259,7 @@ def test_worker_refuses_keys(folder: Path) -> None:
     assert on_client["code"] == "worker"
 
 
-def test_qp_goes_to_error(folder: Path) -> None:
+def test_qp_fails_during_the_exchange(folder: Path) -> None:
     on_client, _ = errors(*configs(folder), {"client": FakeWorker(state=ERR)})
     assert "went to error: WIRE_LOST" in on_client["text"]
 
@@ -386,7 +386,7 @@ def test_no_alpn(folder: Path, alpn: bytes) -> None:
     assert server.finish() == 1
 
 
-def test_not_tls_at_all(folder: Path) -> None:
+def test_peer_without_tls(folder: Path) -> None:
     left, right = socket.socketpair()
     server = Keyex(config("server", load(folder, "b")), right)
     left.sendall(b"GET / HTTP/1.1\r\n\r\n")

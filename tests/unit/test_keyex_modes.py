@@ -134,7 +134,7 @@ def refused(
 
 
 @pytest.mark.parametrize(("of_client", "of_server"), [("g", ""), ("", "g"), ("g", "h")])
-def test_groups_that_differ(folder: Path, of_client: str, of_server: str) -> None:
+def test_different_groups_are_refused(folder: Path, of_client: str, of_server: str) -> None:
     on_client, on_server = refused(
         folder, {"modes": [1], "group": of_client}, {"modes": [1], "group": of_server}
     )
@@ -280,7 +280,7 @@ LIES: dict[str, tuple[str, str, Lie]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_lies_in_confirm(folder: Path, lie: str) -> None:
+def test_false_confirm_is_refused(folder: Path, lie: str) -> None:
     """It is refused before the worker gets a request, and no error shows a secret."""
     group, code, message = LIES[lie]
     left, right = socket.socketpair()

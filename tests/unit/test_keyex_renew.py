@@ -367,7 +367,7 @@ def check_end(peer: Peer, program: Keyex, code: str) -> str:
 
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize("role", ROLES)
-def test_honest_peer(folder: Path, role: str, mode: int) -> None:
+def test_correct_peer(folder: Path, role: str, mode: int) -> None:
     """Control for the following tests: a correct peer succeeds."""
     with against(folder, role, modes=[mode]) as (peer, program):
         for count in (1, 2):

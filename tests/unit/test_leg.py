@@ -229,7 +229,7 @@ def test_ended_verbs_leg_reports_the_reason(device):
     assert select.select([leg], [], [], 0)[0] == []
 
 
-def test_host_kind_of_another_version(ctx):
+def test_unknown_host_kind(ctx):
     hello = Hello(1, 0, 9, 1, "x", "y", "z", b"", 1, 0)
     with pytest.raises(DeviceError, match=r"\(9\)"):
         open_leg(None, hello, 64)

@@ -264,7 +264,7 @@ def test_random_cases(case: Callable[[Random, Owner], bool], most: int) -> None:
     assert CASES * 0.2 < taken < CASES * 0.9
 
 
-def test_sizes_are_checked() -> None:
+def test_key_lengths_are_checked() -> None:
     region = (0, 4096, 12, 48)
     with pytest.raises(ValueError, match="K_PDmem has 16"):
         _memory.Region(bytes(15), region, 1, 1, bytes(16))

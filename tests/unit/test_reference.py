@@ -75,7 +75,7 @@ def test_window_slides_and_remembers() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 15, 24, 33])
-def test_kdf_refuses_other_parents(size: int) -> None:
+def test_kdf_refuses_other_key_lengths(size: int) -> None:
     with pytest.raises(ValueError, match="16 or 32"):
         kdf(bytes(size), "traffic", b"", 16)
 

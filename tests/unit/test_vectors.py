@@ -130,7 +130,7 @@ def test_traffic_keys(name: str) -> None:
         assert _native.kdf(secret, "traffic", context, len(wanted)) == wanted
 
 
-def test_every_row_of_the_table() -> None:
+def test_every_suite_of_the_table() -> None:
     rows = {row["id"]: row for row in _native.suites()}
     assert rows.keys() == SUITES.keys()
     for suite in SUITES.values():
