@@ -1,5 +1,5 @@
-"""The target of srdma-1 in C (csrc/memguard.c) and in the reference, for vectors and random
-histories: a region in both, and the verdicts of both as reasons of protocol.md 13.1."""
+"""The target of srdma-1 in C (csrc/memory/memguard.c) and in the reference, for vectors and
+random histories: a region in both, and the verdicts of both as reasons of protocol.md 13.1."""
 
 from __future__ import annotations
 

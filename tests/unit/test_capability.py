@@ -1,4 +1,4 @@
-"""Capabilities in the application's view: srdma.capability over csrc/capability.c."""
+"""Capabilities in the application's view: srdma.capability over csrc/memory/capability.c."""
 
 from __future__ import annotations
 

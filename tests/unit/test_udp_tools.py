@@ -2,7 +2,7 @@
 IPv6.
 
 scapy computes the ICRC of each datagram, and the Lua dissector does too.
-tests/e2e/test_udp_wire.py compares csrc/icrc.c with both.
+tests/e2e/test_udp_wire.py compares csrc/wire/icrc.c with both.
 """
 
 from __future__ import annotations
