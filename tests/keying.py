@@ -33,7 +33,7 @@ class End:
 
 @dataclass(frozen=True)
 class Protection:
-    """What both ends agree on. group: policy `shared`, on legs that are open for a trust group."""
+    """Parameters of both ends. group: policy `shared`, on legs that are open for a trust group."""
 
     suite: Suite
     mode: int = 0

@@ -146,7 +146,7 @@ def flip(name):
     return spoil
 
 
-# What is wrong at one end, the policies in which it can be wrong, and the worker that refuses: the
+# The wrong value at one end, the policies in which it can be wrong, and the worker that refuses: the
 # server's refuses the OPEN, or the client's refuses the response to it.
 WRONG = [
     ("client", "tx_secret", "owner", "b"),

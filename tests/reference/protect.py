@@ -31,7 +31,7 @@ class End:
 
 @dataclass(frozen=True)
 class Direction:
-    """What both ends know about one direction."""
+    """The shared state of both ends for one direction."""
 
     suite: int
     level: int

@@ -346,7 +346,7 @@ def test_process_killed_during_its_start(tmp_path: Path) -> None:
 
 
 def test_missing_descriptors_during_the_start(tmp_path: Path) -> None:
-    """Whatever step fails, the worker logs one error and leaves no file."""
+    """If a step of the start fails, the worker logs one error and leaves no file."""
     wanting = set()
     for files in range(5, 100):
         process = limited(tmp_path, resource.RLIMIT_NOFILE, files)

@@ -1,4 +1,4 @@
-"""What an end permits: suites by name, identities by pattern."""
+"""The policy of an end: suites by name, identities by pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an observer of the wire between two NICs sees."""
+"""The frames that an observer of the wire between two NICs sees."""
 
 from __future__ import annotations
 
