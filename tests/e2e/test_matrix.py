@@ -146,8 +146,8 @@ def flip(name):
     return spoil
 
 
-# The wrong value at one end, the policies in which it can be wrong, and the worker that refuses: the
-# server's refuses the OPEN, or the client's refuses the response to it.
+# The wrong value at one end, the policies in which it can be wrong, and the worker that refuses:
+# the server's refuses the OPEN, or the client's refuses the response to it.
 WRONG = [
     ("client", "tx_secret", "owner", "b"),
     ("server", "tx_secret", "owner", "a"),

@@ -42,8 +42,7 @@ class Life:
         return len(self.tokens) - 1
 
     def seal(self, number: int, holder: bytes, expiry: int) -> int:
-        """Not a step of the region: the owner's CAP makes sealed tokens, and
-        so can anyone with an open one."""
+        """Seals a token, as the owner's CAP does or anyone with an open token. No step of the region."""
         self.tokens.append(self.tokens[number].seal(holder, expiry))
         return len(self.tokens) - 1
 
