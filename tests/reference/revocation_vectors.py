@@ -42,7 +42,7 @@ class Life:
         return len(self.tokens) - 1
 
     def seal(self, number: int, holder: bytes, expiry: int) -> int:
-        """Seals a token, as the owner's CAP does or anyone with an open token. No step of the region."""
+        """Seals a token, as the owner's CAP or anyone with an open token can. Not a step."""
         self.tokens.append(self.tokens[number].seal(holder, expiry))
         return len(self.tokens) - 1
 
