@@ -9,7 +9,7 @@ import pytest
 
 from srdma.bench.primitives import program
 
-LIMIT = 120  # of what would hang
+LIMIT = 120  # seconds until a program counts as hung
 
 
 def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
         (["--suite", "aes-128-gmac"], "--suite aes-128-gmac: give an AEAD"),
     ],
 )
-def test_the_ladder_says_what_would_be_right(words, why):
+def test_ladder_reports_permitted_values(words, why):
     done = run("ladder", *words)
     assert (done.returncode, done.stderr) == (2, f"ladder: {why}\n")
 
@@ -49,14 +49,14 @@ def test_the_ladder_says_what_would_be_right(words, why):
         (["--ms", "1.5", "depth:3"], "1.5: give 1 to 60000"),
     ],
 )
-def test_primitives_say_what_would_be_right(words, why):
+def test_primitives_reports_permitted_values(words, why):
     done = run("primitives", *words)
     assert (done.returncode, done.stderr) == (2, f"primitives: {why}\n")
 
 
 @pytest.mark.parametrize("flag", ["--qps", "--burst", "--key-cache", "--rounds", "--messages"])
 @pytest.mark.parametrize("text", ["", "0", "1x", "1000000000"])
-def test_many_says_what_would_be_right(flag, text):
+def test_many_reports_permitted_values(flag, text):
     done = run("many", flag, text)
     assert done.returncode == 2
     assert done.stderr.startswith(f"many: {text}: give 1 to ")
@@ -73,20 +73,20 @@ def test_many_says_what_would_be_right(flag, text):
         ("primitives", []),
     ],
 )
-def test_programs_say_how_they_are_called(name, words):
+def test_usage_of_programs(name, words):
     done = run(name, *words)
     assert done.returncode == 2 and f"Usage: {name} " in done.stderr
 
 
 @pytest.mark.parametrize("burst", ["1", "3", "64"])
-def test_fewer_qps_than_are_under_way(burst):
+def test_fewer_qps_than_operations_in_flight(burst):
     words = ["--rounds", "1", "--messages", "200", "--burst", burst, "--qps", "2", "--qps", "30"]
     done = run("many", "--json", *words)
     assert done.returncode == 0, done.stderr
     assert [crowd["qps"] for crowd in json.loads(done.stdout)] == [1, 2, 30]
 
 
-def test_rungs_by_the_beginning_of_their_names():
+def test_rungs_selected_by_name_prefix():
     done = run("ladder", "--json", "--rounds", "1", "--rung", "memcpy", "--rung", "forged")
     names = [rung["name"] for rung in json.loads(done.stdout)["rungs"]]
     assert names[0] == "memcpy" and len(names) > 2

@@ -1,4 +1,4 @@
-"""Completions: names of verbs, reasons, and whose fault a failure is."""
+"""Completions: names of verbs, reasons, and the class of a failure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_failures(status, reason, kind, text):
     assert e.value.wc is failed
 
 
-def test_a_flushed_request_says_why_the_qp_ended():
+def test_flushed_request_reports_why_the_qp_ended():
     error = wc(5, 40).error(because=24)
     assert isinstance(error, errors.RemoteWCError)
     assert "WR_FLUSH_ERR" in str(error)
@@ -54,7 +54,7 @@ def test_a_flushed_request_says_why_the_qp_ended():
     assert isinstance(wc(5, 40).error(because=41), errors.WorkerGone)
 
 
-def test_every_reason_has_a_status_of_verbs_and_a_class():
+def test_every_reason_has_a_verbs_status_and_a_class():
     for code in range(48):
         name, text = _leg.reason(code)
         if not name.startswith("reason "):
@@ -62,7 +62,7 @@ def test_every_reason_has_a_status_of_verbs_and_a_class():
             assert isinstance(wc(19, code).error(), errors.Error)
 
 
-def test_values_are_those_of_verbs():
+def test_values_equal_those_of_verbs():
     enums = pytest.importorskip("pyverbs.enums", reason="pyverbs is not installed")
     for member in WCStatus:
         assert getattr(enums, f"IBV_WC_{member.name}") == member
