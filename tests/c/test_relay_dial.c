@@ -19,7 +19,7 @@
 enum { CALLS = 64, PIECE = 3000 };
 
 /*
- * Controls the result of connects, records their test_ping_and_silence_limits, and holds packets back.
+ * Controls the result of connects, records their times, and holds packets back.
  */
 struct world {
 	struct pair p;
@@ -215,7 +215,7 @@ static void test_refused_connect_backs_off(void **state)
 	check_back_off(SRDMA_MEM_IMPOSSIBLE);
 }
 
-/* A connect that stays silent, accepted or not, test_ping_and_silence_limits out after 2 s. */
+/* A connect that stays silent, accepted or not, times out after 2 s. */
 static void test_silent_connect_times_out(void **state)
 {
 	static const enum srdma_mem_call answers[] = { SRDMA_MEM_SILENT,
@@ -464,7 +464,7 @@ static void divert(struct world *w, int from)
 
 /*
  * A server's QP whose path a third party diverted: the client sends nothing.
- * The QP's probe test_ping_and_silence_limits out and it returns to its former connection.
+ * The QP's probe times out and it returns to its former connection.
  */
 static void test_diverted_server_returns(void **state)
 {
@@ -555,7 +555,7 @@ static void test_diverted_qp_waiting_for_recv_stays(void **state)
 /*
  * Like test_diverted_server, but another QP still uses the former connection,
  * so that it is not closed; `others` QPs use connections of other peers. The
- * QP's probe test_ping_and_silence_limits out and it moves to the connection of the other QP.
+ * QP's probe times out and it moves to the connection of the other QP.
  */
 static void led_away(uint8_t level, int others)
 {
@@ -649,7 +649,7 @@ static void test_diverted_qp_returns_after_other_is_destroyed(void **state)
 }
 
 /*
- * A client's QP: its probe test_ping_and_silence_limits out and it returns to the connection that it
+ * A client's QP: its probe times out and it returns to the connection that it
  * made.
  */
 static void test_diverted_client_returns(void **state)

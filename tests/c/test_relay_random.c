@@ -148,7 +148,7 @@ static int failed_first(int job, int status)
 	seed = race->running[job];
 	if (WIFSIGNALED(status))
 		print_error("signal %d: SRDMA_SEED=%" PRIu64
-			    " shows it again\n",
+			    " reproduces it\n",
 			    WTERMSIG(status), seed);
 	if (seed >= race->failed)
 		return 0;
