@@ -291,7 +291,7 @@ int storm_turn(struct storm *w, uint64_t most);
 void storm_fail(const struct storm *w, const char *file, int line,
 		const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* --- storm_qp.c: QPs and their keys --- */
+/* --- storm_qp.c: QPs and their keys --------------------------------------- */
 void storm_qp_open(struct storm *w, int i, int leg0, int leg1);
 uint8_t storm_qp_secret_len(const struct storm *w);
 /* Fills in the KEY request of one side. */
@@ -300,7 +300,7 @@ void storm_qp_ask(const struct storm_qp *qp, int side,
 /* Replaces ended QPs, legs and regions. */
 void storm_qp_renew(struct storm *w);
 
-/* --- storm_fault.c --- */
+/* --- storm_fault.c -------------------------------------------------------- */
 void storm_fault_hooks(struct storm *w);
 void storm_fault_choose(struct storm *w);
 /* Starts at most one fault, at random. */
@@ -318,7 +318,7 @@ void storm_fault_close(struct storm_leg *leg);
 /* Applies the active faults to a QP that was opened during them. */
 void storm_fault_join(struct storm *w, struct storm_qp *qp);
 
-/* --- storm_rekey.c: epochs --- */
+/* --- storm_rekey.c: epochs ------------------------------------------------ */
 /* Installs a new secret at one end. */
 void storm_rekey_strike(struct storm *w);
 void storm_rekey_follow(struct storm *w);
@@ -330,7 +330,7 @@ void storm_rekey_calm(struct storm *w);
 void storm_rekey_wire(struct storm *w, struct storm_end *from,
 		      const uint8_t *data);
 
-/* --- storm_atomic.c --- */
+/* --- storm_atomic.c ------------------------------------------------------- */
 /* Chooses a counter in that area of a peer and the operation on it. */
 uint8_t *storm_atomic_choose(struct storm *w, struct storm_leg *to,
 			     uint32_t area, struct storm_wr *wr);
@@ -338,7 +338,7 @@ uint8_t *storm_atomic_choose(struct storm *w, struct storm_leg *to,
 void storm_atomic_dma(struct storm *w, struct storm_leg *leg,
 		      const struct srdma_op *op);
 
-/* --- storm_nonce.c --- */
+/* --- storm_nonce.c -------------------------------------------------------- */
 /*
  * Crypto provider of a side's relay that records its nonces. Forget it after
  * the relay is destroyed.
@@ -374,7 +374,7 @@ void storm_grant_race(struct storm *w);
 /* Continues revocations that wait for DMA. */
 void storm_grant_follow(struct storm_leg *leg);
 
-/* --- storm_memory.c: the arena and its shadow --- */
+/* --- storm_memory.c: the arena and its shadow ----------------------------- */
 void storm_memory_open(struct storm *w, struct storm_leg *leg);
 /* Registers a frozen area again. */
 void storm_memory_again(struct storm_leg *leg, int area);

@@ -222,7 +222,7 @@ static void intrude(struct storm *w)
 		    "no memory");
 }
 
-/* --- DMA ---------------------------------------------------------------- */
+/* --- DMA ------------------------------------------------------------------ */
 
 static void note_stalled(struct storm *w, const struct srdma_dma *d)
 {

@@ -164,7 +164,7 @@ int storm_memory_pure(struct storm_leg *leg, const uint8_t *at)
 	       storm_memory_index(leg, at) >= leg->area[2].at;
 }
 
-/* --- ranges ---------------------------------------------------------------- */
+/* --- ranges --------------------------------------------------------------- */
 
 /*
  * Index of the last byte of [from, from + len) that is taken; from + len: none.
@@ -319,7 +319,7 @@ void storm_memory_follow(struct storm_leg *leg, const uint8_t *at, uint32_t len)
 			kind[n] |= STORM_MOVED;
 }
 
-/* --- checks ---------------------------------------------------------------- */
+/* --- checks --------------------------------------------------------------- */
 
 void storm_memory_check(struct storm_leg *leg)
 {
@@ -401,7 +401,7 @@ void storm_memory_freeze(struct storm_leg *leg, int area)
 	}
 }
 
-/* --- DMA ------------------------------------------------------------------- */
+/* --- DMA ------------------------------------------------------------------ */
 
 static struct storm_leg *leg_of(struct storm *w, const struct srdma_dma *d)
 {

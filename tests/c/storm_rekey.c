@@ -110,7 +110,7 @@ void storm_rekey_follow(struct storm *w)
 			finish(w, &w->qp[i / 2], i % 2);
 }
 
-/* --- checks ---------------------------------------------------------------- */
+/* --- checks --------------------------------------------------------------- */
 
 /*
  * A key is dropped when the window has passed the first verified packet of the

@@ -41,7 +41,7 @@ static void expect_desc(struct shm_leg *f, uint32_t number, uint32_t len)
 	f->port->ops->buf_put(ev.buf);
 }
 
-/* --- descriptors and records ------------------------------------------ */
+/* --- descriptors and records ---------------------------------------------- */
 
 static void test_sizes_of_a_leg(void **state)
 {

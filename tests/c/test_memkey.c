@@ -40,9 +40,7 @@ static int compare(const void *a, const void *b)
 /* Notes the key of a node, and its K_access for nine bearers. */
 static void see_bearers(const uint8_t *key, const struct srdma_memnode *node)
 {
-	static const char test_holder_is_hash_of_name[3][16] = {
-		"", "\1", "somebody by name"
-	};
+	static const char holders[3][16] = { "", "\1", "somebody by name" };
 	static const uint32_t expiries[] = { 0, 1, UINT32_MAX };
 
 	see(key);
@@ -50,8 +48,7 @@ static void see_bearers(const uint8_t *key, const struct srdma_memnode *node)
 		struct srdma_memkey_bearer b = { .expiry = expiries[i % 3] };
 		uint8_t access[SRDMA_MEMKEY_LEN];
 
-		memcpy(b.holder, test_holder_is_hash_of_name[i / 3],
-		       sizeof(b.holder));
+		memcpy(b.holder, holders[i / 3], sizeof(b.holder));
 		assert_int_equal(
 			srdma_memkey_access(&cmac, access, key, node, &b), 0);
 		see(access);

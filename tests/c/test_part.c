@@ -349,7 +349,7 @@ static void test_largest_chunk(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* --- atomics ---------------------------------------------------------- */
+/* --- atomics -------------------------------------------------------------- */
 
 static int answer_atomic(struct srdma_parts *t, uint64_t id)
 {

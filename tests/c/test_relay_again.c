@@ -14,7 +14,7 @@
 
 enum { MS = 1000000 };
 
-/* --- READs ------------------------------------------------------------------- */
+/* --- READs ---------------------------------------------------------------- */
 
 /* Each repetition is answered, with a full access check every time. */
 static void test_repeated_read_is_answered_again(void **state)

@@ -145,7 +145,7 @@ static void test_credit_of_recv_before_open_ack_is_sent(void **state)
 	pair_close(&p);
 }
 
-/* --- DMA ------------------------------------------------------------------- */
+/* --- DMA ------------------------------------------------------------------ */
 
 /* 0: DMA completes; 1: no room; 2: DMA fails. */
 static int dma(void *ctx, const struct srdma_dma *d, int is_write)
@@ -231,7 +231,7 @@ static void test_nak_position_of_failed_dma(void **state)
 	pair_close(&p);
 }
 
-/* --- windows ---------------------------------------------------------------- */
+/* --- windows -------------------------------------------------------------- */
 
 /* Unacknowledged packets never exceed the window of the peer. */
 static void test_unacknowledged_stay_within_peer_window(void **state)
@@ -417,7 +417,7 @@ static void test_response_before_close_is_placed(void **state)
 	pair_close(&p);
 }
 
-/* --- turns ------------------------------------------------------------------- */
+/* --- turns ---------------------------------------------------------------- */
 
 /* A turn that only sent packets counts as work: the worker does not sleep. */
 static void test_turn_that_only_sends_is_work(void **state)
@@ -439,7 +439,7 @@ static void test_turn_that_only_sends_is_work(void **state)
 	pair_close(&p);
 }
 
-/* --- hosts ------------------------------------------------------------------- */
+/* --- hosts ---------------------------------------------------------------- */
 
 static void test_too_long_message_is_refused(void **state)
 {

@@ -776,7 +776,7 @@ static void test_revoked_capability_is_refused(void **state)
 	}
 }
 
-/* --- INSTALL ------------------------------------------------------------------- */
+/* --- INSTALL -------------------------------------------------------------- */
 
 static void test_install_refusals(void **state)
 {

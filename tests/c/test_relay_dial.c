@@ -733,7 +733,7 @@ static void test_silent_shared_connection_is_replaced(void **state)
 	pair_close(&w.p);
 }
 
-/* --- limits ------------------------------------------------------------ */
+/* --- limits --------------------------------------------------------------- */
 
 /* Many QPs that connect at once are spread over several turns. */
 static void test_connects_are_spread_over_turns(void **state)

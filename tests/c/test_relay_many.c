@@ -30,7 +30,7 @@ static struct srdma_table_memory *tables(int side)
 	return &p.side[side].relay->tables;
 }
 
-/* --- the limit -------------------------------------------------------- */
+/* --- the limit ------------------------------------------------------------ */
 
 static int init(uint32_t *qpn)
 {
@@ -84,7 +84,7 @@ static void test_too_large_qp_limit_is_refused(void **state)
 	other->ops->destroy(other);
 }
 
-/* --- thousands ---------------------------------------------------------- */
+/* --- thousands ------------------------------------------------------------ */
 
 static struct srdma_qp_info many[2][MANY];
 

@@ -58,7 +58,7 @@ static void open_pd(struct pair *p, uint8_t shared)
 	pair_init_qp(p, 0);
 }
 
-/* --- data ---------------------------------------------------------------- */
+/* --- data ----------------------------------------------------------------- */
 
 enum { HALF = PAIR_MEMORY / 2 };
 
@@ -470,7 +470,7 @@ static void test_modes_without_pd_leave_group_key_free(void **state)
 	pair_close(&p);
 }
 
-/* --- wrong keys ------------------------------------------------------------ */
+/* --- wrong keys ----------------------------------------------------------- */
 
 enum wrong { WRONG_TX, WRONG_GENERATION, WRONG_EID, WRONG_MODE, WRONGS };
 

@@ -187,7 +187,7 @@ static void test_lost_last_packet_is_reported(void **state)
 	scene_close(&s);
 }
 
-/* --- duplicates ------------------------------------------------------------- */
+/* --- duplicates ----------------------------------------------------------- */
 
 /*
  * A request that was executed is not executed again, nor is its kept duplicate.

@@ -779,7 +779,7 @@ static void test_requester_proofs_satisfy_responder(void **state)
 	pair_close(&p);
 }
 
-/* --- control --------------------------------------------------------------- */
+/* --- control -------------------------------------------------------------- */
 
 static void test_registration(void **state)
 {

@@ -87,7 +87,7 @@ static void run(uint64_t seed, struct storm_sum *sum)
 	storm_run(seed, sum);
 }
 
-/* --- many seeds ------------------------------------------------------------ */
+/* --- many seeds ----------------------------------------------------------- */
 
 /* A process takes seeds until none is left or an earlier seed failed. */
 static void take_seeds(int job)

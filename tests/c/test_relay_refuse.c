@@ -713,7 +713,7 @@ static void test_forgery_limit_ends_qp(void **state)
 	pair_close(&p);
 }
 
-/* --- hosts -------------------------------------------------------------- */
+/* --- hosts ---------------------------------------------------------------- */
 
 static int fail_dma(void *ctx, const struct srdma_dma *dma, int is_write)
 {

@@ -73,7 +73,7 @@ static int rekey(struct pair *p, int side, enum srdma_direction direction,
 	return srdma_relay_qp_rekey(p->side[side].relay, p->side[side].leg, &k);
 }
 
-/* --- new secrets ----------------------------------------------------------- */
+/* --- new secrets ---------------------------------------------------------- */
 
 /* In both directions without other packets: a PING begins the epoch. */
 static void test_idle_qp_takes_new_secrets(void **state)
@@ -110,7 +110,7 @@ static void test_idle_qp_takes_new_secrets(void **state)
 	pair_close(&p);
 }
 
-/* --- K_PD ------------------------------------------------------------------ */
+/* --- K_PD ----------------------------------------------------------------- */
 
 static uint32_t rotate(struct pair *p, int side, uint32_t age)
 {
@@ -446,7 +446,7 @@ static void test_rotation_under_load(void **state)
 	pair_close(&p);
 }
 
-/* --- refusals -------------------------------------------------------------- */
+/* --- refusals ------------------------------------------------------------- */
 
 static void says(const struct pair *p, const char *text)
 {
