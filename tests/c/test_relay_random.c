@@ -147,8 +147,7 @@ static int failed_first(int job, int status)
 		return 0;
 	seed = race->running[job];
 	if (WIFSIGNALED(status))
-		print_error("signal %d: SRDMA_SEED=%" PRIu64
-			    " reproduces it\n",
+		print_error("signal %d: SRDMA_SEED=%" PRIu64 " reproduces it\n",
 			    WTERMSIG(status), seed);
 	if (seed >= race->failed)
 		return 0;
