@@ -396,12 +396,12 @@ static void check_ends(struct storm *w)
 			STORM_CHECK(w, w->qp[i / 2].doomed,
 				    "QP %d side %d ended", i / 2, i % 2);
 			STORM_CHECK(w, e->rq.head == e->rq.tail,
-				    "QP %d side %d: receives left", i / 2,
-				    i % 2);
+				    "QP %d side %d: RECVs left", i / 2, i % 2);
 			STORM_CHECK(w, e->events == 1, "%d QP events",
 				    e->events);
 		} else {
-			STORM_CHECK(w, e->events == 0, "a QP event too many");
+			STORM_CHECK(w, e->events == 0,
+				    "a QP event without an error");
 			STORM_CHECK(w,
 				    !storm_host_is_dead(peer) ||
 					    e->rq.head == e->rq.tail ||
@@ -470,7 +470,7 @@ static void check_relay(struct storm *w, int side)
 
 	STORM_CHECK(w, r->qp_count == 0 && r->leg_count == 0,
 		    "%u QPs, %u legs left", r->qp_count, r->leg_count);
-	STORM_CHECK(w, r->ops.left == r->ops.total, "ops left");
+	STORM_CHECK(w, r->ops.left == r->ops.total, "ops not returned");
 	STORM_CHECK(w,
 		    host->ops->buf_free(host) + (r->spare != NULL) == (int)bufs,
 		    "buffers lost");

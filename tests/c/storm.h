@@ -268,7 +268,7 @@ struct storm_sum {
 /* Runs one seed completely. */
 void storm_run(uint64_t seed, struct storm_sum *sum);
 
-/* --- --- storm.c: the two sides and the clock --- ------------------------- */
+/* --- storm.c: the two sides and the clock --- */
 uint32_t storm_random(struct storm *w, uint32_t n); /* below n; 0 if n is 0 */
 int storm_one_in(struct storm *w, uint32_t n);
 uint64_t storm_word(struct storm *w);
@@ -346,7 +346,7 @@ void storm_atomic_dma(struct storm *w, struct storm_leg *leg,
 struct srdma_provider *storm_nonce_watch(struct storm *w, int side);
 void storm_nonce_forget(struct srdma_provider *p);
 
-/* --- --- storm_grant.c: capabilities and revocation --- ------------------- */
+/* --- storm_grant.c: capabilities and revocation --- */
 /*
  * Gives two legs capabilities for each other's guarded area, if no part of it
  * was revoked.
@@ -388,7 +388,7 @@ void storm_memory_reclaim(struct storm_leg *leg, uint32_t from, uint32_t to);
 /* Checks that every byte has an allowed value. */
 void storm_memory_check(struct storm_leg *leg);
 
-/* --- --- storm_host.c: work requests that hosts post --- ------------------ */
+/* --- storm_host.c: work requests that hosts post --- */
 /* Posts a request on a random end, or a RECV. */
 void storm_host_post(struct storm *w);
 /* Posts this request on that end. Returns 1, or 0 if there is no room. */
@@ -413,7 +413,7 @@ void storm_host_bury(struct storm_qp *qp);
 /* A hostile peer may have written to, or executed atomics on, areas 0 and 1. */
 void storm_host_taint(struct storm_leg *leg);
 
-/* --- --- storm_record.c: records that hosts poll --- ---------------------- */
+/* --- storm_record.c: records that hosts poll --- */
 /* Polls up to n records of a leg and posts CREDIT when it is due. */
 void storm_record_poll(struct storm_leg *leg, uint32_t n);
 

@@ -43,7 +43,7 @@ static void catch_one(struct storm *w, const struct srdma_mem_datagram *d)
 }
 
 /*
- * Returns 1 for a connection whose packets reach nobody. A packet that arrives
+ * Returns 1 for a connection that loses all its packets. A packet that arrives
  * on it would validate the path, and the QP would send into a black hole.
  */
 static int is_trap(struct srdma_conn *conn)

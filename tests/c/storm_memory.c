@@ -343,7 +343,7 @@ void storm_memory_arrived(struct storm_leg *leg, const uint8_t *at,
 		if ((leg->kind[n] & STORM_KIND) == STORM_EXACT)
 			continue; /* revoked or frozen, and checked then */
 		STORM_CHECK(leg->w, is_after(leg, n, leg->mem[n]),
-			    "%s: byte %u of %u is not what was sent", what,
+			    "%s: byte %u of %u differs from the source", what,
 			    n - i, len);
 		leg->shadow[n] = leg->mem[n];
 		leg->kind[n] = STORM_EXACT | STORM_TAKEN;

@@ -22,7 +22,7 @@ static void succeeded(struct storm_qp *qp, struct storm_end *e,
 	STORM_CHECK(w, !wr->counter || wr->executed || peer->leg->tainted,
 		    "an atomic succeeded but was not executed");
 	if (srdma_desc_is_answered(wr->op))
-		storm_memory_arrived(e->leg, wr->local, wr->len, "answer");
+		storm_memory_arrived(e->leg, wr->local, wr->len, "response");
 	else if (wr->remote)
 		storm_memory_arrived(peer->leg, wr->remote, wr->len, "WRITE");
 	else if (wr->message >= peer->rq.head && !peer->gone)
@@ -128,12 +128,12 @@ static void recv_record(struct storm_qp *qp, struct storm_end *e,
 	struct storm_wr *wr = storm_host_wr(rq, rq->head);
 
 	STORM_CHECK(w, r->id == rq->head && rq->head < rq->tail,
-		    "receive %u of [%u, %u) ended", (uint32_t)r->id, rq->head,
+		    "RECV %u of [%u, %u) ended", (uint32_t)r->id, rq->head,
 		    rq->tail);
 	if (!r->vendor_err) {
 		received(qp, e, r);
 	} else {
-		STORM_CHECK(w, qp->doomed, "receive failed: %s",
+		STORM_CHECK(w, qp->doomed, "RECV failed: %s",
 			    srdma_reason(r->vendor_err)->name);
 		if (!rq->failed)
 			rq->failed_at = rq->head;

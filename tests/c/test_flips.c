@@ -62,7 +62,7 @@ static int refuse(struct srdma_session *s, const uint8_t *data, int len)
 			 forgeries(&before) + (r == -SRDMA_REFUSED_TAG));
 	for (int i = 0; i < 64; i++)
 		if (plain[i] != UNTOUCHED && plain[i] != 0)
-			fail_msg("a refused packet left text");
+			fail_msg("a refused packet left plaintext");
 	return -r;
 }
 
@@ -339,7 +339,9 @@ static void test_refused_long_payload_is_wiped(void **state)
 				 -SRDMA_REFUSED_TAG);
 		for (size_t k = 0; k < sizeof(plain); k++)
 			if (plain[k] != UNTOUCHED && plain[k] != 0)
-				fail_msg("byte %zu of a forged packet", k);
+				fail_msg(
+					"plaintext byte %zu of a forged packet",
+					k);
 		pair_destroy(&pair);
 	}
 }

@@ -591,7 +591,7 @@ static void test_dropped_before_sealing_sends_nothing(void **state)
 	pair_close(&w.p);
 }
 
-/* A READ whose requests are all sent needs the capability no more. */
+/* A READ no longer needs the capability once all its requests are sent. */
 static void test_dropped_after_last_request_succeeds(void **state)
 {
 	struct srdma_desc d;

@@ -15,7 +15,7 @@
 
 enum { CLOCK = 1000, EXPIRY = 2000, ALL = SRDMA_ACCESS_ALL };
 
-/* What happens while the packets are kept. */
+/* Events while the packets are kept. */
 enum event { NOTHING, REVOKE_ALL, REVOKE, REVOKE_OTHER, DEREGISTER, EXPIRE };
 
 static const struct srdma_revoke_params ranges[] = {

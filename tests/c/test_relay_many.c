@@ -155,7 +155,7 @@ static void test_idle_qps_free_their_tables(void **state)
 	pair_wait_ms(&p, REST_MS);
 	pair_wait_ms(&p, REST_MS);
 	check_quiet();
-	/* They work as before. */
+	/* the QPs still work */
 	write_one(7, 7);
 	pair_settle(&p);
 	pair_expect(&p, 0, 7, SRDMA_REASON_NONE);

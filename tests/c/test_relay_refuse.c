@@ -226,7 +226,7 @@ static void test_local_access_checks(void **state)
 	}
 }
 
-/* A region that goes while a message is under way refuses the rest. */
+/* A region that is deregistered during a WRITE refuses the rest of it. */
 static void test_deregistered_region_refuses_rest_of_write(void **state)
 {
 	struct pair p;
@@ -529,7 +529,7 @@ static const struct illegal illegals[] = {
 	{ .first = { .opcode = SRDMA_OP_WRITE_FIRST,
 		     .payload_len = 8,
 		     .dma_len = 8 } },
-	/* a SEND in the middle of a WRITE */
+	/* a SEND inside a WRITE */
 	{ .first = FIRST,
 	  .second = { .opcode = SRDMA_OP_SEND_LAST,
 		      .offset = 8,
@@ -569,7 +569,7 @@ static const struct illegal illegals[] = {
 	  .placed = 8 },
 	{ .first = { .opcode = SRDMA_OP_SEND_ONLY_INV, .payload_len = 8 },
 	  .reason = SRDMA_REASON_UNSUPPORTED },
-	/* a message beyond 1 GiB */
+	/* a message longer than 1 GiB */
 	{ .first = { .opcode = SRDMA_OP_WRITE_FIRST,
 		     .payload_len = 8,
 		     .dma_len = SRDMA_MAX_MESSAGE + 1 } },

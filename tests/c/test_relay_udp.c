@@ -303,7 +303,7 @@ static struct stranger new_stranger(const struct srdma_port *to)
 	return s;
 }
 
-/* Sends a packet from the stranger's address with a valid ICRC. */
+/* Sends a packet from a third party's address with a valid ICRC. */
 static void say(const struct stranger *s, uint8_t *packet, uint32_t len)
 {
 	struct srdma_icrc c;

@@ -345,18 +345,18 @@ static void receive_ended(struct transfer *t, int side,
 		&peer->message[s->received % TRANSFER_SLOTS];
 	uint8_t *at = slot_of(t, side, RECV, s->received);
 
-	CHECK(t, r->id == s->received, "side %d: receive %llu ended", side,
+	CHECK(t, r->id == s->received, "side %d: RECV %llu ended", side,
 	      (unsigned long long)r->id);
 	if (r->vendor_err) {
-		CHECK(t, t->dark, "side %d: a receive failed: %s", side,
+		CHECK(t, t->dark, "side %d: a RECV failed: %s", side,
 		      srdma_reason(r->vendor_err)->name);
 	} else {
 		CHECK(t, r->id < peer->messages && q->len == r->byte_len,
-		      "side %d: %u bytes that nobody sent", side, r->byte_len);
+		      "side %d: %u bytes without a message", side, r->byte_len);
 		CHECK(t, q->op == SRDMA_DESC_SEND || q->imm == r->imm,
 		      "side %d: immediate", side);
 		CHECK(t, !is_send(q->op) || sum(at, q->len) == q->sum,
-		      "side %d: message %llu is not what was sent", side,
+		      "side %d: message %llu has wrong bytes", side,
 		      (unsigned long long)r->id);
 	}
 	spoil(at, TRANSFER_SLOT);
