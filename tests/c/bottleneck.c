@@ -12,7 +12,7 @@ enum {
 	BEGIN_NS = 1000000000,
 	MTU = 1024, /* as over Ethernet */
 	LEN = 16384,
-	DEPTH = 56, /* bytes in flight exceed the largest window */
+	DEPTH = 56, /* outstanding requests, more than the largest window */
 	SLOTS = 4096,
 	HOST_BUFS = 1024, /* as port_shm has */
 	WINDOW = 1024,

@@ -110,7 +110,7 @@ struct storm_range {
 	uint32_t len;
 };
 
-/* A message. It exists as soon as its sender or its RECV is posted. */
+/* Message that a RECV gets. Sender and RECV are posted in either order. */
 struct storm_message {
 	uint64_t word;
 	uint32_t len, imm;

@@ -205,7 +205,10 @@ static void name(struct storm *w, struct storm_end *e, struct storm_leg *to,
 		d->capability = storm_grant_choose(e->leg, to, wr);
 }
 
-/* Every capability is older than every revocation, so that all are revoked. */
+/*
+ * Returns 1 if the request touches a revoked range. No capability is made after
+ * a revocation, so that all of them are revoked there.
+ */
 static int is_revoked(const struct storm_leg *leg, const struct storm_wr *wr)
 {
 	uint32_t at = storm_memory_index(leg, storm_host_target(wr));

@@ -59,8 +59,10 @@ static void test_window_of_ordered_wire(void **state)
 }
 
 /*
- * The window doubles while it is fully used. A long RTT lets it probe with the
- * least window; it is reduced only if the probe shows a queue.
+ * The window doubles per round trip while it is used. After a round with too
+ * long an RTT, the least window is used until one round is measured. Then the
+ * window is restored, and reduced only if the earlier RTT was too long for the
+ * base RTT known by then.
  */
 static void test_long_rtt_probes_before_reduction(void **state)
 {
@@ -86,8 +88,9 @@ static void test_long_rtt_probes_before_reduction(void **state)
 }
 
 /*
- * A standing queue is probed after 20 round trips; if the probe finds none, the
- * window is restored.
+ * A standing queue above a quarter of the permitted one causes such a probe
+ * after 20 rounds, and the window is restored afterwards. A shorter queue
+ * causes no probe.
  */
 static void test_standing_queue_is_probed(void **state)
 {
@@ -108,8 +111,8 @@ static void test_standing_queue_is_probed(void **state)
 }
 
 /*
- * Loss reduces the window only together with a queue, or if it is heavy; once
- * per round trip.
+ * Loss reduces the window only together with a queue, or if it is heavy. The
+ * loss of packets sent before the last reduction does not count.
  */
 static void test_loss_needs_queue_to_reduce_window(void **state)
 {
@@ -135,7 +138,10 @@ static void test_loss_needs_queue_to_reduce_window(void **state)
 	expect(&c, 52); /* at least a sixteenth less */
 }
 
-/* On a path with a long RTT the queue may be up to about the RTT. */
+/*
+ * On a path with a long RTT the permitted queue is half of the base RTT, or
+ * more for a small window.
+ */
 static void test_long_path_tolerates_longer_queue(void **state)
 {
 	uint64_t now;

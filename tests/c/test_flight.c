@@ -376,8 +376,8 @@ static void test_packet_behind_retransmission(void **state)
 }
 
 /*
- * The same with several gaps: packets between gaps have arrived, including
- * retransmissions that are sent a second time.
+ * Packets between two gaps have arrived, including one whose retransmission is
+ * still in flight.
  */
 static void test_packets_between_gaps_have_arrived(void **state)
 {

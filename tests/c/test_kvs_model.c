@@ -163,8 +163,8 @@ static void test_request_slots(void **state)
 }
 
 /*
- * A mixture of 8-byte words of two requests is no request, unless all are of
- * one.
+ * 8-byte words of two requests mixed form no valid request, unless all words
+ * are of the same request.
  */
 static void test_torn_requests(void **state)
 {

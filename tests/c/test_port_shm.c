@@ -279,7 +279,7 @@ static void test_data_after_hello_ends_connection(void **state)
 	struct srdma_event ev;
 	int socks = 0;
 
-	/* the only other descriptors to b are those of a's connection */
+	/* finds a's socket to b, the only descriptor with this peer address */
 	for (int fd = 3; fd < 200; fd++) {
 		struct sockaddr_un sa;
 		socklen_t len = sizeof(sa);

@@ -418,7 +418,8 @@ static void test_flood_of_unbound_connections(void **state)
 
 /*
  * The unbound connections are at their limit, and the oldest of them is the
- * client's. It is accepted and replaces the QP's old connection.
+ * client's. It is bound to the QP, whose former connection becomes unbound in
+ * its place.
  */
 static void test_oldest_unbound_connection_is_accepted(void **state)
 {

@@ -78,7 +78,10 @@ static void test_interleaved_sessions(void **state)
 	}
 }
 
-/* Only the session whose context was least recently used derives again. */
+/*
+ * Only the session whose context was used least recently has to derive it
+ * again.
+ */
 static void test_least_recently_used_session_derives(void **state)
 {
 	const struct protection p = { .suite = srdma_suite_by_id(1),
