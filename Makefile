@@ -28,28 +28,34 @@ can-link = $(shell printf '%b\n' $(patsubst %,'\0043include <%>',$(1)) \
 HAVE_VERBS := $(call can-link,infiniband/verbs.h rdma/rdma_cma.h,-lrdmacm -libverbs)
 HAVE_IPSECMB := $(call can-link,intel-ipsec-mb.h,-lIPSec_MB)
 
-LIB_SRC := $(wildcard csrc/*.c)
-ifndef HAVE_VERBS
-LIB_SRC := $(filter-out csrc/port_verbs%,$(LIB_SRC))
-endif
+CORE_DIRS := base wire crypto session memory qp requester responder path relay \
+	port port/shm port/udp $(if $(HAVE_VERBS),port/verbs)
+CORE_SRC := $(wildcard csrc/*.c $(CORE_DIRS:%=csrc/%/*.c))
 ifndef HAVE_IPSECMB
-LIB_SRC := $(filter-out csrc/suite_ipsecmb% csrc/provider_ipsecmb%,$(LIB_SRC))
+CORE_SRC := $(filter-out csrc/crypto/%ipsecmb.c csrc/crypto/suite_ipsecmb%,$(CORE_SRC))
 endif
+# The simulated port: two relays joined in memory, for tests and the ladder.
+SIM_SRC := $(wildcard csrc/port/sim/*.c)
+HOST_SRC := $(wildcard host/*.c)
 OFFLOAD_SRC := $(wildcard offload/*.c)
 BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
-C_TEST_SRC := $(wildcard tests/c/test_*.c)
+C_TEST_SRC := $(wildcard tests/c/test_*.c tests/c/*/test_*.c tests/c/*/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out tests/c/test_port_verbs%,$(C_TEST_SRC))
+C_TEST_SRC := $(filter-out %/test_port_verbs_region.c,$(C_TEST_SRC))
 endif
-C_HELPER_SRC := $(filter-out tests/c/test_%,$(wildcard tests/c/*.c))
+C_HELPER_SRC := $(filter-out $(addprefix %,$(notdir $(wildcard tests/c/test_*.c \
+	tests/c/*/test_*.c tests/c/*/*/test_*.c))),$(wildcard tests/c/*.c tests/c/*/*.c tests/c/*/*/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-C_FILES := $(foreach d,csrc offload tests/c tests/e2e/c tests/fuzz bench bench/kvs,\
-	$(wildcard $(d)/*.c $(d)/*.h))
-BUDGET_DIRS := $(wildcard csrc offload srdma bench)
+C_FILES := $(foreach d,csrc $(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host offload tests/c \
+	tests/c/* tests/c/*/* tests/e2e/c tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
+BUDGET_DIRS := $(wildcard csrc host offload srdma bench)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
-LIB := $(BUILD)/libsrdma.a
+LIB := $(BUILD)/libsrdma-core.a
+SIM := $(BUILD)/libsrdma-sim.a
+# The host's half: what libsrdma will stand on.
+HOST := $(BUILD)/libsrdma-host.a
 OFFLOAD := $(BUILD)/srdma-offload
 # The daemon without its main(), for the tests of its parts.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
@@ -83,7 +89,7 @@ ifeq ($(findstring clang,$(CC))$(SANITIZE),)
 LTO := -flto -ffat-lto-objects
 WHOLE := -O2 -flto=auto -Wno-maybe-uninitialized
 endif
-ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
+ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc -I. $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
 	$(if $(HAVE_IPSECMB),-DSRDMA_HAVE_IPSECMB) \
 	$(CPPFLAGS)
 ALL_CFLAGS := -std=c11 $(OPTIMISE) -g -fPIC -pthread $(WARNINGS) $(HARDENING) \
@@ -99,14 +105,13 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all lib kvs offload bench bench-quick check-bench native check-c asan test-arm64 fuzz lint format setup test \
-	test-unit \
 	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation storm transfer mutants \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
 all: lib offload
 
-lib: $(LIB) $(if $(HAVE_VERBS),,without-verbs)
+lib: $(LIB) $(HOST) $(if $(HAVE_VERBS),,without-verbs)
 	@:
 
 kvs: $(KVS)
@@ -123,8 +128,8 @@ print-libs:
 	@echo $(LIBS) -lm
 
 # Changes with the flags and the list of sources, so that nothing stale stays.
-BUILD_KEY := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(LIB_SRC) $(OFFLOAD_SRC) \
-	$(C_HELPER_SRC) $(KVS_SRC)
+BUILD_KEY := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(CORE_SRC) $(SIM_SRC) $(HOST_SRC) \
+	$(OFFLOAD_SRC) $(C_HELPER_SRC) $(KVS_SRC)
 $(BUILD)/key: FORCE
 	@mkdir -p $(@D)
 	@echo '$(BUILD_KEY)' | cmp -s - $@ || echo '$(BUILD_KEY)' >$@
@@ -136,7 +141,9 @@ $(BUILD)/%.o: %.c $(BUILD)/key
 		-Ibench -Ibench/kvs) \
 		$(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(LIB): $(call objects,$(LIB_SRC))
+$(LIB): $(call objects,$(CORE_SRC))
+$(SIM): $(call objects,$(SIM_SRC))
+$(HOST): $(call objects,$(HOST_SRC))
 $(OFFLOAD_PARTS): $(call objects,$(filter-out %/main.c,$(OFFLOAD_SRC)))
 $(C_HELPERS): $(call objects,$(C_HELPER_SRC))
 $(KVS): $(call objects,$(KVS_SRC))
@@ -176,7 +183,7 @@ LADDER_SRC := bench/ladder.c bench/nic.c bench/tally.c $(BENCH_NIC) \
 	$(wildcard bench/rung_*.c)
 $(LADDER): $(call objects,$(LADDER_SRC))
 $(MANY): $(call objects,bench/many.c bench/crowd.c $(BENCH_NIC))
-$(LADDER) $(MANY): $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)
+$(LADDER) $(MANY): $(C_HELPERS) $(OFFLOAD_PARTS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o,$^) \
 		$(filter %.a,$^) $(LIBS) -lcmocka
@@ -187,17 +194,17 @@ $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 
 $(BUILD)/tests/c/test_tally: $(BUILD)/bench/tally.o
 $(BUILD)/tests/c/test_%: $(BUILD)/tests/c/test_%.o $(C_HELPERS) \
-		$(OFFLOAD_PARTS) $(KVS) $(LIB)
+		$(OFFLOAD_PARTS) $(KVS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) \
 		$(LIBS) -lcmocka -lm
 
-$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(LIB)
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(HOST) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ \
 		$(filter %.o %.a,$^) $(LIBS)
 
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(OFFLOAD_SRC) $(C_TEST_SRC) \
+-include $(patsubst %.c,$(BUILD)/%.d,$(CORE_SRC) $(SIM_SRC) $(HOST_SRC) $(OFFLOAD_SRC) $(C_TEST_SRC) \
 	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC))
 
 # The Python half -----------------------------------------------------------
@@ -207,8 +214,8 @@ NATIVE_SRC := $(wildcard srdma/_*.pyx)
 native: $(if $(NATIVE_SRC),$(BUILD)/native)
 	@:
 
-$(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.px[di] csrc/*.h bench/kvs/*.h) setup.py \
-		$(LIB) $(KVS) | $(PY)
+$(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.px[di] csrc/*.h csrc/*/*.h csrc/port/*/*.h host/*.h bench/kvs/*.h) setup.py \
+		$(LIB) $(HOST) $(KVS) | $(PY)
 	$(call say,CY,$(NATIVE_SRC))
 	$(Q)BUILD=$(BUILD) $(PY) setup.py -q build_ext --inplace --force \
 		--build-temp $(BUILD)/cython
@@ -277,12 +284,13 @@ format:
 	$(if $(C_FILES),clang-format -i $(C_FILES))
 
 PYTEST := $(PY) -m pytest -q
-# Folders that have nothing yet are no failure (pytest's exit code 5).
-run-pytest = $(PYTEST) $(1) || [ $$? -eq 5 ]
 
-test-unit: native offload bench
-	@$(if $(wildcard tests/unit tests/e2e),\
-		$(call run-pytest,$(wildcard tests/unit tests/e2e)))
+.PHONY: test-python test-python-short
+test-python: native offload bench
+	@$(PYTEST) tests/unit tests/e2e
+# Tests that take long in sum are marked `slow` (docs/testing.md).
+test-python-short: native offload bench
+	@$(PYTEST) -m 'not soak and not slow' tests/unit tests/e2e
 
 # Two VMs beside each other, each with one CPU, which it keeps busy: what works,
 # and what goes wrong. Both are shared out by what they take. The limit is for
@@ -305,22 +313,73 @@ test-rxe-faults: native offload
 test-two-vms: native offload
 	@$(PY) tests/rxe/two_vms.py
 
-section = +@printf '\n==== %s ====\n' '$(1)'; $(make-quietly) $(2)
-test:
-	@.ci/setup test
-	$(call section,build,lib offload native)
+# What people run -----------------------------------------------------------
+#
+# A section is a target whose output goes to a log (.ci/section). Sections that
+# do not build the same files run beside each other, as many as there are cores
+# (-j). Everything that several of them need is built before.
+
+section = +@.ci/section '$(1)' $(make-quietly) $(2)
+
+.PHONY: $(addprefix section-,packages python-packages compile native lint c asan simulation-short simulation mutants \
+	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms)
+section-packages:
+	@.ci/section packages .ci/setup test packages
+section-python-packages:
+	@.ci/section 'Python packages' .ci/setup test python
+section-compile:
+	$(call section,compile,lib offload $(C_TESTS))
+section-native:
+	$(call section,native,native bench)
+section-lint:
 	$(call section,lint,lint)
+section-c:
 	$(call section,C tests,check-c)
+section-asan:
 	$(call section,C tests under ASan and UBSan,asan)
+section-simulation-short:
+	$(call section,simulation,simulation SEEDS=100)
+section-simulation:
 	$(call section,simulation,simulation)
+section-mutants:
 	$(call section,mutants,mutants)
-	$(call section,Python tests,test-unit)
-	$(call section,benchmarks,bench-quick)
+section-python-short:
+	$(call section,Python tests,test-python-short)
+section-python:
+	$(call section,Python tests,test-python)
+section-fuzz-short:
+	$(call section,fuzzing,fuzz FUZZ_SECONDS=2)
+section-fuzz:
 	$(call section,fuzzing,fuzz FUZZ_SECONDS=5)
+section-main-job:
+	$(call section,main job,demo)
+section-bench:
+	$(call section,benchmarks,bench-quick)
+section-arm64:
 	$(call section,ARM,test-arm64)
-	$(call section,SoftRoCE in a VM,test-rxe)
+section-rxe-job:
+	$(call section,SoftRoCE in a VM: work,test-rxe-job)
+section-rxe-faults:
+	$(call section,SoftRoCE in a VM: faults,test-rxe-faults)
+section-two-vms:
 	$(call section,two VMs,test-two-vms)
-	@printf '\n==== all sections passed ====\n'
+
+.PHONY: test-build test-all
+# The compilers run while pip installs.
+test-build: section-packages
+	+@$(make-quietly) section-python-packages section-compile
+	+@$(make-quietly) section-native
+
+# Every part, in minutes. docs/testing.md says what each one is.
+test: test-build
+	+@$(make-quietly) $(addprefix section-,python-short lint fuzz-short c simulation-short main-job)
+	@printf '==== make test: all sections passed\n'
+
+# Everything; the long sections first.
+test-all: test-build
+	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan mutants arm64 simulation c fuzz two-vms lint \
+		bench main-job)
+	@printf '==== make test-all: all sections passed\n'
 
 demo:
 	@.ci/setup demo
@@ -339,7 +398,7 @@ demo-rxe:
 
 soak: native offload
 	@.ci/setup test
-	@$(call run-pytest,-m soak $(wildcard tests/unit tests/e2e))
+	@$(PYTEST) -m soak tests/unit tests/e2e
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
 	+@$(make-quietly) storm transfer mutants fuzz
 

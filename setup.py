@@ -1,4 +1,4 @@
-"""The extension modules: each srdma/_*.pyx over build/libsrdma.a and, for benchmarks, libkvs.a.
+"""The extension modules: each srdma/_*.pyx over build/libsrdma-core.a and, for benchmarks, libkvs.a.
 
 The Makefile owns the C sources, flags and libraries; this file asks it.
 """
@@ -21,7 +21,7 @@ def make(*args: str) -> str:
 
 
 class BuildNative(build_ext):
-    """Builds libsrdma.a first and links with the libraries that it needs."""
+    """Builds libsrdma-core.a first and links with the libraries that it needs."""
 
     def build_extension(self, ext: Extension) -> None:
         make("lib", "kvs")
@@ -39,8 +39,8 @@ def extensions() -> list[Extension]:
         Extension(
             f"srdma.{source.stem}",
             [str(source)],
-            include_dirs=["csrc", "bench/kvs"],
-            extra_objects=[f"{BUILD}/libkvs.a", f"{BUILD}/libsrdma.a"],
+            include_dirs=["csrc", ".", "bench/kvs"],
+            extra_objects=[f"{BUILD}/libkvs.a", f"{BUILD}/libsrdma-host.a", f"{BUILD}/libsrdma-core.a"],
             extra_compile_args=["-O2", "-g"],
         )
         for source in sources

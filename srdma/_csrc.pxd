@@ -5,11 +5,11 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
-cdef extern from "bytes.h":
+cdef extern from "base/bytes.h":
     void srdma_wipe(void *p, size_t len)
 
 
-cdef extern from "reason.h":
+cdef extern from "wire/reason.h":
     struct srdma_reason_row:
         const char *name
         const char *text
@@ -19,12 +19,12 @@ cdef extern from "reason.h":
     const srdma_reason_row *srdma_reason(uint32_t code)
 
 
-cdef extern from "stats.h":
+cdef extern from "wire/stats.h":
     enum:
         SRDMA_REFUSED_COUNT
 
 
-cdef extern from "wire.h":
+cdef extern from "wire/wire.h":
     enum:
         SRDMA_STH_PROOF
         SRDMA_PROOF_LEN
@@ -118,7 +118,7 @@ cdef extern from "wire.h":
     void srdma_record_decode(srdma_record *r, const uint8_t *data)
 
 
-cdef extern from "kdf.h":
+cdef extern from "crypto/kdf.h":
     struct srdma_kdf_info:
         const char *label
         const uint8_t *context
@@ -128,12 +128,12 @@ cdef extern from "kdf.h":
                   size_t parent_len, const srdma_kdf_info *info)
 
 
-cdef extern from "provider.h":
+cdef extern from "crypto/provider.h":
     struct srdma_provider:
         pass
 
 
-cdef extern from "cmac.h":
+cdef extern from "crypto/cmac.h":
     struct srdma_cmac:
         pass
 
@@ -142,11 +142,11 @@ cdef extern from "cmac.h":
     void srdma_cmac_destroy(srdma_cmac *c)
 
 
-cdef extern from "window.h":
+cdef extern from "session/window.h":
     int srdma_window_infer(uint64_t *c, uint64_t expected, uint32_t low)
 
 
-cdef extern from "suite.h":
+cdef extern from "crypto/suite.h":
     struct srdma_suite_ctx:
         pass
 
@@ -202,7 +202,7 @@ cdef extern from "suite.h":
                                                   const srdma_suite *s)
 
 
-cdef extern from "pdkeys.h":
+cdef extern from "session/pdkeys.h":
     enum:
         SRDMA_GROUP_KEY_LEN
 
@@ -225,7 +225,7 @@ cdef extern from "pdkeys.h":
                             const srdma_pdkeys_flow *flow)
 
 
-cdef extern from "keycache.h":
+cdef extern from "session/keycache.h":
     struct srdma_keycache:
         pass
 
@@ -241,7 +241,7 @@ cdef extern from "keycache.h":
                               srdma_keycache_counts *counts)
 
 
-cdef extern from "session.h":
+cdef extern from "session/session.h":
     struct srdma_session:
         pass
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, embedsignature=True
 """Memory keys and capabilities of csrc, as thin as they can be.
 
-Offsets are in bytes relative to the region's start, as in csrc/memtree.h.
+Offsets are in bytes relative to the region's start, as in csrc/memory/memtree.h.
 """
 
 import errno

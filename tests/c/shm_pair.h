@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "port.h"
+#include "port/port.h"
 
 /* polls before an expected event counts as missing */
 enum { SHM_PATIENCE = 100000 };

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mr.h"
+#include "memory/mr.h"
 #include "op.h"
 
 /* difference between consecutive words of a pattern */

@@ -3,7 +3,7 @@
  * The tests derive every possible key and compare. They also check the token
  * itself.
  */
-#include "capability.h"
+#include "memory/capability.h"
 
 #include <errno.h>
 #include <setjmp.h>

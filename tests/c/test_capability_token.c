@@ -1,5 +1,5 @@
 /* Encoding of capabilities: each has one token, and nothing else decodes. */
-#include "capability.h"
+#include "memory/capability.h"
 
 #include <errno.h>
 #include <setjmp.h>

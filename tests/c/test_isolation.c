@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "stats.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
 /* Two sessions that differ in any parameter refuse each other's packets. */

@@ -2,7 +2,7 @@
  * Memory keys of a region under revocation, compared with a model that stores
  * every revocation and searches all of them.
  */
-#include "memguard.h"
+#include "memory/memguard.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 
 #include "failing.h"
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "memory.h"
 
 enum { RKEY = 0x5eed, NOW = 1000, BLOCK = 64, GRANTS = 400, EVENTS = 4096 };

@@ -1,5 +1,5 @@
 /* Names of the shared-memory wire: which are bound, replaced or refused. */
-#include "port_shm.h"
+#include "port/shm/port_shm.h"
 #include "shm_pair.h"
 #include "shm_raw.h"
 

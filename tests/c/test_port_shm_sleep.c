@@ -2,7 +2,7 @@
  * Two worker processes that sleep: no wake-up is lost, and idle workers use no
  * CPU time.
  */
-#include "port_shm_impl.h"
+#include "port/shm/port_shm_impl.h"
 #include "shm_pair.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "suite.h"
+#include "crypto/suite.h"
 
 /* Every suite once, the recommended ones first, then zeros. */
 static void test_every_suite_once_recommended_first(void **state)

@@ -2,7 +2,7 @@
  * Crypto providers: each computes the same as OpenSSL and rejects what OpenSSL
  * rejects. SRDMA_PACKETS sets the number of random packets.
  */
-#include "provider.h"
+#include "crypto/provider.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { PACKETS = 20000, AD_MAX = 255, GUARD = 16 };
 

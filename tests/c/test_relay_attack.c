@@ -443,7 +443,7 @@ static void test_turn_that_only_sends_is_work(void **state)
 
 static void test_too_long_message_is_refused(void **state)
 {
-	static const uint8_t payload[SRDMA_MAX_IMMEDIATE];
+	static const uint8_t payload[SRDMA_MAX_INLINE];
 	uint8_t slot[SRDMA_DESC_SLOT];
 	struct pair p;
 

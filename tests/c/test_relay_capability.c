@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include <openssl/sha.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 
@@ -203,7 +203,7 @@ static void test_round_trip_with_small_nodes(void **state)
 
 static void test_inline_write_with_immediate(void **state)
 {
-	uint8_t text[SRDMA_MAX_IMMEDIATE];
+	uint8_t text[SRDMA_MAX_INLINE];
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 5 };
 	struct srdma_record r;
 	struct srdma_desc d;

@@ -13,7 +13,7 @@
 
 #include "memory.h"
 #include "modes.h"
-#include "session_state.h"
+#include "session/session_state.h"
 
 /* --- many sessions and one cache ------------------------------------------ */
 

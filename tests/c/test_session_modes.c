@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "modes.h"
-#include "session_state.h"
-#include "stats.h"
+#include "session/session_state.h"
+#include "wire/stats.h"
 
 /* --- creation ------------------------------------------------------------- */
 

@@ -17,8 +17,8 @@
 #include <openssl/evp.h>
 
 #include "failing.h"
-#include "session_state.h"
-#include "stats.h"
+#include "session/session_state.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
 /* successful allocations left for OpenSSL; < 0: no limit */

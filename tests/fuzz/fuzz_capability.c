@@ -11,7 +11,7 @@
 
 #include <openssl/sha.h>
 
-#include "capability.h"
+#include "memory/capability.h"
 
 #define CHECK(x)                                                               \
 	do {                                                                   \

@@ -30,10 +30,10 @@ def test_success():
     ("status", "reason", "kind", "text"),
     [
         (10, 1, errors.RemoteWCError, "REM_ACCESS_ERR, BAD_RKEY: no memory region of the target"),
-        (20, 20, errors.RemoteWCError, "RESP_TIMEOUT_ERR, DEADLINE: .*perhaps executed"),
+        (20, 20, errors.RemoteWCError, "RESP_TIMEOUT_ERR, DEADLINE: .*may have been executed"),
         (19, 26, errors.IntegrityWCError, "FATAL_ERR, KEY_LIMIT"),
         (5, 40, errors.LocalWCError, "WR_FLUSH_ERR, FLUSHED"),
-        (19, 41, errors.WorkerGone, "FATAL_ERR, WORKER_GONE: the own worker ended"),
+        (19, 41, errors.WorkerGone, "FATAL_ERR, WORKER_GONE: the local worker ended"),
         (4, 42, errors.LocalWCError, "LOC_PROT_ERR, LOCAL_KEY"),
         (4, 43, errors.DeviceWCError, "LOC_PROT_ERR, LOCAL_DMA"),
         (99, 99, errors.RemoteWCError, "GENERAL_ERR, reason 99"),
@@ -50,7 +50,7 @@ def test_a_flushed_request_says_why_the_qp_ended():
     error = wc(5, 40).error(because=24)
     assert isinstance(error, errors.RemoteWCError)
     assert "WR_FLUSH_ERR" in str(error)
-    assert "WIRE_LOST: the connection between the two workers ended" in str(error)
+    assert "WIRE_LOST: the connection between the two workers was lost" in str(error)
     assert isinstance(wc(5, 40).error(because=41), errors.WorkerGone)
 
 
