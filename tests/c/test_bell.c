@@ -72,7 +72,8 @@ static void test_memory_ring_wakes_only_armed_for_memory(void **state)
 	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS);
 	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_MEMORY);
 	assert_int_equal(rings(f), 0);
-	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS | SRDMA_DOORBELL_MEMORY);
+	srdma_doorbell_arm(&f->bell,
+			   SRDMA_DOORBELL_NEWS | SRDMA_DOORBELL_MEMORY);
 	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_MEMORY);
 	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_int_equal(rings(f), 2);
