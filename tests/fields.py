@@ -1,4 +1,4 @@
-"""The reference's dataclasses as the dictionaries that srdma._native takes and gives."""
+"""The reference's dataclasses as the dictionaries that tests.native.bindings takes and gives."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def of_packet(packet: Packet) -> Any:
 
 
 def of_parsed(packet: Packet) -> Any:
-    """What _native.parse() finds."""
+    """What bindings.parse() finds."""
     return of_packet(packet) | {"payload": packet.payload, "tag": packet.tag}
 
 
 def of_opened(pn: int, packet: Packet) -> Any:
-    """What _native.Session.open() finds."""
+    """What bindings.Session.open() finds."""
     return of_packet(packet) | {"payload": packet.payload, "pn": pn}
