@@ -28,28 +28,34 @@ can-link = $(shell printf '%b\n' $(patsubst %,'\0043include <%>',$(1)) \
 HAVE_VERBS := $(call can-link,infiniband/verbs.h rdma/rdma_cma.h,-lrdmacm -libverbs)
 HAVE_IPSECMB := $(call can-link,intel-ipsec-mb.h,-lIPSec_MB)
 
-LIB_SRC := $(wildcard csrc/*.c)
-ifndef HAVE_VERBS
-LIB_SRC := $(filter-out csrc/port_verbs%,$(LIB_SRC))
-endif
+CORE_DIRS := base wire crypto session memory qp requester responder path relay \
+	port port/shm port/udp $(if $(HAVE_VERBS),port/verbs)
+CORE_SRC := $(wildcard csrc/*.c $(CORE_DIRS:%=csrc/%/*.c))
 ifndef HAVE_IPSECMB
-LIB_SRC := $(filter-out csrc/suite_ipsecmb% csrc/provider_ipsecmb%,$(LIB_SRC))
+CORE_SRC := $(filter-out csrc/crypto/%ipsecmb.c csrc/crypto/suite_ipsecmb%,$(CORE_SRC))
 endif
+# The simulated port: two relays joined in memory, for tests and the ladder.
+SIM_SRC := $(wildcard csrc/port/sim/*.c)
+HOST_SRC := $(wildcard host/*.c)
 OFFLOAD_SRC := $(wildcard offload/*.c)
 BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
-C_TEST_SRC := $(wildcard tests/c/test_*.c)
+C_TEST_SRC := $(wildcard tests/c/test_*.c tests/c/*/test_*.c tests/c/*/*/test_*.c)
 ifndef HAVE_VERBS
-C_TEST_SRC := $(filter-out tests/c/test_port_verbs%,$(C_TEST_SRC))
+C_TEST_SRC := $(filter-out %/test_port_verbs_region.c,$(C_TEST_SRC))
 endif
-C_HELPER_SRC := $(filter-out tests/c/test_%,$(wildcard tests/c/*.c))
+C_HELPER_SRC := $(filter-out $(addprefix %,$(notdir $(wildcard tests/c/test_*.c \
+	tests/c/*/test_*.c tests/c/*/*/test_*.c))),$(wildcard tests/c/*.c tests/c/*/*.c tests/c/*/*/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-C_FILES := $(foreach d,csrc offload tests/c tests/e2e/c tests/fuzz bench bench/kvs,\
-	$(wildcard $(d)/*.c $(d)/*.h))
-BUDGET_DIRS := $(wildcard csrc offload srdma bench)
+C_FILES := $(foreach d,csrc $(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host offload tests/c \
+	tests/c/* tests/c/*/* tests/e2e/c tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
+BUDGET_DIRS := $(wildcard csrc host offload srdma bench)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
-LIB := $(BUILD)/libsrdma.a
+LIB := $(BUILD)/libsrdma-core.a
+SIM := $(BUILD)/libsrdma-sim.a
+# The host's half: what libsrdma will stand on.
+HOST := $(BUILD)/libsrdma-host.a
 OFFLOAD := $(BUILD)/srdma-offload
 # The daemon without its main(), for the tests of its parts.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
@@ -83,7 +89,7 @@ ifeq ($(findstring clang,$(CC))$(SANITIZE),)
 LTO := -flto -ffat-lto-objects
 WHOLE := -O2 -flto=auto -Wno-maybe-uninitialized
 endif
-ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
+ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc -I. $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
 	$(if $(HAVE_IPSECMB),-DSRDMA_HAVE_IPSECMB) \
 	$(CPPFLAGS)
 ALL_CFLAGS := -std=c11 $(OPTIMISE) -g -fPIC -pthread $(WARNINGS) $(HARDENING) \
@@ -106,7 +112,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 
 all: lib offload
 
-lib: $(LIB) $(if $(HAVE_VERBS),,without-verbs)
+lib: $(LIB) $(HOST) $(if $(HAVE_VERBS),,without-verbs)
 	@:
 
 kvs: $(KVS)
@@ -123,8 +129,8 @@ print-libs:
 	@echo $(LIBS) -lm
 
 # Changes with the flags and the list of sources, so that nothing stale stays.
-BUILD_KEY := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(LIB_SRC) $(OFFLOAD_SRC) \
-	$(C_HELPER_SRC) $(KVS_SRC)
+BUILD_KEY := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(CORE_SRC) $(SIM_SRC) $(HOST_SRC) \
+	$(OFFLOAD_SRC) $(C_HELPER_SRC) $(KVS_SRC)
 $(BUILD)/key: FORCE
 	@mkdir -p $(@D)
 	@echo '$(BUILD_KEY)' | cmp -s - $@ || echo '$(BUILD_KEY)' >$@
@@ -136,7 +142,9 @@ $(BUILD)/%.o: %.c $(BUILD)/key
 		-Ibench -Ibench/kvs) \
 		$(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(LIB): $(call objects,$(LIB_SRC))
+$(LIB): $(call objects,$(CORE_SRC))
+$(SIM): $(call objects,$(SIM_SRC))
+$(HOST): $(call objects,$(HOST_SRC))
 $(OFFLOAD_PARTS): $(call objects,$(filter-out %/main.c,$(OFFLOAD_SRC)))
 $(C_HELPERS): $(call objects,$(C_HELPER_SRC))
 $(KVS): $(call objects,$(KVS_SRC))
@@ -176,7 +184,7 @@ LADDER_SRC := bench/ladder.c bench/nic.c bench/tally.c $(BENCH_NIC) \
 	$(wildcard bench/rung_*.c)
 $(LADDER): $(call objects,$(LADDER_SRC))
 $(MANY): $(call objects,bench/many.c bench/crowd.c $(BENCH_NIC))
-$(LADDER) $(MANY): $(C_HELPERS) $(OFFLOAD_PARTS) $(LIB)
+$(LADDER) $(MANY): $(C_HELPERS) $(OFFLOAD_PARTS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o,$^) \
 		$(filter %.a,$^) $(LIBS) -lcmocka
@@ -187,17 +195,17 @@ $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 
 $(BUILD)/tests/c/test_tally: $(BUILD)/bench/tally.o
 $(BUILD)/tests/c/test_%: $(BUILD)/tests/c/test_%.o $(C_HELPERS) \
-		$(OFFLOAD_PARTS) $(KVS) $(LIB)
+		$(OFFLOAD_PARTS) $(KVS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -o $@ $(filter %.o %.a,$^) \
 		$(LIBS) -lcmocka -lm
 
-$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(LIB)
+$(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(HOST) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ \
 		$(filter %.o %.a,$^) $(LIBS)
 
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(OFFLOAD_SRC) $(C_TEST_SRC) \
+-include $(patsubst %.c,$(BUILD)/%.d,$(CORE_SRC) $(SIM_SRC) $(HOST_SRC) $(OFFLOAD_SRC) $(C_TEST_SRC) \
 	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC))
 
 # The Python half -----------------------------------------------------------
@@ -215,7 +223,7 @@ native-core: $(BUILD)/native-core
 
 $(BUILD)/native-bench: $(KVS)
 $(NATIVE:%=$(BUILD)/native-%): $(BUILD)/native-%: $(NATIVE_SRC) build_native.py \
-		$(wildcard csrc/*.h bench/kvs/*.h) $(LIB) | $(PY)
+		$(wildcard csrc/*.h csrc/*/*.h csrc/port/*/*.h host/*.h bench/kvs/*.h) $(LIB) $(HOST) | $(PY)
 	$(call say,CY,$*)
 	$(Q)BUILD=$(BUILD) $(PY) build_native.py $*
 	@touch $@

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mr.h"
+#include "memory/mr.h"
 
 static const char *open_host(struct bench_leg *l, struct srdma_relay *r,
 			     uint32_t ring)

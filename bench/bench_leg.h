@@ -5,8 +5,8 @@
 #ifndef BENCH_LEG_H
 #define BENCH_LEG_H
 
-#include "host.h"
-#include "leg_shm.h"
+#include "host/host.h"
+#include "host/leg_shm.h"
 #include "relay.h"
 
 struct bench_leg {

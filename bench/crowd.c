@@ -10,7 +10,7 @@
 #include "clock.h"
 #include "bench_leg.h"
 #include "meeting.h"
-#include "provider.h"
+#include "crypto/provider.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 

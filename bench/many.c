@@ -12,7 +12,7 @@
 #include "crowd.h"
 #include "number.h"
 #include "relay.h"
-#include "session.h"
+#include "session/session.h"
 #include "spread.h"
 
 enum { MAX_SIZES = 8, MAX_ROUNDS = 101, CASES = 4 };

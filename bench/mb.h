@@ -1,6 +1,6 @@
 /*
  * Managers of intel-ipsec-mb for rungs that use it bare, as the provider has
- * them (csrc/provider_ipsecmb.c).
+ * them (csrc/crypto/provider_ipsecmb.c).
  */
 #ifndef BENCH_MB_H
 #define BENCH_MB_H

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "port_shm.h"
+#include "port/shm/port_shm.h"
 
 static const char *const names[2] = { "a", "b" };
 

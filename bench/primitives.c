@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "memkey.h"
+#include "memory/memkey.h"
 #include "number.h"
 #include "process.h"
-#include "provider.h"
-#include "suite.h"
+#include "crypto/provider.h"
+#include "crypto/suite.h"
 
 enum { MAX_THREADS = 64, BATCH = 16, MAX_BYTES = 65536, LOG2_BLOCK = 12 };
 

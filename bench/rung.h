@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "provider.h"
+#include "crypto/provider.h"
 
 /* What all rungs of a run have in common. */
 struct shape {

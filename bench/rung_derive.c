@@ -1,15 +1,15 @@
 /*
  * Derivations without a layer: the CMACs and key schedules alone, by
  * intel-ipsec-mb, in one loop over one buffer. Each by the manager that the
- * provider has for it (csrc/provider_ipsecmb.h): GCM's schedule by all that the
+ * provider has for it (csrc/crypto/provider_ipsecmb.h): GCM's schedule by all that the
  * CPU has, CMACs one at a time by the AVX2 code, with its few lanes.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmac.h"
+#include "crypto/cmac.h"
 #include "mb.h"
-#include "memkey.h"
+#include "memory/memkey.h"
 #include "rung.h"
 
 #ifdef SRDMA_HAVE_IPSECMB

@@ -4,7 +4,7 @@
 
 #include "pair.h"
 #include "rung.h"
-#include "stats.h"
+#include "wire/stats.h"
 
 /* Key mode pd with and without its cache, mem with a proof in each packet. */
 struct frame {

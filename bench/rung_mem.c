@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memkey.h"
+#include "memory/memkey.h"
 #include "rung.h"
 
 enum {

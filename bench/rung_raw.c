@@ -6,7 +6,7 @@
 
 #include "mb.h"
 #include "rung.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { AD_MOST = RUNG_AD + SRDMA_MAX_PAYLOAD };
 

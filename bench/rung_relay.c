@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "port_udp.h"
+#include "port/udp/port_udp.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 #include "rung.h"

@@ -6,7 +6,7 @@
 #define BENCH_TALLY_H
 
 #include "relay_pair.h"
-#include "stats.h"
+#include "wire/stats.h"
 
 struct tally {
 	struct srdma_stats before[2];

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "ctl_layout.h"
-#include "utf8.h"
+#include "base/utf8.h"
 
 static const struct srdma_ctl_field *layout(uint32_t kind,
 					    enum srdma_ctl_side side)

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "capability.h"
+#include "memory/capability.h"
 #include "relay.h"
 
 enum srdma_ctl_limits {

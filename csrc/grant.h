@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "capability.h"
+#include "memory/capability.h"
 #include "relay.h"
 
 struct srdma_grant {

@@ -16,8 +16,8 @@
 #include "op.h"
 #include "part.h"
 #include "relay.h"
-#include "timer.h"
-#include "wire.h"
+#include "base/timer.h"
+#include "wire/wire.h"
 
 /* A request of the own host; its request id is its index in the SQ. */
 struct srdma_wqe {
@@ -137,7 +137,7 @@ struct srdma_qp {
 
 	/* requests: [sq_head, sq_tail), not yet fetched from sq_next on */
 	struct srdma_wqe *sq;
-	uint8_t *sq_inline; /* SRDMA_MAX_IMMEDIATE each; NULL: none yet */
+	uint8_t *sq_inline; /* SRDMA_MAX_INLINE each; NULL: none yet */
 	uint64_t sq_head, sq_next, sq_tail;
 	uint32_t sq_depth, sq_mask;
 	uint64_t sent_id;    /* requests before it are wholly sent */

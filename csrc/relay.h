@@ -11,11 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "capability.h"
-#include "pdkeys.h"
-#include "port.h"
-#include "session.h"
-#include "stats.h"
+#include "memory/capability.h"
+#include "session/pdkeys.h"
+#include "port/port.h"
+#include "session/session.h"
+#include "wire/stats.h"
 
 struct srdma_relay;
 struct srdma_leg;

@@ -4,11 +4,11 @@
  */
 #include <stdio.h>
 
-#include "crew.h"
+#include "supervisor.h"
 #include "log.h"
 #include "options.h"
 #include "process.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 enum { EXIT_OK = 0, EXIT_START = 1, EXIT_USAGE = 2 };
 
@@ -52,5 +52,5 @@ int main(int argc, char **argv)
 			 "(--allow-unprotected)");
 	process_harden();
 	process_raise_files();
-	return selftest() < 0 || crew_run(&o) < 0 ? EXIT_START : EXIT_OK;
+	return selftest() < 0 || supervisor_run(&o) < 0 ? EXIT_START : EXIT_OK;
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "relay.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum {
 	MIN_MTU = 256,
@@ -231,7 +231,7 @@ static enum options_result check_threads(struct options *o)
 			     "--pin names %u cores for --threads %u: name one "
 			     "for each",
 			     o->pin.cores, o->threads);
-	if (options_of_thread(&last, o, o->threads - 1) == OPTIONS_RUN)
+	if (options_of_process(&last, o, o->threads - 1) == OPTIONS_RUN)
 		return OPTIONS_RUN;
 	return wrong(o, "%s", last.error);
 }
@@ -377,7 +377,7 @@ static const struct option table[] = {
 	offsetof(struct options, name), sizeof(((struct options *)0)->name)
 
 static const struct amount numbers[] = {
-	{ OPT_THREADS, "threads", 1, WORDS_THREADS, PLACE(threads) },
+	{ OPT_THREADS, "threads", 1, BROADCAST_PROCESSES, PLACE(threads) },
 	{ OPT_MTU, "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD, PLACE(mtu) },
 	{ OPT_WINDOW, "window", 1, SRDMA_MAX_WINDOW, PLACE(window) },
 	{ OPT_READS, "reads", 1, SRDMA_MAX_READS, PLACE(reads) },

@@ -8,8 +8,8 @@
 
 #include "log.h"
 #include "pin.h"
-#include "port.h"
-#include "words.h"
+#include "port/port.h"
+#include "broadcast.h"
 
 enum {
 	OPTIONS_PATH_LEN = 108, /* sun_path, its zero included */
@@ -55,7 +55,7 @@ enum options_result options_parse(struct options *o, int argc, char **argv);
  * say. OPTIONS_RUN, or OPTIONS_WRONG: one is too long, or too high. out must
  * not move any more.
  */
-enum options_result options_of_thread(struct options *out,
+enum options_result options_of_process(struct options *out,
 				      const struct options *o, unsigned i);
 
 /* Texts of --help and --version, with their newlines. */

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "log.h"
-#include "port_shm.h"
-#include "port_udp.h"
+#include "port/shm/port_shm.h"
+#include "port/udp/port_udp.h"
 
 enum { VERBS_BUFFERS = 1024, LEAST_RECEIVE_BUFFER = 4 << 20 };
 
@@ -63,7 +63,7 @@ static int udp_wire(struct srdma_port **out, const struct options *o)
 
 #ifdef SRDMA_HAVE_VERBS
 
-#include "port_verbs.h"
+#include "port/verbs/port_verbs.h"
 
 static int verbs_open(struct srdma_port **out,
 		      const struct srdma_port_verbs_params *params)

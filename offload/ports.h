@@ -5,7 +5,7 @@
 #define OFFLOAD_PORTS_H
 
 #include "options.h"
-#include "port.h"
+#include "port/port.h"
 
 /* Failures are logged with what would be right. 0, or -errno. */
 int ports_open_host(struct srdma_port **out, const struct options *o);

@@ -3,8 +3,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "suite.h"
-#include "wire.h"
+#include "crypto/suite.h"
+#include "wire/wire.h"
 
 /* Enough rounds that one of them was not interrupted. */
 enum { PAYLOAD = 2048, AD = 100, ROUNDS = 6, SEALS = 32 };

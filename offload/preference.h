@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "ctl.h"
-#include "provider.h"
+#include "crypto/provider.h"
 
 /*
  * As a provider computes them (NULL: OpenSSL). Ids of all suites, then zeros: first the recommended ones in the order of

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "stats.h"
+#include "wire/stats.h"
 
 enum { REPORT_MAX = 8192 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "log.h"
 #include "peer.h"
 #include "requests_impl.h"

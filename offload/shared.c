@@ -33,7 +33,7 @@ static int open_provider(struct srdma_provider **out, const char *name)
 
 static int open_descriptors(struct shared *s, unsigned threads)
 {
-	int rc = words_open(&s->words, threads);
+	int rc = broadcast_open(&s->words, threads);
 
 	if (rc < 0)
 		return rc;
@@ -69,7 +69,7 @@ void shared_close(struct shared *s)
 {
 	srdma_provider_destroy(s->provider);
 	report_out_destroy(s->report);
-	words_close(&s->words);
+	broadcast_close(&s->words);
 	if (s->ended >= 0)
 		close(s->ended);
 	if (s->signals >= 0)

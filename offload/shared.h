@@ -11,14 +11,14 @@
 
 #include "ctl.h"
 #include "options.h"
-#include "provider.h"
+#include "crypto/provider.h"
 #include "report.h"
-#include "words.h"
+#include "broadcast.h"
 
 struct shared {
 	int signals; /* signalfd; thread 0 reads it */
 	int ended;   /* epoll, readable when a thread but 0 has ended */
-	struct words words;
+	struct broadcast words;
 	struct report_out *report;
 	struct srdma_provider *provider;      /* NULL: OpenSSL */
 	uint8_t suites[SRDMA_CTL_SUITES_LEN]; /* measured, for HELLO */

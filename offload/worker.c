@@ -86,21 +86,21 @@ static void take_signals(const struct worker *w)
 
 	while (read(w->p->signals, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo == SIGUSR1) {
-			words_tell(w->p->words, WORD_REPORT);
+			broadcast_tell(w->p->words, BROADCAST_REPORT);
 			continue;
 		}
 		log_info("signal %u: stopping", info.ssi_signo);
-		words_tell(w->p->words, WORD_STOP);
+		broadcast_tell(w->p->words, BROADCAST_STOP);
 	}
 }
 
 static void take_words(struct worker *w, uint64_t now)
 {
-	unsigned told = words_take(w->p->words, w->p->thread);
+	unsigned told = broadcast_take(w->p->words, w->p->thread);
 
-	if (told & WORD_REPORT)
+	if (told & BROADCAST_REPORT)
 		print_report(w, now);
-	if (told & WORD_STOP)
+	if (told & BROADCAST_STOP)
 		w->stop = 1;
 }
 
@@ -140,7 +140,7 @@ static void tick(struct worker *w, uint64_t now, int ready)
 	if (ready & SIGNALS)
 		take_signals(w);
 	if (ready & ENDED) /* and could not tell it itself, if it was killed */
-		words_tell(w->p->words, WORD_STOP);
+		broadcast_tell(w->p->words, BROADCAST_STOP);
 	if (ready & WORDS)
 		take_words(w, now);
 	report_if_due(w, now);
@@ -274,7 +274,7 @@ static int watch_all(struct worker *w)
 	if (rc == 0)
 		rc = watch(w, control_fd(p->control), CONTROL);
 	if (rc == 0)
-		rc = watch(w, words_fd(p->words, p->thread), WORDS);
+		rc = watch(w, broadcast_fd(p->words, p->thread), WORDS);
 	if (rc == 0 && p->signals >= 0)
 		rc = watch(w, p->signals, SIGNALS);
 	if (rc == 0 && p->ended >= 0)

@@ -8,10 +8,10 @@
 #include <stdint.h>
 
 #include "control.h"
-#include "port.h"
+#include "port/port.h"
 #include "relay.h"
 #include "report.h"
-#include "words.h"
+#include "broadcast.h"
 
 struct worker_params {
 	const char *name;
@@ -19,7 +19,7 @@ struct worker_params {
 	struct srdma_port *host, *wire; /* the relay's */
 	struct control *control;
 	unsigned thread; /* of whom words are told */
-	const struct words *words;
+	const struct broadcast *words;
 	int signals; /* signalfd, which is told to all; or -1 */
 	int ended;   /* readable when another thread has ended; or -1 */
 	struct report_out *report;
@@ -32,7 +32,7 @@ struct worker;
 int worker_create(struct worker **out, const struct worker_params *p);
 void worker_destroy(struct worker *w);
 
-/* Run until WORD_STOP. 0, or -errno if it cannot wait for events, which is
+/* Run until BROADCAST_STOP. 0, or -errno if it cannot wait for events, which is
  * logged. */
 int worker_run(struct worker *w);
 

@@ -1,4 +1,4 @@
-"""The target of srdma-1 in C (csrc/memguard.c) beside the reference's, for vectors and random
+"""The target of srdma-1 in C (csrc/memory/memguard.c) beside the reference's, for vectors and random
 histories: a region in both, and the verdicts of both in the words of protocol.md 13.1."""
 
 from __future__ import annotations

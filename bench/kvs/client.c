@@ -7,7 +7,7 @@
 #include "clock.h"
 #include "keys.h"
 #include "protocol.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #define SILENCE_NS 10000000000 /* then a run is given up */
 #define LOOK_NS	   100000000   /* from one look at the plan's to the next */

@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-#include "host.h"
-#include "leg_shm.h"
+#include "host/host.h"
+#include "host/leg_shm.h"
 
 enum kvs_end_limits {
 	KVS_BURST = 32,		/* requests that are worked on together */

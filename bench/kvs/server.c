@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "clock.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 struct connection {
 	struct kvs_queue answers;

@@ -368,7 +368,7 @@ class Control:
         self.request(Kind.DESTROY, pack(Kind.DESTROY, qpn), timeout=timeout)
 
     def stats(self) -> tuple[int, ...]:
-        """The counters, in the order of csrc/stats.h."""
+        """The counters, in the order of csrc/wire/stats.h."""
         body, _ = self.request(Kind.STATS)
         return struct.unpack(f">{len(body) // 8}Q", body[: len(body) // 8 * 8])
 

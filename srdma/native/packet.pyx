@@ -6,7 +6,7 @@ from srdma.native.csrc cimport *
 # The counters of dropped datagrams (protocol.md 13.2), by enum srdma_refusal.
 cdef extern from *:
     """
-    #include "stats.h"
+    #include "wire/stats.h"
     #define X(NAME, name) #name,
     static const char *const refusal_names[] = { "", SRDMA_REFUSALS(X) };
     #undef X

@@ -3,7 +3,7 @@
 #ifndef CMAC_KEYS_H
 #define CMAC_KEYS_H
 
-#include "provider.h"
+#include "crypto/provider.h"
 
 static inline void cmac_keys(void (*check)(struct srdma_provider *provider,
 					   size_t key_len))

@@ -4,8 +4,8 @@
 
 #include <errno.h>
 
-#include "cmac.h"
-#include "suite.h"
+#include "crypto/cmac.h"
+#include "crypto/suite.h"
 
 static inline int failing_create(struct srdma_suite_ctx **ctx,
 				 struct srdma_provider *p,

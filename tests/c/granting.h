@@ -4,7 +4,7 @@
 #ifndef SRDMA_TEST_GRANTING_H
 #define SRDMA_TEST_GRANTING_H
 
-#include "capability.h"
+#include "memory/capability.h"
 #include "memory.h"
 
 enum { RKEY = 0x8badf00d };

@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cmac.h"
-#include "memkey.h"
-#include "memtree.h"
+#include "crypto/cmac.h"
+#include "memory/memkey.h"
+#include "memory/memtree.h"
 
 static const uint8_t pd_key[SRDMA_MEMKEY_LEN] = "K_PDmem of tests";
 static struct srdma_cmac cmac;

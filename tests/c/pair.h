@@ -8,12 +8,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cmac.h"
-#include "keycache.h"
-#include "pdkeys.h"
-#include "reason.h"
-#include "session.h"
-#include "suite.h"
+#include "crypto/cmac.h"
+#include "session/keycache.h"
+#include "session/pdkeys.h"
+#include "wire/reason.h"
+#include "session/session.h"
+#include "crypto/suite.h"
 
 struct pair {
 	struct srdma_session *end[2]; /* by role */

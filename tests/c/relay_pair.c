@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "leg.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 static int random_of(void *ctx, uint8_t *out, size_t len)
 {

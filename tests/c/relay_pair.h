@@ -5,7 +5,7 @@
 #ifndef RELAY_PAIR_H
 #define RELAY_PAIR_H
 
-#include "port_mem.h"
+#include "port/sim/port_mem.h"
 #include "relay.h"
 
 enum { PAIR_MEMORY = 4 << 20, PAIR_RING = 1024, PAIR_QPS = 4, PAIR_MOST = 20 };

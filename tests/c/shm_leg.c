@@ -1,6 +1,6 @@
 #include "shm_leg.h"
 
-#include "port_shm.h"
+#include "port/shm/port_shm.h"
 #include "shm_pair.h"
 
 #include <errno.h>

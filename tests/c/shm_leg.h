@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-#include "leg_shm.h"
-#include "port.h"
+#include "host/leg_shm.h"
+#include "port/port.h"
 
 enum { SHM_RING = 64 };
 

@@ -1,6 +1,6 @@
 #include "shm_pair.h"
 
-#include "port_shm.h"
+#include "port/shm/port_shm.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "port.h"
+#include "port/port.h"
 
 enum { SHM_PATIENCE = 100000 }; /* polls until something must have happened */
 

@@ -11,7 +11,7 @@
 
 #include "relay_impl.h"
 #include "storm_host.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 enum {
 	PACKETS = 5400,

@@ -15,7 +15,7 @@
 #ifndef STORM_H
 #define STORM_H
 
-#include "port_mem.h"
+#include "port/sim/port_mem.h"
 #include "relay.h"
 
 enum {

@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "port_mem_impl.h"
+#include "base/bytes.h"
+#include "port/sim/port_mem_impl.h"
 #include "relay_impl.h"
 #include "storm_memory.h"
 

@@ -150,7 +150,7 @@ static int choose_local(struct storm *w, struct storm_qp *qp,
 	int read = srdma_desc_is_answered(wr->op);
 	uint32_t area = own_area(w, e->leg, read ? 3 : 4);
 
-	if (!read && wr->len <= SRDMA_MAX_IMMEDIATE && storm_one_in(w, 3)) {
+	if (!read && wr->len <= SRDMA_MAX_INLINE && storm_one_in(w, 3)) {
 		d->flags |= SRDMA_DESC_INLINE;
 		return 1;
 	}
@@ -396,7 +396,7 @@ int storm_host_send(struct storm *w, struct storm_qp *qp, int side, uint8_t op,
 	struct srdma_desc d = { .opcode = op,
 				.qpn = e->info.qpn,
 				.id = UINT64_C(1) << 32 | e->sq.tail };
-	uint8_t payload[SRDMA_MAX_IMMEDIATE];
+	uint8_t payload[SRDMA_MAX_INLINE];
 
 	if (!storm_host_sees(e) || !has_room(&e->sq) ||
 	    e->messages >= to->rq.head + STORM_MESSAGES)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mr.h"
+#include "memory/mr.h"
 #include "op.h"
 
 /* Each word of a pattern is so much more than the one before. */

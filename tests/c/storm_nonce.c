@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "provider.h"
+#include "base/bytes.h"
+#include "crypto/provider.h"
 #include "storm.h"
 
 enum { AD_DIRECTION = 5, AD_PN = 12, AD_LEAST = 80 };

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "relay_impl.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 uint8_t storm_qp_secret_len(const struct storm *w)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "relay_impl.h"
-#include "session_state.h"
+#include "session/session_state.h"
 #include "storm.h"
 
 static struct srdma_relay *relay_of(const struct storm_end *e)

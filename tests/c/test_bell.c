@@ -1,4 +1,4 @@
-#include "bell.h"
+#include "port/shm/doorbell.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 struct fixture {
-	struct srdma_bell bell;
+	struct srdma_doorbell bell;
 	struct srdma_ringer ringer;
 	int eventfd;
 };
@@ -23,8 +23,8 @@ static int setup(void **state)
 {
 	static struct fixture f;
 
-	f = (struct fixture){ .eventfd = srdma_bell_eventfd() };
-	assert_int_equal(srdma_bell_create(&f.bell), 0);
+	f = (struct fixture){ .eventfd = srdma_doorbell_eventfd() };
+	assert_int_equal(srdma_doorbell_create(&f.bell), 0);
 	assert_int_equal(srdma_ringer_open(&f.ringer, f.eventfd, f.bell.fd), 0);
 	*state = &f;
 	return 0;
@@ -36,7 +36,7 @@ static int teardown(void **state)
 
 	srdma_ringer_close(&f->ringer);
 	srdma_ringer_close(&f->ringer);
-	srdma_bell_destroy(&f->bell);
+	srdma_doorbell_destroy(&f->bell);
 	close(f->eventfd);
 	return 0;
 }
@@ -55,13 +55,13 @@ static void test_rings_only_who_sleeps(void **state)
 {
 	struct fixture *f = *state;
 
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_int_equal(rings(f), 0);
-	srdma_bell_arm(&f->bell, SRDMA_BELL_NEWS);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_int_equal(rings(f), 1);
-	srdma_bell_disarm(&f->bell);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+	srdma_doorbell_disarm(&f->bell);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_int_equal(rings(f), 0);
 }
 
@@ -69,12 +69,12 @@ static void test_memory_wakes_who_asked_for_it(void **state)
 {
 	struct fixture *f = *state;
 
-	srdma_bell_arm(&f->bell, SRDMA_BELL_NEWS);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_MEMORY);
+	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_MEMORY);
 	assert_int_equal(rings(f), 0);
-	srdma_bell_arm(&f->bell, SRDMA_BELL_NEWS | SRDMA_BELL_MEMORY);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_MEMORY);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS | SRDMA_DOORBELL_MEMORY);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_MEMORY);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_int_equal(rings(f), 2);
 }
 
@@ -84,8 +84,8 @@ static void test_a_full_counter_does_not_block(void **state)
 	uint64_t most = UINT64_MAX - 1;
 
 	assert_int_equal(write(f->eventfd, &most, sizeof(most)), sizeof(most));
-	srdma_bell_arm(&f->bell, SRDMA_BELL_NEWS);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_true(rings(f) == most);
 }
 
@@ -97,10 +97,10 @@ static void test_every_ring_is_an_edge(void **state)
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 
 	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, f->eventfd, &ev), 0);
-	srdma_bell_arm(&f->bell, SRDMA_BELL_NEWS);
+	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS);
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(epoll_wait(epoll, &ev, 1, 0), 0);
-		srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+		srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 		assert_int_equal(epoll_wait(epoll, &ev, 1, 0), 1);
 	}
 	close(epoll);

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "port.h"
+#include "port/port.h"
 
 enum {
 	MESSAGES = 60,

@@ -2,7 +2,7 @@
  * What the bearer of a token can derive is what was granted, found by deriving
  * all that can be derived; and the token itself.
  */
-#include "capability.h"
+#include "memory/capability.h"
 
 #include <errno.h>
 #include <setjmp.h>

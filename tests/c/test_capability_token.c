@@ -1,5 +1,5 @@
 /* Capabilities as bytes: one token for each, and nothing else is taken. */
-#include "capability.h"
+#include "memory/capability.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* The context of AES-CMAC: its key is that of the last call, or nobody's. */
-#include "cmac.h"
+#include "crypto/cmac.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include "cmac_keys.h"
 #include "failing.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 static const uint8_t zero[32], text[] = "a message of more than one block";
 

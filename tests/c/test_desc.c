@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 static const struct srdma_desc sample = {
 	.opcode = SRDMA_DESC_WRITE_IMM,
@@ -127,7 +127,7 @@ static void immediate_payload(void **state)
 		d = sample;
 		d.capability = 0;
 		d.opcode = rows[i].opcode;
-		d.length = SRDMA_MAX_IMMEDIATE;
+		d.length = SRDMA_MAX_INLINE;
 		srdma_desc_encode(in, &d);
 		assert_int_equal(decode(&d, in, sizeof(in)), 0);
 		d.flags = SRDMA_DESC_INLINE;

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "pair.h"
-#include "session_state.h"
-#include "stats.h"
+#include "session/session_state.h"
+#include "wire/stats.h"
 
 enum { ROUTER_BYTE = 4, LONGEST_EXTENSION = 64, UNTOUCHED = 0xa5 };
 

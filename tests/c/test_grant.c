@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "granting.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { LEN = 1000, LO = 64, HI = 960, ANYBODY = SRDMA_STH_PROOF };
 

@@ -1,5 +1,5 @@
 /* Host protocol: descriptors, completion ring, credits (protocol.md 9). */
-#include "host.h"
+#include "host/host.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "reason.h"
+#include "wire/reason.h"
 
 enum { ENTRIES = 64, QPN = 0xabc123, OTHER = 0x123abc, DEPTH = 8 };
 
@@ -151,11 +151,11 @@ static void test_post_fills_descriptor(void **state)
 static void test_post_immediate_payload(void **state)
 {
 	struct nic *n = *state;
-	uint8_t payload[SRDMA_MAX_IMMEDIATE + 1];
+	uint8_t payload[SRDMA_MAX_INLINE + 1];
 	struct srdma_desc d, wr = { .opcode = SRDMA_DESC_SEND, .qpn = QPN };
 
 	memset(payload, 0x5a, sizeof(payload));
-	for (uint32_t len = 0; len <= SRDMA_MAX_IMMEDIATE; len += 64) {
+	for (uint32_t len = 0; len <= SRDMA_MAX_INLINE; len += 64) {
 		wr.length = len;
 		assert_int_equal(
 			srdma_host_post(n->host, &wr, payload, n->slot),
@@ -166,7 +166,7 @@ static void test_post_immediate_payload(void **state)
 		assert_int_equal(d.flags, SRDMA_DESC_INLINE);
 		assert_memory_equal(n->slot + SRDMA_DESC_LEN, payload, len);
 	}
-	wr.length = SRDMA_MAX_IMMEDIATE + 1;
+	wr.length = SRDMA_MAX_INLINE + 1;
 	assert_int_equal(srdma_host_post(n->host, &wr, payload, n->slot),
 			 -EMSGSIZE);
 	wr.length = 1;

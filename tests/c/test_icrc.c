@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "addr.h"
-#include "icrc.h"
+#include "base/addr.h"
+#include "wire/icrc.h"
 
 enum { PACKET = 256, IDENTIFICATION = SRDMA_ICRC_LRH + 4 };
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "stats.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
 /* Anything in which two sessions may differ keeps their packets apart. */

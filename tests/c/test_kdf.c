@@ -1,4 +1,4 @@
-#include "kdf.h"
+#include "crypto/kdf.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 
-#include "cmac.h"
+#include "crypto/cmac.h"
 #include "cmac_keys.h"
 
 /* From tests/reference, the second implementation of 3.1. */

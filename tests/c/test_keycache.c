@@ -1,5 +1,5 @@
 /* The cache alone, with keyed contexts of a real suite and links of ours. */
-#include "keycache.h"
+#include "session/keycache.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "cmac.h"
+#include "crypto/cmac.h"
 #include "memory.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 enum { FLOWS = 12 };
 

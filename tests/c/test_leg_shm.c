@@ -1,12 +1,12 @@
 /* Both halves of a leg over shared memory: a host and its worker's port. */
-#include "leg_shm.h"
+#include "host/leg_shm.h"
 
-#include "port_shm.h"
-#include "ring.h"
-#include "shm.h"
+#include "port/shm/port_shm.h"
+#include "port/shm/ring.h"
+#include "port/shm/shm.h"
 #include "shm_leg.h"
 #include "shm_pair.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +53,7 @@ static void test_sizes_of_a_leg(void **state)
 	assert_int_equal(srdma_leg_shm_create(&host, 131072), -EINVAL);
 	srdma_leg_shm_destroy(NULL);
 	/* 128 and 64 slots of 520 bytes are 9 pages */
-	assert_int_equal(srdma_leg_shm_records_at(64), 9 * 4096);
+	assert_int_equal(srdma_leg_layout_records_at(64), 9 * 4096);
 }
 
 static void test_descriptors_arrive(void **state)
@@ -218,7 +218,7 @@ static void refuse_leg(struct shm_leg *f, const struct srdma_leg_params *p,
 static void test_legs_refused(void **state)
 {
 	struct shm_leg *f = *state;
-	size_t size = srdma_leg_shm_records_at(SHM_RING) + SHM_RING * 32;
+	size_t size = srdma_leg_layout_records_at(SHM_RING) + SHM_RING * 32;
 	struct srdma_leg_params good = shm_leg_params(f->host), p;
 	int blocking = eventfd(0, EFD_CLOEXEC);
 

@@ -2,7 +2,7 @@
  * Memory keys of a region under revocation: what is accepted is what a model
  * says that forgets nothing, and looks at every revocation there ever was.
  */
-#include "memguard.h"
+#include "memory/memguard.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 
 #include "failing.h"
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "memory.h"
 
 enum { RKEY = 0x5eed, NOW = 1000, BLOCK = 64, GRANTS = 400, EVENTS = 4096 };

@@ -1,4 +1,4 @@
-#include "memkey.h"
+#include "memory/memkey.h"
 
 #include <errno.h>
 #include <setjmp.h>

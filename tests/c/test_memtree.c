@@ -1,4 +1,4 @@
-#include "memtree.h"
+#include "memory/memtree.h"
 
 #include <errno.h>
 #include <setjmp.h>

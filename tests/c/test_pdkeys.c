@@ -1,4 +1,4 @@
-#include "pdkeys.h"
+#include "session/pdkeys.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "cmac.h"
+#include "crypto/cmac.h"
 
 static struct srdma_pdkeys sample_keys(void)
 {

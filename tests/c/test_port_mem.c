@@ -1,6 +1,6 @@
-#include "port_mem.h"
+#include "port/sim/port_mem.h"
 
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 #include <setjmp.h>

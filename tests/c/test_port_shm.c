@@ -1,6 +1,6 @@
-#include "port_shm.h"
+#include "port/shm/port_shm.h"
 
-#include "port_shm_impl.h"
+#include "port/shm/port_shm_impl.h"
 #include "shm_pair.h"
 
 #include <errno.h>

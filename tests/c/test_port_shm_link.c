@@ -1,8 +1,8 @@
 /* Handshakes of the shared-memory wire: every spoiled one is refused. */
-#include "bell.h"
-#include "port_shm.h"
-#include "ring.h"
-#include "shm.h"
+#include "port/shm/doorbell.h"
+#include "port/shm/port_shm.h"
+#include "port/shm/ring.h"
+#include "port/shm/shm.h"
 #include "shm_leg.h"
 #include "shm_pair.h"
 #include "shm_raw.h"
@@ -75,9 +75,9 @@ static void good_hello(struct hello *h)
 	h->len = HELLO;
 	h->nfds = FDS;
 	h->fds[MEMFD] = shm_memfd(wire_size(16), F_SEAL_SHRINK);
-	h->fds[EVENTFD] = srdma_bell_eventfd();
+	h->fds[EVENTFD] = srdma_doorbell_eventfd();
 	h->fds[BELL] = shm_memfd(4096, F_SEAL_SHRINK);
-	h->fds[FDS] = srdma_bell_eventfd();
+	h->fds[FDS] = srdma_doorbell_eventfd();
 }
 
 static void replace(struct hello *h, int which, int fd)

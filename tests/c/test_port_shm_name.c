@@ -1,5 +1,5 @@
 /* Names of the shared-memory wire: what is bound, replaced, refused. */
-#include "port_shm.h"
+#include "port/shm/port_shm.h"
 #include "shm_pair.h"
 #include "shm_raw.h"
 

@@ -1,10 +1,10 @@
 /* Host memory of the shared-memory port: mapped, or another process's. */
-#include "leg_shm.h"
-#include "port.h"
-#include "port_shm.h"
+#include "host/leg_shm.h"
+#include "port/port.h"
+#include "port/shm/port_shm.h"
 #include "shm_leg.h"
 #include "shm_pair.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>

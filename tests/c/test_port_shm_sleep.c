@@ -1,5 +1,5 @@
 /* Two worker processes that sleep: no wake is lost, idling costs nothing. */
-#include "port_shm_impl.h"
+#include "port/shm/port_shm_impl.h"
 #include "shm_pair.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* The UDP wire port by itself, over loopback, IPv4 and IPv6. */
-#include "port_udp_impl.h"
+#include "port/udp/port_udp_impl.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "addr.h"
+#include "base/addr.h"
 
 enum { EVENTS = 64, LEN = 100 };
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "port_verbs_impl.h"
+#include "port/verbs/port_verbs_impl.h"
 
 enum { BASE = 0x1000, LENGTH = 0x2000, HOST_RKEY = 77 };
 

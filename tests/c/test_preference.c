@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "suite.h"
+#include "crypto/suite.h"
 
 /* Every suite once, the recommended before the others, then zeros. */
 static void all_of_the_table(void **state)

@@ -2,7 +2,7 @@
  * Providers: each computes what OpenSSL computes, and opens nothing that
  * OpenSSL would not open. SRDMA_PACKETS says how many random packets.
  */
-#include "provider.h"
+#include "crypto/provider.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { PACKETS = 20000, AD_MAX = 255, GUARD = 16 };
 

@@ -1,4 +1,4 @@
-#include "reason.h"
+#include "wire/reason.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -430,7 +430,7 @@ static void test_sending_is_work(void **state)
 
 static void test_message_too_long(void **state)
 {
-	static const uint8_t payload[SRDMA_MAX_IMMEDIATE];
+	static const uint8_t payload[SRDMA_MAX_INLINE];
 	uint8_t slot[SRDMA_DESC_SLOT];
 	struct pair p;
 

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <openssl/sha.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 
@@ -197,7 +197,7 @@ static void test_many_small_nodes(void **state)
 
 static void test_immediate_and_inline(void **state)
 {
-	uint8_t text[SRDMA_MAX_IMMEDIATE];
+	uint8_t text[SRDMA_MAX_INLINE];
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 5 };
 	struct srdma_record r;
 	struct srdma_desc d;

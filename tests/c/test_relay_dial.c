@@ -12,7 +12,7 @@
 
 #include "relay_impl.h"
 #include "relay_pair.h"
-#include "session_state.h"
+#include "session/session_state.h"
 
 #define MS UINT64_C(1000000)
 

@@ -277,7 +277,7 @@ static void test_no_inline(void **state)
 
 	(void)state;
 	open_pair(4);
-	p.table_memory = 3 * SRDMA_MAX_IMMEDIATE;
+	p.table_memory = 3 * SRDMA_MAX_INLINE;
 	pair_open(&p);
 	pair_connect(&p, 0);
 	post(&row, 1);

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "arriving.h"
-#include "session_state.h"
+#include "session/session_state.h"
 
 static uint64_t seed;
 

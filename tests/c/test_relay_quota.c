@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "memguard.h"
+#include "memory/memguard.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 

@@ -232,7 +232,7 @@ static void post_job(struct pair *p, int side, uint32_t i, const struct job *j)
 	if (j->op != SRDMA_DESC_SEND && j->op != SRDMA_DESC_SEND_IMM)
 		d.remote_addr = (uintptr_t)slot_of(p, !side, i, j->op);
 	pair_post(p, side, d,
-		  j->len <= SRDMA_MAX_IMMEDIATE && j->op != SRDMA_DESC_READ
+		  j->len <= SRDMA_MAX_INLINE && j->op != SRDMA_DESC_READ
 			  ? slot_of(p, side, i, j->op)
 			  : NULL);
 }

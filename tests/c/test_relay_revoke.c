@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "memory.h"
-#include "memguard.h"
+#include "memory/memguard.h"
 #include "proving.h"
 
 enum {

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "memory.h"
-#include "memguard.h"
+#include "memory/memguard.h"
 #include "proving.h"
 
 enum { ALL_PROOF = SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF };

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "port_shm_wire.h"
+#include "port/shm/port_shm_wire.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 #include "shm_pair.h"

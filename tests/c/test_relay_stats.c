@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "mr.h"
+#include "memory/mr.h"
 #include "relay_pair.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { SECRET = 16, QPS = 3 };
 

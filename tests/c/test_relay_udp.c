@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
-#include "addr.h"
-#include "bytes.h"
-#include "icrc.h"
+#include "base/addr.h"
+#include "base/bytes.h"
+#include "wire/icrc.h"
 #include "leg.h"
-#include "port_udp.h"
+#include "port/udp/port_udp.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 

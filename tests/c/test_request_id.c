@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "stats.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
 /* 24 bits on the wire are 64 in the session, both ways. */

@@ -11,10 +11,10 @@
 
 #include <cmocka.h>
 
-#include "mr.h"
+#include "memory/mr.h"
 #include "relay_pair.h"
 #include "requests_impl.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { SLOW = 1000, LENGTH = 4096, OWNER = 1, USER = 2, WRITE_ID = 7 };
 

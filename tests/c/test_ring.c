@@ -1,6 +1,6 @@
-#include "ring.h"
+#include "port/shm/ring.h"
 
-#include "shm.h"
+#include "port/shm/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "session.h"
+#include "session/session.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "stats.h"
+#include "wire/stats.h"
 #include "traffic.h"
-#include "window.h"
+#include "session/window.h"
 
 static void create_refuses(void **state)
 {

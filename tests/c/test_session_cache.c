@@ -11,7 +11,7 @@
 
 #include "memory.h"
 #include "modes.h"
-#include "session_state.h"
+#include "session/session_state.h"
 
 /* Many sessions and one cache ---------------------------------------------- */
 

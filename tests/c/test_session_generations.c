@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "bytes.h"
-#include "stats.h"
+#include "base/bytes.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
 enum { LIVES = 100000, TAG = 16, TAG_AT = 20, BYTES = 8 };

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "modes.h"
-#include "session_state.h"
-#include "stats.h"
+#include "session/session_state.h"
+#include "wire/stats.h"
 
 /* What is created ---------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "memory.h"
-#include "stats.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
 enum { DEPTH = 3, EXPIRY = 1900000000, NOW = EXPIRY - 5 };

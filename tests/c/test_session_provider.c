@@ -16,8 +16,8 @@
 #include <openssl/evp.h>
 
 #include "failing.h"
-#include "session_state.h"
-#include "stats.h"
+#include "session/session_state.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
 /* OpenSSL's next allocations: how many succeed; < 0: all. */

@@ -1,4 +1,4 @@
-#include "stats.h"
+#include "wire/stats.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "suite.h"
+#include "crypto/suite.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "session.h"
-#include "wire.h"
+#include "session/session.h"
+#include "wire/wire.h"
 
 enum { AD_LEN = 91, TEXT_LEN = 53 };
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "relay_pair.h"
-#include "timer.h"
+#include "base/timer.h"
 
 /* --- the heap ------------------------------------------------------------ */
 

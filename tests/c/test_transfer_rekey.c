@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "session.h"
+#include "session/session.h"
 #include "transfer.h"
 
 enum { REKEYS = 10000, SEEDS = 8, ALL = (1 << TRANSFER_FAULTS) - 1 };

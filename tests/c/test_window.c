@@ -1,4 +1,4 @@
-#include "window.h"
+#include "session/window.h"
 
 #include <errno.h>
 #include <setjmp.h>

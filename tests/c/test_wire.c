@@ -1,4 +1,4 @@
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "pair.h"
-#include "stats.h"
+#include "wire/stats.h"
 
 enum { TAG = 16, MTU = 4096 };
 

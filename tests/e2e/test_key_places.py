@@ -129,12 +129,12 @@ def k_pd_of_owner(scene: Scene) -> tuple[bytes, int]:
         at = find(heap, "qp rx", context, secret)
         secret, context = secrets_of(control, leg, 32)
     k_pd32 = heap[at + 16 : at + 48]
-    assert kdf(k_pd32, "qp rx", context, 32) == secret  # the layout is as in csrc/pdkeys.h
+    assert kdf(k_pd32, "qp rx", context, 32) == secret  # the layout is as in csrc/session/pdkeys.h
     return heap, at
 
 
 def secret_to_owner(scene: Scene) -> bytes:
-    """S of what A sends to B: the generation lies beside the ends, as in csrc/pdkeys.h."""
+    """S of what A sends to B: the generation lies beside the ends, as in csrc/session/pdkeys.h."""
     b, a = scene.b.ask("end"), scene.a.ask("end")
     heap, at = k_pd_of_owner(scene)
     ends = b"".join(end["eid"] + end["qpn"].to_bytes(4, sys.byteorder) for end in (b, a))

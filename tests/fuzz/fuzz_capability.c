@@ -10,7 +10,7 @@
 
 #include <openssl/sha.h>
 
-#include "capability.h"
+#include "memory/capability.h"
 
 #define CHECK(x)                                                               \
 	do {                                                                   \

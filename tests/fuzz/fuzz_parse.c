@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stats.h"
-#include "wire.h"
+#include "wire/stats.h"
+#include "wire/wire.h"
 
 #define CHECK(x)                                                               \
 	do {                                                                   \

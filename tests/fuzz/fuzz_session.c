@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memkey.h"
+#include "memory/memkey.h"
 #include "pair.h"
-#include "stats.h"
+#include "wire/stats.h"
 
 #define CHECK(x)                                                               \
 	do {                                                                   \

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "port_udp_impl.h"
+#include "port/udp/port_udp_impl.h"
 
 #define CHECK(x)                                                               \
 	do {                                                                   \

@@ -1,4 +1,4 @@
-"""Capabilities as the application has them: srdma.capability over csrc/capability.c."""
+"""Capabilities as the application has them: srdma.capability over csrc/memory/capability.c."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """docs/tools read what the reference wrote: every opcode, suite and tag length, over IPv4 and IPv6.
 
-scapy computes the ICRC of each datagram, the Lua dissector another time; csrc/icrc.c is tested
+scapy computes the ICRC of each datagram, the Lua dissector another time; csrc/wire/icrc.c is tested
 against both where a worker sends (tests/e2e/test_udp_wire.py).
 """
 

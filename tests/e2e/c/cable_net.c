@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bytes.h"
-#include "icrc.h"
-#include "wire.h"
+#include "base/bytes.h"
+#include "wire/icrc.h"
+#include "wire/wire.h"
 
 enum { BURST = 64, ROOM = 64 << 20 };
 enum {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "port.h"
-#include "port_shm.h"
+#include "port/port.h"
+#include "port/shm/port_shm.h"
 
 enum { BURST = 64, LINKS = 64, WAITING_MAX = 16384 };
 
