@@ -60,7 +60,7 @@ OFFLOAD := $(BUILD)/srdma-offload
 # The daemon without main(), for unit tests.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
 C_HELPERS := $(BUILD)/libcheck.a
-# The key-value store of the benchmark, for srdma/_kvs.pyx.
+# The key-value store of the benchmark, for bench/python/srdma_bench/native/kvs.pyx.
 KVS := $(BUILD)/libkvs.a
 C_TESTS := $(C_TEST_SRC:%.c=$(BUILD)/%)
 FUZZERS := $(FUZZ_SRC:%.c=$(BUILD)/%)
@@ -105,8 +105,9 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib kvs offload bench bench-quick check-bench native check-c asan test-arm64 fuzz lint format setup test \
-	test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation digests storm transfer mutants \
+.PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format \
+	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation digests storm transfer \
+	mutants \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
@@ -171,7 +172,7 @@ $(PRIMITIVES): $(BUILD)/bench/primitives.o $(OFFLOAD_PARTS) $(LIB)
 
 # Short runs of all benchmarks: a wrong result fails, a slow one does not.
 bench-quick: bench native offload
-	@$(PY) -c 'import matplotlib' 2>/dev/null || .ci/setup bench
+	@$(PY) -c 'import matplotlib, srdma_bench' 2>/dev/null || .ci/setup bench
 	@$(LADDER) --rounds 3
 	@$(MANY) --qps 2000 --rounds 1 --messages 2000
 	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && \
@@ -210,16 +211,22 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(HOST) $(LIB)
 
 # The Python half -----------------------------------------------------------
 
-NATIVE_SRC := $(wildcard srdma/_*.pyx)
+# Extension modules: of the library, of the load generators, and of tests only.
+NATIVE := core bench tests
+NATIVE_DIRS := srdma/native bench/python/srdma_bench/native tests/native
+NATIVE_SRC := $(foreach d,$(NATIVE_DIRS),$(wildcard $(d)/*.py[xi] $(d)/*.pxd))
 
-native: $(if $(NATIVE_SRC),$(BUILD)/native)
+native: $(NATIVE:%=$(BUILD)/native-%)
 	@:
 
-$(BUILD)/native: $(NATIVE_SRC) $(wildcard srdma/*.px[di] csrc/*.h csrc/*/*.h csrc/port/*/*.h host/*.h bench/kvs/*.h) setup.py \
-		$(LIB) $(HOST) $(KVS) | $(PY)
-	$(call say,CY,$(NATIVE_SRC))
-	$(Q)BUILD=$(BUILD) $(PY) setup.py -q build_ext --inplace --force \
-		--build-temp $(BUILD)/cython
+native-core: $(BUILD)/native-core
+	@:
+
+$(BUILD)/native-bench: $(KVS)
+$(NATIVE:%=$(BUILD)/native-%): $(BUILD)/native-%: $(NATIVE_SRC) build_native.py \
+		$(wildcard csrc/*.h csrc/*/*.h csrc/port/*/*.h host/*.h bench/kvs/*.h) $(LIB) $(HOST) | $(PY)
+	$(call say,CY,$*)
+	$(Q)BUILD=$(BUILD) $(PY) build_native.py $*
 	@touch $@
 
 $(PY):
@@ -251,7 +258,7 @@ ARM64_LONG := capability congestion_fair flips relay_modes relay_random \
 	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
 	transfer_rekey
 ARM64_TESTS := $(filter-out $(ARM64_LONG:%=tests/c/test_%.c),$(C_TEST_SRC))
-test-arm64: native
+test-arm64: native-core
 	@.ci/setup arm64
 	+@RUNNER=qemu-aarch64-static $(make-quietly) BUILD=$(ARM64) \
 		CC=aarch64-linux-gnu-gcc C_TEST_SRC='$(ARM64_TESTS)' offload check-c
@@ -384,13 +391,13 @@ test-all: test-build
 
 demo:
 	@.ci/setup demo
-	+@$(make-quietly) offload native
+	+@$(make-quietly) offload native-core
 	@$(PY) -m srdma demo
 
 # Uses rxe on this machine if its module can be loaded, else in a VM.
 demo-rxe:
 	@.ci/setup rxe
-	+@$(make-quietly) offload native
+	+@$(make-quietly) offload native-core
 	@if [ "$$(id -u)" -eq 0 ] && modprobe -q rdma_rxe; then \
 		$(PY) -m srdma demo --device rxe; \
 	else \
@@ -436,7 +443,7 @@ mutants:
 	@.ci/mutants $(MUTANT_SEEDS) $(BUILD)/mutants/tests/c/test_relay_random
 
 clean:
-	rm -rf $(BUILD) srdma/_*.so
+	rm -rf $(BUILD) $(NATIVE_DIRS:%=%/*.so) srdma/_*.so
 
 distclean: clean
-	rm -rf .venv srdma.egg-info
+	rm -rf .venv srdma.egg-info bench/python/srdma_bench.egg-info

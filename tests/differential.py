@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from srdma import _native
 from tests import fields
+from tests.native import bindings
 from tests.reference import protect, random_packets, wire
 from tests.reference.pd import PdKeys, with_secrets
 from tests.reference.protect import Mode
@@ -38,7 +38,7 @@ FORMS = forms()
 class End:
     """One end of a connection in both implementations, which must agree."""
 
-    native: _native.Session
+    native: bindings.Session
     reference: Session
     pd: PdKeys | None  # in mode pd with policy owner: the PD of this end
     last_id: int = 0
@@ -78,7 +78,7 @@ class End:
 def verdict(opener: Callable[[bytes], Any], data: bytes) -> Any:
     try:
         return opener(data)
-    except (RefusedError, _native.RefusedError) as refused:
+    except (RefusedError, bindings.RefusedError) as refused:
         return refused.counter
 
 
@@ -88,7 +88,7 @@ class Workers:
     trust group has one PD twice."""
 
     pds: tuple[PdKeys, PdKeys]
-    caches: tuple[_native.KeyCache, _native.KeyCache]
+    caches: tuple[bindings.KeyCache, bindings.KeyCache]
 
     @property
     def shared(self) -> bool:
@@ -111,7 +111,7 @@ class Workers:
 
 def random_workers(rng: Random, shared: bool, contexts: tuple[int, int]) -> Workers:
     pds = [PdKeys(rng.randbytes(16), rng.randbytes(32)) for _ in range(2)]
-    own, peer = (_native.KeyCache(n) for n in contexts)
+    own, peer = (bindings.KeyCache(n) for n in contexts)
     return Workers((pds[0], pds[0] if shared else pds[1]), (own, peer))
 
 
@@ -120,7 +120,7 @@ def ends(params: Params, workers: Workers) -> list[End]:
         params = with_secrets(params, *workers.pds)
     owner = params.mode & Mode.PD and not workers.shared
     return [
-        End(_native.Session(workers.native(p, i)), Session(p), workers.pds[i] if owner else None)
+        End(bindings.Session(workers.native(p, i)), Session(p), workers.pds[i] if owner else None)
         for i, p in enumerate((params, params.mirrored()))
     ]
 

@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from srdma.exchange import Derive, Event, Exchange, Install, Parameters, Role, Send
-from srdma.exchange_messages import MODES, End, Handover, Suite
+from srdma.keyex.exchange import Derive, Event, Exchange, Install, Parameters, Role, Send
+from srdma.keyex.messages import MODES, End, Handover, Suite
 
 GCM, CHACHA, NONE = Suite(1, 3, 16), Suite(7, 3, 16), Suite(0, 0, 0)
 SIZES = {GCM: 16, CHACHA: 32}

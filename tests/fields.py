@@ -1,4 +1,4 @@
-"""Converts the reference's dataclasses to the dictionaries of srdma._native."""
+"""Converts the reference's dataclasses to the dictionaries of tests.native.bindings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def of_packet(packet: Packet) -> Any:
 
 
 def of_parsed(packet: Packet) -> Any:
-    """The result that _native.parse() must give."""
+    """The result that bindings.parse() must give."""
     return of_packet(packet) | {"payload": packet.payload, "tag": packet.tag}
 
 
 def of_opened(pn: int, packet: Packet) -> Any:
-    """The result that _native.Session.open() must give."""
+    """The result that bindings.Session.open() must give."""
     return of_packet(packet) | {"payload": packet.payload, "pn": pn}

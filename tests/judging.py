@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from srdma import _memory
+from tests.native import memkeys
 from tests.reference import memory
 from tests.reference.reasons import Reason
 from tests.reference.target import Claim, FullError, Peer, Registered, Want, judge
@@ -21,17 +21,17 @@ VERDICTS = {
 }
 
 
-def guard_of(state: Registered) -> _memory.Guard:
+def guard_of(state: Registered) -> memkeys.Guard:
     """Makes a C guard of a region without revocations."""
     region = state.tree.region
     log2_block = region.block.bit_length() - 1
     shape = (region.start, region.end, log2_block, region.depth_limit)
-    return _memory.Guard(state.pd_key, shape, state.rkey, state.tree.salt)
+    return memkeys.Guard(state.pd_key, shape, state.rkey, state.tree.salt)
 
 
-def verdict(guard: _memory.Guard, wanted: Want, claim: Claim, now: int) -> Reason:
+def verdict(guard: memkeys.Guard, wanted: Want, claim: Claim, now: int) -> Reason:
     """Returns the verdict of the C implementation."""
-    asked: _memory.Claim = {
+    asked: memkeys.Claim = {
         "right": wanted.right,
         "depth": claim.depth,
         "addr": wanted.start,
@@ -43,7 +43,7 @@ def verdict(guard: _memory.Guard, wanted: Want, claim: Claim, now: int) -> Reaso
     }
     try:
         guard.check(asked, now)
-    except _memory.RefusedError as refused:
+    except memkeys.RefusedError as refused:
         return VERDICTS[refused.errno]
     return Reason.NONE
 
@@ -52,7 +52,7 @@ def verdict(guard: _memory.Guard, wanted: Want, claim: Claim, now: int) -> Reaso
 class Both:
     """A region in C and in the reference. Their results must be the same."""
 
-    guard: _memory.Guard
+    guard: memkeys.Guard
     state: Registered
 
     def judge(self, wanted: Want, claim: Claim, now: int) -> Reason:
@@ -86,7 +86,7 @@ class Both:
             cap = None
         try:
             token = self.guard.grant(lo, hi, rights).encode()
-        except (_memory.RefusedError, OverflowError):
+        except (memkeys.RefusedError, OverflowError):
             token = None
         assert token == (cap and cap.encode()), (lo, hi, rights)
         return cap
@@ -97,7 +97,7 @@ def refusal(call: Callable[[], Any]) -> str:
         call()
     except OverflowError:
         return "range"
-    except _memory.RefusedError as refused:
+    except memkeys.RefusedError as refused:
         names = {errno.ENOSPC: "full", errno.ERANGE: "range", errno.EINVAL: "range"}
         return names[refused.errno]
     return ""

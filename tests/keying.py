@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import srdma
 from srdma.control import Control, KeyRequest, Keys, QPInfo, QPState
-from srdma.exchange_messages import Suite
-from srdma.policy import secret_size
+from srdma.keyex.messages import Suite
+from srdma.keyex.policy import secret_size
 
 GENERATION_LEN = 8
 PD_BIT = 1

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from srdma import _native
-from srdma.policy import tag_sizes
+from srdma.keyex.policy import tag_sizes
+from tests.native import bindings
 
-ROWS = {row["name"]: row for row in _native.suites()}
+ROWS = {row["name"]: row for row in bindings.suites()}
 
 
-def providers() -> list[_native.Provider | None]:
+def providers() -> list[bindings.Provider | None]:
     """Returns OpenSSL and the other providers of this build and CPU."""
     try:
-        return [None, _native.Provider("ipsec-mb")]
+        return [None, bindings.Provider("ipsec-mb")]
     except (ValueError, OSError):
         return [None]
 
@@ -62,9 +62,9 @@ def check(answer: Answer) -> str:
     return found
 
 
-def check_by(provider: _native.Provider | None, answer: Answer) -> str:
-    def keyed() -> _native.Suite:
-        return _native.Suite(answer.suite, answer.key, len(answer.tag), provider)
+def check_by(provider: bindings.Provider | None, answer: Answer) -> str:
+    def keyed() -> bindings.Suite:
+        return bindings.Suite(answer.suite, answer.key, len(answer.tag), provider)
 
     reason = unsupported(answer)
     if reason:
@@ -75,7 +75,7 @@ def check_by(provider: _native.Provider | None, answer: Answer) -> str:
     sealed = suite.seal(answer.nonce, answer.ad, answer.text)
     if not answer.valid:
         assert sealed != (answer.sealed, answer.tag)
-        with pytest.raises(_native.RefusedError, match="tag"):
+        with pytest.raises(bindings.RefusedError, match="tag"):
             suite.open(answer.nonce, answer.ad, answer.sealed, answer.tag)
         return "invalid, found so"
     assert sealed == (answer.sealed, answer.tag)

@@ -9,9 +9,11 @@ import socket
 from dataclasses import dataclass, field
 from typing import Any
 
-from srdma.exchange import Derive as FirstDerive
-from srdma.exchange import Exchange, Install, Parameters, Role, Send
-from srdma.exchange_messages import (
+from srdma.identity import Credentials
+from srdma.keyex.exchange import Derive as FirstDerive
+from srdma.keyex.exchange import Exchange, Install, Parameters, Role, Send
+from srdma.keyex.exchange_renew import Begin, Derive, Event, Feed, Give, Renewal, Say, Take, Wanted
+from srdma.keyex.messages import (
     End,
     ErrorMessage,
     Handover,
@@ -23,9 +25,7 @@ from srdma.exchange_messages import (
     decode,
     encode,
 )
-from srdma.exchange_renew import Begin, Derive, Event, Feed, Give, Renewal, Say, Take, Wanted
-from srdma.identity import Credentials
-from srdma.keyex_tls import Channel, Inner
+from srdma.keyex.tls import Channel, Inner
 from tests.exchange_players import GCM, Player, frozen, made, players, until_keyed
 
 PATIENCE = 20.0

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from srdma.demo_stage import make_identities
+from srdma._engine.frames import ask, read_frame, write_frame
+from srdma.demo.stage import make_identities
 from srdma.embedded import Embedded, Worker
-from srdma.frames import ask, read_frame, write_frame
 from tests.e2e.leftovers import place
 from tests.e2e.traffic import CONNECT, LIMIT, QP_TIMEOUT
 

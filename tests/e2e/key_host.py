@@ -17,7 +17,7 @@ from typing import Any
 import srdma
 from srdma import Access, Capability, Right
 from srdma.control import Control
-from srdma.demo_host import WAIT, HostB, main
+from srdma.demo.host import WAIT, HostB, main
 
 REGION = 64 << 10
 BLOCK = 4096

@@ -18,8 +18,8 @@ import pytest
 
 import srdma
 from srdma import Access, QPState, RecvWR, RemoteMR, SendFlag, SendWR, WCOpcode, WCStatus, WROpcode
-from srdma._native import suites
 from srdma.identity import Validity, create_ca, issue
+from srdma.native.suites import suites
 from tests.e2e.conftest import WAIT, Host, Joiner, children, pattern, run
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from srdma.bench.device import UDP
-from srdma.bench.stand import Settings, Shape, Stand
 from srdma.errors import DeviceError
-from srdma.perf import Client, Plan
+from srdma_bench.device import UDP
+from srdma_bench.perf.measure import Client, Plan
+from srdma_bench.stand import Settings, Shape, Stand
 
 SHAPES = [
     Shape("aead", "aes-128-gcm", "pd+mem", qps=2),

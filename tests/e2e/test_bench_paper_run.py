@@ -10,12 +10,12 @@ import sys
 
 import pytest
 
-from srdma.bench.device import EMBEDDED
-from srdma.bench.folder import Folder
-from srdma.bench.kvs import Kvs
-from srdma.bench.paper_kvs import KvsEffort, Stores
-from srdma.bench.paper_loads import NONE, Effort, Loads, sheets
-from srdma.bench.stand import Link
+from srdma_bench.device import EMBEDDED
+from srdma_bench.folder import Folder
+from srdma_bench.kvs.store import Kvs
+from srdma_bench.paper.kvs import KvsEffort, Stores
+from srdma_bench.paper.loads import NONE, Effort, Loads, sheets
+from srdma_bench.stand import Link
 
 LIMIT = 120.0
 EFFORT = Effort(

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from srdma.bench.primitives import program
+from srdma_bench.primitives import program
 
 LIMIT = 120  # seconds until a program counts as hung
 

@@ -13,10 +13,10 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from srdma import cli
-from srdma.bench import targets_measure as how
-from srdma.bench.waiting import PaceError
+from srdma.cli import app as cli
 from srdma.errors import DeviceError
+from srdma_bench.targets import measure as how
+from srdma_bench.waiting import PaceError
 from tests.e2e.conftest import WAIT
 
 

@@ -8,11 +8,11 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from srdma import cli, gid
-from srdma.bench import waiting
-from srdma.bench.stand import Shape, Stand
-from srdma.bench.waiting import PaceError
+from srdma.cli import app as cli
 from srdma.errors import IntegrityError
+from srdma_bench import gid, waiting
+from srdma_bench.stand import Shape, Stand
+from srdma_bench.waiting import PaceError
 
 
 @pytest.fixture

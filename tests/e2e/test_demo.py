@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from srdma import demo as module
-from srdma.cli_demo import Show
-from srdma.cli_output import console
-from srdma.demo import Check, Demo, sample_text
-from srdma.demo_stage import EmbeddedStage, HostProcess
+from srdma.cli.demo import Show
+from srdma.cli.output import console
+from srdma.demo import run as module
+from srdma.demo.run import Check, Demo, sample_text
+from srdma.demo.stage import EmbeddedStage, HostProcess
 from tests.e2e.leftovers import place
 
 CLAIMS = 10

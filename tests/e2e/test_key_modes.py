@@ -15,11 +15,11 @@ from srdma import Access
 from srdma.connection import TRUST_GROUP
 from srdma.control import QPState
 from srdma.errors import LocalError, RemoteError, Timeout
-from srdma.exchange import Derive, Exchange, Install, Parameters, Send
-from srdma.exchange_messages import End, Ready, Suite, encode
 from srdma.identity import Credentials
-from srdma.keyex_secrets import Secrets
-from srdma.keyex_tls import Channel
+from srdma.keyex.exchange import Derive, Exchange, Install, Parameters, Send
+from srdma.keyex.messages import End, Ready, Suite, encode
+from srdma.keyex.secrets import Secrets
+from srdma.keyex.tls import Channel
 from srdma.qp import SecureQP
 from tests.e2e.conftest import WAIT, A, B, pattern, run
 from tests.keying import attach

@@ -19,7 +19,7 @@ import pytest
 
 from srdma import Capability
 from srdma.control import Control, KeyRequest, QPRequest
-from srdma.demo_stage import EmbeddedPair, HostProcess
+from srdma.demo.stage import EmbeddedPair, HostProcess
 from srdma.embedded import Embedded
 from tests.e2e.conftest import WAIT, A, B
 from tests.e2e.key_host import BLOCK, REGION

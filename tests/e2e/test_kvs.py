@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from srdma import PD, Connection, Context, RemoteMR, _kvs, connection
-from srdma._kvs import SLOT_LEN, key, sealed
-from srdma.bench.device import UDP
-from srdma.bench.kvs import KvsServer, Mix, Store
-from srdma.bench.stand import Settings, Shape, Stand
-from srdma.demo_stage import HostProcess
+from srdma import PD, Connection, Context, RemoteMR, connection
+from srdma.demo.stage import HostProcess
 from srdma.errors import DeviceError, IntegrityError, LocalError
+from srdma_bench.device import UDP
+from srdma_bench.kvs.store import KvsServer, Mix, Store
+from srdma_bench.native import kvs as _kvs
+from srdma_bench.native.kvs import SLOT_LEN, key, sealed
+from srdma_bench.stand import Settings, Shape, Stand
 from tests.e2e.conftest import WAIT
 
 AEAD = Shape("aead", "aes-128-gcm")
@@ -215,7 +216,7 @@ def rude(stand: Stand, host: HostProcess) -> Iterator[tuple[Rude, int]]:
 
 @pytest.fixture
 def host() -> Iterator[HostProcess]:
-    with contextlib.closing(HostProcess("srdma.bench.kvs_host")) as host:
+    with contextlib.closing(HostProcess("srdma_bench.kvs.host")) as host:
         host.wait_until_up()
         yield host
 

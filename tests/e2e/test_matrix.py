@@ -15,10 +15,10 @@ import pytest
 
 import srdma
 from srdma import Access, Capability, Right
-from srdma._native import suites
 from srdma.control import Control
 from srdma.errors import RemoteWCError
-from srdma.exchange_messages import Suite
+from srdma.keyex.messages import Suite
+from srdma.native.suites import suites
 from srdma.qp import SecureQP
 from tests.e2e.conftest import WAIT, A, B, pattern, run
 from tests.keying import End, Protection, attach, key, until_running

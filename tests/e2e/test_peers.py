@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from srdma import cli
-from srdma.bench.peer_servers import Memcached, Redis, tls_echo
-from srdma.bench.peers import ABOUT, BASE, Peers, Row, compared
-from srdma.bench.primitives import program
-from srdma.demo_stage import make_identities
+from srdma.cli import app as cli
+from srdma.demo.stage import make_identities
 from srdma.errors import DeviceError
+from srdma_bench.peers.compare import ABOUT, BASE, Peers, Row, compared
+from srdma_bench.peers.servers import Memcached, Redis, tls_echo
+from srdma_bench.primitives import program
 from tests.e2e.conftest import WAIT
 
 ANYWHERE = ("block", "-1", "-1")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from srdma.perf import TESTS
+from srdma_bench.perf.measure import TESTS
 
 LIMIT = 60.0
 LATENCY = [name for name, row in TESTS.items() if row.latency]

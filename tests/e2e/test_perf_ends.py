@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import srdma
-from srdma import cli
+from srdma.cli import app as cli
 from srdma.embedded import Embedded, Worker, spawn, stop
 from tests.e2e.conftest import A, B
 from tests.e2e.leftovers import place

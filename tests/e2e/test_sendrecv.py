@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from srdma import transfer
-from srdma.demo_stage import make_identities
+from srdma.cli import files as transfer
+from srdma.demo.stage import make_identities
 from srdma.embedded import Embedded
 from srdma.identity import create_ca, issue
 from tests.e2e.leftovers import Place, place

@@ -9,7 +9,7 @@ import pytest
 
 import srdma
 from srdma import Access
-from srdma._native import suites
+from srdma.native.suites import suites
 from tests.e2e.conftest import WAIT, pattern, run
 
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 import srdma
-from srdma.cli_doctor import running_workers
+from srdma.cli.doctor import running_workers
 from srdma.control import thread_path
 from srdma.embedded import Embedded
 from srdma.errors import DeviceError, LocalError, NoWorkerError, WorkerGone
-from srdma.perf import Client, Place, Plan, Server, cpu_ns, offered
+from srdma_bench.perf.measure import Client, Place, Plan, Server, cpu_ns, offered
 from tests.e2e.conftest import WAIT, Host, Joiner, Pair, Site, run
 from tests.e2e.test_key_modes import check_data
 

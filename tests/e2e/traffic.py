@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import srdma
+from srdma._engine.frames import read_frame, write_frame
 from srdma.connection import Listener
-from srdma.frames import read_frame, write_frame
 from srdma.mr import MR, RemoteMR
 from srdma.pd import PD
 from srdma.wc import WC, WCStatus

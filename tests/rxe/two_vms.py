@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from srdma.demo_stage import make_identities  # noqa: E402
+from srdma.demo.stage import make_identities  # noqa: E402
 from tests.e2e.mitm import Faults, Mitm, build  # noqa: E402
 from tests.rxe import vm  # noqa: E402
 from tests.rxe.two import end  # noqa: E402

@@ -11,9 +11,9 @@ import pytest
 
 import srdma
 from srdma import Access, RemoteMR
+from srdma._engine.bounce import STAGE
 from srdma.aio import QP
-from srdma.bounce import STAGE
-from srdma.reactor import Reactor
+from srdma.aio.reactor import Reactor
 from tests.unit.conftest import DEPTH
 from tests.unit.test_qp import (
     BAD_RKEY,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from srdma import gid, rxe
-from srdma.bench.device import EMBEDDED, UDP, opened
+from srdma.demo import rxe
 from srdma.embedded import Embedded
 from srdma.errors import DeviceError, LocalError
+from srdma_bench import gid
+from srdma_bench.device import EMBEDDED, UDP, opened
 
 
 def listens(words):

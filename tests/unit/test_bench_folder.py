@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from srdma.bench.folder import Folder
 from srdma.errors import LocalError
+from srdma_bench.folder import Folder
 
 FACTS = {"commit": "abc", "cores": 2}
 

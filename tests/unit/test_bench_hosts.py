@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from srdma.bench import host_b, kvs_host
-from srdma.bench.serving import Serving
 from srdma.errors import DeviceError, RemoteError
+from srdma_bench import host_b
+from srdma_bench.kvs import host as kvs_host
+from srdma_bench.serving import Serving
 
 NOBODY = RemoteError("nobody there")
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from srdma.bench import paper, paper_state, paper_words, primitives
-from srdma.bench.device import EMBEDDED, verbs
-from srdma.bench.folder import Folder
-from srdma.bench.paper_loads import MODES, NONE, Row, sheets
-from srdma.bench.plot import Point
+from srdma.demo.rxe import End
 from srdma.errors import DeviceError, IntegrityError, LocalError
-from srdma.rxe import End
+from srdma_bench import primitives
+from srdma_bench.device import EMBEDDED, verbs
+from srdma_bench.folder import Folder
+from srdma_bench.paper import run as paper
+from srdma_bench.paper import state as paper_state
+from srdma_bench.paper import words as paper_words
+from srdma_bench.paper.loads import MODES, NONE, Row, sheets
+from srdma_bench.plot import Point
 
 
 def row(op, level, suite, mode, x, value, ratio=1.0):

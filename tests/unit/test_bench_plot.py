@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from srdma.bench import plot
-from srdma.bench.page import Grid, Page, Section, inline
-from srdma.bench.plot import COLOURS, Figure, Mark, Point, draw
 from srdma.errors import LocalError
+from srdma_bench import plot
+from srdma_bench.page import Grid, Page, Section, inline
+from srdma_bench.plot import COLOURS, Figure, Mark, Point, draw
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

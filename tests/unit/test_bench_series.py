@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from srdma.bench.series import Spread, in_turn, ratios, spread
 from srdma.errors import LocalError
+from srdma_bench.series import Spread, in_turn, ratios, spread
 
 
 @pytest.mark.parametrize(

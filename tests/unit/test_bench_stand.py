@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from srdma.bench.facts import facts
-from srdma.bench.stand import Link, Settings, Shape, pin, placement
 from srdma.errors import IntegrityError
-from srdma.exchange_messages import UNPROTECTED
-from srdma.perf import Plan, Result, check_counts
-from srdma.policy import suite_named
+from srdma.keyex.messages import UNPROTECTED
+from srdma.keyex.policy import suite_named
+from srdma_bench.facts import facts
+from srdma_bench.perf.measure import Plan, Result, check_counts
+from srdma_bench.stand import Link, Settings, Shape, pin, placement
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from srdma.bench import targets_measure as how
-from srdma.bench.folder import Folder
-from srdma.bench.peers import BASE, Row
-from srdma.bench.series import Spread
-from srdma.bench.stand import ROOT
-from srdma.bench.targets import Line, Run, Value
-from srdma.bench.targets_measure import (
+from srdma_bench.folder import Folder
+from srdma_bench.peers.compare import BASE, Row
+from srdma_bench.series import Spread
+from srdma_bench.stand import ROOT
+from srdma_bench.targets import measure as how
+from srdma_bench.targets.measure import (
     SMOKE,
     Measured,
     NotMeasuredError,
@@ -24,8 +23,9 @@ from srdma.bench.targets_measure import (
     by_peer,
     fastest,
 )
-from srdma.bench.targets_page import SECTION, WHY, page
-from srdma.bench.targets_rows import ROWS, Goal, Target, number
+from srdma_bench.targets.page import SECTION, WHY, page
+from srdma_bench.targets.ratios import Line, Run, Value
+from srdma_bench.targets.rows import ROWS, Goal, Target, number
 
 MOST, LEAST = Goal("cost", 2.0, " x"), Goal("rate", 0.5, least=True)
 FACTS = {"cpu": "A | B", "cores": 2, "ipsec_mb": "1.3.0"}

@@ -16,8 +16,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from srdma import BoundsError, LocalError
-from srdma._memory import Region
 from srdma.capability import Capability, CapabilityError, Right, holder_id
+from tests.native.memkeys import Region
 
 ALICE = "spiffe://example.org/alice"
 START = 0x7F0011223000

@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from srdma import cli, cli_doctor, errors
-from srdma.cli_doctor import Finding
+from srdma import errors
+from srdma.cli import app as cli
+from srdma.cli import doctor as cli_doctor
+from srdma.cli.doctor import Finding
 from srdma.identity import CA_DAYS, parse_certificates
 
 
@@ -24,9 +27,26 @@ def run(*words: str, **env: str) -> Any:
 
 def test_help_lists_every_command() -> None:
     text = run("--help").output
-    for name in (*cli.COMMANDS, *cli.GROUPS):
+    for name in cli.commands():
         assert f"  {name}" in text
     assert "Exit codes:" in text
+
+
+def test_bench_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "entry_points", lambda **_: ())
+    text = run("--help").output
+    assert "  perf" in text and "  bench" in text and "not installed" in text
+    for words in (("perf", "write_bw", "--embedded"), ("bench", "paper", "--smoke"), ("perf",)):
+        done = run(*words)
+        assert done.exit_code == 3 and "pip install 'srdma[bench]'" in done.stderr
+    assert run("doctor").exit_code in (0, 1)
+
+
+def test_an_installed_package_that_does_not_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("perf", "no_such_module:PERF", cli.ENTRY_POINTS)
+    monkeypatch.setattr(cli, "entry_points", lambda **_: (point,))
+    done = run("perf", "write_bw")
+    assert done.exit_code == 3 and "no_such_module" in done.stderr
 
 
 @pytest.mark.parametrize("words", [("fly",), ("doctor", "--jason"), ("ca", "init"), ("send",)])

@@ -15,16 +15,10 @@ import time
 import pytest
 
 import srdma
-from srdma import Options, keyprocess
-from srdma.errors import (
-    ClosedError,
-    DeviceError,
-    IntegrityError,
-    LocalError,
-    RemoteError,
-    Timeout,
-)
+from srdma import Options
+from srdma.errors import ClosedError, DeviceError, IntegrityError, LocalError, RemoteError, Timeout
 from srdma.identity import create_ca, issue
+from srdma.keyex import process as keyprocess
 from srdma.options import HEADER_ONLY
 from tests.fake_worker import (
     ATTACH,

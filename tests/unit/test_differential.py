@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srdma import _native
 from tests import fields
 from tests.differential import (
     FORMS,
@@ -26,6 +25,7 @@ from tests.differential import (
     random_workers,
     verdict,
 )
+from tests.native import bindings
 from tests.reference import host, random_packets, wire
 from tests.reference.ack import AckBody
 from tests.reference.protect import Mode
@@ -95,7 +95,7 @@ def canonical(data: bytes) -> bytes:
 
 def parsed(data: bytes, tag_len: int, mtu: int) -> Any:
     """Returns the common result of both parsers."""
-    in_c = verdict(lambda d: _native.parse(d, tag_len, mtu), data)
+    in_c = verdict(lambda d: bindings.parse(d, tag_len, mtu), data)
     in_python = verdict(lambda d: fields.of_parsed(wire.parse(d, tag_len, mtu)), data)
     assert in_c == in_python
     return in_c
@@ -153,8 +153,8 @@ def test_descriptors(seed: int, length: int, legal_op: bool) -> None:
         d = replace(d, length=size, swap_add=rng.getrandbits(64), compare=compare)
     slot = d.encode() + bytes(456)
     slot = (flip(rng, slot) if rng.getrandbits(1) else slot)[:length]
-    found = descriptor(_native.decode_descriptor, slot)
+    found = descriptor(bindings.decode_descriptor, slot)
     assert found == descriptor(lambda s: asdict(host.decode_descriptor(s)), slot)
     if found != "refused":
-        again = _native.encode_descriptor(found)
+        again = bindings.encode_descriptor(found)
         assert again == slot[: len(again)]

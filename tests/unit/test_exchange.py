@@ -8,7 +8,7 @@ from dataclasses import replace
 import cbor2
 import pytest
 
-from srdma.exchange import (
+from srdma.keyex.exchange import (
     TABLE,
     Agreed,
     Derive,
@@ -19,15 +19,7 @@ from srdma.exchange import (
     Send,
     transcript,
 )
-from srdma.exchange_messages import (
-    ErrorMessage,
-    ExchangeError,
-    Handover,
-    Ready,
-    Suite,
-    decode,
-    encode,
-)
+from srdma.keyex.messages import ErrorMessage, ExchangeError, Handover, Ready, Suite, decode, encode
 from tests.exchange_players import HASHES, end
 
 GCM, CHACHA, CMAC = Suite(1, 3, 16), Suite(7, 3, 16), Suite(0x20, 2, 16)

@@ -8,8 +8,8 @@ from typing import Any
 import cbor2
 import pytest
 
-from srdma.exchange import Agreed, Derive, Exchange, Role, Send
-from srdma.exchange_messages import QPS_MAX, Confirm, ExchangeError, Suite, decode, encode
+from srdma.keyex.exchange import Agreed, Derive, Exchange, Role, Send
+from srdma.keyex.messages import QPS_MAX, Confirm, ExchangeError, Suite, decode, encode
 from tests.exchange_players import (
     BASIC,
     CHACHA,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srdma.exchange import TABLE, Install
-from srdma.exchange_messages import Confirm, ExchangeError, Ready, encode
+from srdma.keyex.exchange import TABLE, Install
+from srdma.keyex.messages import Confirm, ExchangeError, Ready, encode
 from tests.exchange_players import WAYS, Player, expected, form, made, players, until_keyed
 
 DO = ["step", "deliver", "reflect", "foreign", "forged", "derived", "keyed", "running", "start"]

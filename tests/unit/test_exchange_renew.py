@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from srdma.exchange_messages import (
+from srdma.keyex.exchange_renew import TABLE, WAITING, Give
+from srdma.keyex.messages import (
     COUNT_MAX,
     MESSAGE_MAX,
     Confirm,
@@ -24,7 +25,6 @@ from srdma.exchange_messages import (
     decode,
     encode,
 )
-from srdma.exchange_renew import TABLE, WAITING, Give
 from tests.exchange_players import BASIC, CHACHA, NONE, PD, WAYS, frozen, made
 from tests.renew_players import Renewer, ends, until_offered
 

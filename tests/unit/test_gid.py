@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from srdma import gid
 from srdma.errors import DeviceError
+from srdma_bench import gid
 
 
 @pytest.fixture

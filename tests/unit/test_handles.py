@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from srdma import Capability, QueueFullError, RefusedError
-from srdma._memory import Region
-from srdma.handles import Handles, Uses
+from srdma._engine.handles import Handles, Uses
+from tests.native.memkeys import Region
 
 REGION = Region(b"K_PDmem of tests", (0x10000, 0x10000 + 64 * 64, 6, 48), 7, 1, bytes(16))
 

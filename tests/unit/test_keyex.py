@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
-from srdma import keyprocess
-from srdma.exchange_messages import ExchangeError
 from srdma.identity import Validity, create_ca, issue, parse_certificates, parse_key
-from srdma.keyex import Program
+from srdma.keyex import process as keyprocess
+from srdma.keyex.messages import ExchangeError
+from srdma.keyex.program import Program
 from tests.keyex_players import ERR, FakeWorker, Keyex, config, load, run_pair
 
 HOST_A, HOST_B = "spiffe://test/host-a", "spiffe://test/host-b"

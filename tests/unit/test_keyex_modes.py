@@ -16,11 +16,11 @@ from OpenSSL import SSL
 
 from srdma.control import Control, Kind
 from srdma.errors import RefusedError
-from srdma.exchange import Agreed, Event, Exchange, Install, Parameters, Send
-from srdma.exchange_messages import End, Handover, Suite
 from srdma.identity import create_ca, issue, parse_certificates, parse_key
-from srdma.keyex_secrets import Secrets
-from srdma.keyex_tls import fingerprint
+from srdma.keyex.exchange import Agreed, Event, Exchange, Install, Parameters, Send
+from srdma.keyex.messages import End, Handover, Suite
+from srdma.keyex.secrets import Secrets
+from srdma.keyex.tls import fingerprint
 from tests.keyex_players import FakeWorker, Keyex, config, load
 
 A, B = "spiffe://test/a", "spiffe://test/b"

@@ -17,9 +17,9 @@ import pytest
 from OpenSSL import SSL
 
 from srdma.control import Kind
-from srdma.exchange_messages import ErrorMessage, Ready, Rekey, Renew, Taken, encode
 from srdma.identity import Credentials, create_ca, issue
-from srdma.keyex_tls import Inner
+from srdma.keyex.messages import ErrorMessage, Ready, Rekey, Renew, Taken, encode
+from srdma.keyex.tls import Inner
 from tests.exchange_players import made
 from tests.keyex_players import FakeWorker, Keyex, config, load, run_pair
 from tests.renew_players import Peer
@@ -416,7 +416,7 @@ def test_no_alpn(folder: Path, role: str, monkeypatch: pytest.MonkeyPatch) -> No
     with against(folder, role) as (peer, program):
         monkeypatch.setattr(SSL.Context, "set_alpn_protos", lambda *_: None)
         monkeypatch.setattr(SSL.Context, "set_alpn_select_callback", lambda *_: None)
-        monkeypatch.setattr("srdma.keyex_tls.Inner._checked", lambda _: ("somebody", ""))
+        monkeypatch.setattr("srdma.keyex.tls.Inner._checked", lambda _: ("somebody", ""))
         begun(peer, program)
         peer.shake()
         assert "ALPN" in check_end(peer, program, "tls")

@@ -11,10 +11,10 @@ import types
 import pytest
 
 import srdma
-from srdma import _leg
+from srdma._engine.leg import open_leg
 from srdma.control import Hello, LegInfo
 from srdma.errors import DeviceError
-from srdma.leg import open_leg
+from srdma.native import leg as _leg
 from tests.fake_worker import OPEN, Refuse
 
 SLOT = 512
@@ -171,10 +171,10 @@ def device(monkeypatch):
         def open(self, ring, *, shared):
             return LegInfo(1, b"t" * 16, "10.0.0.1:7"), []
 
-    module = types.ModuleType("srdma.verbs")
+    module = types.ModuleType("srdma._engine.verbs")
     made: list[Device] = []
     module.VerbsLeg = lambda *a: made.append(Device(*a)) or made[0]
-    monkeypatch.setitem(sys.modules, "srdma.verbs", module)
+    monkeypatch.setitem(sys.modules, "srdma._engine.verbs", module)
     hello = Hello(1, 0, 2, 1, "rxe0", "wire", "name", b"", 1, 0)
     leg, info = open_leg(Control(), hello, 64)
     assert info.leg == 1

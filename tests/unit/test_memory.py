@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srdma import _memory
+from srdma.native.capability import Token
+from tests.native import memkeys
 from tests.reference import memory
 from tests.reference.make_vectors import VECTORS
 
@@ -28,9 +29,9 @@ def by_name(row: dict[str, Any]) -> str:
     return row["name"]
 
 
-def owner(row: dict[str, Any]) -> _memory.Region:
+def owner(row: dict[str, Any]) -> memkeys.Region:
     hexes = {name: bytes.fromhex(row[name]) for name in ("pd_key", "salt")}
-    return _memory.Region(
+    return memkeys.Region(
         hexes["pd_key"], tuple(row["region"]), row["rkey"], row["generation"], hexes["salt"]
     )
 
@@ -54,7 +55,7 @@ def test_proofs(row: dict[str, Any]) -> None:
     for case in row["nodes"]:
         depth, _, lo, hi = case["node"]
         for proof in case["proofs"]:
-            claim: _memory.Claim = {
+            claim: memkeys.Claim = {
                 "right": case["right"],
                 "depth": depth,
                 "addr": row["region"][0] + lo,
@@ -68,7 +69,7 @@ def test_proofs(row: dict[str, Any]) -> None:
             for name in ("proof", "holder", "ad"):
                 wrong = claim | {name: bytes(len(claim[name]))}  # type: ignore[literal-required]
                 if wrong != claim:
-                    with pytest.raises(_memory.RefusedError, match="EBADMSG"):
+                    with pytest.raises(memkeys.RefusedError, match="EBADMSG"):
                         region.check(wrong, 76)  # type: ignore[arg-type]
 
 
@@ -84,7 +85,7 @@ def test_tokens(row: dict[str, Any]) -> None:
     for name, token in made.items():
         wanted = row[name]
         assert token.encode().hex() == wanted["token"]
-        again = _memory.Token(token.encode())
+        again = Token(token.encode())
         assert again.encode().hex() == wanted["token"]
         assert " ".join(f"{depth}.{index}" for depth, index, _, _ in again.nodes) == wanted["nodes"]
         assert (again.scope, again.region) == (tuple(wanted["scope"]), tuple(row["region"]))
@@ -94,8 +95,8 @@ def test_tokens(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CONTENTS["refused"], ids=lambda case: case["why"])
 def test_refused_tokens(case: dict[str, str]) -> None:
-    with pytest.raises(_memory.RefusedError):
-        _memory.Token(bytes.fromhex(case["token"]))
+    with pytest.raises(memkeys.RefusedError):
+        Token(bytes.fromhex(case["token"]))
     with pytest.raises(ValueError):
         memory.decode(bytes.fromhex(case["token"]))
 
@@ -107,7 +108,7 @@ def test_refused_tokens(case: dict[str, str]) -> None:
 class Owner:
     """One region in both implementations."""
 
-    native: _memory.Region
+    native: memkeys.Region
     reference: memory.Region
     mr_key: bytes
     rkey: int
@@ -124,7 +125,7 @@ def random_owner(rng: Random, most: int) -> Owner:
     pd_key, salt = rng.randbytes(16), rng.randbytes(16)
     rkey, generation = rng.randrange(1, 1 << 32), rng.getrandbits(64)
     region = memory.Region(start, start + length, 1 << log2_block, limit)
-    native = _memory.Region(pd_key, (start, region.end, log2_block, limit), rkey, generation, salt)
+    native = memkeys.Region(pd_key, (start, region.end, log2_block, limit), rkey, generation, salt)
     mr_key = memory.mr_key(pd_key, region, rkey, generation, salt)
     assert native.mr_key == mr_key
     return Owner(native, region, mr_key, rkey)
@@ -161,7 +162,7 @@ def key_case(rng: Random, owner: Owner) -> bool:
     ad = rng.randbytes(rng.choice((96, 112, 255)))
     proof = memory.proof(memory.access_key(key, node, *bearer), ad)
     damaged = rng.random() < 0.3
-    claim: _memory.Claim = {
+    claim: memkeys.Claim = {
         "right": right,
         "depth": depth,
         "addr": region.start + offset,
@@ -191,7 +192,7 @@ def random_range(rng: Random, region: memory.Region, lo: int, hi: int) -> tuple[
 class Pair:
     """One capability in both implementations."""
 
-    native: _memory.Token
+    native: Token
     reference: memory.Capability
 
     def less(self, how: str, *args: Any) -> Pair | None:
@@ -245,7 +246,7 @@ def decode_case(rng: Random, owner: Owner) -> bool:
     body = rng.choice((body, body, body, shorter, longer))
     data = body + sha256(body).digest()[:8]
     data = flip(rng, data) if rng.random() < 0.1 else data
-    found = pair(_memory.Token, memory.decode, data)
+    found = pair(Token, memory.decode, data)
     assert found is None or found.native.encode() == data
     return found is not None
 
@@ -267,11 +268,11 @@ def test_random_cases(case: Callable[[Random, Owner], bool], most: int) -> None:
 def test_key_lengths_are_checked() -> None:
     region = (0, 4096, 12, 48)
     with pytest.raises(ValueError, match="K_PDmem has 16"):
-        _memory.Region(bytes(15), region, 1, 1, bytes(16))
+        memkeys.Region(bytes(15), region, 1, 1, bytes(16))
     with pytest.raises(ValueError, match="salt has 16"):
-        _memory.Region(bytes(16), region, 1, 1, bytes(17))
-    with pytest.raises(_memory.RefusedError, match="EINVAL"):
-        _memory.Region(bytes(16), (4096, 4096, 12, 48), 1, 1, bytes(16))
+        memkeys.Region(bytes(16), region, 1, 1, bytes(17))
+    with pytest.raises(memkeys.RefusedError, match="EINVAL"):
+        memkeys.Region(bytes(16), (4096, 4096, 12, 48), 1, 1, bytes(16))
 
 
 # --- key separation --------------------------------------------------------------
@@ -287,16 +288,16 @@ class Name:
     generation: int
     salt: bytes
 
-    def owner(self) -> _memory.Region:
+    def owner(self) -> memkeys.Region:
         shape = (self.start, self.start + self.length, 6, 48)
-        return _memory.Region(bytes(16), shape, self.rkey, self.generation, self.salt)
+        return memkeys.Region(bytes(16), shape, self.rkey, self.generation, self.salt)
 
     def range(self, first: int, blocks: int) -> tuple[int, int]:
         """Returns a range of blocks of 64 bytes from the first one on."""
         lo = 64 * first % (self.length - self.length % 64)
         return lo, min(lo + 64 * blocks, self.length)
 
-    def grant(self, drawn: Drawn) -> _memory.Token:
+    def grant(self, drawn: Drawn) -> Token:
         token = self.owner().grant(*self.range(drawn.first, drawn.blocks), drawn.rights)
         open_ = not any(drawn.holder) and not drawn.expiry
         return token if open_ else token.seal(drawn.holder, drawn.expiry)
@@ -358,7 +359,7 @@ def test_forged_token_proves_nothing_more(drawn: Drawn, data: st.DataObject) -> 
     changed = fields | st.integers(64, len(body) - 1) | st.integers(8, len(body) - 1)
     for at in data.draw(st.lists(changed, min_size=1, max_size=3)):
         body[at] = data.draw(st.sampled_from((0, 1, 2, 4, 7, 64, 128, 192)) | st.integers(0, 255))
-    forged = attempt(_memory.Token, bytes(body) + sha256(body).digest()[:8])
+    forged = attempt(Token, bytes(body) + sha256(body).digest()[:8])
     if forged is None:
         return
     for right in memory.split(forged.scope[2]):
@@ -370,11 +371,11 @@ def test_forged_token_proves_nothing_more(drawn: Drawn, data: st.DataObject) -> 
                 assert (forged.holder, forged.expiry) == (drawn.holder, drawn.expiry)
 
 
-def proves(owner: _memory.Region, token: _memory.Token, right: int, node: _memory.Node) -> bool:
+def proves(owner: memkeys.Region, token: Token, right: int, node: memkeys.Node) -> bool:
     """True if the owner accepts an access to the whole node of the token."""
     depth, _, lo, hi = node
     _, proof = token.proof(right, lo, b"associated data")
-    claim: _memory.Claim = {
+    claim: memkeys.Claim = {
         "right": right,
         "depth": depth,
         "addr": token.region[0] + lo,

@@ -16,10 +16,10 @@ import pytest
 
 import srdma
 from srdma import Access, CapabilityError, RemoteMR, Right
-from srdma._memory import Region
 from srdma.capability import holder_id
 from srdma.control import Kind
 from tests.fake_worker import DEREG_MR, REG_MR, Refuse
+from tests.native.memkeys import Region
 
 WRITABLE = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from srdma import _native
 from tests.known_answers import ROWS, Answer, check, report
+from tests.native import bindings
 from tests.reference.kdf import counter_mode
 
 GCM = [f"{name}{bits}" for name in ("gcmEncryptExtIV", "gcmDecrypt") for bits in (128, 192, 256)]
@@ -144,7 +144,7 @@ def test_ocb(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_ocb_all_lengths(bits: int, tag: str) -> None:
     """RFC 7253, appendix A: text and data of 0 to 127 bytes, sealed and opened again."""
-    suite = _native.Suite(f"aes-{bits}-ocb", bytes(bits // 8 - 1) + b"\x80")
+    suite = bindings.Suite(f"aes-{bits}-ocb", bytes(bits // 8 - 1) + b"\x80")
     number = 0
     sealed = b""
     for zeros in map(bytes, range(128)):

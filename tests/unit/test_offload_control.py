@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from srdma import _native
 from tests.daemon import (
     BINARY,
     ERR,
@@ -45,6 +44,7 @@ from tests.daemon import (
     until,
     worker,
 )
+from tests.native import bindings
 
 pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
 
@@ -61,7 +61,7 @@ def test_hello(a: Worker) -> None:
     assert (threads, thread) == (1, 0)
     assert (device, wire, name) == (text("shm", 64), text("a", 64), text("a", 64))
     found = list(suites.rstrip(b"\0"))
-    table = {row["id"]: row["recommended"] for row in _native.suites()}
+    table = {row["id"]: row["recommended"] for row in bindings.suites()}
     assert sorted(found) == sorted(table)
     assert [table[i] for i in found] == sorted(table.values(), reverse=True)
 

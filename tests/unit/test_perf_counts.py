@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from srdma.errors import LocalError
-from srdma.perf import WARM_UP, End, Place, Plan, cpu_ns, ring_entries
+from srdma_bench.perf.measure import WARM_UP, End, Place, Plan, cpu_ns, ring_entries
 from tests.unit.test_qp import REMOTE
 
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from srdma.perf import WORKS, spots
-from srdma.perf_hosts import PATIENCE, PythonHost, Sweep
 from srdma.wr import SendFlag, SendWR, WROpcode
+from srdma_bench.perf.hosts import PATIENCE, PythonHost, Sweep
+from srdma_bench.perf.measure import WORKS, spots
 
 DEPTH = 96
 

@@ -12,8 +12,8 @@ import pytest
 
 import srdma
 from srdma.batch import work_of
-from srdma.perf_hosts import PATIENCE, Sweep, host_named
 from srdma.wr import RecvWR, SendFlag, SendWR, WROpcode
+from srdma_bench.perf.hosts import PATIENCE, Sweep, host_named, load_of
 from tests.reference.host import DescriptorOp
 from tests.unit.conftest import DEPTH
 from tests.unit.test_qp import FLUSHED, PEER_CLOSED, Player, event, record
@@ -121,7 +121,7 @@ def test_signal_handler_that_returns_does_not_end_the_pause(worker, pd, qp):
     try:
         with Player(worker.leg), pd.engine.lock:
             work = work_of(qp, write(), 0)
-            pd.engine.load(PATIENCE).alone(work, times, 200 * MILLISECOND)
+            load_of(pd, PATIENCE).alone(work, times, 200 * MILLISECOND)
     finally:
         timer.join()
         signal.signal(signal.SIGUSR1, before)

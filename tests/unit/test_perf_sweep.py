@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 import srdma
-from srdma.perf import End, Place, Plan
-from srdma.perf_hosts import PATIENCE, host_named
+from srdma_bench.perf.hosts import PATIENCE, host_named
+from srdma_bench.perf.measure import End, Place, Plan
 from tests.unit.test_qp import REMOTE, Player
 
 REGION, SIZE, DEPTH = 64 << 10, 64, 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from srdma.exchange_messages import UNPROTECTED, ExchangeError, Suite
-from srdma.policy import (
+from srdma.keyex.messages import UNPROTECTED, ExchangeError, Suite
+from srdma.keyex.policy import (
     check_identity,
     check_suite,
     describe,

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from srdma import _memory, _native
+from srdma.native.capability import Token
 from tests import fields
 from tests.judging import PEER, Both, guard_of
+from tests.native import bindings
 from tests.reference import memory
 from tests.reference.jsonform import packet_from_json, params_from_json
 from tests.reference.make_vectors import VECTORS
@@ -61,9 +62,9 @@ def test_packets_with_proofs(number: int) -> None:
     client = params_from_json(case["client"])
     pd: dict[str, Any] = {}
     if client.mode & Mode.PD:
-        pd = {"group_key": bytes.fromhex(case["group_key"]), "key_cache": _native.KeyCache(4)}
+        pd = {"group_key": bytes.fromhex(case["group_key"]), "key_cache": bindings.KeyCache(4)}
     both = [fields.of_params(end) | pd for end in (client, client.mirrored())]
-    sender, receiver = (_native.Session(params) for params in both)
+    sender, receiver = (bindings.Session(params) for params in both)
     regions = [Both(guard_of(registered(row)), registered(row)) for row in case["regions"]]
     for region, row in zip(regions, case["regions"], strict=True):
         start = row["tree"]["start"]
@@ -72,7 +73,7 @@ def test_packets_with_proofs(number: int) -> None:
             assert not region.revoke(lo, hi, bytes.fromhex(entry["salt"]))
     for step in case["steps"]:
         target = regions[step["region"]]
-        token = _memory.Token(bytes.fromhex(step["token"]))
+        token = Token(bytes.fromhex(step["token"]))
         right, start, length = step["wanted"]
         offset = start - token.region[0]
         node, proof = token.proof(right, offset, bytes.fromhex(step["data"]))

@@ -12,18 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import srdma
-from srdma import (
-    Access,
-    QPState,
-    RecvWR,
-    RemoteMR,
-    SendFlag,
-    SendWR,
-    WCOpcode,
-    WCStatus,
-    WROpcode,
-)
-from srdma.bounce import STAGE
+from srdma import Access, QPState, RecvWR, RemoteMR, SendFlag, SendWR, WCOpcode, WCStatus, WROpcode
+from srdma._engine.bounce import STAGE
 from tests.fake_worker import DESTROY, INIT, Refuse
 from tests.reference.host import DescriptorFlag, DescriptorOp, Record
 

@@ -9,12 +9,12 @@ import pytest
 
 import srdma
 from srdma import Capability, CapabilityError, RecvWR, Right, SendFlag, SendWR, WROpcode
-from srdma._memory import Region
+from srdma._engine.bounce import STAGE
 from srdma.aio import QP
-from srdma.bounce import STAGE
 from srdma.control import Kind
 from srdma.errors import RemoteWCError
 from tests.fake_worker import Refuse
+from tests.native.memkeys import Region
 from tests.reference.host import DescriptorOp
 from tests.unit.test_qp import REMOTE, Player, event, pattern, record
 

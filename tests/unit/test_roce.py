@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from srdma import roce
+from srdma.inspect import roce
 
 A, B = bytes([10, 77, 0, 1]), bytes([10, 77, 0, 2])
 QPN = 0x000011

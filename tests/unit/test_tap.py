@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from srdma import _tap
-from srdma.tap import LEFT, RIGHT, Flip, Tap
+from srdma.inspect.tap import LEFT, RIGHT, Flip, Tap
+from srdma.native import tap as _tap
 
 
 class Middle:
@@ -93,7 +93,7 @@ def test_end_of_one_connection_ends_the_other(middle: Middle) -> None:
 
 
 def test_capture_is_bounded(middle: Middle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("srdma.tap.CAPTURE_MAX", 10)
+    monkeypatch.setattr("srdma.inspect.tap.CAPTURE_MAX", 10)
     for _ in range(3):
         middle.a.send(middle.to_b, b"123456")
     middle.a.flush()
@@ -122,6 +122,8 @@ def test_wire_refuses(tmp_path: Path) -> None:
 
 
 def test_usage() -> None:
-    done = subprocess.run([sys.executable, "-m", "srdma.tap"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "srdma.inspect.tap"], capture_output=True, text=True
+    )
     assert done.returncode == 2
-    assert done.stderr == "python -m srdma.tap LEFT_DIR RIGHT_DIR LEFT_NAME RIGHT_NAME\n"
+    assert done.stderr == "python -m srdma.inspect.tap LEFT_DIR RIGHT_DIR LEFT_NAME RIGHT_NAME\n"

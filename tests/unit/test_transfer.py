@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 from types import SimpleNamespace
 
-from srdma import transfer
+from srdma.cli import files as transfer
 from srdma.wc import WCOpcode
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from srdma import _leg, errors
+from srdma import errors
+from srdma.native import leg as _leg
 from srdma.wc import WC, WCFlag, WCOpcode, WCStatus
 from srdma.wr import SGE, RecvWR, SendFlag, SendWR, WROpcode
 

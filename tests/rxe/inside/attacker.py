@@ -18,7 +18,7 @@ import sys
 import zlib
 from collections.abc import Iterable
 
-from srdma import roce
+from srdma.inspect import roce
 
 WARM = 16  # SENDs of a connection before it is attacked
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import srdma
-from srdma import rxe
-from srdma.demo_rxe import RxePair, RxeStage
-from srdma.demo_stage import HostProcess
+from srdma.demo import rxe
+from srdma.demo.rxe_stage import RxePair, RxeStage
+from srdma.demo.stage import HostProcess
 from srdma.identity import create_ca, issue
 from tests.e2e.conftest import Joiner
 

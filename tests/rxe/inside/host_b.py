@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from srdma import Access, Right
-from srdma.demo_host import WAIT, HostB, main
+from srdma.demo.host import WAIT, HostB, main
 from srdma.qp import SecureQP
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
-from srdma.rxe import End
+from srdma.demo.rxe import End
 
 CUT = "loss 100%"
 

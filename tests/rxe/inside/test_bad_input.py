@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import srdma
-from srdma.demo_rxe import worker_options
+from srdma.demo.rxe_stage import worker_options
 from srdma.embedded import find_worker
 from tests.rxe.inside.conftest import A, B
 from tests.rxe.inside.netem import CUT, netem

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 import srdma
-from srdma.demo_rxe import RxeStage
+from srdma.demo.rxe_stage import RxeStage
 from tests.e2e.forking import WAIT
 from tests.e2e.forking_host import Parent, check_refusals
 

@@ -17,9 +17,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from srdma import rxe
-from srdma.demo_rxe import worker_options
-from srdma.demo_stage import make_identities
+from srdma.demo import rxe
+from srdma.demo.rxe_stage import worker_options
+from srdma.demo.stage import make_identities
 from srdma.embedded import Embedded
 from tests.e2e.four import Four, judge
 from tests.e2e.leftovers import place

@@ -10,9 +10,9 @@ from contextlib import closing
 import pytest
 
 import srdma
-from srdma._native import suites
 from srdma.control import Control, QPInfo
-from srdma.exchange_messages import Suite
+from srdma.keyex.messages import Suite
+from srdma.native.suites import suites
 from srdma.qp import SecureQP
 from tests.keying import End, Protection, attach, key, until_running
 from tests.rxe.inside.conftest import A, B

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from srdma.rxe import End
+from srdma.demo.rxe import End
 from tests.rxe.figures import figures
 from tests.rxe.inside.load import COUNT, REGION, Load
 from tests.rxe.inside.netem import netem

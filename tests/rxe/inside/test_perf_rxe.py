@@ -14,14 +14,14 @@ from statistics import median
 import pytest
 
 import srdma
-from srdma import gid
-from srdma.bench.device import verbs
-from srdma.bench.series import in_turn, ratios
-from srdma.bench.stand import DEPTH, Link, Settings, Shape, Stand
-from srdma.bench.targets_measure import RXE_ROUNDS, RXE_VALUES
 from srdma.embedded import spawn, stop
-from srdma.perf import Plan, Result, check_counts, gained, offered
 from srdma.wr import SendFlag, SendWR, WROpcode
+from srdma_bench import gid
+from srdma_bench.device import verbs
+from srdma_bench.perf.measure import Plan, Result, check_counts, gained, offered
+from srdma_bench.series import in_turn, ratios
+from srdma_bench.stand import DEPTH, Link, Settings, Shape, Stand
+from srdma_bench.targets.measure import RXE_ROUNDS, RXE_VALUES
 from tests.rxe.figures import figures
 
 REGION = 1 << 18

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import pyverbs.enums as e
 
-from srdma import errors, rxe, verbs
-from srdma.verbs import VerbsLeg
+from srdma import errors
+from srdma._engine import verbs
+from srdma._engine.verbs import VerbsLeg
+from srdma.demo import rxe
 from tests.rxe.inside.netem import CUT, netem
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import srdma
-from srdma import roce
-from srdma.dissect import is_srdma
+from srdma.inspect import roce
+from srdma.inspect.dissect import is_srdma
 
 MARKER = b"SRDMA-RXE-PLAINTEXT-MARKER"
 SIZE = 256 << 10

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from srdma.demo.rxe import End
 from srdma.embedded import spawn, stop
-from srdma.rxe import End
 from tests.rxe.figures import figures
 from tests.rxe.inside.load import COUNT, REGION, Load
 

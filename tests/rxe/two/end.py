@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from srdma import rxe
-from srdma.demo_rxe import worker_options
+from srdma.demo import rxe
+from srdma.demo.rxe_stage import worker_options
 from srdma.embedded import Embedded, Worker
 
 IDENTITIES = Path(os.environ.get("SRDMA_VM_SCRATCH", "."), "identities")

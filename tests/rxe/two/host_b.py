@@ -11,8 +11,8 @@ import os
 import socket
 import sys
 
-from srdma.demo_host import main
-from srdma.frames import write_frame
+from srdma._engine.frames import write_frame
+from srdma.demo.host import main
 from tests.rxe.inside.host_b import Host
 from tests.rxe.two import end
 

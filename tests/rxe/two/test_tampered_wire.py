@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import srdma
-from srdma.frames import read_frame, write_frame
+from srdma._engine.frames import read_frame, write_frame
 from tests.rxe.figures import figures
 from tests.rxe.inside.conftest import A, B
 from tests.rxe.inside.load import COUNT, REGION, Load
