@@ -89,8 +89,8 @@ static int keep_inline(struct srdma_qp *qp, uint64_t id,
 		return 1;
 	if (srdma_qp_make_inline(qp))
 		return 0;
-	memcpy(qp->sq_inline + (id & qp->sq_mask) * SRDMA_MAX_INLINE,
-	       payload, d->length);
+	memcpy(qp->sq_inline + (id & qp->sq_mask) * SRDMA_MAX_INLINE, payload,
+	       d->length);
 	return 1;
 }
 

@@ -9,12 +9,12 @@
 
 enum {
 	LEAST_BUCKETS = 16,
-	RECORDS = 4, /* of the ring, to a bucket: a QP takes 3 at least */
+	RECORDS = 4, /* ring entries per bucket; a QP needs at least 3 */
 	SEQUENCE_AT = 28,
 	MAX_QPN = 0xffffff,
 };
 
-/* An outstanding work request; its place in the queue is its number. */
+/* An outstanding work request. Its number in the queue selects the entry. */
 struct entry {
 	uint64_t wr_id;
 	uint8_t opcode; /* enum srdma_wc_opcode */
@@ -22,27 +22,27 @@ struct entry {
 };
 
 struct queue {
-	uint64_t head, tail; /* numbers: oldest outstanding, next */
+	uint64_t head, tail; /* numbers: oldest outstanding, next to post */
 	uint32_t depth;
-	uint8_t failing;       /* srdma_host_fail() ended one already */
-	struct entry *entries; /* number modulo depth */
+	uint8_t failing;       /* 1: srdma_host_fail() completed an entry */
+	struct entry *entries; /* index: number modulo depth */
 };
 
 struct host_qp {
-	struct host_qp *next; /* of its bucket */
+	struct host_qp *next; /* next in the bucket */
 	uint32_t qpn;
 	uint8_t event_seen;
 	struct queue sq, rq;
-	struct entry entries[]; /* of both */
+	struct entry entries[]; /* of both queues */
 };
 
 struct srdma_host {
 	const uint8_t *ring;
 	uint32_t entries;
-	uint32_t reserved; /* records that the QPs may need */
+	uint32_t reserved; /* records reserved for the QPs */
 	uint32_t consumed; /* records, modulo 2^32 */
-	uint32_t told;	   /* consumed, as the newest descriptor said */
-	uint32_t failed;   /* enum srdma_reason, 0: the worker lives */
+	uint32_t told;	   /* `consumed` in the newest descriptor */
+	uint32_t failed;   /* enum srdma_reason; 0: not failed */
 	uint64_t ignored;
 	uint32_t buckets;
 	struct host_qp **qps;
@@ -143,9 +143,9 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
 	return 0;
 }
 
-/* --- posting --------------------------------------------------------- */
+/* --- posting ------------------------------------------------------------- */
 
-/* What completes a descriptor of this opcode; -1: not one of a QP. */
+/* Completion opcode of a descriptor opcode; -1 if it is no work request. */
 static int wc_opcode(uint8_t opcode)
 {
 	switch (opcode) {
@@ -186,7 +186,7 @@ static int check_work(const struct srdma_desc *wr, const void *payload)
 	return wr->length > SRDMA_MAX_INLINE ? -EMSGSIZE : 0;
 }
 
-/* The number of the new entry, with its queue in the lowest bit. */
+/* Adds an entry. Returns its number << 1, bit 0 set for the receive queue. */
 static uint64_t enqueue(struct queue *q, const struct srdma_desc *wr)
 {
 	struct entry *e = &q->entries[q->tail % q->depth];
@@ -250,11 +250,12 @@ int srdma_host_credit(struct srdma_host *h, uint8_t *slot)
 	return (int)srdma_desc_encode(slot, &d);
 }
 
-/* --- polling --------------------------------------------------------- */
+/* --- polling ------------------------------------------------------------- */
 
 /*
- * Copy the next record out of the ring. The sequence is the record's last
- * word and is stored last (release), so that what stands before it is whole.
+ * Copies the next record out of the ring. The NIC stores the sequence, the
+ * record's last word, last; after an acquire load of it the other fields are
+ * complete.
  */
 static int next_record(struct srdma_host *h, struct srdma_record *rec)
 {
@@ -275,7 +276,8 @@ static int next_record(struct srdma_host *h, struct srdma_record *rec)
 	return 1;
 }
 
-/* Every signaled entry before number has been completed. */
+/* 1 if all signaled entries before number have completed. The NIC completes
+ * entries in order. */
 static int in_order(const struct queue *q, uint64_t number)
 {
 	for (uint64_t n = q->head; n < number; n++)
@@ -284,7 +286,8 @@ static int in_order(const struct queue *q, uint64_t number)
 	return 1;
 }
 
-/* Retire what a record names and give it the wr_id. 1, or 0: ignore it. */
+/* Completes the entry that the record names and sets wr_id. 1, or 0: ignore the
+ * record. */
 static int retire(struct host_qp *qp, struct srdma_record *rec)
 {
 	struct queue *q = rec->id & 1 ? &qp->rq : &qp->sq;
@@ -326,7 +329,7 @@ static void make_record(struct srdma_record *out, const struct host_qp *qp,
 	};
 }
 
-/* End up to n entries of a queue: the first with reason, then FLUSHED. */
+/* Fails up to n entries of a queue: the first with reason, others FLUSHED. */
 static int fail_queue(const struct host_qp *qp, struct queue *q,
 		      uint32_t reason, struct srdma_record *out, int n)
 {
@@ -373,7 +376,8 @@ int srdma_host_poll(struct srdma_host *h, struct srdma_record *out, int n)
 	struct srdma_record rec;
 	int got = 0;
 
-	/* At most one lap, so that it ends whatever writes the ring. */
+	/* At most one lap, so that the loop ends whatever is written to the
+	 * ring. */
 	for (uint32_t i = 0; got < n && i < h->entries; i++) {
 		if (!next_record(h, &rec))
 			break;

@@ -115,8 +115,9 @@ const uint8_t *srdma_leg_shm_ring(const struct srdma_leg_shm *leg)
 void srdma_leg_shm_arm(struct srdma_leg_shm *leg, int memory)
 {
 	srdma_leg_shm_flush(leg);
-	srdma_doorbell_arm(&leg->bell, memory ? SRDMA_DOORBELL_NEWS | SRDMA_DOORBELL_MEMORY
-					  : SRDMA_DOORBELL_NEWS);
+	srdma_doorbell_arm(&leg->bell,
+			   memory ? SRDMA_DOORBELL_NEWS | SRDMA_DOORBELL_MEMORY
+				  : SRDMA_DOORBELL_NEWS);
 }
 
 int srdma_leg_shm_fd(const struct srdma_leg_shm *leg)
@@ -130,7 +131,7 @@ void srdma_leg_shm_disarm(struct srdma_leg_shm *leg)
 	ssize_t ignored;
 
 	srdma_doorbell_disarm(&leg->bell);
-	/* EAGAIN: nobody rang. */
+	/* EAGAIN: the doorbell was not rung. */
 	ignored = read(leg->fds[EVENTFD], &rings, sizeof(rings));
 	(void)ignored;
 }

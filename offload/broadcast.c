@@ -4,7 +4,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* An eventfd adds up what is written: a word counts in a half of its own. */
+/*
+ * An eventfd sums the values written: each word counts in its own half of the
+ * 64 bits.
+ */
 #define HALF (UINT64_C(1) << 32)
 
 int broadcast_open(struct broadcast *w, unsigned threads)
@@ -47,5 +50,6 @@ unsigned broadcast_take(const struct broadcast *w, unsigned thread)
 
 	if (eventfd_read(w->fd[thread], &told) < 0)
 		return 0;
-	return (told >= HALF ? BROADCAST_STOP : 0) | (told % HALF ? BROADCAST_REPORT : 0);
+	return (told >= HALF ? BROADCAST_STOP : 0) |
+	       (told % HALF ? BROADCAST_REPORT : 0);
 }

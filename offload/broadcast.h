@@ -1,17 +1,17 @@
 /*
- * What the threads of a worker tell each other: one word to all, by an
- * eventfd for each. Nothing of it lies on the path of packets.
+ * Broadcast to the worker processes of a worker: one of two words, through one
+ * eventfd per process. Not used on the data path.
  */
 #ifndef OFFLOAD_BROADCAST_H
 #define OFFLOAD_BROADCAST_H
 
 #include <stdint.h>
 
-enum { BROADCAST_PROCESSES = 64 }; /* of a worker, at most */
+enum { BROADCAST_PROCESSES = 64 }; /* maximum of worker processes */
 
 enum broadcast_message {
-	BROADCAST_REPORT = 1, /* print your statistics */
-	BROADCAST_STOP = 2,	 /* all end */
+	BROADCAST_REPORT = 1, /* print statistics */
+	BROADCAST_STOP = 2,   /* all end */
 };
 
 struct broadcast {
@@ -19,16 +19,22 @@ struct broadcast {
 	int fd[BROADCAST_PROCESSES];
 };
 
-/* 0, or -errno: then there is nothing to close. */
+/* Returns 0, or -errno; nothing needs to be closed then. */
 int broadcast_open(struct broadcast *w, unsigned threads);
 void broadcast_close(struct broadcast *w);
 
-/* Readable when broadcast_take() has something. */
+/*
+ * The descriptor of a worker process, readable when broadcast_take() returns a
+ * word.
+ */
 int broadcast_fd(const struct broadcast *w, unsigned thread);
 
-/* Tell all threads, the own one too. Any thread may, at any time. */
+/*
+ * Broadcast a word to all worker processes, including the caller. Any process
+ * may call it at any time.
+ */
 void broadcast_tell(const struct broadcast *w, enum broadcast_message word);
-/* The words that the thread was told since the last call, or'ed. */
+/* The words received by a worker process since the last call, or'ed. */
 unsigned broadcast_take(const struct broadcast *w, unsigned thread);
 
 #endif

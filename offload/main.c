@@ -1,6 +1,7 @@
 /*
- * srdma-offload: the worker of one NIC. What the process does once; crew.c has
- * the start and stop of its threads, worker.c the work of one.
+ * srdma-offload: the worker of one NIC. This file contains the startup of the
+ * process; crew.c starts and stops the worker processes; worker.c is the main
+ * loop of one.
  */
 #include <stdio.h>
 
@@ -12,7 +13,7 @@
 
 enum { EXIT_OK = 0, EXIT_START = 1, EXIT_USAGE = 2 };
 
-/* No worker runs with a suite that this machine computes wrongly. */
+/* A worker must not run with a suite that this machine computes incorrectly. */
 static int selftest(void)
 {
 	const struct srdma_suite *s;

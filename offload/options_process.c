@@ -8,7 +8,7 @@
 
 enum { HIGHEST_PORT = 65535 };
 
-/* Behind a text; 0: there is no room for it. */
+/* Append ".i". Returns 0 if it does not fit. */
 static int append_number(char *text, size_t size, unsigned i)
 {
 	size_t len = strlen(text);
@@ -24,7 +24,9 @@ static enum options_result wrong(struct options *o, const char *option,
 	return OPTIONS_WRONG;
 }
 
-/* Any port stays any; what is no address is refused by the port. */
+/*
+ * Add i to the port, unless it is 0 (any). The port reports an invalid address.
+ */
 static enum options_result listen_behind(struct options *o, unsigned i)
 {
 	int udp = strcmp(o->wire_dev, "udp") == 0;
@@ -40,8 +42,8 @@ static enum options_result listen_behind(struct options *o, unsigned i)
 		return OPTIONS_RUN;
 	if (port + i > HIGHEST_PORT)
 		return wrong(o, "--wire-listen", o->wire_listen,
-			     "each takes the next port, and there are 65535: "
-			     "give a lower one");
+			     "worker process i uses port + i, at most 65535: "
+			     "give a lower port");
 	srdma_addr_set_port(&at, (uint16_t)(port + i));
 	srdma_addr_format(o->address, (const struct sockaddr *)&at);
 	o->wire_listen = o->address;
@@ -49,17 +51,17 @@ static enum options_result listen_behind(struct options *o, unsigned i)
 }
 
 enum options_result options_of_process(struct options *out,
-				      const struct options *o, unsigned i)
+				       const struct options *o, unsigned i)
 {
 	*out = *o;
 	if (i == 0)
 		return OPTIONS_RUN;
 	if (!append_number(out->name, sizeof(out->name), i))
 		return wrong(out, "--name", o->name,
-			     "NAME.N has at most 63 bytes: give a shorter one");
+			     "NAME.i has at most 63 bytes: give a shorter one");
 	if (!append_number(out->control, sizeof(out->control), i))
 		return wrong(out, "--control", o->control,
-			     "PATH.N has at most 107 bytes: give a shorter "
+			     "PATH.i has at most 107 bytes: give a shorter "
 			     "one");
 	return listen_behind(out, i);
 }

@@ -17,28 +17,32 @@
 #include "worker_process.h"
 
 enum {
-	START_MS = 30000, /* of a thread, at most */
-	STOP_MS = 10000,  /* between ends of threads, at most */
+	START_MS = 30000, /* time limit for the start of a worker process */
+	STOP_MS = 10000,  /* time limit between two exits during a stop */
 };
 
-/* What a thread says to the first one, once. */
+/*
+ * Sent once by each other worker process to the first one after it has opened.
+ */
 struct opened {
-	int rc; /* of worker_process_open() */
+	int rc; /* result of worker_process_open() */
 	char wire[SRDMA_NAME_LEN];
 };
 
 struct member {
 	struct worker_process thread;
 	struct opened opened;
-	/* Of all but the first, which is this process: */
+	/* For all members but the first, which is this process: */
 	pid_t pid;
-	int pipe; /* on which it says so; at its end when the process ends */
+	int pipe; /* read end; carries struct opened, and end of file when
+		     the process ends */
 };
 
 struct crew {
 	struct shared shared;
-	unsigned listening; /* members from the first on */
-	unsigned started;   /* members behind the first */
+	unsigned listening; /* members with a listening socket, from the
+			       first */
+	unsigned started;   /* members started, besides the first */
 	struct member member[BROADCAST_PROCESSES];
 };
 
@@ -51,7 +55,7 @@ static int member_open(struct member *m)
 	return m->opened.rc;
 }
 
-/* In its process, of which this is the exit code. */
+/* Main function of a worker process. Returns its exit code. */
 static int member_main(struct member *m, int out)
 {
 	int rc;
@@ -60,7 +64,7 @@ static int member_main(struct member *m, int out)
 	process_lock_memory();
 	rc = member_open(m);
 	if (write(out, &m->opened, sizeof(m->opened)) < 0)
-		return EXIT_FAILURE; /* the first one is gone */
+		return EXIT_FAILURE; /* the first process has ended */
 	if (rc == 0) {
 		rc = worker_run(m->thread.worker);
 		worker_process_close(&m->thread);
@@ -68,12 +72,15 @@ static int member_main(struct member *m, int out)
 	return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* Its pipe's end is heard of from before there is a process. 0 or -errno. */
+/*
+ * Start the process of a member. Its pipe joins the epoll set before fork(), so
+ * that no exit is missed. Returns 0 or -errno.
+ */
 static int member_fork(struct member *m)
 {
-	/* EPOLLHUP needs no asking. */
+	/* EPOLLHUP is always reported. */
 	struct epoll_event end = { .data.ptr = m };
-	char name[16]; /* for ps and top */
+	char name[16]; /* name shown by ps and top */
 	int fd[2], rc;
 
 	if (pipe2(fd, O_CLOEXEC) < 0)
@@ -93,46 +100,57 @@ static int member_fork(struct member *m)
 	return rc < 0 ? rc : 0;
 }
 
-/* 0 once it is open. */
+/* Start a member and wait until it has opened. Returns 0 or -errno. */
 static int member_start(struct crew *c, struct member *m)
 {
 	int rc = member_fork(m);
 	struct pollfd said = { .fd = m->pipe, .events = POLLIN };
 
 	if (rc < 0) {
-		log_error("thread %u cannot be started: %s", m->thread.number,
-			  strerror(-rc));
+		log_error("worker process %u cannot be started: %s",
+			  m->thread.number, strerror(-rc));
 		return rc;
 	}
 	c->started++;
 	if (poll(&said, 1, START_MS) == 0) {
-		log_error("thread %u does not start", m->thread.number);
+		log_error("worker process %u does not start", m->thread.number);
 		return -ETIMEDOUT;
 	}
 	if (read(m->pipe, &m->opened, sizeof(m->opened)) != sizeof(m->opened))
-		return -EIO; /* member_join() tells why */
+		return -EIO; /* the process ended; member_join() logs a
+				signal that killed it */
 	return m->opened.rc;
 }
 
-/* 0, or -EIO: it failed, and has said why if it could. */
+/*
+ * Reap a process and log a signal that killed it. Returns 0, or -EIO if the
+ * process failed; it has logged its own errors.
+ */
 static int member_join(struct member *m)
 {
 	int status = -1;
 
 	while (waitpid(m->pid, &status, 0) < 0 && errno == EINTR)
-		; /* again */
+		; /* interrupted: retry */
 	m->pid = 0;
-	/* Other processes have it too: to close it alone would change nothing. */
+	/*
+	 * Other processes hold this pipe too, so close() alone does not remove
+	 * it from the set.
+	 */
 	epoll_ctl(m->thread.shared->ended, EPOLL_CTL_DEL, m->pipe, NULL);
 	close(m->pipe);
 	if (WIFSIGNALED(status))
-		log_error("thread %u was killed by signal %d (%s): all end",
-			  m->thread.number, WTERMSIG(status),
-			  strsignal(WTERMSIG(status)));
+		log_error(
+			"worker process %u was killed by signal %d (%s): all end",
+			m->thread.number, WTERMSIG(status),
+			strsignal(WTERMSIG(status)));
 	return status ? -EIO : 0;
 }
 
-/* All but the first. One by one: one error is told. */
+/*
+ * Start all members but the first, one by one, so that only one error is
+ * logged.
+ */
 static int start_others(struct crew *c, unsigned threads)
 {
 	int rc = 0;
@@ -146,12 +164,16 @@ static void kill_others(const struct crew *c)
 {
 	for (unsigned i = 1; i <= c->started; i++)
 		if (c->member[i].pid) {
-			log_error("thread %u does not end: killing it", i);
+			log_error("worker process %u does not end: killing it",
+				  i);
 			kill(c->member[i].pid, SIGKILL);
 		}
 }
 
-/* In the order in which they end. -EIO if one of them failed, else 0. */
+/*
+ * Reap the members in the order of their exits. Returns -EIO if one failed,
+ * else 0.
+ */
 static int join_others(struct crew *c)
 {
 	struct epoll_event end;
@@ -183,8 +205,8 @@ static void tell_ready(const struct crew *c)
 }
 
 /*
- * The first comes last: other processes must inherit nothing of its ports,
- * least of all memory that a device writes to.
+ * The first member opens last: other processes must not inherit its ports, in
+ * particular memory that a device writes to.
  */
 static int serve(struct crew *c, unsigned threads)
 {
@@ -205,7 +227,9 @@ static int serve(struct crew *c, unsigned threads)
 	return rc < 0 ? rc : ended;
 }
 
-/* Control sockets come first: they tell whether a worker is running. */
+/*
+ * Open the control sockets first: they detect a worker that is already running.
+ */
 static int listen_all(struct crew *c, const struct options *o)
 {
 	while (c->listening < o->threads) {
@@ -213,7 +237,7 @@ static int listen_all(struct crew *c, const struct options *o)
 
 		t->shared = &c->shared;
 		t->number = c->listening;
-		/* Checked for the last of them (options_parse). */
+		/* options_parse() has checked this for the last member. */
 		options_of_process(&t->o, o, t->number);
 		t->listener = listener_open(t->o.control);
 		if (t->listener < 0)
@@ -240,7 +264,8 @@ int supervisor_run(const struct options *o)
 		if (rc == 0)
 			rc = serve(c, o->threads);
 		while (c->listening) {
-			struct worker_process *t = &c->member[--c->listening].thread;
+			struct worker_process *t =
+				&c->member[--c->listening].thread;
 
 			listener_close(t->listener, t->o.control);
 		}

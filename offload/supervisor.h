@@ -1,7 +1,8 @@
 /*
- * The threads of a worker: started in order, ready when all are, ended
- * together. Thread 0 is this process, each other one a child of it, for
- * libraries of ciphers have words that all threads of a process write
+ * Supervisor of the worker processes of one worker: starts them in order,
+ * reports ready when all are, and ends them together. Worker process 0 is this
+ * process; the others are its children. They are processes because
+ * cryptographic libraries have variables that all threads of a process write
  * (docs/performance.md, Threads).
  */
 #ifndef OFFLOAD_SUPERVISOR_H
@@ -10,8 +11,9 @@
 #include "options.h"
 
 /*
- * Run until a signal, or the end of any thread, however it ends. 0, or
- * -errno, which is logged; nothing stays behind. A child does not return.
+ * Run until a signal or until any worker process ends. Returns 0 or -errno,
+ * which is logged; all processes and resources are gone then. Does not return
+ * in a child.
  */
 int supervisor_run(const struct options *o);
 

@@ -35,7 +35,7 @@ static int open_ports(struct worker_process *t)
 	return rc;
 }
 
-/* The relay owns the ports, also when this fails. */
+/* srdma_relay_create() owns the ports even if it fails. */
 static int open_relay(struct worker_process *t)
 {
 	const struct options *o = &t->o;

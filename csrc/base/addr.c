@@ -21,7 +21,7 @@ static int parse_port(const char *text, uint16_t *port)
 	return 0;
 }
 
-/* The colon before the port, or NULL. */
+/* The colon before the port, or NULL. A colon inside brackets is IPv6's. */
 static const char *port_colon(const char *text)
 {
 	const char *colon = strrchr(text, ':');
@@ -29,7 +29,7 @@ static const char *port_colon(const char *text)
 	return colon && !strchr(colon, ']') ? colon : NULL;
 }
 
-/* len bytes at text, in brackets if IPv6. */
+/* text has len bytes; brackets mark an IPv6 address. */
 static int parse_ip(struct sockaddr_storage *out, const char *text, size_t len)
 {
 	struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;

@@ -1,4 +1,4 @@
-/* Queues of datagrams of the ports in memory. Nobody else needs them. */
+/* Queues of datagrams, used by the in-memory ports only. */
 #ifndef SRDMA_FIFO_H
 #define SRDMA_FIFO_H
 
@@ -6,7 +6,7 @@
 
 struct srdma_datagram {
 	struct srdma_datagram *next;
-	uint64_t due; /* not before this time; 0: at once */
+	uint64_t due; /* earliest time of delivery; 0: at once */
 	uint32_t len;
 	uint8_t data[];
 };
@@ -17,21 +17,23 @@ struct srdma_fifo {
 };
 
 void srdma_fifo_init(struct srdma_fifo *f);
+/* Frees all datagrams. */
 void srdma_fifo_clear(struct srdma_fifo *f);
 
-/* Append a copy. 0 or -ENOMEM. */
+/* Appends a copy. Returns 0 or -ENOMEM. */
 int srdma_fifo_copy(struct srdma_fifo *f, const uint8_t *data, uint32_t len);
 
-/* Append d, which is f's from now on. */
+/* Appends d. The queue takes ownership. */
 void srdma_fifo_push(struct srdma_fifo *f, struct srdma_datagram *d);
 
-/* The oldest one, the caller's to free; NULL: none. */
+/* Removes the oldest datagram; the caller frees it. NULL if empty. */
 struct srdma_datagram *srdma_fifo_pop(struct srdma_fifo *f);
 
-/* Append all of from, which is empty then. */
+/* Appends all datagrams of from and leaves it empty. */
 void srdma_fifo_move(struct srdma_fifo *to, struct srdma_fifo *from);
 
-/* Pop the oldest one into out, which has room for it. Returns its length. */
+/* Removes the oldest datagram of a queue that is not empty and copies it to
+ * out, which must be large enough. Returns its length in bytes. */
 uint32_t srdma_fifo_take(struct srdma_fifo *f, uint8_t *out);
 
 #endif

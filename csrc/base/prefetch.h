@@ -1,5 +1,5 @@
-/* Memory that will be needed soon is asked for, so that many misses come
- * together. A hint: any address may be named. */
+/* Cache prefetch, so that several misses overlap. Prefetches are hints: any
+ * address is allowed. */
 #ifndef SRDMA_PREFETCH_H
 #define SRDMA_PREFETCH_H
 
@@ -8,13 +8,14 @@
 
 enum {
 	SRDMA_CACHE_LINE = 64,
-	/* Bytes that a core waits for at once (16 lines): who asks for more is
-	 * stopped until the first are there. */
+	/* Bytes that one core fetches at once (16 lines). A core that
+	 * prefetches more stalls until the first lines have arrived. */
 	SRDMA_PREFETCH_FRONT = 1024,
 };
 
-/* The line, to be written: from another core that has it, too. x86-64 has no
- * builtin for that which does not change what the compiler may use elsewhere. */
+/* Prefetches a line for writing, which also takes it from another core's cache.
+ * On x86-64 this is assembly, because the builtin needs a target option that
+ * would let the compiler use other instructions elsewhere. */
 static inline void srdma_prefetch_line_write(char *line)
 {
 #ifdef __x86_64__
@@ -24,6 +25,7 @@ static inline void srdma_prefetch_line_write(char *line)
 #endif
 }
 
+/* Prefetches all lines of [at, at + len), len > 0; write 1: for writing. */
 static inline void srdma_prefetch_lines(const void *at, size_t len, int write)
 {
 	const uintptr_t first = (uintptr_t)at / SRDMA_CACHE_LINE;
@@ -39,13 +41,14 @@ static inline void srdma_prefetch_lines(const void *at, size_t len, int write)
 	}
 }
 
-/* To be read. */
+/* For reading. */
 static inline void srdma_prefetch(const void *at, size_t len)
 {
 	srdma_prefetch_lines(at, len, 0);
 }
 
-/* What is copied soon: its front now, its rest when the copy begins. */
+/* For data that is copied soon: the caller prefetches the front early and the
+ * rest when the copy begins. */
 static inline void srdma_prefetch_front(const void *at, size_t len, int write)
 {
 	srdma_prefetch_lines(

@@ -15,7 +15,7 @@ static void put(struct srdma_timers *t, uint32_t place,
 	x.timer->place = place;
 }
 
-/* x goes to a free place, or to one above it. */
+/* Puts x at the free index place, or moves it towards the root. */
 static void rise(struct srdma_timers *t, uint32_t place,
 		 struct srdma_timer_place x)
 {
@@ -24,7 +24,7 @@ static void rise(struct srdma_timers *t, uint32_t place,
 	put(t, place, x);
 }
 
-/* The same, or to one below it. */
+/* Puts x at the free index place, or moves it towards the leaves. */
 static void sink(struct srdma_timers *t, uint32_t place,
 		 struct srdma_timer_place x)
 {

@@ -1,7 +1,8 @@
 /*
- * Timers: which of many are due, at the cost of those that are. A binary heap,
- * the earliest first; each timer knows its place, so that it can be moved
- * and taken out. It has no clock.
+ * Timers in a binary heap, earliest first. Each timer stores its index in the
+ * heap, so that it can be moved or removed in O(log n). The heap has no clock:
+ * the caller passes the time. All times have one unit, chosen by the caller
+ * (the relay: ns).
  */
 #ifndef SRDMA_TIMER_H
 #define SRDMA_TIMER_H
@@ -10,31 +11,36 @@
 
 struct srdma_timer {
 	uint64_t when;
-	struct srdma_timer *next; /* of those that srdma_timers_take() gives */
-	uint32_t place;		  /* in the heap, from 1; 0: it is not set */
+	struct srdma_timer *next; /* next in the list of srdma_timers_take() */
+	uint32_t place;		  /* index in the heap, from 1; 0: not set */
 };
 
-/* Times lie side by side: a timer itself is looked at only where it moves. */
+/* A heap entry holds a copy of the time, so that comparisons do not touch the
+ * timers themselves. */
 struct srdma_timer_place {
 	uint64_t when;
 	struct srdma_timer *timer;
 };
 
 struct srdma_timers {
-	struct srdma_timer_place *heap; /* the caller's: one for each timer */
+	struct srdma_timer_place *heap; /* the caller's: one entry per timer */
 	uint32_t count;
 };
 
-/* Ring at when at the latest: what is set stays if it is earlier. UINT64_MAX:
- * nothing is asked for. A timer that is all 0 is not set. */
+/*
+ * Makes x expire at `when` or earlier: a timer that is set to an earlier time
+ * keeps it. UINT64_MAX changes nothing. A timer of all zero bytes is not set.
+ */
 void srdma_timer_wake(struct srdma_timers *t, struct srdma_timer *x,
 		      uint64_t when);
-/* It is not set any more, if it was. */
+/* Does nothing if x is not set. */
 void srdma_timer_cancel(struct srdma_timers *t, struct srdma_timer *x);
-/* When the first one rings; UINT64_MAX: none is set. */
+/* Time of the earliest timer; UINT64_MAX if none is set. */
 uint64_t srdma_timers_first(const struct srdma_timers *t);
-/* Take out all that are due, chained by next, the earliest first: each may be
- * set again at once, and is not due twice. */
+/*
+ * Removes all timers with a time <= now and returns them linked by next, the
+ * earliest first; NULL if none. Each may be set again while the list is read.
+ */
 struct srdma_timer *srdma_timers_take(struct srdma_timers *t, uint64_t now);
 
 #endif

@@ -2,11 +2,12 @@
 
 #include <stdint.h>
 
-/* What may follow the first byte of a UTF-8 sequence (RFC 3629). */
+/* First bytes of UTF-8 sequences and the second bytes that each allows (RFC
+ * 3629 section 4). */
 static const struct lead {
-	uint8_t first, last; /* lead bytes */
-	uint8_t len;	     /* of the sequence */
-	uint8_t low, high;   /* of the second byte; all later ones 80..BF */
+	uint8_t first, last; /* range of the first byte */
+	uint8_t len;	     /* of the sequence, bytes */
+	uint8_t low, high;   /* range of the second byte; later bytes: 80..BF */
 } leads[] = {
 	{ 0x01, 0x7f, 1, 0, 0 },       { 0xc2, 0xdf, 2, 0x80, 0xbf },
 	{ 0xe0, 0xe0, 3, 0xa0, 0xbf }, { 0xe1, 0xec, 3, 0x80, 0xbf },
@@ -27,7 +28,8 @@ static int follows(const struct lead *l, const uint8_t *s, size_t left)
 	return 1;
 }
 
-/* Bytes of the sequence at s, 0 if there is none. Zero is none. */
+/* Length of the valid sequence at s in bytes; 0 if it is invalid or a zero
+ * byte. */
 static size_t utf8_len(const uint8_t *s, size_t left)
 {
 	for (size_t i = 0; i < sizeof(leads) / sizeof(*leads); i++)

@@ -1,6 +1,6 @@
 /*
- * AES-CMAC (SP 800-38B) by a context that is keyed again and again: a new
- * key costs a fifth of a new context.
+ * AES-CMAC (SP 800-38B) with a reusable context: a new key costs a fifth of a
+ * new context.
  */
 #ifndef SRDMA_CMAC_H
 #define SRDMA_CMAC_H
@@ -20,31 +20,31 @@ struct srdma_cmac {
 	const struct srdma_suite *suite;
 	const struct srdma_suite_verbs *verbs;
 	struct srdma_provider *provider;
-	struct srdma_suite_ctx *ctx; /* NULL where none could be keyed */
+	struct srdma_suite_ctx *ctx; /* NULL after keying failed */
 	size_t key_len;
 };
 
-/* For keys of 16 or 32 bytes, by a provider (NULL: OpenSSL) that outlives c.
- * Returns 0, -EINVAL, -EIO, -ENOMEM; c is whole or zero. */
+/* For keys of 16 or 32 bytes. provider (NULL: OpenSSL) must outlive c.
+ * Returns 0, -EINVAL (key_len), -EIO or -ENOMEM; on failure c is all zero. */
 int srdma_cmac_create(struct srdma_cmac *c, size_t key_len,
 		      struct srdma_provider *provider);
 
-/* Forgets the key of the last srdma_cmac_key(), which c holds until then. */
+/* Wipes the key. An all-zero c is allowed. */
 void srdma_cmac_destroy(struct srdma_cmac *c);
 
-/* The key of the sums that follow, of key_len bytes. Returns 0, -EIO, -ENOMEM:
- * there is none then, and another may be set. */
+/* Sets the key (key_len bytes) for the following sums. Returns 0, -EIO or
+ * -ENOMEM; on failure c has no key, and another key may be set. */
 int srdma_cmac_key(struct srdma_cmac *c, const uint8_t *key);
 
-/* Let c hold no key: sums are -EIO until there is one. */
+/* Wipes the key. Sums return -EIO until a key is set. */
 void srdma_cmac_forget(struct srdma_cmac *c);
 
-/* Returns 0, -EIO; then out is wiped. */
+/* CMAC of len bytes. Returns 0 or -EIO (out is wiped). */
 int srdma_cmac_sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN],
 		   const uint8_t *in, size_t len);
 
-/* The sums of each->n inputs, one behind the other in out. Returns 0, -EIO; then
- * out is wiped. */
+/* CMACs of each->n inputs, written one after the other to out. Returns 0 or
+ * -EIO (out is wiped). */
 int srdma_cmac_sums(struct srdma_cmac *c, uint8_t *out,
 		    const struct srdma_suite_inputs *each);
 

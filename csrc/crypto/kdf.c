@@ -12,19 +12,20 @@ enum {
 	COUNTER_LEN = 4,
 	LABEL_MAX = 32,
 	CONTEXT_MAX = 64,
-	BLOCK = SRDMA_CMAC_LEN, /* with any key */
+	BLOCK = SRDMA_CMAC_LEN, /* independent of the key size */
 	OUT_MAX = 255,
 	/* i | label | 0x00 | context | L | K(0) */
 	INPUT_MAX = COUNTER_LEN + LABEL_MAX + 1 + CONTEXT_MAX + 4 + BLOCK,
 };
 
-/* What is summed, and the sums: with K(0) known, K(i) wait for nothing. */
+/* Inputs and outputs of CMACs computed in parallel: once K(0) is known, each
+ * K(i) is independent of the others. */
 struct work {
 	uint8_t in[LANES][INPUT_MAX];
 	uint8_t block[LANES][BLOCK];
 };
 
-/* Write label | 0x00 | context | L to in; returns its length. */
+/* Writes label | 0x00 | context | L to in and returns its length. */
 static size_t fixed_data(uint8_t *in, const struct srdma_kdf_info *info,
 			 size_t out_len)
 {
@@ -38,8 +39,8 @@ static size_t fixed_data(uint8_t *in, const struct srdma_kdf_info *info,
 	return label_len + 1 + info->context_len + 4;
 }
 
-/* K(1), K(2) ... to out, as many at once as there are lanes. w->in[0] has all
- * of their input but i; it is len bytes long. */
+/* Writes K(1) | K(2) ... to out, LANES at a time. w->in[0] holds the complete
+ * input (len bytes) but for the counter. */
 static int expand(struct srdma_cmac *c, struct work *w, size_t len,
 		  uint8_t *out, size_t out_len)
 {

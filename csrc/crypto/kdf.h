@@ -1,4 +1,6 @@
-/* SP 800-108r1 counter mode with CMAC (docs/protocol.md 3.1). */
+/*
+ * Key derivation: SP 800-108r1 counter mode with CMAC (docs/protocol.md 3.1).
+ */
 #ifndef SRDMA_KDF_H
 #define SRDMA_KDF_H
 
@@ -14,15 +16,16 @@ struct srdma_kdf_info {
 };
 
 /*
- * Derive out_len (1..255) bytes from a parent key of 16 or 32 bytes.
- * Returns 0, -EINVAL, -EIO; on failure out is wiped.
+ * Derives out_len (1..255) bytes from a parent key of 16 or 32 bytes.
+ * Returns 0, -EINVAL (a length), -ENOMEM or -EIO; on failure out is wiped.
  */
 int srdma_kdf(uint8_t *out, size_t out_len, const uint8_t *parent,
 	      size_t parent_len, const struct srdma_kdf_info *info);
 
 /*
- * The same by a context of the caller, for who derives often: the parent has
- * c->key_len bytes, and out may be the parent.
+ * As srdma_kdf(), but with a reusable context of the caller, which saves the
+ * set-up. The parent has c->key_len bytes; out may be the same memory as
+ * parent.
  */
 int srdma_kdf_with(struct srdma_cmac *c, uint8_t *out, size_t out_len,
 		   const uint8_t *parent, const struct srdma_kdf_info *info);

@@ -18,7 +18,7 @@ static int openssl_create(struct srdma_provider **out)
 	return 0;
 }
 
-/* The fastest first, that runs everywhere last. */
+/* In order of preference: the fastest first, the portable one last. */
 static const struct kind kinds[] = {
 #ifdef SRDMA_HAVE_IPSECMB
 	{ "ipsec-mb", srdma_ipsecmb_create },

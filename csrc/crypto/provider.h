@@ -1,38 +1,41 @@
 /*
- * Who computes the suites. OpenSSL has all rows, everywhere; another provider
- * has some of them, faster, on some machines. One that fails a known answer of
- * any of its rows is not used at all. Which one computes changes no byte on
- * the wire.
+ * Providers compute the suites. OpenSSL implements every row on every machine;
+ * another provider implements some rows faster on some machines. A provider
+ * that fails a known-answer test is not used at all. The choice of provider
+ * changes no byte on the wire.
  */
 #ifndef SRDMA_PROVIDER_H
 #define SRDMA_PROVIDER_H
 
 #include "crypto/suite.h"
 
-/* Not OpenSSL, for which NULL stands. Of one thread, as are its contexts. */
+/* A provider other than OpenSSL, which is represented by NULL. It and its
+ * contexts are used by one thread. */
 struct srdma_provider {
 	const char *name;
-	/* Its strategy for a row; NULL: it has none. */
+	/* Its implementation of a row; NULL if it has none. */
 	const struct srdma_suite_verbs *(*verbs)(const struct srdma_suite *s);
-	/* After all its contexts. */
+	/* Called after all its contexts are destroyed. */
 	void (*destroy)(struct srdma_provider *p);
 };
 
 /*
- * By name: "openssl", "ipsec-mb" (x86-64, built where its header is), or NULL:
- * the fastest that runs on this CPU. *out may be NULL with 0: OpenSSL. -ENOENT:
- * no such provider in this build; -ENOTSUP: not on this CPU; -ENOMEM; -EIO: it
- * failed a known answer, and somebody should look into that machine.
+ * Creates a provider by name: "openssl", "ipsec-mb" (x86-64, if built with its
+ * header), or NULL for the fastest that runs on this CPU. Runs the self-test of
+ * its rows.
+ * Returns 0 (*out NULL: OpenSSL), -ENOENT (this build has no such provider),
+ * -ENOTSUP (the CPU lacks a required feature), -ENOMEM, or -EIO (a known-answer
+ * test failed: the machine or the library is faulty).
  */
 int srdma_provider_create(struct srdma_provider **out, const char *name);
 
-/* NULL is allowed. */
+/* Destroys p after its last context. NULL is allowed. */
 void srdma_provider_destroy(struct srdma_provider *p);
 
-/* "openssl" for NULL. */
+/* Name of p; "openssl" for NULL. */
 const char *srdma_provider_name(const struct srdma_provider *p);
 
-/* How the provider computes a row: its own way, or OpenSSL's. */
+/* p's implementation of a row, or OpenSSL's if p has none. */
 const struct srdma_suite_verbs *
 srdma_provider_verbs(const struct srdma_provider *p,
 		     const struct srdma_suite *s);

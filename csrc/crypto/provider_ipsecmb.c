@@ -6,10 +6,11 @@
 
 #include "base/bytes.h"
 
-/* Its strategy for each of OpenSSL's, by what OpenSSL calls the algorithm. */
+/* Replacements of OpenSSL's implementations, selected by OpenSSL's algorithm
+ * name. */
 static const struct {
 	const struct srdma_suite_verbs *openssl, *own;
-	const char *family; /* how the algorithm's name ends */
+	const char *family; /* suffix of the algorithm name */
 } table[] = {
 	{ &srdma_suite_aead, &srdma_suite_ipsecmb_gcm, "GCM" },
 	{ &srdma_suite_aead_mac, &srdma_suite_ipsecmb_gmac, "GCM" },
@@ -29,7 +30,7 @@ static int ends_with(const char *name, const char *end)
 
 static const struct srdma_suite_verbs *verbs(const struct srdma_suite *s)
 {
-	/* The library's CMAC has no keys of 24 bytes. */
+	/* The library has no CMAC with 24-byte keys. */
 	if (s->verbs == &srdma_suite_mac && s->key_len == AES_192)
 		return NULL;
 	for (int i = 0; i < TABLE; i++)
@@ -56,7 +57,8 @@ static void init_auto(IMB_MGR *mgr)
 	init_mb_mgr_auto(mgr, &arch);
 }
 
-/* A manager whose own tests passed, on a CPU with what the fast code needs. */
+/* Makes a manager that passed the library's self-tests. -ENOTSUP if the CPU
+ * lacks a feature that the fast code needs. */
 static int manager(IMB_MGR **out, void (*init)(IMB_MGR *mgr))
 {
 	const uint64_t need =

@@ -7,7 +7,7 @@
 #include "crypto/suite_rows.h"
 #include "wire/wire.h"
 
-/* Tags shorter than this stop at fewer forgeries (3.3). */
+/* Shorter tags have a lower limit of failed tags (3.3). */
 enum { FULL_STRENGTH = 16 };
 #define SHORT_TAG_FORGERIES ((uint64_t)1 << 32)
 

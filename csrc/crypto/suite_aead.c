@@ -1,8 +1,8 @@
 /*
- * AEAD ciphers by OpenSSL's EVP_CIPHER, and GMAC and Poly1305: the cipher
- * with all input as associated data and no text (docs/protocol.md 4.5). All
- * rows have tags of 16 bytes, EVP's default: OCB, whose nonce holds the length
- * of the tag, would have to know another before its nonce.
+ * AEAD suites by OpenSSL's EVP_CIPHER. GMAC and Poly1305 are the same ciphers
+ * with all input as associated data and an empty text (docs/protocol.md 4.5).
+ * All rows have tags of 16 bytes, EVP's default. For another length OCB, whose
+ * nonce encoding contains the tag length, would need it set before the nonce.
  */
 #include "crypto/suite.h"
 
@@ -16,7 +16,7 @@
 #include "base/bytes.h"
 
 struct srdma_suite_ctx {
-	EVP_CIPHER_CTX *cipher; /* keyed; a packet sets only its nonce */
+	EVP_CIPHER_CTX *cipher; /* keyed; each packet sets the nonce */
 	enum srdma_suite_use use;
 	int tag_len;
 };
@@ -25,11 +25,12 @@ static void aead_destroy(struct srdma_suite_ctx *c)
 {
 	if (!c)
 		return;
-	EVP_CIPHER_CTX_free(c->cipher); /* cleanses the key schedule */
+	EVP_CIPHER_CTX_free(c->cipher); /* wipes the key schedule */
 	free(c);
 }
 
-/* Set cipher, direction and key; the sizes must be those of the row. */
+/* Sets cipher, direction and key, and checks that OpenSSL's sizes are the
+ * row's. */
 static int set_key(EVP_CIPHER_CTX *ctx, const struct srdma_suite *s,
 		   enum srdma_suite_use use, const uint8_t *key)
 {
@@ -81,7 +82,7 @@ static int aead_again(struct srdma_suite_ctx *c,
 	return 0;
 }
 
-/* A key of nobody's overwrites its schedule. */
+/* Overwrites the key schedule with that of an all-zero key. */
 static int aead_forget(struct srdma_suite_ctx *c)
 {
 	static const uint8_t zero[SRDMA_SUITE_MAX_KEY];
@@ -92,7 +93,7 @@ static int aead_forget(struct srdma_suite_ctx *c)
 		       : -EIO;
 }
 
-/* One EVP update; out NULL: associated data. Nothing in, nothing done. */
+/* One EVP update. out NULL: associated data. An empty input is skipped. */
 static int update(EVP_CIPHER_CTX *ctx, uint8_t *out, int *done,
 		  const uint8_t *in, size_t len)
 {
@@ -103,8 +104,9 @@ static int update(EVP_CIPHER_CTX *ctx, uint8_t *out, int *done,
 	       EVP_CipherUpdate(ctx, out, done, in, (int)len) == 1;
 }
 
-/* Nonce, associated data, then the text into out (NULL: more of the AD).
- * done: bytes of the text; OCB keeps those behind the last whole block. */
+/* Sets the nonce, adds the associated data and processes the text into out
+ * (NULL: the text is more associated data). *done: bytes written to out; OCB
+ * holds back an incomplete last block. */
 static int start(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 		 const struct srdma_suite_io *io, uint8_t *out, int *done)
 {
@@ -115,8 +117,9 @@ static int start(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 	       update(c->cipher, out, done, io->in, io->in_len);
 }
 
-/* What is left of the text, and the tag. 0, -EBADMSG (EVP refused: it does
- * so to a wrong tag), -EIO (not the length of the text). */
+/* Writes the rest of the text and computes or checks the tag. 0; -EBADMSG if
+ * EVP refuses, as it does for a wrong tag; -EIO if the length of the text is
+ * wrong. */
 static int finish(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 		  uint8_t *out, int done)
 {

@@ -1,4 +1,4 @@
-/* ChaCha20-Poly1305 by intel-ipsec-mb, and Poly1305: the same with all as
+/* ChaCha20-Poly1305 by intel-ipsec-mb. Poly1305 is the same with all input as
  * associated data. */
 #include "crypto/provider_ipsecmb.h"
 
@@ -64,7 +64,7 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	return 0;
 }
 
-/* One packet, its text ciphered and its code written. */
+/* Input and output of one job; code: the computed tag, TAG bytes. */
 struct text {
 	const uint8_t *ad, *in;
 	size_t ad_len, len;
@@ -129,7 +129,7 @@ static int aead_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 	return r;
 }
 
-/* No text: the library wants a place for it all the same. */
+/* The text is empty, but the library requires a valid pointer for it. */
 static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 		   const struct srdma_suite_io *io, uint8_t *code)
 {

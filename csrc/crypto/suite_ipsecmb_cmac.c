@@ -1,4 +1,4 @@
-/* AES-CMAC by intel-ipsec-mb, with keys of 16 and 32 bytes. */
+/* AES-128-CMAC and AES-256-CMAC by intel-ipsec-mb. */
 #include "crypto/provider_ipsecmb.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 enum { LONG_KEY = 32, ROUND_KEYS = 15, BLOCK = 16 };
 
 struct srdma_suite_ctx {
-	/* All aligned to 16 bytes, as the library wants them. */
+	/* The library requires an alignment of 16 bytes. */
 	uint8_t round_keys[ROUND_KEYS * BLOCK], subkey_1[BLOCK],
 		subkey_2[BLOCK];
 	struct srdma_ipsecmb *mb;
@@ -85,7 +85,7 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 	return 0;
 }
 
-/* The manager's next job: the code over len bytes, as long as the tag. */
+/* Fills the manager's next job: MAC of input, tag_len bytes to code. */
 static void fill(struct srdma_suite_ctx *c, const uint8_t *input, size_t len,
 		 uint8_t *code)
 {
@@ -106,7 +106,7 @@ static void fill(struct srdma_suite_ctx *c, const uint8_t *input, size_t len,
 	job->auth_tag_output_len_in_bytes = c->tag_len;
 }
 
-/* The code over ad | in. */
+/* MAC of ad | in. */
 static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 		   const struct srdma_suite_io *io, uint8_t *code)
 {
@@ -118,7 +118,8 @@ static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 	return srdma_ipsecmb_do(c->mb->narrow);
 }
 
-/* Lanes work at the same time: two codes take little longer than one. */
+/* The library computes several jobs in parallel lanes: two codes take little
+ * longer than one. */
 static int mac_seal_each(struct srdma_suite_ctx *c,
 			 const struct srdma_suite_inputs *each, uint8_t *out)
 {

@@ -1,4 +1,4 @@
-/* AES-GCM by intel-ipsec-mb, and GMAC: GCM with all as associated data. */
+/* AES-GCM by intel-ipsec-mb. GMAC is GCM with all input as associated data. */
 #include "crypto/provider_ipsecmb.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "base/prefetch.h"
 
-/* What the library has, by key length. */
+/* Library functions for one key length. */
 struct calls {
 	aes_gcm_pre_t pre;
 	aes_gcm_enc_dec_t enc, dec;
@@ -76,7 +76,7 @@ static int forget(struct srdma_suite_ctx *c)
 static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 		  const struct srdma_suite_key *k)
 {
-	const size_t align = 64; /* of gcm_key_data */
+	const size_t align = 64; /* alignment of gcm_key_data */
 	const size_t size = (sizeof(**ctx) + align - 1) / align * align;
 	struct srdma_suite_ctx *c;
 	int r;
@@ -99,9 +99,10 @@ static int create(struct srdma_suite_ctx **ctx, struct srdma_provider *p,
 }
 
 /*
- * All that the library would refuse; lengths are a packet's. It says so in one
- * word of the whole process, which each of its calls clears: to read that after
- * each packet takes 50 ns where other threads' calls clear it too.
+ * Checks the pointers that the library would refuse; lengths are limited by the
+ * packet size. The library's own error code is one variable of the process that
+ * each call resets. Reading it per packet takes 50 ns if other threads' calls
+ * reset it as well.
  */
 static int complete(const struct srdma_suite_io *io, const uint8_t *tag)
 {
@@ -153,7 +154,7 @@ static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 		c->calls.mac_update(&c->key, &c->scratch, io->ad, io->ad_len);
 		c->calls.mac_update(&c->key, &c->scratch, io->in, io->in_len);
 		c->calls.mac_finalize(&c->key, &c->scratch, code, c->tag_len);
-	} else { /* one call instead of three: two thirds of the time */
+	} else { /* one call instead of three takes 2/3 of the time */
 		c->calls.enc(&c->key, &c->scratch, NULL, NULL, 0, io->nonce,
 			     io->ad, io->ad_len, code, c->tag_len);
 	}
@@ -175,7 +176,8 @@ static int gmac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 	return srdma_suite_judge(r, code, tag, c->tag_len);
 }
 
-/* Round keys lie in front, the low powers of H, for a few blocks, at the end. */
+/* A short packet reads the round keys at the start of the key data and the low
+ * powers of H at its end. */
 static void ahead(const struct srdma_suite_ctx *c)
 {
 	enum { ROUND_KEYS = 11 * 16, POWERS = 16 * 16 };

@@ -1,6 +1,6 @@
 /*
- * Message authentication codes by OpenSSL's EVP_MAC: HMAC and CMAC, cut to
- * the tag length (docs/protocol.md 4.5).
+ * MAC suites by OpenSSL's EVP_MAC: HMAC and CMAC, truncated to the tag length
+ * (docs/protocol.md 4.5).
  */
 #include "crypto/suite.h"
 
@@ -19,7 +19,7 @@ struct srdma_suite_ctx {
 	EVP_MAC_CTX *mac; /* keyed; init without a key starts a message */
 	enum srdma_suite_use use;
 	size_t key_len;
-	size_t full; /* bytes that the algorithm gives */
+	size_t full; /* output bytes of the algorithm */
 	size_t tag_len;
 };
 
@@ -27,15 +27,15 @@ static void mac_destroy(struct srdma_suite_ctx *c)
 {
 	if (!c)
 		return;
-	EVP_MAC_CTX_free(c->mac); /* cleanses the key schedule */
+	EVP_MAC_CTX_free(c->mac); /* wipes the key schedule */
 	free(c);
 }
 
-/* A keyed context, or NULL. The primitive is OpenSSL's cipher or digest. */
+/* Returns a keyed context, or NULL on failure. */
 static EVP_MAC_CTX *keyed(const struct srdma_suite *s, const uint8_t *key)
 {
 	char primitive[32] = "";
-	OSSL_PARAM params[3]; /* each algorithm reads the name it knows */
+	OSSL_PARAM params[3]; /* CMAC reads the cipher, HMAC the digest */
 	EVP_MAC *mac = EVP_MAC_fetch(NULL, s->algorithm, NULL);
 	EVP_MAC_CTX *ctx = mac ? EVP_MAC_CTX_new(mac) : NULL;
 
@@ -91,7 +91,7 @@ static int mac_again(struct srdma_suite_ctx *c, const struct srdma_suite_key *k)
 	return 0;
 }
 
-/* A key of nobody's overwrites its schedule. */
+/* Overwrites the key schedule with that of an all-zero key. */
 static int mac_forget(struct srdma_suite_ctx *c)
 {
 	static const uint8_t zero[SRDMA_SUITE_MAX_KEY];
@@ -100,7 +100,7 @@ static int mac_forget(struct srdma_suite_ctx *c)
 	return EVP_MAC_init(c->mac, zero, c->key_len, NULL) == 1 ? 0 : -EIO;
 }
 
-/* The whole code over ad | in. */
+/* Computes the MAC of ad | in at full length. */
 static int compute(struct srdma_suite_ctx *c, enum srdma_suite_use use,
 		   const struct srdma_suite_io *io, uint8_t *code)
 {

@@ -1,7 +1,6 @@
 /*
- * The rows of suites (docs/protocol.md 3.3), each beside its known answer,
- * in one file per family; suite.c makes one table of them. For csrc/suite*.c
- * only.
+ * Rows of suites (docs/protocol.md 3.3), each with its known answer, one file
+ * per family. suite.c joins them into one table. Private to csrc/suite*.c.
  */
 #ifndef SRDMA_SUITE_ROWS_H
 #define SRDMA_SUITE_ROWS_H
@@ -16,7 +15,7 @@ enum {
 	SRDMA_ROW_MAC = 1 << SRDMA_LEVEL_HEADER | 1 << SRDMA_LEVEL_PACKET,
 };
 
-/* Packets per key, and tags that may fail: 3.3 says where they come from. */
+/* Limits of packets per key and of failed tags; 3.3 derives them. */
 #define SRDMA_ROW_GCM_PACKETS ((uint64_t)1 << 26)
 #define SRDMA_ROW_OCB_PACKETS ((uint64_t)1 << 39)
 #define SRDMA_ROW_PACKETS     ((uint64_t)1 << 40)
@@ -38,7 +37,7 @@ struct srdma_suite_rows {
 		rows, sizeof(rows) / sizeof((rows)[0])                         \
 	}
 
-/* In the order of their ids, and so is each one's rows. */
+/* Families and rows are in ascending order of their ids. */
 extern const struct srdma_suite_rows srdma_suite_rows_aead;
 extern const struct srdma_suite_rows srdma_suite_rows_hmac;
 extern const struct srdma_suite_rows srdma_suite_rows_mac;

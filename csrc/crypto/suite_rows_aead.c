@@ -157,7 +157,7 @@ static const struct srdma_suite rows[] = {
 		.forgeries = SRDMA_ROW_FORGERIES,
 		.algorithm = "AES-192-OCB",
 		.verbs = &srdma_suite_aead,
-		/* the same with a longer key, by tests/reference */
+		/* computed by tests/reference: longer key, same inputs */
 		.answer =
 			ANSWER(.key = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b"
 				      "\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17",
@@ -192,7 +192,7 @@ static const struct srdma_suite rows[] = {
 		.forgeries = SRDMA_ROW_FORGERIES,
 		.algorithm = "AES-256-OCB",
 		.verbs = &srdma_suite_aead,
-		/* the same with a longer key, by tests/reference */
+		/* computed by tests/reference: longer key, same inputs */
 		.answer =
 			ANSWER(.key = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b"
 				      "\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17"

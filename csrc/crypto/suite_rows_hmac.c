@@ -1,4 +1,4 @@
-/* The suites of HMAC, with a key as long as the digest (docs/protocol.md 3.3). */
+/* HMAC suites; the key is as long as the digest (docs/protocol.md 3.3). */
 #include "crypto/suite_rows.h"
 
 static const struct srdma_suite rows[] = {
@@ -15,7 +15,7 @@ static const struct srdma_suite rows[] = {
 		.algorithm = "HMAC",
 		.primitive = "SHA1",
 		.verbs = &srdma_suite_mac,
-		/* RFC 2202 test case 2, the key with the zeros that HMAC pads */
+		/* RFC 2202 test case 2, key padded with zeros as HMAC does */
 		.answer =
 			ANSWER(.key = "\x4a\x65\x66\x65\x00\x00\x00\x00\x00\x00\x00\x00"
 				      "\x00\x00\x00\x00\x00\x00\x00\x00",
@@ -40,7 +40,7 @@ static const struct srdma_suite rows[] = {
 		.algorithm = "HMAC",
 		.primitive = "SHA224",
 		.verbs = &srdma_suite_mac,
-		/* RFC 4231 test case 2, the key with the zeros that HMAC pads */
+		/* RFC 4231 test case 2, key padded with zeros as HMAC does */
 		.answer =
 			ANSWER(.key = "\x4a\x65\x66\x65\x00\x00\x00\x00\x00\x00\x00\x00"
 				      "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
@@ -68,7 +68,7 @@ static const struct srdma_suite rows[] = {
 		.algorithm = "HMAC",
 		.primitive = "SHA256",
 		.verbs = &srdma_suite_mac,
-		/* RFC 4231 test case 2, the key with the zeros that HMAC pads */
+		/* RFC 4231 test case 2, key padded with zeros as HMAC does */
 		.answer =
 			ANSWER(.key = "\x4a\x65\x66\x65\x00\x00\x00\x00\x00\x00\x00\x00"
 				      "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
@@ -95,7 +95,7 @@ static const struct srdma_suite rows[] = {
 		.algorithm = "HMAC",
 		.primitive = "SHA384",
 		.verbs = &srdma_suite_mac,
-		/* RFC 4231 test case 2, the key with the zeros that HMAC pads */
+		/* RFC 4231 test case 2, key padded with zeros as HMAC does */
 		.answer =
 			ANSWER(.key = "\x4a\x65\x66\x65\x00\x00\x00\x00\x00\x00\x00\x00"
 				      "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
@@ -124,7 +124,7 @@ static const struct srdma_suite rows[] = {
 		.algorithm = "HMAC",
 		.primitive = "SHA512",
 		.verbs = &srdma_suite_mac,
-		/* RFC 4231 test case 2, the key with the zeros that HMAC pads */
+		/* RFC 4231 test case 2, key padded with zeros as HMAC does */
 		.answer =
 			ANSWER(.key = "\x4a\x65\x66\x65\x00\x00\x00\x00\x00\x00\x00\x00"
 				      "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
@@ -157,7 +157,7 @@ static const struct srdma_suite rows[] = {
 		.algorithm = "HMAC",
 		.primitive = "SHA3-224",
 		.verbs = &srdma_suite_mac,
-		/* NIST's example 1 of HMAC-SHA3-224 */
+		/* NIST example 1 of HMAC-SHA3-224 */
 		.answer =
 			ANSWER(.key = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b"
 				      "\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17"
@@ -184,7 +184,7 @@ static const struct srdma_suite rows[] = {
 		.algorithm = "HMAC",
 		.primitive = "SHA3-256",
 		.verbs = &srdma_suite_mac,
-		/* NIST's example 1 of HMAC-SHA3-256 */
+		/* NIST example 1 of HMAC-SHA3-256 */
 		.answer =
 			ANSWER(.key = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b"
 				      "\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17"
@@ -211,7 +211,7 @@ static const struct srdma_suite rows[] = {
 		.algorithm = "HMAC",
 		.primitive = "SHA3-384",
 		.verbs = &srdma_suite_mac,
-		/* NIST's example 1 of HMAC-SHA3-384 */
+		/* NIST example 1 of HMAC-SHA3-384 */
 		.answer =
 			ANSWER(.key = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b"
 				      "\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17"
@@ -240,7 +240,7 @@ static const struct srdma_suite rows[] = {
 		.algorithm = "HMAC",
 		.primitive = "SHA3-512",
 		.verbs = &srdma_suite_mac,
-		/* NIST's example 1 of HMAC-SHA3-512 */
+		/* NIST example 1 of HMAC-SHA3-512 */
 		.answer =
 			ANSWER(.key = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b"
 				      "\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17"

@@ -1,4 +1,4 @@
-/* The suites of CMAC, GMAC and Poly1305 (docs/protocol.md 3.3). */
+/* CMAC, GMAC and Poly1305 suites (docs/protocol.md 3.3). */
 #include "crypto/suite_rows.h"
 
 static const struct srdma_suite rows[] = {

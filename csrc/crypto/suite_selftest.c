@@ -19,7 +19,7 @@ static const uint8_t *bytes(const char *literal)
 	return (const uint8_t *)literal;
 }
 
-/* What is sealed: the text of an AEAD, nothing of a MAC. */
+/* Length of the ciphertext: that of the text for an AEAD, 0 for a MAC. */
 static size_t out_len(const struct srdma_suite_answer *a)
 {
 	return a->out ? a->in_len : 0;
@@ -43,7 +43,8 @@ static int seal_is_right(const struct tested *t, struct srdma_suite_ctx *ctx)
 	       (!a->out || memcmp(out, a->out, out_len(a)) == 0);
 }
 
-/* Open with one bit of the tag flipped by flip; is the outcome want? */
+/* Opens the known answer with `flip` applied to the tag's last byte. Returns 1
+ * if the result is `want` and the output is as it must be. */
 static int open_is_right(const struct tested *t, struct srdma_suite_ctx *ctx,
 			 uint8_t flip, int want)
 {
@@ -66,7 +67,8 @@ static int open_is_right(const struct tested *t, struct srdma_suite_ctx *ctx,
 	       memcmp(out, want ? wiped : bytes(a->in), out_len(a)) == 0;
 }
 
-/* A context that had another key and use before, and forgot them. */
+/* Makes a context with another key and use, then gives it the key to be tested,
+ * so that a rest of the old key would be detected. */
 static int keyed(const struct tested *t, struct srdma_suite_ctx **ctx,
 		 enum srdma_suite_use use)
 {
@@ -85,7 +87,7 @@ static int keyed(const struct tested *t, struct srdma_suite_ctx **ctx,
 	return t->verbs->again(*ctx, &k) == 0;
 }
 
-/* Twice with each context: a packet must leave nothing to the next. */
+/* Each context is used twice, to detect state left by a previous packet. */
 int srdma_suite_selftest(const struct srdma_suite *s, struct srdma_provider *p)
 {
 	const struct tested t = { s, srdma_provider_verbs(p, s), p };

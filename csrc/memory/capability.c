@@ -11,7 +11,7 @@
 enum {
 	VERSION = 1,
 	FLAG_SEALED = 1,
-	/* where the fields of a token are */
+	/* offsets of the fields of a token */
 	FLAGS = 3,
 	RKEY = 4,
 	START = 8,
@@ -41,7 +41,7 @@ static int is_somebody(const struct srdma_memkey_bearer *b)
 	       memcmp(b->holder, nobody.holder, sizeof(nobody.holder)) != 0;
 }
 
-/* Keys are numbered by right, then by node. */
+/* Number of keys. They are ordered by right, then by node. */
 static unsigned keys(const struct srdma_capability *cap)
 {
 	return (unsigned)__builtin_popcount(cap->scope.rights) * cap->nodes;
@@ -60,7 +60,7 @@ static uint8_t right_of(const struct srdma_capability *cap, unsigned key)
 	unsigned rights = cap->scope.rights;
 
 	for (; key >= cap->nodes; key -= cap->nodes)
-		rights &= rights - 1; /* without its lowest bit */
+		rights &= rights - 1; /* clears the lowest bit */
 	return (uint8_t)(rights & -rights);
 }
 
@@ -70,7 +70,7 @@ static const struct srdma_memnode *node_of(const struct srdma_capability *cap,
 	return &cap->node[key % cap->nodes];
 }
 
-/* Set the scope, and the nodes that follow from it. */
+/* Sets the scope and computes its nodes. */
 static int set_scope(struct srdma_capability *cap,
 		     const struct srdma_capability_scope *scope)
 {
@@ -102,7 +102,7 @@ int srdma_capability_grant(struct srdma_capability *cap, struct srdma_cmac *c,
 	return r;
 }
 
-/* The entry of a right that it has, by bisection. */
+/* Index of the node that contains offset; offset is in the scope. */
 static unsigned entry_at(const struct srdma_capability *cap, uint64_t offset)
 {
 	unsigned lo = 0, hi = cap->nodes;
@@ -133,8 +133,9 @@ int srdma_capability_find(const struct srdma_capability *cap, uint8_t right,
 	return 0;
 }
 
-/* A node of a smaller range lies in one node of the greater range, because
- * that is made of the greatest ones. */
+/* Derives one key of a narrowed capability. The larger range is made of the
+ * largest possible nodes, so each node of the smaller range lies in one of
+ * them. */
 static int narrow_key(struct srdma_capability *cap, struct srdma_cmac *c,
 		      const struct srdma_capability *from, unsigned key)
 {
@@ -203,7 +204,7 @@ int srdma_capability_ready(struct srdma_capability *cap, struct srdma_cmac *c)
 	return cap->final ? 0 : make_final(cap, c);
 }
 
-/* Tokens ------------------------------------------------------------------ */
+/* --- tokens -------------------------------------------------------------- */
 
 static void check_sum(uint8_t out[SRDMA_CAPABILITY_CHECK], const uint8_t *data,
 		      size_t len)
@@ -239,7 +240,7 @@ int srdma_capability_encode(uint8_t out[SRDMA_CAPABILITY_MAX],
 	return (int)(len + SRDMA_CAPABILITY_CHECK);
 }
 
-/* All but the keys; what they are made of is legal. */
+/* Decodes and checks all fields before the keys. */
 static int decode_head(struct srdma_capability *cap, const uint8_t *data)
 {
 	const struct srdma_capability_scope scope = {

@@ -1,7 +1,8 @@
 /*
- * Capabilities: the right to access a range of a region, as a token that can
- * be made smaller and handed on (docs/protocol.md 6.2). A capability is a
- * secret; every one that was made or decoded ends in srdma_capability_wipe().
+ * Capabilities: tokens for access to a range of a region, which the bearer can
+ * narrow and hand on (docs/protocol.md 6.2). A capability contains secret keys:
+ * the owner of a capability that was made or decoded must call
+ * srdma_capability_wipe().
  */
 #ifndef SRDMA_CAPABILITY_H
 #define SRDMA_CAPABILITY_H
@@ -23,7 +24,7 @@ enum {
 			       SRDMA_CAPABILITY_CHECK,
 };
 
-/* What is granted: rights, and bytes relative to the region's start. */
+/* Rights and range of a capability; bytes relative to the region's start. */
 struct srdma_capability_scope {
 	uint64_t lo, hi;
 	uint8_t rights; /* enum srdma_memkey_right, or-ed, not 0 */
@@ -33,62 +34,66 @@ struct srdma_capability {
 	struct srdma_memtree tree;
 	uint32_t rkey;
 	struct srdma_capability_scope scope;
-	struct srdma_memkey_bearer bearer; /* of a sealed one, else zero */
-	uint8_t final;	/* keys are K_access, not node keys */
-	uint16_t nodes; /* that make up the range */
+	struct srdma_memkey_bearer bearer; /* zero unless sealed */
+	uint8_t final;	/* 1: keys are K_access; 0: node keys */
+	uint16_t nodes; /* number of nodes that make up the range */
 	struct srdma_memnode node[SRDMA_MEMTREE_COVER_MAX];
-	/* nodes for the lowest right, then for the next */
+	/* keys of all nodes for the lowest right, then for the next right */
 	uint8_t key[SRDMA_CAPABILITY_KEYS][SRDMA_MEMKEY_LEN];
 };
 
 void srdma_capability_wipe(struct srdma_capability *cap);
 
 /*
- * What follows gives a whole capability or a wiped one. The errors of a scope:
- * -ERANGE: empty, or outside of the region or of what is narrowed; -EINVAL:
- * not made of granules; -EACCES: no right, or one that is not there. And -EIO.
+ * The following functions return a complete capability or a wiped one. Errors
+ * of a scope: -ERANGE: empty, or outside the region or the narrowed capability;
+ * -EINVAL: not made of granules; -EACCES: rights are empty, unknown or not in
+ * the narrowed capability. Also -EIO and -ENOMEM: the provider failed.
  */
 
-/* Make an open one, at the region's owner. */
+/* Makes an open capability from the region's keys. */
 int srdma_capability_grant(struct srdma_capability *cap, struct srdma_cmac *c,
 			   struct srdma_memkey_cache *cache, uint32_t rkey,
 			   const struct srdma_capability_scope *scope);
 
-/* A part of another one. Also -EPERM: a sealed one gives whole nodes only. */
+/* Makes a capability for a part of `from`. Also -EPERM: `from` is sealed and
+ * the range is not made of its nodes. */
 int srdma_capability_narrow(struct srdma_capability *cap, struct srdma_cmac *c,
 			    const struct srdma_capability *from,
 			    const struct srdma_capability_scope *scope);
 
-/* Make an open one final, for a bearer. Left as it is: -EPERM: it is sealed;
- * -EINVAL: neither holder nor expiry. */
+/* Seals an open capability for a holder, an expiry, or both. -EPERM (already
+ * sealed) and -EINVAL (neither holder nor expiry) leave cap unchanged. */
 int srdma_capability_seal(struct srdma_capability *cap, struct srdma_cmac *c,
 			  const struct srdma_memkey_bearer *bearer);
 
 /*
- * Replace node keys by K_access, once, before a sender uses it: afterwards an
- * open one can be used, but neither narrowed, nor sealed, nor encoded.
+ * Replaces node keys by K_access, once, for use by a sender. An open capability
+ * can then no longer be narrowed, sealed or encoded.
  */
 int srdma_capability_ready(struct srdma_capability *cap, struct srdma_cmac *c);
 
-/* The node that an access uses, and its key. */
+/* Node and key for one access. */
 struct srdma_capability_entry {
-	const struct srdma_memnode *node; /* cut the access at node->hi */
+	const struct srdma_memnode *node; /* node->hi limits the access */
 	const uint8_t *key;
 };
 
-/* The entry with the byte at an offset in the region, for one right. 0, or
- * -EACCES, -ERANGE: not granted. */
+/* Finds the entry for the byte at offset (from the region's start) and one
+ * right. 0; -EACCES: the right is not granted; -ERANGE: the byte is not. */
 int srdma_capability_find(const struct srdma_capability *cap, uint8_t right,
 			  uint64_t offset, struct srdma_capability_entry *e);
 
-/* The one token of a capability. Returns its length; -EPERM after ready(). */
+/* Writes the unique token of a capability. Returns its length; -EPERM after
+ * srdma_capability_ready() on an open capability. */
 int srdma_capability_encode(uint8_t out[SRDMA_CAPABILITY_MAX],
 			    const struct srdma_capability *cap);
 
 /*
- * Strict: whatever is taken, encode gives back. -EMSGSIZE: no token has this
- * length; -EPROTO: not a token of this version, or a field is not legal;
- * -EBADMSG: damaged. On failure *cap is wiped.
+ * Decodes a token. Strict: srdma_capability_encode() of the result gives the
+ * same bytes. -EMSGSIZE: the length is not that of a token; -EPROTO: not a
+ * token of this version, or an illegal field; -EBADMSG: wrong check sum. On
+ * failure *cap is wiped.
  */
 int srdma_capability_decode(struct srdma_capability *cap, const uint8_t *data,
 			    size_t len);

@@ -7,9 +7,9 @@
 #include "base/bytes.h"
 #include "mutant.h"
 
-/* The region's own tree, or that of a revoked range. */
+/* Keys of the region's tree or of the tree of a revoked range. */
 struct keys {
-	uint64_t serial; /* what was allowed up to it is void */
+	uint64_t serial; /* of the event that made the tree */
 	struct srdma_memkey_cache cache;
 };
 
@@ -21,11 +21,11 @@ struct srdma_memguard {
 	int uncached;
 	uint64_t generation;
 	struct keys *own;
-	struct keys *revoked[SRDMA_MAX_REVOKED]; /* the newest is the last */
+	struct keys *revoked[SRDMA_MAX_REVOKED]; /* oldest first */
 	unsigned count;
 };
 
-/* Other keys for a tree, by the guard's generation. 0 or -EIO. */
+/* Derives new keys for a tree with the guard's generation. 0, -EIO, -ENOMEM. */
 static int renew(const struct srdma_memguard *g, struct keys *keys,
 		 const struct srdma_memtree *tree,
 		 const struct srdma_memguard_fresh *fresh)
@@ -47,7 +47,7 @@ static int renew(const struct srdma_memguard *g, struct keys *keys,
 	return r;
 }
 
-/* New keys, for a tree. 0, -ENOMEM, -EIO. */
+/* Allocates and derives keys for a tree. 0, -ENOMEM, -EIO. */
 static int make(const struct srdma_memguard *g, struct keys **out,
 		const struct srdma_memtree *tree,
 		const struct srdma_memguard_fresh *fresh)
@@ -119,7 +119,7 @@ void srdma_memguard_destroy(struct srdma_memguard *g)
 	free(g);
 }
 
-/* --- which keys judge ---------------------------------------------------- */
+/* --- selection of keys --------------------------------------------------- */
 
 static uint64_t start_of(const struct srdma_memguard *g)
 {
@@ -131,7 +131,7 @@ static int in_region(const struct srdma_memguard *g, uint64_t lo, uint64_t hi)
 	return lo < hi && hi <= srdma_memtree_len(&g->own->cache.tree);
 }
 
-/* A tree's first byte, and the one behind its last. */
+/* Start and end of a tree, relative to the region's start. */
 static uint64_t lo_of(const struct srdma_memguard *g, const struct keys *keys)
 {
 	return keys->cache.tree.start - start_of(g);
@@ -148,7 +148,7 @@ static int covers(const struct srdma_memguard *g, const struct keys *keys,
 	return lo_of(g, keys) <= lo && hi <= hi_of(g, keys);
 }
 
-/* The region's own keys, if the bytes touch nothing revoked. */
+/* Keys of the newest revoked range that overlaps [lo, hi), or the region's. */
 static struct keys *newest(const struct srdma_memguard *g, uint64_t lo,
 			   uint64_t hi)
 {
@@ -159,8 +159,8 @@ static struct keys *newest(const struct srdma_memguard *g, uint64_t lo,
 	return g->own;
 }
 
-/* The keys of the tree that judges all of these bytes. 0 or -ERANGE; *keys is
- * set all the same. */
+/* Selects the keys for an access to [lo, hi). 0, or -ERANGE if their tree does
+ * not contain all bytes; *keys is set in both cases. */
 static int judge(const struct srdma_memguard *g, struct keys **keys,
 		 uint64_t lo, uint64_t hi)
 {
@@ -184,7 +184,8 @@ int srdma_memguard_find(const struct srdma_memguard *g, uint64_t lo,
 int srdma_memguard_check(struct srdma_memguard *g,
 			 const struct srdma_memkey_claim *claim, uint32_t now)
 {
-	/* below the start it wraps, to where no region has a byte */
+	/* An address below the start wraps to an offset that no region
+	 * contains. */
 	const uint64_t lo = claim->addr - start_of(g);
 	struct keys *keys;
 
@@ -198,7 +199,8 @@ int srdma_memguard_check(struct srdma_memguard *g,
 int srdma_memguard_current(const struct srdma_memguard *g, uint64_t serial,
 			   uint64_t lo, uint64_t hi)
 {
-	/* What covered an entry that was dropped is newer than that was. */
+	/* A range that replaced dropped entries has a higher serial than they
+	 * had. */
 	return newest(g, lo, hi)->serial <= serial;
 }
 
@@ -217,7 +219,7 @@ int srdma_memguard_grant(struct srdma_memguard *g, struct srdma_capability *cap,
 	return srdma_capability_grant(cap, g->cmac, &keys->cache, g->rkey, &in);
 }
 
-/* --- revocation ----------------------------------------------------------- */
+/* --- revocation ---------------------------------------------------------- */
 
 int srdma_memguard_revoke_all(struct srdma_memguard *g,
 			      const struct srdma_memguard_fresh *fresh)
@@ -225,7 +227,7 @@ int srdma_memguard_revoke_all(struct srdma_memguard *g,
 	const struct srdma_memtree tree = g->own->cache.tree;
 	int r;
 
-	g->generation++; /* one that fails is used by nothing */
+	g->generation++; /* a failed attempt only skips a generation */
 	r = renew(g, g->own, &tree, fresh);
 	if (!r)
 		drop_revoked(g);
@@ -244,7 +246,7 @@ static int check_range(const struct srdma_memguard *g, uint64_t lo, uint64_t hi)
 	return 0;
 }
 
-/* Those that the newest one covers judge nothing any more. */
+/* Entries inside the newest range are no longer used. */
 static void drop_covered(struct srdma_memguard *g, uint64_t lo, uint64_t hi)
 {
 	unsigned kept = 0;
@@ -260,8 +262,8 @@ static void drop_covered(struct srdma_memguard *g, uint64_t lo, uint64_t hi)
 	g->count = kept;
 }
 
-/* Is there room for a range, where those that it covers go? 0, -ENOSPC,
- * -EDQUOT. */
+/* 0 if there is room for the range after the entries inside it are dropped,
+ * else -ENOSPC or -EDQUOT. */
 static int check_room(const struct srdma_memguard *g, uint64_t lo, uint64_t hi)
 {
 	unsigned stay = 0;

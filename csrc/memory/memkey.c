@@ -126,10 +126,11 @@ int srdma_memkey_proof(struct srdma_cmac *c,
 	return srdma_cmac_sum(c, out, in, sizeof(proof_label) + ad_len);
 }
 
-/* The cache ----------------------------------------------------------------
+/*
+ * --- cache ---
  *
- * Direct-mapped: two nodes that meet in a slot evict each other, and the next
- * look-up derives from their parent.
+ * Direct-mapped: two nodes with the same slot evict each other, and the next
+ * lookup derives from the nearest cached ancestor.
  */
 
 void srdma_memkey_cache_init(struct srdma_memkey_cache *cache,
@@ -147,19 +148,19 @@ void srdma_memkey_cache_wipe(struct srdma_memkey_cache *cache)
 	srdma_wipe(cache, sizeof(*cache));
 }
 
-/* As in a heap the root is 1 and the children of n are 2n and 2n + 1. */
+/* Heap numbering: the root is 1, the children of n are 2n and 2n + 1. */
 static uint64_t name_of(uint8_t right, unsigned depth, uint64_t index)
 {
 	return (uint64_t)right << 56 | UINT64_C(1) << depth | index;
 }
 
-/* Fibonacci hashing: as many of the product's upper bits. */
+/* Fibonacci hashing: returns the upper `bits` bits of the product. */
 static unsigned hash(uint64_t name, unsigned bits)
 {
 	return (unsigned)(name * UINT64_C(0x9e3779b97f4a7c15) >> (64 - bits));
 }
 
-/* Upper levels first, one slot for each place in the tree. */
+/* Nodes of the upper levels have one slot each; deeper nodes are hashed. */
 static struct srdma_memkey_slot *slot_of(struct srdma_memkey_cache *cache,
 					 uint64_t name)
 {
@@ -181,8 +182,8 @@ static void keep(struct srdma_memkey_cache *cache, uint64_t name,
 	memcpy(slot->key, key, SRDMA_MEMKEY_LEN);
 }
 
-/* Copy the lowest cached key above or at the node to out, or derive the root;
- * returns its depth. */
+/* Copies the key of the node or of its lowest cached ancestor to out, or
+ * derives the root key. Returns the depth of that node or a negative error. */
 static int lowest(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
 		  uint8_t *out, uint8_t right, const struct srdma_memnode *node)
 {
@@ -231,7 +232,8 @@ static int same_bearer(const struct srdma_memkey_bearer *a,
 	       memcmp(a->holder, b->holder, sizeof(a->holder)) == 0;
 }
 
-/* K_access of a claim, which is kept: most claims are like one before. */
+/* K_access of a claim. It is cached, because most claims repeat an earlier
+ * node, holder and expiry. */
 static int access_of(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
 		     uint8_t out[SRDMA_MEMKEY_LEN],
 		     const struct srdma_memkey_claim *claim,
@@ -269,7 +271,7 @@ static int check_proof(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
 	if (!r && !srdma_equal(proof, claim->proof, sizeof(proof)))
 		r = -EBADMSG;
 	srdma_wipe(key, sizeof(key));
-	/* The proof of a forger's packet is one that would be accepted. */
+	/* The proof computed for a forged packet would be accepted with it. */
 	srdma_wipe(proof, sizeof(proof));
 	return r;
 }
@@ -277,7 +279,8 @@ static int check_proof(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
 int srdma_memkey_check(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
 		       const struct srdma_memkey_claim *claim, uint32_t now)
 {
-	/* below the start it wraps, to where no region has a byte */
+	/* An address below the start wraps to an offset that no region
+	 * contains. */
 	const uint64_t offset = claim->addr - cache->tree.start;
 	const uint32_t expiry = claim->bearer.expiry;
 	struct srdma_memnode node;

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 
-/* So that the padded length is at most 2^63, too. */
+/* Limits the length padded to a power of two to 2^63. */
 #define LEN_MAX (UINT64_C(1) << 63)
 
 int srdma_memtree_check(const struct srdma_memtree *t)
@@ -16,7 +16,7 @@ int srdma_memtree_check(const struct srdma_memtree *t)
 	return 0;
 }
 
-/* Depth of the blocks: blocks padded to 2^h. */
+/* Depth of the leaves (blocks), with the block count padded to 2^height. */
 static unsigned height(const struct srdma_memtree *t)
 {
 	const uint64_t last = (srdma_memtree_len(t) - 1) >> t->log2_block;
@@ -24,7 +24,7 @@ static unsigned height(const struct srdma_memtree *t)
 	return last ? 64 - (unsigned)__builtin_clzll(last) : 0;
 }
 
-/* log2 of the bytes of a node. */
+/* log2 of the size of a node in bytes. */
 static unsigned log2_span(const struct srdma_memtree *t, unsigned depth)
 {
 	return t->log2_block + height(t) - depth;
@@ -42,7 +42,7 @@ uint64_t srdma_memtree_granule(const struct srdma_memtree *t)
 	return UINT64_C(1) << log2_span(t, srdma_memtree_depth(t));
 }
 
-/* Its depth and a byte of it name a node. */
+/* The node of a depth that contains the byte at offset. */
 static struct srdma_memnode node_at(const struct srdma_memtree *t,
 				    unsigned depth, uint64_t offset)
 {
@@ -68,7 +68,7 @@ int srdma_memtree_find(const struct srdma_memtree *t, unsigned depth,
 	return 0;
 }
 
-/* The greatest node that starts at lo and ends at hi or before. */
+/* The largest node that begins at lo and ends at or before hi. */
 static struct srdma_memnode greatest(const struct srdma_memtree *t, uint64_t lo,
 				     uint64_t hi)
 {

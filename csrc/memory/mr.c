@@ -51,7 +51,7 @@ enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 	    !SRDMA_MUTANT(RIGHTS_IGNORED))
 		return SRDMA_REASON_NO_RIGHT;
 	region = mr->region;
-	/* No sum here can wrap: 6. */
+	/* Written as differences, which cannot wrap (6). */
 	if (want->len > region->length || want->addr < region->base ||
 	    want->addr - region->base >
 		    region->length - want->len + SRDMA_MUTANT(ONE_BYTE_TOO_FAR))

@@ -14,7 +14,8 @@ enum {
 	CONTEXT_TRAFFIC = CONTEXT_CHAIN + 3,
 };
 
-/* generation | direction | epoch, how the contexts of 3.2 and 3.5 begin. */
+/* Writes generation | direction | epoch, the start of the contexts of 3.2 and
+ * 3.5. */
 static void lay_context(const struct srdma_epochs *e, uint32_t number,
 			uint8_t context[CONTEXT_CHAIN])
 {
@@ -23,8 +24,8 @@ static void lay_context(const struct srdma_epochs *e, uint32_t number,
 	srdma_store32(context + SRDMA_GENERATION_LEN + 1, number);
 }
 
-/* key | iv of 3.2 from S, of c->key_len bytes, and the keyed context, if there
- * is one that can be keyed again. */
+/* Derives key | iv of 3.2 from S (c->key_len bytes) and keys keyed->ctx with
+ * it, which is created if it is NULL. */
 static int derive(const struct srdma_epochs *e, struct srdma_cmac *c,
 		  uint32_t number, const uint8_t *secret,
 		  struct srdma_keyed *keyed)
@@ -56,7 +57,7 @@ static int derive(const struct srdma_epochs *e, struct srdma_cmac *c,
 	return r;
 }
 
-/* S of the next epoch from that of this one (3.5). */
+/* Derives S of the next epoch from the current S (3.5). */
 static int ratchet(const struct srdma_epochs *e, uint8_t *secret)
 {
 	uint8_t context[CONTEXT_CHAIN];
@@ -72,7 +73,7 @@ static int ratchet(const struct srdma_epochs *e, uint8_t *secret)
 			 &info);
 }
 
-/* CHAIN lives from now on. */
+/* Makes slot CHAIN live. */
 static int make_chain(struct srdma_epochs *e)
 {
 	const struct srdma_epoch_key *now = &e->key[SRDMA_EPOCH_NOW];
@@ -89,7 +90,7 @@ static int make_chain(struct srdma_epochs *e)
 	return r;
 }
 
-/* A mode without PD. */
+/* Derives the key of a slot in a mode without PD. */
 static int derive_own(struct srdma_epochs *e, enum srdma_epoch_at at)
 {
 	struct srdma_epoch_key *k = &e->key[at];
@@ -107,7 +108,7 @@ static int derive_own(struct srdma_epochs *e, enum srdma_epoch_at at)
 	return r;
 }
 
-/* Fill the slot that the cache gave. */
+/* Derives the key of a slot in a mode with PD into the cache entry. */
 static int derive_slot(struct srdma_epochs *e, enum srdma_epoch_at at)
 {
 	struct srdma_epoch_key *k = &e->key[at];
@@ -123,7 +124,7 @@ static int derive_slot(struct srdma_epochs *e, enum srdma_epoch_at at)
 		r = derive(e, c, srdma_epoch_number(e, at),
 			   e->derived ? derived : k->secret, &k->slot->keyed);
 	srdma_wipe(derived, sizeof(derived));
-	srdma_cmac_forget(c); /* S is not kept there either */
+	srdma_cmac_forget(c); /* c still holds S */
 	return r;
 }
 
@@ -150,7 +151,7 @@ int srdma_epoch_key(struct srdma_epochs *e, enum srdma_epoch_at at,
 	return r;
 }
 
-/* Where the provider failed the context is not used again. */
+/* A context whose provider failed is not used again. */
 int srdma_epoch_done(struct srdma_epochs *e, enum srdma_epoch_at at, int r)
 {
 	if (!e->pd)
@@ -170,7 +171,7 @@ void srdma_epoch_ahead(const struct srdma_epochs *e)
 		e->verbs->ahead(k->own.ctx);
 }
 
-/* What was derived, not what it was derived from. */
+/* Wipes the traffic key, not the secret that it was derived from. */
 static void forget_derived(struct srdma_epochs *e, struct srdma_epoch_key *k)
 {
 	if (e->pd)
@@ -241,7 +242,7 @@ int srdma_epoch_step(struct srdma_epochs *e)
 	return 0;
 }
 
-/* What a live key comes from. */
+/* Stores the secret or K_PD serial of a slot and makes it live. */
 static void give(struct srdma_epochs *e, enum srdma_epoch_at at,
 		 const uint8_t *secret, uint32_t serial)
 {

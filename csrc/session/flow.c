@@ -22,7 +22,7 @@ enum {
 	AD_RECEIVER = 40,
 	AD_REQUEST_ID = 60,
 	AD_BTH = 68,
-	BTH_FECN = 4, /* the byte that routers may change */
+	BTH_FECN = 4, /* FECN and BECN: routers may change them */
 	VERSION = 1,
 };
 
@@ -85,7 +85,7 @@ uint32_t srdma_flow_bind(struct srdma_flow *f, const struct srdma_packet *p,
 	srdma_store32(f->ad + AD_EPOCH, epoch);
 	srdma_store64(f->ad + AD_PN, p->pn);
 	srdma_store64(f->ad + AD_REQUEST_ID, p->request_id);
-	/* BTH, extension headers and STH are one piece before the tag. */
+	/* BTH, extension headers and STH are contiguous before the tag. */
 	memcpy(f->ad + AD_BTH, p->data, p->tag_at);
 	f->ad[AD_BTH + BTH_FECN] = 0;
 	at += p->tag_at - SRDMA_BTH_LEN;
@@ -100,7 +100,7 @@ uint32_t srdma_flow_claim_len(const struct srdma_packet *p)
 	return SRDMA_GENERATION_LEN + AD_BTH + p->tag_at - SRDMA_PROOF_LEN;
 }
 
-/* iv XOR (0x00000000 | direction | 0 | packet number), 4.3. */
+/* Nonce (4.3): iv XOR (0x00000000 | direction | 0 | packet number). */
 static void make_nonce(const struct srdma_flow *f, const uint8_t *iv,
 		       uint64_t pn, uint8_t nonce[SRDMA_NONCE_LEN])
 {
@@ -112,7 +112,7 @@ static void make_nonce(const struct srdma_flow *f, const uint8_t *iv,
 		nonce[i] ^= iv[i];
 }
 
-/* All but the text; *ctx stays until the packet is done. */
+/* Sets nonce and AD of io. *ctx is the key until srdma_epoch_done(). */
 static int begin(struct srdma_flow *f, enum srdma_epoch_at at, uint64_t pn,
 		 struct srdma_suite_io *io, uint8_t nonce[SRDMA_NONCE_LEN],
 		 struct srdma_suite_ctx **ctx)

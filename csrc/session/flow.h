@@ -1,8 +1,7 @@
 /*
  * A flow: one direction of a session. It makes the nonce and the associated
- * data of each packet (docs/protocol.md 4.3, 4.4); its keys, one of each epoch
- * that is live, are those of epoch.h. Inside csrc only; session.h is what
- * others use.
+ * data (AD) of each packet (docs/protocol.md 4.3, 4.4) and uses the keys of
+ * epoch.h. Private to csrc; other code uses session.h.
  */
 #ifndef SRDMA_FLOW_H
 #define SRDMA_FLOW_H
@@ -13,7 +12,7 @@
 #include "session/session.h"
 
 enum {
-	SRDMA_AD_FIXED = 80, /* up to the BTH, which ends there */
+	SRDMA_AD_FIXED = 80, /* bytes up to the end of the BTH */
 	SRDMA_AD_MAX = 255,
 };
 
@@ -22,44 +21,45 @@ struct srdma_flow {
 	union {
 		struct {
 			uint8_t generation[SRDMA_GENERATION_LEN];
-			uint8_t ad[SRDMA_AD_MAX]; /* the session's bytes stay,
-						     4.4 */
+			/* AD; the fields that are fixed for the session are
+			 * written once (4.4). */
+			uint8_t ad[SRDMA_AD_MAX];
 		};
-		/* what a proof covers (6.1), from the start */
+		/* The bytes that a proof covers are its first bytes (6.1). */
 		uint8_t claim[SRDMA_GENERATION_LEN + SRDMA_AD_MAX];
 	};
 };
 
 /*
- * Lay down what all packets of a direction have in common, and its keys. suite
- * NULL: level none. Returns 0, -EINVAL, -ENOMEM, -EIO; the caller destroys f in
- * any case.
+ * Sets up the fixed part of the AD and the keys of one direction. suite NULL:
+ * level none. Returns 0, -EINVAL, -ENOMEM, -EIO. The caller calls
+ * srdma_flow_destroy() after a failure, too.
  */
 int srdma_flow_create(struct srdma_flow *f, const struct srdma_suite *suite,
 		      const struct srdma_session_params *params,
 		      enum srdma_suite_use use);
 
-/* Forget the keys. */
+/* Wipes the keys. */
 void srdma_flow_destroy(struct srdma_flow *f);
 
-/* A packet is about to come: ask for what it takes, but for the key. */
+/* Prefetches what the next packet reads, except the key. */
 void srdma_flow_ahead(const struct srdma_flow *f);
 
 /*
- * Make the associated data of *p, which was parsed or built and has its 62-bit
- * pn and 64-bit request id, in f->ad. Returns its length.
+ * Writes the AD of *p to f->ad. *p was parsed or built and has its full packet
+ * number and request id. Returns the length of the AD in bytes.
  */
 uint32_t srdma_flow_bind(struct srdma_flow *f, const struct srdma_packet *p,
 			 uint32_t epoch);
 
-/* How much of f->claim the proof of the packet bound last covers. */
+/* Length of the part of f->claim that the proof of *p covers, in bytes. */
 uint32_t srdma_flow_claim_len(const struct srdma_packet *p);
 
 /*
- * Seal or open, whichever the flow is for, the packet bound last, by the key in
- * a place. The caller fills in, in_len, out and ad_len of io, and knows the
- * tag. 0; open: -EBADMSG if the tag is wrong; -EIO, -ENOMEM: the provider
- * failed. Failed: out is wiped, or holds what it did.
+ * Seals or opens the packet of the last srdma_flow_bind(); at: the key slot.
+ * The caller fills in, in_len, out and ad_len of io. Returns 0; -EBADMSG (open:
+ * wrong tag); -EIO or -ENOMEM (the provider failed). On failure out is wiped or
+ * unchanged.
  */
 int srdma_flow_seal(struct srdma_flow *f, uint64_t pn,
 		    struct srdma_suite_io *io, uint8_t *tag);

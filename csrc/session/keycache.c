@@ -9,14 +9,14 @@
 #include "crypto/suite.h"
 
 struct srdma_keycache {
-	unsigned contexts; /* that are kept */
+	unsigned contexts; /* capacity */
 	uint32_t used;
 	uint64_t hits, misses;
 	struct srdma_cmac prf_16, prf_32;
 	/*
-	 * A ring of the slots with this one, which is none of them, as its
-	 * mark: ring.older is the newest and ring.newer the oldest. Free slots
-	 * are the oldest.
+	 * Head of a circular LRU list of the entries: ring.older is the most
+	 * recently used entry, ring.newer the least recently used one. Free
+	 * entries are at the least recently used end.
 	 */
 	struct srdma_keyslot ring;
 	struct srdma_keyslot slots[];
@@ -28,7 +28,7 @@ static void detach(struct srdma_keyslot *s)
 	s->older->newer = s->newer;
 }
 
-/* Between two neighbours. */
+/* Inserts s between two neighbours. */
 static void attach(struct srdma_keyslot *s, struct srdma_keyslot *newer,
 		   struct srdma_keyslot *older)
 {
@@ -38,7 +38,7 @@ static void attach(struct srdma_keyslot *s, struct srdma_keyslot *newer,
 	older->newer = s;
 }
 
-/* Neither key nor context. */
+/* Destroys context and key. */
 static void empty(struct srdma_keyslot *s)
 {
 	if (s->keyed.ctx)
@@ -48,7 +48,7 @@ static void empty(struct srdma_keyslot *s)
 int srdma_keycache_create(struct srdma_keycache **out, unsigned contexts,
 			  struct srdma_provider *provider)
 {
-	/* the packet that is under way needs one in any case */
+	/* the current packet needs one entry in any case */
 	const unsigned n = contexts ? contexts : 1;
 	struct srdma_keycache *c;
 	int r;
@@ -98,7 +98,7 @@ void srdma_keyed_wipe(struct srdma_keyed *k,
 	srdma_wipe(k, sizeof(*k));
 }
 
-/* Nobody's any more. */
+/* Separates the entry from its flow. */
 static void unlink_slot(struct srdma_keycache *c, struct srdma_keyslot *s)
 {
 	*s->link = NULL;
@@ -106,7 +106,7 @@ static void unlink_slot(struct srdma_keycache *c, struct srdma_keyslot *s)
 	c->used--;
 }
 
-/* The flow loses its key, and the context stays for the next. */
+/* Wipes the flow's key but keeps the context for the next flow. */
 static void retire(struct srdma_keycache *c, struct srdma_keyslot *s)
 {
 	srdma_wipe(s->keyed.iv, sizeof(s->keyed.iv));

@@ -1,6 +1,6 @@
 /*
- * Keyed contexts of flows whose keys are derived when a packet needs them
- * (docs/protocol.md 3.4): those used last, bounded. One thread at a time.
+ * LRU cache of the keyed contexts of flows whose traffic keys are derived on
+ * demand (docs/protocol.md 3.4). One thread at a time.
  */
 #ifndef SRDMA_KEYCACHE_H
 #define SRDMA_KEYCACHE_H
@@ -11,24 +11,23 @@
 struct srdma_keycache;
 struct srdma_provider;
 
-/* contexts: how many are kept, 0 for none: each packet derives its key.
- * provider: what derives, NULL for OpenSSL; it outlives the cache. 0, -ENOMEM,
- * -EIO. */
+/* contexts: capacity; 0: nothing is kept, and each packet derives its key.
+ * provider (NULL: OpenSSL) must outlive the cache. 0, -ENOMEM, -EIO. */
 int srdma_keycache_create(struct srdma_keycache **out, unsigned contexts,
 			  struct srdma_provider *provider);
 
-/* After all its sessions. Wipes; NULL is allowed. */
+/* Called after all its sessions are destroyed. Wipes keys. NULL is allowed. */
 void srdma_keycache_destroy(struct srdma_keycache *c);
 
 struct srdma_keycache_counts {
-	uint64_t hits;	 /* packets whose context was there */
-	uint64_t misses; /* packets whose key had to be derived */
-	uint32_t kept;	 /* contexts that are there now */
+	uint64_t hits;	 /* packets that found their context */
+	uint64_t misses; /* packets that derived their key */
+	uint32_t kept;	 /* contexts in use now */
 };
 void srdma_keycache_count(const struct srdma_keycache *c,
 			  struct srdma_keycache_counts *counts);
 
-/* --- for flows (flow.c) only ------------------------------------------- */
+/* --- for flows (epoch.c) only ------------------------------------------ */
 
 struct srdma_cmac;
 struct srdma_suite;
@@ -43,43 +42,46 @@ struct srdma_keyed {
 	uint8_t iv[SRDMA_NONCE_LEN];
 };
 
+/* Destroys the context and wipes the IV. */
 void srdma_keyed_wipe(struct srdma_keyed *k,
 		      const struct srdma_suite_verbs *verbs);
 
-/* What the cache keeps of a flow; the flow's link points to it and is NULL
- * where it keeps nothing. */
+/* Cache entry of a flow. The flow's link points to it; the link is NULL if the
+ * flow has no entry. */
 struct srdma_keyslot {
 	struct srdma_keyslot *newer, *older;
-	struct srdma_keyslot **link;	       /* NULL: the slot is free */
+	struct srdma_keyslot **link;	       /* NULL: the entry is free */
 	const struct srdma_suite *suite;       /* of keyed.ctx */
-	const struct srdma_suite_verbs *verbs; /* likewise */
+	const struct srdma_suite_verbs *verbs; /* of keyed.ctx */
 	struct srdma_keyed keyed;
 };
 
 /*
- * For a packet of the flow that *link belongs to. Returns 1: *link is its
- * slot, which is now the newest. 0: *link is a slot that has no key yet, taken
- * from the flow that used its own least recently if all were in use: fill
- * (*link)->keyed, or drop it. Its ctx may be there, of the suite and without a
- * key. link stays where it is until then.
+ * Finds or takes the entry of the flow that owns *link.
+ * Returns 1 if the flow had an entry, with its key. Returns 0 if *link is now
+ * an entry without a key: a free one, or the least recently used one, whose
+ * flow lost it. The caller then fills (*link)->keyed or drops the entry. Its
+ * ctx may be an unkeyed context of the same suite, to be keyed again. The entry
+ * becomes the most recently used one. The link's address must not change while
+ * the flow has the entry (see srdma_keycache_move()).
  */
 int srdma_keycache_take(struct srdma_keycache *c, struct srdma_keyslot **link,
 			const struct srdma_suite *suite,
 			const struct srdma_suite_verbs *verbs);
 
-/* The packet is done: a cache that keeps nothing wipes the key. */
+/* Called after each packet. A cache of capacity 0 wipes the key. */
 void srdma_keycache_release(struct srdma_keycache *c,
 			    struct srdma_keyslot **link);
 
-/* Wipe what the cache keeps of a flow; nothing if *link is NULL. */
+/* Wipes and frees the entry of a flow. *link may be NULL. */
 void srdma_keycache_drop(struct srdma_keycache *c, struct srdma_keyslot **link);
 
-/* The slot, if there is one, belongs to another link of the flow from now on:
- * *to, which had none. */
+/* Moves the entry, if there is one, from link *from to link *to of the same
+ * flow; *to must be NULL before. */
 void srdma_keycache_move(struct srdma_keyslot **to,
 			 struct srdma_keyslot **from);
 
-/* A context to derive with, for parents of 16 or 32 bytes. */
+/* The cache's CMAC context for derivations from parents of 16 or 32 bytes. */
 struct srdma_cmac *srdma_keycache_prf(struct srdma_keycache *c, size_t key_len);
 
 #endif

@@ -13,7 +13,7 @@ static int is_request(const struct srdma_packet *p)
 	return (srdma_wire_traits(p->opcode) & SRDMA_T_REQUEST) != 0;
 }
 
-/* The 62-bit packet number, in the window and not seen (4.1). */
+/* Infers the 62-bit packet number and checks the replay window (4.1). */
 static int find_number(const struct srdma_session *s, struct srdma_packet *p)
 {
 	if (srdma_window_infer(&p->pn, s->window.next, p->psn))
@@ -23,7 +23,8 @@ static int find_number(const struct srdma_session *s, struct srdma_packet *p)
 	return srdma_window_test(&s->window, p->pn) ? -SRDMA_REFUSED_REPLAY : 0;
 }
 
-/* The 64-bit request id: the peer's for requests, else our own (4.2). */
+/* Infers the 64-bit request id: of the peer's requests if the packet is a
+ * request, else of the local requests (4.2). */
 static int find_request(const struct srdma_session *s, struct srdma_packet *p)
 {
 	const uint64_t expected = is_request(p) ? s->peer_next : s->own_next;
@@ -39,8 +40,8 @@ static int find_request(const struct srdma_session *s, struct srdma_packet *p)
 	return 0;
 }
 
-/* Where the key of the packet's epoch is (3.5): numbers rise with epochs. Of
- * the next epoch it is where the chain's is. */
+/* Selects the key slot by the epoch bits (3.5). Packet numbers rise with
+ * epochs. The next epoch is reported as CHAIN; open_by() also tries FRESH. */
 static int find_epoch(const struct srdma_session *s,
 		      const struct srdma_packet *p, enum srdma_epoch_at *at)
 {
@@ -65,8 +66,9 @@ static int find_epoch(const struct srdma_session *s,
 	return -SRDMA_REFUSED_EPOCH;
 }
 
-/* By the key of its epoch. The next one may have begun with a new secret, or
- * else by the chain: *at says with which. */
+/* Verifies with the selected key. The first packet of the next epoch decides
+ * whether that epoch uses the new secret (FRESH) or the chain (CHAIN); *at is
+ * set to the key that verified. */
 static int open_by(struct srdma_session *s, const struct srdma_packet *p,
 		   struct srdma_suite_io *io, enum srdma_epoch_at *at)
 {
@@ -84,7 +86,7 @@ static int open_by(struct srdma_session *s, const struct srdma_packet *p,
 	return srdma_flow_open(&s->rx, *at, p->pn, io, tag);
 }
 
-/* A mutant: the epoch that a packet claims begins. */
+/* Mutant EPOCH_BEFORE_TAG: begins the epoch that an unverified packet names. */
 static void believe(struct srdma_session *s, const struct srdma_packet *p,
 		    enum srdma_epoch_at *at)
 {
@@ -98,7 +100,7 @@ static void believe(struct srdma_session *s, const struct srdma_packet *p,
 	*at = SRDMA_EPOCH_NOW;
 }
 
-/* Verify the tag; then, and only then, the payload is in plain. */
+/* Verifies the tag. plain receives the payload only if the tag is correct. */
 static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
 		     enum srdma_epoch_at *at, uint8_t *plain)
 {
@@ -106,7 +108,7 @@ static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
 	struct srdma_suite_io io = {
 		.in = text,
 		.in_len = srdma_session_covered(s, p->payload_len),
-		.out = plain, /* AEAD: wiped if the tag fails */
+		.out = plain, /* AEAD: out is wiped if the tag is wrong */
 	};
 	int r = 0;
 
@@ -128,7 +130,8 @@ static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
 	return 0;
 }
 
-/* The order of 4.6. Nothing before the commit at the end changes state. */
+/* Checks in the order of 4.6. State changes only at the end, after all checks;
+ * a failed tag only counts. */
 int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 		       const uint8_t *data, size_t len, uint8_t *plain)
 {

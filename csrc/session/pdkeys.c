@@ -80,7 +80,7 @@ int srdma_pdkeys_secret_with(struct srdma_cmac *c,
 	at = lay_endpoint(at, &flow->receiver);
 	at = lay_endpoint(at, &flow->sender);
 	memcpy(at, flow->generation, SRDMA_GENERATION_LEN);
-	/* the parent is as long as S */
+	/* parent and S have the same length */
 	return srdma_kdf_with(c, out, c->key_len,
 			      parent + (c->key_len == KEY_16 ? 0 : KEY_16),
 			      &info);

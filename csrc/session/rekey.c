@@ -1,7 +1,7 @@
 /*
- * When the epochs of a session change (docs/protocol.md 3.5): its own by what
- * it sealed, by time, by new secrets and by what the peer does; the peer's by
- * what verified.
+ * Decides when the epochs of a session change (docs/protocol.md 3.5). The TX
+ * epoch changes after limits of packets, bytes or time, after a new secret, or
+ * after the peer; the RX epoch follows verified packets.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,10 +18,10 @@ uint32_t srdma_session_epoch(const struct srdma_session *s,
 				     : s->rx.epochs.number;
 }
 
-/* --- what is sent ----------------------------------------------------- */
+/* --- TX ----------------------------------------------------------------- */
 
-/* Half as many of the peer's packets as end the session were wrong: the peer,
- * which follows, changes the key that is guessed. */
+/* 1 if half of the failed tags that end the session have been counted. A new TX
+ * epoch makes the peer, which follows, change the key that is being guessed. */
 static int is_guessed(const struct srdma_session *s)
 {
 	const uint32_t e = s->rx.epochs.number;
@@ -40,7 +40,7 @@ static int is_wanted(const struct srdma_session *s, uint64_t now)
 	       s->tx.epochs.key[SRDMA_EPOCH_FRESH].live || is_guessed(s);
 }
 
-/* There is no epoch behind the last one: all ends but last words. */
+/* The last epoch has no successor: only the reserved NAK and CLOSE remain. */
 static void end(struct srdma_session *s)
 {
 	if (s->sealed_max > s->sealed + SRDMA_LAST_WORDS)
@@ -81,7 +81,7 @@ int srdma_session_advance(struct srdma_session *s, uint64_t now, uint64_t told)
 	return 1;
 }
 
-/* --- what comes --------------------------------------------------------- */
+/* --- RX ----------------------------------------------------------------- */
 
 uint64_t srdma_session_forgeries(const struct srdma_session *s)
 {
@@ -111,7 +111,7 @@ void srdma_session_follow(struct srdma_session *s, enum srdma_epoch_at at,
 	struct srdma_epochs *e = &s->rx.epochs;
 
 	srdma_epoch_begin(e, at);
-	/* those of the three that live stay */
+	/* The other two counters: current and previous epoch. */
 	s->forgeries[(e->number + 1) & 3] = 0;
 	s->forgeries[(e->number + 2) & 3] = 0;
 	s->rx_first = pn;
@@ -128,7 +128,7 @@ void srdma_session_settle(struct srdma_session *s)
 	s->rx_passed = UINT64_MAX;
 }
 
-/* --- both --------------------------------------------------------------- */
+/* --- both directions ---------------------------------------------------- */
 
 static struct srdma_epochs *epochs_of(struct srdma_session *s,
 				      enum srdma_direction direction)

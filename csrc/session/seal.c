@@ -8,13 +8,13 @@
 #include "mutant.h"
 #include "session/session_state.h"
 
-/* Is the proof of this packet still to be made? */
+/* 1 if the session has to compute the proof of this packet. */
 static int wants_proof(const struct srdma_packet *p)
 {
 	return (p->flags & SRDMA_STH_PROOF) && p->access_key;
 }
 
-/* Is this a packet that the peer's open would take? wire.c asks the rest. */
+/* 1 if the peer's open would accept these fields; wire.c checks the others. */
 static int legal(const struct srdma_session *s, const struct srdma_packet *p)
 {
 	if (p->request_id >= SRDMA_NUMBER_END)
@@ -25,7 +25,7 @@ static int legal(const struct srdma_session *s, const struct srdma_packet *p)
 	       p->ack.request_id == (uint32_t)p->request_id;
 }
 
-/* May one more packet be sealed in this epoch (3.3, 3.5)? */
+/* 1 if this epoch's limits permit one more packet (3.3, 3.5). */
 static int left(const struct srdma_session *s, const struct srdma_packet *p)
 {
 	const int last_words = SRDMA_MUTANT(NO_LAST_WORDS) ||
@@ -38,7 +38,7 @@ static int left(const struct srdma_session *s, const struct srdma_packet *p)
 	       s->tx_pn < SRDMA_NUMBER_END;
 }
 
-/* The proof of 6.1 into packet, datagram and the data bound for the tag. */
+/* Computes the proof (6.1) and writes it to packet, datagram and AD. */
 static int prove(struct srdma_session *s, struct srdma_packet *p, uint8_t *out)
 {
 	const uint32_t len = srdma_flow_claim_len(p);
@@ -52,14 +52,16 @@ static int prove(struct srdma_session *s, struct srdma_packet *p, uint8_t *out)
 	return 0;
 }
 
-/* Proof, tag, and the payload as it travels, into the datagram as built. */
+/* Computes proof and tag, and writes the payload in plain or encrypted form to
+ * the datagram that wire.c built. */
 static int protect(struct srdma_session *s, struct srdma_packet *p,
 		   const uint8_t *payload, uint8_t *out)
 {
 	const int aead = s->level == SRDMA_LEVEL_AEAD;
 	uint8_t *text = out + p->payload_at;
 	struct srdma_suite_io io = {
-		/* A MAC covers what is sent, not what the caller may change. */
+		/* A MAC reads the copy in the datagram, because the host may
+		 * change the payload meanwhile. */
 		.in = aead ? payload : text,
 		.in_len = srdma_session_covered(s, p->payload_len),
 		.out = text,
@@ -95,7 +97,8 @@ int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
 	len = srdma_wire_build(p, out, s->tag_len);
 	if (len < 0)
 		return len;
-	/* Spent before the cipher runs: no outcome uses the number again. */
+	/* The number is used up before the cipher runs, so that no failure can
+	 * lead to its reuse. */
 	if (!SRDMA_MUTANT(ACK_REUSES_NUMBER) ||
 	    p->opcode != SRDMA_OP_ACKNOWLEDGE)
 		s->tx_pn++;

@@ -13,7 +13,7 @@
 
 enum { MTU_MIN = 256, QPN_MAX = 0xffffff, WINDOW_ORDERED = 64 };
 
-/* A mode has what it needs. */
+/* Checks that the mode is supported and has the objects that it needs. */
 static int check_mode(const struct srdma_session_params *p)
 {
 	if (p->mode >= SRDMA_MODES)
@@ -26,7 +26,8 @@ static int check_mode(const struct srdma_session_params *p)
 	return 0;
 }
 
-/* Suite, level, mode, tag and secret agree; *suite NULL: level none. */
+/* Checks that suite, level, mode, tag length and secret length agree. *suite is
+ * NULL for level none. */
 static int check_protection(const struct srdma_session_params *p,
 			    const struct srdma_suite **suite)
 {

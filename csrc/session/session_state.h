@@ -1,4 +1,4 @@
-/* What a session is, for session.c, seal.c and open.c only. */
+/* State of a session. Private to session.c, seal.c, open.c and rekey.c. */
 #ifndef SRDMA_SESSION_STATE_H
 #define SRDMA_SESSION_STATE_H
 
@@ -14,42 +14,44 @@ struct srdma_session {
 	uint8_t level, tag_len;
 	uint32_t mtu;
 	uint32_t local_qpn, peer_qpn;
-	struct srdma_cmac *cmac; /* the caller's; NULL: no memory proofs */
+	struct srdma_cmac *cmac; /* borrowed; NULL: no memory proofs */
 
 	/* seal */
 	struct srdma_flow tx;
-	uint64_t tx_pn;		     /* next to spend */
+	uint64_t tx_pn;		     /* next packet number */
 	uint64_t own_next;	     /* 1 + highest request id sealed */
-	uint64_t tx_first;	     /* number of the epoch's first packet */
-	uint64_t sealed, sealed_max; /* packets of the epoch */
-	uint64_t bytes;		     /* of their payload */
-	uint64_t began;		     /* when the first of them was due */
-	uint64_t due;		     /* when rekey.c looks again */
+	uint64_t tx_first;	     /* packet number that began the epoch */
+	uint64_t sealed, sealed_max; /* packets of the epoch and their limit */
+	uint64_t bytes;		     /* payload bytes of the epoch */
+	uint64_t began;		     /* time at which the epoch began, ns */
+	uint64_t due;		     /* next time at which rekey.c checks, ns */
 	struct {
 		uint64_t packets, bytes, ns;
-	} rekey; /* limits of an epoch that let another one be wanted */
+	} rekey; /* limits after which a new epoch is wanted */
 
 	/* open */
 	struct srdma_flow rx;
 	struct srdma_window window;
 	uint64_t peer_next;    /* 1 + highest request id verified */
-	uint64_t rx_first;     /* number of the epoch's first verified packet */
-	uint64_t rx_passed;    /* behind it the epoch before is over */
-	uint64_t forgeries[4]; /* of each live epoch, by its 2 bits */
+	uint64_t rx_first;     /* first verified packet number of the epoch */
+	uint64_t rx_passed;    /* number that ends the previous epoch's life */
+	uint64_t forgeries[4]; /* per live epoch, by its low 2 bits */
 	uint64_t forgeries_max;
-	uint8_t spent; /* one of them reached it */
+	uint8_t spent; /* 1: forgeries_max was reached */
 };
 
-/* The last packets that an epoch permits: of NAK and CLOSE (3.5). */
+/* Packets at the end of an epoch's limit that are reserved for NAK and CLOSE
+ * (3.5). */
 enum { SRDMA_LAST_WORDS = 8 };
 
-/* rekey.c: a packet of the epoch with these bits had a wrong tag. */
+/* rekey.c: counts a failed tag for the epoch with these low 2 bits. */
 void srdma_session_forged(struct srdma_session *s, uint8_t bits);
-/* rekey.c: the first packet of the peer's next epoch verified, by this key. */
+/* rekey.c: the first packet of the peer's next epoch, pn, was verified with the
+ * key in `at`, which becomes the current key. */
 void srdma_session_follow(struct srdma_session *s, enum srdma_epoch_at at,
 			  uint64_t pn);
 
-/* Bytes of a packet's payload that the tag covers (4.5). */
+/* Number of payload bytes that the tag covers (4.5). */
 static inline uint32_t srdma_session_covered(const struct srdma_session *s,
 					     uint32_t payload_len)
 {

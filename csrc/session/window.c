@@ -6,9 +6,9 @@
 enum { WORD_BITS = 64 };
 
 /*
- * A ring of bits as in RFC 6479: of the words that the window touches, the
- * oldest and the newest may be partly outside of it, so one word more than
- * the window has is needed at least; a power of two makes the index a mask.
+ * Circular bitmap as in RFC 6479. The oldest and the newest word of the window
+ * may lie only partly in it, so the bitmap has at least one word more than the
+ * window. A power of two makes the index a mask.
  */
 _Static_assert(SRDMA_WINDOW_WORDS > SRDMA_WINDOW_MAX / WORD_BITS, "ring");
 _Static_assert((SRDMA_WINDOW_WORDS & (SRDMA_WINDOW_WORDS - 1)) == 0, "mask");
@@ -58,7 +58,7 @@ int srdma_window_test(const struct srdma_window *w, uint64_t pn)
 void srdma_window_commit(struct srdma_window *w, uint64_t pn)
 {
 	if (pn >= w->next) {
-		/* Words between the old highest and pn begin empty. */
+		/* Clear the words between the old highest number and pn. */
 		uint64_t steps = pn / WORD_BITS;
 
 		steps -= w->next ? (w->next - 1) / WORD_BITS : 0;

@@ -52,7 +52,8 @@ static void load(struct srdma_desc *d, const uint8_t *in)
 	d->capability = srdma_load32(in + 52);
 }
 
-/* An opcode of the table of 9.1; INLINE only where the NIC would read. */
+/* The opcode is one of table 9.1. INLINE is legal only if the request sends
+ * local data. */
 static int opcode_legal(const struct srdma_desc *d)
 {
 	switch (d->opcode) {
@@ -80,7 +81,7 @@ static int zeros_legal(const uint8_t *in)
 	       memcmp(in + DESC_ZERO_AT, zero, sizeof(zero)) == 0;
 }
 
-/* The operands of an atomic, behind its descriptor. 0 or -EPROTO. */
+/* Reads the operands after an atomic's descriptor. 0 or -EPROTO. */
 static int load_operands(struct srdma_desc *d, const uint8_t *in, size_t len)
 {
 	if (len < SRDMA_OPERANDS_LEN)

@@ -13,10 +13,10 @@ enum {
 	IPV6_LEN = 40,
 	UDP_LEN = 8,
 	IPV4_DF = 0x4000,
-	BTH_RESV8A = 4, /* FECN, BECN, reserved: routers change it */
+	BTH_RESV8A = 4, /* FECN, BECN, reserved: changed by routers */
 };
 
-/* ToS, TTL and checksum are ones. */
+/* ToS, TTL and checksum stay ones. */
 static void put_ipv4(uint8_t *ip, const struct sockaddr_in *from,
 		     const struct sockaddr_in *to)
 {
@@ -28,7 +28,7 @@ static void put_ipv4(uint8_t *ip, const struct sockaddr_in *from,
 	memcpy(ip + 16, &to->sin_addr, 4);
 }
 
-/* Traffic class, flow label and hop limit are ones. */
+/* Traffic class, flow label and hop limit stay ones. */
 static void put_ipv6(uint8_t *ip, const struct sockaddr_in6 *from,
 		     const struct sockaddr_in6 *to)
 {
@@ -38,7 +38,7 @@ static void put_ipv6(uint8_t *ip, const struct sockaddr_in6 *from,
 	memcpy(ip + 24, &to->sin6_addr, 16);
 }
 
-/* The checksum is ones. */
+/* The checksum stays ones. */
 static void put_ports(uint8_t *udp, const void *from, const void *to)
 {
 	memcpy(udp, from, 2);

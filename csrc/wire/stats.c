@@ -14,7 +14,7 @@ static const char *const names[] = {
 #undef X
 };
 
-/* Before the reasons, whose names are reason.c's. */
+/* Index of the first reason; reason.c has the names from here on. */
 enum { FIXED = sizeof(names) / sizeof(names[0]) };
 
 _Static_assert(offsetof(struct srdma_stats, reason) == FIXED * sizeof(uint64_t),

@@ -10,14 +10,14 @@
 enum {
 	MIN_LEN = SRDMA_BTH_LEN + SRDMA_STH_LEN,
 	PKEY = 0xffff,
-	TVER_SE_M = 0xcf,	/* byte 1: all but PadCnt */
-	ACKREQ_RESERVED = 0x83, /* byte 8: all but tag size code and epoch */
+	TVER_SE_M = 0xcf,	/* byte 1: every bit but PadCnt */
+	ACKREQ_RESERVED = 0x83, /* byte 8: every bit but tag size code, epoch */
 	MASK24 = 0xffffff,
 	SYNDROME_ACK = 0x1f,
 	SYNDROME_RNR = 0x20,
 };
 
-/* Combinations of traits, to keep the table below in columns. */
+/* Combinations of traits for the table below. */
 #define REQ   (SRDMA_T_KNOWN | SRDMA_T_REQUEST)
 #define SEND  (REQ | SRDMA_T_SEND | SRDMA_T_PAYLOAD)
 #define WRITE (REQ | SRDMA_T_WRITE | SRDMA_T_PAYLOAD)
@@ -53,7 +53,7 @@ static const uint32_t traits[SRDMA_OP_COUNT] = {
 	[SRDMA_OP_SEND_ONLY_INV] = SEND | ONLY | SRDMA_T_IETH,
 };
 
-/* Bytes of a tag, by its size code. */
+/* Tag length in bytes by size code (2.1). */
 static const uint8_t tag_sizes[8] = { 0, 12, 16, 20, 28, 32, 48, 64 };
 
 uint32_t srdma_wire_traits(uint8_t opcode)
@@ -74,7 +74,7 @@ int32_t srdma_wire_qpn(const uint8_t *data, size_t len)
 	return len < SRDMA_BTH_LEN ? -1 : (int32_t)srdma_load24(data + 5);
 }
 
-/* Bytes of the extension headers that the traits name. */
+/* Bytes of the extension headers of an opcode with traits t. */
 static uint32_t extension_len(uint32_t t)
 {
 	return (t & SRDMA_T_RETH ? SRDMA_RETH_LEN : 0) +
@@ -94,7 +94,7 @@ static uint32_t body_len(uint8_t gaps)
 	return SRDMA_ACK_BODY_LEN + SRDMA_GAP_LEN * (uint32_t)gaps;
 }
 
-/* P only where memory is named, H only with P, nothing undefined (2.3). */
+/* Flag P is legal on packets that name memory, flag H only with P (2.3). */
 static int flags_legal(uint32_t t, uint8_t flags)
 {
 	const uint8_t known =
@@ -108,7 +108,7 @@ static int flags_legal(uint32_t t, uint8_t flags)
 	return !(flags & SRDMA_STH_PROOF) || (t & memory);
 }
 
-/* FIRST, MIDDLE and LAST carry something; ONLY may be empty (2.2). */
+/* Only an ONLY packet may have an empty payload (2.2). */
 static int payload_legal(uint32_t t, size_t len)
 {
 	if (!(t & SRDMA_T_PAYLOAD))
@@ -116,7 +116,7 @@ static int payload_legal(uint32_t t, size_t len)
 	return len > 0 || (t & ONLY) == ONLY;
 }
 
-/* The AETH syndrome that opcode, kind and reason fix (2.2, 2.4). */
+/* The AETH syndrome is determined by opcode, ack kind and reason (2.2, 2.4). */
 static uint8_t syndrome(const struct srdma_packet *p)
 {
 	if (p->opcode != SRDMA_OP_ACKNOWLEDGE)
@@ -126,11 +126,12 @@ static uint8_t syndrome(const struct srdma_packet *p)
 	return p->ack.kind == SRDMA_ACK_RNR ? SYNDROME_RNR : SYNDROME_ACK;
 }
 
-/* None is empty, none begins before the end of the one before or before the
- * position; ids are serial numbers, so 2^31 behind it at most (5.2). */
+/* Gaps are not empty, are in order, do not overlap, and lie at or after the
+ * position. Ids are compared as serial numbers, so a gap ends at most 2^31 ids
+ * after the position (5.2). */
 static int gaps_legal(const struct srdma_ack_body *a)
 {
-	uint64_t end = a->offset; /* id from the position's on, offset */
+	uint64_t end = a->offset; /* (id - id of the position) << 32 | offset */
 
 	for (uint8_t i = 0; i < a->gaps; i++) {
 		const struct srdma_gap *g = &a->gap[i];
@@ -153,7 +154,7 @@ static int gaps_legal(const struct srdma_ack_body *a)
 	return 1;
 }
 
-/* Kind, reason, length and position agree (2.4). */
+/* Kind, reason, length and position must agree (2.4). */
 static int ack_legal(const struct srdma_packet *p)
 {
 	const struct srdma_ack_body *a = &p->ack;
@@ -162,7 +163,7 @@ static int ack_legal(const struct srdma_packet *p)
 	if (a->kind < SRDMA_ACK_OPEN || a->kind > SRDMA_ACK_RNR ||
 	    a->gaps > SRDMA_MAX_GAPS || a->skips > (a->gaps > 0))
 		return 0;
-	if (a->kind == SRDMA_ACK_NAK ? !row->nak : a->length != 0)
+	if (a->kind == SRDMA_ACK_NAK && !row->nak)
 		return 0;
 	if (a->kind == SRDMA_ACK_CLOSE ? !row->close
 				       : a->kind != SRDMA_ACK_NAK && a->reason)
@@ -187,7 +188,8 @@ static int parse_bth(struct srdma_packet *p, const uint8_t *d)
 	return 0;
 }
 
-/* Extension headers at d; the datagram is long enough. AETH: see below. */
+/* Reads the extension headers at d; the caller has checked the length.
+ * parse_aeth() checks an AETH. */
 static void parse_extensions(struct srdma_packet *p, uint32_t t,
 			     const uint8_t *d)
 {
@@ -225,7 +227,7 @@ static int parse_sth(struct srdma_packet *p, uint32_t t, const uint8_t *d)
 	return 0;
 }
 
-/* A body at d of which body_len(p->ack.gaps) bytes are there. */
+/* d has body_len(p->ack.gaps) bytes. */
 static int parse_body(struct srdma_packet *p, const uint8_t *d)
 {
 	struct srdma_ack_body *a = &p->ack;
@@ -238,7 +240,8 @@ static int parse_body(struct srdma_packet *p, const uint8_t *d)
 	a->highest_pn = srdma_load32(d + 12);
 	a->recv_credit = srdma_load32(d + 16);
 	a->request_credit = srdma_load32(d + 20);
-	a->length = srdma_load32(d + 24);
+	if (srdma_load32(d + 24)) /* reserved */
+		return -SRDMA_REFUSED_ACK_BODY;
 	d += SRDMA_ACK_BODY_LEN;
 	for (uint8_t i = 0; i < a->gaps; i++, d += SRDMA_GAP_LEN) {
 		a->gap[i].request_id = srdma_load32(d);
@@ -249,8 +252,8 @@ static int parse_body(struct srdma_packet *p, const uint8_t *d)
 }
 
 /*
- * Where tag, ack body and payload lie, from what the packet says of itself
- * and the QP's tag length; refuses a datagram that ends before.
+ * Finds tag, ack body and payload from the packet's own fields and the QP's tag
+ * length. Refuses a datagram that is too short for them.
  */
 static int parse_layout(struct srdma_packet *p, uint32_t t, uint32_t tag_len)
 {
@@ -311,7 +314,7 @@ int srdma_wire_parse(struct srdma_packet *p, const uint8_t *data, size_t len,
 	if (len < MIN_LEN)
 		return -SRDMA_REFUSED_SHORT;
 	p->data = data;
-	/* No packet is longer; what lies behind is too long all the same. */
+	/* One byte more than the longest packet is enough to refuse it. */
 	p->len = len > SRDMA_MAX_PACKET ? SRDMA_MAX_PACKET + 1 : (uint32_t)len;
 	r = parse_bth(p, data);
 	if (r)
@@ -393,7 +396,7 @@ static void build_body(const struct srdma_ack_body *a, uint8_t *d)
 	srdma_store32(d + 12, a->highest_pn);
 	srdma_store32(d + 16, a->recv_credit);
 	srdma_store32(d + 20, a->request_credit);
-	srdma_store32(d + 24, a->length);
+	srdma_store32(d + 24, 0);
 	d += SRDMA_ACK_BODY_LEN;
 	for (uint8_t i = 0; i < a->gaps; i++, d += SRDMA_GAP_LEN) {
 		srdma_store32(d, a->gap[i].request_id);

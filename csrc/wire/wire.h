@@ -1,9 +1,11 @@
 /*
- * Wire formats of srdma-1: packets, host descriptors, completion records,
- * with their lengths and limits (docs/protocol.md 2, 9, 12).
+ * Wire formats of srdma-1: packets, host descriptors, completion records, with
+ * their lengths and limits (docs/protocol.md 2, 9, 12). Section numbers in
+ * comments are those of docs/protocol.md.
  *
- * The parser is total: it reads nothing outside [data, data + len) and
- * never asserts on what a peer sent.
+ * The parser accepts any input: it reads only [data, data + len) and never
+ * asserts on received data. Lengths are in bytes; integers in structs are in
+ * host byte order.
  */
 #ifndef SRDMA_WIRE_H
 #define SRDMA_WIRE_H
@@ -26,12 +28,12 @@ enum srdma_wire_limits {
 	SRDMA_MAX_GAPS = 8,
 	SRDMA_MAX_TAG = 64,
 	SRDMA_MAX_PAYLOAD = 4096,
-	/* an ack with all gaps: BTH, AETH, STH, tag, body, gaps */
+	/* ACKNOWLEDGE with all gaps: BTH, AETH, STH, tag, body, gaps */
 	SRDMA_MAX_HEADER = 12 + 4 + 8 + 64 + 28 + 8 * 12,
 	SRDMA_MAX_PACKET = SRDMA_MAX_HEADER + SRDMA_MAX_PAYLOAD + 3,
 	SRDMA_MAX_MESSAGE = 1 << 30,
 	SRDMA_READ_PART = 65536,
-	SRDMA_ATOMIC_LEN = 8, /* bytes that an atomic works on */
+	SRDMA_ATOMIC_LEN = 8, /* operand size of an atomic */
 };
 
 /* Level of protection of a session (4). */
@@ -42,7 +44,7 @@ enum srdma_level {
 	SRDMA_LEVEL_AEAD = 3,
 };
 
-/* OpCode: the RC opcodes of IBTA (2.2). */
+/* BTH OpCode: RC opcodes of IBTA (2.2). */
 enum srdma_opcode {
 	SRDMA_OP_SEND_FIRST = 0x00,
 	SRDMA_OP_SEND_MIDDLE = 0x01,
@@ -70,28 +72,28 @@ enum srdma_opcode {
 	SRDMA_OP_COUNT = 0x18,
 };
 
-/* What an opcode is and carries: bits of srdma_wire_traits(). */
+/* Kind of an opcode and the headers it has; see srdma_wire_traits(). */
 enum srdma_trait {
 	SRDMA_T_SEND = 1 << 0,
 	SRDMA_T_WRITE = 1 << 1,
 	SRDMA_T_READ = 1 << 2, /* READ_REQUEST */
 	SRDMA_T_ATOMIC = 1 << 3,
-	SRDMA_T_REQUEST = 1 << 4, /* names a request of the sender (4.2) */
+	SRDMA_T_REQUEST = 1 << 4, /* its id is a request of the sender (4.2) */
 	SRDMA_T_ANSWER = 1 << 5,  /* READ_RESPONSE_*, ATOMIC_ACKNOWLEDGE */
 	SRDMA_T_ACK = 1 << 6,
-	SRDMA_T_FIRST = 1 << 7, /* first packet of a message: FIRST, ONLY */
-	SRDMA_T_LAST = 1 << 8,	/* last packet of a message: LAST, ONLY */
+	SRDMA_T_FIRST = 1 << 7, /* FIRST, ONLY: begins a message or chunk */
+	SRDMA_T_LAST = 1 << 8,	/* LAST, ONLY: ends a message or chunk */
 	SRDMA_T_RETH = 1 << 9,
 	SRDMA_T_ATOMIC_ETH = 1 << 10,
 	SRDMA_T_AETH = 1 << 11,
 	SRDMA_T_ATOMIC_ACK_ETH = 1 << 12,
 	SRDMA_T_IMM = 1 << 13,
 	SRDMA_T_IETH = 1 << 14,
-	SRDMA_T_PAYLOAD = 1 << 15, /* may carry payload */
+	SRDMA_T_PAYLOAD = 1 << 15, /* may carry a payload */
 	SRDMA_T_KNOWN = 1 << 16,
 };
 
-/* Traits of an opcode, 0 if it is not one of table 2.2. */
+/* Traits of an opcode (enum srdma_trait); 0 if table 2.2 has no such opcode. */
 uint32_t srdma_wire_traits(uint8_t opcode);
 
 enum srdma_sth_flag {
@@ -109,8 +111,8 @@ enum srdma_ack_kind {
 	SRDMA_ACK_RNR = 6,
 };
 
-/* Of request ids: length is SRDMA_GAP_IDS + n, all up to the beginning of
- * request_id + n; else so many bytes from offset on (5.2). */
+/* Flag in srdma_gap.length. Set: the other bits are n, and the gap ends where
+ * request_id + n begins. Clear: length is in bytes from offset on (5.2). */
 #define SRDMA_GAP_IDS (UINT32_C(1) << 31)
 
 struct srdma_gap {
@@ -123,50 +125,49 @@ struct srdma_ack_body {
 	uint8_t kind;
 	uint8_t reason; /* enum srdma_reason */
 	uint8_t gaps;
-	uint8_t skips;	     /* 1: what is before the first gap is not told */
-	uint32_t request_id; /* position: low 32 bits */
+	uint8_t skips;	     /* 1: more is missing before the first gap */
+	uint32_t request_id; /* position: id, low 32 bits */
 	uint32_t offset;
-	uint32_t highest_pn; /* low 32 bits */
+	uint32_t highest_pn; /* low 32 bits of a packet number */
 	uint32_t recv_credit;
 	uint32_t request_credit;
-	uint32_t length;
 	struct srdma_gap gap[SRDMA_MAX_GAPS];
 };
 
 /*
- * A packet as fields: what the sealer is given and what the parser finds.
- * Sealer: reads opcode, request_id, flags, offset and what the opcode's
- * traits name; the session adds QPN, PSN, epoch, tag code and pad.
- * Parser: fills all but pn and the high bits of request_id, which
- * srdma_session_open() widens.
+ * A packet as fields: input of the sealer and output of the parser.
+ * Sealer: reads opcode, request_id, flags, offset and the fields that the
+ * opcode's traits require. The session adds QPN, PSN, epoch, tag code and pad.
+ * Parser: fills all fields but pn and the high bits of request_id, which
+ * srdma_session_open() infers.
  */
 struct srdma_packet {
 	uint8_t opcode;
-	uint8_t tag_code; /* parser only, with the four below */
-	uint8_t epoch;	  /* 2 bits */
+	uint8_t tag_code; /* parser only */
+	uint8_t epoch;	  /* 2 bits, as qpn and psn: set by parser or session */
 	uint8_t pad;
 	uint32_t qpn;	     /* SRC QPN of the receiver */
-	uint32_t psn;	     /* 24 bits */
-	uint64_t pn;	     /* 62 bits, set by seal and open */
-	uint64_t request_id; /* parser: 24 bits; after open: 64 */
-	uint32_t offset;     /* of this packet in its message, bytes */
+	uint32_t psn;	     /* low 24 bits of pn */
+	uint64_t pn;	     /* 62 bits; set by seal and open */
+	uint64_t request_id; /* parser: low 24 bits; after open: 64 */
+	uint32_t offset;     /* of the first payload byte in its message */
 	uint8_t flags;	     /* enum srdma_sth_flag */
-	uint8_t depth;	     /* with SRDMA_STH_PROOF only, as the two below */
+	uint8_t depth;	     /* with flag P only, like expiry and proof */
 	uint32_t expiry;
 	uint8_t proof[SRDMA_PROOF_LEN];
-	/* sealer: K_access (6.1), from which seal makes the proof; NULL: the
-	 * proof is sent as it stands here */
+	/* Sealer only: K_access (6.1), from which seal computes the proof.
+	 * NULL: `proof` is sent as it is. */
 	const uint8_t *access_key;
-	uint64_t va; /* RETH, AtomicETH */
+	uint64_t va; /* RETH, AtomicETH: virtual address */
 	uint32_t rkey;
-	uint32_t dma_len;  /* RETH: bytes */
-	uint64_t swap_add; /* AtomicETH, host order value */
+	uint32_t dma_len;  /* RETH: length of the message or read chunk */
+	uint64_t swap_add; /* AtomicETH: swap or add operand */
 	uint64_t compare;
-	uint64_t original; /* AtomicAckETH */
-	uint32_t imm;	   /* ImmDt, IETH: value of the 4 bytes, big-endian */
+	uint64_t original; /* AtomicAckETH: original value */
+	uint32_t imm;	   /* ImmDt, IETH: the 4 bytes read as big-endian */
 	struct srdma_ack_body ack; /* ACKNOWLEDGE only */
 	uint32_t payload_len;
-	/* parser only: where things lie in the datagram */
+	/* Positions and lengths in the datagram, set by parser and builder. */
 	uint32_t tag_at;
 	uint32_t tag_len;
 	uint32_t payload_at;
@@ -175,30 +176,33 @@ struct srdma_packet {
 };
 
 /*
- * Parse a datagram (2.5). tag_len is the QP's, never the packet's; mtu is
- * the most payload accepted. Keeps pointers into data; allocates nothing.
- * Returns 0, or a negative enum srdma_refusal (stats.h) naming the check.
+ * Parses a datagram (2.5) and fills *p. tag_len is the tag length of the QP's
+ * suite; mtu is the largest payload accepted. *p keeps pointers into data;
+ * nothing is allocated.
+ * Returns 0, or a negative enum srdma_refusal (stats.h) for the first check
+ * that failed.
  */
 int srdma_wire_parse(struct srdma_packet *p, const uint8_t *data, size_t len,
 		     uint32_t tag_len, uint32_t mtu);
 
 /*
- * The SRC QPN of a datagram, without any other check.
- * Returns the 24-bit number, or -1 if it is shorter than a BTH.
+ * The destination QPN (the receiver's SRC QPN) of a datagram; nothing else is
+ * checked.
+ * Returns the 24-bit number, or -1 if the datagram is shorter than a BTH.
  */
 int32_t srdma_wire_qpn(const uint8_t *data, size_t len);
 
 /*
- * Lay out BTH, extension headers, STH without tag, ack body and pad of *p
- * into out (SRDMA_MAX_PACKET bytes), leaving room for a tag of tag_len at
- * p->tag_at and the payload at p->payload_at (both set here, with p->pad,
- * tag_code, data and len). p->qpn, psn and epoch are written as they are.
- * Returns the length of the whole datagram, or -EINVAL if the fields are
- * not a legal packet of the opcode.
+ * Writes BTH, extension headers, STH, ack body and pad bytes of *p to out
+ * (SRDMA_MAX_PACKET bytes). The caller writes the tag (tag_len bytes) at
+ * p->tag_at and the payload at p->payload_at; both positions, pad, tag_code,
+ * data and len are set here. p->qpn, psn and epoch are written unchanged.
+ * Returns the length of the datagram, or -EINVAL if the fields make no legal
+ * packet of the opcode or no size code exists for tag_len.
  */
 int srdma_wire_build(struct srdma_packet *p, uint8_t *out, uint32_t tag_len);
 
-/* Tag size code of a tag length in bytes (2.1); -1 if there is none. */
+/* Tag size code of a tag length in bytes (2.1); -1 if no code exists. */
 int srdma_wire_tag_code(uint32_t tag_len);
 
 /* --- host leg (9) --------------------------------------------------- */
@@ -207,7 +211,7 @@ enum {
 	SRDMA_DESC_LEN = 64,
 	SRDMA_MAX_INLINE = 448,
 	SRDMA_DESC_SLOT = SRDMA_DESC_LEN + SRDMA_MAX_INLINE,
-	SRDMA_OPERANDS_LEN = 16, /* behind the descriptor of an atomic */
+	SRDMA_OPERANDS_LEN = 16, /* follow an atomic's descriptor */
 	SRDMA_RECORD_LEN = 32,
 };
 
@@ -241,9 +245,9 @@ struct srdma_desc {
 	uint32_t rkey;
 	uint64_t remote_addr;
 	uint32_t imm;
-	uint32_t capability; /* handle of INSTALL; 0: none */
-	uint64_t swap_add;   /* atomics, behind the descriptor */
-	uint64_t compare;    /* COMPARE_SWAP */
+	uint32_t capability; /* handle from INSTALL; 0: none */
+	uint64_t swap_add;   /* atomics only, follow the descriptor */
+	uint64_t compare;    /* COMPARE_SWAP only, else 0 */
 };
 
 static inline int srdma_desc_is_atomic(uint8_t opcode)
@@ -252,50 +256,53 @@ static inline int srdma_desc_is_atomic(uint8_t opcode)
 	       opcode == SRDMA_DESC_FETCH_ADD;
 }
 
-/* Of an atomic. */
+/* 1 if length and operands of an atomic are legal. */
 static inline int srdma_desc_operands_ok(const struct srdma_desc *d)
 {
 	return d->length == SRDMA_ATOMIC_LEN &&
 	       (d->opcode == SRDMA_DESC_COMPARE_SWAP || !d->compare);
 }
 
-/* 1: it is done when the peer's answers are in host memory. */
+/* 1 if the request is answered by a response (READ, atomic). It completes when
+ * the response is in host memory. */
 static inline int srdma_desc_is_answered(uint8_t opcode)
 {
 	return opcode == SRDMA_DESC_READ || srdma_desc_is_atomic(opcode);
 }
 
-/* 1: it names memory of the peer, so a capability may go with it. */
+/* 1 if the request names memory of the target, and so may use a capability. */
 static inline int srdma_desc_names_memory(uint8_t opcode)
 {
 	return opcode == SRDMA_DESC_WRITE || opcode == SRDMA_DESC_WRITE_IMM ||
 	       srdma_desc_is_answered(opcode);
 }
 
-/* 1: it takes a receive of the peer. */
+/* 1 if the request consumes a receive of the target. */
 static inline int srdma_desc_consumes_recv(uint8_t opcode)
 {
 	return opcode == SRDMA_DESC_SEND || opcode == SRDMA_DESC_SEND_IMM ||
 	       opcode == SRDMA_DESC_WRITE_IMM;
 }
 
-/* out: SRDMA_DESC_LEN bytes, and for an atomic SRDMA_OPERANDS_LEN more.
- * Returns how many it filled. */
+/* out: SRDMA_DESC_LEN bytes, plus SRDMA_OPERANDS_LEN for an atomic. Returns the
+ * number of bytes written. */
 uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d);
 
 /*
- * Decode a slot of len bytes, the payload of an INLINE descriptor included.
- * Returns 0; -EPROTO: too short, too long, unknown opcode or flag, bytes that
- * must be zero are not, INLINE or a capability where there can be none, an
- * atomic of a length that is not SRDMA_ATOMIC_LEN;
- * -EMSGSIZE: a message above SRDMA_MAX_MESSAGE. *d is filled, failed or not,
- * if a whole descriptor came.
+ * Decodes a descriptor slot of len bytes, inline data included.
+ * Returns 0;
+ * -EPROTO if the length, the opcode or a flag is not legal, bytes that must be
+ * zero are not, INLINE or a capability is set for an opcode that has none,
+ * inline data is longer than the slot, or an atomic's length is not
+ * SRDMA_ATOMIC_LEN;
+ * -EMSGSIZE if the message is longer than SRDMA_MAX_MESSAGE.
+ * Even on failure *d holds the fields if in has a whole descriptor.
  */
 int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len);
-/* The QP that a descriptor names, without decoding it; 0: it is too short. */
+/* The QPN of a descriptor, nothing else decoded; 0 if in is too short. */
 uint32_t srdma_desc_qpn(const uint8_t *in, size_t len);
 
-enum srdma_wc_opcode { /* the values of enum ibv_wc_opcode */
+enum srdma_wc_opcode { /* values of enum ibv_wc_opcode */
 		       SRDMA_WC_SEND = 0,
 		       SRDMA_WC_RDMA_WRITE = 1,
 		       SRDMA_WC_RDMA_READ = 2,
@@ -308,11 +315,12 @@ enum srdma_wc_opcode { /* the values of enum ibv_wc_opcode */
 
 enum { SRDMA_RECORD_WITH_IMM = 1 };
 
+/* Completion record (9.2). */
 struct srdma_record {
 	uint64_t id;
 	uint32_t qpn;
 	uint8_t opcode; /* enum srdma_wc_opcode */
-	uint8_t status; /* ibv_wc_status */
+	uint8_t status; /* value of enum ibv_wc_status */
 	uint16_t flags;
 	uint32_t vendor_err; /* enum srdma_reason */
 	uint32_t byte_len;

@@ -1,5 +1,7 @@
-/* Tests of what derives keys: by OpenSSL and by the fastest provider here, with
- * keys of both lengths. */
+/*
+ * Runs a key derivation test with OpenSSL and with the fastest provider of this
+ * machine, for both key lengths.
+ */
 #ifndef CMAC_KEYS_H
 #define CMAC_KEYS_H
 

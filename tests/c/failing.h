@@ -1,4 +1,4 @@
-/* A provider that takes no key, for tests of what happens then. */
+/* A crypto provider that fails to set any key. */
 #ifndef FAILING_H
 #define FAILING_H
 
@@ -31,7 +31,7 @@ static inline int failing_forget(struct srdma_suite_ctx *ctx)
 	return -EIO;
 }
 
-/* Without a context; it gets none. */
+/* A CMAC without a context, which cannot get one. */
 static inline struct srdma_cmac failing_cmac(void)
 {
 	static const struct srdma_suite_verbs verbs = {

@@ -18,7 +18,10 @@ int srdma_doorbell_create(struct srdma_doorbell *bell)
 	if (r < 0)
 		return r;
 	bell->fd = r;
-	/* From here on nobody gets a writable mapping; ours exists. */
+	/*
+	 * After this seal nobody can create a writable mapping; ours exists
+	 * already.
+	 */
 	if (fcntl(bell->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE)) {
 		r = -errno;
 		srdma_doorbell_destroy(bell);
@@ -54,8 +57,9 @@ int srdma_doorbell_eventfd(void)
 }
 
 /*
- * Writing to what a peer passed must not wait. All eventfds share the inode
- * of anonymous files, the other kinds of which refuse writes at once.
+ * A write to an eventfd received from a peer must not block. All eventfds share
+ * one inode of the anonymous inode file system; the other file types on that
+ * inode fail writes immediately.
  */
 static int check_eventfd(int fd)
 {
@@ -106,7 +110,10 @@ void srdma_ringer_ring(const struct srdma_ringer *ringer, uint32_t flags)
 	if (!(atomic_load_explicit(flag(&ringer->page), memory_order_relaxed) &
 	      flags))
 		return;
-	/* EAGAIN: it has been rung more often than it can count. */
+	/*
+	 * EAGAIN: the counter is at its maximum, so the sleeper is woken
+	 * anyway.
+	 */
 	ignored = write(ringer->eventfd, &one, sizeof(one));
 	(void)ignored;
 }

@@ -73,7 +73,7 @@ int srdma_shm_conn_eventfd(struct srdma_shm_conn *c)
 
 	if (fd < 0)
 		return fd;
-	c->eventfd = fd; /* closed by remove */
+	c->eventfd = fd; /* closed by srdma_shm_conn_remove() */
 	return srdma_shm_port_watch(srdma_shm_port_of(c->conn.port), fd, NULL);
 }
 
@@ -99,7 +99,9 @@ int srdma_shm_port_watch(struct srdma_shm_port *p, int fd, void *what)
 	return epoll_ctl(p->epoll, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
 }
 
-/* Closing alone would not do: the other side has the same open file. */
+/*
+ * Needed besides close(): the other side holds the same open file description.
+ */
 void srdma_shm_port_unwatch(struct srdma_shm_port *p, int fd)
 {
 	epoll_ctl(p->epoll, EPOLL_CTL_DEL, fd, NULL);
@@ -152,7 +154,10 @@ void srdma_shm_port_disarm(struct srdma_port *port)
 
 /* --- receiving -------------------------------------------------------- */
 
-/* Copy one datagram into a private buffer. 1: done; 0: nothing, or no buffer.*/
+/*
+ * Copy one datagram into a private buffer. Returns 1 if done, 0 if there is no
+ * datagram or no buffer.
+ */
 static int receive(struct srdma_shm_conn *c, struct srdma_event *ev)
 {
 	struct srdma_shm_port *p = srdma_shm_port_of(c->conn.port);
@@ -203,7 +208,7 @@ static int next_event(struct srdma_shm_conn *c, struct srdma_event *ev)
 	if (!c->ended)
 		return 0;
 	if (c->rx.base && !c->rx.broken && srdma_ring_has_data(&c->rx))
-		return 0; /* when there are buffers again */
+		return 0; /* not yet: datagrams are left, but no buffers */
 	ev->kind = SRDMA_EV_DOWN;
 	ev->status = c->status;
 	c->down_told = true;
@@ -211,8 +216,8 @@ static int next_event(struct srdma_shm_conn *c, struct srdma_event *ev)
 }
 
 /*
- * Give room back by quarters of the ring, and all when it is empty: each
- * time costs a fence here and the producer a cache line.
+ * Give room back in quarters of the ring, and all of it when the ring is empty:
+ * each update costs a fence here and a cache miss at the producer.
  */
 static void give(struct srdma_shm_conn *c)
 {

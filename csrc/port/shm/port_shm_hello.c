@@ -14,7 +14,8 @@ enum {
 	MORE_FDS = SRDMA_SHM_HELLO_FDS + 1,
 };
 
-static const char magic[MAGIC_LEN] = "srdma-1"; /* with its zero */
+static const char magic[MAGIC_LEN] = "srdma-1"; /* including its terminating
+						   zero */
 
 union control {
 	struct cmsghdr align;
@@ -49,7 +50,7 @@ int srdma_shm_hello_send(int sock, const struct srdma_shm_hello *hello)
 	return 0;
 }
 
-/* Descriptors arrive whether they are wanted or not: keep or close each. */
+/* The kernel installs all received descriptors: keep or close each. */
 static void collect(struct msghdr *msg, struct srdma_shm_hello *hello)
 {
 	struct cmsghdr *c;

@@ -40,8 +40,8 @@ static int map_leg(struct srdma_shm_leg *leg,
 	r = srdma_ringer_open(&leg->c.ringer, params->fds[1], params->fds[2]);
 	if (r)
 		return refuse(port, r,
-			      "OPEN must bring a non-blocking eventfd and a "
-			      "bell: a memfd of a page with F_SEAL_SHRINK");
+			      "OPEN must pass a non-blocking eventfd and a "
+			      "doorbell: a one-page memfd with F_SEAL_SHRINK");
 	leg->records = leg->c.map.at + at;
 	leg->ring = params->ring;
 	srdma_ring_init(&leg->c.rx, leg->c.map.at, params->ring,
@@ -82,7 +82,8 @@ static int leg_open(struct srdma_port *port,
 		goto free_leg;
 	r = srdma_shm_conn_eventfd(&leg->c);
 	if (r) {
-		port->why = "the worker has no descriptors left";
+		port->why =
+			"the worker has no file descriptors left: raise its limit (ulimit -n)";
 		goto free_leg;
 	}
 	if (params->pid > 0)
@@ -113,7 +114,10 @@ static int complete(struct srdma_conn *conn, uint32_t slot,
 	uint32_t sequence;
 
 	assert(slot < leg->ring);
-	/* The host takes a record when it sees its sequence: store it last. */
+	/*
+	 * The host accepts a record when it sees its sequence number: store
+	 * that last.
+	 */
 	memcpy(&sequence, record + SRDMA_LEG_SHM_SEQUENCE, sizeof(sequence));
 	memcpy(at, record, SRDMA_LEG_SHM_SEQUENCE);
 	atomic_store_explicit(

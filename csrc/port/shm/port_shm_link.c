@@ -14,9 +14,9 @@ static struct srdma_shm_wire *wire_of(const struct srdma_shm_link *link)
 	return srdma_shm_wire_of(link->c.conn.port);
 }
 
-/* --- links ------------------------------------------------------------ */
+/* --- connections ------------------------------------------------------ */
 
-/* sock is the link's from now on; NULL: it is closed. */
+/* Takes ownership of sock. NULL: sock was closed. */
 static struct srdma_shm_link *link_create(struct srdma_shm_wire *w, int sock,
 					  enum srdma_shm_link_state state)
 {
@@ -68,7 +68,7 @@ void srdma_shm_link_free(struct srdma_shm_link *link)
 	hang_up(link);
 	srdma_shm_conn_remove(&link->c);
 	free(link);
-	/* There may be a descriptor for who waits in the backlog. */
+	/* A file descriptor is free again for a connection in the backlog. */
 	w->listener_due = true;
 }
 
@@ -82,9 +82,9 @@ void srdma_shm_link_close(struct srdma_conn *conn)
 		srdma_shm_link_free(link);
 }
 
-/* --- memory and bells ------------------------------------------------- */
+/* --- memory and doorbells --------------------------------------------- */
 
-/* Where the second ring begins. */
+/* Offset of the second ring. */
 static size_t second_at(uint32_t slots)
 {
 	return srdma_shm_round(srdma_ring_bytes(slots, SRDMA_SHM_WIRE_SIZE));
@@ -95,7 +95,10 @@ static size_t map_size(uint32_t slots)
 	return second_at(slots) + srdma_ring_bytes(slots, SRDMA_SHM_WIRE_SIZE);
 }
 
-/* The first ring goes from who connects to who listens. */
+/*
+ * The first ring carries datagrams from the connecting side to the listening
+ * side.
+ */
 static void init_rings(struct srdma_shm_link *link, uint32_t slots,
 		       bool connector)
 {
@@ -160,15 +163,18 @@ static int dial(struct srdma_shm_wire *w, const char *address)
 	sock = srdma_shm_name_dial(path);
 	if (sock == -ENOENT || sock == -ECONNREFUSED)
 		return refuse(&w->p.port, sock,
-			      "no worker of this name runs in the directory");
+			      "no worker of this name runs in the directory: "
+			      "start it or correct the name");
 	if (sock < 0)
 		return refuse(&w->p.port, sock,
-			      "the peer worker cannot be connected now");
+			      "cannot connect to the peer worker now: try "
+			      "again later");
 	if (srdma_shm_name_trusted(sock))
 		return sock;
 	close(sock);
 	return refuse(&w->p.port, -EACCES,
-		      "the peer worker runs as another user");
+		      "the peer worker runs as another user: run both "
+		      "as the same user");
 }
 
 static int open_link(struct srdma_shm_link *link, uint32_t slots)
@@ -201,7 +207,8 @@ int srdma_shm_link_connect(struct srdma_port *port, const char *address,
 	}
 	if (w->p.count >= SRDMA_SHM_MAX_CONNS)
 		return refuse(port, -ENOSPC,
-			      "the worker has 1024 wire connections already");
+			      "the worker has 1024 wire connections already: "
+			      "close some");
 	sock = dial(w, address);
 	if (sock < 0)
 		return sock;
@@ -211,14 +218,16 @@ int srdma_shm_link_connect(struct srdma_port *port, const char *address,
 	r = open_link(link, w->slots);
 	if (r) {
 		srdma_shm_link_free(link);
-		return refuse(port, r, "no memory or descriptors for a wire");
+		return refuse(port, r,
+			      "no memory or file descriptors for a wire "
+			      "connection");
 	}
 	memcpy(link->peer, address, strlen(address));
 	*conn = &link->c.conn;
 	return 0;
 }
 
-/* The answer to our hello. */
+/* Process the peer's response to our hello. */
 static int take_answer(struct srdma_shm_link *link,
 		       const struct srdma_shm_hello *answer)
 {
@@ -239,7 +248,10 @@ static int take_answer(struct srdma_shm_link *link,
 
 /* --- listening -------------------------------------------------------- */
 
-/* A peer's hello. Its name is a claim: nothing is found by it. */
+/*
+ * Process a peer's hello. Its name is unauthenticated and never used for
+ * lookup.
+ */
 static int take_hello(struct srdma_shm_link *link,
 		      const struct srdma_shm_hello *hello)
 {
@@ -280,7 +292,10 @@ static void drop_oldest(struct srdma_shm_wire *w)
 	srdma_shm_link_free(oldest);
 }
 
-/* One connection out of the backlog. 0, or -errno when there is none. */
+/*
+ * Accept one connection from the backlog. Returns 0, or -errno if there is
+ * none.
+ */
 static int accept_one(struct srdma_shm_wire *w)
 {
 	struct srdma_shm_link *link;
@@ -302,7 +317,7 @@ static int accept_one(struct srdma_shm_wire *w)
 	return 0;
 }
 
-/* Without descriptors the rest waits until a link is freed. */
+/* If file descriptors run out, the rest waits until a connection is freed. */
 static void accept_all(struct srdma_shm_wire *w)
 {
 	w->listener_due = false;
@@ -312,7 +327,7 @@ static void accept_all(struct srdma_shm_wire *w)
 
 /* --- sockets ---------------------------------------------------------- */
 
-/* A link that the relay does not know is dropped, another one ends. */
+/* Free a connection that the relay does not know; end any other one. */
 static void fail(struct srdma_shm_link *link, int status)
 {
 	if (link->state == SRDMA_SHM_HELLO_WANTED) {
@@ -344,7 +359,7 @@ static int read_socket(struct srdma_shm_link *link)
 	case SRDMA_SHM_ANSWER_WANTED:
 		r = take_answer(link, &hello);
 		break;
-	case SRDMA_SHM_UP: /* says nothing any more */
+	case SRDMA_SHM_UP: /* no message is expected in this state */
 		r = -EPROTO;
 		break;
 	}

@@ -79,9 +79,9 @@ bool srdma_shm_name_trusted(int sock)
 }
 
 /*
- * Two workers that start at once must not both take over a dead one's
- * socket: the directory is locked meanwhile. The wait is bounded, since
- * whoever may read the directory may lock it.
+ * The directory is locked so that two workers that start at the same time
+ * cannot both replace a dead worker's socket. The wait is bounded because any
+ * process that may read the directory may lock it.
  */
 static int lock_dir(const char *dir)
 {
@@ -99,7 +99,7 @@ static int lock_dir(const char *dir)
 	return -EBUSY;
 }
 
-/* The path is taken: free it if what listened there is dead. */
+/* The path exists: unlink it if its listener is dead. */
 static int clear_stale(const char *path)
 {
 	struct stat st;
@@ -125,7 +125,7 @@ static int bind_path(int sock, const char path[108])
 	int r;
 
 	address_of(&sa, path);
-	/* The mode that bind gives to the path, less the umask. */
+	/* bind() creates the path with this mode, less the umask. */
 	if (fchmod(sock, 0600))
 		return -errno;
 	if (!bind(sock, (const struct sockaddr *)&sa, sizeof(sa)))
@@ -178,7 +178,7 @@ void srdma_shm_name_release(struct srdma_shm_name *n)
 {
 	struct stat st;
 
-	/* Somebody may have replaced it. */
+	/* Another process may have replaced the path. */
 	if (!lstat(n->path, &st) && st.st_dev == n->dev && st.st_ino == n->ino)
 		unlink(n->path);
 	close(n->sock);
@@ -197,19 +197,19 @@ const char *srdma_port_shm_why(int err)
 		return "a worker of this name is running in this directory: "
 		       "stop it or choose another name";
 	case -EEXIST:
-		return "NAME.sock in this directory is no socket: remove it or "
+		return "NAME.sock in this directory is not a socket: remove it or "
 		       "choose another name";
 	case -EBUSY:
-		return "somebody keeps the directory locked";
+		return "another process keeps the directory locked: try again";
 	case -ENOENT:
 		return "the directory does not exist: make it with mode 0700";
 	case -ENOTDIR:
-		return "this is no directory";
+		return "this is not a directory: name an existing one";
 	case -EACCES:
-		return "the directory may not be read or written by this user";
+		return "this user may not read or write the directory: change its mode";
 	case -EMFILE:
 	case -ENFILE:
-		return "no descriptors left: raise the limit (ulimit -n)";
+		return "no file descriptors left: raise the limit (ulimit -n)";
 	default:
 		return strerror(-err);
 	}

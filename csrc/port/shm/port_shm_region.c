@@ -11,11 +11,11 @@
 enum {
 	WRITABLE = 1 | 2,
 	REMOTE_ATOMIC = 8
-}; /* 1 LOCAL_WRITE, 2 REMOTE_WRITE */
+}; /* IBV_ACCESS_* values: 1 LOCAL_WRITE, 2 REMOTE_WRITE */
 
 struct region {
 	struct srdma_region r;
-	struct srdma_shm map; /* at NULL: process_vm_* on the leg's process */
+	struct srdma_shm map; /* at NULL: access by process_vm_* */
 };
 
 static struct region *region_of(struct srdma_region *region)
@@ -25,7 +25,10 @@ static struct region *region_of(struct srdma_region *region)
 
 /* --- memory of another process ---------------------------------------- */
 
-/* The pid names another process once the leg's has ended and was waited for.*/
+/*
+ * 1 if the leg's process is alive. After it ended and was reaped, pid may name
+ * another process.
+ */
 static bool alive(const struct srdma_shm_leg *leg)
 {
 	struct pollfd p = { .fd = leg->pidfd, .events = POLLIN };
@@ -93,10 +96,15 @@ static int map_region(struct srdma_conn *conn, struct srdma_shm *map,
 	if (r == -ERANGE)
 		return refuse(conn, r,
 			      "the region does not lie inside its memfd");
-	return refuse(conn, r, "the region cannot be mapped with this access");
+	return refuse(conn, r,
+		      "the region cannot be mapped with this access: "
+		      "use pd.alloc()");
 }
 
-/* What is aligned for the host must be so here, to be changed in one step. */
+/*
+ * A host address aligned to 8 must map to an aligned address here, or the CPU
+ * cannot change it atomically.
+ */
 static int check_aligned(struct srdma_conn *conn,
 			 const struct srdma_region_params *p)
 {
@@ -163,7 +171,7 @@ int srdma_shm_region_read(const struct srdma_dma *dma)
 	return r ? r : 1;
 }
 
-/* A host that sleeps on its memory is woken at flush. */
+/* A host that sleeps until its memory changes is woken at flush. */
 int srdma_shm_region_write(const struct srdma_dma *dma)
 {
 	struct region *region = region_of(dma->region);
@@ -182,7 +190,7 @@ int srdma_shm_region_write(const struct srdma_dma *dma)
 	return 1;
 }
 
-/* In one step to the host's CPUs too. */
+/* Atomic with respect to the host's CPUs. */
 static uint64_t change(uint64_t *at, const struct srdma_atomic *how)
 {
 	uint64_t expected = how->compare;
@@ -194,7 +202,10 @@ static uint64_t change(uint64_t *at, const struct srdma_atomic *how)
 	return expected;
 }
 
-/* In two steps: one step to what this thread does for others, no more. */
+/*
+ * A read followed by a write: atomic only with respect to accesses by this
+ * thread.
+ */
 static int remote_change(const struct srdma_shm_leg *leg, uint64_t addr,
 			 const struct srdma_atomic *how, uint64_t *original)
 {

@@ -25,7 +25,8 @@ static uint8_t *wire_reserve(struct srdma_conn *conn)
 	slot = srdma_ring_reserve(&link->c.tx);
 	if (!slot)
 		return NULL;
-	srdma_prefetch_front(slot, link->last, 1); /* while it is sealed */
+	srdma_prefetch_front(slot, link->last, 1); /* overlaps with sealing
+						      the packet */
 	return link->staging;
 }
 
@@ -71,7 +72,7 @@ static void wire_flush(struct srdma_port *port)
 
 /* --- polling ---------------------------------------------------------- */
 
-/* A consumer's count that cannot be is found when there seems no room. */
+/* An impossible consumer count is detected when the ring appears full. */
 static void end_broken(struct srdma_shm_wire *w)
 {
 	for (struct srdma_shm_conn *c = w->p.conns; c; c = c->next)
@@ -91,7 +92,7 @@ static int wire_poll(struct srdma_port *port, struct srdma_event *ev, int n)
 	return srdma_shm_port_poll(port, ev, n);
 }
 
-/* One of each in turn, as single polls take them. */
+/* Takes one datagram per connection in turn, as successive single polls do. */
 static int wire_ahead(struct srdma_port *port, const uint8_t **data, int n)
 {
 	struct srdma_shm_port *p = srdma_shm_port_of(port);
@@ -110,7 +111,7 @@ static int wire_ahead(struct srdma_port *port, const uint8_t **data, int n)
 	return got;
 }
 
-/* Sockets are looked at by poll; the descriptor tells of new events only. */
+/* poll checks the sockets; the epoll descriptor reports new events only. */
 static int wire_arm(struct srdma_port *port)
 {
 	struct srdma_shm_wire *w = srdma_shm_wire_of(port);

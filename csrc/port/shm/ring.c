@@ -33,7 +33,10 @@ void srdma_ring_init(struct srdma_ring *ring, uint8_t *base, uint32_t slots,
 				     .size = size };
 }
 
-/* Read the consumer's count; the acquire orders its reads before our writes. */
+/*
+ * Read the consumer's count. Acquire: its reads of a slot happen before our
+ * writes to it.
+ */
 static void refresh_head(struct srdma_ring *ring)
 {
 	uint32_t head = atomic_load_explicit(word(ring, SRDMA_RING_HEAD),
@@ -125,7 +128,8 @@ int srdma_ring_take(struct srdma_ring *ring, uint8_t *out, uint32_t cap)
 	srdma_prefetch_rest(at + SRDMA_RING_SLOT_HEADER, len, 0);
 	memcpy(out, at + SRDMA_RING_SLOT_HEADER, len);
 	ring->mine++;
-	if (ring->theirs != ring->mine) /* while this one is worked on */
+	if (ring->theirs != ring->mine) /* overlaps with the processing of
+					   this one */
 		srdma_prefetch_front(slot(ring, ring->mine), len, 0);
 	return (int)len;
 }
@@ -140,9 +144,10 @@ const uint8_t *srdma_ring_ahead(struct srdma_ring *ring, uint32_t i)
 }
 
 /*
- * A producer that waits has shown as many as there are slots beyond the
- * count that it last saw. The fence pairs with the one of its bell: either
- * it sees the new count before it sleeps, or this sees its tail and flag.
+ * A waiting producer has published as many datagrams as there are slots since
+ * the consumer's count that it last read. The fence pairs with the fence of the
+ * producer's doorbell: either the producer sees the new count before it sleeps,
+ * or this function sees its tail and the doorbell flag.
  */
 int srdma_ring_give(struct srdma_ring *ring)
 {

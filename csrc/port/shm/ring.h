@@ -1,8 +1,9 @@
 /*
- * A ring of datagrams in shared memory, one producer, one consumer, who do
- * not trust each other (docs/protocol.md 11). Each end keeps its own count
- * and the other's last checked one in private memory; what the other wrote
- * is read once, checked, and never decides an address by itself.
+ * A ring of datagrams in shared memory with one producer and one consumer that
+ * do not trust each other (docs/protocol.md 11). Each end keeps its own count
+ * and the last validated count of the other end in private memory. A value
+ * written by the other end is read once and validated before it is used in an
+ * address.
  */
 #ifndef SRDMA_RING_H
 #define SRDMA_RING_H
@@ -15,72 +16,91 @@ enum srdma_ring_layout {
 	SRDMA_RING_HEAD = 0,  /* consumer's count */
 	SRDMA_RING_TAIL = 64, /* producer's count */
 	SRDMA_RING_SLOTS = 128,
-	SRDMA_RING_SLOT_HEADER = 8, /* length 4, zero 4 */
+	SRDMA_RING_SLOT_HEADER = 8, /* length 4 bytes, zero 4 bytes */
 };
 
-/* One end. Fields are private; the struct is here to be embedded. */
+/*
+ * One end of a ring. The fields are private; the struct is public to be
+ * embedded.
+ */
 struct srdma_ring {
 	uint8_t *base;
 	uint32_t slots;	 /* a power of two */
-	uint32_t size;	 /* bytes of a datagram at most */
-	uint32_t mine;	 /* own count */
-	uint32_t shown;	 /* own count as the other may see it */
-	uint32_t theirs; /* the other's count, checked */
-	bool full;	 /* producer: found no room last time */
-	bool frozen;	 /* consumer: takes nothing published later */
-	bool broken;	 /* the other's count was impossible */
+	uint32_t size;	 /* maximum bytes of a datagram */
+	uint32_t mine;	 /* count of this end */
+	uint32_t shown;	 /* count of this end as published */
+	uint32_t theirs; /* count of the other end, validated */
+	bool full;	 /* producer: the last reserve found no room */
+	bool frozen;	 /* consumer: ignores datagrams published after the
+			    freeze */
+	bool broken;	 /* the other end published an impossible count or
+			    length */
 };
 
 /* Bytes of a ring in shared memory. */
 size_t srdma_ring_bytes(uint32_t slots, uint32_t size);
 
-/* An end of the ring at base, which is 64-byte aligned and starts zeroed. */
+/*
+ * Initialize one end of the ring at base, which must be 64-byte aligned and
+ * initially zero.
+ */
 void srdma_ring_init(struct srdma_ring *ring, uint8_t *base, uint32_t slots,
 		     uint32_t size);
 
 /* --- producer --------------------------------------------------------- */
 
-/* Where the next datagram goes, size bytes; NULL: full, or broken. */
+/*
+ * Returns the address of the next datagram, with room for size bytes. NULL:
+ * full or broken.
+ */
 uint8_t *srdma_ring_reserve(struct srdma_ring *ring);
 
-/* Take in the reserved one. 0 or -EMSGSIZE. Not seen before show. */
+/*
+ * Append the reserved datagram with len bytes. It is invisible to the consumer
+ * before show. Returns 0 or -EMSGSIZE.
+ */
 int srdma_ring_commit(struct srdma_ring *ring, uint32_t len);
 
 /*
- * Show the consumer all that was committed. Returns 1 if there was any:
- * then look at its bell.
+ * Publish all committed datagrams. Returns 1 if there were any: then ring the
+ * consumer's doorbell.
  */
 int srdma_ring_show(struct srdma_ring *ring);
 
 /*
- * reserve failed last time, but would not now; or the ring is broken. Said
- * once: who still wants the room reserves, who does not may sleep.
+ * Returns 1 if the last reserve failed and there is room now, or if the ring is
+ * broken. Reported once per transition from full to free.
  */
 int srdma_ring_has_room(struct srdma_ring *ring);
 
 /* --- consumer --------------------------------------------------------- */
 
 /*
- * Copy the oldest datagram into out of cap bytes. Returns its length, 0 when
- * the ring is empty, -EPROTO when the producer wrote an impossible count or
- * length (the ring is of no use any more).
+ * Copy the oldest datagram into out, which has room for cap bytes. Returns its
+ * length, 0 if the ring is empty, or -EPROTO if the producer wrote an
+ * impossible count or length; the ring is unusable then.
  */
 int srdma_ring_take(struct srdma_ring *ring, uint8_t *out, uint32_t cap);
 
-/* Where the bytes lie that the i-th take from now on gives, unless they change;
- * NULL: nothing is there yet. */
+/*
+ * Prefetch hint: the address of the datagram that the i-th take from now on
+ * (counted from 0) will return, as long as the producer does not change it.
+ * NULL: there is no such datagram yet.
+ */
 const uint8_t *srdma_ring_ahead(struct srdma_ring *ring, uint32_t i);
 
 /*
- * Give the producer the room of what was taken. Returns 1 if it may have
- * been waiting for that: then look at its bell.
+ * Publish the room of the datagrams taken. Returns 1 if the producer may be
+ * waiting for room: then ring its doorbell.
  */
 int srdma_ring_give(struct srdma_ring *ring);
 
-/* Something to take, or an error to find. */
+/* 1 if take would return a datagram or an error. */
 int srdma_ring_has_data(const struct srdma_ring *ring);
 
-/* Take only what is there now: the producer has ended. */
+/*
+ * Take only datagrams published so far; call this when the producer has ended.
+ */
 void srdma_ring_freeze(struct srdma_ring *ring);
 
 #endif

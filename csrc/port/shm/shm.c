@@ -48,8 +48,8 @@ close_fd:
 }
 
 /*
- * Only tmpfs: a page of hugetlbfs that cannot be had is a SIGBUS, and other
- * file systems may let a fault wait for somebody.
+ * Only tmpfs is accepted: a fault in hugetlbfs raises SIGBUS if no huge page is
+ * available, and other file systems may block a fault for an unbounded time.
  */
 static int check(int fd, uint64_t offset, size_t len)
 {

@@ -1,6 +1,6 @@
 /*
- * Memory shared by file descriptor: memfds that cannot shrink, so that a
- * mapping of one never faults, whatever its other owner does to it
+ * Memory shared by file descriptor: memfds sealed against shrinking, so that an
+ * access to a mapping never faults, whatever another holder of the memfd does
  * (docs/protocol.md 11).
  */
 #ifndef SRDMA_SHM_H
@@ -11,30 +11,30 @@
 
 enum { SRDMA_PAGE = 4096 };
 
-/* A mapping; at may lie inside its first page. */
+/* A mapping. at need not be page-aligned. */
 struct srdma_shm {
 	uint8_t *at;
 	size_t len; /* usable bytes from at */
 };
 
-/* n rounded up to whole pages. */
+/* Round n up to whole pages. */
 size_t srdma_shm_round(size_t n);
 
 /*
- * Make a zeroed memfd of len bytes, sealed at this size, and map it.
- * Returns the descriptor, which is the caller's, or -errno.
+ * Create and map a zeroed memfd of len bytes, sealed at this size. Returns its
+ * descriptor, owned by the caller, or -errno.
  */
 int srdma_shm_create(struct srdma_shm *shm, const char *name, size_t len);
 
 /*
- * Map len bytes from offset of a memfd that somebody else made; fd stays
- * the caller's. 0; -EPERM: no memfd with F_SEAL_SHRINK; -ERANGE: shorter
- * than offset + len; -errno of mmap.
+ * Map len bytes at offset of a memfd made by another process. The caller keeps
+ * fd. Returns 0; -EPERM if fd is not a tmpfs memfd with F_SEAL_SHRINK; -ERANGE
+ * if it is shorter than offset + len; or -errno of fstat or mmap.
  */
 int srdma_shm_map(struct srdma_shm *shm, int fd, uint64_t offset, size_t len,
 		  int writable);
 
-/* Unmap; a second time does nothing. */
+/* Unmap. Calling it again has no effect. */
 void srdma_shm_unmap(struct srdma_shm *shm);
 
 #endif

@@ -73,7 +73,7 @@ static struct srdma_mem_end *find_end(struct srdma_mem_wire *w,
 	return NULL;
 }
 
-/* Nobody comes to the other side. */
+/* Simulate a connect() that nobody answers, in the way chosen by call. */
 static void call_in_vain(struct srdma_mem_end *e, enum srdma_mem_call call)
 {
 	e->deaf = call != SRDMA_MEM_REFUSED;
@@ -185,7 +185,7 @@ static int wire_buf_free(struct srdma_port *port)
 	return srdma_pool_left(srdma_mem_wire_of(port)->pool);
 }
 
-/* Nothing to sleep on: both ends run in one thread. */
+/* Sleeping is not supported: both ends run in one thread. */
 static int wire_fd(struct srdma_port *port)
 {
 	(void)port;

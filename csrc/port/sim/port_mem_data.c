@@ -40,7 +40,8 @@ static int pass(struct srdma_mem_end *e, const struct srdma_mem_datagram *d)
 static int keep(struct srdma_mem_end *e, const struct srdma_mem_datagram *d,
 		bool swap)
 {
-	if (swap && e->kept.count) /* one at a time */
+	if (swap && e->kept.count) /* at most one datagram waits to be
+				      swapped */
 		return pass(e, d);
 	e->swap = swap;
 	return srdma_fifo_copy(&e->kept, d->data, d->len);
@@ -83,8 +84,10 @@ int srdma_mem_data_commit(struct srdma_conn *conn, uint32_t len)
 	return pass(e, &d);
 }
 
-/* A datagram comes to a way that others use too. 1: *at is when it leaves; 0:
- * there is no room. */
+/*
+ * A datagram enters a shared link at *at. Returns 1 and sets *at to the time
+ * when it leaves the link, or 0 if the queue is full.
+ */
 static int cross(struct srdma_mem_way *way, uint32_t len, uint64_t *at)
 {
 	if (way->busy > *at + way->queue) {
@@ -100,7 +103,7 @@ static int cross(struct srdma_mem_way *way, uint32_t len, uint64_t *at)
 	return 1;
 }
 
-/* Put what is committed on its way to the peer. */
+/* Move committed datagrams to the peer, with their arrival times. */
 static void depart(struct srdma_mem_end *e)
 {
 	const struct srdma_mem_wire_params *p = srdma_mem_params(e);
@@ -167,7 +170,7 @@ static bool take(bool *due)
 	return was;
 }
 
-/* What has arrived at an end, and nobody took. */
+/* 1 if a datagram has arrived at this end and can be received. */
 static bool has_arrived(const struct srdma_mem_end *e)
 {
 	const struct srdma_mem_wire_params *p = srdma_mem_params(e);
@@ -186,7 +189,7 @@ uint64_t srdma_port_mem_due(const struct srdma_port *port)
 	return due;
 }
 
-/* The next event of an end into *ev. Returns 1, or 0 when it has none. */
+/* Store the next event of an end in *ev. Returns 1, or 0 if there is none. */
 static int end_event(struct srdma_mem_end *e, struct srdma_event *ev)
 {
 	struct srdma_mem_wire *w = srdma_mem_wire_of(e->conn.port);
@@ -215,7 +218,7 @@ static int end_event(struct srdma_mem_end *e, struct srdma_event *ev)
 	return 1;
 }
 
-/* The first end goes last, so that none waits for ever behind another. */
+/* Move the first end to the back, so that no end starves. */
 static void rotate(struct srdma_mem_wire *w)
 {
 	struct srdma_mem_end *first = w->ends, **at = &w->ends;

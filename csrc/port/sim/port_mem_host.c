@@ -14,15 +14,15 @@ enum { BUFS = 256 };
 
 enum work_kind { WORK_READ, WORK_WRITE, WORK_ATOMIC, WORK_RECORD };
 
-/* DMA or a record on its way, in the order of posting. */
+/* A DMA or completion record under way, in posting order. */
 struct work {
 	struct work *next;
 	enum work_kind kind;
-	struct leg *leg; /* NULL: closed */
-	uint64_t due;	 /* number of the poll that does it */
-	int status;	 /* not 0: it fails */
+	struct leg *leg; /* NULL: the leg was closed */
+	uint64_t due;	 /* number of the poll that executes it */
+	int status;	 /* not 0: it fails with this -errno */
 	struct srdma_dma dma;
-	struct srdma_atomic how; /* WORK_ATOMIC */
+	struct srdma_atomic how; /* for WORK_ATOMIC */
 	uint32_t slot;
 	uint8_t record[SRDMA_RECORD_LEN];
 };
@@ -135,7 +135,7 @@ static void region_close(struct srdma_region *region)
 
 /* --- DMA -------------------------------------------------------------- */
 
-/* One thread: one step to everybody. */
+/* Atomic because everything runs in one thread. */
 static void change(uint8_t *host, uint8_t *mine, const struct srdma_atomic *how)
 {
 	uint64_t value;
@@ -181,7 +181,7 @@ static struct work *pop_work(struct host *h)
 	return w;
 }
 
-/* job: its dma, kind and how. */
+/* Start job, of which only dma, kind and how are set. */
 static int dma_start(const struct work *job)
 {
 	const struct srdma_dma *dma = &job->dma;
@@ -191,7 +191,10 @@ static int dma_start(const struct work *job)
 	struct work *w;
 	int status = 0;
 
-	/* The relay's duty (port.h): a test that gets here has found a bug. */
+	/*
+	 * The relay checks this first (port.h): a failing assertion is a bug of
+	 * the relay.
+	 */
 	assert(dma->len <= r->length && dma->addr >= r->base &&
 	       dma->addr - r->base <= r->length - dma->len);
 	assert(dma->buf_at <= dma->buf->cap &&
@@ -269,7 +272,7 @@ static int complete(struct srdma_conn *conn, uint32_t slot,
 
 /* --- events ----------------------------------------------------------- */
 
-/* Do the oldest work. Returns 1 if that made the event *ev. */
+/* Execute the oldest work. Returns 1 if it produced the event *ev. */
 static int finish_work(struct host *h, struct srdma_event *ev)
 {
 	struct work *w = pop_work(h);
@@ -358,7 +361,7 @@ static int host_buf_free(struct srdma_port *port)
 	return srdma_pool_left(host_of(port)->pool);
 }
 
-/* Nothing to sleep on: host and worker run in one thread. */
+/* Sleeping is not supported: host and worker run in one thread. */
 static int host_fd(struct srdma_port *port)
 {
 	(void)port;

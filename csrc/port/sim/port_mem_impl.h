@@ -1,4 +1,4 @@
-/* What the files of port_mem's wire share. */
+/* Private state shared by the files of port_mem's wire port. */
 #ifndef SRDMA_PORT_MEM_IMPL_H
 #define SRDMA_PORT_MEM_IMPL_H
 
@@ -11,7 +11,7 @@
 
 struct srdma_mem_wire;
 
-/* What both ports share; freed with the second of them. */
+/* State shared by both joined ports; freed with the last of them. */
 struct srdma_mem_joint {
 	struct srdma_mem_wire *port[2];
 	const struct srdma_mem_wire_params *params;
@@ -21,16 +21,19 @@ struct srdma_mem_joint {
 struct srdma_mem_end {
 	struct srdma_conn conn;
 	struct srdma_mem_end *next;
-	struct srdma_mem_end *peer;	 /* NULL: gone, or never there */
-	const struct srdma_mem_wire *to; /* whom connect() called; or NULL */
+	struct srdma_mem_end *peer;	 /* NULL: disconnected, or never
+					    connected */
+	const struct srdma_mem_wire *to; /* port that connect() was called
+					    for, or NULL */
 	int refs;
-	bool deaf; /* nobody at the other side, but it does not end */
+	bool deaf; /* no peer, but the connection stays up */
 	bool up_due, accept_due, down_due;
 	struct srdma_fifo out;	/* committed, not flushed */
-	struct srdma_fifo kept; /* SRDMA_MEM_HOLD and SWAP */
-	bool swap; /* the first kept one follows the next that passes */
+	struct srdma_fifo kept; /* held by SRDMA_MEM_HOLD or SRDMA_MEM_SWAP */
+	bool swap; /* release the first held datagram after the next one that
+		      passes */
 	struct srdma_fifo in;
-	uint64_t busy; /* the direction takes the next one then */
+	uint64_t busy; /* time until which this direction is busy, ns */
 	uint8_t staging[SRDMA_MAX_PACKET];
 };
 

@@ -15,11 +15,16 @@
 
 enum {
 	WINDOW = 1024,
-	/* Room for a window of the longest datagrams, as the kernel counts. */
+	/*
+	 * Holds a window of the longest datagrams, as the kernel accounts for
+	 * them.
+	 */
 	SOCKET_BUFFER = 4 << 20,
 	LEAST_MTU = 256,
-	ETHERNET_MTU = 1500, /* where the interface cannot be found */
-	/* BTH, RETH, ImmDt, STH with proof, longest tag; UDP and ICRC. */
+	ETHERNET_MTU = 1500, /* default if the interface cannot be determined */
+	/*
+	 * BTH, RETH, ImmDt, STH with proof, longest tag; UDP and ICRC headers.
+	 */
 	OVERHEAD = SRDMA_BTH_LEN + SRDMA_RETH_LEN + SRDMA_IMM_LEN +
 		   SRDMA_STH_PROOF_LEN + SRDMA_MAX_TAG + 8 + SRDMA_ICRC_LEN,
 	IPV4_LEN = 20,
@@ -64,7 +69,7 @@ static int udp_fd(struct srdma_port *port)
 	return srdma_udp_port_of(port)->epoll;
 }
 
-/* The socket is watched always, and by its state, not by its changes. */
+/* The socket is watched always and level-triggered: nothing to arm. */
 static int udp_arm(struct srdma_port *port)
 {
 	return srdma_udp_data_waiting(srdma_udp_port_of(port));
@@ -115,12 +120,12 @@ static int parse(struct srdma_udp_port *port, const char *address, char *why)
 
 	if (srdma_addr_parse(&a, address, SRDMA_UDP_PORT))
 		return refuse(why, -EINVAL,
-			      "%.64s is no IP, IP:PORT, [IPv6] or [IPv6]:PORT",
+			      "%.64s is not IP, IP:PORT, [IPv6] or [IPv6]:PORT",
 			      address);
 	memcpy(&port->own, &a, sizeof(port->own));
 	port->addr_len = a.ss_family == AF_INET6 ? sizeof(port->own.six)
 						 : sizeof(port->own.four);
-	srdma_addr_set_port(&a, SRDMA_UDP_PORT); /* 0 is allowed here */
+	srdma_addr_set_port(&a, SRDMA_UDP_PORT); /* port 0 is allowed here */
 	memcpy(&somewhere, &a, sizeof(somewhere));
 	if (!srdma_udp_conn_sendable(&somewhere))
 		return refuse(why, -EINVAL,
@@ -130,7 +135,10 @@ static int parse(struct srdma_udp_port *port, const char *address, char *why)
 	return 0;
 }
 
-/* Never fragmented, and over IPv4 without checksum: the ICRC is there. */
+/*
+ * Sets don't-fragment. Over IPv4 the UDP checksum is off: the ICRC covers the
+ * packet.
+ */
 static int set_options(const struct srdma_udp_port *port)
 {
 	const int on = 1, four = IP_PMTUDISC_DO, six = IPV6_PMTUDISC_DO;
@@ -145,7 +153,10 @@ static int set_options(const struct srdma_udp_port *port)
 	       setsockopt(port->sock, SOL_SOCKET, SO_NO_CHECK, &on, sizeof(on));
 }
 
-/* Beyond the limit of the system where we may; returns what it became. */
+/*
+ * Set a socket buffer to SOCKET_BUFFER bytes, beyond the system's limit if
+ * permitted. Returns the resulting size in bytes.
+ */
 static uint32_t set_buffer(int sock, int force, int option)
 {
 	const int want = SOCKET_BUFFER;
@@ -162,11 +173,13 @@ static int bind_why(char *why, int err, const char *address)
 {
 	if (err == EADDRINUSE)
 		return refuse(why, -err,
-			      "%.64s is taken: by another worker, or port %d "
+			      "%.64s is in use: by another worker, or port %d "
 			      "by an rxe device; name another port",
 			      address, SRDMA_UDP_PORT);
 	if (err == EADDRNOTAVAIL)
-		return refuse(why, -err, "%.64s is no address of this host",
+		return refuse(why, -err,
+			      "%.64s is not an address of this host: "
+			      "name one of its addresses",
 			      address);
 	return refuse(why, -err, "binding %.64s: %s", address, strerror(err));
 }
@@ -192,7 +205,10 @@ static int open_socket(struct srdma_udp_port *port, const char *address,
 	return 0;
 }
 
-/* The interface that has the port's address; all of 127/8 is on loopback. */
+/*
+ * 1 if i is the interface of the port's address. All of 127/8 is on the
+ * loopback interface.
+ */
 static int is_on(const struct srdma_udp_port *port, const struct ifaddrs *i)
 {
 	union srdma_udp_addr a = port->own;
@@ -236,10 +252,10 @@ static int set_mtu(struct srdma_udp_port *port, char *why)
 	while (mtu >= LEAST_MTU && mtu + OVERHEAD + ip > have)
 		mtu /= 2;
 	if (mtu < LEAST_MTU)
-		return refuse(
-			why, -EMSGSIZE,
-			"the interface's MTU is %d, at least %d is needed",
-			have, LEAST_MTU + OVERHEAD + ip);
+		return refuse(why, -EMSGSIZE,
+			      "the interface's MTU is %d: "
+			      "raise it to at least %d",
+			      have, LEAST_MTU + OVERHEAD + ip);
 	port->base.mtu = (uint32_t)mtu;
 	return 0;
 }

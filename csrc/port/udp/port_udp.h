@@ -1,8 +1,7 @@
 /*
- * The wire over UDP: packets as RoCEv2 datagrams (docs/protocol.md 11a). It
- * needs no RDMA device. A connection is a pair of addresses; a peer's
- * address is remembered when the relay keeps its conn (port.h), and costs
- * nothing before that.
+ * Wire port over UDP: packets as RoCEv2 datagrams (docs/protocol.md 11a). It
+ * needs no RDMA device. A connection is a pair of addresses. The port stores
+ * the address of a sender only after the relay keeps its conn (port.h).
  */
 #ifndef SRDMA_PORT_UDP_H
 #define SRDMA_PORT_UDP_H
@@ -14,17 +13,17 @@
 
 enum { SRDMA_UDP_PORT = 4791, SRDMA_PORT_UDP_WHY_LEN = 192 };
 
-/* One writer, any reader. */
+/* Written by the port's thread; any thread may read. */
 struct srdma_udp_stats {
 	uint64_t received, sent;	      /* datagrams */
-	struct srdma_wire_counts counts;      /* of others */
-	uint32_t receive_buffer, send_buffer; /* bytes, as the kernel gave */
+	struct srdma_wire_counts counts;      /* errors and drops */
+	uint32_t receive_buffer, send_buffer; /* bytes granted by the kernel */
 };
 
 /*
- * A wire port at address, "IP", "IP:PORT", "[IPv6]" or "[IPv6]:PORT" (port
- * 0: any free one); port->address is where it is. 0, or -errno with the
- * cause in why.
+ * Create a wire port at address: "IP", "IP:PORT", "[IPv6]" or "[IPv6]:PORT".
+ * Without PORT it is SRDMA_UDP_PORT; PORT 0 is any free port. port->address
+ * holds the resulting address. Returns 0, or -errno with the cause in why.
  */
 int srdma_port_udp_create(struct srdma_port **out, const char *address,
 			  char why[SRDMA_PORT_UDP_WHY_LEN]);

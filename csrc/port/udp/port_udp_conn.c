@@ -12,7 +12,7 @@ static int sendable4(const struct sockaddr_in *a)
 {
 	uint32_t ip = ntohl(a->sin_addr.s_addr);
 
-	return ip >> 24 && ip >> 28 < 14; /* not 0.*, multicast, reserved */
+	return ip >> 24 && ip >> 28 < 14; /* rejects 0.*, multicast, reserved */
 }
 
 static int sendable6(const struct in6_addr *ip)
@@ -29,7 +29,7 @@ int srdma_udp_conn_sendable(const union srdma_udp_addr *a)
 					    : sendable4(&a->four);
 }
 
-/* Both of the port's family. */
+/* Both addresses are of the port's family. */
 static int same(const union srdma_udp_addr *a, const union srdma_udp_addr *b)
 {
 	if (a->any.sa_family == AF_INET6)
@@ -41,8 +41,8 @@ static int same(const union srdma_udp_addr *a, const union srdma_udp_addr *b)
 }
 
 /*
- * Only peers whose packets verified stay in a bucket, so nobody else can
- * make one long.
+ * Only conns of peers whose packets verified stay in a bucket, so an attacker
+ * cannot lengthen a chain. The hash need not be keyed.
  */
 static struct srdma_udp_conn **bucket(struct srdma_udp_port *port,
 				      const union srdma_udp_addr *a)
@@ -72,7 +72,7 @@ static void pull(struct srdma_udp_conn **list, const struct srdma_udp_conn *c)
 	*list = c->next;
 }
 
-/* There is one: each kind has its own bound. */
+/* The free list is never empty: each kind of conn has its own limit. */
 static struct srdma_udp_conn *create(struct srdma_udp_port *port,
 				     const union srdma_udp_addr *peer,
 				     enum srdma_udp_kind kind)
@@ -89,7 +89,7 @@ static struct srdma_udp_conn *create(struct srdma_udp_port *port,
 	return c;
 }
 
-/* It is on no other list any more. */
+/* c is on no other list. */
 static void release(struct srdma_udp_port *port, struct srdma_udp_conn *c)
 {
 	c->kind = SRDMA_UDP_FREE;

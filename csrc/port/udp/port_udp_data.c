@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { REFILLS = 4 }; /* calls of the kernel per poll */
+enum { REFILLS = 4 }; /* recvmmsg calls per poll */
 
 void srdma_udp_data_init(struct srdma_udp_port *port)
 {
@@ -32,7 +32,7 @@ static uint32_t slot_of(uint32_t count)
 	return count & (SRDMA_UDP_SLOTS - 1);
 }
 
-/* While the kernel has no room its word for it wakes the port. */
+/* While the socket buffer is full, EPOLLOUT wakes the port. */
 static void set_blocked(struct srdma_udp_port *port, int blocked)
 {
 	struct epoll_event ev = { .events = blocked ? EPOLLIN | EPOLLOUT
@@ -44,7 +44,7 @@ static void set_blocked(struct srdma_udp_port *port, int blocked)
 	epoll_ctl(port->epoll, EPOLL_CTL_MOD, port->sock, &ev);
 }
 
-/* The first datagram cannot be sent: it is lost, as any may be. */
+/* The first datagram cannot be sent: drop it; the protocol recovers losses. */
 static void lose(struct srdma_udp_port *port, int err)
 {
 	if (err == EMSGSIZE)
@@ -111,7 +111,7 @@ int srdma_udp_data_commit(struct srdma_conn *conn, uint32_t len)
 
 /* --- receiving -------------------------------------------------------- */
 
-/* What was handed up is replaced, as far as there are buffers. */
+/* Replace the buffers that were handed up, as far as the pool allows. */
 static void load(struct srdma_udp_port *port)
 {
 	struct srdma_udp_rx *rx = &port->rx;
@@ -131,7 +131,7 @@ static void load(struct srdma_udp_port *port)
 	}
 }
 
-/* Returns 1 if there are datagrams to look at. */
+/* Returns 1 if there are datagrams to process. */
 static int refill(struct srdma_udp_port *port)
 {
 	struct srdma_udp_rx *rx = &port->rx;
@@ -158,7 +158,7 @@ static int icrc_ok(const struct srdma_udp_port *port,
 	return !memcmp(icrc, data + len, sizeof(icrc));
 }
 
-/* The counter of the reason to drop datagram i, or NULL: it is one. */
+/* The counter of the reason to drop datagram i, or NULL if it is acceptable. */
 static uint64_t *judge(struct srdma_udp_port *port, uint32_t i)
 {
 	const struct mmsghdr *msg = &port->rx.msg[i];
@@ -180,7 +180,7 @@ static uint64_t *judge(struct srdma_udp_port *port, uint32_t i)
 	return NULL;
 }
 
-/* Look at one datagram. 1: an event; 0: dropped; -1: no place for more. */
+/* Process one datagram. Returns 1: an event; 0: dropped; -1: no free conn. */
 static int take(struct srdma_udp_port *port, struct srdma_event *ev)
 {
 	struct srdma_udp_rx *rx = &port->rx;

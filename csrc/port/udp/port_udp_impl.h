@@ -1,10 +1,10 @@
 /*
- * The UDP port's own state, shared by the port_udp files only.
+ * Private state of the UDP port, shared by the port_udp files only.
  *
- * A connection is CONNECTED (made by connect, sends only), or it is of an
- * address that datagrams came from: PASSING until the next poll, or KEPT
- * until it is closed. What arrives always comes on one of the latter two,
- * so that who connected may leave while the peer's QPs still talk.
+ * A conn is CONNECTED (made by connect(), used to send only), or it stands for
+ * a source address: PASSING until the next poll, or KEPT until it is closed.
+ * Datagrams are always reported on a PASSING or KEPT conn, so that the
+ * CONNECTED one may be closed while QPs of the peer still send.
  */
 #ifndef SRDMA_PORT_UDP_IMPL_H
 #define SRDMA_PORT_UDP_IMPL_H
@@ -18,10 +18,11 @@
 #include "wire/wire.h"
 
 enum srdma_udp_limits {
-	SRDMA_UDP_CONNS = 1024, /* CONNECTED; and as many KEPT */
+	SRDMA_UDP_CONNS = 1024, /* limit of CONNECTED conns; the same limit
+				   applies to KEPT conns */
 	SRDMA_UDP_BUCKETS = 2048,
-	SRDMA_UDP_BURST = 32,  /* datagrams per call of the kernel */
-	SRDMA_UDP_SLOTS = 256, /* committed, not sent */
+	SRDMA_UDP_BURST = 32,  /* datagrams per recvmmsg */
+	SRDMA_UDP_SLOTS = 256, /* datagrams committed, not sent */
 	SRDMA_UDP_BUFS = 256,
 	SRDMA_UDP_STRIDE = (SRDMA_MAX_PACKET + SRDMA_ICRC_LEN + 63) & ~63,
 	SRDMA_UDP_SHORTEST = SRDMA_BTH_LEN + SRDMA_STH_LEN + SRDMA_ICRC_LEN,
@@ -29,7 +30,7 @@ enum srdma_udp_limits {
 };
 
 _Static_assert((int)SRDMA_UDP_LONGEST <= (int)SRDMA_POOL_CAP,
-	       "a buffer has room for a packet and its ICRC");
+	       "a buffer must hold a packet and its ICRC");
 
 union srdma_udp_addr {
 	struct sockaddr any;
@@ -46,7 +47,8 @@ enum srdma_udp_kind {
 
 struct srdma_udp_conn {
 	struct srdma_conn base;
-	struct srdma_udp_conn *next; /* of its list: free, connected, bucket */
+	struct srdma_udp_conn *next; /* in the free list, connected list or
+					bucket */
 	union srdma_udp_addr peer;
 	struct srdma_icrc out;
 	uint32_t refs;
@@ -54,24 +56,24 @@ struct srdma_udp_conn {
 	uint8_t up_due;
 };
 
-/* Datagrams taken from the kernel: bufs [0, loaded) are ready for more. */
+/* Receive state: bufs [0, loaded) are ready for recvmmsg. */
 struct srdma_udp_rx {
 	struct mmsghdr msg[SRDMA_UDP_BURST];
 	struct iovec iov[SRDMA_UDP_BURST];
 	union srdma_udp_addr from[SRDMA_UDP_BURST];
 	struct srdma_buf *buf[SRDMA_UDP_BURST]; /* NULL: handed up */
 	uint32_t loaded;
-	uint32_t at, got; /* [at, got) is not looked at yet */
+	uint32_t at, got; /* [at, got) is not processed yet */
 };
 
-/* Datagrams for the kernel, a ring: counts run free. */
+/* Ring of datagrams to send; head and tail run freely and wrap. */
 struct srdma_udp_tx {
 	struct mmsghdr msg[SRDMA_UDP_SLOTS];
 	struct iovec iov[SRDMA_UDP_SLOTS];
 	union srdma_udp_addr to[SRDMA_UDP_SLOTS];
-	uint8_t *bytes; /* SLOTS of STRIDE */
+	uint8_t *bytes; /* SLOTS * STRIDE bytes */
 	uint32_t head, tail;
-	uint8_t blocked; /* the kernel has no room: epoll tells when */
+	uint8_t blocked; /* socket buffer full: EPOLLOUT is armed */
 };
 
 struct srdma_udp_port {
@@ -83,9 +85,10 @@ struct srdma_udp_port {
 	struct srdma_udp_rx rx;
 	struct srdma_udp_tx tx;
 	struct srdma_udp_stats stats;
-	struct srdma_udp_conn *conns; /* all there are */
+	struct srdma_udp_conn *conns; /* all conns, allocated once */
 	struct srdma_udp_conn *free, *connected;
-	struct srdma_udp_conn *bucket[SRDMA_UDP_BUCKETS]; /* PASSING, KEPT */
+	struct srdma_udp_conn *bucket[SRDMA_UDP_BUCKETS]; /* PASSING and KEPT
+							     conns */
 	struct srdma_udp_conn *passing[SRDMA_UDP_BURST];
 	uint32_t connected_count, kept_count, passing_count;
 	uint32_t ups_due;
@@ -103,19 +106,22 @@ static inline struct srdma_udp_conn *srdma_udp_conn_of(struct srdma_conn *conn)
 
 /* --- port_udp_conn.c: connections ------------------------------------- */
 
-/* An address that a datagram can come from and be sent to. */
+/* 1 for an address that a datagram can come from and be sent to. */
 int srdma_udp_conn_sendable(const union srdma_udp_addr *a);
 int srdma_udp_conn_connect(struct srdma_port *port, const char *address,
 			   struct srdma_conn **conn);
 void srdma_udp_conn_close(struct srdma_conn *conn);
 int srdma_udp_conn_keep(struct srdma_conn *conn);
 int srdma_udp_conn_same(const struct srdma_conn *a, const struct srdma_conn *b);
-/* Of a sender: the KEPT or PASSING one, else a new PASSING one, or NULL. */
+/*
+ * The KEPT or PASSING conn of a sender, else a new PASSING one; NULL: none
+ * free.
+ */
 struct srdma_udp_conn *srdma_udp_conn_passing(struct srdma_udp_port *port,
 					      const union srdma_udp_addr *from);
-/* Forget those that nobody kept. */
+/* Free the PASSING conns that were not kept. */
 void srdma_udp_conn_forget(struct srdma_udp_port *port);
-/* One that was connected and not told yet; there is one. */
+/* A connected conn whose SRDMA_EV_UP is pending. Requires ups_due > 0. */
 struct srdma_udp_conn *srdma_udp_conn_take_up(struct srdma_udp_port *port);
 
 /* --- port_udp_data.c: the data path ----------------------------------- */
@@ -125,7 +131,7 @@ int srdma_udp_data_poll(struct srdma_port *port, struct srdma_event *ev, int n);
 uint8_t *srdma_udp_data_reserve(struct srdma_conn *conn);
 int srdma_udp_data_commit(struct srdma_conn *conn, uint32_t len);
 void srdma_udp_data_flush(struct srdma_port *port);
-/* 1: there are events that the socket does not tell of. */
+/* 1 if there are events that the socket's descriptor does not signal. */
 int srdma_udp_data_waiting(const struct srdma_udp_port *port);
 
 #endif

@@ -76,7 +76,7 @@ static int device_open(struct srdma_verbs_port *port, const char *name)
 	list = ibv_get_device_list(&n);
 	if (!list)
 		return srdma_verbs_refuse(port, -errno,
-					  "no RDMA devices here: %s",
+					  "this host has no RDMA devices: %s",
 					  strerror(errno));
 	for (i = 0; i < n; ++i) {
 		if (strcmp(ibv_get_device_name(list[i]), name))
@@ -98,7 +98,7 @@ static int device_open(struct srdma_verbs_port *port, const char *name)
 	return err ? -err : 0;
 }
 
-/* The fd never blocks, and the port's fd tells of it. */
+/* Make fd non-blocking and add it to the port's epoll set. */
 static int watch(struct srdma_verbs_port *port, int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN };
@@ -156,12 +156,12 @@ static int port_open(struct srdma_verbs_port *port,
 
 	if ((port->sends & (port->sends - 1)) || port->sends < LEAST ||
 	    port->receives < LEAST || !p->buffers)
-		return srdma_verbs_refuse(port, -EINVAL,
-					  "queues of %u and %u entries, %u "
-					  "buffers: a power of two and 32 at "
-					  "least, and a buffer, are needed",
-					  port->sends, port->receives,
-					  p->buffers);
+		return srdma_verbs_refuse(
+			port, -EINVAL,
+			"send queue of %u, receive queue of %u, %u "
+			"buffers: queues need at least 32 entries, the "
+			"send queue a power of two, and the port a buffer",
+			port->sends, port->receives, p->buffers);
 	err = device_open(port, p->device);
 	if (!err)
 		err = channels_open(port);

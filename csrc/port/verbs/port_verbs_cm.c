@@ -6,9 +6,9 @@
 #include "base/bytes.h"
 
 /*
- * The private data of a REQ (docs/protocol.md 9.3): magic 5 | version 1 |
- * kind 1 | zero 1 | token 16 | ring address 8 | ring rkey 4 | records 4 |
- * zero. It arrives padded, and so it always has its full length.
+ * Private data of a REQ (docs/protocol.md 9.3): magic 5 | version 1 | kind 1 |
+ * zero 1 | token 16 | ring address 8 | ring rkey 4 | records 4 | zero. The CM
+ * pads it, so it arrives with its full length.
  */
 enum {
 	HELLO_LEN = 56,
@@ -21,8 +21,8 @@ enum {
 	REFUSAL_LEN = 7,
 	BACKLOG = 128,
 	/*
-	 * Linux may miss that a neighbour was found and look again only when
-	 * the time is over: it is short, and there are several.
+	 * Linux may miss that a neighbour was resolved and check again only
+	 * after the timeout: use a short timeout and several attempts.
 	 */
 	RESOLVE_MS = 200,
 	RESOLVE_TRIES = 20,
@@ -32,13 +32,14 @@ enum refusal { REFUSE_HELLO = 1, REFUSE_TOKEN = 2, REFUSE_LIMIT = 3 };
 
 static const uint8_t MAGIC[5] = { 's', 'r', 'd', 'm', 'a' };
 
-/* What is kept of an event: rdma_destroy_id needs it acknowledged before. */
+/* Copy of a CM event: the event must be acknowledged before rdma_destroy_id. */
 struct note {
 	enum rdma_cm_event_type type;
 	struct rdma_cm_id *id;
 	uint8_t hello[HELLO_LEN];
 	uint8_t hello_len;
-	uint8_t reads; /* that the peer lets us have in flight */
+	uint8_t reads; /* initiator_depth of the peer: READs and atomics that
+			  we may have in flight */
 };
 
 static int same_device(const struct srdma_verbs_port *port,
@@ -59,7 +60,7 @@ int srdma_verbs_cm_connect(struct srdma_port *base, const char *address,
 	int err;
 
 	if (srdma_addr_parse(&peer, address, SRDMA_ADDR_NO_PORT))
-		return srdma_verbs_refuse(port, -EINVAL, "%.64s is no IP:PORT",
+		return srdma_verbs_refuse(port, -EINVAL, "%.64s is not IP:PORT",
 					  address);
 	err = srdma_verbs_conn_create(&conn, port, 0);
 	if (err)
@@ -68,7 +69,7 @@ int srdma_verbs_cm_connect(struct srdma_port *base, const char *address,
 	if (rdma_create_id(port->cm, &conn->id, conn, RDMA_PS_TCP) ||
 	    rdma_resolve_addr(conn->id, (struct sockaddr *)&port->own,
 			      (struct sockaddr *)&peer, RESOLVE_MS)) {
-		err = srdma_verbs_refuse(port, -errno, "no way to %.64s: %s",
+		err = srdma_verbs_refuse(port, -errno, "no route to %.64s: %s",
 					 address, strerror(errno));
 		srdma_verbs_conn_close(&conn->base);
 		return err;
@@ -124,7 +125,7 @@ static void answered(struct srdma_verbs_conn *conn)
 		srdma_verbs_conn_up(conn);
 }
 
-/* --- being connected ------------------------------------------------ */
+/* --- accepting ------------------------------------------------------ */
 
 static void refuse(const struct note *note, enum refusal reason)
 {
@@ -146,7 +147,7 @@ static int hello_legal(const struct srdma_verbs_port *port,
 	       !note->hello[HELLO_KIND + 1];
 }
 
-/* The leg that waits for the token, which is good for one host, once. */
+/* The leg that waits for this token. A token is valid for one connection. */
 static struct srdma_verbs_conn *claim(struct srdma_verbs_port *port,
 				      const struct note *note)
 {
@@ -190,14 +191,14 @@ static int accept_on(struct srdma_verbs_conn *conn, const struct note *note)
 	return err;
 }
 
-/* A refused REQ of a host spends the leg: it is told as DOWN. */
+/* A REQ that a leg cannot accept ends the leg: DOWN is reported. */
 static void requested(struct srdma_verbs_port *port, const struct note *note)
 {
 	struct srdma_verbs_conn *conn = NULL;
 	int wire = port->kind == SRDMA_PORT_VERBS_WIRE;
 
 	note->id->context = NULL;
-	/* With no READ in flight a DMA from the host would never end. */
+	/* With a depth of 0, a READ from host memory would never complete. */
 	if (!hello_legal(port, note) || !same_device(port, note->id) ||
 	    (!wire && !note->reads)) {
 		refuse(note, REFUSE_HELLO);
@@ -244,7 +245,9 @@ static int end_status(enum rdma_cm_event_type type)
 	}
 }
 
-/* Each step only from its own state: the peer may send what it likes. */
+/*
+ * Each event is accepted in its own state only: the peer controls their order.
+ */
 static void step(struct srdma_verbs_conn *conn, enum rdma_cm_event_type type)
 {
 	if (conn->state == SRDMA_VERBS_RESOLVING &&
@@ -336,14 +339,15 @@ int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text)
 	int err;
 
 	if (text && srdma_addr_parse(&port->own, text, SRDMA_ADDR_NO_PORT))
-		return srdma_verbs_refuse(port, -EINVAL, "%.64s is no IP:PORT",
+		return srdma_verbs_refuse(port, -EINVAL, "%.64s is not IP:PORT",
 					  text);
 	err = text ? 0 : srdma_verbs_addr_of_device(port->context, &port->own);
 	if (err)
-		return srdma_verbs_refuse(port, err,
-					  "%s has no IPv4 address: give its "
-					  "interface one, or name an address",
-					  device);
+		return srdma_verbs_refuse(
+			port, err,
+			"%s has no IPv4 address: assign one to its "
+			"interface, or name an address",
+			device);
 	srdma_addr_format(shown, (struct sockaddr *)&port->own);
 	if (rdma_create_id(port->cm, &port->listener, NULL, RDMA_PS_TCP))
 		return srdma_verbs_refuse(port, -errno, "rdma_create_id: %s",
@@ -354,7 +358,7 @@ int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text)
 					  shown, strerror(errno));
 	if (!same_device(port, port->listener))
 		return srdma_verbs_refuse(port, -EADDRNOTAVAIL,
-					  "%s is no address of %s", shown,
+					  "%s is not an address of %s", shown,
 					  device);
 	srdma_addr_format(port->base.address,
 			  rdma_get_local_addr(port->listener));

@@ -6,8 +6,10 @@
 
 #include "base/bytes.h"
 
-/* What a QP may wait for: (6 + 1) * 4.096 us * 2^16 = 1.9 s for an ack, and
- * 6 * 10 ms for a receive. 7 would be for ever. */
+/*
+ * Retry limits of a QP: (6 + 1) * 4.096 us * 2^16 = 1.9 s without an ack, and 6
+ * * 10 ms of RNR NAKs. An rnr_retry of 7 would mean unlimited.
+ */
 enum { ACK_TIMEOUT = 16, RETRIES = 6, RNR_TIMER = 20 };
 
 /* --- life ----------------------------------------------------------- */
@@ -81,7 +83,10 @@ static int conn_qp(struct srdma_verbs_conn *conn)
 	return 0;
 }
 
-/* A free place in the table, and a name that no old completion has. */
+/*
+ * Enter the table with a name that no completion of an earlier connection
+ * carries.
+ */
 static int conn_enter(struct srdma_verbs_conn *conn)
 {
 	struct srdma_verbs_port *port = conn->port;
@@ -92,7 +97,8 @@ static int conn_enter(struct srdma_verbs_conn *conn)
 			break;
 	if (i == port->conn_max)
 		return srdma_verbs_refuse(port, -ENOSPC,
-					  "%u connections are open, the limit",
+					  "%u connections are open, the limit: "
+					  "close some",
 					  port->conn_max);
 	port->conns[i] = conn;
 	++port->conn_count;
@@ -222,7 +228,7 @@ void srdma_verbs_conn_end(struct srdma_verbs_conn *conn, int status)
 	TAILQ_INSERT_TAIL(&conn->port->ending, conn, ending);
 }
 
-/* Without QP and id the device touches no buffer of it any more. */
+/* Without QP and id the device no longer accesses its buffers. */
 static void let_go(struct srdma_verbs_conn *conn)
 {
 	if (conn->state == SRDMA_VERBS_ENDED)

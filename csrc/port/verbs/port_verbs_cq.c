@@ -13,13 +13,14 @@ static int cq_create(struct srdma_verbs_port *port, uint32_t need)
 
 	if (port->cq_count == SRDMA_VERBS_CQS)
 		return srdma_verbs_refuse(port, -ENOSPC,
-					  "%d completion queues are full",
+					  "all %d completion queues are full",
 					  SRDMA_VERBS_CQS);
 	if (need > most)
-		return srdma_verbs_refuse(port, -E2BIG,
-					  "%u completions are wanted, the "
-					  "device's queues hold %u",
-					  need, most);
+		return srdma_verbs_refuse(
+			port, -E2BIG,
+			"%u completions are needed, but the "
+			"device's CQs hold %u: use smaller queues",
+			need, most);
 	if (size < need)
 		size = need;
 	if (size > most)
@@ -79,7 +80,10 @@ static int cq_take_burst(struct srdma_verbs_port *port,
 	return n;
 }
 
-/* Returns how many completions were taken; *empty: all CQs were, at the end. */
+/*
+ * Returns the number of completions taken. *empty: 1 if all CQs were empty at
+ * the end.
+ */
 static int collect(struct srdma_verbs_port *port, int n, int *empty)
 {
 	uint32_t i;
@@ -117,7 +121,7 @@ int srdma_verbs_cq_arm(struct srdma_port *base)
 		if (err)
 			return -err;
 	}
-	/* A send that ended makes room, which is work without an event. */
+	/* A completed send makes room, which is work without an event. */
 	if (!collect(port, BURST, &empty) && TAILQ_EMPTY(&port->ready) &&
 	    TAILQ_EMPTY(&port->ending))
 		return 0;

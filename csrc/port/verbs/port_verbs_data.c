@@ -8,7 +8,7 @@ static void received(struct srdma_verbs_conn *conn, const struct ibv_wc *wc)
 {
 	struct srdma_buf *buf;
 
-	/* Data may overtake the CM's word that the connection stands. */
+	/* A receive completion may arrive before the CM's ESTABLISHED event. */
 	if (conn->state == SRDMA_VERBS_CONNECTING)
 		srdma_verbs_conn_up(conn);
 	buf = &conn->slab->bufs[wc->wr_id & 0x7fffffff].base;
@@ -20,7 +20,7 @@ static void received(struct srdma_verbs_conn *conn, const struct ibv_wc *wc)
 	srdma_verbs_conn_ready(conn);
 }
 
-/* RC: the completion of a send says that all before it succeeded. */
+/* RC: the completion of a send implies that all earlier sends succeeded. */
 static void sent(struct srdma_verbs_conn *conn, uint32_t number, int ok)
 {
 	uint32_t n = ((number - conn->done) & 0x7fffffff) + (ok ? 1 : 0);
@@ -96,7 +96,10 @@ static int tell_received(struct srdma_verbs_conn *conn, struct srdma_event *ev,
 	return told;
 }
 
-/* Up to n > 0 events of a connection; it stays ready if there may be more. */
+/*
+ * Report up to n > 0 events of a connection. It stays on the ready list if
+ * there may be more.
+ */
 static int tell(struct srdma_verbs_conn *conn, struct srdma_event *ev, int n)
 {
 	int told = 0;
@@ -206,7 +209,7 @@ static void post(struct srdma_verbs_conn *conn)
 
 	first = &conn->wrs[srdma_verbs_slot(conn, conn->posted)];
 	last = &conn->wrs[srdma_verbs_slot(conn, conn->tail - 1)];
-	/* DMA is reported at once, a packet only makes room. */
+	/* A DMA must be reported soon; a packet only makes room. */
 	if ((int32_t)(conn->dma_end - conn->posted) > 0)
 		last->send_flags |= IBV_SEND_SIGNALED;
 	next = last->next;

@@ -1,11 +1,11 @@
 /*
- * The verbs port's own state, shared by the port_verbs files only.
+ * Private state of the verbs port, shared by the port_verbs files only.
  *
- * Life of a connection: leg_open, connect or a peer's request makes it with
- * all its memory, its QP and its room in a CQ; the CM brings it UP; an error
- * or the peer ENDs it; when the CQs have been emptied it is *finished*: QP
- * and id are destroyed, so all DMA has ended, what was outstanding is
- * reported with -EIO, then DOWN. close frees it at any moment.
+ * Life of a connection: leg_open, connect or a REQ from a peer creates it with
+ * all its memory, its QP and its room in a CQ. The CM moves it to UP. An error
+ * or the peer moves it to ENDED. When the CQs are empty, it becomes FINISHED:
+ * its QP and id are destroyed, so all DMA has ended; outstanding DMA is
+ * reported with -EIO, then DOWN. close frees it in any state.
  */
 #ifndef SRDMA_PORT_VERBS_IMPL_H
 #define SRDMA_PORT_VERBS_IMPL_H
@@ -21,21 +21,22 @@
 #include "wire/wire.h"
 
 enum srdma_verbs_limits {
-	SRDMA_VERBS_WIRES = 1024, /* wire connections of a port */
+	SRDMA_VERBS_WIRES = 1024, /* limit of wire connections of a port */
 	SRDMA_VERBS_LEGS = 256,
 	SRDMA_VERBS_CQS = 256,
 	SRDMA_VERBS_CQE = 16384, /* wanted size of a CQ */
 	SRDMA_VERBS_STRIDE = (SRDMA_MAX_PACKET + 63) & ~63,
-	SRDMA_VERBS_SPARE = 16,	   /* receives of a leg beyond its ring */
-	SRDMA_VERBS_SIGNAL = 16,   /* every n-th send makes a completion */
-	SRDMA_VERBS_REFILL = 8,	   /* receives are posted again n at a time */
+	SRDMA_VERBS_SPARE = 16,	   /* receives of a leg in addition to its
+				      ring */
+	SRDMA_VERBS_SIGNAL = 16,   /* every n-th send is signaled */
+	SRDMA_VERBS_REFILL = 8,	   /* receives are reposted n at a time */
 	SRDMA_VERBS_INLINE = 128,  /* wanted max_inline_data */
 	SRDMA_VERBS_READS = 16,	   /* wanted max_rd_atomic */
-	SRDMA_VERBS_CM_TURN = 256, /* polls between looks at the CM */
+	SRDMA_VERBS_CM_TURN = 256, /* polls between checks of the CM */
 };
 
 enum srdma_verbs_state {
-	SRDMA_VERBS_WAITING, /* a leg that its host may claim */
+	SRDMA_VERBS_WAITING, /* a leg that its host may connect to */
 	SRDMA_VERBS_RESOLVING,
 	SRDMA_VERBS_CONNECTING, /* REQ or REP sent */
 	SRDMA_VERBS_UP,
@@ -49,19 +50,21 @@ struct srdma_verbs_conn;
 struct srdma_verbs_cq {
 	struct ibv_cq *cq;
 	uint32_t size;
-	uint32_t used;	  /* entries that the QPs on it may fill */
-	uint32_t leaving; /* of them: of QPs gone, until the CQ is empty */
+	uint32_t used;	  /* CQ entries reserved by QPs */
+	uint32_t leaving; /* entries of destroyed QPs, released when the CQ
+			     is empty */
 };
 
-/* Registered memory cut into buffers: the pool's, or a connection's. */
+/* Registered memory divided into buffers, of the pool or of a connection. */
 struct srdma_verbs_slab {
 	LIST_ENTRY(srdma_verbs_slab) link;
-	struct srdma_verbs_conn *conn; /* NULL: the pool, or it is closed */
+	struct srdma_verbs_conn *conn; /* NULL: the pool, or the connection
+					  was closed */
 	uint8_t *mem;
 	size_t size;
 	struct ibv_mr *mr;
 	struct srdma_verbs_buf *bufs;
-	uint32_t lent; /* receive buffers that the relay holds */
+	uint32_t lent; /* receive buffers held by the relay */
 };
 
 struct srdma_verbs_buf {
@@ -71,10 +74,10 @@ struct srdma_verbs_buf {
 	struct ibv_sge sge;
 };
 
-/* What a work request of the send queue is for. */
+/* Purpose of a send queue entry. */
 struct srdma_verbs_send {
 	uint64_t cookie;
-	uint8_t dma; /* it is to be reported */
+	uint8_t dma; /* report its completion */
 };
 
 struct srdma_verbs_conn {
@@ -86,33 +89,40 @@ struct srdma_verbs_conn {
 	struct srdma_verbs_slab *slab;
 	uint32_t name;		  /* index and generation, as in wr_id */
 	uint8_t state;		  /* enum srdma_verbs_state */
-	uint8_t accepted;	  /* by us: told as ACCEPT, not as UP */
-	uint8_t tries;		  /* to resolve the peer's address */
-	uint8_t up_due, down_due; /* events to be told */
+	uint8_t accepted;	  /* passive side: reported as ACCEPT, not as
+				     UP */
+	uint8_t tries;		  /* attempts to resolve the peer's address */
+	uint8_t up_due, down_due; /* events to be reported */
 	uint8_t is_ready, is_dirty;
-	int status;			     /* of DOWN */
-	TAILQ_ENTRY(srdma_verbs_conn) ready; /* has events to be told */
-	TAILQ_ENTRY(srdma_verbs_conn) dirty; /* has sends to be posted */
+	int status; /* status of DOWN */
+	TAILQ_ENTRY(srdma_verbs_conn)
+	ready; /* list of connections with
+						events to report */
+	TAILQ_ENTRY(srdma_verbs_conn)
+	dirty; /* list of connections with
+						sends to post */
 	TAILQ_ENTRY(srdma_verbs_conn) ending;
 
 	uint32_t receives;
-	struct srdma_buf *rx_head, **rx_tail; /* received, not yet told */
-	struct ibv_recv_wr *refill;	      /* given back, not yet posted */
+	struct srdma_buf *rx_head, **rx_tail; /* received, not reported yet */
+	struct ibv_recv_wr *refill;	      /* returned, not reposted yet */
 	uint32_t refills;
 
-	/* Serial numbers of sends: told <= done <= posted <= tail. */
+	/*
+	 * Serial numbers of sends: told (reported) <= done <= posted <= tail.
+	 */
 	struct ibv_send_wr *wrs;
 	struct ibv_sge *sges;
 	struct srdma_verbs_send *sends;
 	uint8_t *send_mem; /* packets of STRIDE bytes, or records */
 	uint32_t depth;
 	uint32_t told, done, posted, tail;
-	uint32_t failed;   /* FINISHED: sends from this one on failed */
-	uint32_t read_end; /* serial after the newest READ or atomic */
-	uint32_t dma_end;  /* serial after the newest DMA */
+	uint32_t failed;   /* FINISHED: this send and later ones failed */
+	uint32_t read_end; /* serial number after the newest READ or atomic */
+	uint32_t dma_end;  /* serial number after the newest DMA */
 	uint32_t inline_max;
 
-	uint8_t token[SRDMA_TOKEN_LEN]; /* WAITING only */
+	uint8_t token[SRDMA_TOKEN_LEN]; /* valid while WAITING */
 	uint64_t ring_addr;
 	uint32_t ring_rkey, ring;
 };
@@ -136,18 +146,19 @@ struct srdma_verbs_port {
 	struct ibv_comp_channel *channel;
 	struct rdma_event_channel *cm;
 	struct rdma_cm_id *listener;
-	struct sockaddr_storage own; /* address, port 0 */
+	struct sockaddr_storage own; /* local address, port 0 */
 	int epoll;
 	struct srdma_verbs_cq cqs[SRDMA_VERBS_CQS];
 	uint32_t cq_count;
 	struct srdma_verbs_slab *pool;
-	struct srdma_verbs_slabs orphans; /* closed, but buffers are lent */
+	struct srdma_verbs_slabs orphans; /* slabs of closed connections with
+					     buffers still lent */
 	struct srdma_buf *free;
 	uint32_t free_count;
 	struct srdma_verbs_conn *conns[SRDMA_VERBS_WIRES];
 	uint32_t conn_count, conn_max;
 	uint16_t generation;
-	uint32_t cm_turn; /* polls until the next look at the CM */
+	uint32_t cm_turn; /* polls until the next check of the CM */
 	struct srdma_verbs_list ready, dirty, ending;
 };
 
@@ -156,57 +167,87 @@ int srdma_verbs_refuse(struct srdma_verbs_port *port, int err, const char *fmt,
 		       ...) __attribute__((format(printf, 3, 4)));
 
 /* --- port_verbs_addr.c --- */
-/* The first IPv4 address of the device (RoCE v2), port 0. 0 or -errno. */
+/*
+ * Store the device's first IPv4 address (RoCE v2) with port 0 in *out. Returns
+ * 0 or -errno.
+ */
 int srdma_verbs_addr_of_device(struct ibv_context *context,
 			       struct sockaddr_storage *out);
 
 /* --- port_verbs_pool.c: registered memory and buffers --- */
-/* n buffers of stride bytes, then extra bytes (at mem + n * stride). */
+/*
+ * Register n buffers of stride bytes, followed by extra bytes at mem + n *
+ * stride. Returns 0 or -errno.
+ */
 int srdma_verbs_slab_create(struct srdma_verbs_slab **out,
 			    struct srdma_verbs_port *port, uint32_t n,
 			    uint32_t stride, size_t extra);
 void srdma_verbs_slab_destroy(struct srdma_verbs_slab *slab);
-/* All buffers of the slab are for buf_get. */
+/* Put the first n buffers of the pool on the free list. */
 void srdma_verbs_pool_fill(struct srdma_verbs_port *port, uint32_t n);
-/* The connection ends: its slab goes when the last buffer is back. */
+/*
+ * Detach the slab from the closing connection; it is freed when its last buffer
+ * returns.
+ */
 void srdma_verbs_slab_orphan(struct srdma_verbs_conn *conn);
 struct srdma_buf *srdma_verbs_buf_get(struct srdma_port *port);
 void srdma_verbs_buf_put(struct srdma_buf *buf);
 int srdma_verbs_buf_free(struct srdma_port *port);
 
 /* --- port_verbs_conn.c: connections and their QPs --- */
-/* A connection with memory and QP, in the table; of a leg with ring > 0. */
+/*
+ * Create a connection with memory and QP and enter it in the table. ring > 0: a
+ * leg with a completion ring of that many records. Returns 0 or -errno.
+ */
 int srdma_verbs_conn_create(struct srdma_verbs_conn **out,
 			    struct srdma_verbs_port *port, uint32_t ring);
-/* To INIT with all receives posted. id is set. 0 or -errno. */
+/*
+ * Move the QP to INIT and post all receives. id must be set. Returns 0 or
+ * -errno.
+ */
 int srdma_verbs_conn_init(struct srdma_verbs_conn *conn);
-/* To RTR and RTS; the most READs in flight. */
+/* Move the QP to RTR and RTS; reads is max_rd_atomic. Returns 0 or -errno. */
 int srdma_verbs_conn_start(struct srdma_verbs_conn *conn, uint8_t reads);
-/* It is connected: UP or ACCEPT will be told. */
+/* Mark as connected: UP or ACCEPT will be reported. */
 void srdma_verbs_conn_up(struct srdma_verbs_conn *conn);
-/* It ended with status; once the CQs are empty it is finished. */
+/* Mark as ended with status. It is finished when the CQs are empty. */
 void srdma_verbs_conn_end(struct srdma_verbs_conn *conn, int status);
+/*
+ * Destroy QP and id, and let the outstanding sends fail; DOWN will be reported.
+ */
 void srdma_verbs_conn_finish(struct srdma_verbs_conn *conn);
+/* Put the connection on the list of those with events to report. */
 void srdma_verbs_conn_ready(struct srdma_verbs_conn *conn);
-/* The connection that wr_id names; NULL: it is gone. */
+/* The connection named by wr_id; NULL: it no longer exists. */
 struct srdma_verbs_conn *srdma_verbs_conn_find(struct srdma_verbs_port *port,
 					       uint64_t wr_id);
 void srdma_verbs_conn_close(struct srdma_conn *conn);
 
 /* --- port_verbs_cq.c: completion queues, sleeping --- */
+/*
+ * Reserve need entries in a CQ; creates one if none has room. Returns 0 or
+ * -errno.
+ */
 int srdma_verbs_cq_take(struct srdma_verbs_port *port, uint32_t need,
 			struct srdma_verbs_cq **out);
+/* Release need entries as soon as the CQ has been emptied. */
 void srdma_verbs_cq_leave(struct srdma_verbs_cq *cq, uint32_t need);
-/* Take completions until n connections may have events, or none is left.
- * 1: all CQs were empty at the end. */
+/*
+ * Take completions until n are taken or the CQs are empty. Returns 1 if all CQs
+ * were empty at the end.
+ */
 int srdma_verbs_cq_collect(struct srdma_verbs_port *port, int n);
 int srdma_verbs_cq_arm(struct srdma_port *port);
 void srdma_verbs_cq_disarm(struct srdma_port *port);
 void srdma_verbs_cq_destroy(struct srdma_verbs_port *port);
 
 /* --- port_verbs_cm.c: the connection manager --- */
+/*
+ * Listen on text, or if it is NULL on the device's first IPv4 address and any
+ * port. Returns 0 or -errno.
+ */
 int srdma_verbs_cm_listen(struct srdma_verbs_port *port, const char *text);
-/* Handle what the CM and the device report. */
+/* Process events of the CM and asynchronous events of the device. */
 void srdma_verbs_cm_poll(struct srdma_verbs_port *port);
 int srdma_verbs_cm_connect(struct srdma_port *port, const char *address,
 			   struct srdma_conn **conn);
@@ -217,9 +258,9 @@ int srdma_verbs_data_poll(struct srdma_port *port, struct srdma_event *ev,
 uint8_t *srdma_verbs_data_reserve(struct srdma_conn *conn);
 int srdma_verbs_data_commit(struct srdma_conn *conn, uint32_t len);
 void srdma_verbs_data_flush(struct srdma_port *port);
-/* Queue the work request at tail, to be posted by flush. */
+/* Queue the work request at tail; flush posts it. */
 void srdma_verbs_data_queue(struct srdma_verbs_conn *conn, unsigned int flags);
-/* One completion of a connection that is not FINISHED. */
+/* Process one completion of a connection that is not FINISHED. */
 void srdma_verbs_data_completion(struct srdma_verbs_conn *conn,
 				 const struct ibv_wc *wc);
 
@@ -234,13 +275,19 @@ int srdma_verbs_leg_region_open(struct srdma_conn *leg,
 void srdma_verbs_leg_region_close(struct srdma_region *region);
 int srdma_verbs_leg_read(const struct srdma_dma *dma);
 int srdma_verbs_leg_write(const struct srdma_dma *dma);
-/* One step to what the device does; to CPUs as its atomic_cap says. */
+/*
+ * Atomic with respect to the device; with respect to CPUs according to its
+ * atomic_cap.
+ */
 int srdma_verbs_leg_atomic(const struct srdma_dma *dma,
 			   const struct srdma_atomic *how);
 int srdma_verbs_leg_complete(struct srdma_conn *leg, uint32_t slot,
 			     const uint8_t *record);
 
-/* wr_id: name of the connection 32 | 1 for a receive | index or serial. */
+/*
+ * wr_id: connection name (32 bits) | 1 for a receive, 0 for a send (1 bit) |
+ * index of the receive buffer, or serial number of the send (31 bits).
+ */
 static inline uint64_t srdma_verbs_wr_id(const struct srdma_verbs_conn *conn,
 					 int receive, uint32_t number)
 {

@@ -15,7 +15,9 @@ int srdma_verbs_leg_open(struct srdma_port *base,
 	int err;
 
 	if (!params->ring)
-		return srdma_verbs_refuse(port, -EINVAL, "a ring of 0 records");
+		return srdma_verbs_refuse(port, -EINVAL,
+					  "the ring has 0 records: "
+					  "request at least 1");
 	err = srdma_verbs_conn_create(&conn, port, params->ring);
 	if (err)
 		return err;
@@ -36,7 +38,7 @@ int srdma_verbs_leg_region_open(struct srdma_conn *leg,
 	if ((params->access & IBV_ACCESS_REMOTE_ATOMIC) &&
 	    port->limits.atomic_cap == IBV_ATOMIC_NONE)
 		return srdma_verbs_refuse(port, -EOPNOTSUPP,
-					  "REMOTE_ATOMIC: the host's device "
+					  "REMOTE_ATOMIC: the worker's device "
 					  "has no atomics");
 	region = calloc(1, sizeof(*region));
 	if (!region)
@@ -54,7 +56,10 @@ void srdma_verbs_leg_region_close(struct srdma_region *region)
 	free(region);
 }
 
-/* The next work request of the leg; -EAGAIN, -EPIPE. */
+/*
+ * The next work request of the leg. Returns 0, -EAGAIN (full) or -EPIPE (not
+ * up).
+ */
 static int leg_next(struct srdma_verbs_conn *conn, struct ibv_send_wr **wr)
 {
 	if (conn->state > SRDMA_VERBS_UP)
@@ -76,14 +81,18 @@ static uint32_t rkey_of(const struct srdma_dma *dma)
 	return ((const struct srdma_verbs_region *)dma->region)->rkey;
 }
 
-/* Without the fence a WRITE may overtake the data of a READ, and an atomic
- * too. */
+/*
+ * Without the fence, a WRITE or an atomic may take effect before an earlier
+ * READ.
+ */
 static unsigned int fence(const struct srdma_verbs_conn *conn)
 {
 	return (int32_t)(conn->read_end - conn->done) > 0 ? IBV_SEND_FENCE : 0;
 }
 
-/* The next work request, with its buffer; -EINVAL, -EAGAIN, -EPIPE. */
+/*
+ * The next work request with its buffer. Returns 0, -EINVAL, -EAGAIN or -EPIPE.
+ */
 static int dma_next(const struct srdma_dma *dma, struct ibv_send_wr **wr)
 {
 	const struct srdma_verbs_buf *buf =
@@ -96,7 +105,8 @@ static int dma_next(const struct srdma_dma *dma, struct ibv_send_wr **wr)
 	err = leg_next(conn, wr);
 	if (err)
 		return err;
-	(*wr)->num_sge = dma->len ? 1 : 0; /* 0 is 2^31 to some devices */
+	(*wr)->num_sge = dma->len ? 1 : 0; /* some devices treat length 0 as
+					      2^31 */
 	(*wr)->sg_list->addr = (uintptr_t)dma->buf->data + dma->buf_at;
 	(*wr)->sg_list->length = dma->len;
 	(*wr)->sg_list->lkey = buf->slab->mr->lkey;
@@ -165,8 +175,8 @@ int srdma_verbs_leg_atomic(const struct srdma_dma *dma,
 }
 
 /*
- * No fence: a record that tells of a READ is written after the READ was
- * reported, and it must not wait for those of others.
+ * No fence: the record of a READ is written after the READ was reported, and a
+ * record must not wait for READs of other requests.
  */
 int srdma_verbs_leg_complete(struct srdma_conn *leg, uint32_t slot,
 			     const uint8_t *record)

@@ -110,7 +110,7 @@ struct srdma_buf *srdma_verbs_buf_get(struct srdma_port *base)
 	return buf;
 }
 
-/* A receive buffer goes back to the connection that it arrived on. */
+/* Return a receive buffer to the connection on which it arrived. */
 static void give_back(struct srdma_verbs_buf *buf)
 {
 	struct srdma_verbs_slab *slab = buf->slab;
