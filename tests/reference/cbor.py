@@ -15,7 +15,7 @@ INDENT = "  "
 
 
 def head(major: int, number: int) -> bytes:
-    """Major type and argument in the shortest form."""
+    """The major type and its argument in the shortest form."""
     if number < 24:
         return bytes([major << 5 | number])
     for code, size in ((24, 1), (25, 2), (26, 4), (27, 8)):
@@ -47,7 +47,7 @@ def _pairs(value: dict[str, Any]) -> list[tuple[bytes, Any]]:
 
 
 def listing(value: Any, label: str = "", depth: int = 0, key: bytes = b"") -> Iterator[str]:
-    """One line per item: its bytes behind those of its key, and its meaning."""
+    """Lines of one item each: the bytes of its key, its own bytes, and its meaning."""
     match value:
         case dict():
             yield _line(depth, key + head(MAP, len(value)), f"{label}map, pairs: {len(value)}")

@@ -1,4 +1,4 @@
-"""The exporter of TLS 1.3 (RFC 8446 7.5) from HMAC alone: keyex takes that of OpenSSL."""
+"""The exporter of TLS 1.3 (RFC 8446 7.5), from HMAC alone. srdma.keyex uses that of OpenSSL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Exported:
-    """An output of the exporter, with the values between."""
+    """An output of the exporter, with the intermediate values."""
 
     label_secret: bytes  # Derive-Secret(exporter_secret, label, "")
     hkdf_label: bytes  # the input of the last HKDF-Expand

@@ -1,4 +1,4 @@
-"""RoCEv2 datagrams and their ICRC (protocol.md 11a), bit by bit."""
+"""RoCEv2 datagrams and their ICRC (protocol.md 11a). The CRC is computed bit by bit."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def crc32(data: bytes) -> int:
 
 @dataclass(frozen=True)
 class Datagram:
-    """tos: or the traffic class; ttl: or the hop limit."""
+    """tos: ToS or traffic class; ttl: TTL or hop limit."""
 
     source: tuple[str, int]  # address, port
     target: tuple[str, int]
     packet: bytes
     tos: int = 0
     ttl: int = 64
-    flow: int = 0  # IPv6 alone
+    flow: int = 0  # flow label, IPv6 only
 
     @property
     def covered(self) -> list[tuple[str, bytes]]:
-        """The parts of the CRC's input: what routers change is ones."""
+        """The parts of the input of the CRC. Fields that routers change are ones."""
         packet = self.packet[:4] + ONES + self.packet[5:]
         return [
             ("link", 8 * ONES),
@@ -49,7 +49,7 @@ class Datagram:
 
     @property
     def sent(self) -> list[tuple[str, bytes]]:
-        """What goes over the wire, from the IP header on."""
+        """The parts of the datagram, from the IP header on."""
         checksum = _checksum(self._ip(self.tos, self.ttl, self.flow, bytes(2)))
         parts = [self._ip(self.tos, self.ttl, self.flow, checksum), self._udp(self._udp_checksum())]
         names = ("IP", "UDP", "packet", "ICRC")

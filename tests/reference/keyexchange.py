@@ -13,7 +13,7 @@ Message = dict[str, Any]
 
 
 def framed(message: bytes) -> bytes:
-    """As it goes through TLS: behind its length."""
+    """The message behind its length, as TLS carries it."""
     return len(message).to_bytes(4, "big") + message
 
 
@@ -21,7 +21,7 @@ def framed(message: bytes) -> bytes:
 class Transcript:
     offer: Message
     choice: Message
-    certificates: tuple[bytes, bytes]  # SHA-256 of the client's and the server's (DER)
+    certificates: tuple[bytes, bytes]  # SHA-256 of the client's and of the server's (DER)
 
     @property
     def data(self) -> bytes:
@@ -37,6 +37,6 @@ class Transcript:
         return hashlib.sha256(self.hash + qp.to_bytes(4, "big")).digest()[:8]
 
     def context(self, qp: int, count: int = 0) -> bytes:
-        """Of the exporter. count: 0 in the first exchange, else that of the RENEW."""
+        """The context of the exporter. count: that of the RENEW, or 0 in the first exchange."""
         counted = count.to_bytes(4, "big") if count else b""
         return self.hash + counted + qp.to_bytes(4, "big")

@@ -15,7 +15,7 @@ from .make_vectors import VECTORS, dump
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "worked-examples.md"
 JSON = VECTORS / "worked-examples.json"
-HEADER = ROOT / "tests" / "c" / "wire" / "icrc_examples.h"
+HEADER = next((ROOT / "tests" / "c").rglob("icrc_examples.h"))
 BLOCK = re.compile(r"^```text ([a-z0-9-]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -32,7 +32,6 @@ def main() -> None:
     found = worked.contents()
     JSON.write_text(dump(found))
     PAGE.write_text(in_page(PAGE.read_text(), worked.blocks(found)))
-    HEADER.parent.mkdir(exist_ok=True)
     HEADER.write_text(worked.header(found))
 
 

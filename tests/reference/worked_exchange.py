@@ -18,7 +18,7 @@ CLIENT_QPNS, SERVER_QPNS = (0xC11E47, 0xC11E48), (0x5E12E2, 0x5E12E3)
 CLIENT_PNS, SERVER_PNS = (0xC0FFEE, 0xFFFFF0), (0x800000, 0x900000)
 CLIENT_WIRE, SERVER_WIRE = "192.0.2.1", "192.0.2.2"
 PORT = 4791
-CERTIFICATES = (bytes(range(0xC0, 0xE0)), bytes(range(0xE0, 0x100)))  # SHA-256 of them
+CERTIFICATES = (bytes(range(0xC0, 0xE0)), bytes(range(0xE0, 0x100)))  # their SHA-256
 DIGEST = "sha384"  # of TLS_AES_256_GCM_SHA384
 OUTER, INNER = bytes(range(0x30)), bytes(range(0x30, 0x60))  # exporter secrets
 SIZE = 16  # of S with aes-128-gcm
@@ -30,7 +30,7 @@ ENDS = {
     "client": (CLIENT_EID, CLIENT_QPNS, CLIENT_PNS, CLIENT_WIRE),
     "server": (SERVER_EID, SERVER_QPNS, SERVER_PNS, SERVER_WIRE),
 }
-# name -> mode, group, what the client and the server hand over
+# name -> mode, group
 EXCHANGES = {"basic": (0, ""), "pd": (MODE_PD, ""), "group": (MODE_PD, GROUP)}
 
 
@@ -53,14 +53,14 @@ def transcript(mode: int = 0, group: str = "") -> Transcript:
 
 
 def exported(direction: int, qp: int, count: int = 0, n: int = SIZE) -> Exported:
-    """S of a direction of a QP; count: of the renewal, or 0."""
+    """S of a direction of a QP. count: number of the renewal, or 0."""
     context = transcript().context(qp, count)
     secret = INNER if count else OUTER
     return export(secret, keyexchange.LABELS[direction], context, n, DIGEST)
 
 
 def _handed_over(mode: int, group: str, t: Transcript) -> tuple[Message, Message]:
-    """What the CONFIRMs of the client and the server have beside the hash."""
+    """The fields beside the hash in the CONFIRMs of the client and of the server."""
     if not mode:
         return {}, {}
     if group:
@@ -90,7 +90,7 @@ def _exchange(mode: int, group: str) -> dict[str, Any]:
 
 
 def _secrets(count: int, n: int = SIZE) -> list[list[str]]:
-    """By QP, then by direction."""
+    """The secrets by QP, then by direction."""
     return [[exported(way, qp, count, n).out.hex() for way in (0, 1)] for qp in (0, 1)]
 
 

@@ -26,7 +26,7 @@ CLIENT, SERVER = 0, 1
 LOW32 = 0xFFFFFFFF
 PAYLOAD = bytes(range(0x80, 0xA8))  # two blocks of AES and a half
 TEXT = b"srdma!"
-REQUEST = 0x1FFFFFFFF  # the request at the position: the next one has other high bits
+REQUEST = 0x1FFFFFFFF  # at the position; the next id has other high bits
 PART = 4  # bytes of payload of each packet of the requests from there on
 LAST_REQUEST = REQUEST + 10
 WINDOW = 1024  # of UDP
@@ -37,7 +37,7 @@ Step = dict[str, Any]
 
 
 def params() -> Params:
-    """The client's end of QP 0 of the exchange in worked_exchange."""
+    """The client's end of QP 0 of the exchange in worked_exchange.py."""
     return Params(
         role=CLIENT,
         suite=1,
@@ -58,7 +58,7 @@ def params() -> Params:
 
 @dataclass
 class Life:
-    """A connection of two ends of the reference, and the steps that it made."""
+    """A connection between two ends of the reference, and its steps so far."""
 
     client: Params
 
@@ -67,7 +67,8 @@ class Life:
         self.steps: list[Step] = []
 
     def send(self, sender: int, packet: Packet, name: str = "", told: int | None = None) -> None:
-        """told: highest packet number that the peer has told, before the sender may rekey."""
+        """Without a name the packet is lost. told: highest packet number that the peer has
+        reported; with it the sender may begin an epoch."""
         end = self.ends[sender]
         began = {} if told is None else {"told": told, "began": end.advance(0, told)}
         way, pn = end.tx, end.next_pn
@@ -105,7 +106,7 @@ def _requests() -> Iterator[Packet]:
 
 
 def _ack(kind: Kind, position: tuple[int, int], highest: int, **more: Any) -> Packet:
-    """recvs, gaps, skips, reason, flags."""
+    """more: recvs, and gaps, skips and reason where they are not zero."""
     request_id, offset = position
     body = AckBody(
         kind,
@@ -123,7 +124,7 @@ def _ack(kind: Kind, position: tuple[int, int], highest: int, **more: Any) -> Pa
 
 
 def _middles(first: int, last: int) -> list[tuple[int, int, int]]:
-    """Gaps: the MIDDLE of each of these requests."""
+    """A gap for the MIDDLE packet of each of these requests."""
     return [(request_id & LOW32, PART, PART) for request_id in range(first, last + 1)]
 
 
@@ -264,7 +265,7 @@ def _keys(c: dict[str, Any], way: int, epoch: int = 0, secret: bytes = b"") -> I
 
 
 def _ratchet(c: dict[str, Any], step: Step) -> Iterator[str]:
-    """How the chain gives S of the step's epoch, where it does."""
+    """S of the step's epoch from S of the epoch before it, unless S is new or stays."""
     p = params_from_json(c["client"])
     before = after = p.directions()[CLIENT]
     for _ in range(step["epoch"]):

@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 
-from srdma import _native as bindings
-from srdma.exchange import EXPORTER_LABELS, Exchange, Parameters, Role, Send
-from srdma.exchange_messages import End, Handover, Suite, decode
-from srdma.exchange_messages import encode as encode_message
-from srdma.exchange_renew import Begin, Feed, Renewal, Say, Take
+from srdma.keyex.exchange import EXPORTER_LABELS, Exchange, Parameters, Role, Send
+from srdma.keyex.exchange_renew import Begin, Feed, Renewal, Say, Take
+from srdma.keyex.messages import End, Handover, Suite, decode
+from srdma.keyex.messages import encode as encode_message
 from tests import fields
+from tests.native import bindings
 from tests.reference import cbor, keyexchange, make_examples, worked, worked_exchange
 from tests.reference.exporter import export
 from tests.reference.icrc import crc32
@@ -73,7 +73,7 @@ def test_an_edited_block_is_rewritten() -> None:
 
 
 def parameters(raw: str) -> Parameters:
-    """What an end of srdma brings, so that it sends this OFFER or CHOICE."""
+    """The parameters with which an end of srdma sends this OFFER or CHOICE."""
     found = cbor2.loads(bytes.fromhex(raw))
     return Parameters(
         suites=tuple(Suite(*entry) for entry in found.get("suites", [found.get("suite")])),
@@ -87,7 +87,7 @@ def parameters(raw: str) -> Parameters:
 
 
 def handover(raw: str) -> Handover:
-    """What a CONFIRM carries, as the own worker would give it."""
+    """The secrets of a CONFIRM, as a worker gives them to its end."""
     found = cbor2.loads(bytes.fromhex(raw))
     secrets = tuple(map(bytearray, found.get("secrets", [])))
     return Handover(secrets=secrets, group_key=bytearray(found.get("kpd", b"")))
@@ -300,7 +300,7 @@ def test_the_icrc_of_a_routed_datagram_is_that_of_the_sent_one() -> None:
 
 
 def sessions(case: dict[str, Any]) -> list[bindings.Session]:
-    """The ends of a connection in C. With key mode pd each has the K_PD of its own leg."""
+    """The ends of a connection in C. In key mode pd each has the K_PD of its leg."""
     client = params_from_json(case["client"])
     found = []
     for i, end in enumerate((client, client.mirrored())):
@@ -330,7 +330,7 @@ def test_c_seals_and_opens_the_same_bytes(connection: dict[str, Any]) -> None:
         if "told" in step:
             assert sender.advance(0, step["told"]) == step["began"]
         sealed = sender.seal(fields.of_packet(packet), packet.payload)
-        if not step["name"]:  # lost on its way
+        if not step["name"]:  # lost
             continue
         assert sealed.hex() == step["datagram"], step["name"]
         check_parsed(sealed, connection["client"]["tag_len"])
@@ -345,7 +345,7 @@ def test_c_seals_and_opens_the_same_bytes(connection: dict[str, Any]) -> None:
 
 
 def check_parsed(datagram: bytes, tag_len: int) -> None:
-    """Before its tag is looked at: what C and the reference find in it."""
+    """The parsers of C and of the reference find the same fields."""
     wanted = parse(datagram, tag_len)
     found = bindings.parse(datagram, tag_len)
     assert found == fields.of_parsed(wanted)
@@ -353,7 +353,8 @@ def check_parsed(datagram: bytes, tag_len: int) -> None:
 
 @named("connection")
 def test_no_bit_of_a_header_may_be_flipped(connection: dict[str, Any]) -> None:
-    """In the first packet: none but the routers' and, at level `header`, the payload's."""
+    """C opens the first packet with a flipped bit only if routers may change that bit, or if it
+    belongs to the payload at level `header`."""
     server = sessions(connection)[1]
     step = connection["steps"][0]
     data = bytes.fromhex(step["datagram"])
@@ -373,7 +374,7 @@ def test_no_bit_of_a_header_may_be_flipped(connection: dict[str, Any]) -> None:
 
 @named("connection")
 def test_traffic_keys_by_c(connection: dict[str, Any]) -> None:
-    """Of each epoch: the nonce on the page is its IV and the packet number."""
+    """The nonce of each packet is the IV of its epoch and its packet number."""
     client = params_from_json(connection["client"])
     suite = SUITES[client.suite]
     for step in connection["steps"]:

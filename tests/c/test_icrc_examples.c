@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/addr.h"
+#include "icrc_examples.h"
 #include "wire/icrc.h"
-#include "wire/icrc_examples.h"
 
 enum { PACKET = 256 };
 
