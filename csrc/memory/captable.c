@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 static uint8_t sth_flags(const struct srdma_capability *cap)
 {

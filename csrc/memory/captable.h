@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "capability.h"
+#include "memory/capability.h"
 
 enum { SRDMA_CAPTABLE_MAX = 1024 }; /* capabilities of a leg */
 

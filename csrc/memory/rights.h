@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-#include "memkey.h"
-#include "mr.h"
+#include "memory/memkey.h"
+#include "memory/mr.h"
 
 /* Maps remote access flags (enum srdma_access) to the rights that a capability
  * grants for them (enum srdma_memkey_right). */

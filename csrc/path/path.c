@@ -6,7 +6,7 @@
 #include "path/path_impl.h"
 #include "qp/env.h"
 #include "qp/qp.h"
-#include "session.h"
+#include "session/session.h"
 
 enum { LOOKS = 8 }; /* paths examined by a search: a turn stays short */
 

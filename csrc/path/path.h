@@ -83,6 +83,8 @@ void srdma_path_begin(struct srdma_qp *qp, uint64_t pn);
  * may leave now; -EKEYEXPIRED, -EIO: the QP failed. */
 int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
 		    const uint8_t *payload);
+/* The packet number of the QP's first packet. */
+uint64_t srdma_path_first(const struct srdma_qp *qp);
 /* Highest packet number that the peer acknowledged. */
 uint64_t srdma_path_acked(const struct srdma_qp *qp);
 void srdma_path_set_acked(struct srdma_qp *qp, uint64_t highest);

@@ -44,6 +44,7 @@ struct srdma_qp_path {
 	LIST_ENTRY(srdma_qp_path) user_next, owner_next; /* of their paths */
 	struct srdma_connect connect;
 	struct srdma_rtt rtt;
+	uint64_t first_pn; /* of the QP's packets */
 	uint64_t acked_pn; /* highest that the peer acknowledged */
 	uint64_t probed;   /* far ahead of acked_pn: when a packet left, ns */
 	uint64_t progress; /* something was acknowledged or timed out, ns */

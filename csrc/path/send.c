@@ -7,7 +7,7 @@
 #include "path/path_impl.h"
 #include "qp/env.h"
 #include "qp/qp.h"
-#include "session.h"
+#include "session/session.h"
 
 enum {
 	PN_ASK = 1 << 20,
@@ -16,7 +16,10 @@ enum {
 
 void srdma_path_begin(struct srdma_qp *qp, uint64_t pn)
 {
-	srdma_qp_path(qp)->acked_pn = pn - 1;
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	x->first_pn = pn;
+	x->acked_pn = pn - 1;
 }
 
 /*
@@ -99,6 +102,11 @@ int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
 	count(x, p, (uint32_t)len);
 	left(x, p);
 	return 0;
+}
+
+uint64_t srdma_path_first(const struct srdma_qp *qp)
+{
+	return srdma_qp_path(qp)->first_pn;
 }
 
 uint64_t srdma_path_acked(const struct srdma_qp *qp)

@@ -9,12 +9,12 @@
 #include <stdint.h>
 
 #include "base/time.h"
-#include "mr.h"
-#include "port.h"
+#include "memory/mr.h"
+#include "port/port.h"
 #include "qp/op.h"
-#include "stats.h"
-#include "table.h"
-#include "timer.h"
+#include "wire/stats.h"
+#include "base/table.h"
+#include "base/timer.h"
 
 struct srdma_path_table;
 struct srdma_qp;

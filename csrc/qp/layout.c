@@ -8,12 +8,12 @@
 #include <stdlib.h>
 
 #include "path/path_impl.h"
-#include "prefetch.h"
+#include "base/prefetch.h"
 #include "qp/qp_impl.h"
 #include "relay/entry_impl.h"
 #include "requester/requester_impl.h"
 #include "responder/responder_impl.h"
-#include "session.h"
+#include "session/session.h"
 
 struct srdma_qp {
 	struct srdma_qp_core core;

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "port.h"
+#include "port/port.h"
 
 struct srdma_env;
 struct srdma_mr;

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "qp/state.h"
-#include "reason.h"
-#include "wire.h"
+#include "wire/reason.h"
+#include "wire/wire.h"
 #include "wire/position.h"
 
 struct srdma_captable;

@@ -4,7 +4,7 @@
 
 #include "qp/op.h"
 #include "qp/qp.h"
-#include "timer.h"
+#include "base/timer.h"
 
 /* Writes into host memory that one QP waits for: inbound.h. */
 struct srdma_inbound {

@@ -2,10 +2,10 @@
  * them. */
 #include <errno.h>
 
-#include "pdkeys.h"
+#include "session/pdkeys.h"
 #include "qp/env.h"
 #include "qp/qp_impl.h"
-#include "session.h"
+#include "session/session.h"
 
 int srdma_qp_rekey_seal(struct srdma_qp *qp, struct srdma_packet *p,
 			uint64_t acked, uint64_t rto)

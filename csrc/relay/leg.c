@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "relay/relay_impl.h"
 #include "requester/requester.h"
 #include "responder/responder.h"

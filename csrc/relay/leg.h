@@ -5,9 +5,9 @@
 #include <stdint.h>
 
 #include "memory/captable.h"
-#include "mr.h"
-#include "pdkeys.h"
-#include "port.h"
+#include "memory/mr.h"
+#include "session/pdkeys.h"
+#include "port/port.h"
 #include "qp/cq.h"
 
 struct srdma_leg {

@@ -8,12 +8,12 @@
 
 #include <stdint.h>
 
-#include "capability.h"
+#include "memory/capability.h"
 #include "memory/captable.h"
-#include "pdkeys.h"
-#include "port.h"
+#include "session/pdkeys.h"
+#include "port/port.h"
 #include "qp/state.h"
-#include "session.h"
+#include "session/session.h"
 
 /* Limits (12); those of a QP are negotiated below them. */
 enum srdma_relay_limits {

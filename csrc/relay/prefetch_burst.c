@@ -1,9 +1,9 @@
 #include "relay/prefetch_burst.h"
 
-#include "prefetch.h"
+#include "base/prefetch.h"
 #include "relay/relay_impl.h"
 #include "requester/requester.h"
-#include "session.h"
+#include "session/session.h"
 
 enum { CROWD = 128 }; /* fewer QPs stay in a core's own cache */
 

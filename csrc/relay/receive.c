@@ -18,7 +18,7 @@
 #include "relay/relay_impl.h"
 #include "requester/requester.h"
 #include "responder/responder.h"
-#include "session.h"
+#include "session/session.h"
 
 enum { REPEAT_LAST_NS = 1000000 }; /* a final NAK or CLOSE is repeated then */
 

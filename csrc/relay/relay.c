@@ -5,7 +5,7 @@
 
 #include "path/connect.h"
 #include "path/path.h"
-#include "prefetch.h"
+#include "base/prefetch.h"
 #include "relay/prefetch_burst.h"
 #include "relay/relay_impl.h"
 

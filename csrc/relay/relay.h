@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "relay/params.h"
-#include "stats.h"
+#include "wire/stats.h"
 
 struct srdma_relay;
 struct srdma_leg;

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "keycache.h"
+#include "base/bytes.h"
+#include "session/keycache.h"
 #include "path/path.h"
 #include "relay/relay_impl.h"
 #include "requester/requester.h"

@@ -2,7 +2,7 @@
 #ifndef SRDMA_RELAY_RELAY_IMPL_H
 #define SRDMA_RELAY_RELAY_IMPL_H
 
-#include "cmac.h"
+#include "crypto/cmac.h"
 #include "qp/env.h"
 #include "qp/qp.h"
 #include "relay/entry_impl.h"

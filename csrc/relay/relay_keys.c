@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "path/connect.h"
 #include "path/path.h"
 #include "relay/relay_impl.h"

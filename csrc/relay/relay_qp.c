@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "path/path.h"
 #include "relay/relay_impl.h"
 #include "requester/requester.h"

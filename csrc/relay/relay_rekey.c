@@ -5,9 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "relay/relay_impl.h"
-#include "session.h"
+#include "session/session.h"
 
 /* So long after an epoch began, packets of the epoch before are lost, not late
  * (3.5). */

@@ -1,7 +1,7 @@
 /* Gauges: bytes of keys that the QPs and legs of a relay hold, by key mode. */
-#include "keycache.h"
+#include "session/keycache.h"
 #include "relay/relay_impl.h"
-#include "session.h"
+#include "session/session.h"
 
 /* The sums of one key mode. */
 struct gauges {

@@ -7,7 +7,7 @@
 
 #include "qp/inbound.h"
 #include "requester/requester_impl.h"
-#include "session.h"
+#include "session/session.h"
 
 static void unsolicited(struct srdma_requester *rq)
 {

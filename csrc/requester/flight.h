@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-#include "table.h"
-#include "wire.h"
+#include "base/table.h"
+#include "wire/wire.h"
 #include "wire/position.h"
 
 enum srdma_flight_state {

@@ -5,7 +5,7 @@
 
 #include "memory/rights.h"
 #include "requester/requester_impl.h"
-#include "session.h"
+#include "session/session.h"
 
 /* 1: the request may use its local buffer. Checked again at each DMA. */
 static int local_ok(struct srdma_requester *rq, const struct srdma_desc *d)
@@ -92,16 +92,16 @@ static int capability_ok(struct srdma_requester *rq, struct srdma_wqe *w)
 static int keep_inline(struct srdma_requester *rq, uint64_t id,
 		       const struct srdma_desc *d, const uint8_t *payload)
 {
-	if (!(d->flags & SRDMA_DESC_INLINE) || d->length > SRDMA_MAX_IMMEDIATE)
+	if (!(d->flags & SRDMA_DESC_INLINE) || d->length > SRDMA_MAX_INLINE)
 		return 0;
 	if (!rq->sq_inline)
 		rq->sq_inline = srdma_table_take(
 			&rq->env->tables,
-			((size_t)rq->sq_mask + 1) * SRDMA_MAX_IMMEDIATE, 1);
+			((size_t)rq->sq_mask + 1) * SRDMA_MAX_INLINE, 1);
 	if (!rq->sq_inline)
 		return -ENOMEM;
-	memcpy(rq->sq_inline + (id & rq->sq_mask) * SRDMA_MAX_IMMEDIATE,
-	       payload, d->length);
+	memcpy(rq->sq_inline + (id & rq->sq_mask) * SRDMA_MAX_INLINE, payload,
+	       d->length);
 	return 0;
 }
 

@@ -11,8 +11,8 @@
 
 #include <stdint.h>
 
-#include "table.h"
-#include "wire.h"
+#include "base/table.h"
+#include "wire/wire.h"
 
 enum { SRDMA_PLACES = SRDMA_MAX_READ_CHUNK / 256 }; /* 256: least mtu */
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "prefetch.h"
+#include "base/prefetch.h"
 #include "requester/requester_impl.h"
 
 enum { SEND_BURST = 64 }; /* packets of one QP in one turn */
@@ -107,8 +107,9 @@ static int send_new(struct srdma_requester *rq, const struct srdma_op *op)
 		srdma_read_chunk_asked(&rq->chunks, chunk, serial,
 				       rq->env->now);
 	}
-	if (flight.offset + flight.len == w->length)
-		rq->sent_id = op->request_id + 1;
+	rq->sent.offset = flight.offset + flight.len;
+	if (rq->sent.offset == w->length)
+		rq->sent = (struct srdma_position){ op->request_id + 1, 0 };
 	return 0;
 }
 
@@ -302,7 +303,7 @@ void srdma_requester_give_tables(struct srdma_qp *qp)
 	struct srdma_requester *rq = srdma_qp_requester(qp);
 
 	srdma_table_give(&rq->env->tables, rq->sq_inline,
-			 ((size_t)rq->sq_mask + 1) * SRDMA_MAX_IMMEDIATE, 1);
+			 ((size_t)rq->sq_mask + 1) * SRDMA_MAX_INLINE, 1);
 	rq->sq_inline = NULL;
 	srdma_flight_shrink(&rq->flights);
 	srdma_read_chunk_shrink(&rq->chunks);

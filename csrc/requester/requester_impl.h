@@ -48,13 +48,12 @@ struct srdma_requester {
 
 	/* Requests [sq_head, sq_tail); from sq_next on not yet segmented. */
 	struct srdma_wqe *sq;
-	uint8_t *
-		sq_inline; /* SRDMA_MAX_IMMEDIATE per request; NULL: none yet */
+	uint8_t *sq_inline; /* SRDMA_MAX_INLINE per request; NULL: none yet */
 	uint64_t sq_head, sq_next, sq_tail;
 	uint32_t sq_depth, sq_mask;
-	uint64_t timeout;    /* of a request, ns */
-	uint64_t sent_id;    /* earlier requests are wholly sent */
-	uint64_t acked_id;   /* earlier requests are executed */
+	uint64_t timeout;	    /* of a request, ns */
+	struct srdma_position sent; /* everything before it was sent */
+	uint64_t acked_id;	    /* earlier requests are executed */
 	uint64_t flush_id;   /* flushing: the request that failed, or NONE */
 	uint8_t flushing;    /* requests from sq_head on end with errors */
 	uint8_t starving;    /* nothing may start for lack of credit */

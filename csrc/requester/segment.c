@@ -169,7 +169,7 @@ static int add_payload(struct srdma_requester *rq, const struct piece *piece,
 	op->buf = buf;
 	if (!buf && piece->len)
 		op->data = rq->sq_inline +
-			   (piece->id & rq->sq_mask) * SRDMA_MAX_IMMEDIATE +
+			   (piece->id & rq->sq_mask) * SRDMA_MAX_INLINE +
 			   piece->offset;
 	op->addr = w->local_addr + piece->offset;
 	op->key = w->local_key;

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "memguard.h"
+#include "memory/memguard.h"
 #include "memory/rights.h"
 #include "responder/responder_impl.h"
 

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "table.h"
+#include "base/table.h"
 
 struct srdma_atomic_result {
 	uint64_t request_id;

@@ -10,7 +10,7 @@
 
 #include "path/connect.h"
 #include "responder/responder_impl.h"
-#include "session.h"
+#include "session/session.h"
 
 /* --- stages --------------------------------------------------------------- */
 

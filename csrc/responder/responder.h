@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 struct srdma_buf;
 struct srdma_op;

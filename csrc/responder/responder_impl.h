@@ -2,7 +2,7 @@
 #ifndef SRDMA_RESPONDER_RESPONDER_IMPL_H
 #define SRDMA_RESPONDER_RESPONDER_IMPL_H
 
-#include "memkey.h"
+#include "memory/memkey.h"
 #include "qp/env.h"
 #include "qp/inbound.h"
 #include "qp/qp.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "responder/responder_impl.h"
-#include "session.h"
+#include "session/session.h"
 
 enum order { BEFORE, AT, AFTER };
 

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 struct srdma_position {
 	uint64_t id;	 /* request id */
