@@ -57,7 +57,7 @@ static inline int buffers(const struct scene *s)
 {
 	const struct srdma_relay *r = s->pair.side[1].relay;
 
-	return r->env.host->ops->buf_free(r->host) + (r->spare != NULL);
+	return r->env.host->ops->buf_free(r->env.host) + (r->spare != NULL);
 }
 
 /* Opens QPs [0, qps). */

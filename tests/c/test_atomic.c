@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/atomic_op.h"
 #include "responder/atomic.h"
 
 static void test_apply_changes_value(void **state)

@@ -230,8 +230,8 @@ static void test_nak_position_of_failed_dma(void **state)
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 8), NULL);
 	pair_settle(&p);
 	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);
-	assert_int_equal(qp_at(&p, 1, 0)->nak_id, 0);
-	assert_int_equal(qp_at(&p, 1, 0)->nak_offset, 0);
+	assert_int_equal(srdma_qp_core(qp_at(&p, 1, 0))->last.nak_at.id, 0);
+	assert_int_equal(srdma_qp_core(qp_at(&p, 1, 0))->last.nak_at.offset, 0);
 	pair_close(&p);
 }
 
@@ -313,7 +313,7 @@ static void test_peer_that_accepts_no_responses_fails_qp(void **state)
 		pair_wait_ms(&p, 2000);
 		forge(&p, 1, ping);
 		/* prevents a timeout of the requester */
-		qp_at(&p, 0, 0)->heard = p.now;
+		srdma_qp_core(qp_at(&p, 0, 0))->heard = p.now;
 	}
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
 	pair_wait_ms(&p, 1001);
@@ -393,8 +393,8 @@ static void test_read_before_failed_dma_is_answered(void **state)
 	pair_expect(&p, 0, 2, SRDMA_REASON_TARGET_DMA);
 	for (uint64_t id = 3; id < 6; id++)
 		pair_expect(&p, 0, id, SRDMA_REASON_FLUSHED);
-	assert_int_equal(qp_at(&p, 1, 0)->nak_id, 1);
-	assert_int_equal(qp_at(&p, 1, 0)->nak_offset, 0);
+	assert_int_equal(srdma_qp_core(qp_at(&p, 1, 0))->last.nak_at.id, 1);
+	assert_int_equal(srdma_qp_core(qp_at(&p, 1, 0))->last.nak_at.offset, 0);
 	pair_close(&p);
 }
 

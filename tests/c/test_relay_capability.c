@@ -578,7 +578,8 @@ static void test_dropped_before_sealing_sends_nothing(void **state)
 	pair_post(&w.p, 0, d, NULL);
 	pair_run(&w.p, 3);
 	assert_int_equal(
-		srdma_relay_qp(w.p.side[0].relay, w.p.side[0].qp[0].qpn)
+		srdma_qp_requester(srdma_relay_qp(w.p.side[0].relay,
+						  w.p.side[0].qp[0].qpn))
 			->fetch.count,
 		1);
 	assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,

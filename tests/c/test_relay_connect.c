@@ -118,8 +118,8 @@ static void cut(struct world *w)
 /* Holds the next packet (an ack) of QP 0 of a side back and keeps it. */
 static void hold_an_ack(struct world *w, int side)
 {
-	qp_at(w, side, 0)->ctl |= SRDMA_SAY_ACK;
-	srdma_relay_activate(qp_at(w, side, 0));
+	srdma_qp_core(qp_at(w, side, 0))->scheduled |= SRDMA_SAY_ACK;
+	srdma_qp_activate(qp_at(w, side, 0));
 	w->hold_from = side;
 	pair_run(&w->p, 2);
 	assert_int_equal(w->hold_from, -1);
@@ -331,7 +331,7 @@ static void test_qp_ends_without_connection(void **state)
 
 	(void)state;
 	begin(&w, 2);
-	qp_at(&w, 0, 0)->timeout = 500 * MS;
+	srdma_qp_requester(qp_at(&w, 0, 0))->timeout = 500 * MS;
 	post_write(&w, 0, 0, 5);
 	w.answer = SRDMA_MEM_SILENT;
 	cut(&w);
@@ -660,7 +660,7 @@ static void test_diverted_client_returns(void **state)
 
 	(void)state;
 	begin(&w, 1);
-	home = qp_at(&w, 0, 0)->home;
+	home = srdma_qp_path(qp_at(&w, 0, 0))->own;
 	hold_an_ack(&w, 1);
 	divert(&w, 1);
 	post_write(&w, 0, 0, 6);
@@ -685,7 +685,7 @@ static void test_diverted_idle_client_returns(void **state)
 	pass(&w, 16000 * MS);
 	assert_int_equal(pair_state(&w.p, 0, 0, NULL), SRDMA_QP_RTS);
 	assert_ptr_equal(srdma_path_conn(qp_at(&w, 0, 0)),
-			 qp_at(&w, 0, 0)->home);
+			 srdma_qp_path(qp_at(&w, 0, 0))->own);
 	pair_close(&w.p);
 }
 
@@ -708,7 +708,7 @@ static void test_diverted_while_connecting_keeps_connecting(void **state)
 	pass(&w, 1000 * MS);
 	expect_written(&w, 0, 6);
 	assert_ptr_equal(srdma_path_conn(qp_at(&w, 0, 0)),
-			 qp_at(&w, 0, 0)->home);
+			 srdma_qp_path(qp_at(&w, 0, 0))->own);
 	pair_close(&w.p);
 }
 
@@ -724,8 +724,8 @@ static void test_silent_shared_connection_is_replaced(void **state)
 	(void)state;
 	begin(&w, 2);
 	cut_holding_an_ack(&w, SRDMA_MEM_SILENT);
-	silent = qp_at(&w, 0, 0)->home;
-	assert_ptr_equal(qp_at(&w, 0, 1)->home, silent);
+	silent = srdma_qp_path(qp_at(&w, 0, 0))->own;
+	assert_ptr_equal(srdma_qp_path(qp_at(&w, 0, 1))->own, silent);
 	assert_int_equal(srdma_port_mem_inject(silent, w.held, w.len), 0);
 	pair_run(&w.p, 4);
 	assert_true(srdma_connect_validated(qp_at(&w, 0, 0)));

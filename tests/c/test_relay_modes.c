@@ -279,7 +279,7 @@ static void refused_keys(struct pair *p, int side,
 	assert_memory_equal(&leg->keys, &keys, sizeof(keys));
 	assert_int_equal(leg->keys_in_use, in_use);
 	assert_int_equal(srdma_qp_state(qp), SRDMA_QP_INIT);
-	assert_int_equal(srdma_qp_keyed(srdma_qp_keyed(qp))->mode, 0);
+	assert_int_equal(srdma_qp_keyed(qp)->mode, 0);
 	assert_null(srdma_qp_session(qp));
 }
 

@@ -915,10 +915,10 @@ static void test_far_ahead_asks_for_ack(void **state)
 		struct srdma_qp *qp = qp_of(&w, side);
 		uint64_t sent = srdma_session_next_pn(srdma_qp_session(qp));
 
-		qp->acked_pn = sent - (1 << 20) - 1;
+		srdma_qp_path(qp)->acked_pn = sent - (1 << 20) - 1;
 		run_jobs(&w, 0, &job, 1);
 		pair_settle(&w.p);
-		assert_true(qp->acked_pn >= sent);
+		assert_true(srdma_qp_path(qp)->acked_pn >= sent);
 		assert_in_range(srdma_session_next_pn(srdma_qp_session(qp)) -
 					sent,
 				0, 12);
@@ -943,7 +943,7 @@ static void test_too_far_ahead_sends_one_packet_per_rto(void **state)
 	open_world(&w);
 	qp = qp_of(&w, 0);
 	sent = srdma_session_next_pn(srdma_qp_session(qp));
-	qp->acked_pn = sent - (1 << 22) - 1;
+	srdma_qp_path(qp)->acked_pn = sent - (1 << 22) - 1;
 	w.loss = (struct loss){ .side = 1,
 				.opcode = SRDMA_OP_ACKNOWLEDGE,
 				.kind = SRDMA_ACK_ACK,
@@ -955,7 +955,7 @@ static void test_too_far_ahead_sends_one_packet_per_rto(void **state)
 	w.loss.count = 0;
 	await_end(&w.p, 0, 1, SRDMA_REASON_NONE);
 	check_job(&w.p, 0, 0, &job);
-	assert_true(qp->acked_pn > sent);
+	assert_true(srdma_qp_path(qp)->acked_pn > sent);
 	pair_close(&w.p);
 }
 

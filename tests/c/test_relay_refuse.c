@@ -498,10 +498,14 @@ static void forge(struct pair *p, struct srdma_packet pkt, const void *payload)
 	uint8_t out[SRDMA_MAX_PACKET];
 	int len;
 
-	pkt.ack.highest_pn = (uint32_t)srdma_session_next_pn(b->session) - 1;
-	len = srdma_session_seal(a->session, &pkt, payload, out, sizeof(out));
+	pkt.ack.highest_pn =
+		(uint32_t)srdma_session_next_pn(srdma_qp_session(b)) - 1;
+	len = srdma_session_seal(srdma_qp_session(a), &pkt, payload, out,
+				 sizeof(out));
 	assert_true(len > 0);
-	assert_int_equal(srdma_port_mem_inject(b->wire, out, (uint32_t)len), 0);
+	assert_int_equal(
+		srdma_port_mem_inject(srdma_path_conn(b), out, (uint32_t)len),
+		0);
 	pair_settle(p);
 }
 

@@ -44,7 +44,7 @@ static void say_on(struct pair *p, int i, struct srdma_conn *wire)
 		.ack = { .kind = SRDMA_ACK_PING },
 	};
 	uint8_t out[SRDMA_MAX_PACKET];
-	int len = srdma_session_seal(from->session, &ping, NULL, out,
+	int len = srdma_session_seal(srdma_qp_session(from), &ping, NULL, out,
 				     sizeof(out));
 
 	assert_true(len > 0);
