@@ -172,7 +172,7 @@ static void open_qps(struct crowd *c)
 			while (srdma_qp_state(sender(c, done)) < SRDMA_QP_RTS)
 				turn(c);
 			must(srdma_qp_state(sender(c, done)) != SRDMA_QP_RTS ||
-				     sender(c, done)->level !=
+				     srdma_qp_keyed(sender(c, done))->level !=
 					     SRDMA_LEVEL_AEAD ||
 				     srdma_qp_keyed(sender(c, done))->mode !=
 					     c->params.mode,

@@ -41,7 +41,7 @@ static int check_leg(struct srdma_relay *r, const struct srdma_leg *leg,
 			"the leg was not opened for a trust group: its K_PD is not shared, and it takes no group key");
 	return srdma_relay_refuse(
 		r, -EPERM,
-		"the leg was opened for a trust group: in key mode pd it connects to members of the group only, with the group's key");
+		"the leg was opened for a trust group: in key mode pd it connects with members of the group only, with the group's key");
 }
 
 /* --- KEY ----------------------------------------------------------------- */

@@ -34,7 +34,7 @@ static int check_proofs(struct srdma_relay *r,
 			return 0;
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"a block size or a depth limit without PROOF: set PROOF, or set both to 0");
+			"a block size or a depth limit without PROOF: set PROOF, or let both be 0");
 	}
 	if (!(access & REMOTE))
 		return srdma_relay_refuse(
@@ -244,7 +244,7 @@ static int refuse_outside(struct srdma_relay *r, const struct srdma_mr *mr,
 {
 	return srdma_relay_refuse(
 		r, -ERANGE,
-		"%llu bytes from byte %llu of a region of %llu: the range must not be empty, and must lie inside",
+		"%llu bytes from byte %llu of a region of %llu: the range must have at least one byte and lie inside",
 		(unsigned long long)length, (unsigned long long)offset,
 		(unsigned long long)mr->region->length);
 }
@@ -255,7 +255,7 @@ static int refuse_uneven(struct srdma_relay *r, uint64_t offset,
 {
 	return srdma_relay_refuse(
 		r, -EINVAL,
-		"%llu bytes from byte %llu: the range must start at a multiple of %llu bytes from byte %llu on, and end at one or at byte %llu",
+		"%llu bytes from byte %llu: it must start at a multiple of %llu bytes from byte %llu on, ending at one or at byte %llu",
 		(unsigned long long)length, (unsigned long long)offset,
 		(unsigned long long)unit, all.lo, all.hi);
 }

@@ -106,7 +106,7 @@ static int check_secret(struct srdma_relay *r, const struct srdma_qp *qp,
 	if ((derived || !p->direction) && !is_zero(p->secret))
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"a secret where none is allowed: it must be zero, as in key mode pd the worker derives the rx secret");
+			"a secret where none belongs: it must be zero, as in key mode pd the worker derives the rx secret");
 	if (!derived && p->direction && is_zero(p->secret))
 		return srdma_relay_refuse(r, -EINVAL,
 					  "no secret: all bytes are zero");

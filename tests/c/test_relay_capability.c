@@ -802,9 +802,9 @@ static void test_install_refusals(void **state)
 		SAYS(r, text);                                                 \
 		assert_int_equal(leg->captable.count, 0);                      \
 	} while (0)
-	INSTALL(0, -EMSGSIZE, "none has this length");
-	INSTALL(71, -EMSGSIZE, "none has this length");
-	INSTALL(sizeof(token), -EMSGSIZE, "none has this length");
+	INSTALL(0, -EMSGSIZE, "no token has this length");
+	INSTALL(71, -EMSGSIZE, "no token has this length");
+	INSTALL(sizeof(token), -EMSGSIZE, "no token has this length");
 	INSTALL(len - 16, -EBADMSG, "damaged");
 	token[70] ^= 1;
 	INSTALL(len, -EBADMSG, "damaged");

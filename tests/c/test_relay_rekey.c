@@ -484,11 +484,11 @@ static void test_rekey_refusals(void **state)
 		says(&p, text);                                                \
 	} while (0)
 	REKEY(-ENOENT, "no QP", k.qpn ^= 1);
-	REKEY(-EINVAL, "0, 1 or 2 would be right", k.direction = 3);
-	REKEY(-EINVAL, "0 would be right", k.direction = 0);
+	REKEY(-EINVAL, "must be 0, 1 or 2", k.direction = 3);
+	REKEY(-EINVAL, "must have 0", k.direction = 0);
 	REKEY(-EINVAL, "where none belongs", k.direction = k.secret_len = 0);
-	REKEY(-EINVAL, "16 would be right", k.secret_len = 32);
-	REKEY(-EINVAL, "16 would be right", k.secret_len = 0);
+	REKEY(-EINVAL, "must have 16", k.secret_len = 32);
+	REKEY(-EINVAL, "must have 16", k.secret_len = 0);
 	REKEY(-EINVAL, "no secret", k.secret[0] = 0);
 	for (int direction = SRDMA_RX; direction <= SRDMA_TX; direction++) {
 		good.direction = (uint8_t)direction;

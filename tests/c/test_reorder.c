@@ -102,6 +102,7 @@ static void fill(struct model *m)
 			offset += len;
 			if (kind == 2) {
 				p->opcode = SRDMA_OP_READ_REQUEST;
+				p->traits = srdma_wire_traits(p->opcode);
 				p->dma_len = len;
 				continue;
 			}
@@ -110,6 +111,7 @@ static void fill(struct model *m)
 						  : i == 0     ? 1
 						  : i == n - 1 ? 3
 							       : 2];
+			p->traits = srdma_wire_traits(p->opcode);
 		}
 	}
 }
@@ -343,6 +345,8 @@ static void test_random_sequences_match_model(void **state)
 static struct srdma_packet write_at(uint64_t id, uint32_t offset, uint32_t len)
 {
 	return (struct srdma_packet){ .opcode = SRDMA_OP_WRITE_MIDDLE,
+				      .traits = srdma_wire_traits(
+					      SRDMA_OP_WRITE_MIDDLE),
 				      .request_id = id,
 				      .offset = offset,
 				      .payload_len = len };
@@ -370,6 +374,7 @@ static void test_overlapping_packets_are_not_kept(void **state)
 	(void)state;
 	assert_int_equal(srdma_reorder_pool_create(&pool, 100), 0);
 	last.opcode = SRDMA_OP_WRITE_LAST;
+	last.traits = srdma_wire_traits(last.opcode);
 	assert_int_equal(keep_one(&b, write_at(5, 100, 50)), 0);
 	assert_int_equal(keep_one(&b, last), 0);
 	assert_int_equal(keep_one(&b, write_at(5, 100, 50)), -EALREADY);
@@ -453,7 +458,10 @@ static void test_missing_packet_number_makes_gap(void **state)
 	struct srdma_reorder_from from = { .at = { 1, 0 }, .credit = 100 };
 	struct srdma_reorder_pool pool;
 	struct srdma_reorder b = { .pool = &pool, .pn = 8 };
-	struct srdma_packet p = { .opcode = SRDMA_OP_SEND_ONLY, .pn = 10 };
+	struct srdma_packet p = { .opcode = SRDMA_OP_SEND_ONLY,
+				  .traits =
+					  srdma_wire_traits(SRDMA_OP_SEND_ONLY),
+				  .pn = 10 };
 	struct srdma_reorder_gaps gaps;
 
 	(void)state;
