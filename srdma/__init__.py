@@ -1,7 +1,7 @@
 """srdma: secure reliable connections for RDMA, enforced by the NIC."""
 
+from srdma._engine.blocking import Message
 from srdma.batch import Batch
-from srdma.blocking import Message
 from srdma.capability import Capability, CapabilityError, Right
 from srdma.connection import Connection, Listener, connect, listen
 from srdma.context import Context

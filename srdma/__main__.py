@@ -1,5 +1,5 @@
 """`python -m srdma` is the program `srdma`."""
 
-from .cli import main
+from srdma.cli.app import main
 
 main()

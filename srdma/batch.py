@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from srdma._leg import Work, move
-from srdma.blocking import as_bytes
+from srdma._engine.blocking import as_bytes
 from srdma.errors import LocalError, QueueFullError
+from srdma.native.leg import Work, move
 from srdma.wr import RecvWR, SendFlag, SendWR
 
 if TYPE_CHECKING:
-    from srdma.handles import Handle
+    from srdma._engine.handles import Handle
     from srdma.qp import SecureQP
 
 INTERNAL = 1 << 63  # of the wr_ids of what the library posts for itself

@@ -14,8 +14,8 @@ import hashlib
 from datetime import datetime
 from enum import IntFlag
 
-from srdma._memory import RefusedError, Token
 from srdma.errors import BoundsError, LocalError
+from srdma.native.capability import RefusedError, Token
 
 _PREFIX = "srdma-cap1:"
 _NOBODY = bytes(16)

@@ -14,21 +14,16 @@ import socket
 import time
 from collections.abc import Mapping
 
-from srdma import forked
+from srdma._engine import forked
+from srdma._engine.resource import Resource
 from srdma.control import Control
 from srdma.errors import DeviceError, LocalError, RemoteError, Timeout, WorkerGone
-from srdma.exchange import Role, mode_name
-from srdma.exchange_messages import (
-    LEVELS,
-    MODE_PD,
-    UNPROTECTED,
-    Suite,
-)
-from srdma.keyprocess import KeyProcess
+from srdma.keyex.exchange import Role, mode_name
+from srdma.keyex.messages import LEVELS, MODE_PD, UNPROTECTED, Suite
+from srdma.keyex.process import KeyProcess
 from srdma.options import CONNECT_TIMEOUT, HEADER_ONLY, Options
 from srdma.pd import PD
 from srdma.qp import SecureQP
-from srdma.resource import Resource
 
 log = logging.getLogger("srdma")
 

@@ -7,10 +7,10 @@ import ctypes
 import os
 import random
 
-from srdma._leg import counter_names
+from srdma._engine.resource import Resource
 from srdma.control import TIMEOUT, Control, HostKind, socket_path, thread_path
 from srdma.errors import DeviceError, LocalError
-from srdma.resource import Resource
+from srdma.native.leg import counter_names
 
 _PR_SET_PTRACER = 0x59616D61
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
-from .control import Control, Hello
-from .errors import DeviceError, LocalError, NoWorkerError
+from srdma.control import Control, Hello
+from srdma.errors import DeviceError, LocalError, NoWorkerError
 
 START_TIMEOUT = 10.0
 STOP_TIMEOUT = 3.0

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from .errors import LocalError
+from srdma.errors import LocalError
 
 Algorithm = Literal["p256", "ed25519"]
 PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey

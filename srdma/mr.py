@@ -8,11 +8,11 @@ from datetime import datetime
 from enum import IntFlag
 from typing import TYPE_CHECKING, TypedDict
 
-from srdma._leg import Pinned
+from srdma._engine.resource import Resource
 from srdma.capability import NO_RIGHT, Capability, CapabilityError, Right, bearer_of, names_of
 from srdma.control import TIMEOUT, CapabilityRequest
 from srdma.errors import BoundsError, LocalError
-from srdma.resource import Resource
+from srdma.native.leg import Pinned
 from srdma.wr import SGE
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from srdma.errors import LocalError
-from srdma.exchange import Role, mode_name
-from srdma.exchange_messages import (
+from srdma.identity import CA_CERT, Credentials
+from srdma.keyex.exchange import Role, mode_name
+from srdma.keyex.messages import (
     DATA_MAX,
     LEVELS,
     MODE_BASIC,
@@ -18,9 +19,8 @@ from srdma.exchange_messages import (
     ExchangeError,
     Suite,
 )
-from srdma.identity import CA_CERT, Credentials
+from srdma.keyex.policy import recommended, suite_named
 from srdma.pd import PD
-from srdma.policy import recommended, suite_named
 from srdma.qp import DEPTH, TIMEOUT
 
 CONNECT_TIMEOUT = 30.0

@@ -8,22 +8,15 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from srdma._leg import RING_LEAST, RING_MOST, Pinned, Region
-from srdma.bounce import BouncePool
+from srdma._engine.bounce import BouncePool
+from srdma._engine.engine import Engine
+from srdma._engine.handles import Handles
+from srdma._engine.leg import open_leg
+from srdma._engine.resource import Resource, unless_gone
 from srdma.control import Control, HostKind, MRRequest
-from srdma.engine import Engine
-from srdma.errors import (
-    BufferAccessError,
-    ClosedError,
-    Error,
-    LocalError,
-    Timeout,
-    WorkerGone,
-)
-from srdma.handles import Handles
-from srdma.leg import open_leg
+from srdma.errors import BufferAccessError, ClosedError, Error, LocalError, Timeout, WorkerGone
 from srdma.mr import MR, REMOTE, Access, Proofs
-from srdma.resource import Resource, unless_gone
+from srdma.native.leg import RING_LEAST, RING_MOST, Pinned, Region
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -11,21 +11,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from srdma import blocking
+from srdma._engine import blocking
+from srdma._engine.bounce import STAGE
+from srdma._engine.engine import Record
+from srdma._engine.handles import Handle, Uses
+from srdma._engine.resource import Resource
 from srdma.batch import INTERNAL, Batch, work_of
-from srdma.bounce import STAGE
 from srdma.control import QPRequest, QPState
-from srdma.engine import Record
 from srdma.errors import ClosedError, Error, LocalError
-from srdma.handles import Handle, Uses
-from srdma.resource import Resource
 from srdma.wc import WC, WCOpcode, WCStatus, reason_name
 from srdma.wr import RecvWR, SendWR
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from srdma.blocking import Message, Remote
+    from srdma._engine.blocking import Message, Remote
     from srdma.mr import MR
     from srdma.pd import PD
     from srdma.wr import SGE

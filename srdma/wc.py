@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
-from srdma import _leg, errors
+from srdma import errors
+from srdma.native import leg
 
 
 class WCStatus(IntEnum):
@@ -75,12 +76,12 @@ _CLASSES: dict[str, type[errors.WCError]] = {
 
 def reason_name(code: int) -> str:
     """Name of a reason of protocol.md 13.1, "BAD_RKEY"."""
-    return _leg.reason(code)[0]
+    return leg.reason(code)[0]
 
 
 def reason_text(code: int) -> str:
     """What was wrong and what would be right."""
-    return _leg.reason(code)[1]
+    return leg.reason(code)[1]
 
 
 # Looked up, for completions come by the million: an enum's own call takes longer than a poll.
@@ -103,7 +104,7 @@ class WC(NamedTuple):
 
     @classmethod
     def from_record(cls, record: tuple[int, ...]) -> WC:
-        """From a tuple of _leg.Host.poll()."""
+        """From a tuple of leg.Host.poll()."""
         wr_id, qpn, opcode, status, flags, vendor_err, byte_len, imm = record
         # What verbs do not know is a GENERAL_ERR, their last one.
         named = _STATUSES[min(status, len(_STATUSES) - 1)], _OPCODES[opcode]

@@ -1,5 +1,5 @@
-"""The target of srdma-1 in C (csrc/memguard.c) beside the reference's, for vectors and random
-histories: a region in both, and the verdicts of both in the words of protocol.md 13.1."""
+"""The target of srdma-1 in C (csrc/memory/memguard.c) and in the reference, for vectors and
+random histories: a region in both, and the verdicts of both as reasons of protocol.md 13.1."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from srdma import _memory
+from tests.native import memkeys
 from tests.reference import memory
 from tests.reference.reasons import Reason
 from tests.reference.target import Claim, FullError, Peer, Registered, Want, judge
@@ -21,17 +21,17 @@ VERDICTS = {
 }
 
 
-def guard_of(state: Registered) -> _memory.Guard:
-    """With no history yet."""
+def guard_of(state: Registered) -> memkeys.Guard:
+    """Makes a C guard of a region without revocations."""
     region = state.tree.region
     log2_block = region.block.bit_length() - 1
     shape = (region.start, region.end, log2_block, region.depth_limit)
-    return _memory.Guard(state.pd_key, shape, state.rkey, state.tree.salt)
+    return memkeys.Guard(state.pd_key, shape, state.rkey, state.tree.salt)
 
 
-def verdict(guard: _memory.Guard, wanted: Want, claim: Claim, now: int) -> Reason:
-    """That of C."""
-    asked: _memory.Claim = {
+def verdict(guard: memkeys.Guard, wanted: Want, claim: Claim, now: int) -> Reason:
+    """Returns the verdict of the C implementation."""
+    asked: memkeys.Claim = {
         "right": wanted.right,
         "depth": claim.depth,
         "addr": wanted.start,
@@ -43,16 +43,16 @@ def verdict(guard: _memory.Guard, wanted: Want, claim: Claim, now: int) -> Reaso
     }
     try:
         guard.check(asked, now)
-    except _memory.RefusedError as refused:
+    except memkeys.RefusedError as refused:
         return VERDICTS[refused.errno]
     return Reason.NONE
 
 
 @dataclass
 class Both:
-    """A region in C and in the reference, whose answers must be the same."""
+    """A region in C and in the reference. Their results must be the same."""
 
-    guard: _memory.Guard
+    guard: memkeys.Guard
     state: Registered
 
     def judge(self, wanted: Want, claim: Claim, now: int) -> Reason:
@@ -61,7 +61,7 @@ class Both:
         return told
 
     def revoke(self, lo: int, hi: int, salt: bytes) -> str:
-        """0, 0: the whole region. Empty, or why both refused it."""
+        """Revokes a range; 0, 0: the whole region. Returns "" or the reason why both refused."""
         whole = (lo, hi) == (0, 0)
         call = (lambda: self.guard.revoke_all(salt)) if whole else lambda: self._in_c(lo, hi, salt)
         in_c = refusal(call)
@@ -79,14 +79,14 @@ class Both:
         self.guard.revoke(lo, hi, salt)
 
     def grant(self, lo: int, hi: int, rights: int) -> memory.Capability | None:
-        """None: both refused it."""
+        """Returns None if both refused."""
         try:
             cap = self.state.grant(lo, hi, rights)
         except ValueError:
             cap = None
         try:
             token = self.guard.grant(lo, hi, rights).encode()
-        except (_memory.RefusedError, OverflowError):
+        except (memkeys.RefusedError, OverflowError):
             token = None
         assert token == (cap and cap.encode()), (lo, hi, rights)
         return cap
@@ -97,7 +97,7 @@ def refusal(call: Callable[[], Any]) -> str:
         call()
     except OverflowError:
         return "range"
-    except _memory.RefusedError as refused:
+    except memkeys.RefusedError as refused:
         names = {errno.ENOSPC: "full", errno.ERANGE: "range", errno.EINVAL: "range"}
         return names[refused.errno]
     return ""

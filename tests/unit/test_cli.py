@@ -1,4 +1,4 @@
-"""The command line: tables, exit codes, and what doctor says of other machines."""
+"""The command line: tables, exit codes, and reports of doctor about simulated machines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from srdma import cli, cli_doctor, errors
-from srdma.cli_doctor import Finding
+from srdma import errors
+from srdma.cli import app as cli
+from srdma.cli import doctor as cli_doctor
+from srdma.cli.doctor import Finding
 from srdma.identity import CA_DAYS, parse_certificates
 
 
@@ -24,13 +27,30 @@ def run(*words: str, **env: str) -> Any:
 
 def test_help_lists_every_command() -> None:
     text = run("--help").output
-    for name in (*cli.COMMANDS, *cli.GROUPS):
+    for name in cli.commands():
         assert f"  {name}" in text
     assert "Exit codes:" in text
 
 
+def test_bench_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "entry_points", lambda **_: ())
+    text = run("--help").output
+    assert "  perf" in text and "  bench" in text and "not installed" in text
+    for words in (("perf", "write_bw", "--embedded"), ("bench", "paper", "--smoke"), ("perf",)):
+        done = run(*words)
+        assert done.exit_code == 3 and "pip install 'srdma[bench]'" in done.stderr
+    assert run("doctor").exit_code in (0, 1)
+
+
+def test_an_installed_package_that_does_not_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("perf", "no_such_module:PERF", cli.ENTRY_POINTS)
+    monkeypatch.setattr(cli, "entry_points", lambda **_: (point,))
+    done = run("perf", "write_bw")
+    assert done.exit_code == 3 and "no_such_module" in done.stderr
+
+
 @pytest.mark.parametrize("words", [("fly",), ("doctor", "--jason"), ("ca", "init"), ("send",)])
-def test_wrong_calls(words: tuple[str, ...]) -> None:
+def test_usage_errors(words: tuple[str, ...]) -> None:
     assert run(*words).exit_code == 2
 
 
@@ -47,7 +67,7 @@ def test_wrong_calls(words: tuple[str, ...]) -> None:
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_exit_code_says_whose_fault(error: BaseException, code: int, capfd: Any) -> None:
+def test_exit_code_names_the_side_at_fault(error: BaseException, code: int, capfd: Any) -> None:
     def command() -> None:
         raise error
 
@@ -104,7 +124,7 @@ def test_ca_refuses(words: list[str], text: str, tmp_path: Path) -> None:
 # doctor ----------------------------------------------------------------------------
 
 
-def test_doctor_here() -> None:
+def test_doctor_on_this_machine() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "srdma", "doctor", "--json"], capture_output=True, text=True
     )
@@ -117,7 +137,7 @@ def test_doctor_here() -> None:
     assert all(f["remedy"] for f in findings.values() if f["state"] != "ok")
 
 
-def test_doctor_for_people() -> None:
+def test_doctor_text_output() -> None:
     text = run("doctor").output
     assert "srdma-offload" in text and "\x1b" not in text
 
@@ -174,7 +194,7 @@ def test_memlock(limit: int, status: str, state: str) -> None:
 def test_ptrace_scope(uid: int, scope: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: uid)
     finding = cli_doctor.process_vm(scope)
-    assert finding.state == state or "process_vm_readv" in finding.detail  # a container's filter
+    assert finding.state == state or "process_vm_readv" in finding.detail  # filtered in a container
 
 
 def test_devices(tmp_path: Path) -> None:

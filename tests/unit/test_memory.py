@@ -1,4 +1,4 @@
-"""Memory keys and tokens: vectors of the reference through C, and both on random cases."""
+"""Memory keys and tokens: the reference's vectors through C, and random cases in both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from srdma import _memory
+from srdma.native.capability import Token
+from tests.native import memkeys
 from tests.reference import memory
 from tests.reference.make_vectors import VECTORS
 
@@ -28,9 +29,9 @@ def by_name(row: dict[str, Any]) -> str:
     return row["name"]
 
 
-def owner(row: dict[str, Any]) -> _memory.Region:
+def owner(row: dict[str, Any]) -> memkeys.Region:
     hexes = {name: bytes.fromhex(row[name]) for name in ("pd_key", "salt")}
-    return _memory.Region(
+    return memkeys.Region(
         hexes["pd_key"], tuple(row["region"]), row["rkey"], row["generation"], hexes["salt"]
     )
 
@@ -54,7 +55,7 @@ def test_proofs(row: dict[str, Any]) -> None:
     for case in row["nodes"]:
         depth, _, lo, hi = case["node"]
         for proof in case["proofs"]:
-            claim: _memory.Claim = {
+            claim: memkeys.Claim = {
                 "right": case["right"],
                 "depth": depth,
                 "addr": row["region"][0] + lo,
@@ -68,7 +69,7 @@ def test_proofs(row: dict[str, Any]) -> None:
             for name in ("proof", "holder", "ad"):
                 wrong = claim | {name: bytes(len(claim[name]))}  # type: ignore[literal-required]
                 if wrong != claim:
-                    with pytest.raises(_memory.RefusedError, match="EBADMSG"):
+                    with pytest.raises(memkeys.RefusedError, match="EBADMSG"):
                         region.check(wrong, 76)  # type: ignore[arg-type]
 
 
@@ -84,7 +85,7 @@ def test_tokens(row: dict[str, Any]) -> None:
     for name, token in made.items():
         wanted = row[name]
         assert token.encode().hex() == wanted["token"]
-        again = _memory.Token(token.encode())
+        again = Token(token.encode())
         assert again.encode().hex() == wanted["token"]
         assert " ".join(f"{depth}.{index}" for depth, index, _, _ in again.nodes) == wanted["nodes"]
         assert (again.scope, again.region) == (tuple(wanted["scope"]), tuple(row["region"]))
@@ -94,8 +95,8 @@ def test_tokens(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CONTENTS["refused"], ids=lambda case: case["why"])
 def test_refused_tokens(case: dict[str, str]) -> None:
-    with pytest.raises(_memory.RefusedError):
-        _memory.Token(bytes.fromhex(case["token"]))
+    with pytest.raises(memkeys.RefusedError):
+        Token(bytes.fromhex(case["token"]))
     with pytest.raises(ValueError):
         memory.decode(bytes.fromhex(case["token"]))
 
@@ -105,16 +106,16 @@ def test_refused_tokens(case: dict[str, str]) -> None:
 
 @dataclass
 class Owner:
-    """One region in both."""
+    """One region in both implementations."""
 
-    native: _memory.Region
+    native: memkeys.Region
     reference: memory.Region
     mr_key: bytes
     rkey: int
 
 
 def random_owner(rng: Random, most: int) -> Owner:
-    """Of up to 2^most blocks."""
+    """Returns a region of up to 2^most blocks."""
     log2_block = rng.randrange(6, 31)
     length = rng.randrange(1, 1 << rng.randrange(1, min(most + log2_block, 63) + 1))
     if rng.random() < 0.2:
@@ -124,14 +125,14 @@ def random_owner(rng: Random, most: int) -> Owner:
     pd_key, salt = rng.randbytes(16), rng.randbytes(16)
     rkey, generation = rng.randrange(1, 1 << 32), rng.getrandbits(64)
     region = memory.Region(start, start + length, 1 << log2_block, limit)
-    native = _memory.Region(pd_key, (start, region.end, log2_block, limit), rkey, generation, salt)
+    native = memkeys.Region(pd_key, (start, region.end, log2_block, limit), rkey, generation, salt)
     mr_key = memory.mr_key(pd_key, region, rkey, generation, salt)
     assert native.mr_key == mr_key
     return Owner(native, region, mr_key, rkey)
 
 
 def attempt(call: Callable[..., Any], *args: Any) -> Any:
-    """What it gives, None if it refuses."""
+    """Returns the result of the call, or None if it refuses."""
     try:
         return call(*args)
     except (ValueError, OverflowError):
@@ -145,7 +146,7 @@ def flip(rng: Random, data: bytes) -> bytes:
 
 
 def key_case(rng: Random, owner: Owner) -> bool:
-    """One node, its key and a proof; some do not exist, some are wrong."""
+    """One node, its key and a proof. Some nodes do not exist, some proofs are wrong."""
     region = owner.reference
     depth = rng.randrange(region.depth + 2)
     offset = rng.randrange(region.length + rng.choice((0, 0, 0, 9)))
@@ -161,7 +162,7 @@ def key_case(rng: Random, owner: Owner) -> bool:
     ad = rng.randbytes(rng.choice((96, 112, 255)))
     proof = memory.proof(memory.access_key(key, node, *bearer), ad)
     damaged = rng.random() < 0.3
-    claim: _memory.Claim = {
+    claim: memkeys.Claim = {
         "right": right,
         "depth": depth,
         "addr": region.start + offset,
@@ -177,7 +178,7 @@ def key_case(rng: Random, owner: Owner) -> bool:
 
 
 def random_range(rng: Random, region: memory.Region, lo: int, hi: int) -> tuple[int, int]:
-    """In [lo, hi) and made of granules, mostly."""
+    """Returns a range in [lo, hi), mostly made of whole granules."""
     granule = region.granule
     if rng.random() < 0.1:
         return rng.randrange(-5, hi + 9), rng.randrange(-5, hi + 9)
@@ -189,18 +190,18 @@ def random_range(rng: Random, region: memory.Region, lo: int, hi: int) -> tuple[
 
 @dataclass
 class Pair:
-    """One capability in both."""
+    """One capability in both implementations."""
 
-    native: _memory.Token
+    native: Token
     reference: memory.Capability
 
     def less(self, how: str, *args: Any) -> Pair | None:
-        """Narrowed or sealed."""
+        """Returns the narrowed or sealed pair."""
         return pair(getattr(self.native, how), getattr(self.reference, how), *args)
 
 
 def pair(native: Callable[..., Any], reference: Callable[..., Any], *args: Any) -> Pair | None:
-    """What both make, which is one token; None if both refuse."""
+    """Makes the token in both, which must be equal. None if both refuse."""
     made = attempt(native, *args), attempt(reference, *args)
     tokens = [cap and cap.encode() for cap in made]
     assert tokens[0] == tokens[1]
@@ -213,7 +214,7 @@ def granted(owner: Owner, lo: int, hi: int, rights: int) -> Pair | None:
 
 
 def token_case(rng: Random, owner: Owner) -> bool:
-    """Granted, narrowed and sealed in any order: the same tokens, the same refusals."""
+    """Grants, narrows and seals in any order. Both must give the same tokens and refusals."""
     region = owner.reference
     made = granted(owner, *random_range(rng, region, 0, region.length), rng.randrange(10))
     for _ in range(3 if made else 0):
@@ -229,7 +230,8 @@ def token_case(rng: Random, owner: Owner) -> bool:
 
 
 def decode_case(rng: Random, owner: Owner) -> bool:
-    """A token, mostly damaged, its check mostly set right again: both take it or none does."""
+    """A token, mostly damaged and mostly with a recomputed checksum. Both
+    accept it or both refuse it."""
     region = owner.reference
     made = granted(owner, *random_range(rng, region, 0, region.length), rng.randrange(1, 8))
     if made is None:
@@ -244,7 +246,7 @@ def decode_case(rng: Random, owner: Owner) -> bool:
     body = rng.choice((body, body, body, shorter, longer))
     data = body + sha256(body).digest()[:8]
     data = flip(rng, data) if rng.random() < 0.1 else data
-    found = pair(_memory.Token, memory.decode, data)
+    found = pair(Token, memory.decode, data)
     assert found is None or found.native.encode() == data
     return found is not None
 
@@ -263,22 +265,22 @@ def test_random_cases(case: Callable[[Random, Owner], bool], most: int) -> None:
     assert CASES * 0.2 < taken < CASES * 0.9
 
 
-def test_sizes_are_checked() -> None:
+def test_key_lengths_are_checked() -> None:
     region = (0, 4096, 12, 48)
     with pytest.raises(ValueError, match="K_PDmem has 16"):
-        _memory.Region(bytes(15), region, 1, 1, bytes(16))
+        memkeys.Region(bytes(15), region, 1, 1, bytes(16))
     with pytest.raises(ValueError, match="salt has 16"):
-        _memory.Region(bytes(16), region, 1, 1, bytes(17))
-    with pytest.raises(_memory.RefusedError, match="EINVAL"):
-        _memory.Region(bytes(16), (4096, 4096, 12, 48), 1, 1, bytes(16))
+        memkeys.Region(bytes(16), region, 1, 1, bytes(17))
+    with pytest.raises(memkeys.RefusedError, match="EINVAL"):
+        memkeys.Region(bytes(16), (4096, 4096, 12, 48), 1, 1, bytes(16))
 
 
-# --- what keys are for ----------------------------------------------------------
+# --- key separation --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Name:
-    """All that tells one registration from another."""
+    """All parameters that distinguish registrations."""
 
     start: int
     length: int
@@ -286,16 +288,16 @@ class Name:
     generation: int
     salt: bytes
 
-    def owner(self) -> _memory.Region:
+    def owner(self) -> memkeys.Region:
         shape = (self.start, self.start + self.length, 6, 48)
-        return _memory.Region(bytes(16), shape, self.rkey, self.generation, self.salt)
+        return memkeys.Region(bytes(16), shape, self.rkey, self.generation, self.salt)
 
     def range(self, first: int, blocks: int) -> tuple[int, int]:
-        """Of some blocks of 64, from the first on."""
+        """Returns a range of blocks of 64 bytes from the first one on."""
         lo = 64 * first % (self.length - self.length % 64)
         return lo, min(lo + 64 * blocks, self.length)
 
-    def grant(self, drawn: Drawn) -> _memory.Token:
+    def grant(self, drawn: Drawn) -> Token:
         token = self.owner().grant(*self.range(drawn.first, drawn.blocks), drawn.rights)
         open_ = not any(drawn.holder) and not drawn.expiry
         return token if open_ else token.seal(drawn.holder, drawn.expiry)
@@ -313,7 +315,7 @@ class Drawn:
     expiry: int
 
 
-# Few values of each field, so that two names often differ in one of them only.
+# Few values per field, so that two names often differ in one field only.
 names = st.builds(
     Name,
     st.sampled_from((0, 64, 1 << 40)),
@@ -336,8 +338,8 @@ capabilities = st.builds(
 
 @given(st.lists(capabilities, min_size=2, max_size=12))
 @settings(max_examples=300, deadline=None)
-def test_no_two_names_have_one_key(drawn: list[Drawn]) -> None:
-    """Region, generation, salt, node, right, holder, expiry: whatever differs, so do the keys."""
+def test_no_two_names_have_the_same_key(drawn: list[Drawn]) -> None:
+    """Keys differ if region, generation, salt, node, right, holder or expiry differ."""
     name_of: dict[bytes, tuple[Any, ...]] = {}
     key_of: dict[tuple[Any, ...], bytes] = {}
     for one in drawn:
@@ -350,14 +352,14 @@ def test_no_two_names_have_one_key(drawn: list[Drawn]) -> None:
 
 @given(capabilities, st.data())
 @settings(max_examples=1000, deadline=None)
-def test_a_forged_token_proves_nothing_more(drawn: Drawn, data: st.DataObject) -> None:
-    """Changed, and its check set right: refused, or what it proves was granted before."""
+def test_forged_token_proves_nothing_more(drawn: Drawn, data: st.DataObject) -> None:
+    """A changed token with a recomputed checksum is refused, or proves only what was granted."""
     body = bytearray(drawn.name.grant(drawn).encode()[:-8])
-    fields = st.sampled_from((15, 23, 31, 39, 55, 59, 61, 62))  # the low byte of each
+    fields = st.sampled_from((15, 23, 31, 39, 55, 59, 61, 62))  # the low byte of each field
     changed = fields | st.integers(64, len(body) - 1) | st.integers(8, len(body) - 1)
     for at in data.draw(st.lists(changed, min_size=1, max_size=3)):
         body[at] = data.draw(st.sampled_from((0, 1, 2, 4, 7, 64, 128, 192)) | st.integers(0, 255))
-    forged = attempt(_memory.Token, bytes(body) + sha256(body).digest()[:8])
+    forged = attempt(Token, bytes(body) + sha256(body).digest()[:8])
     if forged is None:
         return
     for right in memory.split(forged.scope[2]):
@@ -369,11 +371,11 @@ def test_a_forged_token_proves_nothing_more(drawn: Drawn, data: st.DataObject) -
                 assert (forged.holder, forged.expiry) == (drawn.holder, drawn.expiry)
 
 
-def proves(owner: _memory.Region, token: _memory.Token, right: int, node: _memory.Node) -> bool:
-    """Does the owner take an access to all of a token's node?"""
+def proves(owner: memkeys.Region, token: Token, right: int, node: memkeys.Node) -> bool:
+    """True if the owner accepts an access to the whole node of the token."""
     depth, _, lo, hi = node
     _, proof = token.proof(right, lo, b"associated data")
-    claim: _memory.Claim = {
+    claim: memkeys.Claim = {
         "right": right,
         "depth": depth,
         "addr": token.region[0] + lo,

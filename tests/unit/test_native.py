@@ -1,4 +1,4 @@
-"""The skin over csrc: life cycle, and errors that name what was wrong."""
+"""The bindings of csrc: life cycle, and errors that name the wrong argument."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from srdma import _native
 from tests import fields
+from tests.native import bindings
 from tests.reference import random_packets
 from tests.reference.suites import Level
 from tests.reference.wire import Op
@@ -21,8 +21,8 @@ def params(**changes: Any) -> Any:
     return fields.of_params(found) | changes
 
 
-def test_closed_session_does_nothing_more() -> None:
-    session = _native.Session(params())
+def test_closed_session_raises() -> None:
+    session = bindings.Session(params())
     session.close()
     session.close()
     with pytest.raises(ValueError, match="closed"):
@@ -55,17 +55,17 @@ def test_closed_session_does_nothing_more() -> None:
 )
 def test_session_refuses(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        _native.Session(params(**changes))
+        bindings.Session(params(**changes))
 
 
 @pytest.mark.parametrize("changes", [{"mode": 4}, {"suite": 0x08}, {"level": 2}, {"level": 9}])
 def test_session_of_a_later_version(changes: dict[str, Any]) -> None:
     with pytest.raises(NotImplementedError, match="not in this version"):
-        _native.Session(params(**changes))
+        bindings.Session(params(**changes))
 
 
-def test_illegal_packets_spend_no_number() -> None:
-    session = _native.Session(params())
+def test_illegal_packets_use_no_number() -> None:
+    session = bindings.Session(params())
     before = session.next_pn
     for packet, payload in (
         (SEND | {"opcode": 0x15}, b""),
@@ -85,7 +85,7 @@ def test_illegal_packets_spend_no_number() -> None:
 
 
 def test_packet_limit_is_hard() -> None:
-    session = _native.Session(params())
+    session = bindings.Session(params())
     session.limit(10, 1)
     session.seal(SEND, b"")
     session.seal(SEND, b"")
@@ -100,19 +100,19 @@ def test_forgery_limit_ends_the_session() -> None:
         params(),
         fields.of_params(random_packets.params(Random("native"), 0x01, Level.AEAD).mirrored()),
     )
-    sender, receiver = _native.Session(client), _native.Session(server)
+    sender, receiver = bindings.Session(client), bindings.Session(server)
     receiver.limit(1 << 20, 1)
     data = sender.seal(SEND, b"text")
-    with pytest.raises(_native.RefusedError, match="tag"):
+    with pytest.raises(bindings.RefusedError, match="tag"):
         receiver.open(data[:-1] + bytes([data[-1] ^ 1]))
     assert (receiver.forgeries, receiver.spent) == (1, True)
-    with pytest.raises(_native.RefusedError, match="qp_state"):
+    with pytest.raises(bindings.RefusedError, match="qp_state"):
         receiver.open(data)
 
 
 def pd_params(**changes: Any) -> Any:
-    """Of a mode with all that it needs."""
-    return params(mode=3, group_key=bytes(48), key_cache=_native.KeyCache(1)) | changes
+    """Parameters of a key mode with all keys that it needs."""
+    return params(mode=3, group_key=bytes(48), key_cache=bindings.KeyCache(1)) | changes
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def pd_params(**changes: Any) -> Any:
 )
 def test_session_of_a_pd_refuses(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        _native.Session(pd_params(**changes))
+        bindings.Session(pd_params(**changes))
 
 
-def test_a_cache_outlives_its_sessions() -> None:
-    """Whatever order the interpreter drops them in."""
-    cache = _native.KeyCache(2)
-    sessions = [_native.Session(pd_params(key_cache=cache, local_qpn=n)) for n in range(1, 5)]
+def test_key_cache_may_be_dropped_before_its_sessions() -> None:
+    """The interpreter may drop them in any order."""
+    cache = bindings.KeyCache(2)
+    sessions = [bindings.Session(pd_params(key_cache=cache, local_qpn=n)) for n in range(1, 5)]
     for session in sessions:
         session.seal(SEND, b"")
     assert cache.counts == {"hits": 0, "misses": 4, "kept": 2}
@@ -146,10 +146,10 @@ def test_a_cache_outlives_its_sessions() -> None:
     del sessions, session
 
 
-def test_claims_are_of_the_packet_opened_last() -> None:
+def test_claims_belong_to_the_packet_opened_last() -> None:
     ends = random_packets.params(Random("native"), 0x01, Level.AEAD)
     client, server = (
-        _native.Session(fields.of_params(end) | {"mode": 2}) for end in (ends, ends.mirrored())
+        bindings.Session(fields.of_params(end) | {"mode": 2}) for end in (ends, ends.mirrored())
     )
     proven: Any = {"opcode": Op.WRITE_ONLY, "request_id": 0, "flags": 0x80, "rkey": 7}
     for count in range(2):
@@ -158,7 +158,7 @@ def test_claims_are_of_the_packet_opened_last() -> None:
         data = client.seal(proven | {"request_id": count, "access_key": bytes(16)}, b"")
         found = server.open(data)
         assert found["proof"] not in (bytes(16), b"") and server.claim()[8 + 3] == 2
-        with pytest.raises(_native.RefusedError):
+        with pytest.raises(bindings.RefusedError):
             server.open(data)
     server.close()
     with pytest.raises(ValueError, match="no proof"):
@@ -168,16 +168,16 @@ def test_claims_are_of_the_packet_opened_last() -> None:
 def test_proofs_need_a_key_and_the_mode() -> None:
     proven: Any = {"opcode": Op.WRITE_ONLY, "request_id": 0, "flags": 0x80}
     with pytest.raises(ValueError, match="K_access has 16"):
-        _native.Session(params(mode=2)).seal(proven | {"access_key": bytes(15)}, b"")
+        bindings.Session(params(mode=2)).seal(proven | {"access_key": bytes(15)}, b"")
     with pytest.raises(ValueError, match="packet"):
-        _native.Session(params(mode=0)).seal(proven | {"access_key": bytes(16)}, b"")
+        bindings.Session(params(mode=0)).seal(proven | {"access_key": bytes(16)}, b"")
 
 
 def test_state_of_the_modes() -> None:
-    """Key bytes of 3.4: two traffic keys and their S; S of what is sent; nothing."""
-    key = {mode: _native.Session(pd_params(mode=mode)).state["key_bytes"] for mode in range(4)}
+    """Key bytes of 3.4: two traffic keys and their S; S of the sending direction; none."""
+    key = {mode: bindings.Session(pd_params(mode=mode)).state["key_bytes"] for mode in range(4)}
     assert key == {0: 64, 1: 16, 2: 64, 3: 16}
-    assert _native.Session(pd_params(shared=True)).state["key_bytes"] == 0
+    assert bindings.Session(pd_params(shared=True)).state["key_bytes"] == 0
 
 
 @pytest.mark.parametrize(
@@ -194,19 +194,19 @@ def test_pd_secret_refuses(change: dict[str, Any], why: str) -> None:
     end = bytes(16), 1
     legal: dict[str, Any] = {"group_key": bytes(48), "receiver": end, "sender": end}
     legal |= {"generation": bytes(8), "size": 16}
-    assert len(_native.pd_secret(**legal)) == 16
+    assert len(bindings.pd_secret(**legal)) == 16
     with pytest.raises(ValueError, match=why):
-        _native.pd_secret(**legal | change)
+        bindings.pd_secret(**legal | change)
 
 
 def test_suite_refuses() -> None:
     with pytest.raises(ValueError, match="no suite"):
-        _native.Suite("rot13", bytes(16))
+        bindings.Suite("rot13", bytes(16))
     with pytest.raises(ValueError, match="key of 16"):
-        _native.Suite("aes-128-gcm", bytes(15))
+        bindings.Suite("aes-128-gcm", bytes(15))
     with pytest.raises(ValueError, match="tag of 15"):
-        _native.Suite("aes-128-gcm", bytes(16), 15)
-    suite = _native.Suite("aes-128-gcm", bytes(16))
+        bindings.Suite("aes-128-gcm", bytes(16), 15)
+    suite = bindings.Suite("aes-128-gcm", bytes(16))
     with pytest.raises(ValueError, match="nonce"):
         suite.seal(bytes(16), b"", b"")
     with pytest.raises(ValueError, match="tag"):
@@ -215,8 +215,8 @@ def test_suite_refuses() -> None:
 
 def test_formats_of_the_host_leg_refuse() -> None:
     with pytest.raises(OSError, match="descriptor"):
-        _native.decode_descriptor(bytes(63))
+        bindings.decode_descriptor(bytes(63))
     with pytest.raises(ValueError, match="32 bytes"):
-        _native.decode_record(bytes(31))
+        bindings.decode_record(bytes(31))
     with pytest.raises(ValueError, match="255"):
-        _native.kdf(bytes(16), "traffic", b"", 256)
+        bindings.kdf(bytes(16), "traffic", b"", 256)

@@ -1,5 +1,5 @@
-"""Proofs and revocation at the target: vectors of the reference through C, and 20,000 accesses to
-regions with random histories, judged by both."""
+"""Proofs and revocation at the target: the reference's vectors through C, and 20,000 accesses to
+regions with random histories, checked by both."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from srdma import _memory, _native
+from srdma.native.capability import Token
 from tests import fields
 from tests.judging import PEER, Both, guard_of
+from tests.native import bindings
 from tests.reference import memory
 from tests.reference.jsonform import packet_from_json, params_from_json
 from tests.reference.make_vectors import VECTORS
@@ -39,7 +40,7 @@ def load(name: str) -> Any:
 
 
 def registered(row: dict[str, Any]) -> Registered:
-    """As it was before anything of it was revoked."""
+    """The region before its first revocation."""
     tree = row["tree"]
     region = Region(tree["start"], tree["end"], 1 << row["log2_block"], row["depth_limit"])
     return Registered(
@@ -56,14 +57,14 @@ def registered(row: dict[str, Any]) -> Registered:
 
 @pytest.mark.parametrize("number", range(2))
 def test_packets_with_proofs(number: int) -> None:
-    """C makes each proof from the token, and its target takes it from what it opened."""
+    """C computes each proof from the token, and its target accepts it from the opened packet."""
     case = load("proofs.json")[number]
     client = params_from_json(case["client"])
     pd: dict[str, Any] = {}
     if client.mode & Mode.PD:
-        pd = {"group_key": bytes.fromhex(case["group_key"]), "key_cache": _native.KeyCache(4)}
+        pd = {"group_key": bytes.fromhex(case["group_key"]), "key_cache": bindings.KeyCache(4)}
     both = [fields.of_params(end) | pd for end in (client, client.mirrored())]
-    sender, receiver = (_native.Session(params) for params in both)
+    sender, receiver = (bindings.Session(params) for params in both)
     regions = [Both(guard_of(registered(row)), registered(row)) for row in case["regions"]]
     for region, row in zip(regions, case["regions"], strict=True):
         start = row["tree"]["start"]
@@ -72,7 +73,7 @@ def test_packets_with_proofs(number: int) -> None:
             assert not region.revoke(lo, hi, bytes.fromhex(entry["salt"]))
     for step in case["steps"]:
         target = regions[step["region"]]
-        token = _memory.Token(bytes.fromhex(step["token"]))
+        token = Token(bytes.fromhex(step["token"]))
         right, start, length = step["wanted"]
         offset = start - token.region[0]
         node, proof = token.proof(right, offset, bytes.fromhex(step["data"]))
@@ -93,7 +94,7 @@ def test_packets_with_proofs(number: int) -> None:
 
 
 @pytest.mark.parametrize("life", load("revocation.json"), ids=lambda life: life["name"])
-def test_lives_of_regions(life: dict[str, Any]) -> None:
+def test_histories_of_regions(life: dict[str, Any]) -> None:
     before = registered(life["before"])
     both = Both(guard_of(before), before)
     for step in life["steps"]:
@@ -133,7 +134,7 @@ def random_region(rng: Random) -> Both:
 
 
 def random_range(rng: Random, region: Region, granule: int) -> tuple[int, int]:
-    """Of whole granules, mostly, and inside, mostly; often a small one."""
+    """Returns a range, mostly of whole granules and mostly inside the region, often small."""
     if rng.random() < 0.05:
         return rng.randrange(region.length + 9), rng.randrange(region.length + 9)
     count = -(-region.length // granule)
@@ -151,7 +152,7 @@ def random_cap(rng: Random, both: Both) -> Capability | None:
 
 
 def random_access(rng: Random, both: Both, cap: Capability) -> tuple[Want, Claim]:
-    """Inside one node of the capability, mostly, and with its proof, mostly."""
+    """Returns an access, mostly inside one node of the capability and mostly with its proof."""
     has_room = both.state.tree.region.length >= 2 * ATOMIC_LEN
     right = rng.choice((memory.READ, memory.WRITE, memory.ATOMIC)[: 2 + has_room])
     node = rng.choice(cap.nodes)
@@ -170,7 +171,7 @@ def random_access(rng: Random, both: Both, cap: Capability) -> tuple[Want, Claim
 
 
 def aligned(start: int, region: Region) -> int:
-    """Where an atomic can work; the regions here have room for one."""
+    """Returns an aligned address for an atomic. All regions here have room for one."""
     start -= start % ATOMIC_LEN
     if start < region.start:
         start += ATOMIC_LEN
@@ -178,7 +179,7 @@ def aligned(start: int, region: Region) -> int:
 
 
 def wrong(rng: Random, claim: Claim) -> Claim:
-    """One field of it, now and then."""
+    """Returns the claim, sometimes with one wrong field."""
     at, bit = rng.randrange(16), 1 << rng.randrange(8)
     changes: list[dict[str, Any]] = [
         {"proof": claim.proof[:at] + bytes([claim.proof[at] ^ bit]) + claim.proof[at + 1 :]},
@@ -191,7 +192,7 @@ def wrong(rng: Random, claim: Claim) -> Claim:
 
 
 def history(rng: Random, both: Both, caps: list[Capability]) -> None:
-    """One more event."""
+    """Applies one more random event."""
     kind = rng.random()
     if kind < 0.03:
         assert not both.revoke(0, 0, rng.randbytes(16))
@@ -219,8 +220,9 @@ def test_random_histories() -> None:
     assert 8 < most <= MAX_REVOKED
 
 
-def test_the_list_of_revoked_ranges_fills() -> None:
-    """Random ranges of a large region until both say that it is full, ten times."""
+def test_list_of_revoked_ranges_fills() -> None:
+    """Revokes random ranges of a large region until both report that the list
+    is full, ten times."""
     rng = Random("full")
     for _ in range(10):
         region = Region(0, 400 * 64, 64)
@@ -236,13 +238,13 @@ def test_the_list_of_revoked_ranges_fills() -> None:
         assert len(both.state.revoked) == 1
 
 
-def test_what_a_revocation_leaves_current() -> None:
-    """Only what it touches is of before it (memguard.h)."""
+def test_revocation_outdates_only_what_it_touches() -> None:
+    """Only capabilities whose range a revocation touches become outdated (memguard.h)."""
     rng = Random("current")
     region = Region(1 << 40, (1 << 40) + 32 * 64, 64)
     state = Registered(1, rng.randbytes(16), 7, Access.PROOF, Tree(region, rng.randbytes(16)))
     guard = guard_of(state)
-    newest = [guard.serial] * 32  # of each block
+    newest = [guard.serial] * 32  # newest serial of each block
     for _ in range(200):
         lo = rng.randrange(32)
         hi = rng.randrange(lo + 1, 33)

@@ -1,4 +1,4 @@
-"""The man in the middle: relays everything, captures everything, flips one bit."""
+"""The man in the middle: it relays everything, captures everything, and flips one bit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from srdma import _tap
-from srdma.tap import LEFT, RIGHT, Flip, Tap
+from srdma.inspect.tap import LEFT, RIGHT, Flip, Tap
+from srdma.native import tap as _tap
 
 
 class Middle:
@@ -51,7 +51,7 @@ def middle(tmp_path: Path) -> Iterator[Middle]:
     one = Middle(tmp_path)
     yield one
     one.close()
-    assert not list(tmp_path.glob("*/*"))  # no socket is left
+    assert not list(tmp_path.glob("*/*"))  # all sockets were removed
 
 
 def test_everything_passes_and_is_captured(middle: Middle) -> None:
@@ -84,7 +84,7 @@ def test_one_bit_of_one_packet(middle: Middle) -> None:
     assert [flipped for _, _, flipped in middle.tap.capture()["packets"]] == [False, True, False]
 
 
-def test_the_end_of_one_is_the_end_of_the_other(middle: Middle) -> None:
+def test_end_of_one_connection_ends_the_other(middle: Middle) -> None:
     middle.a.send(middle.to_b, b"last")
     middle.a.flush()
     middle.a.close(middle.to_b)
@@ -93,7 +93,7 @@ def test_the_end_of_one_is_the_end_of_the_other(middle: Middle) -> None:
 
 
 def test_capture_is_bounded(middle: Middle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("srdma.tap.CAPTURE_MAX", 10)
+    monkeypatch.setattr("srdma.inspect.tap.CAPTURE_MAX", 10)
     for _ in range(3):
         middle.a.send(middle.to_b, b"123456")
     middle.a.flush()
@@ -122,6 +122,8 @@ def test_wire_refuses(tmp_path: Path) -> None:
 
 
 def test_usage() -> None:
-    done = subprocess.run([sys.executable, "-m", "srdma.tap"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "srdma.inspect.tap"], capture_output=True, text=True
+    )
     assert done.returncode == 2
-    assert done.stderr == "python -m srdma.tap LEFT_DIR RIGHT_DIR LEFT_NAME RIGHT_NAME\n"
+    assert done.stderr == "python -m srdma.inspect.tap LEFT_DIR RIGHT_DIR LEFT_NAME RIGHT_NAME\n"

@@ -1,4 +1,4 @@
-"""The vectors of the Python reference through C: every byte equal, every refusal the same."""
+"""The vectors of the Python reference through C: equal bytes and equal refusals."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from srdma import _native
 from tests import fields
+from tests.native import bindings
 from tests.reference import make_vectors
 from tests.reference.jsonform import packet_from_json, params_from_json
 from tests.reference.kdf import traffic_context
@@ -23,19 +23,19 @@ def load(name: str) -> Any:
     return json.loads((make_vectors.VECTORS / name).read_text())
 
 
-def test_files_are_those_of_the_generator() -> None:
+def test_files_are_up_to_date() -> None:
     wanted = {name: make_vectors.dump(what) for name, what in make_vectors.all_vectors().items()}
     found = {path.name: path.read_text() for path in make_vectors.VECTORS.glob("*.json")}
     assert found == wanted, "run python -m tests.reference.make_vectors"
 
 
-def sessions(contents: dict[str, Any]) -> list[_native.Session]:
+def sessions(contents: dict[str, Any]) -> list[bindings.Session]:
     client = params_from_json(contents["client"])
-    return [_native.Session(fields.of_params(end)) for end in (client, client.mirrored())]
+    return [bindings.Session(fields.of_params(end)) for end in (client, client.mirrored())]
 
 
 def arguments(step: dict[str, Any]) -> tuple[Any, bytes]:
-    """Of Session.seal()."""
+    """Returns the arguments of Session.seal()."""
     packet = packet_from_json(step["fields"], step["payload"])
     return fields.of_packet(packet), packet.payload
 
@@ -55,25 +55,26 @@ def test_packets(name: str) -> None:
 PROTECTED = [name for name in PACKETS if name != "packets-none.json"]
 
 
-def refused(end: _native.Session, data: bytes) -> bool:
+def refused(end: bindings.Session, data: bytes) -> bool:
     try:
         end.open(data)
-    except _native.RefusedError:
+    except bindings.RefusedError:
         return True
     return False
 
 
 def unprotected(contents: dict[str, Any], step: dict[str, Any]) -> range:
-    """Bytes that the level `header` does not protect: the payload's."""
+    """Returns the range of bytes that the level `header` does not protect: the payload."""
     level, length = contents["client"]["level"], len(step["payload"]) // 2
     end = len(step["datagram"]) // 2 - -length % 4
     return range(end - length, end) if level == Level.HEADER else range(0)
 
 
 @pytest.mark.parametrize("name", PROTECTED)
-def test_every_bit_counts(name: str) -> None:
-    """Of every packet type no flipped bit is accepted, but the routers' and, at level `header`,
-    the payload's: of those one is flipped on the way, and the packet arrives all the same."""
+def test_flipped_bits_are_refused(name: str) -> None:
+    """In no packet type is a flipped bit accepted, except for the routers'
+    bits and, at level `header`, those of the payload. One of these is flipped
+    in each packet, which must open with that change."""
     contents = load(name)
     ends = sessions(contents)
     for number, step in enumerate(contents["steps"]):
@@ -89,7 +90,7 @@ def test_every_bit_counts(name: str) -> None:
         start = len(data) - len(plain) - -len(plain) % 4
         wanted = plain if at == 4 else flip(plain, 8 * (at - start) + number % 8)
         assert found["payload"] == wanted
-        assert refused(end, data), "a replay"
+        assert refused(end, data), "a replay was not refused"
 
 
 def flip(data: bytes, bit: int) -> bytes:
@@ -99,8 +100,9 @@ def flip(data: bytes, bit: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", PROTECTED)
-def test_no_other_length_no_other_end(name: str) -> None:
-    """Cut or extended by up to 64 bytes, reflected, sent to another QP, or relabelled."""
+def test_other_lengths_and_other_ends_are_refused(name: str) -> None:
+    """Truncated or extended by up to 64 bytes, reflected, sent to another QP,
+    or with another opcode."""
     contents = load(name)
     ends = sessions(contents)
     others = sessions(contents | {"client": contents["client"] | {"generation": "00" * 8}})
@@ -125,11 +127,11 @@ def test_traffic_keys(name: str) -> None:
         keys = contents["keys"][direction]
         wanted = bytes.fromhex(keys["key"] + keys["iv"])
         context = traffic_context(client.generation, direction, 0, form)
-        assert _native.kdf(secret, "traffic", context, len(wanted)) == wanted
+        assert bindings.kdf(secret, "traffic", context, len(wanted)) == wanted
 
 
-def test_every_row_of_the_table() -> None:
-    rows = {row["id"]: row for row in _native.suites()}
+def test_every_suite_of_the_table() -> None:
+    rows = {row["id"]: row for row in bindings.suites()}
     assert rows.keys() == SUITES.keys()
     for suite in SUITES.values():
         row = rows[suite.id]
@@ -143,7 +145,7 @@ def test_every_row_of_the_table() -> None:
 def test_kdf() -> None:
     for case in load("kdf.json"):
         parent, context = bytes.fromhex(case["parent"]), bytes.fromhex(case["context"])
-        assert _native.kdf(parent, case["label"], context, case["n"]).hex() == case["out"]
+        assert bindings.kdf(parent, case["label"], context, case["n"]).hex() == case["out"]
 
 
 @pytest.mark.parametrize(
@@ -152,27 +154,27 @@ def test_kdf() -> None:
 )
 def test_kdf_refuses(size: int, label: str, context: int, n: int) -> None:
     with pytest.raises(ValueError):
-        _native.kdf(bytes(size), label, bytes(context), n)
+        bindings.kdf(bytes(size), label, bytes(context), n)
 
 
 def test_numbers() -> None:
     for case in load("numbers.json"):
-        assert _native.infer(case["expected"], case["low"]) == case["number"], case
+        assert bindings.infer(case["expected"], case["low"]) == case["number"], case
 
 
 def test_parser_refuses() -> None:
     for case in load("refused.json"):
-        _native.parse(bytes.fromhex(case["legal"]), case["tag_len"])
-        with pytest.raises(_native.RefusedError) as caught:
-            _native.parse(bytes.fromhex(case["datagram"]), case["tag_len"])
+        bindings.parse(bytes.fromhex(case["legal"]), case["tag_len"])
+        with pytest.raises(bindings.RefusedError) as caught:
+            bindings.parse(bytes.fromhex(case["datagram"]), case["tag_len"])
         assert caught.value.counter == case["refusal"], case
 
 
 def test_host_formats() -> None:
     contents = load("host.json")
     pairs = (
-        ("descriptors", _native.encode_descriptor, _native.decode_descriptor),
-        ("records", _native.encode_record, _native.decode_record),
+        ("descriptors", bindings.encode_descriptor, bindings.decode_descriptor),
+        ("records", bindings.encode_record, bindings.decode_record),
     )
     for name, encode, decode in pairs:
         for case in contents[name]:
@@ -188,7 +190,7 @@ def test_host_formats() -> None:
 def test_worked_example(number: int) -> None:
     contents = load("example.json")["connections"][number]
     in_pd = "group_keys" in contents
-    ends = pd_sessions(contents, _native.KeyCache(1)) if in_pd else sessions(contents)
+    ends = pd_sessions(contents, bindings.KeyCache(1)) if in_pd else sessions(contents)
     for packet in contents["packets"]:
         sealed = ends[packet["from"]].seal(*arguments(packet))
         assert sealed.hex() == packet["datagram"], packet["name"]
@@ -197,7 +199,7 @@ def test_worked_example(number: int) -> None:
 # --- key modes --------------------------------------------------------------------
 
 
-def test_secrets_of_pds() -> None:
+def test_secrets_of_key_mode_pd() -> None:
     cases = load("pd.json")["secrets"]
     for case in cases:
         receiver, sender = (
@@ -205,23 +207,23 @@ def test_secrets_of_pds() -> None:
         )
         key, generation = bytes.fromhex(case["group_key"]), bytes.fromhex(case["generation"])
         wanted = bytes.fromhex(case["secret"])
-        assert _native.pd_secret(key, receiver, sender, generation, len(wanted)) == wanted
+        assert bindings.pd_secret(key, receiver, sender, generation, len(wanted)) == wanted
     assert len({case["secret"] for case in cases}) == len(cases)
 
 
 @pytest.mark.parametrize("case", load("pd.json")["connections"], ids=lambda c: c["policy"])
 @pytest.mark.parametrize("contexts", [0, 1024])
-def test_first_packets_of_pds(case: dict[str, Any], contexts: int) -> None:
-    """Each end from its own K_PD, and in policy `owner` what the other end gave it."""
-    ends = pd_sessions(case, _native.KeyCache(contexts))
+def test_packets_in_key_mode_pd(case: dict[str, Any], contexts: int) -> None:
+    """Each end uses its own K_PD and, in policy `owner`, the secret that the other end gave it."""
+    ends = pd_sessions(case, bindings.KeyCache(contexts))
     for packet in case["packets"]:
         sealed = ends[packet["from"]].seal(*arguments(packet))
         assert sealed.hex() == packet["datagram"]
         assert ends[1 - packet["from"]].open(sealed)["payload"].hex() == packet["payload"]
     other = ends[0].seal({"opcode": 4, "request_id": 9}, b"")
     for stranger in (case | {"group_keys": ["00" * 48] * 2}, of_mode(case, 2)):
-        with pytest.raises(_native.RefusedError, match="tag"):
-            pd_sessions(stranger, _native.KeyCache(contexts))[1].open(other)
+        with pytest.raises(bindings.RefusedError, match="tag"):
+            pd_sessions(stranger, bindings.KeyCache(contexts))[1].open(other)
 
 
 # --- epochs (3.5) ---------------------------------------------------------------
@@ -234,17 +236,17 @@ def test_chain_of_secrets(case: dict[str, Any]) -> None:
     for row in case["rows"]:
         epoch = row["epoch"]
         context = generation + bytes([direction]) + epoch.to_bytes(4, "big")
-        secret = _native.kdf(secret, "next", context, len(secret))
+        secret = bindings.kdf(secret, "next", context, len(secret))
         assert secret.hex() == row["secret"]
         context += bytes([suite.id, case["level"], case["tag_len"]])
-        both = _native.kdf(secret, "traffic", context, suite.key_size + suite.iv_size)
+        both = bindings.kdf(secret, "traffic", context, suite.key_size + suite.iv_size)
         assert both.hex() == row["key"] + row["iv"]
 
 
 @pytest.mark.parametrize("contexts", [0, 1024])
 @pytest.mark.parametrize("case", load("epochs.json")["connections"], ids=lambda c: c["policy"])
-def test_lives_of_epochs(case: dict[str, Any], contexts: int) -> None:
-    ends, began = pd_sessions(case, _native.KeyCache(contexts)), 0
+def test_connections_with_several_epochs(case: dict[str, Any], contexts: int) -> None:
+    ends, began = pd_sessions(case, bindings.KeyCache(contexts)), 0
     first: tuple[int, bytes] | None = None
     for step in case["steps"]:
         if "renew" in step:
@@ -260,12 +262,12 @@ def test_lives_of_epochs(case: dict[str, Any], contexts: int) -> None:
         first = first or (1 - step["from"], sealed)
     assert began > 6
     assert first
-    with pytest.raises(_native.RefusedError, match="replay"):
+    with pytest.raises(bindings.RefusedError, match="replay"):
         ends[first[0]].open(first[1])
 
 
-def renew(ends: list[_native.Session], step: dict[str, Any]) -> None:
-    """The receiver gets it first; with pd it derives it from another K_PD."""
+def renew(ends: list[bindings.Session], step: dict[str, Any]) -> None:
+    """The receiver gets the secret first. In modes with pd it derives it from a new K_PD."""
     sender, receiver = ends[step["renew"]], ends[1 - step["renew"]]
     secret = bytes.fromhex(step["secret"])
     if "group_key" in step:
@@ -275,7 +277,7 @@ def renew(ends: list[_native.Session], step: dict[str, Any]) -> None:
         receiver.renew(1, secret)
     sender.renew(2, secret)
     for end, direction in ((sender, 2), (receiver, 1)):
-        with pytest.raises(OSError, match="secret") as refused:  # one waits already
+        with pytest.raises(OSError, match="secret") as refused:  # a new secret is already waiting
             end.renew(direction, secret)
         assert refused.value.errno == errno.EBUSY
 
@@ -285,7 +287,7 @@ def of_mode(case: dict[str, Any], flip: int) -> dict[str, Any]:
     return case | {"client": case["client"] | {"mode": mode}}
 
 
-def pd_sessions(case: dict[str, Any], cache: _native.KeyCache) -> list[_native.Session]:
+def pd_sessions(case: dict[str, Any], cache: bindings.KeyCache) -> list[bindings.Session]:
     client = params_from_json(case["client"])
     shared = case.get("policy") == "shared"
     found = []
@@ -296,5 +298,5 @@ def pd_sessions(case: dict[str, Any], cache: _native.KeyCache) -> list[_native.S
         secrets = {"tx_secret": tx_secret}
         if end.mode & Mode.PD:
             secrets["rx_secret"] = none
-        found.append(_native.Session(fields.of_params(end) | secrets | worker))
+        found.append(bindings.Session(fields.of_params(end) | secrets | worker))
     return found

@@ -1,4 +1,4 @@
-"""Each suite and level over rxe, the key modes taking turns, from one pair of host processes.
+"""Each suite and level over rxe, with alternating key modes, from one pair of host processes.
 
 The keys come from tests/keying.py: a key exchange takes seconds here.
 """
@@ -10,9 +10,9 @@ from contextlib import closing
 import pytest
 
 import srdma
-from srdma._native import suites
 from srdma.control import Control, QPInfo
-from srdma.exchange_messages import Suite
+from srdma.keyex.messages import Suite
+from srdma.native.suites import suites
 from srdma.qp import SecureQP
 from tests.keying import End, Protection, attach, key, until_running
 from tests.rxe.inside.conftest import A, B
@@ -28,7 +28,7 @@ LENGTH = 9_001
 
 
 class Both:
-    """Host A here and host B there, each at its worker."""
+    """Host A in this process and host B in its own, each at its worker."""
 
     def __init__(self, pd, control_a, control_b, host_b, opened) -> None:
         self.pd, self.host_b = pd, host_b

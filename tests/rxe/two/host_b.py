@@ -1,8 +1,8 @@
-"""Host B in its own machine: tests/rxe/inside/host_b.py, asked over TCP by one host A.
+"""Host B in a separate machine: tests/rxe/inside/host_b.py with requests over TCP from one host A.
 
     python -m tests.rxe.two.host_b
 
-The first answer names its worker, besides what that one says.
+The first response also names its worker.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import socket
 import sys
 
-from srdma.demo_host import main
-from srdma.frames import write_frame
+from srdma._engine.frames import write_frame
+from srdma.demo.host import main
 from tests.rxe.inside.host_b import Host
 from tests.rxe.two import end
 

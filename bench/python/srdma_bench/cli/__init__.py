@@ -1,0 +1,17 @@
+"""The commands `srdma perf` and `srdma bench`, found by the entry points `srdma.commands`."""
+
+from srdma.cli.commands import Command, Group
+from srdma_bench.cli import bench, kvs, peers, perf, targets
+
+PERF = Command(perf.perf, cls=perf.Command)
+BENCH = Group(
+    "Measure, keep the results, and show them.",
+    {
+        "machine": bench.machine,
+        "kvs": kvs.kvs,
+        "peers": peers.peers,
+        "paper": bench.paper,
+        "targets": targets.targets,
+        "waiting": bench.waiting,
+    },
+)

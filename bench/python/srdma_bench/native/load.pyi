@@ -1,0 +1,23 @@
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from srdma.native.leg import Host, ShmLeg, Work
+
+class Failed(Exception): ...  # noqa: N818
+class Refused(Exception): ...  # noqa: N818
+
+class Load:
+    def __init__(
+        self, host: Host, leg: ShmLeg, look: Callable[[], object], patience: float
+    ) -> None: ...
+    def receives(self, works: list[Work]) -> None: ...
+    def came(self, qpn: int) -> None: ...
+    def stream(
+        self, works: list[Work], sweep: tuple[int, int], count: int, ns: int, marks: array[int]
+    ) -> None: ...
+    def take(self, count: int, ns: int) -> tuple[int, int]: ...
+    def alone(self, work: Work, times: array[int], gap: int = 0) -> None: ...
+    def play(
+        self, work: Work, out: Any, back: Any | None, times: array[int], first: bool
+    ) -> None: ...

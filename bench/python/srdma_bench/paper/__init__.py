@@ -1,0 +1,1 @@
+"""`srdma bench paper`: the tables and figures of the paper."""

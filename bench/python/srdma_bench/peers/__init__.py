@@ -1,0 +1,1 @@
+"""`srdma bench peers`: srdma beside TLS, redis and memcached."""

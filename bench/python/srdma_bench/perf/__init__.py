@@ -1,0 +1,1 @@
+"""`srdma perf`: latency and bandwidth of one connection."""

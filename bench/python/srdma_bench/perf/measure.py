@@ -1,0 +1,492 @@
+"""Measurements between two hosts: what `srdma perf` does, by the names of perftest.
+
+The client says what is measured on a QP that carries nothing else (CBOR messages), the server
+answers when it is ready and when it is done; then QPs of their own carry the load, which a host
+of `perf_hosts.py` posts and polls. Every run checks that what travelled was protected as agreed:
+packets sealed, verified and unprotected are counted by both workers.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import cbor2
+
+from srdma.capability import Capability, Right
+from srdma.connection import Connection
+from srdma.control import HostKind
+from srdma.errors import IntegrityError, LocalError, RemoteError, Timeout
+from srdma.keyex.messages import LEVELS
+from srdma.mr import Access, RemoteMR
+from srdma.native.leg import PING_MS, RING_LEAST, RING_MOST, counter_names
+from srdma.pd import PD
+from srdma.qp import SecureQP
+from srdma.wr import SGE, RecvWR, SendWR, WROpcode
+from srdma_bench.perf.hosts import PATIENCE, Host, Marks, Receives, Sends, Sweep, host_named
+
+WRITE, READ, SEND = WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND
+WORKS = 256  # that a host takes at once
+SPARE = 4  # QPs of others that may be there during a run
+SILENCE = 0.5  # seconds without a message: a stream of unknown length is over
+WARM_UP = 100  # rounds that are not counted, at most as many as are
+MIB = 1 << 20
+ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
+
+
+@dataclass(frozen=True)
+class Test:
+    """A row of the table of tests."""
+
+    title: str
+    opcode: WROpcode
+    latency: bool
+    echo: bool = False  # the other end answers each
+    iterations: int = 1000  # unless told
+
+    @property
+    def messages(self) -> bool:
+        return self.opcode == SEND
+
+
+TESTS = {
+    "write_lat": Test("RDMA_Write", WRITE, latency=True, echo=True),
+    "read_lat": Test("RDMA_Read", READ, latency=True),
+    "send_lat": Test("Send", SEND, latency=True, echo=True),
+    "write_bw": Test("RDMA_Write", WRITE, latency=False, iterations=5000),
+    "read_bw": Test("RDMA_Read", READ, latency=False),
+    "send_bw": Test("Send", SEND, latency=False),
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run: size in bytes, iterations (0: seconds count), both directions or one.
+
+    reads: percent of a write_bw that are READs. qps: how many carry it, 0 for all. host: who posts,
+    C or Python; where the leg is not of shared memory it is always Python.
+    """
+
+    test: str
+    size: int
+    iterations: int = 0
+    seconds: float = 0.0
+    both: bool = False
+    reads: int = 0
+    qps: int = 0
+    host: str = "C"
+
+    @property
+    def row(self) -> Test:
+        return TESTS[self.test]
+
+
+@dataclass
+class Result:
+    """What one run gave; ns, and counts of this end's workers and processes.
+
+    times are of the rounds after the warm-up, all else of all.
+    """
+
+    plan: Plan
+    messages: int = 0
+    ns: int = 0
+    windows: list[float] = field(default_factory=list)  # bytes per ns
+    times: list[int] = field(default_factory=list)  # latency: ns of each, sorted
+    cpu: dict[str, float] = field(default_factory=dict)  # ns per message
+    packets: int = 0  # sealed and verified by both workers
+    wire_bytes: int = 0  # sent by both workers
+    host: str = ""  # who posted at this end
+
+    @property
+    def gigabytes(self) -> float:
+        """Per second, of payload."""
+        return self.messages * self.plan.size / self.ns if self.ns else 0.0
+
+    @property
+    def each(self) -> float:
+        """The ns of a message: the median latency, or the mean of a stream."""
+        return self.quantile(0.5) * 1000 if self.times else self.ns / self.messages
+
+    def quantile(self, q: float) -> float:
+        """Of the latencies, in microseconds."""
+        return self.times[min(int(q * len(self.times)), len(self.times) - 1)] / 1000
+
+    def summary(self, *, gbits: bool = False) -> dict[str, Any]:
+        """By the names of perftest, and in its units: MiB/s or Gbit/s, us."""
+        common = {"MsgSize": self.plan.size, "n_iterations": len(self.times) or self.messages}
+        own = {
+            "host": self.host, "messages": self.messages, "ns": self.ns, "packets": self.packets,
+            "wire_bytes": self.wire_bytes, "cpu_ns": self.cpu,
+        }  # fmt: skip
+        return common | (self._latency() if self.plan.row.latency else self._bandwidth(gbits)) | own
+
+    def _latency(self) -> dict[str, float]:
+        return {
+            "t_min": self.times[0] / 1000, "t_max": self.times[-1] / 1000,
+            "t_typical": self.quantile(0.5), "t_avg": statistics.fmean(self.times) / 1000,
+            "t_stdev": statistics.pstdev(self.times) / 1000,
+            "percentile_99": self.quantile(0.99), "percentile_99.9": self.quantile(0.999),
+        }  # fmt: skip
+
+    def _bandwidth(self, gbits: bool) -> dict[str, float]:
+        unit = 8.0 if gbits else 1e9 / MIB
+        return {
+            "BW_peak": max(self.windows) * unit, "BW_average": self.gigabytes * unit,
+            "MsgRate": self.messages / self.ns * 1000,
+        }  # fmt: skip
+
+
+def ring_entries(options: Mapping[str, Any]) -> int:
+    """Of a PD for the QPs of such a connection; a device may not have the most of them."""
+    qps, sq, rq = (options[name] for name in ("qps", "sq", "rq"))
+    need = qps * (sq + rq + 1)
+    if need > RING_MOST:
+        raise LocalError(
+            f"{qps} QPs with queues of {sq} and {rq} need {need} completions, and a worker keeps "
+            f"{RING_MOST} for a host: less would be right"
+        )
+    return max(RING_LEAST, 1 << int(need - 1).bit_length())
+
+
+class Place:
+    """What one end needs of its PD: memory to send from, and memory that the peer uses."""
+
+    def __init__(self, pd: PD, region: int, *, proof: bool = False) -> None:
+        """proof: the peer must prove that it may use the memory, for key modes with `mem`."""
+        self.pd = pd
+        self.source = pd.alloc(region, Access.LOCAL_WRITE)
+        self.target = pd.alloc(region, ACCESS, proof=proof)
+        self.landing = pd.alloc(region, Access.LOCAL_WRITE)  # of messages
+
+    def offer(self) -> bytes:
+        """What the peer needs to use the target: `offered()` reads it."""
+        if self.target.proof:
+            return self.target.capability(rights=Right.READ | Right.WRITE).to_bytes()
+        return self.target.remote().to_bytes()
+
+    def close(self) -> None:
+        for region in (self.source, self.target, self.landing):
+            region.close()
+
+
+def offered(data: bytes) -> RemoteMR | Capability:
+    """A region, or the capability of all of it."""
+    if len(data) > len(RemoteMR(0, 0, 0).to_bytes()):
+        return Capability.from_bytes(data)
+    return RemoteMR.from_bytes(data)
+
+
+def spots(room: int, qps: int) -> tuple[int, int]:
+    """How many places of a region with room for so many a turn of works has, and how many turns
+    there are in it: a place is a QP's alone where there is one for each."""
+    laps = -(-room // WORKS)
+    count = room // laps // qps * qps or qps
+    return count, max(1, room // count)
+
+
+class End:
+    """One end of a connection whose first QP is for talk and whose others are measured.
+
+    patience: seconds in which the peer must answer, and something of a run complete.
+    """
+
+    def __init__(
+        self, there: Connection, place: Place, remote: RemoteMR | Capability,
+        patience: float = PATIENCE,
+    ) -> None:  # fmt: skip
+        self.there, self._place, self._remote, self._patience = there, place, remote, patience
+        self._talk, *self._qps = there.qps
+        self._control = place.pd.connect()
+        self._pid = self._control.hello(patience).pid  # of the PD's thread
+        self._hosts: dict[str, Host] = {}
+
+    def close(self) -> None:
+        self._control.close()
+
+    # Talk -----------------------------------------------------------------------
+
+    def say(self, **words: Any) -> None:
+        self._talk.send(cbor2.dumps(words), timeout=self._patience)
+
+    def hear(self, word: str, timeout: float | None) -> Any:
+        """What the peer says of a word, which must be in its next message."""
+        said = cbor2.loads(self._talk.recv(timeout).data)
+        if not isinstance(said, dict) or word not in said:
+            raise RemoteError(f"the peer of a measurement says {said!r}, not {word}")
+        return said[word]
+
+    # Work requests ---------------------------------------------------------------
+
+    @property
+    def shared(self) -> bool:
+        """The leg is of shared memory, where there is a load in C."""
+        return self._place.pd.ctx.hello.host_kind == HostKind.SHM
+
+    def _host(self, plan: Plan) -> Host:
+        name = plan.host if self.shared else "Python"
+        if name not in self._hosts:
+            self._hosts[name] = host_named(name, self._place.pd, self._patience)
+        return self._hosts[name]
+
+    def _sends(self, opcode: WROpcode, size: int, busy: Sequence[SecureQP], count: int) -> Sends:
+        """So many, QP by QP, each at a place of its own if the region has so many."""
+        local = self._place.source if opcode != READ else self._place.landing
+        room = local.length // size
+        return [
+            (
+                busy[n % len(busy)],
+                self._send(opcode, local.sge(n % room * size, size), n % room * size),
+            )
+            for n in range(count)
+        ]
+
+    def _sweep(self, plan: Plan) -> Sweep:
+        """A stream over the whole region, with READs evenly in it."""
+        busy, opcode = self._qps[: plan.qps or None], plan.row.opcode
+        count, laps = spots(self._place.source.length // plan.size, len(busy))
+        sends = list(self._sends(opcode, plan.size, busy, count))
+        if plan.reads:
+            for n, read in enumerate(self._sends(READ, plan.size, busy, count)):
+                spot = n // len(busy)
+                if (spot + 1) * plan.reads // 100 > spot * plan.reads // 100:
+                    sends[n] = read
+        return Sweep(sends, laps, count * plan.size)
+
+    def _send(self, opcode: WROpcode, sge: SGE, offset: int) -> SendWR:
+        wr = SendWR(0, opcode, [sge])
+        if opcode is not SEND:
+            wr.set_remote(self._remote, offset)
+        return wr
+
+    def _receives(self) -> Receives:
+        landing = self._place.landing.sge()
+        return [(qp, RecvWR(sg=[landing])) for qp in self._qps]
+
+    # Runs -------------------------------------------------------------------------
+
+    def run(self, plan: Plan, *, first: bool) -> tuple[Result, dict[str, float]]:
+        """This end's part of a run, and what worker and process counted; first: the client's."""
+        host, before = self._host(plan), self._counts()
+        result = self._run(plan, host, first)
+        result.host = host.name
+        after = self._counts()
+        return result, {name: after[name] - before[name] for name in before}
+
+    def _run(self, plan: Plan, host: Host, first: bool) -> Result:
+        row = plan.row
+        if row.echo:
+            return self._echo(plan, host, first)
+        if row.latency and first:
+            todo = self._sends(row.opcode, plan.size, self._qps, 1)
+            return self._timed(plan, lambda times: host.alone(todo, times))
+        if first or (plan.both and not row.latency):
+            marks = host.stream(self._sweep(plan), plan.iterations, int(plan.seconds * 1e9))
+            if row.messages and plan.both:
+                self._take(plan, host)  # what the peer still sends
+            return _streamed(plan, marks)
+        if row.messages:
+            return Result(plan, *self._take(plan, host))
+        return Result(plan)
+
+    def _take(self, plan: Plan, host: Host) -> tuple[int, int]:
+        return host.take(plan.iterations, int(SILENCE * 1e9))
+
+    def _echo(self, plan: Plan, host: Host, first: bool) -> Result:
+        """Ping-pong: half of a round is the latency, as in perftest."""
+        place, todo = self._place, self._sends(plan.row.opcode, plan.size, self._qps, 1)
+        out = memoryview(place.source.buf)[: plan.size]
+        back = None if plan.row.messages else memoryview(place.target.buf)[: plan.size]
+        result = self._timed(plan, lambda times: host.play(todo, (out, back), times, first))
+        result.times = [ns // 2 for ns in result.times]
+        return result
+
+    def _timed(self, plan: Plan, play: Callable[[array[int]], None]) -> Result:
+        warm_up = min(WARM_UP, plan.iterations)
+        times = array("Q", bytes(8 * (plan.iterations + warm_up)))
+        play(times)
+        return Result(plan, len(times), sum(times), times=sorted(times[warm_up:]))
+
+    def prepare(self, plan: Plan) -> None:
+        """Before this end says that it is ready."""
+        self._place.target.buf[plan.size - 1] = 0
+        if plan.row.messages:
+            self._host(plan).receives(self._receives())
+
+    # What it cost -------------------------------------------------------------------
+
+    def _counts(self) -> dict[str, float]:
+        counted = dict(zip(counter_names(), self._control.stats(), strict=False))
+        return {
+            **{name: counted[name] for name in COUNTED},
+            "host_cpu": time.process_time_ns(),
+            "worker_cpu": cpu_ns(self._pid),
+        }
+
+
+def _streamed(plan: Plan, marks: Marks) -> Result:
+    """Windows in which nothing completed say nothing."""
+    windows = [
+        (done - before) * plan.size / (at - since)
+        for (before, since), (done, at) in pairwise([(0, 0), *marks])
+        if done > before and at > since
+    ]
+    return Result(plan, *marks[-1], windows)
+
+
+COUNTED = (
+    "packets_sealed",
+    "packets_verified",
+    "packets_unprotected_sent",
+    "packets_unprotected_received",
+    "proofs_made",
+    "proofs_verified",
+    "wire_bytes_sent",
+)
+
+
+class Protection(Protocol):
+    """What is in force."""
+
+    @property
+    def level(self) -> str: ...
+
+    @property
+    def proof(self) -> bool:
+        """A capability is used."""
+
+    @property
+    def qps(self) -> int: ...
+
+
+def pings(qps: int, seconds: float) -> int:
+    """How many packets of QPs at rest may be counted in a run of so many QPs: beside it there may
+    be as many, compared with it, and a few more. Both ends count each PING and its answer."""
+    return 4 * (qps + SPARE) * (1 + int(seconds * 1000 / PING_MS))
+
+
+def gained(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    """By each counter."""
+    return {name: after[name] - before[name] for name in after}
+
+
+def check_counts(
+    protection: Protection, result: Result, a: Mapping[str, float], b: Mapping[str, float],
+    *, answers: int = 1,
+) -> None:  # fmt: skip
+    """Each message is at least a packet from A that B verified, and there are so many answers that
+    A verified, an ack of many at least; with mode mem each WRITE and READ carries a proof."""
+    sent, received = "packets_sealed", "packets_verified"
+    other = "packets_unprotected_sent"
+    if protection.level == "none":
+        sent, received, other = other, "packets_unprotected_received", sent
+    least = result.messages
+    counts = [
+        (sent, a[sent], least),
+        (f"{received} at the peer", b[received], least),
+        (f"{sent} at the peer", b[sent], answers),
+        (received, a[received], answers),
+    ]
+    if protection.proof and not result.plan.row.messages:
+        counts += [("proofs_made", a["proofs_made"], least)]
+        counts += [("proofs_verified at the peer", b["proofs_verified"], least)]
+    for name, count, wanted in counts:
+        if count < wanted:
+            raise IntegrityError(f"{result.messages} messages, and {count:.0f} counted as {name}")
+    seconds = max(result.ns, sum(result.times)) / 1e9
+    if (odd := a[other] + b[other]) > pings(protection.qps, seconds):
+        raise IntegrityError(
+            f"{odd:.0f} packets counted as {other} in a run at level {protection.level}"
+        )
+
+
+def cpu_ns(pid: int) -> float:
+    """CPU time of all threads of a process of this machine."""
+    tasks = Path(f"/proc/{pid}/task")
+    try:
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
+    except (FileNotFoundError, ProcessLookupError) as error:  # the latter: it ended meanwhile
+        raise LocalError(f"the CPU time of process {pid} is not to be had here: {error}") from None
+
+
+class Client(End):
+    """The end that says what is measured, and prints it."""
+
+    @property
+    def level(self) -> str:
+        """In force."""
+        number = self.there.suite.level
+        return next(name for name, level in LEVELS.items() if level == number)
+
+    @property
+    def proof(self) -> bool:
+        return isinstance(self._remote, Capability)
+
+    @property
+    def qps(self) -> int:
+        return len(self._qps)
+
+    def measure(self, plan: Plan) -> Result:
+        """A run; raises if the workers' counters do not match what it did."""
+        self.prepare(plan)
+        self.say(run=asdict(plan))
+        self.hear("ready", self._patience)
+        result, own = self.run(plan, first=True)
+        self.say(over=True)
+        done = self.hear("done", self._patience)
+        theirs = done["counts"]
+        check_counts(self, result, own, theirs)
+        if plan.both:
+            result.messages += int(done["messages"])
+            result.ns = max(result.ns, int(done["ns"]))
+            result.windows = [max(result.windows) + float(done["peak"])]
+        result.packets = _sum(("packets_sealed", "packets_verified"), own, theirs)
+        result.wire_bytes = _sum(("wire_bytes_sent",), own, theirs)
+        result.cpu = {
+            "host_cpu": own["host_cpu"] / result.messages,
+            "worker_cpu": own["worker_cpu"] / result.messages,
+            "peer_worker_cpu": float(theirs["worker_cpu"]) / result.messages,
+        }
+        return result
+
+    def finish(self) -> None:
+        self.say(end=True)
+
+
+def _sum(names: tuple[str, ...], *counts: Mapping[str, float]) -> int:
+    return int(sum(count[name] for name in names for count in counts))
+
+
+class Server(End):
+    """The other end. Where it waits without a limit, its worker ends the QP of a dead peer."""
+
+    def serve(self) -> None:
+        """Until the client ends."""
+        while self.turn(None):
+            pass
+
+    def turn(self, timeout: float | None) -> bool:
+        """One run, if the client asks for one in this time. False: it has ended."""
+        try:
+            said = cbor2.loads(self._talk.recv(timeout).data)
+        except Timeout:
+            return True
+        if "end" in said:
+            return False
+        plan = Plan(**said["run"])
+        self.prepare(plan)
+        before = self._counts()
+        self.say(ready=True)
+        result, _ = self.run(plan, first=False)
+        self.hear("over", None)
+        after = self._counts()
+        counts = {name: after[name] - before[name] for name in before}
+        done = {"messages": result.messages, "ns": result.ns, "counts": counts}
+        self.say(done=done | {"peak": max(result.windows, default=0.0)})
+        return True

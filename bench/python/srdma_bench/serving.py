@@ -1,0 +1,35 @@
+"""A thread that serves one client of a far host: how it ended is for who asks for its end."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+
+from srdma.errors import DeviceError, Error
+
+
+class Serving(threading.Thread):
+    """serve() is what it does."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._failed = ""
+
+    def serve(self) -> None:
+        raise NotImplementedError
+
+    def run(self) -> None:
+        try:
+            self.serve()
+        except Error as error:
+            self._failed = str(error)
+        except Exception:
+            self._failed = traceback.format_exc()
+
+    def wait(self, seconds: float) -> None:
+        """Until it ended; raises if it does not, or did not end well."""
+        self.join(seconds)
+        if self.is_alive():
+            raise DeviceError(f"the server of a client did not end in {seconds:g} s")
+        if self._failed:
+            raise DeviceError(self._failed)

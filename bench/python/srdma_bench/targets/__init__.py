@@ -1,0 +1,1 @@
+"""`srdma bench targets`: ratios between measurements, and their goals."""

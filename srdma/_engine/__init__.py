@@ -1,0 +1,1 @@
+"""Posting, polling and waiting, and the legs below them. Not public."""

@@ -1,0 +1,134 @@
+"""The command line: the table of commands, and the exit codes of their failures.
+
+A command is a function; it returns its exit code or None. An exception that it raises becomes one
+line on stderr and an exit code here. Other packages add commands by entry points of the group
+`srdma.commands`: each names a Command or a Group (commands.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import Any
+
+import typer
+
+from srdma.cli import ca, demo, doctor, transfer
+from srdma.cli.commands import Command, Group, Run
+from srdma.cli.options import expanded
+from srdma.cli.output import complain
+from srdma.errors import DeviceError, Error, IntegrityError, LocalError, RemoteError, Timeout
+
+ENTRY_POINTS = "srdma.commands"
+COMMANDS: dict[str, Command | Group] = {
+    "demo": Command(demo.demo),
+    "recv": Command(transfer.recv),
+    "send": Command(transfer.send),
+    "doctor": Command(doctor.doctor),
+    "ca": Group(
+        "Make a certificate authority, and identities.",
+        {"init": ca.init, "issue": ca.issue},
+    ),
+}
+# Commands of the package srdma-bench, listed also where it is not installed.
+OF_BENCH = ("perf", "bench")
+
+FAILED, LOCAL, REMOTE, DEVICE, INTEGRITY, TIMEOUT, INTERRUPTED = 1, 3, 4, 5, 6, 7, 130
+EXIT_CODES = (
+    (Timeout, TIMEOUT),
+    (IntegrityError, INTEGRITY),
+    (RemoteError, REMOTE),
+    (DeviceError, DEVICE),
+    (LocalError, LOCAL),
+)
+EPILOG = (
+    "Exit codes: 0 done; 1 something that was checked did not hold; 2 wrong call; 3 wrong input"
+    " or file here; 4 the peer; 5 worker, device or system; 6 identity, key or tag; 7 too late;"
+    " 130 Ctrl-C."
+)
+
+
+def exit_code(error: Exception) -> int:
+    """Whose fault it was."""
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
+
+
+def guarded(command: Callable[..., int | None]) -> Callable[..., None]:
+    """The command with its failures named."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            code = command(*args, **kwargs) or 0
+        except KeyboardInterrupt:
+            complain("interrupted")
+            code = INTERRUPTED
+        except Error as error:
+            complain(str(error))
+            code = exit_code(error)
+        raise typer.Exit(code)
+
+    return run
+
+
+def missing(name: str, cause: str) -> Run:
+    """A command that only tells how to install the package that has it."""
+
+    def run() -> None:
+        raise LocalError(
+            f"srdma {name} is not available: {cause}: install the package srdma-bench "
+            "(pip install 'srdma[bench]', in a source tree: .ci/setup bench && make native)"
+        )
+
+    run.__doc__ = f"Not available: {cause}."
+    return run
+
+
+def commands() -> dict[str, Command | Group]:
+    """The own commands and those of installed packages, by name."""
+    found = dict(COMMANDS)
+    for name in OF_BENCH:
+        found[name] = Command(
+            missing(name, "the package srdma-bench is not installed"), accept_any=True
+        )
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            found[point.name] = point.load()
+        except ImportError as error:
+            found[point.name] = Command(missing(point.name, str(error)), accept_any=True)
+    return found
+
+
+def build() -> typer.Typer:
+    """The whole command line from the tables."""
+    look = {"no_args_is_help": True, "add_completion": False, "rich_markup_mode": None}
+    app = typer.Typer(
+        name="srdma",
+        help="Secure reliable connections for RDMA.",
+        epilog=EPILOG,
+        pretty_exceptions_enable=False,
+        **look,  # type: ignore[arg-type]
+    )
+    for name, entry in commands().items():
+        if isinstance(entry, Command):
+            accept = {
+                "ignore_unknown_options": entry.accept_any,
+                "allow_extra_args": entry.accept_any,
+            }
+            command = guarded(expanded(entry.run))
+            app.command(name, cls=entry.cls, context_settings=accept)(command)
+            continue
+        group = typer.Typer(help=entry.help, **look)  # type: ignore[arg-type]
+        for sub, run in entry.commands.items():
+            group.command(sub)(guarded(expanded(run)))
+        app.add_typer(group, name=name)
+    return app
+
+
+def main() -> None:
+    """The program `srdma`."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    build()()

@@ -1,0 +1,59 @@
+"""`srdma ca`: a certificate authority in a folder, and identities by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from srdma import identity
+from srdma.cli.options import Making
+from srdma.cli.output import console, print_json
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the CA.")]
+
+
+def init(
+    folder: Folder,
+    how: Making,
+    name: Annotated[str, typer.Option(help="Name of the CA.")] = "srdma CA",
+) -> None:
+    """Make a CA: DIR/ca.pem for everybody, DIR/ca.key for nobody else."""
+    algorithm = cast(identity.Algorithm, how.algorithm)
+    days = identity.CA_DAYS if how.days is None else how.days
+    cert = identity.create_ca(folder, name, days=days, algorithm=algorithm, force=how.force)
+    _tell({"certificate": str(cert), "key": str(folder / identity.CA_KEY)}, how.json)
+
+
+def issue(
+    folder: Folder,
+    how: Making,
+    uri: Annotated[str, typer.Option("--id", metavar="URI", help="spiffe://example.org/host-a")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PREFIX",
+            help="Writes PREFIX.pem and PREFIX.key  [default: the last part of the URI]",
+        ),
+    ] = None,
+) -> None:
+    """Issue a certificate for one identity by the CA in DIR."""
+    identity.check_identity_uri(uri)
+    cert, key = identity.issue(
+        folder,
+        uri,
+        out or Path(uri.rstrip("/").rsplit("/", 1)[-1]),
+        validity=identity.Validity(identity.DAYS if how.days is None else how.days),
+        algorithm=cast(identity.Algorithm, how.algorithm),
+        force=how.force,
+    )
+    _tell({"identity": uri, "certificate": str(cert), "key": str(key)}, how.json)
+
+
+def _tell(made: dict[str, str], json: bool) -> None:
+    if json:
+        print_json(made)
+        return
+    for what, value in made.items():
+        console().print(f"{what:>12}  {value}", markup=False)

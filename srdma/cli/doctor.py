@@ -1,0 +1,279 @@
+"""`srdma doctor`: what this machine has, what is missing, and what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import resource
+import ssl
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from srdma.cli.output import console, print_json
+from srdma.control import Control, Hello, thread_path
+from srdma.embedded import find_worker
+from srdma.errors import Error
+
+PACKAGES = ("cryptography", "pyOpenSSL", "typer", "rich", "cbor2", "pyroute2")
+WANTED_MEMLOCK = 64 << 20
+PROC, SYS = Path("/proc"), Path("/sys")
+
+State = Literal["ok", "note", "missing"]
+MARKS = {"ok": "[green]ok     [/]", "note": "[yellow]note   [/]", "missing": "[red]missing[/]"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line. `missing` is needed by the embedded NIC; `note` only by something optional."""
+
+    name: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
+    """Look over this machine: devices, rxe, workers, limits, AES, OpenSSL, packages.
+
+    The exit code is 0 if the embedded NIC can run here.
+    """
+    findings = list(examine())
+    if json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        _print(findings)
+    return any(finding.state == "missing" for finding in findings)
+
+
+def _print(findings: Iterable[Finding]) -> None:
+    out = console()
+    for finding in findings:
+        out.print(f"{MARKS[finding.state]} {finding.name:<16} ", end="")
+        out.print(finding.detail, markup=False)
+        if finding.remedy:
+            out.print(f"{'':25}-> {finding.remedy}", markup=False)
+
+
+def examine() -> Iterator[Finding]:
+    """All findings, in the order of what stands on what."""
+    yield from python_packages()
+    yield native()
+    yield openssl()
+    yield aes(_read(PROC / "cpuinfo"), platform.machine())
+    yield worker_program()
+    yield running_workers()
+    yield memfd()
+    yield process_vm(_read(PROC / "sys/kernel/yama/ptrace_scope"))
+    yield memlock(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], _read(PROC / "self/status"))
+    yield pyverbs()
+    yield devices(SYS / "class/infiniband")
+    yield rxe(SYS / "module/rdma_rxe", Path("/lib/modules"), os.uname().release)
+
+
+# Software ----------------------------------------------------------------------
+
+
+def python_packages() -> Iterator[Finding]:
+    present = {}
+    for package in PACKAGES:
+        try:
+            present[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            yield Finding(package, "missing", "not installed", f"pip install {package}")
+    listed = ", ".join(f"{name} {version}" for name, version in present.items())
+    yield Finding("python", "ok", f"{platform.python_version()} with {listed}")
+
+
+def native() -> Finding:
+    try:
+        from srdma.native.suites import selftest, suites
+    except ImportError as error:
+        return Finding("native", "missing", f"srdma.native: {error}", "make native")
+    names = [row["name"] for row in suites()]
+    broken = [name for name in names if not selftest(name)]
+    if broken:
+        return Finding("suites", "missing", f"broken: {', '.join(broken)}", "report this")
+    return Finding("suites", "ok", ", ".join(names))
+
+
+def openssl() -> Finding:
+    from OpenSSL import SSL
+
+    tls = SSL.OpenSSL_version(SSL.OPENSSL_VERSION).decode()
+    detail = f"workers {ssl.OPENSSL_VERSION}; key exchange {tls}"
+    if int(tls.split()[1].split(".")[0]) > 3 or tls.split()[1] >= "3.5":
+        return Finding("openssl", "ok", f"{detail} (X25519MLKEM768)")
+    return Finding(
+        "openssl",
+        "note",
+        f"{detail}: no X25519MLKEM768, X25519 is used",
+        "pip install -U pyOpenSSL",
+    )
+
+
+def worker_program() -> Finding:
+    try:
+        path = find_worker()
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10)
+    except (Error, OSError, subprocess.TimeoutExpired) as error:
+        return Finding("srdma-offload", "missing", str(error), "make offload")
+    if done.returncode:
+        return Finding("srdma-offload", "missing", f"{path}: {done.stderr.strip()}", "make offload")
+    return Finding("srdma-offload", "ok", f"{path}: {done.stdout.strip()}")
+
+
+def running_workers() -> Finding:
+    """Those whose sockets stand where names are looked up."""
+    paths = sorted(Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "srdma").glob("*.sock"))
+    if chosen := os.environ.get("SRDMA_WORKER", ""):
+        paths += [Path(chosen)] if "/" in chosen else []
+    alive, dead = [], []
+    for path in paths:
+        try:
+            alive.append(_describe(*_hellos(path)))
+        except Error as error:
+            dead.append(str(error))
+    if dead:
+        return Finding("workers", "note", "; ".join(alive + dead), "restart or remove the socket")
+    if alive:
+        return Finding("workers", "ok", ", ".join(alive))
+    return Finding(
+        "workers", "note", "none is running",
+        "srdma-offload --name NAME --wire-dev shm:DIR, or use --embedded",
+    )  # fmt: skip
+
+
+def _hellos(path: Path) -> Iterator[Hello]:
+    """Of each thread of a worker."""
+    thread = threads = 0
+    while thread <= threads:
+        with contextlib.closing(Control.connect(thread_path(path, thread), 2.0)) as control:
+            yield (hello := control.hello())
+        thread, threads = thread + 1, hello.threads - 1
+
+
+def _describe(first: Hello, *others: Hello) -> str:
+    threads = f", {first.threads} threads" if others else ""
+    return f"{first.name} (pid {first.pid}, wire {first.wire}{threads})"
+
+
+# Processor, kernel, limits -----------------------------------------------------
+
+
+def aes(cpuinfo: str, machine: str) -> Finding:
+    """Whether AES and carry-less multiplication are instructions."""
+    line = next((x for x in cpuinfo.splitlines() if x.startswith(("flags", "Features"))), ":")
+    flags = set(line.split(":", 1)[1].split())
+    wanted = {"aes", "pmull"} if machine == "aarch64" else {"aes", "pclmulqdq"}
+    wide = sorted(
+        flags & {"vaes", "vpclmulqdq", "avx512f", "avx2", "sve", "sha3", "sha_ni", "sha2"}
+    )
+    if wanted <= flags:
+        return Finding("aes", "ok", f"in hardware: {', '.join(sorted(wanted) + wide)}")
+    return Finding(
+        "aes", "note", f"{machine} without {', '.join(sorted(wanted - flags))}: AES will be slow",
+        "use suite chacha20-poly1305",
+    )  # fmt: skip
+
+
+def memfd() -> Finding:
+    """Sealed shared memory, which the embedded NIC is made of (Linux 5.1)."""
+    import fcntl
+
+    seal_shrink, seal_future_write = 2, 16  # linux/fcntl.h
+    try:
+        fd = os.memfd_create("srdma-doctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as error:
+        return Finding(
+            "memfd", "missing", f"memfd_create: {error.strerror}", "use Linux 5.1 or newer"
+        )
+    try:
+        os.ftruncate(fd, 4096)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seal_shrink | seal_future_write)
+    except OSError as error:
+        return Finding("memfd", "missing", f"sealing: {error.strerror}", "use Linux 5.1 or newer")
+    finally:
+        os.close(fd)
+    return Finding("memfd", "ok", "sealed shared memory works")
+
+
+def process_vm(ptrace_scope: str) -> Finding:
+    """Whether workers may reach memory that pd.alloc() did not make."""
+    probe = ctypes.create_string_buffer(b"here")
+    vector = (ctypes.c_size_t * 2)(ctypes.addressof(probe), 4)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.process_vm_readv(os.getpid(), vector, 1, vector, 1, 0) != 4:
+        error = os.strerror(ctypes.get_errno())
+        return Finding("process_vm", "note", f"process_vm_readv: {error}", "use pd.alloc()")
+    scope = ptrace_scope.strip() or "absent"
+    if scope in ("2", "3") and os.geteuid() != 0:
+        return Finding(
+            "process_vm", "note", f"Yama ptrace_scope {scope}: workers cannot reach other memory",
+            "use pd.alloc(), or sysctl kernel.yama.ptrace_scope=1",
+        )  # fmt: skip
+    return Finding("process_vm", "ok", f"works (Yama ptrace_scope {scope})")
+
+
+def memlock(limit: int, status: str) -> Finding:
+    """What verbs may register; the embedded NIC needs none of it."""
+    line = next((x for x in status.splitlines() if x.startswith("CapEff:")), "CapEff: 0")
+    if int(line.split()[1], 16) >> 14 & 1:
+        return Finding("memlock", "ok", "no limit (CAP_IPC_LOCK)")
+    if limit == resource.RLIM_INFINITY or limit >= WANTED_MEMLOCK:
+        shown = "no limit" if limit == resource.RLIM_INFINITY else f"{limit >> 20} MiB"
+        return Finding("memlock", "ok", shown)
+    return Finding(
+        "memlock", "note", f"{limit >> 10} KiB: verbs cannot register more",
+        "ulimit -l unlimited, or memlock in /etc/security/limits.conf",
+    )  # fmt: skip
+
+
+# RDMA --------------------------------------------------------------------------
+
+
+def pyverbs() -> Finding:
+    if util.find_spec("pyverbs") is None:
+        return Finding(
+            "pyverbs", "note", "not installed: no RDMA devices, only the embedded NIC",
+            "apt-get install python3-pyverbs, and a venv with --system-site-packages",
+        )  # fmt: skip
+    return Finding("pyverbs", "ok", "installed")
+
+
+def devices(folder: Path) -> Finding:
+    """RDMA devices and the state of their ports."""
+    found = []
+    for device in sorted(folder.glob("*")) if folder.is_dir() else []:
+        states = [_read(port / "state").strip() for port in sorted((device / "ports").glob("*"))]
+        found.append(f"{device.name} ({', '.join(states) or 'no port'})")
+    if found:
+        return Finding("rdma devices", "ok", ", ".join(found))
+    return Finding("rdma devices", "note", "none", "the embedded NIC needs none; for rxe see below")
+
+
+def rxe(loaded: Path, modules: Path, release: str) -> Finding:
+    """SoftRoCE: here, loadable, or in the VM."""
+    if loaded.exists():
+        return Finding("rxe", "ok", "rdma_rxe is loaded")
+    if any((modules / release).glob("kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko*")):
+        return Finding(
+            "rxe", "note", "rdma_rxe is there but not loaded", "modprobe rdma_rxe (root)"
+        )
+    return Finding(
+        "rxe", "note", f"kernel {release} has no module rdma_rxe", "make demo-rxe runs it in a VM"
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,290 @@
+"""A file over a secure QP: chunks by WRITE into the receiver's region, checked by SHA-256.
+
+    sender                                receiver
+    BEGIN {name, size} (SEND)      ->
+    chunk 0, 1, ... (WRITE with immediate, chunk i into slot i mod SLOTS)  ->
+    END {sha256} (SEND)            ->
+                                   <-     DONE {sha256} (SEND)
+
+The receiver posts one receive for BEGIN and one per free slot, and one more each time that a chunk
+is in the file: the RECV credit of the protocol is the flow control, and no slot is written twice.
+Either side may send {error} instead, and then both fail. The file appears under its name only when
+it is whole and on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import cbor2
+
+from srdma.errors import Error, IntegrityError, LocalError, RemoteError, WCError
+from srdma.mr import MR, Access, RemoteMR
+from srdma.pd import PD
+from srdma.qp import SecureQP
+from srdma.wc import WC, WCOpcode
+from srdma.wr import RecvWR, SendWR, WROpcode
+
+CHUNK = 1 << 20
+SLOTS = 8
+REGION = CHUNK * SLOTS
+MESSAGE = 4096  # bytes of BEGIN, END, DONE and error
+EVENT_TIMEOUT = 0.2  # seconds
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+class End:
+    """One end of a transfer: completions of its QP, and messages."""
+
+    def __init__(self, qp: SecureQP, pd: PD, region: MR, receives: int) -> None:
+        self._qp = qp
+        self._messages = pd.alloc(MESSAGE * receives)
+        self.region = region
+        for index in range(receives):
+            self._post_receive(index)
+
+    def _post_receive(self, index: int) -> None:
+        piece = self._messages[index * MESSAGE : (index + 1) * MESSAGE]
+        self._qp.post_recv(RecvWR(index, [piece]))
+
+    def _next(self) -> WC:
+        """The next completion; raises if it failed, or none comes."""
+        wcs = self._qp.poll(1, None)
+        if not wcs:
+            raise self._ended()
+        if error := wcs[0].error():
+            raise self._ended() if wcs[0].reason == "FLUSHED" else error
+        return wcs[0]
+
+    def _ended(self) -> RemoteError:
+        """Why the QP went to error; the event that says so follows what was flushed."""
+        while not self._qp.reason and self._qp.poll(SLOTS, EVENT_TIMEOUT):
+            pass
+        return RemoteError(f"the connection ended early: {self._qp.reason or 'no reason given'}")
+
+    def _message(self, wc: WC) -> dict[str, Any]:
+        """The peer's message; its error raises."""
+        at = wc.wr_id * MESSAGE
+        try:
+            message = cbor2.loads(bytes(self._messages.buf[at : at + wc.byte_len]))
+        except Exception:  # whatever hostile bytes raise in the decoder is one refusal
+            message = None
+        if not isinstance(message, dict):
+            raise RemoteError("the peer sent something that is no message of a transfer")
+        if "error" in message:
+            raise RemoteError(f"the peer says: {_printable(str(message['error']))}")
+        return message
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            self._qp.send(cbor2.dumps(message))
+        except WCError:
+            for wc in self._qp.poll(SLOTS + 2):  # did the peer say why?
+                if wc.opcode == WCOpcode.RECV and wc.error() is None:
+                    self._message(wc)
+            raise
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell the peer why this end fails, if it is this end."""
+        try:
+            yield
+        except (LocalError, IntegrityError) as error:
+            with contextlib.suppress(Error):
+                self._send({"error": str(error)[: MESSAGE // 2]})
+            raise
+
+    def close(self) -> None:
+        """After the QP is closed."""
+        self._messages.close()
+        self.region.close()
+
+
+class Sender(End):
+    """The end with the file."""
+
+    def __init__(self, qp: SecureQP, pd: PD, remote: RemoteMR) -> None:
+        super().__init__(qp, pd, pd.alloc(REGION, Access.NONE), receives=2)
+        if remote.length != REGION:
+            raise RemoteError(f"the peer's region has {remote.length} bytes: it must be {REGION}")
+        self._remote = remote
+        self._free = list(range(SLOTS))
+        self._done: dict[str, Any] | None = None
+
+    def send(self, path: Path, progress: Progress) -> str:
+        """Send it; the SHA-256 that both ends found."""
+        with self._told(), _open(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            self._send({"name": path.name, "size": size})
+            digest = self._chunks(file, path, size, progress)
+            while len(self._free) < SLOTS:
+                self._complete()
+            self._send({"sha256": digest})
+            while self._done is None:
+                self._complete()
+        if self._done.get("sha256") != digest:
+            raise IntegrityError("the receiver has another SHA-256 than the sender")
+        return digest
+
+    def _chunks(self, file: BinaryIO, path: Path, size: int, progress: Progress) -> str:
+        digest = hashlib.sha256()
+        for number, at in enumerate(range(0, size, CHUNK)):
+            while not self._free:
+                self._complete()
+            slot = self._free.pop(0)
+            length = min(CHUNK, size - at)
+            buffer = self.region.buf[slot * CHUNK :][:length]
+            if _read_into(file, buffer, path) != length:
+                raise LocalError(f"{path} became shorter while it was sent")
+            digest.update(buffer)
+            self._write(number, slot, length)
+            progress(at + length, size)
+        return digest.hexdigest()
+
+    def _write(self, number: int, slot: int, length: int) -> None:
+        piece = self.region.sge(slot * CHUNK, length)
+        opcode = WROpcode.RDMA_WRITE_WITH_IMM
+        wr = SendWR(slot, opcode, [piece], imm_data=number & 0xFFFFFFFF)
+        wr.set_remote(self._remote, number % SLOTS * CHUNK)
+        self._qp.post_send(wr)
+
+    def _complete(self) -> None:
+        """One completion: a slot is free again, or the receiver speaks."""
+        wc = self._next()
+        if wc.opcode == WCOpcode.RECV:
+            self._done = self._message(wc)
+        else:
+            self._free.append(wc.wr_id)
+
+
+class Receiver(End):
+    """The end with the region; made before the peer connects, bound to the QP after."""
+
+    def __init__(self, qp: SecureQP, pd: PD, region: MR) -> None:
+        super().__init__(qp, pd, region, receives=SLOTS + 1)
+        self._chunks = 0
+
+    def receive(self, out: Path, *, force: bool, progress: Progress) -> tuple[Path, str]:
+        """Receive one file into `out`, a folder or the file's new name; its path and SHA-256."""
+        with self._told():
+            begin = self._message(self._next())
+            size = begin.get("size")
+            if not isinstance(size, int) or size < 0:
+                raise RemoteError("the peer does not say how long its file is")
+            path = target(out, begin.get("name"), force)
+            with _partial(path) as (file, partial):
+                digest = self._fill(file, path, size, progress)
+                _finish(file, partial, path)
+        self._send({"sha256": digest})
+        return path, digest
+
+    def _fill(self, file: BinaryIO, path: Path, size: int, progress: Progress) -> str:
+        digest = hashlib.sha256()
+        done = 0
+        while True:
+            wc = self._next()
+            if wc.opcode == WCOpcode.RECV:
+                break
+            # A copy, because the peer may write the slot at any time.
+            chunk = bytes(self.region.buf[wc.imm_data % SLOTS * CHUNK :][: wc.byte_len])
+            if wc.imm_data != self._chunks & 0xFFFFFFFF or done + wc.byte_len > size:
+                raise RemoteError("the peer sent a chunk that does not belong to its file")
+            _write(file, memoryview(chunk), path)
+            digest.update(chunk)
+            self._chunks += 1
+            done += wc.byte_len
+            self._post_receive(wc.wr_id)
+            progress(done, size)
+        said = self._message(wc).get("sha256")
+        if done != size:
+            raise RemoteError(f"the peer sent {done} of {size} bytes")
+        if said != digest.hexdigest():
+            raise IntegrityError("SHA-256 differs from the sender's: the file was thrown away")
+        return digest.hexdigest()
+
+
+# Files ---------------------------------------------------------------------------
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise LocalError(f"cannot read {path}: {error.strerror}") from None
+    if not path.is_file():
+        file.close()
+        raise LocalError(f"{path} is no regular file")
+    return file
+
+
+def _read_into(file: BinaryIO, buffer: memoryview, path: Path) -> int:
+    try:
+        return cast("Any", file).readinto(buffer) or 0
+    except OSError as error:
+        raise LocalError(f"cannot read {path}: {error.strerror}") from None
+
+
+def target(out: Path, name: object, force: bool) -> Path:
+    """Where the file goes; a name of the peer's stays inside the folder."""
+    if out.is_dir():
+        safe = Path(name).name if isinstance(name, str) else ""
+        if not safe or safe.startswith(".") or safe != name or not safe.isprintable():
+            raise LocalError(
+                f"{_printable(repr(name))} is no name for a file: give one by --out FILE"
+            )
+        out = out / safe
+    if not out.parent.is_dir():
+        raise LocalError(f"there is no folder {out.parent}")
+    if out.exists() and not force:
+        raise LocalError(f"{out} exists: nothing was written (--force overwrites it)")
+    return out
+
+
+@contextlib.contextmanager
+def _partial(path: Path) -> Iterator[tuple[BinaryIO, str]]:
+    """A file beside the target, gone unless `_finish` named it."""
+    try:
+        fd, name = tempfile.mkstemp(prefix=f".{path.name[:64]}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise LocalError(f"cannot write into {path.parent}: {error.strerror}") from None
+    try:
+        with os.fdopen(fd, "wb", buffering=0) as file:
+            yield cast(BinaryIO, file), name
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def _write(file: BinaryIO, data: memoryview, path: Path) -> None:
+    try:
+        while data:
+            data = data[file.write(data) :]
+    except OSError as error:
+        raise LocalError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _finish(file: BinaryIO, partial: str, path: Path) -> None:
+    """On disk, then under its name."""
+    try:
+        os.fchmod(file.fileno(), 0o666 & ~_umask())
+        os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise LocalError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)[:512]

@@ -1,0 +1,38 @@
+"""Client of a worker's control socket (protocol.md 10)."""
+
+from srdma.control.client import TIMEOUT, Control, socket_path, thread_path
+from srdma.control.messages import (
+    CapabilityRequest,
+    Direction,
+    Hello,
+    HostKind,
+    KeyRequest,
+    Keys,
+    Kind,
+    LegInfo,
+    MRRequest,
+    QPInfo,
+    QPRequest,
+    QPState,
+    Rotation,
+)
+
+__all__ = [
+    "TIMEOUT",
+    "CapabilityRequest",
+    "Control",
+    "Direction",
+    "Hello",
+    "HostKind",
+    "KeyRequest",
+    "Keys",
+    "Kind",
+    "LegInfo",
+    "MRRequest",
+    "QPInfo",
+    "QPRequest",
+    "QPState",
+    "Rotation",
+    "socket_path",
+    "thread_path",
+]

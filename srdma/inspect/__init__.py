@@ -1,0 +1,1 @@
+"""Tools that look at packets: captures, dissection, RoCE v2 frames."""

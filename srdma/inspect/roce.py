@@ -1,0 +1,166 @@
+"""What is on a RoCE v2 wire: frames of a network device, taken apart and put together again.
+
+Ethernet 14 | IPv4 | UDP 8 to port 4791 | BTH 12 | payload | pad | ICRC 4. Only IPv4: that is what
+`rxe.pair()` speaks.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from srdma.errors import DeviceError
+
+PORT = 4791
+ROOM = 64 << 20  # bytes of frames that the kernel keeps until take()
+
+_ETH_P_ALL, _ETH_P_IP, _IPPROTO_UDP = 0x0003, 0x0800, 17
+_SO_RCVBUFFORCE, _SOL_PACKET, _PACKET_STATISTICS = 33, 263, 6
+_FRAME_MAX = 1 << 16
+_ETHERNET, _UDP, _BTH, _ICRC = 14, 8, 12, 4
+_SERIAL_HALF, _SERIAL_MASK = 1 << 23, 0xFFFFFF
+
+# The opcodes of a reliable connection by what they do (IBTA table 38).
+_FIRST, _MIDDLE, _LAST = 0x00, 0x01, 0x02
+_RC_SENDS = range(0x06)  # SEND_FIRST to SEND_ONLY_IMM
+_RC_KINDS = {
+    "SEND": _RC_SENDS,
+    "WRITE": range(0x06, 0x0C),
+    "READ": range(0x0C, 0x11),
+    "ACK": range(0x11, 0x12),
+    "ATOMIC": range(0x12, 0x15),
+    "INVALIDATE": range(0x16, 0x18),
+}
+_UD_SEND_ONLY = 0x64  # to QP 1: datagrams of the connection manager
+_CM_QPN = 1
+
+PASSIVE = frozenset({"SEND", "ACK", "CM"})  # kinds that touch no memory of the other end
+
+
+class Frame(NamedTuple):
+    """A RoCE frame: who to whom (addresses, QPN), what, and its payload."""
+
+    flow: tuple[bytes, bytes, int]
+    opcode: int
+    psn: int
+    payload: bytes
+
+    @property
+    def kind(self) -> str:
+        """SEND, WRITE, READ, ACK, ATOMIC, INVALIDATE, CM, or the opcode in hex."""
+        if self.opcode == _UD_SEND_ONLY and self.flow[2] == _CM_QPN:
+            return "CM"
+        found = (kind for kind, codes in _RC_KINDS.items() if self.opcode in codes)
+        return next(found, f"opcode 0x{self.opcode:02x}")
+
+
+def parse(raw: bytes) -> Frame | None:
+    """A frame of the network; None: it is not RoCE v2."""
+    if len(raw) < _ETHERNET + 20 or raw[12:14] != _ETH_P_IP.to_bytes(2, "big"):
+        return None
+    ip = raw[_ETHERNET:]
+    udp = ip[(ip[0] & 0xF) * 4 : int.from_bytes(ip[2:4], "big")]
+    if ip[9] != _IPPROTO_UDP or len(udp) < _UDP + _BTH + _ICRC:
+        return None
+    if int.from_bytes(udp[2:4], "big") != PORT:
+        return None
+    bth = udp[_UDP:]
+    pad = bth[1] >> 4 & 3
+    qpn, psn = int.from_bytes(bth[5:8], "big"), int.from_bytes(bth[9:12], "big")
+    return Frame((ip[12:16], ip[16:20], qpn), bth[0], psn, bth[_BTH : len(bth) - _ICRC - pad])
+
+
+def frames(raw: Iterable[bytes]) -> list[Frame]:
+    """The RoCE frames among those of a network."""
+    return [frame for frame in map(parse, raw) if frame is not None]
+
+
+def kinds(found: Iterable[Frame]) -> Counter[str]:
+    """How many there are of each kind."""
+    return Counter(frame.kind for frame in found)
+
+
+def messages(found: Iterable[Frame]) -> list[bytes]:
+    """What was SENT over reliable connections, put together; what is not whole is left out.
+
+    In order per direction of a connection; a repeated frame counts once.
+    """
+    flows: dict[tuple[bytes, bytes, int], dict[int, Frame]] = {}
+    for frame in found:
+        if frame.opcode in _RC_SENDS:
+            flow = flows.setdefault(frame.flow, {})
+            start = next(iter(flow.values()), frame).psn
+            ahead = (frame.psn - start + _SERIAL_HALF) & _SERIAL_MASK
+            flow.setdefault(ahead, frame)
+    whole: list[bytes] = []
+    for flow in flows.values():
+        whole += _joined([flow[ahead] for ahead in sorted(flow)])
+    return whole
+
+
+def _joined(parts: Sequence[Frame]) -> list[bytes]:
+    whole: list[bytes] = []
+    open_message: bytes | None = None
+    expected = -1
+    for part in parts:
+        continues = part.opcode in (_MIDDLE, _LAST, _LAST + 1)
+        if continues and (open_message is None or part.psn != expected):
+            open_message = None
+            continue
+        message = (open_message or b"") + part.payload if continues else part.payload
+        expected = (part.psn + 1) & _SERIAL_MASK
+        if part.opcode in (_FIRST, _MIDDLE):
+            open_message = message
+        else:
+            whole.append(message)
+            open_message = None
+    return whole
+
+
+class Sniffer:
+    """Every frame that passes a network device, in both directions. Needs root."""
+
+    def __init__(self, netdev: str) -> None:
+        try:
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        except OSError as error:
+            raise DeviceError(f"cannot look at {netdev}: {error.strerror} (root may)") from None
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, ROOM)
+            self._socket.setblocking(False)
+            self._socket.bind((netdev, _ETH_P_ALL))
+        except OSError as error:
+            self.close()
+            raise DeviceError(f"cannot look at {netdev}: {error.strerror}") from None
+
+    def fileno(self) -> int:
+        """Readable when a frame waits."""
+        return self._socket.fileno()
+
+    def _drain(self) -> tuple[list[bytes], int]:
+        """What waits, and how many frames found no room since the last call."""
+        taken = []
+        while True:
+            try:
+                taken.append(self._socket.recv(_FRAME_MAX))
+            except BlockingIOError:
+                break
+        _, lost = struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        return taken, lost
+
+    def forget(self) -> None:
+        """Whatever passed so far: take() begins from here."""
+        self._drain()
+
+    def take(self) -> list[bytes]:
+        """Those since the last call; none may be missing."""
+        taken, lost = self._drain()
+        if lost:
+            raise DeviceError(f"{lost} frames did not fit into {ROOM} bytes: take() more often")
+        return taken
+
+    def close(self) -> None:
+        self._socket.close()

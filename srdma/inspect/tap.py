@@ -1,0 +1,258 @@
+"""A man in the middle of the wire of two embedded NICs: captures every packet, flips one bit.
+
+    python -m srdma.inspect.tap LEFT_DIR RIGHT_DIR LEFT_NAME RIGHT_NAME
+
+LEFT_NAME is the worker in LEFT_DIR, RIGHT_NAME that in RIGHT_DIR; they have no folder in common
+and meet only here. In LEFT_DIR the tap is called RIGHT_NAME, and the other way round, so that each
+worker believes to reach the other. The workers have no switch for any of this.
+
+stdin takes requests and stdout gives answers (frames.py): {"do": "flip", side, at_least, at} flips
+the lowest bit of byte `at` of the next packet from `side` (0 left, 1 right) of that many bytes;
+{"do": "capture"} gives all packets since the last one: {"packets": [[side, bytes, flipped], ...],
+"lost": how many did not fit}. The end of stdin ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from srdma._engine.frames import ask, read_frame, write_frame
+from srdma.embedded import START_TIMEOUT, STOP_TIMEOUT, spawn, stop
+from srdma.errors import DeviceError
+from srdma.native import tap as _tap
+
+LEFT, RIGHT = 0, 1
+CAPTURE_MAX = 256 << 20  # bytes kept
+
+
+class Packet(NamedTuple):
+    """One packet as it came from the worker of `side`, before any flip."""
+
+    side: int
+    data: bytes
+    flipped: bool
+
+
+class Flip(NamedTuple):
+    """Which packet to change, and which byte of it."""
+
+    side: int
+    at_least: int
+    at: int
+
+
+@dataclass
+class Link:
+    """One connection at one side, and its partner at the other."""
+
+    side: int
+    conn: int
+    up: bool
+    queue: deque[bytes] = field(default_factory=deque)  # to be sent here
+    partner: Link | None = None
+
+
+class Tap:
+    """The two wires and what passes between them. No I/O but theirs."""
+
+    def __init__(self, folders: tuple[Path, Path], names: tuple[str, str]) -> None:
+        self._names = names
+        self.wires = (
+            _tap.ShmWire(folders[LEFT], names[RIGHT]),
+            _tap.ShmWire(folders[RIGHT], names[LEFT]),
+        )
+        self._links: dict[tuple[int, int], Link] = {}
+        self._packets: list[Packet] = []
+        self._bytes = self._lost = 0
+        self.flip: Flip | None = None
+
+    def step(self) -> bool:
+        """Move what is there; False if there was nothing."""
+        busy = False
+        for side, wire in enumerate(self.wires):
+            for kind, conn, data in wire.poll():
+                busy = True
+                self._on(side, kind, conn, data)
+        for link in list(self._links.values()):
+            busy |= self._send(link)
+        for wire in self.wires:
+            wire.flush()
+        return busy
+
+    def capture(self) -> dict[str, Any]:
+        """All packets since the last call."""
+        packets, lost = self._packets, self._lost
+        self._packets, self._bytes, self._lost = [], 0, 0
+        return {"packets": [list(packet) for packet in packets], "lost": lost}
+
+    def waits(self) -> bool:
+        """A packet has no room yet: do not sleep."""
+        return any(link.queue and link.up for link in self._links.values())
+
+    def close(self) -> None:
+        for wire in self.wires:
+            wire.close_all()
+
+    # Inside ----------------------------------------------------------------
+
+    def _on(self, side: int, kind: str, conn: int, data: bytes | None) -> None:
+        if kind == _tap.ACCEPT:
+            self._join(side, conn)
+            return
+        link = self._links.get((side, conn))
+        if link is None:
+            return
+        if kind == _tap.UP:
+            link.up = True
+        elif kind == _tap.DOWN:
+            self._end(link)
+        elif data is not None and link.partner is not None:
+            link.partner.queue.append(self._pass(side, data))
+
+    def _join(self, side: int, conn: int) -> None:
+        """A worker came: go to the one that it believes to reach."""
+        other = 1 - side
+        here = Link(side, conn, up=True)
+        there = Link(other, self.wires[other].connect(self._names[other]), up=False)
+        here.partner, there.partner = there, here
+        self._links[side, here.conn], self._links[other, there.conn] = here, there
+
+    def _end(self, link: Link) -> None:
+        """One side ended, so the other does, after what is on its way."""
+        for one in (link, link.partner):
+            if one is not None and (one.side, one.conn) in self._links:
+                del self._links[one.side, one.conn]
+                if one is not link:
+                    self._send(one)
+                self.wires[one.side].flush()
+                self.wires[one.side].close(one.conn)
+
+    def _pass(self, side: int, data: bytes) -> bytes:
+        """Keep it, and flip it if this is the one."""
+        flip = self.flip
+        flipped = flip is not None and flip.side == side and len(data) >= flip.at_least
+        self._keep(Packet(side, data, flipped))
+        if not flipped or flip is None:
+            return data
+        self.flip = None
+        changed = bytearray(data)
+        changed[flip.at] ^= 1
+        return bytes(changed)
+
+    def _keep(self, packet: Packet) -> None:
+        if self._bytes + len(packet.data) > CAPTURE_MAX:
+            self._lost += 1
+            return
+        self._bytes += len(packet.data)
+        self._packets.append(packet)
+
+    def _send(self, link: Link) -> bool:
+        sent = False
+        while link.up and link.queue and self.wires[link.side].send(link.conn, link.queue[0]):
+            link.queue.popleft()
+            sent = True
+        return sent
+
+
+# The process -------------------------------------------------------------------
+
+
+def serve(tap: Tap) -> None:
+    """Until the end of stdin."""
+    poll = select.poll()
+    for fd in (sys.stdin.fileno(), *(wire.fileno() for wire in tap.wires)):
+        poll.register(fd, select.POLLIN)
+    write_frame(sys.stdout.fileno(), {"up": os.getpid()})
+    while True:
+        if tap.step():
+            continue
+        sleepy = not tap.waits()
+        for wire in tap.wires:  # all of them, or disarm would undo what was not done
+            sleepy &= wire.arm()
+        ready = [fd for fd, _ in poll.poll(None if sleepy else 0)]
+        for wire in tap.wires:
+            wire.disarm()
+        if sys.stdin.fileno() in ready:
+            request = read_frame(sys.stdin.fileno())
+            if request is None:
+                return
+            write_frame(sys.stdout.fileno(), answer(tap, request))
+
+
+def answer(tap: Tap, request: dict[str, Any]) -> dict[str, Any]:
+    if request.get("do") == "flip":
+        tap.flip = Flip(request["side"], request["at_least"], request["at"])
+        return {}
+    if request.get("do") == "capture":
+        return tap.capture()
+    return {"error": f"unknown request {request}"}
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 4:
+        print((__doc__ or "").splitlines()[2].strip(), file=sys.stderr)
+        return 2
+    left, right, left_name, right_name = arguments
+    tap = Tap((Path(left), Path(right)), (left_name, right_name))
+    try:
+        serve(tap)
+    finally:
+        tap.close()
+    return 0
+
+
+# Its parent's side -------------------------------------------------------------
+
+
+class TapProcess:
+    """The tap as a child process; a context manager."""
+
+    def __init__(self, folders: tuple[Path, Path], names: tuple[str, str]) -> None:
+        words = [*(str(folder) for folder in folders), *names]
+        self._process = spawn(
+            [sys.executable, "-m", "srdma.inspect.tap", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdin and self._process.stdout
+        self._fds = self._process.stdin.fileno(), self._process.stdout.fileno()
+
+    def wait_until_up(self) -> None:
+        """Before its first use, and before a worker connects."""
+        if read_frame(self._fds[1], START_TIMEOUT) is None:
+            raise DeviceError("the tap did not start")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def flip(self, side: int, *, at_least: int, at: int) -> None:
+        """Flip a bit of byte `at` of the next packet from `side` of that many bytes."""
+        ask(self._fds, {"do": "flip", "side": side, "at_least": at_least, "at": at})
+
+    def capture(self) -> list[Packet]:
+        """Every packet since the last call; none may be missing."""
+        got = ask(self._fds, {"do": "capture"})
+        if got["lost"]:
+            raise DeviceError(f"the tap had no room for {got['lost']} packets")
+        return [Packet(*packet) for packet in got["packets"]]
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_TIMEOUT)
+        stop(self._process)
+        self._process.stdout.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

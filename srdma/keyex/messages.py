@@ -1,0 +1,490 @@
+"""The messages of the key exchange: bytes to checked values and back (protocol.md 8.2).
+
+Every message is a deterministic CBOR map with text keys. Decoding is total: whatever the bytes
+are, the answer is a value in range or an ExchangeError that names the field, what it was and
+what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import cbor2
+
+from srdma.errors import Error
+
+VERSION = 1
+MESSAGE_MAX = 65_536
+DATA_MAX = 256
+RANDOM_LEN = 32
+EID_LEN = 16
+WIRE_MAX = 63
+QPS_MAX = 256
+SUITES_MAX = 64
+TEXT_MAX = 512
+GROUP_MAX = 64
+GROUP_KEY_LEN = 48
+COUNT_MAX = 2**32 - 1  # of the exchanges of one connection: 4 bytes of the exporter's context
+
+MODES = {"basic": 0, "pd": 1, "mem": 2, "pd+mem": 3}  # protocol.md 3.4
+MODE_BASIC = 0
+MODE_PD = 1  # the bit
+LEVELS = {"none": 0, "header": 1, "packet": 2, "aead": 3}
+
+Form = Literal["", "secrets", "kpd"]  # what stands in a CONFIRM beside the hash
+
+# Field of an END -> (least, most); sections 4.1, 7 and 12.
+END_RANGES = {
+    "qpn": (1, 2**24 - 1),
+    "pn": (2**23, 2**24 - 1),
+    "mtu": (256, 4096),
+    "window": (1, 1024),
+    "reads": (1, 128),
+}
+
+
+class ExchangeError(Error):
+    """The key exchange failed; `code` is a word of protocol.md 8.1, the text says why.
+
+    `from_peer`: the peer sent this as its ERROR, so it is not told again. `told`: what the peer
+    is told, where that is not the text.
+    """
+
+    def __init__(
+        self, code: str, text: str, *, from_peer: bool = False, told: str | None = None
+    ) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.from_peer = from_peer
+        self.told = text if told is None else told
+
+
+class Suite(NamedTuple):
+    """What protects the packets of a QP: suite id, level and tag length in bytes."""
+
+    id: int
+    level: int
+    tag_len: int
+
+
+UNPROTECTED = Suite(0, 0, 0)
+
+
+@dataclass(frozen=True)
+class End:
+    """What one end of a QP tells the other."""
+
+    eid: bytes
+    qpn: int
+    pn: int
+    mtu: int
+    window: int
+    reads: int
+    wire: str
+
+    def as_map(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Offer:
+    suites: tuple[Suite, ...]
+    modes: tuple[int, ...]
+    group: str
+    random: bytes
+    ends: tuple[End, ...]
+    data: bytes = b""
+
+
+@dataclass(frozen=True)
+class Choice:
+    suite: Suite
+    mode: int
+    group: str
+    random: bytes
+    ends: tuple[End, ...]
+    data: bytes = b""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """The secrets in a CONFIRM: one S per QP, or the key of a trust group, or none.
+
+    They are bytearrays, which `wipe` clears, and never show.
+    """
+
+    secrets: tuple[bytearray, ...] = field(default=(), repr=False)
+    group_key: bytearray = field(default_factory=bytearray, repr=False)
+
+    @property
+    def form(self) -> Form:
+        return "secrets" if self.secrets else "kpd" if self.group_key else ""
+
+    def wipe(self) -> None:
+        for secret in (*self.secrets, self.group_key):
+            secret[:] = bytes(len(secret))
+
+
+@dataclass(frozen=True)
+class Confirm:
+    hash: bytes
+    handover: Handover = field(default_factory=Handover)
+
+
+@dataclass(frozen=True)
+class Ready:
+    pass
+
+
+@dataclass(frozen=True)
+class ErrorMessage:
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Rekey:
+    """TLS records of an inner handshake (8.5); none: the server asks for one."""
+
+    records: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Renew:
+    """In the inner connection: which exchange this is, and what Confirm hands over."""
+
+    hash: bytes
+    count: int
+    handover: Handover = field(default_factory=Handover)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """In the inner connection: the worker has what it will receive with."""
+
+    count: int
+
+
+Message = Offer | Choice | Confirm | Ready | Rekey | Renew | Taken | ErrorMessage
+
+
+# Encoding ------------------------------------------------------------------
+
+
+def encode(message: Message) -> bytes:
+    """The exact bytes of a message, which the transcript hashes."""
+    return cbor2.dumps(_as_map(message), canonical=True)
+
+
+def _as_map(message: Message) -> dict[str, Any]:
+    match message:
+        case Offer():
+            return {
+                "v": VERSION,
+                "qps": len(message.ends),
+                "suites": [list(s) for s in message.suites],
+                "modes": list(message.modes),
+                "group": message.group,
+                "random": message.random,
+                "ends": [e.as_map() for e in message.ends],
+                "data": message.data,
+            }
+        case Choice():
+            return {
+                "v": VERSION,
+                "suite": list(message.suite),
+                "mode": message.mode,
+                "group": message.group,
+                "random": message.random,
+                "ends": [e.as_map() for e in message.ends],
+                "data": message.data,
+            }
+        case Confirm():
+            return {"hash": message.hash, **_handed_over(message.handover)}
+        case Ready():
+            return {"ready": True}
+        case Rekey():
+            return {"rekey": message.records}
+        case Renew():
+            return {
+                "hash": message.hash,
+                "count": message.count,
+                **_handed_over(message.handover),
+            }
+        case Taken():
+            return {"taken": message.count}
+        case ErrorMessage():
+            return {"error": message.text[:TEXT_MAX], "code": message.code}
+
+
+def _handed_over(handover: Handover) -> dict[str, Any]:
+    match handover.form:
+        case "secrets":
+            return {"secrets": list(handover.secrets)}
+        case "kpd":
+            return {"kpd": handover.group_key}
+        case _:
+            return {}
+
+
+# Decoding ------------------------------------------------------------------
+
+
+def decode(raw: bytes) -> Message:
+    """The message in these bytes, every field checked; ExchangeError otherwise."""
+    fields = _load(raw)
+    if "error" in fields:
+        return _error(fields)
+    if "suites" in fields:
+        return _offer(fields)
+    if "suite" in fields:
+        return _choice(fields)
+    if "count" in fields:
+        return _renew(fields)
+    if "hash" in fields:
+        return _confirm(fields)
+    for word, read in _SHORT.items():
+        if word in fields:
+            _exactly(fields, word.upper(), {word})
+            return read(fields)
+    raise ExchangeError(
+        "format",
+        f"a message with the keys {sorted(fields)!r:.80}: not OFFER, CHOICE, CONFIRM, READY, "
+        "REKEY, RENEW or TAKEN",
+    )
+
+
+def _load(raw: bytes) -> dict[str, Any]:
+    if len(raw) > MESSAGE_MAX:
+        raise ExchangeError("format", f"a message of {len(raw)} bytes: at most {MESSAGE_MAX}")
+    try:
+        value = cbor2.loads(raw)
+        again = cbor2.dumps(value, canonical=True) if _is_plain(value) else b""
+    except Exception as error:  # whatever hostile bytes raise in the decoder is one refusal
+        raise ExchangeError(
+            "format", f"a message that is not CBOR: {type(error).__name__}"
+        ) from None
+    if not isinstance(value, dict) or again != raw:
+        raise ExchangeError(
+            "format", "a message that is not one deterministic CBOR map (RFC 8949 4.2)"
+        )
+    return value
+
+
+def _is_plain(value: object) -> bool:
+    """Only what srdma-1 uses: maps with text keys, lists, integers, bytes, text, bool."""
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+    if isinstance(value, list):
+        return all(_is_plain(v) for v in value)
+    if isinstance(value, int):
+        return abs(value) < 1 << 64  # a bignum is a tag
+    return isinstance(value, bytes | str)
+
+
+def _offer(fields: Mapping[str, Any]) -> Offer:
+    _exactly(fields, "OFFER", {"v", "qps", "suites", "modes", "group", "random", "ends", "data"})
+    _version(fields)
+    ends = _ends(fields)
+    if _integer("qps", fields["qps"], 1, QPS_MAX) != len(ends):
+        raise _bad("qps", fields["qps"], f"{len(ends)}, the number of ends")
+    suites = _suites(fields["suites"])
+    modes = _modes(fields["modes"])
+    if is_unprotected(suites[0]) and modes != (MODE_BASIC,):
+        raise _bad("modes", fields["modes"], "[0], basic, with `none`")
+    return Offer(suites, modes, _group(fields), _random(fields), ends, _data(fields))
+
+
+def _choice(fields: Mapping[str, Any]) -> Choice:
+    _exactly(fields, "CHOICE", {"v", "suite", "mode", "group", "random", "ends", "data"})
+    _version(fields)
+    suite = _suite(fields["suite"])
+    mode = _mode(fields["mode"])
+    if is_unprotected(suite) and mode != MODE_BASIC:
+        raise _bad("mode", mode, "0, basic, with `none`")
+    ends = _ends(fields)
+    return Choice(suite, mode, _group(fields), _random(fields), ends, _data(fields))
+
+
+def _confirm(fields: Mapping[str, Any], what: str = "CONFIRM") -> Confirm:
+    """Nothing of it is shown, whatever is wrong with it."""
+    form = next((name for name in ("secrets", "kpd") if name in fields), "")
+    _exactly(fields, what, {"hash", form} - {""})
+    digest = _bytes(fields, "hash", 32, 32)
+    if form == "secrets":
+        return Confirm(digest, Handover(secrets=_secrets(fields["secrets"])))
+    if form == "kpd":
+        return Confirm(digest, Handover(group_key=_group_key(fields["kpd"])))
+    return Confirm(digest)
+
+
+def _renew(fields: Mapping[str, Any]) -> Renew:
+    """As _confirm()."""
+    confirm = _confirm({name: value for name, value in fields.items() if name != "count"}, "RENEW")
+    return Renew(confirm.hash, _count(fields["count"]), confirm.handover)
+
+
+def _ready(fields: Mapping[str, Any]) -> Ready:
+    if fields["ready"] is not True:
+        raise _bad("ready", fields["ready"], "true")
+    return Ready()
+
+
+def _rekey(fields: Mapping[str, Any]) -> Rekey:
+    return Rekey(_bytes(fields, "rekey", 0, MESSAGE_MAX))
+
+
+def _taken(fields: Mapping[str, Any]) -> Taken:
+    return Taken(_count(fields["taken"]))
+
+
+def _count(value: object) -> int:
+    return _integer("count", value, 1, COUNT_MAX)
+
+
+# Messages of one field, by its name.
+_SHORT: dict[str, Callable[[Mapping[str, Any]], Message]] = {
+    "ready": _ready,
+    "rekey": _rekey,
+    "taken": _taken,
+}
+
+
+def _secrets(value: object) -> tuple[bytearray, ...]:
+    entries = value if isinstance(value, list) else []
+    sizes = {len(entry) if isinstance(entry, bytes) else 0 for entry in entries}
+    if not 1 <= len(entries) <= QPS_MAX or sizes not in ({16}, {32}):
+        raise ExchangeError(
+            "value",
+            f"secrets must be a list of 1 to {QPS_MAX} entries, all of 16 or all of 32 bytes",
+        )
+    return tuple(map(bytearray, entries))
+
+
+def _group_key(value: object) -> bytearray:
+    if not isinstance(value, bytes) or len(value) != GROUP_KEY_LEN:
+        raise ExchangeError("value", f"kpd must be {GROUP_KEY_LEN} bytes")
+    return bytearray(value)
+
+
+def _error(fields: Mapping[str, Any]) -> ErrorMessage:
+    _exactly(fields, "ERROR", {"error", "code"})
+    return ErrorMessage(_text("code", fields["code"], 32), _text("error", fields["error"], 4096))
+
+
+def _version(fields: Mapping[str, Any]) -> None:
+    if type(fields["v"]) is not int or fields["v"] != VERSION:
+        raise ExchangeError("version", f"version {fields['v']!r:.40}: this end speaks {VERSION}")
+
+
+def _random(fields: Mapping[str, Any]) -> bytes:
+    return _bytes(fields, "random", RANDOM_LEN, RANDOM_LEN)
+
+
+def _data(fields: Mapping[str, Any]) -> bytes:
+    return _bytes(fields, "data", 0, DATA_MAX)
+
+
+def _group(fields: Mapping[str, Any]) -> str:
+    return _text("group", fields["group"], GROUP_MAX)
+
+
+def _modes(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= len(MODES):
+        raise _bad("modes", value, f"a list of 1 to {len(MODES)} modes")
+    modes = tuple(_mode(entry) for entry in value)
+    if len(set(modes)) != len(modes):
+        raise _bad("modes", value, "a list without repetitions")
+    return modes
+
+
+def _mode(value: object) -> int:
+    return _integer("mode", value, 0, len(MODES) - 1)
+
+
+def _suites(value: object) -> tuple[Suite, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= SUITES_MAX:
+        raise _bad("suites", value, f"a list of 1 to {SUITES_MAX} entries")
+    suites = tuple(_suite(entry) for entry in value)
+    if len(set(suites)) != len(suites):
+        raise _bad("suites", value, "a list without repetitions")
+    if len(suites) > 1 and any(is_unprotected(s) for s in suites):
+        raise _bad("suites", value, "`none` alone, or not at all: it is never negotiated")
+    return suites
+
+
+def is_unprotected(suite: Suite) -> bool:
+    return suite.id == 0 or suite.level == 0
+
+
+def _suite(value: object) -> Suite:
+    if not isinstance(value, list) or len(value) != 3:
+        raise _bad("suite", value, "[suite id, level, tag length]")
+    suite = Suite(
+        _integer("suite id", value[0], 0, 255),
+        _integer("level", value[1], 0, 3),
+        _integer("tag length", value[2], 0, 64),
+    )
+    if is_unprotected(suite) and suite != UNPROTECTED:
+        raise _bad("suite", value, "[0, 0, 0], if it shall be `none`")
+    return suite
+
+
+def _ends(fields: Mapping[str, Any]) -> tuple[End, ...]:
+    value = fields["ends"]
+    if not isinstance(value, list) or not 1 <= len(value) <= QPS_MAX:
+        raise _bad("ends", value, f"a list of 1 to {QPS_MAX} ends")
+    ends = tuple(_end(entry) for entry in value)
+    if len({(e.eid, e.qpn) for e in ends}) != len(ends):
+        raise ExchangeError("value", "two ends with the same endpoint id and SRC QPN")
+    return ends
+
+
+def _end(value: object) -> End:
+    if not isinstance(value, dict):
+        raise _bad("end", value, "a map")
+    _exactly(value, "END", {"eid", "wire", *END_RANGES})
+    numbers = {name: _integer(name, value[name], *END_RANGES[name]) for name in END_RANGES}
+    wire = _text("wire", value["wire"], WIRE_MAX)
+    if not wire.isascii() or not wire.isprintable() or not wire:
+        raise _bad("wire", wire, "an address of printable ASCII characters")
+    return End(eid=_bytes(value, "eid", EID_LEN, EID_LEN), wire=wire, **numbers)
+
+
+# One field -----------------------------------------------------------------
+
+
+def _exactly(fields: Mapping[str, Any], what: str, keys: set[str]) -> None:
+    if missing := keys - set(fields):
+        raise ExchangeError("format", f"{what} without {', '.join(sorted(missing))}")
+    if extra := set(fields) - keys:
+        names = ", ".join(f"{name!r:.22}" for name in sorted(extra)[:5])
+        raise ExchangeError("format", f"{what} with the unknown {names}")
+
+
+def _integer(name: str, value: object, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise _bad(name, value, f"{least} to {most}")
+    return value
+
+
+def _bytes(fields: Mapping[str, Any], name: str, least: int, most: int) -> bytes:
+    value = fields[name]
+    if not isinstance(value, bytes) or not least <= len(value) <= most:
+        size = str(most) if least == most else f"{least} to {most}"
+        raise _bad(name, value, f"{size} bytes")
+    return value
+
+
+def _text(name: str, value: object, most: int) -> str:
+    if not isinstance(value, str) or len(value.encode()) > most:
+        raise _bad(name, value, f"text of at most {most} bytes")
+    return value
+
+
+def _bad(name: str, value: object, right: str) -> ExchangeError:
+    shown = f"{len(value)} bytes" if isinstance(value, bytes) else f"{value!r:.80}"
+    return ExchangeError("value", f"{name} is {shown}: it must be {right}")

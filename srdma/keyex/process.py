@@ -1,0 +1,240 @@
+"""The parent's side of `python -m srdma.keyex`: start it, hear it, end it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import cbor2
+
+from srdma._engine import forked
+from srdma.control import Control
+from srdma.errors import (
+    ClosedError,
+    DeviceError,
+    Error,
+    IntegrityError,
+    LocalError,
+    RemoteError,
+    Timeout,
+)
+from srdma.keyex.messages import Suite
+
+GRACE = 2.0  # seconds for it to say goodbye
+LOOK = 0.05  # seconds after which a thread looks what another one heard
+_MAX_EVENT = 1 << 20
+# Words of an error event, by whose fault they are; the others are the peer's.
+_CLASSES: dict[str, type[Error]] = {
+    "config": LocalError,
+    "tls": IntegrityError,
+    "identity": IntegrityError,
+    "hash": IntegrityError,
+    "worker": DeviceError,
+    "gone": DeviceError,
+    "timeout": Timeout,
+}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What the exchange found out."""
+
+    identity: str
+    data: bytes
+    suite: Suite
+    mode: int
+    trust_group: str
+    group: str
+
+
+class KeyProcess:
+    """One run of the program. Takes over control; sock stays the caller's to close."""
+
+    def __init__(self, sock: socket.socket, control: Control, config: Mapping[str, Any]) -> None:
+        self._buffer = b""
+        self._over: tuple[type[Error], str] | None = None  # why it is
+        self._wished = self._served = 0  # numbers of wishes for new secrets
+        self._hearing = threading.Lock()  # held by whoever reads events
+        self._wishing = threading.Lock()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        sock.setblocking(True)
+        fds = (sock.fileno(), control.fileno())
+        command = [sys.executable, "-P", "-m", "srdma.keyex"]
+        command += ["--tcp-fd", str(fds[0]), "--control-fd", str(fds[1])]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                close_fds=True,
+                pass_fds=fds,
+                env=_environment(),
+            )
+        except OSError as e:
+            self._log.close()
+            raise DeviceError(f"cannot start the key exchange: {e}") from e
+        finally:
+            control.close()
+        assert self._process.stdin and self._process.stdout
+        forked.drop(self._process.stdin, self._process.stdout)
+        try:
+            self._say(config)
+        except BaseException:
+            self.close()
+            raise
+
+    def _say(self, fields: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        raw = cbor2.dumps(fields, canonical=True)
+        message = memoryview(len(raw).to_bytes(4, "big") + raw)
+        with contextlib.suppress(BrokenPipeError):  # its last words are on stdout
+            while message:
+                message = message[self._process.stdin.write(message) or 0 :]
+
+    def wait_ready(self, deadline: float) -> Peer:
+        """Until both ends are ready; raises what went wrong."""
+        peer: Peer | None = None
+        while True:
+            # The program has the same deadline, and says more about it than this.
+            event = self._event(deadline + GRACE)
+            match event.get("event"):
+                case "peer":
+                    del event["event"]
+                    peer = Peer(**event | {"suite": Suite(*event["suite"])})
+                case "ready" if peer is not None:
+                    return peer
+                case "error":
+                    raise _CLASSES.get(event["code"], RemoteError)(event["text"])
+                case _:
+                    raise RemoteError("the peer closed during the key exchange")
+
+    def fileno(self) -> int:
+        """Readable when ended() has something to hear."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def ended(self) -> bool:
+        """True once the connection is over; does not wait."""
+        if self._hearing.acquire(blocking=False):
+            try:
+                while self._over is None:
+                    self._hear(time.monotonic())
+            except Timeout:
+                pass
+            finally:
+                self._hearing.release()
+        return self._over is not None
+
+    def wish(self) -> int:
+        """Ask for new secrets; the number of this wish."""
+        with self._wishing:
+            self._wished += 1
+            self._say({"do": "renew", "wish": self._wished})
+            return self._wished
+
+    def wait_renewed(self, wish: int, deadline: float) -> None:
+        """Until an exchange that began after the wish took effect; raises what went wrong."""
+        while self._served < wish:
+            if self._over is not None:
+                kind, text = self._over
+                raise kind(text)
+            if time.monotonic() >= deadline:
+                raise Timeout("no new secrets in time")
+            if self._hearing.acquire(timeout=LOOK):  # another thread may hear it too
+                try:
+                    if self._served < wish and self._over is None:
+                        self._hear(min(deadline, time.monotonic() + LOOK))
+                except Timeout:
+                    pass
+                finally:
+                    self._hearing.release()
+
+    def _hear(self, deadline: float) -> None:
+        """One event behind `ready`."""
+        try:
+            event = self._event(deadline)
+        except DeviceError as e:
+            self._over = DeviceError, str(e)
+            return
+        match event.get("event"):
+            case "renewed":
+                self._served = event["wish"]
+            case "error":
+                self._over = _CLASSES.get(event["code"], RemoteError), event["text"]
+            case _:
+                self._over = RemoteError, "the connection was closed"
+
+    def close(self) -> None:
+        """Ask it to close TLS, and see that it is gone."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        with self._hearing:
+            self._over = self._over or (ClosedError, "the connection is closed")
+            self._process.stdout.close()
+            self._log.close()
+
+    def _event(self, deadline: float) -> dict[str, Any]:
+        """The next one; Timeout leaves what there is of it for the next call."""
+        self._fill(4, deadline)
+        length = int.from_bytes(self._buffer[:4], "big")
+        if not 0 < length <= _MAX_EVENT:
+            self._lost()
+        self._fill(4 + length, deadline)
+        body, self._buffer = self._buffer[4 : 4 + length], self._buffer[4 + length :]
+        event = cbor2.loads(body)
+        assert isinstance(event, dict)
+        return event
+
+    def _fill(self, size: int, deadline: float) -> None:
+        """Until there are so many bytes; DeviceError at the end of all."""
+        assert self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        while len(self._buffer) < size:
+            if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
+                raise Timeout("the key exchange did not end in time")
+            part = os.read(fd, 65536)
+            if not part:
+                self._lost()
+            self._buffer += part
+
+    def _lost(self) -> NoReturn:
+        raise DeviceError(f"the key exchange ended without a word: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        """The end of its stderr."""
+        self._log.seek(0)
+        text = self._log.read().decode(errors="replace").strip()
+        return text[-2000:] or f"exit code {self._process.poll()}"
+
+
+def _environment() -> dict[str, str]:
+    """This program's, with the folder that this package was imported from.
+
+    Without what may make OpenSSL write secrets, or Python read commands from stdin.
+    """
+    folder = str(Path(__file__).absolute().parents[2])
+    path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+    kept = {k: v for k, v in os.environ.items() if k not in ("SSLKEYLOGFILE", "PYTHONINSPECT")}
+    return {**kept, "PYTHONPATH": path}

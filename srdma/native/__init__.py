@@ -1,0 +1,1 @@
+"""Cython bindings of csrc."""

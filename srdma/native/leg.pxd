@@ -1,0 +1,32 @@
+# What load.pyx uses of leg.pyx. Declarations only.
+
+from srdma.native.csrc cimport srdma_desc
+from srdma.native.hostleg cimport srdma_host, srdma_leg_shm
+
+from libc.stdint cimport uint8_t, uint32_t
+
+
+cdef class Pinned:
+    cdef Py_buffer view
+    cdef bint held, closing
+    cdef int views
+    cpdef close(self)
+
+
+cdef class Work:
+    cdef srdma_desc d
+    cdef Pinned data
+    cdef int post(self, srdma_host *h, uint8_t *slot) noexcept
+
+
+cdef class Host:
+    cdef srdma_host *h
+    cdef Pinned ring
+    cdef int alive(self) except -1
+
+
+cdef class ShmLeg:
+    cdef srdma_leg_shm *leg
+    cdef uint32_t entries
+    cdef int views
+    cdef int alive(self) except -1

@@ -1,0 +1,337 @@
+# cython: language_level=3, embedsignature=True
+"""The host's side of a leg: host/host.c and host/leg_shm.c, as thin as they can be.
+
+Nothing here is locked: `srdma.pd` holds the lock of its PD around every call.
+"""
+
+import os
+
+from cpython.buffer cimport (
+    PyBUF_ANY_CONTIGUOUS, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBUF_WRITE, PyBuffer_FillInfo,
+    PyBuffer_Release, PyObject_GetBuffer,
+)
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.errno cimport EAGAIN
+from libc.stdint cimport int64_t
+
+from srdma.native.csrc cimport *
+from srdma.native.hostleg cimport *
+
+BATCH = 64  # completions that one Host.poll() gives at most
+RECORD_LEN = SRDMA_RECORD_LEN
+SLOT_LEN = SRDMA_DESC_SLOT
+RING_LEAST, RING_MOST = SRDMA_MIN_RING, SRDMA_MAX_RING  # completions of a PD
+PING_MS = SRDMA_DEFAULT_PING_MS  # of silence, and a QP asks whether its peer is there
+
+
+def reason(uint32_t code):
+    """Name and text of a reason of protocol.md 13.1."""
+    cdef const srdma_reason_row *row = srdma_reason(code)
+    if row.name == NULL:
+        return f"reason {code}", "a reason that this version does not know"
+    return row.name.decode(), row.text.decode()
+
+
+def counter_names():
+    """Of the counters of STATS, in its order; "" for holes."""
+    names = []
+    for i in range(srdma_stats_count()):
+        names.append("" if srdma_stats_name(i) == NULL else srdma_stats_name(i).decode())
+    return names
+
+
+cdef class Pinned:
+    """Holds a buffer where it is: it can neither move, nor shrink, nor be freed.
+
+    Its own buffer is the same memory as plain bytes.
+    """
+
+    def __cinit__(self, buffer, bint writable):
+        PyObject_GetBuffer(buffer, &self.view,
+                           PyBUF_ANY_CONTIGUOUS | (PyBUF_WRITABLE if writable else PyBUF_SIMPLE))
+        self.held = True
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+    cpdef close(self):
+        """Let go, as soon as nobody looks at its bytes."""
+        self.closing = True
+        if self.held and not self.views:
+            self.held = False
+            PyBuffer_Release(&self.view)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.closing:
+            raise ValueError("the memory was let go")
+        PyBuffer_FillInfo(view, self, self.view.buf, self.view.len, self.view.readonly, flags)
+        self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.views -= 1
+        if self.closing:
+            self.close()
+
+    @property
+    def addr(self):
+        return <size_t>self.view.buf if self.held else 0
+
+    @property
+    def length(self):
+        return self.view.len if self.held else 0
+
+
+cdef class Work:
+    """A work request of one QP: a descriptor before the host numbers it."""
+
+    def __cinit__(self, uint8_t opcode, uint32_t qpn, uint64_t wr_id=0, uint8_t flags=0):
+        self.d.opcode, self.d.qpn, self.d.id, self.d.flags = opcode, qpn, wr_id, flags
+
+    def local(self, uint64_t addr, uint32_t length, uint32_t key):
+        self.d.local_addr, self.d.length, self.d.local_key = addr, length, key
+
+    def remote(self, uint64_t addr, uint32_t rkey):
+        self.d.remote_addr, self.d.rkey = addr, rkey
+
+    def immediate(self, uint32_t imm):
+        self.d.imm = imm
+
+    def capability(self, uint32_t handle):
+        self.d.capability = handle
+
+    def operands(self, uint64_t swap_add, uint64_t compare):
+        self.d.swap_add, self.d.compare = swap_add, compare
+
+    def payload(self, data):
+        """Bytes that go with the descriptor, as they are when it is posted."""
+        self.data = Pinned(data, False)
+        self.d.length = <uint32_t>min(self.data.view.len, SRDMA_DESC_SLOT)
+
+    cdef int post(self, srdma_host *h, uint8_t *slot) noexcept:
+        cdef const void *data = NULL
+        if self.data is not None:
+            # A pointer to no bytes must not be NULL: the payload is immediate.
+            data = self.data.view.buf if self.data.view.len else slot
+        return srdma_host_post(h, &self.d, data, slot)
+
+
+def move(list works, int64_t by):
+    """Each of them, at both ends; what names no memory of the peer, at its own."""
+    cdef Work work
+    for work in works:
+        work.d.local_addr += <uint64_t>by
+        if work.d.remote_addr:
+            work.d.remote_addr += <uint64_t>by
+
+
+cdef class Host:
+    """Descriptors, completion ring and credits (host/host.h). Ints below 0 are -errno."""
+
+    def __cinit__(self, ring):
+        self.ring = Pinned(ring, False)
+        cdef const void *at = self.ring.view.buf
+        cdef uint32_t entries = <uint32_t>min(self.ring.view.len // SRDMA_RECORD_LEN, 1 << 20)
+        if (self.ring.view.len % SRDMA_RECORD_LEN
+                or srdma_host_create(&self.h, at, entries) < 0):
+            raise ValueError("the ring: a power of two of aligned 32-byte records")
+
+    def __dealloc__(self):
+        srdma_host_destroy(self.h)
+
+    def close(self):
+        srdma_host_destroy(self.h)
+        self.h = NULL
+        self.ring.close()
+
+    cdef int alive(self) except -1:
+        if self.h == NULL:
+            raise ValueError("the host is closed")
+        return 0
+
+    def qp_add(self, uint32_t qpn, uint32_t sq, uint32_t rq):
+        self.alive()
+        return srdma_host_qp_add(self.h, qpn, sq, rq)
+
+    def qp_remove(self, uint32_t qpn):
+        self.alive()
+        return srdma_host_qp_remove(self.h, qpn)
+
+    def post(self, Work work not None, uint8_t[::1] slot not None):
+        """Fill the slot."""
+        self.alive()
+        if slot.shape[0] < SRDMA_DESC_SLOT:
+            raise ValueError("a slot has 512 bytes")
+        return work.post(self.h, &slot[0])
+
+    def post_all(self, ShmLeg leg not None, list works not None, Py_ssize_t first):
+        """Post from number `first` on, and show the worker: how many were, and the -errno that
+        ended it, or 0."""
+        cdef Py_ssize_t end = len(works), i = first
+        cdef uint8_t *slot
+        cdef int used = 0
+        self.alive()
+        leg.alive()
+        while i < end:
+            slot = srdma_leg_shm_slot(leg.leg)
+            used = -EAGAIN if slot == NULL else (<Work?>works[i]).post(self.h, slot)
+            if used < 0:
+                break
+            srdma_leg_shm_post(leg.leg, <uint32_t>used)
+            i += 1
+        srdma_leg_shm_flush(leg.leg)
+        return i - first, min(used, 0)
+
+    @property
+    def owes(self):
+        """A credit is to be posted."""
+        self.alive()
+        return srdma_host_owes(self.h) != 0
+
+    def credit(self, uint8_t[::1] slot not None):
+        self.alive()
+        if slot.shape[0] < SRDMA_DESC_SLOT:
+            raise ValueError("a slot has 512 bytes")
+        return srdma_host_credit(self.h, &slot[0])
+
+    def poll(self, int n):
+        """Up to n completions, as (wr_id, qpn, opcode, status, flags, vendor_err, len, imm)."""
+        cdef srdma_record records[64]  # BATCH
+        cdef srdma_record *r
+        self.alive()
+        cdef int got = srdma_host_poll(self.h, records, min(n, BATCH))
+        out = []
+        for i in range(got):
+            r = &records[i]
+            out.append((r.id, r.qpn, r.opcode, r.status, r.flags, r.vendor_err, r.byte_len, r.imm))
+        return out
+
+    def fail(self, uint32_t reason):
+        self.alive()
+        srdma_host_fail(self.h, reason)
+
+    @property
+    def ignored(self):
+        self.alive()
+        return srdma_host_ignored(self.h)
+
+
+cdef class Region:
+    """Memory that a worker can map; its bytes are this object's buffer."""
+
+    cdef void *at
+    cdef Py_ssize_t size
+    cdef readonly int fd  # to be sent with REG_MR, until sent()
+
+    def __cinit__(self, size_t size):
+        self.fd = -1
+        if srdma_leg_shm_region(size, &self.fd, &self.at) < 0:
+            raise MemoryError(f"the system gives no {size} bytes of shared memory")
+        self.size = size
+
+    def __dealloc__(self):
+        self.sent()
+        if self.at != NULL:
+            srdma_leg_shm_region_free(self.at, self.size)
+
+    cpdef sent(self):
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.at, self.size, 0, flags)
+
+
+cdef class ShmLeg:
+    """The leg of the embedded NIC (host/leg_shm.h); its buffer is the completion ring."""
+
+    def __cinit__(self, uint32_t entries):
+        if srdma_leg_shm_create(&self.leg, entries) < 0:
+            raise MemoryError(f"no leg of {entries} records: a power of two, "
+                              f"{RING_LEAST}..{RING_MOST}, is legal")
+        self.entries = entries
+
+    def __dealloc__(self):
+        srdma_leg_shm_destroy(self.leg)
+
+    cdef int alive(self) except -1:
+        if self.leg == NULL:
+            raise ValueError("the leg is closed")
+        return 0
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        self.alive()
+        PyBuffer_FillInfo(view, self, <void *>srdma_leg_shm_ring(self.leg),
+                          self.entries * SRDMA_RECORD_LEN, 1, flags)
+        self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.views -= 1
+
+    def close(self):
+        if self.views:
+            raise BufferError("the completion ring is in use: close the host first")
+        srdma_leg_shm_destroy(self.leg)
+        self.leg = NULL
+
+    @property
+    def ring(self):
+        return memoryview(self)
+
+    closed = None  # its end shows at the control socket
+
+    def poll(self):
+        """Nothing: the ring is all there is."""
+
+    @property
+    def fds(self):
+        self.alive()
+        cdef const int *fds = srdma_leg_shm_fds(self.leg)
+        return fds[0], fds[1], fds[2]
+
+    def attach(self, fds):
+        """With the two descriptors of OPEN's answer, which stay the caller's."""
+        cdef int[2] got
+        self.alive()
+        got[0], got[1] = fds
+        cdef int rc = srdma_leg_shm_attach(self.leg, got)
+        if rc < 0:
+            raise OSError(-rc, f"no worker sends such descriptors: {os.strerror(-rc)}")
+
+    def slot(self):
+        self.alive()
+        cdef uint8_t *at = srdma_leg_shm_slot(self.leg)
+        if at == NULL:
+            return None
+        return PyMemoryView_FromMemory(<char *>at, SRDMA_DESC_SLOT, PyBUF_WRITE)
+
+    def post(self, uint32_t length):
+        self.alive()
+        if srdma_leg_shm_post(self.leg, length) < 0:
+            raise ValueError(f"{length} bytes do not fit in a slot")
+
+    def flush(self):
+        self.alive()
+        srdma_leg_shm_flush(self.leg)
+
+    def fileno(self):
+        self.alive()
+        return srdma_leg_shm_fd(self.leg)
+
+    def arm(self, bint memory=False):
+        """Poll once more after it, then wait for fileno(). Never knows of work itself."""
+        self.alive()
+        srdma_leg_shm_arm(self.leg, memory)
+        return False
+
+    def drain(self):
+        self.alive()
+        srdma_leg_shm_disarm(self.leg)
+
+    def reg(self, uint64_t addr, uint64_t length, int access):
+        """The embedded NIC needs no key of the host."""
+        return 0
+
+    def dereg(self, uint32_t rkey):
+        """There is nothing to undo."""

@@ -1,0 +1,64 @@
+# cython: language_level=3, embedsignature=True
+"""The fields of a packet (csrc wire.h) as a dictionary."""
+
+from srdma.native.csrc cimport *
+
+# The counters of dropped datagrams (protocol.md 13.2), by enum srdma_refusal.
+cdef extern from *:
+    """
+    #include "wire/stats.h"
+    #define X(NAME, name) #name,
+    static const char *const refusal_names[] = { "", SRDMA_REFUSALS(X) };
+    #undef X
+    """
+    const char *refusal_names[]
+
+
+REFUSALS = tuple(refusal_names[i].decode() for i in range(1, SRDMA_REFUSED_COUNT))
+
+
+class RefusedError(ValueError):
+    """A datagram was dropped; `counter` names the check that it failed."""
+
+    def __init__(self, counter: str) -> None:
+        super().__init__(f"the packet was refused: {counter}")
+        self.counter = counter
+
+
+cdef int accepted(int result) except -1:
+    """0, or the refusal as an exception."""
+    if result < 0:
+        raise RefusedError(refusal_names[-result].decode())
+    return 0
+
+
+cdef dict get_ack(const srdma_ack_body *a):
+    return {
+        "kind": a.kind, "reason": a.reason, "request_id": a.request_id, "offset": a.offset,
+        "highest_pn": a.highest_pn, "recv_credit": a.recv_credit,
+        "request_credit": a.request_credit, "skips": a.skips,
+        "gaps": tuple(
+            (a.gap[i].request_id, a.gap[i].offset, a.gap[i].length) for i in range(a.gaps)
+        ),
+    }
+
+
+cdef dict get_packet(const srdma_packet *p):
+    return {
+        "opcode": p.opcode, "qpn": p.qpn, "psn": p.psn, "epoch": p.epoch,
+        "request_id": p.request_id, "flags": p.flags, "offset": p.offset, "depth": p.depth,
+        "expiry": p.expiry, "proof": p.proof[:SRDMA_PROOF_LEN], "va": p.va, "rkey": p.rkey,
+        "dma_len": p.dma_len, "swap_add": p.swap_add, "compare": p.compare,
+        "original": p.original, "imm": p.imm,
+        "ack": get_ack(&p.ack) if p.ack.kind else None,
+    }
+
+
+def parse(bytes data, uint32_t tag_len, uint32_t mtu=SRDMA_MAX_PAYLOAD):
+    """The fields of a datagram, its tag and payload as they are on the wire."""
+    cdef srdma_packet p
+    accepted(srdma_wire_parse(&p, data, len(data), tag_len, mtu))
+    fields = get_packet(&p)
+    fields["tag"] = data[p.tag_at : p.tag_at + p.tag_len]
+    fields["payload"] = data[p.payload_at : p.payload_at + p.payload_len]
+    return fields
