@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from srdma._leg import counter_names
+from srdma.native.leg import counter_names
 
 DOCS = Path(__file__).parents[2] / "docs"
 CITATION = re.compile(r"(protocol|local-interface)\.md\)? (\d+[a-z]?(?:\.\d+)?)")
