@@ -11,6 +11,7 @@ from srdma.native.leg import counter_names
 
 DOCS = Path(__file__).parents[2] / "docs"
 CITATION = re.compile(r"(protocol|local-interface)\.md\)? (\d+[a-z]?(?:\.\d+)?)")
+OUTPUT = re.compile(r"<!-- output:begin -->.*?<!-- output:end -->", re.DOTALL)  # of a program
 HEADING = re.compile(r"^#+ (\d+[a-z]?(?:\.\d+)?)\.? ", re.MULTILINE)
 
 
@@ -36,3 +37,11 @@ def test_cited_sections_exist(page: str) -> None:
     }
     for name, section in CITATION.findall((DOCS / page).read_text()):
         assert section in headings[f"{name}.md"], f"{name}.md {section}"
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
+def test_lines_have_at_most_120_characters(page: str) -> None:
+    if page == "architecture.md":
+        pytest.skip("is being rewritten")
+    text = OUTPUT.sub("", (DOCS / page).read_text())
+    assert [line for line in text.splitlines() if len(line) > 120] == []
