@@ -228,7 +228,7 @@ class SecureQP(Resource):
         self.ensure_alive()
         self.pd.engine.check_unclaimed()
 
-    # For blocking.py and aio.py ------------------------------------------------------
+    # For _engine/blocking.py and aio ------------------------------------------------------
 
     def submit(
         self, wr: SendWR | RecvWR, bounce: MR | None = None, ended: Ended | None = None

@@ -1,6 +1,6 @@
 /*
  * One process's end of the store's connections: a leg of shared memory and
- * its host, opened by somebody else (srdma/_kvs.pyx), one thread. Requests
+ * its host, opened by somebody else (native/kvs.pyx), one thread. Requests
  * and answers travel in the descriptors; one in some of them is signaled,
  * which gives the queue's places back.
  */

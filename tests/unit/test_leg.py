@@ -119,7 +119,7 @@ def test_a_leg_without_descriptors(worker, ctx):
 
 
 class Device:
-    """In the place of srdma.verbs.VerbsLeg: two slots, and what was posted."""
+    """In the place of srdma._engine.verbs.VerbsLeg: two slots, and what was posted."""
 
     def __init__(self, *arguments):
         self.arguments = arguments

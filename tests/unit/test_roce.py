@@ -1,4 +1,4 @@
-"""RoCE frames, taken apart and put together (srdma/roce.py)."""
+"""RoCE frames, taken apart and put together (srdma/inspect/roce.py)."""
 
 from __future__ import annotations
 

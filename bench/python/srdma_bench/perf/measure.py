@@ -2,7 +2,7 @@
 
 The client says what is measured on a QP that carries nothing else (CBOR messages), the server
 answers when it is ready and when it is done; then QPs of their own carry the load, which a host
-of `perf_hosts.py` posts and polls. Every run checks that what travelled was protected as agreed:
+of `hosts.py` posts and polls. Every run checks that what travelled was protected as agreed:
 packets sealed, verified and unprotected are counted by both workers.
 """
 

@@ -1,5 +1,5 @@
-"""How the rows of targets.py are measured: each function gives a value per round for every goal of
-its row, from runs in turn, with the protection in force (stand.py, kvs.py and perf.py see to it).
+"""How the rows of rows.py are measured: each function gives a value per round for every goal of
+its row, from runs in turn, with the protection in force (stand.py, srdma_bench.kvs and srdma_bench.perf see to it).
 """
 
 from __future__ import annotations
