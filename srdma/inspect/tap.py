@@ -6,7 +6,7 @@ LEFT_NAME is the worker in LEFT_DIR, RIGHT_NAME that in RIGHT_DIR; they have no 
 and meet only here. In LEFT_DIR the tap is called RIGHT_NAME, and the other way round, so that each
 worker believes to reach the other. The workers have no switch for any of this.
 
-stdin takes requests and stdout gives answers (_engine/frames.py): {"do": "flip", side, at_least, at} flips
+stdin takes requests and stdout gives answers: {"do": "flip", side, at_least, at} flips
 the lowest bit of byte `at` of the next packet from `side` (0 left, 1 right) of that many bytes;
 {"do": "capture"} gives all packets since the last one: {"packets": [[side, bytes, flipped], ...],
 "lost": how many did not fit}. The end of stdin ends it.

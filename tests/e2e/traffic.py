@@ -2,7 +2,7 @@
 
     python -m tests.e2e.traffic
 
-Frames on stdin and stdout (srdma/_engine/frames.py): {"do": "listen", worker, identity, qp_timeout} ->
+Frames on stdin and stdout (_engine/frames.py): {"do": "listen", worker, identity, qp_timeout} ->
 {"address"}; {"do": "run"}, of who connects with address and what listen has -> {"running"} once
 data flows, then what became of the work requests when the QP has failed.
 """
