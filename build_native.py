@@ -26,11 +26,11 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "core": Part(ROOT, "srdma.native", ("srdma",)),
-    "bench": Part(ROOT / "bench/python", "srdma_bench.native", ("kvs", "srdma")),
-    "tests": Part(ROOT, "tests.native", ("srdma",)),
+    "core": Part(ROOT, "srdma.native", ("srdma-host", "srdma-core")),
+    "bench": Part(ROOT / "bench/python", "srdma_bench.native", ("kvs", "srdma-host", "srdma-core")),
+    "tests": Part(ROOT, "tests.native", ("srdma-host", "srdma-core")),
 }
-TARGETS = {"srdma": "lib", "kvs": "kvs"}
+TARGETS = ("lib", "kvs")
 
 
 def make(*args: str) -> str:
@@ -44,7 +44,7 @@ class BuildNative(build_ext):
     """Builds the C libraries first and links with the libraries that they need."""
 
     def build_extensions(self) -> None:
-        make(*TARGETS.values())
+        make(*TARGETS)
         libraries = make("print-libs").split()
         for ext in self.extensions:
             ext.extra_link_args += ["-fno-lto", *libraries]
@@ -63,7 +63,7 @@ def extensions(name: str) -> list[Extension]:
         Extension(
             f"{part.package}.{source.stem}",
             [os.path.relpath(source)],
-            include_dirs=[str(ROOT / "csrc"), str(ROOT / "bench/kvs")],
+            include_dirs=[str(ROOT / "csrc"), str(ROOT), str(ROOT / "bench/kvs")],
             extra_objects=[str(BUILD / f"lib{library}.a") for library in part.libraries],
             extra_compile_args=["-O2", "-g"],
         )

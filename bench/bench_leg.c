@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mr.h"
+#include "memory/mr.h"
 
 static const char *open_host(struct bench_leg *l, struct srdma_relay *r,
 			     uint32_t ring)
@@ -12,13 +12,13 @@ static const char *open_host(struct bench_leg *l, struct srdma_relay *r,
 	struct srdma_leg_answer answer;
 
 	if (srdma_leg_shm_create(&l->shm, ring))
-		return "no leg";
+		return "cannot create a leg";
 	memcpy(lp.fds, srdma_leg_shm_fds(l->shm), sizeof(lp.fds));
 	if (srdma_relay_leg_open(r, &lp, &l->leg, &answer))
 		return srdma_relay_why(r);
 	if (srdma_leg_shm_attach(l->shm, answer.fds) ||
 	    srdma_host_create(&l->host, srdma_leg_shm_ring(l->shm), ring))
-		return "no host";
+		return "cannot attach the leg or create its host";
 	return NULL;
 }
 
@@ -31,7 +31,7 @@ static const char *open_region(struct bench_leg *l, struct srdma_relay *r)
 	int err;
 
 	if (srdma_leg_shm_region(l->length, &mp.region.fd, &memory))
-		return "no memory";
+		return "out of memory for a region";
 	l->memory = memory;
 	mp.region.addr = (uintptr_t)memory;
 	err = srdma_relay_mr_reg(r, l->leg, &mp, &l->key);

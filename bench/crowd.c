@@ -10,13 +10,13 @@
 #include "clock.h"
 #include "bench_leg.h"
 #include "meeting.h"
-#include "provider.h"
+#include "crypto/provider.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 
 enum {
-	REGION = 65536, /* of a leg */
-	GROUP = 500,	/* QPs that connect at a time */
+	REGION = 65536, /* bytes of a leg's region */
+	GROUP = 500,	/* QPs that connect concurrently */
 	BUDGET = 32,
 };
 
@@ -31,10 +31,11 @@ struct crowd {
 	struct crowd_costs costs;
 	struct pair pair;
 	struct meeting meeting;
-	uint32_t depth;	 /* of an SQ, of an RQ */
-	uint32_t of_leg; /* QPs */
+	uint32_t depth;	 /* of an SQ and of an RQ */
+	uint32_t of_leg; /* QPs per leg */
 	uint32_t leg_count;
-	struct bench_leg (*legs)[2]; /* of each side, whose QPs are connected */
+	struct bench_leg (*legs)[2]; /* one leg on each side; their QPs are
+					connected to each other */
 	struct ends *qps;
 	uint32_t next;
 	uint64_t random;
@@ -48,26 +49,29 @@ static void must(int failed, const char *what)
 	exit(1);
 }
 
-/* NULL: nothing failed. */
+/* why NULL: success. */
 static void check(const char *why)
 {
 	must(why != NULL, why);
 }
 
-/* Of this thread, which never waits: what others do on its core does not
- * count. */
+/*
+ * CPU time of this thread, ns. The thread never blocks; time that other threads
+ * take on its core does not count.
+ */
 static uint64_t worked(void)
 {
 	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* Of this process in main memory: bytes. */
+/* Resident memory of this process, bytes. */
 static uint64_t resident(void)
 {
 	unsigned long all, pages = 0;
 	FILE *f = fopen("/proc/self/statm", "r");
 
-	must(!f || fscanf(f, "%lu %lu", &all, &pages) != 2, "no statm");
+	must(!f || fscanf(f, "%lu %lu", &all, &pages) != 2,
+	     "cannot read /proc/self/statm");
 	fclose(f);
 	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
@@ -80,17 +84,17 @@ static void turn(struct crowd *c)
 
 /* --- relays and legs ------------------------------------------------------ */
 
-/* The pages of a leg that has been in use for long. */
+/* Touch the pages of a leg, as in a leg that has been in use for long. */
 static void make_pages(const struct bench_leg *l)
 {
 	const int fd = srdma_leg_shm_fds(l->shm)[0];
 	struct stat leg;
 
 	must(fstat(fd, &leg) || posix_fallocate(fd, 0, leg.st_size),
-	     "no memory for a leg");
+	     "out of memory for a leg");
 }
 
-/* Records that a QP may need: as many as fit are on one leg. */
+/* Completion records that a QP may need; one leg serves as many QPs as fit. */
 static uint32_t records(const struct crowd *c)
 {
 	return 2 * c->depth + 1;
@@ -124,13 +128,14 @@ static void open_relays(struct crowd *c)
 	c->pair.key_cache = c->params.key_cache;
 	c->pair.depth = c->depth;
 	c->pair.qps = CROWD_MOST;
-	must(srdma_provider_create(&c->pair.provider, NULL), "no provider");
+	must(srdma_provider_create(&c->pair.provider, NULL),
+	     "cannot create a crypto provider");
 	check(meeting_open(&c->meeting, &c->pair));
 }
 
 /* --- QPs -------------------------------------------------------------------- */
 
-/* INIT and KEYS of both ends of one. */
+/* INIT and KEYS for both ends of one connection. */
 static void open_qp(struct crowd *c, struct ends *q)
 {
 	struct pair *p = &c->pair;
@@ -175,7 +180,10 @@ static void open_qps(struct crowd *c)
 	}
 }
 
-/* The hosts' memory is none of a worker's. */
+/*
+ * Add the QPs to the hosts. Done after measuring, because host memory is not
+ * worker memory.
+ */
 static void tell_hosts(struct crowd *c)
 {
 	for (uint32_t i = 0; i < c->params.qps; i++)
@@ -183,7 +191,7 @@ static void tell_hosts(struct crowd *c)
 			must(srdma_host_qp_add(c->legs[c->qps[i].legs][s].host,
 					       c->qps[i].qpn[s], c->depth,
 					       c->depth),
-			     "no QP of a host");
+			     "cannot add a QP to a host");
 }
 
 struct crowd *crowd_open(const struct crowd_params *params)
@@ -193,7 +201,10 @@ struct crowd *crowd_open(const struct crowd_params *params)
 
 	must(!c, "no memory");
 	c->params = *params;
-	/* While one more burst may be under way, a QP has room for it. */
+	/*
+	 * Deep enough that choose() always finds a QP with room for another
+	 * burst.
+	 */
 	c->depth =
 		params->burst + (CROWD_UNDER_WAY - params->burst) / params->qps;
 	c->random = 88172645463325252;
@@ -243,8 +254,10 @@ static uint32_t number_of(struct crowd *c, int at_random)
 	return (uint32_t)(c->random % c->params.qps);
 }
 
-/* A QP with room for a burst: the next one that has, for to draw again would
- * take long where most have none. */
+/*
+ * A QP with room for a burst: the drawn one, or the next one with room. Drawing
+ * again would take long when most QPs are full.
+ */
 static uint32_t choose(struct crowd *c, int at_random)
 {
 	uint32_t i = number_of(c, at_random);
@@ -326,6 +339,6 @@ double crowd_work(struct crowd *c, uint32_t messages, uint32_t payload,
 	move(c, all, payload, at_random);
 	must(from->packets_sealed < sealed || to->packets_verified < verified ||
 		     from->packets_unprotected_sent,
-	     "messages went without protection");
+	     "messages were sent without protection");
 	return (double)(worked() - start) / all;
 }

@@ -1,7 +1,8 @@
 /*
- * bench/ladder: what each layer adds to a packet, in ns and cycles. All rungs
- * run in turn, round after round, so that a noisy machine hits them alike;
- * the median of the rounds is printed, with the quartiles as its spread.
+ * bench/ladder: the cost of each layer per packet, in ns and cycles. All rungs
+ * run in turn, round after round, so that noise of the machine affects them
+ * equally. The median of the rounds is printed, with the quartiles as its
+ * spread.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ struct measured {
 
 static struct measured list[MAX_RUNGS];
 static int count;
-static const char *only[MAX_ONLY]; /* none: all */
+static const char *only[MAX_ONLY]; /* empty: all rungs */
 static int only_count;
 
 static const struct rung *const tables[] = {
@@ -47,9 +48,9 @@ static const struct option table[] = {
 static const char help[] =
 	"Usage: ladder [--payload BYTES] [--suite NAME] [--provider NAME]\n"
 	"              [--rounds N] [--rung NAME]... [--json]\n"
-	"What each layer adds to a packet: ns, cycles, and the difference to\n"
+	"The cost of each layer per packet: ns, cycles, and the difference to\n"
 	"the rung below; medians of N rounds (default 21), quartiles as spread.\n"
-	"--rung: only those whose name begins so; up to 16 times.\n";
+	"--rung: only rungs whose names begin with NAME; up to 16 times.\n";
 
 uint64_t ticks(void)
 {
@@ -66,7 +67,7 @@ void wrong(const char *rung, const char *what)
 	exit(1);
 }
 
-/* The command line. */
+/* Print the usage and exit. */
 static _Noreturn void usage(void)
 {
 	fputs(help, stderr);
@@ -76,12 +77,11 @@ static _Noreturn void usage(void)
 static _Noreturn void refuse(const char *flag, const char *text,
 			     const char *right)
 {
-	fprintf(stderr, "ladder: %s %s: %s would be right\n", flag, text,
-		right);
+	fprintf(stderr, "ladder: %s %s: give %s\n", flag, text, right);
 	exit(2);
 }
 
-/* Nanoseconds of a tick, over 20 ms. */
+/* Nanoseconds per tick, measured over 20 ms. */
 static double tick_ns(void)
 {
 	const uint64_t t = ticks(), n = clock_now();
@@ -115,7 +115,7 @@ static void open_some(const struct rung *rungs, const struct shape *shape)
 		if (!m.state)
 			continue;
 		if (count == MAX_RUNGS)
-			wrong(rungs->name, "more rungs than there is room for");
+			wrong(rungs->name, "too many rungs: raise MAX_RUNGS");
 		list[count++] = m;
 	}
 }
@@ -126,7 +126,7 @@ static void open_all(const struct shape *shape)
 		open_some(tables[i], shape);
 }
 
-/* In some build and shape, if not in this one. */
+/* 1 if a rung's name begins with name, in any build or shape. */
 static int exists(const char *name)
 {
 	for (int i = 0; i < TABLES; i++)
@@ -139,13 +139,13 @@ static int exists(const char *name)
 static void ask_for(const char *name)
 {
 	if (only_count == MAX_ONLY)
-		refuse("--rung", name, "16 of them at most");
+		refuse("--rung", name, "at most 16 of them");
 	if (!exists(name))
-		refuse("--rung", name, "what the name of a rung begins with");
+		refuse("--rung", name, "the beginning of a rung's name");
 	only[only_count++] = name;
 }
 
-/* Ticks of the median batch: others took the core from some. */
+/* Ticks of the median batch, which excludes preempted batches. */
 static double batch(const struct measured *m)
 {
 	double took[BATCHES];
@@ -157,7 +157,7 @@ static double batch(const struct measured *m)
 
 static void measure(int rounds, double ns_per_tick)
 {
-	for (int r = -1; r < rounds; r++) { /* the first one warms up */
+	for (int r = -1; r < rounds; r++) { /* round -1 warms up */
 		for (int i = 0; i < count; i++) {
 			const double took = batch(&list[i]);
 
@@ -174,7 +174,7 @@ static void measure(int rounds, double ns_per_tick)
 	}
 }
 
-/* The fastest of the rungs whose name begins so. */
+/* The fastest of the rungs whose names begin with the `below` of m. */
 static const struct measured *below(const struct measured *m)
 {
 	const struct measured *best = NULL;

@@ -1,8 +1,8 @@
 /*
- * bench/many: a worker with many QPs against one with one: what a QP takes of
- * its memory, how fast they are set up, and the rate of messages by QPs in order
- * and at random, over that of one QP in the same round; medians, with the
- * quartiles as spread.
+ * bench/many: compares a worker with many QPs to a worker with one: memory per
+ * QP, set-up rate, and the message rate on QPs in order and at random relative
+ * to that of one QP in the same round. Prints medians, with the quartiles as
+ * spread.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "crowd.h"
 #include "number.h"
 #include "relay.h"
-#include "session.h"
+#include "session/session.h"
 #include "spread.h"
 
 enum { MAX_SIZES = 8, MAX_ROUNDS = 101, CASES = 4 };
@@ -36,7 +36,7 @@ struct measured {
 
 struct wanted {
 	uint32_t qps[MAX_SIZES];
-	int sizes; /* the first is 1 */
+	int sizes; /* the first size is 1 */
 	uint32_t burst, key_cache, rounds, messages;
 	uint8_t mode;
 	int json;
@@ -44,7 +44,7 @@ struct wanted {
 
 static void measure(struct measured *m, const struct wanted *w)
 {
-	/* The first round warms up. */
+	/* round -1 warms up. */
 	for (int r = -1; r < (int)w->rounds; r++)
 		for (int k = 0; k < CASES; k++)
 			for (int i = 0; i < w->sizes; i++) {
@@ -57,7 +57,9 @@ static void measure(struct measured *m, const struct wanted *w)
 			}
 }
 
-/* --- what comes out --------------------------------------------------------- */
+/*
+ * --- output ----------------------------------------------------------------
+ */
 
 static void print_text(const struct measured *m, const struct measured *one,
 		       int rounds)
@@ -115,7 +117,9 @@ static void print(const struct measured *m, const struct wanted *w)
 	}
 }
 
-/* --- what is wanted --------------------------------------------------------- */
+/*
+ * --- options ---------------------------------------------------------------
+ */
 
 static const struct option table[] = {
 	{ "qps", required_argument, NULL, 'q' },
@@ -133,18 +137,17 @@ static const char help[] =
 	"Usage: many [--qps N]... [--burst N] [--mode basic|pd] [--key-cache N]\n"
 	"            [--rounds N] [--messages N] [--json]\n"
 	"One QP and N QPs (default 64, 1000, 10000, 100000) between two embedded\n"
-	"NICs in one thread: memory, set-up, and the CPU time of messages by QPs\n"
+	"NICs in one thread: memory, set-up, and the CPU time of messages on QPs\n"
 	"in order and at random; medians of N rounds (default 9) of N messages\n"
-	"(default 20000). --burst: messages that a QP is given at a time (default\n"
-	"1); 64 are under way in all.\n";
+	"(default 20000). --burst: consecutive messages on a QP (default 1); 64\n"
+	"messages are in flight in total.\n";
 
 static uint32_t number(const char *text, long most)
 {
 	long n;
 
 	if (!number_read(text, 1, most, &n)) {
-		fprintf(stderr, "many: %s: 1 to %ld would be right\n", text,
-			most);
+		fprintf(stderr, "many: %s: give 1 to %ld\n", text, most);
 		exit(2);
 	}
 	return (uint32_t)n;

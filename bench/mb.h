@@ -1,6 +1,6 @@
 /*
- * Managers of intel-ipsec-mb for rungs that use it bare, as the provider has
- * them (csrc/provider_ipsecmb.c).
+ * Managers of intel-ipsec-mb for rungs that call it directly, set up as by the
+ * provider (csrc/crypto/provider_ipsecmb.c).
  */
 #ifndef BENCH_MB_H
 #define BENCH_MB_H
@@ -11,7 +11,7 @@
 
 #include "rung.h"
 
-/* All that the CPU has. */
+/* Use all features of the CPU. */
 static inline void mb_init_auto(IMB_MGR *mgr)
 {
 	IMB_ARCH arch;
@@ -19,7 +19,7 @@ static inline void mb_init_auto(IMB_MGR *mgr)
 	init_mb_mgr_auto(mgr, &arch);
 }
 
-/* NULL: this CPU has not what the provider needs either. */
+/* NULL: the CPU lacks features that the provider needs. */
 static inline IMB_MGR *mb_manager(void (*init)(IMB_MGR *mgr))
 {
 	const uint64_t need =
@@ -27,7 +27,7 @@ static inline IMB_MGR *mb_manager(void (*init)(IMB_MGR *mgr))
 	IMB_MGR *mgr = alloc_mb_mgr(0);
 
 	if (!mgr)
-		wrong("ipsec-mb", "no memory");
+		wrong("ipsec-mb", "out of memory");
 	if ((mgr->features & need) != need) {
 		free_mb_mgr(mgr);
 		return NULL;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "port_shm.h"
+#include "port/shm/port_shm.h"
 
 static const char *const names[2] = { "a", "b" };
 
@@ -15,11 +15,11 @@ const char *meeting_open(struct meeting *m, struct pair *p)
 
 	strcpy(m->dir, "/tmp/srdma-bench-XXXXXX");
 	if (!mkdtemp(m->dir))
-		return "no directory";
+		return "cannot create a directory in /tmp";
 	for (int i = 0; i < 2; i++) {
 		if (srdma_port_shm_create_host(&host) ||
 		    srdma_port_shm_create_wire(&wire, m->dir, names[i], 0))
-			return "no ports";
+			return "cannot create shared-memory ports";
 		pair_open_relay(p, i, host, wire);
 	}
 	return NULL;
@@ -32,7 +32,8 @@ const char *meeting_end(const struct meeting *m)
 	for (int i = 0; i < 2; i++) {
 		snprintf(path, sizeof(path), "%s/%s.sock", m->dir, names[i]);
 		if (unlink(path))
-			return "a wire's name is gone";
+			return "the socket of a wire port is missing";
 	}
-	return rmdir(m->dir) ? "something is left in a directory" : NULL;
+	return rmdir(m->dir) ? "cannot remove the directory of the wires"
+			     : NULL;
 }

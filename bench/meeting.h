@@ -1,6 +1,7 @@
 /*
- * Where the wires of two embedded NICs find each other: a directory, which is
- * gone as soon as they have, so that nobody who is interrupted leaves it.
+ * A temporary directory through which the wire ports of two embedded NICs
+ * connect. It is removed right after that, so that an interrupted program
+ * leaves nothing behind.
  */
 #ifndef BENCH_MEETING_H
 #define BENCH_MEETING_H
@@ -11,9 +12,15 @@ struct meeting {
 	char dir[32];
 };
 
-/* Both relays of a pair, on ports of shared memory. NULL, or what failed. */
+/*
+ * Open both relays of a pair on shared-memory ports. Returns NULL, or the text
+ * of the failure.
+ */
 const char *meeting_open(struct meeting *m, struct pair *p);
-/* Once they are connected. NULL, or what failed. */
+/*
+ * Remove the directory; call when the relays are connected. Returns NULL, or
+ * the text of the failure.
+ */
 const char *meeting_end(const struct meeting *m);
 
 #endif

@@ -13,7 +13,7 @@ static void must(int failed, const char *what)
 		wrong("nic", what);
 }
 
-/* NULL: nothing failed. */
+/* why NULL: success. */
 static void check(const char *why)
 {
 	must(why != NULL, why);
@@ -35,13 +35,16 @@ static void turn(struct nic *n, int side)
 	srdma_relay_run(n->pair.side[side].relay, clock_now(), BUDGET);
 }
 
-/* The wire looks at its sockets now and then only. */
+/*
+ * Connect the QPs. Many turns are needed, because the wire port checks its
+ * sockets only now and then.
+ */
 static void connect_qps(struct nic *n)
 {
 	struct pair *p = &n->pair;
 	struct srdma_qp_keys k;
 
-	turn(n, 0); /* the clocks begin */
+	turn(n, 0); /* sets the relays' clocks */
 	turn(n, 1);
 	pair_init_qp(p, 0);
 	for (int side = 1; side >= 0; side--) {
@@ -51,7 +54,7 @@ static void connect_qps(struct nic *n)
 			     srdma_host_qp_add(n->leg[side].host,
 					       p->side[side].qp[0].qpn,
 					       p->depth, p->depth),
-		     "no QP");
+		     "cannot set up a QP");
 	}
 	for (int i = 0; i < LOOKS; i++) {
 		turn(n, 0);
@@ -60,7 +63,7 @@ static void connect_qps(struct nic *n)
 	must(pair_state(p, 0, 0, NULL) != SRDMA_QP_RTS, "not connected");
 }
 
-/* Sleep until it is to work: 1; 0: until it is to end. */
+/* Sleep until there is work (returns 1) or until the end (returns 0). */
 static int sleep_until_work(struct nic *n)
 {
 	int stop;
@@ -75,7 +78,7 @@ static int sleep_until_work(struct nic *n)
 	return !stop;
 }
 
-/* Side 1 works while the other measures, and gives way when it has nothing. */
+/* Side 1 runs while the other side measures, and yields when idle. */
 static void *worker(void *arg)
 {
 	struct nic *n = arg;
@@ -104,7 +107,8 @@ void nic_open(struct nic *n, int threads)
 		return;
 	pthread_mutex_init(&n->lock, NULL);
 	pthread_cond_init(&n->wake, NULL);
-	must(pthread_create(&n->thread, NULL, worker, n), "no thread");
+	must(pthread_create(&n->thread, NULL, worker, n),
+	     "cannot create a thread");
 }
 
 static void set(struct nic *n, int *flag, int value)
@@ -117,7 +121,7 @@ static void set(struct nic *n, int *flag, int value)
 	pthread_mutex_unlock(&n->lock);
 }
 
-/* Until the thread does what it was told. */
+/* Wait until the thread has changed its state. */
 static void run_or_sleep(struct nic *n, int run)
 {
 	set(n, &n->run, run);

@@ -1,7 +1,8 @@
 /*
  * Two embedded NICs in one process: relays on shared-memory rings, each with a
- * host that posts into its ring and takes completion records, as programs do
- * (docs/protocol.md 9, 11). By hand, or side 1 by a thread of its own.
+ * host that posts to its ring and takes completion records, as programs do
+ * (docs/protocol.md 9, 11). Side 1 runs in the caller's thread or in a thread
+ * of its own.
  */
 #ifndef BENCH_NIC_H
 #define BENCH_NIC_H
@@ -13,29 +14,37 @@
 #include "relay_pair.h"
 
 struct nic {
-	struct pair pair; /* its sides have shm legs; memory is a region's */
+	struct pair pair; /* its sides have shm legs; memory is that of a
+			     region */
 	struct meeting meeting;
 	struct bench_leg leg[2];
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
-	int run, stop; /* the thread is to turn side 1; to end */
-	int running;   /* and does: it is awake */
+	int run, stop; /* tell the thread to run side 1; to end */
+	int running;   /* 1 while the thread is awake */
 };
 
-/* pair: defaults and what the caller wants. threads: 1 or 2. Ends the program
- * where something fails. */
+/*
+ * n->pair must hold the defaults and the caller's changes. threads: 1 or 2.
+ * Exits the program on failure.
+ */
 void nic_open(struct nic *n, int threads);
 void nic_close(struct nic *n);
 
-/* The thread, if there is one, works between these: it is awake when start
- * returns, and pause waits until it has let go of the relay. */
+/*
+ * If there is a thread, it runs only between start and pause: it is awake when
+ * start returns, and pause waits until it no longer uses the relay.
+ */
 void nic_start(struct nic *n);
 void nic_pause(struct nic *n);
 
-/* Post at side 0; then show it. */
+/* Post a descriptor on side 0; nic_turn() publishes it. */
 void nic_post(struct nic *n, const struct srdma_desc *d);
-/* A turn of side 0, and without a thread of side 1; records of side 0. */
+/*
+ * Run a turn of side 0, and of side 1 if it has no thread. Returns the number
+ * of completion records of side 0 stored in out, at most most.
+ */
 int nic_turn(struct nic *n, struct srdma_record *out, int most);
 
 #endif

@@ -1,11 +1,14 @@
-/* Numbers of a command line. */
+/* Parsing of numbers on the command line. */
 #ifndef BENCH_NUMBER_H
 #define BENCH_NUMBER_H
 
 #include <stdint.h>
 #include <stdlib.h>
 
-/* All of the text, in decimal. 1; 0: it is no number, or not one of these. */
+/*
+ * Parse a whole text as a decimal number. Returns 1, or 0 if it is not a number
+ * from least to most.
+ */
 static inline int number_read(const char *text, long least, long most,
 			      long *out)
 {
@@ -15,7 +18,7 @@ static inline int number_read(const char *text, long least, long most,
 	return end != text && !*end && *out >= least && *out <= most;
 }
 
-/* Seconds, an hour at most, to nanoseconds. 1 or 0. */
+/* Parse seconds, 0 to 3600, into nanoseconds. Returns 1 or 0. */
 static inline int seconds_read(const char *text, uint64_t *ns)
 {
 	char *end;

@@ -1,7 +1,7 @@
 /*
- * bench/primitives: how fast a core, or several, computes codes over blocks
- * and keys of memory ranges, in CPU time. One cell per size or depth, a line
- * of JSON each; who wants a median runs it again and again.
+ * bench/primitives: the rate at which one or several cores compute MACs over
+ * blocks and derive keys of memory ranges, in CPU time. Prints one line of JSON
+ * per size or depth. For a median, run it repeatedly.
  */
 #include <getopt.h>
 #include <pthread.h>
@@ -14,35 +14,37 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "memkey.h"
+#include "memory/memkey.h"
 #include "number.h"
 #include "process.h"
-#include "provider.h"
-#include "suite.h"
+#include "crypto/provider.h"
+#include "crypto/suite.h"
 
 enum { MAX_THREADS = 64, BATCH = 16, MAX_BYTES = 65536, LOG2_BLOCK = 12 };
 
-/* What all threads do. */
+/* Parameters of all worker processes. */
 struct job {
 	const char *provider; /* NULL: the fastest */
 	const struct srdma_suite *suite;
-	unsigned bytes; /* of a block; 0: keys are derived */
+	unsigned bytes; /* bytes of a block; 0: derive keys */
 	unsigned depth;
-	uint64_t ns; /* of CPU time, at least */
+	uint64_t ns; /* minimum CPU time */
 };
 
 struct runner {
 	uint64_t count, ns;
 };
 
-/* Threads are processes, as the worker's are (docs/performance.md, Threads).
- * What they share: */
+/*
+ * Shared state. The "threads" are processes, like the worker processes of a
+ * worker (docs/performance.md, Threads).
+ */
 struct crew {
 	pthread_barrier_t start;
 	struct runner runner[MAX_THREADS];
 };
 
-/* One thread's state. */
+/* State of one process. */
 struct bench {
 	const struct job *job;
 	struct srdma_provider *provider;
@@ -61,7 +63,9 @@ static _Noreturn void wrong(const char *what)
 	exit(1);
 }
 
-/* --- codes over blocks ---------------------------------------------------- */
+/*
+ * --- MACs over blocks ------------------------------------------------------
+ */
 
 static struct srdma_suite_io block_of(const struct bench *b)
 {
@@ -95,15 +99,15 @@ static void open_code(struct bench *b)
 	b->verbs = srdma_provider_verbs(b->provider, s);
 	b->block = malloc(b->job->bytes);
 	if (!b->block || b->verbs->create(&check, b->provider, &k))
-		wrong("no context");
+		wrong("cannot create a suite context");
 	memset(b->block, 0x5a, b->job->bytes);
 	k.use = SRDMA_SUITE_SEAL;
 	if (b->verbs->create(&b->ctx, b->provider, &k) || code(b) ||
 	    refused(b, check))
-		wrong("a good code was refused");
+		wrong("a correct MAC was rejected");
 	b->block[0] ^= 1;
 	if (!refused(b, check))
-		wrong("a wrong code was taken");
+		wrong("a wrong MAC was accepted");
 	b->verbs->destroy(check);
 }
 
@@ -112,20 +116,20 @@ static void run_code(struct bench *b, uint64_t count)
 	while (count--) {
 		b->nonce[0]++;
 		if (code(b))
-			wrong("it failed");
+			wrong("sealing failed");
 	}
 }
 
 /* --- keys of memory ranges ------------------------------------------------ */
 
-/* From the root to another leaf each time, with no key kept on the way. */
+/* Derive the key of a leaf from the root without a cache. */
 static void derive(struct bench *b, unsigned depth, unsigned from)
 {
 	struct srdma_memnode node;
 
 	if (srdma_memtree_find(&b->tree, depth, b->leaf << LOG2_BLOCK, &node) ||
 	    srdma_memkey_walk(&b->cmac, b->key, &b->tree, from, &node))
-		wrong("no key");
+		wrong("cannot derive a key");
 }
 
 static void open_keys(struct bench *b)
@@ -139,7 +143,7 @@ static void open_keys(struct bench *b)
 		.depth_limit = SRDMA_MEMTREE_DEPTH_MAX,
 	};
 	if (srdma_cmac_create(&b->cmac, SRDMA_MEMKEY_LEN, b->provider))
-		wrong("no context for keys");
+		wrong("cannot create a CMAC context");
 	memset(b->root, 7, sizeof(b->root));
 	b->leaf = ((uint64_t)1 << depth) - 1;
 	memcpy(b->key, b->root, sizeof(b->root));
@@ -151,7 +155,7 @@ static void open_keys(struct bench *b)
 		wrong("a node has its parent's key");
 	derive(b, depth, depth - 1);
 	if (memcmp(b->key, straight, sizeof(straight)))
-		wrong("two ways down lead to two keys");
+		wrong("two derivations of a key differ");
 }
 
 static void run_keys(struct bench *b, uint64_t count)
@@ -165,7 +169,10 @@ static void run_keys(struct bench *b, uint64_t count)
 	}
 }
 
-/* --- threads ---------------------------------------------------------------- */
+/*
+ * --- processes
+ * ----------------------------------------------------------------
+ */
 
 static void stay_on(int core)
 {
@@ -174,10 +181,10 @@ static void stay_on(int core)
 	CPU_ZERO(&set);
 	CPU_SET(core, &set);
 	if (sched_setaffinity(0, sizeof(set), &set))
-		wrong("a thread cannot be pinned");
+		wrong("a process cannot be pinned to its core");
 }
 
-/* Of this thread: neighbours on a busy machine do not count. */
+/* CPU time of this thread, ns: preemption does not count. */
 static uint64_t cpu_time_of(void (*what)(struct bench *, uint64_t),
 			    struct bench *b, uint64_t count)
 {
@@ -195,7 +202,7 @@ static void run(const struct job *job, pthread_barrier_t *start,
 		job->bytes ? run_code : run_keys;
 
 	if (srdma_provider_create(&b.provider, job->provider))
-		wrong("no such provider here");
+		wrong("this build or CPU has no such provider");
 	(job->bytes ? open_code : open_keys)(&b);
 	pthread_barrier_wait(start);
 	for (r->count = BATCH; r->ns < job->ns; r->count *= 2)
@@ -208,13 +215,13 @@ static void run(const struct job *job, pthread_barrier_t *start,
 	free(b.block);
 }
 
-/* Of those that this process may use, the i-th. */
+/* The i-th of the cores that this process may use. */
 static int core_at(unsigned i)
 {
 	cpu_set_t set;
 
 	if (sched_getaffinity(0, sizeof(set), &set))
-		wrong("no cores");
+		wrong("cannot determine the cores");
 	for (int core = 0; core < CPU_SETSIZE; core++)
 		if (CPU_ISSET(core, &set) && i-- == 0)
 			return core;
@@ -223,7 +230,7 @@ static int core_at(unsigned i)
 
 static void print(const struct job *job, const struct runner *r, unsigned n)
 {
-	double rate = 0, ns = 0; /* per second of all; of one thread */
+	double rate = 0, ns = 0; /* total per second; ns in one process */
 
 	for (unsigned i = 0; i < n; i++) {
 		rate += (double)r[i].count / (double)r[i].ns * 1e9;
@@ -259,7 +266,7 @@ static void start(struct crew *c, unsigned i, const struct job *job)
 	const pid_t child = process_fork("primitives");
 
 	if (child < 0)
-		wrong("no process");
+		wrong("cannot create a process");
 	if (child)
 		return;
 	stay_on(core_at(i));
@@ -272,26 +279,29 @@ static void measure(const struct job *job, unsigned threads)
 	struct crew *c = crew_open(threads);
 	int status;
 
-	core_at(threads - 1); /* there are so many */
+	core_at(threads - 1); /* check the number of cores */
 	for (unsigned i = 0; i < threads; i++)
 		start(c, i, job);
 	for (unsigned i = 0; i < threads; i++)
 		if (wait(&status) < 0 || status)
-			exit(1); /* it told why; the others end with this one */
+			exit(1); /* the child has reported the cause; the
+				    other children end with this process */
 	print(job, c->runner, threads);
 	pthread_barrier_destroy(&c->start);
 	munmap(c, sizeof(*c));
 }
 
-/* --- the command line -------------------------------------------------------- */
+/*
+ * --- the command line --------------------------------------------------------
+ */
 
 static const char help[] =
 	"Usage: primitives [--provider NAME] [--threads N] [--ms N] WHAT...\n"
-	"  WHAT  SUITE:BYTES  codes over blocks, by a suite that only\n"
+	"  WHAT  SUITE:BYTES  MACs over blocks, by a suite that only\n"
 	"                     authenticates\n"
-	"        depth:N      keys of memory ranges, that deep in the tree\n"
-	"A line of JSON for each, in CPU time: ns of one in one thread, and how\n"
-	"many per second all threads make.\n";
+	"        depth:N      keys of memory ranges at this depth of the tree\n"
+	"A line of JSON for each, in CPU time: ns per operation in one thread, and\n"
+	"operations per second of all threads.\n";
 
 static const struct option table[] = {
 	{ "provider", required_argument, NULL, 'P' },
@@ -303,7 +313,7 @@ static const struct option table[] = {
 
 static _Noreturn void refuse(const char *text, const char *right)
 {
-	fprintf(stderr, "primitives: %s: %s would be right\n", text, right);
+	fprintf(stderr, "primitives: %s: give %s\n", text, right);
 	exit(2);
 }
 

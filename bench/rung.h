@@ -1,29 +1,36 @@
 /*
- * The ladder: one packet on its way, layer by layer; each rung does what the
- * one below does, and more. A rung is a row; adding one is adding a row.
+ * The ladder: a packet's path layer by layer. Each rung does the work of the
+ * rung below it and more. A rung is a row of a table.
  */
 #ifndef BENCH_RUNG_H
 #define BENCH_RUNG_H
 
 #include <stdint.h>
 
-#include "provider.h"
+#include "crypto/provider.h"
 
-/* What all rungs of a run have in common. */
+/* Parameters common to all rungs of a run. */
 struct shape {
-	const struct srdma_suite *suite; /* an AEAD; relays also use others */
+	const struct srdma_suite *suite; /* an AEAD; relay rungs also use
+					    other suites */
 	struct srdma_provider *provider;
 	uint32_t payload; /* bytes */
 };
 
 struct rung {
 	const char *name;
-	const char *below; /* the rung it is compared with, or NULL */
-	const char *what;  /* one line */
-	/* A state for run, or NULL: not in this build or shape. */
+	const char *below; /* name, or beginning of the names, of the rungs
+			      it is compared with, or NULL */
+	const char *what;  /* description of one line */
+	/*
+	 * Returns a state for run, or NULL if this build or shape does not have
+	 * the rung.
+	 */
 	void *(*open)(const struct shape *shape);
-	/* Do n packets, at most RUNG_BATCH; returns the ticks it took. What it
-	 * only prepares or checks is outside. A wrong result ends the program. */
+	/*
+	 * Process n packets, at most RUNG_BATCH. Returns the ticks taken,
+	 * without preparation and checks. A wrong result exits the program.
+	 */
 	uint64_t (*run)(void *state, unsigned n);
 	void (*close)(void *state);
 };
@@ -33,11 +40,13 @@ enum { RUNG_BATCH = 64, RUNG_AD = 104 };
 extern const struct rung rungs_raw[], rungs_derive[], rungs_frame[],
 	rungs_mem[], rungs_relay[], rungs_nic[];
 
-/* Of a clock that never stops: cycles of the time-stamp counter where there is
- * one, else nanoseconds. */
+/*
+ * A monotonic clock: cycles of the time-stamp counter if there is one, else
+ * nanoseconds.
+ */
 uint64_t ticks(void);
 
-/* Ticks of once() for each of n. */
+/* Ticks of n calls of once(). */
 static inline uint64_t timed(void *state, unsigned n,
 			     void (*once)(void *state, unsigned i))
 {
@@ -48,14 +57,14 @@ static inline uint64_t timed(void *state, unsigned n,
 	return ticks() - start;
 }
 
-/* A rung's run() that only does once() for each. */
+/* Define a rung's run() that calls once() n times. */
 #define DEFINE_RUN(run, once)                                                  \
 	static uint64_t run(void *state, unsigned n)                           \
 	{                                                                      \
 		return timed(state, n, once);                                  \
 	}
 
-/* A wrong result: says which and ends the program with 1. */
+/* Report a wrong result of a rung and exit with status 1. */
 void wrong(const char *rung, const char *what);
 
 #endif

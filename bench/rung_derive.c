@@ -1,22 +1,25 @@
 /*
- * Derivations without a layer: the CMACs and key schedules alone, by
- * intel-ipsec-mb, in one loop over one buffer. Each by the manager that the
- * provider has for it (csrc/provider_ipsecmb.h): GCM's schedule by all that the
- * CPU has, CMACs one at a time by the AVX2 code, with its few lanes.
+ * Derivations without a layer around: CMACs and key schedules by
+ * intel-ipsec-mb, in one loop over one buffer. Each uses the same manager as
+ * the provider (csrc/crypto/provider_ipsecmb.h): GCM key schedules use all features of
+ * the CPU; CMACs are computed one at a time with the AVX2 code, which has few
+ * lanes.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmac.h"
+#include "crypto/cmac.h"
 #include "mb.h"
-#include "memkey.h"
+#include "memory/memkey.h"
 #include "rung.h"
 
 #ifdef SRDMA_HAVE_IPSECMB
 enum {
-	DEPTH = 30 - 11,	      /* of 2 KiB in a region of 1 GiB */
-	CLAIM = 8 + 8 + RUNG_AD + 12, /* label, and what a proof covers */
-	MOST = 256,		      /* bytes of any input */
+	DEPTH = 30 - 11,	      /* for blocks of 2 KiB in a region of 1
+					 GiB */
+	CLAIM = 8 + 8 + RUNG_AD + 12, /* label, and the bytes covered by a
+					 proof */
+	MOST = 256,		      /* maximum input bytes */
 };
 
 struct derive {
@@ -79,7 +82,7 @@ static void sum(struct derive *d, uint32_t len)
 		wrong("derive", "it failed");
 }
 
-/* A CMAC with a key of its own. */
+/* CMAC including its key schedule. */
 static void schedule_and_sum(struct derive *d, uint32_t len)
 {
 	IMB_AES_KEYEXP_128(d->narrow, d->in, d->rounds, d->unused);
@@ -88,18 +91,24 @@ static void schedule_and_sum(struct derive *d, uint32_t len)
 	sum(d, len);
 }
 
-/* A derivation of n blocks (protocol.md 3.1) with len bytes of label, context
- * and length: the parent's schedule, K(0), K(1) ... K(n). */
+/*
+ * Derive n blocks (protocol.md 3.1) with len bytes of label, context and
+ * length: the parent's key schedule, K(0), K(1) ... K(n).
+ */
 static void derive(struct derive *d, uint32_t len, int n)
 {
 	schedule_and_sum(d, len);
 	memcpy(d->in + 4 + len, d->sum, sizeof(d->sum));
 	while (n--)
 		sum(d, 4 + len + 16);
-	memcpy(d->in, d->sum, sizeof(d->sum)); /* what hangs on it waits */
+	memcpy(d->in, d->sum, sizeof(d->sum)); /* makes the next derivation
+						  depend on this one */
 }
 
-/* "traffic", 16 bytes: key and IV from S; and the key's schedule. */
+/*
+ * Label "traffic", 16 bytes of context: key and IV from S, and the key
+ * schedule.
+ */
 static void derive_traffic(void *state, unsigned i)
 {
 	struct derive *d = state;
@@ -109,36 +118,38 @@ static void derive_traffic(void *state, unsigned i)
 	IMB_AES128_GCM_PRE(d->mgr, d->in, &d->key);
 }
 
-/* And S from K_PD before: "qp rx", 48 bytes. */
+/* As derive_traffic(), after S from K_PD: label "qp rx", 48 bytes. */
 static void derive_both(void *state, unsigned i)
 {
 	derive(state, 5 + 1 + 48 + 4, 1);
 	derive_traffic(state, i);
 }
 
-/* "node", 16 bytes. */
+/* Label "node", 16 bytes. */
 static void derive_node(void *state, unsigned i)
 {
 	(void)i;
 	derive(state, 4 + 1 + 16 + 4, 1);
 }
 
-/* The CMAC of a claim (protocol.md 6.2). */
+/* The CMAC of a memory claim (protocol.md 6.2). */
 static void derive_proof(void *state, unsigned i)
 {
 	(void)i;
 	schedule_and_sum(state, CLAIM);
 }
 
-/* "acc", 36 bytes, and the proof by it. */
+/* Label "acc", 36 bytes, and a proof with the derived key. */
 static void derive_access(void *state, unsigned i)
 {
 	derive(state, 3 + 1 + 36 + 4, 1);
 	derive_proof(state, i);
 }
 
-/* And the nodes above it, from below the upper levels of the tree, whose keys
- * are there, down to its own. */
+/*
+ * As derive_access(), after the nodes above it, from below the cached upper
+ * levels of the tree down to the leaf.
+ */
 static void derive_judge(void *state, unsigned i)
 {
 	for (int depth = SRDMA_MEMKEY_UPPER; depth <= DEPTH; depth++)

@@ -1,15 +1,18 @@
-/* Frames: a whole packet sealed and opened by a session, in the key modes. */
+/* Frames: a session seals and opens whole packets, in each key mode. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "pair.h"
 #include "rung.h"
-#include "stats.h"
+#include "wire/stats.h"
 
-/* Key mode pd with and without its cache, mem with a proof in each packet. */
+/*
+ * A pair of sessions. Key mode pd with and without cache, mem with a proof in
+ * each packet.
+ */
 struct frame {
 	struct pair pair;
-	struct srdma_keycache *cache; /* its own */
+	struct srdma_keycache *cache; /* the cache of this pair */
 	uint32_t payload;
 	uint8_t flags;
 	uint8_t in[SRDMA_MAX_PAYLOAD], back[SRDMA_MAX_PAYLOAD];
@@ -17,8 +20,10 @@ struct frame {
 	int len[RUNG_BATCH];
 };
 
-/* What the pairs share stays until the program ends, but for the caches. 0 or
- * -errno. */
+/*
+ * Set up the state that all pairs share; it is never freed, except for the
+ * caches. Returns 0 or -errno.
+ */
 static int open_means(struct frame *f, const struct shape *s, unsigned cache)
 {
 	int r;
@@ -37,9 +42,9 @@ static struct frame *open_frame(const struct shape *s,
 	struct frame *f = calloc(1, sizeof(*f));
 
 	if (!f || open_means(f, s, cache))
-		wrong("frame", "no memory");
+		wrong("frame", "out of memory");
 	if (pair_create(&f->pair, p) || pair_settle(&f->pair))
-		wrong("frame", "no pair of sessions");
+		wrong("frame", "cannot create a pair of sessions");
 	f->payload = s->payload;
 	f->flags = p->mode & SRDMA_MODE_MEM ? SRDMA_STH_PROOF : 0;
 	return f;
@@ -56,7 +61,7 @@ static struct frame *open_aead(const struct shape *s, uint8_t mode,
 	return open_frame(s, &p, cache);
 }
 
-/* A MAC alone, over headers and payload. */
+/* A MAC only, over headers and payload. */
 static void *open_mac(const struct shape *s)
 {
 	const struct protection p = {
@@ -118,12 +123,12 @@ static uint64_t run_seal(void *state, unsigned n)
 		f->len[i] = srdma_session_seal(f->pair.end[0], &p, f->in,
 					       f->out[i], SRDMA_MAX_PACKET);
 		if (f->len[i] < 0)
-			wrong("seal", "it failed");
+			wrong("seal", "sealing failed");
 	}
 	return ticks() - start;
 }
 
-/* expected: of each, 0 or -SRDMA_REFUSED_. */
+/* expected: result of each open, 0 or -SRDMA_REFUSED_*. */
 static uint64_t open_each(struct frame *f, unsigned n, int expected)
 {
 	const uint64_t start = ticks();
@@ -133,7 +138,7 @@ static uint64_t open_each(struct frame *f, unsigned n, int expected)
 
 		if (srdma_session_open(f->pair.end[1], &p, f->out[i],
 				       (size_t)f->len[i], f->back) != expected)
-			wrong("open", "a packet was not judged as it is");
+			wrong("open", "a packet had an unexpected result");
 	}
 	return ticks() - start;
 }
@@ -144,7 +149,7 @@ static uint64_t run_open(void *state, unsigned n)
 	return open_each(state, n, 0);
 }
 
-/* What a forged packet costs (P8): its last byte of payload is wrong. */
+/* The cost of a forged packet (P8): its last payload byte is wrong. */
 static uint64_t run_forged(void *state, unsigned n)
 {
 	struct frame *f = state;
@@ -158,14 +163,14 @@ static uint64_t run_forged(void *state, unsigned n)
 const struct rung rungs_frame[] = {
 	{ "seal", "suite", "headers, number, associated data, tag", open_basic,
 	  run_seal, close_frame },
-	{ "open", "suite", "parsed, window, tag", open_basic, run_open,
+	{ "open", "suite", "parsing, replay window, tag", open_basic, run_open,
 	  close_frame },
-	{ "forged", "open", "a wrong tag refused", open_basic, run_forged,
-	  close_frame },
+	{ "forged", "open", "a packet with a wrong tag is refused", open_basic,
+	  run_forged, close_frame },
 	{ "forged mac", "tag",
 	  "the same, of aes-128-gmac over headers and payload", open_mac,
 	  run_forged, close_frame },
-	{ "seal pd cached", "seal", "key mode pd, the context kept",
+	{ "seal pd cached", "seal", "key mode pd, cached context",
 	  open_pd_cached, run_seal, close_frame },
 	{ "seal pd", "seal", "key mode pd, the key derived per packet", open_pd,
 	  run_seal, close_frame },

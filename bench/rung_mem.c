@@ -1,11 +1,11 @@
 /*
- * Memory proofs at the target: 2 KiB at random in a region of 1 GiB, judged by
- * its tree of keys (docs/protocol.md 6.1).
+ * Memory proofs at the target: 2 KiB at random in a region of 1 GiB, checked
+ * with its key tree (docs/protocol.md 6.1).
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "memkey.h"
+#include "memory/memkey.h"
 #include "rung.h"
 
 enum {
@@ -13,7 +13,7 @@ enum {
 	LOG2_BLOCK = 11,
 	DEPTH = LOG2_REGION - LOG2_BLOCK,
 	CLAIMS = RUNG_BATCH,
-	CLAIM = 8 + RUNG_AD + 12, /* bytes that a proof covers */
+	CLAIM = 8 + RUNG_AD + 12, /* bytes covered by a proof */
 };
 
 struct judge {
@@ -54,7 +54,7 @@ static void close_judge(void *state)
 	free(j);
 }
 
-/* Other ranges, with the proofs that a holder of each makes. */
+/* Draw new ranges, with the proofs that a holder of each would compute. */
 static void claim_anew(struct judge *j)
 {
 	uint8_t key[SRDMA_MEMKEY_LEN];
@@ -91,7 +91,7 @@ static void check(struct judge *j, unsigned i)
 	};
 
 	if (srdma_memkey_check(&j->cache, &j->cmac, &claim, 1))
-		wrong("mem", "a good proof was refused");
+		wrong("mem", "a correct proof was refused");
 }
 
 static uint64_t run_random(void *state, unsigned n)
@@ -106,7 +106,7 @@ static uint64_t run_random(void *state, unsigned n)
 	return ticks() - start;
 }
 
-/* All of the tree's keys are forgotten before each. */
+/* The tree's key cache is cleared before each check. */
 static uint64_t run_cold(void *state, unsigned n)
 {
 	struct judge *j = state;
@@ -135,7 +135,7 @@ static uint64_t run_hot(void *state, unsigned n)
 	return ticks() - start;
 }
 
-/* What all others are made of: the key of a child. */
+/* The elementary step: the key of a child node. */
 static uint64_t run_step(void *state, unsigned n)
 {
 	struct judge *j = state;
@@ -148,7 +148,7 @@ static uint64_t run_step(void *state, unsigned n)
 	return ticks() - start;
 }
 
-/* A proof, and its key there already. */
+/* A proof whose key is known. */
 static uint64_t run_proof(void *state, unsigned n)
 {
 	struct judge *j = state;
@@ -165,9 +165,9 @@ static uint64_t run_proof(void *state, unsigned n)
 const struct rung rungs_mem[] = {
 	{ "tree step", "derive step", "the key of a tree's child", open_judge,
 	  run_step, close_judge },
-	{ "proof", NULL, "a memory proof by a key that is there", open_judge,
+	{ "proof", NULL, "a memory proof with a known key", open_judge,
 	  run_proof, close_judge },
-	{ "mem cold", "proof", "judged at the target, 19 levels down",
+	{ "mem cold", "proof", "checked at the target, 19 levels down",
 	  open_judge, run_cold, close_judge },
 	{ "mem random", "proof", "upper levels of the tree cached", open_judge,
 	  run_random, close_judge },

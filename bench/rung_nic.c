@@ -1,6 +1,6 @@
 /*
- * The embedded NIC: the same WRITEs through shared-memory rings, in one thread
- * and with side 1's worker in another.
+ * The embedded NIC: the same WRITEs through shared-memory rings, in one thread,
+ * or with side 1's worker in a second one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static void *open_nics(const struct shape *s, const struct srdma_suite *suite,
 	struct pair *p = &t->nic.pair;
 
 	if (!t)
-		wrong("nic", "no memory");
+		wrong("nic", "out of memory");
 	pair_defaults(p);
 	p->suite = suite ? suite->id : 0;
 	p->tag_len = suite ? suite->tag_len : 0;
@@ -97,7 +97,7 @@ static void write_some(struct transfer *t, unsigned n)
 	}
 }
 
-/* n messages, so many at a time. */
+/* Send n messages, at_once at a time. */
 static uint64_t run(struct transfer *t, unsigned n, unsigned at_once)
 {
 	struct tally tally;

@@ -1,4 +1,4 @@
-/* The lowest rungs: copying, the bare primitives, the suite. */
+/* The lowest rungs: memcpy, the bare primitives, the suite. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,18 +6,19 @@
 
 #include "mb.h"
 #include "rung.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { AD_MOST = RUNG_AD + SRDMA_MAX_PAYLOAD };
 
 struct raw {
 	uint8_t in[SRDMA_MAX_PAYLOAD];
-	uint8_t out[RUNG_BATCH][SRDMA_MAX_PACKET]; /* as frames are */
+	uint8_t out[RUNG_BATCH][SRDMA_MAX_PACKET]; /* one per packet, like
+						      frames */
 	uint8_t back[SRDMA_MAX_PAYLOAD];
 	uint8_t ad[AD_MOST], nonce[RUNG_BATCH][16];
 	uint8_t tag[RUNG_BATCH][SRDMA_MAX_TAG];
 	uint32_t payload, ad_len;
-	/* one of these */
+	/* one of these is used */
 	EVP_CIPHER_CTX *evp;
 	const struct srdma_suite *suite;
 	const struct srdma_suite_verbs *verbs;
@@ -36,11 +37,11 @@ static void *open_raw(const struct shape *s)
 	struct raw *x = aligned_alloc(64, (sizeof(*x) + 63) / 64 * 64);
 
 	if (!x)
-		wrong("raw", "no memory");
+		wrong("raw", "out of memory");
 	memset(x, 0, sizeof(*x));
 	memset(x->in, 0x5a, sizeof(x->in));
 	for (unsigned i = 0; i < RUNG_BATCH; i++)
-		x->nonce[i][1] = (uint8_t)i; /* no two alike */
+		x->nonce[i][1] = (uint8_t)i; /* all nonces differ */
 	x->payload = s->payload;
 	x->ad_len = RUNG_AD;
 	x->suite = s->suite;
@@ -60,8 +61,10 @@ static void close_raw(void *state)
 	free(x);
 }
 
-/* Another nonce for each, before the time begins: a byte that has just been
- * written delays who reads the word that it is in. */
+/*
+ * Change each nonce before the time starts: a byte stored just before would
+ * delay the load of the word that contains it (failed store forwarding).
+ */
 static struct raw *renew_nonces(struct raw *x, unsigned n)
 {
 	while (n--)
@@ -69,7 +72,7 @@ static struct raw *renew_nonces(struct raw *x, unsigned n)
 	return x;
 }
 
-/* No text: a tag over associated data alone. */
+/* Empty plaintext: a tag over associated data only. */
 static void *without_text(struct raw *x, uint32_t ad_len)
 {
 	if (x) {
@@ -102,7 +105,7 @@ static void *open_evp(const struct shape *s)
 	cipher = EVP_CIPHER_fetch(NULL, s->suite->algorithm, NULL);
 	x->evp = EVP_CIPHER_CTX_new();
 	if (EVP_EncryptInit_ex2(x->evp, cipher, key, x->nonce[0], NULL) != 1)
-		wrong("raw openssl", "no such cipher");
+		wrong("raw openssl", "OpenSSL has no such cipher");
 	EVP_CIPHER_free(cipher);
 	return x;
 }
@@ -139,19 +142,19 @@ static void evp_open(void *state, unsigned i)
 	    EVP_DecryptUpdate(x->evp, x->back, &len, x->out[i],
 			      (int)x->payload) != 1 ||
 	    EVP_DecryptFinal_ex(x->evp, x->back + len, &len) != 1)
-		wrong("decrypt openssl", "a good tag was refused");
+		wrong("decrypt openssl", "a correct tag was refused");
 }
 
-/* The context turns round outside of what is measured. */
+/* The context changes direction outside of the measured time. */
 static uint64_t run_evp_open(void *state, unsigned n)
 {
 	struct raw *x = state;
 
 	if (EVP_EncryptInit_ex2(x->evp, NULL, NULL, x->nonce[0], NULL) != 1)
-		wrong("decrypt openssl", "no encryption");
+		wrong("decrypt openssl", "switching to encryption failed");
 	run_evp(x, n);
 	if (EVP_DecryptInit_ex2(x->evp, NULL, NULL, x->nonce[0], NULL) != 1)
-		wrong("decrypt openssl", "no decryption");
+		wrong("decrypt openssl", "switching to decryption failed");
 	return timed(x, n, evp_open);
 }
 
@@ -207,7 +210,7 @@ static void mb_open(void *state, unsigned i)
 			   x->payload, x->nonce[i], x->ad, x->ad_len, tag,
 			   sizeof(tag));
 	if (memcmp(tag, x->tag[i], sizeof(tag)))
-		wrong("decrypt ipsec-mb", "another tag");
+		wrong("decrypt ipsec-mb", "the tag differs");
 }
 
 static uint64_t run_mb_open(void *state, unsigned n)
@@ -237,7 +240,7 @@ static void *open_suite(const struct shape *s)
 
 	x->verbs = srdma_provider_verbs(s->provider, s->suite);
 	if (x->verbs->create(&x->ctx, s->provider, &k))
-		wrong("suite", "no context");
+		wrong("suite", "cannot create a context");
 	return x;
 }
 
@@ -256,7 +259,7 @@ static uint64_t run_suite(void *state, unsigned n)
 	return timed(renew_nonces(state, n), n, suite_seal);
 }
 
-/* Another key for the context that is there: what derived keys cost. */
+/* Rekey an existing context: part of the cost of derived keys. */
 static void key_again(void *state, unsigned i)
 {
 	struct raw *x = state;
@@ -271,8 +274,7 @@ static void key_again(void *state, unsigned i)
 DEFINE_RUN(run_again, key_again)
 
 const struct rung rungs_raw[] = {
-	{ "memcpy", NULL, "the payload, copied", open_raw, run_copy,
-	  close_raw },
+	{ "memcpy", NULL, "copies the payload", open_raw, run_copy, close_raw },
 	{ "raw openssl", NULL, "the primitive over payload and 104 bytes of AD",
 	  open_evp, run_evp, close_raw },
 	{ "decrypt openssl", NULL, "the same the other way", open_evp,
@@ -293,7 +295,7 @@ const struct rung rungs_raw[] = {
 #endif
 	{ "suite", "raw", "the same through the suite's row", open_suite,
 	  run_suite, close_raw },
-	{ "rekey", NULL, "another key for a context", open_suite, run_again,
-	  close_raw },
+	{ "rekey", NULL, "a new key for an existing context", open_suite,
+	  run_again, close_raw },
 	{ 0 },
 };

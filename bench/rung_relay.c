@@ -1,12 +1,12 @@
 /*
- * Relays: a WRITE from its descriptor to its completion through both workers,
- * acks included, on a wire in memory and in one thread: all the CPU time of a
- * message but the devices'.
+ * Relays: a WRITE from its descriptor to its completion through both workers
+ * including acks, over a wire in memory, in one thread: all CPU time of a
+ * message except that of devices.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "port_udp.h"
+#include "port/udp/port_udp.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 #include "rung.h"
@@ -15,20 +15,21 @@
 struct transfer {
 	struct pair pair;
 	uint32_t payload;
-	struct srdma_conn *victim; /* side 1's wire, where forgeries arrive */
-	uint32_t forge_at;	   /* which byte of them is another */
-	enum srdma_refusal why;	   /* so they are refused */
-	uint64_t forgeries;	   /* so far */
+	struct srdma_conn *victim; /* wire connection of side 1 on which
+				      forgeries arrive */
+	uint32_t forge_at;	   /* offset of the byte that is changed */
+	enum srdma_refusal why;	   /* expected reason of refusal */
+	uint64_t forgeries;	   /* number of forgeries */
 };
 
-/* Not open yet. */
+/* A transfer whose relays are not open yet. */
 static struct transfer *prepare(const struct shape *s,
 				const struct srdma_suite *suite, uint8_t level)
 {
 	struct transfer *t = calloc(1, sizeof(*t));
 
 	if (!t)
-		wrong("relay", "no memory");
+		wrong("relay", "out of memory");
 	pair_defaults(&t->pair);
 	t->pair.suite = suite ? suite->id : 0;
 	t->pair.tag_len = suite ? suite->tag_len : 0;
@@ -67,7 +68,7 @@ static void *open_udp(const struct shape *s, const struct srdma_suite *suite,
 	for (int i = 0; i < 2; i++)
 		if (srdma_port_udp_create(&end[i], "127.0.0.1:0", why))
 			wrong("udp", why);
-	t->pair.window = 32; /* nothing overflows a socket buffer */
+	t->pair.window = 32; /* prevents an overflow of the socket buffer */
 	pair_open_on(&t->pair, end[0], end[1]);
 	return join(t);
 }
@@ -82,7 +83,9 @@ static void *open_udp_aead(const struct shape *s)
 	return open_udp(s, s->suite, SRDMA_LEVEL_AEAD);
 }
 
-/* Before each packet of side 0 comes a forgery: the same but for a byte. */
+/*
+ * Inject a forgery before each packet of side 0: a copy with one byte changed.
+ */
 static enum srdma_mem_fate forge(void *ctx, struct srdma_mem_datagram *d)
 {
 	struct transfer *t = ctx;
@@ -93,7 +96,7 @@ static enum srdma_mem_fate forge(void *ctx, struct srdma_mem_datagram *d)
 	memcpy(forged, d->data, d->len);
 	forged[t->forge_at] ^= 1;
 	if (srdma_port_mem_inject(t->victim, forged, d->len))
-		wrong("forged 1:1", "no memory");
+		wrong("forged 1:1", "out of memory");
 	t->forgeries++;
 	return SRDMA_MEM_PASS;
 }
@@ -115,7 +118,9 @@ static void *open_attacked(const struct shape *s, uint32_t forge_at,
 	return t;
 }
 
-/* The SRC QPN is nobody's: what is left is what bringing it there costs. */
+/*
+ * The source QPN is unknown: what remains is the cost of receiving the packet.
+ */
 static void *open_junk(const struct shape *s)
 {
 	return open_attacked(s, SRDMA_BTH_LEN / 2, SRDMA_REFUSED_UNKNOWN_QP);
@@ -184,7 +189,7 @@ static uint64_t write_some(struct transfer *t, unsigned n)
 	return ticks() - start;
 }
 
-/* n messages, so many at a time. */
+/* Send n messages, at_once at a time. */
 static uint64_t run(struct transfer *t, unsigned n, unsigned at_once)
 {
 	const uint64_t forgeries = t->forgeries;
@@ -196,7 +201,7 @@ static uint64_t run(struct transfer *t, unsigned n, unsigned at_once)
 		sum += write_some(t, at_once);
 	tally_check(&tally, &t->pair, "relay", n);
 	if (t->victim && t->forgeries - forgeries < n)
-		wrong("relay", "not every packet had a forgery before it");
+		wrong("relay", "a packet without a forgery before it");
 	tally_check_refused(&tally, &t->pair, "relay", t->why,
 			    t->forgeries - forgeries);
 	return sum;
@@ -227,9 +232,9 @@ const struct rung rungs_relay[] = {
 	  open_header, run_alone, close_relays },
 	{ "alone aead", "alone none", "with the AEAD", open_aead, run_alone,
 	  close_relays },
-	{ "junk 1:1", "relay aead", "before each packet one for no QP",
+	{ "junk 1:1", "relay aead", "before each packet one for an unknown QP",
 	  open_junk, run_write, close_relays },
-	{ "forged 1:1", "junk 1:1", "before each packet a forgery of it",
+	{ "forged 1:1", "junk 1:1", "before each packet a forged copy",
 	  open_forged, run_write, close_relays },
 	{ "udp none", NULL, "over UDP on the loopback interface", open_udp_none,
 	  run_write, close_relays },

@@ -1,11 +1,11 @@
-/* What is said of values that were measured again and again. */
+/* Median and quartiles of repeated measurements. */
 #ifndef BENCH_SPREAD_H
 #define BENCH_SPREAD_H
 
 #include <stdlib.h>
 
 struct spread {
-	double low, median, high; /* first and third quartile beside it */
+	double low, median, high; /* low and high: first and third quartile */
 };
 
 static inline int spread_compare(const void *a, const void *b)
@@ -15,7 +15,7 @@ static inline int spread_compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Of n values, one at least, which it sorts. */
+/* The spread of n >= 1 values. Sorts them. */
 static inline struct spread spread_of(double *values, size_t n)
 {
 	qsort(values, n, sizeof(*values), spread_compare);

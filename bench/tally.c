@@ -8,7 +8,7 @@ void tally_begin(struct tally *t, const struct pair *p)
 		t->before[i] = *srdma_relay_stats(p->side[i].relay);
 }
 
-/* What both sides have sent and received since. */
+/* Packets that both sides sent and received since tally_begin(). */
 struct moved {
 	uint64_t sealed[2], verified[2], bare_sent[2], bare_received[2];
 };
@@ -32,7 +32,10 @@ static struct moved moved_since(const struct tally *t, const struct pair *p)
 	return m;
 }
 
-/* Of 0: messages and answers; of 1: the other way round. */
+/*
+ * sent and received hold one count per side. 1 if side 0 sent and side 1
+ * received at least n packets each, and responses were sent and received.
+ */
 static int exchanged(const uint64_t sent[2], const uint64_t received[2],
 		     unsigned n)
 {
@@ -70,6 +73,6 @@ void tally_check_refused(const struct tally *t, const struct pair *p,
 	for (unsigned i = 0; i < SRDMA_REFUSED_COUNT; i++)
 		if (is->refused[i] - was->refused[i] !=
 		    (i == why ? forgeries : 0))
-			wrong(rung, "the forgeries were not refused for what "
-				    "is wrong with them");
+			wrong(rung, "the forgeries were not refused with the "
+				    "expected reason");
 }

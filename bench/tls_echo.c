@@ -1,7 +1,7 @@
 /*
- * bench/tls_echo: what TLS 1.3 over loopback TCP does, between two processes:
- * round trips of an application's echo, or goodput of records of one size.
- * Prints one line of JSON.
+ * bench/tls_echo: TLS 1.3 over loopback TCP between two processes: round trips
+ * of an application-level echo, or goodput of records of one size. Prints one
+ * line of JSON.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -29,11 +29,13 @@ struct options {
 	const char *folder;
 	int stream, spin, size;
 	uint64_t ns;
-	int core[2]; /* of client, server */
+	int core[2]; /* of client and server */
 };
 
-/* The server's word after the first BATCH records of a stream, and at its
- * end: what it has had so far. */
+/*
+ * Message from the server after the first BATCH records of a stream and at its
+ * end: bytes received so far.
+ */
 struct word {
 	uint64_t bytes;
 };
@@ -129,7 +131,7 @@ static void hear_count(const struct options *o, SSL *ssl, uint64_t records)
 		tls_fail("the server's count of the stream");
 }
 
-/* Until the server has told how much arrived. */
+/* Send until the time is over; includes the server's final count. */
 static void stream(const struct options *o, SSL *ssl, struct run *run)
 {
 	const uint64_t begin = clock_now();
@@ -143,7 +145,7 @@ static void stream(const struct options *o, SSL *ssl, struct run *run)
 	run->ns = clock_now() - begin;
 }
 
-/* Not measured. */
+/* Run before the measurement. */
 static void warm_up(const struct options *o, SSL *ssl)
 {
 	static struct run warm;
@@ -199,7 +201,7 @@ int main(int argc, char **argv)
 		tls_fail("fork");
 	if (!server) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != client) /* it died before that */
+		if (getppid() != client) /* the client ended before prctl() */
 			return 1;
 		serve(&o, open_end(&o, tls_accept(listener), 1));
 		return 0;
@@ -207,7 +209,7 @@ int main(int argc, char **argv)
 	ssl = open_end(&o, tls_dial(port), 0);
 	ask(&o, ssl, server);
 	fflush(stdout);
-	if (!o.stream) /* else it has ended */
+	if (!o.stream) /* a stream has been ended already */
 		tls_end(ssl);
 	close(SSL_get_fd(ssl));
 	if (waitpid(server, &status, 0) != server || status)

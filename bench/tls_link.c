@@ -42,7 +42,10 @@ SSL_CTX *tls_context(const char *folder, const char *name, int server)
 		tls_fail("reading certificates");
 	SSL_CTX_set_verify(
 		ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-	/* The server's resumption tickets would be read in the middle. */
+	/*
+	 * Session tickets from the server would have to be read during the
+	 * measurement.
+	 */
 	SSL_CTX_set_num_tickets(ctx, 0);
 	return ctx;
 }
@@ -116,7 +119,7 @@ void tls_unblock(SSL *ssl)
 		tls_fail("O_NONBLOCK");
 }
 
-/* 1: call again. 0: the peer has ended. */
+/* Returns 1 to call again, 0 if the peer has ended. */
 static int again(SSL *ssl, int result)
 {
 	switch (SSL_get_error(ssl, result)) {

@@ -1,8 +1,8 @@
 /*
- * bench/tls_load: GET and SET over TLS 1.3 connections to a redis or memcached
- * of this machine, each connection with so many requests under way. Keys have
- * 16 bytes and values 32, which say the key again, so that what an answer must
- * be is known, and compared. Prints one line of JSON.
+ * bench/tls_load: GET and SET over TLS 1.3 connections to a local redis or
+ * memcached, with DEPTH requests in flight per connection. Keys have 16 bytes,
+ * values 32: the key repeated, so that each response can be verified. Prints
+ * one line of JSON.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ enum {
 	ROOM = MAX_DEPTH * MAX_MESSAGE,
 	MAX_KEYS = 1 << 30,
 	MAX_PORT = 65535,
-	MAX_PID = 1 << 22, /* of Linux: none is above */
+	MAX_PID = 1 << 22, /* maximum pid of Linux */
 };
 
 static const char help[] =
@@ -30,10 +30,12 @@ static const char help[] =
 	"                READS SECONDS\n"
 	"Closed loop; READS per cent are GET, the others SET, of random keys.\n"
 	"SECONDS 0: SET each key once. FOLDER has ca.pem, host-a.pem and .key.\n"
-	"PID: the server's, whose CPU time is told beside the client's: both of\n"
-	"what comes after the handshakes.\n";
+	"PID: pid of the server. The CPU times of server and client are measured\n"
+	"after the handshakes.\n";
 
-/* How a request and its answer are said; \1 is the key, \2 the value. */
+/*
+ * Formats of requests and responses; \1 stands for the key, \2 for the value.
+ */
 struct dialect {
 	const char *name, *get, *got, *set, *stored;
 };
@@ -55,7 +57,7 @@ struct wanted {
 
 struct connection {
 	SSL *ssl;
-	uint32_t asked, answered; /* requests, modulo 2^32 */
+	uint32_t asked, answered; /* numbers of requests, modulo 2^32 */
 	int have;		  /* bytes in `in` */
 	char in[ROOM];
 	struct wanted wanted[MAX_DEPTH];
@@ -63,7 +65,7 @@ struct connection {
 
 struct load {
 	const struct dialect *dialect;
-	uint32_t port, server; /* its pid */
+	uint32_t port, server; /* pid of the server */
 	uint32_t connections, depth, keys, reads;
 	uint64_t ns, dice, begin, now;
 	uint64_t asked, answered;
@@ -81,7 +83,7 @@ static void key_of(char key[KEY_LEN], uint32_t number)
 	}
 }
 
-/* At most MAX_MESSAGE bytes. Returns how many. */
+/* Format a message of at most MAX_MESSAGE bytes. Returns its length. */
 static int say(char *out, const char *how, uint32_t number)
 {
 	char key[KEY_LEN], *at = out;
@@ -116,7 +118,7 @@ static int wants_more(const struct load *l)
 	return l->ns ? l->now - l->begin < l->ns : l->asked < l->keys;
 }
 
-/* All that may be under way, in one write. */
+/* Send all requests that may be in flight, with one write. */
 static void ask(struct load *l, struct connection *c)
 {
 	char out[ROOM];
@@ -130,10 +132,13 @@ static void ask(struct load *l, struct connection *c)
 			   w->get ? l->dialect->get : l->dialect->set, w->key);
 	}
 	if (len && SSL_write(c->ssl, out, len) != len)
-		tls_fail("asking: the server does not read");
+		tls_fail("sending requests (the server does not read)");
 }
 
-/* Compare what has come with what must. Returns the bytes used. */
+/*
+ * Compare received data with the expected responses. Returns the bytes
+ * consumed.
+ */
 static int compare(struct load *l, struct connection *c)
 {
 	int used = 0;
@@ -148,7 +153,7 @@ static int compare(struct load *l, struct connection *c)
 		if (c->have - used < len)
 			break;
 		if (memcmp(c->in + used, right, (size_t)len))
-			tls_fail("an answer is not what it must be: it");
+			tls_fail("verifying a response");
 		kvs_latency_add(&l->latency, l->now - w->sent_ns);
 		used += len;
 		c->answered++;
@@ -164,7 +169,7 @@ static void hear(struct load *l, struct connection *c)
 	while ((n = SSL_read(c->ssl, c->in + c->have, ROOM - c->have)) > 0)
 		c->have += n;
 	if (SSL_get_error(c->ssl, n) != SSL_ERROR_WANT_READ)
-		tls_fail("hearing: the server ended, it");
+		tls_fail("receiving responses (the server ended)");
 	l->now = clock_now();
 	used = compare(l, c);
 	c->have -= used;
@@ -203,7 +208,7 @@ static void run(struct load *l)
 	}
 }
 
-/* A number of the command line, 1 to most, to where it belongs. */
+/* Parse a number from 1 to most. */
 static int take(const char *text, long most, uint32_t *to)
 {
 	long n;

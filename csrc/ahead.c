@@ -1,7 +1,7 @@
 #include "ahead.h"
 
-#include "bytes.h"
-#include "prefetch.h"
+#include "base/bytes.h"
+#include "base/prefetch.h"
 #include "relay_impl.h"
 
 enum { CROWD = 128 }; /* fewer QPs stay in a core's own cache */

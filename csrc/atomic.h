@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "table.h"
+#include "base/table.h"
 
 enum srdma_atomic_kind {
 	SRDMA_ATOMIC_COMPARE_SWAP = 1,

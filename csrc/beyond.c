@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "port.h"
+#include "port/port.h"
 
 enum { SHARE = 3 }; /* a QP may keep so many times what is left */
 

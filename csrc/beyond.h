@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-#include "session.h"
-#include "wire.h"
+#include "session/session.h"
+#include "wire/wire.h"
 
 struct srdma_buf;
 

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "ctl_layout.h"
-#include "utf8.h"
+#include "base/utf8.h"
 
 static const struct srdma_ctl_field *layout(uint32_t kind,
 					    enum srdma_ctl_side side)
@@ -204,7 +204,7 @@ static int token_encode(uint8_t *out, const struct srdma_ctl_token *t)
 	return (int)t->len;
 }
 
-/* What takes the rest of a message. */
+/* Encodes a field of variable length, which ends the message. */
 static int rest_encode(uint8_t *out, const struct srdma_ctl_field *f,
 		       const struct srdma_ctl_msg *m)
 {
@@ -213,7 +213,7 @@ static int rest_encode(uint8_t *out, const struct srdma_ctl_field *f,
 	return token_encode(out, (const void *)((const char *)m + f->at));
 }
 
-/* A text keeps its length; what stands behind its end is not sent. */
+/* Pads a text with zeros to the field's size. */
 static int padded_text_encode(uint8_t *out, const char *text, size_t size)
 {
 	size_t len = strnlen(text, size);
@@ -276,7 +276,7 @@ int srdma_ctl_encode(uint8_t out[SRDMA_CTL_MAX], enum srdma_ctl_side side,
 
 	if (m->status != 0 && side == SRDMA_CTL_REQUEST)
 		return -EINVAL;
-	/* A refusal may name a kind that is not known. */
+	/* An error response may repeat an unknown kind. */
 	if (!f && m->status == 0)
 		return -EINVAL;
 	srdma_store16(out, m->kind);

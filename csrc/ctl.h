@@ -1,10 +1,10 @@
 /*
- * Messages of the control socket (docs/protocol.md 10): kinds, body
- * layouts, encode and decode of requests and answers. No I/O; file
- * descriptors that travel beside a message are the caller's.
+ * Messages of the control socket (docs/protocol.md 10): kinds, body layouts,
+ * encoding and decoding of requests and responses. No I/O: the caller passes
+ * the file descriptors that accompany a message.
  *
- * A decoder is total: it reads nothing outside [in, in + len), and what it
- * accepts has exactly one encoding. What values mean is for the relay.
+ * The decoder accepts any input: it reads only [in, in + len), and each
+ * accepted message has exactly one encoding. The relay checks the values.
  */
 #ifndef SRDMA_CTL_H
 #define SRDMA_CTL_H
@@ -12,13 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "capability.h"
+#include "memory/capability.h"
 #include "relay.h"
 
 enum srdma_ctl_limits {
 	SRDMA_CTL_VERSION = 1,
 	SRDMA_CTL_HEADER_LEN = 12,
-	SRDMA_CTL_MAX = 8192, /* header and body */
+	SRDMA_CTL_MAX = 8192, /* bytes, header and body */
 	SRDMA_CTL_MAX_BODY = SRDMA_CTL_MAX - SRDMA_CTL_HEADER_LEN,
 	SRDMA_CTL_MAX_COUNTERS = SRDMA_CTL_MAX_BODY / 8,
 	SRDMA_CTL_SUITES_LEN = 32,
@@ -47,13 +47,13 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_REKEY = 17,
 	SRDMA_CTL_EXPIRE = 18,
 	SRDMA_CTL_END = 19,
-	SRDMA_CTL_KINDS, /* one more than the last */
+	SRDMA_CTL_KINDS, /* number of kinds + 1 */
 };
 
 enum srdma_ctl_side { SRDMA_CTL_REQUEST = 0, SRDMA_CTL_ANSWER = 1 };
 
-enum { SRDMA_CTL_ALLOW_UNPROTECTED = 1 }; /* flag of HELLO's answer */
-enum { SRDMA_CTL_SHARED = 1 };		  /* flag of OPEN: a trust group's */
+enum { SRDMA_CTL_ALLOW_UNPROTECTED = 1 }; /* flag in the response to HELLO */
+enum { SRDMA_CTL_SHARED = 1 };		  /* OPEN: trust group */
 
 struct srdma_ctl_hello_answer {
 	uint32_t version;
@@ -63,9 +63,11 @@ struct srdma_ctl_hello_answer {
 	char host_device[SRDMA_NAME_LEN];
 	char wire[SRDMA_NAME_LEN];
 	char name[SRDMA_NAME_LEN];
-	uint8_t suites[SRDMA_CTL_SUITES_LEN]; /* ids, then zeros */
+	uint8_t suites[SRDMA_CTL_SUITES_LEN]; /* suite ids, padded with zeros */
+	/* Number of worker processes, and the index from 0 of the one that owns
+	 * this control socket. */
 	uint32_t threads;
-	uint32_t thread; /* whose control socket this is, from 0 */
+	uint32_t thread;
 };
 
 struct srdma_ctl_open {
@@ -76,12 +78,12 @@ struct srdma_ctl_open {
 struct srdma_ctl_open_answer {
 	uint32_t leg;
 	uint8_t token[SRDMA_TOKEN_LEN];
-	char address[SRDMA_NAME_LEN]; /* verbs; else "" */
+	char address[SRDMA_NAME_LEN]; /* verbs: of the host leg; else "" */
 };
 
 struct srdma_ctl_reg_mr {
 	uint32_t leg;
-	struct srdma_mr_params mr; /* region.fd is not in the message */
+	struct srdma_mr_params mr; /* region.fd is passed beside the message */
 };
 
 struct srdma_ctl_key_of_leg {
@@ -101,7 +103,7 @@ struct srdma_ctl_init_answer {
 
 struct srdma_ctl_keys {
 	struct srdma_qp_keys qp;
-	char identity[SRDMA_CTL_IDENTITY_LEN]; /* of the peer */
+	char identity[SRDMA_CTL_IDENTITY_LEN]; /* of the peer, a URI */
 };
 
 struct srdma_ctl_end {
@@ -114,7 +116,7 @@ struct srdma_ctl_wait_answer {
 	uint32_t reason;
 };
 
-/* A capability as bytes (6.2); whether it is one, its decoder says. */
+/* A capability token (6.2) as bytes that have not been decoded. */
 struct srdma_ctl_token {
 	uint32_t len; /* SRDMA_CTL_TOKEN_MIN..SRDMA_CAPABILITY_MAX */
 	uint8_t bytes[SRDMA_CAPABILITY_MAX];
@@ -156,23 +158,23 @@ struct srdma_ctl_stats_answer {
 };
 
 /*
- * One message. Which member of the union counts: kind, side and status. It may
- * hold a secret (KEYS; REKEY; INSTALL; the answers of OPEN, KEY, CAP): who decodes or
- * fills one wipes it.
+ * One message; kind, side and status select the member of the union. Some
+ * messages hold secrets (KEYS, REKEY, INSTALL; responses to OPEN, KEY and CAP):
+ * the function that decodes or fills one wipes it.
  */
 struct srdma_ctl_msg {
 	uint16_t kind; /* enum srdma_ctl_kind */
 	uint32_t tag;
-	uint32_t status; /* answers: 0, or an errno and then text */
+	uint32_t status; /* responses: 0, or an errno with text */
 	union {
 		uint32_t version; /* HELLO */
 		struct srdma_ctl_hello_answer hello;
 		struct srdma_ctl_open open;
 		struct srdma_ctl_open_answer opened;
 		uint8_t token[SRDMA_TOKEN_LEN]; /* ATTACH */
-		uint32_t leg;			/* answer of ATTACH */
+		uint32_t leg;			/* response to ATTACH */
 		struct srdma_ctl_reg_mr reg_mr;
-		uint32_t key; /* answer of REG_MR */
+		uint32_t key; /* response to REG_MR */
 		struct srdma_ctl_key_of_leg dereg_mr;
 		struct srdma_ctl_init init;
 		struct srdma_ctl_init_answer qp;
@@ -184,46 +186,47 @@ struct srdma_ctl_msg {
 		struct srdma_qp_secret secret; /* KEY */
 		struct srdma_qp_secret_answer secret_answer;
 		struct srdma_ctl_cap cap;
-		struct srdma_ctl_token capability; /* answer of CAP */
+		struct srdma_ctl_token capability; /* response to CAP */
 		struct srdma_ctl_install install;
-		uint32_t handle; /* answer of INSTALL */
+		uint32_t handle; /* response to INSTALL */
 		struct srdma_ctl_uninstall uninstall;
 		struct srdma_ctl_revoke revoke;
 		struct srdma_ctl_rotate rotate;
 		struct srdma_ctl_rotate_answer rotated;
 		struct srdma_qp_rekey rekey;
-		char text[SRDMA_CTL_MAX_BODY + 1]; /* any status but 0 */
+		char text[SRDMA_CTL_MAX_BODY + 1]; /* if status is not 0 */
 	};
 };
 
-/* "REG_MR"; NULL if there is no such kind. */
+/* "REG_MR"; NULL for an unknown kind. */
 const char *srdma_ctl_name(uint32_t kind);
 
 struct srdma_ctl_span {
 	unsigned least, most;
 };
 
-/* Bytes of the body of a kind; both 0 for one that there is not. */
+/* Shortest and longest body of a kind, bytes; both 0 for an unknown kind. */
 struct srdma_ctl_span srdma_ctl_body_len(uint32_t kind,
 					 enum srdma_ctl_side side);
 
 /*
- * Decode the header alone into kind, tag and status. 0, or -EPROTO: shorter
- * than a header, longer than a message, or the zero field is not zero.
+ * Decodes only the header into kind, tag and status. 0, or -EPROTO: shorter
+ * than a header, longer than SRDMA_CTL_MAX, or the zero field is not zero.
  */
 int srdma_ctl_peek(struct srdma_ctl_msg *m, const uint8_t *in, size_t len);
 
 /*
- * Decode a whole message. 0; -EPROTO: header or body broken (length, bytes
- * that must be zero, text that is no UTF-8, a request with a status);
- * -EOPNOTSUPP: no such kind (a refusal may repeat one).
+ * Decodes a complete message. 0; -EPROTO: illegal header or body (length, bytes
+ * that must be zero, text that is not UTF-8, a request with a status);
+ * -EOPNOTSUPP: unknown kind (an error response may repeat an unknown kind).
  */
 int srdma_ctl_decode(struct srdma_ctl_msg *m, enum srdma_ctl_side side,
 		     const uint8_t *in, size_t len);
 
 /*
- * Encode. Returns the length, or -EINVAL: no such kind, a text without its
- * end, too many counters, no length of a token.
+ * Encodes a message. Returns its length, or -EINVAL: unknown kind, text that is
+ * not UTF-8 or without a terminating zero, too many counters, illegal token
+ * length, or a request with a status.
  */
 int srdma_ctl_encode(uint8_t out[SRDMA_CTL_MAX], enum srdma_ctl_side side,
 		     const struct srdma_ctl_msg *m);

@@ -159,7 +159,7 @@ static int add_payload(struct srdma_qp *qp, const struct piece *piece,
 	op->buf = buf;
 	if (!buf && piece->len)
 		op->data = qp->sq_inline +
-			   (piece->id & qp->sq_mask) * SRDMA_MAX_IMMEDIATE +
+			   (piece->id & qp->sq_mask) * SRDMA_MAX_INLINE +
 			   piece->offset;
 	op->addr = w->local_addr + piece->offset;
 	op->key = w->local_key;

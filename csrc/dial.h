@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "port.h"
+#include "port/port.h"
 
 struct srdma_qp;
 

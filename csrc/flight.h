@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-#include "table.h"
-#include "wire.h"
+#include "base/table.h"
+#include "wire/wire.h"
 
 enum srdma_flight_state {
 	SRDMA_FLIGHT_UNDER_WAY, /* nothing said about its newest number */

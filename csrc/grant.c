@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 static uint8_t sth_flags(const struct srdma_capability *cap)
 {
@@ -64,7 +64,7 @@ void srdma_grant_wipe(struct srdma_grants *g)
 			srdma_grant_drop(g, g->slot[i]->handle);
 }
 
-/* Differences and no sums: what a host names may wrap. */
+/* Uses differences, because sums of the host's values could wrap. */
 static int covers(const struct srdma_capability *cap,
 		  const struct srdma_grant_want *want)
 {

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "memguard.h"
+#include "memory/memguard.h"
 #include "relay_impl.h"
 
 static uint8_t right_of(const struct srdma_span *span)

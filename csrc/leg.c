@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "relay_impl.h"
 
 static struct srdma_qp *qp_of(struct srdma_leg *leg, uint32_t qpn)

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "grant.h"
-#include "mr.h"
+#include "memory/mr.h"
 #include "qp.h"
 
 struct srdma_leg {

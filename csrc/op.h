@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#include "port.h"
+#include "port/port.h"
 
 struct srdma_mr;
 struct srdma_qp;

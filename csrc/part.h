@@ -9,8 +9,8 @@
 
 #include <stdint.h>
 
-#include "table.h"
-#include "wire.h"
+#include "base/table.h"
+#include "wire/wire.h"
 
 enum { SRDMA_PLACES = SRDMA_READ_PART / 256 }; /* 256: the least mtu */
 

@@ -85,12 +85,12 @@ static int capability_ok(const struct srdma_qp *qp, const struct srdma_wqe *w)
 static int keep_inline(struct srdma_qp *qp, uint64_t id,
 		       const struct srdma_desc *d, const uint8_t *payload)
 {
-	if (!(d->flags & SRDMA_DESC_INLINE) || d->length > SRDMA_MAX_IMMEDIATE)
+	if (!(d->flags & SRDMA_DESC_INLINE) || d->length > SRDMA_MAX_INLINE)
 		return 1;
 	if (srdma_qp_make_inline(qp))
 		return 0;
-	memcpy(qp->sq_inline + (id & qp->sq_mask) * SRDMA_MAX_IMMEDIATE,
-	       payload, d->length);
+	memcpy(qp->sq_inline + (id & qp->sq_mask) * SRDMA_MAX_INLINE, payload,
+	       d->length);
 	return 1;
 }
 

@@ -48,7 +48,7 @@ int srdma_qp_create(struct srdma_qp **out, struct srdma_relay *r,
 
 static size_t inline_len(const struct srdma_qp *qp)
 {
-	return ((size_t)qp->sq_mask + 1) * SRDMA_MAX_IMMEDIATE;
+	return ((size_t)qp->sq_mask + 1) * SRDMA_MAX_INLINE;
 }
 
 int srdma_qp_make_inline(struct srdma_qp *qp)

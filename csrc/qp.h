@@ -16,8 +16,8 @@
 #include "op.h"
 #include "part.h"
 #include "relay.h"
-#include "timer.h"
-#include "wire.h"
+#include "base/timer.h"
+#include "wire/wire.h"
 
 /* A request of the own host; its request id is its index in the SQ. */
 struct srdma_wqe {
@@ -137,12 +137,13 @@ struct srdma_qp {
 
 	/* requests: [sq_head, sq_tail), not yet fetched from sq_next on */
 	struct srdma_wqe *sq;
-	uint8_t *sq_inline; /* SRDMA_MAX_IMMEDIATE each; NULL: none yet */
+	uint8_t *sq_inline; /* SRDMA_MAX_INLINE each; NULL: none yet */
 	uint64_t sq_head, sq_next, sq_tail;
 	uint32_t sq_depth, sq_mask;
-	uint64_t sent_id;    /* requests before it are wholly sent */
-	uint64_t failed_id;  /* ended the QP; or one of the two below */
-	uint32_t reads_open; /* READs and atomics started and not done */
+	uint64_t sent_id;     /* requests before it are wholly sent */
+	uint32_t sent_offset; /* bytes of request sent_id that were sent */
+	uint64_t failed_id;   /* ended the QP; or one of the two below */
+	uint32_t reads_open;  /* READs and atomics started and not done */
 	struct srdma_op_list fetch;
 	uint64_t acked_id; /* requests before it are executed */
 	struct srdma_flights flights;

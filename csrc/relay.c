@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "ahead.h"
-#include "prefetch.h"
+#include "base/prefetch.h"
 #include "relay_impl.h"
 
 enum { BLOCKED_NS = 1000000, LAST_WORDS_NS = 1000000 };

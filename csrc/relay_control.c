@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "keycache.h"
+#include "base/bytes.h"
+#include "session/keycache.h"
 #include "relay_impl.h"
 
 enum { LEAST_WINDOW = 16 };

@@ -4,11 +4,11 @@
 
 #include "leg.h"
 #include "link.h"
-#include "mr.h"
+#include "memory/mr.h"
 #include "op.h"
 #include "qp.h"
 #include "relay.h"
-#include "table.h"
+#include "base/table.h"
 
 enum {
 	SRDMA_MIN_MTU = 256,

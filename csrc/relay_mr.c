@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memguard.h"
+#include "memory/memguard.h"
 #include "relay_impl.h"
 
 enum {

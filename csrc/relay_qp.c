@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "relay_impl.h"
 
 enum { DEFAULT_TIMEOUT_MS = 30000 };

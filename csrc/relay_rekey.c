@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "relay_impl.h"
 
 /* After it, what was sealed under the epoch before is lost, not late (3.5). */

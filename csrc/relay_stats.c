@@ -2,9 +2,9 @@
  * Gauges: what the QPs and legs of a relay hold, by key mode. The figures of
  * the paper's Table 3 come from here.
  */
-#include "keycache.h"
+#include "session/keycache.h"
 #include "relay_impl.h"
-#include "session.h"
+#include "session/session.h"
 
 /* Where the sums of a key mode are. */
 struct gauges {

@@ -100,15 +100,29 @@ static void executed(struct srdma_qp *qp, uint64_t id)
 		qp->acked_id = id;
 }
 
-/* The packet number that the peer calls its highest; 0: none was sent that
- * it can mean. */
-static uint64_t highest_of(const struct srdma_qp *qp,
-			   const struct srdma_ack_body *a)
+/*
+ * The highest packet number that an ack names, widened to the 64-bit value
+ * nearest to the last number sent. 0, or -ERANGE: that number was never sent.
+ * The number before the first one is legal: the peer verified nothing yet.
+ */
+static int highest_of(const struct srdma_qp *qp, const struct srdma_ack_body *a,
+		      uint64_t *pn)
 {
-	uint64_t last = srdma_session_next_pn(qp->session) - 1;
-	uint64_t pn = last - (uint32_t)((uint32_t)last - a->highest_pn);
+	const uint64_t next = srdma_session_next_pn(qp->session);
+	const uint32_t behind = (uint32_t)(next - 1) - a->highest_pn;
 
-	return pn > last ? 0 : pn;
+	if (behind > INT32_MAX || behind > next - qp->first_pn)
+		return -ERANGE;
+	*pn = next - 1 - behind;
+	return 0;
+}
+
+/* 1: no packet of an own request from this position on was sent. */
+static int is_unsent(const struct srdma_qp *qp, const struct srdma_packet *p)
+{
+	const struct srdma_position end = { qp->sent_id, qp->sent_offset };
+
+	return srdma_position_before(end, srdma_position_of(p));
 }
 
 /* The oldest part's request has been executed: its answers are due. */
@@ -122,13 +136,14 @@ static void expect_answers(struct srdma_qp *qp)
 }
 
 /* What an ack says of the packets that were sent. 1: something new. */
-static int judge(struct srdma_qp *qp, const struct srdma_packet *p)
+static int judge(struct srdma_qp *qp, const struct srdma_packet *p,
+		 uint64_t highest)
 {
 	const struct srdma_flight_word word = {
 		.pn = p->pn,
 		.id = p->request_id,
 		.offset = p->offset,
-		.highest = highest_of(qp, &p->ack),
+		.highest = highest,
 		.gap = p->ack.gap,
 		.gaps = p->ack.gaps,
 		.skips = p->ack.skips,
@@ -178,13 +193,15 @@ static enum srdma_reason closed_for(uint8_t reason)
 void srdma_reply_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 {
 	const struct srdma_ack_body *a = &p->ack;
+	uint64_t highest;
 	int moved;
 
-	if (p->request_id > qp->sent_id) { /* executed before it was sent? */
+	/* No field of such an ack is used: its sender errs or lies. */
+	if (is_unsent(qp, p) || highest_of(qp, a, &highest)) {
 		unsolicited(qp);
 		return;
 	}
-	moved = judge(qp, p);
+	moved = judge(qp, p, highest);
 	executed(qp,
 		 SRDMA_MUTANT(DONE_WHEN_SENT) ? qp->sent_id : p->request_id);
 	moved |= later(&qp->recv_credit, a->recv_credit);

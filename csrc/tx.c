@@ -177,8 +177,11 @@ static int emit_new(struct srdma_qp *qp, const struct srdma_op *op)
 				       op->offset + op->dma_len);
 		srdma_part_asked(&qp->parts, part, serial, qp->relay->now);
 	}
-	if (flight.offset + flight.len == w->length)
+	qp->sent_offset = flight.offset + flight.len;
+	if (qp->sent_offset == w->length) {
 		qp->sent_id = op->request_id + 1;
+		qp->sent_offset = 0;
+	}
 	return 0;
 }
 

@@ -8,21 +8,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "log.h"
 #include "peer.h"
 
 enum {
 	MAX_CONNECTIONS = LEGS_USERS,
-	/* answers that wait; beyond that a client is not read */
+	/*
+	 * queued responses per client; at the limit its requests are not read
+	 */
 	MAX_QUEUED = 64,
 	MAX_QUEUED_BYTES = 65536,
-	MESSAGES_PER_TURN = 16, /* of a connection */
+	MESSAGES_PER_TURN = 16, /* per connection */
 	EVENTS_PER_TURN = 64,
 	ACCEPTS_PER_TURN = 16,
 };
 
-/* An answer that the socket did not take yet. Owns its descriptors. */
+/* A response that the socket could not accept yet. Owns its descriptors. */
 struct queued {
 	struct queued *next;
 	size_t len;
@@ -31,19 +33,21 @@ struct queued {
 };
 
 struct connection {
-	struct client client; /* first: send() is given only this */
+	struct client client; /* must be the first member: send() receives a
+				 pointer to it */
 	struct control *control;
 	int fd;
-	uint32_t watched; /* epoll events asked for */
+	uint32_t watched; /* current epoll events */
 	struct queued *first, *last;
 	unsigned queued;
 	size_t queued_bytes;
-	int broken; /* an answer was lost: to be closed */
+	int broken; /* a response was lost: close the connection */
 };
 
 struct control {
 	int epoll, listener;
-	int spare; /* given up to refuse a connection when no fd is left */
+	int spare; /* closed temporarily to accept and refuse a connection at
+		      the fd limit */
 	struct requests *requests;
 	struct connection *connection[MAX_CONNECTIONS];
 };
@@ -57,7 +61,7 @@ static void queued_free(struct queued *q)
 	free(q);
 }
 
-/* 0, or -errno; -EAGAIN: the socket is full. */
+/* Returns 0 or -errno; -EAGAIN if the socket is full. */
 static int packet_send(int fd, const uint8_t *data, size_t len,
 		       const int fds[REQUESTS_ANSWER_FDS])
 {
@@ -69,7 +73,8 @@ static int packet_send(int fd, const uint8_t *data, size_t len,
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 	int n = 0;
 
-	memcpy(&iov.iov_base, &data, sizeof(data)); /* sendmsg only reads */
+	memcpy(&iov.iov_base, &data, sizeof(data)); /* casts const away;
+						       sendmsg only reads */
 	while (n < REQUESTS_ANSWER_FDS && fds[n] >= 0)
 		n++;
 	if (n > 0) {
@@ -88,7 +93,7 @@ static int packet_send(int fd, const uint8_t *data, size_t len,
 	return 0;
 }
 
-/* Keep the answer for later, with copies of its descriptors. */
+/* Queue a copy of the response with duplicates of its descriptors. */
 static int enqueue(struct connection *conn, const struct answer *a)
 {
 	struct queued *q = malloc(sizeof(*q) + a->len);
@@ -132,7 +137,7 @@ static int is_full(const struct connection *conn)
 	       conn->queued_bytes >= MAX_QUEUED_BYTES;
 }
 
-/* Ask epoll for what the connection can do now. */
+/* Update the epoll events to what the connection can process now. */
 static void watch(struct connection *conn)
 {
 	uint32_t want =
@@ -146,8 +151,8 @@ static void watch(struct connection *conn)
 }
 
 /*
- * An answer that cannot be sent nor kept is lost, and with it the client's
- * view of this worker: the connection ends.
+ * A response that can be neither sent nor queued is lost. The client's view of
+ * this worker would be inconsistent then, so the connection is closed.
  */
 static void answer_send(struct client *client, const struct answer *a)
 {
@@ -162,7 +167,8 @@ static void answer_send(struct client *client, const struct answer *a)
 		rc = enqueue(conn, a);
 	if (rc < 0) {
 		conn->broken = 1;
-		shutdown(conn->fd, SHUT_RDWR); /* wakes its own handling */
+		shutdown(conn->fd, SHUT_RDWR); /* triggers connection_run(),
+						  which closes it */
 	}
 	watch(conn);
 }
@@ -205,7 +211,10 @@ static void fds_take(struct message *m, struct msghdr *msg)
 	}
 }
 
-/* 1: a message; 0: none now; -errno, -ECONNRESET at the end. */
+/*
+ * Returns 1 for a message, 0 if there is none, -ECONNRESET at end of file, or
+ * -errno.
+ */
 static int packet_receive(int fd, struct message *m)
 {
 	union {
@@ -239,7 +248,7 @@ static int packet_receive(int fd, struct message *m)
 	return 1;
 }
 
-/* 0, or -errno: the connection is to be closed. */
+/* Returns 0, or -errno if the connection must be closed. */
 static int messages_handle(struct connection *conn)
 {
 	struct message m;
@@ -256,9 +265,10 @@ static int messages_handle(struct connection *conn)
 				     &m);
 		if (m.nfds <= REQUESTS_MAX_FDS)
 			fds_close(&m);
-		srdma_wipe(m.data, m.len); /* secrets, capabilities */
+		srdma_wipe(m.data, m.len); /* the message may contain secrets
+					      or capabilities */
 		if (rc < 0) {
-			log_info("process %d: broken message, connection "
+			log_info("process %d: malformed message, connection "
 				 "closed",
 				 conn->client.pid);
 			return rc;
@@ -297,14 +307,14 @@ static void connection_run(struct connection *conn, uint32_t events)
 		queue_drain(conn);
 	if (!conn->broken && events & (EPOLLIN | EPOLLHUP | EPOLLERR))
 		rc = messages_handle(conn);
-	/* A client that hung up takes no answers. */
+	/* A client that hung up cannot receive responses. */
 	if (rc == 0 && events & (EPOLLHUP | EPOLLERR) && !(events & EPOLLIN))
 		rc = -ECONNRESET;
 	if (rc < 0 || conn->broken)
 		connection_close(conn);
 }
 
-/* The slot of a new connection, or MAX_CONNECTIONS. */
+/* The index of a free connection slot, or MAX_CONNECTIONS. */
 static unsigned free_number(const struct control *c)
 {
 	unsigned i = 0;
@@ -338,8 +348,9 @@ static int connection_add(struct control *c, int fd)
 	if (!peer_allowed(fd, &peer))
 		return -EPERM;
 	if (number == MAX_CONNECTIONS) {
-		log_info("refused process %d: at most %d control connections",
-			 peer.pid, MAX_CONNECTIONS);
+		log_info(
+			"refused process %d: all %d control connections are in use",
+			peer.pid, MAX_CONNECTIONS);
 		return -ENOSPC;
 	}
 	conn = calloc(1, sizeof(*conn));
@@ -361,8 +372,9 @@ static int connection_add(struct control *c, int fd)
 }
 
 /*
- * No descriptor is left: give up the spare one to accept and close, or the
- * waiting connection would keep the worker awake for ever.
+ * No file descriptor is left: close the spare one to accept and close one
+ * pending connection. Otherwise the pending connection would wake the worker
+ * forever.
  */
 static void refuse_one(struct control *c)
 {
@@ -374,7 +386,8 @@ static void refuse_one(struct control *c)
 	if (fd >= 0)
 		close(fd);
 	c->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	log_error("a connection was refused: raise the limit of open files");
+	log_error(
+		"a control connection was refused: raise the limit of open files");
 }
 
 static void accept_some(struct control *c)

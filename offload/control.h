@@ -1,7 +1,7 @@
 /*
- * The control socket: its connections, what they send and what they are
- * sent (docs/protocol.md 10). Bounded everywhere: connections, the messages
- * taken per turn, the answers kept for a client that does not read.
+ * The control socket: its connections, requests and responses (docs/protocol.md
+ * 10). Bounded: the connections, the messages processed per turn, and the
+ * responses queued for a client that does not read.
  */
 #ifndef OFFLOAD_CONTROL_H
 #define OFFLOAD_CONTROL_H
@@ -13,20 +13,23 @@
 struct control;
 
 struct control_params {
-	int listener;			 /* stays the caller's */
-	struct requests_params requests; /* send is the control's */
+	int listener;			 /* listening socket; the caller
+					    keeps ownership */
+	struct requests_params requests; /* send is set by control_create() */
 };
 
+/* Returns 0 or -errno. The objects in *p must outlive the control. */
 int control_create(struct control **out, const struct control_params *p);
-/* Closes all connections. Legs are left to the relay. */
+/* Closes all connections. The relay closes the legs. */
 void control_destroy(struct control *c);
 
-/* Readable when control_run() has something to do. */
+/* A file descriptor, readable when control_run() has work. */
 int control_fd(const struct control *c);
-/* Handle what has arrived, without blocking. */
+/* Process pending socket events without blocking. */
 void control_run(struct control *c);
-/* Answer what has become due. Returns how many answers still wait. */
+/* Send responses that are due. Returns the number of requests still pending. */
 unsigned control_poll(struct control *c);
+/* Number of QPs of all legs. */
 uint32_t control_qps(const struct control *c);
 
 #endif

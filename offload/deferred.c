@@ -24,7 +24,7 @@ static int refuse(struct srdma_ctl_msg *out, int err, const char *text)
 	return err;
 }
 
-/* WAITING, or what the answer says. */
+/* Returns WAITING, or the status of the response. */
 static int ask(struct deferred_list *l, const struct deferred *d,
 	       struct srdma_ctl_msg *out)
 {
@@ -51,7 +51,7 @@ static int ask(struct deferred_list *l, const struct deferred *d,
 			return WAITING;
 		if (rc == 0)
 			legs_count_qp(l->legs, d->leg, -1);
-		return 0; /* gone, by this request or another */
+		return 0; /* destroyed, by this or another request */
 	}
 	rc = srdma_relay_qp_state(relay, leg, d->number, &reason);
 	if (rc < 0)
@@ -86,7 +86,10 @@ unsigned deferred_poll(struct deferred_list *l)
 	return left;
 }
 
-/* Must the relay be asked although nobody waits, so that it frees? */
+/*
+ * 1 if the relay must still be polled after the client has gone, so that it
+ * frees the object.
+ */
 static int to_finish(const struct deferred *d)
 {
 	return d->kind == SRDMA_CTL_DEREG_MR || d->kind == SRDMA_CTL_DESTROY;
@@ -105,7 +108,7 @@ void deferred_leave(struct deferred_list *l, const struct client *client)
 			at = &d->next;
 			continue;
 		}
-		*at = d->next; /* nobody waits any more */
+		*at = d->next; /* no client waits for it */
 		free(d);
 	}
 }

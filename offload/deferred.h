@@ -1,6 +1,7 @@
 /*
- * Answers that wait for the relay (docs/protocol.md 10): DEREG_MR, DESTROY and
- * REVOKE until their DMA has ended, WAIT until the QP is RTS or ERR.
+ * Responses that wait for the relay (docs/protocol.md 10): DEREG_MR, DESTROY
+ * and REVOKE wait until their DMA has ended, WAIT until the QP is in RTS or
+ * ERR.
  */
 #ifndef OFFLOAD_DEFERRED_H
 #define OFFLOAD_DEFERRED_H
@@ -14,12 +15,13 @@ struct client;
 
 struct deferred {
 	struct deferred *next;
-	struct client *client; /* NULL: gone, but the relay is still asked */
+	struct client *client; /* NULL: disconnected, but the relay is still
+				  polled */
 	uint16_t kind;
 	uint32_t tag;
 	uint32_t leg;
 	uint32_t number;		  /* QPN or key */
-	struct srdma_revoke_params range; /* REVOKE: with its ticket */
+	struct srdma_revoke_params range; /* REVOKE, with its ticket */
 	uint64_t ticket;
 };
 
@@ -27,20 +29,21 @@ struct deferred_list {
 	struct deferred *first;
 	struct legs *legs;
 	/*
-	 * An answer is due: 0 and the body in out, or -errno and text. The
-	 * item is no longer in the list.
+	 * Called when a response is due. rc is 0 and the body is in out, or rc
+	 * is -errno and the text is in out. The item is no longer in the list.
 	 */
 	void (*answer)(void *ctx, const struct deferred *d,
 		       struct srdma_ctl_msg *out, int rc);
 	void *ctx;
 };
 
-/* Keep a copy of *d. 0, or -ENOMEM. */
+/* Add a copy of *d to the list. Returns 0 or -ENOMEM. */
 int deferred_add(struct deferred_list *l, const struct deferred *d);
-/* Answer what is due. Returns how many still wait. */
+/* Call answer for all items that are due. Returns the number of items left. */
 unsigned deferred_poll(struct deferred_list *l);
-/* The client gets no answers any more. */
+/* Forget the client: no response is sent to it. */
 void deferred_leave(struct deferred_list *l, const struct client *client);
+/* Free all items without responses. */
 void deferred_clear(struct deferred_list *l);
 
 #endif

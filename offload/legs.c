@@ -31,7 +31,7 @@ int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg)
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
 		struct leg_entry *e = &t->entry[i];
 
-		/* A leg may have ended without its connection (verbs). */
+		/* A leg may have ended while its connection stays (verbs). */
 		if (e->id != 0 && srdma_relay_leg_by_id(t->relay, e->id))
 			continue;
 		memset(e, 0, sizeof(*e));

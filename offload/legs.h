@@ -1,7 +1,7 @@
 /*
- * Who may use which leg (docs/protocol.md 10): the connection that made it,
- * whose end ends the leg, and those that ATTACHed. A connection is a number
- * below LEGS_USERS.
+ * Access of control connections to legs (docs/protocol.md 10). The connection
+ * that opened a leg owns it, and its end closes the leg; connections that sent
+ * ATTACH may use it. A connection is identified by a number below LEGS_USERS.
  */
 #ifndef OFFLOAD_LEGS_H
 #define OFFLOAD_LEGS_H
@@ -18,25 +18,29 @@ struct legs {
 		uint32_t id; /* 0: free */
 		uint32_t qps;
 		unsigned owner;
-		uint64_t users[LEGS_USERS / 64]; /* a bit each, the owner too */
+		uint64_t users[LEGS_USERS / 64]; /* bit set of connections,
+						    including the owner */
 	} entry[SRDMA_MAX_LEGS];
 };
 
-/* The connection made the leg. 0, or -ENOSPC. */
+/* Enter a leg opened by the connection owner. Returns 0 or -ENOSPC. */
 int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg);
-/* The connection knew the leg's token. */
+/* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);
 
-/* The leg of that id if the connection may use it, else NULL. */
+/* The leg with this id if the connection may use it, else NULL. */
 struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id);
 /* The leg that holds the QP if the connection may use it, else NULL. */
 struct srdma_leg *legs_find_qp(struct legs *t, unsigned user, uint32_t qpn);
 
-/* The connection ended: close the legs that it made, forget the others. */
+/*
+ * A connection ended: close the legs that it owns, drop its access to others.
+ */
 void legs_leave(struct legs *t, unsigned user);
 
-/* A QP of the leg was made (1) or destroyed (-1); all QPs of all legs. */
+/* Count a QP of a leg as created (1) or destroyed (-1). */
 void legs_count_qp(struct legs *t, uint32_t id, int change);
+/* Number of QPs of all legs. */
 uint32_t legs_qps(const struct legs *t);
 
 #endif

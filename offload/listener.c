@@ -18,7 +18,7 @@
 
 enum {
 	BACKLOG = 512,
-	WAIT_NS = 10000000, /* between tries */
+	WAIT_NS = 10000000, /* between attempts */
 	LOCK_TRIES = 200,
 	KNOCK_TRIES = 100,
 };
@@ -36,7 +36,10 @@ static void wait_a_little(void)
 	nanosleep(&wait, NULL);
 }
 
-/* The wait is bounded: whoever may read the folder may lock it. 0 or -errno. */
+/*
+ * The wait is bounded because any process that may read the directory may lock
+ * it. Returns 0 or -errno.
+ */
 static int lock(int fd)
 {
 	for (int i = 0; i < LOCK_TRIES; i++) {
@@ -50,8 +53,8 @@ static int lock(int fd)
 }
 
 /*
- * The folder, locked: two workers that start at once must not both replace
- * the same stale socket.
+ * Open and lock the directory of path, so that two workers that start at the
+ * same time cannot both replace the same stale socket.
  */
 static int folder_lock(const char *path)
 {
@@ -69,15 +72,20 @@ static int folder_lock(const char *path)
 	rc = lock(fd);
 	if (rc < 0) {
 		close(fd);
-		return refuse(rc, path,
-			      rc == -EBUSY ? "somebody keeps its folder locked"
-					   : strerror(-rc));
+		return refuse(
+			rc, path,
+			rc == -EBUSY
+				? "another process keeps its directory locked"
+				: strerror(-rc));
 	}
 	return fd;
 }
 
-/* fd is connected to a listener. 0; -EAGAIN: the process has ended that made
- * it; -EMFILE, -ENFILE. Who cannot be asked for is believed to live. */
+/*
+ * fd is connected to a listening socket. Returns 0 if the process that created
+ * that socket is alive; -EAGAIN if it has ended; -EMFILE or -ENFILE. If the
+ * process cannot be determined, it is assumed to be alive.
+ */
 static int ask_for_its_maker(int fd)
 {
 	int pidfd = peer_pidfd(fd), ended;
@@ -91,8 +99,11 @@ static int ask_for_its_maker(int fd)
 	return ended ? -EAGAIN : 0;
 }
 
-/* 0: somebody listens; -EAGAIN: one who is about to end; or -errno, as
- * -ECONNREFUSED: nobody does. */
+/*
+ * Returns 0 if a live process listens; -EAGAIN if the worker's first process
+ * has ended and the others are about to end; -ECONNREFUSED if no process
+ * listens; or another -errno.
+ */
 static int knock(const struct sockaddr_un *at)
 {
 	int rc, fd = socket(AF_UNIX,
@@ -103,7 +114,7 @@ static int knock(const struct sockaddr_un *at)
 	if (connect(fd, (const struct sockaddr *)at, sizeof(*at)) == 0)
 		rc = ask_for_its_maker(fd);
 	else
-		rc = errno == EAGAIN ? 0 : -errno; /* its queue is full */
+		rc = errno == EAGAIN ? 0 : -errno; /* the backlog is full */
 	close(fd);
 	return rc;
 }
@@ -116,8 +127,10 @@ static int refuse_running(const struct sockaddr_un *at)
 	return -EADDRINUSE;
 }
 
-/* Remove what a dead worker left at the address; leave all else alone. 0,
- * -EAGAIN: its last process is about to end; or -errno, which is logged. */
+/*
+ * Remove the socket of a dead worker; leave any other file in place. Returns 0;
+ * -EAGAIN if that worker is about to end; or -errno, which is logged.
+ */
 static int remove_stale(const struct sockaddr_un *at)
 {
 	struct stat st;
@@ -129,7 +142,7 @@ static int remove_stale(const struct sockaddr_un *at)
 			       : refuse(-errno, at->sun_path, strerror(errno));
 	if (!S_ISSOCK(st.st_mode))
 		return refuse(-EEXIST, at->sun_path,
-			      "a file that is no socket is in the way: give "
+			      "a file that is not a socket has this path: give "
 			      "another --control PATH");
 	rc = knock(at);
 	if (rc == 0)
@@ -179,8 +192,10 @@ static int open_once(const struct sockaddr_un *at)
 	return rc;
 }
 
-/* Of a worker that is killed its first process ends first (crew.c). Others may
- * have the folder between tries. */
+/*
+ * When a worker is killed, its first process ends before the others (crew.c):
+ * retry until they have ended. The directory is unlocked between attempts.
+ */
 int listener_open(const char *path)
 {
 	struct sockaddr_un at = { .sun_family = AF_UNIX };
@@ -197,7 +212,7 @@ int listener_open(const char *path)
 
 void listener_close(int fd, const char *path)
 {
-	/* In this order: from close() on a new worker may have the path. */
+	/* In this order: after close() a new worker may bind the path. */
 	unlink(path);
 	close(fd);
 }

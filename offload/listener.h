@@ -1,18 +1,18 @@
 /*
- * The listening control socket: bound once per path, replaced when its
- * worker is dead.
+ * The listening control socket: one per path; the socket of a dead worker is
+ * replaced.
  */
 #ifndef OFFLOAD_LISTENER_H
 #define OFFLOAD_LISTENER_H
 
 /*
- * Listen on path (SOCK_SEQPACKET, mode 0600, non-blocking); its folder is
- * made with mode 0700 where it is missing. Returns the descriptor or
- * -errno, -EADDRINUSE if a worker is running on path. Failures are logged.
+ * Listen on path (SOCK_SEQPACKET, mode 0600, non-blocking). A missing directory
+ * is created with mode 0700. Returns the descriptor, or -errno, which is
+ * logged; -EADDRINUSE if a worker is running on path.
  */
 int listener_open(const char *path);
 
-/* Close and unlink. */
+/* Unlink path and close fd. */
 void listener_close(int fd, const char *path);
 
 #endif

@@ -8,7 +8,7 @@
 enum { LINE_LEN = 1024 };
 
 static enum log_level threshold = LEVEL_INFO;
-static char name[sizeof("thread 4294967295: ")];
+static char name[sizeof("worker process 4294967295: ")];
 
 void log_set_level(enum log_level level)
 {
@@ -17,12 +17,12 @@ void log_set_level(enum log_level level)
 
 void log_name_thread(unsigned thread)
 {
-	snprintf(name, sizeof(name), "thread %u: ", thread);
+	snprintf(name, sizeof(name), "worker process %u: ", thread);
 }
 
 /*
- * One write per line, so that lines of several workers, or threads of one, do
- * not mix. Without a level: only the text.
+ * Write a line by one write(), so that lines of several workers or worker
+ * processes do not mix. level NULL: write only the text.
  */
 static void put(const char *level, const char *format, va_list args)
 {
@@ -39,7 +39,7 @@ static void put(const char *level, const char *format, va_list args)
 			line[i] = '?';
 	line[len++] = '\n';
 	if (write(STDERR_FILENO, line, len) < 0)
-		return; /* nowhere left to say so */
+		return; /* a failure cannot be reported */
 }
 
 #define PUT(LEVEL)                                                             \

@@ -1,18 +1,19 @@
 /*
- * srdma-offload: the worker of one NIC. What the process does once; crew.c has
- * the start and stop of its threads, worker.c the work of one.
+ * srdma-offload: the worker of one NIC. This file contains the startup of the
+ * process; crew.c starts and stops the worker processes; worker.c is the main
+ * loop of one.
  */
 #include <stdio.h>
 
-#include "crew.h"
+#include "supervisor.h"
 #include "log.h"
 #include "options.h"
 #include "process.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 enum { EXIT_OK = 0, EXIT_START = 1, EXIT_USAGE = 2 };
 
-/* No worker runs with a suite that this machine computes wrongly. */
+/* A worker must not run with a suite that this machine computes incorrectly. */
 static int selftest(void)
 {
 	const struct srdma_suite *s;
@@ -52,5 +53,5 @@ int main(int argc, char **argv)
 			 "(--allow-unprotected)");
 	process_harden();
 	process_raise_files();
-	return selftest() < 0 || crew_run(&o) < 0 ? EXIT_START : EXIT_OK;
+	return selftest() < 0 || supervisor_run(&o) < 0 ? EXIT_START : EXIT_OK;
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "relay.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum {
 	MIN_MTU = 256,
@@ -27,49 +27,50 @@ enum {
 
 static const char help[] =
 	"Usage: srdma-offload --name NAME --wire-dev DEVICE [OPTION...]\n"
-	"The worker of one NIC: seals, opens and checks what its hosts send.\n"
+	"The worker of one NIC: seals, opens and checks the packets of its hosts.\n"
 	"\n"
-	"  --name NAME          name of this worker (default: that of --control,\n"
+	"  --name NAME          name of this worker (default: file name of --control\n"
 	"                       without .sock)\n"
 	"  --control PATH       control socket\n"
 	"                       (default: $XDG_RUNTIME_DIR/srdma/NAME.sock)\n"
-	"  --host-dev DEVICE    reaches the hosts: shm (default) or an RDMA device\n"
-	"  --wire-dev DEVICE    reaches other workers: shm:DIR, udp (RoCEv2 datagrams,\n"
+	"  --host-dev DEVICE    device to the hosts: shm (default) or an RDMA device\n"
+	"  --wire-dev DEVICE    device to other workers: shm:DIR, udp (RoCEv2 datagrams,\n"
 	"                       needs no RDMA device) or an RDMA device\n"
-	"  --wire-listen IP:PORT  where the wire is: over udp the worker's own address\n"
-	"                       (IP, [IPv6]; port 4791 unless named), of an RDMA device\n"
-	"                       where it listens (default: its first IPv4 address,\n"
-	"                       any port)\n"
-	"  --threads N          so many workers in one, 1..64 (default 1): thread i is\n"
-	"                       a process and has NAME.i, PATH.i and the listening\n"
-	"                       port + i\n"
-	"  --pin CORES          a core for each thread, in this order: 0,2-5\n"
+	"  --wire-listen IP:PORT  local address of the wire. udp: IP, IP:PORT, [IPv6] or\n"
+	"                       [IPv6]:PORT (default port: 4791). RDMA device: IP:PORT\n"
+	"                       to listen on (default: the first IPv4 address, any\n"
+	"                       port)\n"
+	"  --threads N          number of worker processes, 1..64 (default 1); worker\n"
+	"                       process i has NAME.i, PATH.i and the listening port + i\n"
+	"  --pin CORES          one core per worker process, in this order: 0,2-5\n"
 	"  --allow-unprotected  permit QPs of level none, for benchmarks only\n"
-	"  --mtu BYTES          payload taken per packet, 256..4096 (default 4096)\n"
-	"  --window N           request packets held per QP, 1..1024 (default 512),\n"
-	"                       as far as buffers for them are there\n"
-	"  --reads N            READ answer slots per QP, 1..128 (default 16)\n"
-	"  --key-cache N        keys in use that are kept ready, of QPs in key mode pd,\n"
-	"                       0..65536 (default 1024); 0: each packet derives its own,\n"
-	"                       those of memory too\n"
-	"  --max-qps N          QPs, 1..1048576 (default 4096)\n"
-	"  --table-memory MIB   of what QPs make when they first need it, 1..1048576\n"
-	"                       (default: as much as their own limits allow)\n"
-	"  --ping SECONDS       who has waited so long for a word of the peer asks for\n"
-	"                       one (default 5; 0.5 will do)\n"
-	"  --silence SECONDS    after so long without one, or without a wire to the\n"
-	"                       peer, a QP ends (default 15; more than --ping)\n"
-	"  --rekey-packets N    packets of a QP after which its key changes, 1..16777216,\n"
-	"                       which is the default, as the most is of the next two\n"
-	"  --rekey-bytes N      the same in bytes of payload, 1..68719476736\n"
-	"  --rekey-seconds SECONDS  the same in time, 0.01..60\n"
-	"  --provider NAME      who computes the suites: openssl or ipsec-mb (default:\n"
-	"                       the fastest that this build and CPU have)\n"
-	"  --stats SECONDS      a JSON line of counters on stdout so often; SIGUSR1\n"
-	"                       prints one at any time\n"
+	"  --mtu BYTES          maximum payload of a packet, 256..4096 (default 4096)\n"
+	"  --window N           unacknowledged request packets accepted per QP, 1..1024\n"
+	"                       (default 512), limited by the buffers available\n"
+	"  --reads N            response slots for READs and atomics per QP, 1..128\n"
+	"                       (default 16)\n"
+	"  --key-cache N        cached keys of QPs in key mode pd, and of memory,\n"
+	"                       0..65536 (default 1024); 0: derive them per packet\n"
+	"  --max-qps N          maximum number of QPs, 1..1048576 (default 4096)\n"
+	"  --table-memory MIB   maximum memory of tables that QPs allocate on demand,\n"
+	"                       1..1048576 (default: no limit but those of the QPs)\n"
+	"  --ping SECONDS       send a keepalive after SECONDS without a packet from the\n"
+	"                       peer (default 5, fractions allowed)\n"
+	"  --silence SECONDS    end a QP after SECONDS without a packet from the peer, or\n"
+	"                       without a path to it (default 15; more than --ping)\n"
+	"  --rekey-packets N    change a QP's key after N packets, 1..16777216 (default\n"
+	"                       16777216)\n"
+	"  --rekey-bytes N      change a QP's key after N bytes of payload,\n"
+	"                       1..68719476736 (default 68719476736)\n"
+	"  --rekey-seconds SECONDS  change a QP's key after SECONDS, 0.01..60 (default\n"
+	"                       60)\n"
+	"  --provider NAME      crypto provider: openssl or ipsec-mb (default: the\n"
+	"                       fastest that this build and CPU support)\n"
+	"  --stats SECONDS      print a JSON line of counters on stdout every SECONDS;\n"
+	"                       SIGUSR1 prints one at any time\n"
 	"  --log-level LEVEL    error, info (default) or debug\n"
-	"  --help               this text\n"
-	"  --version            the version\n";
+	"  --help               print this text and exit\n"
+	"  --version            print the version and exit\n";
 
 const char *options_help(void)
 {
@@ -94,12 +95,12 @@ static enum options_result wrong(struct options *o, const char *format, ...)
 	return OPTIONS_WRONG;
 }
 
-/* An option that is a number, and its place in struct options. */
+/* A numeric option and its place in struct options. */
 struct amount {
 	int opt;
 	const char *option;
-	uint64_t least, most; /* of seconds: milliseconds */
-	size_t at, size;      /* of a uint32_t or uint64_t */
+	uint64_t least, most; /* options in seconds: milliseconds */
+	size_t at, size;      /* of a uint32_t or uint64_t member */
 };
 
 static void put(struct options *o, const struct amount *a, uint64_t value)
@@ -128,7 +129,7 @@ static enum options_result number(struct options *o, const struct amount *a,
 	return OPTIONS_RUN;
 }
 
-/* With a fraction, which counts to the millisecond. */
+/* Accepts a fraction; the resolution is 1 ms. */
 static enum options_result seconds(struct options *o, const struct amount *a,
 				   const char *text)
 {
@@ -158,7 +159,9 @@ static enum options_result level(struct options *o, const char *text)
 	return wrong(o, "--log-level %.32s: give error, info or debug", text);
 }
 
-/* A name is a file name in the wire's folder and a word in JSON. */
+/*
+ * The name is used as a file name in the wire's directory and as a JSON string.
+ */
 static enum options_result name_set(struct options *o, const char *text,
 				    size_t len)
 {
@@ -221,7 +224,7 @@ static enum options_result pin(struct options *o, const char *text)
 		     text);
 }
 
-/* What one thread takes, all can: the last one takes most. */
+/* Checking the last worker process is enough: its values are the largest. */
 static enum options_result check_threads(struct options *o)
 {
 	struct options last;
@@ -231,7 +234,7 @@ static enum options_result check_threads(struct options *o)
 			     "--pin names %u cores for --threads %u: name one "
 			     "for each",
 			     o->pin.cores, o->threads);
-	if (options_of_thread(&last, o, o->threads - 1) == OPTIONS_RUN)
+	if (options_of_process(&last, o, o->threads - 1) == OPTIONS_RUN)
 		return OPTIONS_RUN;
 	return wrong(o, "%s", last.error);
 }
@@ -259,7 +262,7 @@ static enum options_result complete(struct options *o)
 	return OPTIONS_RUN;
 }
 
-/* NULL: the device is of another kind; else what follows "KIND" in it. */
+/* Returns the text after kind if device is "kind" or "kind:...", else NULL. */
 static const char *of_kind(const char *device, const char *kind)
 {
 	size_t len = strlen(kind);
@@ -377,7 +380,7 @@ static const struct option table[] = {
 	offsetof(struct options, name), sizeof(((struct options *)0)->name)
 
 static const struct amount numbers[] = {
-	{ OPT_THREADS, "threads", 1, WORDS_THREADS, PLACE(threads) },
+	{ OPT_THREADS, "threads", 1, BROADCAST_PROCESSES, PLACE(threads) },
 	{ OPT_MTU, "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD, PLACE(mtu) },
 	{ OPT_WINDOW, "window", 1, SRDMA_MAX_WINDOW, PLACE(window) },
 	{ OPT_READS, "reads", 1, SRDMA_MAX_READS, PLACE(reads) },
@@ -469,7 +472,7 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 		.rekey_ms = MAX_REKEY_MS,
 		.log_level = LEVEL_INFO,
 	};
-	optind = 0; /* so that a test may call this again */
+	optind = 0; /* lets a test call this function again */
 	while ((opt = getopt_long(argc, argv, "+:", table, NULL)) != -1) {
 		if (opt == ':')
 			return wrong(o, "%.64s needs a value; see --help",

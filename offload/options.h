@@ -1,6 +1,4 @@
-/*
- * Options of srdma-offload: parsed, checked and completed with defaults.
- */
+/* Options of srdma-offload: parsing, checks and defaults. */
 #ifndef OFFLOAD_OPTIONS_H
 #define OFFLOAD_OPTIONS_H
 
@@ -8,55 +6,59 @@
 
 #include "log.h"
 #include "pin.h"
-#include "port.h"
-#include "words.h"
+#include "port/port.h"
+#include "broadcast.h"
 
 enum {
-	OPTIONS_PATH_LEN = 108, /* sun_path, its zero included */
+	OPTIONS_PATH_LEN = 108, /* size of sun_path, including the
+				   terminating zero */
 	OPTIONS_ERROR_LEN = 256,
 };
 
 struct options {
 	char name[SRDMA_NAME_LEN];
 	char control[OPTIONS_PATH_LEN];
-	const char *host_dev;	 /* "shm", or an RDMA device */
-	const char *wire_dev;	 /* "shm:DIR", "udp", or an RDMA device */
-	const char *wire_listen; /* "IP:PORT", or NULL; udp: "IP" will do */
+	const char *host_dev;	 /* "shm" or an RDMA device */
+	const char *wire_dev;	 /* "shm:DIR", "udp" or an RDMA device */
+	const char *wire_listen; /* "IP:PORT", or NULL; for udp also "IP" */
 	uint32_t threads;
 	struct pin pin;
 	int allow_unprotected;
-	uint32_t stats; /* seconds between lines, 0: never */
+	uint32_t stats; /* seconds between lines of statistics; 0: none */
 	uint32_t mtu, window, reads;
-	uint32_t key_cache; /* keyed contexts kept, 0: none */
+	uint32_t key_cache; /* number of keyed contexts to keep; 0: none */
 	uint32_t max_qps;
-	uint32_t table_mib;	      /* 0: no limit */
-	uint32_t ping_ms, silence_ms; /* the latter is longer */
-	/* of an epoch, until another one is wanted */
+	uint32_t table_mib;	      /* MiB; 0: no limit */
+	uint32_t ping_ms, silence_ms; /* silence_ms > ping_ms */
+	/* use of an epoch before the next key is requested */
 	uint64_t rekey_packets, rekey_bytes;
 	uint32_t rekey_ms;
 	const char *provider; /* NULL: the fastest */
 	enum log_level log_level;
-	char address[SRDMA_NAME_LEN]; /* a thread's own, for its wire_listen */
+	char address[SRDMA_NAME_LEN]; /* storage for wire_listen of a worker
+					 process */
 	char error[OPTIONS_ERROR_LEN];
 };
 
 enum options_result {
 	OPTIONS_RUN,
-	OPTIONS_HELP, /* and OPTIONS_VERSION: print the text and end */
+	OPTIONS_HELP, /* for this and OPTIONS_VERSION: print the text and
+			 exit */
 	OPTIONS_VERSION,
-	OPTIONS_WRONG, /* error: what was wrong and what would be right */
+	OPTIONS_WRONG, /* error holds what was wrong and what to do */
 };
 
-/* argv must outlive o. */
+/* Parse argv into *o. *o keeps pointers into argv. */
 enum options_result options_parse(struct options *o, int argc, char **argv);
 
 /*
- * What thread i takes of them: NAME.i, PATH.i and port + i; thread 0 what they
- * say. OPTIONS_RUN, or OPTIONS_WRONG: one is too long, or too high. out must
- * not move any more.
+ * The options of worker process i: NAME.i, PATH.i and port + i; those of worker
+ * process 0 are unchanged. Returns OPTIONS_RUN, or OPTIONS_WRONG with
+ * out->error if a name is too long or a port too high. out->wire_listen may
+ * point into *out: do not move it.
  */
-enum options_result options_of_thread(struct options *out,
-				      const struct options *o, unsigned i);
+enum options_result options_of_process(struct options *out,
+				       const struct options *o, unsigned i);
 
 /* Texts of --help and --version, with their newlines. */
 const char *options_help(void);

@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#define SO_PEERPIDFD 77 /* since Linux 6.5 */
 #endif
 
-/* Older kernels leave a moment in which the number may pass to another. */
+/* Without SO_PEERPIDFD, the pid may be reused between the two system calls. */
 int peer_pidfd(int fd)
 {
 	int pidfd;
@@ -19,7 +19,7 @@ int peer_pidfd(int fd)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len) == 0)
 		return pidfd;
-	if (errno == EINVAL) /* before Linux 6.16 */
+	if (errno == EINVAL) /* kernels before 6.16: the peer was reaped */
 		errno = ESRCH;
 	len = sizeof(peer);
 	if (errno != ENOPROTOOPT ||

@@ -1,15 +1,18 @@
 /*
- * The process at the other end of a Unix socket: it may end at any time, and
- * its number may then be another's.
+ * The process at the other end of a Unix socket. It may end at any time, and
+ * its pid may then be reused.
  */
 #ifndef OFFLOAD_PEER_H
 #define OFFLOAD_PEER_H
 
-/* The caller closes it. -1 with errno; ESRCH: it has ended, and its parent
- * knows. For a client: of the process that listened. */
+/*
+ * A pidfd, which the caller closes; on a client's socket, of the process that
+ * listens. -1 with errno on failure; ESRCH: the process has ended and was
+ * reaped.
+ */
 int peer_pidfd(int fd);
 
-/* Has it ended? Its parent may not know yet. */
+/* 1 if the process has ended, even if it was not reaped yet. */
 int peer_ended(int pidfd);
 
 #endif

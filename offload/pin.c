@@ -8,7 +8,10 @@
 
 #include "log.h"
 
-/* The number at *at, which moves behind it; CPU_SETSIZE: there is none. */
+/*
+ * Parse the number at *at and advance *at. Returns CPU_SETSIZE if there is no
+ * valid number.
+ */
 static unsigned core_at(const char **at)
 {
 	unsigned long core;
@@ -30,7 +33,7 @@ static int add(struct pin *p, cpu_set_t *named, unsigned core)
 	return 0;
 }
 
-/* A number, or two with a '-' between them. */
+/* Parse a number, or two numbers separated by '-'. */
 static int range(struct pin *p, cpu_set_t *named, const char **at)
 {
 	unsigned first = core_at(at), last = first;
@@ -71,7 +74,7 @@ int pin_thread(unsigned core)
 		return 0;
 	err = errno;
 	log_error("--pin: core %u: %s", core,
-		  err == EINVAL ? "this machine has none such, or this "
+		  err == EINVAL ? "this machine has no such core, or this "
 				  "process may not use it: see "
 				  "Cpus_allowed_list in "
 				  "/proc/self/status"

@@ -1,5 +1,5 @@
 /*
- * Cores for threads (--pin): the first thread gets the first core, and so on.
+ * Cores for worker processes (--pin): worker process i runs on the i-th core.
  */
 #ifndef OFFLOAD_PIN_H
 #define OFFLOAD_PIN_H
@@ -8,14 +8,16 @@
 #include <stdint.h>
 
 struct pin {
-	unsigned cores; /* named; 0: threads are not pinned */
+	unsigned cores; /* number of cores in the list; 0: not pinned */
 	uint16_t core[CPU_SETSIZE];
 };
 
-/* "0,2-5": numbers and ranges, each core once. 0 or -EINVAL. */
+/* Parse "0,2-5": numbers and ranges, each core once. Returns 0 or -EINVAL. */
 int pin_parse(struct pin *p, const char *text);
 
-/* Keep the calling thread on the core. 0, or -errno, which is logged. */
+/*
+ * Pin the calling process to the core. Returns 0, or -errno, which is logged.
+ */
 int pin_thread(unsigned core);
 
 #endif

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "log.h"
-#include "port_shm.h"
-#include "port_udp.h"
+#include "port/shm/port_shm.h"
+#include "port/udp/port_udp.h"
 
 enum { VERBS_BUFFERS = 1024, LEAST_RECEIVE_BUFFER = 4 << 20 };
 
@@ -32,21 +32,22 @@ static int shm_wire(struct srdma_port **out, const struct options *o)
 static int udp_host(struct srdma_port **out, const struct options *o)
 {
 	(void)out;
-	log_error("--host-dev %s: udp reaches workers, not hosts: give shm or "
+	log_error("--host-dev %s: udp is for the wire only: give shm or "
 		  "an RDMA device",
 		  o->host_dev);
 	return -EINVAL;
 }
 
-/* The kernel gives at most net.core.rmem_max to who is not root. */
+/* Without CAP_NET_ADMIN the kernel limits the buffer to net.core.rmem_max. */
 static void check_buffer(const struct srdma_port *port)
 {
 	uint32_t have = srdma_port_udp_stats(port)->receive_buffer;
 
 	if (have < LEAST_RECEIVE_BUFFER)
-		log_info("UDP receive buffer of %u bytes: bursts may be lost; "
-			 "sysctl net.core.rmem_max=%d would be right",
-			 have, LEAST_RECEIVE_BUFFER / 2);
+		log_info(
+			"UDP receive buffer of %u bytes: bursts may be lost; set "
+			"sysctl net.core.rmem_max=%d",
+			have, LEAST_RECEIVE_BUFFER / 2);
 }
 
 static int udp_wire(struct srdma_port **out, const struct options *o)
@@ -63,7 +64,7 @@ static int udp_wire(struct srdma_port **out, const struct options *o)
 
 #ifdef SRDMA_HAVE_VERBS
 
-#include "port_verbs.h"
+#include "port/verbs/port_verbs.h"
 
 static int verbs_open(struct srdma_port **out,
 		      const struct srdma_port_verbs_params *params)
@@ -127,7 +128,7 @@ static int verbs_wire(struct srdma_port **out, const struct options *o)
 
 #endif
 
-/* By the name before a colon; the last row takes every other name. */
+/* Selected by the name before a colon; the last row matches all other names. */
 static const struct device {
 	const char *name;
 	int (*host)(struct srdma_port **out, const struct options *o);

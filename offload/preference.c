@@ -3,16 +3,16 @@
 #include <string.h>
 #include <time.h>
 
-#include "suite.h"
-#include "wire.h"
+#include "crypto/suite.h"
+#include "wire/wire.h"
 
-/* Enough rounds that one of them was not interrupted. */
+/* With several rounds, at least one is likely not interrupted. */
 enum { PAYLOAD = 2048, AD = 100, ROUNDS = 6, SEALS = 32 };
-#define NOT_MEASURED UINT64_MAX /* behind all that were */
+#define NOT_MEASURED UINT64_MAX /* sorts after all measured ones */
 
 struct measured {
 	uint8_t id;
-	uint64_t ns; /* of SEALS packets */
+	uint64_t ns; /* time of SEALS packets */
 };
 
 static uint64_t now_ns(void)
@@ -23,7 +23,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* Of one round, or NOT_MEASURED: it failed. */
+/* Time of one round, or NOT_MEASURED if sealing failed. */
 static uint64_t round_ns(const struct srdma_suite_verbs *verbs,
 			 struct srdma_suite_ctx *ctx)
 {
@@ -47,7 +47,9 @@ static uint64_t round_ns(const struct srdma_suite_verbs *verbs,
 	return now_ns() - start;
 }
 
-/* The shortest round. The key is public, its packets go nowhere. */
+/*
+ * The time of the shortest round. The key is public: its packets are discarded.
+ */
 static uint64_t measure(const struct srdma_suite *s,
 			struct srdma_provider *provider)
 {
@@ -71,7 +73,7 @@ static uint64_t measure(const struct srdma_suite *s,
 	return best;
 }
 
-/* Behind those that are as fast: the table's order stays. */
+/* Stable: suites with equal times keep the order of the table. */
 static void insert(struct measured *list, unsigned n, struct measured m)
 {
 	for (; n && list[n - 1].ns > m.ns; n--)

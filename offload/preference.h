@@ -1,6 +1,6 @@
 /*
- * Which suite a client had best ask for: the recommended ones, measured on
- * this machine, fastest first (docs/protocol.md 10, HELLO).
+ * Order in which a client should prefer suites: the recommended ones, measured
+ * on this machine, fastest first (docs/protocol.md 10, HELLO).
  */
 #ifndef OFFLOAD_PREFERENCE_H
 #define OFFLOAD_PREFERENCE_H
@@ -8,12 +8,12 @@
 #include <stdint.h>
 
 #include "ctl.h"
-#include "provider.h"
+#include "crypto/provider.h"
 
 /*
- * As a provider computes them (NULL: OpenSSL). Ids of all suites, then zeros: first the recommended ones in the order of
- * what sealing 2 KiB costs here, then the others in that of the table. Takes
- * a few milliseconds.
+ * Fill suites with the ids of all suites, then zeros: first the recommended
+ * ones in the order of their time to seal 2 KiB with provider (NULL: OpenSSL),
+ * then the others in the order of the suite table. Takes a few milliseconds.
  */
 void preference_measure(uint8_t suites[SRDMA_CTL_SUITES_LEN],
 			struct srdma_provider *provider);

@@ -16,8 +16,8 @@
 #include "log.h"
 
 /*
- * Keys must not reach the swap. With a limit on locked memory every later
- * mapping of host memory would fail, so only without one.
+ * Keys must not reach swap. If locked memory is limited, MCL_FUTURE would make
+ * later mappings of host memory fail, so memory is locked only without a limit.
  */
 void process_lock_memory(void)
 {
@@ -27,7 +27,7 @@ void process_lock_memory(void)
 	    limit.rlim_cur == RLIM_INFINITY &&
 	    mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0)
 		return;
-	log_debug("memory is not locked: keys may reach the swap; raise the "
+	log_debug("memory is not locked: keys may reach swap; raise the "
 		  "limit of locked memory to unlimited");
 }
 
@@ -60,7 +60,7 @@ pid_t process_fork(const char *name)
 		return child;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
-		_exit(EXIT_FAILURE); /* it ended before the line above */
+		_exit(EXIT_FAILURE); /* the parent ended before prctl() */
 	prctl(PR_SET_NAME, name);
 	return 0;
 }
@@ -77,7 +77,7 @@ int process_signals(void)
 	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
 		return -errno;
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGCHLD, SIG_DFL); /* or nobody can be waited for */
+	signal(SIGCHLD, SIG_DFL); /* if SIGCHLD is ignored, waitpid() fails */
 	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return fd < 0 ? -errno : fd;
 }
@@ -92,7 +92,7 @@ void process_notify(const char *state)
 	if (len == 0 || len >= sizeof(to.sun_path))
 		return;
 	memcpy(to.sun_path, path, len);
-	if (*path == '@') /* an abstract address */
+	if (*path == '@') /* address in the abstract namespace */
 		to.sun_path[0] = '\0';
 	len += offsetof(struct sockaddr_un, sun_path);
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);

@@ -18,7 +18,8 @@ enum { TURN_TRIES = 1000, TURN_WAIT_NS = 100000 };
 
 struct report_out {
 	int fd;
-	int turn; /* a file, whose lock a process loses when it is killed */
+	int turn; /* memfd used as a lock; the kernel releases the lock of a
+		     process that ends */
 	char line[REPORT_MAX];
 	size_t at, len;
 };
@@ -26,7 +27,7 @@ struct report_out {
 static void append(char *out, size_t *len, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* *len grows beyond REPORT_MAX where the text does not fit. */
+/* *len may exceed REPORT_MAX if the text does not fit. */
 static void append(char *out, size_t *len, const char *format, ...)
 {
 	size_t at = *len < REPORT_MAX ? *len : REPORT_MAX;
@@ -55,8 +56,10 @@ int report_format(char out[REPORT_MAX], const struct report *r)
 	return len < REPORT_MAX ? (int)len : -EMSGSIZE;
 }
 
-/* A terminal may take less than it is given, and let its writer wait: opened
- * once more it need not, and others' descriptors of it stay as they are. */
+/*
+ * A write to a terminal may be partial and may block. A new open file
+ * description is non-blocking without changing that of other processes.
+ */
 static int own_terminal(void)
 {
 	int fd = isatty(STDOUT_FILENO)
@@ -94,7 +97,7 @@ void report_out_destroy(struct report_out *out)
 	munmap(out, sizeof(*out));
 }
 
-/* A pipe that is writable has room for PIPE_BUF bytes (pipe(7)). */
+/* A writable pipe accepts PIPE_BUF bytes without blocking (pipe(7)). */
 static void hand_over(struct report_out *out)
 {
 	struct pollfd to = { .fd = out->fd, .events = POLLOUT };
@@ -111,7 +114,7 @@ static void hand_over(struct report_out *out)
 	}
 }
 
-/* 0: the line is lost. */
+/* Returns 0 if the line was dropped. */
 static int print(const struct report *r, struct report_out *out)
 {
 	int len;
@@ -129,7 +132,10 @@ static int print(const struct report *r, struct report_out *out)
 	return 0;
 }
 
-/* F_WRLCK to take it, F_UNLCK. 0, or -1: another one has it. */
+/*
+ * type: F_WRLCK to lock, F_UNLCK to unlock. Returns 0, or -1 if another process
+ * holds the lock.
+ */
 static int turn(const struct report_out *out, short type)
 {
 	struct flock whole = { .l_type = type, .l_whence = SEEK_SET };
@@ -137,7 +143,7 @@ static int turn(const struct report_out *out, short type)
 	return fcntl(out->turn, F_SETLK, &whole);
 }
 
-/* The wait is bounded: who has it may hang. */
+/* The wait is bounded because the process that holds the lock may hang. */
 static int take_turn(const struct report_out *out)
 {
 	const struct timespec wait = { .tv_nsec = TURN_WAIT_NS };
@@ -159,6 +165,7 @@ void report_print(const struct report *r, struct report_out *out)
 		turn(out, F_UNLCK);
 	}
 	if (!printed)
-		log_debug("a line of statistics was lost: stdout does not take "
-			  "it");
+		log_debug(
+			"a line of statistics was dropped: the reader of stdout "
+			"is too slow or gone");
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "log.h"
 #include "peer.h"
 #include "requests_impl.h"
@@ -39,7 +39,7 @@ int requests_leg(struct call *c, uint32_t id, struct srdma_leg **leg)
 		return 0;
 	return requests_refuse(
 		c, -EPERM,
-		"leg %u is not a living leg of this connection: OPEN "
+		"leg %u has ended or is not a leg of this connection: OPEN "
 		"one here, or ATTACH with its token",
 		id);
 }
@@ -80,7 +80,7 @@ static int handle_hello(struct call *c)
 		return requests_refuse(
 			c, -EPROTONOSUPPORT,
 			"version %u of the control protocol: this worker "
-			"speaks version %d",
+			"supports version %d",
 			c->in.version, SRDMA_CTL_VERSION);
 	a->version = SRDMA_CTL_VERSION;
 	a->flags = p->allow_unprotected ? SRDMA_CTL_ALLOW_UNPROTECTED : 0;
@@ -95,7 +95,7 @@ static int handle_hello(struct call *c)
 	return 0;
 }
 
-/* 0 once the process has ended: its number may be another's by now. */
+/* The client's pid, or 0 after the process has ended: the pid may be reused. */
 static int living_pid(const struct client *client)
 {
 	return client->pidfd >= 0 && !peer_ended(client->pidfd) ? client->pid
@@ -117,7 +117,7 @@ static int handle_open(struct call *c)
 	if (c->in.open.flags & ~(uint32_t)SRDMA_CTL_SHARED)
 		return requests_refuse(
 			c, -EINVAL,
-			"OPEN with flags 0x%x: 0, or %d for a trust group",
+			"OPEN with flags 0x%x: give 0, or %d for a trust group",
 			c->in.open.flags, SRDMA_CTL_SHARED);
 	for (unsigned i = 0; i < c->message->nfds; i++)
 		params.fds[i] = c->message->fds[i];
@@ -127,8 +127,9 @@ static int handle_open(struct call *c)
 	rc = legs_add(&c->q->legs, c->client->number, leg);
 	if (rc < 0) {
 		srdma_relay_leg_close(c->q->p.relay, leg);
-		return requests_refuse(c, rc, "at most %d legs per worker",
-				       SRDMA_MAX_LEGS);
+		return requests_refuse(
+			c, rc, "the worker has %d legs, the limit: close one",
+			SRDMA_MAX_LEGS);
 	}
 	c->out.opened.leg = srdma_relay_leg_id(leg);
 	memcpy(c->out.opened.token, params.token, SRDMA_TOKEN_LEN);
@@ -148,8 +149,8 @@ static int handle_attach(struct call *c)
 	if (!leg)
 		return requests_refuse(
 			c, -EPERM,
-			"no leg has this token: give the token of OPEN's "
-			"answer while its process lives");
+			"no leg has this token: give the token of the OPEN "
+			"response while its process is alive");
 	legs_attach(&c->q->legs, c->client->number, leg);
 	c->out.leg = srdma_relay_leg_id(leg);
 	return 0;
@@ -160,7 +161,7 @@ static int handle_stats(struct call *c)
 	struct srdma_ctl_stats_answer *a = &c->out.stats;
 
 	_Static_assert(sizeof(struct srdma_stats) <= sizeof(a->counter),
-		       "the counters fit in a message");
+		       "the counters must fit in a message");
 	srdma_relay_stats_measure(c->q->p.relay);
 	a->count = srdma_stats_count();
 	memcpy(a->counter, srdma_relay_stats(c->q->p.relay),
@@ -168,7 +169,9 @@ static int handle_stats(struct call *c)
 	return 0;
 }
 
-/* Descriptors beside a message are for the shared-memory port only (11). */
+/*
+ * File descriptors may accompany a message only on the shared-memory port (11).
+ */
 static const struct {
 	int (*handle)(struct call *c);
 	unsigned least_fds, most_fds;
@@ -204,7 +207,7 @@ static int check_fds(struct call *c)
 		return 0;
 	return requests_refuse(
 		c, -EPROTO,
-		"%s with %s%u file descriptors: this worker takes %u "
+		"%s with %s%u file descriptors: this worker accepts %u "
 		"to %u with it",
 		srdma_ctl_name(c->in.kind),
 		c->message->nfds > REQUESTS_MAX_FDS ? "more than " : "",
@@ -232,7 +235,7 @@ static int malformed(struct call *c)
 			srdma_ctl_name(c->in.kind), range, want.most, len);
 	return requests_refuse(
 		c, -EPROTO,
-		"%s: a text is not UTF-8 padded with zeros, or a zero field "
+		"%s: a text is not UTF-8 padded with zeros, or a reserved field "
 		"is not zero",
 		srdma_ctl_name(c->in.kind));
 }
@@ -248,9 +251,9 @@ static int dispatch(struct call *c)
 	rc = srdma_ctl_decode(&c->in, SRDMA_CTL_REQUEST, c->message->data,
 			      c->message->len);
 	if (rc == -EOPNOTSUPP)
-		return requests_refuse(c, rc,
-				       "kind %u: this worker knows 1 to %d",
-				       c->in.kind, SRDMA_CTL_KINDS - 1);
+		return requests_refuse(
+			c, rc, "unknown kind %u: this worker accepts 1 to %d",
+			c->in.kind, SRDMA_CTL_KINDS - 1);
 	if (rc < 0)
 		return malformed(c);
 	rc = check_fds(c);
@@ -259,22 +262,22 @@ static int dispatch(struct call *c)
 	if (c->client->waiting >= MAX_WAITING)
 		return requests_refuse(
 			c, -EBUSY,
-			"%d requests of this connection wait for their "
-			"answers: wait for some",
+			"%d requests of this connection are pending: "
+			"wait for some responses",
 			MAX_WAITING);
 	return handlers[c->in.kind].handle(c);
 }
 
-/* Send the answer out to the request of that kind and tag. */
+/* Send out as the response to the request with its kind and tag. */
 static void reply(const struct requests *q, struct client *client,
 		  struct srdma_ctl_msg *out, const int fds[REQUESTS_ANSWER_FDS])
 {
 	struct answer a;
 	int len = srdma_ctl_encode(a.data, SRDMA_CTL_ANSWER, out);
 
-	if (len < 0) { /* a text of ours that is no text */
-		log_error("answer to %s: %s", srdma_ctl_name(out->kind),
-			  strerror(-len));
+	if (len < 0) { /* one of our strings is not valid UTF-8 */
+		log_error("response to %s cannot be encoded: %s",
+			  srdma_ctl_name(out->kind), strerror(-len));
 		return;
 	}
 	if (out->status != 0)
@@ -282,7 +285,8 @@ static void reply(const struct requests *q, struct client *client,
 	a.len = (size_t)len;
 	memcpy(a.fds, fds, sizeof(a.fds));
 	q->p.send(client, &a);
-	srdma_wipe(a.data, a.len); /* a token, a secret, a capability */
+	srdma_wipe(a.data, a.len); /* it may contain a token, a secret or a
+				      capability */
 }
 
 static uint32_t status_of(int rc)

@@ -1,7 +1,8 @@
 /*
- * What the control messages do (docs/protocol.md 10): a table of kind and
- * handler, ownership of legs, answers that wait for the relay. No sockets:
- * messages come in as bytes and descriptors, answers go out by a call.
+ * Execution of control messages (docs/protocol.md 10): a table of kinds and
+ * handlers, ownership of legs, and responses that wait for the relay. Has no
+ * sockets: requests come in as bytes and descriptors, responses go out through
+ * a callback.
  */
 #ifndef OFFLOAD_REQUESTS_H
 #define OFFLOAD_REQUESTS_H
@@ -16,26 +17,27 @@ struct requests;
 
 enum { REQUESTS_MAX_FDS = 4, REQUESTS_ANSWER_FDS = 2 };
 
-/* One connection. Embedded in what owns the socket. */
+/* One control connection. Embedded in the structure that owns the socket. */
 struct client {
-	unsigned number;  /* below LEGS_USERS, unique among the living */
-	int pid;	  /* of the process that connected */
-	int pidfd;	  /* the same, that cannot become another; or -1 */
-	unsigned waiting; /* answers that it is still owed */
+	unsigned number;  /* below LEGS_USERS, unique among open connections */
+	int pid;	  /* pid of the process that connected */
+	int pidfd;	  /* pidfd of the same process, or -1 */
+	unsigned waiting; /* responses pending */
 };
 
-/* One packet of a client. The descriptors stay the caller's. */
+/* One packet of a client. The caller owns the descriptors. */
 struct message {
-	uint8_t data[SRDMA_CTL_MAX + 1]; /* the last byte: it was longer */
+	uint8_t data[SRDMA_CTL_MAX + 1]; /* if the last byte is used, the
+					    packet was too long */
 	size_t len;
 	int fds[REQUESTS_MAX_FDS];
-	unsigned nfds; /* more than fits: some were lost */
+	unsigned nfds; /* more than REQUESTS_MAX_FDS: some were lost */
 };
 
 struct answer {
 	uint8_t data[SRDMA_CTL_MAX];
 	size_t len;
-	int fds[REQUESTS_ANSWER_FDS]; /* -1: none. Not to be closed */
+	int fds[REQUESTS_ANSWER_FDS]; /* -1: none. Owned by the sender */
 };
 
 struct requests_params {
@@ -44,25 +46,34 @@ struct requests_params {
 	const char *host_dev;
 	const char *name;
 	const uint8_t *suites;	  /* SRDMA_CTL_SUITES_LEN bytes, for HELLO */
-	uint32_t threads, thread; /* of the worker, and which this is */
+	uint32_t threads, thread; /* number of worker processes, and the
+				     number of this one */
 	int allow_unprotected;
-	/* Send to the client, at once or later; the answer is not kept. */
+	/*
+	 * Send to the client now or later. *answer is valid only during the
+	 * call.
+	 */
 	void (*send)(struct client *client, const struct answer *answer);
 };
 
+/* Returns 0 or -ENOMEM. The objects that *p refers to must outlive it. */
 int requests_create(struct requests **out, const struct requests_params *p);
 void requests_destroy(struct requests *q);
 
 /*
- * Do what a message asks. 0, or -EPROTO: its header is broken, so that no
- * answer can name it; the connection is to be closed.
+ * Execute a request. Returns 0, or -EPROTO if its header is malformed: no
+ * response can refer to it then, and the connection must be closed.
  */
 int requests_handle(struct requests *q, struct client *client,
 		    const struct message *message);
-/* The client is gone: its legs end, nothing is sent to it any more. */
+/* The client disconnected: its legs are closed, and nothing is sent to it. */
 void requests_leave(struct requests *q, struct client *client);
-/* Send the answers that have become due. Returns how many still wait. */
+/*
+ * Send the responses that are due. Returns the number of requests still
+ * pending.
+ */
 unsigned requests_poll(struct requests *q);
+/* Number of QPs of all legs. */
 uint32_t requests_qps(const struct requests *q);
 
 #endif

@@ -1,4 +1,4 @@
-/* A request being handled, shared by the files of requests only. */
+/* State of a request in execution, shared by the files of requests only. */
 #ifndef OFFLOAD_REQUESTS_IMPL_H
 #define OFFLOAD_REQUESTS_IMPL_H
 
@@ -15,13 +15,13 @@ struct call {
 	struct requests *q;
 	struct client *client;
 	const struct message *message;
-	struct srdma_ctl_msg in, out; /* wiped behind the handler */
+	struct srdma_ctl_msg in, out; /* wiped after the handler */
 	int fds[REQUESTS_ANSWER_FDS];
 };
 
 /*
- * Handlers. 0: out is the answer; -errno: out.text says what was wrong and what
- * would be right; REQUESTS_DEFERRED: the answer comes later.
+ * Handlers return 0 with the response in out; -errno with what was wrong and
+ * what to do in out.text; or REQUESTS_DEFERRED if the response is sent later.
  */
 enum { REQUESTS_DEFERRED = 1 };
 
@@ -42,17 +42,20 @@ int requests_qp_rotate(struct call *c);
 int requests_qp_rekey(struct call *c);
 int requests_qp_expire(struct call *c);
 
-/* --- what handlers use ------------------------------------------------- */
+/* --- for handlers ------------------------------------------------------ */
 
-/* Set the text and return err. */
+/* Set out.text and return err. */
 int requests_refuse(struct call *c, int err, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The relay refused: its text is the answer. Returns err. */
+/* The relay refused the request: use its text. Returns err. */
 int requests_refused(struct call *c, int err);
-/* The leg that the client may use. 0, or -EPERM. */
+/* Find a leg that the client may use. Return 0 or -EPERM. */
 int requests_leg(struct call *c, uint32_t id, struct srdma_leg **leg);
 int requests_leg_of_qp(struct call *c, uint32_t qpn, struct srdma_leg **leg);
-/* Answer later: *d but for whom and which leg. REQUESTS_DEFERRED, -ENOMEM. */
+/*
+ * Respond later: queue *d, of which client, kind, tag and leg are set here.
+ * Returns REQUESTS_DEFERRED or -ENOMEM.
+ */
 int requests_defer(struct call *c, struct srdma_leg *leg,
 		   const struct deferred *d);
 

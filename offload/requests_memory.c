@@ -1,6 +1,6 @@
 /*
- * Requests about memory: REG_MR, DEREG_MR, REVOKE, and the capabilities that
- * are made (CAP) and used (INSTALL, UNINSTALL) here (docs/protocol.md 10, 6).
+ * Requests about memory: REG_MR, DEREG_MR, REVOKE, and the creation (CAP) and
+ * use (INSTALL, UNINSTALL) of capabilities (docs/protocol.md 6, 10).
  */
 #include <errno.h>
 
@@ -55,7 +55,8 @@ int requests_memory_capability(struct call *c)
 	rc = srdma_capability_encode(token->bytes, &cap);
 	srdma_capability_wipe(&cap);
 	if (rc < 0)
-		return requests_refuse(c, rc, "the token cannot be made");
+		return requests_refuse(c, rc,
+				       "encoding the capability token failed");
 	token->len = (uint32_t)rc;
 	return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * Requests about QPs: INIT, KEY, KEYS, WAIT, END, DESTROY; and, while they are in
- * use, about what their keys come from: ROTATE, REKEY, EXPIRE (docs/protocol.md
+ * Requests about QPs: INIT, KEY, KEYS, WAIT, END, DESTROY, and the renewal of
+ * key material while they are in use: ROTATE, REKEY, EXPIRE (docs/protocol.md
  * 10).
  */
 #include <errno.h>
@@ -141,6 +141,6 @@ int requests_qp_expire(struct call *c)
 	rc = srdma_relay_qp_expire(c->q->p.relay, leg, c->in.qpn);
 	if (rc < 0)
 		return requests_refused(c, rc);
-	log_info("QP 0x%06x: its keys were not renewed", c->in.qpn);
+	log_info("QP 0x%06x ends: its keys were not renewed", c->in.qpn);
 	return 0;
 }

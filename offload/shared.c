@@ -9,31 +9,31 @@
 #include "preference.h"
 #include "process.h"
 
-/* NULL: OpenSSL, whose rows have been tested. */
+/* *out NULL: OpenSSL, whose implementations were self-tested before. */
 static int open_provider(struct srdma_provider **out, const char *name)
 {
 	int rc = srdma_provider_create(out, name);
 
 	if (rc == -ENOENT)
-		log_error("--provider %s: there is none in this build; openssl "
-			  "would be right",
+		log_error("--provider %s is not part of this build: use "
+			  "openssl",
 			  name);
 	else if (rc == -ENOTSUP)
-		log_error("--provider %s: not on this CPU; openssl would be "
-			  "right",
+		log_error("--provider %s does not support this CPU: use "
+			  "openssl",
 			  name);
 	else if (rc < 0)
-		log_error("a provider of suites fails its self-test (%s): "
+		log_error("the crypto provider fails its self-test (%s): "
 			  "check the machine, or use --provider openssl",
 			  strerror(-rc));
 	else
-		log_info("suites by %s", srdma_provider_name(*out));
+		log_info("crypto provider: %s", srdma_provider_name(*out));
 	return rc;
 }
 
 static int open_descriptors(struct shared *s, unsigned threads)
 {
-	int rc = words_open(&s->words, threads);
+	int rc = broadcast_open(&s->words, threads);
 
 	if (rc < 0)
 		return rc;
@@ -54,7 +54,7 @@ int shared_open(struct shared *s, const struct options *o)
 	*s = (struct shared){ .signals = -1, .ended = -1 };
 	rc = open_descriptors(s, o->threads);
 	if (rc < 0)
-		log_error("no descriptors, or no memory, to start with: %s",
+		log_error("no file descriptors or memory to start: %s",
 			  strerror(-rc));
 	else
 		rc = open_provider(&s->provider, o->provider);
@@ -69,7 +69,7 @@ void shared_close(struct shared *s)
 {
 	srdma_provider_destroy(s->provider);
 	report_out_destroy(s->report);
-	words_close(&s->words);
+	broadcast_close(&s->words);
 	if (s->ended >= 0)
 		close(s->ended);
 	if (s->signals >= 0)

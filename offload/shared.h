@@ -1,8 +1,7 @@
 /*
- * What the threads of a worker share: made once, before there is more than
- * one. Each thread is a process (crew.h): what lies in memory is a copy of its
- * own from then on, but for the turns on standard output; descriptors lead to
- * the same.
+ * State of a worker that is created once, before its worker processes are
+ * forked. Each process has a copy of the memory, except for *report, which is
+ * shared; the descriptors refer to the same open file descriptions.
  */
 #ifndef OFFLOAD_SHARED_H
 #define OFFLOAD_SHARED_H
@@ -11,20 +10,21 @@
 
 #include "ctl.h"
 #include "options.h"
-#include "provider.h"
+#include "crypto/provider.h"
 #include "report.h"
-#include "words.h"
+#include "broadcast.h"
 
 struct shared {
-	int signals; /* signalfd; thread 0 reads it */
-	int ended;   /* epoll, readable when a thread but 0 has ended */
-	struct words words;
+	int signals; /* signalfd; worker process 0 reads it */
+	int ended;   /* epoll, readable when another worker process has ended */
+	struct broadcast words;
 	struct report_out *report;
 	struct srdma_provider *provider;      /* NULL: OpenSSL */
-	uint8_t suites[SRDMA_CTL_SUITES_LEN]; /* measured, for HELLO */
+	uint8_t suites[SRDMA_CTL_SUITES_LEN]; /* order of preference, for
+						 HELLO */
 };
 
-/* 0, or -errno, which is logged: there is nothing to close then. */
+/* Returns 0, or -errno, which is logged; nothing needs to be closed then. */
 int shared_open(struct shared *s, const struct options *o);
 void shared_close(struct shared *s);
 

@@ -14,17 +14,18 @@
 #include "log.h"
 
 enum {
-	BUDGET = 32,	   /* events per port and turn */
-	TICK_NS = 1000000, /* between looks at the control socket when busy */
-	MAX_YIELD_NS = 50000, /* as long as a sleep and its wake-up cost */
+	BUDGET = 32,	      /* events per port and turn */
+	TICK_NS = 1000000,    /* interval of control socket checks while busy */
+	MAX_YIELD_NS = 50000, /* about the cost of a sleep and wake-up */
 	MIN_YIELD_NS = 3000,
 	SHORT_WAIT_NS =
-		3 * MAX_YIELD_NS, /* as long as another worker's sleep */
+		3 * MAX_YIELD_NS, /* about the duration of another worker's
+				     sleep */
 };
 
-/* What wakes a sleeping worker; as bits, what has something to do. */
+/* Sources that wake a sleeping worker, as a bit set. */
 enum source { PORTS = 1, CONTROL = 2, SIGNALS = 4, WORDS = 8, ENDED = 16 };
-enum { EVENTS = 6 }; /* two ports, and the others */
+enum { EVENTS = 6 }; /* two ports and the other sources */
 
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -33,7 +34,10 @@ struct worker {
 	int epoll;
 	int stop;
 	uint64_t started, ticked, next_report;
-	/* To yield before a sleep; adapts. By whether the last wait was long. */
+	/*
+	 * time to yield before a sleep, ns; [1] applies after a long wait. See
+	 * adapt()
+	 */
 	uint64_t yield_ns[2];
 	int was_long;
 };
@@ -47,8 +51,8 @@ static uint64_t clock_now(void)
 }
 
 /*
- * Unix seconds. A clock that is set to a time that cannot be told lets every
- * capability with an expiry be void.
+ * Unix time in seconds. If the clock is outside the representable range, all
+ * capabilities with an expiry are treated as expired.
  */
 static uint32_t wall_now(void)
 {
@@ -59,7 +63,7 @@ static uint32_t wall_now(void)
 						      : UINT32_MAX;
 }
 
-/* A turn of the relay, whose clocks are right before it looks at a packet. */
+/* One turn of the relay. Its clocks are updated before it processes packets. */
 static int turn(const struct worker *w, uint64_t now)
 {
 	srdma_relay_clock(w->p->relay, wall_now());
@@ -79,28 +83,28 @@ static void print_report(struct worker *w, uint64_t now)
 	report_print(&r, w->p->report);
 }
 
-/* The signals of the process, as words to all threads. */
+/* Broadcast the signals of the process to all worker processes. */
 static void take_signals(const struct worker *w)
 {
 	struct signalfd_siginfo info;
 
 	while (read(w->p->signals, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo == SIGUSR1) {
-			words_tell(w->p->words, WORD_REPORT);
+			broadcast_tell(w->p->words, BROADCAST_REPORT);
 			continue;
 		}
 		log_info("signal %u: stopping", info.ssi_signo);
-		words_tell(w->p->words, WORD_STOP);
+		broadcast_tell(w->p->words, BROADCAST_STOP);
 	}
 }
 
 static void take_words(struct worker *w, uint64_t now)
 {
-	unsigned told = words_take(w->p->words, w->p->thread);
+	unsigned told = broadcast_take(w->p->words, w->p->thread);
 
-	if (told & WORD_REPORT)
+	if (told & BROADCAST_REPORT)
 		print_report(w, now);
-	if (told & WORD_STOP)
+	if (told & BROADCAST_STOP)
 		w->stop = 1;
 }
 
@@ -109,12 +113,15 @@ static void report_if_due(struct worker *w, uint64_t now)
 	if (now < w->next_report)
 		return;
 	print_report(w, now);
-	/* After a long sleep no lines are made up for. */
+	/* Lines missed during a long sleep are not made up for. */
 	while (w->next_report <= now)
 		w->next_report += w->p->stats * SECOND_NS;
 }
 
-/* The sources that have something within so many milliseconds, or -errno. */
+/*
+ * Wait up to ms milliseconds (-1: forever). Returns the ready sources, or
+ * -errno.
+ */
 static int wait_for(const struct worker *w, int ms)
 {
 	struct epoll_event ev[EVENTS];
@@ -128,8 +135,8 @@ static int wait_for(const struct worker *w, int ms)
 }
 
 /*
- * Everything but packets. The relay's clock must be fresh: what a client
- * asks for now has its deadlines from now.
+ * Process everything but packets. The relay's clock must be current, because
+ * requests of clients set deadlines relative to it.
  */
 static void tick(struct worker *w, uint64_t now, int ready)
 {
@@ -139,14 +146,14 @@ static void tick(struct worker *w, uint64_t now, int ready)
 	control_poll(w->p->control);
 	if (ready & SIGNALS)
 		take_signals(w);
-	if (ready & ENDED) /* and could not tell it itself, if it was killed */
-		words_tell(w->p->words, WORD_STOP);
+	if (ready & ENDED) /* a killed process could not broadcast it itself */
+		broadcast_tell(w->p->words, BROADCAST_STOP);
 	if (ready & WORDS)
 		take_words(w, now);
 	report_if_due(w, now);
 }
 
-/* Milliseconds until something is due, rounded up; -1: nothing is. */
+/* Milliseconds until the next deadline, rounded up; -1: none. */
 static int timeout_ms(const struct worker *w, uint64_t now)
 {
 	uint64_t due = srdma_relay_timer(w->p->relay);
@@ -181,12 +188,11 @@ static void disarm(const struct worker *w)
 }
 
 /*
- * There is work, for which the worker waited so long. What came while it yielded,
- * however long others had the core, gets all the time to yield that pays off;
- * what came soon after half of it, as more would have been in vain; what came
- * late next to none. Long and short waits may take turns: a request after a
- * pause, then its ack, which comes when the other worker has woken up. So waits
- * after a long one have a budget of their own.
+ * Work arrived after waiting for waited ns. Adapt the time to yield before
+ * sleeping: full if work arrived while yielding, half if it arrived soon after
+ * going to sleep, halved if it arrived late. Long and short waits may
+ * alternate: a request after a pause, then its ack as soon as the other worker
+ * has woken up. Therefore waits that follow a long wait have their own budget.
  */
 static void adapt(struct worker *w, uint64_t waited, int slept)
 {
@@ -203,7 +209,7 @@ static void adapt(struct worker *w, uint64_t waited, int slept)
 		*budget = MIN_YIELD_NS;
 }
 
-/* The sources that have something, or -errno: epoll itself is broken. */
+/* Returns the ready sources, or -errno if epoll failed. */
 static int sleep_until_event(struct worker *w, uint64_t now)
 {
 	int ready;
@@ -217,9 +223,9 @@ static int sleep_until_event(struct worker *w, uint64_t now)
 }
 
 /*
- * Nothing to do since idle_since: yield the core, which may be shared with
- * the very process that will send, then sleep. Who is woken by a timer, and
- * has nothing to send then, sleeps on. 1: there was work, 0, or -errno.
+ * No work since idle_since: yield the core, because the process that will send
+ * next may share it, then sleep. After a wake-up by a timer without anything to
+ * send the worker sleeps again. Returns 1 if there was work, 0, or -errno.
  */
 static int idle(struct worker *w, uint64_t idle_since, uint64_t now)
 {
@@ -241,7 +247,7 @@ static int idle(struct worker *w, uint64_t idle_since, uint64_t now)
 	return work;
 }
 
-/* There is work: no wait any more. */
+/* There was work: run tick() at its interval, without waiting. */
 static int busy(struct worker *w, uint64_t now)
 {
 	int ready;
@@ -274,7 +280,7 @@ static int watch_all(struct worker *w)
 	if (rc == 0)
 		rc = watch(w, control_fd(p->control), CONTROL);
 	if (rc == 0)
-		rc = watch(w, words_fd(p->words, p->thread), WORDS);
+		rc = watch(w, broadcast_fd(p->words, p->thread), WORDS);
 	if (rc == 0 && p->signals >= 0)
 		rc = watch(w, p->signals, SIGNALS);
 	if (rc == 0 && p->ended >= 0)
@@ -314,8 +320,8 @@ void worker_destroy(struct worker *w)
 }
 
 /*
- * What a client asked may have left work to the relay: a turn of it lies
- * between each tick and the next sleep.
+ * A client's request may leave work for the relay, so a turn of the relay
+ * follows each tick before the next sleep.
  */
 int worker_run(struct worker *w)
 {

@@ -1,6 +1,7 @@
 /*
- * The main loop: turns of the relay while there is work, a short while of
- * yielding, then sleep until a port, a client, a signal, a word or a deadline.
+ * The main loop: turns of the relay while there is work, then a short time of
+ * yielding, then sleep until an event of a port, a client, a signal, a
+ * broadcast or a deadline.
  */
 #ifndef OFFLOAD_WORKER_H
 #define OFFLOAD_WORKER_H
@@ -8,32 +9,33 @@
 #include <stdint.h>
 
 #include "control.h"
-#include "port.h"
+#include "port/port.h"
 #include "relay.h"
 #include "report.h"
-#include "words.h"
+#include "broadcast.h"
 
 struct worker_params {
 	const char *name;
 	struct srdma_relay *relay;
-	struct srdma_port *host, *wire; /* the relay's */
+	struct srdma_port *host, *wire; /* owned by the relay */
 	struct control *control;
-	unsigned thread; /* of whom words are told */
-	const struct words *words;
-	int signals; /* signalfd, which is told to all; or -1 */
-	int ended;   /* readable when another thread has ended; or -1 */
+	unsigned thread; /* number of this worker process */
+	const struct broadcast *words;
+	int signals; /* signalfd whose signals are broadcast, or -1 */
+	int ended;   /* readable when another worker process has ended, or -1 */
 	struct report_out *report;
-	uint32_t stats; /* seconds between lines of statistics, 0: never */
+	uint32_t stats; /* seconds between lines of statistics; 0: none */
 };
 
 struct worker;
 
-/* p must outlive it. 0, or -errno. */
+/* *p must outlive the worker. Returns 0 or -errno. */
 int worker_create(struct worker **out, const struct worker_params *p);
 void worker_destroy(struct worker *w);
 
-/* Run until WORD_STOP. 0, or -errno if it cannot wait for events, which is
- * logged. */
+/*
+ * Run until BROADCAST_STOP. Returns 0, or -errno if epoll failed, which is logged.
+ */
 int worker_run(struct worker *w);
 
 #endif

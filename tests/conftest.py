@@ -2,6 +2,6 @@
 
 import signal
 
-# Started in the background of a script, CI has SIGINT ignored, and so would all that it starts:
-# the tests of Ctrl-C need it as a terminal gives it.
+# A shell starts background scripts, such as CI, with SIGINT ignored, and their children inherit
+# that. The tests of Ctrl-C need the default handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)

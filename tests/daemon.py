@@ -1,6 +1,6 @@
-"""The worker as a process, and a client of raw control messages (protocol.md 10, 11).
+"""The worker as a process, and a client that sends raw control messages (protocol.md 10, 11).
 
-Written from the page alone: it shares no code with srdma.control.
+Written from protocol.md alone: it shares no code with srdma.control.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 BINARY = Path(os.environ.get("BUILD", ROOT / "build")) / "srdma-offload"
-PATIENCE = 20  # seconds, for a machine that is busy
+PATIENCE = 20  # seconds; long enough for a busy machine
 HEADER = struct.Struct(">HHII")
 RING = 256
 PAGE = 4096
@@ -55,7 +55,7 @@ class Kind(IntEnum):
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
-LENGTHS = {  # of requests; INSTALL has up to TOKEN_MAX - TOKEN_MIN more
+LENGTHS = {  # of request bodies; INSTALL may be longer by up to TOKEN_MAX - TOKEN_MIN
     Kind.HELLO: 4,
     Kind.OPEN: 8,
     Kind.ATTACH: 16,
@@ -99,7 +99,7 @@ def leg_size(ring: int) -> int:
 
 
 def leg_fds(ring: int = RING) -> list[int]:
-    """Leg memfd, eventfd and bell, as OPEN wants them."""
+    """The memfd of the leg, the eventfd and the doorbell: the descriptors of OPEN."""
     eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     return [memfd(leg_size(ring)), eventfd, memfd(PAGE)]
 
@@ -114,7 +114,7 @@ def text(value: str, size: int) -> bytes:
 
 @dataclass
 class Qp:
-    """INIT's answer."""
+    """The response to INIT."""
 
     qpn: int
     eid: bytes
@@ -174,7 +174,7 @@ def reg_mr(
     tree: tuple[int, int] = (0, 0),
     address: int = 0x10000,
 ) -> bytes:
-    """The body of REG_MR; tree: log2 of the block size, and the depth limit."""
+    """The body of REG_MR. tree: log2 of the block size, and the depth limit."""
     return struct.pack(">IIQQIIQBB2x", leg, access, address, length, 0, 0, offset, *tree)
 
 
@@ -188,7 +188,7 @@ class Client:
 
     @classmethod
     def of(cls, connected: socket.socket) -> Client:
-        """With a socket that is there already."""
+        """Makes a client of a connected socket."""
         client = cls.__new__(cls)
         client.socket = connected
         client._begin()
@@ -199,7 +199,7 @@ class Client:
         self.tag = 0
 
     def send(self, kind: int, body: bytes = b"", fds: Sequence[int] = ()) -> int:
-        """Send a request. Returns its tag."""
+        """Sends a request. Returns its tag."""
         self.tag += 1
         self.send_raw(HEADER.pack(kind, 0, self.tag, 0) + body, fds)
         return self.tag
@@ -211,7 +211,7 @@ class Client:
             self.socket.send(data)
 
     def receive(self) -> tuple[int, int, int, bytes, list[int]]:
-        """Kind, tag, status, body and descriptors of the next answer."""
+        """Returns kind, tag, status, body and descriptors of the next response."""
         space = socket.CMSG_SPACE(4 * 8)
         data, messages, _, _ = self.socket.recvmsg(MAX_MESSAGE, space, socket.MSG_CMSG_CLOEXEC)
         if not data:
@@ -234,7 +234,8 @@ class Client:
         return answer, got_fds
 
     def refused(self, status: int, kind: int, body: bytes = b"", fds: Sequence[int] = ()) -> str:
-        """The request must be refused with this errno, and the connection stays. The text."""
+        """Checks that the request fails with this errno and that the connection stays. Returns
+        the text of the error."""
         try:
             self.request(kind, body, fds)
         except RefusedError as e:
@@ -244,19 +245,19 @@ class Client:
         raise AssertionError(f"kind {kind} was not refused")
 
     def alive(self) -> bool:
-        """The connection still answers."""
+        """Checks that the worker still responds on this connection."""
         body, _ = self.request(Kind.HELLO, struct.pack(">I", 1))
         return body[:4] == struct.pack(">I", 1)
 
     def closed(self) -> bool:
-        """The worker ended the connection, without a word."""
+        """Checks that the worker closed the connection without an error message."""
         try:
             return self.socket.recv(2048) == b""
         except ConnectionError:
             return True
 
     def open(self, ring: int = RING, flags: int = 0) -> tuple[int, bytes]:
-        """A leg and its token; the descriptors passed both ways are closed."""
+        """Opens a leg and returns it with its token. Closes the descriptors of both directions."""
         fds = leg_fds(ring)
         body, back = self.request(Kind.OPEN, u32(ring, flags), fds)
         for fd in fds + back:
@@ -282,7 +283,7 @@ class Client:
 
 @dataclass
 class Worker:
-    """A running srdma-offload; its sockets lie in one folder."""
+    """A running srdma-offload; its sockets are in one folder."""
 
     folder: Path
     name: str
@@ -303,7 +304,7 @@ class Worker:
         return self.errors.read_text()
 
     def copies(self, needle: bytes) -> int:
-        """How often these bytes are in the memory that the worker can write."""
+        """Returns how often these bytes occur in the memory that the worker can write."""
         found = 0
         with (
             open(f"/proc/{self.process.pid}/maps") as maps,
@@ -312,7 +313,7 @@ class Worker:
             for line in maps:
                 span, rights, *_ = line.split()
                 start, end = (int(part, 16) for part in span.split("-"))
-                if "w" not in rights or end - start > 1 << 30:  # a sanitizer's shadow
+                if "w" not in rights or end - start > 1 << 30:  # shadow memory of a sanitizer
                     continue
                 memory.seek(start)
                 found += memory.read(end - start).count(needle)
@@ -323,14 +324,14 @@ class Worker:
         return self.process.wait(PATIENCE)
 
     def line(self) -> str:
-        """The next line on its standard output."""
+        """Returns the next line of its standard output."""
         out = self.process.stdout
         assert out and select.select([out], [], [], PATIENCE)[0]
         return out.readline().decode()
 
 
 def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run to its end, which must come at once."""
+    """Runs the worker to its end. It must end at once."""
     env = {"PATH": os.environ["PATH"]} | environment
     return subprocess.run(
         [BINARY, *options], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
@@ -339,7 +340,7 @@ def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def worker(folder: Path, name: str = "a", *options: str, **environment: str) -> Iterator[Worker]:
-    """A worker that is ready; ended with the block, however that ends."""
+    """Starts a worker and waits until it is ready. It is killed when the block ends."""
     errors = folder / f"{name}.err"
     command = [BINARY, "--name", name, "--control", folder / f"{name}.ctl"]
     command += ["--wire-dev", f"shm:{folder}", *options]
@@ -364,12 +365,13 @@ def worker(folder: Path, name: str = "a", *options: str, **environment: str) -> 
 def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
     end = time.monotonic() + patience
     while not condition():
-        assert time.monotonic() < end, "it never came"
+        assert time.monotonic() < end, "the condition did not become true in time"
         time.sleep(0.01)
 
 
 def wait_ready(found: Worker) -> None:
-    """By connecting: the socket listens before the worker is ready, and keeps the client."""
+    """Waits for a connection: the socket listens before the worker is ready, and the client
+    waits in its backlog."""
     for _ in range(PATIENCE * 100):
         assert found.process.poll() is None, found.log()
         if f"ready {found.name} " in found.log():

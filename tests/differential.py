@@ -1,5 +1,5 @@
-"""Connections of two ends, each in C and in the Python reference, that must agree: what the
-differential tests of test_differential.py and test_modes_differential.py are made of."""
+"""Connections of two ends, each implemented in C and in the Python reference. Both must agree.
+Used by test_differential.py and test_modes_differential.py."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ FORMS = forms()
 
 @dataclass
 class End:
-    """One end of a connection, in both implementations, that must agree."""
+    """One end of a connection in both implementations, which must agree."""
 
     native: bindings.Session
     reference: Session
-    pd: PdKeys | None  # in mode pd with policy owner: the own one
+    pd: PdKeys | None  # in mode pd with policy owner: the PD of this end
     last_id: int = 0
 
     def advance(self, now: int, told: int) -> int:
@@ -62,7 +62,7 @@ class End:
         return sealed
 
     def open(self, data: bytes) -> Any:
-        """What both found, or the counter of both refusals."""
+        """Returns the result of both, or the counter that both incremented on refusal."""
         in_c = verdict(self.native.open, data)
         in_python = verdict(self._reference_open, data)
         assert in_c == in_python, data.hex()
@@ -84,7 +84,8 @@ def verdict(opener: Callable[[bytes], Any], data: bytes) -> Any:
 
 @dataclass(frozen=True)
 class Workers:
-    """Of a client and of a server: their PDs, one PD twice for a trust group, and key caches."""
+    """The workers of a client and of a server: their PDs and key caches. A
+    trust group has one PD twice."""
 
     pds: tuple[PdKeys, PdKeys]
     caches: tuple[bindings.KeyCache, bindings.KeyCache]
@@ -94,7 +95,8 @@ class Workers:
         return self.pds[0] == self.pds[1]
 
     def native(self, params: Params, end: int) -> Any:
-        """Of a session of one end, which gets no secret that its worker derives."""
+        """Returns the native form of one end's session, without the secrets
+        that its worker derives."""
         if not params.mode & Mode.PD:
             return fields.of_params(params)
         none = bytes(len(params.rx_secret))
@@ -151,7 +153,7 @@ def next_packet(rng: Random, sender: End, receiver: End) -> Packet:
 
 
 def flip(rng: Random, data: bytes) -> bytes:
-    """One bit, in the headers three times out of four."""
+    """Flips one bit, in the headers with probability 3/4."""
     end = len(data) if rng.random() < 0.25 else min(len(data), 140)
     changed = bytearray(data)
     changed[rng.randrange(end)] ^= 1 << rng.randrange(8)
@@ -171,7 +173,8 @@ def damage(rng: Random, data: bytes) -> bytes:
 
 
 def promised(level: Level, tag_len: int, data: bytes, damaged: bytes) -> bool:
-    """Is this damage none of the protocol's promise: a router's byte, or unprotected payload?"""
+    """True if the protocol does not promise to detect this damage: a byte that a router may
+    change, or unprotected payload."""
     if len(damaged) != len(data) or level == Level.NONE:
         return level != Level.NONE
     free = {4}
@@ -183,7 +186,7 @@ def promised(level: Level, tag_len: int, data: bytes, damaged: bytes) -> bool:
 
 
 def arrivals(rng: Random, held: list[bytes], data: bytes) -> Iterator[bytes]:
-    """What arrives when `data` was sent: perhaps later, perhaps twice."""
+    """Yields what arrives when `data` is sent: perhaps later, perhaps twice."""
     if rng.random() < HELD:
         held.append(data)
     else:
@@ -195,20 +198,21 @@ def arrivals(rng: Random, held: list[bytes], data: bytes) -> Iterator[bytes]:
 
 
 class Conversation:
-    """Packets of all kinds between two ends: each is sealed by both implementations, shown to both
-    damaged, and opened by both, now and then late or twice."""
+    """Packets of all kinds between two ends. Both implementations seal each packet, refuse a
+    damaged copy of it, and open it, sometimes late or twice."""
 
     def __init__(self, rng: Random, form: tuple[int, Level, int], pair: list[End]) -> None:
         self.rng, self.form, self.pair = rng, form, pair
         self.proves = bool(pair[0].reference.params.mode & Mode.MEM)
         self.held: tuple[list[bytes], list[bytes]] = ([], [])
-        self.counts: Counter[str] = Counter()  # what became of all that arrived
+        self.counts: Counter[str] = Counter()  # outcomes of all arrivals
         self.epoch_rng = Random(f"epochs {form}")
         self.now = 0
-        self.told = [0, 0]  # highest number that each end was told
+        self.told = [0, 0]  # the highest number that each end was told
 
     def _change_epoch(self, sender: int) -> None:
-        """If that is wanted, and may be. Now and then both ends get a new secret first."""
+        """Advances the epoch if that is due and permitted. Sometimes both
+        ends get a new secret first."""
         rng, end, peer = self.epoch_rng, self.pair[sender], self.pair[1 - sender]
         self.now += rng.randrange(3)
         if rng.random() < 0.5:
@@ -223,11 +227,11 @@ class Conversation:
         derived = bool(direction.mode & Mode.PD)
         if waits or peer.reference.incoming.fresh is not None or not direction.level:
             return
-        if derived and not peer.pd:  # a group's secrets stay
+        if derived and not peer.pd:  # the secrets of a group stay
             return
         secret = self.epoch_rng.randbytes(len(direction.secret))
         if derived:
-            secret = direction.secret  # that of the K_PD, which was not rotated
+            secret = direction.secret  # derived from the K_PD, which was not rotated
         peer.renew(1, secret)
         if self.epoch_rng.random() < 0.8:
             end.renew(2, secret)

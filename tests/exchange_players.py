@@ -1,4 +1,5 @@
-"""Players for tests of the exchange without I/O: two ends, each with a worker for secrets."""
+"""Players for tests of the exchange without I/O: two ends, each with a worker
+that makes secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def parameters(role: str, **changes: Any) -> Parameters:
 
 
 def form(role: Role, mode: int, group: str) -> str:
-    """8.3, said once more."""
+    """The rule of protocol.md 8.3, implemented independently of srdma."""
     if mode not in (PD, PD_MEM):
         return ""
     if group:
@@ -46,13 +47,13 @@ def made(wanted: str, size: int = 16, count: int = QPS) -> Handover:
 
 
 def frozen(handover: Handover) -> tuple[tuple[bytes, ...], bytes]:
-    """What is in it now."""
+    """Returns a copy of the current contents."""
     return tuple(map(bytes, handover.secrets)), bytes(handover.group_key)
 
 
 @dataclass
 class Player:
-    """One end and its worker: does what events say, as `Program` does."""
+    """One end and its worker. It acts on events as `Program` does."""
 
     role: Role
     exchange: Exchange
@@ -81,7 +82,7 @@ class Player:
         self.take(self.exchange.keyed())
 
     def work(self) -> None:
-        """Whatever its worker is to do."""
+        """Does what its worker still has to do."""
         while self.waiting:
             self.work_once()
 
@@ -98,7 +99,7 @@ def players(mode: int, group: str, suite: Suite = GCM) -> tuple[Player, Player]:
 
 
 def until_confirm(client: Player, server: Player) -> None:
-    """The client's CONFIRM is sent."""
+    """Runs until the client has sent CONFIRM."""
     server.take(server.exchange.start())
     client.take(client.exchange.start())
     server.take(server.exchange.receive(client.sent[0]))
@@ -107,7 +108,7 @@ def until_confirm(client: Player, server: Player) -> None:
 
 
 def until_keyed(client: Player, server: Player) -> None:
-    """Both workers have KEYS."""
+    """Runs until both workers have KEYS."""
     until_confirm(client, server)
     for one, other in ((server, client), (client, server)):
         one.take(one.exchange.receive(other.sent[1]))
@@ -115,7 +116,7 @@ def until_keyed(client: Player, server: Player) -> None:
 
 
 def expected(player: Player, peer: Player, mode: int, group: str) -> tuple[Any, Any]:
-    """What KEYS of this end carries."""
+    """Returns what KEYS of this end must carry."""
     if not mode & 1:
         return (), b""
     if group:

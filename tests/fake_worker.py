@@ -1,5 +1,5 @@
-"""A worker that does nothing by itself: it answers the control socket, shows the descriptors that
-a host posted, and completes them with the records that a test asks for (protocol.md 9 to 11)."""
+"""A worker that a test controls: it answers the control socket, shows the descriptors that a
+host posted, and completes them with the records that the test writes (protocol.md 9 to 11)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Handler = Callable[["Leg | None", bytes, list[int]], tuple[bytes, list[int]]]
 
 
 class Refuse(Exception):  # noqa: N818 - an order, not a fault
-    """What a handler raises to refuse."""
+    """Raised by a handler to refuse the request."""
 
     def __init__(self, errno: int, text: str) -> None:
         super().__init__(text)
@@ -35,7 +35,7 @@ class Refuse(Exception):  # noqa: N818 - an order, not a fault
 
 
 class Leg:
-    """The far end of a leg's shared memory."""
+    """The worker's end of a leg's shared memory."""
 
     def __init__(self, ring: int, fds: list[int]) -> None:
         self.ring = ring
@@ -51,7 +51,7 @@ class Leg:
         self.payloads: list[bytes] = []
 
     def descriptors(self) -> list[Descriptor]:
-        """Those posted since the last call; their payloads are in `payloads`."""
+        """Returns the descriptors posted since the last call. Their payloads are in `payloads`."""
         found: list[Descriptor] = []
         self.payloads = []
         while self.taken != struct.unpack_from("=I", self.memory, 64)[0]:
@@ -65,7 +65,7 @@ class Leg:
         return found
 
     def complete(self, record: Record) -> None:
-        """Write a record, with the next sequence, and ring."""
+        """Writes a record with the next sequence number and signals the host."""
         at = self.records_at + self.written % self.ring * RECORD_LEN
         self.written += 1
         data = record.encode()[:-4] + struct.pack(">I", self.written)
@@ -79,7 +79,7 @@ class Leg:
 
 
 class FakeWorker:
-    """Serves one control socket in a thread. `handlers` may be changed by a test."""
+    """Serves one control socket in a thread. A test may change `handlers`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class FakeWorker:
             EXPIRE: lambda leg, body, fds: (b"", []),
             END: lambda leg, body, fds: (b"", []),
         }
-        self.silent: set[int] = set()  # kinds that get no answer
+        self.silent: set[int] = set()  # kinds that get no response
         self._qpn = 0x100
         self.eid = os.urandom(16)
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -122,13 +122,14 @@ class FakeWorker:
         return [kind for kind, _, _ in self.seen]
 
     def wait_for_connections(self, n: int) -> None:
-        """Until all but n ended."""
+        """Waits until at most n connections are open."""
         deadline = time.monotonic() + 10
         while len(self._conns) > n and time.monotonic() < deadline:
             time.sleep(0.001)
 
     def die(self) -> None:
-        """As by kill -9: everything closes, the socket's file stays."""
+        """Ends like a process after kill -9: everything closes, and the file
+        of the socket stays."""
         if self._thread.is_alive():
             os.write(self._stop_w, b"!")
             self._thread.join()

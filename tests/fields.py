@@ -1,4 +1,4 @@
-"""The reference's dataclasses as the dictionaries that tests.native.bindings takes and gives."""
+"""Converts the reference's dataclasses to the dictionaries of tests.native.bindings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def of_params(params: Params) -> Any:
 
 
 def of_packet(packet: Packet) -> Any:
-    """Everything but payload and tag."""
+    """All fields except payload and tag."""
     found = {f.name: getattr(packet, f.name) for f in fields(packet)}
     del found["payload"], found["tag"]
     found["ack"] = asdict(packet.ack) if packet.ack else None
@@ -22,10 +22,10 @@ def of_packet(packet: Packet) -> Any:
 
 
 def of_parsed(packet: Packet) -> Any:
-    """What bindings.parse() finds."""
+    """The result that bindings.parse() must give."""
     return of_packet(packet) | {"payload": packet.payload, "tag": packet.tag}
 
 
 def of_opened(pn: int, packet: Packet) -> Any:
-    """What bindings.Session.open() finds."""
+    """The result that bindings.Session.open() must give."""
     return of_packet(packet) | {"payload": packet.payload, "pn": pn}

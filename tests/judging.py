@@ -1,5 +1,5 @@
-"""The target of srdma-1 in C (csrc/memguard.c) beside the reference's, for vectors and random
-histories: a region in both, and the verdicts of both in the words of protocol.md 13.1."""
+"""The target of srdma-1 in C (csrc/memory/memguard.c) and in the reference, for vectors and
+random histories: a region in both, and the verdicts of both as reasons of protocol.md 13.1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERDICTS = {
 
 
 def guard_of(state: Registered) -> memkeys.Guard:
-    """With no history yet."""
+    """Makes a C guard of a region without revocations."""
     region = state.tree.region
     log2_block = region.block.bit_length() - 1
     shape = (region.start, region.end, log2_block, region.depth_limit)
@@ -30,7 +30,7 @@ def guard_of(state: Registered) -> memkeys.Guard:
 
 
 def verdict(guard: memkeys.Guard, wanted: Want, claim: Claim, now: int) -> Reason:
-    """That of C."""
+    """Returns the verdict of the C implementation."""
     asked: memkeys.Claim = {
         "right": wanted.right,
         "depth": claim.depth,
@@ -50,7 +50,7 @@ def verdict(guard: memkeys.Guard, wanted: Want, claim: Claim, now: int) -> Reaso
 
 @dataclass
 class Both:
-    """A region in C and in the reference, whose answers must be the same."""
+    """A region in C and in the reference. Their results must be the same."""
 
     guard: memkeys.Guard
     state: Registered
@@ -61,7 +61,7 @@ class Both:
         return told
 
     def revoke(self, lo: int, hi: int, salt: bytes) -> str:
-        """0, 0: the whole region. Empty, or why both refused it."""
+        """Revokes a range; 0, 0: the whole region. Returns "" or the reason why both refused."""
         whole = (lo, hi) == (0, 0)
         call = (lambda: self.guard.revoke_all(salt)) if whole else lambda: self._in_c(lo, hi, salt)
         in_c = refusal(call)
@@ -79,7 +79,7 @@ class Both:
         self.guard.revoke(lo, hi, salt)
 
     def grant(self, lo: int, hi: int, rights: int) -> memory.Capability | None:
-        """None: both refused it."""
+        """Returns None if both refused."""
         try:
             cap = self.state.grant(lo, hi, rights)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Players for tests of the key exchange: the program, and a worker that only answers."""
+"""Players for tests of the key exchange: the program, and a worker that only responds."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ RTS, ERR = 3, 4
 
 
 class FakeWorker(threading.Thread):
-    """Takes KEYS and REKEY, makes secrets for KEY, and answers WAIT as told.
+    """Takes KEYS and REKEY, makes secrets for KEY, and answers WAIT as configured.
 
-    `keys` has the bodies taken, `asked` those of KEY, `made` the secrets; `rekeys` what REKEY
-    brought, `rotations` the ages of ROTATE, `expired` QPs, `ended` those
-    of END with the reason. refuse: KEYS, or the kind of `refuses`.
-    busy: so many REKEYs of a direction are refused first, by direction; they count down.
+    It records: `keys`, the bodies of KEYS; `asked`, those of KEY; `made`, the secrets; `rekeys`,
+    the bodies of REKEY; `rotations`, the ages of ROTATE; `expired`, QPs; `ended`, QPs and reasons
+    of END. refuse: text with which it refuses requests of the kind `refuses`, KEYS by default.
+    busy: number of REKEYs of each direction that it refuses first.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class FakeWorker(threading.Thread):
         self.asked: list[tuple[Any, ...]] = []
         self.made: list[bytes] = []
         self.group_key = os.urandom(48)
-        self.status = 22  # of what is refused
+        self.status = 22  # of refused requests
         self.rekeys: list[tuple[Any, ...]] = []
         self.times: list[float] = []  # of the rekeys
         self.rotations: list[int] = []
@@ -103,7 +103,7 @@ class FakeWorker(threading.Thread):
         return self.made[-1].ljust(32, b"\0") + (self.group_key if asked[2] else bytes(48))
 
     def _answer(self, kind: int, tag: int, status: int, body: bytes = b"") -> None:
-        with contextlib.suppress(BrokenPipeError):  # a test ended it
+        with contextlib.suppress(BrokenPipeError):  # a test ended the program
             self.ours.send(HEADER.pack(kind, 0, tag, status) + body)
 
     def close(self) -> None:
@@ -148,14 +148,14 @@ class Keyex:
         return cbor2.loads(self.process.stdout.read(size)) if size else {"event": "end"}
 
     def events(self) -> list[dict[str, Any]]:
-        """All up to the end of the program."""
+        """Returns all events up to the end of the program."""
         seen = []
         while (event := self.event())["event"] != "end":
             seen.append(event)
         return seen
 
     def finish(self) -> int:
-        """Ask it to end; its exit code."""
+        """Asks the program to end. Returns its exit code."""
         assert self.process.stdin and self.process.stdout and self.process.stderr
         self.process.stdin.close()
         code = self.process.wait(30)
@@ -170,7 +170,7 @@ class Keyex:
 def run_pair(
     client: Any, server: Any, workers: dict[str, FakeWorker] | None = None
 ) -> Iterator[tuple[Keyex, Keyex]]:
-    """Two programs with these configurations, which talk to each other, and their ends."""
+    """Runs two programs with these configurations, connected to each other, and ends them."""
     left, right = socket.socketpair()
     pair = (
         Keyex(client, left, (workers or {}).get("client") or FakeWorker()),

@@ -1,4 +1,4 @@
-"""Keys for two QPs without TLS: what `srdma.keyex` does at both workers, done by one process.
+"""Keys for two QPs without TLS: one process does what `srdma.keyex` does at both workers.
 
 For tests that need many connections, or wrong keys. `key()` plays both ends of protocol.md 8.1,
 steps 2a to 4, on control connections that may use the QPs' legs.
@@ -24,7 +24,7 @@ Spoil = Callable[[Keys], Keys]
 
 @dataclass(frozen=True)
 class End:
-    """A QP that was made, and how to reach its worker."""
+    """A QP, and how to reach its worker."""
 
     control: Control
     info: QPInfo
@@ -33,7 +33,7 @@ class End:
 
 @dataclass(frozen=True)
 class Protection:
-    """What both ends agree on. group: policy `shared`, on legs opened for a trust group."""
+    """Parameters of both ends. group: policy `shared`, on legs that are open for a trust group."""
 
     suite: Suite
     mode: int = 0
@@ -41,7 +41,7 @@ class Protection:
 
 
 def attach(pd: srdma.PD) -> Control:
-    """A control connection that may use the PD's leg; the caller closes it."""
+    """A control connection that may use the PD's leg. The caller closes it."""
     control = pd.ctx.connect()
     control.attach(pd.token)
     return control
@@ -60,9 +60,9 @@ def key(
     spoil_client: Spoil = untouched,
     spoil_server: Spoil = untouched,
 ) -> tuple[bytes, bytes]:
-    """KEYS to both workers, the server's first; the client's then connects.
+    """Gives KEYS to both workers, the server's first. Then the client's worker connects.
 
-    Returns S to the server and S to the client; they are empty where a group has a key.
+    Returns S to the server and S to the client. They are empty if the group has a key.
     """
     generation = generation or os.urandom(GENERATION_LEN)
     size = secret_size(how.suite)
@@ -100,7 +100,8 @@ def key(
 def _secrets(
     client: End, server: End, how: Protection, generation: bytes, size: int
 ) -> tuple[bytes, bytes, bytes]:
-    """S to the server, S to the client, and the group's key: empty or zero where there is none."""
+    """Returns S to the server, S to the client, and the group's key. Absent
+    ones are empty or zero."""
     if not how.mode & PD_BIT:
         return os.urandom(size), os.urandom(size), NO_GROUP_KEY
     if how.group:
@@ -120,7 +121,7 @@ def _ask(
 
 
 def until_running(client: End, server: End, seconds: float) -> None:
-    """Both workers have verified a packet of the other."""
+    """Waits until each worker has verified a packet of the other."""
     for end in (client, server):
         state, reason = end.control.wait(end.info.qpn, seconds)
         assert state is QPState.RTS, reason

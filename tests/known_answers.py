@@ -1,7 +1,7 @@
-"""Known answers of others (Wycheproof, NIST, RFCs) through the C suites.
+"""Known-answer tests of third parties (Wycheproof, NIST, RFCs) run through the C suites.
 
-A vector whose key, nonce or tag form no suite has must be refused by an
-exception, never computed; such vectors are counted by the reason.
+A vector whose key, nonce or tag form is in no suite must raise an exception. Such vectors are
+counted by the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROWS = {row["name"]: row for row in bindings.suites()}
 
 
 def providers() -> list[bindings.Provider | None]:
-    """OpenSSL, and what else this build and CPU have."""
+    """Returns OpenSSL and the other providers of this build and CPU."""
     try:
         return [None, bindings.Provider("ipsec-mb")]
     except (ValueError, OSError):
@@ -35,13 +35,14 @@ class Answer:
     nonce: bytes
     ad: bytes
     text: bytes
-    sealed: bytes  # for a MAC the text
+    sealed: bytes  # for a MAC: the text
     tag: bytes
     valid: bool
 
 
 def unsupported(answer: Answer) -> str | None:
-    """Why no suite of the table has the form of this vector, by the table alone."""
+    """Returns why no suite of the table has the form of this vector, or None.
+    Uses the table alone."""
     row = ROWS.get(answer.suite)
     if row is None:
         return "no such suite"
@@ -55,7 +56,8 @@ def unsupported(answer: Answer) -> str | None:
 
 
 def check(answer: Answer) -> str:
-    """Hold C against one vector, by each provider; returns what to count it under."""
+    """Checks C against one vector with each provider. Returns the category
+    under which it is counted."""
     (found,) = {check_by(provider, answer) for provider in PROVIDERS}
     return found
 

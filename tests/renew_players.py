@@ -1,5 +1,5 @@
 """Players for tests of new secrets (protocol.md 8.5): two ends without I/O, and a peer of
-`python -m srdma.keyex` that does each step by itself, and wrong where a test wants it."""
+`python -m srdma.keyex` that a test steps through the exchange, with errors where it wants them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IDENTITY = "spiffe://test/peer"
 
 
 def done(mode: int = 0, group: str = "", suite: Suite = GCM) -> tuple[Player, Player]:
-    """Two ends whose first exchange is done."""
+    """Returns two ends that have completed the first exchange."""
     client, server = players(mode, group, suite)
     until_keyed(client, server)
     for one in (client, server):
@@ -46,7 +46,7 @@ def done(mode: int = 0, group: str = "", suite: Suite = GCM) -> tuple[Player, Pl
 
 @dataclass
 class Renewer:
-    """One end of a Renewal; what it says in the inner connection lies in `said`."""
+    """One end of a Renewal. `said` holds its messages in the inner connection."""
 
     renewal: Renewal
     size: int = 16
@@ -97,7 +97,7 @@ class Renewer:
 
 
 def ends(mode: int = 0, group: str = "", suite: Suite = GCM) -> tuple[Renewer, Renewer]:
-    """Client and server, idle."""
+    """Returns client and server, both idle."""
     client, server = (
         Renewer(Renewal(one.exchange, IDENTITY), one.size) for one in done(mode, group, suite)
     )
@@ -105,7 +105,7 @@ def ends(mode: int = 0, group: str = "", suite: Suite = GCM) -> tuple[Renewer, R
 
 
 def until_offered(client: Renewer, server: Renewer) -> None:
-    """Both have said RENEW."""
+    """Runs until both have sent RENEW."""
     client.act(client.renewal.begin())
     server.receive(Rekey(b"hello"))
     client.receive(Rekey(b"hello"))
@@ -114,7 +114,7 @@ def until_offered(client: Renewer, server: Renewer) -> None:
 
 
 class Peer:
-    """The other end of a program, connected; blocking."""
+    """The other end of a program: connected, with blocking calls."""
 
     def __init__(
         self, sock: socket.socket, role: Role, credentials: Credentials, mode: int = 0
@@ -130,7 +130,7 @@ class Peer:
         assert any(select.select([] if writable else fds, fds if writable else [], [], PATIENCE))
 
     def connect(self, qps: int = 2) -> None:
-        """The first exchange, with secrets that are nobody's."""
+        """Runs the first exchange with random secrets."""
         self.identity, _ = self.channel.handshake()
         own, peer = self.channel.certificate_hashes()
         hashes = (own, peer) if self.role == "client" else (peer, own)
@@ -173,7 +173,7 @@ class Peer:
             self.say(Rekey(records))
 
     def begin(self) -> None:
-        """Anew; the client's first records go."""
+        """Starts a new inner connection and sends the client's first records."""
         self.count += 1
         self.inner = Inner(self.role, self.credentials)
         if self.role == "client":
@@ -181,7 +181,7 @@ class Peer:
             self.flush()
 
     def shake(self) -> str:
-        """Until the inner handshake is done at this end; who the program is."""
+        """Completes the inner handshake at this end. Returns the identity of the program."""
         while not (identity := self.inner.shake()):
             self.flush()
             if not self.feed():
@@ -190,7 +190,7 @@ class Peer:
         return identity
 
     def feed(self) -> bool:
-        """False: an ERROR came instead, which is for error()."""
+        """Returns False if an ERROR came instead. error() reads it."""
         message = self.hear()
         if isinstance(message, ErrorMessage):
             self.refusal = message
@@ -210,13 +210,13 @@ class Peer:
         self.flush()
 
     def renew(self, **changes: Any) -> Renew:
-        """What this end says, with these changes."""
+        """Returns this end's RENEW with these changes."""
         form = "secrets" if self.mode & 1 else ""
         values = {"hash": self.exchange.hash, "count": self.count, "handover": made(form)}
         return Renew(**values | changes)
 
     def exchange_secrets(self) -> None:
-        """The whole of it, as it should be."""
+        """Runs the whole exchange without errors."""
         self.begin()
         self.shake()
         self.say_inner(self.renew())
@@ -225,7 +225,7 @@ class Peer:
         self.say_inner(Taken(self.count))
 
     def error(self) -> str:
-        """The code of the ERROR that comes, whatever stands before it."""
+        """Skips messages until an ERROR and returns its code."""
         while self.refusal is None:
             message = self.hear()
             self.refusal = message if isinstance(message, ErrorMessage) else None

@@ -7,15 +7,16 @@
 #include "clock.h"
 #include "keys.h"
 #include "protocol.h"
-#include "wire.h"
+#include "wire/wire.h"
 
-#define SILENCE_NS 10000000000 /* then a run is given up */
-#define LOOK_NS	   100000000   /* from one look at the plan's to the next */
+/* A run without responses is aborted after this time. */
+#define SILENCE_NS 10000000000
+#define LOOK_NS	   100000000 /* interval of calls of the plan's look() */
 
-/* A request under way. */
+/* A request in flight. */
 struct flight {
 	uint64_t sent_ns;
-	uint64_t start; /* on the history's clock */
+	uint64_t start; /* time on the history's clock */
 	uint32_t id;
 	uint8_t opcode;
 };
@@ -24,8 +25,8 @@ struct connection {
 	struct kvs_queue requests;
 	struct srdma_desc receive;
 	struct kvs_asker a;
-	uint32_t asked, answered; /* requests so far */
-	struct flight *flights;	  /* by number modulo slots */
+	uint32_t asked, answered; /* numbers of requests */
+	struct flight *flights;	  /* indexed by request number modulo slots */
 };
 
 struct kvs_client {
@@ -36,11 +37,11 @@ struct kvs_client {
 	uint64_t clock;
 	uint32_t keys, capacity;
 	uint32_t n, under_way;
-	/* of the run */
+	/* state of the current run */
 	struct kvs_plan plan;
 	struct kvs_trouble *trouble;
 	uint64_t now, asked, heard_ns, looked_ns;
-	int failed; /* -errno */
+	int failed; /* -errno, or 0 */
 	struct connection connections[];
 };
 
@@ -78,7 +79,9 @@ static int connection_init(struct connection *c, const struct kvs_asker *a,
 	return c->flights ? 0 : -ENOMEM;
 }
 
-/* The receive whose turn it is lands where the last one of it did. */
+/*
+ * Post receive `number`; it reuses the landing buffer of receive number - rq.
+ */
 static int post_receive(struct kvs_client *k, struct connection *c,
 			uint32_t number)
 {
@@ -173,7 +176,10 @@ uint32_t kvs_client_keys(const struct kvs_client *client)
 
 /* --- requests ---------------------------------------------------------- */
 
-/* Is there more to ask for? A run of ns is ended by the clock. */
+/*
+ * 1 if the run has more requests to send. A run with ns > 0 is ended by the
+ * clock.
+ */
 static int wants_more(const struct kvs_client *k)
 {
 	if (!k->plan.wishes)
@@ -226,7 +232,7 @@ static int post_request(struct kvs_client *k, struct connection *c,
 	return 0;
 }
 
-/* As many as may be under way. */
+/* Send requests until depth are in flight. */
 static void ask(struct kvs_client *k, struct connection *c)
 {
 	while (!k->failed && wants_more(k) &&
@@ -239,7 +245,7 @@ static void ask(struct kvs_client *k, struct connection *c)
 	}
 }
 
-/* --- answers ----------------------------------------------------------- */
+/* --- responses --------------------------------------------------------- */
 
 static void fail(struct kvs_client *k, int error, uint32_t id, uint8_t status)
 {
@@ -248,7 +254,7 @@ static void fail(struct kvs_client *k, int error, uint32_t id, uint8_t status)
 	k->trouble->status = status;
 }
 
-/* What the answer to a GET or PUT says, told to the model. */
+/* Check the response to a GET or PUT and add it to the history. */
 static int judge(struct kvs_client *k, const struct flight *f,
 		 const struct kvs_answer *a)
 {
@@ -338,7 +344,7 @@ static void wait_for_news(struct kvs_client *k)
 		k->failed = -ETIMEDOUT;
 }
 
-/* Take what has come, or wait a little. */
+/* Process received responses, or wait briefly. */
 static void turn(struct kvs_client *k)
 {
 	srdma_leg_shm_flush(k->end.leg);
@@ -353,7 +359,7 @@ static void turn(struct kvs_client *k)
 	}
 }
 
-/* Until all that was asked is answered. */
+/* Wait until all requests are answered. */
 static void finish(struct kvs_client *k)
 {
 	while (k->under_way && !k->failed)

@@ -5,8 +5,10 @@
 #include <stdint.h>
 #include <time.h>
 
-/* CLOCK_MONOTONIC, or the CPU time of a process or thread: clocks that this
- * process may read for certain. */
+/*
+ * clock: CLOCK_MONOTONIC, or the CPU time clock of a process or thread that is
+ * readable; no error is reported.
+ */
 static inline uint64_t clock_ns(clockid_t clock)
 {
 	struct timespec t;

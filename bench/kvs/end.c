@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <sched.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { YIELDS = 64, NAP_MS = 20 };
 

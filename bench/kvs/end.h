@@ -1,61 +1,61 @@
 /*
- * One process's end of the store's connections: a leg of shared memory and
- * its host, opened by somebody else (native/kvs.pyx), one thread. Requests
- * and answers travel in the descriptors; one in some of them is signaled,
- * which gives the queue's places back.
+ * One process's end of the store's connections: a shared-memory leg and its
+ * host, opened by the caller (native/kvs.pyx), used by one thread. Requests and
+ * responses are inline data of descriptors. One in `every` posts is signaled;
+ * its completion frees the send queue entries up to it.
  */
 #ifndef KVS_END_H
 #define KVS_END_H
 
 #include <stdint.h>
 
-#include "host.h"
-#include "leg_shm.h"
+#include "host/host.h"
+#include "host/leg_shm.h"
 
 enum kvs_end_limits {
-	KVS_BURST = 32,		/* requests that are worked on together */
+	KVS_BURST = 32,		/* requests processed together */
 	KVS_RECORDS = 64,	/* completions taken at once */
-	KVS_CONNECTIONS = 1024, /* of an end, at most */
+	KVS_CONNECTIONS = 1024, /* maximum per end */
 };
 
 struct kvs_end {
 	struct srdma_host *host;
 	struct srdma_leg_shm *leg;
-	unsigned idle; /* turns without anything */
+	unsigned idle; /* consecutive turns without work */
 };
 
-/* Up to KVS_RECORDS completions. Returns how many. */
+/* Take up to KVS_RECORDS completions. Returns their number. */
 int kvs_end_collect(struct kvs_end *end, struct srdma_record *out);
 
 /*
- * Nothing to do: give the core away, and after some 50 us of that sleep,
- * until a completion comes or, with memory, a WRITE into a region. There may
- * be news that the sleeper has not seen: look(arg) is asked for that once more
- * before it sleeps, and where it says 1 the 50 us begin again. It does not
- * sleep long.
+ * There is no work: yield the core, and after about 50 us of yielding sleep
+ * until a completion arrives or, if memory is not 0, a WRITE into a region.
+ * look(arg) checks for work once more before sleeping; if it returns 1, the 50
+ * us start again. A sleep is limited to 20 ms.
  */
 void kvs_end_wait(struct kvs_end *end, int memory, int (*look)(void *),
 		  void *arg);
 
 /* The send queue of a QP. */
 struct kvs_queue {
-	struct srdma_desc desc; /* of each: opcode, QP, id, remote key */
-	uint32_t every, since;	/* one in so many is signaled */
+	struct srdma_desc desc; /* template: opcode, QP, id, remote key */
+	uint32_t every, since;	/* one post in `every` is signaled; posts
+				   since the last one */
 	uint32_t room;
 };
 
-/* depth: of the QP's send queue, 2 or more. */
+/* depth of the QP's send queue, >= 2. */
 void kvs_queue_init(struct kvs_queue *q, const struct srdma_desc *desc,
 		    uint32_t depth);
-/* May one be posted now? */
+/* 1 if a request can be posted now. */
 int kvs_queue_ready(const struct kvs_end *end, const struct kvs_queue *q);
 /*
- * Post len bytes, to remote_addr if it is a WRITE. 0; -EAGAIN: no room now;
- * what srdma_host_post() refuses.
+ * Post len bytes; remote_addr is used by a WRITE. Returns 0; -EAGAIN: no room
+ * now; or an error of srdma_host_post().
  */
 int kvs_queue_post(struct kvs_end *end, struct kvs_queue *q,
 		   const void *payload, uint32_t len, uint64_t remote_addr);
-/* One that was signaled has completed. */
+/* Process the completion of a signaled post. */
 void kvs_queue_retire(struct kvs_queue *q);
 
 #endif

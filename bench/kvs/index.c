@@ -8,10 +8,10 @@
 
 enum { LINE = 64, PER_BUCKET = 4, TAG_SHIFT = 48 };
 
-/* An entry is tag << 48 | number of the item, from 1; 0: free. */
+/* An entry is tag << 48 | item number, counted from 1; 0: free. */
 struct bucket {
 	uint64_t entry[KVS_BUCKET_ENTRIES];
-	uint32_t next; /* a spare bucket, from 1 */
+	uint32_t next; /* number of a spare bucket, counted from 1; 0: none */
 	uint32_t zero;
 };
 
@@ -25,14 +25,14 @@ _Static_assert(sizeof(struct bucket) == LINE, "a bucket is a cache line");
 _Static_assert(sizeof(struct item) == LINE, "an item is a cache line");
 
 struct kvs_index {
-	struct bucket *buckets; /* then the spare ones */
+	struct bucket *buckets; /* main buckets, followed by the spare ones */
 	struct item *items;
 	uint64_t seed[2];
 	uint32_t main, spares, room;
-	uint32_t count, used; /* of items, of spare buckets */
+	uint32_t count, used; /* items and spare buckets in use */
 };
 
-/* Zeroed, and so all there before a run. */
+/* n zeroed cache lines; zeroing maps the pages before a run. */
 static void *lines(size_t n)
 {
 	const size_t align = n < 1 << 15 ? LINE : 1 << 21;
@@ -66,7 +66,9 @@ int kvs_index_create(struct kvs_index **out, uint32_t items, uint32_t buckets,
 	if (!index)
 		return -ENOMEM;
 	index->main = buckets ? buckets : default_buckets(items);
-	/* Each full bucket before another one holds seven keys. */
+	/*
+	 * A spare bucket is used only if the bucket before it holds seven keys.
+	 */
 	index->spares = items / KVS_BUCKET_ENTRIES;
 	index->room = items;
 	memcpy(index->seed, seed, sizeof(index->seed));
@@ -134,8 +136,8 @@ void kvs_index_prefetch_item(const struct kvs_index *index, uint64_t hash)
 }
 
 /*
- * The item of a key, or NULL; then *end is the free entry where it belongs,
- * if the last bucket has one, and *last that bucket.
+ * Returns the item of a key, or NULL. In the latter case *end is the free entry
+ * for the key, or NULL if the last bucket *last is full.
  */
 static struct item *find(const struct kvs_index *index, uint64_t hash,
 			 const uint8_t *key, struct bucket **last,

@@ -1,6 +1,6 @@
 #include "latency.h"
 
-/* The middle of a class. */
+/* The middle of a class, ns. */
 static uint64_t middle(unsigned class)
 {
 	unsigned shift;

@@ -1,7 +1,7 @@
 /*
- * How long requests took: counts of times in ns, in classes that are 1/64 of
- * a power of two wide, so that a quantile, the middle of its class, is right to
- * 0.8 per cent.
+ * Histogram of latencies in ns. A class is 1/64 of a power of two wide, so a
+ * quantile, reported as the middle of its class, has an error of at most 0.8
+ * per cent.
  */
 #ifndef KVS_LATENCY_H
 #define KVS_LATENCY_H
@@ -15,7 +15,7 @@ struct kvs_latency {
 	uint64_t total;
 };
 
-/* Below 64 ns each time is a class. */
+/* Below 64 ns each value has its own class. */
 static inline unsigned kvs_latency_class(uint64_t ns)
 {
 	unsigned shift;
@@ -32,8 +32,10 @@ static inline void kvs_latency_add(struct kvs_latency *l, uint64_t ns)
 	l->total++;
 }
 
-/* About the ns that a share of q (0 to 1) of the requests did not exceed; 0:
- * there were none. */
+/*
+ * The latency in ns that a share q (0 to 1) of the requests did not exceed; 0
+ * if there were none.
+ */
 uint64_t kvs_latency_quantile(const struct kvs_latency *l, double q);
 
 #endif

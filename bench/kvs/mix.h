@@ -1,13 +1,13 @@
 /*
- * Mixing of words: fast, and good enough for tables and dice. No secret
- * depends on it.
+ * Fast mixing of words, sufficient for hash tables and random draws. Not for
+ * secrets.
  */
 #ifndef KVS_MIX_H
 #define KVS_MIX_H
 
 #include <stdint.h>
 
-/* Two words to one, by the halves of a wide product. */
+/* Mix two words into one by folding a 128-bit product. */
 static inline uint64_t kvs_mix(uint64_t a, uint64_t b)
 {
 	const unsigned __int128 p =
@@ -17,7 +17,7 @@ static inline uint64_t kvs_mix(uint64_t a, uint64_t b)
 	return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
-/* One to one (the finalizer of SplitMix64): no two words give the same. */
+/* Bijective mixing of a word (the finalizer of SplitMix64). */
 static inline uint64_t kvs_scramble(uint64_t x)
 {
 	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;

@@ -8,7 +8,10 @@ struct kvs_history {
 	uint32_t capacity, count;
 };
 
-/* PUTs of one key: by start, and by end with the latest start so far. */
+/*
+ * PUTs of one key: sorted by start, and sorted by end, each with the latest
+ * start up to there.
+ */
 struct puts {
 	const struct kvs_event *by_start;
 	struct done {
@@ -58,7 +61,7 @@ uint32_t kvs_history_count(const struct kvs_history *history)
 	return history->count;
 }
 
-/* By key, PUTs first, then by start. */
+/* Order by key, PUTs first, then by start. */
 static int compare_events(const void *a, const void *b)
 {
 	const struct kvs_event *x = a, *y = b;
@@ -88,7 +91,7 @@ static void order_by_end(struct puts *p)
 			p->by_end[i].newest = p->by_end[i - 1].newest;
 }
 
-/* The latest start of those that ended before a time; 0: none did. */
+/* The latest start of the PUTs that ended before time; 0: none ended. */
 static uint64_t newest_before(const struct puts *p, uint64_t time)
 {
 	uint32_t low = 0, high = p->n;
@@ -125,7 +128,7 @@ static int legal(const struct puts *p, const struct kvs_event *get,
 	       newest_before(p, get->start) < put->end;
 }
 
-/* The events of one key, from *at on; *at moves behind them. */
+/* Check the events of one key from *at on, and advance *at past them. */
 static int check_key(const struct kvs_history *h, uint32_t *at, uint32_t keys,
 		     struct done *scratch, struct kvs_event *wrong)
 {

@@ -1,40 +1,41 @@
 /*
- * What a key-value store may answer. A history is told of every request with
- * the times at which it was sent and answered, on one clock that no two
- * events share. A GET may return the value of a PUT that no other PUT of the
- * key followed wholly before the GET began: the last one, or one of those
- * that were under way at the same time.
+ * Consistency check of a key-value store. A history records each request with
+ * the times of sending and response on one clock; all times differ. A GET may
+ * return the value of a PUT unless another PUT of the key started after that
+ * PUT had ended and ended before the GET started: that is, the value of the
+ * last PUT or of one concurrent with it.
  */
 #ifndef KVS_MODEL_H
 #define KVS_MODEL_H
 
 #include <stdint.h>
 
-/* The version that a GET of no such key finds. */
+/* The version reported by a GET of a missing key. */
 #define KVS_ABSENT UINT64_MAX
 
 struct kvs_event {
 	uint64_t start, end;
-	uint64_t version; /* GET: found; PUT: written, which is its start */
+	uint64_t version; /* version found by a GET, or written by a PUT (its
+			     start) */
 	uint32_t id;
-	uint32_t put; /* 1; GET: 0 */
+	uint32_t put; /* 1 for a PUT, 0 for a GET */
 };
 
 struct kvs_history;
 
-/* Of capacity events at most. 0, -EINVAL, -ENOMEM. */
+/* capacity: maximum number of events. Returns 0, -EINVAL or -ENOMEM. */
 int kvs_history_create(struct kvs_history **out, uint32_t capacity);
-/* NULL is allowed. */
+/* history may be NULL. */
 void kvs_history_destroy(struct kvs_history *history);
 
-/* 0 or -ENOSPC. */
+/* Returns 0 or -ENOSPC. */
 int kvs_history_add(struct kvs_history *history, const struct kvs_event *e);
 uint32_t kvs_history_count(const struct kvs_history *history);
 
 /*
- * Were all GETs answered right by a store that began with version 0 of the
- * first keys ids, and none else? 1; 0, and the first GET that was not; or
- * -ENOMEM. The history is sorted by it.
+ * Check all GETs against a store that initially had version 0 of the keys 0 to
+ * keys - 1 and no others. Returns 1 if they are consistent; 0 with the first
+ * inconsistent GET in *wrong; or -ENOMEM. Sorts the history.
  */
 int kvs_history_check(struct kvs_history *history, uint32_t keys,
 		      struct kvs_event *wrong);

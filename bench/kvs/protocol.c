@@ -7,7 +7,10 @@
 
 enum { SEQUENCE_AT = offsetof(struct kvs_request, sequence) };
 
-/* Pairs of words: value 0..3, key 4 and 5, and what follows the check. */
+/*
+ * Checksum over pairs of words: value 0..3, key 4 and 5, and the word after the
+ * check.
+ */
 static uint64_t check_of(const struct kvs_request *r)
 {
 	uint64_t w[8], sum;

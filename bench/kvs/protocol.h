@@ -1,20 +1,21 @@
 /*
- * What clients and the server of the key-value store say. A request is
- * written into a slot of the server's memory, where the server finds it by
- * looking (HERD, SIGCOMM 2014); the answer is a SEND. Integers have the
- * machine's byte order: both ends are of one kind.
+ * Messages of the key-value store. A client writes a request into a slot in the
+ * server's memory, which the server polls (HERD, SIGCOMM 2014); the response is
+ * a SEND. Integers are in host byte order: both ends must have the same.
  *
  *   slot, 64 bytes      value 32 | key 16 | check 8 | sequence 4 | opcode 1 |
  *                       length 1 | zero 2
- *   answer, 8 or 40     sequence 4 | status 1 | length 1 | zero 2 | value 32
+ *   response, 8 or 40   sequence 4 | status 1 | length 1 | zero 2 | value 32
  *
- * A request lies at the end of its slot, so that a GET writes its last half
- * only. Request n of a connection, from 1 on, goes to slot n modulo their
- * number, and only after the request before it in that slot was answered.
+ * A request is aligned to the end of its slot, so that a GET writes only the
+ * second half. Request n of a connection, counted from 1, uses slot (n - 1)
+ * modulo the number of slots, and only after the response to the previous
+ * request in that slot.
  *
- * Nothing says in which order the bytes of a WRITE become visible. The check
- * covers all others of a request, so that a torn one is no request: it is
- * looked at again. It is no protection: that is the packet's.
+ * The order in which the bytes of a WRITE become visible is unspecified. The
+ * check covers all other bytes of a request: a torn request fails the check and
+ * is polled again. The check is not a protection against attackers; packet
+ * protection is.
  */
 #ifndef KVS_PROTOCOL_H
 #define KVS_PROTOCOL_H
@@ -25,9 +26,9 @@ enum kvs_lengths {
 	KVS_KEY_LEN = 16,
 	KVS_VALUE_LEN = 32,
 	KVS_SLOT_LEN = 64,
-	KVS_GET_AT = 32, /* where the request of a GET begins in its slot */
+	KVS_GET_AT = 32, /* offset of a GET request in its slot */
 	KVS_ANSWER_LEN = 40,
-	KVS_ANSWER_HEADER = 8, /* all there is of an answer without a value */
+	KVS_ANSWER_HEADER = 8, /* length of a response without a value */
 };
 
 enum kvs_opcode { KVS_GET = 1, KVS_PUT = 2, KVS_BYE = 3 };
@@ -35,8 +36,8 @@ enum kvs_opcode { KVS_GET = 1, KVS_PUT = 2, KVS_BYE = 3 };
 enum kvs_status {
 	KVS_OK = 0,
 	KVS_NOT_FOUND = 1,
-	KVS_FULL = 2, /* no room for another key; nothing was evicted */
-	KVS_BAD = 3,  /* opcode or length are none of the above */
+	KVS_FULL = 2, /* no room for a new key; nothing was evicted */
+	KVS_BAD = 3,  /* invalid opcode or length */
 };
 
 struct kvs_request {
@@ -45,38 +46,43 @@ struct kvs_request {
 	uint64_t check;
 	uint32_t sequence;
 	uint8_t opcode; /* enum kvs_opcode */
-	uint8_t length; /* of the value: KVS_VALUE_LEN with a PUT, else 0 */
+	uint8_t length; /* length of the value: KVS_VALUE_LEN for a PUT, else
+			   0 */
 	uint8_t zero[2];
 };
 
 struct kvs_answer {
-	uint32_t sequence; /* of the request */
+	uint32_t sequence; /* sequence of the request */
 	uint8_t status;	   /* enum kvs_status */
-	uint8_t length;	   /* of the value: KVS_VALUE_LEN or 0 */
+	uint8_t length;	   /* length of the value: KVS_VALUE_LEN or 0 */
 	uint8_t zero[2];
 	uint8_t value[KVS_VALUE_LEN];
 };
 
-_Static_assert(sizeof(struct kvs_request) == KVS_SLOT_LEN, "a slot");
-_Static_assert(sizeof(struct kvs_answer) == KVS_ANSWER_LEN, "an answer");
+_Static_assert(sizeof(struct kvs_request) == KVS_SLOT_LEN,
+	       "a request must fill a slot");
+_Static_assert(sizeof(struct kvs_answer) == KVS_ANSWER_LEN,
+	       "the layout of a response must have no padding");
 
-/* Complete r: its check. Returns where in the slot its bytes begin. */
+/*
+ * Set the check of r. Returns the offset in the slot at which its bytes begin.
+ */
 uint32_t kvs_request_seal(struct kvs_request *r);
 
 /*
- * Is the request of this sequence in the slot, whole? Then 1, and *out is a
- * private copy; else 0. The writer may be at work on the slot.
+ * Returns 1 and a private copy in *out if the slot holds the complete request
+ * with this sequence, else 0. The client may write the slot concurrently.
  */
 int kvs_request_take(struct kvs_request *out, const void *slot,
 		     uint32_t sequence);
 
-/* Does a request say what it may? Its value is there if it is a PUT. */
+/* 1 if opcode and lengths of a request are valid. */
 int kvs_request_legal(const struct kvs_request *r);
 
-/* Bytes of an answer to be sent. */
+/* Bytes of a response to send. */
 uint32_t kvs_answer_len(const struct kvs_answer *a);
 
-/* Are len bytes a whole answer to this sequence? */
+/* 1 if len bytes are a complete response to this sequence. */
 int kvs_answer_legal(const struct kvs_answer *a, uint32_t len,
 		     uint32_t sequence);
 

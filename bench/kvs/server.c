@@ -4,13 +4,13 @@
 #include <stdlib.h>
 
 #include "clock.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 struct connection {
 	struct kvs_queue answers;
 	const uint8_t *memory;
 	uint32_t slots;
-	uint32_t expected; /* sequence of its next request */
+	uint32_t expected; /* sequence of the next request */
 	uint8_t ended;
 };
 
@@ -90,7 +90,7 @@ static void lose_connection(struct kvs_server *s, struct connection *c)
 	end_connection(s, c);
 }
 
-/* Completions: places in the queues of answers, and ends of connections. */
+/* Process completions: they free send queue entries or end connections. */
 static void collect(struct kvs_server *s)
 {
 	struct srdma_record records[KVS_RECORDS];
@@ -119,7 +119,7 @@ static const uint8_t *slot_of(const struct connection *c)
 	return c->memory + (size_t)i * KVS_SLOT_LEN;
 }
 
-/* All requests that wait at a connection, as far as there are places. */
+/* Take the pending requests of a connection, limited by room for responses. */
 static void take(struct kvs_server *s, struct connection *c)
 {
 	uint32_t room = c->ended ? 0 : c->answers.room;
@@ -137,7 +137,7 @@ static void take(struct kvs_server *s, struct connection *c)
 	}
 }
 
-/* In turn from another connection on each time, so that none waits long. */
+/* Start with another connection each time, so that none starves. */
 static void gather(struct kvs_server *s)
 {
 	s->jobs = 0;
@@ -185,7 +185,7 @@ static void answer(struct kvs_server *s, const struct job *job)
 	} else {
 		end_connection(s, c);
 	}
-	/* take() counted the room: a refusal means that the QP is gone. */
+	/* take() reserved the room: a refusal means that the QP has ended. */
 	if (kvs_queue_post(&s->end, &c->answers, &a, kvs_answer_len(&a), 0))
 		lose_connection(s, c);
 }

@@ -1,6 +1,6 @@
 /*
- * What clients ask for: the mixes of YCSB, and GET and PUT alone, thrown
- * before a run so that no dice are thrown during it.
+ * Requests of clients: the mixes of YCSB, and GET or PUT only. They are drawn
+ * before a run, so that no random numbers are drawn during it.
  */
 #ifndef KVS_TRACE_H
 #define KVS_TRACE_H
@@ -10,17 +10,18 @@
 struct kvs_mix_row {
 	const char *name;
 	const char *what;
-	uint8_t reads;	/* per cent */
-	uint8_t insert; /* what is no read is a new key, else another value */
-	uint8_t latest; /* ranks count from the newest key */
+	uint8_t reads;	/* percentage of reads */
+	uint8_t insert; /* 1: a write inserts a new key; 0: it replaces a
+			   value */
+	uint8_t latest; /* 1: ranks count down from the newest key */
 };
 
-/* Row i, or NULL behind the last. */
+/* Row i, or NULL past the last one. */
 const struct kvs_mix_row *kvs_mix_at(unsigned i);
 /* NULL: no such mix. */
 const struct kvs_mix_row *kvs_mix_named(const char *name);
 
-/* One request to be: the rank of its key, and whether it reads. */
+/* A request to send: the rank of its key, and whether it is a read. */
 struct kvs_wish {
 	uint32_t rank : 31;
 	uint32_t read : 1;
@@ -29,8 +30,8 @@ struct kvs_wish {
 enum { KVS_MAX_RANKS = 1 << 26 };
 
 /*
- * Throw n wishes over keys ranks, theta as in zipf.h. 0, or -EINVAL: keys
- * or theta out of range.
+ * Draw n requests for `keys` ranks with theta as in zipf.h. Returns 0, or
+ * -EINVAL: keys or theta out of range.
  */
 int kvs_trace_throw(struct kvs_wish *out, uint32_t n,
 		    const struct kvs_mix_row *mix, uint32_t keys, double theta,

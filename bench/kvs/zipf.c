@@ -16,7 +16,7 @@ uint64_t kvs_dice_below(uint64_t *state, uint64_t n)
 	return (uint64_t)((unsigned __int128)kvs_dice(state) * n >> 64);
 }
 
-/* From 0 to below 1. */
+/* Uniform in [0, 1). */
 static double fraction(uint64_t *state)
 {
 	return (double)(kvs_dice(state) >> 11) * 0x1p-53;
@@ -36,7 +36,7 @@ int kvs_zipf_init(struct kvs_zipf *zipf, uint64_t n, double theta)
 	two = 1 + pow(2, -theta);
 	zipf->second = two;
 	zipf->alpha = 1 / (1 - theta);
-	/* With two ranks or one, draw() never comes to it. */
+	/* For n <= 2, draw() does not use eta. */
 	if (n > 2)
 		zipf->eta = (1 - pow(2 / (double)n, 1 - theta)) /
 			    (1 - two / zipf->zeta);

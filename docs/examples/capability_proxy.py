@@ -1,9 +1,9 @@
-"""An access-control proxy for a database: who may read which records is decided once, by a proxy,
-and enforced at every packet, by the NIC of the database. Explained in docs/capabilities.md.
+"""An access-control proxy for a database: a proxy decides once which client may read which records,
+and the NIC of the database enforces this at every packet. Explained in docs/capabilities.md.
 
     python docs/examples/capability_proxy.py all
 
-starts three workers and runs all of it. By hand, with workers that reach each other:
+starts three workers and runs all roles. By hand, with workers that reach each other:
 
     capability_proxy.py server --worker W --identity certs/server
     capability_proxy.py proxy  --worker W --identity certs/proxy --server PORT
@@ -28,12 +28,12 @@ from srdma.embedded import Embedded
 from srdma.identity import create_ca, issue
 
 RECORD, RECORDS = 1024, 64
-QPS = 4  # of each connection: a request that is refused ends its QP
+QPS = 4  # of each connection: a refused request ends its QP
 EVERYBODY = "spiffe://example.org/*"
 PROXY = "spiffe://example.org/proxy"
-ACCESS_LIST = {"spiffe://example.org/alice": (3, 5)}  # the first record, and how many
+ACCESS_LIST = {"spiffe://example.org/alice": (3, 5)}  # the first record, and the number of records
 LIFETIMES = (3600, 1)  # seconds, of the two capabilities that each client gets
-TICK = 0.1  # seconds that a worker's clock may be behind, at the most
+TICK = 0.1  # seconds by which a worker's clock may be late, at most
 WAIT = 30
 
 
@@ -42,7 +42,7 @@ def say(text: str) -> None:
 
 
 def refused(reason: str, call: Callable[[], object]) -> None:
-    """It must be, for this reason."""
+    """The call must be refused for this reason."""
     try:
         call()
     except srdma.Error as error:
@@ -98,11 +98,12 @@ def proxy(args: argparse.Namespace, pd: srdma.PD) -> None:
             with listener.accept(WAIT) as client:
                 for token in grant(table, client.identity):
                     client.qp.send(token)
-                client.qp.recv(WAIT)  # it has them
+                client.qp.recv(WAIT)  # the client has them
 
 
 def grant(table: Capability, identity: str) -> list[bytes]:
-    """Sealed capabilities for what the access list says, or nothing; asks nobody."""
+    """Returns sealed capabilities for what the access list permits, or none.
+    Contacts no other host."""
     if identity not in ACCESS_LIST:
         say(f"{identity} is not on the access list")
         return [b"" for _ in LIFETIMES]
@@ -117,7 +118,7 @@ def grant(table: Capability, identity: str) -> list[bytes]:
 
 
 def ask(args: argparse.Namespace, pd: srdma.PD) -> tuple[bytes, bytes]:
-    """What the proxy gives: for long, and for a second."""
+    """Returns the two capabilities from the proxy: a long-lived one and one for a second."""
     with srdma.connect(("127.0.0.1", args.proxy), pd, identity=args.identity) as proxy:
         given = bytes(proxy.qp.recv(WAIT).data), bytes(proxy.qp.recv(WAIT).data)
         proxy.qp.send(b"thanks")
@@ -130,7 +131,7 @@ def to_database(args: argparse.Namespace, pd: srdma.PD) -> srdma.Connection:
 
 
 def record(qp: srdma.SecureQP, cap: Capability, n: int) -> str:
-    """The n-th that the capability grants."""
+    """Reads the n-th record of the capability."""
     return qp.read(cap, n * RECORD, RECORD).rstrip(b"\0").decode()
 
 
@@ -167,9 +168,9 @@ def client(args: argparse.Namespace, pd: srdma.PD) -> None:
 
 
 def thief(args: argparse.Namespace, pd: srdma.PD) -> None:
-    """Has an identity that the database takes, and a token of somebody else."""
+    """Has an identity that the database accepts, and a token of another client."""
     if ask(args, pd) != (b"", b""):
-        sys.exit("the proxy granted something")
+        sys.exit("the proxy granted a capability to the thief")
     say("got nothing from the proxy")
     qps = to_database(args, pd).qps
     say("ready; give a token")
@@ -177,11 +178,11 @@ def thief(args: argparse.Namespace, pd: srdma.PD) -> None:
     refused("PROOF_WRONG", lambda: record(qps[0], stolen, 0))
 
 
-# All of it ---------------------------------------------------------------------
+# All roles --------------------------------------------------------------------
 
 
 class Player:
-    """One of the processes; shows what it says."""
+    """One of the processes. Prints its output."""
 
     def __init__(self, name: str, *words: object) -> None:
         self.name = name
@@ -191,7 +192,7 @@ class Player:
         )
 
     def until(self, text: str) -> str:
-        """Its next line with this text: what follows the text in it."""
+        """Waits for its next line with this text. Returns the rest of that line."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             say(f"{self.name:>8}: {line.rstrip()}")
@@ -211,7 +212,7 @@ class Player:
         self._process.send_signal(signal.SIGCONT)
 
     def looks(self) -> tuple[str, int]:
-        """Its state (T: stopped), and the CPU time that it has used."""
+        """Returns its state (T: stopped) and the CPU time that it has used."""
         with open(f"/proc/{self._process.pid}/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()
         return fields[0], int(fields[11]) + int(fields[12])
@@ -229,7 +230,7 @@ class Player:
 
 
 def everything(args: argparse.Namespace) -> None:
-    signal.signal(signal.SIGALRM, lambda *_: sys.exit("it took too long"))
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit("the example did not end in time"))
     signal.alarm(2 * WAIT)
     with ExitStack() as stack:
         nics = stack.enter_context(Embedded())
@@ -269,7 +270,7 @@ def act(server: Player, alice: Player, mallory: Player, token: str) -> None:
     mallory.tell(token)
     mallory.until("refused")
     if before[0] != "T" or server.looks() != before:
-        sys.exit("the server was not stopped all the time")
+        sys.exit("the server was not stopped throughout")
     say("the process of the server was stopped (SIGSTOP) all the time")
     server.resume()
 
@@ -287,7 +288,7 @@ def main() -> None:
     roles = {"server": server, "proxy": proxy, "client": client, "thief": thief}
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else None)
     parser.add_argument("role", choices=[*roles, "all"])
-    parser.add_argument("--worker", help="control socket of the own worker")
+    parser.add_argument("--worker", help="control socket of the local worker")
     parser.add_argument("--identity", help="PREFIX of PREFIX.pem and PREFIX.key")
     parser.add_argument("--server", type=int, help="port of the server")
     parser.add_argument("--proxy", type=int, help="port of the proxy")

@@ -1,16 +1,16 @@
 """scapy layers for srdma on RoCEv2 datagrams (docs/protocol.md 2 and 11a).
 
-Needs scapy 2.6 or newer. BTH, AETH and the ICRC are those of scapy's own contrib.roce; this adds
-RETH, AtomicETH, AtomicAckETH, ImmDt, IETH, the STH with its tag, and the ack body:
+Needs scapy 2.6 or newer. BTH, AETH and the ICRC are those of scapy's own contrib.roce. This module
+adds RETH, AtomicETH, AtomicAckETH, ImmDt, IETH, the STH with its tag, and the ack body:
 
     import sys; sys.path.insert(0, "docs/tools")
     import srdma_scapy
     for packet in rdpcap("capture.pcap"):
         packet.show()
 
-To make one: BTH(opcode=0x0A, resv7=srdma_scapy.resv7(tag_length=16)) / RETH() / STH(tag=bytes(16)).
-The length of the tag comes from the tag size code in the BTH; without one (level none, plain RoCE)
-nothing here applies. Tags and ciphertext are opaque: no keys here.
+Example: BTH(opcode=0x0A, resv7=srdma_scapy.resv7(tag_length=16)) / RETH() / STH(tag=bytes(16)).
+The tag size code in the BTH gives the length of the tag. A packet without it (level none, plain
+RoCE) is not decoded here. Tags and ciphertext are opaque, because this module has no keys.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ EXTENSIONS: dict[int, tuple[type[Packet], ...]] = {
 
 
 def _bth(packet: Packet | None) -> tuple[BTH | None, int]:
-    """The BTH below a layer, and how many headers lie between."""
+    """Returns the BTH below a layer, and the number of headers between them."""
     between = 0
     while packet is not None and not isinstance(packet, BTH):
         packet, between = packet.underlayer, between + 1
@@ -122,13 +122,13 @@ class AckBody(Packet):
         XIntField("highest_pn", 0),
         IntField("recv_credit", 0),
         IntField("request_credit", 0),
-        IntField("length", 0),
+        XIntField("reserved", 0),
         PacketListField("gaps", [], Gap, count_from=lambda body: body.count),
     )
 
 
 class Data(Packet):
-    """Payload (ciphertext at level aead), and the pad that the BTH counts."""
+    """Payload (ciphertext at level aead), and the pad bytes that the BTH counts."""
 
     name = "Data"
     fields_desc = (
@@ -164,7 +164,7 @@ class STH(Packet):
 
 
 class Next(Packet):
-    """Nothing by itself: becomes the header that the opcode wants next."""
+    """A placeholder: becomes the header that the opcode has next."""
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes = b"", *_: Any, **kwargs: Any) -> type[Packet]:

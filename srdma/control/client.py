@@ -371,7 +371,7 @@ class Control:
         self.request(Kind.DESTROY, [qpn], timeout=timeout)
 
     def stats(self) -> tuple[int, ...]:
-        """The counters, in the order of csrc/stats.h."""
+        """The counters, in the order of csrc/wire/stats.h."""
         (counters,), _ = self.request(Kind.STATS)
         found: tuple[int, ...] = counters
         return found

@@ -2,11 +2,11 @@
 """Numbers of csrc that Python uses; the C headers own them."""
 
 
-cdef extern from "wire.h":
+cdef extern from "wire/wire.h":
     enum:
         SRDMA_MAX_MESSAGE
         SRDMA_ATOMIC_LEN
-        SRDMA_MAX_IMMEDIATE
+        SRDMA_MAX_INLINE
         SRDMA_DESC_SLOT
         SRDMA_RECORD_LEN
         SRDMA_RECORD_WITH_IMM
@@ -30,7 +30,7 @@ cdef extern from "wire.h":
         SRDMA_WC_QP_EVENT
 
 
-cdef extern from "reason.h":
+cdef extern from "wire/reason.h":
     enum:
         SRDMA_REASON_PEER_CLOSED
         SRDMA_REASON_WIRE_LOST
@@ -38,7 +38,7 @@ cdef extern from "reason.h":
         SRDMA_REASON_WORKER_GONE
 
 
-cdef extern from "mr.h":
+cdef extern from "memory/mr.h":
     enum:
         SRDMA_ACCESS_LOCAL_WRITE
         SRDMA_ACCESS_REMOTE_WRITE
@@ -47,12 +47,12 @@ cdef extern from "mr.h":
         SRDMA_ACCESS_PROOF
 
 
-cdef extern from "memtree.h":
+cdef extern from "memory/memtree.h":
     enum:
         SRDMA_MEMTREE_DEPTH_MAX
 
 
-cdef extern from "memkey.h":
+cdef extern from "memory/memkey.h":
     enum:
         SRDMA_MEMKEY_HOLDER_LEN
         SRDMA_MEMKEY_READ
@@ -60,13 +60,13 @@ cdef extern from "memkey.h":
         SRDMA_MEMKEY_ATOMIC
 
 
-cdef extern from "pdkeys.h":
+cdef extern from "session/pdkeys.h":
     enum:
         SRDMA_EID_LEN
         SRDMA_GROUP_KEY_LEN
 
 
-cdef extern from "session.h":
+cdef extern from "session/session.h":
     enum:
         SRDMA_LEVEL_NONE
         SRDMA_LEVEL_HEADER
@@ -78,7 +78,7 @@ cdef extern from "session.h":
         SRDMA_TX
 
 
-cdef extern from "port.h":
+cdef extern from "port/port.h":
     enum:
         SRDMA_NAME_LEN
         SRDMA_PORT_SHM
@@ -99,7 +99,7 @@ cdef extern from "relay.h":
 
 # Messages and descriptors
 MAX_MESSAGE = SRDMA_MAX_MESSAGE
-MAX_INLINE = SRDMA_MAX_IMMEDIATE
+MAX_INLINE = SRDMA_MAX_INLINE
 ATOMIC_LEN = SRDMA_ATOMIC_LEN
 SLOT_LEN = SRDMA_DESC_SLOT
 DESC_WRITE = SRDMA_DESC_WRITE

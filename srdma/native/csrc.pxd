@@ -4,11 +4,11 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
-cdef extern from "bytes.h":
+cdef extern from "base/bytes.h":
     void srdma_wipe(void *p, size_t len)
 
 
-cdef extern from "reason.h":
+cdef extern from "wire/reason.h":
     struct srdma_reason_row:
         const char *name
         const char *text
@@ -18,12 +18,12 @@ cdef extern from "reason.h":
     const srdma_reason_row *srdma_reason(uint32_t code)
 
 
-cdef extern from "stats.h":
+cdef extern from "wire/stats.h":
     enum:
         SRDMA_REFUSED_COUNT
 
 
-cdef extern from "wire.h":
+cdef extern from "wire/wire.h":
     enum:
         SRDMA_STH_PROOF
         SRDMA_PROOF_LEN
@@ -50,7 +50,6 @@ cdef extern from "wire.h":
         uint32_t highest_pn
         uint32_t recv_credit
         uint32_t request_credit
-        uint32_t length
         srdma_gap gap[8]
 
     struct srdma_packet:
@@ -117,12 +116,12 @@ cdef extern from "wire.h":
     void srdma_record_decode(srdma_record *r, const uint8_t *data)
 
 
-cdef extern from "provider.h":
+cdef extern from "crypto/provider.h":
     struct srdma_provider:
         pass
 
 
-cdef extern from "cmac.h":
+cdef extern from "crypto/cmac.h":
     struct srdma_cmac:
         pass
 
@@ -131,7 +130,7 @@ cdef extern from "cmac.h":
     void srdma_cmac_destroy(srdma_cmac *c)
 
 
-cdef extern from "suite.h":
+cdef extern from "crypto/suite.h":
     struct srdma_suite_ctx:
         pass
 

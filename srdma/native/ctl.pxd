@@ -81,6 +81,6 @@ cdef extern from "ctl_layout.h":
     const srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)
 
 
-cdef extern from "capability.h":
+cdef extern from "memory/capability.h":
     enum:
         SRDMA_CAPABILITY_MAX

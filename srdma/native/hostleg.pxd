@@ -6,14 +6,14 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from srdma.native.csrc cimport srdma_desc, srdma_record
 
 
-cdef extern from "wire.h":
+cdef extern from "wire/wire.h":
     enum:
         SRDMA_DESC_SLOT
         SRDMA_WC_RECV
         SRDMA_WC_QP_EVENT
 
 
-cdef extern from "reason.h":
+cdef extern from "wire/reason.h":
     enum:
         SRDMA_REASON_FLUSHED
 
@@ -24,12 +24,12 @@ cdef extern from "relay.h":
         SRDMA_MAX_RING
 
 
-cdef extern from "stats.h":
+cdef extern from "wire/stats.h":
     const char *srdma_stats_name(unsigned i)
     unsigned srdma_stats_count()
 
 
-cdef extern from "host.h" nogil:
+cdef extern from "host/host.h" nogil:
     struct srdma_host:
         pass
 
@@ -46,7 +46,7 @@ cdef extern from "host.h" nogil:
     uint64_t srdma_host_ignored(const srdma_host *h)
 
 
-cdef extern from "leg_shm.h" nogil:
+cdef extern from "host/leg_shm.h" nogil:
     struct srdma_leg_shm:
         pass
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, embedsignature=True
-"""The host's side of a leg: csrc/host.c and csrc/leg_shm.c, as thin as they can be.
+"""The host's side of a leg: host/host.c and host/leg_shm.c, as thin as they can be.
 
 Nothing here is locked: `srdma.pd` holds the lock of its PD around every call.
 """
@@ -122,7 +122,7 @@ def move(list works, int64_t by):
 
 
 cdef class Host:
-    """Descriptors, completion ring and credits (csrc/host.h). Ints below 0 are -errno."""
+    """Descriptors, completion ring and credits (host/host.h). Ints below 0 are -errno."""
 
     def __cinit__(self, ring):
         self.ring = Pinned(ring, False)
@@ -240,7 +240,7 @@ cdef class Region:
 
 
 cdef class ShmLeg:
-    """The leg of the embedded NIC (csrc/leg_shm.h); its buffer is the completion ring."""
+    """The leg of the embedded NIC (host/leg_shm.h); its buffer is the completion ring."""
 
     def __cinit__(self, uint32_t entries):
         if srdma_leg_shm_create(&self.leg, entries) < 0:

@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from srdma.native.csrc cimport srdma_cmac
 
 
-cdef extern from "memtree.h":
+cdef extern from "memory/memtree.h":
     enum:
         SRDMA_MEMTREE_COVER_MAX
 
@@ -30,7 +30,7 @@ cdef extern from "memtree.h":
                             srdma_memnode *node)
 
 
-cdef extern from "memkey.h":
+cdef extern from "memory/memkey.h":
     enum:
         SRDMA_MEMKEY_LEN
         SRDMA_MEMKEY_SALT_LEN
@@ -76,7 +76,7 @@ cdef extern from "memkey.h":
                            const srdma_memkey_claim *claim, uint32_t now)
 
 
-cdef extern from "capability.h":
+cdef extern from "memory/capability.h":
     enum:
         SRDMA_CAPABILITY_MAX
 

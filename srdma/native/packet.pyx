@@ -6,7 +6,7 @@ from srdma.native.csrc cimport *
 # The counters of dropped datagrams (protocol.md 13.2), by enum srdma_refusal.
 cdef extern from *:
     """
-    #include "stats.h"
+    #include "wire/stats.h"
     #define X(NAME, name) #name,
     static const char *const refusal_names[] = { "", SRDMA_REFUSALS(X) };
     #undef X
@@ -36,7 +36,7 @@ cdef dict get_ack(const srdma_ack_body *a):
     return {
         "kind": a.kind, "reason": a.reason, "request_id": a.request_id, "offset": a.offset,
         "highest_pn": a.highest_pn, "recv_credit": a.recv_credit,
-        "request_credit": a.request_credit, "length": a.length, "skips": a.skips,
+        "request_credit": a.request_credit, "skips": a.skips,
         "gaps": tuple(
             (a.gap[i].request_id, a.gap[i].offset, a.gap[i].length) for i in range(a.gaps)
         ),

@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 ACCEPT, UP, DOWN, RECV = "accept", "up", "down", "recv"
 
 
-cdef extern from "port.h":
+cdef extern from "port/port.h":
     enum:
         SRDMA_EV_RECV
         SRDMA_EV_UP
@@ -49,12 +49,12 @@ cdef extern from "port.h":
         void (*destroy)(srdma_port *port)
 
 
-cdef extern from "wire.h":
+cdef extern from "wire/wire.h":
     enum:
         SRDMA_MAX_PACKET
 
 
-cdef extern from "port_shm.h":
+cdef extern from "port/shm/port_shm.h":
     int srdma_port_shm_create_wire(srdma_port **out, const char *dir,
                                    const char *name, uint32_t slots)
     const char *srdma_port_shm_why(int err)

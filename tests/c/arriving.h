@@ -1,6 +1,6 @@
 /*
- * For tests of a target: packets of side 0's QPs made by hand, in any order,
- * and what side 1 says to them.
+ * Fixture for responder tests: handmade packets of side 0's QPs arrive at side
+ * 1 in any order. The responses of side 1 are recorded.
  */
 #ifndef SRDMA_TEST_ARRIVING_H
 #define SRDMA_TEST_ARRIVING_H
@@ -12,11 +12,11 @@
 
 struct scene {
 	struct pair pair;
-	uint32_t bufs, records; /* of side 1, at rest */
-	/* what side 1 said */
-	struct srdma_ack_body ack; /* last */
+	uint32_t bufs, records; /* side 1, at rest */
+	/* sent by side 1 */
+	struct srdma_ack_body ack; /* latest */
 	unsigned acks, naks, closes, answers;
-	int deaf; /* side 0 hears nothing */
+	int deaf; /* 1: side 0 receives nothing */
 };
 
 static inline enum srdma_mem_fate listen(void *ctx,
@@ -41,7 +41,7 @@ static inline enum srdma_mem_fate listen(void *ctx,
 	return s->deaf ? SRDMA_MEM_DROP : SRDMA_MEM_PASS;
 }
 
-/* Set what differs from these between begin and open. */
+/* Sets defaults. Change them before scene_open. */
 static inline void scene_begin(struct scene *s)
 {
 	memset(s, 0, sizeof(*s));
@@ -60,7 +60,7 @@ static inline int buffers(const struct scene *s)
 	return r->host->ops->buf_free(r->host) + (r->spare != NULL);
 }
 
-/* With QPs [0, qps). */
+/* Opens QPs [0, qps). */
 static inline void scene_open(struct scene *s, int qps)
 {
 	pair_open(&s->pair);
@@ -70,7 +70,7 @@ static inline void scene_open(struct scene *s, int qps)
 		pair_connect(&s->pair, i);
 }
 
-/* Nothing is kept, nothing is lost. */
+/* Expects that no buffer or record is kept or lost. */
 static inline void scene_at_rest(struct scene *s)
 {
 	const struct srdma_relay *r = s->pair.side[1].relay;
@@ -97,18 +97,27 @@ static inline const struct srdma_stats *target_stats(const struct scene *s)
 	return srdma_relay_stats(s->pair.side[1].relay);
 }
 
-/* The byte of each place in a request. */
+/* Payload byte at this offset of a request. */
 static inline uint8_t byte_of(uint64_t id, uint32_t at)
 {
 	return (uint8_t)(1 + (id * 37 + at) % 251);
 }
 
-/* Seal it on QP i of side 0 and put it before side 1. */
+/* Returns the last packet number that side 1 has sent on QP i. */
+static inline uint64_t last_sent(struct scene *s, int i)
+{
+	return srdma_session_next_pn(qp_at(s, 1, i)->session) - 1;
+}
+
+/* Seals a packet on QP i of side 0 and injects it at side 1. An ack without a
+ * highest packet number names the last one sent. */
 static inline void put_on(struct scene *s, int i, struct srdma_packet p)
 {
 	uint8_t payload[SRDMA_MAX_PAYLOAD], out[SRDMA_MAX_PACKET];
 	int len;
 
+	if (p.opcode == SRDMA_OP_ACKNOWLEDGE && !p.ack.highest_pn)
+		p.ack.highest_pn = (uint32_t)last_sent(s, i);
 	for (uint32_t k = 0; k < p.payload_len; k++)
 		payload[k] = byte_of(p.request_id, p.offset + k);
 	len = srdma_session_seal(qp_at(s, 0, i)->session, &p, payload, out,
@@ -119,7 +128,7 @@ static inline void put_on(struct scene *s, int i, struct srdma_packet p)
 		0);
 }
 
-/* The same on QP 0, and let side 1 see to it. */
+/* The same on QP 0; then side 1 processes it. */
 static inline void arrive(struct scene *s, struct srdma_packet p)
 {
 	put_on(s, 0, p);
@@ -128,13 +137,13 @@ static inline void arrive(struct scene *s, struct srdma_packet p)
 
 enum { PIECE = 64, PLACE = 16384 };
 
-/* Where the bytes of a request are in the memory of side 1. */
+/* Destination of a request in the memory of side 1. */
 static inline uint64_t place_of(uint64_t id)
 {
 	return id * PLACE % (PAIR_MEMORY / 2);
 }
 
-/* Piece k of n of a WRITE. */
+/* Packet k of n of a WRITE. */
 static inline struct srdma_packet piece(const struct scene *s, uint64_t id,
 					uint32_t k, uint32_t n)
 {
@@ -155,7 +164,7 @@ static inline struct srdma_packet piece(const struct scene *s, uint64_t id,
 	};
 }
 
-/* len bytes of a READ from offset on. */
+/* A read chunk: len bytes of a READ from offset. */
 static inline struct srdma_packet part(const struct scene *s, uint64_t id,
 				       uint32_t offset, uint32_t len)
 {
@@ -168,7 +177,7 @@ static inline struct srdma_packet part(const struct scene *s, uint64_t id,
 	return p;
 }
 
-/* A SEND of one packet. */
+/* A single-packet SEND. */
 static inline struct srdma_packet message(uint64_t id, uint32_t len)
 {
 	return (struct srdma_packet){ .opcode = SRDMA_OP_SEND_ONLY,
@@ -176,7 +185,7 @@ static inline struct srdma_packet message(uint64_t id, uint32_t len)
 				      .payload_len = len };
 }
 
-/* Bytes [from, to) of a request that are there. */
+/* Number of bytes of [from, to) of a request that are placed. */
 static inline uint32_t bytes_there(const struct scene *s, uint64_t id,
 				   uint32_t from, uint32_t to)
 {

@@ -12,7 +12,7 @@ enum {
 	BEGIN_NS = 1000000000,
 	MTU = 1024, /* as over Ethernet */
 	LEN = 16384,
-	DEPTH = 56, /* more than the widest window */
+	DEPTH = 56, /* outstanding requests, more than the largest window */
 	SLOTS = 4096,
 	HOST_BUFS = 1024, /* as port_shm has */
 	WINDOW = 1024,
@@ -87,8 +87,10 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Every relay once; if none had anything to do the clock moves on, not beyond
- * this. */
+/*
+ * Runs every relay once. If all are idle, the clock advances to the next due
+ * time, at most to `until`.
+ */
 static void turn(struct bottleneck *b, uint64_t until)
 {
 	uint64_t next = until;
@@ -122,7 +124,7 @@ static void run_until(struct bottleneck *b, uint64_t until)
 
 static void count(struct bottleneck *b, uint64_t ns)
 {
-	/* Payload goes the one way or the other. */
+	/* direction of the payload */
 	const struct srdma_mem_way *way = &b->way[b->op == SRDMA_DESC_READ];
 	double sum = 0, squares = 0;
 

@@ -1,9 +1,11 @@
-/* Tests of what derives keys: by OpenSSL and by the fastest provider here, with
- * keys of both lengths. */
+/*
+ * Runs a key derivation test with OpenSSL and with the fastest provider of this
+ * machine, for both key lengths.
+ */
 #ifndef CMAC_KEYS_H
 #define CMAC_KEYS_H
 
-#include "provider.h"
+#include "crypto/provider.h"
 
 static inline void cmac_keys(void (*check)(struct srdma_provider *provider,
 					   size_t key_len))

@@ -1,11 +1,11 @@
-/* A provider that takes no key, for tests of what happens then. */
+/* A crypto provider that fails to set any key. */
 #ifndef FAILING_H
 #define FAILING_H
 
 #include <errno.h>
 
-#include "cmac.h"
-#include "suite.h"
+#include "crypto/cmac.h"
+#include "crypto/suite.h"
 
 static inline int failing_create(struct srdma_suite_ctx **ctx,
 				 struct srdma_provider *p,
@@ -31,7 +31,7 @@ static inline int failing_forget(struct srdma_suite_ctx *ctx)
 	return -EIO;
 }
 
-/* Without a context; it gets none. */
+/* A CMAC without a context, which cannot get one. */
 static inline struct srdma_cmac failing_cmac(void)
 {
 	static const struct srdma_suite_verbs verbs = {

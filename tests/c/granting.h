@@ -1,10 +1,8 @@
-/*
- * For tests of capabilities: a region, and capabilities for it.
- */
+/* Fixture for capability tests: a region, and capabilities for it. */
 #ifndef SRDMA_TEST_GRANTING_H
 #define SRDMA_TEST_GRANTING_H
 
-#include "capability.h"
+#include "memory/capability.h"
 #include "memory.h"
 
 enum { RKEY = 0x8badf00d };
@@ -46,7 +44,7 @@ static inline void seal(struct srdma_capability *cap)
 	assert_int_equal(srdma_capability_seal(cap, &cmac, &alice), 0);
 }
 
-/* As it travels. */
+/* Encodes and decodes a capability, as for transport. */
 static inline struct srdma_capability travel(const struct srdma_capability *cap)
 {
 	uint8_t token[SRDMA_CAPABILITY_MAX];

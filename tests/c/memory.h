@@ -1,6 +1,6 @@
 /*
- * For tests of memory keys: regions, random numbers, and trees of keys that
- * are derived the long way.
+ * Fixture for memory key tests: regions, random numbers, and trees of keys
+ * derived step by step.
  */
 #ifndef SRDMA_TEST_MEMORY_H
 #define SRDMA_TEST_MEMORY_H
@@ -8,14 +8,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cmac.h"
-#include "memkey.h"
-#include "memtree.h"
+#include "crypto/cmac.h"
+#include "memory/memkey.h"
+#include "memory/memtree.h"
 
 static const uint8_t pd_key[SRDMA_MEMKEY_LEN] = "K_PDmem of tests";
 static struct srdma_cmac cmac;
 
-/* Group set-up and tear-down. */
+/* cmocka's group setup and teardown */
 static inline int open_cmac(void **state)
 {
 	(void)state;
@@ -39,7 +39,7 @@ static inline uint64_t random64(uint64_t *seed)
 	return z ^ z >> 31;
 }
 
-/* Below n. */
+/* below n */
 static inline uint64_t random_below(uint64_t *seed, uint64_t n)
 {
 	return random64(seed) % n;
@@ -68,7 +68,7 @@ static inline void make_mr_key(uint8_t key[SRDMA_MEMKEY_LEN],
 	assert_int_equal(srdma_memkey_mr(&cmac, key, pd_key, t, &id), 0);
 }
 
-/* The key of a node by all steps from K_MR. */
+/* Derives the key of a node from K_MR level by level. */
 static inline void node_key(uint8_t key[SRDMA_MEMKEY_LEN],
 			    const struct srdma_memtree *t, uint8_t right,
 			    const struct srdma_memnode *node)

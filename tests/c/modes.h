@@ -1,12 +1,13 @@
 /*
- * For tests of sessions: the key modes, and what the worker's cache did.
+ * Fixture for session tests: the key modes, and counters of the worker's key
+ * cache.
  */
 #ifndef SRDMA_TEST_MODES_H
 #define SRDMA_TEST_MODES_H
 
 #include "traffic.h"
 
-/* The modes, and PD once more with policy shared. */
+/* Key modes; PD also with a shared K_PD. */
 static const struct {
 	uint8_t mode, shared;
 } modes[] = {
@@ -27,7 +28,7 @@ static inline struct protection in_mode(struct protection p, unsigned m)
 	return p;
 }
 
-/* Run a check for every protection in every mode, with a cache. */
+/* Runs a check for every protection in every mode, with a cache. */
 static inline void for_all(unsigned contexts,
 			   void (*check)(const struct protection *))
 {

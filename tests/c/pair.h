@@ -1,5 +1,5 @@
 /*
- * For tests of sessions: two ends that share keys, and a legal packet of
+ * Fixture of the session tests: two ends that share keys, and a legal packet of
  * every kind. Header only, so that the fuzzers need no library for it.
  */
 #ifndef SRDMA_TEST_PAIR_H
@@ -8,28 +8,31 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "cmac.h"
-#include "keycache.h"
-#include "pdkeys.h"
-#include "reason.h"
-#include "session.h"
-#include "suite.h"
+#include "crypto/cmac.h"
+#include "session/keycache.h"
+#include "session/pdkeys.h"
+#include "wire/reason.h"
+#include "session/session.h"
+#include "crypto/suite.h"
 
 struct pair {
 	struct srdma_session *end[2]; /* by role */
 };
 
-/* A protection: what QPs agree on. */
+/* Protection that two QPs agree on. */
 struct protection {
 	const struct srdma_suite *suite; /* NULL: none */
 	uint8_t level;
 	uint8_t tag_len;
-	uint8_t mode;	/* enum srdma_mode; with PD or MEM: pair_open() first */
-	uint8_t shared; /* with PD: both ends have the K_PD of role 1 */
+	/* enum srdma_mode; call pair_open() before a mode with PD or MEM */
+	uint8_t mode;
+	uint8_t shared; /* with PD: both ends use the K_PD of role 1 */
 };
 
-/* What the ends of modes with PD or MEM use: the PD of each role, and the
- * worker's. */
+/*
+ * State of ends in modes with PD or MEM: the PD keys of each role, and the key
+ * cache, provider and CMAC of a worker.
+ */
 static struct {
 	struct srdma_pdkeys pd[2];
 	struct srdma_keycache *cache;
@@ -37,8 +40,10 @@ static struct {
 	struct srdma_cmac cmac;
 } pair_means;
 
-/* Before sessions in such modes, with a cache of this many contexts. Returns
- * 0 or -errno. Every open ends in a close. */
+/*
+ * Call before sessions in modes with PD or MEM, with a cache of this many
+ * contexts. Returns 0 or -errno. Every pair_open needs a pair_close.
+ */
 static inline int pair_open(unsigned contexts)
 {
 	int r = srdma_keycache_create(&pair_means.cache, contexts,
@@ -59,11 +64,13 @@ static inline void pair_close(void)
 	pair_means.cache = NULL;
 }
 
-/* Where the request ids of both directions stand after pair_settle. */
+/* Next request id of both directions after pair_settle. */
 enum { PAIR_NEXT_ID = 1000, PAIR_FIRST_PN = (1 << 23) + 17 };
 
-/* Protection i of all, by suite, level, tag length; 0 behind the last. Key mode
- * basic. */
+/*
+ * Protection i of all, ordered by suite, level, tag length, in key mode basic.
+ * Returns 0 after the last.
+ */
 static inline int protection_at(unsigned i, struct protection *p)
 {
 	p->mode = SRDMA_MODE_BASIC;
@@ -82,7 +89,10 @@ static inline int protection_at(unsigned i, struct protection *p)
 	return 0;
 }
 
-/* What the modes need, and S from K_PD in place of the secrets set before. */
+/*
+ * Sets what the key mode needs: with PD, secrets derived from K_PD replace the
+ * secrets set before.
+ */
 static inline void pair_params_mode(struct srdma_session_params *s,
 				    const struct protection *p)
 {
@@ -106,7 +116,7 @@ static inline void pair_params_mode(struct srdma_session_params *s,
 	memcpy(tx.receiver.eid, s->peer_eid, SRDMA_EID_LEN);
 	memcpy(tx.sender.eid, s->local_eid, SRDMA_EID_LEN);
 	memcpy(tx.generation, s->generation, SRDMA_GENERATION_LEN);
-	/* what fails leaves zeros, of which no packet verifies */
+	/* a failure leaves a zero secret, with which no packet verifies */
 	srdma_pdkeys_secret(&pair_means.pd[!role], s->tx_secret, s->secret_len,
 			    &tx);
 }
@@ -141,7 +151,7 @@ pair_params(const struct protection *p, uint8_t role)
 	return s;
 }
 
-/* 0, or what srdma_session_create said. */
+/* Returns 0 or the first error of srdma_session_create. */
 static inline int pair_create(struct pair *pair, const struct protection *p)
 {
 	int r = 0;
@@ -161,7 +171,7 @@ static inline void pair_destroy(struct pair *pair)
 	srdma_session_destroy(pair->end[1]);
 }
 
-/* Both ends send request PAIR_NEXT_ID - 1. Returns 0 if it went well. */
+/* Both ends send request PAIR_NEXT_ID - 1. Returns 0 or the first error. */
 static inline int pair_settle(struct pair *pair)
 {
 	uint8_t out[SRDMA_MAX_PACKET], plain[SRDMA_MAX_PAYLOAD];
@@ -189,10 +199,8 @@ static inline void sample_ack(struct srdma_packet *p, unsigned variant)
 
 	a->kind = (uint8_t)(SRDMA_ACK_OPEN + variant % 6);
 	a->gaps = gaps[variant / 6 % 3];
-	if (a->kind == SRDMA_ACK_NAK) {
+	if (a->kind == SRDMA_ACK_NAK)
 		a->reason = SRDMA_REASON_OUT_OF_BOUNDS;
-		a->length = 77;
-	}
 	if (a->kind == SRDMA_ACK_CLOSE)
 		a->reason = SRDMA_REASON_PEER_CLOSED;
 	p->request_id = PAIR_NEXT_ID;
@@ -210,8 +218,8 @@ static inline void sample_ack(struct srdma_packet *p, unsigned variant)
 enum { SAMPLE_VARIANTS = 18, SAMPLES = SRDMA_OP_COUNT * SAMPLE_VARIANTS };
 
 /*
- * Sample i of SAMPLES: a legal packet after pair_settle, from either end.
- * Returns 0 where there is none: an unknown opcode or a repetition.
+ * Sample i of SAMPLES: a packet that is legal after pair_settle, from either
+ * end. Returns 0 if i has none (unknown opcode or repetition).
  */
 static inline int sample_at(unsigned i, struct srdma_packet *p)
 {

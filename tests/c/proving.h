@@ -1,6 +1,6 @@
 /*
- * For tests of memory proofs at the target: packets of side 0's QP 0, made by
- * hand, with whatever keys.
+ * Fixture for memory proof tests at the responder: handmade packets of side 0's
+ * QP 0, with arbitrary keys.
  */
 #ifndef SRDMA_TEST_PROVING_H
 #define SRDMA_TEST_PROVING_H
@@ -14,7 +14,7 @@ enum { BLOCK = 256, BLOCKS = 16, REGION = BLOCK * BLOCKS };
 
 /* A region at the server. */
 struct place {
-	struct srdma_leg *leg; /* NULL: the server's own */
+	struct srdma_leg *leg; /* NULL: the server's leg */
 	uint64_t at;
 	uint32_t access;
 	uint32_t scope_qpn;
@@ -42,7 +42,7 @@ static inline uint32_t add_region(struct pair *p, struct place place)
 	return key;
 }
 
-/* A capability of the server's, and its keys for use. */
+/* Makes a capability at the server and prepares its keys. */
 static inline void take(struct pair *p, struct srdma_leg *leg,
 			const struct srdma_cap_params *params,
 			struct srdma_capability *cap)
@@ -53,7 +53,7 @@ static inline void take(struct pair *p, struct srdma_leg *leg,
 	assert_int_equal(srdma_capability_ready(cap, &r->cmac), 0);
 }
 
-/* Let the packet prove, with what the capability has for its first byte. */
+/* Adds the capability's proof for the first byte of the packet. */
 static inline void prove_with(struct srdma_packet *p,
 			      const struct srdma_capability *cap, uint8_t right)
 {
@@ -77,17 +77,19 @@ static inline struct srdma_qp *qp_of(struct pair *p, int side)
 	return srdma_relay_qp(p->side[side].relay, p->side[side].qp[0].qpn);
 }
 
-/* Send it, with a payload of 0x5a. */
+/* Sends a packet with a payload of 0x5a. The QP does not count it as sent, but
+ * it accepts a NAK that names any byte of the request. */
 static inline void send_packet(struct pair *p, struct srdma_packet *packet)
 {
 	static uint8_t payload[SRDMA_MAX_PAYLOAD];
 
 	memset(payload, 0x5a, sizeof(payload));
+	qp_of(p, 0)->sent_offset = UINT32_MAX;
 	assert_int_equal(srdma_tx_emit(qp_of(p, 0), packet, payload), 0);
 	pair_settle(p);
 }
 
-/* Why the server refused; SRDMA_REASON_NONE: it stands. */
+/* The server's reason for a refusal; SRDMA_REASON_NONE: its QP is open. */
 static inline uint32_t verdict(struct pair *p)
 {
 	uint32_t reason = SRDMA_REASON_NONE, told;
@@ -95,11 +97,11 @@ static inline uint32_t verdict(struct pair *p)
 	if (pair_state(p, 1, 0, &reason) == SRDMA_QP_RTS)
 		return SRDMA_REASON_NONE;
 	assert_int_equal(pair_state(p, 0, 0, &told), SRDMA_QP_ERR);
-	assert_int_equal(told, reason); /* by the NAK */
+	assert_int_equal(told, reason); /* from the NAK */
 	return reason;
 }
 
-/* Bytes of the server's memory that a packet has changed. */
+/* Number of the server's bytes that a packet has changed. */
 static inline unsigned changed(const struct pair *p, uint64_t at, uint64_t len)
 {
 	unsigned n = 0;

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "leg.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 static int random_of(void *ctx, uint8_t *out, size_t len)
 {
@@ -141,7 +141,7 @@ void pair_init_qp(struct pair *p, int i)
 						     p->side[s].leg, &qp,
 						     &p->side[s].qp[i]),
 				 0);
-	/* A client takes what the group's server gives (8.1). */
+	/* The client adopts the key of the group's server (8.1). */
 	for (int s = p->shared; s < 2 && p->mode & SRDMA_MODE_PD; s++) {
 		pair_key(p, s, i, &k);
 		assert_int_equal(srdma_relay_qp_secret(p->side[s].relay,
@@ -151,7 +151,7 @@ void pair_init_qp(struct pair *p, int i)
 	}
 }
 
-/* Each secret from where the key mode has it from (3.4). */
+/* Sets the secrets according to the key mode (3.4). */
 static void give_secrets(struct pair *p, int side, int i,
 			 struct srdma_qp_keys *k)
 {
@@ -344,7 +344,7 @@ int pair_record(struct pair *p, int side, struct srdma_record *r)
 	return 1;
 }
 
-/* Of 13.1: a receive that was too short ends with LOC_LEN_ERR. */
+/* 13.1: a RECV that was too short completes with LOC_LEN_ERR. */
 static int status_of(const struct srdma_record *r)
 {
 	if (r->vendor_err == SRDMA_REASON_RECV_TOO_SHORT &&

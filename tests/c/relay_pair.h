@@ -1,11 +1,11 @@
 /*
- * Two relays joined in memory, each with a leg and QPs, driven by hand: what
- * the relay's tests stand on. Side 0 is the client, side 1 the server.
+ * Fixture of the relay tests: two relays joined in memory, each with a leg and
+ * QPs. The test runs their turns. Side 0 is the client, side 1 the server.
  */
 #ifndef RELAY_PAIR_H
 #define RELAY_PAIR_H
 
-#include "port_mem.h"
+#include "port/sim/port_mem.h"
 #include "relay.h"
 
 enum { PAIR_MEMORY = 4 << 20, PAIR_RING = 1024, PAIR_QPS = 4, PAIR_MOST = 20 };
@@ -14,10 +14,10 @@ struct side {
 	struct srdma_relay *relay;
 	struct srdma_port *host, *wire;
 	struct srdma_leg *leg;
-	struct srdma_conn *conn; /* of the leg */
+	struct srdma_conn *conn; /* connection of the leg */
 	struct srdma_qp_info qp[PAIR_MOST];
 	struct srdma_qp_secret_answer
-		secret[PAIR_MOST]; /* KEY of a mode with PD */
+		secret[PAIR_MOST]; /* response to KEY, key modes with PD */
 	uint8_t *memory;	   /* registered under key */
 	uint32_t key;
 	uint32_t consumed;
@@ -30,13 +30,13 @@ struct pair {
 	struct srdma_mem_wire_params wire;
 	struct srdma_mem_host_params host[2];
 	uint8_t suite, level, tag_len;
-	uint8_t mode, shared; /* key mode; policy of PD */
-	uint8_t life;	      /* makes generations differ */
+	uint8_t mode, shared; /* key mode; 1: one K_PD for the trust group */
+	uint8_t life;	      /* varies the generation */
 	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
-	uint64_t rekey_packets; /* 0: the default */
-	uint32_t qps;		/* 0: the default */
+	uint64_t rekey_packets; /* 0: default */
+	uint32_t qps;		/* 0: default */
 	uint64_t table_memory;	/* 0: no limit */
-	uint32_t memory, ring;	/* of each side */
+	uint32_t memory, ring;	/* bytes and records, each side */
 	int allow_unprotected;
 	struct srdma_provider *provider; /* NULL: OpenSSL */
 };
@@ -45,54 +45,61 @@ struct pair {
 struct pair_region {
 	uint64_t at, len;
 	uint32_t access;
-	uint8_t log2_block, depth; /* with PROOF */
+	uint8_t log2_block, depth; /* proof regions only */
 };
 
-/* Defaults: aes-128-gcm, key mode basic, mtu 4096, window 512, reads 16, 30 s,
- * depth 64, no cache of keys, PAIR_MEMORY, PAIR_RING. */
+/*
+ * Defaults: aes-128-gcm, key mode basic, mtu 4096, window 512, reads 16,
+ * timeout 30 s, depth 64, no key cache, PAIR_MEMORY, PAIR_RING.
+ */
 void pair_defaults(struct pair *p);
-/* Two relays with a leg and a region (all rights) each, no QP yet. */
+/* Opens two relays, each with a leg and a region (all rights), without QPs. */
 void pair_open(struct pair *p);
-/* The same on these wire ports. */
+/* pair_open with these wire ports. */
 void pair_open_on(struct pair *p, struct srdma_port *a, struct srdma_port *b);
-/* The relay of one, on these ports, without a leg. */
+/* Opens the relay of one side on these ports, without a leg. */
 void pair_open_relay(struct pair *p, int side, struct srdma_port *host,
 		     struct srdma_port *wire);
-/* One of them, which was not open or was destroyed. */
+/* Opens one side that was not open or was destroyed. */
 void pair_open_side(struct pair *p, int side, struct srdma_port *wire);
-/* QP i on both sides, with keys, run until both are RTS. */
+/* Opens QP i on both sides with keys and runs until both are RTS. */
 void pair_connect(struct pair *p, int i);
-/* Only INIT with KEY, and KEYS, for tests that need the steps between. */
+/* Single steps of pair_connect: INIT (and KEY), then KEYS. */
 void pair_init_qp(struct pair *p, int i);
 void pair_key(struct pair *p, int side, int i, struct srdma_qp_secret *k);
 void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k);
-/* Both QPs are gone, at their ends and in the relays. */
+/* Destroys QP i on both sides. */
 void pair_destroy_qp(struct pair *p, int i);
 void pair_close(struct pair *p);
 
 uint32_t pair_register(struct pair *p, int side, struct pair_region region);
-/* A capability of side's region, as its token. Returns its length. */
+/* Makes a capability of side's region. Returns the length of its token. */
 size_t pair_token(struct pair *p, int side, struct srdma_cap_params params,
 		  uint8_t token[SRDMA_CAPABILITY_MAX]);
-/* Make a capability of the other side's region and install it here. */
+/*
+ * Makes a capability of the other side's region and installs it on this side.
+ * Returns its handle.
+ */
 uint32_t pair_install(struct pair *p, int side, struct srdma_cap_params params);
-/* Whom a QP of the other side takes this side for. */
+/* The holder that QPs of the other side assign to this side. */
 void pair_holder(int side, uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN]);
 
-/* n turns of both relays, 1 us each. */
+/* Runs n turns of both relays, 1 us apart. */
 void pair_run(struct pair *p, int n);
-/* Turns until nothing moves, 10,000 at most. */
+/* Runs turns until both relays are idle, at most 10,000. */
 void pair_settle(struct pair *p);
-/* Move the clock. */
+/* Advances the clock by ms, then settles. */
 void pair_wait_ms(struct pair *p, uint64_t ms);
 
-/* Post a descriptor; what is 0 in d is filled in: qpn of QP 0, keys, SIGNALED
- * unless the id has bit 63. */
+/*
+ * Posts a descriptor. Fields of d that are 0 get defaults: QP 0, the keys of
+ * the two regions. Sets SIGNALED unless id has bit 63.
+ */
 void pair_post(struct pair *p, int side, struct srdma_desc d,
 	       const void *payload);
-/* The next record of a side: 1, or 0 if there is none. */
+/* Takes the next record of a side. Returns 1, or 0 if there is none. */
 int pair_record(struct pair *p, int side, struct srdma_record *r);
-/* Assert that the next record is this one. */
+/* Asserts that the next record has this id and reason. */
 #define pair_expect(p, side, id, reason)                                       \
 	pair_expect_at(p, side, id, reason, __FILE__, __LINE__)
 void pair_expect_at(struct pair *p, int side, uint64_t id, uint32_t reason,

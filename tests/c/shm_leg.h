@@ -1,18 +1,18 @@
-/* A host's leg at a shared-memory host port, for tests. */
+/* Fixture: a host's leg at a shared-memory host port. */
 #ifndef SHM_LEG_H
 #define SHM_LEG_H
 
 #include <stddef.h>
 
-#include "leg_shm.h"
-#include "port.h"
+#include "host/leg_shm.h"
+#include "port/port.h"
 
 enum { SHM_RING = 64 };
 
 struct shm_leg {
 	struct srdma_port *port;
 	struct srdma_leg_shm *host;
-	struct srdma_conn *leg; /* up */
+	struct srdma_conn *leg; /* established */
 	struct srdma_leg_answer answer;
 };
 
@@ -20,13 +20,13 @@ struct shm_leg {
 int shm_leg_setup(void **state);
 int shm_leg_teardown(void **state);
 
-/* What OPEN of this host would bring: ring SHM_RING, pid its own. */
+/* Parameters that OPEN of this host would have: ring SHM_RING, own pid. */
 struct srdma_leg_params shm_leg_params(const struct srdma_leg_shm *host);
 
-/* A memfd that is the caller's; seals 0: none. */
+/* Creates a memfd, which the caller closes; seals 0: none. */
 int shm_memfd(size_t len, unsigned int seals);
 
-/* 1 if poll(2) finds fd readable now. */
+/* Returns 1 if fd is readable now. */
 int shm_readable(int fd);
 
 #endif

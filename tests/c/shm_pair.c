@@ -1,6 +1,6 @@
 #include "shm_pair.h"
 
-#include "port_shm.h"
+#include "port/shm/port_shm.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -53,11 +53,11 @@ void shm_expect_nothing(struct srdma_port *port)
 {
 	struct srdma_event ev;
 
-	for (int i = 0; i < 600; i++) /* two looks at the sockets */
+	for (int i = 0; i < 600; i++) /* two polls of the sockets */
 		assert_int_equal(shm_poll(port, &ev, 1), 0);
 }
 
-/* Both are polled, since a connection takes the two. */
+/* Polls both ports, because both take part in connecting. */
 void shm_pair_join(struct shm_pair *p)
 {
 	struct srdma_event ev;
@@ -94,7 +94,7 @@ int shm_pair_teardown(void **state)
 		p->a->ops->destroy(p->a);
 	if (p->b)
 		p->b->ops->destroy(p->b);
-	assert_int_equal(rmdir(p->dir), 0); /* nothing is left */
+	assert_int_equal(rmdir(p->dir), 0); /* no file is left */
 	return 0;
 }
 

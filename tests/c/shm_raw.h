@@ -1,13 +1,16 @@
-/* Sockets of the shared-memory wire as a stranger would use them. */
+/*
+ * Raw sockets of the shared-memory wire, as an unrelated process would use
+ * them.
+ */
 #ifndef SHM_RAW_H
 #define SHM_RAW_H
 
 #include <sys/un.h>
 
-/* DIR/NAME.sock */
+/* Address of DIR/NAME.sock. */
 struct sockaddr_un shm_path(const char *dir, const char *name);
 
-/* Blocking sockets: listening at that path, connected to it. */
+/* Blocking sockets: one that listens on that path, one connected to it. */
 int shm_listen(const char *dir, const char *name);
 int shm_dial(const char *dir, const char *name);
 

@@ -11,7 +11,7 @@
 
 #include "relay_impl.h"
 #include "storm_host.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 enum {
 	PACKETS = 5400,
@@ -22,7 +22,7 @@ enum {
 	STRANGER_S = 11
 };
 
-/* --- chance ------------------------------------------------------------ */
+/* --- random numbers ------------------------------------------------------- */
 
 static uint64_t next_random(uint64_t *s)
 {
@@ -65,15 +65,15 @@ void storm_fail(const struct storm *w, const char *file, int line,
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	print_error("%s:%d: %s\nfaults %#x, step %u, %llu ns: "
-		    "SRDMA_SEED=%llu shows it again\n",
+		    "SRDMA_SEED=%llu reproduces it\n",
 		    file, line, text, w->faults, w->step,
 		    (unsigned long long)w->now, (unsigned long long)w->seed);
 	fail();
 }
 
-/* --- bring-up ---------------------------------------------------------- */
+/* --- set-up --------------------------------------------------------------- */
 
-/* Any row of 3.3, at any of its levels, with any of its tags. */
+/* Any row of 3.3, at any of its levels, with any of its tag lengths. */
 static void choose_protection(struct storm *w)
 {
 	const struct srdma_suite *s;
@@ -121,7 +121,7 @@ static void choose(struct storm *w)
 	w->area_len = 20 << 10;
 	if (storm_one_in(w, 8))
 		w->area_len = 160 << 10;
-	if (storm_one_in(w, 2)) /* of an epoch, or no limit of the storm's */
+	if (storm_one_in(w, 2)) /* of an epoch; 0: default limit */
 		w->rekey_packets =
 			1 + storm_random(w, 8u << storm_random(w, 8));
 	if (storm_one_in(w, 4))
@@ -131,7 +131,7 @@ static void choose(struct storm *w)
 	for (i = 0; i < 2; i++) {
 		w->host[i].dma_polls =
 			storm_one_in(w, 2) ? 0 : storm_random(w, 20);
-		/* A few more than what the relay keeps free. */
+		/* a few more than the relay keeps in reserve */
 		w->host[i].bufs =
 			storm_one_in(w, 3) ? 70 + storm_random(w, 30) : 256;
 	}
@@ -259,7 +259,7 @@ static void open_all(struct storm *w)
 		storm_turn(w, MS / 20);
 }
 
-/* --- time -------------------------------------------------------------- */
+/* --- time ----------------------------------------------------------------- */
 
 static int awake(struct storm *w, struct storm_side *s)
 {
@@ -317,14 +317,14 @@ static void turns(struct storm *w, uint64_t ns)
 	}
 }
 
-/* --- the end ------------------------------------------------------------ */
+/* --- final checks --------------------------------------------------------- */
 
 static struct storm_end *end_of(struct storm *w, int i)
 {
 	return &w->qp[i / 2].end[i % 2];
 }
 
-/* What is over in time has its record by now. */
+/* A request whose deadline has passed has a record. */
 static void check_time(struct storm *w, struct storm_end *e)
 {
 	uint32_t n = e->sq.head;
@@ -350,7 +350,9 @@ static int somebody_waits(struct storm *w)
 	return waits;
 }
 
-/* Every request ends, and nobody sleeps for ever before that. */
+/*
+ * Runs until every request is complete. Fails if both relays sleep before that.
+ */
 static void drain(struct storm *w)
 {
 	int r = 0;
@@ -361,7 +363,8 @@ static void drain(struct storm *w)
 		storm_fault_follow(w);
 		if (!somebody_waits(w))
 			return;
-		STORM_CHECK(w, r >= 0, "both relays sleep, requests wait");
+		STORM_CHECK(w, r >= 0,
+			    "both relays sleep, requests wait for ever");
 		r = storm_turn(w, LIMIT_S * SRDMA_SECOND);
 	}
 }
@@ -381,7 +384,7 @@ int storm_host_is_dead(const struct storm_end *e)
 	       state_of(e) == SRDMA_QP_ERR;
 }
 
-/* What ended at one end ended at the other, with all that waited. */
+/* If one end is in error, so is the other, and all its requests are flushed. */
 static void check_ends(struct storm *w)
 {
 	for (int i = 0; i < 2 * (STORM_QPS + 1); i++) {
@@ -393,12 +396,12 @@ static void check_ends(struct storm *w)
 			STORM_CHECK(w, w->qp[i / 2].doomed,
 				    "QP %d side %d ended", i / 2, i % 2);
 			STORM_CHECK(w, e->rq.head == e->rq.tail,
-				    "QP %d side %d: receives left", i / 2,
-				    i % 2);
+				    "QP %d side %d: RECVs left", i / 2, i % 2);
 			STORM_CHECK(w, e->events == 1, "%d QP events",
 				    e->events);
 		} else {
-			STORM_CHECK(w, e->events == 0, "a QP event too many");
+			STORM_CHECK(w, e->events == 0,
+				    "a QP event without an error");
 			STORM_CHECK(w,
 				    !storm_host_is_dead(peer) ||
 					    e->rq.head == e->rq.tail ||
@@ -410,7 +413,7 @@ static void check_ends(struct storm *w)
 	}
 }
 
-/* A QP that nothing ended works as before. */
+/* A QP that is not in error still works. */
 static void go_on(struct storm *w)
 {
 	for (int i = 0; i < 2 * w->qps; i++)
@@ -446,7 +449,7 @@ static void fresh_qp(struct storm *w)
 		STORM_CHECK(w, !qp->end[side].sq.failed, "a new QP failed");
 }
 
-/* No packet is taken twice. */
+/* No packet is accepted twice. */
 static void check_fresh(const struct storm *w, int side)
 {
 	const struct srdma_stats *to = &w->side[side].sum;
@@ -456,7 +459,7 @@ static void check_fresh(const struct storm *w, int side)
 	STORM_CHECK(w,
 		    to->packets_verified + to->packets_unprotected_received <=
 			    w->side[!side].sent,
-		    "side %d took more packets than there were", side);
+		    "side %d accepted more packets than were sent", side);
 }
 
 static void check_relay(struct storm *w, int side)
@@ -467,12 +470,12 @@ static void check_relay(struct storm *w, int side)
 
 	STORM_CHECK(w, r->qp_count == 0 && r->leg_count == 0,
 		    "%u QPs, %u legs left", r->qp_count, r->leg_count);
-	STORM_CHECK(w, r->ops.left == r->ops.total, "ops left");
+	STORM_CHECK(w, r->ops.left == r->ops.total, "ops not returned");
 	STORM_CHECK(w,
 		    host->ops->buf_free(host) + (r->spare != NULL) == (int)bufs,
 		    "buffers lost");
 	STORM_CHECK(w, !r->links, "a wire connection is left");
-	STORM_CHECK(w, !r->active_head, "a QP is left to be pumped");
+	STORM_CHECK(w, !r->active_head, "a QP is still scheduled");
 }
 
 static void part(struct storm *w)
@@ -556,6 +559,7 @@ void storm_run(uint64_t seed, struct storm_sum *sum)
 	w->nonces = calloc(STORM_NONCES, sizeof(*w->nonces));
 	assert_non_null(w->nonces);
 	w->seed = w->random = seed;
+	storm_trace_begin(w);
 	choose(w);
 	open_all(w);
 	blow(w);
@@ -563,7 +567,10 @@ void storm_run(uint64_t seed, struct storm_sum *sum)
 		drain(w);
 		storm_fault_heal(w);
 		storm_rekey_follow(w);
-		/* Silence is heard after 15 s, also that of who heard it. */
+		/*
+		 * A silent peer is detected after 15 s, and the CLOSE for that
+		 * reaches the other end later.
+		 */
 		turns(w, 40 * SRDMA_SECOND);
 		check_ends(w);
 		storm_rekey_calm(w);
@@ -579,6 +586,7 @@ void storm_run(uint64_t seed, struct storm_sum *sum)
 		.random = w->random,
 		.now = w->now,
 	};
+	storm_trace_end(w, sum->digest);
 	for (int side = 0; side < 2; side++) {
 		sum->dials += w->side[side].sum.wires_dialed;
 		sum->atomics += w->side[side].sum.atomics_executed;

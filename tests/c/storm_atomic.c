@@ -1,7 +1,7 @@
 /*
- * Storms: atomics (docs/protocol.md 5). Some words of each area that peers may
- * use are counters of all QPs. What an atomic finds there is known as soon as
- * its DMA begins: they take effect in that order.
+ * Simulation: atomics (docs/protocol.md 5). The first words of the areas that
+ * peers access are counters, shared by all QPs. Atomics take effect in the
+ * order in which their DMA begins; the original value is known from then on.
  */
 #include <string.h>
 
@@ -24,7 +24,7 @@ uint8_t *storm_atomic_choose(struct storm *w, struct storm_leg *to,
 	return at;
 }
 
-/* The request of a peer that a packet of this QP is of. */
+/* Finds the request that a packet of this QP belongs to, or NULL. */
 static struct storm_wr *find(struct storm *w, const struct storm_leg *leg,
 			     const struct srdma_op *op, struct storm_qp **qp)
 {
@@ -43,7 +43,7 @@ static struct storm_wr *find(struct storm *w, const struct storm_leg *leg,
 	return NULL;
 }
 
-/* What it finds; it leaves what it must. */
+/* Executes the atomic on the shadow. Returns the original value. */
 static uint64_t apply(struct storm_leg *leg, uint32_t at,
 		      const struct srdma_op *op)
 {
@@ -57,7 +57,9 @@ static uint64_t apply(struct storm_leg *leg, uint32_t at,
 	return old;
 }
 
-/* It failed for who asked: perhaps it is executed. */
+/*
+ * Returns 1 if the request failed for the requester: it may still be executed.
+ */
 static int is_flushed(const struct storm_queue *sq, const struct srdma_op *op)
 {
 	return sq->failed && op->request_id < sq->head &&
@@ -73,21 +75,21 @@ void storm_atomic_dma(struct storm *w, struct storm_leg *leg,
 	uint64_t found;
 
 	if (!storm_memory_pure(leg, leg->mem + at))
-		return; /* a liar's, perhaps */
+		return; /* area of a hostile peer */
 	wr = find(w, leg, op, &qp);
 	found = apply(leg, at, op);
 	if (qp && (qp->evil || is_flushed(&qp->end[!leg->side].sq, op)))
 		return;
 	STORM_CHECK(w, wr && wr->counter == leg->mem + at,
-		    "an atomic that nobody asks for");
+		    "an atomic without a request");
 	STORM_CHECK(w, !wr->executed, "an atomic is executed twice");
 	STORM_CHECK(w,
 		    (op->atomic.kind == SRDMA_ATOMIC_FETCH_ADD) ==
 				    (wr->op == SRDMA_DESC_FETCH_ADD) &&
 			    op->atomic.swap_add == wr->word &&
 			    op->atomic.compare == wr->compare,
-		    "another atomic than was asked for");
+		    "the atomic differs from its request");
 	wr->executed = 1;
-	if (wr->local) /* else who asked is gone */
+	if (wr->local) /* NULL if the requester is gone */
 		storm_memory_answer(qp->end[!leg->side].leg, wr->local, found);
 }

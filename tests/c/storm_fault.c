@@ -3,12 +3,12 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "port_mem_impl.h"
+#include "base/bytes.h"
+#include "port/sim/port_mem_impl.h"
 #include "relay_impl.h"
 #include "storm_memory.h"
 
-/* NULL: it is not there now. */
+/* Returns a random end, or NULL if its QP is not open. */
 static struct storm_end *any_end(struct storm *w, struct storm_qp **qp)
 {
 	*qp = &w->qp[storm_random(w, (uint32_t)w->qps)];
@@ -26,7 +26,7 @@ static struct srdma_qp *qp_of(struct storm *w, const struct storm_end *e)
 	return srdma_relay_qp(w->side[e->leg->side].relay, e->info.qpn);
 }
 
-/* --- the wire ---------------------------------------------------------- */
+/* --- wire ----------------------------------------------------------------- */
 
 enum { ON_THE_WIRE = STORM_LOSSES & ~STORM_REPLAY, MOST_CALLS = 3 };
 
@@ -42,8 +42,10 @@ static void catch_one(struct storm *w, const struct srdma_mem_datagram *d)
 	memcpy(c->data, d->data, d->len);
 }
 
-/* It was connected, but nobody hears what is sent. What arrives there all the
- * same makes it good, and that is a black hole. */
+/*
+ * Returns 1 for a connection that loses all its packets. A packet that arrives
+ * on it would validate the path, and the QP would send into a black hole.
+ */
 static int is_trap(struct srdma_conn *conn)
 {
 	const struct srdma_mem_end *e = srdma_mem_end_of(conn);
@@ -51,7 +53,7 @@ static int is_trap(struct srdma_conn *conn)
 	return e->to && e->deaf;
 }
 
-/* Any wire connection of a side. */
+/* Returns a random wire connection of a side, or NULL. */
 static struct srdma_conn *any_conn(struct storm *w, int side)
 {
 	struct srdma_link *l = w->side[side].relay->links;
@@ -83,7 +85,7 @@ static enum srdma_mem_fate divert(struct storm *w,
 	return SRDMA_MEM_DROP;
 }
 
-/* One of the faults that are active. */
+/* Applies one of the active faults. */
 static enum srdma_mem_fate hit(struct storm *w, struct srdma_mem_datagram *d)
 {
 	uint32_t fault;
@@ -108,7 +110,7 @@ static enum srdma_mem_fate hit(struct storm *w, struct srdma_mem_datagram *d)
 	}
 }
 
-/* Packet numbers rise, whatever the epoch. */
+/* The packet numbers of a QP increase, also from one epoch to the next. */
 static void check_number(struct storm *w, const struct srdma_mem_datagram *d)
 {
 	uint32_t qpn = (uint32_t)srdma_wire_qpn(d->data, d->len);
@@ -134,6 +136,7 @@ static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 
 	w->packets++;
 	w->side[d->side].sent++;
+	storm_trace_packet(w, d);
 	check_number(w, d);
 	STORM_CHECK(w,
 		    w->level != SRDMA_LEVEL_AEAD ||
@@ -156,7 +159,10 @@ static int full(void *ctx, int side)
 	return (w->active & STORM_FULL) && storm_one_in(w, 3);
 }
 
-/* On the wire of its QP it comes behind itself; elsewhere it may overtake. */
+/*
+ * On the connection of its QP a replayed packet arrives after the original; on
+ * another connection it may arrive first.
+ */
 static void replay(struct storm *w)
 {
 	const struct storm_caught *c =
@@ -170,7 +176,7 @@ static void replay(struct storm *w)
 	qpn = srdma_wire_qpn(c->data, c->len);
 	qp = qpn < 0 ? NULL
 		     : srdma_relay_qp(w->side[c->to].relay, (uint32_t)qpn);
-	if (storm_one_in(w, 5)) /* back to who sent it */
+	if (storm_one_in(w, 5)) /* reflected to its sender */
 		conn = any_conn(w, !c->to);
 	else if (qp && qp->wire && !is_trap(qp->wire) && !storm_one_in(w, 10))
 		conn = qp->wire;
@@ -190,19 +196,19 @@ static void cut(struct storm *w)
 	srdma_port_mem_cut(conn);
 }
 
-/* What a connection costs that does not work: 2 s, and a back-off (7). */
+/* A failed connect costs up to 2 s and a back-off (7). */
 static enum srdma_mem_call call(void *ctx, int side)
 {
 	struct storm *w = ctx;
 	enum srdma_mem_call how = SRDMA_MEM_ANSWERED;
 
-	(void)side;
+	storm_trace_call(w, side);
 	if (w->active & STORM_CALLS && w->calls < MOST_CALLS)
 		how = (enum srdma_mem_call)storm_random(w, 6);
 	if (how > SRDMA_MEM_IMPOSSIBLE)
 		how = SRDMA_MEM_ANSWERED;
 	if (how == SRDMA_MEM_IMPOSSIBLE && w->opening)
-		how = SRDMA_MEM_REFUSED; /* else KEYS says so */
+		how = SRDMA_MEM_REFUSED; /* else KEYS would fail */
 	w->calls = how == SRDMA_MEM_ANSWERED ? 0 : w->calls + 1;
 	return how;
 }
@@ -217,7 +223,7 @@ static void intrude(struct storm *w)
 		    "no memory");
 }
 
-/* --- DMA ---------------------------------------------------------------- */
+/* --- DMA ------------------------------------------------------------------ */
 
 static void note_stalled(struct storm *w, const struct srdma_dma *d)
 {
@@ -239,14 +245,16 @@ static int dma(void *ctx, const struct srdma_dma *d, int is_write)
 		return -EAGAIN;
 	}
 	if (w->active & STORM_DMA_FAIL && storm_one_in(w, 60 * w->calms)) {
-		doom_all(w); /* which one it was of is not known here */
+		doom_all(w); /* the QP is unknown here */
+		storm_trace_dma(w, d, is_write, -EFAULT);
 		return -EFAULT;
 	}
+	storm_trace_dma(w, d, is_write, 0);
 	storm_memory_dma(w, d, is_write);
 	return 0;
 }
 
-/* --- hosts --------------------------------------------------------------- */
+/* --- hosts ---------------------------------------------------------------- */
 
 static void doom_leg(struct storm *w, const struct storm_leg *leg)
 {
@@ -370,7 +378,7 @@ static void junk(struct storm *w)
 		return;
 	doom_leg(w, leg);
 	leg->broken = 1;
-	storm_host_taint(leg); /* what it posts now, nobody knows */
+	storm_host_taint(leg); /* its descriptors are random from now on */
 	for (size_t i = 0; i < sizeof(slot); i++)
 		slot[i] = (uint8_t)storm_random(w, 256);
 	if (!storm_one_in(w, 4))
@@ -379,7 +387,7 @@ static void junk(struct storm *w)
 			    1 + storm_random(w, SRDMA_DESC_SLOT));
 }
 
-/* --- a peer worker that lies ---------------------------------------------- */
+/* --- a hostile peer ------------------------------------------------------- */
 
 static void lie(struct storm *w, struct srdma_packet *p,
 		const struct srdma_qp *own, const struct srdma_qp *victim,
@@ -413,7 +421,8 @@ static void lie(struct storm *w, struct srdma_packet *p,
 		.offset = p->offset,
 		.recv_credit = storm_random(w, 40),
 		.request_credit = storm_random(w, 3000),
-		.highest_pn = (uint32_t)srdma_session_next_pn(own->session) -
+		/* One in 100 was never sent. */
+		.highest_pn = (uint32_t)srdma_session_next_pn(victim->session) -
 			      storm_random(w, 100),
 	};
 	if (p->ack.kind == SRDMA_ACK_NAK)
@@ -441,7 +450,7 @@ static void be_evil(struct storm *w)
 		return;
 	lie(w, &p, own, victim, to);
 	if (p.opcode == SRDMA_OP_ACKNOWLEDGE) {
-		/* Ids of the other direction. */
+		/* request ids of the other direction */
 		p.request_id = victim->sq_next + storm_random(w, 3);
 		p.request_id -= p.request_id ? 1 : 0;
 		p.ack.request_id = (uint32_t)p.request_id;
@@ -455,7 +464,7 @@ static void be_evil(struct storm *w)
 	storm_host_taint(e->leg);
 }
 
-/* How far an epoch goes: it is followed by another one, or the QP ends. */
+/* Limits the packets of an epoch: a new epoch begins, or the QP ends. */
 static void limit_key(struct storm *w)
 {
 	struct storm_qp *qp;
@@ -472,7 +481,7 @@ static void limit_key(struct storm *w)
 	qp->doomed = 1;
 }
 
-/* --- which, and when ------------------------------------------------------ */
+/* --- choice of faults ----------------------------------------------------- */
 
 void storm_fault_hooks(struct storm *w)
 {
@@ -493,17 +502,19 @@ void storm_fault_choose(struct storm *w)
 	if (w->guarded && storm_one_in(w, 3))
 		w->faults |= STORM_REVOKE |
 			     (storm_one_in(w, 2) ? STORM_DMA_AGAIN : 0);
-	/* Any mix of what a QP recovers from. */
+	/* Any combination of faults from which a QP recovers. */
 	for (uint32_t n = storm_random(w, 2) * storm_random(w, 5); n; n--)
 		w->faults |= 1u << storm_random(w, 7);
-	/* What nothing protects may not be changed. */
+	/*
+	 * Without protection of the payload a changed packet is not detected.
+	 */
 	if (w->level <= SRDMA_LEVEL_HEADER)
 		w->faults &= ~(uint32_t)STORM_FLIP;
 	w->calms = 1 + storm_random(w, 12);
 	w->rate = 10 + storm_random(w, 10u << storm_random(w, 8));
 }
 
-/* What is in it may be gone for ever, and so may what is opened in it. */
+/* Packets in it may be lost for good, and a QP opened in it may fail. */
 static void blackhole(struct storm *w)
 {
 	if (w->blackhole) {

@@ -6,7 +6,7 @@
 #include "storm_host.h"
 #include "storm_memory.h"
 
-enum { LATER = 2000 }; /* an expiry that no storm reaches */
+enum { LATER = 2000 }; /* an expiry that no simulation reaches */
 
 void storm_grant_holder(int side, uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN])
 {
@@ -21,7 +21,7 @@ static uint64_t granule(const struct storm *w)
 	return srdma_memtree_granule(&t);
 }
 
-/* The first is for all of the area, the others for some of it. */
+/* Capability 0 covers the whole area, the others a random part of it. */
 static struct srdma_cap_params choose(struct storm *w,
 				      const struct storm_leg *from,
 				      const struct storm_leg *to, int i)
@@ -99,7 +99,7 @@ void storm_grant_open(struct storm *w, struct storm_leg *a, struct storm_leg *b)
 	}
 }
 
-/* What one leg has for the area that the other had. */
+/* Drops the capabilities of one leg for the former area of another. */
 static void forget(struct storm *w, struct storm_leg *from,
 		   const struct storm_leg *to)
 {
@@ -151,7 +151,7 @@ uint32_t storm_grant_choose(struct storm_leg *from, const struct storm_leg *to,
 	return g[0].handle;
 }
 
-/* --- the end of capabilities ------------------------------------------------ */
+/* --- revocation ----------------------------------------------------------- */
 
 static int overlaps(const struct storm_wr *wr, const struct storm_leg *leg,
 		    const struct storm_revoked *r)
@@ -164,7 +164,7 @@ static int overlaps(const struct storm_wr *wr, const struct storm_leg *leg,
 	return r->lo < at + wr->len && at < r->hi;
 }
 
-/* Only what is under way there may fail. */
+/* Only requests that overlap the range may fail. */
 static void doom_users(struct storm *w, const struct storm_leg *leg,
 		       const struct storm_revoked *r)
 {
@@ -180,7 +180,7 @@ static void doom_users(struct storm *w, const struct storm_leg *leg,
 	}
 }
 
-/* A range of blocks, or all. */
+/* A random range of blocks, or the whole area. */
 static void choose_range(struct storm *w, const struct storm_leg *leg,
 			 struct storm_revoked *r)
 {
@@ -202,7 +202,7 @@ static void choose_range(struct storm *w, const struct storm_leg *leg,
 	r->params.length = r->hi - r->lo;
 }
 
-/* Nobody reaches the range any more: its owner uses it for something else. */
+/* No peer can access the range any more: its host uses it for other data. */
 static void take_back(struct storm_leg *leg, struct storm_revoked *r)
 {
 	r->done = 1;
@@ -230,7 +230,10 @@ static void revoke(struct storm *w, struct storm_leg *leg)
 		take_back(leg, r);
 }
 
-/* Another handle for the same token; what names the old one may fail. */
+/*
+ * Installs the same token again with a new handle. Requests that name the old
+ * handle may fail.
+ */
 static void reinstall(struct storm *w, struct storm_leg *leg)
 {
 	struct storm_grant *g = &leg->grant[storm_random(w, STORM_LEGS - 1)]
@@ -251,7 +254,7 @@ static void reinstall(struct storm *w, struct storm_leg *leg)
 		return;
 	drop(w, leg, g);
 	install(w, leg, g);
-	STORM_CHECK(w, g->handle != old, "a handle came again");
+	STORM_CHECK(w, g->handle != old, "a handle was reused");
 }
 
 void storm_grant_strike(struct storm *w)

@@ -68,7 +68,7 @@ static int is_guarded(const struct storm *w, uint32_t area)
 	return w->guarded && area == STORM_GUARDED;
 }
 
-/* One of the first n areas for own use. */
+/* Returns one of the first n areas for a local buffer. */
 static uint32_t own_area(struct storm *w, const struct storm_leg *leg,
 			 uint32_t n)
 {
@@ -79,7 +79,7 @@ static uint32_t own_area(struct storm *w, const struct storm_leg *leg,
 	return leg->area[area].state == STORM_LIVE ? area : 2;
 }
 
-/* The bytes that a receive gets, once it is known which. */
+/* Sets the expected bytes of a RECV, once both message and RECV are posted. */
 static void match(struct storm_qp *qp, struct storm_end *e, uint32_t n)
 {
 	struct storm_end *peer = storm_host_peer(qp, e->leg->side);
@@ -122,7 +122,7 @@ int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
 	for (uint32_t i = 0; i < 3 && !wr->local; i++)
 		if (!is_guarded(w, i))
 			wr->local = storm_memory_take(w, e->leg, area = i, len);
-	if (!wr->local) { /* too short for what comes, or not */
+	if (!wr->local) { /* shorter than the message, or of unknown message */
 		len = 0;
 		wr->local = e->leg->mem + e->leg->area[area].at;
 		qp->doomed |= want;
@@ -142,7 +142,7 @@ int storm_host_recv(struct storm *w, struct storm_qp *qp, int side,
 	return 1;
 }
 
-/* Where the bytes come from or go to. 0: no room for them. */
+/* Chooses the local buffer. Returns 0 if there is no room for it. */
 static int choose_local(struct storm *w, struct storm_qp *qp,
 			struct storm_end *e, struct storm_wr *wr,
 			struct srdma_desc *d)
@@ -150,7 +150,7 @@ static int choose_local(struct storm *w, struct storm_qp *qp,
 	int read = srdma_desc_is_answered(wr->op);
 	uint32_t area = own_area(w, e->leg, read ? 3 : 4);
 
-	if (!read && wr->len <= SRDMA_MAX_IMMEDIATE && storm_one_in(w, 3)) {
+	if (!read && wr->len <= SRDMA_MAX_INLINE && storm_one_in(w, 3)) {
 		d->flags |= SRDMA_DESC_INLINE;
 		return 1;
 	}
@@ -167,8 +167,10 @@ static int choose_local(struct storm *w, struct storm_qp *qp,
 	return 1;
 }
 
-/* A range that a request under way uses, for the same bytes in the order that
- * the protocol promises: READ after WRITE, fenced WRITE after READ. */
+/*
+ * Finds an outstanding request whose remote range may be used again under the
+ * ordering rules of the protocol: READ after WRITE, fenced WRITE after READ.
+ */
 static struct storm_wr *reuse(struct storm *w, struct storm_queue *sq,
 			      const struct storm_wr *wr)
 {
@@ -190,7 +192,7 @@ static struct storm_wr *reuse(struct storm *w, struct storm_queue *sq,
 	return NULL;
 }
 
-/* Where a peer's memory is named: with a capability, where it must be. */
+/* Fills in the remote address, its rkey and, if needed, a capability. */
 static void name(struct storm *w, struct storm_end *e, struct storm_leg *to,
 		 struct storm_wr *wr, struct srdma_desc *d)
 {
@@ -203,7 +205,10 @@ static void name(struct storm *w, struct storm_end *e, struct storm_leg *to,
 		d->capability = storm_grant_choose(e->leg, to, wr);
 }
 
-/* All capabilities are from before all revocations. */
+/*
+ * Returns 1 if the request touches a revoked range. No capability is made after
+ * a revocation, so that all of them are revoked there.
+ */
 static int is_revoked(const struct storm_leg *leg, const struct storm_wr *wr)
 {
 	uint32_t at = storm_memory_index(leg, storm_host_target(wr));
@@ -215,7 +220,7 @@ static int is_revoked(const struct storm_leg *leg, const struct storm_wr *wr)
 	return 0;
 }
 
-/* A range of the peer's, mostly one that may be asked for. */
+/* Takes a range of the peer's arena, usually an accessible one. */
 static uint8_t *take_remote(struct storm *w, const struct storm_qp *qp,
 			    const struct storm_leg *from, struct storm_wr *wr)
 {
@@ -265,7 +270,7 @@ static int choose_remote(struct storm *w, struct storm_qp *qp,
 	return 1;
 }
 
-/* Name a place in an area, from its end on by so many bytes. */
+/* Names an address in an area: its end plus `beyond` bytes. */
 static void name_end(struct srdma_desc *d, const struct storm_leg *leg,
 		     uint32_t area, uint64_t beyond)
 {
@@ -275,7 +280,10 @@ static void name_end(struct srdma_desc *d, const struct storm_leg *leg,
 	d->rkey = a->key;
 }
 
-/* Ask for what must be refused: 1; mostly 0: left as it is. */
+/*
+ * With a small probability changes the request into one that must be refused.
+ * Returns 1 if it did.
+ */
 static int misname(struct storm *w, const struct storm_leg *to,
 		   struct srdma_desc *d, uint64_t len)
 {
@@ -283,30 +291,30 @@ static int misname(struct storm *w, const struct storm_leg *to,
 	uint32_t wrong = storm_random(w, 1000);
 
 	if (wrong < 6 && storm_one_in(w, 2))
-		d->capability = 0; /* the target shall refuse */
+		d->capability = 0; /* the responder must refuse it */
 	switch (wrong) {
-	case 0: /* a key of nobody */
+	case 0: /* unknown key */
 		d->rkey ^= 1u << storm_random(w, 32);
 		return 1;
-	case 1: /* no right */
+	case 1: /* an area without rights */
 		name_end(d, to, 2 + storm_random(w, 2), -len);
 		return 1;
-	case 2: /* one byte before it */
+	case 2: /* one byte before the area */
 		name_end(d, to, 0, -(uint64_t)to->area[0].len - 1);
 		return 1;
-	case 3: /* one byte too far */
+	case 3: /* one byte beyond the area */
 		name_end(d, to, 0, 1 - len);
 		return 1;
-	case 4: /* around the end of all addresses */
+	case 4: /* address overflow */
 		d->remote_addr = 0 - len / 2;
 		return 1;
-	case 5: /* of the other host of that worker */
+	case 5: /* an area of the worker's other leg */
 		if (legs[to == legs].mem)
 			name_end(d, &legs[to == legs], 0, -len);
 		else
 			d->rkey++;
 		return 1;
-	case 6: /* a capability of nobody, or none where one must be */
+	case 6: /* unknown capability, or none where one is needed */
 		d->capability = d->capability && storm_one_in(w, 2)
 					? 0
 					: d->capability + 1024;
@@ -316,7 +324,10 @@ static int misname(struct storm *w, const struct storm_leg *to,
 	}
 }
 
-/* Some requests must be refused, or are because of what is dying. */
+/*
+ * Marks requests that must be refused, also because their area is revoked or
+ * being deregistered.
+ */
 static void make_illegal(struct storm *w, struct storm_leg *to,
 			 struct storm_wr *wr, struct srdma_desc *d)
 {
@@ -362,8 +373,10 @@ static void expect_request(struct storm_qp *qp, struct storm_end *e,
 {
 	struct storm_leg *to = storm_host_peer(qp, e->leg->side)->leg;
 
-	/* Of a READ that is refused, parts before may be right. Of an atomic it
-	 * is known later what is answered. */
+	/*
+	 * A refused READ may have placed its first chunks. The result of an
+	 * atomic becomes known when it is executed.
+	 */
 	if (wr->op == SRDMA_DESC_READ || (wr->counter && qp->evil))
 		storm_memory_expect(e->leg, wr->local, wr->len, wr->word,
 				    qp->evil || wr->misnamed);
@@ -374,7 +387,7 @@ static void expect_request(struct storm_qp *qp, struct storm_end *e,
 		expect_message(qp, e, wr);
 }
 
-/* Nobody was asked for it. */
+/* Undoes a request that was not posted. */
 static void take_back(struct storm_qp *qp, struct storm_end *e,
 		      struct storm_wr *wr)
 {
@@ -396,7 +409,7 @@ int storm_host_send(struct storm *w, struct storm_qp *qp, int side, uint8_t op,
 	struct srdma_desc d = { .opcode = op,
 				.qpn = e->info.qpn,
 				.id = UINT64_C(1) << 32 | e->sq.tail };
-	uint8_t payload[SRDMA_MAX_IMMEDIATE];
+	uint8_t payload[SRDMA_MAX_INLINE];
 
 	if (!storm_host_sees(e) || !has_room(&e->sq) ||
 	    e->messages >= to->rq.head + STORM_MESSAGES)
@@ -454,7 +467,7 @@ void storm_host_done(struct storm_qp *qp, struct storm_end *e,
 void storm_host_lost(struct storm_qp *qp, struct storm_end *e,
 		     struct storm_wr *wr)
 {
-	/* What was posted behind so many is flushed, and never sent. */
+	/* Later requests are flushed and never sent. */
 	if (wr->remote && e->lost_count < STORM_RING) {
 		e->lost[e->lost_count++] =
 			(struct storm_range){ wr->remote, wr->len };
@@ -493,12 +506,12 @@ void storm_host_post(struct storm *w)
 	uint8_t op = (uint8_t)(1 + storm_random(w, 7));
 
 	if (!qp->live || (qp->end[side].sq.failed && !storm_one_in(w, 10)))
-		return; /* it would be flushed */
+		return; /* else it would be flushed */
 	if (storm_one_in(w, 3)) {
 		storm_host_recv(w, qp, side, len);
 		return;
 	}
-	/* Rarely longer than its receive. */
+	/* rarely longer than its RECV */
 	if (storm_host_takes_recv(op) && next < rq->tail &&
 	    len > storm_host_wr(rq, next)->len && !storm_one_in(w, 500))
 		len = storm_host_wr(rq, next)->len;
@@ -532,7 +545,7 @@ int storm_host_waits(const struct storm_end *e)
 	return storm_host_sees(e) && e->sq.head < e->sq.tail;
 }
 
-/* What an end that is gone had is its leg's again. */
+/* The memory of a destroyed end belongs to its leg again. */
 void storm_host_forget(struct storm_end *e)
 {
 	e->gone = 1;
@@ -592,7 +605,7 @@ void storm_host_bury(struct storm_qp *qp)
 	qp->live = 0;
 }
 
-/* What is under way from this end, and to it, brings anything. */
+/* Outstanding requests from and to this end may bring any bytes. */
 static void doubt(struct storm_qp *qp, struct storm_end *e)
 {
 	struct storm_end *to = storm_host_peer(qp, e->leg->side);

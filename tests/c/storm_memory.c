@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mr.h"
+#include "memory/mr.h"
 #include "op.h"
 
-/* Each word of a pattern is so much more than the one before. */
+/* difference between consecutive words of a pattern */
 static const uint64_t pace = UINT64_C(0x9d3f84d5b5470917);
 
 static const uint32_t access_of[STORM_AREAS] = { 15, 15, 1, 0 };
@@ -33,7 +33,7 @@ int storm_memory_shows(const uint8_t *at, uint32_t len)
 	return 0;
 }
 
-/* 1: these bytes are all of one kind, which is this. len is not 0. */
+/* Returns 1 if these bytes all are of this kind. len is not 0. */
 static int all_are(const struct storm_leg *leg, uint32_t from, uint32_t len,
 		   int kind)
 {
@@ -103,13 +103,16 @@ static void register_area(struct storm *w, struct storm_leg *leg, int i)
 		    "REG_MR");
 }
 
-/* One piece: what a worker writes beyond an arena is in another part. */
+/*
+ * All arrays are in one allocation: a write of the relay beyond an arena
+ * changes another array.
+ */
 static void make_room(struct storm *w, struct storm_leg *leg)
 {
 	leg->size = STORM_GAP + STORM_AREAS * (w->area_len + STORM_GAP);
 	if (leg->mem)
 		return;
-	leg->mem = malloc(4 * (size_t)leg->size);
+	leg->mem = storm_trace_arena(leg, 4 * (size_t)leg->size);
 	STORM_CHECK(w, leg->mem, "no memory");
 	leg->shadow = leg->mem + leg->size;
 	leg->after = leg->shadow + leg->size;
@@ -138,7 +141,7 @@ void storm_memory_again(struct storm_leg *leg, int area)
 
 void storm_memory_close(struct storm_leg *leg)
 {
-	free(leg->mem);
+	storm_trace_free(leg, 4 * (size_t)leg->size);
 }
 
 uint32_t storm_memory_index(const struct storm_leg *leg, const uint8_t *at)
@@ -161,9 +164,11 @@ int storm_memory_pure(struct storm_leg *leg, const uint8_t *at)
 	       storm_memory_index(leg, at) >= leg->area[2].at;
 }
 
-/* --- ranges ---------------------------------------------------------------- */
+/* --- ranges --------------------------------------------------------------- */
 
-/* The last byte of [from, from + len) that somebody has; from + len: none. */
+/*
+ * Index of the last byte of [from, from + len) that is taken; from + len: none.
+ */
 static uint32_t last_taken(const struct storm_leg *leg, uint32_t from,
 			   uint32_t len)
 {
@@ -220,7 +225,7 @@ static int is_frozen(struct storm_leg *leg, const uint8_t *at)
 	return storm_memory_area(leg, at)->state == STORM_FROZEN;
 }
 
-/* What was revoked stays as it is, whoever still asks for it. */
+/* Revoked ranges must not change, whatever request still names them. */
 static void keep_fixed(struct storm_leg *leg, uint32_t from, uint32_t len)
 {
 	for (uint32_t i = 0; i < leg->revocations; i++) {
@@ -314,7 +319,7 @@ void storm_memory_follow(struct storm_leg *leg, const uint8_t *at, uint32_t len)
 			kind[n] |= STORM_MOVED;
 }
 
-/* --- checks ---------------------------------------------------------------- */
+/* --- checks --------------------------------------------------------------- */
 
 void storm_memory_check(struct storm_leg *leg)
 {
@@ -336,9 +341,9 @@ void storm_memory_arrived(struct storm_leg *leg, const uint8_t *at,
 	}
 	for (uint32_t n = i; n < i + len; n++) {
 		if ((leg->kind[n] & STORM_KIND) == STORM_EXACT)
-			continue; /* revoked, or frozen, and checked then */
+			continue; /* revoked or frozen, and checked then */
 		STORM_CHECK(leg->w, is_after(leg, n, leg->mem[n]),
-			    "%s: byte %u of %u is not what was sent", what,
+			    "%s: byte %u of %u differs from the source", what,
 			    n - i, len);
 		leg->shadow[n] = leg->mem[n];
 		leg->kind[n] = STORM_EXACT | STORM_TAKEN;
@@ -356,15 +361,17 @@ void storm_memory_settle(struct storm_leg *leg, uint8_t *at, uint32_t len)
 	be(leg, at, len, STORM_EXACT);
 }
 
-/* No DMA is under way there, unless the host died: then some of it was not
- * done. */
+/*
+ * No DMA to these counters is in progress. After the death of a host some DMA
+ * was not done.
+ */
 static void check_counters(struct storm_leg *leg, uint32_t from, uint32_t to)
 {
 	for (uint32_t i = from; leg->open && i < to; i++)
 		if ((leg->kind[i] & (STORM_ATOMIC | STORM_KIND)) ==
 		    STORM_ATOMIC)
 			STORM_CHECK(leg->w, leg->mem[i] == leg->shadow[i],
-				    "a counter is not what atomics left");
+				    "a counter differs from its shadow");
 }
 
 static void fix(struct storm_leg *leg, uint32_t from, uint32_t to)
@@ -394,7 +401,7 @@ void storm_memory_freeze(struct storm_leg *leg, int area)
 	}
 }
 
-/* --- DMA ------------------------------------------------------------------- */
+/* --- DMA ------------------------------------------------------------------ */
 
 static struct storm_leg *leg_of(struct storm *w, const struct srdma_dma *d)
 {
@@ -407,7 +414,10 @@ static struct storm_leg *leg_of(struct storm *w, const struct srdma_dma *d)
 	return NULL;
 }
 
-/* Of what others may read all is theirs, but what was revoked. */
+/*
+ * A worker may read memory with REMOTE_READ, except revoked ranges, and sources
+ * of local requests.
+ */
 static void check_read(struct storm_leg *leg, const struct storm_area *a,
 		       uint32_t from, uint32_t len)
 {
@@ -417,12 +427,12 @@ static void check_read(struct storm_leg *leg, const struct storm_area *a,
 				    !leg->revoked[i].done ||
 					    leg->revoked[i].hi <= from ||
 					    from + len <= leg->revoked[i].lo,
-				    "what was revoked is read");
+				    "a revoked range is read");
 		return;
 	}
 	for (uint32_t i = from; i < from + len; i++)
 		STORM_CHECK(leg->w, leg->kind[i] & STORM_SOURCE,
-			    "byte %#x, which nobody may read, is read", i);
+			    "byte %#x is read without permission", i);
 }
 
 static void check_write(struct storm_leg *leg, uint32_t from, uint32_t len,
@@ -455,7 +465,7 @@ void storm_memory_dma(struct storm *w, const struct srdma_dma *d, int is_write)
 	const struct storm_area *a;
 	uint32_t from;
 
-	STORM_CHECK(w, leg, "DMA of memory that no host has");
+	STORM_CHECK(w, leg, "DMA outside all arenas");
 	from = (uint32_t)(d->addr - (uintptr_t)leg->mem);
 	a = storm_memory_area(leg, leg->mem + from);
 	STORM_CHECK(w,

@@ -1,4 +1,7 @@
-/* The arena of a storm's host and its shadow: what each byte may be. */
+/*
+ * Simulation: the arena of a host and its shadow, which holds the allowed
+ * values of each byte.
+ */
 #ifndef STORM_MEMORY_H
 #define STORM_MEMORY_H
 
@@ -7,58 +10,64 @@
 struct srdma_dma;
 
 enum storm_kind {
-	STORM_EXACT, /* shadow, and nobody may write it */
-	STORM_ONCE,  /* shadow; a DMA may make it after */
+	STORM_EXACT, /* equals shadow; must not be written */
+	STORM_ONCE,  /* equals shadow; one DMA may change it to after */
 	STORM_DONE,  /* that DMA has begun: shadow or after */
 	STORM_ANY,
-	/* and with these: */
+	/* flags: */
 	STORM_KIND = 3,
-	STORM_TAKEN = 1 << 2,  /* of a work request */
-	STORM_SOURCE = 1 << 3, /* its own worker may read it */
-	STORM_ATOMIC = 1 << 5, /* of a counter: as the atomics leave it */
-	STORM_MOVED =
-		1 << 4, /* its source changed under way: after or ~after */
+	STORM_TAKEN = 1 << 2,  /* taken by a work request */
+	STORM_SOURCE = 1 << 3, /* the local worker may read it */
+	STORM_ATOMIC = 1 << 5, /* part of a counter: changed by atomics */
+	STORM_MOVED = 1 << 4,  /* source changed meanwhile: after or ~after */
 };
 
-/* The pattern of a word. */
+/* Fills memory with the pattern that begins with word. */
 void storm_memory_fill(uint8_t *at, uint32_t len, uint64_t word);
-/* 1: a pattern is seen in these bytes. */
+/* Returns 1 if these bytes contain a pattern. */
 int storm_memory_shows(const uint8_t *at, uint32_t len);
 uint32_t storm_memory_index(const struct storm_leg *leg, const uint8_t *at);
 struct storm_area *storm_memory_area(struct storm_leg *leg, const uint8_t *at);
-/* 1: this range holds what only its one user wrote. */
+/* Returns 1 if no hostile peer may have written to this range. */
 int storm_memory_pure(struct storm_leg *leg, const uint8_t *at);
 
-/* A range of area i, the caller's alone; NULL: there is none. */
+/* Takes a free range of area i for the caller. NULL: no room. */
 uint8_t *storm_memory_take(struct storm *w, struct storm_leg *leg, uint32_t i,
 			   uint32_t len);
-/* It is nobody's again. The host changes the bytes: whoever reads or writes
- * them now is noticed. */
+/*
+ * Frees a range. The host changes its bytes, so that a later access by the
+ * relay is detected.
+ */
 void storm_memory_give(struct storm_leg *leg, uint8_t *at, uint32_t len);
-/* The host lays down a pattern. */
+/* The host writes a pattern. */
 void storm_memory_put(struct storm_leg *leg, uint8_t *at, uint32_t len,
 		      uint64_t word);
-/* Its own worker may read it. */
+/* Allows the local worker to read a range. */
 void storm_memory_lend(struct storm_leg *leg, const uint8_t *at, uint32_t len);
-/* The pattern shall be written there, once; any: or what a liar likes. */
+/*
+ * Expects the pattern to be written to a range, once. any: a hostile peer may
+ * write other bytes.
+ */
 void storm_memory_expect(struct storm_leg *leg, const uint8_t *at, uint32_t len,
 			 uint64_t word, int any);
-/* It must be there. */
+/* Checks that the expected bytes have arrived. */
 void storm_memory_arrived(struct storm_leg *leg, const uint8_t *at,
 			  uint32_t len, const char *what);
-/* The host changes what a request is being made of; it goes to another range,
- * if that is known. */
+/*
+ * The host changes the source of a request (move), and its destination, if
+ * known, may get either value (follow).
+ */
 void storm_memory_move(struct storm_leg *leg, uint8_t *at, uint32_t len);
 void storm_memory_follow(struct storm_leg *leg, const uint8_t *at,
 			 uint32_t len);
-/* Nobody writes there any more: as it may be, and nobody's again. */
+/* No DMA writes to the range any more: checks its bytes and frees it. */
 void storm_memory_settle(struct storm_leg *leg, uint8_t *at, uint32_t len);
 
-/* What an atomic found shall be written there, once. */
+/* Expects the original value of an atomic to be written, once. */
 void storm_memory_answer(struct storm_leg *leg, const uint8_t *at,
 			 uint64_t found);
 
-/* A DMA that begins. */
+/* Checks a DMA that begins. */
 void storm_memory_dma(struct storm *w, const struct srdma_dma *d, int is_write);
 
 #endif

@@ -1,14 +1,15 @@
 /*
- * No nonce is spent twice under one key, whoever has the key: a provider that
- * has others compute, and sees key and nonce of all that is sealed. A MAC
- * without a nonce has the packet number of the associated data for it (4.4).
+ * Simulation: no nonce is used twice with one key, even if several sessions
+ * share the key. The provider here wraps another one and notes key and nonce of
+ * each sealed packet. For a MAC without a nonce, the packet number in the
+ * associated data counts (4.4).
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
-#include "provider.h"
+#include "base/bytes.h"
+#include "crypto/provider.h"
 #include "storm.h"
 
 enum { AD_DIRECTION = 5, AD_PN = 12, AD_LEAST = 80 };
@@ -24,7 +25,7 @@ struct srdma_suite_ctx {
 	const struct srdma_suite_verbs *verbs;
 	const struct srdma_suite *suite;
 	const struct watch *watch;
-	uint64_t key; /* digest */
+	uint64_t key; /* digest of the key */
 };
 
 static uint64_t mix(uint64_t z)
@@ -34,7 +35,7 @@ static uint64_t mix(uint64_t z)
 	return z ^ z >> 31;
 }
 
-/* Bytes as one number, on top of another. */
+/* Mixes bytes into a digest. */
 static uint64_t digest(uint64_t z, const uint8_t *at, size_t len)
 {
 	uint8_t last[8] = { 0 };
@@ -54,7 +55,7 @@ static void spend(struct storm *w, uint64_t pair)
 		    "too many packets");
 	for (; w->nonces[at]; at = (at + 1) & (STORM_NONCES - 1))
 		STORM_CHECK(w, w->nonces[at] != pair,
-			    "a nonce twice under one key");
+			    "a nonce is used twice with one key");
 	w->nonces[at] = pair;
 }
 
@@ -67,7 +68,7 @@ static void note(struct srdma_suite_ctx *c, const struct srdma_suite_io *io)
 		spend(w, digest(c->key, io->nonce, c->suite->iv_len));
 		return;
 	}
-	if (!io->in) /* of a KDF, or a memory proof */
+	if (!io->in) /* KDF or memory proof */
 		return;
 	STORM_CHECK(w, io->ad_len >= AD_LEAST, "no associated data");
 	number[0] = io->ad[AD_DIRECTION];
@@ -75,7 +76,7 @@ static void note(struct srdma_suite_ctx *c, const struct srdma_suite_io *io)
 	spend(w, digest(c->key, number, sizeof(number)));
 }
 
-/* --- the verbs -------------------------------------------------------------- */
+/* --- provider functions --------------------------------------------------- */
 
 static void set_key(struct srdma_suite_ctx *c, const uint8_t *key)
 {
@@ -152,9 +153,9 @@ static const struct srdma_suite_verbs *verbs(const struct srdma_suite *s)
 	return &all;
 }
 
-/* --- the provider ------------------------------------------------------------ */
+/* --- provider ------------------------------------------------------------- */
 
-/* The fastest, made once: it tests itself. */
+/* The fastest provider, created once because it runs a self-test. */
 static struct srdma_provider *fastest(const struct storm *w)
 {
 	static struct srdma_provider *made;
@@ -175,7 +176,7 @@ struct srdma_provider *storm_nonce_watch(struct storm *w, int side)
 	watch->provider.name = "watch";
 	watch->provider.verbs = verbs;
 	watch->w = w;
-	/* Both, against each other. */
+	/* compare the fastest provider with OpenSSL */
 	watch->inner = side == (int)(w->seed % 3) ? NULL : fastest(w);
 	return &watch->provider;
 }

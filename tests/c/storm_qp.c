@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "relay_impl.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 uint8_t storm_qp_secret_len(const struct storm *w)
 {
@@ -21,7 +21,9 @@ uint8_t storm_qp_secret_len(const struct storm *w)
 	return s->key_len > 16 ? 32 : 16;
 }
 
-/* Both legs are for a group, whose K_PD the client's takes once. */
+/*
+ * Both legs are in trust groups, and the client's can adopt the server's K_PD.
+ */
 static int may_share(const struct storm_leg *client,
 		     const struct storm_leg *server)
 {
@@ -54,7 +56,7 @@ void storm_qp_ask(const struct storm_qp *qp, int side,
 	make_generation(qp, params->generation);
 }
 
-/* KEY: the server's for a group, else both ends'. */
+/* KEY: only at the server for a trust group, else at both ends. */
 static void ask_keys(struct storm *w, struct storm_qp *qp,
 		     struct srdma_qp_secret_answer answer[2])
 {
@@ -133,7 +135,7 @@ static void choose_mode(struct storm *w, struct storm_qp *qp)
 		return;
 	qp->shared =
 		may_share(qp->end[qp->client].leg, qp->end[!qp->client].leg);
-	/* A leg for a group has no other policy. */
+	/* A leg in a trust group has no other policy. */
 	if (!qp->shared &&
 	    (qp->end[0].leg->leg->shared || qp->end[1].leg->leg->shared))
 		qp->mode &= ~SRDMA_MODE_PD;
@@ -150,7 +152,10 @@ void storm_qp_open(struct storm *w, int i, int leg0, int leg1)
 	for (int side = 0; side < 2; side++) {
 		struct storm_end *e = &qp->end[side];
 
-		/* As workers do: what is asked for now has its times from now. */
+		/*
+		 * Advances the relay's clock, from which the new QP's deadlines
+		 * count.
+		 */
 		srdma_relay_run(w->side[side].relay, w->now, 0);
 		e->leg = &w->side[side].leg[side ? leg1 : leg0];
 		p.sq = e->sq.depth = 1 + storm_random(w, 24);
@@ -172,16 +177,16 @@ void storm_qp_open(struct storm *w, int i, int leg0, int leg1)
 	w->opening = 0;
 }
 
-/* --- again ------------------------------------------------------------------ */
+/* --- replacement ---------------------------------------------------------- */
 
-enum { TIRED = 20, SOON = 3 }; /* one in so many looks */
+enum { TIRED = 20, SOON = 3 }; /* one in so many checks */
 
 static int is_live(const struct storm_leg *leg)
 {
 	return leg->open && !leg->closing;
 }
 
-/* It is not what it was: new QPs wait until it is. */
+/* Returns 1 if a leg needs renewal: it gets no new QPs until then. */
 static int is_worn(const struct storm_leg *leg)
 {
 	for (int i = 0; i < STORM_AREAS; i++)
@@ -199,7 +204,7 @@ static int has_qps(const struct storm *w, const struct storm_leg *leg)
 	return 0;
 }
 
-/* Nothing of its memory is in use: it is checked once more, and then new. */
+/* No QP uses the leg any more: checks its memory and renews it. */
 static void renew_leg(struct storm *w, struct storm_leg *leg, int i)
 {
 	struct storm_area *guarded = &leg->area[STORM_GUARDED];
@@ -243,7 +248,7 @@ static int is_over(struct storm *w, const struct storm_qp *qp)
 	return qp->doomed && storm_one_in(w, TIRED);
 }
 
-/* Records of it may still come. */
+/* Keeps the QPNs, whose records may still arrive. */
 static void remember(struct storm *w, const struct storm_qp *qp)
 {
 	for (int side = 0; side < 2; side++) {

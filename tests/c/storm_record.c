@@ -4,25 +4,25 @@
 #include "storm_host.h"
 #include "storm_memory.h"
 
-/* A request succeeded: it has happened, wholly. */
+/* A request succeeded: all its effects must be visible. */
 static void succeeded(struct storm_qp *qp, struct storm_end *e,
 		      struct storm_wr *wr)
 {
 	struct storm *w = e->leg->w;
 	struct storm_end *peer = storm_host_peer(qp, e->leg->side);
 
-	STORM_CHECK(w, wr->legal, "what must be refused succeeded");
+	STORM_CHECK(w, wr->legal, "an illegal request succeeded");
 	if (storm_host_takes_recv(wr->op)) {
 		STORM_CHECK(w, wr->message < peer->rq.tail,
-			    "no receive was posted for this message");
+			    "no RECV was posted for this message");
 		STORM_CHECK(
 			w, !peer->rq.failed || wr->message < peer->rq.failed_at,
-			"a message arrived, its receive failed");
+			"a message arrived but its RECV failed");
 	}
 	STORM_CHECK(w, !wr->counter || wr->executed || peer->leg->tainted,
-		    "an atomic succeeded that was not executed");
+		    "an atomic succeeded but was not executed");
 	if (srdma_desc_is_answered(wr->op))
-		storm_memory_arrived(e->leg, wr->local, wr->len, "answer");
+		storm_memory_arrived(e->leg, wr->local, wr->len, "response");
 	else if (wr->remote)
 		storm_memory_arrived(peer->leg, wr->remote, wr->len, "WRITE");
 	else if (wr->message >= peer->rq.head && !peer->gone)
@@ -47,7 +47,7 @@ static void end_request(struct storm_qp *qp, struct storm_end *e, uint32_t i,
 			e->sq.failed_op = wr->op;
 		}
 	} else {
-		STORM_CHECK(w, !e->sq.failed, "success behind an error");
+		STORM_CHECK(w, !e->sq.failed, "success after an error");
 		if (!qp->evil)
 			succeeded(qp, e, wr);
 	}
@@ -57,7 +57,7 @@ static void end_request(struct storm_qp *qp, struct storm_end *e, uint32_t i,
 		storm_host_done(qp, e, wr);
 }
 
-/* Those before it that were to end silently have succeeded. */
+/* Earlier unsignaled requests have succeeded. */
 static void send_record(struct storm_qp *qp, struct storm_end *e,
 			const struct srdma_record *r)
 {
@@ -87,7 +87,7 @@ static void send_record(struct storm_qp *qp, struct storm_end *e,
 	STORM_CHECK(w,
 		    r->vendor_err ||
 			    storm_host_wr(sq, i)->flags & SRDMA_DESC_SIGNALED,
-		    "a record that was not asked for");
+		    "a record of an unsignaled request");
 	end_request(qp, e, i, r->vendor_err);
 	sq->head++;
 }
@@ -101,11 +101,12 @@ static void received(struct storm_qp *qp, struct storm_end *e,
 	struct storm_end *peer = storm_host_peer(qp, e->leg->side);
 	const struct storm_message *m = storm_host_message(peer, i);
 
-	STORM_CHECK(w, !e->rq.failed, "a receive succeeds behind an error");
+	STORM_CHECK(w, !e->rq.failed, "a RECV succeeded after an error");
 	if (qp->evil)
 		return;
 	STORM_CHECK(w, i < peer->messages && m->legal && m->len == r->byte_len,
-		    "receive %u: %u bytes that nobody sent", i, r->byte_len);
+		    "receive %u: %u bytes, but nothing like it was sent", i,
+		    r->byte_len);
 	STORM_CHECK(w,
 		    (r->opcode == SRDMA_WC_RECV) ==
 			    (m->op != SRDMA_DESC_WRITE_IMM),
@@ -127,12 +128,12 @@ static void recv_record(struct storm_qp *qp, struct storm_end *e,
 	struct storm_wr *wr = storm_host_wr(rq, rq->head);
 
 	STORM_CHECK(w, r->id == rq->head && rq->head < rq->tail,
-		    "receive %u of [%u, %u) ended", (uint32_t)r->id, rq->head,
+		    "RECV %u of [%u, %u) ended", (uint32_t)r->id, rq->head,
 		    rq->tail);
 	if (!r->vendor_err) {
 		received(qp, e, r);
 	} else {
-		STORM_CHECK(w, qp->doomed, "receive failed: %s",
+		STORM_CHECK(w, qp->doomed, "RECV failed: %s",
 			    srdma_reason(r->vendor_err)->name);
 		if (!rq->failed)
 			rq->failed_at = rq->head;
@@ -142,9 +143,11 @@ static void recv_record(struct storm_qp *qp, struct storm_end *e,
 	storm_memory_give(e->leg, wr->local, wr->len);
 }
 
-/* 1: a READ or atomic before a request that the peer refused may flush: packets
- * are lost, or overtaken on another wire, or a part of the READ came where there
- * was no room (docs/protocol.md 5). */
+/*
+ * Returns 1 if a READ or atomic before a refused request may be flushed,
+ * because packets are lost, overtaken on another connection, or a read chunk
+ * arrived without room for it (docs/protocol.md 5).
+ */
 static int may_lose_answers(const struct storm *w, const struct storm_end *e)
 {
 	const struct srdma_stats *own =
@@ -156,7 +159,7 @@ static int may_lose_answers(const struct storm *w, const struct storm_end *e)
 	       peers->wires_lost || peers->refused[SRDMA_REFUSED_GAP];
 }
 
-/* A request that the peer refused is the first that fails. */
+/* The refused request is the first one that fails. */
 static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 		     uint32_t reason)
 {
@@ -171,7 +174,7 @@ static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 	if (may_lose_answers(w, e) && srdma_desc_is_answered(e->sq.failed_op))
 		return;
 	STORM_CHECK(w, e->sq.failed == (int)reason,
-		    "refused with %s; the first to fail did with %s",
+		    "refused with %s, but the first failure is %s",
 		    srdma_reason(reason)->name,
 		    srdma_reason((uint32_t)e->sq.failed)->name);
 }
@@ -193,7 +196,7 @@ static void take_record(struct storm_leg *leg, const struct srdma_record *r)
 
 		if (!qp->live || e->leg != leg || e->info.qpn != r->qpn)
 			continue;
-		if (e->gone) /* written before, seen after */
+		if (e->gone) /* written before the QP was destroyed */
 			return;
 		if (r->opcode == SRDMA_WC_QP_EVENT)
 			qp_event(qp, e, r->vendor_err);
@@ -227,16 +230,18 @@ void storm_record_poll(struct storm_leg *leg, uint32_t n)
 	ring = srdma_port_mem_ring(leg->conn);
 	while (n--) {
 		uint32_t slot = leg->consumed & (leg->ring - 1);
+		const uint8_t *at = ring + (size_t)slot * SRDMA_RECORD_LEN;
 		uint32_t old = leg->consumed < leg->ring
 				       ? 0
 				       : leg->consumed + 1 - leg->ring;
 
-		srdma_record_decode(&r, ring + (size_t)slot * SRDMA_RECORD_LEN);
+		srdma_record_decode(&r, at);
 		if (r.sequence == old)
 			break;
 		STORM_CHECK(leg->w, r.sequence == leg->consumed + 1,
 			    "record %u was overrun", leg->consumed + 1);
 		leg->consumed++;
+		storm_trace_record(leg, at);
 		take_record(leg, &r);
 	}
 	tell_credit(leg);

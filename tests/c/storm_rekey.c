@@ -1,12 +1,12 @@
 /*
- * Storms: epochs and new secrets (docs/protocol.md 3.5). New secrets come as
- * the key exchange brings them: first to who opens, then to who seals.
+ * Simulation: epochs and new secrets (docs/protocol.md 3.5). New secrets come
+ * in the order of the key exchange: first to the receiver, then to the sender.
  */
 #include <errno.h>
 #include <string.h>
 
 #include "relay_impl.h"
-#include "session_state.h"
+#include "session/session_state.h"
 #include "storm.h"
 
 static struct srdma_relay *relay_of(const struct storm_end *e)
@@ -19,7 +19,7 @@ static int can_be_asked(const struct storm_end *e)
 	return !storm_host_is_dead(e);
 }
 
-/* With pd what is received with comes from the leg's K_PD of now. */
+/* With PD the secret comes from the current K_PD of the receiver's leg. */
 static void ask_secret(struct storm *w, struct storm_qp *qp, int to,
 		       struct srdma_qp_rekey *next)
 {
@@ -50,7 +50,7 @@ static int give(const struct storm_end *e, struct srdma_qp_rekey *next,
 	return srdma_relay_qp_rekey(relay_of(e), e->leg->leg, next);
 }
 
-/* The end that opens gets its part. */
+/* Gives the receiver its secret. */
 static void begin(struct storm *w, struct storm_qp *qp, int to)
 {
 	struct srdma_qp_rekey *next = &qp->next[to], rx;
@@ -83,9 +83,10 @@ void storm_rekey_strike(struct storm *w)
 }
 
 /*
- * The end that seals has no other new secret: the one before was taken. But
- * with pd, where K_PD stayed, the chain has the same secret as the new one: what
- * it sealed is taken for that, and the new one waits on.
+ * Gives the sender its secret. The sender holds no other new secret, because
+ * the one before is in use. Exception: with PD and an unchanged K_PD the chain
+ * has the same secret as the new one. Packets of the chain's epoch are then
+ * taken for the new secret, which keeps waiting at the sender.
  */
 static void finish(struct storm *w, struct storm_qp *qp, int to)
 {
@@ -109,10 +110,12 @@ void storm_rekey_follow(struct storm *w)
 			finish(w, &w->qp[i / 2], i % 2);
 }
 
-/* --- checks ---------------------------------------------------------------- */
+/* --- checks --------------------------------------------------------------- */
 
-/* A key lives until the window has passed the first packet of the next one
- * that verified: at some time before it was seen here. */
+/*
+ * A key is dropped when the window has passed the first verified packet of the
+ * next epoch. This test notices the new epoch some time after that packet.
+ */
 static void check_end(struct storm *w, struct storm_end *e)
 {
 	const struct srdma_qp *qp = srdma_relay_qp(relay_of(e), e->info.qpn);
@@ -129,7 +132,7 @@ static void check_end(struct storm *w, struct storm_end *e)
 	STORM_CHECK(w,
 		    !epochs->key[SRDMA_EPOCH_BEFORE].live ||
 			    s->window.next <= e->epoch_seen_at + s->window.size,
-		    "the key of epoch %u lives on", epochs->number - 1);
+		    "the key of epoch %u is still kept", epochs->number - 1);
 }
 
 void storm_rekey_check(struct storm *w)
@@ -158,16 +161,16 @@ void storm_rekey_calm(struct storm *w)
 							    SRDMA_TX) &&
 					    !srdma_session_renewing(
 						    own->session, SRDMA_RX),
-				    "a new secret of QP %d is not taken", i);
+				    "a new secret of QP %d is not in use", i);
 		}
 	}
 }
 
-/* --- on the wire ------------------------------------------------------------ */
+/* --- wire ----------------------------------------------------------------- */
 
 static int is_last_word(const struct storm *w, const uint8_t *data)
 {
-	const uint32_t body = /* behind BTH, AETH, STH and tag */
+	const uint32_t body = /* after BTH, AETH, STH and tag */
 		SRDMA_BTH_LEN + 4 + SRDMA_STH_LEN + w->tag_len;
 
 	return data[0] == SRDMA_OP_ACKNOWLEDGE &&
@@ -183,7 +186,7 @@ void storm_rekey_wire(struct storm *w, struct storm_end *from,
 		from->epoch_packets++;
 	} else {
 		STORM_CHECK(w, bits == (from->epoch + 1) % 4,
-			    "epoch %u behind %u", bits, from->epoch);
+			    "epoch %u after %u", bits, from->epoch);
 		from->epoch = bits;
 		from->epoch_packets = 1;
 		w->rekeys++;
@@ -196,6 +199,6 @@ void storm_rekey_wire(struct storm *w, struct storm_end *from,
 			    from->epoch_packets + SRDMA_LAST_WORDS <=
 				    from->limit ||
 			    is_last_word(w, data),
-		    "packet %u of an epoch that permits %u is no last word",
+		    "packet %u of an epoch that permits %u is no NAK or CLOSE",
 		    from->epoch_packets, from->limit);
 }

@@ -1,4 +1,7 @@
-/* What atomics do, and the results that a target keeps (docs/protocol.md 5). */
+/*
+ * Execution of atomics, and the results that a responder keeps
+ * (docs/protocol.md 5).
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +11,7 @@
 
 #include "atomic.h"
 
-static void test_apply(void **state)
+static void test_apply_changes_value(void **state)
 {
 	static const struct {
 		struct srdma_atomic how;
@@ -31,8 +34,11 @@ static void test_apply(void **state)
 
 static struct srdma_table_memory memory;
 
-/* Growth keeps all; without memory nothing changes; at most size are kept. */
-static void test_room(void **state)
+/*
+ * The table of results grows without losing any, stays unchanged without
+ * memory, and holds at most `size` results.
+ */
+static void test_results_grow_up_to_size(void **state)
 {
 	enum { SIZE = 100, ROW = sizeof(struct srdma_atomic_result) };
 	struct srdma_atomic_results t;
@@ -65,7 +71,7 @@ static void test_room(void **state)
 	assert_int_equal(memory.used, 0);
 }
 
-static void test_kept(void **state)
+static void test_results_keep_latest(void **state)
 {
 	struct srdma_atomic_results t;
 	uint64_t value;
@@ -92,9 +98,9 @@ static void test_kept(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_apply),
-		cmocka_unit_test(test_room),
-		cmocka_unit_test(test_kept),
+		cmocka_unit_test(test_apply_changes_value),
+		cmocka_unit_test(test_results_grow_up_to_size),
+		cmocka_unit_test(test_results_keep_latest),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

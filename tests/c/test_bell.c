@@ -1,4 +1,4 @@
-#include "bell.h"
+#include "port/shm/doorbell.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 struct fixture {
-	struct srdma_bell bell;
+	struct srdma_doorbell bell;
 	struct srdma_ringer ringer;
 	int eventfd;
 };
@@ -23,8 +23,8 @@ static int setup(void **state)
 {
 	static struct fixture f;
 
-	f = (struct fixture){ .eventfd = srdma_bell_eventfd() };
-	assert_int_equal(srdma_bell_create(&f.bell), 0);
+	f = (struct fixture){ .eventfd = srdma_doorbell_eventfd() };
+	assert_int_equal(srdma_doorbell_create(&f.bell), 0);
 	assert_int_equal(srdma_ringer_open(&f.ringer, f.eventfd, f.bell.fd), 0);
 	*state = &f;
 	return 0;
@@ -36,7 +36,7 @@ static int teardown(void **state)
 
 	srdma_ringer_close(&f->ringer);
 	srdma_ringer_close(&f->ringer);
-	srdma_bell_destroy(&f->bell);
+	srdma_doorbell_destroy(&f->bell);
 	close(f->eventfd);
 	return 0;
 }
@@ -51,45 +51,48 @@ static uint64_t rings(struct fixture *f)
 	return 0;
 }
 
-static void test_rings_only_who_sleeps(void **state)
+static void test_only_sleeper_is_rung(void **state)
 {
 	struct fixture *f = *state;
 
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_int_equal(rings(f), 0);
-	srdma_bell_arm(&f->bell, SRDMA_BELL_NEWS);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_int_equal(rings(f), 1);
-	srdma_bell_disarm(&f->bell);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+	srdma_doorbell_disarm(&f->bell);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_int_equal(rings(f), 0);
 }
 
-static void test_memory_wakes_who_asked_for_it(void **state)
+static void test_memory_ring_wakes_only_armed_for_memory(void **state)
 {
 	struct fixture *f = *state;
 
-	srdma_bell_arm(&f->bell, SRDMA_BELL_NEWS);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_MEMORY);
+	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_MEMORY);
 	assert_int_equal(rings(f), 0);
-	srdma_bell_arm(&f->bell, SRDMA_BELL_NEWS | SRDMA_BELL_MEMORY);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_MEMORY);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+	srdma_doorbell_arm(&f->bell,
+			   SRDMA_DOORBELL_NEWS | SRDMA_DOORBELL_MEMORY);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_MEMORY);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_int_equal(rings(f), 2);
 }
 
-static void test_a_full_counter_does_not_block(void **state)
+static void test_full_counter_does_not_block(void **state)
 {
 	struct fixture *f = *state;
 	uint64_t most = UINT64_MAX - 1;
 
 	assert_int_equal(write(f->eventfd, &most, sizeof(most)), sizeof(most));
-	srdma_bell_arm(&f->bell, SRDMA_BELL_NEWS);
-	srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS);
+	srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 	assert_true(rings(f) == most);
 }
 
-/* As the ports sleep: edges, so that the counter is never read. */
+/*
+ * Like the ports, use edge-triggered epoll, so that the counter is never read.
+ */
 static void test_every_ring_is_an_edge(void **state)
 {
 	struct fixture *f = *state;
@@ -97,16 +100,16 @@ static void test_every_ring_is_an_edge(void **state)
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 
 	assert_int_equal(epoll_ctl(epoll, EPOLL_CTL_ADD, f->eventfd, &ev), 0);
-	srdma_bell_arm(&f->bell, SRDMA_BELL_NEWS);
+	srdma_doorbell_arm(&f->bell, SRDMA_DOORBELL_NEWS);
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(epoll_wait(epoll, &ev, 1, 0), 0);
-		srdma_ringer_ring(&f->ringer, SRDMA_BELL_NEWS);
+		srdma_ringer_ring(&f->ringer, SRDMA_DOORBELL_NEWS);
 		assert_int_equal(epoll_wait(epoll, &ev, 1, 0), 1);
 	}
 	close(epoll);
 }
 
-static void test_others_cannot_write_the_bell(void **state)
+static void test_peer_cannot_write_doorbell(void **state)
 {
 	struct fixture *f = *state;
 
@@ -125,7 +128,7 @@ static int unsealed_page(void)
 	return fd;
 }
 
-static void test_what_is_no_eventfd_is_refused(void **state)
+static void test_non_eventfd_is_refused(void **state)
 {
 	struct fixture *f = *state;
 	struct srdma_ringer r = { 0 };
@@ -142,7 +145,7 @@ static void test_what_is_no_eventfd_is_refused(void **state)
 	close(ends[1]);
 }
 
-static void test_what_is_no_bell_is_refused(void **state)
+static void test_unsealed_page_is_refused(void **state)
 {
 	struct fixture *f = *state;
 	struct srdma_ringer r = { 0 };
@@ -162,13 +165,13 @@ static void test_what_is_no_bell_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		BELL(test_rings_only_who_sleeps),
-		BELL(test_memory_wakes_who_asked_for_it),
-		BELL(test_a_full_counter_does_not_block),
+		BELL(test_only_sleeper_is_rung),
+		BELL(test_memory_ring_wakes_only_armed_for_memory),
+		BELL(test_full_counter_does_not_block),
 		BELL(test_every_ring_is_an_edge),
-		BELL(test_others_cannot_write_the_bell),
-		BELL(test_what_is_no_eventfd_is_refused),
-		BELL(test_what_is_no_bell_is_refused),
+		BELL(test_peer_cannot_write_doorbell),
+		BELL(test_non_eventfd_is_refused),
+		BELL(test_unsealed_page_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * What is kept beyond a gap, and the gaps, against a model that looks at every
- * packet by itself.
+ * Reorder buffer and gaps, compared with a model that examines every packet
+ * separately.
  */
 #include "beyond.h"
 
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "port.h"
+#include "port/port.h"
 
 enum {
 	MESSAGES = 60,
@@ -31,7 +31,7 @@ static uint32_t below(uint32_t n)
 	return (uint32_t)((seed >> 32) * n >> 32);
 }
 
-/* --- buffers that are counted ------------------------------------------- */
+/* --- counted buffers ------------------------------------------------------ */
 
 static int bufs_out;
 
@@ -59,19 +59,22 @@ static struct srdma_buf *get(void)
 	return NULL;
 }
 
-/* --- the model ------------------------------------------------------------ */
+/* --- model ---------------------------------------------------------------- */
 
 struct model {
-	struct srdma_packet packet[PACKETS]; /* all there are, in order */
+	struct srdma_packet packet[PACKETS]; /* all packets, in order */
 	int kept[PACKETS];
 	int count;
-	int at;		     /* packets before it are executed */
-	int furthest;	     /* verified; -1: none */
-	uint64_t pn, before; /* next; one was lost since the furthest came */
+	int at;	      /* packets before this index are executed */
+	int furthest; /* highest verified index; -1: none */
+	/*
+	 * next packet number; 1 if a packet was lost since the highest arrived
+	 */
+	uint64_t pn, before;
 	uint64_t highest;
 };
 
-/* READs, messages of several packets, and empty ones. */
+/* Fills the model with READs, multi-packet messages and empty ones. */
 static void fill(struct model *m)
 {
 	static const uint8_t opcodes[2][4] = {
@@ -139,7 +142,10 @@ static int in_gap(const struct srdma_gap *g, const struct srdma_packet *p)
 	       p->offset - g->offset < g->length;
 }
 
-/* The other parts of a READ are not missed where a later request is next. */
+/*
+ * Returns 1 for a read chunk that no gap reports, because a kept chunk of the
+ * same READ precedes it and the next request follows.
+ */
 static int passed_over(const struct model *m, int i)
 {
 	uint64_t id = m->packet[i].request_id;
@@ -162,7 +168,7 @@ static int missing(const struct model *m, int i)
 	return i <= m->furthest || m->before;
 }
 
-/* 1: p lies behind all of the gap. */
+/* Returns 1 if p lies behind the whole gap. */
 static int behind(const struct srdma_gap *g, const struct srdma_packet *p)
 {
 	if (g->length & SRDMA_GAP_IDS)
@@ -173,7 +179,10 @@ static int behind(const struct srdma_gap *g, const struct srdma_packet *p)
 		p->offset >= g->offset + g->length);
 }
 
-/* Where a READ ends is not known: what follows its last part may be nothing. */
+/*
+ * Returns 1 if a gap begins after a read chunk: the length of a READ is
+ * unknown, so that the gap may be empty.
+ */
 static int follows_a_read(const struct model *m, const struct srdma_gap *g)
 {
 	for (int i = 0; i < m->count; i++) {
@@ -207,8 +216,10 @@ static void check(const struct model *m, struct srdma_beyond *b)
 			found += in;
 			named[g] += (unsigned)in;
 		}
-		/* Nothing is said of what is before the first, or behind the
-		 * eighth. */
+		/*
+		 * the gaps before the first and after the eighth are not
+		 * reported
+		 */
 		if (gaps.skips && !found && !behind(&gaps.gap[0], p))
 			continue;
 		if (n == SRDMA_MAX_GAPS && behind(&gaps.gap[n - 1], p))
@@ -219,7 +230,7 @@ static void check(const struct model *m, struct srdma_beyond *b)
 		assert_true(named[g] || follows_a_read(m, &gaps.gap[g]));
 }
 
-/* --- lives ------------------------------------------------------------------ */
+/* --- random sequences ----------------------------------------------------- */
 
 static void execute(struct model *m, struct srdma_beyond *b)
 {
@@ -279,7 +290,7 @@ static void step(struct model *m, struct srdma_beyond *b)
 	srdma_beyond_count(b, pn);
 	m->highest = pn;
 	if (below(8) == 0 || i >= m->count)
-		return; /* an ack, an answer */
+		return; /* an ack or a response */
 	m->packet[i].pn = pn;
 	if (i > m->at) {
 		keep(m, b, i);
@@ -289,13 +300,13 @@ static void step(struct model *m, struct srdma_beyond *b)
 	execute(m, b);
 }
 
-/* Lost ones behind the highest number are not known to be lost. */
+/* The loss of the latest packets is not known yet. */
 static int known(const struct model *m)
 {
 	return m->highest == m->pn - 1;
 }
 
-static void random_lives(void **state)
+static void test_random_sequences_match_model(void **state)
 {
 	static struct model m;
 	unsigned checks = 0;
@@ -327,7 +338,7 @@ static void random_lives(void **state)
 	assert_true(checks > LIVES * 50);
 }
 
-/* --- by hand ------------------------------------------------------------------ */
+/* --- examples ------------------------------------------------------------- */
 
 static struct srdma_packet write_at(uint64_t id, uint32_t offset, uint32_t len)
 {
@@ -349,8 +360,8 @@ static int keep_one(struct srdma_beyond *b, struct srdma_packet p)
 	return r;
 }
 
-/* Whatever shares a byte with what is kept is not kept. */
-static void overlaps(void **state)
+/* A packet that overlaps a kept packet is not kept. */
+static void test_overlapping_packets_are_not_kept(void **state)
 {
 	struct srdma_beyond_pool pool;
 	struct srdma_beyond b = { .pool = &pool };
@@ -377,8 +388,11 @@ static void overlaps(void **state)
 	srdma_beyond_pool_destroy(&pool);
 }
 
-/* 512 of a QP at most, and three times what is left of the pool. */
-static void bounds(void **state)
+/*
+ * A QP may keep at most 512 packets, and at most three times the free part of
+ * the pool.
+ */
+static void test_limits_of_kept_packets(void **state)
 {
 	static const uint32_t rows[][2] = {
 		{ 0, 0 }, { 1, 1 },    { 2, 2 },
@@ -404,8 +418,8 @@ static void bounds(void **state)
 	}
 }
 
-/* The request ids of gaps are the low 32 bits. */
-static void high_ids(void **state)
+/* Gaps hold the low 32 bits of request ids. */
+static void test_gaps_hold_low_32_bits_of_ids(void **state)
 {
 	const uint64_t high = (UINT64_C(7) << 32) - 2;
 	const struct srdma_beyond_from from = { .at = { high, 12 },
@@ -430,9 +444,11 @@ static void high_ids(void **state)
 	srdma_beyond_pool_destroy(&pool);
 }
 
-/* Of the numbers above the furthest's all have come, or not; those below it
- * that come late do not count. */
-static void numbers(void **state)
+/*
+ * A gap after the highest request depends on packet numbers above that of its
+ * packet. Late lower numbers do not count.
+ */
+static void test_missing_packet_number_makes_gap(void **state)
 {
 	struct srdma_beyond_from from = { .at = { 1, 0 }, .credit = 100 };
 	struct srdma_beyond_pool pool;
@@ -476,8 +492,11 @@ static void expect_page(struct srdma_beyond *b, uint32_t first, uint8_t count,
 	}
 }
 
-/* More gaps than an ack can tell: by pages, and the newest in between. */
-static void pages(void **state)
+/*
+ * More gaps than an ack can hold are reported in pages, alternating with the
+ * newest gaps.
+ */
+static void test_many_gaps_are_reported_in_pages(void **state)
 {
 	struct srdma_beyond_pool pool;
 	struct srdma_beyond b = { .pool = &pool };
@@ -498,7 +517,7 @@ static void pages(void **state)
 		expect_page(&b, 13, 7, 1);
 		expect_page(&b, 16, 4, 1);
 	}
-	/* All from the next page on came meanwhile: it begins anew. */
+	/* All gaps from the next page on are closed: paging starts again. */
 	expect_page(&b, 13, 7, 1);
 	expect_page(&b, 0, 8, 0);
 	expect_page(&b, 13, 7, 1);
@@ -513,9 +532,12 @@ static void pages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_lives), cmocka_unit_test(overlaps),
-		cmocka_unit_test(bounds),	cmocka_unit_test(high_ids),
-		cmocka_unit_test(numbers),	cmocka_unit_test(pages),
+		cmocka_unit_test(test_random_sequences_match_model),
+		cmocka_unit_test(test_overlapping_packets_are_not_kept),
+		cmocka_unit_test(test_limits_of_kept_packets),
+		cmocka_unit_test(test_gaps_hold_low_32_bits_of_ids),
+		cmocka_unit_test(test_missing_packet_number_makes_gap),
+		cmocka_unit_test(test_many_gaps_are_reported_in_pages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,9 @@
 /*
- * What the bearer of a token can derive is what was granted, found by deriving
- * all that can be derived; and the token itself.
+ * The keys that follow from a capability token are exactly the granted ones.
+ * The tests derive every possible key and compare. They also check the token
+ * itself.
  */
-#include "capability.h"
+#include "memory/capability.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -16,9 +17,9 @@
 
 #include "granting.h"
 
-enum { NODES = 256 /* of up to 64 blocks, as in a heap */ };
+enum { NODES = 256 /* nodes of a tree with up to 64 blocks, in heap order */ };
 
-/* A region, and all the keys of its trees, derived the long way. */
+/* A region, and all keys of its trees, derived step by step. */
 static struct {
 	int exists;
 	struct srdma_memnode node;
@@ -45,9 +46,12 @@ static void set_truth(const struct srdma_memtree *t)
 	}
 }
 
-/* Exactly ------------------------------------------------------------------ */
+/* --- exact grants --------------------------------------------------------- */
 
-/* All that follows from a key: mark it, check it against the truth. */
+/*
+ * Marks every node whose key follows from this key, and compares each key with
+ * the truth.
+ */
 static void derive(int marks[NODES], unsigned right, size_t i,
 		   const uint8_t *key)
 {
@@ -90,7 +94,10 @@ static void derivable_is_granted(const struct srdma_capability *given)
 			    (SRDMA_CAPABILITY_KEYS - used) * SRDMA_MEMKEY_LEN));
 }
 
-/* All ranges of blocks of a region; those that cut a granule are refused. */
+/*
+ * Tests all ranges of blocks of a region. A range that splits a granule is
+ * refused.
+ */
 static void all_ranges(uint64_t len, unsigned limit)
 {
 	const struct srdma_memtree t = region(len, 6, limit);
@@ -116,22 +123,22 @@ static void all_ranges(uint64_t len, unsigned limit)
 	srdma_memkey_cache_wipe(&cache);
 }
 
-static void every_range(void **state)
+static void test_every_range_grants_exactly(void **state)
 {
 	(void)state;
 	for (uint64_t blocks = 1; blocks <= 64; blocks++)
 		all_ranges(64 * blocks, 48);
 }
 
-/* The last block is not whole. */
-static void every_range_cut(void **state)
+/* with a partial last block */
+static void test_every_range_with_partial_last_block(void **state)
 {
 	(void)state;
 	for (uint64_t blocks = 1; blocks <= 64; blocks++)
 		all_ranges(64 * blocks - 1 - blocks * 7 % 63, 48);
 }
 
-static void every_range_of_limited_depth(void **state)
+static void test_every_range_with_limited_depth(void **state)
 {
 	(void)state;
 	for (unsigned limit = 1; limit <= 5; limit++)
@@ -145,8 +152,10 @@ static int same_range(size_t i, size_t j)
 	       truth[i].node.hi == truth[j].node.hi;
 }
 
-/* Derive a child of node i with the range of node j: that gives the keys of
- * i's own children, and no other. */
+/*
+ * Derives a child of node i with the range of node j. Only a child of i with
+ * that range may get its key.
+ */
 static void misuse(size_t i, size_t j)
 {
 	uint8_t key[SRDMA_MEMKEY_LEN];
@@ -161,7 +170,7 @@ static void misuse(size_t i, size_t j)
 	}
 }
 
-static void no_other_way_down(void **state)
+static void test_child_key_needs_own_range(void **state)
 {
 	(void)state;
 	for (uint64_t blocks = 1; blocks <= 9; blocks++) {
@@ -175,8 +184,11 @@ static void no_other_way_down(void **state)
 	}
 }
 
-/* A sealed token holds K_access of its nodes and nothing that leads on. */
-static void sealed_is_final(void **state)
+/*
+ * A sealed token holds K_access of its nodes and no key from which others
+ * follow.
+ */
+static void test_sealed_token_holds_access_keys(void **state)
 {
 	const struct srdma_memtree t = region(64 * 11, 6, 48);
 
@@ -204,9 +216,9 @@ static void sealed_is_final(void **state)
 	}
 }
 
-/* Narrowing ---------------------------------------------------------------- */
+/* --- narrowing ------------------------------------------------------------ */
 
-/* Every range of every range of a region, open and sealed. */
+/* Narrows open and sealed capabilities to a range inside or outside theirs. */
 static void narrow_to(const struct srdma_capability *open,
 		      const struct srdma_capability *sealed, uint64_t lo,
 		      uint64_t hi, uint8_t rights)
@@ -254,7 +266,7 @@ static void narrow_all(uint64_t lo, uint64_t hi, uint8_t rights)
 			narrow_to(&open, &sealed, from, to, rights);
 }
 
-static void narrowing(void **state)
+static void test_narrowing_equals_direct_grant(void **state)
 {
 	const struct srdma_memtree t = region(64 * 9, 6, 48);
 	uint8_t rights = 0;
@@ -269,8 +281,8 @@ static void narrowing(void **state)
 	}
 }
 
-/* Rights can be given up and not be got. */
-static void narrowing_rights(void **state)
+/* Narrowing can only remove rights. */
+static void test_narrowing_only_removes_rights(void **state)
 {
 	const struct srdma_memtree t = region(64 * 7, 6, 48);
 
@@ -306,7 +318,7 @@ static void narrowing_rights(void **state)
 	}
 }
 
-static void narrow_refuses_parts(void **state)
+static void test_narrowing_refuses_partial_blocks(void **state)
 {
 	const struct srdma_memtree t = region(64 * 7 + 9, 6, 48);
 	struct srdma_capability cap, got;
@@ -321,7 +333,7 @@ static void narrow_refuses_parts(void **state)
 	assert_int_equal(narrow(&got, &cap, 64 * 7, 64 * 7 + 9, 7), 0);
 }
 
-static void sealing(void **state)
+static void test_sealing_once(void **state)
 {
 	const struct srdma_memkey_bearer nobody = { { 0 }, 0 };
 	const struct srdma_memkey_bearer somebody = { "\1", 0 };
@@ -343,7 +355,7 @@ static void sealing(void **state)
 	assert_true(same(&cap, &got));
 	assert_int_equal(srdma_capability_ready(&got, &cmac), 0);
 	assert_true(same(&cap, &got));
-	/* an open one that was made ready is nothing to hand on */
+	/* an open capability prepared for use cannot be encoded */
 	got = before;
 	assert_int_equal(srdma_capability_ready(&got, &cmac), 0);
 	assert_int_equal(srdma_capability_encode(token, &got), -EPERM);
@@ -357,9 +369,9 @@ static void sealing(void **state)
 	}
 }
 
-/* Finding ------------------------------------------------------------------ */
+/* --- find ----------------------------------------------------------------- */
 
-static void finding(void **state)
+static void test_find_key_of_byte(void **state)
 {
 	const struct srdma_memtree t = region(64 * 13 - 5, 6, 48);
 	struct srdma_capability cap;
@@ -393,10 +405,12 @@ static void finding(void **state)
 			 -ERANGE);
 }
 
-/* At the target ------------------------------------------------------------ */
+/* --- at the responder ----------------------------------------------------- */
 
-/* Does the target take an access to one byte, as `claimed` and from `bearer`,
- * that is proven by the key that the capability has for `right`? */
+/*
+ * Returns 1 if the responder accepts a 1-byte access as `claimed` from
+ * `bearer`, proven with the capability's key for `right`.
+ */
 static int taken(const struct srdma_capability *cap, uint8_t right,
 		 uint8_t claimed, uint64_t at,
 		 const struct srdma_memkey_bearer *bearer)
@@ -450,7 +464,7 @@ static void try_all(const struct srdma_capability *cap)
 	}
 }
 
-static void rights_matrix(void **state)
+static void test_rights_of_token_and_operation(void **state)
 {
 	const struct srdma_memtree t = region(64 * 13 - 5, 6, 48);
 
@@ -468,7 +482,7 @@ static void rights_matrix(void **state)
 	}
 }
 
-/* Regions of up to 2^48 bytes ----------------------------------------------- */
+/* --- regions of up to 2^48 bytes ------------------------------------------ */
 
 static void random_region(uint64_t *seed)
 {
@@ -499,8 +513,10 @@ static void random_range(uint64_t *seed, const struct srdma_memtree *t,
 	limits[1] = b == count ? len : b * g;
 }
 
-/* Is the key of this node one that follows from the capability? By trying all
- * keys that it has. */
+/*
+ * Returns 1 if the key of this node follows from the capability, by trying all
+ * its keys.
+ */
 static int derivable(const struct srdma_capability *cap, uint8_t right,
 		     const struct srdma_memnode *node)
 {
@@ -517,7 +533,7 @@ static int derivable(const struct srdma_capability *cap, uint8_t right,
 	return 1;
 }
 
-/* Nodes around the ends of the range, and anywhere: derivable if inside. */
+/* Nodes around the ends of the range and random ones: derivable only inside. */
 static void probe(uint64_t *seed, const struct srdma_capability *cap)
 {
 	const uint64_t lo = cap->scope.lo, hi = cap->scope.hi;
@@ -540,7 +556,9 @@ static void probe(uint64_t *seed, const struct srdma_capability *cap)
 	}
 }
 
-/* No two neighbours make up a node, or a node with an only child: fewest. */
+/*
+ * The nodes are the fewest possible: the parent of each node exceeds the range.
+ */
 static void check_nodes(const struct srdma_capability *cap)
 {
 	const unsigned depth = srdma_memtree_depth(&tree);
@@ -572,7 +590,7 @@ static void random_case(uint64_t *seed)
 	cap = travel(&cap);
 	check_nodes(&cap);
 	probe(seed, &cap);
-	/* by a chain of narrowings, and at once */
+	/* a chain of narrowings equals one direct grant */
 	for (int i = 0; i < 3; i++) {
 		random_range(seed, &tree, at);
 		if (at[0] < cap.scope.lo || at[1] > cap.scope.hi)
@@ -585,7 +603,7 @@ static void random_case(uint64_t *seed)
 	probe(seed, &cap);
 }
 
-static void random_regions(void **state)
+static void test_random_regions(void **state)
 {
 	const int n = getenv("SRDMA_SOAK") ? 100000 : 2000;
 	uint64_t seed = 48;
@@ -599,18 +617,18 @@ static void random_regions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_range),
-		cmocka_unit_test(every_range_cut),
-		cmocka_unit_test(every_range_of_limited_depth),
-		cmocka_unit_test(no_other_way_down),
-		cmocka_unit_test(sealed_is_final),
-		cmocka_unit_test(narrowing),
-		cmocka_unit_test(narrowing_rights),
-		cmocka_unit_test(narrow_refuses_parts),
-		cmocka_unit_test(sealing),
-		cmocka_unit_test(finding),
-		cmocka_unit_test(rights_matrix),
-		cmocka_unit_test(random_regions),
+		cmocka_unit_test(test_every_range_grants_exactly),
+		cmocka_unit_test(test_every_range_with_partial_last_block),
+		cmocka_unit_test(test_every_range_with_limited_depth),
+		cmocka_unit_test(test_child_key_needs_own_range),
+		cmocka_unit_test(test_sealed_token_holds_access_keys),
+		cmocka_unit_test(test_narrowing_equals_direct_grant),
+		cmocka_unit_test(test_narrowing_only_removes_rights),
+		cmocka_unit_test(test_narrowing_refuses_partial_blocks),
+		cmocka_unit_test(test_sealing_once),
+		cmocka_unit_test(test_find_key_of_byte),
+		cmocka_unit_test(test_rights_of_token_and_operation),
+		cmocka_unit_test(test_random_regions),
 	};
 
 	return cmocka_run_group_tests(tests, open_cmac, close_cmac);

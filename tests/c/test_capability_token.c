@@ -1,5 +1,5 @@
-/* Capabilities as bytes: one token for each, and nothing else is taken. */
-#include "capability.h"
+/* Encoding of capabilities: each has one token, and nothing else decodes. */
+#include "memory/capability.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@ static int decode(size_t len)
 	return r;
 }
 
-/* Every flip, every length, every two keys exchanged. */
+/* Flips every bit, tries every length, and swaps every two keys. */
 static void mutate(const struct srdma_capability *cap)
 {
 	const size_t len = (size_t)srdma_capability_encode(token, cap);
@@ -54,7 +54,7 @@ static void mutate(const struct srdma_capability *cap)
 	}
 }
 
-static void mutations(void **state)
+static void test_changed_token_is_refused(void **state)
 {
 	static const struct srdma_memkey_bearer bearers[] = {
 		{ { 0 }, 1 }, { "\1", 0 }, { "sixteen bytes it", UINT32_MAX }
@@ -75,7 +75,7 @@ static void mutations(void **state)
 	}
 }
 
-/* The check, as who changes a token would set it. */
+/* Sets the check value, as an attacker who changes a token would. */
 static void set_check(size_t len)
 {
 	uint8_t digest[SHA256_DIGEST_LENGTH];
@@ -85,8 +85,11 @@ static void set_check(size_t len)
 	       SRDMA_CAPABILITY_CHECK);
 }
 
-/* With the check set right, what is taken is the token of what it says. */
-static void one_token_each(void **state)
+/*
+ * With a correct check value, a changed token either fails or encodes to the
+ * same bytes again.
+ */
+static void test_decoded_token_encodes_to_same_bytes(void **state)
 {
 	const struct srdma_memtree t = region(64 * 13 - 5, 6, 48);
 	struct srdma_capability cap;
@@ -109,41 +112,41 @@ static void one_token_each(void **state)
 		}
 		token[bit / 8] ^= (uint8_t)(1U << bit % 8);
 	}
-	/* rkey, 2 of rights, and all bits of keys at least */
+	/* at least: rkey, 2 of the rights, and all bits of keys */
 	assert_in_range(taken, 32 + 2 + 8 * (len - 72), 8 * len);
 }
 
-/* One field each, in a token of two nodes of a region of 640 bytes. */
-static void illegal_fields(void **state)
+/* One field each, in a token with two nodes of a region of 640 bytes. */
+static void test_illegal_fields_are_refused(void **state)
 {
 	static const struct {
 		unsigned at, flip;
 		int want;
 	} rows[] = {
 		{ 2, 0x03, -EPROTO }, /* version 2 */
-		{ 3, 0x01, -EPROTO }, /* sealed for nobody */
+		{ 3, 0x01, -EPROTO }, /* sealed without holder */
 		{ 3, 0x02, -EPROTO },
 		{ 3, 0x80, -EPROTO },
 		{ 7, 0x0d, -EPROTO },  /* rkey 0 */
-		{ 8, 0xff, -EPROTO },  /* start behind end */
+		{ 8, 0xff, -EPROTO },  /* start after end */
 		{ 16, 0x80, -EPROTO }, /* longer than 2^63 */
 		{ 31, 0x01, -EPROTO }, /* lo */
-		{ 30, 0x01, -EPROTO }, /* lo behind hi */
-		{ 38, 0x80, -EPROTO }, /* hi behind the end */
+		{ 30, 0x01, -EPROTO }, /* lo after hi */
+		{ 38, 0x80, -EPROTO }, /* hi after the end */
 		{ 39, 0x01, -EPROTO },
-		{ 40, 0x01, -EPROTO }, /* a holder of an open token */
-		{ 59, 0x01, -EPROTO }, /* an expiry of an open token */
+		{ 40, 0x01, -EPROTO }, /* holder in an open token */
+		{ 59, 0x01, -EPROTO }, /* expiry in an open token */
 		{ 60, 6 ^ 5, -EPROTO },
 		{ 60, 6 ^ 31, -EPROTO },
-		{ 60, 6 ^ 7, -EPROTO }, /* then 64 is no multiple */
+		{ 60, 6 ^ 7, -EPROTO }, /* 64 is no multiple of the block */
 		{ 61, 48, -EPROTO },	/* depth limit 0 */
 		{ 61, 48 ^ 49, -EPROTO },
-		{ 61, 48 ^ 3, -EPROTO }, /* then 64 is no multiple */
-		{ 62, 1, -EPROTO },	 /* no right */
+		{ 61, 48 ^ 3, -EPROTO }, /* 64 is no multiple of the granule */
+		{ 62, 1, -EPROTO },	 /* no rights */
 		{ 62, 8, -EPROTO },
-		{ 62, 2, -EMSGSIZE }, /* two rights, keys for one */
+		{ 62, 2, -EMSGSIZE }, /* two rights, keys for one only */
 		{ 63, 1, -EPROTO },
-		{ 62, 3, 0 }, /* another right */
+		{ 62, 3, 0 }, /* the other right */
 		{ 61, 48 ^ 4, 0 },
 		{ 64, 1, 0 },
 	};
@@ -169,7 +172,7 @@ static void illegal_fields(void **state)
 	assert_int_equal(decode(72), -EPROTO);
 }
 
-static void longest_token(void **state)
+static void test_longest_token(void **state)
 {
 	const uint64_t len = UINT64_C(1) << 63, g = UINT64_C(1) << 15;
 	const struct srdma_memtree t = { 1, 1 + len, 6, 48 };
@@ -186,10 +189,10 @@ static void longest_token(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(mutations),
-		cmocka_unit_test(one_token_each),
-		cmocka_unit_test(illegal_fields),
-		cmocka_unit_test(longest_token),
+		cmocka_unit_test(test_changed_token_is_refused),
+		cmocka_unit_test(test_decoded_token_encodes_to_same_bytes),
+		cmocka_unit_test(test_illegal_fields_are_refused),
+		cmocka_unit_test(test_longest_token),
 	};
 
 	return cmocka_run_group_tests(tests, open_cmac, close_cmac);

@@ -1,5 +1,5 @@
-/* The context of AES-CMAC: its key is that of the last call, or nobody's. */
-#include "cmac.h"
+/* AES-CMAC contexts: they use the key of the last call, or none. */
+#include "crypto/cmac.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include "cmac_keys.h"
 #include "failing.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 static const uint8_t zero[32], text[] = "a message of more than one block";
 
@@ -20,7 +20,7 @@ static void sum(struct srdma_cmac *c, uint8_t out[SRDMA_CMAC_LEN])
 	assert_int_equal(srdma_cmac_sum(c, out, text, sizeof(text)), 0);
 }
 
-static void test_forget(void **state)
+static void test_forget_clears_key(void **state)
 {
 	static const uint8_t key[32] = "a key that nobody may find later";
 	uint8_t got[SRDMA_CMAC_LEN], keyed[SRDMA_CMAC_LEN];
@@ -37,7 +37,7 @@ static void test_forget(void **state)
 		assert_int_equal(srdma_cmac_sum(&c, got, text, sizeof(text)),
 				 -EIO);
 		assert_memory_equal(got, zero, sizeof(got));
-		/* It can be keyed again. */
+		/* the context can be keyed again */
 		assert_int_equal(srdma_cmac_key(&c, key), 0);
 		sum(&c, got);
 		assert_memory_equal(got, keyed, sizeof(got));
@@ -45,8 +45,8 @@ static void test_forget(void **state)
 	}
 }
 
-/* Where the provider fails there is no context that could hold a key. */
-static void test_forget_where_the_provider_fails(void **state)
+/* If the provider fails to clear the key, the context is destroyed. */
+static void test_failed_forget_destroys_context(void **state)
 {
 	uint8_t out[SRDMA_CMAC_LEN];
 	struct srdma_suite_verbs failing;
@@ -62,13 +62,13 @@ static void test_forget_where_the_provider_fails(void **state)
 	assert_null(c.ctx);
 	assert_int_equal(srdma_cmac_sum(&c, out, text, sizeof(text)), -EIO);
 	assert_memory_equal(out, zero, sizeof(out));
-	/* It can be keyed again. */
+	/* the context can be keyed again */
 	assert_int_equal(srdma_cmac_key(&c, text), 0);
 	assert_int_equal(srdma_cmac_sum(&c, out, text, sizeof(text)), 0);
 	srdma_cmac_destroy(&c);
 }
 
-/* Many sums at once are what they are one by one; without a key there is none. */
+/* Parallel sums equal single sums; without a key both fail. */
 static void check_sums(struct srdma_provider *provider, size_t key_len)
 {
 	enum { STRIDE = 100, LANES = SRDMA_SUITE_LANES };
@@ -105,15 +105,17 @@ static void check_sums(struct srdma_provider *provider, size_t key_len)
 	assert_memory_equal(out[0], zero, sizeof(out[0]));
 }
 
-static void test_sums(void **state)
+static void test_parallel_sums_equal_single_sums(void **state)
 {
 	(void)state;
 	cmac_keys(check_sums);
 }
 
-/* A library that refuses its jobs (a lane counts 16 bits of bytes): no sum, and
- * nothing is left of them. */
-static void test_sums_that_fail(void **state)
+/*
+ * If ipsec-mb refuses a job (lengths have 16 bits), all sums fail and later
+ * ones are not affected.
+ */
+static void test_refused_job_fails_all_sums(void **state)
 {
 	static uint8_t in[SRDMA_SUITE_LANES][16], huge[1 << 17];
 	uint8_t out[SRDMA_SUITE_LANES][SRDMA_CMAC_LEN], want[SRDMA_CMAC_LEN];
@@ -124,7 +126,7 @@ static void test_sums_that_fail(void **state)
 
 	(void)state;
 	if (srdma_provider_create(&p, "ipsec-mb")) {
-		print_message("ipsec-mb is not here: only it has jobs\n");
+		print_message("ipsec-mb is not available: skipped\n");
 		skip();
 	}
 	assert_int_equal(srdma_cmac_create(&c, 16, p), 0);
@@ -144,10 +146,10 @@ static void test_sums_that_fail(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_forget),
-		cmocka_unit_test(test_forget_where_the_provider_fails),
-		cmocka_unit_test(test_sums),
-		cmocka_unit_test(test_sums_that_fail),
+		cmocka_unit_test(test_forget_clears_key),
+		cmocka_unit_test(test_failed_forget_destroys_context),
+		cmocka_unit_test(test_parallel_sums_equal_single_sums),
+		cmocka_unit_test(test_refused_job_fails_all_sums),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

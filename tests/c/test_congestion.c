@@ -1,4 +1,4 @@
-/* The window of packets under way (docs/protocol.md 5.5). */
+/* Congestion window (docs/protocol.md 5.5). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ static void expect(const struct srdma_congestion *c, uint32_t window)
 	assert_int_equal(srdma_congestion_window(c), window);
 }
 
-/* A round: a packet left at its begin, another measured at its end. */
+/* One round trip: its RTT sample is from a packet sent after the one before. */
 static void round_of(struct srdma_congestion *c, uint64_t *now, uint64_t rtt)
 {
 	*now += rtt + 1;
@@ -36,7 +36,7 @@ static struct srdma_congestion begin(uint64_t *now, uint64_t rtt)
 	return c;
 }
 
-static void test_ordered(void **state)
+static void test_window_of_ordered_wire(void **state)
 {
 	struct srdma_congestion c;
 
@@ -58,9 +58,13 @@ static void test_ordered(void **state)
 	expect(&c, MOST);
 }
 
-/* It doubles while it is used; too long a round trip: it looks, and narrows
- * only if that of before was too long by what it saw. */
-static void test_delay(void **state)
+/*
+ * The window doubles per round trip while it is used. After a round with too
+ * long an RTT, the least window is used until one round is measured. Then the
+ * window is restored, and reduced only if the earlier RTT was too long for the
+ * base RTT known by then.
+ */
+static void test_long_rtt_probes_before_reduction(void **state)
 {
 	uint64_t now;
 	struct srdma_congestion c = begin(&now, 100 * US);
@@ -78,13 +82,17 @@ static void test_delay(void **state)
 	srdma_congestion_arrived(&c, 4, 1);
 	expect(&c, SRDMA_CONGESTION_LEAST);
 	round_of(&c, &now, 110 * US);
-	expect(&c, 32); /* 64 100 / 198, at least half */
+	expect(&c, 32); /* 64 * 100 / 198, at least half */
 	srdma_congestion_arrived(&c, 33, 1);
 	expect(&c, 33);
 }
 
-/* A queue that stands is looked under; one that was not there narrows not. */
-static void test_standing(void **state)
+/*
+ * A standing queue above a quarter of the permitted one causes such a probe
+ * after 20 rounds, and the window is restored afterwards. A shorter queue
+ * causes no probe.
+ */
+static void test_standing_queue_is_probed(void **state)
 {
 	uint64_t now;
 	struct srdma_congestion c = begin(&now, 100 * US);
@@ -102,8 +110,11 @@ static void test_standing(void **state)
 	expect(&c, 16);
 }
 
-/* Loss narrows only beside a queue, or where it is much; once. */
-static void test_loss(void **state)
+/*
+ * Loss reduces the window only together with a queue, or if it is heavy. The
+ * loss of packets sent before the last reduction does not count.
+ */
+static void test_loss_needs_queue_to_reduce_window(void **state)
 {
 	uint64_t now, sent;
 	struct srdma_congestion c = begin(&now, 100 * US);
@@ -127,8 +138,11 @@ static void test_loss(void **state)
 	expect(&c, 52); /* at least a sixteenth less */
 }
 
-/* On a long path half of it may be queue, or more where few are under way. */
-static void test_long_path(void **state)
+/*
+ * On a path with a long RTT the permitted queue is half of the base RTT, or
+ * more for a small window.
+ */
+static void test_long_path_tolerates_longer_queue(void **state)
 {
 	uint64_t now;
 	struct srdma_congestion c = begin(&now, 10 * MS);
@@ -141,8 +155,8 @@ static void test_long_path(void **state)
 	expect(&c, SRDMA_CONGESTION_LEAST);
 }
 
-/* Never less than four, or all that there may be. */
-static void test_least(void **state)
+/* The window is never less than 4, or the maximum if that is smaller. */
+static void test_window_has_minimum(void **state)
 {
 	(void)state;
 	for (uint32_t most = 1; most < 6; most++) {
@@ -159,8 +173,8 @@ static void test_least(void **state)
 	}
 }
 
-/* Back where it was after a few round trips. */
-static void test_timeout(void **state)
+/* After a timeout the window recovers within a few round trips. */
+static void test_window_recovers_after_timeout(void **state)
 {
 	uint64_t now;
 	struct srdma_congestion c = begin(&now, 10 * US);
@@ -170,7 +184,8 @@ static void test_timeout(void **state)
 	expect(&c, 50);
 	c.slow = c.window;
 	srdma_congestion_timeout(&c);
-	srdma_congestion_timeout(&c); /* twice */
+	/* a second timeout has no further effect */
+	srdma_congestion_timeout(&c);
 	expect(&c, 4);
 	srdma_congestion_arrived(&c, 46, 1);
 	expect(&c, 50);
@@ -180,8 +195,8 @@ static void test_timeout(void **state)
 	expect(&c, 51);
 }
 
-/* A path that became longer is not taken for a queue for ever. */
-static void test_base(void **state)
+/* If the path becomes longer, the base RTT follows after a while. */
+static void test_base_rtt_follows_longer_path(void **state)
 {
 	uint64_t now;
 	struct srdma_congestion c = begin(&now, 10 * US);
@@ -197,10 +212,14 @@ static void test_base(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ordered),	  cmocka_unit_test(test_delay),
-		cmocka_unit_test(test_standing),  cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_long_path), cmocka_unit_test(test_least),
-		cmocka_unit_test(test_timeout),	  cmocka_unit_test(test_base),
+		cmocka_unit_test(test_window_of_ordered_wire),
+		cmocka_unit_test(test_long_rtt_probes_before_reduction),
+		cmocka_unit_test(test_standing_queue_is_probed),
+		cmocka_unit_test(test_loss_needs_queue_to_reduce_window),
+		cmocka_unit_test(test_long_path_tolerates_longer_queue),
+		cmocka_unit_test(test_window_has_minimum),
+		cmocka_unit_test(test_window_recovers_after_timeout),
+		cmocka_unit_test(test_base_rtt_follows_longer_path),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

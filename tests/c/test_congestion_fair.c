@@ -1,6 +1,8 @@
-/* Flows that share a way which drops what is too much (docs/protocol.md 5.5):
- * each gets its part, and the way is used. SRDMA_FAIR_SEEDS says how many times,
- * with other random numbers. */
+/*
+ * Fairness: flows share a link that drops excess packets (docs/protocol.md
+ * 5.5). Each gets its share, and the link is used. SRDMA_FAIR_SEEDS sets the
+ * number of runs with different random numbers.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,9 +15,12 @@
 #define US UINT64_C(1000)
 #define MS UINT64_C(1000000)
 
-/* Ways: 10 and 1 Gbit/s, near and far, with the queue of a switch's port. */
+/*
+ * Links of 10 and 1 Gbit/s with short and long RTT and the queue of a switch
+ * port.
+ */
 static const struct {
-	uint64_t rate, latency, queue, warm, ns; /* of struct bottleneck */
+	uint64_t rate, latency, queue, warm, ns; /* see struct bottleneck */
 } ways[] = {
 	{ 1250, 5 * US, 200 * US, 40 * MS, 20 * MS },
 	{ 1250, 5 * US, 40 * US, 40 * MS, 20 * MS },
@@ -26,7 +31,7 @@ static const struct {
 
 enum { WAYS = sizeof(ways) / sizeof(ways[0]) };
 
-/* The sanitizers see it all in one near way and one far. */
+/* With sanitizers only the first and the last link are tested. */
 #ifdef SRDMA_SANITIZED
 enum { STRIDE = WAYS - 1 };
 #else
@@ -59,9 +64,10 @@ static void run(struct bottleneck *b)
 		b->used, b->dropped);
 }
 
-/* Those that start together, and one after another. All are run, so that one
- * sees which are not as fair as they shall be, or do not use the way: how many
- * that were. */
+/*
+ * Runs flows that start together and one after another, and prints all results.
+ * Returns the number of runs that are unfair or leave the link unused.
+ */
 static int share_badly(uint8_t op, unsigned way, unsigned seed, double jain)
 {
 	int bad = 0;
@@ -99,21 +105,21 @@ static void check_share(uint8_t op, double jain)
 	assert_int_equal(bad, 0);
 }
 
-static void test_share(void **state)
+static void test_write_flows_share_fairly(void **state)
 {
 	(void)state;
 	check_share(SRDMA_DESC_WRITE, 0.75);
 }
 
-/* The answers of READs have windows of their own. */
-static void test_answers(void **state)
+/* The responses of READs have a window of their own. */
+static void test_read_flows_share_fairly(void **state)
 {
 	(void)state;
 	check_share(SRDMA_DESC_READ, 0.6);
 }
 
-/* What is lost to somebody on a free way does not narrow the window. */
-static void test_attacked(void **state)
+/* Random loss on an idle link does not reduce the window. */
+static void test_random_loss_keeps_throughput(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < WAYS; i += STRIDE) {
@@ -130,9 +136,9 @@ static void test_attacked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_share),
-		cmocka_unit_test(test_answers),
-		cmocka_unit_test(test_attacked),
+		cmocka_unit_test(test_write_flows_share_fairly),
+		cmocka_unit_test(test_read_flows_share_fairly),
+		cmocka_unit_test(test_random_loss_keeps_throughput),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

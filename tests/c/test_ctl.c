@@ -14,7 +14,7 @@ static const enum srdma_ctl_side ANS = SRDMA_CTL_ANSWER;
 
 enum { TOKEN_MIN = 88, TOKEN_MAX = 4584 }; /* 6.2 */
 
-/* Lengths of the bodies as the table of 10 gives them. */
+/* Body lengths from the table of 10. */
 static const struct {
 	const char *name;
 	struct srdma_ctl_span len[2];
@@ -48,7 +48,7 @@ static const struct {
 #undef FIXED
 };
 
-/* A message whose body is all zero, which every layout accepts. */
+/* Builds a message with a zero body, which is legal for every kind. */
 static size_t zero_message(uint8_t out[SRDMA_CTL_MAX], uint8_t kind,
 			   unsigned len)
 {
@@ -58,8 +58,8 @@ static size_t zero_message(uint8_t out[SRDMA_CTL_MAX], uint8_t kind,
 	return SRDMA_CTL_HEADER_LEN + len;
 }
 
-/* Every length that a message can have. */
-static void test_lengths(void **state)
+/* every possible length */
+static void test_body_lengths(void **state)
 {
 	uint8_t in[SRDMA_CTL_MAX], out[SRDMA_CTL_MAX];
 	struct srdma_ctl_msg m;
@@ -134,7 +134,7 @@ static void test_broken_headers(void **state)
 		assert_int_equal(srdma_ctl_decode(&m, REQ, in, len), -EPROTO);
 		in[i] = 0;
 	}
-	in[11] = EPERM; /* a request has no status */
+	in[11] = EPERM; /* a request must have status 0 */
 	assert_int_equal(srdma_ctl_peek(&m, in, len), 0);
 	assert_int_equal(srdma_ctl_decode(&m, REQ, in, len), -EPROTO);
 }
@@ -166,7 +166,7 @@ static void keys_fill(struct srdma_ctl_msg *m)
 	strcpy(m->keys.identity, "spiffe://x/\xc3\xa4");
 }
 
-/* Offsets written out by hand from the table of 10. */
+/* offsets written out by hand from the table of 10 */
 static void test_keys_layout(void **state)
 {
 	uint8_t out[SRDMA_CTL_MAX];
@@ -229,7 +229,8 @@ static void test_open_layout(void **state)
 	m.open.flags = SRDMA_CTL_SHARED;
 	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 20);
 	assert_memory_equal(out + 12, "\0\0\1\0\0\0\0\1", 8);
-	out[16] = 0x80; /* unknown flags are for the worker to refuse */
+	/* the decoder accepts unknown flags; the worker refuses them */
+	out[16] = 0x80;
 	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 20), 0);
 	assert_int_equal(back.open.flags, 0x80000001);
 }
@@ -336,8 +337,8 @@ static void test_rekey_layout(void **state)
 	assert_memory_equal(out + 12, "\0\0\0\5\0\0\0\2", 8);
 }
 
-/* Fields that are zero: bytes of the request that no member has. */
-static void test_zero_fields(void **state)
+/* reserved bytes of requests */
+static void test_reserved_bytes_must_be_zero(void **state)
 {
 	static const struct {
 		uint8_t kind;
@@ -365,7 +366,7 @@ static void test_zero_fields(void **state)
 	}
 }
 
-static void test_token(void **state)
+static void test_token_lengths(void **state)
 {
 	uint8_t out[SRDMA_CTL_MAX];
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_INSTALL }, back;
@@ -387,7 +388,7 @@ static void test_token(void **state)
 	assert_int_equal(SRDMA_CAPABILITY_MAX, TOKEN_MAX);
 }
 
-/* Text of 64 bytes in INIT's answer, at its end. */
+/* Decodes INIT's response with this text in its last field of 64 bytes. */
 static int text_decodes(const char *text, size_t len)
 {
 	uint8_t in[SRDMA_CTL_MAX];
@@ -453,7 +454,7 @@ static void test_encode_refuses_text_without_end(void **state)
 	assert_int_equal(srdma_ctl_encode(out, ANS, &m), SRDMA_CTL_MAX);
 }
 
-static void test_refusals(void **state)
+static void test_refusal_response(void **state)
 {
 	uint8_t out[SRDMA_CTL_MAX];
 	struct srdma_ctl_msg m = { .kind = 99, .tag = 7, .status = EPROTO };
@@ -471,7 +472,7 @@ static void test_refusals(void **state)
 	assert_int_equal(srdma_ctl_decode(&back, ANS, out, 24), -EPROTO);
 }
 
-static void test_stats(void **state)
+static void test_stats_lengths(void **state)
 {
 	uint8_t out[SRDMA_CTL_MAX];
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_STATS }, back;
@@ -493,7 +494,7 @@ static void test_stats(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lengths),
+		cmocka_unit_test(test_body_lengths),
 		cmocka_unit_test(test_unknown_kind),
 		cmocka_unit_test(test_broken_headers),
 		cmocka_unit_test(test_keys_layout),
@@ -503,12 +504,12 @@ int main(void)
 		cmocka_unit_test(test_cap_layout),
 		cmocka_unit_test(test_revoke_layout),
 		cmocka_unit_test(test_rekey_layout),
-		cmocka_unit_test(test_zero_fields),
-		cmocka_unit_test(test_token),
+		cmocka_unit_test(test_reserved_bytes_must_be_zero),
+		cmocka_unit_test(test_token_lengths),
 		cmocka_unit_test(test_text_fields),
 		cmocka_unit_test(test_encode_refuses_text_without_end),
-		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_stats),
+		cmocka_unit_test(test_refusal_response),
+		cmocka_unit_test(test_stats_lengths),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 static const struct srdma_desc sample = {
 	.opcode = SRDMA_DESC_WRITE_IMM,
@@ -25,7 +25,7 @@ static const struct srdma_desc sample = {
 	.capability = 0x0badcab1,
 };
 
-/* Decode a copy that ends where its allocation ends, for ASan. */
+/* Decodes a copy that fills its allocation exactly, for ASan. */
 static int decode(struct srdma_desc *d, const uint8_t *in, size_t len)
 {
 	uint8_t *copy = malloc(len + !len);
@@ -56,8 +56,8 @@ static void assert_same(const struct srdma_desc *a, const struct srdma_desc *b)
 	assert_int_equal(a->compare, b->compare);
 }
 
-/* The table of 9.1, byte by byte. */
-static void bytes(void **state)
+/* The table of 9.1 as bytes. */
+static void test_descriptor_bytes(void **state)
 {
 	static const uint8_t want[SRDMA_DESC_LEN] =
 		"\x02\x03\x00\x00\x00\x12\x34\x56"
@@ -78,7 +78,7 @@ static void bytes(void **state)
 	assert_same(&d, &sample);
 }
 
-static void refusals(void **state)
+static void test_illegal_descriptors_are_refused(void **state)
 {
 	static const struct {
 		int at, value, len, want;
@@ -107,8 +107,8 @@ static void refusals(void **state)
 	}
 }
 
-/* INLINE only where the NIC would read the host's memory. */
-static void immediate_payload(void **state)
+/* INLINE is legal only where the NIC would read host memory. */
+static void test_inline_needs_local_source(void **state)
 {
 	static const struct {
 		uint8_t opcode;
@@ -127,7 +127,7 @@ static void immediate_payload(void **state)
 		d = sample;
 		d.capability = 0;
 		d.opcode = rows[i].opcode;
-		d.length = SRDMA_MAX_IMMEDIATE;
+		d.length = SRDMA_MAX_INLINE;
 		srdma_desc_encode(in, &d);
 		assert_int_equal(decode(&d, in, sizeof(in)), 0);
 		d.flags = SRDMA_DESC_INLINE;
@@ -139,8 +139,8 @@ static void immediate_payload(void **state)
 	}
 }
 
-/* A capability only where a peer's memory is named. */
-static void capability(void **state)
+/* A capability is legal only where the request names the peer's memory. */
+static void test_capability_needs_remote_memory(void **state)
 {
 	static const struct {
 		uint8_t opcode;
@@ -159,7 +159,7 @@ static void capability(void **state)
 
 		d.opcode = rows[i].opcode;
 		srdma_desc_encode(in, &d);
-		for (int at = 52; at < 56; at++) { /* any of its bytes */
+		for (int at = 52; at < 56; at++) { /* each byte of the handle */
 			memset(in + 52, 0, 4);
 			assert_int_equal(decode(&d, in, sizeof(in)), 0);
 			in[at] = 1;
@@ -169,8 +169,11 @@ static void capability(void **state)
 	}
 }
 
-/* Operands behind the descriptor, of 8 bytes; no compare where none is. */
-static void atomics(void **state)
+/*
+ * Atomics: the operands follow the descriptor, the length is 8, and FETCH_ADD
+ * has no compare operand.
+ */
+static void test_atomic_operands(void **state)
 {
 	static const uint8_t behind[] = "\x01\x02\x03\x04\x05\x06\x07\x08"
 					"\x11\x12\x13\x14\x15\x16\x17\x18";
@@ -208,8 +211,10 @@ static void atomics(void **state)
 	}
 }
 
-/* What is refused still names its QP and id, for the failed completion. */
-static void refused_is_named(void **state)
+/*
+ * A refused descriptor still yields its QP and id, for the failed completion.
+ */
+static void test_refused_descriptor_yields_qp_and_id(void **state)
 {
 	uint8_t in[SRDMA_DESC_LEN];
 	struct srdma_desc d;
@@ -224,8 +229,8 @@ static void refused_is_named(void **state)
 	assert_int_equal(srdma_desc_qpn(in, 7), 0);
 }
 
-/* The table of 9.2. */
-static void record(void **state)
+/* the table of 9.2 */
+static void test_record_bytes(void **state)
 {
 	static const struct srdma_record r = {
 		.id = 0x0102030405060708,
@@ -259,13 +264,13 @@ static void record(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes),
-		cmocka_unit_test(refusals),
-		cmocka_unit_test(immediate_payload),
-		cmocka_unit_test(capability),
-		cmocka_unit_test(atomics),
-		cmocka_unit_test(refused_is_named),
-		cmocka_unit_test(record),
+		cmocka_unit_test(test_descriptor_bytes),
+		cmocka_unit_test(test_illegal_descriptors_are_refused),
+		cmocka_unit_test(test_inline_needs_local_source),
+		cmocka_unit_test(test_capability_needs_remote_memory),
+		cmocka_unit_test(test_atomic_operands),
+		cmocka_unit_test(test_refused_descriptor_yields_qp_and_id),
+		cmocka_unit_test(test_record_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,7 @@
-/* Flights, judged by acks made by hand (docs/protocol.md 5.1). */
+/*
+ * Flights (unacknowledged packets) and their states after handmade acks
+ * (docs/protocol.md 5.1).
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,8 +28,10 @@ static void create(struct srdma_flights *f, uint32_t size)
 	assert_int_equal(srdma_flight_make_room(f, size), 0);
 }
 
-/* n flights of LEN bytes, three to a request from first_id on; numbers from
- * 1000 on. */
+/*
+ * Adds n flights of LEN bytes, three per request from first_id, with packet
+ * numbers from 1000.
+ */
 static void open_flights(struct srdma_flights *f, uint32_t n, uint64_t first_id)
 {
 	create(f, ROOM);
@@ -60,7 +65,7 @@ static struct srdma_flight_word word(uint64_t id, uint32_t offset,
 					   .ordered = 1 };
 }
 
-static void test_positions(void **state)
+static void test_ack_position_removes_flights(void **state)
 {
 	struct srdma_flights f;
 
@@ -83,8 +88,10 @@ static void test_positions(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* A packet of no bytes ends when the next request is at the position. */
-static void test_empty(void **state)
+/*
+ * An empty packet is acknowledged when the position reaches the next request.
+ */
+static void test_empty_packet_needs_next_position(void **state)
 {
 	const struct srdma_flight x = { .id = 4, .pn = 10 };
 	const struct srdma_gap gap = { 4, 0, IDS + 1 };
@@ -103,8 +110,8 @@ static void test_empty(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* Gaps of bytes and of ids, each with both ends inside of messages. */
-static void test_gaps(void **state)
+/* Gaps of bytes and of request ids, with both ends inside messages. */
+static void test_gaps_of_bytes_and_ids(void **state)
 {
 	static const struct srdma_gap gaps[] = { { 5, LEN, LEN },
 						 { 6, 2 * LEN, IDS + 1 },
@@ -122,12 +129,12 @@ static void test_gaps(void **state)
 					 LOST, LOST, HELD, HELD, AWAY, AWAY },
 		      12);
 	w.pn++;
-	assert_int_equal(srdma_flight_judge(&f, &w), 0); /* nothing new */
+	assert_int_equal(srdma_flight_judge(&f, &w), 0); /* no change */
 	w.pn++;
-	w.gaps = 0; /* all came */
+	w.gaps = 0; /* everything arrived */
 	assert_int_equal(srdma_flight_judge(&f, &w), 1);
 	w.pn++;
-	w.gaps = 1; /* and was forgotten */
+	w.gaps = 1; /* and was dropped again by the peer */
 	assert_int_equal(srdma_flight_judge(&f, &w), 1);
 	expect_states(&f,
 		      (const uint8_t[]){ HELD, LOST, HELD, HELD, HELD, HELD,
@@ -136,8 +143,11 @@ static void test_gaps(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* From a place up to the beginning of a request far away: all of it. */
-static void test_open_gap(void **state)
+/*
+ * A gap from inside a request to the start of a later one covers everything
+ * between.
+ */
+static void test_gap_to_later_request(void **state)
 {
 	static const struct srdma_gap gap = { 5, 2 * LEN, IDS + 1024 };
 	struct srdma_flight_word w = word(5, 0, 1004);
@@ -153,8 +163,8 @@ static void test_open_gap(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* With eight gaps nothing is said about what lies behind the last. */
-static void test_eight_gaps(void **state)
+/* An ack with eight gaps says nothing about packets behind the eighth. */
+static void test_nothing_known_behind_eighth_gap(void **state)
 {
 	struct srdma_gap gaps[SRDMA_MAX_GAPS];
 	struct srdma_flight_word w = word(0, 0, 1029);
@@ -172,14 +182,17 @@ static void test_eight_gaps(void **state)
 								: i % 3 == 1
 									? LOST
 									: HELD);
-	w.gaps = SRDMA_MAX_GAPS + 1; /* no parser lets it through */
+	w.gaps = SRDMA_MAX_GAPS + 1; /* the parser refuses so many */
 	w.pn++;
 	assert_int_equal(srdma_flight_judge(&f, &w), 0);
 	srdma_flight_destroy(&f);
 }
 
-/* Where order may change: 3 numbers, or a quarter of a round trip, later. */
-static void test_reordering(void **state)
+/*
+ * On a wire that may reorder, a packet counts as lost if the peer has one 3
+ * numbers later, or one sent a quarter of an RTT later.
+ */
+static void test_reordering_tolerance(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, IDS + 3 };
 	struct srdma_flight_word w = word(5, 0, 1006);
@@ -198,7 +211,7 @@ static void test_reordering(void **state)
 					 AWAY, AWAY, AWAY },
 		      9);
 	w.pn++;
-	w.now = 10 * MS; /* number 1005 left at 5 ms */
+	w.now = 10 * MS; /* packet 1005 was sent at 5 ms */
 	assert_int_equal(srdma_flight_judge(&f, &w), 1);
 	expect_states(&f,
 		      (const uint8_t[]){ LOST, LOST, LOST, LOST, LOST, LOST,
@@ -207,8 +220,11 @@ static void test_reordering(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* Nothing more comes: the clock says it (the number of 1005 left at 5 ms). */
-static void test_missed(void **state)
+/*
+ * Without further acks the timer declares packets lost (packet 1005 was sent at
+ * 5 ms).
+ */
+static void test_timer_declares_loss(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, IDS + 3 };
 	struct srdma_flight_word w = word(5, 0, 1005);
@@ -239,7 +255,7 @@ static void test_missed(void **state)
 	srdma_flight_destroy(&f);
 }
 
-static void test_stale_ack(void **state)
+static void test_stale_ack_is_ignored(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, LEN };
 	struct srdma_flight_word w = word(5, 0, 1002);
@@ -251,14 +267,17 @@ static void test_stale_ack(void **state)
 	assert_int_equal(srdma_flight_judge(&f, &w), 1);
 	w.gap = &gap;
 	w.gaps = 1;
-	w.pn = 19; /* it was overtaken */
+	w.pn = 19; /* older than the last ack */
 	assert_int_equal(srdma_flight_judge(&f, &w), 0);
 	expect_states(&f, (const uint8_t[]){ HELD, HELD, HELD }, 3);
 	srdma_flight_destroy(&f);
 }
 
-/* What is sent again has a new number, about which an old ack says nothing. */
-static void test_sent_again(void **state)
+/*
+ * A retransmission has a new packet number; an ack with a lower highest number
+ * does not concern it.
+ */
+static void test_old_ack_does_not_concern_retransmission(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, 2 * LEN };
 	struct srdma_flight_word w = word(5, 0, 1002);
@@ -277,13 +296,14 @@ static void test_sent_again(void **state)
 	assert_int_equal(srdma_flight_next_lost(&f, &serial)->offset, LEN);
 	assert_int_equal(serial, 1);
 	w.pn++;
-	assert_int_equal(srdma_flight_judge(&f, &w), 0); /* being fetched */
+	/* payload is being fetched */
+	assert_int_equal(srdma_flight_judge(&f, &w), 0);
 	srdma_flight_resent(&f, x, 1003, 9 * MS);
 	w.pn++;
 	assert_int_equal(srdma_flight_judge(&f, &w), 0);
 	expect_states(&f, (const uint8_t[]){ AWAY, LOST, HELD }, 3);
 	w.pn++;
-	w.highest = 1003; /* and lost again */
+	w.highest = 1003; /* lost again */
 	assert_int_equal(srdma_flight_judge(&f, &w), 1);
 	assert_ptr_equal(srdma_flight_next_lost(&f, &serial), x);
 	x->state = SRDMA_FLIGHT_AGAIN;
@@ -293,8 +313,11 @@ static void test_sent_again(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* A peer that misses for ever what it got is not served at its pace. */
-static void test_tries(void **state)
+/*
+ * After 16 retransmissions the gaps of acks are ignored, so that a hostile peer
+ * cannot cause endless ones.
+ */
+static void test_retransmissions_are_limited(void **state)
 {
 	static const struct srdma_gap gap = { 5, 50, LEN };
 	struct srdma_flight_word w = word(5, 50, 0);
@@ -320,9 +343,12 @@ static void test_tries(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* Two were lost, the first was sent again before the second was missed: that
- * is the furthest that the peer knows, and no gap names the second. */
-static void test_behind_one_sent_again(void **state)
+/*
+ * Two packets are lost, and the first is sent again before the second is
+ * reported. The retransmission is then the highest that the peer knows, and no
+ * gap names the second packet.
+ */
+static void test_packet_behind_retransmission(void **state)
 {
 	struct srdma_flights f;
 	struct srdma_flight_word w = word(5, 0, 1000);
@@ -340,7 +366,7 @@ static void test_behind_one_sent_again(void **state)
 	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN), 1);
 	assert_int_equal(srdma_flight_judge(&f, &w), 0);
 	expect_states(&f, (uint8_t[]){ AWAY }, 1);
-	/* Sent again itself, it is what the peer says. */
+	/* After its own retransmission the acks apply to it. */
 	srdma_flight_resent(&f, srdma_flight_at(&f, 1), 1003, 0);
 	w = word(5, LEN, 1003);
 	w.pn = 3;
@@ -349,9 +375,11 @@ static void test_behind_one_sent_again(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* The same, but what lies between gaps has come all the same, and so has what
- * was sent again and is on its way a second time. */
-static void test_between_gaps(void **state)
+/*
+ * Packets between two gaps have arrived, including one whose retransmission is
+ * still in flight.
+ */
+static void test_packets_between_gaps_have_arrived(void **state)
 {
 	static const struct srdma_gap gaps[] = { { 5, 0, LEN }, { 7, 0, LEN } };
 	struct srdma_flight_word w = word(5, 0, 1006);
@@ -372,7 +400,11 @@ static void test_between_gaps(void **state)
 					 LOST, AWAY, AWAY },
 		      9);
 	w.pn++;
-	w.gap++; /* the first is not told: what is before the other neither */
+	/*
+	 * an ack that skips gaps says nothing about packets before its first
+	 * gap
+	 */
+	w.gap++;
 	w.gaps = 1;
 	srdma_flight_at(&f, 1)->state = AWAY;
 	f.waiting++;
@@ -382,8 +414,8 @@ static void test_between_gaps(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* What is under way, and the answers that must wait for a gap. */
-static void test_waiting(void **state)
+/* Counts packets in flight, and responses that are expected after a gap. */
+static void test_counts_of_flights_and_responses(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, LEN };
 	struct srdma_flight x = { .id = 5, .len = LEN, .pn = 10 };
@@ -423,9 +455,11 @@ static void test_waiting(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* All are lost. When what the timer sends again has come, so are the others,
- * but not what was sent after it. */
-static void test_lost_tail(void **state)
+/*
+ * All packets are lost. Once the retransmission of the timer has arrived, the
+ * others count as lost, but not those sent after it.
+ */
+static void test_lost_tail_after_timeout(void **state)
 {
 	struct srdma_flight_word w = word(5, LEN, 1005);
 	struct srdma_flight x = { .id = 8, .len = LEN, .pn = 1004 };
@@ -446,9 +480,12 @@ static void test_lost_tail(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* The ack was late, nothing was lost: it has come before what the timer sent
- * can have, and what the peer has not executed yet is not sent again. */
-static void test_timer_too_early(void **state)
+/*
+ * The ack was late and nothing was lost: it arrives earlier than a response to
+ * the retransmission could. Packets that the peer has not executed yet are not
+ * sent again.
+ */
+static void test_spurious_timeout_resends_nothing_else(void **state)
 {
 	struct srdma_flight_word w = word(5, LEN, 1002);
 	struct srdma_flights f;
@@ -462,13 +499,13 @@ static void test_timer_too_early(void **state)
 	srdma_flight_judge(&f, &w);
 	expect_states(&f, (const uint8_t[]){ AWAY, AWAY }, 2);
 	w.pn++;
-	w.highest = 2000; /* what the timer sent came too, for nothing */
+	w.highest = 2000; /* the spurious retransmission arrived as well */
 	srdma_flight_judge(&f, &w);
 	expect_states(&f, (const uint8_t[]){ AWAY, AWAY }, 2);
 	srdma_flight_destroy(&f);
 }
 
-static void test_oldest(void **state)
+static void test_oldest_flight(void **state)
 {
 	static const struct srdma_gap gap = { 5, LEN, LEN };
 	struct srdma_flight_word w = word(5, 0, 1002);
@@ -492,8 +529,8 @@ static void test_oldest(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* A READ whose answer came is over before what was sent before it. */
-static void test_over(void **state)
+/* A READ is complete with its response, even before earlier requests. */
+static void test_read_completes_before_earlier_requests(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, IDS + 9 };
 	struct srdma_flight_word w = word(5, 0, 1002);
@@ -519,8 +556,8 @@ static void test_over(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* Ids and packet numbers across 2^32; the ring around its end. */
-static void test_wraps(void **state)
+/* Request ids and packet numbers cross 2^32, and the ring wraps. */
+static void test_ids_and_numbers_wrap(void **state)
 {
 	const uint64_t base = (UINT64_C(7) << 32) - 2;
 	struct srdma_gap gap = { (uint32_t)(base + 1), 0, IDS + 2 };
@@ -553,8 +590,8 @@ static void test_wraps(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* A peer says what it likes: some flights are sent again, no more of them. */
-static void test_lies(void **state)
+/* With arbitrary acks each flight is sent again at most once per ack. */
+static void test_arbitrary_acks(void **state)
 {
 	static const uint32_t values[] = { 0,	      1,	  99,
 					   100,	      IDS - 1,	  IDS,
@@ -593,9 +630,9 @@ static void test_lies(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* --- the round-trip time --------------------------------------------------- */
+/* --- RTT ------------------------------------------------------------------ */
 
-static void test_rto(void **state)
+static void test_rto_follows_samples(void **state)
 {
 	struct srdma_rtt r = { 0 };
 
@@ -603,7 +640,7 @@ static void test_rto(void **state)
 	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
 	for (int i = 0; i < 3; i++)
 		srdma_rtt_back_off(&r.backoff);
-	srdma_rtt_moved(&r); /* it is a guess still */
+	srdma_rtt_moved(&r); /* a guess does not reset the back-off */
 	assert_int_equal(srdma_rtt_rto(&r), 16 * MS);
 	srdma_rtt_sample(&r, 20 * MS);
 	srdma_rtt_moved(&r);
@@ -628,8 +665,8 @@ static void test_rto(void **state)
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 }
 
-/* One at a time; not what a timer has given up. */
-static void test_measured(void **state)
+/* One RTT sample at a time, and none of a packet that timed out. */
+static void test_one_rtt_sample_at_a_time(void **state)
 {
 	struct srdma_rtt r = { 0 };
 
@@ -655,8 +692,8 @@ static void test_measured(void **state)
 	assert_int_equal(r.srtt, 4 * MS);
 }
 
-/* A path that became longer than the time-out is measured all the same. */
-static void test_longer_path(void **state)
+/* If the RTT exceeds the timeout, samples are still taken. */
+static void test_rto_follows_longer_path(void **state)
 {
 	struct srdma_rtt r = { 0 };
 
@@ -673,8 +710,8 @@ static void test_longer_path(void **state)
 	assert_true(srdma_rtt_rto(&r) > 2 * MS);
 }
 
-/* It grows with what is under way, wherever the ring begins. */
-static void test_growth(void **state)
+/* The table grows with the flights, wherever the ring begins. */
+static void test_table_grows_and_shrinks(void **state)
 {
 	enum { SIZE = 40, ROW = sizeof(struct srdma_flight) };
 	struct srdma_flights f;
@@ -698,12 +735,11 @@ static void test_growth(void **state)
 		assert_int_equal(srdma_flight_make_room(&f, 1), 0);
 		assert_int_equal(srdma_flight_add(&f, &x), x.id);
 	}
-	assert_int_equal(srdma_flight_make_room(&f, 1),
-			 0); /* all there may be */
+	assert_int_equal(srdma_flight_make_room(&f, 1), 0); /* the maximum */
 	assert_int_equal(memory.used, 64 * ROW);
 	for (uint64_t i = 5; i < SIZE + 5; i++)
 		assert_int_equal(srdma_flight_at(&f, i)->id, i);
-	srdma_flight_shrink(&f); /* not while something is under way */
+	srdma_flight_shrink(&f); /* no effect while flights exist */
 	assert_int_equal(srdma_flight_acknowledge(&f, SIZE + 5, 0), SIZE);
 	assert_int_equal(memory.used, 64 * ROW);
 	srdma_flight_shrink(&f);
@@ -717,29 +753,29 @@ static void test_growth(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_growth),
-		cmocka_unit_test(test_positions),
-		cmocka_unit_test(test_empty),
-		cmocka_unit_test(test_gaps),
-		cmocka_unit_test(test_open_gap),
-		cmocka_unit_test(test_eight_gaps),
-		cmocka_unit_test(test_reordering),
-		cmocka_unit_test(test_missed),
-		cmocka_unit_test(test_between_gaps),
-		cmocka_unit_test(test_waiting),
-		cmocka_unit_test(test_tries),
-		cmocka_unit_test(test_stale_ack),
-		cmocka_unit_test(test_sent_again),
-		cmocka_unit_test(test_behind_one_sent_again),
-		cmocka_unit_test(test_lost_tail),
-		cmocka_unit_test(test_timer_too_early),
-		cmocka_unit_test(test_oldest),
-		cmocka_unit_test(test_over),
-		cmocka_unit_test(test_wraps),
-		cmocka_unit_test(test_lies),
-		cmocka_unit_test(test_rto),
-		cmocka_unit_test(test_measured),
-		cmocka_unit_test(test_longer_path),
+		cmocka_unit_test(test_table_grows_and_shrinks),
+		cmocka_unit_test(test_ack_position_removes_flights),
+		cmocka_unit_test(test_empty_packet_needs_next_position),
+		cmocka_unit_test(test_gaps_of_bytes_and_ids),
+		cmocka_unit_test(test_gap_to_later_request),
+		cmocka_unit_test(test_nothing_known_behind_eighth_gap),
+		cmocka_unit_test(test_reordering_tolerance),
+		cmocka_unit_test(test_timer_declares_loss),
+		cmocka_unit_test(test_packets_between_gaps_have_arrived),
+		cmocka_unit_test(test_counts_of_flights_and_responses),
+		cmocka_unit_test(test_retransmissions_are_limited),
+		cmocka_unit_test(test_stale_ack_is_ignored),
+		cmocka_unit_test(test_old_ack_does_not_concern_retransmission),
+		cmocka_unit_test(test_packet_behind_retransmission),
+		cmocka_unit_test(test_lost_tail_after_timeout),
+		cmocka_unit_test(test_spurious_timeout_resends_nothing_else),
+		cmocka_unit_test(test_oldest_flight),
+		cmocka_unit_test(test_read_completes_before_earlier_requests),
+		cmocka_unit_test(test_ids_and_numbers_wrap),
+		cmocka_unit_test(test_arbitrary_acks),
+		cmocka_unit_test(test_rto_follows_samples),
+		cmocka_unit_test(test_one_rtt_sample_at_a_time),
+		cmocka_unit_test(test_rto_follows_longer_path),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

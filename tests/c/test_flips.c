@@ -1,7 +1,7 @@
 /*
- * Nothing but what was sealed is accepted: every bit of every kind of packet
- * in every protection, every cut and extension, relabelling, replay,
- * reflection, splices. A refusal leaves no state and no text behind.
+ * Only sealed packets are accepted. The tests flip every bit of every kind of
+ * packet in every protection, truncate, extend, relabel, replay, reflect and
+ * splice them. A refused packet leaves no state and no plaintext.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,14 +13,14 @@
 #include <cmocka.h>
 
 #include "pair.h"
-#include "session_state.h"
-#include "stats.h"
+#include "session/session_state.h"
+#include "wire/stats.h"
 
 enum { ROUTER_BYTE = 4, LONGEST_EXTENSION = 64, UNTOUCHED = 0xa5 };
 
 static uint8_t text[SRDMA_MAX_PAYLOAD], plain[SRDMA_MAX_PAYLOAD];
 
-/* A sealed packet: what travelled, and what it was. */
+/* A sealed packet: its bytes and its content. */
 struct sealed {
 	struct srdma_packet p;
 	uint8_t data[SRDMA_MAX_PACKET + LONGEST_EXTENSION];
@@ -37,14 +37,14 @@ static void seal(struct pair *pair, int from, struct srdma_packet p,
 	s->p = p;
 }
 
-/* Of the live epochs together. */
+/* Sum over the live epochs. */
 static uint64_t forgeries(const struct srdma_session *s)
 {
 	return s->forgeries[0] + s->forgeries[1] + s->forgeries[2] +
 	       s->forgeries[3];
 }
 
-/* Open what must be refused; say why it was. */
+/* Opens a packet that must be refused. Returns the reason. */
 static int refuse(struct srdma_session *s, const uint8_t *data, int len)
 {
 	const struct srdma_session before = *s;
@@ -62,11 +62,11 @@ static int refuse(struct srdma_session *s, const uint8_t *data, int len)
 			 forgeries(&before) + (r == -SRDMA_REFUSED_TAG));
 	for (int i = 0; i < 64; i++)
 		if (plain[i] != UNTOUCHED && plain[i] != 0)
-			fail_msg("a refused packet left text");
+			fail_msg("a refused packet left plaintext");
 	return -r;
 }
 
-/* Open what must be accepted, with the payload that lies in it. */
+/* Opens a packet that must be accepted with this payload. */
 static void accept(struct srdma_session *s, const struct sealed *d,
 		   const uint8_t *want)
 {
@@ -81,7 +81,10 @@ static void accept(struct srdma_session *s, const struct sealed *d,
 	assert_int_equal(srdma_session_highest(s), q.pn);
 }
 
-/* Run a check for every sample packet in every protection, both ways. */
+/*
+ * Runs a check for every sample packet in every protection, alternating the
+ * direction.
+ */
 static void for_all(void (*check)(struct pair *, int, struct srdma_packet,
 				  const struct protection *))
 {
@@ -122,12 +125,12 @@ static void check_flips(struct pair *pair, int from, struct srdma_packet p,
 		refuse(to, s.data, s.len);
 		s.data[at] ^= (uint8_t)(1 << bit % 8);
 	}
-	/* all that left no trace: the packet itself is still taken */
+	/* the refusals left no state: the original is still accepted */
 	accept(to, &s, text);
 	assert_int_equal(refuse(to, s.data, s.len), SRDMA_REFUSED_REPLAY);
 }
 
-static void every_bit(void **state)
+static void test_every_flipped_bit_is_refused(void **state)
 {
 	(void)state;
 	for_all(check_flips);
@@ -147,13 +150,13 @@ static void check_router_byte(struct pair *pair, int from,
 	}
 }
 
-static void router_byte(void **state)
+static void test_router_byte_may_change(void **state)
 {
 	(void)state;
 	for_all(check_router_byte);
 }
 
-/* What level header says of itself: payload bits are delivered as changed. */
+/* Level header does not protect the payload: changed bits are delivered. */
 static void check_unprotected(struct pair *pair, int from,
 			      struct srdma_packet p,
 			      const struct protection *how)
@@ -172,7 +175,7 @@ static void check_unprotected(struct pair *pair, int from,
 	}
 }
 
-static void payload_of_level_header(void **state)
+static void test_level_header_leaves_payload_unprotected(void **state)
 {
 	(void)state;
 	for_all(check_unprotected);
@@ -188,7 +191,7 @@ static void check_lengths(struct pair *pair, int from, struct srdma_packet p,
 	seal(pair, from, p, &s);
 	for (int n = 1; n <= LONGEST_EXTENSION; n++) {
 		refuse(to, s.data, s.len - (n < s.len ? n : s.len));
-		refuse(to, s.data, s.len + n); /* zeros */
+		refuse(to, s.data, s.len + n); /* the added bytes are zeros */
 		s.data[s.len + n - 1] = 0x5a;
 		refuse(to, s.data, s.len + n);
 		s.data[s.len + n - 1] = 0;
@@ -198,13 +201,13 @@ static void check_lengths(struct pair *pair, int from, struct srdma_packet p,
 	accept(to, &s, text);
 }
 
-static void cut_and_extended(void **state)
+static void test_truncated_or_extended_is_refused(void **state)
 {
 	(void)state;
 	for_all(check_lengths);
 }
 
-/* The opcode, any other one; among them READ as WRITE. */
+/* Every other opcode, for example WRITE instead of READ. */
 static void check_relabel(struct pair *pair, int from, struct srdma_packet p,
 			  const struct protection *how)
 {
@@ -221,13 +224,13 @@ static void check_relabel(struct pair *pair, int from, struct srdma_packet p,
 	accept(to, &s, text);
 }
 
-static void relabelled(void **state)
+static void test_other_opcode_is_refused(void **state)
 {
 	(void)state;
 	for_all(check_relabel);
 }
 
-/* To the sender itself, as it is and with the QPN of the sender put in. */
+/* Back to the sender, unchanged and with the sender's QPN. */
 static void check_reflect(struct pair *pair, int from, struct srdma_packet p,
 			  const struct protection *how)
 {
@@ -246,13 +249,13 @@ static void check_reflect(struct pair *pair, int from, struct srdma_packet p,
 	accept(pair->end[!from], &s, text);
 }
 
-static void reflected(void **state)
+static void test_reflected_is_refused(void **state)
 {
 	(void)state;
 	for_all(check_reflect);
 }
 
-/* The front of one packet and the rest of another of the same length. */
+/* The start of one packet and the rest of another of the same length. */
 static void check_splice(struct pair *pair, int from, struct srdma_packet p,
 			 const struct protection *how)
 {
@@ -279,13 +282,13 @@ static void check_splice(struct pair *pair, int from, struct srdma_packet p,
 	accept(to, &b, text);
 }
 
-static void spliced(void **state)
+static void test_spliced_is_refused(void **state)
 {
 	(void)state;
 	for_all(check_splice);
 }
 
-/* Tags that are not one: all zero, all one, of the packet before. */
+/* Wrong tags: all zero, all one, that of the packet before. */
 static void check_tags(struct pair *pair, int from, struct srdma_packet p,
 		       const struct protection *how)
 {
@@ -306,14 +309,14 @@ static void check_tags(struct pair *pair, int from, struct srdma_packet p,
 	accept(to, &s, text);
 }
 
-static void wrong_tags(void **state)
+static void test_wrong_tag_is_refused(void **state)
 {
 	(void)state;
 	for_all(check_tags);
 }
 
-/* A long payload whose tag fails is gone from plain, to the last byte. */
-static void long_text_is_wiped(void **state)
+/* No byte of a long payload stays in plain after its tag fails. */
+static void test_refused_long_payload_is_wiped(void **state)
 {
 	struct srdma_packet p = { .opcode = SRDMA_OP_SEND_ONLY,
 				  .request_id = PAIR_NEXT_ID,
@@ -336,7 +339,9 @@ static void long_text_is_wiped(void **state)
 				 -SRDMA_REFUSED_TAG);
 		for (size_t k = 0; k < sizeof(plain); k++)
 			if (plain[k] != UNTOUCHED && plain[k] != 0)
-				fail_msg("byte %zu of a forged packet", k);
+				fail_msg(
+					"plaintext byte %zu of a forged packet",
+					k);
 		pair_destroy(&pair);
 	}
 }
@@ -344,7 +349,7 @@ static void long_text_is_wiped(void **state)
 static int fill_text(void **state)
 {
 	(void)state;
-	/* neither 0 nor UNTOUCHED, so that any byte left behind shows */
+	/* neither 0 nor UNTOUCHED, so that any remaining byte is detected */
 	for (size_t i = 0; i < sizeof(text); i++)
 		text[i] = (uint8_t)(1 + i % 100);
 	return 0;
@@ -353,15 +358,15 @@ static int fill_text(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_bit),
-		cmocka_unit_test(router_byte),
-		cmocka_unit_test(payload_of_level_header),
-		cmocka_unit_test(cut_and_extended),
-		cmocka_unit_test(relabelled),
-		cmocka_unit_test(reflected),
-		cmocka_unit_test(spliced),
-		cmocka_unit_test(wrong_tags),
-		cmocka_unit_test(long_text_is_wiped),
+		cmocka_unit_test(test_every_flipped_bit_is_refused),
+		cmocka_unit_test(test_router_byte_may_change),
+		cmocka_unit_test(test_level_header_leaves_payload_unprotected),
+		cmocka_unit_test(test_truncated_or_extended_is_refused),
+		cmocka_unit_test(test_other_opcode_is_refused),
+		cmocka_unit_test(test_reflected_is_refused),
+		cmocka_unit_test(test_spliced_is_refused),
+		cmocka_unit_test(test_wrong_tag_is_refused),
+		cmocka_unit_test(test_refused_long_payload_is_wiped),
 	};
 
 	return cmocka_run_group_tests(tests, fill_text, NULL);

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "granting.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { LEN = 1000, LO = 64, HI = 960, ANYBODY = SRDMA_STH_PROOF };
 
@@ -38,7 +38,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* A capability for [LO, HI), ready for use. */
+/* Installs a capability for [LO, HI). */
 static uint32_t add(uint8_t rights, int sealed)
 {
 	struct srdma_capability cap;
@@ -62,8 +62,10 @@ static struct srdma_grant_want want(uint32_t handle, uint64_t offset,
 					  .len = len };
 }
 
-/* Each byte range of the region: granted if inside, up to its node's end. */
-static void test_every_range(void **state)
+/*
+ * Every byte range of the region: permitted inside, up to the end of its node.
+ */
+static void test_access_to_every_range(void **state)
 {
 	uint32_t handle = add(SRDMA_MEMKEY_WRITE, 0);
 
@@ -97,7 +99,7 @@ static void test_every_range(void **state)
 	}
 }
 
-static void test_not_granted(void **state)
+static void test_access_refusals(void **state)
 {
 	uint32_t handle = add(SRDMA_MEMKEY_WRITE, 0);
 	struct srdma_grant_use use;
@@ -124,11 +126,11 @@ static void test_not_granted(void **state)
 	FIND(-EACCES, w.addr = UINT64_MAX);
 	FIND(-EACCES, w.len = UINT64_MAX);
 	FIND(-EACCES, w.len = 0 - w.addr);
-	/* To no bytes at all only the handle is looked at. */
+	/* For 0 bytes only the handle is checked. */
 	FIND(0, w.rkey++; w.addr = 0; w.right = 0; w.len = 0);
 }
 
-static void test_bearer(void **state)
+static void test_holder_flag_and_expiry(void **state)
 {
 	struct srdma_grant_want w = want(add(SRDMA_MEMKEY_ALL, 1), LO, 8);
 	struct srdma_grant_use use;
@@ -139,8 +141,8 @@ static void test_bearer(void **state)
 	assert_int_equal(use.expiry, alice.expiry);
 }
 
-/* An expiry alone binds to nobody. */
-static void test_expiry_alone(void **state)
+/* An expiry without holder sets no holder flag. */
+static void test_expiry_without_holder(void **state)
 {
 	const struct srdma_memkey_bearer b = { .expiry = 99 };
 	struct srdma_grant_use use;
@@ -158,7 +160,7 @@ static void test_expiry_alone(void **state)
 	assert_int_equal(use.expiry, 99);
 }
 
-static void test_limit(void **state)
+static void test_installed_capabilities_are_limited(void **state)
 {
 	uint32_t handle[SRDMA_MAX_GRANTS], one_more;
 	struct srdma_capability cap;
@@ -175,8 +177,8 @@ static void test_limit(void **state)
 	assert_int_equal(srdma_grant_add(grants, &cap, &one_more), -EDQUOT);
 }
 
-/* Never 0, and none that was there lately, also where numbers wrap. */
-static void test_handles(void **state)
+/* Handles are never 0 nor recently used, also when the serial wraps. */
+static void test_handles_are_not_reused(void **state)
 {
 	enum { ROUNDS = 3000 };
 	uint32_t *seen = calloc(ROUNDS, sizeof(*seen));
@@ -203,9 +205,12 @@ static void test_handles(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_every_range), TEST(test_not_granted),
-		TEST(test_bearer),	TEST(test_expiry_alone),
-		TEST(test_limit),	TEST(test_handles),
+		TEST(test_access_to_every_range),
+		TEST(test_access_refusals),
+		TEST(test_holder_flag_and_expiry),
+		TEST(test_expiry_without_holder),
+		TEST(test_installed_capabilities_are_limited),
+		TEST(test_handles_are_not_reused),
 	};
 
 	return cmocka_run_group_tests(tests, open_cmac, close_cmac);

@@ -1,5 +1,5 @@
 /* Host protocol: descriptors, completion ring, credits (protocol.md 9). */
-#include "host.h"
+#include "host/host.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-#include "reason.h"
+#include "wire/reason.h"
 
 enum { ENTRIES = 64, QPN = 0xabc123, OTHER = 0x123abc, DEPTH = 8 };
 
-struct nic { /* the far side: writes the ring, reads slots */
+struct nic { /* the NIC: writes the ring, reads slots */
 	_Alignas(64) uint8_t ring[ENTRIES * SRDMA_RECORD_LEN];
 	uint8_t slot[SRDMA_DESC_SLOT];
 	struct srdma_host *host;
@@ -59,7 +59,7 @@ static int post(struct nic *n, uint8_t opcode, uint8_t flags, uint64_t wr_id)
 	return srdma_host_post(n->host, &wr, NULL, n->slot);
 }
 
-/* Id of the descriptor in the slot, as the NIC sees it. */
+/* Id of the descriptor in the slot. */
 static uint64_t slot_id(const struct nic *n)
 {
 	struct srdma_desc d;
@@ -119,7 +119,7 @@ static void test_qp_add_refuses(void **state)
 	assert_int_equal(srdma_host_qp_add(n->host, OTHER, 0, 1), -EINVAL);
 	assert_int_equal(srdma_host_qp_add(n->host, OTHER, 1, 0), -EINVAL);
 	assert_int_equal(srdma_host_qp_add(n->host, OTHER, 4097, 1), -EINVAL);
-	/* 17 of 64 records are taken: 47 are left */
+	/* 17 of 64 records are reserved; 47 are left */
 	assert_int_equal(srdma_host_qp_add(n->host, OTHER, 24, 23), -ENOSPC);
 	assert_int_equal(srdma_host_qp_add(n->host, OTHER, 23, 23), 0);
 	assert_int_equal(srdma_host_qp_remove(n->host, OTHER), 0);
@@ -148,14 +148,14 @@ static void test_post_fills_descriptor(void **state)
 	assert_int_equal(d.consumed, 0);
 }
 
-static void test_post_immediate_payload(void **state)
+static void test_post_inline_data(void **state)
 {
 	struct nic *n = *state;
-	uint8_t payload[SRDMA_MAX_IMMEDIATE + 1];
+	uint8_t payload[SRDMA_MAX_INLINE + 1];
 	struct srdma_desc d, wr = { .opcode = SRDMA_DESC_SEND, .qpn = QPN };
 
 	memset(payload, 0x5a, sizeof(payload));
-	for (uint32_t len = 0; len <= SRDMA_MAX_IMMEDIATE; len += 64) {
+	for (uint32_t len = 0; len <= SRDMA_MAX_INLINE; len += 64) {
 		wr.length = len;
 		assert_int_equal(
 			srdma_host_post(n->host, &wr, payload, n->slot),
@@ -166,7 +166,7 @@ static void test_post_immediate_payload(void **state)
 		assert_int_equal(d.flags, SRDMA_DESC_INLINE);
 		assert_memory_equal(n->slot + SRDMA_DESC_LEN, payload, len);
 	}
-	wr.length = SRDMA_MAX_IMMEDIATE + 1;
+	wr.length = SRDMA_MAX_INLINE + 1;
 	assert_int_equal(srdma_host_post(n->host, &wr, payload, n->slot),
 			 -EMSGSIZE);
 	wr.length = 1;
@@ -225,7 +225,7 @@ static void test_post_capability(void **state)
 	}
 }
 
-/* Of 8 bytes, with its operands and no payload. */
+/* An atomic has 8 bytes, operands and no payload. */
 static void test_post_atomics(void **state)
 {
 	enum { ALL = SRDMA_DESC_LEN + SRDMA_OPERANDS_LEN };
@@ -362,13 +362,13 @@ static void test_bad_records_are_ignored(void **state)
 	uint64_t a = posted(n, SRDMA_DESC_SEND, SRDMA_DESC_SIGNALED, 1);
 	uint64_t b = posted(n, SRDMA_DESC_SEND, SRDMA_DESC_SIGNALED, 2);
 
-	complete(n, b, SRDMA_WC_SEND);	   /* before a */
+	complete(n, b, SRDMA_WC_SEND);	   /* out of order */
 	complete(n, b + 2, SRDMA_WC_SEND); /* never posted */
 	complete(n, UINT64_MAX, SRDMA_WC_SEND);
-	complete(n, a + 1, SRDMA_WC_RECV); /* no receive is posted */
+	complete(n, a + 1, SRDMA_WC_RECV); /* no RECV is posted */
 	write_record(n, (struct srdma_record){ .id = a, .qpn = OTHER });
-	complete(n, a, SRDMA_WC_RECV); /* its opcode is the host's to know */
-	complete(n, a, SRDMA_WC_SEND); /* twice */
+	complete(n, a, SRDMA_WC_RECV); /* the host knows the opcode itself */
+	complete(n, a, SRDMA_WC_SEND); /* a second time */
 	complete(n, b, SRDMA_WC_SEND);
 	assert_int_equal(srdma_host_poll(n->host, rec, 8), 2);
 	assert_int_equal(rec[0].id, 1);
@@ -390,7 +390,7 @@ static void test_removed_qp_is_ignored(void **state)
 	assert_int_equal(post(n, SRDMA_DESC_SEND, 0, 1), -EINVAL);
 }
 
-static void test_many_laps(void **state)
+static void test_ring_wraps_many_times(void **state)
 {
 	struct nic *n = *state;
 	struct srdma_record rec;
@@ -428,7 +428,7 @@ static void test_credit_after_half_a_ring(void **state)
 	assert_int_equal(srdma_host_credit(n->host, n->slot), 0);
 }
 
-static void test_fail_ends_everything(void **state)
+static void test_fail_completes_all_requests(void **state)
 {
 	static const struct {
 		uint64_t id;
@@ -452,7 +452,8 @@ static void test_fail_ends_everything(void **state)
 	posted(n, SRDMA_DESC_RECV, 0, 9);
 	complete(n, first, SRDMA_WC_RDMA_WRITE);
 	srdma_host_fail(n->host, SRDMA_REASON_WORKER_GONE);
-	srdma_host_fail(n->host, SRDMA_REASON_WIRE_LOST); /* first one counts */
+	/* only the first reason counts */
+	srdma_host_fail(n->host, SRDMA_REASON_WIRE_LOST);
 	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
 		assert_int_equal(poll_one(n, &rec), 1);
 		assert_int_equal(rec.id, want[i].id);
@@ -465,8 +466,8 @@ static void test_fail_ends_everything(void **state)
 	assert_int_equal(post(n, SRDMA_DESC_SEND, 0, 4), -ENOTCONN);
 }
 
-/* Whatever bytes the ring holds, poll ends and each WR ends once. */
-static void test_noise_in_the_ring(void **state)
+/* With arbitrary bytes in the ring, polling ends and each WR completes once. */
+static void test_random_ring_completes_each_wr_once(void **state)
 {
 	struct nic *n = *state;
 	struct srdma_record rec[ENTRIES];
@@ -502,7 +503,7 @@ int main(void)
 		cmocka_unit_test(test_create_refuses),
 		TEST(test_qp_add_refuses),
 		TEST(test_post_fills_descriptor),
-		TEST(test_post_immediate_payload),
+		TEST(test_post_inline_data),
 		TEST(test_post_refuses),
 		TEST(test_post_capability),
 		TEST(test_post_atomics),
@@ -513,10 +514,10 @@ int main(void)
 		TEST(test_qp_event_once),
 		TEST(test_bad_records_are_ignored),
 		TEST(test_removed_qp_is_ignored),
-		TEST(test_many_laps),
+		TEST(test_ring_wraps_many_times),
 		TEST(test_credit_after_half_a_ring),
-		TEST(test_fail_ends_everything),
-		TEST(test_noise_in_the_ring),
+		TEST(test_fail_completes_all_requests),
+		TEST(test_random_ring_completes_each_wr_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* The invariant CRC against frames that other implementations sent. */
+/* The invariant CRC, compared with frames of other implementations. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,23 +11,23 @@
 
 #include <cmocka.h>
 
-#include "addr.h"
-#include "icrc.h"
+#include "base/addr.h"
+#include "wire/icrc.h"
 
 enum { PACKET = 256, IDENTIFICATION = SRDMA_ICRC_LRH + 4 };
 
-/* A datagram of somebody else: what it says, and the ICRC it carried. */
+/* A captured datagram and the ICRC that it carried. */
 struct vector {
 	const char *from, *to;
-	uint16_t identification; /* ours is 0 */
+	uint16_t identification; /* srdma always sends 0 */
 	const char *packet;	 /* BTH to pad, hex */
 	const char *icrc;
 };
 
 /*
- * The first two: test/contrib/roce.uts of scapy, a UC SEND and a CNP
- * "captured on ConnectX-4 Lx". The others: SENDs and an ACKNOWLEDGE of
- * Linux 6.1's rdma_rxe, captured for this test.
+ * The first two are from test/contrib/roce.uts of scapy, a UC SEND and a CNP
+ * "captured on ConnectX-4 Lx". The others are SENDs and an ACKNOWLEDGE of Linux
+ * 6.1's rdma_rxe, captured for this test.
  */
 static const struct vector vectors[] = {
 	{ "192.168.0.7:49152", "192.168.0.7:4791", 1144,
@@ -76,7 +76,7 @@ static void init(struct srdma_icrc *c, const char *from, const char *to)
 	srdma_icrc_init(c, (struct sockaddr *)&a, (struct sockaddr *)&b);
 }
 
-static void frames_of_others(void **state)
+static void test_captured_frames(void **state)
 {
 	uint8_t packet[PACKET], wanted[SRDMA_ICRC_LEN], got[SRDMA_ICRC_LEN];
 	struct srdma_icrc c;
@@ -95,8 +95,8 @@ static void frames_of_others(void **state)
 	}
 }
 
-/* Every bit counts but those of the byte that routers change. */
-static void every_bit(void **state)
+/* Every bit matters, except in the byte that routers change. */
+static void test_every_bit_changes_icrc(void **state)
 {
 	uint8_t packet[40] = { 4 }, first[SRDMA_ICRC_LEN], got[SRDMA_ICRC_LEN];
 	struct srdma_icrc c;
@@ -113,8 +113,8 @@ static void every_bit(void **state)
 	}
 }
 
-/* Each address, port and length is part of it. */
-static void every_header_field(void **state)
+/* Each address, port and length matters. */
+static void test_every_header_field_changes_icrc(void **state)
 {
 	static const char *const from[] = { "[fd00::1]:4791", "[fd00::3]:4791",
 					    "[fd00::1]:4792", "10.0.0.1:4791",
@@ -138,7 +138,7 @@ static void every_header_field(void **state)
 						SRDMA_ICRC_LEN);
 }
 
-static void address_texts(void **state)
+static void test_address_parsing(void **state)
 {
 	static const char *const wrong[] = {
 		"",
@@ -182,10 +182,10 @@ static void address_texts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(frames_of_others),
-		cmocka_unit_test(every_bit),
-		cmocka_unit_test(every_header_field),
-		cmocka_unit_test(address_texts),
+		cmocka_unit_test(test_captured_frames),
+		cmocka_unit_test(test_every_bit_changes_icrc),
+		cmocka_unit_test(test_every_header_field_changes_icrc),
+		cmocka_unit_test(test_address_parsing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

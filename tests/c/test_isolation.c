@@ -1,4 +1,7 @@
-/* What separates sessions, protections and level none; the order of 4.6. */
+/*
+ * Separation of sessions and protections, level none, and the order of checks
+ * in 4.6.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,11 +12,11 @@
 
 #include <cmocka.h>
 
-#include "stats.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
-/* Anything in which two sessions may differ keeps their packets apart. */
-static void other_sessions(void **state)
+/* Two sessions that differ in any parameter refuse each other's packets. */
+static void test_sessions_refuse_each_other(void **state)
 {
 	const struct {
 		size_t offset;
@@ -25,9 +28,9 @@ static void other_sessions(void **state)
 		ROW(peer_eid, -SRDMA_REFUSED_TAG),
 		ROW(peer_qpn, -SRDMA_REFUSED_TAG),
 		ROW(rx_secret, -SRDMA_REFUSED_TAG),
-		ROW(role, -SRDMA_REFUSED_TAG), /* 1 to 0 */
+		ROW(role, -SRDMA_REFUSED_TAG), /* role 0 instead of 1 */
 		ROW(local_qpn, -SRDMA_REFUSED_UNKNOWN_QP),
-		ROW(tx_secret, 0), /* is the other direction's */
+		ROW(tx_secret, 0), /* used in the other direction only */
 		ROW(tx_pn, 0),
 #undef ROW
 	};
@@ -52,8 +55,8 @@ static void other_sessions(void **state)
 	}
 }
 
-/* A packet of one suite, level or tag length is none of any other's. */
-static void other_protections(void **state)
+/* A packet of one suite, level or tag length is refused with any other. */
+static void test_protections_refuse_each_other(void **state)
 {
 	struct protection p, q;
 
@@ -83,8 +86,11 @@ static void other_protections(void **state)
 	}
 }
 
-/* A secure QP drops code 0, a QP without protection every other code. */
-static void none_and_secure(void **state)
+/*
+ * A protected QP drops tag code 0, and an unprotected QP drops every other
+ * code.
+ */
+static void test_level_none_and_protected_refuse_each_other(void **state)
 {
 	struct protection p = none();
 	struct pair bare;
@@ -107,8 +113,8 @@ static void none_and_secure(void **state)
 	pair_destroy(&bare);
 }
 
-/* Level none keeps QPN, window and ids. */
-static void none_keeps_order(void **state)
+/* Level none still checks QPN, window and request ids. */
+static void test_level_none_checks_qpn_window_and_ids(void **state)
 {
 	const struct protection bare = none();
 	struct srdma_packet q;
@@ -134,8 +140,8 @@ static void none_keeps_order(void **state)
 	pair_destroy(&pair);
 }
 
-/* The order of 4.6: the earlier check speaks. */
-static void order(void **state)
+/* The order of 4.6: the first failing check determines the reason. */
+static void test_order_of_checks(void **state)
 {
 	struct protection p = gcm();
 	struct pair pair;
@@ -146,7 +152,7 @@ static void order(void **state)
 	assert_int_equal(pair_settle(&pair), 0);
 	len = send(pair.end[0], PAIR_NEXT_ID, 16);
 	assert_int_equal(receive(pair.end[1], len), 0);
-	out[20] ^= 1; /* the tag of a number that was seen */
+	out[20] ^= 1; /* the tag of a packet that was received before */
 	assert_int_equal(receive(pair.end[1], len), -SRDMA_REFUSED_REPLAY);
 	assert_int_equal(srdma_session_forgeries(pair.end[1]), 0);
 	out[7] ^= 1;
@@ -155,14 +161,14 @@ static void order(void **state)
 	assert_int_equal(receive(pair.end[1], len), -SRDMA_REFUSED_HEADER);
 
 	len = send(pair.end[0], PAIR_NEXT_ID + 1, 16);
-	out[8] |= 0x08; /* epoch, before the tag */
+	out[8] |= 0x08; /* the epoch is checked before the tag */
 	assert_int_equal(receive(pair.end[1], len), -SRDMA_REFUSED_EPOCH);
 	assert_int_equal(srdma_session_forgeries(pair.end[1]), 0);
 	pair_destroy(&pair);
 }
 
-/* The router's byte may change; all else is sealed (test_flips). */
-static void fecn_becn(void **state)
+/* Routers may change this byte; all others are protected (test_flips). */
+static void test_fecn_becn_byte_may_change(void **state)
 {
 	struct protection p;
 
@@ -184,12 +190,13 @@ static void fecn_becn(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(other_sessions),
-		cmocka_unit_test(other_protections),
-		cmocka_unit_test(none_and_secure),
-		cmocka_unit_test(none_keeps_order),
-		cmocka_unit_test(order),
-		cmocka_unit_test(fecn_becn),
+		cmocka_unit_test(test_sessions_refuse_each_other),
+		cmocka_unit_test(test_protections_refuse_each_other),
+		cmocka_unit_test(
+			test_level_none_and_protected_refuse_each_other),
+		cmocka_unit_test(test_level_none_checks_qpn_window_and_ids),
+		cmocka_unit_test(test_order_of_checks),
+		cmocka_unit_test(test_fecn_becn_byte_may_change),
 	};
 
 	return cmocka_run_group_tests(tests, fill_text, NULL);

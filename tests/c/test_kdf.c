@@ -1,4 +1,4 @@
-#include "kdf.h"
+#include "crypto/kdf.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -12,10 +12,10 @@
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 
-#include "cmac.h"
+#include "crypto/cmac.h"
 #include "cmac_keys.h"
 
-/* From tests/reference, the second implementation of 3.1. */
+/* vectors of tests/reference, the second implementation of 3.1 */
 static const struct {
 	const char *parent, *context, *out;
 } vectors[] = {
@@ -106,7 +106,7 @@ static size_t unhex(uint8_t *out, const char *hex)
 	return n;
 }
 
-static void reference(void **state)
+static void test_reference_vectors(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(vectors) / sizeof(vectors[0]); i++) {
@@ -125,7 +125,7 @@ static void reference(void **state)
 	}
 }
 
-/* OpenSSL's own KBKDF, given context | L | K(0) as its context. */
+/* OpenSSL's KBKDF with context | L | K(0) as its context. */
 static void kbkdf(uint8_t *out, size_t n, uint8_t *key, size_t key_len)
 {
 	uint8_t info[16 + 4 + 16] = "0123456789abcdef", k0[32];
@@ -184,13 +184,13 @@ static void check_lengths(struct srdma_provider *provider, size_t key_len)
 	srdma_cmac_destroy(&c);
 }
 
-static void every_length(void **state)
+static void test_every_length_equals_openssl(void **state)
 {
 	(void)state;
 	cmac_keys(check_lengths);
 }
 
-static void arguments(void **state)
+static void test_argument_limits(void **state)
 {
 	static const struct {
 		size_t out_len, parent_len, context_len;
@@ -227,8 +227,8 @@ static void arguments(void **state)
 	}
 }
 
-/* Every input counts, the length wanted too. */
-static void separation(void **state)
+/* Every input matters, including the requested length. */
+static void test_every_input_changes_output(void **state)
 {
 	uint8_t context[2] = { 1, 2 }, parent[32] = { 9 }, out[6][16];
 	uint8_t longer[32];
@@ -253,8 +253,8 @@ static void separation(void **state)
 			assert_memory_not_equal(out[i], out[j], 16);
 }
 
-/* One context for many parents gives what a context for each gives. */
-static void reused_context(void **state)
+/* A context used for many parents yields the same as one context each. */
+static void test_reused_context(void **state)
 {
 	(void)state;
 	for (size_t len = 16; len <= 32; len += 16) {
@@ -277,7 +277,7 @@ static void reused_context(void **state)
 	}
 }
 
-static void cmac_arguments(void **state)
+static void test_cmac_key_lengths(void **state)
 {
 	static const size_t lens[] = { 0, 15, 17, 24, 33 };
 
@@ -294,12 +294,12 @@ static void cmac_arguments(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(reference),
-		cmocka_unit_test(every_length),
-		cmocka_unit_test(arguments),
-		cmocka_unit_test(separation),
-		cmocka_unit_test(reused_context),
-		cmocka_unit_test(cmac_arguments),
+		cmocka_unit_test(test_reference_vectors),
+		cmocka_unit_test(test_every_length_equals_openssl),
+		cmocka_unit_test(test_argument_limits),
+		cmocka_unit_test(test_every_input_changes_output),
+		cmocka_unit_test(test_reused_context),
+		cmocka_unit_test(test_cmac_key_lengths),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

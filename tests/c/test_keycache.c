@@ -1,5 +1,5 @@
-/* The cache alone, with keyed contexts of a real suite and links of ours. */
-#include "keycache.h"
+/* The key cache alone, with contexts of a real suite. */
+#include "session/keycache.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "cmac.h"
+#include "crypto/cmac.h"
 #include "memory.h"
-#include "suite.h"
+#include "crypto/suite.h"
 
 enum { FLOWS = 12 };
 
@@ -34,7 +34,9 @@ static void close_cache(void)
 	srdma_keycache_destroy(cache);
 }
 
-/* A packet of a flow; returns 1 if its context was there. */
+/*
+ * Uses the context of a flow as for a packet. Returns 1 if it was in the cache.
+ */
 static int use(unsigned flow)
 {
 	const uint8_t key[16] = { (uint8_t)flow };
@@ -68,7 +70,7 @@ static void counts_are(uint64_t hits, uint64_t misses, uint32_t kept)
 	assert_int_equal(c.kept, kept);
 }
 
-static void oldest_leaves(void **state)
+static void test_least_recently_used_is_evicted(void **state)
 {
 	(void)state;
 	open_cache(3);
@@ -76,7 +78,7 @@ static void oldest_leaves(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(use(i), 0);
 	counts_are(0, 3, 3);
-	assert_int_equal(use(0), 1); /* 1 is the oldest now */
+	assert_int_equal(use(0), 1); /* 1 is the least recently used now */
 	assert_int_equal(use(3), 0);
 	assert_null(link_of[1]);
 	assert_non_null(link_of[0]);
@@ -89,7 +91,7 @@ static void oldest_leaves(void **state)
 	close_cache();
 }
 
-static void dropped_slots_are_free(void **state)
+static void test_dropped_slot_is_free(void **state)
 {
 	(void)state;
 	open_cache(2);
@@ -98,16 +100,16 @@ static void dropped_slots_are_free(void **state)
 	srdma_keycache_drop(cache, &link_of[1]);
 	assert_null(link_of[1]);
 	counts_are(0, 2, 1);
-	/* takes the free slot, though 0 was used before 1 */
+	/* takes the free slot, although 0 was used less recently */
 	assert_int_equal(use(2), 0);
 	assert_int_equal(use(0), 1);
-	srdma_keycache_drop(cache, &link_of[5]); /* has none */
+	srdma_keycache_drop(cache, &link_of[5]); /* not in the cache */
 	counts_are(1, 3, 2);
 	close_cache();
 }
 
-/* Nothing of a key stays in a slot that its flow has lost. */
-static void slots_are_wiped(void **state)
+/* A slot that its flow has lost holds no key. */
+static void test_lost_slot_is_wiped(void **state)
 {
 	struct srdma_keyslot *slot;
 
@@ -120,15 +122,15 @@ static void slots_are_wiped(void **state)
 	assert_true(is_zero(&slot->keyed, sizeof(slot->keyed)));
 	use(1);
 	assert_ptr_equal(link_of[1], slot);
-	/* use() looks at what the next flow gets of it */
+	/* use() checks the slot that the next flow gets */
 	assert_int_equal(use(2), 0);
 	assert_ptr_equal(link_of[2], slot);
 	assert_null(link_of[1]);
 	close_cache();
 }
 
-/* No contexts: none outlives its packet. */
-static void keeps_none(void **state)
+/* Without contexts in the cache, none outlives its packet. */
+static void test_empty_cache_keeps_none(void **state)
 {
 	(void)state;
 	open_cache(0);
@@ -140,15 +142,16 @@ static void keeps_none(void **state)
 	close_cache();
 }
 
-/* Any order of uses and drops, against a list of who was used when. */
-static void as_the_model(void **state)
+/* Random uses and drops, compared with a model of the least recent use. */
+static void test_random_uses_match_model(void **state)
 {
 	static const unsigned sizes[] = { 1, 2, 5, FLOWS, FLOWS + 4 };
 	uint64_t seed = 3;
 
 	(void)state;
 	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
-		unsigned last[FLOWS] = { 0 }, kept = 0; /* 0: not kept */
+		/* 0: not in the cache */
+		unsigned last[FLOWS] = { 0 }, kept = 0;
 
 		open_cache(sizes[k]);
 		for (unsigned now = 1; now < 3000; now++) {
@@ -179,8 +182,8 @@ static void as_the_model(void **state)
 	}
 }
 
-/* What it gives to derive with. */
-static void contexts_to_derive(void **state)
+/* contexts for key derivation */
+static void test_derivation_contexts(void **state)
 {
 	(void)state;
 	open_cache(4);
@@ -193,12 +196,12 @@ static void contexts_to_derive(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(oldest_leaves),
-		cmocka_unit_test(dropped_slots_are_free),
-		cmocka_unit_test(slots_are_wiped),
-		cmocka_unit_test(keeps_none),
-		cmocka_unit_test(as_the_model),
-		cmocka_unit_test(contexts_to_derive),
+		cmocka_unit_test(test_least_recently_used_is_evicted),
+		cmocka_unit_test(test_dropped_slot_is_free),
+		cmocka_unit_test(test_lost_slot_is_wiped),
+		cmocka_unit_test(test_empty_cache_keeps_none),
+		cmocka_unit_test(test_random_uses_match_model),
+		cmocka_unit_test(test_derivation_contexts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

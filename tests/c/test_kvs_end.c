@@ -1,6 +1,7 @@
 /*
- * An end of the store (bench/kvs/end.h) that has nothing to do: it yields for a
- * while, looks once more and sleeps; news that it finds then begin it anew.
+ * An idle end of the key-value store (bench/kvs/end.h) yields for a while,
+ * polls once more and then sleeps. If that poll finds work, it starts yielding
+ * again.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +33,7 @@ static void wait_times(struct kvs_end *end, struct news *news, int n)
 		kvs_end_wait(end, 0, look, news);
 }
 
-static void test_looks_before_it_sleeps(void **state)
+static void test_polls_before_sleeping(void **state)
 {
 	const struct shm_leg *f = *state;
 	struct kvs_end end = { .leg = f->host };
@@ -44,7 +45,7 @@ static void test_looks_before_it_sleeps(void **state)
 	assert_int_equal(news.looked, 3);
 }
 
-static void test_news_are_work(void **state)
+static void test_work_restarts_yielding(void **state)
 {
 	const struct shm_leg *f = *state;
 	struct kvs_end end = { .leg = f->host };
@@ -61,11 +62,12 @@ static void test_news_are_work(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_looks_before_it_sleeps,
+		cmocka_unit_test_setup_teardown(test_polls_before_sleeping,
 						shm_leg_setup,
 						shm_leg_teardown),
-		cmocka_unit_test_setup_teardown(
-			test_news_are_work, shm_leg_setup, shm_leg_teardown),
+		cmocka_unit_test_setup_teardown(test_work_restarts_yielding,
+						shm_leg_setup,
+						shm_leg_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

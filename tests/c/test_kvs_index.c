@@ -1,6 +1,6 @@
 /*
- * The index of the benchmark's key-value store (bench/kvs/index.h): what was
- * put is found, whatever shares a bucket, and nothing is lost when it is full.
+ * The index of the benchmark's key-value store (bench/kvs/index.h): every
+ * stored key is found, also in shared buckets, and a full index loses nothing.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -35,7 +35,7 @@ static int put(struct kvs_index *index, uint64_t id, uint64_t version)
 	return kvs_index_put(index, kvs_index_hash(index, key), key, value);
 }
 
-/* The version; -1: no such key. */
+/* Returns the version; -1: no such key. */
 static int64_t get(const struct kvs_index *index, uint64_t id)
 {
 	uint8_t key[KVS_KEY_LEN], value[KVS_VALUE_LEN];
@@ -48,7 +48,7 @@ static int64_t get(const struct kvs_index *index, uint64_t id)
 	return (int64_t)version;
 }
 
-static void test_refuses(void **state)
+static void test_illegal_sizes_are_refused(void **state)
 {
 	struct kvs_index *index;
 
@@ -63,7 +63,7 @@ static void test_refuses(void **state)
 	kvs_index_destroy(NULL);
 }
 
-static void test_finds_what_was_put(void **state)
+static void test_put_and_get(void **state)
 {
 	struct kvs_index *index = make(100, 0);
 
@@ -79,7 +79,7 @@ static void test_finds_what_was_put(void **state)
 }
 
 /* All keys in one bucket: six full ones before the last. */
-static void test_continues_full_buckets(void **state)
+static void test_full_bucket_gets_spare(void **state)
 {
 	enum { KEYS = 7 * KVS_BUCKET_ENTRIES };
 	struct kvs_index *index = make(KEYS, 1);
@@ -95,8 +95,8 @@ static void test_continues_full_buckets(void **state)
 	kvs_index_destroy(index);
 }
 
-/* Whatever shape the buckets have, items run out before spare buckets do. */
-static void test_full_refuses_and_keeps(void **state)
+/* For any number of buckets, the items run out before the spare buckets do. */
+static void test_full_index_refuses_and_keeps(void **state)
 {
 	(void)state;
 	for (uint32_t items = 1; items < 60; items++) {
@@ -117,7 +117,7 @@ static void test_full_refuses_and_keeps(void **state)
 	}
 }
 
-/* Keys of the same bucket and tag are told apart by their bytes. */
+/* Keys of the same bucket and tag are distinguished by their bytes. */
 static void test_collisions_of_tags(void **state)
 {
 	struct kvs_index *index = make(3, 1);
@@ -140,7 +140,7 @@ static void test_collisions_of_tags(void **state)
 	kvs_index_destroy(index);
 }
 
-/* 10^6 operations against an array, in crowded buckets. */
+/* 10^6 operations compared with an array, in crowded buckets. */
 static void test_random_operations(void **state)
 {
 	enum { KEYS = 20000, OPERATIONS = 1000000 };
@@ -180,10 +180,10 @@ static void test_random_operations(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refuses),
-		cmocka_unit_test(test_finds_what_was_put),
-		cmocka_unit_test(test_continues_full_buckets),
-		cmocka_unit_test(test_full_refuses_and_keeps),
+		cmocka_unit_test(test_illegal_sizes_are_refused),
+		cmocka_unit_test(test_put_and_get),
+		cmocka_unit_test(test_full_bucket_gets_spare),
+		cmocka_unit_test(test_full_index_refuses_and_keeps),
 		cmocka_unit_test(test_collisions_of_tags),
 		cmocka_unit_test(test_random_operations),
 	};

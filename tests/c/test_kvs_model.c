@@ -1,6 +1,7 @@
 /*
- * The judge of the key-value store (bench/kvs/model.h): histories, and whether
- * a store may have answered so; and what goes over the wire (protocol.h).
+ * The checker of the key-value store (bench/kvs/model.h): histories, and
+ * whether a correct store may have answered so. Also the messages on the wire
+ * (protocol.h).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -24,47 +25,47 @@
 		.start = s, .end = e, .version = v, .id = 1                    \
 	}
 
-/* Key 1 is there at first if keys is 2, and is not if it is 1. */
+/* Key 1 exists at first if keys is 2, and does not if it is 1. */
 static const struct {
 	const char *what;
 	int right;
 	uint32_t keys;
 	struct kvs_event events[6];
 } histories[] = {
-	{ "what it began with", 1, 2, { GET(1, 2, 0) } },
-	{ "nothing, where there was something",
+	{ "the initial value", 1, 2, { GET(1, 2, 0) } },
+	{ "absent, although present at first",
 	  0,
 	  2,
 	  { GET(1, 2, KVS_ABSENT) } },
-	{ "nothing, where there was nothing", 1, 1, { GET(1, 2, KVS_ABSENT) } },
-	{ "something, where there was nothing", 0, 1, { GET(1, 2, 0) } },
+	{ "absent, and absent at first", 1, 1, { GET(1, 2, KVS_ABSENT) } },
+	{ "present, although absent at first", 0, 1, { GET(1, 2, 0) } },
 	{ "the last PUT", 1, 2, { PUT(1, 2), GET(3, 4, 1) } },
-	{ "what was before the last PUT", 0, 2, { PUT(1, 2), GET(3, 4, 0) } },
-	{ "nothing after a PUT", 0, 1, { PUT(1, 2), GET(3, 4, KVS_ABSENT) } },
-	{ "the one before the last",
+	{ "the value before the last PUT", 0, 2, { PUT(1, 2), GET(3, 4, 0) } },
+	{ "absent after a PUT", 0, 1, { PUT(1, 2), GET(3, 4, KVS_ABSENT) } },
+	{ "the PUT before the last",
 	  0,
 	  2,
 	  { PUT(1, 2), PUT(3, 4), GET(5, 6, 1) } },
-	{ "old while a PUT is under way", 1, 2, { PUT(1, 4), GET(2, 3, 0) } },
-	{ "new while a PUT is under way", 1, 2, { PUT(1, 4), GET(2, 3, 1) } },
-	{ "either of two at a time",
+	{ "old value during a PUT", 1, 2, { PUT(1, 4), GET(2, 3, 0) } },
+	{ "new value during a PUT", 1, 2, { PUT(1, 4), GET(2, 3, 1) } },
+	{ "either of two concurrent PUTs",
 	  1,
 	  2,
 	  { PUT(1, 4), PUT(2, 3), GET(5, 6, 1), GET(7, 8, 2) } },
-	{ "one that outlived the last one's start",
+	{ "a PUT that ended after the last one began",
 	  1,
 	  2,
 	  { PUT(1, 6), PUT(2, 3), PUT(4, 5), GET(7, 8, 1) } },
-	{ "one that did not",
+	{ "a PUT that ended before the last one began",
 	  0,
 	  2,
 	  { PUT(1, 6), PUT(2, 3), PUT(4, 5), GET(7, 8, 2) } },
-	{ "one that ended while the GET ran",
+	{ "a PUT that ended during the GET",
 	  1,
 	  2,
 	  { PUT(1, 2), PUT(4, 6), GET(3, 7, 1), GET(5, 8, 4) } },
-	{ "a PUT of the future", 0, 2, { GET(1, 2, 3), PUT(3, 4) } },
-	{ "a PUT that never was", 0, 2, { PUT(1, 2), GET(5, 6, 3) } },
+	{ "a later PUT", 0, 2, { GET(1, 2, 3), PUT(3, 4) } },
+	{ "a version without a PUT", 0, 2, { PUT(1, 2), GET(5, 6, 3) } },
 	{ "a PUT of another key",
 	  0,
 	  2,
@@ -90,7 +91,7 @@ static void test_histories(void **state)
 	}
 }
 
-static void test_says_which(void **state)
+static void test_check_reports_wrong_event(void **state)
 {
 	const struct kvs_event put = PUT(1, 2), right = GET(3, 4, 1),
 			       late = GET(5, 6, 0);
@@ -111,7 +112,7 @@ static void test_says_which(void **state)
 	kvs_history_destroy(NULL);
 }
 
-static void test_values_tell_their_key(void **state)
+static void test_value_holds_its_key(void **state)
 {
 	uint8_t value[KVS_VALUE_LEN];
 	uint64_t version;
@@ -140,7 +141,7 @@ static struct kvs_request request(uint8_t opcode, uint32_t sequence)
 	return r;
 }
 
-static void test_requests(void **state)
+static void test_request_slots(void **state)
 {
 	struct kvs_request get = request(KVS_GET, 3), put = request(KVS_PUT, 4);
 	struct kvs_request slot = { 0 }, out;
@@ -153,7 +154,7 @@ static void test_requests(void **state)
 	assert_int_equal(kvs_request_take(&out, &slot, 4), 1);
 	assert_memory_equal(&out, &put, sizeof(out));
 
-	/* A GET lies in the last half; what stands before it is old. */
+	/* A GET uses the last half of the slot; the first half is stale. */
 	assert_int_equal(kvs_request_seal(&get), KVS_GET_AT);
 	memcpy((uint8_t *)&slot + KVS_GET_AT, (uint8_t *)&get + KVS_GET_AT,
 	       KVS_SLOT_LEN - KVS_GET_AT);
@@ -161,7 +162,10 @@ static void test_requests(void **state)
 	assert_memory_equal(out.key, get.key, KVS_KEY_LEN);
 }
 
-/* Any mixture of 8-byte words of two requests is neither, or one of them. */
+/*
+ * 8-byte words of two requests mixed form no valid request, unless all words
+ * are of the same request.
+ */
 static void test_torn_requests(void **state)
 {
 	struct kvs_request a = request(KVS_PUT, 8), b = request(KVS_PUT, 16);
@@ -184,7 +188,7 @@ static void test_torn_requests(void **state)
 	}
 }
 
-static void test_what_a_request_may_say(void **state)
+static void test_legal_requests(void **state)
 {
 	const struct {
 		uint8_t opcode, length, zero;
@@ -213,7 +217,7 @@ static void test_what_a_request_may_say(void **state)
 	}
 }
 
-static void test_answers(void **state)
+static void test_legal_answers(void **state)
 {
 	struct kvs_answer a = { .sequence = 9, .length = KVS_VALUE_LEN };
 
@@ -237,12 +241,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_histories),
-		cmocka_unit_test(test_says_which),
-		cmocka_unit_test(test_values_tell_their_key),
-		cmocka_unit_test(test_requests),
+		cmocka_unit_test(test_check_reports_wrong_event),
+		cmocka_unit_test(test_value_holds_its_key),
+		cmocka_unit_test(test_request_slots),
 		cmocka_unit_test(test_torn_requests),
-		cmocka_unit_test(test_what_a_request_may_say),
-		cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_legal_requests),
+		cmocka_unit_test(test_legal_answers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * What the clients of the key-value store ask for (bench/kvs/zipf.h, trace.h),
- * and the classes of latency.h.
+ * The request traces of the key-value store's clients (bench/kvs/zipf.h,
+ * trace.h), and the latency classes of latency.h.
  */
 #include <errno.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 #include "trace.h"
 #include "zipf.h"
 
-static void test_refuses(void **state)
+static void test_illegal_parameters_are_refused(void **state)
 {
 	struct kvs_zipf zipf;
 	struct kvs_wish wish;
@@ -35,8 +35,8 @@ static void test_refuses(void **state)
 			 -EINVAL);
 }
 
-/* Few ranks: each stays in range, at any theta. */
-static void test_small(void **state)
+/* Few ranks: each draw is in range, at any theta. */
+static void test_few_ranks(void **state)
 {
 	(void)state;
 	for (uint64_t n = 1; n < 6; n++) {
@@ -57,8 +57,8 @@ static void test_small(void **state)
 }
 
 /*
- * Shares of ranks against the law. The method is exact for the first two and
- * approximate after that: 10 % is what Gray's formula gives.
+ * Compares the shares of ranks with the Zipf law. The method is exact for the
+ * first two ranks and approximate after them: Gray's formula is within 10 %.
  */
 static void check_law(double theta)
 {
@@ -85,7 +85,7 @@ static void check_law(double theta)
 	}
 }
 
-static void test_law(void **state)
+static void test_zipf_law(void **state)
 {
 	(void)state;
 	check_law(0);
@@ -93,7 +93,7 @@ static void test_law(void **state)
 	check_law(0.99);
 }
 
-static void test_mixes(void **state)
+static void test_shares_of_reads(void **state)
 {
 	enum { N = 100000 };
 	static struct kvs_wish wishes[N];
@@ -160,10 +160,10 @@ static void test_classes_of_latency(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refuses),
-		cmocka_unit_test(test_small),
-		cmocka_unit_test(test_law),
-		cmocka_unit_test(test_mixes),
+		cmocka_unit_test(test_illegal_parameters_are_refused),
+		cmocka_unit_test(test_few_ranks),
+		cmocka_unit_test(test_zipf_law),
+		cmocka_unit_test(test_shares_of_reads),
 		cmocka_unit_test(test_same_seed_same_trace),
 		cmocka_unit_test(test_classes_of_latency),
 	};

@@ -1,12 +1,12 @@
 /* Both halves of a leg over shared memory: a host and its worker's port. */
-#include "leg_shm.h"
+#include "host/leg_shm.h"
 
-#include "port_shm.h"
-#include "ring.h"
-#include "shm.h"
+#include "port/shm/port_shm.h"
+#include "port/shm/ring.h"
+#include "port/shm/shm.h"
 #include "shm_leg.h"
 #include "shm_pair.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +41,7 @@ static void expect_desc(struct shm_leg *f, uint32_t number, uint32_t len)
 	f->port->ops->buf_put(ev.buf);
 }
 
-/* --- descriptors and records ------------------------------------------ */
+/* --- descriptors and records ---------------------------------------------- */
 
 static void test_sizes_of_a_leg(void **state)
 {
@@ -53,7 +53,7 @@ static void test_sizes_of_a_leg(void **state)
 	assert_int_equal(srdma_leg_shm_create(&host, 131072), -EINVAL);
 	srdma_leg_shm_destroy(NULL);
 	/* 128 and 64 slots of 520 bytes are 9 pages */
-	assert_int_equal(srdma_leg_shm_records_at(64), 9 * 4096);
+	assert_int_equal(srdma_leg_layout_records_at(64), 9 * 4096);
 }
 
 static void test_descriptors_arrive(void **state)
@@ -70,7 +70,7 @@ static void test_descriptors_arrive(void **state)
 	shm_expect_nothing(f->port);
 }
 
-static void test_full_descriptor_ring(void **state)
+static void test_descriptor_ring_wraps_when_full(void **state)
 {
 	struct shm_leg *f = *state;
 	uint32_t posted = 0, got = 0;
@@ -88,7 +88,7 @@ static void test_full_descriptor_ring(void **state)
 	}
 }
 
-static void test_worker_is_woken(void **state)
+static void test_descriptor_wakes_worker(void **state)
 {
 	struct shm_leg *f = *state;
 	int fd = f->port->ops->fd(f->port);
@@ -117,7 +117,7 @@ static void complete(struct shm_leg *f, uint32_t sequence)
 			 0);
 }
 
-static void test_records_wake_the_host(void **state)
+static void test_record_wakes_host(void **state)
 {
 	struct shm_leg *f = *state;
 	const uint8_t *ring = srdma_leg_shm_ring(f->host);
@@ -126,19 +126,22 @@ static void test_records_wake_the_host(void **state)
 
 	complete(f, 1);
 	f->port->ops->flush(f->port);
-	assert_int_equal(shm_readable(fd), 0); /* awake */
+	assert_int_equal(shm_readable(fd), 0); /* the host is awake */
 	srdma_record_decode(&r, ring);
 	assert_int_equal(r.sequence, 1);
 	srdma_leg_shm_arm(f->host, 0);
 	complete(f, 64);
-	assert_int_equal(shm_readable(fd), 0); /* once per burst */
+	assert_int_equal(shm_readable(fd), 0); /* not before the flush */
 	f->port->ops->flush(f->port);
 	assert_int_equal(shm_readable(fd), 1);
 	srdma_leg_shm_disarm(f->host);
 	assert_int_equal(shm_readable(fd), 0);
 	srdma_record_decode(&r, ring + 63 * SRDMA_RECORD_LEN);
 	assert_int_equal(r.sequence, 64);
-	/* poll and arm ring too, for a relay that does not flush */
+	/*
+	 * poll and arm ring the doorbell as well, for a relay that does not
+	 * flush
+	 */
 	srdma_leg_shm_arm(f->host, 0);
 	complete(f, 65);
 	assert_int_equal(f->port->ops->arm(f->port), 0);
@@ -147,7 +150,7 @@ static void test_records_wake_the_host(void **state)
 	srdma_leg_shm_disarm(f->host);
 }
 
-static void test_room_wakes_the_host(void **state)
+static void test_room_wakes_host(void **state)
 {
 	struct shm_leg *f = *state;
 	int fd = srdma_leg_shm_fd(f->host);
@@ -165,7 +168,7 @@ static void test_room_wakes_the_host(void **state)
 	assert_non_null(srdma_leg_shm_slot(f->host));
 }
 
-static void test_lying_host_is_ended(void **state)
+static void test_host_with_bad_tail_is_ended(void **state)
 {
 	struct shm_leg *f = *state;
 	struct srdma_shm ring;
@@ -185,7 +188,7 @@ static void test_lying_host_is_ended(void **state)
 	srdma_shm_unmap(&ring);
 }
 
-static void test_descriptor_too_long_ends_it(void **state)
+static void test_too_long_descriptor_ends_leg(void **state)
 {
 	struct shm_leg *f = *state;
 	struct srdma_shm ring;
@@ -215,10 +218,10 @@ static void refuse_leg(struct shm_leg *f, const struct srdma_leg_params *p,
 	assert_int_equal(shm_count_fds(), fds);
 }
 
-static void test_legs_refused(void **state)
+static void test_illegal_legs_are_refused(void **state)
 {
 	struct shm_leg *f = *state;
-	size_t size = srdma_leg_shm_records_at(SHM_RING) + SHM_RING * 32;
+	size_t size = srdma_leg_layout_records_at(SHM_RING) + SHM_RING * 32;
 	struct srdma_leg_params good = shm_leg_params(f->host), p;
 	int blocking = eventfd(0, EFD_CLOEXEC);
 
@@ -229,7 +232,7 @@ static void test_legs_refused(void **state)
 	refuse_leg(f, &p, -EINVAL);
 	p.ring = 1u << 31;
 	refuse_leg(f, &p, -EINVAL);
-	p.ring = 128; /* more than the memory holds */
+	p.ring = 128; /* exceeds the memory */
 	refuse_leg(f, &p, -ERANGE);
 	p = good;
 	p.fds[0] = shm_memfd(size, 0);
@@ -251,7 +254,7 @@ static void test_legs_refused(void **state)
 	close(blocking);
 }
 
-static void test_many_legs_take_turns(void **state)
+static void test_many_legs_are_served_fairly(void **state)
 {
 	struct shm_leg *f = *state;
 	struct srdma_leg_shm *host[8];
@@ -272,7 +275,7 @@ static void test_many_legs_take_turns(void **state)
 		assert_int_equal(srdma_leg_shm_attach(host[i], answer.fds), 0);
 		shm_expect(f->port, SRDMA_EV_UP);
 	}
-	/* all of them have always something to say */
+	/* all of them always have descriptors */
 	for (int turn = 0; turn < 100; turn++) {
 		int n;
 
@@ -303,14 +306,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sizes_of_a_leg),
 		LEG(test_descriptors_arrive),
-		LEG(test_full_descriptor_ring),
-		LEG(test_worker_is_woken),
-		LEG(test_records_wake_the_host),
-		LEG(test_room_wakes_the_host),
-		LEG(test_lying_host_is_ended),
-		LEG(test_descriptor_too_long_ends_it),
-		LEG(test_legs_refused),
-		LEG(test_many_legs_take_turns),
+		LEG(test_descriptor_ring_wraps_when_full),
+		LEG(test_descriptor_wakes_worker),
+		LEG(test_record_wakes_host),
+		LEG(test_room_wakes_host),
+		LEG(test_host_with_bad_tail_is_ended),
+		LEG(test_too_long_descriptor_ends_leg),
+		LEG(test_illegal_legs_are_refused),
+		LEG(test_many_legs_are_served_fairly),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

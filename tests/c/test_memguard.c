@@ -1,8 +1,8 @@
 /*
- * Memory keys of a region under revocation: what is accepted is what a model
- * says that forgets nothing, and looks at every revocation there ever was.
+ * Memory keys of a region under revocation, compared with a model that stores
+ * every revocation and searches all of them.
  */
-#include "memguard.h"
+#include "memory/memguard.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -16,14 +16,14 @@
 
 #include "failing.h"
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "memory.h"
 
 enum { RKEY = 0x5eed, NOW = 1000, BLOCK = 64, GRANTS = 400, EVENTS = 4096 };
 
 static const uint8_t ad[] = "associated data";
 
-/* What happened to the region: event 0 is its registration. */
+/* The revocations of the region; event 0 is its registration. */
 static struct {
 	int whole;
 	uint64_t lo, hi;
@@ -31,7 +31,7 @@ static struct {
 static unsigned events;
 
 static struct srdma_memguard *guard;
-static uint32_t revoked; /* ranges, of all guards */
+static uint32_t revoked; /* revoked ranges of all guards */
 static struct srdma_memtree tree;
 static uint64_t seed;
 
@@ -90,7 +90,9 @@ static int grant(struct srdma_capability *cap, uint64_t lo, uint64_t hi,
 	return srdma_memguard_grant(guard, cap, &scope);
 }
 
-/* The model: the event whose keys judge these bytes; -1: they cross an edge. */
+/*
+ * Model: the event whose keys apply to these bytes; -1: they cross a boundary.
+ */
 static int judge(uint64_t lo, uint64_t hi)
 {
 	for (unsigned i = events - 1;; i--) {
@@ -113,7 +115,7 @@ static struct srdma_memtree tree_of(int judging)
 	return t;
 }
 
-/* Ranges that are kept: those that no later one covers. */
+/* Model: number of stored ranges, which no later range covers. */
 static unsigned kept(uint64_t lo, uint64_t hi)
 {
 	unsigned n = 0;
@@ -129,17 +131,17 @@ static unsigned kept(uint64_t lo, uint64_t hi)
 	return n;
 }
 
-/* A capability somebody was given. */
+/* An issued capability. */
 struct given {
-	struct srdma_capability cap; /* ready for use */
+	struct srdma_capability cap; /* prepared for use */
 	int made_by;		     /* event whose keys it has */
-	uint64_t lo;		     /* of its tree */
+	uint64_t lo;		     /* start of its tree */
 };
 
 static struct given given[GRANTS];
 static unsigned givens;
 
-/* Some granules of the tree that this byte belongs to, or any bytes. */
+/* A random range: usually granules of the tree at a random byte. */
 static void random_scope(uint64_t *lo, uint64_t *hi)
 {
 	const struct srdma_memtree *t;
@@ -158,7 +160,7 @@ static void random_scope(uint64_t *lo, uint64_t *hi)
 	*hi += base;
 }
 
-/* Grant something, if the model says that it can be. */
+/* Grants a random range and compares the result with the model. */
 static void try_grant(void)
 {
 	static const struct srdma_memkey_bearer bearers[] = {
@@ -201,7 +203,7 @@ static void try_grant(void)
 	givens++;
 }
 
-/* An access with what somebody was given, told truly or not. */
+/* An access with an issued capability, possibly with altered claims. */
 struct attempt {
 	uint8_t right, depth;
 	struct srdma_memkey_bearer bearer;
@@ -277,7 +279,10 @@ static int check(const struct attempt *a, const uint8_t *access_key)
 	return srdma_memguard_check(guard, &claim, NOW);
 }
 
-/* Use one of the capabilities. Returns what the guard said. */
+/*
+ * Uses a random capability and compares the result with the model. Returns the
+ * result of the guard.
+ */
 static int try_access(void)
 {
 	const unsigned have = givens < GRANTS ? givens : GRANTS;
@@ -325,7 +330,10 @@ static void try_revoke(void)
 	assert_int_equal(revoke(lo, hi), 0);
 }
 
-/* What was allowed at an event is void if a later one touches it. */
+/*
+ * Bytes that were accessible at an event are not any more if a later event
+ * touches them.
+ */
 static void try_current(void)
 {
 	const uint64_t len = tree.end - tree.start;
@@ -340,7 +348,7 @@ static void try_current(void)
 	assert_int_equal(srdma_memguard_current(guard, at, lo, hi), current);
 }
 
-static void test_model(void **state)
+static void test_random_revocations_match_model(void **state)
 {
 	static const struct {
 		uint64_t len;
@@ -384,11 +392,11 @@ static void test_model(void **state)
 		}
 		srdma_memguard_destroy(guard);
 	}
-	for (int i = 0; i < 4; i++) /* no answer is rare */
+	for (int i = 0; i < 4; i++) /* each result is frequent */
 		assert_in_range(said[i], 1000, 60000);
 }
 
-/* K_access of the one node of a fresh grant over these bytes. */
+/* Grants these bytes, which are one node, and returns its K_access. */
 static void learn(uint8_t key[SRDMA_MEMKEY_LEN], struct attempt *a, uint64_t lo,
 		  uint64_t hi)
 {
@@ -408,7 +416,7 @@ static void learn(uint8_t key[SRDMA_MEMKEY_LEN], struct attempt *a, uint64_t lo,
 	memcpy(key, e.key, SRDMA_MEMKEY_LEN);
 }
 
-static void test_limit_of_ranges(void **state)
+static void test_revoked_ranges_are_limited(void **state)
 {
 	const struct srdma_memtree t = region(256 * BLOCK, 6, 48);
 	uint8_t key[SRDMA_MEMKEY_LEN];
@@ -421,8 +429,10 @@ static void test_limit_of_ranges(void **state)
 	assert_int_equal(kept(200 * BLOCK, 201 * BLOCK), SRDMA_MAX_REVOKED);
 	learn(key, &a, 200 * BLOCK, 201 * BLOCK);
 	assert_int_equal(revoke(200 * BLOCK, 201 * BLOCK), -ENOSPC);
-	assert_int_equal(check(&a, key), 0); /* nothing is changed */
-	/* The same range again, and one that covers two, make no more. */
+	assert_int_equal(check(&a, key), 0); /* unchanged */
+	/*
+	 * The same range again, or one that covers two, needs no further entry.
+	 */
 	assert_int_equal(revoke(0, BLOCK), 0);
 	assert_int_equal(revoke(0, 3 * BLOCK), 0);
 	assert_int_equal(revoke(200 * BLOCK, 201 * BLOCK), 0);
@@ -432,10 +442,10 @@ static void test_limit_of_ranges(void **state)
 	assert_int_equal(kept(0, BLOCK), 0);
 	for (uint64_t i = 0; i < SRDMA_MAX_REVOKED; i++)
 		assert_int_equal(revoke(i * BLOCK, (i + 1) * BLOCK), 0);
-	assert_int_equal(revoke(0, 256 * BLOCK), 0); /* covers them all */
+	assert_int_equal(revoke(0, 256 * BLOCK), 0); /* covers all of them */
 	assert_int_equal(revoke(BLOCK, 2 * BLOCK), 0);
 	assert_int_equal(revoked, 2);
-	/* What other guards of the count keep leaves room for one. */
+	/* The entries of other guards of the leg leave room for one. */
 	revoked = SRDMA_MAX_REVOKED_OF_LEG - 1;
 	assert_int_equal(revoke(4 * BLOCK, 5 * BLOCK), 0);
 	assert_int_equal(revoke(6 * BLOCK, 7 * BLOCK), -EDQUOT);
@@ -445,8 +455,11 @@ static void test_limit_of_ranges(void **state)
 	revoked = 0;
 }
 
-/* Two lives of a region differ by salt alone; rkeys and parents tell, too. */
-static void test_lives_differ(void **state)
+/*
+ * Two registrations of a region differ by the salt alone; rkey and parent key
+ * matter as well.
+ */
+static void test_keys_of_registrations_differ(void **state)
 {
 	static const uint8_t other_pd[SRDMA_MEMKEY_LEN] = "another K_PDmem";
 	const struct srdma_memtree t = region(4 * BLOCK, 6, 48);
@@ -484,14 +497,14 @@ static void test_lives_differ(void **state)
 	params.pd_key = other_pd;
 	LIFE(-EBADMSG);
 	params.pd_key = pd_key;
-	/* A revocation that got the salt from before has another generation. */
+	/* A revocation with the former salt still changes the generation. */
 	assert_int_equal(srdma_memguard_create(&guard, &params, &same), 0);
 	assert_int_equal(srdma_memguard_revoke_all(guard, &same), 0);
 	assert_int_equal(check(&a, key), -EBADMSG);
 	srdma_memguard_destroy(guard);
 }
 
-static void test_whose_tree(void **state)
+static void test_find_tree_of_bytes(void **state)
 {
 	const struct srdma_memtree t = region(8 * BLOCK, 6, 48);
 	const struct srdma_memtree *found;
@@ -521,7 +534,7 @@ static void test_whose_tree(void **state)
 	FIND(8 * BLOCK, 9 * BLOCK, -ERANGE, 0, 8);
 	FIND(3, 3, -ERANGE, 0, 8);
 	FIND(UINT64_MAX, 1, -ERANGE, 0, 8);
-	/* The token of what is inside names the revoked range. */
+	/* A capability inside a revoked range has that range as its tree. */
 	assert_int_equal(grant(&cap, 2 * BLOCK, 4 * BLOCK, 1), 0);
 	assert_int_equal(cap.tree.start, t.start + 2 * BLOCK);
 	assert_int_equal(cap.scope.lo, 0);
@@ -533,15 +546,16 @@ static void test_whose_tree(void **state)
 	srdma_memguard_destroy(guard);
 }
 
-/* Claims about bytes that no region has, at the ends of the address space. */
-static void test_strange_claims(void **state)
+/* Claims about bytes outside the region, at the ends of the address space. */
+static void test_claims_outside_region_are_refused(void **state)
 {
 	const struct srdma_memtree t = region(4 * BLOCK, 6, 48);
 	static const struct {
 		uint64_t addr, len; /* addr relative to the start */
 	} rows[] = {
 		{ UINT64_MAX, 1 },
-		{ UINT64_MAX, 2 }, /* its second byte is the region's first */
+		/* its second byte is the first of the region */
+		{ UINT64_MAX, 2 },
 		{ 0, 0 },
 		{ 0, UINT64_MAX },
 		{ 1, UINT64_MAX },
@@ -569,8 +583,8 @@ static void test_strange_claims(void **state)
 	srdma_memguard_destroy(guard);
 }
 
-/* A provider that fails changes nothing, and accepts nothing. */
-static void test_provider_fails(void **state)
+/* If the provider fails, nothing changes and no access is accepted. */
+static void test_provider_failure_changes_nothing(void **state)
 {
 	const struct srdma_memtree t = region(4 * BLOCK, 6, 48);
 	const struct srdma_memguard_params params = {
@@ -597,14 +611,16 @@ static void test_provider_fails(void **state)
 	cmac = good;
 	assert_int_equal(check(&a, key), 0);
 	assert_true(srdma_memguard_current(guard, 1, 0, 4 * BLOCK));
-	/* It works again, and new keys differ from those that failed to be. */
+	/*
+	 * The guard works again, with keys other than those of the failed call.
+	 */
 	f.serial = events;
 	assert_int_equal(srdma_memguard_revoke_all(guard, &f), 0);
 	assert_int_equal(check(&a, key), -EBADMSG);
 	srdma_memguard_destroy(guard);
 }
 
-static void test_illegal_trees(void **state)
+static void test_illegal_trees_are_refused(void **state)
 {
 	struct srdma_memguard_params params = { .rkey = RKEY,
 						.cmac = &cmac,
@@ -625,13 +641,13 @@ static void test_illegal_trees(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_model),
-		cmocka_unit_test(test_limit_of_ranges),
-		cmocka_unit_test(test_lives_differ),
-		cmocka_unit_test(test_whose_tree),
-		cmocka_unit_test(test_strange_claims),
-		cmocka_unit_test(test_provider_fails),
-		cmocka_unit_test(test_illegal_trees),
+		cmocka_unit_test(test_random_revocations_match_model),
+		cmocka_unit_test(test_revoked_ranges_are_limited),
+		cmocka_unit_test(test_keys_of_registrations_differ),
+		cmocka_unit_test(test_find_tree_of_bytes),
+		cmocka_unit_test(test_claims_outside_region_are_refused),
+		cmocka_unit_test(test_provider_failure_changes_nothing),
+		cmocka_unit_test(test_illegal_trees_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, open_cmac, close_cmac);

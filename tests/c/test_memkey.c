@@ -1,4 +1,4 @@
-#include "memkey.h"
+#include "memory/memkey.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@ static void init_cache(const struct srdma_memtree *t)
 	srdma_memkey_cache_init(&cache, t, key);
 }
 
-/* No two of all that can be told apart have one key ------------------------ */
+/* --- different inputs give different keys --------------------------------- */
 
 static uint8_t seen[30000][SRDMA_MEMKEY_LEN];
 static size_t seen_count;
@@ -37,7 +37,7 @@ static int compare(const void *a, const void *b)
 	return memcmp(a, b, SRDMA_MEMKEY_LEN);
 }
 
-/* A node's key, and its K_access for each of nine bearers. */
+/* Notes the key of a node, and its K_access for nine bearers. */
 static void see_bearers(const uint8_t *key, const struct srdma_memnode *node)
 {
 	static const char holders[3][16] = { "", "\1", "somebody by name" };
@@ -55,7 +55,7 @@ static void see_bearers(const uint8_t *key, const struct srdma_memnode *node)
 	}
 }
 
-/* All nodes of a tree of four blocks, or of three and a bit. */
+/* All nodes of a tree of four blocks, the last possibly partial. */
 static void see_tree(const struct srdma_memtree *t, const uint8_t *mr_key)
 {
 	for (uint8_t right = 1; right <= SRDMA_MEMKEY_ATOMIC; right <<= 1) {
@@ -78,7 +78,7 @@ static void see_tree(const struct srdma_memtree *t, const uint8_t *mr_key)
 	}
 }
 
-static void separation(void **state)
+static void test_different_inputs_give_different_keys(void **state)
 {
 	(void)state;
 	for (unsigned bits = 0; bits < 64; bits++) {
@@ -103,9 +103,9 @@ static void separation(void **state)
 		assert_memory_not_equal(seen[i - 1], seen[i], SRDMA_MEMKEY_LEN);
 }
 
-/* The cache ---------------------------------------------------------------- */
+/* --- key cache ------------------------------------------------------------ */
 
-static void cache_is_right(void **state)
+static void test_cached_keys_equal_derived_keys(void **state)
 {
 	const struct srdma_memtree t = region((1 << 22) - 100, 6, 14);
 	uint64_t seed = 1;
@@ -131,8 +131,8 @@ static void cache_is_right(void **state)
 	assert_true(is_zero(&cache, sizeof(cache)));
 }
 
-/* A hot node is found without its ancestors: they are spoilt here. */
-static void cache_is_used(void **state)
+/* A cached node is found without its ancestors: they are destroyed here. */
+static void test_cached_node_needs_no_ancestors(void **state)
 {
 	const struct srdma_memtree t = region(UINT64_C(1) << 40, 12, 48);
 	struct srdma_memnode leaf, beside;
@@ -151,15 +151,15 @@ static void cache_is_used(void **state)
 			memset(cache.slot[i].key, 0, sizeof(want));
 	srdma_memkey_cache_node(&cache, &cmac, got, SRDMA_MEMKEY_READ, &leaf);
 	assert_memory_equal(got, want, sizeof(got));
-	/* and only itself */
+	/* and no other node */
 	node_key(want, &t, SRDMA_MEMKEY_READ, &beside);
 	srdma_memkey_cache_node(&cache, &cmac, got, SRDMA_MEMKEY_READ, &beside);
 	assert_memory_not_equal(got, want, sizeof(got));
 	srdma_memkey_cache_wipe(&cache);
 }
 
-/* Of the nodes of the longest cover few meet in a slot. */
-static void cache_holds_a_capability(void **state)
+/* Few nodes of the longest cover share a slot of the cache. */
+static void test_cache_holds_longest_cover(void **state)
 {
 	const struct srdma_memtree t = region(UINT64_C(1) << 48, 12, 48);
 	static struct srdma_memnode node[SRDMA_MEMTREE_COVER_MAX];
@@ -188,8 +188,11 @@ static void cache_holds_a_capability(void **state)
 	srdma_memkey_cache_wipe(&cache);
 }
 
-/* However many others are asked for, the levels that all paths share stay. */
-static void cache_keeps_the_upper_levels(void **state)
+/*
+ * The upper levels, which all paths share, stay in the cache whatever other
+ * nodes are used.
+ */
+static void test_cache_keeps_upper_levels(void **state)
 {
 	const struct srdma_memtree t = region(UINT64_C(1) << 40, 12, 48);
 	uint8_t got[SRDMA_MEMKEY_LEN], want[SRDMA_MEMKEY_LEN];
@@ -215,12 +218,12 @@ static void cache_keeps_the_upper_levels(void **state)
 	srdma_memkey_cache_wipe(&cache);
 }
 
-/* What the target checks --------------------------------------------------- */
+/* --- checks at the responder ---------------------------------------------- */
 
 enum { NOW = 1000, AD_LEN = 112 };
 static const char alice[16] = "sha256 of Alice", bob[16] = "sha256 of Bob";
 
-/* A packet of Alice's that is good in a region of 10 blocks of 64 bytes. */
+/* A valid packet of holder Alice in a region of 10 blocks of 64 bytes. */
 struct packet {
 	struct srdma_memtree tree;
 	struct srdma_memkey_claim claim;
@@ -236,7 +239,8 @@ static void make_packet(struct packet *p)
 	p->tree = region(10 * 64 - 5, 6, 3);
 	p->claim = (struct srdma_memkey_claim){
 		.right = SRDMA_MEMKEY_WRITE,
-		.depth = 2, /* of 0..3: four blocks, these are bytes 256..511 */
+		/* of 0..3: node 1 of depth 2 has four blocks, bytes 256..511 */
+		.depth = 2,
 		.addr = p->tree.start + 256,
 		.len = 256,
 		.bearer.expiry = NOW + 1,
@@ -262,9 +266,11 @@ static int check(const struct packet *p, uint32_t now)
 	return srdma_memkey_check(&cache, &cmac, &p->claim, now);
 }
 
-/* Once a claim was good the next finds its K_access, and no other's: what keys
- * it comes from is spoilt here. */
-static void access_is_kept(void **state)
+/*
+ * After a valid claim its K_access is cached and used for the same claim only:
+ * the keys from which it derives are destroyed here.
+ */
+static void test_access_key_is_cached(void **state)
 {
 	struct packet p;
 
@@ -285,12 +291,12 @@ static void access_is_kept(void **state)
 	p.claim.bearer.expiry++;
 	assert_int_equal(check(&p, NOW), -EBADMSG);
 	p.claim.bearer.expiry--;
-	assert_int_equal(check(&p, NOW), -EBADMSG); /* it was replaced */
+	assert_int_equal(check(&p, NOW), -EBADMSG); /* replaced in the cache */
 	srdma_memkey_cache_wipe(&cache);
 }
 
-/* One change each. */
-static void checks(void **state)
+/* one change each */
+static void test_altered_claims_are_refused(void **state)
 {
 	const uint64_t start = region(1, 6, 1).start;
 	struct packet good, p;
@@ -343,15 +349,15 @@ static void checks(void **state)
 	assert_int_equal(check(&good, UINT32_MAX), -EKEYEXPIRED);
 	assert_int_equal(check(&good, 0), 0);
 	srdma_memkey_cache_wipe(&cache);
-	/* the region as it is after a revocation */
+	/* the region after a revocation */
 	init_cache(&good.tree);
 	cache.mr_key[0] ^= 1;
 	assert_int_equal(check(&good, NOW), -EBADMSG);
 	srdma_memkey_cache_wipe(&cache);
 }
 
-/* The same answers, all from the region's key, and nothing is kept. */
-static void checks_without_a_cache(void **state)
+/* Without the cache the results are the same, and no key is kept. */
+static void test_checks_without_cache(void **state)
 {
 	const size_t kept = offsetof(struct srdma_memkey_cache, slot);
 	struct packet good;
@@ -373,7 +379,7 @@ static void checks_without_a_cache(void **state)
 	srdma_memkey_cache_wipe(&cache);
 }
 
-static void proof_arguments(void **state)
+static void test_proof_argument_limits(void **state)
 {
 	uint8_t key[SRDMA_MEMKEY_LEN] = { 1 }, ad[256] = { 0 };
 	uint8_t out[SRDMA_MEMKEY_PROOF_LEN];
@@ -386,7 +392,7 @@ static void proof_arguments(void **state)
 }
 
 /* SHA-256 of "abc" is the example of FIPS 180. */
-static void holders(void **state)
+static void test_holder_is_hash_of_name(void **state)
 {
 	static const uint8_t abc[SRDMA_MEMKEY_HOLDER_LEN] =
 		"\xba\x78\x16\xbf\x8f\x01\xcf\xea"
@@ -403,16 +409,16 @@ static void holders(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(holders),
-		cmocka_unit_test(separation),
-		cmocka_unit_test(cache_is_right),
-		cmocka_unit_test(cache_is_used),
-		cmocka_unit_test(cache_holds_a_capability),
-		cmocka_unit_test(cache_keeps_the_upper_levels),
-		cmocka_unit_test(access_is_kept),
-		cmocka_unit_test(checks),
-		cmocka_unit_test(checks_without_a_cache),
-		cmocka_unit_test(proof_arguments),
+		cmocka_unit_test(test_holder_is_hash_of_name),
+		cmocka_unit_test(test_different_inputs_give_different_keys),
+		cmocka_unit_test(test_cached_keys_equal_derived_keys),
+		cmocka_unit_test(test_cached_node_needs_no_ancestors),
+		cmocka_unit_test(test_cache_holds_longest_cover),
+		cmocka_unit_test(test_cache_keeps_upper_levels),
+		cmocka_unit_test(test_access_key_is_cached),
+		cmocka_unit_test(test_altered_claims_are_refused),
+		cmocka_unit_test(test_checks_without_cache),
+		cmocka_unit_test(test_proof_argument_limits),
 	};
 
 	return cmocka_run_group_tests(tests, open_cmac, close_cmac);

@@ -1,4 +1,4 @@
-#include "memtree.h"
+#include "memory/memtree.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 
 static struct srdma_memnode node[SRDMA_MEMTREE_COVER_MAX];
 
-static void limits(void **state)
+static void test_limits(void **state)
 {
 	static const struct {
 		uint64_t start, end;
@@ -48,8 +48,8 @@ static void limits(void **state)
 	}
 }
 
-/* Sizes around everything that could wrap. */
-static void heights(void **state)
+/* sizes at which a calculation could overflow */
+static void test_depth_and_granule(void **state)
 {
 	static const struct {
 		uint64_t len;
@@ -103,8 +103,8 @@ static void heights(void **state)
 	}
 }
 
-/* Nodes of every depth tile the region, and lie in their parents. */
-static void tiling(void **state)
+/* The nodes of each depth tile the region, and lie in their parents. */
+static void test_nodes_tile_region(void **state)
 {
 	(void)state;
 	for (uint64_t len = 1; len <= 40 * 64; len += 21) {
@@ -129,10 +129,10 @@ static void tiling(void **state)
 	}
 }
 
-/* Fewest: no smaller set of nodes tiles a range, by dynamic programming. */
+/* The smallest number of nodes that tile a range, by dynamic programming. */
 static unsigned fewest(const struct srdma_memtree *t, uint64_t lo, uint64_t hi)
 {
-	unsigned best[65] = { 0 }; /* from lo to each block border */
+	unsigned best[65] = { 0 }; /* from lo to each block boundary */
 	const uint64_t g = srdma_memtree_granule(t);
 	struct srdma_memnode n;
 	uint64_t last = (hi - lo + g - 1) / g;
@@ -170,7 +170,7 @@ static void check_cover(const struct srdma_memtree *t, uint64_t lo, uint64_t hi)
 }
 
 /* Every range of whole granules of every region of up to 64 blocks. */
-static void covers(void **state)
+static void test_every_cover_is_smallest(void **state)
 {
 	(void)state;
 	for (uint64_t len = 17; len <= 64 * 64; len += 47) {
@@ -186,7 +186,7 @@ static void covers(void **state)
 	}
 }
 
-static void cover_refuses(void **state)
+static void test_cover_refusals(void **state)
 {
 	static const struct {
 		uint64_t lo, hi;
@@ -219,8 +219,8 @@ static void cover_refuses(void **state)
 			rows[i].want);
 }
 
-/* The longest cover that there is: two nodes on each of 47 levels. */
-static void longest(void **state)
+/* The longest cover possible: two nodes on each of 47 levels. */
+static void test_longest_cover(void **state)
 {
 	const struct srdma_memtree t = { 0, POW(63), 6, 48 };
 	const uint64_t g = srdma_memtree_granule(&t);
@@ -235,9 +235,12 @@ static void longest(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(limits),	 cmocka_unit_test(heights),
-		cmocka_unit_test(tiling),	 cmocka_unit_test(covers),
-		cmocka_unit_test(cover_refuses), cmocka_unit_test(longest),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_depth_and_granule),
+		cmocka_unit_test(test_nodes_tile_region),
+		cmocka_unit_test(test_every_cover_is_smallest),
+		cmocka_unit_test(test_cover_refusals),
+		cmocka_unit_test(test_longest_cover),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

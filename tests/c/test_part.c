@@ -1,4 +1,7 @@
-/* Parts of READs, filled and asked for again (docs/protocol.md 5.3). */
+/*
+ * Read chunks: filled by responses and requested again after loss
+ * (docs/protocol.md 5.3).
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +25,7 @@ static void open_parts(struct srdma_parts *t, uint32_t size, int ordered)
 	t->ordered = ordered;
 }
 
-/* A part whose request left and was executed. */
+/* A read chunk whose request was sent and executed. */
 static struct srdma_part *ask(struct srdma_parts *t, uint64_t id,
 			      uint32_t start, uint32_t end)
 {
@@ -50,7 +53,7 @@ static int answer(struct srdma_parts *t, uint64_t id, uint32_t offset,
 	return err;
 }
 
-/* The next range that is asked for again; it leaves at once. */
+/* Expects the next range that is requested again, and marks it as sent. */
 static void expect_again(struct srdma_parts *t, uint64_t id, uint32_t from,
 			 uint32_t until)
 {
@@ -73,7 +76,7 @@ static void expect_empty(struct srdma_parts *t)
 	assert_int_equal(t->wanted, 0);
 }
 
-static void test_any_order(void **state)
+static void test_responses_in_any_order(void **state)
 {
 	static const uint32_t order[] = { 2, 0, 4, 1, 3 };
 	struct srdma_parts t;
@@ -93,15 +96,15 @@ static void test_any_order(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* What does not fit a place was not asked for. */
-static void test_not_asked(void **state)
+/* A response that does not match an outstanding range is refused. */
+static void test_unexpected_responses_are_refused(void **state)
 {
 	struct srdma_parts t;
 
 	(void)state;
 	open_parts(&t, 4, 1);
 	srdma_part_add(&t, ID, 3000, 7500);
-	assert_int_equal(answer(&t, ID, 3000, MTU), -ENOENT); /* yet */
+	assert_int_equal(answer(&t, ID, 3000, MTU), -ENOENT); /* not sent yet */
 	srdma_part_asked(&t, t.head, 40 + ID, 0);
 	assert_int_equal(answer(&t, ID + 1, 3000, MTU), -ENOENT);
 	assert_int_equal(answer(&t, ID, 2000, MTU), -ENOENT);
@@ -135,8 +138,8 @@ static void test_empty_read(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* The last answer has come: each run that is missing is asked for. */
-static void test_runs(void **state)
+/* When the last response has arrived, each missing range is requested. */
+static void test_missing_ranges_are_requested_again(void **state)
 {
 	struct srdma_parts t;
 
@@ -162,8 +165,11 @@ static void test_runs(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* The peer has one slot: a run after the other. */
-static void test_one_slot(void **state)
+/*
+ * The peer has one response slot: missing ranges are requested one after the
+ * other.
+ */
+static void test_one_slot_requests_ranges_in_turn(void **state)
 {
 	struct srdma_parts t;
 
@@ -184,8 +190,11 @@ static void test_one_slot(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* An answer to a younger part has come: those of older ones are lost. */
-static void test_passed(void **state)
+/*
+ * A response to a later read chunk has arrived: missing responses of earlier
+ * chunks are lost.
+ */
+static void test_later_response_reveals_loss(void **state)
 {
 	struct srdma_parts t;
 
@@ -197,7 +206,8 @@ static void test_passed(void **state)
 	assert_int_equal(answer(&t, ID, 0, MTU), 0);
 	assert_int_equal(answer(&t, ID + 2, 0, MTU), 0);
 	expect_again(&t, ID, 1000, 2000);
-	assert_null(srdma_part_next(&t)); /* the other one's flight flies */
+	/* the request of the other one is still unacknowledged */
+	assert_null(srdma_part_next(&t));
 	assert_int_equal(t.head->request_id, ID + 1);
 	assert_int_equal(answer(&t, ID, 1000, MTU), 0);
 	assert_int_equal(answer(&t, ID + 1, 0, MTU), 0);
@@ -205,8 +215,8 @@ static void test_passed(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* Where order may change, three must have passed. */
-static void test_reordering(void **state)
+/* On a wire that may reorder, three later responses are needed. */
+static void test_reordering_tolerance(void **state)
 {
 	struct srdma_parts t;
 
@@ -231,8 +241,10 @@ static void test_reordering(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* One passed it, and no more came: the clock says that it is lost. */
-static void test_too_late(void **state)
+/*
+ * One later response has arrived and no further one: a timer declares the loss.
+ */
+static void test_timer_reveals_loss(void **state)
 {
 	struct srdma_parts t;
 
@@ -250,9 +262,10 @@ static void test_too_late(void **state)
 	assert_int_equal(srdma_part_expire(&t, 105, 100), UINT64_MAX);
 	expect_again(&t, ID, 0, 1000);
 	expect_again(&t, ID + 1, 0, 1000);
-	assert_null(srdma_part_next(&t)); /* nothing passed the third */
+	/* no response after the third has arrived */
+	assert_null(srdma_part_next(&t));
 	assert_int_equal(srdma_part_expire(&t, 1000, 100), UINT64_MAX);
-	/* That, or the next answer. */
+	/* The next response declares it as well. */
 	now = 1000;
 	assert_int_equal(answer(&t, ID, 0, MTU), 0);
 	now = 1100;
@@ -264,8 +277,11 @@ static void test_too_late(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* A request that has ended without an answer: its part was executed. */
-static void test_flight_ended(void **state)
+/*
+ * A request whose flight is acknowledged counts as executed, without a
+ * response.
+ */
+static void test_acknowledged_request_counts_as_executed(void **state)
 {
 	struct srdma_part_answer a = { .request_id = ID + 1, .len = MTU };
 	struct srdma_parts t;
@@ -288,8 +304,8 @@ static void test_flight_ended(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* It came late, while it was about to be asked for again. */
-static void test_late(void **state)
+/* A late response arrives while the chunk is about to be requested again. */
+static void test_late_response_shortens_range(void **state)
 {
 	struct srdma_part *p;
 	struct srdma_parts t;
@@ -300,7 +316,8 @@ static void test_late(void **state)
 	srdma_part_lose(&t);
 	p = srdma_part_next(&t);
 	assert_int_equal(answer(&t, ID, 0, MTU), 0);
-	assert_null(srdma_part_find(&t, ID, 0, 3000)); /* not that any more */
+	/* the range has changed */
+	assert_null(srdma_part_find(&t, ID, 0, 3000));
 	p = srdma_part_next(&t);
 	srdma_part_not_yet(&t, p);
 	expect_again(&t, ID, 1000, 3000);
@@ -313,8 +330,8 @@ static void test_late(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* As many places as a part can have. */
-static void test_most_places(void **state)
+/* A read chunk with the maximum number of responses. */
+static void test_largest_chunk(void **state)
 {
 	struct srdma_parts t;
 
@@ -332,7 +349,7 @@ static void test_most_places(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* --- atomics ---------------------------------------------------------- */
+/* --- atomics -------------------------------------------------------------- */
 
 static int answer_atomic(struct srdma_parts *t, uint64_t id)
 {
@@ -356,7 +373,7 @@ static struct srdma_part *ask_atomic(struct srdma_parts *t, uint64_t id)
 	return p;
 }
 
-/* Only what was asked for is an answer. */
+/* Only the response of an outstanding atomic is accepted. */
 static void test_atomic_answers(void **state)
 {
 	struct srdma_parts t;
@@ -376,8 +393,8 @@ static void test_atomic_answers(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* What is lost is asked for again, as it was. */
-static void test_atomic_again(void **state)
+/* A lost atomic is requested again unchanged. */
+static void test_lost_atomic_is_requested_again(void **state)
 {
 	struct srdma_parts t;
 
@@ -385,7 +402,8 @@ static void test_atomic_again(void **state)
 	open_parts(&t, 4, 1);
 	ask_atomic(&t, ID);
 	ask_atomic(&t, ID + 1);
-	assert_int_equal(answer_atomic(&t, ID + 1), 0); /* passed the first */
+	/* later than the first */
+	assert_int_equal(answer_atomic(&t, ID + 1), 0);
 	expect_again(&t, ID, 0, SRDMA_ATOMIC_LEN);
 	srdma_part_lose(&t);
 	expect_again(&t, ID, 0, SRDMA_ATOMIC_LEN);
@@ -394,9 +412,11 @@ static void test_atomic_again(void **state)
 	srdma_part_destroy(&t);
 }
 
-/* The peer keeps so many results: of the oldest that is not answered, its one
- * too. */
-static void test_atomic_window(void **state)
+/*
+ * The peer keeps a limited number of results, counted from the oldest
+ * unanswered atomic.
+ */
+static void test_atomics_are_limited_by_results(void **state)
 {
 	enum { SLOTS = 4 };
 	struct srdma_parts t;
@@ -409,20 +429,20 @@ static void test_atomic_window(void **state)
 	for (uint64_t id = 1; id < SLOTS; id++)
 		assert_int_equal(answer_atomic(&t, id), 0);
 	assert_int_equal(t.count, 1);
-	assert_null(ask_atomic(&t, SLOTS)); /* there are slots, no results */
-	ask(&t, SLOTS, 0, 1);		    /* a READ needs only a slot */
+	assert_null(ask_atomic(&t, SLOTS)); /* a slot is free, but no result */
+	ask(&t, SLOTS, 0, 1);		    /* a READ needs a slot only */
 	assert_int_equal(answer_atomic(&t, 0), 0);
 	for (uint64_t id = 1; id < SLOTS; id++)
 		assert_non_null(ask_atomic(&t, SLOTS + id));
-	assert_null(ask_atomic(&t, 2 * SLOTS)); /* no slot */
+	assert_null(ask_atomic(&t, 2 * SLOTS)); /* no free slot */
 	assert_int_equal(answer(&t, SLOTS, 0, 1), 0);
 	assert_non_null(ask_atomic(&t, 2 * SLOTS));
 	assert_null(ask_atomic(&t, 2 * SLOTS + 1));
 	srdma_part_destroy(&t);
 }
 
-/* Memory is taken for as many as there are, and given back when none is. */
-static void test_memory(void **state)
+/* Memory is allocated on demand and freed when no chunk is left. */
+static void test_memory_is_allocated_on_demand(void **state)
 {
 	enum { SIZE = 40 };
 	struct srdma_part *all[SIZE];
@@ -440,7 +460,7 @@ static void test_memory(void **state)
 	assert_null(srdma_part_add(&t, ID + SIZE, 0, MTU));
 	assert_int_equal(t.room, SIZE);
 	assert_ptr_equal(t.head, all[0]);
-	srdma_part_shrink(&t); /* not while one is asked for */
+	srdma_part_shrink(&t); /* no effect while chunks are outstanding */
 	for (uint32_t i = 0; i < SIZE; i++) {
 		const struct srdma_part_answer a = { .request_id = ID + i,
 						     .len = MTU,
@@ -460,21 +480,21 @@ static void test_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_any_order),
-		cmocka_unit_test(test_not_asked),
+		cmocka_unit_test(test_memory_is_allocated_on_demand),
+		cmocka_unit_test(test_responses_in_any_order),
+		cmocka_unit_test(test_unexpected_responses_are_refused),
 		cmocka_unit_test(test_empty_read),
-		cmocka_unit_test(test_runs),
-		cmocka_unit_test(test_one_slot),
-		cmocka_unit_test(test_passed),
-		cmocka_unit_test(test_reordering),
-		cmocka_unit_test(test_too_late),
-		cmocka_unit_test(test_flight_ended),
-		cmocka_unit_test(test_late),
-		cmocka_unit_test(test_most_places),
+		cmocka_unit_test(test_missing_ranges_are_requested_again),
+		cmocka_unit_test(test_one_slot_requests_ranges_in_turn),
+		cmocka_unit_test(test_later_response_reveals_loss),
+		cmocka_unit_test(test_reordering_tolerance),
+		cmocka_unit_test(test_timer_reveals_loss),
+		cmocka_unit_test(test_acknowledged_request_counts_as_executed),
+		cmocka_unit_test(test_late_response_shortens_range),
+		cmocka_unit_test(test_largest_chunk),
 		cmocka_unit_test(test_atomic_answers),
-		cmocka_unit_test(test_atomic_again),
-		cmocka_unit_test(test_atomic_window),
+		cmocka_unit_test(test_lost_atomic_is_requested_again),
+		cmocka_unit_test(test_atomics_are_limited_by_results),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-#include "pdkeys.h"
+#include "session/pdkeys.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "cmac.h"
+#include "crypto/cmac.h"
 
 static struct srdma_pdkeys sample_keys(void)
 {
@@ -37,8 +37,8 @@ static struct srdma_pdkeys_flow sample_flow(void)
 	return flow;
 }
 
-/* From the Python reference of 3.1, of its own. */
-static void known_secrets(void **state)
+/* from the separate Python reference of 3.1 */
+static void test_reference_secrets(void **state)
 {
 	static const struct {
 		size_t len;
@@ -73,8 +73,8 @@ static void known_secrets(void **state)
 	}
 }
 
-/* Every byte that names the flow, and every byte of the parent. */
-static void all_inputs_count(void **state)
+/* Every byte of the flow's names and of the parent key matters. */
+static void test_every_input_changes_secret(void **state)
 {
 	const struct srdma_pdkeys keys = sample_keys();
 	const struct srdma_pdkeys_flow flow = sample_flow();
@@ -107,7 +107,7 @@ static void all_inputs_count(void **state)
 	}
 }
 
-static void lengths(void **state)
+static void test_illegal_lengths_are_refused(void **state)
 {
 	static const size_t bad[] = { 0, 1, 15, 17, 24, 31, 33, 48 };
 	static const uint8_t zero[48];
@@ -125,8 +125,8 @@ static void lengths(void **state)
 	}
 }
 
-/* Two generations, each as long as somebody uses it. */
-static void generations(void **state)
+/* Two generations of K_PD, each kept while flows use it. */
+static void test_old_key_is_kept_while_used(void **state)
 {
 	struct srdma_pdkeys keys = sample_keys();
 	const struct srdma_pdkeys_flow flow = sample_flow();
@@ -139,7 +139,7 @@ static void generations(void **state)
 	memset(next, 0x99, sizeof(next));
 	assert_int_equal(srdma_cmac_create(&c, 16, NULL), 0);
 	assert_int_equal(srdma_pdkeys_secret(&keys, old, 16, &flow), 0);
-	/* nobody uses it: nothing stays */
+	/* unused: nothing is kept */
 	assert_int_equal(srdma_pdkeys_rotate(&keys, next), 0);
 	assert_memory_equal(keys.before, zero, sizeof(zero));
 	assert_int_equal(srdma_pdkeys_bytes(&keys), 64);
@@ -170,10 +170,10 @@ static void generations(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(generations),
-		cmocka_unit_test(known_secrets),
-		cmocka_unit_test(all_inputs_count),
-		cmocka_unit_test(lengths),
+		cmocka_unit_test(test_old_key_is_kept_while_used),
+		cmocka_unit_test(test_reference_secrets),
+		cmocka_unit_test(test_every_input_changes_secret),
+		cmocka_unit_test(test_illegal_lengths_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

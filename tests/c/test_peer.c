@@ -1,5 +1,8 @@
-/* Who is at the other end of a Unix socket, and what a worker makes of it that
- * finds somebody at its control socket: as kernels of all ages tell it. */
+/*
+ * The process at the other end of a Unix socket, and the result of a worker
+ * that finds another process at its control socket, with the kernels of
+ * different ages.
+ */
 #include "peer.h"
 
 #include <errno.h>
@@ -24,10 +27,9 @@
 #define SO_PEERPIDFD 77
 #endif
 
-static int
-	refusal; /* what a question for a pidfd gets; 0: the kernel's answer */
+static int refusal; /* error of SO_PEERPIDFD; 0: the kernel's result */
 
-/* In place of the C library's. */
+/* replaces the C library's function */
 int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 {
 	if (refusal && level == SOL_SOCKET && name == SO_PEERPIDFD) {
@@ -37,11 +39,11 @@ int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 	return (int)syscall(SYS_getsockopt, fd, level, name, value, len);
 }
 
-/* A process that listens at the path and lives until its pipe is closed. */
+/* A process that listens at the path until its pipe is closed. */
 struct maker {
 	pid_t pid;
 	int life;
-	int sock; /* which is this process's too, as threads have their first's */
+	int sock; /* shared with this process, like that of worker processes */
 };
 
 static struct maker make(const struct sockaddr_un *at)
@@ -116,7 +118,7 @@ static int ended(int fd)
 	return r;
 }
 
-/* By either way, the kernel's answer and that by the number. */
+/* With SO_PEERPIDFD, or with the PID if the kernel lacks it. */
 static void lives_and_ends(int how)
 {
 	struct maker m = make(&at);
@@ -132,19 +134,19 @@ static void lives_and_ends(int how)
 	close(fd);
 }
 
-static void test_lives_and_ends(void **state)
+static void test_end_of_peer_is_detected(void **state)
 {
 	(void)state;
 	lives_and_ends(0);
 }
 
-static void test_before_linux_6_5(void **state)
+static void test_end_of_peer_is_detected_without_peerpidfd(void **state)
 {
 	(void)state;
 	lives_and_ends(ENOPROTOOPT);
 }
 
-static void test_long_ended(void **state)
+static void test_ended_peer_gives_esrch(void **state)
 {
 	struct maker m = make(&at);
 	const int fd = dial();
@@ -160,7 +162,7 @@ static void test_long_ended(void **state)
 	close(fd);
 }
 
-static void test_not_told(void **state)
+static void test_error_of_kernel_is_returned(void **state)
 {
 	struct maker m = make(&at);
 	const int fd = dial();
@@ -173,8 +175,8 @@ static void test_not_told(void **state)
 	close(fd);
 }
 
-/* What there is to say of a process that cannot be asked for is that it lives. */
-static void test_listener(void **state)
+/* A process that cannot be determined is assumed to be alive. */
+static void test_undetermined_listener_counts_as_alive(void **state)
 {
 	static const struct {
 		int refusal, want;
@@ -196,14 +198,18 @@ static void test_listener(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_lives_and_ends, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(test_before_linux_6_5, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(test_long_ended, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(test_not_told, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_listener, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_end_of_peer_is_detected,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_end_of_peer_is_detected_without_peerpidfd, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(test_ended_peer_gives_esrch,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_error_of_kernel_is_returned, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_undetermined_listener_counts_as_alive, setup,
+			teardown),
 	};
 	int r;
 

@@ -1,6 +1,6 @@
-#include "port_mem.h"
+#include "port/sim/port_mem.h"
 
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@ struct pair {
 	struct srdma_mem_wire_params params;
 	struct srdma_port *a, *b;
 	struct srdma_conn *conn, *far;
-	enum srdma_mem_fate fate[8]; /* of a's datagrams, by number */
+	enum srdma_mem_fate fate[8]; /* fates of a's datagrams, by number */
 	int full;
 	struct srdma_event ev[32];
 };
@@ -88,7 +88,7 @@ static void send_text(struct pair *p, const char *text)
 	p->a->ops->flush(p->a);
 }
 
-/* Everything that b gets now is these one-byte datagrams. */
+/* Expects that b receives exactly these one-byte datagrams. */
 static void expect_text(struct pair *p, const char *text)
 {
 	int n = poll_port(p, p->b);
@@ -129,7 +129,7 @@ static void test_fates(void **state)
 	expect_text(p, "6");
 }
 
-static void test_time(void **state)
+static void test_latency_and_rate(void **state)
 {
 	struct pair *p = *state;
 	uint64_t now = 1000;
@@ -154,7 +154,7 @@ static void test_time(void **state)
 	assert_int_equal(p->ev[1].kind, SRDMA_EV_DOWN);
 }
 
-static void test_room(void **state)
+static void test_full_wire_has_no_room(void **state)
 {
 	struct pair *p = *state;
 
@@ -170,7 +170,7 @@ static void test_room(void **state)
 			 -EMSGSIZE);
 }
 
-static void test_pool_bounds_receiving(void **state)
+static void test_empty_pool_stops_receiving(void **state)
 {
 	struct pair *p = *state;
 	struct srdma_buf *held[256];
@@ -210,7 +210,7 @@ static void test_sharing_and_close(void **state)
 	assert_non_null(p->a->why);
 }
 
-static void test_cut_after_last_datagram(void **state)
+static void test_down_follows_last_datagram(void **state)
 {
 	struct pair *p = *state;
 
@@ -249,7 +249,7 @@ static void test_inject(void **state)
 	expect_text(p, "i");
 }
 
-/* --- host ------------------------------------------------------------- */
+/* --- host ----------------------------------------------------------------- */
 
 struct bench {
 	struct srdma_mem_host_params params;
@@ -343,7 +343,7 @@ static void test_descriptors(void **state)
 	assert_int_equal(srdma_port_mem_post(b->leg, desc, 64), -EAGAIN);
 }
 
-static void test_dma_at_once(void **state)
+static void test_synchronous_dma(void **state)
 {
 	struct bench *b = *state;
 	struct srdma_dma dma = dma_of(b, 1, 5);
@@ -361,7 +361,7 @@ static void test_dma_at_once(void **state)
 	assert_int_equal(b->port->ops->write(&dma), -EAGAIN);
 }
 
-/* In its turn among the others; a failed one changes nothing. */
+/* An atomic executes in order with other DMA; a failed one changes nothing. */
 static void test_atomics(void **state)
 {
 	static const struct srdma_atomic add = { SRDMA_ATOMIC_FETCH_ADD, 3, 0 };
@@ -391,7 +391,7 @@ static void test_atomics(void **state)
 	assert_true(value == UINT64_C(0x0101010101010104));
 }
 
-static void test_dma_later_in_order(void **state)
+static void test_asynchronous_dma_is_ordered(void **state)
 {
 	struct bench *b = *state;
 	struct srdma_dma dma = dma_of(b, 1, 5), back = dma_of(b, 2, 0);
@@ -401,7 +401,7 @@ static void test_dma_later_in_order(void **state)
 	assert_int_equal(b->port->ops->write(&dma), 0);
 	assert_int_equal(b->port->ops->complete(b->leg, 2, record), 0);
 	b->params.dma_polls = 0;
-	b->verdict = -EIO; /* waits behind the others all the same */
+	b->verdict = -EIO; /* takes effect after the DMA before it */
 	assert_int_equal(b->port->ops->read(&back), 0);
 	assert_int_equal(b->port->ops->arm(b->port), 1);
 	assert_int_equal(poll_host(b), 0);
@@ -417,7 +417,7 @@ static void test_dma_later_in_order(void **state)
 	assert_int_equal(srdma_port_mem_ring(b->leg)[64], 3);
 }
 
-static void test_host_dies(void **state)
+static void test_dead_host_fails_dma(void **state)
 {
 	struct bench *b = *state;
 	struct srdma_dma dma = dma_of(b, 1, 5);
@@ -458,18 +458,18 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WIRE(test_datagrams_move_at_flush),
 		WIRE(test_fates),
-		WIRE(test_time),
-		WIRE(test_room),
-		WIRE(test_pool_bounds_receiving),
+		WIRE(test_latency_and_rate),
+		WIRE(test_full_wire_has_no_room),
+		WIRE(test_empty_pool_stops_receiving),
 		WIRE(test_sharing_and_close),
-		WIRE(test_cut_after_last_datagram),
+		WIRE(test_down_follows_last_datagram),
 		WIRE(test_self_connection),
 		WIRE(test_inject),
 		HOST(test_descriptors),
-		HOST(test_dma_at_once),
+		HOST(test_synchronous_dma),
 		HOST(test_atomics),
-		HOST(test_dma_later_in_order),
-		HOST(test_host_dies),
+		HOST(test_asynchronous_dma_is_ordered),
+		HOST(test_dead_host_fails_dma),
 		HOST(test_close_cancels_dma),
 	};
 

@@ -1,6 +1,6 @@
-#include "port_shm.h"
+#include "port/shm/port_shm.h"
 
-#include "port_shm_impl.h"
+#include "port/shm/port_shm_impl.h"
 #include "shm_pair.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* --- two workers ------------------------------------------------------ */
+/* --- two workers ---------------------------------------------------------- */
 
 static void test_datagrams_both_ways(void **state)
 {
@@ -38,7 +38,7 @@ static void test_datagrams_both_ways(void **state)
 	assert_string_equal(p->a->address, "a");
 }
 
-static void test_full_ring_and_order(void **state)
+static void test_full_ring_keeps_order(void **state)
 {
 	struct shm_pair *p = *state;
 	uint32_t sent = 0, got = 0;
@@ -52,7 +52,7 @@ static void test_full_ring_and_order(void **state)
 	for (; got < 4; got++)
 		shm_expect_number(p->b, p->far, got);
 	assert_int_equal(p->a->ops->arm(p->a), 1); /* there is room */
-	assert_int_equal(p->a->ops->arm(p->a), 0); /* nobody wants it */
+	assert_int_equal(p->a->ops->arm(p->a), 0); /* reported once only */
 	p->a->ops->disarm(p->a);
 	for (; got < 200; got++) {
 		while (!shm_send_number(p->conn, sent))
@@ -62,7 +62,7 @@ static void test_full_ring_and_order(void **state)
 	}
 }
 
-static void test_reserve_may_be_given_up(void **state)
+static void test_reserved_slot_may_be_dropped(void **state)
 {
 	struct shm_pair *p = *state;
 	uint8_t *out = p->a->ops->reserve(p->conn);
@@ -93,7 +93,7 @@ static void test_pool_is_bounded(void **state)
 	p->a->ops->destroy(p->a);
 	p->a = NULL;
 	shm_expect_nothing(
-		p->b); /* not DOWN either: a packet stands before it */
+		p->b); /* the port reports DOWN after the packet before it */
 	p->b->ops->buf_put(held[0]);
 	shm_expect_number(p->b, p->far, 5);
 	shm_expect(p->b, SRDMA_EV_DOWN);
@@ -109,7 +109,7 @@ static void test_connection_is_shared(void **state)
 	assert_int_equal(p->a->ops->connect(p->a, "b", &again), 0);
 	assert_ptr_equal(again, p->conn);
 	assert_ptr_equal(shm_expect(p->a, SRDMA_EV_UP).conn, again);
-	/* what a peer made in our direction is not taken for that peer */
+	/* a connection that the peer made is not used for connects to it */
 	assert_int_equal(p->b->ops->connect(p->b, "a", &third), 0);
 	assert_ptr_not_equal(third, p->far);
 	shm_expect(p->a, SRDMA_EV_ACCEPT);
@@ -123,8 +123,11 @@ static void test_connection_is_shared(void **state)
 	p->b->ops->close(p->far);
 }
 
-/* What is ahead, of several wires, is what polls give one by one. */
-static void test_ahead(void **state)
+/*
+ * The prefetch lists the datagrams of several wires in the order in which poll
+ * returns them.
+ */
+static void test_prefetch_lists_next_datagrams(void **state)
 {
 	enum { WIRES = 3, EACH = 4 };
 	struct shm_pair *p = *state;
@@ -159,7 +162,7 @@ static void test_ahead(void **state)
 		more[i]->ops->destroy(more[i]);
 }
 
-static void test_connecting_to_oneself(void **state)
+static void test_connection_to_itself(void **state)
 {
 	struct shm_pair *p = *state;
 	struct srdma_conn *self, *other = NULL;
@@ -185,7 +188,7 @@ static void test_connecting_to_oneself(void **state)
 	shm_expect_number(p->a, self, 7);
 }
 
-static void test_last_words_arrive(void **state)
+static void test_datagrams_before_destroy_arrive(void **state)
 {
 	struct shm_pair *p = *state;
 
@@ -210,7 +213,7 @@ static void test_last_words_arrive(void **state)
 	p->b->ops->close(p->far);
 }
 
-static void test_a_new_connection_after_the_end(void **state)
+static void test_reconnect_after_end(void **state)
 {
 	struct shm_pair *p = *state;
 
@@ -224,7 +227,7 @@ static void test_a_new_connection_after_the_end(void **state)
 	shm_expect_number(p->b, p->far, 4);
 }
 
-/* --- liars ------------------------------------------------------------ */
+/* --- hostile peers -------------------------------------------------------- */
 
 static struct srdma_ring *ring_of(struct srdma_conn *conn, bool tx)
 {
@@ -238,7 +241,7 @@ static void write_word(struct srdma_ring *ring, uint32_t at, uint32_t value)
 	memcpy(ring->base + at, &value, sizeof(value));
 }
 
-static void test_impossible_tail_ends_it(void **state)
+static void test_invalid_tail_ends_connection(void **state)
 {
 	struct shm_pair *p = *state;
 
@@ -248,7 +251,7 @@ static void test_impossible_tail_ends_it(void **state)
 	shm_expect(p->a, SRDMA_EV_DOWN);
 }
 
-static void test_impossible_length_ends_it(void **state)
+static void test_invalid_length_ends_connection(void **state)
 {
 	struct shm_pair *p = *state;
 
@@ -258,7 +261,7 @@ static void test_impossible_length_ends_it(void **state)
 	assert_int_equal(p->b->ops->buf_free(p->b), SRDMA_SHM_BUFS);
 }
 
-static void test_impossible_head_ends_it(void **state)
+static void test_invalid_head_ends_connection(void **state)
 {
 	struct shm_pair *p = *state;
 
@@ -270,13 +273,13 @@ static void test_impossible_head_ends_it(void **state)
 	assert_int_equal(shm_expect(p->b, SRDMA_EV_DOWN).status, -EPROTO);
 }
 
-static void test_a_word_after_the_hello_ends_it(void **state)
+static void test_data_after_hello_ends_connection(void **state)
 {
 	struct shm_pair *p = *state;
 	struct srdma_event ev;
 	int socks = 0;
 
-	/* a's sockets to b: its links' descriptors are the only ones */
+	/* finds a's socket to b, the only descriptor with this peer address */
 	for (int fd = 3; fd < 200; fd++) {
 		struct sockaddr_un sa;
 		socklen_t len = sizeof(sa);
@@ -300,18 +303,18 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		PAIR(test_datagrams_both_ways),
-		PAIR(test_full_ring_and_order),
-		PAIR(test_reserve_may_be_given_up),
+		PAIR(test_full_ring_keeps_order),
+		PAIR(test_reserved_slot_may_be_dropped),
 		PAIR(test_pool_is_bounded),
 		PAIR(test_connection_is_shared),
-		PAIR(test_ahead),
-		PAIR(test_connecting_to_oneself),
-		PAIR(test_last_words_arrive),
-		PAIR(test_a_new_connection_after_the_end),
-		PAIR(test_impossible_tail_ends_it),
-		PAIR(test_impossible_length_ends_it),
-		PAIR(test_impossible_head_ends_it),
-		PAIR(test_a_word_after_the_hello_ends_it),
+		PAIR(test_prefetch_lists_next_datagrams),
+		PAIR(test_connection_to_itself),
+		PAIR(test_datagrams_before_destroy_arrive),
+		PAIR(test_reconnect_after_end),
+		PAIR(test_invalid_tail_ends_connection),
+		PAIR(test_invalid_length_ends_connection),
+		PAIR(test_invalid_head_ends_connection),
+		PAIR(test_data_after_hello_ends_connection),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
-/* Handshakes of the shared-memory wire: every spoiled one is refused. */
-#include "bell.h"
-#include "port_shm.h"
-#include "ring.h"
-#include "shm.h"
+/* Handshakes of the shared-memory wire: every malformed one is refused. */
+#include "port/shm/doorbell.h"
+#include "port/shm/port_shm.h"
+#include "port/shm/ring.h"
+#include "port/shm/shm.h"
 #include "shm_leg.h"
 #include "shm_pair.h"
 #include "shm_raw.h"
@@ -39,11 +39,11 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* --- hellos ----------------------------------------------------------- */
+/* --- hello messages ------------------------------------------------------- */
 
 enum { MEMFD, EVENTFD, BELL, FDS };
 
-/* A hello that is right, for tests to spoil. */
+/* A valid hello, for tests to change. */
 struct hello {
 	uint8_t bytes[HELLO + 4];
 	size_t len;
@@ -75,9 +75,9 @@ static void good_hello(struct hello *h)
 	h->len = HELLO;
 	h->nfds = FDS;
 	h->fds[MEMFD] = shm_memfd(wire_size(16), F_SEAL_SHRINK);
-	h->fds[EVENTFD] = srdma_bell_eventfd();
+	h->fds[EVENTFD] = srdma_doorbell_eventfd();
 	h->fds[BELL] = shm_memfd(4096, F_SEAL_SHRINK);
-	h->fds[FDS] = srdma_bell_eventfd();
+	h->fds[FDS] = srdma_doorbell_eventfd();
 }
 
 static void replace(struct hello *h, int which, int fd)
@@ -115,7 +115,7 @@ static void send_hello(int sock, const struct hello *h)
 	assert_int_equal(sendmsg(sock, &msg, MSG_NOSIGNAL), h->len);
 }
 
-/* A non-blocking eventfd's place taken by what would let a writer wait. */
+/* Descriptors that could block a writer, in place of a non-blocking eventfd. */
 static int pipe_end(void)
 {
 	int ends[2];
@@ -160,14 +160,14 @@ static int device(void)
 	return open("/dev/zero", O_RDWR | O_CLOEXEC);
 }
 
-enum { NO_FDS = -1, NO_SLOTS = -1 }; /* 0 in the table: left as it is */
+enum { NO_FDS = -1, NO_SLOTS = -1 }; /* the table uses 0 for "unchanged" */
 
 static const struct spoil {
 	const char *what;
 	const char *magic, *name;
 	size_t len;
 	int slots, nfds;
-	int which; /* descriptor that fd replaces */
+	int which; /* index of the descriptor that fd replaces */
 	int (*fd)(void);
 } spoils[] = {
 	{ .what = "a byte short", .len = HELLO - 1 },
@@ -190,14 +190,18 @@ static const struct spoil {
 	{ .what = "unsealed wire", .which = MEMFD, .fd = unsealed_wire },
 	{ .what = "short wire", .which = MEMFD, .fd = short_wire },
 	{ .what = "read-only wire", .which = MEMFD, .fd = read_only_wire },
-	{ .what = "pipe to write to", .which = EVENTFD, .fd = pipe_end },
-	{ .what = "eventfd that waits",
+	{ .what = "pipe instead of eventfd", .which = EVENTFD, .fd = pipe_end },
+	{ .what = "blocking eventfd",
 	  .which = EVENTFD,
 	  .fd = blocking_eventfd },
-	{ .what = "memfd to write to", .which = EVENTFD, .fd = unsealed_page },
-	{ .what = "unsealed bell", .which = BELL, .fd = unsealed_page },
-	{ .what = "short bell", .which = BELL, .fd = short_page },
-	{ .what = "device for a bell", .which = BELL, .fd = device },
+	{ .what = "memfd instead of eventfd",
+	  .which = EVENTFD,
+	  .fd = unsealed_page },
+	{ .what = "unsealed doorbell page",
+	  .which = BELL,
+	  .fd = unsealed_page },
+	{ .what = "short doorbell page", .which = BELL, .fd = short_page },
+	{ .what = "device as doorbell page", .which = BELL, .fd = device },
 };
 
 static void spoil(struct hello *h, const struct spoil *s)
@@ -224,7 +228,7 @@ static void expect_closed(int sock)
 	close(sock);
 }
 
-static void test_bad_hellos(void **state)
+static void test_malformed_hello_is_refused(void **state)
 {
 	struct srdma_port *port = shm_wire(dir, "a", 0);
 
@@ -245,7 +249,7 @@ static void test_bad_hellos(void **state)
 	port->ops->destroy(port);
 }
 
-static void test_good_hello(void **state)
+static void test_valid_hello_is_accepted(void **state)
 {
 	struct srdma_port *port = shm_wire(dir, "a", 0);
 	int fds = shm_count_fds(), sock = shm_dial(dir, "a");
@@ -269,7 +273,7 @@ static void test_good_hello(void **state)
 	port->ops->destroy(port);
 }
 
-static void test_end_before_or_with_the_hello(void **state)
+static void test_close_during_handshake(void **state)
 {
 	struct srdma_port *port = shm_wire(dir, "a", 0);
 	int fds = shm_count_fds(), sock;
@@ -283,12 +287,12 @@ static void test_end_before_or_with_the_hello(void **state)
 	send_hello(sock, &h);
 	close(sock);
 	close_hello(&h);
-	shm_expect_nothing(port); /* the answer could not be sent */
+	shm_expect_nothing(port); /* the response could not be sent */
 	assert_int_equal(shm_count_fds(), fds);
 	port->ops->destroy(port);
 }
 
-static void test_silent_ones_are_bounded(void **state)
+static void test_silent_connections_are_limited(void **state)
 {
 	struct srdma_port *port = shm_wire(dir, "a", 0);
 	int sock[SRDMA_SHM_MAX_PENDING + 1];
@@ -308,7 +312,7 @@ static void test_silent_ones_are_bounded(void **state)
 	port->ops->destroy(port);
 }
 
-/* --- answers ---------------------------------------------------------- */
+/* --- responses ------------------------------------------------------------ */
 
 static int bad_answer(struct hello *h, int how)
 {
@@ -317,7 +321,7 @@ static int bad_answer(struct hello *h, int how)
 	h->nfds = 2;
 	switch (how) {
 	case 0:
-		break; /* a name that was not asked for */
+		break; /* a name that was not requested */
 	case 1:
 		memcpy(h->bytes + 8, "b\0\0\0", 4);
 		slots_in(h, 32);
@@ -332,15 +336,15 @@ static int bad_answer(struct hello *h, int how)
 		break;
 	case 4:
 		memcpy(h->bytes + 8, "b\0\0\0", 4);
-		h->fds[EVENTFD] = h->fds[MEMFD]; /* no bell */
+		h->fds[EVENTFD] = h->fds[MEMFD]; /* not a doorbell page */
 		break;
-	default: /* none at all */
+	default: /* no response */
 		return 0;
 	}
 	return 1;
 }
 
-static void test_bad_answers(void **state)
+static void test_malformed_response_is_refused(void **state)
 {
 	struct srdma_port *port = shm_wire(dir, "a", 16);
 	int listener = shm_listen(dir, "b");
@@ -378,11 +382,11 @@ static void test_bad_answers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		IN_DIR(test_bad_hellos),
-		IN_DIR(test_good_hello),
-		IN_DIR(test_end_before_or_with_the_hello),
-		IN_DIR(test_silent_ones_are_bounded),
-		IN_DIR(test_bad_answers),
+		IN_DIR(test_malformed_hello_is_refused),
+		IN_DIR(test_valid_hello_is_accepted),
+		IN_DIR(test_close_during_handshake),
+		IN_DIR(test_silent_connections_are_limited),
+		IN_DIR(test_malformed_response_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

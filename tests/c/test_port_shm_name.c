@@ -1,5 +1,5 @@
-/* Names of the shared-memory wire: what is bound, replaced, refused. */
-#include "port_shm.h"
+/* Names of the shared-memory wire: which are bound, replaced or refused. */
+#include "port/shm/port_shm.h"
 #include "shm_pair.h"
 #include "shm_raw.h"
 
@@ -48,9 +48,9 @@ static int refused(const char *name, uint32_t slots)
 	return r;
 }
 
-/* --- names ------------------------------------------------------------ */
+/* --- names ---------------------------------------------------------------- */
 
-static void test_names_refused(void **state)
+static void test_illegal_names_are_refused(void **state)
 {
 	char longest[65];
 
@@ -66,7 +66,7 @@ static void test_names_refused(void **state)
 	assert_int_equal(refused("a", 8192), -EINVAL);
 }
 
-static void test_directories_refused(void **state)
+static void test_missing_directory_is_refused(void **state)
 {
 	struct srdma_port *port;
 
@@ -78,7 +78,7 @@ static void test_directories_refused(void **state)
 			 -ENOTDIR);
 }
 
-static void test_socket_is_private_and_goes(void **state)
+static void test_socket_is_private_and_removed(void **state)
 {
 	struct srdma_port *port = shm_wire(dir, "a", 0);
 	struct sockaddr_un sa;
@@ -98,7 +98,7 @@ static void test_live_name_is_refused(void **state)
 
 	(void)state;
 	assert_int_equal(refused("a", 0), -EADDRINUSE);
-	shm_expect_nothing(port); /* the probe was no connection */
+	shm_expect_nothing(port); /* the probe made no connection */
 	port->ops->destroy(port);
 }
 
@@ -107,14 +107,14 @@ static void test_stale_name_is_replaced(void **state)
 	struct srdma_port *port;
 
 	(void)state;
-	close(shm_listen(dir, "a")); /* as kill -9 leaves it */
+	close(shm_listen(dir, "a")); /* like after kill -9 */
 	port = shm_wire(dir, "a", 0);
 	close(shm_dial(dir, "a"));
 	port->ops->destroy(port);
 }
 
-/* Whether a name is stale needs a descriptor to tell. */
-static void test_descriptors_run_out(void **state)
+/* Checking whether a name is stale needs a file descriptor. */
+static void test_stale_name_without_descriptors(void **state)
 {
 	struct rlimit old, limit;
 	int lowest, r = -EMFILE;
@@ -138,7 +138,7 @@ static void test_descriptors_run_out(void **state)
 	assert_int_equal(r, 0);
 }
 
-static void test_no_socket_is_left_alone(void **state)
+static void test_other_file_is_not_replaced(void **state)
 {
 	struct sockaddr_un sa;
 	int fd;
@@ -166,7 +166,7 @@ static void test_replaced_socket_is_not_unlinked(void **state)
 	close(sock);
 }
 
-static void test_nobody_to_connect_to(void **state)
+static void test_connect_to_absent_name_fails(void **state)
 {
 	struct srdma_port *port = shm_wire(dir, "a", 0);
 	struct srdma_conn *conn;
@@ -186,9 +186,9 @@ static void test_nobody_to_connect_to(void **state)
 	port->ops->destroy(port);
 }
 
-/* --- other users ------------------------------------------------------ */
+/* --- other users ---------------------------------------------------------- */
 
-/* Run body in a child of another user. */
+/* Runs body in a child with another user ID. */
 static pid_t as_nobody(int (*body)(void))
 {
 	pid_t pid = fork();
@@ -199,7 +199,7 @@ static pid_t as_nobody(int (*body)(void))
 	return pid;
 }
 
-/* 0: connected, then shown the door. */
+/* Returns 0 if the connection was accepted and then closed. */
 static int dial_and_wait(void)
 {
 	char byte;
@@ -207,7 +207,7 @@ static int dial_and_wait(void)
 	return (int)recv(shm_dial(dir, "a"), &byte, 1, 0);
 }
 
-static void test_another_user_is_refused(void **state)
+static void test_other_user_is_refused(void **state)
 {
 	struct srdma_port *port;
 	struct sockaddr_un sa;
@@ -242,7 +242,7 @@ static int listen_for_ever(void)
 	return 1;
 }
 
-static void test_another_users_worker_is_not_joined(void **state)
+static void test_worker_of_other_user_is_refused(void **state)
 {
 	struct srdma_port *port;
 	struct srdma_conn *conn;
@@ -275,17 +275,17 @@ static void test_another_users_worker_is_not_joined(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		IN_DIR(test_names_refused),
-		IN_DIR(test_directories_refused),
-		IN_DIR(test_socket_is_private_and_goes),
+		IN_DIR(test_illegal_names_are_refused),
+		IN_DIR(test_missing_directory_is_refused),
+		IN_DIR(test_socket_is_private_and_removed),
 		IN_DIR(test_live_name_is_refused),
 		IN_DIR(test_stale_name_is_replaced),
-		IN_DIR(test_descriptors_run_out),
-		IN_DIR(test_no_socket_is_left_alone),
+		IN_DIR(test_stale_name_without_descriptors),
+		IN_DIR(test_other_file_is_not_replaced),
 		IN_DIR(test_replaced_socket_is_not_unlinked),
-		IN_DIR(test_nobody_to_connect_to),
-		IN_DIR(test_another_user_is_refused),
-		IN_DIR(test_another_users_worker_is_not_joined),
+		IN_DIR(test_connect_to_absent_name_fails),
+		IN_DIR(test_other_user_is_refused),
+		IN_DIR(test_worker_of_other_user_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

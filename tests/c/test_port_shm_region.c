@@ -1,10 +1,10 @@
-/* Host memory of the shared-memory port: mapped, or another process's. */
-#include "leg_shm.h"
-#include "port.h"
-#include "port_shm.h"
+/* Host memory of the shared-memory port: mapped, or in another process. */
+#include "host/leg_shm.h"
+#include "port/port.h"
+#include "port/shm/port_shm.h"
 #include "shm_leg.h"
 #include "shm_pair.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,10 @@ static int open_region(struct shm_leg *f, const struct srdma_region_params *p,
 	return f->port->ops->region_open(f->leg, p, region);
 }
 
-/* qemu-user runs programs of another CPU, and has not these two calls. */
+/*
+ * qemu-user runs programs of another CPU and lacks process_vm_readv and
+ * process_vm_writev.
+ */
 static void skip_without_process_vm(void)
 {
 	if (process_vm_readv(getpid(), NULL, 0, NULL, 0, 0) < 0 &&
@@ -55,7 +58,7 @@ static void refuse_region(struct shm_leg *f,
 	assert_non_null(f->port->why);
 }
 
-/* Write text into the region at addr, then read it back. */
+/* Writes text into the region at addr and reads it back. */
 static void move_text(struct shm_leg *f, struct srdma_region *region,
 		      uint64_t addr, const char *text)
 {
@@ -107,7 +110,7 @@ static void test_mapped_region(void **state)
 		p.length++;
 		refuse_region(f, &p, -ERANGE);
 	}
-	/* A host that takes its pages away makes zeros, not a signal. */
+	/* A host that discards its pages causes zeros, not a signal. */
 	assert_int_equal(ftruncate(fd, 0), -1);
 	assert_int_equal(fallocate(fd,
 				   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
@@ -119,7 +122,7 @@ static void test_mapped_region(void **state)
 	close(fd);
 }
 
-static void test_regions_refused(void **state)
+static void test_illegal_regions_are_refused(void **state)
 {
 	struct shm_leg *f = *state;
 	struct srdma_region_params p = { .addr = 4096, .length = 4096 };
@@ -152,7 +155,7 @@ static void test_regions_refused(void **state)
 	close(p.fd);
 }
 
-/* The process's own memory, by process_vm_*: always permitted on oneself. */
+/* Memory of the own process by process_vm_*, which is always permitted. */
 static void test_unmapped_region(void **state)
 {
 	struct shm_leg *f = *state;
@@ -170,16 +173,16 @@ static void test_unmapped_region(void **state)
 	move_text(f, region, p.addr + 5000, "far");
 	assert_memory_equal(memory + 5003, "far", 3);
 	f->port->ops->region_close(region);
-	p.addr = 16; /* nobody has memory there */
+	p.addr = 16; /* never mapped */
 	refuse_region(f, &p, -EFAULT);
 	p.addr = (uintptr_t)memory;
-	p.length = UINT64_C(1) << 46; /* nor where this ends */
+	p.length = UINT64_C(1) << 46; /* ends in unmapped memory */
 	refuse_region(f, &p, -EFAULT);
 }
 
-/* --- atomics ----------------------------------------------------------- */
+/* --- atomics -------------------------------------------------------------- */
 
-/* What was there. */
+/* Executes an atomic and returns the original value. */
 static uint64_t change(struct shm_leg *f, struct srdma_region *region,
 		       uint64_t addr, struct srdma_atomic how)
 {
@@ -227,7 +230,7 @@ static void *count(void *arg)
 	return NULL;
 }
 
-/* Mapped: one step to the host's own threads, too. */
+/* Mapped: atomic with respect to threads of the host as well. */
 static void test_atomics_mapped(void **state)
 {
 	const struct srdma_atomic add = { SRDMA_ATOMIC_FETCH_ADD, 1, 0 };
@@ -257,7 +260,7 @@ static void test_atomics_mapped(void **state)
 		p.access = LOCAL_WRITE | REMOTE_ATOMIC;
 		refuse_region(f, &p, -EINVAL);
 		assert_non_null(strstr(f->port->why, "modulo 8"));
-		p.access = LOCAL_WRITE; /* other things may be anywhere */
+		p.access = LOCAL_WRITE; /* only atomics need alignment */
 		assert_int_equal(open_region(f, &p, &region), 0);
 		f->port->ops->region_close(region);
 	}
@@ -265,7 +268,7 @@ static void test_atomics_mapped(void **state)
 	close(p.fd);
 }
 
-/* Memory of a process: to what the worker does. */
+/* Unmapped: atomic only with respect to the worker's own accesses. */
 static void test_atomics_unmapped(void **state)
 {
 	static const uint64_t constant = 5;
@@ -362,7 +365,10 @@ static void test_dead_process_fails_dma(void **state)
 	f->port->ops->close(leg);
 }
 
-/* A worker of another user may not touch this process, and says what to do. */
+/*
+ * A worker of another user may not access this process; the error names the
+ * remedy.
+ */
 static int nobodys_worker(int parent)
 {
 	static uint8_t memory[64];
@@ -388,7 +394,7 @@ static int nobodys_worker(int parent)
 	return strstr(port->why, "pd.alloc()") ? 0 : 4;
 }
 
-static void test_kernel_refuses(void **state)
+static void test_process_of_other_user_is_refused(void **state)
 {
 	int parent = getpid(), status;
 	pid_t pid;
@@ -406,7 +412,7 @@ static void test_kernel_refuses(void **state)
 	assert_int_equal(status, 0);
 }
 
-static void test_no_process_no_unmapped_regions(void **state)
+static void test_unmapped_region_needs_process(void **state)
 {
 	struct shm_leg *f = *state;
 	struct srdma_leg_params params = shm_leg_params(f->host);
@@ -423,7 +429,7 @@ static void test_no_process_no_unmapped_regions(void **state)
 	f->port->ops->close(leg);
 }
 
-static void test_writes_wake_who_waits_for_memory(void **state)
+static void test_write_wakes_host_armed_for_memory(void **state)
 {
 	struct shm_leg *f = *state;
 	int fd = srdma_leg_shm_fd(f->host), memory;
@@ -457,15 +463,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		LEG(test_mapped_region),
-		LEG(test_regions_refused),
+		LEG(test_illegal_regions_are_refused),
 		LEG(test_unmapped_region),
 		LEG(test_atomics_mapped),
 		LEG(test_atomics_unmapped),
 		LEG(test_read_only_memory_fails_dma),
 		LEG(test_dead_process_fails_dma),
-		cmocka_unit_test(test_kernel_refuses),
-		LEG(test_no_process_no_unmapped_regions),
-		LEG(test_writes_wake_who_waits_for_memory),
+		cmocka_unit_test(test_process_of_other_user_is_refused),
+		LEG(test_unmapped_region_needs_process),
+		LEG(test_write_wakes_host_armed_for_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

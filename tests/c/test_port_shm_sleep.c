@@ -1,5 +1,8 @@
-/* Two worker processes that sleep: no wake is lost, idling costs nothing. */
-#include "port_shm_impl.h"
+/*
+ * Two worker processes that sleep: no wake-up is lost, and idle workers use no
+ * CPU time.
+ */
+#include "port/shm/port_shm_impl.h"
 #include "shm_pair.h"
 
 #include <errno.h>
@@ -17,7 +20,7 @@
 
 enum { LOST_MS = 60000, ROUNDS = 10000, FLOOD = 50000, STOP = UINT16_MAX };
 
-/* Sleep until there is something. 0; -1: nothing woke us. */
+/* Sleeps until there is an event. Returns 0, or -1 after a timeout. */
 static int sleep_on(struct srdma_port *port)
 {
 	struct pollfd p = { .fd = port->ops->fd(port), .events = POLLIN };
@@ -49,7 +52,7 @@ static int send_flushed(struct srdma_conn *conn, uint32_t number)
 	return 0;
 }
 
-/* The number of the next event, if it is a datagram; else -1. */
+/* Returns the number in the next datagram, or -1 for another event. */
 static int64_t next_number(struct srdma_port *port, struct srdma_conn **conn)
 {
 	struct srdma_event ev;
@@ -63,7 +66,7 @@ static int64_t next_number(struct srdma_port *port, struct srdma_conn **conn)
 	return number;
 }
 
-/* The other process: send everything back. Its exit status. */
+/* The other process sends everything back. Returns its exit status. */
 static int echo(struct srdma_port *port)
 {
 	struct srdma_conn *conn;
@@ -81,7 +84,7 @@ static int echo(struct srdma_port *port)
 	return next(port, &ev) == SRDMA_EV_DOWN ? 0 : 4;
 }
 
-/* The other process: take everything, which must come in order. */
+/* The other process receives everything, which must be in order. */
 static int drain(struct srdma_port *port)
 {
 	struct srdma_conn *conn;
@@ -140,8 +143,8 @@ static void finish(struct two *t, int signal)
 	rmdir(t->dir);
 }
 
-/* Each of the two sleeps whenever it has nothing: no wake may be lost. */
-static void test_ping_pong(void **state)
+/* Both sides sleep whenever they are idle: no wake-up may be lost. */
+static void test_ping_pong_loses_no_wake_up(void **state)
 {
 	struct srdma_conn *conn;
 	struct two t;
@@ -158,8 +161,8 @@ static void test_ping_pong(void **state)
 	finish(&t, 0);
 }
 
-/* A full ring puts the sender to sleep, an empty one the receiver. */
-static void test_flood(void **state)
+/* The sender sleeps when the ring is full, the receiver when it is empty. */
+static void test_flood_loses_no_wake_up(void **state)
 {
 	struct two t;
 
@@ -167,10 +170,10 @@ static void test_flood(void **state)
 	start(&t, drain);
 	for (uint32_t i = 0; i < FLOOD; i++)
 		assert_int_equal(send_flushed(t.conn, i), 0);
-	finish(&t, 0); /* destroy flushes what is left */
+	finish(&t, 0); /* destroy flushes the rest */
 }
 
-static void test_killed_peer_wakes(void **state)
+static void test_killed_peer_causes_down(void **state)
 {
 	struct srdma_event ev;
 	struct two t;
@@ -184,11 +187,11 @@ static void test_killed_peer_wakes(void **state)
 	t.a->ops->close(ev.conn);
 	strcpy(path, t.dir);
 	strcat(path, "/b.sock");
-	assert_int_equal(unlink(path), 0); /* all that it leaves */
+	assert_int_equal(unlink(path), 0); /* nothing else is left */
 	finish(&t, SIGKILL);
 }
 
-/* --- in one process --------------------------------------------------- */
+/* --- in one process ------------------------------------------------------- */
 
 static int woken(struct srdma_port *port)
 {
@@ -197,7 +200,7 @@ static int woken(struct srdma_port *port)
 	return poll(&p, 1, 0);
 }
 
-static void test_idle_sleeps_on(void **state)
+static void test_idle_port_stays_asleep(void **state)
 {
 	struct shm_pair *p = *state;
 
@@ -232,7 +235,7 @@ static void test_one_ring_wakes_once(void **state)
 	p->b->ops->disarm(p->b);
 }
 
-/* No system call is made for a peer that is awake. */
+/* An awake peer is not signaled, so that no system call is needed. */
 static void test_awake_peer_is_not_rung(void **state)
 {
 	struct shm_pair *p = *state;
@@ -249,7 +252,7 @@ static void test_awake_peer_is_not_rung(void **state)
 	assert_int_equal(errno, EAGAIN);
 }
 
-static void test_arm_sees_what_is_there(void **state)
+static void test_arm_reports_pending_datagram(void **state)
 {
 	struct shm_pair *p = *state;
 
@@ -262,7 +265,7 @@ static void test_arm_sees_what_is_there(void **state)
 	p->b->ops->disarm(p->b);
 }
 
-static void test_new_connections_and_ends_wake(void **state)
+static void test_connect_and_close_wake(void **state)
 {
 	struct shm_pair *p = *state;
 	struct srdma_conn *conn;
@@ -288,14 +291,14 @@ static void test_new_connections_and_ends_wake(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ping_pong),
-		cmocka_unit_test(test_flood),
-		cmocka_unit_test(test_killed_peer_wakes),
-		PAIR(test_idle_sleeps_on),
+		cmocka_unit_test(test_ping_pong_loses_no_wake_up),
+		cmocka_unit_test(test_flood_loses_no_wake_up),
+		cmocka_unit_test(test_killed_peer_causes_down),
+		PAIR(test_idle_port_stays_asleep),
 		PAIR(test_one_ring_wakes_once),
 		PAIR(test_awake_peer_is_not_rung),
-		PAIR(test_arm_sees_what_is_there),
-		PAIR(test_new_connections_and_ends_wake),
+		PAIR(test_arm_reports_pending_datagram),
+		PAIR(test_connect_and_close_wake),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

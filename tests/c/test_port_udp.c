@@ -1,5 +1,5 @@
-/* The UDP wire port by itself, over loopback, IPv4 and IPv6. */
-#include "port_udp_impl.h"
+/* The UDP wire port over loopback, with IPv4 and IPv6. */
+#include "port/udp/port_udp_impl.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,25 +14,25 @@
 
 #include <cmocka.h>
 
-#include "addr.h"
+#include "base/addr.h"
 
 enum { EVENTS = 64, LEN = 100 };
 
 struct world {
 	const char *host; /* "127.0.0.1" or "[::1]" */
 	struct srdma_port *a, *b;
-	struct srdma_conn *conn; /* of a, to b */
-	int stranger;		 /* a socket of nobody, connected to b */
+	struct srdma_conn *conn; /* from a to b */
+	int stranger;		 /* socket of a third party, connected to b */
 	struct sockaddr_storage stranger_at;
 	struct srdma_event ev[EVENTS];
 };
 
-/* --- the kernel, less kind than it is here ---------------------------- */
+/* --- faults injected into the kernel's calls ------------------------------ */
 
 static struct {
-	int send_error;	    /* of each call, until it is 0 */
-	int send_errors;    /* how many more; 0: for ever */
-	unsigned send_most; /* datagrams taken per call; 0: all */
+	int send_error;	    /* error of each sendmmsg; 0: none */
+	int send_errors;    /* calls that fail; 0: all */
+	unsigned send_most; /* datagrams accepted per call; 0: all */
 	int source_port_0;
 } kernel;
 
@@ -59,7 +59,7 @@ int recvmmsg(int fd, struct mmsghdr *msg, unsigned int n, int flags,
 	return got;
 }
 
-/* --- players ---------------------------------------------------------- */
+/* --- fixture -------------------------------------------------------------- */
 
 static struct srdma_port *create(const char *host)
 {
@@ -165,7 +165,9 @@ static void expect_packet(const struct srdma_event *ev, uint32_t number,
 	assert_memory_equal(ev->buf->data, wanted, len);
 }
 
-/* All that a port has for us now; returns how many. The buffers go back. */
+/*
+ * Receives all pending datagrams and returns their buffers. Returns the number.
+ */
 static int drain(struct world *w, struct srdma_port *port)
 {
 	int n, all = 0;
@@ -183,7 +185,7 @@ static void flush(struct srdma_port *port)
 	port->ops->flush(port);
 }
 
-/* A good datagram of a stranger. */
+/* Sends a valid datagram of a third party. */
 static void stranger_says(struct world *w, int sock,
 			  const struct sockaddr_storage *at, uint32_t number)
 {
@@ -199,7 +201,7 @@ static void stranger_says(struct world *w, int sock,
 	assert_int_equal(send(sock, out, sizeof(out), 0), sizeof(out));
 }
 
-/* The fd says that there is something. */
+/* Returns 1 if the port's fd is readable. */
 static int rings(struct srdma_port *port)
 {
 	struct pollfd p = { .fd = port->ops->fd(port), .events = POLLIN };
@@ -207,9 +209,9 @@ static int rings(struct srdma_port *port)
 	return poll(&p, 1, 0);
 }
 
-/* --- data ------------------------------------------------------------- */
+/* --- data ----------------------------------------------------------------- */
 
-static void both_ways(void **state)
+static void test_datagrams_in_both_directions(void **state)
 {
 	struct world *w = *state;
 	struct srdma_conn *back, *passing;
@@ -230,7 +232,7 @@ static void both_ways(void **state)
 	expect_packet(&w->ev[0], 2, SRDMA_MAX_PACKET);
 	w->a->ops->buf_put(w->ev[0].buf);
 	passing = w->ev[0].conn;
-	assert_ptr_not_equal(passing, w->conn); /* that one only sends */
+	assert_ptr_not_equal(passing, w->conn); /* conn only sends */
 	send_packet(w->conn, 3, SRDMA_UDP_SHORTEST - SRDMA_ICRC_LEN);
 	flush(w->a);
 	assert_int_equal(poll_port(w, w->b), 1);
@@ -240,7 +242,7 @@ static void both_ways(void **state)
 	w->a->ops->close(w->conn);
 }
 
-static void bursts_in_order(void **state)
+static void test_bursts_keep_order(void **state)
 {
 	struct world *w = *state;
 	uint32_t next = 0, sent = 0;
@@ -262,7 +264,7 @@ static void bursts_in_order(void **state)
 	assert_int_equal(stats(w->b)->received, 1000);
 }
 
-static void sizes(void **state)
+static void test_packet_and_buffer_sizes(void **state)
 {
 	struct world *w = *state;
 	struct srdma_port *a = w->a;
@@ -277,9 +279,9 @@ static void sizes(void **state)
 	assert_true(stats(a)->send_buffer > 100000);
 }
 
-/* --- what is dropped -------------------------------------------------- */
+/* --- dropped datagrams ---------------------------------------------------- */
 
-static void wrong_icrc(void **state)
+static void test_wrong_icrc_is_dropped(void **state)
 {
 	struct world *w = *state;
 	uint8_t packet[LEN + SRDMA_ICRC_LEN];
@@ -296,7 +298,7 @@ static void wrong_icrc(void **state)
 	assert_int_equal(stats(w->b)->received, 1);
 }
 
-static void wrong_lengths(void **state)
+static void test_illegal_lengths_are_dropped(void **state)
 {
 	static const uint8_t bytes[60000];
 	struct world *w = *state;
@@ -312,7 +314,7 @@ static void wrong_lengths(void **state)
 	assert_int_equal(stats(w->b)->counts.wire_long, 2);
 }
 
-static void source_of_nobody(void **state)
+static void test_source_port_0_is_dropped(void **state)
 {
 	struct world *w = *state;
 
@@ -322,8 +324,8 @@ static void source_of_nobody(void **state)
 	assert_int_equal(stats(w->b)->counts.wire_source, 1);
 }
 
-/* Garbage of any length takes nothing away from who is known. */
-static void flood_of_garbage(void **state)
+/* Random datagrams do not disturb a known peer. */
+static void test_random_datagrams_are_dropped(void **state)
 {
 	struct world *w = *state;
 	uint8_t noise[2000];
@@ -352,7 +354,7 @@ static void flood_of_garbage(void **state)
 			 2000);
 }
 
-/* --- who is remembered ------------------------------------------------ */
+/* --- known peers ---------------------------------------------------------- */
 
 static uint32_t places_left(const struct srdma_port *port)
 {
@@ -364,8 +366,10 @@ static uint32_t places_left(const struct srdma_port *port)
 	return n;
 }
 
-/* As many as there are: they come in turns, and are forgotten. */
-static void strangers_pass(void **state)
+/*
+ * More third parties than fit into one burst: all are received and forgotten.
+ */
+static void test_third_parties_are_forgotten(void **state)
 {
 	enum { STRANGERS = 100 };
 	struct world *w = *state;
@@ -392,8 +396,8 @@ static void strangers_pass(void **state)
 	assert_int_equal(places_left(w->b), places);
 }
 
-/* One sender in a burst is one conn. */
-static void sender_is_one(void **state)
+/* All datagrams of one sender in a burst share a connection. */
+static void test_one_sender_is_one_connection(void **state)
 {
 	struct world *w = *state;
 
@@ -418,7 +422,7 @@ static struct srdma_conn *meet(struct world *w, uint32_t number)
 	return w->ev[0].conn;
 }
 
-static void table_is_bounded(void **state)
+static void test_accepted_connections_are_limited(void **state)
 {
 	static struct srdma_conn *kept[SRDMA_UDP_CONNS];
 	struct world *w = *state;
@@ -426,7 +430,7 @@ static void table_is_bounded(void **state)
 
 	for (uint32_t i = 0; i < SRDMA_UDP_CONNS; i++) {
 		kept[i] = meet(w, i);
-		if (kept[i]->user) { /* the same port number, again */
+		if (kept[i]->user) { /* the same port number again */
 			i--;
 			continue;
 		}
@@ -449,7 +453,7 @@ static void table_is_bounded(void **state)
 			 2 * SRDMA_UDP_CONNS + SRDMA_UDP_BURST);
 }
 
-static void connects_are_bounded(void **state)
+static void test_connects_are_limited(void **state)
 {
 	struct world *w = *state;
 	struct srdma_conn *c[SRDMA_UDP_CONNS], *again;
@@ -463,7 +467,7 @@ static void connects_are_bounded(void **state)
 	snprintf(text, sizeof(text), "%s:%d", w->host, SRDMA_UDP_CONNS);
 	assert_int_equal(w->a->ops->connect(w->a, text, &again), -ENOSPC);
 	assert_non_null(w->a->why);
-	/* One that is there is shared, and said to be up again. */
+	/* An existing connection is shared and reported as up again. */
 	assert_int_equal(w->a->ops->connect(w->a, w->b->address, &again), 0);
 	assert_ptr_equal(again, w->conn);
 	for (int i = 0; i < SRDMA_UDP_CONNS; i++)
@@ -476,9 +480,9 @@ static void connects_are_bounded(void **state)
 			 2 * SRDMA_UDP_CONNS + SRDMA_UDP_BURST);
 }
 
-/* --- a kernel without room -------------------------------------------- */
+/* --- kernel without room -------------------------------------------------- */
 
-static void no_room(void **state)
+static void test_full_socket_keeps_datagrams(void **state)
 {
 	struct world *w = *state;
 	int got = 0;
@@ -489,7 +493,7 @@ static void no_room(void **state)
 	assert_null(w->a->ops->reserve(w->conn));
 	assert_int_equal(w->a->ops->commit(w->conn, LEN), -EAGAIN);
 	assert_int_equal(w->a->ops->arm(w->a), 0);
-	assert_int_equal(rings(w->a), 1); /* the socket has room, really */
+	assert_int_equal(rings(w->a), 1); /* the real socket has room */
 	kernel.send_error = 0;
 	kernel.send_most = 7;
 	assert_non_null(w->a->ops->reserve(w->conn));
@@ -503,8 +507,8 @@ static void no_room(void **state)
 	assert_int_equal(got, SRDMA_UDP_SLOTS);
 }
 
-/* What the kernel refuses is lost, by itself. */
-static void refused(void **state)
+/* A datagram that the kernel refuses is lost, without effect on others. */
+static void test_datagram_refused_by_kernel_is_lost(void **state)
 {
 	static const int errors[] = { EMSGSIZE, ENETUNREACH, EPERM, ENOBUFS };
 	struct world *w = *state;
@@ -524,8 +528,8 @@ static void refused(void **state)
 	assert_int_equal(stats(w->a)->sent, 4);
 }
 
-/* Nobody listens at the other end: ICMP says so, and nothing breaks. */
-static void icmp_is_harmless(void **state)
+/* ICMP errors because nobody listens do not disturb other connections. */
+static void test_icmp_errors_are_ignored(void **state)
 {
 	struct world *w = *state;
 	struct srdma_port *gone = create(w->host);
@@ -545,8 +549,8 @@ static void icmp_is_harmless(void **state)
 	assert_int_equal(stats(w->a)->sent, 200);
 }
 
-/* Datagrams wait in the socket while there are no buffers. */
-static void no_buffers(void **state)
+/* Without free buffers datagrams stay in the socket. */
+static void test_no_buffers_keeps_datagrams(void **state)
 {
 	struct world *w = *state;
 	struct srdma_buf *held[SRDMA_UDP_BUFS + 1];
@@ -566,7 +570,7 @@ static void no_buffers(void **state)
 	w->b->ops->buf_put(w->ev[0].buf);
 }
 
-static void sleep_and_wake(void **state)
+static void test_sleep_and_wake(void **state)
 {
 	struct world *w = *state;
 
@@ -578,7 +582,10 @@ static void sleep_and_wake(void **state)
 	assert_int_equal(w->a->ops->arm(w->a), 0);
 	assert_int_equal(rings(w->b), 1);
 	w->b->ops->disarm(w->b);
-	/* One event at a time: the rest is work that no fd tells of. */
+	/*
+	 * With one event per poll, the rest is work that the fd does not
+	 * signal.
+	 */
 	send_packet(w->conn, 2, LEN);
 	flush(w->a);
 	assert_int_equal(w->b->ops->poll(w->b, w->ev, 1), 1);
@@ -590,8 +597,8 @@ static void sleep_and_wake(void **state)
 	assert_int_equal(w->b->ops->arm(w->b), 0);
 }
 
-/* Last words are sent although their connection is closed. */
-static void last_words(void **state)
+/* Committed datagrams are sent although their connection is closed. */
+static void test_closed_connection_sends_committed(void **state)
 {
 	struct world *w = *state;
 
@@ -604,7 +611,7 @@ static void last_words(void **state)
 	w->b->ops->buf_put(w->ev[0].buf);
 }
 
-static void to_itself(void **state)
+static void test_connection_to_itself(void **state)
 {
 	struct world *w = *state;
 	struct srdma_conn *self;
@@ -619,9 +626,9 @@ static void to_itself(void **state)
 	w->a->ops->buf_put(w->ev[0].buf);
 }
 
-/* --- bring-up --------------------------------------------------------- */
+/* --- set-up --------------------------------------------------------------- */
 
-static void wrong_addresses(void **state)
+static void test_illegal_addresses_are_refused(void **state)
 {
 	static const char *const create_wrong[] = {
 		"",
@@ -668,34 +675,44 @@ static void wrong_addresses(void **state)
 	}
 	assert_int_equal(srdma_port_udp_create(&port, w->a->address, why),
 			 -EADDRINUSE);
-	assert_non_null(strstr(why, "taken"));
+	assert_non_null(strstr(why, "in use"));
 	assert_int_equal(srdma_port_udp_create(&port, "192.0.2.1:0", why),
 			 -EADDRNOTAVAIL);
 	assert_non_null(strstr(why, "192.0.2.1"));
 }
 
 #define EVERYWHERE(X)                                                          \
-	X(both_ways), X(bursts_in_order), X(sizes), X(wrong_icrc),             \
-		X(wrong_lengths), X(flood_of_garbage), X(strangers_pass),      \
-		X(table_is_bounded), X(connects_are_bounded),                  \
-		X(icmp_is_harmless), X(last_words), X(to_itself)
+	X(test_datagrams_in_both_directions), X(test_bursts_keep_order),       \
+		X(test_packet_and_buffer_sizes),                               \
+		X(test_wrong_icrc_is_dropped),                                 \
+		X(test_illegal_lengths_are_dropped),                           \
+		X(test_random_datagrams_are_dropped),                          \
+		X(test_third_parties_are_forgotten),                           \
+		X(test_accepted_connections_are_limited),                      \
+		X(test_connects_are_limited), X(test_icmp_errors_are_ignored), \
+		X(test_closed_connection_sends_committed),                     \
+		X(test_connection_to_itself)
 #define OVER_IPV4(name) cmocka_unit_test_setup_teardown(name, setup4, teardown)
 #define OVER_IPV6(name) cmocka_unit_test_setup_teardown(name, setup6, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest over4[] = {
-		EVERYWHERE(OVER_IPV4),	   OVER_IPV4(source_of_nobody),
-		OVER_IPV4(sender_is_one),  OVER_IPV4(no_room),
-		OVER_IPV4(refused),	   OVER_IPV4(no_buffers),
-		OVER_IPV4(sleep_and_wake), OVER_IPV4(wrong_addresses),
+		EVERYWHERE(OVER_IPV4),
+		OVER_IPV4(test_source_port_0_is_dropped),
+		OVER_IPV4(test_one_sender_is_one_connection),
+		OVER_IPV4(test_full_socket_keeps_datagrams),
+		OVER_IPV4(test_datagram_refused_by_kernel_is_lost),
+		OVER_IPV4(test_no_buffers_keeps_datagrams),
+		OVER_IPV4(test_sleep_and_wake),
+		OVER_IPV4(test_illegal_addresses_are_refused),
 	};
 	const struct CMUnitTest over6[] = { EVERYWHERE(OVER_IPV6) };
 	struct srdma_port *port = create("[::1]");
 	int failed = cmocka_run_group_tests(over4, NULL, NULL);
 
 	if (!port) {
-		print_message("IPv6 skipped: ::1 is no address here\n");
+		print_message("IPv6 skipped: this machine has no ::1\n");
 		return failed;
 	}
 	port->ops->destroy(port);

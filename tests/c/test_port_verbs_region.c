@@ -1,4 +1,4 @@
-/* Regions of a verbs leg: no device is needed to know what it can do. */
+/* Regions of a verbs leg: checks that need no device. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,11 +7,11 @@
 
 #include <cmocka.h>
 
-#include "port_verbs_impl.h"
+#include "port/verbs/port_verbs_impl.h"
 
 enum { BASE = 0x1000, LENGTH = 0x2000, HOST_RKEY = 77 };
 
-static void test_atomics_of_the_device(void **state)
+static void test_remote_atomic_needs_device_atomics(void **state)
 {
 	static const enum ibv_atomic_cap caps[] = { IBV_ATOMIC_NONE,
 						    IBV_ATOMIC_HCA,
@@ -51,7 +51,7 @@ static void test_atomics_of_the_device(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_atomics_of_the_device),
+		cmocka_unit_test(test_remote_atomic_needs_device_atomics),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,10 +7,10 @@
 
 #include <cmocka.h>
 
-#include "suite.h"
+#include "crypto/suite.h"
 
-/* Every suite once, the recommended before the others, then zeros. */
-static void all_of_the_table(void **state)
+/* Every suite once, the recommended ones first, then zeros. */
+static void test_every_suite_once_recommended_first(void **state)
 {
 	uint8_t suites[SRDMA_CTL_SUITES_LEN];
 	unsigned n = 0, recommended = 0;
@@ -32,8 +32,8 @@ static void all_of_the_table(void **state)
 		assert_int_equal(suites[i], 0);
 }
 
-/* What is not measured stays in the order of the table. */
-static void the_others_in_order(void **state)
+/* Suites that are not measured keep the order of the table. */
+static void test_other_suites_in_table_order(void **state)
 {
 	uint8_t suites[SRDMA_CTL_SUITES_LEN], last = 0;
 
@@ -51,8 +51,8 @@ static void the_others_in_order(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(all_of_the_table),
-		cmocka_unit_test(the_others_in_order),
+		cmocka_unit_test(test_every_suite_once_recommended_first),
+		cmocka_unit_test(test_other_suites_in_table_order),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,8 @@
 /*
- * Providers: each computes what OpenSSL computes, and opens nothing that
- * OpenSSL would not open. SRDMA_PACKETS says how many random packets.
+ * Crypto providers: each computes the same as OpenSSL and rejects what OpenSSL
+ * rejects. SRDMA_PACKETS sets the number of random packets.
  */
-#include "provider.h"
+#include "crypto/provider.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { PACKETS = 20000, AD_MAX = 255, GUARD = 16 };
 
@@ -33,7 +33,7 @@ static void fill(uint8_t *out, size_t len)
 		*out++ = (uint8_t)random32();
 }
 
-/* Most packets are small, or as large as they get. */
+/* Half of the packets are small or near the maximum. */
 static size_t random_len(void)
 {
 	switch (random32() % 4) {
@@ -46,7 +46,7 @@ static size_t random_len(void)
 	}
 }
 
-/* A packet, as both seal it. */
+/* A packet, sealed by both providers. */
 struct packet {
 	uint8_t key[SRDMA_SUITE_MAX_KEY], nonce[16], ad[AD_MAX];
 	uint8_t in[SRDMA_MAX_PAYLOAD];
@@ -95,7 +95,7 @@ static void seal(const struct srdma_suite *s, struct srdma_provider *p,
 	verbs->destroy(ctx);
 }
 
-/* Open what the other one sealed; a bit that is flipped anywhere is seen. */
+/* Opens what the other provider sealed; a flipped bit anywhere is detected. */
 static void open(const struct srdma_suite *s, struct srdma_provider *p,
 		 struct packet *x)
 {
@@ -138,7 +138,7 @@ static void random_packet(struct packet *x, const struct srdma_suite *s)
 	memset(x->tag, 0xa5, sizeof(x->tag));
 }
 
-static void equals_openssl(void **state)
+static void test_random_packets_equal_openssl(void **state)
 {
 	struct srdma_provider *p = *state;
 	const char *packets = getenv("SRDMA_PACKETS");
@@ -164,8 +164,8 @@ static void equals_openssl(void **state)
 	print_message("%ld packets\n", n);
 }
 
-/* Rows that it has, and what it refuses for them. */
-static void refuses(void **state)
+/* The suites that the provider has, and the calls that it refuses. */
+static void test_illegal_calls_are_refused(void **state)
 {
 	struct srdma_provider *p = *state;
 	static const uint8_t key[SRDMA_SUITE_MAX_KEY];
@@ -205,7 +205,7 @@ static void refuses(void **state)
 	assert_int_equal(own, 10);
 }
 
-/* A packet that lacks something is neither sealed nor opened. */
+/* A packet with a missing field is neither sealed nor opened. */
 static void check_lacking(const struct srdma_suite *s, struct srdma_provider *p,
 			  const struct srdma_suite_io *io)
 {
@@ -226,7 +226,7 @@ static void check_lacking(const struct srdma_suite *s, struct srdma_provider *p,
 		assert_memory_equal(io->out, wiped, io->in_len);
 }
 
-static void lacking(void **state)
+static void test_missing_fields_are_refused(void **state)
 {
 	static const uint8_t bytes[16];
 	const struct srdma_suite *s;
@@ -239,7 +239,7 @@ static void lacking(void **state)
 			{ bytes, bytes, 16, NULL, 16, out },
 			{ bytes, bytes, 16, bytes, 16, NULL },
 		};
-		const int n = is_aead(s) ? 4 : 3; /* a MAC has no text */
+		const int n = is_aead(s) ? 4 : 3; /* a MAC has no output text */
 
 		if (!strstr(s->algorithm, "GCM"))
 			continue;
@@ -248,7 +248,7 @@ static void lacking(void **state)
 	}
 }
 
-static void names(void **state)
+static void test_provider_names(void **state)
 {
 	struct srdma_provider *p;
 
@@ -275,10 +275,10 @@ int main(void)
 		return r == -ENOENT || r == -ENOTSUP ? 77 : 1;
 	}
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_prestate(names, p),
-		cmocka_unit_test_prestate(refuses, p),
-		cmocka_unit_test_prestate(lacking, p),
-		cmocka_unit_test_prestate(equals_openssl, p),
+		cmocka_unit_test_prestate(test_provider_names, p),
+		cmocka_unit_test_prestate(test_illegal_calls_are_refused, p),
+		cmocka_unit_test_prestate(test_missing_fields_are_refused, p),
+		cmocka_unit_test_prestate(test_random_packets_equal_openssl, p),
 	};
 	r = cmocka_run_group_tests(tests, NULL, NULL);
 	srdma_provider_destroy(p);

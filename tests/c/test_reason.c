@@ -1,4 +1,4 @@
-#include "reason.h"
+#include "wire/reason.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* The table of 13.1, as a second copy. */
+/* A second copy of the table of 13.1. */
 static const struct {
 	uint32_t code;
 	const char *name;
@@ -53,7 +53,7 @@ static const struct {
 	{ 48, "BAD_CAPABILITY", 0, 8 },
 };
 
-static void as_the_page(void **state)
+static void test_table_of_reasons(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(page) / sizeof(page[0]); i++) {
@@ -70,8 +70,8 @@ static void as_the_page(void **state)
 	}
 }
 
-/* Any number may come from a peer: what is not on the page has no row. */
-static void any_code(void **state)
+/* A peer may send any number: codes outside the table have no row. */
+static void test_unknown_codes_have_no_row(void **state)
 {
 	size_t used = 0;
 
@@ -86,8 +86,8 @@ static void any_code(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(as_the_page),
-		cmocka_unit_test(any_code),
+		cmocka_unit_test(test_table_of_reasons),
+		cmocka_unit_test(test_unknown_codes_have_no_row),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

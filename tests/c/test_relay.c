@@ -1,4 +1,4 @@
-/* The relay's main path: data through two relays joined in memory. */
+/* Main path of the relay: data through two relays joined in memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,7 +69,7 @@ static void test_write_and_read(void **state)
 	pair_close(&p);
 }
 
-static void test_asynchronous_dma(void **state)
+static void test_write_and_read_with_slow_dma(void **state)
 {
 	struct pair p;
 
@@ -83,7 +83,7 @@ static void test_asynchronous_dma(void **state)
 	pair_close(&p);
 }
 
-static void test_small_limits(void **state)
+static void test_write_and_read_with_smallest_limits(void **state)
 {
 	struct pair p;
 
@@ -143,7 +143,7 @@ static void test_every_suite_and_level(void **state)
 	}
 }
 
-static void test_send(void **state)
+static void test_send_waits_for_recv(void **state)
 {
 	struct pair p;
 	struct srdma_record r;
@@ -188,7 +188,7 @@ static void test_send(void **state)
 	pair_close(&p);
 }
 
-static void test_write_with_immediate(void **state)
+static void test_write_with_immediate_completes_recv(void **state)
 {
 	struct pair p;
 	struct srdma_record r;
@@ -218,7 +218,7 @@ static void test_write_with_immediate(void **state)
 	pair_close(&p);
 }
 
-static void test_inline_and_unsignaled(void **state)
+static void test_inline_unsignaled_writes_give_no_record(void **state)
 {
 	struct pair p;
 	uint8_t text[448];
@@ -227,7 +227,7 @@ static void test_inline_and_unsignaled(void **state)
 	(void)state;
 	fill(text, sizeof(text), 3);
 	pair_defaults(&p);
-	p.mtu = 256; /* the immediate payload is cut, too */
+	p.mtu = 256; /* inline data is segmented as well */
 	pair_open(&p);
 	pair_connect(&p, 0);
 	w.remote_addr = (uintptr_t)p.side[1].memory;
@@ -246,8 +246,11 @@ static void test_inline_and_unsignaled(void **state)
 	pair_close(&p);
 }
 
-/* Both directions, several QPs, full queues, and all ends once in order. */
-static void test_many_at_once(void **state)
+/*
+ * Many requests in both directions on several QPs, with full queues. Every
+ * request completes once and in order.
+ */
+static void test_many_requests_on_many_qps_complete_in_order(void **state)
 {
 	struct pair p;
 	struct srdma_record r;
@@ -297,7 +300,7 @@ static void test_many_at_once(void **state)
 }
 
 /* A fenced WRITE does not overtake the READ before it. */
-static void test_fence(void **state)
+static void test_fenced_write_waits_for_read(void **state)
 {
 	struct pair p;
 	struct srdma_desc r = { .opcode = SRDMA_DESC_READ,
@@ -330,8 +333,8 @@ static void test_fence(void **state)
 	pair_close(&p);
 }
 
-/* Records stop at a full ring and go on when the host consumed. */
-static void test_ring_never_overrun(void **state)
+/* Record writing stops at a full ring and resumes when the host consumes. */
+static void test_full_record_ring_is_not_overrun(void **state)
 {
 	struct pair p;
 	struct srdma_record r;
@@ -361,7 +364,7 @@ static void test_ring_never_overrun(void **state)
 	pair_close(&p);
 }
 
-static void test_ping_keeps_a_quiet_qp(void **state)
+static void test_idle_qp_stays_rts(void **state)
 {
 	struct pair p;
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 1 };
@@ -382,16 +385,17 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_write_and_read),
-		cmocka_unit_test(test_asynchronous_dma),
-		cmocka_unit_test(test_small_limits),
+		cmocka_unit_test(test_write_and_read_with_slow_dma),
+		cmocka_unit_test(test_write_and_read_with_smallest_limits),
 		cmocka_unit_test(test_every_suite_and_level),
-		cmocka_unit_test(test_send),
-		cmocka_unit_test(test_write_with_immediate),
-		cmocka_unit_test(test_inline_and_unsignaled),
-		cmocka_unit_test(test_many_at_once),
-		cmocka_unit_test(test_fence),
-		cmocka_unit_test(test_ring_never_overrun),
-		cmocka_unit_test(test_ping_keeps_a_quiet_qp),
+		cmocka_unit_test(test_send_waits_for_recv),
+		cmocka_unit_test(test_write_with_immediate_completes_recv),
+		cmocka_unit_test(test_inline_unsignaled_writes_give_no_record),
+		cmocka_unit_test(
+			test_many_requests_on_many_qps_complete_in_order),
+		cmocka_unit_test(test_fenced_write_waits_for_read),
+		cmocka_unit_test(test_full_record_ring_is_not_overrun),
+		cmocka_unit_test(test_idle_qp_stays_rts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

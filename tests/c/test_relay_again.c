@@ -1,6 +1,6 @@
 /*
- * What is said again: answers to READs that were asked again (docs/protocol.md
- * 5.3), and the last words of a QP in error (5.4).
+ * Repetition: responses to repeated READ requests (docs/protocol.md 5.3), and
+ * repeated final NAKs and CLOSEs of a QP in error (5.4).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -14,10 +14,10 @@
 
 enum { MS = 1000000 };
 
-/* --- READs ------------------------------------------------------------------- */
+/* --- READs ---------------------------------------------------------------- */
 
-/* Answered as often as it is asked, each time under full authorization. */
-static void test_asked_again(void **state)
+/* Each repetition is answered, with a full access check every time. */
+static void test_repeated_read_is_answered_again(void **state)
 {
 	struct side *target;
 	struct scene s;
@@ -30,16 +30,18 @@ static void test_asked_again(void **state)
 	pair_settle(&s.pair);
 	assert_int_equal(s.answers, 3);
 	EXPECT_POSITION(&s, 0, 9000);
-	arrive(&s, part(&s, 0, 4096, 4096)); /* a part of it */
+	arrive(&s, part(&s, 0, 4096, 4096)); /* a section of it */
 	pair_settle(&s.pair);
 	assert_int_equal(s.answers, 4);
-	arrive(&s, piece(&s, 1, 0, 1)); /* the READ was over */
+	arrive(&s, piece(&s, 1, 0, 1)); /* completes the READ */
 	arrive(&s, part(&s, 0, 0, 9000));
 	pair_settle(&s.pair);
 	assert_int_equal(s.answers, 7);
 	EXPECT_POSITION(&s, 2, 0);
 	assert_int_equal(target_stats(&s)->duplicates, 2);
-	/* What is not allowed any more is not answered, and is no error. */
+	/*
+	 * A repetition that is no longer allowed gets no response and no error.
+	 */
 	assert_int_equal(
 		srdma_relay_mr_dereg(target->relay, target->leg, target->key),
 		0);
@@ -51,8 +53,8 @@ static void test_asked_again(void **state)
 	scene_close(&s);
 }
 
-/* What no honest initiator asks for again is dropped. */
-static void test_wrong_when_asked_again(void **state)
+/* Repetitions that no correct requester sends are dropped. */
+static void test_malformed_repeated_read_is_dropped(void **state)
 {
 	struct srdma_packet rows[6];
 	struct scene s;
@@ -69,7 +71,8 @@ static void test_wrong_when_asked_again(void **state)
 	rows[0].rkey ^= 1;
 	rows[1].dma_len = SRDMA_READ_PART + 1;
 	rows[2].offset = SRDMA_MAX_MESSAGE + 1;
-	rows[2].va -= SRDMA_MAX_MESSAGE + 1; /* it would lie in the region */
+	/* so that va + offset lies in the region */
+	rows[2].va -= SRDMA_MAX_MESSAGE + 1;
 	rows[3].offset = SRDMA_MAX_MESSAGE - 99;
 	rows[4].va = UINT64_MAX - 50;
 	rows[4].offset = 60;
@@ -83,8 +86,8 @@ static void test_wrong_when_asked_again(void **state)
 	scene_close(&s);
 }
 
-/* A READ of nothing ends with its one part, and may be asked for again. */
-static void test_empty_read(void **state)
+/* A READ of 0 bytes is complete after one read chunk and may be repeated. */
+static void test_empty_read_may_be_repeated(void **state)
 {
 	struct scene s;
 
@@ -105,7 +108,7 @@ static void test_empty_read(void **state)
 	scene_close(&s);
 }
 
-/* DMA takes so long that slots stay taken. */
+/* DMA is so slow that response slots stay taken. */
 static void begin_slow(struct scene *s, uint32_t reads)
 {
 	scene_begin(s);
@@ -113,8 +116,8 @@ static void begin_slow(struct scene *s, uint32_t reads)
 	s->pair.host[1].dma_polls = 50;
 }
 
-/* While a slot has its bytes, it is not answered twice. */
-static void test_on_its_way(void **state)
+/* A repetition of bytes that a slot is still reading is dropped. */
+static void test_repeated_read_is_dropped_while_its_slot_is_busy(void **state)
 {
 	struct scene s;
 
@@ -136,7 +139,7 @@ static void test_on_its_way(void **state)
 	scene_close(&s);
 }
 
-/* No room on the wire behind the first answer. */
+/* The wire of side 1 has no room after the first response. */
 static int full(void *ctx, int side)
 {
 	const struct scene *s = ctx;
@@ -144,8 +147,8 @@ static int full(void *ctx, int side)
 	return side == 1 && s->answers == 1;
 }
 
-/* What a slot has answered already is not on its way any more. */
-static void test_half_answered(void **state)
+/* A slot covers only the bytes that are still to be sent. */
+static void test_repeated_read_of_sent_bytes_gets_new_slot(void **state)
 {
 	struct scene s;
 
@@ -168,9 +171,11 @@ static void test_half_answered(void **state)
 	scene_close(&s);
 }
 
-/* No slot is free: what comes the first time waits, what is asked again is
- * dropped. Neither is an error. */
-static void test_no_slot(void **state)
+/*
+ * Without a free slot a new request waits and a repetition is dropped. Neither
+ * is an error.
+ */
+static void test_no_free_slot_new_read_waits(void **state)
 {
 	struct scene s;
 
@@ -179,7 +184,7 @@ static void test_no_slot(void **state)
 	scene_open(&s, 1);
 	arrive(&s, part(&s, 0, 0, 100));
 	arrive(&s, part(&s, 1, 0, 100));
-	arrive(&s, part(&s, 1, 0, 100)); /* twice */
+	arrive(&s, part(&s, 1, 0, 100)); /* duplicate */
 	arrive(&s, part(&s, 2, 0, 100));
 	assert_int_equal(pair_refused(&s.pair, 1, SRDMA_REFUSED_GAP), 0);
 	assert_int_equal(s.ack.gaps, 0);
@@ -195,8 +200,8 @@ static void test_no_slot(void **state)
 	scene_close(&s);
 }
 
-/* One slot in four is for what is asked again. */
-static void test_spare_slot(void **state)
+/* One slot in four is reserved for repetitions. */
+static void test_one_slot_is_reserved_for_repetitions(void **state)
 {
 	struct scene s;
 
@@ -217,9 +222,11 @@ static void test_spare_slot(void **state)
 	scene_close(&s);
 }
 
-/* A part waits for a slot: the request behind its READ, which could follow the
- * part before it, waits too. */
-static void test_part_waits(void **state)
+/*
+ * While a read chunk waits for a slot, the next request waits as well, although
+ * it could follow the chunk before.
+ */
+static void test_request_waits_behind_waiting_chunk(void **state)
 {
 	struct scene s;
 
@@ -240,8 +247,8 @@ static void test_part_waits(void **state)
 	scene_close(&s);
 }
 
-/* The same while two parts wait: the second one does so behind the first. */
-static void test_parts_wait(void **state)
+/* Two read chunks wait in order, and the next request waits behind both. */
+static void test_request_waits_behind_two_waiting_chunks(void **state)
 {
 	struct scene s;
 
@@ -263,16 +270,19 @@ static void test_parts_wait(void **state)
 	scene_close(&s);
 }
 
-/* A part that comes while there is no room behind the one that waits is as good
- * as lost: the request behind its READ does not wait for it, as acks say that
- * nothing is missing, and it is answered when it is asked again. */
-static void test_part_dropped(void **state)
+/*
+ * A read chunk that arrives while the reorder buffer has no room is treated as
+ * lost. The next request does not wait for it, because acks report no gap. The
+ * chunk is answered when it is repeated.
+ */
+static void test_chunk_without_room_is_dropped_and_repeated(void **state)
 {
 	struct scene s;
 
 	(void)state;
 	begin_slow(&s, 1);
-	s.pair.host[1].bufs = SRDMA_MAX_BURST + 5; /* two are kept */
+	/* room to keep two packets */
+	s.pair.host[1].bufs = SRDMA_MAX_BURST + 5;
 	scene_open(&s, 1);
 	arrive(&s, part(&s, 0, 0, 100));
 	arrive(&s, part(&s, 0, 100, 100));
@@ -292,7 +302,8 @@ static void test_part_dropped(void **state)
 }
 
 struct dma_hook {
-	struct scene scene; /* first: the wire's hook has this context */
+	/* must be first: the wire's hook gets this context */
+	struct scene scene;
 	int fails;
 };
 
@@ -304,9 +315,11 @@ static int dma(void *ctx, const struct srdma_dma *d, int is_write)
 	return h->fails && !is_write ? -EFAULT : 0;
 }
 
-/* Memory that fails an answer given again: it was right once. The slot is
- * free again, the QP stands. */
-static void test_memory_fails_the_second_time(void **state)
+/*
+ * If DMA fails for a repeated response, the slot is freed and the QP stays
+ * open.
+ */
+static void test_dma_failure_of_repeated_read_keeps_qp(void **state)
 {
 	for (uint32_t slow = 0; slow < 6; slow += 5) {
 		struct dma_hook h = { .fails = 0 };
@@ -331,7 +344,7 @@ static void test_memory_fails_the_second_time(void **state)
 		arrive(s, part(s, 0, 0, 9000));
 		pair_settle(&s->pair);
 		assert_int_equal(s->answers, 6);
-		h.fails = 1; /* for the first time it is an error */
+		h.fails = 1; /* a DMA failure of a first response is an error */
 		arrive(s, part(s, 1, 0, 9000));
 		pair_settle(&s->pair);
 		assert_int_equal(reason_of(s, 0), SRDMA_REASON_TARGET_DMA);
@@ -339,7 +352,7 @@ static void test_memory_fails_the_second_time(void **state)
 	}
 }
 
-/* --- last words ----------------------------------------------------------------- */
+/* --- final NAK or CLOSE --------------------------------------------------- */
 
 static void wait_ns(struct scene *s, uint64_t ns)
 {
@@ -347,9 +360,10 @@ static void wait_ns(struct scene *s, uint64_t ns)
 	pair_run(&s->pair, 1);
 }
 
-/* A NAK that was lost is said again, at most once in a millisecond; nothing
- * else happens. */
-static void test_nak_again(void **state)
+/*
+ * A lost NAK is repeated at most once per millisecond, without other effects.
+ */
+static void test_lost_nak_is_repeated(void **state)
 {
 	struct srdma_packet bad;
 	uint64_t verified;
@@ -382,7 +396,7 @@ static void test_nak_again(void **state)
 	assert_int_equal(target_stats(&s)->kept, 0);
 	assert_int_equal(target_stats(&s)->dma_written_bytes, 0);
 	scene_at_rest(&s);
-	/* The peer hears it at last. */
+	/* the NAK reaches the peer */
 	s.deaf = 0;
 	wait_ns(&s, MS);
 	arrive(&s, piece(&s, 0, 0, 1));
@@ -392,8 +406,8 @@ static void test_nak_again(void **state)
 	scene_close(&s);
 }
 
-/* What fails its tag is answered by nothing, and counted. */
-static void test_no_words_to_forgers(void **state)
+/* A packet that fails its tag is counted and gets no NAK. */
+static void test_forged_packet_gets_no_nak(void **state)
 {
 	struct srdma_packet bad;
 	uint8_t junk[64] = { SRDMA_OP_SEND_ONLY };
@@ -429,8 +443,8 @@ static void test_no_words_to_forgers(void **state)
 	scene_close(&s);
 }
 
-/* A CLOSE is said again, until the QP is destroyed. */
-static void test_close_again(void **state)
+/* A CLOSE is repeated until the QP is destroyed. */
+static void test_lost_close_is_repeated(void **state)
 {
 	struct scene s;
 	unsigned closes;
@@ -447,7 +461,7 @@ static void test_close_again(void **state)
 	assert_int_equal(s.closes, 2);
 	assert_int_equal(s.ack.reason, SRDMA_REASON_DEADLINE);
 	assert_int_equal(bytes_there(&s, 0, 0, PIECE), 0);
-	/* Its own end is not kept waiting by that. */
+	/* repetition does not delay the destruction of the QP */
 	for (int n = 0;
 	     srdma_relay_qp_destroy(s.pair.side[1].relay, s.pair.side[1].leg,
 				    s.pair.side[1].qp[0].qpn);
@@ -473,9 +487,11 @@ static struct srdma_packet words(enum srdma_ack_kind kind)
 	};
 }
 
-/* Two QPs that ended by themselves do not tell each other for ever; one that
- * ended by its peer's words has none of its own. */
-static void test_no_quarrel(void **state)
+/*
+ * Two QPs that both ended by themselves do not exchange CLOSEs for ever. A QP
+ * that was ended by its peer sends no CLOSE.
+ */
+static void test_two_failed_qps_stop_closing(void **state)
 {
 	(void)state;
 	for (int both = 0; both < 2; both++) {
@@ -502,8 +518,8 @@ static void test_no_quarrel(void **state)
 	}
 }
 
-/* The words of the peer count once. */
-static void test_end_is_heard_once(void **state)
+/* Only the first CLOSE or NAK of the peer counts. */
+static void test_repeated_close_counts_once(void **state)
 {
 	struct srdma_record r;
 	struct scene s;
@@ -528,22 +544,25 @@ static void test_end_is_heard_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_asked_again),
-		cmocka_unit_test(test_wrong_when_asked_again),
-		cmocka_unit_test(test_empty_read),
-		cmocka_unit_test(test_on_its_way),
-		cmocka_unit_test(test_half_answered),
-		cmocka_unit_test(test_no_slot),
-		cmocka_unit_test(test_spare_slot),
-		cmocka_unit_test(test_part_waits),
-		cmocka_unit_test(test_parts_wait),
-		cmocka_unit_test(test_part_dropped),
-		cmocka_unit_test(test_memory_fails_the_second_time),
-		cmocka_unit_test(test_nak_again),
-		cmocka_unit_test(test_no_words_to_forgers),
-		cmocka_unit_test(test_close_again),
-		cmocka_unit_test(test_no_quarrel),
-		cmocka_unit_test(test_end_is_heard_once),
+		cmocka_unit_test(test_repeated_read_is_answered_again),
+		cmocka_unit_test(test_malformed_repeated_read_is_dropped),
+		cmocka_unit_test(test_empty_read_may_be_repeated),
+		cmocka_unit_test(
+			test_repeated_read_is_dropped_while_its_slot_is_busy),
+		cmocka_unit_test(
+			test_repeated_read_of_sent_bytes_gets_new_slot),
+		cmocka_unit_test(test_no_free_slot_new_read_waits),
+		cmocka_unit_test(test_one_slot_is_reserved_for_repetitions),
+		cmocka_unit_test(test_request_waits_behind_waiting_chunk),
+		cmocka_unit_test(test_request_waits_behind_two_waiting_chunks),
+		cmocka_unit_test(
+			test_chunk_without_room_is_dropped_and_repeated),
+		cmocka_unit_test(test_dma_failure_of_repeated_read_keeps_qp),
+		cmocka_unit_test(test_lost_nak_is_repeated),
+		cmocka_unit_test(test_forged_packet_gets_no_nak),
+		cmocka_unit_test(test_lost_close_is_repeated),
+		cmocka_unit_test(test_two_failed_qps_stop_closing),
+		cmocka_unit_test(test_repeated_close_counts_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,7 @@
-/* Atomics between two relays (docs/protocol.md 5): executed once, answered. */
+/*
+ * Atomics between two relays (docs/protocol.md 5): each is executed once and
+ * answered.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +28,10 @@ static void set(struct pair *p, int side, uint64_t at, uint64_t value)
 	memcpy(p->side[side].memory + at, &value, sizeof(value));
 }
 
-/* Of side 0, on the counter of side 1; its result goes to slot id. */
+/*
+ * An atomic of side 0 on the counter of side 1; its result goes to result slot
+ * id.
+ */
 static struct srdma_desc atomic(const struct pair *p, uint8_t op, uint64_t id,
 				uint64_t swap_add, uint64_t compare)
 {
@@ -71,9 +77,9 @@ static void open_pair(struct pair *p)
 	pair_connect(p, 0);
 }
 
-/* --- what they do ------------------------------------------------------- */
+/* --- effect --------------------------------------------------------------- */
 
-static void test_values(void **state)
+static void test_atomic_changes_value_and_returns_original(void **state)
 {
 	static const struct {
 		uint8_t op;
@@ -114,8 +120,8 @@ static void test_values(void **state)
 	pair_close(&p);
 }
 
-/* Requests of all kinds take effect in their order, however slow DMA is. */
-static void test_order(void **state)
+/* Requests of all kinds take effect in order, however slow DMA is. */
+static void test_atomics_take_effect_in_order(void **state)
 {
 	const uint64_t ten = 10;
 	struct srdma_desc write, read;
@@ -145,13 +151,16 @@ static void test_order(void **state)
 	}
 }
 
-/* With proofs: the right of its own, and one node that has all 8 bytes. */
-static void test_capability(void **state)
+/*
+ * With proofs: an atomic needs the ATOMIC right and one node that covers all 8
+ * bytes.
+ */
+static void test_atomic_needs_right_and_one_node(void **state)
 {
 	enum { BLOCK = 64, ODD = 4 };
 	static const struct {
 		uint8_t rights;
-		uint64_t at; /* in the region */
+		uint64_t at; /* offset in the region */
 		uint32_t reason;
 	} rows[] = {
 		{ SRDMA_MEMKEY_ATOMIC, 68, SRDMA_REASON_NONE },
@@ -202,14 +211,14 @@ static void test_capability(void **state)
 	}
 }
 
-/* --- what is refused ---------------------------------------------------- */
+/* --- refusals ------------------------------------------------------------- */
 
-static void test_refused(void **state)
+static void test_remote_refusals(void **state)
 {
 	enum {
 		ALL = SRDMA_ACCESS_ALL,
 		NO_ATOMIC = ALL & ~SRDMA_ACCESS_REMOTE_ATOMIC,
-		SIZE = 100, /* of the region */
+		SIZE = 100, /* bytes of the region */
 	};
 	static const struct {
 		uint32_t access;
@@ -262,10 +271,10 @@ static void test_refused(void **state)
 	}
 }
 
-static void test_local(void **state)
+static void test_local_refusals(void **state)
 {
 	static const struct {
-		uint32_t access; /* of the local region */
+		uint32_t access; /* access of the local region */
 		uint32_t length;
 		uint32_t reason;
 	} rows[] = {
@@ -293,7 +302,8 @@ static void test_local(void **state)
 		pair_post(&p, 0, d, NULL);
 		pair_settle(&p);
 		if (rows[i].reason == SRDMA_REASON_BAD_DESCRIPTOR)
-			pair_expect(&p, 0, 0, rows[i].reason); /* the event */
+			/* asynchronous event of the QP */
+			pair_expect(&p, 0, 0, rows[i].reason);
 		else
 			pair_expect(&p, 0, 1, rows[i].reason);
 		assert_int_equal(value_at(&p, 1, COUNTER), !rows[i].reason);
@@ -307,8 +317,8 @@ static int fail_dma(void *ctx, const struct srdma_dma *dma, int writes)
 	return writes ? *(int *)ctx : 0;
 }
 
-/* Host memory cannot be reached: at the target, and at home. */
-static void test_dma_fails(void **state)
+/* DMA fails at the responder or at the requester. */
+static void test_dma_failure_is_reported(void **state)
 {
 	static int err = -EIO;
 
@@ -329,7 +339,7 @@ static void test_dma_fails(void **state)
 	}
 }
 
-/* --- at the target ------------------------------------------------------- */
+/* --- responder ------------------------------------------------------------ */
 
 static struct srdma_packet add_packet(const struct scene *s, uint64_t id)
 {
@@ -344,9 +354,12 @@ static struct srdma_packet add_packet(const struct scene *s, uint64_t id)
 	};
 }
 
-/* Behind the position: answered as long as the result is kept, never executed
- * again. Side 0 asked for nothing, so that all answers are unsolicited. */
-static void test_duplicates(void **state)
+/*
+ * A repeated atomic gets a response while its result is kept and is never
+ * executed again. Side 0 posted nothing, so that it drops all responses as
+ * unsolicited.
+ */
+static void test_repeated_atomic_is_not_executed_again(void **state)
 {
 	enum { FORGOTTEN = 6, ATOMICS = SRDMA_ATOMIC_RESULTS + FORGOTTEN };
 	struct scene s;
@@ -363,7 +376,7 @@ static void test_duplicates(void **state)
 		const unsigned answers = s.answers;
 
 		p.swap_add = 1000;
-		p.rkey++; /* it is looked at no more */
+		p.rkey++; /* not checked again */
 		arrive(&s, p);
 		assert_int_equal(s.answers - answers, id >= FORGOTTEN);
 		EXPECT_POSITION(&s, ATOMICS, 0);
@@ -377,7 +390,7 @@ static void test_duplicates(void **state)
 	scene_close(&s);
 }
 
-/* What the answers to duplicates say is what was there the first time. */
+/* Records the original value in each response. */
 static enum srdma_mem_fate note_original(void *ctx,
 					 struct srdma_mem_datagram *d)
 {
@@ -396,7 +409,7 @@ static enum srdma_mem_fate note_original(void *ctx,
 	return SRDMA_MEM_PASS;
 }
 
-static void test_same_result(void **state)
+static void test_repeated_atomic_returns_first_result(void **state)
 {
 	struct {
 		struct scene scene;
@@ -424,8 +437,10 @@ static void test_same_result(void **state)
 	scene_close(&seen.scene);
 }
 
-/* An atomic behind the position that was no atomic has no result. */
-static void test_never_executed(void **state)
+/*
+ * A repeated request id that was no atomic has no result and gets no response.
+ */
+static void test_atomic_behind_position_is_dropped(void **state)
 {
 	struct srdma_packet odd;
 	struct scene s;
@@ -438,15 +453,15 @@ static void test_never_executed(void **state)
 	assert_int_equal(s.answers, 0);
 	arrive(&s, add_packet(&s, 1));
 	odd = add_packet(&s, 1);
-	odd.offset = 8; /* of a message that has none */
+	odd.offset = 8; /* an atomic has no offset */
 	arrive(&s, odd);
 	assert_int_equal(value_at(&s.pair, 1, COUNTER), 1);
 	assert_int_equal(reason_of(&s, 0), SRDMA_REASON_NONE);
 	scene_close(&s);
 }
 
-/* Too early: kept, and executed at the position. */
-static void test_kept(void **state)
+/* An early atomic is kept and executed in order. */
+static void test_early_atomics_execute_in_order(void **state)
 {
 	struct scene s;
 
@@ -466,8 +481,8 @@ static void test_kept(void **state)
 	scene_close(&s);
 }
 
-/* Kept ones that are dropped give their buffers back. */
-static void test_kept_and_dropped(void **state)
+/* Kept atomics that are dropped return their buffers. */
+static void test_dropped_early_atomics_free_buffers(void **state)
 {
 	struct scene s;
 
@@ -477,15 +492,17 @@ static void test_kept_and_dropped(void **state)
 	for (uint64_t id = 9; id > 0; id--)
 		arrive(&s, add_packet(&s, id));
 	assert_int_equal(target_stats(&s)->kept, 9);
-	arrive(&s, message(0, 8)); /* no receive is posted */
+	arrive(&s, message(0, 8)); /* without a posted RECV */
 	assert_int_equal(reason_of(&s, 0), SRDMA_REASON_NO_RECV);
 	assert_int_equal(value_at(&s.pair, 1, COUNTER), 0);
 	scene_close(&s);
 }
 
-/* No answer slot: it waits for one, and so do those behind it. What is asked
- * again has one left. */
-static void test_no_slot(void **state)
+/*
+ * Without a free response slot an atomic and the requests behind it wait. One
+ * slot is reserved for repetitions.
+ */
+static void test_no_free_slot_atomics_wait(void **state)
 {
 	struct scene s;
 
@@ -499,7 +516,7 @@ static void test_no_slot(void **state)
 	pair_run(&s.pair, 4);
 	assert_int_equal(pair_refused(&s.pair, 1, SRDMA_REFUSED_GAP), 0);
 	assert_int_equal(target_stats(&s)->kept, 3);
-	/* on its way already */
+	/* repetition of a request in progress */
 	put_on(&s, 0, add_packet(&s, 0));
 	pair_run(&s.pair, 90);
 	assert_int_equal(s.answers, READS + 2);
@@ -508,14 +525,14 @@ static void test_no_slot(void **state)
 	scene_close(&s);
 }
 
-/* --- at the initiator ---------------------------------------------------- */
+/* --- requester ------------------------------------------------------------ */
 
-/* What side 0 sent, and what happens to the answers. */
+/* Counts the requests of side 0 and can drop responses. */
 struct watch {
 	struct pair pair;
-	int blocked;	   /* answers are lost */
-	uint64_t first;	   /* only the one of this request */
-	unsigned requests; /* atomics */
+	int blocked;	   /* 1: drop responses */
+	uint64_t first;	   /* request id whose response is dropped */
+	unsigned requests; /* atomics sent */
 	uint64_t newest;
 	unsigned writes;
 };
@@ -553,9 +570,11 @@ static void watch_open(struct watch *w, int window)
 	pair_connect(&w->pair, 0);
 }
 
-/* Window (b): who does not know the result of one sends none whose result
- * would push it out. */
-static void test_window(void **state)
+/*
+ * Window (b): the requester sends no atomic whose result would evict a result
+ * that it has not received.
+ */
+static void test_unanswered_atomic_limits_window(void **state)
 {
 	enum { RESULTS = SRDMA_ATOMIC_RESULTS, ATOMICS = RESULTS + 30 };
 
@@ -570,7 +589,7 @@ static void test_window(void **state)
 			pair_wait_ms(&w.pair, 1);
 		assert_int_equal(w.newest, RESULTS - 1);
 		assert_int_equal(value_at(&w.pair, 1, COUNTER), RESULTS);
-		assert_true(w.requests > RESULTS); /* it was asked for again */
+		assert_true(w.requests > RESULTS); /* it was repeated */
 		pair_expect_none(&w.pair, 0);
 		w.blocked = 0;
 		for (int ms = 0; ms < 2000; ms++)
@@ -582,8 +601,8 @@ static void test_window(void **state)
 	}
 }
 
-/* FENCE waits until what was asked for before is there. */
-static void test_fence(void **state)
+/* FENCE waits for the responses to all earlier requests. */
+static void test_fence_waits_for_atomic_response(void **state)
 {
 	struct srdma_desc fenced;
 	struct watch w;
@@ -606,8 +625,8 @@ static void test_fence(void **state)
 	pair_close(&w.pair);
 }
 
-/* An answer of the wrong kind, or to nothing asked, is dropped. */
-static void test_unsolicited(void **state)
+/* A response of the wrong kind, or to no request, is dropped. */
+static void test_unsolicited_responses_are_dropped(void **state)
 {
 	struct srdma_packet answer = { .original = 77 };
 	struct srdma_desc read;
@@ -621,7 +640,7 @@ static void test_unsolicited(void **state)
 	read = atomic(&w.pair, SRDMA_DESC_READ, 1, 0, 0);
 	add(&w.pair, 0, 1);
 	pair_post(&w.pair, 0, read, NULL);
-	w.pair.host[1].dma_polls = 10; /* the READ is not answered yet */
+	w.pair.host[1].dma_polls = 10; /* delays the response to the READ */
 	pair_run(&w.pair, 4);
 	a = srdma_relay_qp(w.pair.side[0].relay, w.pair.side[0].qp[0].qpn);
 	b = srdma_relay_qp(w.pair.side[1].relay, w.pair.side[1].qp[0].qpn);
@@ -653,8 +672,8 @@ static void test_unsolicited(void **state)
 
 /* --- several QPs ---------------------------------------------------------- */
 
-/* All QPs of both sides count with one counter: each number comes once. */
-static void test_parallel(void **state)
+/* All QPs add to one counter: each original value is returned once. */
+static void test_atomics_of_many_qps_are_serialized(void **state)
 {
 	enum { EACH = 50 };
 	uint8_t seen[PAIR_QPS * EACH] = { 0 };
@@ -690,22 +709,23 @@ static void test_parallel(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_values),
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_capability),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_local),
-		cmocka_unit_test(test_dma_fails),
-		cmocka_unit_test(test_duplicates),
-		cmocka_unit_test(test_same_result),
-		cmocka_unit_test(test_never_executed),
-		cmocka_unit_test(test_kept),
-		cmocka_unit_test(test_kept_and_dropped),
-		cmocka_unit_test(test_no_slot),
-		cmocka_unit_test(test_window),
-		cmocka_unit_test(test_fence),
-		cmocka_unit_test(test_unsolicited),
-		cmocka_unit_test(test_parallel),
+		cmocka_unit_test(
+			test_atomic_changes_value_and_returns_original),
+		cmocka_unit_test(test_atomics_take_effect_in_order),
+		cmocka_unit_test(test_atomic_needs_right_and_one_node),
+		cmocka_unit_test(test_remote_refusals),
+		cmocka_unit_test(test_local_refusals),
+		cmocka_unit_test(test_dma_failure_is_reported),
+		cmocka_unit_test(test_repeated_atomic_is_not_executed_again),
+		cmocka_unit_test(test_repeated_atomic_returns_first_result),
+		cmocka_unit_test(test_atomic_behind_position_is_dropped),
+		cmocka_unit_test(test_early_atomics_execute_in_order),
+		cmocka_unit_test(test_dropped_early_atomics_free_buffers),
+		cmocka_unit_test(test_no_free_slot_atomics_wait),
+		cmocka_unit_test(test_unanswered_atomic_limits_window),
+		cmocka_unit_test(test_fence_waits_for_atomic_response),
+		cmocka_unit_test(test_unsolicited_responses_are_dropped),
+		cmocka_unit_test(test_atomics_of_many_qps_are_serialized),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

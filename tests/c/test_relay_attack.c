@@ -1,6 +1,6 @@
 /*
- * What a hostile or failing wire, peer, host or DMA engine could once do to
- * a relay, one test each.
+ * Regression tests of attacks and failures: a hostile or failing wire, peer,
+ * host or DMA engine once harmed a relay in these ways.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -38,14 +38,20 @@ static struct srdma_qp *qp_at(struct pair *p, int side, int i)
 	return srdma_relay_qp(p->side[side].relay, p->side[side].qp[i].qpn);
 }
 
-/* Seal a packet with the other side's session and put it before this one. */
+/*
+ * Seals a packet with the session of the other side and injects it at side
+ * `to`.
+ */
 static void forge(struct pair *p, int to, struct srdma_packet pkt)
 {
 	static const uint8_t payload[4096] = { 0xbd };
 	uint8_t out[SRDMA_MAX_PACKET];
-	int len = srdma_session_seal(qp_at(p, !to, 0)->session, &pkt, payload,
-				     out, sizeof(out));
+	int len;
 
+	pkt.ack.highest_pn =
+		(uint32_t)srdma_session_next_pn(qp_at(p, to, 0)->session) - 1;
+	len = srdma_session_seal(qp_at(p, !to, 0)->session, &pkt, payload, out,
+				 sizeof(out));
 	assert_true(len > 0);
 	assert_int_equal(srdma_port_mem_inject(qp_at(p, to, 0)->wire, out,
 					       (uint32_t)len),
@@ -55,8 +61,11 @@ static void forge(struct pair *p, int to, struct srdma_packet pkt)
 
 /* --- buffers -------------------------------------------------------------- */
 
-/* Hardly more buffers than arriving packets are kept: it is slow, it works. */
-static void test_few_buffers(void **state)
+/*
+ * With few more buffers than one receive burst, transfers are slow but
+ * complete.
+ */
+static void test_few_buffers_suffice(void **state)
 {
 	(void)state;
 	for (int side = 0; side < 2; side++) {
@@ -76,8 +85,11 @@ static void test_few_buffers(void **state)
 	}
 }
 
-/* Answers and requests that a peer does not take leave buffers to others. */
-static void test_peer_takes_nothing(void **state)
+/*
+ * Responses and requests that a peer does not accept do not exhaust the
+ * buffers.
+ */
+static void test_blocked_wire_leaves_buffers_free(void **state)
 {
 	int stuck[2] = { 0 };
 	struct pair p;
@@ -109,8 +121,8 @@ static void test_peer_takes_nothing(void **state)
 
 /* --- credit --------------------------------------------------------------- */
 
-/* A receive posted behind the OPEN and before its ack is told of at once. */
-static void test_credit_of_an_early_receive(void **state)
+/* Credit for a RECV posted between the OPEN and its ack is sent at once. */
+static void test_credit_of_recv_before_open_ack_is_sent(void **state)
 {
 	struct srdma_desc send = { .opcode = SRDMA_DESC_SEND, .id = 5 };
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 6 };
@@ -127,7 +139,7 @@ static void test_credit_of_an_early_receive(void **state)
 						     p.side[side].leg, &k),
 				 0);
 	}
-	srdma_relay_run(p.side[0].relay, ++p.now, 64); /* OPEN */
+	srdma_relay_run(p.side[0].relay, ++p.now, 64); /* sends OPEN */
 	pair_post(&p, 0, recv, NULL);
 	pair_post(&p, 1, send, NULL);
 	pair_settle(&p);
@@ -136,9 +148,9 @@ static void test_credit_of_an_early_receive(void **state)
 	pair_close(&p);
 }
 
-/* --- DMA ------------------------------------------------------------------- */
+/* --- DMA ------------------------------------------------------------------ */
 
-/* 0: DMA is done; 1: there is no room; else it fails. */
+/* 0: DMA completes; 1: no room; 2: DMA fails. */
 static int dma(void *ctx, const struct srdma_dma *d, int is_write)
 {
 	const int *how = ctx;
@@ -148,8 +160,8 @@ static int dma(void *ctx, const struct srdma_dma *d, int is_write)
 	return *how == 1 ? -EAGAIN : *how ? -EFAULT : 0;
 }
 
-/* A receive that is too short ends when no DMA goes into it any more. */
-static void test_short_receive_and_slow_dma(void **state)
+/* A RECV that is too short completes after its last DMA. */
+static void test_short_recv_completes_after_its_dma(void **state)
 {
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV,
 				   .id = 5,
@@ -177,8 +189,8 @@ static void test_short_receive_and_slow_dma(void **state)
 	pair_close(&p);
 }
 
-/* DMA that never gets room ends the QP, though the peer's host has time. */
-static void test_dma_gets_stuck(void **state)
+/* DMA that never gets room ends the QP before the deadline of the requester. */
+static void test_blocked_dma_ends_qp(void **state)
 {
 	int how = 0;
 	struct pair p;
@@ -202,7 +214,7 @@ static void test_dma_gets_stuck(void **state)
 }
 
 /* A NAK names the first byte that was not executed. */
-static void test_position_of_failed_dma(void **state)
+static void test_nak_position_of_failed_dma(void **state)
 {
 	int how = 0;
 	struct pair p;
@@ -222,10 +234,10 @@ static void test_position_of_failed_dma(void **state)
 	pair_close(&p);
 }
 
-/* --- windows ---------------------------------------------------------------- */
+/* --- windows -------------------------------------------------------------- */
 
-/* What was not acknowledged is never more than the peer's window. */
-static void test_window_of_the_peer(void **state)
+/* Unacknowledged packets never exceed the window of the peer. */
+static void test_unacknowledged_stay_within_peer_window(void **state)
 {
 	int stuck[2] = { 0 };
 	struct pair p;
@@ -248,10 +260,10 @@ static void test_window_of_the_peer(void **state)
 	pair_close(&p);
 }
 
-/* --- answers ---------------------------------------------------------------- */
+/* --- responses ------------------------------------------------------------ */
 
-/* An answer to a READ that was not asked yet is no answer. */
-static void test_answer_before_the_request(void **state)
+/* A response to a READ that was not sent yet is dropped. */
+static void test_response_before_request_is_dropped(void **state)
 {
 	struct srdma_packet answer = { .opcode = SRDMA_OP_READ_RESPONSE_ONLY,
 				       .payload_len = 8 };
@@ -278,8 +290,8 @@ static void test_answer_before_the_request(void **state)
 	pair_close(&p);
 }
 
-/* A peer that asks and does not take, but pings, is let go. */
-static void test_answers_nobody_takes(void **state)
+/* A QP fails if its peer sends READs and PINGs but accepts no responses. */
+static void test_peer_that_accepts_no_responses_fails_qp(void **state)
 {
 	struct srdma_packet ping = { .opcode = SRDMA_OP_ACKNOWLEDGE,
 				     .ack = { .kind = SRDMA_ACK_PING } };
@@ -299,7 +311,8 @@ static void test_answers_nobody_takes(void **state)
 	for (int i = 0; i < 7; i++) {
 		pair_wait_ms(&p, 2000);
 		forge(&p, 1, ping);
-		qp_at(&p, 0, 0)->heard = p.now; /* it does not mind */
+		/* prevents a timeout of the requester */
+		qp_at(&p, 0, 0)->heard = p.now;
 	}
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
 	pair_wait_ms(&p, 1001);
@@ -309,10 +322,10 @@ static void test_answers_nobody_takes(void **state)
 	pair_close(&p);
 }
 
-/* --- ends -------------------------------------------------------------------- */
+/* --- errors and CLOSE ----------------------------------------------------- */
 
-/* A READ before a refused request is answered all the same. */
-static void test_answers_before_the_refusal(void **state)
+/* A READ before a refused request is still answered. */
+static void test_read_before_refused_request_is_answered(void **state)
 {
 	static const struct {
 		uint32_t polls[2];
@@ -352,8 +365,11 @@ static int fail_writes(void *ctx, const struct srdma_dma *d, int is_write)
 	return is_write ? -EFAULT : 0;
 }
 
-/* The same, where memory refuses; nothing behind it is executed. */
-static void test_answers_before_failed_dma(void **state)
+/*
+ * A READ before a failed DMA is still answered; requests after the failure are
+ * flushed.
+ */
+static void test_read_before_failed_dma_is_answered(void **state)
 {
 	struct srdma_desc d;
 	struct pair p;
@@ -381,8 +397,8 @@ static void test_answers_before_failed_dma(void **state)
 	pair_close(&p);
 }
 
-/* What came before a CLOSE is placed, also if both are seen at once. */
-static void test_answer_before_the_close(void **state)
+/* A response before a CLOSE is placed, also if both arrive in one turn. */
+static void test_response_before_close_is_placed(void **state)
 {
 	struct srdma_relay *r;
 	struct pair p;
@@ -404,17 +420,17 @@ static void test_answer_before_the_close(void **state)
 	pair_close(&p);
 }
 
-/* --- turns ------------------------------------------------------------------- */
+/* --- turns ---------------------------------------------------------------- */
 
-/* A turn that only sent was not idle: its worker need not sleep yet. */
-static void test_sending_is_work(void **state)
+/* A turn that only sent packets counts as work: the worker does not sleep. */
+static void test_turn_that_only_sends_is_work(void **state)
 {
 	struct pair p;
 
 	(void)state;
 	pair_defaults(&p);
 	p.wire.slots = 1000;
-	p.mtu = 256; /* the answers of a part are 256 */
+	p.mtu = 256; /* 256 responses per read chunk */
 	pair_open(&p);
 	pair_connect(&p, 0);
 	pair_post(&p, 0, request(&p, SRDMA_DESC_READ, 1 << 20), NULL);
@@ -426,11 +442,11 @@ static void test_sending_is_work(void **state)
 	pair_close(&p);
 }
 
-/* --- hosts ------------------------------------------------------------------- */
+/* --- hosts ---------------------------------------------------------------- */
 
-static void test_message_too_long(void **state)
+static void test_too_long_message_is_refused(void **state)
 {
-	static const uint8_t payload[SRDMA_MAX_IMMEDIATE];
+	static const uint8_t payload[SRDMA_MAX_INLINE];
 	uint8_t slot[SRDMA_DESC_SLOT];
 	struct pair p;
 
@@ -456,8 +472,8 @@ static void test_message_too_long(void **state)
 	}
 }
 
-/* A host that posts and never looks gets no more records than its ring has. */
-static void test_host_that_never_looks(void **state)
+/* A host that never consumes gets no more records than its ring holds. */
+static void test_host_that_never_consumes_does_not_overrun_ring(void **state)
 {
 	struct srdma_desc credit = { .opcode = SRDMA_DESC_CREDIT };
 	struct srdma_desc w = { .opcode = SRDMA_DESC_WRITE };
@@ -485,21 +501,22 @@ static void test_host_that_never_looks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_few_buffers),
-		cmocka_unit_test(test_peer_takes_nothing),
-		cmocka_unit_test(test_credit_of_an_early_receive),
-		cmocka_unit_test(test_short_receive_and_slow_dma),
-		cmocka_unit_test(test_dma_gets_stuck),
-		cmocka_unit_test(test_position_of_failed_dma),
-		cmocka_unit_test(test_window_of_the_peer),
-		cmocka_unit_test(test_answer_before_the_request),
-		cmocka_unit_test(test_answers_nobody_takes),
-		cmocka_unit_test(test_answers_before_the_refusal),
-		cmocka_unit_test(test_answers_before_failed_dma),
-		cmocka_unit_test(test_answer_before_the_close),
-		cmocka_unit_test(test_sending_is_work),
-		cmocka_unit_test(test_message_too_long),
-		cmocka_unit_test(test_host_that_never_looks),
+		cmocka_unit_test(test_few_buffers_suffice),
+		cmocka_unit_test(test_blocked_wire_leaves_buffers_free),
+		cmocka_unit_test(test_credit_of_recv_before_open_ack_is_sent),
+		cmocka_unit_test(test_short_recv_completes_after_its_dma),
+		cmocka_unit_test(test_blocked_dma_ends_qp),
+		cmocka_unit_test(test_nak_position_of_failed_dma),
+		cmocka_unit_test(test_unacknowledged_stay_within_peer_window),
+		cmocka_unit_test(test_response_before_request_is_dropped),
+		cmocka_unit_test(test_peer_that_accepts_no_responses_fails_qp),
+		cmocka_unit_test(test_read_before_refused_request_is_answered),
+		cmocka_unit_test(test_read_before_failed_dma_is_answered),
+		cmocka_unit_test(test_response_before_close_is_placed),
+		cmocka_unit_test(test_turn_that_only_sends_is_work),
+		cmocka_unit_test(test_too_long_message_is_refused),
+		cmocka_unit_test(
+			test_host_that_never_consumes_does_not_overrun_ring),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

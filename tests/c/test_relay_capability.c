@@ -1,6 +1,7 @@
 /*
- * Capabilities at the initiator (protocol.md 6.4): what a request may name,
- * where its packets are cut, what they prove, and how each refusal ends.
+ * Capabilities at the requester (protocol.md 6.4): the requests that they
+ * permit, segmentation at their nodes, the proofs in the packets, and the error
+ * of each refusal.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -12,23 +13,23 @@
 #include <cmocka.h>
 #include <openssl/sha.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 
 #define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))
 
 enum {
-	AT = 3000, /* of the region, in side 1's memory */
+	AT = 3000, /* offset of the region in side 1's memory */
 	LEN = 65536,
 	LOG2_BLOCK = 12,
-	LO = 4096, /* what most tests are granted */
+	LO = 4096, /* range that most tests grant */
 	HI = 57344,
 	ALL = SRDMA_MEMKEY_READ | SRDMA_MEMKEY_WRITE,
 	HALF = PAIR_MEMORY / 2,
 };
 
-/* A pair whose side 1 has a region that demands proofs. */
+/* A pair. Side 1 has a region that demands proofs. */
 struct world {
 	struct pair p;
 	struct pair_region region;
@@ -64,7 +65,7 @@ static struct srdma_cap_params range(const struct world *w, uint64_t lo,
 					  .rights = rights };
 }
 
-/* A request for bytes of the region from an offset on. */
+/* A request for bytes of the region, starting at an offset. */
 static struct srdma_desc request(const struct world *w, uint8_t op,
 				 uint64_t offset, uint32_t len)
 {
@@ -85,7 +86,9 @@ static void fill(uint8_t *m, uint64_t len, uint32_t seed)
 		m[i] = (uint8_t)(((uint32_t)i * 2654435761u + seed) >> 13);
 }
 
-/* WRITE by the capability, READ it back, nothing beside it touched. */
+/*
+ * WRITEs with the capability and READs back. No byte outside the range changes.
+ */
 static void round_trip(struct world *w, uint32_t handle, uint64_t offset,
 		       uint32_t len)
 {
@@ -112,9 +115,9 @@ static void round_trip(struct world *w, uint32_t handle, uint64_t offset,
 	assert_int_equal(a[HALF + len], 0xdd);
 }
 
-/* --- it works -------------------------------------------------------------- */
+/* --- success -------------------------------------------------------------- */
 
-static void test_every_mode_and_suite(void **state)
+static void test_round_trip_in_every_mode_and_suite(void **state)
 {
 	static const struct {
 		uint8_t mode, shared, suite, level, tag;
@@ -148,8 +151,11 @@ static void test_every_mode_and_suite(void **state)
 	}
 }
 
-/* Nodes of all sizes down to a block of 64 bytes, through narrow doors. */
-static void test_many_small_nodes(void **state)
+/*
+ * Nodes of all sizes down to a block of 64 bytes, with small mtu, window and
+ * queues.
+ */
+static void test_round_trip_with_small_nodes(void **state)
 {
 	static const struct {
 		uint32_t mtu, window, reads, slots, polls;
@@ -183,7 +189,7 @@ static void test_many_small_nodes(void **state)
 		handle = pair_install(&w.p, 0, range(&w, granule, BIG, ALL));
 		round_trip(&w, handle, granule, (uint32_t)(BIG - granule));
 		if (granule * 4 < BIG) {
-			/* first and last node as small as they can be */
+			/* first and last node of the smallest size */
 			uint64_t hi = (BIG / granule - 1) * granule;
 
 			handle = pair_install(&w.p, 0,
@@ -195,9 +201,9 @@ static void test_many_small_nodes(void **state)
 	}
 }
 
-static void test_immediate_and_inline(void **state)
+static void test_inline_write_with_immediate(void **state)
 {
-	uint8_t text[SRDMA_MAX_IMMEDIATE];
+	uint8_t text[SRDMA_MAX_INLINE];
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 5 };
 	struct srdma_record r;
 	struct srdma_desc d;
@@ -224,7 +230,7 @@ static void test_immediate_and_inline(void **state)
 	pair_close(&w.p);
 }
 
-/* --- what is on the wire ---------------------------------------------------- */
+/* --- packets on the wire -------------------------------------------------- */
 
 enum { SEEN = 64 };
 
@@ -251,7 +257,9 @@ struct piece {
 	uint8_t depth;
 };
 
-/* The request was sent in these pieces, each with its proof. */
+/*
+ * Expects that the request was sent in these packets, each with its own proof.
+ */
 static void expect_pieces(const struct spy *spy, const struct srdma_desc *d,
 			  const struct piece *pieces, uint32_t n)
 {
@@ -287,9 +295,11 @@ static void expect_pieces(const struct spy *spy, const struct srdma_desc *d,
 	assert_int_equal(at, d->length);
 }
 
-/* [4096, 57344) of 65536 bytes in blocks of 4096: nodes end at 8192, 16384,
- * 32768, 49152, 57344, in depths 4, 3, 2, 2, 3. */
-static void test_cut_at_nodes(void **state)
+/*
+ * [4096, 57344) of 65536 bytes in blocks of 4096: nodes end at 8192, 16384,
+ * 32768, 49152, 57344, in depths 4, 3, 2, 2, 3.
+ */
+static void test_segmentation_at_node_boundaries(void **state)
 {
 	static const struct piece packets[] = {
 		{ 3192, 4 }, { 4096, 3 }, { 4096, 3 }, { 4096, 2 }, { 4096, 2 },
@@ -335,8 +345,8 @@ static void test_cut_at_nodes(void **state)
 	free(spy);
 }
 
-/* What names no bytes, and what names no capability, proves nothing. */
-static void test_no_proof_where_none_is_due(void **state)
+/* Requests without bytes and requests without a capability carry no proof. */
+static void test_requests_without_bytes_carry_no_proof(void **state)
 {
 	struct spy *spy = calloc(1, sizeof(*spy));
 	struct srdma_desc d;
@@ -354,7 +364,7 @@ static void test_no_proof_where_none_is_due(void **state)
 	d.opcode = SRDMA_DESC_READ;
 	pair_post(&w.p, 0, d, NULL);
 	d = request(&w, SRDMA_DESC_WRITE, 0, 8);
-	d.rkey = w.p.side[1].key; /* demands none */
+	d.rkey = w.p.side[1].key; /* region without PROOF */
 	pair_post(&w.p, 0, d, NULL);
 	pair_settle(&w.p);
 	for (int i = 0; i < 3; i++)
@@ -366,9 +376,9 @@ static void test_no_proof_where_none_is_due(void **state)
 	free(spy);
 }
 
-/* --- refused at the initiator ------------------------------------------------ */
+/* --- refusals at the requester -------------------------------------------- */
 
-/* Refused when it is posted: a CLOSE is all that is said. */
+/* The request is refused when it is posted. Only a CLOSE is sent. */
 static void expect_bad(struct world *w, const struct srdma_desc *d)
 {
 	struct srdma_desc next = request(w, SRDMA_DESC_WRITE, LO, 8);
@@ -433,13 +443,15 @@ static void test_refusals_at_post(void **state)
 		{ SRDMA_DESC_WRITE_IMM, 2, DROPPED, LO, 8 },
 		{ SRDMA_DESC_WRITE, 2, DROPPED, LO, 0 },
 		{ SRDMA_DESC_WRITE, 2, OTHER_KEY, LO, 8 },
-		{ SRDMA_DESC_READ, 2, AS_IT_IS, LO, 8 }, /* WRITE is granted */
+		/* only WRITE is granted */
+		{ SRDMA_DESC_READ, 2, AS_IT_IS, LO, 8 },
 		{ SRDMA_DESC_WRITE, 2, AS_IT_IS, LO - 1, 1 },
 		{ SRDMA_DESC_WRITE, 2, AS_IT_IS, LO - 1, 2 },
 		{ SRDMA_DESC_WRITE, 2, AS_IT_IS, HI, 1 },
 		{ SRDMA_DESC_WRITE, 2, AS_IT_IS, HI - 1, 2 },
 		{ SRDMA_DESC_WRITE, 2, AS_IT_IS, LO, HI - LO + 1 },
-		{ SRDMA_DESC_WRITE, 2, AS_IT_IS, -1, 1 }, /* wraps below */
+		/* before byte 0 of the region */
+		{ SRDMA_DESC_WRITE, 2, AS_IT_IS, -1, 1 },
 		{ SRDMA_DESC_WRITE, 2, AS_IT_IS, INT64_MIN, 8 },
 		{ SRDMA_DESC_WRITE, 0, AS_IT_IS, LO, 8 },
 		{ SRDMA_DESC_WRITE, 0, AS_IT_IS, LO, 0 },
@@ -464,8 +476,8 @@ static void test_refusals_at_post(void **state)
 	}
 }
 
-/* At the end of all addresses. */
-static void test_address_wraps(void **state)
+/* A range that ends beyond the last address. */
+static void test_address_overflow_is_refused(void **state)
 {
 	struct srdma_desc d;
 	struct world w;
@@ -481,7 +493,7 @@ static void test_address_wraps(void **state)
 }
 
 /* A handle is valid on the leg that it was installed on. */
-static void test_handle_of_another_leg(void **state)
+static void test_handle_of_other_leg_is_refused(void **state)
 {
 	struct srdma_leg_params lp = { .ring = PAIR_RING,
 				       .fds = { -1, -1, -1 } };
@@ -510,7 +522,7 @@ static void test_handle_of_another_leg(void **state)
 	pair_close(&w.p);
 }
 
-static void test_dropped_under_way(void **state)
+static void test_dropped_while_segmenting_fails(void **state)
 {
 	static const uint8_t ops[] = { SRDMA_DESC_WRITE, SRDMA_DESC_READ };
 
@@ -525,7 +537,7 @@ static void test_dropped_under_way(void **state)
 		w.p.window = 4;
 		w.p.reads = 1;
 		w.p.wire.slots = 4;
-		/* Dropped before a packet was cut, or before it was sealed. */
+		/* drops before segmentation, or before a packet is sealed */
 		w.p.host[0].dma_polls = row < 2 ? 0 : 9;
 		open_world(&w);
 		d = request(&w, ops[row % 2], LO, HI - LO);
@@ -547,8 +559,11 @@ static void test_dropped_under_way(void **state)
 	}
 }
 
-/* Dropped while the only packet waits for its payload: it is not sent. */
-static void test_dropped_before_it_is_sealed(void **state)
+/*
+ * The capability is dropped while the only packet waits for its payload: the
+ * packet is not sent.
+ */
+static void test_dropped_before_sealing_sends_nothing(void **state)
 {
 	struct srdma_desc d;
 	struct world w;
@@ -576,8 +591,8 @@ static void test_dropped_before_it_is_sealed(void **state)
 	pair_close(&w.p);
 }
 
-/* What was wholly asked needs the capability no more. */
-static void test_dropped_after_it_was_asked(void **state)
+/* A READ no longer needs the capability once all its requests are sent. */
+static void test_dropped_after_last_request_succeeds(void **state)
 {
 	struct srdma_desc d;
 	struct world w;
@@ -602,9 +617,9 @@ static void test_dropped_after_it_was_asked(void **state)
 	pair_close(&w.p);
 }
 
-/* --- refused at the target ---------------------------------------------------- */
+/* --- refusals at the responder -------------------------------------------- */
 
-/* The target's reason at both ends, and not a byte touched. */
+/* Both ends report the reason of the responder, and no byte changes. */
 static void expect_refused(struct world *w, uint32_t handle, uint8_t op,
 			   uint32_t reason)
 {
@@ -625,11 +640,11 @@ static void expect_refused(struct world *w, uint32_t handle, uint8_t op,
 		assert_int_equal(w->p.side[0].memory[i], 0x66);
 }
 
-static void test_bearer(void **state)
+static void test_holder_and_expiry(void **state)
 {
 	enum { SOON = 1000, CLOCK = SOON - 1 };
 	static const struct {
-		int holder; /* a side's, or -1: any */
+		int holder; /* side of the holder, or -1: any */
 		uint32_t expiry, clock;
 		uint32_t reason;
 	} rows[] = {
@@ -654,7 +669,7 @@ static void test_bearer(void **state)
 
 		defaults(&w);
 		open_world(&w);
-		if (rows[row].clock) /* else it was never told */
+		if (rows[row].clock) /* 0: the relay never learns the time */
 			srdma_relay_clock(w.p.side[1].relay, rows[row].clock);
 		params = range(&w, LO, HI, ALL);
 		params.bearer.expiry = rows[row].expiry;
@@ -669,7 +684,7 @@ static void test_bearer(void **state)
 	}
 }
 
-/* Install a token with some bytes changed, and its check with them. */
+/* Installs a token with some bytes changed and its check value recomputed. */
 static uint32_t install_changed(struct world *w, size_t at, const void *bytes,
 				size_t n)
 {
@@ -689,8 +704,10 @@ static uint32_t install_changed(struct world *w, size_t at, const void *bytes,
 	return handle;
 }
 
-/* One bit of the key that the access uses; the others are good. */
-static void test_wrong_key(void **state)
+/*
+ * Changes one bit of the key that the access uses. The other keys stay valid.
+ */
+static void test_wrong_key_is_refused(void **state)
 {
 	enum {
 		READ_KEY = SRDMA_CAPABILITY_HEAD,
@@ -714,8 +731,8 @@ static void test_wrong_key(void **state)
 	}
 }
 
-/* The keys of one region prove nothing to another one of the same bytes. */
-static void test_token_of_another_region(void **state)
+/* The keys of one region are not valid for another region of the same bytes. */
+static void test_token_of_other_region_is_refused(void **state)
 {
 	enum { RKEY_AT = 4 };
 	uint8_t name[4];
@@ -733,7 +750,7 @@ static void test_token_of_another_region(void **state)
 	pair_close(&w.p);
 }
 
-static void test_revoked(void **state)
+static void test_revoked_capability_is_refused(void **state)
 {
 	(void)state;
 	for (int whole = 0; whole < 2; whole++) {
@@ -759,7 +776,7 @@ static void test_revoked(void **state)
 	}
 }
 
-/* --- INSTALL ------------------------------------------------------------------- */
+/* --- INSTALL -------------------------------------------------------------- */
 
 static void test_install_refusals(void **state)
 {
@@ -812,21 +829,21 @@ static void test_install_refusals(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_mode_and_suite),
-		cmocka_unit_test(test_many_small_nodes),
-		cmocka_unit_test(test_immediate_and_inline),
-		cmocka_unit_test(test_cut_at_nodes),
-		cmocka_unit_test(test_no_proof_where_none_is_due),
+		cmocka_unit_test(test_round_trip_in_every_mode_and_suite),
+		cmocka_unit_test(test_round_trip_with_small_nodes),
+		cmocka_unit_test(test_inline_write_with_immediate),
+		cmocka_unit_test(test_segmentation_at_node_boundaries),
+		cmocka_unit_test(test_requests_without_bytes_carry_no_proof),
 		cmocka_unit_test(test_refusals_at_post),
-		cmocka_unit_test(test_address_wraps),
-		cmocka_unit_test(test_handle_of_another_leg),
-		cmocka_unit_test(test_dropped_under_way),
-		cmocka_unit_test(test_dropped_before_it_is_sealed),
-		cmocka_unit_test(test_dropped_after_it_was_asked),
-		cmocka_unit_test(test_bearer),
-		cmocka_unit_test(test_wrong_key),
-		cmocka_unit_test(test_token_of_another_region),
-		cmocka_unit_test(test_revoked),
+		cmocka_unit_test(test_address_overflow_is_refused),
+		cmocka_unit_test(test_handle_of_other_leg_is_refused),
+		cmocka_unit_test(test_dropped_while_segmenting_fails),
+		cmocka_unit_test(test_dropped_before_sealing_sends_nothing),
+		cmocka_unit_test(test_dropped_after_last_request_succeeds),
+		cmocka_unit_test(test_holder_and_expiry),
+		cmocka_unit_test(test_wrong_key_is_refused),
+		cmocka_unit_test(test_token_of_other_region_is_refused),
+		cmocka_unit_test(test_revoked_capability_is_refused),
 		cmocka_unit_test(test_install_refusals),
 	};
 

@@ -1,4 +1,4 @@
-/* Bring-up: what the control calls of the relay refuse, and say. */
+/* Control calls of the relay: what they refuse, and their error texts. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -180,7 +180,7 @@ static void test_keys(void **state)
 	pair_close(&p);
 }
 
-static void test_relay_itself(void **state)
+static void test_relay_params(void **state)
 {
 	static const struct srdma_relay_params rows[] = {
 		{ .mtu = 255, .window = 1, .reads = 1 },
@@ -207,8 +207,8 @@ static void test_relay_itself(void **state)
 	srdma_relay_destroy(NULL);
 }
 
-/* Connections on which nothing verifies are few and do not stay. */
-static void test_strangers(void **state)
+/* Unbound connections are limited in number and are closed after a while. */
+static void test_unbound_connection_is_closed(void **state)
 {
 	struct srdma_relay *r;
 	struct srdma_conn *conn;
@@ -227,8 +227,8 @@ static void test_strangers(void **state)
 	pair_close(&p);
 }
 
-/* The window that a relay tells is no wider than what it can keep. */
-static void test_window(void **state)
+/* A relay never announces a larger window than it can buffer. */
+static void test_announced_window_fits_buffers(void **state)
 {
 	static const struct {
 		uint32_t bufs, asked, told;
@@ -258,9 +258,9 @@ int main(void)
 		cmocka_unit_test(test_regions),
 		cmocka_unit_test(test_qps),
 		cmocka_unit_test(test_keys),
-		cmocka_unit_test(test_relay_itself),
-		cmocka_unit_test(test_strangers),
-		cmocka_unit_test(test_window),
+		cmocka_unit_test(test_relay_params),
+		cmocka_unit_test(test_unbound_connection_is_closed),
+		cmocka_unit_test(test_announced_window_fits_buffers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

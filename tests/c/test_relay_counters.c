@@ -1,9 +1,9 @@
 /*
- * Counters under attack: QPs of one relay add to the same few numbers of the
- * other, over a wire on which 1 packet in 10 is lost, changed, repeated,
- * swapped or replaced by an older one. Each addition is made once, and told
- * to one: what a counter was comes back as 0, 1, 2, ... each one once.
- * (docs/protocol.md 5.) SRDMA_ADDS=N makes so many.
+ * Counters under attack: QPs of one relay add to the same few counters of the
+ * other, over a wire on which 1 packet in 10 is lost, changed, duplicated,
+ * swapped or replaced by an older one. Each addition is executed once, and its
+ * original value is returned once: 0, 1, 2, ... (docs/protocol.md 5).
+ * SRDMA_ADDS=N sets the number of additions.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 enum {
 	ADDS = 100000,
 	COUNTERS = 3,
-	UNDER_WAY = 48, /* of a QP */
+	UNDER_WAY = 48, /* outstanding adds of a QP */
 	ONE_IN = 10,
 	CAUGHT = 16,
 	SPAN = SRDMA_ATOMIC_LEN,
@@ -36,7 +36,7 @@ struct attack {
 	} caught[2][CAUGHT];
 	uint64_t adds, posted, ended;
 	uint64_t under_way[PAIR_QPS];
-	uint8_t *told[COUNTERS]; /* a byte for each number */
+	uint8_t *told[COUNTERS]; /* per original value: times returned */
 	uint64_t made[COUNTERS];
 };
 
@@ -88,7 +88,7 @@ static enum srdma_mem_fate strike(void *ctx, struct srdma_mem_datagram *d)
 	}
 }
 
-/* id: which QP, which counter, and where its result arrives. */
+/* The id holds the QP, the counter and the result slot. */
 static void post(struct attack *a, uint32_t qp)
 {
 	const uint64_t counter = random_below(a, COUNTERS);
@@ -128,7 +128,7 @@ static void look(struct attack *a, uint64_t ended[PAIR_QPS])
 	}
 }
 
-/* Both relays; the clock jumps over what neither wants. */
+/* Runs both relays. If both are idle, the clock jumps to the next due time. */
 static void turn(struct attack *a)
 {
 	uint64_t next = UINT64_MAX;
@@ -216,13 +216,13 @@ static void count(int window)
 	finish(&a);
 }
 
-static void test_ordered_wire(void **state)
+static void test_each_add_once_on_ordered_wire(void **state)
 {
 	(void)state;
 	count(64);
 }
 
-static void test_wire_that_reorders(void **state)
+static void test_each_add_once_on_reordering_wire(void **state)
 {
 	(void)state;
 	count(1024);
@@ -231,8 +231,8 @@ static void test_wire_that_reorders(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_ordered_wire),
-		cmocka_unit_test(test_wire_that_reorders),
+		cmocka_unit_test(test_each_add_once_on_ordered_wire),
+		cmocka_unit_test(test_each_add_once_on_reordering_wire),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * The wire dies (docs/protocol.md 7): who connects again and when, what
- * proves a wire, and what an attacker gains by wires of his own.
+ * The wire fails (docs/protocol.md 7): which end reconnects and when, path
+ * validation, and attacks with connections of a third party.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,19 +12,21 @@
 
 #include "relay_impl.h"
 #include "relay_pair.h"
-#include "session_state.h"
+#include "session/session_state.h"
 
 #define MS UINT64_C(1000000)
 
 enum { CALLS = 64, PIECE = 3000 };
 
-/* What becomes of calls, when they came, and what was said of late. */
+/*
+ * Controls the result of connects, records their times, and holds packets back.
+ */
 struct world {
 	struct pair p;
 	enum srdma_mem_call answer;
-	int count; /* calls since reset */
+	int count; /* connects since reset */
 	uint64_t at[CALLS];
-	int hold_from; /* the next packet of this side is taken off; -1 */
+	int hold_from; /* side whose next packet is held back, or -1 */
 	uint32_t len;
 	uint8_t held[SRDMA_MAX_PACKET];
 };
@@ -87,7 +89,7 @@ static const struct srdma_stats *stats(struct world *w, int side)
 	return srdma_relay_stats(w->p.side[side].relay);
 }
 
-/* As workers do: sleep until the next timer. */
+/* Runs like workers: sleeps until the next timer. */
 static void pass(struct world *w, uint64_t ns)
 {
 	uint64_t end = w->p.now + ns;
@@ -113,7 +115,7 @@ static void cut(struct world *w)
 	srdma_port_mem_cut(qp_at(w, 0, 0)->wire);
 }
 
-/* What QP 0 of a side sends next is taken off, and kept. */
+/* Holds the next packet (an ack) of QP 0 of a side back and keeps it. */
 static void hold_an_ack(struct world *w, int side)
 {
 	qp_at(w, side, 0)->ctl |= SRDMA_SAY_ACK;
@@ -123,8 +125,10 @@ static void hold_an_ack(struct world *w, int side)
 	assert_int_equal(w->hold_from, -1);
 }
 
-/* The client's wire ends while the server's ack is on it; calls are answered
- * so. */
+/*
+ * Cuts the client's connection while an ack of the server is held back. Later
+ * connects get this result.
+ */
 static void cut_holding_an_ack(struct world *w, enum srdma_mem_call answer)
 {
 	hold_an_ack(w, 1);
@@ -164,10 +168,12 @@ static void expect_lost(struct world *w, int side, int i)
 	assert_int_equal(reason, SRDMA_REASON_WIRE_LOST);
 }
 
-/* --- who connects, and when ------------------------------------------- */
+/* --- reconnecting --------------------------------------------------------- */
 
-/* At once, 10 ms after the first failure, twice that after each further one, 1 s
- * at most; then both ends are told, in time. */
+/*
+ * Connects at once, 10 ms after the first failure, twice as long after each
+ * further one, up to 1 s. After 15 s both ends report WIRE_LOST.
+ */
 static void check_back_off(enum srdma_mem_call answer)
 {
 	struct world w;
@@ -202,15 +208,15 @@ static void check_back_off(enum srdma_mem_call answer)
 	pair_close(&w.p);
 }
 
-static void refused(void **state)
+static void test_refused_connect_backs_off(void **state)
 {
 	(void)state;
 	check_back_off(SRDMA_MEM_REFUSED);
 	check_back_off(SRDMA_MEM_IMPOSSIBLE);
 }
 
-/* Who accepts and is silent, or does not even accept, has 2 s each time. */
-static void silent_candidates(void **state)
+/* A connect that stays silent, accepted or not, times out after 2 s. */
+static void test_silent_connect_times_out(void **state)
 {
 	static const enum srdma_mem_call answers[] = { SRDMA_MEM_SILENT,
 						       SRDMA_MEM_UNANSWERED };
@@ -219,7 +225,7 @@ static void silent_candidates(void **state)
 	for (int n = 0; n < 2; n++) {
 		struct world w;
 
-		begin(&w, 2); /* they share their wire */
+		begin(&w, 2); /* they share a connection */
 		post_write(&w, 0, 0, 7);
 		w.answer = answers[n];
 		cut(&w);
@@ -240,9 +246,11 @@ static void silent_candidates(void **state)
 	}
 }
 
-/* A wire that stood is connected again at once, however long nothing was said
- * on it, and what is then posted, by either end, arrives. */
-static void idle_wire(void **state)
+/*
+ * A validated path is reconnected at once, however long it was idle. Requests
+ * that either end posts afterwards succeed.
+ */
+static void test_idle_path_reconnects_at_once(void **state)
 {
 	struct world w;
 
@@ -261,8 +269,11 @@ static void idle_wire(void **state)
 	pair_close(&w.p);
 }
 
-/* Each one dies in the moment in which it proved good: 100 calls a second. */
-static void wires_that_do_not_stand(void **state)
+/*
+ * If each connection fails as soon as its path is validated, there are at most
+ * 100 connects per second.
+ */
+static void test_failing_connections_limit_connect_rate(void **state)
 {
 	struct world w;
 	uint64_t end;
@@ -282,8 +293,11 @@ static void wires_that_do_not_stand(void **state)
 	pair_close(&w.p);
 }
 
-/* Keys are here, the wire is not: the same time for both. */
-static void never_connected(void **state)
+/*
+ * The keys are installed but no connect succeeds: both ends give up after the
+ * same time.
+ */
+static void test_never_connected_gives_up(void **state)
 {
 	struct srdma_qp_keys k;
 	struct world w;
@@ -307,8 +321,11 @@ static void never_connected(void **state)
 	pair_close(&w.p);
 }
 
-/* A deadline does not wait for the wire; and who leaves waits for nobody. */
-static void ends_without_a_wire(void **state)
+/*
+ * A deadline expires while there is no connection, and a QP can be destroyed
+ * then.
+ */
+static void test_qp_ends_without_connection(void **state)
 {
 	struct world w;
 
@@ -329,8 +346,8 @@ static void ends_without_a_wire(void **state)
 	pair_close(&w.p);
 }
 
-/* The key exchange knows that there is no peer: nobody waits for it. */
-static void peer_known_to_be_gone(void **state)
+/* The key exchange reports that the peer has gone: the QP ends at once. */
+static void test_qp_end_call_fails_qp_at_once(void **state)
 {
 	struct srdma_qp_params init = { .sq = 1, .rq = 1 };
 	struct srdma_qp_info young;
@@ -365,10 +382,13 @@ static void peer_known_to_be_gone(void **state)
 	pair_close(&w.p);
 }
 
-/* --- what somebody gains by wires of his own --------------------------- */
+/* --- connections of a third party ----------------------------------------- */
 
-/* More of them than are kept, again and again while the real one comes. */
-static void flood(void **state)
+/*
+ * More unbound connections than the limit, repeatedly, while the client
+ * reconnects.
+ */
+static void test_flood_of_unbound_connections(void **state)
 {
 	struct srdma_conn *theirs;
 	struct world w;
@@ -396,9 +416,12 @@ static void flood(void **state)
 	pair_close(&w.p);
 }
 
-/* All the strangers that there can be, and the oldest of them is the real one:
- * it takes the place of the wire that it leaves. */
-static void oldest_stranger(void **state)
+/*
+ * The unbound connections are at their limit, and the oldest of them is the
+ * client's. It is bound to the QP, whose former connection becomes unbound in
+ * its place.
+ */
+static void test_oldest_unbound_connection_is_accepted(void **state)
 {
 	struct srdma_conn *first, *theirs;
 	struct world w;
@@ -425,8 +448,10 @@ static void oldest_stranger(void **state)
 	pair_close(&w.p);
 }
 
-/* The newest packet of a side, which did not arrive, comes to the other on a
- * wire of somebody else, who is silent from then on. */
+/*
+ * Delivers the held packet to the other side on a connection of a third party,
+ * who then sends nothing.
+ */
 static void divert(struct world *w, int from)
 {
 	struct srdma_conn *theirs;
@@ -438,9 +463,11 @@ static void divert(struct world *w, int from)
 	assert_ptr_equal(qp_at(w, !from, 0)->wire, theirs);
 }
 
-/* The server's QP: its client does not say a word, and its wire is a stranger's
- * until it is closed. It asks in vain, and then where it was. */
-static void diverted_server(void **state)
+/*
+ * A server's QP whose path a third party diverted: the client sends nothing.
+ * The QP's probe times out and it returns to its former connection.
+ */
+static void test_diverted_server_returns(void **state)
 {
 	struct world w;
 
@@ -455,8 +482,10 @@ static void diverted_server(void **state)
 	pair_close(&w.p);
 }
 
-/* With nothing to ask but to be told: by pings. */
-static void diverted_listener(void **state)
+/*
+ * The same for a server that only waits for messages: its PINGs are the probes.
+ */
+static void test_diverted_idle_server_returns(void **state)
 {
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 1 };
 	struct srdma_conn *before;
@@ -476,8 +505,10 @@ static void diverted_listener(void **state)
 	pair_close(&w.p);
 }
 
-/* QP i of the server sends on a wire of somebody else, and its peer is another
- * one, as far as the server knows. */
+/*
+ * QP i of the server sends on a connection of a third party, and the server
+ * knows a different peer for it.
+ */
 static void be_anothers(struct world *w, int i)
 {
 	struct srdma_qp *qp = qp_at(w, 1, i);
@@ -493,9 +524,11 @@ static void be_anothers(struct world *w, int i)
 	assert_ptr_equal(qp->wire, theirs);
 }
 
-/* It was led away once, and waits for a receive of the peer's: it is answered
- * each time it asks, and stays, or each move would have it ask faster again. */
-static void diverted_before_a_wait(void **state)
+/*
+ * A diverted QP that waits for a RECV of the peer gets a response to each probe
+ * and stays on its path. Otherwise each move would shorten its probe interval.
+ */
+static void test_diverted_qp_waiting_for_recv_stays(void **state)
 {
 	struct srdma_desc send = { .opcode = SRDMA_DESC_SEND, .id = 7 };
 	const struct srdma_stats *stats;
@@ -520,9 +553,11 @@ static void diverted_before_a_wait(void **state)
 	pair_close(&w.p);
 }
 
-/* The same as diverted_server, and another QP still sends on the wire that it
- * left, which so is nobody's to close; beside it there are wires of other peers.
- * It asks in vain, and then where the other one sends. */
+/*
+ * Like test_diverted_server, but another QP still uses the former connection,
+ * so that it is not closed; `others` QPs use connections of other peers. The
+ * QP's probe times out and it moves to the connection of the other QP.
+ */
 static void led_away(uint8_t level, int others)
 {
 	struct srdma_conn *shared;
@@ -535,7 +570,7 @@ static void led_away(uint8_t level, int others)
 		be_anothers(&w, 2 + i);
 	hold_an_ack(&w, 0);
 	divert(&w, 0);
-	if (level) /* another one left it since */
+	if (level) /* another QP left it since */
 		((struct srdma_link *)shared->user)->left_by = 1;
 	post_write(&w, 1, 0, 6);
 	pass(&w, 100 * MS);
@@ -544,23 +579,29 @@ static void led_away(uint8_t level, int others)
 	pair_close(&w.p);
 }
 
-static void diverted_beside_another(void **state)
+static void test_diverted_qp_joins_other_qp(void **state)
 {
 	(void)state;
 	led_away(SRDMA_LEVEL_AEAD, 0);
 	led_away(SRDMA_LEVEL_AEAD, 7);
 }
 
-/* Without tags it does not know whose peer is whose, but where it was. */
-static void diverted_without_tags(void **state)
+/*
+ * Without tags the QP cannot know which QPs have the same peer. It returns to
+ * its former connection.
+ */
+static void test_diverted_qp_without_tags_returns(void **state)
 {
 	(void)state;
 	led_away(SRDMA_LEVEL_NONE, 0);
 }
 
-/* Who asks in vain looks at few wires, or a peer that is gone, with many QPs,
- * could keep a worker from its work; and at others the next time. */
-static void diverted_among_many(void **state)
+/*
+ * A QP whose probe timed out examines only a few connections, so that a silent
+ * peer with many QPs cannot occupy a worker. The next search resumes where the
+ * last one ended.
+ */
+static void test_diverted_qp_examines_few_connections(void **state)
 {
 	const struct srdma_conn *shared;
 	struct srdma_qp *qp;
@@ -577,7 +618,7 @@ static void diverted_among_many(void **state)
 	divert(&w, 0);
 	srdma_link_try_another(qp);
 	assert_ptr_not_equal(qp->wire, shared);
-	/* The one at which it would have gone on ends. */
+	/* Close the connection at which the search would resume. */
 	srdma_port_mem_cut(w.p.side[1].relay->look->conn);
 	pair_run(&w.p, 1);
 	srdma_link_try_another(qp);
@@ -585,8 +626,11 @@ static void diverted_among_many(void **state)
 	pair_close(&w.p);
 }
 
-/* That another one was destroyed there is no trace of where it was. */
-static void diverted_and_another_destroyed(void **state)
+/*
+ * Destroying another QP that diverged as well keeps the record of the former
+ * connection.
+ */
+static void test_diverted_qp_returns_after_other_is_destroyed(void **state)
 {
 	struct srdma_conn *shared;
 	struct world w;
@@ -605,8 +649,11 @@ static void diverted_and_another_destroyed(void **state)
 	pair_close(&w.p);
 }
 
-/* The client's QP: it asks in vain, and goes back to the wire it connected. */
-static void diverted_client(void **state)
+/*
+ * A client's QP: its probe times out and it returns to the connection that it
+ * made.
+ */
+static void test_diverted_client_returns(void **state)
 {
 	struct srdma_conn *home;
 	struct world w;
@@ -624,8 +671,8 @@ static void diverted_client(void **state)
 	pair_close(&w.p);
 }
 
-/* The same, and it has posted a receive only: its ping is what is in vain. */
-static void diverted_receiver(void **state)
+/* The same for a client that only posted a RECV: its PING is the probe. */
+static void test_diverted_idle_client_returns(void **state)
 {
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 1 };
 	struct world w;
@@ -641,9 +688,11 @@ static void diverted_receiver(void **state)
 	pair_close(&w.p);
 }
 
-/* While a client connects again somebody brings it a packet of its peer: it
- * goes on connecting, and sends on what it connected. */
-static void diverted_without_a_wire(void **state)
+/*
+ * While a client reconnects, a third party delivers a packet of its peer. The
+ * client continues to connect, and then uses its own connection.
+ */
+static void test_diverted_while_connecting_keeps_connecting(void **state)
 {
 	struct world w;
 
@@ -661,9 +710,11 @@ static void diverted_without_a_wire(void **state)
 	pair_close(&w.p);
 }
 
-/* Two QPs share a wire that is silent, but for a packet of one's peer that
- * somebody brings there: the other QP gets a wire that is not. */
-static void diverted_to_a_silent_wire(void **state)
+/*
+ * Two QPs share a silent connection. A third party delivers a packet for one of
+ * them on it. The other QP still gets a new connection.
+ */
+static void test_silent_shared_connection_is_replaced(void **state)
 {
 	struct srdma_conn *silent;
 	struct world w;
@@ -683,10 +734,10 @@ static void diverted_to_a_silent_wire(void **state)
 	pair_close(&w.p);
 }
 
-/* --- limits ------------------------------------------------------------ */
+/* --- limits --------------------------------------------------------------- */
 
-/* As many QPs as want to connect at once do so over some turns. */
-static void many_at_once(void **state)
+/* Many QPs that connect at once are spread over several turns. */
+static void test_connects_are_spread_over_turns(void **state)
 {
 	enum { QPS = 40 };
 	struct srdma_qp_params qp = { .sq = 1, .rq = 1 };
@@ -730,8 +781,11 @@ static void many_at_once(void **state)
 	pair_close(&w.p);
 }
 
-/* `silence` is longer than `ping`, and an hour at most; 0 is the default. */
-static void times(void **state)
+/*
+ * The silence limit exceeds the ping interval and is at most an hour. 0 is the
+ * default.
+ */
+static void test_ping_and_silence_limits(void **state)
 {
 	static const struct {
 		uint32_t ping, silence;
@@ -773,28 +827,30 @@ static void times(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(refused),
-		cmocka_unit_test(silent_candidates),
-		cmocka_unit_test(idle_wire),
-		cmocka_unit_test(wires_that_do_not_stand),
-		cmocka_unit_test(never_connected),
-		cmocka_unit_test(ends_without_a_wire),
-		cmocka_unit_test(peer_known_to_be_gone),
-		cmocka_unit_test(flood),
-		cmocka_unit_test(oldest_stranger),
-		cmocka_unit_test(diverted_server),
-		cmocka_unit_test(diverted_listener),
-		cmocka_unit_test(diverted_before_a_wait),
-		cmocka_unit_test(diverted_beside_another),
-		cmocka_unit_test(diverted_without_tags),
-		cmocka_unit_test(diverted_among_many),
-		cmocka_unit_test(diverted_and_another_destroyed),
-		cmocka_unit_test(diverted_client),
-		cmocka_unit_test(diverted_receiver),
-		cmocka_unit_test(diverted_without_a_wire),
-		cmocka_unit_test(diverted_to_a_silent_wire),
-		cmocka_unit_test(many_at_once),
-		cmocka_unit_test(times),
+		cmocka_unit_test(test_refused_connect_backs_off),
+		cmocka_unit_test(test_silent_connect_times_out),
+		cmocka_unit_test(test_idle_path_reconnects_at_once),
+		cmocka_unit_test(test_failing_connections_limit_connect_rate),
+		cmocka_unit_test(test_never_connected_gives_up),
+		cmocka_unit_test(test_qp_ends_without_connection),
+		cmocka_unit_test(test_qp_end_call_fails_qp_at_once),
+		cmocka_unit_test(test_flood_of_unbound_connections),
+		cmocka_unit_test(test_oldest_unbound_connection_is_accepted),
+		cmocka_unit_test(test_diverted_server_returns),
+		cmocka_unit_test(test_diverted_idle_server_returns),
+		cmocka_unit_test(test_diverted_qp_waiting_for_recv_stays),
+		cmocka_unit_test(test_diverted_qp_joins_other_qp),
+		cmocka_unit_test(test_diverted_qp_without_tags_returns),
+		cmocka_unit_test(test_diverted_qp_examines_few_connections),
+		cmocka_unit_test(
+			test_diverted_qp_returns_after_other_is_destroyed),
+		cmocka_unit_test(test_diverted_client_returns),
+		cmocka_unit_test(test_diverted_idle_client_returns),
+		cmocka_unit_test(
+			test_diverted_while_connecting_keeps_connecting),
+		cmocka_unit_test(test_silent_shared_connection_is_replaced),
+		cmocka_unit_test(test_connects_are_spread_over_turns),
+		cmocka_unit_test(test_ping_and_silence_limits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

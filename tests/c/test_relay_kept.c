@@ -1,7 +1,7 @@
 /*
- * Memory proofs of packets that are kept beyond a gap (docs/protocol.md 5.2):
- * what they prove does not depend on when they came; whether that is still
- * good is judged when they are executed.
+ * Memory proofs of packets in the reorder buffer (docs/protocol.md 5.2): the
+ * proof is independent of the time of arrival. Its validity is checked when the
+ * packet is executed.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 
 enum { CLOCK = 1000, EXPIRY = 2000, ALL = SRDMA_ACCESS_ALL };
 
-/* What happens while they are kept. */
+/* Events while the packets are kept. */
 enum event { NOTHING, REVOKE_ALL, REVOKE, REVOKE_OTHER, DEREGISTER, EXPIRE };
 
 static const struct srdma_revoke_params ranges[] = {
@@ -43,7 +43,7 @@ static void happen(struct pair *p, uint32_t key, enum event event)
 				 0);
 }
 
-/* A WRITE of, or READ_REQUEST for, block 1, 2, ... that proves its access. */
+/* Sends a proven WRITE of, or READ_REQUEST for, block id. */
 static void send_block(struct pair *p, const struct srdma_capability *cap,
 		       int read, uint64_t id, int forged)
 {
@@ -58,7 +58,7 @@ static void send_block(struct pair *p, const struct srdma_capability *cap,
 
 	prove_with(&packet, cap, read ? SRDMA_MEMKEY_READ : SRDMA_MEMKEY_WRITE);
 	if (forged)
-		packet.access_key = NULL; /* zeros */
+		packet.access_key = NULL; /* all zeros */
 	send_packet(p, &packet);
 }
 
@@ -102,7 +102,7 @@ static void try(int read, enum event event, int forged, uint32_t reason)
 	pair_close(&p);
 }
 
-static void test_judged_when_executed(void **state)
+static void test_kept_packets_are_checked_when_executed(void **state)
 {
 	static const struct {
 		enum event event;
@@ -127,7 +127,7 @@ static void test_judged_when_executed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_judged_when_executed),
+		cmocka_unit_test(test_kept_packets_are_checked_when_executed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * Many QPs: their limit, the memory that each has only while it works, and what
- * happens where there is none (docs/protocol.md 12).
+ * Many QPs: their limit, tables that are allocated only while a QP is active,
+ * and the behaviour without memory (docs/protocol.md 12).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -30,7 +30,7 @@ static struct srdma_table_memory *tables(int side)
 	return &p.side[side].relay->tables;
 }
 
-/* --- the limit -------------------------------------------------------- */
+/* --- the limit ------------------------------------------------------------ */
 
 static int init(uint32_t *qpn)
 {
@@ -43,7 +43,7 @@ static int init(uint32_t *qpn)
 	return err;
 }
 
-static void test_limit(void **state)
+static void test_qp_limit(void **state)
 {
 	struct srdma_relay *r;
 	uint32_t qpn[LIMIT], more;
@@ -57,7 +57,7 @@ static void test_limit(void **state)
 		assert_int_equal(init(&qpn[i]), 0);
 	assert_int_equal(init(&more), -EDQUOT);
 	assert_non_null(strstr(srdma_relay_why(r), "limit of 50 QPs"));
-	/* Each that goes makes room for one. */
+	/* Each QP that is destroyed makes room for one. */
 	for (int i = 0; i < LIMIT; i++) {
 		assert_int_equal(
 			srdma_relay_qp_destroy(r, p.side[0].leg, qpn[i]), 0);
@@ -67,7 +67,7 @@ static void test_limit(void **state)
 	pair_close(&p);
 }
 
-static void test_too_many(void **state)
+static void test_too_large_qp_limit_is_refused(void **state)
 {
 	struct srdma_relay_params params = {
 		.mtu = 4096, .window = 1, .reads = 1, .qps = SRDMA_MAX_QPS + 1
@@ -84,7 +84,7 @@ static void test_too_many(void **state)
 	other->ops->destroy(other);
 }
 
-/* --- thousands ---------------------------------------------------------- */
+/* --- thousands ------------------------------------------------------------ */
 
 static struct srdma_qp_info many[2][MANY];
 
@@ -102,7 +102,7 @@ static void write_one(int i, uint64_t id)
 		  NULL);
 }
 
-/* Of a QP that is open and quiet, and all that it has beside itself. */
+/* Checks that open idle QPs have no tables. */
 static void check_quiet(void)
 {
 	for (int s = 0; s < 2; s++) {
@@ -121,7 +121,7 @@ static void open_many(void)
 	}
 }
 
-/* In an order of no order. */
+/* A permutation of the QPs. */
 static int nth(int i)
 {
 	return i * 1009 % MANY;
@@ -136,7 +136,7 @@ static void close_many(void)
 	}
 }
 
-static void test_thousands(void **state)
+static void test_idle_qps_free_their_tables(void **state)
 {
 	(void)state;
 	open_pair(2);
@@ -155,7 +155,7 @@ static void test_thousands(void **state)
 	pair_wait_ms(&p, REST_MS);
 	pair_wait_ms(&p, REST_MS);
 	check_quiet();
-	/* They work as before. */
+	/* the QPs still work */
 	write_one(7, 7);
 	pair_settle(&p);
 	pair_expect(&p, 0, 7, SRDMA_REASON_NONE);
@@ -167,8 +167,8 @@ static void test_thousands(void **state)
 	pair_close(&p);
 }
 
-/* One that waits for messages is asked whether it is there, which is no work. */
-static void test_pings(void **state)
+/* PINGs of an idle QP that waits for messages do not count as activity. */
+static void test_pings_do_not_keep_tables(void **state)
 {
 	const struct srdma_stats *count;
 	uint64_t sealed;
@@ -203,9 +203,9 @@ static void test_pings(void **state)
 
 struct row {
 	uint8_t opcode;
-	int side; /* whose memory is needed */
+	int side; /* side whose tables get no memory */
 	uint32_t length;
-	int wide; /* payload in the descriptor */
+	int wide; /* 1: inline data */
 };
 
 static void post(const struct row *row, uint64_t id)
@@ -225,7 +225,10 @@ static void post(const struct row *row, uint64_t id)
 		  row->wide ? payload : NULL);
 }
 
-/* What needs it waits, and goes on when there is some; or its time is over. */
+/*
+ * A request that gets no table memory waits. It continues when there is memory,
+ * or fails at its deadline.
+ */
 static void check_waits(const struct row *row)
 {
 	open_pair(4);
@@ -256,7 +259,7 @@ static void check_waits(const struct row *row)
 	pair_close(&p);
 }
 
-static void test_waits(void **state)
+static void test_request_waits_for_table_memory(void **state)
 {
 	static const struct row rows[] = {
 		{ SRDMA_DESC_WRITE, 0, 64, 0 },
@@ -270,14 +273,14 @@ static void test_waits(void **state)
 		check_waits(&rows[i]);
 }
 
-static void test_no_inline(void **state)
+static void test_inline_data_without_memory_fails(void **state)
 {
 	static const struct row row = { SRDMA_DESC_WRITE, 0, 8, 1 };
 	uint32_t reason;
 
 	(void)state;
 	open_pair(4);
-	p.table_memory = 3 * SRDMA_MAX_IMMEDIATE;
+	p.table_memory = 3 * SRDMA_MAX_INLINE;
 	pair_open(&p);
 	pair_connect(&p, 0);
 	post(&row, 1);
@@ -291,12 +294,12 @@ static void test_no_inline(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_limit),
-		cmocka_unit_test(test_too_many),
-		cmocka_unit_test(test_thousands),
-		cmocka_unit_test(test_pings),
-		cmocka_unit_test(test_waits),
-		cmocka_unit_test(test_no_inline),
+		cmocka_unit_test(test_qp_limit),
+		cmocka_unit_test(test_too_large_qp_limit_is_refused),
+		cmocka_unit_test(test_idle_qps_free_their_tables),
+		cmocka_unit_test(test_pings_do_not_keep_tables),
+		cmocka_unit_test(test_request_waits_for_table_memory),
+		cmocka_unit_test(test_inline_data_without_memory_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

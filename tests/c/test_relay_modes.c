@@ -1,4 +1,7 @@
-/* Key modes and policies (protocol.md 3.4), KEY and KEYS, through two relays. */
+/*
+ * Key modes and policies (protocol.md 3.4), and the KEY and KEYS calls, through
+ * two relays.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +14,7 @@
 #include "relay_impl.h"
 #include "relay_pair.h"
 
-/* A refusal says what was wrong. */
+/* the error text of a refusal */
 #define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))
 
 static const struct protection {
@@ -23,7 +26,7 @@ static const struct protection {
 };
 enum { PROTECTIONS = sizeof(protections) / sizeof(*protections) };
 
-/* Rows of 3.4: a mode, and with PD a policy. */
+/* Rows of 3.4: a key mode and, with PD, a policy. */
 static const struct policy {
 	uint8_t mode, shared;
 } policies[] = {
@@ -47,7 +50,7 @@ static void set(struct pair *p, const struct policy *policy,
 	p->tag_len = protection->tag;
 }
 
-/* A pair in a mode with PD, with a QP that has no keys yet. */
+/* Opens a pair in a mode with PD and a QP without keys. */
 static void open_pd(struct pair *p, uint8_t shared)
 {
 	set(p, &(struct policy){ SRDMA_MODE_PD, shared }, &protections[0]);
@@ -55,7 +58,7 @@ static void open_pd(struct pair *p, uint8_t shared)
 	pair_init_qp(p, 0);
 }
 
-/* --- data ---------------------------------------------------------------- */
+/* --- data ----------------------------------------------------------------- */
 
 enum { HALF = PAIR_MEMORY / 2 };
 
@@ -65,7 +68,7 @@ static void fill(uint8_t *m, uint32_t len, uint32_t seed)
 		m[i] = (uint8_t)((i * 2654435761u + seed) >> 13);
 }
 
-/* WRITE it there, READ it back, SEND it there, by QP i of side 0. */
+/* QP i of side 0 WRITEs, READs back and SENDs the bytes. */
 static void round_trip(struct pair *p, int i, uint32_t len)
 {
 	uint8_t *a = p->side[0].memory, *b = p->side[1].memory;
@@ -118,9 +121,11 @@ static void all_sizes(struct pair *p, int qps)
 	pair_expect_none(p, 1);
 }
 
-/* Every mode and policy, some protections, caches smaller and larger than
- * the flows. */
-static void test_every_mode(void **state)
+/*
+ * Every mode and policy, some protections, and caches smaller and larger than
+ * the number of flows.
+ */
+static void test_data_in_every_mode(void **state)
 {
 	static const uint32_t caches[] = { 0, 2, 1024 };
 
@@ -188,7 +193,7 @@ static void test_key_refusals(void **state)
 	pair_close(&p);
 }
 
-/* A QP that failed before it had keys gets none, and says why it failed. */
+/* A QP that failed before KEYS gets none, and the error names its state. */
 static void test_no_keys_for_a_failed_qp(void **state)
 {
 	struct srdma_qp_secret_answer answer;
@@ -207,7 +212,7 @@ static void test_no_keys_for_a_failed_qp(void **state)
 	assert_int_equal(srdma_relay_qp_secret(p.side[0].relay, p.side[0].leg,
 					       &k, &answer),
 			 -ENOTCONN);
-	SAYS(p.side[0].relay, "not connected"); /* QP_STATE */
+	SAYS(p.side[0].relay, "not connected"); /* the reason is in QP_STATE */
 	assert_int_equal(
 		srdma_relay_qp_keys(p.side[0].relay, p.side[0].leg, &keys),
 		-ENOTCONN);
@@ -215,8 +220,8 @@ static void test_no_keys_for_a_failed_qp(void **state)
 	pair_close(&p);
 }
 
-/* S depends on all that names the flow, and on the parent of its length. */
-static void test_key_names_one_flow(void **state)
+/* S depends on every name of the flow and on the secret length. */
+static void test_secret_depends_on_flow(void **state)
 {
 	enum { FLOWS = 5 };
 	struct srdma_qp_secret_answer a[FLOWS];
@@ -246,7 +251,7 @@ static void test_key_names_one_flow(void **state)
 	pair_close(&p);
 }
 
-static void test_key_of_a_group(void **state)
+static void test_key_returns_group_key(void **state)
 {
 	struct pair p;
 
@@ -259,7 +264,7 @@ static void test_key_of_a_group(void **state)
 
 /* --- KEYS ----------------------------------------------------------------- */
 
-/* Refused, and nothing of the leg or the QP has changed. */
+/* Expects a refusal that changes neither the leg nor the QP. */
 static void refused_keys(struct pair *p, int side,
 			 const struct srdma_qp_keys *k, int err,
 			 const char *says)
@@ -308,8 +313,8 @@ static void test_keys_refusals(void **state)
 	pair_close(&p);
 }
 
-/* Level none has no keys to derive. */
-static void test_no_mode_without_protection(void **state)
+/* Level none derives no keys, so that no key mode is allowed. */
+static void test_level_none_refuses_key_modes(void **state)
 {
 	struct srdma_qp_keys k;
 	struct pair p;
@@ -332,7 +337,7 @@ static void test_no_mode_without_protection(void **state)
 	}
 }
 
-/* --- K_PD of a group ------------------------------------------------------- */
+/* --- K_PD of a trust group ------------------------------------------------ */
 
 static int give_keys(struct pair *p, int side, int i)
 {
@@ -342,8 +347,8 @@ static int give_keys(struct pair *p, int side, int i)
 	return srdma_relay_qp_keys(p->side[side].relay, p->side[side].leg, &k);
 }
 
-/* The client's leg takes the group's K_PD once, and keeps it. */
-static void test_adoption(void **state)
+/* The client's leg adopts the K_PD of a trust group once and keeps it. */
+static void test_leg_adopts_group_key_once(void **state)
 {
 	struct srdma_qp_keys k;
 	struct pair p;
@@ -353,7 +358,7 @@ static void test_adoption(void **state)
 	assert_int_equal(p.side[0].leg->keys_in_use, 0);
 	assert_memory_not_equal(p.side[0].leg->keys.pd, p.side[1].leg->keys.pd,
 				SRDMA_GROUP_KEY_LEN);
-	/* A call that fails leaves the leg its own. */
+	/* After a failed call the leg still has its own K_PD. */
 	pair_keys(&p, 0, 0, &k);
 	strcpy(k.peer_wire, "nobody");
 	refused_keys(&p, 0, &k, -ECONNREFUSED, "wire to");
@@ -367,7 +372,7 @@ static void test_adoption(void **state)
 				p.side[1].leg->keys.mem, 16);
 	pair_settle(&p);
 	round_trip(&p, 0, 5000);
-	/* The same group again; then another one. */
+	/* QPs of the same group are accepted, another group is refused. */
 	pair_connect(&p, 1);
 	round_trip(&p, 1, 5000);
 	pair_init_qp(&p, 2);
@@ -378,8 +383,11 @@ static void test_adoption(void **state)
 	pair_close(&p);
 }
 
-/* What a group's K_PD makes, its members could make: nothing for others. */
-static void test_leg_of_a_group(void **state)
+/*
+ * A leg in a trust group has no QPs outside the group, because every member
+ * could derive their keys.
+ */
+static void test_leg_in_group_serves_members_only(void **state)
 {
 	struct srdma_qp_secret_answer answer;
 	struct srdma_qp_secret secret;
@@ -410,8 +418,8 @@ static void test_leg_of_a_group(void **state)
 	pair_close(&p);
 }
 
-/* What gave its own K_PD away, or made a secret of it, keeps it. */
-static void test_own_keys_in_use(void **state)
+/* A leg that disclosed its own K_PD, or derived a secret from it, keeps it. */
+static void test_used_own_key_is_not_replaced(void **state)
 {
 	(void)state;
 	for (int by_keys = 0; by_keys < 2; by_keys++) {
@@ -444,8 +452,8 @@ static void test_own_keys_in_use(void **state)
 	}
 }
 
-/* A QP that is not in a mode with PD does not use K_PD. */
-static void test_other_modes_leave_it_free(void **state)
+/* A QP in a mode without PD does not use K_PD. */
+static void test_modes_without_pd_leave_group_key_free(void **state)
 {
 	struct srdma_qp_keys k;
 	struct pair p;
@@ -462,14 +470,14 @@ static void test_other_modes_leave_it_free(void **state)
 	pair_close(&p);
 }
 
-/* --- wrong keys ------------------------------------------------------------ */
+/* --- wrong keys ----------------------------------------------------------- */
 
 enum wrong { WRONG_TX, WRONG_GENERATION, WRONG_EID, WRONG_MODE, WRONGS };
 
 static void spoil(struct srdma_qp_keys *k, enum wrong what)
 {
 	switch (what) {
-	case WRONG_TX: /* or the half of K_PD that is used */
+	case WRONG_TX: /* or the used half of K_PD */
 		if (k->tx_secret[0] || k->tx_secret[1])
 			k->tx_secret[0] ^= 1;
 		else
@@ -486,8 +494,8 @@ static void spoil(struct srdma_qp_keys *k, enum wrong what)
 	}
 }
 
-/* Nothing verifies at either end; the request ends by its deadline. */
-static void test_wrong_keys(void **state)
+/* No packet verifies at either end, and the request ends at its deadline. */
+static void test_wrong_keys_verify_nothing(void **state)
 {
 	(void)state;
 	for (int row = 0; row < POLICIES * WRONGS; row++) {
@@ -524,11 +532,11 @@ static void test_wrong_keys(void **state)
 	}
 }
 
-/* --- lives ------------------------------------------------------------------ */
+/* --- generations ---------------------------------------------------------- */
 
 enum { LIVES = 200, TAPE = 64 };
 
-/* What a wiretapper keeps of one life. */
+/* Packets that an eavesdropper recorded of one generation. */
 struct tape {
 	int on;
 	uint32_t count;
@@ -572,7 +580,9 @@ static void play(struct pair *p, const struct tape *t)
 	}
 }
 
-/* One more life, with the numbers of the one before. */
+/*
+ * Opens the next generation with the QPN and packet numbers of the one before.
+ */
 static void live(struct pair *p)
 {
 	const struct srdma_qp_info before = p->side[1].qp[0];
@@ -599,8 +609,10 @@ static void write_some(struct pair *p, uint8_t value)
 	pair_expect(p, 0, 9, SRDMA_REASON_NONE);
 }
 
-/* QPs that are made again and again with the same numbers: what one life
- * said, no other one takes. */
+/*
+ * QPs are opened repeatedly with the same numbers: no generation accepts the
+ * packets of another.
+ */
 static void many_lives(const struct policy *policy, struct tape *t)
 {
 	uint64_t before, tags = 0;
@@ -638,19 +650,21 @@ static void many_lives(const struct policy *policy, struct tape *t)
 	pair_close(&p);
 }
 
-static void test_many_lives(void **state)
+static void test_replay_to_other_generation_fails(void **state)
 {
 	struct tape *t = calloc(1, sizeof(*t));
 
 	(void)state;
 	assert_non_null(t);
-	for (int i = 0; i < 3; i++) /* a cache too has lives */
+	for (int i = 0; i < 3; i++) /* policies with a key cache */
 		many_lives(&policies[i], t);
 	free(t);
 }
 
-/* That the test above can fail: the same generation is the same key. */
-static void test_a_life_repeated(void **state)
+/*
+ * Validates the test above: with the same generation the packets are accepted.
+ */
+static void test_replay_to_same_generation_succeeds(void **state)
 {
 	struct tape *t = calloc(1, sizeof(*t));
 	uint64_t before;
@@ -678,20 +692,20 @@ static void test_a_life_repeated(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_mode),
+		cmocka_unit_test(test_data_in_every_mode),
 		cmocka_unit_test(test_key_refusals),
 		cmocka_unit_test(test_no_keys_for_a_failed_qp),
-		cmocka_unit_test(test_key_names_one_flow),
-		cmocka_unit_test(test_key_of_a_group),
-		cmocka_unit_test(test_leg_of_a_group),
+		cmocka_unit_test(test_secret_depends_on_flow),
+		cmocka_unit_test(test_key_returns_group_key),
+		cmocka_unit_test(test_leg_in_group_serves_members_only),
 		cmocka_unit_test(test_keys_refusals),
-		cmocka_unit_test(test_no_mode_without_protection),
-		cmocka_unit_test(test_adoption),
-		cmocka_unit_test(test_own_keys_in_use),
-		cmocka_unit_test(test_other_modes_leave_it_free),
-		cmocka_unit_test(test_wrong_keys),
-		cmocka_unit_test(test_many_lives),
-		cmocka_unit_test(test_a_life_repeated),
+		cmocka_unit_test(test_level_none_refuses_key_modes),
+		cmocka_unit_test(test_leg_adopts_group_key_once),
+		cmocka_unit_test(test_used_own_key_is_not_replaced),
+		cmocka_unit_test(test_modes_without_pd_leave_group_key_free),
+		cmocka_unit_test(test_wrong_keys_verify_nothing),
+		cmocka_unit_test(test_replay_to_other_generation_fails),
+		cmocka_unit_test(test_replay_to_same_generation_succeeds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * Requests that arrive in another order than they were made in: kept, asked
- * for, executed once (docs/protocol.md 5.2).
+ * Reordering: requests that arrive out of order are kept, reported as gaps, and
+ * executed once (docs/protocol.md 5.2).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "arriving.h"
-#include "session_state.h"
+#include "session/session_state.h"
 
 static uint64_t seed;
 
@@ -34,11 +34,13 @@ static void shuffle(uint32_t *of, uint32_t n)
 	}
 }
 
-/* --- keeping -------------------------------------------------------------- */
+/* --- reorder buffer ------------------------------------------------------- */
 
-/* 512 pieces in any order before the first: all are kept, none is asked for
- * again. */
-static void test_all_but_the_first(void **state)
+/*
+ * 512 segments arrive in random order before the first: all are kept and none
+ * is sent again.
+ */
+static void test_segments_before_first_are_kept(void **state)
 {
 	enum { N = SRDMA_BEYOND_MAX + 1 };
 	uint32_t order[N - 1];
@@ -67,8 +69,11 @@ static void test_all_but_the_first(void **state)
 	scene_close(&s);
 }
 
-/* What has no room is dropped and missing, and its end too. */
-static void test_more_than_are_kept(void **state)
+/*
+ * Segments without room are dropped and reported as a gap that extends to the
+ * end of the message.
+ */
+static void test_segments_without_room_are_reported_missing(void **state)
 {
 	enum { N = 600, KEPT = SRDMA_BEYOND_MAX };
 	struct scene s;
@@ -84,7 +89,7 @@ static void test_more_than_are_kept(void **state)
 			 N - 1 - KEPT);
 	assert_int_equal(s.ack.gaps, 2);
 	EXPECT_GAP(&s, 0, 0, 0, PIECE);
-	/* The last piece ends the message. */
+	/* the last segment ends the message */
 	EXPECT_GAP(&s, 1, 0, (KEPT + 1) * PIECE, SRDMA_GAP_IDS + 1);
 	arrive(&s, piece(&s, 0, 0, N));
 	EXPECT_POSITION(&s, 0, (KEPT + 1) * PIECE);
@@ -98,8 +103,8 @@ static void test_more_than_are_kept(void **state)
 	scene_close(&s);
 }
 
-/* More than eight gaps: a few acks tell them all. */
-static void test_many_gaps(void **state)
+/* More gaps than one ack holds: a few acks report all of them. */
+static void test_many_gaps_take_several_acks(void **state)
 {
 	enum { N = 40 };
 	uint8_t told[N] = { 0 };
@@ -133,8 +138,8 @@ static void test_many_gaps(void **state)
 	scene_close(&s);
 }
 
-/* An ack is due for what is kept, and for what is kept already. */
-static void test_acks_of_gaps(void **state)
+/* A kept packet and its duplicate each cause an ack. */
+static void test_kept_packet_causes_ack(void **state)
 {
 	static const uint32_t pieces[] = { 2, 3, 4, 6, 1, 1, 7, 8, 5 };
 	struct scene s;
@@ -152,9 +157,11 @@ static void test_acks_of_gaps(void **state)
 	scene_close(&s);
 }
 
-/* A lost packet that nothing of its kind follows is in a gap as well, once a
- * higher number has arrived. */
-static void test_lost_at_the_end(void **state)
+/*
+ * A lost last packet is reported as a gap once a higher packet number has
+ * arrived.
+ */
+static void test_lost_last_packet_is_reported(void **state)
 {
 	struct srdma_packet ping = { .opcode = SRDMA_OP_ACKNOWLEDGE,
 				     .flags = SRDMA_STH_ACK_NOW,
@@ -166,8 +173,8 @@ static void test_lost_at_the_end(void **state)
 	scene_open(&s, 1);
 	arrive(&s, piece(&s, 0, 0, 3));
 	arrive(&s, ping);
-	assert_int_equal(s.ack.gaps, 0); /* all numbers came */
-	/* One number is spent, of piece 1. */
+	assert_int_equal(s.ack.gaps, 0); /* all packet numbers arrived */
+	/* Skip one packet number, as if segment 1 was lost. */
 	qp_at(&s, 0, 0)->session->tx_pn++;
 	arrive(&s, ping);
 	EXPECT_POSITION(&s, 0, PIECE);
@@ -180,10 +187,12 @@ static void test_lost_at_the_end(void **state)
 	scene_close(&s);
 }
 
-/* --- duplicates ------------------------------------------------------------- */
+/* --- duplicates ----------------------------------------------------------- */
 
-/* What was executed is not executed again, nor is its twin that was kept. */
-static void test_twins(void **state)
+/*
+ * A request that was executed is not executed again, nor is its kept duplicate.
+ */
+static void test_duplicates_are_not_executed(void **state)
 {
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .length = PIECE };
 	struct srdma_packet other;
@@ -196,7 +205,7 @@ static void test_twins(void **state)
 	recv.local_addr = (uintptr_t)s.pair.side[1].memory + PAIR_MEMORY / 2;
 	for (recv.id = 1; recv.id < 4; recv.id++)
 		pair_post(&s.pair, 1, recv, NULL);
-	/* Kept, and then executed before its turn to be looked at. */
+	/* The duplicate is still kept when the request has been executed. */
 	arrive(&s, message(1, 10));
 	arrive(&s, message(1, 10));
 	arrive(&s, piece(&s, 0, 0, 1));
@@ -211,7 +220,9 @@ static void test_twins(void **state)
 	assert_int_equal(r.byte_len, 10);
 	pair_expect_none(&s.pair, 1);
 	assert_int_equal(target_stats(&s)->duplicates, 3);
-	/* No twin of the kept one: it has some of its bytes, and others. */
+	/*
+	 * No duplicate of the kept segment: it overlaps it and has more bytes.
+	 */
 	arrive(&s, piece(&s, 2, 1, 3));
 	other = piece(&s, 2, 0, 3);
 	other.payload_len = PIECE + 10;
@@ -222,15 +233,15 @@ static void test_twins(void **state)
 	scene_close(&s);
 }
 
-/* --- every kind of request, in any order -------------------------------------- */
+/* --- every kind of request in random order -------------------------------- */
 
 enum { REQUESTS = 24, ALL_MAX = REQUESTS * 4 };
 
 struct all {
 	struct srdma_packet packet[ALL_MAX];
 	uint32_t count, receives;
-	uint8_t kind[REQUESTS]; /* 0 WRITE, 1 the same with immediate, 2 SEND,
-				   3 READ */
+	/* 0 WRITE, 1 WRITE with immediate, 2 SEND, 3 READ */
+	uint8_t kind[REQUESTS];
 	uint32_t pieces[REQUESTS];
 };
 
@@ -248,7 +259,7 @@ static void make_all(struct all *a, const struct scene *s)
 			*p = piece(s, id, k, n);
 			p->imm = (uint32_t)id;
 			if (a->kind[id] == 1 && k == n - 1)
-				p->opcode++; /* with immediate */
+				p->opcode++; /* to the opcode with immediate */
 			if (a->kind[id] == 2)
 				p->opcode = (uint8_t)(p->opcode -
 						      SRDMA_OP_WRITE_FIRST +
@@ -272,7 +283,7 @@ static void post_receives(struct scene *s, const struct all *a)
 	pair_settle(&s->pair);
 }
 
-/* Each receive once, in order, with the bytes of its message. */
+/* Expects each RECV once, in order, with the bytes of its message. */
 static void check_receives(struct scene *s, const struct all *a)
 {
 	const uint8_t *at = s->pair.side[1].memory + PAIR_MEMORY / 2;
@@ -300,7 +311,7 @@ static void check_receives(struct scene *s, const struct all *a)
 	pair_expect_none(&s->pair, 1);
 }
 
-static void test_any_order(void **state)
+static void test_requests_in_random_order(void **state)
 {
 	(void)state;
 	for (uint64_t life = 1; life <= 60; life++) {
@@ -315,7 +326,7 @@ static void test_any_order(void **state)
 		seed = life;
 		make_all(&a, &s);
 		post_receives(&s, &a);
-		/* Again and again, as many as it takes. */
+		/* Resend random packets until every request is complete. */
 		for (int round = 0; round < 200; round++) {
 			shuffle(order, a.count);
 			for (uint32_t i = 0; i < a.count / 2; i++)
@@ -332,10 +343,13 @@ static void test_any_order(void **state)
 	}
 }
 
-/* --- judged when it is executed ------------------------------------------------ */
+/* --- access check at execution -------------------------------------------- */
 
-/* A kept SEND takes the receive that is posted meanwhile, or is one too many. */
-static void test_receives_of_the_kept(void **state)
+/*
+ * A kept SEND consumes a RECV that is posted later, or is refused for lack of
+ * one.
+ */
+static void test_kept_send_needs_recv_at_execution(void **state)
 {
 	(void)state;
 	for (int posted = 0; posted < 2; posted++) {
@@ -366,8 +380,8 @@ static void test_receives_of_the_kept(void **state)
 	}
 }
 
-/* A region that goes while packets for it are kept refuses them. */
-static void test_region_goes(void **state)
+/* Kept packets for a region that is deregistered meanwhile are refused. */
+static void test_deregistered_region_refuses_kept_packets(void **state)
 {
 	struct scene s;
 	struct side *target = &s.pair.side[1];
@@ -389,8 +403,8 @@ static void test_region_goes(void **state)
 	scene_close(&s);
 }
 
-/* It stops at what is refused: the rest is not executed. */
-static void test_refusal_in_the_middle(void **state)
+/* Execution stops at a refused packet: later packets are not executed. */
+static void test_refusal_drops_later_kept_packets(void **state)
 {
 	struct srdma_packet bad;
 	struct scene s;
@@ -405,7 +419,7 @@ static void test_refusal_in_the_middle(void **state)
 		arrive(&s, id == 3 ? bad : piece(&s, id, 0, 1));
 	assert_int_equal(target_stats(&s)->kept, 5);
 	arrive(&s, piece(&s, 0, 0, 1));
-	/* The refusal waits for DMA; the rest does not. */
+	/* The NAK waits for DMA; the later packets are dropped at once. */
 	assert_int_equal(reason_of(&s, 0), SRDMA_REASON_NONE);
 	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 0);
 	pair_settle(&s.pair);
@@ -419,7 +433,7 @@ static void test_refusal_in_the_middle(void **state)
 	scene_close(&s);
 }
 
-/* --- ends --------------------------------------------------------------------- */
+/* --- ends of a QP --------------------------------------------------------- */
 
 static void by_close(struct scene *s)
 {
@@ -476,8 +490,11 @@ static void by_refusal(struct scene *s)
 	put_on(s, 0, p);
 }
 
-/* Whatever ends the QP gives back what it kept, and executes none of it. */
-static void test_ends(void **state)
+/*
+ * However the QP ends, it returns the buffers of kept packets and executes none
+ * of them.
+ */
+static void test_every_end_frees_kept_packets(void **state)
 {
 	static void (*const ends[])(struct scene * s) = {
 		by_close, by_nak, by_destroy, by_leg_close,
@@ -502,9 +519,11 @@ static void test_ends(void **state)
 	}
 }
 
-/* A peer that falls silent behind a gap holds nothing for long; what was
- * forgotten is missing again. */
-static void test_silence_behind_a_gap(void **state)
+/*
+ * If the peer falls silent behind a gap, kept packets are dropped after a while
+ * and reported as missing again.
+ */
+static void test_silent_peer_loses_kept_packets(void **state)
 {
 	struct srdma_packet ping = { .opcode = SRDMA_OP_ACKNOWLEDGE,
 				     .flags = SRDMA_STH_ACK_NOW,
@@ -534,7 +553,7 @@ static void test_silence_behind_a_gap(void **state)
 	scene_close(&s);
 }
 
-/* --- budgets ------------------------------------------------------------------- */
+/* --- limits --------------------------------------------------------------- */
 
 static void post(struct scene *s, int i, uint8_t opcode, uint32_t len)
 {
@@ -551,9 +570,11 @@ static void post(struct scene *s, int i, uint8_t opcode, uint32_t len)
 	pair_post(&s->pair, 0, d, NULL);
 }
 
-/* Peers that leave gaps on all QPs but one take half of the buffers at most:
- * the last one goes on, both ways. */
-static void test_gaps_of_others(void **state)
+/*
+ * Peers that leave gaps on all QPs but one occupy at most half of the buffers:
+ * the last QP works in both directions.
+ */
+static void test_gaps_leave_buffers_to_other_qps(void **state)
 {
 	static const uint32_t bufs[] = { 66, 70, 80, 256, 1024 };
 
@@ -581,7 +602,7 @@ static void test_gaps_of_others(void **state)
 		pair_settle(&s.pair);
 		pair_expect(&s.pair, 0, 1, SRDMA_REASON_NONE);
 		pair_expect(&s.pair, 0, 1, SRDMA_REASON_NONE);
-		/* And so do the others, when the gap closes. */
+		/* The other QPs continue when their gap closes. */
 		for (int i = 0; i < PAIR_QPS - 1; i++)
 			put_on(&s, i, piece(&s, 0, 0, 1));
 		pair_settle(&s.pair);
@@ -591,8 +612,10 @@ static void test_gaps_of_others(void **state)
 	}
 }
 
-/* Few ops are left, and DMA is slow: what was kept waits, and is executed. */
-static void test_few_ops(void **state)
+/*
+ * With few free ops and slow DMA, kept packets wait for an op and are executed.
+ */
+static void test_kept_packets_wait_for_ops(void **state)
 {
 	enum { N = 100 };
 
@@ -613,7 +636,7 @@ static void test_few_ops(void **state)
 		pool->left -= taken;
 		arrive(&s, piece(&s, 0, 0, 1));
 		assert_int_equal(pool->left, 0);
-		put_on(&s, 0, piece(&s, N, 0, 1)); /* behind all of them */
+		put_on(&s, 0, piece(&s, N, 0, 1)); /* behind all kept packets */
 		by_close(&s);
 		pair_settle(&s.pair);
 		pool->left += taken;
@@ -624,8 +647,8 @@ static void test_few_ops(void **state)
 	}
 }
 
-/* The peer's end waits for what was kept and only lacked an op. */
-static void test_end_behind_the_kept(void **state)
+/* A CLOSE of the peer takes effect after kept packets that wait for an op. */
+static void test_close_waits_for_kept_packets(void **state)
 {
 	struct srdma_op_pool *pool;
 	struct scene s;
@@ -649,8 +672,11 @@ static void test_end_behind_the_kept(void **state)
 	scene_close(&s);
 }
 
-/* Far beyond what may be sent: not kept, nor is what lies between missing. */
-static void test_far_ahead(void **state)
+/*
+ * Packets beyond the request credit or the message size are neither kept nor
+ * reported as gaps.
+ */
+static void test_packets_beyond_credit_are_not_kept(void **state)
 {
 	struct srdma_packet p;
 	struct scene s;
@@ -674,7 +700,7 @@ static void test_far_ahead(void **state)
 	arrive(&s, p);
 	assert_int_equal(target_stats(&s)->kept, 0);
 	assert_int_equal(s.ack.gaps, 0);
-	/* The last that may be sent is kept. */
+	/* The last request within the credit is kept. */
 	arrive(&s, piece(&s, SRDMA_REQUEST_CREDIT - 1, 0, 1));
 	assert_int_equal(target_stats(&s)->kept, 1);
 	assert_int_equal(s.ack.gaps, 1);
@@ -690,22 +716,23 @@ static void test_far_ahead(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_all_but_the_first),
-		cmocka_unit_test(test_more_than_are_kept),
-		cmocka_unit_test(test_many_gaps),
-		cmocka_unit_test(test_acks_of_gaps),
-		cmocka_unit_test(test_lost_at_the_end),
-		cmocka_unit_test(test_twins),
-		cmocka_unit_test(test_any_order),
-		cmocka_unit_test(test_receives_of_the_kept),
-		cmocka_unit_test(test_region_goes),
-		cmocka_unit_test(test_refusal_in_the_middle),
-		cmocka_unit_test(test_ends),
-		cmocka_unit_test(test_silence_behind_a_gap),
-		cmocka_unit_test(test_gaps_of_others),
-		cmocka_unit_test(test_few_ops),
-		cmocka_unit_test(test_end_behind_the_kept),
-		cmocka_unit_test(test_far_ahead),
+		cmocka_unit_test(test_segments_before_first_are_kept),
+		cmocka_unit_test(
+			test_segments_without_room_are_reported_missing),
+		cmocka_unit_test(test_many_gaps_take_several_acks),
+		cmocka_unit_test(test_kept_packet_causes_ack),
+		cmocka_unit_test(test_lost_last_packet_is_reported),
+		cmocka_unit_test(test_duplicates_are_not_executed),
+		cmocka_unit_test(test_requests_in_random_order),
+		cmocka_unit_test(test_kept_send_needs_recv_at_execution),
+		cmocka_unit_test(test_deregistered_region_refuses_kept_packets),
+		cmocka_unit_test(test_refusal_drops_later_kept_packets),
+		cmocka_unit_test(test_every_end_frees_kept_packets),
+		cmocka_unit_test(test_silent_peer_loses_kept_packets),
+		cmocka_unit_test(test_gaps_leave_buffers_to_other_qps),
+		cmocka_unit_test(test_kept_packets_wait_for_ops),
+		cmocka_unit_test(test_close_waits_for_kept_packets),
+		cmocka_unit_test(test_packets_beyond_credit_are_not_kept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

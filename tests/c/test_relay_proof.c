@@ -1,4 +1,6 @@
-/* Memory proofs at the target (protocol.md 6.1): what is refused, and why. */
+/*
+ * Memory proofs at the responder (protocol.md 6.1): refusals and their reasons.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +16,7 @@
 
 enum {
 	CLOCK = 1000,
-	DEPTH = 4, /* of the blocks of a region */
+	DEPTH = 4, /* of the leaf nodes of a region */
 	ALL_PROOF = SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF,
 };
 
@@ -52,26 +54,29 @@ static struct srdma_packet read_packet(const struct pair *p, uint32_t key,
 	};
 }
 
-/* Bytes of the server's memory that left it. */
+/* Bytes that READs took from the server's memory. */
 static uint64_t answered(const struct pair *p)
 {
 	return srdma_relay_stats(p->side[1].relay)->dma_read_bytes;
 }
 
-/* --- the table "At the target" ------------------------------------------- */
+/* --- table "At the target" of protocol.md 6.1 ----------------------------- */
 
 enum shown {
 	NOTHING,
 	GOOD,
-	GARBAGE,  /* a proof that nobody made */
-	HIGHER,	  /* another depth than the key's */
-	TOO_DEEP, /* than any node */
+	GARBAGE,  /* zeros instead of a proof */
+	HIGHER,	  /* a depth other than that of the key */
+	TOO_DEEP, /* a depth below the leaf nodes */
 	OTHER_NODE,
 	OTHER_RIGHT,
 	WRONG_EXPIRY,
 };
 
-/* Prove by the node with the packet's first byte, or not quite. */
+/*
+ * Adds a proof for the node that holds the packet's first byte, altered as
+ * `shown` says.
+ */
 static void show(struct pair *p, struct srdma_packet *packet, enum shown shown)
 {
 	static struct srdma_capability cap;
@@ -125,7 +130,7 @@ static uint32_t attempt(uint32_t access, int read, uint64_t at, uint32_t len,
 	return why;
 }
 
-static void test_table(void **state)
+static void test_proof_refusal_table(void **state)
 {
 	enum {
 		REQUIRED = SRDMA_REASON_PROOF_REQUIRED,
@@ -141,7 +146,7 @@ static void test_table(void **state)
 	static const struct {
 		uint32_t access, at, len;
 		enum shown shown;
-		uint32_t reason[2]; /* of a WRITE, of a READ */
+		uint32_t reason[2]; /* for a WRITE; for a READ */
 	} rows[] = {
 		{ ALL_PROOF, 0, BLOCK, GOOD, { 0, 0 } },
 		{ ALL_PROOF, 3 * BLOCK + 5, 1, GOOD, { 0, 0 } },
@@ -155,14 +160,14 @@ static void test_table(void **state)
 		{ ALL_PROOF, 0, BLOCK, WRONG_EXPIRY, { WRONG, WRONG } },
 		{ ALL_PROOF, 0, BLOCK + 1, GOOD, { RANGE, RANGE } },
 		{ ALL_PROOF, 9, BLOCK, GOOD, { RANGE, RANGE } },
-		/* What no proof was asked for is refused, not ignored. */
+		/* A proof to a region without PROOF is refused, not ignored. */
 		{ SRDMA_ACCESS_ALL, 0, BLOCK, NOTHING, { 0, 0 } },
 		{ SRDMA_ACCESS_ALL,
 		  0,
 		  BLOCK,
 		  GARBAGE,
 		  { UNSUPPORTED, UNSUPPORTED } },
-		/* Bounds and rights are named first. */
+		/* Bounds and rights are checked first. */
 		{ ALL_PROOF, REGION - 1, 2, GOOD, { BOUNDS, BOUNDS } },
 		{ ALL_PROOF, REGION - 1, 2, NOTHING, { BOUNDS, BOUNDS } },
 		{ ALL_PROOF, REGION - 1, 2, GARBAGE, { BOUNDS, BOUNDS } },
@@ -170,7 +175,10 @@ static void test_table(void **state)
 		{ READS, 0, BLOCK, GARBAGE, { RIGHT, WRONG } },
 		{ WRITES, 0, BLOCK, NOTHING, { REQUIRED, RIGHT } },
 		{ WRITES, 0, BLOCK, GARBAGE, { WRONG, RIGHT } },
-		/* No bytes need no proof, and no proof of them is looked at. */
+		/*
+		 * An access of 0 bytes needs no proof, and its proof is not
+		 * checked.
+		 */
 		{ ALL_PROOF, 0, 0, NOTHING, { 0, 0 } },
 		{ ALL_PROOF, 0, 0, GARBAGE, { 0, 0 } },
 		{ SRDMA_ACCESS_ALL, 0, 0, GARBAGE, { 0, 0 } },
@@ -184,8 +192,11 @@ static void test_table(void **state)
 				 rows[i / 2].reason[i % 2]);
 }
 
-/* Without mem in the key mode no proof is right, and what needs one fails. */
-static void test_modes_without_proofs(void **state)
+/*
+ * In a key mode without MEM every proof is refused, and so is every access that
+ * needs one.
+ */
+static void test_modes_without_mem_refuse_proofs(void **state)
 {
 	static const struct {
 		uint8_t mode;
@@ -234,7 +245,7 @@ struct trial {
 };
 
 static const uint32_t expiries[EXPIRIES] = { 0, CLOCK + 1, CLOCK };
-/* What is wanted, and the right and the bytes that it is about. */
+/* Operations: opcode, right that it needs, bytes written and read. */
 static const struct {
 	uint8_t opcode, right;
 	uint32_t written, read;
@@ -263,7 +274,9 @@ static uint32_t expected(const struct trial *t)
 	return SRDMA_REASON_NONE;
 }
 
-/* The first key that was granted, used for the operation all the same. */
+/*
+ * Uses the key of the needed right or, without it, of the lowest granted right.
+ */
 static void use(struct pair *p, struct srdma_leg *leg, const struct trial *t,
 		struct srdma_packet *packet)
 {
@@ -319,7 +332,7 @@ static void try(struct pair *p, const struct trial *t)
 	assert_int_equal(answered(p) - before, why ? 0 : wants[t->op].read);
 }
 
-static void test_matrix(void **state)
+static void test_right_operation_holder_expiry_scope_pd(void **state)
 {
 	unsigned accepted = 0, trials = 0;
 
@@ -344,13 +357,16 @@ static void test_matrix(void **state)
 		trials++;
 	}
 	assert_int_equal(trials, 2160);
-	/* 11 of right x operation, 2 of holder, 2 of expiry, 2 of scope, 1 PD */
+	/*
+	 * 11 pairs of right and operation, 2 of holder, 2 of expiry, 2 of
+	 * scope, 1 PD
+	 */
 	assert_int_equal(accepted, 88);
 }
 
-/* --- messages of many packets --------------------------------------------- */
+/* --- multi-packet messages ------------------------------------------------ */
 
-/* One packet of a WRITE of three blocks, from block 1 on. */
+/* Packet i of a WRITE of three blocks, starting at block 1. */
 static struct srdma_packet part_of_write(const struct pair *p, uint32_t key,
 					 unsigned i)
 {
@@ -365,8 +381,11 @@ static struct srdma_packet part_of_write(const struct pair *p, uint32_t key,
 	return packet;
 }
 
-/* Every packet proves its own bytes: packet `bad` does not. */
-static void test_each_packet_of_a_write(void **state)
+/*
+ * Every packet needs a proof of its own bytes: the proof of packet `bad` is
+ * wrong.
+ */
+static void test_each_packet_of_write_needs_proof(void **state)
 {
 	static struct srdma_capability cap;
 
@@ -383,17 +402,18 @@ static void test_each_packet_of_a_write(void **state)
 		key = add_region(&p, (struct place){ .access = ALL_PROOF });
 		params.key = key;
 		take(&p, p.side[1].leg, &params, &cap);
-		assert_int_equal(cap.nodes, 1); /* the root: a key for all */
+		/* the root: one key for the whole region */
+		assert_int_equal(cap.nodes, 1);
 		for (unsigned i = 0; i < 3 && i <= bad; i++) {
 			packet = part_of_write(&p, key, i);
 			prove_with(&packet, &cap, SRDMA_MEMKEY_WRITE);
 			if (i == bad)
-				packet.depth = 1; /* the key is of depth 0 */
+				packet.depth = 1; /* the key has depth 0 */
 			send_packet(&p, &packet);
 		}
 		assert_int_equal(verdict(&p),
 				 bad < 3 ? SRDMA_REASON_PROOF_WRONG : 0);
-		/* What was before it is placed; nothing of it is. */
+		/* earlier packets are placed, packet `bad` is not */
 		assert_int_equal(changed(&p, 0, REGION),
 				 (bad < 3 ? bad : 3) * BLOCK);
 		assert_int_equal(changed(&p, BLOCK, 3 * BLOCK),
@@ -408,8 +428,8 @@ static void test_each_packet_of_a_write(void **state)
 	}
 }
 
-/* A proof is for its packet: those of a message cannot be exchanged. */
-static void test_proof_of_another_packet(void **state)
+/* A proof is valid for one packet only, not for others of its message. */
+static void test_proof_of_other_packet_is_refused(void **state)
 {
 	static struct srdma_capability cap;
 	struct srdma_cap_params params = { .length = REGION,
@@ -437,9 +457,9 @@ static void test_proof_of_another_packet(void **state)
 }
 
 /*
- * QPs whose every number was used before, which a peer that chose its own ones
- * waits for: a proof that it saw then, under a key that it never had, on bytes
- * of its own. 1: it is good.
+ * A peer that controls its own numbers waits for a QP with the same numbers as
+ * a former one, and replays a proof from there, made with a key that it never
+ * had, over bytes of its choice. Returns 1 if the proof is accepted.
  */
 static int replay(uint8_t lives_between)
 {
@@ -485,15 +505,18 @@ static int replay(uint8_t lives_between)
 	return !why;
 }
 
-static void test_proof_of_another_life(void **state)
+static void test_proof_of_other_generation_is_refused(void **state)
 {
 	(void)state;
-	assert_true(replay(0)); /* nothing but the generation differs */
+	assert_true(replay(0)); /* same generation: accepted */
 	assert_false(replay(1));
 }
 
-/* The whole message is bounded at its FIRST, good as its own proof may be. */
-static void test_message_beyond_the_region(void **state)
+/*
+ * The whole message is checked against the region at its FIRST packet, even if
+ * that packet has a valid proof.
+ */
+static void test_message_beyond_region_is_refused_at_first(void **state)
 {
 	struct srdma_packet packet;
 	struct pair p;
@@ -511,7 +534,7 @@ static void test_message_beyond_the_region(void **state)
 	pair_close(&p);
 }
 
-static void test_each_part_of_a_read(void **state)
+static void test_each_chunk_of_read_needs_proof(void **state)
 {
 	static struct srdma_capability cap;
 
@@ -543,10 +566,13 @@ static void test_each_part_of_a_read(void **state)
 	}
 }
 
-/* --- where and when proofs are judged ------------------------------------- */
+/* --- time of the access check --------------------------------------------- */
 
-/* A duplicate is acknowledged, whatever it shows; beyond a gap it is kept. */
-static void test_only_at_the_position(void **state)
+/*
+ * A duplicate is acknowledged whatever its proof, and an early packet is kept
+ * unchecked.
+ */
+static void test_proof_is_checked_at_execution_only(void **state)
 {
 	const struct srdma_stats *stats;
 	struct srdma_packet packet;
@@ -582,8 +608,8 @@ static void test_only_at_the_position(void **state)
 	pair_close(&p);
 }
 
-/* A WRITE with immediate that proves nothing takes no receive. */
-static void test_immediate_takes_no_receive(void **state)
+/* A WRITE with immediate whose proof is wrong consumes no RECV. */
+static void test_refused_write_imm_consumes_no_recv(void **state)
 {
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 9 };
 	struct srdma_packet packet;
@@ -607,13 +633,17 @@ static void test_immediate_takes_no_receive(void **state)
 	pair_close(&p);
 }
 
-/* Second by second; and until the relay knows the time all have expired. */
+/*
+ * Expiry is checked to the second. Before the relay knows the time, every
+ * capability with an expiry has expired.
+ */
 static void test_expiry(void **state)
 {
 	static const struct {
 		uint32_t clock, expiry, reason;
 	} rows[] = {
-		{ 0, UINT32_MAX, SRDMA_REASON_PROOF_EXPIRED }, /* not told */
+		/* time unknown */
+		{ 0, UINT32_MAX, SRDMA_REASON_PROOF_EXPIRED },
 		{ 0, 1, SRDMA_REASON_PROOF_EXPIRED },
 		{ 0, 0, SRDMA_REASON_NONE },
 		{ 4999, 5000, SRDMA_REASON_NONE },
@@ -651,8 +681,11 @@ static void test_expiry(void **state)
 	}
 }
 
-/* A provider that fails is no proof, and not the peer's fault. */
-static void test_provider_fails(void **state)
+/*
+ * If the crypto provider fails, the access is refused with a reason that does
+ * not blame the peer.
+ */
+static void test_provider_failure_refuses_access(void **state)
 {
 	struct srdma_cap_params params = { .length = BLOCK,
 					   .rights = SRDMA_MEMKEY_WRITE };
@@ -673,14 +706,14 @@ static void test_provider_fails(void **state)
 	r = p.side[1].relay;
 	params.key = add_region(&p, (struct place){ .access = ALL_PROOF });
 	packet = write_packet(&p, params.key, 0, BLOCK);
-	show(&p, &packet, GOOD); /* the node's key is in the cache then */
+	show(&p, &packet, GOOD); /* puts the key of the node in the cache */
 	cmac = &r->cmac;
 	good = *cmac;
 	*cmac = failing_cmac();
 	mp.region.addr = (uintptr_t)p.side[1].memory;
 	assert_int_equal(srdma_relay_mr_reg(r, p.side[1].leg, &mp, &key), -EIO);
 	SAYS(r, "no memory keys");
-	/* What cannot be sealed is not given away open. */
+	/* A capability that cannot be sealed is wiped. */
 	params.bearer.expiry = CLOCK + 1;
 	assert_int_equal(
 		srdma_relay_mr_capability(r, p.side[1].leg, &params, &cap),
@@ -694,8 +727,8 @@ static void test_provider_fails(void **state)
 	pair_close(&p);
 }
 
-/* Both ends of it: what the initiator proves is what the target takes. */
-static void test_whole_path(void **state)
+/* The proofs of the requester are those that the responder expects. */
+static void test_requester_proofs_satisfy_responder(void **state)
 {
 	static const uint8_t ops[] = { SRDMA_DESC_WRITE, SRDMA_DESC_READ };
 	struct srdma_cap_params params = { .length = REGION,
@@ -746,7 +779,7 @@ static void test_whole_path(void **state)
 	pair_close(&p);
 }
 
-/* --- control --------------------------------------------------------------- */
+/* --- control -------------------------------------------------------------- */
 
 static void test_registration(void **state)
 {
@@ -802,7 +835,10 @@ static void test_registration(void **state)
 			SAYS(p.side[1].relay, rows[i].says);
 		assert_int_equal(leg->mrs, before + !rows[i].err);
 	}
-	/* No host memory is as large as no tree is; it must be refused. */
+	/*
+	 * A region too large for a tree is refused, although no host has so
+	 * much memory.
+	 */
 	mp.region.access = ALL_PROOF;
 	mp.log2_block = 12;
 	mp.depth = 48;
@@ -824,7 +860,8 @@ static void test_capabilities(void **state)
 	} rows[] = {
 		{ 0, REGION, 7, 0, NULL },
 		{ BLOCK, BLOCK, 4, 0, NULL },
-		{ 8 * BLOCK, 2 * BLOCK, 2, 0, NULL }, /* in the revoked one */
+		/* inside the revoked range */
+		{ 8 * BLOCK, 2 * BLOCK, 2, 0, NULL },
 		{ 0, REGION, 0, -EACCES, "READ 1" },
 		{ 0, REGION, 8, -EACCES, "ATOMIC 4" },
 		{ 0, REGION, 15, -EACCES, "0x7" },
@@ -900,19 +937,20 @@ static void test_capabilities(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_table),
-		cmocka_unit_test(test_modes_without_proofs),
-		cmocka_unit_test(test_matrix),
-		cmocka_unit_test(test_each_packet_of_a_write),
-		cmocka_unit_test(test_proof_of_another_packet),
-		cmocka_unit_test(test_proof_of_another_life),
-		cmocka_unit_test(test_message_beyond_the_region),
-		cmocka_unit_test(test_each_part_of_a_read),
-		cmocka_unit_test(test_only_at_the_position),
-		cmocka_unit_test(test_immediate_takes_no_receive),
+		cmocka_unit_test(test_proof_refusal_table),
+		cmocka_unit_test(test_modes_without_mem_refuse_proofs),
+		cmocka_unit_test(test_right_operation_holder_expiry_scope_pd),
+		cmocka_unit_test(test_each_packet_of_write_needs_proof),
+		cmocka_unit_test(test_proof_of_other_packet_is_refused),
+		cmocka_unit_test(test_proof_of_other_generation_is_refused),
+		cmocka_unit_test(
+			test_message_beyond_region_is_refused_at_first),
+		cmocka_unit_test(test_each_chunk_of_read_needs_proof),
+		cmocka_unit_test(test_proof_is_checked_at_execution_only),
+		cmocka_unit_test(test_refused_write_imm_consumes_no_recv),
 		cmocka_unit_test(test_expiry),
-		cmocka_unit_test(test_provider_fails),
-		cmocka_unit_test(test_whole_path),
+		cmocka_unit_test(test_provider_failure_refuses_access),
+		cmocka_unit_test(test_requester_proofs_satisfy_responder),
 		cmocka_unit_test(test_registration),
 		cmocka_unit_test(test_capabilities),
 	};

@@ -1,4 +1,4 @@
-/* What one leg can make its worker keep: revoked ranges (protocol.md 12). */
+/* Limit of the revoked ranges of one leg (protocol.md 12). */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,13 +8,14 @@
 
 #include <cmocka.h>
 
-#include "memguard.h"
+#include "memory/memguard.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 
 enum {
 	BLOCK = 64,
-	FULL = SRDMA_MAX_REVOKED_OF_LEG / SRDMA_MAX_REVOKED, /* regions */
+	/* regions at their own limit */
+	FULL = SRDMA_MAX_REVOKED_OF_LEG / SRDMA_MAX_REVOKED,
 	REGION = 2 * SRDMA_MAX_REVOKED * BLOCK,
 };
 
@@ -39,7 +40,7 @@ static uint32_t add(struct srdma_leg *leg)
 	return key;
 }
 
-/* Blocks of a region; 0, 0: the whole. */
+/* Revokes blocks of a region; 0, 0: the whole region. */
 static int revoke(struct srdma_leg *leg, uint32_t key, uint64_t block,
 		  uint64_t blocks)
 {
@@ -71,16 +72,17 @@ static void check_full(struct srdma_leg *leg)
 	assert_non_null(strstr(why, "revoke a whole region"));
 }
 
-/* Room for one range, and no more. */
+/* Expects room for exactly one more range. */
 static void check_room(struct srdma_leg *leg)
 {
 	assert_int_equal(revoke(leg, keys[FULL], 0, 1), 0);
-	assert_int_equal(revoke(leg, keys[FULL], 0, 1), 0); /* the same one */
+	/* the same range again */
+	assert_int_equal(revoke(leg, keys[FULL], 0, 1), 0);
 	assert_int_equal(revoke(leg, keys[FULL], 2, 1), -EDQUOT);
 	assert_int_equal(revoke(leg, keys[FULL], 0, 0), 0);
 }
 
-static void test_revoked_ranges(void **state)
+static void test_revoked_ranges_of_leg_are_limited(void **state)
 {
 	struct srdma_leg *leg, *other;
 
@@ -94,16 +96,19 @@ static void test_revoked_ranges(void **state)
 		for (uint64_t n = 0; n < SRDMA_MAX_REVOKED; n++)
 			assert_int_equal(revoke(leg, keys[i], 2 * n, 1), 0);
 	check_full(leg);
-	/* The own limit of a region comes first, and is named. */
+	/* The limit of a region is checked before that of the leg. */
 	assert_int_equal(revoke(leg, keys[0], 1, 1), -ENOSPC);
-	/* What replaces as many as it adds fits; then what covers two. */
+	/*
+	 * A range that merges with as many ranges as it adds fits; one that
+	 * merges two frees one.
+	 */
 	assert_int_equal(revoke(leg, keys[0], 0, 2), 0);
 	check_full(leg);
 	assert_int_equal(revoke(leg, keys[0], 0, 3), 0);
 	check_room(leg);
 	assert_int_equal(revoke(leg, keys[0], 3, 1), 0);
 	check_full(leg);
-	/* A whole region, and the end of one, give theirs back. */
+	/* Revoking a whole region or deregistering it frees its ranges. */
 	assert_int_equal(revoke(leg, keys[1], 0, 0), 0);
 	for (uint64_t n = 0; n < SRDMA_MAX_REVOKED - 1; n++)
 		assert_int_equal(revoke(leg, keys[1], 2 * n, 1), 0);
@@ -114,7 +119,7 @@ static void test_revoked_ranges(void **state)
 		assert_int_equal(revoke(leg, keys[FULL], 2 * n, 1), 0);
 	assert_int_equal(revoke(leg, keys[1], REGION / BLOCK - 1, 1), 0);
 	assert_int_equal(revoke(leg, keys[3], 0, 0), 0);
-	/* Another leg has a count of its own. */
+	/* Each leg has its own count. */
 	other = open_leg();
 	assert_int_equal(revoke(other, add(other), 0, 1), 0);
 	assert_int_equal(other->revoked, 1);
@@ -126,7 +131,7 @@ static void test_revoked_ranges(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_revoked_ranges),
+		cmocka_unit_test(test_revoked_ranges_of_leg_are_limited),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,14 @@
 /*
- * Storms: see storm.h. SRDMA_SEED=N runs the one seed N, in this process;
- * SRDMA_SEEDS=N runs so many, from SRDMA_FIRST (1) on, in SRDMA_JOBS processes
- * (one per core). The first seed that fails is the same whatever their number.
+ * Simulations, see storm.h. SRDMA_SEED=N runs the one seed N in this process.
+ * SRDMA_SEEDS=N runs N seeds, starting at SRDMA_FIRST (1), in SRDMA_JOBS
+ * processes (one per core). The first failing seed is the same for any number
+ * of processes.
+ *
+ * SRDMA_DIGESTS=FILE writes a line "SEED SHA256" for each seed, in the order of
+ * seeds. The digest covers a trace of each packet committed to either wire, each
+ * completion record that a host polls, each DMA and each connect, with bytes and
+ * virtual time (storm_trace.c). It depends on the seed and the code under test
+ * only: `make digests` before and after a change shows whether behaviour changed.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -26,16 +33,18 @@
 enum {
 	SEEDS = 200,
 	JOBS = 64,
-	MANY = 1000,	/* seeds whose average tells something */
-	PACKETS = 4500, /* of a seed, on the average, at the least */
+	MANY = 1000,	/* seeds for a meaningful average */
+	PACKETS = 4500, /* minimal average of packets per seed */
 };
 
-/* What the processes share. */
+/* Shared memory of the processes. */
 struct race {
-	_Atomic uint64_t next, end; /* seeds that nobody has run */
-	_Atomic uint64_t failed;    /* the first that did */
+	_Atomic uint64_t next, end; /* seeds that no process has taken yet */
+	_Atomic uint64_t failed;    /* lowest failing seed */
 	_Atomic uint64_t packets, rekeys, dials, atomics, crashes;
 	_Atomic uint64_t running[JOBS];
+	uint64_t first;
+	uint8_t digest[][STORM_DIGEST_LEN]; /* from seed first on, if traced */
 };
 
 static struct race *race;
@@ -45,13 +54,13 @@ static volatile uint64_t running;
 int srdma_mutant;
 #endif
 
-/* Of a sanitizer that stops the program. */
+/* callback of a sanitizer that stops the program */
 void __sanitizer_set_death_callback(void (*callback)(void))
 	__attribute__((weak));
 
 static void tell_seed(void)
 {
-	print_error("SRDMA_SEED=%" PRIu64 " shows it again\n", running);
+	print_error("SRDMA_SEED=%" PRIu64 " reproduces it\n", running);
 }
 
 static void on_abort(int sig)
@@ -67,7 +76,7 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
 	return text && *text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* SRDMA_MUTANT=N in a build that has mutants. */
+/* SRDMA_MUTANT=N selects a mutant in a build with mutants. */
 static void choose_mutant(void)
 {
 	uint64_t n = number_of("SRDMA_MUTANT", 0);
@@ -86,9 +95,9 @@ static void run(uint64_t seed, struct storm_sum *sum)
 	storm_run(seed, sum);
 }
 
-/* --- many seeds ------------------------------------------------------------ */
+/* --- many seeds ----------------------------------------------------------- */
 
-/* A process takes seeds until there is none, or an earlier one failed. */
+/* A process takes seeds until none is left or an earlier seed failed. */
 static void take_seeds(int job)
 {
 	struct storm_sum sum;
@@ -98,6 +107,9 @@ static void take_seeds(int job)
 	       seed < race->failed) {
 		race->running[job] = seed;
 		run(seed, &sum);
+		if (storm_traced)
+			memcpy(race->digest[seed - race->first], sum.digest,
+			       sizeof(sum.digest));
 		atomic_fetch_add(&race->packets, sum.packets);
 		atomic_fetch_add(&race->rekeys, sum.rekeys);
 		atomic_fetch_add(&race->dials, sum.dials);
@@ -107,7 +119,10 @@ static void take_seeds(int job)
 	race->running[job] = 0;
 }
 
-/* Its words go to a file, that of the first failure are shown. */
+/*
+ * The output of each process goes to a file. That of the lowest failing seed is
+ * shown.
+ */
 static pid_t start(int job, FILE *words)
 {
 	pid_t pid;
@@ -120,7 +135,7 @@ static pid_t start(int job, FILE *words)
 	if (dup2(fileno(words), STDOUT_FILENO) < 0 ||
 	    dup2(fileno(words), STDERR_FILENO) < 0)
 		_exit(1);
-	take_seeds(job); /* a failure ends this as that of the test */
+	take_seeds(job); /* a failed check exits the process */
 	exit(0);
 }
 
@@ -134,7 +149,7 @@ static void show(FILE *words)
 			print_error("%s", line);
 }
 
-/* 1: it failed, and with an earlier seed than all before. */
+/* Returns 1 if the process failed with the lowest seed so far. */
 static int failed_first(int job, int status)
 {
 	uint64_t seed;
@@ -143,8 +158,7 @@ static int failed_first(int job, int status)
 		return 0;
 	seed = race->running[job];
 	if (WIFSIGNALED(status))
-		print_error("signal %d: SRDMA_SEED=%" PRIu64
-			    " shows it again\n",
+		print_error("signal %d: SRDMA_SEED=%" PRIu64 " reproduces it\n",
 			    WTERMSIG(status), seed);
 	if (seed >= race->failed)
 		return 0;
@@ -177,17 +191,41 @@ static void run_jobs(int jobs)
 		fclose(words[i]);
 }
 
+static size_t race_len(uint64_t seeds)
+{
+	return sizeof(*race) + (storm_traced ? seeds * STORM_DIGEST_LEN : 0);
+}
+
 static void open_race(uint64_t first, uint64_t seeds)
 {
-	race = mmap(NULL, sizeof(*race), PROT_READ | PROT_WRITE,
+	race = mmap(NULL, race_len(seeds), PROT_READ | PROT_WRITE,
 		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(race != MAP_FAILED);
-	race->next = first;
+	race->next = race->first = first;
 	race->end = first + seeds;
 	race->failed = UINT64_MAX;
 }
 
-static void test_storms(void **state)
+/* Writes the digests of the seeds from first on to SRDMA_DIGESTS. */
+static void write_digests(uint64_t first, uint64_t seeds,
+			  uint8_t digest[][STORM_DIGEST_LEN])
+{
+	FILE *f;
+
+	if (!storm_traced)
+		return;
+	f = fopen(getenv("SRDMA_DIGESTS"), "w");
+	assert_non_null(f);
+	for (uint64_t i = 0; i < seeds; i++) {
+		fprintf(f, "%" PRIu64 " ", first + i);
+		for (int k = 0; k < STORM_DIGEST_LEN; k++)
+			fprintf(f, "%02x", digest[i][k]);
+		fputc('\n', f);
+	}
+	assert_int_equal(fclose(f), 0);
+}
+
+static void test_simulations(void **state)
 {
 	const uint64_t first = number_of("SRDMA_FIRST", 1);
 	const uint64_t seeds = number_of("SRDMA_SEEDS", SEEDS);
@@ -200,27 +238,32 @@ static void test_storms(void **state)
 	choose_mutant();
 	if (getenv("SRDMA_SEED")) {
 		run(number_of("SRDMA_SEED", 1), &sum);
+		write_digests(running, 1, &sum.digest);
 		print_message("%" PRIu64 " packets\n", sum.packets);
 		return;
 	}
 	open_race(first, seeds);
 	run_jobs((int)(jobs < JOBS ? jobs : JOBS));
 	if (race->failed != UINT64_MAX)
-		fail_msg("SRDMA_SEED=%" PRIu64 " %s shows it again",
+		fail_msg("SRDMA_SEED=%" PRIu64 " %s reproduces it",
 			 race->failed, program_invocation_name);
+	write_digests(first, seeds, race->digest);
 	each = seeds ? race->packets / seeds : 0;
-	print_message("%" PRIu64 " storms of %" PRIu64 " packets each, %" PRIu64
-		      " epochs, %" PRIu64 " atomics, %" PRIu64
-		      " wires connected again, %" PRIu64 " crashes\n",
+	print_message("%" PRIu64 " simulations of %" PRIu64
+		      " packets each, %" PRIu64 " epochs, %" PRIu64
+		      " atomics, %" PRIu64 " reconnects, %" PRIu64 " crashes\n",
 		      seeds, each, race->rekeys, race->atomics, race->dials,
 		      race->crashes);
 	if (seeds >= MANY)
 		assert_true(each >= PACKETS);
-	munmap(race, sizeof(*race));
+	munmap(race, race_len(seeds));
 }
 
-/* A seed is all that decides: what fails fails again. */
-static void test_again(void **state)
+/*
+ * A seed determines a simulation completely, so that a failure can be
+ * reproduced.
+ */
+static void test_same_seed_gives_same_result(void **state)
 {
 	struct storm_sum a, b;
 
@@ -235,15 +278,16 @@ static void test_again(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_again),
-		cmocka_unit_test(test_storms),
+		cmocka_unit_test(test_same_seed_gives_same_result),
+		cmocka_unit_test(test_simulations),
 	};
 	int one = getenv("SRDMA_SEED") || getenv("SRDMA_MUTANT");
 
+	storm_traced = getenv("SRDMA_DIGESTS") != NULL;
 	if (__sanitizer_set_death_callback)
 		__sanitizer_set_death_callback(tell_seed);
 	signal(SIGABRT, on_abort);
-	/* What a storm had the next one takes, and no page is made anew. */
+	/* Keep freed memory for the next simulation, to avoid page faults. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 30);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
 	return _cmocka_run_group_tests("storms", tests + one, 2 - (size_t)one,

@@ -1,6 +1,6 @@
 /*
- * What is lost is sent again (docs/protocol.md 5.1, 5.3, 5.4): each kind of
- * packet lost once, at each place in a message, and everything lost at random.
+ * Loss recovery (docs/protocol.md 5.1, 5.3, 5.4): each kind of packet is lost
+ * once, at each position in a message, and all kinds are lost at random.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,16 +15,17 @@
 
 enum { SLOT = 65536, HALF = SLOT / 2, ANY = 0xff, DAY_MS = 86400000 };
 
-/* Which packets a wire loses, and what it saw of all. */
+/* The packets that a wire loses, and statistics of all packets. */
 struct loss {
 	int side;
-	uint8_t opcode, kind; /* of an ACKNOWLEDGE; else ANY */
-	int skip, count;      /* passes skip, then loses count */
-	int lose_last;	      /* and one WRITE_LAST */
-	int lose_answers;     /* and all data of READs */
+	uint8_t opcode, kind; /* ack kind of an ACKNOWLEDGE; else ANY */
+	int skip, count;      /* passes `skip` packets, then loses `count` */
+	int lose_last;	      /* also loses so many WRITE_LAST */
+	int lose_answers;     /* also loses all READ responses */
 	int lost;
-	uint32_t one_in;      /* of everything, instead */
-	uint32_t swap_one_in; /* of everything, so many change places */
+	uint32_t one_in; /* instead: loses one in so many of all packets */
+	/* one in so many of all packets is swapped with the next */
+	uint32_t swap_one_in;
 	uint64_t random;
 	uint32_t psn[2];
 	int seen[2];
@@ -43,7 +44,7 @@ static uint32_t below(struct loss *l, uint32_t n)
 	return (uint32_t)(l->random >> 33) % n;
 }
 
-/* Each side's numbers go up by one, whatever happens to its packets. */
+/* The packet numbers of each side are consecutive, including lost packets. */
 static void count_number(struct loss *l, int side, uint32_t psn)
 {
 	if (l->seen[side]++)
@@ -93,7 +94,7 @@ static void defaults(struct world *w)
 	w->p.wire.fate = lose;
 }
 
-/* As workers do that have nothing to do: sleep until a timer. */
+/* Runs like idle workers: sleeps until the next timer. */
 static void sleep_until_due(struct pair *p)
 {
 	uint64_t next = SRDMA_NEVER;
@@ -110,7 +111,7 @@ static void sleep_until_due(struct pair *p)
 	pair_run(p, 1);
 }
 
-/* Whatever happens until then. */
+/* Runs everything that happens within ms. */
 static void pass_ms(struct pair *p, uint64_t ms)
 {
 	uint64_t end = p->now + ms * 1000000;
@@ -119,7 +120,7 @@ static void pass_ms(struct pair *p, uint64_t ms)
 		sleep_until_due(p);
 }
 
-/* Until side has a record. */
+/* Runs until side has a record. */
 static void await(struct pair *p, int side, struct srdma_record *r)
 {
 	for (int i = 0; i < 100000; i++) {
@@ -140,7 +141,7 @@ static void await_end(struct pair *p, int side, uint64_t id, uint32_t reason)
 	assert_int_equal(r.vendor_err, reason);
 }
 
-/* Nothing has been said yet. */
+/* Opens the relays and installs the keys; no packet has been sent yet. */
 static void begin_world(struct world *w)
 {
 	struct srdma_qp_keys k;
@@ -188,8 +189,8 @@ static void fill(uint8_t *m, uint32_t len, uint64_t seed)
 }
 
 /*
- * Request i of a batch: it moves len bytes from or to slot i of both
- * memories, WRITE and SEND in its first half, READ in its second.
+ * Request i of a batch: it moves len bytes between slot i of both memories.
+ * WRITE and SEND use the first half of the slot, READ the second.
  */
 struct job {
 	uint8_t op;
@@ -232,7 +233,7 @@ static void post_job(struct pair *p, int side, uint32_t i, const struct job *j)
 	if (j->op != SRDMA_DESC_SEND && j->op != SRDMA_DESC_SEND_IMM)
 		d.remote_addr = (uintptr_t)slot_of(p, !side, i, j->op);
 	pair_post(p, side, d,
-		  j->len <= SRDMA_MAX_IMMEDIATE && j->op != SRDMA_DESC_READ
+		  j->len <= SRDMA_MAX_INLINE && j->op != SRDMA_DESC_READ
 			  ? slot_of(p, side, i, j->op)
 			  : NULL);
 }
@@ -268,12 +269,12 @@ static void run_jobs(struct world *w, int side, const struct job *jobs,
 
 struct one {
 	const char *name;
-	uint8_t op; /* of the request */
+	uint8_t op; /* opcode of the request */
 	uint32_t len;
-	int side; /* who loses, */
+	int side; /* side that sends the lost packet */
 	uint8_t opcode, kind;
 	int skip;
-	int by_timer; /* nothing follows that would tell */
+	int by_timer; /* 1: only a timeout reveals the loss */
 };
 
 static const struct one ones[] = {
@@ -313,7 +314,7 @@ static const struct one ones[] = {
 	  SRDMA_ACK_ACK, 0, 1 },
 };
 
-static void test_one_lost(void **state)
+static void test_one_lost_packet_is_resent(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(ones) / sizeof(*ones); i++) {
@@ -323,7 +324,7 @@ static void test_one_lost(void **state)
 
 		defaults(&w);
 		open_world(&w);
-		if (takes_recv(o->op)) /* its credit is not what is lost */
+		if (takes_recv(o->op)) /* delivers the credit first */
 			pass_ms(&w.p, 1);
 		w.loss = (struct loss){ .side = o->side,
 					.opcode = o->opcode,
@@ -340,8 +341,8 @@ static void test_one_lost(void **state)
 	}
 }
 
-/* The same packet is lost again and again: the timer doubles. */
-static void test_lost_often(void **state)
+/* The same packet is lost repeatedly: the timeout doubles. */
+static void test_repeated_loss_doubles_timeout(void **state)
 {
 	const struct job job = { SRDMA_DESC_WRITE, 1000 };
 	struct world w;
@@ -363,8 +364,11 @@ static void test_lost_often(void **state)
 	pair_close(&w.p);
 }
 
-/* All but the first packet of a message are lost: one timer tells of all. */
-static void test_lost_tail(void **state)
+/*
+ * All packets of a message but the first are lost: one timeout recovers all of
+ * them.
+ */
+static void test_lost_tail_is_resent_after_one_timeout(void **state)
 {
 	const struct job job = { SRDMA_DESC_WRITE, 32000 };
 	struct world w;
@@ -384,9 +388,9 @@ static void test_lost_tail(void **state)
 	pair_close(&w.p);
 }
 
-/* --- OPEN and its ack ------------------------------------------------------ */
+/* --- OPEN and its ack ----------------------------------------------------- */
 
-static void test_open_lost(void **state)
+static void test_lost_open_is_resent(void **state)
 {
 	const struct job job = { SRDMA_DESC_WRITE, 5000 };
 
@@ -410,11 +414,13 @@ static void test_open_lost(void **state)
 	}
 }
 
-/* --- the first round trip --------------------------------------------------- */
+/* --- the first round trip ------------------------------------------------- */
 
-/* A PING of a quiet QP that was lost says nothing of the round trip: what is
- * lost next costs no more for it, whoever speaks first. */
-static void test_ping_lost(void **state)
+/*
+ * A lost PING of an idle QP does not change the RTT estimate: a later loss is
+ * repaired as fast as before, whichever end sends first.
+ */
+static void test_lost_ping_keeps_rtt_estimate(void **state)
 {
 	const struct job job = { SRDMA_DESC_WRITE, 100 };
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .length = 1 };
@@ -448,9 +454,11 @@ static void test_ping_lost(void **state)
 	}
 }
 
-/* A quiet QP whose pings are lost asks again, more often: five that are lost in
- * turn do not end it. */
-static void test_pings_lost(void **state)
+/*
+ * An idle QP sends lost PINGs again at shorter intervals: five lost in a row do
+ * not end it.
+ */
+static void test_five_lost_pings_keep_qp(void **state)
 {
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .length = 1 };
 	struct world w;
@@ -475,8 +483,8 @@ static int is_open(struct pair *p)
 	       pair_state(p, 1, 0, NULL) == SRDMA_QP_RTS;
 }
 
-/* Before a round trip was measured a loss costs little more than after. */
-static void test_first_lost(void **state)
+/* A loss before the first RTT sample costs little more than a later one. */
+static void test_loss_before_first_rtt_sample(void **state)
 {
 	const struct job job = { SRDMA_DESC_WRITE, 100 };
 	static const struct loss losses[] = {
@@ -512,9 +520,11 @@ static void test_first_lost(void **state)
 	}
 }
 
-/* On a long wire the first time-outs are too early, a few of them; then the
- * round trip is known. */
-static void test_long_wire(void **state)
+/*
+ * On a wire with long latency a few first timeouts are spurious, until the RTT
+ * is known.
+ */
+static void test_spurious_timeouts_on_long_wire_stop(void **state)
 {
 	const struct job jobs[] = { { SRDMA_DESC_WRITE, 30000 },
 				    { SRDMA_DESC_SEND, 30000 },
@@ -546,8 +556,8 @@ static void test_long_wire(void **state)
 
 /* --- credit, PING, NAK, CLOSE --------------------------------------------- */
 
-/* The news of a receive is lost, and the PING that asks for it too. */
-static void test_credit_lost(void **state)
+/* The credit of a RECV is lost, and then the PING that asks for it. */
+static void test_lost_credit_is_probed(void **state)
 {
 	(void)state;
 	for (int pings = 0; pings < 3; pings++) {
@@ -578,15 +588,18 @@ static void test_credit_lost(void **state)
 		await_end(&w.p, 1, 8, SRDMA_REASON_NONE);
 		assert_int_equal(w.loss.lost, pings);
 		assert_int_equal(stats(&w, 0)->timeouts, pings + 1);
-		assert_int_equal(stats(&w, 1)->rnr_sent, 0); /* it is ready */
+		/* a RECV is posted */
+		assert_int_equal(stats(&w, 1)->rnr_sent, 0);
 		assert_int_equal(resent(&w), 0);
 		pair_close(&w.p);
 	}
 }
 
-/* Who waits for a receive that is not posted asks less and less often, is told
- * that the peer is not ready, and goes on when it is. */
-static void test_starving_is_quiet(void **state)
+/*
+ * A sender that waits for a RECV probes less and less often, gets RNR
+ * responses, and continues when a RECV is posted.
+ */
+static void test_probes_for_recv_back_off(void **state)
 {
 	struct world w;
 	struct srdma_desc d = { .opcode = SRDMA_DESC_SEND, .length = 600 };
@@ -614,11 +627,10 @@ static void test_starving_is_quiet(void **state)
 }
 
 /*
- * The answers of a READ never come, while everything else does: acks of its
- * requests, and news of receives. It is asked less and less often, up to once
- * per second, until its deadline.
+ * All responses of a READ are lost, but acks and credits arrive. Its request is
+ * repeated less and less often, up to once per second, until its deadline.
  */
-static void test_unanswered_is_quiet(void **state)
+static void test_unanswered_read_backs_off(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 4; i++) {
@@ -653,7 +665,7 @@ static void test_unanswered_is_quiet(void **state)
 	}
 }
 
-static void test_nak_lost(void **state)
+static void test_lost_nak_is_repeated(void **state)
 {
 	struct world w;
 	struct srdma_desc d = { .opcode = SRDMA_DESC_WRITE,
@@ -676,8 +688,8 @@ static void test_nak_lost(void **state)
 	pair_close(&w.p);
 }
 
-/* A CLOSE is said again to who says something. */
-static void test_close_lost(void **state)
+/* A CLOSE is repeated to a peer that still sends. */
+static void test_lost_close_is_repeated(void **state)
 {
 	struct world w;
 	struct srdma_desc bad = { .opcode = SRDMA_DESC_WRITE,
@@ -705,7 +717,7 @@ static void test_close_lost(void **state)
 	pair_close(&w.p);
 }
 
-/* --- everything ------------------------------------------------------------ */
+/* --- random losses -------------------------------------------------------- */
 
 static void choose(struct loss *l, struct job *jobs, uint32_t n)
 {
@@ -728,7 +740,7 @@ static void run_batches(struct world *w, int batches)
 	}
 }
 
-static void test_one_in_ten_lost(void **state)
+static void test_random_losses(void **state)
 {
 	struct world w;
 
@@ -743,8 +755,8 @@ static void test_one_in_ten_lost(void **state)
 	pair_close(&w.p);
 }
 
-/* Small packets, a small window, and one part at a time. */
-static void test_narrow(void **state)
+/* small packets, a small window, and one read chunk at a time */
+static void test_random_losses_with_small_limits(void **state)
 {
 	struct world w;
 
@@ -762,8 +774,8 @@ static void test_narrow(void **state)
 	}
 }
 
-/* On a wire that may reorder, what is only late is not sent again. */
-static void test_reordered(void **state)
+/* On a wire that may reorder, late packets are not sent again. */
+static void test_late_packets_are_not_resent(void **state)
 {
 	(void)state;
 	for (uint32_t loses = 0; loses < 2; loses++) {
@@ -777,16 +789,18 @@ static void test_reordered(void **state)
 		w.loss.one_in = loses ? 10 : 0;
 		run_batches(&w, 20);
 		assert_true(loses ? w.loss.lost > 50 && resent(&w) > 50
-				  : resent(&w) < 20); /* of the last ones */
+				  /* spurious at the end of a batch */
+				  : resent(&w) < 20);
 		pair_close(&w.p);
 	}
 }
 
-/* Nothing is sent twice without cause. */
-static void test_clean(void **state)
+/* Without loss no packet is sent twice. */
+static void test_no_loss_no_resend(void **state)
 {
 	(void)state;
-	for (uint32_t polls = 0; polls < 8; polls += 3) { /* see pair_settle */
+	/* settles within pair_settle */
+	for (uint32_t polls = 0; polls < 8; polls += 3) {
 		struct world w;
 
 		defaults(&w);
@@ -806,7 +820,7 @@ static void test_clean(void **state)
 }
 
 /* A QP with nothing outstanding sets no timer. */
-static void test_idle_sleeps(void **state)
+static void test_idle_qp_sets_no_timer(void **state)
 {
 	const struct job job = { SRDMA_DESC_READ, 20000 };
 	struct world w;
@@ -822,7 +836,7 @@ static void test_idle_sleeps(void **state)
 	pair_close(&w.p);
 }
 
-/* A full ring is no loss: the time counts from when a packet left. */
+/* A full wire is no loss: the timeout starts when a packet leaves. */
 static int full;
 static int is_full(void *ctx, int side)
 {
@@ -830,7 +844,7 @@ static int is_full(void *ctx, int side)
 	return full && side == 0;
 }
 
-static void test_blocked_is_not_lost(void **state)
+static void test_full_wire_is_no_loss(void **state)
 {
 	const struct job jobs[] = { { SRDMA_DESC_WRITE, 20000 },
 				    { SRDMA_DESC_READ, 20000 } };
@@ -852,8 +866,11 @@ static void test_blocked_is_not_lost(void **state)
 	pair_close(&w.p);
 }
 
-/* Nobody answers: few packets are sent, and the request ends in time. */
-static void test_silence(void **state)
+/*
+ * Without any response few packets are sent, and the request fails at its
+ * deadline.
+ */
+static void test_no_response_ends_at_deadline(void **state)
 {
 	struct world w;
 	struct srdma_desc d = { .opcode = SRDMA_DESC_WRITE,
@@ -876,15 +893,17 @@ static void test_silence(void **state)
 	pair_close(&w.p);
 }
 
-/* --- packet numbers far ahead of what the peer told ------------------------ */
+/* --- packet numbers far ahead of the last acked one ----------------------- */
 
 static struct srdma_qp *qp_of(struct world *w, int side)
 {
 	return srdma_relay_qp(w->p.side[side].relay, w->p.side[side].qp[0].qpn);
 }
 
-/* Who only acknowledges is told too, when its acks ask for it. */
-static void test_asks_to_be_told(void **state)
+/*
+ * An end that only sends acks asks for an ack when its numbers are far ahead.
+ */
+static void test_far_ahead_asks_for_ack(void **state)
 {
 	const struct job job = { SRDMA_DESC_WRITE, 20000 };
 	struct world w;
@@ -907,8 +926,11 @@ static void test_asks_to_be_told(void **state)
 	pair_close(&w.p);
 }
 
-/* Too far ahead: a packet per RTO, until an ack comes through. */
-static void test_too_far_ahead(void **state)
+/*
+ * If the packet number is too far ahead, one packet per RTO is sent until an
+ * ack arrives.
+ */
+static void test_too_far_ahead_sends_one_packet_per_rto(void **state)
 {
 	const struct job job = { SRDMA_DESC_WRITE, 30000 };
 	struct world w;
@@ -938,28 +960,28 @@ static void test_too_far_ahead(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_lost),
-		cmocka_unit_test(test_lost_often),
-		cmocka_unit_test(test_lost_tail),
-		cmocka_unit_test(test_open_lost),
-		cmocka_unit_test(test_first_lost),
-		cmocka_unit_test(test_long_wire),
-		cmocka_unit_test(test_ping_lost),
-		cmocka_unit_test(test_pings_lost),
-		cmocka_unit_test(test_credit_lost),
-		cmocka_unit_test(test_starving_is_quiet),
-		cmocka_unit_test(test_unanswered_is_quiet),
-		cmocka_unit_test(test_nak_lost),
-		cmocka_unit_test(test_close_lost),
-		cmocka_unit_test(test_one_in_ten_lost),
-		cmocka_unit_test(test_narrow),
-		cmocka_unit_test(test_reordered),
-		cmocka_unit_test(test_clean),
-		cmocka_unit_test(test_idle_sleeps),
-		cmocka_unit_test(test_blocked_is_not_lost),
-		cmocka_unit_test(test_silence),
-		cmocka_unit_test(test_asks_to_be_told),
-		cmocka_unit_test(test_too_far_ahead),
+		cmocka_unit_test(test_one_lost_packet_is_resent),
+		cmocka_unit_test(test_repeated_loss_doubles_timeout),
+		cmocka_unit_test(test_lost_tail_is_resent_after_one_timeout),
+		cmocka_unit_test(test_lost_open_is_resent),
+		cmocka_unit_test(test_loss_before_first_rtt_sample),
+		cmocka_unit_test(test_spurious_timeouts_on_long_wire_stop),
+		cmocka_unit_test(test_lost_ping_keeps_rtt_estimate),
+		cmocka_unit_test(test_five_lost_pings_keep_qp),
+		cmocka_unit_test(test_lost_credit_is_probed),
+		cmocka_unit_test(test_probes_for_recv_back_off),
+		cmocka_unit_test(test_unanswered_read_backs_off),
+		cmocka_unit_test(test_lost_nak_is_repeated),
+		cmocka_unit_test(test_lost_close_is_repeated),
+		cmocka_unit_test(test_random_losses),
+		cmocka_unit_test(test_random_losses_with_small_limits),
+		cmocka_unit_test(test_late_packets_are_not_resent),
+		cmocka_unit_test(test_no_loss_no_resend),
+		cmocka_unit_test(test_idle_qp_sets_no_timer),
+		cmocka_unit_test(test_full_wire_is_no_loss),
+		cmocka_unit_test(test_no_response_ends_at_deadline),
+		cmocka_unit_test(test_far_ahead_asks_for_ack),
+		cmocka_unit_test(test_too_far_ahead_sends_one_packet_per_rto),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

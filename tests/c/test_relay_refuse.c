@@ -1,4 +1,4 @@
-/* What the relay refuses, and how each refusal ends at both hosts. */
+/* Refusals of the relay, and their errors at both hosts. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static void open_pair(struct pair *p)
 	pair_connect(p, 0);
 }
 
-/* The QP event of a QP that went to error. */
+/* Expects the QP event of a QP that went to error. */
 static void expect_event(struct pair *p, int side, uint32_t reason)
 {
 	struct srdma_record r;
@@ -56,8 +56,10 @@ static uint32_t new_mr(struct pair *p, int side, uint32_t access,
 	return key;
 }
 
-/* One refused request: NAK, its reason at the initiator, flush of the next,
- * both QPs in error, memory untouched. */
+/*
+ * Expects one refused request: a NAK, its reason at the requester, the next
+ * request flushed, both QPs in error, memory unchanged.
+ */
 static void refused(struct pair *p, struct srdma_desc d, uint32_t reason)
 {
 	struct srdma_desc next = request(p, SRDMA_DESC_WRITE, 16);
@@ -81,7 +83,7 @@ static void refused(struct pair *p, struct srdma_desc d, uint32_t reason)
 		assert_int_equal(p->side[1].memory[i], 0x55);
 		assert_int_equal(p->side[0].memory[i], 0x66);
 	}
-	/* Later requests flush at once. */
+	/* Later requests are flushed at once. */
 	next.id = 3;
 	pair_post(p, 0, next, NULL);
 	pair_settle(p);
@@ -89,13 +91,13 @@ static void refused(struct pair *p, struct srdma_desc d, uint32_t reason)
 	pair_expect_none(p, 0);
 }
 
-static void test_memory_checks(void **state)
+static void test_remote_access_checks(void **state)
 {
 	enum { BASE = 0, SIZE = 8192 };
 	static const struct {
 		uint8_t op;
-		uint32_t access; /* of an 8 KiB region, 0: none at all */
-		uint64_t at;	 /* from its base */
+		uint32_t access; /* access of an 8 KiB region, 0: no region */
+		uint64_t at;	 /* offset from its base */
 		uint32_t len;
 		uint32_t reason;
 	} rows[] = {
@@ -134,8 +136,8 @@ static void test_memory_checks(void **state)
 	}
 }
 
-/* An address near 2^64 whose end would wrap around. */
-static void test_wrapping_address(void **state)
+/* The end of the range would overflow 2^64. */
+static void test_address_overflow_is_refused(void **state)
 {
 	struct pair p;
 	struct srdma_desc d;
@@ -151,7 +153,7 @@ static void test_wrapping_address(void **state)
 	pair_close(&p);
 }
 
-static void test_scope_and_pd(void **state)
+static void test_other_scope_or_pd_is_refused(void **state)
 {
 	struct pair p;
 	struct srdma_desc d;
@@ -172,7 +174,8 @@ static void test_scope_and_pd(void **state)
 	d.qpn = p.side[0].qp[1].qpn;
 	pair_post(&p, 0, d, NULL);
 	pair_settle(&p);
-	pair_expect(&p, 0, 1, SRDMA_REASON_NONE); /* its own QP may */
+	/* the QP of its scope has access */
+	pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
 	d.qpn = 0;
 	refused(&p, d, SRDMA_REASON_QP_SCOPE);
 	pair_close(&p);
@@ -189,7 +192,7 @@ static void test_scope_and_pd(void **state)
 	pair_close(&p);
 }
 
-static void test_local_key(void **state)
+static void test_local_access_checks(void **state)
 {
 	static const struct {
 		uint8_t op;
@@ -223,8 +226,8 @@ static void test_local_key(void **state)
 	}
 }
 
-/* A region that goes while a message is under way refuses the rest. */
-static void test_deregister_under_way(void **state)
+/* A region that is deregistered during a WRITE refuses the rest of it. */
+static void test_deregistered_region_refuses_rest_of_write(void **state)
 {
 	struct pair p;
 	struct srdma_desc d;
@@ -254,7 +257,7 @@ static void test_deregister_under_way(void **state)
 	pair_close(&p);
 }
 
-static void test_receive_too_short(void **state)
+static void test_too_short_recv_fails_both_ends(void **state)
 {
 	struct pair p;
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV, .id = 9 };
@@ -278,7 +281,7 @@ static void test_receive_too_short(void **state)
 	pair_close(&p);
 }
 
-static void test_receive_into_nothing(void **state)
+static void test_recv_with_bad_key_fails_send(void **state)
 {
 	struct pair p;
 	struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV,
@@ -299,7 +302,7 @@ static void test_receive_into_nothing(void **state)
 	pair_close(&p);
 }
 
-static void test_deadline_without_receive(void **state)
+static void test_send_without_recv_fails_at_deadline(void **state)
 {
 	struct pair p;
 
@@ -317,11 +320,11 @@ static void test_deadline_without_receive(void **state)
 	pair_close(&p);
 }
 
-/* --- the wire ---------------------------------------------------------- */
+/* --- wire ----------------------------------------------------------------- */
 
 struct meddler {
 	int armed;
-	int what; /* 0 drop, 1 flip a bit of the last byte, 2 twice */
+	int what; /* 0: drop, 1: flip a bit in the middle, 2: send twice */
 	int side;
 	int count;
 };
@@ -342,8 +345,8 @@ static enum srdma_mem_fate meddle(void *ctx, struct srdma_mem_datagram *d)
 	return SRDMA_MEM_PASS;
 }
 
-/* Loss and tampering: counted, and what is missing comes again. */
-static void test_lost_and_flipped(void **state)
+/* Loss and tampering are counted, and the packet is sent again. */
+static void test_lost_or_changed_packet_is_resent(void **state)
 {
 	(void)state;
 	for (int what = 0; what < 2; what++) {
@@ -372,7 +375,7 @@ static void test_lost_and_flipped(void **state)
 	}
 }
 
-static void test_replayed(void **state)
+static void test_replayed_packets_are_refused(void **state)
 {
 	struct meddler m = { 0 };
 	struct pair p;
@@ -403,8 +406,8 @@ static enum srdma_mem_call nobody(void *ctx, int side)
 	return SRDMA_MEM_IMPOSSIBLE;
 }
 
-/* For ever: who connects is refused. */
-static void test_wire_cut(void **state)
+/* Cuts the connection for good: every connect is refused. */
+static void test_lost_wire_fails_both_ends(void **state)
 {
 	struct pair p;
 	struct srdma_qp *qp;
@@ -428,7 +431,7 @@ static void test_wire_cut(void **state)
 	pair_close(&p);
 }
 
-static void test_black_hole(void **state)
+static void test_silent_peer_ends_qp(void **state)
 {
 	struct meddler m = { 0 };
 	struct pair p;
@@ -452,8 +455,8 @@ static void test_black_hole(void **state)
 	pair_close(&p);
 }
 
-/* A QP of a stranger, in no state for packets, or without a header. */
-static void test_datagrams_of_nobody(void **state)
+/* Datagrams without a header, for an unknown QP, or for a QP without keys. */
+static void test_stray_datagrams_are_counted(void **state)
 {
 	struct pair p;
 	struct srdma_qp *qp;
@@ -480,9 +483,9 @@ static void test_datagrams_of_nobody(void **state)
 	pair_close(&p);
 }
 
-/* --- verified packets that no honest relay sends ------------------------ */
+/* --- verified packets that no correct relay sends ------------------------- */
 
-/* Seal a packet with side 0's session and put it before side 1. */
+/* Seals a packet with side 0's session and injects it at side 1. */
 static void forge(struct pair *p, struct srdma_packet pkt, const void *payload)
 {
 	struct srdma_qp *a =
@@ -490,19 +493,20 @@ static void forge(struct pair *p, struct srdma_packet pkt, const void *payload)
 	struct srdma_qp *b =
 		srdma_relay_qp(p->side[1].relay, p->side[1].qp[0].qpn);
 	uint8_t out[SRDMA_MAX_PACKET];
-	int len =
-		srdma_session_seal(a->session, &pkt, payload, out, sizeof(out));
+	int len;
 
+	pkt.ack.highest_pn = (uint32_t)srdma_session_next_pn(b->session) - 1;
+	len = srdma_session_seal(a->session, &pkt, payload, out, sizeof(out));
 	assert_true(len > 0);
 	assert_int_equal(srdma_port_mem_inject(b->wire, out, (uint32_t)len), 0);
 	pair_settle(p);
 }
 
-/* Packets that are refused together; va is from the region's start on. */
+/* Packets that are refused together. va is an offset in the region. */
 struct illegal {
-	struct srdma_packet first, second; /* opcode 0: no second one */
+	struct srdma_packet first, second; /* opcode 0: none */
 	uint32_t reason;		   /* 0: MALFORMED */
-	uint32_t placed; /* bytes of what was legal, from the start on */
+	uint32_t placed; /* bytes of the legal part, from offset 0 */
 };
 
 #define FIRST                                                                  \
@@ -518,33 +522,33 @@ struct illegal {
 static const struct illegal illegals[] = {
 	/* MIDDLE without FIRST */
 	{ .first = { .opcode = SRDMA_OP_WRITE_MIDDLE, .payload_len = 8 } },
-	/* ONLY shorter than its DMALen */
+	/* ONLY with fewer bytes than its DMALen */
 	{ .first = { .opcode = SRDMA_OP_WRITE_ONLY,
 		     .payload_len = 8,
 		     .dma_len = 9 } },
-	/* FIRST that is the whole message */
+	/* FIRST that holds the whole message */
 	{ .first = { .opcode = SRDMA_OP_WRITE_FIRST,
 		     .payload_len = 8,
 		     .dma_len = 8 } },
-	/* a SEND in the middle of a WRITE */
+	/* a SEND inside a WRITE */
 	{ .first = FIRST,
 	  .second = { .opcode = SRDMA_OP_SEND_LAST,
 		      .offset = 8,
 		      .payload_len = 8 },
 	  .placed = 8 },
-	/* more bytes than the WRITE announced */
+	/* more bytes than the DMALen of the WRITE */
 	{ .first = FIRST,
 	  .second = { .opcode = SRDMA_OP_WRITE_LAST,
 		      .offset = 8,
 		      .payload_len = 9 },
 	  .placed = 8 },
-	/* a READ part above the limit */
+	/* a READ longer than a read chunk */
 	{ .first = { .opcode = SRDMA_OP_READ_REQUEST,
 		     .dma_len = SRDMA_READ_PART + 1 } },
-	/* a SEND nobody gave credit for */
+	/* a SEND without credit */
 	{ .first = { .opcode = SRDMA_OP_SEND_ONLY, .payload_len = 8 },
 	  .reason = SRDMA_REASON_NO_RECV },
-	/* the same with a WRITE with immediate */
+	/* a WRITE with immediate without credit */
 	{ .first = { .opcode = SRDMA_OP_WRITE_ONLY_IMM,
 		     .payload_len = 8,
 		     .dma_len = 8 },
@@ -555,34 +559,34 @@ static const struct illegal illegals[] = {
 		     .dma_len = 8,
 		     .flags = SRDMA_STH_PROOF },
 	  .reason = SRDMA_REASON_PROOF_UNSUPPORTED },
-	/* an atomic in the middle of a READ */
+	/* an atomic inside a READ */
 	{ .first = READ,
 	  .second = { .opcode = SRDMA_OP_FETCH_ADD,
 		      .offset = 8,
 		      .dma_len = 8 } },
-	/* and of a WRITE */
+	/* an atomic inside a WRITE */
 	{ .first = FIRST,
 	  .second = { .opcode = SRDMA_OP_COMPARE_SWAP, .offset = 8 },
 	  .placed = 8 },
 	{ .first = { .opcode = SRDMA_OP_SEND_ONLY_INV, .payload_len = 8 },
 	  .reason = SRDMA_REASON_UNSUPPORTED },
-	/* a message beyond 1 GiB */
+	/* a message longer than 1 GiB */
 	{ .first = { .opcode = SRDMA_OP_WRITE_FIRST,
 		     .payload_len = 8,
 		     .dma_len = SRDMA_MAX_MESSAGE + 1 } },
-	/* a READ that goes on elsewhere */
+	/* a READ that continues at another address */
 	{ .first = READ,
 	  .second = { .opcode = SRDMA_OP_READ_REQUEST,
 		      .offset = 8,
 		      .va = 8,
 		      .dma_len = 8 } },
-	/* bytes that came, and more: cut otherwise */
+	/* duplicate bytes and more: different segmentation */
 	{ .first = FIRST,
 	  .second = { .opcode = SRDMA_OP_WRITE_ONLY,
 		      .payload_len = 16,
 		      .dma_len = 16 },
 	  .placed = 8 },
-	/* the same, of what is kept */
+	/* the same for a packet that is kept */
 	{ .first = { .opcode = SRDMA_OP_WRITE_LAST,
 		     .offset = 4,
 		     .payload_len = 12 },
@@ -590,7 +594,7 @@ static const struct illegal illegals[] = {
 	  .placed = 8 },
 };
 
-/* Seal it for the region at side 1, and put it before that. */
+/* Seals a packet for the region of side 1 and injects it there. */
 static void forge_at(struct pair *p, struct srdma_packet pkt)
 {
 	uint8_t payload[16];
@@ -628,8 +632,8 @@ static void test_illegal_requests(void **state)
 		check_illegal(&illegals[i]);
 }
 
-/* Verified answers and acks to nothing asked change nothing. */
-static void test_unsolicited(void **state)
+/* Verified responses and acks without a request have no effect. */
+static void test_unsolicited_packets_have_no_effect(void **state)
 {
 	static const uint8_t ones[64] = { 1, 1, 1 };
 	struct pair p;
@@ -650,6 +654,7 @@ static void test_unsolicited(void **state)
 	forge(&p, answer, NULL);
 	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_UNSOLICITED), 2);
 	forge(&p, ack, NULL);
+	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_UNSOLICITED), 3);
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 0), NULL);
 	pair_settle(&p);
@@ -657,8 +662,8 @@ static void test_unsolicited(void **state)
 	pair_close(&p);
 }
 
-/* An ack for what was not wholly sent completes nothing. */
-static void test_ack_of_the_unsent(void **state)
+/* An ack for a request that is not completely sent completes nothing. */
+static void test_ack_of_unsent_request_completes_nothing(void **state)
 {
 	struct pair p;
 	struct srdma_desc d;
@@ -686,7 +691,7 @@ static void test_ack_of_the_unsent(void **state)
 	pair_close(&p);
 }
 
-static void test_forgery_limit(void **state)
+static void test_forgery_limit_ends_qp(void **state)
 {
 	struct meddler m = { 0 };
 	struct pair p;
@@ -710,7 +715,7 @@ static void test_forgery_limit(void **state)
 	pair_close(&p);
 }
 
-/* --- hosts -------------------------------------------------------------- */
+/* --- hosts ---------------------------------------------------------------- */
 
 static int fail_dma(void *ctx, const struct srdma_dma *dma, int is_write)
 {
@@ -721,7 +726,7 @@ static int fail_dma(void *ctx, const struct srdma_dma *dma, int is_write)
 	return *countdown && !--*countdown ? -EFAULT : 0;
 }
 
-static void test_dma_failures(void **state)
+static void test_dma_failure_ends_request(void **state)
 {
 	static const struct {
 		uint8_t op;
@@ -756,7 +761,7 @@ static void test_dma_failures(void **state)
 	}
 }
 
-static void test_bad_descriptors(void **state)
+static void test_bad_descriptor_ends_qp(void **state)
 {
 	struct pair p;
 	uint8_t slot[SRDMA_DESC_LEN];
@@ -768,7 +773,7 @@ static void test_bad_descriptors(void **state)
 	open_pair(&p);
 	d = request(&p, SRDMA_DESC_WRITE, 1);
 	d.qpn = p.side[0].qp[0].qpn ^ 1;
-	pair_post(&p, 0, d, NULL); /* of no QP: counted */
+	pair_post(&p, 0, d, NULL); /* unknown QP: counted */
 	pair_settle(&p);
 	assert_int_equal(srdma_relay_stats(p.side[0].relay)
 				 ->reason[SRDMA_REASON_QP_STATE],
@@ -785,7 +790,7 @@ static void test_bad_descriptors(void **state)
 	pair_close(&p);
 }
 
-static void test_queue_overflow(void **state)
+static void test_queue_overflow_ends_qp(void **state)
 {
 	(void)state;
 	for (int recv = 0; recv < 2; recv++) {
@@ -810,7 +815,7 @@ static void test_queue_overflow(void **state)
 	}
 }
 
-static void test_request_before_keys(void **state)
+static void test_request_before_keys_fails(void **state)
 {
 	struct pair p;
 
@@ -824,7 +829,7 @@ static void test_request_before_keys(void **state)
 	pair_close(&p);
 }
 
-static void test_host_dies(void **state)
+static void test_dead_host_ends_its_leg(void **state)
 {
 	(void)state;
 	for (uint32_t slow = 0; slow < 4; slow += 3) {
@@ -848,7 +853,7 @@ static void test_host_dies(void **state)
 	}
 }
 
-static void test_leg_close_and_destroy(void **state)
+static void test_destroy_waits_for_dma(void **state)
 {
 	struct pair p;
 	struct srdma_relay *r;
@@ -869,7 +874,7 @@ static void test_leg_close_and_destroy(void **state)
 	}
 	assert_int_equal(err, 0);
 	assert_true(turns > 0);
-	pair_expect_none(&p, 0); /* a destroyed QP makes no records */
+	pair_expect_none(&p, 0); /* a destroyed QP writes no records */
 	pair_settle(&p);
 	expect_event(&p, 1, SRDMA_REASON_PEER_CLOSED);
 	assert_int_equal(
@@ -881,8 +886,11 @@ static void test_leg_close_and_destroy(void **state)
 	pair_close(&p);
 }
 
-/* The wire ends behind a CLOSE that waits for slow DMA: CLOSE's reason stays. */
-static void test_close_outlives_its_wire(void **state)
+/*
+ * The connection ends after a CLOSE that waits for slow DMA: the reason of the
+ * CLOSE is kept.
+ */
+static void test_reason_of_close_survives_lost_wire(void **state)
 {
 	struct pair p;
 	uint32_t why;
@@ -899,7 +907,8 @@ static void test_close_outlives_its_wire(void **state)
 		pair_run(&p, 1);
 		assert_true(++turns < 100);
 	}
-	pair_run(&p, 20); /* side 1 hears of both, its DMA is under way */
+	/* side 1 receives both while its DMA is in progress */
+	pair_run(&p, 20);
 	assert_null(srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn)->wire);
 	pair_run(&p, 1000);
 	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
@@ -910,30 +919,31 @@ static void test_close_outlives_its_wire(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_memory_checks),
-		cmocka_unit_test(test_wrapping_address),
-		cmocka_unit_test(test_scope_and_pd),
-		cmocka_unit_test(test_local_key),
-		cmocka_unit_test(test_deregister_under_way),
-		cmocka_unit_test(test_receive_too_short),
-		cmocka_unit_test(test_receive_into_nothing),
-		cmocka_unit_test(test_deadline_without_receive),
-		cmocka_unit_test(test_lost_and_flipped),
-		cmocka_unit_test(test_replayed),
-		cmocka_unit_test(test_wire_cut),
-		cmocka_unit_test(test_black_hole),
-		cmocka_unit_test(test_datagrams_of_nobody),
+		cmocka_unit_test(test_remote_access_checks),
+		cmocka_unit_test(test_address_overflow_is_refused),
+		cmocka_unit_test(test_other_scope_or_pd_is_refused),
+		cmocka_unit_test(test_local_access_checks),
+		cmocka_unit_test(
+			test_deregistered_region_refuses_rest_of_write),
+		cmocka_unit_test(test_too_short_recv_fails_both_ends),
+		cmocka_unit_test(test_recv_with_bad_key_fails_send),
+		cmocka_unit_test(test_send_without_recv_fails_at_deadline),
+		cmocka_unit_test(test_lost_or_changed_packet_is_resent),
+		cmocka_unit_test(test_replayed_packets_are_refused),
+		cmocka_unit_test(test_lost_wire_fails_both_ends),
+		cmocka_unit_test(test_silent_peer_ends_qp),
+		cmocka_unit_test(test_stray_datagrams_are_counted),
 		cmocka_unit_test(test_illegal_requests),
-		cmocka_unit_test(test_unsolicited),
-		cmocka_unit_test(test_ack_of_the_unsent),
-		cmocka_unit_test(test_forgery_limit),
-		cmocka_unit_test(test_dma_failures),
-		cmocka_unit_test(test_bad_descriptors),
-		cmocka_unit_test(test_queue_overflow),
-		cmocka_unit_test(test_request_before_keys),
-		cmocka_unit_test(test_host_dies),
-		cmocka_unit_test(test_leg_close_and_destroy),
-		cmocka_unit_test(test_close_outlives_its_wire),
+		cmocka_unit_test(test_unsolicited_packets_have_no_effect),
+		cmocka_unit_test(test_ack_of_unsent_request_completes_nothing),
+		cmocka_unit_test(test_forgery_limit_ends_qp),
+		cmocka_unit_test(test_dma_failure_ends_request),
+		cmocka_unit_test(test_bad_descriptor_ends_qp),
+		cmocka_unit_test(test_queue_overflow_ends_qp),
+		cmocka_unit_test(test_request_before_keys_fails),
+		cmocka_unit_test(test_dead_host_ends_its_leg),
+		cmocka_unit_test(test_destroy_waits_for_dma),
+		cmocka_unit_test(test_reason_of_close_survives_lost_wire),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

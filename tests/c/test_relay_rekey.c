@@ -1,5 +1,7 @@
-/* Epochs of QPs between two relays: new secrets, rotation of K_PD, and what
- * happens where an epoch may not change (docs/protocol.md 3.5, 10). */
+/*
+ * Epochs of QPs between two relays: new secrets, rotation of K_PD, and the
+ * error if a needed epoch cannot begin (docs/protocol.md 3.5, 10).
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +50,7 @@ static void post_write(struct pair *p, int side, uint64_t id, uint32_t len)
 		  NULL);
 }
 
-/* A WRITE of some bytes goes there, and it is they that arrive. */
+/* A WRITE from `side` succeeds and its bytes arrive. */
 static void write_ok(struct pair *p, int side, uint32_t len)
 {
 	static uint8_t seed;
@@ -71,10 +73,10 @@ static int rekey(struct pair *p, int side, enum srdma_direction direction,
 	return srdma_relay_qp_rekey(p->side[side].relay, p->side[side].leg, &k);
 }
 
-/* --- new secrets ----------------------------------------------------------- */
+/* --- new secrets ---------------------------------------------------------- */
 
-/* In both directions, with nothing else to be sent: a PING begins the epoch. */
-static void test_new_secrets_of_an_idle_qp(void **state)
+/* In both directions without other packets: a PING begins the epoch. */
+static void test_idle_qp_takes_new_secrets(void **state)
 {
 	struct pair p;
 
@@ -89,7 +91,7 @@ static void test_new_secrets_of_an_idle_qp(void **state)
 			uint8_t byte = (uint8_t)(0x10 * n + (uint32_t)side);
 
 			assert_int_equal(rekey(&p, !side, SRDMA_RX, byte), 0);
-			/* asks: nothing waits; then it does */
+			/* query: 0 if no secret is waiting, else -EBUSY */
 			assert_int_equal(
 				srdma_relay_qp_rekey(p.side[side].relay,
 						     p.side[side].leg, &k),
@@ -108,7 +110,7 @@ static void test_new_secrets_of_an_idle_qp(void **state)
 	pair_close(&p);
 }
 
-/* --- K_PD ------------------------------------------------------------------ */
+/* --- K_PD ----------------------------------------------------------------- */
 
 static uint32_t rotate(struct pair *p, int side, uint32_t age)
 {
@@ -121,8 +123,10 @@ static uint32_t rotate(struct pair *p, int side, uint32_t age)
 	return serial;
 }
 
-/* What the exchange does in key mode pd: KEY at who receives, and REKEY there;
- * then *k is for REKEY at who sends. */
+/*
+ * The key exchange's part in key mode pd: KEY and REKEY at the receiver. *k is
+ * then the REKEY for the sender.
+ */
 static int take_pd(struct pair *p, int receiver, int i,
 		   struct srdma_qp_rekey *k)
 {
@@ -160,9 +164,11 @@ static void renew_pd(struct pair *p, int receiver, int i)
 	assert_int_equal(give_pd(p, receiver, &k), 0);
 }
 
-/* The leg gets another K_PD; the one before is wiped as soon as no QP receives
- * under it, and not before. */
-static void test_rotation(void **state)
+/*
+ * The leg gets a new K_PD. The old one is wiped as soon as no QP receives with
+ * it, and not earlier.
+ */
+static void test_rotation_wipes_old_key_after_last_use(void **state)
 {
 	struct srdma_pdkeys *keys;
 	uint8_t first[SRDMA_GROUP_KEY_LEN];
@@ -175,16 +181,18 @@ static void test_rotation(void **state)
 	keys = &p.side[1].leg->keys;
 	memcpy(first, keys->pd, sizeof(first));
 	write_ok(&p, 0, 9000);
-	assert_int_equal(rotate(&p, 1, 3600), 0); /* too young */
+	/* the key is younger than the limit */
+	assert_int_equal(rotate(&p, 1, 3600), 0);
 	assert_int_equal(rotate(&p, 1, 0), 1);
 	assert_memory_equal(keys->before, first, sizeof(first));
 	assert_memory_not_equal(keys->pd, first, sizeof(first));
-	assert_int_equal(rotate(&p, 1, 0), 1); /* the QP is under the first */
+	/* the QP still uses the first key */
+	assert_int_equal(rotate(&p, 1, 0), 1);
 	write_ok(&p, 0, 9000);
 	renew_pd(&p, 1, 0);
 	pair_settle(&p);
 	assert_int_equal(epoch(&p, 1, SRDMA_RX), 1);
-	for (int n = 0; n < 70; n++) /* the window passes */
+	for (int n = 0; n < 70; n++) /* old epochs leave the window */
 		write_ok(&p, 0, 8);
 	for (size_t i = 0; i < sizeof(first); i++)
 		assert_int_equal(keys->before[i], 0);
@@ -192,8 +200,11 @@ static void test_rotation(void **state)
 	pair_close(&p);
 }
 
-/* A quiet QP lets go of the K_PD before in time, though its window stays. */
-static void test_rotation_of_a_quiet_qp(void **state)
+/*
+ * An idle QP releases the old K_PD after a while, although its window does not
+ * move.
+ */
+static void test_idle_qp_releases_old_key(void **state)
 {
 	struct pair p;
 
@@ -205,7 +216,8 @@ static void test_rotation_of_a_quiet_qp(void **state)
 	assert_true(srdma_relay_leg_behind(p.side[1].leg) > 0);
 	renew_pd(&p, 1, 0);
 	pair_settle(&p);
-	assert_int_equal(rotate(&p, 1, 0), 1); /* what is late may come */
+	/* late packets may still arrive */
+	assert_int_equal(rotate(&p, 1, 0), 1);
 	assert_true(srdma_relay_leg_behind(p.side[1].leg) > 0);
 	pair_wait_ms(&p, 2000);
 	assert_int_equal(rotate(&p, 1, 3600), 1);
@@ -215,7 +227,7 @@ static void test_rotation_of_a_quiet_qp(void **state)
 	pair_close(&p);
 }
 
-/* --- what REKEY refuses, and asks ------------------------------------------ */
+/* --- refusals and queries of REKEY ---------------------------------------- */
 
 static int give(struct pair *p, struct srdma_qp_rekey k)
 {
@@ -223,7 +235,7 @@ static int give(struct pair *p, struct srdma_qp_rekey k)
 	return srdma_relay_qp_rekey(p->side[0].relay, p->side[0].leg, &k);
 }
 
-static void test_is_it_taken_up(void **state)
+static void test_rekey_query_reports_waiting_secret(void **state)
 {
 	struct srdma_qp_rekey asked = { 0 }, long_ = { .secret_len = SECRET },
 			      full = { .secret = { 1 } },
@@ -262,13 +274,13 @@ static int is_taken_up(struct pair *p, int side)
 }
 
 /*
- * The sender's epochs go on between REKEY at the receiver and REKEY at itself,
- * by the chain. Where K_PD stayed, the chain's secret is the new one: the
- * receiver takes it for that, and may be given the next one while the sender
- * waits for the first. So the sender is given both in turn: the second is
- * refused until the first is in use, and then not any more.
+ * Between REKEY at the receiver and REKEY at the sender, the sender's epochs
+ * advance along the chain. If K_PD did not change, the next secret of the chain
+ * equals the new one: the receiver takes the chain's epoch for the new secret,
+ * and accepts the next REKEY while the sender still holds the first. The sender
+ * refuses the second secret until the first one is in use.
  */
-static void test_chain_between(void **state)
+static void test_chain_advances_between_both_rekeys(void **state)
 {
 	(void)state;
 	for (int rotated = 0; rotated < 2; rotated++) {
@@ -304,8 +316,10 @@ static void test_chain_between(void **state)
 	}
 }
 
-/* Both ends, and what was asked, end by names. */
-static void test_keys_that_are_not_renewed(void **state)
+/*
+ * An expired key fails both ends and the outstanding requests with KEY_LIMIT.
+ */
+static void test_expired_key_fails_both_ends(void **state)
 {
 	struct pair p;
 	uint32_t why;
@@ -334,10 +348,10 @@ enum { ROUNDS = 12, SIZE = 9000 };
 
 struct load {
 	uint64_t random, posted[2], ended[2];
-	uint32_t open[2][PAIR_MOST]; /* requests */
+	uint32_t open[2][PAIR_MOST]; /* outstanding requests */
 };
 
-/* One packet in 20 is lost. */
+/* Loses one packet in 20. */
 static enum srdma_mem_fate lose(void *ctx, struct srdma_mem_datagram *d)
 {
 	struct load *l = ctx;
@@ -347,7 +361,7 @@ static enum srdma_mem_fate lose(void *ctx, struct srdma_mem_datagram *d)
 	return (l->random >> 33) % 20 ? SRDMA_MEM_PASS : SRDMA_MEM_DROP;
 }
 
-/* What ended, ended well. */
+/* All completed requests succeeded. */
 static void look(struct pair *p, struct load *l, int side)
 {
 	struct srdma_record r;
@@ -360,7 +374,7 @@ static void look(struct pair *p, struct load *l, int side)
 	}
 }
 
-/* Each QP of both sides has WRITEs to do. */
+/* Keeps WRITEs outstanding on every QP of a side. */
 static void work(struct pair *p, struct load *l, int side)
 {
 	look(p, l, side);
@@ -381,7 +395,7 @@ static void work(struct pair *p, struct load *l, int side)
 	}
 }
 
-/* Until the side's K_PD of before is not used any more. */
+/* Runs until no QP uses the old K_PD of the side. */
 static void until_rotated(struct pair *p, struct load *l, int side)
 {
 	for (int n = 0; p->side[side].leg->keys.users_before; n++) {
@@ -392,7 +406,7 @@ static void until_rotated(struct pair *p, struct load *l, int side)
 	}
 }
 
-/* K_PD of both sides again and again, under 20 QPs that work. */
+/* Rotates K_PD of both sides repeatedly, with 20 QPs under load. */
 static void test_rotation_under_load(void **state)
 {
 	struct load l = { .random = 5 };
@@ -402,7 +416,7 @@ static void test_rotation_under_load(void **state)
 	pair_defaults(&p);
 	p.mode = SRDMA_MODE_PD | SRDMA_MODE_MEM;
 	p.depth = 16;
-	p.key_cache = 16; /* fewer than there are keys */
+	p.key_cache = 16; /* fewer contexts than keys */
 	p.wire.ctx = &l;
 	pair_open(&p);
 	for (int i = 0; i < PAIR_MOST; i++)
@@ -432,7 +446,7 @@ static void test_rotation_under_load(void **state)
 	pair_close(&p);
 }
 
-/* --- refusals -------------------------------------------------------------- */
+/* --- refusals ------------------------------------------------------------- */
 
 static void says(const struct pair *p, const char *text)
 {
@@ -530,8 +544,8 @@ static void test_pd_rekey_refusals(void **state)
 	pair_close(&p);
 }
 
-/* A QP that was given its S, and gets its keys after the leg's K_PD changed. */
-static void test_rotation_between_key_and_keys(void **state)
+/* K_PD changes between KEY and KEYS of a QP. */
+static void test_rotation_between_key_and_keys_calls(void **state)
 {
 	struct srdma_qp_keys k;
 	struct pair p;
@@ -540,7 +554,7 @@ static void test_rotation_between_key_and_keys(void **state)
 	pair_defaults(&p);
 	p.mode = SRDMA_MODE_PD;
 	pair_open(&p);
-	pair_init_qp(&p, 0); /* KEY */
+	pair_init_qp(&p, 0); /* INIT and KEY */
 	for (int side = 1; side >= 0; side--) {
 		assert_int_equal(rotate(&p, side, 0), 1);
 		assert_int_equal(rotate(&p, side, 0), 1);
@@ -560,9 +574,11 @@ static void test_rotation_between_key_and_keys(void **state)
 	pair_close(&p);
 }
 
-/* An end that asks for a new epoch, and hears nothing for a while: all that is
- * asked goes on, and the new secret comes into use. */
-static void test_lost_pings(void **state)
+/*
+ * An idle sender asks for a new epoch by PING under loss: PINGs are repeated
+ * until the new secret is in use.
+ */
+static void test_lost_pings_delay_epoch_only(void **state)
 {
 	struct load l = { .random = 1 };
 	struct pair p;
@@ -586,12 +602,13 @@ static void test_lost_pings(void **state)
 	pair_close(&p);
 }
 
-/* --- the hard stop ---------------------------------------------------------- */
+/* --- hard limit of a key -------------------------------------------------- */
 
 struct listener {
-	uint64_t sealed[4]; /* by side 0, by the 2 bits of their epoch */
-	int silent;	    /* what side 1 acknowledges is not heard */
-	int deaf;	    /* it hears no last words */
+	/* packets of side 0, by the 2 bits of their epoch */
+	uint64_t sealed[4];
+	int silent; /* 1: acks of side 1 are lost */
+	int deaf;   /* 1: CLOSEs of side 0 are lost */
 };
 
 static enum srdma_mem_fate listen(void *ctx, struct srdma_mem_datagram *d)
@@ -610,7 +627,7 @@ static enum srdma_mem_fate listen(void *ctx, struct srdma_mem_datagram *d)
 		       : SRDMA_MEM_PASS;
 }
 
-/* Side 0 may seal 2^8 packets with a key, and is told nothing. */
+/* Side 0 may seal 2^8 packets with a key and receives no acks. */
 static void open_stuck(struct pair *p, struct listener *l)
 {
 	pair_defaults(p);
@@ -623,7 +640,10 @@ static void open_stuck(struct pair *p, struct listener *l)
 			 0);
 	l->silent = 1;
 	post_write(p, 0, 1, 2 << 20);
-	/* Answers are not acknowledged, so that enough of them may be sent. */
+	/*
+	 * Responses are not acknowledged, so that side 0 can send enough of
+	 * them.
+	 */
 	pair_post(p, 1,
 		  (struct srdma_desc){
 			  .opcode = SRDMA_DESC_READ,
@@ -635,9 +655,11 @@ static void open_stuck(struct pair *p, struct listener *l)
 	pair_settle(p);
 }
 
-/* An error, and never one packet more, however often it is asked for last
- * words. */
-static void test_key_limit(void **state)
+/*
+ * The QP fails with KEY_LIMIT and never seals a packet more, even if its CLOSE
+ * has to be repeated.
+ */
+static void test_key_limit_is_never_exceeded(void **state)
 {
 	struct listener l = { .deaf = 1 };
 	struct pair p;
@@ -648,9 +670,9 @@ static void test_key_limit(void **state)
 	pair_expect(&p, 0, 1, SRDMA_REASON_KEY_LIMIT);
 	pair_state(&p, 0, 0, &why);
 	assert_int_equal(why, SRDMA_REASON_KEY_LIMIT);
-	/* half of the first epoch's, of which it had been told */
+	/* half of the packets in the epoch that was acknowledged */
 	assert_int_equal(l.sealed[0], 128);
-	/* one of the last words, and another when the peer asked again */
+	/* one CLOSE, and its repetition if the peer sent another packet */
 	assert_in_range(l.sealed[1], 256 - 8 + 1, 256 - 8 + 2);
 	l.silent = 0;
 	post_write(&p, 1, 2, 8);
@@ -663,8 +685,8 @@ static void test_key_limit(void **state)
 	pair_close(&p);
 }
 
-/* The peer that hears the CLOSE ends, too. */
-static void test_key_limit_is_told(void **state)
+/* The peer that receives the CLOSE fails as well. */
+static void test_key_limit_closes_peer(void **state)
 {
 	struct listener l = { 0 };
 	struct pair p;
@@ -680,19 +702,19 @@ static void test_key_limit_is_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_new_secrets_of_an_idle_qp),
-		cmocka_unit_test(test_rotation),
+		cmocka_unit_test(test_idle_qp_takes_new_secrets),
+		cmocka_unit_test(test_rotation_wipes_old_key_after_last_use),
 		cmocka_unit_test(test_rotation_under_load),
 		cmocka_unit_test(test_rekey_refusals),
 		cmocka_unit_test(test_pd_rekey_refusals),
-		cmocka_unit_test(test_rotation_between_key_and_keys),
-		cmocka_unit_test(test_lost_pings),
-		cmocka_unit_test(test_rotation_of_a_quiet_qp),
-		cmocka_unit_test(test_is_it_taken_up),
-		cmocka_unit_test(test_chain_between),
-		cmocka_unit_test(test_keys_that_are_not_renewed),
-		cmocka_unit_test(test_key_limit),
-		cmocka_unit_test(test_key_limit_is_told),
+		cmocka_unit_test(test_rotation_between_key_and_keys_calls),
+		cmocka_unit_test(test_lost_pings_delay_epoch_only),
+		cmocka_unit_test(test_idle_qp_releases_old_key),
+		cmocka_unit_test(test_rekey_query_reports_waiting_secret),
+		cmocka_unit_test(test_chain_advances_between_both_rekeys),
+		cmocka_unit_test(test_expired_key_fails_both_ends),
+		cmocka_unit_test(test_key_limit_is_never_exceeded),
+		cmocka_unit_test(test_key_limit_closes_peer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,7 @@
-/* Revocation at the target (protocol.md 6.3): effective when the call ends. */
+/*
+ * Revocation at the responder (protocol.md 6.3): effective when the call
+ * returns.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,12 +12,13 @@
 #include <cmocka.h>
 
 #include "memory.h"
-#include "memguard.h"
+#include "memory/memguard.h"
 #include "proving.h"
 
 enum {
 	ALL_PROOF = SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF,
-	LATER = PAIR_MEMORY / 2, /* of the client: where READs go */
+	/* offset of READ buffers in the client's memory */
+	LATER = PAIR_MEMORY / 2,
 };
 
 #define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))
@@ -23,7 +27,7 @@ enum {
 struct guarded {
 	struct pair p;
 	uint32_t key, handle;
-	int busy; /* DMA of the server finds no room */
+	int busy; /* 1: DMA of the server finds no room */
 };
 
 static int dma_hook(void *ctx, const struct srdma_dma *dma, int is_write)
@@ -95,7 +99,7 @@ static int revoking(struct guarded *g, uint64_t offset, uint64_t length,
 				       &params, ticket);
 }
 
-/* Turns until it answers; how many. */
+/* Runs until the revocation is complete. Returns the number of turns. */
 static int finish(struct guarded *g, uint64_t offset, uint64_t length,
 		  uint64_t ticket)
 {
@@ -108,7 +112,7 @@ static int finish(struct guarded *g, uint64_t offset, uint64_t length,
 	return turns;
 }
 
-/* Turns until this many DMAs name the region; all are the peer's. */
+/* Runs until this many DMAs use the region; all are for the peer. */
 static void until_dmas(struct guarded *g, uint32_t n)
 {
 	const struct srdma_mr *mr =
@@ -120,7 +124,7 @@ static void until_dmas(struct guarded *g, uint32_t n)
 	}
 }
 
-/* New QPs, where those before went to error. */
+/* Replaces the failed QPs. */
 static void connect_again(struct guarded *g)
 {
 	struct srdma_record r;
@@ -138,7 +142,7 @@ static void connect_again(struct guarded *g)
 	pair_connect(&g->p, 0);
 }
 
-/* --- what the call refuses ------------------------------------------------- */
+/* --- refusals of the call ------------------------------------------------- */
 
 static void test_refusals(void **state)
 {
@@ -169,14 +173,14 @@ static void test_refusals(void **state)
 	key = g.key;
 	g.key ^= 1;
 	assert_int_equal(revoke(&g, 0, 0, &ticket), -ENOENT);
-	g.key = g.p.side[0].key; /* of another leg, if there at all */
+	g.key = g.p.side[0].key; /* a region of another leg or no region */
 	assert_int_equal(revoke(&g, 0, 0, &ticket), -ENOENT);
 	g.key = g.p.side[1].key;
 	assert_int_equal(revoke(&g, 0, 0, &ticket), -EPERM);
 	SAYS(g.p.side[1].relay, "registered with PROOF");
 	assert_int_equal(ticket, 77);
 	assert_int_equal(revoking(&g, 0, 0, UINT64_MAX), 0);
-	/* None of it revoked anything. */
+	/* the failed calls revoked nothing */
 	g.key = key;
 	post(&g, SRDMA_DESC_WRITE, 0, REGION);
 	pair_settle(&g.p);
@@ -188,7 +192,7 @@ static void test_refusals(void **state)
 	pair_close(&g.p);
 }
 
-static void test_limit(void **state)
+static void test_revoked_ranges_of_region_are_limited(void **state)
 {
 	struct pair_region region = { .len = 200 * 64,
 				      .access = ALL_PROOF,
@@ -209,7 +213,7 @@ static void test_limit(void **state)
 	pair_close(&g.p);
 }
 
-/* --- what a capability is good for afterwards ------------------------------ */
+/* --- validity of capabilities after a revocation -------------------------- */
 
 static uint32_t outcome(struct guarded *g, uint8_t opcode, uint64_t at,
 			uint32_t len)
@@ -224,7 +228,7 @@ static uint32_t outcome(struct guarded *g, uint8_t opcode, uint64_t at,
 	return r.vendor_err;
 }
 
-static void test_range(void **state)
+static void test_revoked_range_is_refused(void **state)
 {
 	static const uint8_t ops[] = { SRDMA_DESC_WRITE, SRDMA_DESC_READ };
 	struct guarded g;
@@ -237,16 +241,19 @@ static void test_range(void **state)
 	assert_int_equal(revoke(&g, 4 * BLOCK, 2 * BLOCK, &ticket), 0);
 	for (int i = 0; i < 2; i++) {
 		g.handle = old;
-		/* Outside it stays good, block by block. */
+		/* Blocks outside the range stay accessible. */
 		assert_int_equal(outcome(&g, ops[i], 0, 4 * BLOCK), 0);
 		assert_int_equal(outcome(&g, ops[i], 6 * BLOCK, 2 * BLOCK), 0);
 		assert_int_not_equal(outcome(&g, ops[i], 4 * BLOCK, 1), 0);
 		assert_int_not_equal(outcome(&g, ops[i], 6 * BLOCK - 1, 1), 0);
-		/* One that is made now for the range is good inside. */
+		/* A new capability for the range is valid. */
 		delegate(&g, 4 * BLOCK, 2 * BLOCK);
 		assert_int_equal(outcome(&g, ops[i], 4 * BLOCK, 2 * BLOCK), 0);
 	}
-	/* The whole region: neither is good any more, and a third one is. */
+	/*
+	 * After revoking the whole region both are invalid, and a new one is
+	 * valid.
+	 */
 	assert_int_equal(revoke(&g, 0, 0, &ticket), 0);
 	assert_int_not_equal(outcome(&g, ops[0], 4 * BLOCK, 1), 0);
 	g.handle = old;
@@ -258,8 +265,10 @@ static void test_range(void **state)
 	pair_close(&g.p);
 }
 
-/* A WRITE that runs into a revoked range: all before it is placed. */
-static void test_into_a_range(void **state)
+/*
+ * A WRITE that reaches a revoked range: the bytes before the range are placed.
+ */
+static void test_write_into_revoked_range_places_bytes_before(void **state)
 {
 	struct guarded g;
 	uint64_t ticket;
@@ -274,10 +283,13 @@ static void test_into_a_range(void **state)
 	pair_close(&g.p);
 }
 
-/* --- what is under way ----------------------------------------------------- */
+/* --- DMA in progress ------------------------------------------------------ */
 
-/* DMA that began is waited for; what began later, or elsewhere, is not. */
-static void test_dma_under_way(void **state)
+/*
+ * A revocation waits for DMA that has begun in its range, not for later DMA or
+ * other ranges.
+ */
+static void test_revocation_waits_for_begun_dma(void **state)
 {
 	struct guarded g;
 	uint64_t ticket;
@@ -289,7 +301,7 @@ static void test_dma_under_way(void **state)
 		g.p.host[1].dma_polls = 8;
 		post(&g, SRDMA_DESC_WRITE, 2 * BLOCK, 2 * BLOCK);
 		until_dmas(&g, 2);
-		/* Of blocks 2 and 3: others are free at once. */
+		/* DMA is in blocks 2 and 3 only */
 		assert_int_equal(revoke(&g, 0, 2 * BLOCK, &ticket), 0);
 		assert_int_equal(revoke(&g, 4 * BLOCK, BLOCK, &ticket), 0);
 		if (whole) {
@@ -302,7 +314,7 @@ static void test_dma_under_way(void **state)
 			assert_in_range(finish(&g, 3 * BLOCK, BLOCK, ticket), 1,
 					20);
 		}
-		/* It was allowed, and it ended well. */
+		/* the access was allowed and succeeds */
 		assert_int_equal(changed(&g.p, 2 * BLOCK, 2 * BLOCK),
 				 2 * BLOCK);
 		pair_settle(&g.p);
@@ -311,8 +323,8 @@ static void test_dma_under_way(void **state)
 	}
 }
 
-/* A stream of DMA that is allowed does not keep a revocation from ending. */
-static void test_later_dma(void **state)
+/* A stream of later, allowed DMA does not delay a revocation. */
+static void test_later_dma_does_not_delay_revocation(void **state)
 {
 	struct guarded g;
 	uint64_t ticket;
@@ -329,7 +341,7 @@ static void test_later_dma(void **state)
 		post(&g, SRDMA_DESC_WRITE, 0, BLOCK);
 		pair_run(&g.p, 1);
 	}
-	until_dmas(&g, 1); /* of the capability that was made since */
+	until_dmas(&g, 1); /* DMA of the new capability */
 	assert_int_equal(revoking(&g, 0, BLOCK, ticket), 0);
 	assert_int_equal(revoking(&g, 0, BLOCK, UINT64_MAX), 1);
 	pair_settle(&g.p);
@@ -337,8 +349,8 @@ static void test_later_dma(void **state)
 	pair_close(&g.p);
 }
 
-/* The host's own use of its buffer is not the peer's. */
-static void test_own_dma(void **state)
+/* DMA for the local host does not delay a revocation. */
+static void test_local_dma_does_not_delay_revocation(void **state)
 {
 	struct srdma_desc d = { .opcode = SRDMA_DESC_WRITE,
 				.id = 5,
@@ -364,8 +376,8 @@ static void test_own_dma(void **state)
 	pair_close(&g.p);
 }
 
-/* What was verified and has not begun its DMA is refused. */
-static void test_accepted_writes(void **state)
+/* Verified WRITEs whose DMA has not begun are refused. */
+static void test_revocation_refuses_accepted_writes(void **state)
 {
 	struct guarded g;
 	uint64_t ticket;
@@ -394,8 +406,11 @@ static void test_accepted_writes(void **state)
 	}
 }
 
-/* A READ that was accepted gives nothing away that was not fetched yet. */
-static void test_accepted_reads(void **state)
+/*
+ * An accepted READ returns no bytes that were not fetched before the
+ * revocation.
+ */
+static void test_revocation_refuses_accepted_reads(void **state)
 {
 	struct guarded g;
 	uint64_t ticket;
@@ -427,7 +442,7 @@ static void test_accepted_reads(void **state)
 	}
 }
 
-/* From then on the key names nothing, although the region is still there. */
+/* The key is invalid at once, although the region is still in use. */
 static void deregister_under_way(struct guarded *g)
 {
 	const struct srdma_cap_params params = { .key = g->key,
@@ -444,8 +459,8 @@ static void deregister_under_way(struct guarded *g)
 	assert_int_equal(revoke(g, 0, 0, &ticket), -ENOENT);
 }
 
-/* A leg that goes away, and a region that is deregistered, end it too. */
-static void test_ends_otherwise(void **state)
+/* A dead host or a deregistered region completes the revocation as well. */
+static void test_dead_host_or_deregistration_completes_revocation(void **state)
 {
 	struct guarded g;
 	uint64_t ticket;
@@ -473,9 +488,9 @@ static void test_ends_otherwise(void **state)
 	}
 }
 
-/* --- a writer that does not stop ------------------------------------------- */
+/* --- continuous writes ---------------------------------------------------- */
 
-/* WRITEs over the region from all sides, with different bytes each time. */
+/* Posts WRITEs to random ranges, with different bytes each time. */
 static void write_more(struct guarded *g, uint64_t *seed)
 {
 	const uint64_t at = random_below(seed, REGION);
@@ -490,7 +505,10 @@ static void write_more(struct guarded *g, uint64_t *seed)
 		post(g, SRDMA_DESC_WRITE, at, len);
 }
 
-/* After the revocation ended no byte of the range changes. 1: it had to wait. */
+/*
+ * No byte of the range changes after the revocation is complete. Returns 1 if
+ * the revocation had to wait.
+ */
 static int race(uint64_t seed)
 {
 	static uint8_t before[REGION];
@@ -532,7 +550,7 @@ static int race(uint64_t seed)
 	return r != 0;
 }
 
-static void test_races(void **state)
+static void test_no_byte_changes_after_revocation(void **state)
 {
 	int waited = 0;
 
@@ -542,9 +560,9 @@ static void test_races(void **state)
 	assert_in_range(waited, 100, 300);
 }
 
-/* --- many lives -------------------------------------------------------------- */
+/* --- many generations ----------------------------------------------------- */
 
-/* How a capability ends. */
+/* how a capability ends */
 enum end { REVOKED, RANGE_REVOKED, REGISTERED_AGAIN, ENDS };
 
 static void end_capability(struct guarded *g, enum end end)
@@ -565,10 +583,10 @@ static void end_capability(struct guarded *g, enum end end)
 }
 
 /*
- * 10,000 times: delegate, use, end, and use again, with the rkey that the
- * buffer has now, so that nothing but the keys can refuse it.
+ * 10,000 times: delegate, access, revoke, and access again. The second access
+ * uses the current rkey of the buffer, so that only the keys can refuse it.
  */
-static void test_lives(void **state)
+static void test_ended_capability_is_never_accepted(void **state)
 {
 	static struct srdma_capability cap;
 	unsigned accepted[2] = { 0 };
@@ -599,7 +617,10 @@ static void test_lives(void **state)
 			prove_with(&packet, &cap, SRDMA_MEMKEY_WRITE);
 			memset(g.p.side[1].memory, 0, 2 * BLOCK);
 			send_packet(&g.p, &packet);
-			/* The client knows nothing of them, nor of the NAK. */
+			/*
+			 * the packets bypass the client's queue, so query the
+			 * server
+			 */
 			stands = pair_state(&g.p, 1, 0, NULL) == SRDMA_QP_RTS;
 			accepted[after] +=
 				stands || changed(&g.p, 0, 2 * BLOCK);
@@ -617,17 +638,19 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_limit),
-		cmocka_unit_test(test_range),
-		cmocka_unit_test(test_into_a_range),
-		cmocka_unit_test(test_dma_under_way),
-		cmocka_unit_test(test_later_dma),
-		cmocka_unit_test(test_own_dma),
-		cmocka_unit_test(test_accepted_writes),
-		cmocka_unit_test(test_accepted_reads),
-		cmocka_unit_test(test_ends_otherwise),
-		cmocka_unit_test(test_races),
-		cmocka_unit_test(test_lives),
+		cmocka_unit_test(test_revoked_ranges_of_region_are_limited),
+		cmocka_unit_test(test_revoked_range_is_refused),
+		cmocka_unit_test(
+			test_write_into_revoked_range_places_bytes_before),
+		cmocka_unit_test(test_revocation_waits_for_begun_dma),
+		cmocka_unit_test(test_later_dma_does_not_delay_revocation),
+		cmocka_unit_test(test_local_dma_does_not_delay_revocation),
+		cmocka_unit_test(test_revocation_refuses_accepted_writes),
+		cmocka_unit_test(test_revocation_refuses_accepted_reads),
+		cmocka_unit_test(
+			test_dead_host_or_deregistration_completes_revocation),
+		cmocka_unit_test(test_no_byte_changes_after_revocation),
+		cmocka_unit_test(test_ended_capability_is_never_accepted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

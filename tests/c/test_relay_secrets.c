@@ -1,6 +1,6 @@
 /*
- * The relay's context for memory keys is scratch: it holds no key of what has
- * ended, nor of what only the control socket asked for.
+ * The relay's context for memory keys is scratch. It holds no key of a
+ * capability or region that ended, and none that only a control call used.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -12,14 +12,14 @@
 #include <cmocka.h>
 
 #include "memory.h"
-#include "memguard.h"
+#include "memory/memguard.h"
 #include "proving.h"
 
 enum { ALL_PROOF = SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF };
 
 static struct pair p;
 
-/* Does the side's context hold no key? */
+/* Returns 1 if the context of a side holds no key. */
 static int is_clean(int side)
 {
 	uint8_t got[SRDMA_CMAC_LEN];
@@ -27,8 +27,10 @@ static int is_clean(int side)
 	return srdma_cmac_sum(&p.side[side].relay->cmac, got, NULL, 0) == -EIO;
 }
 
-/* A region and a capability for it; WRITE by it, so that both relays have keys
- * in their contexts. */
+/*
+ * Adds a region and a capability and WRITEs with it, so that the contexts of
+ * both relays hold keys.
+ */
 static void use_one(uint32_t *key, uint32_t *handle)
 {
 	struct srdma_desc d = { .opcode = SRDMA_DESC_WRITE,
@@ -67,7 +69,7 @@ static int close_relays(void **state)
 	return close_cmac(state);
 }
 
-/* Leave a key there that a call must have replaced. */
+/* Loads a key that the next call must replace. */
 static void soil(int side)
 {
 	static const uint8_t key[SRDMA_MEMKEY_LEN] = "K_access of some";
@@ -76,7 +78,7 @@ static void soil(int side)
 	assert_false(is_clean(side));
 }
 
-static void test_control_path(void **state)
+static void test_control_calls_leave_no_key(void **state)
 {
 	const struct srdma_memkey_bearer bearer = { .expiry = 77 };
 	struct srdma_cap_params cap = { .length = REGION,
@@ -121,8 +123,11 @@ static void test_control_path(void **state)
 	}
 }
 
-/* What the data path left there goes with what it was for. */
-static void test_ends(void **state)
+/*
+ * The context loses the keys of the data path when their capability or region
+ * ends.
+ */
+static void test_drop_and_deregistration_leave_no_key(void **state)
 {
 	uint32_t key, handle;
 
@@ -137,7 +142,7 @@ static void test_ends(void **state)
 	assert_true(is_clean(1));
 }
 
-static void test_leg_ends(void **state)
+static void test_leg_close_leaves_no_key(void **state)
 {
 	uint32_t key, handle;
 
@@ -159,9 +164,9 @@ int main(void)
 #define CASE(test)                                                             \
 	cmocka_unit_test_setup_teardown(test, open_relays, close_relays)
 	const struct CMUnitTest tests[] = {
-		CASE(test_control_path),
-		CASE(test_ends),
-		CASE(test_leg_ends),
+		CASE(test_control_calls_leave_no_key),
+		CASE(test_drop_and_deregistration_leave_no_key),
+		CASE(test_leg_close_leaves_no_key),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,7 @@
-/* Relays over the embedded NIC's wire, which dies (docs/protocol.md 7, 11). */
+/*
+ * Relays over the wire of the embedded NIC, when connections fail
+ * (docs/protocol.md 7, 11).
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "port_shm_wire.h"
+#include "port/shm/port_shm_wire.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 #include "shm_pair.h"
@@ -49,7 +52,10 @@ static int socket_of(struct pair *p, int side)
 		    : -1;
 }
 
-/* The socket is what a wire lives by; after the last cut there must be one. */
+/*
+ * Closes the socket that a connection depends on. Waits first until the last
+ * cut is repaired.
+ */
 static void cut(struct pair *p, int side)
 {
 	while (socket_of(p, side) < 0)
@@ -57,7 +63,7 @@ static void cut(struct pair *p, int side)
 	assert_int_equal(shutdown(socket_of(p, side), SHUT_RDWR), 0);
 }
 
-/* The port looks at its sockets now and then only. */
+/* The port polls its sockets only now and then: run enough turns. */
 static void look(struct pair *p)
 {
 	pair_run(p, 600);
@@ -110,8 +116,10 @@ static void await(struct pair *p, int side, int n)
 	pair_expect_none(p, side);
 }
 
-/* What was written and read is there, on both sides; what was sent lies where
- * the beginning of what is read goes, and is the same. */
+/*
+ * Expects the WRITE and READ bytes on both sides. The SEND bytes equal the
+ * first bytes of the READ and have the same destination.
+ */
 static void check_data(struct pair *p, int i)
 {
 	for (int side = 0; side < 2; side++) {
@@ -132,8 +140,8 @@ static void fill(struct pair *p, uint32_t seed)
 		}
 }
 
-/* Two QPs share the ring pair; both go on over the next one. */
-static void cut_in_mid_transfer(void **state)
+/* Two QPs share a ring pair; both continue over the next connection. */
+static void test_transfers_survive_lost_connections(void **state)
 {
 	struct place s;
 	int fds = 0;
@@ -173,7 +181,10 @@ static void cut_in_mid_transfer(void **state)
 	end(&s);
 }
 
-/* Without a wire it cannot say goodbye, as one that is killed. */
+/*
+ * Destroys the relay without a connection, so that it sends no CLOSE, like a
+ * killed process.
+ */
 static void kill_server(struct pair *p)
 {
 	while (p->side[1].relay->links)
@@ -182,9 +193,11 @@ static void kill_server(struct pair *p)
 	free(p->side[1].memory);
 }
 
-/* A worker that starts again under its name is connected, and knows nothing of
- * the QP: that ends in time, new ones work. */
-static void restarted_peer(void **state)
+/*
+ * A worker that restarts under the same name is connected but does not know the
+ * QP. The QP fails after the silence limit, and new QPs work.
+ */
+static void test_restarted_peer_fails_old_qp(void **state)
 {
 	struct place s;
 	struct pair *p = &s.p;
@@ -213,14 +226,14 @@ static void restarted_peer(void **state)
 	assert_int_equal(reason, SRDMA_REASON_WIRE_LOST);
 	p->life++;
 	join(p, 1);
-	p->side[0].consumed++; /* the event of QP 0 */
+	p->side[0].consumed++; /* skip the event of QP 0 */
 	request(p, 0, 1, SRDMA_DESC_WRITE);
 	await(p, 0, 1);
 	end(&s);
 }
 
-/* No worker of the name: it is called for as long as `silence`. */
-static void nobody_there(void **state)
+/* No worker has the name: connects are repeated until the silence limit. */
+static void test_absent_peer_fails_qp_after_silence(void **state)
 {
 	struct place s;
 	struct pair *p = &s.p;
@@ -244,8 +257,8 @@ static void nobody_there(void **state)
 	assert_int_equal(rmdir(s.dir), 0);
 }
 
-/* So many that the relays look ahead: a request of each, all in one burst. */
-static void a_crowd(void **state)
+/* Enough QPs that the relays prefetch: one request of each in one burst. */
+static void test_many_qps_with_prefetch(void **state)
 {
 	enum { CROWD = 150, EACH = 100 };
 	struct srdma_qp_info qp[CROWD];
@@ -288,10 +301,10 @@ static void a_crowd(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_crowd),
-		cmocka_unit_test(cut_in_mid_transfer),
-		cmocka_unit_test(restarted_peer),
-		cmocka_unit_test(nobody_there),
+		cmocka_unit_test(test_many_qps_with_prefetch),
+		cmocka_unit_test(test_transfers_survive_lost_connections),
+		cmocka_unit_test(test_restarted_peer_fails_old_qp),
+		cmocka_unit_test(test_absent_peer_fails_qp_after_silence),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,7 @@
-/* Gauges: what QPs of each key mode hold, as Table 3 of the paper counts it. */
+/*
+ * Gauges of the memory that QPs of each key mode hold, counted as in Table 3 of
+ * the paper.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "mr.h"
+#include "memory/mr.h"
 #include "relay_pair.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { SECRET = 16, QPS = 3 };
 
@@ -42,7 +45,7 @@ static struct held held_of(struct srdma_relay *r, unsigned mode)
 #undef OF
 }
 
-static void test_each_mode(void **state)
+static void test_gauges_of_each_mode(void **state)
 {
 	struct pair p;
 	struct held basic = { 0, 0, 0, 0 };
@@ -70,7 +73,7 @@ static void test_each_mode(void **state)
 					held_of(p.side[0].relay, other).qps, 0);
 		if (mode == SRDMA_MODE_BASIC)
 			basic = one;
-		/* pd stores what it sends with, and derives the rest */
+		/* pd stores the sender's secret and derives the receiver's */
 		if (mode & SRDMA_MODE_PD) {
 			assert_int_equal(one.keys, SECRET);
 			assert_true(one.nonces < basic.nonces);
@@ -85,8 +88,8 @@ static void test_each_mode(void **state)
 	}
 }
 
-/* Policy shared: no key of a QP at all. */
-static void test_shared(void **state)
+/* A QP of a trust group holds no key. */
+static void test_group_qp_holds_no_key(void **state)
 {
 	struct pair p;
 	struct held one;
@@ -107,8 +110,8 @@ static void test_shared(void **state)
 	pair_close(&p);
 }
 
-/* Neither a QP without keys nor one without protection is in the table. */
-static void test_not_counted(void **state)
+/* QPs without keys and QPs without protection are not counted. */
+static void test_qp_without_keys_is_not_counted(void **state)
 {
 	struct pair p;
 
@@ -128,7 +131,7 @@ static void test_not_counted(void **state)
 	pair_close(&p);
 }
 
-static void test_key_cache(void **state)
+static void test_key_cache_counters(void **state)
 {
 	const struct srdma_stats *s;
 	struct pair p;
@@ -154,8 +157,8 @@ static void test_key_cache(void **state)
 	}
 }
 
-/* A proof is made per packet at one end, and verified at the other. */
-static void test_proofs(void **state)
+/* One end makes one proof per packet, the other end verifies it. */
+static void test_proof_counters(void **state)
 {
 	const struct pair_region region = {
 		.len = 4096,
@@ -196,11 +199,11 @@ static void test_proofs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_each_mode),
-		cmocka_unit_test(test_shared),
-		cmocka_unit_test(test_not_counted),
-		cmocka_unit_test(test_key_cache),
-		cmocka_unit_test(test_proofs),
+		cmocka_unit_test(test_gauges_of_each_mode),
+		cmocka_unit_test(test_group_qp_holds_no_key),
+		cmocka_unit_test(test_qp_without_keys_is_not_counted),
+		cmocka_unit_test(test_key_cache_counters),
+		cmocka_unit_test(test_proof_counters),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,7 @@
-/* Relays over the UDP wire: data, whose wire it is, and who may disturb. */
+/*
+ * Relays over the UDP wire: data, ownership of wire connections, and datagrams
+ * of third parties.
+ */
 #include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -12,22 +15,22 @@
 
 #include <cmocka.h>
 
-#include "addr.h"
-#include "bytes.h"
-#include "icrc.h"
+#include "base/addr.h"
+#include "base/bytes.h"
+#include "wire/icrc.h"
 #include "leg.h"
-#include "port_udp.h"
+#include "port/udp/port_udp.h"
 #include "relay_impl.h"
 #include "relay_pair.h"
 
 enum { SIZE = 300000, KEPT = 64 };
 
-/* What the kernel takes of a datagram: the path's MTU as it believes it. */
+/* Path MTU: longer datagrams fail with EMSGSIZE. 0: no limit. */
 static uint32_t path_mtu;
 
 #define MS UINT64_C(1000000)
 
-/* Everything that was sent, newest last, to be said again by others. */
+/* The datagrams sent most recently, for replay from other addresses. */
 static struct {
 	uint32_t count, longest;
 	uint32_t len[KEPT];
@@ -71,7 +74,7 @@ static struct srdma_port *create(const char *address)
 	return port;
 }
 
-/* Both ends take mtu bytes, or what loopback takes if that is 0. */
+/* Opens both ends with this wire MTU; 0: that of the loopback interface. */
 static void open_pair(struct pair *p, uint32_t mtu)
 {
 	struct srdma_port *a = create("127.0.0.1:0");
@@ -79,9 +82,9 @@ static void open_pair(struct pair *p, uint32_t mtu)
 
 	memset(&tap, 0, sizeof(tap));
 	if (mtu)
-		a->mtu = mtu; /* of one end's interface: it binds both */
+		a->mtu = mtu; /* MTU of one interface limits both directions */
 	pair_defaults(p);
-	p->window = 32; /* nothing overflows a socket buffer */
+	p->window = 32; /* so that no socket buffer overflows */
 	pair_open_on(p, a, b);
 }
 
@@ -107,7 +110,7 @@ static void request(struct pair *p, int side, uint8_t opcode, uint64_t id)
 	pair_post(p, side, d, NULL);
 }
 
-/* A WRITE and then a READ of QP 0 bring the right bytes. */
+/* A WRITE and a READ of QP 0 transfer the correct bytes. */
 static void write_and_read(struct pair *p, int side, uint32_t seed)
 {
 	uint8_t *mine = p->side[side].memory;
@@ -125,7 +128,7 @@ static void write_and_read(struct pair *p, int side, uint32_t seed)
 	assert_memory_equal(mine, theirs, SIZE);
 }
 
-static void data_both_ways(void **state)
+static void test_write_and_read_in_both_directions(void **state)
 {
 	struct pair p;
 
@@ -138,8 +141,8 @@ static void data_both_ways(void **state)
 	pair_close(&p);
 }
 
-/* The smaller interface decides, for what it sends and what it is sent. */
-static void interface_mtu(void **state)
+/* The smaller interface MTU limits both directions. */
+static void test_interface_mtu_limits_packets(void **state)
 {
 	struct pair p;
 
@@ -160,12 +163,12 @@ static uint64_t refused(struct pair *p, int side)
 }
 
 /*
- * The path became narrower than the QP's packets, of a WRITE or of a READ's
- * answers. What fits keeps the wire alive; the request ends at its deadline,
- * until which the time from one loss to the next, of what a WRITE has under
- * way or of the answers of a READ's part (64 KiB), doubles.
+ * The path MTU falls below the packet size of the QP, for a WRITE or for the
+ * responses of a READ. Small packets keep the path alive. The request fails at
+ * its deadline. Until then the time between two transmissions doubles, of the
+ * outstanding packets of a WRITE or of the responses to a read chunk (64 KiB).
  */
-static void path_too_narrow(void **state)
+static void test_too_small_path_mtu_ends_at_deadline(void **state)
 {
 	static const uint8_t ops[] = { SRDMA_DESC_WRITE, SRDMA_DESC_READ };
 
@@ -195,7 +198,7 @@ static void path_too_narrow(void **state)
 	}
 }
 
-/* --- wires ------------------------------------------------------------ */
+/* --- wire connections ----------------------------------------------------- */
 
 static uint32_t links(const struct srdma_relay *r)
 {
@@ -214,10 +217,10 @@ static void destroy(struct pair *p, int side, int i)
 }
 
 /*
- * QPs that each end connected use the same two addresses; neither needs the
- * other's to live.
+ * Two QPs, one connected by each end, use the same two addresses. Neither
+ * depends on the connection of the other.
  */
-static void each_end_connects(void **state)
+static void test_qps_connected_by_each_end(void **state)
 {
 	struct srdma_qp_keys k;
 	struct pair p;
@@ -238,7 +241,7 @@ static void each_end_connects(void **state)
 	destroy(&p, 0, 1);
 	pair_settle(&p);
 	destroy(&p, 1, 1);
-	while (p.side[1].consumed < 1) { /* the event of QP 1 there */
+	while (p.side[1].consumed < 1) { /* the event of QP 1 */
 		struct srdma_record r;
 
 		assert_int_equal(pair_record(&p, 1, &r), 1);
@@ -253,8 +256,11 @@ static void each_end_connects(void **state)
 	pair_close(&p);
 }
 
-/* Answers come on no connection that was made: that one is good all the same. */
-static void one_dial_is_enough(void **state)
+/*
+ * Responses arrive on another connection than the one that was made. The latter
+ * still counts as alive.
+ */
+static void test_responses_on_other_connection_cause_no_reconnect(void **state)
 {
 	struct pair p;
 
@@ -275,7 +281,7 @@ static void one_dial_is_enough(void **state)
 	pair_close(&p);
 }
 
-/* --- others ----------------------------------------------------------- */
+/* --- third parties -------------------------------------------------------- */
 
 struct stranger {
 	int sock;
@@ -297,7 +303,7 @@ static struct stranger new_stranger(const struct srdma_port *to)
 	return s;
 }
 
-/* Send a packet from the stranger's address, its ICRC right for that. */
+/* Sends a packet from a third party's address with a valid ICRC. */
 static void say(const struct stranger *s, uint8_t *packet, uint32_t len)
 {
 	struct srdma_icrc c;
@@ -310,10 +316,10 @@ static void say(const struct stranger *s, uint8_t *packet, uint32_t len)
 }
 
 /*
- * All that was said, again from other addresses, with a right ICRC and as it
- * was: nothing is executed, nobody is remembered, the QP stays.
+ * Replays all packets from other addresses with a valid ICRC. Nothing is
+ * executed, no connection is kept, and the QP stays on its path.
  */
-static void replay_from_elsewhere(void **state)
+static void test_replay_from_other_addresses_is_ignored(void **state)
 {
 	struct srdma_conn *wire;
 	struct stranger s;
@@ -343,7 +349,7 @@ static void replay_from_elsewhere(void **state)
 	pair_close(&p);
 }
 
-static void forged(void **state)
+static void test_forged_packets_are_ignored(void **state)
 {
 	uint8_t packet[128 + SRDMA_ICRC_LEN];
 	struct stranger s;
@@ -376,10 +382,10 @@ static struct srdma_packet ping = {
 };
 
 /*
- * A peer that moves is followed, and answered where it is; old addresses
- * are given up, a few at once and all after a while.
+ * If the address of a peer changes, the QP follows and answers there. Old
+ * addresses are dropped, some at once and all after a while.
  */
-static void peer_moves(void **state)
+static void test_peer_address_change_is_followed(void **state)
 {
 	uint8_t packet[SRDMA_MAX_PACKET + SRDMA_ICRC_LEN];
 	struct srdma_session *session;
@@ -404,7 +410,7 @@ static void peer_moves(void **state)
 		close(s.sock);
 		assert_true(links(p.side[1].relay) <= SRDMA_MAX_STRANGERS + 2);
 	}
-	write_and_read(&p, 0, 2); /* where it was at first, again */
+	write_and_read(&p, 0, 2); /* back at the first address */
 	pair_wait_ms(&p, 10001);
 	assert_int_equal(links(p.side[1].relay), 1);
 	pair_close(&p);
@@ -413,14 +419,15 @@ static void peer_moves(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(data_both_ways),
-		cmocka_unit_test(interface_mtu),
-		cmocka_unit_test(path_too_narrow),
-		cmocka_unit_test(each_end_connects),
-		cmocka_unit_test(one_dial_is_enough),
-		cmocka_unit_test(replay_from_elsewhere),
-		cmocka_unit_test(forged),
-		cmocka_unit_test(peer_moves),
+		cmocka_unit_test(test_write_and_read_in_both_directions),
+		cmocka_unit_test(test_interface_mtu_limits_packets),
+		cmocka_unit_test(test_too_small_path_mtu_ends_at_deadline),
+		cmocka_unit_test(test_qps_connected_by_each_end),
+		cmocka_unit_test(
+			test_responses_on_other_connection_cause_no_reconnect),
+		cmocka_unit_test(test_replay_from_other_addresses_is_ignored),
+		cmocka_unit_test(test_forged_packets_are_ignored),
+		cmocka_unit_test(test_peer_address_change_is_followed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

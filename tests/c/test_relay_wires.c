@@ -1,4 +1,4 @@
-/* Wires under QPs: whose they are when a QP moves from one to another. */
+/* Ownership of wire connections when a QP moves from one to another. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include "relay_impl.h"
 #include "relay_pair.h"
 
-/* QP 0 was connected by side 0, QP 1 by side 1: a wire each way. */
+/* QP 0 is connected by side 0, QP 1 by side 1: two connections. */
 static void open_both_ways(struct pair *p)
 {
 	struct srdma_qp_keys k;
@@ -35,7 +35,7 @@ static struct srdma_qp *qp_at(struct pair *p, int side, int i)
 	return srdma_relay_qp(p->side[side].relay, p->side[side].qp[i].qpn);
 }
 
-/* A packet of side 1's QP i, put before side 0 on that wire. */
+/* Injects a packet of side 1's QP i at side 0 on that connection. */
 static void say_on(struct pair *p, int i, struct srdma_conn *wire)
 {
 	struct srdma_qp *from = qp_at(p, 1, i);
@@ -73,10 +73,10 @@ static void destroy(struct pair *p, int side, int i)
 }
 
 /*
- * A peer may speak for one QP on the wire that was connected for another:
- * the one that came later has no part in keeping that wire.
+ * A QP that moves to a connection made for another QP does not own it:
+ * destroying the QP leaves the connection open.
  */
-static void guest_leaves(void **state)
+static void test_moved_qp_does_not_close_connection(void **state)
 {
 	struct pair p;
 
@@ -89,8 +89,8 @@ static void guest_leaves(void **state)
 	pair_close(&p);
 }
 
-/* The same, but the guest goes home again. */
-static void guest_returns(void **state)
+/* The same, and the QP returns to its own connection. */
+static void test_moved_qp_returns_to_own_connection(void **state)
 {
 	struct srdma_conn *home;
 	struct pair p;
@@ -105,9 +105,12 @@ static void guest_returns(void **state)
 	pair_close(&p);
 }
 
-/* Who connected the wire leaves: it goes, and a guest without a wire of its
- * own waits for the next packet of its peer, on whatever wire. */
-static void host_leaves(void **state)
+/*
+ * If the QP that made a connection is destroyed, the connection closes. A QP
+ * that only moved there waits for the next packet of its peer, on any
+ * connection.
+ */
+static void test_moved_qp_survives_close_of_connection(void **state)
 {
 	struct pair p;
 
@@ -124,8 +127,8 @@ static void host_leaves(void **state)
 	pair_close(&p);
 }
 
-/* Who connected a wire and was called elsewhere keeps it, and returns. */
-static void owner_moves(void **state)
+/* A QP that made a connection and moved away keeps it, and returns to it. */
+static void test_moved_qp_keeps_own_connection(void **state)
 {
 	struct srdma_conn *home, *other;
 	struct srdma_record event;
@@ -139,11 +142,11 @@ static void owner_moves(void **state)
 	say_on(&p, 0, other);
 	assert_ptr_equal(qp_at(&p, 0, 0)->wire, other);
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
-	destroy(&p, 1, 1); /* the other's owner leaves */
+	destroy(&p, 1, 1); /* the QP that made the other connection */
 	pair_settle(&p);
 	assert_ptr_equal(qp_at(&p, 0, 0)->wire, home);
 	assert_int_equal(pair_state(&p, 0, 0, NULL), SRDMA_QP_RTS);
-	assert_int_equal(pair_record(&p, 0, &event), 1); /* of QP 1 */
+	assert_int_equal(pair_record(&p, 0, &event), 1); /* event of QP 1 */
 	write_something(&p, 7);
 	destroy(&p, 0, 0);
 	pair_settle(&p);
@@ -151,8 +154,8 @@ static void owner_moves(void **state)
 	pair_close(&p);
 }
 
-/* A packet that a newer one overtook moves nothing. */
-static void late_packet(void **state)
+/* A packet that a newer one overtook does not move the QP. */
+static void test_late_packet_does_not_move_qp(void **state)
 {
 	struct srdma_packet ping = {
 		.opcode = SRDMA_OP_ACKNOWLEDGE,
@@ -179,11 +182,11 @@ static void late_packet(void **state)
 }
 
 /*
- * A peer's wire on which it sends no more is a stranger's, and closed. It
- * connects again, and the QP follows: a packet that somebody else brought on
- * a wire of his own costs some seconds.
+ * A connection without packets of the peer is unbound and is closed. The peer
+ * reconnects and the QP follows: a third party that delivers one packet on its
+ * own connection interrupts the QP for some seconds only.
  */
-static void diverted(void **state)
+static void test_diverted_qp_follows_reconnect(void **state)
 {
 	struct srdma_conn *theirs;
 	struct srdma_qp *qp;
@@ -191,7 +194,7 @@ static void diverted(void **state)
 
 	(void)state;
 	open_both_ways(&p);
-	qp = qp_at(&p, 0, 1); /* the one that side 1 connected */
+	qp = qp_at(&p, 0, 1); /* connected by side 1 */
 	theirs = qp_at(&p, 0, 0)->wire;
 	say_on(&p, 1, theirs);
 	assert_ptr_equal(qp->wire, theirs);
@@ -208,9 +211,12 @@ static void diverted(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(guest_leaves), cmocka_unit_test(guest_returns),
-		cmocka_unit_test(host_leaves),	cmocka_unit_test(owner_moves),
-		cmocka_unit_test(late_packet),	cmocka_unit_test(diverted),
+		cmocka_unit_test(test_moved_qp_does_not_close_connection),
+		cmocka_unit_test(test_moved_qp_returns_to_own_connection),
+		cmocka_unit_test(test_moved_qp_survives_close_of_connection),
+		cmocka_unit_test(test_moved_qp_keeps_own_connection),
+		cmocka_unit_test(test_late_packet_does_not_move_qp),
+		cmocka_unit_test(test_diverted_qp_follows_reconnect),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

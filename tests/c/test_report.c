@@ -1,4 +1,4 @@
-/* The line of statistics (docs/protocol.md 13.2). */
+/* The statistics line (docs/protocol.md 13.2). */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "options.h"
 #include "report.h"
 
-/* No counter may grow out of the room for a line. */
+/* All counters at their maximum fit into a line. */
 static void test_longest_line(void **state)
 {
 	char name[sizeof(((struct options *)0)->name)], line[REPORT_MAX];
@@ -49,7 +49,7 @@ static size_t take_all(int fd, char *out, size_t size)
 	return (size_t)got;
 }
 
-/* stdout is a pipe of 4,096 bytes, as long as f works. */
+/* Runs f with stdout replaced by a pipe of 4,096 bytes. */
 static void with_narrow_stdout(void (*f)(int reader))
 {
 	int fd[2], saved = dup(STDOUT_FILENO);
@@ -65,7 +65,7 @@ static void with_narrow_stdout(void (*f)(int reader))
 	close(fd[1]);
 }
 
-/* Lines that a slow reader has no room for are lost, but never in part. */
+/* Lines without room in the pipe are lost, but always as a whole. */
 static void slow_reader(int reader)
 {
 	struct report_out *out = report_out_create();
@@ -95,7 +95,7 @@ static void slow_reader(int reader)
 	report_out_destroy(out);
 }
 
-static void test_slow_reader(void **state)
+static void test_slow_reader_loses_whole_lines(void **state)
 {
 	(void)state;
 	with_narrow_stdout(slow_reader);
@@ -111,7 +111,7 @@ static void print_one(void)
 		     shared_out);
 }
 
-/* SIGPIPE ends a process in the middle of its turn; others get theirs. */
+/* A process that dies by SIGPIPE while it prints does not block the others. */
 static void killed_at_its_turn(int reader)
 {
 	static char taken[REPORT_MAX];
@@ -141,7 +141,7 @@ static void killed_at_its_turn(int reader)
 	report_out_destroy(shared_out);
 }
 
-static void test_killed_at_its_turn(void **state)
+static void test_process_killed_while_printing(void **state)
 {
 	(void)state;
 	with_narrow_stdout(killed_at_its_turn);
@@ -151,8 +151,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_longest_line),
-		cmocka_unit_test(test_slow_reader),
-		cmocka_unit_test(test_killed_at_its_turn),
+		cmocka_unit_test(test_slow_reader_loses_whole_lines),
+		cmocka_unit_test(test_process_killed_while_printing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

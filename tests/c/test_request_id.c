@@ -1,4 +1,4 @@
-/* Request ids inside a session: 24 bits on the wire, 62 in the tag (4.2). */
+/* Request ids in a session: 24 bits on the wire, 62 bits in the tag (4.2). */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,11 +9,11 @@
 
 #include <cmocka.h>
 
-#include "stats.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
-/* 24 bits on the wire are 64 in the session, both ways. */
-static void request_ids(void **state)
+/* 24 bits on the wire are widened to 64 in the session, in both directions. */
+static void test_request_ids_are_widened(void **state)
 {
 	const uint64_t half = 1 << 23, cycle = 1 << 24;
 	const struct {
@@ -23,10 +23,10 @@ static void request_ids(void **state)
 		{ 0, 0 },
 		{ half, 0 },
 		{ cycle, 0 },
-		{ cycle - 1, 0 }, /* back */
+		{ cycle - 1, 0 }, /* backwards */
 		{ cycle + 5, 0 },
 		{ cycle + half, 0 },
-		{ 2 * cycle + half, 0 }, /* too far: read as an old one */
+		{ 2 * cycle + half, 0 }, /* too far: taken for an old id */
 		{ 2 * cycle - 3, 0 },
 		{ 2 * cycle + 3, 0 },
 	};
@@ -42,7 +42,10 @@ static void request_ids(void **state)
 					   plain);
 
 		if (rows[i].id == 2 * cycle + half) {
-			/* 2^24 above the reference: another id, no tag */
+			/*
+			 * 2^24 above the expected id: widened to another id, so
+			 * that the tag fails
+			 */
 			assert_int_equal(r, -SRDMA_REFUSED_TAG);
 			continue;
 		}
@@ -52,8 +55,8 @@ static void request_ids(void **state)
 	pair_destroy(&pair);
 }
 
-/* An answer names a request that was sent, or at most the next one. */
-static void answers(void **state)
+/* A response names a request that was sent, or at most the next one. */
+static void test_response_names_sent_request(void **state)
 {
 	const uint64_t cycle = 1 << 24;
 	const struct {
@@ -61,7 +64,7 @@ static void answers(void **state)
 		int want;
 	} rows[] = {
 		{ 0, 0, 0 },
-		{ 0, 1, 0 }, /* the position behind the last */
+		{ 0, 1, 0 }, /* the position after the last */
 		{ 0, 2, -SRDMA_REFUSED_REQUEST_ID },
 		{ 0, cycle / 2, -SRDMA_REFUSED_REQUEST_ID },
 		{ 0, cycle / 2 + 2, -SRDMA_REFUSED_REQUEST_ID },
@@ -70,7 +73,7 @@ static void answers(void **state)
 		{ cycle + 7, cycle + 8, 0 },
 		{ cycle + 7, cycle + 9, -SRDMA_REFUSED_REQUEST_ID },
 		{ cycle + 7, 10, -SRDMA_REFUSED_REQUEST_ID },
-		{ cycle + 7, 7, -SRDMA_REFUSED_TAG }, /* as cycle + 7 */
+		{ cycle + 7, 7, -SRDMA_REFUSED_TAG }, /* widened to cycle + 7 */
 		{ cycle + 7, cycle - 3, 0 },
 	};
 	static const uint8_t opcodes[] = { SRDMA_OP_READ_RESPONSE_ONLY,
@@ -91,7 +94,7 @@ static void answers(void **state)
 		assert_true(sample_at(opcodes[i % 4] * SAMPLE_VARIANTS, &q));
 		q.request_id = id;
 		q.ack.request_id = (uint32_t)id;
-		/* the body's 32 bits tell it apart already */
+		/* the 32 bits of the body reveal it already */
 		if (opcodes[i % 4] == SRDMA_OP_ACKNOWLEDGE &&
 		    want == -SRDMA_REFUSED_TAG)
 			want = -SRDMA_REFUSED_REQUEST_ID;
@@ -103,8 +106,8 @@ static void answers(void **state)
 	}
 }
 
-/* Neither a repetition nor an answer moves what they have no part in. */
-static void old_ids_move_nothing(void **state)
+/* Repetitions and responses do not move the references of other ids. */
+static void test_old_ids_move_no_reference(void **state)
 {
 	const uint64_t cycle = 1 << 24;
 	struct protection p = gcm();
@@ -115,18 +118,18 @@ static void old_ids_move_nothing(void **state)
 
 	(void)state;
 	assert_int_equal(pair_create(&pair, &p), 0);
-	/* 1 sends a request, and an old one again */
+	/* end 1 sends requests, the last one an old one */
 	for (int i = 0; i < 3; i++) {
 		len = send(pair.end[1], ids[i], 5);
 		assert_int_equal(receive(pair.end[0], len), 0);
 	}
-	/* 0 answers it: that it was sent is not forgotten */
+	/* end 0 answers the newest: end 1 remembers that it was sent */
 	assert_true(
 		sample_at(SRDMA_OP_READ_RESPONSE_ONLY * SAMPLE_VARIANTS, &q));
 	q.request_id = cycle / 2 + 1;
 	len = srdma_session_seal(pair.end[0], &q, text, out, sizeof(out));
 	assert_int_equal(receive(pair.end[1], len), 0);
-	/* nor is it a request of 0, whose first is still 0 */
+	/* and the response is no request of end 0, whose first is still 0 */
 	len = send(pair.end[0], 0, 5);
 	assert_int_equal(
 		srdma_session_open(pair.end[1], &q, out, (size_t)len, plain),
@@ -135,8 +138,8 @@ static void old_ids_move_nothing(void **state)
 	pair_destroy(&pair);
 }
 
-/* Only what was verified moves the reference of the widening. */
-static void forged_id_moves_nothing(void **state)
+/* Only verified packets move the reference of the widening. */
+static void test_forged_id_moves_no_reference(void **state)
 {
 	const uint64_t far = 1 << 22;
 	struct protection p = gcm();
@@ -158,10 +161,10 @@ static void forged_id_moves_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(request_ids),
-		cmocka_unit_test(answers),
-		cmocka_unit_test(old_ids_move_nothing),
-		cmocka_unit_test(forged_id_moves_nothing),
+		cmocka_unit_test(test_request_ids_are_widened),
+		cmocka_unit_test(test_response_names_sent_request),
+		cmocka_unit_test(test_old_ids_move_no_reference),
+		cmocka_unit_test(test_forged_id_moves_no_reference),
 	};
 
 	return cmocka_run_group_tests(tests, fill_text, NULL);

@@ -1,6 +1,6 @@
 /*
- * Answers that wait for DMA: REVOKE and DEREG_MR of a region in use
- * (docs/protocol.md 10), asked of a relay whose DMA is slow.
+ * Control responses that wait for DMA: REVOKE and DEREG_MR of a region in use
+ * (docs/protocol.md 10), at a relay with slow DMA.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -11,20 +11,22 @@
 
 #include <cmocka.h>
 
-#include "mr.h"
+#include "memory/mr.h"
 #include "relay_pair.h"
 #include "requests_impl.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { SLOW = 1000, LENGTH = 4096, OWNER = 1, USER = 2, WRITE_ID = 7 };
 
 struct player {
-	struct client client; /* first: send() is given only this */
+	struct client client; /* must be first: send() gets only this */
 	unsigned answers;
 	struct srdma_ctl_msg last;
 };
 
-/* A WRITE from side 0 into a region of side 1, which is asked. */
+/*
+ * A WRITE from side 0 into a region of side 1, which gets the control requests.
+ */
 struct scene {
 	struct pair pair;
 	struct requests *requests;
@@ -84,7 +86,7 @@ static void post_write(struct scene *s)
 	pair_post(p, 0, d, NULL);
 }
 
-/* The WRITE's DMA is under way, and remains so for SLOW turns. */
+/* Starts the WRITE; its DMA takes SLOW turns. */
 static void begin(struct scene *s)
 {
 	const struct pair_region region = {
@@ -145,7 +147,7 @@ static void ask_dereg(struct scene *s)
 	ask(s, &m);
 }
 
-/* Turns until the DMA has ended, with a look at what waits after each. */
+/* Runs until the DMA has ended, polling the waiting requests every turn. */
 static void finish_dma(struct scene *s)
 {
 	for (int i = 0; i < 2 * SLOW; i++) {
@@ -162,7 +164,7 @@ static void finish_dma(struct scene *s)
 		assert_int_equal((s)->player.answers, 0);                      \
 	} while (0)
 
-static void test_revoke_waits(void **state)
+static void test_revoke_waits_for_dma(void **state)
 {
 	static const struct {
 		uint64_t offset, length;
@@ -185,8 +187,8 @@ static void test_revoke_waits(void **state)
 	}
 }
 
-/* Nothing is under way: the answer comes at once. */
-static void test_revoke_at_rest(void **state)
+/* Without DMA in progress the response is immediate. */
+static void test_revoke_without_dma_is_immediate(void **state)
 {
 	struct scene s;
 
@@ -199,14 +201,14 @@ static void test_revoke_at_rest(void **state)
 	end(&s);
 }
 
-static void test_dereg_waits(void **state)
+static void test_dereg_waits_for_dma(void **state)
 {
 	struct scene s;
 
 	(void)state;
 	begin(&s);
 	ask_dereg(&s);
-	ask_dereg(&s); /* not again */
+	ask_dereg(&s); /* refused: already being deregistered */
 	assert_int_equal(s.player.answers, 1);
 	assert_int_equal(s.player.last.status, ENOENT);
 	s.player.answers = 0;
@@ -218,8 +220,8 @@ static void test_dereg_waits(void **state)
 	end(&s);
 }
 
-/* A region that goes while its revocation waits: both are answered. */
-static void test_revoke_then_dereg(void **state)
+/* A region is deregistered while its revocation waits: both get a response. */
+static void test_revoke_and_dereg_are_both_answered(void **state)
 {
 	struct scene s;
 
@@ -234,7 +236,7 @@ static void test_revoke_then_dereg(void **state)
 	end(&s);
 }
 
-static void test_leg_ends_first(void **state)
+static void test_revoke_fails_if_leg_ends(void **state)
 {
 	struct scene s;
 
@@ -250,8 +252,10 @@ static void test_leg_ends_first(void **state)
 	end(&s);
 }
 
-/* Nobody is told, and only what frees something is asked on. */
-static void test_client_leaves_first(void **state)
+/*
+ * After the client has left no response is sent, and only DEREG_MR continues.
+ */
+static void test_client_leaves_while_waiting(void **state)
 {
 	struct scene s;
 
@@ -274,12 +278,12 @@ static void test_client_leaves_first(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_revoke_waits),
-		cmocka_unit_test(test_revoke_at_rest),
-		cmocka_unit_test(test_dereg_waits),
-		cmocka_unit_test(test_revoke_then_dereg),
-		cmocka_unit_test(test_leg_ends_first),
-		cmocka_unit_test(test_client_leaves_first),
+		cmocka_unit_test(test_revoke_waits_for_dma),
+		cmocka_unit_test(test_revoke_without_dma_is_immediate),
+		cmocka_unit_test(test_dereg_waits_for_dma),
+		cmocka_unit_test(test_revoke_and_dereg_are_both_answered),
+		cmocka_unit_test(test_revoke_fails_if_leg_ends),
+		cmocka_unit_test(test_client_leaves_while_waiting),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

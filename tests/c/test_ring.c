@@ -1,6 +1,6 @@
-#include "ring.h"
+#include "port/shm/ring.h"
 
-#include "shm.h"
+#include "port/shm/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,9 @@
 
 enum { SLOTS = 4, SIZE = 24 };
 
-/* Both ends of a ring, and the shared words as a liar would write them. */
+/*
+ * Both ends of a ring, and its shared words as a hostile peer could write them.
+ */
 struct fixture {
 	_Alignas(64) uint8_t bytes[SRDMA_RING_SLOTS + SLOTS * (8 + SIZE)];
 	struct srdma_ring tx, rx;
@@ -63,8 +65,8 @@ static int get(struct fixture *f)
 	return out[0];
 }
 
-/* What is ahead is what the next takes give, and nothing that is not shown. */
-static void test_ahead(void **state)
+/* The prefetch returns the next shown elements in order, and no others. */
+static void test_prefetch_returns_next_elements(void **state)
 {
 	struct fixture *f = *state;
 
@@ -106,7 +108,7 @@ static void test_order_and_bursts(void **state)
 	}
 }
 
-static void test_counts_wrap(void **state)
+static void test_counters_wrap(void **state)
 {
 	struct fixture *f = *state;
 
@@ -123,7 +125,7 @@ static void test_counts_wrap(void **state)
 	assert_int_equal(f->rx.mine, SLOTS - 2);
 }
 
-static void test_full_and_room(void **state)
+static void test_room_is_reported_once_after_full(void **state)
 {
 	struct fixture *f = *state;
 
@@ -139,13 +141,13 @@ static void test_full_and_room(void **state)
 	assert_int_equal(srdma_ring_give(&f->rx), 1);
 	assert_int_equal(srdma_ring_give(&f->rx), 0);
 	assert_int_equal(srdma_ring_has_room(&f->tx), 1);
-	assert_int_equal(srdma_ring_has_room(&f->tx), 0); /* said */
+	assert_int_equal(srdma_ring_has_room(&f->tx), 0); /* reported once */
 	assert_non_null(srdma_ring_reserve(&f->tx));
 	assert_int_equal(get(f), 2);
 	assert_int_equal(srdma_ring_give(&f->rx), 0);
 }
 
-static void test_lengths_of_the_producer(void **state)
+static void test_illegal_lengths_are_refused(void **state)
 {
 	struct fixture *f = *state;
 
@@ -155,7 +157,7 @@ static void test_lengths_of_the_producer(void **state)
 	assert_int_equal(srdma_ring_show(&f->tx), 0);
 }
 
-static void test_lying_about_length(void **state)
+static void test_hostile_length_breaks_ring(void **state)
 {
 	static const uint32_t lengths[] = { 0, SIZE + 1, 0x80000000,
 					    UINT32_MAX };
@@ -168,12 +170,12 @@ static void test_lying_about_length(void **state)
 		lie(f, SRDMA_RING_SLOTS, lengths[i]);
 		lie(f, SRDMA_RING_TAIL, 1);
 		assert_int_equal(get(f), -EPROTO);
-		assert_int_equal(get(f), -EPROTO); /* for ever */
+		assert_int_equal(get(f), -EPROTO); /* permanently */
 		assert_int_equal(srdma_ring_has_data(&f->rx), 1);
 	}
 }
 
-static void test_longer_than_the_taker_has(void **state)
+static void test_element_longer_than_buffer_is_refused(void **state)
 {
 	struct fixture *f = *state;
 	uint8_t out[SIZE - 1];
@@ -183,7 +185,7 @@ static void test_longer_than_the_taker_has(void **state)
 	assert_int_equal(srdma_ring_take(&f->rx, out, sizeof(out)), -EPROTO);
 }
 
-static void test_lying_about_tail(void **state)
+static void test_hostile_tail_breaks_ring(void **state)
 {
 	static const uint32_t tails[] = { SLOTS + 1, 0x80000000, UINT32_MAX };
 
@@ -197,21 +199,22 @@ static void test_lying_about_tail(void **state)
 	}
 }
 
-static void test_lying_about_head(void **state)
+static void test_hostile_head_breaks_ring(void **state)
 {
 	struct fixture *f = *state;
 
 	for (uint8_t i = 1; i <= SLOTS; i++)
 		put(f, i);
-	lie(f, SRDMA_RING_HEAD, SLOTS + 1); /* took what was never put */
+	lie(f, SRDMA_RING_HEAD, SLOTS + 1); /* consumed more than was put */
 	assert_null(srdma_ring_reserve(&f->tx));
 	assert_true(f->tx.broken);
 	lie(f, SRDMA_RING_HEAD, SLOTS);
 	assert_null(srdma_ring_reserve(&f->tx));
-	assert_int_equal(srdma_ring_has_room(&f->tx), 1); /* go and see */
+	/* so that the caller notices the error */
+	assert_int_equal(srdma_ring_has_room(&f->tx), 1);
 }
 
-static void test_frozen_takes_only_what_was_there(void **state)
+static void test_frozen_ring_ends_at_frozen_tail(void **state)
 {
 	struct fixture *f = *state;
 
@@ -227,7 +230,7 @@ static void test_frozen_takes_only_what_was_there(void **state)
 	assert_int_equal(srdma_ring_has_data(&f->rx), 0);
 }
 
-/* --- memory ----------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 static int memfd(size_t len, unsigned int seals)
 {
@@ -240,7 +243,7 @@ static int memfd(size_t len, unsigned int seals)
 	return fd;
 }
 
-static void test_memory_of_ours_passes(void **state)
+static void test_own_memory_is_accepted(void **state)
 {
 	struct srdma_shm mine, theirs;
 	int fd = srdma_shm_create(&mine, "test", 10000);
@@ -261,7 +264,7 @@ static void test_memory_of_ours_passes(void **state)
 	close(fd);
 }
 
-static void test_memory_that_is_refused(void **state)
+static void test_unsealed_memory_is_refused(void **state)
 {
 	struct srdma_shm shm;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC), fd;
@@ -292,19 +295,22 @@ static void test_memory_that_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_ahead, setup),
-		cmocka_unit_test_setup(test_order_and_bursts, setup),
-		cmocka_unit_test_setup(test_counts_wrap, setup),
-		cmocka_unit_test_setup(test_full_and_room, setup),
-		cmocka_unit_test_setup(test_lengths_of_the_producer, setup),
-		cmocka_unit_test(test_lying_about_length),
-		cmocka_unit_test_setup(test_longer_than_the_taker_has, setup),
-		cmocka_unit_test(test_lying_about_tail),
-		cmocka_unit_test_setup(test_lying_about_head, setup),
-		cmocka_unit_test_setup(test_frozen_takes_only_what_was_there,
+		cmocka_unit_test_setup(test_prefetch_returns_next_elements,
 				       setup),
-		cmocka_unit_test(test_memory_of_ours_passes),
-		cmocka_unit_test(test_memory_that_is_refused),
+		cmocka_unit_test_setup(test_order_and_bursts, setup),
+		cmocka_unit_test_setup(test_counters_wrap, setup),
+		cmocka_unit_test_setup(test_room_is_reported_once_after_full,
+				       setup),
+		cmocka_unit_test_setup(test_illegal_lengths_are_refused, setup),
+		cmocka_unit_test(test_hostile_length_breaks_ring),
+		cmocka_unit_test_setup(
+			test_element_longer_than_buffer_is_refused, setup),
+		cmocka_unit_test(test_hostile_tail_breaks_ring),
+		cmocka_unit_test_setup(test_hostile_head_breaks_ring, setup),
+		cmocka_unit_test_setup(test_frozen_ring_ends_at_frozen_tail,
+				       setup),
+		cmocka_unit_test(test_own_memory_is_accepted),
+		cmocka_unit_test(test_unsealed_memory_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-#include "session.h"
+#include "session/session.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -11,11 +11,11 @@
 
 #include <cmocka.h>
 
-#include "stats.h"
+#include "wire/stats.h"
 #include "traffic.h"
-#include "window.h"
+#include "session/window.h"
 
-static void create_refuses(void **state)
+static void test_illegal_params_are_refused(void **state)
 {
 	const struct protection p = gcm();
 	const struct srdma_session_params good = pair_params(&p, 0);
@@ -32,17 +32,17 @@ static void create_refuses(void **state)
 		ROW(role, 2, -EINVAL),
 		ROW(suite, 0, -EINVAL),
 		ROW(suite, 0x08, -ENOTSUP),
-		ROW(suite, 0x20, -ENOTSUP), /* has no level aead */
-		ROW(suite, 0x03, -EINVAL),  /* wants a secret of 32 */
-		ROW(suite, 0x02, -EINVAL),  /* so does a key of 24 */
+		ROW(suite, 0x20, -ENOTSUP), /* lacks level aead */
+		ROW(suite, 0x03, -EINVAL),  /* needs a secret of 32 bytes */
+		ROW(suite, 0x02, -EINVAL),  /* a key of 24 bytes as well */
 		ROW(suite, 0xff, -ENOTSUP),
 		ROW(level, SRDMA_LEVEL_NONE, -EINVAL),
 		ROW(level, SRDMA_LEVEL_HEADER, -ENOTSUP),
 		ROW(level, SRDMA_LEVEL_PACKET, -ENOTSUP),
 		ROW(level, 4, -ENOTSUP),
 		ROW(level, 255, -ENOTSUP),
-		ROW(mode, SRDMA_MODE_PD, -EINVAL),  /* without K_PD */
-		ROW(mode, SRDMA_MODE_MEM, -EINVAL), /* without cmac */
+		ROW(mode, SRDMA_MODE_PD, -EINVAL),  /* needs K_PD */
+		ROW(mode, SRDMA_MODE_MEM, -EINVAL), /* needs a CMAC context */
 		ROW(mode, SRDMA_MODES, -ENOTSUP),
 		ROW(mode, 255, -ENOTSUP),
 		ROW(tag_len, 0, -EINVAL),
@@ -77,7 +77,7 @@ static void create_refuses(void **state)
 		struct srdma_session *s = (struct srdma_session *)text;
 		int r;
 
-		/* little-endian hosts; the project has no others */
+		/* little-endian hosts; the project supports no others */
 		memcpy((uint8_t *)&bad + rows[i].offset, &rows[i].value,
 		       rows[i].size);
 		r = srdma_session_create(&s, &bad);
@@ -90,8 +90,8 @@ static void create_refuses(void **state)
 	srdma_session_destroy(NULL);
 }
 
-/* Level none has no suite, tag or secret; a suite never comes without. */
-static void none_is_bare(void **state)
+/* Level none has neither suite nor tag nor secret; a suite needs a level. */
+static void test_level_none_has_no_suite(void **state)
 {
 	const struct protection bare = none();
 	struct srdma_session_params p = pair_params(&bare, 0);
@@ -110,8 +110,8 @@ static void none_is_bare(void **state)
 	assert_int_equal(srdma_session_create(&s, &p), -EINVAL);
 }
 
-/* Payloads of many sizes, in every protection and in none. */
-static void payloads(void **state)
+/* Payloads of many sizes, in every protection and without. */
+static void test_payload_sizes(void **state)
 {
 	static const uint32_t sizes[] = { 0,	1,    2,    3,	  4,	15,
 					  16,	17,   63,   64,	  255,	1023,
@@ -140,7 +140,9 @@ static void payloads(void **state)
 					2 * (3 + 1));
 }
 
-/* SEND_ONLY of "srdma!" by tests/reference, the second implementation. */
+/*
+ * SEND_ONLY of "srdma!" computed by tests/reference, the second implementation.
+ */
 static const struct {
 	const char *suite;
 	uint8_t level, role;
@@ -218,7 +220,7 @@ static const struct {
 	  "2b36e1125e6360fa7372646d61210000" },
 };
 
-static void known_answers(void **state)
+static void test_reference_datagrams(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
@@ -245,8 +247,8 @@ static void known_answers(void **state)
 	}
 }
 
-/* On aead nothing of the text travels as it is. */
-static void text_is_hidden(void **state)
+/* With level aead no plaintext is on the wire. */
+static void test_aead_hides_plaintext(void **state)
 {
 	struct protection p;
 
@@ -263,7 +265,7 @@ static void text_is_hidden(void **state)
 	}
 }
 
-static void seal_refuses(void **state)
+static void test_illegal_packets_are_not_sealed(void **state)
 {
 	struct pair pair;
 	struct protection p = gcm();
@@ -285,20 +287,20 @@ static void seal_refuses(void **state)
 	assert_int_equal(
 		srdma_session_seal(pair.end[0], &q, text, out, sizeof(out)),
 		-EINVAL);
-	/* the body's 32 bits are not those of the id */
+	/* the 32 bits in the body differ from the request id */
 	assert_true(sample_at(SRDMA_OP_ACKNOWLEDGE * SAMPLE_VARIANTS, &q));
 	q.request_id += 1 << 24;
 	assert_int_equal(
 		srdma_session_seal(pair.end[0], &q, text, out, sizeof(out)),
 		-EINVAL);
-	/* what was never sent spent no number */
+	/* a failed seal uses no packet number */
 	assert_int_equal(srdma_session_next_pn(pair.end[0]), first);
 	assert_true(send(pair.end[0], 0, 4) > 0);
 	assert_int_equal(srdma_session_next_pn(pair.end[0]), first + 1);
 	pair_destroy(&pair);
 }
 
-/* NAK and CLOSE may be sealed when all else may not any more. */
+/* NAK and CLOSE may be sealed after the limit for other packets. */
 static int send_close(struct srdma_session *s, uint8_t kind)
 {
 	struct srdma_packet p = { .opcode = SRDMA_OP_ACKNOWLEDGE,
@@ -309,9 +311,11 @@ static int send_close(struct srdma_session *s, uint8_t kind)
 	return srdma_session_seal(s, &p, NULL, out, sizeof(out));
 }
 
-/* Exactly the limit's packets, of which the last 8 are NAK or CLOSE, then none,
- * for ever. */
-static void packet_limit(void **state)
+/*
+ * A key seals exactly as many packets as its limit, of which the last 8 are NAK
+ * or CLOSE, and never one more.
+ */
+static void test_packet_limit_of_key(void **state)
 {
 	struct protection p;
 
@@ -353,7 +357,7 @@ static void packet_limit(void **state)
 	}
 }
 
-static void forgery_limit(void **state)
+static void test_forgery_limit_of_key(void **state)
 {
 	struct protection p = gcm();
 	struct pair pair;
@@ -373,15 +377,15 @@ static void forgery_limit(void **state)
 		assert_int_equal(receive(pair.end[1], len), -SRDMA_REFUSED_TAG);
 	}
 	assert_int_equal(srdma_session_spent(pair.end[1]), 1);
-	/* now not even the right one */
+	/* now a valid packet is refused as well */
 	out[20] ^= 1;
 	assert_int_equal(receive(pair.end[1], len), -SRDMA_REFUSED_QP_STATE);
 	assert_int_equal(srdma_session_forgeries(pair.end[1]), 3);
 	pair_destroy(&pair);
 }
 
-/* A tag of 96 bits may fail less often than a longer one (3.3). */
-static void forgery_limit_of_tags(void **state)
+/* A tag of 96 bits permits fewer failures than a longer one (3.3). */
+static void test_forgery_limit_of_tag_lengths(void **state)
 {
 	struct protection p;
 
@@ -398,8 +402,8 @@ static void forgery_limit_of_tags(void **state)
 	}
 }
 
-/* Sessions that begin shortly before something wraps. */
-static void numbers_wrap(void **state)
+/* Sessions whose numbers begin shortly before a wrap of one of their fields. */
+static void test_packet_numbers_wrap(void **state)
 {
 	const uint64_t firsts[] = { 0, (1 << 23) - 5, (1 << 24) - 5,
 				    (1ull << 32) - 5, SRDMA_NUMBER_END - 40 };
@@ -433,7 +437,7 @@ static void numbers_wrap(void **state)
 }
 
 /* 2^62 - 1 is the last number. */
-static void numbers_end(void **state)
+static void test_last_packet_number(void **state)
 {
 	struct protection rows[] = { none(), gcm() };
 
@@ -453,7 +457,7 @@ static void numbers_end(void **state)
 		assert_int_equal(send(pair.end[0], 5, 5), -EKEYEXPIRED);
 		assert_int_equal(srdma_session_highest(pair.end[1]),
 				 SRDMA_NUMBER_END - 1);
-		/* PSN 0 again would be number 2^62 */
+		/* PSN 0 would be number 2^62 */
 		srdma_session_destroy(pair.end[0]);
 		a.tx_pn = 0;
 		assert_int_equal(srdma_session_create(&pair.end[0], &a), 0);
@@ -463,8 +467,8 @@ static void numbers_end(void **state)
 	}
 }
 
-/* No number is used twice, whatever is sealed and whatever fails. */
-static void numbers_are_spent_once(void **state)
+/* No packet number is used twice, whatever is sealed or fails. */
+static void test_packet_numbers_are_used_once(void **state)
 {
 	struct protection p = gcm();
 	struct pair pair;
@@ -489,8 +493,11 @@ static void numbers_are_spent_once(void **state)
 	pair_destroy(&pair);
 }
 
-/* Out of order within the window, each once; behind it, never. */
-static void window_sizes(void **state)
+/*
+ * Within the window each packet is accepted once in any order; behind it none
+ * is.
+ */
+static void test_window_sizes(void **state)
 {
 	static uint8_t kept[1100][64];
 	static int lens[1100];
@@ -530,19 +537,19 @@ static void window_sizes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(create_refuses),
-		cmocka_unit_test(none_is_bare),
-		cmocka_unit_test(payloads),
-		cmocka_unit_test(known_answers),
-		cmocka_unit_test(text_is_hidden),
-		cmocka_unit_test(seal_refuses),
-		cmocka_unit_test(packet_limit),
-		cmocka_unit_test(forgery_limit),
-		cmocka_unit_test(forgery_limit_of_tags),
-		cmocka_unit_test(numbers_wrap),
-		cmocka_unit_test(numbers_end),
-		cmocka_unit_test(numbers_are_spent_once),
-		cmocka_unit_test(window_sizes),
+		cmocka_unit_test(test_illegal_params_are_refused),
+		cmocka_unit_test(test_level_none_has_no_suite),
+		cmocka_unit_test(test_payload_sizes),
+		cmocka_unit_test(test_reference_datagrams),
+		cmocka_unit_test(test_aead_hides_plaintext),
+		cmocka_unit_test(test_illegal_packets_are_not_sealed),
+		cmocka_unit_test(test_packet_limit_of_key),
+		cmocka_unit_test(test_forgery_limit_of_key),
+		cmocka_unit_test(test_forgery_limit_of_tag_lengths),
+		cmocka_unit_test(test_packet_numbers_wrap),
+		cmocka_unit_test(test_last_packet_number),
+		cmocka_unit_test(test_packet_numbers_are_used_once),
+		cmocka_unit_test(test_window_sizes),
 	};
 
 	return cmocka_run_group_tests(tests, fill_text, NULL);

@@ -1,5 +1,7 @@
-/* Sessions that derive their keys: many of them at one cache, and what each of
- * them stores. */
+/*
+ * Sessions with derived keys: many of them share one cache. Also the state that
+ * each session stores.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,13 +13,13 @@
 
 #include "memory.h"
 #include "modes.h"
-#include "session_state.h"
+#include "session/session_state.h"
 
-/* Many sessions and one cache ---------------------------------------------- */
+/* --- many sessions and one cache ------------------------------------------ */
 
 enum { PAIRS = 10 };
 
-/* Pairs of their own QPNs, protections and modes. */
+/* Creates pairs with different QPNs, protections and modes. */
 static void create_pairs(struct pair pairs[PAIRS])
 {
 	for (unsigned i = 0; i < PAIRS; i++) {
@@ -39,7 +41,7 @@ static void create_pairs(struct pair pairs[PAIRS])
 	}
 }
 
-static void interleaved(void **state)
+static void test_interleaved_sessions(void **state)
 {
 	static const unsigned sizes[] = { 0, 1, 2, 3, 7, 64 };
 	uint64_t next[PAIRS][2], x = 88172645463325252ull;
@@ -76,8 +78,11 @@ static void interleaved(void **state)
 	}
 }
 
-/* The session whose packet is oldest derives again, and no other. */
-static void least_recently_used_derives(void **state)
+/*
+ * Only the session whose context was used least recently has to derive it
+ * again.
+ */
+static void test_least_recently_used_session_derives(void **state)
 {
 	const struct protection p = { .suite = srdma_suite_by_id(1),
 				      .level = SRDMA_LEVEL_AEAD,
@@ -85,14 +90,14 @@ static void least_recently_used_derives(void **state)
 				      .mode = SRDMA_MODE_PD,
 				      .shared = 1 };
 	struct srdma_session *s[4];
-	/* who sends, and whether it has to derive */
+	/* sending session, and whether it must derive its key */
 	static const struct {
 		int who, derives;
 	} rows[] = {
-		{ 0, 1 }, { 1, 1 }, { 2, 1 }, { 0, 0 }, { 3, 1 }, /* 1 leaves */
-		{ 0, 0 }, { 2, 0 }, { 1, 1 },			  /* 3 leaves */
-		{ 0, 0 }, { 3, 1 },				  /* 2 leaves */
-		{ 1, 0 }, { 0, 0 }, { 3, 0 }, { 2, 1 },		  /* 1 leaves */
+		{ 0, 1 }, { 1, 1 }, { 2, 1 }, { 0, 0 }, { 3, 1 }, /* evicts 1 */
+		{ 0, 0 }, { 2, 0 }, { 1, 1 },			  /* evicts 3 */
+		{ 0, 0 }, { 3, 1 },				  /* evicts 2 */
+		{ 1, 0 }, { 0, 0 }, { 3, 0 }, { 2, 1 },		  /* evicts 1 */
 		{ 1, 1 },
 	};
 
@@ -117,8 +122,11 @@ static void least_recently_used_derives(void **state)
 	pair_close();
 }
 
-/* A session that ends takes its contexts along; those of others stay. */
-static void ended_sessions_leave_the_cache(void **state)
+/*
+ * A session that ends removes its contexts from the cache; those of others
+ * stay.
+ */
+static void test_ended_session_leaves_cache(void **state)
 {
 	struct protection p = in_mode(gcm(), 1);
 	struct pair a, b;
@@ -136,7 +144,7 @@ static void ended_sessions_leave_the_cache(void **state)
 	assert_int_equal(receive(b.end[1], send(b.end[0], PAIR_NEXT_ID, 9)), 0);
 	assert_int_equal(counts().misses, 8);
 	srdma_session_destroy(a.end[1]);
-	/* one that never sent a packet has none */
+	/* a session that never sent a packet has none */
 	assert_int_equal(pair_create(&a, &p), 0);
 	assert_int_equal(counts().kept, 4);
 	pair_destroy(&a);
@@ -145,7 +153,7 @@ static void ended_sessions_leave_the_cache(void **state)
 	pair_close();
 }
 
-/* What a session stores ---------------------------------------------------- */
+/* --- stored state --------------------------------------------------------- */
 
 static void check_state(const struct protection *how)
 {
@@ -170,7 +178,7 @@ static void check_state(const struct protection *how)
 	pair_destroy(&pair);
 }
 
-static void stored_state(void **state)
+static void test_stored_state(void **state)
 {
 	const struct protection bare = none();
 	struct srdma_session_state s;
@@ -185,8 +193,8 @@ static void stored_state(void **state)
 	pair_destroy(&pair);
 }
 
-/* In PD the S that a session receives by is nowhere in it. */
-static void derived_secrets_are_not_stored(void **state)
+/* With PD the session does not store the secret S of its receive direction. */
+static void test_derived_secret_is_not_stored(void **state)
 {
 	struct protection p = in_mode(gcm(), 1);
 	struct srdma_session_params other;
@@ -197,7 +205,8 @@ static void derived_secrets_are_not_stored(void **state)
 	assert_int_equal(pair_open(0), 0);
 	other = pair_params(&p, 0);
 	assert_int_equal(pair_create(&pair, &p), 0);
-	s = pair.end[1]; /* receives by what end 0 was given as tx_secret */
+	/* receives with the secret that end 0 got as tx_secret */
+	s = pair.end[1];
 	assert_int_equal(pair_settle(&pair), 0);
 	assert_null(memmem(s, sizeof(*s), other.tx_secret, 16));
 	assert_true(is_zero(s->rx.epochs.key[SRDMA_EPOCH_NOW].secret,
@@ -215,11 +224,11 @@ static void derived_secrets_are_not_stored(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(interleaved),
-		cmocka_unit_test(least_recently_used_derives),
-		cmocka_unit_test(ended_sessions_leave_the_cache),
-		cmocka_unit_test(stored_state),
-		cmocka_unit_test(derived_secrets_are_not_stored),
+		cmocka_unit_test(test_interleaved_sessions),
+		cmocka_unit_test(test_least_recently_used_session_derives),
+		cmocka_unit_test(test_ended_session_leaves_cache),
+		cmocka_unit_test(test_stored_state),
+		cmocka_unit_test(test_derived_secret_is_not_stored),
 	};
 
 	return cmocka_run_group_tests(tests, fill_text, NULL);

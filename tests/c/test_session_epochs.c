@@ -1,5 +1,7 @@
-/* Epochs of sessions (docs/protocol.md 3.5): when one begins, which packets are
- * taken while it changes, and what is left of keys. */
+/*
+ * Epochs of sessions (docs/protocol.md 3.5): when an epoch begins, which
+ * packets are accepted during the change, and when keys are wiped.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,10 +13,10 @@
 #include <cmocka.h>
 
 #include "modes.h"
-#include "session_state.h"
-#include "stats.h"
+#include "session/session_state.h"
+#include "wire/stats.h"
 
-#define EVER UINT64_MAX /* told: everything */
+#define EVER UINT64_MAX /* every packet is acknowledged */
 
 struct datagram {
 	int len;
@@ -50,7 +52,7 @@ static uint64_t told(const struct srdma_session *peer)
 	return srdma_session_highest(peer);
 }
 
-/* The sender begins another epoch, whatever it was told. */
+/* The sender begins another epoch, whatever is acknowledged. */
 static void step(struct srdma_session *s)
 {
 	s->rekey.packets = 0;
@@ -87,9 +89,9 @@ static void close_pair(struct pair *pair)
 	pair_close();
 }
 
-/* When one begins ------------------------------------------------------------ */
+/* --- begin of an epoch ---------------------------------------------------- */
 
-static void params_refused(void **state)
+static void test_illegal_rekey_limits_are_refused(void **state)
 {
 	const struct protection p = gcm();
 	const struct srdma_session_params good = pair_params(&p, 0);
@@ -106,12 +108,14 @@ static void params_refused(void **state)
 	}
 }
 
-/* Each limit alone, exactly; told decides whether it may. */
-static void wanted_by_limits(void **state)
+/*
+ * Each limit alone, exactly. The next epoch needs an ack from the current one.
+ */
+static void test_each_limit_begins_epoch(void **state)
 {
 	static const struct {
 		uint64_t packets, bytes, ns;
-		int until; /* packets of 8 bytes, one each 10 ns */
+		int until; /* packets of 8 bytes, one per 10 ns */
 	} rows[] = {
 		{ 5, 0, 0, 5 },	  { 0, 40, 0, 5 }, { 0, 33, 0, 5 },
 		{ 0, 0, 50, 5 },  { 0, 0, 41, 5 }, { 1, 0, 0, 1 },
@@ -143,7 +147,7 @@ static void wanted_by_limits(void **state)
 				srdma_session_advance(s, now, first - 1),
 				-EAGAIN);
 			epochs_are(s, e, 0);
-			sealed(s); /* goes on under the old one */
+			sealed(s); /* still with the old key */
 			assert_int_equal(srdma_session_advance(s, now, first),
 					 1);
 			epochs_are(s, e + 1, 0);
@@ -152,8 +156,8 @@ static void wanted_by_limits(void **state)
 	}
 }
 
-/* The peer is followed, one epoch at a time and each only when told. */
-static void follows(void **state)
+/* A session follows the peer's epochs one at a time, each after an ack. */
+static void test_session_follows_peer_epochs(void **state)
 {
 	struct pair pair = open_gcm(0, 64);
 	struct srdma_session *a = pair.end[0], *b = pair.end[1];
@@ -172,7 +176,7 @@ static void follows(void **state)
 
 		assert_int_equal(srdma_session_advance(b, 0, before), 1);
 		epochs_are(b, e, 3);
-		/* nothing of the new one was told */
+		/* no packet of the new epoch is acknowledged */
 		assert_int_equal(srdma_session_advance(b, 0, before),
 				 e < 3 ? -EAGAIN : 0);
 		pass(b, a);
@@ -182,9 +186,11 @@ static void follows(void **state)
 	close_pair(&pair);
 }
 
-/* The last 8 packets that a key permits are for NAK and CLOSE (test_session);
- * a session whose peer tells nothing gets so far and no farther. */
-static void silent_peer(void **state)
+/*
+ * The last 8 packets of a key are reserved for NAK and CLOSE (test_session). A
+ * session without acks gets so far and no further.
+ */
+static void test_silent_peer_stops_session(void **state)
 {
 	struct pair pair = open_gcm(0, 64);
 	struct srdma_session *s = pair.end[0];
@@ -209,15 +215,17 @@ static void silent_peer(void **state)
 	assert_int_equal(srdma_session_seal(s, &last, NULL, out, sizeof(out)),
 			 -EKEYEXPIRED);
 	assert_int_equal(srdma_session_next_pn(s), PAIR_FIRST_PN + 256);
-	/* an epoch later all is well */
+	/* an ack permits the next epoch */
 	assert_int_equal(srdma_session_advance(s, 0, PAIR_FIRST_PN), 1);
 	sealed(s);
 	close_pair(&pair);
 }
 
-/* Half the tags that may fail: the own epoch changes, once, and the peer
- * follows; what was counted of the old one does not count any more. */
-static void guessed(void **state)
+/*
+ * After half the permitted forgeries a session begins a new epoch, once, and
+ * the peer follows. Forgeries of the old epoch then do not count any more.
+ */
+static void test_forgeries_begin_epoch(void **state)
 {
 	struct pair pair = open_gcm(0, 64);
 	struct srdma_session *a = pair.end[0], *b = pair.end[1];
@@ -240,7 +248,8 @@ static void guessed(void **state)
 	pass(a, b);
 	epochs_are(b, 1, 1);
 	assert_int_equal(srdma_session_advance(b, 0, told(a)), 0);
-	assert_int_equal(srdma_session_forgeries(b), 5); /* while it lives */
+	/* while the old key lives */
+	assert_int_equal(srdma_session_forgeries(b), 5);
 	for (int n = 0; n < 9; n++) {
 		d = sealed(a);
 		d.data[20] ^= 1;
@@ -252,8 +261,8 @@ static void guessed(void **state)
 	close_pair(&pair);
 }
 
-/* Both ends near the end of epochs, under the keys that they have. */
-static void last_epoch(void **state)
+/* At the last epoch, sessions continue with the keys that they have. */
+static void test_last_epoch(void **state)
 {
 	struct pair pair = open_gcm(0, 64);
 	struct srdma_session *a = pair.end[0], *b = pair.end[1];
@@ -273,7 +282,8 @@ static void last_epoch(void **state)
 	pass(a, b);
 	epochs_are(b, UINT32_MAX - 1, UINT32_MAX);
 	d = sealed(a);
-	d.data[8] = (uint8_t)((d.data[8] & ~0x0c) | 0 << 2); /* as of 2^32 */
+	/* as in epoch 2^32 */
+	d.data[8] = (uint8_t)((d.data[8] & ~0x0c) | 0 << 2);
 	assert_int_equal(opened(b, &d), -SRDMA_REFUSED_EPOCH);
 	a->rekey.packets = 1;
 	a->due = 0;
@@ -290,10 +300,12 @@ static void last_epoch(void **state)
 	close_pair(&pair);
 }
 
-/* Which packets are taken ------------------------------------------------------ */
+/* --- accepted packets ----------------------------------------------------- */
 
-/* 2 packets of an epoch come late, the first of the next one early: all are
- * taken until the window has passed it, then the old key is gone. */
+/*
+ * 2 packets of an epoch are late, the first of the next one is early: all are
+ * accepted until the window has passed the latter. Then the old key is wiped.
+ */
 static void check_reordering(unsigned mode, uint32_t window)
 {
 	struct pair pair = open_gcm(mode, window);
@@ -314,7 +326,7 @@ static void check_reordering(unsigned mode, uint32_t window)
 	assert_int_equal(opened(b, &d), 0);
 	assert_int_equal(opened(b, &old[0]), -SRDMA_REFUSED_REPLAY);
 	epochs_are(b, 0, 1);
-	/* the first that verified was first + 1 */
+	/* the first verified packet was first + 1 */
 	while (srdma_session_next_pn(a) < first + 1 + window)
 		pass(a, b);
 	assert_int_equal(before->live, 1);
@@ -330,7 +342,7 @@ static void check_reordering(unsigned mode, uint32_t window)
 	close_pair(&pair);
 }
 
-static void reordering(void **state)
+static void test_reordering_at_epoch_change(void **state)
 {
 	(void)state;
 	for (unsigned m = 0; m < MODES; m++) {
@@ -339,7 +351,7 @@ static void reordering(void **state)
 	}
 }
 
-/* Another sender of the same direction, so many numbers and epochs ahead. */
+/* Another sender of the same direction, ahead by so many numbers and epochs. */
 static struct srdma_session *twin(uint64_t numbers, uint32_t epochs)
 {
 	const struct protection p = gcm();
@@ -353,7 +365,7 @@ static struct srdma_session *twin(uint64_t numbers, uint32_t epochs)
 	return s;
 }
 
-/* What the twin seals is refused so. */
+/* Expects this result for a packet of such a sender. */
 static void refused(struct srdma_session *to, uint64_t numbers, uint32_t epochs,
 		    int why)
 {
@@ -364,9 +376,11 @@ static void refused(struct srdma_session *to, uint64_t numbers, uint32_t epochs,
 	srdma_session_destroy(s);
 }
 
-/* 2 bits tell few epochs apart, and all the others end at the tag; numbers rise
- * with epochs. */
-static void aliases(void **state)
+/*
+ * 2 bits distinguish few epochs, and all others fail at the tag. Packet numbers
+ * increase with epochs.
+ */
+static void test_epochs_with_equal_bits(void **state)
 {
 	struct pair pair = open_gcm(0, 64);
 	struct srdma_session *a = pair.end[0], *b = pair.end[1];
@@ -376,7 +390,8 @@ static void aliases(void **state)
 		sealed(a);
 	pass(a, b); /* number 10 */
 	refused(b, 20, 2, -SRDMA_REFUSED_EPOCH);
-	refused(b, 20, 3, -SRDMA_REFUSED_EPOCH); /* as one before the first */
+	/* as an epoch before the first */
+	refused(b, 20, 3, -SRDMA_REFUSED_EPOCH);
 	refused(b, 20, 4, -SRDMA_REFUSED_TAG);
 	refused(b, 20, 5, -SRDMA_REFUSED_TAG);
 	refused(b, 9, 1, -SRDMA_REFUSED_EPOCH); /* not above the highest */
@@ -394,7 +409,7 @@ static void aliases(void **state)
 	close_pair(&pair);
 }
 
-/* Forged packets of the next epoch cost one derivation, and no state. */
+/* Forged packets of the next epoch cost one derivation and change no state. */
 static void check_forged(unsigned mode)
 {
 	struct pair pair = open_gcm(mode, 64);
@@ -431,14 +446,14 @@ static void check_forged(unsigned mode)
 	close_pair(&pair);
 }
 
-static void forged(void **state)
+static void test_forged_next_epoch_derives_once(void **state)
 {
 	(void)state;
 	for (unsigned m = 0; m < MODES; m++)
 		check_forged(m);
 }
 
-/* A life in every protection and mode: epochs change in both directions. */
+/* Epoch changes in both directions, in every protection and mode. */
 static void check_life(const struct protection *how)
 {
 	struct pair pair;
@@ -460,20 +475,22 @@ static void check_life(const struct protection *how)
 	pair_destroy(&pair);
 }
 
-static void lives(void **state)
+static void test_epochs_in_every_protection_and_mode(void **state)
 {
 	(void)state;
 	for_all(0, check_life);
 	for_all(2, check_life);
 }
 
-/* New secrets ------------------------------------------------------------------ */
+/* --- new secrets ---------------------------------------------------------- */
 
 static const uint8_t fresh[2][SRDMA_MAX_SECRET] = { "a new secret, S'",
 						    "yet another one " };
 
-/* One for what goes from 0 to 1: at who receives. In a mode with PD it comes
- * from a K_PD that takes the place of the newest. */
+/*
+ * Gives the receiver (end 1) its new secret. In a mode with PD it derives from
+ * a K_PD that replaces the newest.
+ */
 static int give_rx(struct pair *pair, int i)
 {
 	uint8_t group[SRDMA_GROUP_KEY_LEN] = { (uint8_t)(7 + i) };
@@ -500,8 +517,10 @@ static int give_tx(struct pair *pair, int i)
 	return srdma_session_renew(pair->end[0], SRDMA_TX, secret, 0);
 }
 
-/* The receiver has it, and the sender steps by the chain; then the sender has it,
- * too. Then the other way round. */
+/*
+ * The receiver gets a new secret while the sender advances along the chain;
+ * then the sender gets it. A second new secret follows.
+ */
 static void check_renewal(unsigned mode)
 {
 	struct pair pair = open_gcm(mode, 64);
@@ -520,14 +539,14 @@ static void check_renewal(unsigned mode)
 	assert_int_equal(give_tx(&pair, 0), 0);
 	assert_int_equal(give_tx(&pair, 0), -EBUSY);
 	assert_int_equal(srdma_session_renewing(a, SRDMA_TX), 1);
-	pass(a, b); /* it may not yet */
+	pass(a, b); /* not acknowledged yet */
 	assert_int_equal(srdma_session_advance(a, 0, 0), -EAGAIN);
 	assert_int_equal(srdma_session_advance(a, 0, told(b)), 1);
 	assert_int_equal(srdma_session_renewing(a, SRDMA_TX), 0);
 	pass(a, b);
 	epochs_are(b, 0, 3);
 	assert_int_equal(srdma_session_renewing(b, SRDMA_RX), 0);
-	step(a); /* by the chain from the new one */
+	step(a); /* chain of the new secret */
 	pass(a, b);
 	for (int n = 0; n < 70; n++)
 		pass(a, b);
@@ -536,7 +555,7 @@ static void check_renewal(unsigned mode)
 	assert_int_equal(srdma_session_advance(a, 0, told(b)), 1);
 	pass(a, b);
 	epochs_are(b, 0, 5);
-	if (b->rx.epochs.pd) { /* that of before lives with its epoch */
+	if (b->rx.epochs.pd) { /* the old K_PD lives as long as its epoch */
 		assert_int_equal(b->rx.epochs.pd->users_before, 1);
 		assert_int_equal(srdma_pdkeys_rotate(b->rx.epochs.pd, out),
 				 -EBUSY);
@@ -547,7 +566,7 @@ static void check_renewal(unsigned mode)
 	close_pair(&pair);
 }
 
-static void renewal(void **state)
+static void test_new_secrets(void **state)
 {
 	(void)state;
 	for (unsigned m = 0; m < MODES; m++)
@@ -555,10 +574,10 @@ static void renewal(void **state)
 			check_renewal(m);
 }
 
-static void no_renewal(void **state)
+static void test_no_new_secret_for_group_or_level_none(void **state)
 {
 	const struct protection bare = none();
-	struct pair pair = open_gcm(2, 64); /* a trust group's */
+	struct pair pair = open_gcm(2, 64); /* trust group */
 
 	(void)state;
 	for (int direction = SRDMA_RX; direction <= SRDMA_TX; direction++)
@@ -582,7 +601,7 @@ static void no_renewal(void **state)
 	pair_destroy(&pair);
 }
 
-/* What is left of keys ----------------------------------------------------------- */
+/* --- wiping of keys ------------------------------------------------------- */
 
 static uint32_t key_bytes(const struct srdma_session *s)
 {
@@ -592,8 +611,8 @@ static uint32_t key_bytes(const struct srdma_session *s)
 	return state.key_bytes;
 }
 
-/* Keys of 16 bytes, secrets of 16: what is there while an epoch changes. */
-static void stored_bytes(void **state)
+/* Key bytes during an epoch change, with keys and secrets of 16 bytes. */
+static void test_stored_key_bytes(void **state)
 {
 	struct pair pair = open_gcm(0, 64);
 	struct srdma_session *a = pair.end[0], *b = pair.end[1];
@@ -605,7 +624,7 @@ static void stored_bytes(void **state)
 	d = sealed(a);
 	d.data[8] ^= 0x04;
 	opened(b, &d);
-	assert_int_equal(key_bytes(b), 64 + 32); /* the next one and its S */
+	assert_int_equal(key_bytes(b), 64 + 32); /* the next key and its S */
 	assert_int_equal(give_rx(&pair, 0), 0);
 	assert_int_equal(key_bytes(b), 64 + 32 + 16);
 	opened(b, &d);
@@ -621,8 +640,8 @@ static void stored_bytes(void **state)
 	close_pair(&pair);
 }
 
-/* Of a session without PD no secret of a former epoch is left. */
-static void secrets_are_wiped(void **state)
+/* A session without PD keeps no secret of a former epoch. */
+static void test_former_secrets_are_wiped(void **state)
 {
 	const struct protection p = gcm();
 	const struct srdma_session_params first = pair_params(&p, 0);
@@ -650,20 +669,20 @@ static void secrets_are_wiped(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(params_refused),
-		cmocka_unit_test(wanted_by_limits),
-		cmocka_unit_test(follows),
-		cmocka_unit_test(silent_peer),
-		cmocka_unit_test(guessed),
-		cmocka_unit_test(last_epoch),
-		cmocka_unit_test(reordering),
-		cmocka_unit_test(aliases),
-		cmocka_unit_test(forged),
-		cmocka_unit_test(lives),
-		cmocka_unit_test(renewal),
-		cmocka_unit_test(no_renewal),
-		cmocka_unit_test(stored_bytes),
-		cmocka_unit_test(secrets_are_wiped),
+		cmocka_unit_test(test_illegal_rekey_limits_are_refused),
+		cmocka_unit_test(test_each_limit_begins_epoch),
+		cmocka_unit_test(test_session_follows_peer_epochs),
+		cmocka_unit_test(test_silent_peer_stops_session),
+		cmocka_unit_test(test_forgeries_begin_epoch),
+		cmocka_unit_test(test_last_epoch),
+		cmocka_unit_test(test_reordering_at_epoch_change),
+		cmocka_unit_test(test_epochs_with_equal_bits),
+		cmocka_unit_test(test_forged_next_epoch_derives_once),
+		cmocka_unit_test(test_epochs_in_every_protection_and_mode),
+		cmocka_unit_test(test_new_secrets),
+		cmocka_unit_test(test_no_new_secret_for_group_or_level_none),
+		cmocka_unit_test(test_stored_key_bytes),
+		cmocka_unit_test(test_former_secrets_are_wiped),
 	};
 
 	return cmocka_run_group_tests(tests, fill_text, NULL);

@@ -1,6 +1,6 @@
 /*
- * QPs that are made again and again with the same numbers in one PD: the
- * generation alone keeps their keys apart (docs/protocol.md 3.4).
+ * QPs that are opened repeatedly with the same numbers in one PD: only the
+ * generation makes their keys differ (docs/protocol.md 3.4).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "bytes.h"
-#include "stats.h"
+#include "base/bytes.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
 enum { LIVES = 100000, TAG = 16, TAG_AT = 20, BYTES = 8 };
@@ -25,7 +25,7 @@ static int compare(const void *a, const void *b)
 	return memcmp(a, b, TAG);
 }
 
-/* As a new handshake would: never the same again. */
+/* Like a new handshake: never the same value again. */
 static void set_generation(struct srdma_session_params *s, uint64_t life)
 {
 	srdma_store64(s->generation, life * 0x9e3779b97f4a7c15);
@@ -42,8 +42,10 @@ static void open_life(struct pair *pair, const struct protection *p,
 	}
 }
 
-/* One life: the first packet of each direction, the same text under the same
- * number in all lives; what the life before said is refused. */
+/*
+ * One generation: seals the first packet of each direction, with the same text
+ * and number in all generations. A packet of the generation before is refused.
+ */
 static void live(const struct protection *p, uint64_t life, uint8_t *kept,
 		 int *kept_len)
 {
@@ -68,7 +70,7 @@ static void live(const struct protection *p, uint64_t life, uint8_t *kept,
 	pair_destroy(&pair);
 }
 
-/* Sorts the tags. */
+/* Sorts the tags and compares neighbors. */
 static void check_all_differ(size_t count)
 {
 	qsort(tags, count, TAG, compare);
@@ -76,7 +78,7 @@ static void check_all_differ(size_t count)
 		assert_int_not_equal(compare(tags[i - 1], tags[i]), 0);
 }
 
-static void lives_have_keys_of_their_own(void **state)
+static void test_generations_have_different_keys(void **state)
 {
 	struct protection p = by_name("aes-128-gmac", SRDMA_LEVEL_PACKET);
 	uint8_t kept[64];
@@ -84,7 +86,7 @@ static void lives_have_keys_of_their_own(void **state)
 
 	(void)state;
 	p.mode = SRDMA_MODE_PD;
-	p.shared = 1; /* K_PD and the numbers: nothing else is new */
+	p.shared = 1; /* K_PD and all numbers stay the same */
 	assert_int_equal(pair_open(2), 0);
 	for (uint64_t life = 0; life < LIVES; life++)
 		live(&p, life, kept, &kept_len);
@@ -92,8 +94,8 @@ static void lives_have_keys_of_their_own(void **state)
 	check_all_differ(2 * LIVES);
 }
 
-/* So that the check above can fail: the same generation gives the same key. */
-static void the_same_generation_repeats(void **state)
+/* Validates the check above: the same generation gives the same key. */
+static void test_same_generation_has_same_key(void **state)
 {
 	struct protection p = gcm();
 	uint8_t kept[64];
@@ -131,8 +133,8 @@ static int close_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lives_have_keys_of_their_own),
-		cmocka_unit_test(the_same_generation_repeats),
+		cmocka_unit_test(test_generations_have_different_keys),
+		cmocka_unit_test(test_same_generation_has_same_key),
 	};
 
 	return cmocka_run_group_tests(tests, open_all, close_all);

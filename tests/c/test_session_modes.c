@@ -1,5 +1,7 @@
-/* Sessions in the four key modes: what travels does not depend on the cache,
- * and what differs in a key is refused (docs/protocol.md 3.4). */
+/*
+ * Sessions in the four key modes: the datagrams do not depend on the cache, and
+ * every difference in the keys is refused (docs/protocol.md 3.4).
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,12 +13,12 @@
 #include <cmocka.h>
 
 #include "modes.h"
-#include "session_state.h"
-#include "stats.h"
+#include "session/session_state.h"
+#include "wire/stats.h"
 
-/* What is created ---------------------------------------------------------- */
+/* --- creation ------------------------------------------------------------- */
 
-static void create_wants(void **state)
+static void test_each_mode_needs_its_params(void **state)
 {
 	struct srdma_cmac long_keys;
 	struct protection p;
@@ -60,17 +62,17 @@ static void create_wants(void **state)
 	pair_close();
 }
 
-/* The same bytes with every cache ------------------------------------------ */
+/* --- equal bytes with every cache ----------------------------------------- */
 
 enum { STEPS = 24, STEP_MAX = 256 };
 
-/* What a pair said: its datagrams, in their order. */
+/* The datagrams of a pair, in order. */
 struct said {
 	int len[STEPS];
 	uint8_t data[STEPS][STEP_MAX];
 };
 
-/* Step n of a talk: who sends what. */
+/* Packet n of a talk; the ends alternate. */
 static struct srdma_packet step(unsigned n)
 {
 	static const uint8_t opcodes[] = { SRDMA_OP_WRITE_ONLY,
@@ -116,7 +118,7 @@ static void talk(const struct protection *how, struct said *said)
 	pair_destroy(&pair);
 }
 
-/* A talk uses four flows, each in STEPS / 2 packets. */
+/* A talk uses four flows, each for STEPS / 2 packets. */
 static void check_counts(const struct protection *p, unsigned contexts,
 			 const struct srdma_keycache_counts *before)
 {
@@ -127,10 +129,10 @@ static void check_counts(const struct protection *p, unsigned contexts,
 
 	assert_int_equal(c.misses - before->misses, derived);
 	assert_int_equal(c.hits - before->hits, packets - derived);
-	assert_int_equal(c.kept, 0); /* the sessions are gone */
+	assert_int_equal(c.kept, 0); /* the sessions are destroyed */
 }
 
-static void same_bytes_with_any_cache(void **state)
+static void test_same_datagrams_with_any_cache(void **state)
 {
 	static const unsigned sizes[] = { 1024, 0, 1 };
 	static struct said first, said;
@@ -154,8 +156,8 @@ static void same_bytes_with_any_cache(void **state)
 			}
 }
 
-/* What an end derives and what it was given are the same S. */
-static void owner_and_shared_agree(void **state)
+/* A derived S equals the S that the other end was given. */
+static void test_derived_and_given_secret_agree(void **state)
 {
 	struct protection p;
 
@@ -196,9 +198,9 @@ static void owner_and_shared_agree(void **state)
 	pair_close();
 }
 
-/* What is refused ---------------------------------------------------------- */
+/* --- refusals ------------------------------------------------------------- */
 
-/* The datagram in out fails its tag at s, and moves nothing. */
+/* Expects that the datagram in out fails its tag at s and changes no state. */
 static void refuse_tag(struct srdma_session *s, int len)
 {
 	const struct srdma_session before = *s;
@@ -216,7 +218,7 @@ static void refuse_tag(struct srdma_session *s, int len)
 		assert_int_equal(plain[i], 0);
 }
 
-/* An end with one thing changed does not understand the other. */
+/* A session with changed parameters understands the other end or not. */
 static void check_wrong(const struct protection *how,
 			const struct srdma_session_params *to, int understood)
 {
@@ -248,7 +250,7 @@ static void check_wrong_keys(const struct protection *how)
 	to = good;
 	to.pd = &pd;
 	check_wrong(how, &to, 1);
-	/* the parent of the other length is not asked */
+	/* the parent key of the other length is not used */
 	pd.pd[long_key ? 0 : 16] ^= 1;
 	check_wrong(how, &to, 1);
 	memset(pd.mem, 0xee, sizeof(pd.mem));
@@ -268,20 +270,20 @@ static void check_wrong_keys(const struct protection *how)
 	to = good;
 	to.peer_qpn ^= 1;
 	check_wrong(how, &to, 0);
-	/* what it should receive by is not a secret that it was given */
+	/* the receive direction uses its derived secret, not rx_secret */
 	to = good;
 	memset(to.rx_secret, 0x77, sizeof(to.rx_secret));
 	check_wrong(how, &to, 1);
 }
 
-static void wrong_keys(void **state)
+static void test_wrong_keys_are_refused(void **state)
 {
 	(void)state;
 	for_all(16, check_wrong_keys);
 	for_all(0, check_wrong_keys);
 }
 
-/* A sender with another S; policy shared does not look at it. */
+/* A sender with another S; a session of a trust group ignores it. */
 static void check_wrong_secret(const struct protection *how)
 {
 	struct srdma_session_params from = pair_params(how, 0);
@@ -301,13 +303,16 @@ static void check_wrong_secret(const struct protection *how)
 	pair_destroy(&pair);
 }
 
-static void wrong_secret(void **state)
+static void test_wrong_secret_is_refused(void **state)
 {
 	(void)state;
 	for_all(16, check_wrong_secret);
 }
 
-/* The same secrets under another mode: the mode is in the associated data. */
+/*
+ * The same secrets in another mode fail, because the mode is in the associated
+ * data.
+ */
 static void check_other_modes(const struct protection *how)
 {
 	struct srdma_session_params a = pair_params(how, 0);
@@ -322,7 +327,7 @@ static void check_other_modes(const struct protection *how)
 	len = send(from, 0, 16);
 	refuse_tag(to, len);
 	srdma_session_destroy(from);
-	/* PD against none of it, with the same S */
+	/* PD against no PD, with the same S */
 	a = pair_params(how, 0);
 	if ((how->mode & SRDMA_MODE_PD) && !how->shared) {
 		a.mode &= (uint8_t)~SRDMA_MODE_PD;
@@ -334,7 +339,7 @@ static void check_other_modes(const struct protection *how)
 	srdma_session_destroy(to);
 }
 
-static void other_modes(void **state)
+static void test_other_modes_are_refused(void **state)
 {
 	(void)state;
 	for_all(16, check_other_modes);
@@ -353,14 +358,14 @@ static void check_limits(const struct protection *how)
 	assert_int_equal(receive(pair.end[1], len), 0);
 	len = send(pair.end[0], 1, 8);
 	assert_int_equal(send(pair.end[0], 2, 8), -EKEYEXPIRED);
-	out[20] ^= 1; /* of the tag */
+	out[20] ^= 1; /* in the tag */
 	assert_int_equal(receive(pair.end[1], len), -SRDMA_REFUSED_TAG);
 	assert_int_equal(srdma_session_spent(pair.end[1]), 1);
 	assert_int_equal(receive(pair.end[1], len), -SRDMA_REFUSED_QP_STATE);
 	pair_destroy(&pair);
 }
 
-static void limits_as_in_basic(void **state)
+static void test_limits_in_every_mode(void **state)
 {
 	(void)state;
 	for_all(1, check_limits);
@@ -369,13 +374,13 @@ static void limits_as_in_basic(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(create_wants),
-		cmocka_unit_test(same_bytes_with_any_cache),
-		cmocka_unit_test(owner_and_shared_agree),
-		cmocka_unit_test(wrong_keys),
-		cmocka_unit_test(wrong_secret),
-		cmocka_unit_test(other_modes),
-		cmocka_unit_test(limits_as_in_basic),
+		cmocka_unit_test(test_each_mode_needs_its_params),
+		cmocka_unit_test(test_same_datagrams_with_any_cache),
+		cmocka_unit_test(test_derived_and_given_secret_agree),
+		cmocka_unit_test(test_wrong_keys_are_refused),
+		cmocka_unit_test(test_wrong_secret_is_refused),
+		cmocka_unit_test(test_other_modes_are_refused),
+		cmocka_unit_test(test_limits_in_every_mode),
 	};
 
 	return cmocka_run_group_tests(tests, fill_text, NULL);

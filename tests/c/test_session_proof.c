@@ -1,5 +1,7 @@
-/* Memory proofs through sessions: what seal makes, memkey accepts over what
- * the other end's claim says, and over nothing else (docs/protocol.md 6.1). */
+/*
+ * Memory proofs through sessions: memkey accepts a proof made by seal over the
+ * claim of the other end, and over nothing else (docs/protocol.md 6.1).
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +13,7 @@
 #include <cmocka.h>
 
 #include "memory.h"
-#include "stats.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
 enum { DEPTH = 3, EXPIRY = 1900000000, NOW = EXPIRY - 5 };
@@ -25,7 +27,7 @@ static const struct srdma_memkey_bearer bearer = {
 	.expiry = EXPIRY,
 };
 
-/* A region of 16 blocks, and K_access of one of its nodes to write. */
+/* A region of 16 blocks, and K_access of one of its nodes. */
 static void grant(uint8_t right)
 {
 	uint8_t key[SRDMA_MEMKEY_LEN];
@@ -39,7 +41,7 @@ static void grant(uint8_t right)
 	srdma_memkey_cache_init(&cache, &tree, key);
 }
 
-/* The packets that may carry a proof, those with payload of len bytes. */
+/* A packet that carries a proof; len bytes of payload if its opcode has any. */
 static struct srdma_packet proven(uint8_t opcode, uint32_t len)
 {
 	const uint32_t t = srdma_wire_traits(opcode);
@@ -75,7 +77,7 @@ static int check_claim(const struct srdma_packet *p, uint8_t right,
 	return srdma_memkey_check(&cache, &cmac, &claim, NOW);
 }
 
-/* Every bit of what is covered, of the proof, and of its length. */
+/* Flips every bit of the claim and of the proof, and changes the length. */
 static void check_bits(const struct srdma_packet *p, uint8_t right,
 		       const uint8_t *ad, size_t len)
 {
@@ -103,7 +105,7 @@ static void check_bits(const struct srdma_packet *p, uint8_t right,
 			 -EBADMSG);
 }
 
-/* One packet there: its fields, its claim, the proof. */
+/* Sends one packet and checks its fields, its claim and its proof. */
 static void check_packet(struct pair *pair, int from, struct srdma_packet p,
 			 uint8_t right)
 {
@@ -118,21 +120,25 @@ static void check_packet(struct pair *pair, int from, struct srdma_packet p,
 					    (size_t)len, plain),
 			 0);
 	assert_memory_equal(plain, text, p.payload_len);
-	/* what seal says of it is what came */
+	/* seal reports the proof that is sent */
 	assert_memory_equal(p.proof, q.proof, SRDMA_PROOF_LEN);
 	assert_int_equal(q.flags, p.flags);
 	assert_int_equal(q.expiry, EXPIRY);
 	ad_len = srdma_session_claim(pair->end[!from], &q, &ad);
-	/* generation, then 4.4 up to the expiry of the STH, which is in front
-	 * of the proof */
+	/*
+	 * generation, then 4.4 up to the expiry in the STH, which is before the
+	 * proof
+	 */
 	assert_int_equal(ad_len, 8 + 68 + q.tag_at - SRDMA_PROOF_LEN);
 	assert_memory_equal(ad + ad_len - 4, "\x71\x3f\xb3\x00", 4);
 	assert_int_equal(check_claim(&q, right, ad, ad_len, q.proof), 0);
 	check_bits(&q, right, ad, ad_len);
 }
 
-/* Protections of one level each are enough for every bit: the proof does not
- * depend on more than the bytes. */
+/*
+ * One protection per level suffices to test every bit, because the proof
+ * depends on these bytes only.
+ */
 static const struct {
 	const char *suite;
 	uint8_t level, mode;
@@ -154,7 +160,7 @@ static struct protection row(unsigned i)
 	return p;
 }
 
-static void every_kind_of_packet(void **state)
+static void test_proof_of_every_kind_of_packet(void **state)
 {
 	static const struct {
 		uint8_t opcode, right;
@@ -190,8 +196,10 @@ static void every_kind_of_packet(void **state)
 	pair_close();
 }
 
-/* In every protection of both modes; and each packet has a proof of its own. */
-static void every_protection(void **state)
+/*
+ * Every protection in both modes with MEM; each packet has a different proof.
+ */
+static void test_proof_in_every_protection(void **state)
 {
 	struct protection p;
 
@@ -229,8 +237,8 @@ static void every_protection(void **state)
 	pair_close();
 }
 
-/* The tag covers the proof: it cannot be taken off, changed or put on. */
-static void tag_covers_the_proof(void **state)
+/* The tag covers the proof: it cannot be removed, changed or added. */
+static void test_tag_covers_proof(void **state)
 {
 	(void)state;
 	grant(SRDMA_MEMKEY_WRITE);
@@ -258,8 +266,8 @@ static void tag_covers_the_proof(void **state)
 	pair_close();
 }
 
-/* Without a key the proof goes as it stands; without P no proof is made. */
-static void only_where_asked(void **state)
+/* Without a key the given proof is sent; without flag P no proof is made. */
+static void test_proof_only_with_flag(void **state)
 {
 	const struct protection p = row(0);
 	struct srdma_packet q;
@@ -286,8 +294,8 @@ static void only_where_asked(void **state)
 	pair_close();
 }
 
-/* A mode without memory keys makes none, and spends no number for it. */
-static void other_modes_make_none(void **state)
+/* In a mode without MEM no proof is made, and no packet number is used. */
+static void test_modes_without_mem_make_no_proof(void **state)
 {
 	(void)state;
 	grant(SRDMA_MEMKEY_WRITE);
@@ -318,11 +326,11 @@ static int open_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_kind_of_packet),
-		cmocka_unit_test(every_protection),
-		cmocka_unit_test(tag_covers_the_proof),
-		cmocka_unit_test(only_where_asked),
-		cmocka_unit_test(other_modes_make_none),
+		cmocka_unit_test(test_proof_of_every_kind_of_packet),
+		cmocka_unit_test(test_proof_in_every_protection),
+		cmocka_unit_test(test_tag_covers_proof),
+		cmocka_unit_test(test_proof_only_with_flag),
+		cmocka_unit_test(test_modes_without_mem_make_no_proof),
 	};
 
 	return cmocka_run_group_tests(tests, open_all, close_cmac);

@@ -1,7 +1,8 @@
 /*
- * A provider that fails: OpenSSL gets no memory. A packet that cannot be
- * sealed spends its number and leaves nothing; one that cannot be opened is
- * no forgery, and is taken once the provider works again.
+ * A failing crypto provider: OpenSSL gets no memory. A packet that cannot be
+ * sealed uses its number and leaves no plaintext. A packet that cannot be
+ * opened does not count as a forgery and is accepted once the provider works
+ * again.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -16,11 +17,11 @@
 #include <openssl/evp.h>
 
 #include "failing.h"
-#include "session_state.h"
-#include "stats.h"
+#include "session/session_state.h"
+#include "wire/stats.h"
 #include "traffic.h"
 
-/* OpenSSL's next allocations: how many succeed; < 0: all. */
+/* successful allocations left for OpenSSL; < 0: no limit */
 static long budget = -1;
 
 static int spend(void)
@@ -57,7 +58,7 @@ static struct protection in_mode(struct protection p, uint8_t mode)
 	return p;
 }
 
-/* Deriving fails after any number of allocations. */
+/* Deriving the key fails after each possible number of allocations. */
 static void seal_without_memory(const struct protection *p)
 {
 	struct pair pair;
@@ -83,12 +84,14 @@ static void seal_without_memory(const struct protection *p)
 		srdma_keycache_count(pair_means.cache, &c);
 		assert_int_equal(c.kept, 0);
 	}
-	assert_true(n > 1); /* it did fail */
+	assert_true(n > 1); /* the loop had failures */
 	pair_destroy(&pair);
 }
 
-/* A cache that keeps no key keeps the context of the last packet, in which the
- * next key needs no memory: a user with another suite ends it. */
+/*
+ * A cache without keys keeps the context of the last packet, which needs no
+ * memory for another key of its suite. Using another suite frees it.
+ */
 static void forget_idle_context(void)
 {
 	struct srdma_keyslot *link = NULL;
@@ -131,7 +134,7 @@ static void open_without_memory(const struct protection *p)
 	pair_destroy(&pair);
 }
 
-static void keys_cannot_be_derived(void **state)
+static void test_failed_derivation(void **state)
 {
 	struct protection p;
 
@@ -146,9 +149,11 @@ static void keys_cannot_be_derived(void **state)
 	}
 }
 
-/* A context that takes no other key, or does not let go of one, is not used
- * again. */
-static void context_is_not_keyed_again(void **state)
+/*
+ * A context that fails to take another key, or to clear its key, is not used
+ * again.
+ */
+static void test_failing_context_is_not_used_again(void **state)
 {
 	const struct protection p = in_mode(gcm(), SRDMA_MODE_PD);
 	struct srdma_suite_verbs verbs;
@@ -164,7 +169,7 @@ static void context_is_not_keyed_again(void **state)
 	assert_true(send(pair.end[0], 0, 16) > 0);
 	assert_int_equal(send(pair.end[0], 1, 16), -EIO);
 	verbs.forget = failing_forget;
-	for (uint64_t id = 2; id < 5; id++) /* each with a new one */
+	for (uint64_t id = 2; id < 5; id++) /* each with a new context */
 		assert_true(send(pair.end[0], id, 16) > 0);
 	srdma_keycache_count(pair_means.cache, &c);
 	assert_int_equal(c.kept, 0);
@@ -172,8 +177,8 @@ static void context_is_not_keyed_again(void **state)
 	pair_close();
 }
 
-/* A session is whole or not at all. */
-static void create_without_memory(void **state)
+/* A session is created completely or not at all. */
+static void test_create_session_without_memory(void **state)
 {
 	static const uint8_t modes[] = { SRDMA_MODE_BASIC, SRDMA_MODE_MEM };
 
@@ -199,7 +204,7 @@ static void create_without_memory(void **state)
 	pair_close();
 }
 
-static void cache_without_memory(void **state)
+static void test_create_cache_without_memory(void **state)
 {
 	struct srdma_keycache *c;
 	long n = 0;
@@ -216,8 +221,10 @@ static void cache_without_memory(void **state)
 	srdma_keycache_destroy(c);
 }
 
-/* A context that refuses to open is the provider's failure, not the peer's. */
-static void cipher_fails(void **state)
+/*
+ * A context that refuses to open is a failure of the provider, not a forgery.
+ */
+static void test_cipher_failure_is_no_forgery(void **state)
 {
 	struct protection p;
 
@@ -229,7 +236,7 @@ static void cipher_fails(void **state)
 
 		assert_int_equal(pair_create(&pair, &p), 0);
 		len = send(pair.end[0], 0, 16);
-		/* one that seals cannot open, nor the other way round */
+		/* a context for sealing cannot open, nor the reverse */
 		sealer = pair.end[1]->tx.epochs.key[0].own;
 		pair.end[1]->tx.epochs.key[0].own =
 			pair.end[1]->rx.epochs.key[0].own;
@@ -244,8 +251,8 @@ static void cipher_fails(void **state)
 	}
 }
 
-/* The proof is made before the tag: it fails the same way. */
-static void proof_fails(void **state)
+/* The proof is made before the tag; its failure has the same effect. */
+static void test_failed_proof_sends_nothing(void **state)
 {
 	const struct protection p = in_mode(gcm(), SRDMA_MODE_MEM);
 	const uint8_t access_key[16] = "K_access";
@@ -271,15 +278,17 @@ static void proof_fails(void **state)
 		-EIO);
 	assert_null(memmem(out, sizeof(out), text, 16));
 	assert_int_equal(srdma_session_next_pn(pair.end[0]), next + 1);
-	/* and works again with a key that it takes */
+	/* works again with a key that the provider accepts */
 	assert_true(srdma_session_seal(pair.end[0], &q, text, out,
 				       sizeof(out)) > 0);
 	pair_destroy(&pair);
 	pair_close();
 }
 
-/* As a worker does at its start. OpenSSL never again finds an algorithm that
- * it had no memory for when it was asked for it first. */
+/*
+ * Runs the self-tests, like a worker at its start. OpenSSL never finds an
+ * algorithm again whose first lookup failed for lack of memory.
+ */
 static int open_all(void **state)
 {
 	for (unsigned i = 0; srdma_suite_at(i); i++)
@@ -291,12 +300,12 @@ static int open_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_cannot_be_derived),
-		cmocka_unit_test(context_is_not_keyed_again),
-		cmocka_unit_test(create_without_memory),
-		cmocka_unit_test(cache_without_memory),
-		cmocka_unit_test(cipher_fails),
-		cmocka_unit_test(proof_fails),
+		cmocka_unit_test(test_failed_derivation),
+		cmocka_unit_test(test_failing_context_is_not_used_again),
+		cmocka_unit_test(test_create_session_without_memory),
+		cmocka_unit_test(test_create_cache_without_memory),
+		cmocka_unit_test(test_cipher_failure_is_no_forgery),
+		cmocka_unit_test(test_failed_proof_sends_nothing),
 	};
 
 	if (!CRYPTO_set_mem_functions(limited_malloc, limited_realloc,

@@ -1,4 +1,4 @@
-#include "stats.h"
+#include "wire/stats.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@ static const char *name_at(size_t offset)
 	return srdma_stats_name((unsigned)(offset / sizeof(uint64_t)));
 }
 
-static void names_follow_the_struct(void **state)
+static void test_names_match_struct(void **state)
 {
 	const size_t refused = offsetof(struct srdma_stats, refused);
 	const size_t reason = offsetof(struct srdma_stats, reason);
@@ -35,7 +35,7 @@ static void names_follow_the_struct(void **state)
 			    "reason_QP_STATE");
 }
 
-static void holes_have_no_name(void **state)
+static void test_unused_codes_have_no_name(void **state)
 {
 	(void)state;
 	assert_null(name_at(offsetof(struct srdma_stats, refused)));
@@ -44,7 +44,7 @@ static void holes_have_no_name(void **state)
 	assert_null(srdma_stats_name(~0u));
 }
 
-static void count_and_uniqueness(void **state)
+static void test_names_are_unique(void **state)
 {
 	(void)state;
 	assert_int_equal(srdma_stats_count() * sizeof(uint64_t),
@@ -59,9 +59,9 @@ static void count_and_uniqueness(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names_follow_the_struct),
-		cmocka_unit_test(holes_have_no_name),
-		cmocka_unit_test(count_and_uniqueness),
+		cmocka_unit_test(test_names_match_struct),
+		cmocka_unit_test(test_unused_codes_have_no_name),
+		cmocka_unit_test(test_names_are_unique),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

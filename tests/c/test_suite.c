@@ -1,4 +1,4 @@
-#include "suite.h"
+#include "crypto/suite.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -8,12 +8,12 @@
 
 #include <cmocka.h>
 
-#include "session.h"
-#include "wire.h"
+#include "session/session.h"
+#include "wire/wire.h"
 
 enum { AD_LEN = 91, TEXT_LEN = 53 };
 
-/* The table of 3.3, as a second copy. */
+/* a second copy of the table of 3.3 */
 static const struct {
 	uint8_t id;
 	const char *name;
@@ -48,7 +48,7 @@ static const struct {
 
 enum { ROWS = sizeof(page) / sizeof(page[0]) };
 
-static void as_the_page(void **state)
+static void test_table_of_suites(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < ROWS; i++) {
@@ -75,7 +75,7 @@ static void as_the_page(void **state)
 	assert_null(srdma_suite_at(ROWS));
 }
 
-static void unknown(void **state)
+static void test_unknown_suites(void **state)
 {
 	unsigned found = 0;
 
@@ -89,8 +89,8 @@ static void unknown(void **state)
 	assert_null(srdma_suite_by_name("AES-128-GCM"));
 }
 
-/* What is there for comparison is never picked by itself. */
-static void recommended(void **state)
+/* Suites for comparison only are never chosen automatically. */
+static void test_recommended_suites(void **state)
 {
 	static const char *const names[] = {
 		"aes-128-gcm",	"aes-256-gcm",	"chacha20-poly1305",
@@ -107,7 +107,7 @@ static void recommended(void **state)
 		assert_int_equal(srdma_suite_by_name(names[i])->recommended, 1);
 }
 
-static void selftest(void **state)
+static void test_selftest_passes(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < ROWS; i++)
@@ -115,8 +115,8 @@ static void selftest(void **state)
 				 0);
 }
 
-/* A row whose answer, key or algorithm is not right fails its self-test. */
-static void selftest_sees(void **state)
+/* A suite with a wrong answer, key or algorithm fails its self-test. */
+static void test_selftest_detects_errors(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < ROWS; i++) {
@@ -151,8 +151,8 @@ static int create(struct srdma_suite_ctx **ctx, const struct srdma_suite *s,
 	return s->verbs->create(ctx, NULL, &k);
 }
 
-/* A cipher that is not the size of its row is refused at key time. */
-static void wrong_sizes(void **state)
+/* A cipher with another key size than its suite is refused at creation. */
+static void test_wrong_key_size_is_refused(void **state)
 {
 	struct srdma_suite bad = *srdma_suite_by_name("aes-128-gcm");
 	struct srdma_suite_ctx *ctx;
@@ -171,9 +171,12 @@ static void wrong_sizes(void **state)
 	assert_null(ctx);
 }
 
-static void tag_lengths(void **state)
+static void test_tag_lengths(void **state)
 {
-	/* of 3.3: any size code up to its own for these, else its own */
+	/*
+	 * 3.3: these suites permit any tag length up to their own, all others
+	 * only theirs
+	 */
 	static const char *const by_option[] = { "hmac-", "-cmac" };
 	static const uint8_t codes[] = { 12, 16, 20, 28, 32, 48, 64 };
 
@@ -199,7 +202,7 @@ static void tag_lengths(void **state)
 	}
 }
 
-/* One row keyed in both uses, and something to seal. */
+/* Contexts of a suite for sealing and opening, and a packet. */
 struct bench {
 	const struct srdma_suite *suite;
 	struct srdma_suite_ctx *seal, *open;
@@ -266,7 +269,9 @@ static int open(struct bench *b, struct srdma_suite_ctx *ctx, size_t len)
 	return b->suite->verbs->open(ctx, &io, b->tag);
 }
 
-/* Flip each bit of size bytes at p: each is -EBADMSG with nothing left. */
+/*
+ * Flips each bit of size bytes at p. Each flip gives -EBADMSG and no plaintext.
+ */
 static void flip_all(struct bench *b, uint8_t *p, size_t size)
 {
 	static const uint8_t wiped[TEXT_LEN];
@@ -281,7 +286,7 @@ static void flip_all(struct bench *b, uint8_t *p, size_t size)
 	assert_int_equal(open(b, b->open, TEXT_LEN), 0);
 }
 
-static void every_bit(void **state)
+static void test_every_flipped_bit_is_detected(void **state)
 {
 	(void)state;
 	for (unsigned row = 0; row < ROWS; row++) {
@@ -303,8 +308,10 @@ static void every_bit(void **state)
 	}
 }
 
-/* A context forgets each packet: a fresh one gives the same for the next. */
-static void contexts_are_clean(void **state)
+/*
+ * Contexts keep no state between packets: a new context gives the same result.
+ */
+static void test_contexts_keep_no_state(void **state)
 {
 	(void)state;
 	for (unsigned row = 0; row < ROWS; row++) {
@@ -328,8 +335,8 @@ static void contexts_are_clean(void **state)
 	}
 }
 
-/* A context for one use refuses the other. */
-static void wrong_use(void **state)
+/* A context for sealing refuses to open, and the reverse. */
+static void test_wrong_use_is_refused(void **state)
 {
 	(void)state;
 	for (unsigned row = 0; row < ROWS; row++) {
@@ -344,8 +351,8 @@ static void wrong_use(void **state)
 	}
 }
 
-/* A context that forgot its key does nothing until it has another. */
-static void no_key(void **state)
+/* A context whose key is cleared fails until it gets another key. */
+static void test_cleared_context_fails(void **state)
 {
 	static const uint8_t wiped[TEXT_LEN], key[SRDMA_SUITE_MAX_KEY];
 
@@ -370,8 +377,8 @@ static void no_key(void **state)
 	}
 }
 
-/* A short tag is the first bytes of the long one. */
-static void cut_tags(void **state)
+/* A short tag is the beginning of the full one. */
+static void test_short_tag_is_prefix(void **state)
 {
 	(void)state;
 	for (unsigned row = 0; row < ROWS; row++) {
@@ -397,18 +404,18 @@ static void cut_tags(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(as_the_page),
-		cmocka_unit_test(unknown),
-		cmocka_unit_test(recommended),
-		cmocka_unit_test(selftest),
-		cmocka_unit_test(selftest_sees),
-		cmocka_unit_test(wrong_sizes),
-		cmocka_unit_test(tag_lengths),
-		cmocka_unit_test(every_bit),
-		cmocka_unit_test(contexts_are_clean),
-		cmocka_unit_test(wrong_use),
-		cmocka_unit_test(no_key),
-		cmocka_unit_test(cut_tags),
+		cmocka_unit_test(test_table_of_suites),
+		cmocka_unit_test(test_unknown_suites),
+		cmocka_unit_test(test_recommended_suites),
+		cmocka_unit_test(test_selftest_passes),
+		cmocka_unit_test(test_selftest_detects_errors),
+		cmocka_unit_test(test_wrong_key_size_is_refused),
+		cmocka_unit_test(test_tag_lengths),
+		cmocka_unit_test(test_every_flipped_bit_is_detected),
+		cmocka_unit_test(test_contexts_keep_no_state),
+		cmocka_unit_test(test_wrong_use_is_refused),
+		cmocka_unit_test(test_cleared_context_fails),
+		cmocka_unit_test(test_short_tag_is_prefix),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

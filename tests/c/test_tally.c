@@ -1,7 +1,6 @@
 /*
- * The ladder's proof of what it measured (bench/tally.h), at relays whose
- * counters are set by hand: it complains of a packet that went otherwise than
- * it should.
+ * The benchmark ladder's check of its measurement (bench/tally.h), with relay
+ * counters set by hand: it reports packets that were not protected as expected.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +19,7 @@ enum { N = 64, ACKS = 3 };
 static struct pair p;
 static const char *complaint;
 
-/* The first one: the ladder would have ended. */
+/* Keeps the first report; in the ladder it would end the run. */
 void wrong(const char *rung, const char *what)
 {
 	assert_string_equal(rung, "a rung");
@@ -48,14 +47,14 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Packets since the beginning: from 0 to 1, and the other way. */
+/* Packets since the beginning: from 0 to 1, then from 1 to 0. */
 struct moved {
 	uint64_t sealed, verified, answered, heard;
 };
 
 struct row {
 	struct moved secure, bare;
-	const char *none, *aead; /* what is complained of at these levels */
+	const char *none, *aead; /* report expected at these levels */
 };
 
 #define ALL                                                                    \
@@ -111,7 +110,7 @@ static void check(const struct row *row, uint8_t level, const char *expected)
 		assert_null(complaint);
 }
 
-static void test_protection(void **state)
+static void test_unexpected_protection_is_reported(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -120,7 +119,10 @@ static void test_protection(void **state)
 	}
 }
 
-/* So many with a wrong tag, and of other reasons. 1: that is as it should be. */
+/*
+ * Sets so many refusals because of the tag and for other reasons. Returns 1 if
+ * the check accepts them.
+ */
 static int refused(uint64_t tags, uint64_t others)
 {
 	struct tally t;
@@ -133,7 +135,7 @@ static int refused(uint64_t tags, uint64_t others)
 	return !complaint;
 }
 
-static void test_forgeries(void **state)
+static void test_unexpected_refusals_are_reported(void **state)
 {
 	(void)state;
 	assert_true(refused(N, 0));
@@ -147,10 +149,12 @@ static void test_forgeries(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_protection, set_up,
-						tear_down),
-		cmocka_unit_test_setup_teardown(test_forgeries, set_up,
-						tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_unexpected_protection_is_reported, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_unexpected_refusals_are_reported, set_up,
+			tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,7 @@
-/* Timers against a model that looks at all of them; and that of a relay's many
- * QPs only those are looked at whose time has come. */
+/*
+ * Timers, compared with a model that searches all of them. A relay with many
+ * QPs examines only the QPs whose timer has expired.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,9 +11,9 @@
 #include <cmocka.h>
 
 #include "relay_pair.h"
-#include "timer.h"
+#include "base/timer.h"
 
-/* --- the heap ------------------------------------------------------------ */
+/* --- heap ----------------------------------------------------------------- */
 
 enum { TIMERS = 100, STEPS = 200000, SPAN = 500 };
 
@@ -38,7 +40,7 @@ static uint64_t earliest(const struct model *m)
 	return first;
 }
 
-/* In order, each that is due, and no other one. */
+/* Expects the timers that are due, in order, and no others. */
 static void expect_taken(struct model *m, uint64_t now)
 {
 	uint64_t before = 0;
@@ -56,7 +58,7 @@ static void expect_taken(struct model *m, uint64_t now)
 	assert_true(earliest(m) > now);
 }
 
-static void test_model(void **state)
+static void test_timers_match_model(void **state)
 {
 	static struct model m;
 	uint64_t seed = 1, now = 0;
@@ -88,9 +90,11 @@ static void test_model(void **state)
 	}
 }
 
-/* Whoever is set again while those that are due are walked waits for the next
- * time, due or not. */
-static void test_set_again(void **state)
+/*
+ * A timer that is set again during the walk over expired timers is not visited
+ * again in this walk, even if it is due.
+ */
+static void test_timer_set_again_during_walk(void **state)
 {
 	struct srdma_timer_place heap[3];
 	struct srdma_timer x[3] = { 0 }, *due;
@@ -111,7 +115,7 @@ static void test_set_again(void **state)
 	assert_int_equal(srdma_timers_first(&t), UINT64_MAX);
 }
 
-/* --- the relay ----------------------------------------------------------- */
+/* --- relay ---------------------------------------------------------------- */
 
 enum { IDLE = 4000, TURNS = 8000, TURN_NS = 50000 };
 
@@ -120,7 +124,7 @@ static const struct srdma_stats *stats(const struct pair *p)
 	return srdma_relay_stats(p->side[0].relay);
 }
 
-/* Another QP, which waits for what its peer may send. */
+/* Opens another QP, which waits for messages of its peer. */
 static void open_idle(struct pair *p)
 {
 	const struct srdma_qp_info busy[2] = { p->side[0].qp[0],
@@ -138,8 +142,10 @@ static void open_idle(struct pair *p)
 	p->side[1].qp[0] = busy[1];
 }
 
-/* Looks at clocks beside so many idle QPs, while one sends a WRITE again and
- * again that nobody answers. */
+/*
+ * Returns how often timers were examined with so many idle QPs, while one QP
+ * repeats an unanswered WRITE.
+ */
 static uint64_t looks_beside(int idle)
 {
 	struct srdma_stats before;
@@ -153,7 +159,7 @@ static uint64_t looks_beside(int idle)
 	pair_connect(&p, 0);
 	for (int i = 0; i < idle; i++)
 		open_idle(&p);
-	pair_wait_ms(&p, 1500); /* timers of the beginning */
+	pair_wait_ms(&p, 1500); /* let the initial timers expire */
 	before = *stats(&p);
 	pair_post(
 		&p, 0,
@@ -173,7 +179,7 @@ static uint64_t looks_beside(int idle)
 	return looks;
 }
 
-static void test_idle_cost_nothing(void **state)
+static void test_idle_qps_are_not_examined(void **state)
 {
 	uint64_t alone = looks_beside(0);
 
@@ -185,9 +191,9 @@ static void test_idle_cost_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_model),
-		cmocka_unit_test(test_set_again),
-		cmocka_unit_test(test_idle_cost_nothing),
+		cmocka_unit_test(test_timers_match_model),
+		cmocka_unit_test(test_timer_set_again_during_walk),
+		cmocka_unit_test(test_idle_qps_are_not_examined),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * Transfers with somebody on the wire: see transfer.h. SRDMA_PACKETS=N makes
- * the longest ones N packets long.
+ * Transfers with an attacker on the wire, see transfer.h. SRDMA_PACKETS=N makes
+ * the longest transfers N packets long.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,8 +21,10 @@ enum {
 };
 enum { PACKETS = 20000, REQUESTS = 8000, ALL = (1 << TRANSFER_FAULTS) - 1 };
 
-/* The ratios are the same under the sanitizers, and each run is four times as
- * long: all faults at once are enough there. */
+/*
+ * With sanitizers each run takes four times as long, and the ratios are the
+ * same. There, all faults at once suffice.
+ */
 #ifdef SRDMA_SANITIZED
 enum { FIRST_FAULT = TRANSFER_FAULTS };
 #else
@@ -43,8 +45,10 @@ static double run_ns(struct transfer how, struct transfer *t)
 	return (double)t->ns;
 }
 
-/* Goodput of this transfer under each kind of fault, and under all, against
- * the same one undisturbed. */
+/*
+ * Compares the goodput of this transfer under each kind of fault, and under all
+ * of them, with that of the undisturbed transfer.
+ */
 static void check_goodput(struct transfer how, double least)
 {
 	static struct transfer t;
@@ -67,8 +71,8 @@ static void check_goodput(struct transfer how, double least)
 	}
 }
 
-/* 1 packet in 10 is hit, on short and long wires that keep order or do not. */
-static void test_goodput(void **state)
+/* 1 packet in 10 is hit, on short and long wires that keep order or not. */
+static void test_goodput_under_faults(void **state)
 {
 	static const uint32_t ops[] = { 1 << SRDMA_DESC_WRITE,
 					1 << SRDMA_DESC_READ,
@@ -86,9 +90,11 @@ static void test_goodput(void **state)
 			0.6);
 }
 
-/* With a fourth of the buffers, on a short wire: what the target cannot keep is
- * not sent. */
-static void test_goodput_of_few_buffers(void **state)
+/*
+ * With a fourth of the buffers, on a short wire: the requester sends no more
+ * than the responder can keep.
+ */
+static void test_goodput_with_few_buffers(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < 2; i++)
@@ -101,9 +107,12 @@ static void test_goodput_of_few_buffers(void **state)
 			      0.6);
 }
 
-/* An atomic that is not answered stops those behind it in the end: window (b)
- * of the protocol, section 5, and a queue that is no longer. Alone on a short
- * wire, one time-out, as the last ones cost, takes as long as 2,000 of them. */
+/*
+ * An unanswered atomic eventually blocks those behind it: window (b) of section
+ * 5 of the protocol, and a queue of the same length. If there are only atomics
+ * on a short wire, one timeout, which a lost tail costs, takes as long as 2,000
+ * of them.
+ */
 static void test_goodput_of_atomics(void **state)
 {
 	(void)state;
@@ -119,8 +128,8 @@ static void test_goodput_of_atomics(void **state)
 			0.6);
 }
 
-/* Whatever is on the wire, all of it arrives. */
-static void test_many_packets(void **state)
+/* Everything arrives under all faults. */
+static void test_everything_arrives_under_faults(void **state)
 {
 	static struct transfer t;
 	static const uint32_t rates[] = { 10, 100, 1000 };
@@ -144,8 +153,8 @@ static void test_many_packets(void **state)
 	}
 }
 
-/* Whenever the wire is cut, another one is connected, and nothing is lost. */
-static void test_cut_wires(void **state)
+/* Each cut wire is reconnected, and nothing is lost. */
+static void test_cut_wires_lose_nothing(void **state)
 {
 	static struct transfer t;
 	uint64_t cuts = 0;
@@ -181,12 +190,15 @@ static void check_hole(struct transfer *t, uint64_t most_ms)
 			    why == SRDMA_REASON_PEER_SILENT ||
 			    why == SRDMA_REASON_PEER_ERROR);
 	}
-	/* From the last that was heard, a little after it. */
+	/*
+	 * measured from the last packet, which was received shortly after
+	 * `dark`
+	 */
 	assert_true(t->p.now <= t->dark + (most_ms + 1) * 1000000);
 }
 
-/* Every request ends: after 15 s of silence, or at its deadline. */
-static void test_black_hole(void **state)
+/* Every request completes: after 15 s of silence, or at its deadline. */
+static void test_requests_complete_in_black_hole(void **state)
 {
 	static struct transfer t;
 
@@ -209,12 +221,12 @@ static void test_black_hole(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_goodput),
-		cmocka_unit_test(test_goodput_of_few_buffers),
+		cmocka_unit_test(test_goodput_under_faults),
+		cmocka_unit_test(test_goodput_with_few_buffers),
 		cmocka_unit_test(test_goodput_of_atomics),
-		cmocka_unit_test(test_many_packets),
-		cmocka_unit_test(test_cut_wires),
-		cmocka_unit_test(test_black_hole),
+		cmocka_unit_test(test_everything_arrives_under_faults),
+		cmocka_unit_test(test_cut_wires_lose_nothing),
+		cmocka_unit_test(test_requests_complete_in_black_hole),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

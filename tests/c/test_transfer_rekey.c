@@ -1,7 +1,7 @@
 /*
- * Transfers with somebody on the wire while keys change all the time
- * (docs/protocol.md 3.5): nothing is lost, and little time. SRDMA_REKEYS=N makes
- * the longest one N epochs long.
+ * Transfers under loss while keys change continually (docs/protocol.md 3.5): no
+ * request is lost, and little time. SRDMA_REKEYS=N makes the longest transfer N
+ * epochs long.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "session.h"
+#include "session/session.h"
 #include "transfer.h"
 
 enum { REKEYS = 10000, SEEDS = 8, ALL = (1 << TRANSFER_FAULTS) - 1 };
@@ -23,9 +23,12 @@ static uint64_t rekeys(void)
 	return text ? strtoull(text, NULL, 0) : REKEYS;
 }
 
-/* Virtual ns of the transfer of each of these seeds, on both kinds of wire. All that is
- * asked ends well. An epoch is seen in a round trip, which queues make longer: so
- * few are under way. */
+/*
+ * Runs a transfer per seed, on both kinds of wire, and stores its virtual time
+ * in ns. All requests must succeed. An epoch takes a round trip to be
+ * acknowledged, and queues extend the RTT: therefore few requests are
+ * outstanding. Returns the number of epochs.
+ */
 static uint64_t run(uint64_t rekey_packets, double ns[SEEDS])
 {
 	static struct transfer t;
@@ -57,10 +60,12 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* One packet in 20 is lost: no request is, and the time that epochs cost is less
- * than one part in 20. Other packets are lost with them than without, and a few
- * time-outs more or less are 5 % of a seed: so it is the median. */
-static void test_many_rekeys(void **state)
+/*
+ * With one lost packet in 20 no request fails, and epochs cost less than a
+ * twentieth of the time. The set of lost packets depends on the epochs, and a
+ * few timeouts change the time of a seed by 5 %: therefore the median counts.
+ */
+static void test_many_epochs_cost_little_time(void **state)
 {
 	double still[SEEDS], changing[SEEDS], ratio[SEEDS], median;
 	uint64_t epochs;
@@ -80,8 +85,8 @@ static void test_many_rekeys(void **state)
 	assert_true(median > 0.95);
 }
 
-/* In all key modes, on both kinds of wire, with everything on it. */
-static void test_modes(void **state)
+/* All key modes, on both kinds of wire, under all faults. */
+static void test_epochs_in_all_modes_under_faults(void **state)
 {
 	static struct transfer t;
 	static const struct {
@@ -113,8 +118,8 @@ static void test_modes(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_many_rekeys),
-		cmocka_unit_test(test_modes),
+		cmocka_unit_test(test_many_epochs_cost_little_time),
+		cmocka_unit_test(test_epochs_in_all_modes_under_faults),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

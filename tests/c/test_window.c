@@ -1,4 +1,4 @@
-#include "window.h"
+#include "session/window.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -25,8 +25,8 @@ static uint64_t infer(uint64_t expected, uint64_t low)
 	return c;
 }
 
-/* The bases at which something wraps, with the borders around each. */
-static void inference_table(void **state)
+/* bases at which a field wraps, with the numbers around each */
+static void test_inference_near_wraps(void **state)
 {
 	const uint64_t bases[] = { HALF,       K24 - 5,	  K24,
 				   K24 + HALF, K32 - 5,	  K32,
@@ -38,7 +38,7 @@ static void inference_table(void **state)
 			assert_int_equal(infer(e, e), e);
 			assert_int_equal(infer(e, e - 1), e - 1);
 			assert_int_equal(infer(e, e + 1), e + 1);
-			/* 2^23 above is taken, 2^23 below is that too */
+			/* 2^23 above is inferred upwards, not as 2^23 below */
 			if (e + HALF < K62)
 				assert_int_equal(infer(e, e + HALF), e + HALF);
 			if (e + HALF + 1 >= K24)
@@ -51,7 +51,7 @@ static void inference_table(void **state)
 	}
 }
 
-static void inference_at_the_ends(void **state)
+static void test_inference_at_ends(void **state)
 {
 	(void)state;
 	assert_int_equal(infer(0, 0), 0);
@@ -63,7 +63,7 @@ static void inference_at_the_ends(void **state)
 	assert_int_equal(infer(HALF, 0), K24);
 	assert_int_equal(infer(HALF, 1), 1);
 	assert_int_equal(infer(HALF - 1, K24 - 1), K24 - 1);
-	/* K62 and beyond are no numbers */
+	/* numbers from K62 on do not exist */
 	assert_int_equal(infer(K62 - 5, K62 - 1), K62 - 1);
 	assert_int_equal(infer(K62 - 5, 0), NONE);
 	assert_int_equal(infer(K62, 0), NONE);
@@ -72,8 +72,11 @@ static void inference_at_the_ends(void **state)
 	assert_int_equal(infer(K62 - HALF - 1, 0), K62 - K24);
 }
 
-/* Exactly one number of each 2^24 is nearest: checked from 4.1's words. */
-static void inference_is_nearest(void **state)
+/*
+ * The inferred number is the nearest one with these 24 bits, by the definition
+ * in 4.1.
+ */
+static void test_inferred_number_is_nearest(void **state)
 {
 	uint64_t seed = 0x9e3779b97f4a7c15;
 
@@ -86,7 +89,7 @@ static void inference_is_nearest(void **state)
 		p = seed >> 40;
 		c = infer(e, p);
 		if (c == NONE) {
-			/* the nearest one is below 0 or of 63 bits */
+			/* the nearest one is below 0 or exceeds 62 bits */
 			assert_true(e < HALF || e > K62 - HALF - 1);
 			continue;
 		}
@@ -95,7 +98,7 @@ static void inference_is_nearest(void **state)
 	}
 }
 
-/* What the window must do, with no cleverness. */
+/* A simple model of the window. */
 struct model {
 	uint64_t base, next;
 	uint32_t size;
@@ -125,7 +128,7 @@ static void against_model(uint64_t base, uint32_t size)
 		int r;
 
 		seed = seed * 1664525 + 1013904223;
-		/* mostly near the edge, now and then a leap */
+		/* mostly near the edge, sometimes a leap */
 		if ((seed >> 8) % 500 == 0)
 			pn = m.next + (seed >> 17) % 3000;
 		else
@@ -144,7 +147,7 @@ static void against_model(uint64_t base, uint32_t size)
 	}
 }
 
-static void model(void **state)
+static void test_random_numbers_match_model(void **state)
 {
 	const uint64_t bases[] = { 0, HALF, K24 - 5000, K32 - 5000,
 				   K62 - 65536 };
@@ -158,7 +161,7 @@ static void model(void **state)
 
 static struct srdma_window w;
 
-/* Test, and commit what passes. */
+/* Tests a number and commits it if accepted. Returns 1 if it was. */
 static int take(uint64_t pn)
 {
 	int r = srdma_window_test(&w, pn);
@@ -171,7 +174,7 @@ static int take(uint64_t pn)
 static const uint32_t sizes[] = { 64, 1024 };
 
 /* The steps of WireGuard's selftest/counter.c, for both sizes. */
-static void steps(void **state)
+static void test_wireguard_steps(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2; i++) {
@@ -231,8 +234,8 @@ static void steps(void **state)
 	}
 }
 
-/* Up, then down over the whole window, then each again. */
-static void sweeps(void **state)
+/* Upwards, then downwards over the whole window, then each number again. */
+static void test_sweeps(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2; i++) {
@@ -244,12 +247,12 @@ static void sweeps(void **state)
 				assert_true(take(start + k));
 			for (uint64_t k = 0; k < n; k++)
 				assert_false(take(start + k));
-			/* leave holes, then fill them from above */
+			/* leave gaps, then fill them downwards */
 			assert_true(take(start + 2 * n - 1));
 			for (uint64_t k = 1; k < n; k++)
 				assert_true(take(start + 2 * n - 1 - k));
 			assert_false(take(start + n - 1));
-			/* a leap over everything clears everything */
+			/* a leap beyond the window clears it */
 			assert_true(take(start + 100 * n));
 			for (uint64_t k = 1; k < n; k++)
 				assert_true(take(start + 100 * n - k));
@@ -258,8 +261,10 @@ static void sweeps(void **state)
 	}
 }
 
-/* The last number outside and the first inside, at every alignment. */
-static void edges(void **state)
+/*
+ * The last number outside the window and the first inside, at every alignment.
+ */
+static void test_window_edges(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 2; i++) {
@@ -277,7 +282,7 @@ static void edges(void **state)
 }
 
 /* A test alone changes nothing. */
-static void testing_is_free(void **state)
+static void test_testing_changes_nothing(void **state)
 {
 	struct srdma_window before;
 
@@ -293,14 +298,14 @@ static void testing_is_free(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(inference_table),
-		cmocka_unit_test(inference_at_the_ends),
-		cmocka_unit_test(inference_is_nearest),
-		cmocka_unit_test(model),
-		cmocka_unit_test(steps),
-		cmocka_unit_test(sweeps),
-		cmocka_unit_test(edges),
-		cmocka_unit_test(testing_is_free),
+		cmocka_unit_test(test_inference_near_wraps),
+		cmocka_unit_test(test_inference_at_ends),
+		cmocka_unit_test(test_inferred_number_is_nearest),
+		cmocka_unit_test(test_random_numbers_match_model),
+		cmocka_unit_test(test_wireguard_steps),
+		cmocka_unit_test(test_sweeps),
+		cmocka_unit_test(test_window_edges),
+		cmocka_unit_test(test_testing_changes_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

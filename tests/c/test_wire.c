@@ -1,4 +1,4 @@
-#include "wire.h"
+#include "wire/wire.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -8,11 +8,11 @@
 #include <cmocka.h>
 
 #include "pair.h"
-#include "stats.h"
+#include "wire/stats.h"
 
 enum { TAG = 16, MTU = 4096 };
 
-/* Parse a copy that ends where its allocation ends, for ASan. */
+/* Parses a copy that fills its allocation exactly, for ASan. */
 static int parse(struct srdma_packet *p, const uint8_t *data, size_t len,
 		 uint32_t tag_len, uint32_t mtu)
 {
@@ -26,7 +26,7 @@ static int parse(struct srdma_packet *p, const uint8_t *data, size_t len,
 	return r;
 }
 
-/* The fields that travel, in both, are the same. */
+/* Compares the fields that are on the wire. */
 static void assert_same(const struct srdma_packet *a,
 			const struct srdma_packet *b)
 {
@@ -62,8 +62,8 @@ static void assert_same(const struct srdma_packet *a,
 		assert_int_equal(a->imm, b->imm);
 }
 
-/* Every opcode and variant with every tag length comes back as it was. */
-static void round_trip(void **state)
+/* Every opcode and variant with every tag length parses to what was built. */
+static void test_built_packets_parse(void **state)
 {
 	static const uint32_t tags[] = { 0, 12, 16, 20, 28, 32, 48, 64 };
 	uint8_t out[SRDMA_MAX_PACKET];
@@ -92,8 +92,8 @@ static void round_trip(void **state)
 	assert_int_equal(seen, 0xdfffff); /* 0x00..0x14, 0x16, 0x17 */
 }
 
-/* Header lengths of table 2.2, with a tag of 16 and no proof. */
-static void layout(void **state)
+/* Header lengths of table 2.2, with a tag of 16 bytes and no proof. */
+static void test_header_lengths(void **state)
 {
 	static const struct {
 		uint8_t opcode;
@@ -118,8 +118,8 @@ static void layout(void **state)
 	}
 }
 
-/* The longest packet fits in what is reserved for it. */
-static void longest(void **state)
+/* The longest packet fits into SRDMA_MAX_PACKET. */
+static void test_longest_packet(void **state)
 {
 	uint8_t out[SRDMA_MAX_PACKET];
 
@@ -138,7 +138,7 @@ static void longest(void **state)
 	}
 }
 
-/* The sample packets that the table below bends. */
+/* sample packets that the table below changes */
 enum sample {
 	WRITE_ONLY = SRDMA_OP_WRITE_ONLY * SAMPLE_VARIANTS,
 	WRITE_PROOF = WRITE_ONLY + 2,
@@ -158,12 +158,12 @@ enum sample {
 	ATOMIC_ACK = SRDMA_OP_ATOMIC_ACKNOWLEDGE * SAMPLE_VARIANTS,
 };
 
-/* Every refusal of 2.5: one byte of a legal packet changed, or its length. */
+/* Every refusal of 2.5: a legal packet with one byte or its length changed. */
 static const struct bend {
 	unsigned sample;
 	int at; /* -1: no byte */
 	uint8_t value;
-	int grow; /* bytes more or, negative, less */
+	int grow; /* bytes added or, if negative, removed */
 	int refusal;
 } bends[] = {
 	{ SEND_ONLY, -1, 0, -25, SRDMA_REFUSED_SHORT },	 /* 19 bytes */
@@ -174,7 +174,8 @@ static const struct bend {
 	{ ACK_ACK, -1, 0, -1, SRDMA_REFUSED_SHORT }, /* in the body */
 	{ ACK_ACK, -1, 0, -28, SRDMA_REFUSED_SHORT },
 	{ ACK_GAP, -1, 0, -1, SRDMA_REFUSED_SHORT }, /* in a gap */
-	{ ACK_ACK, 42, 1, 0, SRDMA_REFUSED_SHORT },  /* a gap not there */
+	/* announces a missing gap */
+	{ ACK_ACK, 42, 1, 0, SRDMA_REFUSED_SHORT },
 	{ SEND_ONLY, 0, 0x15, 0, SRDMA_REFUSED_OPCODE },
 	{ SEND_ONLY, 0, 0x18, 0, SRDMA_REFUSED_OPCODE },
 	{ SEND_ONLY, 0, 0xff, 0, SRDMA_REFUSED_OPCODE },
@@ -187,7 +188,7 @@ static const struct bend {
 	{ SEND_ONLY, 8, 0xa0, 0, SRDMA_REFUSED_HEADER }, /* AckReq */
 	{ SEND_ONLY, 8, 0x21, 0, SRDMA_REFUSED_HEADER }, /* reserved */
 	{ SEND_ONLY, 8, 0x22, 0, SRDMA_REFUSED_HEADER },
-	{ SEND_ONLY, 8, 0x00, 0, SRDMA_REFUSED_TAG_CODE }, /* none */
+	{ SEND_ONLY, 8, 0x00, 0, SRDMA_REFUSED_TAG_CODE }, /* no tag */
 	{ SEND_ONLY, 8, 0x10, 0, SRDMA_REFUSED_TAG_CODE },
 	{ SEND_ONLY, 8, 0x30, 0, SRDMA_REFUSED_TAG_CODE },
 	{ SEND_ONLY, 8, 0x70, 0, SRDMA_REFUSED_TAG_CODE },
@@ -197,7 +198,8 @@ static const struct bend {
 	{ SEND_ONLY, 15, 0x80, 24, SRDMA_REFUSED_OPCODE }, /* P on SEND */
 	{ RESPONSE, 19, 0x80, 24, SRDMA_REFUSED_OPCODE },
 	{ ACK_ACK, 19, 0x80, 24, SRDMA_REFUSED_OPCODE },
-	{ READ_PROOF, 37, 1, 0, SRDMA_REFUSED_HEADER }, /* zeros of P */
+	/* reserved bytes of the proof */
+	{ READ_PROOF, 37, 1, 0, SRDMA_REFUSED_HEADER },
 	{ READ_PROOF, 38, 1, 0, SRDMA_REFUSED_HEADER },
 	{ READ_PROOF, 39, 1, 0, SRDMA_REFUSED_HEADER },
 	{ WRITE_MIDDLE, 1, 0x00, -8, SRDMA_REFUSED_LENGTH }, /* empty MIDDLE */
@@ -215,24 +217,30 @@ static const struct bend {
 	{ ACK_ACK, 40, 0, 0, SRDMA_REFUSED_ACK_BODY }, /* kind */
 	{ ACK_ACK, 40, 7, 0, SRDMA_REFUSED_ACK_BODY },
 	{ ACK_ACK, 41, 1, 0, SRDMA_REFUSED_ACK_BODY },	/* reason of an ACK */
-	{ ACK_NAK, 41, 0, 0, SRDMA_REFUSED_ACK_BODY },	/* NAK without */
-	{ ACK_NAK, 41, 18, 0, SRDMA_REFUSED_ACK_BODY }, /* not a reason */
+	{ ACK_NAK, 41, 0, 0, SRDMA_REFUSED_ACK_BODY },	/* NAK without reason */
+	{ ACK_NAK, 41, 18, 0, SRDMA_REFUSED_ACK_BODY }, /* no reason */
 	{ ACK_RNR, 41, 21, 0, SRDMA_REFUSED_ACK_BODY }, /* reason of an RNR */
 	{ ATOMIC_ACK, -1, 0, 4, SRDMA_REFUSED_LENGTH },
 	{ ATOMIC_ACK, 12, 0x60, 0, SRDMA_REFUSED_HEADER },
-	{ ACK_NAK, 41, 20, 0, SRDMA_REFUSED_ACK_BODY }, /* of CLOSE only */
+	{ ACK_NAK, 41, 20, 0, SRDMA_REFUSED_ACK_BODY }, /* for CLOSE only */
 	{ ACK_NAK, 41, 255, 0, SRDMA_REFUSED_ACK_BODY },
 	{ ACK_CLOSE, 41, 0, 0, SRDMA_REFUSED_ACK_BODY },
-	{ ACK_CLOSE, 41, 1, 0, SRDMA_REFUSED_ACK_BODY },  /* of NAK only */
-	{ ACK_CLOSE, 41, 40, 0, SRDMA_REFUSED_ACK_BODY }, /* local */
-	{ ACK_ACK, 42, 9, 0, SRDMA_REFUSED_ACK_BODY },	  /* gaps */
-	{ ACK_ACK, 43, 1, 0, SRDMA_REFUSED_ACK_BODY },	  /* zero */
-	{ ACK_ACK, 47, 0, 0, SRDMA_REFUSED_ACK_BODY },	  /* not the STH's id */
-	{ ACK_ACK, 51, 0, 0, SRDMA_REFUSED_ACK_BODY },	  /* nor its offset */
-	{ ACK_ACK, 67, 1, 0, SRDMA_REFUSED_ACK_BODY },	  /* length of an ACK */
-	{ ACK_GAP, 79, 0, 0, SRDMA_REFUSED_ACK_BODY },	  /* empty gap */
-	{ ACK_GAPS, 79 + 7 * 12, 0, 0, SRDMA_REFUSED_ACK_BODY }, /* of ids */
-	{ ACK_GAP, 68, 0xff, 0, SRDMA_REFUSED_ACK_BODY },	 /* before us */
+	{ ACK_CLOSE, 41, 1, 0, SRDMA_REFUSED_ACK_BODY },  /* for NAK only */
+	{ ACK_CLOSE, 41, 40, 0, SRDMA_REFUSED_ACK_BODY }, /* local reason */
+	{ ACK_ACK, 42, 9, 0, SRDMA_REFUSED_ACK_BODY },	  /* number of gaps */
+	{ ACK_ACK, 43, 1, 0, SRDMA_REFUSED_ACK_BODY },	  /* reserved byte */
+	/* differs from the STH's id */
+	{ ACK_ACK, 47, 0, 0, SRDMA_REFUSED_ACK_BODY },
+	/* differs from its offset */
+	{ ACK_ACK, 51, 0, 0, SRDMA_REFUSED_ACK_BODY },
+	{ ACK_ACK, 67, 1, 0, SRDMA_REFUSED_ACK_BODY }, /* reserved bytes */
+	{ ACK_NAK, 64, 1, 0, SRDMA_REFUSED_ACK_BODY },
+	{ ACK_NAK, 67, 1, 0, SRDMA_REFUSED_ACK_BODY },
+	{ ACK_GAP, 79, 0, 0, SRDMA_REFUSED_ACK_BODY }, /* empty gap */
+	/* empty gap of ids */
+	{ ACK_GAPS, 79 + 7 * 12, 0, 0, SRDMA_REFUSED_ACK_BODY },
+	/* before the position */
+	{ ACK_GAP, 68, 0xff, 0, SRDMA_REFUSED_ACK_BODY },
 	{ ACK_GAP, 71, (uint8_t)PAIR_NEXT_ID, 0,
 	  SRDMA_REFUSED_ACK_BODY }, /* the same request, before its offset */
 	{ ACK_GAP, 76, 0x40, 0, SRDMA_REFUSED_ACK_BODY }, /* above 2^30 */
@@ -243,11 +251,12 @@ static const struct bend {
 	{ RESPONSE, 15, 0x00, 0, SRDMA_REFUSED_HEADER }, /* MSN */
 	{ ACK_OPEN, 12, 0x20, 0, SRDMA_REFUSED_HEADER },
 	{ ACK_RNR, 12, 0x1f, 0, SRDMA_REFUSED_HEADER },
-	{ ACK_NAK, 12, 0x61, 0, SRDMA_REFUSED_HEADER }, /* reason has 0x62 */
+	/* the reason needs 0x62 */
+	{ ACK_NAK, 12, 0x61, 0, SRDMA_REFUSED_HEADER },
 	{ ACK_ACK, 40, SRDMA_ACK_RNR, 0, SRDMA_REFUSED_HEADER },
 };
 
-static void refusals(void **state)
+static void test_changed_packets_are_refused(void **state)
 {
 	const size_t room = SRDMA_MAX_PACKET + 100000;
 	uint8_t *out = malloc(room);
@@ -272,15 +281,15 @@ static void refusals(void **state)
 		assert_int_equal(r, -b->refusal);
 		reached |= 1u << b->refusal;
 	}
-	/* all that the parser can say, and nothing else */
+	/* every result of the parser was reached */
 	for (int r = SRDMA_REFUSED_SHORT; r <= SRDMA_REFUSED_TAG_CODE; r++)
 		reached &= ~(1u << r);
 	assert_int_equal(reached, 0);
 	free(out);
 }
 
-/* No prefix of any packet is taken for a packet of the same length. */
-static void cut_anywhere(void **state)
+/* A truncated packet never parses with the full payload length. */
+static void test_truncated_packets(void **state)
 {
 	uint8_t out[SRDMA_MAX_PACKET];
 
@@ -301,7 +310,7 @@ static void cut_anywhere(void **state)
 	}
 }
 
-static void mtu(void **state)
+static void test_payload_exceeding_mtu_is_refused(void **state)
 {
 	uint8_t out[SRDMA_MAX_PACKET];
 	struct srdma_packet p = { .opcode = SRDMA_OP_SEND_ONLY,
@@ -319,8 +328,8 @@ static void mtu(void **state)
 	assert_int_equal(parse(&p, out, (size_t)len, TAG, 257), 0);
 }
 
-/* The byte that routers change is not looked at. */
-static void router_byte(void **state)
+/* The byte that routers change is not checked. */
+static void test_router_byte_is_not_checked(void **state)
 {
 	uint8_t out[SRDMA_MAX_PACKET];
 	struct srdma_packet p;
@@ -335,7 +344,7 @@ static void router_byte(void **state)
 	}
 }
 
-static void build_refuses(void **state)
+static void test_illegal_packets_are_not_built(void **state)
 {
 	static const struct srdma_packet rows[] = {
 		{ .opcode = 0x15 },
@@ -374,8 +383,8 @@ static void build_refuses(void **state)
 					 -EINVAL);
 }
 
-/* Gaps at the edges of what 5.2 permits, behind position (0xfffffff0, 7). */
-static void gaps(void **state)
+/* Gaps at the limits of 5.2, behind position (0xfffffff0, 7). */
+static void test_limits_of_gaps(void **state)
 {
 	enum { G = 1 << 30 };
 	static const struct {
@@ -420,7 +429,7 @@ static void gaps(void **state)
 	}
 }
 
-static void tag_codes(void **state)
+static void test_tag_codes(void **state)
 {
 	static const uint8_t sizes[] = { 0, 12, 16, 20, 28, 32, 48, 64 };
 	int codes = 0;
@@ -433,7 +442,7 @@ static void tag_codes(void **state)
 	assert_int_equal(codes, 8);
 }
 
-static void qpn_alone(void **state)
+static void test_qpn_of_datagram(void **state)
 {
 	const uint8_t bth[12] = { [5] = 0x12, [6] = 0x34, [7] = 0x56 };
 
@@ -446,12 +455,17 @@ static void qpn_alone(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(round_trip),	cmocka_unit_test(layout),
-		cmocka_unit_test(longest),	cmocka_unit_test(refusals),
-		cmocka_unit_test(cut_anywhere), cmocka_unit_test(mtu),
-		cmocka_unit_test(router_byte),	cmocka_unit_test(build_refuses),
-		cmocka_unit_test(gaps),		cmocka_unit_test(tag_codes),
-		cmocka_unit_test(qpn_alone),
+		cmocka_unit_test(test_built_packets_parse),
+		cmocka_unit_test(test_header_lengths),
+		cmocka_unit_test(test_longest_packet),
+		cmocka_unit_test(test_changed_packets_are_refused),
+		cmocka_unit_test(test_truncated_packets),
+		cmocka_unit_test(test_payload_exceeding_mtu_is_refused),
+		cmocka_unit_test(test_router_byte_is_not_checked),
+		cmocka_unit_test(test_illegal_packets_are_not_built),
+		cmocka_unit_test(test_limits_of_gaps),
+		cmocka_unit_test(test_tag_codes),
+		cmocka_unit_test(test_qpn_of_datagram),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

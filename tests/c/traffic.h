@@ -1,12 +1,12 @@
 /*
- * For tests of sessions: one datagram at a time from an end to another.
+ * Fixture for session tests: one datagram at a time from one end to the other.
  */
 #ifndef SRDMA_TEST_TRAFFIC_H
 #define SRDMA_TEST_TRAFFIC_H
 
 #include "pair.h"
 
-/* The datagram that was sealed last, what came out, and what goes in. */
+/* datagram sealed last, its decrypted payload, and the payload to seal */
 static uint8_t out[SRDMA_MAX_PACKET], plain[SRDMA_MAX_PAYLOAD];
 static uint8_t text[SRDMA_MAX_PAYLOAD];
 
@@ -29,7 +29,7 @@ static inline struct protection gcm(void)
 	return by_name("aes-128-gcm", SRDMA_LEVEL_AEAD);
 }
 
-/* Seal a SEND_ONLY of len bytes as request id. */
+/* Seals a SEND_ONLY of len bytes as request id. */
 static inline int send(struct srdma_session *s, uint64_t id, uint32_t len)
 {
 	struct srdma_packet p = { .opcode = SRDMA_OP_SEND_ONLY,
@@ -46,7 +46,7 @@ static inline int receive(struct srdma_session *s, int len)
 	return srdma_session_open(s, &p, out, (size_t)len, plain);
 }
 
-/* Group set-up. */
+/* cmocka's group setup */
 static inline int fill_text(void **state)
 {
 	(void)state;

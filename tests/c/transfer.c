@@ -13,18 +13,18 @@
 
 enum {
 	STEP_NS = 1000,
-	RATE = 2500, /* bytes per us: what a core seals */
+	RATE = 2500, /* bytes per us, about what one core seals */
 	LATENCY_NS = 5000,
 	WIRE_SLOTS = 1024,
 	HOST_BUFS = 1024, /* as port_shm has */
-	WARM = 64,	  /* requests of each side before somebody is there */
+	WARM = 64,	  /* requests of each side before the faults begin */
 	SPOILT = 0xee,
 	BEGIN_NS = 1000000000,
 	KEY_CACHE = 16,
 	DEPTH = 512,
 };
 
-/* Where things lie in a side's memory. */
+/* layout of a side's memory */
 enum {
 	OWN = 0,
 	REMOTE = TRANSFER_SLOTS * TRANSFER_SLOT,
@@ -66,7 +66,7 @@ static uint32_t random_below(struct transfer *t, uint32_t n)
 	return (uint32_t)((z >> 32) * n >> 32);
 }
 
-/* --- the wire ---------------------------------------------------------- */
+/* --- wire ----------------------------------------------------------------- */
 
 static void catch_one(struct transfer *t, const struct srdma_mem_datagram *d)
 {
@@ -130,7 +130,7 @@ static enum srdma_mem_fate fate(void *ctx, struct srdma_mem_datagram *d)
 	return SRDMA_MEM_PASS;
 }
 
-/* --- what is sent ------------------------------------------------------ */
+/* --- requests ------------------------------------------------------------- */
 
 static uint8_t *slot_of(struct transfer *t, int side, uint32_t area, uint64_t n)
 {
@@ -153,14 +153,13 @@ static void spoil(uint8_t *at, uint32_t len)
 	memset(at, SPOILT, len);
 }
 
-/* Nobody touched what is not in use. */
+/* Expects that unused memory is unchanged. */
 static void check_spoilt(const struct transfer *t, const uint8_t *at,
 			 uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
 		CHECK(t, at[i] == SPOILT,
-		      "byte %u of %u changed behind the end of its request", i,
-		      len);
+		      "byte %u of %u changed after its request ended", i, len);
 }
 
 static uint32_t sum(const uint8_t *at, uint32_t len)
@@ -217,7 +216,7 @@ static uint8_t some_op(struct transfer *t)
 	return op;
 }
 
-/* On what is there now; a swap finds what it compares with. */
+/* Plans an atomic on the current value; a COMPARE_SWAP always matches. */
 static void plan_atomic(struct transfer *t, struct transfer_request *q,
 			const uint8_t *at)
 {
@@ -299,7 +298,7 @@ static void post(struct transfer *t)
 	}
 }
 
-/* --- what comes -------------------------------------------------------- */
+/* --- completions ---------------------------------------------------------- */
 
 static void request_ended(struct transfer *t, int side,
 			  const struct srdma_record *r)
@@ -322,9 +321,9 @@ static void request_ended(struct transfer *t, int side,
 		if (!s->failed)
 			s->failed = r->vendor_err;
 	} else {
-		CHECK(t, !s->failed, "side %d: success behind an error", side);
+		CHECK(t, !s->failed, "side %d: success after an error", side);
 		CHECK(t, is_send(q->op) || sum(arrived, q->len) == q->sum,
-		      "side %d: request %llu (op %u, %u bytes) is not there",
+		      "side %d: request %llu (op %u, %u bytes) did not arrive",
 		      side, (unsigned long long)r->id, q->op, q->len);
 		CHECK(t,
 		      !srdma_desc_is_atomic(q->op) ||
@@ -346,18 +345,18 @@ static void receive_ended(struct transfer *t, int side,
 		&peer->message[s->received % TRANSFER_SLOTS];
 	uint8_t *at = slot_of(t, side, RECV, s->received);
 
-	CHECK(t, r->id == s->received, "side %d: receive %llu ended", side,
+	CHECK(t, r->id == s->received, "side %d: RECV %llu ended", side,
 	      (unsigned long long)r->id);
 	if (r->vendor_err) {
-		CHECK(t, t->dark, "side %d: a receive failed: %s", side,
+		CHECK(t, t->dark, "side %d: a RECV failed: %s", side,
 		      srdma_reason(r->vendor_err)->name);
 	} else {
 		CHECK(t, r->id < peer->messages && q->len == r->byte_len,
-		      "side %d: %u bytes that nobody sent", side, r->byte_len);
+		      "side %d: %u bytes without a message", side, r->byte_len);
 		CHECK(t, q->op == SRDMA_DESC_SEND || q->imm == r->imm,
 		      "side %d: immediate", side);
 		CHECK(t, !is_send(q->op) || sum(at, q->len) == q->sum,
-		      "side %d: message %llu is not what was sent", side,
+		      "side %d: message %llu has wrong bytes", side,
 		      (unsigned long long)r->id);
 	}
 	spoil(at, TRANSFER_SLOT);
@@ -381,9 +380,9 @@ static void look(struct transfer *t, int side)
 	}
 }
 
-/* --- time -------------------------------------------------------------- */
+/* --- time ----------------------------------------------------------------- */
 
-/* From either end, also while it is being connected again. */
+/* Cuts the connection at either end, also while it is being reconnected. */
 static void cut(struct transfer *t)
 {
 	const struct srdma_link *link;
@@ -398,7 +397,9 @@ static void cut(struct transfer *t)
 	t->cut_at = t->sent + 1 + random_below(t, 2 * t->cut_every);
 }
 
-/* Both relays, until none has anything to do; then the clock moves on. */
+/*
+ * Runs both relays. If both are idle, the clock advances to the next due time.
+ */
 static void turn(struct transfer *t)
 {
 	uint64_t next = UINT64_MAX;
@@ -417,7 +418,7 @@ static void turn(struct transfer *t)
 		next = timer < next ? timer : next;
 		next = due < next ? due : next;
 	}
-	CHECK(t, did || next < UINT64_MAX, "both sleep for ever");
+	CHECK(t, did || next < UINT64_MAX, "both relays sleep for ever");
 	if (!did && next > t->p.now)
 		t->p.now = next;
 }
@@ -461,7 +462,10 @@ static void begin(struct transfer *t)
 	t->p.wire.ctx = t;
 }
 
-/* Each epoch that an end began was seen by the other one. */
+/*
+ * Checks that the peer has seen every epoch that an end began, except perhaps
+ * the latest.
+ */
 static void count_rekeys(struct transfer *t)
 {
 	for (int i = 0; i < 2; i++) {

@@ -1,4 +1,5 @@
-"""Two network namespaces joined by a cable, and a worker in each: the UDP wire as others see it."""
+"""Two network namespaces joined by a cable, with a worker in each: the UDP
+wire as third parties see it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.e2e.conftest import Site
 
 
 def why_not(*programs: str) -> str | None:
-    """Why this cannot run here; the programs are needed, too."""
+    """Returns why this cannot run here, or None. It needs the programs too."""
     if os.geteuid():
         return "network namespaces need root"
     missing = [name for name in ("ip", "nsenter", *programs) if shutil.which(name) is None]
@@ -32,7 +33,7 @@ def why_not(*programs: str) -> str | None:
 
 @dataclass
 class Cable:
-    """Namespaces NAME-a and NAME-b, whose device v is an end of it."""
+    """Namespaces NAME-a and NAME-b. The device v of each is one end of the cable."""
 
     name: str
     addresses: dict[str, str]  # of a and b, as in --wire-listen
@@ -47,7 +48,8 @@ class Cable:
 
 @contextlib.contextmanager
 def cable(version: int, mtu: int, *, middle: bool = False) -> Iterator[Cable]:
-    """With a middle it is cut: the other ends are va and vb of NAME-m, which nothing joins."""
+    """Joins the namespaces. With `middle` the cable is cut: its other ends are va and vb in
+    NAME-m, and nothing joins them."""
     ip = {
         end: f"10.47.91.{n}" if version == 4 else f"fd47:91::{n}" for n, end in ((1, "a"), (2, "b"))
     }
@@ -79,7 +81,8 @@ def cable(version: int, mtu: int, *, middle: bool = False) -> Iterator[Cable]:
 def workers(
     it: Cable, folder: Path, monkeypatch: pytest.MonkeyPatch, options: Sequence[str] = ()
 ) -> Iterator[Site]:
-    """A worker at each end; its name, the second word of its command line, is that of the end."""
+    """Starts a worker at each end. The worker's name, the second word of its
+    command line, is that of the end."""
     inside = folder / "inside"
     inside.write_text(
         f'#!/bin/sh\nexec nsenter "--net=/run/netns/{it.name}-$2" {find_worker()} "$@"\n'

@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: two real workers in a folder of their own, and two hosts."""
+"""Fixtures of the end-to-end tests: two real workers in a separate folder, and two hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from srdma.embedded import Embedded, Worker
 from srdma.identity import create_ca, issue
 
 A, B = "spiffe://test/a", "spiffe://test/b"
-WAIT = 60  # seconds, for a machine that is busy
+WAIT = 60  # seconds; long enough for a busy machine
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class Site:
-    """Two workers that reach each other, of the hosts a and b."""
+    """Two workers that reach each other: those of host a and of host b."""
 
     a: Worker
     b: Worker
@@ -72,7 +72,7 @@ def start_site() -> Site:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    """Shared by the tests of a module, which must not harm it."""
+    """One site for all tests of a module. They must not harm it."""
     site = start_site()
     yield site
     for worker in (site.a, site.b):
@@ -82,14 +82,14 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def own_site() -> Iterator[Site]:
-    """For a test that harms its workers."""
+    """A site for a test that harms its workers."""
     site = start_site()
     yield site
     site.embedded.close()
 
 
 class Joiner:
-    """Makes connections between the hosts of a site, and closes them in the end."""
+    """Makes connections between the hosts of a site and closes them at the end."""
 
     def __init__(self, pki: Path) -> None:
         self._pki = pki
@@ -100,7 +100,7 @@ class Joiner:
         return Host(ctx, self._undo.enter_context(srdma.PD(ctx, ring)))
 
     def __call__(self, site: Site, **options: object) -> Pair:
-        """Hosts of their own, connected; data is host b's for host a."""
+        """Connects two new hosts. `data` is what host b gives to host a."""
         return self.connect(self.host(site.a), self.host(site.b), **options)
 
     def connect(self, a: Host, b: Host, **options: object) -> Pair:
@@ -114,7 +114,7 @@ class Joiner:
                 listener.address, a.pd, identity=self._pki / "a", peer=B, **options
             )
             server = accepted()
-        # The listener's children are the PD's, so they stay.
+        # The listener's children belong to the PD, so they stay.
         return Pair(a, b, client, server, self._undo)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ def join(pki: Path) -> Iterator[Joiner]:
 
 
 def run(call, *args, **kwargs):
-    """Start a call in a thread; calling the result gives its value, or raises."""
+    """Starts a call in a thread. Calling the result returns its value or raises its error."""
     outcome: list[object] = []
     failure: list[BaseException] = []
 
@@ -153,13 +153,13 @@ def run(call, *args, **kwargs):
 
 
 def pattern(size: int, seed: int = 0) -> bytes:
-    """Bytes that repeat with a period that no packet size shares."""
+    """Bytes with a period that no packet size shares."""
     period = bytes((n * n + seed) % 256 for n in range(257)) * 41
     return (period * (size // len(period) + 1))[:size]
 
 
 def children() -> set[int]:
-    """Processes that this one started and that still run."""
+    """Returns the running child processes of this process."""
     found = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as stat:

@@ -2,9 +2,9 @@
 
     python -m tests.e2e.forking WORKER IDENTITY HOST PORT CHILD
 
-What its child does: "use" tries every call on what it inherited; "exit" leaves every `with` and
-ends as programs do; "stay" lives on until it is ended. The parent prints the child's pid, waits for
-it unless it stays, moves data both ways, and reads a line before it ends.
+CHILD tells what the child does: "use" tries every call on what it inherited; "exit" leaves every
+`with` block and ends normally; "stay" lives until it is killed. The parent prints the child's pid,
+waits for the child unless it stays, moves data both ways, and reads a line before it ends.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from srdma.mr import RemoteMR
 from tests.e2e.load import ACCESS
 
 SIZE = 100_000
-WAIT = 120  # seconds for a connection, for a machine that is busy
+WAIT = 120  # seconds for a connection; long enough for a busy machine
 
 
 def uses(conn: srdma.Connection, mr: srdma.MR, identity: str) -> Iterator[Callable[[], object]]:
-    """Every call that could reach the worker or the peer."""
+    """Yields every call that could reach the worker or the peer."""
     pd, qp, remote = mr.pd, conn.qp, RemoteMR.from_bytes(conn.data)
     ctx = pd.ctx
     yield ctx.connect
@@ -71,7 +71,7 @@ def outcome(use: Callable[[], object]) -> str:
 
 
 def say(line: str) -> None:
-    """In one piece: parent and child have the same output, which may be unbuffered."""
+    """Writes a line in one piece: parent and child share the output, which may be unbuffered."""
     os.write(1, f"{line}\n".encode())
 
 

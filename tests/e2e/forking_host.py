@@ -1,4 +1,4 @@
-"""tests/e2e/forking.py as a child process, connected to a host of this one."""
+"""Runs tests/e2e/forking.py as a child process that is connected to a host of this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Parent:
     def __init__(
         self, how: str, worker: Path, identity: Path, other: srdma.PD, theirs: Path
     ) -> None:
-        """At that worker with that identity; the host of this process is `theirs`, on `other`."""
+        """Starts it at `worker` with `identity`. `theirs` is the host of this
+        process, on `other`."""
         self.region = other.alloc(forking.SIZE, ACCESS)
         data = self.region.remote().to_bytes()
         address = ("127.0.0.1", 0)
@@ -46,7 +47,7 @@ class Parent:
         self.child = 0
 
     def works(self) -> None:
-        """It moved its data both ways."""
+        """Checks that it moved its data both ways."""
         qp = self.connection.qp
         assert qp.recv(WAIT).data == b"from the parent"
         qp.send(b"to the parent", timeout=WAIT)
@@ -60,13 +61,13 @@ class Parent:
         raise AssertionError(self.lines)
 
     def end(self) -> None:
-        """By its `with` blocks."""
+        """Ends it normally, through its `with` blocks."""
         assert self.process.stdin
         self.process.stdin.close()
         assert self.process.wait(WAIT) == 0
 
     def close(self) -> None:
-        """Whatever is left of it."""
+        """Kills the processes that are left."""
         for end in (self.process.kill, self.process.wait):
             end()
         with contextlib.suppress(ProcessLookupError):
@@ -78,7 +79,7 @@ class Parent:
 
 
 def check_refusals(lines: list[str]) -> None:
-    """What the child of "use" said: nothing that it inherited can be used."""
+    """Checks the lines of a child that ran "use": it could use nothing that it inherited."""
     said = dict(line.split(" ", 1) for line in lines if line[0].isdigit())
     assert len(said) == 29
     for number, outcome in said.items():

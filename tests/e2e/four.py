@@ -1,4 +1,4 @@
-"""Two hosts with traffic and two workers, of which each can be killed: others take its place."""
+"""Two hosts with traffic and two workers. Each of the four can be killed and is then replaced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from srdma.embedded import Embedded, Worker
 from tests.e2e.leftovers import place
 from tests.e2e.traffic import CONNECT, LIMIT, QP_TIMEOUT
 
-LATE = 5.0  # seconds above the deadline, for a machine that is busy
+LATE = 5.0  # seconds above the deadline; long enough for a busy machine
 
 
 class HostProcess:
@@ -52,13 +52,13 @@ class HostProcess:
 
 
 class Four:
-    """The four processes; those that were killed have successors."""
+    """The four processes. A process that was killed is replaced."""
 
     def __init__(
         self, env: dict[str, str], identities: Path, start_worker: Callable[[str], Worker],
         qp_timeout: float = QP_TIMEOUT,
     ) -> None:  # fmt: skip
-        """start_worker is given the end, A or B, and a new worker may be given any name."""
+        """start_worker gets the end, A or B. A new worker may have any name."""
         self._env = env
         self._identities = identities
         self._start_worker = start_worker
@@ -83,7 +83,7 @@ class Four:
         return self.workers[end].pid if kind == "NIC" else self.hosts[end].process.pid
 
     def start(self) -> None:
-        """Both hosts' traffic, until data flows on both."""
+        """Starts the traffic of both hosts and waits until data flows at both."""
         words = {
             end: {
                 "worker": str(self.workers[end].control),
@@ -99,7 +99,7 @@ class Four:
             assert (said := host.next()) == {"running": True}, said
 
     def kill(self, who: str) -> dict[str, dict[str, Any]]:
-        """What the surviving hosts say of their work requests."""
+        """Kills a process. Returns the reports of the surviving hosts about their work requests."""
         os.kill(self.pid(who), signal.SIGKILL)
         alive = [end for end in "AB" if who != f"host {end}"]
         ends = {end: self.hosts[end].next() for end in alive}
@@ -114,7 +114,7 @@ class Four:
             host.close()
 
 
-Start = Callable[[Embedded, str], Worker]  # of the worker of an end
+Start = Callable[[Embedded, str], Worker]  # starts the worker of an end
 
 
 def start_shm(nics: Embedded, end: str) -> Worker:
@@ -122,7 +122,7 @@ def start_shm(nics: Embedded, end: str) -> Worker:
 
 
 def start_udp(nics: Embedded, end: str) -> Worker:
-    """At an address of the loopback that is this process's."""
+    """Starts a worker at a loopback address that only this process uses."""
     high, low = divmod(os.getpid() & 0xFFFF, 256)
     words = ["--wire-dev", "udp", "--wire-listen", f"127.{100 + ord(end)}.{high}.{low}"]
     return nics.launch(f"nic{end.lower()}", words)
@@ -130,7 +130,7 @@ def start_udp(nics: Embedded, end: str) -> Worker:
 
 @contextmanager
 def embedded_four(start: Start, qp_timeout: float = QP_TIMEOUT) -> Iterator[tuple[Four, Embedded]]:
-    """On this machine alone; in the end nothing of them may be left."""
+    """The four on this machine. At the end none of their processes or files may be left."""
     with place() as here, pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("TMPDIR", str(here.folder))
         patch.setattr(tempfile, "tempdir", str(here.folder))
@@ -142,9 +142,10 @@ def embedded_four(start: Start, qp_timeout: float = QP_TIMEOUT) -> Iterator[tupl
 
 
 def judge(said: dict[str, Any], reasons: set[str], qp_timeout: float = QP_TIMEOUT) -> int:
-    """Each work request of that host ended once and in time, and the QP with one of reasons.
+    """Checks that each work request of that host ended once and in time, and the QP with one of
+    `reasons`.
 
-    How many failed: none, now and then, where all had just ended and the QP's end was known.
+    Returns how many failed. It may be 0 if all had just ended when the QP failed.
     """
     assert "failed" not in said, said
     assert said["outstanding"] == 0 and said["twice"] == 0, said

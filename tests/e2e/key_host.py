@@ -1,4 +1,4 @@
-"""A host of test_key_places.py: one PD, one connection, and every control message of its process.
+"""A host of test_key_places.py: one PD, one connection, and all control messages of its process.
 
     python -m tests.e2e.key_host
 
@@ -24,9 +24,9 @@ BLOCK = 4096
 
 
 class Recorded(Control):
-    """Keeps what passes."""
+    """Records all messages of all connections."""
 
-    messages: list[bytes] = []  # noqa: RUF012 - of all connections
+    messages: list[bytes] = []  # noqa: RUF012
 
     def _send(self, message: bytearray, *rest: Any) -> None:
         self.messages.append(bytes(message))

@@ -1,4 +1,4 @@
-"""A place for a test whose leftovers are looked for: folder, processes, /dev/shm."""
+"""A place for a test that must leave nothing behind in its folder, its processes and /dev/shm."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-GONE = 10.0  # seconds for the last process to be reaped
+GONE = 10.0  # seconds until the last process is reaped
 
 
 class Place:
-    """A folder in /tmp that all processes of a test have as TMPDIR, and are known by."""
+    """A folder in /tmp. All processes of a test have it as TMPDIR, which identifies them."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="st", dir="/tmp"))
@@ -23,7 +23,7 @@ class Place:
         self._shm = set(os.listdir("/dev/shm"))
 
     def processes(self) -> list[str]:
-        """Those of this test that live, this one apart."""
+        """Returns the running processes of this test without the calling process."""
         found = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
@@ -36,7 +36,7 @@ class Place:
         return found
 
     def check(self) -> None:
-        """Nothing may be left."""
+        """Fails if anything is left."""
         deadline = time.monotonic() + GONE
         while self.processes() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -47,7 +47,7 @@ class Place:
 
 @contextlib.contextmanager
 def place() -> Iterator[Place]:
-    """One place; a test that passed has left nothing there."""
+    """Yields a place and checks it after the test."""
     here = Place()
     try:
         yield here

@@ -1,7 +1,7 @@
-"""Requests of all kinds over a connection, each of which must end with the right data.
+"""Requests of all kinds over a connection. Each must end with the right data.
 
-Both ends are hosts of this process, so that the memory of the other end can be looked at: what a
-WRITE left there, what a READ was to bring, what a SEND was received as.
+Both ends are hosts of this process, so that the test can compare the memory of the other end:
+the bytes that a WRITE placed, that a READ returns, and that a SEND delivered.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ LENGTHS = (0, 1, 13, 1000, 4096, 16 << 10, SLOT)
 KINDS = (WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND, WROpcode.RDMA_WRITE_WITH_IMM)
 ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 POOL = random.Random(1).randbytes(1 << 20)
-PATIENCE = 60.0  # seconds without any completion that are called a hang
-LOOK = 0.02  # seconds between two looks whether it is enough
+PATIENCE = 60.0  # seconds without a completion until the load counts as hung
+LOOK = 0.02  # seconds between two checks of the end condition
 
 
 class Request:
-    """One under way."""
+    """One outstanding request."""
 
     def __init__(self, serial: int, kind: WROpcode, length: int) -> None:
         self.serial, self.kind, self.length = serial, kind, length
@@ -38,14 +38,14 @@ class Request:
         self.data = POOL[at : at + length]
 
     def received(self) -> tuple[WCOpcode, int, bytes]:
-        """As what its receiver must see it: opcode, immediate, bytes."""
+        """Returns opcode, immediate and bytes as its receiver must see them."""
         if self.kind is WROpcode.SEND:
             return WCOpcode.RECV, 0, self.data
         return WCOpcode.RECV_RDMA_WITH_IMM, self.serial & 0xFFFFFFFF, b""
 
 
 class Stream:
-    """What one end asks of the other."""
+    """The requests of one end to the other."""
 
     def __init__(self, ends: tuple[srdma.SecureQP, srdma.SecureQP], hosts: tuple[Host, Host]):
         self._qp, self._peer = ends
@@ -56,11 +56,11 @@ class Stream:
         self._inbox = other.pd.alloc(RECEIVES * SLOT, ACCESS)
         self._dice = random.Random(self._qp.qp_num)
         self._under_way: dict[int, Request] = {}
-        self._messages: deque[Request] = deque()  # that take a receive, in order
+        self._messages: deque[Request] = deque()  # messages that consume a receive, in order
         self._serial = 0
-        self.ended: Counter[str] = Counter()  # by kind, and by the reason of those that failed
+        self.ended: Counter[str] = Counter()  # by kind, and failed ones by reason
         self.bytes = 0
-        self.slowest = 0.0  # seconds from posting to the end
+        self.slowest = 0.0  # seconds from posting to completion
         for n in range(RECEIVES):
             self._post_receive(n)
 
@@ -91,7 +91,7 @@ class Stream:
         self._peer.post_recv(srdma.RecvWR(n, [self._inbox[n * SLOT : (n + 1) * SLOT]]))
 
     def take(self, wc: WC, more: bool) -> None:
-        """A completion of the own end."""
+        """Handles a completion of the requester's end."""
         request = self._under_way.pop(wc.wr_id)
         self.slowest = max(self.slowest, time.monotonic() - request.posted)
         if wc.status is not WCStatus.SUCCESS:
@@ -107,7 +107,7 @@ class Stream:
             self._post(wc.wr_id)
 
     def take_received(self, wc: WC) -> None:
-        """A completion of the other end."""
+        """Handles a completion of the other end."""
         if wc.status is not WCStatus.SUCCESS:
             return
         opcode, immediate, data = self._messages.popleft().received()
@@ -120,7 +120,7 @@ class Stream:
 
     @property
     def received_all(self) -> bool:
-        """Every message that was sent."""
+        """True if every message that was sent was received."""
         return not self._messages
 
 
@@ -140,7 +140,8 @@ class Load:
         self._qps = (a, b)
 
     def run(self, until: Callable[[], bool]) -> float:
-        """Busy until then, and until all that is under way has ended. Returns bytes per second."""
+        """Posts requests until `until()` is true, then waits for the
+        outstanding ones. Returns bytes per second."""
         begin, before = time.monotonic(), self.bytes
         for stream in self.streams:
             stream.fill()
@@ -148,7 +149,7 @@ class Load:
         return (self.bytes - before) / (time.monotonic() - begin)
 
     def until(self, requests: int) -> Callable[[], bool]:
-        """For run(): so many more."""
+        """Returns a condition for run(): this many more requests."""
         enough = sum(self.ended.values()) + requests
         return lambda: sum(self.ended.values()) >= enough
 
@@ -158,7 +159,7 @@ class Load:
 
     @property
     def reasons(self) -> list[str]:
-        """Of the QPs; "" while they are well."""
+        """Returns the failure reasons of the QPs; "" for a QP that works."""
         return [qp.reason for qp in self._qps]
 
     @property
@@ -187,5 +188,5 @@ class Load:
             if got:
                 news = time.monotonic()
             else:
-                assert time.monotonic() - news < PATIENCE, f"nothing ended for {PATIENCE} s"
+                assert time.monotonic() - news < PATIENCE, f"no request completed for {PATIENCE} s"
                 time.sleep(0.0002)

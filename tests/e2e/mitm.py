@@ -1,7 +1,8 @@
-"""Somebody between two workers: tests/e2e/c/mitm.c as a child process, and its two places.
+"""A man in the middle between two workers: tests/e2e/c/mitm.c as a child process, in two
+settings.
 
-Between embedded NICs it has a folder in common with each worker, which have none in common with
-each other. Over UDP it is the middle of the cable between two network namespaces.
+Between embedded NICs it shares a folder with each worker; the workers share none with each
+other. Over UDP it is the middle of the cable between two network namespaces.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from tests.e2e.conftest import Site
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(__file__).parent / "c"
-START = 20  # seconds, for a machine that is busy
-OF = 10_000  # rates are of so many packets
+START = 20  # seconds; long enough for a busy machine
+OF = 10_000  # unit of the rates, in packets
 LEFT, RIGHT, BOTH = 1, 2, 3
 
 
 class Faults(NamedTuple):
-    """How many of 10,000 packets."""
+    """Rates of faults, in packets of 10,000."""
 
     flip: int = 0
     drop: int = 0
@@ -38,7 +39,7 @@ class Faults(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Packets that came, and what was done to them."""
+    """Counts of packets that arrived and of what was done to them."""
 
     packets: int
     flip: int
@@ -50,7 +51,7 @@ class Count(NamedTuple):
 
 
 def build(folder: Path) -> Path:
-    """The program, in that folder."""
+    """Builds the program in that folder."""
     out = folder / "mitm"
     built = Path(os.environ.get("BUILD", ROOT / "build"))
     env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
@@ -58,13 +59,13 @@ def build(folder: Path) -> Path:
         ["make", "-s", "print-libs"], cwd=ROOT, env=env, check=True, capture_output=True, text=True
     ).stdout.split()
     command = ["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", f"-I{ROOT}/csrc", "-o", str(out)]
-    command += [*map(str, sorted(SOURCES.glob("*.c"))), str(built / "libsrdma.a"), *libraries]
+    command += [*map(str, sorted(SOURCES.glob("*.c"))), str(built / "libsrdma-core.a"), *libraries]
     subprocess.run(command, cwd=ROOT, check=True)
     return out
 
 
 class Mitm:
-    """The process."""
+    """The man in the middle as a process."""
 
     def __init__(self, command: Sequence[str]) -> None:
         pipe = subprocess.PIPE
@@ -72,19 +73,19 @@ class Mitm:
         assert self._answer() == "up"
 
     def faults(self, faults: Faults, seed: int = 1) -> None:
-        """From now on, at random."""
+        """Sets the random faults from now on."""
         assert self._ask("faults", seed, *faults) == "ok"
 
     def swallow(self, sides: int) -> None:
-        """Nothing of these sides passes any more; 0: everything does."""
+        """Drops all packets of these sides from now on. 0: of no side."""
         assert self._ask("swallow", sides) == "ok"
 
     def cut(self) -> int:
-        """End every connection between the workers; how many there were."""
+        """Closes every connection between the workers. Returns how many there were."""
         return int(self._ask("cut"))
 
     def count(self) -> Count:
-        """Since its start."""
+        """Returns the counts since its start."""
         return Count(*map(int, self._ask("count").split()))
 
     def close(self) -> None:
@@ -105,7 +106,7 @@ class Mitm:
 
 
 class Middle(NamedTuple):
-    """Two workers and who is between them."""
+    """Two workers and the man in the middle between them."""
 
     site: Site
     mitm: Mitm

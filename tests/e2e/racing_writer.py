@@ -1,8 +1,9 @@
-"""A host that writes through capabilities as fast as it can until it is refused.
+"""A host that writes through capabilities as fast as it can until a write is refused.
 
     python -m tests.e2e.racing_writer WORKER IDENTITY PORT QPS
 
-A token per line on stdin, each used on the next QP; on stdout "refused REASON" for each.
+It reads a token per line from stdin and uses each on the next QP. It prints "refused REASON" for
+each.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main() -> None:
 
 
 def race(pd: srdma.PD, qp: srdma.SecureQP, cap: Capability) -> str:
-    """Each message has another byte all over."""
+    """Writes messages, each filled with another byte value, until one is refused."""
     with pd.alloc(OUTSTANDING * cap.length, Access.LOCAL_WRITE) as mr:
         for n in count():
             piece = slice(n % OUTSTANDING * cap.length, (n % OUTSTANDING + 1) * cap.length)

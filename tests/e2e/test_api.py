@@ -1,4 +1,4 @@
-"""The API over two real workers of the embedded NIC: the main job and what must be refused."""
+"""The API over two real workers of the embedded NIC: data transfer, and what must be refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROOM = 3 << 20
 
 @pytest.fixture(scope="module")
 def pair(site, pki):
-    """One connection for the tests that leave it whole."""
+    """One connection for the tests that do not harm it."""
     joiner = Joiner(pki)
     yield joiner(site)
     joiner.close()
@@ -43,7 +43,7 @@ def target(pair):
         yield mr
 
 
-# The main job --------------------------------------------------------------------
+# Data transfer -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -76,7 +76,7 @@ def test_send(pair, size, imm):
     assert message() == (pattern(size, 4), imm, size)
 
 
-def test_the_server_is_no_worse(pair):
+def test_server_writes_reads_and_sends_to_the_client(pair):
     with pair.a.pd.alloc(10000, ALL) as mr:
         pair.server.qp.write(pattern(9000), mr.remote(), 1000, timeout=WAIT)
         assert pair.server.qp.read(mr.remote(), 1000, 9000, timeout=WAIT) == pattern(9000)
@@ -101,7 +101,7 @@ def test_unaligned(pair, target, size, local, remote):
 
 @pytest.mark.parametrize("kind", ["bytearray", "mmap", "memoryview"])
 def test_registered_memory_of_the_application(pair, target, kind):
-    """The worker reaches it by process_vm_readv and writev."""
+    """The worker reaches it by process_vm_readv and process_vm_writev."""
     memory = {
         "bytearray": lambda: bytearray(100_000),
         "mmap": lambda: mmap.mmap(-1, 100_000),
@@ -142,7 +142,7 @@ def test_every_suite_and_level(join, site, suite, level):
     after = pair.a.ctx.stats()
     grown = {name for name, value in after.items() if value > before[name]}
     assert ("packets_unprotected_sent" in grown) == (level == "none")
-    # Where a timer was too early, on a busy machine, an answer comes twice.
+    # On a busy machine a timer may fire early, and then a response arrives twice.
     grown.discard("refused_unsolicited")
     assert not [name for name in grown if name.startswith(("refused", "reason"))]
 
@@ -170,7 +170,7 @@ def test_eight_qps_at_once(join, site):
     assert {qp.state for qp in pair.client.qps} == {QPState.RTS}
 
 
-def test_connections_of_one_pd_do_not_mix(join, site):
+def test_data_of_two_connections_of_one_pd_stays_separate(join, site):
     a, b = join.host(site.a), join.host(site.b)
     first, second = join.connect(a, b), join.connect(a, b, suites=["chacha20-poly1305"])
     messages = [run(c.server.qp.recv, WAIT) for c in (first, second)]
@@ -180,7 +180,7 @@ def test_connections_of_one_pd_do_not_mix(join, site):
 
 
 def test_verbs_in_a_pipeline(pair, target):
-    """Many unsignaled requests, one signaled, all by work requests."""
+    """Posts many unsignaled work requests and a signaled one."""
     qp = pair.client.qp
     with pair.a.pd.alloc(100 * 1000) as source:
         source.buf[:] = pattern(100_000, 6)
@@ -225,7 +225,7 @@ def test_verbs_send_and_receive(pair):
 
 
 def test_read_fenced_before_a_write(pair, target):
-    """A WRITE with FENCE waits until the READ before it has its bytes."""
+    """A WRITE with FENCE waits until an earlier READ has its data."""
     qp = pair.client.qp
     target.buf[:] = pattern(ROOM, 1)
     with pair.a.pd.alloc(ROOM) as into:
@@ -251,7 +251,7 @@ def test_send_waits_for_a_receive(pair):
 
 
 def test_larger_message_in_registered_memory(join, site):
-    """One request of 64 MiB, each way."""
+    """Transfers 64 MiB with one request in each direction."""
     pair = join(site)
     size = 64 << 20
     source, target = pair.a.pd.alloc(size), pair.b.pd.alloc(size, ALL)
@@ -269,7 +269,7 @@ def test_one_gibibyte(join, site):
     size = 1 << 30
     source, target = pair.a.pd.alloc(size), pair.b.pd.alloc(size, ALL)
     source.buf[:] = pattern(1 << 20) * 1024
-    for at in range(0, size, 1 << 20):  # no two alike, so that none may change places
+    for at in range(0, size, 1 << 20):  # all different, so that swapped blocks are noticed
         source.buf[at : at + 8] = at.to_bytes(8)
     digest = hashlib.sha256(source.buf).digest()
     pair.client.qp.write(source, target.remote(), timeout=300)
@@ -279,7 +279,7 @@ def test_one_gibibyte(join, site):
     assert hashlib.sha256(source.buf).digest() == digest
 
 
-# Refused by the peer's worker --------------------------------------------------------
+# Refused by the peer's worker -----------------------------------------------------
 
 
 def refused(call, status, reason):
@@ -297,7 +297,7 @@ def test_unknown_rkey(join, site):
         lambda: client.write(b"x", wrong, timeout=WAIT), WCStatus.REM_ACCESS_ERR, "BAD_RKEY"
     )
     assert isinstance(error, srdma.RemoteError)
-    # Both QPs are in error, and say why.
+    # Both QPs are in error and report the reason.
     with pytest.raises(srdma.RemoteError, match=r"WR_FLUSH_ERR.*BAD_RKEY"):
         client.write(b"x", real, timeout=WAIT)
     assert server.poll(timeout=WAIT) == []
@@ -322,7 +322,7 @@ def test_rkey_of_another_pd(join, site):
 )
 @pytest.mark.parametrize("how", ["write", "read"])
 def test_out_of_the_remote_region(join, site, how, address, length):
-    """The own library would refuse, if the peer had told the truth of the length."""
+    """The requester's library would refuse if the peer had announced the true length."""
     pair = join(site)
     mr = pair.b.pd.alloc(100, ALL)
     lie = RemoteMR(mr.addr + address, mr.rkey, 1 << 20)
@@ -335,7 +335,7 @@ def test_out_of_the_remote_region(join, site, how, address, length):
 
 
 @pytest.mark.parametrize("how", ["write", "read"])
-def test_right_that_was_not_given(join, site, how):
+def test_access_right_that_was_not_given(join, site, how):
     pair = join(site)
     access = Access.REMOTE_READ if how == "write" else Access.LOCAL_WRITE | Access.REMOTE_WRITE
     remote = pair.b.pd.alloc(100, access).remote()
@@ -392,10 +392,10 @@ def test_no_receive_in_time(join, site):
     assert "posted no receive before the deadline" in str(error)
 
 
-# Refused at this end -------------------------------------------------------------------
+# Refused at this end --------------------------------------------------------------
 
 
-def test_local_key_of_no_region(join, site):
+def test_lkey_without_a_region(join, site):
     pair = join(site)
     target = pair.b.pd.alloc(1000, ALL)
     wr = SendWR(3, WROpcode.RDMA_WRITE, [srdma.SGE(0x1000, 600, 0x1234567)])
@@ -433,7 +433,7 @@ def test_read_only_buffer(pair):
         pair.client.qp.read(RemoteMR(0, 1, 5), into=b"12345")
 
 
-def test_ring_full_of_qps(join, site):
+def test_one_qp_more_than_the_ring_permits(join, site):
     host = join.host(site.a, ring=256)
     srdma.SecureQP(host.pd, 100, 100)
     with pytest.raises(srdma.RefusedError, match=r"ring|record"):
@@ -446,7 +446,7 @@ def test_memory_that_the_worker_cannot_reach(pair):
 
 
 class Unreachable:
-    """A buffer that nobody can read: mapped without rights."""
+    """A buffer that cannot be read: mapped without access rights."""
 
     def __new__(cls):
         libc = ctypes.CDLL(None, use_errno=True)
@@ -458,11 +458,11 @@ class Unreachable:
         return (ctypes.c_char * 8192).from_address(address)
 
 
-# Identities ------------------------------------------------------------------------------
+# Identities -----------------------------------------------------------------------
 
 
 def attempt(join, site, pki, client=None, server=None):
-    """Errors of both ends."""
+    """Tries to connect. Returns the errors of both ends."""
     a, b = join.host(site.a), join.host(site.b)
     server = {"identity": pki / "b", "timeout": 20} | (server or {})
     with srdma.listen(("127.0.0.1", 0), b.pd, **server) as listener:
@@ -509,7 +509,7 @@ def test_no_common_suite(join, site, pki):
 
 
 def test_header_level_needs_both_ends(join, site, pki):
-    """It is never negotiated by an end that did not ask."""
+    """It is not negotiated unless both ends request it."""
     ours, theirs = attempt(
         join,
         site,
@@ -521,14 +521,14 @@ def test_header_level_needs_both_ends(join, site, pki):
     assert "suite" in str(theirs)
 
 
-def test_unprotected_needs_the_workers_leave(join, site, pki):
+def test_unprotected_needs_permission_of_the_worker(join, site, pki):
     worker = site.embedded.start("strict")
     host = join.host(worker)
     with pytest.raises(srdma.LocalError, match="--allow-unprotected, and strict was not"):
         srdma.listen(("127.0.0.1", 0), host.pd, identity=pki / "b", level="none")
 
 
-def test_workers_that_do_not_reach_each_other(join, site, pki):
+def test_workers_on_separate_wires(join, site, pki):
     far = site.embedded.start("far", wire="elsewhere")
     a, b = join.host(site.a), join.host(far)
     with srdma.listen(("127.0.0.1", 0), b.pd, identity=pki / "b", timeout=20) as listener:
@@ -539,11 +539,11 @@ def test_workers_that_do_not_reach_each_other(join, site, pki):
             accepted()
 
 
-# Deaths ----------------------------------------------------------------------------------
+# Killed processes and closed connections ------------------------------------------
 
 
 def outstanding(qp, target):
-    """Requests that will not end by themselves: receives, and SENDs without credit."""
+    """Posts requests that do not complete by themselves: receives, and SENDs without credit."""
     for n in range(4):
         qp.post_recv(RecvWR(n))
     qp.post_send(SendWR(10, data=b"x"), SendWR(11, data=b"y", send_flags=SendFlag(0)))
@@ -557,7 +557,7 @@ def ends(qp, n):
     return found
 
 
-def test_own_worker_killed(join, own_site):
+def test_local_worker_killed(join, own_site):
     pair = join(own_site)
     outstanding(pair.client.qp, None)
     writing = run(pair.client.qp.recv, WAIT)
@@ -567,7 +567,7 @@ def test_own_worker_killed(join, own_site):
     assert {w.reason for w in found} == {"WORKER_GONE", "FLUSHED"}
     with pytest.raises(srdma.WorkerGone):
         writing()
-    # The peer's QP ends too: its wire is gone.
+    # The peer's QP ends too, because its wire connection is gone.
     outstanding(pair.server.qp, None)
     found = ends(pair.server.qp, 6)
     assert len(found) == 6
@@ -575,7 +575,7 @@ def test_own_worker_killed(join, own_site):
     assert pair.server.qp.reason in ("WIRE_LOST", "PEER_SILENT")
 
 
-def test_own_worker_killed_in_mid_transfer(join, own_site):
+def test_local_worker_killed_during_a_transfer(join, own_site):
     pair = join(own_site, qp_timeout=10)
     size = 256 << 20
     source, target = pair.a.pd.alloc(size), pair.b.pd.alloc(size, ALL)
@@ -590,7 +590,7 @@ def test_own_worker_killed_in_mid_transfer(join, own_site):
         transfer()
 
 
-def test_peers_worker_killed(join, own_site):
+def test_worker_of_the_peer_killed(join, own_site):
     pair = join(own_site)
     outstanding(pair.client.qp, None)
     own_site.b.process.send_signal(signal.SIGKILL)
@@ -600,7 +600,7 @@ def test_peers_worker_killed(join, own_site):
     assert pair.client.qp.reason == "WIRE_LOST"
 
 
-def test_peers_host_closes(join, site):
+def test_host_of_the_peer_closes(join, site):
     pair = join(site)
     receiving = run(pair.client.qp.recv, WAIT)
     pair.server.close()
@@ -624,8 +624,8 @@ HOST = """
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_peers_host_killed(join, site, pki, how):
-    """The worker tells the peer; the key exchange of the dead process ends too."""
+def test_host_of_the_peer_killed(join, site, pki, how):
+    """The worker notifies the peer, and the key exchange of the dead process ends too."""
     b = join.host(site.b)
     with srdma.listen(("127.0.0.1", 0), b.pd, identity=pki / "b") as listener:
         command = [sys.executable, "-c", textwrap.dedent(HOST), site.a.control, pki / "a"]
@@ -645,7 +645,7 @@ def test_peers_host_killed(join, site, pki, how):
         server.close()
 
 
-def test_a_new_run_works_after_deaths(join, own_site, pki):
+def test_new_connection_works_after_kills(join, own_site, pki):
     own_site.a.process.kill()
     own_site.a.process.wait()
     own_site.a.control.unlink(missing_ok=True)
@@ -656,7 +656,7 @@ def test_a_new_run_works_after_deaths(join, own_site, pki):
     assert message().data == b"again"
 
 
-def test_nothing_is_left(join, site):
+def test_closing_leaves_no_descriptors_or_processes(join, site):
     before, shared = children(), set(os.listdir("/dev/shm"))
     files = len(os.listdir("/proc/self/fd"))
     for _ in range(2):
@@ -670,7 +670,7 @@ def test_nothing_is_left(join, site):
     assert len(os.listdir("/proc/self/fd")) == files
 
 
-def test_waiting_costs_no_cpu(pair):
+def test_waiting_uses_no_cpu_time(pair):
     before = resource.getrusage(resource.RUSAGE_SELF)
     with pytest.raises(srdma.Timeout):
         pair.server.qp.recv(1.0)

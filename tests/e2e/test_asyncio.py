@@ -1,4 +1,5 @@
-"""The asyncio API over two real workers: many calls at once, and every end of a wait."""
+"""The asyncio API over two real workers: many concurrent calls, and every way
+in which a wait ends."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
 
 def scenario(test):
-    """A coroutine as a test; it ends in time, and leaves no task behind."""
+    """Runs a coroutine as a test. It must end in time and leave no task behind."""
 
     def run(site, join, pki):
         async def limited():
@@ -47,7 +48,7 @@ def on_own_site(test):
 
 @contextlib.asynccontextmanager
 async def joined(site, join, pki, **options):
-    """Both ends of a connection, and their PDs, all in this loop."""
+    """Returns both ends of a connection and their PDs, all in this event loop."""
     a, b = join.host(site.a).pd, join.host(site.b).pd
     options = {"timeout": WAIT} | options
     address = ("127.0.0.1", 0)
@@ -60,7 +61,7 @@ async def joined(site, join, pki, **options):
         yield client, server, a, b
 
 
-# The main job ---------------------------------------------------------------------
+# Data transfer --------------------------------------------------------------------
 
 
 @scenario
@@ -109,7 +110,7 @@ async def test_many_at_once_on_several_qps(site, join, pki):
 
 
 @scenario
-async def test_async_for_until_the_peer_closes(site, join, pki):
+async def test_async_for_ends_when_the_peer_closes(site, join, pki):
     async with joined(site, join, pki) as (client, server, *_):
 
         async def talk():
@@ -125,8 +126,8 @@ async def test_async_for_until_the_peer_closes(site, join, pki):
 
 
 @scenario
-async def test_a_listener_serves_many(site, join, pki):
-    """Key exchanges of several peers at the same time, and QPs of one PD."""
+async def test_listener_serves_many_clients(site, join, pki):
+    """Runs the key exchanges of several peers concurrently; the QPs belong to one PD."""
     a, b = join.host(site.a).pd, join.host(site.b).pd
     async with await srdma.aio.listen(("127.0.0.1", 0), b, identity=pki / "b") as listener:
         servers = asyncio.gather(*(listener.accept() for _ in range(4)))
@@ -141,7 +142,7 @@ async def test_a_listener_serves_many(site, join, pki):
 
 
 @scenario
-async def test_waiting_costs_no_cpu(site, join, pki):
+async def test_waiting_uses_no_cpu_time(site, join, pki):
     async with joined(site, join, pki) as (client, server, *_):
         receiving = asyncio.ensure_future(server.qp.recv())
         await client.qp.send(b"first")
@@ -160,7 +161,7 @@ async def test_waiting_costs_no_cpu(site, join, pki):
 
 
 @scenario
-async def test_cancelled_calls_do_no_harm(site, join, pki):
+async def test_cancelled_calls_leave_the_qp_usable(site, join, pki):
     async with joined(site, join, pki) as (client, _, _, b):
         target = b.alloc(1 << 20, ALL)
         for _ in range(20):
@@ -180,7 +181,7 @@ async def test_cancelled_calls_do_no_harm(site, join, pki):
 
 @scenario
 async def test_cancelled_accept_and_connect(site, join, pki):
-    """With nobody at the other end, and with one who says nothing."""
+    """Cancels with no peer, and with a peer that sends nothing."""
     processes, threads = len(children()), threading.active_count()
     a, b = join.host(site.a).pd, join.host(site.b).pd
     silent = socket.create_server(("127.0.0.1", 0))
@@ -223,7 +224,7 @@ async def test_closing_a_listener_ends_accept(site, join, pki):
 
 
 @scenario
-async def test_a_peer_that_fails_leaves_the_listener(site, join, pki):
+async def test_listener_works_after_a_failed_peer(site, join, pki):
     a, b = join.host(site.a).pd, join.host(site.b).pd
     async with await srdma.aio.listen(("127.0.0.1", 0), b, identity=pki / "b") as listener:
         address = listener.address
@@ -254,7 +255,7 @@ async def test_refused_by_the_peers_worker(site, join, pki):
 
 
 async def waiters(client, target):
-    """Calls that do not end by themselves: receives, SENDs without credit."""
+    """Starts calls that do not complete by themselves: receives, and SENDs without credit."""
     calls = [asyncio.ensure_future(client.qp.recv()) for _ in range(5)]
     calls += [asyncio.ensure_future(client.qp.send(bytes(n))) for n in (1, 1000, 1000)]
     await client.qp.write(b"x", target.remote())
@@ -262,7 +263,7 @@ async def waiters(client, target):
 
 
 @scenario
-async def test_the_peer_closes(site, join, pki):
+async def test_peer_closes(site, join, pki):
     async with joined(site, join, pki) as (client, server, _, b):
         calls = await waiters(client, b.alloc(10, ALL))
         await server.close()
@@ -273,7 +274,7 @@ async def test_the_peer_closes(site, join, pki):
 
 
 @on_own_site
-async def test_the_own_worker_is_killed(site, join, pki):
+async def test_local_worker_is_killed(site, join, pki):
     async with joined(site, join, pki) as (client, _, _, b):
         calls = await waiters(client, b.alloc(10, ALL))
         site.a.process.send_signal(signal.SIGKILL)
@@ -284,7 +285,7 @@ async def test_the_own_worker_is_killed(site, join, pki):
 
 
 @on_own_site
-async def test_the_peers_worker_is_killed(site, join, pki):
+async def test_worker_of_the_peer_is_killed(site, join, pki):
     async with joined(site, join, pki) as (client, _, _, b):
         calls = await waiters(client, b.alloc(10, ALL))
         site.b.process.send_signal(signal.SIGKILL)
@@ -294,7 +295,7 @@ async def test_the_peers_worker_is_killed(site, join, pki):
 
 
 @scenario
-async def test_nothing_is_left(site, join, pki):
+async def test_closing_leaves_no_descriptors_or_threads(site, join, pki):
     def left():
         return (
             children(),
@@ -312,7 +313,7 @@ async def test_nothing_is_left(site, join, pki):
     async with client, server:
         await asyncio.gather(server.qp.recv(size=10), client.qp.send(b"x"))
     assert left() == before
-    while threading.active_count() > threads:  # they ended but for their last step
+    while threading.active_count() > threads:  # they have ended except for their last step
         await asyncio.sleep(0.001)
     with pytest.raises(srdma.ClosedError):
         await client.qp.send(b"x")

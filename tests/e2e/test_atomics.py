@@ -1,4 +1,4 @@
-"""Atomics over two real workers: values, order, parallel counters, and what is refused."""
+"""Atomics over two real workers: values, order, concurrent counters, and refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = 4096
 
 @pytest.fixture(scope="module")
 def pair(site, pki):
-    """One connection for the tests that leave it whole."""
+    """One connection for the tests that do not harm it."""
     joiner = Joiner(pki)
     yield joiner(site, mode="mem")
     joiner.close()
@@ -38,7 +38,7 @@ def target(pair, request):
 
 
 def aligned(mr, n=0):
-    """Offset of the n-th number in it."""
+    """Returns the offset of the n-th aligned number in the region."""
     return -mr.addr % 8 + 8 * n
 
 
@@ -85,7 +85,7 @@ def test_compare_and_swap(pair, target, before, compare, swap, after):
     assert (found, value(target, at)) == (before, after)
 
 
-def test_the_last_number_of_a_region(pair, target):
+def test_last_number_of_a_region(pair, target):
     at = aligned(target, (SIZE // 8) - 1)
     assert pair.client.qp.fetch_add(target.remote(), at, 9, timeout=WAIT) == 0
     assert value(target, at) == 9
@@ -110,7 +110,7 @@ def test_with_a_capability(pair):
 
 
 def test_verbs(pair, target):
-    """As pyverbs has them: 8 bytes arrive in the SGE."""
+    """As in pyverbs, the original 8 bytes are placed in the SGE."""
     qp, remote = pair.client.qp, target.remote()
     at = aligned(target)
     put(target, at, 100)
@@ -134,7 +134,7 @@ def test_verbs(pair, target):
         assert [value(into, n) for n in (0, 8, 16)] == [100, 111, 5]
 
 
-def test_refused_before_anything_is_sent(pair):
+def test_refused_locally_before_sending(pair):
     with pair.b.pd.alloc(SIZE, ALL) as target, pair.a.pd.alloc(64) as into:
         qp, remote = pair.client.qp, target.remote()
         for offset in (1, 4, SIZE - 9):
@@ -193,7 +193,8 @@ def test_registration(pair):
 
 
 def test_counters_of_several_qps(site, join):
-    """Four QPs of two hosts, both ways, count with the same numbers: each comes once."""
+    """Four QPs of two hosts, in both directions, add to the same counters.
+    Each value is returned once."""
     each, counters = 200, 3
     b, others = join.host(site.b), [join.host(site.a), join.host(site.a), join.host(site.b)]
     with b.pd.alloc(SIZE, ALL) as target:
@@ -213,8 +214,8 @@ def test_counters_of_several_qps(site, join):
             assert value(target, 8 * c) == len(pairs) * each
 
 
-def test_a_lock_by_compare_and_swap(site, join):
-    """Who holds the word may change what is not atomic: no change is lost."""
+def test_lock_by_compare_and_swap_loses_no_update(site, join):
+    """The holder of the lock word changes a number non-atomically, and no change is lost."""
     rounds = 30
     b = join.host(site.b)
     pairs = [join.connect(join.host(site.a), b) for _ in range(2)]
@@ -235,7 +236,7 @@ def test_a_lock_by_compare_and_swap(site, join):
 
 
 def test_asyncio(site, join, pki):
-    """Many at once on one QP."""
+    """Runs many concurrent atomics on one QP."""
 
     async def count():
         a, b = join.host(site.a).pd, join.host(site.b).pd
@@ -257,7 +258,7 @@ def test_asyncio(site, join, pki):
     asyncio.run(count())
 
 
-def test_stats_count_them(pair):
+def test_stats_count_atomics(pair):
     before = pair.b.ctx.stats()["atomics_executed"]
     with pair.b.pd.alloc(SIZE, ALL) as target:
         pair.client.qp.fetch_add(target.remote(), 0, 1, timeout=WAIT)

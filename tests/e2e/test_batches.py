@@ -1,5 +1,5 @@
-"""Batches of work requests over two real workers: all arrives, and an error in the middle of one
-ends what it must, and nothing else."""
+"""Batches of work requests over two real workers: all data arrives, and an error in the middle
+of a batch fails exactly the requests that it must."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def source(pair):
 
 
 def writes(source, target, every=8):
-    """One per slot; one of `every` completes."""
+    """One WRITE per slot; one of `every` is signaled."""
     remote = target.remote()
     wrs = []
     for n in range(COUNT):
@@ -45,18 +45,18 @@ def writes(source, target, every=8):
 
 
 def carry(qp, batch):
-    """The whole of it, as the queue takes it: what completed."""
+    """Posts the whole batch as the queue accepts it. Returns the completions."""
     at, wcs = 0, []
     while at < len(batch) or wcs[-1].wr_id != COUNT - 1:
         at += batch.post(at)
         got = qp.poll(DEPTH, WAIT)
-        assert got, "nothing completes"
+        assert got, "no request completes"
         wcs += got
     return wcs
 
 
 @pytest.mark.parametrize("every", [1, 4, 8])
-def test_all_arrives_each_time(pair, source, target, every):
+def test_reused_batch_delivers_all_data_each_time(pair, source, target, every):
     qp = pair.client.qp
     batch = qp.batch(writes(source, target, every))
     for seed in range(3):
@@ -68,7 +68,7 @@ def test_all_arrives_each_time(pair, source, target, every):
 
 
 def test_messages_both_ways(pair, source):
-    """Receives are batches too."""
+    """Receives are posted as batches too."""
     server, client = pair.server.qp, pair.client.qp
     with pair.b.pd.alloc(DEPTH * 100) as landing:
         receives = server.batch(
@@ -91,7 +91,8 @@ def test_messages_both_ways(pair, source):
 
 @pytest.mark.parametrize("flags", [QUIET, SendFlag.SIGNALED])
 def test_refused_by_the_peer_in_the_middle(pair, source, target, flags):
-    """Those before it are executed, it says why, those behind it are flushed."""
+    """Earlier requests are executed, the refused one reports the reason, and
+    later ones are flushed."""
     qp, bad = pair.client.qp, 5
     wrs = writes(source, target)[:DEPTH]
     for wr in wrs:
@@ -102,7 +103,7 @@ def test_refused_by_the_peer_in_the_middle(pair, source, target, flags):
     wcs: list[srdma.WC] = []
     while not wcs or wcs[-1].wr_id != DEPTH - 1:
         got = [wc for wc in qp.poll(DEPTH, WAIT) if wc.opcode is not WCOpcode.QP_EVENT]
-        assert got or qp.reason, "nothing completes"
+        assert got or qp.reason, "no request completes"
         wcs += got
     assert [wc.wr_id for wc in wcs] == list(range(0 if flags else bad, DEPTH))
     failed = wcs[bad if flags else 0]
@@ -114,7 +115,7 @@ def test_refused_by_the_peer_in_the_middle(pair, source, target, flags):
 
 
 def test_refused_here_in_the_middle(pair, source, target):
-    """Those before it are posted, and the QP lives."""
+    """Earlier requests are posted, and the QP stays usable."""
     qp, bad = pair.client.qp, 5
     wrs = writes(source, target, every=1)[:DEPTH]
     long = SendWR(99, WROpcode.RDMA_WRITE, data=bytes(449))
@@ -130,7 +131,7 @@ def test_refused_here_in_the_middle(pair, source, target):
     assert target.buf[: DEPTH * SIZE] == source.buf[: DEPTH * SIZE]
 
 
-def test_worker_gone_in_the_middle(join, own_site):
+def test_worker_killed_in_the_middle(join, own_site):
     pair = join(own_site, sq=DEPTH, rq=DEPTH)
     source, target = pair.a.pd.alloc(COUNT * SIZE), pair.b.pd.alloc(COUNT * SIZE, ALL)
     qp = pair.client.qp
@@ -140,7 +141,7 @@ def test_worker_gone_in_the_middle(join, own_site):
     at, wcs = batch.post(), []
     while len(wcs) < at:
         got = [wc for wc in qp.poll(DEPTH, WAIT) if wc.opcode is not WCOpcode.QP_EVENT]
-        assert got or qp.reason, "nothing completes"
+        assert got or qp.reason, "no request completes"
         wcs += got
     assert [wc.wr_id for wc in wcs] == list(range(DEPTH))
     assert wcs[0].reason == "WORKER_GONE"

@@ -1,4 +1,5 @@
-"""A stand with its processes: loads at every level, several connections at a time, CPU time."""
+"""A stand with its processes: loads at every level, several concurrent
+connections, and CPU time."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def test_levels_in_turn(stand):
     assert all(after[who] > before[who] for who in before)
 
 
-def test_everybody_has_a_place(stand):
+def test_processes_run_on_different_cores(stand):
     before = os.sched_getaffinity(0)
     with stand.as_host_a():
         assert os.sched_getaffinity(0) == stand.cores.host_a
@@ -54,7 +55,7 @@ def test_everybody_has_a_place(stand):
 
 
 def test_two_stands_over_udp():
-    """At the same time, as the loads of the paper have them."""
+    """Runs two stands at the same time, as the loads of the paper require."""
     with Stand(UDP) as one, Stand(UDP) as other:
         for stand in (one, other, one):
             with stand.connect(SHAPES[0]) as link:
@@ -69,8 +70,8 @@ def test_without_protection_over_udp():
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
-def test_an_end_that_fails_is_told(stand, monkeypatch):
-    """But not instead of what came first."""
+def test_failure_of_an_end_is_reported(stand, monkeypatch):
+    """The first error is reported, not the error of the failed end."""
 
     def fail(client, real=Client.finish):
         real(client)
@@ -83,9 +84,9 @@ def test_an_end_that_fails_is_told(stand, monkeypatch):
         raise KeyError
 
 
-def test_a_run_that_is_broken_off(stand, monkeypatch):
-    """Who closes all links does not tell them why. The peer, in mid-run too, hears of it by its
-    QPs; to tell it so takes until a deadline."""
+def test_interrupted_run_closes_all_links(stand, monkeypatch):
+    """An interrupted run closes all links without telling the peer why, because telling it would
+    take until a deadline. A peer in the middle of a run notices by its QPs."""
 
     def interrupt(*_, **words):
         raise KeyboardInterrupt
@@ -93,7 +94,7 @@ def test_a_run_that_is_broken_off(stand, monkeypatch):
     with monkeypatch.context() as m, ExitStack() as stack:
         link = stack.enter_context(stand.connect(SHAPES[2]))
         m.setattr(Client, "run", interrupt)
-        m.setattr(Client, "finish", lambda client: pytest.fail("it tells the peer"))
+        m.setattr(Client, "finish", lambda client: pytest.fail("the peer must not be told"))
         with pytest.raises(KeyboardInterrupt):
             link.measure(PLANS[2])
     with stand.connect(SHAPES[2]) as link:

@@ -1,4 +1,4 @@
-"""`srdma bench paper` on this machine, for a moment: refusals, an interruption, the page."""
+"""A short run of `srdma bench paper` on this machine: refusals, an interruption, the page."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def paper(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
         (["--smoke"], "build it by `make bench`"),
     ],
 )
-def test_says_what_would_be_right(tmp_path, words, why):
+def test_error_tells_what_to_do(tmp_path, words, why):
     done = paper(*words, "--out", str(tmp_path / "out"), BUILD=str(tmp_path))
     assert done.returncode == 3, done.stdout + done.stderr
     assert why in " ".join(done.stderr.split())
     assert not (tmp_path / "out").exists()
 
 
-def test_loads_go_on_where_they_were(tmp_path, monkeypatch):
-    """An interrupted measurement has whole sheets only, and none is measured again."""
+def test_interrupted_loads_resume(tmp_path, monkeypatch):
+    """An interrupted measurement has complete sheets only, and none is measured again."""
     folder, told = Folder(tmp_path, {}), []
     figures = ["fig6", "fig8"]
     every = [*sheets(*EFFORT.protections[0], EFFORT)]
@@ -79,7 +79,7 @@ def test_loads_go_on_where_they_were(tmp_path, monkeypatch):
     assert len([*csv.DictReader(text.splitlines())]) == 4
 
 
-def test_stores_go_on_where_they_were(tmp_path, monkeypatch):
+def test_interrupted_stores_resume(tmp_path, monkeypatch):
     effort = KvsEffort(
         stores=[("aead", "aes-128-gcm")], modes=(NONE, "pd", "mem"), keys=100, rounds=1,
         seconds=0.01,

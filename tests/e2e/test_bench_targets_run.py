@@ -1,4 +1,4 @@
-"""`srdma bench targets` on this machine, for a moment: refusals, two rows, and their page."""
+"""A short run of `srdma bench targets` on this machine: refusals, two rows, and their page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*words: str, **env: str):
         (["--smoke"], "build it by `make bench`"),
     ],
 )
-def test_says_what_would_be_right(tmp_path, words, why):
+def test_error_tells_what_to_do(tmp_path, words, why):
     done = run(*words, "--out", str(tmp_path / "out"), BUILD=str(tmp_path))
     assert done.exit_code == 3, done.output
     assert why in " ".join(done.output.split())
@@ -56,7 +56,7 @@ def test_two_rows_and_their_page(tmp_path):
     ]
 
 
-def test_a_page_that_cannot_be_written(tmp_path):
+def test_unwritable_page(tmp_path):
     words = ["--smoke", "--only", "P1", "--out", str(tmp_path / "out"), "--results"]
     done = run(*words, os.fspath(tmp_path / "none" / "page.md"))
     assert done.exit_code == 3 and "there is no folder" in " ".join(done.output.split())
@@ -64,7 +64,7 @@ def test_a_page_that_cannot_be_written(tmp_path):
     assert done.exit_code == 3 and "cannot be written" in " ".join(done.output.split())
 
 
-def test_a_machine_too_busy_for_a_pace_has_no_value(monkeypatch):
+def test_pace_that_is_not_reached_gives_no_value(monkeypatch):
     def refuse(stand, link, rate, seconds):
         raise PaceError("1000 per second were asked for")
 
@@ -75,7 +75,7 @@ def test_a_machine_too_busy_for_a_pace_has_no_value(monkeypatch):
 
 @pytest.fixture
 def vm(tmp_path, monkeypatch):
-    """Instead of the virtual machine, these lines of Python."""
+    """Replaces the virtual machine with these lines of Python."""
     monkeypatch.setattr(how, "VM", tmp_path / "vm.py")
     return (tmp_path / "vm.py").write_text
 
@@ -83,7 +83,7 @@ def vm(tmp_path, monkeypatch):
 VALUES = 'values of the rows: {"median, 32 B": [1.5]}'
 
 
-def test_values_from_the_virtual_machine(vm):
+def test_virtual_machine_returns_values(vm):
     vm(f"print('first', {VALUES!r}, 'last', sep=chr(10))")
     assert how.rxe(how.SMOKE).values == {"median, 32 B": [1.5]}
 
@@ -101,14 +101,14 @@ def test_values_from_the_virtual_machine(vm):
         ("print('1 passed')", DeviceError, "with 0: 1 passed$"),
     ],
 )
-def test_no_values_from_the_virtual_machine(vm, lines, error, why):
+def test_virtual_machine_returns_no_values(vm, lines, error, why):
     vm(lines)
     with pytest.raises(error, match=why):
         how.rxe(how.SMOKE)
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_the_virtual_machine_goes_with_who_started_it(vm, tmp_path, sign):
+def test_virtual_machine_ends_with_its_parent(vm, tmp_path, sign):
     up, gone = tmp_path / "up", tmp_path / "gone"
     vm(f"""
 import pathlib, signal, sys, time

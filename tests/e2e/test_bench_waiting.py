@@ -1,4 +1,4 @@
-"""`srdma bench waiting`: what it says of workers that wait was measured on real ones."""
+"""`srdma bench waiting` on real workers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from srdma_bench.waiting import PaceError
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine may be busy: it is no matter here what rate is reached."""
+    """Accepts any rate, because the machine may be busy."""
     monkeypatch.setattr(waiting, "HICCUP", 600.0)
 
 
 @pytest.mark.usefixtures("patient")
-def test_rows_of_no_load_and_of_a_pace() -> None:
+def test_rows_with_and_without_load() -> None:
     words = ["bench", "waiting", "--rate", "200", "--rounds", "1", "-D", "0.5", "--json"]
     done = CliRunner().invoke(cli.build(), words)
     assert done.exit_code == 0, done.output
@@ -44,7 +44,7 @@ def test_rows_of_no_load_and_of_a_pace() -> None:
         (["--device", "mlx5_0,mlx5_1"], "mlx5_1: bench waiting has hosts in C, which take embedde"),
     ],
 )
-def test_says_what_would_be_right(
+def test_error_tells_permitted_values(
     words: list[str], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gid, "first_address", {"mlx5_0": "10.0.0.1", "mlx5_1": "10.0.0.2"}.get)
@@ -53,7 +53,7 @@ def test_says_what_would_be_right(
 
 
 @pytest.mark.usefixtures("patient")
-def test_rows_for_people() -> None:
+def test_table_output() -> None:
     words = ["bench", "waiting", "--rate", "100", "--rounds", "1", "-D", "0.2"]
     done = CliRunner().invoke(cli.build(), words)
     assert done.exit_code == 0, done.output
@@ -61,8 +61,8 @@ def test_rows_for_people() -> None:
     assert "0/s: reached 0 " in lines and "100/s: reached " in lines
 
 
-def test_what_was_not_done_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither WRITEs that were not protected, nor a rate that was not reached."""
+def test_unprotected_or_late_writes_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """WRITEs that were not protected and rates that were not reached are errors."""
     real = waiting._write
 
     def late(*words: object) -> None:
@@ -79,7 +79,7 @@ def test_what_was_not_done_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("patient")
-def test_one_write_where_the_time_is_short() -> None:
+def test_short_measurement_has_at_least_one_write() -> None:
     with Stand() as stand, stand.connect(Shape("aead", "aes-128-gcm")) as link:
         found = waiting.measure(stand, link, 4, 0.1)
     assert 0 < found.reached <= 4 and found.median > 0

@@ -1,5 +1,5 @@
-"""Capabilities over two real workers: what was granted works, and nothing else; what was revoked
-has ended. Every refusal ends its QP, so there are many."""
+"""Capabilities over two real workers: each permits what it grants and nothing else, until it is
+revoked. Every refusal ends its QP, so each test uses several QPs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOUR = 3600
 
 
 class Wide:
-    """A connection with many QPs, which are used up one after the other."""
+    """A connection with many QPs that are used up one after the other."""
 
     def __init__(self, pair) -> None:
         self.pair = pair
@@ -38,15 +38,15 @@ class Wide:
 
     @property
     def pd(self) -> srdma.PD:
-        """Of the target."""
+        """The PD of the target."""
         return self.pair.b.pd
 
     def next(self) -> tuple[srdma.SecureQP, srdma.SecureQP]:
-        """The client's end and the server's."""
+        """Returns the client's end and the server's end of the next QP."""
         return next(self._qps)
 
     def refused(self, reason: str, call) -> None:
-        """At the target; call gets a QP of its own."""
+        """Checks that the target refuses call(qp). Each call gets a new QP."""
         with pytest.raises(RemoteWCError, match=reason):
             call(self.next()[0])
 
@@ -60,7 +60,7 @@ def wide(pki, site) -> Iterator[Wide]:
 
 @pytest.fixture(scope="module")
 def qp(wide):
-    """The client's end of one that no test may break."""
+    """The client's end of a QP that no test may break."""
     return wide.next()[0]
 
 
@@ -72,7 +72,7 @@ def region(wide):
 
 
 def carries(qp, mr, cap, seed=1):
-    """It can be written and read from its first byte to its last, and nothing beside it changes."""
+    """Checks WRITE and READ of the whole range, and that the bytes around it do not change."""
     before, start = bytes(mr.buf), cap.address - mr.addr
     data = pattern(cap.length, seed)
     qp.write(data, cap, timeout=WAIT)
@@ -84,14 +84,14 @@ def carries(qp, mr, cap, seed=1):
     assert mr.buf[start + last] == ord("!")
 
 
-# What is granted ----------------------------------------------------------------------
+# Permitted accesses -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("first", "last"), [(0, None), (0, 1), (5, 6), (1, 99), (3, None), (99, None), (31, 65)]
 )
 def test_ranges(qp, region, first, last):
-    """In blocks: one node, many, and the short one at the end."""
+    """Ranges in blocks: one node, many nodes, and the short last block."""
     end = SIZE if last is None else last * BLOCK
     cap = region.capability(first * BLOCK, end - first * BLOCK, rights=BOTH)
     carries(qp, region, cap)
@@ -107,8 +107,8 @@ def test_trees(qp, wide, block, depth):
             carries(qp, mr, mr.capability(0, unit, rights=BOTH), 3)
 
 
-def test_packets_and_parts_of_reads_end_where_nodes_do(qp, wide):
-    """More than a READ part, over nodes of 64 bytes to megabytes, from odd places."""
+def test_packets_and_read_chunks_end_at_node_boundaries(qp, wide):
+    """Transfers more than a READ chunk over nodes of 64 bytes to megabytes, at odd offsets."""
     size = (3 << 20) + 777
     with wide.pd.alloc(size, ALL, proof=True, block_size=64) as mr:
         cap = mr.capability(64, rights=BOTH)
@@ -118,14 +118,14 @@ def test_packets_and_parts_of_reads_end_where_nodes_do(qp, wide):
         assert qp.read(cap, 63, len(data), timeout=WAIT) == data
 
 
-def test_no_bytes(qp, region):
+def test_access_of_zero_bytes(qp, region):
     cap = region.capability(BLOCK, BLOCK, rights=BOTH)
     qp.write(b"", cap, BLOCK, timeout=WAIT)
     assert qp.read(cap, BLOCK, 0, timeout=WAIT) == b""
 
 
 def test_narrowed_chain(qp, region):
-    """Each link reaches what it grants; offsets count from its own first byte."""
+    """Each narrowed capability reaches what it grants. Offsets count from its first byte."""
     cap, at = region.capability(rights=BOTH), 0
     for offset, blocks in ((3, 96), (1, 90), (30, 33), (16, 4), (1, 1)):
         cap = Capability.parse(str(cap.narrow(offset * BLOCK, blocks * BLOCK)))
@@ -192,8 +192,8 @@ def test_asyncio(join, site):
         asyncio.run(main())
 
 
-def test_more_capabilities_than_a_leg_keeps(join, site):
-    """1,024 are installed at a time; the same ones come again, in another order."""
+def test_more_capabilities_than_a_leg_can_install(join, site):
+    """A leg has at most 1,024 capabilities installed. They are used again in another order."""
     count, block = 1100, 64
     pair = join(site, mode="mem")
     qp = pair.client.qp
@@ -209,7 +209,7 @@ def test_more_capabilities_than_a_leg_keeps(join, site):
             assert qp.read(caps[n], 60, timeout=WAIT) == n.to_bytes(4, "big")
 
 
-# What is not --------------------------------------------------------------------------
+# Refused accesses ---------------------------------------------------------------------
 
 
 OPERATIONS = {
@@ -219,8 +219,8 @@ OPERATIONS = {
 }
 
 
-def test_rights_matrix(join, site, wide):
-    """right x operation x holder x QP x PD: only what was granted passes."""
+def test_only_granted_accesses_pass(join, site, wide):
+    """Tries every combination of right, operation, holder, QP and PD."""
     passed = 0
     with srdma.PD(wide.pair.b.ctx) as other:
         for rights, name, holder, own_qp, own_pd in product(
@@ -254,8 +254,8 @@ def test_rights_matrix(join, site, wide):
     assert passed == 6 * 2  # (right, operation) x (anybody, the peer), on its own QP and PD
 
 
-def test_what_the_key_alone_opens(wide, region):
-    """Nothing: neither read nor write, with or without knowing where."""
+def test_rkey_without_a_capability_permits_nothing(wide, region):
+    """Neither READ nor WRITE passes without a proof."""
     remote = region.remote()
     wide.refused("PROOF_REQUIRED", lambda qp: qp.read(remote, 0, 1, timeout=WAIT))
     wide.refused("PROOF_REQUIRED", lambda qp: qp.write(b"x", remote, timeout=WAIT))
@@ -270,7 +270,7 @@ def test_key_mode_without_proofs(join, site):
             pair.client.qp.read(cap)
         with pytest.raises(RemoteWCError, match="PROOF_REQUIRED"):
             pair.client.qp.read(mr.remote(), 0, 1, timeout=WAIT)
-        pair.client.qps[1].mode = ""  # the worker knows too
+        pair.client.qps[1].mode = ""  # the worker checks it too
         with pytest.raises(srdma.LocalError, match="BAD_CAPABILITY"):
             pair.client.qps[1].read(cap, timeout=WAIT)
 
@@ -282,8 +282,8 @@ def test_expired(wide, region):
     wide.refused("PROOF_EXPIRED", lambda qp: qp.read(cap, 0, 1, timeout=WAIT))
 
 
-def test_a_capability_for_another_region(wide, region):
-    """Of the same shape, and beside it."""
+def test_capability_of_another_region(wide, region):
+    """The other region has the same shape and is adjacent."""
     with wide.pd.alloc(SIZE, ALL, proof=True, block_size=BLOCK) as other:
         token = bytearray(other.capability().to_bytes())
         token[64:80] = region.capability().to_bytes()[64:80]  # its key
@@ -294,15 +294,15 @@ def test_a_capability_for_another_region(wide, region):
 
 
 def _unchecked(token: bytearray) -> Capability:
-    """The token with the check that belongs to it."""
+    """Returns the token with a recomputed checksum."""
     return Capability.from_bytes(bytes(token[:-8]) + hashlib.sha256(token[:-8]).digest()[:8])
 
 
 # Revocation ---------------------------------------------------------------------------
 
 
-def test_revoke_a_range(qp, wide, region):
-    """The capabilities that touch it are void there, and good beside it; new ones work."""
+def test_revoke_range(qp, wide, region):
+    """Capabilities that touch the range are void inside it and valid outside. New ones work."""
     whole = region.capability(rights=BOTH)
     inside = region.capability(8 * BLOCK, BLOCK, rights=BOTH)
     region.revoke(8 * BLOCK, 4 * BLOCK)
@@ -334,14 +334,14 @@ def test_at_most_64_ranges(qp, wide, region):
         region.revoke(n * BLOCK, BLOCK)
     with pytest.raises(srdma.RefusedError, match="revoke the whole region"):
         region.revoke(70 * BLOCK, BLOCK)
-    region.revoke(0, 64 * BLOCK)  # which covers them
+    region.revoke(0, 64 * BLOCK)  # which covers all of them
     region.revoke(70 * BLOCK, BLOCK)
     region.revoke()
     carries(qp, region, region.capability(rights=BOTH))
 
 
-def test_revoked_and_registered_again(wide):
-    """The same memory; the old capability is never taken, by whichever name."""
+def test_revoked_capability_stays_void_after_a_new_registration(wide):
+    """The same memory is registered again. The old capability is refused under either rkey."""
     memory = bytearray(SIZE)
     with wide.pd.reg_mr(memory, ALL, proof=True, block_size=BLOCK) as mr:
         old = mr.capability(rights=BOTH)
@@ -357,8 +357,8 @@ def test_revoked_and_registered_again(wide):
         carries(wide.next()[0], mr, mr.capability(rights=BOTH))
 
 
-def test_a_writer_that_races(pki, site, join):
-    """Once revoke() has returned, no byte changes any more."""
+def test_writer_racing_with_revoke(pki, site, join):
+    """After revoke() has returned, no byte changes."""
     host = join.host(site.b)
     size = 16 * BLOCK
     options = {"identity": pki / "b", "mode": "mem", "qps": ROUNDS, "sq": 8, "rq": 4}
@@ -379,7 +379,7 @@ def test_a_writer_that_races(pki, site, join):
 
 
 def one_race(mr, size, writer, whole):
-    """The capability covers many nodes, of which a part or all is revoked."""
+    """The capability covers many nodes, of which some or all are revoked."""
     mr.buf[:] = bytes(len(mr))
     cap = mr.capability(BLOCK, size, rights=BOTH)
     print(cap, file=writer.stdin, flush=True)
@@ -392,7 +392,7 @@ def one_race(mr, size, writer, whole):
     else:
         mr.revoke(first, end - first, timeout=WAIT)
     after = bytes(mr.buf[first:end])
-    assert after.count(0) < len(after), "the writer never wrote"
+    assert after.count(0) < len(after), "the writer has not written"
     assert writer.stdout.readline().strip() in ("refused PROOF_WRONG", "refused PROOF_RANGE")
     assert mr.buf[first:end] == after
-    mr.revoke()  # so that the next one may cross the edge of this range
+    mr.revoke()  # so that the next capability may cross the edge of this range

@@ -1,4 +1,4 @@
-"""The worked example of docs/capabilities.md runs, and its page shows what it prints."""
+"""The example of docs/capabilities.md runs, and the page shows its output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_step_holds():
     assert [line for line in lines if line not in said] == []
 
 
-def test_the_page_quotes_the_program():
+def test_page_quotes_the_program():
     program = {line.strip() for line in PROGRAM.read_text().splitlines()}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     quoted = [line.strip() for block in blocks for line in block.splitlines()]

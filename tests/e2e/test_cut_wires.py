@@ -1,7 +1,7 @@
-"""The wire between two embedded NICs is cut, again and again, while requests of all kinds are
-under way, and the packets are meddled with too.
+"""The wire between two embedded NICs is cut repeatedly while requests of all kinds are
+outstanding and packets are tampered with.
 
-Goal: every request ends well with the right data, and the QPs stay.
+Goal: every request succeeds with the right data, and the QPs stay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cutting(middle: Middle) -> Callable[[], bool]:
-    """Cut whenever it is asked, until that was enough."""
+    """Cuts each time it is called. True when it has cut often enough."""
     cuts = 0
 
     def cut() -> bool:
@@ -37,7 +37,7 @@ def cutting(middle: Middle) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(*[OF // 200] * 4)])
-def test_cut_in_mid_transfer(program: Path, join: Joiner, faults: Faults) -> None:
+def test_cut_during_transfers(program: Path, join: Joiner, faults: Faults) -> None:
     with shm_middle(program) as middle:
         pair = join(middle.site)
         load = Load(pair)

@@ -1,4 +1,4 @@
-"""`srdma demo` holds what it claims, and would notice if it did not."""
+"""The claims of `srdma demo` hold, and it reports a claim that does not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
 
-def test_for_people() -> None:
+def test_text_output() -> None:
     with place() as here:
         done = run(env=here.env)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -36,7 +36,7 @@ def test_for_people() -> None:
         assert "\x1b" not in done.stdout and done.stderr == ""
 
 
-def test_for_machines() -> None:
+def test_json_output() -> None:
     with place() as here:
         done = run("--json", env=here.env)
         assert done.returncode == 0, done.stderr
@@ -64,8 +64,8 @@ def test_sample_text_has_the_marker_in_every_packet() -> None:
 
 
 @pytest.mark.parametrize("liar", ["plaintext", "flip"])
-def test_a_false_claim_is_noticed(liar: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who shows plaintext, and a middle that flips nothing."""
+def test_false_claim_is_reported(liar: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulated faults are visible plaintext and a man in the middle that flips nothing."""
     host_b, stage = HostProcess(), EmbeddedStage()
     try:
         host_b.wait_until_up()
@@ -102,8 +102,8 @@ def test_failed_check_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("after", ["NIC A", "One packet"])
-def test_interrupted(how: signal.Signals, after: str) -> None:
-    """At any moment: nothing keeps running, nothing stays."""
+def test_interrupt_leaves_nothing(how: signal.Signals, after: str) -> None:
+    """An interrupt at any moment leaves no process and no file."""
     with place() as here:
         process = subprocess.Popen(
             [sys.executable, "-u", "-m", "srdma", "demo"],

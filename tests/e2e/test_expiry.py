@@ -1,4 +1,4 @@
-"""Expiry of capabilities at a worker that runs: its wall clock is right whenever a packet comes."""
+"""Expiry of capabilities at a running worker: its wall clock is current for every packet."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_expired(region, ago):
         pair.client.qp.read(capability, 0, SIZE, timeout=WAIT)
 
 
-def test_expires_while_the_worker_sleeps(region):
-    """The first packet after it meets the new time, not that of the last one."""
+def test_capability_expires_while_the_worker_sleeps(region):
+    """The first packet after the sleep is compared with the new time, not with the last one."""
     pair, mr = region
     soon = int(time.time()) + 2
     ended, lasting = grant(mr, soon), grant(mr, soon + HOUR)
-    while time.time() < soon + 0.1:  # COARSE: at most a tick behind
+    while time.time() < soon + 0.1:  # the coarse clock is at most a tick behind
         time.sleep(0.1)
     assert pair.client.qp.read(lasting, 0, SIZE, timeout=WAIT) == pattern(SIZE, 1)
     with pytest.raises(RemoteWCError, match="PROOF_EXPIRED"):

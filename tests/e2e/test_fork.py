@@ -1,7 +1,7 @@
 """A process with an open QP forks.
 
-Goal: the child can use nothing that it inherited, and is told so; neither its life nor its end
-touches what the parent has, and the end of the parent is that of the connection all the same.
+Goal: every use of an inherited object in the child is an error. Neither the child's life nor its
+end affects the parent, and when the parent ends, its connection ends although the child lives.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def parent(site: Site, pki: Path, join: Joiner, request: pytest.FixtureRequest) 
 
 
 def legs(site: Site) -> int:
-    """Of host a."""
+    """Returns the number of legs at host a's worker."""
     with srdma.Context(site.a.control) as ctx:
         return ctx.stats()["legs"]
 
@@ -41,14 +41,14 @@ def wait_for_no_legs(site: Site) -> None:
 
 
 @pytest.mark.parametrize("parent", ["use"], indirect=True)
-def test_every_use_in_the_child_is_an_error(site: Site, parent: Parent) -> None:
+def test_every_call_in_the_child_raises(site: Site, parent: Parent) -> None:
     parent.works()
     check_refusals(parent.lines)
     parent.end()
 
 
 @pytest.mark.parametrize("parent", ["exit"], indirect=True)
-def test_the_end_of_the_child_ends_nothing(site: Site, parent: Parent) -> None:
+def test_end_of_the_child_keeps_the_connection(site: Site, parent: Parent) -> None:
     parent.works()
     parent.end()
     wait_for_no_legs(site)
@@ -56,7 +56,7 @@ def test_the_end_of_the_child_ends_nothing(site: Site, parent: Parent) -> None:
 
 @pytest.mark.parametrize("parent", ["stay"], indirect=True)
 @pytest.mark.parametrize("killed", [False, True])
-def test_the_child_keeps_nothing_of_the_parent(site: Site, parent: Parent, killed: bool) -> None:
+def test_connection_ends_with_the_parent(site: Site, parent: Parent, killed: bool) -> None:
     parent.works()
     if killed:
         parent.process.kill()
@@ -67,7 +67,7 @@ def test_the_child_keeps_nothing_of_the_parent(site: Site, parent: Parent, kille
     wait_for_no_legs(site)
 
 
-def test_a_child_that_leaves_ends_no_workers() -> None:
+def test_child_exit_stops_no_workers() -> None:
     with Embedded() as nics:
         worker = nics.start("a")
         child = os.fork()

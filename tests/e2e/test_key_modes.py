@@ -1,4 +1,4 @@
-"""Key modes and trust groups of connections: real key exchange, two real workers, data through."""
+"""Key modes and trust groups: connections with a real key exchange and two real workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.keying import attach
 
 MODES = ["basic", "pd", "mem", "pd+mem"]
 WAYS = [(mode, group) for mode in MODES for group in ("", "rack 7")]
-SUITES = ["aes-128-gcm", "aes-256-gcm"]  # whose secrets have 16 and 32 bytes
+SUITES = ["aes-128-gcm", "aes-256-gcm"]  # their secrets have 16 and 32 bytes
 SIZE = 10_000
 
 
@@ -42,7 +42,7 @@ def pd_of(stack, worker, group=""):
 
 
 def connected(stack, pki, client_pd, server_pd, client=None, server=None):
-    """A connection of these PDs; the client's error is raised where both fail."""
+    """Connects these PDs. Raises the client's error if both ends fail."""
     listening = {"identity": pki / "b", "timeout": WAIT} | (server or {})
     with srdma.listen(("127.0.0.1", 0), server_pd, **listening) as listener:
         accepted = run(listener.accept, WAIT)
@@ -57,7 +57,7 @@ def connected(stack, pki, client_pd, server_pd, client=None, server=None):
 
 
 def check_data(client, server, pd):
-    """WRITE, READ, and SENDs both ways."""
+    """Checks WRITE, READ, and SENDs in both directions."""
     with pd.alloc(SIZE, Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ) as mr:
         client.qp.write(pattern(SIZE, 1), mr.remote(), timeout=WAIT)
         assert mr.buf[:] == pattern(SIZE, 1)
@@ -86,7 +86,7 @@ def test_each_mode_and_policy(stack, site, pki, caplog, mode, group, suite):
     assert said == [text] * (2 if trust_group else 0)
 
 
-def test_preference_is_the_clients(stack, site, pki):
+def test_client_preference_wins(stack, site, pki):
     client_pd, server_pd = pd_of(stack, site.a), pd_of(stack, site.b)
     client, server = connected(
         stack, pki, client_pd, server_pd, {"mode": ["pd+mem", "pd"]}, {"mode": ["basic", "pd"]}
@@ -106,7 +106,8 @@ def test_group_of_one_end_only(stack, site, pki, of_client, of_server):
 
 
 def test_two_clients_in_one_group(stack, site, pki):
-    """On PDs of their own, and both on one; all have the key of the server's leg."""
+    """Two PDs with one client each, then both clients on one PD. All have the
+    key of the server's leg."""
     server_pd = pd_of(stack, site.b, "g")
     for client_pd in (pd_of(stack, site.a, "g"), pd_of(stack, site.a, "g")):
         for _ in range(2):
@@ -115,8 +116,8 @@ def test_two_clients_in_one_group(stack, site, pki):
             check_data(client, server, server_pd)
 
 
-def test_member_lets_others_in(stack, site, pki):
-    """A client that took the group's key gives it to those that connect to it."""
+def test_group_member_admits_others(stack, site, pki):
+    """A client that has the group's key gives it to the clients that connect to it."""
     member = pd_of(stack, site.a, "g")
     connected(stack, pki, member, pd_of(stack, site.b, "g"), {"mode": "pd"})
     client, server = connected(stack, pki, pd_of(stack, site.b, "g"), member, {"mode": "pd+mem"})
@@ -124,8 +125,9 @@ def test_member_lets_others_in(stack, site, pki):
     check_data(client, server, member)
 
 
-def test_second_key_on_one_pd(stack, site, pki):
-    """One leg, one group: another server's K_PD is refused, under the same name too."""
+def test_second_group_key_on_one_pd_is_refused(stack, site, pki):
+    """A leg has one group key. The K_PD of another server is refused, even
+    under the same group name."""
     client_pd = pd_of(stack, site.a, "g")
     connected(stack, pki, client_pd, pd_of(stack, site.b, "g"), {"mode": "pd"})
     with pytest.raises(srdma.Error, match=r"refused KEYS.*group"):
@@ -142,13 +144,13 @@ def test_level_none_has_no_key_mode(stack, site, pki):
     assert client.mode == server.mode == "basic"
 
 
-# A client that tampers --------------------------------------------------------------
+# A client that tampers ---------------------------------------------------------------
 
 
 class Rogue:
-    """A client's end of a key exchange, by the real modules, that changes secrets on their way.
+    """A client's end of a key exchange, from the real modules, that changes secrets.
 
-    handed: what goes to the peer; kept: what goes to the own worker.
+    handed: changes those sent to the peer; kept: changes those given to its worker.
     """
 
     def __init__(self, pd, address, pki, mode, handed=None, kept=None):
@@ -173,7 +175,7 @@ class Rogue:
         )
 
     def converse(self):
-        """Until its worker has keys."""
+        """Runs the exchange until its worker has keys."""
         self._act(self.exchange.start())
         while self.exchange.state != "connecting":
             while (message := self.channel.receive()) is None:
@@ -198,7 +200,7 @@ class Rogue:
 
 
 def flipped(handover):
-    """Each key with one bit changed."""
+    """Flips one bit of each key."""
     for key in (*handover.secrets, handover.group_key):
         if key:
             key[0] ^= 1
@@ -207,10 +209,10 @@ def flipped(handover):
 
 @pytest.mark.parametrize(("group", "where"), [("", "handed"), ("", "kept"), ("g", "kept")])
 @pytest.mark.parametrize("mode", [1, 3])
-def test_client_that_tampers_with_a_secret(stack, site, pki, mode, group, where):
-    """Neither end verifies what the other sends: no connection, and nothing gets through."""
+def test_changed_secret_gives_no_connection(stack, site, pki, mode, group, where):
+    """Neither end can verify the other's packets, so there is no connection and no data passes."""
     client_pd, server_pd = pd_of(stack, site.a, group), pd_of(stack, site.b, group)
-    worker = site.a if where == "handed" else site.b  # who drops what it cannot verify
+    worker = site.a if where == "handed" else site.b  # the worker that drops what it cannot verify
     before = refused(worker)
     options = {"identity": pki / "b", "timeout": 3, "peer": A}
     with srdma.listen(("127.0.0.1", 0), server_pd, **options) as listener:
@@ -226,8 +228,8 @@ def test_client_that_tampers_with_a_secret(stack, site, pki, mode, group, where)
 
 
 @pytest.mark.parametrize(("mode", "group"), [(1, ""), (3, ""), (1, "g")])
-def test_client_that_does_not_tamper(stack, site, pki, mode, group):
-    """The same player gets through: so it is the secret that the test above is about."""
+def test_unchanged_secrets_give_a_connection(stack, site, pki, mode, group):
+    """Control for the test above: the same player connects if it does not change the secrets."""
     client_pd, server_pd = pd_of(stack, site.a, group), pd_of(stack, site.b, group)
     options = {"identity": pki / "b", "timeout": WAIT, "peer": A}
     with srdma.listen(("127.0.0.1", 0), server_pd, **options) as listener:
@@ -240,6 +242,6 @@ def test_client_that_does_not_tamper(stack, site, pki, mode, group):
 
 
 def refused(worker):
-    """Packets that it dropped for their tags."""
+    """Returns how many packets the worker dropped because of a wrong tag."""
     with srdma.Context(worker.control) as ctx:
         return ctx.stats()["refused_tag"]

@@ -1,9 +1,9 @@
-"""K_PD, K_PDmem and K_MR are in their owner's worker and nowhere else (protocol.md 3.4, 6.1); what
-a key exchange makes of a rotated K_PD is where it is used, and in the exchange (8.5).
+"""K_PD, K_PDmem and K_MR are only in their owner's worker (protocol.md 3.4, 6.1). Secrets
+derived from a rotated K_PD are only where they are used and in the exchange (8.5).
 
-Two hosts in key mode pd+mem, each with a worker, a tap between these. The keys of B's worker are
-found in its memory, by what they derive; then everything else is searched for them: the memory
-of all other processes, which is what a core dump would hold, registered memory included, each
+Two hosts in key mode pd+mem, each with a worker, and a tap between the workers. The test finds
+the keys in the memory of B's worker by what they derive. Then it searches everything else for
+them: the memory of all other processes, as in a core dump and with registered memory, each
 packet on the wire and each control message.
 """
 
@@ -27,8 +27,8 @@ from tests.reference.kdf import kdf
 
 GENERATION = bytes(range(8))
 PEER_EID, PEER_QPN = bytes(range(16)), 77
-WORD = 4  # how C lays out what holds the keys
-DISTINCT = 9  # of 16 random bytes, all but one in 10^6 have as many
+WORD = 4  # alignment in bytes of the C structs that hold the keys
+DISTINCT = 9  # different values among 16 random bytes; all but one key in 10^6 have as many
 
 
 class Map:
@@ -41,7 +41,7 @@ class Map:
 
 
 def memory(pid: int, wanted: str = "") -> Iterator[bytes]:
-    """What is mapped readable, as a core dump has it; only the mapping of a name, if given."""
+    """Yields all readable mappings, as in a core dump, or only the one of the given name."""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as mem:
         for found in map(Map, maps):
             if found.rights[0] != "r" or found.name.startswith(("[vvar", "[vsyscall")):
@@ -53,23 +53,23 @@ def memory(pid: int, wanted: str = "") -> Iterator[bytes]:
 
 
 def holds(pid: int, keys: list[bytes]) -> int:
-    """How many of the keys are somewhere in a process."""
+    """Returns how many of the keys are in the memory of a process."""
     return len({key for part in memory(pid) for key in keys if key in part})
 
 
 def candidates(heap: bytes) -> Iterator[int]:
-    """Where a key of 16 bytes may lie."""
+    """Yields the offsets where a key of 16 bytes may be."""
     for at in range(0, len(heap) - 64, WORD):
         if heap[at] | heap[at + 1] and len(set(heap[at : at + 16])) >= DISTINCT:
             yield at
 
 
 def find(heap: bytes, label: str, context: bytes, wanted: bytes) -> int:
-    """Where the parent of a key lies that is known."""
+    """Returns the offset of the parent key of a known derived key."""
     for at in candidates(heap):
         if kdf(heap[at : at + 16], label, context, 16) == wanted:
             return at
-    pytest.fail(f"the parent of a known {label!r} key is not in its owner's heap")
+    pytest.fail(f"the parent key of a known {label!r} key was not found in its owner's heap")
 
 
 def children_of(pid: int) -> list[int]:
@@ -78,7 +78,7 @@ def children_of(pid: int) -> list[int]:
 
 
 class Scene:
-    """Two workers with a tap between them, and their hosts, connected."""
+    """Two workers with a tap between them, and their connected hosts."""
 
     def __init__(self, stack: ExitStack, pki) -> None:
         nics = stack.enter_context(Embedded())
@@ -103,7 +103,7 @@ class Scene:
         self.b.answer()
 
     def use(self, offset: int, length: int) -> bytes:
-        """A writes, sends and reads; the token that it had."""
+        """A writes, sends and reads with a capability. Returns its token."""
         token: bytes = self.b.ask("grant", offset=offset, length=length)["token"]
         self.b.request("recv", size=100)
         assert self.a.ask("use", token=token)["right"]
@@ -112,7 +112,7 @@ class Scene:
 
 
 def secrets_of(control: Control, leg: int, size: int) -> tuple[bytes, bytes]:
-    """A secret that the worker derives from its K_PD, and the context of the derivation."""
+    """Returns a secret that the worker derives from its K_PD, and the context of the derivation."""
     info = control.init(QPRequest(leg, 1, 1))
     secret, _ = control.key(KeyRequest(info.qpn, size, GENERATION, PEER_EID, PEER_QPN))
     control.destroy(info.qpn)
@@ -121,7 +121,7 @@ def secrets_of(control: Control, leg: int, size: int) -> tuple[bytes, bytes]:
 
 
 def k_pd_of_owner(scene: Scene) -> tuple[bytes, int]:
-    """The heap of B's worker, and where its K_PD16 lies."""
+    """Returns the heap of B's worker and the offset of its K_PD16."""
     heap = b"".join(memory(scene.pair.workers[1].pid, "[heap]"))
     with closing(Control.connect(scene.pair.b)) as control:
         leg = control.attach(scene.opened["token"])
@@ -129,12 +129,13 @@ def k_pd_of_owner(scene: Scene) -> tuple[bytes, int]:
         at = find(heap, "qp rx", context, secret)
         secret, context = secrets_of(control, leg, 32)
     k_pd32 = heap[at + 16 : at + 48]
-    assert kdf(k_pd32, "qp rx", context, 32) == secret  # the layout is as in csrc/pdkeys.h
+    assert kdf(k_pd32, "qp rx", context, 32) == secret  # layout of csrc/session/pdkeys.h
     return heap, at
 
 
 def secret_to_owner(scene: Scene) -> bytes:
-    """S of what A sends to B: the generation lies beside the ends, as in csrc/pdkeys.h."""
+    """Returns S of the direction from A to B. The generation is stored beside the ends
+    (csrc/session/pdkeys.h)."""
     b, a = scene.b.ask("end"), scene.a.ask("end")
     heap, at = k_pd_of_owner(scene)
     ends = b"".join(end["eid"] + end["qpn"].to_bytes(4, sys.byteorder) for end in (b, a))
@@ -145,15 +146,15 @@ def secret_to_owner(scene: Scene) -> bytes:
 
 
 def keys_of_owner(scene: Scene) -> dict[str, bytes]:
-    """K_PD16, K_PD32, K_PDmem and K_MR, from the heap of B's worker."""
+    """Returns K_PD16, K_PD32, K_PDmem and K_MR from the heap of B's worker."""
     heap, at = k_pd_of_owner(scene)
     whole = Capability.from_bytes(scene.b.ask("grant", offset=0, length=REGION)["token"])
-    root = whole.to_bytes()[64:80]  # one node, the root, for READ (6.2)
+    root = whole.to_bytes()[64:80]  # the token has one node, the root, for READ (6.2)
     mr = find(heap, "root", b"\1", root)
     return {
         "K_PD16": heap[at : at + 16],
         "K_PD32": heap[at + 16 : at + 48],
-        "K_PDmem": heap[at + 96 : at + 112],  # behind the K_PD before
+        "K_PDmem": heap[at + 96 : at + 112],  # after the previous K_PD
         "K_MR": heap[mr : mr + 16],
     }
 
@@ -164,7 +165,7 @@ ONLY_ROOT = pytest.mark.skipif(
 
 
 @ONLY_ROOT
-def test_the_owner_alone_has_them(pki):
+def test_only_the_owner_has_the_keys(pki):
     with ExitStack() as stack:
         scene = Scene(stack, pki)
         token = scene.use(BLOCK, REGION // 2)
@@ -184,7 +185,7 @@ def test_the_owner_alone_has_them(pki):
         for name, key in keys.items():
             assert not any(key in message for message in said), name
             assert not any(key in packet for packet in packets), name
-        # The search finds what is there: the token's own keys, on their way and at the holder.
+        # Control: the search finds the token's keys, which travel and are at the holder.
         granted = token[64:80]
         assert any(granted in message for message in said)
         assert holds(scene.a.pid, [granted]) == 1

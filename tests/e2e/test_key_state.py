@@ -1,4 +1,4 @@
-"""Table 3 of the paper, measured: what a running worker stores for keys and numbers of its QPs."""
+"""Table 3 of the paper: the bytes that a running worker stores for keys and numbers of its QPs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.keying import Protection, key, until_running
 QPS = 10
 PD_KEYS = 48 + 16  # K_PD16 | K_PD32, K_PDmem
 
-# Bytes per QP with AES-128-GCM: keys; packet numbers and IVs. docs/architecture.md has this table.
+# Bytes per QP with AES-128-GCM: keys; packet numbers and IVs. The table of docs/architecture.md.
 TABLE = {
     ("basic", "owner"): (4 * 16, 2 * 8 + 2 * 12),
     ("pd", "owner"): (16, 2 * 8),

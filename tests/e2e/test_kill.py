@@ -1,8 +1,7 @@
-"""kill -9 of one of the four processes in mid-transfer; by `make soak` 200 times over shm.
+"""kill -9 of one of the four processes during transfers; 200 times over shm with `make soak`.
 
 Goal: every outstanding request of the survivors ends exactly once and in time, nothing hangs,
-nothing is left, and the next run works - with the survivors, which go on, and a successor of the
-one killed.
+nothing is left, and the next run works with the survivors and a successor of the killed process.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tests.e2e.leftovers import GONE
 LATEST_KILL = 0.05  # seconds after data flows
 SETTLED = 0.2  # seconds after the first kill
 HOST_GONE = {"PEER_HOST_GONE", "PEER_CLOSED"}
-NIC_GONE = {"WIRE_LOST"}  # the killed worker's host says so in TLS
+NIC_GONE = {"WIRE_LOST"}  # the host of the killed worker reports it over TLS
 REASONS = {
     "host A": {"B": HOST_GONE},
     "host B": {"A": HOST_GONE},
@@ -33,7 +32,7 @@ def rounds(n: int, soak: int) -> list[object]:
 
 
 def end_one_by_one(start: Start, victim: str, n: int) -> None:
-    """Kill it and its successors; the survivors must hold no more descriptors than before."""
+    """Kills the process and its successors. The survivors must not gain descriptors."""
     dice = random.Random(victim)
     survivors = {"host A", "host B", "NIC A", "NIC B"} - {victim}
     before: dict[str, int] = {}
@@ -50,7 +49,7 @@ def end_one_by_one(start: Start, victim: str, n: int) -> None:
 
 
 def check_descriptors(four: Four, who: str, before: dict[str, int]) -> None:
-    """No more than after the first round, as soon as it has let go of the others."""
+    """Waits until the process has no more descriptors than after the first round."""
     if who not in before:
         time.sleep(SETTLED)
         before[who] = four.descriptors(who)
@@ -62,7 +61,7 @@ def check_descriptors(four: Four, who: str, before: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("n", rounds(6, 50))
 @pytest.mark.parametrize("victim", list(REASONS))
-def test_kill_in_mid_transfer(victim: str, n: int) -> None:
+def test_kill_during_transfers(victim: str, n: int) -> None:
     end_one_by_one(start_shm, victim, n)
 
 

@@ -1,4 +1,4 @@
-"""The key-value store over srdma: right under load, and unmoved by clients that say nonsense."""
+"""The key-value store over srdma: correct under load, and unaffected by invalid requests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def server(stand: Stand) -> Iterator[KvsServer]:
         (Shape("none"), Mix("b"), Store(1, connections=4, depth=16)),
     ],
 )
-def test_right_under_load(server: KvsServer, shape: Shape, mix: Mix, store: Store) -> None:
+def test_answers_are_correct_under_load(
+    server: KvsServer, shape: Shape, mix: Mix, store: Store
+) -> None:
     with server.connect(shape, store) as kvs:
         assert kvs.check(mix, seconds=0.3) > store.keys
         result = kvs.measure(mix, seconds=0.05)
@@ -63,8 +65,8 @@ def test_right_under_load(server: KvsServer, shape: Shape, mix: Mix, store: Stor
             kvs.check(mix, seconds=0)
 
 
-def test_every_run_asks_for_other_keys(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And two stores that are compared for the same ones in the same round."""
+def test_each_run_has_other_keys(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two stores that are compared get the same keys in the same round."""
     thrown: list[tuple[int, ...]] = []
 
     def trace(mix: str, *words: Any, real: Any = _kvs.Trace) -> Any:
@@ -81,8 +83,8 @@ def test_every_run_asks_for_other_keys(server: KvsServer, monkeypatch: pytest.Mo
     assert len({*thrown}) == 3
 
 
-def test_keys_that_a_store_has_lost(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A miss is fast: where every key is there it makes no result."""
+def test_missing_keys_are_an_error(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A miss is faster than a hit, so a run whose keys should all exist gives no result."""
 
     def forgetful(do: str, real: Any = server._host.ask, **words: Any) -> dict[str, Any]:
         return real(do, **words | ({"keys": 1} if do == "listen" else {}))
@@ -94,8 +96,8 @@ def test_keys_that_a_store_has_lost(server: KvsServer, monkeypatch: pytest.Monke
             kvs.measure(Mix("get", 0), seconds=0.02)
 
 
-def test_a_signal_ends_a_run(server: KvsServer) -> None:
-    """While it is in C."""
+def test_signal_ends_a_run(server: KvsServer) -> None:
+    """The signal arrives while the run is in C code."""
 
     class EnoughError(Exception):
         pass
@@ -117,8 +119,8 @@ def test_a_signal_ends_a_run(server: KvsServer) -> None:
         assert kvs.measure(Mix("a"), seconds=0.02).requests > 0
 
 
-def test_clients_that_do_not_come(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's process goes on with the next ones."""
+def test_clients_that_fail_to_connect(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's process continues with the next clients."""
     store, options = Store(100, connections=1), Shape.options
 
     def mistaken(shape: Shape, identities: Path, own: str, peer: str) -> dict[str, Any]:
@@ -133,7 +135,7 @@ def test_clients_that_do_not_come(server: KvsServer, monkeypatch: pytest.MonkeyP
         assert kvs.measure(Mix("a"), seconds=0.02).requests > 0
 
 
-def test_a_wrong_answer_is_told_with_the_seed(
+def test_wrong_answer_is_reported_with_the_seed(
     server: KvsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Wrong(_kvs.History):
@@ -146,7 +148,7 @@ def test_a_wrong_answer_is_told_with_the_seed(
         kvs.check(Mix("a"), seconds=0)
 
 
-def test_right_over_udp() -> None:
+def test_answers_are_correct_over_udp() -> None:
     with (
         Stand(UDP) as stand, KvsServer(stand) as server,
         server.connect(AEAD, Store(1000, connections=4, depth=16)) as kvs,
@@ -154,8 +156,8 @@ def test_right_over_udp() -> None:
         assert kvs.check(Mix("a"), seconds=0.3) > 1000
 
 
-def test_new_keys_until_there_is_no_room(server: KvsServer) -> None:
-    """Mix d puts new keys; when the store has as many as it takes, old ones are asked for."""
+def test_new_keys_until_the_store_is_full(server: KvsServer) -> None:
+    """Mix d puts new keys. When the store is full, it uses existing keys."""
     store = Store(100, connections=2, depth=8)
     with server.connect(AEAD, store) as kvs:
         kvs.check(Mix("d", 0), seconds=0)
@@ -163,7 +165,7 @@ def test_new_keys_until_there_is_no_room(server: KvsServer) -> None:
         assert server.state(kvs)["full"] == 0
 
 
-# Clients that are not honest ---------------------------------------------------------
+# Clients that violate the protocol ------------------------------------------------------
 
 
 class Rude:
@@ -175,17 +177,17 @@ class Rude:
 
     def write(self, opcode: int, *, number: int = 0, length: int | None = None, zero: int = 0,
               spoil: bool = False) -> None:  # fmt: skip
-        """Into the next slot."""
+        """Writes a request into the next slot."""
         said = (32 if opcode == PUT else 0) if length is None else length
         slot = bytearray(32) + key(number) + bytes(8)
         slot += struct.pack("=IBBH", self.sequence, opcode, said, zero)
         whole = bytearray(sealed(slot))
-        whole[40] ^= spoil  # of the key
+        whole[40] ^= spoil  # a byte of the key
         at = (self.sequence - 1) % SLOTS * SLOT_LEN
         self.qp.write(bytes(whole), self._where, at, timeout=WAIT)
 
     def answer(self) -> tuple[int, int]:
-        """Status and length of the value, of the request that is next."""
+        """Returns status and length of the value of the next request."""
         data = bytes(self.qp.recv(WAIT).data)
         sequence, status, length = struct.unpack_from("=IBB", data)
         assert sequence == self.sequence
@@ -199,7 +201,7 @@ class Rude:
 
 @contextlib.contextmanager
 def rude(stand: Stand, host: HostProcess) -> Iterator[tuple[Rude, int]]:
-    """It and the number by which the server's process knows it."""
+    """Yields the client and its number in the server's process."""
     heard = host.ask(
         "listen", worker=str(stand.b.control), keys=KEYS, capacity=CAPACITY, slots=SLOTS,
         proof=False, options=AEAD.options(stand.identities, "b", "a") | {"qps": 1},
@@ -219,7 +221,7 @@ def host() -> Iterator[HostProcess]:
         yield host
 
 
-def test_a_store_is_filled_or_refused(stand: Stand, host: HostProcess) -> None:
+def test_store_is_filled_or_an_error_is_raised(stand: Stand, host: HostProcess) -> None:
     with pytest.raises(DeviceError, match="the store took 12 of 13 keys"):
         host.ask(
             "listen", worker=str(stand.b.control), keys=CAPACITY + 1, capacity=CAPACITY,
@@ -227,7 +229,7 @@ def test_a_store_is_filled_or_refused(stand: Stand, host: HostProcess) -> None:
         )  # fmt: skip
 
 
-def test_nonsense_is_refused_and_harms_nobody(stand: Stand, host: HostProcess) -> None:
+def test_invalid_requests_are_refused_and_harm_no_client(stand: Stand, host: HostProcess) -> None:
     with rude(stand, host) as (client, serial):
         for opcode in (0, BYE + 1, 255):
             assert client.ask(opcode) == (BAD, 0)
@@ -242,7 +244,7 @@ def test_nonsense_is_refused_and_harms_nobody(stand: Stand, host: HostProcess) -
         host.ask("end", serial=serial)
 
 
-def test_a_torn_request_is_none_until_it_is_whole(stand: Stand, host: HostProcess) -> None:
+def test_partly_written_request_waits_until_it_is_whole(stand: Stand, host: HostProcess) -> None:
     with rude(stand, host) as (client, serial):
         client.write(GET, number=1, spoil=True)
         client.qp.write(b"\0" * 8, client._where, SLOT_LEN, timeout=WAIT)
@@ -253,7 +255,7 @@ def test_a_torn_request_is_none_until_it_is_whole(stand: Stand, host: HostProces
         host.ask("end", serial=serial)
 
 
-def test_a_full_store_refuses_new_keys_alone(stand: Stand, host: HostProcess) -> None:
+def test_full_store_refuses_new_keys_only(stand: Stand, host: HostProcess) -> None:
     with rude(stand, host) as (client, serial):
         for number in range(KEYS, CAPACITY):
             assert client.ask(PUT, number=number) == (OK, 0)
@@ -268,11 +270,11 @@ def test_a_full_store_refuses_new_keys_alone(stand: Stand, host: HostProcess) ->
         host.ask("end", serial=serial)
 
 
-def test_one_that_goes_without_a_word(stand: Stand, host: HostProcess) -> None:
+def test_client_that_closes_without_bye(stand: Stand, host: HostProcess) -> None:
     with rude(stand, host) as (other, serial):
         with rude(stand, host) as (gone, lost):
             assert gone.ask(GET) == (OK, 32)
-        host.ask("end", serial=lost)  # which joins its thread
+        host.ask("end", serial=lost)  # joins the thread of the client
         assert other.ask(GET) == (OK, 32)
         assert other.ask(BYE) == (OK, 0)
         host.ask("end", serial=serial)
@@ -299,7 +301,7 @@ def test_command_compares() -> None:
     assert ratio["rate_ratio"]["rounds"] == ratio["worker_cpu_ratio"]["rounds"] == 2
 
 
-def test_command_for_people() -> None:
+def test_text_output() -> None:
     done = bench_kvs(*QUICK, "--level", "packet", "--mode", "pd")
     assert done.returncode == 0, done.stderr
     assert "worker A" in done.stdout and "aes-128-gmac" in done.stdout
@@ -318,7 +320,7 @@ def test_command_for_people() -> None:
         (["--keys", "3900000", "--check", "--level", "none"], "at most 2097152 can be checked"),
     ],
 )
-def test_command_says_what_would_be_right(words: list[str], text: str) -> None:
+def test_command_error_tells_permitted_values(words: list[str], text: str) -> None:
     done = bench_kvs(*words)
     assert done.returncode == 3, done.stdout + done.stderr
     assert text in " ".join(done.stderr.split())

@@ -1,4 +1,5 @@
-"""Every suite, level and key mode carries WRITE, READ, atomics and SEND; wrong keys are refused.
+"""Every suite, level and key mode carries WRITE, READ, atomics and SEND, and wrong keys are
+refused.
 
 The keys come from tests/keying.py: a TLS connection for each would take minutes.
 """
@@ -36,24 +37,25 @@ CELLS = [(mode, "owner") for mode in MODES] + [("pd", "shared"), ("pd+mem", "sha
 MEM_BIT = 2
 REGION = 40_000
 AGAIN = 200
-DEAD = 0.4  # seconds that a request waits on a QP whose packets nobody takes
+DEAD = 0.4  # seconds that a request waits on a QP whose packets are dropped
 
 
 @dataclass
 class Ends:
-    """Two hosts, their legs open for a trust group or not, with a region each way of access."""
+    """Two hosts whose legs are open for a trust group or not, with regions
+    for access without and with proofs."""
 
     a: srdma.PD
     b: srdma.PD
     control_a: Control
     control_b: Control
-    plain: srdma.MR  # of b
-    proven: srdma.MR  # of b
-    capability: Capability  # for 9 nodes of it
+    plain: srdma.MR  # a region of b
+    proven: srdma.MR  # a region of b that needs proofs
+    capability: Capability  # for 9 nodes of `proven`
 
     @contextmanager
     def qps(self, timeout: float = WAIT):
-        """A QP of each host, not connected."""
+        """Yields a QP of each host, not connected."""
         with (
             closing(SecureQP(self.a, 16, 16, timeout=timeout)) as client,
             closing(SecureQP(self.b, 16, 16, timeout=timeout)) as server,
@@ -111,7 +113,7 @@ def test_carries_data(both_policies, suite, mode, policy):
 
 
 def check_one_sided(qp, where, memory, seed):
-    """Over several packets, and for a capability several nodes."""
+    """Transfers several packets and, with a capability, several nodes."""
     data = pattern(9001, seed)
     qp.write(data, where, 1020, timeout=WAIT)
     assert memory[1020 : 1020 + len(data)] == data
@@ -133,7 +135,7 @@ OTHER = {"mode": lambda mode: mode ^ MEM_BIT, "suite": lambda _: 4}  # aes-128-o
 
 
 def flip(name):
-    """Something else in a field of KEYS, by one bit where it is a key."""
+    """Returns a function that changes a field of KEYS, by one bit if it is a key."""
 
     def spoil(keys):
         value = getattr(keys, name)
@@ -144,8 +146,8 @@ def flip(name):
     return spoil
 
 
-# What one end has wrong, the policies it can be wrong in, and the worker that refuses for it: the
-# server's refuses the OPEN, or the client's the answer to it.
+# The wrong value at one end, the policies in which it can be wrong, and the worker that refuses:
+# the server's refuses the OPEN, or the client's refuses the response to it.
 WRONG = [
     ("client", "tx_secret", "owner", "b"),
     ("server", "tx_secret", "owner", "a"),
@@ -160,7 +162,7 @@ WRONG = [
 
 
 def takes(mode, policy, where):
-    """Does a cell take that from KEYS?"""
+    """True if KEYS carries this field in this mode and policy."""
     return {"any": True, "owner": policy == "owner", "exporter": mode in ("basic", "mem")}[where]
 
 
@@ -190,8 +192,9 @@ def test_wrong_key(both_policies, mode, policy, side, name, refuses):
         assert after["packets_verified"] == before["packets_verified"]
 
 
-def test_qps_made_again_have_other_keys(both_policies):
-    """In one PD, with the same peer; the packets of the old ones are refused in tests/c."""
+def test_new_qps_have_other_keys(both_policies):
+    """The new QPs are in the same PD and have the same peer. tests/c checks
+    that old packets are refused."""
     ends, secrets = both_policies["owner"], set()
     for n in range(AGAIN):
         with ends.qps() as (client, _, at_client, at_server):
@@ -203,8 +206,8 @@ def test_qps_made_again_have_other_keys(both_policies):
     assert len(secrets) == 2 * AGAIN
 
 
-def test_a_leg_has_one_group(both_policies):
-    """A client that took a group's K_PD takes no other."""
+def test_leg_takes_one_group_key(both_policies):
+    """A client that has a group's K_PD takes no other."""
     ends = both_policies["shared"]
     with ends.qps() as (_, _, at_client, at_server):
         with pytest.raises(srdma.RefusedError, match="group") as refused:

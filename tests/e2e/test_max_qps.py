@@ -1,4 +1,4 @@
-"""`--max-qps`: a worker that has so many QPs says so, and takes another one when one is gone."""
+"""`--max-qps`: a worker at its limit reports it, and accepts another QP when one is closed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from srdma.errors import RefusedError
 from srdma.qp import SecureQP
 
 
-def test_a_worker_has_so_many_qps():
+def test_qps_of_a_worker_are_limited():
     with (
         Embedded() as nics,
         srdma.Context(nics.start("a", options=["--max-qps", "2"]).control) as context,

@@ -1,8 +1,8 @@
-"""A man in the middle of the wires of two real workers, and links that are as bad as he is.
+"""A man in the middle of the wires of two real workers, and bad links.
 
-Goal: he may cost time, never data, never a request and never a hang. Whatever he does to one packet
-in ten, every request ends well with the right data; where he lets nothing pass, every request ends
-with an error in time, and the next connection works.
+Goal: he may cost time, but never data, a request or a hang. If he tampers with one packet in
+ten, every request succeeds with the right data. If he drops all packets, every request ends with
+an error in time, and the next connection works.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ATTACK = Faults(*[OF // 40] * 4)
 SIZES = [20_000, pytest.param(1_000_000, marks=pytest.mark.soak)]
 QP_TIMEOUT = 1.0
 SILENCE = 0.5
-LATE = 5.0  # seconds above the deadline, for a machine that is busy
+LATE = 5.0  # seconds above the deadline; long enough for a busy machine
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("mitm"))
 
 
-Between = Callable[..., AbstractContextManager[Middle]]  # given the workers' options
+Between = Callable[..., AbstractContextManager[Middle]]  # gets the workers' options
 
 
 @pytest.fixture(params=WIRES)
@@ -62,21 +62,21 @@ def udp(program: Path, tmp_path: Path) -> Iterator[Middle]:
 
 
 def passed(middle: Middle, packets: int) -> Callable[[], bool]:
-    """Whether so many have passed from now on."""
+    """Returns a condition: this many packets have passed from now on."""
     end = middle.mitm.count().packets + packets
     return lambda: middle.mitm.count().packets >= end
 
 
 def check_all_well(load: Load) -> None:
-    """All requests that there were; each kind was among them."""
+    """Checks that all requests succeeded and that each kind was among them."""
     assert set(load.ended) == {kind.name for kind in KINDS}
     assert all(stream.received_all for stream in load.streams)
 
 
 @pytest.mark.parametrize("packets", SIZES)
-def test_one_packet_in_ten(middle: Middle, join: Joiner, packets: int) -> None:
+def test_one_packet_in_ten_is_tampered_with(middle: Middle, join: Joiner, packets: int) -> None:
     load = Load(join(middle.site))
-    load.run(passed(middle, packets // 20))  # memory and caches are warm
+    load.run(passed(middle, packets // 20))  # warms memory and caches
     clean = load.run(passed(middle, packets // 10))
     middle.mitm.faults(ATTACK, packets)
     attacked = load.run(passed(middle, packets))
@@ -91,9 +91,9 @@ def test_one_packet_in_ten(middle: Middle, join: Joiner, packets: int) -> None:
 
 @pytest.mark.parametrize("rate", [10, 100, 500])
 def test_bad_network(udp: Middle, join: Joiner, rate: int) -> None:
-    """Loss, reordering, duplication and corruption, each of rate / 10,000: what netem does.
+    """Loss, reordering, duplication and corruption, each of rate / 10,000, as netem does.
 
-    It is done by the middle of the cable, since not every kernel that runs this has netem.
+    The middle of the cable does it, because not every kernel that runs this test has netem.
     """
     udp.mitm.faults(Faults(flip=rate, drop=rate, twice=rate, late=rate), rate)
     load = Load(join(udp.site))
@@ -105,20 +105,21 @@ def test_bad_network(udp: Middle, join: Joiner, rate: int) -> None:
 
 
 @pytest.mark.parametrize("sides", [LEFT, RIGHT, BOTH], ids=["left", "right", "both"])
-def test_black_hole(middle: Middle, join: Joiner, sides: int) -> None:
-    """Requests end at their deadline."""
+def test_dropped_packets_end_requests_at_their_deadline(
+    middle: Middle, join: Joiner, sides: int
+) -> None:
     pair = join(middle.site, qp_timeout=QP_TIMEOUT)
     load = Load(pair)
     load.run(fall_silent(middle, sides, pair))
-    check_failed(load, pair, {"DEADLINE", "PEER_ERROR"})  # the other's deadline
+    check_failed(load, pair, {"DEADLINE", "PEER_ERROR"})  # the peer's deadline
     assert load.slowest < QP_TIMEOUT + LATE
     middle.mitm.swallow(0)
     check_works(middle, join)
 
 
 @pytest.mark.parametrize("sides", [LEFT, BOTH], ids=["left", "both"])
-def test_silence(between: Between, join: Joiner, sides: int) -> None:
-    """No deadline is near, but each end notices that it hears nothing, or is told so."""
+def test_silence_ends_qps(between: Between, join: Joiner, sides: int) -> None:
+    """The deadline is far. Each end notices the silence, or its peer reports it."""
     with between(("--ping", "0.1", "--silence", str(SILENCE))) as middle:
         pair = join(middle.site, qp_timeout=600.0)
         load = Load(pair)
@@ -131,7 +132,7 @@ def test_silence(between: Between, join: Joiner, sides: int) -> None:
 
 
 def fall_silent(middle: Middle, sides: int, pair: Pair) -> Callable[[], bool]:
-    """For run(): nothing of these sides passes after a while, and then the QPs fail."""
+    """For run(): drops all packets of these sides after a while. True when the QPs have failed."""
     enough = passed(middle, 2000)
 
     def failed() -> bool:
@@ -143,7 +144,7 @@ def fall_silent(middle: Middle, sides: int, pair: Pair) -> Callable[[], bool]:
 
 
 def check_failed(load: Load, pair: Pair, reasons: set[str]) -> None:
-    """Each request ended, well or because its QP did."""
+    """Checks that each request succeeded or failed with its QP."""
     for stream, qp in zip(load.streams, pair, strict=True):
         assert not stream.outstanding
         end = time.monotonic() + LATE
@@ -156,7 +157,7 @@ def check_failed(load: Load, pair: Pair, reasons: set[str]) -> None:
 
 
 def check_works(middle: Middle, join: Joiner) -> None:
-    """A new connection of the same workers, with hosts of its own."""
+    """Checks a new connection of the same workers, with new hosts."""
     load = Load(join(middle.site))
     load.run(passed(middle, 2000))
     check_all_well(load)

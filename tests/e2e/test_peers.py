@@ -1,5 +1,5 @@
-"""srdma beside TLS, redis and memcached: what needs no server of others, and those where they are
-installed."""
+"""Comparison of srdma with TLS, redis and memcached. The tests of the latter
+two run where they are installed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_tls(folder: Path, kind: str, size: int, wait: str) -> None:
     assert (found.p50_us > 0) == (kind == "echo")
 
 
-def test_tls_is_tls_with_these_certificates(folder: Path, tmp_path: Path) -> None:
+def test_tls_uses_these_certificates(folder: Path, tmp_path: Path) -> None:
     command = [program("tls_echo"), folder, "echo", "32", "0.05", "block", "-1", "-1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["protocol"] == "TLSv1.3 TLS_AES_128_GCM_SHA256"
@@ -73,7 +73,7 @@ def test_tls_is_tls_with_these_certificates(folder: Path, tmp_path: Path) -> Non
         ["tls_load", "x", "1", "2", "redis", "1", "1", "1", "1", "3601"],
     ],
 )
-def test_programs_say_how_they_are_called(words: list[str]) -> None:
+def test_usage_of_programs(words: list[str]) -> None:
     done = subprocess.run([program(words[0]), *words[1:]], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith(f"Usage: {words[0]} FOLDER")
 
@@ -94,20 +94,18 @@ def test_stores(folder: Path, kind: type[Redis | Memcached]) -> None:
         assert (done.returncode, done.stderr) == (1, "tls: the CPU clock of a process failed\n")
 
 
-def test_a_server_that_does_not_start_says_why(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_start_error_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Redis, "_command", lambda self, own: ["sh", "-c", "echo no more; exit 3"])
     with pytest.raises(DeviceError, match="redis did not start: no more"):
         Redis(folder, 1)
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_program_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Memcached, "program", "memcached-of-nobody")
     assert Memcached.missing() == "memcached-of-nobody is not installed (.ci/setup bench)"
 
 
-def test_ratios_are_round_by_round() -> None:
+def test_ratios_are_computed_per_round() -> None:
     rows = [Row("echo", BASE, n, 100.0 * (n + 1), 10.0, 20.0, 5.0) for n in range(3)]
     rows += [Row("echo", "TLS", n, 10.0 * (n + 1), 40.0, 50.0, 6.0) for n in range(3)]
     base, tls = compared(rows)
@@ -142,7 +140,7 @@ def test_command() -> None:
     assert any(row["peer"] == "TLS" for row in rows)
 
 
-def test_nobody_opens_what_nobody_is_compared_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_works_without_a_peer_are_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     with Peers(100, ["srdma"]) as there:
         assert {*there.works} == {"echo, 32 B"} | STREAMS | STORES
         (base, none) = there.compare("store, depth 8", 0.02, 1)
@@ -164,7 +162,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_rows_are_kept_work_by_work(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_kept_per_work(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
 
     def compare(there: Peers, work: str, *words: Any, real: Any = Peers.compare) -> Any:
@@ -192,16 +190,16 @@ def test_rows_are_kept_work_by_work(out: Path, monkeypatch: pytest.MonkeyPatch) 
     assert done.exit_code == 3 and "has other rows of" in said(done)
 
 
-def test_a_folder_that_cannot_be_written_is_found_at_once(
+def test_unwritable_folder_is_found_before_measuring(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out.write_text("a file")
-    monkeypatch.setattr(Peers, "__init__", lambda *words: pytest.fail("it was opened"))
+    monkeypatch.setattr(Peers, "__init__", lambda *words: pytest.fail("it must not be opened"))
     done = CliRunner().invoke(cli.build(), ["bench", "peers", "--quick", "--out", str(out)])
     assert done.exit_code == 3 and "cannot be written" in said(done)
 
 
-def test_command_for_people() -> None:
+def test_text_output() -> None:
     done = bench_peers("--only", "tls", "--quick")
     assert done.returncode == 0, done.stderr
     assert "x1.00 [1.00, 1.00]" in done.stdout
@@ -217,7 +215,7 @@ def test_command_for_people() -> None:
         (["--rounds", "0"], "--rounds 0: at least 1"),
     ],
 )
-def test_command_says_what_would_be_right(words: list[str], text: str) -> None:
+def test_command_error_tells_permitted_values(words: list[str], text: str) -> None:
     done = bench_peers(*words)
     assert done.returncode == 3, done.stdout + done.stderr
     assert text in " ".join(done.stderr.split())

@@ -1,4 +1,5 @@
-"""`srdma perf` on the embedded NIC: every test of it runs, counts what it says, and refuses."""
+"""`srdma perf` on the embedded NIC: each of its tests runs, reports its
+counts, and refuses errors."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def rows(*words: str) -> list[dict[str, Any]]:
 
 
 def both_hosts(*words: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The head, and a row of the load in C and of that in Python."""
+    """Returns the head, and the rows of the loads in C and in Python."""
     head, c, python, cost = rows(*words, "--compare-python")
     assert (c["host"], python["host"]) == ("C", "Python")
     assert cost["overhead"]["of"] == "Python / C"
@@ -69,24 +70,25 @@ def test_both_directions_and_a_duration() -> None:
     assert all(row["n_iterations"] > 100 for row in found)
 
 
-def test_messages_for_a_while() -> None:
-    """The server ends by itself, after the last message."""
+def test_messages_for_a_duration() -> None:
+    """The server ends by itself after the last message."""
     _, found = both_hosts("send_bw", "-D", "0.1", "-s", "100")
     assert all(row["n_iterations"] > 100 for row in found)
 
 
-def test_small_messages_all_over_a_region() -> None:
+def test_small_messages_spread_over_a_region() -> None:
     _, found = both_hosts("write_bw", "-n", "3000", "-s", "32", "-q", "3", "--mode", "mem")
     assert all(row["n_iterations"] == 3000 for row in found)
 
 
 def test_messages_in_both_directions() -> None:
-    """Many more than a receive queue holds: receives are posted again until the peer is done."""
+    """Many more messages than a receive queue holds: receives are reposted
+    until the peer is done."""
     _, found = both_hosts("send_bw", "-n", "500", "-b", "-s", "100", "-t", "8")
     assert [row["n_iterations"] for row in found] == [1000, 1000]
 
 
-def test_python_alone() -> None:
+def test_python_host_only() -> None:
     head, row = rows("send_lat", "-n", "50", "--python")
     assert head["Host"] == row["host"] == "Python"
 
@@ -104,20 +106,20 @@ def test_compares_with_no_protection(tmp_path: Path) -> None:
     assert over["of"] == "secure / plain" and over["pairs"] == 7
     for ratio in (over["time"], over["worker_cpu"], over["host_cpu"]):
         assert 0 < ratio["low"] <= ratio["median"] <= ratio["high"]
-    # The tag of both packets of a round; acks come with as many as they like.
+    # The tags of both packets of a round trip. The number of acks varies.
     assert over["wire_bytes"] >= 2 * 16
     assert json.loads(out.read_text()) == {
         "test_info": head, "results": secure, "compared": plain, "overhead": over,
     }  # fmt: skip
 
 
-def test_memory_is_proved_where_the_mode_has_it() -> None:
+def test_accesses_carry_proofs_in_mem_modes() -> None:
     head, found = both_hosts("write_bw", "-n", "300", "--mode", "pd+mem", "-s", "2048")
     assert head["Memory_proofs"] is True and head["Key_mode"] == "pd+mem"
     assert all(row["n_iterations"] == 300 for row in found)
 
 
-def test_all_sizes_into_the_file_of_perftest(tmp_path: Path, monkeypatch: Any) -> None:
+def test_all_sizes_to_the_json_file_of_perftest(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     done = perf("read_lat", "--embedded", "-n", "5", "-a", "--out_json")
     assert done.returncode == 0, done.stderr
@@ -125,7 +127,7 @@ def test_all_sizes_into_the_file_of_perftest(tmp_path: Path, monkeypatch: Any) -
     assert [row["MsgSize"] for row in whole["results"]] == [1 << n for n in range(1, 24)]
 
 
-def test_for_people() -> None:
+def test_text_output_of_latency() -> None:
     done = perf("read_lat", "--embedded", "-n", "100", "--level", "none")
     assert done.returncode == 0, done.stderr
     assert "RDMA_Read Latency Test" in done.stdout
@@ -139,7 +141,7 @@ def test_for_people() -> None:
     assert row.split()[:2] == ["2", "100"] and len(row.split()) == 9
 
 
-def test_bandwidth_for_people() -> None:
+def test_text_output_of_bandwidth() -> None:
     done = perf("write_bw", "--embedded", "-n", "100", "--report_gbits", "-q", "2")
     assert done.returncode == 0, done.stderr
     assert " Host            : C" in done.stdout
@@ -177,7 +179,7 @@ def test_bandwidth_for_people() -> None:
         (["write_bw"], "give --identity PREFIX"),
     ],
 )
-def test_says_what_would_be_right(words: list[str], text: str) -> None:
+def test_error_tells_permitted_values(words: list[str], text: str) -> None:
     done = perf(*words)
     assert done.returncode == 3, done.stdout + done.stderr
     assert text in " ".join(done.stderr.split())

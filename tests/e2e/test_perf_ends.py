@@ -1,7 +1,7 @@
-"""`srdma perf` when something ends in mid-run: it says what, soon, and nothing hangs.
+"""`srdma perf` when a process ends during the run: it reports the cause soon, and nothing hangs.
 
-Goal: whoever dies by kill -9 (the own worker, the peer's worker, the peer) and whatever signal
-comes, in C and in Python, both ends end by themselves with the exit code of whose fault it was.
+Goal: after kill -9 of the local worker, the peer's worker or the peer, and after any signal, in
+C and in Python, both ends exit by themselves with the exit code of the end that failed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from srdma.embedded import Embedded, Worker, spawn, stop
 from tests.e2e.conftest import A, B
 from tests.e2e.leftovers import place
 
-LIMIT = 60.0  # of waiting for what would hang
-BUSY = 500  # packets that say that a run goes on
+LIMIT = 60.0  # seconds until a process counts as hung
+BUSY = 500  # packets after which the run counts as started
 LONG = ["-D", "600"]
 ROUNDS = ["-n", "2000000"]
 RUNS = {
@@ -38,7 +38,7 @@ CODES = {signal.SIGINT: cli.INTERRUPTED, signal.SIGTERM: 128 + signal.SIGTERM}
 
 @dataclass
 class Ends:
-    """A server and a client in mid-run, and their workers."""
+    """A server and a client during a run, and their workers."""
 
     a: Worker
     b: Worker
@@ -46,7 +46,7 @@ class Ends:
     client: subprocess.Popen[bytes]
 
     def ended(self, who: str) -> tuple[int, str]:
-        """Exit code and standard error of one that ends by itself."""
+        """Returns exit code and standard error of a process that ends by itself."""
         process = getattr(self, who)
         _, err = process.communicate(timeout=LIMIT)
         return process.returncode, err.decode()
@@ -57,7 +57,7 @@ Begin = Callable[[str, str], Ends]
 
 @pytest.fixture
 def begin(pki: Path) -> Iterator[Begin]:
-    """begin(test, host of the client): with workers of their own."""
+    """begin(test, host of the client) starts a run with new workers."""
     children: list[subprocess.Popen[bytes]] = []
 
     def perf(*words: str) -> subprocess.Popen[bytes]:
@@ -104,7 +104,7 @@ def wait_until_busy(worker: Worker, client: subprocess.Popen[bytes]) -> None:
         ("server", "client", "write_lat", "Python"),
     ],
 )
-def test_a_worker_dies(begin: Begin, whose: str, other: str, test: str, host: str) -> None:
+def test_worker_is_killed(begin: Begin, whose: str, other: str, test: str, host: str) -> None:
     ends = begin(test, host)
     (ends.a if whose == "client" else ends.b).process.kill()
     code, err = ends.ended(whose)
@@ -115,7 +115,7 @@ def test_a_worker_dies(begin: Begin, whose: str, other: str, test: str, host: st
 
 @pytest.mark.parametrize(("test", "host"), [("read_bw", "C"), ("send_lat", "Python")])
 @pytest.mark.parametrize(("victim", "other"), [("server", "client"), ("client", "server")])
-def test_the_peer_dies(begin: Begin, test: str, host: str, victim: str, other: str) -> None:
+def test_peer_is_killed(begin: Begin, test: str, host: str, victim: str, other: str) -> None:
     ends = begin(test, host)
     getattr(ends, victim).kill()
     code, err = ends.ended(other)
@@ -133,7 +133,9 @@ def test_the_peer_dies(begin: Begin, test: str, host: str, victim: str, other: s
         ("write_lat", "Python", "server", signal.SIGTERM),
     ],
 )
-def test_a_signal(begin: Begin, test: str, host: str, who: str, number: signal.Signals) -> None:
+def test_signal_to_one_end(
+    begin: Begin, test: str, host: str, who: str, number: signal.Signals
+) -> None:
     ends = begin(test, host)
     getattr(ends, who).send_signal(number)
     code, err = ends.ended(who)
@@ -144,8 +146,8 @@ def test_a_signal(begin: Begin, test: str, host: str, who: str, number: signal.S
 
 @pytest.mark.parametrize("words", [[], ["--compare"]])
 @pytest.mark.parametrize("number", CODES)
-def test_a_signal_to_all_of_it(words: list[str], number: signal.Signals) -> None:
-    """With --embedded: its workers and its server end too, and nothing of them is left."""
+def test_signal_to_the_process_group(words: list[str], number: signal.Signals) -> None:
+    """With --embedded, its workers and its server end too, and no file of them is left."""
     command = [sys.executable, "-m", "srdma", "perf", "write_bw", "--embedded", "--json", *LONG]
     pipe = subprocess.PIPE
     with place() as here:

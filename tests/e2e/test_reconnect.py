@@ -1,4 +1,4 @@
-"""A connection made again on request, when its QPs have failed or were closed (protocol.md 7)."""
+"""Reconnecting on request after QPs have failed or were closed (protocol.md 7)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def serving(host: Host, pki: Path, address: Address = ("127.0.0.1", 0)) -> Itera
 
 
 def called(host: Host, listener: srdma.Listener, pki: Path) -> list[srdma.Connection]:
-    """The client's end and the server's."""
+    """Returns the client's end and the server's end."""
     accepted = run(listener.accept, WAIT)
     client = srdma.connect(
         listener.address, host.pd, identity=pki / "a", peer=B, timeout=WAIT, data=b"mine"
@@ -40,8 +40,8 @@ def check(client: srdma.Connection, server: srdma.Connection, target: srdma.MR) 
     assert (client.identity, server.identity, server.data) == (B, A, b"mine")
 
 
-def test_peers_worker_starts_again(own_site: Site, join: Joiner, pki: Path) -> None:
-    """It knows nothing of what was; the own end keeps its PD and its regions."""
+def test_worker_of_the_peer_restarts(own_site: Site, join: Joiner, pki: Path) -> None:
+    """The new worker has no state. The local end keeps its PD and its regions."""
     a, b = join.host(own_site.a), join.host(own_site.b)
     with ExitStack() as stack:
         listener = stack.enter_context(serving(b, pki))
@@ -62,7 +62,7 @@ def test_peers_worker_starts_again(own_site: Site, join: Joiner, pki: Path) -> N
         check(again, accepted(), b.pd.alloc(SIZE, ALL))
 
 
-def test_peers_host_starts_again(site: Site, join: Joiner, pki: Path) -> None:
+def test_host_of_the_peer_restarts(site: Site, join: Joiner, pki: Path) -> None:
     a, b = join.host(site.a), join.host(site.b)
     with serving(b, pki) as listener:
         address = listener.address
@@ -76,8 +76,8 @@ def test_peers_host_starts_again(site: Site, join: Joiner, pki: Path) -> None:
         check(client.reconnect(), accepted(), b.pd.alloc(SIZE, ALL))
 
 
-def test_one_that_is_good(site: Site, join: Joiner, pki: Path) -> None:
-    """Any number of times; the former one is closed, on both ends."""
+def test_reconnect_of_a_working_connection(site: Site, join: Joiner, pki: Path) -> None:
+    """It may be repeated. The former connection is closed at both ends."""
     a, b = join.host(site.a), join.host(site.b)
     target = b.pd.alloc(SIZE, ALL)
     with serving(b, pki) as listener:
@@ -91,7 +91,7 @@ def test_one_that_is_good(site: Site, join: Joiner, pki: Path) -> None:
             check(client, server, target)
 
 
-def test_where_it_cannot_be(own_site: Site, join: Joiner, pki: Path) -> None:
+def test_reconnect_is_refused(own_site: Site, join: Joiner, pki: Path) -> None:
     a, b = join.host(own_site.a), join.host(own_site.b)
     with serving(b, pki) as listener:
         client, server = called(a, listener, pki)
@@ -106,7 +106,7 @@ def test_where_it_cannot_be(own_site: Site, join: Joiner, pki: Path) -> None:
             client.reconnect()
 
 
-def test_with_asyncio(own_site: Site, join: Joiner, pki: Path) -> None:
+def test_asyncio(own_site: Site, join: Joiner, pki: Path) -> None:
     async def scenario() -> None:
         a, b = join.host(own_site.a), join.host(own_site.b)
         target = b.pd.alloc(SIZE, ALL)

@@ -1,5 +1,5 @@
-"""New secrets under load: connection.rekey(), pd.rotate(), the clock, and who is refused
-(protocol.md 8.5)."""
+"""New secrets under load: connection.rekey(), pd.rotate(), the clock, and
+refusals (protocol.md 8.5)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
 
 class Calls:
-    """WRITEs that are read back, and SENDs, in both directions, until it is told to stop.
+    """WRITEs that are read back, and SENDs, in both directions, until it is stopped.
 
-    Every request that was posted has to complete, with the right data: nothing is retried here.
+    Every posted request must complete with the right data. Nothing is retried here.
     """
 
     def __init__(self, pair) -> None:
@@ -71,7 +71,7 @@ class Calls:
             self.done += 2
 
     def end(self) -> int:
-        """How many requests there were."""
+        """Stops the load. Returns the number of requests."""
         self._stop.set()
         for working in (*self._working, self._talking):
             working()
@@ -86,18 +86,18 @@ def under_load(*pairs) -> Iterator[None]:
     yield
     for load in loads:
         before = load.done
-        while load.done < before + 4:  # it goes on behind the last one
+        while load.done < before + 4:  # the load continues after the last new secret
             time.sleep(0.01)
         assert load.end() > 0
 
 
 def epochs(host) -> int:
-    """Epochs that the host's worker has begun."""
+    """Returns how many epochs the host's worker has begun."""
     return host.ctx.stats()["rekeys_sent"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_hundred_under_load(site, join, mode):
+def test_hundred_rekeys_under_load(site, join, mode):
     pair = join(site, mode=mode, qps=2)
     before = epochs(pair.a), epochs(pair.b)
     with under_load(pair):
@@ -116,8 +116,8 @@ def program(tmp_path_factory):
 
 @pytest.mark.parametrize("mode", ["basic", "pd"])
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_hundred_on_a_bad_wire(program, join, tmp_path, wire, mode):
-    """One packet in ten is flipped, dropped, doubled or replaced: the first of an epoch, too."""
+def test_hundred_rekeys_on_a_bad_wire(program, join, tmp_path, wire, mode):
+    """One packet in ten is flipped, dropped, duplicated or replaced, also the first of an epoch."""
     with shm_middle(program) if wire == "shm" else udp_middle(program, tmp_path) as middle:
         pair = join(middle.site, mode=mode)
         load = Load(pair)
@@ -144,7 +144,7 @@ def _many(pair, done) -> None:
         done.set()
 
 
-def test_both_at_once(site, join):
+def test_both_ends_rekey_at_once(site, join):
     pair = join(site, mode="pd")
     for _ in range(10):
         other = run(pair.server.rekey, WAIT)
@@ -166,12 +166,12 @@ def test_trust_group_keeps_its_secrets(site, join, pki):
             ours.rotate()
 
 
-def test_level_none_has_none(site, join):
+def test_level_none_has_no_secrets_to_renew(site, join):
     pair = join(site, level="none")
     for end in (pair.client, pair.server):
         with pytest.raises(LocalError, match="no secrets that could be renewed"):
             end.rekey()
-    assert pair.a.pd.rotate() == 1  # though nobody receives under it
+    assert pair.a.pd.rotate() == 1  # although no QP receives under it
 
 
 # pd.rotate() -------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_level_none_has_none(site, join):
 
 @pytest.mark.parametrize("mode", ["pd", "pd+mem"])
 def test_rotation_under_load(site, join, mode):
-    """Several connections of one PD, as client and as server, and one in another mode."""
+    """Several connections of one PD, as client and as server, and one in another key mode."""
     hosts = join.host(site.a), join.host(site.b)
     pairs = [join.connect(*hosts, mode=mode), join.connect(*hosts, mode=mode)]
     pairs.append(join.connect(*hosts, mode="basic"))
@@ -200,18 +200,18 @@ def test_rotation_of_quiet_connections(site, join):
         pass
 
 
-def test_rotation_says_what_hinders(site, join):
-    """A peer whose worker is stopped takes up nothing."""
+def test_rotation_reports_what_blocks_it(site, join):
+    """A peer whose worker is stopped does not install the new secret."""
     pair = join(site, mode="pd")
     with pytest.raises(Timeout, match="hang on the PD's key before"):
         pair.a.pd.rotate(timeout=0.0)
-    assert pair.a.pd.rotate(WAIT) >= 1  # goes on from there
+    assert pair.a.pd.rotate(WAIT) >= 1  # continues from there
 
 
-# The clock ---------------------------------------------------------------------------
+# Timer -------------------------------------------------------------------------------
 
 
-def test_by_the_clock(site, join):
+def test_rekey_by_timer(site, join):
     pair = join(site, rekey_every=0.3)
     before = epochs(pair.a)
     with under_load(pair):
@@ -225,8 +225,8 @@ def test_by_the_clock(site, join):
 # Ends --------------------------------------------------------------------------------
 
 
-def test_certificate_that_has_expired(site, join, pki, tmp_path):
-    """It is not what it was when the connection was made: its QPs end, by a name."""
+def test_certificate_expires_before_rekey(site, join, pki, tmp_path):
+    """The certificate was valid when the connection was made. Its QPs end with a reason."""
     hosts = join.host(site.a), join.host(site.b)
     start = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=1)
     seconds = 60 + 12
@@ -252,7 +252,7 @@ def test_certificate_that_has_expired(site, join, pki, tmp_path):
         assert end.qp.reason in ("KEY_LIMIT", "PEER_ERROR") and not end.alive()
 
 
-def test_end_of_the_peer_while_it_waits(site, join):
+def test_peer_closes_during_rekey(site, join):
     pair = join(site)
     pair.server.close()
     with pytest.raises(RemoteError, match="the connection was closed"):

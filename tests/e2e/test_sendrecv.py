@@ -1,4 +1,4 @@
-"""`srdma send` and `srdma recv`: files of all sizes, and what can go wrong with them."""
+"""`srdma send` and `srdma recv`: files of all sizes, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 @dataclass
 class Site:
-    """Workers and identities of one test; `out` is where files arrive."""
+    """Workers and identities of one test. `out` is the folder for received files."""
 
     place: Place
     worker_a: Path
@@ -131,7 +131,7 @@ def test_suite(site: Site, file: Path, suite: str) -> None:
     assert receiving.end()[0] == 0 and site.arrived() == ["file.bin"]
 
 
-def test_overwriting_is_asked_for(site: Site, file: Path) -> None:
+def test_overwriting_needs_the_option(site: Site, file: Path) -> None:
     (site.out / "file.bin").write_text("precious")
     receiving = site.recv()
     sent = site.send(file, receiving.address)
@@ -147,8 +147,9 @@ def test_overwriting_is_asked_for(site: Site, file: Path) -> None:
 
 
 def test_disk_full(site: Site, tmp_path: Path) -> None:
-    """The receiver cannot write all of it: both say so, and nothing is left of it."""
-    room = transfer.REGION + MIB  # the limit counts for shared memory too
+    """The receiver cannot write the whole file: both ends report it, and no
+    part of the file is left."""
+    room = transfer.REGION + MIB  # the limit applies to shared memory too
 
     def small_disk() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
@@ -174,7 +175,7 @@ def full_disk(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_disk_really_full(site: Site, file: Path) -> None:
+def test_disk_full_on_tmpfs(site: Site, file: Path) -> None:
     with full_disk(site.out):
         receiving = site.recv()
         sent = site.send(file, receiving.address)
@@ -235,7 +236,7 @@ def test_no_common_suite(site: Site, file: Path) -> None:
         (("recv",), 3, "give --identity PREFIX"),
     ],
 )
-def test_wrong_calls(words: tuple[str, ...], code: int, text: str) -> None:
+def test_usage_errors(words: tuple[str, ...], code: int, text: str) -> None:
     with place() as here:
         env = {k: v for k, v in here.env.items() if k != "SRDMA_WORKER"}
         done = run(*words, env=env)
@@ -254,7 +255,7 @@ def test_wrong_addresses(site: Site, file: Path) -> None:
         assert sent.returncode == code and text in sent.stderr, sent.stderr
 
 
-def test_name_of_the_peers_stays_in_the_folder(site: Site, tmp_path: Path) -> None:
+def test_file_name_cannot_leave_the_folder(site: Site, tmp_path: Path) -> None:
     for name in (".bashrc", "a\nb"):
         receiving = site.recv()
         sent = site.send(random_file(tmp_path / name, 10), receiving.address)
@@ -276,7 +277,7 @@ def test_hostile_names(name: object, tmp_path: Path) -> None:
 
 @pytest.fixture
 def long_file(tmp_path: Path) -> Path:
-    """So long that no test waits for its end; it takes no room."""
+    """A sparse file so long that no test waits for the end of its transfer."""
     path = tmp_path / "long"
     with path.open("wb") as file:
         file.truncate(1 << 40)
@@ -284,7 +285,7 @@ def long_file(tmp_path: Path) -> Path:
 
 
 def wait_for_part(folder: Path) -> None:
-    """Until some of the file is there."""
+    """Waits until some of the file is there."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
@@ -296,7 +297,7 @@ def wait_for_part(folder: Path) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interrupted_embedded(tmp_path: Path, long_file: Path, how: signal.Signals) -> None:
-    """Ctrl-C: nothing keeps running, nothing stays in folders or in /dev/shm."""
+    """Ctrl-C leaves no process, no folder and nothing in /dev/shm."""
     out = tmp_path / "out"
     out.mkdir()
     with place() as here:
@@ -308,7 +309,7 @@ def test_interrupted_embedded(tmp_path: Path, long_file: Path, how: signal.Signa
         code = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[how]
         assert process.returncode == code and b"Traceback" not in err
         _wait_until(lambda: not here.processes())
-        if how is signal.SIGKILL:  # nobody was left to remove the sockets' folder
+        if how is signal.SIGKILL:  # no process was left to remove the folder of the sockets
             remove_folder(here)
     _wait_until(lambda: not list(out.iterdir()))
 
@@ -328,8 +329,8 @@ def _wait_until(condition: object, timeout: float = 20) -> None:
 
 @pytest.mark.parametrize("victim", ["sender", "receiver"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_one_end_dies(site: Site, long_file: Path, victim: str, how: signal.Signals) -> None:
-    """The other end says so at once, and removes what is not whole."""
+def test_one_end_is_killed(site: Site, long_file: Path, victim: str, how: signal.Signals) -> None:
+    """The other end reports it at once and removes the partial file."""
     receiving = site.recv()
     words = ["send", str(long_file), receiving.address, "--worker", str(site.worker_a)]
     words += ["--identity", str(site.identities / "host-a")]

@@ -1,8 +1,8 @@
-"""SIGSTOP of a worker or of an application in mid-transfer, and SIGCONT in time or too late.
+"""SIGSTOP of a worker or of an application during transfers, and SIGCONT in time or too late.
 
-Goal: it hurts its own requests only. Those to or of the stopped process end by their deadline, or
-well if it goes on before; connections between the others go on as if nothing had been, through the
-same workers.
+Goal: only requests of and to the stopped process are affected. They end at their deadline, or
+succeed if the process continues before it. Connections between the others continue undisturbed
+through the same workers.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tests.e2e.load import Load
 
 VICTIMS = ["NIC A", "NIC B", "host B"]
 REQUESTS = 300  # of each bystander
-SHORT, LONG = 0.7, 30.0  # QP timeouts: one that passes, one that does not
-# Why QPs end whose requests are not answered: their own deadline, or that of the peer. Who waits
-# for receives of a stopped application says so.
+SHORT, LONG = 0.7, 30.0  # QP timeouts: one that expires, and one that does not
+# Reasons of QPs whose requests get no response: their own deadline, that of the peer, or missing
+# receives of a stopped application.
 TOO_LATE = {"DEADLINE", "PEER_ERROR", "NO_RECV_CREDIT"}
 GONE = {"PEER_HOST_GONE", "PEER_CLOSED"}
 
 
 @dataclass
 class Street:
-    """Traffic between A and B, and bystanders at the same workers and a third one, C."""
+    """Traffic between A and B, and bystanders that use the same workers and a third one, C."""
 
     four: Four
-    bystanders: dict[str, Load]  # by the ends that they join
+    bystanders: dict[str, Load]  # by the ends that they connect
 
     @contextmanager
     def stopped(self, who: str) -> Iterator[None]:
@@ -46,7 +46,7 @@ class Street:
             os.kill(self.four.pid(who), signal.SIGCONT)
 
     def check_bystanders(self, but: str = "") -> None:
-        """They go on; not those that need this one, if it is a worker."""
+        """Checks that the bystanders work, except for those that use the worker `but`."""
         for ends, load in self.bystanders.items():
             if but not in {f"NIC {end}" for end in ends}:
                 load.run(load.until(REQUESTS))
@@ -56,7 +56,7 @@ class Street:
 
 @pytest.fixture(scope="module", params=[start_shm, start_udp], ids=["shm", "udp"])
 def street(request: pytest.FixtureRequest, pki: Path) -> Iterator[Street]:
-    """One for all tests: none of them may do it lasting harm."""
+    """One for all tests. No test may do it lasting harm."""
     with embedded_four(request.param) as (four, nics), closing(Joiner(pki)) as join:
         workers = four.workers | {"C": request.param(nics, "C")}
         hosts: dict[str, Host] = {end: join.host(worker) for end, worker in workers.items()}
@@ -65,7 +65,7 @@ def street(request: pytest.FixtureRequest, pki: Path) -> Iterator[Street]:
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_stopped_for_too_long(street: Street, victim: str) -> None:
+def test_stopped_for_longer_than_the_timeout(street: Street, victim: str) -> None:
     street.four.qp_timeout = SHORT
     street.four.start()
     own = victim[-1]
@@ -74,13 +74,13 @@ def test_stopped_for_too_long(street: Street, victim: str) -> None:
         street.check_bystanders(but=victim)
         judge(street.four.hosts[other].next(), TOO_LATE, SHORT)
     said = street.four.hosts[own].next()
-    judge(said, TOO_LATE | GONE, LONG)  # by then the other has left, too
+    judge(said, TOO_LATE | GONE, LONG)  # by then the other end has left too
     check_works(street, SHORT)
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_stopped_for_a_while(street: Street, victim: str) -> None:
-    """Nothing ends but by the kill in the end."""
+def test_stopped_for_less_than_the_timeout(street: Street, victim: str) -> None:
+    """Nothing ends before the kill at the end."""
     street.four.qp_timeout = LONG
     street.four.start()
     for _ in range(3):
@@ -89,8 +89,8 @@ def test_stopped_for_a_while(street: Street, victim: str) -> None:
     check_works(street, LONG)
 
 
-def test_other_uses_of_a_stopped_worker(street: Street) -> None:
-    """Who asks it something is told that it does not answer."""
+def test_control_requests_to_a_stopped_worker_time_out(street: Street) -> None:
+    """A request to the stopped worker fails with an error that says that it does not respond."""
     with (
         street.stopped("NIC A"),
         pytest.raises(srdma.Timeout, match=r"gave no answer to HELLO in 0\.2 s"),
@@ -100,7 +100,8 @@ def test_other_uses_of_a_stopped_worker(street: Street) -> None:
 
 
 def check_works(street: Street, qp_timeout: float) -> None:
-    """Everybody goes on; A and B have traffic, new if the old one ended, until A is killed."""
+    """Checks that all continue. A and B have traffic, new if the old one
+    ended, until A is killed."""
     street.check_bystanders()
     if street.four.qp_timeout == SHORT:
         street.four.start()

@@ -1,4 +1,4 @@
-"""Choosing suites over two real workers: tag lengths, what must be asked for, `auto`.
+"""Negotiation of suites over two real workers: tag lengths, explicit suites, `auto`.
 
 Every suite and level carries data in test_api.py.
 """
@@ -62,14 +62,14 @@ def refused(join, site, pki, client, server):
     ],
 )
 @pytest.mark.parametrize("server", [{}, {"suites": "auto"}])
-def test_what_both_must_ask_for(join, site, pki, client, server):
+def test_some_suites_must_be_requested_by_both(join, site, pki, client, server):
     """SHA-1 and short tags are in no default, and `auto` takes none of them."""
     refused(join, site, pki, client | {"level": "packet"}, server | {"level": "packet"})
 
 
 @pytest.mark.parametrize("level", ["aead", "packet"])
 def test_auto(join, site, level):
-    """The client's first choice of its own worker's list; the server allows all of them."""
+    """The client takes the first suite of its own worker's list. The server permits all of them."""
     pair = join(site, suites="auto", level=level)
     number = {"aead": 3, "packet": 2}[level]
     order = [i for i in pair.a.ctx.hello.suites if number in RECOMMENDED.get(i, ())]
@@ -79,8 +79,9 @@ def test_auto(join, site, level):
     assert message().data == pattern(5000)
 
 
-def test_worker_tells_its_preference_once_and_for_all(join, site):
-    """As measured at its start: all suites, the recommended first, the same for everybody."""
+def test_suite_preference_of_a_worker_is_constant(join, site):
+    """The worker measures at its start: the list has all suites, the recommended first, and is
+    the same for all clients."""
     told = join.host(site.a).ctx.hello.suites
     assert join.host(site.a).ctx.hello.suites == told
     assert sorted(told) == sorted(IDS.values())

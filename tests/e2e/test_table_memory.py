@@ -1,4 +1,4 @@
-"""`--table-memory`: what QPs of a worker make when they first need it is bounded."""
+"""`--table-memory` bounds the memory of tables that QPs allocate when they first need them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from srdma.embedded import Embedded
 from srdma.errors import DeviceWCError
 from tests.e2e.conftest import WAIT, Joiner, Site
 
-DEEP = 4096  # 448 bytes of immediate payload for each: more than a MiB
+DEEP = 4096  # 448 bytes of inline data for each: more than a MiB
 
 
-def test_tables_have_so_much_memory(join: Joiner, pki: Path) -> None:
-    """Who asks for more is refused, and who asks for less after it is not."""
+def test_memory_of_tables_is_bounded(join: Joiner, pki: Path) -> None:
+    """A QP that needs more is refused. A later QP that needs less is not."""
     with Embedded() as nics:
         a = nics.start("a", options=["--table-memory", "1"])
         site = Site(a, nics.start("b"), nics)

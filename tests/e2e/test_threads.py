@@ -1,7 +1,8 @@
-"""Workers of three threads each: every PD is on one of them, and any two of them talk.
+"""Workers of three worker processes each: every PD is on one of them, and any two of them
+connect.
 
-Goal: a PD, its memory, its QPs and its key exchange are all on the thread that was asked for;
-threads meet over the wire only; the process ends as one.
+Goal: a PD, its memory, its QPs and its key exchange are all on the requested worker process. The
+processes communicate over the wire only, and they end together.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def own_site() -> Iterator[Site]:
 
 @pytest.fixture
 def between(join: Joiner, pki: Path):
-    """A connection from a thread of a site's worker a to a thread of its b."""
+    """Connects a worker process of the site's worker a with one of its worker b."""
 
     with contextlib.ExitStack() as stack:
 
@@ -74,12 +75,12 @@ def transfer(pair: Pair) -> None:
 
 
 def sealed(host: Host) -> list[int]:
-    """Packets by thread."""
+    """Returns the sealed packets by worker process."""
     return [host.ctx.stats(thread)["packets_sealed"] for thread in range(THREADS)]
 
 
 @pytest.mark.parametrize(("a", "b"), [(1, 2), (2, 0), (0, 1)])
-def test_between_threads(site: Site, between, a: int, b: int) -> None:
+def test_connections_between_worker_processes(site: Site, between, a: int, b: int) -> None:
     pair = between(site, a, b)
     before = sealed(pair.a), sealed(pair.b)
     transfer(pair)
@@ -90,7 +91,7 @@ def test_between_threads(site: Site, between, a: int, b: int) -> None:
     assert pair.a.ctx.stats()["packets_sealed"] == sum(after[0])
 
 
-def test_two_threads_of_one_worker(site: Site, join: Joiner) -> None:
+def test_connection_within_one_worker(site: Site, join: Joiner) -> None:
     with srdma.Context(site.a.control) as ctx:
         pds = [srdma.PD(ctx, thread=thread) for thread in (1, 2)]
         transfer(join.connect(*(Host(ctx, pd) for pd in pds)))
@@ -98,7 +99,7 @@ def test_two_threads_of_one_worker(site: Site, join: Joiner) -> None:
             pd.close()
 
 
-def test_keys_are_made_anew_on_the_thread(site: Site, between) -> None:
+def test_rekey_on_the_worker_process(site: Site, between) -> None:
     pair = between(site, 2, 1, mode="pd+mem")
     transfer(pair)
     assert pair.a.pd.rotate(WAIT) == 1
@@ -106,8 +107,8 @@ def test_keys_are_made_anew_on_the_thread(site: Site, between) -> None:
     transfer(pair)
 
 
-def test_cpu_time_is_of_the_thread(site: Site, between) -> None:
-    """What `srdma perf` says of workers, of threads that are no first ones."""
+def test_cpu_time_is_of_the_worker_process(site: Site, between) -> None:
+    """The CPU time that `srdma perf` reports for worker processes other than the first."""
     pair = between(site, 1, 2, qps=2)
     places = [Place(host.pd, 1 << 16) for host in (pair.a, pair.b)]
     offers = [offered(place.offer()) for place in places]
@@ -127,7 +128,7 @@ def test_cpu_time_is_of_the_thread(site: Site, between) -> None:
     assert 0.5 * (after - before) <= found <= after - before
 
 
-def test_pds_are_dealt_in_turn(site: Site) -> None:
+def test_pds_are_assigned_round_robin(site: Site) -> None:
     with srdma.Context(site.a.control) as ctx:
         assert ctx.threads == THREADS
         pds = [srdma.PD(ctx) for _ in range(2 * THREADS)]
@@ -140,19 +141,19 @@ def test_pds_are_dealt_in_turn(site: Site) -> None:
 
 
 @pytest.mark.parametrize("thread", [-1, THREADS])
-def test_a_thread_that_is_not_there(site: Site, thread: int) -> None:
+def test_thread_number_out_of_range(site: Site, thread: int) -> None:
     with srdma.Context(site.a.control) as ctx:
         for use in (lambda: srdma.PD(ctx, thread=thread), lambda: ctx.stats(thread)):
             with pytest.raises(LocalError, match=rf"thread={thread}: the worker a has 3, numbered"):
                 use()
 
 
-def test_socket_of_another_thread(site: Site) -> None:
+def test_socket_path_of_another_worker_process(site: Site) -> None:
     with pytest.raises(DeviceError, match="is of thread 2 of 3: give the path without"):
         srdma.Context(thread_path(site.a.control, 2))
 
 
-def test_kill_ends_the_pds_of_all_threads(own_site: Site, between) -> None:
+def test_kill_ends_the_pds_of_all_worker_processes(own_site: Site, between) -> None:
     pairs = [between(own_site, thread, 2 - thread) for thread in range(THREADS)]
     for pair in pairs:
         transfer(pair)
@@ -164,7 +165,7 @@ def test_kill_ends_the_pds_of_all_threads(own_site: Site, between) -> None:
             pair.b.pd.alloc(10)
 
 
-def test_stop_by_signal_in_the_middle(own_site: Site, between) -> None:
+def test_stop_by_signal_during_transfers(own_site: Site, between) -> None:
     pairs = [between(own_site, thread, thread) for thread in range(THREADS)]
     for pair in pairs:
         transfer(pair)
@@ -179,7 +180,7 @@ def test_stop_by_signal_in_the_middle(own_site: Site, between) -> None:
             pair.client.qp.send(b"", timeout=WAIT)
 
 
-def test_statistics_have_a_line_for_each(own_site: Site, between) -> None:
+def test_statistics_have_a_line_for_each_worker_process(own_site: Site, between) -> None:
     transfer(between(own_site, 1, 2))
     own_site.b.process.send_signal(signal.SIGUSR1)
     own_site.b.process.terminate()
@@ -190,7 +191,7 @@ def test_statistics_have_a_line_for_each(own_site: Site, between) -> None:
     assert {name for name, line in lines.items() if line["packets_verified"]} == {"b.2"}
 
 
-def test_doctor_tells_threads(
+def test_doctor_reports_worker_processes(
     own_site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", os.fspath(tmp_path))

@@ -1,7 +1,8 @@
-"""Two workers in network namespaces of their own, joined by a cable: the UDP wire as others see it.
+"""Two workers in separate network namespaces joined by a cable: the UDP wire as third parties
+see it.
 
-What passes the cable is captured by dumpcap and read by scapy and by tshark, which know RoCEv2 but
-nothing of our C code: every datagram must be RoCE with a right ICRC and an STH.
+dumpcap captures what passes the cable. scapy and tshark, which know RoCEv2 and share no code
+with srdma, decode it: every datagram must be RoCE with a right ICRC and an STH.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TOOLS = ROOT / "docs" / "tools"
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 SIZE = 300_001
 PORT = 4791
-# BTH, RETH, ImmDt, STH, tag of 16 bytes, ICRC, UDP and IP, over payload and pad.
+# BTH, RETH, ImmDt, STH, tag of 16 bytes, ICRC, UDP and IP: all but payload and pad.
 HEADERS = 12 + 16 + 4 + 8 + 16 + 4 + 8
 
 pytest.importorskip("scapy.layers.all", reason="scapy is not installed")
@@ -46,7 +47,7 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
 class Capture:
-    """dumpcap on the cable's end a."""
+    """dumpcap at end a of the cable."""
 
     def __init__(self, it: Cable, path: Path) -> None:
         self.path, self._log = path, path.with_suffix(".log")
@@ -67,10 +68,10 @@ class Capture:
         wait_for(lambda: "File:" in self._log.read_text(), "dumpcap to start")
 
     def stop(self) -> None:
-        """All of it is in the file, or this fails."""
+        """Stops the capture. Fails if a datagram is missing in the file."""
         time.sleep(
             0.3
-        )  # what was sent is in the kernel's buffer, dumpcap reads it four times a second
+        )  # sent datagrams are in the kernel's buffer, which dumpcap reads four times a second
         self._process.send_signal(signal.SIGINT)
         self._process.wait(WAIT)
         text = self._log.read_text()
@@ -90,7 +91,8 @@ def counters(worker: Worker) -> dict[str, int]:
 
 
 def work(join: Joiner, site: Site) -> bytes:
-    """A WRITE, a READ and a SEND each way; returns what must not be seen on the wire."""
+    """A WRITE, a READ and a SEND in each direction. Returns bytes that must
+    not appear on the wire."""
     pair = join(site)
     data = pattern(SIZE, 3)
     for target, qp, other in (
@@ -109,7 +111,7 @@ def work(join: Joiner, site: Site) -> bytes:
 
 @dataclass
 class Seen:
-    """One run over a cable: what dumpcap saw, and the workers' counters."""
+    """One run over a cable: the capture, and the workers' counters."""
 
     version: int
     mtu: int
@@ -137,7 +139,7 @@ def seen(
 
 
 def test_scapy_reads_every_datagram(seen: Seen) -> None:
-    """Headers as protocol.md 11a has them, and the ICRC as scapy computes it."""
+    """The headers match protocol.md 11a, and the ICRC is the one that scapy computes."""
     largest = 0
     for frame in rdpcap(str(seen.capture)):
         assert len(frame) <= 14 + seen.mtu
@@ -157,7 +159,7 @@ def test_scapy_reads_every_datagram(seen: Seen) -> None:
     assert largest == {1500: 1024, 9000: 4096}[seen.mtu]
 
 
-def test_every_packet_was_seen_and_none_dropped(seen: Seen) -> None:
+def test_counters_match_the_capture(seen: Seen) -> None:
     a, b = seen.stats
     assert len(rdpcap(str(seen.capture))) == a["packets_sealed"] + b["packets_sealed"]
     assert a["packets_sealed"] == b["packets_verified"] > 0
@@ -196,10 +198,11 @@ def test_tshark_decodes_every_datagram(seen: Seen) -> None:
     assert {0x00, 0x01, 0x02, 0x06, 0x07, 0x08, 0x0C, 0x0D, 0x0E, 0x0F, 0x11} <= opcodes
 
 
-def test_path_with_a_smaller_mtu(
+def test_path_with_a_smaller_mtu_ends_the_request(
     pki: Path, join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What does not fit is not fragmented: it is counted, and the request ends by name."""
+    """A packet that does not fit is not fragmented. It is counted, and the
+    request ends with a reason."""
     with cable(4, 1500) as it, workers(it, tmp_path, monkeypatch) as site:
         pair = join(site, qp_timeout=1.0)
         with pair.b.pd.alloc(4096, ALL) as mr:
@@ -212,8 +215,9 @@ def test_path_with_a_smaller_mtu(
         join.close()
 
 
-def test_floods_of_others(join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Garbage from a neighbour is counted and harms nobody."""
+def test_flood_of_garbage_is_counted_and_harmless(
+    join: Joiner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shout = (
         "import os, socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
         "[s.sendto(os.urandom(n % 400), ('10.47.91.1', 4791)) for n in range(2000)]"

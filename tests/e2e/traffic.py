@@ -3,8 +3,8 @@
     python -m tests.e2e.traffic
 
 Frames on stdin and stdout (_engine/frames.py): {"do": "listen", worker, identity, qp_timeout} ->
-{"address"}; {"do": "run"}, of who connects with address and what listen has -> {"running"} once
-data flows, then what became of the work requests when the QP has failed.
+{"address"}; {"do": "run"}, which connects if it has an address and the arguments of listen ->
+{"running"} once data flows, then the outcomes of the work requests when the QP has failed.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from srdma.wc import WC, WCStatus
 REGION = 1 << 20
 LARGEST = 256 << 10
 OUTSTANDING = 16
-WARM = 64  # completions after which data is said to flow
+WARM = 64  # completions after which data counts as flowing
 QP_TIMEOUT = 3.0
-CONNECT = 90.0  # seconds for a connection, for a machine that is emulated
-LIMIT = 40.0  # seconds until this is called a hang
+CONNECT = 90.0  # seconds for a connection; long enough for an emulated machine
+LIMIT = 40.0  # seconds until a process counts as hung
 RECV = 1 << 32  # wr_ids from here on are receives
 
 
 class Traffic:
-    """What is outstanding on one QP, and what became of the rest."""
+    """The outstanding work requests of one QP and the outcomes of the others."""
 
     def __init__(self, qp: srdma.SecureQP, region: MR, remote: RemoteMR) -> None:
         self._qp, self._region, self._remote = qp, region, remote
@@ -47,7 +47,7 @@ class Traffic:
         self.slowest = 0.0
 
     def fill(self) -> None:
-        """Keep it busy: both kinds of queue at their depth."""
+        """Fills both queues to their depth."""
         for _ in range(OUTSTANDING):
             self._post_receive()
         for _ in range(OUTSTANDING):
@@ -79,7 +79,7 @@ class Traffic:
         return len(self._posted_at)
 
     def take(self, wc: WC) -> None:
-        """One completion; success is followed by another request."""
+        """Handles a completion. After a success, posts another request."""
         posted = self._posted_at.pop(wc.wr_id, None)
         if posted is None:
             self.twice += 1
@@ -95,7 +95,7 @@ class Traffic:
 
 
 class Host:
-    """The process."""
+    """The host process."""
 
     def __init__(self, stdout: int) -> None:
         self._stdout = stdout

@@ -1,7 +1,8 @@
 /*
- * Tokens of any bytes: the decoder stays inside them; what it takes encodes to
- * the same bytes, and can be used and narrowed. First byte: what is set right
- * before, since no fuzzer finds a checksum, or a region of 32 bytes.
+ * Tokens of arbitrary bytes: the decoder stays in bounds, and an accepted token
+ * encodes to the same bytes and can be used and narrowed. Bits of the first
+ * byte correct the checksum, which a fuzzer cannot find, the magic, or limit
+ * the region.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -10,7 +11,7 @@
 
 #include <openssl/sha.h>
 
-#include "capability.h"
+#include "memory/capability.h"
 
 #define CHECK(x)                                                               \
 	do {                                                                   \
@@ -30,7 +31,8 @@ static void set_right(uint8_t *token, size_t len, uint8_t how)
 		return;
 	if (how & FIX_MAGIC)
 		memcpy(token, "sC\1", 3);
-	if (how & FIX_REGION) { /* at most 2^48 bytes, a block and a limit */
+	/* at most 2^48 bytes, a legal block size and depth limit */
+	if (how & FIX_REGION) {
 		memset(token + 8, 0, 10);
 		memset(token + 24, 0, 2);
 		memset(token + 32, 0, 2);
@@ -44,7 +46,7 @@ static void set_right(uint8_t *token, size_t len, uint8_t how)
 	}
 }
 
-/* Every node is found by its ends; nothing is found beyond the range. */
+/* Every node is found by its ends, and nothing outside the range. */
 static void find(const struct srdma_capability *cap)
 {
 	const uint8_t right = cap->scope.rights & -cap->scope.rights;
@@ -67,7 +69,10 @@ static void find(const struct srdma_capability *cap)
 	      -ERANGE);
 }
 
-/* To itself, and to its last granule, which a sealed one may not have. */
+/*
+ * Narrowing to the same range, and to the last granule, for which a sealed
+ * token may have no key.
+ */
 static void narrow(const struct srdma_capability *cap)
 {
 	const uint64_t granule = srdma_memtree_granule(&cap->tree);

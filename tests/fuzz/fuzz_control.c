@@ -1,6 +1,6 @@
 /*
- * Control messages of any bytes: the decoder stays inside them, and what it
- * accepts encodes to the same bytes.
+ * Control messages of arbitrary bytes: the decoder stays in bounds, and an
+ * accepted message encodes to the same bytes.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /*
- * The parsers of untrusted bytes: packets, descriptors, records. What is
- * taken must be what building the same fields gives.
+ * Parsers of untrusted bytes: packets, descriptors, records. An accepted input
+ * must equal the bytes built from its fields.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "stats.h"
-#include "wire.h"
+#include "wire/stats.h"
+#include "wire/wire.h"
 
 #define CHECK(x)                                                               \
 	do {                                                                   \
@@ -17,7 +17,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Equal but for what no field has: the router's byte, tag and payload. */
+/*
+ * Equal except for bytes outside the fields: the router's byte, tag and
+ * payload.
+ */
 static void same_datagram(const struct srdma_packet *p, uint8_t *built)
 {
 	const uint32_t body = p->tag_at + p->tag_len;
@@ -49,7 +52,8 @@ static void packet(const uint8_t *data, size_t size, uint32_t tag_len,
 
 static void descriptor(const uint8_t *data, size_t size)
 {
-	uint8_t again[SRDMA_DESC_SLOT]; /* atomics have more */
+	/* larger than a descriptor because of atomics */
+	uint8_t again[SRDMA_DESC_SLOT];
 	struct srdma_desc d;
 
 	if (srdma_desc_decode(&d, data, size))

@@ -1,15 +1,15 @@
 /*
- * Two sessions, driven by bytes: seal, deliver, deliver again, change,
- * cut, extend, cross. Whatever happens, an end accepts only what the other
- * sealed for it, once, and delivers its text.
+ * Two sessions driven by the fuzzer: seal, deliver, repeat, change, truncate,
+ * extend and cross packets. An end accepts only packets that the other end
+ * sealed for it, once each, and delivers their plaintext.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "memkey.h"
+#include "memory/memkey.h"
 #include "pair.h"
-#include "stats.h"
+#include "wire/stats.h"
 
 #define CHECK(x)                                                               \
 	do {                                                                   \
@@ -19,7 +19,7 @@
 
 enum { SLOTS = 8, TEXT = 40, ROUTER_BYTE = 4, ROOM = SRDMA_MAX_PACKET + 64 };
 
-/* What was sealed, as it travels, and how it has been treated since. */
+/* A sealed packet and whether it was delivered. */
 struct slot {
 	int from, len, delivered;
 	struct srdma_packet p;
@@ -27,7 +27,7 @@ struct slot {
 	uint8_t text[TEXT];
 };
 
-/* The fuzzer's bytes, zeros behind the end. */
+/* The fuzzer's bytes, followed by zeros. */
 struct input {
 	const uint8_t *at;
 	size_t left;
@@ -70,7 +70,10 @@ static void do_seal(struct pair *pair, const struct protection *how,
 	CHECK(s->len > 0);
 }
 
-/* Is datagram what the slot sealed, but for what no tag covers? */
+/*
+ * Returns 1 if datagram equals the sealed packet, except for bytes that no tag
+ * covers.
+ */
 static int is_sealed(const struct slot *s, int len, uint8_t level)
 {
 	uint8_t copy[SRDMA_MAX_PACKET];
@@ -85,7 +88,7 @@ static int is_sealed(const struct slot *s, int len, uint8_t level)
 	return memcmp(copy, s->data, (size_t)len) == 0;
 }
 
-/* The proof of what an end accepted, where seal made one. */
+/* Checks the proof of an accepted packet, if seal made one. */
 static void check_proof(const struct srdma_session *to, const struct slot *s,
 			const struct srdma_packet *q)
 {
@@ -102,7 +105,7 @@ static void check_proof(const struct srdma_session *to, const struct slot *s,
 	CHECK(memcmp(proof, q->proof, sizeof(proof)) == 0);
 }
 
-/* An accepted datagram was sealed by the other end, and is new. */
+/* An accepted datagram was sealed by the other end and is not a repetition. */
 static void check_accepted(struct pair *pair, const struct protection *how,
 			   int to, int len, const struct srdma_packet *q)
 {
@@ -127,7 +130,7 @@ static void check_accepted(struct pair *pair, const struct protection *how,
 	abort();
 }
 
-/* Change what lies in datagram; returns its new length. */
+/* Changes datagram; returns its new length. */
 static int mutate(struct input *in, int len)
 {
 	const uint8_t how = next(in);
@@ -137,13 +140,13 @@ static int mutate(struct input *in, int len)
 	case 0: /* one byte */
 		datagram[at] ^= next(in);
 		break;
-	case 1: /* cut at the end */
+	case 1: /* truncated */
 		return at;
-	case 2: /* more behind */
+	case 2: /* extended */
 		for (int n = next(in) % 64; n > 0; n--)
 			datagram[len++] = next(in);
 		break;
-	case 3: /* part of another */
+	case 3: /* spliced with another packet */
 		memcpy(datagram + at, slots[how / 6 % SLOTS].data + at,
 		       (size_t)(len - at));
 		break;
@@ -151,13 +154,13 @@ static int mutate(struct input *in, int len)
 		for (int n = 0; n < 4; n++)
 			datagram[next(in) % len] = next(in);
 		break;
-	default: /* as it is */
+	default: /* unchanged */
 		break;
 	}
 	return len;
 }
 
-/* Deliver len bytes of datagram to an end. Returns what open said. */
+/* Delivers len bytes of datagram to an end. Returns the result of open. */
 static int deliver(struct pair *pair, const struct protection *how, int to,
 		   int len)
 {
@@ -193,11 +196,11 @@ static void do_open(struct pair *pair, const struct protection *how,
 	if (pick & 0x40)
 		deliver(pair, how, to, mutate(in, s->len));
 	else if (deliver(pair, how, to, s->len) && how->suite)
-		/* only what is not for this end, not new or too old */
+		/* refused only if for the other end, repeated or too old */
 		CHECK(!fresh || s->p.pn + 64 <= highest);
 }
 
-/* Bytes that nobody sealed. */
+/* Delivers random bytes. */
 static void do_raw(struct pair *pair, const struct protection *how,
 		   struct input *in)
 {
@@ -208,13 +211,13 @@ static void do_raw(struct pair *pair, const struct protection *how,
 	deliver(pair, how, to, len);
 }
 
-/* A protection, a mode and how much of a cache; returns its contexts. */
+/* Chooses a protection, a mode and a cache size. Returns its contexts. */
 static unsigned choose(struct protection *how, struct input *in)
 {
 	static const unsigned contexts[] = { 0, 1, 3, 8 };
 	const uint8_t pick = next(in), mode = next(in);
 
-	/* one in 32 without protection: it must not fall over either */
+	/* one in 32 without protection, which must not crash either */
 	if (pick >= 8 && !protection_at((pick - 8u) / 2, how))
 		protection_at(0, how);
 	if (how->suite) {

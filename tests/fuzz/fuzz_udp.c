@@ -1,7 +1,7 @@
 /*
- * The receive path of the UDP wire: what the kernel hands over, with any
- * lengths, flags and senders. Whatever comes, only datagrams with a right
- * ICRC from possible senders are handed up, and no place is lost.
+ * Receive path of the UDP wire: datagrams from the kernel with arbitrary
+ * lengths, flags and senders. Only datagrams with a correct ICRC from legal
+ * senders are delivered, and no connection entry is lost.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "port_udp_impl.h"
+#include "port/udp/port_udp_impl.h"
 
 #define CHECK(x)                                                               \
 	do {                                                                   \
@@ -19,7 +19,7 @@
 
 enum { KEPT = 64 };
 
-/* The fuzzer's bytes, zeros behind the end. */
+/* The fuzzer's bytes, followed by zeros. */
 static struct {
 	const uint8_t *at;
 	size_t left;
@@ -46,7 +46,7 @@ static void next_bytes(void *out, size_t len)
 		*to++ = next();
 }
 
-/* One of few senders, or any bytes. */
+/* one of few senders, or random bytes */
 static void sender(struct msghdr *hdr, uint8_t how)
 {
 	struct sockaddr_in *from = hdr->msg_name;

@@ -40,7 +40,7 @@ cdef int set_ack(srdma_ack_body *a, dict f) except -1:
         raise ValueError(f"{len(gaps)} gaps, an ack body has at most {SRDMA_MAX_GAPS}")
     a.kind, a.reason = f["kind"], f.get("reason", 0)
     a.request_id, a.offset = f.get("request_id", 0), f.get("offset", 0)
-    a.highest_pn, a.length = f.get("highest_pn", 0), f.get("length", 0)
+    a.highest_pn = f.get("highest_pn", 0)
     a.recv_credit, a.request_credit = f.get("recv_credit", 0), f.get("request_credit", 0)
     a.gaps, a.skips = <uint8_t>len(gaps), f.get("skips", 0)
     for i, (request_id, offset, length) in enumerate(gaps):

@@ -8,7 +8,7 @@ from srdma.native.memory cimport (
 )
 
 
-cdef extern from "memguard.h":
+cdef extern from "memory/memguard.h":
     struct srdma_memguard:
         pass
 

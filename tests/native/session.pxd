@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from srdma.native.csrc cimport srdma_cmac, srdma_packet, srdma_provider
 
 
-cdef extern from "kdf.h":
+cdef extern from "crypto/kdf.h":
     struct srdma_kdf_info:
         const char *label
         const uint8_t *context
@@ -16,11 +16,11 @@ cdef extern from "kdf.h":
                   size_t parent_len, const srdma_kdf_info *info)
 
 
-cdef extern from "window.h":
+cdef extern from "session/window.h":
     int srdma_window_infer(uint64_t *c, uint64_t expected, uint32_t low)
 
 
-cdef extern from "pdkeys.h":
+cdef extern from "session/pdkeys.h":
     enum:
         SRDMA_GROUP_KEY_LEN
 
@@ -43,7 +43,7 @@ cdef extern from "pdkeys.h":
                             const srdma_pdkeys_flow *flow)
 
 
-cdef extern from "keycache.h":
+cdef extern from "session/keycache.h":
     struct srdma_keycache:
         pass
 
@@ -59,7 +59,7 @@ cdef extern from "keycache.h":
                               srdma_keycache_counts *counts)
 
 
-cdef extern from "session.h":
+cdef extern from "session/session.h":
     struct srdma_session:
         pass
 

@@ -1,6 +1,6 @@
-"""srdma-1 a second time, in plain Python, from docs/protocol.md alone.
+"""A second implementation of srdma-1 in plain Python, written from docs/protocol.md alone.
 
-Nothing here is fast or hardened; it is short enough to be held against the
-page. The C data plane and this package must agree on every byte; the vectors
-in tests/vectors come from here.
+It is neither fast nor hardened, but short enough to be compared with the protocol text. The C
+data plane and this package must agree on every byte. The vectors in tests/vectors come from
+here.
 """

@@ -13,7 +13,7 @@ _GAP = struct.Struct(">III")
 FIXED_LEN = _FIXED.size
 GAP_LEN = _GAP.size
 MAX_GAPS = 8
-GAP_IDS = 1 << 31  # of an extent: in request ids
+GAP_IDS = 1 << 31  # maximum extent of a gap, in request ids
 MAX_MESSAGE = 1 << 30
 
 
@@ -35,13 +35,12 @@ class AckBody:
     highest_pn: int = 0  # low 32 bits
     recv_credit: int = 0
     request_credit: int = 0
-    length: int = 0
     gaps: tuple[tuple[int, int, int], ...] = ()
-    skips: int = 0  # 1: something before the first gap is missing too
+    skips: int = 0  # 1: data before the first gap is missing too
 
     @property
     def syndrome(self) -> int:
-        """AETH.Syndrome that goes with this body."""
+        """AETH.Syndrome for this body."""
         if self.kind == Kind.NAK:
             return NAK_SYNDROME[self.reason]
         return 0x20 if self.kind == Kind.RNR else 0x1F
@@ -57,7 +56,7 @@ class AckBody:
             self.highest_pn,
             self.recv_credit,
             self.request_credit,
-            self.length,
+            0,  # reserved
         )
         return fixed + b"".join(_GAP.pack(*gap) for gap in self.gaps)
 
@@ -69,8 +68,8 @@ def body_length(gaps: int) -> int:
 
 
 def decode(data: bytes) -> AckBody:
-    """The body in `data`, whose length is that of its gap count."""
-    kind, reason, gaps, skips, *numbers = _FIXED.unpack_from(data)
+    """Decodes the body in `data`, whose length must match its gap count."""
+    kind, reason, gaps, skips, *numbers, reserved = _FIXED.unpack_from(data)
     if kind not in set(Kind):
         raise RefusedError("ack_body", f"kind {kind} is not one of 1..6")
     if skips > (gaps > 0):
@@ -78,8 +77,8 @@ def decode(data: bytes) -> AckBody:
     legal = {Kind.NAK: set(NAK_SYNDROME), Kind.CLOSE: CLOSE_REASONS}.get(Kind(kind), {0})
     if reason not in legal:
         raise RefusedError("ack_body", f"reason {reason} is not legal for kind {kind}")
-    if numbers[-1] and kind != Kind.NAK:
-        raise RefusedError("ack_body", "a length without NAK")
+    if reserved:
+        raise RefusedError("ack_body", f"bytes 24 to 27 are {reserved:#x}, not 0")
     found = tuple(_GAP.unpack_from(data, FIXED_LEN + GAP_LEN * i) for i in range(gaps))
     body = replace(AckBody(kind, reason, *numbers), gaps=found, skips=skips)
     _check_gaps(body)
@@ -87,14 +86,14 @@ def decode(data: bytes) -> AckBody:
 
 
 def gap_end(request_id: int, offset: int, extent: int) -> tuple[int, int]:
-    """Where what is missing ends: request id and offset."""
+    """Returns request id and offset of the end of a gap."""
     if extent & GAP_IDS:
         return request_id + (extent & ~GAP_IDS), 0
     return request_id, offset + extent
 
 
 def _check_gaps(body: AckBody) -> None:
-    """Ascending, not empty, at or behind the position, ids as serial numbers (5.2)."""
+    """Gaps are ascending, not empty, at or after the position; ids are serial numbers (5.2)."""
     before = 0, body.offset
     for request_id, offset, extent in body.gaps:
         start = (request_id - body.request_id) % (1 << 32), offset

@@ -1,4 +1,4 @@
-"""Epochs of both directions: when one begins, and which are live (protocol.md 3.5)."""
+"""Epochs of both directions: when an epoch begins, and which epochs are live (protocol.md 3.5)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def renewed(d: Direction, secret: bytes) -> Direction:
 
 @dataclass(frozen=True)
 class Limits:
-    """Of an epoch, until another one is wanted."""
+    """Limits of an epoch. The next epoch is due when one is reached."""
 
     packets: int = PACKETS
     bytes: int = BYTES
@@ -43,8 +43,9 @@ class Outgoing:
         self._packets = self._bytes = self._began = 0
 
     def advance(self, now: int, told: int, peer: int, next_pn: int) -> int:
-        """Before a packet: 1 if the next epoch begins with it, 0 if there is nothing to do, -1 if
-        it may not yet. `peer` is the peer's epoch."""
+        """Called before a packet. 1: the next epoch begins with it; 0: no change; -1: a new
+        epoch is due but not yet permitted. `told` is the highest packet number that the peer
+        acknowledged, `peer` is the peer's epoch."""
         if not self._packets:
             self._began = now
         if not self._wanted(now, peer):
@@ -71,7 +72,7 @@ class Outgoing:
         )
 
     def spend(self, size: int, last_words: bool) -> None:
-        """One packet of `size` bytes is sealed in this epoch."""
+        """Counts one packet of `size` bytes that is sealed in this epoch."""
         if self.left <= (0 if last_words else LAST_WORDS):
             raise RuntimeError("the key's packet limit is reached: nothing is sent any more")
         self.left -= 1
@@ -87,7 +88,8 @@ class Incoming:
         self.fresh: bytes | None = None
 
     def candidates(self, bits: int, pn: int, highest: int) -> list[Direction]:
-        """What the packet may have been sealed in, to be tried in this order."""
+        """Returns the directions in which the packet may have been sealed, in
+        the order to try them."""
         ahead = (bits - self.now.epoch) & 3
         if ahead == 0:
             return [self.now]
@@ -108,6 +110,7 @@ class Incoming:
         self.before, self.now, self.first = self.now, d, pn
 
     def passed(self, highest: int, window: int) -> None:
-        """The window has moved."""
+        """The window has moved to `highest`: drops the previous epoch when no
+        packet of it can verify."""
         if self.before and self.first + window <= highest:
             self.before = None

@@ -20,7 +20,7 @@ FORMS = ((0x01, Level.AEAD), (0x07, Level.AEAD), (0x12, Level.PACKET), (0x20, Le
 MODES = ((Mode.BASIC, "owner"), (Mode.MEM, "owner"), (Mode.PD, "owner"), (Mode.PD, "shared"))
 TURNS = 40
 REKEY_PACKETS = 3
-RENEWALS = {10: 0, 22: 1}  # in which turn who gets a new secret to send with
+RENEWALS = {10: 0, 22: 1}  # turn: the end that gets a new secret for sending
 CHAIN = (1, 2, 3, 1 << 8, 0xFFFFFFFE, 0xFFFFFFFF)
 
 
@@ -35,7 +35,7 @@ def epoch_vectors() -> dict[str, Any]:
 
 
 def _secret(rng: Random, suite: int, level: Level) -> dict[str, Any]:
-    """The chain: S of each of some epochs from the row before, and its key and IV."""
+    """A chain: S of some epochs, each from the row before, with its key and IV."""
     form = (SUITES[suite], level, SUITES[suite].tag_size)
     size = 16 if SUITES[suite].key_size <= 16 else 32
     secret, generation, direction = rng.randbytes(size), rng.randbytes(8), rng.getrandbits(1)
@@ -79,7 +79,7 @@ class Life:
         }
 
     def renewal(self, sender: int) -> dict[str, Any]:
-        """The receiver has the new secret first."""
+        """The receiver gets the new secret first."""
         direction = self.ends[sender].tx
         size, found = len(direction.secret), {"renew": sender}
         if direction.mode & Mode.PD:

@@ -1,5 +1,5 @@
-"""The worked example (protocol.md 14): made here, kept in tests/vectors/example.json, printed
-into the page by `python -m tests.reference.example`."""
+"""The worked example (protocol.md 14): made here, stored in tests/vectors/example.json, and
+printed into the page by `python -m tests.reference.example`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VALUES = {
     "Imm": {"imm": 0x0A0B0C0D},
     "AETH": {},
 }
-# Besides one packet of each type under the default suite: the same WRITE_ONLY in these forms.
+# The example has one packet of each type under the default suite, and a WRITE_ONLY in these forms.
 OTHER_FORMS = ((0x30, Level.PACKET), (0x12, Level.HEADER), (0, Level.NONE))
 
 
@@ -186,7 +186,7 @@ def _named(fields: dict[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def in_page(page: str) -> tuple[str, str, str]:
-    """(before, listing, after) of the page."""
+    """Returns (before, listing, after) of the page."""
     before, rest = page.split(BEGIN)
     listing, after = rest.split(END)
     return before + BEGIN, listing, END + after

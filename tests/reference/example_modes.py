@@ -1,5 +1,5 @@
-"""The part of the worked example in key mode pd+mem: every key from those of the PDs down to one
-packet with a proof, and the packet field by field."""
+"""The worked example in key mode pd+mem: every key from those of the PDs down to one packet with
+a proof, and the packet field by field."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def region() -> Registered:
 
 
 def connection(params: Params) -> dict[str, Any]:
-    """The client writes 6 bytes to the third block, which it was granted with the fourth."""
+    """The client writes 6 bytes to the third block. Its grant covers the third and fourth."""
     params = with_secrets(replace(params, mode=Mode.PD | Mode.MEM), CLIENT_PD, SERVER_PD)
     way, pn, state = params.directions()[0], params.tx_pn, region()
     holder = memory.holder_id(ALICE)

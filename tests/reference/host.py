@@ -57,14 +57,14 @@ class Descriptor:
     compare: int = 0
 
     def encode(self) -> bytes:
-        """With what stands behind the descriptor of an atomic."""
+        """Encodes the descriptor. An atomic is followed by its operands."""
         opcode, flags, *rest, swap_add, compare = astuple(self)
         behind = _OPERANDS.pack(swap_add, compare) if opcode in ATOMICS else b""
         return _DESCRIPTOR.pack(opcode, flags, 0, *rest, 0) + behind
 
 
 def decode_descriptor(slot: bytes) -> Descriptor:
-    """ValueError says what is wrong with the slot."""
+    """Raises ValueError with what is wrong with the slot."""
     if not DESCRIPTOR_LEN <= len(slot) <= DESCRIPTOR_LEN + MAX_IMMEDIATE:
         raise ValueError(f"{len(slot)} bytes in a slot, {DESCRIPTOR_LEN} to 512 are legal")
     opcode, flags, zero, *rest, zeros = _DESCRIPTOR.unpack_from(slot)

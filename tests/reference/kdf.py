@@ -15,7 +15,7 @@ def cmac(key: bytes, data: bytes) -> bytes:
 
 
 def counter_mode(key: bytes, fixed: bytes, n: int) -> bytes:
-    """The form that NIST's vectors test: 32-bit counter before the fixed data."""
+    """The form that NIST's vectors test: a 32-bit counter before the fixed data."""
     blocks = range(1, -(-n // 16) + 1)
     return b"".join(cmac(key, i.to_bytes(4, "big") + fixed) for i in blocks)[:n]
 
@@ -45,7 +45,7 @@ def traffic_context(generation: bytes, direction: int, epoch: int, form: Form) -
 
 
 def next_secret(secret: bytes, generation: bytes, direction: int, epoch: int) -> bytes:
-    """S of an epoch from that of the one before (3.5)."""
+    """Derives S of an epoch from S of the previous epoch (3.5)."""
     context = generation + bytes([direction]) + epoch.to_bytes(4, "big")
     return kdf(secret, "next", context, len(secret))
 

@@ -1,6 +1,6 @@
-"""Write tests/vectors/*.json: `python -m tests.reference.make_vectors`.
+"""Writes tests/vectors/*.json: `python -m tests.reference.make_vectors`.
 
-The same files each time: everything random comes from seeds named here.
+Each run writes the same files: all random values come from seeds named here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from . import ack, numbers, protect, random_packets, wire
+from . import ack, numbers, protect, random_packets, wire, worked
 from .epoch_vectors import epoch_vectors
 from .example import example
 from .host import ATOMIC_LEN, ATOMICS, NAME_MEMORY, Descriptor, DescriptorOp, Record
@@ -34,7 +34,8 @@ def form_name(suite: int, level: Level) -> str:
 
 
 def conversation(rng: Random) -> Iterator[tuple[int, Packet]]:
-    """(who sends, packet): every opcode from both ends, ids beyond 24 bits, pads, gaps, proofs."""
+    """Yields (sender, packet): every opcode from both ends, ids beyond 24
+    bits, pads, gaps, proofs."""
     last_id = [0, 0]
     for turn in range(2 * len(Op)):
         sender, op = turn % 2, list(Op)[turn // 2]
@@ -74,7 +75,9 @@ def _step(ends: tuple[Session, Session], sender: int, packet: Packet) -> dict[st
     full = replace(packet, qpn=end.tx.receiver.qpn, psn=pn & wire.LOW24)
     datagram = end.seal(packet)
     opened_pn, opened = ends[1 - sender].open(datagram)
-    assert (opened_pn, replace(opened, tag=b"")) == (pn, full), "the reference refutes itself"
+    assert (opened_pn, replace(opened, tag=b"")) == (pn, full), (
+        "the reference does not open its own packet"
+    )
     protected = end.params.level != Level.NONE
     return {
         "from": sender,
@@ -135,13 +138,16 @@ def number_vectors() -> list[dict[str, Any]]:
 
 
 def refused_vectors() -> list[dict[str, Any]]:
-    """Packets that the parser must refuse, one fault each (2.5)."""
+    """Packets that the parser must refuse, with one fault each (2.5)."""
     write = wire.build(
         Packet(Op.WRITE_ONLY, qpn=5, rkey=7, dma_len=5, payload=b"hello", tag=bytes(16))
     )
     body = ack.AckBody(ack.Kind.ACK, request_id=9, offset=4)
     acked = wire.build(
         Packet(Op.ACKNOWLEDGE, qpn=5, request_id=9, offset=4, ack=body, tag=bytes(16))
+    )
+    nak = wire.build(
+        Packet(Op.ACKNOWLEDGE, qpn=5, ack=ack.AckBody(ack.Kind.NAK, reason=10), tag=bytes(16))
     )
     middle = wire.build(Packet(Op.SEND_MIDDLE, qpn=5, payload=bytes(4), tag=bytes(16)))
     faults = [
@@ -175,6 +181,7 @@ def refused_vectors() -> list[dict[str, Any]]:
         ("ack_body", acked, _set(acked, 47, 0x01)),
         ("ack_body", acked, _set(acked, 51, 0x01)),
         ("ack_body", acked, _set(acked, 67, 0x01)),
+        ("ack_body", nak, _set(nak, 67, 0x01)),
     ]
     return [
         {"refusal": name, "tag_len": 16, "legal": legal.hex(), "datagram": bad.hex()}
@@ -218,7 +225,7 @@ def host_vectors() -> dict[str, Any]:
 
 
 def all_vectors() -> dict[str, Any]:
-    """File name to contents."""
+    """Maps file names to contents."""
     of_forms = {
         f"packets-{form_name(*form)}.json": packets(*form) for form in random_packets.forms()
     }
@@ -233,6 +240,7 @@ def all_vectors() -> dict[str, Any]:
         "proofs.json": proof_vectors(),
         "revocation.json": revocation_vectors(),
         "example.json": example(),
+        "worked-examples.json": worked.contents(),
     }
 
 

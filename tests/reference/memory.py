@@ -56,7 +56,7 @@ class Region:
 
     @property
     def depth(self) -> int:
-        """Of the deepest nodes that are granted or accepted."""
+        """Depth of the deepest nodes that are granted or accepted."""
         return min(self.height, self.depth_limit)
 
     def span(self, depth: int) -> int:
@@ -74,7 +74,7 @@ class Region:
         return Node(depth, index, lo, hi)
 
     def at(self, depth: int, offset: int) -> Node:
-        """The node of a depth that has this byte."""
+        """Returns the node of this depth that contains this byte."""
         if not (0 <= offset < self.length and 0 <= depth <= self.depth):
             raise ValueError(f"{self} has no byte {offset}, or no depth {depth}")
         return self.node(depth, offset // self.span(depth))
@@ -88,11 +88,11 @@ class Region:
         return [self.node(below, i) for i in pair if i * span < self.length]
 
     def path(self, node: Node) -> list[Node]:
-        """From the root to the node."""
+        """The nodes from the root to this node."""
         return [self.node(d, node.index >> (node.depth - d)) for d in range(node.depth + 1)]
 
     def cover(self, lo: int, hi: int) -> list[Node]:
-        """The fewest nodes whose union is this range."""
+        """Returns the fewest nodes whose union is this range."""
         if not 0 <= lo < hi <= self.length:
             raise ValueError(f"[{lo}, {hi}) is empty or outside of {self}")
         if lo % self.granule or (hi % self.granule and hi != self.length):
@@ -143,7 +143,7 @@ def holder_id(uri: str) -> bytes:
 
 @dataclass(frozen=True)
 class Capability:
-    """`keys`: of each right in ascending order one for each node of the range."""
+    """`keys`: for each right in ascending order, one key for each node of the range."""
 
     region: Region
     rkey: int
@@ -167,14 +167,15 @@ class Capability:
         return dict(zip(names, self.keys, strict=True))
 
     def holding(self, right: int, offset: int) -> Node:
-        """The one that an access of this right uses which begins at a byte of the region."""
+        """Returns the node that an access uses if it begins at this byte of
+        the region and needs this right."""
         for held, node in self.entries():
             if held == right and node.lo <= offset < node.hi:
                 return node
         raise ValueError(f"right {right} at byte {offset} is not granted")
 
     def usable(self, right: int, node: Node) -> bytes:
-        """K_access of one of its nodes."""
+        """Returns K_access of one of its nodes."""
         key = self.entries()[right, node]
         return key if self.sealed else access_key(key, node)
 
@@ -232,7 +233,7 @@ def grant(key_of_mr: bytes, region: Region, rkey: int, lo: int, hi: int, rights:
 
 
 def decode(token: bytes) -> Capability:
-    """What encode() made; ValueError for all else."""
+    """Inverse of encode(). ValueError for anything else."""
     body, check = token[:-8], token[-8:]
     if len(token) < 88 or body[:3] != b"sC\x01" or sha256(body).digest()[:8] != check:
         raise ValueError("no token of this version, or damaged")
@@ -250,7 +251,7 @@ def decode(token: bytes) -> Capability:
 
 
 def parse(text: str) -> Capability:
-    """What Capability.text() made; ValueError for all else."""
+    """Inverse of Capability.text(). ValueError for anything else."""
     data = text.removeprefix(PREFIX)
     found = decode(base64.urlsafe_b64decode(data + "=" * (-len(data) % 4)))
     if found.text() != text:

@@ -71,7 +71,7 @@ def _depths(region: Region) -> list[int]:
 
 
 def _node(rng: Random, mr_key: bytes, region: Region, depth: int) -> dict[str, Any]:
-    """Keys of one node, and a proof under each of four bearers."""
+    """Keys of one node, and a proof for each of four combinations of holder and expiry."""
     node = region.at(depth, rng.randrange(region.length))
     right = rng.choice(memory.RIGHTS)
     key = memory.node_key(mr_key, region, right, node)
@@ -112,8 +112,8 @@ def _capability(cap: Capability) -> dict[str, Any]:
 
 
 def _refused(token: bytes) -> list[dict[str, str]]:
-    """One fault each, the check set right again: an open token of all rights over [64, 197) of 197
-    bytes in blocks of 64, at start 0."""
+    """Tokens with one fault each and a recomputed checksum, made from an open token of all
+    rights over [64, 197) of 197 bytes in blocks of 64, at start 0."""
     faults = [
         ("magic", 1, 0x01),
         ("version", 2, 0x03),

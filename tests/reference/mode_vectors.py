@@ -51,7 +51,7 @@ def pd_vectors() -> dict[str, Any]:
 
 
 def _secrets(rng: Random) -> list[dict[str, Any]]:
-    """S of both sizes; other ends, turned ends and another generation give others."""
+    """S of both sizes. Other ends, swapped ends and another generation give other secrets."""
     keys, generation = random_pd(rng), rng.randbytes(8)
     a, b = (End(rng.randbytes(16), rng.randrange(1, 1 << 24)) for _ in range(2))
     flows = [(a, b, generation), (b, a, generation), (a, b, rng.randbytes(8))]
@@ -99,7 +99,7 @@ def _pd_connection(rng: Random, suite: int, level: Level, policy: str, mode: int
 
 @dataclass(frozen=True)
 class Grant:
-    """A range, to whom, and how it is used."""
+    """A range, its holder and expiry, and its use."""
 
     name: str
     lo: int
@@ -119,7 +119,7 @@ def _grants(region: Region) -> list[Grant]:
     ]
 
 
-# The message of each packet: opcodes with the payload that each carries.
+# The messages: opcodes with the payload size of each packet.
 MESSAGES = [
     [(Op.WRITE_ONLY, 9)],
     [(Op.WRITE_ONLY_IMM, 9)],
@@ -227,7 +227,7 @@ class _Sender:
         return steps
 
     def _head(self, rights: int, grant: Grant, length: int) -> wire.Fields:
-        """Of a message that ends where the grant does, or an atomic before it."""
+        """Header of a message that ends at the end of the grant; an atomic is aligned before it."""
         end = self.state.tree.region.start + grant.hi
         head: wire.Fields = {"rkey": self.state.rkey}
         if rights == memory.ATOMIC:
@@ -251,7 +251,7 @@ class _Sender:
         peer = Peer(1, way.receiver.qpn, True, memory.holder_id(ALICE))
         claim = Claim.of(full, peer, data)
         verdict = judge({self.state.rkey: self.state}, peer, wanted, claim, NOW)
-        assert verdict == Reason.NONE, "the reference refutes itself"
+        assert verdict == Reason.NONE, "the reference does not authorize its own packet"
         return {
             "name": Op(packet.opcode).name,
             "region": len(self.state.revoked),
@@ -268,7 +268,7 @@ class _Sender:
         }
 
     def _keys(self, cap: Capability, right: int, node: Node) -> dict[str, Any]:
-        """From K_MR down to the node."""
+        """The keys from K_MR down to the node."""
         region = cap.region
         tree = self.state.tree_of(region.start + node.lo, region.start + node.hi)
         assert tree

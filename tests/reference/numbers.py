@@ -9,7 +9,7 @@ MAX_PN = (1 << 62) - 1
 
 
 def infer(low: int, expected: int) -> int | None:
-    """The number nearest to `expected` whose low 24 bits are `low`; None if there is none."""
+    """Returns the number nearest to `expected` with these low 24 bits, or None if it is illegal."""
     candidate = expected & ~0xFFFFFF | low
     if candidate + HALF <= expected:
         candidate += 1 << 24
@@ -39,7 +39,7 @@ class Window:
         return pn
 
     def move(self, pn: int) -> None:
-        """`pn` verified."""
+        """Records that packet `pn` verified."""
         self._seen.add(pn)
         self.highest = max(self.highest, pn)
         self._seen = {n for n in self._seen if n + self.size > self.highest}

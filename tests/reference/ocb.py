@@ -1,4 +1,5 @@
-"""OCB (RFC 7253) from blocks of AES alone: the C suites' and the library's OCB are OpenSSL's."""
+"""OCB (RFC 7253) from single AES blocks. Independent of OpenSSL, whose OCB both the C suites and
+`cryptography` use."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def _double(x: int) -> int:
 
 
 def _split(data: bytes) -> tuple[bytes, bytes]:
-    """(whole blocks, what is left behind them)"""
+    """Returns (whole blocks, remainder)."""
     at = len(data) // BLOCK * BLOCK
     return data[:at], data[at:]
 
@@ -39,13 +40,13 @@ def _padded(rest: bytes) -> int:
 
 
 def _xor(a: bytes, b: bytes) -> bytes:
-    """As long as `a`, which is not the longer one."""
+    """XOR of the length of `a`, which is at most that of `b`."""
     number = int.from_bytes(a, "big") ^ int.from_bytes(b[: len(a)], "big")
     return number.to_bytes(len(a), "big")
 
 
 class OCB:
-    """Called as the AEAD classes of `cryptography`. Nonces have 12 bytes, tags 16."""
+    """Has the interface of the AEAD classes of `cryptography`. Nonces have 12 bytes, tags 16."""
 
     def __init__(self, key: bytes) -> None:
         cipher = Cipher(AES(key), ECB())
@@ -87,7 +88,7 @@ class OCB:
         return found
 
     def _text(self, nonce: bytes, data: bytes, aes: Callable[[bytes], bytes]) -> tuple[bytes, int]:
-        """(data enciphered or deciphered, the last offset)"""
+        """Returns (data enciphered or deciphered, the last offset)."""
         whole, rest = _split(data)
         offsets = self._offsets(self._start(nonce), len(whole) // BLOCK)
         masks = _join(offsets[1:])

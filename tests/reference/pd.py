@@ -21,15 +21,15 @@ class PdKeys:
         return self.kpd16 + self.kpd32
 
     def secret(self, receiver: End, sender: End, generation: bytes, size: int) -> bytes:
-        """S of the direction to a QP of this PD."""
+        """Derives S of the direction to a QP of this PD."""
         context = b"".join(end.eid + end.qpn.to_bytes(4, "big") for end in (receiver, sender))
         parent = {16: self.kpd16, 32: self.kpd32}[size]
         return kdf(parent, "qp rx", context + generation, size)
 
 
 def with_secrets(params: Params, own: PdKeys, peer: PdKeys) -> Params:
-    """`params` with the secrets of both PDs; policy `shared` is one PD twice. Their size is that
-    of the secrets that they replace."""
+    """Returns `params` with the secrets of both PDs, in the size of the secrets that they
+    replace. Policy `shared` passes one PD twice."""
     size, generation = len(params.tx_secret), params.generation
     here, there = End(params.local_eid, params.local_qpn), End(params.peer_eid, params.peer_qpn)
     return replace(

@@ -1,4 +1,4 @@
-"""Nonce, associated data, and one packet sealed or opened, without state (protocol.md 4.3-4.5)."""
+"""Nonce, associated data, and stateless sealing and opening of one packet (protocol.md 4.3-4.5)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class End:
 
 @dataclass(frozen=True)
 class Direction:
-    """What both ends know of the packets of one direction."""
+    """The shared state of both ends for one direction."""
 
     suite: int
     level: int
     tag_len: int
-    direction: int  # 0 packets of the client, 1 of the server
+    direction: int  # 0: packets of the client, 1: of the server
     sender: End
     receiver: End
     generation: bytes
@@ -46,7 +46,7 @@ class Direction:
 
     @cached_property
     def keys(self) -> tuple[bytes, bytes]:
-        """(key, iv); two empty strings at level none."""
+        """Returns (key, iv); two empty strings at level none."""
         if self.level == Level.NONE:
             return b"", b""
         form = (SUITES[self.suite], self.level, self.tag_len)
@@ -59,13 +59,13 @@ def nonce(d: Direction, iv: bytes, pn: int) -> bytes:
 
 
 def associated_data(d: Direction, pn: int, p: wire.Packet) -> bytes:
-    """`p` with its 64-bit request id; the tag in it does not matter."""
+    """`p` must have its 64-bit request id. Its tag does not matter."""
     parts = wire.layout(replace(p, tag=bytes(d.tag_len)))
     return _before_sth(d, pn, p, parts) + parts.sth + parts.body + parts.pad
 
 
 def proof_data(d: Direction, pn: int, p: wire.Packet) -> bytes:
-    """What a memory proof covers: the generation, and a part of the associated data (6.1)."""
+    """Data that a memory proof covers: the generation, and a part of the associated data (6.1)."""
     parts = wire.layout(replace(p, tag=bytes(d.tag_len)))
     return d.generation + _before_sth(d, pn, p, parts) + parts.sth[: wire.PROOF_AT]
 
@@ -91,7 +91,7 @@ def _before_sth(d: Direction, pn: int, p: wire.Packet, parts: wire.Layout) -> by
 
 
 def seal(d: Direction, pn: int, p: wire.Packet, access_key: bytes | None = None) -> bytes:
-    """With a K_access the proof is made here, else it goes as it stands in `p`."""
+    """Computes the proof if a K_access is given, and otherwise keeps the proof of `p`."""
     p = complete(d, pn, p, access_key)
     if d.level == Level.NONE:
         return wire.build(replace(p, tag=b""))
@@ -102,7 +102,7 @@ def seal(d: Direction, pn: int, p: wire.Packet, access_key: bytes | None = None)
 
 
 def complete(d: Direction, pn: int, p: wire.Packet, access_key: bytes | None = None) -> wire.Packet:
-    """What the sender's numbers and keys add to `p`, but the tag."""
+    """Returns `p` with all that the sender's numbers and keys add, except the tag."""
     p = replace(p, qpn=d.receiver.qpn, psn=pn & wire.LOW24, epoch=d.epoch & 3)
     if access_key is None:
         return p
@@ -110,7 +110,7 @@ def complete(d: Direction, pn: int, p: wire.Packet, access_key: bytes | None = N
 
 
 def unseal(d: Direction, pn: int, p: wire.Packet) -> wire.Packet | None:
-    """`p` as parsed, with its 64-bit request id. None if its tag does not verify."""
+    """Returns `p` as parsed, with its 64-bit request id, or None if its tag does not verify."""
     if d.level == Level.NONE:
         return p
     key, iv = d.keys

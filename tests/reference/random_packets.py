@@ -1,4 +1,4 @@
-"""Legal packets at random, from a seeded generator: for vectors and differential tests."""
+"""Random legal packets from a seeded generator, for vectors and differential tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def u(rng: Random, bits: int) -> int:
 
 
 def gaps(rng: Random, request_id: int, count: int) -> tuple[tuple[int, int, int], ...]:
-    """Legal ones behind a position in this request."""
+    """Returns legal gaps after a position in this request."""
     found, at = [], (request_id + 1, 0)
     for _ in range(count):
         start = (at[0] + rng.choice((0, 1, 7)), u(rng, 20)) if rng.random() < 0.5 else at
@@ -42,13 +42,12 @@ def ack_body(rng: Random, request_id: int, offset: int, kind: Kind | None = None
         highest_pn=u(rng, 32),
         recv_credit=u(rng, 32),
         request_credit=u(rng, 32),
-        length=u(rng, 32) if kind == Kind.NAK else 0,
         gaps=gaps(rng, request_id, count),
     )
 
 
 def packet(rng: Random, op: Op, request_id: int, payload: bytes, proof: bool = False) -> Packet:
-    """A packet of `op`; `payload` must fit its row of table 2.2."""
+    """Returns a packet of `op`. `payload` must fit its row of table 2.2."""
     row = ROWS[op]
     fields: Fields = {}
     if "RETH" in row.headers:
@@ -73,7 +72,7 @@ def packet(rng: Random, op: Op, request_id: int, payload: bytes, proof: bool = F
 
 
 def payload_for(rng: Random, op: Op, size: int) -> bytes:
-    """At most `size` bytes, as many as the row of `op` allows."""
+    """Returns at most `size` bytes, as many as the row of `op` permits."""
     rule = ROWS[op].payload
     return rng.randbytes({Payload.NONE: 0, Payload.SOME: max(size, 1)}.get(rule, size))
 
@@ -81,7 +80,7 @@ def payload_for(rng: Random, op: Op, size: int) -> bytes:
 def params(
     rng: Random, suite: int, level: Level, role: int = 0, tag_len: int | None = None
 ) -> Params:
-    """`tag_len` is the suite's own unless asked for."""
+    """`tag_len` is that of the suite unless given."""
     row = SUITES.get(suite)
     if tag_len is None:
         tag_len = row.tag_size if row else 0
@@ -104,6 +103,6 @@ def params(
 
 
 def forms() -> list[tuple[int, Level]]:
-    """Every suite and level of this version, and none."""
+    """Every pair of suite and level of this version, and level none."""
     of_suites = [(suite.id, level) for suite in SUITES.values() for level in suite.levels]
     return [*of_suites, (0, Level.NONE)]

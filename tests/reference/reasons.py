@@ -45,7 +45,7 @@ class Reason(IntEnum):
     BAD_CAPABILITY = 48
 
 
-# Those that a NAK may carry, and the IBTA syndrome that says so.
+# Reasons that a NAK may carry, with the IBTA syndrome for each.
 NAK_SYNDROME: dict[int, int] = {
     Reason.BAD_RKEY: 0x62,
     Reason.WRONG_PD: 0x62,
@@ -66,12 +66,12 @@ NAK_SYNDROME: dict[int, int] = {
     Reason.MISALIGNED: 0x61,
 }
 
-# Those that a CLOSE may carry.
+# Reasons that a CLOSE may carry.
 CLOSE_REASONS: frozenset[int] = frozenset(range(Reason.DEADLINE, Reason.PROVIDER + 1))
 
 
 class RefusedError(Exception):
-    """A datagram is dropped; `counter` is the one of 13.2 that counts it."""
+    """A datagram is dropped. `counter` names the counter of 13.2 that counts it."""
 
     def __init__(self, counter: str, why: str) -> None:
         super().__init__(f"{counter}: {why}")

@@ -1,4 +1,4 @@
-"""Contents of tests/vectors/revocation.json: lives of regions, and what accesses are told."""
+"""Contents of tests/vectors/revocation.json: histories of regions, and the verdicts on accesses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Life:
     tokens: list[Capability] = field(default_factory=list)
 
     def grant(self, lo: int, hi: int, rights: int = 7) -> int:
-        """Its number among the tokens; -1: refused."""
+        """Returns the index of the new token, or -1 if refused."""
         step: dict[str, Any] = {"do": "grant", "range": [lo, hi], "rights": rights}
         try:
             cap = self.state.grant(lo, hi, rights)
@@ -42,7 +42,7 @@ class Life:
         return len(self.tokens) - 1
 
     def seal(self, number: int, holder: bytes, expiry: int) -> int:
-        """The owner's CAP makes sealed ones, anyone can: no step of the region."""
+        """Seals a token, as the owner's CAP or anyone with an open token can. Not a step."""
         self.tokens.append(self.tokens[number].seal(holder, expiry))
         return len(self.tokens) - 1
 
@@ -60,8 +60,9 @@ class Life:
         self.steps.append(step | {"refused": refused, "ranges": len(self.state.revoked)})
 
     def access(self, number: int, lo: int, hi: int, wanted: Reason, **how: Any) -> None:
-        """With token `number`, to bytes from the region's start. `how`: `now`, `right` of the
-        access, `granted` right of the key (the same), fields of the claim to change."""
+        """Accesses bytes, counted from the region's start, with token `number`. `how` may have
+        `now`, the `right` of the access, the `granted` right of the key (the same by default),
+        and changed fields of the claim."""
         cap, now = self.tokens[number], how.pop("now", NOW)
         right = how.pop("right", memory.WRITE)
         granted = how.pop("granted", right)
@@ -104,7 +105,7 @@ def _life(script: Callable[[Life], None]) -> dict[str, Any]:
 
 
 def whole(life: Life) -> None:
-    """Nothing granted before proves anything; what is granted later does."""
+    """Earlier grants prove nothing any more. Later grants do."""
     root, part = life.grant(0, SIZE), life.grant(BLOCK, 3 * BLOCK, memory.WRITE)
     life.access(root, 0, 5, Reason.NONE)
     life.access(part, BLOCK, 2 * BLOCK, Reason.NONE)
@@ -120,7 +121,7 @@ def whole(life: Life) -> None:
 
 
 def ranges(life: Life) -> None:
-    """The bytes outside stay good; across the edge there is no access and no grant."""
+    """Bytes outside stay accessible. Accesses and grants across the edge are refused."""
     root = life.grant(0, SIZE)
     life.revoke(4 * BLOCK, 7 * BLOCK)
     life.access(root, 4 * BLOCK - 1, 4 * BLOCK, Reason.NONE)
@@ -146,7 +147,7 @@ def ranges(life: Life) -> None:
 
 
 def newest(life: Life) -> None:
-    """Of revoked ranges that overlap the newest has the say."""
+    """The newest of overlapping revoked ranges applies."""
     life.revoke(2 * BLOCK, 6 * BLOCK)
     first = life.grant(2 * BLOCK, 6 * BLOCK)
     life.revoke(4 * BLOCK, 10 * BLOCK)
@@ -157,10 +158,10 @@ def newest(life: Life) -> None:
     life.access(second, 5 * BLOCK, 6 * BLOCK, Reason.NONE)
     life.grant(2 * BLOCK, 5 * BLOCK)
     life.access(life.grant(2 * BLOCK, 4 * BLOCK), 3 * BLOCK, 4 * BLOCK, Reason.NONE)
-    life.revoke(4 * BLOCK, 10 * BLOCK)  # in the place of the second
+    life.revoke(4 * BLOCK, 10 * BLOCK)  # replaces the second
     life.access(second, 5 * BLOCK, 6 * BLOCK, Reason.PROOF_WRONG)
     life.access(first, 2 * BLOCK, 4 * BLOCK, Reason.NONE)
-    life.revoke(2 * BLOCK, 10 * BLOCK)  # in the place of both
+    life.revoke(2 * BLOCK, 10 * BLOCK)  # replaces both
     life.access(first, 2 * BLOCK, 4 * BLOCK, Reason.PROOF_WRONG)
     third = life.grant(2 * BLOCK, 10 * BLOCK)
     life.revoke(3 * BLOCK, 4 * BLOCK)
@@ -172,7 +173,7 @@ def newest(life: Life) -> None:
 
 
 def claims(life: Life) -> None:
-    """Sealed capabilities, and each way to be wrong."""
+    """Sealed capabilities, and each kind of wrong claim."""
     alice, bob = PEER.holder, memory.holder_id("spiffe://example.org/bob")
     root = life.grant(0, SIZE)
     held, timed = life.seal(root, alice, 0), life.seal(root, bytes(16), NOW + 1)
@@ -204,7 +205,7 @@ def claims(life: Life) -> None:
 
 
 def full(life: Life) -> None:
-    """One more range than the list has room for."""
+    """Revokes one more range than the list can hold."""
     root = life.grant(0, SIZE)
     for i in range(MAX_REVOKED + 1):
         life.revoke(2 * i * BLOCK, (2 * i + 1) * BLOCK)

@@ -1,4 +1,5 @@
-"""Both directions of one SRC QP (protocol.md 4): numbers, windows and the order on receive."""
+"""Both directions of one SRC QP (protocol.md 4): numbers, windows and the
+order of receive checks."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from .protect import Direction, End, Mode, seal, unseal
 from .reasons import RefusedError
 from .suites import SUITES
 
-FIRST_PN = range(1 << 23, 1 << 24)  # what a worker draws from
+FIRST_PN = range(1 << 23, 1 << 24)  # range from which a worker draws
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Params:
     rekey_ns: int = epoch.NANOSECONDS
 
     def mirrored(self) -> Params:
-        """Those of the other end."""
+        """Returns the parameters of the other end."""
         return replace(
             self,
             role=1 - self.role,
@@ -52,7 +53,7 @@ class Params:
         )
 
     def directions(self) -> tuple[Direction, Direction]:
-        """(what this end sends, what it receives)"""
+        """Returns (direction that this end sends, direction that it receives)."""
         local, peer = End(self.local_eid, self.local_qpn), End(self.peer_eid, self.peer_qpn)
         form = (self.suite, self.level, self.tag_len)
         tx = Direction(*form, self.role, local, peer, self.generation, self.tx_secret, self.mode)
@@ -70,7 +71,7 @@ class Session:
         hard_stop = SUITES[params.suite].packets if params.suite else MAX_PN
         self.outgoing = epoch.Outgoing(tx, params.tx_pn, hard_stop, limits)
         self.incoming = epoch.Incoming(rx)
-        self.opened_in = rx  # the last one
+        self.opened_in = rx  # direction in which the last packet was opened
         self.next_pn = params.tx_pn
         self.window = Window(params.rx_pn, params.window)
         self._next_sent_id = 0  # id of the next request that this end sends
@@ -91,7 +92,7 @@ class Session:
         return self.outgoing.advance(now, told, self.rx.epoch, self.next_pn)
 
     def renew(self, direction: int, secret: bytes) -> None:
-        """A new secret for what comes (1) or is sent (2)."""
+        """Sets a new secret for receiving (direction 1) or sending (2)."""
         (self.incoming if direction == 1 else self.outgoing).fresh = secret
 
     def seal(self, p: wire.Packet, access_key: bytes | None = None) -> bytes:
@@ -108,7 +109,8 @@ class Session:
         return data
 
     def open(self, data: bytes) -> tuple[int, wire.Packet]:
-        """(packet number, fields with plaintext and 64-bit request id), or RefusedError."""
+        """Returns (packet number, fields with plaintext and 64-bit request
+        id) or raises RefusedError."""
         p = wire.parse(data, self.params.tag_len, self.params.mtu)
         if p.qpn != self.params.local_qpn:
             raise RefusedError("unknown_qp", f"QPN {p.qpn:#08x}")

@@ -34,8 +34,8 @@ class Suite:
     key_size: int
     iv_size: int
     tag_size: int
-    tag_min: int  # shortest that may be asked for
-    packets: int  # hard stop per key
+    tag_min: int  # shortest that may be requested
+    packets: int  # hard limit per key
     aead: type[Aead] | None = None
     mac: Mac | None = None
 
@@ -59,7 +59,7 @@ def _aes_cmac(key: bytes, _nonce: bytes, data: bytes) -> bytes:
 
 
 def _mac_of(aead: type[Aead]) -> Mac:
-    """The tag of an AEAD with all of it as associated data."""
+    """Returns the MAC that is the tag of an AEAD with all data as associated data."""
     return lambda key, nonce, data: aead(key).encrypt(nonce, b"", data)
 
 
@@ -98,14 +98,14 @@ class Key:
     tag_len: int
 
     def seal(self, nonce: bytes, ad: bytes, payload: bytes) -> tuple[bytes, bytes]:
-        """(payload on the wire, tag)"""
+        """Returns (payload on the wire, tag)."""
         if self.suite.aead:
             sealed = self.suite.aead(self.key).encrypt(nonce, payload, ad)
             return sealed[: len(payload)], sealed[len(payload) :]
         return payload, self._mac(nonce, ad, payload)
 
     def open(self, nonce: bytes, ad: bytes, wire: bytes, tag: bytes) -> bytes | None:
-        """The payload; None if the tag is not that of the rest."""
+        """Returns the payload, or None if the tag does not verify."""
         if self.suite.aead:
             try:
                 return self.suite.aead(self.key).decrypt(nonce, wire + tag, ad)

@@ -1,6 +1,6 @@
-"""What the target does with an access to its memory (protocol.md 6, 6.1, 6.3).
+"""How the target checks an access to its memory (protocol.md 6, 6.1, 6.3).
 
-Pure: regions are values, a revocation makes another value, a verdict is a reason.
+Pure functions: regions are values, a revocation returns a new value, a verdict is a reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_REVOKED = 64
 
 
 class Access(IntFlag):
-    """Rights of a registration, verbs' flags."""
+    """Access rights of a registration: the flags of verbs."""
 
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
@@ -28,7 +28,7 @@ class Access(IntFlag):
     PROOF = 0x100
 
 
-# The right of a tree, and that of a registration.
+# Maps the right of a tree to that of a registration.
 NEEDS = {
     memory.READ: Access.REMOTE_READ,
     memory.WRITE: Access.REMOTE_WRITE,
@@ -38,12 +38,12 @@ ATOMIC_LEN = 8
 
 
 class FullError(ValueError):
-    """More revoked ranges than a region can have."""
+    """A region would have more revoked ranges than permitted."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """What keys are made of: a region, or a revoked range of one."""
+    """Inputs of the key derivation: a region or a revoked range of one, and its salt."""
 
     region: memory.Region
     salt: bytes
@@ -57,24 +57,24 @@ class Tree:
 
 @dataclass(frozen=True)
 class Registered:
-    """A region as its worker knows it. Addresses are virtual."""
+    """A region as its worker stores it. Addresses are virtual."""
 
-    pd: int  # which PD it belongs to
+    pd: int  # the PD that it belongs to
     pd_key: bytes = field(repr=False)  # K_PDmem
     rkey: int
     access: int
     tree: Tree
     generation: int = 1
-    scope: int = 0  # SRC QPN of the one QP that may use it; 0: all of the PD
+    scope: int = 0  # SRC QPN of the only QP that may use it; 0: all QPs of the PD
     revoked: tuple[Tree, ...] = ()  # the newest last
 
     def revoke(self, salt: bytes) -> Registered:
-        """The whole of it."""
+        """Revokes the whole region."""
         tree = replace(self.tree, salt=salt)
         return replace(self, generation=self.generation + 1, tree=tree, revoked=())
 
     def revoke_range(self, lo: int, hi: int, salt: bytes) -> Registered:
-        """Bytes from the region's start; ValueError if that is no range to revoke."""
+        """Offsets count from the region's start. ValueError if the range cannot be revoked."""
         region = self.tree.region
         if not 0 <= lo < hi <= region.length:
             raise ValueError(f"[{lo}, {hi}) is empty or outside of {region}")
@@ -87,7 +87,8 @@ class Registered:
         return replace(self, revoked=(*kept, Tree(own, salt)))
 
     def tree_of(self, start: int, end: int) -> Tree | None:
-        """The one whose keys are for these addresses; None across the edge of a revoked range."""
+        """Returns the tree whose keys cover these addresses; None across the
+        edge of a revoked range."""
         touched = [tree for tree in self.revoked if tree.touches(start, end)]
         newest = touched[-1] if touched else self.tree
         return newest if newest.has(start, end) else None
@@ -96,7 +97,7 @@ class Registered:
         return memory.mr_key(self.pd_key, tree.region, self.rkey, self.generation, tree.salt)
 
     def grant(self, lo: int, hi: int, rights: int) -> Capability:
-        """For bytes from the region's start. ValueError if that cannot be granted."""
+        """Offsets count from the region's start. ValueError if the range cannot be granted."""
         start = self.tree.region.start
         if not 0 <= lo < hi <= self.tree.region.length:
             raise ValueError(f"[{lo}, {hi}) is empty or outside of {self.tree.region}")
@@ -110,11 +111,11 @@ class Registered:
 
 @dataclass(frozen=True)
 class Peer:
-    """The QP that a packet came to, as far as memory is concerned."""
+    """The memory-related state of the QP that received a packet."""
 
     pd: int
     qpn: int
-    proves: bool  # the key mode has `mem`
+    proves: bool  # the key mode includes `mem`
     holder: bytes = bytes(16)  # of the peer's identity
 
 
@@ -130,13 +131,13 @@ class Want:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a packet with flag P says."""
+    """The proof fields of a packet with flag P."""
 
     depth: int
     holder: bytes
     expiry: int
     proof: bytes
-    data: bytes = field(repr=False)  # what the proof covers
+    data: bytes = field(repr=False)  # data that the proof covers
 
     @staticmethod
     def of(p: Packet, peer: Peer, data: bytes) -> Claim | None:
@@ -147,7 +148,7 @@ class Claim:
 
 
 def want(p: Packet, first: Packet) -> Want:
-    """Of one packet; `first` is the one of its message that has the RETH."""
+    """The access of one packet. `first` is the packet of its message that has the RETH."""
     if p.opcode == Op.READ_REQUEST:
         return Want(memory.READ, p.rkey, p.va + p.offset, p.dma_len)
     if p.opcode in (Op.COMPARE_SWAP, Op.FETCH_ADD):
@@ -159,7 +160,7 @@ Regions = Mapping[int, Registered]
 
 
 def judge(regions: Regions, peer: Peer, wanted: Want, claim: Claim | None, now: int) -> Reason:
-    """NONE, or why not. `now`: the target's clock, Unix seconds."""
+    """Returns NONE or the reason for refusal. `now`: the target's clock, Unix seconds."""
     if wanted.length == 0:
         return Reason.NONE
     if wanted.right == memory.ATOMIC and wanted.start % ATOMIC_LEN:

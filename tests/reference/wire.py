@@ -1,4 +1,4 @@
-"""Packets (protocol.md 2): fields to bytes and back, with every check of 2.5."""
+"""Packets (protocol.md 2): conversion between fields and bytes, with every check of 2.5."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ATOMIC = struct.Struct(">QIQQ")
 BTH_LEN = _BTH.size
 STH_LEN = _STH.size
 MIN_LEN = BTH_LEN + STH_LEN
-PROOF_AT = 16  # in a long STH
+PROOF_AT = 16  # offset in a long STH
 
 
 class Op(IntEnum):
@@ -70,7 +70,7 @@ class Row:
 
     headers: tuple[str, ...]
     payload: Payload
-    request: bool  # names a request of the sender (4.2)
+    request: bool  # the packet names a request of the sender (4.2)
     proof: bool  # flag P is legal (2.3)
 
 
@@ -110,13 +110,13 @@ SIZES = {"RETH": _RETH.size, "Atomic": _ATOMIC.size, "AETH": 4, "AtomicAck": 8, 
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet as fields. Those that the opcode does not carry stay zero."""
+    """A packet as fields. Fields that the opcode does not carry stay zero."""
 
     opcode: int
     qpn: int = 0  # SRC QPN of the receiver
     psn: int = 0
     epoch: int = 0  # the 2 bits
-    request_id: int = 0  # 64 bits; the parser finds the low 24
+    request_id: int = 0  # 64 bits; the parser returns the low 24
     flags: int = 0
     offset: int = 0
     depth: int = 0
@@ -169,7 +169,7 @@ def layout(p: Packet) -> Layout:
 
 
 def build(p: Packet) -> bytes:
-    """The datagram of `p`. ValueError if the parser would refuse it."""
+    """Returns the datagram of `p`. ValueError if the parser would refuse it."""
     data = layout(p).join()
     try:
         parse(data, len(p.tag))
@@ -217,7 +217,7 @@ class _Reader:
 
 
 def parse(data: bytes, tag_len: int, mtu: int = MAX_PAYLOAD) -> Packet:
-    """The fields of a datagram, or RefusedError naming the first check that failed."""
+    """Returns the fields of a datagram. RefusedError names the first check that failed."""
     if len(data) < MIN_LEN:
         raise RefusedError("short", f"{len(data)} bytes, a packet has at least {MIN_LEN}")
     if data[0] not in ROWS:
@@ -252,7 +252,7 @@ def _parse_bth(bth: bytes, tag_len: int) -> tuple[Fields, int]:
         raise RefusedError("tag_code", f"size code {low >> 4}, this QP's tags have {tag_len} bytes")
     fields = {
         "opcode": opcode,
-        "qpn": qpn & LOW24,  # byte 4 is the routers'
+        "qpn": qpn & LOW24,  # routers may change byte 4
         "psn": psn_high << 16 | psn_low,
         "epoch": low >> 2 & 3,
     }

@@ -1,4 +1,5 @@
-"""For the tests in virtual machines: what passed when, what hangs, and what was measured."""
+"""Reporting for the tests in virtual machines: a line and time per test, a
+time limit, and measured figures."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ import pytest
 
 from tests.rxe.figures import figures
 
-LIMIT = 300  # seconds for each of a test's three phases: an emulated machine may be slow
+LIMIT = 300  # seconds for each of a test's three phases; an emulated machine may be slow
 
 start = time.monotonic()
 
 
 @contextmanager
 def limited(phase: str, item: pytest.Item) -> Iterator[None]:
-    """A phase that hangs fails, by its name, and the next test runs."""
+    """Fails a phase that hangs and names it. The next test runs."""
 
     def late(number: int, frame: FrameType | None) -> None:
         pytest.fail(f"{phase} of {item.nodeid} did not end within {LIMIT} s")
@@ -52,7 +53,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """No dots: each test has a line."""
+    """Replaces the dots by a line per test."""
     return ("passed" if report.when == "call" else "", "", "") if report.passed else None
 
 
@@ -61,7 +62,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed or report.when == "call":
         seconds = time.monotonic() - start
         print(f"{seconds:6.0f} s  {report.outcome}  {report.nodeid.removeprefix('tests/rxe/')}")
-        if report.failed:  # at once, as an end by time-out shows no summary
+        if report.failed:  # printed at once, because a run that ends by time-out shows no summary
             print(report.longreprtext[-2000:])
 
 

@@ -1,3 +1,3 @@
-"""What tests measured, for the summary at their end."""
+"""Figures that tests measured, for the summary at the end."""
 
 figures: list[str] = []

@@ -1,8 +1,8 @@
-"""How the virtual machine of vm.py is made: initramfs, kernel command line, QEMU.
+"""The virtual machine of vm.py: initramfs, kernel command line, QEMU.
 
-Emulated, it must do little: no udev, no service. Its root is this machine's, over 9p with a cache,
-else every look at a file is a round trip. Addresses are not randomized, so that QEMU's translations
-of a library serve all processes.
+Under emulation it must do little, so there is no udev and no service. Its root is that of this
+machine over 9p with a cache, without which every file access would be a round trip. Addresses
+are not randomized, so that QEMU's translations of a library serve all processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OVER_9P = "trans=virtio,version=9p2000.L,access=any,msize=512000"
 CALIBRATION_S = 0.05
 OUTPUT = "/dev/ttyS1"
 
-# The first process. What is mounted under /tmp has /tmp's files below it: the tree may lie there.
+# Script of process 1. Mounts under /tmp keep /tmp's files visible: the source tree may be there.
 INIT = """\
 #!/bin/busybox sh
 export PATH=/bin
@@ -46,11 +46,11 @@ exec busybox switch_root /root /bin/sh {scratch}/guest.sh
 
 
 class VmError(Exception):
-    """The machine cannot be started here; the text says what is missing."""
+    """The machine cannot be started here. The text names what is missing."""
 
 
 def newest_kernel() -> Path:
-    """The newest stock kernel: the cloud flavour has no RDMA."""
+    """Returns the newest stock kernel. The cloud flavour has no RDMA."""
     kernels = [k for k in Path("/boot").glob("vmlinuz-*-amd64") if "cloud" not in k.name]
     if not kernels:
         raise VmError("no /boot/vmlinuz-*-amd64: install the package linux-image-amd64")
@@ -62,13 +62,15 @@ def _fields(kernel: Path) -> list[str]:
 
 
 def qemu_command(kernel: Path, scratch: Path, *, kvm: bool, more: list[str]) -> list[str]:
-    """QEMU with the machine, whose output is QEMU's own; more: options, each a line of words."""
+    """The QEMU command line. The guest writes to QEMU's standard output.
+    more: options, each a line of words."""
     qemu = _program("qemu-system-x86_64", "qemu-system-x86")
     initramfs = scratch / "initramfs"
     initramfs.write_bytes(_initramfs(kernel, scratch))
     words = ["quiet", "panic=-1", "console=ttyS0", "mitigations=off", "norandmaps"]
-    # Else the clock is the HPET, a system call and a device access per look; and what a loaded
-    # machine measures against that may be several times too fast.
+    # Without a reliable TSC the clock is the HPET, which costs a system call and a device access
+    # per read. On a loaded machine the kernel may calibrate the TSC several times too fast against
+    # it.
     words += ["tsc=reliable"] if kvm else ["tsc=reliable", f"tsc_early_khz={_tsc_khz()}"]
     return [
         *[qemu, "-machine", "q35", "-nodefaults", "-no-reboot", "-display", "none"],
@@ -83,7 +85,7 @@ def qemu_command(kernel: Path, scratch: Path, *, kvm: bool, more: list[str]) -> 
 
 
 def _folder(tag: str, path: Path, options: str = "") -> list[str]:
-    """A folder of this machine for mount -t 9p."""
+    """Options for a folder of this machine that the guest mounts by 9p."""
     source = f"local,id={tag},path={path},security_model=none,multidevs=remap{options}"
     return ["-fsdev", source, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
 
@@ -96,7 +98,7 @@ def _program(name: str, package: str) -> str:
 
 
 def _initramfs(kernel: Path, scratch: Path) -> bytes:
-    """busybox, the modules that reach the root, and the first process."""
+    """busybox, the modules needed for the root file system, and the script of process 1."""
     busybox = Path(_program("busybox", "busybox-static"))
     files = {
         "init": INIT.format(over_9p=OVER_9P, scratch=scratch).encode(),
@@ -110,14 +112,14 @@ def _initramfs(kernel: Path, scratch: Path) -> bytes:
 
 
 def _cpio_entry(name: str, mode: int, data: bytes) -> bytes:
-    """In the format newc (the kernel's driver-api/early-userspace/buffer-format)."""
+    """An entry in the format newc (the kernel's driver-api/early-userspace/buffer-format)."""
     fields = (0, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
     head = b"070701" + b"".join(b"%08X" % field for field in fields) + name.encode() + b"\0"
     return head + bytes(-len(head) % 4) + data + bytes(-len(data) % 4)
 
 
 def _modules(kernel: Path) -> list[Path]:
-    """Each once, behind what it needs."""
+    """Returns each module once, after those that it needs."""
     release = kernel.name.removeprefix("vmlinuz-")
     words = [_program("modprobe", "kmod"), "--show-depends", "-a", "-S", release, *MODULES]
     done = subprocess.run(words, capture_output=True, text=True)
@@ -128,7 +130,7 @@ def _modules(kernel: Path) -> list[Path]:
 
 
 def _tsc_khz() -> int:
-    """Of this machine, whose time stamp counter an emulated CPU reads."""
+    """Measures the time stamp counter of this machine, which an emulated CPU reads too."""
     access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
     with mmap.mmap(-1, mmap.PAGESIZE, prot=access) as page:
         page.write(bytes.fromhex("0f31 48c1e220 4809d0 c3"))  # rdtsc; rax |= rdx << 32; ret
@@ -137,12 +139,12 @@ def _tsc_khz() -> int:
         start, first = _look(counter)
         time.sleep(CALIBRATION_S)
         end, last = _look(counter)
-        del counter, code  # the page can be unmapped
+        del counter, code  # lets the page be unmapped
     return round((last - first) * 1_000_000 / (end - start))
 
 
 def _look(counter: Callable[[], int]) -> tuple[int, int]:
-    """Clock and counter; of several looks the one that took the shortest."""
+    """Reads clock and counter, repeatedly, and returns the pair that was read fastest."""
     looks = []
     for _ in range(20):
         start = time.monotonic_ns()

@@ -1,11 +1,11 @@
-"""Two virtual machines with real kernel RoCE, and somebody on the cable between them.
+"""Two virtual machines with real kernel RoCE, and a man in the middle on the cable between them.
 
     python tests/rxe/two_vms.py [--timeout SECONDS]
 
 The cable carries Ethernet frames as UDP datagrams (QEMU's `-netdev socket`) through
-tests/e2e/c/mitm.c, which touches one RoCE frame in ten; the rest of the network, over which the
-hosts exchange keys and check the data, is left alone. Exit code: of the tests in machine 0
-(tests/rxe/two), 1 when nothing was tampered with, else as vm.py.
+tests/e2e/c/mitm.c, which tampers with one RoCE frame in ten. Other frames, over which the hosts
+exchange keys and check the data, pass unchanged. Exit code: that of the tests in machine 0
+(tests/rxe/two), 1 if no frame was tampered with, and otherwise as vm.py.
 """
 
 import argparse
@@ -34,7 +34,7 @@ COMMANDS = (
 
 
 def free_ports(n: int) -> list[int]:
-    """UDP ports of 127.0.0.1 that nobody has."""
+    """Returns unused UDP ports of 127.0.0.1."""
     with ExitStack() as stack:
         socks = [stack.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(n)]
         for sock in socks:
@@ -43,7 +43,7 @@ def free_ports(n: int) -> list[int]:
 
 
 class Machine(threading.Thread):
-    """One of the two, with its end of the cable."""
+    """One of the machines, with its end of the cable."""
 
     def __init__(self, number: int, folder: Path, ports: list[int], timeout: float) -> None:
         super().__init__(daemon=True)

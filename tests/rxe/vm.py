@@ -2,16 +2,15 @@
 
     python tests/rxe/vm.py [--timeout SECONDS] -- COMMAND...
 
-The machine is this one's own root file system, read-only, under a stock Debian
-kernel (package linux-image-amd64) in QEMU (machine.py). In it, as root and in
-the same folder, COMMAND may write to /tmp, /run, /dev/shm and /var/tmp, which
-vanish with it, and to $SRDMA_VM_SCRATCH, which `run` can hand in. Output
-streams through; the exit code is COMMAND's, 124 when time ran out and 125 when
-the machine did not come up twice in a row.
+The machine has the root file system of this one, read-only, under a stock Debian kernel (package
+linux-image-amd64) in QEMU (machine.py). COMMAND runs in it as root and in the same folder. It may
+write to /tmp, /run, /dev/shm and /var/tmp, which vanish with the machine, and to $SRDMA_VM_SCRATCH,
+a folder that `run` can pass in. Output is streamed. The exit code is that of COMMAND, 124 if time
+ran out, and 125 if the machine did not boot twice in a row.
 
-SRDMA_VM_ACCEL=kvm or tcg overrules the choice between hardware virtualization
-and emulation: by default KVM is used where it is there and this machine is not
-itself virtual (the kernel hangs in the BIOS under some nested KVMs).
+SRDMA_VM_ACCEL=kvm or tcg overrides the choice between hardware virtualization and emulation. The
+default is KVM if it is available and this machine is not itself virtual (under some nested KVMs the
+kernel hangs in the BIOS).
 """
 
 import argparse
@@ -63,7 +62,7 @@ def use_kvm() -> bool:
 
 
 class _Boot:
-    """One start of the machine: the process, and what it left in its scratch folder."""
+    """One start of the machine: the process, and its results in the scratch folder."""
 
     def __init__(
         self, command: list[str], timeout: float, scratch: Path, kvm: bool, qemu: list[str]
@@ -97,7 +96,7 @@ class _Boot:
             sys.stdout.buffer.flush()
 
     def wait_for(self, name: str, deadline: float) -> bool:
-        """Whether the file appeared in the scratch folder before deadline or the end."""
+        """True if the file appeared in the scratch folder before deadline or the end."""
         while not (self.scratch / name).exists():
             if time.monotonic() > deadline or self.process.poll() is not None:
                 return (self.scratch / name).exists()
@@ -113,12 +112,12 @@ class _Boot:
         return code
 
     def console(self) -> str:
-        """The kernel's last words."""
+        """Returns the last lines of the kernel's console."""
         console = self.scratch / "console"
         return console.read_text(errors="replace")[-2000:] if console.exists() else ""
 
     def stop(self) -> None:
-        """Lets the machine power off if it is about to, else ends it."""
+        """Waits for the machine to power off if it is about to, and otherwise kills it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10 if (self.scratch / "code").exists() else 0)
         for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -133,12 +132,12 @@ class _Boot:
 def run(
     command: list[str], timeout: float, scratch: Path | None = None, qemu: list[str] | None = None
 ) -> int:
-    """Run command in a fresh machine, within timeout seconds from its start.
+    """Runs a command in a fresh machine, within timeout seconds from its start.
 
-    A boot that hangs is tried once more, by emulation. What the command writes to its
-    $SRDMA_VM_SCRATCH lies in scratch afterwards. qemu: more options for QEMU.
+    A boot that hangs is retried once, by emulation. Files that the command writes to its
+    $SRDMA_VM_SCRATCH are in scratch afterwards. qemu: more options for QEMU.
     """
-    for folder in SOURCES:  # here, as what an emulated machine compiles it forgets
+    for folder in SOURCES:  # compiled here, because the machine keeps no files
         compileall.compile_dir(ROOT / folder, quiet=2)
     with tempfile.TemporaryDirectory(prefix="srdma-vm-") as own:
         for kvm in (use_kvm(), False):

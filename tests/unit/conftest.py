@@ -1,4 +1,4 @@
-"""Fixtures of the unit tests: a PD at a worker that a test plays itself, and workers that run."""
+"""Fixtures of the unit tests: a PD at a simulated worker, and workers that run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pd(ctx):
 
 @pytest.fixture
 def qp(pd):
-    """Connected, as far as this end knows."""
+    """A QP that is connected from the view of this end."""
     qp = srdma.SecureQP(pd, DEPTH, DEPTH)
     qp.connected = True
     return qp
@@ -55,5 +55,5 @@ def qp(pd):
 
 @pytest.fixture
 def leg(worker, pd):
-    """The worker's end of the PD's."""
+    """The worker's end of the PD's leg."""
     return worker.leg

@@ -1,4 +1,4 @@
-"""The asyncio calls, at a worker that the test plays: order, limits, cancelling and every end."""
+"""The asyncio calls with a simulated worker: order, limits, cancelling, and every end of a wait."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ WAIT = 20
 
 @pytest.fixture
 def sync(qp):
-    """`qp` is the one of asyncio here."""
+    """`qp` here means the asyncio one, and this is the QP below it."""
     return qp
 
 
 def scenario(test):
-    """A coroutine as a test; it ends in time, and leaves no task behind."""
+    """Runs a coroutine as a test. It must end in time and leave no task behind."""
 
     def run(worker, pd, sync, leg):
         async def limited():
@@ -45,14 +45,14 @@ def scenario(test):
                 await test(worker=worker, pd=pd, sync=sync, leg=leg)
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
-        asyncio.run(limited(), debug=True)  # which refuses calls from other threads
+        asyncio.run(limited(), debug=True)  # debug mode refuses calls from other threads
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run
 
 
 async def posted(leg, n):
-    """The next n descriptors."""
+    """Returns the next n descriptors."""
     found = []
     while len(found) < n:
         found += leg.descriptors()
@@ -62,18 +62,18 @@ async def posted(leg, n):
 
 
 async def settle():
-    """Whatever can go on, goes on."""
+    """Lets every task that can run do so."""
     for _ in range(20):
         await asyncio.sleep(0.001)
 
 
 def outcome(task):
-    """Of a task that is done: what the call raised, or its value."""
+    """Returns what a finished task raised, or its value."""
     assert task.done()
     return task.exception() or task.result()
 
 
-# What is done ---------------------------------------------------------------------
+# Calls ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [0, 1, 448, 449, STAGE, 2 * STAGE + 5])
@@ -94,7 +94,7 @@ def test_every_call(sync, leg, size):
         asyncio.run(main())
 
 
-def test_registered_memory_goes_as_it_is(pd, sync, leg):
+def test_registered_memory_is_not_copied(pd, sync, leg):
     mr = pd.alloc(100)
     mr.buf[:] = pattern(100)
 
@@ -125,8 +125,8 @@ async def test_recv(pd, sync, leg, worker):
     assert await second == (b"two", None, 3)
 
 
-def test_many_wait_for_a_place(sync, leg):
-    """More calls than the queue is deep; what is copied is bounded too; the order is theirs."""
+def test_calls_wait_for_a_queue_slot_in_order(sync, leg):
+    """There are more calls than slots. The number of copied payloads is bounded too."""
     most = 0
 
     def answer(d, done):
@@ -163,7 +163,7 @@ def test_several_qps_at_once(pd, leg):
 async def test_completions_found_by_another_thread(pd, sync, leg, worker):
     call = asyncio.ensure_future(QP(sync).send(b"x"))
     (d,) = await posted(leg, 1)
-    with pd.engine.lock:  # so that the loop does not see it first
+    with pd.engine.lock:  # so that the loop does not poll first
         leg.complete(record(d))
         thread = threading.Thread(target=sync.poll)
     thread.start()
@@ -172,8 +172,8 @@ async def test_completions_found_by_another_thread(pd, sync, leg, worker):
 
 
 @scenario
-async def test_waiting_turns_nothing(pd, sync, leg, worker):
-    """No turn comes without a completion, and the leg is armed only while one is awaited."""
+async def test_waiting_needs_no_turns_of_the_loop(pd, sync, leg, worker):
+    """No turn runs without a completion, and the leg is armed only while a call waits."""
     turns, arms = 0, []
     turn, arm = Reactor._turn, pd.engine.arm
 
@@ -203,7 +203,7 @@ async def test_waiting_turns_nothing(pd, sync, leg, worker):
 
 
 @scenario
-async def test_a_cancelled_write_ends_once_and_keeps_its_memory(pd, sync, leg, worker):
+async def test_cancelled_write_completes_once_and_keeps_its_memory(pd, sync, leg, worker):
     qp = QP(sync)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
@@ -221,14 +221,14 @@ async def test_a_cancelled_write_ends_once_and_keeps_its_memory(pd, sync, leg, w
 
 
 @scenario
-async def test_cancelled_calls_give_their_places_back(pd, sync, leg, worker):
+async def test_cancelled_calls_free_their_slots(pd, sync, leg, worker):
     qp = QP(sync)
     calls = [asyncio.ensure_future(qp.write(bytes(500), REMOTE, n)) for n in range(3 * DEPTH)]
     found = await posted(leg, DEPTH)
     for call in calls[::2]:
         call.cancel()
     await settle()
-    assert leg.descriptors() == []  # the places are still taken
+    assert leg.descriptors() == []  # the slots are still taken
     for d in found:
         leg.complete(record(d))
     found = await posted(leg, DEPTH)
@@ -241,7 +241,7 @@ async def test_cancelled_calls_give_their_places_back(pd, sync, leg, worker):
 
 
 @scenario
-async def test_a_cancelled_read_writes_nothing_any_more(pd, sync, leg, worker):
+async def test_cancelled_read_does_not_write_its_buffer(pd, sync, leg, worker):
     into = bytearray(10)
     call = asyncio.ensure_future(QP(sync).read(REMOTE, 0, 10, into=into))
     (d,) = await posted(leg, 1)
@@ -253,7 +253,7 @@ async def test_a_cancelled_read_writes_nothing_any_more(pd, sync, leg, worker):
 
 
 @scenario
-async def test_a_cancelled_recv_loses_no_message(pd, sync, leg, worker):
+async def test_cancelled_recv_loses_no_message(pd, sync, leg, worker):
     qp = QP(sync)
     calls = [asyncio.ensure_future(qp.recv()) for _ in range(3)]
     found = await posted(leg, 3)
@@ -268,8 +268,8 @@ async def test_a_cancelled_recv_loses_no_message(pd, sync, leg, worker):
 
 
 @scenario
-async def test_recvs_cancelled_when_their_messages_are_there(pd, sync, leg, worker):
-    """Between the completion and the turn of the tasks."""
+async def test_recvs_cancelled_after_their_messages_arrived(pd, sync, leg, worker):
+    """The calls are cancelled between the completion and the turn of their tasks."""
     qp = QP(sync)
     calls = [asyncio.ensure_future(qp.recv()) for _ in range(3)]
     for d, data in zip(await posted(leg, 3), (b"one", b"two", b"three"), strict=True):
@@ -284,8 +284,8 @@ async def test_recvs_cancelled_when_their_messages_are_there(pd, sync, leg, work
 
 
 @scenario
-async def test_a_message_arrives_right_after_cancelling(pd, sync, leg, worker):
-    """Before the turn of the task that was cancelled."""
+async def test_message_that_arrives_after_cancelling(pd, sync, leg, worker):
+    """The message arrives before the turn of the cancelled task."""
     qp = QP(sync)
     calls = [asyncio.ensure_future(qp.recv()) for _ in range(2)]
     first, _ = await posted(leg, 2)
@@ -312,7 +312,7 @@ async def test_more_receivers_than_receives(pd, sync, leg, worker):
 
 
 @scenario
-async def test_a_receive_that_a_blocking_call_left(pd, sync, leg, worker):
+async def test_receive_left_by_a_blocking_call(pd, sync, leg, worker):
     with pytest.raises(srdma.Timeout):
         sync.recv(0.01)
     (d,) = leg.descriptors()
@@ -337,14 +337,14 @@ async def test_refused_by_the_peer(pd, sync, leg, worker):
 
 
 @scenario
-async def test_flushed_names_the_reason_that_comes_after(pd, sync, leg, worker):
+async def test_flushed_call_reports_the_reason_that_arrives_later(pd, sync, leg, worker):
     qp = QP(sync)
     calls = [asyncio.ensure_future(c) for c in (qp.send(b"x"), qp.recv(), qp.recv())]
     for d in await posted(leg, 3):
         leg.complete(record(d, status=5, vendor_err=FLUSHED))
     while sync._requests:
         await asyncio.sleep(0)
-    for _ in range(10):  # the calls go on, and wait for the reason
+    for _ in range(10):  # the calls continue and wait for the reason
         await asyncio.sleep(0)
     leg.complete(event(sync, PEER_CLOSED))
     await asyncio.wait(calls)
@@ -354,7 +354,7 @@ async def test_flushed_names_the_reason_that_comes_after(pd, sync, leg, worker):
 
 
 @scenario
-async def test_refused_before_anything_is_posted(pd, sync, leg, worker):
+async def test_refused_before_posting(pd, sync, leg, worker):
     qp = QP(sync)
     read_only = pd.alloc(10, Access.NONE)
     small = RemoteMR(0, 1, 10)
@@ -372,8 +372,9 @@ async def test_refused_before_anything_is_posted(pd, sync, leg, worker):
 
 
 @scenario
-async def test_the_worker_dies(pd, sync, leg, worker):
-    """Those that wait for an end, for a place, for a message; and later calls; no wake-ups then."""
+async def test_worker_dies(pd, sync, leg, worker):
+    """Calls that wait for completions, slots and messages fail, and so do
+    later calls, without wake-ups."""
     qp = QP(sync)
     calls = [asyncio.ensure_future(qp.write(bytes(n), REMOTE)) for n in range(0, 3 * 500, 50)]
     calls += [asyncio.ensure_future(qp.recv()) for _ in range(DEPTH + 2)]
@@ -392,8 +393,8 @@ async def test_the_worker_dies(pd, sync, leg, worker):
 
 
 @scenario
-async def test_the_worker_dies_between_two_looks(pd, sync, leg, worker):
-    """The turn polled before, and saw the end after."""
+async def test_worker_dies_after_the_last_poll(pd, sync, leg, worker):
+    """The turn polls before the worker dies and sees the end afterwards."""
     call = asyncio.ensure_future(QP(sync).recv())
     await posted(leg, 1)
     looks = []
@@ -406,7 +407,7 @@ async def test_the_worker_dies_between_two_looks(pd, sync, leg, worker):
 
 
 @pytest.mark.parametrize("closing", ["qp", "pd", "thread"])
-def test_closing_ends_what_waits(worker, pd, sync, leg, closing):
+def test_closing_ends_waiting_calls(worker, pd, sync, leg, closing):
     async def main():
         qp = QP(sync)
         calls = [asyncio.ensure_future(qp.send(b"x")) for _ in range(DEPTH + 2)]
@@ -453,18 +454,18 @@ def test_async_for(sync, leg, reason, ends):
 
 
 @scenario
-async def test_async_for_ends_when_the_own_end_closes(pd, sync, leg, worker):
+async def test_async_for_ends_when_this_end_closes(pd, sync, leg, worker):
     task = asyncio.ensure_future(messages(QP(sync), []))
     await posted(leg, 1)
     sync.close()
     await task
 
 
-# One PD, one way ------------------------------------------------------------------
+# Either blocking calls or asyncio -------------------------------------------------
 
 
 @scenario
-async def test_blocking_calls_are_refused_meanwhile(pd, sync, leg, worker):
+async def test_blocking_calls_are_refused_during_asyncio(pd, sync, leg, worker):
     other = srdma.SecureQP(pd, 4, 4)
     QP(sync)
     for call in (

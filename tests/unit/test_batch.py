@@ -1,4 +1,4 @@
-"""Batches of work requests, at a worker that the test plays: posted again, in part, and refused."""
+"""Batches of work requests with a simulated worker: repeated posts, partial posts, and refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def complete(leg, found):
             leg.complete(record(d))
 
 
-def test_posted_again(pd, qp, leg):
+def test_batch_can_be_posted_again(pd, qp, leg):
     mr = pd.alloc(100)
     batch = qp.batch([write(7, mr[:10], 5, QUIET), SendWR(8, data=b"x"), RecvWR(9, [mr[20:30]])])
     assert len(batch) == 3
@@ -41,7 +41,7 @@ def test_posted_again(pd, qp, leg):
         assert [wc.wr_id for wc in qp.poll(5)] == [8, 9]
 
 
-def test_payload_is_that_of_the_moment(qp, leg):
+def test_payload_is_read_when_posted(qp, leg):
     data = bytearray(b"one")
     batch = qp.batch([SendWR(data=data), SendWR(data=b"")])
     for word in (b"one", b"two"):
@@ -51,7 +51,7 @@ def test_payload_is_that_of_the_moment(qp, leg):
         assert leg.payloads == [word, b""]
 
 
-def test_as_many_as_the_queue_takes(qp, leg):
+def test_batch_is_posted_as_far_as_the_queue_permits(qp, leg):
     batch = qp.batch(
         [SendWR(n, data=b"", send_flags=SendFlag(2 * (n % 4 == 3))) for n in range(20)]
     )
@@ -79,7 +79,7 @@ def test_refused_in_the_middle(pd, qp, leg):
     assert [d.id >> 1 for d in leg.descriptors()] == [2, 3]
 
 
-def test_refused_before_anything_is_posted(pd, qp, leg, ctx):
+def test_refused_before_posting(pd, qp, leg, ctx):
     mr = pd.alloc(100, Access.LOCAL_WRITE)
     good = write(1, mr[:])
     with srdma.PD(ctx, 64) as other:
@@ -101,7 +101,7 @@ def test_refused_before_anything_is_posted(pd, qp, leg, ctx):
 
 
 class SlotLeg:
-    """Two slots of a leg that is not of shared memory."""
+    """Two slots of a leg that does not use shared memory."""
 
     def __init__(self):
         self.used: list[int] = []
@@ -116,7 +116,7 @@ class SlotLeg:
         pass
 
 
-def test_slot_by_slot(pd, qp, monkeypatch):
+def test_posting_slot_by_slot(pd, qp, monkeypatch):
     slots = SlotLeg()
     monkeypatch.setattr(pd.engine, "_leg", slots)
     posted, error = qp.batch([SendWR(data=b"abc"), SendWR(), SendWR()]).try_post()

@@ -1,4 +1,4 @@
-"""Devices that a stand can be on, without their workers."""
+"""Devices of a stand, without their workers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def listens(words):
 
 
 @pytest.mark.parametrize("device", [EMBEDDED, UDP])
-def test_those_of_this_machine(device):
+def test_devices_of_this_machine(device):
     with opened(device.name) as found:
         assert found is device
 
 
-def test_workers_of_embedded_meet():
+def test_workers_of_embedded_share_a_wire():
     with Embedded() as nics:
         a, b = EMBEDDED.words(nics)
         assert a == b == ["--wire-dev", f"shm:{nics.folder}/wire-0"]
 
 
-def test_no_two_stands_on_udp_share_an_address():
+def test_udp_stands_have_different_addresses():
     with Embedded() as nics:
         found = [listens(words) for _ in range(60) for words in UDP.words(nics)]
     assert len({*found}) == 120
@@ -44,7 +44,7 @@ def test_two_devices(monkeypatch):
             ]  # fmt: skip
 
 
-def test_devices_that_are_not_there(monkeypatch, tmp_path):
+def test_missing_devices(monkeypatch, tmp_path):
     monkeypatch.setattr(gid, "DEVICES", tmp_path)
     with (
         pytest.raises(DeviceError, match="no RDMA device mlx5_0"),

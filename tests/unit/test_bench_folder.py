@@ -1,4 +1,5 @@
-"""Results on the disk: nothing is measured twice, mixed with others, or lost by an interruption."""
+"""Results on disk: no result is measured twice, mixed with those of another
+run, or lost by an interruption."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def filled(path: Path):
     return rows
 
 
-def test_rows_are_there_again(tmp_path):
+def test_rows_are_read_back(tmp_path):
     assert list(filled(tmp_path / "deep" / "er")) == ROWS
     again = table(tmp_path / "deep" / "er")
     assert list(again) == ROWS and len(again) == 3
@@ -43,14 +44,14 @@ def test_rows_are_there_again(tmp_path):
     assert again.get(name="b", size=65) is None
 
 
-def test_a_row_is_measured_once(tmp_path):
+def test_row_is_measured_once(tmp_path):
     rows = filled(tmp_path)
     with pytest.raises(LocalError, match="has a row for"):
         rows.add(Row("b, µs", 64, 4.0))
 
 
 @pytest.mark.parametrize("cut", [1, 2, 5, 8, 11])  # 11: inside a character
-def test_an_interrupted_line_is_measured_again(tmp_path, cut):
+def test_interrupted_line_is_measured_again(tmp_path, cut):
     filled(tmp_path)
     path = tmp_path / "item.csv"
     path.write_bytes(path.read_bytes()[:-cut])
@@ -61,7 +62,7 @@ def test_an_interrupted_line_is_measured_again(tmp_path, cut):
 
 
 @pytest.mark.parametrize("left", [0, 3])
-def test_an_interrupted_head(tmp_path, left):
+def test_interrupted_head(tmp_path, left):
     filled(tmp_path)
     path = tmp_path / "item.csv"
     path.write_bytes(path.read_bytes()[:left])
@@ -79,14 +80,14 @@ def test_an_interrupted_head(tmp_path, left):
         ("name,size,value\n\udcff,1,2.0\n", "can't decode byte 0xff"),
     ],
 )
-def test_a_file_of_something_else(tmp_path, text, why):
+def test_file_of_another_format(tmp_path, text, why):
     Folder(tmp_path, FACTS)
     (tmp_path / "item.csv").write_text(text, errors="surrogateescape")
     with pytest.raises(LocalError, match=why):
         table(tmp_path)
 
 
-def test_another_run_is_not_mixed_in(tmp_path):
+def test_results_of_another_run_are_refused(tmp_path):
     filled(tmp_path)
     with pytest.raises(LocalError, match=r"commit 'abc', now 'def'; extra None, now 1"):
         Folder(tmp_path, {"commit": "def", "cores": 2, "extra": 1})
@@ -98,7 +99,7 @@ def test_another_run_is_not_mixed_in(tmp_path):
         Folder(tmp_path, FACTS)
 
 
-def test_whole_files(tmp_path):
+def test_whole_files_are_replaced(tmp_path):
     folder = Folder(tmp_path, FACTS)
     assert folder.write("page.html", "one").read_text() == "one"
     assert folder.write("page.html", b"two").read_bytes() == b"two"
@@ -108,12 +109,12 @@ def test_whole_files(tmp_path):
 
 @pytest.fixture
 def occupied(tmp_path):
-    """A path below a file, where nobody, root included, can make anything."""
+    """A path below a file, where even root cannot create anything."""
     (tmp_path / "file").write_text("")
     return tmp_path / "file"
 
 
-def test_an_unwritable_folder(tmp_path, occupied):
+def test_unwritable_folder(tmp_path, occupied):
     with pytest.raises(LocalError, match=r"cannot be written .*: name a folder that can"):
         Folder(occupied / "out", FACTS)
     folder = Folder(tmp_path / "out", FACTS)
@@ -125,7 +126,7 @@ def test_an_unwritable_folder(tmp_path, occupied):
         folder.write("page.html", "text")
 
 
-def test_a_disk_that_fills_up(tmp_path, monkeypatch):
+def test_disk_full(tmp_path, monkeypatch):
     rows = filled(tmp_path)
     rows.path = Path("/dev/full")
     with pytest.raises(LocalError, match="No space left"):

@@ -1,4 +1,4 @@
-"""The far hosts of a stand: what ends badly there is said here."""
+"""The remote hosts of a stand: their errors are reported at this end."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def broken(error: Exception) -> Callable[..., None]:
 
 @pytest.fixture
 def slow() -> Iterator[threading.Event]:
-    """What ends with the test."""
+    """An event that is set at the end of the test."""
     event = threading.Event()
     yield event
     event.set()
 
 
 def ending(accept: Callable[..., object]) -> host_b.HostB:
-    """With one connection, whose listener does so."""
+    """A host with one connection, whose listener calls `accept`."""
     host = host_b.HostB()
     served = host_b.Served(SimpleNamespace(accept=accept), SimpleNamespace(), ExitStack())
     host._served[0] = served
@@ -44,19 +44,19 @@ def ending(accept: Callable[..., object]) -> host_b.HostB:
 @pytest.mark.parametrize(
     ("error", "why"), [(NOBODY, "^nobody there$"), (KeyError("run"), "KeyError: 'run'")]
 )
-def test_a_server_that_failed(error: Exception, why: str) -> None:
+def test_failed_server(error: Exception, why: str) -> None:
     with pytest.raises(DeviceError, match=why):
         ending(broken(error)).end(0)
 
 
-def test_a_server_that_does_not_end(slow: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_does_not_end(slow: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_b, "WAIT", 0.05)
     with pytest.raises(DeviceError, match=r"did not end in 0\.05 s"):
         ending(lambda timeout: slow.wait()).end(0)
 
 
 def store(engine: SimpleNamespace, run: Callable[..., int]) -> kvs_host.KvsHost:
-    """With one client, who is served so."""
+    """A host with one client, which `run` serves."""
     served = object.__new__(kvs_host.Served)
     Serving.__init__(served)
     served._pd = SimpleNamespace(engine=engine)
@@ -79,10 +79,10 @@ def engine(*, ended: bool = False) -> SimpleNamespace:
         (lambda: store(engine(ended=True), lambda ns: 1), "^the worker of the store is gone$"),
     ],
 )
-def test_a_store_that_failed(host: Callable[[], kvs_host.KvsHost], why: str) -> None:
+def test_failed_store(host: Callable[[], kvs_host.KvsHost], why: str) -> None:
     with pytest.raises(DeviceError, match=why):
         host().end(0)
 
 
-def test_a_store_that_ended() -> None:
+def test_store_that_ends_normally() -> None:
     assert store(engine(), lambda ns: 0).end(0) == {}

@@ -1,4 +1,4 @@
-"""The paper's items without a measurement: what is drawn of rows, and what is said of them."""
+"""The paper's items without a measurement: plots made from rows, and the sentences about them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(op, level, xs, modes=tuple(MODES), suites=("aes-128-cmac", "hmac-sha256
     ]
 
 
-def test_what_a_device_can_show():
+def test_items_that_a_device_can_measure():
     over_verbs = verbs("rxe", [End("rxe0", "", "10.0.0.1"), End("rxe1", "", "10.0.0.2")])
     assert paper.of_device([*paper.ITEMS], EMBEDDED) == [*paper.ITEMS]
     assert paper.of_device([*paper.ITEMS], over_verbs) == [*paper.ITEMS][:-1]
@@ -39,14 +39,14 @@ def test_what_a_device_can_show():
         paper.of_device(["fig11"], over_verbs)
 
 
-def test_every_item_has_its_words():
+def test_every_item_has_texts():
     for name in paper.ITEMS:
         assert paper_words.PAPER[name] and paper_words.CAPTIONS[name]
     assert {*paper.FIGURES} | {"table2", "table3"} == {*paper.ITEMS}
 
 
 @pytest.mark.parametrize("scale", [paper.FULL, paper.QUICK, paper.SMOKE])
-def test_a_scale_measures_every_figure(scale):
+def test_scale_measures_every_figure(scale):
     effort = scale.loads
     figures = {s.figure for which in effort.protections for s in sheets(*which, effort)}
     assert figures | {"fig11"} == {*paper.LOADS}
@@ -54,7 +54,7 @@ def test_a_scale_measures_every_figure(scale):
     assert NONE in effort.modes and {*effort.modes} <= {*MODES}
 
 
-def test_sheets_are_told_apart():
+def test_sheets_are_distinct():
     for which in paper.FULL.loads.protections:
         every = [(s.figure, s.op, s.x) for s in sheets(*which, paper.FULL.loads)]
         assert len(every) == len(set(every))
@@ -113,12 +113,12 @@ def test_figure_11():
         ),
     ],
 )
-def test_what_is_said_of_loads(name, found, said):
+def test_sentences_about_loads(name, found, said):
     assert any(said in text for text in paper_words.of_loads(name, found))
     assert paper_words.of_loads(name, []) == []
 
 
-def test_what_is_said_of_primitives():
+def test_sentences_about_primitives():
     points = [Point(paper.LATENCY, "1 thread", x, x / 2, 0, 0, 1) for x in (3, 18)]
     assert paper_words.of_points("fig2", points) == [
         "0.50 µs per step, so 2.0 µs for 4 steps.",
@@ -135,11 +135,11 @@ def test_what_is_said_of_primitives():
 @pytest.mark.parametrize(
     ("each", "shared", "said"), [(16, 0, "16 N"), (0, 48, "48"), (16, 48, "16 N + 48")]
 )
-def test_keys_as_the_paper_writes_them(each, shared, said):
+def test_key_sizes_in_the_notation_of_the_paper(each, shared, said):
     assert paper_words.of_keys(each, shared) == said
 
 
-def test_state_of_qps_that_are_not_alike():
+def test_unequal_state_of_qps_is_an_error():
     assert paper_state.each(640) == 64
     with pytest.raises(IntegrityError, match="645 bytes of 10 QPs"):
         paper_state.each(645)
@@ -150,7 +150,7 @@ def test_state_of_qps_that_are_not_alike():
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """bench/primitives with these lines of shell."""
+    """bench/primitives, replaced by these lines of shell."""
     monkeypatch.setenv("BUILD", str(tmp_path))
     (tmp_path / "bench").mkdir()
 
@@ -162,7 +162,7 @@ def program(tmp_path, monkeypatch):
     return write
 
 
-def test_a_missing_program(tmp_path, monkeypatch):
+def test_missing_program(tmp_path, monkeypatch):
     monkeypatch.setenv("BUILD", str(tmp_path))
     with pytest.raises(LocalError, match=r"no program .*: build it by `make bench`"):
         primitives.measure(["depth:3"])
@@ -176,17 +176,17 @@ def test_lines_of_the_program(program):
 @pytest.mark.parametrize(
     ("lines", "why"), [("echo broken >&2; exit 1", "broken"), ("exit 3", "primitives: code 3")]
 )
-def test_a_program_that_fails(program, lines, why):
+def test_program_that_fails(program, lines, why):
     program(lines)
     with pytest.raises(DeviceError, match=why):
         primitives.measure(["depth:3"])
 
 
-def test_nothing_is_computed_twice(tmp_path, monkeypatch):
-    """A run that was interrupted in figure 5 goes on with what is missing."""
+def test_interrupted_run_measures_nothing_twice(tmp_path, monkeypatch):
+    """A run that was interrupted in figure 5 resumes with the missing measurements."""
     scale, asked = paper.QUICK, []
     fig2 = len(scale.depths) * scale.rounds
-    block = len(paper.FIG5_SUITES) * scale.rounds  # of a size of figure 5
+    block = len(paper.FIG5_SUITES) * scale.rounds  # of one size in figure 5
     limit = fig2 + block + 5
 
     def measure(cells, *, threads, ms, provider):
@@ -220,7 +220,7 @@ def test_nothing_is_computed_twice(tmp_path, monkeypatch):
     assert not asked
 
 
-def test_the_page_shows_what_is_there(tmp_path):
+def test_page_shows_the_available_results(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: run .ci/setup test")
     folder = Folder(tmp_path, {"commit": "abc"})
     run = paper.Run(folder, paper.SMOKE, EMBEDDED, lambda steps, text: None)

@@ -1,4 +1,4 @@
-"""Plots and the page: everything that was measured is on them, and nothing outside them."""
+"""Plots and the page: they show everything that was measured, and refer to nothing outside."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def drawn():
 
 
 @pytest.mark.parametrize("bars", [False, True])
-def test_all_of_it_is_drawn(drawn, bars):
+def test_everything_is_drawn(drawn, bars):
     ticks = ("a", "b", "c") if bars else ()
     marks = (Mark("the paper", 7.0), Mark("a star", 3.0, 2, "panel 1"))
     figure = Figure(
@@ -53,7 +53,7 @@ def test_all_of_it_is_drawn(drawn, bars):
     assert said.count("the paper") == 2 and said.count("a star") == 1
 
 
-def test_the_same_again(drawn):
+def test_same_input_gives_the_same_plot(drawn):
     figure = Figure("fig", "Title", "x", "y", logx=True, logy=True)
     assert drawn(figure, points())["fig.svg"] == drawn(figure, points())["fig.svg"]
 
@@ -70,7 +70,7 @@ def test_lines_in_the_order_of_the_figure(drawn):
     assert said == ["line 2", "line 0", "line 1"]
 
 
-def test_what_is_far_beyond_does_not_squash_the_rest(drawn):
+def test_outliers_do_not_stretch_the_axis(drawn):
     found = points(panels=1)
     far = [replace(p, median=5000.0, high=6000.0) for p in found[:2]]
     figure = Figure("fig", "Title", "x", "y", marks=(Mark("the paper", 20.0),))
@@ -81,12 +81,12 @@ def test_what_is_far_beyond_does_not_squash_the_rest(drawn):
     assert "4000" not in said and not any("beyond" in text for text in said)
 
 
-def test_panels_that_do_not_fill_the_last_row(drawn):
+def test_incomplete_last_row_of_panels(drawn):
     said = texts(drawn(Figure("fig", "Title", "x", "y", columns=2), points(panels=3))["fig.svg"])
     assert [text for text in said if text.startswith("panel")] == [f"panel {n}" for n in range(3)]
 
 
-def test_without_the_library(monkeypatch):
+def test_missing_library(monkeypatch):
     monkeypatch.setattr(plot.util, "find_spec", lambda name: None)
     with pytest.raises(LocalError, match=r"no matplotlib.*\.ci/setup bench"):
         plot.check_library()
@@ -102,7 +102,7 @@ made it</metadata><defs><path id="p1" d="M0 0"/></defs>
 <use xlink:href="#p1" clip-path="url(#p1)"/></svg>"""
 
 
-def test_svgs_do_not_meet_on_a_page():
+def test_ids_of_svgs_are_unique_on_a_page():
     one = inline(SVG, "fig1")
     assert one.startswith("<svg") and one.endswith("</svg>")
     assert 'id="fig1-p1"' in one and '"#fig1-p1"' in one and "url(#fig1-p1)" in one
@@ -111,7 +111,7 @@ def test_svgs_do_not_meet_on_a_page():
 
 
 class Reader(HTMLParser):
-    """What is open, what refers to elsewhere, and all ids and words."""
+    """Collects the open tags, external references, ids and words."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class Reader(HTMLParser):
         self.words += data
 
 
-def test_a_page():
+def test_page_is_complete_and_valid():
     sections = [
         Section("fig1", "Figure 1: a < b", "The paper says <this>.", ["here & there"], "Caption.",
                 SVG, files=["fig1.csv"]),

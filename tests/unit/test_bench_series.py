@@ -1,4 +1,4 @@
-"""Rounds in turn, and what is said of them."""
+"""Alternating rounds, and their statistics."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_without_values():
         spread([])
 
 
-def test_another_unit():
+def test_conversion_of_the_unit():
     assert spread([1.0, 2.0, 3.0]).scaled(1000) == Spread(2000, 1500, 2500, 3)
     assert spread([1.0, 2.0, 3.0]).scaled(-1) == Spread(-2, -2.5, -1.5, 3)
     assert f"{spread([1.0, 2.0, 3.0]):.1f}" == "2.0 [1.5, 2.5]"
 
 
-def test_in_turn_there_and_back():
+def test_rounds_alternate_in_both_orders():
     ran: list[str] = []
 
     def run(name: str) -> int:
@@ -50,7 +50,7 @@ def test_no_rounds():
         in_turn({}, 0)
 
 
-def test_ratios_are_round_by_round():
+def test_ratios_are_computed_per_round():
     assert ratios([2.0, 30.0, 8.0], [1.0, 10.0, 2.0]) == Spread(3, 2.5, 3.5, 3)
     with pytest.raises(LocalError, match="1 and 2 rounds"):
         ratios([1.0], [1.0, 2.0])

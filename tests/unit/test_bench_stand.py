@@ -1,4 +1,4 @@
-"""What a stand is made of, without its processes."""
+"""Parts of a stand, without its processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_pin():
         pin(os.getpid(), frozenset(before))
 
 
-def test_words_of_settings():
+def test_options_of_settings():
     assert Settings().words() == []
     assert Settings(True, 0, "openssl").words() == [
         "--allow-unprotected", "--key-cache", "0", "--provider", "openssl",
@@ -52,7 +52,7 @@ def link(shape, suite, mode):
     return Link(shape, SimpleNamespace(there=SimpleNamespace(suite=suite, mode=mode)), None)
 
 
-def test_what_is_in_force():
+def test_negotiated_suite_and_mode_must_match():
     gcm = suite_named("aes-128-gcm")
     shape = Shape("aead", "aes-128-gcm", "pd")
     link(shape, gcm, "pd")
@@ -111,7 +111,7 @@ def test_counts_that_do_not_match(shape, a, b, why):
         check_counts(shape, RESULT, a, b)
 
 
-def test_answers_of_their_own_are_counted():
+def test_responses_are_counted():
     check_counts(AEAD, RESULT, SECURE, SECURE, answers=100)
     for a, b, why in (
         (SECURE | {"packets_verified": 99}, SECURE, "99 counted as packets_verified$"),
@@ -121,7 +121,7 @@ def test_answers_of_their_own_are_counted():
             check_counts(AEAD, RESULT, a, b, answers=100)
 
 
-def test_a_long_run_counts_the_pings_of_those_at_rest():
+def test_pings_of_idle_qps_are_allowed_in_a_long_run():
     odd = {"packets_unprotected_sent": 40}
     check_counts(AEAD, Result(RESULT.plan, messages=100, ns=int(6e9)), SECURE | odd, SECURE)
     check_counts(replace(AEAD, qps=6), RESULT, SECURE | odd, SECURE)
@@ -135,7 +135,7 @@ def test_facts():
     assert found.openssl.startswith("OpenSSL 3.")
 
 
-def test_cores_that_this_process_may_use():
+def test_cores_of_the_affinity_mask():
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
@@ -144,8 +144,8 @@ def test_cores_that_this_process_may_use():
         os.sched_setaffinity(0, before)
 
 
-def test_another_build_is_another_fact(tmp_path, monkeypatch):
-    """Of the same commit, or of none."""
+def test_each_build_has_its_own_fact(tmp_path, monkeypatch):
+    """Builds of the same commit, or of none."""
     worker, program = tmp_path / "srdma-offload", tmp_path / "bench" / "ladder"
     program.parent.mkdir()
     monkeypatch.setenv("SRDMA_OFFLOAD", str(worker))
@@ -159,7 +159,7 @@ def test_another_build_is_another_fact(tmp_path, monkeypatch):
     assert len(found) == 3
 
 
-def test_what_is_no_program_is_no_part_of_the_build(tmp_path, monkeypatch):
+def test_objects_are_not_part_of_the_build(tmp_path, monkeypatch):
     (tmp_path / "bench" / "kvs").mkdir(parents=True)
     monkeypatch.setenv("BUILD", str(tmp_path))
     before = facts("embedded", "openssl").build

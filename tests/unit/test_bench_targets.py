@@ -1,4 +1,4 @@
-"""The table of targets: verdicts, what is kept and measured again, and the page."""
+"""The table of targets: verdicts, results that are kept or measured again, and the page."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_verdicts(goal, median, verdict):
     assert (of.verdict, of.held, of.short) == (verdict, verdict == "held", verdict != "held")
 
 
-def test_what_was_not_measured_is_not_held():
+def test_unmeasured_goal_is_not_held():
     of = Line(target(lambda effort: Measured({})), MOST, None, "no such machine")
     assert (of.verdict, of.measured) == ("not measured: no such machine", "-")
     assert not of.held and not of.short
@@ -74,14 +74,14 @@ def test_numbers(of, text):
     assert number(of) == text
 
 
-def test_rows_are_the_twelve_with_goals_of_their_own():
+def test_rows_are_p1_to_p12_with_distinct_goals():
     assert [row.name for row in ROWS] == [f"P{n}" for n in range(1, 13)]
     for row in ROWS:
         assert row.goals and len({goal.name for goal in row.goals}) == len(row.goals)
         assert all(goal.bound > 0 for goal in row.goals)
 
 
-def test_a_run_keeps_what_it_has(tmp_path):
+def test_run_keeps_its_results(tmp_path):
     asked = []
 
     def measure(effort) -> Measured:
@@ -100,7 +100,7 @@ def test_a_run_keeps_what_it_has(tmp_path):
     assert (tmp_path / "RESULTS.md").read_text() == text
 
 
-def test_a_run_says_why_something_is_missing(tmp_path):
+def test_run_reports_why_a_result_is_missing(tmp_path):
     def refuse(effort) -> Measured:
         raise NotMeasuredError("no redis")
 
@@ -117,7 +117,7 @@ def test_a_run_says_why_something_is_missing(tmp_path):
     assert some == ["held", "not measured: no load"]
 
 
-def test_the_page():
+def test_page():
     lines = [line(MOST, 2.5, load=11.0, note="so it is"), line(LEAST, 0.75)]
     missing = Target("P2", "more", "make more", lambda effort: Measured({}), (MOST,))
     text = page([*lines, Line(missing, MOST, None, "no time")], FACTS)
@@ -138,25 +138,25 @@ def test_the_page():
         assert row in text.splitlines()
 
 
-def test_the_page_of_a_quiet_machine_that_holds_all():
+def test_page_of_an_idle_machine_with_all_goals_held():
     text = page([line(LEAST, 0.75, load=3.9)], FACTS)
     assert "| load of the machine meanwhile | 3.9 |" in text.splitlines()
     assert "1 of 1 goals are held." in text.splitlines()
 
 
-def test_the_page_leads_to_a_section_that_is_there():
-    """With words on rows that there are."""
+def test_page_links_to_an_existing_section():
+    """The section comments on existing rows only."""
     text = (ROOT / WHY).read_text().partition(f"## {SECTION.replace('-', ' ').capitalize()}\n")[2]
     found = re.findall(r"^\| (P\d+) \|", text.partition("\n## ")[0], re.MULTILINE)
     assert found and {*found} <= {row.name for row in ROWS}
 
 
-def test_the_fastest_provider_counts():
+def test_fastest_provider_is_used():
     rungs = {"raw openssl": 200.0, "raw ipsec-mb": 30.0, "seal": 10.0}
     assert fastest(rungs, "raw") == 30.0
 
 
-def test_the_best_of_the_others_counts_round_by_round():
+def test_best_other_store_is_used_in_each_round():
     def rows(peer: str, *measured: tuple[float, float]) -> list[Row]:
         return [Row("w", peer, n, rate, p50, 0, 0) for n, (rate, p50) in enumerate(measured)]
 
@@ -173,7 +173,7 @@ def test_the_best_of_the_others_counts_round_by_round():
 
 
 class Store:
-    """Of the key-value store: a run of it, or of the ladder, is a letter in `ran`."""
+    """A run of the key-value store, or of the ladder, appends a letter to `ran`."""
 
     def __init__(self, name: str, ran: list[str]) -> None:
         self._name, self._ran = name, ran
@@ -185,7 +185,7 @@ class Store:
 
 @pytest.fixture
 def ran(monkeypatch) -> list[str]:
-    """What ran in turn, without processes; no ladder here knows bare derivations."""
+    """Records the order of runs, without processes. The ladder here has no bare derivations."""
     ran: list[str] = []
 
     def ladder(effort, payload, *names):
@@ -205,13 +205,13 @@ def ran(monkeypatch) -> list[str]:
     return ran
 
 
-def test_the_bare_primitive_is_measured_beside_the_store_in_each_round(ran):
+def test_bare_primitive_is_measured_beside_the_store_in_each_round(ran):
     found = how.store(replace(SMOKE, rounds=3))
     assert "".join(ran) == 2 * "RnaaRnRna" + "D"
     assert found.values == {f"AEAD, {name}": [1.0] * 3 for name in ("bursts", "alone")}
 
 
-def test_goals_that_need_no_bare_derivation_have_values_without_it(ran):
+def test_missing_bare_derivation_leaves_the_other_goals(ran):
     for measure, names in (
         (how.store, {"AEAD, bursts", "AEAD, alone"}),
         (how.derivations, {"pd, cached", "mem, cached"}),
@@ -220,7 +220,7 @@ def test_goals_that_need_no_bare_derivation_have_values_without_it(ran):
         assert {*found.values} == names and found.lacks == how.SUITE
 
 
-def test_many_qps_are_compared_with_one_round_by_round(monkeypatch):
+def test_many_qps_are_compared_with_one_in_each_round(monkeypatch):
     def crowd(qps: int, *ns: float) -> dict:
         cases = [
             {"payload": payload, "order": order, "ns": [of * scale for of in ns]}

@@ -1,4 +1,4 @@
-"""Capabilities as the application has them: srdma.capability over csrc/capability.c."""
+"""Capabilities in the application's view: srdma.capability over csrc/memory/capability.c."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def grant(length: int = 10 * 4096 - 5, lo: int = 4096, hi: int | None = None) ->
 
 @dataclass
 class Case:
-    """A capability over a range of a region of up to 2^48 bytes, and parts of its range."""
+    """A capability over a range of a region of up to 2^48 bytes, and parts of that range."""
 
     owner: Region
     cap: Capability
-    cuts: list[tuple[int, int]]  # offset and length, each of what the one before it left
+    cuts: list[tuple[int, int]]  # offset and length, each relative to the previous part
 
 
 def granules(length: int, granule: int) -> int:
@@ -51,7 +51,7 @@ def granules(length: int, granule: int) -> int:
 
 
 def part(data: st.DrawFn, length: int, granule: int) -> tuple[int, int]:
-    """(offset, length) of whole granules inside a range."""
+    """Draws (offset, length) of whole granules inside a range."""
     count = granules(length, granule)
     first = data(st.integers(0, count - 1))
     last = data(st.integers(first, count - 1))
@@ -77,8 +77,8 @@ def cases(draw: st.DrawFn) -> Case:
 
 @given(cases())
 @settings(max_examples=300, deadline=None)
-def test_narrowing_is_monotone(case: Case) -> None:
-    """Each step is inside the one before it, and is what the owner would grant at once."""
+def test_narrowing_only_shrinks(case: Case) -> None:
+    """Each step is inside the previous one and equals a direct grant by the owner."""
     cap = case.cap
     for offset, length in case.cuts:
         less = cap.narrow(offset, length)
@@ -92,9 +92,9 @@ def test_narrowing_is_monotone(case: Case) -> None:
 
 @given(cases(), st.data())
 @settings(max_examples=300, deadline=None)
-def test_what_can_be_proven_is_what_is_granted(case: Case, data: st.DataObject) -> None:
-    """At the target: an access proven by the capability is taken inside its range, and outside of
-    it none that any of its keys could prove."""
+def test_proofs_are_valid_for_the_granted_range_only(case: Case, data: st.DataObject) -> None:
+    """The target accepts an access inside the range with its proof, and no access outside it
+    with a proof from any key of the capability."""
     cap, ad = case.cap, b"associated data"
     lo, hi = cap.offset, cap.offset + cap.length
     start, end, *_ = cap._token.region
@@ -119,7 +119,7 @@ def test_what_can_be_proven_is_what_is_granted(case: Case, data: st.DataObject) 
 
 @given(cases(), st.sampled_from(["holder", "expires", "both"]))
 @settings(max_examples=200, deadline=None)
-def test_sealed_gives_up_whole_pieces_only(case: Case, how: str) -> None:
+def test_sealed_capability_can_be_narrowed_to_whole_pieces_only(case: Case, how: str) -> None:
     options = {"holder": ALICE, "expires": 1_900_000_000}
     wanted = {k: v for k, v in options.items() if how in (k, "both")}
     sealed = case.cap.seal(**wanted)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_sealed_gives_up_whole_pieces_only(case: Case, how: str) -> None:
 
 @given(cases(), st.booleans())
 @settings(max_examples=200, deadline=None)
-def test_bytes_and_text_are_the_capability(case: Case, sealed: bool) -> None:
+def test_bytes_and_text_round_trip(case: Case, sealed: bool) -> None:
     cap = case.cap.seal(holder=ALICE) if sealed else case.cap
     data = cap.to_bytes()
     assert Capability.from_bytes(data) == cap and Capability.from_bytes(data).to_bytes() == data
@@ -183,7 +183,7 @@ def test_mutated_bytes_are_refused(sealed: bool, data: st.DataObject) -> None:
         (lambda token: token[:70] + bytes(1) + token[71:], "damaged"),
     ],
 )
-def test_refusals_say_why(change, why) -> None:
+def test_refused_bytes_name_the_reason(change, why) -> None:
     with pytest.raises(CapabilityError, match=why):
         Capability.from_bytes(change(grant().to_bytes()))
 
@@ -204,13 +204,13 @@ def test_refusals_say_why(change, why) -> None:
     ],
 )
 def test_text_is_strict(change, why) -> None:
-    """Bits beyond the last byte count, too: one text for one capability."""
+    """Unused bits after the last byte must be zero, so that one capability has one text."""
     with pytest.raises(CapabilityError, match=why):
         Capability.parse(change(str(grant())))
 
 
-def test_every_last_digit_but_one_is_refused() -> None:
-    text = str(grant(4096, 0))  # 88 bytes: 4 bits of the last digit are none of theirs
+def test_unused_bits_of_the_last_digit_must_be_zero() -> None:
+    text = str(grant(4096, 0))  # 88 bytes: 4 bits of the last digit are unused
     digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     assert Capability.parse(f" {text}\n")
     for digit in digits.replace(text[-1], ""):
@@ -221,7 +221,7 @@ def test_every_last_digit_but_one_is_refused() -> None:
 # --- narrowing and sealing by hand ------------------------------------------------
 
 
-def test_a_capability_and_its_parts() -> None:
+def test_parts_of_a_capability() -> None:
     cap = grant()
     assert (cap.offset, cap.length, len(cap)) == (4096, 9 * 4096 - 5, 9 * 4096 - 5)
     assert (cap.address, cap.rkey, cap.block_size) == (START + 4096, 7, 4096)
@@ -256,15 +256,15 @@ def test_narrow_refuses(arguments, error, why) -> None:
     assert isinstance(caught.value, LocalError) and isinstance(caught.value, ValueError)
 
 
-def test_rights_are_only_lost() -> None:
+def test_rights_can_only_be_removed() -> None:
     cap = grant().narrow(rights=Right.READ | Right.ATOMIC)
     assert cap.narrow(rights=Right.ATOMIC).rights == Right.ATOMIC
     with pytest.raises(CapabilityError, match=r"grants READ\|ATOMIC, not WRITE"):
         cap.narrow(rights=Right.READ | Right.WRITE)
 
 
-def test_the_limit_of_the_region_is_named() -> None:
-    """Blocks of 4 KiB, but no node deeper than 2: pieces of a quarter."""
+def test_depth_limit_sets_the_granule() -> None:
+    """Blocks of 4 KiB, but a depth limit of 2: pieces are a quarter of the region."""
     cap = Capability(region(1 << 20, limit=2).grant(0, 1 << 20, 1))
     assert cap.block_size == 1 << 18
     with pytest.raises(CapabilityError, match=f"block size, {1 << 18} bytes"):
@@ -312,10 +312,10 @@ def test_expiry_by_date() -> None:
     assert grant().seal(expires=moment).expires == 1_893_456_001
 
 
-# --- an object like others ------------------------------------------------------
+# --- object behaviour -----------------------------------------------------------
 
 
-def test_equal_if_it_is_the_same_token() -> None:
+def test_equal_tokens_are_equal_capabilities() -> None:
     cap = grant()
     for again in (grant(), pickle.loads(pickle.dumps(cap)), copy.copy(cap), copy.deepcopy(cap)):
         assert again == cap and hash(again) == hash(cap)
@@ -330,7 +330,7 @@ def test_equal_if_it_is_the_same_token() -> None:
     assert cap != cap.to_bytes()
 
 
-def test_it_cannot_be_changed() -> None:
+def test_capability_is_immutable() -> None:
     cap = grant()
     for name in ("rights", "length", "holder", "expires", "anything"):
         with pytest.raises(AttributeError):
@@ -351,7 +351,7 @@ def test_repr_shows_no_key() -> None:
 
 
 @pytest.mark.soak
-def test_a_hundred_thousand_regions() -> None:
+def test_hundred_thousand_random_regions() -> None:
     """tests/c/test_capability.c, 100,000 random regions instead of 2,000."""
     root = Path(__file__).parents[2]
     program = "build/tests/c/test_capability"
@@ -366,10 +366,10 @@ def test_a_hundred_thousand_regions() -> None:
     assert "100000 regions" in run.stdout
 
 
-# --- as a name for what it grants ----------------------------------------------
+# --- as a dictionary key ---------------------------------------------------------
 
 
-def test_equal_ones_are_one_key_of_a_dictionary() -> None:
+def test_equal_capabilities_are_one_dictionary_key() -> None:
     cap = grant()
     again = Capability.parse(str(cap))
     assert cap is not again

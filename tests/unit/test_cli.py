@@ -1,4 +1,4 @@
-"""The command line: tables, exit codes, and what doctor says of other machines."""
+"""The command line: tables, exit codes, and reports of doctor about simulated machines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_installed_package_that_does_not_import(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("words", [("fly",), ("doctor", "--jason"), ("ca", "init"), ("send",)])
-def test_wrong_calls(words: tuple[str, ...]) -> None:
+def test_usage_errors(words: tuple[str, ...]) -> None:
     assert run(*words).exit_code == 2
 
 
@@ -67,7 +67,7 @@ def test_wrong_calls(words: tuple[str, ...]) -> None:
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_exit_code_says_whose_fault(error: BaseException, code: int, capfd: Any) -> None:
+def test_exit_code_names_the_side_at_fault(error: BaseException, code: int, capfd: Any) -> None:
     def command() -> None:
         raise error
 
@@ -124,7 +124,7 @@ def test_ca_refuses(words: list[str], text: str, tmp_path: Path) -> None:
 # doctor ----------------------------------------------------------------------------
 
 
-def test_doctor_here() -> None:
+def test_doctor_on_this_machine() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "srdma", "doctor", "--json"], capture_output=True, text=True
     )
@@ -137,7 +137,7 @@ def test_doctor_here() -> None:
     assert all(f["remedy"] for f in findings.values() if f["state"] != "ok")
 
 
-def test_doctor_for_people() -> None:
+def test_doctor_text_output() -> None:
     text = run("doctor").output
     assert "srdma-offload" in text and "\x1b" not in text
 
@@ -194,7 +194,7 @@ def test_memlock(limit: int, status: str, state: str) -> None:
 def test_ptrace_scope(uid: int, scope: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: uid)
     finding = cli_doctor.process_vm(scope)
-    assert finding.state == state or "process_vm_readv" in finding.detail  # a container's filter
+    assert finding.state == state or "process_vm_readv" in finding.detail  # filtered in a container
 
 
 def test_devices(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Options, listeners and connections; the key exchange is real, the workers are played."""
+"""Options, listeners and connections. The key exchange is real, the workers are simulated."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def client_pd(worker):
 
 @pytest.fixture
 def join(pki, client_pd, server_pd):
-    """Both ends of a connection; keywords of the client, of the server."""
+    """Connects both ends. Options of the client, then of the server."""
     made = []
 
     def join(client=None, server=None):
@@ -132,7 +132,7 @@ def test_suites_and_levels():
 
 
 @pytest.mark.parametrize("auto", ["auto", ["auto"], ("auto",)])
-def test_auto_wants_what_is_recommended(auto):
+def test_auto_selects_the_recommended_suites(auto):
     assert wanted(suites=auto) == [(1, 3, 16), (3, 3, 16), (7, 3, 16)]
     packet = wanted(suites=auto, level="packet")
     assert packet == [(0x12, 2, 32), *((i, 2, 16) for i in (0x20, 0x22, 0x30, 0x32, 0x38))]
@@ -196,7 +196,7 @@ def test_credentials(pki, tmp_path):
         Options(identity=tmp_path / "nobody").credentials()
 
 
-def test_what_the_worker_has_not(worker, client_pd, pki):
+def test_options_that_the_worker_does_not_permit(worker, client_pd, pki):
     with pytest.raises(LocalError, match="needs a worker started with --allow-unprotected"):
         srdma.listen(("127.0.0.1", 0), client_pd, identity=pki / "a", level="none")
     with pytest.raises(LocalError, match="fake has none of the suites"):
@@ -204,7 +204,7 @@ def test_what_the_worker_has_not(worker, client_pd, pki):
     assert INIT not in worker.kinds()
 
 
-def test_auto_is_in_the_order_of_the_worker(worker, client_pd):
+def test_auto_uses_the_order_of_the_worker(worker, client_pd):
     worker.suites = bytes([7, 1, 0x20, 3])
     with srdma.Context(worker.path) as ctx, srdma.PD(ctx) as pd:
         auto = Options(identity="x", suites="auto").allowed_by(pd)
@@ -216,7 +216,7 @@ def test_auto_is_in_the_order_of_the_worker(worker, client_pd):
 # Addresses -----------------------------------------------------------------------
 
 
-def test_nobody_listens(client_pd, pki, worker):
+def test_connect_without_a_listener(client_pd, pki, worker):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
     with pytest.raises(RemoteError, match=f"nobody listens at 127.0.0.1:{address[1]}"):
@@ -231,7 +231,7 @@ def test_cannot_listen(client_pd, pki):
         srdma.listen(("192.0.2.1", 80), client_pd, identity=pki / "a")
 
 
-def test_nobody_comes(client_pd, pki):
+def test_accept_times_out(client_pd, pki):
     with srdma.listen(("127.0.0.1", 0), client_pd, identity=pki / "a") as listener:
         with pytest.raises(Timeout, match=r"nobody connected in 0\.05 s"):
             listener.accept(0.05)
@@ -288,13 +288,14 @@ def test_refused_destroy_ends_the_rest(join, worker):
     assert ours._process._process.poll() is not None
 
 
-def test_what_went_with_its_leg_is_closed(join, worker, client_pd):
-    """Over verbs a leg may end while its worker lives, which then knows nothing of it."""
+def test_objects_of_an_ended_leg_close(join, worker, client_pd):
+    """Over verbs a leg may end while its worker lives. The worker then does
+    not know its objects."""
     ours, _ = join({}, {})
     region = client_pd.alloc(64)
 
     def refuse(leg, body, fds):
-        raise Refuse(errno.EPERM, "not a living leg of this connection")
+        raise Refuse(errno.EPERM, "leg 1 has ended or is not a leg of this connection")
 
     worker.handlers[DESTROY] = worker.handlers[DEREG_MR] = refuse
     ours.close()
@@ -303,7 +304,7 @@ def test_what_went_with_its_leg_is_closed(join, worker, client_pd):
     assert region.closed
 
 
-def test_unprotected_is_said(caplog, tmp_path, pki):
+def test_unprotected_connections_log_a_warning(caplog, tmp_path, pki):
     with caplog.at_level(logging.WARNING, "srdma"):
         ends = []
         for name in ("x", "y"):
@@ -350,7 +351,7 @@ def test_unprotected_is_said(caplog, tmp_path, pki):
         ({"qps": 2}, {"qps": 1}, RemoteError, "2|1"),
     ],
 )
-def test_no_agreement(join, client, server, kind, text, worker, server_worker):
+def test_ends_without_common_options(join, client, server, kind, text, worker, server_worker):
     ours, theirs = join(client, server)
     assert isinstance(ours, srdma.Error)
     assert isinstance(theirs, srdma.Error)
@@ -381,7 +382,7 @@ def test_worker_refuses_the_keys(join, server_worker):
     assert isinstance(ours, RemoteError | DeviceError)
 
 
-def test_peer_that_says_nothing(client_pd, pki, worker):
+def test_silent_peer(client_pd, pki, worker):
     with socket.create_server(("127.0.0.1", 0)) as mute:
         start = time.monotonic()
         with pytest.raises(Timeout, match=r"not done in 0\.5 s|in time"):
@@ -391,8 +392,8 @@ def test_peer_that_says_nothing(client_pd, pki, worker):
     assert keyex_processes() == []
 
 
-def test_peer_that_says_nothing_holds_one_accept(client_pd, server_pd, pki):
-    """A listener that several threads accept from serves others meanwhile."""
+def test_silent_peer_blocks_one_accept_only(client_pd, server_pd, pki):
+    """A listener that several threads accept from serves other peers meanwhile."""
     ended: list[object] = []
     with srdma.listen(("127.0.0.1", 0), server_pd, identity=pki / "b", timeout=20) as listener:
 
@@ -414,7 +415,7 @@ def test_peer_that_says_nothing_holds_one_accept(client_pd, server_pd, pki):
     ours.close()
 
 
-def test_peer_that_is_no_srdma(client_pd, pki):
+def test_peer_that_does_not_speak_srdma(client_pd, pki):
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def talk():
@@ -438,15 +439,15 @@ def test_rekey(join, worker, server_worker):
     server.rekey(20)
     deadline = time.monotonic() + 20
     for one in (worker, server_worker):
-        while one.kinds().count(REKEY) < 2 * 3 * 2:  # rx, tx and is it taken up, of two QPs
+        while one.kinds().count(REKEY) < 2 * 3 * 2:  # rx, tx and asked, of two QPs
             assert time.monotonic() < deadline
             time.sleep(0.001)
         assert ROTATE not in one.kinds() and EXPIRE not in one.kinds()
     assert client.alive() and server.alive()
 
 
-def test_rekey_in_time(join, worker):
-    """A Timeout does not end the exchange, nor the connection."""
+def test_rekey_timeout(join, worker):
+    """A Timeout ends neither the exchange nor the connection."""
 
     def refuse(leg, body, fds):
         raise Refuse(errno.EBUSY, "one waits already")
@@ -475,7 +476,7 @@ def test_rekey_that_fails(join, worker, server_worker):
     assert worker.kinds().count(EXPIRE) == server_worker.kinds().count(EXPIRE) == 1
 
 
-def test_rekey_behind_the_end(join):
+def test_rekey_after_the_end(join):
     client, server = join()
     server.close()
     with pytest.raises(RemoteError, match="the connection was closed"):
@@ -486,7 +487,7 @@ def test_rekey_behind_the_end(join):
             end.rekey()
 
 
-def test_close_while_somebody_waits(join, worker):
+def test_close_while_a_thread_waits(join, worker):
     worker.silent = {REKEY}
     client, _ = join()
     failed = []
@@ -507,7 +508,8 @@ def test_close_while_somebody_waits(join, worker):
 
 
 def test_rotation(join, client_pd, worker):
-    """ROTATE, new secrets for the connections in key mode pd, and a look at who is behind."""
+    """ROTATE, new secrets for the connections in key mode pd, and a query of
+    QPs that still use the old key."""
     behind = [1, 0, 3, 2, 1, 0]
     ages = []
 
@@ -525,7 +527,7 @@ def test_rotation(join, client_pd, worker):
     look, now = 0xFFFFFFFF, 0
     assert ages == [look, now, look, now, now, look, look, look, look]
     qpns = {struct.unpack_from(">I", body)[0] for kind, body, _ in worker.seen if kind == REKEY}
-    assert len(qpns) == 1  # of the connection in `pd`
+    assert len(qpns) == 1  # of the connection in mode `pd`
 
 
 def test_rotation_that_does_not_end(join, client_pd, worker, server_worker):
@@ -543,7 +545,7 @@ def test_rotation_that_does_not_end(join, client_pd, worker, server_worker):
 
 
 @pytest.mark.parametrize("every", [-1, 0.01, 1e7])
-def test_times_that_are_none(every):
+def test_invalid_rekey_intervals(every):
     with pytest.raises(LocalError, match=r"it must be 0.1 to 1000000.0 seconds, or 0 for never"):
         Options(identity="x", rekey_every=every)
 
@@ -552,7 +554,7 @@ def test_times_that_are_none(every):
 
 
 class FakeControl:
-    """Only its descriptor is used."""
+    """A control connection of which only the descriptor is used."""
 
     def __init__(self):
         self._end, self._other = socket.socketpair()
@@ -566,7 +568,7 @@ class FakeControl:
 
 
 def run_program(code, monkeypatch):
-    """KeyProcess with another program in the place of srdma.keyex."""
+    """Runs KeyProcess with another program in place of srdma.keyex."""
     real = keyprocess.subprocess.Popen
     monkeypatch.setattr(
         keyprocess.subprocess,
@@ -616,8 +618,9 @@ say(event="error", code="tls", text="enough")
 """
 
 
-def test_threads_that_wait_for_new_secrets(monkeypatch):
-    """Each gets what it waits for, whoever hears it; events may come in pieces."""
+def test_threads_wait_for_their_rekeys(monkeypatch):
+    """Each thread gets its result, whichever thread reads the event. Events
+    may arrive in pieces."""
     process = run_program(TALKS, monkeypatch)
     try:
         deadline = time.monotonic() + 20

@@ -1,4 +1,4 @@
-"""Control socket: bytes of every message, and everything that can go wrong."""
+"""Control socket: the bytes of every message, and every error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Pair:
         self.fds: list[int] = []
 
     def answering(self, *bodies: bytes, status: int = 0, fds: list[int] | None = None) -> None:
-        """Answer the next request, in a thread; earlier bodies go out with another tag."""
+        """Responds to the next request, in a thread. Earlier bodies are sent with another tag."""
 
         def run() -> None:
             self.request, self.fds, _, _ = socket.recv_fds(self.far, 8192, 4)
@@ -64,7 +64,7 @@ class Pair:
         self.thread.start()
 
     def body(self, kind: Kind) -> bytes:
-        """Of the request that came, whose header is checked."""
+        """Returns the body of the received request and checks its header."""
         self.thread.join()
         got, zero, tag, status = HEADER.unpack_from(self.request)
         assert (got, zero, status) == (kind, 0, 0)
@@ -244,7 +244,7 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
         (lambda c: c.stats(), Kind.STATS, b"", struct.pack(">2Q", 5, 2**60), (5, 2**60)),
     ],
 )
-def test_bytes(pair, call, kind, body, answer, result):
+def test_request_bytes_and_response(pair, call, kind, body, answer, result):
     pair.answering(answer)
     assert call(pair.control) == result
     assert pair.body(kind) == body
@@ -289,7 +289,7 @@ def test_keys_of_a_group(pair):
 
 
 @pytest.mark.parametrize("change", [{"peer_wire": "w" * 64}, {"peer_identity": "i" * 256}])
-def test_text_that_would_be_cut_is_refused(pair, change):
+def test_text_longer_than_its_field_is_refused(pair, change):
     with pytest.raises(LocalError, match="at most"):
         pair.control.keys(keys(**change))
 
@@ -300,14 +300,14 @@ def test_value_out_of_range_is_refused(pair):
 
 
 @pytest.mark.parametrize("length", [0, 87, 4585])
-def test_what_no_token_can_be_is_not_sent(pair, length):
+def test_token_of_illegal_length_is_not_sent(pair, length):
     with pytest.raises(LocalError, match=f"a token of {length} bytes: a capability has 88 to 4584"):
         pair.control.install(1, bytes(length))
     assert not select.select([pair.far], [], [], 0)[0]
 
 
 @pytest.mark.parametrize("length", [0, 87, 4585])
-def test_answer_that_is_no_token(pair, length):
+def test_response_that_is_not_a_token(pair, length):
     pair.answering(bytes(length))
     with pytest.raises(DeviceError, match=f"answered CAP with {length} bytes"):
         pair.control.capability(EVERYTHING)
@@ -328,23 +328,23 @@ def test_answer_that_is_no_token(pair, length):
         (lambda c: c.keys(keys(peer_wire="a\0b")), "KEYS: a value is outside"),
     ],
 )
-def test_values_that_no_message_can_hold(pair, call, said):
+def test_values_out_of_range_are_refused(pair, call, said):
     with pytest.raises(LocalError, match=said):
         call(pair.control)
 
 
 @pytest.mark.parametrize("holder", [b"h", b"h" * 15, b"h" * 17])
-def test_holder_of_another_length_is_nobody_known(pair, holder):
+def test_holder_of_wrong_length_is_refused(pair, holder):
     with pytest.raises(LocalError, match="a holder has 16 bytes"):
         pair.control.capability(replace(EVERYTHING, holder=holder))
 
 
-def test_revoke_has_a_timeout_of_its_own(pair):
+def test_revoke_has_its_own_timeout(pair):
     with pytest.raises(Timeout, match=r"gave no answer to REVOKE in 0\.01"):
         pair.control.revoke(1, 2, timeout=0.01)
 
 
-def test_secrets_do_not_stay_where_they_arrived(pair):
+def test_received_secrets_are_wiped_from_the_buffer(pair):
     pair.answering(b"secret-only-here" * 5)
     secret, group = pair.control.key(KeyRequest(QPN, 32, b"g" * 8, b"p" * 16, 5, True))
     assert (len(secret), len(group)) == (32, 48)
@@ -372,7 +372,7 @@ def test_refusal_without_text(pair):
         pair.control.destroy(QPN)
 
 
-def test_answer_to_an_older_request_is_left_out(pair):
+def test_response_to_an_older_request_is_ignored(pair):
     read, write = os.pipe()
     pair.answering(b"", struct.pack(">I", 8), fds=[read])
     assert pair.control.attach(bytes(16)) == 8
@@ -380,7 +380,7 @@ def test_answer_to_an_older_request_is_left_out(pair):
     os.close(write)
 
 
-def test_answer_of_wrong_length(pair):
+def test_response_of_wrong_length(pair):
     pair.answering(b"abc")
     with pytest.raises(DeviceError, match="answered ATTACH with 3 bytes"):
         pair.control.attach(bytes(16))
@@ -413,11 +413,11 @@ def test_end_of_the_worker_while_waiting(pair):
         pair.control.wait(QPN, 5.0)
 
 
-def test_timeout_then_the_late_answer_is_dropped(pair):
+def test_timeout_then_the_late_response_is_dropped(pair):
     with pytest.raises(Timeout, match="gave no answer to WAIT in 0"):
         pair.control.wait(QPN, 0.01)
     pair.far.send(pair.far.recv(1024)[:8] + struct.pack(">III", 0, 3, 0))
-    assert pair.control.alive()  # reads it away, so that nobody wakes for it again
+    assert pair.control.alive()  # reads the response, so that no thread wakes for it again
     with pytest.raises(BlockingIOError):
         pair.control._sock.recv(1)
 
@@ -429,7 +429,7 @@ def test_closed(pair):
     assert not pair.control.alive()
 
 
-def test_many_threads_get_their_own_answers(worker):
+def test_many_threads_get_their_own_responses(worker):
     worker.handlers[REG_MR] = lambda leg, body, fds: (body[:4], [])
     connection = Control.connect(worker.path)
     wrong: list[int] = []
@@ -468,19 +468,19 @@ def test_paths(monkeypatch, tmp_path):
         socket_path("nic0")
 
 
-def test_no_worker_there(tmp_path):
+def test_no_worker_at_the_path(tmp_path):
     with pytest.raises(NoWorkerError, match=r"start one: srdma-offload --control .*none.sock"):
         Control.connect(tmp_path / "none.sock")
 
 
-def test_dead_worker_left_its_socket(tmp_path):
+def test_socket_left_by_a_dead_worker(tmp_path):
     worker = FakeWorker(tmp_path / "w.sock")
     worker.close()
     with pytest.raises(NoWorkerError, match=r"no worker listens .* any more"):
         Control.connect(worker.path)
 
 
-def test_no_socket_of_a_worker(tmp_path):
+def test_path_that_is_not_a_worker_socket(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(NoWorkerError):
         Control.connect(tmp_path / "file")
@@ -497,7 +497,7 @@ def test_path_too_long(tmp_path):
 
 
 def test_worker_of_another_user(tmp_path, monkeypatch):
-    """Whoever can bind the path must not get secrets and memory."""
+    """A process of another user that can bind the path must not get secrets and memory."""
     path, user, nobody = tmp_path / "w.sock", os.geteuid(), 65534
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.bind(os.fspath(path))
@@ -507,13 +507,13 @@ def test_worker_of_another_user(tmp_path, monkeypatch):
             server.listen()
         finally:
             os.seteuid(user)
-        Control.connect(path).close()  # of the own user, or this is root
+        Control.connect(path).close()  # of the same user, or this process is root
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
         with pytest.raises(NoWorkerError, match="listens there, this process is user 12345's"):
             Control.connect(path)
 
 
-def test_secrets_do_not_show():
+def test_repr_shows_no_secrets():
     secret, token = b"s" * 32, b"t" * 16
     keys = Keys(
         1, 0, 1, 3, 16, 0, 16, bytes(8), bytes(16), 2, 3, 256, 1, 1, "w", "i", *[secret] * 3

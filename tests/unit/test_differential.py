@@ -1,7 +1,7 @@
-"""C and the Python reference on the same random packets: the same bytes, the same verdicts.
+"""C and the Python reference on the same random packets must give the same bytes and verdicts.
 
-20,000 packets in all suites, levels and tag lengths. Both ends seal each packet, both open
-each datagram; before that both are shown it damaged, and now and then late or twice.
+20,000 packets in all suites, levels and tag lengths. Both ends seal each packet and open each
+datagram. Before that, both get a damaged copy of it. Some datagrams arrive late or twice.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_random_packets(number: int) -> None:
 @pytest.mark.parametrize("mode", [Mode.BASIC, Mode.PD])
 @pytest.mark.parametrize("first", range(6))
 def test_changing_epochs(first: int, mode: Mode) -> None:
-    """One connection for longer, with limits that are reached in each way."""
+    """One long connection, with limits that are reached in each way."""
     form = (1, Level.AEAD, 16)
     rng = Random(f"epochs {first}")
     workers = random_workers(rng, shared=False, contexts=(0, 5))
@@ -89,12 +89,12 @@ def legal(draw: st.DrawFn) -> Packet:
 
 
 def canonical(data: bytes) -> bytes:
-    """Without what routers may change."""
+    """Returns the datagram with the bytes that routers may change set to fixed values."""
     return data[:4] + b"\0" + data[5:]
 
 
 def parsed(data: bytes, tag_len: int, mtu: int) -> Any:
-    """What both parsers say."""
+    """Returns the common result of both parsers."""
     in_c = verdict(lambda d: bindings.parse(d, tag_len, mtu), data)
     in_python = verdict(lambda d: fields.of_parsed(wire.parse(d, tag_len, mtu)), data)
     assert in_c == in_python
@@ -110,7 +110,7 @@ def test_parse_is_the_inverse_of_build(packet: Packet) -> None:
 @given(legal(), st.data())
 @settings(max_examples=800, deadline=None)
 def test_build_is_the_inverse_of_parse(packet: Packet, data: st.DataObject) -> None:
-    """Of a damaged datagram that the parser still takes, no bit is lost or doubled."""
+    """If the parser accepts a damaged datagram, building it again gives the same bits."""
     changed = bytearray(wire.build(packet))
     for _ in range(data.draw(st.integers(0, 3))):
         changed[data.draw(st.integers(0, min(len(changed), 150) - 1))] = data.draw(
@@ -133,7 +133,7 @@ def test_parsers_agree_on_anything(data: bytes, tag_len: int) -> None:
 
 
 def descriptor(decoder: Callable[[bytes], Any], slot: bytes) -> Any:
-    """What it found, or that it refused."""
+    """Returns the decoded descriptor, or that it was refused."""
     try:
         return decoder(slot)
     except (ValueError, OSError):

@@ -73,7 +73,7 @@ def test_whole_exchange() -> None:
     assert client.hash == server.hash and len(client.hash) == 32
 
 
-def test_transcript_is_the_pages() -> None:
+def test_transcript_hash_matches_the_protocol_text() -> None:
     client, server = pair()
     offer, choice = until_choice(client, server)
     text = b"srdma-1 transcript\0" + len(offer).to_bytes(4, "big") + offer
@@ -84,7 +84,7 @@ def test_transcript_is_the_pages() -> None:
     assert server.exporter_context(3) == want + b"\0\0\0\3"
 
 
-def test_server_takes_the_first_of_the_clients_that_it_allows() -> None:
+def test_server_takes_the_first_permitted_suite_of_the_client() -> None:
     client = Exchange("client", parameters("client", (CHACHA, GCM, CMAC)))
     server = Exchange("server", parameters("server", (CMAC, GCM)))
     until_choice(client, server)
@@ -93,7 +93,7 @@ def test_server_takes_the_first_of_the_clients_that_it_allows() -> None:
 
 @pytest.mark.parametrize("mask", [0x01, 0x20, 0x80, 0xFF])
 def test_every_edited_byte_of_offer_and_choice_aborts(mask: int) -> None:
-    """A man in the middle that could edit inside TLS: no edit survives the transcript hash."""
+    """Even a man in the middle that could edit inside TLS is detected by the transcript hash."""
     offer, choice = until_choice(*pair())
     for which, message in (("offer", offer), ("choice", choice)):
         for at in range(len(message)):
@@ -104,7 +104,7 @@ def test_every_edited_byte_of_offer_and_choice_aborts(mask: int) -> None:
 
 
 def _exchange_with(which: str, edited: bytes) -> None:
-    """Both ends up to the point where keys would go to the workers."""
+    """Runs both ends up to the point where the workers would get keys."""
     client, server = pair()
     server.start()
     [offer] = sent(client.start())
@@ -181,7 +181,7 @@ def test_missing_and_unknown_fields(key: str) -> None:
             decode(cbor2.dumps(changed, canonical=True))
 
 
-def test_refusals_are_fit_for_a_terminal() -> None:
+def test_error_texts_have_no_control_characters() -> None:
     offer = cbor2.loads(until_choice(*pair())[0])
     bad = ({"\x1b[2J": 1}, {"wire": "\x1b[2J"}, {"v": "\x1b[2J"})
     for changed in (*({**offer, **b} for b in bad), {"\x1b[2J": 1}):
@@ -203,7 +203,7 @@ def test_refusals_are_fit_for_a_terminal() -> None:
         b"\xbf\x65ready\xf5\xff",  # indefinite length
         b"\xa2\x65ready\xf5\x65ready\xf5",  # the same key twice
         b"\xa1\x78\x05ready\xf5",  # a length longer than needed
-        b"\xa1\x65ready\xf5\x00",  # a byte behind
+        b"\xa1\x65ready\xf5\x00",  # an extra byte at the end
         b"\xa1\x65ready\xf4",
         b"\xa1\x65ready\x01",
         b"\xa1\x65error\x61x",  # ERROR without code
@@ -213,7 +213,7 @@ def test_refusals_are_fit_for_a_terminal() -> None:
         cbor2.dumps({"hash": 1 << 100_000}, canonical=True),  # too long to be printed
     ],
 )
-def test_hostile_bytes(raw: bytes) -> None:
+def test_malformed_messages_are_refused(raw: bytes) -> None:
     with pytest.raises(ExchangeError) as raised:
         decode(raw)
     assert raised.value.code in ("format", "value")
@@ -227,7 +227,7 @@ def test_no_common_suite_names_both_lists() -> None:
     assert e.value.code == "suite"
 
 
-def test_none_is_never_negotiated() -> None:
+def test_level_none_is_never_negotiated() -> None:
     _, server = pair(suites=(GCM,))
     server.start()
     client = Exchange("client", parameters("client", (NONE,)))
@@ -245,7 +245,7 @@ def test_choice_that_was_not_offered() -> None:
         client.receive(cbor2.dumps(choice, canonical=True))
 
 
-def test_wrong_number_of_qps() -> None:
+def test_unequal_numbers_of_qps() -> None:
     server = Exchange("server", parameters("server", qps=3))
     server.start()
     with pytest.raises(ExchangeError, match="the peer has 2 QPs: this end has 3"):
@@ -264,7 +264,8 @@ def test_reflection() -> None:
 
 @pytest.mark.parametrize("role", ["client", "server"])
 def test_illegal_messages_fail_in_every_state(role: str) -> None:
-    """Walk the table: a message that it does not list raises, and the exchange stays failed."""
+    """For each state, a message that the table does not list raises, and the
+    exchange has failed for good."""
     client, server = pair()
     offer, choice = until_choice(client, server)
     messages = {"OFFER": offer, "CHOICE": choice, "READY": encode(Ready())}
@@ -282,7 +283,7 @@ def test_illegal_messages_fail_in_every_state(role: str) -> None:
 
 
 @pytest.mark.parametrize("event", ["start", "derived", "keyed", "running"])
-def test_own_misuse_raises_and_changes_nothing(event: str) -> None:
+def test_illegal_local_event_raises_and_changes_nothing(event: str) -> None:
     client, _ = pair()
     client.start()
     with pytest.raises(ExchangeError, match=f"{event} in state offered"):

@@ -54,8 +54,9 @@ def test_each_mode_and_policy(mode: int, group: str, suite: Suite) -> None:
 
 
 @pytest.mark.parametrize(("mode", "group"), WAYS)
-def test_order_of_steps(mode: int, group: str) -> None:
-    """The server's worker is armed, and the client's CONFIRM verified, before secrets go back."""
+def test_secrets_are_sent_after_confirm_is_verified(mode: int, group: str) -> None:
+    """Secrets are sent only after the server's worker has keys and the
+    client's CONFIRM is verified."""
     client, server = players(mode, group)
     until_confirm(client, server)
     assert len(server.sent) == 1 and server.derived == ((), b"")
@@ -69,7 +70,7 @@ def test_order_of_steps(mode: int, group: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "group"), WAYS)
-def test_secrets_are_wiped_when_the_worker_has_them(mode: int, group: str) -> None:
+def test_secrets_are_wiped_after_the_worker_has_them(mode: int, group: str) -> None:
     client, server = players(mode, group)
     until_keyed(client, server)
     for one in (client, server):
@@ -78,11 +79,11 @@ def test_secrets_are_wiped_when_the_worker_has_them(mode: int, group: str) -> No
             assert not any(map(any, handover.secrets)) and not any(handover.group_key)
 
 
-# Which mode ----------------------------------------------------------------------
+# Choice of the mode ----------------------------------------------------------------
 
 
 def agree(client: dict[str, Any], server: dict[str, Any]) -> Agreed:
-    """As both ends see it."""
+    """Returns the agreed values, which must be equal at both ends."""
     one = Player("client", Exchange("client", parameters("client", **client)))
     other = Player("server", Exchange("server", parameters("server", **server)))
     until_confirm(one, other)
@@ -101,7 +102,7 @@ def agree(client: dict[str, Any], server: dict[str, Any]) -> Agreed:
         ((MEM, PD_MEM, BASIC, PD), (PD,), PD),
     ],
 )
-def test_server_takes_the_first_mode_that_it_allows(
+def test_server_takes_the_first_permitted_mode(
     offered: tuple[int, ...], allowed: tuple[int, ...], mode: int
 ) -> None:
     assert agree({"modes": offered}, {"modes": allowed}).mode == mode
@@ -115,7 +116,7 @@ def test_no_common_mode_names_both_lists() -> None:
 
 
 def changed_choice(mode: int, group: str, /, **changes: Any) -> ExchangeError:
-    """What the client says to a CHOICE with these changes."""
+    """Returns the client's error for a CHOICE with these changes."""
     client, server = players(mode, group)
     server.exchange.start()
     [offer] = client.exchange.start()
@@ -138,7 +139,7 @@ def test_mode_out_of_range(mode: object) -> None:
     assert changed_choice(PD, "", mode=mode).code in ("value", "format")
 
 
-def test_none_has_mode_basic_only() -> None:
+def test_level_none_has_mode_basic_only() -> None:
     assert (
         changed_choice(PD, "", suite=list(NONE)).text
         == "mode is 1: it must be 0, basic, with `none`"
@@ -178,32 +179,32 @@ def test_group_of_one_end_only(of_client: str, of_server: str, mode: int) -> Non
 
 @pytest.mark.parametrize("mode", [BASIC, MEM])
 @pytest.mark.parametrize(("of_client", "of_server"), GROUPS)
-def test_group_does_not_count_without_pd(of_client: str, of_server: str, mode: int) -> None:
+def test_group_is_ignored_without_mode_pd(of_client: str, of_server: str, mode: int) -> None:
     agreed = agree({"modes": (mode,), "group": of_client}, {"modes": (mode,), "group": of_server})
     assert agreed.group == ""
 
 
-def test_refusal_of_a_group_is_fit_for_a_terminal() -> None:
+def test_refusal_of_a_group_has_no_control_characters() -> None:
     error = changed_choice(PD, "", group="\x1b[2J")
     assert error.code == "group" and error.text.isprintable()
 
 
-# CONFIRM as it must not be ---------------------------------------------------------
+# Wrong CONFIRM ---------------------------------------------------------------------
 
 
 def receiver(role: Role, mode: int, group: str, suite: Suite = GCM) -> tuple[Player, Player]:
-    """This end, when it waits for CONFIRM, and its peer."""
+    """Returns this end, waiting for CONFIRM, and its peer."""
     client, server = players(mode, group, suite)
     until_confirm(client, server)
     return (server, client) if role == "server" else (client, server)
 
 
 def refusal(one: Player, message: dict[str, Any]) -> ExchangeError:
-    """Nothing that was handed over is shown, and nothing reaches the worker."""
+    """The error shows no secret that was handed over, and no secret reaches the worker."""
     with pytest.raises(ExchangeError) as raised:
         one.exchange.receive(cbor2.dumps(message, canonical=True))
     assert one.exchange.state == "failed" and one.installed is None
-    assert not any(map(any, one.made.secrets))  # those that it had made are wiped
+    assert not any(map(any, one.made.secrets))  # the secrets that it had made are wiped
     handed = [*_leaves(message.get("secrets")), *_leaves(message.get("kpd"))]
     _assert_hidden(handed, f"{raised.value} {raised.value!r} {raised.value.told} {one.exchange!r}")
     return raised.value
@@ -217,7 +218,7 @@ def _leaves(value: object) -> list[bytes]:
 
 def _assert_hidden(secrets: list[bytes], text: str) -> None:
     for secret in secrets:
-        for at in range(0, len(secret) - 7, 4):  # no part of it
+        for at in range(0, len(secret) - 7, 4):  # no part of a secret either
             part = secret[at : at + 8]
             assert part.hex() not in text and repr(part)[2:-1] not in text
 
@@ -276,7 +277,7 @@ def test_wrong_secrets(secrets: object, code: str, role: Role) -> None:
     assert refusal(one, {"hash": one.exchange.hash, "secrets": secrets}).code == code
 
 
-def test_secrets_are_as_long_as_the_suite_wants() -> None:
+def test_secrets_must_have_the_length_of_the_suite() -> None:
     one, _ = receiver("server", PD, "", CHACHA)
     error = refusal(one, {"hash": one.exchange.hash, "secrets": [S16, S16]})
     assert error.text == "secrets of the client that are not the 32 bytes of the suite"
@@ -305,7 +306,7 @@ def test_confirm_twice_or_too_early(mode: int, group: str, role: Role) -> None:
 
 
 def test_reflected_secrets() -> None:
-    """The server sends the client's own CONFIRM back, or one secret of it."""
+    """The server returns the client's own CONFIRM, or one secret of it."""
     for take in (slice(0, 2), slice(0, 1), slice(1, 2)):
         client, server = players(PD, "")
         until_confirm(client, server)
@@ -317,8 +318,8 @@ def test_reflected_secrets() -> None:
 
 
 @pytest.mark.parametrize(("mode", "group"), WAYS)
-def test_own_worker_gives_what_the_mode_has_not(mode: int, group: str) -> None:
-    """Own misuse changes nothing: the right one may follow."""
+def test_local_worker_gives_the_wrong_kind_of_secrets(mode: int, group: str) -> None:
+    """A local error changes nothing: the right secrets may follow."""
     client, server = players(mode, group)
     server.exchange.start()
     client.take(client.exchange.start())
@@ -335,7 +336,7 @@ def test_own_worker_gives_what_the_mode_has_not(mode: int, group: str) -> None:
     assert client.exchange.derived(made(right))
 
 
-# Nothing shows ---------------------------------------------------------------------
+# Secrets are not shown ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", ["", "g"])

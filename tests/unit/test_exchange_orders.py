@@ -1,4 +1,4 @@
-"""The exchange under any order of messages and events: what is done was done right."""
+"""The exchange under any order of messages and events gives correct results or none."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from srdma.keyex.messages import Confirm, ExchangeError, Ready, encode
 from tests.exchange_players import WAYS, Player, expected, form, made, players, until_keyed
 
 DO = ["step", "deliver", "reflect", "foreign", "forged", "derived", "keyed", "running", "start"]
-WHOLE = 28  # steps of both ends by turns that bring any exchange to its end
+WHOLE = 28  # alternating steps of both ends that complete any exchange
 
 
-# Where each is legal, by role; nowhere else.
+# The states in which each is legal, by role. It is legal in no other state.
 LEGAL = {
     "start": {"client": {"idle"}, "server": {"idle"}},
     "OFFER": {"client": set(), "server": {"listening"}},
@@ -31,7 +31,7 @@ LEGAL = {
 
 
 @pytest.mark.parametrize("role", ["client", "server"])
-def test_what_is_legal_where(role: str) -> None:
+def test_legal_states_of_messages_and_events(role: str) -> None:
     events = {event for moves in TABLE[role].values() for event in moves}
     assert events <= set(LEGAL)
     for event, states in LEGAL.items():
@@ -39,14 +39,14 @@ def test_what_is_legal_where(role: str) -> None:
 
 
 def _foreign(mode: int, group: str) -> list[bytes]:
-    """All messages of another exchange of the same kind."""
+    """Returns all messages of another exchange of the same kind."""
     client, server = players(mode, group)
     until_keyed(client, server)
     return [*client.sent, *server.sent, encode(Ready())]
 
 
 def _step(one: Player, other: Player, seen: dict[str, int]) -> None:
-    """What comes next for this end, if anything."""
+    """Runs the next step of this end, if there is one."""
     if one.exchange.state == "idle":
         one.take(one.exchange.start())
     elif one.waiting:
@@ -64,12 +64,13 @@ def _step(one: Player, other: Player, seen: dict[str, int]) -> None:
     honest=st.integers(0, WHOLE),
     script=st.lists(st.tuples(st.booleans(), st.sampled_from(DO), st.integers(0, 9)), max_size=12),
 )
-def test_no_order_gets_through_without_hashes_and_secrets(
+def test_keys_need_verified_hashes_and_exchanged_secrets(
     way: tuple[int, str], honest: int, script: list[tuple[bool, str, int]]
 ) -> None:
-    """Ends whose worker has keys have verified one hash, and have what the other's worker made.
+    """If a worker has keys, both ends have the same hash and the worker has what the other one
+    made.
 
-    Some steps as they should be, some that should not be, then on as if nothing had been.
+    The run has some regular steps, then illegal ones, then regular steps to the end.
     """
     mode, group = way
     client, server = players(mode, group)
@@ -111,7 +112,7 @@ def _play(
         case "keyed":
             if not any(isinstance(event, Install) for event in one.waiting):
                 one.take(one.exchange.keyed())
-        case "forged":  # the right form, without the hash
+        case "forged":  # right form, but wrong hash
             peers = "server" if one.role == "client" else "client"
             handover = made(form(peers, *_way(one)))  # type: ignore[arg-type]
             one.take(one.exchange.receive(encode(Confirm(os.urandom(32), handover))))
@@ -126,8 +127,8 @@ def _way(one: Player) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("mode", "group"), WAYS)
-def test_steps_alone_get_through(mode: int, group: str) -> None:
-    """So the test above does reach its end."""
+def test_regular_steps_complete_the_exchange(mode: int, group: str) -> None:
+    """Control for the test above: regular steps alone reach the end."""
     client, server = players(mode, group)
     seen = {"client": 0, "server": 0}
     for _ in range(WHOLE // 2):

@@ -44,7 +44,7 @@ HASH = bytes(32)
         Taken(7),
     ],
 )
-def test_messages_come_back(message) -> None:
+def test_messages_round_trip(message) -> None:
     raw = encode(message)
     assert decode(raw) == message and encode(decode(raw)) == raw
 
@@ -72,7 +72,7 @@ def test_messages_come_back(message) -> None:
         ({"hash": HASH, "count": 1, "more": 1}, "format"),
     ],
 )
-def test_messages_that_are_none(fields, code: str) -> None:
+def test_invalid_messages(fields, code: str) -> None:
     with pytest.raises(ExchangeError) as refusal:
         decode(cbor2.dumps(fields, canonical=True))
     assert refusal.value.code == code
@@ -90,7 +90,7 @@ def test_secrets_are_not_shown() -> None:
     assert "x11" not in shown
 
 
-# The table ----------------------------------------------------------------------
+# State table -----------------------------------------------------------------------
 
 LEGAL = {
     "begin": {"client": {"idle"}, "server": set()},
@@ -107,7 +107,7 @@ LEGAL = {
 
 
 @pytest.mark.parametrize("role", ["client", "server"])
-def test_what_is_legal_where(role: str) -> None:
+def test_legal_states_of_messages(role: str) -> None:
     assert {event for moves in TABLE[role].values() for event in moves} <= set(LEGAL)
     for event, states in LEGAL.items():
         assert {s for s, moves in TABLE[role].items() if event in moves} == states[role]
@@ -141,8 +141,8 @@ def test_whole_exchanges(mode: int, group: str, suite) -> None:
     assert len(contexts) == 6
 
 
-def test_peers_worker_is_first() -> None:
-    """TAKEN before the own worker has taken: Give waits for it."""
+def test_worker_of_the_peer_finishes_first() -> None:
+    """TAKEN arrives before the local worker has finished. Give waits for it."""
     client, server = ends(PD)
     until_offered(client, server)
     server.hear(client.said[0])
@@ -153,10 +153,10 @@ def test_peers_worker_is_first() -> None:
     assert client.renewal.idle and len(client.gives) == 1
 
 
-# Wishes ---------------------------------------------------------------------------
+# Requests for new secrets -------------------------------------------------------------
 
 
-def test_server_asks() -> None:
+def test_server_requests_new_secrets() -> None:
     client, server = ends()
     server.act(server.renewal.ask())
     assert server.sent == [encode(Rekey(b""))]
@@ -164,7 +164,7 @@ def test_server_asks() -> None:
     assert client.wanted == 1 and client.renewal.idle
 
 
-def test_wish_that_crosses_is_granted_already() -> None:
+def test_request_during_an_exchange_is_served_by_it() -> None:
     client, server = ends()
     client.act(client.renewal.begin())
     client.receive(Rekey(b""))
@@ -175,7 +175,7 @@ def test_wish_that_crosses_is_granted_already() -> None:
     server.receive(Rekey(b"hello"))
     server.shake()
     client.hear(server.said[0])
-    client.receive(Rekey(b""))  # behind the server's RENEW: for the next
+    client.receive(Rekey(b""))  # after the server's RENEW: counts for the next exchange
     client.taken()
     client.receive(Rekey(b""))
     assert client.wanted == 2
@@ -185,7 +185,7 @@ def test_wish_that_crosses_is_granted_already() -> None:
 
 
 def refused(one: Renewer, code: str, call, *args: object) -> str:
-    """The call is refused, the end is failed for good, and nothing secret is left."""
+    """Checks that the call is refused, the end has failed for good, and no secret is left."""
     with pytest.raises(ExchangeError) as refusal:
         call(*args)
     assert refusal.value.code == code, refusal.value
@@ -216,12 +216,12 @@ def test_records_at_an_idle_client() -> None:
     refused(client, "state", client.receive, Rekey(b"records"))
 
 
-def test_client_that_asks() -> None:
+def test_request_from_the_client_is_refused() -> None:
     _, server = ends()
     refused(server, "value", server.receive, Rekey(b""))
 
 
-def test_server_does_not_begin() -> None:
+def test_server_cannot_begin() -> None:
     client, server = ends()
     with pytest.raises(ExchangeError, match="begin in state idle of the server"):
         server.renewal.begin()
@@ -231,7 +231,7 @@ def test_server_does_not_begin() -> None:
 
 
 @pytest.mark.parametrize("role", [0, 1])
-def test_records_behind_taken(role: int) -> None:
+def test_records_after_taken(role: int) -> None:
     pair = ends()
     one, other = pair[role], pair[1 - role]
     until_offered(*pair)
@@ -289,7 +289,7 @@ def test_reflected_secret(role: int) -> None:
     refused(one, "value", one.hear, Renew(right.hash, 1, mine))
 
 
-def test_secrets_where_none_belong() -> None:
+def test_secrets_in_mode_basic_are_refused() -> None:
     client, server = ends(BASIC)
     until_offered(client, server)
     right = decode(server.said[0])
@@ -309,7 +309,7 @@ def test_wrong_taken(role: int) -> None:
 
 
 @pytest.mark.parametrize("role", [0, 1])
-def test_said_twice(role: int) -> None:
+def test_repeated_message(role: int) -> None:
     for twice in ("renew", "taken"):
         pair = ends()
         one, other = pair[role], pair[1 - role]
@@ -320,7 +320,7 @@ def test_said_twice(role: int) -> None:
         refused(one, "state", one.hear, other.said[0] if twice == "renew" else Taken(1))
 
 
-def test_own_worker_that_made_other_secrets() -> None:
+def test_local_worker_makes_too_few_secrets() -> None:
     client, _ = ends(PD)
     client.act(client.renewal.begin())
     client.receive(Rekey(b"hello"))
@@ -342,7 +342,7 @@ DO = ["deliver", "reflect", "foreign", "taken", "shaken", "begin", "records", "a
 
 
 def is_renew(said: bytes) -> bool:
-    """A TAKEN is not reflected: only the peer speaks here (TLS), and it may lie about itself."""
+    """Reflected TAKENs are left out: over TLS only the peer can send one, and it may be false."""
     return isinstance(decode(said), Renew)
 
 
@@ -357,10 +357,11 @@ def is_renew(said: bytes) -> bool:
     honest=st.booleans(),
     script=st.lists(st.tuples(st.booleans(), st.sampled_from(DO), st.integers(0, 3)), max_size=25),
 )
-def test_no_order_gives_what_was_not_taken(
+def test_no_order_gives_secrets_before_taken(
     way: tuple[int, str], honest: bool, script: list[tuple[bool, str, int]]
 ) -> None:
-    """An end gives its worker what it sends with only when the other's has taken it."""
+    """An end gives its worker the sending secrets only after the other worker
+    has the receiving ones."""
     pair = ends(*way)
     foreign = ends(*way)
     until_offered(*foreign)
@@ -396,8 +397,8 @@ def test_no_order_gives_what_was_not_taken(
             assert peer.takes >= len(taken)
 
 
-def test_give_is_the_callers() -> None:
-    """What the peer handed over is in no other place then: the caller wipes it."""
+def test_caller_of_give_owns_the_secrets() -> None:
+    """The exchange keeps no copy of the peer's secrets. The caller wipes them."""
     client, server = ends(PD)
     until_offered(client, server)
     server.hear(client.said[0])

@@ -1,4 +1,4 @@
-"""GIDs of devices, in a tree as sysfs has it."""
+"""GIDs of devices, in a simulated sysfs tree."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def devices(tmp_path, monkeypatch):
     gids.mkdir(parents=True)
     (gids / "0").write_text("fe80:0000:0000:0000:0250:56ff:fe00:0001\n")
     (gids / "1").write_text("0000:0000:0000:0000:0000:ffff:0a4d:0001\n")
-    (gids / "2").mkdir()  # an empty place of the table cannot be read
+    (gids / "2").mkdir()  # an unused entry of the table cannot be read
     return tmp_path
 
 
-def test_the_address_of_a_gid(devices):
+def test_address_of_a_gid(devices):
     assert gid.gid_address("rxe0", 1) == "10.77.0.1"
 
 
-def test_the_first_address(devices):
+def test_first_address(devices):
     assert gid.first_address("rxe0") == "10.77.0.1"
     (devices / "rxe0/ports/1/gids/1").unlink()
     with pytest.raises(DeviceError, match="rxe0 has no IPv4 address: give one"):

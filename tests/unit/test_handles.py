@@ -1,4 +1,4 @@
-"""Which capabilities stay installed, and what a request holds, with a worker that only counts."""
+"""Which capabilities stay installed and what a request holds, with a worker that only counts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ REGION = Region(b"K_PDmem of tests", (0x10000, 0x10000 + 64 * 64, 6, 48), 7, 1, 
 
 
 def cap(n: int) -> Capability:
-    """For block n; the same one each time, as another object."""
+    """A capability for block n: equal for equal n, but a new object each time."""
     return Capability(REGION.grant(n * 64, (n + 1) * 64, 1))
 
 
 class Worker:
-    """Knows what is installed. `fails` refuses to install."""
+    """Records what is installed. `fails` makes it refuse to install."""
 
     def __init__(self, limit: int = 3) -> None:
         self.installed: dict[int, Capability] = {}
@@ -56,7 +56,7 @@ def test_installed_once(worker):
     assert worker.handles.take(cap(2)).number != first.number
 
 
-def test_the_one_used_longest_ago_goes(worker):
+def test_least_recently_used_is_uninstalled(worker):
     for n in (1, 2, 3, 1, 4):
         worker.use(n)
     assert set(worker.installed.values()) == {cap(1), cap(3), cap(4)}
@@ -65,7 +65,7 @@ def test_the_one_used_longest_ago_goes(worker):
     assert worker.calls == ["install"] * 3 + ["uninstall", "install"] * 2
 
 
-def test_none_goes_that_a_request_names(worker):
+def test_capability_of_an_outstanding_request_stays_installed(worker):
     held = worker.handles.take(cap(1))
     for n in range(2, 10):
         worker.use(n)
@@ -76,7 +76,7 @@ def test_none_goes_that_a_request_names(worker):
     assert cap(1) not in worker.installed.values()
 
 
-def test_all_named(worker):
+def test_all_capabilities_are_in_use(worker):
     held = [worker.handles.take(cap(n)) for n in range(3)]
     with pytest.raises(QueueFullError, match="requests under way name 3 capabilities"):
         worker.handles.take(cap(3))
@@ -86,7 +86,7 @@ def test_all_named(worker):
     assert cap(1) not in worker.installed.values()
 
 
-def test_a_refusal_leaves_room(worker):
+def test_refused_install_takes_no_place(worker):
     for n in range(3):
         worker.use(n)
     worker.fails = True
@@ -97,7 +97,7 @@ def test_a_refusal_leaves_room(worker):
     assert set(worker.installed) == {handle.number for handle in held}
 
 
-def test_threads_that_want_the_same_one_install_it_once(worker):
+def test_concurrent_threads_install_one_capability_once(worker):
     together = threading.Barrier(8)
     got = []
 
@@ -122,7 +122,7 @@ def uses(worker) -> Uses:
     return Uses(worker.handles)
 
 
-def test_a_signaled_request_holds_until_it_ended(worker, uses):
+def test_signaled_request_holds_until_it_completes(worker, uses):
     first, second = worker.handles.take(cap(1)), worker.handles.take(cap(2))
     uses.posted(True, first)
     uses.posted(True)
@@ -132,7 +132,7 @@ def test_a_signaled_request_holds_until_it_ended(worker, uses):
         assert (first.uses, second.uses) == left
 
 
-def test_an_unsignaled_request_holds_until_the_next_signaled_one_ended(worker, uses):
+def test_unsignaled_request_holds_until_the_next_signaled_one_completes(worker, uses):
     handles = [worker.handles.take(cap(n)) for n in range(3)]
     uses.posted(True)
     uses.posted(False, handles[0])

@@ -76,7 +76,7 @@ def test_validity(tmp_path: Path, ca: Path) -> None:
     "uri", ["", "host-a", "spiffe://", "/path", "spiffe://a/" + "x" * 255, "spiffe://a/ä", "http:x",
             "spiffe://a/\n", "spiffe://[a"]
 )  # fmt: skip
-def test_no_identity(uri: str, tmp_path: Path, ca: Path) -> None:
+def test_invalid_identity(uri: str, tmp_path: Path, ca: Path) -> None:
     with pytest.raises(IdentityError, match=r"identity"):
         issue(ca, uri, tmp_path / "a")
     assert not (tmp_path / "a.pem").exists()
@@ -141,7 +141,7 @@ def test_unreadable_files(tmp_path: Path, ca: Path) -> None:
         issue(ca, HOST_A, tmp_path / "none" / "a")
 
 
-def test_keys_that_are_not_taken() -> None:
+def test_rsa_keys_are_refused() -> None:
     pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     with pytest.raises(IdentityError, match="RSAPrivateKey: it must be P-256 or Ed25519"):
         key = rsa.generate_private_key(65537, 2048)

@@ -1,4 +1,4 @@
-"""The key exchange as a program, over a socket pair, each end with a worker that only answers."""
+"""The key exchange as a program, over a socket pair, each end with a worker that only responds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def configs(folder: Path, client: Any = None, server: Any = None) -> tuple[Any, 
 def errors(
     client: Any, server: Any, workers: dict[str, FakeWorker] | None = None
 ) -> tuple[Any, Any]:
-    """The last event of each end of a pair that fails, and both exit codes are 1."""
+    """Returns the last event of each end of a pair that fails. Both exit codes must be 1."""
     with run_pair(client, server, workers) as pair:
         last = tuple(one.events()[-1] for one in pair)
     for one, event in zip(pair, last, strict=True):
@@ -74,7 +74,7 @@ def test_both_ends_agree(folder: Path) -> None:
 
 
 def _check_keys(a: Keyex, b: Keyex) -> None:
-    """Each worker has the other's values, and what one seals with the other opens with."""
+    """Each worker has the values of the other, and opens what the other seals."""
     for number, (of_a, of_b) in enumerate(zip(a.worker.keys, b.worker.keys, strict=True)):
         qp = b.config["qps"][number]
         assert of_a[0] == a.config["qps"][number]["qpn"]
@@ -99,7 +99,7 @@ def test_longer_keys_have_longer_secrets(folder: Path) -> None:
     assert any(a.worker.keys[0][16][16:])
 
 
-def test_none_has_no_secrets(folder: Path) -> None:
+def test_level_none_has_no_secrets(folder: Path) -> None:
     wanted = {"suites": [[0, 0, 0]]}
     with run_pair(*configs(folder, wanted, wanted)) as (a, b):
         assert [a.event(), a.event()][1] == [b.event(), b.event()][1] == {"event": "ready"}
@@ -107,18 +107,18 @@ def test_none_has_no_secrets(folder: Path) -> None:
     assert not any(a.worker.keys[0][16])
 
 
-# Refusals: what the server's end says, and what the client's end learns ------
+# Refusals: the error at the server, and the error that the client reports ------------
 
 
 def changed(folder: Path, tmp_path: Path, name: str, **extra: Any) -> dict[str, bytes]:
-    """cert, key and ca of a new certificate of the same CA."""
+    """Returns cert, key and ca of a new certificate of the same CA."""
     issue(folder / "ca", f"spiffe://test/{name}", tmp_path / name, **extra)
     ca = (folder / "ca/ca.pem").read_bytes()
     cert, key = ((tmp_path / f"{name}.{end}").read_bytes() for end in ("pem", "key"))
     return {"cert": cert, "key": key, "ca": ca}
 
 
-def test_expired(folder: Path, tmp_path: Path) -> None:
+def test_expired_certificate(folder: Path, tmp_path: Path) -> None:
     start = dt.datetime.now(dt.UTC) - dt.timedelta(days=9)
     old = changed(folder, tmp_path, "old", validity=Validity(1, start))
     on_client, on_server = errors(*configs(folder, old))
@@ -129,7 +129,7 @@ def test_expired(folder: Path, tmp_path: Path) -> None:
     assert "this end's certificate has expired" in on_server["text"]
 
 
-def test_not_valid_yet(folder: Path, tmp_path: Path) -> None:
+def test_certificate_not_valid_yet(folder: Path, tmp_path: Path) -> None:
     start = dt.datetime.now(dt.UTC) + dt.timedelta(days=9)
     young = changed(folder, tmp_path, "young", validity=Validity(1, start))
     on_client, on_server = errors(*configs(folder, young))
@@ -164,7 +164,8 @@ def signed(folder: Path, uris: list[str]) -> dict[str, bytes]:
 
 
 def certificate(issuer: dict[str, bytes], usage: x509.ObjectIdentifier | None) -> dict[str, bytes]:
-    """One for HOST_A by the key in `issuer`, with its chain, for this usage only."""
+    """A certificate for HOST_A, signed by the key in `issuer`, with its
+    chain, for this usage only."""
     chain = parse_certificates(issuer["cert"], "cert")
     signer, key = parse_key(issuer["key"], "key"), ec.generate_private_key(ec.SECP256R1())
     now = dt.datetime.now(dt.UTC)
@@ -187,7 +188,7 @@ USAGE = ExtendedKeyUsageOID
 
 @pytest.mark.parametrize("end", ["client", "server"])
 def test_usage_of_a_certificate(folder: Path, end: str) -> None:
-    """A certificate for the other role of TLS, or for mail, is none for this one."""
+    """A certificate for the other TLS role, or for mail, is refused."""
     ca = {"cert": (folder / "ca/ca.pem").read_bytes(), "key": (folder / "ca/ca.key").read_bytes()}
     other = USAGE.SERVER_AUTH if end == "client" else USAGE.CLIENT_AUTH
     for usage in (other, USAGE.EMAIL_PROTECTION):
@@ -197,8 +198,8 @@ def test_usage_of_a_certificate(folder: Path, end: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["client", "server"])
-def test_host_issues_no_certificates(folder: Path, end: str) -> None:
-    """Nor does it help it to send its own, which the CA signed, as one of a CA."""
+def test_host_cannot_issue_certificates(folder: Path, end: str) -> None:
+    """Its own certificate is not accepted as that of a CA, although the CA signed it."""
     host = {"cert": (folder / "b.pem").read_bytes(), "key": (folder / "b.key").read_bytes()}
     events = errors(*configs(folder, **{end: certificate(host, None)}))
     on_other = events[1 if end == "client" else 0]
@@ -216,7 +217,7 @@ def test_peer_must_name_one_identity(folder: Path, uris: list[str]) -> None:
     assert server.finish() == 1
 
 
-def test_own_certificate_must_name_one_identity(folder: Path) -> None:
+def test_local_certificate_must_name_one_identity(folder: Path) -> None:
     client, _ = configs(folder, signed(folder, []))
     left, _right = socket.socketpair()
     program = Keyex(client, left)
@@ -242,7 +243,7 @@ def test_no_common_suite(folder: Path) -> None:
     assert "no common suite: the client offers [32, 1, 16]" in on_client["text"]
 
 
-def test_wrong_count(folder: Path) -> None:
+def test_unequal_numbers_of_qps(folder: Path) -> None:
     client, server = configs(folder)
     server["qps"] = server["qps"][:1]
     on_client, on_server = errors(client, server)
@@ -258,7 +259,7 @@ def test_worker_refuses_keys(folder: Path) -> None:
     assert on_client["code"] == "worker"
 
 
-def test_qp_goes_to_error(folder: Path) -> None:
+def test_qp_fails_during_the_exchange(folder: Path) -> None:
     on_client, _ = errors(*configs(folder), {"client": FakeWorker(state=ERR)})
     assert "went to error: WIRE_LOST" in on_client["text"]
 
@@ -289,11 +290,11 @@ def test_peer_is_killed(folder: Path) -> None:
         assert b.event() == {"event": "closed"}
 
 
-# A peer that is not the program ----------------------------------------------
+# A peer with arbitrary messages ---------------------------------------------------
 
 
 class TLSPeer:
-    """A TLS client that does as it likes."""
+    """A TLS client that sends arbitrary messages."""
 
     def __init__(
         self, sock: socket.socket, cert: bytes, key: bytes, alpn: bytes = b"srdma/1"
@@ -312,7 +313,7 @@ class TLSPeer:
         self.tls.set_connect_state()
 
     def converse(self, *messages: bytes) -> bytes:
-        """Send messages; the code of the ERROR that comes back."""
+        """Sends messages. Returns the code of the ERROR that comes back."""
         self.tls.do_handshake()
         for message in messages:
             self.tls.sendall(message)
@@ -346,7 +347,7 @@ def test_hostile_messages(folder: Path, messages: list[bytes], code: bytes) -> N
 
 
 def test_flood_after_a_refusal(folder: Path) -> None:
-    """A peer that is refused and never stops talking does not keep the program alive."""
+    """A refused peer that keeps sending does not keep the program alive."""
     left, right = socket.socketpair()
     server = Keyex(config("server", load(folder, "b")), right)
     mine = load(folder, "a")
@@ -362,7 +363,7 @@ def test_flood_after_a_refusal(folder: Path) -> None:
     assert server.finish() == 1
 
 
-def test_deadline_holds_for_a_peer_that_always_talks() -> None:
+def test_deadline_holds_for_a_peer_that_keeps_sending() -> None:
     program = Program.__new__(Program)
     program._parent, program._waiting_for = (), "the peer's OFFER"
     program._config = types.SimpleNamespace(timeout=1.0)  # type: ignore[assignment]
@@ -385,7 +386,7 @@ def test_no_alpn(folder: Path, alpn: bytes) -> None:
     assert server.finish() == 1
 
 
-def test_not_tls_at_all(folder: Path) -> None:
+def test_peer_without_tls(folder: Path) -> None:
     left, right = socket.socketpair()
     server = Keyex(config("server", load(folder, "b")), right)
     left.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -412,13 +413,13 @@ def test_sessions_are_never_resumed(folder: Path) -> None:
 # The process -------------------------------------------------------------------
 
 
-def test_it_cannot_be_dumped_and_shows_no_secret(folder: Path) -> None:
+def test_process_is_not_dumpable_and_shows_no_secret(folder: Path) -> None:
     client, server = configs(folder)
     with run_pair(client, server) as (a, b):
         assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
         proc = Path(f"/proc/{a.process.pid}")
         assert "Max core file size        0 " in (proc / "limits").read_text()
-        assert (proc / "cmdline").stat().st_uid == 0  # not dumpable: root's
+        assert (proc / "cmdline").stat().st_uid == 0  # root owns it if the process is not dumpable
         arguments = (proc / "cmdline").read_bytes().split(b"\0")
         assert len(arguments) == 8 and arguments[3] == b"--tcp-fd"
         secret = a.worker.keys[0][16][:16]
@@ -427,7 +428,7 @@ def test_it_cannot_be_dumped_and_shows_no_secret(folder: Path) -> None:
     assert a.stderr == b.stderr == b""
 
 
-def test_environment_that_would_tell_secrets_stays_behind(monkeypatch: Any) -> None:
+def test_environment_variables_that_leak_secrets_are_removed(monkeypatch: Any) -> None:
     for name in ("SSLKEYLOGFILE", "PYTHONINSPECT", "LANG"):
         monkeypatch.setenv(name, "x")
     passed = keyprocess._environment()

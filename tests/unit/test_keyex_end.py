@@ -1,5 +1,5 @@
-"""What a key exchange makes of the end of its peer, and of its own worker: `python -m srdma.keyex`
-behind `ready`, with workers that the test plays."""
+"""How a key exchange handles the end of its peer and of its own worker: `python -m srdma.keyex`
+after `ready`, with simulated workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def ready(folder: Path, role: str) -> Iterator[tuple[Keyex, Keyex]]:
-    """The end of this role, and the other one."""
+    """Yields the end of this role, and the other one."""
     mine, peers = config("client", load(folder, "a")), config("server", load(folder, "b"))
     with run_pair(mine, peers) as pair:
         for one in pair:
@@ -36,7 +36,7 @@ def ready(folder: Path, role: str) -> Iterator[tuple[Keyex, Keyex]]:
 
 
 def ended(one: Keyex) -> list[tuple[int, ...]]:
-    """What its worker was told, once it is over."""
+    """Waits for the end. Returns the END requests that its worker got."""
     one.events()
     assert not one.worker.expired
     return one.worker.ended
@@ -47,7 +47,7 @@ def all_for(one: Keyex, reason: int) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_peer_says_goodbye(folder: Path, role: str) -> None:
+def test_peer_closes(folder: Path, role: str) -> None:
     with ready(folder, role) as (mine, peer):
         assert peer.process.stdin
         peer.process.stdin.close()
@@ -56,7 +56,7 @@ def test_peer_says_goodbye(folder: Path, role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_peers_worker_dies(folder: Path, role: str) -> None:
+def test_worker_of_the_peer_dies(folder: Path, role: str) -> None:
     with ready(folder, role) as (mine, peer):
         peer.worker.ours.shutdown(socket.SHUT_RDWR)
         assert ended(mine) == all_for(mine, WIRE_LOST)
@@ -65,16 +65,16 @@ def test_peers_worker_dies(folder: Path, role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_end_that_nobody_signed(folder: Path, role: str) -> None:
-    """Whoever is on the path can end a TCP connection: it ends no QP."""
+def test_unauthenticated_end_of_tcp_ends_no_qp(folder: Path, role: str) -> None:
+    """Any attacker on the path can end a TCP connection."""
     with ready(folder, role) as (mine, peer):
         peer.process.kill()
         events = mine.events()
         assert events == [{"event": "closed"}] and mine.worker.ended == []
 
 
-def test_qps_that_have_ended(folder: Path) -> None:
-    """What the worker says of one does not keep the others from it."""
+def test_qps_that_have_already_ended(folder: Path) -> None:
+    """An error of the worker for one QP does not prevent END for the others."""
     with ready(folder, "client") as (mine, peer):
         mine.worker.refuse, mine.worker.refuses = "no such QP", 19
         mine.worker.status = 2

@@ -1,5 +1,5 @@
-"""Key modes and trust groups through the program `srdma.keyex`: what KEY is asked, what KEYS
-gets, and what a peer that lies comes to (protocol.md 3.4, 8)."""
+"""Key modes and trust groups through the program `srdma.keyex`: requests for KEY, contents of
+KEYS, and the end of a peer that lies (protocol.md 3.4, 8)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from srdma.keyex.tls import fingerprint
 from tests.keyex_players import FakeWorker, Keyex, config, load
 
 A, B = "spiffe://test/a", "spiffe://test/b"
-# Everything that an identity may have, which a URI library might change.
+# An identity with everything that a URI library might normalize.
 ODD = "SPIFFE://User@Test:443/A%2fb/../~x;p=1?q=%41&r#F"
 LONG = "spiffe://test/" + "x" * 241  # 255 bytes
 WAYS = [(mode, group) for mode in range(4) for group in ("", "rack 7")]
@@ -94,7 +94,8 @@ def test_keys_of_each_mode(
 
 
 def _check_asked(one: Keyex, other: Keyex, mode: int, group: str, size: int) -> None:
-    """KEY: of every QP without a group, of one with it, by the server alone."""
+    """KEY is requested for every QP without a group, and for one QP, by the
+    server only, with a group."""
     qps = zip(one.config["qps"], other.config["qps"], one.worker.keys, strict=True)
     asked = [(own["qpn"], size, 0, keys[7], peer["eid"], peer["qpn"]) for own, peer, keys in qps]
     if not mode & 1:
@@ -125,7 +126,7 @@ def test_identity_reaches_the_worker_as_in_the_certificate(
 def refused(
     folder: Path, client: dict[str, Any], server: dict[str, Any], /, **workers: FakeWorker
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The last words of both; no worker was left with a QP that waits for keys."""
+    """Returns the last events of both. No worker may be left with a QP that waits for keys."""
     with pair(folder, client, server, **workers) as ends:
         last = [one.events()[-1] for one in ends]
         assert [one.process.wait(30) for one in ends] == [1, 1]
@@ -133,7 +134,7 @@ def refused(
 
 
 @pytest.mark.parametrize(("of_client", "of_server"), [("g", ""), ("", "g"), ("g", "h")])
-def test_groups_that_differ(folder: Path, of_client: str, of_server: str) -> None:
+def test_different_groups_are_refused(folder: Path, of_client: str, of_server: str) -> None:
     on_client, on_server = refused(
         folder, {"modes": [1], "group": of_client}, {"modes": [1], "group": of_server}
     )
@@ -190,7 +191,7 @@ def test_secrets_made_before_a_refusal_are_wiped() -> None:
     made: list[bytearray] = []
 
     class Refusing:
-        """A control connection whose worker makes one secret."""
+        """A control connection whose worker makes one secret and then refuses."""
 
         def key(self, *_: object, **__: object) -> tuple[bytearray, bytearray]:
             if made:
@@ -209,11 +210,11 @@ def test_secrets_made_before_a_refusal_are_wiped() -> None:
     assert made == [bytearray(16)]
 
 
-# A peer that lies ------------------------------------------------------------------
+# A peer that lies in CONFIRM ---------------------------------------------------------
 
 
 class Liar:
-    """A client over real TLS, whose CONFIRM a test makes."""
+    """A client over real TLS. The test makes its CONFIRM."""
 
     def __init__(self, folder: Path, sock: socket.socket, mode: int, group: str) -> None:
         mine = load(folder, "a")
@@ -266,7 +267,7 @@ class Liar:
 
 
 Lie = Callable[[bytes], dict[str, Any]]
-MARK = bytes(range(0xA0, 0xB0))  # of the liar's secrets
+MARK = bytes(range(0xA0, 0xB0))  # in the liar's secrets
 LIES: dict[str, tuple[str, str, Lie]] = {
     "no secrets": ("", "format", lambda h: {"hash": h}),
     "one secret": ("", "count", lambda h: {"hash": h, "secrets": [MARK]}),
@@ -279,8 +280,8 @@ LIES: dict[str, tuple[str, str, Lie]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_lies_in_confirm(folder: Path, lie: str) -> None:
-    """Refused before the worker is asked for anything; nobody is told a secret."""
+def test_false_confirm_is_refused(folder: Path, lie: str) -> None:
+    """It is refused before the worker gets a request, and no error shows a secret."""
     group, code, message = LIES[lie]
     left, right = socket.socketpair()
     server = Keyex(config("server", load(folder, "b"), modes=[1], group=group), right)
@@ -297,9 +298,9 @@ def test_lies_in_confirm(folder: Path, lie: str) -> None:
 
 
 def test_confirm_twice(folder: Path) -> None:
-    """The second is out of turn, though the first was good."""
+    """The second one is out of sequence, although the first was valid."""
     left, right = socket.socketpair()
-    worker = FakeWorker(silent=True)  # so the server waits for it
+    worker = FakeWorker(silent=True)  # keeps the server waiting
     server = Keyex(config("server", load(folder, "b"), modes=[1]), right, worker)
     liar = Liar(folder, left, 1, "")
     handover = Handover(secrets=(bytearray(MARK), bytearray(MARK[::-1])))

@@ -1,5 +1,5 @@
-"""New secrets by two programs `srdma.keyex`, each with a worker that only answers, and by one
-program and a peer that lies, keeps silent or goes away (protocol.md 8.5)."""
+"""New secrets between two programs `srdma.keyex` with workers that only respond, and between one
+program and a peer that lies, is silent or disconnects (protocol.md 8.5)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.renew_players import Peer
 
 ROLES = ["client", "server"]
 RX, TX, ASKED = 1, 2, 0
-LATE = 1.5  # seconds, of a limit that is to be reached
+LATE = 1.5  # seconds, for a limit that must be reached
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CA with the hosts a and b, and m, which is somebody else."""
+    """A CA with the hosts a and b, and m, which is not part of the connection."""
     path = tmp_path_factory.mktemp("identities")
     create_ca(path / "ca", "test")
     for name in "abm":
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ready(
     folder: Path, both: dict[str, Any] | None = None, **workers: FakeWorker
 ) -> Iterator[tuple[Keyex, Keyex]]:
-    """Two programs behind `ready`; both: of their configurations."""
+    """Yields two programs after `ready`. `both` changes both configurations."""
     client, server = (
         config(role, load(folder, name), **(both or {}))
         for role, name in zip(ROLES, "ab", strict=True)
@@ -55,7 +55,7 @@ def ready(
 
 
 def renewed(one: Keyex, count: int, wish: int) -> None:
-    """An exchange took effect; who wished for it was told, and nobody else."""
+    """Checks that an exchange completed and that only the end that requested it is told so."""
     if wish:
         assert one.event() == {"event": "renewed", "count": count, "wish": wish}
     end = time.monotonic() + 20
@@ -65,11 +65,11 @@ def renewed(one: Keyex, count: int, wish: int) -> None:
 
 
 def brought(one: Keyex, direction: int) -> list[bytes]:
-    """Secrets that REKEY brought the worker."""
+    """Returns the secrets of the REKEY requests to its worker."""
     return [body[3] for body in one.worker.rekeys if body[1] == direction]
 
 
-# What should be -----------------------------------------------------------------
+# Good flow ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("first", ROLES)
@@ -114,19 +114,19 @@ def test_secrets_of_the_workers(folder: Path, mode: int) -> None:
 @pytest.mark.parametrize(
     "how", [{"modes": [1], "group": "rack 7"}, {"suites": [[0, 0, 0]]}], ids=["group", "none"]
 )
-def test_only_who_they_are(folder: Path, how: dict[str, Any]) -> None:
+def test_identity_check_only_where_there_are_no_secrets(folder: Path, how: dict[str, Any]) -> None:
     with ready(folder, how | {"every": 0.1}) as (a, b):
         asked = len(a.worker.asked) + len(b.worker.asked)
         for one, wish, count in ((a, 1, 1), (b, 1, 2), (a, 2, 3)):
             one.wish(wish)
             assert one.event() == {"event": "renewed", "count": count, "wish": wish}
-            time.sleep(0.2)  # and none by the clock: there is nothing to renew
+            time.sleep(0.2)  # and no exchange by timer: there is nothing to renew
     for one in (a, b):
         assert not one.worker.rekeys and not one.worker.rotations
     assert len(a.worker.asked) + len(b.worker.asked) == asked
 
 
-def test_receiver_is_first(folder: Path) -> None:
+def test_receiver_gets_the_secret_first(folder: Path) -> None:
     workers = {role: FakeWorker() for role in ROLES}
     workers["server"].busy = {RX: 20}
     with ready(folder, **workers) as (a, b):
@@ -143,7 +143,7 @@ def _rekeys(one: Keyex) -> list[tuple[float, Any]]:
     return list(zip(one.worker.times, one.worker.rekeys, strict=True))
 
 
-def test_wishes_that_cross(folder: Path) -> None:
+def test_concurrent_requests_of_both_ends(folder: Path) -> None:
     with ready(folder) as (a, b):
         for wish in range(1, 16):
             a.wish(wish)
@@ -154,13 +154,13 @@ def test_wishes_that_cross(folder: Path) -> None:
 
 
 def _until(one: Keyex, wish: int) -> int:
-    """The number of the exchange that serves a wish."""
+    """Returns the count of the exchange that serves this request."""
     while (event := one.event())["wish"] < wish:
         assert event["event"] == "renewed"
     return event["count"]
 
 
-def test_wish_behind_the_begin_is_for_another(folder: Path) -> None:
+def test_request_after_begin_starts_another_exchange(folder: Path) -> None:
     worker = FakeWorker()
     worker.busy = {RX: 30}
     with ready(folder, client=worker) as (a, b):
@@ -176,7 +176,7 @@ def test_wish_behind_the_begin_is_for_another(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_clock(folder: Path, role: str) -> None:
+def test_rekey_by_timer(folder: Path, role: str) -> None:
     client, server = (
         config(r, load(folder, n), every=0.2 if r == role else 0.0)
         for r, n in zip(ROLES, "ab", strict=True)
@@ -191,7 +191,8 @@ def test_clock(folder: Path, role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_busy_worker(folder: Path, role: str) -> None:
-    """Until what was given last is taken up; the exchange waits, and so do wishes."""
+    """The worker is busy until the last secret is in use. Until then, the
+    exchange and further requests wait."""
     worker = FakeWorker()
     worker.busy = {RX: 3, TX: 2, ASKED: 9}
     with ready(folder, **{role: worker}) as (a, b):
@@ -218,8 +219,9 @@ def test_worker_that_stays_busy(folder: Path, role: str, direction: int) -> None
     assert "no new secrets in 1.5 s, waiting for " in text
 
 
-def test_wire_that_is_slow_does_not_end_it(folder: Path) -> None:
-    """What the workers took may wait longer for its first packet than an exchange may last."""
+def test_slow_wire_does_not_end_the_exchange(folder: Path) -> None:
+    """Secrets that the workers took may wait for their first packet longer
+    than the time limit of an exchange."""
     worker = FakeWorker()
     worker.busy = {ASKED: 10**9}
     with ready(folder, {"limit": LATE}, client=worker) as (a, b):
@@ -249,7 +251,7 @@ def test_worker_that_refuses(folder: Path, role: str, kind: Kind) -> None:
 @pytest.mark.parametrize("status", [errno.ENOTCONN, errno.ENOENT, errno.EPERM])
 @pytest.mark.parametrize("kind", [Kind.REKEY, Kind.KEY])
 def test_qps_that_have_ended(folder: Path, kind: Kind, status: int) -> None:
-    """They do not keep the others from it."""
+    """They do not prevent the exchange for the others."""
     worker = FakeWorker()
     with ready(folder, {"modes": [1]}, client=worker) as (_, b):
         worker.refuses, worker.refuse, worker.status = kind, "no such QP", status
@@ -259,7 +261,7 @@ def test_qps_that_have_ended(folder: Path, kind: Kind, status: int) -> None:
     assert len(secrets) == 2 and all(any(s[:16]) for s in secrets)
 
 
-def test_own_worker_dies(folder: Path) -> None:
+def test_local_worker_dies(folder: Path) -> None:
     worker = FakeWorker()
     worker.busy = {RX: 10**9}
     with ready(folder, server=worker) as (a, b):
@@ -287,13 +289,13 @@ def test_own_worker_dies(folder: Path) -> None:
         cbor2.dumps({"do": "stop", "wish": 1}),
     ],
 )
-def test_wishes_that_are_none(folder: Path, raw: bytes) -> None:
+def test_invalid_requests(folder: Path, raw: bytes) -> None:
     with ready(folder) as (a, _):
         a.say(raw)
         assert a.events()[-1]["code"] == "config"
 
 
-def test_too_many_wishes(folder: Path) -> None:
+def test_too_long_request(folder: Path) -> None:
     with ready(folder) as (a, _):
         assert a.process.stdin
         a.process.stdin.write((1 << 24).to_bytes(4, "big"))
@@ -301,7 +303,7 @@ def test_too_many_wishes(folder: Path) -> None:
         assert a.event()["code"] == "config"
 
 
-def test_wishes_in_pieces(folder: Path) -> None:
+def test_requests_in_pieces(folder: Path) -> None:
     raw = cbor2.dumps({"do": "renew", "wish": 7})
     with ready(folder) as (a, _):
         assert a.process.stdin
@@ -312,7 +314,7 @@ def test_wishes_in_pieces(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_parent_that_ends_in_the_middle(folder: Path, role: str) -> None:
+def test_parent_closes_stdin_during_an_exchange(folder: Path, role: str) -> None:
     worker = FakeWorker()
     worker.busy = {RX: 10**9}
     with ready(folder, **{role: worker}) as pair:
@@ -326,12 +328,12 @@ def test_parent_that_ends_in_the_middle(folder: Path, role: str) -> None:
         assert not worker.expired
 
 
-# A peer that is not the program -----------------------------------------------------
+# A peer with arbitrary messages ---------------------------------------------------
 
 
 @contextmanager
 def against(folder: Path, role: str, **changes: Any) -> Iterator[tuple[Peer, Keyex]]:
-    """A peer of this role, and the program, behind `ready`."""
+    """Yields a peer of this role, and the program, after `ready`."""
     left, right = socket.socketpair()
     other = ROLES[1 - ROLES.index(role)]
     program = Keyex(config(other, load(folder, "b"), **changes), right)
@@ -347,14 +349,14 @@ def against(folder: Path, role: str, **changes: Any) -> Iterator[tuple[Peer, Key
 
 
 def begun(peer: Peer, program: Keyex) -> None:
-    """An exchange has begun; where the program is the client, because its parent wants one."""
+    """Begins an exchange. If the program is the client, its parent requests it."""
     if peer.role == "server":
         program.wish(1)
     peer.begin()
 
 
 def check_end(peer: Peer, program: Keyex, code: str) -> str:
-    """The program says so to both, and its QPs end."""
+    """The program reports this error to its peer and its parent, and its QPs end."""
     assert peer.error() == code
     peer.channel.close()
     event = program.events()[-1]
@@ -365,8 +367,8 @@ def check_end(peer: Peer, program: Keyex, code: str) -> str:
 
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize("role", ROLES)
-def test_honest_peer(folder: Path, role: str, mode: int) -> None:
-    """So that what follows is about what is wrong in it."""
+def test_correct_peer(folder: Path, role: str, mode: int) -> None:
+    """Control for the following tests: a correct peer succeeds."""
     with against(folder, role, modes=[mode]) as (peer, program):
         for count in (1, 2):
             if role == "server":
@@ -375,7 +377,7 @@ def test_honest_peer(folder: Path, role: str, mode: int) -> None:
             renewed(program, count, count if role == "server" else 0)
 
 
-def test_server_that_asks(folder: Path) -> None:
+def test_request_from_the_server(folder: Path) -> None:
     with against(folder, "server") as (peer, program):
         peer.say(Rekey(b""))
         peer.exchange_secrets()
@@ -384,7 +386,7 @@ def test_server_that_asks(folder: Path) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_other_certificate(folder: Path, role: str) -> None:
-    """Who the connection began with stays at its end, whoever else the CA has."""
+    """The identity of a connection cannot change, even to another one of the same CA."""
     with against(folder, role) as (peer, program):
         peer.credentials = load(folder, "m")
         begun(peer, program)
@@ -524,7 +526,7 @@ def test_too_long_message_in_the_inner_connection(folder: Path, role: str) -> No
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_end_of_the_inner_connection(folder: Path, role: str) -> None:
+def test_peer_closes_the_inner_connection(folder: Path, role: str) -> None:
     with against(folder, role) as (peer, program):
         begun(peer, program)
         peer.shake()
@@ -536,7 +538,7 @@ def test_end_of_the_inner_connection(folder: Path, role: str) -> None:
 @pytest.mark.parametrize("under_way", [False, True])
 @pytest.mark.parametrize("role", ROLES)
 def test_error_of_a_peer(folder: Path, role: str, under_way: bool) -> None:
-    """What went wrong there ends the QPs only where it was about their keys."""
+    """The error of the peer ends the QPs only if it concerns their keys."""
     with against(folder, role) as (peer, program):
         if under_way:
             begun(peer, program)
@@ -551,7 +553,7 @@ STEPS = ["nothing", "begin", "shake", "renew", "hear", "taken"]
 
 
 def _walk(peer: Peer, program: Keyex, steps: int) -> None:
-    """So far and no further."""
+    """Runs the given number of steps."""
     if peer.role == "server":
         program.wish(1)
     for step in STEPS[1 : steps + 1]:
@@ -573,7 +575,7 @@ def _walk(peer: Peer, program: Keyex, steps: int) -> None:
 
 @pytest.mark.parametrize("steps", range(len(STEPS)))
 @pytest.mark.parametrize("role", ROLES)
-def test_peer_that_goes_away(folder: Path, role: str, steps: int) -> None:
+def test_peer_disconnects(folder: Path, role: str, steps: int) -> None:
     with against(folder, role) as (peer, program):
         _walk(peer, program, steps)
         peer.channel._sock.close()
@@ -584,15 +586,16 @@ def test_peer_that_goes_away(folder: Path, role: str, steps: int) -> None:
 
 @pytest.mark.parametrize("steps", range(1, len(STEPS) - 1))
 @pytest.mark.parametrize("role", ROLES)
-def test_peer_that_says_no_more(folder: Path, role: str, steps: int) -> None:
+def test_peer_becomes_silent(folder: Path, role: str, steps: int) -> None:
     with against(folder, role, limit=LATE) as (peer, program):
         _walk(peer, program, steps)
         text = check_end(peer, program, "timeout")
         assert text.startswith("no new secrets in 1.5 s, waiting for the peer")
 
 
-def test_client_that_begins_again_and_again(folder: Path) -> None:
-    """Behind TAKEN a client may begin another; this end is not confused by what it has to do."""
+def test_client_that_begins_exchanges_back_to_back(folder: Path) -> None:
+    """After TAKEN a client may begin another exchange, while this end still
+    completes the previous one."""
     with against(folder, "client") as (peer, program):
         for count in range(1, 21):
             peer.exchange_secrets()

@@ -1,4 +1,4 @@
-"""Legs: the shared memory's by itself, and VerbsLeg as a Leg, with a device that the test plays."""
+"""Legs: the shared-memory leg alone, and VerbsLeg as a Leg with a simulated device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_shm_leg_of_illegal_size(entries):
         _leg.ShmLeg(entries)
 
 
-def test_shm_leg_takes_only_a_workers_descriptors():
+def test_shm_leg_refuses_descriptors_of_a_wrong_kind():
     leg = _leg.ShmLeg(64)
     read, write = os.pipe()
     with pytest.raises(OSError, match="no worker sends such"):
@@ -56,7 +56,7 @@ def test_shm_leg_takes_only_a_workers_descriptors():
     leg.close()
 
 
-def test_host_checks_what_python_gives():
+def test_host_checks_its_arguments():
     with pytest.raises(ValueError, match="power of two"):
         _leg.Host(bytes(33))
     ring = bytearray(64 * 32)
@@ -83,7 +83,7 @@ def test_host_checks_what_python_gives():
             use()
 
 
-def test_region_is_gone_with_its_last_view():
+def test_region_is_unmapped_with_its_last_view():
     region = _leg.Region(5000)
     fd = region.fd
     view = memoryview(region)
@@ -96,7 +96,7 @@ def test_region_is_gone_with_its_last_view():
     assert bytes(view[:5]) == b"here\0"
 
 
-def test_a_leg_that_the_worker_refuses(worker, ctx):
+def test_leg_that_the_worker_refuses(worker, ctx):
     def refuse(leg, body, fds):
         raise Refuse(errno.ENOSPC, "256 legs are the limit")
 
@@ -108,7 +108,7 @@ def test_a_leg_that_the_worker_refuses(worker, ctx):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_leg_without_descriptors(worker, ctx):
+def test_leg_without_descriptors(worker, ctx):
     opened = worker.handlers[OPEN]
     worker.handlers[OPEN] = lambda leg, body, fds: (opened(leg, body, fds)[0], [])
     with pytest.raises(DeviceError, match="sent 0 descriptors"):
@@ -119,7 +119,7 @@ def test_a_leg_without_descriptors(worker, ctx):
 
 
 class Device:
-    """In the place of srdma._engine.verbs.VerbsLeg: two slots, and what was posted."""
+    """Replaces srdma._engine.verbs.VerbsLeg: two slots, and a record of what was posted."""
 
     def __init__(self, *arguments):
         self.arguments = arguments
@@ -165,7 +165,7 @@ class Device:
 
 @pytest.fixture
 def device(monkeypatch):
-    """The leg over a Device, and the Device."""
+    """Yields the leg over a Device, and the Device."""
 
     class Control:
         def open(self, ring, *, shared):
@@ -183,10 +183,10 @@ def device(monkeypatch):
     leg.close()
 
 
-def test_verbs_slots_go_in_chains(device):
+def test_verbs_slots_are_posted_in_chains(device):
     leg, dev = device
     first = leg.slot()
-    assert leg.slot() is first  # the same one until it is posted
+    assert leg.slot() is first  # the same slot until it is posted
     leg.post(64)
     leg.slot()
     leg.post(100)
@@ -194,11 +194,11 @@ def test_verbs_slots_go_in_chains(device):
     leg.flush()
     leg.flush()
     assert dev.posted == [[(0, 64), (1, 100)]]
-    assert leg.slot() is not None  # full, until it is polled what was sent
+    assert leg.slot() is not None  # after full slots, it polls for sent ones
 
 
-def test_verbs_wake_up_is_for_who_slept(device):
-    """Another thread may poll and post meanwhile: a wake-up taken by it would be lost."""
+def test_verbs_wake_up_is_kept_for_the_sleeper(device):
+    """Another thread may poll and post meanwhile. It must not consume the wake-up."""
     leg, dev = device
     for _ in range(2):
         leg.slot()
@@ -210,7 +210,7 @@ def test_verbs_wake_up_is_for_who_slept(device):
     assert dev.drained
 
 
-def test_verbs_regions_give_the_nic_what_it_needs(device):
+def test_verbs_regions_have_the_rights_that_the_nic_needs(device):
     leg, dev = device
     for access, rights in ((0, 4), (4, 4), (1, 7), (7, 7)):
         rkey = leg.reg(0x1000, 50, access)
@@ -219,7 +219,7 @@ def test_verbs_regions_give_the_nic_what_it_needs(device):
     assert dev.regions == {}
 
 
-def test_verbs_leg_that_ended_says_so(device):
+def test_ended_verbs_leg_reports_the_reason(device):
     leg, dev = device
     leg.slot()
     leg.post(64)
@@ -229,7 +229,7 @@ def test_verbs_leg_that_ended_says_so(device):
     assert select.select([leg], [], [], 0)[0] == []
 
 
-def test_host_kind_of_another_version(ctx):
+def test_unknown_host_kind(ctx):
     hello = Hello(1, 0, 9, 1, "x", "y", "z", b"", 1, 0)
     with pytest.raises(DeviceError, match=r"\(9\)"):
         open_leg(None, hello, 64)

@@ -1,4 +1,4 @@
-"""Memory keys and tokens: vectors of the reference through C, and both on random cases."""
+"""Memory keys and tokens: the reference's vectors through C, and random cases in both."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_refused_tokens(case: dict[str, str]) -> None:
 
 @dataclass
 class Owner:
-    """One region in both."""
+    """One region in both implementations."""
 
     native: memkeys.Region
     reference: memory.Region
@@ -115,7 +115,7 @@ class Owner:
 
 
 def random_owner(rng: Random, most: int) -> Owner:
-    """Of up to 2^most blocks."""
+    """Returns a region of up to 2^most blocks."""
     log2_block = rng.randrange(6, 31)
     length = rng.randrange(1, 1 << rng.randrange(1, min(most + log2_block, 63) + 1))
     if rng.random() < 0.2:
@@ -132,7 +132,7 @@ def random_owner(rng: Random, most: int) -> Owner:
 
 
 def attempt(call: Callable[..., Any], *args: Any) -> Any:
-    """What it gives, None if it refuses."""
+    """Returns the result of the call, or None if it refuses."""
     try:
         return call(*args)
     except (ValueError, OverflowError):
@@ -146,7 +146,7 @@ def flip(rng: Random, data: bytes) -> bytes:
 
 
 def key_case(rng: Random, owner: Owner) -> bool:
-    """One node, its key and a proof; some do not exist, some are wrong."""
+    """One node, its key and a proof. Some nodes do not exist, some proofs are wrong."""
     region = owner.reference
     depth = rng.randrange(region.depth + 2)
     offset = rng.randrange(region.length + rng.choice((0, 0, 0, 9)))
@@ -178,7 +178,7 @@ def key_case(rng: Random, owner: Owner) -> bool:
 
 
 def random_range(rng: Random, region: memory.Region, lo: int, hi: int) -> tuple[int, int]:
-    """In [lo, hi) and made of granules, mostly."""
+    """Returns a range in [lo, hi), mostly made of whole granules."""
     granule = region.granule
     if rng.random() < 0.1:
         return rng.randrange(-5, hi + 9), rng.randrange(-5, hi + 9)
@@ -190,18 +190,18 @@ def random_range(rng: Random, region: memory.Region, lo: int, hi: int) -> tuple[
 
 @dataclass
 class Pair:
-    """One capability in both."""
+    """One capability in both implementations."""
 
     native: Token
     reference: memory.Capability
 
     def less(self, how: str, *args: Any) -> Pair | None:
-        """Narrowed or sealed."""
+        """Returns the narrowed or sealed pair."""
         return pair(getattr(self.native, how), getattr(self.reference, how), *args)
 
 
 def pair(native: Callable[..., Any], reference: Callable[..., Any], *args: Any) -> Pair | None:
-    """What both make, which is one token; None if both refuse."""
+    """Makes the token in both, which must be equal. None if both refuse."""
     made = attempt(native, *args), attempt(reference, *args)
     tokens = [cap and cap.encode() for cap in made]
     assert tokens[0] == tokens[1]
@@ -214,7 +214,7 @@ def granted(owner: Owner, lo: int, hi: int, rights: int) -> Pair | None:
 
 
 def token_case(rng: Random, owner: Owner) -> bool:
-    """Granted, narrowed and sealed in any order: the same tokens, the same refusals."""
+    """Grants, narrows and seals in any order. Both must give the same tokens and refusals."""
     region = owner.reference
     made = granted(owner, *random_range(rng, region, 0, region.length), rng.randrange(10))
     for _ in range(3 if made else 0):
@@ -230,7 +230,8 @@ def token_case(rng: Random, owner: Owner) -> bool:
 
 
 def decode_case(rng: Random, owner: Owner) -> bool:
-    """A token, mostly damaged, its check mostly set right again: both take it or none does."""
+    """A token, mostly damaged and mostly with a recomputed checksum. Both
+    accept it or both refuse it."""
     region = owner.reference
     made = granted(owner, *random_range(rng, region, 0, region.length), rng.randrange(1, 8))
     if made is None:
@@ -264,7 +265,7 @@ def test_random_cases(case: Callable[[Random, Owner], bool], most: int) -> None:
     assert CASES * 0.2 < taken < CASES * 0.9
 
 
-def test_sizes_are_checked() -> None:
+def test_key_lengths_are_checked() -> None:
     region = (0, 4096, 12, 48)
     with pytest.raises(ValueError, match="K_PDmem has 16"):
         memkeys.Region(bytes(15), region, 1, 1, bytes(16))
@@ -274,12 +275,12 @@ def test_sizes_are_checked() -> None:
         memkeys.Region(bytes(16), (4096, 4096, 12, 48), 1, 1, bytes(16))
 
 
-# --- what keys are for ----------------------------------------------------------
+# --- key separation --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Name:
-    """All that tells one registration from another."""
+    """All parameters that distinguish registrations."""
 
     start: int
     length: int
@@ -292,7 +293,7 @@ class Name:
         return memkeys.Region(bytes(16), shape, self.rkey, self.generation, self.salt)
 
     def range(self, first: int, blocks: int) -> tuple[int, int]:
-        """Of some blocks of 64, from the first on."""
+        """Returns a range of blocks of 64 bytes from the first one on."""
         lo = 64 * first % (self.length - self.length % 64)
         return lo, min(lo + 64 * blocks, self.length)
 
@@ -314,7 +315,7 @@ class Drawn:
     expiry: int
 
 
-# Few values of each field, so that two names often differ in one of them only.
+# Few values per field, so that two names often differ in one field only.
 names = st.builds(
     Name,
     st.sampled_from((0, 64, 1 << 40)),
@@ -337,8 +338,8 @@ capabilities = st.builds(
 
 @given(st.lists(capabilities, min_size=2, max_size=12))
 @settings(max_examples=300, deadline=None)
-def test_no_two_names_have_one_key(drawn: list[Drawn]) -> None:
-    """Region, generation, salt, node, right, holder, expiry: whatever differs, so do the keys."""
+def test_no_two_names_have_the_same_key(drawn: list[Drawn]) -> None:
+    """Keys differ if region, generation, salt, node, right, holder or expiry differ."""
     name_of: dict[bytes, tuple[Any, ...]] = {}
     key_of: dict[tuple[Any, ...], bytes] = {}
     for one in drawn:
@@ -351,10 +352,10 @@ def test_no_two_names_have_one_key(drawn: list[Drawn]) -> None:
 
 @given(capabilities, st.data())
 @settings(max_examples=1000, deadline=None)
-def test_a_forged_token_proves_nothing_more(drawn: Drawn, data: st.DataObject) -> None:
-    """Changed, and its check set right: refused, or what it proves was granted before."""
+def test_forged_token_proves_nothing_more(drawn: Drawn, data: st.DataObject) -> None:
+    """A changed token with a recomputed checksum is refused, or proves only what was granted."""
     body = bytearray(drawn.name.grant(drawn).encode()[:-8])
-    fields = st.sampled_from((15, 23, 31, 39, 55, 59, 61, 62))  # the low byte of each
+    fields = st.sampled_from((15, 23, 31, 39, 55, 59, 61, 62))  # the low byte of each field
     changed = fields | st.integers(64, len(body) - 1) | st.integers(8, len(body) - 1)
     for at in data.draw(st.lists(changed, min_size=1, max_size=3)):
         body[at] = data.draw(st.sampled_from((0, 1, 2, 4, 7, 64, 128, 192)) | st.integers(0, 255))
@@ -371,7 +372,7 @@ def test_a_forged_token_proves_nothing_more(drawn: Drawn, data: st.DataObject) -
 
 
 def proves(owner: memkeys.Region, token: Token, right: int, node: memkeys.Node) -> bool:
-    """Does the owner take an access to all of a token's node?"""
+    """True if the owner accepts an access to the whole node of the token."""
     depth, _, lo, hi = node
     _, proof = token.proof(right, lo, b"associated data")
     claim: memkeys.Claim = {

@@ -1,9 +1,9 @@
-"""C and the Python reference in key modes with `pd` and `mem`: the same bytes, the same verdicts.
+"""C and the Python reference in key modes with `pd` and `mem`: the same bytes and verdicts.
 
 20,000 packets per mode, in all suites, levels and tag lengths, with both policies and key caches
-that keep all, one or no context. Two connections at a time share the workers' caches. In modes
-with `mem` each end also makes the proofs, and says what those of the other cover. Mode `basic` is
-in test_differential.py.
+that keep all, one or no context. Two connections share the workers' caches. In modes with `mem`
+each end makes proofs, and reports what the proofs of the other end cover. Mode `basic` is in
+test_differential.py.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_random_packets(form: tuple[int, Level, int], mode: Mode) -> None:
 
 
 def check_caches(workers: Workers, contexts: tuple[int, int]) -> None:
-    flows = 2 * CONNECTIONS  # and what comes may be of three epochs, one of them by two secrets
+    flows = 2 * CONNECTIONS  # received ones may also be of three epochs, one with two secrets
     for cache, size in zip(workers.caches, contexts, strict=True):
         counts = cache.counts
         assert counts["kept"] <= min(size, flows + 3 * CONNECTIONS)

@@ -1,4 +1,4 @@
-"""Contexts, PDs and memory regions, at a worker that the test plays."""
+"""Contexts, PDs and memory regions with a simulated worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ WRITABLE = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 
 
 def reg_mr(worker):
-    """Body of the last REG_MR: leg, access, address, length, host rkey, scope, offset; fds."""
+    """Returns the body of the last REG_MR (leg, access, address, length, host
+    rkey, scope, offset) and fds."""
     return next(
         (*struct.unpack_from(">IIQQIIQ", body), fds)
         for kind, body, fds in reversed(worker.seen)
@@ -76,7 +77,7 @@ def test_read_only_buffers(worker, pd):
     assert mr.buf.readonly
 
 
-def test_what_is_no_buffer(pd):
+def test_object_without_a_buffer(pd):
     with pytest.raises(srdma.BufferAccessError, match="a int has no buffer"):
         pd.reg_mr(5)
     with pytest.raises(srdma.BufferAccessError, match="empty"):
@@ -95,7 +96,7 @@ def test_illegal_access(pd):
 
 def test_buffer_is_held_in_place_and_alive(pd):
     class Buffer(bytearray):
-        """A bytearray that weakref takes."""
+        """A bytearray that supports weak references."""
 
     buffer = Buffer(100)
     gone = weakref.ref(buffer)
@@ -116,7 +117,7 @@ def test_scope(worker, pd):
     assert reg_mr(worker)[5] == qp.qp_num
 
 
-def test_the_workers_refusal_is_told_and_leaves_nothing(worker, pd):
+def test_refusal_of_the_worker_is_reported_and_leaves_nothing(worker, pd):
     def refuse(leg, body, fds):
         raise Refuse(errno.EPERM, "the kernel forbids process_vm_readv: use pd.alloc()")
 
@@ -124,7 +125,7 @@ def test_the_workers_refusal_is_told_and_leaves_nothing(worker, pd):
     buffer = bytearray(100)
     with pytest.raises(srdma.RefusedError, match=r"use pd.alloc\(\)"):
         pd.reg_mr(buffer)
-    buffer.append(1)  # not held any more
+    buffer.append(1)  # the buffer is not held any more
     assert DEREG_MR not in worker.kinds()
 
 
@@ -153,7 +154,7 @@ def test_alloc_sends_a_memfd(worker, pd):
         pd.alloc(0)
 
 
-def test_memory_outlives_the_region_while_somebody_looks(pd):
+def test_memory_outlives_the_region_while_a_view_exists(pd):
     mr = pd.alloc(4096)
     view = mr.buf[:5]
     mr.buf[:5] = b"alive"
@@ -224,7 +225,7 @@ def last_body(worker, kind):
 
 @pytest.fixture
 def keys(worker):
-    """The worker's part of CAP and REVOKE, with keys of a region at address 4,096."""
+    """Simulates CAP and REVOKE with keys of a region at address 4,096."""
 
     def capability(leg, body, fds):
         _, key, offset, length, expiry, rights, holder = struct.unpack(">IIQQIB3x16s", body)
@@ -239,7 +240,7 @@ def keys(worker):
 
 
 def test_register_with_proofs(worker, pd):
-    """log2 of the block size and the depth limit go along, and access says so."""
+    """REG_MR carries log2 of the block size and the depth limit, and a flag in access."""
     pd.reg_mr(bytearray(5000), BOTH, proof=True, block_size=64, depth_limit=5)
     assert reg_mr(worker)[1] == int(BOTH) | 0x100
     assert last_body(worker, REG_MR)[-4:] == bytes([6, 5, 0, 0])
@@ -286,7 +287,7 @@ def test_proof_keywords_are_checked(pd):
      (100_000, 1024, 3, 16 * 1024), (1 << 20, 4096, 4, 65536)],
 )  # fmt: skip
 def test_granule(pd, length, block_size, depth_limit, granule):
-    """As csrc has it: more than a block where the depth limit ends before blocks."""
+    """As in csrc: more than a block if the depth limit is reached before blocks."""
     mr = pd.alloc(length, BOTH, proof=True, block_size=block_size, depth_limit=depth_limit)
     tree = (0, length, block_size.bit_length() - 1, depth_limit)
     token = Region(bytes(16), tree, 1, 1, bytes(16)).grant(0, length, 1)
@@ -325,7 +326,7 @@ def test_capability(worker, pd, keys):
         ((), {"expires": datetime(2033, 5, 18)}, CapabilityError, "time zone"),
     ],
 )
-def test_capability_that_cannot_be(worker, pd, keys, arguments, options, error, text):
+def test_illegal_capability(worker, pd, keys, arguments, options, error, text):
     access = Access.LOCAL_WRITE | Access.REMOTE_READ
     mr = pd.alloc(100_000, access, proof=True, block_size=1024)
     with pytest.raises(error, match=text):
@@ -355,14 +356,14 @@ def test_revoke(worker, pd, keys):
         ((-1024,), srdma.BoundsError, "not inside"),
     ],
 )
-def test_revoke_that_cannot_be(worker, pd, keys, arguments, error, text):
+def test_illegal_revoke(worker, pd, keys, arguments, error, text):
     mr = pd.alloc(100_000, BOTH, proof=True, block_size=1024)
     with pytest.raises(error, match=text):
         mr.revoke(*arguments)
     assert Kind.REVOKE not in worker.kinds()
 
 
-def test_revoke_that_takes_too_long(worker, pd, keys):
+def test_revoke_times_out(worker, pd, keys):
     mr = pd.alloc(100_000, BOTH, proof=True)
     worker.silent.add(Kind.REVOKE)
     with pytest.raises(srdma.Timeout, match=r"no answer to REVOKE in 0\.05 s"):
@@ -379,7 +380,7 @@ def test_too_many_revoked_ranges(worker, pd, keys):
         mr.revoke(0, 1024)
 
 
-def test_a_region_without_proofs_has_no_capabilities(pd):
+def test_region_without_proofs_has_no_capabilities(pd):
     mr = pd.alloc(100_000, BOTH)
     for call in (mr.capability, mr.revoke):
         with pytest.raises(srdma.LocalError, match="registered without proof=True"):
@@ -392,7 +393,7 @@ def test_a_region_without_proofs_has_no_capabilities(pd):
 
 
 def test_group(worker, ctx):
-    """The leg is opened for it; its name is for the key exchange."""
+    """The leg is opened for a group. Only the key exchange uses its name."""
     with srdma.PD(ctx, 64, group="rack 7") as pd:
         assert pd.group == "rack 7"
         assert last_body(worker, Kind.OPEN) == struct.pack(">II", 64, 1)
@@ -403,7 +404,7 @@ def test_group(worker, ctx):
         srdma.PD(ctx, 64, group="\u00e4" * 33)
 
 
-# Life --------------------------------------------------------------------------
+# Life cycle --------------------------------------------------------------------
 
 
 def test_children_are_closed_first_and_once(worker):
@@ -423,10 +424,10 @@ def test_children_are_closed_first_and_once(worker):
         pd.alloc(10)
 
 
-def test_nothing_is_left_open(worker):
+def test_closing_leaves_no_descriptors(worker):
     def fds():
         gc.collect()
-        worker.wait_for_connections(1)  # it closes its ends in a thread
+        worker.wait_for_connections(1)  # the fake worker closes its ends in a thread
         return len(os.listdir("/proc/self/fd"))
 
     with srdma.Context(worker.path) as ctx:
@@ -437,7 +438,7 @@ def test_nothing_is_left_open(worker):
                 pd.alloc(10)
                 pd.reg_mr(bytearray(5))
                 srdma.SecureQP(pd, 4, 4)
-        # The fake worker keeps four for each leg.
+        # The fake worker has four for each leg.
         assert fds() == before + 3 * 4
 
 
@@ -451,7 +452,7 @@ def test_close_after_the_worker_died(worker):
         mr.close()
 
 
-def test_a_forked_child_cannot_use_them(worker, pd):
+def test_forked_child_cannot_use_the_objects(worker, pd):
     mr = pd.alloc(10)
     child = os.fork()
     if child == 0:
@@ -462,7 +463,7 @@ def test_a_forked_child_cannot_use_them(worker, pd):
                     use(5)
                 except srdma.ClosedError as e:
                     code = 0 if "forked child" in str(e) else 2
-            pd.close()  # says nothing to the worker
+            pd.close()  # sends nothing to the worker
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -486,12 +487,12 @@ def test_stats_have_names(ctx):
     assert list(ctx.stats().items())[:2] == [("packets_sealed", 5), ("bytes_sealed", 6)]
 
 
-def test_all_that_is_promised_is_there():
+def test_every_exported_name_exists():
     assert all(hasattr(srdma, name) for name in srdma.__all__)
 
 
-def test_pyverbs_is_imported_only_when_it_is_needed():
-    """It takes seconds."""
+def test_pyverbs_is_imported_lazily():
+    """Importing pyverbs takes seconds."""
     look = "import srdma, sys; sys.exit('pyverbs' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", look], check=False).returncode == 0
 
@@ -500,7 +501,7 @@ def test_pyverbs_is_imported_only_when_it_is_needed():
 
 
 def is_pinned(buffer):
-    """A bytearray that may not move is one that DMA may touch."""
+    """A bytearray that cannot be resized is registered for DMA."""
     try:
         buffer.extend(b"x")
     except BufferError:
@@ -508,8 +509,8 @@ def is_pinned(buffer):
     return False
 
 
-def test_registered_memory_outlives_forgotten_objects(worker):
-    """Nobody names them any more, and nothing was closed: peers may still write."""
+def test_registered_memory_outlives_unreferenced_objects(worker):
+    """No reference is left and nothing was closed, so peers may still write."""
     buffer = bytearray(5000)
 
     def forget():

@@ -1,4 +1,4 @@
-"""The skin over csrc: life cycle, and errors that name what was wrong."""
+"""The bindings of csrc: life cycle, and errors that name the wrong argument."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def params(**changes: Any) -> Any:
     return fields.of_params(found) | changes
 
 
-def test_closed_session_does_nothing_more() -> None:
+def test_closed_session_raises() -> None:
     session = bindings.Session(params())
     session.close()
     session.close()
@@ -64,7 +64,7 @@ def test_session_of_a_later_version(changes: dict[str, Any]) -> None:
         bindings.Session(params(**changes))
 
 
-def test_illegal_packets_spend_no_number() -> None:
+def test_illegal_packets_use_no_number() -> None:
     session = bindings.Session(params())
     before = session.next_pn
     for packet, payload in (
@@ -111,7 +111,7 @@ def test_forgery_limit_ends_the_session() -> None:
 
 
 def pd_params(**changes: Any) -> Any:
-    """Of a mode with all that it needs."""
+    """Parameters of a key mode with all keys that it needs."""
     return params(mode=3, group_key=bytes(48), key_cache=bindings.KeyCache(1)) | changes
 
 
@@ -130,8 +130,8 @@ def test_session_of_a_pd_refuses(changes: dict[str, Any]) -> None:
         bindings.Session(pd_params(**changes))
 
 
-def test_a_cache_outlives_its_sessions() -> None:
-    """Whatever order the interpreter drops them in."""
+def test_key_cache_may_be_dropped_before_its_sessions() -> None:
+    """The interpreter may drop them in any order."""
     cache = bindings.KeyCache(2)
     sessions = [bindings.Session(pd_params(key_cache=cache, local_qpn=n)) for n in range(1, 5)]
     for session in sessions:
@@ -146,7 +146,7 @@ def test_a_cache_outlives_its_sessions() -> None:
     del sessions, session
 
 
-def test_claims_are_of_the_packet_opened_last() -> None:
+def test_claims_belong_to_the_packet_opened_last() -> None:
     ends = random_packets.params(Random("native"), 0x01, Level.AEAD)
     client, server = (
         bindings.Session(fields.of_params(end) | {"mode": 2}) for end in (ends, ends.mirrored())
@@ -174,7 +174,7 @@ def test_proofs_need_a_key_and_the_mode() -> None:
 
 
 def test_state_of_the_modes() -> None:
-    """Key bytes of 3.4: two traffic keys and their S; S of what is sent; nothing."""
+    """Key bytes of 3.4: two traffic keys and their S; S of the sending direction; none."""
     key = {mode: bindings.Session(pd_params(mode=mode)).state["key_bytes"] for mode in range(4)}
     assert key == {0: 64, 1: 16, 2: 64, 3: 16}
     assert bindings.Session(pd_params(shared=True)).state["key_bytes"] == 0

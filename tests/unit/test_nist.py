@@ -17,7 +17,8 @@ cryptography_vectors = pytest.importorskip("cryptography_vectors")
 
 
 def cases(*path: str) -> Iterator[dict[str, str]]:
-    """The blocks of a file of `name = value` lines; [name = value] holds for those behind."""
+    """Yields the blocks of a file of `name = value` lines. [name = value]
+    holds for the following blocks."""
     section: dict[str, str] = {}
     block: dict[str, str] = {}
     with cryptography_vectors.open_vector_file("/".join(path), "r") as lines:
@@ -99,7 +100,7 @@ def test_cmac(bits: int) -> None:
     + [(f"rfc-4231-{digest}", digest) for digest in ("sha224", "sha256", "sha384", "sha512")],
 )
 def test_hmac(file: str, digest: str) -> None:
-    """A key shorter than HMAC's block equals itself with zeros behind it."""
+    """HMAC pads a short key with zeros, so the padded key gives the same tag."""
     size = ROWS[f"hmac-{digest}"]["key_len"]
     short = [case for case in cases("HMAC", f"{file}.txt") if len(unhex(case, "KEY")) <= size]
     for case in short:
@@ -113,7 +114,7 @@ OCB3 = ["rfc7253", "openssl", "test-vector-1-nonce104", "test-vector-1-nonce112"
 
 @pytest.mark.parametrize("name", OCB3)
 def test_ocb(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The published ones with a nonce of 96 bits; the others must be refused."""
+    """The published vectors with a nonce of 96 bits. Other nonce lengths must be refused."""
     counts = Counter(
         check(
             Answer(
@@ -142,7 +143,7 @@ def test_ocb(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_ocb_all_lengths(bits: int, tag: str) -> None:
-    """RFC 7253, appendix A: text and data of 0 to 127 bytes, each opened again."""
+    """RFC 7253, appendix A: text and data of 0 to 127 bytes, sealed and opened again."""
     suite = bindings.Suite(f"aes-{bits}-ocb", bytes(bits // 8 - 1) + b"\x80")
     number = 0
     sealed = b""
@@ -158,7 +159,8 @@ def test_ocb_all_lengths(bits: int, tag: str) -> None:
 
 @pytest.mark.parametrize("prf", ["CMAC_AES128", "CMAC_AES256"])
 def test_kbkdf_inner_form(prf: str) -> None:
-    """The form without K(0), which the reference has apart; test_vectors ties C to it."""
+    """The form without K(0), which only the reference has as a function.
+    test_vectors ties C to it."""
     form = {"PRF": prf, "CTRLOCATION": "BEFORE_FIXED", "RLEN": "32_BITS"}
     found = [c for c in cases("KDF", "nist-800-108-KBKDF-CTR.txt") if form.items() <= c.items()]
     for case in found:

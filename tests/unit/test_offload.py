@@ -1,4 +1,4 @@
-"""The daemon from outside: options, start and stop, statistics (protocol.md 10, 13.2)."""
+"""The daemon as a process: options, start and stop, statistics (protocol.md 10, 13.2)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_version() -> None:
     assert run("--version").stdout == f"srdma-offload {project['version']} (srdma-1)\n"
 
 
-def test_unknown_device_says_what_would_be_right(tmp_path: Path) -> None:
+def test_unknown_device_is_named_in_the_error(tmp_path: Path) -> None:
     control = str(tmp_path / "a.ctl")
     done = run("--control", control, "--wire-dev", "nodev", "--wire-listen", "127.0.0.1:0")
     assert done.returncode == 1
@@ -123,28 +123,28 @@ def test_unknown_device_says_what_would_be_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--wire-listen", "192.0.2.1"], "192.0.2.1 is no address of this host"),
+        (["--wire-listen", "192.0.2.1"], "192.0.2.1 is not an address of this host"),
         (["--wire-listen", "0.0.0.0"], "name one address"),
-        (["--wire-listen", "eth0"], "is no IP, IP:PORT, [IPv6] or [IPv6]:PORT"),
+        (["--wire-listen", "eth0"], "is not IP, IP:PORT, [IPv6] or [IPv6]:PORT"),
         (["--wire-listen", "127.0.0.1", "--host-dev", "udp"], "give shm or an RDMA device"),
     ],
 )
-def test_udp_wire_says_what_would_be_right(tmp_path: Path, options: list[str], words: str) -> None:
+def test_udp_wire_error_tells_what_to_do(tmp_path: Path, options: list[str], words: str) -> None:
     done = run("--control", str(tmp_path / "a.ctl"), "--wire-dev", "udp", *options)
     assert done.returncode == 1
     assert words in done.stderr
 
 
-def test_unknown_provider_says_what_would_be_right(tmp_path: Path) -> None:
+def test_unknown_provider_error_lists_the_providers(tmp_path: Path) -> None:
     options = ["--wire-dev", f"shm:{tmp_path}", "--provider", "rot13"]
     done = run("--control", str(tmp_path / "a.ctl"), *options)
     assert done.returncode == 1
-    assert "--provider rot13: there is none in this build; openssl" in done.stderr
+    assert "--provider rot13 is not part of this build: use openssl" in done.stderr
 
 
 def test_provider(tmp_path: Path) -> None:
     with worker(tmp_path, "p", "--provider", "openssl") as found:
-        assert "suites by openssl" in found.log()
+        assert "crypto provider: openssl" in found.log()
 
 
 def test_default_control_path(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_default_control_path(tmp_path: Path) -> None:
     folder = tmp_path / "srdma"
     assert done.returncode == 1, done.stderr
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert list(folder.iterdir()) == []  # a failed start leaves nothing
+    assert list(folder.iterdir()) == []  # a failed start leaves no files
 
 
 def test_ready_line_and_sockets(a: Worker) -> None:
@@ -194,19 +194,19 @@ def test_socket_of_a_dead_worker_is_replaced(tmp_path: Path) -> None:
         assert "replacing the control socket of a dead worker" in alive.log()
 
 
-def test_folder_that_somebody_keeps_locked(tmp_path: Path) -> None:
+def test_locked_socket_folder(tmp_path: Path) -> None:
     fd = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
     done = run("--control", f"{tmp_path}/a.sock", "--wire-dev", f"shm:{tmp_path}")
     os.close(fd)
-    assert done.returncode == 1 and "somebody keeps its folder locked" in done.stderr
+    assert done.returncode == 1 and "another process keeps its directory locked" in done.stderr
 
 
-def test_other_files_are_left_alone(tmp_path: Path) -> None:
+def test_other_files_are_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.ctl"
     path.write_text("mine")
     done = run("--control", str(path), "--wire-dev", f"shm:{tmp_path}")
-    assert done.returncode == 1 and "no socket is in the way" in done.stderr
+    assert done.returncode == 1 and "a file that is not a socket has this path" in done.stderr
     assert path.read_text() == "mine"
 
 
@@ -245,12 +245,12 @@ def test_statistics_every_second(tmp_path: Path) -> None:
     assert lines[0]["uptime"] < lines[1]["uptime"]
 
 
-def test_stats_answer_follows_the_line(a: Worker) -> None:
+def test_stats_response_has_all_counters_of_the_line(a: Worker) -> None:
     a.process.send_signal(signal.SIGUSR1)
     line = json.loads(a.line())
     body, _ = a.client().request(Kind.STATS)
     counters = struct.unpack(f">{len(body) // 8}Q", body)
-    assert len(counters) >= len(line) - 3  # holes have no name
+    assert len(counters) >= len(line) - 3  # reserved counters have no name
 
 
 def test_reader_of_statistics_stops_reading(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""KEY, and KEYS in every key mode, at workers that run (protocol.md 3.4, 10)."""
+"""KEY, and KEYS in every key mode, at running workers (protocol.md 3.4, 10)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BASIC, PD, MEM, PD_MEM = range(4)
 NAMES = {BASIC: "basic", PD: "pd", MEM: "mem", PD_MEM: "pd_mem"}
 SHARED = 1  # flag of OPEN
 NO_KEY = bytes(48)
-GENERATION = b"generate"  # that of keys()
+GENERATION = b"generate"  # the generation in keys()
 AES_256_GCM = 3
 KEY_LIMIT = 26
 
 
 class End(NamedTuple):
-    """A QP on a leg of its own."""
+    """A QP and its leg."""
 
     client: Client
     leg: int
@@ -53,7 +53,7 @@ def key(own: End, peer: End, **changes: Any) -> bytes:
 
 
 def ask(own: End, peer: End, **changes: Any) -> tuple[bytes, bytes]:
-    """KEY's answer: the secret, and the group's key."""
+    """Requests KEY. Returns the secret and the group's key."""
     answer = own.client.request(Kind.KEY, key(own, peer, **changes))[0]
     assert len(answer) == 80
     return answer[:32], answer[32:]
@@ -66,7 +66,7 @@ def give(own: End, peer: End, role: int, **changes: Any) -> None:
 # --- KEY ----------------------------------------------------------------------------
 
 
-def test_secret_belongs_to_one_direction_of_one_life(a: Worker, b: Worker) -> None:
+def test_secret_depends_on_direction_and_generation(a: Worker, b: Worker) -> None:
     one, two = end(a), end(b)
     first, group = ask(one, two)
     assert group == NO_KEY and any(first[:16]) and not any(first[16:])
@@ -118,7 +118,7 @@ def test_refusals_of_key(a: Worker, b: Worker) -> None:
 
 
 def connect(one: End, two: End, mode: int, size: int = 16, **changes: Any) -> None:
-    """Both go to RTS. `one` is the client; with pd the secrets come from KEY."""
+    """Moves both to RTS. `one` is the client. In modes with pd the secrets come from KEY."""
     secrets = [(b"0" * size, b"1" * size)] * 2
     if mode & PD:
         to_two, to_one = ask(two, one, size=size)[0], ask(one, two, size=size)[0]
@@ -159,7 +159,7 @@ def test_connection(a: Worker, b: Worker, mode: int, suite: int, size: int) -> N
 
 
 def suite_key(suite: int) -> int:
-    """Bytes of the key of a suite."""
+    """Returns the key length of a suite in bytes."""
     return {1: 16, AES_256_GCM: 32}[suite]
 
 
@@ -172,12 +172,12 @@ def test_connection_of_a_trust_group(a: Worker, b: Worker) -> None:
     found = statistics(a)
     assert (found["qps_pd"], found["key_bytes_pd"]) == (1, 0)
     another = one._replace(qp=one.client.init(one.leg))
-    assert ask(another, two, group=1)[1] == group  # it is the leg's now
+    assert ask(another, two, group=1)[1] == group  # the leg now has the group's key
 
 
-def test_group_of_a_leg_that_has_one(a: Worker, b: Worker) -> None:
+def test_leg_in_use_takes_no_group_key(a: Worker, b: Worker) -> None:
     one, two = end(a, SHARED), end(b, SHARED)
-    ask(one, two, group=1)  # its own K_PD is in use
+    ask(one, two, group=1)  # its local K_PD is in use
     body = keys(one.qp, two.qp, 1, mode=PD, secrets=(b"", b""), group=b"g" * 48)
     assert "another group, or its own" in one.client.refused(errno.EBUSY, Kind.KEYS, body)
 
@@ -201,10 +201,10 @@ def test_refusals_of_keys(
     one, two = end(a), end(b)
     body = keys(one.qp, two.qp, 1, **changes)
     assert said in one.client.refused(status, Kind.KEYS, body)
-    connect(one, two, BASIC)  # it is as it was
+    connect(one, two, BASIC)  # the refusals changed nothing
 
 
-def test_unprotected_has_no_mode(tmp_path: Path) -> None:
+def test_level_none_has_no_key_mode(tmp_path: Path) -> None:
     with worker(tmp_path, "u", "--allow-unprotected") as found:
         one, two = end(found), end(found)
         for mode in (PD, MEM, PD_MEM):
@@ -232,8 +232,8 @@ def test_key_cache(tmp_path: Path, b: Worker, contexts: str, kept: int) -> None:
 # --- secrets ------------------------------------------------------------------------
 
 
-def test_secrets_do_not_stay(a: Worker, b: Worker) -> None:
-    """Neither in the log, nor in memory where a message or its answer lay."""
+def test_secrets_are_wiped_after_use(a: Worker, b: Worker) -> None:
+    """They are neither in the log nor in buffers of messages and responses."""
     one, two = end(a, SHARED), end(b, SHARED)
     secret, group = ask(one, two, group=1)
     owner = end(a)
@@ -242,7 +242,7 @@ def test_secrets_do_not_stay(a: Worker, b: Worker) -> None:
     try:
         assert a.copies(group[:16]) == 1  # K_PD itself
         assert a.copies(secret[:16]) == 0  # derived when a packet needs it
-        assert a.copies(b"-tx secret-only-") == 1  # the session's
+        assert a.copies(b"-tx secret-only-") == 1  # in the session
     except PermissionError:
         pytest.skip("the worker is not dumpable: only root may read its memory")
 
@@ -286,11 +286,11 @@ def until_taken_up(*ends: End) -> None:
 
 
 def rotate(own: End, age: int = 0) -> tuple[int, int]:
-    """Serial, and what is behind."""
+    """Returns the new serial, and how many keys still use an older one."""
     return struct.unpack(">II", own.client.request(Kind.ROTATE, u32(own.leg, age))[0])
 
 
-def test_new_secrets(a: Worker, b: Worker) -> None:
+def test_rekey_with_new_secrets(a: Worker, b: Worker) -> None:
     one, two = connected(a, b, BASIC)
     for number in range(3):
         for receiver, sender in ((one, two), (two, one)):
@@ -343,14 +343,14 @@ def test_group_is_not_rotated(a: Worker) -> None:
     assert "trust group" in member.client.refused(errno.EPERM, Kind.ROTATE, u32(member.leg, 0))
 
 
-def test_keys_that_are_not_renewed(a: Worker, b: Worker) -> None:
+def test_expired_keys_end_the_qp(a: Worker, b: Worker) -> None:
     one, two = connected(a, b, BASIC)
     one.client.request(Kind.EXPIRE, u32(one.qp.qpn))
     assert one.client.wait(one.qp.qpn) == (ERR, KEY_LIMIT)
     limit = time.monotonic() + BUSY_WAIT
-    while two.client.wait(two.qp.qpn)[0] != ERR:  # it was told
+    while two.client.wait(two.qp.qpn)[0] != ERR:  # its peer has told it
         assert time.monotonic() < limit
         time.sleep(0.01)
-    one.client.request(Kind.EXPIRE, u32(one.qp.qpn))  # again: no effect
+    one.client.request(Kind.EXPIRE, u32(one.qp.qpn))  # repeated: no effect
     assert one.client.wait(one.qp.qpn) == (ERR, KEY_LIMIT)
     assert "not renewed" in a.log()

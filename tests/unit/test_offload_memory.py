@@ -1,4 +1,4 @@
-"""Memory with keys at a worker that runs: REG_MR with PROOF, CAP, INSTALL, UNINSTALL and REVOKE
+"""Memory with proofs at a running worker: REG_MR with PROOF, CAP, INSTALL, UNINSTALL and REVOKE
 (protocol.md 6, 10)."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REGION = Region(ADDRESS, ADDRESS + LENGTH, PAGE, 48)
 
 
 class Owner(NamedTuple):
-    """A region that demands proofs, on a leg."""
+    """A region that requires proofs, on a leg."""
 
     client: Client
     leg: int
@@ -70,7 +70,7 @@ def owner(a: Worker) -> Owner:
 
 
 def cap(owner: Owner, **changes: Any) -> bytes:
-    """The body of CAP; of everything, open."""
+    """The body of CAP. Default: the whole region with all its rights, open."""
     v: dict[str, Any] = {
         "leg": owner.leg,
         "key": owner.key,
@@ -88,7 +88,7 @@ def token(owner: Owner, **changes: Any) -> bytes:
 
 
 def revoke(owner: Owner, offset: int = 0, length: int = 0, **changes: int) -> bytes:
-    """The body of REVOKE; of the whole region."""
+    """The body of REVOKE. Default: the whole region."""
     v = {"leg": owner.leg, "key": owner.key, "offset": offset, "length": length} | changes
     return struct.pack(">IIQQ", *v.values())
 
@@ -145,9 +145,9 @@ def test_regions_that_are_refused(
 # --- CAP ----------------------------------------------------------------------------
 
 
-def test_open_capability_is_that_of_the_reference(owner: Owner) -> None:
+def test_open_capability_equals_the_reference(owner: Owner) -> None:
     got = decode(token(owner))
-    assert got.encode() == token(owner)  # one token for one capability
+    assert got.encode() == token(owner)  # the token of a capability is deterministic
     assert (got.region, got.rkey, got.rights) == (REGION, owner.key, READ | WRITE)
     assert (got.lo, got.hi, got.sealed) == (0, LENGTH, False)
     for lo, hi, rights in ((PAGE, 3 * PAGE, READ), (5 * PAGE, LENGTH, READ | WRITE)):
@@ -158,9 +158,7 @@ def test_open_capability_is_that_of_the_reference(owner: Owner) -> None:
 @pytest.mark.parametrize(
     ("holder", "expiry"), [(HOLDER, 0), (NOBODY, 1), (HOLDER, 0xFFFFFFFF), (NOBODY, 0x7FFFFFFF)]
 )
-def test_sealed_capability_is_that_of_the_reference(
-    owner: Owner, holder: bytes, expiry: int
-) -> None:
+def test_sealed_capability_equals_the_reference(owner: Owner, holder: bytes, expiry: int) -> None:
     part = {"offset": PAGE, "length": 6 * PAGE}
     sealed = token(owner, holder=holder, expiry=expiry, **part)
     assert decode(sealed).sealed
@@ -192,14 +190,14 @@ def test_capabilities_that_are_refused(
     assert said in owner.client.refused(status, Kind.CAP, cap(owner, **changes))
 
 
-def test_granule_is_larger_where_the_depth_is_limited(owner: Owner) -> None:
+def test_granule_is_larger_with_a_depth_limit(owner: Owner) -> None:
     shallow = owner._replace(key=register(owner.client, owner.leg, tree=(LOG2_PAGE, 2)))
     said = owner.client.refused(errno.EINVAL, Kind.CAP, cap(shallow, length=PAGE))
     assert f"a multiple of {4 * PAGE}" in said
     assert decode(token(shallow, length=4 * PAGE)).hi == 4 * PAGE
 
 
-def test_rights_of_the_region(owner: Owner) -> None:
+def test_capability_cannot_exceed_the_rights_of_the_region(owner: Owner) -> None:
     body = reg_mr(owner.leg, ACCESS_PROOF | REMOTE_READ, LENGTH, tree=(LOG2_PAGE, 48))
     reader = owner._replace(key=owner.client.number(Kind.REG_MR, body, [memfd(LENGTH)]))
     assert decode(token(reader, rights=READ)).rights == READ
@@ -213,18 +211,18 @@ def test_region_without_proof_has_no_capabilities(owner: Owner) -> None:
         assert "demands no proofs" in owner.client.refused(errno.EPERM, kind, body)
 
 
-def test_region_of_another_leg(owner: Owner, a: Worker) -> None:
+def test_region_of_another_leg_is_not_found(owner: Owner, a: Worker) -> None:
     client = a.client()
     thief = Owner(client, client.open()[0], owner.key)
     for kind, body in ((Kind.CAP, cap(thief)), (Kind.REVOKE, revoke(thief))):
         assert "no region of this key" in client.refused(errno.ENOENT, kind, body)
-    second = owner._replace(leg=owner.client.open()[0])  # nor by the same connection
+    second = owner._replace(leg=owner.client.open()[0])  # not even through the same connection
     for kind, body in ((Kind.CAP, cap(second)), (Kind.REVOKE, revoke(second))):
         assert "no region of this key" in owner.client.refused(errno.ENOENT, kind, body)
 
 
-def test_regions_have_keys_of_their_own(owner: Owner) -> None:
-    """Also of the same memory, and of the same memory once more."""
+def test_regions_have_different_keys(owner: Owner) -> None:
+    """Also regions of the same memory, and the same memory registered again."""
     seen = {token(owner, length=PAGE)[64:80]}
     for _ in range(3):
         again = owner._replace(key=register(owner.client, owner.leg))
@@ -233,12 +231,12 @@ def test_regions_have_keys_of_their_own(owner: Owner) -> None:
     assert len(seen) == 4
 
 
-# --- messages that are long ---------------------------------------------------------
+# --- long messages ------------------------------------------------------------------
 
 
 @pytest.fixture
 def huge(owner: Owner) -> Owner:
-    """A region of 2^40 bytes in blocks of 64; its memory is never touched."""
+    """A region of 2^40 bytes in blocks of 64. Its memory is never touched."""
     try:
         key = register(owner.client, owner.leg, 1 << 40, (6, 48))
     except RefusedError as e:
@@ -262,7 +260,7 @@ def test_longest_token(owner: Owner) -> None:
 
 
 def test_client_that_reads_slowly(a: Worker, huge: Owner) -> None:
-    """Long answers wait in the socket and the worker, whole and in order."""
+    """Long responses wait in the socket and in the worker, complete and in order."""
     client, body = huge.client, cap(huge, offset=64, length=(1 << 40) - 128)
     want = token(huge, offset=64, length=(1 << 40) - 128)
     client.socket.setblocking(False)
@@ -290,7 +288,7 @@ def test_install_and_uninstall(owner: Owner) -> None:
     owner.client.request(Kind.UNINSTALL, uninstall(owner, second))
 
 
-def test_handle_of_another_leg(owner: Owner, a: Worker) -> None:
+def test_handle_of_another_leg_is_not_found(owner: Owner, a: Worker) -> None:
     handle = install(owner, token(owner))
     client = a.client()
     other = Owner(client, client.open()[0], owner.key)
@@ -300,14 +298,14 @@ def test_handle_of_another_leg(owner: Owner, a: Worker) -> None:
     owner.client.request(Kind.UNINSTALL, uninstall(owner, handle))
 
 
-def test_sealed_tokens_and_those_of_other_workers_are_taken(owner: Owner) -> None:
+def test_sealed_and_foreign_tokens_can_be_installed(owner: Owner) -> None:
     assert install(owner, token(owner, holder=HOLDER, expiry=1))
     assert install(owner, grant(b"k" * 16, REGION, 77, 0, LENGTH, ATOMIC).encode())
 
 
 @pytest.mark.parametrize("length", [TOKEN_MIN, TOKEN_MIN + 8, TOKEN_MIN + 16, TOKEN_MAX])
 @pytest.mark.parametrize("fill", ["zeros", "random"])
-def test_garbage_is_no_token(owner: Owner, length: int, fill: str) -> None:
+def test_garbage_is_not_a_token(owner: Owner, length: int, fill: str) -> None:
     data = bytes(length) if fill == "zeros" else Random(length).randbytes(length)
     with pytest.raises(RefusedError, match="token") as caught:
         install(owner, data)
@@ -318,7 +316,7 @@ def test_garbage_is_no_token(owner: Owner, length: int, fill: str) -> None:
 def test_truncated_tokens(owner: Owner) -> None:
     whole = token(owner, offset=PAGE, length=6 * PAGE)
     for length in range(len(whole)):
-        # below: no message has this length
+        # below TOKEN_MIN: no INSTALL has this length
         status = errno.EPROTO if length < TOKEN_MIN else errno.EBADMSG
         with pytest.raises(RefusedError) as caught:
             install(owner, whole[:length])
@@ -338,7 +336,7 @@ def test_flipped_tokens(owner: Owner) -> None:
     assert owner.client.alive()
 
 
-def test_as_many_installed_as_permitted(owner: Owner) -> None:
+def test_number_of_installed_capabilities_is_limited(owner: Owner) -> None:
     data = token(owner)
     handles = [install(owner, data) for _ in range(GRANTS)]
     assert len(set(handles)) == GRANTS
@@ -347,7 +345,7 @@ def test_as_many_installed_as_permitted(owner: Owner) -> None:
     owner.client.request(Kind.UNINSTALL, uninstall(owner, handles[500]))
     assert install(owner, data) not in handles
     other = owner._replace(leg=owner.client.open()[0])
-    assert install(other, data)  # the limit is the leg's
+    assert install(other, data)  # the limit applies per leg
 
 
 # --- REVOKE -------------------------------------------------------------------------
@@ -361,8 +359,8 @@ def test_revoking_a_region_changes_all_its_keys(owner: Owner) -> None:
     assert not set(before.keys) & set(after.keys)
 
 
-def test_revoking_a_range_gives_it_a_tree_of_its_own(owner: Owner) -> None:
-    """A later capability for a part of it names the range as its region."""
+def test_revoked_range_has_its_own_tree(owner: Owner) -> None:
+    """A later capability for a part of the range names the range as its region."""
     before = decode(token(owner))
     owner.client.request(Kind.REVOKE, revoke(owner, 4 * PAGE, 4 * PAGE))
     inside = decode(token(owner, offset=5 * PAGE, length=PAGE))
@@ -396,7 +394,7 @@ def test_revocations_that_are_refused(
     assert token(owner) == before  # nothing was revoked
 
 
-def test_as_many_revoked_ranges_as_permitted(owner: Owner) -> None:
+def test_number_of_revoked_ranges_is_limited(owner: Owner) -> None:
     length = 2 * (REVOKED + 1) * 64
     many = owner._replace(key=register(owner.client, owner.leg, length, (6, 48)))
     for i in range(REVOKED):
@@ -404,21 +402,21 @@ def test_as_many_revoked_ranges_as_permitted(owner: Owner) -> None:
     body = revoke(many, 128 * REVOKED, 64)
     said = owner.client.refused(errno.ENOSPC, Kind.REVOKE, body)
     assert "limit of 64 revoked ranges; revoke the whole region" in said
-    owner.client.request(Kind.REVOKE, revoke(many, 0, 64))  # instead of one that is there
-    owner.client.request(Kind.REVOKE, revoke(many, 0, 256))  # of two
+    owner.client.request(Kind.REVOKE, revoke(many, 0, 64))  # replaces an equal range
+    owner.client.request(Kind.REVOKE, revoke(many, 0, 256))  # replaces two ranges
     owner.client.request(Kind.REVOKE, body)
-    owner.client.request(Kind.REVOKE, revoke(many))  # of all
+    owner.client.request(Kind.REVOKE, revoke(many))  # replaces all ranges
     assert decode(token(many, length=length)).hi == length
 
 
-def test_region_that_is_gone(owner: Owner) -> None:
+def test_deregistered_region_is_not_found(owner: Owner) -> None:
     owner.client.request(Kind.DEREG_MR, u32(owner.leg, owner.key))
     for kind, body in ((Kind.CAP, cap(owner)), (Kind.REVOKE, revoke(owner))):
         assert "no region of this key" in owner.client.refused(errno.ENOENT, kind, body)
 
 
-def test_leg_that_is_gone(owner: Owner, a: Worker) -> None:
-    """Its regions, revoked ranges and capabilities go with it."""
+def test_end_of_a_leg_removes_its_regions(owner: Owner, a: Worker) -> None:
+    """Its regions, revoked ranges and capabilities are removed with it."""
     client = a.client()
     install(owner, token(owner))
     owner.client.request(Kind.REVOKE, revoke(owner, 0, PAGE))
@@ -435,14 +433,15 @@ def test_leg_that_is_gone(owner: Owner, a: Worker) -> None:
 # --- secrets ------------------------------------------------------------------------
 
 
-def test_capabilities_do_not_stay_in_memory(owner: Owner, a: Worker) -> None:
-    """But in the table where they are kept: as K_access, so not even there as in the token."""
+def test_capabilities_are_wiped_after_use(owner: Owner, a: Worker) -> None:
+    """Only the table of installed capabilities has them, as K_access and not
+    in the form of the token."""
     mine = grant(b"0123456789abcdef", REGION, 77, 0, LENGTH, READ)
     node_key = mine.keys[0]
     handle = install(owner, mine.encode())
     sealed = Capability(**vars(mine) | {"expiry": 5, "keys": (b"only this token.",)}).encode()
     kept = install(owner, sealed)
-    token(owner)  # now the worker's one context for derivation has another key
+    token(owner)  # replaces the key in the worker's single derivation context
     try:
         assert a.copies(node_key) == 0
         assert a.copies(b"only this token.") == 1

@@ -1,4 +1,4 @@
-"""The daemon with several threads from outside: sockets, start and stop, statistics, cores."""
+"""The daemon with several worker processes: sockets, start and stop, statistics, cores."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ WRONG = [
     ([*ALL, "--threads", "3", "--pin", "0,1"], "--pin names 2 cores for --threads 3"),
     (
         ["--name", "a" * 62, *ALL[2:], "--threads", "11"],
-        "with --threads 11: NAME.N has at most 63 bytes",
+        "with --threads 11: NAME.i has at most 63 bytes",
     ),
     (
         ["--name", "a", "--control", "/" + "x" * 104, *ALL[4:], "--threads", "11"],
-        "with --threads 11: PATH.N has at most 107 bytes",
+        "with --threads 11: PATH.i has at most 107 bytes",
     ),
     ([*UDP, "127.0.0.1:65534", "--threads", "3"], "--wire-listen 127.0.0.1:65534 with --threads 3"),
 ]
@@ -87,7 +87,8 @@ def sockets(folder: Path) -> set[str]:
 
 
 def statistics(found: Worker, lines: int) -> list[dict[str, object]]:
-    """The next lines of them; readline() would hide from select() what it read ahead."""
+    """Returns the next lines of statistics. readline() would read ahead, and
+    select() would miss that."""
     out, raw = found.process.stdout, b""
     assert out
     while raw.count(b"\n") < lines:
@@ -97,7 +98,7 @@ def statistics(found: Worker, lines: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in raw.splitlines()]
 
 
-def test_a_socket_and_a_wire_for_each(three: Worker) -> None:
+def test_each_process_has_a_socket_and_a_wire(three: Worker) -> None:
     ready = [f"ready {n} control={control(three, i)} wire={n}" for i, n in enumerate(names(three))]
     assert [line for line in three.log().splitlines() if line.startswith("ready")] == ready
     assert sockets(three.folder) == {
@@ -105,7 +106,7 @@ def test_a_socket_and_a_wire_for_each(three: Worker) -> None:
     }  # fmt: skip
 
 
-def test_hello_tells_how_many_there_are(three: Worker) -> None:
+def test_hello_tells_the_number_of_processes(three: Worker) -> None:
     suites = set()
     for i, name in enumerate(names(three)):
         body, _ = client(three, i).request(Kind.HELLO, struct.pack(">I", 1))
@@ -116,7 +117,7 @@ def test_hello_tells_how_many_there_are(three: Worker) -> None:
 
 
 def pids(found: Worker, threads: int = THREADS) -> list[int]:
-    """Of the threads, as HELLO tells them."""
+    """Returns the pids of the worker processes from HELLO."""
     hello = [client(found, i).request(Kind.HELLO, struct.pack(">I", 1))[0] for i in range(threads)]
     return [int.from_bytes(body[12:16], "big") for body in hello]
 
@@ -133,7 +134,7 @@ def ended(pid: int) -> bool:
         return True
 
 
-def test_a_process_for_each(three: Worker) -> None:
+def test_each_is_a_process_with_one_thread(three: Worker) -> None:
     first, *others = pids(three)
     assert first == three.process.pid
     assert len({first, *others}) == THREADS
@@ -145,7 +146,7 @@ def test_a_process_for_each(three: Worker) -> None:
         assert resource.prlimit(pid, resource.RLIMIT_CORE) == (0, 0)
 
 
-def test_memory_of_each_is_locked(tmp_path: Path) -> None:
+def test_memory_of_each_process_is_locked(tmp_path: Path) -> None:
     unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     try:
@@ -159,14 +160,14 @@ def test_memory_of_each_is_locked(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
 
 
-def test_a_leg_is_of_its_thread(three: Worker) -> None:
+def test_leg_belongs_to_its_process(three: Worker) -> None:
     first, second = client(three, 1), client(three, 2)
     leg, token = first.open()
     assert first.attach(token) == leg
     assert "no leg has this token" in second.refused(1, Kind.ATTACH, token)
 
 
-def test_udp_ports_go_up(tmp_path: Path) -> None:
+def test_udp_ports_are_consecutive(tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.77", 0))
         port = min(probe.getsockname()[1], 65000)
@@ -177,18 +178,19 @@ def test_udp_ports_go_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_all(three: Worker, sign: int) -> None:
+def test_signal_stops_all_processes(three: Worker, sign: int) -> None:
     clients = [client(three, i) for i in range(THREADS)]
     for one in clients:
         one.open()
     assert three.stop(sign) == 0
     assert all(one.closed() for one in clients)
     assert sockets(three.folder) == set()
-    assert f"srdma-offload: thread 0: signal {int(sign)}: stopping\n" in three.log()
+    assert f"srdma-offload: worker process 0: signal {int(sign)}: stopping\n" in three.log()
 
 
-def test_a_signal_to_another_process_does_nothing(three: Worker) -> None:
-    """Who tells all processes of a service gets what he asked for once."""
+def test_signal_to_a_worker_process_is_ignored(three: Worker) -> None:
+    """A sender that signals all processes of a service gets the effect once,
+    from the supervisor."""
     for pid in pids(three)[1:]:
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGUSR1)
@@ -198,20 +200,22 @@ def test_a_signal_to_another_process_does_nothing(three: Worker) -> None:
 
 
 @pytest.mark.parametrize("thread", range(1, THREADS))
-def test_one_that_is_killed_ends_all(three: Worker, thread: int) -> None:
+def test_killed_process_ends_all(three: Worker, thread: int) -> None:
     clients = [client(three, i) for i in range(THREADS)]
     os.kill(pids(three)[thread], signal.SIGKILL)
     assert three.process.wait(PATIENCE) == 1
     assert all(one.closed() for one in clients)
-    assert f"error: thread {thread} was killed by signal 9 (Killed): all end\n" in three.log()
-    assert sockets(three.folder) == {f"a.{thread}.sock"}  # nobody else's to remove
+    assert (
+        f"error: worker process {thread} was killed by signal 9 (Killed): all end\n" in three.log()
+    )
+    assert sockets(three.folder) == {f"a.{thread}.sock"}  # only its process could remove it
 
 
-def test_one_that_is_killed_is_told_though_another_hangs(three: Worker) -> None:
+def test_killed_process_is_reported_while_another_hangs(three: Worker) -> None:
     _, killed, hangs = pids(three)
     os.kill(hangs, signal.SIGSTOP)
     os.kill(killed, signal.SIGKILL)
-    text = "error: thread {} was killed by signal 9 (Killed): all end\n"
+    text = "error: worker process {} was killed by signal 9 (Killed): all end\n"
     until(lambda: text.format(1) in three.log())
     os.kill(hangs, signal.SIGKILL)
     assert three.process.wait(PATIENCE) == 1
@@ -219,27 +223,28 @@ def test_one_that_is_killed_is_told_though_another_hangs(three: Worker) -> None:
     assert text.format(2) in three.log()
 
 
-def test_one_that_hangs_is_killed(three: Worker) -> None:
+def test_process_that_hangs_at_the_stop_is_killed(three: Worker) -> None:
     os.kill(pids(three)[1], signal.SIGSTOP)
     assert three.stop() == 1
-    assert "thread 1 does not end: killing it\n" in three.log()
+    assert "worker process 1 does not end: killing it\n" in three.log()
     assert three.log().count("killing it") == 1
-    assert "thread 1 was killed by signal 9" in three.log()
+    assert "worker process 1 was killed by signal 9" in three.log()
 
 
-def test_where_ends_of_children_were_ignored(tmp_path: Path) -> None:
-    """As a launcher may leave it: then there is nobody to wait for."""
+def test_start_with_sigchld_ignored(tmp_path: Path) -> None:
+    """A launcher may leave SIGCHLD ignored. Then the kernel reaps children
+    without reporting their end."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with worker(tmp_path, "a", "--threads", "3") as found:
             os.kill(pids(found)[1], signal.SIGKILL)
-            until(lambda: "thread 1 was killed by signal 9" in found.log())
+            until(lambda: "worker process 1 was killed by signal 9" in found.log())
     finally:
         signal.signal(signal.SIGCHLD, before)
 
 
-def test_killed_it_starts_again_at_once(tmp_path: Path) -> None:
-    """Its processes end one after the other: those that are about to are waited for."""
+def test_restart_after_kill_succeeds_at_once(tmp_path: Path) -> None:
+    """Processes of the killed worker end one after the other. The new one waits for them."""
     for _ in range(10):
         with worker(tmp_path, "a", "--threads", "3") as dead:
             others = pids(dead)[1:]
@@ -266,12 +271,13 @@ os._exit(0)
 
 
 def inherited(path: Path, seconds: float) -> int:
-    """A socket whose maker is dead, but another process has it for so long. Its number."""
+    """Makes a socket whose creator is dead and which another process keeps open for so long.
+    Returns the pid of that process."""
     command = [sys.executable, "-c", HEIR, path, str(seconds)]
     return int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
-def test_the_last_process_of_a_dead_worker_is_waited_for(tmp_path: Path) -> None:
+def test_start_waits_for_the_last_process_of_a_dead_worker(tmp_path: Path) -> None:
     heir = inherited(tmp_path / "a.ctl", 0.5)
     with worker(tmp_path, "a") as found:
         assert ended(heir)
@@ -279,7 +285,7 @@ def test_the_last_process_of_a_dead_worker_is_waited_for(tmp_path: Path) -> None
         assert "replacing the control socket of a dead worker" in found.log()
 
 
-def test_the_last_process_of_a_dead_worker_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_start_waits_for_a_dead_worker_for_a_limited_time(tmp_path: Path) -> None:
     heir = inherited(tmp_path / "a.ctl", 600)
     try:
         done = run("--control", f"{tmp_path}/a.ctl", "--wire-dev", f"shm:{tmp_path}")
@@ -290,7 +296,7 @@ def test_the_last_process_of_a_dead_worker_is_not_waited_for_for_ever(tmp_path: 
 
 
 @pytest.mark.parametrize("files", range(6, 13))
-def test_descriptors_run_out_before_a_dead_worker_is_known(tmp_path: Path, files: int) -> None:
+def test_missing_descriptors_while_a_dead_worker_is_detected(tmp_path: Path, files: int) -> None:
     heir = inherited(tmp_path / "a.ctl", 0.2)
     _, log = limited(tmp_path, resource.RLIMIT_NOFILE, files).communicate(timeout=PATIENCE)
     assert "Too many open files" in log and "running" not in log
@@ -304,11 +310,11 @@ def in_the_way(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("a.ctl.2", "a file that is no socket is in the way"),
-        ("a.2.sock", "thread 2: error: --wire-dev"),
+        ("a.ctl.2", "a file that is not a socket has this path"),
+        ("a.2.sock", "worker process 2: error: --wire-dev"),
     ],
 )
-def test_one_that_cannot_start_ends_all(tmp_path: Path, name: str, text: str) -> None:
+def test_failed_start_of_a_process_ends_all(tmp_path: Path, name: str, text: str) -> None:
     in_the_way(tmp_path, name)
     options = ["--control", f"{tmp_path}/a.ctl", "--wire-dev", f"shm:{tmp_path}", "--name", "a"]
     done = run(*options, "--threads", "4")
@@ -330,19 +336,21 @@ def limited(folder: Path, limit: int, value: int) -> subprocess.Popen[str]:
     )
 
 
-def test_killed_before_it_is_open(tmp_path: Path) -> None:
-    """By the system, which allows no files: a bell is one."""
+def test_process_killed_during_its_start(tmp_path: Path) -> None:
+    """The system kills it: RLIMIT_FSIZE is 0, and its doorbell is a file."""
     process = limited(tmp_path, resource.RLIMIT_FSIZE, 0)
     _, log = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     number = int(signal.SIGXFSZ)
-    assert f"error: thread 1 was killed by signal {number} (File size limit exceeded)" in log
+    assert (
+        f"error: worker process 1 was killed by signal {number} (File size limit exceeded)" in log
+    )
     assert log.count("error") == 1 and "ready" not in log
     assert sockets(tmp_path) <= {"a.1.sock"}
 
 
-def test_descriptors_run_out(tmp_path: Path) -> None:
-    """At each step of the start: one error, and nothing stays behind."""
+def test_missing_descriptors_during_the_start(tmp_path: Path) -> None:
+    """If a step of the start fails, the worker logs one error and leaves no file."""
     wanting = set()
     for files in range(5, 100):
         process = limited(tmp_path, resource.RLIMIT_NOFILE, files)
@@ -358,13 +366,13 @@ def test_descriptors_run_out(tmp_path: Path) -> None:
         if line:
             break
         assert log.count("error") == 1
-        assert re.search("Too many open files|no descriptors left", log)
-        steps = "no descriptors, or no memory|control socket /|thread 1 cannot be started"
+        assert re.search("Too many open files|no file descriptors left", log)
+        steps = "no file descriptors or memory|control socket /|worker process 1 cannot be started"
         wanting |= set(re.findall(steps, log))
     assert len(wanting) == 3
 
 
-def test_statistics_of_each(three: Worker) -> None:
+def test_statistics_of_each_process(three: Worker) -> None:
     second = client(three, 2)
     second.init(second.open()[0])
     three.process.send_signal(signal.SIGUSR1)
@@ -372,8 +380,8 @@ def test_statistics_of_each(three: Worker) -> None:
     assert lines == {"a": 0, "a.1": 0, "a.2": 1}
 
 
-def test_lines_do_not_mix(three: Worker) -> None:
-    """Each is longer than what a pipe takes at once."""
+def test_lines_of_statistics_are_not_mixed(three: Worker) -> None:
+    """Each line is longer than an atomic write to a pipe."""
     for _ in range(20):
         three.process.send_signal(signal.SIGUSR1)
         lines = statistics(three, THREADS)
@@ -381,27 +389,28 @@ def test_lines_do_not_mix(three: Worker) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="workers are not dumpable: only root sees their fds")
-def test_a_turn_that_never_comes(tmp_path: Path) -> None:
-    """Somebody hangs with standard output his: lines are lost, and nothing else."""
+def test_statistics_are_dropped_if_the_lock_is_held(tmp_path: Path) -> None:
+    """A process that hangs while it holds the lock of standard output costs
+    lines of statistics only."""
     with worker(tmp_path, "a", "--threads", "3", "--log-level", "debug") as found:
         fds = Path(f"/proc/{found.process.pid}/fd").iterdir()
         turn = next(fd for fd in fds if "memfd:srdma-report" in os.readlink(fd))
         with turn.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)
             found.process.send_signal(signal.SIGUSR1)
-            until(lambda: found.log().count("a line of statistics was lost") == THREADS)
+            until(lambda: found.log().count("a line of statistics was dropped") == THREADS)
             assert found.stop() == 0
 
 
 @pytest.mark.parametrize("threads", [1, THREADS])
-def test_a_terminal_that_nobody_reads(tmp_path: Path, threads: int) -> None:
+def test_statistics_are_dropped_if_the_terminal_is_full(tmp_path: Path, threads: int) -> None:
     ours, theirs = os.openpty()
     command = [BINARY, "--name", "a", "--control", tmp_path / "a.ctl", "--log-level", "debug"]
     command += ["--wire-dev", f"shm:{tmp_path}", "--threads", str(threads)]
 
     def asked_until_one_is_lost() -> bool:
         process.send_signal(signal.SIGUSR1)
-        return "a line of statistics was lost" in (tmp_path / "log").read_text()
+        return "a line of statistics was dropped" in (tmp_path / "log").read_text()
 
     with (tmp_path / "log").open("w+") as log:
         process = subprocess.Popen(command, stdout=theirs, stderr=log)
@@ -410,7 +419,7 @@ def test_a_terminal_that_nobody_reads(tmp_path: Path, threads: int) -> None:
             until(asked_until_one_is_lost)
             process.terminate()
             assert process.wait(PATIENCE) == 0
-            assert os.get_blocking(theirs)  # the shell's is as it was
+            assert os.get_blocking(theirs)  # the shell's descriptor is still blocking
         finally:
             process.kill()
             process.wait()
@@ -419,8 +428,8 @@ def test_a_terminal_that_nobody_reads(tmp_path: Path, threads: int) -> None:
 
 
 @pytest.mark.soak
-def test_one_that_hangs_before_it_is_open(tmp_path: Path) -> None:
-    """In the moment in which it waits for the folder of its wire, that somebody keeps."""
+def test_process_that_hangs_during_its_start_is_killed(tmp_path: Path) -> None:
+    """It is stopped while it waits for the lock of its wire's folder."""
     wire = tmp_path / "wire"
     wire.mkdir()
     folder = os.open(wire, os.O_RDONLY)
@@ -438,12 +447,13 @@ def test_one_that_hangs_before_it_is_open(tmp_path: Path) -> None:
         process.wait()
         os.close(folder)
     assert process.returncode == 1
-    assert "thread 1 does not start" in log and "thread 1 does not end" in log
+    assert "worker process 1 does not start" in log and "worker process 1 does not end" in log
     assert "ready" not in log
 
 
-def test_many_clients_of_all_threads_at_once(three: Worker) -> None:
-    """Opening and leaving, while statistics are asked for: threads do not meet."""
+def test_many_clients_of_all_processes_at_once(three: Worker) -> None:
+    """Clients open legs and leave while statistics are requested. The
+    processes do not interfere."""
 
     def come_and_go(thread: int) -> None:
         for _ in range(50):
@@ -466,12 +476,12 @@ def cores(found: Worker, threads: int) -> list[str]:
 
 @pytest.mark.skipif(len(CORES) < 2, reason="this machine has one core")
 def test_pin(tmp_path: Path) -> None:
-    chosen = CORES[1::-1]  # not in their order
+    chosen = CORES[1::-1]  # not in ascending order
     with worker(tmp_path, "a", "--threads", "2", "--pin", ",".join(map(str, chosen))) as found:
         assert cores(found, 2) == [str(core) for core in chosen]
 
 
-def test_pin_of_one_thread(tmp_path: Path) -> None:
+def test_pin_of_a_single_process(tmp_path: Path) -> None:
     with worker(tmp_path, "a", "--pin", str(CORES[-1])) as found:
         assert cores(found, 1) == [str(CORES[-1])]
 
@@ -480,9 +490,9 @@ def test_without_pin_all_cores_are_used(three: Worker) -> None:
     assert len(set(cores(three, THREADS))) == 1
 
 
-def test_pin_to_a_core_that_is_not_there(tmp_path: Path) -> None:
+def test_pin_to_a_missing_core(tmp_path: Path) -> None:
     options = ["--control", f"{tmp_path}/a.ctl", "--wire-dev", f"shm:{tmp_path}", "--threads", "2"]
     done = run(*options, "--pin", f"{CORES[0]},1023")
     assert done.returncode == 1
-    assert "thread 1: error: --pin: core 1023: this machine has none such" in done.stderr
+    assert "worker process 1: error: --pin: core 1023: this machine has no such core" in done.stderr
     assert list(tmp_path.iterdir()) == []

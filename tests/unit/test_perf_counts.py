@@ -1,4 +1,4 @@
-"""What a measurement counts: rounds and their time, and CPU time of processes."""
+"""Counts of a measurement: rounds and their time, and CPU time of processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from srdma_bench.perf.measure import WARM_UP, End, Place, Plan, cpu_ns, ring_ent
 from tests.unit.test_qp import REMOTE
 
 
-def test_messages_and_time_are_of_the_same_rounds(pd):
+def test_messages_and_time_include_the_warm_up(pd):
     place = Place(pd, 64)
     end = End(SimpleNamespace(qps=[None, None]), place, REMOTE)
 
@@ -33,11 +33,11 @@ def test_messages_and_time_are_of_the_same_rounds(pd):
 
 def test_cpu_time_of_this_process():
     before, deadline = cpu_ns(os.getpid()), time.monotonic() + 10
-    while cpu_ns(os.getpid()) <= before:  # the kernel counts now and then
+    while cpu_ns(os.getpid()) <= before:  # the kernel updates the clock in steps
         assert time.monotonic() < deadline
 
 
-def test_cpu_time_of_one_that_ended(monkeypatch):
+def test_cpu_time_of_an_ended_process(monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     with pytest.raises(LocalError, match=f"CPU time of process {child.pid} is not to be had"):
@@ -51,7 +51,7 @@ def test_cpu_time_of_one_that_ended(monkeypatch):
         cpu_ns(os.getpid())
 
 
-def test_completions_that_a_worker_keeps():
+def test_ring_size_for_the_queues():
     assert ring_entries({"qps": 2, "sq": 128, "rq": 128}) == 1024
     assert ring_entries({"qps": 1, "sq": 1, "rq": 1}) == 64
     with pytest.raises(LocalError, match="256 QPs with queues of 128 and 128 need 65792"):

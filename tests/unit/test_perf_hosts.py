@@ -1,4 +1,4 @@
-"""The load in Python where a leg takes only parts of what is posted."""
+"""The load in Python on a leg that accepts only a part of what is posted."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DEPTH = 96
 
 
 class Stingy:
-    """A QP whose leg takes at most these numbers of requests, call by call, then all."""
+    """A QP whose leg accepts at most these numbers of requests, call by call, and then all."""
 
     qp_num, reason, depths = 7, None, (DEPTH, DEPTH)
 
     def __init__(self, takes: Iterable[int]) -> None:
         self.takes, self.posted, self.most = iter(takes), 0, 0
-        self._ends: list[int] = []  # how many were posted up to each completion
+        self._ends: list[int] = []  # posted requests up to each completion
 
     def batch(self, wrs: list[SendWR]) -> StingyBatch:
         return StingyBatch(self, wrs)
@@ -62,14 +62,14 @@ def write() -> SendWR:
 
 @pytest.mark.parametrize("takes", [[], [0], [5, 0, 0, 3], [1] * 90, [24, 24, 24, 24, 1]])
 @pytest.mark.parametrize("count", [1, 50, 100, 250])
-def test_parts_of_batches(takes, count):
+def test_partly_accepted_batches_are_completed(takes, count):
     qp = Stingy(takes)
     marks = PythonHost(PATIENCE).stream(Sweep([(qp, write())]), count, 0)
     assert qp.posted == marks[-1][0] == count
     assert qp.most <= DEPTH
 
 
-def test_a_part_when_time_is_over():
+def test_partly_accepted_batch_at_the_deadline():
     def takes() -> Iterator[int]:
         yield 3
         over = time.monotonic() + 0.05
@@ -96,5 +96,5 @@ def test_places_of_a_region(room, qps):
     assert 0 < count <= WORKS and count % qps == 0
     if room < qps:
         assert (count, laps) == (qps, 1)
-    else:  # all of it, but for less than a turn
+    else:  # the whole region except for less than a lap
         assert 0 <= room - count * laps < count

@@ -1,4 +1,4 @@
-"""Loads that get nowhere, in C and in Python, at a worker that the test plays: each says why."""
+"""Loads without progress, in C and in Python, with a simulated worker: each reports the reason."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_nothing_completes(pd, qp, name, run):
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_worker_dies(worker, pd, qp, name, run):
+def test_worker_dies(worker, pd, qp, name, run):
     killer = threading.Timer(0.05, worker.die)
     killer.start()
     with pytest.raises(srdma.WorkerGone):
@@ -84,7 +84,7 @@ def test_the_worker_dies(worker, pd, qp, name, run):
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_the_qp_ends(worker, pd, qp, name, run):
+def test_qp_ends(worker, pd, qp, name, run):
     ending = threading.Timer(0.05, worker.leg.complete, [event(qp, PEER_CLOSED)])
     ending.start()
     with pytest.raises(srdma.RemoteError, match="PEER_CLOSED"):
@@ -93,7 +93,7 @@ def test_the_qp_ends(worker, pd, qp, name, run):
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_signal(pd, qp, name, run):
+def test_signal_handler_that_raises(pd, qp, name, run):
     class Interrupt(Exception):  # noqa: N818
         pass
 
@@ -111,8 +111,8 @@ def test_a_signal(pd, qp, name, run):
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_signal_between_two_works(worker, pd, qp):
-    """Of a load at a pace, which sleeps most of the time; one that raises nothing ends no sleep."""
+def test_signal_handler_that_returns_does_not_end_the_pause(worker, pd, qp):
+    """A load at a pace sleeps most of the time."""
     heard = []
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(time.monotonic_ns()))
     timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGUSR1])
@@ -128,7 +128,7 @@ def test_a_signal_between_two_works(worker, pd, qp):
     assert heard and time.monotonic_ns() - start >= 200 * MILLISECOND
 
 
-def test_flushed_before_its_reason(worker, pd, qp, name):
+def test_flush_before_the_reason(worker, pd, qp, name):
     def later(d, done):
         threading.Timer(0.05, worker.leg.complete, [event(qp, PEER_CLOSED)]).start()
         return record(d, status=5, vendor_err=FLUSHED)
@@ -138,14 +138,14 @@ def test_flushed_before_its_reason(worker, pd, qp, name):
 
 
 @pytest.mark.parametrize("run", [stream, alone, play])
-def test_a_work_that_is_refused(pd, qp, name, run):
+def test_closed_qp_is_refused(pd, qp, name, run):
     host = host_named(name, pd, PATIENCE)
     qp.close()
     with pytest.raises(srdma.LocalError, match="closed"):
         run(host, qp)
 
 
-def test_waits_for_room(worker, pd, qp, name):
+def test_load_waits_for_queue_slots(worker, pd, qp, name):
     qp.post_send(*[write(SendFlag(0))] * (DEPTH - 1), write())
 
     def signaled(d, done):
@@ -157,7 +157,7 @@ def test_waits_for_room(worker, pd, qp, name):
 
 
 def receives(worker):
-    """What is posted, as it comes."""
+    """Returns the posted receives."""
     found = []
     deadline = time.monotonic() + 10
     while len(found) < DEPTH:
@@ -166,7 +166,7 @@ def receives(worker):
     return found
 
 
-def test_silence_counts_from_the_first_message(worker, pd, qp, name):
+def test_silence_is_measured_from_the_first_message(worker, pd, qp, name):
     host = host_named(name, pd, PATIENCE)
     host.receives([(qp, RecvWR())])
     first, second, *_ = receives(worker)
@@ -178,8 +178,8 @@ def test_silence_counts_from_the_first_message(worker, pd, qp, name):
     assert host.take(1, 0)[0] == 1
 
 
-def test_only_messages_are_counted_as_such(worker, pd, qp):
-    """Not what else completed on the QP between two runs."""
+def test_only_messages_are_counted(worker, pd, qp):
+    """Other completions of the QP between two runs are not counted."""
     host = host_named("C", pd, PATIENCE)
     host.receives([(qp, RecvWR())])
     first, *_ = receives(worker)

@@ -1,4 +1,4 @@
-"""Where the requests of a stream go, in C and in Python, at a worker that the test plays."""
+"""Where the requests of a stream go, in C and in Python, with a simulated worker."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def place(pd):
 
 @pytest.mark.parametrize("name", ["C", "Python"])
 @pytest.mark.parametrize("test", ["write_bw", "read_bw", "send_bw"])
-def test_a_stream_uses_the_whole_region(worker, pd, qps, place, name, test):
-    """Again and again, all of it and nothing else, and no place of it by two QPs."""
+def test_stream_uses_the_whole_region(worker, pd, qps, place, name, test):
+    """It uses the region repeatedly, completely and nothing outside. Two QPs never share a slot."""
 
     def signaled(d, done):
         return done if d.flags else None

@@ -1,4 +1,4 @@
-"""What an end allows: suites by name, identities by pattern."""
+"""The policy of an end: suites by name, identities by pattern."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_suite_named(args: tuple, suite: tuple, secret: int) -> None:
         (("hmac-sha256", "packet", 13), r"tag of 13 bytes: it takes \[12, 16, 20, 28, 32\]"),
     ],
 )
-def test_unknown_suite_says_what_there_is(args: tuple, text: str) -> None:
+def test_error_for_an_unknown_suite_lists_the_known(args: tuple, text: str) -> None:
     with pytest.raises(ExchangeError, match=text):
         suite_named(*args)
 
@@ -59,7 +59,7 @@ def test_unknown_id() -> None:
 
 
 def test_recommended() -> None:
-    """SHA-1 and what is there for comparison only is not."""
+    """SHA-1, and suites that exist for comparison only, are not recommended."""
     aead = ["aes-128-gcm", "aes-256-gcm", "chacha20-poly1305"]
     gmac = ["aes-128-gmac", "aes-256-gmac", "poly1305"]
     assert recommended(3) == aead
@@ -102,7 +102,7 @@ def test_identity(allowed: list[str], good: bool) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["spiffe://x/*", "spiffe://*/b", "spiffe://x/a*"])
-def test_star_stays_in_its_segment(pattern: str) -> None:
+def test_star_does_not_match_a_slash(pattern: str) -> None:
     with pytest.raises(ExchangeError):
         check_identity("spiffe://x/a/b", [pattern])
     check_identity("spiffe://x/a/b", ["spiffe://x/*/b"])

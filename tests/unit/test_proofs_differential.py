@@ -1,5 +1,5 @@
-"""Proofs and revocation at the target: vectors of the reference through C, and 20,000 accesses to
-regions with random histories, judged by both."""
+"""Proofs and revocation at the target: the reference's vectors through C, and 20,000 accesses to
+regions with random histories, checked by both."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load(name: str) -> Any:
 
 
 def registered(row: dict[str, Any]) -> Registered:
-    """As it was before anything of it was revoked."""
+    """The region before its first revocation."""
     tree = row["tree"]
     region = Region(tree["start"], tree["end"], 1 << row["log2_block"], row["depth_limit"])
     return Registered(
@@ -57,7 +57,7 @@ def registered(row: dict[str, Any]) -> Registered:
 
 @pytest.mark.parametrize("number", range(2))
 def test_packets_with_proofs(number: int) -> None:
-    """C makes each proof from the token, and its target takes it from what it opened."""
+    """C computes each proof from the token, and its target accepts it from the opened packet."""
     case = load("proofs.json")[number]
     client = params_from_json(case["client"])
     pd: dict[str, Any] = {}
@@ -94,7 +94,7 @@ def test_packets_with_proofs(number: int) -> None:
 
 
 @pytest.mark.parametrize("life", load("revocation.json"), ids=lambda life: life["name"])
-def test_lives_of_regions(life: dict[str, Any]) -> None:
+def test_histories_of_regions(life: dict[str, Any]) -> None:
     before = registered(life["before"])
     both = Both(guard_of(before), before)
     for step in life["steps"]:
@@ -134,7 +134,7 @@ def random_region(rng: Random) -> Both:
 
 
 def random_range(rng: Random, region: Region, granule: int) -> tuple[int, int]:
-    """Of whole granules, mostly, and inside, mostly; often a small one."""
+    """Returns a range, mostly of whole granules and mostly inside the region, often small."""
     if rng.random() < 0.05:
         return rng.randrange(region.length + 9), rng.randrange(region.length + 9)
     count = -(-region.length // granule)
@@ -152,7 +152,7 @@ def random_cap(rng: Random, both: Both) -> Capability | None:
 
 
 def random_access(rng: Random, both: Both, cap: Capability) -> tuple[Want, Claim]:
-    """Inside one node of the capability, mostly, and with its proof, mostly."""
+    """Returns an access, mostly inside one node of the capability and mostly with its proof."""
     has_room = both.state.tree.region.length >= 2 * ATOMIC_LEN
     right = rng.choice((memory.READ, memory.WRITE, memory.ATOMIC)[: 2 + has_room])
     node = rng.choice(cap.nodes)
@@ -171,7 +171,7 @@ def random_access(rng: Random, both: Both, cap: Capability) -> tuple[Want, Claim
 
 
 def aligned(start: int, region: Region) -> int:
-    """Where an atomic can work; the regions here have room for one."""
+    """Returns an aligned address for an atomic. All regions here have room for one."""
     start -= start % ATOMIC_LEN
     if start < region.start:
         start += ATOMIC_LEN
@@ -179,7 +179,7 @@ def aligned(start: int, region: Region) -> int:
 
 
 def wrong(rng: Random, claim: Claim) -> Claim:
-    """One field of it, now and then."""
+    """Returns the claim, sometimes with one wrong field."""
     at, bit = rng.randrange(16), 1 << rng.randrange(8)
     changes: list[dict[str, Any]] = [
         {"proof": claim.proof[:at] + bytes([claim.proof[at] ^ bit]) + claim.proof[at + 1 :]},
@@ -192,7 +192,7 @@ def wrong(rng: Random, claim: Claim) -> Claim:
 
 
 def history(rng: Random, both: Both, caps: list[Capability]) -> None:
-    """One more event."""
+    """Applies one more random event."""
     kind = rng.random()
     if kind < 0.03:
         assert not both.revoke(0, 0, rng.randbytes(16))
@@ -220,8 +220,9 @@ def test_random_histories() -> None:
     assert 8 < most <= MAX_REVOKED
 
 
-def test_the_list_of_revoked_ranges_fills() -> None:
-    """Random ranges of a large region until both say that it is full, ten times."""
+def test_list_of_revoked_ranges_fills() -> None:
+    """Revokes random ranges of a large region until both report that the list
+    is full, ten times."""
     rng = Random("full")
     for _ in range(10):
         region = Region(0, 400 * 64, 64)
@@ -237,13 +238,13 @@ def test_the_list_of_revoked_ranges_fills() -> None:
         assert len(both.state.revoked) == 1
 
 
-def test_what_a_revocation_leaves_current() -> None:
-    """Only what it touches is of before it (memguard.h)."""
+def test_revocation_outdates_only_what_it_touches() -> None:
+    """Only capabilities whose range a revocation touches become outdated (memguard.h)."""
     rng = Random("current")
     region = Region(1 << 40, (1 << 40) + 32 * 64, 64)
     state = Registered(1, rng.randbytes(16), 7, Access.PROOF, Tree(region, rng.randbytes(16)))
     guard = guard_of(state)
-    newest = [guard.serial] * 32  # of each block
+    newest = [guard.serial] * 32  # newest serial of each block
     for _ in range(200):
         lo = rng.randrange(32)
         hi = rng.randrange(lo + 1, 33)

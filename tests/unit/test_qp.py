@@ -1,4 +1,4 @@
-"""Secure QPs, at a worker that the test plays: what is posted, and every end of it."""
+"""Secure QPs with a simulated worker: posted descriptors, and every end of a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLUSHED, BAD_RKEY, PEER_CLOSED = 40, 1, 22
 
 
 def record(d, **changes) -> Record:
-    """Success of a descriptor."""
+    """Returns a successful record for a descriptor."""
     opcode = {3: 2, 4: 0, 5: 0, 16: 128}.get(d.opcode, 1)
     fields = {
         "id": d.id, "qpn": d.qpn, "opcode": opcode, "status": 0, "flags": 0, "vendor_err": 0,
@@ -36,9 +36,9 @@ def event(qp, reason):
 
 
 class Player:
-    """The worker and the peer in a thread: executes descriptors as they come.
+    """Simulates the worker and the peer in a thread that executes descriptors as they arrive.
 
-    `answer` may change the record of a descriptor, or drop it with None.
+    `answer` may change the record of a descriptor, or return None to drop it.
     """
 
     def __init__(self, leg, answer=lambda d, done: done):
@@ -189,8 +189,9 @@ def test_poll_waits(qp, leg):
     timer.join()
 
 
-def test_a_signal_between_the_lock_and_the_sleep(pd, qp, monkeypatch):
-    """Whose handler raises, as soon as the lock has been let go: it is what the caller sees."""
+def test_signal_between_unlock_and_sleep(pd, qp, monkeypatch):
+    """The signal handler raises right after the lock is released. The caller
+    gets that exception."""
     cond = pd.engine._cond
     release = cond.release
 
@@ -237,8 +238,8 @@ def test_completions_go_to_their_qps(pd, qp, leg):
     assert [w.wr_id for w in other.poll(5)] == [2]
 
 
-def test_credit_is_told(pd, qp, leg):
-    """After half a ring of completions with no descriptor to tell them."""
+def test_consumed_completions_are_reported(pd, qp, leg):
+    """After half a ring of completions, a separate descriptor reports them."""
     for _ in range(4):
         qp.post_send(*(SendWR(n, data=b"x") for n in range(8)))
         found = leg.descriptors()
@@ -247,16 +248,16 @@ def test_credit_is_told(pd, qp, leg):
         assert len(qp.poll(8)) == 8
     assert [d.consumed for d in found] == [24] * 8
     for _ in range(30):
-        leg.complete(Record(0, 1, 0, 0, 0, 0, 0, 0, 0))  # of no QP
+        leg.complete(Record(0, 1, 0, 0, 0, 0, 0, 0, 0))  # belongs to no QP
     qp.poll()
-    assert [(d.opcode, d.consumed) for d in leg.descriptors()] == []  # only with completions
+    assert [(d.opcode, d.consumed) for d in leg.descriptors()] == []  # needs a completion
     qp.post_send(SendWR(1, data=b"x"))
     (told,) = leg.descriptors()
     assert told.consumed == 62
     for _ in range(31):
         leg.complete(Record(0, 1, 0, 0, 0, 0, 0, 0, 0))
     leg.complete(record(told))
-    assert len(qp.poll()) == 1  # half a ring, and a completion: by a descriptor of its own
+    assert len(qp.poll()) == 1  # half a ring: a separate descriptor reports it
     assert [(d.opcode, d.consumed) for d in leg.descriptors()] == [(17, 94)]
 
 
@@ -339,7 +340,7 @@ def test_send(qp, leg, size):
     assert [d.opcode for d in player.seen] == [DescriptorOp.SEND, DescriptorOp.SEND_IMM]
 
 
-def test_registered_memory_goes_without_a_copy(pd, qp, leg):
+def test_registered_memory_is_not_copied(pd, qp, leg):
     mr = pd.alloc(1000)
     mr.buf[:] = pattern(1000)
     with Player(leg) as player:
@@ -354,7 +355,7 @@ def test_registered_memory_goes_without_a_copy(pd, qp, leg):
     assert mr.buf[100:105] == b"12345"
 
 
-def test_read_all_that_follows(qp, leg):
+def test_read_of_the_rest_of_a_region(qp, leg):
     with Player(leg):
         assert len(qp.read(RemoteMR(REMOTE.address, 1, 500), 100, timeout=10)) == 400
 
@@ -387,12 +388,12 @@ def test_recv_into_own_memory(pd, qp, leg):
     assert (player.seen[0].local_addr - mr.addr, player.seen[0].length) == (20, 30)
 
 
-def test_recv_of_an_immediate_of_a_write(qp, leg):
+def test_recv_of_write_with_immediate(qp, leg):
     with Player(leg, lambda d, done: record(d, opcode=129, flags=1, imm=6, byte_len=999)):
         assert qp.recv(10) == (b"", 6, 999)
 
 
-def test_recv_that_timed_out_is_taken_by_the_next(qp, leg):
+def test_recv_after_a_timeout_uses_the_posted_receive(qp, leg):
     with pytest.raises(srdma.Timeout, match="stays posted"):
         qp.recv(0.01)
     with pytest.raises(srdma.Timeout):
@@ -403,7 +404,7 @@ def test_recv_that_timed_out_is_taken_by_the_next(qp, leg):
     assert leg.descriptors() == []
 
 
-def test_recv_taken_later_is_read_where_it_was_posted(pd, qp, leg):
+def test_recv_after_a_timeout_reads_the_posted_memory(pd, qp, leg):
     first, second = pd.alloc(100), pd.alloc(100)
     for memory in (first, None):
         with pytest.raises(srdma.Timeout):
@@ -420,7 +421,7 @@ def test_recv_taken_later_is_read_where_it_was_posted(pd, qp, leg):
     assert bytes(qp.recv(10).data) == b"fresh"
 
 
-def test_timeout_keeps_the_memory_until_the_end(pd, qp, leg):
+def test_timeout_keeps_the_memory_until_completion(pd, qp, leg):
     with pytest.raises(srdma.Timeout, match=r"a WRITE of 5000 bytes .* may still be executed"):
         qp.write(bytes(5000), REMOTE, timeout=0.01)
     (d,) = leg.descriptors()
@@ -431,7 +432,7 @@ def test_timeout_keeps_the_memory_until_the_end(pd, qp, leg):
     assert pd.bounces.take(10).addr == d.local_addr
 
 
-def test_bounces_are_used_again(pd, qp, leg):
+def test_bounce_buffers_are_reused(pd, qp, leg):
     with Player(leg) as player:
         for _ in range(10):
             qp.write(bytes(5000), REMOTE, timeout=10)
@@ -467,7 +468,7 @@ def test_larger_than_a_message(pd, qp):
         qp.recv(size=(1 << 30) + 1)
 
 
-def test_memory_that_cannot_take_it(pd, qp):
+def test_memory_too_small_for_the_data(pd, qp):
     with pytest.raises(srdma.BoundsError, match="20 bytes do not fit into 10 bytes of memory"):
         qp.read(REMOTE, 0, 20, into=pd.alloc(10))
     with pytest.raises(srdma.BoundsError, match="20 bytes do not fit into a buffer of 10"):
@@ -538,7 +539,7 @@ def test_worker_dies_with_requests_outstanding(worker, pd, qp, leg):
             use()
 
 
-def test_worker_dies_seen_by_polling_alone(worker, qp):
+def test_death_of_the_worker_is_seen_by_polling(worker, qp):
     qp.post_recv(RecvWR(3))
     worker.die()
     assert [w.status for w in qp.poll()] == [WCStatus.FATAL_ERR]
@@ -568,7 +569,7 @@ def test_worker_dies_while_threads_wait(worker, pd):
 
 
 def test_threads_wait_on_one_leg(pd, leg):
-    """More waiters than one, of whom one sleeps on the leg for all."""
+    """There are several waiting threads. One of them sleeps on the leg for all."""
     qps = [srdma.SecureQP(pd, 6, 4) for _ in range(5)]
     done: list[int] = []
 
@@ -590,7 +591,7 @@ def test_threads_wait_on_one_leg(pd, leg):
 
 @pytest.mark.parametrize("call", [lambda qp: qp.recv(30), lambda qp: qp.poll(1, 30)])
 @pytest.mark.parametrize("closing", ["qp", "pd"])
-def test_closing_ends_what_waits(worker, pd, qp, call, closing):
+def test_closing_ends_waiting_calls(worker, pd, qp, call, closing):
     raised: list[type] = []
 
     def wait():
@@ -613,7 +614,7 @@ def test_closing_ends_what_waits(worker, pd, qp, call, closing):
             use()
 
 
-def test_late_records_of_a_closed_qp_are_left_out(pd, qp, leg):
+def test_late_records_of_a_closed_qp_are_ignored(pd, qp, leg):
     other = srdma.SecureQP(pd, 4, 4)
     qp.post_send(SendWR(1, data=b"x"))
     (d,) = leg.descriptors()
@@ -624,8 +625,8 @@ def test_late_records_of_a_closed_qp_are_left_out(pd, qp, leg):
     assert [w.wr_id for w in other.poll(5)] == [2]
 
 
-def test_a_qp_that_the_worker_keeps_does_not_stop_the_rest(worker, ctx):
-    """Everything else is closed, and memory that its DMA may touch is not used again."""
+def test_refused_destroy_does_not_stop_the_rest(worker, ctx):
+    """Everything else is closed, and memory that DMA of the QP may still access is not reused."""
 
     def refuse(leg, body, fds):
         raise Refuse(16, "busy")

@@ -1,4 +1,4 @@
-"""Requests that name a capability, at a worker that the test plays (protocol.md 6.4)."""
+"""Requests that name a capability, with a simulated worker (protocol.md 6.4)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIZES = [0, 1, 448, 449, 4097, STAGE + 1]
 
 @pytest.fixture
 def tokens(worker):
-    """What was installed, by handle: 101, 102, ..."""
+    """Returns the installed tokens by handle: 101, 102, ..."""
     tokens: dict[int, bytes] = {}
 
     def install(leg, body, fds):
@@ -50,7 +50,7 @@ def qp(qp, tokens):
 
 
 def uses(qp, cap=CAP):
-    """How many requests hold the handle."""
+    """Returns how many requests hold the handle."""
     handle = qp.pd.handles.take(cap)
     qp.pd.handles.give(handle)
     return handle.uses
@@ -61,7 +61,8 @@ def uses(qp, cap=CAP):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_write_and_read(qp, leg, tokens, size):
-    """From the first byte granted; the library cuts no piece where a node ends."""
+    """Offsets count from the first granted byte. The library does not split a
+    request at node boundaries."""
     with Player(leg) as player:
         qp.write(pattern(size), CAP, 7, timeout=10)
         assert player.memory[LO + 7 : LO + 7 + size] == pattern(size)
@@ -84,7 +85,7 @@ def test_registered_memory(pd, qp, leg):
     assert [(d.local_addr - mr.addr, d.capability) for d in player.seen] == [(10, 101), (50, 101)]
 
 
-def test_read_of_all_that_is_granted(qp, leg):
+def test_read_of_the_whole_capability(qp, leg):
     less = CAP.narrow(8192, 4096)
     with Player(leg) as player:
         player.memory[LO + 8192 : LO + 8192 + 4096] = pattern(4096)
@@ -106,7 +107,7 @@ def test_asyncio(pd, qp, leg):
     assert uses(qp) == 0
 
 
-def test_without_a_capability_no_handle_is_named(qp, leg, tokens):
+def test_request_without_a_capability_has_no_handle(qp, leg, tokens):
     with Player(leg) as player:
         qp.write(b"x", REMOTE, timeout=10)
         qp.send(b"x", timeout=10)
@@ -114,7 +115,7 @@ def test_without_a_capability_no_handle_is_named(qp, leg, tokens):
     assert tokens == {}
 
 
-# Refused before anything is sent ---------------------------------------------------
+# Refused before sending ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_illegal_work_requests(qp, leg, tokens):
     assert uses(qp) == 0
 
 
-def test_a_refusal_of_the_worker_is_told(worker, pd, qp, leg):
+def test_refused_install_is_reported(worker, pd, qp, leg):
     def refuse(leg, body, fds):
         raise Refuse(22, "no token of this version")
 
@@ -191,7 +192,7 @@ def test_a_refusal_of_the_worker_is_told(worker, pd, qp, leg):
 # Work requests -----------------------------------------------------------------------
 
 
-def test_where_a_work_request_works(pd, qp, leg):
+def test_address_of_a_work_request(pd, qp, leg):
     mr = pd.alloc(100)
     first = SendWR(1, WROpcode.RDMA_WRITE, [mr[:10]], capability=CAP)
     second = SendWR(2, WROpcode.RDMA_READ, [mr[:10]])
@@ -217,7 +218,7 @@ def write(wr_id=0, signaled=True, cap=CAP):
     return SendWR(wr_id, WROpcode.RDMA_WRITE, data=b"x", capability=cap, send_flags=flags)
 
 
-def test_a_work_request_holds_the_handle_until_it_ended(qp, leg):
+def test_work_request_holds_the_handle_until_it_completes(qp, leg):
     qp.post_send(write(), write(signaled=False), SendWR(data=b"x"), write(signaled=False))
     qp.post_recv(RecvWR(5))
     found = leg.descriptors()
@@ -236,7 +237,7 @@ def test_a_work_request_holds_the_handle_until_it_ended(qp, leg):
 
 
 @pytest.mark.parametrize("end", ["failure", "event"])
-def test_a_qp_in_error_holds_no_handle(qp, leg, end):
+def test_qp_in_error_holds_no_handle(qp, leg, end):
     qp.post_send(write(), write(signaled=False))
     (d, _) = leg.descriptors()
     leg.complete(record(d, status=10, vendor_err=14) if end == "failure" else event(qp, 22))
@@ -244,7 +245,7 @@ def test_a_qp_in_error_holds_no_handle(qp, leg, end):
     assert uses(qp) == 0
 
 
-def test_a_work_request_that_was_not_posted_holds_no_handle(qp, leg):
+def test_refused_work_request_holds_no_handle(qp, leg):
     with pytest.raises(srdma.QueueFullError):
         qp.post_send(*[write() for _ in range(9)])
     found = leg.descriptors()
@@ -255,7 +256,7 @@ def test_a_work_request_that_was_not_posted_holds_no_handle(qp, leg):
     assert uses(qp) == 0
 
 
-def test_a_call_that_gave_up_holds_its_handle(qp, leg):
+def test_call_that_timed_out_holds_its_handle(qp, leg):
     with pytest.raises(srdma.Timeout):
         qp.write(b"x", CAP, timeout=0.01)
     (d,) = leg.descriptors()
@@ -265,7 +266,7 @@ def test_a_call_that_gave_up_holds_its_handle(qp, leg):
     assert uses(qp) == 0
 
 
-def test_a_call_that_found_the_queue_full_holds_none(qp, leg):
+def test_call_that_found_the_queue_full_holds_no_handle(qp, leg):
     qp.post_send(*[SendWR(data=b"x") for _ in range(8)])
     with pytest.raises(srdma.QueueFullError):
         qp.write(b"x", CAP, timeout=1)
@@ -273,8 +274,8 @@ def test_a_call_that_found_the_queue_full_holds_none(qp, leg):
 
 
 @pytest.mark.parametrize("code", [6, 14, 15, 16])
-def test_what_the_target_refused(qp, leg, code):
-    """By the names and the texts of the target's reasons."""
+def test_refusals_of_the_target(qp, leg, code):
+    """Each refusal has the name and text of the target's reason."""
     name = {6: "PROOF_REQUIRED", 14: "PROOF_WRONG", 15: "PROOF_RANGE", 16: "PROOF_EXPIRED"}[code]
 
     def refuse(d, done):
@@ -285,7 +286,7 @@ def test_what_the_target_refused(qp, leg, code):
     assert refused.value.wc.reason == name
 
 
-def test_what_the_own_worker_refused(qp, leg):
+def test_refusal_of_the_local_worker(qp, leg):
     def refuse(d, done):
         return record(d, status=8, vendor_err=48)
 

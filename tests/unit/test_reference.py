@@ -1,4 +1,4 @@
-"""The Python reference by itself, and the page against it."""
+"""The Python reference alone, and protocol.md compared with it."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_example_has_every_packet_type() -> None:
     ("low", "expected", "number"),
     [
         (0, 0, 0),
-        (0xFFFFFF, 0, None),  # would lie below 0
+        (0xFFFFFF, 0, None),  # would be negative
         (HALF, 0, HALF),
-        (HALF + 1, 0, None),  # nearer to the number below 0
+        (HALF + 1, 0, None),  # nearer to a negative number
         (0xFFFFFF, 1 << 24, 0xFFFFFF),
         (0, 0xFFFFFF, 1 << 24),
         (HALF, 1 << 24, (1 << 24) + HALF),
@@ -64,7 +64,7 @@ def test_infer(low: int, expected: int, number: int | None) -> None:
 def test_window_slides_and_remembers() -> None:
     window = numbers.Window(first=100, size=64)
     window.move(window.candidate(200))
-    assert window.candidate(137) == 137  # 63 behind
+    assert window.candidate(137) == 137  # 63 behind the highest
     with pytest.raises(RefusedError, match="replay"):
         window.candidate(136)
     with pytest.raises(RefusedError, match="replay"):
@@ -75,7 +75,7 @@ def test_window_slides_and_remembers() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 15, 24, 33])
-def test_kdf_refuses_other_parents(size: int) -> None:
+def test_kdf_refuses_other_key_lengths(size: int) -> None:
     with pytest.raises(ValueError, match="16 or 32"):
         kdf(bytes(size), "traffic", b"", 16)
 
@@ -89,7 +89,7 @@ def test_replay_and_reflection_are_refused() -> None:
     a, b = Session(client), Session(client.mirrored())
     data = a.seal(Packet(Op.SEND_ONLY, payload=b"once"))
     with pytest.raises(RefusedError):
-        a.open(data)  # reflected
+        a.open(data)  # reflected to its sender
     assert b.open(data)[1].payload == b"once"
     with pytest.raises(RefusedError, match="replay"):
         b.open(data)
@@ -104,7 +104,8 @@ def test_packet_limit_stops_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_associated_data_is_injective_on_the_example() -> None:
-    """No two packets of the conversation vectors share it, and none is longer than 255."""
+    """No two packets of the conversation vectors have the same data, and none
+    is longer than 255."""
     seen = set()
     forms = random_packets.forms()[:-1]
     for form in forms:
@@ -114,7 +115,7 @@ def test_associated_data_is_injective_on_the_example() -> None:
     assert len(seen) == len(forms) * len(list(make_vectors.conversation(Random(0))))
 
 
-def test_routers_bits_are_not_in_the_associated_data() -> None:
+def test_associated_data_excludes_the_bits_of_routers() -> None:
     way = params().directions()[0]
     packet = Packet(Op.SEND_ONLY, qpn=way.receiver.qpn, request_id=5)
     found = associated_data(way, 9, packet)
@@ -223,11 +224,13 @@ def want(right: int = memory.WRITE, rkey: int = 7, start: int = 4096, length: in
         (REGION, PEER, want(), replace(CLAIM, expiry=100), "PROOF_EXPIRED"),
     ],
 )
-def test_what_the_target_says(region: Any, peer: Any, wanted: Any, claim: Any, reason: str) -> None:
+def test_verdict_of_the_target(
+    region: Any, peer: Any, wanted: Any, claim: Any, reason: str
+) -> None:
     assert target.judge({7: region}, peer, wanted, claim, 100).name == reason
 
 
-def test_whose_bytes_a_packet_asks_for() -> None:
+def test_bytes_that_a_packet_accesses() -> None:
     first = Packet(Op.WRITE_FIRST, va=100, rkey=7, dma_len=30, payload=bytes(9))
     last = Packet(Op.WRITE_LAST, offset=9, payload=bytes(21))
     part = Packet(Op.READ_REQUEST, va=100, rkey=7, offset=65536, dma_len=5)

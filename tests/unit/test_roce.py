@@ -1,4 +1,4 @@
-"""RoCE frames, taken apart and put together (srdma/inspect/roce.py)."""
+"""Decoding RoCE frames and reassembling messages (srdma/inspect/roce.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIRST, MIDDLE, LAST, ONLY = 0x00, 0x01, 0x02, 0x04
 
 
 def raw(payload: bytes, opcode: int = ONLY, psn: int = 7, **changes: object) -> bytes:
-    """A frame as rxe sends it."""
+    """Returns a frame as rxe sends it."""
     v = {"source": A, "qpn": QPN, "port": roce.PORT, "ethertype": 0x0800, "protocol": 17}
     v |= changes
     pad = -len(payload) % 4
@@ -31,18 +31,18 @@ def test_parse(size):
     assert frame == roce.Frame((A, B, QPN), ONLY, 7, payload[:size])
 
 
-def test_padding_of_ethernet_is_no_payload():
+def test_ethernet_padding_is_not_payload():
     assert roce.parse(raw(b"abc") + bytes(20)).payload == b"abc"
 
 
 @pytest.mark.parametrize(
     "other", [{"port": 4790}, {"ethertype": 0x86DD}, {"protocol": 6}], ids=lambda v: next(iter(v))
 )
-def test_other_frames_are_none(other):
+def test_other_frames_are_ignored(other):
     assert roce.parse(raw(b"abc", **other)) is None
 
 
-def test_short_frames_are_none():
+def test_short_frames_are_ignored():
     whole = raw(b"")
     assert roce.parse(whole) is not None
     for length in range(len(whole)):
@@ -72,7 +72,7 @@ def test_kinds(opcode, qpn, kind):
 
 
 def whole(*parts: tuple[int, int, bytes], **changes: object) -> list[bytes]:
-    """Messages of frames (opcode, PSN, payload)."""
+    """Returns the messages of frames (opcode, PSN, payload)."""
     return roce.messages(roce.frames(raw(data, code, psn, **changes) for code, psn, data in parts))
 
 
@@ -91,18 +91,18 @@ def test_repeated_frames_count_once():
     assert whole(*parts[:3], *parts[1:]) == [b"abcdefghi", b"j"]
 
 
-def test_what_is_not_whole_is_left_out():
+def test_incomplete_messages_are_left_out():
     assert whole((MIDDLE, 1, b"ab"), (LAST, 2, b"c"), (ONLY, 3, b"d")) == [b"d"]
     assert whole((FIRST, 1, b"abcd"), (LAST, 3, b"e"), (ONLY, 4, b"f")) == [b"f"]
     assert whole((FIRST, 1, b"abcd"), (ONLY, 3, b"f"), (FIRST, 4, b"g")) == [b"f"]
 
 
-def test_directions_and_connections_are_apart():
+def test_directions_and_connections_are_separate():
     found = [raw(b"ab", FIRST, 1), raw(b"cd", FIRST, 1, source=B), raw(b"x", ONLY, 9, qpn=5)]
     found += [raw(b"A", LAST, 2), raw(b"C", LAST, 2, source=B)]
     assert sorted(roce.messages(roce.frames(found))) == [b"abA", b"cdC", b"x"]
 
 
-def test_acks_and_datagrams_are_no_messages():
+def test_acks_and_datagrams_are_not_messages():
     assert whole((0x11, 1, b"abcd"), (0x06, 2, b"abcd")) == []
     assert whole((0x64, 1, b"abcd"), qpn=1) == []

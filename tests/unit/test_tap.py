@@ -1,4 +1,4 @@
-"""The man in the middle: relays everything, captures everything, flips one bit."""
+"""The man in the middle: it relays everything, captures everything, and flips one bit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def middle(tmp_path: Path) -> Iterator[Middle]:
     one = Middle(tmp_path)
     yield one
     one.close()
-    assert not list(tmp_path.glob("*/*"))  # no socket is left
+    assert not list(tmp_path.glob("*/*"))  # all sockets were removed
 
 
 def test_everything_passes_and_is_captured(middle: Middle) -> None:
@@ -84,7 +84,7 @@ def test_one_bit_of_one_packet(middle: Middle) -> None:
     assert [flipped for _, _, flipped in middle.tap.capture()["packets"]] == [False, True, False]
 
 
-def test_the_end_of_one_is_the_end_of_the_other(middle: Middle) -> None:
+def test_end_of_one_connection_ends_the_other(middle: Middle) -> None:
     middle.a.send(middle.to_b, b"last")
     middle.a.flush()
     middle.a.close(middle.to_b)

@@ -1,4 +1,4 @@
-"""The receiver of a file, at a peer that the test plays."""
+"""The receiver of a file, with a simulated peer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from srdma.cli import files as transfer
 from srdma.wc import WCOpcode
 
 
-def test_digest_is_of_what_was_written(monkeypatch) -> None:
-    """A peer that writes a chunk again while it goes to the file changes neither."""
+def test_digest_is_that_of_the_written_bytes(monkeypatch) -> None:
+    """A peer that overwrites a chunk while it is written to the file changes
+    neither file nor digest."""
     region = bytearray(transfer.REGION)
     region[:4] = b"good"
     file = io.BytesIO()

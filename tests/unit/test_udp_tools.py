@@ -1,7 +1,8 @@
-"""docs/tools read what the reference wrote: every opcode, suite and tag length, over IPv4 and IPv6.
+"""docs/tools decode what the reference wrote: every opcode, suite and tag length, over IPv4 and
+IPv6.
 
-scapy computes the ICRC of each datagram, the Lua dissector another time; csrc/icrc.c is tested
-against both where a worker sends (tests/e2e/test_udp_wire.py).
+scapy computes the ICRC of each datagram, and the Lua dissector does too.
+tests/e2e/test_udp_wire.py compares csrc/wire/icrc.c with both.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SUITES = (  # one of each tag length, at each level
     "aes-128-gcm-aead", "hmac-sha1-header", "hmac-sha224-packet", "hmac-sha256-packet",
     "hmac-sha384-header", "hmac-sha512-packet", "poly1305-packet",
 )  # fmt: skip
-ACK_FIELDS = {  # of the vectors, the Lua dissector, scapy
+ACK_FIELDS = {  # names in the vectors, in the Lua dissector, in scapy
     "kind": ("kind", "kind"),
     "reason": ("reason", "reason"),
     "request_id": ("position", "position"),
@@ -41,12 +42,12 @@ ACK_FIELDS = {  # of the vectors, the Lua dissector, scapy
     "highest_pn": ("highest_pn", "highest_pn"),
     "recv_credit": ("recv_credit", "recv_credit"),
     "request_credit": ("request_credit", "request_credit"),
-    "length": ("length", "length"),
+    "reserved": ("reserved", "reserved"),
 }
 
 
 def vectors() -> Iterator[dict[str, Any]]:
-    """Packets as the reference made them."""
+    """Yields the packets of the reference."""
     for suite in SUITES:
         case = json.loads((ROOT / "tests" / "vectors" / f"packets-{suite}.json").read_text())
         for step in case["steps"]:
@@ -54,7 +55,7 @@ def vectors() -> Iterator[dict[str, Any]]:
 
 
 def datagram(packet: bytes, ipv6: bool) -> Any:
-    """It on a wire, the ICRC by scapy."""
+    """Wraps a packet in UDP, IP and Ethernet. scapy computes the ICRC."""
     ip = (
         layers.IPv6(src="fd00::1", dst="fd00::2", fl=0x12345, tc=3, hlim=9)
         if ipv6
@@ -75,7 +76,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tshark(path: Path, *fields: str) -> list[dict[str, str]]:
-    """A dictionary per packet; empty values are left out."""
+    """Returns a dictionary per packet, without empty values."""
     if shutil.which("tshark") is None:
         pytest.skip("tshark is not installed")
     command = ["tshark", "-X", f"lua_script:{TOOLS / 'srdma.lua'}", "-r", str(path), "-T", "fields"]
@@ -110,7 +111,7 @@ def check_sth(row: dict[str, str], step: dict[str, Any]) -> None:
 
 
 def check_extension(row: dict[str, str], want: dict[str, Any]) -> None:
-    """What tshark's own dissector says in front of ours."""
+    """Checks the headers that tshark's own dissector decodes before ours."""
     if "dma_len" in want:
         assert number(row["infiniband.reth.va"]) == want.get("va", 0)
         assert number(row["infiniband.reth.r_key"]) == want.get("rkey", 0)
@@ -145,8 +146,9 @@ def test_tshark_shows_every_field(capture: Path) -> None:
             check_ack(row, step["fields"]["ack"])
 
 
-def test_tshark_sees_what_is_broken(tmp_path: Path) -> None:
-    """A changed byte is a bad ICRC, unless routers may change it; a cut packet is malformed."""
+def test_tshark_detects_damage(tmp_path: Path) -> None:
+    """A changed byte gives a bad ICRC unless routers may change it. A
+    truncated packet is malformed."""
     step = next(step for step in vectors() if step["fields"]["opcode"] == 0x0A and step["payload"])
     good = bytes(datagram(bytes.fromhex(step["datagram"]), False))
     ip, bth = 14, 14 + 20 + 8
@@ -165,7 +167,7 @@ def test_tshark_sees_what_is_broken(tmp_path: Path) -> None:
     assert "srdma.malformed" in rows[-1]
 
 
-def test_plain_roce_is_left_alone(tmp_path: Path) -> None:
+def test_plain_roce_is_not_decoded(tmp_path: Path) -> None:
     plain = BTH(opcode=0x04, dqpn=17, psn=5) / (b"x" * 64)
     path = tmp_path / "plain.pcap"
     ip = layers.IP(src="10.0.0.1", dst="10.0.0.2", id=0, flags="DF")
@@ -210,8 +212,8 @@ def test_scapy_shows_every_field(capture: Path) -> None:
             assert data.pad == bytes(packet[BTH].padcount)
 
 
-def test_scapy_builds_what_it_read() -> None:
-    """Taken apart and put together again, each header is the same bytes."""
+def test_scapy_rebuilds_what_it_decoded() -> None:
+    """Each header, decoded and built again, has the same bytes."""
     for step in vectors():
         frame = datagram(bytes.fromhex(step["datagram"]), False)
         again = layers.Ether(bytes(frame))

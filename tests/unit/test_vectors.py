@@ -1,4 +1,4 @@
-"""The vectors of the Python reference through C: every byte equal, every refusal the same."""
+"""The vectors of the Python reference through C: equal bytes and equal refusals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def load(name: str) -> Any:
     return json.loads((make_vectors.VECTORS / name).read_text())
 
 
-def test_files_are_those_of_the_generator() -> None:
+def test_files_are_up_to_date() -> None:
     wanted = {name: make_vectors.dump(what) for name, what in make_vectors.all_vectors().items()}
     found = {path.name: path.read_text() for path in make_vectors.VECTORS.glob("*.json")}
     assert found == wanted, "run python -m tests.reference.make_vectors"
@@ -35,7 +35,7 @@ def sessions(contents: dict[str, Any]) -> list[bindings.Session]:
 
 
 def arguments(step: dict[str, Any]) -> tuple[Any, bytes]:
-    """Of Session.seal()."""
+    """Returns the arguments of Session.seal()."""
     packet = packet_from_json(step["fields"], step["payload"])
     return fields.of_packet(packet), packet.payload
 
@@ -64,16 +64,17 @@ def refused(end: bindings.Session, data: bytes) -> bool:
 
 
 def unprotected(contents: dict[str, Any], step: dict[str, Any]) -> range:
-    """Bytes that the level `header` does not protect: the payload's."""
+    """Returns the range of bytes that the level `header` does not protect: the payload."""
     level, length = contents["client"]["level"], len(step["payload"]) // 2
     end = len(step["datagram"]) // 2 - -length % 4
     return range(end - length, end) if level == Level.HEADER else range(0)
 
 
 @pytest.mark.parametrize("name", PROTECTED)
-def test_every_bit_counts(name: str) -> None:
-    """Of every packet type no flipped bit is accepted, but the routers' and, at level `header`,
-    the payload's: of those one is flipped on the way, and the packet arrives all the same."""
+def test_flipped_bits_are_refused(name: str) -> None:
+    """In no packet type is a flipped bit accepted, except for the routers'
+    bits and, at level `header`, those of the payload. One of these is flipped
+    in each packet, which must open with that change."""
     contents = load(name)
     ends = sessions(contents)
     for number, step in enumerate(contents["steps"]):
@@ -89,7 +90,7 @@ def test_every_bit_counts(name: str) -> None:
         start = len(data) - len(plain) - -len(plain) % 4
         wanted = plain if at == 4 else flip(plain, 8 * (at - start) + number % 8)
         assert found["payload"] == wanted
-        assert refused(end, data), "a replay"
+        assert refused(end, data), "a replay was not refused"
 
 
 def flip(data: bytes, bit: int) -> bytes:
@@ -99,8 +100,9 @@ def flip(data: bytes, bit: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", PROTECTED)
-def test_no_other_length_no_other_end(name: str) -> None:
-    """Cut or extended by up to 64 bytes, reflected, sent to another QP, or relabelled."""
+def test_other_lengths_and_other_ends_are_refused(name: str) -> None:
+    """Truncated or extended by up to 64 bytes, reflected, sent to another QP,
+    or with another opcode."""
     contents = load(name)
     ends = sessions(contents)
     others = sessions(contents | {"client": contents["client"] | {"generation": "00" * 8}})
@@ -128,7 +130,7 @@ def test_traffic_keys(name: str) -> None:
         assert bindings.kdf(secret, "traffic", context, len(wanted)) == wanted
 
 
-def test_every_row_of_the_table() -> None:
+def test_every_suite_of_the_table() -> None:
     rows = {row["id"]: row for row in bindings.suites()}
     assert rows.keys() == SUITES.keys()
     for suite in SUITES.values():
@@ -197,7 +199,7 @@ def test_worked_example(number: int) -> None:
 # --- key modes --------------------------------------------------------------------
 
 
-def test_secrets_of_pds() -> None:
+def test_secrets_of_key_mode_pd() -> None:
     cases = load("pd.json")["secrets"]
     for case in cases:
         receiver, sender = (
@@ -211,8 +213,8 @@ def test_secrets_of_pds() -> None:
 
 @pytest.mark.parametrize("case", load("pd.json")["connections"], ids=lambda c: c["policy"])
 @pytest.mark.parametrize("contexts", [0, 1024])
-def test_first_packets_of_pds(case: dict[str, Any], contexts: int) -> None:
-    """Each end from its own K_PD, and in policy `owner` what the other end gave it."""
+def test_packets_in_key_mode_pd(case: dict[str, Any], contexts: int) -> None:
+    """Each end uses its own K_PD and, in policy `owner`, the secret that the other end gave it."""
     ends = pd_sessions(case, bindings.KeyCache(contexts))
     for packet in case["packets"]:
         sealed = ends[packet["from"]].seal(*arguments(packet))
@@ -243,7 +245,7 @@ def test_chain_of_secrets(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("contexts", [0, 1024])
 @pytest.mark.parametrize("case", load("epochs.json")["connections"], ids=lambda c: c["policy"])
-def test_lives_of_epochs(case: dict[str, Any], contexts: int) -> None:
+def test_connections_with_several_epochs(case: dict[str, Any], contexts: int) -> None:
     ends, began = pd_sessions(case, bindings.KeyCache(contexts)), 0
     first: tuple[int, bytes] | None = None
     for step in case["steps"]:
@@ -265,7 +267,7 @@ def test_lives_of_epochs(case: dict[str, Any], contexts: int) -> None:
 
 
 def renew(ends: list[bindings.Session], step: dict[str, Any]) -> None:
-    """The receiver gets it first; with pd it derives it from another K_PD."""
+    """The receiver gets the secret first. In modes with pd it derives it from a new K_PD."""
     sender, receiver = ends[step["renew"]], ends[1 - step["renew"]]
     secret = bytes.fromhex(step["secret"])
     if "group_key" in step:
@@ -275,7 +277,7 @@ def renew(ends: list[bindings.Session], step: dict[str, Any]) -> None:
         receiver.renew(1, secret)
     sender.renew(2, secret)
     for end, direction in ((sender, 2), (receiver, 1)):
-        with pytest.raises(OSError, match="secret") as refused:  # one waits already
+        with pytest.raises(OSError, match="secret") as refused:  # a new secret is already waiting
             end.renew(direction, secret)
         assert refused.value.errno == errno.EBUSY
 

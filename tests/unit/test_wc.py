@@ -1,4 +1,4 @@
-"""Completions: names of verbs, reasons, and whose fault a failure is."""
+"""Completions: names of verbs, reasons, and the class of a failure."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def test_success():
     ("status", "reason", "kind", "text"),
     [
         (10, 1, errors.RemoteWCError, "REM_ACCESS_ERR, BAD_RKEY: no memory region of the target"),
-        (20, 20, errors.RemoteWCError, "RESP_TIMEOUT_ERR, DEADLINE: .*perhaps executed"),
+        (20, 20, errors.RemoteWCError, "RESP_TIMEOUT_ERR, DEADLINE: .*may have been executed"),
         (19, 26, errors.IntegrityWCError, "FATAL_ERR, KEY_LIMIT"),
         (5, 40, errors.LocalWCError, "WR_FLUSH_ERR, FLUSHED"),
-        (19, 41, errors.WorkerGone, "FATAL_ERR, WORKER_GONE: the own worker ended"),
+        (19, 41, errors.WorkerGone, "FATAL_ERR, WORKER_GONE: the local worker ended"),
         (4, 42, errors.LocalWCError, "LOC_PROT_ERR, LOCAL_KEY"),
         (4, 43, errors.DeviceWCError, "LOC_PROT_ERR, LOCAL_DMA"),
         (99, 99, errors.RemoteWCError, "GENERAL_ERR, reason 99"),
@@ -47,15 +47,15 @@ def test_failures(status, reason, kind, text):
     assert e.value.wc is failed
 
 
-def test_a_flushed_request_says_why_the_qp_ended():
+def test_flushed_request_reports_why_the_qp_ended():
     error = wc(5, 40).error(because=24)
     assert isinstance(error, errors.RemoteWCError)
     assert "WR_FLUSH_ERR" in str(error)
-    assert "WIRE_LOST: the connection between the two workers ended" in str(error)
+    assert "WIRE_LOST: the connection between the two workers was lost" in str(error)
     assert isinstance(wc(5, 40).error(because=41), errors.WorkerGone)
 
 
-def test_every_reason_has_a_status_of_verbs_and_a_class():
+def test_every_reason_has_a_verbs_status_and_a_class():
     for code in range(48):
         name, text = _leg.reason(code)
         if not name.startswith("reason "):
@@ -63,7 +63,7 @@ def test_every_reason_has_a_status_of_verbs_and_a_class():
             assert isinstance(wc(19, code).error(), errors.Error)
 
 
-def test_values_are_those_of_verbs():
+def test_values_equal_those_of_verbs():
     enums = pytest.importorskip("pyverbs.enums", reason="pyverbs is not installed")
     for member in WCStatus:
         assert getattr(enums, f"IBV_WC_{member.name}") == member

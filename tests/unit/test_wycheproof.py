@@ -1,6 +1,6 @@
 """Project Wycheproof's vectors through the C suites.
 
-They lie in SRDMA_SHARED, by default ../shared beside the repository.
+They are in the folder SRDMA_SHARED, by default ../shared beside the repository.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("SRDMA_SHARED", ROOT.parent / "shared"))
 FOLDER = SHARED / "vectors" / "wycheproof"
 
-# file: name of the suite, given the key's bits
+# file: name of the suite for a key length in bits
 SUITES = {
     "aes_gcm": "aes-{}-gcm",
     "chacha20_poly1305": "chacha20-poly1305",
@@ -68,7 +68,7 @@ def test_wycheproof(stem: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_poly1305(capsys: pytest.CaptureFixture[str]) -> None:
-    """ChaCha20-Poly1305 without text: its associated data is what a MAC is over."""
+    """ChaCha20-Poly1305 without text: the MAC covers only its associated data."""
     empty = (answer for answer in answers("chacha20_poly1305") if not answer.text)
     as_mac = (replace(a, suite="poly1305", ad=b"", text=a.ad, sealed=a.ad) for a in empty)
     run("poly1305", as_mac, capsys)

@@ -211,7 +211,7 @@ class Stand(Closing):
     @property
     def provider(self) -> str:
         """Who computes the suites, as worker A says."""
-        said = re.search(r"suites by (\S+)", self.a.log.read_text(errors="replace"))
+        said = re.search(r"crypto provider: (\S+)", self.a.log.read_text(errors="replace"))
         if said is None:
             raise DeviceError(f"worker {self.a.name} does not say who computes its suites")
         return said[1]

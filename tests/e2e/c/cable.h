@@ -1,7 +1,7 @@
 /*
- * What joins two workers, when it passes through this process. A cable takes
- * frames from either side and gives them to the other; what happens in
- * between is meddle.h. It trusts both sides: it is a test's.
+ * A link between two workers that passes through this process. A cable takes
+ * frames from one side and gives them to the other; meddle.h changes them in
+ * between. It trusts both sides, because only tests use it.
  */
 #ifndef CABLE_H
 #define CABLE_H
@@ -11,30 +11,33 @@
 enum { LEFT, RIGHT, SIDES };
 enum { FRAME_MAX = 9216 };
 
-/* Bytes of the cable, valid during the call that brings them. */
+/* Bytes in the cable's memory, valid during the sink's call. */
 struct frame {
 	uint8_t *data;
 	uint32_t len;
-	uint32_t at, packet; /* where a packet of srdma lies; packet 0: none */
-	int side;	     /* whence it came */
-	uint32_t link;	     /* cable_shm: which of its connections */
+	/* position and length of the srdma packet; packet 0: none */
+	uint32_t at, packet;
+	int side;      /* side that sent it */
+	uint32_t link; /* cable_shm: index of the connection */
 };
 
 struct cable;
 typedef void cable_sink(void *arg, struct frame *frame);
 
 struct cable_ops {
-	/* What is there goes to the sink. Returns 0 if nothing was. */
+	/* Passes pending frames to the sink. Returns 0 if there were none. */
 	int (*take)(struct cable *c, cable_sink *sink, void *arg);
-	/* To the side that it did not come from; shown by flush. */
+	/* Sends to the side opposite to frame->side, at the next flush. */
 	void (*give)(struct cable *c, const struct frame *frame);
 	void (*flush)(struct cable *c);
-	/* Make the checksum right again, where there is one. */
+	/* Corrects the checksum, if there is one. */
 	void (*mend)(struct frame *frame);
-	/* End what stands; workers may connect again. NULL: nothing does.
-	 * Returns how many connections. */
+	/*
+	 * Closes all connections; workers may reconnect. Returns how many it
+	 * closed. NULL: the cable has no connections.
+	 */
 	int (*cut)(struct cable *c);
-	/* Before sleeping on the fds; 1: do not. */
+	/* Call before sleeping on the fds. Returns 1 if there is work. */
 	int (*arm)(struct cable *c);
 	void (*disarm)(struct cable *c);
 	void (*destroy)(struct cable *c);
@@ -46,20 +49,20 @@ struct cable {
 };
 
 /*
- * Between the worker names[LEFT] of dirs[LEFT] and names[RIGHT] of
- * dirs[RIGHT]: in either folder the cable is called as the other worker.
+ * Connects worker names[LEFT] in dirs[LEFT] with names[RIGHT] in dirs[RIGHT].
+ * In each directory the cable has the name of the other worker.
  */
 struct cable *cable_shm_create(const char *const dirs[SIDES],
 			       const char *const names[SIDES]);
-/* Between two network devices. The packets are RoCEv2 over IPv4. */
+/* Connects two network devices. The packets are RoCEv2 over IPv4. */
 struct cable *cable_net_create(const char *const devices[SIDES]);
 /*
- * Between two virtual machines, whose Ethernet frames are UDP datagrams on
- * 127.0.0.1: to ports[side][0] from the machine at ports[side][1].
+ * Connects two virtual machines, whose Ethernet frames are UDP datagrams on
+ * 127.0.0.1: received at ports[side][0] from the machine at ports[side][1].
  */
 struct cable *cable_vms_create(const char *const ports[SIDES][2]);
 
-/* Print to stderr and exit 1. */
+/* Prints to stderr and exits with status 1. */
 _Noreturn void die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "bytes.h"
-#include "icrc.h"
-#include "wire.h"
+#include "base/bytes.h"
+#include "wire/icrc.h"
+#include "wire/wire.h"
 
 enum { BURST = 64, ROOM = 64 << 20 };
 enum {
@@ -54,9 +54,9 @@ static void batch_init(struct batch *b)
 	}
 }
 
-/* --- frames ----------------------------------------------------------- */
+/* --- frames --------------------------------------------------------------- */
 
-/* Where the packet lies, if this is RoCEv2; the ICRC is not of it. */
+/* Finds the packet in a RoCEv2 frame, without its ICRC. */
 static void find_packet(struct frame *f)
 {
 	const uint8_t *ip = f->data + ETHERNET, *udp = ip + IPV4;
@@ -83,7 +83,7 @@ static void mend(struct frame *f)
 	memcpy(&from.sin_port, udp, 2);
 	memcpy(&to.sin_port, udp + 2, 2);
 	srdma_icrc_init(&icrc, (const void *)&from, (const void *)&to);
-	/* The kernel's RoCE has identifications. */
+	/* the kernel's RoCE sets the IPv4 identification */
 	memcpy(icrc.header + SRDMA_ICRC_LRH + IPV4_ID, ip + IPV4_ID, 2);
 	srdma_icrc_compute(&icrc, f->data + f->at, f->packet,
 			   f->data + f->at + f->packet);
@@ -111,7 +111,7 @@ static int take(struct cable *c, cable_sink *sink, void *arg)
 	return busy;
 }
 
-/* What the device does not take is lost, as on any network. */
+/* Frames that the device does not accept are lost, as on any network. */
 static void send_all(int fd, struct batch *b)
 {
 	uint32_t sent = 0;
@@ -140,9 +140,9 @@ static void flush(struct cable *c)
 		send_all(c->fds[side], &net_of(c)->out[side]);
 }
 
-/* --- life ------------------------------------------------------------- */
+/* --- life cycle ----------------------------------------------------------- */
 
-/* The sockets tell of whatever waits. */
+/* the sockets signal all pending work */
 static int arm(struct cable *c)
 {
 	(void)c;
@@ -188,7 +188,7 @@ static int open_device(const char *name)
 	return fd;
 }
 
-/* What QEMU's `-netdev socket,udp=` is at its other end. */
+/* The other end of QEMU's `-netdev socket,udp=`. */
 static int open_socket(const char *own, const char *peer)
 {
 	const struct sockaddr_in to = { .sin_family = AF_INET,

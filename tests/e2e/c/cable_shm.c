@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "port.h"
-#include "port_shm.h"
+#include "port/port.h"
+#include "port/shm/port_shm.h"
 
 enum { BURST = 64, LINKS = 64, WAITING_MAX = 16384 };
 
@@ -14,11 +14,13 @@ struct waiting {
 	uint8_t data[];
 };
 
-/* A connection at one side; its partner has the same place at the other. */
+/*
+ * A connection of one side. Its partner has the same index at the other side.
+ */
 struct end {
-	struct srdma_conn *conn; /* NULL: no such link */
+	struct srdma_conn *conn; /* NULL: unused */
 	int up;
-	struct waiting *first, **last; /* no room yet */
+	struct waiting *first, **last; /* frames without room yet */
 	uint32_t count;
 };
 
@@ -34,7 +36,7 @@ static struct shm *shm_of(struct cable *c)
 	return (struct shm *)(void *)c;
 }
 
-/* --- links ------------------------------------------------------------ */
+/* --- connections ---------------------------------------------------------- */
 
 static void begin(struct end *end, struct srdma_conn *conn, int up)
 {
@@ -63,7 +65,7 @@ static uint32_t link_of(const struct shm *s, int side,
 	return i;
 }
 
-/* A worker came: go to the one that it believes to reach. */
+/* A worker connected: connect to the worker that it means to reach. */
 static void join(struct shm *s, int side, struct srdma_conn *conn)
 {
 	int other = !side;
@@ -81,14 +83,14 @@ static void join(struct shm *s, int side, struct srdma_conn *conn)
 	begin(&s->ends[other][link], there, 0);
 }
 
-/* One side ended, so the other does. */
+/* One side closed: closes the other. */
 static void part(struct shm *s, uint32_t link)
 {
 	for (int side = LEFT; side < SIDES; side++)
 		finish(s, side, &s->ends[side][link]);
 }
 
-/* --- frames ----------------------------------------------------------- */
+/* --- frames --------------------------------------------------------------- */
 
 static int put(struct srdma_port *port, const struct end *end,
 	       const uint8_t *data, uint32_t len)
@@ -149,7 +151,7 @@ static void handle(struct shm *s, int side, const struct srdma_event *ev,
 	if (ev->kind == SRDMA_EV_ACCEPT) {
 		join(s, side, ev->conn);
 	} else if (link == LINKS) {
-		return; /* its partner ended already */
+		return; /* its partner has closed already */
 	} else if (ev->kind == SRDMA_EV_UP) {
 		s->ends[side][link].up = 1;
 	} else if (ev->kind == SRDMA_EV_DOWN) {
@@ -202,9 +204,12 @@ static void mend(struct frame *frame)
 	(void)frame; /* shared memory has no checksum */
 }
 
-/* --- life ------------------------------------------------------------- */
+/* --- life cycle ----------------------------------------------------------- */
 
-/* Who waits for room does not sleep. All are armed, as all are disarmed. */
+/*
+ * Does not sleep while frames wait for room. Arms all ports, since all get
+ * disarmed.
+ */
 static int arm(struct cable *c)
 {
 	struct shm *s = shm_of(c);

@@ -30,7 +30,7 @@ static void remember(struct meddle *m, const struct frame *frame)
 	copy(&m->past[frame->side][(*count)++ % MEDDLE_PAST], frame);
 }
 
-/* An older one of that side, on the connection of this one. */
+/* An older frame of that side, for the connection of this one. */
 static const struct frame *older(struct meddle *m, const struct frame *frame)
 {
 	uint32_t n = m->pasts[frame->side];
@@ -78,7 +78,8 @@ static void hold(struct meddle *m, const struct frame *frame)
 		if (place->wait)
 			continue;
 		copy(place, frame);
-		place->wait = 1 + dice(m, 8) + 1; /* this one counts, too */
+		/* count_down() counts this frame as well */
+		place->wait = 1 + dice(m, 8) + 1;
 		return;
 	}
 	give(m, frame);
@@ -107,7 +108,7 @@ static void do_fault(struct meddle *m, enum meddle_fault fault,
 	}
 }
 
-/* Which fault this packet gets; MEDDLE_FAULTS: none. */
+/* Chooses the fault of a packet; MEDDLE_FAULTS: none. */
 static enum meddle_fault choose(struct meddle *m)
 {
 	uint32_t at = dice(m, MEDDLE_OF), fault = 0;
@@ -117,7 +118,7 @@ static enum meddle_fault choose(struct meddle *m)
 	return (enum meddle_fault)fault;
 }
 
-/* One of that side passed. */
+/* A packet of that side has passed: sends held packets that are due. */
 static void count_down(struct meddle *m, int side)
 {
 	for (int i = 0; i < MEDDLE_HELD; i++) {

@@ -1,7 +1,7 @@
 /*
- * What somebody on a cable does to the packets that pass, at random from one
- * seed. Whoever changes a packet makes its checksum right again every second
- * time, as an attacker would; a bad link does not.
+ * Faults on a cable, chosen at random from one seed. Every second changed
+ * packet gets a correct checksum, as an attacker would send it; the others do
+ * not, as on a bad link.
  */
 #ifndef MEDDLE_H
 #define MEDDLE_H
@@ -9,41 +9,45 @@
 #include "cable.h"
 
 enum meddle_fault {
-	MEDDLE_FLIP, /* a bit */
+	MEDDLE_FLIP, /* of a bit */
 	MEDDLE_DROP,
 	MEDDLE_TWICE,
-	MEDDLE_REPLACE, /* by an older one of the same side, or random bytes */
-	MEDDLE_LATE,	/* 1 to 8 packets of the same side overtake it */
+	/* by an older packet of the same side, or by random bytes */
+	MEDDLE_REPLACE,
+	MEDDLE_LATE, /* 1 to 8 packets of the same side overtake it */
 	MEDDLE_FAULTS,
 };
 
 enum { MEDDLE_OF = 10000, MEDDLE_PAST = 256, MEDDLE_HELD = 16 };
 
 struct meddle_copy {
-	struct frame frame; /* its data is bytes */
-	uint32_t wait;	    /* held: so many more overtake it; 0: free */
+	struct frame frame; /* its data points to bytes */
+	uint32_t wait;	    /* packets that still overtake it; 0: unused */
 	uint8_t bytes[FRAME_MAX];
 };
 
 struct meddle {
 	struct cable *cable;
 	uint64_t random;
-	uint32_t rates[MEDDLE_FAULTS]; /* of MEDDLE_OF packets */
-	uint32_t swallow;	       /* bit of a side: nothing of it passes */
+	uint32_t rates[MEDDLE_FAULTS]; /* per MEDDLE_OF packets */
+	uint32_t swallow; /* bits of the sides whose packets are all dropped */
 
-	uint64_t packets;	      /* that came */
-	uint64_t hits[MEDDLE_FAULTS]; /* of them */
+	uint64_t packets;	      /* packets received */
+	uint64_t hits[MEDDLE_FAULTS]; /* packets hit, by fault */
 	uint64_t swallowed;
 
 	struct meddle_copy past[SIDES][MEDDLE_PAST];
-	uint32_t pasts[SIDES]; /* runs free */
+	uint32_t pasts[SIDES]; /* counters, never reset */
 	struct meddle_copy held[SIDES][MEDDLE_HELD];
 };
 
-/* A cable_sink: what becomes of the frame is given to the cable. */
+/* A cable_sink: applies a fault, or none, and gives the result to the cable. */
 void meddle_pass(void *meddle, struct frame *frame);
 
-/* No more packets come for now: those held go on. Returns 0 if none were. */
+/*
+ * Sends held packets, when no more packets arrive. Returns 0 if there were
+ * none.
+ */
 int meddle_release(struct meddle *m);
 
 #endif

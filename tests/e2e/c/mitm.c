@@ -1,18 +1,18 @@
 /*
- * Somebody between two workers, on the wire.
+ * A program on the wire between two workers, which injects faults.
  *
  *     mitm shm LEFT_DIR RIGHT_DIR LEFT_NAME RIGHT_NAME
  *     mitm net LEFT_DEVICE RIGHT_DEVICE
  *     mitm vms LEFT_PORT LEFT_PEER RIGHT_PORT RIGHT_PEER
  *
- * Reads a command per line and answers each with a line:
+ * Reads one command per line and prints one line in response to each:
  *
- *     faults SEED FLIP DROP TWICE REPLACE LATE   so many of 10,000 packets
- *     swallow SIDES   1 left, 2 right, 3 both, 0 none
- *     cut             every connection; answers how many there were
- *     count           packets, those hit by each fault, those swallowed
+ *     faults SEED FLIP DROP TWICE REPLACE LATE   rates per 10,000 packets
+ *     swallow SIDES   drops all packets of 1 left, 2 right, 3 both, 0 none
+ *     cut             closes every connection; prints how many there were
+ *     count           prints packets, hits of each fault, swallowed packets
  *
- * The end of the input ends it.
+ * It exits at the end of its input.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -39,7 +39,7 @@ _Noreturn void die(const char *fmt, ...)
 	exit(1);
 }
 
-/* --- commands --------------------------------------------------------- */
+/* --- commands ------------------------------------------------------------- */
 
 static void set_faults(struct meddle *m, const char *words)
 {
@@ -72,7 +72,10 @@ static void tell_count(const struct meddle *m)
 	printf(" %" PRIu64 "\n", m->swallowed);
 }
 
-/* Returns 0 at the end of the input. A line comes whole: it is a pipe's. */
+/*
+ * Executes a command. Returns 0 at the end of the input. Each line arrives as a
+ * whole, because it comes from a pipe.
+ */
 static int obey(struct meddle *m)
 {
 	char line[LINE];
@@ -96,7 +99,7 @@ static int obey(struct meddle *m)
 	return 1;
 }
 
-/* --- the loop --------------------------------------------------------- */
+/* --- main loop ------------------------------------------------------------ */
 
 static int has_held(const struct meddle *m)
 {
@@ -107,7 +110,7 @@ static int has_held(const struct meddle *m)
 	return 0;
 }
 
-/* Sleeps, if nothing is to be done. Returns 0 when it is over. */
+/* Sleeps if there is no work. Returns 0 at the end. */
 static int look_up(struct meddle *m, int busy)
 {
 	struct cable *c = m->cable;
@@ -125,7 +128,7 @@ static int look_up(struct meddle *m, int busy)
 	return ready <= 0 || !fds[COMMANDS].revents || obey(m);
 }
 
-/* Returns 0 if nothing came. */
+/* Returns 0 if no frame arrived. */
 static int pass(struct meddle *m)
 {
 	int rounds = ROUNDS;

@@ -2,7 +2,7 @@
 #ifndef PEER_H
 #define PEER_H
 
-#include "port_verbs.h"
+#include "port/verbs/port_verbs.h"
 
 enum { PEER_BURST = 32 };
 

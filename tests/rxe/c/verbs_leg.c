@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bytes.h"
+#include "base/bytes.h"
 #include "peer.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 enum { TOKEN_BYTE = 0x5a, JOBS = 1024 };
 

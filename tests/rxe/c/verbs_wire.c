@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "peer.h"
-#include "wire.h"
+#include "wire/wire.h"
 
 struct end {
 	struct srdma_port *port;

@@ -1,12 +1,12 @@
-"""Somebody on the veth who puts RC connections of the wire into error, one after the other.
+"""An attacker on the veth that puts RC connections of the wire into error, one after the other.
 
     python -m tests.rxe.inside.attacker NETDEV_A NETDEV_B
 
-It sees every frame and sends its own, with right addresses, QPN, PSN and ICRC: of all this nothing
-is secret. Every second connection it kills by a request that its target refuses (the next PSN, an
-RDMA WRITE where none is allowed), the others by a NAK of something that is not acknowledged yet. It
-waits until data flows on a connection, and strikes until another takes its place. The end of its
-input ends it; then it says how many frames it sent.
+It sees every frame and sends its own with right addresses, QPN, PSN and ICRC, none of which is
+secret. It kills every second connection by a request that the target refuses (the next PSN, an RDMA
+WRITE where none is permitted), and the others by a NAK of an unacknowledged packet. It waits until
+data flows on a connection, and attacks until another connection replaces it. It ends at the end of
+its input, and prints how many frames it sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 from srdma.inspect import roce
 
-WARM = 16  # SENDs of a connection before it is struck
+WARM = 16  # SENDs of a connection before it is attacked
 
 _ETHERNET, _IP, _UDP = 14, 20, 8
 _HEADERS = _ETHERNET + _IP + _UDP
@@ -38,7 +38,7 @@ def _checksum(header: bytes) -> int:
 
 
 def _icrc(ip: bytes, udp: bytes, packet: bytes) -> bytes:
-    """IBTA annex A17: what routers change counts as ones."""
+    """The ICRC of IBTA annex A17: fields that routers change count as ones."""
     masked = bytearray(b"\xff" * 8 + ip + udp + packet)
     for at in (8 + 1, 8 + 8, 8 + 10, 8 + 11, 8 + _IP + 6, 8 + _IP + 7, 8 + _IP + _UDP + 4):
         masked[at] = 0xFF
@@ -46,7 +46,7 @@ def _icrc(ip: bytes, udp: bytes, packet: bytes) -> bytes:
 
 
 def forge(like: bytes, opcode: int, qpn: int, psn: int, headers: bytes) -> bytes:
-    """A frame that comes whence `like` came and goes where it went."""
+    """Makes a frame with the addresses of `like`."""
     packet = struct.pack(">BBHII", opcode, 0, 0xFFFF, qpn, psn & 0xFFFFFF) + headers
     length = _UDP + len(packet) + 4
     ip = bytearray(like[_ETHERNET : _ETHERNET + _IP])
@@ -59,7 +59,7 @@ def forge(like: bytes, opcode: int, qpn: int, psn: int, headers: bytes) -> bytes
 
 
 class Side:
-    """What comes from one end: its newest SEND, and the newest ACK."""
+    """The newest SEND and the newest ACK from one end."""
 
     def __init__(self, netdev: str) -> None:
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -72,7 +72,7 @@ class Attacker:
     def __init__(self, netdevs: list[str]) -> None:
         self._sides = [Side(netdev) for netdev in netdevs]
         self._sniffer = roce.Sniffer(netdevs[0])
-        self._qpn = -1  # of the connection under attack, at the end of B
+        self._qpn = -1  # of the attacked connection, at the end of B
         self._seen = 0
         self._connections = 0
         self.sent = 0
@@ -81,18 +81,18 @@ class Attacker:
         return self._sniffer.fileno()
 
     def look(self) -> None:
-        """Learn from what passed, and strike if it is time to."""
+        """Processes captured frames, and attacks a connection that is due."""
         if self._learn(self._sniffer.take()) and self._seen >= WARM:
             self._strike()
 
     def _learn(self, raw: Iterable[bytes]) -> bool:
-        """Whether there were SENDs of A: else the own frames would call for more."""
+        """True if there were SENDs of A. Without this check its own frames would trigger more."""
         seen = self._seen
         for one in raw:
             frame = roce.parse(one)
             if frame is None:
                 continue
-            side = self._sides[one[_ETHERNET + 15] - 1]  # the last byte of its address
+            side = self._sides[one[_ETHERNET + 15] - 1]  # last byte of the source address
             if frame.opcode == _ACKNOWLEDGE:
                 side.ack = one, frame
             elif frame.opcode in _RC_SENDS:

@@ -1,8 +1,8 @@
 """Four processes over rxe: host A (this one), NIC A, NIC B, host B.
 
-The stage is the demo's: a pair of rxe devices, two workers that protect and two that may be asked
-not to, and a look at every frame between them. All of it is made once: an import of pyverbs takes
-seconds here, a connection too.
+The stage is that of the demo: a pair of rxe devices, two workers that protect, two that permit
+level none, and a capture of every frame between them. It is made once, because importing pyverbs
+and connecting each take seconds here.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def host_b(stage: RxeStage) -> Iterator[HostProcess]:
 
 @pytest.fixture(scope="session")
 def pd(stage: RxeStage) -> Iterator[srdma.PD]:
-    """Host A's, at NIC A."""
+    """Host A's PD at NIC A."""
     with srdma.Context(stage.secure.a) as ctx, srdma.PD(ctx, RING) as pd:
         yield pd
 
 
 @pytest.fixture(scope="session")
 def memory(pd: srdma.PD) -> srdma.MR:
-    """Of host A, as large as host B's region."""
+    """A region of host A, as large as host B's."""
     return pd.alloc(REGION)
 
 
@@ -94,7 +94,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def join(pki: Path) -> Iterator[Joiner]:
-    """Connections with both hosts in this process."""
+    """Makes connections with both hosts in this process."""
     joiner = Joiner(pki)
     yield joiner
     joiner.close()

@@ -1,12 +1,12 @@
-"""Host B of these tests: that of the demo, and what the demo does not ask.
+"""Host B of these tests: that of the demo with further requests.
 
     python -m tests.rxe.inside.host_b
 
 Requests besides those of srdma/demo/host.py: digest (offset, length) -> sha256; digests (pieces)
--> sha256 of each; expect (count, size): take that many messages, and arrived -> sha256 of each,
-once they came; message (qp, size) -> data, imm; ended (qp) -> reason, once that QP is in error;
-for test_modes.py, on a PD of its own:
-modes_open (worker, size) -> token of its leg, remote, capability; modes_qp -> what INIT gave, of a
+-> sha256 of each; expect (count, size): receive that many messages; arrived -> sha256 of each, once
+all have arrived; message (qp, size) -> data, imm; ended (qp) -> reason, once that QP is in error.
+For test_modes.py, on a separate PD:
+modes_open (worker, size) -> token of its leg, remote, capability; modes_qp -> response to INIT of a
 new QP; modes_look (offset, length) -> data of both regions; modes_message (size) -> data;
 modes_drop.
 """

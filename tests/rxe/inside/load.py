@@ -1,8 +1,8 @@
-"""Requests of all kinds and sizes on one QP, each judged when it completes.
+"""Requests of all kinds and sizes on one QP, each checked when it completes.
 
-Host B's region and host A's memory are slots, one per request: WRITEs go from slot to slot, READs
-come from what host B was given at the start, SENDs arrive in their order. A WRITE that completed is
-in host B's memory: it is looked up at once, while later ones are under way.
+Host B's region and host A's memory are divided into slots, one per request: WRITEs go from slot
+to slot, READs read what host B got at the start, SENDs arrive in order. After a WRITE completes,
+its data is checked in host B's memory at once, while later requests are outstanding.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from srdma import SendWR, WROpcode
 SLOT = 16 << 10
 SIZES = (1, 64, 1000, 4096, 4097, 9000, SLOT)
 KINDS = (WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND)
-COUNT = 240  # a multiple of the kinds
+COUNT = 240  # a multiple of the number of kinds
 REGION = COUNT * SLOT
 OUTSTANDING = 48
-SECONDS = 60.0  # within which something must complete, else it hangs
+SECONDS = 60.0  # without a completion until the load counts as hung
 
 
 class Asked(Protocol):
@@ -35,7 +35,7 @@ def sha256(data: bytes | memoryview) -> bytes:
 
 
 class Load:
-    """On a connection to a region of host B of REGION bytes; memory is as large."""
+    """The load of one connection. The region of host B and `memory` have REGION bytes each."""
 
     def __init__(
         self, qp: srdma.SecureQP, remote: srdma.RemoteMR, memory: srdma.MR, host_b: Asked
@@ -45,7 +45,7 @@ class Load:
         host_b.ask("fill", offset=0, data=self._theirs)
 
     def run(self) -> None:
-        """COUNT requests; every one completes, in order, with the right data."""
+        """Posts COUNT requests. Every one must complete, in order, with the right data."""
         self._mine = os.urandom(REGION)
         self._memory.buf[:REGION] = self._mine
         self._host_b.ask("expect", count=COUNT // len(KINDS), size=SLOT)
@@ -73,7 +73,9 @@ class Load:
     def _completions(self) -> list[srdma.WC]:
         start = time.monotonic()
         wcs = self._qp.poll(OUTSTANDING, SECONDS)
-        assert wcs, f"nothing in {time.monotonic() - start:.0f} s, {self._qp.reason or 'no error'}"
+        assert wcs, (
+            f"no completion in {time.monotonic() - start:.0f} s, {self._qp.reason or 'no error'}"
+        )
         return wcs
 
     def _judge(self, first: int, wcs: list[srdma.WC]) -> None:

@@ -1,4 +1,4 @@
-"""netem on both ends of a pair: what passes between them meets a bad link."""
+"""netem on both ends of a veth pair, to simulate a bad link."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CUT = "loss 100%"
 
 @contextmanager
 def netem(ends: Sequence[End], what: str) -> Iterator[None]:
-    """Both directions of the wire are so; afterwards it is as it was."""
+    """Applies netem to both directions of the wire, and removes it at the end."""
     _load_module()
     try:
         for end in ends:

@@ -1,4 +1,5 @@
-"""The API over verbs: hosts by pyverbs, two workers, wires and legs on a pair of rxe devices."""
+"""The API over verbs: hosts with pyverbs, and two workers whose wires and
+legs are on a pair of rxe devices."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ def pair(workers, pki):
     joiner.close()
 
 
-def test_main_job(pair):
-    """Every size: WRITE with immediate, READ and SEND, unregistered memory at the client."""
+def test_write_read_and_send_of_every_size(pair):
+    """WRITE with immediate, READ and SEND, with unregistered memory at the client."""
     target = pair.b.pd.alloc(2 << 20, ALL)
     for size in SIZES:
         data = pattern(size, size)
@@ -60,7 +61,7 @@ def test_registered_memory_without_a_copy(pair):
 
 
 def test_two_threads_wait_on_one_pd(pair):
-    """Each hands out what the other one sleeps for, and leaves it its wake-up."""
+    """Each thread handles completions of the other and does not consume its wake-up."""
     target = pair.b.pd.alloc(2, ALL)
 
     def many(at: int) -> None:
@@ -83,7 +84,7 @@ def test_mac_suite_and_refusal(workers, join):
     assert (e.value.wc.status, e.value.wc.reason) == (WCStatus.REM_ACCESS_ERR, "NO_RIGHT")
 
 
-# Runs as an ordinary user, who may lock little memory.
+# Runs as an ordinary user, whose limit of locked memory is low.
 LITTLE_MEMORY = """
     import ctypes, os, resource, sys
     import srdma
@@ -108,7 +109,7 @@ def test_too_little_locked_memory(workers):
     assert "ulimit -l" in done.stdout, done.stdout + done.stderr
 
 
-def test_waiting_costs_no_cpu(pair):
+def test_waiting_uses_no_cpu_time(pair):
     before = resource.getrusage(resource.RUSAGE_SELF)
     with pytest.raises(srdma.Timeout):
         pair.server.qp.recv(3.0)
@@ -118,8 +119,8 @@ def test_waiting_costs_no_cpu(pair):
     assert pair.server.qp.recv(WAIT).data == b"for the receive that stayed"
 
 
-def test_own_leg_dies(workers, join):
-    """Its worker lives: what was on the leg is closed without a word, and a new one is taken."""
+def test_failed_leg_ends_its_qps_and_a_new_leg_works(workers, join):
+    """The worker lives: it closes the QPs of the leg without a message and accepts a new leg."""
     pair = join.connect(*(join.host(worker, ring=512) for worker in workers), timeout=WAIT)
     target = pair.b.pd.alloc(8, ALL)
     receiving = run(pair.server.qp.recv, WAIT)
@@ -136,7 +137,7 @@ def test_own_leg_dies(workers, join):
         assert pd.alloc(8).lkey
 
 
-def test_own_worker_killed(stage, workers, join):
+def test_local_worker_killed(stage, workers, join):
     own = stage.start("victim", stage.ends[0])
     pair = join.connect(join.host(own, ring=512), join.host(workers[1], ring=512), timeout=WAIT)
     receiving = run(pair.client.qp.recv, WAIT)

@@ -1,4 +1,4 @@
-"""Atomics over verbs: the worker's RC QP to its host does them in the host's memory."""
+"""Atomics over verbs: the worker's RC QP to its host executes them in the host's memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def value(mr, at):
 
 
 def ended(qp, count):
-    """That many requests succeed, in time."""
+    """Waits until that many requests have succeeded."""
     done = []
     until = time.monotonic() + WAIT
     while len(done) < count and time.monotonic() < until:
@@ -27,7 +27,7 @@ def ended(qp, count):
 
 
 def test_atomics(stage, join):
-    """Values, counters of two QPs, order behind WRITE and before READ, and a refusal."""
+    """Values, counters of two QPs, order after WRITE and before READ, and a refusal."""
     a, b = (join.host(worker, ring=1024) for worker in stage.secure.workers)
     pairs = [join.connect(a, b, timeout=WAIT) for _ in range(2)]
     qp = pairs[0].client.qp

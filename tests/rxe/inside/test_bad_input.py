@@ -12,13 +12,13 @@ from srdma.embedded import find_worker
 from tests.rxe.inside.conftest import A, B
 from tests.rxe.inside.netem import CUT, netem
 
-# A process that may not lock memory beyond its limit, though it is root's.
+# Makes a root process subject to its limit of locked memory.
 WITHOUT_IPC_LOCK = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"]
 
 
 @pytest.fixture
 def refused(stage, tmp_path):
-    """The words of a worker that does not start with these options."""
+    """Returns a function that starts a worker with wrong options and returns its error text."""
 
     def run(*options: str, before: tuple[str, ...] = ()) -> str:
         command = [*before, str(find_worker()), "--name", "x", "--control", f"{tmp_path}/x.ctl"]
@@ -41,9 +41,9 @@ def test_address_of_another_device(stage, refused):
     here, there = stage.ends
     options = ["--host-dev", here.device, "--wire-dev", here.device]
     words = refused(*options, "--wire-listen", f"{there.address}:0")
-    assert f"{there.address}:0 is no address of {here.device}" in words
+    assert f"{there.address}:0 is not an address of {here.device}" in words
     assert "192.0.2.1:0" in refused(*options, "--wire-listen", "192.0.2.1:0")
-    assert "is no IP:PORT" in refused(*options, "--wire-listen", "here")
+    assert "is not IP:PORT" in refused(*options, "--wire-listen", "here")
 
 
 def test_worker_with_too_little_locked_memory(stage, refused):
@@ -51,10 +51,11 @@ def test_worker_with_too_little_locked_memory(stage, refused):
     assert "ulimit -l" in refused(*worker_options(stage.ends[0]), before=limit)
 
 
-def test_peers_nic_cannot_be_reached(stage, host_b, pd, connected):
-    """The cable is cut. Afterwards NIC B takes a new leg, and the same hosts connect.
+def test_unreachable_nic_of_the_peer(stage, host_b, pd, connected):
+    """The cable is cut. Afterwards NIC B accepts a new leg, and the same hosts connect.
 
-    By netem: rxe also needs its interface to be up for what never leaves it (docs/rdma.md).
+    netem cuts it, because rxe needs its interface to be up even for local traffic
+    (docs/rdma.md).
     """
     options = {"timeout": stage.patience}
     theirs = {"peer": A, "identity": str(stage.identities / "host-b"), **options}

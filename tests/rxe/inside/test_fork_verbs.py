@@ -1,6 +1,7 @@
 """A process with an open QP over verbs forks: tests/e2e/test_fork.py with pyverbs objects.
 
-pyverbs destroys what it frees, also in a child and by descriptors that it shares with the parent.
+pyverbs destroys objects when it frees them, also in a child, through descriptors that the child
+shares with the parent.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ def parent(how: str, stage: RxeStage, pd_b: srdma.PD) -> Parent:
     return Parent(how, stage.secure.a, identities / "host-a", pd_b, identities / "host-b")
 
 
-def test_child_can_use_nothing_and_its_end_ends_nothing(stage, pd_b):
+def test_child_can_use_nothing_and_its_end_keeps_the_connection(stage, pd_b):
     with closing(parent("use", stage, pd_b)) as it:
         it.works()
         check_refusals(it.lines)
         it.end()
 
 
-def test_child_keeps_nothing_of_the_parent(stage, pd_b):
+def test_connection_ends_with_the_parent(stage, pd_b):
     with closing(parent("stay", stage, pd_b)) as it:
         it.works()
         it.process.kill()

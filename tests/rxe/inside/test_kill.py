@@ -1,7 +1,7 @@
-"""kill -9 of each of the four processes in mid-transfer over rxe, twice each.
+"""kill -9 of each of the four processes during transfers over rxe, twice each.
 
-As tests/e2e/test_kill.py: every outstanding request of the survivors ends once and in time, the
-next run works, nothing is left, neither processes nor objects of the devices.
+As in tests/e2e/test_kill.py, every outstanding request of the survivors ends once and in time,
+the next run works, and neither processes nor device objects are left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.e2e.leftovers import place
 ROUNDS = 2
 QP_TIMEOUT = 20.0
 LATEST_KILL = 0.5  # seconds after data flows
-SILENCE = ["--ping", "2", "--silence", "8"]  # who has no wire for so long gives up
+SILENCE = ["--ping", "2", "--silence", "8"]  # seconds; gives up a dead wire
 REASONS = {
     "host A": {"B": {"PEER_HOST_GONE", "PEER_CLOSED"}},
     "host B": {"A": {"PEER_HOST_GONE", "PEER_CLOSED"}},
@@ -37,7 +37,7 @@ REASONS = {
 
 
 def objects(devices: list[str]) -> Counter[tuple[str, str]]:
-    """How many PDs, CQs, QPs, MRs and CM ids of programs the devices have."""
+    """Returns how many PDs, CQs, QPs, MRs and CM ids of programs the devices have."""
     found: Counter[tuple[str, str]] = Counter()
     for kind in ("pd", "cq", "qp", "mr", "cm_id"):
         words = ["rdma", "-j", "resource", "show", kind]
@@ -67,10 +67,10 @@ def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[Four]:
         assert not objects([end.device for end in ends])
 
 
-def test_kill_in_mid_transfer(four: Four) -> None:
+def test_kill_during_transfers(four: Four) -> None:
     dice = random.Random(8)
     failed = 0
-    for victim in [*REASONS] * ROUNDS + ["host A"]:  # the last one ends what the others left
+    for victim in [*REASONS] * ROUNDS + ["host A"]:  # the last kill ends what the others left
         four.start()
         time.sleep(dice.uniform(0, LATEST_KILL))
         for end, said in four.kill(victim).items():

@@ -1,4 +1,4 @@
-"""The main job over rxe: every byte from host A to host B and back, by four processes."""
+"""Transfers over rxe: every byte from host A to host B and back, by four processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QPS = 8
 SLICE = 64 << 10
 SLICES = 4
 SMALL = 32
-SUITES = {"aes-128-gcm": REGION, "hmac-sha256": REGION // 8}  # and so many bytes
+SUITES = {"aes-128-gcm": REGION, "hmac-sha256": REGION // 8}  # bytes to transfer
 SETTLE = 10  # seconds for the last acks
 
 
@@ -34,7 +34,7 @@ def timed(what: str, size: int) -> Iterator[None]:
 
 
 class Counters:
-    """What both workers counted since this was made."""
+    """Counts of both workers since this object was made."""
 
     def __init__(self, *workers: Path) -> None:
         self._contexts = [srdma.Context(worker) for worker in workers]
@@ -47,7 +47,7 @@ class Counters:
         ]
 
     def settled(self) -> list[dict[str, int]]:
-        """Once all that was sealed was verified."""
+        """Returns the counts once every sealed packet was verified."""
         end = time.monotonic() + SETTLE
         while True:
             a, b = self.now()
@@ -69,7 +69,7 @@ def digest(data: srdma.MR | memoryview) -> bytes:
 
 
 @pytest.mark.parametrize(("suite", "size"), SUITES.items(), ids=SUITES)
-def test_all_there_and_back(stage, connected, host_b, pd, memory, suite, size):
+def test_whole_region_there_and_back(stage, connected, host_b, pd, memory, suite, size):
     mine = memory[:size]
     memory.buf[:size] = os.urandom(size)
     wanted = digest(memory.buf[:size])
@@ -86,12 +86,12 @@ def test_all_there_and_back(stage, connected, host_b, pd, memory, suite, size):
 
 
 def check_counters(counters: Counters, size: int) -> None:
-    """All that was sealed was verified, and nothing went in the open.
+    """Every sealed packet was verified, and none was sent unprotected.
 
-    Nothing was sent twice but by a timer: acks that take long, as they may here, look like loss.
+    Retransmissions come only from a timer: late acks, which are likely here, look like loss.
     """
     a, b = counters.settled()
-    for sender, receiver in ((a, b), (b, a)):  # the WRITE; the answers of the READ
+    for sender, receiver in ((a, b), (b, a)):  # the WRITE; the responses of the READ
         assert sender["bytes_sealed"] == receiver["bytes_verified"] >= size
         if not a["timeouts"] and not b["timeouts"]:
             assert sender["bytes_sealed"] == size
@@ -100,7 +100,7 @@ def check_counters(counters: Counters, size: int) -> None:
     for stats in (a, b):
         assert stats["packets_sealed"] >= size // 4096
         refused = {name for name, value in stats.items() if name.startswith("refused") and value}
-        assert refused <= {"refused_unsolicited"}  # answers that came twice
+        assert refused <= {"refused_unsolicited"}  # duplicate responses
         assert not stats["packets_unprotected_sent"] and not stats["packets_unprotected_received"]
         assert not stats["completions_failed"]
     figures.append(f"sent again: {a['packets_resent']} and {b['packets_resent']} packets")
@@ -149,7 +149,7 @@ def test_small_write_latency(connected, pd):
 
 
 def test_eight_qps_at_once(connected, host_b, pd, memory):
-    """All are posted before any completes; each has its part of the memory."""
+    """Posts all requests before any completes. Each QP uses a separate part of the memory."""
     part = SLICE * SLICES
     memory.buf[: QPS * part] = os.urandom(QPS * part)
     wanted = digest(memory.buf[: QPS * part])

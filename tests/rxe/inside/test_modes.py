@@ -1,4 +1,4 @@
-"""Each suite and level over rxe, the key modes taking turns, from one pair of host processes.
+"""Each suite and level over rxe, with alternating key modes, from one pair of host processes.
 
 The keys come from tests/keying.py: a key exchange takes seconds here.
 """
@@ -28,7 +28,7 @@ LENGTH = 9_001
 
 
 class Both:
-    """Host A here and host B there, each at its worker."""
+    """Host A in this process and host B in its own, each at its worker."""
 
     def __init__(self, pd, control_a, control_b, host_b, opened) -> None:
         self.pd, self.host_b = pd, host_b

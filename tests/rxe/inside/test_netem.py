@@ -1,8 +1,8 @@
-"""A bad link between two NICs: frames are lost, overtaken, corrupted and repeated by netem.
+"""A bad link between two NICs: netem drops, reorders, corrupts and duplicates frames.
 
-The RC connection of the wire repairs it, as far as it can; one secure connection lives through all
-settings. netem sits on both ends of the veth pair. Only the wire passes there: a host and its NIC
-are on one rxe device, whose inner traffic never reaches the veth.
+The RC connection of the wire repairs what it can, and one secure connection survives all
+settings. netem is on both ends of the veth pair. Only the wire passes there: a host and its NIC
+share an rxe device, whose local traffic does not reach the veth.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = {
     "duplication": "duplicate {}%",
 }
 PERCENT = (0.1, 1, 5)
-# What rxe counts when its peer's packets are not the ones that it expects next, or no ack comes.
+# rxe's counters of unexpected packets of the peer and of missing acks.
 TROUBLE = ("duplicate_request", "out_of_seq_request", "rcvd_seq_err", "completer_retry_err")
 
 

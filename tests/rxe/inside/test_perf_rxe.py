@@ -1,4 +1,5 @@
-"""`srdma perf` over verbs, with and without protection in turn, and plain ib_write_bw beside it."""
+"""`srdma perf` over verbs, alternating with and without protection, and plain
+ib_write_bw for comparison."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ SETTINGS = Settings(unprotected=True, provider="openssl")
 START = 20.0
 
 
-def test_secure_beside_plain(stage):
+def test_protected_unprotected_and_perftest(stage):
     with (
         Stand(verbs("rxe", stage.ends), SETTINGS) as stand,
         stand.connect(PLAIN) as plain, stand.connect(SECURE) as secure,
@@ -61,7 +62,7 @@ def test_secure_beside_plain(stage):
 
 
 def beside(plan: Plan, plain: Link, secure: Link) -> list[float]:
-    """AEAD over none, round by round."""
+    """Returns the ratio of AEAD to none for each round."""
     runs = {"none": partial(plain.measure, plan), "aead": partial(secure.measure, plan)}
     done = in_turn(runs, ROUNDS)
     assert {r.host for results in done.values() for r in results} == {"Python"}
@@ -77,12 +78,12 @@ def beside(plan: Plan, plain: Link, secure: Link) -> list[float]:
 
 
 def rate(secure: Link) -> float:
-    """Messages per us."""
+    """Returns messages per us."""
     return 1000 / secure.measure(BULK).each
 
 
 def signaled(stand: Stand, secure: Link) -> float:
-    """The median us of a WRITE from its post to its completion."""
+    """Returns the median us of a WRITE from its post to its completion."""
     there, before = secure.client.there, stand.stats()
     qp, times = there.qps[1], []
     with qp.pd.alloc(32) as source:
@@ -102,12 +103,12 @@ def signaled(stand: Stand, secure: Link) -> float:
 
 
 def plain_perftest(stage) -> float:
-    """Messages per us of plain ib_write_bw between the same devices."""
+    """Returns messages per us of plain ib_write_bw between the same devices."""
     a, b = stage.ends
     words = ["ib_write_bw", "-F", "-s", "2048", "-n", "100", "-t", str(DEPTH)]
 
     def index(end) -> str:
-        """Of the GID with its address."""
+        """Returns the index of the GID with the end's address."""
         return next(str(n) for n in range(8) if has(end, n))
 
     def has(end, number: int) -> bool:

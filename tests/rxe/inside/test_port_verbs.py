@@ -1,4 +1,4 @@
-"""The verbs port and the host half of a verbs leg, on rxe: C programs at the other ends."""
+"""The verbs port and the host end of a verbs leg, on rxe, with C programs at the other ends."""
 
 import ctypes
 import select
@@ -47,13 +47,13 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = ROOT / "tests/rxe/c"
     for name in ("verbs_wire", "verbs_leg"):
         command = ["cc", "-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}/csrc", "-o", f"{out}/{name}"]
-        command += [f"{sources}/{name}.c", f"{sources}/peer.c", f"{ROOT}/build/libsrdma.a"]
+        command += [f"{sources}/{name}.c", f"{sources}/peer.c", f"{ROOT}/build/libsrdma-core.a"]
         subprocess.run([*command, "-lrdmacm", "-libverbs", "-lcrypto"], check=True)
     return out
 
 
 class Program:
-    """A process whose lines are read one by one."""
+    """A process whose output is read line by line."""
 
     def __init__(self, *args: str) -> None:
         self.process = subprocess.Popen(args, stdout=subprocess.PIPE, text=True)
@@ -120,7 +120,7 @@ def test_wire_without_a_listener_goes_down(ends, programs, start):
 
 
 def test_wire_over_ipv6(ends, programs, start):
-    # Within one device: rxe reaches no other one of this machine over IPv6.
+    # Within one device: rxe does not reach another device of this machine over IPv6.
     add = ["ip", "address", "add", "fd77::1/64", "dev", ends[0].netdev, "nodad"]
     subprocess.run(add, check=True)
     listener = start(f"{programs}/verbs_wire", f"{ends[0].device}@[fd77::1]:0", "100")
@@ -138,10 +138,10 @@ def test_bring_up_errors_name_the_cause(ends, programs, start):
     for device, cause in (
         ("nix0", "no RDMA device nix0"),
         (f"{ends[0].device}@{taken}", f"listening on {taken}: Address already in use"),
-        (f"{ends[0].device}@{ends[1].address}:0", f"is no address of {ends[0].device}"),
+        (f"{ends[0].device}@{ends[1].address}:0", f"is not an address of {ends[0].device}"),
         (f"{ends[0].device}@192.0.2.1:0", "listening on 192.0.2.1:0: "),
-        (f"{ends[0].device}@{ends[0].address}", "is no IP:PORT"),
-        (f"{ends[0].device}@[{ends[0].address}]:0", "is no IP:PORT"),
+        (f"{ends[0].device}@{ends[0].address}", "is not IP:PORT"),
+        (f"{ends[0].device}@[{ends[0].address}]:0", "is not IP:PORT"),
     ):
         done = subprocess.run(
             [f"{programs}/verbs_wire", device, "1"], capture_output=True, text=True
@@ -151,7 +151,7 @@ def test_bring_up_errors_name_the_cause(ends, programs, start):
 
 
 def test_too_little_locked_memory_names_the_limit(ends, programs):
-    # Root is exempt from the limit, so the capability has to go first.
+    # Root is exempt from the limit, so the capability has to be dropped first.
     command = f"ulimit -l 64; exec {programs}/verbs_wire {ends[0].device} 1"
     done = subprocess.run(
         ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "sh", "-c", command],
@@ -166,7 +166,7 @@ def test_too_little_locked_memory_names_the_limit(ends, programs):
 
 
 class Host:
-    """Memory, a leg, and jobs for verbs_leg: copy a piece from here to there."""
+    """Memory, a leg, and jobs for verbs_leg, each of which copies a piece."""
 
     def __init__(self, leg: VerbsLeg, pieces: int) -> None:
         self.leg = leg
@@ -205,7 +205,7 @@ class Host:
         return slot[0], 36
 
     def new_records(self) -> list[int]:
-        """Ids of the records that are new in the ring."""
+        """Returns the ids of the new records in the ring."""
         ids = []
         while True:
             record = bytes(self.leg.records[self.consumed % RING * 32 :][:32])
@@ -215,7 +215,7 @@ class Host:
             self.consumed += 1
 
     def wait(self) -> None:
-        """Sleep until the leg has something, and take it."""
+        """Sleeps until the leg has records, and takes them."""
         assert self.leg.arm() or readable(self.leg, 20), "nothing arrived"
         self.leg.drain()
 
@@ -230,7 +230,8 @@ class Host:
 
 @pytest.fixture
 def connect(ends) -> Iterator[Callable[..., Host]]:
-    """Connected hosts; their legs are closed at the end: an open one keeps the device."""
+    """Connects hosts. Their legs are closed at the end, because an open leg
+    keeps the device in use."""
     legs = []
 
     def begin(end: int, address: str, pieces: int = 1) -> Host:
@@ -275,8 +276,8 @@ def test_leg_dma_both_ways_and_records(worker, connect, end):
     assert program.ended()
 
 
-def test_polling_leaves_a_sleeper_its_wake_up(worker, connect):
-    """Two threads on one leg: one sleeps on its descriptor while the other one polls."""
+def test_polling_does_not_consume_the_wake_up_of_a_sleeper(worker, connect):
+    """Two threads use one leg: one sleeps on its descriptor while the other polls."""
     _, address = worker
     host = connect(0, address)
     host.leg.arm()
@@ -314,8 +315,8 @@ def test_bad_host_rkey_ends_the_leg_and_reports_all_dma(worker, connect):
     host.leg.post(burst)
     program.line("up")
     status, _, failed = program.line("down")
-    assert status in ("5", "104")  # EIO; or the host's end was seen first
-    assert int(failed) >= 1  # jobs behind it may not have been begun
+    assert status in ("5", "104")  # EIO, or the end of the host was noticed first
+    assert int(failed) >= 1  # later jobs may not have started
     assert program.ended()
     assert host.wait_closed()
     assert host.leg.slot() is not None
@@ -341,19 +342,19 @@ def test_leg_goes_down_when_the_host_is_killed(ends, worker, start):
     assert program.ended()
 
 
-def test_a_wire_takes_no_leg(ends, programs, start):
+def test_wire_listener_refuses_a_leg(ends, programs, start):
     listener = start(f"{programs}/verbs_wire", ends[0].device, "1")
     (address,) = listener.line("address")
     with pytest.raises(errors.DeviceError, match="takes no legs"):
         VerbsLeg(ends[0].device, address, TOKEN, RING)
 
 
-def test_no_worker_there(ends):
+def test_no_worker_at_the_address(ends):
     with pytest.raises(errors.DeviceError, match="no worker listens"):
         VerbsLeg(ends[1].device, f"{ends[0].address}:9", TOKEN, RING)
 
 
-def test_nobody_answers_over_a_cut_wire(ends, worker, monkeypatch):
+def test_connecting_over_a_cut_wire_times_out(ends, worker, monkeypatch):
     monkeypatch.setattr(verbs, "CONNECT_SECONDS", 1.0)
     with netem(ends, CUT), pytest.raises(errors.Timeout, match="docs/rdma"):
         VerbsLeg(ends[1].device, worker[1], TOKEN, RING)

@@ -1,4 +1,4 @@
-"""New secrets over rxe, a hundred times, while requests of all kinds are under way."""
+"""A hundred rekeys over rxe while requests of all kinds are outstanding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.rxe.inside.load import COUNT, REGION, Load
 TIMES = 100
 
 
-def test_a_hundred_under_load(stage, connected, host_b, pd, memory):
+def test_hundred_rekeys_under_load(stage, connected, host_b, pd, memory):
     with connected(pd, size=REGION, qp_timeout=120) as (connection, remote):
         load = Load(connection.qp, remote, memory, host_b)
         before, start, rounds = pd.ctx.stats(), time.monotonic(), 0

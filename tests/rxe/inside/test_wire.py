@@ -1,4 +1,4 @@
-"""What somebody on the wire between two NICs sees."""
+"""The frames that an observer of the wire between two NICs sees."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SIZE = 256 << 10
 
 
 def marked() -> bytes:
-    """Each packet of it has the marker, many times."""
+    """Data in which each packet contains the marker many times."""
     return (MARKER * (SIZE // len(MARKER) + 1))[:SIZE]
 
 
 def all_ways(connection: srdma.Connection, remote: srdma.RemoteMR, host_b) -> None:
-    """The marked bytes by WRITE, READ and SEND, by immediate payload and by DMA."""
+    """Sends the marked bytes by WRITE, READ and SEND, as inline data and by DMA."""
     connection.qp.write(marked(), remote)
     assert connection.qp.read(remote) == marked()
     connection.qp.write(MARKER, remote)
@@ -25,7 +25,7 @@ def all_ways(connection: srdma.Connection, remote: srdma.RemoteMR, host_b) -> No
     assert host_b.answer()["data"] == marked()
 
 
-def test_no_plaintext_and_nothing_one_sided(stage, connected, host_b, pd):
+def test_wire_has_no_plaintext_and_no_one_sided_operations(stage, connected, host_b, pd):
     stage.wire.forget()
     with connected(pd, size=SIZE) as (connection, remote):
         tag_len = connection.suite.tag_len
@@ -43,7 +43,7 @@ def test_no_plaintext_and_nothing_one_sided(stage, connected, host_b, pd):
 
 
 def test_plaintext_without_protection(stage, connected, host_b):
-    """The same look finds the marker where the level is none."""
+    """Control: the same search finds the marker at level none."""
     stage.wire.forget()
     with srdma.Context(stage.open.a) as ctx, srdma.PD(ctx, 512) as pd:
         before = ctx.stats()

@@ -1,7 +1,8 @@
-"""The RC connection of the wire is put into error in mid-transfer, again and again.
+"""The RC connection of the wire is put into error repeatedly during transfers.
 
-The workers connect anew under the same session; what was under way is sent again, and nobody but
-the counters sees it. Each death has several requests under way: the load always has.
+The workers reconnect under the same session and retransmit what was outstanding. Only the
+counters show it. Several requests are outstanding at each failure, because the load always has
+some.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def attacker(ends: list[End]) -> Iterator[None]:
         stop(process)
 
 
-def test_wire_is_killed(stage, connected, host_b, pd, memory):
+def test_wire_connection_is_killed(stage, connected, host_b, pd, memory):
     with connected(pd, size=REGION, qp_timeout=120) as (connection, remote):
         load = Load(connection.qp, remote, memory, host_b)
         before, start, rounds = pd.ctx.stats(), time.monotonic(), 0

@@ -1,7 +1,7 @@
 """One of two virtual machines whose only network is a cable through tests/rxe/two_vms.py.
 
-Machine 0 has 10.81.0.1, machine 1 has 10.81.0.2, by the MACs that QEMU was told; each has an rxe
-device on that interface, a worker, and the identities, which it finds in its scratch folder.
+Machine 0 has 10.81.0.1 and machine 1 has 10.81.0.2, on the devices with the MACs that QEMU set.
+Each has an rxe device on that interface, a worker, and identities from its scratch folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from srdma.demo.rxe_stage import worker_options
 from srdma.embedded import Embedded, Worker
 
 IDENTITIES = Path(os.environ.get("SRDMA_VM_SCRATCH", "."), "identities")
-CONTROL_PORT = 7001  # of host B, which is asked there
+CONTROL_PORT = 7001  # of host B, for requests
 
 
 def address(machine: int) -> str:
@@ -37,7 +37,7 @@ def netdev(machine: int) -> str:
 
 @contextmanager
 def worker(machine: int) -> Iterator[Worker]:
-    """The machine's, on its device."""
+    """Runs this machine's worker on its device."""
     rxe.load()
     subprocess.run(["modprobe", "virtio_net"], check=True)
     end = rxe.End("rxe0", netdev(machine), address(machine))

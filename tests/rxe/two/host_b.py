@@ -1,8 +1,8 @@
-"""Host B in its own machine: tests/rxe/inside/host_b.py, asked over TCP by one host A.
+"""Host B in a separate machine: tests/rxe/inside/host_b.py with requests over TCP from one host A.
 
     python -m tests.rxe.two.host_b
 
-The first answer names its worker, besides what that one says.
+The first response also names its worker.
 """
 
 from __future__ import annotations

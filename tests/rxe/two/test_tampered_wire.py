@@ -1,8 +1,8 @@
 """A transfer between two machines on whose cable one frame in ten is flipped, lost or repeated.
 
-In machine 0, with host A; host B is in machine 1. Every second flipped frame has a right ICRC, so
-that the kernel takes it for good: what lies in it is refused by the worker, for its tag, and sent
-again by the secure connection.
+This runs in machine 0 with host A; host B is in machine 1. Every second flipped frame has a
+right ICRC, so that the kernel accepts it: the worker refuses its contents because of the tag,
+and the secure connection retransmits it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.rxe.inside.load import COUNT, REGION, Load
 from tests.rxe.two import end
 
 ROUNDS = 2
-PATIENCE = 170  # seconds until the other machine is up: one boot may hang
-SLOW = 60  # seconds for an answer
+PATIENCE = 170  # seconds until the other machine is up; one boot may hang
+SLOW = 60  # seconds for a response
 
 
 class HostB:
-    """In the other machine."""
+    """Host B in the other machine."""
 
     def __init__(self) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -36,11 +36,11 @@ class HostB:
                 self._sock = socket.create_connection((end.address(1), end.CONTROL_PORT), 5)
                 break
             except OSError:
-                assert time.monotonic() < deadline, "the other machine does not answer"
+                assert time.monotonic() < deadline, "the other machine does not respond"
                 time.sleep(0.5)
         self._sock.setblocking(True)
         self.worker = self.answer()["worker"]
-        self.answer()  # it is up
+        self.answer()  # it is ready
 
     def request(self, do: str, **arguments: Any) -> None:
         write_frame(self._sock.fileno(), {"do": do, **arguments})
@@ -65,7 +65,7 @@ def refusals(stats: dict[str, int]) -> dict[str, int]:
     return {name: n for name, n in stats.items() if name.startswith("refused_") and n}
 
 
-def test_every_request_is_right(pd: srdma.PD) -> None:
+def test_every_request_completes_with_the_right_data(pd: srdma.PD) -> None:
     host_b = HostB()
     options = {"timeout": SLOW, "qp_timeout": 120}
     theirs = {"peer": A, "identity": str(end.IDENTITIES / "host-b"), **options}

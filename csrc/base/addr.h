@@ -1,0 +1,30 @@
+/*
+ * Text form of IP addresses with a port: "IP:PORT" or "[IPv6]:PORT".
+ */
+#ifndef SRDMA_ADDR_H
+#define SRDMA_ADDR_H
+
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/name.h"
+
+/* The text has to contain a port. */
+enum { SRDMA_ADDR_NO_PORT = -1 };
+
+/*
+ * Parses text into *out. port is the default (host byte order) if text has no
+ * ":PORT"; SRDMA_ADDR_NO_PORT makes the port in text mandatory. Numeric
+ * addresses only.
+ * Returns 0, or -EINVAL if text is no such address.
+ */
+int srdma_addr_parse(struct sockaddr_storage *out, const char *text, int port);
+
+/* addr is AF_INET or AF_INET6. The result ends with a zero byte. */
+void srdma_addr_format(char out[SRDMA_NAME_LEN], const struct sockaddr *addr);
+
+/* Ports are in host byte order; addr is AF_INET or AF_INET6. */
+void srdma_addr_set_port(struct sockaddr_storage *addr, uint16_t port);
+uint16_t srdma_addr_port(const struct sockaddr *addr);
+
+#endif

@@ -1,0 +1,70 @@
+#include "memory/mr.h"
+
+#include <stdlib.h>
+
+#include "memory/memguard.h"
+#include "mutant.h"
+
+struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key)
+{
+	struct srdma_mr *mr = t->bucket[key % SRDMA_MR_BUCKETS];
+
+	while (mr && mr->key != key)
+		mr = mr->next;
+	return mr;
+}
+
+void srdma_mr_insert(struct srdma_mr_table *t, struct srdma_mr *mr)
+{
+	struct srdma_mr **b = &t->bucket[mr->key % SRDMA_MR_BUCKETS];
+
+	mr->next = *b;
+	*b = mr;
+}
+
+void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr)
+{
+	struct srdma_mr **at = &t->bucket[mr->key % SRDMA_MR_BUCKETS];
+
+	while (*at != mr)
+		at = &(*at)->next;
+	*at = mr->next;
+	mr->region->leg->port->ops->region_close(mr->region);
+	srdma_memguard_destroy(mr->guard);
+	free(mr);
+}
+
+enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
+				 const struct srdma_mr_want *want,
+				 struct srdma_mr **out)
+{
+	struct srdma_mr *mr = srdma_mr_find(t, want->key);
+	const struct srdma_region *region;
+
+	if (!mr || mr->dead)
+		return SRDMA_REASON_BAD_RKEY;
+	if (mr->leg != want->leg && !SRDMA_MUTANT(PD_IGNORED))
+		return SRDMA_REASON_WRONG_PD;
+	if (mr->scope_qpn && mr->scope_qpn != want->qpn)
+		return SRDMA_REASON_QP_SCOPE;
+	if ((mr->access & want->right) != want->right &&
+	    !SRDMA_MUTANT(RIGHTS_IGNORED))
+		return SRDMA_REASON_NO_RIGHT;
+	region = mr->region;
+	/* Written as differences, which cannot wrap (6). */
+	if (want->len > region->length || want->addr < region->base ||
+	    want->addr - region->base >
+		    region->length - want->len + SRDMA_MUTANT(ONE_BYTE_TOO_FAR))
+		return SRDMA_REASON_OUT_OF_BOUNDS;
+	*out = mr;
+	return SRDMA_REASON_NONE;
+}
+
+int srdma_mr_current(const struct srdma_mr *mr, uint64_t serial, uint64_t addr,
+		     uint64_t len)
+{
+	const uint64_t lo = addr - mr->region->base;
+
+	return !mr->guard ||
+	       srdma_memguard_current(mr->guard, serial, lo, lo + len);
+}

@@ -1,0 +1,77 @@
+/*
+ * Memory regions by random wire rkeys, and the access check: the only place that
+ * authorizes an access, except for its memory proof (docs/protocol.md 6).
+ * Private to the relay.
+ */
+#ifndef SRDMA_MR_H
+#define SRDMA_MR_H
+
+#include <stdint.h>
+
+#include "port/port.h"
+#include "wire/reason.h"
+
+struct srdma_leg;
+struct srdma_memguard;
+
+enum srdma_access { /* values of enum ibv_access_flags */
+		    SRDMA_ACCESS_LOCAL_WRITE = 1,
+		    SRDMA_ACCESS_REMOTE_WRITE = 2,
+		    SRDMA_ACCESS_REMOTE_READ = 4,
+		    SRDMA_ACCESS_REMOTE_ATOMIC = 8,
+		    SRDMA_ACCESS_ALL = 15,
+		    SRDMA_ACCESS_PROOF = 0x100, /* remote: proof required */
+};
+
+enum { SRDMA_MR_BUCKETS = 16384 };
+
+struct srdma_mr {
+	struct srdma_mr *next; /* next region in the bucket */
+	struct srdma_leg *leg;
+	struct srdma_region *region;
+	struct srdma_memguard *guard; /* memory keys; NULL: no proofs */
+	uint32_t key;		      /* wire rkey, and local key of the host */
+	uint32_t access;
+	uint32_t scope_qpn; /* the only QP allowed; 0: any QP of the PD */
+	uint32_t dmas;	    /* DMAs in progress */
+	int dead;	    /* 1: deregistered; freed when dmas is 0 */
+};
+
+struct srdma_mr_table {
+	struct srdma_mr *bucket[SRDMA_MR_BUCKETS];
+	/* Orders registrations, revocations and starts of DMAs: the number of
+	 * the last of these events. */
+	uint64_t serial;
+};
+
+/* The region with this key, also if it is dead; NULL if there is none. */
+struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key);
+void srdma_mr_insert(struct srdma_mr_table *t, struct srdma_mr *mr);
+/* Removes the region from the table and frees it with its memory keys. dmas
+ * must be 0. */
+void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr);
+
+/* An access to be checked. */
+struct srdma_mr_want {
+	const struct srdma_leg *leg; /* leg (PD) of the QP */
+	uint32_t qpn;
+	uint32_t key;
+	uint32_t right; /* one flag of enum srdma_access; 0: local read */
+	/* virtual address of the host; length in bytes */
+	uint64_t addr;
+	uint64_t len;
+};
+
+/*
+ * Checks an access, except for its proof. Returns SRDMA_REASON_NONE and the
+ * region in *mr, or the reason of the first check that failed.
+ */
+enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
+				 const struct srdma_mr_want *want,
+				 struct srdma_mr **mr);
+
+/* 1 if no part of [addr, addr + len) was revoked after the event `serial`. */
+int srdma_mr_current(const struct srdma_mr *mr, uint64_t serial, uint64_t addr,
+		     uint64_t len);
+
+#endif

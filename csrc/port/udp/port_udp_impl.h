@@ -1,0 +1,137 @@
+/*
+ * Private state of the UDP port, shared by the port_udp files only.
+ *
+ * A conn is CONNECTED (made by connect(), used to send only), or it stands for
+ * a source address: PASSING until the next poll, or KEPT until it is closed.
+ * Datagrams are always reported on a PASSING or KEPT conn, so that the
+ * CONNECTED one may be closed while QPs of the peer still send.
+ */
+#ifndef SRDMA_PORT_UDP_IMPL_H
+#define SRDMA_PORT_UDP_IMPL_H
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "wire/icrc.h"
+#include "port/pool.h"
+#include "port/udp/port_udp.h"
+#include "wire/wire.h"
+
+enum srdma_udp_limits {
+	SRDMA_UDP_CONNS = 1024, /* limit of CONNECTED conns; the same limit
+				   applies to KEPT conns */
+	SRDMA_UDP_BUCKETS = 2048,
+	SRDMA_UDP_BURST = 32,  /* datagrams per recvmmsg */
+	SRDMA_UDP_SLOTS = 256, /* datagrams committed, not sent */
+	SRDMA_UDP_BUFS = 256,
+	SRDMA_UDP_STRIDE = (SRDMA_MAX_PACKET + SRDMA_ICRC_LEN + 63) & ~63,
+	SRDMA_UDP_SHORTEST = SRDMA_BTH_LEN + SRDMA_STH_LEN + SRDMA_ICRC_LEN,
+	SRDMA_UDP_LONGEST = SRDMA_MAX_PACKET + SRDMA_ICRC_LEN,
+};
+
+_Static_assert((int)SRDMA_UDP_LONGEST <= (int)SRDMA_POOL_CAP,
+	       "a buffer must hold a packet and its ICRC");
+
+union srdma_udp_addr {
+	struct sockaddr any;
+	struct sockaddr_in four;
+	struct sockaddr_in6 six;
+};
+
+enum srdma_udp_kind {
+	SRDMA_UDP_FREE,
+	SRDMA_UDP_CONNECTED,
+	SRDMA_UDP_PASSING,
+	SRDMA_UDP_KEPT,
+};
+
+struct srdma_udp_conn {
+	struct srdma_conn base;
+	struct srdma_udp_conn *next; /* in the free list, connected list or
+					bucket */
+	union srdma_udp_addr peer;
+	struct srdma_icrc out;
+	uint32_t refs;
+	uint8_t kind; /* enum srdma_udp_kind */
+	uint8_t up_due;
+};
+
+/* Receive state: bufs [0, loaded) are ready for recvmmsg. */
+struct srdma_udp_rx {
+	struct mmsghdr msg[SRDMA_UDP_BURST];
+	struct iovec iov[SRDMA_UDP_BURST];
+	union srdma_udp_addr from[SRDMA_UDP_BURST];
+	struct srdma_buf *buf[SRDMA_UDP_BURST]; /* NULL: handed up */
+	uint32_t loaded;
+	uint32_t at, got; /* [at, got) is not processed yet */
+};
+
+/* Ring of datagrams to send; head and tail run freely and wrap. */
+struct srdma_udp_tx {
+	struct mmsghdr msg[SRDMA_UDP_SLOTS];
+	struct iovec iov[SRDMA_UDP_SLOTS];
+	union srdma_udp_addr to[SRDMA_UDP_SLOTS];
+	uint8_t *bytes; /* SLOTS * STRIDE bytes */
+	uint32_t head, tail;
+	uint8_t blocked; /* socket buffer full: EPOLLOUT is armed */
+};
+
+struct srdma_udp_port {
+	struct srdma_port base;
+	int sock, epoll;
+	union srdma_udp_addr own;
+	socklen_t addr_len;
+	struct srdma_pool *pool;
+	struct srdma_udp_rx rx;
+	struct srdma_udp_tx tx;
+	struct srdma_udp_stats stats;
+	struct srdma_udp_conn *conns; /* all conns, allocated once */
+	struct srdma_udp_conn *free, *connected;
+	struct srdma_udp_conn *bucket[SRDMA_UDP_BUCKETS]; /* PASSING and KEPT
+							     conns */
+	struct srdma_udp_conn *passing[SRDMA_UDP_BURST];
+	uint32_t connected_count, kept_count, passing_count;
+	uint32_t ups_due;
+};
+
+static inline struct srdma_udp_port *srdma_udp_port_of(struct srdma_port *port)
+{
+	return (struct srdma_udp_port *)port;
+}
+
+static inline struct srdma_udp_conn *srdma_udp_conn_of(struct srdma_conn *conn)
+{
+	return (struct srdma_udp_conn *)conn;
+}
+
+/* --- port_udp_conn.c: connections ------------------------------------- */
+
+/* 1 for an address that a datagram can come from and be sent to. */
+int srdma_udp_conn_sendable(const union srdma_udp_addr *a);
+int srdma_udp_conn_connect(struct srdma_port *port, const char *address,
+			   struct srdma_conn **conn);
+void srdma_udp_conn_close(struct srdma_conn *conn);
+int srdma_udp_conn_keep(struct srdma_conn *conn);
+int srdma_udp_conn_same(const struct srdma_conn *a, const struct srdma_conn *b);
+/*
+ * The KEPT or PASSING conn of a sender, else a new PASSING one; NULL: none
+ * free.
+ */
+struct srdma_udp_conn *srdma_udp_conn_passing(struct srdma_udp_port *port,
+					      const union srdma_udp_addr *from);
+/* Free the PASSING conns that were not kept. */
+void srdma_udp_conn_forget(struct srdma_udp_port *port);
+/* A connected conn whose SRDMA_EV_UP is pending. Requires ups_due > 0. */
+struct srdma_udp_conn *srdma_udp_conn_take_up(struct srdma_udp_port *port);
+
+/* --- port_udp_data.c: the data path ----------------------------------- */
+
+void srdma_udp_data_init(struct srdma_udp_port *port);
+int srdma_udp_data_poll(struct srdma_port *port, struct srdma_event *ev, int n);
+uint8_t *srdma_udp_data_reserve(struct srdma_conn *conn);
+int srdma_udp_data_commit(struct srdma_conn *conn, uint32_t len);
+void srdma_udp_data_flush(struct srdma_port *port);
+/* 1 if there are events that the socket's descriptor does not signal. */
+int srdma_udp_data_waiting(const struct srdma_udp_port *port);
+
+#endif

@@ -1,0 +1,403 @@
+#include "host/host.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "wire/reason.h"
+
+enum {
+	LEAST_BUCKETS = 16,
+	RECORDS = 4, /* ring entries per bucket; a QP needs at least 3 */
+	SEQUENCE_AT = 28,
+	MAX_QPN = 0xffffff,
+};
+
+/* An outstanding work request. Its number in the queue selects the entry. */
+struct entry {
+	uint64_t wr_id;
+	uint8_t opcode; /* enum srdma_wc_opcode */
+	uint8_t signaled;
+};
+
+struct queue {
+	uint64_t head, tail; /* numbers: oldest outstanding, next to post */
+	uint32_t depth;
+	uint8_t failing;       /* 1: srdma_host_fail() completed an entry */
+	struct entry *entries; /* index: number modulo depth */
+};
+
+struct host_qp {
+	struct host_qp *next; /* next in the bucket */
+	uint32_t qpn;
+	uint8_t event_seen;
+	struct queue sq, rq;
+	struct entry entries[]; /* of both queues */
+};
+
+struct srdma_host {
+	const uint8_t *ring;
+	uint32_t entries;
+	uint32_t reserved; /* records reserved for the QPs */
+	uint32_t consumed; /* records, modulo 2^32 */
+	uint32_t told;	   /* `consumed` in the newest descriptor */
+	uint32_t failed;   /* enum srdma_reason; 0: not failed */
+	uint64_t ignored;
+	uint32_t buckets;
+	struct host_qp **qps;
+};
+
+static struct host_qp **qp_slot(struct srdma_host *h, uint32_t qpn)
+{
+	struct host_qp **at = &h->qps[qpn & (h->buckets - 1)];
+
+	while (*at && (*at)->qpn != qpn)
+		at = &(*at)->next;
+	return at;
+}
+
+static uint32_t records_of(const struct host_qp *qp)
+{
+	return qp->sq.depth + qp->rq.depth + 1;
+}
+
+int srdma_host_create(struct srdma_host **out, const void *ring,
+		      uint32_t entries)
+{
+	struct srdma_host *h;
+
+	*out = NULL;
+	if (!ring || (uintptr_t)ring % sizeof(uint64_t))
+		return -EINVAL;
+	if (!entries || entries > SRDMA_HOST_MAX_RING ||
+	    (entries & (entries - 1)))
+		return -EINVAL;
+	h = calloc(1, sizeof(*h));
+	if (!h)
+		return -ENOMEM;
+	h->buckets = entries / RECORDS;
+	if (h->buckets < LEAST_BUCKETS)
+		h->buckets = LEAST_BUCKETS;
+	h->qps = calloc(h->buckets, sizeof(struct host_qp *));
+	if (!h->qps) {
+		free(h);
+		return -ENOMEM;
+	}
+	h->ring = ring;
+	h->entries = entries;
+	*out = h;
+	return 0;
+}
+
+void srdma_host_destroy(struct srdma_host *h)
+{
+	if (!h)
+		return;
+	for (uint32_t i = 0; i < h->buckets; i++) {
+		while (h->qps[i]) {
+			struct host_qp *qp = h->qps[i];
+
+			h->qps[i] = qp->next;
+			free(qp);
+		}
+	}
+	free(h->qps);
+	free(h);
+}
+
+int srdma_host_qp_add(struct srdma_host *h, uint32_t qpn, uint32_t sq,
+		      uint32_t rq)
+{
+	struct host_qp **at, *qp;
+
+	if (!qpn || qpn > MAX_QPN || !sq || sq > SRDMA_HOST_MAX_DEPTH || !rq ||
+	    rq > SRDMA_HOST_MAX_DEPTH)
+		return -EINVAL;
+	at = qp_slot(h, qpn);
+	if (*at)
+		return -EEXIST;
+	if (sq + rq + 1 > h->entries - h->reserved)
+		return -ENOSPC;
+	qp = calloc(1, sizeof(*qp) + (sq + rq) * sizeof(struct entry));
+	if (!qp)
+		return -ENOMEM;
+	qp->sq = (struct queue){ .depth = sq, .entries = qp->entries };
+	qp->rq = (struct queue){ .depth = rq, .entries = qp->entries + sq };
+	qp->qpn = qpn;
+	h->reserved += records_of(qp);
+	*at = qp;
+	return 0;
+}
+
+int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
+{
+	struct host_qp **at = qp_slot(h, qpn);
+	struct host_qp *qp = *at;
+
+	if (!qp)
+		return -ENOENT;
+	*at = qp->next;
+	h->reserved -= records_of(qp);
+	free(qp);
+	return 0;
+}
+
+/* --- posting ------------------------------------------------------------- */
+
+/* Completion opcode of a descriptor opcode; -1 if it is no work request. */
+static int wc_opcode(uint8_t opcode)
+{
+	switch (opcode) {
+	case SRDMA_DESC_WRITE:
+	case SRDMA_DESC_WRITE_IMM:
+		return SRDMA_WC_RDMA_WRITE;
+	case SRDMA_DESC_READ:
+		return SRDMA_WC_RDMA_READ;
+	case SRDMA_DESC_COMPARE_SWAP:
+		return SRDMA_WC_COMP_SWAP;
+	case SRDMA_DESC_FETCH_ADD:
+		return SRDMA_WC_FETCH_ADD;
+	case SRDMA_DESC_SEND:
+	case SRDMA_DESC_SEND_IMM:
+		return SRDMA_WC_SEND;
+	case SRDMA_DESC_RECV:
+		return SRDMA_WC_RECV;
+	default:
+		return -1;
+	}
+}
+
+static int check_work(const struct srdma_desc *wr, const void *payload)
+{
+	if (wc_opcode(wr->opcode) < 0 ||
+	    (wr->flags & ~(SRDMA_DESC_SIGNALED | SRDMA_DESC_FENCE)))
+		return -EINVAL;
+	if (wr->capability && !srdma_desc_names_memory(wr->opcode))
+		return -EINVAL;
+	if (wr->length > SRDMA_MAX_MESSAGE)
+		return -EMSGSIZE;
+	if (srdma_desc_is_atomic(wr->opcode) && !srdma_desc_operands_ok(wr))
+		return -EINVAL;
+	if (!payload)
+		return 0;
+	if (srdma_desc_is_answered(wr->opcode) || wr->opcode == SRDMA_DESC_RECV)
+		return -EINVAL;
+	return wr->length > SRDMA_MAX_INLINE ? -EMSGSIZE : 0;
+}
+
+/* Adds an entry. Returns its number << 1, bit 0 set for the receive queue. */
+static uint64_t enqueue(struct queue *q, const struct srdma_desc *wr)
+{
+	struct entry *e = &q->entries[q->tail % q->depth];
+	int recv = wr->opcode == SRDMA_DESC_RECV;
+
+	e->wr_id = wr->id;
+	e->opcode = (uint8_t)wc_opcode(wr->opcode);
+	e->signaled = recv || (wr->flags & SRDMA_DESC_SIGNALED);
+	return q->tail++ << 1 | (uint64_t)recv;
+}
+
+int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
+		    const void *payload, uint8_t *slot)
+{
+	struct srdma_desc d = *wr;
+	struct host_qp *qp;
+	struct queue *q;
+	uint32_t len;
+	int rc = check_work(wr, payload);
+
+	if (rc < 0)
+		return rc;
+	if (h->failed)
+		return -ENOTCONN;
+	qp = *qp_slot(h, wr->qpn);
+	if (!qp)
+		return -EINVAL;
+	q = wr->opcode == SRDMA_DESC_RECV ? &qp->rq : &qp->sq;
+	if (q->tail - q->head >= q->depth)
+		return -ENOSPC;
+
+	d.id = enqueue(q, wr);
+	d.consumed = h->told = h->consumed;
+	if (wr->opcode == SRDMA_DESC_RECV)
+		d.flags |= SRDMA_DESC_SIGNALED;
+	if (payload)
+		d.flags |= SRDMA_DESC_INLINE;
+	len = srdma_desc_encode(slot, &d);
+	if (!payload)
+		return (int)len;
+	memcpy(slot + SRDMA_DESC_LEN, payload, wr->length);
+	return (int)(len + wr->length);
+}
+
+int srdma_host_owes(const struct srdma_host *h)
+{
+	return !h->failed && h->consumed != h->told &&
+	       h->consumed - h->told >= h->entries / 2;
+}
+
+int srdma_host_credit(struct srdma_host *h, uint8_t *slot)
+{
+	struct srdma_desc d = {
+		.opcode = SRDMA_DESC_CREDIT,
+		.consumed = h->consumed,
+	};
+
+	if (!srdma_host_owes(h))
+		return 0;
+	h->told = h->consumed;
+	return (int)srdma_desc_encode(slot, &d);
+}
+
+/* --- polling ------------------------------------------------------------- */
+
+/*
+ * Copies the next record out of the ring. The NIC stores the sequence, the
+ * record's last word, last; after an acquire load of it the other fields are
+ * complete.
+ */
+static int next_record(struct srdma_host *h, struct srdma_record *rec)
+{
+	const uint8_t *at = h->ring + (size_t)(h->consumed & (h->entries - 1)) *
+					      SRDMA_RECORD_LEN;
+	uint8_t copy[SRDMA_RECORD_LEN], word[4];
+	uint32_t sequence;
+
+	sequence = __atomic_load_n(
+		(const uint32_t *)(const void *)(at + SEQUENCE_AT),
+		__ATOMIC_ACQUIRE);
+	memcpy(word, &sequence, sizeof(word));
+	if (srdma_load32(word) != h->consumed + 1)
+		return 0;
+	memcpy(copy, at, sizeof(copy));
+	srdma_record_decode(rec, copy);
+	h->consumed++;
+	return 1;
+}
+
+/* 1 if all signaled entries before number have completed. The NIC completes
+ * entries in order. */
+static int in_order(const struct queue *q, uint64_t number)
+{
+	for (uint64_t n = q->head; n < number; n++)
+		if (q->entries[n % q->depth].signaled)
+			return 0;
+	return 1;
+}
+
+/* Completes the entry that the record names and sets wr_id. 1, or 0: ignore the
+ * record. */
+static int retire(struct host_qp *qp, struct srdma_record *rec)
+{
+	struct queue *q = rec->id & 1 ? &qp->rq : &qp->sq;
+	uint64_t number = rec->id >> 1;
+	const struct entry *e = &q->entries[number % q->depth];
+
+	if (number < q->head || number >= q->tail || !in_order(q, number))
+		return 0;
+	if (q == &qp->sq || rec->opcode != SRDMA_WC_RECV_RDMA_WITH_IMM)
+		rec->opcode = e->opcode;
+	rec->id = e->wr_id;
+	q->head = number + 1;
+	return 1;
+}
+
+static int deliver(struct srdma_host *h, struct srdma_record *rec)
+{
+	struct host_qp *qp = *qp_slot(h, rec->qpn);
+
+	if (!qp)
+		return 0;
+	if (rec->opcode != SRDMA_WC_QP_EVENT)
+		return retire(qp, rec);
+	rec->id = 0;
+	if (qp->event_seen)
+		return 0;
+	qp->event_seen = 1;
+	return 1;
+}
+
+static void make_record(struct srdma_record *out, const struct host_qp *qp,
+			uint8_t opcode, uint32_t reason)
+{
+	*out = (struct srdma_record){
+		.qpn = qp->qpn,
+		.opcode = opcode,
+		.status = srdma_reason(reason)->status,
+		.vendor_err = reason,
+	};
+}
+
+/* Fails up to n entries of a queue: the first with reason, others FLUSHED. */
+static int fail_queue(const struct host_qp *qp, struct queue *q,
+		      uint32_t reason, struct srdma_record *out, int n)
+{
+	int got = 0;
+
+	for (; got < n && q->head < q->tail; q->head++, got++) {
+		const struct entry *e = &q->entries[q->head % q->depth];
+
+		if (q->failing)
+			reason = SRDMA_REASON_FLUSHED;
+		q->failing = 1;
+		make_record(&out[got], qp, e->opcode, reason);
+		out[got].id = e->wr_id;
+	}
+	return got;
+}
+
+static int fail_qp(struct srdma_host *h, struct host_qp *qp,
+		   struct srdma_record *out, int n)
+{
+	int got = 0;
+
+	if (n && !qp->event_seen) {
+		make_record(&out[got++], qp, SRDMA_WC_QP_EVENT, h->failed);
+		qp->event_seen = 1;
+	}
+	got += fail_queue(qp, &qp->sq, h->failed, out + got, n - got);
+	got += fail_queue(qp, &qp->rq, h->failed, out + got, n - got);
+	return got;
+}
+
+static int poll_failed(struct srdma_host *h, struct srdma_record *out, int n)
+{
+	int got = 0;
+
+	for (uint32_t i = 0; i < h->buckets; i++)
+		for (struct host_qp *qp = h->qps[i]; qp; qp = qp->next)
+			got += fail_qp(h, qp, out + got, n - got);
+	return got;
+}
+
+int srdma_host_poll(struct srdma_host *h, struct srdma_record *out, int n)
+{
+	struct srdma_record rec;
+	int got = 0;
+
+	/* At most one lap, so that the loop ends whatever is written to the
+	 * ring. */
+	for (uint32_t i = 0; got < n && i < h->entries; i++) {
+		if (!next_record(h, &rec))
+			break;
+		if (deliver(h, &rec))
+			out[got++] = rec;
+		else
+			h->ignored++;
+	}
+	if (h->failed && got < n)
+		got += poll_failed(h, out + got, n - got);
+	return got;
+}
+
+void srdma_host_fail(struct srdma_host *h, uint32_t reason)
+{
+	if (!h->failed)
+		h->failed = reason;
+}
+
+uint64_t srdma_host_ignored(const struct srdma_host *h)
+{
+	return h->ignored;
+}

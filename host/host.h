@@ -1,0 +1,87 @@
+/*
+ * Host side of a leg (docs/protocol.md 9): fills descriptor slots, reads the
+ * completion ring, tracks credits. No I/O: the caller owns the ring that the
+ * NIC writes and transfers the slots to the NIC. One thread at a time.
+ *
+ * A descriptor's id is a local number of the work request in its queue, not the
+ * application's wr_id. So nothing that the NIC writes to the ring can complete a
+ * work request twice or name a wr_id that is not outstanding. Records that
+ * match no outstanding work request are counted and ignored.
+ */
+#ifndef SRDMA_HOST_H
+#define SRDMA_HOST_H
+
+#include <stdint.h>
+
+#include "wire/wire.h"
+
+struct srdma_host;
+
+enum { SRDMA_HOST_MAX_RING = 65536, SRDMA_HOST_MAX_DEPTH = 4096 };
+
+/*
+ * ring: `entries` (a power of two, at most SRDMA_HOST_MAX_RING) records of
+ * SRDMA_RECORD_LEN bytes, zeroed, 8-byte aligned; owned by the caller, must
+ * outlive the host. 0, -EINVAL, -ENOMEM.
+ */
+int srdma_host_create(struct srdma_host **out, const void *ring,
+		      uint32_t entries);
+/* Frees h; outstanding work requests do not complete. NULL is allowed. */
+void srdma_host_destroy(struct srdma_host *h);
+
+/*
+ * Adds a QP with queues of sq and rq work requests, 1..SRDMA_HOST_MAX_DEPTH. 0;
+ * -EINVAL: QPN or a depth is out of range; -EEXIST: the QP exists; -ENOSPC: the
+ * ring has no room for sq + rq + 1 more records; -ENOMEM.
+ */
+int srdma_host_qp_add(struct srdma_host *h, uint32_t qpn, uint32_t sq,
+		      uint32_t rq);
+/* Removes a QP after DESTROY; its outstanding work requests do not complete. 0,
+ * or -ENOENT: no such QP. */
+int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
+
+/*
+ * Queues one work request and writes its descriptor to slot (SRDMA_DESC_SLOT
+ * bytes). wr->id is the application's wr_id; wr->consumed is ignored. payload
+ * (wr->length bytes, or NULL) is sent as inline data; INLINE is set here. RECVs
+ * are always signaled.
+ * Returns the number of bytes in slot, which the caller must transfer to the
+ * NIC;
+ * -ENOSPC: the queue is full until a completion is polled;
+ * -EMSGSIZE: longer than SRDMA_MAX_MESSAGE or than the limit of inline data;
+ * -EINVAL: no such QP, opcode or flag, a capability on an opcode that names no
+ * remote memory, or an atomic whose length is not SRDMA_ATOMIC_LEN;
+ * -ENOTCONN: after srdma_host_fail().
+ */
+int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,
+		    const void *payload, uint8_t *slot);
+
+/* 1 if a CREDIT descriptor is due: at least half of the ring was consumed since
+ * the last descriptor. */
+int srdma_host_owes(const struct srdma_host *h);
+
+/*
+ * Writes a CREDIT descriptor to slot (SRDMA_DESC_LEN bytes) if one is due.
+ * Returns the number of bytes used, or 0.
+ */
+int srdma_host_credit(struct srdma_host *h, uint8_t *slot);
+
+/*
+ * Polls up to n completions, in posting order per queue. Their id is the
+ * application's wr_id. A QP event has opcode SRDMA_WC_QP_EVENT and id 0.
+ * Returns the number of completions.
+ */
+int srdma_host_poll(struct srdma_host *h, struct srdma_record *out, int n);
+
+/*
+ * The worker ended. After the records that are still in the ring, poll
+ * completes each outstanding work request, signaled or not, with an error: the
+ * first of each queue with reason (enum srdma_reason), the others with FLUSHED.
+ * Each QP without a QP event gets one. Only the first call has an effect.
+ */
+void srdma_host_fail(struct srdma_host *h, uint32_t reason);
+
+/* Number of records ignored so far. */
+uint64_t srdma_host_ignored(const struct srdma_host *h);
+
+#endif
