@@ -31,7 +31,6 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 from srdma import errors
-from srdma._engine import forked
 from srdma._engine.verbs_cm import (
     ENDED,
     MAGIC,
@@ -42,6 +41,7 @@ from srdma._engine.verbs_cm import (
     own_address,
     split_address,
 )
+from srdma.control import forked
 from srdma.native.constants import RECORD_LEN, SLOT_LEN
 
 try:

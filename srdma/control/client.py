@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from srdma._engine import forked
+from srdma.control import forked
 from srdma.control.messages import (
     CapabilityRequest,
     Direction,
