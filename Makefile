@@ -286,9 +286,10 @@ lint:
 		xargs wc -l | awk '$$1 > 500 && $$2 != "total" \
 		{ print $$2 ": " $$1 " lines, at most 500"; bad = 1 } END { exit bad }'
 
-# The listings of docs/protocol.md 14 and docs/worked-examples.md, from the reference.
+# The listings of docs/protocol.md 14 and 16 and docs/worked-examples.md, from the reference.
 examples:
 	@$(PY) -m tests.reference.example
+	@$(PY) -m tests.reference.ladder
 	@$(PY) -m tests.reference.make_examples
 
 format:
