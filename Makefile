@@ -449,7 +449,7 @@ mutants:
 	@.ci/mutants $(MUTANT_SEEDS) $(BUILD)/mutants/tests/c/test_relay_random
 
 clean:
-	rm -rf $(BUILD) $(NATIVE_DIRS:%=%/*.so) srdma/_*.so
+	rm -rf $(BUILD) bench/python/build $(NATIVE_DIRS:%=%/*.so) srdma/_*.so
 
 distclean: clean
 	rm -rf .venv srdma.egg-info bench/python/srdma_bench.egg-info
