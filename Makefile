@@ -448,6 +448,12 @@ mutants:
 		$(BUILD)/mutants/tests/c/test_relay_random
 	@.ci/mutants $(MUTANT_SEEDS) $(BUILD)/mutants/tests/c/test_relay_random
 
+# docs/pictures/*.svg from the text beside them; needs graphviz.
+.PHONY: pictures
+pictures:
+	@command -v dot >/dev/null || { echo 'pictures: dot is missing: apt-get install graphviz' >&2; exit 1; }
+	@for text in docs/pictures/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg"; done
+
 clean:
 	rm -rf $(BUILD) bench/python/build $(NATIVE_DIRS:%=%/*.so) srdma/_*.so
 

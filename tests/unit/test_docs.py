@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
@@ -41,7 +42,26 @@ def test_cited_sections_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
 def test_lines_have_at_most_120_characters(page: str) -> None:
-    if page == "architecture.md":
-        pytest.skip("is being rewritten")
     text = OUTPUT.sub("", (DOCS / page).read_text())
     assert [line for line in text.splitlines() if len(line) > 120] == []
+
+
+NODE = re.compile(r"^\t+(\w+) \[label = \"([^\"]*)\"", re.MULTILINE)
+
+
+@pytest.mark.parametrize("picture", sorted((DOCS / "pictures").glob("*.dot")), ids=lambda p: p.stem)
+def test_picture_shows_its_text(picture: Path) -> None:
+    """`make pictures` draws a picture again after its text has changed."""
+    drawn = html.unescape(picture.with_suffix(".svg").read_text()).replace("\xa0", " ")
+    nodes = NODE.findall(picture.read_text())
+    assert nodes
+    for name, label in nodes:
+        assert f"<title>{name}</title>" in drawn
+        assert [line for line in label.split("\\n") if f">{line}</text>" not in drawn] == []
+
+
+def test_picture_of_folders_shows_the_layers() -> None:
+    layers = (DOCS.parent / "csrc/layers.txt").read_text()
+    folders = set(re.findall(r"^(\w+):", layers, re.MULTILINE))
+    nodes = {name for name, _ in NODE.findall((DOCS / "pictures/folders.dot").read_text())}
+    assert nodes == folders | {"srdma"}
