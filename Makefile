@@ -304,7 +304,7 @@ test-python: native offload bench
 	@$(PYTEST) tests/unit tests/e2e
 # Tests that take long in sum are marked `slow` (docs/testing.md).
 test-python-short: native offload bench
-	@$(PYTEST) -m 'not soak and not slow' tests/unit tests/e2e
+	@$(PYTEST) -m 'not soak and not slow' tests/unit
 
 # Two VMs beside each other, each with one CPU, which it keeps busy: what works,
 # and what goes wrong. Both are shared out by what they take. The limit is for

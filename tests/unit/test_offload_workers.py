@@ -229,6 +229,7 @@ def test_killed_process_is_reported_while_another_hangs(three: Worker) -> None:
     assert text.format(2) in three.log()
 
 
+@pytest.mark.slow
 def test_process_that_hangs_at_the_stop_is_killed(three: Worker) -> None:
     os.kill(pids(three)[1], signal.SIGSTOP)
     assert three.stop() == 1
