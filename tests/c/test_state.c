@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-enum { N = SRDMA_QP_STATES };
+#define N SRDMA_QP_STATES
 
 static void test_only_listed_moves_are_legal(void **state)
 {
