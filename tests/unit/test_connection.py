@@ -532,12 +532,12 @@ def test_rotation(join, client_pd, worker):
 
 def test_rotation_that_does_not_end(join, client_pd, worker, server_worker):
     worker.handlers[ROTATE] = lambda leg, body, fds: (struct.pack(">II", 1, 5), [])
-    with pytest.raises(Timeout, match="5 keys of QPs hang on the PD's key before"):
+    with pytest.raises(Timeout, match="5 keys of QPs depend on the PD's former key"):
         client_pd.rotate(0.0)
     both = {"mode": "pd"}
     _, server = join(both, both)
     server_worker.silent = {KEYS, REKEY}
-    with pytest.raises(Timeout, match=f"closed; {B}: no new secrets in time"):
+    with pytest.raises(Timeout, match=f"again; {B}: no new secrets in time"):
         client_pd.rotate(0.3)
     server.close()
     with pytest.raises(Timeout, match=f"closed; {B}: the connection was closed"):
