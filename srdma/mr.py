@@ -94,7 +94,7 @@ class RemoteMR:
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> RemoteMR:
         """Inverse of to_bytes(). Raises LocalError for another length."""
         if len(data) != _REMOTE.size:
-            raise LocalError(f"{len(data)} bytes: an encoded remote region has {_REMOTE.size}")
+            raise LocalError(f"an encoded remote region has {_REMOTE.size} bytes, not {len(data)}")
         return cls(*_REMOTE.unpack(data))
 
     def __str__(self) -> str:
