@@ -263,9 +263,9 @@ def test_consumed_completions_are_reported(pd, qp, leg):
 
 @pytest.mark.parametrize("wr_id", [-1, 1 << 63])
 def test_illegal_wr_id(qp, wr_id):
-    with pytest.raises(srdma.LocalError, match="63 bits"):
+    with pytest.raises(srdma.LocalError, match="it must be from 0 to"):
         qp.post_send(SendWR(wr_id, data=b""))
-    with pytest.raises(srdma.LocalError, match="63 bits"):
+    with pytest.raises(srdma.LocalError, match="it must be from 0 to"):
         qp.post_recv(RecvWR(wr_id))
 
 
