@@ -70,11 +70,11 @@ def test_batch_is_posted_as_far_as_the_queue_permits(qp, leg):
 def test_refused_in_the_middle(pd, qp, leg):
     small = SendWR(1, data=b"small")
     batch = qp.batch([small, small, SendWR(2, data=bytes(449)), small])
-    with pytest.raises(srdma.LocalError, match="at most 448 as data"):
+    with pytest.raises(srdma.LocalError, match="inline data at most 448"):
         batch.post()
     assert [d.id >> 1 for d in leg.descriptors()] == [0, 1]
     assert batch.post(3) == 1
-    with pytest.raises(srdma.LocalError, match="at most 448 as data"):
+    with pytest.raises(srdma.LocalError, match="inline data at most 448"):
         qp.post_send(small, SendWR(2, data=bytes(449)), small)
     assert [d.id >> 1 for d in leg.descriptors()] == [2, 3]
 

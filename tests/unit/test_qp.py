@@ -270,7 +270,7 @@ def test_illegal_wr_id(qp, wr_id):
 
 
 def test_illegal_work(pd, qp, leg):
-    with pytest.raises(srdma.LocalError, match="at most 448 as data"):
+    with pytest.raises(srdma.LocalError, match="inline data at most 448"):
         qp.post_send(SendWR(data=bytes(449)))
     with pytest.raises(srdma.LocalError, match="32 bits"):
         qp.post_send(SendWR(opcode=WROpcode.SEND_WITH_IMM, data=b"", imm_data=1 << 32))
