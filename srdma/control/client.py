@@ -59,31 +59,34 @@ from srdma.errors import (
 
 TIMEOUT = 10.0
 
-_MAX_FDS = 2  # that an answer brings
+_MAX_FDS = 2  # file descriptors of an answer, at most
 _UCRED = struct.Struct("iII")  # pid, uid, gid
 
 
 def socket_path(worker: str | os.PathLike[str] | None = None) -> Path:
-    """Control socket of a worker: a path, or a name in $XDG_RUNTIME_DIR/srdma."""
+    """Path of a worker's control socket. worker: a path, or a name in $XDG_RUNTIME_DIR/srdma.
+
+    Default: $SRDMA_WORKER. Raises NoWorkerError if none is named or the name cannot be resolved.
+    """
     chosen = os.fspath(worker) if worker is not None else os.environ.get("SRDMA_WORKER", "")
     if not chosen:
         raise NoWorkerError(
             "no worker is named: give Context(worker=PATH or NAME) or set SRDMA_WORKER; "
-            "a worker is started by srdma-offload --name NAME --wire-dev shm:DIR"
+            "start a worker by srdma-offload --name NAME --wire-dev shm:DIR"
         )
     if "/" in chosen:
         return Path(chosen)
     run = os.environ.get("XDG_RUNTIME_DIR")
     if not run:
         raise NoWorkerError(
-            f"worker {chosen}: XDG_RUNTIME_DIR is not set, so a name leads nowhere: "
+            f"worker {chosen}: XDG_RUNTIME_DIR is not set, so names cannot be resolved: "
             "give the path of the worker's control socket"
         )
     return Path(run) / "srdma" / f"{chosen}.sock"
 
 
 def thread_path(path: Path, thread: int) -> Path:
-    """Control socket of a thread of the worker whose first one has `path`."""
+    """Path of the control socket of worker process `thread`; `path` is that of process 0."""
     return path.with_name(f"{path.name}.{thread}") if thread else path
 
 
@@ -91,8 +94,8 @@ def _connect_error(path: Path, e: OSError) -> DeviceError:
     start = f"start one: srdma-offload --control {path} --wire-dev shm:DIR"
     causes = {
         errno.ENOENT: f"no worker at {path}: {start}",
-        errno.ECONNREFUSED: f"no worker listens at {path} any more: {start}",
-        errno.EACCES: f"{path} belongs to another user: a worker serves its own user only",
+        errno.ECONNREFUSED: f"the worker at {path} has ended: {start}",
+        errno.EACCES: f"{path} belongs to another user: use a worker of this user",
         errno.EPROTOTYPE: f"{path} is no worker's control socket",
         errno.ENOTSOCK: f"{path} is no worker's control socket",
     }
@@ -100,19 +103,22 @@ def _connect_error(path: Path, e: OSError) -> DeviceError:
 
 
 def _check_user(sock: socket.socket, path: Path) -> None:
-    """Whoever listens gets memory and secrets: as the worker, trust this user and root only."""
+    """Raise NoWorkerError unless the worker is of this user or root: it gets memory and secrets."""
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     _, uid, _ = _UCRED.unpack(credentials)
     own = os.geteuid()
     if own not in (uid, 0) and uid != 0:
         raise NoWorkerError(
-            f"{path}: user {uid} listens there, this process is user {own}'s: "
+            f"{path}: the worker is of user {uid}, this process is of user {own}: "
             "use a worker of this user or of root"
         )
 
 
 class Control:
-    """One connection to a worker."""
+    """A control connection to a worker process (local-interface.md 3). Thread-safe.
+
+    Calls raise RefusedError if the worker refuses, WorkerGone, Timeout, or ClosedError if closed.
+    """
 
     def __init__(self, sock: socket.socket, where: str = "the worker") -> None:
         sock.setblocking(False)
@@ -125,6 +131,7 @@ class Control:
 
     @classmethod
     def connect(cls, path: Path, timeout: float = TIMEOUT) -> Control:
+        """Connect to the control socket at `path`. Raises NoWorkerError."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.settimeout(timeout)
         try:
@@ -141,7 +148,7 @@ class Control:
 
     @classmethod
     def from_fd(cls, fd: int) -> Control:
-        """Take over a connected socket, as `srdma.keyex` is given one."""
+        """Take over a connected socket, such as the one passed to `srdma.keyex`."""
         return cls(socket.socket(fileno=fd))
 
     def fileno(self) -> int:
@@ -159,7 +166,7 @@ class Control:
         except OSError:
             return False
         if found and self._lock.acquire(blocking=False):
-            # Nobody asks now: an answer to a request that timed out.
+            # No request is outstanding: this answers one that timed out.
             try:
                 self._discard()
             finally:
@@ -188,9 +195,9 @@ class Control:
                 self._send(message, fds, deadline)
                 return self._answer(kind, self._tag, deadline)
             except TimeoutError as e:
-                raise Timeout(f"{self._where} gave no answer to {kind.name} in {timeout} s") from e
+                raise Timeout(f"{self._where} did not answer {kind.name} in {timeout} s") from e
             except ConnectionError as e:
-                raise WorkerGone(f"{self._where} is gone: {e.strerror}") from e
+                raise WorkerGone(f"{self._where} ended: {e.strerror}") from e
             finally:
                 _wipe(message)  # KEYS, REKEY and INSTALL hold secrets
 
@@ -225,7 +232,7 @@ class Control:
         return body, fds
 
     def _receive(self) -> tuple[bytearray, list[int]]:
-        """One message; socket.recv_fds() of Python 3.11 forgets its flags."""
+        """Receive one message. socket.recv_fds() of Python 3.11 ignores its flags."""
         fds = array.array("i")
         space = socket.CMSG_LEN(_MAX_FDS * fds.itemsize)
         size, control, _, _ = self._sock.recvmsg_into(
@@ -239,7 +246,7 @@ class Control:
         return data, list(fds)
 
     def _wait_for(self, events: int, deadline: float) -> None:
-        """Poll, because a timeout of the socket would also make alive() wait."""
+        """Wait for poll() events. A socket time-out is not used: it would make alive() block."""
         poll = select.poll()
         poll.register(self._sock, events)
         if not poll.poll(max(deadline - time.monotonic(), 0) * 1000 + 1):

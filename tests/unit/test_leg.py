@@ -47,7 +47,7 @@ def test_shm_leg_of_illegal_size(entries):
 def test_shm_leg_refuses_descriptors_of_a_wrong_kind():
     leg = _leg.ShmLeg(64)
     read, write = os.pipe()
-    with pytest.raises(OSError, match="no worker sends such"):
+    with pytest.raises(OSError, match="unusable file descriptors"):
         leg.attach([read, write])
     with pytest.raises(ValueError, match="unpack"):
         leg.attach([read])

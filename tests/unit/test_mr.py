@@ -366,7 +366,7 @@ def test_illegal_revoke(worker, pd, keys, arguments, error, text):
 def test_revoke_times_out(worker, pd, keys):
     mr = pd.alloc(100_000, BOTH, proof=True)
     worker.silent.add(Kind.REVOKE)
-    with pytest.raises(srdma.Timeout, match=r"no answer to REVOKE in 0\.05 s"):
+    with pytest.raises(srdma.Timeout, match=r"did not answer REVOKE in 0\.05 s"):
         mr.revoke(timeout=0.05)
 
 
