@@ -173,7 +173,7 @@ class Options:
         )
 
     def allowed_by(self, pd: PD) -> tuple[Suite, ...]:
-        """The suites of `wanted` that the local worker has. Raises LocalError if there is none.
+        """The suites of `wanted` that the local worker has; without any, raises LocalError.
 
         With "auto" they are in the order of speed that the worker measured at its start.
         """

@@ -122,7 +122,7 @@ class SecureQP(Resource):
         self._post(wrs)
 
     def post_recv(self, *wrs: RecvWR) -> None:
-        """Post to the receive queue; otherwise as post_send()."""
+        """Post to the receive queue; order and errors are those of post_send()."""
         self._post(wrs)
 
     def batch(self, wrs: Sequence[SendWR | RecvWR]) -> Batch:
@@ -133,7 +133,7 @@ class SecureQP(Resource):
         """Up to n completions of work requests that the application posted, oldest first.
 
         Waits up to timeout seconds (None: no limit) for the first one, but not if the QP is in
-        error. Returns an empty list if there is none.
+        error. The list may be empty.
         """
         self.ensure_alive()
         if not self._wcs:
@@ -299,7 +299,10 @@ class SecureQP(Resource):
             return sorted(self._receives, key=lambda r: r.serial)
 
     def take_receive(self, *, ended: bool = False) -> Request | None:
-        """The oldest of `receives`; None if there is none, or with ended=True if it is pending."""
+        """Remove and return the oldest of `receives`; None without one.
+
+        ended: return it only if it has completed.
+        """
         with self.pd.engine.lock:
             request = next(iter(self.receives), None)
             if request is None or (ended and request.wc is None):

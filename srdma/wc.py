@@ -131,8 +131,8 @@ class WC(NamedTuple):
     def error(self, because: int = 0) -> errors.Error | None:
         """The exception for a failed work request, None for success.
 
-        because: reason of the QP's error, 0 if there is none or it is not known. It decides the
-        class of the exception if the request was only flushed.
+        because: reason of the QP's error, 0 if not known or not in error. It decides the class
+        of the exception if the request was only flushed.
         """
         if self.status is WCStatus.SUCCESS:
             return None

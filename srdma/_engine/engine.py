@@ -76,8 +76,7 @@ class Engine:
         with self._lock:
             if self._waiting:
                 raise LocalError(
-                    "a thread waits in a blocking call of this PD: use a PD of its own "
-                    "for srdma.aio"
+                    "a thread waits in a blocking call of this PD: use a separate PD for srdma.aio"
                 )
             self._claimed = True
 
@@ -151,7 +150,7 @@ class Engine:
         return self._host, self._leg
 
     def look(self) -> bool:
-        """True if the worker is gone; then every outstanding work request has failed.
+        """True if the worker ended; then every outstanding work request has failed.
 
         The caller holds the lock.
         """

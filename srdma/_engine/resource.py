@@ -60,7 +60,7 @@ class Resource:
         """Release this and everything made from it. A second call has no effect."""
         if self._closed or os.getpid() != self._pid:
             return
-        with contextlib.ExitStack() as stack:  # newest first; an error stops none
+        with contextlib.ExitStack() as stack:  # newest first; an error does not stop the rest
             stack.callback(self._end)
             for child in self._children.values():
                 stack.callback(child.close)

@@ -1,7 +1,7 @@
 """Delivers the completions of one PD in an asyncio event loop, without threads or polling.
 
 The loop watches the leg's descriptor and the control socket. A turn delivers the completions that
-arrived. If there are none and requests are outstanding, it arms the leg.
+arrived. If nothing arrived and requests are outstanding, it arms the leg.
 """
 
 from __future__ import annotations
