@@ -105,7 +105,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format \
+.PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation digests storm transfer \
 	mutants \
 	clean distclean print-libs run-fuzzers \
@@ -286,6 +286,12 @@ lint:
 		xargs wc -l | awk '$$1 > 500 && $$2 != "total" \
 		{ print $$2 ": " $$1 " lines, at most 500"; bad = 1 } END { exit bad }'
 
+# The listings of docs/protocol.md 14 and 16 and docs/worked-examples.md, from the reference.
+examples:
+	@$(PY) -m tests.reference.example
+	@$(PY) -m tests.reference.ladder
+	@$(PY) -m tests.reference.make_examples
+
 format:
 	.venv/bin/ruff format -q .
 	.venv/bin/ruff check -q --select I --fix .
@@ -443,7 +449,7 @@ mutants:
 	@.ci/mutants $(MUTANT_SEEDS) $(BUILD)/mutants/tests/c/test_relay_random
 
 clean:
-	rm -rf $(BUILD) $(NATIVE_DIRS:%=%/*.so) srdma/_*.so
+	rm -rf $(BUILD) bench/python/build $(NATIVE_DIRS:%=%/*.so) srdma/_*.so
 
 distclean: clean
 	rm -rf .venv srdma.egg-info bench/python/srdma_bench.egg-info

@@ -18,6 +18,7 @@ from srdma._engine.resource import Resource
 from srdma.batch import INTERNAL, Batch, work_of
 from srdma.control import QPRequest, QPState
 from srdma.errors import ClosedError, Error, LocalError
+from srdma.native.constants import REASON_FLUSHED
 from srdma.wc import WC, WCOpcode, WCStatus, reason_name
 from srdma.wr import RecvWR, SendWR
 
@@ -33,7 +34,6 @@ DEPTH = 128
 TIMEOUT = 30.0
 REASON_S = 0.2  # longest wait of a failed call for the event that tells the reason
 
-_FLUSHED = 40
 _EVENT, _RECV = int(WCOpcode.QP_EVENT), int(WCOpcode.RECV)  # RECV: bit of both receive opcodes
 
 
@@ -239,7 +239,7 @@ class SecureQP(Resource):
         self.ensure_alive()
         self.pd.engine.check_unclaimed()
 
-    # For blocking.py and aio.py ------------------------------------------------------
+    # For _engine/blocking.py and aio ------------------------------------------------------
 
     def submit(
         self, wr: SendWR | RecvWR, bounce: MR | None = None, ended: Ended | None = None
@@ -275,7 +275,7 @@ class SecureQP(Resource):
 
     def lacks_reason(self, wc: WC) -> bool:
         """True for a flushed request whose QP event, which carries the reason, is still to come."""
-        return wc.vendor_err == _FLUSHED and not self._reason and not self.closed
+        return wc.vendor_err == REASON_FLUSHED and not self._reason and not self.closed
 
     def outcome(self, wc: WC) -> WC:
         """Return a successful completion; raise the error of a failed one."""
@@ -432,4 +432,4 @@ def deadline_in(timeout: float | None) -> float | None:
 
 
 def _flushed(qpn: int) -> WC:
-    return WC.from_record((0, qpn, WCOpcode.SEND, WCStatus.WR_FLUSH_ERR, 0, _FLUSHED, 0, 0))
+    return WC.from_record((0, qpn, WCOpcode.SEND, WCStatus.WR_FLUSH_ERR, 0, REASON_FLUSHED, 0, 0))

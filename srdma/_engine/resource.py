@@ -4,7 +4,7 @@ A Context with children is held until it is closed, even if the program drops al
 Otherwise the memory of a region could be freed and reused while peers still write into it.
 
 A forked child shares the memory of its parent, including memory that peers write into, and loses
-the connections (forked.py). Objects that it inherited cannot be used: every call raises
+the connections (control/forked.py). Objects that it inherited cannot be used: every call raises
 ClosedError, and close() has no effect.
 """
 
