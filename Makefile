@@ -314,7 +314,7 @@ RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
 	kill netem rekey_load wire_dies)
 # And what other machines may not let root do.
 RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py)) \
-	tests/unit/test_offload_threads.py::test_memory_of_each_process_is_locked
+	tests/unit/test_offload_workers.py::test_memory_of_each_process_is_locked
 IN_VM := $(PY) tests/rxe/vm.py --timeout 1200 -- $(PYTEST) \
 	-p no:cacheprovider --durations 10 -o faulthandler_timeout=330
 test-rxe: test-rxe-job test-rxe-faults
