@@ -1,4 +1,4 @@
-"""Capabilities: rights over a range of a peer's region, to keep or hand on (protocol.md 6.2).
+"""Capabilities: transferable rights over a range of a peer's region (protocol.md 6.2).
 
 The bearer of an open capability can narrow it, seal it and pass it on without contact to the
 owner of the region. A sealed one is bound to a holder, to an expiry, or to both; it can only be
@@ -115,10 +115,11 @@ class Capability:
     def __reduce__(self) -> tuple[object, tuple[bytes]]:
         return Capability.from_bytes, (self.to_bytes(),)
 
-    # --- what it grants -------------------------------------------------------
+    # --- rights and range -----------------------------------------------------
 
     @property
     def rights(self) -> Right:
+        """Rights granted, or-ed."""
         return Right(self._token.scope[2])
 
     @property
@@ -128,6 +129,7 @@ class Capability:
 
     @property
     def length(self) -> int:
+        """Number of bytes granted."""
         lo, hi, _ = self._token.scope
         return hi - lo
 
@@ -141,6 +143,7 @@ class Capability:
 
     @property
     def rkey(self) -> int:
+        """Wire rkey of the region."""
         return self._token.rkey
 
     @property
@@ -155,6 +158,7 @@ class Capability:
 
     @property
     def sealed(self) -> bool:
+        """True if it is bound to a holder, an expiry or both."""
         return self._token.sealed
 
     @property

@@ -25,7 +25,7 @@ from srdma.qp import SecureQP
 
 log = logging.getLogger("srdma")
 
-REKEY_LIMIT = 30.0  # seconds, protocol.md 8.5
+REKEY_LIMIT = 30.0  # seconds that an exchange may take (protocol.md 8.5)
 
 TRUST_GROUP = (
     "Every member of a trust group has its keys: it can read and forge all packets between any "
@@ -105,6 +105,7 @@ class Connection(Resource):
 
     @property
     def suite(self) -> Suite:
+        """Suite and level that protect the packets (protocol.md 3.3, 4.5)."""
         return self._peer.suite
 
     @property

@@ -62,6 +62,7 @@ class Credentials:
 
     @property
     def identity(self) -> str:
+        """URI that the certificate names."""
         return identity_of(parse_certificates(self.cert, "cert")[0])
 
 

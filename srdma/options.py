@@ -24,7 +24,7 @@ from srdma.pd import PD
 from srdma.qp import DEPTH, TIMEOUT
 
 CONNECT_TIMEOUT = 30.0
-REKEY_EVERY = 3600.0  # seconds, protocol.md 8.5
+REKEY_EVERY = 3600.0  # seconds between renewals (protocol.md 8.5)
 REKEY_LEAST, REKEY_MOST = 0.1, 1e6
 AEAD_SUITES = ("aes-128-gcm", "aes-256-gcm", "chacha20-poly1305")
 MAC_SUITES = ("aes-128-gmac", "aes-128-cmac", "hmac-sha256")
@@ -163,6 +163,7 @@ class Options:
         return [self.peer] if isinstance(self.peer, str) else list(self.peer)
 
     def credentials(self) -> Credentials:
+        """The option `identity`, read from files if it is a path. Raises IdentityError."""
         if isinstance(self.identity, Credentials):
             return self.identity
         path = Path(self.identity)

@@ -33,7 +33,7 @@ RING = 4096
 ROTATE_TIMEOUT = 30.0
 LOOK = 0.01  # seconds between two ROTATE requests that ask whether the former key is in use
 NEVER = 0xFFFFFFFF  # age in seconds that no key reaches: ROTATE changes nothing, it only reports
-GROUP_MAX = 64  # bytes of a group's name
+GROUP_MAX = 64  # longest group name, bytes
 
 
 class Sharer(Protocol):
@@ -89,7 +89,7 @@ class PD(Resource):
         self.bounces = BouncePool(self)
         self.handles = Handles(self._install, self._uninstall)
 
-    # For the objects of this PD ------------------------------------------------
+    # Used by objects of this PD ------------------------------------------------
 
     @property
     def control(self) -> Control:

@@ -323,7 +323,7 @@ class SecureQP(Resource):
                 'give mode="mem" or mode="pd+mem" to connect() and listen()'
             )
 
-    # Inside ------------------------------------------------------------------------
+    # Internal ----------------------------------------------------------------------
 
     def _post(self, wrs: Sequence[SendWR | RecvWR]) -> None:
         _, error = Batch(self, wrs).try_post()

@@ -62,7 +62,7 @@ RECV_CHAIN = 16
 # Longest wait for an ack: (RETRIES + 1) * 4.096 us * 2^16 = 1.9 s. An RNR retry of 7 is unlimited.
 ACK_TIMEOUT = 16
 RETRIES = 6
-RNR_TIMER = 20  # 10 ms
+RNR_TIMER = 20  # code of IBTA: 10.24 ms
 
 HELLO = struct.Struct(">5sBBx16sQII16x")
 KIND_LEG = 1

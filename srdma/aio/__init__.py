@@ -77,6 +77,7 @@ class Connection:
 
     @property
     def suite(self) -> Suite:
+        """Suite and level that protect the packets."""
         return self.sync.suite
 
     def alive(self) -> bool:

@@ -61,7 +61,7 @@ class QP:
         offset: int = 0,
         imm: int | None = None,
     ) -> None:
-        """As SecureQP.write()."""
+        """As SecureQP.write(); for a time limit use asyncio.timeout()."""
         self.sync.ensure_alive()
         await self._do(blocking.write(self.sync, data, remote, offset, imm))
 

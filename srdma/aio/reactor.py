@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from srdma.pd import PD
 
 _reactors: dict[PD, Reactor] = {}
-_lock = threading.Lock()  # connections are closed in threads
+_lock = threading.Lock()  # connections are closed in other threads
 
 
 class Reactor:

@@ -86,15 +86,16 @@ class Hello(_Answer):
     name: str
     suite_ids: bytes
     threads: int
-    thread: int  # thread of this control socket
+    thread: int  # number of the worker process of this control socket
 
     @property
     def suites(self) -> tuple[int, ...]:
-        """Ids of the suites that the worker has: the recommended ones first, by their speed."""
+        """Ids of the suites that the worker has; the recommended ones first, fastest first."""
         return tuple(self.suite_ids.rstrip(b"\0"))
 
     @property
     def allow_unprotected(self) -> bool:
+        """True if the worker permits level "none"."""
         return bool(self.flags & control.ALLOW_UNPROTECTED)
 
 
