@@ -11,7 +11,7 @@
 
 #include "bench_leg.h"
 #include "meeting.h"
-#include "relay_pair.h"
+#include "support/relay_pair.h"
 
 struct nic {
 	struct pair pair; /* its sides have shm legs; memory is that of a
