@@ -1,4 +1,5 @@
-/* Host protocol: descriptors, completion ring, credits (protocol.md 9). */
+/* Host protocol: descriptors, completion ring, credits (local-interface.md
+ * 2). */
 #include "host/host.h"
 
 #include <errno.h>

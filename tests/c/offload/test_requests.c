@@ -1,6 +1,6 @@
 /*
  * Control responses that wait for DMA: REVOKE and DEREG_MR of a region in use
- * (docs/protocol.md 10), at a relay with slow DMA.
+ * (docs/local-interface.md 3), at a relay with slow DMA.
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* Codec of the control messages (docs/protocol.md 10). */
+/* Codec of the control messages (docs/local-interface.md 3). */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
  * Many QPs: their limit, tables that are allocated only while a QP is active,
- * and the behaviour without memory (docs/protocol.md 12).
+ * and the behaviour without memory (docs/local-interface.md 5).
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* Limit of the revoked ranges of one leg (protocol.md 12). */
+/* Limit of the revoked ranges of one leg (local-interface.md 5). */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /*
  * Epochs of QPs between two relays: new secrets, rotation of K_PD, and the
- * error if a needed epoch cannot begin (docs/protocol.md 3.5, 10).
+ * error if a needed epoch cannot begin (docs/protocol.md 3.5;
+ * local-interface.md 3).
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /*
  * Relays over the wire of the embedded NIC, when connections fail
- * (docs/protocol.md 7, 11).
+ * (docs/protocol.md 7; local-interface.md 4).
  */
 #include <setjmp.h>
 #include <stdarg.h>

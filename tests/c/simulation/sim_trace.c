@@ -1,9 +1,9 @@
 /*
- * A digest of what can be seen of a simulation from outside: two builds that behave
- * alike have the same one. Each entry is its kind, the virtual time, the length
- * and the bytes. The packets name addresses of the arenas; these are fixed
- * while there is a trace, so that no entry depends on where memory happens to
- * be.
+ * A digest of what can be seen of a simulation from outside: two builds that
+ * behave alike have the same one. Each entry is its kind, the virtual time, the
+ * length and the bytes. The packets name addresses of the arenas; these are
+ * fixed while there is a trace, so that no entry depends on where memory
+ * happens to be.
  */
 #include <setjmp.h>
 #include <stdarg.h>

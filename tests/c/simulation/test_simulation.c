@@ -5,10 +5,11 @@
  * of processes.
  *
  * SRDMA_DIGESTS=FILE writes a line "SEED SHA256" for each seed, in the order of
- * seeds. The digest covers a trace of each packet committed to either wire, each
- * completion record that a host polls, each DMA and each connect, with bytes and
- * virtual time (sim_trace.c). It depends on the seed and the code under test
- * only: `make digests` before and after a change shows whether behaviour changed.
+ * seeds. The digest covers a trace of each packet committed to either wire,
+ * each completion record that a host polls, each DMA and each connect, with
+ * bytes and virtual time (sim_trace.c). It depends on the seed and the code
+ * under test only: `make digests` before and after a change shows whether
+ * behaviour changed.
  */
 #include <errno.h>
 #include <inttypes.h>
