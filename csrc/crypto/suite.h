@@ -100,7 +100,7 @@ struct srdma_suite_verbs {
 			 const struct srdma_suite_inputs *each, uint8_t *out);
 	/* Optional. Prefetches the memory that sealing or opening a short
 	 * packet reads. */
-	void (*ahead)(const struct srdma_suite_ctx *ctx);
+	void (*prefetch)(const struct srdma_suite_ctx *ctx);
 	void (*destroy)(struct srdma_suite_ctx *ctx); /* wipes; NULL allowed */
 };
 

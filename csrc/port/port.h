@@ -126,7 +126,7 @@ struct srdma_port_ops {
 	 * of each may be read until the next poll; the peer may still change
 	 * them.
 	 */
-	int (*ahead)(struct srdma_port *port, const uint8_t **data, int n);
+	int (*prefetch)(struct srdma_port *port, const uint8_t **data, int n);
 	/*
 	 * Publish committed datagrams and ring doorbells. Call once per burst.
 	 */

@@ -183,7 +183,7 @@ static int check_group(struct srdma_relay *r, const struct srdma_leg *leg,
 	if (!is_own_group(leg, k) && leg->keys_in_use)
 		return srdma_relay_refuse(
 			r, -EBUSY,
-			"the leg uses the K_PD of another group, or its own; a PD of its own for this group would be right");
+			"the leg uses the K_PD of another group, or its own: use a PD of its own for this group");
 	return 0;
 }
 

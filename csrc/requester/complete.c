@@ -244,23 +244,6 @@ int srdma_complete_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 
 /* --- completion records -------------------------------------------------------- */
 
-static uint8_t wc_opcode(uint8_t desc_op)
-{
-	switch (desc_op) {
-	case SRDMA_DESC_WRITE:
-	case SRDMA_DESC_WRITE_IMM:
-		return SRDMA_WC_RDMA_WRITE;
-	case SRDMA_DESC_READ:
-		return SRDMA_WC_RDMA_READ;
-	case SRDMA_DESC_COMPARE_SWAP:
-		return SRDMA_WC_COMP_SWAP;
-	case SRDMA_DESC_FETCH_ADD:
-		return SRDMA_WC_FETCH_ADD;
-	default:
-		return SRDMA_WC_SEND;
-	}
-}
-
 /* Why the request at sq_head ends now; -1: it does not yet. */
 static int64_t verdict(struct srdma_requester *rq, const struct srdma_wqe *w)
 {
@@ -288,9 +271,11 @@ int srdma_complete_requests(struct srdma_qp *qp)
 		const struct srdma_wqe *w =
 			srdma_requester_wqe(rq, rq->sq_head);
 		int64_t reason = verdict(rq, w);
-		struct srdma_record rec = { .id = w->id,
-					    .opcode = wc_opcode(w->opcode),
-					    .byte_len = w->length };
+		struct srdma_record rec = {
+			.id = w->id,
+			.opcode = (uint8_t)srdma_desc_wc_opcode(w->opcode),
+			.byte_len = w->length
+		};
 
 		if (reason < 0)
 			return 0;

@@ -67,7 +67,7 @@ static uint64_t run(struct srdma_requester *rq, enum srdma_rtt_timer timer,
 	srdma_path_set_progress(qp);
 	doublings = srdma_rtt_back_off(rtt, timer);
 	srdma_path_arm(qp);    /* the packet sent again may be blocked */
-	srdma_path_go_own(qp); /* nobody answers on the present path */
+	srdma_path_go_own(qp); /* no answer on the present path */
 	if (doublings >= ELSEWHERE && srdma_qp_heard(qp) < since)
 		srdma_path_try_another(qp);
 	srdma_qp_activate(qp);

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/time.h"
 #include "session/pdkeys.h"
 #include "wire/wire.h"
 
@@ -35,7 +36,7 @@ enum { SRDMA_MAX_SECRET = 32 };
  * so many packets, bytes of payload, or ns since its first packet (3.5). */
 #define SRDMA_REKEY_PACKETS (UINT64_C(1) << 24)
 #define SRDMA_REKEY_BYTES   (UINT64_C(1) << 36)
-#define SRDMA_REKEY_NS	    (60 * UINT64_C(1000000000))
+#define SRDMA_REKEY_NS	    (60 * SRDMA_SECOND)
 
 struct srdma_session_params {
 	uint8_t role;	    /* 0: client of the TLS connection, 1: server */
@@ -208,8 +209,8 @@ int srdma_session_same_peer(const struct srdma_session *a,
  * Prefetch for a packet in these directions (bits of enum srdma_direction):
  * first the session; then, when it is in the cache, the keys.
  */
-void srdma_session_ahead(const struct srdma_session *s, int directions);
-void srdma_session_ahead_keys(const struct srdma_session *s, int directions);
+void srdma_session_prefetch(const struct srdma_session *s, int directions);
+void srdma_session_prefetch_keys(const struct srdma_session *s, int directions);
 
 /* Most bytes that a sealed packet has in addition to its payload. */
 uint32_t srdma_session_overhead(const struct srdma_session *s);

@@ -302,6 +302,8 @@ uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d);
 int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len);
 /* The QPN of a descriptor, nothing else decoded; 0 if in is too short. */
 uint32_t srdma_desc_qpn(const uint8_t *in, size_t len);
+/* enum srdma_wc_opcode of the completion of a descriptor; -1: it has none. */
+int srdma_desc_wc_opcode(uint8_t opcode);
 
 enum srdma_wc_opcode { /* values of enum ibv_wc_opcode */
 		       SRDMA_WC_SEND = 0,

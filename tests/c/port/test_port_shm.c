@@ -143,14 +143,14 @@ static void test_prefetch_lists_next_datagrams(void **state)
 		shm_expect(p->b, SRDMA_EV_ACCEPT);
 		shm_expect(more[i], SRDMA_EV_UP);
 	}
-	assert_int_equal(p->b->ops->ahead(p->b, ahead, 1), 0);
+	assert_int_equal(p->b->ops->prefetch(p->b, ahead, 1), 0);
 	for (uint32_t i = 0; i < EACH; i++)
 		for (uint32_t w = 0; w < (i ? WIRES - 1 : WIRES); w++, n++)
 			shm_send_number(wire[w], n);
 	for (int i = 0; i < WIRES; i++)
 		wire[i]->port->ops->flush(wire[i]->port);
-	assert_int_equal(p->b->ops->ahead(p->b, ahead, 2), 2);
-	assert_int_equal(p->b->ops->ahead(p->b, ahead, WIRES * EACH), n);
+	assert_int_equal(p->b->ops->prefetch(p->b, ahead, 2), 2);
+	assert_int_equal(p->b->ops->prefetch(p->b, ahead, WIRES * EACH), n);
 	for (uint32_t i = 0; i < n; i++)
 		memcpy(&number[i], ahead[i], sizeof(number[i]));
 	for (uint32_t i = 0; i < n; i++) {
