@@ -6,7 +6,7 @@ A patch changes one file of the product. Its first lines say what the fault is a
 program must fail:
 
     Fault: an ack is sealed under the packet number of the last packet
-    Killed-by: simulation/test_relay_random SRDMA_SEEDS=1000
+    Killed-by: simulation/test_simulation SRDMA_SEEDS=1000
 
 Each lane is a copy of the tree with a build of its own, without link-time optimisation, in which
 one file at a time changes. A mutant is killed when its program exits with a failure. It fails this

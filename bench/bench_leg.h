@@ -1,6 +1,6 @@
 /*
  * A shared-memory leg with one region, and its host in this process, set up as
- * a host program does (docs/protocol.md 9, 11).
+ * a host program does (docs/local-interface.md 2, 4).
  */
 #ifndef BENCH_LEG_H
 #define BENCH_LEG_H

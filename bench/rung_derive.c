@@ -1,9 +1,9 @@
 /*
  * Derivations without a layer around: CMACs and key schedules by
  * intel-ipsec-mb, in one loop over one buffer. Each uses the same manager as
- * the provider (csrc/crypto/provider_ipsecmb.h): GCM key schedules use all features of
- * the CPU; CMACs are computed one at a time with the AVX2 code, which has few
- * lanes.
+ * the provider (csrc/crypto/provider_ipsecmb.h): GCM key schedules use all
+ * features of the CPU; CMACs are computed one at a time with the AVX2 code,
+ * which has few lanes.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "port/udp/port_udp.h"
-#include "inside.h"
-#include "relay_pair.h"
+#include "support/inside.h"
+#include "support/relay_pair.h"
 #include "rung.h"
 #include "tally.h"
 

@@ -1,11 +1,11 @@
 /*
- * Host side of a leg (docs/protocol.md 9): fills descriptor slots, reads the
- * completion ring, tracks credits. No I/O: the caller owns the ring that the
- * NIC writes and transfers the slots to the NIC. One thread at a time.
+ * Host side of a leg (docs/local-interface.md 2): fills descriptor slots, reads
+ * the completion ring, tracks credits. No I/O: the caller owns the ring that
+ * the NIC writes and transfers the slots to the NIC. One thread at a time.
  *
  * A descriptor's id is a local number of the work request in its queue, not the
- * application's wr_id. So nothing that the NIC writes to the ring can complete a
- * work request twice or name a wr_id that is not outstanding. Records that
+ * application's wr_id. So nothing that the NIC writes to the ring can complete
+ * a work request twice or name a wr_id that is not outstanding. Records that
  * match no outstanding work request are counted and ignored.
  */
 #ifndef SRDMA_HOST_H

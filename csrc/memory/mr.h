@@ -1,6 +1,6 @@
 /*
- * Memory regions by random wire rkeys, and the access check: the only place that
- * authorizes an access, except for its memory proof (docs/protocol.md 6).
+ * Memory regions by random wire rkeys, and the access check: the only place
+ * that authorizes an access, except for its memory proof (docs/protocol.md 6).
  * Private to the relay.
  */
 #ifndef SRDMA_MR_H

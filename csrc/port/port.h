@@ -87,7 +87,7 @@ struct srdma_event {
 	uint64_t cookie;
 };
 
-/* Parameters of a leg (docs/protocol.md 9, 10 OPEN, 11). */
+/* Parameters of a leg (docs/local-interface.md 2, 3 OPEN, 4). */
 struct srdma_leg_params {
 	uint32_t ring;		/* records in the completion ring; also the
 				   maximum of descriptors in flight */

@@ -1,4 +1,5 @@
-/* Keys of QPs: KEY and KEYS of the control socket (docs/protocol.md 3.4, 10). */
+/* Keys of QPs: KEY and KEYS of the control socket (docs/protocol.md 3.4;
+ * local-interface.md 3). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

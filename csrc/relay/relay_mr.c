@@ -1,6 +1,7 @@
 /*
  * Memory regions, their capabilities and their revocation: REG_MR, DEREG_MR,
- * CAP, REVOKE of the control socket (docs/protocol.md 6, 10, 12).
+ * CAP, REVOKE of the control socket (docs/protocol.md 6; local-interface.md 3,
+ * 5).
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /*
  * Completion of own requests: acks, responses matched by the table of read
- * chunks, and completion records (docs/protocol.md 2.4, 5, 9).
+ * chunks, and completion records (docs/protocol.md 2.4, 5; local-interface.md
+ * 2).
  */
 #include <errno.h>
 #include <string.h>
@@ -126,8 +127,9 @@ static void executed(struct srdma_requester *rq, uint64_t id)
 
 /*
  * The highest packet number that an ack names, widened to the 64-bit value that
- * is nearest to the last number sent. 0, or -ERANGE: that number was never sent.
- * The number before the first one is legal: the peer verified nothing yet.
+ * is nearest to the last number sent. 0, or -ERANGE: that number was never
+ * sent. The number before the first one is legal: the peer verified nothing
+ * yet.
  */
 static int highest_of(const struct srdma_requester *rq,
 		      const struct srdma_ack_body *a, uint64_t *pn)

@@ -2,8 +2,8 @@
  * Time-outs of the requester (docs/protocol.md 5.1, 5.3, 7). When nothing was
  * acknowledged for a round-trip time-out (RTO), a lost last packet, a lost ack
  * or a lost credit is repaired here, long before the request's time limit. No
- * timer runs while nothing is outstanding, nor for packets that have not left: a
- * blocked wire is no loss.
+ * timer runs while nothing is outstanding, nor for packets that have not left:
+ * a blocked wire is no loss.
  */
 #include "path/connect.h"
 #include "requester/requester_impl.h"

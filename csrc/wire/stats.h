@@ -1,6 +1,6 @@
 /*
  * Counters and gauges of one worker process, with one writer and any number of
- * readers (docs/protocol.md 13.2). The tables below are the only list of their
+ * readers (docs/local-interface.md 3.7). The tables below are the only list of their
  * names.
  */
 #ifndef SRDMA_STATS_H

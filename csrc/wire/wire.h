@@ -1,7 +1,7 @@
 /*
  * Wire formats of srdma-1: packets, host descriptors, completion records, with
- * their lengths and limits (docs/protocol.md 2, 9, 12). Section numbers in
- * comments are those of docs/protocol.md.
+ * their lengths and limits (docs/protocol.md 2; local-interface.md 2, 5).
+ * Section numbers in comments are those of docs/protocol.md.
  *
  * The parser accepts any input: it reads only [data, data + len) and never
  * asserts on received data. Lengths are in bytes; integers in structs are in

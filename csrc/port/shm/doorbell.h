@@ -1,12 +1,12 @@
 /*
- * Doorbell: wakes a process that sleeps (docs/protocol.md 11). The sleeper sets
- * a flag in a page that others can only read. Another process writes the
- * sleeper's eventfd only if the flag is set, and makes no system call
- * otherwise.
+ * Doorbell: wakes a process that sleeps (docs/local-interface.md 4). The
+ * sleeper sets a flag in a page that others can only read. Another process
+ * writes the sleeper's eventfd only if the flag is set, and makes no system
+ * call otherwise.
  *
  * Sleeper: arm, check for work again, wait for the eventfd, disarm. Ringer:
- * publish, full fence, ring. The sleeper's fence is in srdma_doorbell_arm(). With
- * both fences, at least one side sees the store of the other.
+ * publish, full fence, ring. The sleeper's fence is in srdma_doorbell_arm().
+ * With both fences, at least one side sees the store of the other.
  */
 #ifndef SRDMA_DOORBELL_H
 #define SRDMA_DOORBELL_H

@@ -1,7 +1,7 @@
 /*
  * Ports over shared memory on one machine, without an RDMA device
- * (docs/protocol.md 11). The host port serves the legs of local processes; the
- * wire port reaches the workers of one directory.
+ * (docs/local-interface.md 4). The host port serves the legs of local
+ * processes; the wire port reaches the workers of one directory.
  *
  * EV_UP is raised once per connect(), also if the connect() shares a connected
  * conn. Each connect() and each EV_ACCEPT is one reference to close. Datagrams

@@ -6,9 +6,9 @@
 #include "base/bytes.h"
 
 /*
- * Private data of a REQ (docs/protocol.md 9.3): magic 5 | version 1 | kind 1 |
- * zero 1 | token 16 | ring address 8 | ring rkey 4 | records 4 | zero. The CM
- * pads it, so it arrives with its full length.
+ * Private data of a REQ (docs/local-interface.md 2.4): magic 5 | version 1 |
+ * kind 1 | zero 1 | token 16 | ring address 8 | ring rkey 4 | records 4 | zero.
+ * The CM pads it, so it arrives with its full length.
  */
 enum {
 	HELLO_LEN = 56,

@@ -2,7 +2,7 @@
 """The key-value store of the benchmark (bench/kvs) on legs of shared memory, without the GIL.
 
 A skin over the C code instead of a program of its own: the page on which a leg's owner says that
-it sleeps can be mapped for writing once only (protocol.md 11), so who opened a leg must use it.
+it sleeps can be mapped for writing once only (local-interface.md 4), so who opened a leg must use it.
 The caller holds the lock of the PD while a call runs.
 """
 
