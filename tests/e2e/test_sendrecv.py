@@ -158,7 +158,7 @@ def test_disk_full(site: Site, tmp_path: Path) -> None:
     receiving = site.recv(preexec_fn=small_disk)
     sent = site.send(file, receiving.address)
     assert sent.returncode == 4
-    assert "the peer says: cannot write " in sent.stderr and "File too large" in sent.stderr
+    assert "the peer reports: cannot write " in sent.stderr and "File too large" in sent.stderr
     code, _, err = receiving.end()
     assert code == 3 and "cannot write " in err
     assert site.arrived() == []
