@@ -24,9 +24,10 @@ def demo(
     device: Annotated[str, typer.Option(help="embedded (default) or rxe.")] = "embedded",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Check secure WRITE, READ and SEND between two hosts, in memory and on the wire.
+    """Run a demo of a secure connection.
 
-    The exit code is 0 only if all checks passed.
+    Two hosts do WRITE, READ and SEND over two NICs. A tap on the wire captures the packets and
+    flips one bit. The exit code is 0 only if all checks passed.
     """
     from srdma.demo.run import Check, Demo
     from srdma.demo.stage import HostProcess

@@ -41,9 +41,10 @@ class Finding:
 
 
 def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
-    """Check this machine: devices, rxe, workers, limits, AES, OpenSSL, packages.
+    """Check what this machine supports.
 
-    The exit code is 0 if the embedded NIC can run here.
+    It checks devices, rxe, workers, limits, AES, OpenSSL and packages. The exit code is 0 if the
+    embedded NIC can run here.
     """
     findings = list(examine())
     if json:

@@ -70,7 +70,7 @@ def send(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Send a file to `srdma recv`; both ends compare its SHA-256."""
+    """Send a file to `srdma recv`. Both ends compare its SHA-256."""
     if not file.is_file():
         raise LocalError(f"{file} is not a regular file that can be read")
     if embedded:

@@ -88,7 +88,7 @@ def dissect(packet: bytes, tag_len: int, *, encrypted: bool) -> list[Field]:
         "RETH.va": "address in the memory of the target",
         "RETH.rkey": "wire rkey",
         "RETH.DMALen": f"{found.get('dma_len', 0)} bytes",
-        "tag": f"{8 * tag_len} bits, over the whole packet",
+        "tag": f"{8 * tag_len} bits, over all of the packet except FECN BECN",
         "payload": "ciphertext" if encrypted else "plaintext",
     }
     return list(_cut(packet, layout, meanings))

@@ -128,8 +128,8 @@ def test_page():
         "| load average of the machine | 0.5 to 11 on 2 cores: a shared machine, so other "
         "work influenced these values |",
         "| rounds | 7 |",
-        "1 of 3 goals are met. "
-        "[docs/performance.md](../docs/performance.md#why-rows-fall-short) explains the goals that are not met.",
+        "1 of 3 goals are met. [docs/performance.md](../docs/performance.md#why-rows-fall-short) "
+        "explains the goals that are not met.",
         "| P1 | a thing | cost | ≤ 2 x | 2.5 [2.25, 2.75] x | missed by 25 % | `make thing` |",
         "|  |  | rate | ≥ 0.5 | 0.75 [0.5, 1] | met |  |",
         "| P2 | more | cost | ≤ 2 x | - | not measured: no time | `make more` |",

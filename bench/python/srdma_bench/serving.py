@@ -27,7 +27,7 @@ class Serving(threading.Thread):
             self._failed = traceback.format_exc()
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end of the thread. Raises DeviceError after `seconds` or if serve() failed."""
+        """Wait for the end of the thread. Raises DeviceError after `seconds`, or if it failed."""
         self.join(seconds)
         if self.is_alive():
             raise DeviceError(f"the server of a client did not end in {seconds:g} s")

@@ -31,7 +31,10 @@ SILENCE = 10.0  # seconds between lines of progress without a terminal
 
 
 def machine(device: Where = "embedded", json: Json = False) -> None:
-    """Show the environment of results: machine, commit, programs and crypto provider."""
+    """Show the environment of results.
+
+    It consists of the machine, the commit, the programs and the crypto provider.
+    """
     from srdma_bench.device import opened
     from srdma_bench.facts import facts_here
 
@@ -53,7 +56,10 @@ def waiting(
     duration: Annotated[float, typer.Option("-D", "--duration", help="Seconds of a round.")] = 2.0,
     json: Json = False,
 ) -> None:
-    """Measure the CPU time of idle workers and at low rates of 32-byte WRITEs, and latencies."""
+    """Measure the cost of waiting workers.
+
+    These are the CPU time of idle workers and at low rates of 32-byte WRITEs, and latencies.
+    """
     from srdma_bench.device import opened
     from srdma_bench.series import in_turn, spread
     from srdma_bench.stand import Shape, Stand
@@ -102,7 +108,10 @@ def paper(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure tables 2, 3 and figures 2, 5 to 11 of the paper; write CSV, PNG, SVG and HTML."""
+    """Measure tables and figures of the paper.
+
+    These are tables 2 and 3 and figures 2 and 5 to 11. The results are CSV, PNG, SVG and HTML.
+    """
     from srdma_bench.device import opened
     from srdma_bench.folder import Folder
     from srdma_bench.paper import run as papers

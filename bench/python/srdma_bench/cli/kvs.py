@@ -56,7 +56,10 @@ def kvs(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Requests per second, latency, and CPU time per request of each process."""
+    """Measure a key-value store over srdma.
+
+    The results are requests per second, latency, and the CPU time per request of each process.
+    """
     from srdma_bench.kvs.store import KvsServer, Mix, Store
     from srdma_bench.series import in_turn
     from srdma_bench.stand import Settings, Stand

@@ -44,7 +44,10 @@ def peers(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run the same work with srdma, TLS 1.3, redis and memcached, in turn on the same cores."""
+    """Compare srdma, TLS, redis, memcached.
+
+    All do the same work, in turn on the same cores.
+    """
     from srdma_bench.peers.compare import KINDS, Peers, Row, compared
 
     if effort.quick:

@@ -66,11 +66,12 @@ class Run:
     """The measurement; flags of perftest."""
 
     size: Annotated[
-        int | None, typer.Option("-s", "--size", help="Bytes of a message  [65536; latency: 2]")
+        int | None,
+        typer.Option("-s", "--size", help="Bytes of a message  [default: 65536; latency: 2]"),
     ] = None
     all_sizes: Annotated[bool, typer.Option("-a", "--all", help="Sizes 2 bytes to 8 MiB.")] = False
     iters: Annotated[
-        int | None, typer.Option("-n", "--iters", help="Messages  [1000; write_bw: 5000]")
+        int | None, typer.Option("-n", "--iters", help="Messages  [default: 1000; write_bw: 5000]")
     ] = None
     duration: Annotated[
         float | None, typer.Option("-D", "--duration", help="Seconds of a run, instead of -n.")
@@ -100,7 +101,7 @@ class Run:
     ] = None
     timeout: Annotated[
         float | None,
-        typer.Option(help="Maximum seconds without a completion; then the run fails  [60]"),
+        typer.Option(help="Seconds without a completion until the run fails  [default: 60]"),
     ] = None
     python: Annotated[bool, typer.Option("--python", help="Post and poll in Python, not in C.")] = (
         False
@@ -233,7 +234,7 @@ class Job:
         return "none" in self.guard.levels
 
     def options(self, level: str) -> dict[str, Any]:
-        """Keywords of connect() and listen(): one QP for control messages, further ones for load."""
+        """Keywords of connect() and listen(): one QP for control messages, the others for load."""
         chosen = end_options(self.end) | {"level": level, "qps": 1 + self.run.qp}
         chosen |= {"sq": self.run.tx_depth, "rq": self.run.tx_depth}
         if level == "header":
@@ -279,7 +280,10 @@ def perf(
         str | None, typer.Argument(metavar="[HOST]", help="Host of the server.")
     ] = None,
 ) -> None:
-    """Measure latency or bandwidth. Without HOST and --embedded: be the server of one client."""
+    """Measure latency or bandwidth.
+
+    Without HOST and --embedded this end is the server of one client.
+    """
     job = Job(test, end, run, guard, where)
     if where.embedded:
         _embedded(job)

@@ -47,7 +47,10 @@ def targets(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure every goal of bench/RESULTS.md and compare it with its bound."""
+    """Measure all performance goals.
+
+    These are the goals of bench/RESULTS.md. Each value is compared with its bound.
+    """
     from srdma_bench.folder import Folder
     from srdma_bench.primitives import program
     from srdma_bench.targets import measure as how

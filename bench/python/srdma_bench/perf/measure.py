@@ -429,7 +429,7 @@ def cpu_ns(pid: int) -> float:
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
     except (FileNotFoundError, ProcessLookupError) as error:  # the latter: it ended meanwhile
         raise LocalError(
-            f"the CPU time of process {pid} cannot be read: {error}: its worker must run here"
+            f"the CPU time of process {pid} cannot be read (it may have ended): {error}"
         ) from None
 
 
