@@ -162,6 +162,7 @@ class ReceiverProcess:
 
 
 def end_options(end: Ends) -> dict[str, Any]:
+    """Keywords of connect() and listen(). Raises LocalError without --identity."""
     if end.identity is None:
         raise LocalError("no identity: give --identity PREFIX (srdma ca issue creates one)")
     return {

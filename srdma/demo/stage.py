@@ -146,6 +146,7 @@ class HostProcess:
             raise DeviceError("host B ended") from None
 
     def answer(self) -> dict[str, Any]:
+        """The result of the last request. Raises DeviceError if it failed or host B ended."""
         assert self._process.stdout
         answer = read_frame(self._process.stdout.fileno(), HOST_TIMEOUT)
         if answer is None:
@@ -155,6 +156,7 @@ class HostProcess:
         return answer
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Send a request and return its result. Raises DeviceError."""
         self.request(do, **arguments)
         return self.answer()
 

@@ -423,6 +423,7 @@ def _name(message: Message) -> str:
 
 
 def mode_name(mode: int) -> str:
+    """The name of a key mode (3.4)."""
     return next(name for name, number in MODES.items() if number == mode)
 
 

@@ -92,6 +92,9 @@ class End:
 
 @dataclass(frozen=True)
 class Offer:
+    """OFFER (8.2): the client's suites and modes in order of preference, trust group ("" for
+    none), random (32 bytes), ends, and data of the application (at most 256 bytes)."""
+
     suites: tuple[Suite, ...]
     modes: tuple[int, ...]
     group: str
@@ -102,6 +105,8 @@ class Offer:
 
 @dataclass(frozen=True)
 class Choice:
+    """CHOICE (8.2): the selected suite and mode, and the server's values as in an Offer."""
+
     suite: Suite
     mode: int
     group: str
@@ -125,23 +130,29 @@ class Handover:
         return "secrets" if self.secrets else "kpd" if self.group_key else ""
 
     def wipe(self) -> None:
+        """Overwrite all secrets with zeros."""
         for secret in (*self.secrets, self.group_key):
             secret[:] = bytes(len(secret))
 
 
 @dataclass(frozen=True)
 class Confirm:
+    """CONFIRM (8.3): the transcript hash (32 bytes), and the secrets of the sender."""
+
     hash: bytes
     handover: Handover = field(default_factory=Handover)
 
 
 @dataclass(frozen=True)
 class Ready:
-    pass
+    """READY (8.1): the QPs of the sender are in RTS."""
+
 
 
 @dataclass(frozen=True)
 class ErrorMessage:
+    """ERROR (8.1): the sender stops; both ends destroy the QPs."""
+
     code: str
     text: str
 

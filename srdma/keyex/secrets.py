@@ -132,6 +132,7 @@ class Secrets:
 
     @property
     def direction(self) -> int:
+        """The direction in which this end sends, which is also its role in KEYS."""
         return CLIENT_DIRECTION if self.exchange.role == "client" else SERVER_DIRECTION
 
 

@@ -77,6 +77,7 @@ class _End:
             self._tls.set_accept_state()
 
     def peer_certificate(self) -> x509.Certificate:
+        """The certificate of the peer. Raises ExchangeError (`identity`) without one."""
         certificate = self._tls.get_peer_certificate(as_cryptography=True)
         if certificate is None:
             raise ExchangeError("identity", "the peer has no certificate")
@@ -90,6 +91,7 @@ class _End:
         return fingerprint(own), fingerprint(self.peer_certificate())
 
     def export(self, label: bytes, context: bytes, size: int) -> bytes:
+        """The TLS exporter (RFC 8446 7.5): `size` bytes."""
         return self._tls.export_keying_material(label, size, context)
 
     def receive(self) -> bytes | None:
@@ -203,6 +205,7 @@ class Channel(_End):
         return self._checked()
 
     def send(self, message: bytes) -> None:
+        """Send a message after its length. Raises as handshake()."""
         data = memoryview(len(message).to_bytes(LENGTH, "big") + message)
         while data:
             data = data[self._retry(partial(self._tls.send, data)) :]
@@ -256,6 +259,7 @@ class Inner(_End):
         super().__init__(role, credentials, None)
 
     def feed(self, records: bytes) -> None:
+        """Take TLS records of the peer."""
         self._tls.bio_write(records)
 
     def shake(self) -> str:
@@ -279,6 +283,7 @@ class Inner(_End):
             raise ExchangeError("tls", INNER_ENDED) from None
 
     def say(self, message: bytes) -> None:
+        """Encrypt a message after its length; records() returns the TLS records."""
         data = memoryview(len(message).to_bytes(LENGTH, "big") + message)
         while data:
             data = data[self._tls.send(data) :]
@@ -292,4 +297,5 @@ class Inner(_End):
 
 
 def fingerprint(certificate: x509.Certificate) -> bytes:
+    """SHA-256 of the certificate (DER), 32 bytes."""
     return certificate.fingerprint(hashes.SHA256())

@@ -69,6 +69,7 @@ class Store:
 
     @property
     def slots(self) -> int:
+        """Request slots per QP at the server: the depth rounded up to a power of two."""
         return 1 << (self.depth - 1).bit_length()
 
     @property
