@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from srdma._engine.frames import ask, read_frame, write_frame
 from srdma.embedded import START_TIMEOUT, STOP_TIMEOUT, spawn, stop
 from srdma.errors import DeviceError
-from srdma.native import tap as _tap
+from srdma.native.tap import ACCEPT, DOWN, UP, ShmWire
 
 LEFT, RIGHT = 0, 1
 CAPTURE_MAX = 256 << 20  # bytes of packets that are kept between captures
@@ -68,8 +68,8 @@ class Tap:
     def __init__(self, folders: tuple[Path, Path], names: tuple[str, str]) -> None:
         self._names = names
         self.wires = (
-            _tap.ShmWire(folders[LEFT], names[RIGHT]),
-            _tap.ShmWire(folders[RIGHT], names[LEFT]),
+            ShmWire(folders[LEFT], names[RIGHT]),
+            ShmWire(folders[RIGHT], names[LEFT]),
         )
         self._links: dict[tuple[int, int], Link] = {}
         self._packets: list[Packet] = []
@@ -106,15 +106,15 @@ class Tap:
     # Internal --------------------------------------------------------------
 
     def _on(self, side: int, kind: str, conn: int, data: bytes | None) -> None:
-        if kind == _tap.ACCEPT:
+        if kind == ACCEPT:
             self._join(side, conn)
             return
         link = self._links.get((side, conn))
         if link is None:
             return
-        if kind == _tap.UP:
+        if kind == UP:
             link.up = True
-        elif kind == _tap.DOWN:
+        elif kind == DOWN:
             self._end(link)
         elif data is not None and link.partner is not None:
             link.partner.queue.append(self._pass(side, data))

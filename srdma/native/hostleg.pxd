@@ -1,4 +1,4 @@
-# C declarations of the host side of a leg.
+# C declarations of the host side of a leg. The headers in host/ document them.
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -18,11 +18,10 @@ cdef extern from "wire/reason.h":
         SRDMA_REASON_FLUSHED
 
 
-cdef extern from "relay.h":
+cdef extern from "relay/relay.h":
     enum:
         SRDMA_MIN_RING
         SRDMA_MAX_RING
-        SRDMA_DEFAULT_PING_MS
 
 
 cdef extern from "wire/stats.h":

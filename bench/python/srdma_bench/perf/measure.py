@@ -25,7 +25,8 @@ from srdma.control import HostKind
 from srdma.errors import IntegrityError, LocalError, RemoteError, Timeout
 from srdma.keyex.messages import LEVELS
 from srdma.mr import Access, RemoteMR
-from srdma.native.leg import PING_MS, RING_LEAST, RING_MOST, counter_names
+from srdma.native.constants import PING_MS, RING_LEAST, RING_MOST
+from srdma.native.leg import counter_names
 from srdma.pd import PD
 from srdma.qp import SecureQP
 from srdma.wr import SGE, RecvWR, SendWR, WROpcode
