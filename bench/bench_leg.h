@@ -20,7 +20,7 @@ struct bench_leg {
 /* length: bytes of the region. Returns NULL, or the text of the failure. */
 const char *bench_leg_open(struct bench_leg *l, struct srdma_relay *r,
 			   uint32_t ring, uint32_t length);
-/* Call after the relay was destroyed. */
+/* Call this after the relay was destroyed. */
 void bench_leg_close(struct bench_leg *l);
 
 /*

@@ -353,8 +353,8 @@ int srdma_host_poll(struct srdma_host *h, struct srdma_record *out, int n)
 	struct srdma_record rec;
 	int got = 0;
 
-	/* At most one lap, so that the loop ends whatever is written to the
-	 * ring. */
+	/* At most one lap of the ring, so that the loop ends even if the ring's
+	 * content is hostile. */
 	for (uint32_t i = 0; got < n && i < h->entries; i++) {
 		if (!next_record(h, &rec))
 			break;

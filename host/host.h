@@ -50,7 +50,8 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
  * -ENOSPC: the queue is full until a completion is polled;
  * -EMSGSIZE: longer than SRDMA_MAX_MESSAGE or than the limit of inline data;
  * -EINVAL: no such QP, opcode or flag, a capability on an opcode that names no
- * remote memory, or an atomic whose length is not SRDMA_ATOMIC_LEN;
+ * remote memory, inline data on an opcode that sends none, or an atomic whose
+ * length or operands are not legal;
  * -ENOTCONN: after srdma_host_fail().
  */
 int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,

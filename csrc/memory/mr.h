@@ -39,8 +39,8 @@ struct srdma_mr {
 
 struct srdma_mr_table {
 	struct srdma_mr *bucket[SRDMA_MR_BUCKETS];
-	/* Orders registrations, revocations and starts of DMAs: the number of
-	 * the last of these events. */
+	/* Number of the last registration, revocation or start of a DMA; it
+	 * orders these events. */
 	uint64_t serial;
 };
 

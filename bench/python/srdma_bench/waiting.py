@@ -13,7 +13,7 @@ from srdma_bench.perf.hosts import PATIENCE, load_of
 from srdma_bench.perf.measure import Plan, Result, check_counts, gained, offered
 from srdma_bench.stand import Link, Stand
 
-WRITE, SIGNALED = 1, 1  # opcode and flag of descriptors (protocol.md 9.1)
+WRITE, SIGNALED = 1, 1  # opcode and flag of descriptors (local-interface.md 2.1)
 SIZE = 32
 REACHED = 0.95  # minimum fraction of the requested rate
 HICCUP = 0.1  # delay that every run may have, seconds

@@ -51,7 +51,8 @@ struct srdma_ringer {
 
 /*
  * Maps bell_fd and duplicates eventfd; the caller keeps both descriptors.
- * Returns 0; -EPERM or -ERANGE if bell_fd is not a sealed memfd of a page;
+ * Returns 0; -EPERM or -ERANGE if bell_fd is not a sealed memfd of at least one
+ * page;
  * -EINVAL if eventfd is not a non-blocking eventfd; another -errno.
  */
 int srdma_ringer_open(struct srdma_ringer *ringer, int eventfd, int bell_fd);

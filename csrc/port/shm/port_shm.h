@@ -39,7 +39,8 @@ int srdma_port_shm_create_wire(struct srdma_port **out, const char *dir,
 			       const char *name, uint32_t slots);
 
 /*
- * Explains an error of create_wire and how to correct it. The text is static.
+ * Explains an error of create_wire and how to correct it. The text is static,
+ * or that of strerror().
  */
 const char *srdma_port_shm_why(int err);
 

@@ -111,7 +111,8 @@ static int wire_prefetch(struct srdma_port *port, const uint8_t **data, int n)
 	return got;
 }
 
-/* poll checks the sockets; the epoll descriptor reports new events only. */
+/* A connection left in the backlog needs a poll: the epoll descriptor is
+ * edge-triggered and reports new events only. */
 static int wire_arm(struct srdma_port *port)
 {
 	struct srdma_shm_wire *w = srdma_shm_wire_of(port);

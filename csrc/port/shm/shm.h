@@ -1,6 +1,6 @@
 /*
- * Memory shared by file descriptor: memfds sealed against shrinking, so that an
- * access to a mapping never faults, whatever another holder of the memfd does
+ * Memory shared by file descriptor: memfds sealed against shrinking, so that no
+ * other holder of the memfd can make an access to a mapping fault
  * (docs/local-interface.md 4).
  */
 #ifndef SRDMA_SHM_H

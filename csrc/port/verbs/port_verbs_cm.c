@@ -246,7 +246,8 @@ static int end_status(enum rdma_cm_event_type type)
 }
 
 /*
- * Each event is accepted in its own state only: the peer controls their order.
+ * Each event is accepted only in the state that expects it, because the peer
+ * controls the order of events.
  */
 static void step(struct srdma_verbs_conn *conn, enum rdma_cm_event_type type)
 {

@@ -2,7 +2,7 @@
 """The key-value store of the benchmark (bench/kvs) on legs of shared memory, without the GIL.
 
 These are bindings instead of a separate program, because only the process that opened a leg can
-use it: the page with the leg owner's sleep flag can be mapped writable only once (protocol.md 11).
+use it: the page with the leg owner's sleep flag can be mapped writable only once (local-interface.md 4).
 The caller holds the lock of the PD during a call.
 """
 
