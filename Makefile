@@ -408,7 +408,7 @@ soak: native offload
 	@.ci/setup test
 	@$(PYTEST) -m soak tests/unit tests/e2e
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
-	+@$(make-quietly) storm transfer mutants fuzz
+	+@$(make-quietly) storm transfer fuzz
 
 # Random lives of two relays, in virtual time: SEEDS of about 5,000 packets.
 simulation: SEEDS ?= 2000
@@ -434,13 +434,11 @@ PACKETS ?= 1000000
 transfer: $(BUILD)/tests/c/test_transfer
 	@SRDMA_PACKETS=$(PACKETS) $<
 
-# The simulation must detect each deliberate fault of csrc/mutant.h within
-# MUTANT_SEEDS runs.
-MUTANT_SEEDS ?= 1000
+# The C tests must detect each deliberate fault of tests/mutants/*.patch.
+# MUTANTS=NAME... are the faults to try, by default all; SHARE=K/N takes every
+# Nth fault from the Kth on (K from 0).
 mutants:
-	+@$(make-quietly) BUILD=$(BUILD)/mutants CPPFLAGS=-DSRDMA_MUTANTS \
-		$(BUILD)/mutants/tests/c/test_relay_random
-	@.ci/mutants $(MUTANT_SEEDS) $(BUILD)/mutants/tests/c/test_relay_random
+	@$(PY) .ci/mutants.py $(if $(SHARE),--share $(SHARE)) $(MUTANTS)
 
 clean:
 	rm -rf $(BUILD) $(NATIVE_DIRS:%=%/*.so) srdma/_*.so

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "mutant.h"
 #include "relay_impl.h"
 
 enum order { BEHIND, AT, BEYOND };
@@ -34,10 +33,10 @@ static enum order order_of(struct srdma_qp *qp, const struct srdma_packet *p)
 		return AT;
 	}
 	if (srdma_position_before(at, expected))
-		return SRDMA_MUTANT(EXECUTED_AGAIN) ? AT : BEHIND;
+		return BEHIND;
 	if (!srdma_position_before(expected, at))
 		return AT;
-	return SRDMA_MUTANT(EXECUTED_EARLY) ? AT : BEYOND;
+	return BEYOND;
 }
 
 /* Nothing that is sent now is so far away. */

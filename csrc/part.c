@@ -2,8 +2,6 @@
 
 #include <errno.h>
 
-#include "mutant.h"
-
 enum { REORDERED = 3, CHUNK = 16 };
 
 struct srdma_part_chunk {
@@ -298,8 +296,7 @@ static int has_empty(const struct srdma_parts *t, const struct srdma_part *p,
 	if (len > t->mtu)
 		len = t->mtu;
 	return (a->offset - p->start) % t->mtu == 0 && a->len == len &&
-	       (!is_filled(p, place_of(t, p, a->offset)) ||
-		SRDMA_MUTANT(ANSWERED_TWICE));
+	       !is_filled(p, place_of(t, p, a->offset));
 }
 
 /* What was passed by an answer is lost, where order may change only after a

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "memory/memguard.h"
-#include "mutant.h"
 
 struct srdma_mr *srdma_mr_find(const struct srdma_mr_table *t, uint32_t key)
 {
@@ -43,18 +42,16 @@ enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 
 	if (!mr || mr->dead)
 		return SRDMA_REASON_BAD_RKEY;
-	if (mr->leg != want->leg && !SRDMA_MUTANT(PD_IGNORED))
+	if (mr->leg != want->leg)
 		return SRDMA_REASON_WRONG_PD;
 	if (mr->scope_qpn && mr->scope_qpn != want->qpn)
 		return SRDMA_REASON_QP_SCOPE;
-	if ((mr->access & want->right) != want->right &&
-	    !SRDMA_MUTANT(RIGHTS_IGNORED))
+	if ((mr->access & want->right) != want->right)
 		return SRDMA_REASON_NO_RIGHT;
 	region = mr->region;
 	/* Written as differences, which cannot wrap (6). */
 	if (want->len > region->length || want->addr < region->base ||
-	    want->addr - region->base >
-		    region->length - want->len + SRDMA_MUTANT(ONE_BYTE_TOO_FAR))
+	    want->addr - region->base > region->length - want->len)
 		return SRDMA_REASON_OUT_OF_BOUNDS;
 	*out = mr;
 	return SRDMA_REASON_NONE;

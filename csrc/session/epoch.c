@@ -6,7 +6,6 @@
 #include "base/bytes.h"
 #include "crypto/cmac.h"
 #include "crypto/kdf.h"
-#include "mutant.h"
 #include "crypto/provider.h"
 
 enum {
@@ -217,8 +216,6 @@ void srdma_epoch_begin(struct srdma_epochs *e, enum srdma_epoch_at at)
 	move(e, SRDMA_EPOCH_NOW, at);
 	if (at == SRDMA_EPOCH_FRESH)
 		srdma_epoch_forget(e, SRDMA_EPOCH_CHAIN);
-	else if (SRDMA_MUTANT(SECRET_DROPPED))
-		srdma_epoch_forget(e, SRDMA_EPOCH_FRESH);
 	else if (e->key[SRDMA_EPOCH_FRESH].live)
 		forget_derived(e, &e->key[SRDMA_EPOCH_FRESH]);
 	e->number++;
@@ -226,10 +223,9 @@ void srdma_epoch_begin(struct srdma_epochs *e, enum srdma_epoch_at at)
 
 int srdma_epoch_step(struct srdma_epochs *e)
 {
-	const enum srdma_epoch_at at =
-		e->key[SRDMA_EPOCH_FRESH].live && !SRDMA_MUTANT(SECRET_IGNORED)
-			? SRDMA_EPOCH_FRESH
-			: SRDMA_EPOCH_CHAIN;
+	const enum srdma_epoch_at at = e->key[SRDMA_EPOCH_FRESH].live
+					       ? SRDMA_EPOCH_FRESH
+					       : SRDMA_EPOCH_CHAIN;
 	const struct srdma_keyed *keyed;
 	int r = srdma_epoch_key(e, at, &keyed);
 

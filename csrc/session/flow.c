@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "mutant.h"
 #include "base/prefetch.h"
 
 /* Offsets in the associated data (4.4) */
@@ -105,8 +104,6 @@ static void make_nonce(const struct srdma_flow *f, const uint8_t *iv,
 		       uint64_t pn, uint8_t nonce[SRDMA_NONCE_LEN])
 {
 	srdma_store32(nonce, 0);
-	if (SRDMA_MUTANT(NONCE_OF_HALF_THE_NUMBER))
-		pn /= 2;
 	srdma_store64(nonce + 4, (uint64_t)f->ad[AD_DIRECTION] << 63 | pn);
 	for (int i = 0; i < SRDMA_NONCE_LEN; i++)
 		nonce[i] ^= iv[i];

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "mutant.h"
 #include "session/session_state.h"
 #include "wire/stats.h"
 
@@ -18,8 +17,6 @@ static int find_number(const struct srdma_session *s, struct srdma_packet *p)
 {
 	if (srdma_window_infer(&p->pn, s->window.next, p->psn))
 		return -SRDMA_REFUSED_PN_RANGE;
-	if (SRDMA_MUTANT(READ_REPLAYED) && p->opcode == SRDMA_OP_READ_REQUEST)
-		return 0;
 	return srdma_window_test(&s->window, p->pn) ? -SRDMA_REFUSED_REPLAY : 0;
 }
 
@@ -86,20 +83,6 @@ static int open_by(struct srdma_session *s, const struct srdma_packet *p,
 	return srdma_flow_open(&s->rx, *at, p->pn, io, tag);
 }
 
-/* Mutant EPOCH_BEFORE_TAG: begins the epoch that an unverified packet names. */
-static void believe(struct srdma_session *s, const struct srdma_packet *p,
-		    enum srdma_epoch_at *at)
-{
-	const struct srdma_keyed *keyed;
-
-	if (*at != SRDMA_EPOCH_CHAIN ||
-	    srdma_epoch_key(&s->rx.epochs, *at, &keyed))
-		return;
-	srdma_epoch_done(&s->rx.epochs, *at, 0);
-	srdma_session_follow(s, *at, p->pn);
-	*at = SRDMA_EPOCH_NOW;
-}
-
 /* Verifies the tag. plain receives the payload only if the tag is correct. */
 static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
 		     enum srdma_epoch_at *at, uint8_t *plain)
@@ -112,8 +95,6 @@ static int unprotect(struct srdma_session *s, const struct srdma_packet *p,
 	};
 	int r = 0;
 
-	if (SRDMA_MUTANT(EPOCH_BEFORE_TAG))
-		believe(s, p, at);
 	if (s->suite) {
 		io.ad_len = srdma_flow_bind(
 			&s->rx, p, srdma_epoch_number(&s->rx.epochs, *at));
@@ -149,8 +130,6 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 		r = find_request(s, p);
 	if (!r)
 		r = find_epoch(s, p, &at);
-	if (SRDMA_MUTANT(WINDOW_BEFORE_TAG) && !r)
-		srdma_window_commit(&s->window, p->pn);
 	if (!r)
 		r = unprotect(s, p, &at, plain);
 	if (r)
@@ -158,7 +137,7 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 	srdma_window_commit(&s->window, p->pn);
 	if (at > SRDMA_EPOCH_BEFORE)
 		srdma_session_follow(s, at, p->pn);
-	if (s->window.next > s->rx_passed && !SRDMA_MUTANT(EPOCH_LIVES_ON))
+	if (s->window.next > s->rx_passed)
 		srdma_session_settle(s);
 	if (is_request(p) && p->request_id >= s->peer_next)
 		s->peer_next = p->request_id + 1;

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "mutant.h"
 #include "session/session.h"
 #include "session/session_state.h"
 
@@ -68,12 +67,11 @@ int srdma_session_advance(struct srdma_session *s, uint64_t now, uint64_t told)
 		end(s);
 		return 0;
 	}
-	if (!srdma_session_told(s, told) && !SRDMA_MUTANT(EPOCH_WITHOUT_ACK))
+	if (!srdma_session_told(s, told))
 		return -EAGAIN;
 	r = srdma_epoch_step(&s->tx.epochs);
 	if (r)
 		return r;
-	s->tx_pn -= SRDMA_MUTANT(NUMBER_AGAIN_AT_REKEY);
 	s->tx_first = s->tx_pn;
 	s->sealed = s->bytes = 0;
 	s->began = now;

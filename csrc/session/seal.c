@@ -5,7 +5,6 @@
 
 #include "base/bytes.h"
 #include "memory/memkey.h"
-#include "mutant.h"
 #include "session/session_state.h"
 
 /* 1 if the session has to compute the proof of this packet. */
@@ -28,10 +27,9 @@ static int legal(const struct srdma_session *s, const struct srdma_packet *p)
 /* 1 if this epoch's limits permit one more packet (3.3, 3.5). */
 static int left(const struct srdma_session *s, const struct srdma_packet *p)
 {
-	const int last_words = SRDMA_MUTANT(NO_LAST_WORDS) ||
-			       (p->opcode == SRDMA_OP_ACKNOWLEDGE &&
-				(p->ack.kind == SRDMA_ACK_NAK ||
-				 p->ack.kind == SRDMA_ACK_CLOSE));
+	const int last_words = p->opcode == SRDMA_OP_ACKNOWLEDGE &&
+			       (p->ack.kind == SRDMA_ACK_NAK ||
+				p->ack.kind == SRDMA_ACK_CLOSE);
 
 	return s->sealed + (last_words ? 0 : SRDMA_LAST_WORDS) <
 		       s->sealed_max &&
@@ -76,8 +74,6 @@ static int protect(struct srdma_session *s, struct srdma_packet *p,
 	r = wants_proof(p) ? prove(s, p, out) : 0;
 	if (!r)
 		r = srdma_flow_seal(&s->tx, p->pn, &io, out + p->tag_at);
-	if (SRDMA_MUTANT(PLAIN_ON_THE_WIRE))
-		memcpy(text, payload, p->payload_len);
 	return r;
 }
 
@@ -99,9 +95,7 @@ int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
 		return len;
 	/* The number is used up before the cipher runs, so that no failure can
 	 * lead to its reuse. */
-	if (!SRDMA_MUTANT(ACK_REUSES_NUMBER) ||
-	    p->opcode != SRDMA_OP_ACKNOWLEDGE)
-		s->tx_pn++;
+	s->tx_pn++;
 	s->sealed++;
 	s->bytes += p->payload_len;
 	if (s->sealed >= s->rekey.packets || s->bytes >= s->rekey.bytes)

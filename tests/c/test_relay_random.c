@@ -27,7 +27,6 @@
 
 #include <cmocka.h>
 
-#include "mutant.h"
 #include "storm.h"
 
 enum {
@@ -50,10 +49,6 @@ struct race {
 static struct race *race;
 static volatile uint64_t running;
 
-#ifdef SRDMA_MUTANTS
-int srdma_mutant;
-#endif
-
 /* callback of a sanitizer that stops the program */
 void __sanitizer_set_death_callback(void (*callback)(void))
 	__attribute__((weak));
@@ -74,19 +69,6 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
 	const char *text = getenv(name);
 
 	return text && *text ? strtoull(text, NULL, 0) : otherwise;
-}
-
-/* SRDMA_MUTANT=N selects a mutant in a build with mutants. */
-static void choose_mutant(void)
-{
-	uint64_t n = number_of("SRDMA_MUTANT", 0);
-
-#ifdef SRDMA_MUTANTS
-	assert_true(n < SRDMA_MUTANTS_END);
-	srdma_mutant = (int)n;
-#else
-	assert_int_equal(n, 0);
-#endif
 }
 
 static void run(uint64_t seed, struct storm_sum *sum)
@@ -235,7 +217,6 @@ static void test_simulations(void **state)
 	uint64_t each;
 
 	(void)state;
-	choose_mutant();
 	if (getenv("SRDMA_SEED")) {
 		run(number_of("SRDMA_SEED", 1), &sum);
 		write_digests(running, 1, &sum.digest);
@@ -281,7 +262,7 @@ int main(void)
 		cmocka_unit_test(test_same_seed_gives_same_result),
 		cmocka_unit_test(test_simulations),
 	};
-	int one = getenv("SRDMA_SEED") || getenv("SRDMA_MUTANT");
+	int one = getenv("SRDMA_SEED") != NULL;
 
 	storm_traced = getenv("SRDMA_DIGESTS") != NULL;
 	if (__sanitizer_set_death_callback)
