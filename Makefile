@@ -105,7 +105,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format \
+.PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation digests storm transfer \
 	mutants \
 	clean distclean print-libs run-fuzzers \
@@ -286,6 +286,12 @@ lint:
 		xargs wc -l | awk '$$1 > 500 && $$2 != "total" \
 		{ print $$2 ": " $$1 " lines, at most 500"; bad = 1 } END { exit bad }'
 
+# The listings of docs/protocol.md 14 and 16 and docs/worked-examples.md, from the reference.
+examples:
+	@$(PY) -m tests.reference.example
+	@$(PY) -m tests.reference.ladder
+	@$(PY) -m tests.reference.make_examples
+
 format:
 	.venv/bin/ruff format -q .
 	.venv/bin/ruff check -q --select I --fix .
@@ -298,7 +304,7 @@ test-python: native offload bench
 	@$(PYTEST) tests/unit tests/e2e
 # Tests that take long in sum are marked `slow` (docs/testing.md).
 test-python-short: native offload bench
-	@$(PYTEST) -m 'not soak and not slow' tests/unit tests/e2e
+	@$(PYTEST) -m 'not soak and not slow' tests/unit
 
 # Two VMs beside each other, each with one CPU, which it keeps busy: what works,
 # and what goes wrong. Both are shared out by what they take. The limit is for
@@ -308,7 +314,7 @@ RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
 	kill netem rekey_load wire_dies)
 # And what other machines may not let root do.
 RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py)) \
-	tests/unit/test_offload_threads.py::test_memory_of_each_process_is_locked
+	tests/unit/test_offload_workers.py::test_memory_of_each_process_is_locked
 IN_VM := $(PY) tests/rxe/vm.py --timeout 1200 -- $(PYTEST) \
 	-p no:cacheprovider --durations 10 -o faulthandler_timeout=330
 test-rxe: test-rxe-job test-rxe-faults
@@ -440,8 +446,14 @@ transfer: $(BUILD)/tests/c/test_transfer
 mutants:
 	@$(PY) .ci/mutants.py $(if $(SHARE),--share $(SHARE)) $(MUTANTS)
 
+# docs/pictures/*.svg from the text beside them; needs graphviz.
+.PHONY: pictures
+pictures:
+	@command -v dot >/dev/null || { echo 'pictures: dot is missing: apt-get install graphviz' >&2; exit 1; }
+	@for text in docs/pictures/*.dot; do dot -Tsvg "$$text" -o "$${text%.dot}.svg"; done
+
 clean:
-	rm -rf $(BUILD) $(NATIVE_DIRS:%=%/*.so) srdma/_*.so
+	rm -rf $(BUILD) bench/python/build $(NATIVE_DIRS:%=%/*.so) srdma/_*.so
 
 distclean: clean
 	rm -rf .venv srdma.egg-info bench/python/srdma_bench.egg-info

@@ -91,6 +91,8 @@ def build_in_place(name: str) -> None:
         ext_modules=extensions(name),
         cmdclass={"build_ext": BuildNative},
         script_args=["-q", "build_ext", "--inplace", "--force"]
+        # Not build/lib: a wheel would take these modules from there.
+        + ["--build-lib", str(BUILD / "cython" / name / "lib")]
         + ["--build-temp", str(BUILD / "cython" / name)],
     )
 

@@ -15,19 +15,19 @@ enum broadcast_message {
 };
 
 struct broadcast {
-	unsigned threads;
+	unsigned workers;
 	int fd[BROADCAST_PROCESSES];
 };
 
 /* Returns 0, or -errno; nothing needs to be closed then. */
-int broadcast_open(struct broadcast *w, unsigned threads);
+int broadcast_open(struct broadcast *w, unsigned workers);
 void broadcast_close(struct broadcast *w);
 
 /*
  * The descriptor of a worker process, readable when broadcast_take() returns a
  * word.
  */
-int broadcast_fd(const struct broadcast *w, unsigned thread);
+int broadcast_fd(const struct broadcast *w, unsigned index);
 
 /*
  * Broadcast a word to all worker processes, including the caller. Any process
@@ -35,6 +35,6 @@ int broadcast_fd(const struct broadcast *w, unsigned thread);
  */
 void broadcast_tell(const struct broadcast *w, enum broadcast_message word);
 /* The words received by a worker process since the last call, or'ed. */
-unsigned broadcast_take(const struct broadcast *w, unsigned thread);
+unsigned broadcast_take(const struct broadcast *w, unsigned index);
 
 #endif

@@ -193,7 +193,7 @@ static int open_once(const struct sockaddr_un *at)
 }
 
 /*
- * When a worker is killed, its first process ends before the others (crew.c):
+ * When a worker is killed, its first process ends before the others (supervisor.c):
  * retry until they have ended. The directory is unlocked between attempts.
  */
 int listener_open(const char *path)

@@ -15,9 +15,9 @@ void log_set_level(enum log_level level)
 	threshold = level;
 }
 
-void log_name_thread(unsigned thread)
+void log_name_worker(unsigned index)
 {
-	snprintf(name, sizeof(name), "worker process %u: ", thread);
+	snprintf(name, sizeof(name), "worker process %u: ", index);
 }
 
 /*

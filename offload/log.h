@@ -14,7 +14,7 @@ void log_set_level(enum log_level level);
  * Prefix all lines of this process: "srdma-offload: worker process 2: error:
  * ...".
  */
-void log_name_thread(unsigned thread);
+void log_name_worker(unsigned index);
 
 /*
  * Write one line, "srdma-offload: error: ...". Control characters of the text,

@@ -1,6 +1,6 @@
 /*
  * srdma-offload: the worker of one NIC. This file contains the startup of the
- * process; crew.c starts and stops the worker processes; worker.c is the main
+ * process; supervisor.c starts and stops the worker processes; worker.c is the main
  * loop of one.
  */
 #include <stdio.h>

@@ -40,7 +40,7 @@ static const char help[] =
 	"                       [IPv6]:PORT (default port: 4791). RDMA device: IP:PORT\n"
 	"                       to listen on (default: the first IPv4 address, any\n"
 	"                       port)\n"
-	"  --threads N          number of worker processes, 1..64 (default 1); worker\n"
+	"  --workers N          number of worker processes, 1..64 (default 1); worker\n"
 	"                       process i has NAME.i, PATH.i and the listening port + i\n"
 	"  --pin CORES          one core per worker process, in this order: 0,2-5\n"
 	"  --allow-unprotected  permit QPs of level none, for benchmarks only\n"
@@ -225,16 +225,16 @@ static enum options_result pin(struct options *o, const char *text)
 }
 
 /* Checking the last worker process is enough: its values are the largest. */
-static enum options_result check_threads(struct options *o)
+static enum options_result check_workers(struct options *o)
 {
 	struct options last;
 
-	if (o->pin.cores && o->pin.cores < o->threads)
+	if (o->pin.cores && o->pin.cores < o->workers)
 		return wrong(o,
-			     "--pin names %u cores for --threads %u: name one "
+			     "--pin names %u cores for --workers %u: name one "
 			     "for each",
-			     o->pin.cores, o->threads);
-	if (options_of_process(&last, o, o->threads - 1) == OPTIONS_RUN)
+			     o->pin.cores, o->workers);
+	if (options_of_process(&last, o, o->workers - 1) == OPTIONS_RUN)
 		return OPTIONS_RUN;
 	return wrong(o, "%s", last.error);
 }
@@ -327,7 +327,7 @@ enum {
 	OPT_HOST_DEV,
 	OPT_WIRE_DEV,
 	OPT_WIRE_LISTEN,
-	OPT_THREADS,
+	OPT_WORKERS,
 	OPT_PIN,
 	OPT_UNPROTECTED,
 	OPT_MTU,
@@ -354,7 +354,8 @@ static const struct option table[] = {
 	{ "host-dev", required_argument, NULL, OPT_HOST_DEV },
 	{ "wire-dev", required_argument, NULL, OPT_WIRE_DEV },
 	{ "wire-listen", required_argument, NULL, OPT_WIRE_LISTEN },
-	{ "threads", required_argument, NULL, OPT_THREADS },
+	{ "workers", required_argument, NULL, OPT_WORKERS },
+	{ "threads", required_argument, NULL, OPT_WORKERS }, /* former name */
 	{ "pin", required_argument, NULL, OPT_PIN },
 	{ "allow-unprotected", no_argument, NULL, OPT_UNPROTECTED },
 	{ "mtu", required_argument, NULL, OPT_MTU },
@@ -380,7 +381,7 @@ static const struct option table[] = {
 	offsetof(struct options, name), sizeof(((struct options *)0)->name)
 
 static const struct amount numbers[] = {
-	{ OPT_THREADS, "threads", 1, BROADCAST_PROCESSES, PLACE(threads) },
+	{ OPT_WORKERS, "workers", 1, BROADCAST_PROCESSES, PLACE(workers) },
 	{ OPT_MTU, "mtu", MIN_MTU, SRDMA_MAX_PAYLOAD, PLACE(mtu) },
 	{ OPT_WINDOW, "window", 1, SRDMA_MAX_WINDOW, PLACE(window) },
 	{ OPT_READS, "reads", 1, SRDMA_MAX_READS, PLACE(reads) },
@@ -459,7 +460,7 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 
 	*o = (struct options){
 		.host_dev = "shm",
-		.threads = 1,
+		.workers = 1,
 		.mtu = SRDMA_MAX_PAYLOAD,
 		.window = DEFAULT_WINDOW,
 		.reads = DEFAULT_READS,
@@ -492,5 +493,5 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 	rc = complete(o);
 	if (rc == OPTIONS_RUN)
 		rc = check_devices(o);
-	return rc == OPTIONS_RUN ? check_threads(o) : rc;
+	return rc == OPTIONS_RUN ? check_workers(o) : rc;
 }

@@ -21,7 +21,7 @@ struct options {
 	const char *host_dev;	 /* "shm" or an RDMA device */
 	const char *wire_dev;	 /* "shm:DIR", "udp" or an RDMA device */
 	const char *wire_listen; /* "IP:PORT", or NULL; for udp also "IP" */
-	uint32_t threads;
+	uint32_t workers;
 	struct pin pin;
 	int allow_unprotected;
 	uint32_t stats; /* seconds between lines of statistics; 0: none */

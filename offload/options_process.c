@@ -19,8 +19,8 @@ static int append_number(char *text, size_t size, unsigned i)
 static enum options_result wrong(struct options *o, const char *option,
 				 const char *text, const char *right)
 {
-	snprintf(o->error, sizeof(o->error), "%s %.64s with --threads %u: %s",
-		 option, text, o->threads, right);
+	snprintf(o->error, sizeof(o->error), "%s %.64s with --workers %u: %s",
+		 option, text, o->workers, right);
 	return OPTIONS_WRONG;
 }
 

@@ -90,8 +90,8 @@ static int handle_hello(struct call *c)
 	snprintf(a->wire, sizeof(a->wire), "%s", p->wire->address);
 	snprintf(a->name, sizeof(a->name), "%s", p->name);
 	memcpy(a->suites, p->suites, sizeof(a->suites));
-	a->threads = p->threads;
-	a->thread = p->thread;
+	a->threads = p->workers;
+	a->thread = p->index;
 	return 0;
 }
 

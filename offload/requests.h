@@ -45,8 +45,8 @@ struct requests_params {
 	const struct srdma_port *host, *wire;
 	const char *host_dev;
 	const char *name;
-	const uint8_t *suites;	  /* SRDMA_CTL_SUITES_LEN bytes, for HELLO */
-	uint32_t threads, thread; /* number of worker processes, and the
+	const uint8_t *suites;	 /* SRDMA_CTL_SUITES_LEN bytes, for HELLO */
+	uint32_t workers, index; /* number of worker processes, and the
 				     number of this one */
 	int allow_unprotected;
 	/*

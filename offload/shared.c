@@ -31,9 +31,9 @@ static int open_provider(struct srdma_provider **out, const char *name)
 	return rc;
 }
 
-static int open_descriptors(struct shared *s, unsigned threads)
+static int open_descriptors(struct shared *s, unsigned workers)
 {
-	int rc = broadcast_open(&s->words, threads);
+	int rc = broadcast_open(&s->words, workers);
 
 	if (rc < 0)
 		return rc;
@@ -52,7 +52,7 @@ int shared_open(struct shared *s, const struct options *o)
 	int rc;
 
 	*s = (struct shared){ .signals = -1, .ended = -1 };
-	rc = open_descriptors(s, o->threads);
+	rc = open_descriptors(s, o->workers);
 	if (rc < 0)
 		log_error("no file descriptors or memory to start: %s",
 			  strerror(-rc));

@@ -30,7 +30,7 @@ struct opened {
 };
 
 struct member {
-	struct worker_process thread;
+	struct worker_process process;
 	struct opened opened;
 	/* For all members but the first, which is this process: */
 	pid_t pid;
@@ -38,7 +38,7 @@ struct member {
 		     the process ends */
 };
 
-struct crew {
+struct supervisor {
 	struct shared shared;
 	unsigned listening; /* members with a listening socket, from the
 			       first */
@@ -48,10 +48,10 @@ struct crew {
 
 static int member_open(struct member *m)
 {
-	m->opened.rc = worker_process_open(&m->thread);
+	m->opened.rc = worker_process_open(&m->process);
 	if (m->opened.rc == 0)
 		snprintf(m->opened.wire, sizeof(m->opened.wire), "%s",
-			 m->thread.params.wire->address);
+			 m->process.params.wire->address);
 	return m->opened.rc;
 }
 
@@ -60,14 +60,14 @@ static int member_main(struct member *m, int out)
 {
 	int rc;
 
-	log_name_thread(m->thread.number);
+	log_name_worker(m->process.number);
 	process_lock_memory();
 	rc = member_open(m);
 	if (write(out, &m->opened, sizeof(m->opened)) < 0)
 		return EXIT_FAILURE; /* the first process has ended */
 	if (rc == 0) {
-		rc = worker_run(m->thread.worker);
-		worker_process_close(&m->thread);
+		rc = worker_run(m->process.worker);
+		worker_process_close(&m->process);
 	}
 	return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
@@ -86,8 +86,8 @@ static int member_fork(struct member *m)
 	if (pipe2(fd, O_CLOEXEC) < 0)
 		return -errno;
 	m->pipe = fd[0];
-	snprintf(name, sizeof(name), "srdma.%u", m->thread.number);
-	rc = epoll_ctl(m->thread.shared->ended, EPOLL_CTL_ADD, fd[0], &end);
+	snprintf(name, sizeof(name), "srdma.%u", m->process.number);
+	rc = epoll_ctl(m->process.shared->ended, EPOLL_CTL_ADD, fd[0], &end);
 	if (rc == 0)
 		rc = m->pid = process_fork(name);
 	if (rc < 0)
@@ -101,19 +101,20 @@ static int member_fork(struct member *m)
 }
 
 /* Start a member and wait until it has opened. Returns 0 or -errno. */
-static int member_start(struct crew *c, struct member *m)
+static int member_start(struct supervisor *c, struct member *m)
 {
 	int rc = member_fork(m);
 	struct pollfd said = { .fd = m->pipe, .events = POLLIN };
 
 	if (rc < 0) {
 		log_error("worker process %u cannot be started: %s",
-			  m->thread.number, strerror(-rc));
+			  m->process.number, strerror(-rc));
 		return rc;
 	}
 	c->started++;
 	if (poll(&said, 1, START_MS) == 0) {
-		log_error("worker process %u does not start", m->thread.number);
+		log_error("worker process %u does not start",
+			  m->process.number);
 		return -ETIMEDOUT;
 	}
 	if (read(m->pipe, &m->opened, sizeof(m->opened)) != sizeof(m->opened))
@@ -137,12 +138,12 @@ static int member_join(struct member *m)
 	 * Other processes hold this pipe too, so close() alone does not remove
 	 * it from the set.
 	 */
-	epoll_ctl(m->thread.shared->ended, EPOLL_CTL_DEL, m->pipe, NULL);
+	epoll_ctl(m->process.shared->ended, EPOLL_CTL_DEL, m->pipe, NULL);
 	close(m->pipe);
 	if (WIFSIGNALED(status))
 		log_error(
 			"worker process %u was killed by signal %d (%s): all end",
-			m->thread.number, WTERMSIG(status),
+			m->process.number, WTERMSIG(status),
 			strsignal(WTERMSIG(status)));
 	return status ? -EIO : 0;
 }
@@ -151,16 +152,16 @@ static int member_join(struct member *m)
  * Start all members but the first, one by one, so that only one error is
  * logged.
  */
-static int start_others(struct crew *c, unsigned threads)
+static int start_others(struct supervisor *c, unsigned workers)
 {
 	int rc = 0;
 
-	while (rc == 0 && c->started + 1 < threads)
+	while (rc == 0 && c->started + 1 < workers)
 		rc = member_start(c, &c->member[c->started + 1]);
 	return rc;
 }
 
-static void kill_others(const struct crew *c)
+static void kill_others(const struct supervisor *c)
 {
 	for (unsigned i = 1; i <= c->started; i++)
 		if (c->member[i].pid) {
@@ -174,7 +175,7 @@ static void kill_others(const struct crew *c)
  * Reap the members in the order of their exits. Returns -EIO if one failed,
  * else 0.
  */
-static int join_others(struct crew *c)
+static int join_others(struct supervisor *c)
 {
 	struct epoll_event end;
 	unsigned left = c->started;
@@ -194,12 +195,12 @@ static int join_others(struct crew *c)
 	return rc;
 }
 
-static void tell_ready(const struct crew *c)
+static void tell_ready(const struct supervisor *c)
 {
 	for (unsigned i = 0; i <= c->started; i++)
 		log_line("ready %s control=%s wire=%s",
-			 c->member[i].thread.o.name,
-			 c->member[i].thread.o.control,
+			 c->member[i].process.o.name,
+			 c->member[i].process.o.control,
 			 c->member[i].opened.wire);
 	process_notify("READY=1");
 }
@@ -208,21 +209,21 @@ static void tell_ready(const struct crew *c)
  * The first member opens last: other processes must not inherit its ports, in
  * particular memory that a device writes to.
  */
-static int serve(struct crew *c, unsigned threads)
+static int serve(struct supervisor *c, unsigned workers)
 {
 	struct member *first = &c->member[0];
-	int rc = start_others(c, threads), ended;
+	int rc = start_others(c, workers), ended;
 
 	if (rc == 0)
 		rc = member_open(first);
 	if (rc == 0) {
 		tell_ready(c);
-		rc = worker_run(first->thread.worker);
+		rc = worker_run(first->process.worker);
 		process_notify("STOPPING=1");
 	}
 	broadcast_tell(&c->shared.words, BROADCAST_STOP);
-	if (first->thread.worker)
-		worker_process_close(&first->thread);
+	if (first->process.worker)
+		worker_process_close(&first->process);
 	ended = join_others(c);
 	return rc < 0 ? rc : ended;
 }
@@ -230,10 +231,10 @@ static int serve(struct crew *c, unsigned threads)
 /*
  * Open the control sockets first: they detect a worker that is already running.
  */
-static int listen_all(struct crew *c, const struct options *o)
+static int listen_all(struct supervisor *c, const struct options *o)
 {
-	while (c->listening < o->threads) {
-		struct worker_process *t = &c->member[c->listening].thread;
+	while (c->listening < o->workers) {
+		struct worker_process *t = &c->member[c->listening].process;
 
 		t->shared = &c->shared;
 		t->number = c->listening;
@@ -249,23 +250,23 @@ static int listen_all(struct crew *c, const struct options *o)
 
 int supervisor_run(const struct options *o)
 {
-	struct crew *c = calloc(1, sizeof(*c));
+	struct supervisor *c = calloc(1, sizeof(*c));
 	int rc;
 
 	if (!c) {
 		log_error("out of memory");
 		return -ENOMEM;
 	}
-	if (o->threads > 1)
-		log_name_thread(0);
+	if (o->workers > 1)
+		log_name_worker(0);
 	rc = shared_open(&c->shared, o);
 	if (rc == 0) {
 		rc = listen_all(c, o);
 		if (rc == 0)
-			rc = serve(c, o->threads);
+			rc = serve(c, o->workers);
 		while (c->listening) {
 			struct worker_process *t =
-				&c->member[--c->listening].thread;
+				&c->member[--c->listening].process;
 
 			listener_close(t->listener, t->o.control);
 		}

@@ -100,7 +100,7 @@ static void take_signals(const struct worker *w)
 
 static void take_words(struct worker *w, uint64_t now)
 {
-	unsigned told = broadcast_take(w->p->words, w->p->thread);
+	unsigned told = broadcast_take(w->p->words, w->p->index);
 
 	if (told & BROADCAST_REPORT)
 		print_report(w, now);
@@ -280,7 +280,7 @@ static int watch_all(struct worker *w)
 	if (rc == 0)
 		rc = watch(w, control_fd(p->control), CONTROL);
 	if (rc == 0)
-		rc = watch(w, broadcast_fd(p->words, p->thread), WORDS);
+		rc = watch(w, broadcast_fd(p->words, p->index), WORDS);
 	if (rc == 0 && p->signals >= 0)
 		rc = watch(w, p->signals, SIGNALS);
 	if (rc == 0 && p->ended >= 0)

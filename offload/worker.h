@@ -19,7 +19,7 @@ struct worker_params {
 	struct srdma_relay *relay;
 	struct srdma_port *host, *wire; /* owned by the relay */
 	struct control *control;
-	unsigned thread; /* number of this worker process */
+	unsigned index; /* number of this worker process */
 	const struct broadcast *words;
 	int signals; /* signalfd whose signals are broadcast, or -1 */
 	int ended;   /* readable when another worker process has ended, or -1 */

@@ -78,8 +78,8 @@ static int open_control(struct worker_process *t)
 			.host_dev = t->o.host_dev,
 			.name = t->o.name,
 			.suites = t->shared->suites,
-			.threads = t->o.threads,
-			.thread = t->number,
+			.workers = t->o.workers,
+			.index = t->number,
 			.allow_unprotected = t->o.allow_unprotected,
 		},
 	};
@@ -96,7 +96,7 @@ int worker_process_open(struct worker_process *t)
 
 	t->params = (struct worker_params){
 		.name = t->o.name,
-		.thread = t->number,
+		.index = t->number,
 		.words = &t->shared->words,
 		.signals = t->number == 0 ? t->shared->signals : -1,
 		.ended = t->number == 0 ? t->shared->ended : -1,

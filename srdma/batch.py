@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from srdma._engine.blocking import as_bytes
 from srdma.errors import LocalError, QueueFullError
+from srdma.native.constants import DESC_FENCE, DESC_RECV, DESC_SIGNALED
 from srdma.native.leg import Work, move
 from srdma.wr import RecvWR, SendFlag, SendWR
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from srdma.qp import SecureQP
 
 INTERNAL = 1 << 63  # of the wr_ids of what the library posts for itself
-_RECV = 16
 
 
 class Batch:
@@ -115,7 +115,7 @@ class Batch:
 def work_of(qp: SecureQP, wr: SendWR | RecvWR, wr_id: int) -> Work:
     """Its descriptor, without the handle of its capability."""
     if isinstance(wr, RecvWR):
-        work = Work(_RECV, qp.qp_num, wr_id)
+        work = Work(DESC_RECV, qp.qp_num, wr_id)
     else:
         work = Work(wr.opcode.descriptor, qp.qp_num, wr_id, _flags(wr))
         _describe(work, wr)
@@ -148,8 +148,8 @@ def _is_signaled(wr: SendWR | RecvWR) -> bool:
 
 def _flags(wr: SendWR) -> int:
     """Of its descriptor."""
-    signaled = 1 if wr.send_flags & SendFlag.SIGNALED else 0
-    return signaled | (2 if wr.send_flags & SendFlag.FENCE else 0)
+    signaled = DESC_SIGNALED if wr.send_flags & SendFlag.SIGNALED else 0
+    return signaled | (DESC_FENCE if wr.send_flags & SendFlag.FENCE else 0)
 
 
 def _user_id(wr_id: int) -> int:

@@ -15,10 +15,11 @@ from datetime import datetime
 from enum import IntFlag
 
 from srdma.errors import BoundsError, LocalError
+from srdma.native import constants
 from srdma.native.capability import RefusedError, Token
 
 _PREFIX = "srdma-cap1:"
-_NOBODY = bytes(16)
+_NOBODY = bytes(constants.HOLDER_LEN)
 _EXPIRY_END = 1 << 32
 NO_RIGHT = "a capability without any right would grant nothing"
 
@@ -32,9 +33,9 @@ _NOT_DECODED = {
 class Right(IntFlag):
     """What a capability lets its bearer do."""
 
-    READ = 1
-    WRITE = 2
-    ATOMIC = 4
+    READ = constants.RIGHT_READ
+    WRITE = constants.RIGHT_WRITE
+    ATOMIC = constants.RIGHT_ATOMIC
 
 
 class CapabilityError(LocalError, ValueError):
@@ -45,7 +46,7 @@ def holder_id(identity: str) -> bytes:
     """How a token names an identity, which is the URI of a certificate."""
     if not identity or not identity.isascii():
         raise CapabilityError(f"{identity!r} is no identity: give the URI of a certificate")
-    return hashlib.sha256(identity.encode()).digest()[:16]
+    return hashlib.sha256(identity.encode()).digest()[: constants.HOLDER_LEN]
 
 
 def bearer_of(holder: str | None, expires: int | datetime | None) -> tuple[bytes, int]:

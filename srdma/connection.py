@@ -14,9 +14,8 @@ import socket
 import time
 from collections.abc import Mapping
 
-from srdma._engine import forked
 from srdma._engine.resource import Resource
-from srdma.control import Control
+from srdma.control import Control, forked
 from srdma.errors import DeviceError, LocalError, RemoteError, Timeout, WorkerGone
 from srdma.keyex.exchange import Role, mode_name
 from srdma.keyex.messages import LEVELS, MODE_PD, UNPROTECTED, Suite

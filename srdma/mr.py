@@ -12,6 +12,7 @@ from srdma._engine.resource import Resource
 from srdma.capability import NO_RIGHT, Capability, CapabilityError, Right, bearer_of, names_of
 from srdma.control import TIMEOUT, CapabilityRequest
 from srdma.errors import BoundsError, LocalError
+from srdma.native import constants
 from srdma.native.leg import Pinned
 from srdma.wr import SGE
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from srdma.pd import PD
 
 BLOCK_SIZE = 4096
-DEPTH_LIMIT = 48
+DEPTH_LIMIT = constants.DEPTH_MAX
 
 _REMOTE = struct.Struct(">QIQ")
 _PREFIX = "srdma-mr"
@@ -30,10 +31,10 @@ class Access(IntFlag):
     """Rights of a region, of enum ibv_access_flags."""
 
     NONE = 0
-    LOCAL_WRITE = 1
-    REMOTE_WRITE = 2
-    REMOTE_READ = 4
-    REMOTE_ATOMIC = 8
+    LOCAL_WRITE = constants.ACCESS_LOCAL_WRITE
+    REMOTE_WRITE = constants.ACCESS_REMOTE_WRITE
+    REMOTE_READ = constants.ACCESS_REMOTE_READ
+    REMOTE_ATOMIC = constants.ACCESS_REMOTE_ATOMIC
 
 
 REMOTE = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC

@@ -16,7 +16,8 @@ from srdma._engine.resource import Resource, unless_gone
 from srdma.control import Control, HostKind, MRRequest
 from srdma.errors import BufferAccessError, ClosedError, Error, LocalError, Timeout, WorkerGone
 from srdma.mr import MR, REMOTE, Access, Proofs
-from srdma.native.leg import RING_LEAST, RING_MOST, Pinned, Region
+from srdma.native.constants import ACCESS_PROOF, RING_LEAST, RING_MOST
+from srdma.native.leg import Pinned, Region
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -33,7 +34,6 @@ ROTATE_TIMEOUT = 30.0
 LOOK = 0.01  # seconds from look to look at who is behind
 NEVER = 0xFFFFFFFF  # an age in seconds that no key has
 GROUP_MAX = 64  # bytes of a group's name
-_PROOF = 0x100  # of REG_MR's access (protocol.md 6)
 
 
 class Sharer(Protocol):
@@ -129,7 +129,7 @@ class PD(Resource):
         if mr.proof:
             request = replace(
                 request,
-                access=mr.access | _PROOF,
+                access=mr.access | ACCESS_PROOF,
                 log2_block=mr.proofs.block_size.bit_length() - 1,
                 depth=mr.proofs.depth_limit,
             )

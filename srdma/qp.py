@@ -19,6 +19,7 @@ from srdma._engine.resource import Resource
 from srdma.batch import INTERNAL, Batch, work_of
 from srdma.control import QPRequest, QPState
 from srdma.errors import ClosedError, Error, LocalError
+from srdma.native.constants import REASON_FLUSHED
 from srdma.wc import WC, WCOpcode, WCStatus, reason_name
 from srdma.wr import RecvWR, SendWR
 
@@ -34,7 +35,6 @@ DEPTH = 128
 TIMEOUT = 30.0
 REASON_S = 0.2  # how long a failed call waits to hear why
 
-_FLUSHED = 40
 _EVENT, _RECV = int(WCOpcode.QP_EVENT), int(WCOpcode.RECV)  # RECV: a bit, of both receives
 
 
@@ -228,7 +228,7 @@ class SecureQP(Resource):
         self.ensure_alive()
         self.pd.engine.check_unclaimed()
 
-    # For blocking.py and aio.py ------------------------------------------------------
+    # For _engine/blocking.py and aio ------------------------------------------------------
 
     def submit(
         self, wr: SendWR | RecvWR, bounce: MR | None = None, ended: Ended | None = None
@@ -261,7 +261,7 @@ class SecureQP(Resource):
 
     def lacks_reason(self, wc: WC) -> bool:
         """The event that says why follows the flushed requests."""
-        return wc.vendor_err == _FLUSHED and not self._reason and not self.closed
+        return wc.vendor_err == REASON_FLUSHED and not self._reason and not self.closed
 
     def outcome(self, wc: WC) -> WC:
         """A success; raises what failed."""
@@ -415,4 +415,4 @@ def deadline_in(timeout: float | None) -> float | None:
 
 
 def _flushed(qpn: int) -> WC:
-    return WC.from_record((0, qpn, WCOpcode.SEND, WCStatus.WR_FLUSH_ERR, 0, _FLUSHED, 0, 0))
+    return WC.from_record((0, qpn, WCOpcode.SEND, WCStatus.WR_FLUSH_ERR, 0, REASON_FLUSHED, 0, 0))

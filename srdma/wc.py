@@ -6,7 +6,7 @@ from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
 from srdma import errors
-from srdma.native import leg
+from srdma.native import constants, leg
 
 
 class WCStatus(IntEnum):
@@ -39,14 +39,14 @@ class WCStatus(IntEnum):
 class WCOpcode(IntEnum):
     """Those of enum ibv_wc_opcode that srdma-1 has, and QP_EVENT."""
 
-    SEND = 0
-    RDMA_WRITE = 1
-    RDMA_READ = 2
-    COMP_SWAP = 3
-    FETCH_ADD = 4
-    RECV = 128
-    RECV_RDMA_WITH_IMM = 129
-    QP_EVENT = 255  # the QP went to error; wr_id is 0
+    SEND = constants.WC_SEND
+    RDMA_WRITE = constants.WC_RDMA_WRITE
+    RDMA_READ = constants.WC_RDMA_READ
+    COMP_SWAP = constants.WC_COMP_SWAP
+    FETCH_ADD = constants.WC_FETCH_ADD
+    RECV = constants.WC_RECV
+    RECV_RDMA_WITH_IMM = constants.WC_RECV_RDMA_WITH_IMM
+    QP_EVENT = constants.WC_QP_EVENT  # the QP went to error; wr_id is 0
 
 
 class WCFlag(IntFlag):
@@ -87,7 +87,7 @@ def reason_text(code: int) -> str:
 # Looked up, for completions come by the million: an enum's own call takes longer than a poll.
 _STATUSES = tuple(WCStatus)
 _OPCODES = {opcode.value: opcode for opcode in WCOpcode}
-_FLAGS = (WCFlag(0), WCFlag.WITH_IMM)
+_FLAGS = {0: WCFlag(0), constants.RECORD_WITH_IMM: WCFlag.WITH_IMM}
 
 
 class WC(NamedTuple):
@@ -108,7 +108,17 @@ class WC(NamedTuple):
         wr_id, qpn, opcode, status, flags, vendor_err, byte_len, imm = record
         # What verbs do not know is a GENERAL_ERR, their last one.
         named = _STATUSES[min(status, len(_STATUSES) - 1)], _OPCODES[opcode]
-        return cls._make((wr_id, *named, vendor_err, byte_len, qpn, imm, _FLAGS[flags & 1]))
+        return cls._make(
+            (
+                wr_id,
+                *named,
+                vendor_err,
+                byte_len,
+                qpn,
+                imm,
+                _FLAGS[flags & constants.RECORD_WITH_IMM],
+            )
+        )
 
     @property
     def reason(self) -> str:

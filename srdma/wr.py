@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from srdma.capability import Capability, Right
 from srdma.errors import BoundsError, LocalError
+from srdma.native import constants
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from srdma.mr import MR, RemoteMR
 
-MAX_MESSAGE = 1 << 30
-MAX_INLINE = 448
-ATOMIC_LENGTH = 8
+MAX_MESSAGE = constants.MAX_MESSAGE
+MAX_INLINE = constants.MAX_INLINE
+ATOMIC_LENGTH = constants.ATOMIC_LEN
 
 
 class WROpcode(IntEnum):
@@ -51,13 +52,13 @@ class WROpcode(IntEnum):
 
 
 _DESCRIPTORS = {
-    WROpcode.RDMA_WRITE: 1,
-    WROpcode.RDMA_WRITE_WITH_IMM: 2,
-    WROpcode.RDMA_READ: 3,
-    WROpcode.SEND: 4,
-    WROpcode.SEND_WITH_IMM: 5,
-    WROpcode.ATOMIC_CMP_AND_SWP: 6,
-    WROpcode.ATOMIC_FETCH_AND_ADD: 7,
+    WROpcode.RDMA_WRITE: constants.DESC_WRITE,
+    WROpcode.RDMA_WRITE_WITH_IMM: constants.DESC_WRITE_IMM,
+    WROpcode.RDMA_READ: constants.DESC_READ,
+    WROpcode.SEND: constants.DESC_SEND,
+    WROpcode.SEND_WITH_IMM: constants.DESC_SEND_IMM,
+    WROpcode.ATOMIC_CMP_AND_SWP: constants.DESC_COMPARE_SWAP,
+    WROpcode.ATOMIC_FETCH_AND_ADD: constants.DESC_FETCH_ADD,
 }
 _RIGHTS = {
     WROpcode.RDMA_WRITE: Right.WRITE,

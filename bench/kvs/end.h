@@ -1,6 +1,6 @@
 /*
  * One process's end of the store's connections: a shared-memory leg and its
- * host, opened by the caller (srdma/_kvs.pyx), used by one thread. Requests and
+ * host, opened by the caller (native/kvs.pyx), used by one thread. Requests and
  * responses are inline data of descriptors. One in `every` posts is signaled;
  * its completion frees the send queue entries up to it.
  */

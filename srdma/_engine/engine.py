@@ -20,10 +20,9 @@ from contextlib import AbstractContextManager
 from srdma._engine.leg import Leg
 from srdma.control import Control
 from srdma.errors import ClosedError, DeviceError, Error, LocalError, QueueFullError, WorkerGone
+from srdma.native.constants import MAX_INLINE, MAX_MESSAGE, REASON_WORKER_GONE
 from srdma.native.leg import BATCH, Host, ShmLeg, Work
-from srdma.wr import MAX_INLINE, MAX_MESSAGE
 
-WORKER_GONE = 41
 LOOK_S = 1e-3  # between looks whether the worker is there
 SPIN_S = 50e-6  # of polling before a thread sleeps: most answers come in this time
 
@@ -152,7 +151,7 @@ class Engine:
         self._looked = time.monotonic()
         gone = self._gone()
         if gone:
-            self._host.fail(WORKER_GONE)
+            self._host.fail(REASON_WORKER_GONE)
         return gone
 
     def arm(self) -> bool:

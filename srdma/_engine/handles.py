@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from srdma.capability import Capability
 from srdma.errors import QueueFullError
+from srdma.native.constants import HANDLES_MAX
 
-LIMIT = 1024  # of a leg (protocol.md 12)
+LIMIT = HANDLES_MAX
 
 
 class Handle:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from srdma.control import Control, Hello, HostKind, LegInfo
 from srdma.errors import DeviceError, WorkerGone
+from srdma.native import constants
 from srdma.native.leg import ShmLeg
 
 if TYPE_CHECKING:
     from srdma._engine.verbs import VerbsLeg
-
-_LOCAL_WRITE, _REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC = 1, 2, 4, 8
 
 
 class Leg(Protocol):
@@ -148,10 +147,10 @@ class _Verbs:
 
     def reg(self, addr: int, length: int, access: int) -> int:
         """With what the NIC does: it reads what is sent, and writes what arrives."""
-        rights = _REMOTE_READ
-        if access & _LOCAL_WRITE:
-            rights |= _LOCAL_WRITE | _REMOTE_WRITE
-        rights |= access & _REMOTE_ATOMIC
+        rights = constants.ACCESS_REMOTE_READ
+        if access & constants.ACCESS_LOCAL_WRITE:
+            rights |= constants.ACCESS_LOCAL_WRITE | constants.ACCESS_REMOTE_WRITE
+        rights |= access & constants.ACCESS_REMOTE_ATOMIC
         rkey, close = self._leg.reg_mr(addr, length, rights)
         self._regions[rkey] = close
         return rkey

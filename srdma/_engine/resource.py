@@ -4,8 +4,8 @@ What was made from a Context keeps it until it is closed: were both freed when n
 them any more, peers could go on writing into memory that is somebody else's by then.
 
 A forked child shares the parent's memory with it, also what peers write into, and loses its
-connections (forked.py). It may only forget what it inherited: every use is an error, close()
-talks to nobody.
+connections (control/forked.py). It may only forget what it inherited: every use is an error,
+close() talks to nobody.
 """
 
 from __future__ import annotations

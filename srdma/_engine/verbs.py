@@ -31,7 +31,6 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 from srdma import errors
-from srdma._engine import forked
 from srdma._engine.verbs_cm import (
     ENDED,
     MAGIC,
@@ -42,14 +41,14 @@ from srdma._engine.verbs_cm import (
     own_address,
     split_address,
 )
+from srdma.control import forked
+from srdma.native.constants import RECORD_LEN, SLOT_LEN
 
 try:
     import pyverbs.libibverbs_enums as e
 except ImportError:  # before rdma-core 50
     import pyverbs.enums as e
 
-SLOT_LEN = 512
-RECORD_LEN = 32
 MAX_READS = 16
 CONNECT_SECONDS = 10.0
 POLL_BATCH = 64

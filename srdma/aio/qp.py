@@ -1,4 +1,4 @@
-"""The calls of a QP to be awaited: the jobs of blocking.py, done in an event loop.
+"""The calls of a QP to be awaited: the jobs of _engine/blocking.py, done in an event loop.
 
 Nothing is posted without a place in its queue, so calls wait for one and are no QueueFullError.
 Messages go to the calls in their order, whichever call it was that posted the receive.

@@ -34,13 +34,13 @@ def recv(
 ) -> None:
     """Wait for one file and write it; nothing is left of a file that did not come whole."""
     from srdma import connection
-    from srdma.cli import files as transfer
+    from srdma.cli import files
     from srdma.mr import Access
 
     options = end_options(end)
     with ExitStack() as stack:
         pd = open_worker(stack, end.worker)
-        region = pd.alloc(transfer.REGION, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
+        region = pd.alloc(files.REGION, Access.LOCAL_WRITE | Access.REMOTE_WRITE)
         listener = connection.listen(
             _address(listen), pd, data=region.remote().to_bytes(), **options
         )
@@ -48,7 +48,7 @@ def recv(
         host, port = listener.address
         _tell(end.json, {"listening": f"{host}:{port}"}, f"waiting at {host}:{port}")
         there = stack.enter_context(listener.accept())
-        receiver = transfer.Receiver(there.qp, pd, region)
+        receiver = files.Receiver(there.qp, pd, region)
         _describe(end.json, there)
         with progress_bar("receiving", quiet=end.json) as progress:
             path, digest = receiver.receive(out, force=force, progress=progress)
@@ -87,7 +87,7 @@ def send(
 
 def _send(file: Path, to: str, end: Ends) -> None:
     from srdma import connection
-    from srdma.cli import files as transfer
+    from srdma.cli import files
     from srdma.mr import RemoteMR
 
     options = end_options(end)
@@ -95,7 +95,7 @@ def _send(file: Path, to: str, end: Ends) -> None:
         pd = open_worker(stack, end.worker)
         there = stack.enter_context(connection.connect(_address(to), pd, **options))
         _describe(end.json, there)
-        sender = transfer.Sender(there.qp, pd, RemoteMR.from_bytes(there.data))
+        sender = files.Sender(there.qp, pd, RemoteMR.from_bytes(there.data))
         with progress_bar(file.name, quiet=end.json) as progress:
             digest = sender.send(file, progress)
         _tell(

@@ -1,7 +1,7 @@
 """Client of a worker's control socket (protocol.md 10).
 
-One message per packet (control_messages.py). A request waits for its answer;
-several threads may ask at once.
+One message per packet (native.control encodes and decodes them). A request waits for its answer;
+several threads may call at once.
 """
 
 from __future__ import annotations
@@ -17,20 +17,10 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from srdma._engine import forked
+from srdma.control import forked
 from srdma.control.messages import (
-    ANSWER,
-    GROUP_KEY_LEN,
-    HEADER,
-    HOLDER_LEN,
-    IDENTITY_LEN,
-    MAX_MESSAGE,
-    SHARED,
-    TOKEN_MAX,
-    TOKEN_MIN,
-    VERSION,
-    WIRE_LEN,
     CapabilityRequest,
     Direction,
     Hello,
@@ -43,9 +33,7 @@ from srdma.control.messages import (
     QPRequest,
     QPState,
     Rotation,
-    fits,
-    pack,
-    pack_fields,
+    values_of,
 )
 from srdma.errors import (
     ClosedError,
@@ -56,6 +44,8 @@ from srdma.errors import (
     Timeout,
     WorkerGone,
 )
+from srdma.native import control
+from srdma.native.constants import HOLDER_LEN, NAME_LEN
 
 TIMEOUT = 10.0
 
@@ -121,7 +111,7 @@ class Control:
         self._where = where
         self._lock = threading.Lock()
         self._tag = 0
-        self._buffer = bytearray(MAX_MESSAGE)  # answers arrive here: a secret can be wiped
+        self._buffer = bytearray(control.MAX_MESSAGE)  # answers arrive here: a secret can be wiped
 
     @classmethod
     def connect(cls, path: Path, timeout: float = TIMEOUT) -> Control:
@@ -173,17 +163,25 @@ class Control:
     def request(
         self,
         kind: Kind,
-        body: bytes | bytearray = b"",
+        values: Sequence[Any] = (),
         fds: Sequence[int] = (),
         timeout: float = TIMEOUT,
-    ) -> tuple[bytearray, list[int]]:
-        """Send one request; its answer's body, and the fds that came with it."""
+    ) -> tuple[tuple[Any, ...], list[int]]:
+        """Send one request; the values of its answer, and the fds that came with it.
+
+        A value that its field cannot hold is a LocalError.
+        """
         deadline = time.monotonic() + timeout
         with self._lock:
             if self._sock.fileno() < 0:
                 raise ClosedError(f"the connection to {self._where} is closed")
             self._tag += 1
-            message = bytearray(HEADER.pack(kind, 0, self._tag, 0)) + body
+            try:
+                message = control.encode(kind, self._tag, values)
+            except ValueError as e:
+                raise LocalError(
+                    f"{kind.name}: a value is outside what the message can hold: {e}"
+                ) from e
             try:
                 self._send(message, fds, deadline)
                 return self._answer(kind, self._tag, deadline)
@@ -202,27 +200,42 @@ class Control:
             except BlockingIOError:
                 self._wait_for(select.POLLOUT, deadline)
 
-    def _answer(self, kind: Kind, tag: int, deadline: float) -> tuple[bytearray, list[int]]:
+    def _answer(self, kind: Kind, tag: int, deadline: float) -> tuple[tuple[Any, ...], list[int]]:
         while True:
             self._wait_for(select.POLLIN, deadline)
             data, fds = self._receive()
-            if len(data) < HEADER.size:
+            if len(data) < control.HEADER_LEN:
                 _close_all(fds)
                 raise WorkerGone(f"{self._where} closed the connection")
-            got_kind, _, got_tag, status = HEADER.unpack_from(data)
-            if (got_kind, got_tag) == (kind, tag):
+            head = control.peek(data)
+            if head is not None and head[:2] == (kind, tag):
                 break
-            _close_all(fds)  # of a request that timed out
+            _close_all(fds)  # the answer to a request that timed out
             _wipe(data)
-        body = data[HEADER.size :]
-        _wipe(data)
-        if status:
+        try:
+            return self._values(kind, head[2], data), fds
+        except DeviceError:
             _close_all(fds)
-            raise RefusedError(status, _refusal(kind, status, body))
-        if not fits(kind, len(body)):
-            _close_all(fds)
-            raise DeviceError(f"{self._where} answered {kind.name} with {len(body)} bytes")
-        return body, fds
+            raise
+        finally:
+            _wipe(data)
+
+    def _values(self, kind: Kind, status: int, data: bytearray) -> tuple[Any, ...]:
+        """The values of an answer; raises if it is a refusal or not legal."""
+        try:
+            found = control.decode(data)
+        except ValueError as e:
+            found = ""
+            if not status:
+                size = len(data) - control.HEADER_LEN
+                raise DeviceError(
+                    f"{self._where} answered {kind.name} with {size} bytes that are no legal "
+                    "answer: use a worker and a library of the same release"
+                ) from e
+        if isinstance(found, str):
+            text = found or os.strerror(status)
+            raise RefusedError(status, f"the worker refused {kind.name}: {text}")
+        return found
 
     def _receive(self) -> tuple[bytearray, list[int]]:
         """One message; socket.recv_fds() of Python 3.11 forgets its flags."""
@@ -247,11 +260,12 @@ class Control:
 
     def hello(self, timeout: float = TIMEOUT) -> Hello:
         """Check the version and learn what the worker is."""
-        body, _ = self.request(Kind.HELLO, pack(Kind.HELLO, VERSION), timeout=timeout)
-        answer = Hello.decode(body)
-        if answer.version != VERSION:
+        values, _ = self.request(Kind.HELLO, [control.VERSION], timeout=timeout)
+        answer = Hello.of(values)
+        if answer.version != control.VERSION:
             raise DeviceError(
-                f"{self._where} speaks control version {answer.version}, this is {VERSION}: "
+                f"{self._where} speaks control version {answer.version}, this is "
+                f"{control.VERSION}: "
                 "use a worker and a library of the same release"
             )
         return answer
@@ -260,131 +274,116 @@ class Control:
         self, ring: int, fds: Sequence[int] = (), *, shared: bool = False
     ) -> tuple[LegInfo, list[int]]:
         """Open a leg, for a trust group if it is shared; it ends with this connection."""
-        body, got = self.request(Kind.OPEN, pack(Kind.OPEN, ring, SHARED if shared else 0), fds)
-        return LegInfo.decode(body), got
+        flags = control.SHARED if shared else 0
+        values, got = self.request(Kind.OPEN, [ring, flags], fds)
+        return LegInfo.of(values), got
 
     def attach(self, token: bytes) -> int:
         """Use a leg that another connection opened; its number."""
-        return self._number(Kind.ATTACH, pack(Kind.ATTACH, token))
+        return self._number(Kind.ATTACH, [token])
 
     def reg_mr(self, mr: MRRequest, fd: int | None = None) -> int:
         """Register memory, that of fd if it has one; its key."""
-        return self._number(Kind.REG_MR, pack_fields(Kind.REG_MR, mr), () if fd is None else (fd,))
+        return self._number(Kind.REG_MR, values_of(mr), () if fd is None else (fd,))
 
     def dereg_mr(self, leg: int, key: int, timeout: float = TIMEOUT) -> None:
         """Returns when no DMA names the key any more."""
-        self.request(Kind.DEREG_MR, pack(Kind.DEREG_MR, leg, key), timeout=timeout)
+        self.request(Kind.DEREG_MR, [leg, key], timeout=timeout)
 
     def init(self, qp: QPRequest) -> QPInfo:
         """Make a QP."""
-        body, _ = self.request(Kind.INIT, pack_fields(Kind.INIT, qp))
-        return QPInfo.decode(body)
+        values, _ = self.request(Kind.INIT, values_of(qp))
+        return QPInfo.of(values)
 
     def keys(self, keys: Keys) -> None:
         """Give a QP its peer and its secrets."""
-        for text, size in ((keys.peer_wire, WIRE_LEN), (keys.peer_identity, IDENTITY_LEN)):
+        for text, size in (
+            (keys.peer_wire, NAME_LEN),
+            (keys.peer_identity, control.IDENTITY_LEN),
+        ):
             if len(text.encode()) >= size:
                 raise LocalError(f"{text[:64]!r}: at most {size - 1} bytes")
-        body = pack_fields(Kind.KEYS, keys)
-        try:
-            self.request(Kind.KEYS, body)
-        finally:
-            _wipe(body)
+        self.request(Kind.KEYS, values_of(keys))
 
     def key(self, wanted: KeyRequest) -> tuple[bytearray, bytearray]:
         """Key mode pd: the secret that the peer shall seal with, and the group's key (zero unless
         it is wanted). The caller wipes both."""
         w = wanted
-        request = pack(Kind.KEY, w.qpn, w.size, int(w.group), w.generation, w.peer_eid, w.peer_qpn)
-        body, _ = self.request(Kind.KEY, request)
-        secret_len = ANSWER[Kind.KEY].size - GROUP_KEY_LEN
-        found = body[: min(w.size, secret_len)], body[secret_len:]
-        _wipe(body)
-        return found
+        request = [w.qpn, w.size, int(w.group), w.generation, w.peer_eid, w.peer_qpn]
+        (secret, group_key), _ = self.request(Kind.KEY, request)
+        found = secret[: w.size]
+        _wipe(secret)
+        return found, group_key
 
     def capability(self, cap: CapabilityRequest) -> bytes:
         """Make a capability; its token, sealed if it has a holder or an expiry."""
         if len(cap.holder) not in (0, HOLDER_LEN):
             raise LocalError(f"{len(cap.holder)} bytes: a holder has {HOLDER_LEN} bytes, or none")
-        body, _ = self.request(Kind.CAP, pack_fields(Kind.CAP, cap))
-        return bytes(body)
+        (token,), _ = self.request(Kind.CAP, values_of(cap))
+        return bytes(token)
 
     def install(self, leg: int, token: bytes | bytearray) -> int:
         """Keep a capability for the requests of a leg; the handle that names it there."""
-        if not TOKEN_MIN <= len(token) <= TOKEN_MAX:
-            raise LocalError(
-                f"a token of {len(token)} bytes: a capability has {TOKEN_MIN} to {TOKEN_MAX}"
-            )
-        body = pack(Kind.INSTALL, leg) + token
-        try:
-            return self._number(Kind.INSTALL, body)
-        finally:
-            _wipe(body)
+        least, most = control.TOKEN_MIN, control.TOKEN_MAX
+        if not least <= len(token) <= most:
+            raise LocalError(f"a token of {len(token)} bytes: a capability has {least} to {most}")
+        return self._number(Kind.INSTALL, [leg, token])
 
     def uninstall(self, leg: int, handle: int) -> None:
         """Requests that still name the handle fail."""
-        self.request(Kind.UNINSTALL, pack(Kind.UNINSTALL, leg, handle))
+        self.request(Kind.UNINSTALL, [leg, handle])
 
     def revoke(
         self, leg: int, key: int, offset: int = 0, length: int = 0, timeout: float = TIMEOUT
     ) -> None:
         """Void every capability for a range of a region (0, 0: all of it). Returns when no DMA
         from before names the range; after a Timeout they are void, but DMA may be under way."""
-        self.request(Kind.REVOKE, pack(Kind.REVOKE, leg, key, offset, length), timeout=timeout)
+        self.request(Kind.REVOKE, [leg, key, offset, length], timeout=timeout)
 
     def rotate(self, leg: int, age: int) -> Rotation:
         """Another K_PD for a leg, if its own is at least `age` seconds old and no key of a QP
         hangs on the one before; which one it has then."""
-        body, _ = self.request(Kind.ROTATE, pack(Kind.ROTATE, leg, age))
-        return Rotation.decode(body)
+        values, _ = self.request(Kind.ROTATE, [leg, age])
+        return Rotation.of(values)
 
     def rekey(
         self, qpn: int, direction: Direction, size: int = 0, secret: bytes | bytearray = b""
     ) -> None:
         """A new secret of `size` bytes for a direction of a QP that has its keys, zero where the
         worker derives it. RefusedError with EBUSY: one waits already; BOTH only asks that."""
-        body = pack(Kind.REKEY, qpn, direction, size, secret)
-        try:
-            self.request(Kind.REKEY, body)
-        finally:
-            _wipe(body)
+        self.request(Kind.REKEY, [qpn, direction, size, secret])
 
     def expire(self, qpn: int) -> None:
         """The QP goes to error: its keys may not be used any more."""
-        self.request(Kind.EXPIRE, pack(Kind.EXPIRE, qpn))
+        self.request(Kind.EXPIRE, [qpn])
 
     def end(self, qpn: int, reason: int) -> None:
         """The QP goes to error for a reason: its peer is known to be gone."""
-        self.request(Kind.END, pack(Kind.END, qpn, reason))
+        self.request(Kind.END, [qpn, reason])
 
     def wait(self, qpn: int, timeout: float) -> tuple[QPState, int]:
         """Wait until a QP is RTS or ERR; its state and reason."""
-        body, _ = self.request(Kind.WAIT, pack(Kind.WAIT, qpn), timeout=timeout)
-        state, reason = ANSWER[Kind.WAIT].unpack(body)
+        (state, reason), _ = self.request(Kind.WAIT, [qpn], timeout=timeout)
         return QPState(state), reason
 
     def destroy(self, qpn: int, timeout: float = TIMEOUT) -> None:
         """Returns when all DMA of the QP has ended."""
-        self.request(Kind.DESTROY, pack(Kind.DESTROY, qpn), timeout=timeout)
+        self.request(Kind.DESTROY, [qpn], timeout=timeout)
 
     def stats(self) -> tuple[int, ...]:
         """The counters, in the order of csrc/wire/stats.h."""
-        body, _ = self.request(Kind.STATS)
-        return struct.unpack(f">{len(body) // 8}Q", body[: len(body) // 8 * 8])
+        (counters,), _ = self.request(Kind.STATS)
+        found: tuple[int, ...] = counters
+        return found
 
-    def _number(self, kind: Kind, body: bytearray, fds: Sequence[int] = ()) -> int:
-        answer, _ = self.request(kind, body, fds)
-        number: int = ANSWER[kind].unpack(answer)[0]
+    def _number(self, kind: Kind, values: Sequence[Any], fds: Sequence[int] = ()) -> int:
+        (found,), _ = self.request(kind, values, fds)
+        number: int = found
         return number
 
 
 def _wipe(secret: bytearray) -> None:
     secret[:] = bytes(len(secret))
-
-
-def _refusal(kind: Kind, status: int, body: bytearray) -> str:
-    text = body.decode(errors="replace").strip("\0")
-    return f"the worker refused {kind.name}: {text or os.strerror(status)}"
 
 
 def _close_all(fds: Sequence[int]) -> None:

@@ -1,134 +1,82 @@
-"""Messages of a worker's control socket: kinds, layouts, bodies (protocol.md 10).
+"""Messages of a worker's control socket (protocol.md 10): kinds, and bodies as dataclasses.
 
-The owner of these formats in Python; csrc/ctl.c is in C. A row of the tables below is a body.
+The fields of a dataclass stand in the order of the body. The layouts belong to csrc/ctl_layout.c.
 """
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
-from srdma.errors import LocalError
-
-VERSION = 1
-MAX_MESSAGE = 8192
-ALLOW_UNPROTECTED = 1  # flag of HELLO's answer
-SHARED = 1  # flag of OPEN
-GROUP_KEY_LEN = 48
-HOLDER_LEN = 16  # of an identity, in capabilities
-TOKEN_MIN, TOKEN_MAX = 88, 4584  # of a capability (protocol.md 6.2)
-WIRE_LEN, IDENTITY_LEN = 64, 256  # of padded texts, the last zero included
-
-HEADER = struct.Struct(">HHII")
+from srdma.native import constants, control
 
 
 class Kind(IntEnum):
-    """Of a message."""
+    """Kind of a message."""
 
-    HELLO = 1
-    OPEN = 2
-    ATTACH = 3
-    REG_MR = 4
-    DEREG_MR = 5
-    INIT = 6
-    KEYS = 7
-    WAIT = 8
-    DESTROY = 9
-    STATS = 10
-    KEY = 11
-    CAP = 12
-    INSTALL = 13
-    UNINSTALL = 14
-    REVOKE = 15
-    ROTATE = 16
-    REKEY = 17
-    EXPIRE = 18
-    END = 19
+    HELLO = control.HELLO
+    OPEN = control.OPEN
+    ATTACH = control.ATTACH
+    REG_MR = control.REG_MR
+    DEREG_MR = control.DEREG_MR
+    INIT = control.INIT
+    KEYS = control.KEYS
+    WAIT = control.WAIT
+    DESTROY = control.DESTROY
+    STATS = control.STATS
+    KEY = control.KEY
+    CAP = control.CAP
+    INSTALL = control.INSTALL
+    UNINSTALL = control.UNINSTALL
+    REVOKE = control.REVOKE
+    ROTATE = control.ROTATE
+    REKEY = control.REKEY
+    EXPIRE = control.EXPIRE
+    END = control.END
 
 
 class Direction(IntEnum):
-    """Of a secret that REKEY brings."""
+    """Direction of the secret in REKEY."""
 
-    BOTH = 0  # none is brought: does one wait?
-    RX = 1
-    TX = 2
+    BOTH = 0  # no secret: only asks whether one waits
+    RX = constants.DIRECTION_RX
+    TX = constants.DIRECTION_TX
 
 
 class HostKind(IntEnum):
     """How hosts reach the worker."""
 
-    SHM = 1
-    VERBS = 2
+    SHM = constants.HOST_SHM
+    VERBS = constants.HOST_VERBS
 
 
 class QPState(IntEnum):
-    """Of a QP at its worker (protocol.md 7)."""
+    """State of a QP at its worker (protocol.md 7)."""
 
-    INIT = 1
-    RTR = 2
-    RTS = 3
-    ERR = 4
+    INIT = constants.QP_INIT
+    RTR = constants.QP_RTR
+    RTS = constants.QP_RTS
+    ERR = constants.QP_ERR
 
 
-REQUEST = {
-    Kind.HELLO: struct.Struct(">I"),
-    Kind.OPEN: struct.Struct(">II"),
-    Kind.ATTACH: struct.Struct(">16s"),
-    Kind.REG_MR: struct.Struct(">IIQQIIQBB2x"),
-    Kind.DEREG_MR: struct.Struct(">II"),
-    Kind.INIT: struct.Struct(">IIIII"),
-    Kind.KEYS: struct.Struct(">IBBBBBB2x8s16sIQIII64s256s32s32s48s"),
-    Kind.WAIT: struct.Struct(">I"),
-    Kind.DESTROY: struct.Struct(">I"),
-    Kind.STATS: struct.Struct(""),
-    Kind.KEY: struct.Struct(">IBB2x8s16sI"),
-    Kind.CAP: struct.Struct(">IIQQIB3x16s"),
-    Kind.INSTALL: struct.Struct(">I"),  # and the token
-    Kind.UNINSTALL: struct.Struct(">II"),
-    Kind.REVOKE: struct.Struct(">IIQQ"),
-    Kind.ROTATE: struct.Struct(">II"),
-    Kind.REKEY: struct.Struct(">IBB2x32s"),
-    Kind.EXPIRE: struct.Struct(">I"),
-    Kind.END: struct.Struct(">II"),
-}
-ANSWER = {
-    Kind.HELLO: struct.Struct(">IIII64s64s64s32sII"),
-    Kind.OPEN: struct.Struct(">I16s64s"),
-    Kind.ATTACH: struct.Struct(">I"),
-    Kind.REG_MR: struct.Struct(">I"),
-    Kind.INIT: struct.Struct(">I16sQIII32s64s"),
-    Kind.WAIT: struct.Struct(">II"),
-    Kind.KEY: struct.Struct(">32s48s"),
-    Kind.INSTALL: struct.Struct(">I"),
-    Kind.ROTATE: struct.Struct(">II"),
-}
-_NOTHING = struct.Struct("")
 _A = TypeVar("_A", bound="_Answer")
 
 
-def _text(padded: bytes) -> str:
-    return padded.rstrip(b"\0").decode()
-
-
 class _Answer:
-    """A dataclass whose fields stand in the order of the body; str is padded text."""
-
-    kind: ClassVar[Kind]
+    """A dataclass of an answer."""
 
     @classmethod
-    def decode(cls: type[_A], body: bytes | bytearray) -> _A:
-        values: tuple[Any, ...] = ANSWER[cls.kind].unpack(body)
-        texts = [f.type == "str" for f in fields(cls)]  # type: ignore[arg-type]
-        return cls(*(_text(v) if t else v for v, t in zip(values, texts, strict=True)))
+    def of(cls: type[_A], values: Sequence[Any]) -> _A:
+        """From the values of control.decode()."""
+        return cls(*(bytes(v) if isinstance(v, bytearray) else v for v in values))
 
 
 @dataclass(frozen=True)
 class Hello(_Answer):
-    """What a worker says of itself."""
+    """Answer to HELLO: what a worker is."""
 
-    kind: ClassVar[Kind] = Kind.HELLO
     version: int
     flags: int
     host_kind: int
@@ -138,7 +86,7 @@ class Hello(_Answer):
     name: str
     suite_ids: bytes
     threads: int
-    thread: int  # whose control socket this is
+    thread: int  # thread of this control socket
 
     @property
     def suites(self) -> tuple[int, ...]:
@@ -147,14 +95,13 @@ class Hello(_Answer):
 
     @property
     def allow_unprotected(self) -> bool:
-        return bool(self.flags & ALLOW_UNPROTECTED)
+        return bool(self.flags & control.ALLOW_UNPROTECTED)
 
 
 @dataclass(frozen=True, repr=False)
 class LegInfo(_Answer):
     """A leg: its token admits a verbs leg, or another control connection. Never shown."""
 
-    kind: ClassVar[Kind] = Kind.OPEN
     leg: int
     token: bytes
     address: str
@@ -164,7 +111,6 @@ class LegInfo(_Answer):
 class QPInfo(_Answer):
     """What INIT gives, and END of protocol.md 8.2 tells the peer."""
 
-    kind: ClassVar[Kind] = Kind.INIT
     qpn: int
     eid: bytes
     pn: int
@@ -230,7 +176,6 @@ class Keys:
 class Rotation(_Answer):
     """Which K_PD a leg has now, and how many keys of its QPs hang on the one before."""
 
-    kind: ClassVar[Kind] = Kind.ROTATE
     serial: int
     behind: int
 
@@ -260,26 +205,6 @@ class CapabilityRequest:
     holder: bytes = b""
 
 
-def pack(kind: Kind, *values: Any) -> bytearray:
-    """Body of a request; a value that the layout cannot hold is a LocalError."""
-    layout = REQUEST[kind]
-    body = bytearray(layout.size)
-    try:
-        layout.pack_into(body, 0, *(v.encode() if isinstance(v, str) else v for v in values))
-    except struct.error as e:
-        raise LocalError(f"{kind.name}: a value is outside what the message can hold: {e}") from e
-    return body
-
-
-def pack_fields(kind: Kind, request: MRRequest | QPRequest | Keys | CapabilityRequest) -> bytearray:
-    """Body of a request that is a dataclass."""
-    return pack(kind, *(getattr(request, f.name) for f in fields(request)))
-
-
-def fits(kind: Kind, size: int) -> bool:
-    """Is this the size of an answer's body? What is inside is for those who take it apart."""
-    if kind is Kind.STATS:
-        return size % 8 == 0
-    if kind is Kind.CAP:
-        return TOKEN_MIN <= size <= TOKEN_MAX
-    return size == ANSWER.get(kind, _NOTHING).size
+def values_of(request: MRRequest | QPRequest | Keys | CapabilityRequest) -> list[Any]:
+    """The values of a request that is a dataclass, for control.encode()."""
+    return [getattr(request, f.name) for f in fields(request)]

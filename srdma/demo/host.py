@@ -1,4 +1,4 @@
-"""Host B of the demo: a process with a region, told what to do by frames on stdin (frames.py).
+"""Host B of the demo: a process with a region, told what to do by frames on stdin.
 
     python -m srdma.demo.host
 

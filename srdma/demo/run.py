@@ -1,7 +1,7 @@
 """The demo: two hosts move data through two NICs, and somebody in the middle looks and meddles.
 
 It proves on the wire what it says: `Demo.run()` yields what happened, and a `Check` for each claim.
-The stage (`demo_stage.py`) has the workers and the one in the middle.
+The stage (`stage.py`) has the workers and the one in the middle.
 """
 
 from __future__ import annotations

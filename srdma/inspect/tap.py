@@ -6,7 +6,7 @@ LEFT_NAME is the worker in LEFT_DIR, RIGHT_NAME that in RIGHT_DIR; they have no 
 and meet only here. In LEFT_DIR the tap is called RIGHT_NAME, and the other way round, so that each
 worker believes to reach the other. The workers have no switch for any of this.
 
-stdin takes requests and stdout gives answers (frames.py): {"do": "flip", side, at_least, at} flips
+stdin takes requests and stdout gives answers: {"do": "flip", side, at_least, at} flips
 the lowest bit of byte `at` of the next packet from `side` (0 left, 1 right) of that many bytes;
 {"do": "capture"} gives all packets since the last one: {"packets": [[side, bytes, flipped], ...],
 "lost": how many did not fit}. The end of stdin ends it.
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from srdma._engine.frames import ask, read_frame, write_frame
 from srdma.embedded import START_TIMEOUT, STOP_TIMEOUT, spawn, stop
 from srdma.errors import DeviceError
-from srdma.native import tap as _tap
+from srdma.native.tap import ACCEPT, DOWN, UP, ShmWire
 
 LEFT, RIGHT = 0, 1
 CAPTURE_MAX = 256 << 20  # bytes kept
@@ -66,8 +66,8 @@ class Tap:
     def __init__(self, folders: tuple[Path, Path], names: tuple[str, str]) -> None:
         self._names = names
         self.wires = (
-            _tap.ShmWire(folders[LEFT], names[RIGHT]),
-            _tap.ShmWire(folders[RIGHT], names[LEFT]),
+            ShmWire(folders[LEFT], names[RIGHT]),
+            ShmWire(folders[RIGHT], names[LEFT]),
         )
         self._links: dict[tuple[int, int], Link] = {}
         self._packets: list[Packet] = []
@@ -104,15 +104,15 @@ class Tap:
     # Inside ----------------------------------------------------------------
 
     def _on(self, side: int, kind: str, conn: int, data: bytes | None) -> None:
-        if kind == _tap.ACCEPT:
+        if kind == ACCEPT:
             self._join(side, conn)
             return
         link = self._links.get((side, conn))
         if link is None:
             return
-        if kind == _tap.UP:
+        if kind == UP:
             link.up = True
-        elif kind == _tap.DOWN:
+        elif kind == DOWN:
             self._end(link)
         elif data is not None and link.partner is not None:
             link.partner.queue.append(self._pass(side, data))

@@ -3,7 +3,7 @@
 Theory of operation. One `Exchange` is one end, client or server, of one exchange. It takes
 the peer's messages (`receive`) and news of the own worker (`derived`, `keyed`, `running`), and
 answers with the bytes to send and the events that the caller acts upon. TLS, sockets and the
-worker are the caller's (`keyex.py`).
+worker are the caller's (`program.py`).
 
     client                                     server
     start  OFFER ->        offered             listening

@@ -14,7 +14,7 @@ in the inner connection:
             Give            idle             Give: the worker learns what it sends with
 
 Take comes before Give at the other end: so nobody seals with a secret that the receiver's worker
-does not have yet. TLS, sockets and the worker are the caller's (`keyex_renew.py`).
+does not have yet. TLS, sockets and the worker are the caller's (`renew.py`).
 
 The server asks for an exchange by a REKEY without records (`Wanted` at the client). A client that
 is at one takes no notice, unless the server's RENEW was there first: then it wants another one.

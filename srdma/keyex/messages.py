@@ -14,24 +14,34 @@ from typing import Any, Literal, NamedTuple
 import cbor2
 
 from srdma.errors import Error
+from srdma.native import constants
+from srdma.native.constants import EID_LEN, GROUP_KEY_LEN, MODE_MEM, NAME_LEN
 
 VERSION = 1
 MESSAGE_MAX = 65_536
 DATA_MAX = 256
 RANDOM_LEN = 32
-EID_LEN = 16
-WIRE_MAX = 63
+WIRE_MAX = NAME_LEN - 1
 QPS_MAX = 256
 SUITES_MAX = 64
 TEXT_MAX = 512
 GROUP_MAX = 64
-GROUP_KEY_LEN = 48
 COUNT_MAX = 2**32 - 1  # of the exchanges of one connection: 4 bytes of the exporter's context
 
-MODES = {"basic": 0, "pd": 1, "mem": 2, "pd+mem": 3}  # protocol.md 3.4
+MODE_PD = constants.MODE_PD  # a bit
+MODES = {
+    "basic": 0,
+    "pd": MODE_PD,
+    "mem": MODE_MEM,
+    "pd+mem": MODE_PD | MODE_MEM,
+}  # protocol.md 3.4
 MODE_BASIC = 0
-MODE_PD = 1  # the bit
-LEVELS = {"none": 0, "header": 1, "packet": 2, "aead": 3}
+LEVELS = {
+    "none": constants.LEVEL_NONE,
+    "header": constants.LEVEL_HEADER,
+    "packet": constants.LEVEL_PACKET,
+    "aead": constants.LEVEL_AEAD,
+}
 
 Form = Literal["", "secrets", "kpd"]  # what stands in a CONFIRM beside the hash
 

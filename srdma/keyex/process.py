@@ -18,8 +18,7 @@ from typing import Any, NoReturn
 
 import cbor2
 
-from srdma._engine import forked
-from srdma.control import Control
+from srdma.control import Control, forked
 from srdma.errors import (
     ClosedError,
     DeviceError,

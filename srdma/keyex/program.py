@@ -59,6 +59,7 @@ from srdma.keyex.policy import check_identity, check_suite
 from srdma.keyex.renew import NEVER, Renewing, Times
 from srdma.keyex.secrets import NewSecrets, Secrets, unless_ended
 from srdma.keyex.tls import Channel, PeerClosed, Truncated
+from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 from srdma.wc import reason_name, reason_text
 
 LENGTH = 4
@@ -66,7 +67,6 @@ CONFIG_MAX = 1 << 20
 WISHES_MAX = 1 << 16  # bytes that the parent may be ahead
 FAREWELL = 1.0  # seconds for an ERROR to reach the peer
 PR_SET_DUMPABLE = 4
-PEER_CLOSED, WIRE_LOST = 22, 24  # reasons, protocol.md 13.1
 STDIN, STDOUT = 0, 1
 
 
@@ -153,7 +153,7 @@ class Program:
                     "closed", f"the peer closed while this end waited for {self._waiting_for}"
                 )
             if isinstance(end, PeerClosed) and not isinstance(end, Truncated):
-                self._end(PEER_CLOSED)
+                self._end(REASON_PEER_CLOSED)
             report("closed")
             return 0
         except Error as error:
@@ -173,7 +173,7 @@ class Program:
         self._parent = ()
         if self._renewing:
             if error.code == "gone":
-                self._end(WIRE_LOST)
+                self._end(REASON_WIRE_LOST)
             elif not (error.from_peer and self._renewing.quiet):
                 self._expire()
         if error.from_peer:

@@ -1,4 +1,4 @@
-"""New secrets while the QPs run: what `keyex.py` does after `ready` (protocol.md 8.5).
+"""New secrets while the QPs run: what `program.py` does after `ready` (protocol.md 8.5).
 
 A `Renewing` drives the exchanges that `exchange_renew.py` describes: it carries the records of the
 inner TLS connection in messages of the outer one, gives the own worker what comes of them, and

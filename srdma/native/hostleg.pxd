@@ -22,7 +22,6 @@ cdef extern from "relay.h":
     enum:
         SRDMA_MIN_RING
         SRDMA_MAX_RING
-        SRDMA_DEFAULT_PING_MS
 
 
 cdef extern from "wire/stats.h":

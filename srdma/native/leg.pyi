@@ -3,11 +3,6 @@
 from typing_extensions import Buffer
 
 BATCH: int
-PING_MS: int
-RING_LEAST: int
-RING_MOST: int
-RECORD_LEN: int
-SLOT_LEN: int
 
 def reason(code: int) -> tuple[str, str]: ...
 def counter_names() -> list[str]: ...

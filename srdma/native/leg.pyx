@@ -18,10 +18,6 @@ from srdma.native.csrc cimport *
 from srdma.native.hostleg cimport *
 
 BATCH = 64  # completions that one Host.poll() gives at most
-RECORD_LEN = SRDMA_RECORD_LEN
-SLOT_LEN = SRDMA_DESC_SLOT
-RING_LEAST, RING_MOST = SRDMA_MIN_RING, SRDMA_MAX_RING  # completions of a PD
-PING_MS = SRDMA_DEFAULT_PING_MS  # of silence, and a QP asks whether its peer is there
 
 
 def reason(uint32_t code):
@@ -249,7 +245,7 @@ cdef class ShmLeg:
     def __cinit__(self, uint32_t entries):
         if srdma_leg_shm_create(&self.leg, entries) < 0:
             raise MemoryError(f"no leg of {entries} records: a power of two, "
-                              f"{RING_LEAST}..{RING_MOST}, is legal")
+                              f"{SRDMA_MIN_RING}..{SRDMA_MAX_RING}, is legal")
         self.entries = entries
 
     def __dealloc__(self):

@@ -2,7 +2,7 @@
 
     python -m tests.e2e.key_host
 
-Requests on stdin (srdma/frames.py): open (worker) -> token, region; listen (options) -> address;
+Requests on stdin (_engine/frames.py): open (worker) -> token, region; listen (options) -> address;
 accept; connect (address, options); grant (offset, length) -> token; use (token) writes, reads and
 sends through it; recv; end -> eid, qpn of its QP; rotate; messages -> all messages to and from the
 worker.

@@ -119,7 +119,7 @@ signal.signal(signal.SIGTERM, end)
 pathlib.Path({str(up)!r}).touch()
 time.sleep({WAIT})
 """)
-    words = "import pathlib, sys; from srdma.bench import targets_measure as how; "
+    words = "import pathlib, sys; from srdma_bench.targets import measure as how; "
     words += "how.VM = pathlib.Path(sys.argv[1]); how.rxe(how.SMOKE)"
     command = [sys.executable, "-c", words, str(how.VM)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as child:

@@ -2,7 +2,7 @@
 
     python -m tests.e2e.traffic
 
-Frames on stdin and stdout (srdma/frames.py): {"do": "listen", worker, identity, qp_timeout} ->
+Frames on stdin and stdout (_engine/frames.py): {"do": "listen", worker, identity, qp_timeout} ->
 {"address"}; {"do": "run"}, which connects if it has an address and the arguments of listen ->
 {"running"} once data flows, then the outcomes of the work requests when the QP has failed.
 """

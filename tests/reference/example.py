@@ -4,6 +4,7 @@ printed into the page by `python -m tests.reference.example`."""
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ PAGE = ROOT / "docs" / "protocol.md"
 JSON = ROOT / "tests" / "vectors" / "example.json"
 BEGIN, END = "<!-- example:begin -->\n", "<!-- example:end -->"
 
+WIDTH = 118  # characters of a line of the listing
 FIRST_ID = 1 << 32  # ids with more bits than the packet carries
 VALUES = {
     "RETH": {"va": 0x00007F0011223340, "rkey": 0x8BADF00D, "dma_len": 6},
@@ -132,9 +134,23 @@ def _entry(way: protect.Direction, pn: int, packet: Packet) -> dict[str, Any]:
 
 
 def text(contents: dict[str, Any]) -> str:
-    """The listing of section 14.1."""
+    """The listing of section 14."""
     lines = [line for c in contents["connections"] for line in _any_text(c)]
-    return "\n".join(["```", *lines[1:], "```"]) + "\n"
+    return (
+        "\n".join(["```", *(part for line in lines[1:] for part in _wrapped(line)), "```"]) + "\n"
+    )
+
+
+def _wrapped(line: str) -> list[str]:
+    """Lines of at most WIDTH characters: text breaks between words, bytes anywhere."""
+    if len(line) <= WIDTH:
+        return [line]
+    at = line.rfind(" ") + 1
+    if len(line) - at <= WIDTH // 2:
+        return textwrap.wrap(line, WIDTH, subsequent_indent=" " * 4, break_on_hyphens=False)
+    room = WIDTH - at & ~1
+    pieces = [line[i : i + room] for i in range(at, len(line), room)]
+    return [line[:at] + pieces[0], *(" " * at + piece for piece in pieces[1:])]
 
 
 def _any_text(c: dict[str, Any]) -> Iterator[str]:

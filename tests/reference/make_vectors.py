@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from . import ack, numbers, protect, random_packets, wire
+from . import ack, numbers, protect, random_packets, wire, worked
 from .epoch_vectors import epoch_vectors
 from .example import example
 from .host import ATOMIC_LEN, ATOMICS, NAME_MEMORY, Descriptor, DescriptorOp, Record
@@ -240,6 +240,7 @@ def all_vectors() -> dict[str, Any]:
         "proofs.json": proof_vectors(),
         "revocation.json": revocation_vectors(),
         "example.json": example(),
+        "worked-examples.json": worked.contents(),
     }
 
 

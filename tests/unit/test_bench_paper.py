@@ -15,6 +15,8 @@ from srdma_bench.paper import words as paper_words
 from srdma_bench.paper.loads import MODES, NONE, Row, sheets
 from srdma_bench.plot import Point
 
+pytestmark = pytest.mark.slow
+
 
 def row(op, level, suite, mode, x, value, ratio=1.0):
     return Row(op, level, suite, mode, x, value, value, value, ratio, ratio, ratio, 7, 100)

@@ -14,6 +14,8 @@ from srdma_bench import plot
 from srdma_bench.page import Grid, Page, Section, inline
 from srdma_bench.plot import COLOURS, Figure, Mark, Point, draw
 
+pytestmark = pytest.mark.slow
+
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

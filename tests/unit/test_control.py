@@ -323,6 +323,9 @@ def test_response_that_is_not_a_token(pair, length):
         (lambda c: c.rotate(1, 2**32), "ROTATE: a value is outside"),
         (lambda c: c.uninstall(1, 2**32), "UNINSTALL: a value is outside"),
         (lambda c: c.install(-1, TOKEN), "INSTALL: a value is outside"),
+        (lambda c: c.attach(bytes(17)), "ATTACH: a value is outside"),
+        (lambda c: c.rekey(1, Direction.TX, 32, bytes(33)), "REKEY: a value is outside"),
+        (lambda c: c.keys(keys(peer_wire="a\0b")), "KEYS: a value is outside"),
     ],
 )
 def test_values_out_of_range_are_refused(pair, call, said):
@@ -381,6 +384,19 @@ def test_response_of_wrong_length(pair):
     pair.answering(b"abc")
     with pytest.raises(DeviceError, match="answered ATTACH with 3 bytes"):
         pair.control.attach(bytes(16))
+
+
+@pytest.mark.parametrize("address", [b"\xff", b"a\0b", b"a" * 64])
+def test_answer_with_a_text_that_is_not_legal(pair, address):
+    pair.answering(struct.pack(">I16s64s", 7, b"t" * 16, address))
+    with pytest.raises(DeviceError, match="answered OPEN with 84 bytes"):
+        pair.control.open(64)
+
+
+def test_refusal_with_a_text_that_is_not_legal(pair):
+    pair.answering(b"\xff", status=errno.ENOMEM)
+    with pytest.raises(RefusedError, match="refused DESTROY: Cannot allocate memory"):
+        pair.control.destroy(QPN)
 
 
 def test_end_of_the_worker(pair):

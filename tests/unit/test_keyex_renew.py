@@ -24,6 +24,8 @@ from tests.exchange_players import made
 from tests.keyex_players import FakeWorker, Keyex, config, load, run_pair
 from tests.renew_players import Peer
 
+pytestmark = pytest.mark.slow
+
 ROLES = ["client", "server"]
 RX, TX, ASKED = 1, 2, 0
 LATE = 1.5  # seconds, for a limit that must be reached

@@ -119,7 +119,7 @@ def test_leg_without_descriptors(worker, ctx):
 
 
 class Device:
-    """Replaces srdma.verbs.VerbsLeg: two slots, and a record of what was posted."""
+    """Replaces srdma._engine.verbs.VerbsLeg: two slots, and a record of what was posted."""
 
     def __init__(self, *arguments):
         self.arguments = arguments

@@ -17,6 +17,8 @@ from tests.differential import FORMS, Conversation, Workers, ends, random_params
 from tests.reference.protect import Mode
 from tests.reference.suites import Level
 
+pytestmark = pytest.mark.slow
+
 PACKETS = 20_000  # per mode
 CONTEXTS = (0, 1, 1024)
 CONNECTIONS = 2

@@ -18,6 +18,8 @@ from tests.reference.host import DescriptorOp
 from tests.unit.conftest import DEPTH
 from tests.unit.test_qp import FLUSHED, PEER_CLOSED, Player, event, record
 
+pytestmark = pytest.mark.slow
+
 SHORT, ROUNDS = 0.3, 5
 MILLISECOND = 1_000_000
 

@@ -34,7 +34,8 @@ def test_page_shows_the_example() -> None:
     _, listing, _ = example.in_page(example.PAGE.read_text())
     wanted = example.text(json.loads(example.JSON.read_text()))
     assert listing == wanted, "run python -m tests.reference.example"
-    assert listing.count("\n") < 230
+    assert listing.count("\n") < 330
+    assert max(map(len, listing.splitlines())) <= 120
 
 
 def test_example_has_every_packet_type() -> None:

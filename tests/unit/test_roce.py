@@ -1,4 +1,4 @@
-"""Decoding RoCE frames and reassembling messages (srdma/roce.py)."""
+"""Decoding RoCE frames and reassembling messages (srdma/inspect/roce.py)."""
 
 from __future__ import annotations
 

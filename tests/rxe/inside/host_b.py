@@ -2,7 +2,7 @@
 
     python -m tests.rxe.inside.host_b
 
-Requests besides those of srdma/demo_host.py: digest (offset, length) -> sha256; digests (pieces)
+Requests besides those of srdma/demo/host.py: digest (offset, length) -> sha256; digests (pieces)
 -> sha256 of each; expect (count, size): receive that many messages; arrived -> sha256 of each, once
 all have arrived; message (qp, size) -> data, imm; ended (qp) -> reason, once that QP is in error.
 For test_modes.py, on a separate PD:

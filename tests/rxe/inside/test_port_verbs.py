@@ -25,7 +25,7 @@ PIECE = 4096
 WINDOW = 24
 HOST = """
 import sys, time
-from srdma.verbs import VerbsLeg
+from srdma._engine.verbs import VerbsLeg
 leg = VerbsLeg(sys.argv[1], sys.argv[2], bytes([0x5a]) * 16, 64, slots=32)
 print("up", flush=True)
 time.sleep(60)

@@ -22,7 +22,7 @@ from srdma.context import Context
 from srdma.demo.host import main
 from srdma.errors import DeviceError, Error
 from srdma.mr import MR
-from srdma.native.leg import RING_MOST
+from srdma.native.constants import RING_MOST
 from srdma.pd import PD
 from srdma_bench.native import kvs as _kvs
 from srdma_bench.perf.measure import ACCESS

@@ -26,7 +26,7 @@ from srdma.embedded import Closing
 from srdma.errors import DeviceError, Error, IntegrityError, LocalError, RemoteError
 from srdma.keyex.messages import QPS_MAX
 from srdma.mr import Access
-from srdma.native.leg import RING_MOST
+from srdma.native.constants import RING_MOST
 from srdma.pd import PD
 from srdma_bench.native import kvs as _kvs
 from srdma_bench.perf.measure import Plan, Result, check_counts, cpu_ns, gained, offered

@@ -1,4 +1,4 @@
-"""Figure 11 of the paper: a key-value store (`kvs.py`), at each level and in each key mode.
+"""Figure 11 of the paper: a key-value store (srdma_bench.kvs), at each level and in each key mode.
 
 A protected store and one without protection stand beside each other and are asked in turn; a store
 of 2^23 keys fills a GiB, so there are no more than two.

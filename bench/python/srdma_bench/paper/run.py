@@ -1,9 +1,9 @@
 """The paper's tables 2 and 3 and figures 2 and 5 to 11, measured here: what is measured, how it is
 drawn, and what the paper says.
 
-An item is a row of ITEMS. Loads (figures 6 to 10) are in `paper_loads.py`, the key-value store
-(figure 11) in `paper_kvs.py`, tables in `paper_state.py`, and what is said of the results in
-`paper_words.py`.
+An item is a row of ITEMS. Loads (figures 6 to 10) are in `loads.py`, the key-value store
+(figure 11) in `kvs.py`, tables in `state.py`, and what is said of the results in
+`words.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The client says what is measured on a QP that carries nothing else (CBOR messages), the server
 answers when it is ready and when it is done; then QPs of their own carry the load, which a host
-of `perf_hosts.py` posts and polls. Every run checks that what travelled was protected as agreed:
+of `hosts.py` posts and polls. Every run checks that what travelled was protected as agreed:
 packets sealed, verified and unprotected are counted by both workers.
 """
 
@@ -25,7 +25,8 @@ from srdma.control import HostKind
 from srdma.errors import IntegrityError, LocalError, RemoteError, Timeout
 from srdma.keyex.messages import LEVELS
 from srdma.mr import Access, RemoteMR
-from srdma.native.leg import PING_MS, RING_LEAST, RING_MOST, counter_names
+from srdma.native.constants import PING_MS, RING_LEAST, RING_MOST
+from srdma.native.leg import counter_names
 from srdma.pd import PD
 from srdma.qp import SecureQP
 from srdma.wr import SGE, RecvWR, SendWR, WROpcode

@@ -1,5 +1,7 @@
-"""How the rows of targets.py are measured: each function gives a value per round for every goal of
-its row, from runs in turn, with the protection in force (stand.py, kvs.py and perf.py see to it).
+"""Measurements for the rows of rows.py.
+
+Each function returns a value per round for every goal of its row, from runs in turn. stand.py,
+srdma_bench.kvs and srdma_bench.perf check that the agreed protection is in force.
 """
 
 from __future__ import annotations

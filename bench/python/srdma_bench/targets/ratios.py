@@ -1,5 +1,5 @@
 """The ratios that srdma is to reach (docs/performance.md): what was measured of them, and whether
-they hold. The rows are in `targets_rows.py`, how each is measured in `targets_measure.py`.
+they hold. The rows are in `rows.py`, how each is measured in `measure.py`.
 
     run = Run(Folder(Path("build/targets"), run_facts(QUICK)), QUICK, ROWS)
     run.measure(["P1"])

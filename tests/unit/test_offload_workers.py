@@ -29,9 +29,9 @@ UDP = ["--name", "a", "--control", "/x/a", "--wire-dev", "udp", "--wire-listen"]
 CORES = sorted(os.sched_getaffinity(0))
 
 WRONG = [
-    (["--threads", "0"], "--threads 0: give a number from 1 to 64"),
-    (["--threads", "65"], "1 to 64"),
-    (["--threads", "two"], "1 to 64"),
+    (["--workers", "0"], "--workers 0: give a number from 1 to 64"),
+    (["--workers", "65"], "1 to 64"),
+    (["--workers", "two"], "1 to 64"),
     (["--pin", ""], "--pin : give numbers of cores and ranges of them, 0,2-5"),
     (["--pin", "a"], "0,2-5"),
     (["--pin", "1,"], "0,2-5"),
@@ -42,16 +42,16 @@ WRONG = [
     (["--pin", "3-2"], "0,2-5"),
     (["--pin", "1024"], "0,2-5"),
     (["--pin", "0,2-5,3"], "each core once"),
-    ([*ALL, "--threads", "3", "--pin", "0,1"], "--pin names 2 cores for --threads 3"),
+    ([*ALL, "--workers", "3", "--pin", "0,1"], "--pin names 2 cores for --workers 3"),
     (
-        ["--name", "a" * 62, *ALL[2:], "--threads", "11"],
-        "with --threads 11: NAME.i has at most 63 bytes",
+        ["--name", "a" * 62, *ALL[2:], "--workers", "11"],
+        "with --workers 11: NAME.i has at most 63 bytes",
     ),
     (
-        ["--name", "a", "--control", "/" + "x" * 104, *ALL[4:], "--threads", "11"],
-        "with --threads 11: PATH.i has at most 107 bytes",
+        ["--name", "a", "--control", "/" + "x" * 104, *ALL[4:], "--workers", "11"],
+        "with --workers 11: PATH.i has at most 107 bytes",
     ),
-    ([*UDP, "127.0.0.1:65534", "--threads", "3"], "--wire-listen 127.0.0.1:65534 with --threads 3"),
+    ([*UDP, "127.0.0.1:65534", "--workers", "3"], "--wire-listen 127.0.0.1:65534 with --workers 3"),
 ]
 
 
@@ -62,9 +62,15 @@ def test_wrong_options(options: list[str], text: str) -> None:
     assert text in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_former_name_of_the_option_has_the_same_effect() -> None:
+    done = run("--threads", "65")
+    assert done.returncode == 2
+    assert "--workers 65: give a number from 1 to 64" in done.stderr
+
+
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[Worker]:
-    with worker(tmp_path, "a", "--threads", str(THREADS)) as found:
+    with worker(tmp_path, "a", "--workers", str(THREADS)) as found:
         yield found
 
 
@@ -154,7 +160,7 @@ def test_memory_of_each_process_is_locked(tmp_path: Path) -> None:
     except (ValueError, PermissionError):
         pytest.skip(f"locked memory: at most {before[1]} bytes here; make test-rxe has no limit")
     try:
-        with worker(tmp_path, "a", "--threads", "3") as found:
+        with worker(tmp_path, "a", "--workers", "3") as found:
             assert all(int(status(pid, "VmLck").split()[0]) > 0 for pid in pids(found))
     finally:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
@@ -172,7 +178,7 @@ def test_udp_ports_are_consecutive(tmp_path: Path) -> None:
         probe.bind(("127.0.0.77", 0))
         port = min(probe.getsockname()[1], 65000)
     options = ["--wire-dev", "udp", "--wire-listen", f"127.0.0.77:{port}"]
-    with worker(tmp_path, "a", *options, "--threads", "3") as found:
+    with worker(tmp_path, "a", *options, "--workers", "3") as found:
         wires = re.findall(r"wire=(\S+)", found.log())
     assert wires == [f"127.0.0.77:{port + i}" for i in range(3)]
 
@@ -223,6 +229,7 @@ def test_killed_process_is_reported_while_another_hangs(three: Worker) -> None:
     assert text.format(2) in three.log()
 
 
+@pytest.mark.slow
 def test_process_that_hangs_at_the_stop_is_killed(three: Worker) -> None:
     os.kill(pids(three)[1], signal.SIGSTOP)
     assert three.stop() == 1
@@ -236,7 +243,7 @@ def test_start_with_sigchld_ignored(tmp_path: Path) -> None:
     without reporting their end."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        with worker(tmp_path, "a", "--threads", "3") as found:
+        with worker(tmp_path, "a", "--workers", "3") as found:
             os.kill(pids(found)[1], signal.SIGKILL)
             until(lambda: "worker process 1 was killed by signal 9" in found.log())
     finally:
@@ -246,11 +253,11 @@ def test_start_with_sigchld_ignored(tmp_path: Path) -> None:
 def test_restart_after_kill_succeeds_at_once(tmp_path: Path) -> None:
     """Processes of the killed worker end one after the other. The new one waits for them."""
     for _ in range(10):
-        with worker(tmp_path, "a", "--threads", "3") as dead:
+        with worker(tmp_path, "a", "--workers", "3") as dead:
             others = pids(dead)[1:]
             dead.stop(signal.SIGKILL)
         assert len(sockets(tmp_path)) == 6
-        with worker(tmp_path, "a", "--threads", "3") as alive:
+        with worker(tmp_path, "a", "--workers", "3") as alive:
             assert all(client(alive, i).alive() for i in range(THREADS))
             assert all(map(ended, others))
             assert alive.stop() == 0
@@ -317,7 +324,7 @@ def in_the_way(folder: Path, name: str) -> None:
 def test_failed_start_of_a_process_ends_all(tmp_path: Path, name: str, text: str) -> None:
     in_the_way(tmp_path, name)
     options = ["--control", f"{tmp_path}/a.ctl", "--wire-dev", f"shm:{tmp_path}", "--name", "a"]
-    done = run(*options, "--threads", "4")
+    done = run(*options, "--workers", "4")
     assert done.returncode == 1
     assert text in done.stderr and "ready" not in done.stderr
     assert done.stderr.count("error") == 1
@@ -327,7 +334,7 @@ def test_failed_start_of_a_process_ends_all(tmp_path: Path, name: str, text: str
 
 def limited(folder: Path, limit: int, value: int) -> subprocess.Popen[str]:
     command = [BINARY, "--name", "a", "--control", folder / "a.ctl"]
-    command += ["--wire-dev", f"shm:{folder}", "--threads", str(THREADS)]
+    command += ["--wire-dev", f"shm:{folder}", "--workers", str(THREADS)]
     return subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
@@ -392,7 +399,7 @@ def test_lines_of_statistics_are_not_mixed(three: Worker) -> None:
 def test_statistics_are_dropped_if_the_lock_is_held(tmp_path: Path) -> None:
     """A process that hangs while it holds the lock of standard output costs
     lines of statistics only."""
-    with worker(tmp_path, "a", "--threads", "3", "--log-level", "debug") as found:
+    with worker(tmp_path, "a", "--workers", "3", "--log-level", "debug") as found:
         fds = Path(f"/proc/{found.process.pid}/fd").iterdir()
         turn = next(fd for fd in fds if "memfd:srdma-report" in os.readlink(fd))
         with turn.open("r+b") as file:
@@ -406,7 +413,7 @@ def test_statistics_are_dropped_if_the_lock_is_held(tmp_path: Path) -> None:
 def test_statistics_are_dropped_if_the_terminal_is_full(tmp_path: Path, threads: int) -> None:
     ours, theirs = os.openpty()
     command = [BINARY, "--name", "a", "--control", tmp_path / "a.ctl", "--log-level", "debug"]
-    command += ["--wire-dev", f"shm:{tmp_path}", "--threads", str(threads)]
+    command += ["--wire-dev", f"shm:{tmp_path}", "--workers", str(threads)]
 
     def asked_until_one_is_lost() -> bool:
         process.send_signal(signal.SIGUSR1)
@@ -434,7 +441,7 @@ def test_process_that_hangs_during_its_start_is_killed(tmp_path: Path) -> None:
     wire.mkdir()
     folder = os.open(wire, os.O_RDONLY)
     command = [BINARY, "--name", "a", "--control", tmp_path / "a.ctl"]
-    command += ["--wire-dev", f"shm:{wire}", "--threads", "3"]
+    command += ["--wire-dev", f"shm:{wire}", "--workers", "3"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     try:
@@ -477,7 +484,7 @@ def cores(found: Worker, threads: int) -> list[str]:
 @pytest.mark.skipif(len(CORES) < 2, reason="this machine has one core")
 def test_pin(tmp_path: Path) -> None:
     chosen = CORES[1::-1]  # not in ascending order
-    with worker(tmp_path, "a", "--threads", "2", "--pin", ",".join(map(str, chosen))) as found:
+    with worker(tmp_path, "a", "--workers", "2", "--pin", ",".join(map(str, chosen))) as found:
         assert cores(found, 2) == [str(core) for core in chosen]
 
 
@@ -491,7 +498,7 @@ def test_without_pin_all_cores_are_used(three: Worker) -> None:
 
 
 def test_pin_to_a_missing_core(tmp_path: Path) -> None:
-    options = ["--control", f"{tmp_path}/a.ctl", "--wire-dev", f"shm:{tmp_path}", "--threads", "2"]
+    options = ["--control", f"{tmp_path}/a.ctl", "--wire-dev", f"shm:{tmp_path}", "--workers", "2"]
     done = run(*options, "--pin", f"{CORES[0]},1023")
     assert done.returncode == 1
     assert "worker process 1: error: --pin: core 1023: this machine has no such core" in done.stderr

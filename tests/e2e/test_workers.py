@@ -26,7 +26,7 @@ from tests.e2e.conftest import WAIT, Host, Joiner, Pair, Site, run
 from tests.e2e.test_key_modes import check_data
 
 THREADS = 3
-OPTIONS = ("--threads", str(THREADS))
+OPTIONS = ("--workers", str(THREADS))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,186 @@
+# cython: language_level=3, embedsignature=True
+"""Messages of a worker's control socket, by the codec of the worker (csrc ctl.h).
+
+A body is a sequence of values in the order of its layout (ctl_layout.c): int for numbers, str for
+texts, bytes-like for the rest; reserved zeros are left out. A request may hold secrets: the caller
+wipes the message. Every C copy is wiped here.
+"""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset, strlen
+
+from srdma.native.csrc cimport srdma_wipe
+from srdma.native.ctl cimport *
+
+VERSION = SRDMA_CTL_VERSION
+HEADER_LEN = SRDMA_CTL_HEADER_LEN
+MAX_MESSAGE = SRDMA_CTL_MAX
+IDENTITY_LEN = SRDMA_CTL_IDENTITY_LEN  # with the last zero
+TOKEN_MIN = SRDMA_CTL_TOKEN_MIN
+TOKEN_MAX = SRDMA_CAPABILITY_MAX
+ALLOW_UNPROTECTED = SRDMA_CTL_ALLOW_UNPROTECTED  # flag of the answer to HELLO
+SHARED = SRDMA_CTL_SHARED  # flag of OPEN
+
+HELLO = SRDMA_CTL_HELLO
+OPEN = SRDMA_CTL_OPEN
+ATTACH = SRDMA_CTL_ATTACH
+REG_MR = SRDMA_CTL_REG_MR
+DEREG_MR = SRDMA_CTL_DEREG_MR
+INIT = SRDMA_CTL_INIT
+KEYS = SRDMA_CTL_KEYS
+WAIT = SRDMA_CTL_WAIT
+DESTROY = SRDMA_CTL_DESTROY
+STATS = SRDMA_CTL_STATS
+KEY = SRDMA_CTL_KEY
+CAP = SRDMA_CTL_CAP
+INSTALL = SRDMA_CTL_INSTALL
+UNINSTALL = SRDMA_CTL_UNINSTALL
+REVOKE = SRDMA_CTL_REVOKE
+ROTATE = SRDMA_CTL_ROTATE
+REKEY = SRDMA_CTL_REKEY
+EXPIRE = SRDMA_CTL_EXPIRE
+END = SRDMA_CTL_END
+
+
+cdef const srdma_ctl_field *layout(uint32_t kind, srdma_ctl_side side) except NULL:
+    cdef const srdma_ctl_kind_layout *found = srdma_ctl_layout_of(kind)
+    if found == NULL:
+        raise ValueError(f"there is no message of kind {kind}")
+    return found.body[<int>side]
+
+
+cdef bytearray copied(const void *data, size_t size):
+    cdef bytearray out = bytearray(size)
+    memcpy(PyByteArray_AS_STRING(out), data, size)
+    return out
+
+
+# --- requests ---------------------------------------------------------------
+
+
+cdef int put_uint(void *member, unsigned size, object value) except -1:
+    cdef uint64_t most = <uint64_t>-1 >> (64 - 8 * size)
+    if not 0 <= value <= most:
+        raise ValueError(f"{value} is no number of {size} bytes")
+    if size == 1:
+        (<uint8_t *>member)[0] = value
+    elif size == 4:
+        (<uint32_t *>member)[0] = value
+    else:
+        (<uint64_t *>member)[0] = value
+    return 0
+
+
+cdef int put_bytes(void *member, size_t size, const uint8_t[:] value) except -1:
+    """Shorter bytes are followed by zeros, which the caller has written."""
+    if <size_t>value.shape[0] > size:
+        raise ValueError(f"{value.shape[0]} bytes do not fit in {size}")
+    if value.shape[0]:
+        memcpy(member, &value[0], value.shape[0])
+    return 0
+
+
+cdef int put_text(void *member, size_t size, str value) except -1:
+    data = value.encode()
+    if <size_t>len(data) >= size or 0 in data:
+        raise ValueError(f"{value!r} is no text of at most {size - 1} bytes without a zero")
+    memcpy(member, <const uint8_t *>data, len(data))
+    return 0
+
+
+cdef int put_token(srdma_ctl_token *token, const uint8_t[:] value) except -1:
+    put_bytes(token.bytes, SRDMA_CAPABILITY_MAX, value)
+    token.len = <uint32_t>value.shape[0]
+    return 0
+
+
+cdef int put_field(srdma_ctl_msg *m, const srdma_ctl_field *f, object value) except -1:
+    cdef void *member = <char *>m + f.at
+    if f.type == SRDMA_FIELD_UINT:
+        return put_uint(member, f.size, value)
+    if f.type == SRDMA_FIELD_TEXT:
+        return put_text(member, f.size, value)
+    if f.type == SRDMA_FIELD_TOKEN:
+        return put_token(<srdma_ctl_token *>member, value)
+    return put_bytes(member, f.size, value)
+
+
+cdef int put_body(srdma_ctl_msg *m, const srdma_ctl_field *f, values) except -1:
+    left = iter(values)
+    while f.type != SRDMA_FIELD_END:
+        if f.type != SRDMA_FIELD_ZERO:
+            put_field(m, f, next(left))
+        f += 1
+    if next(left, None) is not None:
+        raise ValueError("more values than fields")
+    return 0
+
+
+def encode(uint32_t kind, uint32_t tag, values):
+    """A request as a bytearray. ValueError: a value does not fit in its field."""
+    cdef srdma_ctl_msg m
+    cdef uint8_t out[SRDMA_CTL_MAX]
+    memset(&m, 0, sizeof(m))
+    m.kind, m.tag = kind, tag
+    try:
+        put_body(&m, layout(kind, SRDMA_CTL_REQUEST), values)
+        length = srdma_ctl_encode(out, SRDMA_CTL_REQUEST, &m)
+        if length < 0:
+            raise ValueError("a text or a token is not legal")
+        return copied(out, length)
+    finally:
+        srdma_wipe(&m, sizeof(m))
+        srdma_wipe(out, sizeof(out))
+
+
+# --- answers ----------------------------------------------------------------
+
+
+cdef object get_uint(const void *member, unsigned size):
+    if size == 1:
+        return (<const uint8_t *>member)[0]
+    if size == 4:
+        return (<const uint32_t *>member)[0]
+    return (<const uint64_t *>member)[0]
+
+
+cdef object get_field(const srdma_ctl_msg *m, const srdma_ctl_field *f):
+    cdef const char *member = <const char *>m + f.at
+    cdef const srdma_ctl_token *token = <const srdma_ctl_token *>member
+    if f.type == SRDMA_FIELD_UINT:
+        return get_uint(member, f.size)
+    if f.type == SRDMA_FIELD_TEXT:
+        return member[:strlen(member)].decode()
+    if f.type == SRDMA_FIELD_COUNTERS:
+        return tuple(m.stats.counter[i] for i in range(m.stats.count))
+    if f.type == SRDMA_FIELD_TOKEN:
+        return copied(token.bytes, token.len)
+    return copied(member, f.size)
+
+
+def peek(const uint8_t[:] data):
+    """(kind, tag, status) of a message; None: it has no legal header."""
+    cdef srdma_ctl_msg m
+    if data.shape[0] == 0 or srdma_ctl_peek(&m, &data[0], data.shape[0]) < 0:
+        return None
+    return m.kind, m.tag, m.status
+
+
+def decode(const uint8_t[:] data not None):
+    """The values of an answer, or the text of a refusal. ValueError: it is not legal."""
+    cdef srdma_ctl_msg m
+    cdef const srdma_ctl_field *f
+    try:
+        if data.shape[0] == 0 or srdma_ctl_decode(&m, SRDMA_CTL_ANSWER, &data[0], data.shape[0]) < 0:
+            raise ValueError("no legal answer")
+        if m.status != 0:
+            return m.text[:strlen(m.text)].decode()
+        f, found = layout(m.kind, SRDMA_CTL_ANSWER), []
+        while f.type != SRDMA_FIELD_END:
+            if f.type != SRDMA_FIELD_ZERO:
+                found.append(get_field(&m, f))
+            f += 1
+        return tuple(found)
+    finally:
+        srdma_wipe(&m, sizeof(m))

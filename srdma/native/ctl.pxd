@@ -1,0 +1,86 @@
+# C declarations of the control socket's messages.
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+
+cdef extern from "ctl.h":
+    enum:
+        SRDMA_CTL_VERSION
+        SRDMA_CTL_HEADER_LEN
+        SRDMA_CTL_MAX
+        SRDMA_CTL_MAX_BODY
+        SRDMA_CTL_IDENTITY_LEN
+        SRDMA_CTL_TOKEN_MIN
+        SRDMA_CTL_ALLOW_UNPROTECTED
+        SRDMA_CTL_SHARED
+
+    enum:
+        SRDMA_CTL_HELLO
+        SRDMA_CTL_OPEN
+        SRDMA_CTL_ATTACH
+        SRDMA_CTL_REG_MR
+        SRDMA_CTL_DEREG_MR
+        SRDMA_CTL_INIT
+        SRDMA_CTL_KEYS
+        SRDMA_CTL_WAIT
+        SRDMA_CTL_DESTROY
+        SRDMA_CTL_STATS
+        SRDMA_CTL_KEY
+        SRDMA_CTL_CAP
+        SRDMA_CTL_INSTALL
+        SRDMA_CTL_UNINSTALL
+        SRDMA_CTL_REVOKE
+        SRDMA_CTL_ROTATE
+        SRDMA_CTL_REKEY
+        SRDMA_CTL_EXPIRE
+        SRDMA_CTL_END
+
+    enum srdma_ctl_side:
+        SRDMA_CTL_REQUEST
+        SRDMA_CTL_ANSWER
+
+    struct srdma_ctl_token:
+        uint32_t len
+        uint8_t *bytes  # an array
+
+    struct srdma_ctl_stats_answer:
+        uint32_t count
+        uint64_t *counter  # an array
+
+    struct srdma_ctl_msg:
+        uint16_t kind
+        uint32_t tag
+        uint32_t status
+        srdma_ctl_stats_answer stats
+        char *text  # an array
+
+    int srdma_ctl_peek(srdma_ctl_msg *m, const uint8_t *data, size_t len)
+    int srdma_ctl_decode(srdma_ctl_msg *m, srdma_ctl_side side, const uint8_t *data, size_t len)
+    int srdma_ctl_encode(uint8_t *out, srdma_ctl_side side, const srdma_ctl_msg *m)
+
+
+cdef extern from "ctl_layout.h":
+    enum:
+        SRDMA_FIELD_END
+        SRDMA_FIELD_UINT
+        SRDMA_FIELD_BYTES
+        SRDMA_FIELD_TEXT
+        SRDMA_FIELD_ZERO
+        SRDMA_FIELD_COUNTERS
+        SRDMA_FIELD_TOKEN
+
+    struct srdma_ctl_field:
+        uint8_t type
+        uint16_t size
+        uint16_t at
+
+    struct srdma_ctl_kind_layout:
+        const srdma_ctl_field **body  # an array, by srdma_ctl_side
+
+    const srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)
+
+
+cdef extern from "memory/capability.h":
+    enum:
+        SRDMA_CAPABILITY_MAX
