@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "mutant.h"
+
 uint64_t srdma_atomic_apply(const struct srdma_atomic *how, uint64_t old)
 {
 	if (how->kind == SRDMA_ATOMIC_FETCH_ADD)
@@ -60,7 +62,8 @@ int srdma_atomic_find(const struct srdma_atomic_results *t, uint64_t request_id,
 		      uint64_t *original)
 {
 	for (uint32_t i = 0; i < t->count; i++) {
-		if (t->result[i].request_id != request_id)
+		if (t->result[i].request_id != request_id &&
+		    !SRDMA_MUTANT(RESULT_OF_ANOTHER))
 			continue;
 		*original = t->result[i].original;
 		return 0;

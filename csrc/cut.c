@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "grant.h"
+#include "mutant.h"
 #include "relay_impl.h"
 
 /* Opcodes of a message by place: first, middle, last, only. */
@@ -48,13 +49,15 @@ static int has_credit(const struct srdma_qp *qp, const struct srdma_wqe *w)
 	if ((int32_t)(qp->request_credit - (uint32_t)qp->sq_next) <= 0)
 		return 0;
 	return !srdma_desc_consumes_recv(w->opcode) ||
+	       SRDMA_MUTANT(CREDIT_IGNORED) ||
 	       (int32_t)(qp->recv_credit - qp->sends) > 0;
 }
 
 /* Whether the peer and the rules let this request begin. */
 static int may_start(const struct srdma_qp *qp, const struct srdma_wqe *w)
 {
-	if ((w->flags & SRDMA_DESC_FENCE) && qp->reads_open)
+	if ((w->flags & SRDMA_DESC_FENCE) && qp->reads_open &&
+	    !SRDMA_MUTANT(FENCE_IGNORED))
 		return 0;
 	return has_credit(qp, w);
 }

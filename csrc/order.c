@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "mutant.h"
 #include "relay_impl.h"
 
 enum order { BEHIND, AT, BEYOND };
@@ -33,10 +34,10 @@ static enum order order_of(struct srdma_qp *qp, const struct srdma_packet *p)
 		return AT;
 	}
 	if (srdma_position_before(at, expected))
-		return BEHIND;
+		return SRDMA_MUTANT(EXECUTED_AGAIN) ? AT : BEHIND;
 	if (!srdma_position_before(expected, at))
 		return AT;
-	return BEYOND;
+	return SRDMA_MUTANT(EXECUTED_EARLY) ? AT : BEYOND;
 }
 
 /* Nothing that is sent now is so far away. */

@@ -2,6 +2,8 @@
 
 #include <errno.h>
 
+#include "mutant.h"
+
 enum { REORDERED = 3, CHUNK = 16 };
 
 struct srdma_part_chunk {
@@ -296,7 +298,8 @@ static int has_empty(const struct srdma_parts *t, const struct srdma_part *p,
 	if (len > t->mtu)
 		len = t->mtu;
 	return (a->offset - p->start) % t->mtu == 0 && a->len == len &&
-	       !is_filled(p, place_of(t, p, a->offset));
+	       (!is_filled(p, place_of(t, p, a->offset)) ||
+		SRDMA_MUTANT(ANSWERED_TWICE));
 }
 
 /* What was passed by an answer is lost, where order may change only after a

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "mutant.h"
 #include "relay_impl.h"
 
 static void unsolicited(struct srdma_qp *qp)
@@ -69,7 +70,8 @@ void srdma_reply_answer(struct srdma_qp *qp, const struct srdma_packet *p,
 		return;
 	}
 	w = srdma_qp_wqe(qp, p->request_id);
-	op->addr = w->local_addr + p->offset;
+	op->addr = w->local_addr +
+		   (SRDMA_MUTANT(ANSWER_BY_ORDER) ? w->got : p->offset);
 	op->key = w->local_key;
 	op->right = SRDMA_ACCESS_LOCAL_WRITE;
 	op->len = answer.len;
@@ -200,7 +202,8 @@ void srdma_reply_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 		return;
 	}
 	moved = judge(qp, p, highest);
-	executed(qp, p->request_id);
+	executed(qp,
+		 SRDMA_MUTANT(DONE_WHEN_SENT) ? qp->sent_id : p->request_id);
 	moved |= later(&qp->recv_credit, a->recv_credit);
 	moved |= later(&qp->request_credit, a->request_credit);
 	srdma_retry_heard(qp, moved);

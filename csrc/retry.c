@@ -5,6 +5,7 @@
  * set while nothing is outstanding, nor for what has not left yet: a blocked
  * wire is no loss.
  */
+#include "mutant.h"
 #include "relay_impl.h"
 
 enum { ELSEWHERE = 3 }; /* time-outs in a row, and nothing was heard */
@@ -33,6 +34,8 @@ void srdma_retry_rewired(struct srdma_qp *qp, int ask)
 		srdma_retry_reset(qp);
 	if (qp->place.count || qp->slots_count)
 		qp->served = qp->relay->now;
+	if (SRDMA_MUTANT(FLIGHTS_FORGOTTEN))
+		srdma_flight_acknowledge(&qp->flights, qp->sq_next, 0);
 	if (qp->state != SRDMA_QP_RTS)
 		return;
 	if (ask && qp->flights.count)
@@ -147,7 +150,7 @@ static uint64_t expire_flights(struct srdma_qp *qp, uint64_t now)
 	struct srdma_flight *x = srdma_flight_oldest(&qp->flights);
 	uint64_t due;
 
-	if (!qp->flights.count)
+	if (!qp->flights.count || SRDMA_MUTANT(TIMER_IGNORED))
 		return SRDMA_NEVER;
 	if (!x)
 		return say_again(qp, SRDMA_SAY_PING, now);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "mutant.h"
 #include "relay_impl.h"
 
 enum {
@@ -65,6 +66,11 @@ static enum srdma_reason place(const struct request *rq,
 		qp->message = (struct srdma_message){ 0 };
 		qp->rx_id++;
 		qp->rx_offset = 0;
+	}
+	if (SRDMA_MUTANT(ACKED_BEFORE_DMA)) {
+		qp->done_id = qp->rx_id;
+		qp->done_offset = qp->rx_offset;
+		qp->ctl |= SRDMA_SAY_ACK;
 	}
 	return SRDMA_REASON_NONE;
 }
@@ -341,13 +347,16 @@ static int on_its_way(const struct srdma_qp *qp, const struct srdma_packet *p)
 static void atomic_again(const struct request *rq)
 {
 	struct srdma_qp *qp = rq->qp;
+	struct srdma_op *op;
 	uint64_t original;
 
 	if (srdma_atomic_find(&qp->atomics, rq->p->request_id, &original))
 		return;
 	srdma_qp_owe(qp);
-	take_slot(rq, 1);
+	op = take_slot(rq, 1);
 	slot_at(qp, qp->slots_count - 1)->original = original;
+	if (SRDMA_MUTANT(ATOMIC_AGAIN))
+		aim(rq, op);
 	qp->relay->stats.atomics_repeated++;
 }
 
