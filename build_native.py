@@ -1,7 +1,7 @@
 """Builds Cython extension modules: `python build_native.py core|bench|tests` (make native).
 
-The Makefile owns the C sources, flags and libraries; this file asks it. The setup.py of each
-distribution imports this file.
+The Makefile defines C sources, flags and libraries; this file gets them by `make`. The setup.py of
+each distribution imports this file.
 """
 
 import os
@@ -18,7 +18,7 @@ BUILD = ROOT / os.environ.get("BUILD", "build")
 
 
 class Part(NamedTuple):
-    """A package of extension modules."""
+    """A package of extension modules and its libraries."""
 
     base: Path  # folder that holds the package
     package: str
@@ -34,14 +34,14 @@ TARGETS = ("lib", "kvs")
 
 
 def make(*args: str) -> str:
-    """Run make as if from the command line, outside any make that runs us."""
+    """Output of make, run without the environment of a make that called this program."""
     env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     command = ["make", "-s", "-C", str(ROOT), f"BUILD={os.environ.get('BUILD', 'build')}", *args]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout
 
 
 class BuildNative(build_ext):
-    """Builds the C libraries first and links with the libraries that they need."""
+    """Builds the C libraries first, then links with them and the libraries that they need."""
 
     def build_extensions(self) -> None:
         make(*TARGETS)
@@ -52,7 +52,7 @@ class BuildNative(build_ext):
 
 
 def extensions(name: str) -> list[Extension]:
-    """The modules of a part; none where SRDMA_WITHOUT_NATIVE is set."""
+    """Extension modules of a part; none if the environment has SRDMA_WITHOUT_NATIVE."""
     if os.environ.get("SRDMA_WITHOUT_NATIVE"):
         return []
     from Cython.Build import cythonize
@@ -80,7 +80,7 @@ def extensions(name: str) -> list[Extension]:
 
 
 def build_in_place(name: str) -> None:
-    """The modules of a part beside their sources."""
+    """Build the extension modules of a part next to their sources."""
     part = PARTS[name]
     top = part.package.split(".")[0]
     os.chdir(ROOT)

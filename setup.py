@@ -1,4 +1,4 @@
-"""The extension modules of the package srdma (build_native.py)."""
+"""Builds the extension modules of the package srdma by build_native.py."""
 
 import sys
 from pathlib import Path

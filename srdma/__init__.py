@@ -1,4 +1,9 @@
-"""srdma: secure reliable connections for RDMA, enforced by the NIC."""
+"""srdma: secure reliable connections for RDMA, enforced by the NIC.
+
+A Context is a worker; PDs are made from it, and regions, QPs, connections and listeners from a PD.
+Closing an object closes everything that was made from it. Every exception is an `Error`. The
+protocol is specified in docs/protocol.md, the interface to the worker in docs/local-interface.md.
+"""
 
 from srdma._engine.blocking import Message
 from srdma.batch import Batch

@@ -1,4 +1,4 @@
-"""Work requests made into descriptors once, and posted as often as one likes."""
+"""Batches: work requests that are encoded as descriptors once and posted many times."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
     from srdma._engine.handles import Handle
     from srdma.qp import SecureQP
 
-INTERNAL = 1 << 63  # of the wr_ids of what the library posts for itself
+INTERNAL = 1 << 63  # bit of a wr_id: posted by a blocking call
 
 
 class Batch:
-    """Requests of one QP, checked once by `qp.batch()`; `post()` is quick and can be repeated.
+    """Work requests of one QP, checked once by `qp.batch()`; `post()` can be repeated.
 
-    What they name is settled, and stays registered as long as the caller keeps it so; bytes in
-    registered memory and in `data` are read when they are posted. Their completions come from
-    `qp.poll()`, one for each request that has SendFlag.SIGNALED: the last one of a few is enough.
+    Addresses, lengths and keys are fixed when the batch is made. The caller keeps the regions open.
+    Bytes in registered memory and in `data` are read at every post. Completions come from
+    `qp.poll()`, one for each receive, each request with SendFlag.SIGNALED and each failure. One
+    signaled request per group of requests is enough, because requests end in order.
     """
 
     def __init__(self, qp: SecureQP, wrs: Sequence[SendWR | RecvWR]) -> None:
         qp.ensure_alive()
         self._qp = qp
         self._works = [work_of(qp, wr, _user_id(wr.wr_id)) for wr in wrs]
-        self._signaled = list(accumulate(map(_is_signaled, wrs), initial=0))  # before each
-        self._keep = list(wrs)  # with their memory
+        self._signaled = list(accumulate(map(_is_signaled, wrs), initial=0))  # counts before each
+        self._keep = list(wrs)  # keeps their memory alive
         self._proved = {
             number: wr
             for number, wr in enumerate(wrs)
@@ -46,9 +47,10 @@ class Batch:
         return len(self._works)
 
     def post(self, first: int = 0) -> int:
-        """Post in order, from number `first` on, as many as the queue takes: how many it were.
+        """Post in order, from index `first`, until the queue is full. Returns the number posted.
 
-        If one is refused for another reason, those before it are posted.
+        Raises LocalError or WorkerGone if a request is refused for another reason; the earlier
+        ones are posted then.
         """
         posted, error = self.try_post(first)
         if error is not None and not isinstance(error, QueueFullError):
@@ -56,17 +58,17 @@ class Batch:
         return posted
 
     def move(self, by: int) -> None:
-        """All of them to memory so many bytes further on, at both ends; nothing is checked again
-        here, but the worker refuses what lies outside."""
+        """Add `by` bytes to the local and remote addresses of all requests.
+
+        Nothing is checked again here; the workers refuse addresses outside the regions.
+        """
         move(self._works, by)
 
     def try_post(self, first: int = 0) -> tuple[int, Exception | None]:
-        """The same; and why it were not all."""
+        """As post(), but returns (number posted, error that ended it or None)."""
         self._qp.ensure_alive()
         if not 0 <= first <= len(self):
-            raise LocalError(
-                f"number {first} of a batch of {len(self)}: 0 to {len(self)} are right"
-            )
+            raise LocalError(f"index {first} in a batch of {len(self)}: give 0 to {len(self)}")
         if not self._proved:
             return self._post(first, {})
         handles = self._take_handles(first)
@@ -83,7 +85,7 @@ class Batch:
         return posted, error
 
     def _count(self, first: int, end: int, handles: dict[int, Handle]) -> None:
-        """Those from first to end were posted: their handles stay in use until they ended."""
+        """Account for requests [first, end) as posted: each keeps its handle until it ends."""
         uses, signaled = self._qp.uses, self._signaled
         for number in [*handles]:
             if number >= end:
@@ -98,7 +100,7 @@ class Batch:
             self._qp.pd.handles.give(handle)
 
     def _take_handles(self, first: int) -> dict[int, Handle]:
-        """Of the capabilities that are named; the PD installs them if it has to."""
+        """Handles of the capabilities from index `first`; installs those that are not yet."""
         handles: dict[int, Handle] = {}
         try:
             for number, wr in self._proved.items():
@@ -113,7 +115,7 @@ class Batch:
 
 
 def work_of(qp: SecureQP, wr: SendWR | RecvWR, wr_id: int) -> Work:
-    """Its descriptor, without the handle of its capability."""
+    """Descriptor of a work request, without the handle of its capability."""
     if isinstance(wr, RecvWR):
         work = Work(DESC_RECV, qp.qp_num, wr_id)
     else:
@@ -137,22 +139,22 @@ def _describe(work: Work, wr: SendWR) -> None:
     except OverflowError as e:
         raise LocalError(
             "immediate data and rkey have 32 bits, a remote address and the operands of an "
-            "atomic have 64, none is negative"
+            "atomic have 64 bits; none may be negative"
         ) from e
 
 
 def _is_signaled(wr: SendWR | RecvWR) -> bool:
-    """It is in the send queue, and its success completes."""
+    """True for a request of the send queue whose success makes a completion."""
     return isinstance(wr, SendWR) and bool(wr.send_flags & SendFlag.SIGNALED)
 
 
 def _flags(wr: SendWR) -> int:
-    """Of its descriptor."""
+    """Flags of the descriptor (local-interface.md 2.1)."""
     signaled = DESC_SIGNALED if wr.send_flags & SendFlag.SIGNALED else 0
     return signaled | (DESC_FENCE if wr.send_flags & SendFlag.FENCE else 0)
 
 
 def _user_id(wr_id: int) -> int:
     if not 0 <= wr_id < INTERNAL:
-        raise LocalError(f"wr_id {wr_id}: it must be a number of 63 bits")
+        raise LocalError(f"wr_id {wr_id}: it must be from 0 to 2^63 - 1")
     return wr_id

@@ -1,8 +1,9 @@
-"""Capabilities: rights over a range of a peer's region, to keep or hand on (protocol.md 6.2).
+"""Capabilities: transferable rights over a range of a peer's region (protocol.md 6.2).
 
-Whoever has an open capability can narrow it, seal it and pass it on, with no word to the region's
-owner. A sealed one is for a holder, until a time, or both, and only pieces of it can be given up.
-Treat one as a password: `repr()` shows no key, `str()` and `to_bytes()` are the capability itself.
+The bearer of an open capability can narrow it, seal it and pass it on without contact to the
+owner of the region. A sealed one is bound to a holder, to an expiry, or to both; it can only be
+narrowed to whole pieces or to fewer rights. Treat a capability as a password: `repr()` shows no
+key, `str()` and `to_bytes()` are the capability itself.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from srdma.native.capability import RefusedError, Token
 _PREFIX = "srdma-cap1:"
 _NOBODY = bytes(constants.HOLDER_LEN)
 _EXPIRY_END = 1 << 32
-NO_RIGHT = "a capability without any right would grant nothing"
+NO_RIGHT = "a capability needs at least one right"
 
 _NOT_DECODED = {
-    errno.EMSGSIZE: "no token with its range has this length",
-    errno.EPROTO: "they are no token of this version, or one of its fields is not legal",
-    errno.EBADMSG: "they were damaged on the way, their check is wrong",
+    errno.EMSGSIZE: "the length does not match the range in the token",
+    errno.EPROTO: "they are no token of this version, or a field has an illegal value",
+    errno.EBADMSG: "they were damaged in transfer, their check is wrong",
 }
 
 
 class Right(IntFlag):
-    """What a capability lets its bearer do."""
+    """Rights that a capability grants; bits may be or-ed."""
 
     READ = constants.RIGHT_READ
     WRITE = constants.RIGHT_WRITE
@@ -39,24 +40,24 @@ class Right(IntFlag):
 
 
 class CapabilityError(LocalError, ValueError):
-    """A capability that cannot be read, or cannot become what was asked for."""
+    """A capability that cannot be decoded, made, narrowed or sealed as requested."""
 
 
 def holder_id(identity: str) -> bytes:
-    """How a token names an identity, which is the URI of a certificate."""
+    """First 16 bytes of SHA-256 of an identity, the URI of a certificate (protocol.md 6.1)."""
     if not identity or not identity.isascii():
         raise CapabilityError(f"{identity!r} is no identity: give the URI of a certificate")
     return hashlib.sha256(identity.encode()).digest()[: constants.HOLDER_LEN]
 
 
 def bearer_of(holder: str | None, expires: int | datetime | None) -> tuple[bytes, int]:
-    """As a token has it: who may use it, and until when; zeros for anybody, for ever."""
+    """Holder (16 bytes) and expiry (Unix seconds) as in a token; zero: any holder, no expiry."""
     who = _NOBODY if holder is None else holder_id(holder)
     return who, 0 if expires is None else _seconds(expires)
 
 
 class Capability:
-    """Immutable. Offsets of its calls count from the first byte that it grants."""
+    """An immutable capability. Offsets in its methods count from the first byte that it grants."""
 
     __slots__ = ("_hash", "_token")
 
@@ -69,7 +70,7 @@ class Capability:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Capability:
-        """Exactly what `to_bytes()` gave, or CapabilityError."""
+        """Inverse of to_bytes(). Raises CapabilityError for any other bytes."""
         try:
             return cls(Token(bytes(data)))
         except RefusedError as refused:
@@ -77,12 +78,12 @@ class Capability:
         raise CapabilityError(f"these {len(data)} bytes are no capability: {why}")
 
     def to_bytes(self) -> bytes:
-        """88 bytes, and 16 for each further key."""
+        """The token (protocol.md 6.2): 88 bytes, and 16 for each key after the first."""
         return self._token.encode()
 
     @classmethod
     def parse(cls, text: str) -> Capability:
-        """Read what str() printed."""
+        """Inverse of str(), which prints the token in base64url. Raises CapabilityError."""
         text = text.strip()
         if not text.startswith(_PREFIX):
             raise CapabilityError(f"a capability as text begins with {_PREFIX!r}, this does not")
@@ -92,7 +93,7 @@ class Capability:
         except (binascii.Error, ValueError):
             data = b""
         if _digits(data) != digits:
-            raise CapabilityError(f"what follows {_PREFIX!r} is not base64url without padding")
+            raise CapabilityError(f"the text after {_PREFIX!r} is not base64url without padding")
         return cls.from_bytes(data)
 
     def __str__(self) -> str:
@@ -114,19 +115,21 @@ class Capability:
     def __reduce__(self) -> tuple[object, tuple[bytes]]:
         return Capability.from_bytes, (self.to_bytes(),)
 
-    # --- what it grants -------------------------------------------------------
+    # --- rights and range -----------------------------------------------------
 
     @property
     def rights(self) -> Right:
+        """Rights granted, or-ed."""
         return Right(self._token.scope[2])
 
     @property
     def offset(self) -> int:
-        """Of the first byte granted, in the region."""
+        """Offset of the first byte granted, in bytes from the start of the region."""
         return self._token.scope[0]
 
     @property
     def length(self) -> int:
+        """Number of bytes granted."""
         lo, hi, _ = self._token.scope
         return hi - lo
 
@@ -135,25 +138,27 @@ class Capability:
 
     @property
     def address(self) -> int:
-        """Of the first byte granted, in the memory of its host."""
+        """Virtual address of the first byte granted, in the memory of its host."""
         return self._token.region[0] + self.offset
 
     @property
     def rkey(self) -> int:
+        """Wire rkey of the region."""
         return self._token.rkey
 
     @property
     def block_size(self) -> int:
-        """What ranges are made of: `narrow()` cuts at its multiples."""
+        """Unit in bytes of ranges: narrow() accepts multiples of it."""
         return self._token.granule
 
     @property
     def pieces(self) -> list[tuple[int, int]]:
-        """(offset, length) of each node: an access that spans several is split by the sender."""
+        """(offset, length) of each node. The sender splits an access at the ends of nodes."""
         return [(lo - self.offset, hi - lo) for _, _, lo, hi in self._token.nodes]
 
     @property
     def sealed(self) -> bool:
+        """True if it is bound to a holder, an expiry or both."""
         return self._token.sealed
 
     @property
@@ -166,12 +171,16 @@ class Capability:
         """The first second (Unix time) at which it is void; None: never."""
         return self._token.expiry or None
 
-    # --- making it less -------------------------------------------------------
+    # --- restricting it -------------------------------------------------------
 
     def narrow(
         self, offset: int = 0, length: int | None = None, rights: Right | int | None = None
     ) -> Capability:
-        """A capability for a part of the range, for some of the rights, or both."""
+        """A capability for `length` bytes at `offset` with `rights`.
+
+        length None: up to the end. rights None: all that this one grants. Raises BoundsError for
+        bytes outside the range, CapabilityError for rights or borders that cannot be granted.
+        """
         size = self.length - offset if length is None else length
         wanted = int(self.rights if rights is None else rights)
         if not wanted:
@@ -179,8 +188,8 @@ class Capability:
         self.check_right(wanted)
         if offset < 0 or size < 1 or offset + size > self.length:
             raise BoundsError(
-                f"{size} bytes at offset {offset} are not inside a capability of "
-                f"{self.length} bytes, or are none"
+                f"{size} bytes at offset {offset}: empty, or not inside a capability of "
+                f"{self.length} bytes"
             )
         lo = self.offset + offset
         try:
@@ -190,7 +199,7 @@ class Capability:
         raise CapabilityError(f"{size} bytes at offset {offset} cannot be granted: {why}")
 
     def check_right(self, wanted: Right | int) -> None:
-        """Refuse what it does not grant."""
+        """Raise CapabilityError unless all `wanted` rights are granted."""
         missing = int(wanted) & ~int(self.rights)
         if missing:
             raise CapabilityError(
@@ -201,7 +210,7 @@ class Capability:
         if number == errno.EPERM:
             offsets = ", ".join(str(offset) for offset, _ in self.pieces)
             return (
-                f"a sealed capability gives whole pieces only, which begin at {offsets}; "
+                f"a sealed capability has whole pieces only, which begin at {offsets}; "
                 "narrow it before it is sealed"
             )
         return (
@@ -212,11 +221,15 @@ class Capability:
     def seal(
         self, *, holder: str | None = None, expires: int | datetime | None = None
     ) -> Capability:
-        """The same, final: for the identity `holder` only, until `expires` only, or both."""
+        """A sealed copy: for the identity `holder` only, before `expires` only, or both.
+
+        holder: a URI. expires: Unix time in seconds, or an aware datetime. Raises CapabilityError
+        if this capability is sealed already, or neither is given.
+        """
         if self.sealed:
             raise CapabilityError("this capability is sealed already: seal the open one")
         if holder is None and expires is None:
-            raise CapabilityError("seal a capability for a holder, until a time, or both")
+            raise CapabilityError("seal() needs holder=, expires= or both")
         return Capability(self._token.seal(*bearer_of(holder, expires)))
 
 
@@ -225,14 +238,14 @@ def _digits(data: bytes) -> str:
 
 
 def names_of(rights: int) -> str:
-    """READ|WRITE; numbers for what has no name."""
+    """Names of rights, such as READ|WRITE; bits without a name as a number."""
     known = [str(right.name) for right in Right if rights & right]
     other = rights & ~int(Right.READ | Right.WRITE | Right.ATOMIC)
     return "|".join(known + ([str(other)] if other else []))
 
 
 def _seconds(expires: int | datetime) -> int:
-    """Unix time, never earlier than the caller said."""
+    """Unix time in whole seconds, rounded up."""
     if isinstance(expires, datetime):
         if expires.tzinfo is None:
             raise CapabilityError("expires= needs a time zone: datetime.now(timezone.utc) + ...")

@@ -1,9 +1,8 @@
-"""Connections: QPs of two hosts that have proved who they are (protocol.md 7, 8).
+"""Connections: QPs of two hosts that authenticated each other (protocol.md 7, 8).
 
-`connect()` and `Listener.accept()` INIT the QPs on the own worker, then run the
-key exchange in a program of its own, `python -m srdma.keyex`, which alone sees
-secrets. It lives as long as the connection: its end is the peer's, and the
-other way round.
+`connect()` and `Listener.accept()` make the QPs at the local worker (INIT), then run the key
+exchange in a separate process, `python -m srdma.keyex`. Only that process handles secrets. It
+lives as long as the connection and holds its TLS connection: if one end closes, so does the other.
 """
 
 from __future__ import annotations
@@ -26,24 +25,27 @@ from srdma.qp import SecureQP
 
 log = logging.getLogger("srdma")
 
-REKEY_LIMIT = 30.0  # seconds, protocol.md 8.5
+REKEY_LIMIT = 30.0  # seconds that an exchange may take (protocol.md 8.5)
 
 TRUST_GROUP = (
-    "Every member of a trust group has its keys: it can read and forge what any two others of it "
-    "say. It is for machines that trust each other wholly."
+    "Every member of a trust group has its keys: it can read and forge all packets between any "
+    "two other members. Use a group only for machines that trust each other completely."
 )
 
 Address = tuple[str, int]
 
 
 class Connection(Resource):
-    """QPs connected to one peer. `data` and `identity` are the peer's."""
+    """QPs that are connected to one peer; made by connect() and Listener.accept().
+
+    Closing it closes its QPs and ends them at the peer with reason PEER_CLOSED.
+    """
 
     def __init__(
         self, pd: PD, sock: socket.socket, role: Role, options: Options,
         address: Address | None = None,
     ) -> None:  # fmt: skip
-        """address: of the listener that was called; None at the listener's end."""
+        """sock: connected TCP socket, closed here. address: of the listener; None at its end."""
         super().__init__(pd)
         self._pd = pd
         self._options = options
@@ -88,21 +90,22 @@ class Connection(Resource):
 
     @property
     def qp(self) -> SecureQP:
-        """The first QP, of most connections the only one."""
+        """The first QP; most connections have only one."""
         return self.qps[0]
 
     @property
     def identity(self) -> str:
-        """Of the peer, as its certificate says."""
+        """URI of the peer's certificate."""
         return self._peer.identity
 
     @property
     def data(self) -> bytes:
-        """What the peer sent along."""
+        """The peer's option `data`, at most 256 bytes; both ends are authenticated."""
         return self._peer.data
 
     @property
     def suite(self) -> Suite:
+        """Suite and level that protect the packets (protocol.md 3.3, 4.5)."""
         return self._peer.suite
 
     @property
@@ -112,73 +115,75 @@ class Connection(Resource):
 
     @property
     def trust_group(self) -> str:
-        """The one whose key makes the secrets; "" if they are of these two ends alone."""
+        """Trust group whose key the secrets are derived from; "" if only the two ends have them."""
         return self._peer.trust_group
 
     @property
     def group(self) -> str:
-        """Of the TLS key agreement."""
+        """Name of the group of the TLS key agreement."""
         return self._peer.group
 
     def fileno(self) -> int:
-        """Readable when alive() may have changed."""
+        """File descriptor that is readable when alive() may have changed."""
         self.ensure_alive()
         assert self._process is not None
         return self._process.fileno()
 
     def alive(self) -> bool:
-        """False once the peer closed the connection, or its key exchange ended."""
+        """False once the peer closed the connection, or the key-exchange process ended."""
         self.ensure_mine()
         return self._process is not None and not self._process.ended()
 
     def reconnect(self) -> Connection:
-        """Close this connection and make the same again: address, PD and options.
+        """Close this connection and connect again with the same address, PD and options.
 
-        For the client's end when QPs have failed, as with WIRE_LOST where the peer's worker or
-        machine started again: a wire that dies alone is connected again by the workers, and ends
-        no QP. The new connection has new keys and new QPs; regions and capabilities of the PD stay
-        as they are, what was the peer's may be gone with its worker, and comes anew in `data`.
+        For clients whose QPs have failed, for example with WIRE_LOST after the peer's worker was
+        restarted. A failed path alone ends no QP: the workers connect it again (protocol.md 7.4).
+        The new connection has new keys and new QPs. Regions and capabilities of the local PD stay
+        valid; those of the peer may have ended with its worker, so the peer sends new ones, for
+        example in `data`. Raises LocalError at a listener's end, WorkerGone if the local worker
+        ended, and the errors of connect().
         """
         address, pd, options = self.route()
         self.close()
         return Connection(pd, dial(address, options.timeout), "client", options, address)
 
     def route(self) -> tuple[Address, PD, Options]:
-        """What it was made of; raises where it cannot be made again."""
+        """Address, PD and options for reconnect(), which states the errors raised."""
         self.ensure_mine()
         if self._address is None:
             raise LocalError(
-                "this end was called: the client connects again, and the listener accepts it"
+                "this end was accepted by a listener: reconnect at the client, and accept() here"
             )
         self._pd.ensure_alive()
         if not self._pd.control.alive():
             raise WorkerGone(
-                "the own worker is gone, and its PDs with it: start it, open a Context and a PD, "
+                "the local worker ended, and its PDs with it: start it, open a Context and a PD, "
                 "and connect() with them"
             )
         return self._address, self._pd, self._options
 
     def rekey(self, timeout: float = CONNECT_TIMEOUT) -> None:
-        """New secrets for all QPs, by a new key exchange, while they go on (protocol.md 8.5).
+        """Renew the secrets of all QPs by a new key exchange; requests continue (protocol.md 8.5).
 
-        Returns when both directions of each QP use what it brought. A Timeout does not end the
-        exchange; one that fails ends the connection. In key mode "pd" the own end's secret is new
-        if its PD's key may be rotated, see `PD.rotate()`; with a trust group the secrets stay, and
-        only who the ends are is proved anew.
+        Returns when both directions of each QP use the new secrets. timeout: seconds; a Timeout
+        does not end the exchange. An exchange that fails ends the connection. In key mode "pd" the
+        secret of the local end is new only if the key of its PD may be rotated, see `PD.rotate()`.
+        With a trust group the secrets stay, and the ends only authenticate again.
         """
         wish = self.wish()
         self.wait_renewed(wish, time.monotonic() + timeout)
 
     def wish(self) -> int:
-        """Ask for new secrets; what to give to wait_renewed()."""
+        """Request new secrets. Returns the number to pass to wait_renewed()."""
         self.ensure_alive()
         if self.suite == UNPROTECTED:
-            raise LocalError('level="none" has no secrets that could be renewed')
+            raise LocalError('level="none" has no secrets to renew')
         assert self._process is not None
         return self._process.wish()
 
     def wait_renewed(self, wish: int, deadline: float) -> None:
-        """Until an exchange that began after the wish took effect."""
+        """Wait until an exchange that began after the wish took effect; deadline: monotonic s."""
         assert self._process is not None
         self._process.wait_renewed(wish, deadline)
 
@@ -193,7 +198,7 @@ class Connection(Resource):
             )
 
     def _release(self) -> None:
-        """All of it, also where one fails."""
+        """Close the QPs and the process; an error of one does not keep the others open."""
         with contextlib.suppress(ValueError):
             self._pd.sharers.remove(self)
         with contextlib.ExitStack() as stack:
@@ -204,7 +209,7 @@ class Connection(Resource):
 
 
 class Listener(Resource):
-    """Waits for peers at a TCP address."""
+    """A TCP listener that makes a Connection per peer; made by listen()."""
 
     def __init__(self, address: Address, pd: PD, options: Options) -> None:
         super().__init__(pd)
@@ -222,7 +227,7 @@ class Listener(Resource):
 
     @property
     def address(self) -> Address:
-        """With the port that the system chose for port 0."""
+        """(host, port); the port is the actual one if port 0 was given."""
         host, port = self.sock.getsockname()[:2]
         return host, port
 
@@ -233,29 +238,31 @@ class Listener(Resource):
         return self._sock
 
     def fileno(self) -> int:
-        """Readable when accept() would not wait for a peer to come."""
+        """File descriptor that is readable when a peer waits to be accepted."""
         return self.sock.fileno()
 
     def accept(self, timeout: float | None = None) -> Connection:
-        """The next peer. timeout: for one to come; the key exchange has its own.
+        """Accept the next peer and run the key exchange with it.
 
-        A peer that fails raises; the listener stays usable.
+        timeout: seconds until a peer connects, None for no limit; the key exchange has the limit
+        `timeout` of the options. Raises Timeout, or the error of a failed key exchange; the
+        listener stays usable.
         """
         return self.meet(self.take(timeout))
 
     def take(self, timeout: float | None) -> socket.socket:
-        """The socket of the next peer."""
+        """Accept a TCP connection. Returns its socket, which the caller passes to meet()."""
         self.sock.settimeout(timeout)
         try:
             sock, _ = self.sock.accept()
-        except (TimeoutError, BlockingIOError) as e:  # the latter for timeout 0
-            raise Timeout(f"nobody connected in {timeout} s") from e
+        except (TimeoutError, BlockingIOError) as e:  # BlockingIOError: timeout 0
+            raise Timeout(f"no peer connected in {timeout} s") from e
         except OSError as e:
             raise LocalError(f"the listener ended: {e.strerror}") from e
         return sock
 
     def meet(self, sock: socket.socket) -> Connection:
-        """The peer at a socket of take()."""
+        """Run the key exchange at a socket of take(), which is closed."""
         return Connection(self._pd, sock, "server", self._options)
 
     def _release(self) -> None:
@@ -264,18 +271,25 @@ class Listener(Resource):
 
 
 def listen(address: Address, pd: PD, **options: object) -> Listener:
-    """Wait for peers at (host, port); the keywords are those of `Options`."""
+    """Listen at (host, port). The keywords are the fields of `Options`.
+
+    Raises LocalError for illegal options, DeviceError if the address cannot be used.
+    """
     return Listener(address, pd, Options(**options))  # type: ignore[arg-type]
 
 
 def connect(address: Address, pd: PD, **options: object) -> Connection:
-    """Connect to a listener at (host, port); the keywords are those of `Options`."""
+    """Connect to a listener at (host, port). The keywords are the fields of `Options`.
+
+    Raises LocalError for illegal options, RemoteError if the peer refuses or cannot be reached,
+    IntegrityError if it cannot be authenticated, DeviceError for the local worker, or Timeout.
+    """
     chosen = prepared(pd, options)
     return Connection(pd, dial(address, chosen.timeout), "client", chosen, address)
 
 
 def prepared(pd: PD, options: Mapping[str, object]) -> Options:
-    """Options of a client, checked before anybody is called."""
+    """Options of a client, checked before the peer is contacted."""
     pd.ensure_alive()
     chosen = Options(**options)  # type: ignore[arg-type]
     chosen.allowed_by(pd)
@@ -284,7 +298,7 @@ def prepared(pd: PD, options: Mapping[str, object]) -> Options:
 
 
 def _attached(pd: PD) -> Control:
-    """A control connection that may use the PD's leg."""
+    """A new control connection that may use the PD's leg; the caller closes it."""
     control = pd.connect()
     try:
         control.attach(pd.token)
@@ -314,6 +328,6 @@ def dial(address: Address, timeout: float) -> socket.socket:
     except socket.gaierror as e:
         raise LocalError(f"{_where(address)}: no such host: {e.strerror}") from e
     except ConnectionRefusedError as e:
-        raise RemoteError(f"nobody listens at {_where(address)}") from e
+        raise RemoteError(f"no listener at {_where(address)}") from e
     except OSError as e:
         raise RemoteError(f"cannot reach {_where(address)}: {e.strerror or e}") from e

@@ -1,4 +1,4 @@
-"""A device: the worker of one NIC, reached by its control socket."""
+"""Context: a device, which is the worker of one NIC, reached through its control socket."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ _PR_SET_PTRACER = 0x59616D61
 
 
 class Context(Resource):
-    """worker: path or name of a running worker; $SRDMA_WORKER where none is given.
+    """A running worker.
 
-    timeout: seconds for it to answer the first time.
+    worker: path of its control socket, or its name in $XDG_RUNTIME_DIR/srdma; default:
+    $SRDMA_WORKER. timeout: seconds to connect, and to wait for the answer to HELLO
+    (local-interface.md 3.4). Raises NoWorkerError, another DeviceError, or Timeout.
     """
 
     def __init__(
@@ -32,44 +34,49 @@ class Context(Resource):
             self.hello = self._control.hello(timeout)
             if self.hello.thread:
                 raise DeviceError(
-                    f"{self.path} is of thread {self.hello.thread} of {self.hello.threads}: give "
-                    "the path without the number, and PD(ctx, thread=...)"
+                    f"{self.path} is the control socket of process {self.hello.thread} of a worker "
+                    f"with {self.hello.threads}: give the path without the number, and choose the "
+                    "process by PD(ctx, thread=...)"
                 )
         except BaseException:
             self._control.close()
             raise
         if self.hello.host_kind == HostKind.SHM:
             _allow_process_vm(self.hello.pid)
-        # Most processes have one PD: theirs shall not all be on the first thread.
+        # Start at a random process: most programs have one PD, which must not all share process 0.
         self._next = random.randrange(self.threads)
 
     @property
     def threads(self) -> int:
-        """Of the worker; a PD, with all that belongs to it, lives on one."""
+        """Number of worker processes. A PD and everything made from it are served by one."""
         return self.hello.threads
 
     def choose(self, thread: int | None = None) -> int:
-        """The thread of a new PD: the one that is asked for, or the next in turn."""
+        """Number of the worker process for a new PD: `thread`, or the next in turn for None.
+
+        Raises LocalError if the worker has no such process.
+        """
         if thread is None:
             thread, self._next = self._next, (self._next + 1) % self.threads
         elif not 0 <= thread < self.threads:
             raise LocalError(
-                f"thread={thread}: the worker {self.name} has {self.threads}, numbered from 0"
+                f"thread={thread}: the worker {self.name} has {self.threads} processes, "
+                "numbered from 0"
             )
         return thread
 
     @property
     def name(self) -> str:
-        """Of the worker."""
+        """Name of the worker, its option --name."""
         return self.hello.name
 
     def connect(self, thread: int = 0) -> Control:
-        """One more control connection, to a thread of the worker."""
+        """A new control connection to worker process `thread`; the caller closes it."""
         self.ensure_alive()
         return Control.connect(thread_path(self.path, thread), self._timeout)
 
     def stats(self, thread: int | None = None) -> dict[str, int]:
-        """Counters by name (protocol.md 13.2): of a thread, or the sums of all."""
+        """Counters by name (local-interface.md 3.7): of one worker process; None: sums of all."""
         self.ensure_alive()
         chosen = range(self.threads) if thread is None else [self.choose(thread)]
         values = [sum(of_each) for of_each in zip(*map(self._counters, chosen), strict=True)]
@@ -86,10 +93,11 @@ class Context(Resource):
 
 
 def _allow_process_vm(pid: int) -> None:
-    """Where Yama is strict, let the worker reach memory that pd.alloc() did not make.
+    """Permit the worker to copy to and from memory that pd.alloc() did not make.
 
-    One process may be named, so the newest Context counts. Without Yama the
-    call fails and is not needed.
+    Required where Yama restricts ptrace. The kernel keeps one permitted process, so only the
+    worker of the newest Context has the permission. Without Yama prctl() fails, and the permission
+    is not required.
     """
     prctl = ctypes.CDLL(None).prctl
     prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4

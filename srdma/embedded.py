@@ -1,7 +1,7 @@
-"""Workers for one machine: started in a folder of their own, ended by their pids, nothing left.
+"""Embedded NICs: workers on this machine, started as child processes in a temporary folder.
 
-They are this process's children and die with it, however it ends; memory is in memfds, so that
-nothing can stay in /dev/shm. Ctrl-C reaches only the parent, which ends them in order.
+Workers end with this process, even if it is killed. Shared memory is in memfds, so nothing stays
+in /dev/shm. Ctrl-C is sent to this process only, which then ends its workers in order.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from srdma.errors import DeviceError, LocalError, NoWorkerError
 
 START_TIMEOUT = 10.0
 STOP_TIMEOUT = 3.0
-SUN_PATH = 107  # bytes of a Unix socket's path
+SUN_PATH = 107  # longest path of a Unix socket, bytes
 PR_SET_PDEATHSIG = 1
 
 _libc = ctypes.CDLL(None)
 
 
 def find_worker() -> Path:
-    """The program srdma-offload: $SRDMA_OFFLOAD, this tree's build folder, or PATH."""
+    """Path of srdma-offload: $SRDMA_OFFLOAD, else this tree's build folder, else PATH.
+
+    Raises LocalError or NoWorkerError.
+    """
     if chosen := os.environ.get("SRDMA_OFFLOAD"):
         if os.access(chosen, os.X_OK):
             return Path(chosen)
@@ -42,12 +45,12 @@ def find_worker() -> Path:
     if found := shutil.which("srdma-offload"):
         return Path(found)
     raise NoWorkerError(
-        "no program srdma-offload: build it by `make offload`, or set SRDMA_OFFLOAD to its path"
+        "srdma-offload not found: build it by `make offload`, or set SRDMA_OFFLOAD to its path"
     )
 
 
 def die_with_parent() -> None:
-    """In a child before exec: end when the parent ends, even by kill -9."""
+    """In a child before exec: request SIGTERM when the parent thread ends, even by SIGKILL."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
@@ -55,9 +58,9 @@ def spawn(
     command: Sequence[str | Path], *, stdin: int | IO[bytes] = subprocess.DEVNULL,
     stdout: int | IO[bytes] | None = None, stderr: int | IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes]:  # fmt: skip
-    """A child in a process group of its own that dies with this process.
+    """Start a child in a process group of its own that ends with this process.
 
-    The kernel means the thread that calls: one that ends takes its children along.
+    The kernel watches the calling thread: its children end when that thread ends.
     """
     return subprocess.Popen(
         [os.fspath(word) for word in command],
@@ -70,7 +73,7 @@ def spawn(
 
 
 def stop(process: subprocess.Popen[bytes], timeout: float = STOP_TIMEOUT) -> None:
-    """SIGTERM, and SIGKILL for one that does not go."""
+    """Send SIGTERM, and SIGKILL after `timeout` seconds; returns when the process has ended."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -82,7 +85,7 @@ def stop(process: subprocess.Popen[bytes], timeout: float = STOP_TIMEOUT) -> Non
 
 @dataclass
 class Worker:
-    """One running srdma-offload."""
+    """A running srdma-offload. control: path of its control socket; log: file of its output."""
 
     name: str
     control: Path
@@ -94,7 +97,7 @@ class Worker:
         return self.process.pid
 
     def wait_until_up(self, timeout: float = START_TIMEOUT) -> Hello:
-        """Until it answers HELLO."""
+        """Wait up to `timeout` seconds until it answers HELLO. Raises DeviceError."""
         deadline = time.monotonic() + timeout
         while True:
             if (code := self.process.poll()) is not None:
@@ -110,12 +113,13 @@ class Worker:
             time.sleep(0.005)
 
     def last_words(self) -> str:
+        """Last line of the log."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"
 
 
 class Closing:
-    """What `with` closes in the end."""
+    """Base class of context managers that close() at the end."""
 
     def close(self) -> None:
         raise NotImplementedError
@@ -128,7 +132,7 @@ class Closing:
 
 
 class Embedded(Closing):
-    """A folder with workers in it; a context manager that leaves nothing.
+    """Workers in a temporary folder; the context manager ends them and removes the folder.
 
     with Embedded() as nics:
         a = nics.start("nica")
@@ -141,7 +145,7 @@ class Embedded(Closing):
         self.workers: list[Worker] = []
 
     def wire(self, name: str) -> Path:
-        """A folder in which workers meet, made when it is first asked for."""
+        """Folder of a shared-memory wire, made at the first call (local-interface.md 4.5)."""
         folder = self.folder / f"wire-{name}"
         folder.mkdir(mode=0o700, exist_ok=True)
         return folder
@@ -150,12 +154,16 @@ class Embedded(Closing):
         self, name: str, *, wire: str = "0", unprotected: bool = False,
         options: Sequence[str] = (),
     ) -> Worker:  # fmt: skip
-        """A worker of shared memory; those on the same `wire` reach each other."""
+        """Start a worker with a shared-memory wire. Workers with the same `wire` are connected.
+
+        unprotected: permit level "none". options: further options of srdma-offload. Raises
+        NoWorkerError without the program, DeviceError if the worker does not start.
+        """
         words = ["--wire-dev", f"shm:{self.wire(wire)}", *options]
         return self.launch(name, [*words, *(["--allow-unprotected"] if unprotected else [])])
 
     def launch(self, name: str, options: Sequence[str]) -> Worker:
-        """A worker with these options, up and answering."""
+        """Start a worker with these options of srdma-offload; returns when it answers."""
         control, log = self.folder / f"{name}.ctl", self.folder / f"{name}.log"
         with open(log, "wb") as output:
             process = spawn(
@@ -169,7 +177,7 @@ class Embedded(Closing):
         return worker
 
     def stop(self) -> None:
-        """End the workers."""
+        """End the workers; the folder stays."""
         for worker in self.workers:
             if worker.process.poll() is None:
                 worker.process.terminate()
@@ -178,7 +186,7 @@ class Embedded(Closing):
         self.workers.clear()
 
     def close(self) -> None:
-        """In a forked child nothing ends: the workers are the parent's."""
+        """End the workers and remove the folder. No effect in a forked child."""
         if os.getpid() != self._pid:
             return
         self.stop()
@@ -186,7 +194,7 @@ class Embedded(Closing):
 
 
 def _make_folder() -> Path:
-    """A new folder of mode 0700 whose path is short enough for sockets in it."""
+    """Make a folder of mode 0700 whose path is short enough for sockets in it."""
     folder = Path(tempfile.mkdtemp(prefix="srdma-"))
     if len(os.fsencode(folder)) > SUN_PATH - 60:
         folder.rmdir()

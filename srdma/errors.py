@@ -1,6 +1,7 @@
-"""One tree of exceptions, by whose fault it is: `Error` is their root.
+"""All exceptions of srdma. `Error` is the root; the branches say where the cause is.
 
-A failed work request is a `WCError`, in the branch that its reason belongs to
+LocalError: the caller. RemoteError: the peer. IntegrityError: identities and keys. DeviceError:
+worker, NIC or operating system. A failed work request is a `WCError` in the branch of its reason
 (protocol.md 13.1), with the completion in `wc`.
 """
 
@@ -13,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class Error(Exception):
-    """Root of all that srdma raises."""
+    """Root of all exceptions of srdma."""
 
 
 class LocalError(Error):
-    """The call was wrong: an argument, an order of calls, a limit."""
+    """The call was illegal: an argument, the order of calls, or a limit."""
 
 
 class ClosedError(LocalError):
-    """The object was closed, or belongs to the process that forked this one."""
+    """The object was closed, or belongs to the parent of this forked process."""
 
 
 class BoundsError(LocalError, ValueError):
@@ -29,23 +30,23 @@ class BoundsError(LocalError, ValueError):
 
 
 class BufferAccessError(LocalError, BufferError):
-    """A buffer cannot be registered as asked: read-only, not contiguous, empty."""
+    """A buffer cannot be used as requested: it is read-only, not contiguous, or empty."""
 
 
 class QueueFullError(LocalError):
-    """More work requests are outstanding than the queue is deep."""
+    """No room for a further work request: the queue or the leg is full. Poll completions."""
 
 
 class RemoteError(Error):
-    """The peer refused, broke the protocol, or went away."""
+    """The peer refused, violated the protocol, or is gone."""
 
 
 class IntegrityError(Error):
-    """An identity, a key or a tag was wrong, or a key is spent."""
+    """An identity, a key or a tag was wrong, or a key reached its limit of use."""
 
 
 class DeviceError(Error):
-    """The worker, the NIC or the operating system could not do it."""
+    """The worker, the NIC or the operating system failed."""
 
 
 class NoWorkerError(DeviceError):
@@ -53,15 +54,15 @@ class NoWorkerError(DeviceError):
 
 
 class RefusedError(DeviceError):
-    """The worker refused a control message; `errno` and the text are its own."""
+    """The worker refused a control message; `errno` and the text are those of its answer."""
 
     def __init__(self, errno: int, text: str) -> None:
         super().__init__(text)
         self.errno = errno
 
 
-class Timeout(Error, TimeoutError):  # noqa: N818 - the field's name
-    """It did not happen in the time that the caller gave."""
+class Timeout(Error, TimeoutError):  # noqa: N818 - the usual name
+    """The time-out of the call ran out."""
 
 
 class WCError(Error):
@@ -77,19 +78,19 @@ class LocalWCError(WCError, LocalError):
 
 
 class RemoteWCError(WCError, RemoteError):
-    """A work request failed at the peer or on the way."""
+    """A work request failed at the peer or on the path."""
 
 
 class IntegrityWCError(WCError, IntegrityError):
-    """A work request failed because its key may not be used any more."""
+    """A work request failed because a key reached its limit of use."""
 
 
 class DeviceWCError(WCError, DeviceError):
-    """A work request failed because the own NIC could not execute it."""
+    """A work request failed because the local NIC could not execute it."""
 
 
 class WorkerGone(DeviceError):  # noqa: N818 - named as its reason, WORKER_GONE
-    """The own worker ended; `wc` is the completion that told it, if one did."""
+    """The local worker, or the leg to it, ended. `wc`: the failed completion, if there is one."""
 
     def __init__(self, text: str, wc: WC | None = None) -> None:
         super().__init__(text)

@@ -1,7 +1,7 @@
 """Identities: X.509 certificates that name one URI (SPIFFE form), and a small CA to issue them.
 
-A folder of a CA holds `ca.pem` and `ca.key`. Keys are written with mode 0600 and nothing is
-overwritten unless asked. Verification of chains is TLS's; this module only reads the name.
+The folder of a CA holds `ca.pem` and `ca.key`. Key files have mode 0600. Existing files are only
+overwritten with force=True. TLS verifies certificate chains; this module only reads the identity.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Algorithm = Literal["p256", "ed25519"]
 PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 CA_CERT, CA_KEY = "ca.pem", "ca.key"
-IDENTITY_MAX = 255  # KEYS carries it in 256 bytes with a zero
-SKEW = dt.timedelta(minutes=5)  # clocks of two hosts differ
+IDENTITY_MAX = 255  # bytes; KEYS has a field of 256 bytes with a final zero
+SKEW = dt.timedelta(minutes=5)  # permitted difference between the clocks of two hosts
 CA_DAYS, DAYS = 3650, 90
 
 
 class IdentityError(LocalError):
-    """A certificate, key or identity that cannot be used; the text says why."""
+    """A certificate, key or identity cannot be used, or its file not be read or written."""
 
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """What one end needs to prove who it is, as PEM; the key is never shown."""
+    """Certificate chain, private key and CA certificates of one end, as PEM; repr() hides them."""
 
     cert: bytes
     key: bytes
@@ -44,21 +44,25 @@ class Credentials:
 
     @classmethod
     def load(cls, cert: Path, key: Path, ca: Path) -> Credentials:
-        """From files, checked: the key belongs to the certificate, which names one identity."""
+        """Read the files and check() them. Raises IdentityError."""
         credentials = cls(_read(cert), _read(key), _read(ca))
         credentials.check(str(cert), str(key), str(ca))
         return credentials
 
     def check(self, cert: str = "cert", key: str = "key", ca: str = "ca") -> None:
-        """Refuse what cannot work, by the names of where it came from."""
+        """Raise IdentityError unless the key fits the certificate and that names one identity.
+
+        cert, key, ca: names for the error texts.
+        """
         leaf = parse_certificates(self.cert, cert)[0]
         if parse_key(self.key, key).public_key() != leaf.public_key():
-            raise IdentityError(f"{key} is not the key of {cert}: give the two of one identity")
+            raise IdentityError(f"{key} is not the key of {cert}: give both of one identity")
         identity_of(leaf)
         parse_certificates(self.ca, ca)
 
     @property
     def identity(self) -> str:
+        """URI that the certificate names."""
         return identity_of(parse_certificates(self.cert, "cert")[0])
 
 
@@ -66,7 +70,7 @@ class Credentials:
 
 
 def identity_of(certificate: x509.Certificate) -> str:
-    """The one URI SAN of a certificate."""
+    """The only URI among the subject alternative names of a certificate; else IdentityError."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -85,7 +89,7 @@ def identity_of(certificate: x509.Certificate) -> str:
 
 
 def check_identity_uri(uri: str) -> str:
-    """The URI itself, if it can be an identity."""
+    """Return the URI if it can be an identity; else raise IdentityError."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -100,7 +104,10 @@ def check_identity_uri(uri: str) -> str:
 
 
 def parse_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
-    """At least one; in a chain the first is the end's own."""
+    """Certificates of a PEM text, at least one; the first of a chain is the leaf.
+
+    where: name for the error text.
+    """
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
@@ -108,10 +115,11 @@ def parse_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
 
 
 def parse_key(pem: bytes, where: str) -> PrivateKey:
+    """An unencrypted P-256 or Ed25519 private key of a PEM text; where: name for the error."""
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except TypeError:
-        raise IdentityError(f"{where} is encrypted: srdma takes unencrypted PEM keys") from None
+        raise IdentityError(f"{where} is encrypted: give an unencrypted PEM key") from None
     except ValueError:
         raise IdentityError(f"{where} is not a PEM private key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey):
@@ -131,7 +139,7 @@ def _read(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class Validity:
-    """From when and how long; `start` defaults to now, with room for clocks that differ."""
+    """Period of validity. start: default now, minus SKEW for hosts whose clocks are behind."""
 
     days: float = DAYS
     start: dt.datetime | None = None
@@ -139,7 +147,7 @@ class Validity:
     def bounds(self) -> tuple[dt.datetime, dt.datetime]:
         if not 0 < self.days <= 36_500:
             raise IdentityError(
-                f"a validity of {self.days} days: it must be above 0, 36500 at most"
+                f"a validity of {self.days} days: it must be above 0 and at most 36500"
             )
         now = dt.datetime.now(dt.UTC)
         start = self.start or now - SKEW
@@ -154,7 +162,10 @@ def create_ca(
     algorithm: Algorithm = "p256",
     force: bool = False,
 ) -> Path:
-    """A new CA: `ca.pem` and `ca.key` in `folder`; the path of the certificate."""
+    """Make a CA: `ca.pem` and `ca.key` in `folder`. Returns the path of the certificate.
+
+    name: common name, 1 to 64 characters. days: validity. force: overwrite existing files.
+    """
     if not 0 < len(name) <= 64:
         raise IdentityError(f"a name of {len(name)} characters: a CA's name has 1 to 64")
     key = _new_key(algorithm)
@@ -180,9 +191,10 @@ def issue(
     algorithm: Algorithm = "p256",
     force: bool = False,
 ) -> tuple[Path, Path]:
-    """A certificate for the identity `uri` by the CA in the folder `ca`: OUT.pem and OUT.key.
+    """Issue a certificate for the identity `uri` by the CA in the folder `ca`.
 
-    It never outlives its CA.
+    Writes OUT.pem and OUT.key and returns their paths. The certificate ends with its CA at the
+    latest.
     """
     check_identity_uri(uri)
     ca_cert = parse_certificates(_read(ca / CA_CERT), str(ca / CA_CERT))[0]
@@ -199,7 +211,7 @@ def issue(
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, short)])
     bounds = start, min(end, ca_cert.not_valid_after_utc)
     if bounds[0] >= bounds[1]:
-        raise IdentityError(f"validity from {start:%Y-%m-%d}: the CA ends before")
+        raise IdentityError(f"validity from {start:%Y-%m-%d}: the CA certificate ends before that")
     certificate = _leaf(_builder(subject, ca_cert.subject, key, bounds), uri, ca_key).sign(
         ca_key, _hash_for(ca_key)
     )
@@ -286,7 +298,7 @@ def _write_pair(
 
 
 def write_file(path: Path, content: bytes, mode: int) -> None:
-    """The whole file or none, never with more rights than `mode`."""
+    """Write a file atomically; at no time has it more rights than `mode`."""
     try:
         fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:

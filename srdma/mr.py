@@ -1,4 +1,4 @@
-"""Memory regions: registered host memory, and its address for a peer (protocol.md 6)."""
+"""Memory regions: registered host memory, and the names by which peers use it (protocol.md 6)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ DEPTH_LIMIT = constants.DEPTH_MAX
 
 _REMOTE = struct.Struct(">QIQ")
 _PREFIX = "srdma-mr"
-_kept: list[Pinned] = []  # memory that a worker would not let go: never freed
+_kept: list[Pinned] = []  # never freed: deregistration failed, DMA may still use it
 
 
 class Access(IntFlag):
-    """Rights of a region, of enum ibv_access_flags."""
+    """Rights of a region, as in enum ibv_access_flags (protocol.md 6)."""
 
     NONE = 0
     LOCAL_WRITE = constants.ACCESS_LOCAL_WRITE
@@ -50,10 +50,11 @@ class Proving(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """Whether peers must prove by a capability what they do to a region (protocol.md 6.1).
+    """Memory proofs of a region (protocol.md 6.1). proof: each remote access needs a capability.
 
-    block_size: what ranges of capabilities are made of. depth_limit: of the region's tree; a lower
-    one makes tokens shorter to derive, and ranges coarser.
+    block_size: bytes, a power of two from 64 to 2^30; ranges of capabilities consist of blocks.
+    depth_limit: largest depth of the region's key tree, 1 to 48. A lower limit makes keys cheaper
+    to derive, and ranges coarser.
     """
 
     proof: bool = False
@@ -62,35 +63,39 @@ class Proofs:
 
     def __post_init__(self) -> None:
         if not self.proof and (self.block_size, self.depth_limit) != (BLOCK_SIZE, DEPTH_LIMIT):
-            raise LocalError("block_size= and depth_limit= go with proof=True only")
+            raise LocalError("block_size= and depth_limit= are legal with proof=True only")
         if not 64 <= self.block_size <= 1 << 30 or self.block_size & (self.block_size - 1):
             raise LocalError(f"block_size={self.block_size}: a power of two from 64 to 2^30")
         if not 1 <= self.depth_limit <= DEPTH_LIMIT:
             raise LocalError(f"depth_limit={self.depth_limit}: 1 to {DEPTH_LIMIT} are legal")
 
     def granule(self, length: int) -> int:
-        """What ranges of a region of that length are made of: more than a block if the depth
-        limit does not reach down to blocks."""
+        """Unit in bytes of capability ranges in a region of `length` bytes: a block, or more if
+        the depth limit ends the tree above the blocks."""
         height = (-(-length // self.block_size) - 1).bit_length()
         return self.block_size << max(height - self.depth_limit, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteMR:
-    """A peer's region, as `MR.remote()` made it there; the application passes it on."""
+    """Address, rkey and length in bytes of a peer's region.
+
+    The peer makes it by `MR.remote()`; the application transfers it.
+    """
 
     address: int
     rkey: int
     length: int
 
     def to_bytes(self) -> bytes:
-        """20 bytes."""
+        """20 bytes, big-endian: address 8, rkey 4, length 8."""
         return _REMOTE.pack(self.address, self.rkey, self.length)
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> RemoteMR:
+        """Inverse of to_bytes(). Raises LocalError for another length."""
         if len(data) != _REMOTE.size:
-            raise LocalError(f"a remote region has {_REMOTE.size} bytes, these are {len(data)}")
+            raise LocalError(f"an encoded remote region has {_REMOTE.size} bytes, not {len(data)}")
         return cls(*_REMOTE.unpack(data))
 
     def __str__(self) -> str:
@@ -98,23 +103,24 @@ class RemoteMR:
 
     @classmethod
     def parse(cls, text: str) -> RemoteMR:
-        """Read what str() printed."""
+        """Inverse of str(). Raises LocalError for any other text."""
         prefix, *numbers = text.strip().split(":")
         try:
             address, rkey, length = (int(n, 16) for n in numbers)
             remote = cls(address, rkey, length)
-            remote.to_bytes()  # are they in range?
+            remote.to_bytes()  # raises if a number is out of range
         except (ValueError, struct.error):
             prefix = ""
         if prefix != _PREFIX:
-            raise LocalError(f"{text!r} is no remote region: {_PREFIX}:ADDRESS:RKEY:LENGTH, hex")
+            raise LocalError(f"{text!r} is no remote region: {_PREFIX}:ADDRESS:RKEY:LENGTH, in hex")
         return remote
 
 
 class MR(Resource):
-    """A registered region; keeps its buffer alive and in place until closed.
+    """A registered memory region. It keeps its buffer alive and in place until it is closed.
 
-    `mr[a:b]` is an SGE for a work request, `mr.buf` the bytes.
+    `mr[a:b]` is an SGE for a work request; `mr.buf` is a memoryview of the bytes. lkey and rkey
+    are the same number, which the worker chose.
     """
 
     def __init__(self, pd: PD, memory: Pinned, access: Access, proofs: Proofs) -> None:
@@ -129,7 +135,7 @@ class MR(Resource):
         self._buf = memoryview(memory)
 
     def register(self, scope_qpn: int = 0, fd: int | None = None) -> MR:
-        """Called once by the PD; a refusal leaves nothing behind."""
+        """Register with the worker; called once, by the PD. On an error the MR is closed."""
         try:
             self._host_rkey, self.lkey = self.pd.register(self, scope_qpn, fd)
         except BaseException:
@@ -145,7 +151,7 @@ class MR(Resource):
         return self._buf
 
     def sge(self, offset: int = 0, length: int | None = None) -> SGE:
-        """A piece for a work request; all that follows offset by default."""
+        """SGE of `length` bytes at `offset`; length None: up to the end. Raises BoundsError."""
         self.ensure_alive()
         size = self.length - offset if length is None else length
         if offset < 0 or size < 0 or offset + size > self.length:
@@ -156,7 +162,7 @@ class MR(Resource):
 
     def __getitem__(self, piece: slice) -> SGE:
         if not isinstance(piece, slice) or piece.step not in (None, 1):
-            raise LocalError("a region gives pieces as mr[start:stop]")
+            raise LocalError("an SGE of a region is mr[start:stop], without a step")
         start = 0 if piece.start is None else piece.start
         stop = self.length if piece.stop is None else piece.stop
         return self.sge(start, stop - start)
@@ -165,7 +171,7 @@ class MR(Resource):
         return self.length
 
     def remote(self) -> RemoteMR:
-        """What the peer needs to READ or WRITE this region, or to count in it."""
+        """The values by which a peer names the region. Raises LocalError without remote rights."""
         self.ensure_alive()
         if not self.access & REMOTE:
             raise LocalError(
@@ -178,13 +184,13 @@ class MR(Resource):
 
     @property
     def proof(self) -> bool:
-        """Must peers prove what they do to it?"""
+        """True if each remote access needs a capability."""
         return self.proofs.proof
 
     @property
     def block_size(self) -> int:
-        """What ranges of capabilities are made of, unless a part was revoked; revoke() takes those
-        of proofs.block_size too."""
+        """Unit in bytes of the ranges of capability(). Inside a revoked range it may be smaller
+        (protocol.md 6.3). Ranges of revoke() consist of blocks of proofs.block_size."""
         return self.proofs.granule(self.length)
 
     def capability(
@@ -196,10 +202,13 @@ class MR(Resource):
         holder: str | None = None,
         expires: int | datetime | None = None,
     ) -> Capability:
-        """Rights over a range, all that follows offset by default, for whoever gets the result.
+        """Make a capability for `length` bytes at `offset`; length None: up to the end.
 
-        holder: the only identity that can use it. expires: the first second, Unix time or an aware
-        datetime, at which it is void. Without both it is open: its bearer can narrow and seal it.
+        rights: at most those that the region's access gives to peers. holder: URI of the only
+        identity that can use it; None: any. expires: the first second at which it is void, in Unix
+        time or as an aware datetime; None: never. Without holder and expires the capability is
+        open: its bearer can narrow and seal it (protocol.md 6.2). Raises LocalError unless the
+        region was registered with proof=True, BoundsError, CapabilityError or RefusedError.
         """
         self._check_proof()
         size = self.length - offset if length is None else length
@@ -220,15 +229,16 @@ class MR(Resource):
     def revoke(
         self, offset: int = 0, length: int | None = None, *, timeout: float = TIMEOUT
     ) -> None:
-        """Take back what was granted: every capability, or what they grant inside a range.
+        """Revoke all capabilities of the region (default), or what they grant inside a range.
 
-        Returns when nobody can do any more what was revoked, and no DMA of it is under way. What a
-        peer's READ fetched before may still reach it. At most 64 ranges of a region can be revoked
-        by themselves; then revoke() all of it.
+        Returns when the revoked access is refused and no DMA of it is in progress. timeout: in
+        seconds; after a Timeout the access is refused, but DMA may be in progress. Data that a
+        READ fetched before may still reach the peer. At most 64 ranges of a region can be revoked
+        one by one; beyond that, revoke the whole region (protocol.md 6.3).
         """
         self._check_proof()
         if length is None and offset == 0:
-            length = 0  # which no range has: all of it (protocol.md 10)
+            length = 0  # REVOKE with offset and length 0 means the whole region
         else:
             length = self.length - offset if length is None else length
             self._check_range(offset, length)
@@ -238,17 +248,17 @@ class MR(Resource):
         self.ensure_alive()
         if not self.proof:
             raise LocalError(
-                "the region was registered without proof=True: it has no capabilities, and "
-                "whoever knows its rkey may use it; close() takes it from them"
+                "the region was registered without proof=True: it has no capabilities. Peers that "
+                "know its rkey have access until close()"
             )
 
     def _check_range(self, offset: int, length: int) -> None:
-        """Against the region alone: what was revoked the worker knows."""
+        """Check against the region only; the worker checks against revoked ranges."""
         end, block = offset + length, self.proofs.block_size
         if offset < 0 or length < 1 or end > self.length:
             raise BoundsError(
-                f"{length} bytes at offset {offset} are not inside a region of {self.length} "
-                "bytes, or are none"
+                f"{length} bytes at offset {offset}: empty, or not inside a region of "
+                f"{self.length} bytes"
             )
         if offset % block or (end % block and end != self.length):
             raise CapabilityError(
@@ -268,7 +278,7 @@ class MR(Resource):
             has |= Right.ATOMIC
         if rights & ~has:
             raise CapabilityError(
-                f"the region's access lets peers {names_of(has)}: a capability cannot grant "
+                f"the region's access permits {names_of(has)} to peers: a capability cannot grant "
                 f"{names_of(rights & ~has)}"
             )
 

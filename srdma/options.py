@@ -1,4 +1,4 @@
-"""How to connect: what a program may say to `connect()` and `listen()`, and what of it is legal."""
+"""Options of connections: the keywords of `connect()` and `listen()`, and their checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from srdma.pd import PD
 from srdma.qp import DEPTH, TIMEOUT
 
 CONNECT_TIMEOUT = 30.0
-REKEY_EVERY = 3600.0  # seconds, protocol.md 8.5
+REKEY_EVERY = 3600.0  # seconds between renewals (protocol.md 8.5)
 REKEY_LEAST, REKEY_MOST = 0.1, 1e6
 AEAD_SUITES = ("aes-128-gcm", "aes-256-gcm", "chacha20-poly1305")
 MAC_SUITES = ("aes-128-gmac", "aes-128-cmac", "hmac-sha256")
@@ -40,23 +40,26 @@ HEADER_ONLY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to connect; the keywords of `connect()` and `listen()`.
+    """Options of a connection: the keywords of `connect()` and `listen()`. LocalError if illegal.
 
-    identity: who this end is, a Credentials or the path of one: NAME for
-        NAME.pem and NAME.key, with ca.pem beside them.
-    peer: identities that may be at the other end; * stands for any characters
-        but /. None: any of the CA.
-    qps: how many QPs to make over one key exchange.
-    suites: names in order of preference; by default three of the level. "auto": the
-        recommended ones of the level, the fastest on the own worker's machine first.
-    tag_len: bytes of the tag, for suites that are named and take others than their own.
-    level: "aead", "packet", "header" (with unprotected_payload=True), or "none".
-    mode: key mode, "basic", "pd", "mem" or "pd+mem", or several in order of preference. By
-        default a client offers "basic", a listener allows all. Where the PD has a trust
-        group, "pd" is with peers of that group only.
-    data: up to 256 bytes for the peer, which it may read before it uses the QPs.
-    sq, rq, mtu, qp_timeout: of each QP. timeout: of connecting, in seconds.
-    rekey_every: seconds after which this end has new secrets made, 0 for never by the clock.
+    identity: credentials of this end: a Credentials, or the path NAME of the files NAME.pem and
+        NAME.key, with ca.pem in the same folder.
+    peer: permitted identities of the other end; * stands for any characters except /. Without
+        any, every identity of the CA is permitted.
+    qps: number of QPs made by one key exchange, 1 to 256.
+    suites: names in order of preference (protocol.md 3.3); default: three of the level. "auto":
+        the recommended suites of the level, fastest on the local worker first.
+    tag_len: length of the tag in bytes; only with named suites, of which each must support it.
+        0: the default of the suite.
+    level: "aead", "packet", "header" (with unprotected_payload=True), or "none" (protocol.md 4.5).
+    mode: key mode, "basic", "pd", "mem" or "pd+mem" (protocol.md 3.4), or several in order of
+        preference. Default: a client offers "basic", a listener allows all. If the PD has a trust
+        group, "pd" is possible with peers of that group only.
+    data: up to 256 bytes for the peer, which can read them before it uses the QPs.
+    sq, rq, mtu, qp_timeout: as sq, rq, mtu and timeout of SecureQP, for each QP.
+    timeout: seconds to connect, the key exchange included.
+    rekey_every: seconds between renewals of the secrets (protocol.md 8.5), 0.1 to 10^6; 0: this
+        end starts none by the clock.
     """
 
     identity: Credentials | str | Path
@@ -80,7 +83,7 @@ class Options:
         if not 1 <= self.qps <= QPS_MAX:
             raise LocalError(f"qps={self.qps}: one connection has 1 to {QPS_MAX}")
         if len(self.data) > DATA_MAX:
-            raise LocalError(f"{len(self.data)} bytes of data: at most {DATA_MAX} go along")
+            raise LocalError(f"{len(self.data)} bytes of data: at most {DATA_MAX} can be sent")
         if self.rekey_every and not REKEY_LEAST <= self.rekey_every <= REKEY_MOST:
             raise LocalError(
                 f"rekey_every={self.rekey_every}: it must be {REKEY_LEAST} to {REKEY_MOST} seconds,"
@@ -105,14 +108,14 @@ class Options:
 
     def _check_level(self, level: str) -> None:
         if level and level not in LEVELS:
-            raise LocalError(f"level {level!r}: there are {', '.join(LEVELS)}")
+            raise LocalError(f"level {level!r}: give one of {', '.join(LEVELS)}")
         if level == "header" and not self.unprotected_payload:
             raise LocalError(
                 f'level="header" leaves the payload unprotected. {HEADER_ONLY} '
-                "If that is what you want, say unprotected_payload=True"
+                "To accept this, give unprotected_payload=True"
             )
         if self.unprotected_payload and level != "header":
-            raise LocalError('unprotected_payload=True goes with level="header" only')
+            raise LocalError('unprotected_payload=True is legal with level="header" only')
 
     def _check_suites(self, level: str) -> None:
         if level == "none" and self.suites:
@@ -120,18 +123,18 @@ class Options:
         if isinstance(self.suites, str) and not self.auto:
             raise LocalError(f'suites={self.suites!r}: give a list of names, or "auto"')
         if AUTO in self.suites and not self.auto:
-            raise LocalError('"auto" stands alone: name suites, or leave the choice to it')
+            raise LocalError('"auto" cannot be combined with suites: give suites="auto", or names')
         if self.tag_len and (self.auto or not self.suites):
-            raise LocalError(f"tag_len={self.tag_len}: name the suites too, not all take it")
+            raise LocalError(f"tag_len={self.tag_len}: name the suites too; each must support it")
         if "none" in self.suites:
-            raise LocalError('no protection is asked for as level="none", not as a suite')
+            raise LocalError('"none" is no suite: to have no protection, give level="none"')
 
     def _check_modes(self) -> None:
         for name in self.mode_names:
             if name not in MODES:
-                raise LocalError(f"mode {name!r}: there are {', '.join(MODES)}")
+                raise LocalError(f"mode {name!r}: give one of {', '.join(MODES)}")
         if len(set(self.mode_names)) != len(self.mode_names):
-            raise LocalError(f"mode={self.mode!r}: name each once")
+            raise LocalError(f"mode={self.mode!r}: name each mode once")
         if self.wanted == (UNPROTECTED,) and {*self.mode_names} - {mode_name(MODE_BASIC)}:
             raise LocalError(
                 f'mode={self.mode!r}: level="none" has no keys, so it has "basic" only'
@@ -139,11 +142,11 @@ class Options:
 
     @property
     def mode_names(self) -> list[str]:
-        """Those named."""
+        """Key modes that the option names; empty for the default."""
         return [self.mode] if isinstance(self.mode, str) else list(self.mode)
 
     def modes(self, role: Role) -> list[int]:
-        """What an end of this role offers or allows."""
+        """Key modes that an end of this role offers (client) or allows (server)."""
         if self.mode_names:
             return [MODES[name] for name in self.mode_names]
         if role == "client" or self.wanted == (UNPROTECTED,):
@@ -152,7 +155,7 @@ class Options:
 
     @property
     def auto(self) -> bool:
-        """Shall speed choose among the recommended suites?"""
+        """True if the recommended suites are used in the order of their speed."""
         return self.suites == AUTO or list(self.suites) == [AUTO]
 
     @property
@@ -160,6 +163,7 @@ class Options:
         return [self.peer] if isinstance(self.peer, str) else list(self.peer)
 
     def credentials(self) -> Credentials:
+        """The option `identity`, read from files if it is a path. Raises IdentityError."""
         if isinstance(self.identity, Credentials):
             return self.identity
         path = Path(self.identity)
@@ -170,9 +174,9 @@ class Options:
         )
 
     def allowed_by(self, pd: PD) -> tuple[Suite, ...]:
-        """What of `wanted` the own worker has, checked before anybody is called.
+        """The suites of `wanted` that the local worker has; without any, raises LocalError.
 
-        With "auto" in the order that the worker found when it measured them.
+        With "auto" they are in the order of speed that the worker measured at its start.
         """
         hello = pd.ctx.hello
         if self.wanted == (UNPROTECTED,):
@@ -184,5 +188,5 @@ class Options:
             return self.wanted
         had = tuple(suite for suite in self.wanted if suite.id in hello.suites)
         if not had:
-            raise LocalError(f"the worker {hello.name} has none of the suites asked for")
+            raise LocalError(f"the worker {hello.name} has none of the requested suites")
         return tuple(sorted(had, key=lambda s: hello.suites.index(s.id))) if self.auto else had

@@ -1,4 +1,4 @@
-"""Protection domains: one leg to the worker each, with its regions and QPs."""
+"""Protection domains. Each has one leg to the worker, and owns regions and QPs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 RING = 4096
 ROTATE_TIMEOUT = 30.0
-LOOK = 0.01  # seconds from look to look at who is behind
-NEVER = 0xFFFFFFFF  # an age in seconds that no key has
-GROUP_MAX = 64  # bytes of a group's name
+LOOK = 0.01  # seconds between two ROTATE requests that ask whether the former key is in use
+NEVER = 0xFFFFFFFF  # age in seconds that no key reaches: ROTATE changes nothing, it only reports
+GROUP_MAX = 64  # longest group name, bytes
 
 
 class Sharer(Protocol):
-    """A connection in key mode `pd`: its QPs receive under the PD's key."""
+    """A connection in key mode `pd`: its QPs receive with secrets derived from the PD's key."""
 
     @property
     def identity(self) -> str: ...
@@ -48,13 +48,15 @@ class Sharer(Protocol):
 
 
 class PD(Resource):
-    """Regions and QPs of one PD may work together, and only they.
+    """A protection domain: a QP can use regions of its own PD only.
 
-    ring: completions that may be outstanding, a power of two: at least the sum
-    of sq + rq + 1 over the QPs. group: of machines that share the keys of their
-    PDs, and can read and forge what any two of them say (protocol.md 3.4); ""
-    for none, the default. thread: of the worker, where several run; else it is
-    chosen in turn. PDs on different threads share nothing, and are as fast.
+    ring: size of the completion ring in records, a power of two from 64 to 65536; at least the
+    sum of sq + rq + 1 over the QPs. group: name of a trust group, at most 64 bytes of UTF-8; ""
+    for none. The machines of a group share one PD key, and each can read and forge all packets
+    between any two others (protocol.md 3.4). thread: number of the worker process that serves the
+    PD; None: the next in turn. PDs on different processes share no state.
+
+    Raises LocalError for an illegal argument, RefusedError or another DeviceError from the worker.
     """
 
     def __init__(
@@ -71,10 +73,10 @@ class PD(Resource):
         self.ctx = ctx
         self.group = group
         self.thread = chosen
-        self.sharers: list[Sharer] = []  # kept by the connections themselves
+        self.sharers: list[Sharer] = []  # each connection adds and removes itself
         self._control: Control | None = None
         try:
-            # A connection of its own, because a leg ends with the one that made it.
+            # A separate control connection: a leg ends with the connection that opened it.
             self._control = self.connect()
             self._leg, self._info = open_leg(self._control, ctx.hello, ring, shared=bool(group))
             self._engine = Engine(self._leg, self._control)
@@ -87,11 +89,11 @@ class PD(Resource):
         self.bounces = BouncePool(self)
         self.handles = Handles(self._install, self._uninstall)
 
-    # For the objects of this PD ------------------------------------------------
+    # Used by objects of this PD ------------------------------------------------
 
     @property
     def control(self) -> Control:
-        """The connection that holds the leg."""
+        """The control connection that opened the leg. Raises WorkerGone if the leg has ended."""
         self.ensure_alive()
         assert self._control is not None
         if self._leg.closed:
@@ -107,20 +109,23 @@ class PD(Resource):
 
     @property
     def leg(self) -> int:
-        """Its number at the worker."""
+        """Number of the leg at its worker process."""
         return self._info.leg
 
     @property
     def token(self) -> bytes:
-        """Admits another control connection to this leg."""
+        """16 secret bytes by which a further control connection may use this leg (ATTACH)."""
         return self._info.token
 
     def connect(self) -> Control:
-        """One more control connection to the worker's thread that has this PD."""
+        """A new control connection to the worker process of this PD; the caller closes it."""
         return self.ctx.connect(self.thread)
 
     def register(self, mr: MR, scope_qpn: int, fd: int | None) -> tuple[int, int]:
-        """Tell the NIC and the worker of a region: host rkey and wire rkey."""
+        """Register a region with the NIC and the worker. Returns (host rkey, wire rkey).
+
+        scope_qpn: the only QP on which peers may use it; 0: any. fd: the region's memfd, or None.
+        """
         with self._engine.lock:
             host_rkey = self._leg.reg(mr.addr, mr.length, mr.access)
         request = MRRequest(
@@ -141,7 +146,7 @@ class PD(Resource):
             raise
 
     def deregister(self, key: int, host_rkey: int) -> None:
-        """Returns when no DMA names the region any more."""
+        """Undo register(). Returns when no DMA names the region any more."""
         assert self._control is not None
         with unless_gone():
             self._control.dereg_mr(self.leg, key)
@@ -149,7 +154,7 @@ class PD(Resource):
             self._leg.dereg(host_rkey)
 
     def destroy(self, qpn: int) -> None:
-        """Returns when no DMA of the QP is under way any more."""
+        """Destroy a QP at the worker. Returns when all DMA of the QP has ended."""
         assert self._control is not None
         with unless_gone():
             self._control.destroy(qpn)
@@ -170,14 +175,18 @@ class PD(Resource):
         qp: SecureQP | None = None,
         **proving: Unpack[Proving],
     ) -> MR:
-        """Register memory that is already there, without a copy.
+        """Register existing memory without a copy. The MR holds the buffer until it is closed.
 
-        buffer: anything with the buffer protocol (bytearray, mmap, memoryview,
-        NumPy array). qp: the only one that peers may use it on. proof=True: its
-        rkey alone opens nothing, peers need an `MR.capability()`, whose ranges
-        are made of blocks of block_size=4096 bytes, to a depth_limit=48. On the
-        embedded NIC atomics on it are one step to all that the worker does, but not
-        to this machine's own threads: for that use alloc().
+        buffer: a contiguous object with the buffer protocol (bytearray, mmap, memoryview, NumPy
+        array), not empty; writable if access has LOCAL_WRITE. access: rights (protocol.md 6).
+        qp: the only QP on which peers may use the region; None: all QPs of the PD.
+        proof=True: peers need a capability of `MR.capability()`; the rkey alone permits nothing.
+        Ranges of capabilities consist of blocks of block_size=4096 bytes, in a key tree of at most
+        depth_limit=48 levels (protocol.md 6.1).
+
+        On the embedded NIC, atomics on this region are atomic with respect to other operations of
+        the worker, but not to the CPUs of this machine: use alloc() for that.
+        Raises LocalError, BufferAccessError or RefusedError.
         """
         self.ensure_alive()
         rights, proofs = _check_access(access), _check_proofs(access, Proofs(**proving))
@@ -192,8 +201,10 @@ class PD(Resource):
         qp: SecureQP | None = None,
         **proving: Unpack[Proving],
     ) -> MR:
-        """New zeroed memory, registered as by reg_mr(); on the embedded NIC the worker maps it,
-        and atomics on it are one step to this machine's CPUs too.
+        """Allocate `size` bytes of zeroed memory and register it as reg_mr() does.
+
+        On the embedded NIC the worker maps this memory, and atomics on it are atomic with respect
+        to the CPUs of this machine too.
         """
         self.ensure_alive()
         rights, proofs = _check_access(access), _check_proofs(access, Proofs(**proving))
@@ -208,46 +219,47 @@ class PD(Resource):
         finally:
             region.sent()
 
-    # Its key ---------------------------------------------------------------------
+    # Key of the PD ---------------------------------------------------------------
 
     def rotate(self, timeout: float = ROTATE_TIMEOUT) -> int:
-        """Another key for this PD, and new secrets by it for all its connections in key mode `pd`,
-        while they go on (protocol.md 3.4). Its serial number.
+        """Replace the PD's key, and renew the secrets of its connections in key mode `pd`.
 
-        Returns when the key before is gone. A Timeout says what hangs on it still; calling again
-        goes on from there.
+        The connections stay usable meanwhile (protocol.md 3.4). Returns the serial number of the
+        new key when no QP uses the former key any more. timeout: seconds; the Timeout says what
+        still uses the former key, and a further call continues from there. Raises LocalError for
+        the PD of a trust group.
         """
         self.ensure_alive()
         if self.group:
             raise LocalError(
-                f"this PD has the key of the trust group {self.group!r}, which is not rotated: a "
-                "new group needs new PDs"
+                f"this PD has the key of the trust group {self.group!r}, which cannot be rotated: "
+                "open new PDs with another group"
             )
         deadline = time.monotonic() + timeout
-        if self.control.rotate(self.leg, NEVER).behind:  # since an earlier rotation
+        if self.control.rotate(self.leg, NEVER).behind:  # an earlier rotation is not complete
             self._move(deadline)
         self.control.rotate(self.leg, 0)
         return self._move(deadline)
 
     def _move(self, deadline: float) -> int:
-        """New secrets for all connections, until nothing hangs on the key before."""
+        """Renew all connections, then wait until no key of a QP depends on the former PD key."""
         failed = self._renew_all(deadline)
         while (now := self.control.rotate(self.leg, NEVER)).behind:
             if time.monotonic() >= deadline:
                 raise Timeout(
-                    f"{now.behind} keys of QPs hang on the PD's key before: packets that are late "
-                    "may still come under them, until some more were received, or the QPs are "
-                    "closed" + "".join(f"; {text}" for text in failed)
+                    f"{now.behind} keys of QPs depend on the PD's former key: late packets may "
+                    "still need them. They end when the QPs receive more packets or are closed; "
+                    "then call rotate() again" + "".join(f"; {text}" for text in failed)
                 )
             time.sleep(LOOK)
         return now.serial
 
     def _renew_all(self, deadline: float) -> list[str]:
-        """What went wrong: those connections are over, or late."""
+        """Renew the secrets of all connections; one text for each that failed or was late."""
         failed = []
         wishes = []
         for sharer in [*self.sharers]:
-            with contextlib.suppress(ClosedError):  # by another thread
+            with contextlib.suppress(ClosedError):  # closed by another thread
                 wishes.append((sharer, sharer.wish()))
         for sharer, wish in wishes:
             try:
@@ -256,20 +268,20 @@ class PD(Resource):
                 failed.append(f"{sharer.identity}: {e}")
         return failed
 
-    # Completions of all its QPs ----------------------------------------------------
+    # Completions of all QPs ----------------------------------------------------------
 
     def fileno(self) -> int:
-        """Readable when a completion came after arm(): for event loops."""
+        """File descriptor for event loops: readable when a completion arrived after arm()."""
         self.ensure_alive()
         return self._engine.fileno()
 
     def arm(self) -> bool:
-        """Before sleeping on fileno(); True: do not sleep, poll the QPs."""
+        """To be called before sleeping on fileno(). True: do not sleep, poll the QPs."""
         self.ensure_alive()
         return self._engine.arm()
 
     def drain(self) -> None:
-        """After waking on fileno(), before polling the QPs."""
+        """To be called after waking on fileno(), before the QPs are polled."""
         self.ensure_alive()
         self._engine.drain()
 
@@ -284,7 +296,7 @@ def _check_access(access: Access | int) -> Access:
     rights = Access(access)
     known = Access.LOCAL_WRITE | REMOTE
     if int(access) & ~int(known):
-        raise LocalError(f"access {int(access)}: this version has {known!r}")
+        raise LocalError(f"access {int(access)}: this version knows {known!r} only")
     written = Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
     if rights & written and not rights & Access.LOCAL_WRITE:
         raise LocalError("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too, as in verbs")
@@ -295,7 +307,7 @@ def _check_proofs(access: Access | int, proofs: Proofs) -> Proofs:
     if proofs.proof and not int(access) & REMOTE:
         raise LocalError(
             "proof=True needs REMOTE_READ, REMOTE_WRITE or REMOTE_ATOMIC: without them no peer "
-            "may do anything"
+            "has access"
         )
     return proofs
 
@@ -317,5 +329,5 @@ def _pin(buffer: Buffer, writable: bool) -> Pinned:
         raise BufferAccessError(f"the {kind} is empty: a region has at least one byte")
     try:
         return Pinned(buffer, writable)
-    except (BufferError, ValueError) as e:  # NumPy raises the latter
+    except (BufferError, ValueError) as e:  # NumPy raises ValueError
         raise BufferAccessError(f"the {kind} is not contiguous: give a contiguous copy") from e

@@ -1,7 +1,6 @@
-"""Secure QPs: posting and polling as in verbs, and the blocking calls above them.
+"""Secure QPs: posting and polling as in verbs, and blocking calls on top of them.
 
-Work requests of the blocking calls have wr_ids with bit 63 set; the
-application's have 63 bits.
+Bit 63 of a wr_id is reserved for the work requests of the blocking calls.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ if TYPE_CHECKING:
 
 DEPTH = 128
 TIMEOUT = 30.0
-REASON_S = 0.2  # how long a failed call waits to hear why
+REASON_S = 0.2  # longest wait of a failed call for the event that tells the reason
 
-_EVENT, _RECV = int(WCOpcode.QP_EVENT), int(WCOpcode.RECV)  # RECV: a bit, of both receives
+_EVENT, _RECV = int(WCOpcode.QP_EVENT), int(WCOpcode.RECV)  # RECV: bit of both receive opcodes
 
 
 Ended = Callable[["Request"], None]
 
 
 class Request:
-    """An outstanding work request of a blocking call; wc when it ended."""
+    """An outstanding work request of a blocking call; wc is set when it has completed."""
 
     __slots__ = ("abandoned", "bounce", "ended", "handle", "serial", "sge", "wc")
 
@@ -53,14 +52,15 @@ class Request:
         self.bounce = bounce
         self.handle: Handle | None = None
         self.wc: WC | None = None
-        self.abandoned = False  # nobody waits; who ends it gives the bounce back
+        self.abandoned = False  # no call waits: the bounce is freed on completion
 
 
 class SecureQP(Resource):
-    """One end of a secure reliable connection; `srdma.connect()` and `listen()` make them.
+    """One end of a secure reliable connection; made by `srdma.connect()` and `srdma.listen()`.
 
-    sq, rq: depths. timeout: seconds after which the worker ends a request.
-    mtu: payload per packet, 0 for the worker's own.
+    sq, rq: depths of the queues in work requests. timeout: seconds after which the worker ends a
+    request, reason DEADLINE. mtu: payload bytes per packet, 256 to 4096; 0: the worker's own.
+    Raises LocalError for depths that are not legal, RefusedError if the worker refuses the QP.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class SecureQP(Resource):
         self.pd = pd
         self.depths = (sq, rq)
         self.connected = False
-        self.mode = ""  # key mode, once it is agreed
+        self.mode = ""  # key mode; "" until the key exchange is complete
         self._destroy = False
         self._reason = 0
         self._wcs: deque[WC] = deque()
         self._requests: dict[int, Request] = {}
-        self._receives: list[Request] = []  # posted by recv() calls that gave up
+        self._receives: list[Request] = []  # posted, but their recv() calls ended before
         self._serial = 0
         self.uses = Uses(pd.handles)
         try:
@@ -93,44 +93,47 @@ class SecureQP(Resource):
             self.close()
             raise
 
-    # What it is --------------------------------------------------------------
+    # State ---------------------------------------------------------------------
 
     @property
     def qp_num(self) -> int:
-        """The SRC QPN."""
+        """SRC QPN: 24 bits, chosen by the worker (protocol.md 1)."""
         return self.info.qpn
 
     @property
     def state(self) -> QPState:
-        """As far as this process has heard; poll() hears."""
+        """State according to the completions polled so far: INIT, RTS or ERR (protocol.md 7)."""
         if self._reason:
             return QPState.ERR
         return QPState.RTS if self.connected else QPState.INIT
 
     @property
     def reason(self) -> str:
-        """Why it went to error, "PEER_CLOSED"; "" while it did not."""
+        """Name of the reason of an error (protocol.md 13.1), as "PEER_CLOSED"; "" without one."""
         return reason_name(self._reason) if self._reason else ""
 
     # Verbs ---------------------------------------------------------------------
 
     def post_send(self, *wrs: SendWR) -> None:
-        """Post in order; if one is refused, those before it are posted."""
+        """Post to the send queue, in order. If one is refused, the earlier ones are posted.
+
+        Raises QueueFullError, LocalError or WorkerGone; failures at the peer are completions.
+        """
         self._post(wrs)
 
     def post_recv(self, *wrs: RecvWR) -> None:
-        """Post in order; if one is refused, those before it are posted."""
+        """Post to the receive queue; order and errors are those of post_send()."""
         self._post(wrs)
 
     def batch(self, wrs: Sequence[SendWR | RecvWR]) -> Batch:
-        """Work requests to be posted again and again: checked, and made into descriptors, once."""
+        """Work requests that can be posted many times; checked and encoded only once, here."""
         return Batch(self, wrs)
 
     def poll(self, n: int = 1, timeout: float | None = 0) -> list[WC]:
-        """Up to n completions of what the application posted.
+        """Up to n completions of work requests that the application posted, oldest first.
 
-        Waits up to timeout seconds (None: for ever) for the first one; a QP in
-        error does not wait.
+        Waits up to timeout seconds (None: no limit) for the first one, but not if the QP is in
+        error. The list may be empty.
         """
         self.ensure_alive()
         if not self._wcs:
@@ -156,11 +159,13 @@ class SecureQP(Resource):
         imm: int | None = None,
         timeout: float | None = None,
     ) -> None:
-        """WRITE into a peer's region; returns when the bytes are in its memory.
+        """WRITE into a peer's region. Returns when the bytes are in the peer's memory.
 
-        remote: the region, or a capability for a part of it, whose first byte
-        offset counts from. data that is registered (an MR, or mr[a:b]) goes without a copy. With
-        imm the peer completes a receive.
+        data: an MR or mr[a:b] is sent without a copy; other buffers are copied. remote: a region
+        of the peer, or a capability for a part of it; offset: in bytes from its first byte. imm:
+        32-bit immediate data, which completes a receive of the peer. timeout: seconds, None for no
+        limit; after a Timeout the WRITE may still be executed. Raises BoundsError, LocalError,
+        CapabilityError, or a WCError if the request fails.
         """
         self._begin()
         job = blocking.write(self, data, remote, offset, imm)
@@ -174,10 +179,10 @@ class SecureQP(Resource):
         into: Buffer | MR | SGE | None = None,
         timeout: float | None = None,
     ) -> bytes:
-        """READ from a peer's region, or what a capability grants of it; all that
-        follows offset by default.
+        """READ `length` bytes at `offset` of a peer's region or capability.
 
-        The bytes, or b"" if they went into `into`.
+        length None: up to the end. into: memory for the bytes, an MR or mr[a:b] without a copy.
+        Returns the bytes, or b"" with `into`. timeout and errors are those of write().
         """
         self._begin()
         job = blocking.read(self, remote, offset, length, into)
@@ -186,16 +191,17 @@ class SecureQP(Resource):
     def compare_and_swap(
         self, remote: Remote, offset: int, compare: int, swap: int, timeout: float | None = None
     ) -> int:
-        """If the 8 bytes there are `compare`, make them `swap`, in one step; what they were.
+        """Atomically replace the 64-bit number at `offset` by `swap` if it equals `compare`.
 
-        A number of 64 bits in the byte order of its machine, at an address that is a multiple of 8.
+        Returns the original number. Its byte order is that of the peer's machine, and its address
+        must be a multiple of 8. timeout and errors are those of write().
         """
         self._begin()
         job = blocking.compare_and_swap(self, remote, offset, compare, swap)
         return blocking.number(blocking.run(self, job, deadline_in(timeout)))
 
     def fetch_add(self, remote: Remote, offset: int, add: int, timeout: float | None = None) -> int:
-        """Add to such a number, modulo 2^64, in one step; what it was."""
+        """Atomically add to a 64-bit number, modulo 2^64; otherwise as compare_and_swap()."""
         self._begin()
         job = blocking.fetch_add(self, remote, offset, add)
         return blocking.number(blocking.run(self, job, deadline_in(timeout)))
@@ -203,7 +209,11 @@ class SecureQP(Resource):
     def send(
         self, data: Buffer | MR | SGE = b"", imm: int | None = None, timeout: float | None = None
     ) -> None:
-        """SEND one message; returns when it is in the peer's receive buffer."""
+        """SEND one message. Returns when it is in the peer's receive buffer.
+
+        data, imm, timeout and errors are those of write(). A message that is longer than the
+        peer's buffer ends the QP, reason RECV_TOO_SHORT.
+        """
         self._begin()
         blocking.run(self, blocking.send(self, data, imm), deadline_in(timeout))
 
@@ -214,17 +224,18 @@ class SecureQP(Resource):
         size: int = STAGE,
         into: MR | SGE | None = None,
     ) -> Message:
-        """The next message, or the immediate of a peer's WRITE.
+        """Receive the next message, or the immediate data of a peer's WRITE.
 
-        size: of the longest message; a longer one breaks the connection. After
-        a Timeout the receive stays posted, and the next recv() takes it, with
-        the memory that it was posted for.
+        size: bytes of the longest message expected; a longer one ends the QP. into: memory for
+        the message instead, without a copy. timeout: seconds, None for no limit. After a Timeout
+        the receive stays posted with its memory, and the next recv() takes it, whatever its own
+        size and into are.
         """
         self._begin()
         return blocking.recv(self, size, into, deadline_in(timeout))
 
     def _begin(self) -> None:
-        """Of a call that may wait."""
+        """Checks before a call that may block."""
         self.ensure_alive()
         self.pd.engine.check_unclaimed()
 
@@ -233,7 +244,10 @@ class SecureQP(Resource):
     def submit(
         self, wr: SendWR | RecvWR, bounce: MR | None = None, ended: Ended | None = None
     ) -> Request:
-        """Post for a call that waits; the request holds the bounce until release()."""
+        """Post for a blocking call; the request owns the bounce until release().
+
+        ended: called once, under the engine's lock, when the request has completed.
+        """
         request = Request(wr.sge, bounce, ended)
         try:
             request.handle = self._handle(wr)
@@ -246,7 +260,7 @@ class SecureQP(Resource):
         return request
 
     def finish(self, request: Request, deadline: float | None) -> WC | None:
-        """Wait for its end: its completion, or None at the deadline; raises its failure."""
+        """Wait for completion: the WC, or None at the deadline. Raises if the request failed."""
         self.pd.engine.wait(lambda: request.wc is not None, deadline)
         if request.wc is None:
             self.ensure_alive()
@@ -254,17 +268,17 @@ class SecureQP(Resource):
         return self.verdict(request.wc)
 
     def verdict(self, wc: WC) -> WC:
-        """Its outcome(), after a moment of waiting for the reason if that is still to come."""
+        """As outcome(), but first waits up to REASON_S for a reason that is still to come."""
         if self.lacks_reason(wc):
             self.pd.engine.wait(lambda: bool(self._reason), time.monotonic() + REASON_S)
         return self.outcome(wc)
 
     def lacks_reason(self, wc: WC) -> bool:
-        """The event that says why follows the flushed requests."""
+        """True for a flushed request whose QP event, which carries the reason, is still to come."""
         return wc.vendor_err == REASON_FLUSHED and not self._reason and not self.closed
 
     def outcome(self, wc: WC) -> WC:
-        """A success; raises what failed."""
+        """Return a successful completion; raise the error of a failed one."""
         if wc.status is WCStatus.SUCCESS:
             return wc
         error = ClosedError("the QP was closed") if self.closed else wc.error(self._reason)
@@ -272,7 +286,7 @@ class SecureQP(Resource):
         raise error
 
     def release(self, request: Request) -> None:
-        """The call is done with it; its bounce goes back when no DMA can touch it."""
+        """End the call's use of a request; its bounce is freed when no DMA can touch it."""
         with self.pd.engine.lock:
             request.abandoned = True
             if request.wc is not None:
@@ -280,12 +294,15 @@ class SecureQP(Resource):
 
     @property
     def receives(self) -> list[Request]:
-        """Posted, and no call's now; the oldest first."""
+        """Posted receives that belong to no call now; the oldest first."""
         with self.pd.engine.lock:
             return sorted(self._receives, key=lambda r: r.serial)
 
     def take_receive(self, *, ended: bool = False) -> Request | None:
-        """The oldest of them, or None if it shall have ended and did not."""
+        """Remove and return the oldest of `receives`; None without one.
+
+        ended: return it only if it has completed.
+        """
         with self.pd.engine.lock:
             request = next(iter(self.receives), None)
             if request is None or (ended and request.wc is None):
@@ -294,19 +311,19 @@ class SecureQP(Resource):
             return request
 
     def leave_receive(self, request: Request) -> None:
-        """For the next call."""
+        """Leave a posted receive to the next call."""
         with self.pd.engine.lock:
             self._receives.append(request)
 
     def check_mode(self) -> None:
-        """Refuse to use a capability where no proof can be sent."""
+        """Raise LocalError if the key mode has no memory proofs, which capabilities need."""
         if self.mode and "mem" not in self.mode:
             raise LocalError(
                 f"the QP's key mode is {self.mode!r}, which has no memory proofs: "
-                'say mode="mem" or mode="pd+mem" to connect() and listen()'
+                'give mode="mem" or mode="pd+mem" to connect() and listen()'
             )
 
-    # Inside ------------------------------------------------------------------------
+    # Internal ----------------------------------------------------------------------
 
     def _post(self, wrs: Sequence[SendWR | RecvWR]) -> None:
         _, error = Batch(self, wrs).try_post()
@@ -314,7 +331,7 @@ class SecureQP(Resource):
             raise error
 
     def _handle(self, wr: SendWR | RecvWR) -> Handle | None:
-        """Of the capability that it names, which the PD installs if it has to."""
+        """Handle of the request's capability, installed if it was not; None without one."""
         if isinstance(wr, RecvWR) or wr.capability is None:
             return None
         wr.check_capability()
@@ -346,7 +363,7 @@ class SecureQP(Resource):
         return bool(self._wcs or self._reason or self.closed)
 
     def check_sge(self, sge: SGE) -> None:
-        """Refuse a piece of a region that this QP cannot use."""
+        """Raise LocalError or ClosedError for an SGE that this QP cannot use."""
         if sge.mr is None:
             return
         sge.mr.ensure_alive()
@@ -356,7 +373,7 @@ class SecureQP(Resource):
             )
 
     def _sink(self, record: Record) -> None:
-        """One completion, under the engine's lock."""
+        """Take one completion; called under the engine's lock."""
         wc = WC.from_record(record)
         wr_id, _, opcode, status, *_ = record
         if status or opcode == _EVENT:  # the QP is in error
@@ -388,7 +405,7 @@ class SecureQP(Resource):
     def _release(self) -> None:
         if not self._destroy:
             return
-        quiet = False  # no DMA of it is under way
+        quiet = False  # True: no DMA of the QP is in progress
         try:
             self.pd.destroy(self.qp_num)
             quiet = True
@@ -396,7 +413,7 @@ class SecureQP(Resource):
             self._forget(quiet)
 
     def _forget(self, quiet: bool) -> None:
-        """End every call; its memory goes back if no DMA can touch it."""
+        """End every call as flushed; free its memory if `quiet`, when no DMA can touch it."""
         with self.pd.engine.lock:
             for request in [*self._requests.values(), *self._receives]:
                 if not quiet:
@@ -410,7 +427,7 @@ class SecureQP(Resource):
 
 
 def deadline_in(timeout: float | None) -> float | None:
-    """On the monotonic clock."""
+    """The time `timeout` seconds from now on the monotonic clock; None: no limit."""
     return None if timeout is None else time.monotonic() + timeout
 
 

@@ -1,4 +1,7 @@
-"""Work completions, with the names and values of verbs (protocol.md 9.2, 13.1)."""
+"""Work completions, with the names and values of verbs.
+
+Records: local-interface.md 2.2; reasons: protocol.md 13.1.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from srdma.native import constants, leg
 
 
 class WCStatus(IntEnum):
-    """enum ibv_wc_status."""
+    """Values of enum ibv_wc_status."""
 
     SUCCESS = 0
     LOC_LEN_ERR = 1
@@ -37,7 +40,7 @@ class WCStatus(IntEnum):
 
 
 class WCOpcode(IntEnum):
-    """Those of enum ibv_wc_opcode that srdma-1 has, and QP_EVENT."""
+    """The opcodes of enum ibv_wc_opcode that srdma-1 supports, and QP_EVENT."""
 
     SEND = constants.WC_SEND
     RDMA_WRITE = constants.WC_RDMA_WRITE
@@ -50,12 +53,12 @@ class WCOpcode(IntEnum):
 
 
 class WCFlag(IntFlag):
-    """Of enum ibv_wc_flags."""
+    """Flags of enum ibv_wc_flags."""
 
     WITH_IMM = 2
 
 
-# What is not the peer's doing; every other reason is a RemoteWCError.
+# Reasons that the peer did not cause; every other reason is a RemoteWCError.
 _CLASSES: dict[str, type[errors.WCError]] = {
     "KEY_LIMIT": errors.IntegrityWCError,
     "FORGERY_LIMIT": errors.IntegrityWCError,
@@ -75,23 +78,27 @@ _CLASSES: dict[str, type[errors.WCError]] = {
 
 
 def reason_name(code: int) -> str:
-    """Name of a reason of protocol.md 13.1, "BAD_RKEY"."""
+    """Name of a reason of protocol.md 13.1, as "BAD_RKEY"."""
     return leg.reason(code)[0]
 
 
 def reason_text(code: int) -> str:
-    """What was wrong and what would be right."""
+    """Text of a reason: what was wrong and what to do."""
     return leg.reason(code)[1]
 
 
-# Looked up, for completions come by the million: an enum's own call takes longer than a poll.
+# Lookup tables: to construct an enum member by value takes longer than to poll a completion.
 _STATUSES = tuple(WCStatus)
 _OPCODES = {opcode.value: opcode for opcode in WCOpcode}
 _FLAGS = {0: WCFlag(0), constants.RECORD_WITH_IMM: WCFlag.WITH_IMM}
 
 
 class WC(NamedTuple):
-    """One completion. byte_len and imm_data count on success only."""
+    """One completion. vendor_err: a reason of protocol.md 13.1; 0: none.
+
+    byte_len (length of the message) and imm_data are valid only if status is SUCCESS, imm_data
+    only with WCFlag.WITH_IMM.
+    """
 
     wr_id: int
     status: WCStatus
@@ -104,9 +111,9 @@ class WC(NamedTuple):
 
     @classmethod
     def from_record(cls, record: tuple[int, ...]) -> WC:
-        """From a tuple of leg.Host.poll()."""
+        """From a tuple of native.leg.Host.poll()."""
         wr_id, qpn, opcode, status, flags, vendor_err, byte_len, imm = record
-        # What verbs do not know is a GENERAL_ERR, their last one.
+        # A status that is not of verbs becomes GENERAL_ERR, the last one.
         named = _STATUSES[min(status, len(_STATUSES) - 1)], _OPCODES[opcode]
         return cls._make(
             (
@@ -122,7 +129,7 @@ class WC(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Name of vendor_err."""
+        """Name of vendor_err; "NONE" for 0."""
         return reason_name(self.vendor_err)
 
     def __str__(self) -> str:
@@ -132,9 +139,10 @@ class WC(NamedTuple):
         return f"{head}, {self.reason}: {reason_text(self.vendor_err)}"
 
     def error(self, because: int = 0) -> errors.Error | None:
-        """The exception for a failure, None for success.
+        """The exception for a failed work request, None for success.
 
-        `because` is the reason with which the QP went to error, if it did.
+        because: reason of the QP's error, 0 if not known or not in error. It decides the class
+        of the exception if the request was only flushed.
         """
         if self.status is WCStatus.SUCCESS:
             return None

@@ -1,4 +1,4 @@
-"""Work requests, with the names and values of verbs."""
+"""Work requests, with the names and values of verbs (local-interface.md 2.1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ATOMIC_LENGTH = constants.ATOMIC_LEN
 
 
 class WROpcode(IntEnum):
-    """Those of enum ibv_wr_opcode that srdma-1 has."""
+    """The opcodes of enum ibv_wr_opcode that srdma-1 supports."""
 
     RDMA_WRITE = 0
     RDMA_WRITE_WITH_IMM = 1
@@ -34,12 +34,12 @@ class WROpcode(IntEnum):
 
     @property
     def right(self) -> Right:
-        """What a capability must grant for it; none for a SEND."""
+        """Right that a capability must grant for this opcode; 0 for a SEND."""
         return _RIGHTS.get(self, Right(0))
 
     @property
     def descriptor(self) -> int:
-        """Opcode of its descriptor (protocol.md 9.1)."""
+        """Opcode in a descriptor (local-interface.md 2.1)."""
         return _DESCRIPTORS[self]
 
     @property
@@ -70,7 +70,11 @@ _RIGHTS = {
 
 
 class SendFlag(IntFlag):
-    """Of enum ibv_send_flags. A SendWR with `data` is inline by itself."""
+    """Flags of enum ibv_send_flags. INLINE is implied by SendWR.data.
+
+    FENCE: the request starts when all earlier READs and atomics of the QP are complete. SIGNALED:
+    success makes a completion; a failure always does.
+    """
 
     FENCE = 1
     SIGNALED = 2
@@ -78,7 +82,7 @@ class SendFlag(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class SGE:
-    """A piece of registered local memory; `mr[a:b]` makes one."""
+    """`length` bytes of registered local memory at virtual address `addr`; `mr[a:b]` makes one."""
 
     addr: int
     length: int
@@ -88,14 +92,19 @@ class SGE:
 
 @dataclass(slots=True)
 class SendWR:
-    """A request: of one SGE, or of `data` (at most 448 bytes) copied at posting.
+    """A work request for the send queue: one SGE, or `data` as inline data of at most 448 bytes.
 
-    imm_data is a number, the same at both ends; it is present by the opcode. A
-    READ or WRITE with a capability works at its first byte unless set_remote()
-    or set_wr_rdma() says where. An atomic works on 8 bytes at an address that is
-    a multiple of 8, a number in the byte order of its machine, and what was there
-    before arrives in its SGE, of 8 bytes, in the order of this machine:
-    compare_add is added, or compared; swap is what is put there if it is equal.
+    Inline data is copied when the request is posted. imm_data: 32-bit immediate data, a number
+    with the same value at both ends; sent if the opcode is one with immediate data. capability:
+    capability to use; the remote address is its first byte unless set_remote() or set_wr_rdma()
+    sets another.
+
+    An atomic works on 8 bytes at a remote address that is a multiple of 8, a number in the byte
+    order of the remote machine. Its SGE of 8 bytes receives the original value in the byte order
+    of this machine. compare_add: the number to add, or to compare with; swap: the new value if
+    the comparison holds.
+
+    Raises LocalError for parts that do not fit together.
     """
 
     wr_id: int = 0
@@ -114,9 +123,9 @@ class SendWR:
     def __post_init__(self) -> None:
         _check_sg(self.sg)
         if self.sg and self.data is not None:
-            raise LocalError("both an SGE and data: a work request sends one of them")
+            raise LocalError("both an SGE and data: give a work request one of them")
         if self.data is not None and (self.opcode == WROpcode.RDMA_READ or self.opcode.is_atomic):
-            raise LocalError("READs and atomics have no data: give an SGE for what arrives")
+            raise LocalError("READs and atomics have no data: give an SGE for the result")
         if self.capability is not None:
             self.set_wr_rdma(self.capability.rkey, self.capability.address)
 
@@ -125,22 +134,22 @@ class SendWR:
         return self.sg[0] if self.sg else None
 
     def set_wr_rdma(self, rkey: int, addr: int) -> None:
-        """Where a READ or WRITE works, as in pyverbs; the peer's worker checks it."""
+        """Set rkey and remote virtual address, as in pyverbs; the peer's worker checks them."""
         self.rkey, self.remote_addr = rkey, addr
 
     def set_wr_atomic(self, rkey: int, addr: int, compare_add: int, swap: int = 0) -> None:
-        """Where an atomic works, and with what, as in pyverbs."""
+        """Set rkey, remote virtual address and operands of an atomic, as in pyverbs."""
         self.set_wr_rdma(rkey, addr)
         self.compare_add, self.swap = compare_add, swap
 
     def set_remote(self, remote: RemoteMR | Capability, offset: int = 0) -> None:
-        """Where a READ, WRITE or atomic works; refused here if it is not inside `remote`."""
+        """Set the remote bytes at `offset` of `remote`. Raises BoundsError if they are outside."""
         check_inside(self.length, remote, offset)
         self.set_wr_rdma(remote.rkey, remote.address + offset)
         self.capability = remote if isinstance(remote, Capability) else None
 
     def check_capability(self) -> None:
-        """Refuse what its capability, if it has one, does not grant."""
+        """Raise LocalError if the capability, where given, does not grant this request."""
         if self.capability is None:
             return
         if not self.opcode.right:
@@ -148,16 +157,16 @@ class SendWR:
         self.capability.check_right(self.opcode.right)
         if self.rkey != self.capability.rkey:
             raise LocalError(
-                f"rkey {self.rkey:#x} is not the capability's, {self.capability.rkey:#x}"
+                f"rkey {self.rkey:#x} is not {self.capability.rkey:#x}, the capability's"
             )
         check_inside(self.length, self.capability, self.remote_addr - self.capability.address)
 
     @property
     def operands(self) -> tuple[int, int]:
-        """Of an atomic, as its descriptor has them: swap or add, compare."""
+        """Operands of an atomic in the order of its descriptor: (swap or add, compare)."""
         if self.length != ATOMIC_LENGTH:
             raise LocalError(
-                f"an atomic with an SGE of {self.length} bytes: what was there has "
+                f"an atomic with an SGE of {self.length} bytes: the original value needs "
                 f"{ATOMIC_LENGTH} bytes"
             )
         if self.opcode is WROpcode.ATOMIC_FETCH_AND_ADD:
@@ -166,7 +175,7 @@ class SendWR:
 
     @property
     def length(self) -> int:
-        """Of the message in bytes."""
+        """Length of the message in bytes."""
         if self.data is not None:
             return memoryview(self.data).nbytes
         return self.sge.length if self.sge else 0
@@ -174,7 +183,7 @@ class SendWR:
 
 @dataclass(slots=True)
 class RecvWR:
-    """A receive into one SGE, or of no bytes."""
+    """A receive into one SGE; without an SGE it takes a message of 0 bytes."""
 
     wr_id: int = 0
     sg: Sequence[SGE] = ()
@@ -188,7 +197,7 @@ class RecvWR:
 
 
 def check_inside(length: int, remote: RemoteMR | Capability, offset: int) -> None:
-    """Refuse a message that does not lie inside `remote`."""
+    """Raise BoundsError if a message of `length` bytes at `offset` is not inside `remote`."""
     if offset < 0 or offset + length > remote.length:
         kind = "capability" if isinstance(remote, Capability) else "remote memory region"
         raise BoundsError(
@@ -199,4 +208,4 @@ def check_inside(length: int, remote: RemoteMR | Capability, offset: int) -> Non
 
 def _check_sg(sg: Sequence[SGE]) -> None:
     if len(sg) > 1:
-        raise LocalError(f"{len(sg)} SGEs: this version takes one per work request")
+        raise LocalError(f"{len(sg)} SGEs: give at most one per work request")

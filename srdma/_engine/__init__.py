@@ -1,1 +1,1 @@
-"""Posting, polling and waiting, and the legs below them. Not public."""
+"""Internal: posting, polling, waiting, and the legs to the worker."""

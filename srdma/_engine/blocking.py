@@ -1,9 +1,9 @@
-"""The calls of a QP, WRITE, READ, atomics, SEND and receive, and how they are done blocking.
+"""The calls of a QP: WRITE, READ, atomics, SEND and receive.
 
-A call is made into a Job, which `run()` does, or `srdma.aio` by the same steps.
-Data in registered memory goes as it is. Other data of at most 448 bytes goes
-with the descriptor; what is longer goes through regions of the library's own,
-a WRITE or READ in pieces, two of them under way at a time.
+A call becomes a Job, which `run()` executes blocking and `srdma.aio` by the same steps().
+Data in registered memory is not copied. Other data of at most 448 bytes is inline data of the
+descriptor. Longer data is copied through bounce regions (bounce.py); a WRITE or READ is then
+divided into pieces of STAGE bytes, two of which are outstanding at a time.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ if TYPE_CHECKING:
 IN_FLIGHT = 2
 
 Remote = RemoteMR | Capability
-Piece = tuple[SendWR, MR | None]  # with the memory it goes through
+Piece = tuple[SendWR, MR | None]  # the request and its bounce region
 
 
 class Message(NamedTuple):
-    """What recv() got. data is empty for the immediate of a WRITE of `length` bytes."""
+    """A received message of `length` bytes. imm: immediate data, or None.
+
+    data is empty for a WRITE with immediate data, which wrote `length` bytes elsewhere. With
+    `into` it is a view of that memory.
+    """
 
     data: bytes | memoryview
     imm: int | None
@@ -51,12 +55,16 @@ class Message(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What one call has to do; making it takes no memory and posts nothing."""
+    """The work requests of one call. A new Job has no bounce regions and has posted nothing.
+
+    what: name for errors. copied: the pieces use bounce regions. arrived: called for each piece in
+    order, when it has succeeded. result: the value of the call.
+    """
 
     what: str
-    total: int  # of the pieces
+    total: int  # number of pieces
     pieces: Iterator[Piece]
-    copied: bool = False  # through regions of the library's own
+    copied: bool = False
     arrived: Callable[[Request], None] | None = None
     result: bytes | bytearray = b""
 
@@ -64,10 +72,11 @@ class Job(NamedTuple):
 def steps(
     qp: SecureQP, job: Job, ended: Callable[[Request], None] | None = None
 ) -> Generator[Request | None, None, None]:
-    """Post the pieces in order, a few at a time, and see each one's end.
+    """Post the pieces in order, at most IN_FLIGHT at a time.
 
-    Yields None before each is posted, and each request that must succeed before
-    it goes on. Closed early, it leaves what is under way to its end.
+    Yields None before each post, and each request that the caller must see succeed before it
+    resumes. If the generator is closed early, outstanding requests complete by themselves, and
+    their bounce regions are freed then.
     """
     flying: deque[Request] = deque()
     try:
@@ -85,11 +94,11 @@ def steps(
 
 
 def run(qp: SecureQP, job: Job, deadline: float | None) -> bytes:
-    """Do it, blocking."""
+    """Execute the job, blocking. Returns its result; raises Timeout at the deadline (monotonic)."""
     with contextlib.closing(steps(qp, job)) as requests:
         for request in requests:
             if request is not None and qp.finish(request, deadline) is None:
-                raise Timeout(f"{job.what} did not end in time: it may still be executed")
+                raise Timeout(f"{job.what} did not complete in time: it may still be executed")
     return bytes(job.result)
 
 
@@ -112,7 +121,7 @@ def write(
 def _write_pieces(
     qp: SecureQP, source: memoryview, with_wr: _Requests, offset: int
 ) -> Iterator[Piece]:
-    """Only the last piece carries the immediate."""
+    """Pieces of a WRITE; only the last one carries the immediate data."""
     for at in range(0, len(source), STAGE):
         piece = source[at : at + STAGE]
         bounce = qp.pd.bounces.take(len(piece))
@@ -151,7 +160,7 @@ def _read_pieces(qp: SecureQP, size: int, with_wr: _Requests, offset: int) -> It
 
 
 def _copier(target: memoryview) -> Callable[[Request], None]:
-    """Copies what arrives, piece by piece, in order."""
+    """A callback that copies the pieces to `target`, in order."""
     at = 0
 
     def copy(request: Request) -> None:
@@ -178,13 +187,13 @@ def fetch_add(qp: SecureQP, remote: Remote, offset: int, add: int) -> Job:
 
 
 def number(result: bytes) -> int:
-    """What an atomic found."""
+    """Original value that an atomic returned."""
     return int.from_bytes(result, sys.byteorder)
 
 
 def _check_number(value: int, least: int) -> None:
     if not least <= value < 1 << 64:
-        raise LocalError(f"{value} does not fit: an atomic works on a number of 64 bits")
+        raise LocalError(f"{value} does not fit into the 64 bits of an atomic")
 
 
 def _atomic(qp: SecureQP, wr: SendWR, remote: Remote, offset: int) -> Job:
@@ -270,7 +279,7 @@ def message_of(request: Request, wc: WC) -> Message:
     return Message(own.mr.buf[start : start + wc.byte_len], imm, wc.byte_len)
 
 
-# Parts ---------------------------------------------------------------------------
+# Helpers -------------------------------------------------------------------------
 
 
 class _Requests(NamedTuple):
@@ -299,12 +308,12 @@ def _single(what: str, wr: SendWR) -> Job:
 
 
 def _count(size: int) -> int:
-    """How many pieces go through the library's regions."""
+    """Number of pieces of `size` bytes of copied data; at least 1."""
     return max(-(-size // STAGE), 1)
 
 
 def _source(qp: SecureQP, data: Buffer | MR | SGE) -> SGE | memoryview:
-    """Data as the work request needs it, of legal length."""
+    """Data as SGE or plain bytes. Raises LocalError if it is too long or not usable."""
     source = data.sge() if isinstance(data, MR) else data
     if isinstance(source, SGE):
         qp.check_sge(source)
@@ -317,13 +326,13 @@ def _source(qp: SecureQP, data: Buffer | MR | SGE) -> SGE | memoryview:
 
 
 def writable(qp: SecureQP, into: MR | SGE, size: int | None) -> SGE:
-    """Where `size` bytes may be written, all of it for None."""
+    """SGE of the first `size` bytes of `into`, None: all. Raises if they cannot be written."""
     sge = into.sge() if isinstance(into, MR) else into
     qp.check_sge(sge)
     if sge.mr is None:
         raise LocalError("an SGE of no region: give an MR, or mr[a:b]")
     if not sge.mr.access & Access.LOCAL_WRITE:
-        raise BufferAccessError("the region was registered without LOCAL_WRITE: nothing may arrive")
+        raise BufferAccessError("the region was registered without LOCAL_WRITE: it cannot receive")
     if size is None:
         return sge
     if size > sge.length:
@@ -339,7 +348,7 @@ def _target(into: Buffer | None, size: int) -> memoryview:
 
 
 def as_bytes(data: Buffer | None, *, writable: bool = False) -> memoryview:
-    """Any buffer as plain bytes, without a copy."""
+    """View of any buffer as plain bytes, without a copy."""
     kind = type(data).__name__
     try:
         return memoryview(Pinned(data, writable))  # type: ignore[arg-type]
@@ -355,7 +364,7 @@ def _check_length(length: int) -> None:
 
 
 def _check_remote(qp: SecureQP, opcode: WROpcode, length: int, remote: Remote, offset: int) -> None:
-    """Before anything is copied or sent."""
+    """Check length, range and rights before anything is copied or sent."""
     _check_length(length)
     check_inside(length, remote, offset)
     if isinstance(remote, Capability):

@@ -1,4 +1,4 @@
-"""Registered memory of the library's own, through which unregistered data goes."""
+"""Bounce regions: registered memory through which data of unregistered buffers is copied."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from srdma.mr import MR, Access
 if TYPE_CHECKING:
     from srdma.pd import PD
 
-STAGE = 1 << 20  # bytes of a region in the pool; longer messages get one of their own
-KEEP = 8  # regions
+STAGE = 1 << 20  # bytes of a region in the pool; longer messages get a new one
+KEEP = 8  # free regions kept
 
 
 class BouncePool:
-    """Regions of STAGE bytes. A region is in use until its work request completed."""
+    """A pool of regions of STAGE bytes. A region is in use until its work request completed."""
 
     def __init__(self, pd: PD) -> None:
         self._pd = pd
@@ -24,7 +24,7 @@ class BouncePool:
         self._surplus: list[MR] = []
 
     def take(self, size: int) -> MR:
-        """A region of at least size bytes, the caller's until give()."""
+        """A region of at least `size` bytes, owned by the caller until give()."""
         with self._lock:
             surplus, self._surplus = self._surplus, []
             free = self._free.pop() if size <= STAGE and self._free else None
@@ -33,7 +33,7 @@ class BouncePool:
         return free or self._pd.alloc(max(size, STAGE), Access.LOCAL_WRITE)
 
     def give(self, mr: MR) -> None:
-        """Back again; talks to nobody, so it may be called by a sink."""
+        """Return a region. It sends nothing to the worker, so a sink may call it."""
         with self._lock:
             keep = mr.length == STAGE and len(self._free) < KEEP
             (self._free if keep else self._surplus).append(mr)

@@ -1,9 +1,9 @@
 """Posting, polling and waiting on one leg, for all QPs of its PD and all threads.
 
-One lock is around the leg and the host. Of the threads that wait, one sleeps on
-the leg's descriptor and the control socket (the sleeper) and hands out what
-arrives; the others wait for it. A worker that is gone shows as the end of the
-control socket: then every outstanding work request ends with WORKER_GONE.
+One lock protects the leg and the host. Of the waiting threads one, the sleeper, sleeps on the
+leg's descriptor and the control socket, and delivers completions for all; the others wait for it.
+The end of the control socket means that the worker ended: then every outstanding work request
+completes with WORKER_GONE.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from srdma.errors import ClosedError, DeviceError, Error, LocalError, QueueFullE
 from srdma.native.constants import MAX_INLINE, MAX_MESSAGE, REASON_WORKER_GONE
 from srdma.native.leg import BATCH, Host, ShmLeg, Work
 
-LOOK_S = 1e-3  # between looks whether the worker is there
-SPIN_S = 50e-6  # of polling before a thread sleeps: most answers come in this time
+LOOK_S = 1e-3  # interval of checks that the worker is alive, during busy polling
+SPIN_S = 50e-6  # polling time before a thread sleeps: most completions arrive in this time
 
 Record = tuple[int, ...]
 Sink = Callable[[Record], None]
 
 
 class Engine:
-    """Everything but `lock` and what says so takes the lock itself."""
+    """Posts, polls and waits for all QPs of a PD; owns the leg, but not the control connection.
+
+    Methods take the lock themselves, unless they say otherwise.
+    """
 
     def __init__(self, leg: Leg, control: Control) -> None:
         self._leg = leg
@@ -42,7 +45,7 @@ class Engine:
         self._sinks: dict[int, Sink] = {}
         self._asleep = False
         self._waiting = 0  # threads in wait()
-        self._looked = 0.0  # when the worker was there last, monotonic
+        self._looked = 0.0  # time of the last check of the worker, monotonic
         self._claimed = False
         self._closed = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -52,7 +55,7 @@ class Engine:
 
     @property
     def lock(self) -> AbstractContextManager[bool]:
-        """Held while a sink runs; for state that sinks change."""
+        """The lock, which is held while a sink runs; it protects state that sinks change."""
         return self._lock
 
     def fileno(self) -> int:
@@ -60,17 +63,19 @@ class Engine:
 
     @property
     def ended(self) -> bool:
-        """True once nothing more can come."""
+        """True once no further completions can arrive."""
         with self._lock:
             return self._closed or self._gone()
 
     def claim(self) -> None:
-        """For an event loop: no thread may wait until unclaim()."""
+        """Reserve for an event loop: blocking calls are refused until unclaim().
+
+        Raises LocalError if a thread waits in a blocking call.
+        """
         with self._lock:
             if self._waiting:
                 raise LocalError(
-                    "a thread waits in a blocking call of this PD: use a PD of its own "
-                    "for srdma.aio"
+                    "a thread waits in a blocking call of this PD: use a separate PD for srdma.aio"
                 )
             self._claimed = True
 
@@ -79,14 +84,17 @@ class Engine:
             self._claimed = False
 
     def check_unclaimed(self) -> None:
-        """Before a blocking call."""
+        """Raise LocalError if an event loop uses this engine; called before a blocking call."""
         if self._claimed:
             raise LocalError(
                 "srdma.aio uses this PD: await its calls, or make a PD for the blocking ones"
             )
 
     def add(self, qpn: int, depths: tuple[int, int], sink: Sink) -> None:
-        """A QP; its completions go to sink, under the lock."""
+        """Add a QP with depths (sq, rq). Its completions are passed to `sink`, under the lock.
+
+        Raises LocalError for depths that are not legal.
+        """
         with self._lock:
             rc = self._host.qp_add(qpn, *depths)
             if rc < 0:
@@ -94,17 +102,14 @@ class Engine:
             self._sinks[qpn] = sink
 
     def remove(self, qpn: int) -> None:
-        """After DESTROY; what was outstanding is forgotten."""
+        """Remove a QP after DESTROY; its outstanding requests make no completions any more."""
         with self._lock:
             self._sinks.pop(qpn, None)
             self._host.qp_remove(qpn)
             self._wake_all()
 
     def post(self, works: list[Work], first: int = 0) -> tuple[int, Exception | None]:
-        """Hand work requests to the worker, in order, from number `first` on.
-
-        How many it were, and why not all.
-        """
+        """Post works[first:] in order. Returns (number posted, error that ended it or None)."""
         with self._lock:
             if self._closed:
                 raise ClosedError("the PD is closed")
@@ -125,12 +130,12 @@ class Engine:
         return len(works) - first, 0
 
     def poll(self) -> int:
-        """Hand out what arrived, without waiting. Returns how many completions."""
+        """Deliver the completions that arrived, without waiting. Returns their number."""
         with self._lock:
             return self._collect()
 
     def poll_again(self) -> int:
-        """The same, for who does it all the time: the end of the worker shows after LOOK_S."""
+        """As poll(), for busy polling: it checks for the end of the worker every LOOK_S only."""
         with self._lock:
             taken = self._take()
             if taken or time.monotonic() - self._looked < LOOK_S:
@@ -138,13 +143,13 @@ class Engine:
             return self._collect()
 
     def shm(self) -> tuple[Host, ShmLeg]:
-        """For what posts and polls itself at full speed; the lock is held around its calls."""
+        """Host and leg for a load generator, which holds the lock around its calls of them."""
         if not isinstance(self._leg, ShmLeg):
             raise DeviceError("a load runs on a leg of shared memory: a worker with --host-dev shm")
         return self._host, self._leg
 
     def look(self) -> bool:
-        """True if the worker is gone; then every outstanding work request has failed.
+        """True if the worker ended; then every outstanding work request has failed.
 
         The caller holds the lock.
         """
@@ -155,18 +160,18 @@ class Engine:
         return gone
 
     def arm(self) -> bool:
-        """Before the caller sleeps on fileno(). True: something arrived; do not."""
+        """To be called before sleeping on fileno(). True: do not sleep, completions arrived."""
         with self._lock:
             return not self._closed and (self._leg.arm() or self._collect() > 0)
 
     def drain(self) -> None:
-        """After the caller slept on fileno()."""
+        """To be called after sleeping on fileno()."""
         with self._lock:
             if not self._closed:
                 self._leg.drain()
 
     def wait(self, done: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Hand out what arrives until done() or the deadline (monotonic): False then."""
+        """Deliver completions until done(): True, or until the deadline (monotonic): False."""
         with self._lock:
             self.check_unclaimed()
             self._waiting += 1
@@ -176,7 +181,7 @@ class Engine:
                 self._waiting -= 1
 
     def close(self) -> None:
-        """Ends every wait. The leg is closed too."""
+        """End every wait, then close the leg."""
         with self._lock:
             self._closed = True
             self._wake_all()
@@ -186,10 +191,10 @@ class Engine:
             self._leg.close()
             os.close(self._wake)
 
-    # All below: with the lock.
+    # The caller of the methods below holds the lock.
 
     def _wake_all(self) -> None:
-        """Something ended that threads may wait for."""
+        """Wake all waiting threads to check their conditions again."""
         os.eventfd_write(self._wake, 1)
         self._cond.notify_all()
 
@@ -218,7 +223,7 @@ class Engine:
         self._asleep = True
         try:
             if not self._leg.arm() and not self._collect():
-                try:  # a signal's handler may raise right behind release()
+                try:  # a signal handler may raise directly after release()
                     self._cond.release()
                     self._poller.poll(None if left is None else left * 1000 + 1)
                 finally:
@@ -233,14 +238,14 @@ class Engine:
             self._cond.notify_all()
 
     def _collect(self) -> int:
-        """What arrived, or the end of the worker."""
+        """Deliver what arrived; if nothing did, check for the end of the worker."""
         taken = self._take()
         if taken or self._closed or not self.look():
             return taken
         return self._take()
 
     def _take(self) -> int:
-        """What arrived."""
+        """Deliver the completions that arrived, BATCH at most. Returns their number."""
         if self._closed:
             return 0
         self._leg.poll()
@@ -267,7 +272,7 @@ class Engine:
 
 
 def post_error(number: int) -> Error:
-    """Why a work request with this errno was not taken."""
+    """The exception for a work request that was refused with this errno."""
     if number == errno.EAGAIN:
         return QueueFullError("the leg is full: poll completions, then post again")
     if number == errno.ENOSPC:
@@ -275,9 +280,9 @@ def post_error(number: int) -> Error:
             "the queue is full: poll completions, post less, or make the QP deeper (sq, rq)"
         )
     if number == errno.ENOTCONN:
-        return WorkerGone("the worker is gone: start it, open a Context, connect again")
+        return WorkerGone("the worker ended: start it, open a Context, connect again")
     if number == errno.EMSGSIZE:
         return LocalError(
-            f"a message has at most {MAX_MESSAGE} bytes, at most {MAX_INLINE} as data of a WR"
+            f"a message has at most {MAX_MESSAGE} bytes, inline data at most {MAX_INLINE}"
         )
-    return LocalError("the QP is closed, or its work request is not one of srdma-1")
+    return LocalError("the QP is closed, or srdma-1 does not support the work request")

@@ -1,4 +1,7 @@
-"""CBOR maps behind their length on a pipe: how the parts of the demo talk to their parent."""
+"""Frames on a pipe, between processes of the demo and their parent.
+
+A frame is the length of a CBOR map, 4 bytes big-endian, and the map.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def write_frame(fd: int, value: dict[str, Any]) -> None:
 
 
 def read_frame(fd: int, timeout: float | None = None) -> dict[str, Any] | None:
-    """The next map; None at the end of the pipe."""
+    """The next map; None at the end of the pipe or if it is broken. Raises Timeout."""
     deadline = None if timeout is None else time.monotonic() + timeout
     head = _read(fd, LENGTH, deadline)
     size = int.from_bytes(head, "big")
@@ -34,7 +37,10 @@ def read_frame(fd: int, timeout: float | None = None) -> dict[str, Any] | None:
 
 
 def ask(fds: tuple[int, int], request: dict[str, Any], timeout: float = 30.0) -> dict[str, Any]:
-    """Write a request to fds[0] and read the answer from fds[1]."""
+    """Write a request to fds[0] and read the answer from fds[1].
+
+    Raises DeviceError if the other process ended or its answer has an "error", or Timeout.
+    """
     try:
         write_frame(fds[0], request)
         answer = read_frame(fds[1], timeout)

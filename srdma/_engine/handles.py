@@ -1,7 +1,7 @@
 """Capabilities installed on a leg: a request names one by its handle (protocol.md 6.4).
 
-A capability is installed at its first use. A full leg gives up the one used longest ago, but none
-that a request under way still names: that request would fail.
+A capability is installed at its first use. On a full leg the least recently used one is
+uninstalled, but none that an outstanding request names, because that request would fail.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIMIT = HANDLES_MAX
 
 
 class Handle:
-    """One installation; `uses` requests that have not ended name it."""
+    """An installed capability. uses: number of outstanding requests that name it."""
 
     __slots__ = ("capability", "number", "uses")
 
@@ -30,7 +30,7 @@ class Handle:
 
 
 class Handles:
-    """Those of one leg. Talks to the worker in take() only, and never with its lock held."""
+    """The handles of one leg. Only take() calls the worker, and never with the lock held."""
 
     def __init__(
         self,
@@ -42,11 +42,14 @@ class Handles:
         self._uninstall = uninstall
         self._limit = limit
         self._lock = threading.Lock()
-        self._changing = threading.Lock()  # one call at a time changes what is installed
-        self._known: OrderedDict[Capability, Handle] = OrderedDict()  # the one to go first, first
+        self._changing = threading.Lock()  # serializes install and uninstall
+        self._known: OrderedDict[Capability, Handle] = OrderedDict()  # least recently used first
 
     def take(self, capability: Capability) -> Handle:
-        """For one request; the caller owes a give()."""
+        """Handle for one request, installed if needed; the caller must give() it back.
+
+        Raises QueueFullError if all handles of the leg are in use, or RefusedError.
+        """
         handle = self._use(capability)
         if handle is None:
             with self._changing:
@@ -54,7 +57,7 @@ class Handles:
         return handle
 
     def give(self, handle: Handle) -> None:
-        """The request ended, or was not posted."""
+        """Release a handle of take(): its request has ended, or was not posted."""
         with self._lock:
             handle.uses -= 1
 
@@ -84,41 +87,45 @@ class Handles:
             if not handle.uses:
                 return handle
         raise QueueFullError(
-            f"requests under way name {self._limit} capabilities, as many as a PD takes: "
+            f"outstanding requests name {self._limit} capabilities, the limit of a PD: "
             "poll completions, then post again"
         )
 
 
 class _Use(NamedTuple):
-    last: int  # number of the signaled request with which this one has ended too
+    last: int  # serial number of the signaled request whose end implies the end of this one
     handle: Handle
 
 
 class Uses:
-    """Which handles the application's own requests of one QP name.
+    """Handles that the application's outstanding requests of one QP name.
 
-    Requests end in order, and an unsignaled one says nothing: it has ended when the next
-    signaled one has. Whoever calls holds the engine's lock.
+    Requests end in order. An unsignaled request makes no completion: it has ended when the next
+    signaled one has. The caller of each method holds the engine's lock.
     """
 
     def __init__(self, handles: Handles) -> None:
         self._handles = handles
-        self._posted = self._ended = 0  # signaled requests of the QP, blocking calls' too
+        self._posted = self._ended = 0  # signaled requests, those of blocking calls included
         self._uses: deque[_Use] = deque()
 
     def posted(self, signaled: int, handle: Handle | None = None) -> None:
-        """So many more signaled ones; or the request of a handle, which ends with the next."""
+        """Count `signaled` further signaled requests.
+
+        With a handle: count the one request that names it, signaled or not. It has ended when the
+        next signaled request has, which is itself if it is signaled.
+        """
         if handle is not None:
             self._uses.append(_Use(self._posted + 1, handle))
         self._posted += signaled
 
     def ended(self) -> None:
-        """The next signaled one, by success."""
+        """The oldest signaled request completed successfully."""
         self._ended += 1
         while self._uses and self._uses[0].last <= self._ended:
             self._handles.give(self._uses.popleft().handle)
 
     def clear(self) -> None:
-        """The QP is in error: whatever is under way fails by itself."""
+        """The QP is in error, so all its requests have ended: release their handles."""
         while self._uses:
             self._handles.give(self._uses.popleft().handle)

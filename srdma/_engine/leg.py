@@ -1,4 +1,4 @@
-"""A leg: how descriptors reach the own worker, and completions come back (protocol.md 9)."""
+"""A leg carries descriptors to the local worker, and completions back (local-interface.md 2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Leg(Protocol):
-    """What `ShmLeg` and `VerbsLeg` have in common. Its PD locks it."""
+    """Interface of a leg of any kind. Not thread-safe: the engine holds its lock around calls."""
 
     @property
     def ring(self) -> memoryview:
@@ -25,51 +25,61 @@ class Leg(Protocol):
 
     @property
     def closed(self) -> str | None:
-        """Why the leg ended; None: it lives."""
+        """Text that says why the leg ended; None while it is usable."""
 
     def poll(self) -> None:
-        """Before each look at the ring: what the device wants done while it is used.
+        """To be called before each look at the ring; handles events of the device.
 
-        By any thread, while another one sleeps on fileno(): that one's wake-up stays its own.
+        Any thread may call it while another one sleeps on fileno(). It does not consume the event
+        that wakes the sleeper.
         """
 
     def slot(self) -> memoryview | None:
-        """512 bytes for the next descriptor, the same ones until post(); None: full now."""
+        """512 bytes for the next descriptor, the same until post(); None: the leg is full."""
 
     def post(self, length: int) -> None:
-        """Take in the slot with that many bytes in it."""
+        """Queue the slot with a descriptor of `length` bytes; flush() makes it visible."""
 
     def flush(self) -> None:
-        """Show the worker what was posted."""
+        """Make the posted descriptors visible to the worker."""
 
     def fileno(self) -> int:
-        """Readable when something came after arm()."""
+        """File descriptor that is readable when a completion arrived after arm()."""
 
     def arm(self) -> bool:
-        """Before sleeping on fileno(); True: do not, there is work. Poll once more after it."""
+        """To be called before sleeping on fileno(). True: do not sleep, there is work.
+
+        After False, poll once more before sleeping.
+        """
 
     def drain(self) -> None:
-        """After waking, or instead of sleeping."""
+        """To be called after sleeping on fileno(), or after arm() without sleeping."""
 
     def reg(self, addr: int, length: int, access: int) -> int:
-        """Let the NIC reach host memory; the host's rkey (0 where there is none)."""
+        """Register host memory with the NIC. Returns the host rkey; 0 for the embedded NIC.
+
+        access: rights of the region (protocol.md 6).
+        """
 
     def dereg(self, rkey: int) -> None:
         """Undo reg()."""
 
     def close(self) -> None:
-        """After the host that uses the ring."""
+        """End the leg; the host that uses the ring must be closed before."""
 
 
 def open_leg(
     control: Control, hello: Hello, ring: int, *, shared: bool = False
 ) -> tuple[Leg, LegInfo]:
-    """A leg with room for `ring` completions; shared: for a trust group."""
+    """Open a leg whose ring has `ring` records; shared: for a trust group.
+
+    Raises RefusedError, DeviceError or Timeout.
+    """
     if hello.host_kind == HostKind.SHM:
         return _open_shm(control, ring, shared)
     if hello.host_kind == HostKind.VERBS:
         return _open_verbs(control, hello, ring, shared)
-    raise DeviceError(f"the worker reaches hosts in a way ({hello.host_kind}) not known here")
+    raise DeviceError(f"unknown host interface {hello.host_kind} of the worker: update srdma")
 
 
 def _open_shm(control: Control, ring: int, shared: bool) -> tuple[Leg, LegInfo]:
@@ -98,7 +108,7 @@ def _open_verbs(control: Control, hello: Hello, ring: int, shared: bool) -> tupl
 
 
 class _Verbs:
-    """`VerbsLeg`, which posts whole chains of slots, as a Leg."""
+    """Adapts `VerbsLeg`, which posts chains of slots, to the interface of a Leg."""
 
     def __init__(self, leg: VerbsLeg) -> None:
         self._leg = leg
@@ -133,7 +143,7 @@ class _Verbs:
     def flush(self) -> None:
         filled, self._filled = self._filled, []
         if filled and not self._leg.closed:
-            with contextlib.suppress(WorkerGone):  # closed says it from now on
+            with contextlib.suppress(WorkerGone):  # `closed` is set then
                 self._leg.post(filled)
 
     def fileno(self) -> int:
@@ -146,7 +156,7 @@ class _Verbs:
         self._leg.drain()
 
     def reg(self, addr: int, length: int, access: int) -> int:
-        """With what the NIC does: it reads what is sent, and writes what arrives."""
+        """Register with the rights of the NIC, which reads sent data and writes received data."""
         rights = constants.ACCESS_REMOTE_READ
         if access & constants.ACCESS_LOCAL_WRITE:
             rights |= constants.ACCESS_LOCAL_WRITE | constants.ACCESS_REMOTE_WRITE

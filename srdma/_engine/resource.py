@@ -1,11 +1,11 @@
-"""Life of the objects of the API: parents close their children first, each once.
+"""Lifetime of the objects of the API. A parent closes its children first, each exactly once.
 
-What was made from a Context keeps it until it is closed: were both freed when nobody names
-them any more, peers could go on writing into memory that is somebody else's by then.
+A Context with children is held until it is closed, even if the program drops all references.
+Otherwise the memory of a region could be freed and reused while peers still write into it.
 
-A forked child shares the parent's memory with it, also what peers write into, and loses its
-connections (control/forked.py). It may only forget what it inherited: every use is an error,
-close() talks to nobody.
+A forked child shares the memory of its parent, including memory that peers write into, and loses
+the connections (control/forked.py). Objects that it inherited cannot be used: every call raises
+ClosedError, and close() has no effect.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from srdma.errors import ClosedError, RefusedError, WorkerGone
 
 _R = TypeVar("_R", bound="Resource")
 
-_held: set[Resource] = set()  # those without a parent that have children
+_held: set[Resource] = set()  # roots (without a parent) that have children
 
 
 class Resource:
-    """Something of the worker's that must be given back; a context manager."""
+    """Base class: a resource of the worker that must be released; a context manager."""
 
     def __init__(self, parent: Resource | None = None) -> None:
         self._parent = parent
@@ -47,20 +47,20 @@ class Resource:
         if os.getpid() != self._pid:
             raise ClosedError(
                 f"this {type(self).__name__} belongs to process {self._pid}: a forked child "
-                "cannot use it; open a Context of its own there"
+                "cannot use it; open a new Context in the child"
             )
 
     def ensure_alive(self) -> None:
-        """Raise ClosedError unless this may be used."""
+        """Raise ClosedError if this was closed or belongs to a parent process."""
         if self._closed or os.getpid() != self._pid:
             self.ensure_mine()
             raise ClosedError(f"this {type(self).__name__} is closed")
 
     def close(self) -> None:
-        """Give back what this and everything made from it holds. Again: no effect."""
+        """Release this and everything made from it. A second call has no effect."""
         if self._closed or os.getpid() != self._pid:
             return
-        with contextlib.ExitStack() as stack:  # last made, first closed, whatever fails
+        with contextlib.ExitStack() as stack:  # newest first; an error does not stop the rest
             stack.callback(self._end)
             for child in self._children.values():
                 stack.callback(child.close)
@@ -74,7 +74,7 @@ class Resource:
         self._release()
 
     def _release(self) -> None:
-        """What closing means for this object; called once."""
+        """Release what this object itself holds; called once."""
 
     def __enter__(self: _R) -> _R:
         return self
@@ -90,10 +90,10 @@ class Resource:
 
 @contextlib.contextmanager
 def unless_gone() -> Iterator[None]:
-    """Around what gives something back: it went with its leg, or its worker, if that is gone.
+    """Ignore errors of a release whose leg or worker has ended: the resource ended with it.
 
-    A leg may end alone, over verbs: then the worker knows nothing of it any more (protocol.md 10),
-    and no DMA of it is under way.
+    A leg over verbs may end alone. The worker then answers EPERM, and no DMA of the leg is in
+    progress.
     """
     try:
         yield

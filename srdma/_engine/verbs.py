@@ -1,11 +1,13 @@
-"""The host half of a verbs leg: pyverbs objects of one PD, connected to its own worker.
+"""The host side of a verbs leg: pyverbs objects of one PD, connected to the local worker.
 
-What is SENT is descriptors, what arrives is zero-length WRITE_WITH_IMM behind records
-in the completion ring (protocol.md 9.3). Neither is looked at here: `native.leg.Host` does.
-pyverbs never releases the GIL, so nothing here blocks in it: its fds are non-blocking,
-work requests are built once and posted again and again in chains.
+Each descriptor is a SEND. Each record is a WRITE_WITH_IMM into the completion ring, which consumes
+a zero-length receive (local-interface.md 2.4). `native.leg.Host` encodes and decodes them.
 
-pyverbs destroys what it frees, and in a forked child that is the parent's: nothing is freed there.
+pyverbs never releases the GIL, so no call may block in it: its fds are non-blocking. Work requests
+are built once and posted repeatedly, in chains.
+
+pyverbs destroys objects when it frees them. In a forked child they belong to the parent, so
+nothing is freed there.
 """
 
 from __future__ import annotations
@@ -52,22 +54,22 @@ except ImportError:  # before rdma-core 50
 MAX_READS = 16
 CONNECT_SECONDS = 10.0
 POLL_BATCH = 64
-# The chains that are prebuilt: from aligned slots, as many as the index is a multiple of.
+# Lengths of prebuilt chains. A chain of n SENDs starts at a slot whose index is a multiple of n.
 CHAINS = (16, 4, 1)
 SIGNAL_EVERY = 16
 RECV_CHAIN = 16
 
-# What the QP may wait for: 7 * 4.096 us * 2^16 = 1.9 s for an ack. 7 would be for ever.
+# Longest wait for an ack: (RETRIES + 1) * 4.096 us * 2^16 = 1.9 s. An RNR retry of 7 is unlimited.
 ACK_TIMEOUT = 16
 RETRIES = 6
-RNR_TIMER = 20  # 10 ms
+RNR_TIMER = 20  # code of IBTA: 10.24 ms
 
 HELLO = struct.Struct(">5sBBx16sQII16x")
 KIND_LEG = 1
 
 
 class _Memory:
-    """Anonymous memory, page-aligned, zeroed; `view` is all of it."""
+    """Anonymous memory of `length` bytes, page-aligned, zeroed; `view` covers all of it."""
 
     def __init__(self, length: int) -> None:
         self._map = mmap.mmap(-1, length)
@@ -78,7 +80,7 @@ class _Memory:
 
 
 class _Sender:
-    """Descriptor slots in one registered memory, used as a ring, with their SENDs."""
+    """A ring of descriptor slots in registered memory, with prebuilt SENDs."""
 
     def __init__(self, pd: Any, count: int, inline: int) -> None:
         self.memory = _Memory(count * SLOT_LEN)
@@ -94,7 +96,7 @@ class _Sender:
         self.done = 0
 
     def _build(self, chain: int) -> None:
-        """SENDs of all slots, each linked to the next within its group of `chain`."""
+        """Build a SEND per slot, linked to the next one within groups of `chain` slots."""
         flags = e.IBV_SEND_INLINE if self._inline >= SLOT_LEN else 0
         wrs, sges = [], []
         for i in range(self.count):
@@ -104,7 +106,7 @@ class _Sender:
             wr = SendWR(
                 wr_id=i, opcode=e.IBV_WR_SEND, num_sge=1, sg=[sge], send_flags=flags | signaled
             )
-            wr.sg_list = sge  # the WR now reads this SGE: its length can be set
+            wr.sg_list = sge  # the WR refers to this SGE: post() sets its length
             wrs.append(wr)
             sges.append(sge)
         for i in range(self.count):
@@ -129,8 +131,8 @@ class _Sender:
             for slot, length in slots[at : at + chain]:
                 if slot != self.posted % self.count or not 0 < length <= SLOT_LEN:
                     raise errors.LocalError(
-                        f"slot {slot} with {length} bytes: slot {self.posted % self.count} is "
-                        f"next, with 1..{SLOT_LEN}"
+                        f"slot {slot} with {length} bytes: slot {self.posted % self.count} must "
+                        f"be next, with 1 to {SLOT_LEN} bytes"
                     )
                 self.posted += 1
                 sges[slot].length = length
@@ -138,12 +140,12 @@ class _Sender:
             at += chain
 
     def complete(self, index: int) -> None:
-        """The SEND of a slot completed, and so all before it."""
+        """The SEND of slot `index` and all earlier ones completed."""
         self.done += (index - self.done) % self.count + 1
 
 
 class _Receiver:
-    """Zero-length receives: `count` at least are always posted."""
+    """Zero-length receives; at least `count` are posted at any time."""
 
     def __init__(self, count: int, lkey: int, address: int) -> None:
         self.chains = -(-count // RECV_CHAIN) + 1
@@ -170,10 +172,10 @@ class _Receiver:
 
 
 class VerbsLeg:
-    """A leg over verbs. One thread at a time; slots are posted in the order handed out.
+    """A leg over verbs. Not thread-safe. Slots must be posted in the order of slot().
 
-    `records` is the completion ring as the worker writes it. `closed` is None, or why the
-    leg ended: from then on nothing can be posted.
+    `records` is the completion ring, written by the worker. `closed` is None, or the text that
+    says why the leg ended; nothing can be posted then. Raises LocalError, DeviceError or Timeout.
     """
 
     def __init__(
@@ -186,12 +188,12 @@ class VerbsLeg:
         slots: int = 256,
     ) -> None:
         if slots % SIGNAL_EVERY or slots < 2 * SIGNAL_EVERY:
-            raise errors.LocalError(f"{slots} slots: a multiple of 16, 32 at least, is right")
+            raise errors.LocalError(f"{slots} slots: give a multiple of 16, at least 32")
         if len(token) != 16:
-            raise errors.LocalError(f"a token of {len(token)} bytes: 16 are right")
+            raise errors.LocalError(f"a token of {len(token)} bytes: it must have 16")
         self.closed: str | None = None
         self._pid = os.getpid()
-        forked.keep(self)  # and all that it holds
+        forked.keep(self)  # with all objects that it holds
         self._mrs: set[Any] = set()
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as undo:
@@ -237,7 +239,7 @@ class VerbsLeg:
             self._epoll.register(fd, select.EPOLLIN)
 
     def _make_qp(self, slots: int) -> tuple[Any, int]:
-        """The QP and its max_inline_data: a whole slot where the device has it."""
+        """The QP and its max_inline_data: a whole slot if the device supports that, else 0."""
         for inline in (SLOT_LEN, 0):
             cap = QPCap(max_send_wr=slots, max_recv_wr=self._receiver.depth, max_inline_data=inline)
             attr = QPInitAttr(
@@ -300,11 +302,11 @@ class VerbsLeg:
         return self._ring.view
 
     def slot(self) -> tuple[int, memoryview] | None:
-        """The next descriptor slot, 512 bytes; None: all are in use, poll."""
+        """(index, memory) of the next descriptor slot, 512 bytes; None: all are in use, poll."""
         return self._sender.hand_out()
 
     def post(self, slots: Sequence[tuple[int, int]]) -> None:
-        """SEND filled slots, (index, bytes) each, all in the order handed out."""
+        """SEND filled slots, (index, length) each, in the order of slot(). Raises WorkerGone."""
         if self.closed:
             raise errors.WorkerGone(f"the leg ended: {self.closed}")
         try:
@@ -314,25 +316,26 @@ class VerbsLeg:
             raise errors.WorkerGone(f"the leg ended: {self.closed}") from error
 
     def fileno(self) -> int:
-        """Readable when there is something for drain() after arm() said False."""
+        """File descriptor that is readable when there is work for drain(), after arm()."""
         return self._epoll.fileno()
 
     def arm(self) -> bool:
-        """Before sleeping on fileno(): True if something arrived meanwhile, do not sleep."""
+        """To be called before sleeping on fileno(). True: do not sleep, something arrived."""
         if self.closed:
             return True
         self._cq.req_notify()
         return self._poll_cq() > 0
 
     def poll(self) -> None:
-        """Take all that arrived, but not what wakes a thread that sleeps on fileno().
+        """Process CM events and completions: free slots, post receives again.
 
-        Slots come free, receives are posted again; the ring itself tells the new records.
+        The event that wakes a thread sleeping on fileno() is not consumed. New records are found
+        in the ring itself.
         """
         self._take(wakes=False)
 
     def drain(self) -> None:
-        """After that sleep: the same, and the wake-up itself."""
+        """As poll(), and consume the event; to be called after sleeping on fileno()."""
         self._take(wakes=True)
 
     def _take(self, *, wakes: bool) -> None:
@@ -353,7 +356,7 @@ class VerbsLeg:
         for kind, _ in self._cm.events():
             if kind in ENDED:
                 self._poll_cq()
-                self._end(f"the CM says {event_name(kind)}")
+                self._end(f"rdma_cm event {event_name(kind)}")
 
     def _poll_cq(self) -> int:
         total = arrived = 0
@@ -374,7 +377,7 @@ class VerbsLeg:
         return total
 
     def _end(self, why: str) -> None:
-        """Remember why, and let the device touch nothing of the leg any more."""
+        """Record why the leg ended, and move its QP to ERR so that the device stops all DMA."""
         if self.closed:
             return
         self.closed = why
@@ -384,18 +387,18 @@ class VerbsLeg:
     # --- memory and end ---
 
     def reg_mr(self, address: int, length: int, access: int) -> tuple[int, Callable[[], None]]:
-        """Register memory of the caller, who keeps it until close: (host rkey, close).
+        """Register memory, which the caller keeps until close(). Returns (host rkey, close).
 
-        access is that of verbs, for the own NIC: REMOTE_READ for what is sent,
-        LOCAL_WRITE | REMOTE_WRITE for what is written.
+        access: verbs flags for the local NIC: REMOTE_READ for memory that is sent,
+        LOCAL_WRITE | REMOTE_WRITE for memory that is written. Raises DeviceError.
         """
         try:
             mr = MR(self.pd, length, access, address=address)
         except PyverbsRDMAError as error:
             raise errors.DeviceError(
-                f"registering {length} bytes: {error} (too little locked memory? see `ulimit -l`)"
+                f"cannot register {length} bytes: {error} (check the limit `ulimit -l`)"
             ) from error
-        self._mrs.add(mr)  # pyverbs deregisters what nobody holds
+        self._mrs.add(mr)  # pyverbs deregisters an MR without references
 
         def close() -> None:
             self._mrs.discard(mr)
@@ -404,7 +407,7 @@ class VerbsLeg:
         return int(mr.rkey), close
 
     def close(self) -> None:
-        """End the leg and free it; a second call does nothing. Not in a forked child."""
+        """End the leg and free it. No effect the second time, or in a forked child."""
         if os.getpid() != self._pid:
             return
         if not self.closed:

@@ -1,4 +1,4 @@
-"""rdma_cm under the host half of a verbs leg, by pyverbs, without blocking in it."""
+"""Connection management (rdma_cm) of a verbs leg, by pyverbs, without blocking calls of it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ RESOLVE_MS = 200
 MAGIC, VERSION = b"srdma", 1
 REFUSAL = struct.Struct(">5sBB")
 REFUSALS = {
-    1: "it takes no legs here, speaks another version, or the host allows no READ",
-    2: "it expects no leg with this token and ring",
-    3: "it has no connections left",
+    1: "this address is not for legs, the version differs, or the host permits no READ",
+    2: "no leg with this token and ring is expected",
+    3: "the limit of connections is reached",
 }
 ENDED = {
     ce.RDMA_CM_EVENT_DISCONNECTED,
@@ -36,10 +36,11 @@ ENDED = {
 
 
 def fd_of(channel: Any, depth: int, kind: str) -> int:
-    """The fd of a pyverbs channel, made non-blocking.
+    """File descriptor of a pyverbs channel, set to non-blocking.
 
-    pyverbs 44 hides it: it lies in the C struct that the object's pointer, 40 bytes in,
-    points to. Its name in /proc proves that it is the one.
+    pyverbs 44 has no attribute for it. The object has a pointer at offset 40 to a C structure with
+    the descriptor at offset `depth`. Its name in /proc must contain `kind`, which proves that the
+    right number was read; else DeviceError.
     """
     fd = getattr(channel, "fd", None)
     if fd is None:
@@ -50,26 +51,26 @@ def fd_of(channel: Any, depth: int, kind: str) -> int:
     except OSError:
         name = "nothing"
     if kind not in name:
-        raise errors.DeviceError(f"this pyverbs hides its fds: {fd} is {name}, no {kind}")
+        raise errors.DeviceError(f"cannot find the fd of pyverbs: {fd} is {name}, no {kind}")
     os.set_blocking(fd, False)
     return int(fd)
 
 
 def split_address(address: str) -> tuple[str, str]:
-    """IP and port of a worker's text."""
+    """IP address and port of a worker's text IP:PORT or [IPV6]:PORT; else LocalError."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     with contextlib.suppress(ValueError):
         ipaddress.ip_address(host)
         if colon and 0 < int(port) < 65536:
             return host, port
-    raise errors.LocalError(f"{address!r} is no leg address: IP:PORT is")
+    raise errors.LocalError(f"{address!r} is no leg address: it must be IP:PORT")
 
 
 def own_address(context: Any, peer: str, device: str) -> str:
-    """An address of the device, of the peer's family, to connect from.
+    """Source address of the device, in the family of `peer`; DeviceError if it has none.
 
-    Without it the kernel may put both ends on another device of this machine.
+    Without a source address the kernel may use another device of this machine for both ends.
     """
     version = ipaddress.ip_address(peer).version
     for entry in context.query_gid_table(context.query_port(1).gid_tbl_len):
@@ -82,7 +83,7 @@ def own_address(context: Any, peer: str, device: str) -> str:
 
 
 class Cm:
-    """The connection manager's part: a CM id and its events, never blocking in pyverbs."""
+    """A CM id and its events; no method blocks inside pyverbs, which would hold the GIL."""
 
     def __init__(self) -> None:
         self.channel = CMEventChannel()
@@ -90,7 +91,7 @@ class Cm:
         self.id = CMID(creator=self.channel, port_space=ce.RDMA_PS_TCP)
 
     def events(self) -> Iterator[tuple[int, bytes]]:
-        """What has arrived: type, and private data of a REJECTED."""
+        """The events that arrived: (type, private data of a REJECTED)."""
         while True:
             try:
                 event = CMEvent(self.channel)
@@ -104,7 +105,11 @@ class Cm:
             yield kind, bytes(data or b"")
 
     def resolve(self, route: Any, deadline: float, doing: str) -> None:
-        """Find device and path; in steps, as Linux may answer only when a step is over."""
+        """Resolve address and route until the deadline (monotonic).
+
+        Repeated with a short time-out, because Linux may report the result only at its end.
+        doing: text for errors.
+        """
         while True:
             self.id.resolve_addr(route, RESOLVE_MS)
             kind, data = self._next(deadline, doing)
@@ -123,8 +128,8 @@ class Cm:
             for event in self.events():
                 return event
         raise errors.Timeout(
-            f"{doing}: no answer in time. The worker lives, the RDMA devices do not carry it "
-            "(docs/rdma.md)"
+            f"{doing}: no answer in time. The worker is alive, but the RDMA devices do not "
+            "connect: see docs/rdma.md"
         )
 
 
@@ -135,7 +140,7 @@ def _check(kind: int, data: bytes, wanted: int, doing: str) -> None:
 
 def _why(kind: int, data: bytes) -> str:
     if kind != ce.RDMA_CM_EVENT_REJECTED:
-        return f"the CM says {event_name(kind)}"
+        return f"rdma_cm event {event_name(kind)}"
     if len(data) >= REFUSAL.size:
         magic, version, reason = REFUSAL.unpack_from(data)
         if (magic, version) == (MAGIC, VERSION):

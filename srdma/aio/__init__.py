@@ -1,21 +1,22 @@
-"""The API for asyncio: the calls of a QP, of connecting and of listening, to be awaited.
+"""The API for asyncio: QPs, connections and listeners whose calls are awaited.
 
     import srdma.aio
 
     async with await srdma.aio.connect(("127.0.0.1", 7471), pd, identity="host-a") as conn:
         await asyncio.gather(*(conn.qp.write(record, remote, at) for at in places))
 
-Context, PD and MR are those of the blocking API; their calls talk to the own worker only, and
-are short. A PD belongs to one event loop while anything of this module is open on it: blocking
-calls are refused until then. Close a PD in the thread of its loop, or when the loop is over.
+Context, PD and MR are those of the blocking API. Their calls are short, because they only call
+the local worker. While an object of this module is open on a PD, the PD belongs to its event loop,
+and blocking calls of its QPs raise LocalError. Close a PD in the thread of its loop, or after the
+loop has ended.
 
-Requests of one QP are posted in the order of the calls, and wait where its queue is full.
-A call that is cancelled, also by asyncio.timeout(), does not take back what is posted: each
-request still ends once, and only then is its memory used again. What it was given, a region or
-a buffer, must stay until then as well; a region by itself does. A cancelled recv() loses no
-message: the next recv() gets it.
+Requests of one QP are posted in the order of the calls. They wait while its queue is full.
 
-Making and closing connections happens in a thread each: it starts and ends the key exchange.
+Cancelling a call, also by asyncio.timeout(), does not withdraw posted requests: each still
+completes, and its memory is in use until then. The caller must keep buffers that it passed until
+then; regions are kept automatically. A cancelled recv() loses no message: the next recv() gets it.
+
+Connections are made and closed in a separate thread each, which starts or ends the key exchange.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _T = TypeVar("_T")
 
 
 class Connection:
-    """A `srdma.Connection`, which `sync` is, with QPs to await."""
+    """A connection whose calls are awaited. sync: the underlying `srdma.Connection`."""
 
     def __init__(self, sync: connection.Connection) -> None:
         self.sync = sync
@@ -61,25 +62,26 @@ class Connection:
 
     @property
     def qp(self) -> QP:
-        """The first QP, of most connections the only one."""
+        """The first QP; most connections have only one."""
         return self.qps[0]
 
     @property
     def identity(self) -> str:
-        """Of the peer, as its certificate says."""
+        """URI of the peer's certificate."""
         return self.sync.identity
 
     @property
     def data(self) -> bytes:
-        """What the peer sent along."""
+        """The peer's option `data`, at most 256 bytes."""
         return self.sync.data
 
     @property
     def suite(self) -> Suite:
+        """Suite and level that protect the packets."""
         return self.sync.suite
 
     def alive(self) -> bool:
-        """False once the peer closed the connection, or its key exchange ended."""
+        """False once the peer closed the connection, or the key-exchange process ended."""
         return self.sync.alive()
 
     async def reconnect(self) -> Connection:
@@ -89,17 +91,17 @@ class Connection:
         return await _connect(address, pd, options)
 
     async def rekey(self, timeout: float = CONNECT_TIMEOUT) -> None:
-        """As srdma.Connection.rekey(). Cancelled, the exchange goes on behind the scenes."""
+        """As srdma.Connection.rekey(). Cancelling it does not stop the exchange."""
         wish = self.sync.wish()
         wait = partial(self.sync.wait_renewed, wish, time.monotonic() + timeout)
         await _in_thread(wait)
 
     async def wait_closed(self) -> None:
-        """Until either end closed the connection."""
+        """Wait until either end has closed the connection."""
         await self._watch.ended.wait()
 
     async def close(self) -> None:
-        """Also when it is cancelled, it goes on to its end."""
+        """Close the connection. If this call is cancelled, closing continues in its thread."""
         self._watch.close()
         if self._closing is None:
             self._closing = asyncio.ensure_future(_in_thread(self.sync.close))
@@ -118,7 +120,7 @@ class Connection:
 
 
 class _Watch(Resource):
-    """Looks at a descriptor; `ended` is set when it is readable and over(), or parent closed."""
+    """Watches a descriptor: `ended` is set when it is readable and over() is true, or at close."""
 
     def __init__(self, parent: Resource, fd: int, over: Callable[[], bool]) -> None:
         super().__init__(parent)
@@ -139,7 +141,7 @@ class _Watch(Resource):
 
 
 class Listener:
-    """A `srdma.Listener`, which `sync` is, with an accept() to await."""
+    """A listener whose accept() is awaited. sync: the underlying `srdma.Listener`."""
 
     def __init__(self, sync: connection.Listener, pd: PD) -> None:
         self.sync = sync
@@ -148,13 +150,14 @@ class Listener:
 
     @property
     def address(self) -> Address:
-        """With the port that the system chose for port 0."""
+        """(host, port); the port is the actual one if port 0 was given."""
         return self.sync.address
 
     async def accept(self) -> Connection:
-        """The next peer. One that fails raises; the listener stays usable.
+        """Accept the next peer and run the key exchange with it.
 
-        Key exchanges of several calls go on at the same time.
+        Raises the error of a failed key exchange; the listener stays usable. Several calls run
+        their key exchanges at the same time.
         """
         with Seat(self._pd, self._pd):
             sock = await self._next()
@@ -169,7 +172,7 @@ class Listener:
                     return self.sync.take(0)
 
     async def close(self) -> None:
-        """Ends accept() calls; connections that they made stay."""
+        """Stop listening and end accept() calls. Accepted connections stay open."""
         self.sync.close()
 
     async def __aenter__(self) -> Listener:
@@ -196,7 +199,7 @@ async def rotate(pd: PD, timeout: float = ROTATE_TIMEOUT) -> int:
 
 
 async def connect(address: Address, pd: PD, **options: object) -> Connection:
-    """As srdma.connect(). Cancelled, it ends behind the scenes, by its timeout at the latest."""
+    """As srdma.connect(). After cancellation its thread ends within the option `timeout`."""
     return await _connect(address, pd, connection.prepared(pd, options))
 
 
@@ -213,7 +216,7 @@ async def _join(make: Callable[[], connection.Connection], sock: socket.socket) 
         sync = await _in_thread(make, connection.Connection.close)
     except asyncio.CancelledError:
         with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)  # ends the key exchange
+            sock.shutdown(socket.SHUT_RDWR)  # makes the key exchange fail
         raise
     try:
         return Connection(sync)
@@ -223,9 +226,9 @@ async def _join(make: Callable[[], connection.Connection], sock: socket.socket) 
 
 
 async def _in_thread(call: Callable[[], _T], undo: Callable[[_T], object] | None = None) -> _T:
-    """What call() makes; if the wait for it is cancelled, undo it.
+    """Run call() in a new thread and return its result; undo(result) if this was cancelled.
 
-    In a thread of its own: those of a pool could all be busy with calls that wait for another.
+    A thread pool could deadlock: its threads may all run calls that wait for a queued one.
     """
     made: concurrent.futures.Future[_T] = concurrent.futures.Future()
 

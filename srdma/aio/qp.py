@@ -1,7 +1,8 @@
-"""The calls of a QP to be awaited: the jobs of _engine/blocking.py, done in an event loop.
+"""Calls of a QP that are awaited: the jobs of _engine/blocking.py, executed in an event loop.
 
-Nothing is posted without a place in its queue, so calls wait for one and are no QueueFullError.
-Messages go to the calls in their order, whichever call it was that posted the receive.
+A request is posted only if the queue has room; a call waits for room instead of raising
+QueueFullError. Messages are delivered to recv() calls in the order of the calls, regardless of
+which call posted the receive.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Receiver(NamedTuple):
-    """A recv() that waits."""
+    """A waiting recv() call. own: its memory, None for a bounce region of `size` bytes."""
 
     size: int
     own: SGE | None
@@ -37,7 +38,7 @@ class _Receiver(NamedTuple):
 
 
 class QP:
-    """The calls of a SecureQP, which `sync` is; at most one of these per SecureQP."""
+    """A QP whose calls are awaited. sync: the underlying SecureQP; at most one QP uses it."""
 
     def __init__(self, qp: SecureQP) -> None:
         self.sync = qp
@@ -60,7 +61,7 @@ class QP:
         offset: int = 0,
         imm: int | None = None,
     ) -> None:
-        """As SecureQP.write()."""
+        """As SecureQP.write(); for a time limit use asyncio.timeout()."""
         self.sync.ensure_alive()
         await self._do(blocking.write(self.sync, data, remote, offset, imm))
 
@@ -92,9 +93,9 @@ class QP:
         await self._do(blocking.send(self.sync, data, imm))
 
     async def recv(self, *, size: int = STAGE, into: MR | SGE | None = None) -> Message:
-        """As SecureQP.recv(). Calls get the messages in their own order.
+        """As SecureQP.recv(). Calls get messages in the order of the calls.
 
-        After a cancelled call its receive stays posted, with its memory, for the next one.
+        The receive of a cancelled call stays posted, with its memory, for the next call.
         """
         self.sync.ensure_alive()
         own = None if into is None else blocking.writable(self.sync, into, None)
@@ -113,7 +114,7 @@ class QP:
             self.sync.release(request)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """The messages, until either end closes the QP."""
+        """Yield messages until either end closes the QP; raises its other errors."""
         while True:
             try:
                 message = await self.recv()
@@ -127,7 +128,7 @@ class QP:
 
     async def _do(self, job: Job) -> bytes:
         ended = self._copy_ended if job.copied else self._ended
-        taken = False  # a place that nothing was posted for yet
+        taken = False  # True: has a place in the queue, not yet posted
         try:
             with contextlib.closing(blocking.steps(self.sync, job, ended)) as requests:
                 for request in requests:
@@ -146,7 +147,7 @@ class QP:
         return bytes(job.result)
 
     async def _take_place(self, copied: bool) -> None:
-        """In the queue; what is copied may have few of them, to bound the memory."""
+        """Wait for a place in the queue; at most KEEP requests with copied data are outstanding."""
         async with self._order:
             if copied:
                 await self._copies.acquire()
@@ -177,7 +178,7 @@ class QP:
             await self._reactor.until(lambda: not self.sync.lacks_reason(wc), REASON_S)
         return self.sync.outcome(wc)
 
-    # Under the engine's lock, in any thread:
+    # Callbacks of completed requests; called under the engine's lock, in any thread.
 
     def _ended(self, request: Request) -> None:
         self._reactor.soon(self._over, request, False)
@@ -202,7 +203,7 @@ class QP:
         self._receive()
 
     def _receive(self) -> None:
-        """Hand out what arrived, and see that there is a receive posted for each that waits."""
+        """Deliver messages, then post receives until there is one for each waiting call."""
         while self._head() and (request := self.sync.take_receive(ended=True)):
             self._receivers.popleft().got.set_result(request)
         while (n := len(self.sync.receives)) < min(len(self._receivers), self.sync.depths[1]):
@@ -215,7 +216,7 @@ class QP:
                     receiver.got.set_exception(e)
 
     def _head(self) -> bool:
-        """Is there one that waits, and was not cancelled?"""
+        """True if a call waits; removes cancelled ones from the head of the queue."""
         while self._receivers and self._receivers[0].got.done():
             self._receivers.popleft()
         return bool(self._receivers)
@@ -227,7 +228,7 @@ class QP:
         self._reactor.posted()
 
     def _leave(self, receiver: _Receiver) -> None:
-        """It was cancelled; what it may have got by then is the next one's."""
+        """The call was cancelled; a message that it already has goes to the next call."""
         if receiver in self._receivers:
             self._receivers.remove(receiver)
         elif not receiver.got.cancelled() and receiver.got.exception() is None:

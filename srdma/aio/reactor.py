@@ -1,7 +1,7 @@
-"""The completions of one PD in an asyncio event loop: no thread, no polling.
+"""Delivers the completions of one PD in an asyncio event loop, without threads or polling.
 
-The loop watches the leg's descriptor and the control socket. A turn hands out
-what arrived; one that finds nothing arms the leg, if anything is outstanding.
+The loop watches the leg's descriptor and the control socket. A turn delivers the completions that
+arrived. If nothing arrived and requests are outstanding, it arms the leg.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from srdma.pd import PD
 
 _reactors: dict[PD, Reactor] = {}
-_lock = threading.Lock()  # connections are closed in threads
+_lock = threading.Lock()  # connections are closed in other threads
 
 
 class Reactor:
-    """Of one PD and one loop, while it has a `Seat`; its calls are for the loop's thread."""
+    """The reactor of one PD in one loop; it exists while it has a `Seat`.
+
+    Its methods must be called in the loop's thread, except soon() and leave().
+    """
 
     def __init__(self, pd: PD) -> None:
         self.loop = asyncio.get_running_loop()
@@ -40,16 +43,17 @@ class Reactor:
             self.loop.add_reader(fd, self._turn)
 
     def posted(self) -> None:
-        """One more completion is to come; `over()` when it came."""
+        """One further completion is expected; over() must be called when it has arrived."""
         self._outstanding += 1
         if not self._armed:
             self._schedule()
 
     def over(self) -> None:
+        """One expected completion has arrived."""
         self._outstanding -= 1
 
     def soon(self, callback: Callable[..., object], *args: object) -> None:
-        """Run in the loop, from any thread; not at all if the loop is closed."""
+        """Schedule a callback in the loop, from any thread; no effect if the loop is closed."""
         with contextlib.suppress(RuntimeError):
             if threading.get_ident() == self._thread:
                 self.loop.call_soon(callback, *args)
@@ -57,7 +61,7 @@ class Reactor:
                 self.loop.call_soon_threadsafe(callback, *args)
 
     async def until(self, done: Callable[[], bool], seconds: float) -> None:
-        """Hand out what arrives until done(), but not longer."""
+        """Deliver completions until done() is true, or for `seconds` at most."""
         self.posted()
         try:
             async with asyncio.timeout(seconds):
@@ -69,11 +73,12 @@ class Reactor:
             self.over()
 
     def sit(self) -> None:
+        """Count a Seat."""
         with _lock:
             self._seats += 1
 
     def leave(self) -> None:
-        """From any thread; the last one ends it."""
+        """Count a Seat less; the last one ends the reactor. From any thread."""
         with _lock:
             self._seats -= 1
             if self._seats:
@@ -116,7 +121,10 @@ class Reactor:
 
 
 class Seat(Resource):
-    """Keeps the reactor of a PD, and the PD for this loop, while `parent` is open."""
+    """Keeps the reactor of a PD alive, and the PD bound to this loop, until `parent` is closed.
+
+    Raises LocalError if another loop or a blocking call uses the PD.
+    """
 
     def __init__(self, parent: Resource, pd: PD) -> None:
         super().__init__(parent)
@@ -144,6 +152,6 @@ def _reactor_of(pd: PD) -> Reactor:
         reactor = _reactors[pd] = Reactor(pd)
     elif reactor.loop is not asyncio.get_running_loop():
         raise LocalError(
-            "another event loop uses this PD: close what it made there, or make a PD for this one"
+            "another event loop uses this PD: close its objects there, or use a new PD here"
         )
     return reactor

@@ -1,4 +1,4 @@
-"""Client of a worker's control socket (protocol.md 10)."""
+"""Client of a worker's control socket (local-interface.md 3)."""
 
 from srdma.control.client import TIMEOUT, Control, socket_path, thread_path
 from srdma.control.messages import (

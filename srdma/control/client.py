@@ -1,7 +1,7 @@
-"""Client of a worker's control socket (protocol.md 10).
+"""Client of a worker's control socket (local-interface.md 3).
 
-One message per packet (native.control encodes and decodes them). A request waits for its answer;
-several threads may call at once.
+A message is one packet, encoded and decoded by native.control. A request blocks until its answer;
+several threads may call at the same time.
 """
 
 from __future__ import annotations
@@ -49,31 +49,34 @@ from srdma.native.constants import HOLDER_LEN, NAME_LEN
 
 TIMEOUT = 10.0
 
-_MAX_FDS = 2  # that an answer brings
+_MAX_FDS = 2  # file descriptors of an answer, at most
 _UCRED = struct.Struct("iII")  # pid, uid, gid
 
 
 def socket_path(worker: str | os.PathLike[str] | None = None) -> Path:
-    """Control socket of a worker: a path, or a name in $XDG_RUNTIME_DIR/srdma."""
+    """Path of a worker's control socket. worker: a path, or a name in $XDG_RUNTIME_DIR/srdma.
+
+    Default: $SRDMA_WORKER. Raises NoWorkerError if none is named or the name cannot be resolved.
+    """
     chosen = os.fspath(worker) if worker is not None else os.environ.get("SRDMA_WORKER", "")
     if not chosen:
         raise NoWorkerError(
             "no worker is named: give Context(worker=PATH or NAME) or set SRDMA_WORKER; "
-            "a worker is started by srdma-offload --name NAME --wire-dev shm:DIR"
+            "start a worker by srdma-offload --name NAME --wire-dev shm:DIR"
         )
     if "/" in chosen:
         return Path(chosen)
     run = os.environ.get("XDG_RUNTIME_DIR")
     if not run:
         raise NoWorkerError(
-            f"worker {chosen}: XDG_RUNTIME_DIR is not set, so a name leads nowhere: "
+            f"worker {chosen}: XDG_RUNTIME_DIR is not set, so names cannot be resolved: "
             "give the path of the worker's control socket"
         )
     return Path(run) / "srdma" / f"{chosen}.sock"
 
 
 def thread_path(path: Path, thread: int) -> Path:
-    """Control socket of a thread of the worker whose first one has `path`."""
+    """Path of the control socket of worker process `thread`; `path` is that of process 0."""
     return path.with_name(f"{path.name}.{thread}") if thread else path
 
 
@@ -81,8 +84,8 @@ def _connect_error(path: Path, e: OSError) -> DeviceError:
     start = f"start one: srdma-offload --control {path} --wire-dev shm:DIR"
     causes = {
         errno.ENOENT: f"no worker at {path}: {start}",
-        errno.ECONNREFUSED: f"no worker listens at {path} any more: {start}",
-        errno.EACCES: f"{path} belongs to another user: a worker serves its own user only",
+        errno.ECONNREFUSED: f"the worker at {path} has ended: {start}",
+        errno.EACCES: f"{path} belongs to another user: use a worker of this user",
         errno.EPROTOTYPE: f"{path} is no worker's control socket",
         errno.ENOTSOCK: f"{path} is no worker's control socket",
     }
@@ -90,19 +93,22 @@ def _connect_error(path: Path, e: OSError) -> DeviceError:
 
 
 def _check_user(sock: socket.socket, path: Path) -> None:
-    """Whoever listens gets memory and secrets: as the worker, trust this user and root only."""
+    """Raise NoWorkerError unless the worker is of this user or root: it gets memory and secrets."""
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     _, uid, _ = _UCRED.unpack(credentials)
     own = os.geteuid()
     if own not in (uid, 0) and uid != 0:
         raise NoWorkerError(
-            f"{path}: user {uid} listens there, this process is user {own}'s: "
+            f"{path}: the worker is of user {uid}, this process is of user {own}: "
             "use a worker of this user or of root"
         )
 
 
 class Control:
-    """One connection to a worker."""
+    """A control connection to a worker process (local-interface.md 3). Thread-safe.
+
+    Calls raise RefusedError if the worker refuses, WorkerGone, Timeout, or ClosedError if closed.
+    """
 
     def __init__(self, sock: socket.socket, where: str = "the worker") -> None:
         sock.setblocking(False)
@@ -111,10 +117,11 @@ class Control:
         self._where = where
         self._lock = threading.Lock()
         self._tag = 0
-        self._buffer = bytearray(control.MAX_MESSAGE)  # answers arrive here: a secret can be wiped
+        self._buffer = bytearray(control.MAX_MESSAGE)  # for answers: a secret can be wiped
 
     @classmethod
     def connect(cls, path: Path, timeout: float = TIMEOUT) -> Control:
+        """Connect to the control socket at `path`. Raises NoWorkerError."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.settimeout(timeout)
         try:
@@ -131,7 +138,7 @@ class Control:
 
     @classmethod
     def from_fd(cls, fd: int) -> Control:
-        """Take over a connected socket, as `srdma.keyex` is given one."""
+        """Take over a connected socket, such as the one passed to `srdma.keyex`."""
         return cls(socket.socket(fileno=fd))
 
     def fileno(self) -> int:
@@ -149,7 +156,7 @@ class Control:
         except OSError:
             return False
         if found and self._lock.acquire(blocking=False):
-            # Nobody asks now: an answer to a request that timed out.
+            # No request is outstanding: this answers one that timed out.
             try:
                 self._discard()
             finally:
@@ -167,9 +174,10 @@ class Control:
         fds: Sequence[int] = (),
         timeout: float = TIMEOUT,
     ) -> tuple[tuple[Any, ...], list[int]]:
-        """Send one request; the values of its answer, and the fds that came with it.
+        """Send a request and wait for its answer: (values, file descriptors).
 
-        A value that its field cannot hold is a LocalError.
+        The caller closes the file descriptors. Raises LocalError for a value that does not fit into
+        its field, DeviceError for an illegal answer, and the errors of the class.
         """
         deadline = time.monotonic() + timeout
         with self._lock:
@@ -179,16 +187,14 @@ class Control:
             try:
                 message = control.encode(kind, self._tag, values)
             except ValueError as e:
-                raise LocalError(
-                    f"{kind.name}: a value is outside what the message can hold: {e}"
-                ) from e
+                raise LocalError(f"{kind.name}: a value does not fit into its field: {e}") from e
             try:
                 self._send(message, fds, deadline)
                 return self._answer(kind, self._tag, deadline)
             except TimeoutError as e:
-                raise Timeout(f"{self._where} gave no answer to {kind.name} in {timeout} s") from e
+                raise Timeout(f"{self._where} did not answer {kind.name} in {timeout} s") from e
             except ConnectionError as e:
-                raise WorkerGone(f"{self._where} is gone: {e.strerror}") from e
+                raise WorkerGone(f"{self._where} ended: {e.strerror}") from e
             finally:
                 _wipe(message)  # KEYS, REKEY and INSTALL hold secrets
 
@@ -221,7 +227,7 @@ class Control:
             _wipe(data)
 
     def _values(self, kind: Kind, status: int, data: bytearray) -> tuple[Any, ...]:
-        """The values of an answer; raises if it is a refusal or not legal."""
+        """Values of an answer. Raises RefusedError for a refusal, DeviceError if it is illegal."""
         try:
             found = control.decode(data)
         except ValueError as e:
@@ -238,7 +244,7 @@ class Control:
         return found
 
     def _receive(self) -> tuple[bytearray, list[int]]:
-        """One message; socket.recv_fds() of Python 3.11 forgets its flags."""
+        """Receive one message. socket.recv_fds() of Python 3.11 ignores its flags."""
         fds = array.array("i")
         space = socket.CMSG_LEN(_MAX_FDS * fds.itemsize)
         size, control, _, _ = self._sock.recvmsg_into(
@@ -252,19 +258,19 @@ class Control:
         return data, list(fds)
 
     def _wait_for(self, events: int, deadline: float) -> None:
-        """Poll, because a timeout of the socket would also make alive() wait."""
+        """Wait for poll() events. A socket time-out is not used: it would make alive() block."""
         poll = select.poll()
         poll.register(self._sock, events)
         if not poll.poll(max(deadline - time.monotonic(), 0) * 1000 + 1):
             raise TimeoutError
 
     def hello(self, timeout: float = TIMEOUT) -> Hello:
-        """Check the version and learn what the worker is."""
+        """HELLO: check the version; returns properties of the worker. Raises DeviceError."""
         values, _ = self.request(Kind.HELLO, [control.VERSION], timeout=timeout)
         answer = Hello.of(values)
         if answer.version != control.VERSION:
             raise DeviceError(
-                f"{self._where} speaks control version {answer.version}, this is "
+                f"{self._where} has control version {answer.version}, this library has "
                 f"{control.VERSION}: "
                 "use a worker and a library of the same release"
             )
@@ -273,41 +279,47 @@ class Control:
     def open(
         self, ring: int, fds: Sequence[int] = (), *, shared: bool = False
     ) -> tuple[LegInfo, list[int]]:
-        """Open a leg, for a trust group if it is shared; it ends with this connection."""
+        """OPEN a leg with a ring of `ring` records; shared: for a trust group.
+
+        The leg ends with this connection. fds: the file descriptors of an shm leg; the caller
+        closes those returned.
+        """
         flags = control.SHARED if shared else 0
         values, got = self.request(Kind.OPEN, [ring, flags], fds)
         return LegInfo.of(values), got
 
     def attach(self, token: bytes) -> int:
-        """Use a leg that another connection opened; its number."""
+        """ATTACH to a leg that another connection opened, by its token. Returns the leg number."""
         return self._number(Kind.ATTACH, [token])
 
     def reg_mr(self, mr: MRRequest, fd: int | None = None) -> int:
-        """Register memory, that of fd if it has one; its key."""
+        """Register memory; fd: its memfd, if any. Returns the key, which is lkey and wire rkey."""
         return self._number(Kind.REG_MR, values_of(mr), () if fd is None else (fd,))
 
     def dereg_mr(self, leg: int, key: int, timeout: float = TIMEOUT) -> None:
-        """Returns when no DMA names the key any more."""
+        """Deregister memory. Returns when no DMA names the key any more."""
         self.request(Kind.DEREG_MR, [leg, key], timeout=timeout)
 
     def init(self, qp: QPRequest) -> QPInfo:
-        """Make a QP."""
+        """Make a QP, in state INIT."""
         values, _ = self.request(Kind.INIT, values_of(qp))
         return QPInfo.of(values)
 
     def keys(self, keys: Keys) -> None:
-        """Give a QP its peer and its secrets."""
+        """KEYS: give a QP the values of its peer and its secrets; its state becomes RTR."""
         for text, size in (
             (keys.peer_wire, NAME_LEN),
             (keys.peer_identity, control.IDENTITY_LEN),
         ):
             if len(text.encode()) >= size:
-                raise LocalError(f"{text[:64]!r}: at most {size - 1} bytes")
+                raise LocalError(f"{text[:64]!r}: it may have at most {size - 1} bytes")
         self.request(Kind.KEYS, values_of(keys))
 
     def key(self, wanted: KeyRequest) -> tuple[bytearray, bytearray]:
-        """Key mode pd: the secret that the peer shall seal with, and the group's key (zero unless
-        it is wanted). The caller wipes both."""
+        """KEY, for key mode pd: (secret with which the peer seals, key of the trust group).
+
+        The second is zero unless wanted.group. The caller wipes both.
+        """
         w = wanted
         request = [w.qpn, w.size, int(w.group), w.generation, w.peer_eid, w.peer_qpn]
         (secret, group_key), _ = self.request(Kind.KEY, request)
@@ -316,62 +328,68 @@ class Control:
         return found, group_key
 
     def capability(self, cap: CapabilityRequest) -> bytes:
-        """Make a capability; its token, sealed if it has a holder or an expiry."""
+        """CAP: make a capability. Returns its token, sealed if it has a holder or an expiry."""
         if len(cap.holder) not in (0, HOLDER_LEN):
-            raise LocalError(f"{len(cap.holder)} bytes: a holder has {HOLDER_LEN} bytes, or none")
+            raise LocalError(f"a holder of {len(cap.holder)} bytes: it must have {HOLDER_LEN} or 0")
         (token,), _ = self.request(Kind.CAP, values_of(cap))
         return bytes(token)
 
     def install(self, leg: int, token: bytes | bytearray) -> int:
-        """Keep a capability for the requests of a leg; the handle that names it there."""
+        """Install a capability for the requests of a leg. Returns its handle, not 0."""
         least, most = control.TOKEN_MIN, control.TOKEN_MAX
         if not least <= len(token) <= most:
             raise LocalError(f"a token of {len(token)} bytes: a capability has {least} to {most}")
         return self._number(Kind.INSTALL, [leg, token])
 
     def uninstall(self, leg: int, handle: int) -> None:
-        """Requests that still name the handle fail."""
+        """Uninstall a capability. Requests that still name the handle fail, BAD_CAPABILITY."""
         self.request(Kind.UNINSTALL, [leg, handle])
 
     def revoke(
         self, leg: int, key: int, offset: int = 0, length: int = 0, timeout: float = TIMEOUT
     ) -> None:
-        """Void every capability for a range of a region (0, 0: all of it). Returns when no DMA
-        from before names the range; after a Timeout they are void, but DMA may be under way."""
+        """Revoke every capability for a range of a region; offset 0 and length 0: all of it.
+
+        Returns when no DMA from before names the range. After a Timeout the capabilities are void,
+        but DMA may still be in progress.
+        """
         self.request(Kind.REVOKE, [leg, key, offset, length], timeout=timeout)
 
     def rotate(self, leg: int, age: int) -> Rotation:
-        """Another K_PD for a leg, if its own is at least `age` seconds old and no key of a QP
-        hangs on the one before; which one it has then."""
+        """Replace K_PD of a leg if it is at least `age` seconds old and no key of a QP depends on
+        the former one. Returns the state after that."""
         values, _ = self.request(Kind.ROTATE, [leg, age])
         return Rotation.of(values)
 
     def rekey(
         self, qpn: int, direction: Direction, size: int = 0, secret: bytes | bytearray = b""
     ) -> None:
-        """A new secret of `size` bytes for a direction of a QP that has its keys, zero where the
-        worker derives it. RefusedError with EBUSY: one waits already; BOTH only asks that."""
+        """Give a QP a new secret for a direction: `size` bytes, zeros if the worker derives it.
+
+        RefusedError with EBUSY: a new secret waits already in that direction. BOTH gives no
+        secret, and only asks whether one waits.
+        """
         self.request(Kind.REKEY, [qpn, direction, size, secret])
 
     def expire(self, qpn: int) -> None:
-        """The QP goes to error: its keys may not be used any more."""
+        """Move a QP to ERR, reason KEY_LIMIT: its keys will not be renewed."""
         self.request(Kind.EXPIRE, [qpn])
 
     def end(self, qpn: int, reason: int) -> None:
-        """The QP goes to error for a reason: its peer is known to be gone."""
+        """Move a QP to ERR because its peer is gone. reason: 22 to 24 (protocol.md 13.1)."""
         self.request(Kind.END, [qpn, reason])
 
     def wait(self, qpn: int, timeout: float) -> tuple[QPState, int]:
-        """Wait until a QP is RTS or ERR; its state and reason."""
+        """Wait until a QP is in RTS or ERR. Returns (state, reason), reason 0 in RTS."""
         (state, reason), _ = self.request(Kind.WAIT, [qpn], timeout=timeout)
         return QPState(state), reason
 
     def destroy(self, qpn: int, timeout: float = TIMEOUT) -> None:
-        """Returns when all DMA of the QP has ended."""
+        """Destroy a QP. Returns when all its DMA has ended."""
         self.request(Kind.DESTROY, [qpn], timeout=timeout)
 
     def stats(self) -> tuple[int, ...]:
-        """The counters, in the order of csrc/wire/stats.h."""
+        """The counters, in the order of local-interface.md 3.7."""
         (counters,), _ = self.request(Kind.STATS)
         found: tuple[int, ...] = counters
         return found

@@ -1,11 +1,12 @@
-"""What a forked child gives up at once, and what it may never free.
+"""Inherited objects that a forked child closes at once, and those that it must never free.
 
-A descriptor that parent and child share is not closed before both have closed it: a child that
-lives on would keep the parent's connections to its worker, to its key exchange and to its peers
-open, and nobody would notice the parent's end. So the child closes them before it runs anything
-else. Memory of pyverbs is the other way round: to free it is to destroy the parent's QP.
+A connection ends when all processes have closed its descriptor. A child that keeps descriptors of
+the parent would hide the parent's end from worker, key-exchange process and peers. The child
+therefore closes them before it runs anything else. Objects of pyverbs must not be freed in the
+child, because that would destroy the parent's QP.
 
-Only forks made by Python are seen. `subprocess` without a preexec_fn is none: pass_fds works.
+Only forks made by Python run this code. `subprocess` without a preexec_fn does not, so pass_fds
+works.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _kept: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 def drop(*ends: Closeable) -> None:
-    """A forked child closes its copy of these files and sockets."""
+    """Register files or sockets: a forked child closes its copies."""
     _dropped.update(ends)
 
 
 def keep(thing: object) -> None:
-    """A forked child never frees this, not even at its end."""
+    """Register an object that a forked child never frees, not even at its end."""
     _kept.add(thing)
 
 

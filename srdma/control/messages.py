@@ -1,6 +1,6 @@
-"""Messages of a worker's control socket (protocol.md 10): kinds, and bodies as dataclasses.
+"""Messages of a worker's control socket (local-interface.md 3): kinds, and bodies as dataclasses.
 
-The fields of a dataclass stand in the order of the body. The layouts belong to csrc/ctl_layout.c.
+The fields of a dataclass are in the order of the body. csrc/ctl_layout.c defines the layouts.
 """
 
 from __future__ import annotations
@@ -86,21 +86,22 @@ class Hello(_Answer):
     name: str
     suite_ids: bytes
     threads: int
-    thread: int  # thread of this control socket
+    thread: int  # number of the worker process of this control socket
 
     @property
     def suites(self) -> tuple[int, ...]:
-        """Ids of the suites that the worker has: the recommended ones first, by their speed."""
+        """Ids of the suites that the worker has; the recommended ones first, fastest first."""
         return tuple(self.suite_ids.rstrip(b"\0"))
 
     @property
     def allow_unprotected(self) -> bool:
+        """True if the worker permits level "none"."""
         return bool(self.flags & control.ALLOW_UNPROTECTED)
 
 
 @dataclass(frozen=True, repr=False)
 class LegInfo(_Answer):
-    """A leg: its token admits a verbs leg, or another control connection. Never shown."""
+    """Answer to OPEN. token: 16 secret bytes that admit a verbs leg or an ATTACH; not in repr()."""
 
     leg: int
     token: bytes
@@ -109,7 +110,7 @@ class LegInfo(_Answer):
 
 @dataclass(frozen=True)
 class QPInfo(_Answer):
-    """What INIT gives, and END of protocol.md 8.2 tells the peer."""
+    """Answer to INIT; also sent to the peer as its end (protocol.md 8.2)."""
 
     qpn: int
     eid: bytes
@@ -123,7 +124,7 @@ class QPInfo(_Answer):
 
 @dataclass(frozen=True)
 class MRRequest:
-    """Body of REG_MR, in its order."""
+    """Body of REG_MR. Lengths in bytes; access: rights of protocol.md 6."""
 
     leg: int
     access: int
@@ -132,13 +133,13 @@ class MRRequest:
     host_rkey: int = 0
     scope_qpn: int = 0
     fd_offset: int = 0
-    log2_block: int = 0  # with PROOF: of its tree (protocol.md 6.1)
+    log2_block: int = 0  # with PROOF: log2 of the block size (protocol.md 6.1)
     depth: int = 0
 
 
 @dataclass(frozen=True)
 class QPRequest:
-    """Body of INIT, in its order."""
+    """Body of INIT. mtu: bytes, 0: the worker's; timeout_ms 0: 30 s."""
 
     leg: int
     sq: int
@@ -149,7 +150,7 @@ class QPRequest:
 
 @dataclass(frozen=True, repr=False)
 class Keys:
-    """Body of KEYS, in its order. The secrets may be bytearrays, to be wiped; they never show."""
+    """Body of KEYS. Secrets may be bytearrays, which can be wiped; repr() hides them."""
 
     qpn: int
     role: int
@@ -174,7 +175,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Rotation(_Answer):
-    """Which K_PD a leg has now, and how many keys of its QPs hang on the one before."""
+    """Answer to ROTATE: serial number of K_PD; number of QP keys that depend on the former one."""
 
     serial: int
     behind: int
@@ -182,19 +183,19 @@ class Rotation(_Answer):
 
 @dataclass(frozen=True)
 class KeyRequest:
-    """What KEY asks for: S of `size` bytes, of the direction from the peer to this QP."""
+    """Body of KEY: requests S of `size` bytes for the direction from the peer to this QP."""
 
     qpn: int
     size: int
     generation: bytes
     peer_eid: bytes
     peer_qpn: int
-    group: bool = False  # and the key of the trust group
+    group: bool = False  # also request the key of the trust group
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapabilityRequest:
-    """Body of CAP, in its order. offset, length: from the region's start; no holder: anybody."""
+    """Body of CAP. offset: from the start of the region; holder b"": any; expiry 0: never."""
 
     leg: int
     key: int
@@ -206,5 +207,5 @@ class CapabilityRequest:
 
 
 def values_of(request: MRRequest | QPRequest | Keys | CapabilityRequest) -> list[Any]:
-    """The values of a request that is a dataclass, for control.encode()."""
+    """Fields of a request in order, for control.encode()."""
     return [getattr(request, f.name) for f in fields(request)]

@@ -1,1 +1,1 @@
-"""Cython bindings of csrc."""
+"""Cython bindings of csrc/ and host/."""

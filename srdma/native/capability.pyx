@@ -1,5 +1,5 @@
 # cython: language_level=3, embedsignature=True
-"""Capabilities of csrc (capability.h).
+"""Capabilities (csrc/memory/capability.h, protocol.md 6.2).
 
 Offsets are in bytes from the start of the region.
 """
@@ -12,7 +12,7 @@ from srdma.native.memory cimport *
 
 
 class RefusedError(ValueError):
-    """It cannot be; `errno` says why, as the headers of csrc tell."""
+    """A C function failed with -errno; its header in csrc/ gives the meaning."""
 
     def __init__(self, int number) -> None:
         super().__init__(errno.errorcode[number])
@@ -20,7 +20,7 @@ class RefusedError(ValueError):
 
 
 cdef int check(int result) except -1:
-    """The result, or its -errno as an exception."""
+    """Return a result that is not negative; raise RefusedError for -errno."""
     if result < 0:
         raise RefusedError(-result)
     return result
@@ -38,7 +38,7 @@ cdef tuple node_of(const srdma_memnode *node):
 
 
 cdef class Cmac:
-    """A scratch context of whoever derives keys."""
+    """A scratch context for the derivation of keys."""
 
     def __cinit__(self):
         check(srdma_cmac_create(&self.c, SRDMA_MEMKEY_LEN, NULL))
@@ -48,7 +48,7 @@ cdef class Cmac:
 
 
 cdef class Token:
-    """A capability; its own bytes are `encode()`."""
+    """A capability. encode() returns the token; the keys are wiped when the object is freed."""
 
     def __init__(self, bytes data not None):
         check(srdma_capability_decode(&self.cap, data, len(data)))
@@ -78,7 +78,7 @@ cdef class Token:
         return token
 
     def proof(self, uint8_t right, uint64_t offset, bytes ad):
-        """(node, proof) of an access that begins at offset; the node's `hi` cuts it."""
+        """(node, proof) for an access that begins at `offset` and must end at the node's `hi`."""
         cdef Cmac scratch = Cmac()
         cdef Token ready = Token.__new__(Token)
         cdef srdma_capability_entry entry
@@ -91,7 +91,7 @@ cdef class Token:
 
     @property
     def nodes(self):
-        """(depth, index, lo, hi) of each."""
+        """(depth, index, lo, hi) of each node."""
         return [node_of(&self.cap.node[i]) for i in range(self.cap.nodes)]
 
     @property

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Numbers of csrc that Python uses; the C headers own them."""
+"""Constants of csrc/ that Python uses; the C headers define them."""
 
 
 cdef extern from "wire/wire.h":
@@ -140,7 +140,7 @@ HOLDER_LEN = SRDMA_MEMKEY_HOLDER_LEN
 RIGHT_READ = SRDMA_MEMKEY_READ
 RIGHT_WRITE = SRDMA_MEMKEY_WRITE
 RIGHT_ATOMIC = SRDMA_MEMKEY_ATOMIC
-HANDLES_MAX = SRDMA_MAX_GRANTS  # of a leg
+HANDLES_MAX = SRDMA_MAX_GRANTS  # capabilities installed on a leg
 
 # Sessions and keys
 EID_LEN = SRDMA_EID_LEN
@@ -155,12 +155,12 @@ DIRECTION_RX = SRDMA_RX
 DIRECTION_TX = SRDMA_TX
 
 # Workers, legs and QPs
-NAME_LEN = SRDMA_NAME_LEN  # with the last zero
+NAME_LEN = SRDMA_NAME_LEN  # bytes, final zero included
 HOST_SHM = SRDMA_PORT_SHM
 HOST_VERBS = SRDMA_PORT_VERBS
-RING_LEAST = SRDMA_MIN_RING  # completions of a PD
+RING_LEAST = SRDMA_MIN_RING  # records in the completion ring of a PD
 RING_MOST = SRDMA_MAX_RING
-PING_MS = SRDMA_DEFAULT_PING_MS  # silence after which a QP sends a keepalive
+PING_MS = SRDMA_DEFAULT_PING_MS  # silence in ms after which a QP sends a keepalive
 QP_INIT = SRDMA_QP_INIT
 QP_RTR = SRDMA_QP_RTR
 QP_RTS = SRDMA_QP_RTS

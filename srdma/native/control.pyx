@@ -1,9 +1,9 @@
 # cython: language_level=3, embedsignature=True
-"""Messages of a worker's control socket, by the codec of the worker (csrc ctl.h).
+"""Messages of a worker's control socket, by the C codec of the worker (csrc/ctl.h).
 
-A body is a sequence of values in the order of its layout (ctl_layout.c): int for numbers, str for
-texts, bytes-like for the rest; reserved zeros are left out. A request may hold secrets: the caller
-wipes the message. Every C copy is wiped here.
+A body is a sequence of values in the order of its layout (csrc/ctl_layout.c): int for numbers, str
+for texts, bytes-like for the rest, without reserved fields. A request may contain secrets: the
+caller wipes the message. Copies in C are wiped here.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -62,7 +62,7 @@ cdef bytearray copied(const void *data, size_t size):
 cdef int put_uint(void *member, unsigned size, object value) except -1:
     cdef uint64_t most = <uint64_t>-1 >> (64 - 8 * size)
     if not 0 <= value <= most:
-        raise ValueError(f"{value} is no number of {size} bytes")
+        raise ValueError(f"{value} does not fit into {size} bytes")
     if size == 1:
         (<uint8_t *>member)[0] = value
     elif size == 4:
@@ -73,7 +73,7 @@ cdef int put_uint(void *member, unsigned size, object value) except -1:
 
 
 cdef int put_bytes(void *member, size_t size, const uint8_t[:] value) except -1:
-    """Shorter bytes are followed by zeros, which the caller has written."""
+    """Copy at most `size` bytes; the caller has zeroed the field."""
     if <size_t>value.shape[0] > size:
         raise ValueError(f"{value.shape[0]} bytes do not fit in {size}")
     if value.shape[0]:
@@ -84,7 +84,7 @@ cdef int put_bytes(void *member, size_t size, const uint8_t[:] value) except -1:
 cdef int put_text(void *member, size_t size, str value) except -1:
     data = value.encode()
     if <size_t>len(data) >= size or 0 in data:
-        raise ValueError(f"{value!r} is no text of at most {size - 1} bytes without a zero")
+        raise ValueError(f"{value!r}: give at most {size - 1} bytes of text without a zero")
     memcpy(member, <const uint8_t *>data, len(data))
     return 0
 
@@ -118,7 +118,7 @@ cdef int put_body(srdma_ctl_msg *m, const srdma_ctl_field *f, values) except -1:
 
 
 def encode(uint32_t kind, uint32_t tag, values):
-    """A request as a bytearray. ValueError: a value does not fit in its field."""
+    """Encode a request. ValueError if a value does not fit into its field."""
     cdef srdma_ctl_msg m
     cdef uint8_t out[SRDMA_CTL_MAX]
     memset(&m, 0, sizeof(m))
@@ -160,7 +160,7 @@ cdef object get_field(const srdma_ctl_msg *m, const srdma_ctl_field *f):
 
 
 def peek(const uint8_t[:] data):
-    """(kind, tag, status) of a message; None: it has no legal header."""
+    """(kind, tag, status) of a message; None if its header is illegal."""
     cdef srdma_ctl_msg m
     if data.shape[0] == 0 or srdma_ctl_peek(&m, &data[0], data.shape[0]) < 0:
         return None
@@ -168,7 +168,7 @@ def peek(const uint8_t[:] data):
 
 
 def decode(const uint8_t[:] data not None):
-    """The values of an answer, or the text of a refusal. ValueError: it is not legal."""
+    """Values of an answer, or the text of a refusal. ValueError if the message is illegal."""
     cdef srdma_ctl_msg m
     cdef const srdma_ctl_field *f
     try:

@@ -1,4 +1,4 @@
-# C declarations that several extension modules share. The headers document them.
+# C declarations that several extension modules share. The headers in csrc/ document them.
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t

@@ -1,4 +1,4 @@
-# C declarations of the host side of a leg.
+# C declarations of the host side of a leg. The headers in host/ document them.
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

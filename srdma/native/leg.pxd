@@ -1,4 +1,4 @@
-# What load.pyx uses of leg.pyx. Declarations only.
+# Declarations of leg.pyx for other extension modules.
 
 from srdma.native.csrc cimport srdma_desc
 from srdma.native.hostleg cimport srdma_host, srdma_leg_shm

@@ -1,7 +1,7 @@
 # cython: language_level=3, embedsignature=True
-"""The host's side of a leg: host/host.c and host/leg_shm.c, as thin as they can be.
+"""The host side of a leg: thin bindings of host/host.h and host/leg_shm.h.
 
-Nothing here is locked: `srdma.pd` holds the lock of its PD around every call.
+Nothing here is thread-safe: `srdma._engine` holds the lock of the PD around every call.
 """
 
 import os
@@ -29,7 +29,7 @@ def reason(uint32_t code):
 
 
 def counter_names():
-    """Of the counters of STATS, in its order; "" for holes."""
+    """Names of the counters of STATS (local-interface.md 3.7), in order; "" for unused places."""
     names = []
     for i in range(srdma_stats_count()):
         names.append("" if srdma_stats_name(i) == NULL else srdma_stats_name(i).decode())
@@ -37,9 +37,10 @@ def counter_names():
 
 
 cdef class Pinned:
-    """Holds a buffer where it is: it can neither move, nor shrink, nor be freed.
+    """Pins the memory of a buffer: it cannot be moved, shrunk or freed until close().
 
-    Its own buffer is the same memory as plain bytes.
+    It exports the same memory as plain bytes. Raises BufferError or ValueError if the buffer is not
+    contiguous, or not writable as requested.
     """
 
     def __cinit__(self, buffer, bint writable):
@@ -52,7 +53,7 @@ cdef class Pinned:
             PyBuffer_Release(&self.view)
 
     cpdef close(self):
-        """Let go, as soon as nobody looks at its bytes."""
+        """Release the buffer; delayed until the last view of it is released."""
         self.closing = True
         if self.held and not self.views:
             self.held = False
@@ -60,7 +61,7 @@ cdef class Pinned:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         if self.closing:
-            raise ValueError("the memory was let go")
+            raise ValueError("the memory was released")
         PyBuffer_FillInfo(view, self, self.view.buf, self.view.len, self.view.readonly, flags)
         self.views += 1
 
@@ -79,7 +80,8 @@ cdef class Pinned:
 
 
 cdef class Work:
-    """A work request of one QP: a descriptor before the host numbers it."""
+    """A work request of one QP: a descriptor before the host sets its id and its
+    count of consumed records."""
 
     def __cinit__(self, uint8_t opcode, uint32_t qpn, uint64_t wr_id=0, uint8_t flags=0):
         self.d.opcode, self.d.qpn, self.d.id, self.d.flags = opcode, qpn, wr_id, flags
@@ -100,20 +102,20 @@ cdef class Work:
         self.d.swap_add, self.d.compare = swap_add, compare
 
     def payload(self, data):
-        """Bytes that go with the descriptor, as they are when it is posted."""
+        """Set inline data; its bytes are read at each post."""
         self.data = Pinned(data, False)
         self.d.length = <uint32_t>min(self.data.view.len, SRDMA_DESC_SLOT)
 
     cdef int post(self, srdma_host *h, uint8_t *slot) noexcept:
         cdef const void *data = NULL
         if self.data is not None:
-            # A pointer to no bytes must not be NULL: the payload is immediate.
+            # The pointer must not be NULL even for 0 bytes: it marks inline data.
             data = self.data.view.buf if self.data.view.len else slot
         return srdma_host_post(h, &self.d, data, slot)
 
 
 def move(list works, int64_t by):
-    """Each of them, at both ends; what names no memory of the peer, at its own."""
+    """Add `by` bytes to the local address of each work request, and to a remote one if not 0."""
     cdef Work work
     for work in works:
         work.d.local_addr += <uint64_t>by
@@ -122,7 +124,7 @@ def move(list works, int64_t by):
 
 
 cdef class Host:
-    """Descriptors, completion ring and credits (host/host.h). Ints below 0 are -errno."""
+    """Descriptors, completion ring and credits (host/host.h). Negative results are -errno."""
 
     def __cinit__(self, ring):
         self.ring = Pinned(ring, False)
@@ -130,7 +132,7 @@ cdef class Host:
         cdef uint32_t entries = <uint32_t>min(self.ring.view.len // SRDMA_RECORD_LEN, 1 << 20)
         if (self.ring.view.len % SRDMA_RECORD_LEN
                 or srdma_host_create(&self.h, at, entries) < 0):
-            raise ValueError("the ring: a power of two of aligned 32-byte records")
+            raise ValueError("the ring must be an aligned power of two of 32-byte records")
 
     def __dealloc__(self):
         srdma_host_destroy(self.h)
@@ -154,15 +156,15 @@ cdef class Host:
         return srdma_host_qp_remove(self.h, qpn)
 
     def post(self, Work work not None, uint8_t[::1] slot not None):
-        """Fill the slot."""
+        """Write the descriptor to the slot. Returns its length in bytes, or -errno."""
         self.alive()
         if slot.shape[0] < SRDMA_DESC_SLOT:
             raise ValueError("a slot has 512 bytes")
         return work.post(self.h, &slot[0])
 
     def post_all(self, ShmLeg leg not None, list works not None, Py_ssize_t first):
-        """Post from number `first` on, and show the worker: how many were, and the -errno that
-        ended it, or 0."""
+        """Post works[first:] and make them visible. Returns (number posted, 0 or the -errno that
+        ended it)."""
         cdef Py_ssize_t end = len(works), i = first
         cdef uint8_t *slot
         cdef int used = 0
@@ -180,7 +182,7 @@ cdef class Host:
 
     @property
     def owes(self):
-        """A credit is to be posted."""
+        """True if a CREDIT descriptor must be posted (local-interface.md 2.3)."""
         self.alive()
         return srdma_host_owes(self.h) != 0
 
@@ -191,7 +193,8 @@ cdef class Host:
         return srdma_host_credit(self.h, &slot[0])
 
     def poll(self, int n):
-        """Up to n completions, as (wr_id, qpn, opcode, status, flags, vendor_err, len, imm)."""
+        """Up to n (at most BATCH) completions: (wr_id, qpn, opcode, status, flags, vendor_err,
+        byte_len, imm)."""
         cdef srdma_record records[64]  # BATCH
         cdef srdma_record *r
         self.alive()
@@ -213,16 +216,16 @@ cdef class Host:
 
 
 cdef class Region:
-    """Memory that a worker can map; its bytes are this object's buffer."""
+    """Zeroed memory in a memfd, which the worker can map; exported as this object's buffer."""
 
     cdef void *at
     cdef Py_ssize_t size
-    cdef readonly int fd  # to be sent with REG_MR, until sent()
+    cdef readonly int fd  # memfd to send with REG_MR; -1 after sent()
 
     def __cinit__(self, size_t size):
         self.fd = -1
         if srdma_leg_shm_region(size, &self.fd, &self.at) < 0:
-            raise MemoryError(f"the system gives no {size} bytes of shared memory")
+            raise MemoryError(f"cannot allocate {size} bytes of shared memory")
         self.size = size
 
     def __dealloc__(self):
@@ -240,7 +243,7 @@ cdef class Region:
 
 
 cdef class ShmLeg:
-    """The leg of the embedded NIC (host/leg_shm.h); its buffer is the completion ring."""
+    """A leg of the embedded NIC (host/leg_shm.h). It exports the completion ring as its buffer."""
 
     def __cinit__(self, uint32_t entries):
         if srdma_leg_shm_create(&self.leg, entries) < 0:
@@ -275,10 +278,10 @@ cdef class ShmLeg:
     def ring(self):
         return memoryview(self)
 
-    closed = None  # its end shows at the control socket
+    closed = None  # never set: the end of the worker shows at the control socket
 
     def poll(self):
-        """Nothing: the ring is all there is."""
+        """Nothing to do: the worker writes the ring directly."""
 
     @property
     def fds(self):
@@ -287,13 +290,13 @@ cdef class ShmLeg:
         return fds[0], fds[1], fds[2]
 
     def attach(self, fds):
-        """With the two descriptors of OPEN's answer, which stay the caller's."""
+        """Use the two file descriptors of OPEN's answer; the caller still owns them."""
         cdef int[2] got
         self.alive()
         got[0], got[1] = fds
         cdef int rc = srdma_leg_shm_attach(self.leg, got)
         if rc < 0:
-            raise OSError(-rc, f"no worker sends such descriptors: {os.strerror(-rc)}")
+            raise OSError(-rc, f"unusable file descriptors of the worker: {os.strerror(-rc)}")
 
     def slot(self):
         self.alive()
@@ -316,7 +319,7 @@ cdef class ShmLeg:
         return srdma_leg_shm_fd(self.leg)
 
     def arm(self, bint memory=False):
-        """Poll once more after it, then wait for fileno(). Never knows of work itself."""
+        """Prepare for sleeping on fileno(); poll once more before. Always returns False."""
         self.alive()
         srdma_leg_shm_arm(self.leg, memory)
         return False
@@ -326,8 +329,8 @@ cdef class ShmLeg:
         srdma_leg_shm_disarm(self.leg)
 
     def reg(self, uint64_t addr, uint64_t length, int access):
-        """The embedded NIC needs no key of the host."""
+        """Nothing to register: the embedded NIC has no host rkeys."""
         return 0
 
     def dereg(self, uint32_t rkey):
-        """There is nothing to undo."""
+        """Nothing to undo."""

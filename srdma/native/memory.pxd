@@ -1,4 +1,4 @@
-# C declarations of memory keys and capabilities.
+# C declarations of memory keys and capabilities. The headers in csrc/memory document them.
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t

@@ -21,7 +21,7 @@ class AckFields(TypedDict):
     skips: NotRequired[int]
 
 class PacketFields(TypedDict):
-    """A packet; those that its opcode does not carry are left out or 0."""
+    """Fields of a packet. Fields that its opcode does not carry are absent or 0."""
 
     opcode: int
     request_id: int
@@ -41,7 +41,7 @@ class PacketFields(TypedDict):
     ack: NotRequired[AckFields | None]
 
 class FoundFields(PacketFields):
-    """What the parser found: `tag` from parse(), `pn` from open()."""
+    """Fields of a received packet: `tag` is set by parse(), `pn` by open()."""
 
     qpn: int
     psn: int

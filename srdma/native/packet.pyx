@@ -1,9 +1,9 @@
 # cython: language_level=3, embedsignature=True
-"""The fields of a packet (csrc wire.h) as a dictionary."""
+"""Parses a packet into a dictionary (csrc/wire/wire.h, protocol.md 2)."""
 
 from srdma.native.csrc cimport *
 
-# The counters of dropped datagrams (protocol.md 13.2), by enum srdma_refusal.
+# Names of the counters of dropped packets (protocol.md 13.2), by enum srdma_refusal.
 cdef extern from *:
     """
     #include "wire/stats.h"
@@ -18,7 +18,7 @@ REFUSALS = tuple(refusal_names[i].decode() for i in range(1, SRDMA_REFUSED_COUNT
 
 
 class RefusedError(ValueError):
-    """A datagram was dropped; `counter` names the check that it failed."""
+    """The packet must be dropped; `counter` names the failed check (protocol.md 13.2)."""
 
     def __init__(self, counter: str) -> None:
         super().__init__(f"the packet was refused: {counter}")
@@ -26,7 +26,7 @@ class RefusedError(ValueError):
 
 
 cdef int accepted(int result) except -1:
-    """0, or the refusal as an exception."""
+    """Return 0 for an accepted packet; raise RefusedError otherwise."""
     if result < 0:
         raise RefusedError(refusal_names[-result].decode())
     return 0
@@ -55,7 +55,11 @@ cdef dict get_packet(const srdma_packet *p):
 
 
 def parse(bytes data, uint32_t tag_len, uint32_t mtu=SRDMA_MAX_PAYLOAD):
-    """The fields of a datagram, its tag and payload as they are on the wire."""
+    """Fields of the packet `data`; tag and payload are as on the wire, not verified.
+
+    tag_len: tag length of the QP; mtu: largest payload accepted; both in bytes. Raises
+    RefusedError.
+    """
     cdef srdma_packet p
     accepted(srdma_wire_parse(&p, data, len(data), tag_len, mtu))
     fields = get_packet(&p)

@@ -1,5 +1,5 @@
 # cython: language_level=3, embedsignature=True
-"""The table of suites (csrc suite.h)."""
+"""The table of suites (csrc/crypto/suite.h)."""
 
 from srdma.native.csrc cimport *
 
@@ -14,7 +14,7 @@ cdef dict row(const srdma_suite *s):
 
 
 def suites():
-    """The table of protocol.md 3.3, one dictionary per row."""
+    """The suites of protocol.md 3.3, one dictionary per row; lengths in bytes."""
     found, i = [], 0
     while srdma_suite_at(i) != NULL:
         found.append(row(srdma_suite_at(i)))
@@ -23,8 +23,8 @@ def suites():
 
 
 def selftest(str name):
-    """True if a suite passes its known-answer test in OpenSSL."""
+    """True if a suite passes its known-answer test in OpenSSL. ValueError for an unknown name."""
     cdef const srdma_suite *found = srdma_suite_by_name(name.encode())
     if found == NULL:
-        raise ValueError(f"no suite is called {name!r}")
+        raise ValueError(f"unknown suite {name!r}")
     return srdma_suite_selftest(found, NULL) == 0

@@ -1,7 +1,7 @@
-"""A wire port of the embedded NIC for Python: a thin skin over port_shm.
+"""A wire port of the embedded NIC for Python: thin bindings of csrc/port/shm/port_shm.h.
 
-A connection is an integer, valid from connect() or an ACCEPT event until
-close(). Nothing here blocks; all calls are for one thread.
+A connection is an integer, valid from connect() or its ACCEPT event until close(). No call blocks.
+All calls must be made by one thread.
 """
 
 import os
@@ -64,7 +64,10 @@ MAX_PACKET = SRDMA_MAX_PACKET
 
 
 cdef class ShmWire:
-    """Binds DIR/NAME.sock and reaches the others in DIR."""
+    """A port that listens at FOLDER/NAME.sock and can connect to other ports in FOLDER.
+
+    Raises OSError if the socket cannot be made.
+    """
 
     cdef srdma_port *_port
     cdef set _conns
@@ -93,13 +96,13 @@ cdef class ShmWire:
         return <srdma_conn *>conn
 
     def close_all(self):
-        """End all connections and unlink the socket; a second call does nothing."""
+        """End all connections and unlink the socket. A second call has no effect."""
         if self._port != NULL:
             self._port.ops.destroy(self._port)
             self._port = NULL
 
     def connect(self, str name):
-        """Reach DIR/NAME.sock; UP or DOWN follows."""
+        """Start to connect to FOLDER/NAME.sock; an UP or DOWN event follows. Raises OSError."""
         cdef srdma_port *port = self._alive()
         cdef srdma_conn *conn = NULL
         cdef bytes address = name.encode()
@@ -110,7 +113,7 @@ cdef class ShmWire:
         return <uintptr_t>conn
 
     def poll(self):
-        """What happened: (kind, connection, datagram or None)."""
+        """Events since the last call, at most 64: (kind, connection, datagram or None)."""
         cdef srdma_event ev[64]
         cdef srdma_port *port = self._alive()
         cdef int n = port.ops.poll(port, ev, 64)
@@ -130,10 +133,10 @@ cdef class ShmWire:
         return UP if ev.kind == SRDMA_EV_UP else DOWN, conn, None
 
     def send(self, uintptr_t conn, const uint8_t[:] data):
-        """False if there is no room now; flush() hands over what was sent."""
+        """Queue a datagram; flush() makes it visible. False if there is no room now."""
         cdef srdma_conn *c = self._conn(conn)
         if not 0 < data.shape[0] <= MAX_PACKET:
-            raise ValueError(f"a datagram of {data.shape[0]} bytes: 1 to {MAX_PACKET}")
+            raise ValueError(f"a datagram of {data.shape[0]} bytes: it must have 1 to {MAX_PACKET}")
         cdef uint8_t *slot = self._port.ops.reserve(c)
         if slot == NULL:
             return False
@@ -147,7 +150,7 @@ cdef class ShmWire:
         self._alive().ops.flush(self._port)
 
     def close(self, uintptr_t conn):
-        """Drop the connection."""
+        """Close the connection."""
         cdef srdma_conn *c = self._conn(conn)
         self._conns.discard(conn)
         self._port.ops.close(c)
@@ -156,7 +159,7 @@ cdef class ShmWire:
         return self._alive().ops.fd(self._port)
 
     def arm(self):
-        """True: may sleep on fileno(); False: there is work already."""
+        """To be called before sleeping on fileno(). False: do not sleep, there is work."""
         return self._alive().ops.arm(self._port) != 1
 
     def disarm(self):

@@ -121,7 +121,7 @@ def test_refused_here_in_the_middle(pair, source, target):
     long = SendWR(99, WROpcode.RDMA_WRITE, data=bytes(449))
     long.set_remote(target.remote())
     batch = qp.batch([*wrs[:bad], long, *wrs[bad:]])
-    with pytest.raises(srdma.LocalError, match="at most 448 as data"):
+    with pytest.raises(srdma.LocalError, match="inline data at most 448"):
         batch.post()
     assert batch.post(bad + 1) == DEPTH - bad
     wcs: list[srdma.WC] = []

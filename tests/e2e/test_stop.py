@@ -93,7 +93,7 @@ def test_control_requests_to_a_stopped_worker_time_out(street: Street) -> None:
     """A request to the stopped worker fails with an error that says that it does not respond."""
     with (
         street.stopped("NIC A"),
-        pytest.raises(srdma.Timeout, match=r"gave no answer to HELLO in 0\.2 s"),
+        pytest.raises(srdma.Timeout, match=r"did not answer HELLO in 0\.2 s"),
     ):
         srdma.Context(street.four.workers["A"].control, timeout=0.2)
     street.check_bystanders()

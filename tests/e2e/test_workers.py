@@ -149,7 +149,7 @@ def test_thread_number_out_of_range(site: Site, thread: int) -> None:
 
 
 def test_socket_path_of_another_worker_process(site: Site) -> None:
-    with pytest.raises(DeviceError, match="is of thread 2 of 3: give the path without"):
+    with pytest.raises(DeviceError, match="process 2 of a worker with 3: give the path without"):
         srdma.Context(thread_path(site.a.control, 2))
 
 

@@ -78,7 +78,7 @@ def test_capability_of_an_outstanding_request_stays_installed(worker):
 
 def test_all_capabilities_are_in_use(worker):
     held = [worker.handles.take(cap(n)) for n in range(3)]
-    with pytest.raises(QueueFullError, match="requests under way name 3 capabilities"):
+    with pytest.raises(QueueFullError, match="outstanding requests name 3 capabilities"):
         worker.handles.take(cap(3))
     assert worker.handles.take(cap(0)) is held[0]
     worker.handles.give(held[1])

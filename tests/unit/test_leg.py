@@ -47,7 +47,7 @@ def test_shm_leg_of_illegal_size(entries):
 def test_shm_leg_refuses_descriptors_of_a_wrong_kind():
     leg = _leg.ShmLeg(64)
     read, write = os.pipe()
-    with pytest.raises(OSError, match="no worker sends such"):
+    with pytest.raises(OSError, match="unusable file descriptors"):
         leg.attach([read, write])
     with pytest.raises(ValueError, match="unpack"):
         leg.attach([read])
@@ -223,13 +223,13 @@ def test_ended_verbs_leg_reports_the_reason(device):
     leg, dev = device
     leg.slot()
     leg.post(64)
-    dev.closed = "the CM says DISCONNECTED"
+    dev.closed = "rdma_cm event DISCONNECTED"
     leg.flush()
-    assert (leg.closed, leg.arm(), dev.posted) == ("the CM says DISCONNECTED", True, [])
+    assert (leg.closed, leg.arm(), dev.posted) == ("rdma_cm event DISCONNECTED", True, [])
     assert select.select([leg], [], [], 0)[0] == []
 
 
 def test_unknown_host_kind(ctx):
     hello = Hello(1, 0, 9, 1, "x", "y", "z", b"", 1, 0)
-    with pytest.raises(DeviceError, match=r"\(9\)"):
+    with pytest.raises(DeviceError, match="unknown host interface 9"):
         open_leg(None, hello, 64)

@@ -263,14 +263,14 @@ def test_consumed_completions_are_reported(pd, qp, leg):
 
 @pytest.mark.parametrize("wr_id", [-1, 1 << 63])
 def test_illegal_wr_id(qp, wr_id):
-    with pytest.raises(srdma.LocalError, match="63 bits"):
+    with pytest.raises(srdma.LocalError, match="it must be from 0 to"):
         qp.post_send(SendWR(wr_id, data=b""))
-    with pytest.raises(srdma.LocalError, match="63 bits"):
+    with pytest.raises(srdma.LocalError, match="it must be from 0 to"):
         qp.post_recv(RecvWR(wr_id))
 
 
 def test_illegal_work(pd, qp, leg):
-    with pytest.raises(srdma.LocalError, match="at most 448 as data"):
+    with pytest.raises(srdma.LocalError, match="inline data at most 448"):
         qp.post_send(SendWR(data=bytes(449)))
     with pytest.raises(srdma.LocalError, match="32 bits"):
         qp.post_send(SendWR(opcode=WROpcode.SEND_WITH_IMM, data=b"", imm_data=1 << 32))

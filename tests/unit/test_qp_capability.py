@@ -146,7 +146,7 @@ def test_key_mode_without_proofs(qp, leg, mode):
         lambda: qp.read(CAP, 0, 1),
         lambda: qp.post_send(wr),
     ):
-        with pytest.raises(srdma.LocalError, match=f"key mode is '{mode}'.*say mode=\"mem\""):
+        with pytest.raises(srdma.LocalError, match=f"key mode is '{mode}'.*give mode=\"mem\""):
             call()
     assert leg.descriptors() == []
     qp.mode = "pd+mem"
@@ -164,7 +164,7 @@ def test_illegal_work_requests(qp, leg, tokens):
     for wr, error, text in (
         (send, srdma.LocalError, "a SEND names no memory"),
         (stray, srdma.BoundsError, "at offset -1"),
-        (other, srdma.LocalError, "is not the capability's"),
+        (other, srdma.LocalError, "the capability's"),
         (right, CapabilityError, "not WRITE"),
     ):
         good = SendWR(opcode=WROpcode.RDMA_WRITE, data=b"x", capability=CAP)

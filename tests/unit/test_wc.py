@@ -89,7 +89,7 @@ def test_work_request_lengths():
 
 def test_illegal_work_requests():
     sge = SGE(0, 1, 1)
-    with pytest.raises(errors.LocalError, match="2 SGEs: this version takes one"):
+    with pytest.raises(errors.LocalError, match="2 SGEs: give at most one"):
         SendWR(sg=[sge, sge])
     with pytest.raises(errors.LocalError, match="2 SGEs"):
         RecvWR(sg=[sge, sge])
