@@ -7,7 +7,7 @@
 
 #include "host/host.h"
 #include "host/leg_shm.h"
-#include "relay.h"
+#include "relay/relay.h"
 
 struct bench_leg {
 	struct srdma_leg *leg; /* the relay's object */

@@ -11,7 +11,7 @@
 #include "bench_leg.h"
 #include "meeting.h"
 #include "crypto/provider.h"
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum {
@@ -169,12 +169,13 @@ static void open_qps(struct crowd *c)
 		if (i + 1 < count && i + 1 - done < GROUP)
 			continue;
 		for (; done <= i; done++) {
-			while (sender(c, done)->state < SRDMA_QP_RTS)
+			while (srdma_qp_state(sender(c, done)) < SRDMA_QP_RTS)
 				turn(c);
-			must(sender(c, done)->state != SRDMA_QP_RTS ||
-				     sender(c, done)->level !=
+			must(srdma_qp_state(sender(c, done)) != SRDMA_QP_RTS ||
+				     srdma_qp_keyed(sender(c, done))->level !=
 					     SRDMA_LEVEL_AEAD ||
-				     sender(c, done)->mode != c->params.mode,
+				     srdma_qp_keyed(sender(c, done))->mode !=
+					     c->params.mode,
 			     "a QP is not connected, or at another level or mode");
 		}
 	}
@@ -239,7 +240,7 @@ void crowd_cost(const struct crowd *c, struct crowd_costs *costs)
 {
 	*costs = c->costs;
 	costs->tables =
-		(double)c->pair.side[0].relay->tables.used / c->params.qps;
+		(double)c->pair.side[0].relay->env.tables.used / c->params.qps;
 }
 
 /* --- work ------------------------------------------------------------------- */
@@ -328,8 +329,8 @@ static void move(struct crowd *c, uint32_t messages, uint32_t payload,
 double crowd_work(struct crowd *c, uint32_t messages, uint32_t payload,
 		  int at_random)
 {
-	const struct srdma_stats *from = &c->pair.side[0].relay->stats;
-	const struct srdma_stats *to = &c->pair.side[1].relay->stats;
+	const struct srdma_stats *from = &c->pair.side[0].relay->env.stats;
+	const struct srdma_stats *to = &c->pair.side[1].relay->env.stats;
 	const uint32_t all = (messages + c->params.burst - 1) /
 			     c->params.burst * c->params.burst;
 	const uint64_t sealed = from->packets_sealed + all;

@@ -11,7 +11,7 @@
 
 #include "crowd.h"
 #include "number.h"
-#include "relay.h"
+#include "relay/relay.h"
 #include "session/session.h"
 #include "spread.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "port/udp/port_udp.h"
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 #include "rung.h"
 #include "tally.h"
@@ -112,9 +112,8 @@ static void *open_attacked(const struct shape *s, uint32_t forge_at,
 	t->why = why;
 	pair_open(&t->pair);
 	join(t);
-	t->victim =
-		srdma_relay_qp(t->pair.side[1].relay, t->pair.side[1].qp[0].qpn)
-			->wire;
+	t->victim = srdma_path_conn(srdma_relay_qp(t->pair.side[1].relay,
+						   t->pair.side[1].qp[0].qpn));
 	return t;
 }
 

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "ctl.h"
+#include "relay/ctl.h"
 #include "legs.h"
 
 struct client;

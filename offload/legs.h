@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "relay.h"
+#include "relay/relay.h"
 
 enum { LEGS_USERS = 512 };
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relay.h"
+#include "relay/relay.h"
 #include "wire/wire.h"
 
 enum {

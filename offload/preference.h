@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "ctl.h"
+#include "relay/ctl.h"
 #include "crypto/provider.h"
 
 /*

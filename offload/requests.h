@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ctl.h"
+#include "relay/ctl.h"
 #include "legs.h"
 
 struct requests;

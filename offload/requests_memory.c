@@ -69,8 +69,8 @@ int requests_memory_install(struct call *c)
 
 	if (rc < 0)
 		return rc;
-	rc = srdma_relay_grant_add(c->q->p.relay, leg, token->bytes, token->len,
-				   &c->out.handle);
+	rc = srdma_relay_install(c->q->p.relay, leg, token->bytes, token->len,
+				 &c->out.handle);
 	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 
@@ -81,7 +81,7 @@ int requests_memory_uninstall(struct call *c)
 
 	if (rc < 0)
 		return rc;
-	rc = srdma_relay_grant_drop(c->q->p.relay, leg, c->in.uninstall.handle);
+	rc = srdma_relay_uninstall(c->q->p.relay, leg, c->in.uninstall.handle);
 	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 

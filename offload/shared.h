@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "ctl.h"
+#include "relay/ctl.h"
 #include "options.h"
 #include "crypto/provider.h"
 #include "report.h"

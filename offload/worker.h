@@ -10,7 +10,7 @@
 
 #include "control.h"
 #include "port/port.h"
-#include "relay.h"
+#include "relay/relay.h"
 #include "report.h"
 #include "broadcast.h"
 

@@ -33,11 +33,9 @@ void srdma_mr_free(struct srdma_mr_table *t, struct srdma_mr *mr)
 	free(mr);
 }
 
-enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
-				 const struct srdma_mr_want *want,
-				 struct srdma_mr **out)
+enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
+				  const struct srdma_mr_want *want)
 {
-	struct srdma_mr *mr = srdma_mr_find(t, want->key);
 	const struct srdma_region *region;
 
 	if (!mr || mr->dead)
@@ -53,8 +51,15 @@ enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 	if (want->len > region->length || want->addr < region->base ||
 	    want->addr - region->base > region->length - want->len)
 		return SRDMA_REASON_OUT_OF_BOUNDS;
-	*out = mr;
 	return SRDMA_REASON_NONE;
+}
+
+enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
+				 const struct srdma_mr_want *want,
+				 struct srdma_mr **out)
+{
+	*out = srdma_mr_find(t, want->key);
+	return srdma_mr_allows(*out, want);
 }
 
 int srdma_mr_current(const struct srdma_mr *mr, uint64_t serial, uint64_t addr,

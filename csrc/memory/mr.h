@@ -69,6 +69,9 @@ struct srdma_mr_want {
 enum srdma_reason srdma_mr_check(const struct srdma_mr_table *t,
 				 const struct srdma_mr_want *want,
 				 struct srdma_mr **mr);
+/* The same for the region that srdma_mr_find() returned; NULL: no such key. */
+enum srdma_reason srdma_mr_allows(const struct srdma_mr *mr,
+				  const struct srdma_mr_want *want);
 
 /* 1 if no part of [addr, addr + len) was revoked after the event `serial`. */
 int srdma_mr_current(const struct srdma_mr *mr, uint64_t serial, uint64_t addr,

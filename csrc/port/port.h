@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "atomic.h"
+#include "base/atomic_op.h"
 #include "base/name.h"
 
 struct srdma_port;

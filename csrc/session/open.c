@@ -9,7 +9,7 @@
 
 static int is_request(const struct srdma_packet *p)
 {
-	return (srdma_wire_traits(p->opcode) & SRDMA_T_REQUEST) != 0;
+	return (p->traits & SRDMA_T_REQUEST) != 0;
 }
 
 /* Infers the 62-bit packet number and checks the replay window (4.1). */

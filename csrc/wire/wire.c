@@ -321,7 +321,7 @@ int srdma_wire_parse(struct srdma_packet *p, const uint8_t *data, size_t len,
 		return r;
 	if (tag_sizes[p->tag_code] != tag_len)
 		return -SRDMA_REFUSED_TAG_CODE;
-	t = srdma_wire_traits(p->opcode);
+	t = p->traits = srdma_wire_traits(p->opcode);
 	r = parse_layout(p, t, tag_len);
 	if (r)
 		return r;

@@ -32,7 +32,7 @@ enum srdma_wire_limits {
 	SRDMA_MAX_HEADER = 12 + 4 + 8 + 64 + 28 + 8 * 12,
 	SRDMA_MAX_PACKET = SRDMA_MAX_HEADER + SRDMA_MAX_PAYLOAD + 3,
 	SRDMA_MAX_MESSAGE = 1 << 30,
-	SRDMA_READ_PART = 65536,
+	SRDMA_MAX_READ_CHUNK = 65536,
 	SRDMA_ATOMIC_LEN = 8, /* operand size of an atomic */
 };
 
@@ -146,6 +146,7 @@ struct srdma_packet {
 	uint8_t tag_code; /* parser only */
 	uint8_t epoch;	  /* 2 bits, as qpn and psn: set by parser or session */
 	uint8_t pad;
+	uint32_t traits;     /* set by the parser: srdma_wire_traits(opcode) */
 	uint32_t qpn;	     /* SRC QPN of the receiver */
 	uint32_t psn;	     /* low 24 bits of pn */
 	uint64_t pn;	     /* 62 bits; set by seal and open */

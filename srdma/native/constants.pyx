@@ -85,13 +85,13 @@ cdef extern from "port/port.h":
         SRDMA_PORT_VERBS
 
 
-cdef extern from "relay.h":
+cdef extern from "relay/relay.h":
     enum:
         SRDMA_QP_INIT
         SRDMA_QP_RTR
         SRDMA_QP_RTS
         SRDMA_QP_ERR
-        SRDMA_MAX_GRANTS
+        SRDMA_CAPTABLE_MAX
         SRDMA_MIN_RING
         SRDMA_MAX_RING
         SRDMA_DEFAULT_PING_MS
@@ -140,7 +140,7 @@ HOLDER_LEN = SRDMA_MEMKEY_HOLDER_LEN
 RIGHT_READ = SRDMA_MEMKEY_READ
 RIGHT_WRITE = SRDMA_MEMKEY_WRITE
 RIGHT_ATOMIC = SRDMA_MEMKEY_ATOMIC
-HANDLES_MAX = SRDMA_MAX_GRANTS  # capabilities installed on a leg
+HANDLES_MAX = SRDMA_CAPTABLE_MAX  # capabilities installed on a leg
 
 # Sessions and keys
 EID_LEN = SRDMA_EID_LEN

@@ -4,7 +4,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 
-cdef extern from "ctl.h":
+cdef extern from "relay/ctl.h":
     enum:
         SRDMA_CTL_VERSION
         SRDMA_CTL_HEADER_LEN
@@ -60,7 +60,7 @@ cdef extern from "ctl.h":
     int srdma_ctl_encode(uint8_t *out, srdma_ctl_side side, const srdma_ctl_msg *m)
 
 
-cdef extern from "ctl_layout.h":
+cdef extern from "relay/ctl_layout.h":
     enum:
         SRDMA_FIELD_END
         SRDMA_FIELD_UINT

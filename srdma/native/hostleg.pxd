@@ -18,7 +18,7 @@ cdef extern from "wire/reason.h":
         SRDMA_REASON_FLUSHED
 
 
-cdef extern from "relay.h":
+cdef extern from "relay/relay.h":
     enum:
         SRDMA_MIN_RING
         SRDMA_MAX_RING

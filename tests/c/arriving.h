@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 struct scene {
@@ -57,7 +57,7 @@ static inline int buffers(const struct scene *s)
 {
 	const struct srdma_relay *r = s->pair.side[1].relay;
 
-	return r->host->ops->buf_free(r->host) + (r->spare != NULL);
+	return r->env.host->ops->buf_free(r->env.host) + (r->spare != NULL);
 }
 
 /* Opens QPs [0, qps). */
@@ -65,7 +65,7 @@ static inline void scene_open(struct scene *s, int qps)
 {
 	pair_open(&s->pair);
 	s->bufs = (uint32_t)buffers(s);
-	s->records = s->pair.side[1].relay->beyond.left;
+	s->records = s->pair.side[1].relay->reorder.left;
 	for (int i = 0; i < qps; i++)
 		pair_connect(&s->pair, i);
 }
@@ -76,8 +76,8 @@ static inline void scene_at_rest(struct scene *s)
 	const struct srdma_relay *r = s->pair.side[1].relay;
 
 	assert_int_equal(buffers(s), s->bufs);
-	assert_int_equal(r->beyond.left, s->records);
-	assert_int_equal(r->ops.left, SRDMA_OPS);
+	assert_int_equal(r->reorder.left, s->records);
+	assert_int_equal(r->env.ops.left, SRDMA_OPS);
 }
 
 static inline void scene_close(struct scene *s)
@@ -106,7 +106,7 @@ static inline uint8_t byte_of(uint64_t id, uint32_t at)
 /* Returns the last packet number that side 1 has sent on QP i. */
 static inline uint64_t last_sent(struct scene *s, int i)
 {
-	return srdma_session_next_pn(qp_at(s, 1, i)->session) - 1;
+	return srdma_session_next_pn(srdma_qp_session(qp_at(s, 1, i))) - 1;
 }
 
 /* Seals a packet on QP i of side 0 and injects it at side 1. An ack without a
@@ -120,12 +120,12 @@ static inline void put_on(struct scene *s, int i, struct srdma_packet p)
 		p.ack.highest_pn = (uint32_t)last_sent(s, i);
 	for (uint32_t k = 0; k < p.payload_len; k++)
 		payload[k] = byte_of(p.request_id, p.offset + k);
-	len = srdma_session_seal(qp_at(s, 0, i)->session, &p, payload, out,
-				 sizeof(out));
+	len = srdma_session_seal(srdma_qp_session(qp_at(s, 0, i)), &p, payload,
+				 out, sizeof(out));
 	assert_true(len > 0);
-	assert_int_equal(
-		srdma_port_mem_inject(qp_at(s, 1, i)->wire, out, (uint32_t)len),
-		0);
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp_at(s, 1, i)),
+					       out, (uint32_t)len),
+			 0);
 }
 
 /* The same on QP 0; then side 1 processes it. */

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum { BLOCK = 256, BLOCKS = 16, REGION = BLOCK * BLOCKS };
@@ -84,8 +84,8 @@ static inline void send_packet(struct pair *p, struct srdma_packet *packet)
 	static uint8_t payload[SRDMA_MAX_PAYLOAD];
 
 	memset(payload, 0x5a, sizeof(payload));
-	qp_of(p, 0)->sent_offset = UINT32_MAX;
-	assert_int_equal(srdma_tx_emit(qp_of(p, 0), packet, payload), 0);
+	srdma_qp_requester(qp_of(p, 0))->sent.offset = UINT32_MAX;
+	assert_int_equal(srdma_path_send(qp_of(p, 0), packet, payload), 0);
 	pair_settle(p);
 }
 

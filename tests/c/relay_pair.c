@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "leg.h"
+#include "relay/leg.h"
 #include "crypto/suite.h"
 
 static int random_of(void *ctx, uint8_t *out, size_t len)
@@ -257,9 +257,9 @@ uint32_t pair_install(struct pair *p, int side, struct srdma_cap_params params)
 	size_t len = pair_token(p, !side, params, token);
 	uint32_t handle;
 
-	assert_int_equal(srdma_relay_grant_add(p->side[side].relay,
-					       p->side[side].leg, token, len,
-					       &handle),
+	assert_int_equal(srdma_relay_install(p->side[side].relay,
+					     p->side[side].leg, token, len,
+					     &handle),
 			 0);
 	return handle;
 }

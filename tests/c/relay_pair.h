@@ -6,7 +6,7 @@
 #define RELAY_PAIR_H
 
 #include "port/sim/port_mem.h"
-#include "relay.h"
+#include "relay/relay.h"
 
 enum { PAIR_MEMORY = 4 << 20, PAIR_RING = 1024, PAIR_QPS = 4, PAIR_MOST = 20 };
 

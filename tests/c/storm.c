@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "storm_host.h"
 #include "crypto/suite.h"
 
@@ -196,7 +196,7 @@ void storm_open_leg(struct storm *w, int side, int i)
 
 static void keep_stats(struct storm_side *s)
 {
-	const struct srdma_stats *now = &s->relay->stats;
+	const struct srdma_stats *now = &s->relay->env.stats;
 
 	s->sum.packets_verified += now->packets_verified;
 	s->sum.packets_unprotected_received +=
@@ -470,12 +470,12 @@ static void check_relay(struct storm *w, int side)
 
 	STORM_CHECK(w, r->qp_count == 0 && r->leg_count == 0,
 		    "%u QPs, %u legs left", r->qp_count, r->leg_count);
-	STORM_CHECK(w, r->ops.left == r->ops.total, "ops not returned");
+	STORM_CHECK(w, r->env.ops.left == r->env.ops.total, "ops not returned");
 	STORM_CHECK(w,
 		    host->ops->buf_free(host) + (r->spare != NULL) == (int)bufs,
 		    "buffers lost");
-	STORM_CHECK(w, !r->links, "a wire connection is left");
-	STORM_CHECK(w, !r->active_head, "a QP is still scheduled");
+	STORM_CHECK(w, !r->env.paths->paths, "a wire connection is left");
+	STORM_CHECK(w, !r->env.active_head, "a QP is still scheduled");
 }
 
 static void part(struct storm *w)

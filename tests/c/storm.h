@@ -17,7 +17,7 @@
 #define STORM_H
 
 #include "port/sim/port_mem.h"
-#include "relay.h"
+#include "relay/relay.h"
 
 enum {
 	STORM_LEGS = 3, /* per side; the last one is opened after the faults */

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "storm_host.h"
 #include "storm_memory.h"
 
@@ -34,7 +34,7 @@ static struct storm_wr *find(struct storm *w, const struct storm_leg *leg,
 		uint32_t n = (uint32_t)op->request_id;
 
 		if (!w->qp[i].live || e->leg != leg ||
-		    e->info.qpn != op->qp->qpn)
+		    e->info.qpn != srdma_qp_number(op->qp))
 			continue;
 		*qp = &w->qp[i];
 		return n - sq->head < sq->tail - sq->head ? storm_host_wr(sq, n)

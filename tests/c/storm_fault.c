@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 #include "port/sim/port_mem_impl.h"
-#include "relay_impl.h"
+#include "inside.h"
 #include "storm_memory.h"
 
 /* Returns a random end, or NULL if its QP is not open. */
@@ -56,13 +56,13 @@ static int is_trap(struct srdma_conn *conn)
 /* Returns a random wire connection of a side, or NULL. */
 static struct srdma_conn *any_conn(struct storm *w, int side)
 {
-	struct srdma_link *l = w->side[side].relay->links;
+	struct srdma_path *l = w->side[side].relay->env.paths->paths;
 	uint32_t n = 0;
 
 	for (; l; l = l->next)
 		n++;
 	n = storm_random(w, n);
-	for (l = w->side[side].relay->links; l && n; n--)
+	for (l = w->side[side].relay->env.paths->paths; l && n; n--)
 		l = l->next;
 	return l && !is_trap(l->conn) ? l->conn : NULL;
 }
@@ -178,8 +178,9 @@ static void replay(struct storm *w)
 		     : srdma_relay_qp(w->side[c->to].relay, (uint32_t)qpn);
 	if (storm_one_in(w, 5)) /* reflected to its sender */
 		conn = any_conn(w, !c->to);
-	else if (qp && qp->wire && !is_trap(qp->wire) && !storm_one_in(w, 10))
-		conn = qp->wire;
+	else if (qp && srdma_path_conn(qp) && !is_trap(srdma_path_conn(qp)) &&
+		 !storm_one_in(w, 10))
+		conn = srdma_path_conn(qp);
 	else
 		conn = any_conn(w, c->to);
 	if (!conn)
@@ -394,7 +395,7 @@ static void lie(struct storm *w, struct srdma_packet *p,
 		const struct storm_end *to)
 {
 	const struct storm_area *a = &to->leg->area[storm_random(w, 2)];
-	uint64_t near = own->sq_next + storm_random(w, 4);
+	uint64_t near = srdma_qp_requester(own)->sq_next + storm_random(w, 4);
 
 	p->opcode = (uint8_t)storm_random(w, SRDMA_OP_COUNT);
 	if (storm_one_in(w, 3))
@@ -402,8 +403,9 @@ static void lie(struct storm *w, struct srdma_packet *p,
 	p->request_id = near ? near - 1 : 0;
 	p->offset = storm_one_in(w, 3) ? storm_random(w, 5000) : 0;
 	if (storm_one_in(w, 2)) {
-		p->request_id = victim->rx_id;
-		p->offset = victim->rx_offset;
+		p->request_id = srdma_qp_responder(victim)->accepted.id;
+		p->offset =
+			(uint32_t)srdma_qp_responder(victim)->accepted.offset;
 	}
 	p->flags = storm_one_in(w, 3) ? SRDMA_STH_ACK_NOW : 0;
 	if (storm_one_in(w, w->guarded ? 2 : 20)) {
@@ -422,7 +424,8 @@ static void lie(struct storm *w, struct srdma_packet *p,
 		.recv_credit = storm_random(w, 40),
 		.request_credit = storm_random(w, 3000),
 		/* One in 100 was never sent. */
-		.highest_pn = (uint32_t)srdma_session_next_pn(victim->session) -
+		.highest_pn = (uint32_t)srdma_session_next_pn(
+				      srdma_qp_session(victim)) -
 			      storm_random(w, 100),
 	};
 	if (p->ack.kind == SRDMA_ACK_NAK)
@@ -446,20 +449,23 @@ static void be_evil(struct storm *w)
 	own = qp_of(w, e);
 	to = e == &qp->end[0] ? &qp->end[1] : &qp->end[0];
 	victim = qp_of(w, to);
-	if (!own || !own->session || !victim || !victim->wire)
+	if (!own || !srdma_qp_session(own) || !victim ||
+	    !srdma_path_conn(victim))
 		return;
 	lie(w, &p, own, victim, to);
 	if (p.opcode == SRDMA_OP_ACKNOWLEDGE) {
 		/* request ids of the other direction */
-		p.request_id = victim->sq_next + storm_random(w, 3);
+		p.request_id = srdma_qp_requester(victim)->sq_next +
+			       storm_random(w, 3);
 		p.request_id -= p.request_id ? 1 : 0;
 		p.ack.request_id = (uint32_t)p.request_id;
 		p.payload_len = 0;
 	}
-	len = srdma_session_seal(own->session, &p, payload, out, sizeof(out));
+	len = srdma_session_seal(srdma_qp_session(own), &p, payload, out,
+				 sizeof(out));
 	if (len <= 0)
 		return;
-	srdma_port_mem_inject(victim->wire, out, (uint32_t)len);
+	srdma_port_mem_inject(srdma_path_conn(victim), out, (uint32_t)len);
 	storm_host_taint(to->leg);
 	storm_host_taint(e->leg);
 }
@@ -473,9 +479,9 @@ static void limit_key(struct storm *w)
 
 	uint32_t packets = 1 + storm_random(w, 300);
 
-	if (!own || !own->session || w->level == SRDMA_LEVEL_NONE)
+	if (!own || !srdma_qp_session(own) || w->level == SRDMA_LEVEL_NONE)
 		return;
-	if (!srdma_session_limit(own->session, packets, 5) &&
+	if (!srdma_session_limit(srdma_qp_session(own), packets, 5) &&
 	    e->epoch_packets < packets)
 		e->limit = packets;
 	qp->doomed = 1;

@@ -52,8 +52,8 @@ static void install(struct storm *w, struct storm_leg *from,
 		    struct storm_grant *g)
 {
 	STORM_CHECK(w,
-		    !srdma_relay_grant_add(w->side[from->side].relay, from->leg,
-					   g->token, g->len, &g->handle),
+		    !srdma_relay_install(w->side[from->side].relay, from->leg,
+					 g->token, g->len, &g->handle),
 		    "INSTALL: %s", srdma_relay_why(w->side[from->side].relay));
 }
 
@@ -61,8 +61,8 @@ static void drop(struct storm *w, struct storm_leg *from,
 		 const struct storm_grant *g)
 {
 	STORM_CHECK(w,
-		    !srdma_relay_grant_drop(w->side[from->side].relay,
-					    from->leg, g->handle),
+		    !srdma_relay_uninstall(w->side[from->side].relay, from->leg,
+					   g->handle),
 		    "UNINSTALL");
 }
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "memory/mr.h"
-#include "op.h"
+#include "qp/op.h"
 
 /* difference between consecutive words of a pattern */
 static const uint64_t pace = UINT64_C(0x9d3f84d5b5470917);

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/bytes.h"
-#include "relay_impl.h"
+#include "inside.h"
 #include "crypto/suite.h"
 
 uint8_t storm_qp_secret_len(const struct storm *w)

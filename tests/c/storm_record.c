@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "storm_host.h"
 #include "storm_memory.h"
 
@@ -160,6 +160,14 @@ static int may_lose_answers(const struct storm *w, const struct storm_end *e)
 }
 
 /* The refused request is the first one that fails. */
+/* The request that the QP failed with, or SRDMA_NONE or SRDMA_OLDEST. */
+static uint64_t blamed(const struct srdma_qp *qp)
+{
+	const struct srdma_requester *rq = srdma_qp_requester(qp);
+
+	return rq->flushing ? rq->flush_id : srdma_qp_failed_id(qp);
+}
+
 static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 		     uint32_t reason)
 {
@@ -168,7 +176,7 @@ static void qp_event(const struct storm_qp *qp, struct storm_end *e,
 		srdma_relay_qp(w->side[e->leg->side].relay, e->info.qpn);
 
 	e->events++;
-	if (qp->evil || qp->lossy || !own || own->failed_id >= SRDMA_NONE ||
+	if (qp->evil || qp->lossy || !own || blamed(own) >= SRDMA_NONE ||
 	    reason > SRDMA_REASON_PROOF_EXPIRED || !e->sq.failed)
 		return;
 	if (may_lose_answers(w, e) && srdma_desc_is_answered(e->sq.failed_op))

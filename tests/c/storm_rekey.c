@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "session/session_state.h"
 #include "storm.h"
 
@@ -119,7 +119,7 @@ void storm_rekey_follow(struct storm *w)
 static void check_end(struct storm *w, struct storm_end *e)
 {
 	const struct srdma_qp *qp = srdma_relay_qp(relay_of(e), e->info.qpn);
-	const struct srdma_session *s = qp ? qp->session : NULL;
+	const struct srdma_session *s = qp ? srdma_qp_session(qp) : NULL;
 	const struct srdma_epochs *epochs;
 
 	if (!s || !s->suite)
@@ -157,10 +157,11 @@ void storm_rekey_calm(struct storm *w)
 			if (!qp->live || qp->doomed || qp->evil || !own)
 				continue;
 			STORM_CHECK(w,
-				    !srdma_session_renewing(own->session,
-							    SRDMA_TX) &&
+				    !srdma_session_renewing(
+					    srdma_qp_session(own), SRDMA_TX) &&
 					    !srdma_session_renewing(
-						    own->session, SRDMA_RX),
+						    srdma_qp_session(own),
+						    SRDMA_RX),
 				    "a new secret of QP %d is not in use", i);
 		}
 	}

@@ -15,7 +15,7 @@
 #include <openssl/evp.h>
 
 #include "base/bytes.h"
-#include "op.h"
+#include "qp/op.h"
 #include "storm.h"
 
 /* Where arenas begin: a range that the address sanitizer leaves free. */

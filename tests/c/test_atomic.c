@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-#include "atomic.h"
+#include "base/atomic_op.h"
+#include "responder/atomic.h"
 
 static void test_apply_changes_value(void **state)
 {

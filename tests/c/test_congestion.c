@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "congestion.h"
+#include "requester/congestion.h"
 
 #define US UINT64_C(1000)
 #define MS UINT64_C(1000000)

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "ctl.h"
+#include "relay/ctl.h"
 
 static const enum srdma_ctl_side REQ = SRDMA_CTL_REQUEST;
 static const enum srdma_ctl_side ANS = SRDMA_CTL_ANSWER;

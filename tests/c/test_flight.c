@@ -10,7 +10,8 @@
 
 #include <cmocka.h>
 
-#include "flight.h"
+#include "path/rtt_impl.h"
+#include "requester/flight.h"
 
 enum { LEN = 100, ROOM = 64 };
 
@@ -55,14 +56,18 @@ static void expect_states(const struct srdma_flights *f, const uint8_t *states,
 				 states[i]);
 }
 
-static struct srdma_flight_word word(uint64_t id, uint32_t offset,
-				     uint64_t highest)
+static struct srdma_position at(uint64_t id, uint64_t offset)
 {
-	return (struct srdma_flight_word){ .pn = 1,
-					   .id = id,
-					   .offset = offset,
-					   .highest = highest,
-					   .ordered = 1 };
+	return (struct srdma_position){ id, offset };
+}
+
+static struct srdma_flight_ack word(uint64_t id, uint32_t offset,
+				    uint64_t highest)
+{
+	return (struct srdma_flight_ack){ .pn = 1,
+					  .position = { id, offset },
+					  .highest = highest,
+					  .ordered = 1 };
 }
 
 static void test_ack_position_removes_flights(void **state)
@@ -71,20 +76,20 @@ static void test_ack_position_removes_flights(void **state)
 
 	(void)state;
 	open_flights(&f, 9, 5);
-	assert_int_equal(srdma_flight_acknowledge(&f, 5, 0), 0);
-	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN - 1), 0);
-	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN), 1);
-	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN), 0);
-	assert_int_equal(srdma_flight_acknowledge(&f, 5, 3 * LEN), 2);
-	assert_int_equal(srdma_flight_acknowledge(&f, 3, 9), 0); /* stale */
-	assert_int_equal(srdma_flight_acknowledge(&f, 7, 0), 3);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(5, 0)), 0);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(5, LEN - 1)), 0);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(5, LEN)), 1);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(5, LEN)), 0);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(5, 3 * LEN)), 2);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(3, 9)), 0); /* stale */
+	assert_int_equal(srdma_flight_acknowledge(&f, at(7, 0)), 3);
 	assert_null(srdma_flight_at(&f, 5));
 	assert_int_equal(srdma_flight_at(&f, 6)->id, 7);
 	assert_null(srdma_flight_at(&f, 9));
-	assert_int_equal(srdma_flight_acknowledge(&f, UINT64_MAX, UINT32_MAX),
-			 3);
-	assert_int_equal(srdma_flight_acknowledge(&f, UINT64_MAX, UINT32_MAX),
-			 0);
+	assert_int_equal(
+		srdma_flight_acknowledge(&f, at(UINT64_MAX, UINT32_MAX)), 3);
+	assert_int_equal(
+		srdma_flight_acknowledge(&f, at(UINT64_MAX, UINT32_MAX)), 0);
 	srdma_flight_destroy(&f);
 }
 
@@ -95,18 +100,18 @@ static void test_empty_packet_needs_next_position(void **state)
 {
 	const struct srdma_flight x = { .id = 4, .pn = 10 };
 	const struct srdma_gap gap = { 4, 0, IDS + 1 };
-	struct srdma_flight_word w = word(4, 0, 10);
+	struct srdma_flight_ack w = word(4, 0, 10);
 	struct srdma_flights f;
 
 	(void)state;
 	create(&f, 2);
 	srdma_flight_add(&f, &x);
-	assert_int_equal(srdma_flight_acknowledge(&f, 4, 0), 0);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(4, 0)), 0);
 	w.gap = &gap;
 	w.gaps = 1;
 	assert_int_equal(srdma_flight_judge(&f, &w), 1);
 	expect_states(&f, (const uint8_t[]){ LOST }, 1);
-	assert_int_equal(srdma_flight_acknowledge(&f, 5, 0), 1);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(5, 0)), 1);
 	srdma_flight_destroy(&f);
 }
 
@@ -116,7 +121,7 @@ static void test_gaps_of_bytes_and_ids(void **state)
 	static const struct srdma_gap gaps[] = { { 5, LEN, LEN },
 						 { 6, 2 * LEN, IDS + 1 },
 						 { 7, 0, LEN + 1 } };
-	struct srdma_flight_word w = word(5, 0, 1009);
+	struct srdma_flight_ack w = word(5, 0, 1009);
 	struct srdma_flights f;
 
 	(void)state;
@@ -150,7 +155,7 @@ static void test_gaps_of_bytes_and_ids(void **state)
 static void test_gap_to_later_request(void **state)
 {
 	static const struct srdma_gap gap = { 5, 2 * LEN, IDS + 1024 };
-	struct srdma_flight_word w = word(5, 0, 1004);
+	struct srdma_flight_ack w = word(5, 0, 1004);
 	struct srdma_flights f;
 
 	(void)state;
@@ -167,7 +172,7 @@ static void test_gap_to_later_request(void **state)
 static void test_nothing_known_behind_eighth_gap(void **state)
 {
 	struct srdma_gap gaps[SRDMA_MAX_GAPS];
-	struct srdma_flight_word w = word(0, 0, 1029);
+	struct srdma_flight_ack w = word(0, 0, 1029);
 	struct srdma_flights f;
 
 	(void)state;
@@ -195,7 +200,7 @@ static void test_nothing_known_behind_eighth_gap(void **state)
 static void test_reordering_tolerance(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, IDS + 3 };
-	struct srdma_flight_word w = word(5, 0, 1006);
+	struct srdma_flight_ack w = word(5, 0, 1006);
 	struct srdma_flights f;
 
 	(void)state;
@@ -227,7 +232,7 @@ static void test_reordering_tolerance(void **state)
 static void test_timer_declares_loss(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, IDS + 3 };
-	struct srdma_flight_word w = word(5, 0, 1005);
+	struct srdma_flight_ack w = word(5, 0, 1005);
 	struct srdma_flights f;
 
 	(void)state;
@@ -258,7 +263,7 @@ static void test_timer_declares_loss(void **state)
 static void test_stale_ack_is_ignored(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, LEN };
-	struct srdma_flight_word w = word(5, 0, 1002);
+	struct srdma_flight_ack w = word(5, 0, 1002);
 	struct srdma_flights f;
 
 	(void)state;
@@ -280,7 +285,7 @@ static void test_stale_ack_is_ignored(void **state)
 static void test_old_ack_does_not_concern_retransmission(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, 2 * LEN };
-	struct srdma_flight_word w = word(5, 0, 1002);
+	struct srdma_flight_ack w = word(5, 0, 1002);
 	struct srdma_flight *x;
 	struct srdma_flights f;
 	uint64_t serial;
@@ -307,7 +312,7 @@ static void test_old_ack_does_not_concern_retransmission(void **state)
 	assert_int_equal(srdma_flight_judge(&f, &w), 1);
 	assert_ptr_equal(srdma_flight_next_lost(&f, &serial), x);
 	x->state = SRDMA_FLIGHT_AGAIN;
-	assert_int_equal(srdma_flight_acknowledge(&f, 5, 2 * LEN), 2);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(5, 2 * LEN)), 2);
 	assert_null(srdma_flight_at(&f, 0));
 	assert_null(srdma_flight_next_lost(&f, &serial));
 	srdma_flight_destroy(&f);
@@ -320,7 +325,7 @@ static void test_old_ack_does_not_concern_retransmission(void **state)
 static void test_retransmissions_are_limited(void **state)
 {
 	static const struct srdma_gap gap = { 5, 50, LEN };
-	struct srdma_flight_word w = word(5, 50, 0);
+	struct srdma_flight_ack w = word(5, 50, 0);
 	struct srdma_flights f;
 	uint64_t serial, pn = 1000;
 
@@ -351,7 +356,7 @@ static void test_retransmissions_are_limited(void **state)
 static void test_packet_behind_retransmission(void **state)
 {
 	struct srdma_flights f;
-	struct srdma_flight_word w = word(5, 0, 1000);
+	struct srdma_flight_ack w = word(5, 0, 1000);
 	const struct srdma_gap gap = { 5, 0, LEN };
 
 	(void)state;
@@ -363,7 +368,7 @@ static void test_packet_behind_retransmission(void **state)
 	srdma_flight_resent(&f, srdma_flight_at(&f, 0), 1002, 0);
 	w = word(5, LEN, 1002);
 	w.pn = 2;
-	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN), 1);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(5, LEN)), 1);
 	assert_int_equal(srdma_flight_judge(&f, &w), 0);
 	expect_states(&f, (uint8_t[]){ AWAY }, 1);
 	/* After its own retransmission the acks apply to it. */
@@ -382,7 +387,7 @@ static void test_packet_behind_retransmission(void **state)
 static void test_packets_between_gaps_have_arrived(void **state)
 {
 	static const struct srdma_gap gaps[] = { { 5, 0, LEN }, { 7, 0, LEN } };
-	struct srdma_flight_word w = word(5, 0, 1006);
+	struct srdma_flight_ack w = word(5, 0, 1006);
 	struct srdma_flights f;
 
 	(void)state;
@@ -419,13 +424,13 @@ static void test_counts_of_flights_and_responses(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, LEN };
 	struct srdma_flight x = { .id = 5, .len = LEN, .pn = 10 };
-	struct srdma_flight_word w = word(5, 0, 12);
+	struct srdma_flight_ack w = word(5, 0, 12);
 	struct srdma_flights f;
 
 	(void)state;
 	create(&f, ROOM);
 	for (uint32_t i = 0; i < 4; i++) {
-		x.answers = i;
+		x.responses = i;
 		srdma_flight_add(&f, &x);
 		x.id++;
 		x.pn++;
@@ -447,10 +452,10 @@ static void test_counts_of_flights_and_responses(void **state)
 	srdma_flight_over(&f, 2);
 	assert_int_equal(f.waiting, 2);
 	assert_int_equal(f.held, 1);
-	assert_int_equal(srdma_flight_acknowledge(&f, 8, 0), 3);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(8, 0)), 3);
 	assert_int_equal(f.waiting, 1);
 	assert_int_equal(f.held, 0);
-	assert_int_equal(srdma_flight_acknowledge(&f, 9, 0), 1);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(9, 0)), 1);
 	assert_int_equal(f.waiting, 0);
 	srdma_flight_destroy(&f);
 }
@@ -461,7 +466,7 @@ static void test_counts_of_flights_and_responses(void **state)
  */
 static void test_lost_tail_after_timeout(void **state)
 {
-	struct srdma_flight_word w = word(5, LEN, 1005);
+	struct srdma_flight_ack w = word(5, LEN, 1005);
 	struct srdma_flight x = { .id = 8, .len = LEN, .pn = 1004 };
 	struct srdma_flights f;
 
@@ -469,7 +474,7 @@ static void test_lost_tail_after_timeout(void **state)
 	open_flights(&f, 4, 5);
 	srdma_flight_lose(&f, srdma_flight_at(&f, 0));
 	srdma_flight_resent(&f, srdma_flight_at(&f, 0), 1005, 0);
-	srdma_flight_acknowledge(&f, 5, LEN);
+	srdma_flight_acknowledge(&f, at(5, LEN));
 	srdma_flight_add(&f, &x);
 	x.pn = 1006;
 	x.id = 9;
@@ -487,7 +492,7 @@ static void test_lost_tail_after_timeout(void **state)
  */
 static void test_spurious_timeout_resends_nothing_else(void **state)
 {
-	struct srdma_flight_word w = word(5, LEN, 1002);
+	struct srdma_flight_ack w = word(5, LEN, 1002);
 	struct srdma_flights f;
 	uint64_t serial;
 
@@ -495,7 +500,7 @@ static void test_spurious_timeout_resends_nothing_else(void **state)
 	open_flights(&f, 3, 5);
 	srdma_flight_lose(&f, srdma_flight_oldest(&f));
 	srdma_flight_resent(&f, srdma_flight_next_lost(&f, &serial), 2000, MS);
-	assert_int_equal(srdma_flight_acknowledge(&f, 5, LEN), 1);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(5, LEN)), 1);
 	srdma_flight_judge(&f, &w);
 	expect_states(&f, (const uint8_t[]){ AWAY, AWAY }, 2);
 	w.pn++;
@@ -508,7 +513,7 @@ static void test_spurious_timeout_resends_nothing_else(void **state)
 static void test_oldest_flight(void **state)
 {
 	static const struct srdma_gap gap = { 5, LEN, LEN };
-	struct srdma_flight_word w = word(5, 0, 1002);
+	struct srdma_flight_ack w = word(5, 0, 1002);
 	struct srdma_flights f;
 	uint64_t serial;
 
@@ -533,7 +538,7 @@ static void test_oldest_flight(void **state)
 static void test_read_completes_before_earlier_requests(void **state)
 {
 	static const struct srdma_gap gap = { 5, 0, IDS + 9 };
-	struct srdma_flight_word w = word(5, 0, 1002);
+	struct srdma_flight_ack w = word(5, 0, 1002);
 	struct srdma_flights f;
 	uint64_t serial;
 
@@ -561,7 +566,7 @@ static void test_ids_and_numbers_wrap(void **state)
 {
 	const uint64_t base = (UINT64_C(7) << 32) - 2;
 	struct srdma_gap gap = { (uint32_t)(base + 1), 0, IDS + 2 };
-	struct srdma_flight_word w = word(base, 0, base + 30);
+	struct srdma_flight_ack w = word(base, 0, base + 30);
 	struct srdma_flights f;
 
 	(void)state;
@@ -572,7 +577,7 @@ static void test_ids_and_numbers_wrap(void **state)
 						.pn = base + i };
 
 		if (i % 5 == 0)
-			srdma_flight_acknowledge(&f, UINT64_MAX, 0);
+			srdma_flight_acknowledge(&f, at(UINT64_MAX, 0));
 		srdma_flight_add(&f, &x);
 	}
 	for (uint32_t i = 3; i < 5; i++) {
@@ -586,7 +591,7 @@ static void test_ids_and_numbers_wrap(void **state)
 	w.gaps = 1;
 	assert_int_equal(srdma_flight_judge(&f, &w), 1);
 	expect_states(&f, (const uint8_t[]){ HELD, LOST, LOST, HELD, HELD }, 5);
-	assert_int_equal(srdma_flight_acknowledge(&f, base + 3, LEN), 4);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(base + 3, LEN)), 4);
 	srdma_flight_destroy(&f);
 }
 
@@ -605,9 +610,8 @@ static void test_arbitrary_acks(void **state)
 	open_flights(&f, 30, 5);
 	for (uint32_t round = 0; round < 20000; round++) {
 		struct srdma_gap gap[SRDMA_MAX_GAPS];
-		struct srdma_flight_word w =
-			word(3 + round % 4, round % 200,
-			     round % 3 ? 1029 : UINT64_MAX);
+		struct srdma_flight_ack w = word(3 + round % 4, round % 200,
+						 round % 3 ? 1029 : UINT64_MAX);
 		uint32_t seen = 0;
 
 		for (uint32_t i = 0; i < SRDMA_MAX_GAPS * 3; i++) {
@@ -639,11 +643,12 @@ static void test_rto_follows_samples(void **state)
 	(void)state;
 	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
 	for (int i = 0; i < 3; i++)
-		srdma_rtt_back_off(&r.backoff);
-	srdma_rtt_moved(&r); /* a guess does not reset the back-off */
+		srdma_rtt_back_off(&r, SRDMA_RTT_ACK);
+	srdma_rtt_progress(
+		&r, SRDMA_RTT_ACK); /* a guess does not reset the back-off */
 	assert_int_equal(srdma_rtt_rto(&r), 16 * MS);
 	srdma_rtt_sample(&r, 20 * MS);
-	srdma_rtt_moved(&r);
+	srdma_rtt_progress(&r, SRDMA_RTT_ACK);
 	assert_int_equal(srdma_rtt_rto(&r), 60 * MS); /* 20 + 4 * 10 */
 	srdma_rtt_sample(&r, 28 * MS); /* var 10 -> 9.5, srtt 20 -> 21 */
 	assert_int_equal(srdma_rtt_rto(&r), 59 * MS);
@@ -658,10 +663,10 @@ static void test_rto_follows_samples(void **state)
 	assert_true(r.srtt > 0);
 	assert_int_equal(srdma_rtt_rto(&r), MS / 5);
 	for (int i = 0; i < 13; i++)
-		srdma_rtt_back_off(&r.backoff);
+		srdma_rtt_back_off(&r, SRDMA_RTT_ACK);
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 	for (int i = 0; i < 90; i++)
-		srdma_rtt_back_off(&r.backoff);
+		srdma_rtt_back_off(&r, SRDMA_RTT_ACK);
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 }
 
@@ -675,20 +680,20 @@ static void test_one_rtt_sample_at_a_time(void **state)
 	srdma_rtt_sent(&r, 10, 5 * MS);
 	assert_false(srdma_rtt_wants(&r, 50 * MS));
 	srdma_rtt_sent(&r, 11, 6 * MS);
-	srdma_rtt_told(&r, 9, 0, 8 * MS);
+	srdma_rtt_acked(&r, 9, 0, 8 * MS);
 	assert_int_equal(r.srtt, 0);
-	srdma_rtt_told(&r, 12, 0, 9 * MS);
+	srdma_rtt_acked(&r, 12, 0, 9 * MS);
 	assert_int_equal(r.srtt, 4 * MS);
-	srdma_rtt_told(&r, 13, 0, 90 * MS);
+	srdma_rtt_acked(&r, 13, 0, 90 * MS);
 	assert_int_equal(r.srtt, 4 * MS);
 	assert_false(srdma_rtt_wants(&r, 5 * MS + MS / 5 - 1));
 	assert_true(srdma_rtt_wants(&r, 5 * MS + MS / 5));
 	srdma_rtt_sent(&r, 14, 100 * MS);
-	srdma_rtt_back_off(&r.backoff);
-	srdma_rtt_told(&r, 15, 0, 900 * MS);
+	srdma_rtt_back_off(&r, SRDMA_RTT_ACK);
+	srdma_rtt_acked(&r, 15, 0, 900 * MS);
 	assert_int_equal(r.srtt, 4 * MS);
 	srdma_rtt_sent(&r, 16, 900 * MS);
-	srdma_rtt_told(&r, 17, 916 * MS, 920 * MS);
+	srdma_rtt_acked(&r, 17, 916 * MS, 920 * MS);
 	assert_int_equal(r.srtt, 4 * MS);
 }
 
@@ -703,9 +708,9 @@ static void test_rto_follows_longer_path(void **state)
 	for (uint64_t pn = 1; pn < 20; pn++) {
 		srdma_rtt_sent(&r, pn, pn * 10 * MS);
 		if (srdma_rtt_rto(&r) < 2 * MS)
-			srdma_rtt_back_off(&r.backoff);
-		srdma_rtt_told(&r, pn, 0, pn * 10 * MS + 2 * MS);
-		srdma_rtt_moved(&r);
+			srdma_rtt_back_off(&r, SRDMA_RTT_ACK);
+		srdma_rtt_acked(&r, pn, 0, pn * 10 * MS + 2 * MS);
+		srdma_rtt_progress(&r, SRDMA_RTT_ACK);
 	}
 	assert_true(srdma_rtt_rto(&r) > 2 * MS);
 }
@@ -724,7 +729,7 @@ static void test_table_grows_and_shrinks(void **state)
 		assert_int_equal(srdma_flight_make_room(&f, 1), 0);
 		srdma_flight_add(&f, &x);
 	}
-	assert_int_equal(srdma_flight_acknowledge(&f, 5, 0), 5);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(5, 0)), 5);
 	assert_int_equal(memory.used, 8 * ROW);
 	for (; x.id < SIZE + 5; x.id++) {
 		memory.most = memory.used + 1;
@@ -740,7 +745,7 @@ static void test_table_grows_and_shrinks(void **state)
 	for (uint64_t i = 5; i < SIZE + 5; i++)
 		assert_int_equal(srdma_flight_at(&f, i)->id, i);
 	srdma_flight_shrink(&f); /* no effect while flights exist */
-	assert_int_equal(srdma_flight_acknowledge(&f, SIZE + 5, 0), SIZE);
+	assert_int_equal(srdma_flight_acknowledge(&f, at(SIZE + 5, 0)), SIZE);
 	assert_int_equal(memory.used, 64 * ROW);
 	srdma_flight_shrink(&f);
 	assert_int_equal(memory.used, 0);

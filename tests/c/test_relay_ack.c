@@ -46,8 +46,8 @@ static struct srdma_packet ack_at(struct scene *s, uint64_t id, uint32_t offset)
 			.request_id = (uint32_t)id,
 			.offset = offset,
 			.highest_pn = (uint32_t)last_sent(s, 0),
-			.recv_credit = qp->recv_credit,
-			.request_credit = qp->request_credit,
+			.recv_credit = srdma_qp_requester(qp)->recv_credit,
+			.request_credit = srdma_qp_requester(qp)->request_credit,
 		},
 	};
 }
@@ -68,15 +68,15 @@ static struct known known_of(struct scene *s)
 	const struct srdma_qp *qp = qp_at(s, 1, 0);
 
 	return (struct known){
-		.acked_pn = qp->acked_pn,
-		.acked_id = qp->acked_id,
-		.flights = qp->flights.count,
-		.waiting = qp->flights.waiting,
-		.held = qp->flights.held,
-		.recv_credit = qp->recv_credit,
-		.request_credit = qp->request_credit,
-		.asked = qp->asked,
-		.state = qp->state,
+		.acked_pn = srdma_qp_path(qp)->acked_pn,
+		.acked_id = srdma_qp_requester(qp)->acked_id,
+		.flights = srdma_qp_requester(qp)->flights.count,
+		.waiting = srdma_qp_requester(qp)->flights.waiting,
+		.held = srdma_qp_requester(qp)->flights.held,
+		.recv_credit = srdma_qp_requester(qp)->recv_credit,
+		.request_credit = srdma_qp_requester(qp)->request_credit,
+		.asked = srdma_qp_responder(qp)->pinged,
+		.state = srdma_qp_state(qp),
 	};
 }
 
@@ -129,18 +129,18 @@ static void test_number_never_sent(void **state)
 		expect_refused(&s, p);
 		p.ack.highest_pn += UINT32_C(1) << 31;
 		expect_refused(&s, p);
-		p.ack.highest_pn = (uint32_t)qp->first_pn - 2;
+		p.ack.highest_pn = (uint32_t)srdma_qp_path(qp)->first_pn - 2;
 		expect_refused(&s, p);
 	}
 	/* The number before the first: nothing verified yet. */
 	p = ack_at(&s, 0, 0);
-	p.ack.highest_pn = (uint32_t)qp->first_pn - 1;
+	p.ack.highest_pn = (uint32_t)srdma_qp_path(qp)->first_pn - 1;
 	arrive(&s, p);
 	assert_int_equal(unsolicited(&s), 3 * sizeof(kinds));
 	p = ack_at(&s, 0, 0);
 	arrive(&s, p);
 	assert_int_equal(unsolicited(&s), 3 * sizeof(kinds));
-	assert_int_equal(qp->acked_pn, p.ack.highest_pn);
+	assert_int_equal(srdma_qp_path(qp)->acked_pn, p.ack.highest_pn);
 	finish(&s);
 }
 
@@ -158,20 +158,21 @@ static void test_number_widened(void **state)
 	scene_open(&s, 1);
 	s.deaf = 1;
 	qp = qp_at(&s, 1, 0);
-	qp->session->tx_pn = far + 3; /* the last one sent is far + 2 */
-	qp->acked_pn = far - 5;
+	srdma_qp_session(qp)->tx_pn =
+		far + 3; /* the last one sent is far + 2 */
+	srdma_qp_path(qp)->acked_pn = far - 5;
 	p = ack_at(&s, 0, 0);
 	p.ack.highest_pn = (uint32_t)(far + 3);
 	expect_refused(&s, p);
 	p.ack.highest_pn = (uint32_t)(far - 2);
 	arrive(&s, p);
-	assert_int_equal(qp->acked_pn, far - 2);
+	assert_int_equal(srdma_qp_path(qp)->acked_pn, far - 2);
 	p.ack.highest_pn = 1;
 	arrive(&s, p);
-	assert_int_equal(qp->acked_pn, far + 1);
+	assert_int_equal(srdma_qp_path(qp)->acked_pn, far + 1);
 	p.ack.highest_pn = (uint32_t)(far - 2); /* stale */
 	arrive(&s, p);
-	assert_int_equal(qp->acked_pn, far + 1);
+	assert_int_equal(srdma_qp_path(qp)->acked_pn, far + 1);
 	assert_int_equal(unsolicited(&s), 1);
 	pair_close(&s.pair);
 }
@@ -185,7 +186,7 @@ static void test_position_never_sent(void **state)
 	scene_begin(&s);
 	s.pair.window = 2; /* of 16 packets */
 	send_unheard(&s, 16);
-	assert_int_equal(qp_at(&s, 1, 0)->flights.count, 2);
+	assert_int_equal(srdma_qp_requester(qp_at(&s, 1, 0))->flights.count, 2);
 	expect_refused(&s, ack_at(&s, 0, 2 * PACKET + 1));
 	expect_refused(&s, ack_at(&s, 0, UINT32_MAX));
 	expect_refused(&s, ack_at(&s, 1, 0));
@@ -194,7 +195,8 @@ static void test_position_never_sent(void **state)
 	arrive(&s, ack_at(&s, 0, 2 * PACKET));
 	assert_int_equal(unsolicited(&s), 3);
 	pair_run(&s.pair, 10);
-	assert_int_equal(qp_at(&s, 1, 0)->sent_offset, 4 * PACKET);
+	assert_int_equal(srdma_qp_requester(qp_at(&s, 1, 0))->sent.offset,
+			 4 * PACKET);
 	finish(&s);
 }
 
@@ -202,8 +204,8 @@ static void test_position_never_sent(void **state)
 
 static uint32_t seal(struct scene *s, struct srdma_packet p, uint8_t *out)
 {
-	int len = srdma_session_seal(qp_at(s, 0, 0)->session, &p, NULL, out,
-				     SRDMA_MAX_PACKET);
+	int len = srdma_session_seal(srdma_qp_session(qp_at(s, 0, 0)), &p, NULL,
+				     out, SRDMA_MAX_PACKET);
 
 	assert_true(len > 0);
 	return (uint32_t)len;
@@ -211,7 +213,8 @@ static uint32_t seal(struct scene *s, struct srdma_packet p, uint8_t *out)
 
 static void inject(struct scene *s, const uint8_t *data, uint32_t len)
 {
-	assert_int_equal(srdma_port_mem_inject(qp_at(s, 1, 0)->wire, data, len),
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp_at(s, 1, 0)),
+					       data, len),
 			 0);
 	pair_run(&s->pair, 2);
 }
@@ -295,21 +298,22 @@ static void test_credits(void **state)
 	qp = qp_at(&s, 1, 0);
 	tell_credits(&s, 10, 2000);
 	tell_credits(&s, 3, 2005);
-	assert_int_equal(qp->recv_credit, 10);
-	assert_int_equal(qp->request_credit, 2005);
+	assert_int_equal(srdma_qp_requester(qp)->recv_credit, 10);
+	assert_int_equal(srdma_qp_requester(qp)->request_credit, 2005);
 	tell_credits(&s, 11, 1);
-	assert_int_equal(qp->recv_credit, 11);
-	assert_int_equal(qp->request_credit, 2005);
+	assert_int_equal(srdma_qp_requester(qp)->recv_credit, 11);
+	assert_int_equal(srdma_qp_requester(qp)->request_credit, 2005);
 	tell_credits(&s, 11 + half, 2005 + half); /* as far back as ahead */
-	assert_int_equal(qp->recv_credit, 11);
-	assert_int_equal(qp->request_credit, 2005);
-	qp->recv_credit = qp->request_credit = UINT32_MAX - 1;
+	assert_int_equal(srdma_qp_requester(qp)->recv_credit, 11);
+	assert_int_equal(srdma_qp_requester(qp)->request_credit, 2005);
+	srdma_qp_requester(qp)->recv_credit =
+		srdma_qp_requester(qp)->request_credit = UINT32_MAX - 1;
 	tell_credits(&s, 3, 4);
-	assert_int_equal(qp->recv_credit, 3);
-	assert_int_equal(qp->request_credit, 4);
+	assert_int_equal(srdma_qp_requester(qp)->recv_credit, 3);
+	assert_int_equal(srdma_qp_requester(qp)->request_credit, 4);
 	tell_credits(&s, UINT32_MAX, UINT32_MAX);
-	assert_int_equal(qp->recv_credit, 3);
-	assert_int_equal(qp->request_credit, 4);
+	assert_int_equal(srdma_qp_requester(qp)->recv_credit, 3);
+	assert_int_equal(srdma_qp_requester(qp)->request_credit, 4);
 	assert_int_equal(unsolicited(&s), 0);
 	pair_close(&s.pair);
 }
@@ -326,14 +330,15 @@ static void test_credit_wraps(void **state)
 	scene_open(&s, 1);
 	s.deaf = 1;
 	qp = qp_at(&s, 1, 0);
-	qp->sends = qp->recv_credit = UINT32_MAX;
+	srdma_qp_requester(qp)->sends = srdma_qp_requester(qp)->recv_credit =
+		UINT32_MAX;
 	for (int i = 0; i < 3; i++)
 		pair_post(&s.pair, 1, d, NULL);
 	pair_run(&s.pair, 10);
-	assert_int_equal(qp->sent_id, 0);
-	tell_credits(&s, 1, qp->request_credit);
+	assert_int_equal(srdma_qp_requester(qp)->sent.id, 0);
+	tell_credits(&s, 1, srdma_qp_requester(qp)->request_credit);
 	pair_run(&s.pair, 10);
-	assert_int_equal(qp->sent_id, 2);
+	assert_int_equal(srdma_qp_requester(qp)->sent.id, 2);
 	pair_close(&s.pair);
 }
 
@@ -362,8 +367,8 @@ static void test_initiator_keeps_the_window(void **state)
 		d.remote_addr = (uintptr_t)s.pair.side[1].memory;
 		pair_post(&s.pair, 0, d, NULL);
 		pair_run(&s.pair, 20);
-		assert_in_range(qp_at(&s, 0, 0)->parts.due, most[i] / 2,
-				most[i]);
+		assert_in_range(srdma_qp_requester(qp_at(&s, 0, 0))->chunks.due,
+				most[i] / 2, most[i]);
 		pair_close(&s.pair);
 	}
 }
@@ -371,7 +376,7 @@ static void test_initiator_keeps_the_window(void **state)
 /* A target answers all that its slots hold, whatever window the peer told. */
 static void test_target_answers_all(void **state)
 {
-	enum { PARTS = 12, ANSWERS = SRDMA_READ_PART / PACKET };
+	enum { PARTS = 12, ANSWERS = SRDMA_MAX_READ_CHUNK / PACKET };
 	struct scene s;
 
 	(void)state;
@@ -381,7 +386,8 @@ static void test_target_answers_all(void **state)
 	s.deaf = 1;
 	for (uint32_t i = 0; i < PARTS; i++)
 		put_on(&s, 0,
-		       part(&s, 0, i * SRDMA_READ_PART, SRDMA_READ_PART));
+		       part(&s, 0, i * SRDMA_MAX_READ_CHUNK,
+			    SRDMA_MAX_READ_CHUNK));
 	pair_run(&s.pair, 40);
 	assert_int_equal(s.answers, PARTS * ANSWERS);
 	pair_close(&s.pair);

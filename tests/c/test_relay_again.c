@@ -69,7 +69,7 @@ static void test_malformed_repeated_read_is_dropped(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
 		rows[i] = part(&s, 0, 0, 100);
 	rows[0].rkey ^= 1;
-	rows[1].dma_len = SRDMA_READ_PART + 1;
+	rows[1].dma_len = SRDMA_MAX_READ_CHUNK + 1;
 	rows[2].offset = SRDMA_MAX_MESSAGE + 1;
 	/* so that va + offset lies in the region */
 	rows[2].va -= SRDMA_MAX_MESSAGE + 1;
@@ -132,7 +132,7 @@ static void test_repeated_read_is_dropped_while_its_slot_is_busy(void **state)
 	}
 	arrive(&s, part(&s, 1, 0, 0));
 	arrive(&s, part(&s, 1, 0, 0));
-	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 2);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->slots_count, 2);
 	pair_run(&s.pair, 300);
 	assert_int_equal(s.answers, 3);
 	assert_int_equal(target_stats(&s)->duplicates, 11);
@@ -159,12 +159,12 @@ static void test_repeated_read_of_sent_bytes_gets_new_slot(void **state)
 	arrive(&s, part(&s, 0, 0, 9000));
 	pair_run(&s.pair, 10);
 	assert_int_equal(s.answers, 1);
-	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 1);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->slots_count, 1);
 	arrive(&s, part(&s, 0, 4096, 10));
 	arrive(&s, part(&s, 0, 4000, 97));
-	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 1);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->slots_count, 1);
 	arrive(&s, part(&s, 0, 4000, 96));
-	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 2);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->slots_count, 2);
 	s.pair.wire.full = NULL;
 	pair_settle(&s.pair);
 	assert_int_equal(s.answers, 4);
@@ -190,8 +190,8 @@ static void test_no_free_slot_new_read_waits(void **state)
 	assert_int_equal(s.ack.gaps, 0);
 	assert_int_equal(target_stats(&s)->kept, 2);
 	arrive(&s, part(&s, 0, 0, 100));
-	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 1);
-	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 2);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->slots_count, 1);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->reorder.count, 2);
 	pair_run(&s.pair, 300);
 	assert_int_equal(s.answers, 3);
 	EXPECT_POSITION(&s, 2, 100);
@@ -213,10 +213,10 @@ static void test_one_slot_is_reserved_for_repetitions(void **state)
 	assert_int_equal(s.answers, 1);
 	for (uint32_t id = 1; id < 6; id++)
 		arrive(&s, part(&s, id, 0, 100));
-	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 3);
-	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 2);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->slots_count, 3);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->reorder.count, 2);
 	arrive(&s, part(&s, 0, 0, 100));
-	assert_int_equal(qp_at(&s, 1, 0)->slots_count, 4);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->slots_count, 4);
 	pair_run(&s.pair, 300);
 	assert_int_equal(s.answers, 7);
 	scene_close(&s);
@@ -258,7 +258,7 @@ static void test_request_waits_behind_two_waiting_chunks(void **state)
 	for (uint32_t at = 0; at < 300; at += 100)
 		arrive(&s, part(&s, 0, at, 100));
 	assert_int_equal(target_stats(&s)->kept, 2);
-	while (qp_at(&s, 1, 0)->rx_offset < 200)
+	while (srdma_qp_responder(qp_at(&s, 1, 0))->accepted.offset < 200)
 		pair_run(&s.pair, 1);
 	arrive(&s, piece(&s, 1, 0, 1));
 	assert_int_equal(target_stats(&s)->kept, 3);
@@ -339,7 +339,8 @@ static void test_dma_failure_of_repeated_read_keeps_qp(void **state)
 		arrive(s, part(s, 0, 0, 9000));
 		pair_settle(&s->pair);
 		assert_int_equal(s->answers, 3);
-		assert_int_equal(qp_at(s, 1, 0)->slots_count, 0);
+		assert_int_equal(
+			srdma_qp_responder(qp_at(s, 1, 0))->slots_count, 0);
 		h.fails = 0;
 		arrive(s, part(s, 0, 0, 9000));
 		pair_settle(&s->pair);
@@ -427,15 +428,18 @@ static void test_forged_packet_gets_no_nak(void **state)
 	junk[6] = (uint8_t)(qpn >> 8);
 	junk[7] = (uint8_t)qpn;
 	junk[8] = 0x20;
-	junk[9] = (uint8_t)(srdma_session_highest(qp_at(&s, 1, 0)->session) >>
+	junk[9] = (uint8_t)(srdma_session_highest(
+				    srdma_qp_session(qp_at(&s, 1, 0))) >>
 			    16);
-	junk[10] =
-		(uint8_t)(srdma_session_highest(qp_at(&s, 1, 0)->session) >> 8);
-	junk[11] =
-		(uint8_t)(srdma_session_highest(qp_at(&s, 1, 0)->session) + 1);
+	junk[10] = (uint8_t)(srdma_session_highest(
+				     srdma_qp_session(qp_at(&s, 1, 0))) >>
+			     8);
+	junk[11] = (uint8_t)(srdma_session_highest(
+				     srdma_qp_session(qp_at(&s, 1, 0))) +
+			     1);
 	wait_ns(&s, 2 * MS);
-	assert_int_equal(srdma_port_mem_inject(qp_at(&s, 1, 0)->wire, junk,
-					       sizeof(junk)),
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp_at(&s, 1, 0)),
+					       junk, sizeof(junk)),
 			 0);
 	pair_run(&s.pair, 5);
 	assert_int_equal(s.naks, 1);

@@ -649,11 +649,12 @@ static void test_unsolicited_responses_are_dropped(void **state)
 		answer.opcode = id ? SRDMA_OP_ATOMIC_ACKNOWLEDGE
 				   : SRDMA_OP_READ_RESPONSE_ONLY;
 		answer.payload_len = id ? 0 : SPAN;
-		len = srdma_session_seal(b->session, &answer, data, out,
-					 sizeof(out));
+		len = srdma_session_seal(srdma_qp_session(b), &answer, data,
+					 out, sizeof(out));
 		assert_true(len > 0);
-		assert_int_equal(
-			srdma_port_mem_inject(a->wire, out, (uint32_t)len), 0);
+		assert_int_equal(srdma_port_mem_inject(srdma_path_conn(a), out,
+						       (uint32_t)len),
+				 0);
 		pair_run(&w.pair, 1);
 		assert_int_equal(
 			pair_refused(&w.pair, 0,

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "leg.h"
-#include "relay_impl.h"
+#include "relay/leg.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 static struct srdma_desc request(struct pair *p, uint8_t opcode, uint32_t len)
@@ -48,13 +48,14 @@ static void forge(struct pair *p, int to, struct srdma_packet pkt)
 	uint8_t out[SRDMA_MAX_PACKET];
 	int len;
 
-	pkt.ack.highest_pn =
-		(uint32_t)srdma_session_next_pn(qp_at(p, to, 0)->session) - 1;
-	len = srdma_session_seal(qp_at(p, !to, 0)->session, &pkt, payload, out,
-				 sizeof(out));
+	pkt.ack.highest_pn = (uint32_t)srdma_session_next_pn(
+				     srdma_qp_session(qp_at(p, to, 0))) -
+			     1;
+	len = srdma_session_seal(srdma_qp_session(qp_at(p, !to, 0)), &pkt,
+				 payload, out, sizeof(out));
 	assert_true(len > 0);
-	assert_int_equal(srdma_port_mem_inject(qp_at(p, to, 0)->wire, out,
-					       (uint32_t)len),
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp_at(p, to, 0)),
+					       out, (uint32_t)len),
 			 0);
 	pair_settle(p);
 }
@@ -209,7 +210,7 @@ static void test_blocked_dma_ends_qp(void **state)
 	pair_wait_ms(&p, 1001);
 	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_ERR);
-	assert_int_equal(p.side[1].relay->ops.left, SRDMA_OPS);
+	assert_int_equal(p.side[1].relay->env.ops.left, SRDMA_OPS);
 	pair_close(&p);
 }
 
@@ -229,8 +230,8 @@ static void test_nak_position_of_failed_dma(void **state)
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 8), NULL);
 	pair_settle(&p);
 	pair_expect(&p, 0, 1, SRDMA_REASON_TARGET_DMA);
-	assert_int_equal(qp_at(&p, 1, 0)->nak_id, 0);
-	assert_int_equal(qp_at(&p, 1, 0)->nak_offset, 0);
+	assert_int_equal(srdma_qp_core(qp_at(&p, 1, 0))->last.nak_at.id, 0);
+	assert_int_equal(srdma_qp_core(qp_at(&p, 1, 0))->last.nak_at.offset, 0);
 	pair_close(&p);
 }
 
@@ -312,13 +313,13 @@ static void test_peer_that_accepts_no_responses_fails_qp(void **state)
 		pair_wait_ms(&p, 2000);
 		forge(&p, 1, ping);
 		/* prevents a timeout of the requester */
-		qp_at(&p, 0, 0)->heard = p.now;
+		srdma_qp_core(qp_at(&p, 0, 0))->heard = p.now;
 	}
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
 	pair_wait_ms(&p, 1001);
 	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
 	assert_int_equal(why, SRDMA_REASON_PEER_SILENT);
-	assert_int_equal(p.side[1].relay->ops.left, SRDMA_OPS);
+	assert_int_equal(p.side[1].relay->env.ops.left, SRDMA_OPS);
 	pair_close(&p);
 }
 
@@ -392,8 +393,8 @@ static void test_read_before_failed_dma_is_answered(void **state)
 	pair_expect(&p, 0, 2, SRDMA_REASON_TARGET_DMA);
 	for (uint64_t id = 3; id < 6; id++)
 		pair_expect(&p, 0, id, SRDMA_REASON_FLUSHED);
-	assert_int_equal(qp_at(&p, 1, 0)->nak_id, 1);
-	assert_int_equal(qp_at(&p, 1, 0)->nak_offset, 0);
+	assert_int_equal(srdma_qp_core(qp_at(&p, 1, 0))->last.nak_at.id, 1);
+	assert_int_equal(srdma_qp_core(qp_at(&p, 1, 0))->last.nak_at.offset, 0);
 	pair_close(&p);
 }
 
@@ -488,7 +489,7 @@ static void test_host_that_never_consumes_does_not_overrun_ring(void **state)
 		pair_post(&p, 0, w, NULL);
 		pair_run(&p, 3);
 	}
-	assert_int_equal(p.side[0].leg->written, PAIR_RING);
+	assert_int_equal(p.side[0].leg->cq.written, PAIR_RING);
 	for (uint64_t i = 0; i < PAIR_RING; i++)
 		pair_expect(&p, 0, i, SRDMA_REASON_NONE);
 	pair_post(&p, 0, credit, NULL);

@@ -14,7 +14,7 @@
 #include <openssl/sha.h>
 
 #include "base/bytes.h"
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 #define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))
@@ -413,12 +413,12 @@ static void change_handle(struct world *w, struct srdma_desc *d,
 		d->capability++;
 		break;
 	case SAME_SLOT:
-		d->capability += SRDMA_MAX_GRANTS;
+		d->capability += SRDMA_CAPTABLE_MAX;
 		break;
 	case DROPPED:
-		assert_int_equal(srdma_relay_grant_drop(w->p.side[0].relay,
-							w->p.side[0].leg,
-							d->capability),
+		assert_int_equal(srdma_relay_uninstall(w->p.side[0].relay,
+						       w->p.side[0].leg,
+						       d->capability),
 				 0);
 		break;
 	case OTHER_KEY:
@@ -512,11 +512,11 @@ static void test_handle_of_other_leg_is_refused(void **state)
 		0);
 	len = pair_token(&w.p, 1, range(&w, LO, HI, ALL), token);
 	d = request(&w, SRDMA_DESC_WRITE, LO, 8);
-	assert_int_equal(srdma_relay_grant_add(w.p.side[0].relay, other, token,
-					       len, &d.capability),
+	assert_int_equal(srdma_relay_install(w.p.side[0].relay, other, token,
+					     len, &d.capability),
 			 0);
-	assert_int_equal(srdma_relay_grant_drop(w.p.side[0].relay,
-						w.p.side[0].leg, d.capability),
+	assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
+					       w.p.side[0].leg, d.capability),
 			 -ENOENT);
 	expect_bad(&w, &d);
 	pair_close(&w.p);
@@ -546,9 +546,9 @@ static void test_dropped_while_segmenting_fails(void **state)
 		pair_post(&w.p, 0, d, NULL);
 		pair_run(&w.p, 8);
 		pair_expect_none(&w.p, 0);
-		assert_int_equal(srdma_relay_grant_drop(w.p.side[0].relay,
-							w.p.side[0].leg,
-							d.capability),
+		assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
+						       w.p.side[0].leg,
+						       d.capability),
 				 0);
 		pair_settle(&w.p);
 		pair_expect(&w.p, 0, 1, SRDMA_REASON_BAD_CAPABILITY);
@@ -578,11 +578,12 @@ static void test_dropped_before_sealing_sends_nothing(void **state)
 	pair_post(&w.p, 0, d, NULL);
 	pair_run(&w.p, 3);
 	assert_int_equal(
-		srdma_relay_qp(w.p.side[0].relay, w.p.side[0].qp[0].qpn)
+		srdma_qp_requester(srdma_relay_qp(w.p.side[0].relay,
+						  w.p.side[0].qp[0].qpn))
 			->fetch.count,
 		1);
-	assert_int_equal(srdma_relay_grant_drop(w.p.side[0].relay,
-						w.p.side[0].leg, d.capability),
+	assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
+					       w.p.side[0].leg, d.capability),
 			 0);
 	pair_settle(&w.p);
 	pair_expect(&w.p, 0, 1, SRDMA_REASON_BAD_CAPABILITY);
@@ -607,8 +608,8 @@ static void test_dropped_after_last_request_succeeds(void **state)
 	pair_post(&w.p, 0, d, NULL);
 	pair_run(&w.p, 3);
 	pair_expect_none(&w.p, 0);
-	assert_int_equal(srdma_relay_grant_drop(w.p.side[0].relay,
-						w.p.side[0].leg, d.capability),
+	assert_int_equal(srdma_relay_uninstall(w.p.side[0].relay,
+					       w.p.side[0].leg, d.capability),
 			 0);
 	pair_settle(&w.p);
 	pair_expect(&w.p, 0, 1, SRDMA_REASON_NONE);
@@ -697,9 +698,9 @@ static uint32_t install_changed(struct world *w, size_t at, const void *bytes,
 	SHA256(token, len - SRDMA_CAPABILITY_CHECK, sum);
 	memcpy(token + len - SRDMA_CAPABILITY_CHECK, sum,
 	       SRDMA_CAPABILITY_CHECK);
-	assert_int_equal(srdma_relay_grant_add(w->p.side[0].relay,
-					       w->p.side[0].leg, token, len,
-					       &handle),
+	assert_int_equal(srdma_relay_install(w->p.side[0].relay,
+					     w->p.side[0].leg, token, len,
+					     &handle),
 			 0);
 	return handle;
 }
@@ -796,14 +797,14 @@ static void test_install_refusals(void **state)
 #define INSTALL(len, err, text)                                                \
 	do {                                                                   \
 		assert_int_equal(                                              \
-			srdma_relay_grant_add(r, leg, token, len, &handle),    \
+			srdma_relay_install(r, leg, token, len, &handle),      \
 			err);                                                  \
 		SAYS(r, text);                                                 \
-		assert_int_equal(leg->grants.count, 0);                        \
+		assert_int_equal(leg->captable.count, 0);                      \
 	} while (0)
-	INSTALL(0, -EMSGSIZE, "none has this length");
-	INSTALL(71, -EMSGSIZE, "none has this length");
-	INSTALL(sizeof(token), -EMSGSIZE, "none has this length");
+	INSTALL(0, -EMSGSIZE, "no token has this length");
+	INSTALL(71, -EMSGSIZE, "no token has this length");
+	INSTALL(sizeof(token), -EMSGSIZE, "no token has this length");
 	INSTALL(len - 16, -EBADMSG, "damaged");
 	token[70] ^= 1;
 	INSTALL(len, -EBADMSG, "damaged");
@@ -811,17 +812,17 @@ static void test_install_refusals(void **state)
 	token[0] ^= 1;
 	INSTALL(len, -EPROTO, "version 1");
 	token[0] ^= 1;
-	assert_int_equal(srdma_relay_grant_drop(r, leg, 0), -ENOENT);
+	assert_int_equal(srdma_relay_uninstall(r, leg, 0), -ENOENT);
 	SAYS(r, "no capability of this handle");
-	for (int i = 0; i < SRDMA_MAX_GRANTS; i++)
+	for (int i = 0; i < SRDMA_CAPTABLE_MAX; i++)
 		assert_int_equal(
-			srdma_relay_grant_add(r, leg, token, len, &handle), 0);
-	assert_int_equal(srdma_relay_grant_add(r, leg, token, len, &handle),
+			srdma_relay_install(r, leg, token, len, &handle), 0);
+	assert_int_equal(srdma_relay_install(r, leg, token, len, &handle),
 			 -EDQUOT);
 	SAYS(r, "limit of 1024 capabilities");
-	assert_int_equal(srdma_relay_grant_drop(r, leg, handle), 0);
-	assert_int_equal(srdma_relay_grant_drop(r, leg, handle), -ENOENT);
-	assert_int_equal(srdma_relay_grant_add(r, leg, token, len, &handle), 0);
+	assert_int_equal(srdma_relay_uninstall(r, leg, handle), 0);
+	assert_int_equal(srdma_relay_uninstall(r, leg, handle), -ENOENT);
+	assert_int_equal(srdma_relay_install(r, leg, token, len, &handle), 0);
 	round_trip(&w, handle, LO, 100);
 	pair_close(&w.p);
 }

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "leg.h"
-#include "relay_impl.h"
+#include "relay/leg.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 #define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))
@@ -221,9 +221,9 @@ static void test_unbound_connection_is_closed(void **state)
 	assert_int_equal(
 		p.side[0].wire->ops->connect(p.side[0].wire, "b", &conn), 0);
 	pair_settle(&p);
-	assert_non_null(r->links);
+	assert_non_null(r->env.paths->paths);
 	pair_wait_ms(&p, 10001);
-	assert_null(r->links);
+	assert_null(r->env.paths->paths);
 	pair_close(&p);
 }
 

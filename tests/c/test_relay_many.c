@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum { MANY = 3000, LIMIT = 50, REST_MS = 25000 };
@@ -27,7 +27,7 @@ static void open_pair(uint32_t depth)
 
 static struct srdma_table_memory *tables(int side)
 {
-	return &p.side[side].relay->tables;
+	return &p.side[side].relay->env.tables;
 }
 
 /* --- the limit ------------------------------------------------------------ */

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 /* the error text of a refusal */
@@ -278,9 +278,9 @@ static void refused_keys(struct pair *p, int side,
 	SAYS(p->side[side].relay, says);
 	assert_memory_equal(&leg->keys, &keys, sizeof(keys));
 	assert_int_equal(leg->keys_in_use, in_use);
-	assert_int_equal(qp->state, SRDMA_QP_INIT);
-	assert_int_equal(qp->mode, 0);
-	assert_null(qp->session);
+	assert_int_equal(srdma_qp_state(qp), SRDMA_QP_INIT);
+	assert_int_equal(srdma_qp_keyed(qp)->mode, 0);
+	assert_null(srdma_qp_session(qp));
 }
 
 static void test_keys_refusals(void **state)
@@ -572,7 +572,7 @@ static void play(struct pair *p, const struct tape *t)
 		const struct srdma_qp *qp =
 			srdma_relay_qp(to->relay, to->qp[0].qpn);
 
-		assert_int_equal(srdma_port_mem_inject(qp->wire,
+		assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp),
 						       t->packet[i].data,
 						       t->packet[i].len),
 				 0);

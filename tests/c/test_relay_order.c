@@ -42,7 +42,7 @@ static void shuffle(uint32_t *of, uint32_t n)
  */
 static void test_segments_before_first_are_kept(void **state)
 {
-	enum { N = SRDMA_BEYOND_MAX + 1 };
+	enum { N = SRDMA_REORDER_MAX + 1 };
 	uint32_t order[N - 1];
 	struct scene s;
 
@@ -75,7 +75,7 @@ static void test_segments_before_first_are_kept(void **state)
  */
 static void test_segments_without_room_are_reported_missing(void **state)
 {
-	enum { N = 600, KEPT = SRDMA_BEYOND_MAX };
+	enum { N = 600, KEPT = SRDMA_REORDER_MAX };
 	struct scene s;
 
 	(void)state;
@@ -153,7 +153,7 @@ static void test_kept_packet_causes_ack(void **state)
 		assert_int_equal(s.acks, i + 1);
 	}
 	assert_int_equal(target_stats(&s)->duplicates, 1);
-	srdma_beyond_drop(&qp_at(&s, 1, 0)->beyond);
+	srdma_reorder_drop(&srdma_qp_responder(qp_at(&s, 1, 0))->reorder);
 	scene_close(&s);
 }
 
@@ -175,7 +175,7 @@ static void test_lost_last_packet_is_reported(void **state)
 	arrive(&s, ping);
 	assert_int_equal(s.ack.gaps, 0); /* all packet numbers arrived */
 	/* Skip one packet number, as if segment 1 was lost. */
-	qp_at(&s, 0, 0)->session->tx_pn++;
+	srdma_qp_session(qp_at(&s, 0, 0))->tx_pn++;
 	arrive(&s, ping);
 	EXPECT_POSITION(&s, 0, PIECE);
 	assert_int_equal(s.ack.gaps, 1);
@@ -229,7 +229,8 @@ static void test_duplicates_are_not_executed(void **state)
 	arrive(&s, other);
 	pair_settle(&s.pair);
 	assert_int_equal(target_stats(&s)->duplicates, 3);
-	assert_int_equal(qp_at(&s, 1, 0)->reason, SRDMA_REASON_MALFORMED);
+	assert_int_equal(srdma_qp_reason(qp_at(&s, 1, 0)),
+			 SRDMA_REASON_MALFORMED);
 	scene_close(&s);
 }
 
@@ -333,8 +334,12 @@ static void test_requests_in_random_order(void **state)
 				arrive(&s, a.packet[order[i]]);
 			pair_settle(&s.pair);
 			if (s.ack.request_id >= REQUESTS - 1 && !s.ack.gaps &&
-			    qp_at(&s, 1, 0)->rx_id + 1 >= REQUESTS &&
-			    !qp_at(&s, 1, 0)->beyond.count && round > 20)
+			    srdma_qp_responder(qp_at(&s, 1, 0))->accepted.id +
+					    1 >=
+				    REQUESTS &&
+			    !srdma_qp_responder(qp_at(&s, 1, 0))
+				     ->reorder.count &&
+			    round > 20)
 				break;
 		}
 		assert_int_equal(reason_of(&s, 0), SRDMA_REASON_NONE);
@@ -421,7 +426,7 @@ static void test_refusal_drops_later_kept_packets(void **state)
 	arrive(&s, piece(&s, 0, 0, 1));
 	/* The NAK waits for DMA; the later packets are dropped at once. */
 	assert_int_equal(reason_of(&s, 0), SRDMA_REASON_NONE);
-	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 0);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->reorder.count, 0);
 	pair_settle(&s.pair);
 	assert_int_equal(reason_of(&s, 0), SRDMA_REASON_MALFORMED);
 	assert_int_equal(s.naks, 1);
@@ -478,7 +483,7 @@ static enum srdma_mem_call nobody(void *ctx, int side)
 static void by_cut(struct scene *s)
 {
 	s->pair.wire.call = nobody;
-	srdma_port_mem_cut(qp_at(s, 1, 0)->wire);
+	srdma_port_mem_cut(srdma_path_conn(qp_at(s, 1, 0)));
 	pair_wait_ms(&s->pair, 15000);
 }
 
@@ -539,7 +544,7 @@ static void test_silent_peer_loses_kept_packets(void **state)
 	arrive(&s, ping);
 	EXPECT_GAP(&s, 0, 0, 0, SRDMA_GAP_IDS + 1);
 	pair_wait_ms(&s.pair, 14000);
-	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 8);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->reorder.count, 8);
 	for (int i = 0; i < 3; i++)
 		pair_wait_ms(&s.pair, 1000);
 	scene_at_rest(&s);
@@ -628,7 +633,7 @@ static void test_kept_packets_wait_for_ops(void **state)
 		scene_begin(&s);
 		s.pair.host[1].dma_polls = 3;
 		scene_open(&s, 1);
-		pool = &s.pair.side[1].relay->ops;
+		pool = &s.pair.side[1].relay->env.ops;
 		taken = pool->left - ops;
 		for (uint64_t id = 1; id < N; id++)
 			arrive(&s, piece(&s, id, 0, 1));
@@ -657,12 +662,12 @@ static void test_close_waits_for_kept_packets(void **state)
 	scene_begin(&s);
 	s.pair.host[1].dma_polls = 3;
 	scene_open(&s, 1);
-	pool = &s.pair.side[1].relay->ops;
+	pool = &s.pair.side[1].relay->env.ops;
 	for (uint64_t id = 1; id < 9; id++)
 		arrive(&s, piece(&s, id, 0, 1));
 	pool->left -= SRDMA_OPS - 1;
 	arrive(&s, piece(&s, 0, 0, 1));
-	assert_int_equal(qp_at(&s, 1, 0)->beyond.count, 8);
+	assert_int_equal(srdma_qp_responder(qp_at(&s, 1, 0))->reorder.count, 8);
 	srdma_qp_end(qp_at(&s, 1, 0), SRDMA_REASON_PEER_CLOSED, SRDMA_OLDEST);
 	pair_run(&s.pair, 100);
 	pool->left += SRDMA_OPS - 1;

@@ -321,7 +321,7 @@ static void try(struct pair *p, const struct trial *t)
 	memset(&packet.swap_add, 0x5a, sizeof(packet.swap_add));
 	if (!(srdma_wire_traits(packet.opcode) & SRDMA_T_PAYLOAD))
 		packet.payload_len = 0;
-	packet.request_id = qp_of(p, 1)->rx_id;
+	packet.request_id = srdma_qp_responder(qp_of(p, 1))->accepted.id;
 	use(p, place.leg, t, &packet);
 	pair_post(p, 1, recv, NULL);
 	memset(p->side[1].memory, 0, BLOCK);
@@ -421,8 +421,9 @@ static void test_each_packet_of_write_needs_proof(void **state)
 		if (bad < 3) {
 			const struct srdma_qp *qp = qp_of(&p, 1);
 
-			assert_int_equal(qp->nak_id, 0);
-			assert_int_equal(qp->nak_offset, bad * BLOCK);
+			assert_int_equal(srdma_qp_core(qp)->last.nak_at.id, 0);
+			assert_int_equal(srdma_qp_core(qp)->last.nak_at.offset,
+					 bad * BLOCK);
 		}
 		pair_close(&p);
 	}
@@ -767,9 +768,9 @@ static void test_requester_proofs_satisfy_responder(void **state)
 		pair_expect(&p, 0, 1, SRDMA_REASON_NONE);
 		assert_memory_equal(p.side[0].memory, p.side[1].memory + at,
 				    d.length);
-		assert_int_equal(srdma_relay_grant_drop(p.side[0].relay,
-							p.side[0].leg,
-							d.capability),
+		assert_int_equal(srdma_relay_uninstall(p.side[0].relay,
+						       p.side[0].leg,
+						       d.capability),
 				 0);
 		seed = seed * UINT64_C(6364136223846793005) + 99;
 		seed ^= seed >> 29;

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "memory/memguard.h"
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum {

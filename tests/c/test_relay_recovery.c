@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum { SLOT = 65536, HALF = SLOT / 2, ANY = 0xff, DAY_MS = 86400000 };
@@ -913,14 +913,15 @@ static void test_far_ahead_asks_for_ack(void **state)
 	open_world(&w);
 	for (int side = 0; side < 2; side++) {
 		struct srdma_qp *qp = qp_of(&w, side);
-		uint64_t sent = srdma_session_next_pn(qp->session);
+		uint64_t sent = srdma_session_next_pn(srdma_qp_session(qp));
 
-		qp->acked_pn = sent - (1 << 20) - 1;
+		srdma_qp_path(qp)->acked_pn = sent - (1 << 20) - 1;
 		run_jobs(&w, 0, &job, 1);
 		pair_settle(&w.p);
-		assert_true(qp->acked_pn >= sent);
-		assert_in_range(srdma_session_next_pn(qp->session) - sent, 0,
-				12);
+		assert_true(srdma_qp_path(qp)->acked_pn >= sent);
+		assert_in_range(srdma_session_next_pn(srdma_qp_session(qp)) -
+					sent,
+				0, 12);
 	}
 	assert_int_equal(resent(&w), 0);
 	pair_close(&w.p);
@@ -941,19 +942,20 @@ static void test_too_far_ahead_sends_one_packet_per_rto(void **state)
 	defaults(&w);
 	open_world(&w);
 	qp = qp_of(&w, 0);
-	sent = srdma_session_next_pn(qp->session);
-	qp->acked_pn = sent - (1 << 22) - 1;
+	sent = srdma_session_next_pn(srdma_qp_session(qp));
+	srdma_qp_path(qp)->acked_pn = sent - (1 << 22) - 1;
 	w.loss = (struct loss){ .side = 1,
 				.opcode = SRDMA_OP_ACKNOWLEDGE,
 				.kind = SRDMA_ACK_ACK,
 				.count = 1000 };
 	post_job(&w.p, 0, 0, &job);
 	pass_ms(&w.p, 5000);
-	assert_in_range(srdma_session_next_pn(qp->session) - sent, 8, 30);
+	assert_in_range(srdma_session_next_pn(srdma_qp_session(qp)) - sent, 8,
+			30);
 	w.loss.count = 0;
 	await_end(&w.p, 0, 1, SRDMA_REASON_NONE);
 	check_job(&w.p, 0, 0, &job);
-	assert_true(qp->acked_pn > sent);
+	assert_true(srdma_qp_path(qp)->acked_pn > sent);
 	pair_close(&w.p);
 }
 

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "leg.h"
-#include "relay_impl.h"
+#include "relay/leg.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 static struct srdma_desc request(struct pair *p, uint8_t opcode, uint32_t len)
@@ -420,7 +420,7 @@ static void test_lost_wire_fails_both_ends(void **state)
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 1 << 20), NULL);
 	pair_run(&p, 5);
 	qp = srdma_relay_qp(p.side[0].relay, p.side[0].qp[0].qpn);
-	srdma_port_mem_cut(qp->wire);
+	srdma_port_mem_cut(srdma_path_conn(qp));
 	pair_settle(&p);
 	pair_wait_ms(&p, 14000);
 	pair_expect_none(&p, 0);
@@ -467,16 +467,19 @@ static void test_stray_datagrams_are_counted(void **state)
 	open_pair(&p);
 	pair_init_qp(&p, 1);
 	qp = srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn);
-	assert_int_equal(srdma_port_mem_inject(qp->wire, junk, 4), 0);
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp), junk, 4),
+			 0);
 	pair_settle(&p);
 	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_SHORT), 1);
-	assert_int_equal(srdma_port_mem_inject(qp->wire, junk, 64), 0);
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp), junk, 64),
+			 0);
 	pair_settle(&p);
 	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_UNKNOWN_QP), 1);
 	junk[5] = (uint8_t)(p.side[1].qp[1].qpn >> 16);
 	junk[6] = (uint8_t)(p.side[1].qp[1].qpn >> 8);
 	junk[7] = (uint8_t)p.side[1].qp[1].qpn;
-	assert_int_equal(srdma_port_mem_inject(qp->wire, junk, 64), 0);
+	assert_int_equal(srdma_port_mem_inject(srdma_path_conn(qp), junk, 64),
+			 0);
 	pair_settle(&p);
 	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_QP_STATE), 1);
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
@@ -495,10 +498,14 @@ static void forge(struct pair *p, struct srdma_packet pkt, const void *payload)
 	uint8_t out[SRDMA_MAX_PACKET];
 	int len;
 
-	pkt.ack.highest_pn = (uint32_t)srdma_session_next_pn(b->session) - 1;
-	len = srdma_session_seal(a->session, &pkt, payload, out, sizeof(out));
+	pkt.ack.highest_pn =
+		(uint32_t)srdma_session_next_pn(srdma_qp_session(b)) - 1;
+	len = srdma_session_seal(srdma_qp_session(a), &pkt, payload, out,
+				 sizeof(out));
 	assert_true(len > 0);
-	assert_int_equal(srdma_port_mem_inject(b->wire, out, (uint32_t)len), 0);
+	assert_int_equal(
+		srdma_port_mem_inject(srdma_path_conn(b), out, (uint32_t)len),
+		0);
 	pair_settle(p);
 }
 
@@ -544,7 +551,7 @@ static const struct illegal illegals[] = {
 	  .placed = 8 },
 	/* a READ longer than a read chunk */
 	{ .first = { .opcode = SRDMA_OP_READ_REQUEST,
-		     .dma_len = SRDMA_READ_PART + 1 } },
+		     .dma_len = SRDMA_MAX_READ_CHUNK + 1 } },
 	/* a SEND without credit */
 	{ .first = { .opcode = SRDMA_OP_SEND_ONLY, .payload_len = 8 },
 	  .reason = SRDMA_REASON_NO_RECV },
@@ -704,7 +711,8 @@ static void test_forgery_limit_ends_qp(void **state)
 	p.wire.fate = meddle;
 	open_pair(&p);
 	qp = srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn);
-	assert_int_equal(srdma_session_limit(qp->session, 1 << 20, 3), 0);
+	assert_int_equal(srdma_session_limit(srdma_qp_session(qp), 1 << 20, 3),
+			 0);
 	m = (struct meddler){ .armed = 3, .what = 1 };
 	pair_post(&p, 0, request(&p, SRDMA_DESC_WRITE, 40000), NULL);
 	pair_settle(&p);
@@ -909,7 +917,8 @@ static void test_reason_of_close_survives_lost_wire(void **state)
 	}
 	/* side 1 receives both while its DMA is in progress */
 	pair_run(&p, 20);
-	assert_null(srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn)->wire);
+	assert_null(srdma_path_conn(
+		srdma_relay_qp(p.side[1].relay, p.side[1].qp[0].qpn)));
 	pair_run(&p, 1000);
 	assert_int_equal(pair_state(&p, 1, 0, &why), SRDMA_QP_ERR);
 	assert_int_equal(why, SRDMA_REASON_PEER_CLOSED);

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum { SECRET = 16 };
@@ -23,7 +23,8 @@ static struct srdma_qp *qp_of(struct pair *p, int side, int i)
 
 static uint32_t epoch(struct pair *p, int side, enum srdma_direction direction)
 {
-	return srdma_session_epoch(qp_of(p, side, 0)->session, direction);
+	return srdma_session_epoch(srdma_qp_session(qp_of(p, side, 0)),
+				   direction);
 }
 
 static const struct srdma_stats *stats(struct pair *p, int side)
@@ -483,11 +484,11 @@ static void test_rekey_refusals(void **state)
 		says(&p, text);                                                \
 	} while (0)
 	REKEY(-ENOENT, "no QP", k.qpn ^= 1);
-	REKEY(-EINVAL, "0, 1 or 2 would be right", k.direction = 3);
-	REKEY(-EINVAL, "0 would be right", k.direction = 0);
+	REKEY(-EINVAL, "must be 0, 1 or 2", k.direction = 3);
+	REKEY(-EINVAL, "must have 0", k.direction = 0);
 	REKEY(-EINVAL, "where none belongs", k.direction = k.secret_len = 0);
-	REKEY(-EINVAL, "16 would be right", k.secret_len = 32);
-	REKEY(-EINVAL, "16 would be right", k.secret_len = 0);
+	REKEY(-EINVAL, "must have 16", k.secret_len = 32);
+	REKEY(-EINVAL, "must have 16", k.secret_len = 0);
 	REKEY(-EINVAL, "no secret", k.secret[0] = 0);
 	for (int direction = SRDMA_RX; direction <= SRDMA_TX; direction++) {
 		good.direction = (uint8_t)direction;
@@ -636,8 +637,9 @@ static void open_stuck(struct pair *p, struct listener *l)
 	p->wire.fate = listen;
 	p->wire.slots = p->wire.bufs = 2048;
 	open_in(p, SRDMA_MODE_BASIC);
-	assert_int_equal(srdma_session_limit(qp_of(p, 0, 0)->session, 256, 1),
-			 0);
+	assert_int_equal(
+		srdma_session_limit(srdma_qp_session(qp_of(p, 0, 0)), 256, 1),
+		0);
 	l->silent = 1;
 	post_write(p, 0, 1, 2 << 20);
 	/*

@@ -116,7 +116,7 @@ static int finish(struct guarded *g, uint64_t offset, uint64_t length,
 static void until_dmas(struct guarded *g, uint32_t n)
 {
 	const struct srdma_mr *mr =
-		srdma_mr_find(&g->p.side[1].relay->mrs, g->key);
+		srdma_mr_find(&g->p.side[1].relay->env.mrs, g->key);
 
 	for (int i = 0; mr->dmas < n; i++) {
 		assert_in_range(i, 0, 100);
@@ -366,7 +366,7 @@ static void test_local_dma_does_not_delay_revocation(void **state)
 	d.local_key = g.key;
 	d.remote_addr = (uintptr_t)g.p.side[0].memory;
 	pair_post(&g.p, 1, d, NULL);
-	mr = srdma_mr_find(&g.p.side[1].relay->mrs, g.key);
+	mr = srdma_mr_find(&g.p.side[1].relay->env.mrs, g.key);
 	for (int i = 0; !mr->dmas && i < 100; i++)
 		pair_run(&g.p, 1);
 	assert_int_equal(mr->dmas, 1);
@@ -389,7 +389,8 @@ static void test_revocation_refuses_accepted_writes(void **state)
 		g.busy = 1;
 		post(&g, SRDMA_DESC_WRITE, 0, 4 * BLOCK);
 		pair_run(&g.p, 20);
-		assert_int_equal(qp_of(&g.p, 1)->place.count, 4);
+		assert_int_equal(
+			srdma_qp_core(qp_of(&g.p, 1))->inbound.list.count, 4);
 		assert_int_equal(revoke(&g, whole ? 0 : 2 * BLOCK,
 					whole ? 0 : BLOCK, &ticket),
 				 0);
@@ -400,8 +401,9 @@ static void test_revocation_refuses_accepted_writes(void **state)
 		assert_int_equal(changed(&g.p, 0, 2 * BLOCK),
 				 whole ? 0 : 2 * BLOCK);
 		assert_int_equal(changed(&g.p, 2 * BLOCK, BLOCK), 0);
-		assert_int_equal(qp_of(&g.p, 1)->nak_offset,
-				 whole ? 0 : 2 * BLOCK);
+		assert_int_equal(
+			srdma_qp_core(qp_of(&g.p, 1))->last.nak_at.offset,
+			whole ? 0 : 2 * BLOCK);
 		pair_close(&g.p);
 	}
 }
@@ -425,7 +427,8 @@ static void test_revocation_refuses_accepted_reads(void **state)
 		g.busy = 1;
 		post(&g, SRDMA_DESC_READ, 0, 4 * BLOCK);
 		pair_run(&g.p, 20);
-		assert_int_equal(qp_of(&g.p, 1)->slots_count, 1);
+		assert_int_equal(
+			srdma_qp_responder(qp_of(&g.p, 1))->slots_count, 1);
 		assert_int_equal(revoke(&g, whole ? 0 : 2 * BLOCK,
 					whole ? 0 : BLOCK, &ticket),
 				 0);
@@ -501,7 +504,8 @@ static void write_more(struct guarded *g, uint64_t *seed)
 	memset(g->p.side[0].memory, (int)(1 + random_below(seed, 255)), len);
 	while (pair_record(&g->p, 0, &r))
 		;
-	if (qp->sq_tail - qp->sq_head < 8)
+	if (srdma_qp_requester(qp)->sq_tail - srdma_qp_requester(qp)->sq_head <
+	    8)
 		post(g, SRDMA_DESC_WRITE, at, len);
 }
 
@@ -608,7 +612,8 @@ static void test_ended_capability_is_never_accepted(void **state)
 		for (int after = 0; after < 2; after++) {
 			packet = (struct srdma_packet){
 				.opcode = SRDMA_OP_WRITE_ONLY,
-				.request_id = qp_of(&g.p, 1)->rx_id,
+				.request_id = srdma_qp_responder(qp_of(&g.p, 1))
+						      ->accepted.id,
 				.va = cap.tree.start + cap.scope.lo,
 				.rkey = g.key,
 				.dma_len = BLOCK,

@@ -106,7 +106,7 @@ static void test_control_calls_leave_no_key(void **state)
 		assert_true(is_clean(1));
 		soil(1);
 		assert_int_equal(
-			srdma_relay_grant_add(
+			srdma_relay_install(
 				r, leg, token,
 				(size_t)srdma_capability_encode(token, &made),
 				&handle),
@@ -134,7 +134,7 @@ static void test_drop_and_deregistration_leave_no_key(void **state)
 	(void)state;
 	use_one(&key, &handle);
 	assert_int_equal(
-		srdma_relay_grant_drop(p.side[0].relay, p.side[0].leg, handle),
+		srdma_relay_uninstall(p.side[0].relay, p.side[0].leg, handle),
 		0);
 	assert_true(is_clean(0));
 	assert_int_equal(

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "port/shm/port_shm_wire.h"
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 #include "shm_pair.h"
 
@@ -46,7 +46,7 @@ static struct srdma_qp *qp_at(struct pair *p, int side, int i)
 
 static int socket_of(struct pair *p, int side)
 {
-	struct srdma_link *link = p->side[side].relay->links;
+	struct srdma_path *link = p->side[side].relay->env.paths->paths;
 
 	return link ? srdma_shm_link_of(srdma_shm_conn_of(link->conn))->sock
 		    : -1;
@@ -150,7 +150,8 @@ static void test_transfers_survive_lost_connections(void **state)
 	begin(&s);
 	join(&s.p, 0);
 	join(&s.p, 1);
-	assert_ptr_equal(qp_at(&s.p, 0, 0)->wire, qp_at(&s.p, 0, 1)->wire);
+	assert_ptr_equal(srdma_path_conn(qp_at(&s.p, 0, 0)),
+			 srdma_path_conn(qp_at(&s.p, 0, 1)));
 	for (uint32_t n = 0; n < CUTS; n++) {
 		fill(&s.p, n);
 		for (int q = 0; q < 4; q++) {
@@ -176,8 +177,8 @@ static void test_transfers_survive_lost_connections(void **state)
 	assert_int_equal(shm_count_fds(), fds);
 	assert_in_range(srdma_relay_stats(s.p.side[0].relay)->wires_lost, CUTS,
 			2 * CUTS);
-	assert_null(s.p.side[0].relay->links->next);
-	assert_null(s.p.side[1].relay->links->next);
+	assert_null(s.p.side[0].relay->env.paths->paths->next);
+	assert_null(s.p.side[1].relay->env.paths->paths->next);
 	end(&s);
 }
 
@@ -187,7 +188,7 @@ static void test_transfers_survive_lost_connections(void **state)
  */
 static void kill_server(struct pair *p)
 {
-	while (p->side[1].relay->links)
+	while (p->side[1].relay->env.paths->paths)
 		srdma_relay_run(p->side[1].relay, p->now, 64);
 	srdma_relay_destroy(p->side[1].relay);
 	free(p->side[1].memory);
@@ -251,7 +252,7 @@ static void test_absent_peer_fails_qp_after_silence(void **state)
 	assert_int_equal(pair_state(p, 0, 0, NULL), SRDMA_QP_ERR);
 	dialed = srdma_relay_stats(p->side[0].relay)->wires_dialed;
 	assert_in_range(dialed, 15, 25);
-	assert_null(p->side[0].relay->links);
+	assert_null(p->side[0].relay->env.paths->paths);
 	srdma_relay_destroy(p->side[0].relay);
 	free(p->side[0].memory);
 	assert_int_equal(rmdir(s.dir), 0);

@@ -18,9 +18,9 @@
 #include "base/addr.h"
 #include "base/bytes.h"
 #include "wire/icrc.h"
-#include "leg.h"
+#include "relay/leg.h"
 #include "port/udp/port_udp.h"
-#include "relay_impl.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 enum { SIZE = 300000, KEPT = 64 };
@@ -204,7 +204,7 @@ static uint32_t links(const struct srdma_relay *r)
 {
 	uint32_t n = 0;
 
-	for (const struct srdma_link *l = r->links; l; l = l->next)
+	for (const struct srdma_path *l = r->env.paths->paths; l; l = l->next)
 		n++;
 	return n;
 }
@@ -330,7 +330,7 @@ static void test_replay_from_other_addresses_is_ignored(void **state)
 	open_pair(&p, 0);
 	pair_connect(&p, 0);
 	write_and_read(&p, 0, 1);
-	wire = qp_at(&p, 1, 0)->wire;
+	wire = srdma_path_conn(qp_at(&p, 1, 0));
 	verified = srdma_relay_stats(p.side[1].relay)->packets_verified;
 	for (uint32_t i = 0; i < KEPT; i++) {
 		s = new_stranger(p.side[1].wire);
@@ -343,7 +343,7 @@ static void test_replay_from_other_addresses_is_ignored(void **state)
 	assert_int_equal(pair_refused(&p, 1, SRDMA_REFUSED_REPLAY) +
 				 pair_refused(&p, 1, SRDMA_REFUSED_UNKNOWN_QP),
 			 KEPT);
-	assert_ptr_equal(qp_at(&p, 1, 0)->wire, wire);
+	assert_ptr_equal(srdma_path_conn(qp_at(&p, 1, 0)), wire);
 	assert_int_equal(links(p.side[1].relay), 1);
 	write_and_read(&p, 0, 21);
 	pair_close(&p);
@@ -396,8 +396,8 @@ static void test_peer_address_change_is_followed(void **state)
 	(void)state;
 	open_pair(&p, 0);
 	pair_connect(&p, 0);
-	session = qp_at(&p, 0, 0)->session;
-	for (int i = 0; i < 2 * SRDMA_MAX_STRANGERS; i++) {
+	session = srdma_qp_session(qp_at(&p, 0, 0));
+	for (int i = 0; i < 2 * SRDMA_MAX_UNBOUND; i++) {
 		s = new_stranger(p.side[1].wire);
 		ping.flags = SRDMA_STH_ACK_NOW;
 		len = srdma_session_seal(session, &ping, NULL, packet,
@@ -408,7 +408,7 @@ static void test_peer_address_change_is_followed(void **state)
 		assert_true(recv(s.sock, packet, sizeof(packet), MSG_DONTWAIT) >
 			    SRDMA_BTH_LEN);
 		close(s.sock);
-		assert_true(links(p.side[1].relay) <= SRDMA_MAX_STRANGERS + 2);
+		assert_true(links(p.side[1].relay) <= SRDMA_MAX_UNBOUND + 2);
 	}
 	write_and_read(&p, 0, 2); /* back at the first address */
 	pair_wait_ms(&p, 10001);

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "leg.h"
-#include "relay_impl.h"
+#include "relay/leg.h"
+#include "inside.h"
 #include "relay_pair.h"
 
 /* QP 0 is connected by side 0, QP 1 by side 1: two connections. */
@@ -44,7 +44,7 @@ static void say_on(struct pair *p, int i, struct srdma_conn *wire)
 		.ack = { .kind = SRDMA_ACK_PING },
 	};
 	uint8_t out[SRDMA_MAX_PACKET];
-	int len = srdma_session_seal(from->session, &ping, NULL, out,
+	int len = srdma_session_seal(srdma_qp_session(from), &ping, NULL, out,
 				     sizeof(out));
 
 	assert_true(len > 0);
@@ -82,8 +82,9 @@ static void test_moved_qp_does_not_close_connection(void **state)
 
 	(void)state;
 	open_both_ways(&p);
-	say_on(&p, 1, qp_at(&p, 0, 0)->wire);
-	assert_ptr_equal(qp_at(&p, 0, 1)->wire, qp_at(&p, 0, 0)->wire);
+	say_on(&p, 1, srdma_path_conn(qp_at(&p, 0, 0)));
+	assert_ptr_equal(srdma_path_conn(qp_at(&p, 0, 1)),
+			 srdma_path_conn(qp_at(&p, 0, 0)));
 	destroy(&p, 0, 1);
 	write_something(&p, 7);
 	pair_close(&p);
@@ -97,10 +98,10 @@ static void test_moved_qp_returns_to_own_connection(void **state)
 
 	(void)state;
 	open_both_ways(&p);
-	home = qp_at(&p, 0, 1)->wire;
-	say_on(&p, 1, qp_at(&p, 0, 0)->wire);
+	home = srdma_path_conn(qp_at(&p, 0, 1));
+	say_on(&p, 1, srdma_path_conn(qp_at(&p, 0, 0)));
 	say_on(&p, 1, home);
-	assert_ptr_equal(qp_at(&p, 0, 1)->wire, home);
+	assert_ptr_equal(srdma_path_conn(qp_at(&p, 0, 1)), home);
 	write_something(&p, 7);
 	pair_close(&p);
 }
@@ -116,12 +117,12 @@ static void test_moved_qp_survives_close_of_connection(void **state)
 
 	(void)state;
 	open_both_ways(&p);
-	say_on(&p, 1, qp_at(&p, 0, 0)->wire);
+	say_on(&p, 1, srdma_path_conn(qp_at(&p, 0, 0)));
 	destroy(&p, 0, 0);
-	assert_null(qp_at(&p, 0, 1)->wire);
+	assert_null(srdma_path_conn(qp_at(&p, 0, 1)));
 	assert_int_equal(pair_state(&p, 0, 1, NULL), SRDMA_QP_RTS);
-	say_on(&p, 1, p.side[0].relay->links->conn);
-	assert_non_null(qp_at(&p, 0, 1)->wire);
+	say_on(&p, 1, p.side[0].relay->env.paths->paths->conn);
+	assert_non_null(srdma_path_conn(qp_at(&p, 0, 1)));
 	assert_int_equal(pair_state(&p, 0, 1, NULL), SRDMA_QP_RTS);
 	destroy(&p, 0, 1);
 	pair_close(&p);
@@ -136,21 +137,21 @@ static void test_moved_qp_keeps_own_connection(void **state)
 
 	(void)state;
 	open_both_ways(&p);
-	home = qp_at(&p, 0, 0)->wire;
-	other = qp_at(&p, 0, 1)->wire;
+	home = srdma_path_conn(qp_at(&p, 0, 0));
+	other = srdma_path_conn(qp_at(&p, 0, 1));
 	assert_ptr_not_equal(home, other);
 	say_on(&p, 0, other);
-	assert_ptr_equal(qp_at(&p, 0, 0)->wire, other);
+	assert_ptr_equal(srdma_path_conn(qp_at(&p, 0, 0)), other);
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);
 	destroy(&p, 1, 1); /* the QP that made the other connection */
 	pair_settle(&p);
-	assert_ptr_equal(qp_at(&p, 0, 0)->wire, home);
+	assert_ptr_equal(srdma_path_conn(qp_at(&p, 0, 0)), home);
 	assert_int_equal(pair_state(&p, 0, 0, NULL), SRDMA_QP_RTS);
 	assert_int_equal(pair_record(&p, 0, &event), 1); /* event of QP 1 */
 	write_something(&p, 7);
 	destroy(&p, 0, 0);
 	pair_settle(&p);
-	assert_null(p.side[0].relay->links);
+	assert_null(p.side[0].relay->env.paths->paths);
 	pair_close(&p);
 }
 
@@ -168,16 +169,16 @@ static void test_late_packet_does_not_move_qp(void **state)
 
 	(void)state;
 	open_both_ways(&p);
-	home = qp_at(&p, 0, 0)->wire;
-	other = qp_at(&p, 0, 1)->wire;
-	len = srdma_session_seal(qp_at(&p, 1, 0)->session, &ping, NULL, late,
-				 sizeof(late));
+	home = srdma_path_conn(qp_at(&p, 0, 0));
+	other = srdma_path_conn(qp_at(&p, 0, 1));
+	len = srdma_session_seal(srdma_qp_session(qp_at(&p, 1, 0)), &ping, NULL,
+				 late, sizeof(late));
 	assert_true(len > 0);
 	say_on(&p, 0, home);
 	assert_int_equal(srdma_port_mem_inject(other, late, (uint32_t)len), 0);
 	pair_settle(&p);
 	assert_int_equal(pair_refused(&p, 0, SRDMA_REFUSED_REPLAY), 0);
-	assert_ptr_equal(qp_at(&p, 0, 0)->wire, home);
+	assert_ptr_equal(srdma_path_conn(qp_at(&p, 0, 0)), home);
 	pair_close(&p);
 }
 
@@ -195,16 +196,16 @@ static void test_diverted_qp_follows_reconnect(void **state)
 	(void)state;
 	open_both_ways(&p);
 	qp = qp_at(&p, 0, 1); /* connected by side 1 */
-	theirs = qp_at(&p, 0, 0)->wire;
+	theirs = srdma_path_conn(qp_at(&p, 0, 0));
 	say_on(&p, 1, theirs);
-	assert_ptr_equal(qp->wire, theirs);
+	assert_ptr_equal(srdma_path_conn(qp), theirs);
 	pair_wait_ms(&p, 7400);
-	assert_ptr_equal(qp->wire, theirs);
+	assert_ptr_equal(srdma_path_conn(qp), theirs);
 	pair_wait_ms(&p, 200);
-	assert_ptr_not_equal(qp->wire, theirs);
+	assert_ptr_not_equal(srdma_path_conn(qp), theirs);
 	assert_int_equal(pair_state(&p, 0, 1, NULL), SRDMA_QP_RTS);
 	assert_int_equal(srdma_relay_stats(p.side[1].relay)->wires_dialed, 1);
-	assert_null(p.side[0].relay->links->next->next);
+	assert_null(p.side[0].relay->env.paths->paths->next->next);
 	pair_close(&p);
 }
 

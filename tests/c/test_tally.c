@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 #include "rung.h"
 #include "tally.h"
 
@@ -29,7 +29,7 @@ void wrong(const char *rung, const char *what)
 
 static struct srdma_stats *stats(int side)
 {
-	return &p.side[side].relay->stats;
+	return &p.side[side].relay->env.stats;
 }
 
 static int set_up(void **state)

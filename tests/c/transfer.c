@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include "relay_impl.h"
+#include "inside.h"
 
 enum {
 	STEP_NS = 1000,
@@ -385,11 +385,11 @@ static void look(struct transfer *t, int side)
 /* Cuts the connection at either end, also while it is being reconnected. */
 static void cut(struct transfer *t)
 {
-	const struct srdma_link *link;
+	const struct srdma_path *link;
 
 	if (!t->cut_every || t->sent < t->cut_at)
 		return;
-	link = t->p.side[random_below(t, 2)].relay->links;
+	link = t->p.side[random_below(t, 2)].relay->env.paths->paths;
 	if (t->cut_at && link) {
 		srdma_port_mem_cut(link->conn);
 		t->cuts++;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl.h"
+#include "relay/ctl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 

@@ -1,0 +1,147 @@
+/*
+ * Packets to the wire (docs/protocol.md 5.1): sealed under the next packet
+ * number and committed to the QP's path.
+ */
+#include <errno.h>
+
+#include "path/path_impl.h"
+#include "qp/env.h"
+#include "qp/qp.h"
+#include "session/session.h"
+
+enum {
+	PN_ASK = 1 << 20,
+	PN_LEAD = 1 << 22,
+};
+
+void srdma_path_begin(struct srdma_qp *qp, uint64_t pn)
+{
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	x->first_pn = pn;
+	x->acked_pn = pn - 1;
+}
+
+/*
+ * The lead of packet numbers over the highest acknowledged one (5.1). More than
+ * 2^20 unacknowledged: request an ack. More than 2^22: one packet per RTO.
+ */
+static int keep_near(struct srdma_qp_path *x, struct srdma_packet *p)
+{
+	uint64_t lead =
+		srdma_session_next_pn(srdma_qp_session(x->qp)) - x->acked_pn;
+
+	if (lead <= PN_ASK)
+		return 0;
+	if (lead > PN_LEAD && x->env->now < x->probed + srdma_rtt_rto(&x->rtt))
+		return -EAGAIN;
+	p->flags |= SRDMA_STH_ACK_NOW;
+	x->probed = x->env->now;
+	return 0;
+}
+
+/* A packet left. With flag A it is measured. */
+static void left(struct srdma_qp_path *x, const struct srdma_packet *p)
+{
+	if (!(p->flags & SRDMA_STH_ACK_NOW))
+		return;
+	srdma_rtt_sent(&x->rtt, p->pn, x->env->now);
+	if (p->opcode == SRDMA_OP_ACKNOWLEDGE &&
+	    (p->ack.kind == SRDMA_ACK_OPEN || p->ack.kind == SRDMA_ACK_PING)) {
+		x->progress = x->env->now;
+		srdma_path_arm(x->qp);
+	}
+}
+
+/* After the last packet that a key permits, and where the provider failed, no
+ * CLOSE is sent either. */
+static void cannot_seal(struct srdma_qp *qp, int err)
+{
+	if (err == -EKEYEXPIRED && srdma_qp_state(qp) != SRDMA_QP_ERR) {
+		srdma_qp_fail(qp, SRDMA_REASON_KEY_LIMIT, SRDMA_OLDEST, 1);
+		return;
+	}
+	srdma_qp_fail(qp, SRDMA_REASON_PROVIDER, SRDMA_OLDEST, 0);
+	srdma_qp_mute(qp);
+}
+
+static void count(struct srdma_qp_path *x, const struct srdma_packet *p,
+		  uint32_t len)
+{
+	struct srdma_stats *stats = &x->env->stats;
+
+	stats->wire_bytes_sent += len;
+	if (srdma_qp_keyed(x->qp)->level == SRDMA_LEVEL_NONE) {
+		stats->packets_unprotected_sent++;
+		return;
+	}
+	stats->packets_sealed++;
+	stats->bytes_sealed += p->payload_len;
+	stats->proofs_made += (p->flags & SRDMA_STH_PROOF) != 0;
+}
+
+int srdma_path_send(struct srdma_qp *qp, struct srdma_packet *p,
+		    const uint8_t *payload)
+{
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+	struct srdma_port *wire = x->env->wire;
+	uint8_t *out = wire->ops->reserve(x->conn);
+	int len;
+
+	if (!out || keep_near(x, p))
+		return -EAGAIN;
+	len = srdma_qp_rekey_seal(qp, p, x->acked_pn, srdma_rtt_rto(&x->rtt));
+	if (!len)
+		len = srdma_session_seal(srdma_qp_session(qp), p, payload, out,
+					 SRDMA_MAX_PACKET);
+	if (len < 0) {
+		cannot_seal(qp, len);
+		return len;
+	}
+	wire->ops->commit(x->conn, (uint32_t)len);
+	count(x, p, (uint32_t)len);
+	left(x, p);
+	return 0;
+}
+
+uint64_t srdma_path_first(const struct srdma_qp *qp)
+{
+	return srdma_qp_path(qp)->first_pn;
+}
+
+uint64_t srdma_path_acked(const struct srdma_qp *qp)
+{
+	return srdma_qp_path(qp)->acked_pn;
+}
+
+void srdma_path_set_acked(struct srdma_qp *qp, uint64_t highest)
+{
+	srdma_qp_path(qp)->acked_pn = highest;
+	srdma_qp_rekey_acked(qp, highest);
+}
+
+struct srdma_rtt *srdma_path_rtt(const struct srdma_qp *qp)
+{
+	return &srdma_qp_path(qp)->rtt;
+}
+
+uint64_t srdma_path_progress(const struct srdma_qp *qp)
+{
+	return srdma_qp_path(qp)->progress;
+}
+
+void srdma_path_set_progress(struct srdma_qp *qp)
+{
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	x->progress = x->env->now;
+}
+
+/* The packet that left may wait for an ack or for a response: the shorter
+ * time-out counts. */
+void srdma_path_arm(struct srdma_qp *qp)
+{
+	struct srdma_qp_path *x = srdma_qp_path(qp);
+
+	srdma_qp_wake(qp, x->env->now + srdma_rtt_least(&x->rtt));
+}

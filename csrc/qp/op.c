@@ -1,0 +1,250 @@
+#include "qp/op.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "qp/cq.h"
+#include "qp/env.h"
+#include "qp/qp_impl.h"
+
+enum { SHARE = 8 }; /* a list may hold 1/SHARE of what is free */
+
+int srdma_op_pool_create(struct srdma_op_pool *pool, uint32_t n)
+{
+	pool->all = calloc(n, sizeof(*pool->all));
+	if (!pool->all)
+		return -ENOMEM;
+	pool->free = NULL;
+	for (uint32_t i = 0; i < n; i++) {
+		pool->all[i].next = pool->free;
+		pool->free = &pool->all[i];
+	}
+	pool->left = pool->total = n;
+	return 0;
+}
+
+void srdma_op_pool_destroy(struct srdma_op_pool *pool)
+{
+	free(pool->all);
+	pool->all = pool->free = NULL;
+}
+
+static struct srdma_op *take(struct srdma_qp *qp, enum srdma_op_kind kind)
+{
+	struct srdma_op_pool *pool = &srdma_qp_env(qp)->ops;
+	struct srdma_op *op = pool->free;
+
+	if (!op)
+		return NULL;
+	pool->free = op->next;
+	pool->left--;
+	*op = (struct srdma_op){ .qp = qp, .kind = (uint8_t)kind };
+	return op;
+}
+
+/* After an op of the list; NULL: at its head. */
+static void insert(struct srdma_op_list *list, struct srdma_op *after,
+		   struct srdma_op *op)
+{
+	struct srdma_op **at = after ? &after->next : &list->head;
+
+	op->next = *at;
+	*at = op;
+	if (!op->next)
+		list->tail = op;
+	list->count++;
+}
+
+struct srdma_op *srdma_op_add(struct srdma_op_list *list, struct srdma_qp *qp,
+			      enum srdma_op_kind kind)
+{
+	struct srdma_op *op = take(qp, kind);
+
+	if (op)
+		insert(list, list->tail, op);
+	return op;
+}
+
+struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
+				     struct srdma_qp *qp)
+{
+	struct srdma_op *op = take(qp, SRDMA_OP_FETCH);
+	struct srdma_op *after = NULL;
+
+	for (struct srdma_op *i = list->head; i && i->resend; i = i->next)
+		after = i;
+	if (op)
+		insert(list, after, op);
+	return op;
+}
+
+int srdma_op_share(const struct srdma_env *env,
+		   const struct srdma_op_list *list)
+{
+	int bufs = env->host->ops->buf_free(env->host) - SRDMA_MAX_BURST;
+	int ops = (int)env->ops.left - SRDMA_OPS_KEPT;
+	int left = bufs < ops ? bufs : ops;
+
+	return (int)list->count * SHARE < left;
+}
+
+static void give_back(struct srdma_op *op)
+{
+	struct srdma_op_pool *pool = &srdma_qp_env(op->qp)->ops;
+
+	if (op->buf)
+		op->buf->port->ops->buf_put(op->buf);
+	op->next = pool->free;
+	pool->free = op;
+	pool->left++;
+}
+
+void srdma_op_retire(struct srdma_op_list *list)
+{
+	struct srdma_op *op = list->head;
+
+	list->head = op->next;
+	if (!list->head)
+		list->tail = NULL;
+	list->count--;
+	give_back(op);
+}
+
+/* 1: memory that the own host named, not the peer. */
+static int is_local(const struct srdma_op *op)
+{
+	return !op->right || op->right == SRDMA_ACCESS_LOCAL_WRITE;
+}
+
+static void fail(struct srdma_op *op, enum srdma_reason reason)
+{
+	op->state = SRDMA_OP_DONE;
+	op->reason = (uint8_t)reason;
+}
+
+/* The reason if the peer's access was revoked after its authorization (6.3). */
+static enum srdma_reason revoked(const struct srdma_op *op,
+				 const struct srdma_mr *mr)
+{
+	return is_local(op) || srdma_mr_current(mr, op->allowed, op->addr,
+						op->len)
+		       ? SRDMA_REASON_NONE
+		       : SRDMA_REASON_PROOF_WRONG;
+}
+
+static int transfer(const struct srdma_env *env, const struct srdma_op *op,
+		    const struct srdma_dma *dma)
+{
+	const struct srdma_port_ops *ops = env->host->ops;
+
+	if (op->atomic.kind)
+		return ops->atomic(dma, &op->atomic);
+	return op->kind >= SRDMA_OP_PLACE ? ops->write(dma) : ops->read(dma);
+}
+
+/* Authorizes and starts one DMA. The region is looked up here, by its key: it
+ * may have been deregistered since the request was accepted. 0 or -EAGAIN. */
+static int start(struct srdma_qp_core *core, struct srdma_op *op)
+{
+	struct srdma_env *env = core->env;
+	struct srdma_mr_want want = { core->leg, core->qpn, op->key,
+				      op->right, op->addr,  op->len };
+	struct srdma_mr *mr;
+	struct srdma_dma dma;
+	enum srdma_reason why = srdma_mr_check(&env->mrs, &want, &mr);
+	int err;
+
+	if (!why)
+		why = revoked(op, mr);
+	if (why) {
+		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_KEY : why);
+		return 0;
+	}
+	dma =
+		(struct srdma_dma){ mr->region, op->addr,
+				    op->len,	op->buf,
+				    0,		(uint64_t)(uintptr_t)op };
+	op->state = SRDMA_OP_ISSUED;
+	op->mr = mr;
+	op->serial = ++env->mrs.serial;
+	mr->dmas++;
+	core->dmas++;
+	err = transfer(env, op, &dma);
+	if (err == 0)
+		return 0;
+	if (err == -EAGAIN) {
+		op->state = SRDMA_OP_NEW;
+		op->mr = NULL;
+		mr->dmas--;
+		core->dmas--;
+		return err;
+	}
+	srdma_op_done(op, err < 0 ? err : 0);
+	return 0;
+}
+
+int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+	int err = 0;
+
+	if (core->cq->down)
+		return 0;
+	for (struct srdma_op *op = list->head; op && !err; op = op->next) {
+		if (op->state == SRDMA_OP_NEW && (!op->buf || !op->len))
+			op->state = SRDMA_OP_DONE;
+		if (op->state == SRDMA_OP_NEW)
+			err = start(core, op);
+	}
+	return err;
+}
+
+void srdma_op_done(struct srdma_op *op, int status)
+{
+	struct srdma_qp_core *core = srdma_qp_core(op->qp);
+	struct srdma_stats *stats = &core->env->stats;
+
+	op->state = SRDMA_OP_DONE;
+	op->mr->dmas--;
+	op->mr = NULL;
+	core->dmas--;
+	if (status)
+		fail(op, is_local(op) ? SRDMA_REASON_LOCAL_DMA
+				      : SRDMA_REASON_TARGET_DMA);
+	else if (op->kind >= SRDMA_OP_PLACE)
+		stats->dma_written_bytes += op->len;
+	else
+		stats->dma_read_bytes += op->len;
+	srdma_qp_activate(op->qp);
+}
+
+int srdma_op_busy(const struct srdma_op_pool *pool, const struct srdma_mr *mr,
+		  uint64_t serial, uint64_t addr, uint64_t len)
+{
+	for (uint32_t i = 0; mr->dmas && i < pool->total; i++) {
+		const struct srdma_op *op = &pool->all[i];
+
+		if (op->mr == mr && !is_local(op) && op->serial < serial &&
+		    op->addr < addr + len && addr < op->addr + op->len)
+			return 1;
+	}
+	return 0;
+}
+
+void srdma_op_drop(struct srdma_op_list *list)
+{
+	struct srdma_op **at = &list->head;
+	struct srdma_op *op;
+
+	list->tail = NULL;
+	while ((op = *at) != NULL) {
+		if (op->state == SRDMA_OP_ISSUED) {
+			list->tail = op;
+			at = &op->next;
+			continue;
+		}
+		*at = op->next;
+		list->count--;
+		give_back(op);
+	}
+}

@@ -1,0 +1,113 @@
+/*
+ * An operation (op): the work of one packet, which may wait for DMA. A QP
+ * keeps three lists of ops, each in order: requests that leave (requester),
+ * responses that leave (responder), writes into host memory (inbound.h). An op
+ * is NEW until its DMA starts, ISSUED until the port reports its end, then
+ * DONE and retired from the head of its list.
+ */
+#ifndef SRDMA_QP_OP_H
+#define SRDMA_QP_OP_H
+
+#include <stdint.h>
+
+#include "port/port.h"
+
+struct srdma_env;
+struct srdma_mr;
+struct srdma_qp;
+
+enum srdma_op_state { SRDMA_OP_NEW, SRDMA_OP_ISSUED, SRDMA_OP_DONE };
+
+/* Kinds from PLACE on write host memory, those before read it. */
+enum srdma_op_kind {
+	SRDMA_OP_FETCH,	  /* payload of an own request */
+	SRDMA_OP_RESPOND, /* payload of a response */
+	SRDMA_OP_PLACE,	  /* payload of a peer's request */
+	SRDMA_OP_RETURN,  /* payload of a response to an own request */
+	SRDMA_OP_WASTE,	  /* a PLACE after a request that was refused */
+};
+
+enum srdma_resend {
+	SRDMA_RESEND_NO,
+	SRDMA_RESEND_FLIGHT,	 /* a lost packet */
+	SRDMA_RESEND_READ_CHUNK, /* a request whose responses are missing */
+};
+
+struct srdma_op {
+	struct srdma_op *next;
+	struct srdma_qp *qp;
+	struct srdma_mr *mr;   /* while ISSUED */
+	struct srdma_buf *buf; /* payload; NULL: none, or at data */
+	const uint8_t *data;   /* payload in the SQ (INLINE) */
+	uint64_t addr;	       /* host memory of the DMA */
+	uint32_t key;
+	uint32_t right;	  /* access that the region must grant */
+	uint32_t len;	  /* payload, bytes */
+	uint32_t traits;  /* of the opcode: srdma_wire_traits() */
+	uint8_t kind;	  /* enum srdma_op_kind */
+	uint8_t state;	  /* enum srdma_op_state */
+	uint8_t reason;	  /* DONE: why the DMA failed, or 0 */
+	uint8_t opcode;	  /* of the packet */
+	uint8_t consumes; /* PLACE: ends a message that consumes a RECV */
+	struct srdma_atomic atomic; /* PLACE: instead of a write */
+	uint64_t original;	    /* RESPOND to an atomic */
+	uint64_t request_id;
+	uint32_t offset;  /* in the message; PLACE: of the end */
+	uint32_t dma_len; /* of the RETH */
+	uint64_t allowed; /* peer's access: serial at its authorization (6.3) */
+	uint64_t serial;  /* start of the DMA, while ISSUED */
+	uint8_t ends;	  /* PLACE: the next position is (id + 1, 0) */
+	uint8_t again;	  /* response that is repeated: moves no position, and
+			     is not sent if its DMA fails */
+	uint8_t resend;	  /* FETCH: enum srdma_resend */
+	uint64_t flight;  /* RESEND_FLIGHT: serial of the flight */
+};
+
+/* Offset of the op's first byte in the message. */
+static inline uint32_t srdma_op_start(const struct srdma_op *op)
+{
+	return op->kind == SRDMA_OP_PLACE ? op->offset - op->len : op->offset;
+}
+
+struct srdma_op_list {
+	struct srdma_op *head, *tail;
+	uint32_t count;
+};
+
+struct srdma_op_pool {
+	struct srdma_op *all, *free;
+	uint32_t left, total;
+};
+/* A pool of n ops. 0 or -ENOMEM. */
+int srdma_op_pool_create(struct srdma_op_pool *pool, uint32_t n);
+void srdma_op_pool_destroy(struct srdma_op_pool *pool);
+
+/* Adds a zeroed op of the QP at the tail of the list; NULL: pool empty. */
+struct srdma_op *srdma_op_add(struct srdma_op_list *list, struct srdma_qp *qp,
+			      enum srdma_op_kind kind);
+/* The same for a FETCH that is repeated: after the other repeated ones, before
+ * all new ones. */
+struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
+				     struct srdma_qp *qp);
+/*
+ * 1: a list of outgoing ops may grow. Each list holds at most 1/8 of the free
+ * ops and buffers, and leaves a reserve for packets that arrive, so that a slow
+ * peer or host of one QP cannot starve others.
+ */
+int srdma_op_share(const struct srdma_env *env,
+		   const struct srdma_op_list *list);
+/* Drops the head of a list, with its buffer. */
+void srdma_op_retire(struct srdma_op_list *list);
+/* Starts the DMA of all NEW ops of a list, in order. 0, or -EAGAIN if some
+ * stay NEW. */
+int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list);
+/* The port reports the end of an op's DMA; status 0 or -errno. */
+void srdma_op_done(struct srdma_op *op, int status);
+/* 1: a DMA of a peer on these bytes of the region, started before the serial,
+ * is under way. */
+int srdma_op_busy(const struct srdma_op_pool *pool, const struct srdma_mr *mr,
+		  uint64_t serial, uint64_t addr, uint64_t len);
+/* Drops all ops of a list that are not ISSUED: the QP failed. */
+void srdma_op_drop(struct srdma_op_list *list);
+
+#endif

@@ -1,0 +1,309 @@
+#include "qp/qp.h"
+
+#include <errno.h>
+
+#include "qp/cq.h"
+#include "qp/env.h"
+#include "qp/qp_impl.h"
+
+/* --- facts --------------------------------------------------------------- */
+
+struct srdma_env *srdma_qp_env(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->env;
+}
+
+uint32_t srdma_qp_number(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->qpn;
+}
+
+const struct srdma_leg *srdma_qp_leg(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->leg;
+}
+
+struct srdma_session *srdma_qp_session(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->session;
+}
+
+const struct srdma_qp_keyed *srdma_qp_keyed(const struct srdma_qp *qp)
+{
+	return &srdma_qp_core(qp)->keyed;
+}
+
+void srdma_qp_set_session(struct srdma_qp *qp, struct srdma_session *session)
+{
+	srdma_qp_core(qp)->session = session;
+}
+
+void srdma_qp_set_keyed(struct srdma_qp *qp, const struct srdma_qp_keyed *keyed)
+{
+	srdma_qp_core(qp)->keyed = *keyed;
+	srdma_qp_move(qp, SRDMA_QP_RTR);
+}
+
+/* --- state and end ------------------------------------------------------- */
+
+enum srdma_qp_state srdma_qp_state(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->state;
+}
+
+int srdma_qp_can(const struct srdma_qp *qp, enum srdma_qp_ability ability)
+{
+	return srdma_state_can(srdma_qp_core(qp)->state, ability);
+}
+
+int srdma_qp_move(struct srdma_qp *qp, enum srdma_qp_state to)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	if (!srdma_state_may_move(core->state, to))
+		return -EINVAL;
+	core->state = (uint8_t)to;
+	return 0;
+}
+
+void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
+		   int tell)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	if (srdma_qp_move(qp, SRDMA_QP_ERR))
+		return;
+	core->reason = reason;
+	core->failed_id = id;
+	core->env->stats.reason[reason]++;
+	core->scheduled &= SRDMA_SAY_NAK;
+	if (tell && core->session) {
+		core->scheduled |= SRDMA_SAY_CLOSE;
+		core->last.close_reason = srdma_reason(reason)->close
+						  ? (uint8_t)reason
+						  : SRDMA_REASON_PEER_ERROR;
+	}
+	core->last.sent = core->scheduled;
+	core->env->discard(qp);
+	core->event_due = 1;
+	srdma_qp_activate(qp);
+}
+
+void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason,
+		  struct srdma_position at)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	if (core->state == SRDMA_QP_ERR)
+		return;
+	core->scheduled |= SRDMA_SAY_NAK;
+	core->last.nak_reason = srdma_reason(reason)->nak
+					? (uint8_t)reason
+					: SRDMA_REASON_TARGET_DMA;
+	core->last.nak_at = at;
+	srdma_qp_fail(qp, reason, SRDMA_NONE, 0);
+}
+
+void srdma_qp_end(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	if (core->ending)
+		return;
+	core->ending = (uint8_t)reason;
+	core->ending_id = id;
+	srdma_qp_activate(qp);
+}
+
+int srdma_qp_is_ending(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->ending != 0;
+}
+
+void srdma_qp_end_now(struct srdma_qp *qp)
+{
+	const struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	srdma_qp_fail(qp, core->ending, core->ending_id, 0);
+}
+
+uint32_t srdma_qp_reason(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->reason;
+}
+
+uint64_t srdma_qp_failed_id(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->failed_id;
+}
+
+void srdma_qp_silence(struct srdma_qp *qp)
+{
+	srdma_qp_core(qp)->silent = 1;
+}
+
+int srdma_qp_is_silent(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->silent;
+}
+
+/* RECV_TOO_SHORT is a fault of the sender's request, but of the own receive
+ * (13.1). */
+static uint8_t status_of(const struct srdma_record *rec, uint32_t reason)
+{
+	enum { WC_LOC_LEN_ERR = 1 };
+
+	if (reason == SRDMA_REASON_RECV_TOO_SHORT &&
+	    rec->opcode == SRDMA_WC_RECV)
+		return WC_LOC_LEN_ERR;
+	return srdma_reason(reason)->status;
+}
+
+int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
+		    uint32_t reason)
+{
+	const struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	rec->qpn = core->qpn;
+	rec->status = status_of(rec, reason);
+	rec->vendor_err = reason;
+	return core->silent ? 0 : srdma_cq_put(core->cq, rec);
+}
+
+int srdma_qp_record_event(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+	struct srdma_record event = { .opcode = SRDMA_WC_QP_EVENT };
+	int err;
+
+	if (!core->event_due)
+		return 0;
+	err = srdma_qp_record(qp, &event, core->reason);
+	core->event_due = err != 0;
+	return err;
+}
+
+uint32_t srdma_qp_dmas(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->dmas;
+}
+
+/* --- control packets that are scheduled ---------------------------------- */
+
+void srdma_qp_schedule(struct srdma_qp *qp, enum srdma_say what)
+{
+	srdma_qp_core(qp)->scheduled |= (uint8_t)what;
+}
+
+void srdma_qp_said(struct srdma_qp *qp, enum srdma_say what)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	if (what & (SRDMA_SAY_NAK | SRDMA_SAY_CLOSE))
+		core->last.when = core->env->now;
+	core->scheduled &= (uint8_t) ~(what | SRDMA_SAY_ACK);
+}
+
+uint8_t srdma_qp_scheduled(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->scheduled;
+}
+
+const struct srdma_qp_last *srdma_qp_last(const struct srdma_qp *qp)
+{
+	return &srdma_qp_core(qp)->last;
+}
+
+void srdma_qp_repeat_last(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	core->scheduled |= core->last.sent;
+	srdma_qp_activate(qp);
+}
+
+void srdma_qp_mute(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	core->scheduled = core->last.sent = 0;
+}
+
+/* --- when it runs -------------------------------------------------------- */
+
+void srdma_qp_activate(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+	struct srdma_env *env = core->env;
+
+	if (core->active)
+		return;
+	core->active = 1;
+	core->active_next = NULL;
+	if (env->active_tail)
+		srdma_qp_core(env->active_tail)->active_next = qp;
+	else
+		env->active_head = qp;
+	env->active_tail = qp;
+}
+
+struct srdma_qp *srdma_qp_take_active(struct srdma_env *env)
+{
+	struct srdma_qp *first = env->active_head;
+
+	env->active_head = env->active_tail = NULL;
+	return first;
+}
+
+struct srdma_qp *srdma_qp_run(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	core->active = 0;
+	return core->active_next;
+}
+
+static void leave_active(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+	struct srdma_env *env = core->env;
+	struct srdma_qp **at = &env->active_head, *before = NULL;
+
+	if (!core->active)
+		return;
+	while (*at != qp) {
+		before = *at;
+		at = &srdma_qp_core(before)->active_next;
+	}
+	*at = core->active_next;
+	if (env->active_tail == qp)
+		env->active_tail = before;
+	core->active = 0;
+}
+
+void srdma_qp_wake(struct srdma_qp *qp, uint64_t when)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	srdma_timer_wake(&core->env->timers, &core->timer, when);
+}
+
+void srdma_qp_retire(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	leave_active(qp);
+	srdma_timer_cancel(&core->env->timers, &core->timer);
+}
+
+uint64_t srdma_qp_heard(const struct srdma_qp *qp)
+{
+	return srdma_qp_core(qp)->heard;
+}
+
+void srdma_qp_set_heard(struct srdma_qp *qp)
+{
+	struct srdma_qp_core *core = srdma_qp_core(qp);
+
+	core->heard = core->env->now;
+}

@@ -1,0 +1,186 @@
+/*
+ * A queue pair (QP) as its parts see it: identity, state, last error, and what
+ * is scheduled to be sent. The parts - requester, responder, path - lie in one
+ * block of memory with it (layout.c); each is written by its own folder only.
+ */
+#ifndef SRDMA_QP_QP_H
+#define SRDMA_QP_QP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "qp/state.h"
+#include "wire/reason.h"
+#include "wire/wire.h"
+#include "wire/position.h"
+
+struct srdma_captable;
+struct srdma_cq;
+struct srdma_env;
+struct srdma_leg;
+struct srdma_pdkeys;
+struct srdma_qp;
+struct srdma_session;
+struct srdma_timer;
+
+/* --- layout.c: one block of memory -------------------------------------- */
+
+struct srdma_qp_make {
+	struct srdma_env *env;
+	const struct srdma_leg *leg; /* identity: whose regions it may use */
+	struct srdma_cq *cq;	     /* these three are the leg's */
+	struct srdma_pdkeys *pdkeys;
+	const struct srdma_captable *captable;
+	uint32_t qpn;	  /* SRC QPN */
+	uint32_t sq, rq;  /* depths */
+	uint64_t timeout; /* of a request, ns */
+};
+/* In state INIT. 0 or -ENOMEM. */
+int srdma_qp_create(struct srdma_qp **out, const struct srdma_qp_make *make);
+/* No op of it may be ISSUED, and it uses no path. */
+void srdma_qp_free(struct srdma_qp *qp);
+/* The QP of an expired timer of env->timers. */
+struct srdma_qp *srdma_qp_of_timer(struct srdma_timer *timer);
+/* Fetches the block into the cache. */
+void srdma_qp_prefetch(const struct srdma_qp *qp);
+
+/* --- qp.c: facts --------------------------------------------------------- */
+
+struct srdma_env *srdma_qp_env(const struct srdma_qp *qp);
+uint32_t srdma_qp_number(const struct srdma_qp *qp); /* SRC QPN */
+const struct srdma_leg *srdma_qp_leg(const struct srdma_qp *qp);
+/* NULL before KEYS. */
+struct srdma_session *srdma_qp_session(const struct srdma_qp *qp);
+
+struct srdma_qp_keyed {
+	uint8_t role;  /* 0: connects the path */
+	uint8_t level; /* enum srdma_level */
+	uint8_t mode;  /* enum srdma_mode */
+};
+/* All zero before KEYS. */
+const struct srdma_qp_keyed *srdma_qp_keyed(const struct srdma_qp *qp);
+/* KEYS: the session, which the QP then owns; NULL takes it back, not freed. */
+void srdma_qp_set_session(struct srdma_qp *qp, struct srdma_session *session);
+/* KEYS succeeded: to RTR. */
+void srdma_qp_set_keyed(struct srdma_qp *qp,
+			const struct srdma_qp_keyed *keyed);
+
+/* --- qp.c: state and end ------------------------------------------------- */
+
+enum srdma_qp_state srdma_qp_state(const struct srdma_qp *qp);
+/* 1: its state has the ability. */
+int srdma_qp_can(const struct srdma_qp *qp, enum srdma_qp_ability ability);
+/* The only function that changes the state. 0, or -EINVAL and no change: the
+ * table of states (state.c) does not permit the move. */
+int srdma_qp_move(struct srdma_qp *qp, enum srdma_qp_state to);
+
+#define SRDMA_OLDEST UINT64_MAX	      /* the first request not executed */
+#define SRDMA_NONE   (UINT64_MAX - 1) /* no request: all are flushed */
+
+/*
+ * To ERR, once; releases the work of all parts. id: the own request that the
+ * reason is about, or SRDMA_OLDEST or SRDMA_NONE. tell: send CLOSE.
+ */
+void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
+		   int tell);
+/* To ERR, and NAK the peer's request at the position. */
+void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason,
+		  struct srdma_position at);
+/* The peer ended the QP: to ERR when all that arrived before is placed. */
+void srdma_qp_end(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id);
+int srdma_qp_is_ending(const struct srdma_qp *qp);
+/* All is placed: the end that srdma_qp_end() announced. */
+void srdma_qp_end_now(struct srdma_qp *qp);
+/* Why it is in ERR, and the id given with it. */
+uint32_t srdma_qp_reason(const struct srdma_qp *qp);
+uint64_t srdma_qp_failed_id(const struct srdma_qp *qp);
+
+/* No completion records from now on: the leg or the QP is being removed. */
+void srdma_qp_silence(struct srdma_qp *qp);
+int srdma_qp_is_silent(const struct srdma_qp *qp);
+/* Writes a completion record with QPN, status and vendor_err for the reason. 0
+ * or -EAGAIN: the completion queue is full. */
+int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
+		    uint32_t reason);
+/* Writes the QP_EVENT record if it is due. 0 or -EAGAIN. */
+int srdma_qp_record_event(struct srdma_qp *qp);
+/* DMAs under way. */
+uint32_t srdma_qp_dmas(const struct srdma_qp *qp);
+
+/* --- qp.c: control packets that are scheduled ---------------------------- */
+
+/* By falling urgency. */
+enum srdma_say {
+	SRDMA_SAY_NAK = 1 << 0,
+	SRDMA_SAY_CLOSE = 1 << 1,
+	SRDMA_SAY_OPEN = 1 << 2,
+	SRDMA_SAY_PING = 1 << 3,
+	SRDMA_SAY_ACK = 1 << 4,
+};
+
+/* Schedules a control packet; this and the functions that end a QP are the only
+ * writers. The caller activates the QP unless it runs already. */
+void srdma_qp_schedule(struct srdma_qp *qp, enum srdma_say what);
+/* A control packet left: it is no longer scheduled, nor is an ACK, whose
+ * content every control packet has. */
+void srdma_qp_said(struct srdma_qp *qp, enum srdma_say what);
+/* Scheduled packets: bits of enum srdma_say. */
+uint8_t srdma_qp_scheduled(const struct srdma_qp *qp);
+
+/* The content of NAK and CLOSE. */
+struct srdma_qp_last {
+	uint8_t sent; /* in ERR: NAK or CLOSE, bits of enum srdma_say */
+	uint8_t nak_reason, close_reason;
+	struct srdma_position nak_at;
+	uint64_t when; /* when one of them left last, ns */
+};
+const struct srdma_qp_last *srdma_qp_last(const struct srdma_qp *qp);
+/* In ERR: schedule the final NAK and CLOSE once more. */
+void srdma_qp_repeat_last(struct srdma_qp *qp);
+/* Nothing can be sealed any more: send no NAK and no CLOSE. */
+void srdma_qp_mute(struct srdma_qp *qp);
+
+/* --- qp.c: when it runs -------------------------------------------------- */
+
+/* Puts the QP on the list of those that have something to do. */
+void srdma_qp_activate(struct srdma_qp *qp);
+/* Takes the whole list: its first QP; NULL: none. */
+struct srdma_qp *srdma_qp_take_active(struct srdma_env *env);
+/* The QP of a list that was taken runs now, and may be activated again. Returns
+ * the next one of that list; NULL: none. */
+struct srdma_qp *srdma_qp_run(struct srdma_qp *qp);
+/* Looks at the timers of the QP at this time at the latest. */
+void srdma_qp_wake(struct srdma_qp *qp, uint64_t when);
+/* Leaves the list and the timers: it is about to be freed. */
+void srdma_qp_retire(struct srdma_qp *qp);
+/* When a packet of the peer verified last, ns, or a request was posted to an
+ * idle QP: silence counts from then. */
+uint64_t srdma_qp_heard(const struct srdma_qp *qp);
+void srdma_qp_set_heard(struct srdma_qp *qp);
+
+/* --- qp_rekey.c: epochs (3.5) -------------------------------------------- */
+
+/* Before a packet is sealed: begins the next epoch if it is due and permitted.
+ * If it is not permitted yet, sets flag A on *p, once per rto. acked: highest
+ * packet number that the peer acknowledged. 0 or -EIO. */
+int srdma_qp_rekey_seal(struct srdma_qp *qp, struct srdma_packet *p,
+			uint64_t acked, uint64_t rto);
+/* The peer acknowledged a higher packet number than before. */
+void srdma_qp_rekey_acked(struct srdma_qp *qp, uint64_t highest);
+/* A packet verified: counts the epochs of the peer. */
+void srdma_qp_rekey_verified(struct srdma_qp *qp, const struct srdma_packet *p);
+/* A new secret to send with was given: PING until the peer acknowledged a
+ * packet of its epoch. */
+void srdma_qp_rekey_begin(struct srdma_qp *qp);
+int srdma_qp_rekeying(const struct srdma_qp *qp);
+/* Gives up the key of the epoch before, if the peer's epoch began that long
+ * ago. */
+void srdma_qp_rekey_settle(struct srdma_qp *qp, uint64_t age);
+
+/* KEY gave a secret derived from K_PD: that K_PD is kept until release. */
+void srdma_qp_pd_hold(struct srdma_qp *qp);
+void srdma_qp_pd_release(struct srdma_qp *qp);
+/* Serial of the K_PD held, else of the leg's current one. */
+uint32_t srdma_qp_pd_serial(const struct srdma_qp *qp);
+
+#endif

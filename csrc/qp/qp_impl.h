@@ -1,0 +1,57 @@
+/* The core of a QP, written by the folder qp/ only. */
+#ifndef SRDMA_QP_QP_IMPL_H
+#define SRDMA_QP_QP_IMPL_H
+
+#include "qp/op.h"
+#include "qp/qp.h"
+#include "base/timer.h"
+
+/* Writes into host memory that one QP waits for: inbound.h. */
+struct srdma_inbound {
+	struct srdma_op_list list;
+	uint32_t responses; /* due to the peer */
+	uint64_t progress;  /* when the list or a response got on, ns */
+};
+
+/* Epochs and K_PD: qp_rekey.c. */
+struct srdma_qp_epochs {
+	uint64_t asked;	     /* flag A was set to be permitted an epoch, ns */
+	uint64_t followed;   /* when the peer's epoch began, ns */
+	uint32_t peer_epoch; /* highest verified */
+	uint32_t pd_serial;  /* of the K_PD held */
+	uint8_t pd_held;     /* KEY derived a secret that no session has yet */
+	uint8_t renewing;    /* the peer has not acknowledged a packet under the
+			     new secret */
+};
+
+struct srdma_qp_core {
+	struct srdma_qp *qp;
+	struct srdma_env *env;
+	struct srdma_session *session; /* from KEYS on */
+	const struct srdma_leg *leg;
+	struct srdma_cq *cq;
+	struct srdma_pdkeys *pdkeys;
+	struct srdma_qp *active_next;
+	struct srdma_timer timer;
+	uint8_t active;	   /* on the list of env */
+	uint8_t state;	   /* enum srdma_qp_state */
+	uint8_t scheduled; /* enum srdma_say */
+	uint8_t silent;	   /* no completion records */
+	uint8_t event_due; /* the QP_EVENT record is not written yet */
+	uint8_t ending;	   /* reason of the peer's end, which waits */
+	struct srdma_qp_keyed keyed;
+	struct srdma_qp_last last;
+	uint64_t ending_id;
+	uint64_t failed_id; /* request that ended it, OLDEST or NONE */
+	uint32_t reason;    /* why ERR */
+	uint32_t qpn;
+	uint32_t dmas;	/* ops ISSUED */
+	uint64_t heard; /* ns */
+	struct srdma_inbound inbound;
+	struct srdma_qp_epochs epochs;
+};
+
+/* layout.c */
+struct srdma_qp_core *srdma_qp_core(const struct srdma_qp *qp);
+
+#endif

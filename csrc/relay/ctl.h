@@ -1,0 +1,234 @@
+/*
+ * Messages of the control socket (docs/protocol.md 10): kinds, body layouts,
+ * encoding and decoding of requests and responses. No I/O: the caller passes
+ * the file descriptors that accompany a message.
+ *
+ * The decoder accepts any input: it reads only [in, in + len), and each
+ * accepted message has exactly one encoding. The relay checks the values.
+ */
+#ifndef SRDMA_CTL_H
+#define SRDMA_CTL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "memory/capability.h"
+#include "relay/relay.h"
+
+enum srdma_ctl_limits {
+	SRDMA_CTL_VERSION = 1,
+	SRDMA_CTL_HEADER_LEN = 12,
+	SRDMA_CTL_MAX = 8192, /* bytes, header and body */
+	SRDMA_CTL_MAX_BODY = SRDMA_CTL_MAX - SRDMA_CTL_HEADER_LEN,
+	SRDMA_CTL_MAX_COUNTERS = SRDMA_CTL_MAX_BODY / 8,
+	SRDMA_CTL_SUITES_LEN = 32,
+	SRDMA_CTL_IDENTITY_LEN = 256,
+	SRDMA_CTL_TOKEN_MIN = SRDMA_CAPABILITY_HEAD + SRDMA_MEMKEY_LEN +
+			      SRDMA_CAPABILITY_CHECK,
+};
+
+enum srdma_ctl_kind {
+	SRDMA_CTL_HELLO = 1,
+	SRDMA_CTL_OPEN = 2,
+	SRDMA_CTL_ATTACH = 3,
+	SRDMA_CTL_REG_MR = 4,
+	SRDMA_CTL_DEREG_MR = 5,
+	SRDMA_CTL_INIT = 6,
+	SRDMA_CTL_KEYS = 7,
+	SRDMA_CTL_WAIT = 8,
+	SRDMA_CTL_DESTROY = 9,
+	SRDMA_CTL_STATS = 10,
+	SRDMA_CTL_KEY = 11,
+	SRDMA_CTL_CAP = 12,
+	SRDMA_CTL_INSTALL = 13,
+	SRDMA_CTL_UNINSTALL = 14,
+	SRDMA_CTL_REVOKE = 15,
+	SRDMA_CTL_ROTATE = 16,
+	SRDMA_CTL_REKEY = 17,
+	SRDMA_CTL_EXPIRE = 18,
+	SRDMA_CTL_END = 19,
+	SRDMA_CTL_KINDS, /* number of kinds + 1 */
+};
+
+enum srdma_ctl_side { SRDMA_CTL_REQUEST = 0, SRDMA_CTL_ANSWER = 1 };
+
+enum { SRDMA_CTL_ALLOW_UNPROTECTED = 1 }; /* flag in the response to HELLO */
+enum { SRDMA_CTL_SHARED = 1 };		  /* OPEN: trust group */
+
+struct srdma_ctl_hello_answer {
+	uint32_t version;
+	uint32_t flags;
+	uint32_t host_kind; /* enum srdma_port_kind */
+	uint32_t pid;
+	char host_device[SRDMA_NAME_LEN];
+	char wire[SRDMA_NAME_LEN];
+	char name[SRDMA_NAME_LEN];
+	uint8_t suites[SRDMA_CTL_SUITES_LEN]; /* suite ids, padded with zeros */
+	/* Number of worker processes, and the index from 0 of the one that owns
+	 * this control socket. */
+	uint32_t threads;
+	uint32_t thread;
+};
+
+struct srdma_ctl_open {
+	uint32_t ring;
+	uint32_t flags;
+};
+
+struct srdma_ctl_open_answer {
+	uint32_t leg;
+	uint8_t token[SRDMA_TOKEN_LEN];
+	char address[SRDMA_NAME_LEN]; /* verbs: of the host leg; else "" */
+};
+
+struct srdma_ctl_reg_mr {
+	uint32_t leg;
+	struct srdma_mr_params mr; /* region.fd is passed beside the message */
+};
+
+struct srdma_ctl_key_of_leg {
+	uint32_t leg;
+	uint32_t key;
+};
+
+struct srdma_ctl_init {
+	uint32_t leg;
+	struct srdma_qp_params qp;
+};
+
+struct srdma_ctl_init_answer {
+	struct srdma_qp_info qp;
+	char wire[SRDMA_NAME_LEN];
+};
+
+struct srdma_ctl_keys {
+	struct srdma_qp_keys qp;
+	char identity[SRDMA_CTL_IDENTITY_LEN]; /* of the peer, a URI */
+};
+
+struct srdma_ctl_end {
+	uint32_t qpn;
+	uint32_t reason; /* enum srdma_reason */
+};
+
+struct srdma_ctl_wait_answer {
+	uint32_t state; /* enum srdma_qp_state: RTS or ERR */
+	uint32_t reason;
+};
+
+/* A capability token (6.2) as bytes that have not been decoded. */
+struct srdma_ctl_token {
+	uint32_t len; /* SRDMA_CTL_TOKEN_MIN..SRDMA_CAPABILITY_MAX */
+	uint8_t bytes[SRDMA_CAPABILITY_MAX];
+};
+
+struct srdma_ctl_cap {
+	uint32_t leg;
+	struct srdma_cap_params cap;
+};
+
+struct srdma_ctl_install {
+	uint32_t leg;
+	struct srdma_ctl_token token;
+};
+
+struct srdma_ctl_uninstall {
+	uint32_t leg;
+	uint32_t handle;
+};
+
+struct srdma_ctl_revoke {
+	uint32_t leg;
+	struct srdma_revoke_params range;
+};
+
+struct srdma_ctl_rotate {
+	uint32_t leg;
+	uint32_t age; /* seconds */
+};
+
+struct srdma_ctl_rotate_answer {
+	uint32_t serial;
+	uint32_t behind;
+};
+
+struct srdma_ctl_stats_answer {
+	uint32_t count;
+	uint64_t counter[SRDMA_CTL_MAX_COUNTERS];
+};
+
+/*
+ * One message; kind, side and status select the member of the union. Some
+ * messages hold secrets (KEYS, REKEY, INSTALL; responses to OPEN, KEY and CAP):
+ * the function that decodes or fills one wipes it.
+ */
+struct srdma_ctl_msg {
+	uint16_t kind; /* enum srdma_ctl_kind */
+	uint32_t tag;
+	uint32_t status; /* responses: 0, or an errno with text */
+	union {
+		uint32_t version; /* HELLO */
+		struct srdma_ctl_hello_answer hello;
+		struct srdma_ctl_open open;
+		struct srdma_ctl_open_answer opened;
+		uint8_t token[SRDMA_TOKEN_LEN]; /* ATTACH */
+		uint32_t leg;			/* response to ATTACH */
+		struct srdma_ctl_reg_mr reg_mr;
+		uint32_t key; /* response to REG_MR */
+		struct srdma_ctl_key_of_leg dereg_mr;
+		struct srdma_ctl_init init;
+		struct srdma_ctl_init_answer qp;
+		struct srdma_ctl_keys keys;
+		uint32_t qpn; /* WAIT, DESTROY, EXPIRE */
+		struct srdma_ctl_wait_answer wait;
+		struct srdma_ctl_end end;
+		struct srdma_ctl_stats_answer stats;
+		struct srdma_qp_secret secret; /* KEY */
+		struct srdma_qp_secret_answer secret_answer;
+		struct srdma_ctl_cap cap;
+		struct srdma_ctl_token capability; /* response to CAP */
+		struct srdma_ctl_install install;
+		uint32_t handle; /* response to INSTALL */
+		struct srdma_ctl_uninstall uninstall;
+		struct srdma_ctl_revoke revoke;
+		struct srdma_ctl_rotate rotate;
+		struct srdma_ctl_rotate_answer rotated;
+		struct srdma_qp_rekey rekey;
+		char text[SRDMA_CTL_MAX_BODY + 1]; /* if status is not 0 */
+	};
+};
+
+/* "REG_MR"; NULL for an unknown kind. */
+const char *srdma_ctl_name(uint32_t kind);
+
+struct srdma_ctl_span {
+	unsigned least, most;
+};
+
+/* Shortest and longest body of a kind, bytes; both 0 for an unknown kind. */
+struct srdma_ctl_span srdma_ctl_body_len(uint32_t kind,
+					 enum srdma_ctl_side side);
+
+/*
+ * Decodes only the header into kind, tag and status. 0, or -EPROTO: shorter
+ * than a header, longer than SRDMA_CTL_MAX, or the zero field is not zero.
+ */
+int srdma_ctl_peek(struct srdma_ctl_msg *m, const uint8_t *in, size_t len);
+
+/*
+ * Decodes a complete message. 0; -EPROTO: illegal header or body (length, bytes
+ * that must be zero, text that is not UTF-8, a request with a status);
+ * -EOPNOTSUPP: unknown kind (an error response may repeat an unknown kind).
+ */
+int srdma_ctl_decode(struct srdma_ctl_msg *m, enum srdma_ctl_side side,
+		     const uint8_t *in, size_t len);
+
+/*
+ * Encodes a message. Returns its length, or -EINVAL: unknown kind, text that is
+ * not UTF-8 or without a terminating zero, too many counters, illegal token
+ * length, or a request with a status.
+ */
+int srdma_ctl_encode(uint8_t out[SRDMA_CTL_MAX], enum srdma_ctl_side side,
+		     const struct srdma_ctl_msg *m);
+
+#endif

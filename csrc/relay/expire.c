@@ -1,0 +1,95 @@
+/* Timers of a QP: what may expire, and what follows (docs/protocol.md 5, 7). */
+#include "path/connect.h"
+#include "path/path.h"
+#include "relay/relay_impl.h"
+#include "requester/requester.h"
+#include "responder/responder.h"
+
+enum {
+	PINGS = 10,  /* sent between ping and silence */
+	REST_S = 10, /* an idle QP gives its tables back then */
+};
+
+/* The first PING, and further ones: a lost one shall not end the QP. */
+static uint64_t next_ping(const struct srdma_qp *qp)
+{
+	const struct srdma_env *env = srdma_qp_env(qp);
+	const uint64_t pinged = srdma_qp_entry(qp)->pinged;
+
+	if (srdma_qp_heard(qp) >= pinged)
+		return srdma_qp_heard(qp) + env->ping;
+	return pinged + (env->silence - env->ping) / PINGS;
+}
+
+static void ping(struct srdma_qp *qp, uint64_t now)
+{
+	struct srdma_relay_entry *e = srdma_qp_entry(qp);
+
+	srdma_path_go_own(qp);
+	if (e->pinged > srdma_qp_heard(qp))
+		srdma_path_try_another(qp);
+	srdma_qp_schedule(qp, SRDMA_SAY_PING);
+	e->pinged = now;
+	srdma_qp_activate(qp);
+}
+
+static uint64_t expire_silence(struct srdma_qp *qp, uint64_t now)
+{
+	uint64_t silent = srdma_qp_heard(qp) + srdma_qp_env(qp)->silence;
+
+	if (srdma_qp_state(qp) != SRDMA_QP_RTS ||
+	    !srdma_connect_validated(qp) ||
+	    (srdma_post_is_empty(qp) && srdma_receive_queue_is_empty(qp)))
+		return SRDMA_NEVER;
+	if (now >= silent) {
+		srdma_qp_fail(qp, SRDMA_REASON_PEER_SILENT, SRDMA_OLDEST, 1);
+		return SRDMA_NEVER;
+	}
+	if (now >= next_ping(qp))
+		ping(qp, now);
+	return srdma_time_earlier(next_ping(qp), silent);
+}
+
+/* Frees the tables of an idle QP. PINGs do not count as activity. */
+static uint64_t expire_tables(struct srdma_qp *qp, uint64_t now)
+{
+	struct srdma_relay_entry *e = srdma_qp_entry(qp);
+	const uint64_t work =
+		srdma_post_count(qp) + srdma_responder_executed(qp);
+
+	if (!srdma_requester_has_tables(qp) && !srdma_responder_has_tables(qp))
+		return SRDMA_NEVER;
+	if (e->worked != work || !srdma_requester_is_idle(qp) ||
+	    !srdma_responder_is_idle(qp)) {
+		e->worked = work;
+		e->rested = now + REST_S * SRDMA_SECOND;
+	}
+	if (now < e->rested)
+		return e->rested;
+	srdma_requester_give_tables(qp);
+	srdma_responder_give_tables(qp);
+	return SRDMA_NEVER;
+}
+
+/* In order; each may end the QP. */
+static uint64_t (*const timers[])(struct srdma_qp *qp, uint64_t now) = {
+	expire_silence,
+	srdma_retry_deadline,
+	srdma_responder_expire,
+	srdma_connect_expire,
+	srdma_responder_expire_kept,
+	expire_tables,
+	srdma_retry_expire,
+};
+
+uint64_t srdma_expire_qp(struct srdma_qp *qp, uint64_t now)
+{
+	uint64_t next = SRDMA_NEVER;
+
+	for (unsigned i = 0; i < sizeof(timers) / sizeof(*timers); i++) {
+		if (!srdma_qp_can(qp, SRDMA_QP_WATCHES))
+			return SRDMA_NEVER;
+		next = srdma_time_earlier(next, timers[i](qp, now));
+	}
+	return next;
+}

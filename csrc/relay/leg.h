@@ -1,0 +1,41 @@
+/* A leg: one host process and PD at its worker (docs/protocol.md 9). */
+#ifndef SRDMA_RELAY_LEG_H
+#define SRDMA_RELAY_LEG_H
+
+#include <stdint.h>
+
+#include "memory/captable.h"
+#include "memory/mr.h"
+#include "session/pdkeys.h"
+#include "port/port.h"
+#include "qp/cq.h"
+
+struct srdma_leg {
+	struct srdma_relay *relay;
+	struct srdma_conn *conn;
+	struct srdma_cq cq;
+	struct srdma_qp *qps;
+	uint32_t id;
+	uint32_t reserved; /* records that its QPs may need */
+	uint32_t mrs;
+	uint32_t revoked; /* ranges of its regions (6.3) */
+	uint8_t token[SRDMA_TOKEN_LEN];
+	struct srdma_pdkeys keys;
+	uint64_t rotated; /* when it got its K_PD, ns */
+	struct srdma_captable captable;
+	uint8_t shared;	     /* opened for a trust group */
+	uint8_t keys_in_use; /* a secret was derived from K_PD: it stays */
+	uint8_t closing;
+};
+
+/* A slot of the descriptor ring arrived. */
+void srdma_leg_descriptor(struct srdma_leg *leg, const struct srdma_buf *buf);
+/* The host is gone or leaves: ends the QPs of the leg, which is freed when its
+ * DMA ended. */
+void srdma_leg_end(struct srdma_leg *leg);
+/* 1: the leg was closing, nothing of it was under way, and it is freed. */
+int srdma_leg_reap(struct srdma_leg *leg);
+/* Wipes and frees it: its QPs and regions are gone. NULL is allowed. */
+void srdma_leg_free(struct srdma_leg *leg);
+
+#endif

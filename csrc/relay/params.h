@@ -1,0 +1,110 @@
+/*
+ * Parameters and answers of the relay's control calls, as the control socket
+ * carries them (docs/protocol.md 10, 12). Structures only: ctl.h encodes them,
+ * relay.h takes them.
+ */
+#ifndef SRDMA_RELAY_PARAMS_H
+#define SRDMA_RELAY_PARAMS_H
+
+#include <stdint.h>
+
+#include "memory/capability.h"
+#include "memory/captable.h"
+#include "session/pdkeys.h"
+#include "port/port.h"
+#include "qp/state.h"
+#include "session/session.h"
+
+/* Limits (12); those of a QP are negotiated below them. */
+enum srdma_relay_limits {
+	SRDMA_DEFAULT_PING_MS = 5000,
+	SRDMA_DEFAULT_SILENCE_MS = 15000,
+	SRDMA_MAX_LEGS = 256,
+	SRDMA_DEFAULT_QPS = 4096,
+	SRDMA_MAX_QPS = 1 << 20,
+	SRDMA_MAX_MRS = 4096,	/* of a leg */
+	SRDMA_MAX_DEPTH = 4096, /* of an SQ or RQ */
+	SRDMA_MAX_WINDOW = 1024,
+	SRDMA_MAX_READS = 128,
+	SRDMA_MIN_RING = 64,
+	SRDMA_MAX_RING = 65536,
+	SRDMA_MAX_TIMEOUT_MS = 600000,
+	SRDMA_MAX_KEY_CACHE = 65536,
+	SRDMA_MAX_SILENCE_MS = 3600000,
+};
+
+struct srdma_mr_params {
+	struct srdma_region_params region;
+	uint32_t scope_qpn; /* 0: any QP of the PD */
+	/* Its tree (6.1), with SRDMA_ACCESS_PROOF; else both 0. */
+	uint8_t log2_block, depth;
+};
+
+/* CAP; bytes relative to the start of the region. */
+struct srdma_cap_params {
+	uint32_t key;
+	uint64_t offset, length;
+	uint8_t rights; /* enum srdma_memkey_right */
+	struct srdma_memkey_bearer bearer;
+};
+
+struct srdma_revoke_params {
+	uint32_t key;
+	uint64_t offset, length; /* 0, 0: the whole region */
+};
+
+struct srdma_qp_params {
+	uint32_t sq, rq;     /* depths, 1..4096 */
+	uint32_t timeout_ms; /* of a request; 0: 30,000 */
+	uint32_t mtu;	     /* 0: the relay's */
+};
+
+/* Content of END (8.2), for the peer. */
+struct srdma_qp_info {
+	uint32_t qpn;
+	uint8_t eid[SRDMA_EID_LEN];
+	uint64_t pn;
+	uint32_t mtu, window, reads;
+	uint8_t random[32];
+};
+
+/* KEY (10). */
+struct srdma_qp_secret {
+	uint32_t qpn;
+	uint8_t secret_len; /* 16 or 32 */
+	uint8_t group;	    /* 1: return the group's K_PD too */
+	uint8_t generation[SRDMA_GENERATION_LEN];
+	uint8_t peer_eid[SRDMA_EID_LEN];
+	uint32_t peer_qpn;
+};
+/* The caller wipes it. */
+struct srdma_qp_secret_answer {
+	uint8_t secret[SRDMA_MAX_SECRET];	/* of the direction to here */
+	uint8_t group_key[SRDMA_GROUP_KEY_LEN]; /* K_PD, or zero */
+};
+
+/* KEYS (10). The caller wipes it. */
+struct srdma_qp_keys {
+	uint32_t qpn;
+	uint8_t role, suite, level, tag_len, mode, secret_len;
+	uint8_t generation[SRDMA_GENERATION_LEN];
+	uint8_t peer_eid[SRDMA_EID_LEN];
+	uint32_t peer_qpn;
+	uint64_t peer_pn;
+	uint32_t peer_mtu, peer_window, peer_reads;
+	char peer_wire[SRDMA_NAME_LEN];
+	uint8_t tx_secret[SRDMA_MAX_SECRET];
+	uint8_t rx_secret[SRDMA_MAX_SECRET];	      /* mode with PD: zero */
+	uint8_t group_key[SRDMA_GROUP_KEY_LEN];	      /* zero: none (3.4) */
+	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
+};
+
+/* REKEY (10). The caller wipes it. */
+struct srdma_qp_rekey {
+	uint32_t qpn;
+	uint8_t direction; /* enum srdma_direction; 0: query */
+	uint8_t secret_len;
+	uint8_t secret[SRDMA_MAX_SECRET]; /* mode with PD, rx: zero */
+};
+
+#endif

@@ -1,0 +1,111 @@
+/*
+ * A QP that has something to do: inbound writes first, then control packets and
+ * responses, then requests, then completion records.
+ */
+#include <errno.h>
+
+#include "path/connect.h"
+#include "path/path.h"
+#include "qp/inbound.h"
+#include "relay/relay_impl.h"
+#include "requester/requester.h"
+#include "responder/responder.h"
+
+/* 1: validated, so requests and responses may leave. */
+static int flows(const struct srdma_qp *qp)
+{
+	return srdma_qp_can(qp, SRDMA_QP_SENDS) &&
+	       srdma_connect_validated(qp) && srdma_path_is_up(qp);
+}
+
+/* The DMA of an op is done. 0, or -EIO: the QP failed, and the op is gone. */
+static int finish(struct srdma_qp *qp, const struct srdma_op *op)
+{
+	if (op->kind == SRDMA_OP_RETURN && op->reason) {
+		srdma_qp_fail(qp, op->reason, op->request_id, 1);
+		return -EIO;
+	}
+	if (op->kind == SRDMA_OP_RETURN)
+		srdma_complete_returned(qp, op);
+	else if (op->kind == SRDMA_OP_PLACE)
+		srdma_responder_placed(qp, op);
+	return 0;
+}
+
+/* Places what was accepted. -EAGAIN: call again. */
+static int place(struct srdma_qp *qp)
+{
+	int more = srdma_responder_drain(qp);
+	int err = srdma_inbound_issue(qp);
+	const struct srdma_op *op;
+
+	while ((op = srdma_inbound_head(qp)) && op->state == SRDMA_OP_DONE) {
+		if (finish(qp, op))
+			return 0;
+		srdma_inbound_retire(qp);
+	}
+	if (op || more)
+		return err ? err : more;
+	if (srdma_qp_is_ending(qp))
+		srdma_qp_end_now(qp);
+	else
+		srdma_responder_settle(qp);
+	return 0;
+}
+
+/*
+ * Control packets and responses, neither of which may starve the other. Where
+ * acks alone fill the wire, as those to requests for which no slot is free, the
+ * responses, which free the slots, go first the next time.
+ */
+static int respond(struct srdma_qp *qp)
+{
+	struct srdma_relay_entry *e = srdma_qp_entry(qp);
+	const int responses_first = e->responses_first;
+	int again = 0;
+
+	if (srdma_path_is_up(qp) && !responses_first)
+		again |= srdma_respond_control(qp);
+	if (flows(qp))
+		again |= srdma_respond_reads(qp);
+	e->responses_first = (uint8_t)(flows(qp) && srdma_respond_waits(qp));
+	if (srdma_path_is_up(qp) && responses_first)
+		again |= srdma_respond_control(qp);
+	return again;
+}
+
+/* Writes the completion records that are due. -EAGAIN: the completion queue is
+ * full. No buffer is given back to the host while DMA may touch it. */
+static int complete(struct srdma_qp *qp)
+{
+	int err;
+
+	if (srdma_qp_state(qp) == SRDMA_QP_ERR && srdma_qp_dmas(qp))
+		return 0;
+	err = srdma_complete_requests(qp);
+	if (srdma_receive_queue_complete(qp))
+		err = -EAGAIN;
+	return err ? err : srdma_qp_record_event(qp);
+}
+
+void srdma_pump_discard(struct srdma_qp *qp)
+{
+	srdma_requester_discard(qp);
+	srdma_responder_discard(qp);
+}
+
+void srdma_pump(struct srdma_qp *qp)
+{
+	int again = 0;
+
+	if (srdma_qp_state(qp) == SRDMA_QP_ERR)
+		srdma_pump_discard(qp);
+	else
+		again |= place(qp);
+	again |= respond(qp);
+	if (flows(qp))
+		again |= srdma_requester_send(qp);
+	again |= complete(qp);
+	if (again)
+		srdma_qp_activate(qp);
+}

@@ -1,0 +1,212 @@
+/* The turn: events in, QPs that have something to do pumped, bursts out. */
+#include "relay/relay.h"
+
+#include <stddef.h>
+
+#include "path/connect.h"
+#include "path/path.h"
+#include "base/prefetch.h"
+#include "relay/prefetch_burst.h"
+#include "relay/relay_impl.h"
+
+enum { BLOCKED_NS = 1000000 }; /* a blocked QP or leg is tried again */
+
+struct srdma_qp *srdma_relay_qp(const struct srdma_relay *r, uint32_t qpn)
+{
+	struct srdma_qp *qp = *srdma_relay_bucket(r, qpn);
+
+	while (qp && srdma_qp_number(qp) != qpn)
+		qp = srdma_qp_entry(qp)->hash_next;
+	return qp;
+}
+
+struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
+				     const struct srdma_qp *qp)
+{
+	const struct srdma_relay_entry *e = qp ? srdma_qp_entry(qp) : NULL;
+	uint32_t i = e ? e->leg->id % SRDMA_MAX_LEGS + 1 : 0;
+
+	if (e && e->leg_next)
+		return e->leg_next;
+	for (; i < SRDMA_MAX_LEGS; i++)
+		if (r->legs[i] && r->legs[i]->qps)
+			return r->legs[i]->qps;
+	return NULL;
+}
+
+/* --- events ---------------------------------------------------------------- */
+
+static void host_event(struct srdma_relay *r, const struct srdma_event *ev)
+{
+	struct srdma_leg *leg = ev->conn ? ev->conn->user : NULL;
+
+	switch (ev->kind) {
+	case SRDMA_EV_RECV:
+		if (leg && !leg->closing)
+			srdma_leg_descriptor(leg, ev->buf);
+		r->env.host->ops->buf_put(ev->buf);
+		break;
+	case SRDMA_EV_DMA_DONE:
+		srdma_op_done((struct srdma_op *)(uintptr_t)ev->cookie,
+			      ev->status);
+		break;
+	case SRDMA_EV_DOWN:
+		leg->cq.down = 1;
+		srdma_leg_end(leg);
+		break;
+	default:
+		break;
+	}
+}
+
+static void wire_event(struct srdma_relay *r, const struct srdma_event *ev)
+{
+	switch (ev->kind) {
+	case SRDMA_EV_RECV:
+		srdma_receive_datagram(r, ev->conn, ev->buf);
+		r->env.wire->ops->buf_put(ev->buf);
+		break;
+	case SRDMA_EV_ACCEPT:
+		srdma_path_accept(&r->env, ev->conn);
+		break;
+	case SRDMA_EV_UP:
+		srdma_path_up(ev->conn);
+		break;
+	case SRDMA_EV_DOWN:
+		srdma_path_down(&r->env, ev->conn);
+		break;
+	default:
+		break;
+	}
+}
+
+static int take_host(struct srdma_relay *r, int budget)
+{
+	struct srdma_port *host = r->env.host;
+	int n = host->ops->poll(host, r->events, budget);
+
+	srdma_prefetch_burst_host(r, r->events, n);
+	for (int i = 0; i < n; i++)
+		host_event(r, &r->events[i]);
+	return n;
+}
+
+/*
+ * Each packet may keep one buffer and one op: no more are taken than can be
+ * kept, so that no verified packet is dropped for lack of memory. One at a time:
+ * a packet may end the connection on which the next arrived.
+ */
+static int take_wire(struct srdma_relay *r, int budget)
+{
+	struct srdma_port *host = r->env.host, *wire = r->env.wire;
+	int n = 0;
+
+	srdma_prefetch_burst_wire(r, budget);
+	while (n < budget) {
+		if (!r->spare)
+			r->spare = host->ops->buf_get(host);
+		if (!r->spare || !r->env.ops.left)
+			break;
+		if (wire->ops->poll(wire, r->events, 1) < 1)
+			break;
+		wire_event(r, &r->events[0]);
+		n++;
+	}
+	return n;
+}
+
+/* --- QPs --------------------------------------------------------------------- */
+
+static void pump_all(struct srdma_relay *r)
+{
+	struct srdma_qp *qp = srdma_qp_take_active(&r->env);
+
+	while (qp) {
+		struct srdma_qp *next = srdma_qp_run(qp);
+
+		srdma_pump(qp);
+		qp = next;
+	}
+	/* A QP that is blocked by a full ring tries again by itself. */
+	if (r->env.active_head)
+		srdma_env_wake(&r->env, r->env.now + BLOCKED_NS);
+}
+
+/* Each QP that is due once a turn: one may wake itself, or others. */
+static void expire_qps(struct srdma_relay *r)
+{
+	struct srdma_env *env = &r->env;
+	struct srdma_timer *next,
+		*t = srdma_timers_take(&env->timers, env->now);
+
+	for (; t; t = next) {
+		struct srdma_qp *qp = srdma_qp_of_timer(t);
+
+		next = t->next;
+		if (next)
+			srdma_qp_prefetch(srdma_qp_of_timer(next));
+		env->stats.timer_looks++;
+		srdma_qp_wake(qp, srdma_expire_qp(qp, env->now));
+	}
+}
+
+static void expire(struct srdma_relay *r)
+{
+	struct srdma_env *env = &r->env;
+
+	expire_qps(r);
+	if (env->now < env->timer)
+		return;
+	env->timer = SRDMA_NEVER;
+	srdma_path_expire(env);
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
+		if (r->legs[i] && r->legs[i]->closing &&
+		    !srdma_leg_reap(r->legs[i]))
+			srdma_env_wake(env, env->now + BLOCKED_NS);
+}
+
+/* --- the turn ---------------------------------------------------------------- */
+
+static uint64_t packets_sent(const struct srdma_relay *r)
+{
+	return r->env.stats.packets_sealed +
+	       r->env.stats.packets_unprotected_sent;
+}
+
+int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
+{
+	struct srdma_port *host = r->env.host, *wire = r->env.wire;
+	uint64_t before = packets_sent(r);
+	int n;
+
+	r->env.now = now;
+	srdma_connect_turn(&r->env);
+	if (budget > SRDMA_MAX_BURST)
+		budget = SRDMA_MAX_BURST;
+	n = take_host(r, budget);
+	n += take_wire(r, budget);
+	if (r->env.active_head)
+		pump_all(r);
+	/* After pump and flush: a final NAK or CLOSE is out before its path is
+	 * closed. */
+	if (now >= srdma_relay_timer(r)) {
+		wire->ops->flush(wire);
+		expire(r);
+	}
+	if (r->env.active_head)
+		pump_all(r);
+	wire->ops->flush(wire);
+	host->ops->flush(host);
+	return n + (int)(packets_sent(r) - before);
+}
+
+void srdma_relay_clock(struct srdma_relay *r, uint32_t seconds)
+{
+	r->env.wall = seconds;
+}
+
+uint64_t srdma_relay_timer(const struct srdma_relay *r)
+{
+	return srdma_time_earlier(srdma_timers_first(&r->env.timers),
+				  r->env.timer);
+}

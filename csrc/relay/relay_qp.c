@@ -1,0 +1,256 @@
+/*
+ * Creation and end of QPs: INIT, WAIT, END, DESTROY of the control socket
+ * (docs/protocol.md 7, 10, 12).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "path/path.h"
+#include "relay/relay_impl.h"
+#include "requester/requester.h"
+#include "responder/responder.h"
+
+enum {
+	DEFAULT_TIMEOUT_MS = 30000,
+	CLOSE_PATIENCE_MS = 1000, /* a NAK or CLOSE may wait so long */
+};
+
+static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
+		    const struct srdma_qp_params *p)
+{
+	if (!p->sq || !p->rq || p->sq > SRDMA_MAX_DEPTH ||
+	    p->rq > SRDMA_MAX_DEPTH)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"queues of %u and %u: the depths must be 1..%u", p->sq,
+			p->rq, SRDMA_MAX_DEPTH);
+	if (p->timeout_ms > SRDMA_MAX_TIMEOUT_MS)
+		return srdma_relay_refuse(
+			r, -EINVAL, "a timeout of %u ms: at most %u is allowed",
+			p->timeout_ms, SRDMA_MAX_TIMEOUT_MS);
+	if (p->mtu && (p->mtu < SRDMA_MIN_MTU || p->mtu > r->params.mtu))
+		return srdma_relay_refuse(r, -EINVAL,
+					  "an mtu of %u: %u..%u is allowed",
+					  p->mtu, SRDMA_MIN_MTU, r->params.mtu);
+	if (leg->reserved + p->sq + p->rq + 1 > leg->cq.ring)
+		return srdma_relay_refuse(
+			r, -ENOSPC,
+			"the leg's ring of %u records cannot hold %u more; open the PD with a larger ring",
+			leg->cq.ring, p->sq + p->rq + 1);
+	if (r->qp_count == r->params.qps)
+		return srdma_relay_refuse(r, -EDQUOT,
+					  "the worker has its limit of %u QPs",
+					  r->params.qps);
+	return 0;
+}
+
+/* What a new QP is named by: random numbers. */
+struct name {
+	uint32_t qpn;
+	uint64_t first_pn;
+};
+
+static int choose_name(struct srdma_relay *r, struct name *name,
+		       struct srdma_qp_info *info)
+{
+	uint8_t bytes[6];
+	int err;
+
+	do {
+		err = srdma_relay_random(r, bytes, sizeof(bytes));
+		name->qpn = srdma_load24(bytes);
+	} while (!err && (!name->qpn || srdma_relay_qp(r, name->qpn)));
+	if (!err)
+		err = srdma_relay_random(r, info->random, sizeof(info->random));
+	/* [2^23, 2^24): no candidate of a packet number is negative. */
+	name->first_pn = SRDMA_MIN_PN | (srdma_load24(bytes + 3) & 0x7fffff);
+	return err;
+}
+
+static void join_leg(struct srdma_leg *leg, struct srdma_qp *qp)
+{
+	struct srdma_relay_entry *e = srdma_qp_entry(qp);
+
+	e->leg = leg;
+	e->leg_next = leg->qps;
+	if (e->leg_next)
+		srdma_qp_entry(e->leg_next)->leg_at = &e->leg_next;
+	e->leg_at = &leg->qps;
+	leg->qps = qp;
+}
+
+static void leave_leg(struct srdma_qp *qp)
+{
+	struct srdma_relay_entry *e = srdma_qp_entry(qp);
+
+	*e->leg_at = e->leg_next;
+	if (e->leg_next)
+		srdma_qp_entry(e->leg_next)->leg_at = e->leg_at;
+}
+
+static void enter(struct srdma_relay *r, struct srdma_qp *qp)
+{
+	struct srdma_qp **bucket = srdma_relay_bucket(r, srdma_qp_number(qp));
+
+	srdma_qp_entry(qp)->hash_next = *bucket;
+	*bucket = qp;
+	r->qp_count++;
+}
+
+static void leave(struct srdma_relay *r, struct srdma_qp *qp)
+{
+	struct srdma_qp **at = srdma_relay_bucket(r, srdma_qp_number(qp));
+
+	while (*at != qp)
+		at = &srdma_qp_entry(*at)->hash_next;
+	*at = srdma_qp_entry(qp)->hash_next;
+	r->qp_count--;
+}
+
+/* Completion records that the QP may need. */
+static uint32_t records_of(const struct srdma_qp *qp)
+{
+	return srdma_post_depth(qp) + srdma_receive_queue_depth(qp) + 1;
+}
+
+static int create(struct srdma_relay *r, struct srdma_leg *leg,
+		  const struct srdma_qp_params *params, struct srdma_qp **out,
+		  struct srdma_qp_info *info)
+{
+	const uint32_t ms =
+		params->timeout_ms ? params->timeout_ms : DEFAULT_TIMEOUT_MS;
+	struct srdma_qp_make make = {
+		.env = &r->env,
+		.leg = leg,
+		.cq = &leg->cq,
+		.pdkeys = &leg->keys,
+		.captable = &leg->captable,
+		.sq = params->sq,
+		.rq = params->rq,
+		.timeout = ms * SRDMA_MS,
+	};
+	struct name name;
+	int err = choose_name(r, &name, info);
+
+	make.qpn = name.qpn;
+	if (!err)
+		err = srdma_qp_create(out, &make);
+	if (err)
+		return err;
+	srdma_qp_entry(*out)->first_pn = name.first_pn;
+	return 0;
+}
+
+int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
+			const struct srdma_qp_params *params,
+			struct srdma_qp_info *info)
+{
+	struct srdma_relay_entry *e;
+	struct srdma_qp *qp;
+	int err = check_qp(r, leg, params);
+
+	if (!err)
+		err = create(r, leg, params, &qp, info);
+	if (err)
+		return err;
+	e = srdma_qp_entry(qp);
+	e->mtu = params->mtu ? params->mtu : r->params.mtu;
+	enter(r, qp);
+	join_leg(leg, qp);
+	leg->reserved += records_of(qp);
+	info->qpn = srdma_qp_number(qp);
+	memcpy(info->eid, r->eid, sizeof(info->eid));
+	info->pn = e->first_pn;
+	info->mtu = e->mtu;
+	info->window = r->params.window;
+	info->reads = r->params.reads;
+	return 0;
+}
+
+void srdma_relay_forget(struct srdma_qp *qp)
+{
+	struct srdma_leg *leg = srdma_qp_entry(qp)->leg;
+
+	leave(leg->relay, qp);
+	leave_leg(qp);
+	leg->reserved -= records_of(qp);
+	srdma_path_leave(qp);
+	srdma_qp_retire(qp);
+	srdma_qp_free(qp);
+}
+
+int srdma_relay_is_removable(const struct srdma_qp *qp)
+{
+	uint64_t patience = CLOSE_PATIENCE_MS * SRDMA_MS;
+
+	if (srdma_qp_dmas(qp))
+		return 0;
+	return !srdma_qp_scheduled(qp) || !srdma_path_conn(qp) ||
+	       srdma_qp_env(qp)->now >= srdma_qp_entry(qp)->closing + patience;
+}
+
+struct srdma_qp *srdma_relay_own_qp(struct srdma_relay *r,
+				    const struct srdma_leg *leg, uint32_t qpn)
+{
+	struct srdma_qp *qp = srdma_relay_qp(r, qpn);
+
+	if (!qp || srdma_qp_leg(qp) != leg) {
+		srdma_relay_refuse(r, -ENOENT, "the leg has no QP %u", qpn);
+		return NULL;
+	}
+	return qp;
+}
+
+int srdma_relay_qp_state(struct srdma_relay *r, struct srdma_leg *leg,
+			 uint32_t qpn, uint32_t *reason)
+{
+	const struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	*reason = srdma_qp_reason(qp);
+	return (int)srdma_qp_state(qp);
+}
+
+int srdma_relay_qp_end(struct srdma_relay *r, struct srdma_leg *leg,
+		       uint32_t qpn, uint32_t reason)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	if (reason < SRDMA_REASON_PEER_CLOSED ||
+	    reason > SRDMA_REASON_WIRE_LOST)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"reason %u: only %u (PEER_CLOSED), %u (PEER_HOST_GONE) and %u (WIRE_LOST) are allowed",
+			reason, SRDMA_REASON_PEER_CLOSED,
+			SRDMA_REASON_PEER_HOST_GONE, SRDMA_REASON_WIRE_LOST);
+	srdma_qp_end(qp, (enum srdma_reason)reason, SRDMA_OLDEST);
+	return 0;
+}
+
+int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t qpn)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+	struct srdma_relay_entry *e;
+
+	if (!qp)
+		return -ENOENT;
+	e = srdma_qp_entry(qp);
+	if (!e->closing) {
+		e->closing = r->env.now ? r->env.now : 1;
+		srdma_qp_silence(qp);
+		srdma_qp_fail(qp, SRDMA_REASON_PEER_CLOSED, SRDMA_NONE, 1);
+		srdma_qp_activate(qp);
+	}
+	if (!srdma_relay_is_removable(qp)) {
+		srdma_env_wake(&r->env, r->env.now + SRDMA_MS);
+		return -EINPROGRESS;
+	}
+	srdma_relay_forget(qp);
+	return 0;
+}

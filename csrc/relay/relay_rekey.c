@@ -1,0 +1,170 @@
+/*
+ * New K_PDs and new secrets: ROTATE, REKEY, EXPIRE of the control socket
+ * (docs/protocol.md 3.5, 10).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "relay/relay_impl.h"
+#include "session/session.h"
+
+/* So long after an epoch began, packets of the epoch before are lost, not late
+ * (3.5). */
+#define LATE (2 * SRDMA_SECOND)
+
+/* --- K_PD ------------------------------------------------------------------- */
+
+/* An idle QP would keep the key of the epoch before, and K_PD with it, until its
+ * window of packet numbers has passed. Packets so late are sent again anyway. */
+static void forget_late(struct srdma_leg *leg)
+{
+	struct srdma_qp *qp = leg->qps;
+
+	for (; qp; qp = srdma_qp_entry(qp)->leg_next)
+		srdma_qp_rekey_settle(qp, LATE);
+}
+
+uint32_t srdma_relay_leg_behind(const struct srdma_leg *leg)
+{
+	return leg->keys.users_before;
+}
+
+int srdma_relay_leg_rotate(struct srdma_relay *r, struct srdma_leg *leg,
+			   uint32_t age_s, uint32_t *serial)
+{
+	uint8_t pd[SRDMA_GROUP_KEY_LEN];
+	int err = 0;
+
+	if (leg->shared)
+		return srdma_relay_refuse(
+			r, -EPERM,
+			"the K_PD of a trust group is not rotated: open a new leg for a new group");
+	if (leg->keys.users_before)
+		forget_late(leg);
+	if (r->env.now - leg->rotated >= age_s * SRDMA_SECOND &&
+	    !leg->keys.users_before) {
+		err = srdma_relay_random(r, pd, sizeof(pd));
+		if (!err)
+			err = srdma_pdkeys_rotate(&leg->keys, pd);
+		if (!err)
+			leg->rotated = r->env.now;
+		srdma_wipe(pd, sizeof(pd));
+	}
+	*serial = leg->keys.serial;
+	return err;
+}
+
+/* --- REKEY --------------------------------------------------------------- */
+
+static int is_zero(const uint8_t *secret)
+{
+	static const uint8_t zero[SRDMA_MAX_SECRET];
+
+	return srdma_equal(secret, zero, sizeof(zero));
+}
+
+static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
+		    const struct srdma_qp *qp)
+{
+	const struct srdma_qp_keyed *keyed = srdma_qp_keyed(qp);
+
+	if (!srdma_qp_can(qp, SRDMA_QP_OPENS))
+		return srdma_relay_refuse(
+			r, -ENOTCONN,
+			"QP %u is not connected: only one in RTR or RTS takes a new secret",
+			srdma_qp_number(qp));
+	if (keyed->level == SRDMA_LEVEL_NONE)
+		return srdma_relay_refuse(r, -EINVAL,
+					  "QP %u has level none, and no secret",
+					  srdma_qp_number(qp));
+	if ((keyed->mode & SRDMA_MODE_PD) && leg->shared)
+		return srdma_relay_refuse(
+			r, -EPERM,
+			"the secrets of a trust group are not replaced: open a new leg for a new group");
+	return 0;
+}
+
+static int check_secret(struct srdma_relay *r, const struct srdma_qp *qp,
+			const struct srdma_qp_rekey *p)
+{
+	const uint8_t len =
+		p->direction ? srdma_session_secret_len(srdma_qp_session(qp))
+			     : 0;
+	const int derived = p->direction == SRDMA_RX &&
+			    (srdma_qp_keyed(qp)->mode & SRDMA_MODE_PD);
+
+	if (p->direction > SRDMA_TX)
+		return srdma_relay_refuse(
+			r, -EINVAL, "direction %u: it must be 0, %u or %u",
+			p->direction, SRDMA_RX, SRDMA_TX);
+	if (p->secret_len != len)
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"a secret of %u bytes: it must have %u for this direction and suite",
+			p->secret_len, len);
+	if ((derived || !p->direction) && !is_zero(p->secret))
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"a secret where none belongs: it must be zero, as in key mode pd the worker derives the rx secret");
+	if (!derived && p->direction && is_zero(p->secret))
+		return srdma_relay_refuse(r, -EINVAL,
+					  "no secret: all bytes are zero");
+	return 0;
+}
+
+/* In key mode pd the secret to receive with comes from the K_PD of the last KEY.
+ */
+static int renew(struct srdma_qp *qp, const struct srdma_qp_rekey *p)
+{
+	int err = srdma_session_renew(srdma_qp_session(qp), p->direction,
+				      p->secret, srdma_qp_pd_serial(qp));
+
+	if (err)
+		return err;
+	if (p->direction == SRDMA_RX)
+		srdma_qp_pd_release(qp);
+	else
+		srdma_qp_rekey_begin(qp);
+	return 0;
+}
+
+/* -EBUSY: a secret waits for the next epoch. */
+static int query(const struct srdma_qp *qp)
+{
+	const struct srdma_session *s = srdma_qp_session(qp);
+
+	return srdma_session_renewing(s, SRDMA_RX) ||
+			       srdma_session_renewing(s, SRDMA_TX)
+		       ? -EBUSY
+		       : 0;
+}
+
+int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
+			 const struct srdma_qp_rekey *params)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, params->qpn);
+	int err = qp ? check_qp(r, leg, qp) : -ENOENT;
+
+	if (!err)
+		err = check_secret(r, qp, params);
+	if (err)
+		return err;
+	err = params->direction ? renew(qp, params) : query(qp);
+	return err ? srdma_relay_refuse(
+			     r, err,
+			     "QP %u has a new secret that waits for the next epoch",
+			     params->qpn)
+		   : 0;
+}
+
+int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,
+			  uint32_t qpn)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+
+	if (!qp)
+		return -ENOENT;
+	srdma_qp_fail(qp, SRDMA_REASON_KEY_LIMIT, SRDMA_OLDEST, 1);
+	return 0;
+}

@@ -1,0 +1,161 @@
+/* Own requests: a descriptor becomes a request of the SQ (docs/protocol.md
+ * 9.1). */
+#include <errno.h>
+#include <string.h>
+
+#include "memory/rights.h"
+#include "requester/requester_impl.h"
+#include "session/session.h"
+
+/* 1: the request may use its local buffer. Checked again at each DMA. */
+static int local_ok(struct srdma_requester *rq, const struct srdma_desc *d)
+{
+	struct srdma_mr_want want = { .leg = srdma_qp_leg(rq->qp),
+				      .qpn = srdma_qp_number(rq->qp),
+				      .key = d->local_key,
+				      .addr = d->local_addr,
+				      .len = d->length };
+	struct srdma_mr *mr;
+
+	if (!d->length || (d->flags & SRDMA_DESC_INLINE))
+		return 1;
+	if (srdma_desc_is_answered(d->opcode))
+		want.right = SRDMA_ACCESS_LOCAL_WRITE;
+	return !srdma_mr_check(&rq->env->mrs, &want, &mr);
+}
+
+/* --- capabilities ---------------------------------------------------------- */
+
+/* The access to the peer's memory that a request makes. */
+static uint32_t access_of(uint8_t desc_op)
+{
+	if (srdma_desc_is_atomic(desc_op))
+		return SRDMA_ACCESS_REMOTE_ATOMIC;
+	return desc_op == SRDMA_DESC_READ ? SRDMA_ACCESS_REMOTE_READ
+					  : SRDMA_ACCESS_REMOTE_WRITE;
+}
+
+/* Resolves the capability for the rest of the request from offset on: the
+ * result holds for the run of bytes in one node. */
+static int resolve(struct srdma_requester *rq, struct srdma_wqe *w,
+		   uint32_t offset)
+{
+	const struct srdma_captable_want want = {
+		.handle = w->capability,
+		.rkey = w->rkey,
+		.right = srdma_rights_of(access_of(w->opcode)),
+		.addr = w->remote_addr + offset,
+		.len = w->length - offset,
+	};
+	int err = srdma_captable_find(rq->captable, &want, &w->proof);
+
+	if (err || !want.len)
+		return err;
+	w->proof_from = offset;
+	w->proof_to = offset + (uint32_t)w->proof.run;
+	return 0;
+}
+
+int srdma_post_prove(struct srdma_requester *rq, struct srdma_wqe *w,
+		     uint32_t offset, uint32_t len,
+		     struct srdma_captable_use *use)
+{
+	int err = 0;
+
+	if (!srdma_captable_has(rq->captable, w->capability))
+		return -ENOENT;
+	if (offset < w->proof_from || offset >= w->proof_to)
+		err = resolve(rq, w, offset);
+	if (err)
+		return err;
+	*use = w->proof;
+	use->run = w->proof_to - offset;
+	if (use->run > len)
+		use->run = len;
+	return 0;
+}
+
+/* An atomic is one packet: it must lie in one node of the capability. */
+static int capability_ok(struct srdma_requester *rq, struct srdma_wqe *w)
+{
+	if (!w->capability)
+		return 1;
+	if (!(srdma_qp_keyed(rq->qp)->mode & SRDMA_MODE_MEM) ||
+	    resolve(rq, w, 0))
+		return 0;
+	return !srdma_desc_is_atomic(w->opcode) || w->proof.run == w->length;
+}
+
+/* --- posting --------------------------------------------------------------- */
+
+/* Copies the payload of an INLINE request. 0 or -ENOMEM. */
+static int keep_inline(struct srdma_requester *rq, uint64_t id,
+		       const struct srdma_desc *d, const uint8_t *payload)
+{
+	if (!(d->flags & SRDMA_DESC_INLINE) || d->length > SRDMA_MAX_INLINE)
+		return 0;
+	if (!rq->sq_inline)
+		rq->sq_inline = srdma_table_take(
+			&rq->env->tables,
+			((size_t)rq->sq_mask + 1) * SRDMA_MAX_INLINE, 1);
+	if (!rq->sq_inline)
+		return -ENOMEM;
+	memcpy(rq->sq_inline + (id & rq->sq_mask) * SRDMA_MAX_INLINE, payload,
+	       d->length);
+	return 0;
+}
+
+void srdma_post_request(struct srdma_qp *qp, const struct srdma_desc *d,
+			const uint8_t *payload)
+{
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+	uint64_t id = rq->sq_tail;
+	struct srdma_wqe *w = srdma_requester_wqe(rq, id);
+
+	if (rq->sq_tail - rq->sq_head == rq->sq_depth) {
+		srdma_qp_fail(qp, SRDMA_REASON_QUEUE_FULL, SRDMA_OLDEST, 1);
+		return;
+	}
+	*w = (struct srdma_wqe){ .id = d->id,
+				 .local_addr = d->local_addr,
+				 .remote_addr = d->remote_addr,
+				 .deadline = rq->env->now + rq->timeout,
+				 .length = d->length,
+				 .local_key = d->local_key,
+				 .rkey = d->rkey,
+				 .imm = d->imm,
+				 .capability = d->capability,
+				 .swap_add = d->swap_add,
+				 .compare = d->compare,
+				 .opcode = d->opcode,
+				 .flags = d->flags };
+	rq->sq_tail++;
+	if (keep_inline(rq, id, d, payload))
+		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_DMA, id, 1);
+	if (srdma_qp_state(qp) == SRDMA_QP_INIT)
+		srdma_qp_fail(qp, SRDMA_REASON_QP_STATE, id, 1);
+	else if (d->length > SRDMA_MAX_MESSAGE)
+		srdma_qp_fail(qp, SRDMA_REASON_MESSAGE_TOO_LONG, id, 1);
+	else if (!local_ok(rq, d))
+		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_KEY, id, 1);
+	else if (!capability_ok(rq, w))
+		srdma_qp_fail(qp, SRDMA_REASON_BAD_CAPABILITY, id, 1);
+	srdma_qp_wake(qp, w->deadline);
+}
+
+int srdma_post_is_empty(const struct srdma_qp *qp)
+{
+	const struct srdma_requester *rq = srdma_qp_requester(qp);
+
+	return rq->sq_head == rq->sq_tail;
+}
+
+uint32_t srdma_post_depth(const struct srdma_qp *qp)
+{
+	return srdma_qp_requester(qp)->sq_depth;
+}
+
+uint64_t srdma_post_count(const struct srdma_qp *qp)
+{
+	return srdma_qp_requester(qp)->sq_tail;
+}

@@ -1,0 +1,320 @@
+/*
+ * Packets of own requests leave, and are kept as flights until the peer has
+ * executed them (docs/protocol.md 5, 5.1); the requester's life.
+ */
+#include "requester/requester.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/prefetch.h"
+#include "requester/requester_impl.h"
+
+enum { SEND_BURST = 64 }; /* packets of one QP in one turn */
+
+/* Fills in the proof of an access to len bytes, which the session makes (6.1).
+ * 0, or -EACCES: the capability was uninstalled, and the QP failed. */
+static int prove(struct srdma_requester *rq, const struct srdma_op *op,
+		 uint32_t len, struct srdma_packet *p)
+{
+	struct srdma_wqe *w = srdma_requester_wqe(rq, op->request_id);
+	struct srdma_captable_use use;
+
+	if (!w->capability || !len)
+		return 0;
+	if (srdma_post_prove(rq, w, op->offset, len, &use)) {
+		srdma_qp_fail(rq->qp, SRDMA_REASON_BAD_CAPABILITY,
+			      op->request_id, 1);
+		return -EACCES;
+	}
+	p->flags = use.flags;
+	p->depth = use.node->depth;
+	p->expiry = use.expiry;
+	p->access_key = use.key;
+	return 0;
+}
+
+/* 1: a read chunk or an atomic, which its responses complete. */
+static int is_chunk(const struct srdma_op *op)
+{
+	return (op->traits & (SRDMA_T_READ | SRDMA_T_ATOMIC)) != 0;
+}
+
+/* Bytes of the peer's memory, or of the message, that the packet stands for. */
+static uint32_t accessed(const struct srdma_op *op)
+{
+	return is_chunk(op) ? op->dma_len : op->len;
+}
+
+static int send_request(struct srdma_requester *rq, const struct srdma_op *op,
+			int ask, uint64_t *pn)
+{
+	const struct srdma_wqe *w = srdma_requester_wqe(rq, op->request_id);
+	struct srdma_packet p = {
+		.opcode = op->opcode,
+		.request_id = op->request_id,
+		.offset = op->offset,
+		.va = w->remote_addr,
+		.rkey = w->rkey,
+		.dma_len = op->dma_len,
+		.imm = w->imm,
+		.swap_add = w->swap_add,
+		.compare = w->compare,
+		.payload_len = op->len,
+	};
+	int err = prove(rq, op, accessed(op), &p);
+
+	if (ask)
+		p.flags |= SRDMA_STH_ACK_NOW;
+	if (!err)
+		err = srdma_path_send(rq->qp, &p,
+				      op->buf ? op->buf->data : op->data);
+	*pn = p.pn;
+	return err;
+}
+
+/* 1: the next packet asks for an ack, to measure the round-trip time. */
+static int measures(struct srdma_requester *rq)
+{
+	struct srdma_rtt *rtt = srdma_path_rtt(rq->qp);
+
+	if (!rq->flights.count)
+		srdma_rtt_doubt(rtt, rq->env->now);
+	return srdma_rtt_wants(rtt, rq->env->now);
+}
+
+static int send_new(struct srdma_requester *rq, const struct srdma_op *op)
+{
+	const struct srdma_wqe *w = srdma_requester_wqe(rq, op->request_id);
+	struct srdma_flight flight = { .id = op->request_id,
+				       .offset = op->offset,
+				       .len = accessed(op),
+				       .sent = rq->env->now };
+	int err = send_request(rq, op, measures(rq), &flight.pn);
+	struct srdma_read_chunk *chunk;
+	uint64_t serial;
+
+	if (err) /* the QP may have failed, and the op be gone */
+		return err;
+	if (is_chunk(op))
+		flight.responses =
+			srdma_read_chunk_responses(&rq->chunks, op->dma_len);
+	serial = srdma_flight_add(&rq->flights, &flight);
+	if (is_chunk(op)) {
+		chunk = srdma_read_chunk_find(&rq->chunks, op->request_id,
+					      op->offset,
+					      op->offset + op->dma_len);
+		srdma_read_chunk_asked(&rq->chunks, chunk, serial,
+				       rq->env->now);
+	}
+	rq->sent.offset = flight.offset + flight.len;
+	if (rq->sent.offset == w->length)
+		rq->sent = (struct srdma_position){ op->request_id + 1, 0 };
+	return 0;
+}
+
+/* 1: an ack made it unnecessary to send the packet again. */
+static int is_over(const struct srdma_requester *rq, const struct srdma_op *op)
+{
+	const struct srdma_flight *x =
+		srdma_flight_at(&rq->flights, op->flight);
+
+	return op->resend == SRDMA_RESEND_FLIGHT &&
+	       (!x || x->state != SRDMA_FLIGHT_AGAIN);
+}
+
+static int send_lost(struct srdma_requester *rq, const struct srdma_op *op)
+{
+	struct srdma_flight *flight = srdma_flight_at(&rq->flights, op->flight);
+	uint64_t pn;
+	int err;
+
+	if (!is_over(rq, op)) {
+		err = send_request(rq, op, flight->probe, &pn);
+		if (err)
+			return err;
+		srdma_flight_resent(&rq->flights, flight, pn, rq->env->now);
+		rq->env->stats.packets_resent++;
+	}
+	srdma_requester_wqe(rq, op->request_id)->fetching--;
+	return 0;
+}
+
+/* Requests responses again, if they are still missing. */
+static int send_missing(struct srdma_requester *rq, const struct srdma_op *op)
+{
+	struct srdma_read_chunk *chunk =
+		srdma_read_chunk_find(&rq->chunks, op->request_id, op->offset,
+				      op->offset + op->dma_len);
+	uint64_t pn;
+	int err;
+
+	if (!chunk || chunk->state != SRDMA_READ_CHUNK_CUT)
+		return 0;
+	err = send_request(rq, op, 0, &pn);
+	if (err)
+		return err;
+	srdma_read_chunk_asked(&rq->chunks, chunk, SRDMA_NO_FLIGHT,
+			       rq->env->now);
+	rq->env->stats.packets_resent++;
+	return 0;
+}
+
+/* A packet whose payload is fetched leaves. 0, or why no more leaves now. */
+static int send_op(struct srdma_requester *rq, const struct srdma_op *op)
+{
+	int err;
+
+	if (op->reason && !is_over(rq, op)) {
+		srdma_qp_fail(rq->qp, op->reason, op->request_id, 1);
+		return -EIO;
+	}
+	switch (op->resend) {
+	case SRDMA_RESEND_FLIGHT:
+		err = send_lost(rq, op);
+		break;
+	case SRDMA_RESEND_READ_CHUNK:
+		err = send_missing(rq, op);
+		break;
+	default:
+		err = send_new(rq, op);
+	}
+	if (!err)
+		srdma_path_arm(rq->qp);
+	return err;
+}
+
+int srdma_requester_send(struct srdma_qp *qp)
+{
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+	int err;
+
+	for (int n = 0; n < SEND_BURST;) {
+		struct srdma_op *op;
+
+		err = srdma_segment_fetch(rq);
+		op = rq->fetch.head;
+		if (!op || op->state != SRDMA_OP_DONE)
+			return err;
+		for (; op && op->state == SRDMA_OP_DONE; n++) {
+			err = send_op(rq, op);
+			if (err)
+				return err == -EIO ? 0 : err;
+			srdma_op_retire(&rq->fetch);
+			op = rq->fetch.head;
+		}
+	}
+	return -EAGAIN;
+}
+
+int srdma_requester_in_flight(const struct srdma_qp *qp)
+{
+	return srdma_qp_requester(qp)->flights.count != 0;
+}
+
+/* --- life -------------------------------------------------------------------- */
+
+int srdma_requester_create(struct srdma_qp *qp,
+			   const struct srdma_requester_make *make)
+{
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+	uint32_t room = 1;
+
+	while (room < make->depth)
+		room *= 2;
+	rq->qp = qp;
+	rq->env = srdma_qp_env(qp);
+	rq->captable = make->captable;
+	rq->timeout = make->timeout;
+	rq->sq_depth = make->depth;
+	rq->sq_mask = room - 1;
+	rq->sq = calloc(room, sizeof(*rq->sq));
+	return rq->sq ? 0 : -ENOMEM;
+}
+
+void srdma_requester_begin(struct srdma_qp *qp,
+			   const struct srdma_requester_params *params)
+{
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+	const int ordered = srdma_env_ordered(rq->env);
+	const uint32_t responses = rq->env->window < SRDMA_UNDER_WAY
+					   ? rq->env->window
+					   : SRDMA_UNDER_WAY;
+
+	srdma_flight_create(&rq->flights, &rq->env->tables,
+			    params->peer_window);
+	srdma_read_chunk_create(&rq->chunks, &rq->env->tables,
+				SRDMA_READ_CHUNKS);
+	rq->peer_mtu = params->mtu;
+	rq->peer_window = params->peer_window;
+	rq->chunks.mtu = params->response_mtu;
+	rq->chunks.results = SRDMA_PEER_RESULTS;
+	rq->chunks.ordered = ordered;
+	srdma_congestion_init(&rq->requests, SRDMA_UNDER_WAY,
+			      ordered ? 0 : SRDMA_CONGESTION_REQUESTS);
+	srdma_congestion_init(&rq->responses, responses,
+			      ordered ? 0 : SRDMA_CONGESTION_RESPONSES);
+}
+
+void srdma_requester_discard(struct srdma_qp *qp)
+{
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+
+	srdma_op_drop(&rq->fetch);
+	srdma_read_chunk_clear(&rq->chunks);
+}
+
+void srdma_requester_restart(struct srdma_qp *qp)
+{
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+
+	srdma_congestion_restart(&rq->requests);
+	srdma_congestion_restart(&rq->responses);
+}
+
+void srdma_requester_destroy(struct srdma_qp *qp)
+{
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+
+	srdma_op_drop(&rq->fetch);
+	free(rq->sq);
+	srdma_requester_give_tables(qp);
+	srdma_flight_destroy(&rq->flights);
+	srdma_read_chunk_destroy(&rq->chunks);
+}
+
+int srdma_requester_has_tables(const struct srdma_qp *qp)
+{
+	const struct srdma_requester *rq = srdma_qp_requester(qp);
+
+	return rq->flights.room || rq->chunks.room || rq->sq_inline;
+}
+
+int srdma_requester_is_idle(const struct srdma_qp *qp)
+{
+	const struct srdma_requester *rq = srdma_qp_requester(qp);
+
+	return rq->sq_head == rq->sq_tail && !rq->flights.count &&
+	       !rq->chunks.count && !rq->fetch.count;
+}
+
+void srdma_requester_give_tables(struct srdma_qp *qp)
+{
+	struct srdma_requester *rq = srdma_qp_requester(qp);
+
+	srdma_table_give(&rq->env->tables, rq->sq_inline,
+			 ((size_t)rq->sq_mask + 1) * SRDMA_MAX_INLINE, 1);
+	rq->sq_inline = NULL;
+	srdma_flight_shrink(&rq->flights);
+	srdma_read_chunk_shrink(&rq->chunks);
+}
+
+void srdma_requester_prefetch(const struct srdma_qp *qp)
+{
+	const struct srdma_requester *rq = srdma_qp_requester(qp);
+
+	srdma_prefetch(&rq->sq[rq->sq_tail & rq->sq_mask], sizeof(*rq->sq));
+	if (rq->flights.ring)
+		srdma_prefetch(&rq->flights.ring[rq->flights.head],
+			       sizeof(*rq->flights.ring));
+}

@@ -1,0 +1,94 @@
+/*
+ * Stage access (docs/protocol.md 6, 6.1): may a packet of the peer touch the
+ * bytes that it names? Region, rights and proof.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "memory/memguard.h"
+#include "memory/rights.h"
+#include "responder/responder_impl.h"
+
+static enum srdma_reason reason_of(int err)
+{
+	switch (err) {
+	case 0:
+		return SRDMA_REASON_NONE;
+	case -ERANGE:
+		return SRDMA_REASON_PROOF_RANGE;
+	case -EKEYEXPIRED:
+		return SRDMA_REASON_PROOF_EXPIRED;
+	case -EBADMSG:
+		return SRDMA_REASON_PROOF_WRONG;
+	default: /* the provider failed, which is no fault of the peer */
+		return SRDMA_REASON_TARGET_DMA;
+	}
+}
+
+/* The table "At the target" of 6.1. */
+static enum srdma_reason prove(const struct srdma_arrival *a,
+			       const struct srdma_span *span,
+			       const struct srdma_mr *mr)
+{
+	const struct srdma_packet *p = a->p;
+	struct srdma_responder *rs = a->rs;
+	enum srdma_reason why;
+	struct srdma_memkey_claim claim = {
+		.right = srdma_rights_of(span->right),
+		.depth = p->depth,
+		.addr = span->addr,
+		.len = span->len,
+		.bearer.expiry = p->expiry,
+		.proof = p->proof,
+	};
+
+	if (!(p->flags & SRDMA_STH_PROOF))
+		return mr->guard ? SRDMA_REASON_PROOF_REQUIRED
+				 : SRDMA_REASON_NONE;
+	if (!(srdma_qp_keyed(rs->qp)->mode & SRDMA_MODE_MEM) || !mr->guard)
+		return SRDMA_REASON_PROOF_UNSUPPORTED;
+	if (p->flags & SRDMA_STH_HOLDER)
+		memcpy(claim.bearer.holder, rs->holder,
+		       sizeof(claim.bearer.holder));
+	if (a->kept) {
+		claim.ad = a->kept->claim;
+		claim.ad_len = a->kept->claim_len;
+	} else {
+		claim.ad_len = srdma_session_claim(srdma_qp_session(rs->qp), p,
+						   &claim.ad);
+	}
+	why = reason_of(srdma_memguard_check(mr->guard, &claim, rs->env->wall));
+	rs->env->stats.proofs_verified += why == SRDMA_REASON_NONE;
+	return why;
+}
+
+struct srdma_mr *srdma_access_region(const struct srdma_responder *rs,
+				     uint32_t rkey)
+{
+	return srdma_mr_find(&rs->env->mrs, rkey);
+}
+
+enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
+				      const struct srdma_mr *mr,
+				      const struct srdma_span *span)
+{
+	const struct srdma_mr_want want = {
+		srdma_qp_leg(rs->qp), srdma_qp_number(rs->qp),
+		span->rkey,	      span->right,
+		span->addr,	      span->len
+	};
+
+	return span->len ? srdma_mr_allows(mr, &want) : SRDMA_REASON_NONE;
+}
+
+enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
+				     const struct srdma_mr *mr,
+				     const struct srdma_span *span)
+{
+	enum srdma_reason why;
+
+	if (!span->len) /* no bytes need neither rkey nor proof */
+		return SRDMA_REASON_NONE;
+	why = srdma_access_bounds(a->rs, mr, span);
+	return why ? why : prove(a, span, mr);
+}

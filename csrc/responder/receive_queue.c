@@ -1,0 +1,92 @@
+/* Receive queue of a QP (docs/protocol.md 9.1). */
+#include <errno.h>
+
+#include "responder/responder_impl.h"
+
+void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d)
+{
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+	struct srdma_rqe *e = srdma_responder_rqe(rs, rs->rq_tail);
+
+	if (rs->rq_tail - rs->rq_head == rs->rq_depth) {
+		srdma_qp_fail(qp, SRDMA_REASON_QUEUE_FULL, SRDMA_NONE, 1);
+		return;
+	}
+	*e = (struct srdma_rqe){ .id = d->id,
+				 .addr = d->local_addr,
+				 .length = d->length,
+				 .key = d->local_key };
+	rs->rq_tail++;
+	/* Advertises new credit before the peer has none left. */
+	if (srdma_qp_state(qp) == SRDMA_QP_RTS &&
+	    (rs->advertised - (uint32_t)rs->rq_next) * 2 <=
+		    rs->rq_tail - rs->rq_next)
+		srdma_qp_schedule(qp, SRDMA_SAY_ACK);
+}
+
+void srdma_receive_queue_advertise(struct srdma_qp *qp)
+{
+	const struct srdma_responder *rs = srdma_qp_responder(qp);
+
+	if (rs->advertised != (uint32_t)rs->rq_tail)
+		srdma_qp_schedule(qp, SRDMA_SAY_ACK);
+}
+
+void srdma_receive_queue_done(struct srdma_responder *rs,
+			      const struct srdma_op *op)
+{
+	struct srdma_rqe *e = srdma_responder_rqe(rs, rs->rq_done++);
+
+	e->done = 1;
+	e->byte_len = op->offset;
+	e->with_imm = (op->traits & SRDMA_T_IMM) != 0;
+	e->imm = op->dma_len;
+	e->opcode = (op->traits & SRDMA_T_WRITE) ? SRDMA_WC_RECV_RDMA_WITH_IMM
+						 : SRDMA_WC_RECV;
+}
+
+void srdma_receive_queue_too_short(struct srdma_responder *rs)
+{
+	struct srdma_rqe *e = srdma_responder_rqe(rs, rs->rq_next);
+
+	e->done = 1;
+	e->opcode = SRDMA_WC_RECV;
+	e->reason = SRDMA_REASON_RECV_TOO_SHORT;
+}
+
+int srdma_receive_queue_complete(struct srdma_qp *qp)
+{
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+	const int failed = srdma_qp_state(qp) == SRDMA_QP_ERR;
+
+	for (; rs->rq_head < rs->rq_tail; rs->rq_head++) {
+		const struct srdma_rqe *e =
+			srdma_responder_rqe(rs, rs->rq_head);
+		struct srdma_record rec = {
+			.id = e->id,
+			.opcode = e->done ? e->opcode : SRDMA_WC_RECV,
+			.flags = e->with_imm ? SRDMA_RECORD_WITH_IMM : 0,
+			.byte_len = e->byte_len,
+			.imm = e->imm,
+		};
+
+		if (!e->done && !failed)
+			return 0;
+		if (srdma_qp_record(qp, &rec,
+				    e->done ? e->reason : SRDMA_REASON_FLUSHED))
+			return -EAGAIN;
+	}
+	return 0;
+}
+
+int srdma_receive_queue_is_empty(const struct srdma_qp *qp)
+{
+	const struct srdma_responder *rs = srdma_qp_responder(qp);
+
+	return rs->rq_head == rs->rq_tail;
+}
+
+uint32_t srdma_receive_queue_depth(const struct srdma_qp *qp)
+{
+	return srdma_qp_responder(qp)->rq_depth;
+}

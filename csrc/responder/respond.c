@@ -1,0 +1,258 @@
+/*
+ * Stage respond (docs/protocol.md 2.4, 5): control packets - acks, NAK, CLOSE,
+ * OPEN, PING - and responses to READs and atomics. None of them waits for
+ * requests.
+ */
+#include <errno.h>
+
+#include "path/path.h"
+#include "responder/responder_impl.h"
+
+enum { RESPONSE_BURST = 64 }; /* responses of one QP in one turn */
+
+struct control {
+	uint8_t bit;  /* enum srdma_say */
+	uint8_t kind; /* enum srdma_ack_kind */
+	uint8_t flags;
+	uint8_t final; /* may be sent in ERR */
+};
+
+static const struct control controls[] = {
+	{ SRDMA_SAY_NAK, SRDMA_ACK_NAK, 0, 1 },
+	{ SRDMA_SAY_CLOSE, SRDMA_ACK_CLOSE, 0, 1 },
+	{ SRDMA_SAY_OPEN, SRDMA_ACK_OPEN, SRDMA_STH_ACK_NOW, 0 },
+	{ SRDMA_SAY_PING, SRDMA_ACK_PING, SRDMA_STH_ACK_NOW, 0 },
+	{ SRDMA_SAY_ACK, SRDMA_ACK_ACK, 0, 0 },
+};
+
+/* A PING is answered by RNR if no receive is posted for the next message. */
+static uint8_t kind_of(const struct srdma_responder *rs,
+		       const struct control *c)
+{
+	return c->kind == SRDMA_ACK_ACK && rs->pinged &&
+			       rs->rq_next == rs->rq_tail
+		       ? SRDMA_ACK_RNR
+		       : c->kind;
+}
+
+static uint8_t reason_of(const struct srdma_qp_last *last,
+			 const struct control *c)
+{
+	if (c->kind == SRDMA_ACK_NAK)
+		return last->nak_reason;
+	return c->kind == SRDMA_ACK_CLOSE ? last->close_reason : 0;
+}
+
+static int send_control(struct srdma_responder *rs, const struct control *c)
+{
+	struct srdma_session *session = srdma_qp_session(rs->qp);
+	const struct srdma_qp_last *last = srdma_qp_last(rs->qp);
+	const int nak = c->kind == SRDMA_ACK_NAK;
+	const struct srdma_position at = nak ? last->nak_at : rs->executed;
+	struct srdma_stats *stats = &rs->env->stats;
+	struct srdma_packet p = {
+		.opcode = SRDMA_OP_ACKNOWLEDGE,
+		.request_id = at.id,
+		.offset = (uint32_t)at.offset,
+		.flags = c->flags,
+		.ack = {
+			.kind = kind_of(rs, c),
+			.reason = reason_of(last, c),
+			.request_id = (uint32_t)at.id,
+			.offset = (uint32_t)at.offset,
+			.highest_pn = (uint32_t)srdma_session_highest(session),
+			.recv_credit = (uint32_t)rs->rq_tail,
+			.request_credit = (uint32_t)rs->executed.id +
+					  SRDMA_REQUEST_CREDIT,
+		},
+	};
+	int err;
+
+	if (!c->final)
+		srdma_sequence_gaps(rs, &p.ack);
+	err = srdma_path_send(rs->qp, &p, NULL);
+	if (err)
+		return err;
+	rs->advertised = (uint32_t)rs->rq_tail;
+	srdma_qp_said(rs->qp, c->bit);
+	rs->pinged = 0;
+	stats->rnr_sent += p.ack.kind == SRDMA_ACK_RNR;
+	stats->naks_sent += (uint64_t)nak;
+	stats->acks_sent += (uint64_t)!nak;
+	return 0;
+}
+
+int srdma_respond_control(struct srdma_qp *qp)
+{
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+
+	for (unsigned i = 0; i < sizeof(controls) / sizeof(*controls); i++) {
+		const struct control *c = &controls[i];
+		int err;
+
+		if (!(srdma_qp_scheduled(qp) & c->bit) ||
+		    (srdma_qp_state(qp) == SRDMA_QP_ERR && !c->final))
+			continue;
+		err = send_control(rs, c);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* --- responses to READs and atomics --------------------------------------- */
+
+static uint8_t opcode_at(const struct srdma_slot *s, uint32_t len)
+{
+	int first = s->next == s->start;
+	int last = s->next + len == s->end;
+
+	if (first)
+		return last ? SRDMA_OP_READ_RESPONSE_ONLY
+			    : SRDMA_OP_READ_RESPONSE_FIRST;
+	return last ? SRDMA_OP_READ_RESPONSE_LAST
+		    : SRDMA_OP_READ_RESPONSE_MIDDLE;
+}
+
+/* The response to an atomic needs no DMA. 0 or -EAGAIN. */
+static int fetch_original(struct srdma_responder *rs, struct srdma_slot *s)
+{
+	struct srdma_op *op =
+		srdma_op_add(&rs->responses, rs->qp, SRDMA_OP_RESPOND);
+
+	if (!op)
+		return -EAGAIN;
+	op->opcode = SRDMA_OP_ATOMIC_ACKNOWLEDGE;
+	op->request_id = s->request_id;
+	op->original = s->original;
+	op->again = s->again;
+	op->ends = 1;
+	rs->slots_fetched++;
+	return 0;
+}
+
+/* Adds the op of the next response packet of a slot. 0 or -EAGAIN. */
+static int fetch_response(struct srdma_responder *rs, struct srdma_slot *s)
+{
+	struct srdma_port *host = rs->env->host;
+	uint32_t len = s->end - s->next;
+	struct srdma_buf *buf = NULL;
+	struct srdma_op *op;
+
+	if (s->atomic)
+		return fetch_original(rs, s);
+	if (len > rs->response_mtu)
+		len = rs->response_mtu;
+	if (len) {
+		buf = host->ops->buf_get(host);
+		if (!buf)
+			return -EAGAIN;
+	}
+	op = srdma_op_add(&rs->responses, rs->qp, SRDMA_OP_RESPOND);
+	if (!op) {
+		if (buf)
+			host->ops->buf_put(buf);
+		return -EAGAIN;
+	}
+	op->buf = buf;
+	op->addr = s->va + s->next;
+	op->key = s->rkey;
+	op->right = SRDMA_ACCESS_REMOTE_READ;
+	op->len = len;
+	op->allowed = s->allowed;
+	op->again = s->again;
+	op->opcode = opcode_at(s, len);
+	op->request_id = s->request_id;
+	op->offset = s->next;
+	s->next += len;
+	op->ends = s->next == s->end;
+	rs->slots_fetched += op->ends;
+	return 0;
+}
+
+static int fetch_responses(struct srdma_responder *rs)
+{
+	int err = 0;
+
+	while (!err && rs->slots_fetched < rs->slots_ready &&
+	       rs->responses.count < SRDMA_FETCH_DEPTH)
+		err = srdma_op_share(rs->env, &rs->responses)
+			      ? fetch_response(
+					rs,
+					srdma_slot_at(rs, rs->slots_fetched))
+			      : -EAGAIN;
+	return srdma_op_issue(rs->qp, &rs->responses) ? -EAGAIN : err;
+}
+
+/* A response of the oldest slot left, or is not sent. */
+static void responded(struct srdma_responder *rs, const struct srdma_op *op)
+{
+	srdma_inbound_progress(rs->qp);
+	rs->slots[rs->slots_head].sent = op->offset + op->len;
+	if (!op->ends)
+		return;
+	srdma_slot_pop(rs);
+	if (rs->refusing || rs->reorder.head)
+		srdma_qp_activate(rs->qp);
+}
+
+static int send_response(struct srdma_responder *rs, const struct srdma_op *op)
+{
+	struct srdma_packet p = {
+		.opcode = op->opcode,
+		.request_id = op->request_id,
+		.offset = op->offset,
+		.original = op->original,
+		.payload_len = op->len,
+	};
+	int err = srdma_path_send(rs->qp, &p, op->buf ? op->buf->data : NULL);
+
+	if (!err)
+		responded(rs, op);
+	return err;
+}
+
+/* The DMA of a response is done. A failed one ends the QP, unless the response
+ * is a repeated one: then it is not sent. 0, or why no more is sent now. */
+static int finish_response(struct srdma_responder *rs,
+			   const struct srdma_op *op)
+{
+	const struct srdma_position at = { op->request_id, srdma_op_start(op) };
+
+	if (!op->reason)
+		return send_response(rs, op);
+	if (op->again) {
+		responded(rs, op);
+		return 0;
+	}
+	srdma_qp_nak(rs->qp, op->reason, at);
+	return -EIO;
+}
+
+int srdma_respond_reads(struct srdma_qp *qp)
+{
+	struct srdma_responder *rs = srdma_qp_responder(qp);
+
+	for (int n = 0; n < RESPONSE_BURST;) {
+		int err = fetch_responses(rs);
+		struct srdma_op *op = rs->responses.head;
+
+		if (!op || op->state != SRDMA_OP_DONE)
+			return err;
+		for (; op && op->state == SRDMA_OP_DONE; n++) {
+			err = finish_response(rs, op);
+			if (err)
+				return err == -EIO ? 0 : err;
+			srdma_op_retire(&rs->responses);
+			op = rs->responses.head;
+		}
+	}
+	return -EAGAIN;
+}
+
+int srdma_respond_waits(const struct srdma_qp *qp)
+{
+	const struct srdma_op *op = srdma_qp_responder(qp)->responses.head;
+
+	return op && op->state == SRDMA_OP_DONE;
+}

@@ -1,0 +1,166 @@
+/* The responder's part of a QP, written by the folder responder/ only. */
+#ifndef SRDMA_RESPONDER_RESPONDER_IMPL_H
+#define SRDMA_RESPONDER_RESPONDER_IMPL_H
+
+#include "memory/memkey.h"
+#include "qp/env.h"
+#include "qp/inbound.h"
+#include "qp/qp.h"
+#include "responder/atomic.h"
+#include "responder/reorder.h"
+#include "responder/responder.h"
+
+enum { SRDMA_ATOMIC_RESULTS = 1024 }; /* of the last atomics, kept */
+
+/* Requests that are answered by a response, not only by an ack. */
+#define SRDMA_T_ANSWERED (SRDMA_T_READ | SRDMA_T_ATOMIC)
+
+/* A posted receive. */
+struct srdma_rqe {
+	uint64_t id;
+	uint64_t addr;
+	uint32_t length;
+	uint32_t key;
+	uint32_t byte_len;
+	uint32_t imm;
+	uint8_t with_imm;
+	uint8_t opcode; /* enum srdma_wc_opcode */
+	uint8_t done;
+	uint8_t reason; /* of its own failure */
+};
+
+/* Response slot: a READ chunk or an atomic that is to be answered. */
+struct srdma_slot {
+	uint64_t request_id;
+	uint64_t va; /* of the message */
+	uint32_t rkey;
+	uint32_t start, next, end; /* offsets in the message */
+	uint32_t sent;		   /* bytes before it left */
+	uint8_t again;		   /* the response is repeated */
+	uint8_t atomic;
+	uint64_t allowed;  /* serial at its authorization */
+	uint64_t original; /* atomic: value found, when it is known */
+};
+
+/* The message in the middle of which the peer is. */
+struct srdma_message {
+	uint8_t kind; /* SRDMA_T_SEND, SRDMA_T_WRITE, SRDMA_T_READ; 0: none */
+	uint32_t rkey;
+	uint64_t va;
+	uint32_t length; /* WRITE: DMALen */
+};
+
+struct srdma_responder {
+	struct srdma_qp *qp;
+	struct srdma_env *env;
+
+	/* Receives: [rq_head, rq_tail). The next message consumes rq_next; the
+	 * next one that is placed completes rq_done. */
+	struct srdma_rqe *rq;
+	uint64_t rq_head, rq_done, rq_next, rq_tail;
+	uint32_t rq_depth, rq_mask;
+	uint32_t advertised; /* receive credit last sent */
+
+	struct srdma_position accepted; /* expected next */
+	struct srdma_message message;
+	struct srdma_reorder reorder;
+	struct srdma_position executed; /* placed; what acks tell */
+	struct srdma_atomic_results atomics;
+
+	/* Ring of env->reads slots, made when first needed. */
+	struct srdma_slot *slots;
+	uint32_t slots_head, slots_count;
+	uint32_t slots_ready;	/* of these: all earlier requests are placed */
+	uint32_t slots_fetched; /* of these: wholly in the response list */
+	struct srdma_op_list responses;
+	uint32_t response_mtu; /* the smaller mtu of both ends */
+
+	uint8_t refusing; /* reason of a NAK that waits for earlier requests */
+	uint8_t pinged;	  /* by a PING whose ack has not left */
+	uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN];
+};
+
+/* qp/layout.c */
+struct srdma_responder *srdma_qp_responder(const struct srdma_qp *qp);
+
+static inline struct srdma_rqe *srdma_responder_rqe(struct srdma_responder *rs,
+						    uint64_t i)
+{
+	return &rs->rq[i & rs->rq_mask];
+}
+
+static inline struct srdma_slot *srdma_slot_at(const struct srdma_responder *rs,
+					       uint32_t i)
+{
+	return &rs->slots[(rs->slots_head + i) % rs->env->reads];
+}
+
+/* A request packet on its way through the stages. */
+struct srdma_arrival {
+	struct srdma_responder *rs;
+	const struct srdma_packet *p;
+	struct srdma_buf **buf;		  /* payload; NULL when taken */
+	struct srdma_reorder_entry *kept; /* NULL: it arrived just now */
+};
+
+/* Bytes of a region that a packet names. */
+struct srdma_span {
+	uint32_t right; /* one flag of enum srdma_access */
+	uint32_t rkey;
+	uint64_t addr;
+	uint32_t len;
+};
+
+/* responder.c: stages access and execute of a request at the position, with an
+ * op free for it. The reason to refuse it, or NONE. */
+enum srdma_reason srdma_responder_run(const struct srdma_arrival *a);
+/* Refuses the request at the position: NAK and ERR, when all earlier requests
+ * are placed and answered. */
+void srdma_responder_refuse(struct srdma_responder *rs,
+			    enum srdma_reason reason);
+
+/* sequence.c: the gaps of an ack. */
+void srdma_sequence_gaps(struct srdma_responder *rs,
+			 struct srdma_ack_body *ack);
+
+/* access.c. The region of a key, looked up once per packet; NULL: none. */
+struct srdma_mr *srdma_access_region(const struct srdma_responder *rs,
+				     uint32_t rkey);
+/* Bounds, rights and PD of the span, without its proof. NONE for no bytes. */
+enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
+				      const struct srdma_mr *mr,
+				      const struct srdma_span *span);
+/* The same and the packet's proof. */
+enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
+				     const struct srdma_mr *mr,
+				     const struct srdma_span *span);
+
+/* execute.c. The payload goes to the inbound list; the position moves. */
+void srdma_execute_place(const struct srdma_arrival *a,
+			 const struct srdma_span *to);
+void srdma_execute_read(const struct srdma_arrival *a);
+void srdma_execute_atomic(const struct srdma_arrival *a);
+
+/* slot.c. 1: no slot, or no memory, is free for a READ chunk or atomic. */
+int srdma_slot_full(struct srdma_responder *rs, const struct srdma_packet *p);
+/* 1: it comes for the first time and waits for one. A quarter of the slots is
+ * reserved for requests that are repeated. */
+int srdma_slot_waits(struct srdma_responder *rs, const struct srdma_packet *p);
+/* Takes a free slot, which is answered after all earlier ones. again: the
+ * response is repeated. Returns the op that makes the slot ready. */
+struct srdma_op *srdma_slot_take(const struct srdma_arrival *a, uint8_t again);
+/* Answers a READ chunk or atomic again, if it may be and no response to it is
+ * under way (5, 5.3). */
+void srdma_slot_again(const struct srdma_arrival *a);
+/* The oldest slot was answered. */
+void srdma_slot_pop(struct srdma_responder *rs);
+/* 1: the fields of a READ chunk are legal. */
+int srdma_slot_is_legal(const struct srdma_packet *p);
+
+/* receive_queue.c: the receive that this op's message consumed is full. */
+void srdma_receive_queue_done(struct srdma_responder *rs,
+			      const struct srdma_op *op);
+/* The next receive ends with RECV_TOO_SHORT. */
+void srdma_receive_queue_too_short(struct srdma_responder *rs);
+
+#endif
