@@ -437,6 +437,12 @@ PACKETS ?= 1000000
 transfer: $(BUILD)/tests/c/simulation/test_transfer
 	@SRDMA_PACKETS=$(PACKETS) $<
 
+# The C tests must detect each deliberate fault of tests/mutants/*.patch.
+# MUTANTS=NAME... are the faults to try, by default all; SHARE=K/N takes every
+# Nth fault from the Kth on (K from 0).
+mutants:
+	@$(PY) .ci/mutants.py $(if $(SHARE),--share $(SHARE)) $(MUTANTS)
+
 # docs/pictures/*.svg from the text beside them; needs graphviz.
 .PHONY: pictures
 pictures:

@@ -1,17 +1,17 @@
-"""Shows that the tests notice deliberate faults: tests/mutants/*.patch, one fault each.
+"""Shows that the C tests notice deliberate faults: tests/mutants/*.patch, one fault each.
 
     .ci/mutants.py [--share K/N] [--lanes N] [NAME...]
 
-A patch changes one file of the product. Its first lines say what the fault is and which test
-program must fail:
+A patch changes one file of the product. Its first lines state the fault and the test program that
+must fail, with environment variables if it needs them:
 
-    Fault: an ack is sealed under the packet number of the last packet
-    Killed-by: simulation/test_simulation SRDMA_SEEDS=1000
+    Fault: an ACK is sealed under the packet number of the next packet
+    Killed-by: session/test_session
 
-Each lane is a copy of the tree with a build of its own, without link-time optimisation, in which
-one file at a time changes. A mutant is killed when its program exits with a failure. It fails this
-run when the patch does not apply, when it changes more than one file, when the result does not
-build, or when the program passes. The programs must pass without a mutant, too.
+Each lane is a copy of the tree with its own build, without link-time optimisation, in which one
+file at a time changes. A mutant is killed if its program exits with a failure or does not end. The
+run fails if a patch does not apply, changes more than one file, does not build or survives, or if
+a program fails without a mutant.
 
 --share K/N takes every Nth patch from the Kth on (K from 0).
 """
@@ -20,6 +20,7 @@ import argparse
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -30,8 +31,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PATCHES = ROOT / "tests/mutants"
 TREES = ROOT / "build/mutants"
-LIMIT = 300  # seconds of one test program
-MAKE = ["make", "--no-print-directory", "-s", "LTO=", "WHOLE=", "MAKEFLAGS=", "BUILD=build"]
+COPIED = ["Makefile", "csrc", "host", "offload", "tests/c", "bench"]
+LIMIT = 60  # seconds of one test program
+MAKE = ["make", "--no-print-directory", "-s", "LTO=", "WHOLE="]
+# Settings of a make that runs this program would change the builds of the lanes.
+ALONE = {"MAKELEVEL": "1", "MAKEFLAGS": "", "MFLAGS": "", "SRDMA_JOBS": "1"}
+CHECK = {"SRDMA_SEEDS": "20"}  # the simulation without a mutant: short
 
 
 class UnusableError(Exception):
@@ -68,22 +73,23 @@ def read_mutant(path: Path) -> Mutant:
 
 def run(command: list[str], cwd: Path, env: dict[str, str], limit: float) -> tuple[int, str]:
     """Exit code (124: the limit passed) and the output of a command."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=cwd,
-            env=os.environ | env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=limit,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as late:
-        return 124, str(late)
-    return done.returncode, done.stdout
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=os.environ | ALONE | env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            output = process.communicate(timeout=limit)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the program and its children
+            return 124, f"did not end within {limit:.0f} s"
+    return process.returncode, output
 
 
 class Lane:
@@ -95,7 +101,7 @@ class Lane:
     def copy(self) -> None:
         """Brings the copy up to date with the tree; the files that are equal keep their times."""
         listed = subprocess.run(
-            ["git", "ls-files", "-z", "Makefile", "csrc", "host", "offload", "tests/c", "bench"],
+            ["git", "ls-files", "-zco", "--exclude-standard", *COPIED],
             cwd=ROOT,
             check=True,
             capture_output=True,
@@ -120,9 +126,9 @@ class Lane:
             raise UnusableError(f"does not build:\n{output[-2000:]}")
 
     def passes(self, program: str, settings: dict[str, str]) -> tuple[bool, str]:
-        """Whether the program exits with 0, and its output."""
-        jobs = {"SRDMA_JOBS": "1"}
-        code, output = run([f"build/tests/c/{program}"], self.tree, jobs | settings, LIMIT)
+        """Builds and runs a program: whether it exits with 0, and its output."""
+        self.build([program])
+        code, output = run([f"build/tests/c/{program}"], self.tree, settings, LIMIT)
         return code == 0, output
 
     def patch(self, mutant: Mutant, *options: str) -> None:
@@ -133,86 +139,100 @@ class Lane:
             raise UnusableError(f"the patch does not apply to this tree:\n{output}")
 
     def kill(self, mutant: Mutant) -> tuple[bool, str]:
-        """Builds and runs the mutant: whether it was noticed, and the first words of it."""
+        """Builds and runs the mutant: whether it was noticed, and the first failure."""
         self.patch(mutant, "--dry-run")
         self.patch(mutant)
         try:
-            self.build([mutant.program])
             passed, output = self.passes(mutant.program, mutant.settings)
         finally:
             self.patch(mutant, "-R")
-        words = [
-            line
-            for line in output.splitlines()
-            if line.strip() and not line.startswith(("[ RUN", "[       OK", "[=====", "[  PASSED"))
-        ]
-        return not passed, words[0].strip() if words else ""
+        return not passed, first_failure(output)
+
+
+def first_failure(output: str) -> str:
+    """The first line of a cmocka program's output that is not about a test that passed."""
+    passed = ("[ RUN", "[       OK", "[=====", "[  PASSED")
+    lines = [line.strip() for line in output.splitlines() if not line.startswith(passed)]
+    return next((line for line in lines if line), "")
 
 
 class Run:
     """All mutants of a run, shared out to the lanes."""
 
     def __init__(self, mutants: list[Mutant], lanes: int) -> None:
-        self.mutants, self.lanes = mutants, [Lane(n) for n in range(lanes)]
-        self.todo: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
-        self.failures: list[str] = []
+        self.mutants = mutants
+        self.programs = sorted({mutant.program for mutant in mutants})
+        self.lanes = [Lane(number) for number in range(lanes)]
+        self.todo: queue.SimpleQueue[Mutant | str] = queue.SimpleQueue()
         self.printing = threading.Lock()
+        self.killed = self.failures = 0
 
-    def say(self, name: str, text: str) -> None:
+    def say(self, name: str, text: str, *, failed: bool = False) -> None:
         with self.printing:
+            self.failures += failed
             print(f"  {name:<34} {text}", flush=True)
 
-    def fail(self, name: str, text: str) -> None:
-        self.failures.append(name)
-        self.say(name, text)
+    def try_mutant(self, lane: Lane, mutant: Mutant) -> None:
+        began = time.monotonic()
+        killed, failure = lane.kill(mutant)
+        took = f"{time.monotonic() - began:.0f} s"
+        if killed:
+            self.killed += 1
+            self.say(mutant.name, f"killed, {took}: {failure[:90]}")
+        else:
+            self.say(mutant.name, f"SURVIVED {mutant.program}, {took}: {mutant.fault}", failed=True)
+
+    def check_program(self, lane: Lane, program: str) -> None:
+        """A program that fails without a mutant would kill every mutant."""
+        passed, output = lane.passes(program, CHECK)
+        if not passed:
+            self.say(program, f"FAILS WITHOUT A MUTANT:\n{output[-2000:]}", failed=True)
 
     def work(self, lane: Lane) -> None:
-        """One lane's thread: a copy, a build, then mutants until none is left."""
+        """One lane's thread: a copy, a build, then programs and mutants until none is left."""
         try:
             lane.copy()
-            lane.build(sorted({m.program for m in self.mutants}))
+            lane.build(self.programs)
         except UnusableError as error:
-            self.fail(lane.tree.name, str(error))
+            self.say(lane.tree.name, str(error), failed=True)
             return
         while True:
             try:
-                mutant = self.todo.get_nowait()
+                task = self.todo.get_nowait()
             except queue.Empty:
                 return
-            began = time.monotonic()
             try:
-                killed, words = lane.kill(mutant)
+                if isinstance(task, Mutant):
+                    self.try_mutant(lane, task)
+                else:
+                    self.check_program(lane, task)
             except UnusableError as error:
-                self.fail(mutant.name, f"UNUSABLE: {error}")
-                continue
-            took = f"{time.monotonic() - began:.0f} s"
-            if killed:
-                self.say(mutant.name, f"killed, {took}: {words[:90]}")
-            else:
-                self.fail(mutant.name, f"SURVIVED {mutant.program}, {took}: {mutant.fault}")
-
-    def check_programs(self) -> None:
-        """The programs must pass when nothing is wrong, with as few seeds as 20."""
-        for program in sorted({m.program for m in self.mutants}):
-            passed, output = self.lanes[0].passes(program, {"SRDMA_SEEDS": "20"})
-            if not passed:
-                self.fail(program, f"fails without a mutant:\n{output[-2000:]}")
+                name = task.name if isinstance(task, Mutant) else task
+                self.say(name, f"UNUSABLE: {error}", failed=True)
 
     def go(self) -> int:
         """Runs all mutants; the exit code."""
-        for mutant in self.mutants:
-            self.todo.put(mutant)
+        for task in [*self.programs, *self.mutants]:
+            self.todo.put(task)
         threads = [threading.Thread(target=self.work, args=(lane,)) for lane in self.lanes]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        left = self.todo.qsize()
-        if not left:
-            self.check_programs()
-        bad = len(self.failures) + left
-        print(f"mutants: {len(self.mutants) - bad} of {len(self.mutants)} killed")
-        return 1 if bad else 0
+        print(f"mutants: {self.killed} of {len(self.mutants)} killed")
+        return 1 if self.failures or self.killed < len(self.mutants) else 0
+
+
+def chosen(names: list[str], share: str) -> list[Path]:
+    """The patches of a command line; raises UnusableError."""
+    paths = sorted(PATCHES.glob("*.patch"))
+    unknown = set(names) - {path.stem for path in paths}
+    if unknown or not paths:
+        raise UnusableError(f"no such patch in {PATCHES}: {', '.join(sorted(unknown)) or '*'}")
+    if names:
+        paths = [path for path in paths if path.stem in names]
+    first, step = (int(number) for number in share.split("/"))
+    return paths[first::step]
 
 
 def main() -> int:
@@ -222,18 +242,11 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
-    share, shares = (int(n) for n in args.share.split("/"))
-    paths = sorted(PATCHES.glob("*.patch"))
-    unknown = set(args.names) - {path.stem for path in paths}
-    if unknown or not paths:
-        parser.error(f"no such patch in {PATCHES}: {', '.join(sorted(unknown)) or '*.patch'}")
-    if args.names:
-        paths = [path for path in paths if path.stem in args.names]
     try:
-        mutants = [read_mutant(path) for path in paths[share::shares]]
-    except UnusableError as error:
+        mutants = [read_mutant(path) for path in chosen(args.names, args.share)]
+    except (UnusableError, ValueError) as error:
         print(f"  {error}")
-        return 1
+        return 2
     return Run(mutants, min(args.lanes, len(mutants))).go()
 
 

@@ -142,6 +142,27 @@ static void test_selftest_detects_errors(void **state)
 	}
 }
 
+static int open_any_tag(struct srdma_suite_ctx *c,
+			const struct srdma_suite_io *io, const uint8_t *tag)
+{
+	const int r = srdma_suite_aead_mac.open(c, io, tag);
+
+	return r == -EBADMSG ? 0 : r;
+}
+
+/* A suite that accepts a wrong tag fails its self-test. */
+static void test_selftest_detects_accepted_tag(void **state)
+{
+	struct srdma_suite bad = *srdma_suite_by_name("aes-128-gmac");
+	struct srdma_suite_verbs verbs = srdma_suite_aead_mac;
+
+	(void)state;
+	bad.verbs = &verbs;
+	assert_int_equal(srdma_suite_selftest(&bad, NULL), 0);
+	verbs.open = open_any_tag;
+	assert_int_equal(srdma_suite_selftest(&bad, NULL), -EIO);
+}
+
 static int create(struct srdma_suite_ctx **ctx, const struct srdma_suite *s,
 		  enum srdma_suite_use use, uint32_t tag_len)
 {
@@ -409,6 +430,7 @@ int main(void)
 		cmocka_unit_test(test_recommended_suites),
 		cmocka_unit_test(test_selftest_passes),
 		cmocka_unit_test(test_selftest_detects_errors),
+		cmocka_unit_test(test_selftest_detects_accepted_tag),
 		cmocka_unit_test(test_wrong_key_size_is_refused),
 		cmocka_unit_test(test_tag_lengths),
 		cmocka_unit_test(test_every_flipped_bit_is_detected),

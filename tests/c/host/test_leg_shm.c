@@ -117,6 +117,18 @@ static void complete(struct shm_leg *f, uint32_t sequence)
 			 0);
 }
 
+static void test_every_byte_of_record_arrives(void **state)
+{
+	struct shm_leg *f = *state;
+	const uint8_t *ring = srdma_leg_shm_ring(f->host);
+	uint8_t record[SRDMA_RECORD_LEN];
+
+	for (uint8_t i = 0; i < SRDMA_RECORD_LEN; i++)
+		record[i] = i + 1;
+	assert_int_equal(f->port->ops->complete(f->leg, 1, record), 0);
+	assert_memory_equal(ring + SRDMA_RECORD_LEN, record, sizeof(record));
+}
+
 static void test_record_wakes_host(void **state)
 {
 	struct shm_leg *f = *state;
@@ -308,6 +320,7 @@ int main(void)
 		LEG(test_descriptors_arrive),
 		LEG(test_descriptor_ring_wraps_when_full),
 		LEG(test_descriptor_wakes_worker),
+		LEG(test_every_byte_of_record_arrives),
 		LEG(test_record_wakes_host),
 		LEG(test_room_wakes_host),
 		LEG(test_host_with_bad_tail_is_ended),

@@ -1,6 +1,6 @@
 /*
- * Control responses that wait for DMA: REVOKE and DEREG_MR of a region in use
- * (docs/local-interface.md 3), at a relay with slow DMA.
+ * Control requests (docs/local-interface.md 3) at a relay with slow DMA: responses
+ * that wait for DMA, and requests that are refused because of their sender.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -16,7 +16,15 @@
 #include "requests_impl.h"
 #include "wire/wire.h"
 
-enum { SLOW = 1000, LENGTH = 4096, OWNER = 1, USER = 2, WRITE_ID = 7 };
+enum {
+	SLOW = 1000,
+	LENGTH = 4096,
+	OWNER = 1,
+	USER = 2,
+	OTHER = 3, /* uses no leg */
+	WRITE_ID = 7,
+	MAX_WAITING = 1024,
+};
 
 struct player {
 	struct client client; /* must be first: send() gets only this */
@@ -124,6 +132,14 @@ static void ask(struct scene *s, const struct srdma_ctl_msg *m)
 	message.len = (size_t)len;
 	assert_int_equal(
 		requests_handle(s->requests, &s->player.client, &message), 0);
+}
+
+static void expect_refusal(struct scene *s, uint32_t status, const char *text)
+{
+	assert_int_equal(s->player.answers, 1);
+	assert_int_equal(s->player.last.status, status);
+	assert_non_null(strstr(s->player.last.text, text));
+	s->player.answers = 0;
 }
 
 static void ask_revoke(struct scene *s, uint64_t offset, uint64_t length)
@@ -275,6 +291,132 @@ static void test_client_leaves_while_waiting(void **state)
 	end(&s);
 }
 
+/* Each kind of request that names a leg or a QP, as its user would send it. */
+static unsigned request_of_user(const struct scene *s, unsigned i,
+				struct srdma_ctl_msg *m)
+{
+	const uint32_t leg = srdma_relay_leg_id(s->pair.side[1].leg);
+	const uint32_t qpn = s->pair.side[1].qp[0].qpn;
+	const struct srdma_ctl_msg messages[] = {
+		{ .kind = SRDMA_CTL_DEREG_MR,
+		  .dereg_mr = { .leg = leg, .key = s->key } },
+		{ .kind = SRDMA_CTL_CAP,
+		  .cap = { .leg = leg,
+			   .cap = { .key = s->key,
+				    .length = LENGTH,
+				    .rights = SRDMA_MEMKEY_WRITE } } },
+		{ .kind = SRDMA_CTL_REVOKE,
+		  .revoke = { .leg = leg, .range = { .key = s->key } } },
+		{ .kind = SRDMA_CTL_ROTATE, .rotate = { .leg = leg } },
+		{ .kind = SRDMA_CTL_WAIT, .qpn = qpn },
+		{ .kind = SRDMA_CTL_EXPIRE, .qpn = qpn },
+		{ .kind = SRDMA_CTL_DESTROY, .qpn = qpn },
+	};
+
+	if (i == sizeof(messages) / sizeof(*messages))
+		return 0;
+	*m = messages[i];
+	return 1;
+}
+
+/* A leg and its QPs obey the connections that opened it or attached to it. */
+static void test_leg_of_other_clients_is_refused(void **state)
+{
+	struct srdma_ctl_msg m;
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	finish_dma(&s);
+	s.player.client.number = OTHER;
+	for (unsigned i = 0; request_of_user(&s, i, &m); i++) {
+		ask(&s, &m);
+		expect_refusal(&s, EPERM, "of this connection");
+	}
+	assert_int_equal(pair_state(&s.pair, 1, 0, NULL), SRDMA_QP_RTS);
+	end(&s);
+}
+
+static void test_wrong_token_attaches_no_leg(void **state)
+{
+	const struct srdma_ctl_msg attach = { .kind = SRDMA_CTL_ATTACH,
+					      .token = "sixteen bytes.." };
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	s.player.client.number = OTHER;
+	ask(&s, &attach);
+	expect_refusal(&s, EPERM, "no leg has this token");
+	ask_revoke(&s, 0, 0);
+	expect_refusal(&s, EPERM, "of this connection");
+	finish_dma(&s);
+	end(&s);
+}
+
+/* The leg ends with the connection that opened it, not with another one. */
+static void test_leg_ends_with_its_owner(void **state)
+{
+	struct client owner = { .number = OWNER };
+	struct scene s;
+	uint32_t leg;
+
+	(void)state;
+	begin(&s);
+	finish_dma(&s);
+	leg = srdma_relay_leg_id(s.pair.side[1].leg);
+	requests_leave(s.requests, &s.player.client);
+	assert_non_null(srdma_relay_leg_by_id(s.pair.side[1].relay, leg));
+	requests_leave(s.requests, &owner);
+	assert_null(srdma_relay_leg_by_id(s.pair.side[1].relay, leg));
+	end(&s);
+}
+
+static void test_pending_requests_are_limited(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	for (int i = 0; i < MAX_WAITING; i++)
+		ask_revoke(&s, 0, 0);
+	WAITS(&s, MAX_WAITING);
+	ask_revoke(&s, 0, 0);
+	expect_refusal(&s, EBUSY, "wait for some responses");
+	finish_dma(&s);
+	assert_int_equal(s.player.answers, MAX_WAITING);
+	ask_revoke(&s, 0, 0);
+	assert_int_equal(s.player.last.status, 0);
+	end(&s);
+}
+
+/* Only the shared-memory port takes descriptors, and only where they belong. */
+static void test_unexpected_descriptors_are_refused(void **state)
+{
+	const struct srdma_port shm = { .kind = SRDMA_PORT_SHM };
+	struct message message = { .nfds = 1, .fds = { -1 } };
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_STATS };
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	message.len =
+		(size_t)srdma_ctl_encode(message.data, SRDMA_CTL_REQUEST, &m);
+	requests_handle(s.requests, &s.player.client, &message);
+	expect_refusal(&s, EPROTO, "STATS with 1 file descriptors");
+	s.requests->p.host = &shm;
+	requests_handle(s.requests, &s.player.client, &message);
+	expect_refusal(&s, EPROTO, "STATS with 1 file descriptors");
+	m.kind = SRDMA_CTL_OPEN;
+	message.nfds = 2;
+	message.len =
+		(size_t)srdma_ctl_encode(message.data, SRDMA_CTL_REQUEST, &m);
+	requests_handle(s.requests, &s.player.client, &message);
+	expect_refusal(&s, EPROTO, "OPEN with 2 file descriptors");
+	finish_dma(&s);
+	end(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -284,6 +426,11 @@ int main(void)
 		cmocka_unit_test(test_revoke_and_dereg_are_both_answered),
 		cmocka_unit_test(test_revoke_fails_if_leg_ends),
 		cmocka_unit_test(test_client_leaves_while_waiting),
+		cmocka_unit_test(test_leg_of_other_clients_is_refused),
+		cmocka_unit_test(test_wrong_token_attaches_no_leg),
+		cmocka_unit_test(test_leg_ends_with_its_owner),
+		cmocka_unit_test(test_pending_requests_are_limited),
+		cmocka_unit_test(test_unexpected_descriptors_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

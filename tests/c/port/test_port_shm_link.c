@@ -140,6 +140,11 @@ static int short_wire(void)
 	return shm_memfd(wire_size(16) - 1, F_SEAL_SHRINK);
 }
 
+static int large_wire(void)
+{
+	return shm_memfd(wire_size(8192), F_SEAL_SHRINK);
+}
+
 static int read_only_wire(void)
 {
 	return shm_memfd(wire_size(16), F_SEAL_SHRINK | F_SEAL_WRITE);
@@ -182,7 +187,10 @@ static const struct spoil {
 	{ .what = "no slots", .slots = NO_SLOTS },
 	{ .what = "few slots", .slots = 8 },
 	{ .what = "17 slots", .slots = 17 },
-	{ .what = "many slots", .slots = 8192 },
+	{ .what = "many slots",
+	  .slots = 8192,
+	  .which = MEMFD,
+	  .fd = large_wire },
 	{ .what = "more slots than memory", .slots = 32 },
 	{ .what = "no descriptors", .nfds = NO_FDS },
 	{ .what = "two descriptors", .nfds = 2 },
@@ -364,9 +372,11 @@ static void test_malformed_response_is_refused(void **state)
 		memcpy(keep, h.fds, sizeof(keep));
 		if (bad_answer(&h, how))
 			send_hello(sock, &h);
-		close(sock);
+		else
+			shutdown(sock, SHUT_RDWR);
 		assert_ptr_equal(shm_expect(port, SRDMA_EV_DOWN).conn, conn);
 		port->ops->close(conn);
+		close(sock);
 		memcpy(h.fds, keep, sizeof(keep));
 		close_hello(&h);
 		assert_int_equal(shm_count_fds(), fds);

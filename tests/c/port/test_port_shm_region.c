@@ -2,6 +2,7 @@
 #include "host/leg_shm.h"
 #include "port/port.h"
 #include "port/shm/port_shm.h"
+#include "port/shm/port_shm_host.h"
 #include "support/shm_leg.h"
 #include "support/shm_pair.h"
 #include "wire/wire.h"
@@ -264,6 +265,11 @@ static void test_atomics_mapped(void **state)
 		assert_int_equal(open_region(f, &p, &region), 0);
 		f->port->ops->region_close(region);
 	}
+	p.addr = (uintptr_t)at + 96; /* aligned, but not in the memfd */
+	p.access = LOCAL_WRITE | REMOTE_ATOMIC;
+	p.fd_offset = 97;
+	p.length = 8;
+	refuse_region(f, &p, -EINVAL);
 	srdma_leg_shm_region_free(at, 4096);
 	close(p.fd);
 }
@@ -356,6 +362,8 @@ static void test_dead_process_fails_dma(void **state)
 	assert_int_equal(f->port->ops->read(&dma), 1);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
+	/* Another process has the PID now: this one. */
+	srdma_shm_leg_of(leg)->pid = getpid();
 	assert_int_equal(f->port->ops->read(&dma), -ESRCH);
 	assert_int_equal(f->port->ops->write(&dma), -ESRCH);
 	dma.len = SRDMA_ATOMIC_LEN;

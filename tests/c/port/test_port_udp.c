@@ -185,11 +185,10 @@ static void flush(struct srdma_port *port)
 	port->ops->flush(port);
 }
 
-/* Sends a valid datagram of a third party. */
-static void stranger_says(struct world *w, int sock,
-			  const struct sockaddr_storage *at, uint32_t number)
+/* Makes a valid datagram of a third party for port b. */
+static void datagram_for_b(struct world *w, const struct sockaddr_storage *at,
+			   uint8_t out[LEN + SRDMA_ICRC_LEN], uint32_t number)
 {
-	uint8_t out[LEN + SRDMA_ICRC_LEN];
 	struct sockaddr_storage b;
 	struct srdma_icrc icrc;
 
@@ -198,6 +197,15 @@ static void stranger_says(struct world *w, int sock,
 			(const struct sockaddr *)&b);
 	fill(out, LEN, number);
 	srdma_icrc_compute(&icrc, out, LEN, out + LEN);
+}
+
+/* Sends a valid datagram of a third party. */
+static void stranger_says(struct world *w, int sock,
+			  const struct sockaddr_storage *at, uint32_t number)
+{
+	uint8_t out[LEN + SRDMA_ICRC_LEN];
+
+	datagram_for_b(w, at, out, number);
 	assert_int_equal(send(sock, out, sizeof(out), 0), sizeof(out));
 }
 
@@ -296,6 +304,22 @@ static void test_wrong_icrc_is_dropped(void **state)
 	w->b->ops->buf_put(w->ev[0].buf);
 	assert_int_equal(stats(w->b)->counts.wire_icrc, 100);
 	assert_int_equal(stats(w->b)->received, 1);
+}
+
+static void test_each_bit_of_icrc_counts(void **state)
+{
+	struct world *w = *state;
+	uint8_t out[LEN + SRDMA_ICRC_LEN];
+
+	datagram_for_b(w, &w->stranger_at, out, 9);
+	for (int bit = 0; bit < 8 * SRDMA_ICRC_LEN; bit++) {
+		out[LEN + bit / 8] ^= (uint8_t)(1U << bit % 8);
+		assert_int_equal(send(w->stranger, out, sizeof(out), 0),
+				 sizeof(out));
+		out[LEN + bit / 8] ^= (uint8_t)(1U << bit % 8);
+	}
+	assert_int_equal(poll_port(w, w->b), 0);
+	assert_int_equal(stats(w->b)->counts.wire_icrc, 8 * SRDMA_ICRC_LEN);
 }
 
 static void test_illegal_lengths_are_dropped(void **state)
@@ -685,6 +709,7 @@ static void test_illegal_addresses_are_refused(void **state)
 	X(test_datagrams_in_both_directions), X(test_bursts_keep_order),       \
 		X(test_packet_and_buffer_sizes),                               \
 		X(test_wrong_icrc_is_dropped),                                 \
+		X(test_each_bit_of_icrc_counts),                               \
 		X(test_illegal_lengths_are_dropped),                           \
 		X(test_random_datagrams_are_dropped),                          \
 		X(test_third_parties_are_forgotten),                           \

@@ -1,6 +1,7 @@
 /* The key cache alone, with contexts of a real suite. */
 #include "session/keycache.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,6 +35,24 @@ static void close_cache(void)
 	srdma_keycache_destroy(cache);
 }
 
+/* A context that was taken from another flow cannot be used before it is keyed.
+ */
+static void expect_no_key(struct srdma_suite_ctx *ctx)
+{
+	const uint8_t text[1] = { 0 };
+	uint8_t nonce[SRDMA_NONCE_LEN] = { 0 }, tag[16], out[sizeof(text)];
+	const struct srdma_suite_io io = {
+		.nonce = nonce,
+		.ad = text,
+		.ad_len = sizeof(text),
+		.in = text,
+		.in_len = sizeof(text),
+		.out = out,
+	};
+
+	assert_int_equal(suite->verbs->seal(ctx, &io, tag), -EIO);
+}
+
 /*
  * Uses the context of a flow as for a packet. Returns 1 if it was in the cache.
  */
@@ -51,6 +70,8 @@ static int use(unsigned flow)
 		assert_int_equal((*link)->keyed.iv[0], flow + 1);
 	} else {
 		assert_true(is_zero((*link)->keyed.iv, SRDMA_NONCE_LEN));
+		if (*ctx)
+			expect_no_key(*ctx);
 		assert_int_equal(*ctx ? suite->verbs->again(*ctx, &k)
 				      : suite->verbs->create(ctx, NULL, &k),
 				 0);

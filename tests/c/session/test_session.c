@@ -341,6 +341,11 @@ static void test_packet_limit_of_key(void **state)
 					 -EKEYEXPIRED);
 			assert_int_equal(out[0], 0xee);
 		}
+		for (uint8_t kind = SRDMA_ACK_OPEN; kind <= SRDMA_ACK_RNR;
+		     kind++)
+			if (kind != SRDMA_ACK_NAK && kind != SRDMA_ACK_CLOSE)
+				assert_int_equal(send_close(pair.end[0], kind),
+						 -EKEYEXPIRED);
 		for (int n = 0; n < 8; n++) {
 			len = send_close(pair.end[0], n & 1 ? SRDMA_ACK_NAK
 							    : SRDMA_ACK_CLOSE);

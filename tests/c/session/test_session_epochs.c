@@ -453,6 +453,28 @@ static void test_forged_next_epoch_derives_once(void **state)
 		check_forged(m);
 }
 
+/* Failed tags of the next epoch still count when that epoch has begun. */
+static void test_forgeries_count_before_epoch_begins(void **state)
+{
+	struct pair pair = open_gcm(0, 64);
+	struct srdma_session *a = pair.end[0], *b = pair.end[1];
+
+	(void)state;
+	assert_int_equal(srdma_session_limit(b, 1000, 100), 0);
+	pass(a, b);
+	for (int n = 0; n < 5; n++) {
+		struct datagram d = sealed(a);
+
+		d.data[8] ^= 0x04; /* epoch 1 */
+		assert_int_equal(opened(b, &d), -SRDMA_REFUSED_TAG);
+	}
+	step(a);
+	pass(a, b);
+	epochs_are(b, 0, 1);
+	assert_int_equal(srdma_session_forgeries(b), 5);
+	close_pair(&pair);
+}
+
 /* Epoch changes in both directions, in every protection and mode. */
 static void check_life(const struct protection *how)
 {
@@ -678,6 +700,7 @@ int main(void)
 		cmocka_unit_test(test_reordering_at_epoch_change),
 		cmocka_unit_test(test_epochs_with_equal_bits),
 		cmocka_unit_test(test_forged_next_epoch_derives_once),
+		cmocka_unit_test(test_forgeries_count_before_epoch_begins),
 		cmocka_unit_test(test_epochs_in_every_protection_and_mode),
 		cmocka_unit_test(test_new_secrets),
 		cmocka_unit_test(test_no_new_secret_for_group_or_level_none),

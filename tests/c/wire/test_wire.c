@@ -310,6 +310,31 @@ static void test_truncated_packets(void **state)
 	}
 }
 
+/* The bytes behind a truncated packet have no effect. */
+static void test_bytes_behind_packet_are_not_read(void **state)
+{
+	uint8_t out[SRDMA_MAX_PACKET], behind[SRDMA_MAX_PACKET];
+
+	(void)state;
+	for (unsigned i = 0; i < SAMPLES; i++) {
+		struct srdma_packet p;
+		int len;
+
+		if (!sample_at(i, &p))
+			continue;
+		len = srdma_wire_build(&p, out, TAG);
+		for (size_t cut = 0; cut < (size_t)len; cut++) {
+			struct srdma_packet q;
+
+			memset(behind, 0xff, sizeof(behind));
+			memcpy(behind, out, cut);
+			assert_int_equal(
+				srdma_wire_parse(&q, behind, cut, TAG, MTU),
+				parse(&q, out, cut, TAG, MTU));
+		}
+	}
+}
+
 static void test_payload_exceeding_mtu_is_refused(void **state)
 {
 	uint8_t out[SRDMA_MAX_PACKET];
@@ -460,6 +485,7 @@ int main(void)
 		cmocka_unit_test(test_longest_packet),
 		cmocka_unit_test(test_changed_packets_are_refused),
 		cmocka_unit_test(test_truncated_packets),
+		cmocka_unit_test(test_bytes_behind_packet_are_not_read),
 		cmocka_unit_test(test_payload_exceeding_mtu_is_refused),
 		cmocka_unit_test(test_router_byte_is_not_checked),
 		cmocka_unit_test(test_illegal_packets_are_not_built),

@@ -1,0 +1,178 @@
+/* The access check of memory regions, at its limits (docs/protocol.md 6). */
+#include "memory/mr.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+	KEY = 0x12345678,
+	QPN = 7,
+	LEN = 4096,
+	WRITE = SRDMA_ACCESS_REMOTE_WRITE,
+	READ = SRDMA_ACCESS_REMOTE_READ,
+	ATOMIC = SRDMA_ACCESS_REMOTE_ATOMIC,
+};
+
+#define BASE UINT64_C(0x7f0011223000)
+#define LAST (UINT64_MAX - LEN + 1) /* of a region that ends the addresses */
+
+static struct srdma_mr_table table;
+static struct srdma_region region;
+static struct srdma_mr mr;
+static char leg[1], other[1]; /* only their addresses are used */
+
+static struct srdma_leg *leg_at(char *at)
+{
+	return (struct srdma_leg *)(void *)at;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	memset(&table, 0, sizeof(table));
+	region = (struct srdma_region){ .base = BASE, .length = LEN };
+	mr = (struct srdma_mr){
+		.leg = leg_at(leg),
+		.region = &region,
+		.key = KEY,
+		.access = WRITE,
+	};
+	srdma_mr_insert(&table, &mr);
+	return 0;
+}
+
+/* A WRITE of LEN bytes to the region. */
+static struct srdma_mr_want whole(void)
+{
+	return (struct srdma_mr_want){
+		.leg = leg_at(leg),
+		.qpn = QPN,
+		.key = KEY,
+		.right = WRITE,
+		.addr = region.base,
+		.len = region.length,
+	};
+}
+
+static void expect(struct srdma_mr_want want, enum srdma_reason reason)
+{
+	struct srdma_mr *found = NULL;
+
+	assert_int_equal(srdma_mr_check(&table, &want, &found), reason);
+	assert_ptr_equal(found, reason == SRDMA_REASON_NONE ? &mr : NULL);
+}
+
+/* Both the region's start and the access's start and length vary. */
+static void test_bounds(void **state)
+{
+	static const struct {
+		uint64_t base, addr, len;
+		enum srdma_reason reason;
+	} rows[] = {
+		{ BASE, BASE, LEN, SRDMA_REASON_NONE },
+		{ BASE, BASE, 0, SRDMA_REASON_NONE },
+		{ BASE, BASE + LEN, 0, SRDMA_REASON_NONE },
+		{ BASE, BASE + LEN - 1, 1, SRDMA_REASON_NONE },
+		{ BASE, BASE, LEN + 1, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ BASE, BASE + 1, LEN, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ BASE, BASE + LEN, 1, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ BASE, BASE - 1, 1, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ BASE, BASE - 1, LEN, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ BASE, UINT64_MAX, 2, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ BASE, BASE + 1, UINT64_MAX, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ BASE, 0, BASE + LEN, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ LAST, LAST, LEN, SRDMA_REASON_NONE },
+		{ LAST, LAST + 1, LEN, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ LAST, UINT64_MAX, 1, SRDMA_REASON_NONE },
+		{ LAST, UINT64_MAX, 2, SRDMA_REASON_OUT_OF_BOUNDS },
+		{ 0, 0, LEN, SRDMA_REASON_NONE },
+		{ 0, UINT64_MAX, 1, SRDMA_REASON_OUT_OF_BOUNDS },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct srdma_mr_want want = whole();
+
+		region.base = rows[i].base;
+		want.addr = rows[i].addr;
+		want.len = rows[i].len;
+		expect(want, rows[i].reason);
+	}
+}
+
+/* A key is found by all its bits, not by its bucket. */
+static void test_key(void **state)
+{
+	struct srdma_mr_want want = whole();
+
+	(void)state;
+	for (unsigned bit = 0; bit < 32; bit++) {
+		want.key = KEY ^ 1U << bit;
+		expect(want, SRDMA_REASON_BAD_RKEY);
+	}
+	want.key = KEY + SRDMA_MR_BUCKETS;
+	expect(want, SRDMA_REASON_BAD_RKEY);
+}
+
+/* Each right permits its own operation only; local reads need none. */
+static void test_rights(void **state)
+{
+	static const uint32_t rights[] = { SRDMA_ACCESS_LOCAL_WRITE, WRITE,
+					   READ, ATOMIC };
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		for (size_t j = 0; j < 4; j++) {
+			struct srdma_mr_want want = whole();
+
+			mr.access = rights[i];
+			want.right = rights[j];
+			expect(want, i == j ? SRDMA_REASON_NONE
+					    : SRDMA_REASON_NO_RIGHT);
+			want.right = 0;
+			expect(want, SRDMA_REASON_NONE);
+		}
+	}
+}
+
+static void test_pd_and_scope(void **state)
+{
+	struct srdma_mr_want want = whole();
+
+	(void)state;
+	want.leg = leg_at(other);
+	expect(want, SRDMA_REASON_WRONG_PD);
+	want.leg = leg_at(leg);
+	mr.scope_qpn = QPN;
+	expect(want, SRDMA_REASON_NONE);
+	want.qpn = QPN + 1;
+	expect(want, SRDMA_REASON_QP_SCOPE);
+}
+
+static void test_deregistered_region(void **state)
+{
+	(void)state;
+	mr.dead = 1;
+	expect(whole(), SRDMA_REASON_BAD_RKEY);
+	assert_ptr_equal(srdma_mr_find(&table, KEY), &mr);
+}
+
+#define X(test) cmocka_unit_test_setup(test, setup)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		X(test_bounds),
+		X(test_key),
+		X(test_rights),
+		X(test_pd_and_scope),
+		X(test_deregistered_region),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
