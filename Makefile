@@ -334,8 +334,10 @@ test-two-vms: native offload
 
 section = +@.ci/section '$(1)' $(make-quietly) $(2)
 
-.PHONY: $(addprefix section-,packages python-packages compile native lint c asan simulation-short simulation \
+.PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation \
 	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms)
+# Left to test-all: more than half of the time of all C tests.
+C_TESTS_LONG := tests/c/simulation/test_transfer.c
 section-packages:
 	@.ci/section packages .ci/setup test packages
 section-python-packages:
@@ -348,6 +350,8 @@ section-lint:
 	$(call section,lint,lint)
 section-c:
 	$(call section,C tests,check-c)
+section-c-short:
+	$(call section,C tests,check-c C_TEST_SRC='$(filter-out $(C_TESTS_LONG),$(C_TEST_SRC))')
 section-asan:
 	$(call section,C tests under ASan and UBSan,asan)
 section-simulation-short:
@@ -383,7 +387,7 @@ test-build: section-packages
 
 # Every part, in minutes. docs/testing.md says what each one is.
 test: test-build
-	+@$(make-quietly) $(addprefix section-,python-short lint fuzz-short c simulation-short main-job)
+	+@$(make-quietly) $(addprefix section-,python-short c-short lint fuzz-short simulation-short main-job)
 	@printf '==== make test: all sections passed\n'
 
 # Everything; the long sections first.
