@@ -32,7 +32,9 @@ class Batch:
         qp.ensure_alive()
         self._qp = qp
         self._works = [work_of(qp, wr, _user_id(wr.wr_id)) for wr in wrs]
-        self._signaled = list(accumulate(map(_is_signaled, wrs), initial=0))  # counts before each
+        self._signaled = list(
+            accumulate(map(_is_signaled, wrs), initial=0)
+        )  # number of signaled requests before each index
         self._keep = list(wrs)  # keeps their memory alive
         self._proved = {
             number: wr
@@ -58,7 +60,7 @@ class Batch:
         return posted
 
     def move(self, by: int) -> None:
-        """Add `by` bytes to the local and remote addresses of all requests.
+        """Add `by` bytes to the local and remote addresses of all requests; a remote 0 stays.
 
         Nothing is checked again here; the workers refuse addresses outside the regions.
         """
@@ -100,7 +102,7 @@ class Batch:
             self._qp.pd.handles.give(handle)
 
     def _take_handles(self, first: int) -> dict[int, Handle]:
-        """Handles of the capabilities from index `first`; installs those that are not yet."""
+        """Handles of the capabilities from index `first`; installs those that are not installed."""
         handles: dict[int, Handle] = {}
         try:
             for number, wr in self._proved.items():

@@ -27,7 +27,7 @@ NO_RIGHT = "a capability needs at least one right"
 _NOT_DECODED = {
     errno.EMSGSIZE: "the length does not match the range in the token",
     errno.EPROTO: "they are no token of this version, or a field has an illegal value",
-    errno.EBADMSG: "they were damaged in transfer, their check is wrong",
+    errno.EBADMSG: "they were damaged in transfer: the check value is wrong",
 }
 
 

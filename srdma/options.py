@@ -47,7 +47,7 @@ class Options:
     peer: permitted identities of the other end; * stands for any characters except /. Without
         any, every identity of the CA is permitted.
     qps: number of QPs made by one key exchange, 1 to 256.
-    suites: names in order of preference (protocol.md 3.3); default: three of the level. "auto":
+    suites: names in order of preference (protocol.md 3.3); default: AEAD_SUITES or MAC_SUITES. "auto":
         the recommended suites of the level, fastest on the local worker first.
     tag_len: length of the tag in bytes; only with named suites, of which each must support it.
         0: the default of the suite.

@@ -146,7 +146,7 @@ class PD(Resource):
             raise
 
     def deregister(self, key: int, host_rkey: int) -> None:
-        """Undo register(). Returns when no DMA names the region any more."""
+        """Undo register(). Returns when no DMA of the region is in progress."""
         assert self._control is not None
         with unless_gone():
             self._control.dereg_mr(self.leg, key)

@@ -1,9 +1,10 @@
 """The calls of a QP: WRITE, READ, atomics, SEND and receive.
 
 A call becomes a Job, which `run()` executes blocking and `srdma.aio` by the same steps().
-Data in registered memory is not copied. Other data of at most 448 bytes is inline data of the
-descriptor. Longer data is copied through bounce regions (bounce.py); a WRITE or READ is then
-divided into pieces of STAGE bytes, two of which are outstanding at a time.
+Data in registered memory is not copied. Other data that is sent is inline data of the descriptor
+up to 448 bytes. Longer data, and the results of READs and atomics, are copied through bounce regions
+(bounce.py); a WRITE or READ is then divided into pieces of STAGE bytes, two of which are
+outstanding at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from srdma.qp import Request, SecureQP
 
-IN_FLIGHT = 2
+IN_FLIGHT = 2  # outstanding pieces of one call, at most
 
 Remote = RemoteMR | Capability
 Piece = tuple[SendWR, MR | None]  # the request and its bounce region
@@ -45,8 +46,8 @@ Piece = tuple[SendWR, MR | None]  # the request and its bounce region
 class Message(NamedTuple):
     """A received message of `length` bytes. imm: immediate data, or None.
 
-    data is empty for a WRITE with immediate data, which wrote `length` bytes elsewhere. With
-    `into` it is a view of that memory.
+    data is empty for a WRITE with immediate data, which wrote `length` bytes elsewhere. If the
+    call had `into`, data is a view of that memory.
     """
 
     data: bytes | memoryview
@@ -72,7 +73,7 @@ class Job(NamedTuple):
 def steps(
     qp: SecureQP, job: Job, ended: Callable[[Request], None] | None = None
 ) -> Generator[Request | None, None, None]:
-    """Post the pieces in order, at most IN_FLIGHT at a time.
+    """Post the pieces in order; at most IN_FLIGHT are outstanding.
 
     Yields None before each post, and each request that the caller must see succeed before it
     resumes. If the generator is closed early, outstanding requests complete by themselves, and
@@ -283,7 +284,7 @@ def message_of(request: Request, wc: WC) -> Message:
 
 
 class _Requests(NamedTuple):
-    """Makes the work requests of one call."""
+    """Opcode, immediate data and remote memory, which all work requests of one call share."""
 
     opcode: WROpcode
     imm: int
@@ -330,7 +331,7 @@ def writable(qp: SecureQP, into: MR | SGE, size: int | None) -> SGE:
     sge = into.sge() if isinstance(into, MR) else into
     qp.check_sge(sge)
     if sge.mr is None:
-        raise LocalError("an SGE of no region: give an MR, or mr[a:b]")
+        raise LocalError("an SGE without a region: give an MR, or mr[a:b]")
     if not sge.mr.access & Access.LOCAL_WRITE:
         raise BufferAccessError("the region was registered without LOCAL_WRITE: it cannot receive")
     if size is None:

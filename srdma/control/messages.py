@@ -1,6 +1,6 @@
 """Messages of a worker's control socket (local-interface.md 3): kinds, and bodies as dataclasses.
 
-The fields of a dataclass are in the order of the body. csrc/ctl_layout.c defines the layouts.
+The fields of a dataclass are in the order of the body. csrc/relay/ctl_layout.c defines the layouts.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Answer:
 
 @dataclass(frozen=True)
 class Hello(_Answer):
-    """Answer to HELLO: what a worker is."""
+    """Answer to HELLO: the properties of a worker."""
 
     version: int
     flags: int
@@ -183,7 +183,7 @@ class Rotation(_Answer):
 
 @dataclass(frozen=True)
 class KeyRequest:
-    """Body of KEY: requests S of `size` bytes for the direction from the peer to this QP."""
+    """Body of KEY: requests the secret S (`size` bytes) of the direction from the peer to this QP."""
 
     qpn: int
     size: int

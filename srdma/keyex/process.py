@@ -189,7 +189,7 @@ class KeyProcess:
                 self._over = RemoteError, "the connection was closed"
 
     def close(self) -> None:
-        """Let the process close TLS, and wait for its end; kill it after GRACE seconds."""
+        """Close stdin, so that the process closes TLS and ends; kill it after GRACE seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 # cython: language_level=3, embedsignature=True
-"""Messages of a worker's control socket, by the C codec of the worker (csrc/ctl.h).
+"""Messages of a worker's control socket, by the C codec of the worker (csrc/relay/ctl.h).
 
-A body is a sequence of values in the order of its layout (csrc/ctl_layout.c): int for numbers, str
+A body is a sequence of values in the order of its layout (csrc/relay/ctl_layout.c): int for numbers, str
 for texts, bytes-like for the rest, without reserved fields. A request may contain secrets: the
 caller wipes the message. Copies in C are wiped here.
 """

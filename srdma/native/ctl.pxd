@@ -1,4 +1,4 @@
-# C declarations of the control socket's messages. csrc/ctl.h documents them.
+# C declarations of the control socket's messages. csrc/relay/ctl.h documents them.
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
