@@ -36,12 +36,12 @@ class Batch:
             accumulate(map(_is_signaled, wrs), initial=0)
         )  # number of signaled requests before each index
         self._keep = list(wrs)  # keeps their memory alive
-        self._proved = {
+        self._with_capability = {
             number: wr
             for number, wr in enumerate(wrs)
             if isinstance(wr, SendWR) and wr.capability is not None
         }
-        for wr in self._proved.values():
+        for wr in self._with_capability.values():
             wr.check_capability()
             qp.check_mode()
 
@@ -71,7 +71,7 @@ class Batch:
         self._qp.ensure_alive()
         if not 0 <= first <= len(self):
             raise LocalError(f"index {first} in a batch of {len(self)}: give 0 to {len(self)}")
-        if not self._proved:
+        if not self._with_capability:
             return self._post(first, {})
         handles = self._take_handles(first)
         try:
@@ -105,7 +105,7 @@ class Batch:
         """Handles of the capabilities from index `first`; installs those that are not installed."""
         handles: dict[int, Handle] = {}
         try:
-            for number, wr in self._proved.items():
+            for number, wr in self._with_capability.items():
                 if number >= first and wr.capability is not None:
                     handle = self._qp.pd.handles.take(wr.capability)
                     handles[number] = handle

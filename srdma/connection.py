@@ -262,7 +262,7 @@ class Listener(Resource):
         return sock
 
     def meet(self, sock: socket.socket) -> Connection:
-        """Run the key exchange on a socket of take(). The socket is closed in any case."""
+        """Run the key exchange on a socket of take(). The socket is closed."""
         return Connection(self._pd, sock, "server", self._options)
 
     def _release(self) -> None:
@@ -282,7 +282,8 @@ def connect(address: Address, pd: PD, **options: object) -> Connection:
     """Connect to a listener at (host, port). The keywords are the fields of `Options`.
 
     Raises LocalError for illegal options or an unknown host name, RemoteError if the peer refuses
-    or cannot be reached, IntegrityError if it cannot be authenticated, DeviceError for the local worker, or Timeout.
+    or cannot be reached, IntegrityError if it cannot be authenticated, DeviceError for the local
+    worker, or Timeout.
     """
     chosen = prepared(pd, options)
     return Connection(pd, dial(address, chosen.timeout), "client", chosen, address)

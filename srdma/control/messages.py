@@ -183,7 +183,7 @@ class Rotation(_Answer):
 
 @dataclass(frozen=True)
 class KeyRequest:
-    """Body of KEY: requests the secret S (`size` bytes) of the direction from the peer to this QP."""
+    """Body of KEY: requests the secret S (`size` bytes) with which the peer sends to this QP."""
 
     qpn: int
     size: int
