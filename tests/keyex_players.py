@@ -34,7 +34,7 @@ class FakeWorker(threading.Thread):
     It records: `keys`, the bodies of KEYS; `asked`, the bodies of KEY; `made`, the secrets; `rekeys`,
     the bodies of REKEY; `rotations`, the ages of ROTATE; `expired`, QPs; `ended`, QPs and reasons
     of END. refuse: text with which it refuses requests of the kind `refuses`, KEYS by default.
-    busy: direction -> number of REKEYs that it refuses first, with EBUSY.
+    busy: direction -> REKEYs that it refuses first (EBUSY).
     """
 
     def __init__(
