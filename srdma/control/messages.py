@@ -75,7 +75,7 @@ class _Answer:
 
 @dataclass(frozen=True)
 class Hello(_Answer):
-    """Answer to HELLO: what a worker is."""
+    """Answer to HELLO: the properties of a worker."""
 
     version: int
     flags: int
@@ -183,7 +183,7 @@ class Rotation(_Answer):
 
 @dataclass(frozen=True)
 class KeyRequest:
-    """Body of KEY: requests S of `size` bytes for the direction from the peer to this QP."""
+    """Body of KEY: requests the secret S (`size` bytes) with which the peer sends to this QP."""
 
     qpn: int
     size: int
