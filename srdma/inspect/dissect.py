@@ -81,8 +81,7 @@ class Field(NamedTuple):
 
 
 def dissect(packet: bytes, tag_len: int, *, encrypted: bool) -> list[Field]:
-    """All fields of a packet in order; tag_len: bytes. The layout has no atomics and no memory
-    proofs. Raises RefusedError for a malformed packet, KeyError for an opcode not in OPCODES."""
+    """All fields of a packet in order; tag_len: bytes. Raises RefusedError for a malformed packet."""
     found = parse(packet, tag_len)
     name, extension = OPCODES[found["opcode"]]
     sth = (*STH, *PROOF) if found["flags"] & FLAG_P else STH
