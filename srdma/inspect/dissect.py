@@ -81,7 +81,7 @@ class Field(NamedTuple):
 
 
 def dissect(packet: bytes, tag_len: int, *, encrypted: bool) -> list[Field]:
-    """All fields of a packet in order; tag_len: bytes. Raises RefusedError for a malformed packet."""
+    """All fields of a packet in order; tag_len: bytes. Raises RefusedError if it is malformed."""
     found = parse(packet, tag_len)
     name, extension = OPCODES[found["opcode"]]
     sth = (*STH, *PROOF) if found["flags"] & FLAG_P else STH
