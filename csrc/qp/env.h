@@ -21,12 +21,11 @@ struct srdma_qp;
 struct srdma_reorder_pool;
 
 enum {
-	SRDMA_OPS = 4096,	/* ops of a relay */
-	SRDMA_OPS_KEPT = 512,	/* reserved for packets that arrive */
-	SRDMA_FETCH_DEPTH = 64, /* ops of a QP in one outgoing list */
-	SRDMA_MAX_BURST = 64,	/* events of a port in one turn */
-	SRDMA_ORDERED_WINDOW =
-		64, /* widest window of a wire that keeps order */
+	SRDMA_OPS = 4096,	   /* ops of a relay */
+	SRDMA_OPS_KEPT = 512,	   /* reserved for packets that arrive */
+	SRDMA_FETCH_DEPTH = 64,	   /* ops of a QP in one outgoing list */
+	SRDMA_MAX_BURST = 64,	   /* events of a port in one turn */
+	SRDMA_ORDERED_WINDOW = 64, /* widest window of an ordered wire */
 };
 
 struct srdma_env {
