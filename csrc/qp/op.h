@@ -54,9 +54,8 @@ struct srdma_op {
 	uint64_t request_id;
 	uint32_t offset;  /* in the message; PLACE: of the end */
 	uint32_t dma_len; /* of the RETH; PLACE: immediate data */
-	uint64_t
-		allowed; /* serial when the peer's access was authorized (6.3) */
-	uint64_t serial; /* while ISSUED: event `start of the DMA` (mr.h) */
+	uint64_t allowed; /* peer's access: serial at its authorization (6.3) */
+	uint64_t serial;  /* while ISSUED: event `start of the DMA` (mr.h) */
 	uint8_t ends;	/* PLACE: the next position is (id + 1, 0); RESPOND: the
 			     last response of its slot */
 	uint8_t again;	/* repeated response: moves no position, and is not

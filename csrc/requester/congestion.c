@@ -7,9 +7,8 @@
 enum {
 	SCALE = 256,
 	NARROW = 40, /* packets: window at which the accepted delay doubles */
-	ROUNDS =
-		20, /* rounds with delay after which look() measures the path */
-	A_FEW = 4,  /* lost packets of a round that are always ignored */
+	ROUNDS = 20, /* rounds with delay before look() */
+	A_FEW = 4,   /* lost packets of a round that are always ignored */
 };
 
 static uint32_t bounded(const struct srdma_congestion *c, uint64_t window)

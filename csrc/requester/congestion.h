@@ -3,7 +3,8 @@
  * On a wire that may drop packets, a growing delay narrows the window. Loss
  * narrows it together with delay, or if more than a quarter of a round is lost:
  * an attacker can cause loss without delay. On a wire with flow control the
- * window is always the widest, except after a change of path. This file knows neither packets nor clocks.
+ * window is always the widest, except after a change of path. This file knows
+ * neither packets nor clocks.
  */
 #ifndef SRDMA_CONGESTION_H
 #define SRDMA_CONGESTION_H
@@ -34,8 +35,7 @@ struct srdma_congestion {
 	uint64_t began, least;
 	uint32_t came, lost; /* packets of this round */
 	uint32_t stood;	     /* rounds in a row with queueing delay */
-	uint32_t
-		above; /* 1: the last round's delay was above the accepted one */
+	uint32_t above;	     /* 1: the last round's delay is not accepted */
 	uint64_t looks; /* least round-trip time before look(), ns; 0: look() is
 			   not measuring */
 };

@@ -49,8 +49,8 @@ struct srdma_flights {
 	uint64_t ended;	  /* highest packet number of ended flights */
 	uint64_t probe;	  /* packet number of the last one that a timer sent
 			     again; 0: it ended */
-	uint64_t
-		missed; /* time before which no missed one left, ns; 0: none is */
+	/* No missed flight left before this time, ns; 0: none is missed. */
+	uint64_t missed;
 };
 
 /* An ack, its numbers widened to 64 bits (5.1). */

@@ -5,9 +5,8 @@
 #include "base/time.h"
 
 enum {
-	REORDERED =
-		3, /* later responses that arrived before one counts as lost */
-	SLAB = 16, /* chunks per allocation */
+	REORDERED = 3, /* later responses that mean a loss */
+	SLAB = 16,     /* chunks per allocation */
 };
 
 struct srdma_read_chunk_slab {

@@ -65,9 +65,8 @@ struct srdma_read_chunk_response {
 	uint64_t request_id;
 	uint32_t offset, len;
 	uint64_t now;
-	uint64_t
-		patience; /* time after which a late chunk is lost on a wire that
-			      reorders, ns */
+	/* Time after which a late chunk is lost on a wire that reorders, ns. */
+	uint64_t patience;
 	uint64_t flights; /* all flights with lower serial numbers ended */
 	int atomic;	  /* response to an atomic, of SRDMA_ATOMIC_LEN bytes */
 };

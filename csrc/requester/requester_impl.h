@@ -34,8 +34,7 @@ struct srdma_wqe {
 	uint8_t flags;	     /* enum srdma_desc_flag */
 	uint8_t started;     /* its first packet is made */
 	uint8_t done;	     /* executed; completes after earlier requests */
-	uint16_t
-		fetching; /* packets fetched again, whose DMA reads its memory */
+	uint16_t fetching; /* packets fetched again: DMA may read its memory */
 	/* The capability as resolved last: valid for bytes [proof_from,
 	 * proof_to) while the handle is installed. */
 	uint32_t proof_from, proof_to;
