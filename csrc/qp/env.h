@@ -1,6 +1,6 @@
 /*
  * Environment of QPs: the clock, ports, pools, limits and counters that one
- * relay shares with the folders below it. Those folders see this structure
+ * relay shares with the folders below it. The folders see this structure
  * instead of struct srdma_relay. The relay owns it; it outlives all QPs.
  */
 #ifndef SRDMA_QP_ENV_H

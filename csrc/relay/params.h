@@ -59,7 +59,7 @@ struct srdma_qp_params {
 	uint32_t mtu;	     /* 0: the relay's */
 };
 
-/* The QP's part of an END message of the key exchange (8.2). */
+/* A new QP's facts for its peer: END and random of the key exchange (8.2). */
 struct srdma_qp_info {
 	uint32_t qpn;
 	uint8_t eid[SRDMA_EID_LEN];

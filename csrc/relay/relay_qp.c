@@ -135,11 +135,12 @@ static int create(struct srdma_relay *r, struct srdma_leg *leg,
 	struct name name;
 	int err = choose_name(r, &name, info);
 
-	make.qpn = name.qpn;
-	if (!err)
-		err = srdma_qp_create(out, &make);
 	if (err)
 		return err;
+	make.qpn = name.qpn;
+	err = srdma_qp_create(out, &make);
+	if (err)
+		return srdma_relay_refuse(r, err, "no memory for a QP");
 	srdma_qp_entry(*out)->first_pn = name.first_pn;
 	return 0;
 }

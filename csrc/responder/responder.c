@@ -310,6 +310,8 @@ void srdma_responder_give_tables(struct srdma_qp *qp)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
+	if (!rs->slots) /* also of a responder whose creation failed */
+		return;
 	srdma_table_give(&rs->env->tables, rs->slots, rs->env->reads,
 			 sizeof(*rs->slots));
 	rs->slots = NULL;
