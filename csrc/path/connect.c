@@ -10,8 +10,8 @@
 enum {
 	FIRST_WAIT_MS = 10,
 	MOST_WAIT_MS = 1000,
-	TRIAL_MS = 2000,    /* a validation takes at most so long */
-	TURN_CONNECTS = 16, /* attempts of all QPs: a turn stays short */
+	TRIAL_MS = 2000,    /* time limit of a validation */
+	TURN_CONNECTS = 16, /* of all QPs in one turn, so that it stays short */
 };
 
 int srdma_connect_validated(const struct srdma_qp *qp)
@@ -48,7 +48,7 @@ void srdma_connect_try(struct srdma_qp *qp)
 		return;
 	srdma_qp_wake(qp, x->connect.begun + TRIAL_MS * SRDMA_MS);
 	if (x->conn != x->own)
-		return; /* OPEN is sent when it is up */
+		return; /* srdma_path_up() schedules OPEN */
 	srdma_qp_schedule(qp, SRDMA_SAY_OPEN);
 	srdma_path_restart(qp);
 	srdma_qp_activate(qp);
@@ -63,7 +63,7 @@ void srdma_connect_proven(struct srdma_qp *qp)
 	srdma_connect_note(qp);
 }
 
-/* From the first failure on: 10 ms, 20 ms, ... 1 s. */
+/* Wait after n failures in a row: 10 ms, 20 ms, ... 1 s. n is at least 1. */
 static uint64_t wait_after(uint32_t failures)
 {
 	uint64_t ms = MOST_WAIT_MS;
@@ -88,7 +88,7 @@ void srdma_connect_ended(struct srdma_qp *qp)
 	srdma_qp_wake(qp, c->due);
 }
 
-/* 0, or the error of the port: the own path is as it was. */
+/* Connects the own path. 0, or the error of the port: nothing changed. */
 static int open_own(struct srdma_qp_path *x)
 {
 	struct srdma_port *wire = x->env->wire;

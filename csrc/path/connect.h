@@ -1,7 +1,7 @@
 /*
  * The connection that a QP needs (docs/protocol.md 7): role 0 connects, and
- * reconnects when it ended; both roles wait for a packet that validates the
- * path (RFC 9000 8.2), for `silence` at most.
+ * reconnects when the connection ended. In both roles a QP fails if no packet
+ * validates its path (RFC 9000 8.2) within env->silence.
  */
 #ifndef SRDMA_PATH_CONNECT_H
 #define SRDMA_PATH_CONNECT_H
@@ -14,19 +14,19 @@ struct srdma_env;
 struct srdma_qp;
 
 struct srdma_connect {
-	char address[SRDMA_NAME_LEN]; /* role 0: of the peer's wire */
-	uint64_t begun;	   /* own path connected, or its validation began */
-	uint64_t due;	   /* no own path: when to reconnect */
-	uint64_t lost;	   /* not validated since then; SRDMA_NEVER: it is */
-	uint32_t failures; /* in a row */
-	uint8_t trial;	   /* no packet verified on the own path since begun */
+	char address[SRDMA_NAME_LEN]; /* of the peer's wire; role 0 only */
+	uint64_t begun; /* last connection attempt or validation, ns */
+	uint64_t due;	/* without an own path: time to reconnect, ns */
+	uint64_t lost;	/* path not validated since, ns; SRDMA_NEVER: it is */
+	uint32_t failures; /* of connections or validations, in a row */
+	uint8_t trial;	   /* 1: the own path is being validated */
 };
 
-/* KEYS: role 0 connects to the peer's address, role 1 passes NULL. 0, or the
- * error of the port, with its text in env->wire->why. */
+/* KEYS: connects to the peer's address as role 0; role 1 passes NULL and waits.
+ * 0, or the error of the port, with its text in env->wire->why. */
 int srdma_connect_begin(struct srdma_qp *qp, const char *address);
-/* 1: a packet verified on the path on which the QP sends. Requests and
- * responses leave on a validated path only. */
+/* 1: the QP's path is validated: a packet verified on it. Requests and responses
+ * leave on a validated path only. */
 int srdma_connect_validated(const struct srdma_qp *qp);
 /* Starts the validation of the own path: OPEN is sent on it. */
 void srdma_connect_try(struct srdma_qp *qp);
@@ -34,11 +34,13 @@ void srdma_connect_try(struct srdma_qp *qp);
 void srdma_connect_proven(struct srdma_qp *qp);
 /* The own path ended, failed its validation, or could not be connected. */
 void srdma_connect_ended(struct srdma_qp *qp);
-/* The path, the own path or its validation changed. */
+/* The QP's path, its own path or a validation changed: starts or ends the time
+ * limit `lost`. */
 void srdma_connect_note(struct srdma_qp *qp);
-/* Next time to call it; SRDMA_NEVER: it waits for nothing. */
+/* Reconnects, gives up a validation, or fails the QP (WIRE_LOST) when it is due.
+ * Returns the time of the next call; SRDMA_NEVER: nothing is due. */
 uint64_t srdma_connect_expire(struct srdma_qp *qp, uint64_t now);
-/* A new turn: its connection attempts are counted from 0. */
+/* Call once per turn: connection attempts are limited per turn. */
 void srdma_connect_turn(struct srdma_env *env);
 
 #endif

@@ -8,7 +8,9 @@
 #include "qp/qp.h"
 #include "session/session.h"
 
-enum { LOOKS = 8 }; /* paths examined by a search: a turn stays short */
+enum {
+	LOOKS = 8
+}; /* paths that a search examines, so that a turn stays short */
 
 static struct srdma_path *path_of(const struct srdma_conn *conn)
 {
@@ -98,8 +100,8 @@ static void close_oldest(struct srdma_path_table *t)
 	conn->port->ops->close(conn);
 }
 
-/* Above the limit the oldest is closed: the newest may be a peer that comes
- * back. */
+/* Above the limit the oldest is closed: the newest may come from a peer that
+ * reconnects. */
 static void unbind_path(struct srdma_path_table *t, struct srdma_path *path)
 {
 	struct srdma_env *env = t->env;
@@ -194,20 +196,21 @@ int srdma_path_own(struct srdma_qp *qp, struct srdma_conn *conn)
 	return 0;
 }
 
-/* Over UDP a connection that was opened here carries nothing back (11a). */
+/* 1: over UDP, where no packet arrives on a connection that was opened here
+ * (11a). */
 static int is_one_way(const struct srdma_conn *conn)
 {
 	return conn->port->ops->keep != NULL;
 }
 
-/* 1: its connection leads where its own path would: no move is needed. */
+/* 1: the QP's UDP connection leads to the same address as its own path. */
 static int is_same_as_own(const struct srdma_qp_path *x)
 {
 	return is_one_way(x->own) && x->conn &&
 	       x->own->port->ops->same(x->conn, x->own);
 }
 
-/* To an own path that is not validated, or cannot be. */
+/* Moves to the own path, which is not validated; over UDP it need not be. */
 static void return_to_own(struct srdma_qp_path *x)
 {
 	join(x, x->own);
@@ -261,7 +264,8 @@ void srdma_path_try_another(struct srdma_qp *qp)
 
 /* --- the end of a path ---------------------------------------------------- */
 
-/* Its owners reconnect; other users return to their own path, or wait. */
+/* The owners of the path reconnect; its other users return to their own path,
+ * or wait for one. */
 void srdma_path_down(struct srdma_env *env, struct srdma_conn *conn)
 {
 	struct srdma_path *path = path_of(conn);
@@ -287,7 +291,7 @@ void srdma_path_down(struct srdma_env *env, struct srdma_conn *conn)
 		conn->port->ops->close(conn);
 }
 
-/* One reference less; the last one ends the path. */
+/* Drops one reference; dropping the last one ends the path. */
 static void release_own(struct srdma_qp_path *x)
 {
 	struct srdma_conn *own = x->own;
@@ -361,10 +365,10 @@ void srdma_path_up(struct srdma_conn *conn)
 	}
 }
 
-/* --- where the newest packet verified ------------------------------------- */
+/* --- the path of the newest packet ----------------------------------------- */
 
-/* Keeps a passing connection on which a packet verified. 0: there is no room
- * for it. */
+/* Keeps a connection, on which a packet verified, beyond this event (port.h,
+ * keep). 0: there is no room for it. */
 static int adopt(struct srdma_path_table *t, struct srdma_conn *conn)
 {
 	srdma_path_expire(t->env);

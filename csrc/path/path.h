@@ -28,10 +28,11 @@ struct srdma_path_table *srdma_path_table_create(struct srdma_env *env);
 /* Closes all connections; no QP uses one. NULL is allowed. */
 void srdma_path_table_destroy(struct srdma_path_table *t);
 
-/* Events of the wire port: a peer opened a connection; one that was opened here
- * is up; one ended. */
+/* Event ACCEPT of the wire port: a peer opened the connection. */
 void srdma_path_accept(struct srdma_env *env, struct srdma_conn *conn);
+/* Event UP: a connection that was opened here is established. */
 void srdma_path_up(struct srdma_conn *conn);
+/* Event DOWN: the connection ended. Closes it. */
 void srdma_path_down(struct srdma_env *env, struct srdma_conn *conn);
 /* Closes unbound paths that are too old; wakes the relay for the others. */
 void srdma_path_expire(struct srdma_env *env);
@@ -39,45 +40,48 @@ void srdma_path_expire(struct srdma_env *env);
 /* --- path.c: the path of a QP -------------------------------------------- */
 
 void srdma_path_create(struct srdma_qp *qp);
-/* A connection opened for the QP (one reference): its own path. The QP sends
- * there if it has no other, or this one is up. 0 or -ENOMEM. */
+/* Makes a connection that was opened for the QP its own path, takes over one
+ * reference to it and starts its validation. The QP sends there if it has no
+ * other path, or this one is up. 0, or -ENOMEM: nothing changed. */
 int srdma_path_own(struct srdma_qp *qp, struct srdma_conn *conn);
-/* The QP no longer uses any path. */
+/* Removes the QP from its path and its own path. */
 void srdma_path_leave(struct srdma_qp *qp);
-/* The own path failed its validation: closed for all its QPs if none of them
- * received a packet there lately. */
+/* The own path failed its validation: ends it for all its QPs, unless another
+ * one received a packet since this validation began; then only for this QP. */
 void srdma_path_give_up(struct srdma_qp *qp);
-/* Moves a QP that sends elsewhere to its own path if that is up; it is to be
- * validated again. */
+/* Moves a QP that sends on another path to its own one if that is up, and
+ * validates it again. Does nothing if both lead to the same UDP address. */
 void srdma_path_go_own(struct srdma_qp *qp);
 /*
- * Moves a QP that opened no path, and whose probes timed out repeatedly, to
- * another path to the same peer: one that it left last for another, or on which
- * another QP sends to that peer. Examines at most 8, resuming after the last
- * search.
+ * Moves a QP without an own path, whose probes timed out repeatedly, to another
+ * path to the same peer: to one that this QP was the last to leave, or on which
+ * another QP sends to that peer. Examines at most 8 paths, resuming after the
+ * last search.
  */
 void srdma_path_try_another(struct srdma_qp *qp);
 /*
  * A packet of the QP verified on the connection: if it is the newest, or the
- * QP's path is not validated, the QP sends there from now on; a connection that
- * was only passing is kept. Returns 1 if the path changed or was validated, and
- * 2 if that was the answer to the own path's probe.
+ * QP's path is not validated, the QP sends there from now on. A UDP connection
+ * that the port has not kept so far is kept then. Returns 0: nothing changed; 1:
+ * the path changed or was validated; 2: the packet validated the own path, which
+ * OPEN probed.
  */
 int srdma_path_follow(struct srdma_qp *qp, const struct srdma_packet *p,
 		      struct srdma_conn *conn);
-/* What is under way may be lost with the path: time-outs, round-trip time and
- * congestion windows begin anew. */
+/* Packets under way may be lost with the old path: resets the doublings of
+ * time-outs, the measurement under way and the congestion windows. The smoothed
+ * round-trip time is kept. */
 void srdma_path_restart(struct srdma_qp *qp);
 /* The connection on which the QP sends; NULL: none. */
 struct srdma_conn *srdma_path_conn(const struct srdma_qp *qp);
 /* 1: control packets may be sent; the path may still need validation. */
 int srdma_path_is_up(const struct srdma_qp *qp);
-/* 1: the QP opened a connection and has it. */
+/* 1: the QP has an own path. */
 int srdma_path_has_own(const struct srdma_qp *qp);
 
 /* --- send.c -------------------------------------------------------------- */
 
-/* KEYS: packet numbers of this QP begin at pn. */
+/* KEYS: the QP's packet numbers begin at pn. */
 void srdma_path_begin(struct srdma_qp *qp, uint64_t pn);
 /* Seals a packet and commits it to the path. 0; -EAGAIN: no room, or no packet
  * may leave now; -EKEYEXPIRED, -EIO: the QP failed. */
@@ -89,11 +93,12 @@ uint64_t srdma_path_first(const struct srdma_qp *qp);
 uint64_t srdma_path_acked(const struct srdma_qp *qp);
 void srdma_path_set_acked(struct srdma_qp *qp, uint64_t highest);
 struct srdma_rtt *srdma_path_rtt(const struct srdma_qp *qp);
-/* When something was acknowledged or a timer ran out last, ns: time-outs count
- * from then. */
+/* Time from which time-outs count, ns: the last news of an ack, time-out, or
+ * departure of an OPEN or PING. */
 uint64_t srdma_path_progress(const struct srdma_qp *qp);
 void srdma_path_set_progress(struct srdma_qp *qp);
-/* A packet left for which an ack or a response is due: wakes the QP for it. */
+/* A packet left that the peer acknowledges or answers: the QP's timers are
+ * checked after the shorter time-out. */
 void srdma_path_arm(struct srdma_qp *qp);
 
 #endif

@@ -29,25 +29,26 @@ struct srdma_path {
 struct srdma_path_table {
 	struct srdma_env *env;
 	struct srdma_path *paths;
-	struct srdma_path *look; /* the next search begins here; NULL: paths */
+	struct srdma_path
+		*look; /* the next search begins here; NULL: at the head */
 	struct srdma_path_list unbound;
 	uint32_t unbound_count;
 	uint32_t connects; /* attempts of this turn */
 };
 
-/* The part of a QP. */
+/* A QP's part. */
 struct srdma_qp_path {
 	struct srdma_qp *qp;
 	struct srdma_env *env;
-	struct srdma_conn *conn; /* sends here; NULL: none */
-	struct srdma_conn *own;	 /* opened for this QP */
+	struct srdma_conn *conn; /* the QP's path; NULL: none */
+	struct srdma_conn *own;	 /* the own path, opened for this QP */
 	LIST_ENTRY(srdma_qp_path) user_next, owner_next; /* of their paths */
 	struct srdma_connect connect;
 	struct srdma_rtt rtt;
 	uint64_t first_pn; /* of the QP's packets */
 	uint64_t acked_pn; /* highest that the peer acknowledged */
-	uint64_t probed;   /* lead over acked_pn too large: last packet, ns */
-	uint64_t progress; /* something was acknowledged or timed out, ns */
+	uint64_t probed;   /* last flag A for a large lead over acked_pn, ns */
+	uint64_t progress; /* srdma_path_progress(), ns */
 };
 
 /* qp/layout.c */

@@ -23,8 +23,9 @@ void srdma_path_begin(struct srdma_qp *qp, uint64_t pn)
 }
 
 /*
- * The lead of packet numbers over the highest acknowledged one (5.1). More than
- * 2^20 unacknowledged: request an ack. More than 2^22: one packet per RTO.
+ * Limits the lead of packet numbers over the highest acknowledged one (5.1).
+ * Above 2^20 each packet requests an ack; above 2^22 one packet per RTO may
+ * leave, else -EAGAIN.
  */
 static int keep_near(struct srdma_qp_path *x, struct srdma_packet *p)
 {
@@ -40,7 +41,8 @@ static int keep_near(struct srdma_qp_path *x, struct srdma_packet *p)
 	return 0;
 }
 
-/* A packet left. With flag A it is measured. */
+/* A packet left. Flag A: its round trip is measured. OPEN, PING: its time-out
+ * starts. */
 static void left(struct srdma_qp_path *x, const struct srdma_packet *p)
 {
 	if (!(p->flags & SRDMA_STH_ACK_NOW))
@@ -53,8 +55,8 @@ static void left(struct srdma_qp_path *x, const struct srdma_packet *p)
 	}
 }
 
-/* After the last packet that a key permits, and where the provider failed, no
- * CLOSE is sent either. */
+/* At the limit of the key, the QP fails and a last CLOSE is tried. When that
+ * fails too, or the provider failed, no CLOSE is sent. */
 static void cannot_seal(struct srdma_qp *qp, int err)
 {
 	if (err == -EKEYEXPIRED && srdma_qp_state(qp) != SRDMA_QP_ERR) {
@@ -137,8 +139,6 @@ void srdma_path_set_progress(struct srdma_qp *qp)
 	x->progress = x->env->now;
 }
 
-/* The packet that left may wait for an ack or for a response: the shorter
- * time-out counts. */
 void srdma_path_arm(struct srdma_qp *qp)
 {
 	struct srdma_qp_path *x = srdma_qp_path(qp);

@@ -20,7 +20,8 @@ int srdma_cq_put(struct srdma_cq *cq, struct srdma_record *rec)
 				       bytes);
 	if (err == -EAGAIN)
 		return err;
-	/* Any other failure is the leg's end, which arrives as an event. */
+	/* Any other error: the leg has ended, which the port reports as an
+	 * event. */
 	cq->written++;
 	env->stats.completions++;
 	if (rec->status)

@@ -17,14 +17,14 @@ struct srdma_cq {
 	struct srdma_conn *conn;    /* the leg, of the host port */
 	uint32_t ring;		    /* records; a power of two */
 	uint32_t written, consumed; /* records, modulo 2^32 */
-	uint8_t down; /* the host is gone: no DMA and no records */
+	uint8_t down; /* 1: the host is gone; no DMA, no records */
 };
 
-/* Writes one record and sets its sequence. 0 or -EAGAIN: the ring is full.
- * After the host's end records are dropped and 0 is returned. */
+/* Writes one record and sets rec->sequence. 0, or -EAGAIN: the ring is full.
+ * When the leg has ended, the record is dropped and 0 is returned. */
 int srdma_cq_put(struct srdma_cq *cq, struct srdma_record *rec);
-/* The host's count of consumed records. A count beyond the records written is
- * ignored. */
+/* Takes the host's count of consumed records, modulo 2^32. A count beyond the
+ * records written is ignored. */
 void srdma_cq_consume(struct srdma_cq *cq, uint32_t consumed);
 
 #endif

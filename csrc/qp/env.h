@@ -1,7 +1,7 @@
 /*
  * Environment of QPs: the clock, ports, pools, limits and counters that one
- * relay shares with the folders below it. They see this structure instead of
- * struct srdma_relay. The relay owns it; it outlives all QPs.
+ * relay shares with the folders below it. The folders see this structure
+ * instead of struct srdma_relay. The relay owns it; it outlives all QPs.
  */
 #ifndef SRDMA_QP_ENV_H
 #define SRDMA_QP_ENV_H
@@ -25,21 +25,22 @@ enum {
 	SRDMA_OPS_KEPT = 512,	   /* reserved for packets that arrive */
 	SRDMA_FETCH_DEPTH = 64,	   /* ops of a QP in one outgoing list */
 	SRDMA_MAX_BURST = 64,	   /* events of a port in one turn */
-	SRDMA_ORDERED_WINDOW = 64, /* a wire of this window keeps order */
+	SRDMA_ORDERED_WINDOW = 64, /* widest window of an ordered wire */
 };
 
 struct srdma_env {
-	/* Written by the relay, each turn. */
-	uint64_t now;  /* time of the turn, ns */
-	uint32_t wall; /* Unix seconds; UINT32_MAX: not known yet */
+	uint64_t now; /* time of the turn, ns; set by srdma_relay_run() */
+	/* Unix seconds, set by srdma_relay_clock(); UINT32_MAX: not set yet */
+	uint32_t wall;
 
 	/* Constant after the relay's creation. */
 	struct srdma_port *host, *wire;
-	uint32_t window;	/* request packets taken unacknowledged */
+	uint32_t window;	/* packets a peer may have unacknowledged */
 	uint32_t reads;		/* response slots of a QP */
 	uint64_t ping, silence; /* liveness limits, ns */
-	/* Calls upwards, set by the relay: release all work of a QP that
-	 * failed; a path of the QP starts anew (RFC 9002 6.4, RFC 9000 9.4). */
+	/* Calls up the layers. discard: releases all work of a QP that failed.
+	 * path_restarted: the QP sends on a new path, so its congestion
+	 * windows are reset (RFC 9000 9.4). */
 	void (*discard)(struct srdma_qp *qp);
 	void (*path_restarted)(struct srdma_qp *qp);
 
@@ -49,20 +50,20 @@ struct srdma_env {
 	struct srdma_path_table *paths;
 	struct srdma_table_memory tables; /* tables that QPs make on demand */
 	struct srdma_timers timers;	  /* of QPs */
-	uint64_t timer;			  /* next look at paths and legs, ns */
+	uint64_t timer;			  /* next check of paths and legs, ns */
 	struct srdma_qp *active_head, *active_tail;
 	struct srdma_stats stats;
 	struct srdma_mr_table mrs;
 };
 
-/* Makes the relay look at its paths and legs at this time at the latest. */
+/* Makes the relay check its paths and legs at `when`, ns, at the latest. */
 static inline void srdma_env_wake(struct srdma_env *env, uint64_t when)
 {
 	if (when < env->timer)
 		env->timer = when;
 }
 
-/* 1: packets arrive in the order in which they left, if they arrive. */
+/* 1: the wire may lose packets, but does not reorder them. */
 static inline int srdma_env_ordered(const struct srdma_env *env)
 {
 	return env->wire->window <= SRDMA_ORDERED_WINDOW;

@@ -23,8 +23,8 @@ struct srdma_qp {
 	struct srdma_responder responder;
 };
 
-/* A part of a const QP is not const: who may write it is decided by who sees
- * its type. */
+/* The parts of a const QP are writable. Each part's type is visible in its own
+ * folder only, so no other folder can write it. */
 static struct srdma_qp *qp_of(const struct srdma_qp *qp)
 {
 	return (struct srdma_qp *)(uintptr_t)qp;

@@ -7,7 +7,7 @@
 #include "qp/env.h"
 #include "qp/qp_impl.h"
 
-enum { SHARE = 8 }; /* a list may hold 1/SHARE of what is free */
+enum { SHARE = 8 }; /* a list may hold 1/SHARE of the free ones */
 
 int srdma_op_pool_create(struct srdma_op_pool *pool, uint32_t n)
 {
@@ -42,7 +42,7 @@ static struct srdma_op *take(struct srdma_qp *qp, enum srdma_op_kind kind)
 	return op;
 }
 
-/* After an op of the list; NULL: at its head. */
+/* Inserts an op after another one of the list; after NULL: at the head. */
 static void insert(struct srdma_op_list *list, struct srdma_op *after,
 		   struct srdma_op *op)
 {
@@ -110,7 +110,7 @@ void srdma_op_retire(struct srdma_op_list *list)
 	give_back(op);
 }
 
-/* 1: memory that the own host named, not the peer. */
+/* 1: the address was named by the local host's descriptor, not by the peer. */
 static int is_local(const struct srdma_op *op)
 {
 	return !op->right || op->right == SRDMA_ACCESS_LOCAL_WRITE;
@@ -122,7 +122,8 @@ static void fail(struct srdma_op *op, enum srdma_reason reason)
 	op->reason = (uint8_t)reason;
 }
 
-/* The reason if the peer's access was revoked after its authorization (6.3). */
+/* PROOF_WRONG if the peer's access was revoked after its authorization (6.3),
+ * else NONE. */
 static enum srdma_reason revoked(const struct srdma_op *op,
 				 const struct srdma_mr *mr)
 {

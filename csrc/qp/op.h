@@ -18,13 +18,13 @@ struct srdma_qp;
 
 enum srdma_op_state { SRDMA_OP_NEW, SRDMA_OP_ISSUED, SRDMA_OP_DONE };
 
-/* Kinds from PLACE on write host memory, those before read it. */
+/* FETCH and RESPOND read host memory; the kinds from PLACE on write it. */
 enum srdma_op_kind {
 	SRDMA_OP_FETCH,	  /* payload of an own request */
 	SRDMA_OP_RESPOND, /* payload of a response */
 	SRDMA_OP_PLACE,	  /* payload of a peer's request */
 	SRDMA_OP_RETURN,  /* payload of a response to an own request */
-	SRDMA_OP_WASTE,	  /* a PLACE after a request that was refused */
+	SRDMA_OP_WASTE,	  /* a PLACE after one whose DMA failed: no effect */
 };
 
 enum srdma_resend {
@@ -53,14 +53,15 @@ struct srdma_op {
 	uint64_t original;	    /* RESPOND to an atomic */
 	uint64_t request_id;
 	uint32_t offset;  /* in the message; PLACE: of the end */
-	uint32_t dma_len; /* of the RETH */
+	uint32_t dma_len; /* of the RETH; PLACE: immediate data */
 	uint64_t allowed; /* peer's access: serial at its authorization (6.3) */
-	uint64_t serial;  /* start of the DMA, while ISSUED */
-	uint8_t ends;	  /* PLACE: the next position is (id + 1, 0) */
-	uint8_t again;	  /* response that is repeated: moves no position, and
-			     is not sent if its DMA fails */
-	uint8_t resend;	  /* FETCH: enum srdma_resend */
-	uint64_t flight;  /* RESEND_FLIGHT: serial of the flight */
+	uint64_t serial;  /* while ISSUED: event `start of the DMA` (mr.h) */
+	uint8_t ends;	/* PLACE: the next position is (id + 1, 0); RESPOND: the
+			     last response of its slot */
+	uint8_t again;	/* repeated response: moves no position, and is not
+			     sent if its DMA fails */
+	uint8_t resend; /* FETCH: enum srdma_resend */
+	uint64_t flight; /* RESEND_FLIGHT: serial of the flight */
 };
 
 /* Offset of the op's first byte in the message. */
@@ -85,8 +86,8 @@ void srdma_op_pool_destroy(struct srdma_op_pool *pool);
 /* Adds a zeroed op of the QP at the tail of the list; NULL: pool empty. */
 struct srdma_op *srdma_op_add(struct srdma_op_list *list, struct srdma_qp *qp,
 			      enum srdma_op_kind kind);
-/* The same for a FETCH that is repeated: after the other repeated ones, before
- * all new ones. */
+/* Adds a FETCH for a packet that is sent again: after the other ones, before
+ * those of new packets. NULL: pool empty. */
 struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
 				     struct srdma_qp *qp);
 /*
@@ -96,18 +97,18 @@ struct srdma_op *srdma_op_add_resend(struct srdma_op_list *list,
  */
 int srdma_op_share(const struct srdma_env *env,
 		   const struct srdma_op_list *list);
-/* Drops the head of a list, with its buffer. */
+/* Removes the head of a list and frees it with its buffer. */
 void srdma_op_retire(struct srdma_op_list *list);
-/* Starts the DMA of all NEW ops of a list, in order. 0, or -EAGAIN if some
- * stay NEW. */
+/* Starts the DMA of all NEW ops of a list, in order; no DMA when the host is
+ * gone. 0, or -EAGAIN: the port is full, and some ops stay NEW. */
 int srdma_op_issue(struct srdma_qp *qp, struct srdma_op_list *list);
 /* The port reports the end of an op's DMA; status 0 or -errno. */
 void srdma_op_done(struct srdma_op *op, int status);
-/* 1: a DMA of a peer on these bytes of the region, started before the serial,
- * is under way. */
+/* 1: a DMA for a peer on these bytes of the region is under way that started
+ * before the event `serial`. */
 int srdma_op_busy(const struct srdma_op_pool *pool, const struct srdma_mr *mr,
 		  uint64_t serial, uint64_t addr, uint64_t len);
-/* Drops all ops of a list that are not ISSUED: the QP failed. */
+/* Frees all ops of a list that are not ISSUED: the QP failed. */
 void srdma_op_drop(struct srdma_op_list *list);
 
 #endif

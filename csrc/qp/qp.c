@@ -147,8 +147,8 @@ int srdma_qp_is_silent(const struct srdma_qp *qp)
 	return srdma_qp_core(qp)->silent;
 }
 
-/* RECV_TOO_SHORT is a fault of the sender's request, but of the own receive
- * (13.1). */
+/* RECV_TOO_SHORT fails the request at its sender and the receive here; only the
+ * status of the receive differs from the table of reasons (13.1). */
 static uint8_t status_of(const struct srdma_record *rec, uint32_t reason)
 {
 	enum { WC_LOC_LEN_ERR = 1 };

@@ -35,9 +35,9 @@ struct srdma_qp_make {
 	uint32_t sq, rq;  /* depths */
 	uint64_t timeout; /* of a request, ns */
 };
-/* In state INIT. 0 or -ENOMEM. */
+/* Creates a QP in state INIT. 0 or -ENOMEM. */
 int srdma_qp_create(struct srdma_qp **out, const struct srdma_qp_make *make);
-/* No op of it may be ISSUED, and it uses no path. */
+/* Requires that no op of the QP is ISSUED and that it has left its paths. */
 void srdma_qp_free(struct srdma_qp *qp);
 /* The QP of an expired timer of env->timers. */
 struct srdma_qp *srdma_qp_of_timer(struct srdma_timer *timer);
@@ -59,9 +59,10 @@ struct srdma_qp_keyed {
 };
 /* All zero before KEYS. */
 const struct srdma_qp_keyed *srdma_qp_keyed(const struct srdma_qp *qp);
-/* KEYS: the session, which the QP then owns; NULL takes it back, not freed. */
+/* KEYS: gives the QP its session, which the QP then owns. NULL: takes the
+ * session away without freeing it. */
 void srdma_qp_set_session(struct srdma_qp *qp, struct srdma_session *session);
-/* KEYS succeeded: to RTR. */
+/* KEYS succeeded: moves the QP to RTR. */
 void srdma_qp_set_keyed(struct srdma_qp *qp,
 			const struct srdma_qp_keyed *keyed);
 
@@ -74,24 +75,27 @@ int srdma_qp_can(const struct srdma_qp *qp, enum srdma_qp_ability ability);
  * table of states (state.c) does not permit the move. */
 int srdma_qp_move(struct srdma_qp *qp, enum srdma_qp_state to);
 
-#define SRDMA_OLDEST UINT64_MAX	      /* the first request not executed */
-#define SRDMA_NONE   (UINT64_MAX - 1) /* no request: all are flushed */
+#define SRDMA_OLDEST UINT64_MAX	      /* the oldest request not executed */
+#define SRDMA_NONE   (UINT64_MAX - 1) /* no request: all of them are flushed */
 
 /*
- * To ERR, once; releases the work of all parts. id: the own request that the
- * reason is about, or SRDMA_OLDEST or SRDMA_NONE. tell: send CLOSE.
+ * Moves the QP to ERR, once, and releases the work of all parts. id: the own
+ * request that failed for this reason, or SRDMA_OLDEST or SRDMA_NONE. tell: 1
+ * to send CLOSE.
  */
 void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 		   int tell);
-/* To ERR, and NAK the peer's request at the position. */
+/* Moves the QP to ERR and schedules a NAK of the peer's request at the position.
+ */
 void srdma_qp_nak(struct srdma_qp *qp, enum srdma_reason reason,
 		  struct srdma_position at);
-/* The peer ended the QP: to ERR when all that arrived before is placed. */
+/* The peer ended the QP: it goes to ERR when the payloads that arrived before
+ * are placed. */
 void srdma_qp_end(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id);
 int srdma_qp_is_ending(const struct srdma_qp *qp);
-/* All is placed: the end that srdma_qp_end() announced. */
+/* All payloads are placed: moves the QP to ERR, as srdma_qp_end() announced. */
 void srdma_qp_end_now(struct srdma_qp *qp);
-/* Why it is in ERR, and the id given with it. */
+/* In ERR: reason and id that were given to srdma_qp_fail(). */
 uint32_t srdma_qp_reason(const struct srdma_qp *qp);
 uint64_t srdma_qp_failed_id(const struct srdma_qp *qp);
 
@@ -104,12 +108,12 @@ int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
 		    uint32_t reason);
 /* Writes the QP_EVENT record if it is due. 0 or -EAGAIN. */
 int srdma_qp_record_event(struct srdma_qp *qp);
-/* DMAs under way. */
+/* Number of DMAs under way. */
 uint32_t srdma_qp_dmas(const struct srdma_qp *qp);
 
 /* --- qp.c: control packets that are scheduled ---------------------------- */
 
-/* By falling urgency. */
+/* The most urgent one first. */
 enum srdma_say {
 	SRDMA_SAY_NAK = 1 << 0,
 	SRDMA_SAY_CLOSE = 1 << 1,
@@ -118,43 +122,44 @@ enum srdma_say {
 	SRDMA_SAY_ACK = 1 << 4,
 };
 
-/* Schedules a control packet; this and the functions that end a QP are the only
- * writers. The caller activates the QP unless it runs already. */
+/* Schedules a control packet. Besides, only the functions that end a QP and
+ * srdma_qp_repeat_last() schedule. The caller activates the QP unless it runs
+ * already. */
 void srdma_qp_schedule(struct srdma_qp *qp, enum srdma_say what);
-/* A control packet left: it is no longer scheduled, nor is an ACK, whose
- * content every control packet has. */
+/* A control packet left: it is no longer scheduled, nor is an ACK, as every
+ * control packet acknowledges. */
 void srdma_qp_said(struct srdma_qp *qp, enum srdma_say what);
 /* Scheduled packets: bits of enum srdma_say. */
 uint8_t srdma_qp_scheduled(const struct srdma_qp *qp);
 
-/* The content of NAK and CLOSE. */
+/* Content of the final NAK and CLOSE. */
 struct srdma_qp_last {
-	uint8_t sent; /* in ERR: NAK or CLOSE, bits of enum srdma_say */
+	uint8_t sent; /* in ERR: which of both, bits of enum srdma_say */
 	uint8_t nak_reason, close_reason;
 	struct srdma_position nak_at;
-	uint64_t when; /* when one of them left last, ns */
+	uint64_t when; /* time when one of them left last, ns */
 };
 const struct srdma_qp_last *srdma_qp_last(const struct srdma_qp *qp);
-/* In ERR: schedule the final NAK and CLOSE once more. */
+/* In ERR: schedules the final NAK and CLOSE once more. */
 void srdma_qp_repeat_last(struct srdma_qp *qp);
-/* Nothing can be sealed any more: send no NAK and no CLOSE. */
+/* No packet can be sealed any more: unschedules NAK and CLOSE. */
 void srdma_qp_mute(struct srdma_qp *qp);
 
 /* --- qp.c: when it runs -------------------------------------------------- */
 
-/* Puts the QP on the list of those that have something to do. */
+/* Puts the QP on the list of active QPs, which run in this or the next turn. */
 void srdma_qp_activate(struct srdma_qp *qp);
-/* Takes the whole list: its first QP; NULL: none. */
+/* Empties the list of active QPs. Returns its first QP; NULL: it was empty. */
 struct srdma_qp *srdma_qp_take_active(struct srdma_env *env);
-/* The QP of a list that was taken runs now, and may be activated again. Returns
- * the next one of that list; NULL: none. */
+/* A QP of the list taken runs now, and may be activated again. Returns the next
+ * QP of that list; NULL: it was the last. */
 struct srdma_qp *srdma_qp_run(struct srdma_qp *qp);
-/* Looks at the timers of the QP at this time at the latest. */
+/* The QP's timers are checked at `when`, ns, at the latest. */
 void srdma_qp_wake(struct srdma_qp *qp, uint64_t when);
-/* Leaves the list and the timers: it is about to be freed. */
+/* Removes the QP from the active list and the timers, before it is freed. */
 void srdma_qp_retire(struct srdma_qp *qp);
-/* When a packet of the peer verified last, ns, or a request was posted to an
- * idle QP: silence counts from then. */
+/* Start of the peer's silence, ns: a packet of the peer verified, or a
+ * descriptor was posted to an idle QP. */
 uint64_t srdma_qp_heard(const struct srdma_qp *qp);
 void srdma_qp_set_heard(struct srdma_qp *qp);
 
@@ -173,11 +178,12 @@ void srdma_qp_rekey_verified(struct srdma_qp *qp, const struct srdma_packet *p);
  * packet of its epoch. */
 void srdma_qp_rekey_begin(struct srdma_qp *qp);
 int srdma_qp_rekeying(const struct srdma_qp *qp);
-/* Gives up the key of the epoch before, if the peer's epoch began that long
- * ago. */
+/* Wipes the receive key of the previous epoch if the peer's epoch began at
+ * least age ns ago. */
 void srdma_qp_rekey_settle(struct srdma_qp *qp, uint64_t age);
 
-/* KEY gave a secret derived from K_PD: that K_PD is kept until release. */
+/* KEY derived a secret from the leg's current K_PD, which is kept until
+ * release. */
 void srdma_qp_pd_hold(struct srdma_qp *qp);
 void srdma_qp_pd_release(struct srdma_qp *qp);
 /* Serial of the K_PD held, else of the leg's current one. */

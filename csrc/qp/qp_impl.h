@@ -6,16 +6,17 @@
 #include "qp/qp.h"
 #include "base/timer.h"
 
-/* Writes into host memory that one QP waits for: inbound.h. */
+/* Inbound work of a QP: inbound.h. */
 struct srdma_inbound {
 	struct srdma_op_list list;
 	uint32_t responses; /* due to the peer */
-	uint64_t progress;  /* when the list or a response got on, ns */
+	uint64_t progress;  /* time of the last progress, ns */
 };
 
 /* Epochs and K_PD: qp_rekey.c. */
 struct srdma_qp_epochs {
-	uint64_t asked;	     /* flag A was set to be permitted an epoch, ns */
+	uint64_t asked;	     /* last flag A that requested an ack for the next
+				epoch, ns */
 	uint64_t followed;   /* when the peer's epoch began, ns */
 	uint32_t peer_epoch; /* highest verified */
 	uint32_t pd_serial;  /* of the K_PD held */
@@ -38,7 +39,7 @@ struct srdma_qp_core {
 	uint8_t scheduled; /* enum srdma_say */
 	uint8_t silent;	   /* no completion records */
 	uint8_t event_due; /* the QP_EVENT record is not written yet */
-	uint8_t ending;	   /* reason of the peer's end, which waits */
+	uint8_t ending;	   /* reason given to srdma_qp_end(); 0: none */
 	struct srdma_qp_keyed keyed;
 	struct srdma_qp_last last;
 	uint64_t ending_id;

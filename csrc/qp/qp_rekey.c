@@ -1,5 +1,5 @@
-/* Epochs of a QP (docs/protocol.md 3.5): what acks and time have to do with
- * them. */
+/* Epochs of a QP (docs/protocol.md 3.5): acks permit the next one, and time
+ * retires the key of the previous one. */
 #include <errno.h>
 
 #include "session/pdkeys.h"

@@ -2,7 +2,7 @@
  * States of a QP and the moves between them: the one table (docs/protocol.md
  * 7). The numbers are those of the control socket.
  *
- * verbs' SQD has no use here: a QP drains by `ending` (qp.h), in RTR or RTS.
+ * There is no SQD: a QP drains in the sub-state `ending` of RTR and RTS.
  * Sub-states, each with one owner:
  *   RTR, RTS  path validated or not      path/connect.h
  *   RTR, RTS  refusing: NAK waits        responder/responder.h
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 enum srdma_qp_state {
-	SRDMA_QP_RESET = 0, /* being created, or freed */
+	SRDMA_QP_RESET = 0, /* inside srdma_qp_create() only */
 	SRDMA_QP_INIT = 1,
 	SRDMA_QP_RTR = 2, /* has keys; no packet verified yet */
 	SRDMA_QP_RTS = 3,
@@ -23,11 +23,11 @@ enum srdma_qp_state {
 	SRDMA_QP_STATES,
 };
 
-/* What a QP does in a state. */
+/* Activities that a state permits. */
 enum srdma_qp_ability {
 	SRDMA_QP_OPENS = 1 << 0,   /* opens packets of the peer */
 	SRDMA_QP_SENDS = 1 << 1,   /* sends requests and responses */
-	SRDMA_QP_WATCHES = 1 << 2, /* its timers count */
+	SRDMA_QP_WATCHES = 1 << 2, /* its timers run */
 };
 
 /* 1: the table permits the move. */

@@ -148,8 +148,8 @@ struct srdma_ctl_rotate {
 };
 
 struct srdma_ctl_rotate_answer {
-	uint32_t serial;
-	uint32_t behind;
+	uint32_t serial; /* of the leg's K_PD */
+	uint32_t behind; /* keys that depend on the previous K_PD */
 };
 
 struct srdma_ctl_stats_answer {
@@ -160,7 +160,7 @@ struct srdma_ctl_stats_answer {
 /*
  * One message; kind, side and status select the member of the union. Some
  * messages hold secrets (KEYS, REKEY, INSTALL; responses to OPEN, KEY and CAP):
- * the function that decodes or fills one wipes it.
+ * the function that decodes or fills in such a message wipes it.
  */
 struct srdma_ctl_msg {
 	uint16_t kind; /* enum srdma_ctl_kind */

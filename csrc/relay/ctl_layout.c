@@ -18,7 +18,7 @@
 		SRDMA_FIELD_END, 0, 0                                          \
 	}
 
-/* Bodies of section 10 in wire order. */
+/* Bodies (docs/local-interface.md 3) in wire order. */
 static const struct srdma_ctl_field empty[] = { STOP };
 static const struct srdma_ctl_field hello[] = { F(UINT, version), STOP };
 static const struct srdma_ctl_field hello_answer[] = {

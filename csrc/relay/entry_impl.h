@@ -10,16 +10,18 @@ struct srdma_qp;
 
 struct srdma_relay_entry {
 	struct srdma_qp *hash_next;	     /* by SRC QPN */
-	struct srdma_qp *leg_next, **leg_at; /* of its leg, and what points
-						to it */
+	struct srdma_qp *leg_next, **leg_at; /* list of its leg, and the
+						pointer to this QP */
 	struct srdma_leg *leg;
 	uint64_t first_pn;
-	uint64_t closing;	 /* when its removal began, ns; 0: it has not */
-	uint64_t pinged;	 /* last PING of its liveness, ns */
-	uint64_t worked;	 /* requests, own and the peer's, when it ... */
-	uint64_t rested;	 /* ... has been idle for long enough, ns */
-	uint32_t mtu;		 /* payload taken */
-	uint8_t responses_first; /* the wire was full of acks: pump.c */
+	uint64_t closing; /* start of its removal, ns; 0: not begun */
+	uint64_t pinged;  /* last PING of its liveness, ns */
+	/* expire.c: number of own and peer's requests at the last activity, and
+	 * the time until which tables are kept without activity, ns. */
+	uint64_t worked;
+	uint64_t rested;
+	uint32_t mtu; /* most payload of a packet that is taken, bytes */
+	uint8_t responses_first; /* order of the next turn: pump.c */
 };
 
 /* qp/layout.c */

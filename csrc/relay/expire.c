@@ -1,4 +1,4 @@
-/* Timers of a QP: what may expire, and what follows (docs/protocol.md 5, 7). */
+/* Timers of a QP (docs/protocol.md 5, 7). */
 #include "path/connect.h"
 #include "path/path.h"
 #include "relay/relay_impl.h"
@@ -6,11 +6,12 @@
 #include "responder/responder.h"
 
 enum {
-	PINGS = 10,  /* sent between ping and silence */
-	REST_S = 10, /* an idle QP gives its tables back then */
+	PINGS = 10,  /* PINGs between env->ping and env->silence */
+	REST_S = 10, /* time after which an idle QP's tables are freed */
 };
 
-/* The first PING, and further ones: a lost one shall not end the QP. */
+/* Time of the first or next PING, ns. There are several, so that the QP does not
+ * fail for lost ones. */
 static uint64_t next_ping(const struct srdma_qp *qp)
 {
 	const struct srdma_env *env = srdma_qp_env(qp);
@@ -71,7 +72,7 @@ static uint64_t expire_tables(struct srdma_qp *qp, uint64_t now)
 	return SRDMA_NEVER;
 }
 
-/* In order; each may end the QP. */
+/* Called in this order; each may fail the QP. */
 static uint64_t (*const timers[])(struct srdma_qp *qp, uint64_t now) = {
 	expire_silence,
 	srdma_retry_deadline,

@@ -24,7 +24,7 @@ static struct srdma_qp *next_of(const struct srdma_qp *qp)
 static void post(struct srdma_leg *leg, struct srdma_qp *qp,
 		 const struct srdma_desc *d, const uint8_t *payload)
 {
-	/* Silence counts from when a request or receive waits. */
+	/* The peer's silence counts from the first request or receive. */
 	if (srdma_post_is_empty(qp) && srdma_receive_queue_is_empty(qp)) {
 		srdma_qp_set_heard(qp);
 		srdma_qp_wake(qp, leg->relay->env.now + SRDMA_SECOND);
@@ -36,7 +36,7 @@ static void post(struct srdma_leg *leg, struct srdma_qp *qp,
 	srdma_qp_activate(qp);
 }
 
-/* A descriptor that cannot be decoded ends its QP, if it names one. */
+/* A descriptor that cannot be decoded fails the QP that it names, if any. */
 static void refuse(struct srdma_leg *leg, const struct srdma_buf *buf)
 {
 	struct srdma_qp *qp = qp_of(leg, srdma_desc_qpn(buf->data, buf->len));

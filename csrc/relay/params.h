@@ -1,7 +1,7 @@
 /*
- * Parameters and answers of the relay's control calls, as the control socket
- * carries them (docs/local-interface.md 3, 5). Structures only: ctl.h encodes
- * them, relay.h takes them.
+ * Parameters and results of the relay's control calls, as the control socket
+ * carries them (docs/local-interface.md 3, 5). ctl.h encodes these structures,
+ * relay.h uses them.
  */
 #ifndef SRDMA_RELAY_PARAMS_H
 #define SRDMA_RELAY_PARAMS_H
@@ -15,7 +15,7 @@
 #include "qp/state.h"
 #include "session/session.h"
 
-/* Limits (12); those of a QP are negotiated below them. */
+/* Limits (12). A QP's own limits are negotiated and are not above these. */
 enum srdma_relay_limits {
 	SRDMA_DEFAULT_PING_MS = 5000,
 	SRDMA_DEFAULT_SILENCE_MS = 15000,
@@ -36,11 +36,11 @@ enum srdma_relay_limits {
 struct srdma_mr_params {
 	struct srdma_region_params region;
 	uint32_t scope_qpn; /* 0: any QP of the PD */
-	/* Its tree (6.1), with SRDMA_ACCESS_PROOF; else both 0. */
+	/* The region's tree (6.1) with SRDMA_ACCESS_PROOF; else both are 0. */
 	uint8_t log2_block, depth;
 };
 
-/* CAP; bytes relative to the start of the region. */
+/* CAP. Offsets are bytes from the start of the region. */
 struct srdma_cap_params {
 	uint32_t key;
 	uint64_t offset, length;
@@ -55,11 +55,11 @@ struct srdma_revoke_params {
 
 struct srdma_qp_params {
 	uint32_t sq, rq;     /* depths, 1..4096 */
-	uint32_t timeout_ms; /* of a request; 0: 30,000 */
+	uint32_t timeout_ms; /* time limit of a request, ms; 0: 30,000 */
 	uint32_t mtu;	     /* 0: the relay's */
 };
 
-/* Content of END (8.2), for the peer. */
+/* A new QP's facts for its peer: END and random of the key exchange (8.2). */
 struct srdma_qp_info {
 	uint32_t qpn;
 	uint8_t eid[SRDMA_EID_LEN];
@@ -68,7 +68,7 @@ struct srdma_qp_info {
 	uint8_t random[32];
 };
 
-/* KEY (10). */
+/* KEY. */
 struct srdma_qp_secret {
 	uint32_t qpn;
 	uint8_t secret_len; /* 16 or 32 */
@@ -79,11 +79,11 @@ struct srdma_qp_secret {
 };
 /* The caller wipes it. */
 struct srdma_qp_secret_answer {
-	uint8_t secret[SRDMA_MAX_SECRET];	/* of the direction to here */
+	uint8_t secret[SRDMA_MAX_SECRET];	/* with which the peer seals */
 	uint8_t group_key[SRDMA_GROUP_KEY_LEN]; /* K_PD, or zero */
 };
 
-/* KEYS (10). The caller wipes it. */
+/* KEYS. The caller wipes it. */
 struct srdma_qp_keys {
 	uint32_t qpn;
 	uint8_t role, suite, level, tag_len, mode, secret_len;
@@ -99,7 +99,7 @@ struct srdma_qp_keys {
 	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
 };
 
-/* REKEY (10). The caller wipes it. */
+/* REKEY. The caller wipes it. */
 struct srdma_qp_rekey {
 	uint32_t qpn;
 	uint8_t direction; /* enum srdma_direction; 0: query */

@@ -5,9 +5,9 @@
 #include "requester/requester.h"
 #include "session/session.h"
 
-enum { CROWD = 128 }; /* fewer QPs stay in a core's own cache */
+enum { CROWD = 128 }; /* QPs; the state of fewer fits into a core's cache */
 
-/* QPs of a burst; a QP with packets in a row is listed once for them. */
+/* QPs of a burst. Successive packets of a QP are listed once. */
 struct burst {
 	uint32_t qpn[SRDMA_MAX_BURST];
 	int count;
@@ -19,7 +19,7 @@ static void note(struct burst *b, uint32_t qpn)
 		b->qpn[b->count++] = qpn;
 }
 
-/* What the QP points to. */
+/* Prefetches memory to which the QP points. */
 static void fetch_parts(const struct srdma_qp *qp, int directions)
 {
 	const struct srdma_session *session = srdma_qp_session(qp);
@@ -29,7 +29,8 @@ static void fetch_parts(const struct srdma_qp *qp, int directions)
 		srdma_session_prefetch(session, directions);
 }
 
-/* Each step needs the lines that the step before it fetched. */
+/* Prefetches the state of the burst's QPs. Each loop reads the lines that the
+ * previous loop fetched. */
 static void fetch(const struct srdma_relay *r, const struct burst *b,
 		  int directions)
 {

@@ -1,6 +1,6 @@
 /*
- * A QP that has something to do: inbound writes first, then control packets and
- * responses, then requests, then completion records.
+ * Runs an active QP: inbound writes first, then control packets and responses,
+ * then requests, then completion records.
  */
 #include <errno.h>
 
@@ -11,7 +11,7 @@
 #include "requester/requester.h"
 #include "responder/responder.h"
 
-/* 1: validated, so requests and responses may leave. */
+/* 1: the path is validated, so requests and responses may leave. */
 static int flows(const struct srdma_qp *qp)
 {
 	return srdma_qp_can(qp, SRDMA_QP_SENDS) &&
@@ -32,7 +32,7 @@ static int finish(struct srdma_qp *qp, const struct srdma_op *op)
 	return 0;
 }
 
-/* Places what was accepted. -EAGAIN: call again. */
+/* Executes and places accepted requests. 0; -EAGAIN: call again. */
 static int place(struct srdma_qp *qp)
 {
 	int more = srdma_responder_drain(qp);
@@ -54,9 +54,9 @@ static int place(struct srdma_qp *qp)
 }
 
 /*
- * Control packets and responses, neither of which may starve the other. Where
- * acks alone fill the wire, as those to requests for which no slot is free, the
- * responses, which free the slots, go first the next time.
+ * Sends control packets and responses, neither of which may starve the other.
+ * Acks of requests for which no slot is free may fill the wire. If responses
+ * wait, they leave first in the next turn, as they free slots.
  */
 static int respond(struct srdma_qp *qp)
 {
@@ -75,7 +75,7 @@ static int respond(struct srdma_qp *qp)
 }
 
 /* Writes the completion records that are due. -EAGAIN: the completion queue is
- * full. No buffer is given back to the host while DMA may touch it. */
+ * full. A failed QP completes nothing while DMA may still touch its buffers. */
 static int complete(struct srdma_qp *qp)
 {
 	int err;

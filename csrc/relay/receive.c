@@ -8,7 +8,7 @@
  * These three are srdma_session_open(). A verified control packet or response
  * goes to the requester, a verified request through the responder's stages:
  *
- *   sequence  expected, repeated or too early (5.2)
+ *   sequence  position: expected, repeated or too early (5.2)
  *   access    region, rights, proof (6)
  *   execute   DMA, or a response slot (5)
  *   respond   acks and responses, when the DMA is done: pump.c calls it
@@ -20,7 +20,7 @@
 #include "responder/responder.h"
 #include "session/session.h"
 
-enum { REPEAT_LAST_NS = 1000000 }; /* a final NAK or CLOSE is repeated then */
+enum { REPEAT_LAST_NS = 1000000 }; /* least time between final NAKs or CLOSEs */
 
 static void count_refusal(struct srdma_relay *r, struct srdma_qp *qp, int err)
 {
@@ -44,8 +44,9 @@ static void count_verified(struct srdma_relay *r, struct srdma_qp *qp,
 	srdma_qp_rekey_verified(qp, p);
 }
 
-/* The QP sends on another path, or its path was validated. Packets under way
- * may be lost: PING asks which, unless OPEN did (path.h). */
+/* The QP sends on another path, or its path was validated. Packets under way may
+ * be lost. PING requests an ack that reports them, unless OPEN, which probed the
+ * path (path.h), did. */
 static void path_changed(struct srdma_qp *qp, int probed)
 {
 	if (!probed)
@@ -84,7 +85,7 @@ static void acknowledged(struct srdma_qp *qp, const struct srdma_packet *p)
 		srdma_responder_pinged(qp);
 }
 
-/* The only place where a session's state has effects. */
+/* Effects of a verified packet on a QP that is not in ERR. */
 static void verified(struct srdma_relay *r, struct srdma_qp *qp,
 		     struct srdma_conn *conn, const struct srdma_packet *p)
 {
@@ -104,8 +105,8 @@ static void verified(struct srdma_relay *r, struct srdma_qp *qp,
 	srdma_qp_activate(qp);
 }
 
-/* The QP is in ERR after a NAK or CLOSE of its own, which the peer seems not to
- * have received: repeats it (5.4). */
+/* The QP is in ERR, and its final NAK or CLOSE seems to be lost, as the peer goes
+ * on sending: repeats it (5.4). */
 static void verified_late(struct srdma_relay *r, struct srdma_qp *qp,
 			  struct srdma_conn *conn, const struct srdma_packet *p)
 {
@@ -119,7 +120,7 @@ static void verified_late(struct srdma_relay *r, struct srdma_qp *qp,
 	srdma_qp_repeat_last(qp);
 }
 
-/* 1: it opens packets; in ERR only to repeat its final NAK or CLOSE. */
+/* 1: the QP opens packets. In ERR it does so to repeat its final NAK or CLOSE. */
 static int opens(const struct srdma_qp *qp)
 {
 	return srdma_qp_can(qp, SRDMA_QP_OPENS) || srdma_qp_last(qp)->sent;

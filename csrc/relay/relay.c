@@ -9,7 +9,9 @@
 #include "relay/prefetch_burst.h"
 #include "relay/relay_impl.h"
 
-enum { BLOCKED_NS = 1000000 }; /* a blocked QP or leg is tried again */
+enum {
+	BLOCKED_NS = 1000000
+}; /* time after which a blocked QP or leg is tried again */
 
 struct srdma_qp *srdma_relay_qp(const struct srdma_relay *r, uint32_t qpn)
 {
@@ -92,9 +94,10 @@ static int take_host(struct srdma_relay *r, int budget)
 }
 
 /*
- * Each packet may keep one buffer and one op: no more are taken than can be
- * kept, so that no verified packet is dropped for lack of memory. One at a
- * time: a packet may end the connection on which the next arrived.
+ * Each packet may take one buffer and one op. A datagram is polled only while
+ * both are free, so that no verified packet is dropped for lack of memory.
+ * Datagrams are polled one at a time, as one may end the connection on which the
+ * next arrived.
  */
 static int take_wire(struct srdma_relay *r, int budget)
 {
@@ -127,12 +130,13 @@ static void pump_all(struct srdma_relay *r)
 		srdma_pump(qp);
 		qp = next;
 	}
-	/* A QP that is blocked by a full ring tries again by itself. */
+	/* A QP that a full ring blocks is active again, and no event may come. */
 	if (r->env.active_head)
 		srdma_env_wake(&r->env, r->env.now + BLOCKED_NS);
 }
 
-/* Each QP that is due once a turn: one may wake itself, or others. */
+/* Runs the timers of each due QP once per turn, though a QP may set its own timer
+ * or another one's to the present. */
 static void expire_qps(struct srdma_relay *r)
 {
 	struct srdma_env *env = &r->env;
@@ -187,8 +191,8 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget)
 	n += take_wire(r, budget);
 	if (r->env.active_head)
 		pump_all(r);
-	/* After pump and flush: a final NAK or CLOSE is out before its path is
-	 * closed. */
+	/* Timers run after pump and flush, so that a final NAK or CLOSE leaves
+	 * before its path is closed. */
 	if (now >= srdma_relay_timer(r)) {
 		wire->ops->flush(wire);
 		expire(r);

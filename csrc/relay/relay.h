@@ -18,7 +18,8 @@ struct srdma_relay;
 struct srdma_leg;
 
 struct srdma_relay_params {
-	struct srdma_port *host; /* the relay takes both, also on failure */
+	/* The relay destroys both ports, also if its creation fails. */
+	struct srdma_port *host;
 	struct srdma_port *wire;
 	int allow_unprotected;
 	uint32_t mtu;	 /* payload bytes taken per packet, 256..4096; less
@@ -29,21 +30,23 @@ struct srdma_relay_params {
 	uint32_t qps;	 /* at most; 0: SRDMA_DEFAULT_QPS */
 	/* Bytes for tables that QPs make on demand; 0: no limit. */
 	uint64_t table_memory;
-	/* Keyed contexts kept for key mode pd; 0: none, and no memory keys. */
+	/* Number of keyed contexts cached for key mode pd; 0: neither these nor
+	 * memory keys are cached. */
 	uint32_t key_cache;
 	/* Liveness (5); 0: 5,000 and 15,000. silence is longer than ping. */
 	uint32_t ping_ms, silence_ms;
-	/* Limits of an epoch (3.5), at most SRDMA_REKEY_PACKETS, _BYTES, _NS
-	 * (session.h); 0: these. */
+	/* Limits of an epoch (3.5), at most SRDMA_REKEY_PACKETS, _BYTES and _NS
+	 * (session.h); 0: these limits. */
 	uint64_t rekey_packets, rekey_bytes, rekey_ns;
-	/* Of suites and memory keys; NULL: OpenSSL. It stays the caller's and
-	 * outlives the relay. */
+	/* Implementation of suites and memory keys; NULL: OpenSSL. The caller
+	 * keeps ownership; it must outlive the relay. */
 	struct srdma_provider *provider;
 	/* Fills in len random bytes. 0 or -errno. */
 	int (*random)(void *ctx, uint8_t *out, size_t len);
 	void *random_ctx;
 };
 
+/* 0, -EINVAL, -ENOMEM, or -EIO: no random numbers. */
 int srdma_relay_create(struct srdma_relay **out,
 		       const struct srdma_relay_params *params);
 /* Ends all QPs (CLOSE to their peers), legs and both ports. */
@@ -60,53 +63,62 @@ int srdma_relay_run(struct srdma_relay *r, uint64_t now, int budget);
  * reads no clock; before the first call all capabilities have expired.
  */
 void srdma_relay_clock(struct srdma_relay *r, uint32_t seconds);
-/* When run must be called although nothing happens; UINT64_MAX: never. */
+/* Time of the next srdma_relay_run() if no event happens; UINT64_MAX: none is
+ * needed. */
 uint64_t srdma_relay_timer(const struct srdma_relay *r);
 
+/* The counters; srdma_relay_stats_edit() for those that the caller counts. */
 const struct srdma_stats *srdma_relay_stats(const struct srdma_relay *r);
 struct srdma_stats *srdma_relay_stats_edit(struct srdma_relay *r);
-/* Updates the gauges. It visits all QPs: not for the data path. */
+/* Updates the gauges. Visits all QPs, so it does not belong in the data path. */
 void srdma_relay_stats_measure(struct srdma_relay *r);
 /* Text of the last refusal of the calls below, for the control socket. */
 const char *srdma_relay_why(const struct srdma_relay *r);
 
-/* --- control (10): 0, or -errno with srdma_relay_why() ---------------- */
+/* --- control (docs/local-interface.md 3) ------------------------------- */
+
+/* The calls return 0, or -errno with a text in srdma_relay_why(). -EINPROGRESS
+ * has none. */
 
 int srdma_relay_leg_open(struct srdma_relay *r, struct srdma_leg_params *params,
 			 struct srdma_leg **leg,
 			 struct srdma_leg_answer *answer);
-/* Id for messages; the token is params->token, filled in by leg_open. */
+/* Id of the leg in control messages. Its token is in params->token after
+ * srdma_relay_leg_open(). */
 uint32_t srdma_relay_leg_id(const struct srdma_leg *leg);
+/* The live leg with this id; NULL. */
 struct srdma_leg *srdma_relay_leg_by_id(struct srdma_relay *r, uint32_t id);
-/* NULL unless the 16 bytes are a live leg's token (constant time). */
+/* The live leg with this token of 16 bytes, compared in constant time; NULL. */
 struct srdma_leg *srdma_relay_leg_by_token(struct srdma_relay *r,
 					   const uint8_t *token);
-/* Ends its QPs (CLOSE, PEER_HOST_GONE) and frees it when its DMA ended. */
+/* Fails the leg's QPs (CLOSE with PEER_HOST_GONE). Later turns free the leg, when
+ * its DMA has ended. */
 void srdma_relay_leg_close(struct srdma_relay *r, struct srdma_leg *leg);
 /*
- * ROTATE: makes another K_PD for the leg if its own is at least age_s seconds
- * old and no QP uses the one before. *serial: of its K_PD then. 0; -EPERM: a
- * trust group's leg; -EIO.
+ * ROTATE: replaces the leg's K_PD if it is at least age_s seconds old and no key
+ * of a QP depends on the previous one. Sets *serial to that of the current K_PD.
+ * 0, also if it was not replaced; -EPERM: the leg is of a trust group; -EIO.
  */
 int srdma_relay_leg_rotate(struct srdma_relay *r, struct srdma_leg *leg,
 			   uint32_t age_s, uint32_t *serial);
-/* Keys of its QPs that depend on the K_PD before that one. */
+/* Number of keys of the leg's QPs that depend on the previous K_PD. */
 uint32_t srdma_relay_leg_behind(const struct srdma_leg *leg);
 
-/* -EINVAL, -ENOTSUP: illegal parameters; -EDQUOT: SRDMA_MAX_MRS; -ENOTCONN: the
+/* REG_MR. -EINVAL, -ENOTSUP: illegal parameters; -EDQUOT: SRDMA_MAX_MRS; -ENOTCONN: the
  * host is gone; -ENOMEM, -EIO, and errors of the port. */
 int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 		       const struct srdma_mr_params *params, uint32_t *key);
 /*
- * Refuses the key from now on. 0: no DMA names it any more; -EINPROGRESS: ask
- * srdma_relay_mr_busy() after later turns; -ENOENT.
+ * DEREG_MR: refuses the key from now on. 0: no DMA uses the region any more;
+ * -EINPROGRESS: call srdma_relay_mr_busy() after later turns; -ENOENT.
  */
 int srdma_relay_mr_dereg(struct srdma_relay *r, struct srdma_leg *leg,
 			 uint32_t key);
+/* 1: DMA still uses a deregistered region. 0: the region is freed. */
 int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 			uint32_t key);
 
-/* Makes a capability, which the caller wipes. -EINVAL, -ERANGE, -EACCES: the
+/* CAP: makes a capability, which the caller wipes. -EINVAL, -ERANGE, -EACCES: the
  * range or the rights cannot be granted; -EPERM: the region demands no proof;
  * -ENOENT, -EIO. */
 int srdma_relay_mr_capability(struct srdma_relay *r, struct srdma_leg *leg,
@@ -114,17 +126,19 @@ int srdma_relay_mr_capability(struct srdma_relay *r, struct srdma_leg *leg,
 			      struct srdma_capability *cap);
 
 /*
- * Voids all capabilities for a range of a region (6.3), for ever. 0: no DMA
- * that one of them allowed is under way; -EINPROGRESS: ask
+ * REVOKE: voids all present capabilities for a range of a region (6.3). 0: no DMA
+ * that one of them authorized is under way; -EINPROGRESS: call
  * srdma_relay_mr_revoking() with *ticket after later turns. -ENOSPC, -EDQUOT:
- * the region, or the leg, has its limit of revoked ranges; -EINVAL, -ERANGE:
- * not made of blocks, or outside; -EPERM: the region demands no proofs;
+ * the region, or the leg, has its limit of revoked ranges; -EINVAL: the range
+ * does not consist of blocks; -ERANGE: it is outside of the region; -EPERM: the
+ * region demands no proofs;
  * -ENOENT, -ENOMEM, -EIO.
  */
 int srdma_relay_mr_revoke(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_revoke_params *params,
 			  uint64_t *ticket);
-/* 1: DMA from before the revocation is under way; 0: none, or no region. */
+/* 1: DMA from before the revocation is under way; 0: none is, or there is no such
+ * region. */
 int srdma_relay_mr_revoking(struct srdma_relay *r, struct srdma_leg *leg,
 			    const struct srdma_revoke_params *params,
 			    uint64_t ticket);
@@ -140,14 +154,17 @@ int srdma_relay_install(struct srdma_relay *r, struct srdma_leg *leg,
 int srdma_relay_uninstall(struct srdma_relay *r, struct srdma_leg *leg,
 			  uint32_t handle);
 
+/* INIT: creates a QP. -EINVAL: illegal parameters; -ENOSPC: the ring of the leg
+ * is too small for its records; -EDQUOT: the relay's limit of QPs; -ENOMEM, -EIO.
+ */
 int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_params *params,
 			struct srdma_qp_info *info);
 
 /*
  * KEY, for key mode pd: the secret that the peer shall seal with, derived from
- * the leg's present K_PD. A QP that has its keys gives the secret of its own
- * session. -EPERM: the leg was opened for a trust group and `group` is 0, or
+ * the leg's current K_PD. For a QP that has its keys, only the flow of its own
+ * session may be named. -EPERM: the leg was opened for a trust group and `group` is 0, or
  * the reverse; -EISCONN: the QP has other keys already; -ENOTCONN: it failed;
  * -EINVAL, -ENOENT, -EIO.
  */
@@ -166,26 +183,31 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 
 /*
  * REKEY: a new secret for a direction of a QP (3.5). -EBUSY: one waits already;
- * -ENOTCONN: the QP is not in RTR or RTS; -EPERM: a trust group's secret is not
- * replaced; -EINVAL, -ENOENT. Direction 0: -EBUSY while one waits in any.
+ * -ENOTCONN: the QP is not in RTR or RTS; -EPERM: secrets of a trust group are
+ * not replaced; -EINVAL, -ENOENT. Direction 0 changes nothing: -EBUSY while a
+ * secret waits in any direction.
  */
 int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
 			 const struct srdma_qp_rekey *params);
-/* EXPIRE: its keys will not be renewed; it goes to ERR (KEY_LIMIT). -ENOENT. */
+/* EXPIRE: the QP's keys will not be renewed, so it goes to ERR (KEY_LIMIT).
+ * -ENOENT. */
 int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,
 			  uint32_t qpn);
 
-/* State of a QP of the leg, and why it is ERR. -ENOENT: no such QP. */
+/* Returns the state of a QP of the leg, enum srdma_qp_state; in ERR *reason is
+ * its reason, else 0. -ENOENT: no such QP. */
 int srdma_relay_qp_state(struct srdma_relay *r, struct srdma_leg *leg,
 			 uint32_t qpn, uint32_t *reason);
 /*
- * END: the key exchange knows that there is no peer any more. All that arrived
- * is placed, then the QP goes to ERR. -EINVAL: the reason is not PEER_CLOSED,
+ * END: the key exchange reports that the peer is gone. Payloads that arrived are
+ * placed, then the QP goes to ERR. -EINVAL: the reason is not PEER_CLOSED,
  * PEER_HOST_GONE or WIRE_LOST; -ENOENT.
  */
 int srdma_relay_qp_end(struct srdma_relay *r, struct srdma_leg *leg,
 		       uint32_t qpn, uint32_t reason);
-/* 0: gone; -EINPROGRESS: its DMA has not ended, call again; -ENOENT. */
+/* DESTROY: fails the QP without further completion records, then frees it. 0: it
+ * is freed; -EINPROGRESS: its DMA has not ended, or its CLOSE has not left: call
+ * again after later turns; -ENOENT. */
 int srdma_relay_qp_destroy(struct srdma_relay *r, struct srdma_leg *leg,
 			   uint32_t qpn);
 

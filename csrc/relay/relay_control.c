@@ -50,9 +50,8 @@ int srdma_relay_random(struct srdma_relay *r, void *out, size_t len)
 		   : 0;
 }
 
-/* Packets in all reorder buffers. The other half of the host port's buffers
- * is for packets in order and packets that leave, however many peers leave
- * gaps. */
+/* Most packets in all reorder buffers together: half of the host port's buffers.
+ * The other half stays for packets in order and packets that leave. */
 static uint32_t records_of(const struct srdma_relay *r)
 {
 	int n = (r->env.host->ops->buf_free(r->env.host) - SRDMA_MAX_BURST) / 2;
@@ -62,9 +61,9 @@ static uint32_t records_of(const struct srdma_relay *r)
 	return n < SRDMA_MAX_KEPT ? (uint32_t)n : SRDMA_MAX_KEPT;
 }
 
-/* A peer that sends more than the reorder buffers hold has packets dropped
- * after each gap, sends them again at once, and has them dropped again, until
- * the gap is filled. */
+/* The window is at most what the reorder buffers hold, or 16 packets: else the packets after a gap
+ * would be dropped, sent again at once and dropped again, until the gap is
+ * filled. */
 static uint32_t window_of(const struct srdma_relay *r)
 {
 	const uint32_t records = records_of(r);
@@ -99,7 +98,8 @@ static int is_legal(const struct srdma_relay_params *p)
 	       p->rekey_ns <= SRDMA_REKEY_NS;
 }
 
-/* For as many QPs as there may be. Pages that none needs stay untouched. */
+/* Allocates buckets and timers for the most QPs. The kernel commits no page that
+ * is not touched. */
 static int make_places(struct srdma_relay *r)
 {
 	uint32_t buckets = 1;
@@ -251,7 +251,7 @@ static int check_leg(struct srdma_relay *r, uint32_t ring)
 	return 0;
 }
 
-/* Token, keys and the port's half of a leg. */
+/* Creates token and keys of a leg, and opens the leg at the port. */
 static int open_leg(struct srdma_relay *r, struct srdma_leg *leg,
 		    struct srdma_leg_params *params,
 		    struct srdma_leg_answer *answer)
@@ -387,6 +387,6 @@ int srdma_relay_uninstall(struct srdma_relay *r, struct srdma_leg *leg,
 	if (srdma_captable_drop(&leg->captable, handle))
 		return srdma_relay_refuse(
 			r, -ENOENT, "the leg has no capability of this handle");
-	srdma_cmac_forget(&r->cmac); /* it may hold a key of it */
+	srdma_cmac_forget(&r->cmac); /* it may hold a key of the capability */
 	return 0;
 }

@@ -13,25 +13,26 @@
 enum {
 	SRDMA_MIN_MTU = 256,
 	SRDMA_MIN_PN = 1 << 23,
-	SRDMA_MAX_KEPT = 2048, /* packets in all reorder buffers */
+	SRDMA_MAX_KEPT = 2048, /* most packets in all reorder buffers */
 };
 
 struct srdma_relay {
 	struct srdma_env env; /* what the folders below see */
 	struct srdma_relay_params params;
 	uint8_t eid[SRDMA_EID_LEN];
-	/* Scratch for memory keys: it keeps its last key until the next, or
-	 * until srdma_cmac_forget(). */
+	/* Scratch for memory keys. It holds the last key used until the next
+	 * use, or until srdma_cmac_forget(). */
 	struct srdma_cmac cmac;
-	struct srdma_keycache *keys; /* of sessions in a mode with PD */
+	struct srdma_keycache *keys; /* for sessions in key mode pd */
 	struct srdma_qp **qps;	     /* buckets, by SRC QPN */
 	uint32_t qp_mask;
 	uint32_t qp_count;
 	struct srdma_leg *legs[SRDMA_MAX_LEGS];
 	uint32_t leg_count, leg_serial;
-	struct srdma_reorder_pool reorder; /* half of the host's buffers */
+	struct srdma_reorder_pool
+		reorder;	 /* at most half of the host port's buffers */
 	struct srdma_buf *spare; /* for the plaintext of the next packet */
-	char why[192];
+	char why[192];		 /* srdma_relay_why() */
 	struct srdma_event events[SRDMA_MAX_BURST];
 };
 
@@ -50,23 +51,23 @@ struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,
 void srdma_receive_datagram(struct srdma_relay *r, struct srdma_conn *conn,
 			    const struct srdma_buf *in);
 
-/* --- pump.c: a QP that has something to do --- */
+/* --- pump.c: an active QP --- */
 void srdma_pump(struct srdma_qp *qp);
 /* Releases all work of a QP that needs no DMA to end. */
 void srdma_pump_discard(struct srdma_qp *qp);
 
 /* --- expire.c: timers of a QP --- */
-/* When something of this QP may expire next; SRDMA_NEVER: nothing. Its timer is
- * not later, except for an RTO that got shorter meanwhile: that counts from the
- * next packet that leaves or ack that moves something. */
+/* Runs the timers of a QP. Returns the time of the next call; SRDMA_NEVER: no
+ * timer runs. An RTO that becomes shorter meanwhile takes effect when the next
+ * packet leaves or the next ack reports something new. */
 uint64_t srdma_expire_qp(struct srdma_qp *qp, uint64_t now);
 
 /* --- relay_qp.c --- */
-/* The QP of that leg; NULL, with why. */
+/* The QP, if it belongs to the leg; NULL, with why, if not. */
 struct srdma_qp *srdma_relay_own_qp(struct srdma_relay *r,
 				    const struct srdma_leg *leg, uint32_t qpn);
-/* 1: in ERR, no DMA under way, and NAK or CLOSE left or has waited for too
- * long. */
+/* Requires ERR. 1: no DMA is under way, and the final NAK or CLOSE left, cannot
+ * leave, or has waited for too long. */
 int srdma_relay_is_removable(const struct srdma_qp *qp);
 /* Removes the QP from relay and leg and frees it. */
 void srdma_relay_forget(struct srdma_qp *qp);

@@ -29,8 +29,8 @@ static int check_state(struct srdma_relay *r, const struct srdma_qp *qp)
 		qpn, srdma_reason(srdma_qp_reason(qp))->text);
 }
 
-/* A leg is for a trust group, or for none: all members of the group know its
- * K_PD, and could derive the secrets of other peers. */
+/* A leg serves one trust group, or none: as all members of a group know its K_PD,
+ * they could derive the secrets of the leg's other peers. */
 static int check_leg(struct srdma_relay *r, const struct srdma_leg *leg,
 		     int group)
 {
@@ -71,7 +71,8 @@ static int check_secret(struct srdma_relay *r, const struct srdma_leg *leg,
 	return check_leg(r, leg, p->group);
 }
 
-/* KEY for a QP that has its keys, for REKEY: of its own session only. */
+/* KEY for a QP that has its keys, before REKEY: the flow must be that of its
+ * session. */
 static int check_session(struct srdma_relay *r, const struct srdma_qp *qp,
 			 const struct srdma_pdkeys_flow *flow,
 			 const struct srdma_qp_secret *p)
@@ -172,7 +173,7 @@ static int is_own_group(const struct srdma_leg *leg,
 	return srdma_equal(leg->keys.pd, k->group_key, sizeof(k->group_key));
 }
 
-/* The leg can use the group's key, or none was given. */
+/* 0: no group key was given, or the leg can use it. */
 static int check_group(struct srdma_relay *r, const struct srdma_leg *leg,
 		       const struct srdma_qp_keys *k)
 {
@@ -211,7 +212,7 @@ static int check_secrets(struct srdma_relay *r, const struct srdma_leg *leg,
 	return check_group(r, leg, k);
 }
 
-/* Makes the session of a QP; the text of an error is in why. */
+/* Makes a session. 0, or -errno with why. */
 static int create_session(struct srdma_relay *r,
 			  const struct srdma_session_params *sp,
 			  struct srdma_session **out)
@@ -287,7 +288,7 @@ static int connect_path(struct srdma_relay *r, struct srdma_qp *qp,
 				  why ? why : strerror(-err));
 }
 
-/* Session and path of a QP; on failure it is as it was. */
+/* Makes session and path of a QP. On failure the QP is unchanged. */
 static int set_up(struct srdma_relay *r, struct srdma_qp *qp,
 		  const struct srdma_qp_keys *k)
 {
@@ -303,7 +304,7 @@ static int set_up(struct srdma_relay *r, struct srdma_qp *qp,
 	return err;
 }
 
-/* The same, from the group's K_PD if there is one, which the leg keeps. */
+/* The same, with the group's K_PD if one was given; the leg then keeps it. */
 static int set_up_with_group(struct srdma_relay *r, struct srdma_leg *leg,
 			     struct srdma_qp *qp, const struct srdma_qp_keys *k)
 {

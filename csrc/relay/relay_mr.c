@@ -79,7 +79,7 @@ static int check_region(struct srdma_relay *r, struct srdma_leg *leg,
 	return check_proofs(r, params);
 }
 
-/* A key that no region has, not even one that waits for its DMA. */
+/* A random key that no region has, deregistered ones with DMA included. */
 static int new_key(struct srdma_relay *r, uint32_t *key)
 {
 	int err;
@@ -90,14 +90,14 @@ static int new_key(struct srdma_relay *r, uint32_t *key)
 	return err;
 }
 
-/* Serial and salt of new keys of a region. */
+/* Serial and salt for new memory keys of a region. */
 static int refresh(struct srdma_relay *r, struct srdma_memguard_fresh *fresh)
 {
 	fresh->serial = ++r->env.mrs.serial;
 	return srdma_relay_random(r, fresh->salt, sizeof(fresh->salt));
 }
 
-/* Memory keys for a region that demands proofs. */
+/* Makes the memory keys of a region that demands proofs. */
 static int add_guard(struct srdma_relay *r, struct srdma_mr *mr,
 		     const struct srdma_mr_params *params)
 {
@@ -129,7 +129,7 @@ static int open_region(struct srdma_relay *r, struct srdma_mr *mr,
 {
 	int err;
 
-	params.access &= SRDMA_ACCESS_ALL; /* the port knows no proofs */
+	params.access &= SRDMA_ACCESS_ALL; /* PROOF is no access of the port */
 	r->env.host->why = NULL;
 	err = r->env.host->ops->region_open(mr->leg->conn, &params,
 					    &mr->region);
@@ -212,7 +212,7 @@ int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 
 /* --- capabilities ------------------------------------------------------ */
 
-/* A region that has memory keys. */
+/* Finds a region that has memory keys. 0, or -errno with why. */
 static int find_guarded(struct srdma_relay *r, const struct srdma_leg *leg,
 			uint32_t key, struct srdma_mr **out)
 {
@@ -228,7 +228,7 @@ static int find_guarded(struct srdma_relay *r, const struct srdma_leg *leg,
 	return 0;
 }
 
-/* Bytes of a region for texts, where it starts with byte 0. */
+/* Offsets in a region, for error texts. */
 struct bytes {
 	unsigned long long lo, hi;
 };
@@ -250,7 +250,7 @@ static int refuse_outside(struct srdma_relay *r, const struct srdma_mr *mr,
 		(unsigned long long)mr->region->length);
 }
 
-/* A range must consist of units, counted from the first byte of `all`. */
+/* A range must consist of units that are counted from all.lo. */
 static int refuse_uneven(struct srdma_relay *r, uint64_t offset,
 			 uint64_t length, uint64_t unit, struct bytes all)
 {
@@ -284,7 +284,7 @@ static int refuse_capability(struct srdma_relay *r, const struct srdma_mr *mr,
 		all.hi);
 }
 
-/* An open capability, or a sealed one if a bearer is named. */
+/* Makes an open capability, or a sealed one if a bearer is named. */
 static int make_capability(struct srdma_relay *r, const struct srdma_mr *mr,
 			   const struct srdma_cap_params *p,
 			   struct srdma_capability *cap)

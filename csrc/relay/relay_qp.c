@@ -14,7 +14,7 @@
 
 enum {
 	DEFAULT_TIMEOUT_MS = 30000,
-	CLOSE_PATIENCE_MS = 1000, /* a NAK or CLOSE may wait so long */
+	CLOSE_PATIENCE_MS = 1000, /* most time that a NAK or CLOSE waits */
 };
 
 static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
@@ -46,7 +46,7 @@ static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
 	return 0;
 }
 
-/* What a new QP is named by: random numbers. */
+/* Random numbers of a new QP. */
 struct name {
 	uint32_t qpn;
 	uint64_t first_pn;
@@ -64,7 +64,7 @@ static int choose_name(struct srdma_relay *r, struct name *name,
 	} while (!err && (!name->qpn || srdma_relay_qp(r, name->qpn)));
 	if (!err)
 		err = srdma_relay_random(r, info->random, sizeof(info->random));
-	/* [2^23, 2^24): no candidate of a packet number is negative. */
+	/* [2^23, 2^24): widening a packet number gives no negative one. */
 	name->first_pn = SRDMA_MIN_PN | (srdma_load24(bytes + 3) & 0x7fffff);
 	return err;
 }
@@ -109,7 +109,8 @@ static void leave(struct srdma_relay *r, struct srdma_qp *qp)
 	r->qp_count--;
 }
 
-/* Completion records that the QP may need. */
+/* Completion records that the QP may need: of its requests and receives, and
+ * QP_EVENT. */
 static uint32_t records_of(const struct srdma_qp *qp)
 {
 	return srdma_post_depth(qp) + srdma_receive_queue_depth(qp) + 1;
@@ -134,11 +135,12 @@ static int create(struct srdma_relay *r, struct srdma_leg *leg,
 	struct name name;
 	int err = choose_name(r, &name, info);
 
-	make.qpn = name.qpn;
-	if (!err)
-		err = srdma_qp_create(out, &make);
 	if (err)
 		return err;
+	make.qpn = name.qpn;
+	err = srdma_qp_create(out, &make);
+	if (err)
+		return srdma_relay_refuse(r, err, "no memory for a QP");
 	srdma_qp_entry(*out)->first_pn = name.first_pn;
 	return 0;
 }

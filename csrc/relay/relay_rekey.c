@@ -9,15 +9,15 @@
 #include "relay/relay_impl.h"
 #include "session/session.h"
 
-/* So long after an epoch began, packets of the epoch before are lost, not late
- * (3.5). */
+/* Time after which packets of the previous epoch count as lost, not late (3.5).
+ */
 #define LATE (2 * SRDMA_SECOND)
 
 /* --- K_PD ------------------------------------------------------------------- */
 
-/* An idle QP would keep the key of the epoch before, and K_PD with it, until
- * its window of packet numbers has passed. Packets so late are sent again
- * anyway. */
+/* Wipes keys of previous epochs. An idle QP would keep such a key, and with it a
+ * use of K_PD, until its window of packet numbers has passed. Packets that are
+ * still late were sent again. */
 static void forget_late(struct srdma_leg *leg)
 {
 	struct srdma_qp *qp = leg->qps;
@@ -114,8 +114,7 @@ static int check_secret(struct srdma_relay *r, const struct srdma_qp *qp,
 	return 0;
 }
 
-/* In key mode pd the secret to receive with comes from the K_PD of the last
- * KEY. */
+/* In key mode pd the RX secret is derived from the K_PD of the last KEY. */
 static int renew(struct srdma_qp *qp, const struct srdma_qp_rekey *p)
 {
 	int err = srdma_session_renew(srdma_qp_session(qp), p->direction,
@@ -130,7 +129,7 @@ static int renew(struct srdma_qp *qp, const struct srdma_qp_rekey *p)
 	return 0;
 }
 
-/* -EBUSY: a secret waits for the next epoch. */
+/* 0, or -EBUSY: a secret waits for the next epoch. */
 static int query(const struct srdma_qp *qp)
 {
 	const struct srdma_session *s = srdma_qp_session(qp);

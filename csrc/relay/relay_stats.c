@@ -1,4 +1,5 @@
-/* Gauges: bytes of keys that the QPs and legs of a relay hold, by key mode. */
+/* Gauges: QPs, and bytes of keys, nonces and windows that they hold, by key mode;
+ * legs and the key cache. */
 #include "session/keycache.h"
 #include "relay/relay_impl.h"
 #include "session/session.h"
@@ -29,7 +30,7 @@ static struct gauges gauges_of(struct srdma_stats *s, uint8_t mode)
 #undef OF
 }
 
-/* Only QPs that have keys: level none has none. */
+/* Adds a QP that has keys; at level none it has none. */
 static void add_qp(struct srdma_stats *s, const struct srdma_qp *qp)
 {
 	const struct srdma_qp_keyed *keyed = srdma_qp_keyed(qp);

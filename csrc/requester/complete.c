@@ -15,8 +15,9 @@ static void unsolicited(struct srdma_requester *rq)
 	rq->env->stats.refused[SRDMA_REFUSED_UNSOLICITED]++;
 }
 
-/* The round trip of a packet that left at a time and is acknowledged now. The
- * packet took the way of requests, its ack that of responses. */
+/* A packet that left at `sent` (0: unknown) is acknowledged now. Its round trip
+ * concerns both windows: the packet took the way of requests, its ack that of
+ * responses. */
 static void measure(struct srdma_requester *rq, uint64_t sent)
 {
 	uint64_t now = rq->env->now;
@@ -27,7 +28,8 @@ static void measure(struct srdma_requester *rq, uint64_t sent)
 	srdma_congestion_rtt(&rq->responses, now, now - sent);
 }
 
-/* waiting: flights that waited before the ack. */
+/* Widens the window by the flights that the ack reported. waiting: flights that
+ * waited before the ack. */
 static void widen(struct srdma_requester *rq, uint32_t waiting)
 {
 	struct srdma_congestion *c = &rq->requests;
@@ -40,7 +42,7 @@ static void widen(struct srdma_requester *rq, uint32_t waiting)
 
 /* --- responses ---------------------------------------------------------------- */
 
-/* Hands the payload of a response to the inbound list. */
+/* Adds the payload of a response to the inbound list. */
 static void place(struct srdma_requester *rq, const struct srdma_packet *p,
 		  const struct srdma_read_chunk_response *response,
 		  struct srdma_buf **buf)
@@ -126,10 +128,9 @@ static void executed(struct srdma_requester *rq, uint64_t id)
 }
 
 /*
- * The highest packet number that an ack names, widened to the 64-bit value that
- * is nearest to the last number sent. 0, or -ERANGE: that number was never
- * sent. The number before the first one is legal: the peer verified nothing
- * yet.
+ * Widens the highest packet number of an ack to the 64-bit value that is nearest
+ * to the last number sent and not above it. 0, or -ERANGE: that number was never
+ * sent. The number before the first one is legal: the peer verified nothing yet.
  */
 static int highest_of(const struct srdma_requester *rq,
 		      const struct srdma_ack_body *a, uint64_t *pn)
@@ -143,14 +144,15 @@ static int highest_of(const struct srdma_requester *rq,
 	return 0;
 }
 
-/* 1: no packet of an own request from this position on was sent. */
+/* 1: the position of an ack is after the end of what was sent. */
 static int is_unsent(const struct srdma_requester *rq,
 		     const struct srdma_packet *p)
 {
 	return srdma_position_before(rq->sent, srdma_position_of(p));
 }
 
-/* The request of the oldest chunk has been executed: its responses are due. */
+/* If the peer has executed the request of the oldest chunk, the time-out of its
+ * responses starts. */
 static void expect_responses(struct srdma_requester *rq)
 {
 	struct srdma_read_chunk *oldest = rq->chunks.head;
@@ -161,7 +163,7 @@ static void expect_responses(struct srdma_requester *rq)
 		srdma_read_chunk_executed(oldest, rq->env->now);
 }
 
-/* What an ack tells about the packets that were sent. 1: something new. */
+/* Applies an ack to the packets that were sent. 1: it reported something new. */
 static int acknowledge(struct srdma_requester *rq, const struct srdma_packet *p,
 		       uint64_t highest)
 {
@@ -206,7 +208,7 @@ static int advance(uint32_t *serial, uint32_t seen)
 	return 1;
 }
 
-/* Why this QP ends when the peer closes for a reason. */
+/* The reason of this QP's end for the reason in the peer's CLOSE. */
 static enum srdma_reason closed_for(uint8_t reason)
 {
 	if (reason == SRDMA_REASON_PEER_CLOSED ||
@@ -222,7 +224,8 @@ int srdma_complete_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 	uint64_t highest;
 	int moved;
 
-	/* No field of such an ack is used: its sender errs or lies. */
+	/* The ack names packets that were never sent: no field of it is used.
+	 */
 	if (is_unsent(rq, p) || highest_of(rq, a, &highest)) {
 		unsolicited(rq);
 		return 0;
@@ -244,7 +247,8 @@ int srdma_complete_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 
 /* --- completion records -------------------------------------------------------- */
 
-/* Why the request at sq_head ends now; -1: it does not yet. */
+/* Reason with which the request at sq_head completes now; -1: it does not
+ * complete yet. */
 static int64_t verdict(struct srdma_requester *rq, const struct srdma_wqe *w)
 {
 	const int failed = srdma_qp_state(rq->qp) == SRDMA_QP_ERR;

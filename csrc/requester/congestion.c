@@ -2,14 +2,13 @@
 
 #include "base/time.h"
 
-#define BASE_LIFE                                                              \
-	(10 * SRDMA_SECOND) /* a least round-trip time counts so long */
+#define BASE_LIFE (10 * SRDMA_SECOND) /* lifetime of a least round-trip time */
 
 enum {
 	SCALE = 256,
-	NARROW = 40, /* packets: at this window twice the delay is accepted */
-	ROUNDS = 20, /* rounds with delay after which the path is examined */
-	A_FEW = 4,   /* lost packets that have no meaning */
+	NARROW = 40, /* packets: window at which the accepted delay doubles */
+	ROUNDS = 20, /* rounds with delay before look() */
+	A_FEW = 4,   /* lost packets of a round that are always ignored */
 };
 
 static uint32_t bounded(const struct srdma_congestion *c, uint64_t window)
@@ -61,14 +60,15 @@ static uint64_t queue_of(const struct srdma_congestion *c)
 	return c->base / 2 > c->queue ? c->base / 2 : c->queue;
 }
 
-/* A narrow window may cause more delay, so that windows of several QPs become
- * equal. */
+/* Accepted delay. It is longer for a narrow window, so that the windows of QPs
+ * that share a path become equal. */
 static uint64_t allowed(const struct srdma_congestion *c)
 {
 	return queue_of(c) + queue_of(c) * NARROW * SCALE / c->window;
 }
 
-/* To the window that fills the path without delay; at least `least`. */
+/* Narrows the window to what fills the path without delay: by at least 1/16, to
+ * at least `least`. */
 static void narrow(struct srdma_congestion *c, uint64_t rtt, uint32_t least)
 {
 	const uint32_t most = c->window - c->window / 16;
@@ -82,7 +82,8 @@ static void narrow(struct srdma_congestion *c, uint64_t rtt, uint32_t least)
 	c->cut = c->now;
 }
 
-/* Closes the window until a packet without queueing delay was measured. */
+/* Sets the window to its least for one round, to measure the path without the
+ * queue that this QP causes. */
 static void look(struct srdma_congestion *c)
 {
 	c->looks = c->least;
@@ -91,6 +92,7 @@ static void look(struct srdma_congestion *c)
 	c->stood = 0;
 }
 
+/* Restores the window, and narrows it if the delay was the QP's own. */
 static void looked(struct srdma_congestion *c)
 {
 	c->window = c->slow;

@@ -5,9 +5,9 @@
 #include "base/time.h"
 
 enum {
-	REORDERED = 3, /* later packets that arrived: it is lost */
-	TRIES = 16,    /* sent again so often: only a timer sends it again */
-	LOOKS = 64,
+	REORDERED = 3, /* later packets that arrived before it counts as lost */
+	TRIES = 16,    /* resends after which only a timer sends it again */
+	LOOKS = 64,    /* flights that srdma_flight_sent() examines */
 	FIRST_ROOM = 8,
 };
 
@@ -16,7 +16,7 @@ static struct srdma_position start_of(const struct srdma_flight *x)
 	return (struct srdma_position){ x->id, x->offset };
 }
 
-/* An empty packet has a position of its own. */
+/* An empty packet counts as one byte, so that its end follows its start. */
 static struct srdma_position end_of(const struct srdma_flight *x)
 {
 	return (struct srdma_position){ x->id, (uint64_t)x->offset +
@@ -113,8 +113,8 @@ static void set_state(struct srdma_flights *f, struct srdma_flight *x,
 	f->held += state == SRDMA_FLIGHT_HELD ? x->responses : 0;
 }
 
-/* Each flight took at least one packet number, so a packet that was sent once
- * is not before the place where the search starts. */
+/* Each flight took at least one packet number, so the flight of a packet that
+ * was sent once is not before the start of the search. */
 uint64_t srdma_flight_sent(const struct srdma_flights *f, uint64_t pn)
 {
 	uint64_t last = f->count ? nth(f, f->count - 1)->pn : 0;
@@ -178,7 +178,7 @@ uint32_t srdma_flight_acknowledge(struct srdma_flights *f,
 	return n;
 }
 
-/* --- what an ack tells --------------------------------------------------- */
+/* --- acks ----------------------------------------------------------------- */
 
 struct range {
 	struct srdma_position from, to;
@@ -199,8 +199,8 @@ static struct range range_of(const struct srdma_flight_ack *ack,
 	return r;
 }
 
-/* What the gaps of an ack tell about a flight. SEEN: the peer has it if it has
- * any packet after it. */
+/* Report of an ack's gaps on a flight. SEEN: it is after the last gap. The peer
+ * holds it if it has verified its packet number. */
 enum report { NOTHING, MISSING, SEEN, HELD };
 
 /* The gaps of an ack, visited in the order of the flights. */
@@ -209,8 +209,8 @@ struct gaps {
 	uint32_t count, at; /* gaps before at lie before the flight */
 };
 
-/* A flight between gaps is held. One after the last gap is held if it arrived
- * at all: the last packet that the peer saw may be before it. */
+/* A flight between gaps is held. One after the last gap may not have arrived:
+ * the last packet that the peer verified may be before it. */
 static enum report look_up(const struct srdma_flight_ack *ack, struct gaps *g,
 			   const struct srdma_flight *x)
 {
@@ -224,8 +224,8 @@ static enum report look_up(const struct srdma_flight_ack *ack, struct gaps *g,
 	return !g->at && ack->skips ? NOTHING : HELD;
 }
 
-/* 1: the packet was overtaken for long enough to be lost. Where packets may
- * overtake each other it may still arrive. */
+/* 1: the overtaken packet counts as lost. On a wire that reorders it may still
+ * arrive, until enough packets or time have passed. */
 static int passed(const struct srdma_flight_ack *ack,
 		  const struct srdma_flight *x)
 {
@@ -235,14 +235,14 @@ static int passed(const struct srdma_flight_ack *ack,
 
 /* Packet numbers by which a flight is judged. */
 struct numbers {
-	uint64_t highest; /* that verified at the peer */
+	uint64_t highest; /* that the peer has verified */
 	uint64_t front;	  /* highest of earlier flights */
 	uint64_t probe;
 };
 
-/* If front is higher, an earlier flight was sent again after this one. The peer
- * may know no later position, and then this one is in no gap but missing all
- * the same. */
+/* New state of a flight. If front is higher than its number, an earlier flight
+ * was sent again after it: the peer's highest number does not prove that this
+ * flight arrived, and without a later position the peer lists no gap for it. */
 static uint8_t judged(const struct srdma_flight_ack *ack, enum report told,
 		      const struct srdma_flight *x, const struct numbers *n)
 {
@@ -277,7 +277,7 @@ static uint64_t answered_probe(struct srdma_flights *f,
 	return ack->gaps || ack->highest < probe ? 0 : probe;
 }
 
-/* It is in a gap, but was not overtaken for long enough. */
+/* Notes a flight that is in a gap and not yet lost. */
 static void miss(struct srdma_flights *f, struct srdma_flight *x)
 {
 	x->missed = 1;

@@ -2,8 +2,8 @@
  * Flights: the request packets that left and that the peer has not executed
  * yet, in order of their positions, and which of them are lost
  * (docs/protocol.md 5.1). This file knows neither payloads nor keys nor timers.
- * Acks come from a verified packet of a peer that may lie: an ack costs at most
- * one look at each flight, and cannot create flights.
+ * An ack is a verified packet of a peer that may be malicious: it costs at most
+ * one examination of each flight, and cannot create flights.
  */
 #ifndef SRDMA_REQUESTER_FLIGHT_H
 #define SRDMA_REQUESTER_FLIGHT_H
@@ -15,7 +15,7 @@
 #include "wire/position.h"
 
 enum srdma_flight_state {
-	SRDMA_FLIGHT_UNDER_WAY, /* its newest packet was not reported on */
+	SRDMA_FLIGHT_UNDER_WAY, /* no ack has reported its newest packet */
 	SRDMA_FLIGHT_LOST,	/* to be sent again */
 	SRDMA_FLIGHT_AGAIN,	/* its payload is being fetched again */
 	SRDMA_FLIGHT_HELD,	/* the peer has it */
@@ -25,9 +25,9 @@ enum srdma_flight_state {
 struct srdma_flight {
 	uint64_t id;
 	uint64_t pn;   /* of its newest packet */
-	uint64_t sent; /* when that left, ns */
+	uint64_t sent; /* time when that left, ns */
 	uint32_t offset, len;
-	uint32_t responses; /* that it requests */
+	uint32_t responses; /* number that it requests */
 	uint8_t state;	    /* enum srdma_flight_state */
 	uint8_t probe;	    /* to be sent with flag A */
 	uint8_t missed;	    /* in a gap, but it may still arrive */
@@ -49,7 +49,8 @@ struct srdma_flights {
 	uint64_t ended;	  /* highest packet number of ended flights */
 	uint64_t probe;	  /* packet number of the last one that a timer sent
 			     again; 0: it ended */
-	uint64_t missed; /* no missed one left earlier, ns; 0: none is missed */
+	/* No missed flight left before this time, ns; 0: none is missed. */
+	uint64_t missed;
 };
 
 /* An ack, its numbers widened to 64 bits (5.1). */
@@ -59,14 +60,14 @@ struct srdma_flight_ack {
 	uint64_t highest; /* packet number */
 	const struct srdma_gap *gap;
 	uint32_t gaps;
-	int skips; /* gaps before these are not listed */
+	int skips; /* 1: gaps before these are not listed */
 	uint64_t now;
-	uint64_t patience; /* a missed packet is lost after it, ns */
+	uint64_t patience; /* time after which a missed packet is lost, ns */
 	int ordered;	   /* the wire keeps order */
 };
 
-/* At most size flights. Memory is taken from *memory, which outlives them, as
- * they come. */
+/* A table of at most size flights. Its memory is taken from *memory, which
+ * outlives it, when it is needed. */
 void srdma_flight_create(struct srdma_flights *f,
 			 struct srdma_table_memory *memory, uint32_t size);
 void srdma_flight_destroy(struct srdma_flights *f);
@@ -83,26 +84,27 @@ uint64_t srdma_flight_add(struct srdma_flights *f,
 /* The flight of a serial number; NULL: it has ended. */
 struct srdma_flight *srdma_flight_at(const struct srdma_flights *f,
 				     uint64_t serial);
-/* When the packet of a number left; 0: it has ended, or is hard to find. */
+/* Time when the packet of a number left, ns; 0: its flight has ended, or was not
+ * found in 64 steps. */
 uint64_t srdma_flight_sent(const struct srdma_flights *f, uint64_t pn);
 /* The payload of a LOST one is being fetched again. */
 void srdma_flight_again(struct srdma_flights *f, struct srdma_flight *flight);
-/* It was sent again under packet number pn. */
+/* The flight was sent again under packet number pn. */
 void srdma_flight_resent(struct srdma_flights *f, struct srdma_flight *flight,
 			 uint64_t pn, uint64_t now);
-/* A response shows that the peer has executed it. */
+/* Ends a flight: a response shows that the peer has executed it. */
 void srdma_flight_over(struct srdma_flights *f, uint64_t serial);
 
 /* Ends all flights before a position. Returns how many. */
 uint32_t srdma_flight_acknowledge(struct srdma_flights *f,
 				  struct srdma_position position);
-/* Marks the remaining ones lost or held. 1: the ack told something new. An ack
- * older than a previous one tells nothing. */
+/* Marks the remaining ones lost or held. 1: the ack changed a flight. An ack
+ * older than a previous one is not used. */
 int srdma_flight_judge(struct srdma_flights *f,
 		       const struct srdma_flight_ack *ack);
 
-/* Declares lost what was missed and left that long ago. When to call again;
- * SRDMA_NEVER: nothing is missed. */
+/* Marks lost the missed flights that left at least `patience` ns ago. Returns
+ * the time of the next call; SRDMA_NEVER: none is missed. */
 uint64_t srdma_flight_expire(struct srdma_flights *f, uint64_t now,
 			     uint64_t patience);
 
@@ -111,7 +113,7 @@ struct srdma_flight *srdma_flight_next_lost(struct srdma_flights *f,
 					    uint64_t *serial);
 /* The first one that is neither HELD nor OVER; NULL: none. */
 struct srdma_flight *srdma_flight_oldest(const struct srdma_flights *f);
-/* A timer ran out: it is LOST, and sent again with flag A. */
+/* A timer ran out: the flight is LOST, to be sent again with flag A. */
 void srdma_flight_lose(struct srdma_flights *f, struct srdma_flight *flight);
 
 #endif

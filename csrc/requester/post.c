@@ -7,7 +7,7 @@
 #include "requester/requester_impl.h"
 #include "session/session.h"
 
-/* 1: the request may use its local buffer. Checked again at each DMA. */
+/* 1: the request may use its local buffer, which each DMA checks again. */
 static int local_ok(struct srdma_requester *rq, const struct srdma_desc *d)
 {
 	struct srdma_mr_want want = { .leg = srdma_qp_leg(rq->qp),
@@ -35,8 +35,8 @@ static uint32_t access_of(uint8_t desc_op)
 					  : SRDMA_ACCESS_REMOTE_WRITE;
 }
 
-/* Resolves the capability for the rest of the request from offset on: the
- * result holds for the run of bytes in one node. */
+/* Resolves the capability for the request from offset on. The result holds for
+ * the bytes up to the end of a node. 0, or an error of srdma_captable_find(). */
 static int resolve(struct srdma_requester *rq, struct srdma_wqe *w,
 		   uint32_t offset)
 {

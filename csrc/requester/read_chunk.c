@@ -5,8 +5,8 @@
 #include "base/time.h"
 
 enum {
-	REORDERED = 3, /* later responses that arrived: one is lost */
-	SLAB = 16,     /* chunks that memory is taken for at a time */
+	REORDERED = 3, /* later responses that mean a loss */
+	SLAB = 16,     /* chunks per allocation */
 };
 
 struct srdma_read_chunk_slab {
@@ -134,7 +134,7 @@ static uint64_t oldest_atomic(const struct srdma_read_chunks *t)
 	return oldest;
 }
 
-/* 1: the peer keeps the result of one more, and of all that are not
+/* 1: after one more atomic, the peer keeps the results of all that are not
  * answered. */
 static int has_result(const struct srdma_read_chunks *t)
 {
@@ -272,8 +272,8 @@ static void want(struct srdma_read_chunks *t, struct srdma_read_chunk *p)
 	p->flight = SRDMA_NO_FLIGHT;
 }
 
-/* Requests the first run of empty places again by this chunk, other runs by
- * chunks of their own, or later if there is no room for those. */
+/* Requests again: the first run of empty places by this chunk, other runs by
+ * chunks of their own; a run for which there is no room waits. */
 static void ask_again(struct srdma_read_chunks *t, struct srdma_read_chunk *p)
 {
 	uint32_t from = 0, to;
@@ -316,8 +316,8 @@ static int has_empty(const struct srdma_read_chunks *t,
 	       !is_filled(p, place_of(t, p, a->offset));
 }
 
-/* 1: the response that the chunk waits for is lost. A later one arrived; where
- * packets may overtake each other, three did, or a time passed. */
+/* 1: the response that the chunk waits for is lost, as a later one arrived. On a
+ * wire that reorders: as three later ones arrived, or `patience` passed. */
 static int is_lost(const struct srdma_read_chunks *t,
 		   const struct srdma_read_chunk *p, uint32_t passed,
 		   const struct srdma_read_chunk_response *a)

@@ -1,6 +1,6 @@
 /*
- * Packets of own requests leave, and are kept as flights until the peer has
- * executed them (docs/protocol.md 5, 5.1); the requester's life.
+ * Sends the packets of own requests, and keeps them as flights until the peer
+ * has executed them (docs/protocol.md 5, 5.1). Creates and frees requesters.
  */
 #include "requester/requester.h"
 
@@ -12,8 +12,9 @@
 
 enum { SEND_BURST = 64 }; /* packets of one QP in one turn */
 
-/* Fills in the proof of an access to len bytes, which the session makes (6.1).
- * 0, or -EACCES: the capability was uninstalled, and the QP failed. */
+/* Fills in the fields from which the session makes the proof of an access to len
+ * bytes (6.1). 0, or -EACCES: the capability was uninstalled, and the QP failed.
+ */
 static int prove(struct srdma_requester *rq, const struct srdma_op *op,
 		 uint32_t len, struct srdma_packet *p)
 {
@@ -40,7 +41,7 @@ static int is_chunk(const struct srdma_op *op)
 	return (op->traits & (SRDMA_T_READ | SRDMA_T_ATOMIC)) != 0;
 }
 
-/* Bytes of the peer's memory, or of the message, that the packet stands for. */
+/* Bytes of the peer's memory, or of the message, that the packet covers. */
 static uint32_t accessed(const struct srdma_op *op)
 {
 	return is_chunk(op) ? op->dma_len : op->len;
@@ -160,7 +161,8 @@ static int send_missing(struct srdma_requester *rq, const struct srdma_op *op)
 	return 0;
 }
 
-/* A packet whose payload is fetched leaves. 0, or why no more leaves now. */
+/* Sends a packet whose payload is fetched. 0, or -errno: no more packets leave
+ * now. */
 static int send_op(struct srdma_requester *rq, const struct srdma_op *op)
 {
 	int err;

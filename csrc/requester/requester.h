@@ -4,7 +4,7 @@
  *
  *   post.c      a descriptor becomes a request of the send queue (SQ)
  *   segment.c   requests become packets, lost ones first; payload is fetched
- *   requester.c packets leave, and are flights until they are executed
+ *   requester.c sends packets, which are flights until they are executed
  *   complete.c  acks and responses
  *   retry.c     time-outs
  */
@@ -35,32 +35,36 @@ void srdma_requester_destroy(struct srdma_qp *qp);
 struct srdma_requester_params {
 	uint32_t mtu;	       /* payload of a request packet, bytes */
 	uint32_t response_mtu; /* of a response */
-	uint32_t peer_window;  /* packets that the peer keeps */
+	uint32_t peer_window;  /* packets that the peer takes unacknowledged */
 };
 /* KEYS: the peer's limits are known. */
 void srdma_requester_begin(struct srdma_qp *qp,
 			   const struct srdma_requester_params *params);
 /* The QP failed: releases all work that needs no DMA to end. */
 void srdma_requester_discard(struct srdma_qp *qp);
-/* The path is another one: congestion windows begin anew. */
+/* The path is another one: resets the congestion windows. */
 void srdma_requester_restart(struct srdma_qp *qp);
 
-/* Segments, fetches, sends. 0; -EAGAIN: call again. */
+/* Segments, fetches, sends. 0; else call again: -EAGAIN, or
+ * -errno as the QP failed. */
 int srdma_requester_send(struct srdma_qp *qp);
 /* 1: packets were sent that the peer has not executed. */
 int srdma_requester_in_flight(const struct srdma_qp *qp);
 
-/* Tables that only work needs: are there any; is there no work that needs them;
- * give them back. */
+/* 1: the requester holds memory of env->tables, which only open requests need.
+ */
 int srdma_requester_has_tables(const struct srdma_qp *qp);
+/* 1: no request is open, and no packet under way. */
 int srdma_requester_is_idle(const struct srdma_qp *qp);
+/* Gives that memory back. Requires that no request is open. */
 void srdma_requester_give_tables(struct srdma_qp *qp);
-/* Fetches into the cache what the next request or ack touches. */
+/* Prefetches the memory that the next request or ack touches. */
 void srdma_requester_prefetch(const struct srdma_qp *qp);
 
 /* --- post.c ----------------------------------------------------------------- */
 
-/* payload: of an INLINE request. */
+/* Posts a request. payload: d->length bytes, read for an INLINE request only. An
+ * illegal request fails the QP. */
 void srdma_post_request(struct srdma_qp *qp, const struct srdma_desc *d,
 			const uint8_t *payload);
 int srdma_post_is_empty(const struct srdma_qp *qp);
@@ -70,12 +74,12 @@ uint64_t srdma_post_count(const struct srdma_qp *qp);
 
 /* --- complete.c ------------------------------------------------------------- */
 
-/* A verified response to a READ or atomic; its payload lies in *buf, which is
- * taken if *buf is NULL afterwards. */
+/* A verified response to a READ or atomic. Its payload lies in *buf; *buf is
+ * NULL afterwards if the requester keeps the buffer. */
 void srdma_complete_response(struct srdma_qp *qp, const struct srdma_packet *p,
 			     struct srdma_buf **buf);
-/* A verified control packet, all kinds of which acknowledge. 0: it was ignored,
- * as it acknowledges what was not sent. */
+/* A verified control packet, of which every kind acknowledges. 0: it was
+ * ignored, as it names a packet that was never sent. */
 int srdma_complete_ack(struct srdma_qp *qp, const struct srdma_packet *p);
 /* The payload of a response is in host memory. */
 void srdma_complete_returned(struct srdma_qp *qp, const struct srdma_op *op);
@@ -84,10 +88,11 @@ int srdma_complete_requests(struct srdma_qp *qp);
 
 /* --- retry.c ---------------------------------------------------------------- */
 
-/* Ends the QP if a request exceeds its time limit. When to call again;
- * SRDMA_NEVER: no request waits. */
+/* Fails the QP if a request exceeds its time limit. Returns the time of the next
+ * call, ns; SRDMA_NEVER: no request waits. */
 uint64_t srdma_retry_deadline(struct srdma_qp *qp, uint64_t now);
-/* Sends again what is overdue. The same. */
+/* Sends overdue packets again. Returns the time of the next call, ns, or
+ * SRDMA_NEVER. */
 uint64_t srdma_retry_expire(struct srdma_qp *qp, uint64_t now);
 
 #endif

@@ -13,8 +13,8 @@
 #include "requester/requester.h"
 
 enum {
-	SRDMA_UNDER_WAY = 128,	   /* packets, responses: at most under way */
-	SRDMA_READ_CHUNKS = 512,   /* requested and not wholly answered */
+	SRDMA_UNDER_WAY = 128, /* most packets, and most responses, under way */
+	SRDMA_READ_CHUNKS = 512, /* most chunks that are not wholly answered */
 	SRDMA_PEER_RESULTS = 1024, /* results of atomics that a peer keeps */
 };
 
@@ -35,8 +35,8 @@ struct srdma_wqe {
 	uint8_t started;     /* its first packet is made */
 	uint8_t done;	     /* executed; completes after earlier requests */
 	uint16_t fetching; /* packets fetched again: DMA may read its memory */
-	/* The capability as resolved last: it holds for these bytes, while the
-	 * handle is installed. */
+	/* The capability as resolved last: valid for bytes [proof_from,
+	 * proof_to) while the handle is installed. */
 	uint32_t proof_from, proof_to;
 	struct srdma_captable_use proof;
 };
@@ -52,11 +52,11 @@ struct srdma_requester {
 	uint64_t sq_head, sq_next, sq_tail;
 	uint32_t sq_depth, sq_mask;
 	uint64_t timeout;	    /* of a request, ns */
-	struct srdma_position sent; /* everything before it was sent */
+	struct srdma_position sent; /* end of what was sent */
 	uint64_t acked_id;	    /* earlier requests are executed */
 	uint64_t flush_id;   /* flushing: the request that failed, or NONE */
 	uint8_t flushing;    /* requests from sq_head on end with errors */
-	uint8_t starving;    /* nothing may start for lack of credit */
+	uint8_t starving;    /* the next request lacks credit */
 	uint32_t reads_open; /* READs and atomics started and not done */
 	uint32_t sends;	     /* requests started that consume a receive */
 	uint32_t recv_credit, request_credit; /* given by the peer */
@@ -76,13 +76,14 @@ static inline struct srdma_wqe *srdma_requester_wqe(struct srdma_requester *rq,
 	return &rq->sq[i & rq->sq_mask];
 }
 
-/* post.c. Proof of an access to len bytes at the offset of a request. 0;
- * -ENOENT: the capability is no longer installed; -EACCES. */
+/* post.c. Resolves the proof of an access to len bytes at the offset of a
+ * request; *use covers the first use->run of them. 0; -ENOENT: the capability is
+ * no longer installed; -EACCES: it does not permit the access. */
 int srdma_post_prove(struct srdma_requester *rq, struct srdma_wqe *w,
 		     uint32_t offset, uint32_t len,
 		     struct srdma_captable_use *use);
 
-/* segment.c. Segments what may be sent, lost packets first, and fetches it. 0
+/* segment.c. Segments requests, lost packets first, and fetches their payload. 0
  * or -EAGAIN. */
 int srdma_segment_fetch(struct srdma_requester *rq);
 /* 1: the congestion window of requests is full. */
@@ -90,7 +91,7 @@ int srdma_segment_blocked(const struct srdma_requester *rq);
 /* 1: the next request waits for credit, and for nothing else. */
 int srdma_segment_starves(const struct srdma_requester *rq);
 
-/* retry.c. An ack arrived; moved: it told something new. */
+/* retry.c. An ack arrived. moved: 1 if it reported something new. */
 void srdma_retry_acked(struct srdma_requester *rq, int moved);
 /* A response arrived. */
 void srdma_retry_responded(struct srdma_requester *rq);

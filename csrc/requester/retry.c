@@ -2,16 +2,16 @@
  * Time-outs of the requester (docs/protocol.md 5.1, 5.3, 7). When nothing was
  * acknowledged for a round-trip time-out (RTO), a lost last packet, a lost ack
  * or a lost credit is repaired here, long before the request's time limit. No
- * timer runs while nothing is outstanding, nor for packets that have not left:
- * a blocked wire is no loss.
+ * timer runs while nothing is outstanding, nor for packets that a blocked wire
+ * holds back.
  */
 #include "path/connect.h"
 #include "requester/requester_impl.h"
 
 enum { ELSEWHERE = 3 }; /* time-outs in a row after which a path is left */
 
-/* Declares lost what was overtaken and did not arrive for a part of a round
- * trip. When to call again. */
+/* Marks as lost what was overtaken a part of a round trip ago. Returns the time
+ * of the next call. */
 static uint64_t expire_late(struct srdma_requester *rq, uint64_t now)
 {
 	const struct srdma_rtt *rtt = srdma_path_rtt(rq->qp);
@@ -42,8 +42,7 @@ void srdma_retry_responded(struct srdma_requester *rq)
 	srdma_retry_acked(rq, 1);
 }
 
-/* An ack that moved nothing may still tell of a gap or of a shorter round trip.
- */
+/* An ack without news may still report a gap or a shorter round trip. */
 void srdma_retry_acked(struct srdma_requester *rq, int moved)
 {
 	if (moved)
@@ -51,8 +50,8 @@ void srdma_retry_acked(struct srdma_requester *rq, int moved)
 	srdma_qp_wake(rq->qp, expire_late(rq, rq->env->now));
 }
 
-/* A timer that runs since a moment. When it runs out; SRDMA_NEVER: it just did,
- * and backed off. */
+/* A timer that started at `since`. Returns when it runs out; SRDMA_NEVER: it ran
+ * out now, and its time-out has doubled. */
 static uint64_t run(struct srdma_requester *rq, enum srdma_rtt_timer timer,
 		    uint64_t since, uint64_t now)
 {
@@ -66,7 +65,7 @@ static uint64_t run(struct srdma_requester *rq, enum srdma_rtt_timer timer,
 	rq->env->stats.timeouts++;
 	srdma_path_set_progress(qp);
 	doublings = srdma_rtt_back_off(rtt, timer);
-	srdma_path_arm(qp);    /* the packet sent again may be blocked */
+	srdma_path_arm(qp);    /* in case the repeated packet is blocked */
 	srdma_path_go_own(qp); /* no answer on the present path */
 	if (doublings >= ELSEWHERE && srdma_qp_heard(qp) < since)
 		srdma_path_try_another(qp);
@@ -100,8 +99,8 @@ static uint64_t expire_open(struct srdma_requester *rq, uint64_t now)
 	return due;
 }
 
-/* 1: no packet arrives at all, so more than one is lost (5.5). The timer has
- * just backed off. */
+/* 1: no packet arrives at all, so more than one is lost (5.5). The time-out has
+ * just doubled. */
 static int is_silent(const struct srdma_requester *rq, uint64_t now,
 		     enum srdma_rtt_timer timer)
 {

@@ -42,7 +42,7 @@ static uint8_t opcode_at(const struct srdma_wqe *w, uint32_t offset,
 	return last ? o->last : o->middle;
 }
 
-/* The opcode, and its traits, which later stages ask for. */
+/* Sets the opcode and its traits, which later stages test. */
 static void set_opcode(struct srdma_op *op, uint8_t opcode)
 {
 	op->opcode = opcode;
@@ -107,15 +107,15 @@ add_chunk(struct srdma_requester *rq, const struct srdma_wqe *w, uint32_t len)
 				    w->segmented + len);
 }
 
-/* Responses that the peer sends or is about to send: not those of requests that
- * it keeps in its reorder buffer. */
+/* Responses that the peer sends or is about to send: without those to requests
+ * that it keeps in its reorder buffer. */
 static uint32_t responses_under_way(const struct srdma_requester *rq)
 {
 	return rq->chunks.due - rq->flights.held;
 }
 
-/* Requests the next chunk of a READ, or an atomic. 0; -EBUSY: enough is under
- * way; -EAGAIN. */
+/* Requests the next chunk of a READ, or an atomic. 0; -EBUSY: enough responses
+ * are under way; -EAGAIN: no op is free. */
 static int segment_chunk(struct srdma_requester *rq, struct srdma_wqe *w,
 			 uint32_t len)
 {
@@ -139,13 +139,13 @@ static int segment_chunk(struct srdma_requester *rq, struct srdma_wqe *w,
 	return 0;
 }
 
-/* Bytes of a request that one packet carries. */
+/* Bytes of a request that one packet carries or requests. */
 struct piece {
 	uint64_t id;
 	uint32_t offset, len;
 };
 
-/* An op that fetches them. 0 or -EAGAIN. */
+/* Adds an op that fetches the piece. 0, or -EAGAIN: no op or buffer is free. */
 static int add_payload(struct srdma_requester *rq, const struct piece *piece,
 		       enum srdma_resend resend, struct srdma_op **out)
 {
@@ -218,7 +218,7 @@ int srdma_segment_blocked(const struct srdma_requester *rq)
 	       srdma_congestion_window(&rq->requests);
 }
 
-/* A lost packet. 0; -ENOENT: none that may be sent; -EAGAIN. */
+/* Segments a lost packet again. 0; -ENOENT: none may be sent; -EAGAIN. */
 static int segment_lost(struct srdma_requester *rq)
 {
 	uint64_t serial;
@@ -247,8 +247,8 @@ static int segment_lost(struct srdma_requester *rq)
 	return 0;
 }
 
-/* A range of a READ, or an atomic, whose responses did not arrive. 0; -ENOENT:
- * none; -EAGAIN. */
+/* Requests a range of a READ, or an atomic, whose responses did not arrive. 0;
+ * -ENOENT: there is none; -EAGAIN. */
 static int segment_missing(struct srdma_requester *rq)
 {
 	struct srdma_read_chunk *chunk = srdma_read_chunk_next(&rq->chunks);
@@ -285,9 +285,10 @@ static int fetch_again(struct srdma_requester *rq)
 	return err == -ENOENT ? 0 : err;
 }
 
-/* --- all --------------------------------------------------------------------- */
+/* --- the send queue ---------------------------------------------------------- */
 
-/* Bytes of a chunk, which is answered in one burst (docs/protocol.md 5.5). */
+/* Most bytes of a chunk: its responses come in one burst (docs/protocol.md
+ * 5.5). */
 static uint32_t chunk_most(const struct srdma_requester *rq)
 {
 	const uint32_t window = srdma_congestion_window(&rq->responses);
@@ -300,7 +301,8 @@ static uint32_t chunk_most(const struct srdma_requester *rq)
 	return n * rq->chunks.mtu;
 }
 
-/* One packet of the request at sq_next. 0, -EBUSY, -EAGAIN, -EACCES. */
+/* Segments one packet of the request at sq_next. 0, -EBUSY, -EAGAIN, or -EACCES:
+ * the QP failed. */
 static int segment(struct srdma_requester *rq)
 {
 	struct srdma_wqe *w = srdma_requester_wqe(rq, rq->sq_next);
@@ -327,7 +329,7 @@ static int segment(struct srdma_requester *rq)
 	return 0;
 }
 
-/* The time-out counts from when the first request lacks credit. */
+/* When the next request begins to lack credit, its time-out starts. */
 static void starve(struct srdma_requester *rq)
 {
 	int starves = srdma_segment_starves(rq);
@@ -347,7 +349,7 @@ static int may_send(const struct srdma_requester *rq)
 		       srdma_congestion_window(&rq->requests);
 }
 
-/* 1: for an op and its flight. */
+/* 1: there is room for an op and its flight. */
 static int has_room(struct srdma_requester *rq)
 {
 	return srdma_op_share(rq->env, &rq->fetch) &&

@@ -1,6 +1,6 @@
 /*
- * Stage access (docs/protocol.md 6, 6.1): may a packet of the peer touch the
- * bytes that it names? Region, rights and proof.
+ * Stage access (docs/protocol.md 6, 6.1): checks region, rights and proof of the
+ * bytes that a packet of the peer names.
  */
 #include <errno.h>
 #include <string.h>
@@ -20,12 +20,12 @@ static enum srdma_reason reason_of(int err)
 		return SRDMA_REASON_PROOF_EXPIRED;
 	case -EBADMSG:
 		return SRDMA_REASON_PROOF_WRONG;
-	default: /* the provider failed, which is no fault of the peer */
+	default: /* the provider failed, not the peer */
 		return SRDMA_REASON_TARGET_DMA;
 	}
 }
 
-/* The table "At the target" of 6.1. */
+/* Checks the proof, by the table "At the target" of 6.1. */
 static enum srdma_reason prove(const struct srdma_arrival *a,
 			       const struct srdma_span *span,
 			       const struct srdma_mr *mr)
@@ -87,7 +87,7 @@ enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
 {
 	enum srdma_reason why;
 
-	if (!span->len) /* no bytes need neither rkey nor proof */
+	if (!span->len) /* an access to no bytes needs no rkey and no proof */
 		return SRDMA_REASON_NONE;
 	why = srdma_access_bounds(a->rs, mr, span);
 	return why ? why : prove(a, span, mr);

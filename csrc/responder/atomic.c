@@ -11,8 +11,8 @@ void srdma_atomic_create(struct srdma_atomic_results *t,
 	*t = (struct srdma_atomic_results){ .memory = memory, .size = size };
 }
 
-/* The ring reaches its full size before it wraps, so results keep their
- * places when it grows. */
+/* The ring has its full size before it wraps, so a growing ring has its results
+ * at [0, count). */
 int srdma_atomic_make_room(struct srdma_atomic_results *t, uint32_t n)
 {
 	const uint32_t all = t->count + n < t->size ? t->count + n : t->size;

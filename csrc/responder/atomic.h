@@ -14,17 +14,17 @@ struct srdma_atomic_result {
 	uint64_t original; /* value found */
 };
 
-/* A ring; all zero except memory and size: empty. */
+/* A ring of results. */
 struct srdma_atomic_results {
 	struct srdma_table_memory *memory;
 	struct srdma_atomic_result *result;
-	uint32_t size; /* most results */
+	uint32_t size; /* most results kept */
 	uint32_t room; /* results that memory is allocated for */
 	uint32_t count, next;
 };
 
-/* At most size results. Memory is taken from *memory, which outlives the
- * ring, as results come. */
+/* An empty ring of at most size results. Its memory is taken from *memory, which
+ * outlives it, when it is needed. */
 void srdma_atomic_create(struct srdma_atomic_results *t,
 			 struct srdma_table_memory *memory, uint32_t size);
 void srdma_atomic_destroy(struct srdma_atomic_results *t);
@@ -35,7 +35,7 @@ int srdma_atomic_make_room(struct srdma_atomic_results *t, uint32_t n);
 /* Keeps the result of an atomic for which room was made. */
 void srdma_atomic_keep(struct srdma_atomic_results *t, uint64_t request_id,
 		       uint64_t original);
-/* The value that the atomic of this request found. 0, or -ENOENT: not kept. */
+/* Finds the original value of a request's atomic. 0, or -ENOENT: not kept. */
 int srdma_atomic_find(const struct srdma_atomic_results *t, uint64_t request_id,
 		      uint64_t *original);
 

@@ -1,7 +1,7 @@
 /*
- * Stage execute: what an authorized request does to host memory, and what
- * follows when its DMA is done (docs/protocol.md 5, 5.2). Until the DMA the
- * payload lies in a private buffer.
+ * Stage execute: makes the ops of an authorized request, and handles the end of
+ * their DMA (docs/protocol.md 5, 5.2). Until the DMA the payload lies in a buffer
+ * that no host can read.
  */
 #include <string.h>
 
@@ -60,7 +60,7 @@ void srdma_execute_read(const struct srdma_arrival *a)
 	rs->accepted = srdma_position_after(p);
 }
 
-/* The op of the slot executes the atomic, before it is answered. */
+/* The op that makes the slot ready executes the atomic. */
 void srdma_execute_atomic(const struct srdma_arrival *a)
 {
 	struct srdma_responder *rs = a->rs;
@@ -80,15 +80,15 @@ void srdma_execute_atomic(const struct srdma_arrival *a)
 		.swap_add = p->swap_add,
 		.compare = p->compare,
 	};
-	op->buf = *a->buf; /* receives the value found */
+	op->buf = *a->buf; /* receives the original value */
 	*a->buf = NULL;
 	rs->accepted = (struct srdma_position){ rs->accepted.id + 1, 0 };
 }
 
 /* --- when the DMA is done ------------------------------------------------- */
 
-/* All earlier payloads are placed. For an atomic, the original value is known.
- */
+/* The op of a slot is done: all earlier payloads are placed and, for an atomic,
+ * the original value is known. The slot may be answered. */
 static void slot_ready(struct srdma_responder *rs, const struct srdma_op *op)
 {
 	struct srdma_slot *s = srdma_slot_at(rs, rs->slots_ready++);
@@ -100,7 +100,7 @@ static void slot_ready(struct srdma_responder *rs, const struct srdma_op *op)
 	rs->env->stats.atomics_executed++;
 }
 
-/* Host memory did not take a payload: refuses this request and all after it. */
+/* The DMA of a payload failed: refuses this request and all after it. */
 static void give_up(struct srdma_responder *rs, const struct srdma_op *failed)
 {
 	rs->refusing = failed->reason;

@@ -17,7 +17,7 @@ void srdma_receive_queue_post(struct srdma_qp *qp, const struct srdma_desc *d)
 				 .length = d->length,
 				 .key = d->local_key };
 	rs->rq_tail++;
-	/* Advertises new credit before the peer has none left. */
+	/* Advertises new credit when the peer has used at least half of it. */
 	if (srdma_qp_state(qp) == SRDMA_QP_RTS &&
 	    (rs->advertised - (uint32_t)rs->rq_next) * 2 <=
 		    rs->rq_tail - rs->rq_next)

@@ -34,7 +34,8 @@ static int may_end(const struct srdma_packet *p)
 	return (p->traits & SRDMA_T_READ) && p->dma_len;
 }
 
-/* 1: nothing is missing between at and next (5). */
+/* 1: no byte is missing between at and next (5). reading: at may be the end of
+ * its READ. */
 static int follows(struct srdma_position at, int reading,
 		   struct srdma_position next)
 {
@@ -100,7 +101,7 @@ static void insert(struct srdma_reorder *b, struct srdma_reorder_entry *prev,
 	b->count++;
 }
 
-/* An atomic needs a buffer for the value that it finds. */
+/* An atomic needs a buffer for the original value. */
 static int needs_buf(const struct srdma_packet *p)
 {
 	return p->payload_len || (p->traits & SRDMA_T_ATOMIC);
@@ -189,7 +190,7 @@ static void add(struct list *l, struct srdma_position at, uint32_t extent)
 		l->next = at;
 }
 
-/* All that is missing from at to next. */
+/* Adds what is missing from at to next: whole ids, then bytes of the last id. */
 static void add_missing(struct list *l, struct srdma_position at,
 			struct srdma_position next)
 {
@@ -216,7 +217,7 @@ static void add_all(const struct srdma_reorder *b,
 		at = srdma_position_after(&k->packet);
 		reading = may_end(&k->packet);
 	}
-	/* Packets were sent after the furthest one and not all arrived. */
+	/* Some packets that were sent after the furthest one did not arrive. */
 	if (from->highest > b->pn && from->highest - b->pn > b->later)
 		end = (struct srdma_position){ from->credit, 0 };
 	if (srdma_position_before(at, end))

@@ -1,6 +1,6 @@
 /*
  * Stage respond (docs/protocol.md 2.4, 5): control packets - acks, NAK, CLOSE,
- * OPEN, PING - and responses to READs and atomics. None of them waits for
+ * OPEN, PING - and responses to READs and atomics. They do not wait for own
  * requests.
  */
 #include <errno.h>
@@ -114,7 +114,7 @@ static uint8_t opcode_at(const struct srdma_slot *s, uint32_t len)
 		    : SRDMA_OP_READ_RESPONSE_MIDDLE;
 }
 
-/* The response to an atomic needs no DMA. 0 or -EAGAIN. */
+/* Adds the response to an atomic, which needs no DMA. 0 or -EAGAIN. */
 static int fetch_original(struct srdma_responder *rs, struct srdma_slot *s)
 {
 	struct srdma_op *op =
@@ -184,7 +184,7 @@ static int fetch_responses(struct srdma_responder *rs)
 	return srdma_op_issue(rs->qp, &rs->responses) ? -EAGAIN : err;
 }
 
-/* A response of the oldest slot left, or is not sent. */
+/* A response of the oldest slot left, or was dropped. */
 static void responded(struct srdma_responder *rs, const struct srdma_op *op)
 {
 	srdma_inbound_progress(rs->qp);
@@ -212,8 +212,8 @@ static int send_response(struct srdma_responder *rs, const struct srdma_op *op)
 	return err;
 }
 
-/* The DMA of a response is done. A failed one ends the QP, unless the response
- * is a repeated one: then it is not sent. 0, or why no more is sent now. */
+/* The DMA of a response is done. If it failed, the QP fails, except that a
+ * repeated response is dropped. 0, or -errno: no more responses leave now. */
 static int finish_response(struct srdma_responder *rs,
 			   const struct srdma_op *op)
 {

@@ -21,8 +21,8 @@ struct request {
 	struct srdma_span span; /* bytes that the packet itself accesses */
 };
 
-/* 1: FIRST or ONLY inside a message, or another packet outside of one of its
- * kind. */
+/* 1: a FIRST or ONLY packet inside a message, or another packet outside a
+ * message of its kind. */
 static int out_of_turn(const struct request *rq, uint8_t kind)
 {
 	const struct srdma_message *m = &rq->rs->message;
@@ -42,7 +42,7 @@ static enum srdma_reason write_sequence(struct request *rq)
 	return SRDMA_REASON_NONE;
 }
 
-/* A message begins; all of it must lie in the region. */
+/* Begins a message, all of which must lie in the region. */
 static enum srdma_reason begin_write(const struct request *rq,
 				     const struct srdma_mr *mr)
 {
@@ -187,7 +187,7 @@ static const struct kind *kind_of(const struct srdma_packet *p)
 {
 	const struct kind *k = kinds;
 
-	while (!(p->traits & k->trait)) /* a request is of one of them */
+	while (!(p->traits & k->trait)) /* a request has one of them */
 		k++;
 	return k;
 }
@@ -310,6 +310,8 @@ void srdma_responder_give_tables(struct srdma_qp *qp)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
 
+	if (!rs->slots) /* also of a responder whose creation failed */
+		return;
 	srdma_table_give(&rs->env->tables, rs->slots, rs->env->reads,
 			 sizeof(*rs->slots));
 	rs->slots = NULL;
@@ -350,8 +352,9 @@ static void fail_dma(struct srdma_responder *rs, const struct srdma_op *op)
 		srdma_qp_nak(rs->qp, SRDMA_REASON_TARGET_DMA, at);
 }
 
-/* Inbound work holds buffers of all QPs: it gets on, or the QP ends. While the
- * path is not validated, the time limit of the path counts instead. */
+/* Inbound work holds buffers that all QPs share, so it must make progress. While
+ * the path is not validated, the time limit of connect.h counts, except for a
+ * DMA under way. */
 uint64_t srdma_responder_expire(struct srdma_qp *qp, uint64_t now)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);

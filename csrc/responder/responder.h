@@ -1,6 +1,6 @@
 /*
  * Responder of a QP: executes the peer's requests in order (docs/protocol.md
- * 4.6, 5, 6). A packet that comes here has verified. Its stages from then on:
+ * 4.6, 5, 6). A packet that arrives here has verified. Its next stages:
  *
  *   sequence  sequence.c   its position: expected, repeated or too early
  *   access    access.c     region, rights and proof, before any DMA
@@ -20,9 +20,11 @@ struct srdma_buf;
 struct srdma_op;
 struct srdma_qp;
 
-enum { SRDMA_REQUEST_CREDIT = 1024 }; /* ids a peer may use from the position */
+enum {
+	SRDMA_REQUEST_CREDIT = 1024
+}; /* request ids from the position on that a peer may use */
 
-/* --- responder.c ---------------------------------------------------------- */
+/* --- responder.c; the stages also sequence.c, execute.c ------------------- */
 
 /* depth: of the receive queue. 0 or -ENOMEM. */
 int srdma_responder_create(struct srdma_qp *qp, uint32_t depth);
@@ -33,47 +35,51 @@ struct srdma_responder_params {
 	const uint8_t *holder; /* the peer's identity (6.1),
 				  SRDMA_MEMKEY_HOLDER_LEN bytes */
 };
-/* KEYS: the session is there. */
+/* KEYS: the QP has a session. */
 void srdma_responder_begin(struct srdma_qp *qp,
 			   const struct srdma_responder_params *params);
 /* The QP failed: releases all work that needs no DMA to end. */
 void srdma_responder_discard(struct srdma_qp *qp);
 
-/* Every verified packet of the QP, whatever its kind. */
+/* Counts a verified packet of the QP, of any kind. */
 void srdma_responder_count(struct srdma_qp *qp, const struct srdma_packet *p);
-/* A verified request. Its payload lies in *buf, which is taken if *buf is NULL
- * afterwards. */
+/* Takes a verified request through its stages. Its payload lies in *buf; *buf is
+ * NULL afterwards if the responder keeps the buffer. Requires a free op. */
 void srdma_responder_receive(struct srdma_qp *qp, const struct srdma_packet *p,
 			     struct srdma_buf **buf);
 /* The peer sent PING: the next ack is RNR if no receive is posted. */
 void srdma_responder_pinged(struct srdma_qp *qp);
-/* Executes packets of the reorder buffer that are at the position. 0, or
- * -EAGAIN: no op is free for more. */
+/* Takes packets of the reorder buffer that are at the position through their
+ * stages. 0, or -EAGAIN: no op is free for more. */
 int srdma_responder_drain(struct srdma_qp *qp);
 /* A PLACE op is done, or failed. */
 void srdma_responder_placed(struct srdma_qp *qp, const struct srdma_op *op);
-/* All that was accepted is placed: NAKs the refused request, if there is one
- * and all earlier responses left. */
+/* Call when all accepted payloads are placed. Fails the QP with NAK if a request
+ * is refused and the responses to all earlier ones have left. */
 void srdma_responder_settle(struct srdma_qp *qp);
 
-/* Fails a QP whose inbound work does not get on, and forgets kept packets of a
- * silent peer. Returns when to call it again; SRDMA_NEVER: no need. */
+/* Fails a QP whose inbound work makes no progress. Returns the time of the next
+ * call, ns; SRDMA_NEVER: there is no such work. */
 uint64_t srdma_responder_expire(struct srdma_qp *qp, uint64_t now);
+/* Drops the reorder buffer of a QP whose peer is silent. Returns the same. */
 uint64_t srdma_responder_expire_kept(struct srdma_qp *qp, uint64_t now);
 
-/* Tables that only work needs: are there any; is there no work that needs them;
- * give them back. */
+/* 1: the responder holds memory of env->tables, which only open responses need.
+ */
 int srdma_responder_has_tables(const struct srdma_qp *qp);
+/* 1: no response is due. */
 int srdma_responder_is_idle(const struct srdma_qp *qp);
+/* Gives that memory back. Requires that no response is due. */
 void srdma_responder_give_tables(struct srdma_qp *qp);
-/* Request ids executed: changes with each request. */
+/* Number of the peer's requests executed. */
 uint64_t srdma_responder_executed(const struct srdma_qp *qp);
 
 /* --- respond.c ------------------------------------------------------------ */
 
-/* Sends the control packets that are scheduled. 0; -EAGAIN: call again. */
+/* Sends the control packets that are scheduled. 0; else call again: -EAGAIN, or
+ * -errno as the QP failed. */
 int srdma_respond_control(struct srdma_qp *qp);
-/* Sends responses to READs and atomics. The same. */
+/* Sends responses to READs and atomics. Returns the same. */
 int srdma_respond_reads(struct srdma_qp *qp);
 /* 1: a response is ready to be sent. */
 int srdma_respond_waits(const struct srdma_qp *qp);

@@ -10,7 +10,7 @@
 #include "responder/reorder.h"
 #include "responder/responder.h"
 
-enum { SRDMA_ATOMIC_RESULTS = 1024 }; /* of the last atomics, kept */
+enum { SRDMA_ATOMIC_RESULTS = 1024 }; /* results of atomics that are kept */
 
 /* Requests that are answered by a response, not only by an ack. */
 #define SRDMA_T_ANSWERED (SRDMA_T_READ | SRDMA_T_ATOMIC)
@@ -26,7 +26,7 @@ struct srdma_rqe {
 	uint8_t with_imm;
 	uint8_t opcode; /* enum srdma_wc_opcode */
 	uint8_t done;
-	uint8_t reason; /* of its own failure */
+	uint8_t reason; /* of the receive's failure, or 0 */
 };
 
 /* Response slot: a READ chunk or an atomic that is to be answered. */
@@ -35,14 +35,14 @@ struct srdma_slot {
 	uint64_t va; /* of the message */
 	uint32_t rkey;
 	uint32_t start, next, end; /* offsets in the message */
-	uint32_t sent;		   /* bytes before it left */
+	uint32_t sent;		   /* offset; the bytes before it were sent */
 	uint8_t again;		   /* the response is repeated */
 	uint8_t atomic;
 	uint64_t allowed;  /* serial at its authorization */
-	uint64_t original; /* atomic: value found, when it is known */
+	uint64_t original; /* atomic: original value, once the slot is ready */
 };
 
-/* The message in the middle of which the peer is. */
+/* The message of the peer that has begun and not ended. */
 struct srdma_message {
 	uint8_t kind; /* SRDMA_T_SEND, SRDMA_T_WRITE, SRDMA_T_READ; 0: none */
 	uint32_t rkey;
@@ -64,19 +64,20 @@ struct srdma_responder {
 	struct srdma_position accepted; /* expected next */
 	struct srdma_message message;
 	struct srdma_reorder reorder;
-	struct srdma_position executed; /* placed; what acks tell */
+	struct srdma_position
+		executed; /* all before it is placed; sent in acks */
 	struct srdma_atomic_results atomics;
 
 	/* Ring of env->reads slots, made when first needed. */
 	struct srdma_slot *slots;
 	uint32_t slots_head, slots_count;
-	uint32_t slots_ready;	/* of these: all earlier requests are placed */
-	uint32_t slots_fetched; /* of these: wholly in the response list */
+	uint32_t slots_ready;	/* of these: may be answered */
+	uint32_t slots_fetched; /* of these: all responses are in the list */
 	struct srdma_op_list responses;
 	uint32_t response_mtu; /* the smaller mtu of both ends */
 
-	uint8_t refusing; /* reason of a NAK that waits for earlier requests */
-	uint8_t pinged;	  /* by a PING whose ack has not left */
+	uint8_t refusing; /* reason of a NAK that waits for earlier requests, or 0 */
+	uint8_t pinged; /* 1: a PING arrived whose ack has not left */
 	uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN];
 };
 
@@ -99,8 +100,9 @@ static inline struct srdma_slot *srdma_slot_at(const struct srdma_responder *rs,
 struct srdma_arrival {
 	struct srdma_responder *rs;
 	const struct srdma_packet *p;
-	struct srdma_buf **buf;		  /* payload; NULL when taken */
-	struct srdma_reorder_entry *kept; /* NULL: it arrived just now */
+	struct srdma_buf **buf; /* payload; *buf is NULL when taken */
+	struct srdma_reorder_entry
+		*kept; /* its reorder entry; NULL: it was not kept */
 };
 
 /* Bytes of a region that a packet names. */
@@ -111,56 +113,60 @@ struct srdma_span {
 	uint32_t len;
 };
 
-/* responder.c: stages access and execute of a request at the position, with an
- * op free for it. The reason to refuse it, or NONE. */
+/* responder.c: checks and executes a request at the position. Requires a free
+ * op. Returns the reason to refuse the request, or NONE. */
 enum srdma_reason srdma_responder_run(const struct srdma_arrival *a);
 /* Refuses the request at the position: NAK and ERR, when all earlier requests
  * are placed and answered. */
 void srdma_responder_refuse(struct srdma_responder *rs,
 			    enum srdma_reason reason);
 
-/* sequence.c: the gaps of an ack. */
+/* sequence.c: fills in the gaps of an ack. */
 void srdma_sequence_gaps(struct srdma_responder *rs,
 			 struct srdma_ack_body *ack);
 
 /* access.c. The region of a key, looked up once per packet; NULL: none. */
 struct srdma_mr *srdma_access_region(const struct srdma_responder *rs,
 				     uint32_t rkey);
-/* Bounds, rights and PD of the span, without its proof. NONE for no bytes. */
+/* Checks bounds, rights and PD of the span, not its proof. NONE for a span of 0
+ * bytes. */
 enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
 				      const struct srdma_mr *mr,
 				      const struct srdma_span *span);
-/* The same and the packet's proof. */
+/* Checks the same and the packet's proof. */
 enum srdma_reason srdma_access_check(const struct srdma_arrival *a,
 				     const struct srdma_mr *mr,
 				     const struct srdma_span *span);
 
-/* execute.c. The payload goes to the inbound list; the position moves. */
+/* execute.c. Add the payload to the inbound list, or a slot for the response, and
+ * move the position. Require a free op. */
 void srdma_execute_place(const struct srdma_arrival *a,
 			 const struct srdma_span *to);
 void srdma_execute_read(const struct srdma_arrival *a);
 void srdma_execute_atomic(const struct srdma_arrival *a);
 
-/* slot.c. 1: no slot, or no memory, is free for a READ chunk or atomic. */
+/* slot.c. 1: the packet is a READ chunk or atomic, and no slot or no memory is
+ * free for it. */
 int srdma_slot_full(struct srdma_responder *rs, const struct srdma_packet *p);
-/* 1: it comes for the first time and waits for one. A quarter of the slots is
- * reserved for requests that are repeated. */
+/* 1: the packet is a new READ chunk or atomic and must wait for a slot. A quarter
+ * of the slots is reserved for requests that are repeated. */
 int srdma_slot_waits(struct srdma_responder *rs, const struct srdma_packet *p);
-/* Takes a free slot, which is answered after all earlier ones. again: the
- * response is repeated. Returns the op that makes the slot ready. */
+/* Takes a free slot, which is answered after all earlier ones. again: 1 if the
+ * response is repeated. Returns the op that makes the slot ready when done. */
 struct srdma_op *srdma_slot_take(const struct srdma_arrival *a, uint8_t again);
-/* Answers a READ chunk or atomic again, if it may be and no response to it is
- * under way (5, 5.3). */
+/* Answers a READ chunk or atomic again, if it is still permitted and no response
+ * to it is under way (5, 5.3). */
 void srdma_slot_again(const struct srdma_arrival *a);
-/* The oldest slot was answered. */
+/* Frees the oldest slot, which is answered. */
 void srdma_slot_pop(struct srdma_responder *rs);
-/* 1: the fields of a READ chunk are legal. */
+/* 1: length and end of a READ chunk are legal. */
 int srdma_slot_is_legal(const struct srdma_packet *p);
 
-/* receive_queue.c: the receive that this op's message consumed is full. */
+/* receive_queue.c: the message of this op, which consumed a receive, is placed:
+ * the receive may complete. */
 void srdma_receive_queue_done(struct srdma_responder *rs,
 			      const struct srdma_op *op);
-/* The next receive ends with RECV_TOO_SHORT. */
+/* The next receive completes with RECV_TOO_SHORT. */
 void srdma_receive_queue_too_short(struct srdma_responder *rs);
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * Stage sequence (docs/protocol.md 5, 5.2, 5.3): the position of a request. A
  * packet at the expected position is executed, a later one waits in the reorder
- * buffer or is dropped and asked for again, an earlier one is acknowledged.
+ * buffer or is dropped and requested again by an ack, an earlier one is
+ * acknowledged.
  */
 #include <errno.h>
 #include <string.h>
@@ -11,8 +12,9 @@
 
 enum order { BEFORE, AT, AFTER };
 
-/* 1: the message before the position is a READ, and no chunk of it is kept. A
- * chunk that was dropped is requested again when its responses do not come. */
+/* 1: the READ before the position may have no more chunks, as none of it is
+ * kept. A chunk that was dropped is requested again when its responses do not
+ * arrive. */
 static int may_have_ended(const struct srdma_responder *rs)
 {
 	const struct srdma_reorder_entry *k = rs->reorder.head;
@@ -21,6 +23,8 @@ static int may_have_ended(const struct srdma_responder *rs)
 	       !(k && k->packet.request_id == rs->accepted.id);
 }
 
+/* The packet's order relative to the expected position. If the packet begins the
+ * message after a READ that may have ended, the READ ends here. */
 static enum order order_of(struct srdma_responder *rs,
 			   const struct srdma_packet *p)
 {
@@ -37,7 +41,8 @@ static enum order order_of(struct srdma_responder *rs,
 	return srdma_position_before(expected, at) ? AFTER : AT;
 }
 
-/* 1: beyond the request credit, or longer than a message. */
+/* 1: the id is beyond the request credit, or the end beyond the longest message.
+ */
 static int too_far(const struct srdma_responder *rs,
 		   const struct srdma_packet *p)
 {
@@ -56,7 +61,8 @@ static void drop(struct srdma_responder *rs)
 }
 
 /* 1: the position lies inside the packet: the peer segmented the message in
- * another way before. An ack would make it send this again, for ever. */
+ * another way before. An ack would make the peer send the packet again without
+ * a limit. */
 static int is_segmented_otherwise(const struct srdma_responder *rs,
 				  const struct srdma_packet *p)
 {
@@ -75,8 +81,8 @@ static enum srdma_reason duplicate(const struct srdma_arrival *a)
 	return SRDMA_REASON_NONE;
 }
 
-/* 1: enough buffers stay free for packets in order and for packets that leave.
- */
+/* 1: the buffer leaves enough of them for packets in order and packets that
+ * leave. */
 static int has_room(const struct srdma_responder *rs)
 {
 	struct srdma_port *host = rs->env->host;
@@ -105,7 +111,7 @@ static int keep(const struct srdma_arrival *a)
 	return r;
 }
 
-/* A packet after the position, or at it while no slot is free. */
+/* Keeps or drops a packet after the position, or at it while no slot is free. */
 static void set_aside(const struct srdma_arrival *a)
 {
 	struct srdma_responder *rs = a->rs;

@@ -1,24 +1,24 @@
 /*
  * Response slots: the READ chunks and atomics of the peer that wait for their
- * response (docs/protocol.md 5.3). A slot has no data, only what is left to do.
+ * response (docs/protocol.md 5.3). A slot has no payload, only the range that is left to answer.
  */
 #include "responder/responder_impl.h"
 
-enum { SPARE = 4 }; /* one in so many slots is for repeated requests */
+enum { SPARE = 4 }; /* one of SPARE slots is for repeated requests */
 
 static int is_answered(const struct srdma_packet *p)
 {
 	return (p->traits & SRDMA_T_ANSWERED) != 0;
 }
 
-/* Bytes that the peer requests. */
+/* Bytes of the response. */
 static uint32_t requested(const struct srdma_packet *p)
 {
 	return p->traits & SRDMA_T_READ ? p->dma_len : SRDMA_ATOMIC_LEN;
 }
 
-/* For the ring of slots, and for the results of atomics: of those that hold a
- * slot already, and of this one. */
+/* 1: there is memory for the ring of slots and, for an atomic, for the results of
+ * this one and all that hold a slot. */
 static int has_memory(struct srdma_responder *rs, const struct srdma_packet *p)
 {
 	if (!rs->slots)
@@ -103,7 +103,8 @@ static int is_under_way(const struct srdma_responder *rs,
 	return 0;
 }
 
-/* A repeated atomic is not executed again; the kept result is returned. */
+/* A repeated atomic is not executed again; the kept result is returned. Needs no
+ * access check: it touches no memory. */
 static void atomic_again(const struct srdma_arrival *a)
 {
 	struct srdma_responder *rs = a->rs;
@@ -117,6 +118,7 @@ static void atomic_again(const struct srdma_arrival *a)
 	rs->env->stats.atomics_repeated++;
 }
 
+/* 1: the access check permits the repeated READ chunk now. */
 static int may_read(const struct srdma_arrival *a)
 {
 	const struct srdma_packet *p = a->p;

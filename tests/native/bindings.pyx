@@ -37,7 +37,7 @@ cdef int check(int result, str what) except -1:
 cdef int set_ack(srdma_ack_body *a, dict f) except -1:
     gaps = f.get("gaps", ())
     if len(gaps) > SRDMA_MAX_GAPS:
-        raise ValueError(f"{len(gaps)} gaps, an ack body has at most {SRDMA_MAX_GAPS}")
+        raise ValueError(f"{len(gaps)} gaps: an ack body has at most {SRDMA_MAX_GAPS}")
     a.kind, a.reason = f["kind"], f.get("reason", 0)
     a.request_id, a.offset = f.get("request_id", 0), f.get("offset", 0)
     a.highest_pn = f.get("highest_pn", 0)
@@ -49,7 +49,7 @@ cdef int set_ack(srdma_ack_body *a, dict f) except -1:
 
 
 cdef const uint8_t *access_key(bytes key) except NULL:
-    """As long as its owner, the dictionary, has it."""
+    """The bytes of K_access; valid as long as `key` is alive."""
     if len(key) != SRDMA_PROOF_LEN:
         raise ValueError(f"K_access has {SRDMA_PROOF_LEN} bytes, not {len(key)}")
     return key
@@ -130,7 +130,10 @@ cdef int set_endpoint(srdma_endpoint *e, tuple end, str name) except -1:
 
 
 def pd_secret(bytes group_key, tuple receiver, tuple sender, bytes generation, size_t size):
-    """S of what one (endpoint id, SRC QPN) sends another, from the receiver's K_PD16 | K_PD32."""
+    """Secret S of the direction from sender to receiver, both (endpoint id, SRC QPN).
+
+    group_key: K_PD16 | K_PD32 of the receiver.
+    """
     cdef srdma_pdkeys keys
     cdef srdma_pdkeys_flow flow
     cdef uint8_t out[SRDMA_MAX_SECRET]
@@ -147,7 +150,7 @@ def pd_secret(bytes group_key, tuple receiver, tuple sender, bytes generation, s
 
 
 cdef class Provider:
-    """Who computes suites (provider.h); of one thread."""
+    """A crypto provider (provider.h), for use by one thread."""
 
     cdef srdma_provider *provider
 
@@ -164,7 +167,7 @@ cdef class Provider:
 cdef class Suite:
     """A keyed suite without a session: for vectors and measurements only.
 
-    A MAC suite authenticates the payload behind the associated data.
+    A MAC suite authenticates the associated data followed by the payload.
     provider: None for OpenSSL.
     """
 
@@ -180,7 +183,7 @@ cdef class Suite:
         self.provider = provider
         self.row = srdma_suite_by_name(name.encode())
         if self.row == NULL:
-            raise ValueError(f"no suite is called {name!r}")
+            raise ValueError(f"no suite is named {name!r}")
         if len(key) != self.row.key_len:
             raise ValueError(f"{name} takes a key of {self.row.key_len} bytes, not {len(key)}")
         self.tag_len = self.row.tag_len if tag_len is None else tag_len
@@ -202,7 +205,7 @@ cdef class Suite:
         return srdma_suite_io(nonce, ad, len(ad), payload, len(payload), out)
 
     def seal(self, bytes nonce, bytes ad, bytes payload):
-        """(payload as it goes on the wire, tag)"""
+        """Returns (payload as on the wire, tag)."""
         cdef uint8_t tag[SRDMA_MAX_TAG]
         out = bytearray(payload)
         cdef srdma_suite_io io = self.io(nonce, ad, payload, out)
@@ -210,7 +213,7 @@ cdef class Suite:
         return bytes(out), tag[:self.tag_len]
 
     def open(self, bytes nonce, bytes ad, bytes payload, bytes tag):
-        """The payload; RefusedError if the tag is not that of the rest."""
+        """Returns the plaintext; RefusedError if the tag does not match."""
         out = bytearray(payload)
         cdef srdma_suite_io io = self.io(nonce, ad, payload, out)
         if len(tag) != self.tag_len:
@@ -226,7 +229,7 @@ cdef class Suite:
 
 
 cdef class KeyCache:
-    """Keyed contexts of sessions in key mode pd, those used last (keycache.h)."""
+    """Cache of the keyed contexts of sessions in key mode pd (keycache.h)."""
 
     cdef srdma_keycache *cache
 
@@ -238,7 +241,7 @@ cdef class KeyCache:
 
     @property
     def counts(self):
-        """Hits, misses, and contexts kept now."""
+        """Hits, misses, and number of contexts kept now."""
         cdef srdma_keycache_counts counts
         srdma_keycache_count(self.cache, &counts)
         return counts
@@ -264,12 +267,12 @@ cdef int set_params(srdma_session_params *p, dict f) except -1:
     return 0
 
 
-@cython.no_gc_clear  # the cache goes after the session
+@cython.no_gc_clear  # the session is freed before its cache
 cdef class Session:
     """Both directions of one SRC QP's protection (session.h).
 
-    In key mode pd `group_key` is K_PD16 | K_PD32 of the own leg, and secrets that come from it
-    are not looked at.
+    In key mode pd `group_key` is K_PD16 | K_PD32 of the local leg. Secrets that are derived from
+    it are ignored in the parameters.
     """
 
     cdef srdma_session *session
@@ -288,7 +291,7 @@ cdef class Session:
             srdma_wipe(&p, sizeof(p))
 
     cdef int lend(self, srdma_session_params *p, dict f) except -1:
-        """What the session only points to."""
+        """Sets the objects that the session only points to."""
         self.cache = f.get("key_cache")
         if self.cache is not None:
             p.cache = self.cache.cache
@@ -304,7 +307,7 @@ cdef class Session:
         self.close()
 
     def close(self):
-        """Wipe the keys. Twice is once."""
+        """Wipes the keys. A second call does nothing."""
         srdma_session_destroy(self.session)
         self.session = NULL
         srdma_cmac_destroy(&self.cmac)
@@ -316,7 +319,7 @@ cdef class Session:
         return self.session
 
     def seal(self, dict fields, bytes payload):
-        """The datagram of the next packet number; with `access_key` the proof is made here."""
+        """Returns the datagram with the next packet number; `access_key` adds a proof."""
         cdef srdma_packet p
         cdef uint8_t out[SRDMA_MAX_PACKET]
         set_packet(&p, fields)
@@ -327,12 +330,12 @@ cdef class Session:
         return out[:length]
 
     def open(self, bytes data):
-        """Fields with `pn`, the 64-bit request id and the plaintext; or RefusedError."""
+        """Returns the fields with `pn`, the 64-bit request id and `payload`; or RefusedError."""
         cdef uint8_t plain[SRDMA_MAX_PAYLOAD]
         p = &self.opened
         result = srdma_session_open(self.alive(), p, data, len(data), plain)
         if result < 0:
-            p.flags = 0  # it claims nothing
+            p.flags = 0  # no proof: claim() refuses it
         accepted(result)
         fields = get_packet(p)
         fields["pn"] = p.pn
@@ -340,7 +343,7 @@ cdef class Session:
         return fields
 
     def claim(self):
-        """What the proof covers in the packet that was opened last."""
+        """The bytes that the proof of the packet opened last covers."""
         cdef const uint8_t *ad
         if not self.opened.flags & SRDMA_STH_PROOF:
             raise ValueError("the packet that was opened last has no proof")
@@ -348,14 +351,15 @@ cdef class Session:
         return ad[:length]
 
     def advance(self, uint64_t now, uint64_t told):
-        """Before a packet is sealed: 1 if the next epoch began, 0 if there is nothing to do, -1 if
-        it may not yet. `now` in ns; `told` is the highest number that the peer told."""
+        """Call before a packet is sealed. 1: the next epoch began; 0: none is due; -1: one is due
+        but not permitted yet. `now` in ns; `told`: highest packet number that the peer
+        acknowledged."""
         result = srdma_session_advance(self.alive(), now, told)
         return -1 if result == -errno.EAGAIN else check(result, "epoch")
 
     def renew(self, int direction, bytes secret):
-        """A new secret for what comes (1) or is sent (2). In key mode pd what comes has that of the
-        newest K_PD, and `secret` is not looked at."""
+        """Gives a new secret for direction 1 (RX) or 2 (TX). In key mode pd the RX secret is
+        derived from the newest K_PD, and `secret` is ignored."""
         cdef uint8_t given[SRDMA_MAX_SECRET]
         put(given, min(srdma_session_secret_len(self.alive()), sizeof(given)), secret, "secret")
         result = srdma_session_renew(
@@ -365,7 +369,7 @@ cdef class Session:
         check(result, "secret")
 
     def rotate(self, bytes group_key):
-        """Another K_PD for the own leg."""
+        """Replaces K_PD of the local leg."""
         cdef uint8_t given[SRDMA_GROUP_KEY_LEN]
         put(given, sizeof(given), group_key, "group_key")
         result = srdma_pdkeys_rotate(&self.keys, given)
@@ -374,13 +378,13 @@ cdef class Session:
 
     @property
     def epochs(self):
-        """Of what is sent, and the highest verified of what comes."""
+        """(epoch of packets sent, highest verified epoch of the peer)."""
         s = self.alive()
         return srdma_session_epoch(s, SRDMA_TX), srdma_session_epoch(s, SRDMA_RX)
 
     @property
     def state(self):
-        """Bytes that the session itself stores for keys, nonces and windows."""
+        """Bytes that the session stores for keys, nonces and windows."""
         cdef srdma_session_state state
         srdma_session_state_of(self.alive(), &state)
         return state

@@ -1,5 +1,5 @@
 # cython: language_level=3, embedsignature=True
-"""The owner's and the target's side of memory keys (csrc memkey.h, memguard.h), for tests only.
+"""Memory keys at the region's owner and at the target (memkey.h, memguard.h), for tests only.
 
 Offsets are in bytes from the start of the region.
 """
@@ -16,7 +16,7 @@ from srdma.native.capability import RefusedError
 
 
 cdef class _Claim:
-    """What a packet wants and proves, with the bytes that it points to."""
+    """The access and proof of a packet, with the bytes that the C structure points to."""
 
     cdef srdma_memkey_claim claim
     cdef bytes ad
@@ -33,9 +33,9 @@ cdef class _Claim:
 
 
 cdef class Region:
-    """The keys of a region as its owner has them: for tests and measurements.
+    """The keys of a region as its owner has them, for tests and measurements.
 
-    The product's owner is the worker, which has them in C only.
+    In the product the worker has these keys, in C only.
     """
 
     cdef srdma_memkey_cache cache
@@ -65,7 +65,7 @@ cdef class Region:
         return self.cache.mr_key[:SRDMA_MEMKEY_LEN]
 
     def find(self, unsigned depth, uint64_t offset):
-        """The node of a depth with this byte."""
+        """The node of this depth that contains the byte."""
         cdef srdma_memnode node
         check(srdma_memtree_find(&self.cache.tree, depth, offset, &node))
         return node_of(&node)
@@ -90,21 +90,21 @@ cdef class Region:
         return token
 
     def check(self, dict claim, uint32_t now):
-        """Does the target take it? RefusedError if not."""
+        """Checks a claim as the target does. RefusedError: it is refused."""
         cdef _Claim c = _Claim(claim)
         check(srdma_memkey_check(&self.cache, &self.scratch.c, &c.claim, now))
 
 
 cdef class Guard:
-    """A region that demands proofs, at its target, and what was revoked of it (memguard.h).
+    """A region that demands proofs, at the target, with its revoked ranges (memguard.h).
 
-    For tests: the product's is in the worker. Salts are the caller's here.
+    For tests: in the product the worker has it. Here the caller gives the salts.
     """
 
     cdef srdma_memguard *guard
-    cdef srdma_cmac scratch  # not a Cmac: the guard uses it to its end
+    cdef srdma_cmac scratch  # not a Cmac: the guard uses it until its own end
     cdef uint8_t pd_key[16]
-    cdef uint32_t revoked  # its own ranges: no other guard counts there
+    cdef uint32_t revoked  # number of this guard's revoked ranges
     cdef readonly uint64_t serial  # of the newest registration or revocation
 
     def __cinit__(self, bytes pd_key, tuple region, uint32_t rkey, bytes salt):
@@ -130,18 +130,18 @@ cdef class Guard:
         return fresh
 
     def find(self, uint64_t lo, uint64_t hi):
-        """(start, end) of the tree that judges these bytes."""
+        """(start, end) of the tree that checks proofs for these bytes."""
         cdef const srdma_memtree *tree
         check(srdma_memguard_find(self.guard, lo, hi, &tree))
         return tree.start, tree.end
 
     def check(self, dict claim, uint32_t now):
-        """Does the target take it? RefusedError if not."""
+        """Checks a claim as the target does. RefusedError: it is refused."""
         cdef _Claim c = _Claim(claim)
         check(srdma_memguard_check(self.guard, &c.claim, now))
 
     def current(self, uint64_t serial, uint64_t lo, uint64_t hi):
-        """Was nothing of these bytes revoked after the serial?"""
+        """True if none of these bytes was revoked after the serial."""
         return srdma_memguard_current(self.guard, serial, lo, hi) == 1
 
     def grant(self, uint64_t lo, uint64_t hi, uint8_t rights):

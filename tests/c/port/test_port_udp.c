@@ -552,7 +552,7 @@ static void test_datagram_refused_by_kernel_is_lost(void **state)
 	assert_int_equal(stats(w->a)->sent, 4);
 }
 
-/* ICMP errors because nobody listens do not disturb other connections. */
+/* ICMP errors of a port that is not open do not disturb other connections. */
 static void test_icmp_errors_are_ignored(void **state)
 {
 	struct world *w = *state;

@@ -1,4 +1,4 @@
-/* The table of QP states: each move is legal or refused. */
+/* The table of QP states: exactly the listed moves are legal. */
 #include "qp/state.h"
 
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 static void test_only_listed_moves_are_legal(void **state)
 {
-	/* From row to column: RESET, INIT, RTR, RTS, ERR. */
+	/* Row: from, column: to; both in the order RESET, INIT, RTR, RTS, ERR. */
 	static const int legal[N][N] = {
 		{ 0, 1, 0, 0, 0 }, { 1, 0, 1, 0, 1 }, { 1, 0, 0, 1, 1 },
 		{ 1, 0, 0, 0, 1 }, { 1, 0, 0, 0, 0 },

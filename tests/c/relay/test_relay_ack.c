@@ -57,7 +57,7 @@ static uint64_t unsolicited(struct scene *s)
 	return pair_refused(&s->pair, 1, SRDMA_REFUSED_UNSOLICITED);
 }
 
-/* What an ack may change at its receiver. */
+/* State that an ack may change at its receiver. */
 struct known {
 	uint64_t acked_pn, acked_id, flights, waiting, held;
 	uint64_t recv_credit, request_credit, asked, state; /* no padding */
@@ -252,7 +252,7 @@ static void test_stale(void **state)
 	finish(&s);
 }
 
-/* A CLOSE that was overtaken ends the QP all the same. */
+/* A CLOSE that was overtaken ends the QP too. */
 static void test_stale_close(void **state)
 {
 	uint8_t late[SRDMA_MAX_PACKET];

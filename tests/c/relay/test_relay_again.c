@@ -492,8 +492,8 @@ static struct srdma_packet words(enum srdma_ack_kind kind)
 }
 
 /*
- * Two QPs that both ended by themselves do not exchange CLOSEs for ever. A QP
- * that was ended by its peer sends no CLOSE.
+ * Two QPs that both failed by themselves do not exchange CLOSEs without a
+ * limit. A QP that its peer ended sends no CLOSE.
  */
 static void test_two_failed_qps_stop_closing(void **state)
 {

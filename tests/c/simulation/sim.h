@@ -313,7 +313,7 @@ void sim_fault_strike(struct sim *w);
  */
 void sim_fault_follow(struct sim *w);
 void sim_fault_heal(struct sim *w);
-/* Releases held packets, so that none is held for ever. */
+/* Releases held packets, so that none is held without a limit. */
 void sim_fault_breathe(struct sim *w);
 void sim_fault_destroy(struct sim *w, struct sim_end *e);
 void sim_fault_deregister(struct sim_leg *leg, int area);

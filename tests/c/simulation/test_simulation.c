@@ -103,8 +103,8 @@ static void take_seeds(int job)
 }
 
 /*
- * The output of each process goes to a file. That of the lowest failing seed is
- * shown.
+ * The output of each process goes to a file. The output of the lowest failing
+ * seed is shown.
  */
 static pid_t start(int job, FILE *words)
 {

@@ -12,11 +12,11 @@
 
 struct scene {
 	struct pair pair;
-	uint32_t bufs, records; /* side 1, at rest */
-	/* sent by side 1 */
-	struct srdma_ack_body ack; /* latest */
-	unsigned acks, naks, closes, answers;
-	int deaf; /* 1: side 0 receives nothing */
+	/* Free buffers and reorder entries of side 1 at rest. */
+	uint32_t bufs, records;
+	struct srdma_ack_body ack;	      /* latest that side 1 sent */
+	unsigned acks, naks, closes, answers; /* sent by side 1 */
+	int deaf;			      /* 1: side 0 receives nothing */
 };
 
 static inline enum srdma_mem_fate listen(void *ctx,
@@ -41,7 +41,7 @@ static inline enum srdma_mem_fate listen(void *ctx,
 	return s->deaf ? SRDMA_MEM_DROP : SRDMA_MEM_PASS;
 }
 
-/* Sets defaults. Change them before scene_open. */
+/* Sets defaults, which the caller may change before scene_open(). */
 static inline void scene_begin(struct scene *s)
 {
 	memset(s, 0, sizeof(*s));
@@ -53,6 +53,7 @@ static inline void scene_begin(struct scene *s)
 	s->pair.host[1].bufs = 1024;
 }
 
+/* Buffers of side 1 that are free or hold no packet. */
 static inline int buffers(const struct scene *s)
 {
 	const struct srdma_relay *r = s->pair.side[1].relay;
@@ -70,7 +71,7 @@ static inline void scene_open(struct scene *s, int qps)
 		pair_connect(&s->pair, i);
 }
 
-/* Expects that no buffer or record is kept or lost. */
+/* Asserts that no buffer, reorder entry or op is in use. */
 static inline void scene_at_rest(struct scene *s)
 {
 	const struct srdma_relay *r = s->pair.side[1].relay;
@@ -128,7 +129,7 @@ static inline void put_on(struct scene *s, int i, struct srdma_packet p)
 			 0);
 }
 
-/* The same on QP 0; then side 1 processes it. */
+/* put_on() for QP 0; then both sides run two turns. */
 static inline void arrive(struct scene *s, struct srdma_packet p)
 {
 	put_on(s, 0, p);
@@ -137,7 +138,7 @@ static inline void arrive(struct scene *s, struct srdma_packet p)
 
 enum { PIECE = 64, PLACE = 16384 };
 
-/* Destination of a request in the memory of side 1. */
+/* Offset of a request's destination in the memory of side 1. */
 static inline uint64_t place_of(uint64_t id)
 {
 	return id * PLACE % (PAIR_MEMORY / 2);
@@ -197,6 +198,7 @@ static inline uint32_t bytes_there(const struct scene *s, uint64_t id,
 	return n;
 }
 
+/* Reason of QP i of side 1; NONE while it is in RTS. */
 static inline uint32_t reason_of(struct scene *s, int i)
 {
 	uint32_t why = SRDMA_REASON_NONE;

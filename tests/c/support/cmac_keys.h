@@ -1,6 +1,6 @@
 /*
- * Runs a key derivation test with OpenSSL and with the fastest provider of this
- * machine, for both key lengths.
+ * Runs a test of key derivation with OpenSSL and with the fastest provider of
+ * this machine, each with both key lengths.
  */
 #ifndef CMAC_KEYS_H
 #define CMAC_KEYS_H

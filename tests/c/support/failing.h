@@ -31,7 +31,7 @@ static inline int failing_forget(struct srdma_suite_ctx *ctx)
 	return -EIO;
 }
 
-/* A CMAC without a context, which cannot get one. */
+/* A CMAC whose context cannot be created. */
 static inline struct srdma_cmac failing_cmac(void)
 {
 	static const struct srdma_suite_verbs verbs = {

@@ -7,7 +7,7 @@
 
 enum { RKEY = 0x8badf00d };
 
-/* The region of the test. */
+/* The region of the test: its tree and its memory keys. */
 static struct srdma_memtree tree;
 static struct srdma_memkey_cache cache;
 

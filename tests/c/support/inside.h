@@ -1,4 +1,4 @@
-/* The relay's private structures, for tests that look inside it. */
+/* The private structures of a relay and its QPs, for tests that check them. */
 #ifndef SRDMA_TESTS_INSIDE_H
 #define SRDMA_TESTS_INSIDE_H
 

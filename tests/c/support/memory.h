@@ -15,7 +15,7 @@
 static const uint8_t pd_key[SRDMA_MEMKEY_LEN] = "K_PDmem of tests";
 static struct srdma_cmac cmac;
 
-/* cmocka's group setup and teardown */
+/* cmocka's group setup and teardown: open and close the CMAC. */
 static inline int open_cmac(void **state)
 {
 	(void)state;
@@ -29,7 +29,7 @@ static inline int close_cmac(void **state)
 	return 0;
 }
 
-/* splitmix64 */
+/* A random number by splitmix64. */
 static inline uint64_t random64(uint64_t *seed)
 {
 	uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
@@ -39,7 +39,7 @@ static inline uint64_t random64(uint64_t *seed)
 	return z ^ z >> 31;
 }
 
-/* below n */
+/* A random number below n. */
 static inline uint64_t random_below(uint64_t *seed, uint64_t n)
 {
 	return random64(seed) % n;

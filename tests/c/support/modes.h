@@ -7,7 +7,7 @@
 
 #include "support/traffic.h"
 
-/* Key modes; PD also with a shared K_PD. */
+/* All key modes; those with PD also with a shared K_PD. */
 static const struct {
 	uint8_t mode, shared;
 } modes[] = {
@@ -28,7 +28,8 @@ static inline struct protection in_mode(struct protection p, unsigned m)
 	return p;
 }
 
-/* Runs a check for every protection in every mode, with a cache. */
+/* Runs a check for every protection in every mode, with a key cache of this many
+ * contexts. */
 static inline void for_all(unsigned contexts,
 			   void (*check)(const struct protection *))
 {

@@ -1,6 +1,7 @@
 /*
- * Fixture of the session tests: two ends that share keys, and a legal packet of
- * every kind. Header only, so that the fuzzers need no library for it.
+ * Fixture of the session tests: two sessions that share keys, and a legal
+ * packet of every kind. It is a header only, so that the fuzzers link without a
+ * test library.
  */
 #ifndef SRDMA_TEST_PAIR_H
 #define SRDMA_TEST_PAIR_H
@@ -21,17 +22,17 @@ struct pair {
 
 /* Protection that two QPs agree on. */
 struct protection {
-	const struct srdma_suite *suite; /* NULL: none */
+	const struct srdma_suite *suite; /* NULL: level none */
 	uint8_t level;
 	uint8_t tag_len;
-	/* enum srdma_mode; call pair_open() before a mode with PD or MEM */
+	/* enum srdma_mode; a mode with PD or MEM requires pair_open() */
 	uint8_t mode;
 	uint8_t shared; /* with PD: both ends use the K_PD of role 1 */
 };
 
 /*
- * State of ends in modes with PD or MEM: the PD keys of each role, and the key
- * cache, provider and CMAC of a worker.
+ * Objects that sessions in modes with PD or MEM use: the PD keys of each role,
+ * and the key cache, provider and CMAC of a worker.
  */
 static struct {
 	struct srdma_pdkeys pd[2];
@@ -68,8 +69,8 @@ static inline void pair_close(void)
 enum { PAIR_NEXT_ID = 1000, PAIR_FIRST_PN = (1 << 23) + 17 };
 
 /*
- * Protection i of all, ordered by suite, level, tag length, in key mode basic.
- * Returns 0 after the last.
+ * Sets *p to protection number i, ordered by suite, level and tag length, in key
+ * mode basic. Returns 1, or 0 if there are not so many.
  */
 static inline int protection_at(unsigned i, struct protection *p)
 {
@@ -90,8 +91,8 @@ static inline int protection_at(unsigned i, struct protection *p)
 }
 
 /*
- * Sets what the key mode needs: with PD, secrets derived from K_PD replace the
- * secrets set before.
+ * Sets the parameters of the key mode. With PD, secrets derived from K_PD replace
+ * the secrets set before.
  */
 static inline void pair_params_mode(struct srdma_session_params *s,
 				    const struct protection *p)
@@ -192,6 +193,7 @@ static inline int pair_settle(struct pair *pair)
 	return 0;
 }
 
+/* Fills in a control packet; each variant is another kind and number of gaps. */
 static inline void sample_ack(struct srdma_packet *p, unsigned variant)
 {
 	static const uint8_t gaps[3] = { 0, 1, SRDMA_MAX_GAPS };
@@ -218,8 +220,8 @@ static inline void sample_ack(struct srdma_packet *p, unsigned variant)
 enum { SAMPLE_VARIANTS = 18, SAMPLES = SRDMA_OP_COUNT * SAMPLE_VARIANTS };
 
 /*
- * Sample i of SAMPLES: a packet that is legal after pair_settle, from either
- * end. Returns 0 if i has none (unknown opcode or repetition).
+ * Sample i of SAMPLES: a packet that either end may send after pair_settle().
+ * Returns 1, or 0 if there is no sample i (unknown opcode, or a repetition).
  */
 static inline int sample_at(unsigned i, struct srdma_packet *p)
 {

@@ -12,10 +12,10 @@
 
 enum { BLOCK = 256, BLOCKS = 16, REGION = BLOCK * BLOCKS };
 
-/* A region at the server. */
+/* A region at the server, side 1. */
 struct place {
 	struct srdma_leg *leg; /* NULL: the server's leg */
-	uint64_t at;
+	uint64_t at;	       /* offset in the server's memory */
 	uint32_t access;
 	uint32_t scope_qpn;
 };
@@ -77,8 +77,8 @@ static inline struct srdma_qp *qp_of(struct pair *p, int side)
 	return srdma_relay_qp(p->side[side].relay, p->side[side].qp[0].qpn);
 }
 
-/* Sends a packet with a payload of 0x5a. The QP does not count it as sent, but
- * it accepts a NAK that names any byte of the request. */
+/* Sends a packet with a payload of 0x5a from side 0, past its send queue. The QP
+ * nevertheless accepts a NAK that names any byte of the request. */
 static inline void send_packet(struct pair *p, struct srdma_packet *packet)
 {
 	static uint8_t payload[SRDMA_MAX_PAYLOAD];
@@ -89,7 +89,8 @@ static inline void send_packet(struct pair *p, struct srdma_packet *packet)
 	pair_settle(p);
 }
 
-/* The server's reason for a refusal; SRDMA_REASON_NONE: its QP is open. */
+/* The reason with which the server's QP failed; SRDMA_REASON_NONE: it is in RTS.
+ */
 static inline uint32_t verdict(struct pair *p)
 {
 	uint32_t reason = SRDMA_REASON_NONE, told;
@@ -101,7 +102,8 @@ static inline uint32_t verdict(struct pair *p)
 	return reason;
 }
 
-/* Number of the server's bytes that a packet has changed. */
+/* Number of bytes of [at, at + len) of the server's memory that a packet has
+ * changed. */
 static inline unsigned changed(const struct pair *p, uint64_t at, uint64_t len)
 {
 	unsigned n = 0;

@@ -344,7 +344,7 @@ int pair_record(struct pair *p, int side, struct srdma_record *r)
 	return 1;
 }
 
-/* 13.1: a RECV that was too short completes with LOC_LEN_ERR. */
+/* A receive that is too short completes with LOC_LEN_ERR (13.1). */
 static int status_of(const struct srdma_record *r)
 {
 	if (r->vendor_err == SRDMA_REASON_RECV_TOO_SHORT &&

@@ -1,6 +1,6 @@
 /*
- * Fixture of the relay tests: two relays joined in memory, each with a leg and
- * QPs. The test runs their turns. Side 0 is the client, side 1 the server.
+ * Fixture of the relay tests: two relays connected by a wire in memory, each
+ * with a leg and QPs. The test runs their turns. Side 0 is the client, side 1 the server.
  */
 #ifndef RELAY_PAIR_H
 #define RELAY_PAIR_H
@@ -20,18 +20,18 @@ struct side {
 		secret[PAIR_MOST]; /* response to KEY, key modes with PD */
 	uint8_t *memory;	   /* registered under key */
 	uint32_t key;
-	uint32_t consumed;
-	uint64_t seed;
+	uint32_t consumed; /* completion records */
+	uint64_t seed;	   /* of the relay's random numbers */
 };
 
 struct pair {
 	struct side side[2];
-	uint64_t now;
+	uint64_t now; /* clock of both relays, ns */
 	struct srdma_mem_wire_params wire;
 	struct srdma_mem_host_params host[2];
 	uint8_t suite, level, tag_len;
 	uint8_t mode, shared; /* key mode; 1: one K_PD for the trust group */
-	uint8_t life;	      /* varies the generation */
+	uint8_t life;	      /* number that varies the generation */
 	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
 	uint64_t rekey_packets; /* 0: default */
 	uint32_t qps;		/* 0: default */
@@ -53,14 +53,14 @@ struct pair_region {
  * timeout 30 s, depth 64, no key cache, PAIR_MEMORY, PAIR_RING.
  */
 void pair_defaults(struct pair *p);
-/* Opens two relays, each with a leg and a region (all rights), without QPs. */
+/* Opens two relays, each with a leg and a region with all rights, without QPs. */
 void pair_open(struct pair *p);
-/* pair_open with these wire ports. */
+/* The same with these wire ports. */
 void pair_open_on(struct pair *p, struct srdma_port *a, struct srdma_port *b);
 /* Opens the relay of one side on these ports, without a leg. */
 void pair_open_relay(struct pair *p, int side, struct srdma_port *host,
 		     struct srdma_port *wire);
-/* Opens one side that was not open or was destroyed. */
+/* Opens one side, which was not open or was destroyed. */
 void pair_open_side(struct pair *p, int side, struct srdma_port *wire);
 /* Opens QP i on both sides with keys and runs until both are RTS. */
 void pair_connect(struct pair *p, int i);
@@ -72,6 +72,7 @@ void pair_keys(struct pair *p, int side, int i, struct srdma_qp_keys *k);
 void pair_destroy_qp(struct pair *p, int i);
 void pair_close(struct pair *p);
 
+/* Registers a region of a side's memory. Returns its key. */
 uint32_t pair_register(struct pair *p, int side, struct pair_region region);
 /* Makes a capability of side's region. Returns the length of its token. */
 size_t pair_token(struct pair *p, int side, struct srdma_cap_params params,
@@ -81,7 +82,7 @@ size_t pair_token(struct pair *p, int side, struct srdma_cap_params params,
  * Returns its handle.
  */
 uint32_t pair_install(struct pair *p, int side, struct srdma_cap_params params);
-/* The holder that QPs of the other side assign to this side. */
+/* The identity (holder) that KEYS gives the other side for this side. */
 void pair_holder(int side, uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN]);
 
 /* Runs n turns of both relays, 1 us apart. */
@@ -99,13 +100,16 @@ void pair_post(struct pair *p, int side, struct srdma_desc d,
 	       const void *payload);
 /* Takes the next record of a side. Returns 1, or 0 if there is none. */
 int pair_record(struct pair *p, int side, struct srdma_record *r);
-/* Asserts that the next record has this id and reason. */
+/* Asserts that the next record of the side has this id and reason. */
 #define pair_expect(p, side, id, reason)                                       \
 	pair_expect_at(p, side, id, reason, __FILE__, __LINE__)
 void pair_expect_at(struct pair *p, int side, uint64_t id, uint32_t reason,
 		    const char *file, int line);
+/* Asserts that the side has no further record. */
 void pair_expect_none(struct pair *p, int side);
+/* Counter of this refusal, enum srdma_refusal. */
 uint64_t pair_refused(struct pair *p, int side, unsigned refusal);
+/* State of QP i, enum srdma_qp_state; reason: NULL, or filled in. */
 uint32_t pair_state(struct pair *p, int side, int i, uint32_t *reason);
 
 #endif

@@ -36,7 +36,7 @@ int shm_leg_setup(void **state)
 	assert_int_equal(srdma_port_shm_create_host(&f.port), 0);
 	assert_int_equal(srdma_leg_shm_create(&f.host, SHM_RING), 0);
 	params = shm_leg_params(f.host);
-	assert_null(srdma_leg_shm_slot(f.host)); /* not attached yet */
+	assert_null(srdma_leg_shm_slot(f.host)); /* NULL before attach */
 	assert_int_equal(
 		f.port->ops->leg_open(f.port, &params, &f.leg, &f.answer), 0);
 	assert_string_equal(f.answer.address, "");

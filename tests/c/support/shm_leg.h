@@ -12,7 +12,7 @@ enum { SHM_RING = 64 };
 struct shm_leg {
 	struct srdma_port *port;
 	struct srdma_leg_shm *host;
-	struct srdma_conn *leg; /* established */
+	struct srdma_conn *leg; /* the port's end, established */
 	struct srdma_leg_answer answer;
 };
 
@@ -20,10 +20,11 @@ struct shm_leg {
 int shm_leg_setup(void **state);
 int shm_leg_teardown(void **state);
 
-/* Parameters that OPEN of this host would have: ring SHM_RING, own pid. */
+/* The parameters of OPEN for this host: ring SHM_RING, pid of this process. */
 struct srdma_leg_params shm_leg_params(const struct srdma_leg_shm *host);
 
-/* Creates a memfd, which the caller closes; seals 0: none. */
+/* Creates a memfd of len bytes with these seals (0: none). The caller closes it.
+ */
 int shm_memfd(size_t len, unsigned int seals);
 
 /* Returns 1 if fd is readable now. */

@@ -1,13 +1,15 @@
 /*
- * Fixture for session tests: one datagram at a time from one end to the other.
+ * Fixture for session tests: seals one datagram at a time at one end and opens it at
+ * the other.
  */
 #ifndef SRDMA_TEST_TRAFFIC_H
 #define SRDMA_TEST_TRAFFIC_H
 
 #include "support/pair.h"
 
-/* datagram sealed last, its decrypted payload, and the payload to seal */
+/* The datagram sealed last, and the plaintext of the one opened last. */
 static uint8_t out[SRDMA_MAX_PACKET], plain[SRDMA_MAX_PAYLOAD];
+/* Payload to seal. */
 static uint8_t text[SRDMA_MAX_PAYLOAD];
 
 static inline struct protection none(void)
@@ -39,6 +41,7 @@ static inline int send(struct srdma_session *s, uint64_t id, uint32_t len)
 	return srdma_session_seal(s, &p, text, out, sizeof(out));
 }
 
+/* Opens the datagram in out. Returns 0 or a refusal. */
 static inline int receive(struct srdma_session *s, int len)
 {
 	struct srdma_packet p;
@@ -46,7 +49,7 @@ static inline int receive(struct srdma_session *s, int len)
 	return srdma_session_open(s, &p, out, (size_t)len, plain);
 }
 
-/* cmocka's group setup */
+/* cmocka's group setup: fills text. */
 static inline int fill_text(void **state)
 {
 	(void)state;

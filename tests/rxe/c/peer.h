@@ -1,4 +1,4 @@
-/* What the test programs of the verbs port share. */
+/* Functions that the test programs of the verbs port share. */
 #ifndef PEER_H
 #define PEER_H
 
@@ -6,19 +6,20 @@
 
 enum { PEER_BURST = 32 };
 
-/* Print to stderr and exit 1. */
+/* Prints to stderr and exits with 1. */
 _Noreturn void peer_die(const char *fmt, ...)
 	__attribute__((format(printf, 1, 2)));
-/* Print a line that the test reads. */
+/* Prints a line that the test reads. */
 void peer_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* A port of DEVICE or DEVICE@IP:PORT; its address is printed. */
+/* Opens a port of DEVICE or DEVICE@IP:PORT and prints its address. */
 struct srdma_port *peer_open(const char *device,
 			     enum srdma_port_verbs_kind kind);
 
 /*
- * After a poll without events, and after what a poll makes possible was tried:
- * room to send is no event. Dies after 30 s in which nothing happens.
+ * Sleeps until the port has an event. Call after a poll without events, when the
+ * program has also tried to send, as free room is no event. Exits after 30 s
+ * without an event.
  */
 void peer_sleep(struct srdma_port *port);
 

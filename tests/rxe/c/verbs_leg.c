@@ -1,8 +1,8 @@
 /*
- * verbs_leg DEVICE RING: the worker's half of one leg. Its host sends jobs:
- * copy a piece of its memory to another place by READ and WRITE. A record,
- * whose id is the job's, follows each. Says "up", and "down STATUS ended
- * FAILED", the number of DMAs that failed, when the host is gone.
+ * verbs_leg DEVICE RING: the worker's half of one leg. The host posts jobs: copy
+ * a piece of host memory to another place by READ and WRITE. After each job the
+ * program writes a record with the job's id. It prints "up", and when the host is
+ * gone "down STATUS failed N", where N is the number of DMAs that failed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 
 enum { TOKEN_BYTE = 0x5a, JOBS = 1024 };
 
-/* In the descriptor's slot, big-endian: id 8, from 8, rkey 4, length 4,
- * to 8, rkey 4. */
+/* A job's descriptor, big-endian, bytes: id 8, from 8, its rkey 4, length 4, to 8,
+ * its rkey 4. */
 struct job {
 	uint64_t id, to;
 	uint32_t length;
@@ -55,7 +55,7 @@ static void drop(struct worker *w, struct job *job)
 	job->state = FREE;
 }
 
-/* DMA of a job's piece; it fails at once when the leg has ended. */
+/* Starts a DMA of a job. It fails at once if the leg has ended. */
 static void dma(struct worker *w, struct job *job, int write)
 {
 	struct srdma_region *r = write ? job->into : job->from;

@@ -1,7 +1,7 @@
 /*
  * verbs_wire DEVICE COUNT [PEER]: one end of a wire. Listens, or connects to
- * PEER; sends COUNT datagrams of all sizes, checks those of the other end,
- * says "received", and "down STATUS" when the other end is gone.
+ * PEER; sends COUNT datagrams of many sizes and checks those of the other end.
+ * Prints "received COUNT", and "down STATUS" when the other end is gone.
  */
 #include <stdlib.h>
 #include <string.h>
