@@ -30,7 +30,7 @@ HAVE_IPSECMB := $(call can-link,intel-ipsec-mb.h,-lIPSec_MB)
 
 CORE_DIRS := base wire crypto session memory qp requester responder path relay \
 	port port/shm port/udp $(if $(HAVE_VERBS),port/verbs)
-CORE_SRC := $(wildcard csrc/*.c $(CORE_DIRS:%=csrc/%/*.c))
+CORE_SRC := $(wildcard $(CORE_DIRS:%=csrc/%/*.c))
 ifndef HAVE_IPSECMB
 CORE_SRC := $(filter-out csrc/crypto/%ipsecmb.c csrc/crypto/suite_ipsecmb%,$(CORE_SRC))
 endif
@@ -40,15 +40,14 @@ HOST_SRC := $(wildcard host/*.c)
 OFFLOAD_SRC := $(wildcard offload/*.c)
 BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
-C_TEST_SRC := $(wildcard tests/c/test_*.c tests/c/*/test_*.c tests/c/*/*/test_*.c)
+C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
 C_TEST_SRC := $(filter-out %/test_port_verbs_region.c,$(C_TEST_SRC))
 endif
-C_HELPER_SRC := $(filter-out $(addprefix %,$(notdir $(wildcard tests/c/test_*.c \
-	tests/c/*/test_*.c tests/c/*/*/test_*.c))),$(wildcard tests/c/*.c tests/c/*/*.c tests/c/*/*/*.c))
+C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-C_FILES := $(foreach d,csrc $(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host offload tests/c \
-	tests/c/* tests/c/*/* tests/e2e/c tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
+C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host offload \
+	tests/c/* tests/e2e/c tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc host offload srdma bench)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -106,7 +105,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
-	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation digests storm transfer \
+	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer \
 	clean distclean print-libs run-fuzzers \
 	without-verbs FORCE
 
@@ -193,8 +192,8 @@ $(OFFLOAD): $(BUILD)/offload/main.o $(OFFLOAD_PARTS) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
-$(BUILD)/tests/c/test_tally: $(BUILD)/bench/tally.o
-$(BUILD)/tests/c/test_%: $(BUILD)/tests/c/test_%.o $(C_HELPERS) \
+$(BUILD)/tests/c/bench/test_tally: $(BUILD)/bench/tally.o
+$(C_TESTS): %: %.o $(C_HELPERS) \
 		$(OFFLOAD_PARTS) $(KVS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) \
@@ -223,7 +222,7 @@ native-core: $(BUILD)/native-core
 
 $(BUILD)/native-bench: $(KVS)
 $(NATIVE:%=$(BUILD)/native-%): $(BUILD)/native-%: $(NATIVE_SRC) build_native.py \
-		$(wildcard csrc/*.h csrc/*/*.h csrc/port/*/*.h host/*.h bench/kvs/*.h) $(LIB) $(HOST) | $(PY)
+		$(wildcard csrc/*/*.h csrc/port/*/*.h host/*.h bench/kvs/*.h) $(LIB) $(HOST) | $(PY)
 	$(call say,CY,$*)
 	$(Q)BUILD=$(BUILD) $(PY) build_native.py $*
 	@touch $@
@@ -253,10 +252,10 @@ check-bench: bench
 # The C half for ARM, the CPU of SmartNICs, and the demo between two ARM workers,
 # all in qemu-user. ARM64_LONG: tests that would take minutes there.
 ARM64 := $(BUILD)/arm64
-ARM64_LONG := capability congestion_fair flips relay_modes relay_random \
+ARM64_LONG := capability congestion_fair flips relay_modes simulation \
 	relay_recovery relay_rekey relay_revoke relay_shm session_generations timer transfer \
 	transfer_rekey
-ARM64_TESTS := $(filter-out $(ARM64_LONG:%=tests/c/test_%.c),$(C_TEST_SRC))
+ARM64_TESTS := $(filter-out $(foreach t,$(ARM64_LONG),%/test_$(t).c),$(C_TEST_SRC))
 test-arm64: native-core
 	@.ci/setup arm64
 	+@RUNNER=qemu-aarch64-static $(make-quietly) BUILD=$(ARM64) \
@@ -335,8 +334,10 @@ test-two-vms: native offload
 
 section = +@.ci/section '$(1)' $(make-quietly) $(2)
 
-.PHONY: $(addprefix section-,packages python-packages compile native lint c asan simulation-short simulation \
+.PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation \
 	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms)
+# Left to test-all: more than half of the time of all C tests.
+C_TESTS_LONG := tests/c/simulation/test_transfer.c
 section-packages:
 	@.ci/section packages .ci/setup test packages
 section-python-packages:
@@ -349,6 +350,8 @@ section-lint:
 	$(call section,lint,lint)
 section-c:
 	$(call section,C tests,check-c)
+section-c-short:
+	$(call section,C tests,check-c C_TEST_SRC='$(filter-out $(C_TESTS_LONG),$(C_TEST_SRC))')
 section-asan:
 	$(call section,C tests under ASan and UBSan,asan)
 section-simulation-short:
@@ -384,7 +387,7 @@ test-build: section-packages
 
 # Every part, in minutes. docs/testing.md says what each one is.
 test: test-build
-	+@$(make-quietly) $(addprefix section-,python-short lint fuzz-short c simulation-short main-job)
+	+@$(make-quietly) $(addprefix section-,python-short c-short lint fuzz-short simulation-short main-job)
 	@printf '==== make test: all sections passed\n'
 
 # Everything; the long sections first.
@@ -412,30 +415,30 @@ soak: native offload
 	@.ci/setup test
 	@$(PYTEST) -m soak tests/unit tests/e2e
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
-	+@$(make-quietly) storm transfer fuzz
+	+@$(make-quietly) simulation-sanitized transfer fuzz
 
 # Random lives of two relays, in virtual time: SEEDS of about 5,000 packets.
 simulation: SEEDS ?= 2000
-simulation: $(BUILD)/tests/c/test_relay_random
+simulation: $(BUILD)/tests/c/simulation/test_simulation
 	@SRDMA_SEEDS=$(SEEDS) $<
 
 # A digest of what each of SEEDS lives did, to compare two builds (see the test).
 digests: SEEDS ?= 2000
-digests: $(BUILD)/tests/c/test_relay_random
+digests: $(BUILD)/tests/c/simulation/test_simulation
 	@SRDMA_SEEDS=$(SEEDS) SRDMA_DIGESTS=$(BUILD)/digests.txt $<
 
 # The same under the sanitizers.
 SANITIZED_SEEDS ?= 2000
-storm:
+simulation-sanitized:
 	@.ci/setup test
 	+@$(make-quietly) BUILD=$(BUILD)/asan CC=$(SANITIZER_CC) \
 		SANITIZE=address,undefined \
-		$(BUILD)/asan/tests/c/test_relay_random
-	@SRDMA_SEEDS=$(SANITIZED_SEEDS) $(BUILD)/asan/tests/c/test_relay_random
+		$(BUILD)/asan/tests/c/simulation/test_simulation
+	@SRDMA_SEEDS=$(SANITIZED_SEEDS) $(BUILD)/asan/tests/c/simulation/test_simulation
 
 # Long transfers with an attacker on the wire, PACKETS packets each.
 PACKETS ?= 1000000
-transfer: $(BUILD)/tests/c/test_transfer
+transfer: $(BUILD)/tests/c/simulation/test_transfer
 	@SRDMA_PACKETS=$(PACKETS) $<
 
 # The C tests must detect each deliberate fault of tests/mutants/*.patch.

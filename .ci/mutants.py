@@ -6,7 +6,7 @@ A patch changes one file of the product. Its first lines state the fault and the
 must fail, with environment variables if it needs them:
 
     Fault: an ACK is sealed under the packet number of the next packet
-    Killed-by: test_session
+    Killed-by: session/test_session
 
 Each lane is a copy of the tree with its own build, without link-time optimisation, in which one
 file at a time changes. A mutant is killed if its program exits with a failure or does not end. The

@@ -31,7 +31,20 @@ PHRASES: list[tuple[str, str]] = [
     (r"\bone's own\b|\bthe own (?:host|one|side|end)\b", "'local'"),
     (r"\bhow(?:ever)? long this one\b", "name the thing"),
     (r"\bwherever (?:it|that) (?:is|may be)\b", "name the place"),
-    (r"\bis none\b|\bare none\b", "'does not count' or 'there is no ...'"),
+    (r"(?<!there )\b(?:is|are) none\b", "'does not count' or 'there is no ...'"),
+    (r"\b(?:nobody|somebody|everybody|whoever)\b", "name the process, host, QP or person"),
+    (r"\ball the same\b", "'anyway', or delete it"),
+    (r"\bfor ever\b", "'without a limit', or name the limit"),
+    (r"\bshown the door\b", "'refused'"),
+    (r"\blets? go of\b", "'releases' or 'frees'"),
+    (r"\bdial(?:s|ed|led|ling)?\b(?![.(_])", "'connect'"),
+    (r"\bhangs? on\b", "'depends on'"),
+    (r"\bnone such\b", "'no such ...' with its noun"),
+    (r"\bwithout a word\b", "'without a message' or 'without an error'"),
+    (r"\bsays so\b", "say what is reported"),
+    (r"(?:^|[.!?] )(?:Those|That of|Whose|Whom) [a-z]", "name the subject: a noun"),
+    (r"\bone step to\b", "say what follows"),
+    (r"\bgoes by the name\b", "'is named'"),
 ]
 
 COMMENT = re.compile(

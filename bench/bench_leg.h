@@ -1,6 +1,6 @@
 /*
  * A shared-memory leg with one region, and its host in this process, set up as
- * a host program does (docs/protocol.md 9, 11).
+ * a host program does (docs/local-interface.md 2, 4).
  */
 #ifndef BENCH_LEG_H
 #define BENCH_LEG_H
@@ -20,7 +20,7 @@ struct bench_leg {
 /* length: bytes of the region. Returns NULL, or the text of the failure. */
 const char *bench_leg_open(struct bench_leg *l, struct srdma_relay *r,
 			   uint32_t ring, uint32_t length);
-/* Call after the relay was destroyed. */
+/* Call this after the relay was destroyed. */
 void bench_leg_close(struct bench_leg *l);
 
 /*

@@ -11,8 +11,8 @@
 #include "bench_leg.h"
 #include "meeting.h"
 #include "crypto/provider.h"
-#include "inside.h"
-#include "relay_pair.h"
+#include "support/inside.h"
+#include "support/relay_pair.h"
 
 enum {
 	REGION = 65536, /* bytes of a leg's region */

@@ -1,6 +1,6 @@
 /*
- * Managers of intel-ipsec-mb for rungs that call it directly, set up as by the
- * provider (csrc/crypto/provider_ipsecmb.c).
+ * Managers of intel-ipsec-mb for rungs that call it directly, set up as the
+ * provider does it (csrc/crypto/provider_ipsecmb.c).
  */
 #ifndef BENCH_MB_H
 #define BENCH_MB_H

@@ -6,7 +6,7 @@
 #ifndef BENCH_MEETING_H
 #define BENCH_MEETING_H
 
-#include "relay_pair.h"
+#include "support/relay_pair.h"
 
 struct meeting {
 	char dir[32];

@@ -1,8 +1,8 @@
 /*
  * Two embedded NICs in one process: relays on shared-memory rings, each with a
  * host that posts to its ring and takes completion records, as programs do
- * (docs/protocol.md 9, 11). Side 1 runs in the caller's thread or in a thread
- * of its own.
+ * (docs/local-interface.md 2, 4). Side 1 runs in the caller's thread or in a
+ * thread of its own.
  */
 #ifndef BENCH_NIC_H
 #define BENCH_NIC_H
@@ -11,7 +11,7 @@
 
 #include "bench_leg.h"
 #include "meeting.h"
-#include "relay_pair.h"
+#include "support/relay_pair.h"
 
 struct nic {
 	struct pair pair; /* its sides have shm legs; memory is that of a

@@ -1,9 +1,9 @@
 /*
- * Derivations without a layer around: CMACs and key schedules by
+ * Derivations alone, without the layers of srdma: CMACs and key schedules by
  * intel-ipsec-mb, in one loop over one buffer. Each uses the same manager as
- * the provider (csrc/crypto/provider_ipsecmb.h): GCM key schedules use all features of
- * the CPU; CMACs are computed one at a time with the AVX2 code, which has few
- * lanes.
+ * the provider (csrc/crypto/provider_ipsecmb.h): GCM key schedules use all
+ * features of the CPU; CMACs are computed one at a time with the AVX2 code,
+ * which has few lanes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +132,7 @@ static void derive_node(void *state, unsigned i)
 	derive(state, 4 + 1 + 16 + 4, 1);
 }
 
-/* The CMAC of a memory claim (protocol.md 6.2). */
+/* The CMAC of a memory proof (protocol.md 6.1). */
 static void derive_proof(void *state, unsigned i)
 {
 	(void)i;

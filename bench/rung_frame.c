@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pair.h"
+#include "support/pair.h"
 #include "rung.h"
 #include "wire/stats.h"
 

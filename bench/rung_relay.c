@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "port/udp/port_udp.h"
-#include "inside.h"
-#include "relay_pair.h"
+#include "support/inside.h"
+#include "support/relay_pair.h"
 #include "rung.h"
 #include "tally.h"
 
@@ -118,7 +118,8 @@ static void *open_attacked(const struct shape *s, uint32_t forge_at,
 }
 
 /*
- * The source QPN is unknown: what remains is the cost of receiving the packet.
+ * The destination QPN is unknown, so only the cost of receiving the packet is
+ * measured.
  */
 static void *open_junk(const struct shape *s)
 {

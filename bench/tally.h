@@ -5,7 +5,7 @@
 #ifndef BENCH_TALLY_H
 #define BENCH_TALLY_H
 
-#include "relay_pair.h"
+#include "support/relay_pair.h"
 #include "wire/stats.h"
 
 struct tally {

@@ -145,32 +145,9 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn)
 
 /* --- posting ------------------------------------------------------------- */
 
-/* Completion opcode of a descriptor opcode; -1 if it is no work request. */
-static int wc_opcode(uint8_t opcode)
-{
-	switch (opcode) {
-	case SRDMA_DESC_WRITE:
-	case SRDMA_DESC_WRITE_IMM:
-		return SRDMA_WC_RDMA_WRITE;
-	case SRDMA_DESC_READ:
-		return SRDMA_WC_RDMA_READ;
-	case SRDMA_DESC_COMPARE_SWAP:
-		return SRDMA_WC_COMP_SWAP;
-	case SRDMA_DESC_FETCH_ADD:
-		return SRDMA_WC_FETCH_ADD;
-	case SRDMA_DESC_SEND:
-	case SRDMA_DESC_SEND_IMM:
-		return SRDMA_WC_SEND;
-	case SRDMA_DESC_RECV:
-		return SRDMA_WC_RECV;
-	default:
-		return -1;
-	}
-}
-
 static int check_work(const struct srdma_desc *wr, const void *payload)
 {
-	if (wc_opcode(wr->opcode) < 0 ||
+	if (srdma_desc_wc_opcode(wr->opcode) < 0 ||
 	    (wr->flags & ~(SRDMA_DESC_SIGNALED | SRDMA_DESC_FENCE)))
 		return -EINVAL;
 	if (wr->capability && !srdma_desc_names_memory(wr->opcode))
@@ -193,7 +170,7 @@ static uint64_t enqueue(struct queue *q, const struct srdma_desc *wr)
 	int recv = wr->opcode == SRDMA_DESC_RECV;
 
 	e->wr_id = wr->id;
-	e->opcode = (uint8_t)wc_opcode(wr->opcode);
+	e->opcode = (uint8_t)srdma_desc_wc_opcode(wr->opcode);
 	e->signaled = recv || (wr->flags & SRDMA_DESC_SIGNALED);
 	return q->tail++ << 1 | (uint64_t)recv;
 }
@@ -376,8 +353,8 @@ int srdma_host_poll(struct srdma_host *h, struct srdma_record *out, int n)
 	struct srdma_record rec;
 	int got = 0;
 
-	/* At most one lap, so that the loop ends whatever is written to the
-	 * ring. */
+	/* At most one lap of the ring, so that the loop ends even if the ring's
+	 * content is hostile. */
 	for (uint32_t i = 0; got < n && i < h->entries; i++) {
 		if (!next_record(h, &rec))
 			break;

@@ -1,11 +1,11 @@
 /*
- * Host side of a leg (docs/protocol.md 9): fills descriptor slots, reads the
- * completion ring, tracks credits. No I/O: the caller owns the ring that the
- * NIC writes and transfers the slots to the NIC. One thread at a time.
+ * Host side of a leg (docs/local-interface.md 2): fills descriptor slots, reads
+ * the completion ring, tracks credits. No I/O: the caller owns the ring that
+ * the NIC writes and transfers the slots to the NIC. One thread at a time.
  *
  * A descriptor's id is a local number of the work request in its queue, not the
- * application's wr_id. So nothing that the NIC writes to the ring can complete a
- * work request twice or name a wr_id that is not outstanding. Records that
+ * application's wr_id. So nothing that the NIC writes to the ring can complete
+ * a work request twice or name a wr_id that is not outstanding. Records that
  * match no outstanding work request are counted and ignored.
  */
 #ifndef SRDMA_HOST_H
@@ -50,7 +50,8 @@ int srdma_host_qp_remove(struct srdma_host *h, uint32_t qpn);
  * -ENOSPC: the queue is full until a completion is polled;
  * -EMSGSIZE: longer than SRDMA_MAX_MESSAGE or than the limit of inline data;
  * -EINVAL: no such QP, opcode or flag, a capability on an opcode that names no
- * remote memory, or an atomic whose length is not SRDMA_ATOMIC_LEN;
+ * remote memory, inline data on an opcode that sends none, or an atomic whose
+ * length or operands are not legal;
  * -ENOTCONN: after srdma_host_fail().
  */
 int srdma_host_post(struct srdma_host *h, const struct srdma_desc *wr,

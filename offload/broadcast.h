@@ -1,6 +1,6 @@
 /*
- * Broadcast to the worker processes of a worker: one of two words, through one
- * eventfd per process. Not used on the data path.
+ * Broadcast to the worker processes of a worker: one of two messages, through
+ * one eventfd per process. Not used on the data path.
  */
 #ifndef OFFLOAD_BROADCAST_H
 #define OFFLOAD_BROADCAST_H

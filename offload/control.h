@@ -1,6 +1,6 @@
 /*
- * The control socket: its connections, requests and responses (docs/protocol.md
- * 10). Bounded: the connections, the messages processed per turn, and the
+ * The control socket: its connections, requests and responses (local-interface.md
+ * 3). Bounded: the connections, the messages processed per turn, and the
  * responses queued for a client that does not read.
  */
 #ifndef OFFLOAD_CONTROL_H

@@ -1,7 +1,8 @@
 /*
- * Access of control connections to legs (docs/protocol.md 10). The connection
- * that opened a leg owns it, and its end closes the leg; connections that sent
- * ATTACH may use it. A connection is identified by a number below LEGS_USERS.
+ * Access of control connections to legs (docs/local-interface.md 3). The
+ * connection that opened a leg owns it, and its end closes the leg; connections
+ * that sent ATTACH may use it. A connection is identified by a number below
+ * LEGS_USERS.
  */
 #ifndef OFFLOAD_LEGS_H
 #define OFFLOAD_LEGS_H

@@ -193,8 +193,9 @@ static int open_once(const struct sockaddr_un *at)
 }
 
 /*
- * When a worker is killed, its first process ends before the others (supervisor.c):
- * retry until they have ended. The directory is unlocked between attempts.
+ * When a worker is killed, its first process ends before the others
+ * (supervisor.c): retry until they have ended. The directory is unlocked
+ * between attempts.
  */
 int listener_open(const char *path)
 {

@@ -1,7 +1,7 @@
 /*
  * srdma-offload: the worker of one NIC. This file contains the startup of the
- * process; supervisor.c starts and stops the worker processes; worker.c is the main
- * loop of one.
+ * process; supervisor.c starts and stops the worker processes; worker.c is the
+ * main loop of one.
  */
 #include <stdio.h>
 

@@ -6,9 +6,9 @@
 #define OFFLOAD_PEER_H
 
 /*
- * A pidfd, which the caller closes; on a client's socket, of the process that
- * listens. -1 with errno on failure; ESRCH: the process has ended and was
- * reaped.
+ * Returns a pidfd, which the caller closes, of the process that connected or,
+ * on a client's socket, of the process that listens. -1 with errno on failure;
+ * ESRCH: the process has ended and was reaped.
  */
 int peer_pidfd(int fd);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/time.h"
 #include "crypto/suite.h"
 #include "wire/wire.h"
 
@@ -20,7 +21,7 @@ static uint64_t now_ns(void)
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	return (uint64_t)t.tv_sec * SRDMA_SECOND + (uint64_t)t.tv_nsec;
 }
 
 /* Time of one round, or NOT_MEASURED if sealing failed. */

@@ -1,6 +1,6 @@
 /*
  * Order in which a client should prefer suites: the recommended ones, measured
- * on this machine, fastest first (docs/protocol.md 10, HELLO).
+ * on this machine, fastest first (docs/local-interface.md 3, HELLO).
  */
 #ifndef OFFLOAD_PREFERENCE_H
 #define OFFLOAD_PREFERENCE_H

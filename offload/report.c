@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/time.h"
 #include "log.h"
 
 enum { TURN_TRIES = 1000, TURN_WAIT_NS = 100000 };
@@ -46,7 +47,7 @@ int report_format(char out[REPORT_MAX], const struct report *r)
 	append(out, &len,
 	       "{\"name\":\"%s\",\"uptime\":%" PRIu64 ".%03u,"
 	       "\"qps\":%u",
-	       r->name, r->uptime_ns / 1000000000,
+	       r->name, r->uptime_ns / SRDMA_SECOND,
 	       (unsigned)(r->uptime_ns / 1000000 % 1000), r->qps);
 	for (unsigned i = 0; i < srdma_stats_count(); i++)
 		if (srdma_stats_name(i))

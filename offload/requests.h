@@ -1,8 +1,8 @@
 /*
- * Execution of control messages (docs/protocol.md 10): a table of kinds and
- * handlers, ownership of legs, and responses that wait for the relay. Has no
- * sockets: requests come in as bytes and descriptors, responses go out through
- * a callback.
+ * Execution of control messages (docs/local-interface.md 3): a table of kinds
+ * and handlers, ownership of legs, and responses that wait for the relay. Has
+ * no sockets: requests come in as bytes and descriptors, responses go out
+ * through a callback.
  */
 #ifndef OFFLOAD_REQUESTS_H
 #define OFFLOAD_REQUESTS_H

@@ -1,6 +1,7 @@
 /*
  * Requests about memory: REG_MR, DEREG_MR, REVOKE, and the creation (CAP) and
- * use (INSTALL, UNINSTALL) of capabilities (docs/protocol.md 6, 10).
+ * use (INSTALL, UNINSTALL) of capabilities (docs/protocol.md 6;
+ * local-interface.md 3).
  */
 #include <errno.h>
 

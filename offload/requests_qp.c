@@ -1,7 +1,7 @@
 /*
  * Requests about QPs: INIT, KEY, KEYS, WAIT, END, DESTROY, and the renewal of
- * key material while they are in use: ROTATE, REKEY, EXPIRE (docs/protocol.md
- * 10).
+ * key material while they are in use: ROTATE, REKEY, EXPIRE (local-interface.md
+ * 3).
  */
 #include <errno.h>
 #include <stdio.h>

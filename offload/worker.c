@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/time.h"
 #include "log.h"
 
 enum {
@@ -26,8 +27,6 @@ enum {
 /* Sources that wake a sleeping worker, as a bit set. */
 enum source { PORTS = 1, CONTROL = 2, SIGNALS = 4, WORDS = 8, ENDED = 16 };
 enum { EVENTS = 6 }; /* two ports and the other sources */
-
-#define SECOND_NS UINT64_C(1000000000)
 
 struct worker {
 	const struct worker_params *p;
@@ -47,7 +46,7 @@ static uint64_t clock_now(void)
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+	return (uint64_t)t.tv_sec * SRDMA_SECOND + (uint64_t)t.tv_nsec;
 }
 
 /*
@@ -115,7 +114,7 @@ static void report_if_due(struct worker *w, uint64_t now)
 	print_report(w, now);
 	/* Lines missed during a long sleep are not made up for. */
 	while (w->next_report <= now)
-		w->next_report += w->p->stats * SECOND_NS;
+		w->next_report += w->p->stats * SRDMA_SECOND;
 }
 
 /*
@@ -303,7 +302,7 @@ int worker_create(struct worker **out, const struct worker_params *p)
 		.yield_ns = { MAX_YIELD_NS, MAX_YIELD_NS },
 	};
 	if (p->stats)
-		w->next_report = w->started + p->stats * SECOND_NS;
+		w->next_report = w->started + p->stats * SRDMA_SECOND;
 	rc = w->epoll < 0 ? -errno : watch_all(w);
 	if (rc == 0)
 		*out = w;

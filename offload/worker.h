@@ -34,7 +34,8 @@ int worker_create(struct worker **out, const struct worker_params *p);
 void worker_destroy(struct worker *w);
 
 /*
- * Run until BROADCAST_STOP. Returns 0, or -errno if epoll failed, which is logged.
+ * Run until BROADCAST_STOP. Returns 0, or -errno if epoll failed, which is
+ * logged.
  */
 int worker_run(struct worker *w);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/time.h"
 #include "log.h"
 #include "ports.h"
 
@@ -51,7 +52,7 @@ static int open_relay(struct worker_process *t)
 		.silence_ms = o->silence_ms,
 		.rekey_packets = o->rekey_packets,
 		.rekey_bytes = o->rekey_bytes,
-		.rekey_ns = o->rekey_ms * UINT64_C(1000000),
+		.rekey_ns = o->rekey_ms * SRDMA_MS,
 		.provider = t->shared->provider,
 		.random = random_fill,
 	};

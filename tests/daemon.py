@@ -1,4 +1,4 @@
-"""The worker as a process, and a client that sends raw control messages (protocol.md 10, 11).
+"""The worker as a process, and a client that sends raw control messages (local-interface.md 3, 4).
 
 Written from protocol.md alone: it shares no code with srdma.control.
 """

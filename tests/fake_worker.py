@@ -1,5 +1,5 @@
-"""A worker that a test controls: it answers the control socket, shows the descriptors that a
-host posted, and completes them with the records that the test writes (protocol.md 9 to 11)."""
+"""A worker that a test controls (local-interface.md 2 to 4): it answers the control socket, shows
+the descriptors that a host posted, and completes them with the records that the test writes."""
 
 from __future__ import annotations
 

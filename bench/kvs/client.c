@@ -177,8 +177,7 @@ uint32_t kvs_client_keys(const struct kvs_client *client)
 /* --- requests ---------------------------------------------------------- */
 
 /*
- * 1 if the run has more requests to send. A run with ns > 0 is ended by the
- * clock.
+ * 1 if the run has more requests to send. The clock ends a run with ns > 0.
  */
 static int wants_more(const struct kvs_client *k)
 {

@@ -9,8 +9,8 @@ struct kvs_history {
 };
 
 /*
- * PUTs of one key: sorted by start, and sorted by end, each with the latest
- * start up to there.
+ * PUTs of one key: once sorted by start and once by end; the latter has at each
+ * entry the latest start of the entries up to it.
  */
 struct puts {
 	const struct kvs_event *by_start;

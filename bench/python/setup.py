@@ -1,4 +1,4 @@
-"""The extension modules of the package srdma_bench (build_native.py in the root of the tree)."""
+"""Builds the extension modules of the package srdma_bench (see build_native.py in the root)."""
 
 import sys
 from pathlib import Path

@@ -16,7 +16,7 @@ enum { SRDMA_ADDR_NO_PORT = -1 };
  * Parses text into *out. port is the default (host byte order) if text has no
  * ":PORT"; SRDMA_ADDR_NO_PORT makes the port in text mandatory. Numeric
  * addresses only.
- * Returns 0, or -EINVAL if text is no such address.
+ * Returns 0, or -EINVAL if text is not such an address.
  */
 int srdma_addr_parse(struct sockaddr_storage *out, const char *text, int port);
 

@@ -6,7 +6,9 @@
 
 struct srdma_datagram {
 	struct srdma_datagram *next;
-	uint64_t due; /* earliest time of delivery; 0: at once */
+	/* earliest time of delivery, ns of the simulated clock; 0:
+	 * at once */
+	uint64_t due;
 	uint32_t len;
 	uint8_t data[];
 };

@@ -1,7 +1,7 @@
 /*
  * Memory of the tables that a QP allocates on first use. Every byte is counted,
- * and a worker may have a limit for all its tables (docs/protocol.md 12). The
- * limit of a single table is enforced by its QP.
+ * and a worker may have a limit for all its tables (docs/local-interface.md 5).
+ * The limit of a single table is enforced by its QP.
  */
 #ifndef SRDMA_TABLE_H
 #define SRDMA_TABLE_H

@@ -15,7 +15,8 @@ static void put(struct srdma_timers *t, uint32_t place,
 	x.timer->place = place;
 }
 
-/* Puts x at the free index place, or moves it towards the root. */
+/* Stores x at the free index place or, if x is earlier, at the index of an
+ * ancestor, which moves down. */
 static void rise(struct srdma_timers *t, uint32_t place,
 		 struct srdma_timer_place x)
 {
@@ -24,7 +25,8 @@ static void rise(struct srdma_timers *t, uint32_t place,
 	put(t, place, x);
 }
 
-/* Puts x at the free index place, or moves it towards the leaves. */
+/* Stores x at the free index place or, if x is later, at the index of a
+ * descendant, which moves up. */
 static void sink(struct srdma_timers *t, uint32_t place,
 		 struct srdma_timer_place x)
 {

@@ -23,7 +23,8 @@ struct srdma_timer_place {
 };
 
 struct srdma_timers {
-	struct srdma_timer_place *heap; /* the caller's: one entry per timer */
+	/* allocated by the caller, one entry per timer */
+	struct srdma_timer_place *heap;
 	uint32_t count;
 };
 

@@ -1,6 +1,6 @@
 /*
- * AES-CMAC (SP 800-38B) with a reusable context: a new key costs a fifth of a
- * new context.
+ * AES-CMAC (SP 800-38B) with a reusable context: setting a new key takes 1/5 of
+ * the time of creating a context.
  */
 #ifndef SRDMA_CMAC_H
 #define SRDMA_CMAC_H

@@ -16,8 +16,8 @@ enum { SRDMA_IPSECMB_INPUT = 255 + SRDMA_MAX_PAYLOAD };
 struct srdma_ipsecmb {
 	struct srdma_provider provider;
 	IMB_MGR *mgr; /* uses all CPU features */
-	/* Limited to AVX2, for jobs submitted one at a time that must fill all
-	 * AES lanes: fewer lanes cost less. */
+	/* Limited to AVX2, for CMAC jobs submitted one at a time: the library
+	 * computes all AES lanes for each of them, and AVX2 has fewer lanes. */
 	IMB_MGR *narrow;
 	/* Scratch for input that must be contiguous. */
 	uint8_t input[SRDMA_IPSECMB_INPUT];

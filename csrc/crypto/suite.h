@@ -28,11 +28,12 @@ struct srdma_suite {
 	uint8_t levels;	     /* bit 1 << enum srdma_level if supported */
 	uint8_t recommended; /* 1: `auto` may choose it if it is the fastest */
 	uint8_t key_len, iv_len, tag_len; /* bytes; tag_len is the default */
-	uint8_t tag_min;       /* shortest tag length allowed, bytes */
-	uint64_t packets;      /* hard limit of packets per key */
-	uint64_t forgeries;    /* limit of failed tags at full tag length */
-	const char *algorithm; /* name that the implementation fetches */
-	const char *primitive; /* MAC: cipher or digest, else NULL */
+	uint8_t tag_min;    /* shortest tag length allowed, bytes */
+	uint64_t packets;   /* hard limit of packets per key */
+	uint64_t forgeries; /* limit of failed tags at full tag length */
+	/* name for EVP_CIPHER_fetch() or EVP_MAC_fetch() */
+	const char *algorithm;
+	const char *primitive; /* EVP_MAC only: cipher or digest; else NULL */
 	const struct srdma_suite_verbs *verbs;
 	const struct srdma_suite_answer *answer; /* for the self-test */
 };
@@ -71,16 +72,15 @@ struct srdma_suite_key {
 };
 
 /*
- * Operations of an implementation of suites ("verbs"; -EIO: the implementation
- * failed).
- * create: makes a keyed context. 0, -EINVAL (the row does not allow this tag
- * length), -ENOMEM, -EIO.
- * again: gives a context a new key of the same row and provider. 0, -EINVAL as
- * above, or -EIO; after -EIO only destroy is allowed.
- * forget: wipes the key; the context can be keyed again. 0, or -EIO as above.
- * seal: 0 or -EIO (out is wiped).
- * open: 0, -EBADMSG (wrong tag; out is wiped), -EIO (out is wiped).
- * A context of the other use or without a key returns -EIO, too.
+ * Operations of an implementation of suites, called "verbs" here (not those of
+ * libibverbs). -EIO: the implementation failed. create: makes a keyed context.
+ * 0, -EINVAL (the row does not allow this tag length), -ENOMEM, -EIO. again:
+ * gives a context a new key of the same row and provider. 0, -EINVAL as above,
+ * or -EIO; after -EIO only destroy is allowed. forget: wipes the key; the
+ * context can be keyed again. 0, or -EIO as above. seal: 0 or -EIO (out is
+ * wiped). open: 0, -EBADMSG (wrong tag; out is wiped), -EIO (out is wiped).
+ * seal and open return -EIO as well if the context was keyed for the other use
+ * or has no key.
  */
 struct srdma_suite_verbs {
 	/* p: the provider of these operations; OpenSSL's ignore it. */
@@ -100,7 +100,7 @@ struct srdma_suite_verbs {
 			 const struct srdma_suite_inputs *each, uint8_t *out);
 	/* Optional. Prefetches the memory that sealing or opening a short
 	 * packet reads. */
-	void (*ahead)(const struct srdma_suite_ctx *ctx);
+	void (*prefetch)(const struct srdma_suite_ctx *ctx);
 	void (*destroy)(struct srdma_suite_ctx *ctx); /* wipes; NULL allowed */
 };
 
@@ -131,9 +131,9 @@ int srdma_suite_judge(int r, uint8_t code[SRDMA_SUITE_MAX_TAG],
 
 /*
  * Known-answer test of one row as computed by p (NULL: OpenSSL): seal, open,
- * refusal of a wrong tag, and the same again with a context that had another
- * key before.
- * Returns 0 or -EIO. The worker tests every row at its start.
+ * and refusal of a wrong tag. Each context had another key before, and each
+ * test runs twice on it. Returns 0 or -EIO. The worker tests every row at its
+ * start.
  */
 int srdma_suite_selftest(const struct srdma_suite *s, struct srdma_provider *p);
 

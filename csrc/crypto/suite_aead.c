@@ -1,8 +1,8 @@
 /*
  * AEAD suites by OpenSSL's EVP_CIPHER. GMAC and Poly1305 are the same ciphers
  * with all input as associated data and an empty text (docs/protocol.md 4.5).
- * All rows have tags of 16 bytes, EVP's default. For another length OCB, whose
- * nonce encoding contains the tag length, would need it set before the nonce.
+ * All rows have tags of 16 bytes, EVP's default. OCB encodes the tag length in
+ * the nonce, so another length would have to be set before the nonce.
  */
 #include "crypto/suite.h"
 

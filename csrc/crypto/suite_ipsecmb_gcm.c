@@ -178,7 +178,7 @@ static int gmac_open(struct srdma_suite_ctx *c, const struct srdma_suite_io *io,
 
 /* A short packet reads the round keys at the start of the key data and the low
  * powers of H at its end. */
-static void ahead(const struct srdma_suite_ctx *c)
+static void prefetch(const struct srdma_suite_ctx *c)
 {
 	enum { ROUND_KEYS = 11 * 16, POWERS = 16 * 16 };
 	const uint8_t *end = (const uint8_t *)(&c->key + 1);
@@ -193,7 +193,7 @@ const struct srdma_suite_verbs srdma_suite_ipsecmb_gcm = {
 	.forget = forget,
 	.seal = gcm_seal,
 	.open = gcm_open,
-	.ahead = ahead,
+	.prefetch = prefetch,
 	.destroy = destroy,
 };
 
@@ -203,6 +203,6 @@ const struct srdma_suite_verbs srdma_suite_ipsecmb_gmac = {
 	.forget = forget,
 	.seal = gmac_seal,
 	.open = gmac_open,
-	.ahead = ahead,
+	.prefetch = prefetch,
 	.destroy = destroy,
 };

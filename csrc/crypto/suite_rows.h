@@ -1,6 +1,7 @@
 /*
  * Rows of suites (docs/protocol.md 3.3), each with its known answer, one file
- * per family. suite.c joins them into one table. Private to csrc/suite*.c.
+ * per family. suite.c joins them into one table. Private to
+ * csrc/crypto/suite*.c.
  */
 #ifndef SRDMA_SUITE_ROWS_H
 #define SRDMA_SUITE_ROWS_H

@@ -1,6 +1,6 @@
 /*
  * Capabilities: tokens for access to a range of a region, which the bearer can
- * narrow and hand on (docs/protocol.md 6.2). A capability contains secret keys:
+ * narrow and pass on (docs/protocol.md 6.2). A capability contains secret keys:
  * the owner of a capability that was made or decoded must call
  * srdma_capability_wipe().
  */
@@ -45,8 +45,9 @@ struct srdma_capability {
 void srdma_capability_wipe(struct srdma_capability *cap);
 
 /*
- * The following functions return a complete capability or a wiped one. Errors
- * of a scope: -ERANGE: empty, or outside the region or the narrowed capability;
+ * The functions that make a capability leave it complete or, on failure, wiped.
+ * Errors of a scope: -ERANGE: empty, or outside the region or the narrowed
+ * capability;
  * -EINVAL: not made of granules; -EACCES: rights are empty, unknown or not in
  * the narrowed capability. Also -EIO and -ENOMEM: the provider failed.
  */

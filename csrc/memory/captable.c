@@ -8,8 +8,8 @@
 
 static uint8_t sth_flags(const struct srdma_capability *cap)
 {
-	static const uint8_t nobody[SRDMA_MEMKEY_HOLDER_LEN];
-	int bound = memcmp(cap->bearer.holder, nobody, sizeof(nobody)) != 0;
+	static const uint8_t none[SRDMA_MEMKEY_HOLDER_LEN];
+	int bound = memcmp(cap->bearer.holder, none, sizeof(none)) != 0;
 
 	return SRDMA_STH_PROOF | (bound ? SRDMA_STH_HOLDER : 0);
 }

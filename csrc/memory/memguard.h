@@ -79,9 +79,10 @@ int srdma_memguard_revoke_all(struct srdma_memguard *g,
 /*
  * Revokes all capabilities for [lo, hi). Returns 0. On failure nothing is
  * revoked: -ERANGE: the range is empty or outside the region; -EINVAL: it does
- * not begin and end at blocks; -ENOSPC: SRDMA_MAX_REVOKED other ranges would
- * remain; -EDQUOT: SRDMA_MAX_REVOKED_OF_LEG ranges would remain in all guards
- * that share `revoked`; -ENOMEM, -EIO.
+ * not begin at a multiple of the block size, or does not end at one or at the
+ * end of the region; -ENOSPC: SRDMA_MAX_REVOKED other ranges would remain;
+ * -EDQUOT: SRDMA_MAX_REVOKED_OF_LEG ranges would remain in all guards that
+ * share `revoked`; -ENOMEM, -EIO.
  */
 int srdma_memguard_revoke(struct srdma_memguard *g, uint64_t lo, uint64_t hi,
 			  const struct srdma_memguard_fresh *fresh);

@@ -40,7 +40,7 @@ struct srdma_memkey_id {
 /* Holder and lifetime of a K_access. All zero: any holder, no expiry. */
 struct srdma_memkey_bearer {
 	uint8_t holder[SRDMA_MEMKEY_HOLDER_LEN];
-	uint32_t expiry; /* Unix s, the first second it is void; 0: none */
+	uint32_t expiry; /* Unix time (s) from which it is void; 0: none */
 };
 
 /* Key-derivation name of an identity URI: first bytes of its SHA-256; "" gives
@@ -138,7 +138,7 @@ struct srdma_memkey_claim {
 /*
  * Checks a claim at time now (Unix seconds). 0; -ERANGE: the bytes do not lie
  * in one node of that depth; -EKEYEXPIRED: the expiry has passed; -EBADMSG:
- * wrong proof; -EINVAL, -EIO, -ENOMEM.
+ * wrong proof; -EINVAL: ad is longer than 255 bytes; -EIO, -ENOMEM.
  */
 int srdma_memkey_check(struct srdma_memkey_cache *cache, struct srdma_cmac *c,
 		       const struct srdma_memkey_claim *claim, uint32_t now);

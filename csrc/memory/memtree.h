@@ -12,8 +12,8 @@ enum {
 	SRDMA_MEMTREE_BLOCK_MIN = 6, /* log2 of bytes */
 	SRDMA_MEMTREE_BLOCK_MAX = 30,
 	SRDMA_MEMTREE_DEPTH_MAX = 48,
-	/* most nodes of a range: two per level, if it omits the first and the
-	 * last leaf */
+	/* most nodes of a range: two on each level from 2 on, for a range
+	 * without the first and the last leaf */
 	SRDMA_MEMTREE_COVER_MAX = 2 * (SRDMA_MEMTREE_DEPTH_MAX - 1),
 };
 
@@ -53,7 +53,8 @@ int srdma_memtree_find(const struct srdma_memtree *t, unsigned depth,
 /*
  * Finds the smallest set of nodes whose union is [lo, hi), in ascending order.
  * Returns their number; -ERANGE: the range is empty or outside the region;
- * -EINVAL: it does not begin and end at granules.
+ * -EINVAL: it does not begin at a multiple of the granule, or does not end at
+ * one or at the end of the region.
  */
 int srdma_memtree_cover(const struct srdma_memtree *t, uint64_t lo, uint64_t hi,
 			struct srdma_memnode node[SRDMA_MEMTREE_COVER_MAX]);

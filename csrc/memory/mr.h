@@ -1,6 +1,6 @@
 /*
- * Memory regions by random wire rkeys, and the access check: the only place that
- * authorizes an access, except for its memory proof (docs/protocol.md 6).
+ * Memory regions by random wire rkeys, and the access check: the only place
+ * that authorizes an access, except for its memory proof (docs/protocol.md 6).
  * Private to the relay.
  */
 #ifndef SRDMA_MR_H
@@ -39,8 +39,8 @@ struct srdma_mr {
 
 struct srdma_mr_table {
 	struct srdma_mr *bucket[SRDMA_MR_BUCKETS];
-	/* Orders registrations, revocations and starts of DMAs: the number of
-	 * the last of these events. */
+	/* Number of the last registration, revocation or start of a DMA; it
+	 * orders these events. */
 	uint64_t serial;
 };
 

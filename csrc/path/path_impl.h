@@ -46,7 +46,7 @@ struct srdma_qp_path {
 	struct srdma_rtt rtt;
 	uint64_t first_pn; /* of the QP's packets */
 	uint64_t acked_pn; /* highest that the peer acknowledged */
-	uint64_t probed;   /* far ahead of acked_pn: when a packet left, ns */
+	uint64_t probed;   /* lead over acked_pn too large: last packet, ns */
 	uint64_t progress; /* something was acknowledged or timed out, ns */
 };
 

@@ -2,9 +2,9 @@
  * A port is a relay's view of a device. The host port reaches the local hosts
  * (legs); the wire port reaches other workers. Both carry bursts of datagrams,
  * and the host port also does DMA. The implementations are port_shm,
- * port_verbs, port_udp and port_mem (tests). A port never sees keys. It trusts
- * nothing that a peer or host wrote: data that it hands up lies in private
- * memory.
+ * port_verbs, port_udp and port_mem (tests). A port never sees cryptographic
+ * keys. It trusts nothing that a peer or host wrote: data that it hands up lies
+ * in private memory.
  *
  * A port is used by one thread at a time. No call blocks. A call that returns
  * int returns 0 or more, or -errno.
@@ -87,7 +87,7 @@ struct srdma_event {
 	uint64_t cookie;
 };
 
-/* Parameters of a leg (docs/protocol.md 9, 10 OPEN, 11). */
+/* Parameters of a leg (docs/local-interface.md 2, 3 OPEN, 4). */
 struct srdma_leg_params {
 	uint32_t ring;		/* records in the completion ring; also the
 				   maximum of descriptors in flight */
@@ -124,9 +124,9 @@ struct srdma_port_ops {
 	 * Wire, may be NULL: prefetch hint. Stores the addresses of up to n
 	 * datagrams that poll will return next, in order. SRDMA_BTH_LEN bytes
 	 * of each may be read until the next poll; the peer may still change
-	 * them.
+	 * them. Returns their number.
 	 */
-	int (*ahead)(struct srdma_port *port, const uint8_t **data, int n);
+	int (*prefetch)(struct srdma_port *port, const uint8_t **data, int n);
 	/*
 	 * Publish committed datagrams and ring doorbells. Call once per burst.
 	 */
@@ -179,8 +179,9 @@ struct srdma_port_ops {
 
 	/*
 	 * Wire, bring-up: connect to a peer's wire address. SRDMA_EV_UP or
-	 * SRDMA_EV_DOWN reports the result. On shm, connecting to a peer that
-	 * is connected already returns the same conn with one more reference.
+	 * SRDMA_EV_DOWN reports the result. Except on verbs, connecting to a
+	 * peer that is connected already returns the same conn with one more
+	 * reference.
 	 */
 	int (*connect)(struct srdma_port *port, const char *address,
 		       struct srdma_conn **conn);

@@ -1,6 +1,6 @@
 /*
  * Completion queue of a leg: the ring of completion records in host memory
- * (docs/protocol.md 9). All QPs of the leg share it.
+ * (docs/local-interface.md 2). All QPs of the leg share it.
  */
 #ifndef SRDMA_QP_CQ_H
 #define SRDMA_QP_CQ_H

@@ -1,7 +1,7 @@
 /*
- * Layout of a QP: its parts, in one block of memory. The only file that sees all
- * of them; elsewhere struct srdma_qp is incomplete, and each part is complete in
- * its own folder only.
+ * Layout of a QP: its parts, in one block of memory. The only file that sees
+ * all of them; elsewhere struct srdma_qp is incomplete, and each part is
+ * complete in its own folder only.
  */
 #include <errno.h>
 #include <stddef.h>
@@ -23,8 +23,8 @@ struct srdma_qp {
 	struct srdma_responder responder;
 };
 
-/* A part of a const QP is not const: who may write it is decided by who sees its
- * type. */
+/* A part of a const QP is not const: who may write it is decided by who sees
+ * its type. */
 static struct srdma_qp *qp_of(const struct srdma_qp *qp)
 {
 	return (struct srdma_qp *)(uintptr_t)qp;

@@ -1,7 +1,7 @@
 /*
- * Messages of the control socket (docs/protocol.md 10): kinds, body layouts,
- * encoding and decoding of requests and responses. No I/O: the caller passes
- * the file descriptors that accompany a message.
+ * Messages of the control socket (docs/local-interface.md 3): kinds, body
+ * layouts, encoding and decoding of requests and responses. No I/O: the caller
+ * passes the file descriptors that accompany a message.
  *
  * The decoder accepts any input: it reads only [in, in + len), and each
  * accepted message has exactly one encoding. The relay checks the values.

@@ -1,6 +1,6 @@
 /*
- * Layouts of control messages (docs/protocol.md 10): the fields of each body
- * and their places in struct srdma_ctl_msg. Private to ctl.c.
+ * Layouts of control messages (docs/local-interface.md 3): the fields of each
+ * body and their places in struct srdma_ctl_msg. Private to ctl.c.
  */
 #ifndef SRDMA_CTL_LAYOUT_H
 #define SRDMA_CTL_LAYOUT_H

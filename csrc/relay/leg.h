@@ -1,4 +1,4 @@
-/* A leg: one host process and PD at its worker (docs/protocol.md 9). */
+/* A leg: one host process and PD at its worker (docs/local-interface.md 2). */
 #ifndef SRDMA_RELAY_LEG_H
 #define SRDMA_RELAY_LEG_H
 

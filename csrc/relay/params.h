@@ -1,7 +1,7 @@
 /*
  * Parameters and answers of the relay's control calls, as the control socket
- * carries them (docs/protocol.md 10, 12). Structures only: ctl.h encodes them,
- * relay.h takes them.
+ * carries them (docs/local-interface.md 3, 5). Structures only: ctl.h encodes
+ * them, relay.h takes them.
  */
 #ifndef SRDMA_RELAY_PARAMS_H
 #define SRDMA_RELAY_PARAMS_H

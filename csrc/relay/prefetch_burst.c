@@ -26,7 +26,7 @@ static void fetch_parts(const struct srdma_qp *qp, int directions)
 
 	srdma_requester_prefetch(qp);
 	if (session)
-		srdma_session_ahead(session, directions);
+		srdma_session_prefetch(session, directions);
 }
 
 /* Each step needs the lines that the step before it fetched. */
@@ -48,8 +48,8 @@ static void fetch(const struct srdma_relay *r, const struct burst *b,
 			fetch_parts(qp[i], directions);
 	for (int i = 0; i < b->count; i++)
 		if (qp[i] && srdma_qp_session(qp[i]))
-			srdma_session_ahead_keys(srdma_qp_session(qp[i]),
-						 directions);
+			srdma_session_prefetch_keys(srdma_qp_session(qp[i]),
+						    directions);
 }
 
 void srdma_prefetch_burst_host(const struct srdma_relay *r,
@@ -73,10 +73,10 @@ void srdma_prefetch_burst_wire(const struct srdma_relay *r, int n)
 	const uint8_t *head[SRDMA_MAX_BURST];
 	struct burst b;
 
-	if (r->qp_count < CROWD || !wire->ops->ahead)
+	if (r->qp_count < CROWD || !wire->ops->prefetch)
 		return;
 	b.count = 0;
-	n = wire->ops->ahead(wire, head, n);
+	n = wire->ops->prefetch(wire, head, n);
 	for (int i = 0; i < n; i++)
 		note(&b, (uint32_t)srdma_wire_qpn(head[i], SRDMA_BTH_LEN));
 	fetch(r, &b, SRDMA_RX | SRDMA_TX);

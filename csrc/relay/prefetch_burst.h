@@ -1,8 +1,8 @@
 /*
  * Prefetch for a burst. The state of many QPs does not fit into a core's cache,
  * and waiting for one line after the other takes longer than the work on a
- * packet. Before the first packet of a burst is worked on, the lines that all of
- * them touch are fetched. Nothing is changed, and nothing depends on it.
+ * packet. Before the first packet of a burst is worked on, the lines that all
+ * of them touch are fetched. Nothing is changed, and nothing depends on it.
  */
 #ifndef SRDMA_RELAY_PREFETCH_BURST_H
 #define SRDMA_RELAY_PREFETCH_BURST_H

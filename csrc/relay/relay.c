@@ -93,8 +93,8 @@ static int take_host(struct srdma_relay *r, int budget)
 
 /*
  * Each packet may keep one buffer and one op: no more are taken than can be
- * kept, so that no verified packet is dropped for lack of memory. One at a time:
- * a packet may end the connection on which the next arrived.
+ * kept, so that no verified packet is dropped for lack of memory. One at a
+ * time: a packet may end the connection on which the next arrived.
  */
 static int take_wire(struct srdma_relay *r, int budget)
 {

@@ -117,9 +117,9 @@ int srdma_relay_mr_capability(struct srdma_relay *r, struct srdma_leg *leg,
  * Voids all capabilities for a range of a region (6.3), for ever. 0: no DMA
  * that one of them allowed is under way; -EINPROGRESS: ask
  * srdma_relay_mr_revoking() with *ticket after later turns. -ENOSPC, -EDQUOT:
- * the region, or the leg, has its limit of revoked ranges; -EINVAL, -ERANGE: not
- * made of blocks, or outside; -EPERM: the region demands no proofs; -ENOENT,
- * -ENOMEM, -EIO.
+ * the region, or the leg, has its limit of revoked ranges; -EINVAL, -ERANGE:
+ * not made of blocks, or outside; -EPERM: the region demands no proofs;
+ * -ENOENT, -ENOMEM, -EIO.
  */
 int srdma_relay_mr_revoke(struct srdma_relay *r, struct srdma_leg *leg,
 			  const struct srdma_revoke_params *params,
@@ -156,10 +156,10 @@ int srdma_relay_qp_secret(struct srdma_relay *r, struct srdma_leg *leg,
 			  struct srdma_qp_secret_answer *answer);
 
 /*
- * KEYS: gives a QP its keys, and as role 0 connects its path. On failure nothing
- * changes: errors of srdma_relay_qp_secret(); -EPERM also: level none is not
- * allowed; -EBUSY: the leg has the K_PD of another group; -ENOTSUP: suite,
- * level or mode; -ENOMEM, and errors of the wire.
+ * KEYS: gives a QP its keys, and as role 0 connects its path. On failure
+ * nothing changes: errors of srdma_relay_qp_secret(); -EPERM also: level none
+ * is not allowed; -EBUSY: the leg has the K_PD of another group; -ENOTSUP:
+ * suite, level or mode; -ENOMEM, and errors of the wire.
  */
 int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 			const struct srdma_qp_keys *keys);

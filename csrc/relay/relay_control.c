@@ -1,6 +1,6 @@
 /*
  * Creation of the relay and its legs, and installed capabilities: OPEN,
- * INSTALL, UNINSTALL of the control socket (docs/protocol.md 10, 12).
+ * INSTALL, UNINSTALL of the control socket (docs/local-interface.md 3, 5).
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -50,8 +50,9 @@ int srdma_relay_random(struct srdma_relay *r, void *out, size_t len)
 		   : 0;
 }
 
-/* Packets in all reorder buffers. The other half of the host port's buffers is
- * for packets in order and packets that leave, however many peers leave gaps. */
+/* Packets in all reorder buffers. The other half of the host port's buffers
+ * is for packets in order and packets that leave, however many peers leave
+ * gaps. */
 static uint32_t records_of(const struct srdma_relay *r)
 {
 	int n = (r->env.host->ops->buf_free(r->env.host) - SRDMA_MAX_BURST) / 2;
@@ -61,9 +62,9 @@ static uint32_t records_of(const struct srdma_relay *r)
 	return n < SRDMA_MAX_KEPT ? (uint32_t)n : SRDMA_MAX_KEPT;
 }
 
-/* A peer that sends more than the reorder buffers hold has packets dropped after
- * each gap, sends them again at once, and has them dropped again, until the gap
- * is filled. */
+/* A peer that sends more than the reorder buffers hold has packets dropped
+ * after each gap, sends them again at once, and has them dropped again, until
+ * the gap is filled. */
 static uint32_t window_of(const struct srdma_relay *r)
 {
 	const uint32_t records = records_of(r);

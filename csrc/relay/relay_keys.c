@@ -1,4 +1,5 @@
-/* Keys of QPs: KEY and KEYS of the control socket (docs/protocol.md 3.4, 10). */
+/* Keys of QPs: KEY and KEYS of the control socket (docs/protocol.md 3.4;
+ * local-interface.md 3). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,7 +183,7 @@ static int check_group(struct srdma_relay *r, const struct srdma_leg *leg,
 	if (!is_own_group(leg, k) && leg->keys_in_use)
 		return srdma_relay_refuse(
 			r, -EBUSY,
-			"the leg uses the K_PD of another group, or its own; a PD of its own for this group would be right");
+			"the leg uses the K_PD of another group, or its own: use a PD of its own for this group");
 	return 0;
 }
 

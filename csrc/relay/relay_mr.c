@@ -1,6 +1,7 @@
 /*
  * Memory regions, their capabilities and their revocation: REG_MR, DEREG_MR,
- * CAP, REVOKE of the control socket (docs/protocol.md 6, 10, 12).
+ * CAP, REVOKE of the control socket (docs/protocol.md 6; local-interface.md 3,
+ * 5).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -34,7 +35,7 @@ static int check_proofs(struct srdma_relay *r,
 			return 0;
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"a block size or a depth limit without PROOF: set PROOF, or let both be 0");
+			"a block size or a depth limit, but no PROOF: set PROOF, or let both be 0");
 	}
 	if (!(access & REMOTE))
 		return srdma_relay_refuse(
@@ -43,7 +44,7 @@ static int check_proofs(struct srdma_relay *r,
 	if (srdma_memtree_check(&tree))
 		return srdma_relay_refuse(
 			r, -EINVAL,
-			"%llu bytes, blocks of 2^%u, a depth limit of %u: at most 2^63, 2^%u..2^%u and 1..%u are allowed",
+			"%llu bytes, blocks of 2^%u, a depth limit of %u: at most 2^63, 2^%u..2^%u, 1..%u are allowed",
 			(unsigned long long)params->region.length,
 			params->log2_block, params->depth,
 			SRDMA_MEMTREE_BLOCK_MIN, SRDMA_MEMTREE_BLOCK_MAX,

@@ -1,6 +1,6 @@
 /*
  * Creation and end of QPs: INIT, WAIT, END, DESTROY of the control socket
- * (docs/protocol.md 7, 10, 12).
+ * (docs/protocol.md 7; local-interface.md 3, 5).
  */
 #include <errno.h>
 #include <stdlib.h>

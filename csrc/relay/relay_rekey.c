@@ -1,6 +1,6 @@
 /*
  * New K_PDs and new secrets: ROTATE, REKEY, EXPIRE of the control socket
- * (docs/protocol.md 3.5, 10).
+ * (docs/protocol.md 3.5; local-interface.md 3).
  */
 #include <errno.h>
 #include <string.h>
@@ -15,8 +15,9 @@
 
 /* --- K_PD ------------------------------------------------------------------- */
 
-/* An idle QP would keep the key of the epoch before, and K_PD with it, until its
- * window of packet numbers has passed. Packets so late are sent again anyway. */
+/* An idle QP would keep the key of the epoch before, and K_PD with it, until
+ * its window of packet numbers has passed. Packets so late are sent again
+ * anyway. */
 static void forget_late(struct srdma_leg *leg)
 {
 	struct srdma_qp *qp = leg->qps;
@@ -113,8 +114,8 @@ static int check_secret(struct srdma_relay *r, const struct srdma_qp *qp,
 	return 0;
 }
 
-/* In key mode pd the secret to receive with comes from the K_PD of the last KEY.
- */
+/* In key mode pd the secret to receive with comes from the K_PD of the last
+ * KEY. */
 static int renew(struct srdma_qp *qp, const struct srdma_qp_rekey *p)
 {
 	int err = srdma_session_renew(srdma_qp_session(qp), p->direction,

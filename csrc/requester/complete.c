@@ -1,6 +1,7 @@
 /*
  * Completion of own requests: acks, responses matched by the table of read
- * chunks, and completion records (docs/protocol.md 2.4, 5, 9).
+ * chunks, and completion records (docs/protocol.md 2.4, 5; local-interface.md
+ * 2).
  */
 #include <errno.h>
 #include <string.h>
@@ -126,8 +127,9 @@ static void executed(struct srdma_requester *rq, uint64_t id)
 
 /*
  * The highest packet number that an ack names, widened to the 64-bit value that
- * is nearest to the last number sent. 0, or -ERANGE: that number was never sent.
- * The number before the first one is legal: the peer verified nothing yet.
+ * is nearest to the last number sent. 0, or -ERANGE: that number was never
+ * sent. The number before the first one is legal: the peer verified nothing
+ * yet.
  */
 static int highest_of(const struct srdma_requester *rq,
 		      const struct srdma_ack_body *a, uint64_t *pn)
@@ -242,23 +244,6 @@ int srdma_complete_ack(struct srdma_qp *qp, const struct srdma_packet *p)
 
 /* --- completion records -------------------------------------------------------- */
 
-static uint8_t wc_opcode(uint8_t desc_op)
-{
-	switch (desc_op) {
-	case SRDMA_DESC_WRITE:
-	case SRDMA_DESC_WRITE_IMM:
-		return SRDMA_WC_RDMA_WRITE;
-	case SRDMA_DESC_READ:
-		return SRDMA_WC_RDMA_READ;
-	case SRDMA_DESC_COMPARE_SWAP:
-		return SRDMA_WC_COMP_SWAP;
-	case SRDMA_DESC_FETCH_ADD:
-		return SRDMA_WC_FETCH_ADD;
-	default:
-		return SRDMA_WC_SEND;
-	}
-}
-
 /* Why the request at sq_head ends now; -1: it does not yet. */
 static int64_t verdict(struct srdma_requester *rq, const struct srdma_wqe *w)
 {
@@ -286,9 +271,11 @@ int srdma_complete_requests(struct srdma_qp *qp)
 		const struct srdma_wqe *w =
 			srdma_requester_wqe(rq, rq->sq_head);
 		int64_t reason = verdict(rq, w);
-		struct srdma_record rec = { .id = w->id,
-					    .opcode = wc_opcode(w->opcode),
-					    .byte_len = w->length };
+		struct srdma_record rec = {
+			.id = w->id,
+			.opcode = (uint8_t)srdma_desc_wc_opcode(w->opcode),
+			.byte_len = w->length
+		};
 
 		if (reason < 0)
 			return 0;

@@ -1,9 +1,9 @@
 /*
  * Congestion window: how many packets may be under way (docs/protocol.md 5.5).
  * On a wire that may drop packets, a growing delay narrows the window. Loss
- * narrows it only together with delay, because anybody can cause loss. On a wire
- * that has flow control of its own the window is as wide as it may be, except
- * after a new connection. This file knows neither packets nor clocks.
+ * narrows it only together with delay, because anybody can cause loss. On a
+ * wire that has flow control of its own the window is as wide as it may be,
+ * except after a new connection. This file knows neither packets nor clocks.
  */
 #ifndef SRDMA_CONGESTION_H
 #define SRDMA_CONGESTION_H

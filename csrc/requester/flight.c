@@ -113,8 +113,8 @@ static void set_state(struct srdma_flights *f, struct srdma_flight *x,
 	f->held += state == SRDMA_FLIGHT_HELD ? x->responses : 0;
 }
 
-/* Each flight took at least one packet number, so a packet that was sent once is
- * not before the place where the search starts. */
+/* Each flight took at least one packet number, so a packet that was sent once
+ * is not before the place where the search starts. */
 uint64_t srdma_flight_sent(const struct srdma_flights *f, uint64_t pn)
 {
 	uint64_t last = f->count ? nth(f, f->count - 1)->pn : 0;
@@ -209,8 +209,8 @@ struct gaps {
 	uint32_t count, at; /* gaps before at lie before the flight */
 };
 
-/* A flight between gaps is held. One after the last gap is held if it arrived at
- * all: the last packet that the peer saw may be before it. */
+/* A flight between gaps is held. One after the last gap is held if it arrived
+ * at all: the last packet that the peer saw may be before it. */
 static enum report look_up(const struct srdma_flight_ack *ack, struct gaps *g,
 			   const struct srdma_flight *x)
 {

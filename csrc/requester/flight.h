@@ -1,9 +1,9 @@
 /*
  * Flights: the request packets that left and that the peer has not executed
- * yet, in order of their positions, and which of them are lost (docs/protocol.md
- * 5.1). This file knows neither payloads nor keys nor timers. Acks come from a
- * verified packet of a peer that may lie: an ack costs at most one look at each
- * flight, and cannot create flights.
+ * yet, in order of their positions, and which of them are lost
+ * (docs/protocol.md 5.1). This file knows neither payloads nor keys nor timers.
+ * Acks come from a verified packet of a peer that may lie: an ack costs at most
+ * one look at each flight, and cannot create flights.
  */
 #ifndef SRDMA_REQUESTER_FLIGHT_H
 #define SRDMA_REQUESTER_FLIGHT_H

@@ -1,5 +1,5 @@
-/* Own requests: a descriptor becomes a request of the SQ (docs/protocol.md
- * 9.1). */
+/* Own requests: a descriptor becomes a request of the SQ (docs/local-interface.md
+ * 2.1). */
 #include <errno.h>
 #include <string.h>
 

@@ -134,7 +134,8 @@ static uint64_t oldest_atomic(const struct srdma_read_chunks *t)
 	return oldest;
 }
 
-/* 1: the peer keeps the result of one more, and of all that are not answered. */
+/* 1: the peer keeps the result of one more, and of all that are not
+ * answered. */
 static int has_result(const struct srdma_read_chunks *t)
 {
 	return t->atomics + 1 - t->oldest < t->results;

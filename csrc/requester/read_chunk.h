@@ -1,8 +1,8 @@
 /*
  * Read chunks: the ranges of READs that a requester has requested, and which of
  * their responses have arrived (docs/protocol.md 5.3), in the order in which
- * they were requested. A response is accepted once, in any order; missing ranges
- * are requested again as chunks of their own. An atomic is one chunk.
+ * they were requested. A response is accepted once, in any order; missing
+ * ranges are requested again as chunks of their own. An atomic is one chunk.
  *
  * A *place* is the range of one response: mtu bytes of the chunk.
  */

@@ -2,8 +2,8 @@
  * Time-outs of the requester (docs/protocol.md 5.1, 5.3, 7). When nothing was
  * acknowledged for a round-trip time-out (RTO), a lost last packet, a lost ack
  * or a lost credit is repaired here, long before the request's time limit. No
- * timer runs while nothing is outstanding, nor for packets that have not left: a
- * blocked wire is no loss.
+ * timer runs while nothing is outstanding, nor for packets that have not left:
+ * a blocked wire is no loss.
  */
 #include "path/connect.h"
 #include "requester/requester_impl.h"
@@ -67,7 +67,7 @@ static uint64_t run(struct srdma_requester *rq, enum srdma_rtt_timer timer,
 	srdma_path_set_progress(qp);
 	doublings = srdma_rtt_back_off(rtt, timer);
 	srdma_path_arm(qp);    /* the packet sent again may be blocked */
-	srdma_path_go_own(qp); /* nobody answers on the present path */
+	srdma_path_go_own(qp); /* no answer on the present path */
 	if (doublings >= ELSEWHERE && srdma_qp_heard(qp) < since)
 		srdma_path_try_another(qp);
 	srdma_qp_activate(qp);

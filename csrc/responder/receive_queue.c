@@ -1,4 +1,4 @@
-/* Receive queue of a QP (docs/protocol.md 9.1). */
+/* Receive queue of a QP (docs/local-interface.md 2.1). */
 #include <errno.h>
 
 #include "responder/responder_impl.h"

@@ -37,7 +37,7 @@ static enum order order_of(struct srdma_responder *rs,
 	return srdma_position_before(expected, at) ? AFTER : AT;
 }
 
-/* 1: no correct peer sends so far ahead. */
+/* 1: beyond the request credit, or longer than a message. */
 static int too_far(const struct srdma_responder *rs,
 		   const struct srdma_packet *p)
 {

@@ -166,8 +166,8 @@ void srdma_epoch_ahead(const struct srdma_epochs *e)
 {
 	const struct srdma_epoch_key *k = &e->key[SRDMA_EPOCH_NOW];
 
-	if (!e->pd && k->own.ctx && e->verbs->ahead)
-		e->verbs->ahead(k->own.ctx);
+	if (!e->pd && k->own.ctx && e->verbs->prefetch)
+		e->verbs->prefetch(k->own.ctx);
 }
 
 /* Wipes the traffic key, not the secret that it was derived from. */

@@ -30,8 +30,8 @@ struct srdma_epoch_key {
 		/* mode with PD: its entry in the key cache, or NULL */
 		struct srdma_keyslot *slot;
 	};
-	uint8_t live;			  /* 1: the epoch may be used */
-	uint32_t serial;		  /* S from K_PD: its serial, held */
+	uint8_t live;	 /* 1: the epoch may be used */
+	uint32_t serial; /* serial of the K_PD that S is derived from, held */
 	uint8_t secret[SRDMA_MAX_SECRET]; /* S if stored; unused for BEFORE */
 };
 
@@ -100,7 +100,7 @@ int srdma_epoch_step(struct srdma_epochs *e);
 void srdma_epoch_forget(struct srdma_epochs *e, enum srdma_epoch_at at);
 
 /* Gives the new secret of the next epoch; if S is derived from K_PD, the serial
- * of the K_PD instead. 0, or -EBUSY if one waits already. */
+ * of the K_PD instead. 0, or -EBUSY if an unused new secret exists already. */
 int srdma_epoch_give(struct srdma_epochs *e, const uint8_t *secret,
 		     uint32_t serial);
 

@@ -20,7 +20,7 @@ static int find_number(const struct srdma_session *s, struct srdma_packet *p)
 	return srdma_window_test(&s->window, p->pn) ? -SRDMA_REFUSED_REPLAY : 0;
 }
 
-/* Infers the 64-bit request id: of the peer's requests if the packet is a
+/* Infers the 62-bit request id: of the peer's requests if the packet is a
  * request, else of the local requests (4.2). */
 static int find_request(const struct srdma_session *s, struct srdma_packet *p)
 {

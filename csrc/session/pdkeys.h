@@ -59,9 +59,9 @@ uint32_t srdma_pdkeys_bytes(const struct srdma_pdkeys *keys);
 int srdma_pdkeys_secret(const struct srdma_pdkeys *keys, uint8_t *out,
 			size_t len, const struct srdma_pdkeys_flow *flow);
 
-/* Derives S of a flow from the K_PD with this serial, which the caller holds,
- * by the caller's context; S has c->key_len bytes. 0, -EIO, -ENOMEM; on failure
- * out is wiped. */
+/* Derives S of a flow from the K_PD with this serial, of which the caller is a
+ * user, with the context c; S has c->key_len bytes. 0, -EIO, -ENOMEM; on
+ * failure out is wiped. */
 int srdma_pdkeys_secret_with(struct srdma_cmac *c,
 			     const struct srdma_pdkeys *keys, uint32_t serial,
 			     uint8_t *out,

@@ -1,7 +1,7 @@
 /*
  * Decides when the epochs of a session change (docs/protocol.md 3.5). The TX
  * epoch changes after limits of packets, bytes or time, after a new secret, or
- * after the peer; the RX epoch follows verified packets.
+ * because the peer changed its epoch; the RX epoch follows verified packets.
  */
 #include <errno.h>
 #include <string.h>
@@ -19,8 +19,9 @@ uint32_t srdma_session_epoch(const struct srdma_session *s,
 
 /* --- TX ----------------------------------------------------------------- */
 
-/* 1 if half of the failed tags that end the session have been counted. A new TX
- * epoch makes the peer, which follows, change the key that is being guessed. */
+/* 1 if the failed tags of a live RX epoch reached half of the forgery limit. A
+ * new local TX epoch makes the peer change its TX epoch as well, and with it
+ * the key that an attacker guesses. */
 static int is_guessed(const struct srdma_session *s)
 {
 	const uint32_t e = s->rx.epochs.number;
@@ -109,7 +110,8 @@ void srdma_session_follow(struct srdma_session *s, enum srdma_epoch_at at,
 	struct srdma_epochs *e = &s->rx.epochs;
 
 	srdma_epoch_begin(e, at);
-	/* The other two counters: current and previous epoch. */
+	/* Clears the counters of the two epochs that are not live. The counters
+	 * of the current and the previous epoch remain. */
 	s->forgeries[(e->number + 1) & 3] = 0;
 	s->forgeries[(e->number + 2) & 3] = 0;
 	s->rx_first = pn;

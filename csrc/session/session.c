@@ -156,7 +156,7 @@ int srdma_session_same_peer(const struct srdma_session *a,
 		       0;
 }
 
-void srdma_session_ahead(const struct srdma_session *s, int directions)
+void srdma_session_prefetch(const struct srdma_session *s, int directions)
 {
 	const size_t tx = offsetof(struct srdma_session, tx_pn);
 	const size_t rx = offsetof(struct srdma_session, rx);
@@ -174,7 +174,7 @@ void srdma_session_ahead(const struct srdma_session *s, int directions)
 	srdma_prefetch(s, offsetof(struct srdma_session, tx));
 }
 
-void srdma_session_ahead_keys(const struct srdma_session *s, int directions)
+void srdma_session_prefetch_keys(const struct srdma_session *s, int directions)
 {
 	if (directions & SRDMA_TX)
 		srdma_epoch_ahead(&s->tx.epochs);

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/time.h"
 #include "session/pdkeys.h"
 #include "wire/wire.h"
 
@@ -31,11 +32,11 @@ struct srdma_provider;
 
 enum { SRDMA_MAX_SECRET = 32 };
 
-/* Upper limits of one epoch: a sender wants the next epoch at the latest after
- * so many packets, bytes of payload, or ns since its first packet (3.5). */
+/* Upper limits of one epoch: a rekey is due at the latest after this number of
+ * packets, bytes of payload, or ns since the epoch's first packet (3.5). */
 #define SRDMA_REKEY_PACKETS (UINT64_C(1) << 24)
 #define SRDMA_REKEY_BYTES   (UINT64_C(1) << 36)
-#define SRDMA_REKEY_NS	    (60 * UINT64_C(1000000000))
+#define SRDMA_REKEY_NS	    (60 * SRDMA_SECOND)
 
 struct srdma_session_params {
 	uint8_t role;	    /* 0: client of the TLS connection, 1: server */
@@ -59,7 +60,7 @@ struct srdma_session_params {
 	/* Borrowed: these outlive the session. */
 	struct srdma_pdkeys *pd; /* mode with PD: K_PD of the local leg */
 	uint32_t pd_serial;	 /* its K_PD; the session is a user */
-	uint8_t shared;		 /* with PD: S of tx comes from K_PD, too */
+	uint8_t shared; /* with PD: 1 if S of TX is derived from K_PD as well */
 	struct srdma_keycache *cache;	 /* mode with PD: cache of the worker */
 	struct srdma_provider *provider; /* NULL: OpenSSL */
 	struct srdma_cmac *cmac;	 /* scratch for proofs, 16-byte keys */
@@ -84,8 +85,8 @@ void srdma_session_destroy(struct srdma_session *s);
  * p->access_key is set.
  * Returns the length of the datagram;
  * -EINVAL: not a legal packet, or a proof in a mode without memory keys;
- * -EKEYEXPIRED: the packet limit of the epoch is reached, or only its last
- * packets remain, which are reserved for NAK and CLOSE;
+ * -EKEYEXPIRED: the packet numbers or the packet limit of the epoch are used
+ * up, or only its last packets remain, which are reserved for NAK and CLOSE;
  * -EIO: the provider failed; out is wiped.
  */
 int srdma_session_seal(struct srdma_session *s, struct srdma_packet *p,
@@ -128,9 +129,9 @@ uint32_t srdma_session_epoch(const struct srdma_session *s,
  * Begins the next epoch of TX if that is wanted and permitted. The caller calls
  * it before each seal. now: ns of a monotonic clock; told: highest packet
  * number that the peer acknowledged.
- * Returns 1 if the epoch began, 0 if there was nothing to do, -EAGAIN if the
- * next epoch is wanted but the peer has verified no packet of this one (send
- * flag A), -ENOMEM or -EIO if the provider failed.
+ * Returns 1 if the epoch began, 0 if there was nothing to do, -EAGAIN if a
+ * rekey is due but the peer has acknowledged no packet of the current epoch
+ * (send flag A), -ENOMEM or -EIO if the provider failed.
  */
 int srdma_session_advance(struct srdma_session *s, uint64_t now, uint64_t told);
 
@@ -183,7 +184,7 @@ uint64_t srdma_session_highest(const struct srdma_session *s);
 /* Next packet number that seal will use. */
 uint64_t srdma_session_next_pn(const struct srdma_session *s);
 
-/* Failed tags in the live RX epoch with the most of them (forgery limit). */
+/* Highest number of failed tags among the live RX epochs (forgery limit). */
 uint64_t srdma_session_forgeries(const struct srdma_session *s);
 
 /*
@@ -208,8 +209,8 @@ int srdma_session_same_peer(const struct srdma_session *a,
  * Prefetch for a packet in these directions (bits of enum srdma_direction):
  * first the session; then, when it is in the cache, the keys.
  */
-void srdma_session_ahead(const struct srdma_session *s, int directions);
-void srdma_session_ahead_keys(const struct srdma_session *s, int directions);
+void srdma_session_prefetch(const struct srdma_session *s, int directions);
+void srdma_session_prefetch_keys(const struct srdma_session *s, int directions);
 
 /* Most bytes that a sealed packet has in addition to its payload. */
 uint32_t srdma_session_overhead(const struct srdma_session *s);

@@ -20,7 +20,7 @@ struct srdma_session {
 	struct srdma_flow tx;
 	uint64_t tx_pn;		     /* next packet number */
 	uint64_t own_next;	     /* 1 + highest request id sealed */
-	uint64_t tx_first;	     /* packet number that began the epoch */
+	uint64_t tx_first;	     /* first packet number of the TX epoch */
 	uint64_t sealed, sealed_max; /* packets of the epoch and their limit */
 	uint64_t bytes;		     /* payload bytes of the epoch */
 	uint64_t began;		     /* time at which the epoch began, ns */
@@ -32,9 +32,10 @@ struct srdma_session {
 	/* open */
 	struct srdma_flow rx;
 	struct srdma_window window;
-	uint64_t peer_next;    /* 1 + highest request id verified */
-	uint64_t rx_first;     /* first verified packet number of the epoch */
-	uint64_t rx_passed;    /* number that ends the previous epoch's life */
+	uint64_t peer_next; /* 1 + highest request id verified */
+	uint64_t rx_first;  /* first verified packet number of the epoch */
+	/* a verified number >= this ends the previous epoch */
+	uint64_t rx_passed;
 	uint64_t forgeries[4]; /* per live epoch, by its low 2 bits */
 	uint64_t forgeries_max;
 	uint8_t spent; /* 1: forgeries_max was reached */

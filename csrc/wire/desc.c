@@ -137,3 +137,25 @@ void srdma_record_decode(struct srdma_record *r,
 	r->imm = srdma_load32(in + 24);
 	r->sequence = srdma_load32(in + 28);
 }
+
+int srdma_desc_wc_opcode(uint8_t opcode)
+{
+	switch (opcode) {
+	case SRDMA_DESC_WRITE:
+	case SRDMA_DESC_WRITE_IMM:
+		return SRDMA_WC_RDMA_WRITE;
+	case SRDMA_DESC_READ:
+		return SRDMA_WC_RDMA_READ;
+	case SRDMA_DESC_COMPARE_SWAP:
+		return SRDMA_WC_COMP_SWAP;
+	case SRDMA_DESC_FETCH_ADD:
+		return SRDMA_WC_FETCH_ADD;
+	case SRDMA_DESC_SEND:
+	case SRDMA_DESC_SEND_IMM:
+		return SRDMA_WC_SEND;
+	case SRDMA_DESC_RECV:
+		return SRDMA_WC_RECV;
+	default:
+		return -1;
+	}
+}

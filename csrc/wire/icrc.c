@@ -16,7 +16,7 @@ enum {
 	BTH_RESV8A = 4, /* FECN, BECN, reserved: changed by routers */
 };
 
-/* ToS, TTL and checksum stay ones. */
+/* ToS, TTL and checksum keep all bits 1. */
 static void put_ipv4(uint8_t *ip, const struct sockaddr_in *from,
 		     const struct sockaddr_in *to)
 {
@@ -28,7 +28,7 @@ static void put_ipv4(uint8_t *ip, const struct sockaddr_in *from,
 	memcpy(ip + 16, &to->sin_addr, 4);
 }
 
-/* Traffic class, flow label and hop limit stay ones. */
+/* Traffic class, flow label and hop limit keep all bits 1. */
 static void put_ipv6(uint8_t *ip, const struct sockaddr_in6 *from,
 		     const struct sockaddr_in6 *to)
 {
@@ -38,7 +38,7 @@ static void put_ipv6(uint8_t *ip, const struct sockaddr_in6 *from,
 	memcpy(ip + 24, &to->sin6_addr, 16);
 }
 
-/* The checksum stays ones. */
+/* The checksum keeps all bits 1. */
 static void put_ports(uint8_t *udp, const void *from, const void *to)
 {
 	memcpy(udp, from, 2);

@@ -1,6 +1,6 @@
 /*
  * Counters and gauges of one worker process, with one writer and any number of
- * readers (docs/protocol.md 13.2). The tables below are the only list of their
+ * readers (docs/local-interface.md 3.7). The tables below are the only list of their
  * names.
  */
 #ifndef SRDMA_STATS_H
@@ -27,7 +27,7 @@
 	X(EPOCH, epoch)		  /* no live key epoch */                      \
 	X(TAG, tag)		  /* the tag did not verify */                 \
 	X(PROVIDER, provider)	  /* provider failed, or no memory */          \
-	X(GAP, gap)		  /* ahead of position, no room to keep it */  \
+	X(GAP, gap) /* after the position, reorder buffer full */              \
 	X(UNSOLICITED, unsolicited) /* response without a request */
 
 enum srdma_refusal {
@@ -87,7 +87,7 @@ enum srdma_refusal {
 	X(legs)                                                                \
 	X(key_bytes_legs) /* K_PD and K_PDmem */                               \
 	X(key_cache_kept)                                                      \
-	X(key_cache_hits) /* this and the next: since the start */             \
+	X(key_cache_hits) /* since the start, as key_cache_misses */           \
 	X(key_cache_misses)
 
 /* Datagrams that a UDP wire dropped or could not send (11a). */

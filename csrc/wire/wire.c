@@ -154,7 +154,7 @@ static int gaps_legal(const struct srdma_ack_body *a)
 	return 1;
 }
 
-/* Kind, reason, length and position must agree (2.4). */
+/* Kind and reason must agree, and the STH must repeat the position (2.4). */
 static int ack_legal(const struct srdma_packet *p)
 {
 	const struct srdma_ack_body *a = &p->ack;

@@ -1,7 +1,7 @@
 /*
  * Wire formats of srdma-1: packets, host descriptors, completion records, with
- * their lengths and limits (docs/protocol.md 2, 9, 12). Section numbers in
- * comments are those of docs/protocol.md.
+ * their lengths and limits (docs/protocol.md 2; local-interface.md 2, 5).
+ * Section numbers in comments are those of docs/protocol.md.
  *
  * The parser accepts any input: it reads only [data, data + len) and never
  * asserts on received data. Lengths are in bytes; integers in structs are in
@@ -78,8 +78,9 @@ enum srdma_trait {
 	SRDMA_T_WRITE = 1 << 1,
 	SRDMA_T_READ = 1 << 2, /* READ_REQUEST */
 	SRDMA_T_ATOMIC = 1 << 3,
-	SRDMA_T_REQUEST = 1 << 4, /* its id is a request of the sender (4.2) */
-	SRDMA_T_ANSWER = 1 << 5,  /* READ_RESPONSE_*, ATOMIC_ACKNOWLEDGE */
+	/* request_id names a request of the packet's sender (4.2) */
+	SRDMA_T_REQUEST = 1 << 4,
+	SRDMA_T_ANSWER = 1 << 5, /* READ_RESPONSE_*, ATOMIC_ACKNOWLEDGE */
 	SRDMA_T_ACK = 1 << 6,
 	SRDMA_T_FIRST = 1 << 7, /* FIRST, ONLY: begins a message or chunk */
 	SRDMA_T_LAST = 1 << 8,	/* LAST, ONLY: ends a message or chunk */
@@ -125,7 +126,8 @@ struct srdma_ack_body {
 	uint8_t kind;
 	uint8_t reason; /* enum srdma_reason */
 	uint8_t gaps;
-	uint8_t skips;	     /* 1: more is missing before the first gap */
+	/* 1: missing ranges before the first gap are not listed */
+	uint8_t skips;
 	uint32_t request_id; /* position: id, low 32 bits */
 	uint32_t offset;
 	uint32_t highest_pn; /* low 32 bits of a packet number */
@@ -144,20 +146,20 @@ struct srdma_ack_body {
 struct srdma_packet {
 	uint8_t opcode;
 	uint8_t tag_code; /* parser only */
-	uint8_t epoch;	  /* 2 bits, as qpn and psn: set by parser or session */
+	uint8_t epoch; /* 2 bits; like qpn and psn, set by parser or session */
 	uint8_t pad;
 	uint32_t traits;     /* set by the parser: srdma_wire_traits(opcode) */
 	uint32_t qpn;	     /* SRC QPN of the receiver */
 	uint32_t psn;	     /* low 24 bits of pn */
 	uint64_t pn;	     /* 62 bits; set by seal and open */
-	uint64_t request_id; /* parser: low 24 bits; after open: 64 */
+	uint64_t request_id; /* parser: low 24 bits; after open: all 62 */
 	uint32_t offset;     /* of the first payload byte in its message */
 	uint8_t flags;	     /* enum srdma_sth_flag */
 	uint8_t depth;	     /* with flag P only, like expiry and proof */
 	uint32_t expiry;
 	uint8_t proof[SRDMA_PROOF_LEN];
 	/* Sealer only: K_access (6.1), from which seal computes the proof.
-	 * NULL: `proof` is sent as it is. */
+	 * NULL: `proof` is sent unchanged. */
 	const uint8_t *access_key;
 	uint64_t va; /* RETH, AtomicETH: virtual address */
 	uint32_t rkey;
@@ -294,14 +296,17 @@ uint32_t srdma_desc_encode(uint8_t *out, const struct srdma_desc *d);
  * Returns 0;
  * -EPROTO if the length, the opcode or a flag is not legal, bytes that must be
  * zero are not, INLINE or a capability is set for an opcode that has none,
- * inline data is longer than the slot, or an atomic's length is not
- * SRDMA_ATOMIC_LEN;
+ * inline data is longer than the slot, or the length or operands of an atomic
+ * are not legal (srdma_desc_operands_ok());
  * -EMSGSIZE if the message is longer than SRDMA_MAX_MESSAGE.
- * Even on failure *d holds the fields if in has a whole descriptor.
+ * On failure *d holds the decoded fields if SRDMA_DESC_LEN <= len <=
+ * SRDMA_DESC_SLOT, else zeros.
  */
 int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len);
 /* The QPN of a descriptor, nothing else decoded; 0 if in is too short. */
 uint32_t srdma_desc_qpn(const uint8_t *in, size_t len);
+/* enum srdma_wc_opcode of the completion of a descriptor; -1: it has none. */
+int srdma_desc_wc_opcode(uint8_t opcode);
 
 enum srdma_wc_opcode { /* values of enum ibv_wc_opcode */
 		       SRDMA_WC_SEND = 0,

@@ -1,8 +1,8 @@
 """The command line: the table of commands, and the exit codes of their failures.
 
-A command is a function; it returns its exit code or None. An exception that it raises becomes one
-line on stderr and an exit code here. Other packages add commands by entry points of the group
-`srdma.commands`: each names a Command or a Group (commands.py).
+A command is a function that returns its exit code, or None for 0. This module turns an exception
+of a command into one line on stderr and an exit code. Other packages add commands by entry points
+of the group `srdma.commands`; each names a Command or a Group (commands.py).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ COMMANDS: dict[str, Command | Group] = {
     "send": Command(transfer.send),
     "doctor": Command(doctor.doctor),
     "ca": Group(
-        "Make a certificate authority, and identities.",
+        "Create a certificate authority and issue identities.",
         {"init": ca.init, "issue": ca.issue},
     ),
 }
-# Commands of the package srdma-bench, listed also where it is not installed.
+# Commands of the package srdma-bench; the help lists them even if it is not installed.
 OF_BENCH = ("perf", "bench")
 
 FAILED, LOCAL, REMOTE, DEVICE, INTEGRITY, TIMEOUT, INTERRUPTED = 1, 3, 4, 5, 6, 7, 130
@@ -45,19 +45,19 @@ EXIT_CODES = (
     (LocalError, LOCAL),
 )
 EPILOG = (
-    "Exit codes: 0 done; 1 something that was checked did not hold; 2 wrong call; 3 wrong input"
-    " or file here; 4 the peer; 5 worker, device or system; 6 identity, key or tag; 7 too late;"
-    " 130 Ctrl-C."
+    "Exit codes: 0 success; 1 a check failed; 2 wrong arguments; 3 wrong local input or file;"
+    " 4 error of the peer; 5 error of worker, device or system; 6 identity, key or tag wrong;"
+    " 7 time-out; 130 Ctrl-C."
 )
 
 
 def exit_code(error: Exception) -> int:
-    """Whose fault it was."""
+    """The exit code for an exception."""
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), FAILED)
 
 
 def guarded(command: Callable[..., int | None]) -> Callable[..., None]:
-    """The command with its failures named."""
+    """The command, with its exceptions turned into a line on stderr and an exit code."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -75,7 +75,7 @@ def guarded(command: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def missing(name: str, cause: str) -> Run:
-    """A command that only tells how to install the package that has it."""
+    """A command that prints how to install the package that provides it."""
 
     def run() -> None:
         raise LocalError(
@@ -88,7 +88,7 @@ def missing(name: str, cause: str) -> Run:
 
 
 def commands() -> dict[str, Command | Group]:
-    """The own commands and those of installed packages, by name."""
+    """The commands of this package and of installed packages, by name."""
     found = dict(COMMANDS)
     for name in OF_BENCH:
         found[name] = Command(
@@ -103,11 +103,11 @@ def commands() -> dict[str, Command | Group]:
 
 
 def build() -> typer.Typer:
-    """The whole command line from the tables."""
+    """Build the command line from the tables."""
     look = {"no_args_is_help": True, "add_completion": False, "rich_markup_mode": None}
     app = typer.Typer(
         name="srdma",
-        help="Secure reliable connections for RDMA.",
+        help="RDMA over reliable connections, authenticated and encrypted packet by packet.",
         epilog=EPILOG,
         pretty_exceptions_enable=False,
         **look,  # type: ignore[arg-type]

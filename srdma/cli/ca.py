@@ -1,4 +1,4 @@
-"""`srdma ca`: a certificate authority in a folder, and identities by it."""
+"""`srdma ca`: a certificate authority in a folder, and the identities that it issues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def init(
     how: Making,
     name: Annotated[str, typer.Option(help="Name of the CA.")] = "srdma CA",
 ) -> None:
-    """Make a CA: DIR/ca.pem for everybody, DIR/ca.key for nobody else."""
+    """Create a CA: DIR/ca.pem is public, DIR/ca.key must stay secret."""
     algorithm = cast(identity.Algorithm, how.algorithm)
     days = identity.CA_DAYS if how.days is None else how.days
     cert = identity.create_ca(folder, name, days=days, algorithm=algorithm, force=how.force)
@@ -34,11 +34,11 @@ def issue(
         Path | None,
         typer.Option(
             metavar="PREFIX",
-            help="Writes PREFIX.pem and PREFIX.key  [default: the last part of the URI]",
+            help="Write PREFIX.pem and PREFIX.key  [default: the last part of the URI]",
         ),
     ] = None,
 ) -> None:
-    """Issue a certificate for one identity by the CA in DIR."""
+    """Issue a key and a certificate for one identity with the CA in DIR."""
     identity.check_identity_uri(uri)
     cert, key = identity.issue(
         folder,

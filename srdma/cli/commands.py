@@ -12,7 +12,7 @@ Run = Callable[..., int | None]
 
 @dataclass(frozen=True)
 class Command:
-    """`srdma NAME`. accept_any: the command accepts, and ignores, any words."""
+    """`srdma NAME`. accept_any: the command accepts and ignores any arguments."""
 
     run: Run
     cls: type[TyperCommand] | None = None

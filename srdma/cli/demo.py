@@ -1,4 +1,4 @@
-"""`srdma demo`: the main job before your eyes."""
+"""`srdma demo`: a secure connection on one machine, shown and checked step by step."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ def demo(
     device: Annotated[str, typer.Option(help="embedded (default) or rxe.")] = "embedded",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Two hosts, two NICs: secure WRITE, READ and SEND, a look at the wire, one flipped bit.
+    """Run a demo of a secure connection.
 
-    The exit code is 0 only if everything that is claimed held.
+    Two hosts do WRITE, READ and SEND over two NICs. A tap on the wire captures the packets and
+    flips one bit. The exit code is 0 only if all checks passed.
     """
     from srdma.demo.run import Check, Demo
     from srdma.demo.stage import HostProcess
 
     start = time.monotonic()
-    logging.getLogger("srdma").setLevel(logging.ERROR)  # it warns of level none, which is meant
+    logging.getLogger("srdma").setLevel(logging.ERROR)  # no warnings of level none: it is intended
     show = Show(console(quiet=json))
     with closing(_stage(device)) as stage, closing(HostProcess()) as host_b:
         host_b.wait_until_up()
@@ -59,7 +60,7 @@ def _stage(device: str) -> Any:
 
 
 class Show:
-    """Prints events as they come, and keeps them."""
+    """Prints events as they arrive, and keeps them for JSON."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
@@ -71,7 +72,7 @@ class Show:
 
     def end(self, held: int, checks: int, seconds: float) -> None:
         colour = "green" if held == checks else "red"
-        self._out.print(f"\n[bold {colour}]{held} of {checks} checks held[/], {seconds:.1f} s")
+        self._out.print(f"\n[bold {colour}]{held} of {checks} checks passed[/], {seconds:.1f} s")
 
     def _processes(self, event: Any) -> None:
         pids = {"host A": os.getpid(), **event.pids}
@@ -80,7 +81,7 @@ class Show:
         numbers = [f"{f'pid {pids[name]}':^12}" for name in names]
         wire = {("NIC A", "tap"), ("tap", "NIC B"), ("NIC A", "NIC B")}
         lines = ["═══" if pair in wire else "───" for pair in itertools.pairwise(names)]
-        self._out.print(f"[bold]Four processes[/] on the {event.device} NIC:\n")
+        self._out.print(f"[bold]Processes[/] on the {event.device} NIC:\n")
         for row, joints in ((boxes, lines), (numbers, ["   "] * len(lines))):
             text = row[0] + "".join(j + cell for j, cell in zip(joints, row[1:], strict=True))
             self._out.print("  " + text, markup=False)
@@ -88,7 +89,7 @@ class Show:
     def _session(self, event: Any) -> None:
         self._out.print(
             f"\n[bold]Connected[/] to {event.identity} in {event.seconds * 1000:.0f} ms\n"
-            f"  TLS 1.3, {event.group}; packets: {event.suite}"
+            f"  key exchange: TLS 1.3, {event.group}; packets: {event.suite}"
         )
 
     def _timing(self, event: Any) -> None:
@@ -98,7 +99,7 @@ class Show:
         )
 
     def _sealed(self, event: Any) -> None:
-        self._out.print(f"\n[bold]One packet on the wire[/], sent as {event.plain!r}:\n")
+        self._out.print(f"\n[bold]One packet on the wire[/], plaintext {event.plain!r}:\n")
         for field in event.fields:
             for at in range(0, len(field.data), HEX_WIDTH):
                 name, meaning = (field.name, field.meaning) if at == 0 else ("", "")
@@ -107,13 +108,13 @@ class Show:
         self._out.print()
 
     def _check(self, event: Any) -> None:
-        mark = "[green]held  [/]" if event.held else "[bold red]FAILED[/]"
+        mark = "[green]passed[/]" if event.held else "[bold red]FAILED[/]"
         detail = f" [dim]({event.detail})[/]" if event.detail else ""
         self._out.print(f"  {mark} {event.claim}{detail}")
 
 
 def _plain(event: Any) -> dict[str, Any]:
-    """An event as JSON has it: bytes as hex."""
+    """An event for JSON: bytes as hex."""
     fields = asdict(event) if is_dataclass(event) and not isinstance(event, type) else {}
     return {"event": type(event).__name__.lower(), **_hex(fields)}
 

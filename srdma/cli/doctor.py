@@ -1,4 +1,4 @@
-"""`srdma doctor`: what this machine has, what is missing, and what to do."""
+"""`srdma doctor`: checks what this machine provides, and names a remedy for what is missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MARKS = {"ok": "[green]ok     [/]", "note": "[yellow]note   [/]", "missing": "[r
 
 @dataclass(frozen=True)
 class Finding:
-    """One line. `missing` is needed by the embedded NIC; `note` only by something optional."""
+    """One line. `missing`: the embedded NIC needs it; `note`: only an optional feature needs it."""
 
     name: str
     state: State
@@ -41,9 +41,10 @@ class Finding:
 
 
 def doctor(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
-    """Look over this machine: devices, rxe, workers, limits, AES, OpenSSL, packages.
+    """Check what this machine supports.
 
-    The exit code is 0 if the embedded NIC can run here.
+    It checks devices, rxe, workers, limits, AES, OpenSSL and packages. The exit code is 0 if the
+    embedded NIC can run here.
     """
     findings = list(examine())
     if json:
@@ -63,7 +64,7 @@ def _print(findings: Iterable[Finding]) -> None:
 
 
 def examine() -> Iterator[Finding]:
-    """All findings, in the order of what stands on what."""
+    """All findings; software and kernel first, then devices that need them."""
     yield from python_packages()
     yield native()
     yield openssl()
@@ -100,7 +101,9 @@ def native() -> Finding:
     names = [row["name"] for row in suites()]
     broken = [name for name in names if not selftest(name)]
     if broken:
-        return Finding("suites", "missing", f"broken: {', '.join(broken)}", "report this")
+        return Finding(
+            "suites", "missing", f"self-test failed: {', '.join(broken)}", "report this as a bug"
+        )
     return Finding("suites", "ok", ", ".join(names))
 
 
@@ -114,7 +117,7 @@ def openssl() -> Finding:
     return Finding(
         "openssl",
         "note",
-        f"{detail}: no X25519MLKEM768, X25519 is used",
+        f"{detail}: without X25519MLKEM768, so X25519 is used",
         "pip install -U pyOpenSSL",
     )
 
@@ -131,7 +134,7 @@ def worker_program() -> Finding:
 
 
 def running_workers() -> Finding:
-    """Those whose sockets stand where names are looked up."""
+    """The workers with a control socket in the folder of worker names, and $SRDMA_WORKER."""
     paths = sorted(Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "srdma").glob("*.sock"))
     if chosen := os.environ.get("SRDMA_WORKER", ""):
         paths += [Path(chosen)] if "/" in chosen else []
@@ -146,13 +149,13 @@ def running_workers() -> Finding:
     if alive:
         return Finding("workers", "ok", ", ".join(alive))
     return Finding(
-        "workers", "note", "none is running",
+        "workers", "note", "no worker is running",
         "srdma-offload --name NAME --wire-dev shm:DIR, or use --embedded",
     )  # fmt: skip
 
 
 def _hellos(path: Path) -> Iterator[Hello]:
-    """Of each thread of a worker."""
+    """The HELLO of each worker process. Raises Error if one does not answer."""
     thread = threads = 0
     while thread <= threads:
         with contextlib.closing(Control.connect(thread_path(path, thread), 2.0)) as control:
@@ -161,7 +164,7 @@ def _hellos(path: Path) -> Iterator[Hello]:
 
 
 def _describe(first: Hello, *others: Hello) -> str:
-    threads = f", {first.threads} threads" if others else ""
+    threads = f", {first.threads} worker processes" if others else ""
     return f"{first.name} (pid {first.pid}, wire {first.wire}{threads})"
 
 
@@ -169,7 +172,7 @@ def _describe(first: Hello, *others: Hello) -> str:
 
 
 def aes(cpuinfo: str, machine: str) -> Finding:
-    """Whether AES and carry-less multiplication are instructions."""
+    """Whether the CPU has instructions for AES and carry-less multiplication."""
     line = next((x for x in cpuinfo.splitlines() if x.startswith(("flags", "Features"))), ":")
     flags = set(line.split(":", 1)[1].split())
     wanted = {"aes", "pmull"} if machine == "aarch64" else {"aes", "pclmulqdq"}
@@ -179,13 +182,13 @@ def aes(cpuinfo: str, machine: str) -> Finding:
     if wanted <= flags:
         return Finding("aes", "ok", f"in hardware: {', '.join(sorted(wanted) + wide)}")
     return Finding(
-        "aes", "note", f"{machine} without {', '.join(sorted(wanted - flags))}: AES will be slow",
+        "aes", "note", f"{machine} lacks {', '.join(sorted(wanted - flags))}: AES is slow here",
         "use suite chacha20-poly1305",
     )  # fmt: skip
 
 
 def memfd() -> Finding:
-    """Sealed shared memory, which the embedded NIC is made of (Linux 5.1)."""
+    """Whether memfds can be sealed (Linux 5.1); the embedded NIC needs it."""
     import fcntl
 
     seal_shrink, seal_future_write = 2, 16  # linux/fcntl.h
@@ -206,7 +209,7 @@ def memfd() -> Finding:
 
 
 def process_vm(ptrace_scope: str) -> Finding:
-    """Whether workers may reach memory that pd.alloc() did not make."""
+    """Whether workers may access memory that pd.alloc() did not allocate (process_vm_readv)."""
     probe = ctypes.create_string_buffer(b"here")
     vector = (ctypes.c_size_t * 2)(ctypes.addressof(probe), 4)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -216,14 +219,15 @@ def process_vm(ptrace_scope: str) -> Finding:
     scope = ptrace_scope.strip() or "absent"
     if scope in ("2", "3") and os.geteuid() != 0:
         return Finding(
-            "process_vm", "note", f"Yama ptrace_scope {scope}: workers cannot reach other memory",
+            "process_vm", "note",
+            f"Yama ptrace_scope {scope}: workers access only memory of pd.alloc()",
             "use pd.alloc(), or sysctl kernel.yama.ptrace_scope=1",
         )  # fmt: skip
     return Finding("process_vm", "ok", f"works (Yama ptrace_scope {scope})")
 
 
 def memlock(limit: int, status: str) -> Finding:
-    """What verbs may register; the embedded NIC needs none of it."""
+    """The limit of memory that verbs can register; the embedded NIC registers none."""
     line = next((x for x in status.splitlines() if x.startswith("CapEff:")), "CapEff: 0")
     if int(line.split()[1], 16) >> 14 & 1:
         return Finding("memlock", "ok", "no limit (CAP_IPC_LOCK)")
@@ -231,7 +235,7 @@ def memlock(limit: int, status: str) -> Finding:
         shown = "no limit" if limit == resource.RLIM_INFINITY else f"{limit >> 20} MiB"
         return Finding("memlock", "ok", shown)
     return Finding(
-        "memlock", "note", f"{limit >> 10} KiB: verbs cannot register more",
+        "memlock", "note", f"{limit >> 10} KiB: verbs cannot register more memory",
         "ulimit -l unlimited, or memlock in /etc/security/limits.conf",
     )  # fmt: skip
 
@@ -242,7 +246,7 @@ def memlock(limit: int, status: str) -> Finding:
 def pyverbs() -> Finding:
     if util.find_spec("pyverbs") is None:
         return Finding(
-            "pyverbs", "note", "not installed: no RDMA devices, only the embedded NIC",
+            "pyverbs", "note", "not installed: hosts cannot use RDMA devices",
             "apt-get install python3-pyverbs, and a venv with --system-site-packages",
         )  # fmt: skip
     return Finding("pyverbs", "ok", "installed")
@@ -256,19 +260,24 @@ def devices(folder: Path) -> Finding:
         found.append(f"{device.name} ({', '.join(states) or 'no port'})")
     if found:
         return Finding("rdma devices", "ok", ", ".join(found))
-    return Finding("rdma devices", "note", "none", "the embedded NIC needs none; for rxe see below")
+    return Finding(
+        "rdma devices", "note", "none", "use the embedded NIC, or rxe (see the next line)"
+    )
 
 
 def rxe(loaded: Path, modules: Path, release: str) -> Finding:
-    """SoftRoCE: here, loadable, or in the VM."""
+    """SoftRoCE: loaded, loadable, or available in the VM only."""
     if loaded.exists():
         return Finding("rxe", "ok", "rdma_rxe is loaded")
     if any((modules / release).glob("kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko*")):
         return Finding(
-            "rxe", "note", "rdma_rxe is there but not loaded", "modprobe rdma_rxe (root)"
+            "rxe", "note", "rdma_rxe is installed but not loaded", "modprobe rdma_rxe (root)"
         )
     return Finding(
-        "rxe", "note", f"kernel {release} has no module rdma_rxe", "make demo-rxe runs it in a VM"
+        "rxe",
+        "note",
+        f"kernel {release} has no module rdma_rxe",
+        "make demo-rxe runs the demo in a VM",
     )
 
 

@@ -1,4 +1,5 @@
-"""A file over a secure QP: chunks by WRITE into the receiver's region, checked by SHA-256.
+"""Transfer of one file over a secure QP: chunks by WRITE into the receiver's region, SHA-256 at
+both ends.
 
     sender                                receiver
     BEGIN {name, size} (SEND)      ->
@@ -6,10 +7,10 @@
     END {sha256} (SEND)            ->
                                    <-     DONE {sha256} (SEND)
 
-The receiver posts one receive for BEGIN and one per free slot, and one more each time that a chunk
-is in the file: the RECV credit of the protocol is the flow control, and no slot is written twice.
-Either side may send {error} instead, and then both fail. The file appears under its name only when
-it is whole and on disk.
+The receiver posts one receive for BEGIN and one per free slot, and one more after it has written a
+chunk to the file. RECV credit is therefore the flow control: the sender never overwrites a slot
+that the receiver still reads. Either end may send {error} instead of any message; then both ends
+fail. The file gets its name only when it is complete and on disk.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ CHUNK = 1 << 20
 SLOTS = 8
 REGION = CHUNK * SLOTS
 MESSAGE = 4096  # bytes of BEGIN, END, DONE and error
-EVENT_TIMEOUT = 0.2  # seconds
+EVENT_TIMEOUT = 0.2  # seconds until the event that explains flushed requests
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # bytes done, total bytes
 
 
 class End:
-    """One end of a transfer: completions of its QP, and messages."""
+    """One end of a transfer: completions of its QP, and messages. Owns the region `region`."""
 
     def __init__(self, qp: SecureQP, pd: PD, region: MR, receives: int) -> None:
         self._qp = qp
@@ -55,7 +56,7 @@ class End:
         self._qp.post_recv(RecvWR(index, [piece]))
 
     def _next(self) -> WC:
-        """The next completion; raises if it failed, or none comes."""
+        """Wait for the next completion. Raises WCError or RemoteError if it failed."""
         wcs = self._qp.poll(1, None)
         if not wcs:
             raise self._ended()
@@ -64,36 +65,38 @@ class End:
         return wcs[0]
 
     def _ended(self) -> RemoteError:
-        """Why the QP went to error; the event that says so follows what was flushed."""
+        """The exception for a QP in error. The event with the reason follows flushed requests."""
         while not self._qp.reason and self._qp.poll(SLOTS, EVENT_TIMEOUT):
             pass
-        return RemoteError(f"the connection ended early: {self._qp.reason or 'no reason given'}")
+        return RemoteError(
+            f"the connection ended before the transfer: {self._qp.reason or 'no reason given'}"
+        )
 
     def _message(self, wc: WC) -> dict[str, Any]:
-        """The peer's message; its error raises."""
+        """The peer's message. Raises RemoteError if it is malformed or {error}."""
         at = wc.wr_id * MESSAGE
         try:
             message = cbor2.loads(bytes(self._messages.buf[at : at + wc.byte_len]))
-        except Exception:  # whatever hostile bytes raise in the decoder is one refusal
+        except Exception:  # hostile bytes may raise any exception in the decoder
             message = None
         if not isinstance(message, dict):
-            raise RemoteError("the peer sent something that is no message of a transfer")
+            raise RemoteError("the peer sent a malformed message: it must be `srdma send` or recv")
         if "error" in message:
-            raise RemoteError(f"the peer says: {_printable(str(message['error']))}")
+            raise RemoteError(f"the peer reports: {_printable(str(message['error']))}")
         return message
 
     def _send(self, message: dict[str, Any]) -> None:
         try:
             self._qp.send(cbor2.dumps(message))
         except WCError:
-            for wc in self._qp.poll(SLOTS + 2):  # did the peer say why?
+            for wc in self._qp.poll(SLOTS + 2):  # an {error} of the peer is the better reason
                 if wc.opcode == WCOpcode.RECV and wc.error() is None:
                     self._message(wc)
             raise
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Tell the peer why this end fails, if it is this end."""
+        """Send {error} to the peer if this end fails."""
         try:
             yield
         except (LocalError, IntegrityError) as error:
@@ -102,7 +105,7 @@ class End:
             raise
 
     def close(self) -> None:
-        """After the QP is closed."""
+        """Free the memory. The caller closes the QP first."""
         self._messages.close()
         self.region.close()
 
@@ -113,13 +116,19 @@ class Sender(End):
     def __init__(self, qp: SecureQP, pd: PD, remote: RemoteMR) -> None:
         super().__init__(qp, pd, pd.alloc(REGION, Access.NONE), receives=2)
         if remote.length != REGION:
-            raise RemoteError(f"the peer's region has {remote.length} bytes: it must be {REGION}")
+            raise RemoteError(
+                f"the peer's region has {remote.length} bytes, it must have {REGION}: "
+                "use the same version at both ends"
+            )
         self._remote = remote
         self._free = list(range(SLOTS))
         self._done: dict[str, Any] | None = None
 
     def send(self, path: Path, progress: Progress) -> str:
-        """Send it; the SHA-256 that both ends found."""
+        """Send the file. Returns the SHA-256 (hex) that both ends computed.
+
+        Raises LocalError (file), RemoteError (peer), IntegrityError (SHA-256 differs).
+        """
         with self._told(), _open(path) as file:
             size = os.fstat(file.fileno()).st_size
             self._send({"name": path.name, "size": size})
@@ -130,7 +139,7 @@ class Sender(End):
             while self._done is None:
                 self._complete()
         if self._done.get("sha256") != digest:
-            raise IntegrityError("the receiver has another SHA-256 than the sender")
+            raise IntegrityError("the receiver computed another SHA-256: send the file again")
         return digest
 
     def _chunks(self, file: BinaryIO, path: Path, size: int, progress: Progress) -> str:
@@ -142,7 +151,7 @@ class Sender(End):
             length = min(CHUNK, size - at)
             buffer = self.region.buf[slot * CHUNK :][:length]
             if _read_into(file, buffer, path) != length:
-                raise LocalError(f"{path} became shorter while it was sent")
+                raise LocalError(f"{path} became shorter during the transfer: send it again")
             digest.update(buffer)
             self._write(number, slot, length)
             progress(at + length, size)
@@ -156,7 +165,7 @@ class Sender(End):
         self._qp.post_send(wr)
 
     def _complete(self) -> None:
-        """One completion: a slot is free again, or the receiver speaks."""
+        """Process one completion: a slot is free again, or the receiver's DONE arrived."""
         wc = self._next()
         if wc.opcode == WCOpcode.RECV:
             self._done = self._message(wc)
@@ -165,19 +174,23 @@ class Sender(End):
 
 
 class Receiver(End):
-    """The end with the region; made before the peer connects, bound to the QP after."""
+    """The end that receives the file. The region exists before the peer connects."""
 
     def __init__(self, qp: SecureQP, pd: PD, region: MR) -> None:
         super().__init__(qp, pd, region, receives=SLOTS + 1)
         self._chunks = 0
 
     def receive(self, out: Path, *, force: bool, progress: Progress) -> tuple[Path, str]:
-        """Receive one file into `out`, a folder or the file's new name; its path and SHA-256."""
+        """Receive one file into `out`, a folder or the file's new name. Returns its path and its
+        SHA-256 (hex).
+
+        Raises LocalError (file), RemoteError (peer), IntegrityError (SHA-256 differs).
+        """
         with self._told():
             begin = self._message(self._next())
             size = begin.get("size")
             if not isinstance(size, int) or size < 0:
-                raise RemoteError("the peer does not say how long its file is")
+                raise RemoteError("the peer's BEGIN has no valid file size")
             path = target(out, begin.get("name"), force)
             with _partial(path) as (file, partial):
                 digest = self._fill(file, path, size, progress)
@@ -195,7 +208,7 @@ class Receiver(End):
             # A copy, because the peer may write the slot at any time.
             chunk = bytes(self.region.buf[wc.imm_data % SLOTS * CHUNK :][: wc.byte_len])
             if wc.imm_data != self._chunks & 0xFFFFFFFF or done + wc.byte_len > size:
-                raise RemoteError("the peer sent a chunk that does not belong to its file")
+                raise RemoteError("the peer sent a chunk out of order or beyond the file size")
             _write(file, memoryview(chunk), path)
             digest.update(chunk)
             self._chunks += 1
@@ -206,7 +219,7 @@ class Receiver(End):
         if done != size:
             raise RemoteError(f"the peer sent {done} of {size} bytes")
         if said != digest.hexdigest():
-            raise IntegrityError("SHA-256 differs from the sender's: the file was thrown away")
+            raise IntegrityError("SHA-256 differs from the sender's: the file was discarded")
         return digest.hexdigest()
 
 
@@ -220,7 +233,7 @@ def _open(path: Path) -> BinaryIO:
         raise LocalError(f"cannot read {path}: {error.strerror}") from None
     if not path.is_file():
         file.close()
-        raise LocalError(f"{path} is no regular file")
+        raise LocalError(f"{path} is not a regular file")
     return file
 
 
@@ -232,16 +245,16 @@ def _read_into(file: BinaryIO, buffer: memoryview, path: Path) -> int:
 
 
 def target(out: Path, name: object, force: bool) -> Path:
-    """Where the file goes; a name of the peer's stays inside the folder."""
+    """The path of the new file. A name that the peer chose cannot leave the folder `out`."""
     if out.is_dir():
         safe = Path(name).name if isinstance(name, str) else ""
         if not safe or safe.startswith(".") or safe != name or not safe.isprintable():
             raise LocalError(
-                f"{_printable(repr(name))} is no name for a file: give one by --out FILE"
+                f"{_printable(repr(name))} is not a valid file name: give one by --out FILE"
             )
         out = out / safe
     if not out.parent.is_dir():
-        raise LocalError(f"there is no folder {out.parent}")
+        raise LocalError(f"the folder {out.parent} does not exist: create it")
     if out.exists() and not force:
         raise LocalError(f"{out} exists: nothing was written (--force overwrites it)")
     return out
@@ -249,7 +262,7 @@ def target(out: Path, name: object, force: bool) -> Path:
 
 @contextlib.contextmanager
 def _partial(path: Path) -> Iterator[tuple[BinaryIO, str]]:
-    """A file beside the target, gone unless `_finish` named it."""
+    """A temporary file next to the target, deleted at the end unless `_finish` renamed it."""
     try:
         fd, name = tempfile.mkstemp(prefix=f".{path.name[:64]}.", suffix=".part", dir=path.parent)
     except OSError as error:
@@ -271,7 +284,7 @@ def _write(file: BinaryIO, data: memoryview, path: Path) -> None:
 
 
 def _finish(file: BinaryIO, partial: str, path: Path) -> None:
-    """On disk, then under its name."""
+    """Sync the file to disk, then give it its name."""
     try:
         os.fchmod(file.fileno(), 0o666 & ~_umask())
         os.fsync(file.fileno())

@@ -1,6 +1,6 @@
-"""Options that several subcommands share: a dataclass whose fields are options of the command.
+"""Options that several subcommands share: dataclasses whose fields are options.
 
-A subcommand takes one parameter annotated with the dataclass; `expanded` makes of it one option
+A subcommand takes one parameter annotated with the dataclass; `expanded` replaces it by one option
 per field.
 """
 
@@ -22,39 +22,44 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files."
 
 @dataclass(frozen=True)
 class Making:
-    """How certificates are made."""
+    """Options of new keys and certificates."""
 
     days: Annotated[
         float | None,
         typer.Option(help=f"Days of validity  [default: CA {CA_DAYS}, identity {DAYS}]"),
     ] = None
-    algorithm: Annotated[str, typer.Option(help="p256 or ed25519.")] = "p256"
+    algorithm: Annotated[str, typer.Option(help="Key algorithm: p256 or ed25519.")] = "p256"
     force: Force = False
     json: Json = False
 
 
 @dataclass(frozen=True)
 class Ends:
-    """This end of a connection, and who may be the other."""
+    """Options of the local end of a connection, and the permitted peers."""
 
     identity: Annotated[
         Path | None,
-        typer.Option(metavar="PREFIX", help="PREFIX.pem, PREFIX.key and ca.pem beside them."),
+        typer.Option(
+            metavar="PREFIX", help="Files PREFIX.pem, PREFIX.key, and ca.pem in the same folder."
+        ),
     ] = None
     peer: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="URI", help="Who may be at the other end; * allowed. May be repeated."
+            metavar="URI",
+            help="Permitted identity of the peer; * matches within a segment. May be repeated."
+            "  [default: every identity of the CA]",
         ),
     ] = None
     suite: Annotated[
-        list[str] | None, typer.Option(help="Suite, in order of preference. May be repeated.")
+        list[str] | None,
+        typer.Option(help="Permitted suites, in order of preference. May be repeated."),
     ] = None
     mode: Annotated[
         list[str] | None,
         typer.Option(
-            help="Key mode: basic, pd, mem or pd+mem, in order of preference. May be repeated."
-            "  [default: send offers basic, recv allows all]"
+            help="Key modes basic, pd, mem, pd+mem, in order of preference. May be repeated."
+            "  [default: the client offers basic, the server permits all]"
         ),
     ] = None
     worker: Annotated[

@@ -1,4 +1,4 @@
-"""What subcommands print: for people on a terminal, or JSON for machines."""
+"""Output of the subcommands: text for a terminal, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ from rich.progress import (
 
 
 def console(*, quiet: bool = False) -> Console:
-    """Standard output; colours only on a terminal, nothing if quiet (JSON comes instead)."""
+    """Standard output, with colours on a terminal only. quiet: prints nothing (JSON is printed)."""
     return Console(soft_wrap=True, highlight=False, quiet=quiet)
 
 
 def complain(text: str) -> None:
-    """One line of what went wrong, on standard error."""
+    """Print one line with an error to standard error."""
     Console(stderr=True, soft_wrap=True, highlight=False).print(
         f"[bold red]srdma:[/] {escape(text)}"
     )
 
 
 def print_json(value: Any) -> None:
-    """One line."""
+    """Print a value as one line of JSON, and flush."""
     print(json.dumps(value), flush=True)
 
 
 @contextlib.contextmanager
 def progress_bar(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error if that is a terminal; called with (done, all) in bytes."""
+    """A progress bar on standard error if that is a terminal.
+
+    Yields a function to be called with (bytes done, total bytes).
+    """
     err = Console(stderr=True)
     columns = "[progress.description]{task.description}", BarColumn()
     with Progress(

@@ -27,12 +27,12 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file
 def recv(
     end: Ends,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to wait.")
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen at.")
     ] = "0.0.0.0:4433",
-    out: Annotated[Path, typer.Option(help="Folder, or name of the file.")] = Path(),
+    out: Annotated[Path, typer.Option(help="Folder, or new name of the file.")] = Path(),
     force: Force = False,
 ) -> None:
-    """Wait for one file and write it; nothing is left of a file that did not come whole."""
+    """Receive one file. An incomplete file is deleted."""
     from srdma import connection
     from srdma.cli import files
     from srdma.mr import Access
@@ -46,7 +46,7 @@ def recv(
         )
         stack.enter_context(listener)
         host, port = listener.address
-        _tell(end.json, {"listening": f"{host}:{port}"}, f"waiting at {host}:{port}")
+        _tell(end.json, {"listening": f"{host}:{port}"}, f"listening at {host}:{port}")
         there = stack.enter_context(listener.accept())
         receiver = files.Receiver(there.qp, pd, region)
         _describe(end.json, there)
@@ -56,32 +56,32 @@ def recv(
 
 
 def send(
-    file: Annotated[Path, typer.Argument(help="The file.")],
+    file: Annotated[Path, typer.Argument(help="The file to send.")],
     end: Ends,
     to: Annotated[
-        str | None, typer.Argument(metavar="[HOST:PORT]", help="Where srdma recv waits.")
+        str | None, typer.Argument(metavar="[HOST:PORT]", help="Address of srdma recv.")
     ] = None,
     embedded: Annotated[
         bool,
         typer.Option("--embedded", help="Start two workers and a receiver on this machine."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="With --embedded: folder or name for the copy.")
+        Path | None, typer.Option(help="With --embedded: folder or new name of the copy.")
     ] = None,
     force: Force = False,
 ) -> None:
-    """Send a file to `srdma recv`; both ends compare its SHA-256."""
+    """Send a file to `srdma recv`. Both ends compare its SHA-256."""
     if not file.is_file():
-        raise LocalError(f"{file} is no regular file that can be read")
+        raise LocalError(f"{file} is not a regular file that can be read")
     if embedded:
         if out is None or to is not None:
             raise LocalError("--embedded sends to this machine: give --out and no HOST:PORT")
         _send_embedded(file, out, end, force)
         return
     if out is not None or force:
-        raise LocalError("--out and --force go with --embedded; srdma recv has its own")
+        raise LocalError("--out and --force need --embedded: else give them to srdma recv")
     if to is None:
-        raise LocalError("where to? give the HOST:PORT of srdma recv, or --embedded --out DIR")
+        raise LocalError("no address: give the HOST:PORT of srdma recv, or --embedded --out DIR")
     _send(file, to, end)
 
 
@@ -101,7 +101,7 @@ def _send(file: Path, to: str, end: Ends) -> None:
         _tell(
             end.json,
             {"sent": str(file), "sha256": digest},
-            f"{file} is there\nSHA-256 {digest}, equal at both ends",
+            f"{file} was sent\nSHA-256 {digest}, equal at both ends",
         )
 
 
@@ -110,7 +110,9 @@ def _send_embedded(file: Path, out: Path, end: Ends, force: bool) -> None:
     from srdma.demo.stage import make_identities
 
     if end.identity or end.peer or end.worker:
-        raise LocalError("--embedded makes workers and identities itself: name none")
+        raise LocalError(
+            "--embedded creates workers and identities: omit --identity, --peer and --worker"
+        )
     with Embedded() as nics:
         folder = make_identities(nics.folder / "identities")
         nic_a, nic_b = nics.start("nica"), nics.start("nicb")
@@ -133,13 +135,13 @@ def _send_embedded(file: Path, out: Path, end: Ends, force: bool) -> None:
 
 
 class ReceiverProcess:
-    """`srdma recv --json` as a child."""
+    """A command with --json, such as `srdma recv`, as a child process."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = spawn(command, stdout=subprocess.PIPE)
 
     def line(self) -> dict[str, Any]:
-        """The next line of its output."""
+        """The next line of its output, decoded. Raises RemoteError if the process ended."""
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
@@ -147,7 +149,7 @@ class ReceiverProcess:
         return dict(jsonlib.loads(line))
 
     def finish(self) -> None:
-        """It ends by itself when the sender is done or gone."""
+        """Wait for its end, which follows the end of the connection; stop it after a time-out."""
         try:
             self._process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -160,8 +162,9 @@ class ReceiverProcess:
 
 
 def end_options(end: Ends) -> dict[str, Any]:
+    """Keywords of connect() and listen(). Raises LocalError without --identity."""
     if end.identity is None:
-        raise LocalError("who is this end? give --identity PREFIX (srdma ca issue makes one)")
+        raise LocalError("no identity: give --identity PREFIX (srdma ca issue creates one)")
     return {
         "identity": end.identity,
         "peer": end.peer or (),
@@ -171,7 +174,7 @@ def end_options(end: Ends) -> dict[str, Any]:
 
 
 def open_worker(stack: ExitStack, worker: str | None, ring: int = 4096) -> PD:
-    """A PD of a worker, closed with the stack."""
+    """A PD of a worker, closed with the stack. ring: entries of its completion ring."""
     from srdma.context import Context
     from srdma.pd import PD
 
@@ -181,7 +184,7 @@ def open_worker(stack: ExitStack, worker: str | None, ring: int = 4096) -> PD:
 def _address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
-        raise LocalError(f"{text!r} is no address: give HOST:PORT, such as 192.0.2.1:4433")
+        raise LocalError(f"{text!r} is not an address: give HOST:PORT, such as 192.0.2.1:4433")
     return host.strip("[]") or "0.0.0.0", int(port)
 
 
@@ -192,7 +195,7 @@ def _describe(json: bool, connection: Connection) -> None:
     _tell(
         json,
         {"peer": connection.identity, "suite": suite, "mode": mode, "group": connection.group},
-        f"{connection.identity}: {suite}, key mode {mode}, keys by {connection.group}",
+        f"{connection.identity}: {suite}, key mode {mode}, key exchange {connection.group}",
     )
 
 

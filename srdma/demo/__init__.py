@@ -1,1 +1,1 @@
-"""`srdma demo`: two hosts, two workers and a man in the middle on one machine."""
+"""`srdma demo`: two hosts, two workers and a tap between the workers, on one machine."""

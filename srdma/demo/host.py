@@ -1,10 +1,11 @@
-"""Host B of the demo: a process with a region, told what to do by frames on stdin.
+"""Host B of the demo: a process with one region, controlled by frames on stdin
+(_engine/frames.py).
 
     python -m srdma.demo.host
 
-Requests: listen (worker, options, size, host) -> address; accept -> identity, suite; recv -> data;
-fill (offset, data); look (offset, length) -> data; stats -> counters; hang_up. The end of stdin
-ends it.
+Requests and results: listen (worker, options, size, host) -> address; accept -> identity, suite;
+recv -> data; fill (offset, data); look (offset, length) -> data; stats -> counters; hang_up. A
+request that fails returns {error}. The process ends at the end of stdin.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from srdma.errors import Error
 from srdma.mr import MR
 from srdma.pd import PD
 
-WAIT = 60.0
+WAIT = 60.0  # seconds for a connection or a message
 
 
 class HostB:
-    """What it holds: per worker a context, and the newest connection."""
+    """State of host B: one context per worker, and the newest connection."""
 
     def __init__(self) -> None:
         self.stack = contextlib.ExitStack()
@@ -80,13 +81,13 @@ class HostB:
 
 
 class Host(Protocol):
-    """Its methods are the requests; each answers with a map."""
+    """The methods are the requests; each returns a map."""
 
     stack: contextlib.ExitStack
 
 
 def main(host: Host) -> int:
-    logging.getLogger("srdma").setLevel(logging.ERROR)  # level none is what the demo shows
+    logging.getLogger("srdma").setLevel(logging.ERROR)  # no warnings of level none: it is intended
     stdin, stdout = sys.stdin.fileno(), sys.stdout.fileno()
     write_frame(stdout, {"up": os.getpid()})
     with host.stack:

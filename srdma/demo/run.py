@@ -1,7 +1,7 @@
-"""The demo: two hosts move data through two NICs, and somebody in the middle looks and meddles.
+"""The demo: two hosts move data through two NICs; a tap on the wire captures and changes packets.
 
-It proves on the wire what it says: `Demo.run()` yields what happened, and a `Check` for each claim.
-The stage (`stage.py`) has the workers and the one in the middle.
+`Demo.run()` yields the events of the run, among them a `Check` for each claim, verified in memory
+and on the wire. The stage (`stage.py`) has the workers and the tap.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SECRET = MARKER + b": meet at noon"
 SIZE = 1 << 20
 MESSAGE = 4096
 REPEATS = 5
-FLIP_FROM_END = 100  # in the middle of a payload
+FLIP_FROM_END = 100  # offset from the end of the packet, inside the payload
 HOST_A, HOST_B = "spiffe://demo/host-a", "spiffe://demo/host-b"
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Who runs: name -> pid."""
+    """The processes: name -> pid."""
 
     pids: dict[str, int]
     device: str
@@ -40,7 +40,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class Session:
-    """What the key exchange settled."""
+    """The result of the key exchange; seconds: its duration."""
 
     identity: str
     suite: str
@@ -50,7 +50,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Timing:
-    """Median of some repetitions."""
+    """Median duration of some repetitions; size in bytes."""
 
     what: str
     size: int
@@ -59,7 +59,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Sealed:
-    """One packet from the wire, taken apart."""
+    """The fields of one captured packet, and the plaintext of its payload."""
 
     fields: list[Field]
     plain: bytes
@@ -67,7 +67,7 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Check:
-    """A claim, and whether it held."""
+    """A claim, and whether the check passed."""
 
     claim: str
     held: bool
@@ -78,7 +78,7 @@ Event = Processes | Session | Timing | Sealed | Check
 
 
 class Demo:
-    """One run on a stage that is up. This process is host A."""
+    """One run on a stage whose workers run. This process is host A."""
 
     def __init__(self, stage: Stage, host_b: HostProcess) -> None:
         self._stage = stage
@@ -86,7 +86,7 @@ class Demo:
         self._text = sample_text(SIZE)
 
     def run(self) -> Iterator[Event]:
-        """Everything, in the order that it is shown."""
+        """Run the demo; yields the events in the order of display."""
         yield Processes(self._stage.pids() | {"host B": self._host_b.pid}, self._stage.device)
         with ExitStack() as stack:
             pd = stack.enter_context(PD(stack.enter_context(Context(self._stage.secure.a))))
@@ -97,7 +97,7 @@ class Demo:
             yield from self._unprotected(stack.enter_context(open_pd))
         yield from (Check(*claim) for claim in self._stage.claims())
 
-    # The main job --------------------------------------------------------------
+    # Secure transfers ----------------------------------------------------------
 
     def _secure(self, pd: PD) -> Iterator[Event]:
         start = time.perf_counter()
@@ -105,7 +105,7 @@ class Demo:
             took = time.perf_counter() - start
             suite = describe(connection.suite)
             yield Session(connection.identity, suite, connection.group, took)
-            yield Check("host B proved to be host B", connection.identity == HOST_B)
+            yield Check("host B proved its identity", connection.identity == HOST_B)
             yield from self._job(connection, remote)
             yield from self._on_the_wire(connection, remote)
 
@@ -115,10 +115,13 @@ class Demo:
         digest = hashlib.sha256(text).hexdigest()
         yield Timing("WRITE", SIZE, _median(lambda: qp.write(text, remote)))
         written = host_b.ask("look", offset=0, length=SIZE)["data"]
-        yield Check("host B has what was written", written == text, f"SHA-256 {digest[:16]}")
+        yield Check(
+            "the memory of host B equals the written data", written == text,
+            f"SHA-256 {digest[:16]}",
+        )  # fmt: skip
         host_b.ask("fill", offset=0, data=text[::-1])
         yield Timing("READ", SIZE, _median(lambda: qp.read(remote)))
-        yield Check("host A read what host B had", qp.read(remote) == text[::-1])
+        yield Check("host A read the memory of host B", qp.read(remote) == text[::-1])
         received: list[bytes] = []
         yield Timing("SEND", MESSAGE, _median(lambda: received.append(self._send(connection))))
         right = received == [text[:MESSAGE]] * REPEATS
@@ -131,7 +134,7 @@ class Demo:
         received: bytes = self._host_b.answer()["data"]
         return received
 
-    # The one in the middle ------------------------------------------------------
+    # Checks on the wire ---------------------------------------------------------
 
     def _on_the_wire(self, connection: Connection, remote: RemoteMR) -> Iterator[Event]:
         tag_len = connection.suite.tag_len
@@ -148,13 +151,13 @@ class Demo:
             f"{valid} of {len(packets)} packets, {sum(map(len, packets))} bytes",
         )
         yield Check(
-            "no plaintext in any byte on the wire",
+            "no packet on the wire contained the plaintext marker",
             not any(MARKER in packet for packet in (*packets, *self._stage.secure.raw())),
             f"marker {MARKER.decode()}",
         )
 
     def _flipped(self, pd: PD) -> Iterator[Event]:
-        """One flipped bit: refused, and sent again under another packet number."""
+        """One flipped bit: the packet is refused, and retransmitted with a new packet number."""
         pair = self._stage.secure
         with self._connected(pd, pair) as (connection, remote):
             self._host_b.ask("fill", offset=0, data=bytes(MESSAGE))
@@ -171,21 +174,21 @@ class Demo:
             f"refused_tag {refused} -> {refused_then}",
         )
         yield Check(
-            "NIC A sent it again, under another packet number",
+            "NIC A retransmitted its data with a new packet number",
             resent_then > resent,
             f"packets_resent {resent} -> {resent_then}",
         )
-        yield Check("host B has what was sent, bit by bit", memory == self._text[:MESSAGE])
+        yield Check("the memory of host B equals the sent data", memory == self._text[:MESSAGE])
 
     def _unprotected(self, pd: PD) -> Iterator[Event]:
-        """The same with protection off: the same look finds the marker."""
+        """Counter-check without protection: the same search must find the marker."""
         pair = self._stage.open
         with self._connected(pd, pair, level="none") as (connection, remote):
             connection.qp.write(self._text[: 16 * MESSAGE], remote)
             suite = connection.suite
         found = sum(MARKER in packet for packet in (*pair.capture(), *pair.raw()))
         yield Check(
-            "with protection off the same look finds the plaintext",
+            "without protection (level none) the same search finds the marker",
             found > 0 and suite == Suite(0, 0, 0),
             f"in {found} packets",
         )
@@ -214,7 +217,7 @@ class Demo:
 
 
 class _Connected:
-    """`with`: a connection and host B's region, both gone behind it."""
+    """A connection and host B's region; a context manager that closes both."""
 
     def __init__(self, demo: Demo, pd: PD, pair: Pair, options: dict[str, Any]) -> None:
         self._demo = demo
@@ -228,7 +231,7 @@ class _Connected:
 
 
 def sample_text(size: int) -> bytes:
-    """Numbered lines of 64 bytes, each with the marker, so that every packet has one."""
+    """Numbered lines of 64 bytes, each with the marker, so that every packet contains it."""
     lines = (
         b"%08d %s %s\n" % (i, MARKER, b"." * (64 - 11 - len(MARKER))) for i in range(size // 64)
     )

@@ -1,10 +1,10 @@
 """SoftRoCE (rxe): kernel modules, and two RDMA devices joined by a veth pair.
 
-Traffic inside one rxe device never reaches its network device. A pair has one
-rxe device on each end of a veth pair in one network namespace, so that all of
-it passes over the veth, where tcpdump and netem see it (RDMA across namespaces
-does not work on Linux 6.1). An active side of rdma_cm must bind its source
-address, or the kernel puts both sides on one device. Everything here needs root.
+Traffic inside one rxe device never reaches its network device. A pair therefore has one rxe device
+on each end of a veth pair in one network namespace: all traffic passes over the veth, where
+tcpdump and netem see it (RDMA across namespaces does not work on Linux 6.1). The active side of
+rdma_cm must bind its source address; otherwise the kernel puts both sides on one device. All
+functions need root.
 """
 
 import os
@@ -25,7 +25,7 @@ SYSCTL = Path("/proc/sys/net/ipv4/conf")
 
 
 class RxeError(RuntimeError):
-    """An rxe device cannot be had here; the text says why."""
+    """An rxe device cannot be created here; the text has the reason."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class End:
 def unavailable() -> str | None:
     """Why rxe devices cannot be made here, or None if they can."""
     if os.geteuid() != 0:
-        return "rxe devices are made by root only: run as root"
+        return "only root can create rxe devices: run as root"
     for program, package in (("modprobe", "kmod"), ("rdma", "iproute2")):
         if shutil.which(program) is None:
-            return f"no program {program}: install the package {package}"
+            return f"the program {program} is missing: install the package {package}"
     try:
         load()
     except RxeError as error:
@@ -52,20 +52,20 @@ def unavailable() -> str | None:
 
 
 def load() -> None:
-    """Load the kernel modules that rxe, verbs, rdma_cm and pair() need."""
+    """Load the kernel modules that rxe, verbs, rdma_cm and pair() need. Raises RxeError."""
     done = subprocess.run(["modprobe", "-a", *MODULES], capture_output=True, text=True)
     missing = [m for m in MODULES if not Path("/sys/module", m).exists()]
     if missing:
         kernel, why = os.uname().release, done.stderr.strip().splitlines()[-1:]
-        raise RxeError(f"kernel {kernel} does not load {', '.join(missing)}: {''.join(why)}")
+        raise RxeError(f"kernel {kernel} cannot load {', '.join(missing)}: {''.join(why)}")
 
 
 @contextmanager
 def pair(name: str = "srdma", network: str = "10.77.0", mtu: int = VETH_MTU) -> Iterator[list[End]]:
     """Two rxe devices, NAMErxe0 and NAMErxe1, over the veth pair NAMEv0, NAMEv1.
 
-    Their addresses are NETWORK.1 and NETWORK.2. What an earlier run of that name
-    left behind is replaced; all of it is removed at the end.
+    Their addresses are NETWORK.1 and NETWORK.2; mtu: bytes. Devices of an earlier run with that
+    name are replaced. All devices are removed at the end. Raises RxeError.
     """
     load()
     ends = [End(f"{name}rxe{i}", f"{name}v{i}", f"{network}.{i + 1}") for i in (0, 1)]
@@ -95,7 +95,7 @@ def _index(ip: IPRoute, netdev: str) -> int:
 
 
 def _accept_local(undo: ExitStack, netdev: str) -> None:
-    """Let packets from an address of this very host come in from the wire."""
+    """Accept packets that arrive with a source address of this host."""
     for setting, value in (("accept_local", "1"), ("rp_filter", "0")):
         path = SYSCTL / netdev / setting
         if netdev == "all":
@@ -104,8 +104,9 @@ def _accept_local(undo: ExitStack, netdev: str) -> None:
 
 
 def _remove(ip: IPRoute, ends: list[End]) -> None:
-    """The kernel deletes a device when its last user has left, and librdmacm keeps one open
-    until the process ends: after a few seconds the rest is left to the next run."""
+    """Remove the devices. The kernel deletes a device only after its last user closed it, and
+    librdmacm keeps it open until the process ends: after DELETE_SECONDS the removal is left to
+    the next run."""
     for end in ends:
         if Path("/sys/class/infiniband", end.device).exists():
             try:

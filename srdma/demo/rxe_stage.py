@@ -1,7 +1,7 @@
-"""The demo's stage on SoftRoCE: two rxe devices on a veth pair, and a look at every frame on it.
+"""The demo's stage on SoftRoCE: two rxe devices on a veth pair, and a capture of every frame.
 
-All is real RDMA: hosts reach their NICs, and the NICs each other, by reliable connections of the
-verbs. Nobody is in the middle, so nothing flips a bit here; the embedded stage does that.
+Hosts reach their NICs, and the NICs each other, by reliable connections of verbs. There is no tap
+between the NICs, so no bit can be flipped here; the embedded stage has one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from srdma.inspect import roce
 
 
 class Wire:
-    """What passed over the veth."""
+    """The frames that passed over the veth."""
 
     def __init__(self, netdev: str) -> None:
         self._sniffer = roce.Sniffer(netdev)
         self.raw: list[bytes] = []
 
     def forget(self) -> None:
-        """Whatever passed so far: a look begins here."""
+        """Discard all frames so far."""
         self._sniffer.forget()
         self.raw.clear()
 
@@ -53,11 +53,11 @@ class RxePair:
         return self._wire.raw
 
     def flip(self, *, at_least: int, at: int) -> None:
-        raise DeviceError("nobody is in the middle of an rxe wire: nothing can be flipped")
+        raise DeviceError("an rxe wire has no tap that flips bits: use the embedded stage")
 
 
 class RxeStage:
-    """Everything on a pair of rxe devices, which is removed at the end. Needs root."""
+    """Workers on a pair of rxe devices, which close() removes. Needs root."""
 
     device = "SoftRoCE (rxe)"
     can_flip = False
@@ -65,7 +65,7 @@ class RxeStage:
 
     def __init__(self, name: str = "srdma", network: str = "10.77.0") -> None:
         if why := rxe.unavailable():
-            raise DeviceError(f"no SoftRoCE here: {why} (`make demo-rxe` goes into a VM then)")
+            raise DeviceError(f"no SoftRoCE here: {why} (`make demo-rxe` uses a VM)")
         with ExitStack() as stack:
             self.ends = stack.enter_context(rxe.pair(name, network))
             self.wire = Wire(self.ends[0].netdev)
@@ -85,7 +85,7 @@ class RxeStage:
         return RxePair(workers, self.wire)
 
     def start(self, name: str, end: rxe.End, *, unprotected: bool = False) -> Worker:
-        """A worker at one end, up and answering."""
+        """Start a worker at one end, and wait until it answers."""
         options = ["--allow-unprotected"] if unprotected else []
         return self.nics.launch(name, [*worker_options(end), *options])
 
@@ -97,13 +97,13 @@ class RxeStage:
         seen = roce.kinds(roce.frames(self.wire.raw))
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(seen.items()))
         only = set(seen) <= roce.PASSIVE and seen["SEND"] > 0
-        yield "between the NICs no RDMA operation but SEND", only, counts
+        yield "the NICs exchanged no RDMA operation other than SEND", only, counts
 
     def close(self) -> None:
         self._stack.close()
 
 
 def worker_options(end: rxe.End) -> list[str]:
-    """Of srdma-offload: hosts and wire on that device."""
+    """Options of srdma-offload: hosts and wire on that device."""
     device = ["--host-dev", end.device, "--wire-dev", end.device]
     return [*device, "--wire-listen", f"{end.address}:0"]

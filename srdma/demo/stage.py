@@ -1,4 +1,4 @@
-"""Where the demo plays: workers, the one in the middle, and host B, as processes."""
+"""The stage of the demo: workers, tap and host B, each a process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from srdma.errors import DeviceError
 from srdma.identity import create_ca, issue
 from srdma.inspect.tap import LEFT, TapProcess
 
-HOST_TIMEOUT = 120.0  # emulated machines are slow
+HOST_TIMEOUT = 120.0  # seconds for a result of host B; emulated machines are slow
 
-Claim = tuple[str, bool, str]  # what, whether it held, detail
+Claim = tuple[str, bool, str]  # claim, whether the check passed, detail
 
 
 class Pair(Protocol):
-    """Two workers and who looks at their wire."""
+    """Two workers, and a capture of their wire."""
 
     @property
     def a(self) -> Path:
@@ -35,14 +35,14 @@ class Pair(Protocol):
         """Every srdma packet since the last call."""
 
     def raw(self) -> Sequence[bytes]:
-        """All frames seen so far, where they are more than srdma packets."""
+        """All frames so far, if frames contain more than srdma packets; else empty."""
 
     def flip(self, *, at_least: int, at: int) -> None:
-        """Flip a bit of byte `at` of the next packet of NIC A of that many bytes."""
+        """Flip a bit of byte `at` of NIC A's next packet with at least `at_least` bytes."""
 
 
 class Stage(Protocol):
-    """Workers that protect, and workers that may be asked not to."""
+    """Two pairs of workers: `secure` refuses level none, `open` permits it."""
 
     @property
     def device(self) -> str: ...
@@ -60,14 +60,14 @@ class Stage(Protocol):
     def identities(self) -> Path: ...
 
     def pids(self) -> dict[str, int]:
-        """Of its processes."""
+        """The processes of the secure pair: name -> pid."""
 
     def claims(self) -> Iterator[Claim]:
-        """What it checked itself, once all is over."""
+        """Further checks of the stage, made at the end of the run."""
 
 
 class EmbeddedPair:
-    """Two embedded NICs in two folders that only a tap joins."""
+    """Two embedded NICs in separate wire folders; a tap forwards packets between them."""
 
     def __init__(self, nics: Embedded, suffix: str, unprotected: bool) -> None:
         names = f"nica{suffix}", f"nicb{suffix}"
@@ -91,7 +91,7 @@ class EmbeddedPair:
 
 
 class EmbeddedStage:
-    """All on shared memory; nothing is left behind."""
+    """Workers on shared memory; close() removes all processes and files."""
 
     device = "embedded"
     can_flip = True
@@ -121,7 +121,7 @@ class EmbeddedStage:
 
 
 class HostProcess:
-    """Host B as a child process, that of the demo or a module with more requests."""
+    """Host B as a child process: that of the demo, or a module with other requests."""
 
     def __init__(self, module: str = "srdma.demo.host") -> None:
         self._process = spawn(
@@ -138,7 +138,7 @@ class HostProcess:
         self.answer()
 
     def request(self, do: str, **arguments: Any) -> None:
-        """Ask for something whose answer comes later."""
+        """Send a request; answer() returns its result. Raises DeviceError if host B ended."""
         assert self._process.stdin
         try:
             write_frame(self._process.stdin.fileno(), {"do": do, **arguments})
@@ -146,6 +146,7 @@ class HostProcess:
             raise DeviceError("host B ended") from None
 
     def answer(self) -> dict[str, Any]:
+        """The result of the last request. Raises DeviceError if it failed or host B ended."""
         assert self._process.stdout
         answer = read_frame(self._process.stdout.fileno(), HOST_TIMEOUT)
         if answer is None:
@@ -155,6 +156,7 @@ class HostProcess:
         return answer
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """Send a request and return its result. Raises DeviceError."""
         self.request(do, **arguments)
         return self.answer()
 
@@ -169,7 +171,7 @@ class HostProcess:
 
 
 def make_identities(folder: Path) -> Path:
-    """A CA for one run, and both hosts' certificates, beside each other."""
+    """Create a CA for one run and the certificates of both hosts, all in `folder`."""
     create_ca(folder, "srdma demo", days=1)
     for name in ("host-a", "host-b"):
         issue(folder, f"spiffe://demo/{name}", folder / name)

@@ -1,1 +1,1 @@
-"""Tools that look at packets: captures, dissection, RoCE v2 frames."""
+"""Tools that inspect packets: captures, dissection, RoCE v2 frames."""

@@ -1,6 +1,6 @@
-"""A packet for people: which bytes are which field (protocol.md 2).
+"""A packet as a list of named fields with their bytes (protocol.md 2).
 
-Lengths come from the opcode, values from the C parser.
+The opcode determines the lengths; the parser in C gives the values.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OPCODES = {
 
 
 class Field(NamedTuple):
-    """Some bytes of a packet, their name and what they say."""
+    """A field of a packet: its name, its bytes and their meaning."""
 
     name: str
     data: bytes
@@ -66,7 +66,8 @@ class Field(NamedTuple):
 
 
 def dissect(packet: bytes, tag_len: int, *, encrypted: bool) -> list[Field]:
-    """All bytes of a packet in order; refused (RefusedError) as a worker would refuse it."""
+    """All fields of a packet in order; tag_len: bytes. Raises RefusedError for a packet that a
+    worker refuses as malformed."""
     found = parse(packet, tag_len)
     name, extension = OPCODES[found["opcode"]]
     layout: list[tuple[str, int]] = [*BTH, *extension, *STH, ("tag", tag_len)]
@@ -78,17 +79,17 @@ def dissect(packet: bytes, tag_len: int, *, encrypted: bool) -> list[Field]:
     meanings = {
         "opcode": name,
         "SE M PadCnt TVer": f"{pad} bytes of pad",
-        "FECN BECN": "for routers: the only byte without protection",
+        "FECN BECN": "routers may change it: the only byte that the tag does not cover",
         "tag code, epoch": f"epoch {found['epoch']}",
-        "STH.offset": "of this packet in its message",
+        "STH.offset": "offset of this packet in its message",
         "DestQP": "SRC QPN of the receiver",
         "PSN": "low 24 bits of the packet number",
         "STH.request id": f"request {found['request_id']}",
-        "RETH.va": "address in the target's host",
+        "RETH.va": "address in the memory of the target",
         "RETH.rkey": "wire rkey",
         "RETH.DMALen": f"{found.get('dma_len', 0)} bytes",
-        "tag": f"{8 * tag_len} bits, over all of this packet",
-        "payload": "ciphertext" if encrypted else "plain",
+        "tag": f"{8 * tag_len} bits, over all of the packet except FECN BECN",
+        "payload": "ciphertext" if encrypted else "plaintext",
     }
     return list(_cut(packet, layout, meanings))
 

@@ -1,7 +1,7 @@
-"""What is on a RoCE v2 wire: frames of a network device, taken apart and put together again.
+"""Frames of a RoCE v2 wire: capture on a network device, parsing and reassembly of messages.
 
-Ethernet 14 | IPv4 | UDP 8 to port 4791 | BTH 12 | payload | pad | ICRC 4. Only IPv4: that is what
-`rxe.pair()` speaks.
+Ethernet 14 | IPv4 | UDP 8 to port 4791 | BTH 12 | payload | pad | ICRC 4 (bytes). Only IPv4 is
+parsed, which `rxe.pair()` uses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from srdma.errors import DeviceError
 
 PORT = 4791
-ROOM = 64 << 20  # bytes of frames that the kernel keeps until take()
+ROOM = 64 << 20  # socket buffer: bytes of frames that the kernel keeps until take()
 
 _ETH_P_ALL, _ETH_P_IP, _IPPROTO_UDP = 0x0003, 0x0800, 17
 _SO_RCVBUFFORCE, _SOL_PACKET, _PACKET_STATISTICS = 33, 263, 6
@@ -23,7 +23,7 @@ _FRAME_MAX = 1 << 16
 _ETHERNET, _UDP, _BTH, _ICRC = 14, 8, 12, 4
 _SERIAL_HALF, _SERIAL_MASK = 1 << 23, 0xFFFFFF
 
-# The opcodes of a reliable connection by what they do (IBTA table 38).
+# The opcodes of a reliable connection by operation (IBTA table 38).
 _FIRST, _MIDDLE, _LAST = 0x00, 0x01, 0x02
 _RC_SENDS = range(0x06)  # SEND_FIRST to SEND_ONLY_IMM
 _RC_KINDS = {
@@ -37,11 +37,11 @@ _RC_KINDS = {
 _UD_SEND_ONLY = 0x64  # to QP 1: datagrams of the connection manager
 _CM_QPN = 1
 
-PASSIVE = frozenset({"SEND", "ACK", "CM"})  # kinds that touch no memory of the other end
+PASSIVE = frozenset({"SEND", "ACK", "CM"})  # kinds that do not address memory of the other end
 
 
 class Frame(NamedTuple):
-    """A RoCE frame: who to whom (addresses, QPN), what, and its payload."""
+    """A RoCE frame. flow: source address, destination address, destination QPN."""
 
     flow: tuple[bytes, bytes, int]
     opcode: int
@@ -58,7 +58,7 @@ class Frame(NamedTuple):
 
 
 def parse(raw: bytes) -> Frame | None:
-    """A frame of the network; None: it is not RoCE v2."""
+    """Parse a frame of the network; None if it is not RoCE v2."""
     if len(raw) < _ETHERNET + 20 or raw[12:14] != _ETH_P_IP.to_bytes(2, "big"):
         return None
     ip = raw[_ETHERNET:]
@@ -74,19 +74,19 @@ def parse(raw: bytes) -> Frame | None:
 
 
 def frames(raw: Iterable[bytes]) -> list[Frame]:
-    """The RoCE frames among those of a network."""
+    """The RoCE v2 frames among frames of a network."""
     return [frame for frame in map(parse, raw) if frame is not None]
 
 
 def kinds(found: Iterable[Frame]) -> Counter[str]:
-    """How many there are of each kind."""
+    """The number of frames of each kind."""
     return Counter(frame.kind for frame in found)
 
 
 def messages(found: Iterable[Frame]) -> list[bytes]:
-    """What was SENT over reliable connections, put together; what is not whole is left out.
+    """The messages that SENDs carried over reliable connections; incomplete ones are omitted.
 
-    In order per direction of a connection; a repeated frame counts once.
+    They are in order per direction of a connection; a retransmitted frame counts once.
     """
     flows: dict[tuple[bytes, bytes, int], dict[int, Frame]] = {}
     for frame in found:
@@ -127,21 +127,23 @@ class Sniffer:
         try:
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         except OSError as error:
-            raise DeviceError(f"cannot look at {netdev}: {error.strerror} (root may)") from None
+            raise DeviceError(
+                f"cannot capture on {netdev}: {error.strerror}: run as root"
+            ) from None
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, ROOM)
             self._socket.setblocking(False)
             self._socket.bind((netdev, _ETH_P_ALL))
         except OSError as error:
             self.close()
-            raise DeviceError(f"cannot look at {netdev}: {error.strerror}") from None
+            raise DeviceError(f"cannot capture on {netdev}: {error.strerror}") from None
 
     def fileno(self) -> int:
         """Readable when a frame waits."""
         return self._socket.fileno()
 
     def _drain(self) -> tuple[list[bytes], int]:
-        """What waits, and how many frames found no room since the last call."""
+        """The waiting frames, and the number of frames lost for lack of room since last time."""
         taken = []
         while True:
             try:
@@ -152,11 +154,11 @@ class Sniffer:
         return taken, lost
 
     def forget(self) -> None:
-        """Whatever passed so far: take() begins from here."""
+        """Discard all frames so far."""
         self._drain()
 
     def take(self) -> list[bytes]:
-        """Those since the last call; none may be missing."""
+        """The frames since the last call. Raises DeviceError if the kernel dropped any."""
         taken, lost = self._drain()
         if lost:
             raise DeviceError(f"{lost} frames did not fit into {ROOM} bytes: take() more often")

@@ -1,15 +1,17 @@
-"""A man in the middle of the wire of two embedded NICs: captures every packet, flips one bit.
+"""A tap between two embedded NICs: forwards and captures every packet, and can flip one bit.
 
     python -m srdma.inspect.tap LEFT_DIR RIGHT_DIR LEFT_NAME RIGHT_NAME
 
-LEFT_NAME is the worker in LEFT_DIR, RIGHT_NAME that in RIGHT_DIR; they have no folder in common
-and meet only here. In LEFT_DIR the tap is called RIGHT_NAME, and the other way round, so that each
-worker believes to reach the other. The workers have no switch for any of this.
+The worker LEFT_NAME has the wire folder LEFT_DIR, the worker RIGHT_NAME has RIGHT_DIR. The folders
+differ, so that packets pass only through the tap. In LEFT_DIR the tap uses the name RIGHT_NAME and
+in RIGHT_DIR the name LEFT_NAME: each worker connects to the tap under the name of the other. The
+workers need no option for the tap.
 
-stdin takes requests and stdout gives answers: {"do": "flip", side, at_least, at} flips
-the lowest bit of byte `at` of the next packet from `side` (0 left, 1 right) of that many bytes;
-{"do": "capture"} gives all packets since the last one: {"packets": [[side, bytes, flipped], ...],
-"lost": how many did not fit}. The end of stdin ends it.
+Requests arrive on stdin, results go to stdout (_engine/frames.py). {"do": "flip", side, at_least,
+at} flips the lowest bit of byte `at` of the next packet from `side` (0 left, 1 right) with at
+least `at_least` bytes. {"do": "capture"} returns all packets since the last capture: {"packets":
+[[side, bytes, flipped], ...], "lost": number of packets that did not fit}. The process ends at the
+end of stdin.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ from srdma.errors import DeviceError
 from srdma.native.tap import ACCEPT, DOWN, UP, ShmWire
 
 LEFT, RIGHT = 0, 1
-CAPTURE_MAX = 256 << 20  # bytes kept
+CAPTURE_MAX = 256 << 20  # bytes of packets that are kept between captures
 
 
 class Packet(NamedTuple):
-    """One packet as it came from the worker of `side`, before any flip."""
+    """One packet as the worker of `side` sent it, before any flip."""
 
     side: int
     data: bytes
@@ -42,7 +44,7 @@ class Packet(NamedTuple):
 
 
 class Flip(NamedTuple):
-    """Which packet to change, and which byte of it."""
+    """The next packet from `side` with at least `at_least` bytes; at: the byte to change."""
 
     side: int
     at_least: int
@@ -51,17 +53,17 @@ class Flip(NamedTuple):
 
 @dataclass
 class Link:
-    """One connection at one side, and its partner at the other."""
+    """One connection at one side, and its partner at the other side."""
 
     side: int
     conn: int
     up: bool
-    queue: deque[bytes] = field(default_factory=deque)  # to be sent here
+    queue: deque[bytes] = field(default_factory=deque)  # packets to send on this connection
     partner: Link | None = None
 
 
 class Tap:
-    """The two wires and what passes between them. No I/O but theirs."""
+    """The two wires and the packets between them. It does no other I/O."""
 
     def __init__(self, folders: tuple[Path, Path], names: tuple[str, str]) -> None:
         self._names = names
@@ -75,7 +77,7 @@ class Tap:
         self.flip: Flip | None = None
 
     def step(self) -> bool:
-        """Move what is there; False if there was nothing."""
+        """Forward all waiting packets; False if there were none."""
         busy = False
         for side, wire in enumerate(self.wires):
             for kind, conn, data in wire.poll():
@@ -88,20 +90,20 @@ class Tap:
         return busy
 
     def capture(self) -> dict[str, Any]:
-        """All packets since the last call."""
+        """All packets since the last call, in the form of the result of {"do": "capture"}."""
         packets, lost = self._packets, self._lost
         self._packets, self._bytes, self._lost = [], 0, 0
         return {"packets": [list(packet) for packet in packets], "lost": lost}
 
     def waits(self) -> bool:
-        """A packet has no room yet: do not sleep."""
+        """True if a packet waits for room in a ring: the caller must not sleep."""
         return any(link.queue and link.up for link in self._links.values())
 
     def close(self) -> None:
         for wire in self.wires:
             wire.close_all()
 
-    # Inside ----------------------------------------------------------------
+    # Internal --------------------------------------------------------------
 
     def _on(self, side: int, kind: str, conn: int, data: bytes | None) -> None:
         if kind == ACCEPT:
@@ -118,7 +120,7 @@ class Tap:
             link.partner.queue.append(self._pass(side, data))
 
     def _join(self, side: int, conn: int) -> None:
-        """A worker came: go to the one that it believes to reach."""
+        """A worker connected: connect to the worker that it addressed."""
         other = 1 - side
         here = Link(side, conn, up=True)
         there = Link(other, self.wires[other].connect(self._names[other]), up=False)
@@ -126,7 +128,7 @@ class Tap:
         self._links[side, here.conn], self._links[other, there.conn] = here, there
 
     def _end(self, link: Link) -> None:
-        """One side ended, so the other does, after what is on its way."""
+        """One side closed its connection: close the other one after the queued packets."""
         for one in (link, link.partner):
             if one is not None and (one.side, one.conn) in self._links:
                 del self._links[one.side, one.conn]
@@ -136,7 +138,7 @@ class Tap:
                 self.wires[one.side].close(one.conn)
 
     def _pass(self, side: int, data: bytes) -> bytes:
-        """Keep it, and flip it if this is the one."""
+        """Capture a packet. Returns it, with one bit flipped if the pending flip matches."""
         flip = self.flip
         flipped = flip is not None and flip.side == side and len(data) >= flip.at_least
         self._keep(Packet(side, data, flipped))
@@ -166,7 +168,7 @@ class Tap:
 
 
 def serve(tap: Tap) -> None:
-    """Until the end of stdin."""
+    """Forward packets and serve requests until the end of stdin."""
     poll = select.poll()
     for fd in (sys.stdin.fileno(), *(wire.fileno() for wire in tap.wires)):
         poll.register(fd, select.POLLIN)
@@ -175,7 +177,7 @@ def serve(tap: Tap) -> None:
         if tap.step():
             continue
         sleepy = not tap.waits()
-        for wire in tap.wires:  # all of them, or disarm would undo what was not done
+        for wire in tap.wires:  # no early exit: disarm() below needs every wire to be armed
             sleepy &= wire.arm()
         ready = [fd for fd, _ in poll.poll(None if sleepy else 0)]
         for wire in tap.wires:
@@ -193,7 +195,7 @@ def answer(tap: Tap, request: dict[str, Any]) -> dict[str, Any]:
         return {}
     if request.get("do") == "capture":
         return tap.capture()
-    return {"error": f"unknown request {request}"}
+    return {"error": f"unknown request {request}: known are flip and capture"}
 
 
 def main(arguments: list[str]) -> int:
@@ -209,11 +211,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-# Its parent's side -------------------------------------------------------------
+# The parent's side -------------------------------------------------------------
 
 
 class TapProcess:
-    """The tap as a child process; a context manager."""
+    """The tap as a child process. The caller calls close()."""
 
     def __init__(self, folders: tuple[Path, Path], names: tuple[str, str]) -> None:
         words = [*(str(folder) for folder in folders), *names]
@@ -226,23 +228,27 @@ class TapProcess:
         self._fds = self._process.stdin.fileno(), self._process.stdout.fileno()
 
     def wait_until_up(self) -> None:
-        """Before its first use, and before a worker connects."""
+        """Wait until the tap runs; to be called before its first use and before a worker
+        connects. Raises DeviceError."""
         if read_frame(self._fds[1], START_TIMEOUT) is None:
-            raise DeviceError("the tap did not start")
+            raise DeviceError("the tap process did not start: its error is on stderr")
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def flip(self, side: int, *, at_least: int, at: int) -> None:
-        """Flip a bit of byte `at` of the next packet from `side` of that many bytes."""
+        """Flip a bit of byte `at` of the next packet from `side` with at least `at_least`
+        bytes."""
         ask(self._fds, {"do": "flip", "side": side, "at_least": at_least, "at": at})
 
     def capture(self) -> list[Packet]:
-        """Every packet since the last call; none may be missing."""
+        """Every packet since the last call. Raises DeviceError if the tap dropped any."""
         got = ask(self._fds, {"do": "capture"})
         if got["lost"]:
-            raise DeviceError(f"the tap had no room for {got['lost']} packets")
+            raise DeviceError(
+                f"the tap had no room for {got['lost']} packets: call capture() more often"
+            )
         return [Packet(*packet) for packet in got["packets"]]
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""The key exchange (protocol.md 8): `python -m srdma.keyex`, and the parent's side of it."""
+"""The key exchange (protocol.md 8): `python -m srdma.keyex`, and the class that starts it."""

@@ -1,29 +1,30 @@
 """The key exchange of srdma-1 without I/O (protocol.md 8).
 
-Theory of operation. One `Exchange` is one end, client or server, of one exchange. It takes
-the peer's messages (`receive`) and news of the own worker (`derived`, `keyed`, `running`), and
-answers with the bytes to send and the events that the caller acts upon. TLS, sockets and the
-worker are the caller's (`program.py`).
+Theory of operation. One `Exchange` is one end, client or server, of one exchange. Its inputs are
+the peer's messages (`receive`) and the results of the local worker (`derived`, `keyed`,
+`running`). Each call returns a list of events: bytes to send and actions for the caller. The
+caller (`program.py`) owns TLS, the sockets and the connection to the worker.
 
     client                                     server
     start  OFFER ->        offered             listening
-                           offered             chosen      <- CHOICE    Agreed on both sides
+                           offered             chosen      <- CHOICE    Agreed at both ends
            Derive          deriving            chosen
            CONFIRM ->      confirming          chosen
                            confirming          deriving    Derive
                            confirming          keying      Install: KEYS to the worker
                            keying              connecting  <- CONFIRM (armed)
            Install: KEYS   connecting                      worker connects, sends OPEN
-           READY ->        ready, when the worker is RTS   <- READY
-                           done, when the peer's READY is there too
+           READY ->        ready, when the QPs are RTS     <- READY
+                           done, when the peer's READY has arrived as well
 
-In key mode `pd` a CONFIRM hands secrets over (`handed_over`): Derive says what this end's shall
-have, which the own worker makes (KEY). They are here from then on until the own worker has what
-Install gives it; then, or at a failure, they are wiped.
+In key mode `pd` a CONFIRM carries secrets (`handed_over`). The event Derive names the form of
+this end's CONFIRM; the local worker makes the secrets (KEY). The exchange keeps them until the
+local worker has taken the KEYS of Install. They are wiped then, or when the exchange fails.
 
-Which message may come in which state is the table below and nothing else. An event that is not
-in it raises and changes nothing; the peer's ERROR is legal in every state and raises as well.
-After an error of the peer the exchange is failed and stays so.
+The table below is the only definition of which message is legal in which state. An event that is
+not in the table raises ExchangeError and changes nothing. The peer's ERROR is legal in every
+state and raises ExchangeError as well. An exchange that failed by a message of the peer remains
+in state `failed`.
 """
 
 from __future__ import annotations
@@ -87,55 +88,59 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
     },
 }
 
-# What stands in a CONFIRM beside the hash, for people.
+# Content of a CONFIRM, for error texts.
 CARRIED: dict[Form, str] = {
     "": "the hash alone",
-    "secrets": "the hash and secrets",
-    "kpd": "the hash and the key of a group",
+    "secrets": "the hash and one secret per QP",
+    "kpd": "the hash and the key of a trust group",
 }
 
-# What an end waits for in each state, for people.
+# The missing event in each state, for error texts ("... waiting for X").
 WAITING = {
     "offered": "the peer's CHOICE",
     "listening": "the peer's OFFER",
     "confirming": "the peer to arm its worker",
     "chosen": "the peer's CONFIRM",
-    "connecting": "the own worker to reach the peer's, and the peer",
-    "awaited": "the own worker to reach the peer's",
-    "ready": "the peer's worker",
+    "connecting": "the local worker to reach the peer's worker, and the peer's READY",
+    "awaited": "the local worker to reach the peer's worker",
+    "ready": "the peer's READY, sent when its QPs are in RTS",
 }
 
 
 @dataclass(frozen=True)
 class Send:
-    """Send these bytes to the peer."""
+    """Send these bytes to the peer, as one message."""
 
     data: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """Both sides' values are known: the suite, the peer's ends and its data, mode and group."""
+    """The values of both ends are known: suite, the peer's ends and data, mode and group."""
 
     suite: Suite
     ends: tuple[End, ...]
     data: bytes
     mode: int = 0
-    group: str = ""  # of both, in modes with `pd`; else ""
+    group: str = ""  # trust group of both ends in modes with `pd`; "" in other modes
 
 
 @dataclass(frozen=True)
 class Derive:
-    """Let the own worker make what this end hands over, if anything; then call `derived`."""
+    """Let the local worker make the secrets of this end's CONFIRM; then call `derived`.
+
+    form: "" if the CONFIRM carries the hash alone; the worker is not needed then.
+    """
 
     form: Form
 
 
 @dataclass(frozen=True)
 class Install:
-    """The peer computed the same hash: give KEYS to the own worker, then call `keyed`.
+    """The peer computed the same hash: send KEYS to the local worker, then call `keyed`.
 
-    With them go the secrets that the peer handed over, or the group's key.
+    handover: the secrets of the peer's CONFIRM, or the key of the trust group. The exchange owns
+    and wipes them.
     """
 
     handover: Handover
@@ -143,7 +148,7 @@ class Install:
 
 @dataclass(frozen=True)
 class Done:
-    """Both ends run."""
+    """The QPs of both ends are in RTS."""
 
 
 Event = Send | Agreed | Derive | Install | Done
@@ -151,8 +156,8 @@ Event = Send | Agreed | Derive | Install | Done
 
 @dataclass(frozen=True)
 class Parameters:
-    """What this end brings: its suites in order of preference, random, ends and data, its modes
-    in order of preference, and its trust group.
+    """The values of this end: suites and modes in order of preference, random (32 bytes), ends,
+    data (at most 256 bytes) and trust group ("" for none).
 
     `certificates`: SHA-256 of the client's and of the server's certificate (DER).
     """
@@ -167,7 +172,7 @@ class Parameters:
 
 
 class Exchange:
-    """One end of one key exchange; see the module's text."""
+    """One end of one key exchange; see the description of the module."""
 
     def __init__(self, role: Role, mine: Parameters) -> None:
         self.role = role
@@ -182,10 +187,10 @@ class Exchange:
     def done(self) -> bool:
         return self.state == "done"
 
-    # What the caller does ---------------------------------------------------
+    # Calls of the caller ----------------------------------------------------
 
     def start(self) -> list[Event]:
-        """The client's OFFER; the server only listens from here on."""
+        """Begin. The client returns its OFFER; the server returns nothing and waits for one."""
         self._advance("start")
         if self.role == "server":
             return []
@@ -196,7 +201,7 @@ class Exchange:
         return [Send(self._offer)]
 
     def receive(self, raw: bytes) -> list[Event]:
-        """One message of the peer. Raises ExchangeError, after which the exchange is failed."""
+        """Process one message of the peer. After an ExchangeError the exchange is in `failed`."""
         try:
             message = decode(raw)
             if isinstance(message, ErrorMessage):
@@ -213,7 +218,8 @@ class Exchange:
             raise
 
     def derived(self, handover: Handover) -> list[Event]:
-        """What this end hands over. The client sends it; the server's worker comes first."""
+        """Take the secrets of this end. The client sends its CONFIRM; the server first installs
+        KEYS at its worker and sends its CONFIRM in `keyed`. The exchange owns `handover`."""
         self._check_turn("derived")
         self._check_handover(self.role, handover)
         self._handover = handover
@@ -223,7 +229,7 @@ class Exchange:
         return [Install(handover if handover.form == "kpd" else self._peers)]
 
     def keyed(self) -> list[Event]:
-        """The own worker took KEYS. The server tells the peer so: it is armed."""
+        """The local worker took KEYS. The server then sends CONFIRM: its worker is armed."""
         self._advance("keyed")
         events: list[Event] = []
         if self.role == "server":
@@ -232,24 +238,24 @@ class Exchange:
         return events
 
     def running(self) -> list[Event]:
-        """The own worker's QPs are all RTS."""
+        """All QPs of the local worker are in RTS."""
         self._advance("running")
         events: list[Event] = [Send(encode(Ready()))]
         return [*events, Done()] if self.done else events
 
     def forget(self) -> None:
-        """Wipe the secrets that were handed over."""
+        """Wipe the secrets of both CONFIRMs."""
         self._handover.wipe()
         self._peers.wipe()
 
-    # What secrets hang on ----------------------------------------------------
+    # Inputs of the key derivation --------------------------------------------
 
     def generation(self, qp: int) -> bytes:
-        """Generation of QP number `qp` (8.3)."""
+        """Generation of QP number `qp`, counted from 0; 8 bytes (8.3)."""
         return hashlib.sha256(self.hash + qp.to_bytes(4, "big")).digest()[:8]
 
     def exporter_context(self, qp: int) -> bytes:
-        """Context of the TLS exporter for QP number `qp` (8.4)."""
+        """Context of the TLS exporter for QP number `qp`, counted from 0 (8.4)."""
         return self.hash + qp.to_bytes(4, "big")
 
     # The table and the messages ------------------------------------------------
@@ -260,7 +266,8 @@ class Exchange:
         except KeyError:
             legal = ", ".join(TABLE[self.role][self.state]) or "nothing"
             raise ExchangeError(
-                "state", f"{event} in state {self.state} of the {self.role}: legal is {legal}"
+                "state",
+                f"{event} is not legal in state {self.state} of the {self.role}; legal: {legal}",
             ) from None
 
     def _advance(self, event: str) -> None:
@@ -293,11 +300,11 @@ class Exchange:
         self._check_peer(choice.random, choice.ends)
         if choice.suite not in mine.suites:
             raise ExchangeError(
-                "suite", f"the peer chose {tuple(choice.suite)}, which was not offered"
+                "suite", f"the peer chose {tuple(choice.suite)}, which this end did not offer"
             )
         if choice.mode not in mine.modes:
             raise ExchangeError(
-                "mode", f"the peer chose {mode_name(choice.mode)}, which was not offered"
+                "mode", f"the peer chose {mode_name(choice.mode)}, which this end did not offer"
             )
         group = self._check_group(choice.mode, choice.group)
         self.hash = transcript(self._offer, raw, mine.certificates)
@@ -308,7 +315,7 @@ class Exchange:
         assert self.agreed is not None
         if not compare_digest(confirm.hash, self.hash):
             raise ExchangeError(
-                "hash", "the peer's transcript hash differs: offer or choice was changed on its way"
+                "hash", "the peer's transcript hash differs: OFFER or CHOICE was changed on the way"
             )
         self._check_handover("server" if self.role == "client" else "client", confirm.handover)
         self._check_reflection(confirm.handover)
@@ -318,39 +325,43 @@ class Exchange:
         return [Derive(handed_over(self.role, self.agreed))]
 
     def _check_handover(self, role: Role, handover: Handover) -> None:
-        """What an end hands over is what the mode wants; never shown."""
+        """Check form, number and size of the secrets. Error texts never contain a secret."""
         assert self.agreed is not None
         agreed, size = self.agreed, secret_size(self.agreed.suite)
         right = handed_over(role, agreed)
         if handover.form != right:
             raise ExchangeError(
                 "format",
-                f"CONFIRM of the {role} with {CARRIED[handover.form]}: in mode "
-                f"{mode_name(agreed.mode)}{' with a group' if agreed.group else ''} it has "
-                f"{CARRIED[right]}",
+                f"CONFIRM of the {role} carries {CARRIED[handover.form]}; in mode "
+                f"{mode_name(agreed.mode)}{' with a trust group' if agreed.group else ''} it must "
+                f"carry {CARRIED[right]}",
             )
         if len(handover.secrets) not in (0, len(agreed.ends)):
             raise ExchangeError(
-                "count", f"{len(handover.secrets)} secrets for {len(agreed.ends)} QPs"
+                "count",
+                f"{len(handover.secrets)} secrets for {len(agreed.ends)} QPs: one per QP is needed",
             )
         if any(len(secret) != size for secret in handover.secrets):
             raise ExchangeError(
-                "value", f"secrets of the {role} that are not the {size} bytes of the suite"
+                "value", f"a secret of the {role} has a wrong size: the suite needs {size} bytes"
             )
 
     def _check_reflection(self, handover: Handover) -> None:
         if any(secret in self._handover.secrets for secret in handover.secrets):
-            raise ExchangeError("value", "a secret of the peer is this end's own: a reflection")
+            raise ExchangeError(
+                "value", "a secret of the peer equals one of this end: a reflection attack"
+            )
 
     def _check_group(self, mode: int, group: str) -> str:
-        """The group of both ends, in modes with `pd`."""
+        """The trust group of both ends in modes with `pd`, else "". Raises if they differ."""
         if not mode & MODE_PD:
             return ""
         if group != self._mine.group:
             raise ExchangeError(
                 "group",
-                f"the peer declares {group_name(group)}, this end {group_name(self._mine.group)}:"
-                f" mode {mode_name(mode)} needs the same at both ends",
+                f"the peer declares {group_name(group)}, this end declares "
+                f"{group_name(self._mine.group)}: mode {mode_name(mode)} needs the same trust "
+                "group at both ends",
             )
         return group
 
@@ -358,17 +369,21 @@ class Exchange:
         mine = self._mine
         if len(ends) != len(mine.ends):
             raise ExchangeError(
-                "count", f"the peer has {len(ends)} QPs: this end has {len(mine.ends)}"
+                "count",
+                f"the peer has {len(ends)} QPs, this end has {len(mine.ends)}: "
+                "give the same number at both ends",
             )
         if random == mine.random:
-            raise ExchangeError("value", "the peer's random is this end's own: a reflection")
+            raise ExchangeError("value", "the peer's random equals this end's: a reflection attack")
         own = {(e.eid, e.qpn) for e in mine.ends}
         if any((e.eid, e.qpn) in own for e in ends):
-            raise ExchangeError("value", "an end of the peer is this end's own: a reflection")
+            raise ExchangeError(
+                "value", "an end of the peer equals one of ours: a reflection attack"
+            )
 
 
 def handed_over(role: Role, agreed: Agreed) -> Form:
-    """What stands in the CONFIRM of this end beside the hash (8.3)."""
+    """The form of this end's CONFIRM: the fields besides the hash (8.3)."""
     if not agreed.mode & MODE_PD:
         return ""
     if not agreed.group:
@@ -377,7 +392,7 @@ def handed_over(role: Role, agreed: Agreed) -> Form:
 
 
 def choose(what: str, offered: Sequence[T], allowed: Sequence[T], name: Callable[[T], str]) -> T:
-    """The first offered entry that is allowed."""
+    """The first offered entry that is allowed. Raises ExchangeError with code `what`."""
     for entry in offered:
         if entry in allowed:
             return entry
@@ -389,7 +404,7 @@ def choose(what: str, offered: Sequence[T], allowed: Sequence[T], name: Callable
 
 
 def transcript(offer: bytes, choice: bytes, certificates: tuple[bytes, bytes]) -> bytes:
-    """The transcript hash H (8.3) over the exact bytes sent."""
+    """The transcript hash H, 32 bytes (8.3), over the exact bytes that were sent."""
     digest = hashlib.sha256(b"srdma-1 transcript\0")
     for message in (offer, choice):
         digest.update(len(message).to_bytes(4, "big") + message)
@@ -399,7 +414,7 @@ def transcript(offer: bytes, choice: bytes, certificates: tuple[bytes, bytes]) -
 
 
 def printable(text: str) -> str:
-    """Text of a peer, fit for a terminal and a log."""
+    """Text of a peer, made safe for a terminal and a log: printable, at most 512 characters."""
     return "".join(c if c.isprintable() else "?" for c in text)[:512]
 
 
@@ -408,11 +423,12 @@ def _name(message: Message) -> str:
 
 
 def mode_name(mode: int) -> str:
+    """The name of a key mode (3.4)."""
     return next(name for name, number in MODES.items() if number == mode)
 
 
 def group_name(group: str) -> str:
-    """For people."""
+    """The trust group for error texts."""
     return f"the trust group {group!r}" if group else "no trust group"
 
 

@@ -1,26 +1,29 @@
-"""New secrets for QPs that run, without I/O (protocol.md 8.5).
+"""New secrets for QPs in RTS, without I/O (protocol.md 8.5).
 
 Theory of operation. One `Renewal` is one end of all exchanges that follow the first one over the
-same TLS connection. Each is a further TLS handshake inside it, the *inner* one, and four messages
-in the inner connection:
+same TLS connection. Each exchange is a further TLS handshake inside that connection, the *inner*
+one, and four messages in the inner connection:
 
     client                                   server
     begin   Begin                  idle
-            REKEY ->        shaking          Begin, when its first records come
+            REKEY ->        shaking          Begin, when the first records arrive
             shaken          deriving  Derive: ROTATE, KEY (key mode `pd`)
     derived RENEW ->        offered          <- RENEW
-            Take            taking           Take: the worker learns what it receives with
+            Take            taking           Take: REKEY rx, the worker's new receive secret
     taken   TAKEN ->        said             <- TAKEN
-            Give            idle             Give: the worker learns what it sends with
+            Give            idle             Give: REKEY tx, the worker's new send secret
 
-Take comes before Give at the other end: so nobody seals with a secret that the receiver's worker
-does not have yet. TLS, sockets and the worker are the caller's (`renew.py`).
+Take at one end precedes Give at the other end. No worker therefore seals with a secret that the
+receiving worker does not have yet. The caller (`renew.py`) owns TLS, the sockets and the
+connection to the worker.
 
-The server asks for an exchange by a REKEY without records (`Wanted` at the client). A client that
-is at one takes no notice, unless the server's RENEW was there first: then it wants another one.
+The server asks for an exchange by a REKEY without records (`Wanted` at the client). A client with
+an exchange under way ignores the request, unless the server's RENEW has already arrived: then the
+request is for a further exchange.
 
-Which message may come in which state is the table below and nothing else; all else raises, and so
-does the peer's ERROR. After an error the renewal is failed and stays so.
+The table below is the only definition of which message is legal in which state. Every other
+message raises ExchangeError, and so does the peer's ERROR. After an error the renewal remains in
+state `failed`.
 """
 
 from __future__ import annotations
@@ -61,31 +64,35 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
     "server": {"idle": {"REKEY": "shaking"}, **_FROM_SHAKING},
 }
 
-# What an end waits for in each state, for people.
+# The missing event in each state, for error texts ("... waiting for X").
 WAITING = {
-    "shaking": "the peer's part of a further TLS handshake",
+    "shaking": "the peer's messages of the inner TLS handshake",
     "offered": "the peer's RENEW",
-    "taking": "the own worker to take a new secret",
+    "taking": "the local worker to take a new secret",
     "said": "the peer's worker to take a new secret",
-    "heard": "the own worker to take a new secret",
+    "heard": "the local worker to take a new secret",
 }
 
 
 @dataclass(frozen=True)
 class Begin:
-    """Make an inner connection, of this end's role."""
+    """Make an inner TLS connection in the role of this end."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """Records of the peer for the inner connection; then call `shaken` when that is done."""
+    """TLS records of the peer for the inner connection. The caller calls `shaken` when the inner
+    handshake is complete."""
 
     records: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Derive:
-    """Let the own worker make what this end hands over, if anything; then call `derived`."""
+    """Let the local worker make the secrets of this end's RENEW; then call `derived`.
+
+    form: "" if the RENEW carries no secrets.
+    """
 
     form: Form
 
@@ -99,14 +106,15 @@ class Say:
 
 @dataclass(frozen=True)
 class Take:
-    """REKEY rx on the own worker; then call `taken`."""
+    """Send REKEY rx to the local worker; then call `taken`."""
 
 
 @dataclass(frozen=True)
 class Give:
-    """REKEY tx on the own worker, with what the peer handed over, which the caller wipes then.
+    """Send REKEY tx to the local worker with the secrets of the peer's RENEW.
 
-    Between the ends the exchange is over.
+    The caller owns `handover` and wipes it afterwards. No further message of this exchange
+    follows.
     """
 
     handover: Handover
@@ -121,10 +129,13 @@ Event = Begin | Feed | Derive | Say | Take | Give | Wanted | Send
 
 
 class Renewal:
-    """One end; see the module's text. `count`: of the exchange under way, or the last one."""
+    """One end; see the description of the module.
+
+    `count`: number of the exchange under way, or of the last one; 0 before the first.
+    """
 
     def __init__(self, exchange: Exchange, identity: str) -> None:
-        """exchange: the first one, which is done; identity: of the peer, as it proved it then."""
+        """exchange: the first one, in state `done`; identity: the peer's URI, proved in it."""
         assert exchange.agreed is not None
         self.role: Role = exchange.role
         self.state = "idle"
@@ -138,19 +149,20 @@ class Renewal:
     def idle(self) -> bool:
         return self.state == "idle"
 
-    # What the caller does ---------------------------------------------------
+    # Calls of the caller ----------------------------------------------------
 
     def begin(self) -> list[Event]:
-        """The client starts an exchange."""
+        """Start an exchange; legal at the client only."""
         self._advance("begin")
         return self._begun()
 
     def ask(self) -> list[Event]:
-        """The server asks for one."""
+        """The server's request for an exchange: a REKEY without records."""
         return [Send(encode(Rekey(b"")))]
 
     def receive(self, raw: bytes) -> list[Event]:
-        """A message of the outer connection. Raises ExchangeError, and then is failed."""
+        """Process a message of the outer connection. After an ExchangeError the state is
+        `failed`."""
         try:
             match decode(raw):
                 case Rekey(records):
@@ -158,25 +170,28 @@ class Renewal:
                 case ErrorMessage(code, text):
                     raise ExchangeError(printable(code), printable(text), from_peer=True)
                 case message:
-                    raise ExchangeError("state", f"{_name(message)} after READY: legal is REKEY")
+                    raise ExchangeError(
+                        "state", f"{_name(message)} is not legal after READY; legal: REKEY"
+                    )
         except ExchangeError:
             self._fail()
             raise
 
     def shaken(self, identity: str) -> list[Event]:
-        """The inner handshake is done, and proved who the peer is."""
+        """The inner handshake is complete and proved `identity`, which must be the peer's first."""
         if identity != self._identity:
             self._fail()
             raise ExchangeError(
                 "identity",
-                f"the peer is {identity} now, and was {self._identity}: a connection is with one",
-                told=f"this is {identity}, which is not who this connection began with",
+                f"the peer's identity changed from {self._identity} to {identity}: "
+                "a connection has one peer identity",
+                told=f"this end's identity changed to {identity} during the connection",
             )
         self._advance("shaken")
         return [Derive(self._form)]
 
     def derived(self, handover: Handover) -> list[Event]:
-        """What this end hands over."""
+        """Take the secrets of this end, which go into its RENEW. The renewal owns `handover`."""
         self._check_turn("derived")
         self._check_handover(handover)
         self._mine = handover
@@ -184,7 +199,8 @@ class Renewal:
         return [Say(encode(Renew(self._hash, self.count, handover)))]
 
     def hear(self, raw: bytes) -> list[Event]:
-        """A message of the inner connection. Raises ExchangeError, and then is failed."""
+        """Process a message of the inner connection. After an ExchangeError the state is
+        `failed`."""
         try:
             match decode(raw):
                 case Renew() as renew:
@@ -201,24 +217,26 @@ class Renewal:
                     return self._given()
                 case message:
                     raise ExchangeError(
-                        "state", f"{_name(message)} in the inner connection: RENEW or TAKEN"
+                        "state",
+                        f"{_name(message)} is not legal in the inner connection; legal: RENEW, "
+                        "TAKEN",
                     )
         except ExchangeError:
             self._fail()
             raise
 
     def taken(self) -> list[Event]:
-        """The own worker has what it receives with."""
+        """The local worker took REKEY rx."""
         self._advance("taken")
         return [Say(encode(Taken(self.count))), *self._given()]
 
     def forget(self) -> None:
-        """Wipe what is here of an exchange that did not end."""
+        """Wipe the secrets of an unfinished exchange."""
         self._mine.wipe()
         self._peers.wipe()
 
     def exporter_context(self, qp: int) -> bytes:
-        """Context of the inner connection's exporter for QP number `qp`."""
+        """Context of the inner connection's exporter for QP number `qp`, counted from 0."""
         return self._hash + self.count.to_bytes(4, "big") + qp.to_bytes(4, "big")
 
     # The table and the messages ------------------------------------------------
@@ -232,17 +250,19 @@ class Renewal:
 
     def _on_request(self) -> list[Event]:
         if self.role == "server":
-            raise ExchangeError("value", "rekey is 0 bytes: a client sends TLS records")
+            raise ExchangeError("value", "rekey is empty: a client must send TLS records")
         return [] if self.state in ("shaking", "deriving", "offered") else [Wanted()]
 
     def _begun(self) -> list[Event]:
         if self.count == COUNT_MAX:
-            raise ExchangeError("value", f"exchange number {COUNT_MAX} of a connection is the last")
+            raise ExchangeError(
+                "value", f"exchange {COUNT_MAX} was the last one of this connection: connect again"
+            )
         self.count += 1
         return [Begin()]
 
     def _given(self) -> list[Event]:
-        """Both workers can receive: the exchange is over, and what was handed over the caller's."""
+        """In state idle both workers have the receive secrets: the caller gets the handover."""
         if not self.idle:
             return []
         handover, self._peers = self._peers, Handover()
@@ -254,7 +274,8 @@ class Renewal:
         except KeyError:
             legal = ", ".join(TABLE[self.role][self.state]) or "nothing"
             raise ExchangeError(
-                "state", f"{event} in state {self.state} of the {self.role}: legal is {legal}"
+                "state",
+                f"{event} is not legal in state {self.state} of the {self.role}; legal: {legal}",
             ) from None
 
     def _advance(self, event: str) -> None:
@@ -266,36 +287,40 @@ class Renewal:
 
     def _check_renew(self, renew: Renew) -> None:
         if not compare_digest(renew.hash, self._hash):
-            raise ExchangeError("hash", "RENEW with the transcript hash of another connection")
+            raise ExchangeError("hash", "RENEW carries the transcript hash of another connection")
         self._check_count(renew.count)
         self._check_handover(renew.handover)
         if _meet(renew.handover.secrets, self._mine.secrets):
-            raise ExchangeError("value", "a secret of the peer is this end's own: a reflection")
+            raise ExchangeError(
+                "value", "a secret of the peer equals one of this end: a reflection attack"
+            )
 
     def _check_count(self, count: int) -> None:
         if count != self.count:
-            raise ExchangeError("value", f"count is {count}: this is exchange {self.count}")
+            raise ExchangeError("value", f"count is {count}: it must be {self.count}")
 
     @property
     def _form(self) -> Form:
-        """What is handed over: as in a CONFIRM, but of a group, whose key stays."""
+        """The form of a RENEW: that of a CONFIRM, but "" in a trust group, whose key stays."""
         form = handed_over(self.role, self._agreed)
         return form if form == "secrets" else ""
 
     def _check_handover(self, handover: Handover) -> None:
-        """Never shown."""
+        """Check form, number and size of the secrets. Error texts never contain a secret."""
         if handover.form != self._form:
             raise ExchangeError(
                 "format",
-                f"RENEW with {CARRIED[handover.form]}: here it has {CARRIED[self._form]}",
+                f"RENEW carries {CARRIED[handover.form]}; it must carry {CARRIED[self._form]}",
             )
         if len(handover.secrets) not in (0, len(self._agreed.ends)):
             raise ExchangeError(
-                "count", f"{len(handover.secrets)} secrets for {len(self._agreed.ends)} QPs"
+                "count",
+                f"{len(handover.secrets)} secrets for {len(self._agreed.ends)} QPs: "
+                "one per QP is needed",
             )
         size = secret_size(self._agreed.suite)
         if any(len(secret) != size for secret in handover.secrets):
-            raise ExchangeError("value", f"secrets that are not the {size} bytes of the suite")
+            raise ExchangeError("value", f"a secret has a wrong size: the suite needs {size} bytes")
 
 
 def _meet(some: Sequence[bytearray], others: Sequence[bytearray]) -> bool:

@@ -1,8 +1,8 @@
 """The messages of the key exchange: bytes to checked values and back (protocol.md 8.2).
 
-Every message is a deterministic CBOR map with text keys. Decoding is total: whatever the bytes
-are, the answer is a value in range or an ExchangeError that names the field, what it was and
-what would be right.
+Every message is a deterministic CBOR map with text keys. Decoding is total: for any bytes the
+result is a message whose fields are in range, or an ExchangeError that names the field, its value
+and the permitted values.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ QPS_MAX = 256
 SUITES_MAX = 64
 TEXT_MAX = 512
 GROUP_MAX = 64
-COUNT_MAX = 2**32 - 1  # of the exchanges of one connection: 4 bytes of the exporter's context
+COUNT_MAX = 2**32 - 1  # exchanges of one connection: 4 bytes in the exporter's context
 
-MODE_PD = constants.MODE_PD  # a bit
+MODE_PD = constants.MODE_PD  # bit of the modes with `pd`
 MODES = {
     "basic": 0,
     "pd": MODE_PD,
@@ -43,9 +43,9 @@ LEVELS = {
     "aead": constants.LEVEL_AEAD,
 }
 
-Form = Literal["", "secrets", "kpd"]  # what stands in a CONFIRM beside the hash
+Form = Literal["", "secrets", "kpd"]  # field of a CONFIRM besides the hash; "": none
 
-# Field of an END -> (least, most); sections 4.1, 7 and 12.
+# Field of an END -> (minimum, maximum); sections 4.1, 7 and 12.
 END_RANGES = {
     "qpn": (1, 2**24 - 1),
     "pn": (2**23, 2**24 - 1),
@@ -56,10 +56,10 @@ END_RANGES = {
 
 
 class ExchangeError(Error):
-    """The key exchange failed; `code` is a word of protocol.md 8.1, the text says why.
+    """The key exchange failed. `code` is a code of protocol.md 8.1; `text` gives the reason.
 
-    `from_peer`: the peer sent this as its ERROR, so it is not told again. `told`: what the peer
-    is told, where that is not the text.
+    `from_peer`: the peer sent this as its ERROR, so no ERROR is sent back. `told`: the text of
+    the ERROR to the peer, if it differs from `text`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ExchangeError(Error):
 
 
 class Suite(NamedTuple):
-    """What protects the packets of a QP: suite id, level and tag length in bytes."""
+    """Protection of the packets of a QP: suite id, level and tag length in bytes (2.1)."""
 
     id: int
     level: int
@@ -85,7 +85,8 @@ UNPROTECTED = Suite(0, 0, 0)
 
 @dataclass(frozen=True)
 class End:
-    """What one end of a QP tells the other."""
+    """One end of a QP, as its peer must know it (8.2): endpoint id (16 bytes), SRC QPN, first
+    packet number, MTU in bytes, window in packets, READs and atomics at once, wire address."""
 
     eid: bytes
     qpn: int
@@ -101,6 +102,9 @@ class End:
 
 @dataclass(frozen=True)
 class Offer:
+    """OFFER (8.2): the client's suites and modes in order of preference, trust group ("" for
+    none), random (32 bytes), ends, and data of the application (at most 256 bytes)."""
+
     suites: tuple[Suite, ...]
     modes: tuple[int, ...]
     group: str
@@ -111,6 +115,8 @@ class Offer:
 
 @dataclass(frozen=True)
 class Choice:
+    """CHOICE (8.2): the selected suite and mode, and the server's values as in an Offer."""
+
     suite: Suite
     mode: int
     group: str
@@ -123,7 +129,7 @@ class Choice:
 class Handover:
     """The secrets in a CONFIRM: one S per QP, or the key of a trust group, or none.
 
-    They are bytearrays, which `wipe` clears, and never show.
+    They are bytearrays, so that `wipe` can overwrite them; `repr` does not show them.
     """
 
     secrets: tuple[bytearray, ...] = field(default=(), repr=False)
@@ -134,37 +140,42 @@ class Handover:
         return "secrets" if self.secrets else "kpd" if self.group_key else ""
 
     def wipe(self) -> None:
+        """Overwrite all secrets with zeros."""
         for secret in (*self.secrets, self.group_key):
             secret[:] = bytes(len(secret))
 
 
 @dataclass(frozen=True)
 class Confirm:
+    """CONFIRM (8.3): the transcript hash (32 bytes), and the secrets of the sender."""
+
     hash: bytes
     handover: Handover = field(default_factory=Handover)
 
 
 @dataclass(frozen=True)
 class Ready:
-    pass
+    """READY (8.1): the QPs of the sender are in RTS."""
 
 
 @dataclass(frozen=True)
 class ErrorMessage:
+    """ERROR (8.1): the sender stops; both ends destroy the QPs."""
+
     code: str
     text: str
 
 
 @dataclass(frozen=True)
 class Rekey:
-    """TLS records of an inner handshake (8.5); none: the server asks for one."""
+    """TLS records of an inner connection (8.5). Empty: the server asks for an exchange."""
 
     records: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Renew:
-    """In the inner connection: which exchange this is, and what Confirm hands over."""
+    """In the inner connection: the number of the exchange and the secrets of the sender (8.5)."""
 
     hash: bytes
     count: int
@@ -173,7 +184,7 @@ class Renew:
 
 @dataclass(frozen=True)
 class Taken:
-    """In the inner connection: the worker has what it will receive with."""
+    """In the inner connection: the sender's worker has its new receive secrets (8.5)."""
 
     count: int
 
@@ -185,7 +196,7 @@ Message = Offer | Choice | Confirm | Ready | Rekey | Renew | Taken | ErrorMessag
 
 
 def encode(message: Message) -> bytes:
-    """The exact bytes of a message, which the transcript hashes."""
+    """The exact bytes of a message; the transcript hash covers them."""
     return cbor2.dumps(_as_map(message), canonical=True)
 
 
@@ -244,7 +255,7 @@ def _handed_over(handover: Handover) -> dict[str, Any]:
 
 
 def decode(raw: bytes) -> Message:
-    """The message in these bytes, every field checked; ExchangeError otherwise."""
+    """The message in these bytes, with every field checked. Raises ExchangeError."""
     fields = _load(raw)
     if "error" in fields:
         return _error(fields)
@@ -262,30 +273,31 @@ def decode(raw: bytes) -> Message:
             return read(fields)
     raise ExchangeError(
         "format",
-        f"a message with the keys {sorted(fields)!r:.80}: not OFFER, CHOICE, CONFIRM, READY, "
-        "REKEY, RENEW or TAKEN",
+        f"a message with the keys {sorted(fields)!r:.80} is unknown: known are OFFER, CHOICE, "
+        "CONFIRM, READY, REKEY, RENEW and TAKEN",
     )
 
 
 def _load(raw: bytes) -> dict[str, Any]:
     if len(raw) > MESSAGE_MAX:
-        raise ExchangeError("format", f"a message of {len(raw)} bytes: at most {MESSAGE_MAX}")
+        raise ExchangeError(
+            "format", f"a message has {len(raw)} bytes: at most {MESSAGE_MAX} are permitted"
+        )
     try:
         value = cbor2.loads(raw)
         again = cbor2.dumps(value, canonical=True) if _is_plain(value) else b""
-    except Exception as error:  # whatever hostile bytes raise in the decoder is one refusal
-        raise ExchangeError(
-            "format", f"a message that is not CBOR: {type(error).__name__}"
-        ) from None
+    except Exception as error:  # hostile bytes may raise any exception in the decoder
+        raise ExchangeError("format", f"a message is not CBOR: {type(error).__name__}") from None
     if not isinstance(value, dict) or again != raw:
         raise ExchangeError(
-            "format", "a message that is not one deterministic CBOR map (RFC 8949 4.2)"
+            "format", "a message is not exactly one deterministic CBOR map (RFC 8949 4.2)"
         )
     return value
 
 
 def _is_plain(value: object) -> bool:
-    """Only what srdma-1 uses: maps with text keys, lists, integers, bytes, text, bool."""
+    """True if only types of srdma-1 occur: maps with text keys, lists, integers, bytes, text,
+    bool."""
     if isinstance(value, dict):
         return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
     if isinstance(value, list):
@@ -300,11 +312,11 @@ def _offer(fields: Mapping[str, Any]) -> Offer:
     _version(fields)
     ends = _ends(fields)
     if _integer("qps", fields["qps"], 1, QPS_MAX) != len(ends):
-        raise _bad("qps", fields["qps"], f"{len(ends)}, the number of ends")
+        raise _bad("qps", fields["qps"], f"the number of ends, {len(ends)}")
     suites = _suites(fields["suites"])
     modes = _modes(fields["modes"])
     if is_unprotected(suites[0]) and modes != (MODE_BASIC,):
-        raise _bad("modes", fields["modes"], "[0], basic, with `none`")
+        raise _bad("modes", fields["modes"], "[0] (basic) with suite `none`")
     return Offer(suites, modes, _group(fields), _random(fields), ends, _data(fields))
 
 
@@ -314,13 +326,13 @@ def _choice(fields: Mapping[str, Any]) -> Choice:
     suite = _suite(fields["suite"])
     mode = _mode(fields["mode"])
     if is_unprotected(suite) and mode != MODE_BASIC:
-        raise _bad("mode", mode, "0, basic, with `none`")
+        raise _bad("mode", mode, "0 (basic) with suite `none`")
     ends = _ends(fields)
     return Choice(suite, mode, _group(fields), _random(fields), ends, _data(fields))
 
 
 def _confirm(fields: Mapping[str, Any], what: str = "CONFIRM") -> Confirm:
-    """Nothing of it is shown, whatever is wrong with it."""
+    """Error texts contain no value of the message, because it may carry secrets."""
     form = next((name for name in ("secrets", "kpd") if name in fields), "")
     _exactly(fields, what, {"hash", form} - {""})
     digest = _bytes(fields, "hash", 32, 32)
@@ -332,7 +344,7 @@ def _confirm(fields: Mapping[str, Any], what: str = "CONFIRM") -> Confirm:
 
 
 def _renew(fields: Mapping[str, Any]) -> Renew:
-    """As _confirm()."""
+    """Error texts contain no value of the message, because it may carry secrets."""
     confirm = _confirm({name: value for name, value in fields.items() if name != "count"}, "RENEW")
     return Renew(confirm.hash, _count(fields["count"]), confirm.handover)
 
@@ -355,7 +367,7 @@ def _count(value: object) -> int:
     return _integer("count", value, 1, COUNT_MAX)
 
 
-# Messages of one field, by its name.
+# Readers of the messages with one field, by the name of that field.
 _SHORT: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "ready": _ready,
     "rekey": _rekey,
@@ -369,7 +381,7 @@ def _secrets(value: object) -> tuple[bytearray, ...]:
     if not 1 <= len(entries) <= QPS_MAX or sizes not in ({16}, {32}):
         raise ExchangeError(
             "value",
-            f"secrets must be a list of 1 to {QPS_MAX} entries, all of 16 or all of 32 bytes",
+            f"secrets must be a list of 1 to {QPS_MAX} entries, all of 16 bytes or all of 32 bytes",
         )
     return tuple(map(bytearray, entries))
 
@@ -387,7 +399,9 @@ def _error(fields: Mapping[str, Any]) -> ErrorMessage:
 
 def _version(fields: Mapping[str, Any]) -> None:
     if type(fields["v"]) is not int or fields["v"] != VERSION:
-        raise ExchangeError("version", f"version {fields['v']!r:.40}: this end speaks {VERSION}")
+        raise ExchangeError(
+            "version", f"version {fields['v']!r:.40} of the peer is unknown: it must be {VERSION}"
+        )
 
 
 def _random(fields: Mapping[str, Any]) -> bytes:
@@ -422,7 +436,7 @@ def _suites(value: object) -> tuple[Suite, ...]:
     if len(set(suites)) != len(suites):
         raise _bad("suites", value, "a list without repetitions")
     if len(suites) > 1 and any(is_unprotected(s) for s in suites):
-        raise _bad("suites", value, "`none` alone, or not at all: it is never negotiated")
+        raise _bad("suites", value, "`none` alone or a list without it: `none` is not negotiable")
     return suites
 
 
@@ -439,7 +453,7 @@ def _suite(value: object) -> Suite:
         _integer("tag length", value[2], 0, 64),
     )
     if is_unprotected(suite) and suite != UNPROTECTED:
-        raise _bad("suite", value, "[0, 0, 0], if it shall be `none`")
+        raise _bad("suite", value, "[0, 0, 0] for suite `none`")
     return suite
 
 
@@ -449,7 +463,7 @@ def _ends(fields: Mapping[str, Any]) -> tuple[End, ...]:
         raise _bad("ends", value, f"a list of 1 to {QPS_MAX} ends")
     ends = tuple(_end(entry) for entry in value)
     if len({(e.eid, e.qpn) for e in ends}) != len(ends):
-        raise ExchangeError("value", "two ends with the same endpoint id and SRC QPN")
+        raise ExchangeError("value", "two ends have the same endpoint id and SRC QPN")
     return ends
 
 
@@ -469,10 +483,10 @@ def _end(value: object) -> End:
 
 def _exactly(fields: Mapping[str, Any], what: str, keys: set[str]) -> None:
     if missing := keys - set(fields):
-        raise ExchangeError("format", f"{what} without {', '.join(sorted(missing))}")
+        raise ExchangeError("format", f"{what} lacks {', '.join(sorted(missing))}")
     if extra := set(fields) - keys:
         names = ", ".join(f"{name!r:.22}" for name in sorted(extra)[:5])
-        raise ExchangeError("format", f"{what} with the unknown {names}")
+        raise ExchangeError("format", f"{what} has unknown fields: {names}")
 
 
 def _integer(name: str, value: object, least: int, most: int) -> int:

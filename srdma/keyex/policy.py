@@ -1,6 +1,6 @@
-"""What an end allows: suites and peers' identities.
+"""The policy of an end: permitted suites and permitted identities of peers.
 
-The facts about suites are the C table's (srdma.native.suites); this module repeats none of them.
+The properties of suites come from the table in C (srdma.native.suites); this module repeats none.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ def _rows() -> dict[int, SuiteRow]:
 
 
 def suite_named(name: str, level: str | None = None, tag_len: int | None = None) -> Suite:
-    """The suite of this name, at its highest level and with its own tag where none is named."""
+    """The suite of this name. Defaults: its highest level, its longest tag (in bytes).
+
+    Raises ExchangeError (`suite`) if the suite does not exist or lacks the level or tag length.
+    """
     if name == "none":
         return UNPROTECTED
     row = next((r for r in _rows().values() if r["name"] == name), None)
     if row is None:
         names = ", ".join(r["name"] for r in _rows().values())
-        raise ExchangeError("suite", f"unknown suite {name!r}: this version has {names}")
+        raise ExchangeError("suite", f"unknown suite {name!r}: give one of {names}")
     if level is not None and level not in LEVELS:
-        raise ExchangeError("suite", f"unknown level {level!r}: there are {', '.join(LEVELS)}")
+        raise ExchangeError("suite", f"unknown level {level!r}: give one of {', '.join(LEVELS)}")
     number = max(row["levels"]) if level is None else LEVELS[level]
     suite = Suite(row["id"], number, row["tag_len"] if tag_len is None else tag_len)
     check_suite(suite)
@@ -41,41 +44,45 @@ def suite_named(name: str, level: str | None = None, tag_len: int | None = None)
 
 
 def check_suite(suite: Suite) -> None:
-    """Refuse what this version does not have, saying what it has."""
+    """Raise ExchangeError (`suite`) for a combination that this version does not support."""
     if suite == UNPROTECTED:
         return
     row = _rows().get(suite.id)
     if row is None:
         known = ", ".join(f"{r['id']} {r['name']}" for r in _rows().values())
-        raise ExchangeError("suite", f"unknown suite id {suite.id}: this version has {known}")
+        raise ExchangeError("suite", f"unknown suite id {suite.id}: give one of {known}")
     if suite.level not in row["levels"]:
         levels = " or ".join(str(n) for n in row["levels"])
-        raise ExchangeError("suite", f"{row['name']} at level {suite.level}: it has {levels}")
+        raise ExchangeError(
+            "suite", f"{row['name']} does not support level {suite.level}: give {levels}"
+        )
     if suite.tag_len not in tag_sizes(row):
         raise ExchangeError(
-            "suite", f"{row['name']} with a tag of {suite.tag_len} bytes: it takes {tag_sizes(row)}"
+            "suite",
+            f"{row['name']} does not support a tag of {suite.tag_len} bytes: give one of "
+            f"{tag_sizes(row)}",
         )
 
 
 def tag_sizes(row: SuiteRow) -> list[int]:
-    """Bytes of the tags that a suite may be used with."""
+    """The tag lengths of a suite, in bytes."""
     return [n for n in TAG_SIZES if row["tag_min"] <= n <= row["tag_len"]]
 
 
 def recommended(level: int) -> list[str]:
-    """Suites of this level that may be picked by speed alone (`auto`)."""
+    """Names of the suites of this level that `auto` may select by speed alone."""
     return [r["name"] for r in _rows().values() if r["recommended"] and level in r["levels"]]
 
 
 def secret_size(suite: Suite) -> int:
-    """Bytes of a direction's secret (protocol.md 3.2); 0 for `none`."""
+    """Size of the secret of one direction, in bytes (protocol.md 3.2); 0 for `none`."""
     if suite == UNPROTECTED:
         return 0
     return 16 if _rows()[suite.id]["key_len"] <= 16 else 32
 
 
 def describe(suite: Suite) -> str:
-    """The suite for people: name, level and tag."""
+    """The suite as text: name, level and tag length in bits."""
     if suite == UNPROTECTED:
         return "none (NOT protected)"
     level = next(name for name, number in LEVELS.items() if number == suite.level)
@@ -83,15 +90,16 @@ def describe(suite: Suite) -> str:
 
 
 def check_identity(identity: str, allowed: Sequence[str]) -> None:
-    """Refuse a peer that no pattern names; without patterns everybody of the CA may come."""
+    """Raise ExchangeError (`identity`) for a peer that no pattern matches. Without patterns every
+    identity of the CA is permitted."""
     if allowed and not any(_matches(identity, pattern) for pattern in allowed):
         raise ExchangeError(
             "identity",
-            f"the peer is {identity}, which is not allowed: only {', '.join(allowed)}",
-            told=f"this is {identity}, which is not allowed",  # who is, is not its business
+            f"the peer is {identity}, which is not allowed: allowed are {', '.join(allowed)}",
+            told=f"this is {identity}, which is not allowed",  # does not reveal the patterns
         )
 
 
 def _matches(identity: str, pattern: str) -> bool:
-    """`*` stands for any characters but `/`, of one segment; all else for itself."""
+    """`*` matches any characters of one segment, never `/`; every other character is literal."""
     return bool(re.fullmatch("[^/]*".join(map(re.escape, pattern.split("*"))), identity))

@@ -1,4 +1,4 @@
-"""The parent's side of `python -m srdma.keyex`: start it, hear it, end it."""
+"""The parent's side of `python -m srdma.keyex`: starts it, reads its events, ends it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from srdma.errors import (
 )
 from srdma.keyex.messages import Suite
 
-GRACE = 2.0  # seconds for it to say goodbye
-LOOK = 0.05  # seconds after which a thread looks what another one heard
+GRACE = 2.0  # seconds that the process may take to end
+LOOK = 0.05  # seconds between a thread's checks of the events that another thread read
 _MAX_EVENT = 1 << 20
-# Words of an error event, by whose fault they are; the others are the peer's.
+# Code of an error event -> exception. RemoteError stands for all other codes.
 _CLASSES: dict[str, type[Error]] = {
     "config": LocalError,
     "tls": IntegrityError,
@@ -47,7 +47,10 @@ _CLASSES: dict[str, type[Error]] = {
 
 @dataclass(frozen=True)
 class Peer:
-    """What the exchange found out."""
+    """The result of the exchange: the peer's identity (URI) and data, and the values in force.
+
+    trust_group: "" for none; group: the key exchange group of TLS, such as X25519.
+    """
 
     identity: str
     data: bytes
@@ -58,13 +61,16 @@ class Peer:
 
 
 class KeyProcess:
-    """One run of the program. Takes over control; sock stays the caller's to close."""
+    """One run of the program. It owns and closes `control`; the caller still owns `sock`.
+
+    The constructor raises DeviceError if the program cannot be started.
+    """
 
     def __init__(self, sock: socket.socket, control: Control, config: Mapping[str, Any]) -> None:
         self._buffer = b""
-        self._over: tuple[type[Error], str] | None = None  # why it is
-        self._wished = self._served = 0  # numbers of wishes for new secrets
-        self._hearing = threading.Lock()  # held by whoever reads events
+        self._over: tuple[type[Error], str] | None = None  # why the connection ended
+        self._wished = self._served = 0  # numbers of renewal requests: sent, completed
+        self._hearing = threading.Lock()  # held by the thread that reads events
         self._wishing = threading.Lock()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         sock.setblocking(True)
@@ -84,7 +90,7 @@ class KeyProcess:
             )
         except OSError as e:
             self._log.close()
-            raise DeviceError(f"cannot start the key exchange: {e}") from e
+            raise DeviceError(f"cannot start the key-exchange process: {e}") from e
         finally:
             control.close()
         assert self._process.stdin and self._process.stdout
@@ -99,15 +105,18 @@ class KeyProcess:
         assert self._process.stdin is not None
         raw = cbor2.dumps(fields, canonical=True)
         message = memoryview(len(raw).to_bytes(4, "big") + raw)
-        with contextlib.suppress(BrokenPipeError):  # its last words are on stdout
+        with contextlib.suppress(BrokenPipeError):  # its error event is on stdout
             while message:
                 message = message[self._process.stdin.write(message) or 0 :]
 
     def wait_ready(self, deadline: float) -> Peer:
-        """Until both ends are ready; raises what went wrong."""
+        """Wait until both ends are ready. Raises the exception of the error event, or Timeout.
+
+        deadline: time.monotonic() seconds.
+        """
         peer: Peer | None = None
         while True:
-            # The program has the same deadline, and says more about it than this.
+            # The program has the same deadline, and its error text has more details.
             event = self._event(deadline + GRACE)
             match event.get("event"):
                 case "peer":
@@ -121,12 +130,12 @@ class KeyProcess:
                     raise RemoteError("the peer closed during the key exchange")
 
     def fileno(self) -> int:
-        """Readable when ended() has something to hear."""
+        """A file descriptor that is readable when ended() has an event to read."""
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
     def ended(self) -> bool:
-        """True once the connection is over; does not wait."""
+        """True once the connection has ended. Never blocks."""
         if self._hearing.acquire(blocking=False):
             try:
                 while self._over is None:
@@ -138,21 +147,24 @@ class KeyProcess:
         return self._over is not None
 
     def wish(self) -> int:
-        """Ask for new secrets; the number of this wish."""
+        """Request new secrets (protocol.md 8.5). Returns the number of this request."""
         with self._wishing:
             self._wished += 1
             self._say({"do": "renew", "wish": self._wished})
             return self._wished
 
     def wait_renewed(self, wish: int, deadline: float) -> None:
-        """Until an exchange that began after the wish took effect; raises what went wrong."""
+        """Wait until an exchange that began after request `wish` took effect.
+
+        Raises Timeout at the deadline, or the exception that ended the connection.
+        """
         while self._served < wish:
             if self._over is not None:
                 kind, text = self._over
                 raise kind(text)
             if time.monotonic() >= deadline:
-                raise Timeout("no new secrets in time")
-            if self._hearing.acquire(timeout=LOOK):  # another thread may hear it too
+                raise Timeout("no new secrets in time: give a longer timeout")
+            if self._hearing.acquire(timeout=LOOK):  # another thread may read the event
                 try:
                     if self._served < wish and self._over is None:
                         self._hear(min(deadline, time.monotonic() + LOOK))
@@ -162,7 +174,7 @@ class KeyProcess:
                     self._hearing.release()
 
     def _hear(self, deadline: float) -> None:
-        """One event behind `ready`."""
+        """Process one event after `ready`. Raises Timeout if none arrives."""
         try:
             event = self._event(deadline)
         except DeviceError as e:
@@ -177,7 +189,7 @@ class KeyProcess:
                 self._over = RemoteError, "the connection was closed"
 
     def close(self) -> None:
-        """Ask it to close TLS, and see that it is gone."""
+        """Let the process close TLS, and wait for its end; kill it after GRACE seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):
@@ -193,7 +205,7 @@ class KeyProcess:
             self._log.close()
 
     def _event(self, deadline: float) -> dict[str, Any]:
-        """The next one; Timeout leaves what there is of it for the next call."""
+        """The next event. After a Timeout the next call continues with the bytes read so far."""
         self._fill(4, deadline)
         length = int.from_bytes(self._buffer[:4], "big")
         if not 0 < length <= _MAX_EVENT:
@@ -205,7 +217,7 @@ class KeyProcess:
         return event
 
     def _fill(self, size: int, deadline: float) -> None:
-        """Until there are so many bytes; DeviceError at the end of all."""
+        """Read until the buffer holds `size` bytes. Raises Timeout, or DeviceError at the end."""
         assert self._process.stdout is not None
         fd = self._process.stdout.fileno()
         poll = select.poll()
@@ -219,19 +231,19 @@ class KeyProcess:
             self._buffer += part
 
     def _lost(self) -> NoReturn:
-        raise DeviceError(f"the key exchange ended without a word: {self._last_words()}")
+        raise DeviceError(f"the key-exchange process ended unexpectedly: {self._last_words()}")
 
     def _last_words(self) -> str:
-        """The end of its stderr."""
+        """The end of the process's stderr, or its exit code."""
         self._log.seek(0)
         text = self._log.read().decode(errors="replace").strip()
         return text[-2000:] or f"exit code {self._process.poll()}"
 
 
 def _environment() -> dict[str, str]:
-    """This program's, with the folder that this package was imported from.
+    """This program's environment, with the folder of this package first in PYTHONPATH.
 
-    Without what may make OpenSSL write secrets, or Python read commands from stdin.
+    Variables that make OpenSSL log secrets or make Python read commands from stdin are removed.
     """
     folder = str(Path(__file__).absolute().parents[2])
     path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))

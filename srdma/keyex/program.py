@@ -1,24 +1,27 @@
-"""The key exchange as a program of its own: `python -m srdma.keyex` (protocol.md 8).
+"""The key exchange as a separate process: `python -m srdma.keyex` (protocol.md 8).
 
     srdma.keyex --tcp-fd N --control-fd M
 
-It alone sees the traffic secrets: they go from TLS to the own worker in KEYS, in key mode `pd`
-from the own worker to the peer inside TLS, and nowhere else. They end with this process, which
-leaves no core dump and cannot be traced. It lives as long as the TLS connection.
+No other host process holds the traffic secrets. They go from TLS to the local worker in KEYS, in
+key mode `pd` from the local worker to the peer inside TLS, and nowhere else. Their copies end with
+this process, which leaves no core dump and cannot be traced. It lives as long as the TLS
+connection.
 
-stdin: CBOR maps behind their length (4 bytes); its end asks to close. Keys of the first: role
-("client" or "server"), cert, key, ca (PEM), peer (allowed identities, patterns), suites ([[id,
-level, tag length], ...], in order of preference), modes ([key mode, ...], likewise), group (trust
-group of the leg, "" for none), leg (its number), qps ([{qpn, eid, pn, mtu, window, reads, random,
-wire}, ...]), data, timeout (seconds for all up to `ready`), every (seconds between exchanges of new
-secrets, 0: none by the clock), limit (seconds for one of these). The control fd is attached to the
-leg already. Those behind `ready`: {"do": "renew", wish}: new secrets (8.5); wish counts from 1.
+stdin: CBOR maps, each after its length (4 bytes, big-endian). The end of stdin requests the close.
+Keys of the first map: role ("client" or "server"), cert, key, ca (PEM), peer (patterns of allowed
+identities), suites ([[id, level, tag length], ...], in order of preference), modes ([key mode,
+...], in order of preference), group (trust group of the leg, "" for none), leg (its number), qps
+([{qpn, eid, pn, mtu, window, reads, random, wire}, ...]), data, timeout (seconds for all steps up
+to `ready`), every (seconds between exchanges of new secrets, 0: no periodic ones), limit (seconds
+for one of these exchanges). The control fd is already attached to the leg. Maps after `ready`:
+{"do": "renew", wish} requests new secrets (8.5); wish is the number of the request, from 1.
 
-stdout: CBOR maps behind their length: {"event": "peer", identity, data, suite, mode, trust_group,
-group (of TLS)}, {"event": "ready"}, {"event": "renewed", count (of the exchange), wish (the last
-that it serves; of others nothing is said)}, {"event": "error", code, text}, {"event": "closed"}.
+stdout: CBOR maps, each after its length: {"event": "peer", identity, data, suite, mode,
+trust_group, group (of TLS)}, {"event": "ready"}, {"event": "renewed", count (number of the
+exchange), wish (highest request that it completes; exchanges without a request are not reported)},
+{"event": "error", code, text}, {"event": "closed"}.
 
-Exit code: 0 closed, 1 failed (an error event says why), 2 wrong call.
+Exit code: 0 closed, 1 failed (an error event has the reason), 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -64,25 +67,25 @@ from srdma.wc import reason_name, reason_text
 
 LENGTH = 4
 CONFIG_MAX = 1 << 20
-WISHES_MAX = 1 << 16  # bytes that the parent may be ahead
+WISHES_MAX = 1 << 16  # bytes of requests that may wait unread
 FAREWELL = 1.0  # seconds for an ERROR to reach the peer
 PR_SET_DUMPABLE = 4
 STDIN, STDOUT = 0, 1
 
 
 class Stopped(Exception):  # noqa: N818 - an event, not a fault
-    """The parent closed stdin: it wants an end."""
+    """The parent closed stdin, which requests the close."""
 
 
 def harden() -> None:
-    """No core dump, no tracing by processes of the same user."""
+    """Forbid core dumps and tracing by processes of the same user."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
 
 
 class Config:
-    """What the parent says, checked as if it were a peer's."""
+    """The parent's configuration, checked like the message of a peer. Raises ExchangeError."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
         try:
@@ -100,7 +103,7 @@ class Config:
             self.timeout = float(fields["timeout"])
             self.times = Times(float(fields["every"]), float(fields["limit"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise ExchangeError("config", f"the configuration is wrong: {error}") from None
+            raise ExchangeError("config", f"the configuration is malformed: {error}") from None
         if self.role not in ("client", "server"):
             raise ExchangeError("config", f"role {self.role!r}: it must be client or server")
         self.credentials.check()
@@ -110,19 +113,19 @@ class Config:
         decode(encode(Offer(self.suites, self.modes, self.group, random, self.ends, self.data)))
 
     def random(self) -> bytes:
-        """The random of this end: the first QP's, made by the worker."""
+        """The random of this end, 32 bytes: that of the first QP, made by the worker."""
         return bytes(self.randoms[0])
 
 
 def _patterns(value: object) -> list[str]:
-    """A single text would be a list of its characters."""
+    """Check the type: a single string would pass as a list of its characters."""
     if not isinstance(value, list) or not all(isinstance(p, str) for p in value):
         raise TypeError("peer is not a list of patterns")
     return value
 
 
 class Program:
-    """One run: TLS, exchange, worker, and then the wait for an end."""
+    """One run: TLS, key exchange, worker, then renewals until one side ends the connection."""
 
     def __init__(self, config: Config, tcp: socket.socket, control: Control) -> None:
         self._config = config
@@ -131,17 +134,17 @@ class Program:
         self._control = control
         self._channel = Channel(tcp, config.role, config.credentials, self._wait_tls)
         self._identity = self._group = ""
-        self._parent: tuple[int, ...] = (STDIN,)  # whose end stops this program
+        self._parent: tuple[int, ...] = (STDIN,)  # descriptors whose end stops this program
         self._exchange: Exchange | None = None
         self._secrets: Secrets | None = None
         self._renewing: Renewing | None = None
-        self._said = bytearray()  # by the parent, and not taken yet
-        # Written to by the thread that waits for the worker.
+        self._said = bytearray()  # bytes of the parent that are not yet parsed
+        # The thread that waits for the worker writes to this pipe.
         self._news, self._news_writer = os.pipe()
         self._worker_error: ExchangeError | None = None
 
     def run(self) -> int:
-        """Everything up to `ready`, then until an end; the exit code."""
+        """Run the exchange, then serve renewals until the end. Returns the exit code."""
         try:
             self._agree()
             report("ready")
@@ -178,7 +181,7 @@ class Program:
                 self._expire()
         if error.from_peer:
             self._channel.close()
-            return fail(error.code, f"the peer says: {error.text}")
+            return fail(error.code, f"the peer reports: {error.text}")
         code = fail(error.code, error.text)
         self._channel.abort(encode(ErrorMessage(error.code, error.told)))
         return code
@@ -241,10 +244,11 @@ class Program:
         )
 
     def _wait_running(self) -> None:
-        """Thread: until the worker says that every QP is RTS, or that one is not."""
+        """Runs in a thread: wait until the worker reports RTS for every QP, or an error."""
         try:
             for end in self._config.ends:
-                left = self._deadline - time.monotonic() + FAREWELL  # the main thread's comes first
+                # The main thread's deadline is earlier and gives the better error text.
+                left = self._deadline - time.monotonic() + FAREWELL
                 state, reason = self._control.wait(end.qpn, left)
                 if state is not QPState.RTS:
                     raise ExchangeError(
@@ -267,7 +271,7 @@ class Program:
     # After `ready` -----------------------------------------------------------
 
     def _linger(self) -> NoReturn:
-        """New secrets from time to time, until the peer, the worker or the parent ends it."""
+        """Renew secrets until the peer, the worker or the parent ends the connection."""
         assert self._exchange is not None and self._secrets is not None
         config = self._config
         renewing = self._renewing = Renewing(
@@ -277,7 +281,7 @@ class Program:
             config.times,
             lambda count, wish: report("renewed", count=count, wish=wish),
         )
-        self._deadline = NEVER  # an exchange has its own, and sends little
+        self._deadline = NEVER  # each exchange has a deadline of its own (Times.limit)
         while True:
             message = self._channel.receive()
             if message is not None:
@@ -289,14 +293,14 @@ class Program:
             self._wait([self._channel.fileno()], hangup=self._control.fileno(), until=until)
 
     def _expire(self) -> None:
-        """No exchange renews the keys of these QPs any more: they end (8.5)."""
-        with contextlib.suppress(DeviceError, Timeout):  # the worker is gone too
+        """EXPIRE all QPs: no exchange can renew their keys any more (8.5)."""
+        with contextlib.suppress(DeviceError, Timeout):  # the worker may have ended as well
             for end in self._config.ends:
                 with unless_ended():
                     self._control.expire(end.qpn)
 
     def _end(self, reason: int) -> None:
-        """There is no peer any more, and it or its end said so: the QPs end."""
+        """END all QPs: the peer closed the connection or reported its end (section 7)."""
         with contextlib.suppress(DeviceError, Timeout):
             for end in self._config.ends:
                 with unless_ended():
@@ -315,7 +319,11 @@ class Program:
         hangup: int = -1,
         until: float = NEVER,
     ) -> set[int]:
-        """Until one is ready, or that time; raises Stopped, or ExchangeError at the deadline."""
+        """Wait until a descriptor is ready, or until the time `until`. Returns the ready ones.
+
+        Raises Stopped if the parent closed stdin, ExchangeError at the deadline or if the worker
+        behind `hangup` ended. Times are time.monotonic() seconds.
+        """
         poll = select.poll()
         for fd in (*self._parent, *readable):
             poll.register(fd, select.POLLIN)
@@ -326,14 +334,16 @@ class Program:
         now = time.monotonic()
         left, pause = self._deadline - now, min(self._deadline, until) - now
         ready = {fd for fd, _ in poll.poll(None if pause == NEVER else max(pause, 0) * 1000)}
-        if hangup in ready:  # first: for that a parent may close stdin
-            raise ExchangeError("gone", "the own worker is gone")
+        if hangup in ready:  # checked first: the parent may close stdin for the same reason
+            raise ExchangeError("gone", "the local worker ended")
         if STDIN in ready:
             self._hear_parent()
-        if (not ready and until > self._deadline) or left <= 0:  # who always has more to say too
+        # left: the deadline also holds for a peer that sends without a pause.
+        if (not ready and until > self._deadline) or left <= 0:
             raise ExchangeError(
                 "timeout",
-                f"not done in {self._config.timeout:g} s, waiting for {self._waiting_for}",
+                f"the key exchange did not complete in {self._config.timeout:g} s, waiting for "
+                f"{self._waiting_for}",
             )
         return ready
 
@@ -342,14 +352,17 @@ class Program:
             raise Stopped
         self._said += said
         if len(self._said) > WISHES_MAX:
-            raise ExchangeError("config", f"{len(self._said)} bytes of wishes at once")
+            raise ExchangeError(
+                "config",
+                f"{len(self._said)} bytes of requests are pending: at most {WISHES_MAX} may be",
+            )
 
 
-# The parent's pipes ----------------------------------------------------------
+# The pipes to the parent -----------------------------------------------------
 
 
 def report(event: str, **fields: Any) -> None:
-    """One event to the parent; one that is gone will not miss it."""
+    """Write one event to the parent. Raises Stopped if the parent has ended."""
     raw = cbor2.dumps({"event": event, **fields}, canonical=True)
     try:
         os.write(STDOUT, len(raw).to_bytes(LENGTH, "big") + raw)
@@ -363,7 +376,7 @@ def fail(code: str, text: str) -> int:
 
 
 def take_wishes(said: bytearray) -> Iterator[int]:
-    """The numbers of the wishes that are there whole."""
+    """Remove all complete requests from `said`; yields their numbers."""
     while len(said) >= LENGTH:
         size = LENGTH + int.from_bytes(said[:LENGTH], "big")
         if len(said) < size <= WISHES_MAX:
@@ -376,7 +389,7 @@ def take_wishes(said: bytearray) -> Iterator[int]:
                     raise ValueError
         except (cbor2.CBORDecodeError, ValueError):
             raise ExchangeError(
-                "config", "a wish that is none: {'do': 'renew', 'wish': n}"
+                "config", "a malformed request: it must be {'do': 'renew', 'wish': n}"
             ) from None
         del said[:size]
 
@@ -384,7 +397,9 @@ def take_wishes(said: bytearray) -> Iterator[int]:
 def read_config() -> Config:
     size = int.from_bytes(_read_exactly(LENGTH), "big")
     if size > CONFIG_MAX:
-        raise ExchangeError("config", f"a configuration of {size} bytes: at most {CONFIG_MAX}")
+        raise ExchangeError(
+            "config", f"the configuration has {size} bytes: at most {CONFIG_MAX} are permitted"
+        )
     try:
         fields = cbor2.loads(_read_exactly(size))
     except cbor2.CBORDecodeError:
@@ -412,7 +427,7 @@ def open_socket(fd: int) -> socket.socket:
 
 def main() -> int:
     harden()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes stdin
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes stdin
     parser = argparse.ArgumentParser(prog="srdma.keyex", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tcp-fd", type=int, required=True)
     parser.add_argument("--control-fd", type=int, required=True)

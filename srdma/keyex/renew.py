@@ -1,13 +1,13 @@
-"""New secrets while the QPs run: what `program.py` does after `ready` (protocol.md 8.5).
+"""New secrets for QPs in RTS: the work of `program.py` after `ready` (protocol.md 8.5).
 
-A `Renewing` drives the exchanges that `exchange_renew.py` describes: it carries the records of the
-inner TLS connection in messages of the outer one, gives the own worker what comes of them, and
-knows when it is time for the next. It never waits: `step()` does what can be done, and says when
-it wants to be called again.
+A `Renewing` drives the exchanges of `exchange_renew.py`. It carries the records of the inner TLS
+connection in messages of the outer one, gives the new secrets to the local worker, and decides
+when the next exchange starts. It never blocks: `step()` does all work that is due, and `wake` is
+the time of the next call.
 
-What goes to the worker stands in a queue of jobs, because a worker may refuse for a while (EBUSY,
-until the peer has taken up what was given last). The last job of an exchange waits until both
-directions of all QPs use what it brought; then who wished for it is told.
+Calls of the worker are queued as jobs, because a worker may refuse them for a while (EBUSY, until
+the peer uses the secrets of the previous REKEY). The last job of an exchange waits until both
+directions of all QPs use the new secrets. The parent's request is then reported as completed.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ from srdma.keyex.messages import ExchangeError, Rekey, encode
 from srdma.keyex.secrets import NewSecrets
 from srdma.keyex.tls import Channel, Inner
 
-EVERY = 3600.0  # seconds
-RETRY = 0.01  # of what a worker refused with EBUSY
+EVERY = 3600.0  # seconds between exchanges, by default
+RETRY = 0.01  # seconds until a call that was refused with EBUSY is repeated
 NEVER = float("inf")
 
 
 @dataclass(frozen=True)
 class Times:
-    """every: seconds from exchange to exchange, 0: none by the clock; limit: for one."""
+    """every: seconds between the starts of exchanges, 0: no periodic exchanges; limit: maximum
+    duration of one exchange, in seconds."""
 
     every: float
     limit: float
@@ -54,7 +55,10 @@ class Times:
 
 @dataclass
 class Job:
-    """Calls of the worker, each of which may be refused with EBUSY; then done()."""
+    """Calls of the worker, each repeated while it is refused with EBUSY; done() follows the last.
+
+    deadline: time.monotonic() seconds. secrets: owned; wiped after the last call.
+    """
 
     calls: deque[Callable[[], None]]
     deadline: float
@@ -67,7 +71,10 @@ class Job:
 
 
 class Renewing:
-    """See the module's text. renewed(count, wish): an exchange took effect that serves a wish."""
+    """See the description of the module.
+
+    renewed(count, wish): called when exchange `count`, which completes request `wish`, took effect.
+    """
 
     def __init__(
         self,
@@ -80,30 +87,31 @@ class Renewing:
         self._renewal, self._secrets, self._times = renewal, secrets, times
         self._channel, self._credentials = tls
         self._renewed = renewed
-        self.quiet = True  # no exchange was under way when the peer spoke last
+        self.quiet = True  # no exchange was under way when the peer's last message arrived
         self._inner: Inner | None = None
         self._jobs: deque[Job] = deque()
         self._retry_at = 0.0
-        self._limit = NEVER  # when the exchange under way has to be done
-        self._due = NEVER
-        self._age = 0  # of a K_PD that is rotated
+        self._limit = NEVER  # deadline of the exchange under way
+        self._due = NEVER  # start of the next periodic exchange
+        self._age = 0  # ROTATE: replace K_PD if it is at least this old, seconds
         self._schedule(time.monotonic())
         self._wanted = self._asked = False
-        self._wish = self._serving = self._told = 0  # numbers of the parent's wishes
+        # Numbers of the parent's requests: newest, in the exchange under way, reported.
+        self._wish = self._serving = self._told = 0
 
-    # What the caller does ----------------------------------------------------
+    # Calls of the caller -----------------------------------------------------
 
     def wish(self, number: int) -> None:
-        """The parent wants an exchange that begins after this."""
+        """The parent requests an exchange that begins after this call."""
         self._wish, self._wanted = number, True
 
     def receive(self, message: bytes) -> None:
-        """A message of the peer. Raises ExchangeError."""
+        """Process a message of the peer. Raises ExchangeError."""
         self.quiet = self._renewal.idle and not self._jobs
         self._act(self._renewal.receive(message))
 
     def step(self) -> None:
-        """Whatever is to be done. Raises ExchangeError at the end of the exchange's time."""
+        """Do all work that is due. Raises ExchangeError if an exchange exceeds Times.limit."""
         now = time.monotonic()
         if now >= self._due:
             self._wanted = True
@@ -116,17 +124,17 @@ class Renewing:
 
     @property
     def wake(self) -> float:
-        """When step() is to be called again, if nothing else happens."""
+        """Time of the next call of step() without other events, time.monotonic() seconds."""
         retry = self._retry_at if self._jobs else NEVER
         return min(self._due, retry, NEVER if self._renewal.idle else self._limit)
 
     def forget(self) -> None:
-        """Wipe what is here of secrets."""
+        """Wipe all secrets that this object holds."""
         self._renewal.forget()
         for job in self._jobs:
             job.wipe()
 
-    # When ---------------------------------------------------------------------
+    # Timing -------------------------------------------------------------------
 
     def _schedule(self, now: float) -> None:
         every = self._times.every if self._secrets.has_any else 0
@@ -140,7 +148,7 @@ class Renewing:
             self._act(self._renewal.ask())
 
     def _begun(self) -> None:
-        """An exchange began, whoever wanted it: it serves all wishes up to now."""
+        """An exchange began, at the request of either end: it completes all requests so far."""
         now = time.monotonic()
         self._wanted = self._asked = False
         self._age = 0 if self._wish != self._serving else int((self._times.every or EVERY) / 2)
@@ -154,7 +162,7 @@ class Renewing:
             "timeout", f"no new secrets in {self._times.limit:g} s, waiting for {what}"
         )
 
-    # What ---------------------------------------------------------------------
+    # Events -------------------------------------------------------------------
 
     def _act(self, events: list[Event]) -> None:
         for event in events:
@@ -209,12 +217,12 @@ class Renewing:
     def _context(self, qp: int) -> bytes:
         return self._renewal.exporter_context(qp)
 
-    # The own worker -------------------------------------------------------------
+    # The local worker -----------------------------------------------------------
 
     def _rekey(
         self, direction: Direction, secrets: list[bytearray], done: Callable[[], None]
     ) -> None:
-        """REKEY for all QPs, or for none where their secrets stay."""
+        """Queue REKEY for all QPs; for no QP if `secrets` is empty, because S stays (8.5)."""
         calls = [
             partial(self._secrets.give, number, direction, secret)
             for number, secret in enumerate(secrets)
@@ -222,7 +230,7 @@ class Renewing:
         self._jobs.append(Job(deque(calls), self._limit, done, secrets))
 
     def _settle(self) -> None:
-        """Until both directions of all QPs use what they were given."""
+        """Queue the wait until both directions of all QPs use the secrets of their last REKEY."""
         count, wish = self._renewal.count, self._serving
         numbers = range(len(self._secrets.first.ends)) if self._secrets.has_any else ()
         calls = [
@@ -231,7 +239,7 @@ class Renewing:
         self._jobs.append(Job(deque(calls), NEVER, partial(self._tell, count, wish)))
 
     def _tell(self, count: int, wish: int) -> None:
-        """Only of what was wished for: nobody may be reading."""
+        """Report only requested exchanges: the parent need not read events without a request."""
         if wish > self._told:
             self._told = wish
             self._renewed(count, wish)
@@ -247,7 +255,7 @@ class Renewing:
                 if error.errno != errno.EBUSY:
                     raise
                 if now >= job.deadline:
-                    self._too_late("the last ones to be taken up")
+                    self._too_late("the QPs to use the previous secrets")
                 self._retry_at = now + RETRY
                 return
             job.wipe()

@@ -1,8 +1,9 @@
-"""The secrets of one key exchange: made, given to the own worker in KEYS, and wiped
-(protocol.md 3.4, 8.4); those of the exchanges that follow are its too (8.5).
+"""The secrets of a key exchange (protocol.md 3.4, 8.4) and of the exchanges that follow (8.5).
 
-Without key mode `pd` they come from TLS. With it the own worker makes what this end hands over,
-and the peer's end brings the rest. TLS and CBOR leave copies, which end with this process.
+This module makes them, gives them to the local worker in KEYS or REKEY, and wipes them. Without
+key mode `pd` the secrets come from the TLS exporter. In modes with `pd` each end's worker makes
+the secrets with which the peer sends, and CONFIRM or RENEW carries them. TLS and CBOR leave
+copies, which end with this process.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ from srdma.keyex.messages import MODE_PD, End, Form, Handover
 from srdma.keyex.policy import secret_size
 
 Export = Callable[[bytes, bytes, int], bytes]  # label, context, size
-ENDED = errno.ENOTCONN, errno.ENOENT, errno.EPERM  # what a worker says of a QP that is no more
+ENDED = errno.ENOTCONN, errno.ENOENT, errno.EPERM  # a worker's errors for a QP that has ended
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """Of the QPs of one exchange. export: of the TLS connection; identity: the peer's."""
+    """The secrets of the QPs of the first exchange.
+
+    export: exporter of the TLS connection; ends: the local ends; identity: URI of the peer.
+    """
 
     control: Control
     export: Export
@@ -40,7 +44,8 @@ class Secrets:
     identity: str
 
     def derive(self, form: Form) -> Handover:
-        """What this end hands over: its own worker's, by KEY."""
+        """The secrets of this end's CONFIRM, made by the local worker (KEY). The caller owns and
+        wipes them."""
         if form == "kpd":
             secret, group_key = self.ask(0, group=True)
             secret[:] = bytes(len(secret))
@@ -60,7 +65,7 @@ class Secrets:
         return Handover(secrets=tuple(made))
 
     def install(self, handover: Handover) -> None:
-        """KEYS for every QP. handover: of Install."""
+        """Send KEYS for every QP to the local worker. handover: that of the event Install."""
         for number in range(len(self.ends)):
             if self.agreed.mode & MODE_PD:
                 tx = handover.secrets[number] if handover.secrets else bytearray()
@@ -107,7 +112,8 @@ class Secrets:
         )
 
     def ask(self, number: int, *, group: bool = False) -> tuple[bytearray, bytearray]:
-        """KEY for one QP: its secret to this end, and the group's key if that is wanted."""
+        """KEY for QP `number`: the secret with which its peer sends, and the key of the trust
+        group if `group`. The caller owns both."""
         peer = self.agreed.ends[number]
         wanted = KeyRequest(
             self.ends[number].qpn,
@@ -126,25 +132,30 @@ class Secrets:
 
     @property
     def direction(self) -> int:
+        """The direction in which this end sends, which is also its role in KEYS."""
         return CLIENT_DIRECTION if self.exchange.role == "client" else SERVER_DIRECTION
 
 
 @dataclass(frozen=True)
 class NewSecrets:
-    """Of the exchanges that follow. first: of the one before them; leg: that of the QPs."""
+    """The secrets of the exchanges after the first one (8.5).
+
+    first: secrets of the first exchange; leg: number of the leg of the QPs.
+    """
 
     first: Secrets
     leg: int
 
     def derive(self, form: Form, age: int) -> Handover:
-        """What this end hands over: by KEY, from a K_PD that is younger than `age` if it can be."""
+        """The secrets of this end's RENEW, by ROTATE and KEY. ROTATE replaces a K_PD that is older
+        than `age` seconds. The caller owns and wipes the secrets."""
         if not form:
             return Handover()
         self.first.control.rotate(self.leg, age)
         made: list[bytearray] = []
         try:
             for number in range(len(self.first.ends)):
-                made.append(bytearray(os.urandom(self._size)))  # of a QP that has ended
+                made.append(bytearray(os.urandom(self._size)))  # kept only if the QP has ended
                 with unless_ended():
                     made[-1] = self.first.ask(number)[0]
         except BaseException:
@@ -153,7 +164,11 @@ class NewSecrets:
         return Handover(secrets=tuple(made))
 
     def received(self, export: Export, context: Callable[[int], bytes]) -> list[bytearray]:
-        """What REKEY rx brings each QP; none: S stays. export, context: of this exchange."""
+        """The secrets of REKEY rx, one per QP; an empty list if S stays.
+
+        export, context: exporter of the inner connection and its context per QP. The caller owns
+        and wipes the secrets.
+        """
         if self._mode & MODE_PD:
             return [] if self._group else [bytearray() for _ in self.first.ends]
         return self._exported(export, context, 1 - self.first.direction)
@@ -161,20 +176,21 @@ class NewSecrets:
     def sent(
         self, export: Export, context: Callable[[int], bytes], handover: Handover
     ) -> list[bytearray]:
-        """What REKEY tx brings each QP, likewise; handover: of the peer."""
+        """The secrets of REKEY tx, as received(); handover: that of the peer's RENEW."""
         if self._mode & MODE_PD:
             return list(handover.secrets)
         return self._exported(export, context, self.first.direction)
 
     def give(self, number: int, direction: Direction, secret: bytearray) -> None:
-        """REKEY for one QP, unless that has ended. Raises RefusedError with EBUSY."""
+        """REKEY for QP `number`, ignored if that QP has ended. Raises RefusedError (EBUSY) while
+        the QP does not yet use the secrets of the previous REKEY."""
         size = self._size if direction else 0
         with unless_ended():
             self.first.control.rekey(self.first.ends[number].qpn, direction, size, secret)
 
     @property
     def has_any(self) -> bool:
-        """False where S stays whatever is exchanged."""
+        """False if exchanges never change S: at level none and in a trust group (8.5)."""
         return bool(self._size) and not self._group
 
     def _exported(
@@ -199,7 +215,7 @@ class NewSecrets:
 
 @contextlib.contextmanager
 def unless_ended() -> Iterator[None]:
-    """What a worker refuses because the QP has ended, or was destroyed, does not count."""
+    """Ignore the worker's refusal of a call for a QP that has ended or was destroyed."""
     try:
         yield
     except RefusedError as error:

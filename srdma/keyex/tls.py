@@ -1,8 +1,8 @@
 """TLS 1.3 of the key exchange: mutual, ALPN srdma/1, never resumed, with exporter (protocol.md 8).
 
-`Channel` carries length-prefixed messages over a non-blocking pyOpenSSL connection. It waits by
-the caller's `wait`, so that deadlines and other events stay in one place. `Inner` is the same
-without a socket: its records are the caller's to carry, in messages of a Channel (8.5).
+`Channel` carries length-prefixed messages over a non-blocking pyOpenSSL connection. It blocks
+only in the caller's `wait`, so that deadlines and other events are handled in one place. `Inner`
+is a TLS connection without a socket: the caller carries its records in messages of a Channel (8.5).
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from srdma.keyex.messages import MESSAGE_MAX, ExchangeError
 ALPN = b"srdma/1"
 GROUPS = {"x25519mlkem768", "x25519", "secp256r1", "prime256v1", "p-256"}
 LENGTH = 4
-CHUNK = 16_384  # bytes of records in one message
+CHUNK = 16_384  # maximum bytes of inner records in one message
 
-# Of the peer's certificate: OpenSSL's verify error -> what is wrong.
+# OpenSSL's verify error -> text that continues "the peer's certificate".
 VERIFY_ERRORS = {
-    9: "is not valid yet: look at the clocks of both hosts",
+    9: "is not valid yet: compare the clocks of both hosts",
     10: "has expired: issue a new one",
-    18: "is signed by itself and not by the configured CA",
-    19: "comes from another CA than the configured one",
-    20: "comes from another CA than the configured one",
-    21: "comes from another CA than the configured one",
+    18: "is self-signed, not issued by the configured CA",
+    19: "was issued by another CA than the configured one",
+    20: "was issued by another CA than the configured one",
+    21: "was issued by another CA than the configured one",
     7: "has a wrong signature: its CA is not the configured one",
-    26: "is not made for TLS clients and servers (extended key usage)",
+    26: "does not permit TLS clients and servers (extended key usage)",
 }
-# Alerts by which the peer refuses this end: part of OpenSSL's reason -> what to say.
+# Part of OpenSSL's reason, mostly of the peer's alert -> text after "TLS failed: ".
 ALERTS = {
-    "certificate expired": "it says that this end's certificate has expired",
-    "bad certificate": "it does not accept this end's certificate (not valid yet, or no good)",
-    "unknown ca": "this end's certificate comes from another CA than the one configured there",
-    "certificate required": "it wants a certificate of this end, which has none",
-    "no application protocol": "it does not speak srdma/1 (ALPN)",
-    "unsupported certificate": "it does not accept this kind of certificate (key usage)",
-    "protocol version": "it does not speak TLS 1.3",
-    "wrong version number": "it does not speak TLS",
-    "packet length too long": "it does not speak TLS",
-    "record layer failure": "it does not speak TLS",
+    "certificate expired": "this end's certificate has expired: issue a new one",
+    "bad certificate": "this end's certificate is not accepted (not valid yet, or malformed)",
+    "unknown ca": "this end's certificate was issued by another CA than the peer's configured one",
+    "certificate required": "the peer requires a certificate, and this end sent none",
+    "no application protocol": "the peer does not support srdma/1 (ALPN)",
+    "unsupported certificate": "this kind of certificate is not accepted (key usage)",
+    "protocol version": "the peer does not support TLS 1.3",
+    "wrong version number": "the peer does not use TLS: check the address and port",
+    "packet length too long": "the peer does not use TLS: check the address and port",
+    "record layer failure": "the peer does not use TLS: check the address and port",
 }
 
 INNER_ENDED = "the peer ended the inner connection"
 
 T = TypeVar("T")
-Wait = Callable[[bool], None]  # True: until writable, False: until readable
+Wait = Callable[[bool], None]  # blocks until writable (True) or readable (False)
 
 
 class PeerClosed(Exception):  # noqa: N818 - an event, not a fault
@@ -61,11 +61,11 @@ class PeerClosed(Exception):  # noqa: N818 - an event, not a fault
 
 
 class Truncated(PeerClosed):
-    """It ended, and the peer did not say so: anybody on the path can do that."""
+    """The TCP connection ended without close_notify; anyone on the network path can cause that."""
 
 
 class _End:
-    """What both kinds have in common: one end of a TLS connection, with or without a socket."""
+    """Common part of Channel and Inner: one end of a TLS connection, with or without a socket."""
 
     def __init__(self, role: str, credentials: Credentials, sock: socket.socket | None) -> None:
         self._verify_error = ""
@@ -77,23 +77,26 @@ class _End:
             self._tls.set_accept_state()
 
     def peer_certificate(self) -> x509.Certificate:
+        """The certificate of the peer. Raises ExchangeError (`identity`) without one."""
         certificate = self._tls.get_peer_certificate(as_cryptography=True)
         if certificate is None:
             raise ExchangeError("identity", "the peer has no certificate")
         return certificate
 
     def certificate_hashes(self) -> tuple[bytes, bytes]:
-        """SHA-256 of the own and of the peer's certificate (DER)."""
+        """SHA-256 of the local and of the peer's certificate (DER)."""
         own = self._tls.get_certificate(as_cryptography=True)
         if own is None:
             raise ExchangeError("identity", "this end has no certificate")
         return fingerprint(own), fingerprint(self.peer_certificate())
 
     def export(self, label: bytes, context: bytes, size: int) -> bytes:
+        """The TLS exporter (RFC 8446 7.5): `size` bytes."""
         return self._tls.export_keying_material(label, size, context)
 
     def receive(self) -> bytes | None:
-        """A message that is there, or None; PeerClosed when there will be none."""
+        """The next complete message, or None if none has arrived. Raises PeerClosed after the
+        peer's close, ExchangeError for a TLS error or an oversized message."""
         while (message := self._take()) is None:
             try:
                 self._buffer += self._tls.recv(16_384)
@@ -105,15 +108,15 @@ class _End:
                 raise self._failure(error) from None
         return message
 
-    # Inside ----------------------------------------------------------------
+    # Internal ---------------------------------------------------------------
 
     def _checked(self) -> tuple[str, str]:
-        """The handshake is done: the peer's identity and the group that made the keys."""
+        """Check a completed handshake. Returns the peer's identity and the key exchange group."""
         if self._tls.get_alpn_proto_negotiated() != ALPN:
-            raise ExchangeError("tls", "the peer does not speak srdma/1 (ALPN)")
+            raise ExchangeError("tls", "the peer does not support srdma/1 (ALPN)")
         group = self._tls.get_group_name() or "unknown"
         if group != "unknown" and group.lower() not in GROUPS:
-            raise ExchangeError("tls", f"key exchange group {group}: it must be one of {GROUPS}")
+            raise ExchangeError("tls", f"key exchange group {group} is not one of {GROUPS}")
         try:
             return identity_of(self.peer_certificate()), group
         except IdentityError as error:
@@ -150,7 +153,7 @@ class _End:
         return bool(ok)
 
     def _failure(self, error: Exception) -> Exception:
-        """What a TLS or socket error means."""
+        """The exception to raise for a TLS or socket error."""
         if self._verify_error:
             return ExchangeError("identity", self._verify_error)
         if isinstance(error, SSL.SysCallError | OSError):
@@ -158,7 +161,7 @@ class _End:
         reason = ", ".join(str(part) for entry in error.args[0] for part in entry[2:])
         known = next((text for word, text in ALERTS.items() if word in reason), None)
         if known:
-            return ExchangeError("tls", f"the peer refused: {known}", from_peer="alert" in reason)
+            return ExchangeError("tls", f"TLS failed: {known}", from_peer="alert" in reason)
         return ExchangeError("tls", f"TLS failed: {reason}")
 
     def _take(self) -> bytes | None:
@@ -166,17 +169,19 @@ class _End:
             return None
         size = int.from_bytes(self._buffer[:LENGTH], "big")
         if size > MESSAGE_MAX:
-            raise ExchangeError("format", f"a message of {size} bytes: at most {MESSAGE_MAX}")
+            raise ExchangeError(
+                "format", f"a message has {size} bytes: at most {MESSAGE_MAX} are permitted"
+            )
         if len(self._buffer) < LENGTH + size:
             return None
         message = bytes(self._buffer[LENGTH : LENGTH + size])
-        self._buffer[: LENGTH + size] = bytes(LENGTH + size)  # a CONFIRM has secrets
+        self._buffer[: LENGTH + size] = bytes(LENGTH + size)  # wiped: a CONFIRM has secrets
         del self._buffer[: LENGTH + size]
         return message
 
 
 class Channel(_End):
-    """Messages over TLS on a connected TCP socket, which it owns."""
+    """Messages over TLS on a connected TCP socket, which the channel owns and closes."""
 
     def __init__(
         self, sock: socket.socket, role: str, credentials: Credentials, wait: Wait
@@ -184,7 +189,7 @@ class Channel(_End):
         self._sock = sock
         self._wait = wait
         sock.setblocking(False)
-        with contextlib.suppress(OSError):  # not TCP
+        with contextlib.suppress(OSError):  # tests use sockets other than TCP
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().__init__(role, credentials, sock)
 
@@ -192,25 +197,30 @@ class Channel(_End):
         return self._sock.fileno()
 
     def handshake(self) -> tuple[str, str]:
-        """Do it; the peer's identity and the group that made the keys."""
+        """Complete the handshake. Returns the peer's identity and the key exchange group.
+
+        Raises ExchangeError (`tls`, `identity`), PeerClosed, and the exceptions of `wait`.
+        """
         self._retry(self._tls.do_handshake)
         return self._checked()
 
     def send(self, message: bytes) -> None:
+        """Send a message after its length. Raises as handshake()."""
         data = memoryview(len(message).to_bytes(LENGTH, "big") + message)
         while data:
             data = data[self._retry(partial(self._tls.send, data)) :]
 
     def close(self) -> None:
-        """Say goodbye, as far as that goes without waiting."""
+        """Send close_notify if that does not block, and close the socket."""
         with contextlib.suppress(SSL.Error, OSError):
             self._tls.shutdown()
         self._sock.close()
 
     def abort(self, message: bytes) -> None:
-        """Tell the peer why, then wait for its end: a reset would overtake the message."""
+        """Send `message`, an ERROR, then wait for the peer's close, because a reset would discard
+        the message at the peer."""
         unreachable = SSL.Error, OSError, ExchangeError, PeerClosed
-        with contextlib.suppress(*unreachable):  # after a failed handshake there is an alert
+        with contextlib.suppress(*unreachable):  # after a failed handshake an alert was sent
             self.send(message)
             self._tls.shutdown()
         with contextlib.suppress(*unreachable):
@@ -218,10 +228,10 @@ class Channel(_End):
             self._drain()
         self._sock.close()
 
-    # Inside ----------------------------------------------------------------
+    # Internal ---------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Until its end, or the caller's deadline, however much it sends."""
+        """Discard received bytes until the peer's close or the deadline of `wait`."""
         while True:
             self._wait(False)
             with contextlib.suppress(BlockingIOError):
@@ -243,16 +253,18 @@ class Channel(_End):
 
 
 class Inner(_End):
-    """A TLS connection inside another one: records in by feed(), out by records()."""
+    """A TLS connection inside another one: feed() takes its records, records() returns them."""
 
     def __init__(self, role: str, credentials: Credentials) -> None:
         super().__init__(role, credentials, None)
 
     def feed(self, records: bytes) -> None:
+        """Take TLS records of the peer."""
         self._tls.bio_write(records)
 
     def shake(self) -> str:
-        """Go on with the handshake, as far as the records go; the peer's identity in its end."""
+        """Continue the handshake with the records received so far. Returns the peer's identity
+        once the handshake is complete, else ""."""
         try:
             self._tls.do_handshake()
         except SSL.WantReadError:
@@ -264,19 +276,20 @@ class Inner(_End):
         return self._checked()[0]
 
     def receive(self) -> bytes | None:
-        """A message that is there, or None."""
+        """The next complete message, or None. Raises ExchangeError if the peer ended it."""
         try:
             return super().receive()
         except PeerClosed:
             raise ExchangeError("tls", INNER_ENDED) from None
 
     def say(self, message: bytes) -> None:
+        """Encrypt a message after its length; records() returns the TLS records."""
         data = memoryview(len(message).to_bytes(LENGTH, "big") + message)
         while data:
             data = data[self._tls.send(data) :]
 
     def records(self) -> bytes:
-        """Some for the peer, at most CHUNK bytes; none: no more at this time."""
+        """Records for the peer, at most CHUNK bytes; b"" if no record waits."""
         try:
             return self._tls.bio_read(CHUNK)
         except SSL.WantReadError:
@@ -284,4 +297,5 @@ class Inner(_End):
 
 
 def fingerprint(certificate: x509.Certificate) -> bytes:
+    """SHA-256 of the certificate (DER), 32 bytes."""
     return certificate.fingerprint(hashes.SHA256())

@@ -34,8 +34,8 @@ def paper(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--only", "fig3"], "--only fig3: there are table2, table3, fig2"),
-        (["--smoke"], "build it by `make bench`"),
+        (["--only", "fig3"], "--only fig3 is unknown: give one of table2, table3, fig2"),
+        (["--smoke"], "build it with `make bench`"),
     ],
 )
 def test_error_tells_what_to_do(tmp_path, words, why):

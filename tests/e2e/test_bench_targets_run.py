@@ -27,8 +27,8 @@ def run(*words: str, **env: str):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--only", "P13"], "--only P13: there are P1, P2"),
-        (["--smoke"], "build it by `make bench`"),
+        (["--only", "P13"], "--only P13 is unknown: give one of P1, P2"),
+        (["--smoke"], "build it with `make bench`"),
     ],
 )
 def test_error_tells_what_to_do(tmp_path, words, why):
@@ -48,7 +48,9 @@ def test_two_rows_and_their_page(tmp_path):
     assert all(math.isfinite(line["median"]) and line["rounds"] == 1 for line in lines)
     assert all(line["median"] > 0 for line in lines if line["bound"].endswith(" x"))
     assert page.read_text() == (tmp_path / "out" / "RESULTS.md").read_text()
-    assert "| P3 |" in page.read_text() and "not measured: not asked for" in page.read_text()
+    assert (
+        "| P3 |" in page.read_text() and "not measured: not selected by --only" in page.read_text()
+    )
     again = run(*words)
     assert again.exit_code == 0 and "seal, 2 KiB" in again.stdout
     assert [line["when"] for line in lines] == [
@@ -59,7 +61,7 @@ def test_two_rows_and_their_page(tmp_path):
 def test_unwritable_page(tmp_path):
     words = ["--smoke", "--only", "P1", "--out", str(tmp_path / "out"), "--results"]
     done = run(*words, os.fspath(tmp_path / "none" / "page.md"))
-    assert done.exit_code == 3 and "there is no folder" in " ".join(done.output.split())
+    assert done.exit_code == 3 and "does not exist" in " ".join(done.output.split())
     done = run(*words, os.fspath(tmp_path))
     assert done.exit_code == 3 and "cannot be written" in " ".join(done.output.split())
 

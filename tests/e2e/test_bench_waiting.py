@@ -37,11 +37,11 @@ def test_rows_with_and_without_load() -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--rate", "-1"], "--rate -1: more than 0, and 1000000 at most"),
-        (["--rounds", "0"], "--rounds 0: more than 0"),
-        (["-D", "0"], "-D 0.0: more than 0"),
-        (["--rate", "2000", "-D", "60000"], "--rate 2000 -D 60000: 100000000 WRITEs at most"),
-        (["--device", "mlx5_0,mlx5_1"], "mlx5_1: bench waiting has hosts in C, which take embedde"),
+        (["--rate", "-1"], "--rate -1: give more than 0, and at most 1000000"),
+        (["--rounds", "0"], "--rounds 0: give more than 0"),
+        (["-D", "0"], "-D 0.0: give more than 0"),
+        (["--rate", "2000", "-D", "60000"], "--rate 2000 -D 60000: give at most 100000000 WRITEs"),
+        (["--device", "mlx5_0,mlx5_1"], "mlx5_1: bench waiting needs hosts in C: give embedde"),
     ],
 )
 def test_error_tells_permitted_values(
@@ -71,10 +71,12 @@ def test_unprotected_or_late_writes_are_not_reported(monkeypatch: pytest.MonkeyP
 
     with Stand() as stand, stand.connect(Shape("aead", "aes-128-gcm")) as link:
         monkeypatch.setattr(waiting, "_write", lambda *words: None)
-        with pytest.raises(IntegrityError, match="20 messages, and 0 counted as packets_sealed"):
+        with pytest.raises(
+            IntegrityError, match="20 messages, but 0 were counted as packets_sealed"
+        ):
             waiting.measure(stand, link, 100, 0.2)
         monkeypatch.setattr(waiting, "_write", late)
-        with pytest.raises(PaceError, match=r"100 WRITEs per second were asked for, .* reached"):
+        with pytest.raises(PaceError, match=r"100 WRITEs per second were requested, .* reached"):
             waiting.measure(stand, link, 100, 0.2)
 
 

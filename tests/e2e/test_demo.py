@@ -29,7 +29,7 @@ def test_text_output() -> None:
     with place() as here:
         done = run(env=here.env)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"{CLAIMS} of {CLAIMS} checks held" in done.stdout
+        assert f"{CLAIMS} of {CLAIMS} checks passed" in done.stdout
         for word in ("host A", "NIC A", "NIC B", "host B", "spiffe://demo/host-b", "aes-128-gcm",
                      "WRITE", "READ", "SEND", "STH.request id", "ciphertext"):  # fmt: skip
             assert word in done.stdout, word
@@ -81,10 +81,10 @@ def test_false_claim_is_reported(liar: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert (
         failed
         == {
-            "plaintext": {"no plaintext in any byte on the wire"},
+            "plaintext": {"no packet on the wire contained the plaintext marker"},
             "flip": {
                 "NIC B refused the packet with one flipped bit",
-                "NIC A sent it again, under another packet number",
+                "NIC A retransmitted its data with a new packet number",
             },
         }[liar]
     )
@@ -96,8 +96,8 @@ def test_failed_check_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     show.event(replace(Check("pigs fly", False), detail="0 of 3"))
     show.end(1, 2, 0.5)
     out = capsys.readouterr().out
-    assert "held   the sky is blue" in out and "FAILED pigs fly (0 of 3)" in out
-    assert "1 of 2 checks held" in out
+    assert "passed the sky is blue" in out and "FAILED pigs fly (0 of 3)" in out
+    assert "1 of 2 checks passed" in out
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

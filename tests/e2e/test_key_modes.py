@@ -98,7 +98,7 @@ def test_client_preference_wins(stack, site, pki):
 @pytest.mark.parametrize(("of_client", "of_server"), [("g", ""), ("", "g"), ("g", "h")])
 def test_group_of_one_end_only(stack, site, pki, of_client, of_server):
     client_pd, server_pd = pd_of(stack, site.a, of_client), pd_of(stack, site.b, of_server)
-    with pytest.raises(RemoteError, match="needs the same at both ends"):
+    with pytest.raises(RemoteError, match="needs the same trust group at both ends"):
         connected(stack, pki, client_pd, server_pd, {"mode": "pd"})
     client, server = connected(stack, pki, client_pd, server_pd)
     assert client.mode == "basic"
@@ -219,7 +219,7 @@ def test_changed_secret_gives_no_connection(stack, site, pki, mode, group, where
         accepted = run(listener.accept, WAIT)
         with closing(Rogue(client_pd, listener.address, pki, mode, **{where: flipped})) as rogue:
             rogue.converse()
-            with pytest.raises(Timeout, match="not done in 3 s"):
+            with pytest.raises(Timeout, match="did not complete in 3 s"):
                 accepted()
             with contextlib.suppress(Timeout):
                 assert rogue.control.wait(rogue.qp.qp_num, 0.2)[0] is not QPState.RTS

@@ -92,7 +92,9 @@ def test_missing_keys_are_an_error(server: KvsServer, monkeypatch: pytest.Monkey
     monkeypatch.setattr(server._host, "ask", forgetful)
     with server.connect(AEAD, Store(1000, connections=2)) as kvs:
         assert kvs.measure(Mix("d"), seconds=0.02).misses > 0
-        with pytest.raises(IntegrityError, match="GETs found nothing, and every key was there"):
+        with pytest.raises(
+            IntegrityError, match="GETs found nothing, although the store has every key"
+        ):
             kvs.measure(Mix("get", 0), seconds=0.02)
 
 
@@ -310,14 +312,14 @@ def test_text_output() -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--mix", "e"], "mix 'e': there are a, b, c, d, get, put"),
-        (["--theta", "1"], "theta 1.0: 0 (all keys alike) to below 1"),
-        (["--keys", "0"], "0 keys: 1 to"),
-        (["--depth", "0"], "a depth of 0: 1 to 1024"),
-        (["--connections", "257"], "257 connections: 1 to 256"),
-        (["--seconds", "0"], "--seconds 0.0: more than 0"),
-        (["--level", "none", "--compare"], "nothing to --compare"),
-        (["--keys", "3900000", "--check", "--level", "none"], "at most 2097152 can be checked"),
+        (["--mix", "e"], "mix 'e': give one of a, b, c, d, get, put"),
+        (["--theta", "1"], "theta 1.0: give 0 (uniform) or more, and less than 1"),
+        (["--keys", "0"], "0 keys: give 1 to"),
+        (["--depth", "0"], "a depth of 0: give 1 to 1024"),
+        (["--connections", "257"], "257 connections do not fit a leg at depth 8: give 1 to 256"),
+        (["--seconds", "0"], "--seconds 0.0: give more than 0"),
+        (["--level", "none", "--compare"], "omit --suite, --mode and --compare"),
+        (["--keys", "3900000", "--check", "--level", "none"], "with --check give at most 2097152"),
     ],
 )
 def test_command_error_tells_permitted_values(words: list[str], text: str) -> None:

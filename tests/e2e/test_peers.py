@@ -149,7 +149,7 @@ def test_works_without_a_peer_are_not_opened(monkeypatch: pytest.MonkeyPatch) ->
     with Peers(100, ["redis"]) as there:
         assert not there.works and "redis-of-nobody" in there.skipped["redis"]
     done = CliRunner().invoke(cli.build(), ["bench", "peers", "--only", "redis", "--quick"])
-    assert done.exit_code == 3 and "nobody to compare with: redis: redis-of" in said(done)
+    assert done.exit_code == 3 and "no peer can run here: redis: redis-of" in said(done)
 
 
 def said(done: Any) -> str:
@@ -203,16 +203,16 @@ def test_text_output() -> None:
     done = bench_peers("--only", "tls", "--quick")
     assert done.returncode == 0, done.stderr
     assert "x1.00 [1.00, 1.00]" in done.stdout
-    assert "The kernel waits." in done.stdout
+    assert "Blocks in the kernel." in done.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--only", "mongo"], "'mongo': there are srdma, tls, redis, memcached"),
-        (["--seconds", "0"], "--seconds 0.0: more than 0, and 3600 at most"),
-        (["--seconds", "3600.1"], "--seconds 3600.1: more than 0, and 3600 at most"),
-        (["--rounds", "0"], "--rounds 0: at least 1"),
+        (["--only", "mongo"], "'mongo': give one of srdma, tls, redis, memcached"),
+        (["--seconds", "0"], "--seconds 0.0: give more than 0, and at most 3600"),
+        (["--seconds", "3600.1"], "--seconds 3600.1: give more than 0, and at most 3600"),
+        (["--rounds", "0"], "--rounds 0: give at least 1"),
     ],
 )
 def test_command_error_tells_permitted_values(words: list[str], text: str) -> None:

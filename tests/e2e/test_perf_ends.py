@@ -108,9 +108,7 @@ def test_worker_is_killed(begin: Begin, whose: str, other: str, test: str, host:
     ends = begin(test, host)
     (ends.a if whose == "client" else ends.b).process.kill()
     code, err = ends.ended(whose)
-    assert code == cli.DEVICE and re.search(
-        "worker is gone|worker (at .* )?ended|WORKER_GONE", err
-    ), err
+    assert code == cli.DEVICE and re.search("worker (is gone|(at .* )?ended)|WORKER_GONE", err), err
     code, err = ends.ended(other)
     assert code == cli.REMOTE and "WIRE_LOST" in err, err
 

@@ -158,7 +158,7 @@ def test_disk_full(site: Site, tmp_path: Path) -> None:
     receiving = site.recv(preexec_fn=small_disk)
     sent = site.send(file, receiving.address)
     assert sent.returncode == 4
-    assert "the peer says: cannot write " in sent.stderr and "File too large" in sent.stderr
+    assert "the peer reports: cannot write " in sent.stderr and "File too large" in sent.stderr
     code, _, err = receiving.end()
     assert code == 3 and "cannot write " in err
     assert site.arrived() == []
@@ -225,8 +225,8 @@ def test_no_common_suite(site: Site, file: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (("send", "/nonexistent", "127.0.0.1:1", "--identity", "x"), 3, "is no regular file"),
-        (("send", "/etc/passwd"), 3, "where to?"),
+        (("send", "/nonexistent", "127.0.0.1:1", "--identity", "x"), 3, "is not a regular file"),
+        (("send", "/etc/passwd"), 3, "give the HOST:PORT"),
         (("send", "/etc/passwd", "127.0.0.1:1"), 3, "give --identity PREFIX"),
         (("send", "/etc/passwd", "127.0.0.1:1", "--identity", "/nonexistent/x"), 5, "no worker"),
         (("send", "/etc/passwd", "nowhere", "--identity", "x"), 5, "no worker"),
@@ -247,8 +247,8 @@ def test_usage_errors(words: tuple[str, ...], code: int, text: str) -> None:
 def test_wrong_addresses(site: Site, file: Path) -> None:
     for to, code, text in (
         ("127.0.0.1:1", 4, "no listener at 127.0.0.1:1"),
-        ("127.0.0.1", 3, "is no address: give HOST:PORT"),
-        ("127.0.0.1:99999", 3, "is no address: give HOST:PORT"),
+        ("127.0.0.1", 3, "is not an address: give HOST:PORT"),
+        ("127.0.0.1:99999", 3, "is not an address: give HOST:PORT"),
         ("no-such-host.invalid:4433", 3, "no such host"),
     ):
         sent = site.send(file, to)
@@ -259,7 +259,7 @@ def test_file_name_cannot_leave_the_folder(site: Site, tmp_path: Path) -> None:
     for name in (".bashrc", "a\nb"):
         receiving = site.recv()
         sent = site.send(random_file(tmp_path / name, 10), receiving.address)
-        assert sent.returncode == 4 and "is no name for a file" in sent.stderr
+        assert sent.returncode == 4 and "is not a valid file name" in sent.stderr
         assert receiving.end()[0] == 3 and site.arrived() == []
     receiving = site.recv("--out", str(site.out / "fine"))
     assert site.send(random_file(tmp_path / ".x", 10), receiving.address).returncode == 0
@@ -268,7 +268,7 @@ def test_file_name_cannot_leave_the_folder(site: Site, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "..", 7, None, "x\0"])
 def test_hostile_names(name: object, tmp_path: Path) -> None:
-    with pytest.raises(transfer.LocalError, match="is no name for a file"):
+    with pytest.raises(transfer.LocalError, match="is not a valid file name"):
         transfer.target(tmp_path, name, force=False)
 
 

@@ -198,7 +198,7 @@ def test_doctor_reports_worker_processes(
     monkeypatch.setenv("SRDMA_WORKER", os.fspath(own_site.a.control))
     found = running_workers()
     assert found.state == "ok"
-    assert found.detail.endswith("3 threads)")
+    assert found.detail.endswith("3 worker processes)")
     thread_path(own_site.a.control, 2).unlink()
     found = running_workers()
     assert found.state == "note" and "no worker at" in found.detail

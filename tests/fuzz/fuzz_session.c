@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "memory/memkey.h"
-#include "pair.h"
+#include "support/pair.h"
 #include "wire/stats.h"
 
 #define CHECK(x)                                                               \

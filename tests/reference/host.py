@@ -1,4 +1,4 @@
-"""Host leg (protocol.md 9): descriptors and completion records."""
+"""Host leg (local-interface.md 2): descriptors and completion records."""
 
 from __future__ import annotations
 

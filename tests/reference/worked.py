@@ -32,5 +32,5 @@ def blocks(found: dict[str, Any]) -> dict[str, str]:
 
 
 def header(found: dict[str, Any]) -> str:
-    """The contents of tests/c/icrc_examples.h."""
+    """The contents of tests/c/wire/icrc_examples.h."""
     return worked_datagrams.header(first_packet(found["connections"]))

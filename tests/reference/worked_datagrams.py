@@ -1,5 +1,5 @@
 """Worked examples of RoCEv2 datagrams and their ICRC (protocol.md 11a), for
-tests/vectors/worked-examples.json, docs/worked-examples.md and tests/c/icrc_examples.h."""
+tests/vectors/worked-examples.json, docs/worked-examples.md and tests/c/wire/icrc_examples.h."""
 
 from __future__ import annotations
 

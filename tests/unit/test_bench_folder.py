@@ -92,7 +92,7 @@ def test_results_of_another_run_are_refused(tmp_path):
     with pytest.raises(LocalError, match=r"commit 'abc', now 'def'; extra None, now 1"):
         Folder(tmp_path, {"commit": "def", "cores": 2, "extra": 1})
     (tmp_path / "run.json").write_text("[]")
-    with pytest.raises(LocalError, match="something else"):
+    with pytest.raises(LocalError, match="does not belong to results"):
         Folder(tmp_path, FACTS)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(LocalError, match="cannot be read"):
@@ -115,7 +115,7 @@ def occupied(tmp_path):
 
 
 def test_unwritable_folder(tmp_path, occupied):
-    with pytest.raises(LocalError, match=r"cannot be written .*: name a folder that can"):
+    with pytest.raises(LocalError, match=r"cannot be written .*: name another folder"):
         Folder(occupied / "out", FACTS)
     folder = Folder(tmp_path / "out", FACTS)
     (folder.path / "item.csv").mkdir()

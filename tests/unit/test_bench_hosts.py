@@ -76,7 +76,7 @@ def engine(*, ended: bool = False) -> SimpleNamespace:
     ("host", "why"),
     [
         (lambda: store(engine(), broken(KeyError("qp"))), "KeyError: 'qp'"),
-        (lambda: store(engine(ended=True), lambda ns: 1), "^the worker of the store is gone$"),
+        (lambda: store(engine(ended=True), lambda ns: 1), "^the worker of the store ended$"),
     ],
 )
 def test_failed_store(host: Callable[[], kvs_host.KvsHost], why: str) -> None:

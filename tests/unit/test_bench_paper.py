@@ -35,9 +35,7 @@ def test_items_that_a_device_can_measure():
     over_verbs = verbs("rxe", [End("rxe0", "", "10.0.0.1"), End("rxe1", "", "10.0.0.2")])
     assert paper.of_device([*paper.ITEMS], EMBEDDED) == [*paper.ITEMS]
     assert paper.of_device([*paper.ITEMS], over_verbs) == [*paper.ITEMS][:-1]
-    with pytest.raises(
-        LocalError, match="--device rxe: fig11 has hosts in C, which take embedded or"
-    ):
+    with pytest.raises(LocalError, match="--device rxe: fig11 needs hosts in C: give embedded or"):
         paper.of_device(["fig11"], over_verbs)
 
 
@@ -166,7 +164,7 @@ def program(tmp_path, monkeypatch):
 
 def test_missing_program(tmp_path, monkeypatch):
     monkeypatch.setenv("BUILD", str(tmp_path))
-    with pytest.raises(LocalError, match=r"no program .*: build it by `make bench`"):
+    with pytest.raises(LocalError, match=r"the program .* is missing: build it with `make bench`"):
         primitives.measure(["depth:3"])
 
 

@@ -77,10 +77,10 @@ def test_outliers_do_not_stretch_the_axis(drawn):
     far = [replace(p, median=5000.0, high=6000.0) for p in found[:2]]
     figure = Figure("fig", "Title", "x", "y", marks=(Mark("the paper", 20.0),))
     said = texts(drawn(figure, far + found[2:])["fig.svg"])
-    assert "2 beyond" in said and "20" in said and "4000" not in said
+    assert "2 above" in said and "20" in said and "4000" not in said
     wide = [replace(found[0], high=6000.0)]
     said = texts(drawn(figure, wide + found[1:])["fig.svg"])
-    assert "4000" not in said and not any("beyond" in text for text in said)
+    assert "4000" not in said and not any("above" in text for text in said)
 
 
 def test_incomplete_last_row_of_panels(drawn):

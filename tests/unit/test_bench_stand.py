@@ -59,7 +59,7 @@ def test_negotiated_suite_and_mode_must_match():
     link(Shape("none"), UNPROTECTED, "basic")
     for suite, mode in ((gcm, "basic"), (UNPROTECTED, "pd"), (suite_named("aes-256-gcm"), "pd")):
         with pytest.raises(
-            IntegrityError, match=r"asked for aes-128-gcm.* in mode pd, in force is"
+            IntegrityError, match=r"requested aes-128-gcm.* in mode pd, in force is"
         ):
             link(shape, suite, mode)
 
@@ -95,14 +95,14 @@ def test_counts_that_hold(shape, a, b):
 @pytest.mark.parametrize(
     ("shape", "a", "b", "why"),
     [
-        (AEAD, SECURE | {"packets_sealed": 99}, SECURE, "99 counted as packets_sealed"),
+        (AEAD, SECURE | {"packets_sealed": 99}, SECURE, "99 were counted as packets_sealed"),
         (AEAD, SECURE, SECURE | {"packets_verified": 99}, "packets_verified at the peer"),
-        (AEAD, SECURE | {"packets_verified": 0}, SECURE, "0 counted as packets_verified"),
+        (AEAD, SECURE | {"packets_verified": 0}, SECURE, "0 were counted as packets_verified"),
         (AEAD, SECURE | {"packets_unprotected_sent": 21}, SECURE, "21 packets counted as"),
-        (AEAD, PLAIN, PLAIN, "0 counted as packets_sealed"),
-        (MEM, PROVED | {"proofs_made": 9}, PROVED, "9 counted as proofs_made"),
+        (AEAD, PLAIN, PLAIN, "0 were counted as packets_sealed"),
+        (MEM, PROVED | {"proofs_made": 9}, PROVED, "9 were counted as proofs_made"),
         (MEM, PROVED, PROVED | {"proofs_verified": 9}, "proofs_verified at the peer"),
-        (NONE, SECURE, SECURE, "0 counted as packets_unprotected_sent"),
+        (NONE, SECURE, SECURE, "0 were counted as packets_unprotected_sent"),
         (NONE, PLAIN, PLAIN | {"packets_sealed": 21}, "at level none"),
     ],
 )
@@ -114,8 +114,8 @@ def test_counts_that_do_not_match(shape, a, b, why):
 def test_responses_are_counted():
     check_counts(AEAD, RESULT, SECURE, SECURE, answers=100)
     for a, b, why in (
-        (SECURE | {"packets_verified": 99}, SECURE, "99 counted as packets_verified$"),
-        (SECURE, SECURE | {"packets_sealed": 99}, "99 counted as packets_sealed at the peer"),
+        (SECURE | {"packets_verified": 99}, SECURE, "99 were counted as packets_verified$"),
+        (SECURE, SECURE | {"packets_sealed": 99}, "99 were counted as packets_sealed at the peer"),
     ):
         with pytest.raises(IntegrityError, match=why):
             check_counts(AEAD, RESULT, a, b, answers=100)

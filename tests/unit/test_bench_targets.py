@@ -47,17 +47,17 @@ def line(goal: Goal, median: float, **more) -> Line:
 @pytest.mark.parametrize(
     ("goal", "median", "verdict"),
     [
-        (MOST, 2.0, "held"),
-        (MOST, 2.5, "short by 25 %"),
-        (MOST, 2.001, "short by less than 1 %"),
-        (MOST, -1.0, "held"),
-        (LEAST, 0.5, "held"),
-        (LEAST, 0.4, "short by 20 %"),
+        (MOST, 2.0, "met"),
+        (MOST, 2.5, "missed by 25 %"),
+        (MOST, 2.001, "missed by less than 1 %"),
+        (MOST, -1.0, "met"),
+        (LEAST, 0.5, "met"),
+        (LEAST, 0.4, "missed by 20 %"),
     ],
 )
 def test_verdicts(goal, median, verdict):
     of = line(goal, median)
-    assert (of.verdict, of.held, of.short) == (verdict, verdict == "held", verdict != "held")
+    assert (of.verdict, of.held, of.short) == (verdict, verdict == "met", verdict != "met")
 
 
 def test_unmeasured_goal_is_not_held():
@@ -94,7 +94,7 @@ def test_run_keeps_its_results(tmp_path):
     assert asked == [SMOKE]
     cost, rate = run.lines()
     assert cost.value is not None and cost.value.spread == Spread(2, 1.5, 2.5, 3)
-    assert (cost.measured, cost.verdict) == ("2 [1.5, 2.5] x", "held")
+    assert (cost.measured, cost.verdict) == ("2 [1.5, 2.5] x", "met")
     assert json.loads(json.dumps(dict(rate.plain())))["note"] == "a note"
     text = run.publish()
     assert (tmp_path / "RESULTS.md").read_text() == text
@@ -110,11 +110,11 @@ def test_run_reports_why_a_result_is_missing(tmp_path):
         return [of.verdict for of in run.lines()]
 
     assert verdicts(refuse) == ["not measured: no redis"] * 2
-    assert verdicts(refuse, names=()) == ["not measured: not asked for"] * 2
-    assert verdicts(refuse, asked="--vm") == ["not measured: not asked for: --vm"] * 2
+    assert verdicts(refuse, names=()) == ["not measured: not selected by --only"] * 2
+    assert verdicts(refuse, asked="--vm") == ["not measured: needs the flag --vm"] * 2
     assert verdicts(refuse, asked="--vm", given=["--vm"]) == ["not measured: no redis"] * 2
     some = verdicts(lambda effort: Measured({"cost": [1.0]}, lacks="no load"))
-    assert some == ["held", "not measured: no load"]
+    assert some == ["met", "not measured: no load"]
 
 
 def test_page():
@@ -125,13 +125,13 @@ def test_page():
         "| cpu | A \\| B |",
         "| ipsec mb | 1.3.0 |",
         "| measured | 2026-11-21T13:00+00:00 |",
-        "| load of the machine meanwhile | 0.5 to 11 on 2 cores: a shared machine, whose other "
-        "work is in these values |",
+        "| load average of the machine | 0.5 to 11 on 2 cores: a shared machine, so other "
+        "work influenced these values |",
         "| rounds | 7 |",
-        "1 of 3 goals are held. What was found of those that fall short is in "
-        "[docs/performance.md](../docs/performance.md#why-rows-fall-short).",
-        "| P1 | a thing | cost | ≤ 2 x | 2.5 [2.25, 2.75] x | short by 25 % | `make thing` |",
-        "|  |  | rate | ≥ 0.5 | 0.75 [0.5, 1] | held |  |",
+        "1 of 3 goals are met. [docs/performance.md](../docs/performance.md#why-rows-fall-short) "
+        "explains the goals that are not met.",
+        "| P1 | a thing | cost | ≤ 2 x | 2.5 [2.25, 2.75] x | missed by 25 % | `make thing` |",
+        "|  |  | rate | ≥ 0.5 | 0.75 [0.5, 1] | met |  |",
         "| P2 | more | cost | ≤ 2 x | - | not measured: no time | `make more` |",
         "* P1: so it is.",
     ):
@@ -140,8 +140,8 @@ def test_page():
 
 def test_page_of_an_idle_machine_with_all_goals_held():
     text = page([line(LEAST, 0.75, load=3.9)], FACTS)
-    assert "| load of the machine meanwhile | 3.9 |" in text.splitlines()
-    assert "1 of 1 goals are held." in text.splitlines()
+    assert "| load average of the machine | 3.9 |" in text.splitlines()
+    assert "1 of 1 goals are met." in text.splitlines()
 
 
 def test_page_links_to_an_existing_section():

@@ -352,9 +352,9 @@ def test_repr_shows_no_key() -> None:
 
 @pytest.mark.soak
 def test_hundred_thousand_random_regions() -> None:
-    """tests/c/test_capability.c, 100,000 random regions instead of 2,000."""
+    """tests/c/memory/test_capability.c, 100,000 random regions instead of 2,000."""
     root = Path(__file__).parents[2]
-    program = "build/tests/c/test_capability"
+    program = "build/tests/c/memory/test_capability"
     subprocess.run(["make", "-s", program], cwd=root, check=True)
     run = subprocess.run(
         [root / program],

@@ -152,7 +152,7 @@ def test_missing_worker_program(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_dead_and_absent_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SRDMA_WORKER", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert cli_doctor.running_workers().detail == "none is running"
+    assert cli_doctor.running_workers().detail == "no worker is running"
     (tmp_path / "srdma").mkdir()
     (tmp_path / "srdma/nica.sock").touch()
     finding = cli_doctor.running_workers()

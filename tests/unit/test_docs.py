@@ -40,6 +40,30 @@ def test_cited_sections_exist(page: str) -> None:
         assert section in headings[f"{name}.md"], f"{name}.md {section}"
 
 
+SOURCES = ("csrc", "host", "offload", "srdma", "bench", "tests")
+SECTION = r"\d+[a-z]?(?:\.\d+)?"
+IN_SOURCES = re.compile(
+    rf"(protocol|local-interface)\.md[\s*#]+({SECTION}(?:(?:,| and| to)[\s*#]+{SECTION})*)"
+)
+
+
+@pytest.mark.parametrize("folder", SOURCES)
+def test_sections_cited_by_sources_exist(folder: str) -> None:
+    headings = {
+        name: set(HEADING.findall((DOCS / f"{name}.md").read_text()))
+        for name in ("protocol", "local-interface")
+    }
+    absent = [
+        f"{path}: {name}.md {section}"
+        for path in sorted((DOCS.parent / folder).rglob("*"))
+        if path.suffix in (".c", ".h", ".py", ".pyx", ".pxd", ".pyi")
+        for name, sections in IN_SOURCES.findall(path.read_text())
+        for section in re.findall(SECTION, sections)
+        if section not in headings[name]
+    ]
+    assert absent == []
+
+
 @pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))
 def test_lines_have_at_most_120_characters(page: str) -> None:
     text = OUTPUT.sub("", (DOCS / page).read_text())

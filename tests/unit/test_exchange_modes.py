@@ -131,7 +131,10 @@ def changed_choice(mode: int, group: str, /, **changes: Any) -> ExchangeError:
 
 def test_mode_that_was_not_offered() -> None:
     error = changed_choice(PD, "", mode=BASIC)
-    assert (error.code, error.text) == ("mode", "the peer chose basic, which was not offered")
+    assert (error.code, error.text) == (
+        "mode",
+        "the peer chose basic, which this end did not offer",
+    )
 
 
 @pytest.mark.parametrize("mode", [4, -1, True, "pd", [1], None])
@@ -142,13 +145,13 @@ def test_mode_out_of_range(mode: object) -> None:
 def test_level_none_has_mode_basic_only() -> None:
     assert (
         changed_choice(PD, "", suite=list(NONE)).text
-        == "mode is 1: it must be 0, basic, with `none`"
+        == "mode is 1: it must be 0 (basic) with suite `none`"
     )
     client, server = players(PD, "", NONE)
     server.exchange.start()
     [offer] = client.exchange.start()
     assert isinstance(offer, Send)
-    with pytest.raises(ExchangeError, match=r"modes is \[1\]: it must be \[0\], basic, with"):
+    with pytest.raises(ExchangeError, match=r"modes is \[1\]: it must be \[0\] \(basic\) with"):
         server.exchange.receive(offer.data)
     assert agree({"suites": (NONE,)}, {"suites": (NONE,), "modes": (MEM, BASIC)}).mode == BASIC
 
@@ -168,7 +171,9 @@ GROUPS = [
 @pytest.mark.parametrize("mode", [PD, PD_MEM])
 @pytest.mark.parametrize(("of_client", "of_server"), GROUPS)
 def test_group_of_one_end_only(of_client: str, of_server: str, mode: int) -> None:
-    with pytest.raises(ExchangeError, match=r"mode pd.* needs the same at both ends") as raised:
+    with pytest.raises(
+        ExchangeError, match=r"mode pd.* needs the same trust group at both ends"
+    ) as raised:
         agree({"modes": (mode,), "group": of_client}, {"modes": (mode,), "group": of_server})
     assert raised.value.code == "group"
     for group in (of_client, of_server):
@@ -233,7 +238,7 @@ def test_wrong_form(mode: int, group: str, role: Role) -> None:
         one, _ = receiver(role, mode, group)
         error = refusal(one, cbor2.loads(encode(Confirm(one.exchange.hash, made(wrong)))))
         assert error.code == "format"
-        assert error.text.startswith(f"CONFIRM of the {peers} with the hash")
+        assert error.text.startswith(f"CONFIRM of the {peers} carries the hash")
     one, _ = receiver(role, mode, group)
     both = {"hash": one.exchange.hash, "secrets": [os.urandom(16)] * 2, "kpd": os.urandom(48)}
     assert refusal(one, both).code == "format"
@@ -280,7 +285,7 @@ def test_wrong_secrets(secrets: object, code: str, role: Role) -> None:
 def test_secrets_must_have_the_length_of_the_suite() -> None:
     one, _ = receiver("server", PD, "", CHACHA)
     error = refusal(one, {"hash": one.exchange.hash, "secrets": [S16, S16]})
-    assert error.text == "secrets of the client that are not the 32 bytes of the suite"
+    assert error.text == "a secret of the client has a wrong size: the suite needs 32 bytes"
 
 
 @pytest.mark.parametrize("key", [b"", S32, bytes(range(47)), bytes(range(49)), "x" * 48, [S32], 1])
@@ -296,12 +301,12 @@ def test_confirm_twice_or_too_early(mode: int, group: str, role: Role) -> None:
     client, server = players(mode, group)
     until_keyed(client, server)
     one, other = (client, server) if role == "client" else (server, client)
-    with pytest.raises(ExchangeError, match="CONFIRM in state connecting") as raised:
+    with pytest.raises(ExchangeError, match="CONFIRM is not legal in state connecting") as raised:
         one.exchange.receive(other.sent[1])
     assert raised.value.code == "state" and one.exchange.state == "failed"
     early = players(mode, group)[0 if role == "client" else 1].exchange
     early.start()
-    with pytest.raises(ExchangeError, match=r"CONFIRM in state (offered|listening)"):
+    with pytest.raises(ExchangeError, match=r"CONFIRM is not legal in state (offered|listening)"):
         early.receive(other.sent[1])
 
 

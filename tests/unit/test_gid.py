@@ -26,14 +26,14 @@ def test_address_of_a_gid(devices):
 def test_first_address(devices):
     assert gid.first_address("rxe0") == "10.77.0.1"
     (devices / "rxe0/ports/1/gids/1").unlink()
-    with pytest.raises(DeviceError, match="rxe0 has no IPv4 address: give one"):
+    with pytest.raises(DeviceError, match="rxe0 has no IPv4 address: assign one"):
         gid.first_address("rxe0")
 
 
 @pytest.mark.parametrize("index", [0, 2, 3])
 def test_another_gid(devices, index):
     with pytest.raises(
-        DeviceError, match=rf"GID {index} of rxe0 is no IPv4.*there are 1 \(10.77.0.1\)"
+        DeviceError, match=rf"GID {index} of rxe0 is not an IPv4.*addresses are 1 \(10.77.0.1\)"
     ):
         gid.gid_address("rxe0", index)
 

@@ -134,7 +134,7 @@ def test_certificate_not_valid_yet(folder: Path, tmp_path: Path) -> None:
     young = changed(folder, tmp_path, "young", validity=Validity(1, start))
     on_client, on_server = errors(*configs(folder, young))
     assert "is not valid yet" in on_server["text"] and on_server["code"] == "identity"
-    assert "does not accept this end's certificate" in on_client["text"]
+    assert "this end's certificate is not accepted" in on_client["text"]
 
 
 def test_foreign_ca(folder: Path, tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_foreign_ca(folder: Path, tmp_path: Path) -> None:
     foreign = load(tmp_path, "a")
     mine = {"cert": foreign.cert, "key": foreign.key}  # trusts the right CA
     on_client, on_server = errors(*configs(folder, mine))
-    assert "comes from another CA" in on_server["text"]
-    assert "another CA than the one configured there" in on_client["text"]
+    assert "was issued by another CA" in on_server["text"]
+    assert "another CA than the peer's configured one" in on_client["text"]
 
 
 def signed(folder: Path, uris: list[str]) -> dict[str, bytes]:
@@ -194,7 +194,7 @@ def test_usage_of_a_certificate(folder: Path, end: str) -> None:
     for usage in (other, USAGE.EMAIL_PROTECTION):
         events = errors(*configs(folder, **{end: certificate(ca, usage)}))
         on_other = events[1 if end == "client" else 0]
-        assert "not made for TLS clients and servers" in on_other["text"], events
+        assert "does not permit TLS clients and servers" in on_other["text"], events
 
 
 @pytest.mark.parametrize("end", ["client", "server"])
@@ -227,13 +227,13 @@ def test_local_certificate_must_name_one_identity(folder: Path) -> None:
 
 def test_identity_not_allowed(folder: Path) -> None:
     on_client, on_server = errors(*configs(folder, None, {"peer": ["spiffe://test/host-c"]}))
-    want = f"the peer is {HOST_A}, which is not allowed: only spiffe://test/host-c"
+    want = f"the peer is {HOST_A}, which is not allowed: allowed are spiffe://test/host-c"
     assert on_server == {"event": "error", "code": "identity", "text": want}
     assert on_client["code"] == "identity"
-    assert on_client["text"] == f"the peer says: this is {HOST_A}, which is not allowed"
+    assert on_client["text"] == f"the peer reports: this is {HOST_A}, which is not allowed"
     on_client, on_server = errors(*configs(folder, {"peer": [HOST_A]}))
     assert on_client["text"].startswith(f"the peer is {HOST_B}, which is not allowed")
-    assert on_server["text"].startswith("the peer says: ")
+    assert on_server["text"].startswith("the peer reports: ")
 
 
 def test_no_common_suite(folder: Path) -> None:
@@ -248,7 +248,9 @@ def test_unequal_numbers_of_qps(folder: Path) -> None:
     server["qps"] = server["qps"][:1]
     on_client, on_server = errors(client, server)
     assert on_client["code"] == on_server["code"] == "count"
-    assert on_server["text"] == "the peer has 2 QPs: this end has 1"
+    assert on_server["text"] == (
+        "the peer has 2 QPs, this end has 1: give the same number at both ends"
+    )
 
 
 def test_worker_refuses_keys(folder: Path) -> None:
@@ -267,11 +269,14 @@ def test_qp_fails_during_the_exchange(folder: Path) -> None:
 def test_timeouts(folder: Path) -> None:
     worker = FakeWorker(silent=True)
     on_client, on_server = errors(*configs(folder, {"timeout": 1.5}), {"client": worker})
-    assert on_client["code"] == "timeout" and "own worker to reach" in on_client["text"]
+    assert on_client["code"] == "timeout" and "local worker to reach" in on_client["text"]
     assert on_server["code"] == "timeout"
     left, _right = socket.socketpair()
     program = Keyex(config("client", load(folder, "a"), timeout=0.2), left)
-    assert program.event()["text"] == "not done in 0.2 s, waiting for the peer's TLS handshake"
+    assert (
+        program.event()["text"]
+        == "the key exchange did not complete in 0.2 s, waiting for the peer's TLS handshake"
+    )
     assert program.finish() == 1
 
 
@@ -279,8 +284,8 @@ def test_worker_dies_later(folder: Path) -> None:
     with run_pair(*configs(folder)) as (a, b):
         assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
         a.worker.ours.shutdown(socket.SHUT_RDWR)
-        assert a.event()["text"] == "the own worker is gone"
-        assert "the own worker is gone" in b.event()["text"]
+        assert a.event()["text"] == "the local worker ended"
+        assert "the local worker ended" in b.event()["text"]
 
 
 def test_peer_is_killed(folder: Path) -> None:
@@ -370,7 +375,9 @@ def test_deadline_holds_for_a_peer_that_keeps_sending() -> None:
     program._deadline = time.monotonic() - 1
     ready, writer = os.pipe()
     os.write(writer, b"!")
-    with pytest.raises(ExchangeError, match="not done in 1 s, waiting for the peer's OFFER"):
+    with pytest.raises(
+        ExchangeError, match="did not complete in 1 s, waiting for the peer's OFFER"
+    ):
         program._wait([ready])
     os.close(ready)
     os.close(writer)
@@ -382,7 +389,7 @@ def test_no_alpn(folder: Path, alpn: bytes) -> None:
     server = Keyex(config("server", load(folder, "b")), right)
     mine = load(folder, "a")
     assert TLSPeer(left, mine.cert, mine.key, alpn).converse() == b"tls"
-    assert server.events()[-1]["text"] == "the peer does not speak srdma/1 (ALPN)"
+    assert server.events()[-1]["text"] == "the peer does not support srdma/1 (ALPN)"
     assert server.finish() == 1
 
 
@@ -439,14 +446,14 @@ def test_wrong_configurations(folder: Path) -> None:
     good = config("client", load(folder, "a"))
     bad: list[tuple[dict[str, Any], str]] = [
         ({"role": "both"}, "role 'both'"),
-        ({"qps": []}, "list index out of range|configuration is wrong|ends"),
-        ({"suites": [[1, 1, 16]]}, "aes-128-gcm at level 1"),
+        ({"qps": []}, "list index out of range|configuration is malformed|ends"),
+        ({"suites": [[1, 1, 16]]}, "aes-128-gcm does not support level 1"),
         ({"suites": [[8, 3, 16]]}, "unknown suite id 8"),
         ({"key": b"x"}, "key is not a PEM private key"),
         ({"cert": b"x"}, "cert is not a PEM certificate"),
         ({"ca": b"x"}, "ca is not a PEM certificate"),
         ({"data": bytes(257)}, "data is 257 bytes"),
-        ({"timeout": "soon"}, "configuration is wrong"),
+        ({"timeout": "soon"}, "configuration is malformed"),
         ({"peer": "spiffe://test/*"}, "peer is not a list of patterns"),
         ({"peer": [1]}, "peer is not a list of patterns"),
     ]

@@ -139,7 +139,7 @@ def test_different_groups_are_refused(folder: Path, of_client: str, of_server: s
         folder, {"modes": [1], "group": of_client}, {"modes": [1], "group": of_server}
     )
     assert on_client["code"] == on_server["code"] == "group"
-    assert on_client["text"] == f"the peer says: {on_server['text']}"
+    assert on_client["text"] == f"the peer reports: {on_server['text']}"
 
 
 def test_no_common_mode(folder: Path) -> None:
@@ -172,10 +172,10 @@ def test_client_of_a_second_group(folder: Path) -> None:
         ({"modes": []}, "modes is []: it must be a list of 1 to 4 modes"),
         ({"modes": [4]}, "mode is 4"),
         ({"modes": [1, 1]}, "without repetitions"),
-        ({"modes": 1}, "configuration is wrong"),
+        ({"modes": 1}, "configuration is malformed"),
         ({"group": "g" * 65}, "group is"),
         ({"group": 7}, "group is 7"),
-        ({"modes": [1], "suites": [[0, 0, 0]]}, "it must be [0], basic, with `none`"),
+        ({"modes": [1], "suites": [[0, 0, 0]]}, "it must be [0] (basic) with suite `none`"),
     ],
 )
 def test_wrong_configurations(folder: Path, changes: dict[str, Any], text: str) -> None:

@@ -395,8 +395,8 @@ def test_other_certificate(folder: Path, role: str) -> None:
         peer.shake()
         text = check_end(peer, program, "identity")
         assert text == (
-            "the peer is spiffe://test/host-m now, and was spiffe://test/host-a: a connection is "
-            "with one"
+            "the peer's identity changed from spiffe://test/host-a to spiffe://test/host-m: "
+            "a connection has one peer identity"
         )
         assert not program.worker.rekeys
 
@@ -410,7 +410,7 @@ def test_foreign_ca(folder: Path, tmp_path: Path, role: str) -> None:
         peer.credentials = type(right)(foreign.cert, foreign.key, right.ca)
         begun(peer, program)
         peer.shake()
-        assert "comes from another CA" in check_end(peer, program, "identity")
+        assert "was issued by another CA" in check_end(peer, program, "identity")
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -545,9 +545,9 @@ def test_error_of_a_peer(folder: Path, role: str, under_way: bool) -> None:
         if under_way:
             begun(peer, program)
             peer.shake()
-        peer.say(ErrorMessage("worker", "the own worker is gone"))
+        peer.say(ErrorMessage("worker", "the local worker ended"))
         event = program.events()[-1]
-        assert event["text"] == "the peer says: the own worker is gone"
+        assert event["text"] == "the peer reports: the local worker ended"
         assert len(program.worker.expired) == (2 if under_way else 0)
 
 

@@ -1,4 +1,4 @@
-"""The daemon as a process: options, start and stop, statistics (protocol.md 10, 13.2)."""
+"""The daemon as a process: options, start and stop, statistics (local-interface.md 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control socket of the daemon: every message, every refusal (protocol.md 10)."""
+"""The control socket of the daemon: every message, every refusal (local-interface.md 3)."""
 
 from __future__ import annotations
 

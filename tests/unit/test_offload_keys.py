@@ -1,4 +1,4 @@
-"""KEY, and KEYS in every key mode, at running workers (protocol.md 3.4, 10)."""
+"""KEY, and KEYS in every key mode, at running workers (protocol.md 3.4; local-interface.md 3)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Memory with proofs at a running worker: REG_MR with PROOF, CAP, INSTALL, UNINSTALL and REVOKE
-(protocol.md 6, 10)."""
+(protocol.md 6; local-interface.md 3)."""
 
 from __future__ import annotations
 

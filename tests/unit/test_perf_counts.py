@@ -40,14 +40,14 @@ def test_cpu_time_of_this_process():
 def test_cpu_time_of_an_ended_process(monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    with pytest.raises(LocalError, match=f"CPU time of process {child.pid} is not to be had"):
+    with pytest.raises(LocalError, match=f"CPU time of process {child.pid} cannot be read"):
         cpu_ns(child.pid)
 
     def gone(*_):
         raise ProcessLookupError(3, "No such process")
 
     monkeypatch.setattr(Path, "read_text", gone)
-    with pytest.raises(LocalError, match=f"CPU time of process {os.getpid()} is not"):
+    with pytest.raises(LocalError, match=f"CPU time of process {os.getpid()} cannot"):
         cpu_ns(os.getpid())
 
 

@@ -72,7 +72,7 @@ RUNS = [stream, some_time, alone, play, answer, take, take_first]
 
 @pytest.mark.parametrize("run", RUNS)
 def test_nothing_completes(pd, qp, name, run):
-    with pytest.raises(srdma.Timeout, match=r"nothing completed in 0\.3 s"):
+    with pytest.raises(srdma.Timeout, match=r"no request completed in 0\.3 s"):
         run(host_named(name, pd, SHORT), qp)
 
 

@@ -40,12 +40,12 @@ def test_suite_named(args: tuple, suite: tuple, secret: int) -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("des",), "unknown suite 'des': this version has aes-128-gcm, "),
-        (("aes-128-gcm", "packet"), "aes-128-gcm at level 2: it has 3"),
-        (("aes-128-cmac", "aead"), "aes-128-cmac at level 3: it has 1 or 2"),
-        (("aes-128-cmac", "both"), "unknown level 'both': there are none, header"),
-        (("aes-128-gcm", "aead", 12), r"tag of 12 bytes: it takes \[16\]"),
-        (("hmac-sha256", "packet", 13), r"tag of 13 bytes: it takes \[12, 16, 20, 28, 32\]"),
+        (("des",), "unknown suite 'des': give one of aes-128-gcm, "),
+        (("aes-128-gcm", "packet"), "aes-128-gcm does not support level 2: give 3"),
+        (("aes-128-cmac", "aead"), "aes-128-cmac does not support level 3: give 1 or 2"),
+        (("aes-128-cmac", "both"), "unknown level 'both': give one of none, header"),
+        (("aes-128-gcm", "aead", 12), r"tag of 12 bytes: give one of \[16\]"),
+        (("hmac-sha256", "packet", 13), r"tag of 13 bytes: give one of \[12, 16, 20, 28, 32\]"),
     ],
 )
 def test_error_for_an_unknown_suite_lists_the_known(args: tuple, text: str) -> None:
@@ -54,7 +54,7 @@ def test_error_for_an_unknown_suite_lists_the_known(args: tuple, text: str) -> N
 
 
 def test_unknown_id() -> None:
-    with pytest.raises(ExchangeError, match="unknown suite id 8: this version has 1 aes-128-gcm"):
+    with pytest.raises(ExchangeError, match="unknown suite id 8: give one of 1 aes-128-gcm"):
         check_suite(Suite(8, 3, 16))
 
 

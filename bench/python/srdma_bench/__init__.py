@@ -1,1 +1,2 @@
-"""What is measured, how it is kept and shown (docs/performance.md). Imported by `srdma bench`."""
+"""Measurements of srdma, their storage and display (docs/performance.md): `srdma perf` and
+`srdma bench`."""

@@ -1,4 +1,4 @@
-"""Devices that a stand can be on: how its two workers start, and how patient their hosts are.
+"""Devices of a stand: the options of its two workers, and the time-outs of their hosts.
 
 with opened("rxe") as device, Stand(device) as stand:
 """
@@ -20,8 +20,8 @@ from srdma_bench import gid
 
 RXE = "rxe"
 NAMES = (
-    "embedded, udp, rxe (a pair of SoftRoCE devices, which root may make), or two RDMA devices of "
-    "this machine that reach each other: mlx5_0,mlx5_1"
+    "embedded, udp, rxe (a pair of SoftRoCE devices, needs root), or two RDMA devices of this "
+    "machine that reach each other: mlx5_0,mlx5_1"
 )
 
 Words = Sequence[str]
@@ -29,8 +29,9 @@ Words = Sequence[str]
 
 @dataclass(frozen=True)
 class Device:
-    """words: of srdma-offload, for workers A and B of one more stand. in_c: its legs are shared
-    memory, so that hosts in C can use them. patience: seconds that a key exchange may take."""
+    """words: returns the options of srdma-offload for workers A and B of another stand. in_c: legs
+    are on shared memory, so that hosts in C can use them. patience: maximum duration of a key
+    exchange, seconds."""
 
     name: str
     words: Callable[[Embedded], tuple[Words, Words]]
@@ -38,11 +39,9 @@ class Device:
     patience: float = CONNECT_TIMEOUT
 
     def check_in_c(self, what: str) -> None:
-        """Raises where what has hosts in C alone cannot be."""
+        """Raise LocalError if hosts in C cannot use this device. what: the measurement."""
         if not self.in_c:
-            raise LocalError(
-                f"--device {self.name}: {what} has hosts in C, which take embedded or udp"
-            )
+            raise LocalError(f"--device {self.name}: {what} needs hosts in C: give embedded or udp")
 
 
 def _embedded(nics: Embedded) -> tuple[Words, Words]:
@@ -54,7 +53,7 @@ _udp_pairs = itertools.count()
 
 
 def _udp(nics: Embedded) -> tuple[Words, Words]:
-    """Addresses that no other stand has, of this process or another."""
+    """Loopback addresses that no other stand of this or another process uses."""
     net = 128 + 2 * (next(_udp_pairs) % 63)
     high, low = divmod(os.getpid() & 0xFFFF, 256)
     a, b = (["--wire-dev", "udp", "--wire-listen", f"127.{n}.{high}.{low}"] for n in (net, net + 1))
@@ -62,7 +61,7 @@ def _udp(nics: Embedded) -> tuple[Words, Words]:
 
 
 def verbs(name: str, ends: Sequence[rxe.End]) -> Device:
-    """Two RDMA devices, which many stands share."""
+    """Two RDMA devices; several stands may share them."""
     a, b = map(worker_options, ends)
     return Device(name, lambda nics: (a, b), in_c=False, patience=RxeStage.patience)
 
@@ -72,7 +71,7 @@ EMBEDDED, UDP = Device("embedded", _embedded), Device("udp", _udp)
 
 @contextmanager
 def opened(name: str) -> Iterator[Device]:
-    """The device of that name, there until the end."""
+    """The device of that name, usable until the end of the context. Raises LocalError."""
     first, comma, second = name.partition(",")
     if name == RXE:
         if why := rxe.unavailable():

@@ -1,4 +1,4 @@
-"""What a result is of: the machine, the programs, who computes the suites."""
+"""The environment of a result: machine, programs and crypto provider."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ FLAGS = ("aes", "vaes", "avx2", "avx512f", "sha_ni", "asimd", "sha2")
 
 @dataclass(frozen=True)
 class Facts:
-    """What a result is of."""
+    """The environment of a result."""
 
     device: str
     provider: str
     commit: str
-    build: str  # of what runs, whatever the commit says of its sources
+    build: str  # digest of the binaries and packages in use
     cpu: str
     flags: str
-    cores: int  # that this process may use
+    cores: int  # number of cores that this process may use
     memory_gib: int
     kernel: str
     openssl: str
@@ -40,13 +40,13 @@ class Facts:
 
 
 def facts_here(device: Device) -> dict[str, Any]:
-    """As a worker that is started for it says, for a folder of results."""
+    """The facts for a folder of results. Starts a stand to learn the crypto provider."""
     with Stand(device) as stand:
         return asdict(facts(device.name, stand.provider))
 
 
 def facts(device: str, provider: str) -> Facts:
-    """Of this machine."""
+    """The facts of this machine."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo, re.MULTILINE)
     has = set(found[1].split()) if found else set()
@@ -68,7 +68,7 @@ def facts(device: str, provider: str) -> Facts:
 
 
 def _commit() -> str:
-    """With a + where something is not committed; "" outside a repository."""
+    """The commit, with a "+" if there are uncommitted changes; "" outside a repository."""
     done = run(
         ["git", "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -88,7 +88,7 @@ def _build() -> str:
 
 
 def _said_by(library: str, function: str, *words: int) -> str:
-    """A library's version, "" where it is not there."""
+    """The version that a library reports; "" if it is not installed."""
     try:
         ask = getattr(ctypes.CDLL(library), function)
     except (OSError, AttributeError):

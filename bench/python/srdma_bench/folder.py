@@ -1,7 +1,7 @@
-"""A folder of results: one CSV per item, a row as soon as it is measured.
+"""A folder of results: one CSV per item, each row written as soon as it is measured.
 
-What is there is not measured again, so that an interrupted run goes on where it was. `run.json`
-says what the rows are of; results of another machine, build or effort are refused, not mixed.
+Existing rows are not measured again, so that an interrupted run continues. `run.json` has the facts
+of the rows; a run on another machine, or with another build or effort, is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ READ = {"str": str, "int": int, "float": float}
 
 
 class Folder:
-    """facts: what must be the same of all rows, such as commit and machine; strings and numbers."""
+    """facts: values that all rows must share, such as commit and machine; strings and numbers.
+
+    The constructor creates the folder. Raises LocalError if it has other facts or is not writable.
+    """
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path = path
@@ -48,7 +51,7 @@ class Folder:
         except (OSError, ValueError) as error:
             raise LocalError(f"{path} cannot be read ({error}): name a new folder") from None
         if not isinstance(there, dict):
-            raise LocalError(f"{path} is of something else: name a new folder")
+            raise LocalError(f"{path} does not belong to results: name a new folder")
         differ = [
             f"{name} {there.get(name)!r}, now {self.facts.get(name)!r}"
             for name in sorted(there.keys() | self.facts.keys())
@@ -57,11 +60,11 @@ class Folder:
         if differ:
             raise LocalError(
                 f"{self.path} has results of another run ({'; '.join(differ)}): "
-                "name a new folder, or go on as that run was"
+                "name a new folder, or repeat the options of that run"
             )
 
     def write(self, name: str, text: str | bytes) -> Path:
-        """A whole file, or what was there before."""
+        """Write a file atomically: it has the new or the old content. Returns its path."""
         path, new = self.path / name, self.path / f".{name}.new"
         try:
             new.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -71,7 +74,8 @@ class Folder:
         return path
 
     def table(self, name: str, row: type[R], keys: Sequence[str]) -> Table[R]:
-        """The CSV of an item: rows are dataclasses of str, int and float, told apart by `keys`."""
+        """The CSV of an item: rows are dataclasses of str, int and float with the unique key
+        `keys`."""
         return Table(self.path / f"{name}.csv", row, keys)
 
 
@@ -88,7 +92,7 @@ class Table(Generic[R]):
     def _load(self) -> None:
         try:
             data = self.path.read_bytes() if self.path.exists() else b""
-            whole = data[: data.rfind(b"\n") + 1]  # a line that was cut off is measured again
+            whole = data[: data.rfind(b"\n") + 1]  # the row of an incomplete line is repeated
             text = whole.decode()
             if whole != data or not whole:
                 self._append("" if whole else _line(list(self._read)), size=len(whole))
@@ -116,7 +120,7 @@ class Table(Generic[R]):
         return tuple(values[name] for name in self._keys)
 
     def _append(self, text: str, size: int | None = None) -> None:
-        """On the disk when this returns."""
+        """Append the text, after truncation to `size` if given, and sync it to disk."""
         with open(self.path, "a+b") as file:
             if size is not None:
                 file.truncate(size)
@@ -131,11 +135,11 @@ class Table(Generic[R]):
         return iter(self._rows.values())
 
     def get(self, **key: Any) -> R | None:
-        """The row of that key."""
+        """The row with that key, or None."""
         return self._rows.get(self._key(key))
 
     def add(self, row: R) -> R:
-        """One that is new."""
+        """Store a new row. Raises LocalError if its key exists or the file is not writable."""
         values = asdict(row)
         if self._key(values) in self._rows:
             raise LocalError(f"{self.path} has a row for {self._key(values)} already")
@@ -154,4 +158,4 @@ def _line(values: Sequence[Any]) -> str:
 
 
 def _unwritable(path: Path, error: OSError) -> LocalError:
-    return LocalError(f"{path} cannot be written ({error.strerror}): name a folder that can")
+    return LocalError(f"{path} cannot be written ({error.strerror}): name another folder")

@@ -1,4 +1,4 @@
-"""Addresses of RDMA devices, by the index of their GIDs."""
+"""IPv4 addresses of RDMA devices, by GID index."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ DEVICES = Path("/sys/class/infiniband")
 
 
 def gid_address(device: str, index: int) -> str:
-    """The IPv4 address of a GID of a device's first port."""
+    """The IPv4 address of a GID of the device's first port. Raises DeviceError."""
     gids = _addresses(device)
     if index not in gids:
         have = ", ".join(f"{n} ({a})" for n, a in gids.items()) or "none"
-        raise DeviceError(f"GID {index} of {device} is no IPv4 address: of those there are {have}")
+        raise DeviceError(
+            f"GID {index} of {device} is not an IPv4 address: IPv4 addresses are {have}"
+        )
     return gids[index]
 
 
 def first_address(device: str) -> str:
-    """The first IPv4 address of a device's first port."""
+    """The first IPv4 address of the device's first port. Raises DeviceError."""
     for address in _addresses(device).values():
         return address
-    raise DeviceError(f"{device} has no IPv4 address: give one to its network device")
+    raise DeviceError(f"{device} has no IPv4 address: assign one to its network device")
 
 
 def _addresses(device: str) -> dict[int, str]:
-    """By index."""
+    """GID index -> IPv4 address."""
     return {n: a for n in _indices(device) if (a := _address(device, n)) is not None}
 
 
@@ -44,7 +46,7 @@ def _indices(device: str) -> list[int]:
 def _address(device: str, index: int) -> str | None:
     try:
         gid = (DEVICES / device / "ports/1/gids" / str(index)).read_text().strip()
-    except OSError:  # an empty place of the table
+    except OSError:  # an unused entry of the GID table
         return None
     mapped = ipaddress.IPv6Address(gid).ipv4_mapped
     return None if mapped is None else str(mapped)

@@ -1,9 +1,9 @@
-"""Host B of a stand: a server of `srdma perf` per connection, told by frames on stdin.
+"""Host B of a stand: a server of `srdma perf` per connection, controlled by frames on stdin.
 
     python -m srdma_bench.host_b
 
-Requests: listen (worker, region, proof, group, options) -> address, serial; end (serial), once
-the client has finished. The end of stdin ends it.
+Requests and results: listen (worker, region, proof, group, options) -> address, serial; end
+(serial), after the client has finished. The process ends at the end of stdin.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from srdma.pd import PD
 from srdma_bench.perf.measure import Place, Server, offered, ring_entries
 from srdma_bench.serving import Serving
 
-WAIT = 120.0  # a key exchange in an emulated machine takes many seconds
+WAIT = 120.0  # seconds; a key exchange in an emulated machine takes long
 
 
 class Served(Serving):
-    """One connection, from the first word to the last."""
+    """One connection, from accept to close."""
 
     def __init__(self, listener: Listener, place: Place, stack: ExitStack) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Served(Serving):
 
 
 class HostB:
-    """Its connections by number."""
+    """The connections of host B, by serial number."""
 
     def __init__(self) -> None:
         self.stack = ExitStack()

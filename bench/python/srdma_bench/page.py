@@ -1,4 +1,4 @@
-"""One HTML page of all figures and tables, with nothing outside it."""
+"""One self-contained HTML page with all figures and tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ code { font: .88rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace; background:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: first column left, the others right."""
+    """A table: the first column is aligned left, the others right."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -48,12 +48,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class Section:
-    """A figure or table of the paper and what became of it here."""
+    """A figure or table of the paper, and its values measured here."""
 
-    name: str  # also the anchor, and of its files
+    name: str  # also the anchor, and the stem of its files
     title: str
-    paper: str  # what the paper says
-    here: Sequence[str]  # what was measured
+    paper: str  # statements of the paper
+    here: Sequence[str]  # sentences about the measured values
     caption: str
     picture: bytes | None = None  # SVG
     grid: Grid | None = None
@@ -70,7 +70,7 @@ class Page:
 
     def html(self) -> str:
         links = (f'<a href="#{s.name}">{escape(s.title.split(":")[0])}</a>' for s in self.sections)
-        facts = Grid(("what it ran on", ""), [(k.replace("_", " "), str(v))
+        facts = Grid(("environment", ""), [(k.replace("_", " "), str(v))
                                               for k, v in self.facts.items()])  # fmt: skip
         return "\n".join(
             [
@@ -112,7 +112,7 @@ def _grid(grid: Grid) -> str:
 
 
 def inline(svg: bytes, name: str) -> str:
-    """The element alone, with ids of its own: several stand on one page."""
+    """The <svg> element alone, with ids made unique by `name`: a page has several."""
     text = svg.decode()
     text = text[text.index("<svg") :]
     text = re.sub(r'\bid="', f'id="{name}-', text)

@@ -1,6 +1,6 @@
 """One style of plots: panels of lines with error bars or of bars, and the paper's values as marks.
 
-Drawn from `Point`s, as the CSVs have them; a PNG and an SVG each.
+A plot is drawn from `Point`s, the rows of the CSVs, as PNG and as SVG.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-KEYS = ("panel", "line", "x")  # that tell points of a figure apart
+KEYS = ("panel", "line", "x")  # unique key of a point in a figure
 WIDTH, HEIGHT = 3.4, 2.7  # inches of a panel
-LEGEND = 0.42  # inches for it
+LEGEND = 0.42  # inches of the legend
 DPI = 130
-BEYOND = 8  # times the median of what is on an axis: not for the eye any more
-BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4}  # of marks
+BEYOND = 8  # values above so many medians of an axis are outliers and not drawn to scale
+BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4}  # box of a mark
 GREY, INK = "#8a8f98", "#22262c"
-# Okabe and Ito: to be told apart by all eyes. Further lines are dashed.
+# Palette of Okabe and Ito, distinguishable by colour-blind readers. Further lines are dashed.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5c00", "#9a86d8")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 STYLE = {
@@ -57,7 +57,7 @@ STYLE = {
 
 @dataclass(frozen=True)
 class Point:
-    """One measured value: a row of a figure's CSV. packets: sealed and verified for it."""
+    """One measured value: a row of a figure's CSV. packets: sealed and verified in its runs."""
 
     panel: str
     line: str
@@ -75,7 +75,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Mark:
-    """A value of the paper: at x, or all along the panel. panel: "" stands for all of them."""
+    """A value of the paper: at x, or a line across the panel (x None). panel "": all panels."""
 
     text: str
     y: float
@@ -85,8 +85,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Figure:
-    """How points become a picture. Panels and lines come in the order given here, or in which they
-    were measured. ticks: names of the x of bars."""
+    """The layout of a picture. Panels and lines have the order of `lines`, or of measurement.
+
+    ticks: names of the positions 0, 1, ... on the x axis.
+    """
 
     name: str
     title: str
@@ -96,22 +98,22 @@ class Figure:
     logx: bool = False
     logy: bool = False
     columns: int = 3
-    width: float = 1  # of a panel
+    width: float = 1  # of a panel, in units of WIDTH
     shared: bool = True  # one y axis for the panels of a row
     ticks: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
-    plain: tuple[str, ...] = ()  # lines that are the baseline: in ink, dashed
+    plain: tuple[str, ...] = ()  # baseline lines, drawn in INK and dashed
     marks: tuple[Mark, ...] = field(default=())
 
 
 def check_library() -> None:
-    """Before anything is measured."""
+    """Raise LocalError without matplotlib; to be called before a measurement starts."""
     if util.find_spec("matplotlib") is None:
-        raise LocalError("no matplotlib, which draws the plots: .ci/setup bench installs it")
+        raise LocalError("no matplotlib, which plots need: install it with .ci/setup bench")
 
 
 def draw(figure: Figure, points: Iterable[Point]) -> dict[str, bytes]:
-    """File names, and what is in them."""
+    """Draw the figure. Returns file name -> content, for PNG and SVG."""
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
@@ -132,7 +134,7 @@ def draw(figure: Figure, points: Iterable[Point]) -> dict[str, bytes]:
                 _panel(axes, figure, have, panels[number])
             else:
                 axes.set_visible(False)
-        if not figure.logy:  # once all that share an axis are drawn
+        if not figure.logy:  # after all panels that share an axis are drawn
             for row in range(rows):
                 shown = panels[row * columns : (row + 1) * columns]
                 for some in [shown] if figure.shared else [[panel] for panel in shown]:
@@ -146,7 +148,7 @@ def draw(figure: Figure, points: Iterable[Point]) -> dict[str, bytes]:
 
 
 def _lines(figure: Figure, points: Sequence[Point]) -> list[str]:
-    """In one order, hence of one colour, in all panels."""
+    """The lines in one order for all panels, so that a line has one colour."""
     measured = dict.fromkeys(point.line for point in points)
     return [*(line for line in figure.lines if line in measured),
             *(line for line in measured if line not in figure.lines)]  # fmt: skip
@@ -183,7 +185,7 @@ def _panel(axes: Axes, figure: Figure, points: Sequence[Point], panel: str) -> N
 
 
 def _limit(figure: Figure, points: Sequence[Point], panels: dict[str, Axes]) -> None:
-    """From 0; what is far beyond the others, on a machine that was busy, does not squash them."""
+    """Let the y axis start at 0. Outliers (a busy machine) do not compress the other values."""
     here = [point for point in points if point.panel in panels]
     usual = BEYOND * statistics.median(point.median for point in here)
     top = None
@@ -195,7 +197,7 @@ def _limit(figure: Figure, points: Sequence[Point], panels: dict[str, Axes]) -> 
         beyond = sum(p.panel == panel and p.median > (top or p.median) for p in here)
         if beyond:
             axes.annotate(
-                f"{beyond} beyond", (0.99, 0.97), xycoords="axes fraction", ha="right", va="top",
+                f"{beyond} above", (0.99, 0.97), xycoords="axes fraction", ha="right", va="top",
                 fontsize=7, color=GREY, bbox=BEHIND,
             )  # fmt: skip
 
@@ -221,7 +223,7 @@ def _curves(axes: Axes, figure: Figure, points: Sequence[Point], here: Sequence[
 
 
 def _bars(axes: Axes, figure: Figure, points: Sequence[Point], here: Sequence[Point]) -> None:
-    """Side by side over the middle of what is there at an x."""
+    """Draw the bars of each x side by side, centred at x."""
     lines = _lines(figure, here)
     width = 0.84 / len([line for line in lines if line not in figure.plain])
     beside = {x: [line for line in lines if any(p.line == line and p.x == x for p in here)]
@@ -237,7 +239,7 @@ def _bars(axes: Axes, figure: Figure, points: Sequence[Point], here: Sequence[Po
 
 
 def _mark(axes: Axes, mark: Mark, figure: Figure) -> None:
-    """A star where the paper says something of one x, else a line."""
+    """Draw a star for a value of the paper at one x, else a line."""
     if mark.x is None:
         axes.axhline(mark.y, color=GREY, linewidth=1, linestyle=(0, (1, 1.5)))
         at: tuple[float, float] = (0.99, mark.y)

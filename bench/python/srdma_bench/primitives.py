@@ -1,5 +1,5 @@
-"""Programs of bench/ and what they say; of `primitives`: codes over blocks, keys of memory ranges,
-in CPU time."""
+"""The programs of bench/ and their output. The program `primitives` measures MACs of blocks and
+keys of memory ranges, in CPU time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from srdma_bench.stand import ROOT
 
 @dataclass(frozen=True)
 class Cell:
-    """One line of its output. what: as the program takes it, such as `aes-128-cmac:64`."""
+    """One line of the output of `primitives`. what: its argument, such as `aes-128-cmac:64`."""
 
     what: str
     threads: int
@@ -25,20 +25,20 @@ class Cell:
 
 
 def folder() -> Path:
-    """Of the programs of bench/: of $BUILD, or of this tree's build folder."""
+    """The folder of the programs of bench/: in $BUILD, or in the build folder of this tree."""
     return ROOT / os.environ.get("BUILD", "build") / "bench"
 
 
 def program(name: str) -> Path:
-    """A program of bench/."""
+    """The path of a program of bench/. Raises LocalError if it is not built."""
     path = folder() / name
     if not os.access(path, os.X_OK):
-        raise LocalError(f"no program {path}: build it by `make bench`")
+        raise LocalError(f"the program {path} is missing: build it with `make bench`")
     return path
 
 
 def said(command: Sequence[str | Path]) -> str:
-    """What a program prints; raises with its last words if it fails."""
+    """The standard output of a program. Raises DeviceError with its stderr if it fails."""
     words = [os.fspath(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -50,7 +50,7 @@ def said(command: Sequence[str | Path]) -> str:
 def measure(
     cells: Sequence[str], *, threads: int = 1, ms: int = 5, provider: str = ""
 ) -> list[Cell]:
-    """Each once."""
+    """Measure each cell once. ms: CPU time of each; provider "": the fastest."""
     command = [str(program("primitives")), "--threads", str(threads), "--ms", str(ms)]
     command += ["--provider", provider] if provider else []
     found = [json.loads(line) for line in said([*command, *cells]).splitlines()]

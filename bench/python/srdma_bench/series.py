@@ -1,4 +1,4 @@
-"""Runs in turn on a noisy machine, and what is said of them: the median and the quartiles."""
+"""Runs in turn on a noisy machine, and their statistics: the median and the quartiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Spread:
-    """Of repetitions."""
+    """Median and quartiles of repetitions."""
 
     median: float
     low: float  # first quartile
@@ -22,7 +22,7 @@ class Spread:
     rounds: int
 
     def scaled(self, by: float) -> Spread:
-        """In another unit."""
+        """The spread in another unit: all values multiplied by `by`."""
         low, high = sorted((self.low * by, self.high * by))
         return Spread(self.median * by, low, high, self.rounds)
 
@@ -31,10 +31,13 @@ class Spread:
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Quartiles are of the values themselves, interpolated; of one value they are that value."""
+    """Median and interpolated quartiles of the values; one value is its own quartiles.
+
+    Raises LocalError without values.
+    """
     have = sorted(values)
     if not have:
-        raise LocalError("no values: a series has at least one round")
+        raise LocalError("no values: a series needs at least one round")
     if len(have) == 1:
         return Spread(have[0], have[0], have[0], 1)
     low, median, high = statistics.quantiles(have, n=4, method="inclusive")
@@ -42,12 +45,13 @@ def spread(values: Iterable[float]) -> Spread:
 
 
 def in_turn(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """Each run once per round (a, b, ..., a, b, ...), so that a noisy minute hits all alike.
+    """Execute each run once per round (a, b, ..., a, b, ...), so that noise affects all equally.
 
-    Every other round goes backwards, so that no run always follows the same one.
+    Every second round has the reverse order, so that no run always follows the same one. Raises
+    LocalError for less than one round.
     """
     if rounds < 1:
-        raise LocalError(f"{rounds} rounds: at least one would be right")
+        raise LocalError(f"{rounds} rounds: give at least 1")
     results: dict[str, list[T]] = {name: [] for name in runs}
     for number in range(rounds):
         for name in list(runs)[:: -1 if number % 2 else 1]:
@@ -56,7 +60,10 @@ def in_turn(runs: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[
 
 
 def ratios(of: Sequence[float], to: Sequence[float]) -> Spread:
-    """of / to, round by round: what was measured side by side is compared, and nothing else."""
+    """The ratios of / to of each round: only values of the same round are compared.
+
+    Raises LocalError if the numbers of rounds differ.
+    """
     if len(of) != len(to):
-        raise LocalError(f"{len(of)} and {len(to)} rounds: a ratio is of as many of each")
+        raise LocalError(f"{len(of)} and {len(to)} rounds: a ratio needs equal numbers")
     return spread(a / b for a, b in zip(of, to, strict=True))

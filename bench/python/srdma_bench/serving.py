@@ -1,4 +1,4 @@
-"""A thread that serves one client of a far host: how it ended is for who asks for its end."""
+"""A thread that serves one client; wait() reports how it ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from srdma.errors import DeviceError, Error
 
 
 class Serving(threading.Thread):
-    """serve() is what it does."""
+    """A daemon thread that runs serve(), which a subclass defines."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -27,7 +27,7 @@ class Serving(threading.Thread):
             self._failed = traceback.format_exc()
 
     def wait(self, seconds: float) -> None:
-        """Until it ended; raises if it does not, or did not end well."""
+        """Wait for the end of the thread. Raises DeviceError after `seconds`, or if it failed."""
         self.join(seconds)
         if self.is_alive():
             raise DeviceError(f"the server of a client did not end in {seconds:g} s")

@@ -1,7 +1,7 @@
-"""The machine under test: two workers, two hosts, and what they run on.
+"""The setup under test: two workers, two hosts, and the cores that they run on.
 
-Worker A and host A (this process) stand on one core, worker B and host B (a child, `host_b.py`) on
-another; where there are enough cores each has its own. Loads are those of `srdma perf`.
+Worker A and host A (this process) run on one core, worker B and host B (a child, `host_b.py`) on
+another; with enough cores each process has its own. Loads are those of `srdma perf`.
 
     with Stand(EMBEDDED, Settings(key_cache=0)) as stand:
         with stand.connect(Shape("aead", "aes-128-gcm", "pd")) as link:
@@ -40,12 +40,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of both workers; None and "" leave srdma-offload its defaults."""
+    """Options of both workers; None and "" select the defaults of srdma-offload."""
 
     unprotected: bool = False
     key_cache: int | None = None
     provider: str = ""
-    tap: bool = False  # somebody on the wire keeps all packets; embedded only
+    tap: bool = False  # a tap on the wire captures all packets; embedded only
 
     def words(self) -> list[str]:
         words = ["--allow-unprotected"] if self.unprotected else []
@@ -55,16 +55,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Shape:
-    """A connection between the hosts. suite: "" at level none. proof: by default where the mode
-    has proofs of memory; then a capability for the whole region is used."""
+    """A connection between the hosts. suite: "" at level none. proof: True in modes with memory
+    proofs; a capability for the whole region is used then. region: bytes."""
 
     level: str
     suite: str = ""
     mode: str = "basic"
     qps: int = 1
     region: int = REGION
-    tag_len: int = 0  # 0: the suite's own
-    group: str = ""  # of trust, in mode pd
+    tag_len: int = 0  # bytes; 0: the default of the suite
+    group: str = ""  # trust group, in modes with pd
 
     @property
     def proof(self) -> bool:
@@ -72,7 +72,7 @@ class Shape:
 
     @property
     def in_force(self) -> Suite:
-        """What the QPs must say of themselves."""
+        """The suite that the QPs must report."""
         return (
             UNPROTECTED
             if self.level == "none"
@@ -80,15 +80,15 @@ class Shape:
         )
 
     def check(self, there: Connection) -> None:
-        """Raises if something else is in force there."""
+        """Raise IntegrityError if another suite or key mode is in force."""
         if there.suite != self.in_force or there.mode != self.mode:
             raise IntegrityError(
-                f"asked for {describe(self.in_force)} in mode {self.mode}, in force is "
+                f"requested {describe(self.in_force)} in mode {self.mode}, in force is "
                 f"{describe(there.suite)} in mode {there.mode}"
             )
 
     def options(self, identities: Path, own: str, peer: str) -> dict[str, Any]:
-        """Keywords of connect() and listen(); one QP more, for talk."""
+        """Keywords of connect() and listen(); one QP more, for the control messages."""
         return {
             "identity": str(identities / f"host-{own}"),
             "peer": PEER + peer,
@@ -108,7 +108,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Cores:
-    """Who runs where."""
+    """The cores of each process."""
 
     worker_a: frozenset[int]
     host_a: frozenset[int]
@@ -117,7 +117,7 @@ class Cores:
 
 
 def placement(cores: Sequence[int]) -> Cores:
-    """Workers have a core each; hosts have what is left, or share with their worker."""
+    """Each worker gets a core; the hosts get the other cores, or share those of their workers."""
     a, b = cores[:1], cores[1:2] or cores[:1]
     left = cores[2:]
     half = len(left) // 2
@@ -130,7 +130,7 @@ def placement(cores: Sequence[int]) -> Cores:
 
 
 def pin(pid: int, cores: frozenset[int]) -> None:
-    """All threads of a process; those that they start later too."""
+    """Pin all threads of a process, and thereby threads that they start later."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(task.name), cores)
 
@@ -139,15 +139,15 @@ def pin(pid: int, cores: frozenset[int]) -> None:
 
 
 class Link:
-    """A connection under load, and the proof that it is what it claims to be."""
+    """A connection under load. The constructor and each run check the protection in force."""
 
     def __init__(self, shape: Shape, client: Client, stand: Stand) -> None:
         self.shape, self.client, self._stand = shape, client, stand
-        self.in_mid_run = False  # which was broken off, or goes on
+        self.in_mid_run = False  # a run is under way or was aborted
         shape.check(client.there)
 
     def measure(self, plan: Plan) -> Result:
-        """A run; raises if the workers' counters do not match what it did."""
+        """One run. Raises IntegrityError if the workers' counters do not match its messages."""
         self.in_mid_run = True
         with self._stand.as_host_a():
             result = self.client.measure(plan)
@@ -156,7 +156,8 @@ class Link:
 
 
 class Stand(Closing):
-    """Two workers and two hosts of one device, up; a context manager that leaves nothing."""
+    """Two running workers and two hosts of one device; a context manager. Its end stops the
+    processes and removes their files."""
 
     def __init__(self, device: Device = EMBEDDED, settings: Settings | None = None) -> None:
         self.device, self.settings = device, settings or Settings()
@@ -178,7 +179,9 @@ class Stand(Closing):
         self._tap: TapProcess | None = None
         if self.settings.tap:
             if self.device != EMBEDDED:
-                raise LocalError(f"--device {self.device.name}: packets are kept on embedded only")
+                raise LocalError(
+                    f"--device {self.device.name} cannot capture packets: use embedded"
+                )
             wires = nics.wire("a"), nics.wire("b")
             self._tap = stack.enter_context(closing(TapProcess(wires, NAMES)))
             self._tap.wait_until_up()
@@ -200,7 +203,7 @@ class Stand(Closing):
 
     @contextmanager
     def as_host_a(self) -> Iterator[None]:
-        """This thread where host A belongs, for a run only: it may have other stands."""
+        """Run this thread on the cores of host A during a run only: other stands may exist."""
         before = os.sched_getaffinity(0)
         os.sched_setaffinity(0, self.cores.host_a)
         try:
@@ -210,14 +213,14 @@ class Stand(Closing):
 
     @property
     def provider(self) -> str:
-        """Who computes the suites, as worker A says."""
+        """The crypto provider that worker A logged at its start. Raises DeviceError."""
         said = re.search(r"crypto provider: (\S+)", self.a.log.read_text(errors="replace"))
         if said is None:
-            raise DeviceError(f"worker {self.a.name} does not say who computes its suites")
+            raise DeviceError(f"the log of worker {self.a.name} has no line 'crypto provider: X'")
         return said[1]
 
     def cpu(self) -> dict[str, float]:
-        """CPU time so far, in ns."""
+        """CPU time of each process so far, in ns."""
         pids = {
             "worker_a": self.a.pid, "worker_b": self.b.pid,
             "host_a": os.getpid(), "host_b": self._host_b.pid,
@@ -230,13 +233,13 @@ class Stand(Closing):
         return a.stats(), b.stats()
 
     def capture(self) -> list[bytes]:
-        """Every packet since the last call, of a stand with a tap."""
+        """Every packet since the last call; only for a stand with a tap."""
         assert self._tap is not None
         return [packet.data for packet in self._tap.capture()]
 
     @contextmanager
     def connect(self, shape: Shape) -> Iterator[Link]:
-        """Of which there may be many at a time; what none measures costs nothing."""
+        """A connection; there may be many at once. Connections without a run use no CPU."""
         words: dict[str, Any] = {"worker": str(self.b.control), "group": shape.group}
         words |= {"region": shape.region, "proof": shape.proof}
         patience = {"timeout": self.device.patience}
@@ -253,7 +256,7 @@ class Stand(Closing):
             client = stack.enter_context(closing(Client(there, place, offered(there.data))))
             link = Link(shape, client, self)
             yield link
-            if link.in_mid_run:  # the peer would not hear a word
+            if link.in_mid_run:  # the peer does not read control messages during a run
                 return
             client.finish()
             self._host_b.ask("end", serial=heard["serial"])

@@ -1,4 +1,4 @@
-"""What waiting costs: workers that have nothing to do, and workers with a little, at a pace."""
+"""The cost of waiting: CPU time of idle workers, and of workers with a low constant load."""
 
 from __future__ import annotations
 
@@ -13,34 +13,37 @@ from srdma_bench.perf.hosts import PATIENCE, load_of
 from srdma_bench.perf.measure import Plan, Result, check_counts, gained, offered
 from srdma_bench.stand import Link, Stand
 
-WRITE, SIGNALED = 1, 1  # of descriptors (protocol.md 9.1)
+WRITE, SIGNALED = 1, 1  # opcode and flag of descriptors (local-interface.md 2.1)
 SIZE = 32
-REACHED = 0.95  # of a rate, at least
-HICCUP = 0.1  # seconds that a run may be late for, however short it is
+REACHED = 0.95  # minimum fraction of the requested rate
+HICCUP = 0.1  # delay that every run may have, seconds
 
 
 class PaceError(DeviceError):
-    """A machine that is too busy for a rate."""
+    """The machine is too busy to reach a rate."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """CPU in percent of a core; the latencies, of WRITEs from post to completion, in us. rate:
-    that was asked for, per second, 0: none; reached: what it came to."""
+    """worker_a, worker_b: CPU time in percent of a core. median, p99: latencies of WRITEs from
+    post to completion, us. rate: requested WRITEs per second, 0: none; reached: actual ones."""
 
     rate: int
     reached: float
     worker_a: float
     worker_b: float
-    wakeups_a: int  # of worker A, per second
+    wakeups_a: int  # per second
     wakeups_b: int
     median: float = 0.0
     p99: float = 0.0
 
 
 def measure(stand: Stand, link: Link, rate: int, seconds: float) -> Waiting:
-    """So many WRITEs of 32 bytes per second, one at a time, and one at least; 0: none at all.
-    Raises if the workers' counters do not match them, or if there were fewer."""
+    """Send `rate` WRITEs of 32 bytes per second, one at a time and at least one; 0: none.
+
+    Raises IntegrityError if the workers' counters do not match, PaceError if the rate was not
+    reached.
+    """
     times = array("Q", bytes(8 * max(int(rate * seconds), rate > 0)))
     cpu, stats, start = stand.cpu(), stand.stats(), time.monotonic_ns()
     if rate:
@@ -73,8 +76,8 @@ def _check(
     late = ns / 1e9 - len(times) / rate
     if late > max(HICCUP, (1 / REACHED - 1) * len(times) / rate):
         raise PaceError(
-            f"{rate} WRITEs per second were asked for, {len(times) * 1e9 / ns:.0f} were reached: "
-            "give a lower rate, or the machine a rest"
+            f"{rate} WRITEs per second were requested, {len(times) * 1e9 / ns:.0f} were reached: "
+            "give a lower rate, or stop other programs"
         )
 
 

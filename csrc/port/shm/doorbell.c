@@ -19,8 +19,8 @@ int srdma_doorbell_create(struct srdma_doorbell *bell)
 		return r;
 	bell->fd = r;
 	/*
-	 * After this seal nobody can create a writable mapping; ours exists
-	 * already.
+	 * After this seal no process can create a writable mapping; the
+	 * sleeper's own mapping exists already.
 	 */
 	if (fcntl(bell->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE)) {
 		r = -errno;

@@ -1,12 +1,12 @@
 /*
- * Doorbell: wakes a process that sleeps (docs/protocol.md 11). The sleeper sets
- * a flag in a page that others can only read. Another process writes the
- * sleeper's eventfd only if the flag is set, and makes no system call
- * otherwise.
+ * Doorbell: wakes a process that sleeps (docs/local-interface.md 4). The
+ * sleeper sets a flag in a page that others can only read. Another process
+ * writes the sleeper's eventfd only if the flag is set, and makes no system
+ * call otherwise.
  *
  * Sleeper: arm, check for work again, wait for the eventfd, disarm. Ringer:
- * publish, full fence, ring. The sleeper's fence is in srdma_doorbell_arm(). With
- * both fences, at least one side sees the store of the other.
+ * publish, full fence, ring. The sleeper's fence is in srdma_doorbell_arm().
+ * With both fences, at least one side sees the store of the other.
  */
 #ifndef SRDMA_DOORBELL_H
 #define SRDMA_DOORBELL_H
@@ -51,7 +51,8 @@ struct srdma_ringer {
 
 /*
  * Maps bell_fd and duplicates eventfd; the caller keeps both descriptors.
- * Returns 0; -EPERM or -ERANGE if bell_fd is not a sealed memfd of a page;
+ * Returns 0; -EPERM or -ERANGE if bell_fd is not a sealed memfd of at least one
+ * page;
  * -EINVAL if eventfd is not a non-blocking eventfd; another -errno.
  */
 int srdma_ringer_open(struct srdma_ringer *ringer, int eventfd, int bell_fd);

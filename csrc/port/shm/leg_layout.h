@@ -17,7 +17,8 @@ enum srdma_leg_shm_limits {
 					 stored last (release) */
 };
 
-/* Offset of the completion ring in the leg's memfd, bytes; ring: its records. */
+/* Offset of the completion ring in the leg's memfd, bytes; ring: its
+ * records. */
 size_t srdma_leg_layout_records_at(uint32_t ring);
 
 #endif

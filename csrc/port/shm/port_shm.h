@@ -1,7 +1,7 @@
 /*
  * Ports over shared memory on one machine, without an RDMA device
- * (docs/protocol.md 11). The host port serves the legs of local processes; the
- * wire port reaches the workers of one directory.
+ * (docs/local-interface.md 4). The host port serves the legs of local
+ * processes; the wire port reaches the workers of one directory.
  *
  * EV_UP is raised once per connect(), also if the connect() shares a connected
  * conn. Each connect() and each EV_ACCEPT is one reference to close. Datagrams
@@ -39,7 +39,8 @@ int srdma_port_shm_create_wire(struct srdma_port **out, const char *dir,
 			       const char *name, uint32_t slots);
 
 /*
- * Explains an error of create_wire and how to correct it. The text is static.
+ * Explains an error of create_wire and how to correct it. The text is static,
+ * or that of strerror().
  */
 const char *srdma_port_shm_why(int err);
 

@@ -25,7 +25,8 @@ static inline struct srdma_shm_leg *srdma_shm_leg_of(struct srdma_conn *conn)
 }
 
 /*
- * Ring the host's doorbell for flags (enum srdma_doorbell_flag) at the next flush.
+ * Ring the host's doorbell for flags (enum srdma_doorbell_flag) at the next
+ * flush.
  */
 static inline void srdma_shm_leg_due(struct srdma_shm_leg *leg, uint32_t flags)
 {

@@ -93,7 +93,7 @@ static int wire_poll(struct srdma_port *port, struct srdma_event *ev, int n)
 }
 
 /* Takes one datagram per connection in turn, as successive single polls do. */
-static int wire_ahead(struct srdma_port *port, const uint8_t **data, int n)
+static int wire_prefetch(struct srdma_port *port, const uint8_t **data, int n)
 {
 	struct srdma_shm_port *p = srdma_shm_port_of(port);
 	struct srdma_shm_conn *first = p->turn ? p->turn : p->conns;
@@ -111,7 +111,8 @@ static int wire_ahead(struct srdma_port *port, const uint8_t **data, int n)
 	return got;
 }
 
-/* poll checks the sockets; the epoll descriptor reports new events only. */
+/* A connection left in the backlog needs a poll: the epoll descriptor is
+ * edge-triggered and reports new events only. */
 static int wire_arm(struct srdma_port *port)
 {
 	struct srdma_shm_wire *w = srdma_shm_wire_of(port);
@@ -143,7 +144,7 @@ static const struct srdma_port_ops wire_ops = {
 	.poll = wire_poll,
 	.reserve = wire_reserve,
 	.commit = wire_commit,
-	.ahead = wire_ahead,
+	.prefetch = wire_prefetch,
 	.flush = wire_flush,
 	.buf_get = srdma_shm_port_buf_get,
 	.buf_put = srdma_shm_port_buf_put,

@@ -144,10 +144,10 @@ const uint8_t *srdma_ring_ahead(struct srdma_ring *ring, uint32_t i)
 }
 
 /*
- * A waiting producer has published as many datagrams as there are slots since
- * the consumer's count that it last read. The fence pairs with the fence of the
- * producer's doorbell: either the producer sees the new count before it sleeps,
- * or this function sees its tail and the doorbell flag.
+ * A producer that waits for room has filled all slots that the consumer's last
+ * published count left free. The fence pairs with the fence of the producer's
+ * doorbell: either the producer sees the new count before it sleeps, or this
+ * function sees its tail and the doorbell flag.
  */
 int srdma_ring_give(struct srdma_ring *ring)
 {

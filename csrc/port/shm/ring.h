@@ -1,9 +1,9 @@
 /*
  * A ring of datagrams in shared memory with one producer and one consumer that
- * do not trust each other (docs/protocol.md 11). Each end keeps its own count
- * and the last validated count of the other end in private memory. A value
- * written by the other end is read once and validated before it is used in an
- * address.
+ * do not trust each other (docs/local-interface.md 4). Each end keeps its own
+ * count and the last validated count of the other end in private memory. A
+ * value written by the other end is read once and validated before it is used
+ * in an address.
  */
 #ifndef SRDMA_RING_H
 #define SRDMA_RING_H

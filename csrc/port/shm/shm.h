@@ -1,7 +1,7 @@
 /*
- * Memory shared by file descriptor: memfds sealed against shrinking, so that an
- * access to a mapping never faults, whatever another holder of the memfd does
- * (docs/protocol.md 11).
+ * Memory shared by file descriptor: memfds sealed against shrinking, so that no
+ * other holder of the memfd can make an access to a mapping fault
+ * (docs/local-interface.md 4).
  */
 #ifndef SRDMA_SHM_H
 #define SRDMA_SHM_H

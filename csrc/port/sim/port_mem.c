@@ -73,7 +73,7 @@ static struct srdma_mem_end *find_end(struct srdma_mem_wire *w,
 	return NULL;
 }
 
-/* Simulate a connect() that nobody answers, in the way chosen by call. */
+/* Simulate a connect() that no peer accepts; call selects the outcome. */
 static void call_in_vain(struct srdma_mem_end *e, enum srdma_mem_call call)
 {
 	e->deaf = call != SRDMA_MEM_REFUSED;

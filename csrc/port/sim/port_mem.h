@@ -5,8 +5,8 @@
  * datagrams, simulate a full send queue, and make DMA slow or fail.
  *
  * The caller owns the parameters. They are read at every use, so that a test
- * may change them while it runs. NULL means all zero. Both ends run in one
- * thread.
+ * may change them while it runs. NULL: all parameters are zero. Both ends run
+ * in one thread.
  */
 #ifndef SRDMA_PORT_MEM_H
 #define SRDMA_PORT_MEM_H

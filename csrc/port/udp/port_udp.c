@@ -16,8 +16,8 @@
 enum {
 	WINDOW = 1024,
 	/*
-	 * Holds a window of the longest datagrams, as the kernel accounts for
-	 * them.
+	 * Room for a replay window of the longest datagrams, by the kernel's
+	 * accounting.
 	 */
 	SOCKET_BUFFER = 4 << 20,
 	LEAST_MTU = 256,
@@ -69,7 +69,8 @@ static int udp_fd(struct srdma_port *port)
 	return srdma_udp_port_of(port)->epoll;
 }
 
-/* The socket is watched always and level-triggered: nothing to arm. */
+/* The socket is always in the epoll set, level-triggered, so there is nothing
+ * to arm. */
 static int udp_arm(struct srdma_port *port)
 {
 	return srdma_udp_data_waiting(srdma_udp_port_of(port));

@@ -22,8 +22,9 @@ struct srdma_udp_stats {
 
 /*
  * Create a wire port at address: "IP", "IP:PORT", "[IPv6]" or "[IPv6]:PORT".
- * Without PORT it is SRDMA_UDP_PORT; PORT 0 is any free port. port->address
- * holds the resulting address. Returns 0, or -errno with the cause in why.
+ * The default PORT is SRDMA_UDP_PORT; PORT 0 selects any free port.
+ * port->address holds the resulting address. Returns 0, or -errno with the
+ * cause in why.
  */
 int srdma_port_udp_create(struct srdma_port **out, const char *address,
 			  char why[SRDMA_PORT_UDP_WHY_LEN]);

@@ -1,7 +1,8 @@
 /*
  * The port over libibverbs and librdmacm, for any RDMA device including rxe:
- * legs of local hosts (docs/protocol.md 9.3), or the wire with one RC QP per
- * connection. None of its QPs lets the other end access memory here.
+ * legs of local hosts (docs/local-interface.md 2.4), or the wire with one RC QP
+ * per connection. No QP of the port permits remote access to the worker's
+ * memory.
  */
 #ifndef SRDMA_PORT_VERBS_H
 #define SRDMA_PORT_VERBS_H

@@ -6,9 +6,9 @@
 #include "base/bytes.h"
 
 /*
- * Private data of a REQ (docs/protocol.md 9.3): magic 5 | version 1 | kind 1 |
- * zero 1 | token 16 | ring address 8 | ring rkey 4 | records 4 | zero. The CM
- * pads it, so it arrives with its full length.
+ * Private data of a REQ (docs/local-interface.md 2.4): magic 5 | version 1 |
+ * kind 1 | zero 1 | token 16 | ring address 8 | ring rkey 4 | records 4 | zero.
+ * The CM pads it, so it arrives with its full length.
  */
 enum {
 	HELLO_LEN = 56,
@@ -246,7 +246,8 @@ static int end_status(enum rdma_cm_event_type type)
 }
 
 /*
- * Each event is accepted in its own state only: the peer controls their order.
+ * Each event is accepted only in the state that expects it, because the peer
+ * controls the order of events.
  */
 static void step(struct srdma_verbs_conn *conn, enum rdma_cm_event_type type)
 {

@@ -84,8 +84,8 @@ static int conn_qp(struct srdma_verbs_conn *conn)
 }
 
 /*
- * Enter the table with a name that no completion of an earlier connection
- * carries.
+ * Enter the table. The name differs from the names in wr_ids of earlier
+ * connections.
  */
 static int conn_enter(struct srdma_verbs_conn *conn)
 {

@@ -209,7 +209,8 @@ static void post(struct srdma_verbs_conn *conn)
 
 	first = &conn->wrs[srdma_verbs_slot(conn, conn->posted)];
 	last = &conn->wrs[srdma_verbs_slot(conn, conn->tail - 1)];
-	/* A DMA must be reported soon; a packet only makes room. */
+	/* A burst with a DMA signals its last send, so that the DMA is reported
+	 * soon. For packets the periodic signal suffices. */
 	if ((int32_t)(conn->dma_end - conn->posted) > 0)
 		last->send_flags |= IBV_SEND_SIGNALED;
 	next = last->next;

@@ -1,11 +1,11 @@
-"""The commands `srdma perf` and `srdma bench`, found by the entry points `srdma.commands`."""
+"""The commands `srdma perf` and `srdma bench`; entry points `srdma.commands` name them."""
 
 from srdma.cli.commands import Command, Group
 from srdma_bench.cli import bench, kvs, peers, perf, targets
 
 PERF = Command(perf.perf, cls=perf.Command)
 BENCH = Group(
-    "Measure, keep the results, and show them.",
+    "Run measurements, store the results, and show them.",
     {
         "machine": bench.machine,
         "kvs": kvs.kvs,

@@ -1,5 +1,5 @@
-"""`srdma bench`: measurements that are kept and shown (docs/performance.md). What they need is
-imported by the commands only."""
+"""`srdma bench`: measurements that are stored and shown (docs/performance.md). The commands import
+the measuring modules at their call, so that `srdma --help` is quick."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ Where = Annotated[
     str,
     typer.Option("--device", help="embedded, udp, rxe, or two RDMA devices: mlx5_0,mlx5_1."),
 ]
-MOST_TIMES = 100_000_000  # that a round keeps
-SILENCE = 10.0  # seconds between lines of progress where there is no terminal
+MOST_TIMES = 100_000_000  # maximum number of latencies in a round
+SILENCE = 10.0  # seconds between lines of progress without a terminal
 
 
 def machine(device: Where = "embedded", json: Json = False) -> None:
-    """What results from here would be of: the machine, the commit, who computes the suites."""
+    """Show the environment of results.
+
+    It consists of the machine, the commit, the programs and the crypto provider.
+    """
     from srdma_bench.device import opened
     from srdma_bench.facts import facts_here
 
@@ -49,11 +52,14 @@ def waiting(
     rate: Annotated[
         list[int] | None, typer.Option(help="WRITEs per second. May be repeated.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Of each rate, in turn.")] = 7,
+    rounds: Annotated[int, typer.Option(help="Rounds of each rate, in turn.")] = 7,
     duration: Annotated[float, typer.Option("-D", "--duration", help="Seconds of a round.")] = 2.0,
     json: Json = False,
 ) -> None:
-    """CPU of workers that have nothing to do, or a few WRITEs of 32 bytes, and their latency."""
+    """Measure the cost of waiting workers.
+
+    These are the CPU time of idle workers and at low rates of 32-byte WRITEs, and latencies.
+    """
     from srdma_bench.device import opened
     from srdma_bench.series import in_turn, spread
     from srdma_bench.stand import Shape, Stand
@@ -64,11 +70,11 @@ def waiting(
         ("--rounds", rounds, 10_000), ("-D", duration, 86_400),
     ]:  # fmt: skip
         if not 0 < given <= most:
-            raise LocalError(f"{flag} {given}: more than 0, and {most} at most, would be right")
+            raise LocalError(f"{flag} {given}: give more than 0, and at most {most}")
     rates = list(dict.fromkeys([0, *(rate or [1000])]))
     if max(rates) * duration > MOST_TIMES:
         raise LocalError(
-            f"--rate {max(rates)} -D {duration:g}: {MOST_TIMES} WRITEs at most would be right"
+            f"--rate {max(rates)} -D {duration:g}: give at most {MOST_TIMES} WRITEs per round"
         )
     with ExitStack() as stack:
         there = stack.enter_context(opened(device))
@@ -89,18 +95,23 @@ def waiting(
 def paper(
     device: Where = "embedded",
     out: Annotated[
-        Path, typer.Option(help="Folder of the results; a run that was interrupted goes on there.")
+        Path, typer.Option(help="Folder of the results; an interrupted run continues there.")
     ] = Path("build/paper"),
-    quick: Annotated[bool, typer.Option("--quick", help="Less of everything: minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer and shorter runs: takes minutes.")
+    ] = False,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="A moment of everything, to see that it works.")
+        bool, typer.Option("--smoke", help="Minimal runs, to check that everything works.")
     ] = False,
     only: Annotated[
-        list[str] | None, typer.Option(help="Items such as fig6. May be repeated.")
+        list[str] | None, typer.Option(help="Measure this item, such as fig6. May be repeated.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tables 2 and 3 and figures 2 and 5 to 11 of the paper: CSV, PNG, SVG, and a page of HTML."""
+    """Measure tables and figures of the paper.
+
+    These are tables 2 and 3 and figures 2 and 5 to 11. The results are CSV, PNG, SVG and HTML.
+    """
     from srdma_bench.device import opened
     from srdma_bench.folder import Folder
     from srdma_bench.paper import run as papers
@@ -111,7 +122,7 @@ def paper(
     scale = papers.SMOKE if smoke else papers.QUICK if quick else papers.FULL
     program("primitives")
     check_library()
-    logging.getLogger("srdma").setLevel(logging.ERROR)  # level none and header are meant
+    logging.getLogger("srdma").setLevel(logging.ERROR)  # levels none and header are intended
     with opened(device) as there, steps(quiet=json) as tell:
         names = papers.of_device(names, there)
         run = papers.Run(Folder(out, papers.run_facts(there, scale)), scale, there, tell)
@@ -129,15 +140,15 @@ def paper(
 
 
 def chosen(only: list[str] | None, known: list[str]) -> list[str]:
-    """The names of --only, all without it."""
+    """The names that --only selects; all names without it. Raises LocalError for an unknown one."""
     wrong = [name for name in only or [] if name not in known]
     if wrong:
-        raise LocalError(f"--only {wrong[0]}: there are {', '.join(known)}")
+        raise LocalError(f"--only {wrong[0]} is unknown: give one of {', '.join(known)}")
     return [name for name in known if not only or name in only]
 
 
 class Steps:
-    """Called with how many steps are done now, and what goes on."""
+    """Progress: called with the number of steps just done, and the current work."""
 
     def __init__(self, show: Callable[[int, int, str], None]) -> None:
         self._show = show
@@ -150,7 +161,7 @@ class Steps:
 
 @contextmanager
 def steps(*, quiet: bool) -> Iterator[Steps]:
-    """A bar on standard error, or a line now and then if that is no terminal."""
+    """A progress bar on standard error, or a line every SILENCE seconds without a terminal."""
     err = Console(stderr=True, soft_wrap=True, highlight=False)
     if quiet or not err.is_terminal:
         yield Steps(_lines(err, quiet=quiet))

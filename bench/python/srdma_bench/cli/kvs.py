@@ -1,4 +1,4 @@
-"""`srdma bench kvs`: a key-value store over srdma, with its clients, on this machine."""
+"""`srdma bench kvs`: a key-value store over srdma and its clients, on this machine."""
 
 from __future__ import annotations
 
@@ -22,37 +22,44 @@ CHECKED = "checked"
 
 @dataclass(frozen=True)
 class Asking:
-    """What the clients do."""
+    """The requests of the clients."""
 
-    mix: Annotated[str, typer.Option(help="a, b, c, d (YCSB), get or put.")] = "a"
-    theta: Annotated[float, typer.Option(help="Zipf's; 0: all keys alike.")] = 0.99
-    keys: Annotated[int, typer.Option(help="In the store at first.")] = 1 << 23
+    mix: Annotated[str, typer.Option(help="Mix of requests: a, b, c, d (YCSB), get, put.")] = "a"
+    theta: Annotated[float, typer.Option(help="Zipf exponent of the keys; 0: uniform.")] = 0.99
+    keys: Annotated[int, typer.Option(help="Number of keys in the store at the start.")] = 1 << 23
     connections: Annotated[int, typer.Option("-q", "--connections", help="Clients.")] = 8
-    depth: Annotated[int, typer.Option("-t", "--depth", help="Requests each has under way.")] = 8
-    seconds: Annotated[float, typer.Option("-D", "--seconds", help="Of each run.")] = 1.0
-    rounds: Annotated[int, typer.Option(help="Runs.")] = 7
+    depth: Annotated[int, typer.Option("-t", "--depth", help="Outstanding requests, each.")] = 8
+    seconds: Annotated[float, typer.Option("-D", "--seconds", help="Duration of a run.")] = 1.0
+    rounds: Annotated[int, typer.Option(help="Number of runs.")] = 7
 
 
 @dataclass(frozen=True)
 class Guarding:
-    """The protection, and what of the workers decides its price."""
+    """The protection, and the option of the workers that determines its cost."""
 
-    suite: Annotated[str, typer.Option(help="One, by name.")] = ""
-    level: Annotated[str, typer.Option(help="aead, packet, header or none.")] = "aead"
-    mode: Annotated[str, typer.Option(help="basic, pd, mem or pd+mem.")] = "basic"
-    key_cache: Annotated[int | None, typer.Option(help="Of the workers; 0: none.")] = None
-    compare: Annotated[bool, typer.Option("--compare", help="Also without any, in turn.")] = False
+    suite: Annotated[str, typer.Option(help="Name of the suite.")] = ""
+    level: Annotated[str, typer.Option(help="Level: aead, packet, header or none.")] = "aead"
+    mode: Annotated[str, typer.Option(help="Key mode: basic, pd, mem or pd+mem.")] = "basic"
+    key_cache: Annotated[
+        int | None, typer.Option(help="Size of the workers' key cache; 0: no cache.")
+    ] = None
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Also measure without protection, in turn.")
+    ] = False
 
 
 def kvs(
     asking: Asking,
     guarding: Guarding,
     check: Annotated[
-        bool, typer.Option("--check", help="First compare all answers with a model.")
+        bool, typer.Option("--check", help="First compare all responses with a model.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Requests per second, latency, and CPU time per request of each process."""
+    """Measure a key-value store over srdma.
+
+    The results are requests per second, latency, and the CPU time per request of each process.
+    """
     from srdma_bench.kvs.store import KvsServer, Mix, Store
     from srdma_bench.series import in_turn
     from srdma_bench.stand import Settings, Stand
@@ -60,7 +67,7 @@ def kvs(
     mix = Mix(asking.mix, asking.theta)
     store = Store(asking.keys, asking.connections, asking.depth)
     if not asking.seconds > 0:
-        raise LocalError(f"--seconds {asking.seconds}: more than 0 would be right")
+        raise LocalError(f"--seconds {asking.seconds}: give more than 0")
     if check:
         store.check_checkable()
     with ExitStack() as stack:
@@ -84,7 +91,7 @@ def _shapes(guarding: Guarding) -> dict[str, Shape]:
 
     if guarding.level == "none":
         if guarding.compare or guarding.suite or guarding.mode != "basic":
-            raise LocalError("--level none has no --suite and no --mode, nothing to --compare")
+            raise LocalError("--level none: omit --suite, --mode and --compare")
         return {"none": Shape("none")}
     suite = guarding.suite or ("aes-128-gcm" if guarding.level == "aead" else "aes-128-gmac")
     shape = Shape(guarding.level, suite, guarding.mode)
@@ -99,7 +106,8 @@ def _check(opened: dict[str, Kvs], mix: Mix, seconds: float, json: bool) -> None
             print_json({CHECKED: name, "requests": requests})
         else:
             console().print(
-                f"{name}: {requests} answers are right, the last of every key too", markup=False
+                f"{name}: {requests} responses are correct, the final values of all keys included",
+                markup=False,
             )
 
 
@@ -119,7 +127,8 @@ def _show(results: dict[str, list[KvsResult]], json: bool) -> None:
             print_json({"rate_ratio": asdict(rate), "worker_cpu_ratio": asdict(cpu)})
         else:
             console().print(
-                f"secure / plain: requests/s x{rate:.2f}, workers' CPU x{cpu:.2f}", markup=False
+                f"secure / plain: requests/s x{rate:.2f}, CPU of the workers x{cpu:.2f}",
+                markup=False,
             )
 
 

@@ -1,4 +1,4 @@
-"""`srdma bench peers`: srdma beside TLS, redis and memcached."""
+"""`srdma bench peers`: srdma compared with TLS, redis and memcached."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ if TYPE_CHECKING:
     from srdma_bench.peers.compare import Compared, Peers, Row
     from srdma_bench.series import Spread
 
-MOST_SECONDS = 3600  # as bench/tls_echo and bench/tls_load take them
+MOST_SECONDS = 3600  # limit of bench/tls_echo and bench/tls_load
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """The extent of the measurement."""
 
-    keys: Annotated[int, typer.Option(help="In each store.")] = 1 << 20
-    seconds: Annotated[float, typer.Option("-D", "--seconds", help="Of each run.")] = 1.0
-    rounds: Annotated[int, typer.Option(help="Runs of each.")] = 7
-    quick: Annotated[bool, typer.Option("--quick", help="A moment: does it work?")] = False
+    keys: Annotated[int, typer.Option(help="Number of keys in each store.")] = 1 << 20
+    seconds: Annotated[float, typer.Option("-D", "--seconds", help="Duration of a run.")] = 1.0
+    rounds: Annotated[int, typer.Option(help="Runs of each peer.")] = 7
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Minimal runs, to check that everything works.")
+    ] = False
     only: Annotated[
-        list[str] | None, typer.Option(help="Besides srdma: tls, redis, memcached.")
+        list[str] | None,
+        typer.Option(help="Compare with this peer: tls, redis, memcached. May be repeated."),
     ] = None
 
 
@@ -41,17 +44,20 @@ def peers(
     ] = None,
     json: Json = False,
 ) -> None:
-    """The same work by srdma, TLS 1.3, redis and memcached, in turn on the same cores."""
+    """Compare srdma, TLS, redis, memcached.
+
+    All do the same work, in turn on the same cores.
+    """
     from srdma_bench.peers.compare import KINDS, Peers, Row, compared
 
     if effort.quick:
         effort = replace(effort, keys=10_000, seconds=0.1, rounds=1)
     if not 0 < effort.seconds <= MOST_SECONDS:
         raise LocalError(
-            f"--seconds {effort.seconds}: more than 0, and {MOST_SECONDS} at most, would be right"
+            f"--seconds {effort.seconds}: give more than 0, and at most {MOST_SECONDS}"
         )
     if effort.rounds < 1:
-        raise LocalError(f"--rounds {effort.rounds}: at least 1 would be right")
+        raise LocalError(f"--rounds {effort.rounds}: give at least 1")
     folder = _folder(out, effort) if out is not None else None
     table = None if folder is None else folder.table("peers", Row, ("work", "peer", "round"))
     with Peers(effort.keys, effort.only or KINDS) as there:
@@ -59,7 +65,7 @@ def peers(
         rows = _rows(there, effort, table)
     _show(compared(rows), json)
     for name, reason in skipped.items():
-        _tell(json, {"skipped": name, "reason": reason}, f"{name} is left out: {reason}")
+        _tell(json, {"skipped": name, "reason": reason}, f"{name} was skipped: {reason}")
     if folder is not None and table is not None:
         _draw(folder, list(table))
     if not json:
@@ -78,10 +84,10 @@ def _folder(out: Path, effort: Effort) -> Folder:
 
 
 def _rows(there: Peers, effort: Effort, table: Table[Row] | None) -> list[Row]:
-    """Of one work after the other, kept as soon as one is measured."""
+    """The rows of all works; the rows of each work are stored as soon as it is measured."""
     if not there.works:
         why = "; ".join(f"{name}: {reason}" for name, reason in there.skipped.items())
-        raise LocalError(f"there is nobody to compare with: {why}")
+        raise LocalError(f"no peer can run here: {why}")
     kept: dict[str, list[Row]] = {work: [] for work in there.works}
     if table is not None:
         kept = {work: there.kept(work, effort.rounds, table) for work in kept}
@@ -112,7 +118,8 @@ def _show(found: Sequence[Compared], json: bool) -> None:
     table = Table(
         "",
         *names,
-        title="Medians, with quartiles; CPU of all processes, each; ahead: srdma with AEAD",
+        title="Medians, with quartiles; CPU ns of all processes per request; "
+        "ahead: rate of srdma with AEAD over the peer's",
     )
     works = dict.fromkeys(one.work for one in found)
     for work in works:
@@ -127,7 +134,7 @@ def _show(found: Sequence[Compared], json: bool) -> None:
 
 
 def _short(of: Spread) -> str:
-    """With three digits or more, and k or M."""
+    """A spread with three or more digits, in units, thousands (k) or millions (M)."""
     by, unit = next(
         (by, unit) for by, unit in ((1e6, "M"), (1e3, "k"), (1, "")) if of.median >= by or by == 1
     )
@@ -140,7 +147,7 @@ def _short(of: Spread) -> str:
 def _legend(names: set[str]) -> None:
     from srdma_bench.peers.compare import ABOUT
 
-    console().print("\nWhat each protects, and how it waits:")
+    console().print("\nProtection and way of waiting of each:")
     for name, (protects, waits) in ABOUT.items():
         if name in names:
             console().print(f"  {name}: {protects}. {waits[0].upper()}{waits[1:]}.", markup=False)
@@ -151,7 +158,7 @@ def _draw(folder: Folder, rows: Sequence[Row]) -> None:
     from srdma_bench.peers import compare as peers
 
     figure = plot.Figure(
-        "peers", "Beside what is used today", "", "thousand per second; streams: MB/s",
+        "peers", "srdma compared with other programs", "", "thousand per second; streams: MB/s",
         bars=True, shared=False, lines=tuple(peers.ABOUT), ticks=("",),
     )  # fmt: skip
     points = []

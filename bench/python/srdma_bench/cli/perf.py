@@ -28,77 +28,86 @@ if TYPE_CHECKING:
 
 PORT = 18515  # perftest's
 REGION = 1 << 20
-SIZES = [1 << n for n in range(1, 24)]  # of -a, as in perftest
-LEAST = 5  # iterations, as in perftest
+SIZES = [1 << n for n in range(1, 24)]  # message sizes of -a, as in perftest
+LEAST = 5  # minimum of iterations, as in perftest
 DAY = 86400.0  # seconds
-COMPARED = 7  # pairs of --compare
-LOOK = 0.02  # seconds of waiting for one of several clients
+COMPARED = 7  # pairs of runs of --compare
+LOOK = 0.02  # seconds of waiting for one client if there are several
 OUT_JSON = Path("perftest_out.json")  # perftest's
 FOREIGN = {  # flags of perftest that have no meaning here
     "-c --connection": "QPs are RC",
-    "-e --events": "who waits polls for a moment, then sleeps",
+    "-e --events": "a waiting host polls briefly, then sleeps",
     "-i --ib-port": "a worker uses the first port of its device",
     "-I --inline_size": "payload is read from registered memory",
-    "-l --post_list -Q --cq-mod": "C posts one by one, Python in batches of which one completes",
-    "-m --mtu": "the payload of a packet is the worker's: srdma-offload --mtu",
-    "-o --outs": "READs under way are the worker's: srdma-offload --reads",
+    "-l --post_list -Q --cq-mod": "C posts one request at a time, Python posts batches in which "
+    "the last request completes",
+    "-m --mtu": "the worker sets the MTU: srdma-offload --mtu",
+    "-o --outs": "the worker limits outstanding READs: srdma-offload --reads",
     "-r --rx-depth": "receive queues are as deep as send queues: -t",
     "-R --rdma_cm -z --com_rdma_cm": "hosts connect by mutual TLS over TCP, at -p",
-    "-u --qp-timeout": "what is lost is sent again, and requests end by their deadline",
+    "-u --qp-timeout": "lost packets are retransmitted until the deadline of their request",
     "-H --report-histogram -U --report-unsorted": "there is no histogram",
 }
 
 
 class Command(TyperCommand):
-    """Says of a flag that only perftest has what is so instead."""
+    """Explains flags of perftest that this program does not have. Raises typer.BadParameter."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for flag in (arg.partition("=")[0] for arg in args):
             for names, why in FOREIGN.items():
                 if flag in names.split():
-                    raise typer.BadParameter(f"no {flag} here, leave it out: {why}.", ctx=ctx)
+                    raise typer.BadParameter(f"{flag} is not supported, omit it: {why}.", ctx=ctx)
         return super().parse_args(ctx, args)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is measured; flags of perftest."""
+    """The measurement; flags of perftest."""
 
     size: Annotated[
-        int | None, typer.Option("-s", "--size", help="Bytes of a message  [65536; latency: 2]")
+        int | None,
+        typer.Option("-s", "--size", help="Bytes of a message  [default: 65536; latency: 2]"),
     ] = None
-    all_sizes: Annotated[bool, typer.Option("-a", "--all", help="2 bytes to 8 MiB.")] = False
+    all_sizes: Annotated[bool, typer.Option("-a", "--all", help="Sizes 2 bytes to 8 MiB.")] = False
     iters: Annotated[
-        int | None, typer.Option("-n", "--iters", help="Messages  [1000; write_bw: 5000]")
+        int | None, typer.Option("-n", "--iters", help="Messages  [default: 1000; write_bw: 5000]")
     ] = None
     duration: Annotated[
-        float | None, typer.Option("-D", "--duration", help="Seconds, instead of -n.")
+        float | None, typer.Option("-D", "--duration", help="Seconds of a run, instead of -n.")
     ] = None
-    qp: Annotated[int, typer.Option("-q", "--qp", help="QPs (bandwidth).")] = 1
-    tx_depth: Annotated[int, typer.Option("-t", "--tx-depth", help="Outstanding, per QP.")] = 128
+    qp: Annotated[int, typer.Option("-q", "--qp", help="Number of QPs (bandwidth only).")] = 1
+    tx_depth: Annotated[
+        int, typer.Option("-t", "--tx-depth", help="Outstanding messages per QP.")
+    ] = 128
     bidirectional: Annotated[
         bool, typer.Option("-b", "--bidirectional", help="Both ends send.")
     ] = False
     cpu_freq: Annotated[
-        bool, typer.Option("-F", "--CPU-freq", help="Nothing: no frequency is looked at here.")
+        bool, typer.Option("-F", "--CPU-freq", help="Ignored: CPU frequencies are not checked.")
     ] = False
-    region: Annotated[int, typer.Option(help="Bytes of memory that are used in turn.")] = REGION
-    report_gbits: Annotated[bool, typer.Option("--report_gbits", help="Gbit/s, not MiB/s.")] = False
+    region: Annotated[
+        int, typer.Option(help="Bytes of memory; messages use all of it in turn.")
+    ] = REGION
+    report_gbits: Annotated[
+        bool, typer.Option("--report_gbits", help="Report Gbit/s, not MiB/s.")
+    ] = False
     out_json: Annotated[
-        bool, typer.Option("--out_json", help=f"Results as JSON, into {OUT_JSON}.")
+        bool, typer.Option("--out_json", help=f"Write the results as JSON to {OUT_JSON}.")
     ] = False
     out_json_file: Annotated[
-        Path | None, typer.Option("--out_json_file", metavar="FILE", help="Into this file.")
+        Path | None,
+        typer.Option("--out_json_file", metavar="FILE", help="Write the results as JSON to FILE."),
     ] = None
     timeout: Annotated[
         float | None,
-        typer.Option(help="Seconds in which something must complete, or all ends  [60]"),
+        typer.Option(help="Seconds without a completion until the run fails  [default: 60]"),
     ] = None
     python: Annotated[bool, typer.Option("--python", help="Post and poll in Python, not in C.")] = (
         False
     )
     compare_python: Annotated[
-        bool, typer.Option("--compare-python", help="In C and in Python, in turn.")
+        bool, typer.Option("--compare-python", help="Measure in C and in Python, in turn.")
     ] = False
 
     @property
@@ -106,7 +115,7 @@ class Run:
         return self.out_json_file or (OUT_JSON if self.out_json else None)
 
     def ranges(self) -> list[tuple[str, float | None, tuple[float, float]]]:
-        """Of numbers: flag, value, the least and the most that would be right."""
+        """The numbers: flag, value, minimum and maximum."""
         return [
             ("-s", self.size, (1, 1 << 30)),
             ("-n", self.iters, (LEAST, 1 << 30)),
@@ -120,7 +129,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Where:
-    """Which ends there are."""
+    """The ends of the measurement."""
 
     port: Annotated[int, typer.Option("-p", "--port", help="TCP port of the server.")] = PORT
     device: Annotated[
@@ -129,36 +138,36 @@ class Where:
             "-d",
             "--ib-dev",
             metavar="DEVICE",
-            help="RDMA device: a worker on it is started. With --embedded: A,B.",
+            help="RDMA device; starts a worker on it. With --embedded two devices: A,B.",
         ),
     ] = None
     gid: Annotated[
         int | None,
-        typer.Option("-x", "--gid-index", metavar="INDEX", help="GID of -d with its address."),
+        typer.Option("-x", "--gid-index", metavar="INDEX", help="GID index of -d: its address."),
     ] = None
     embedded: Annotated[
-        bool, typer.Option("--embedded", help="Two workers and a server on this machine.")
+        bool, typer.Option("--embedded", help="Start two workers and a server on this machine.")
     ] = False
 
 
 @dataclass(frozen=True)
 class Guard:
-    """The protection under which it is measured."""
+    """The protection in force during the measurement."""
 
-    level: Annotated[str, typer.Option(help="aead, packet, header or none.")] = ""
+    level: Annotated[str, typer.Option(help="Level: aead, packet, header or none.")] = ""
     compare: Annotated[
-        bool, typer.Option("--compare", help="Without protection and with it, in turn.")
+        bool, typer.Option("--compare", help="Measure without and with protection, in turn.")
     ] = False
 
     @property
     def levels(self) -> list[str]:
-        """Of the connections, the measured one last."""
+        """The level of each connection, the measured one last."""
         return ["none", self.level] if self.compare else [self.level]
 
 
 @dataclass(frozen=True)
 class Job:
-    """All of a command line but the ends."""
+    """A command line, with checked values. The constructor raises LocalError."""
 
     test: str
     end: Ends
@@ -171,12 +180,12 @@ class Job:
 
         run, latency = self.run, self.test.endswith("_lat")
         if self.test not in TESTS:
-            raise LocalError(f"{self.test!r}: there are {', '.join(TESTS)}")
+            raise LocalError(f"unknown test {self.test!r}: give one of {', '.join(TESTS)}")
         for flag, given, (least, most) in run.ranges():
             if given is not None and not least <= given <= most:
-                raise LocalError(f"{flag} {given}: {least:g} to {most:.15g} would be right")
+                raise LocalError(f"{flag} {given}: give {least:g} to {most:.15g}")
         if latency and (run.duration or run.bidirectional or run.qp != 1):
-            raise LocalError("-D, -b and -q are for bandwidth: a latency is of one at a time")
+            raise LocalError("-D, -b and -q need a bandwidth test: omit them for a latency")
         self._check_together()
 
     def _check_together(self) -> None:
@@ -186,13 +195,13 @@ class Job:
         if self.run.file is not None:
             check_file(self.run.file)
         if self.guard.compare and self.guard.level == "none":
-            raise LocalError("--compare compares a protection with none: leave --level none out")
+            raise LocalError("--compare compares a protection with level none: omit --level none")
         if self.guard.compare and self.run.compare_python:
-            raise LocalError("--compare or --compare-python: each compares two things")
+            raise LocalError("--compare and --compare-python exclude each other: give one of them")
         if self.where.gid is not None and self.where.device is None:
-            raise LocalError("-x names a GID of a device: name the device, -d")
+            raise LocalError("-x needs a device: give -d DEVICE")
         if self.where.device and self.end.worker:
-            raise LocalError("-d starts a worker on a device, --worker uses one: name one of them")
+            raise LocalError("-d starts a worker, --worker uses a running one: give one of them")
 
     @property
     def sizes(self) -> list[int]:
@@ -221,11 +230,11 @@ class Job:
 
     @property
     def unprotected(self) -> bool:
-        """A worker must permit it."""
+        """True if the workers must permit level none."""
         return "none" in self.guard.levels
 
     def options(self, level: str) -> dict[str, Any]:
-        """Of a connection; it has one QP for talk, and those that are measured."""
+        """Keywords of connect() and listen(): one QP for control messages, the others for load."""
         chosen = end_options(self.end) | {"level": level, "qps": 1 + self.run.qp}
         chosen |= {"sq": self.run.tx_depth, "rq": self.run.tx_depth}
         if level == "header":
@@ -236,7 +245,7 @@ class Job:
 
     @contextmanager
     def place(self, level: str) -> Iterator[tuple[PD, Place]]:
-        """With proofs of memory where every mode that is offered has them."""
+        """The PD and memory of one end. Memory needs proofs if all offered modes have them."""
         from srdma_bench.perf.measure import Place, ring_entries
 
         modes = self.end.mode or ()
@@ -268,10 +277,13 @@ def perf(
     guard: Guard,
     where: Where,
     server: Annotated[
-        str | None, typer.Argument(metavar="[HOST]", help="Where the server runs.")
+        str | None, typer.Argument(metavar="[HOST]", help="Host of the server.")
     ] = None,
 ) -> None:
-    """Measure; without HOST and --embedded this end is the server of one client."""
+    """Measure latency or bandwidth.
+
+    Without HOST and --embedded this end is the server of one client.
+    """
     job = Job(test, end, run, guard, where)
     if where.embedded:
         _embedded(job)
@@ -291,12 +303,12 @@ def perf(
 
 
 def check_file(path: Path) -> None:
-    """Before anything is measured."""
+    """Raise LocalError if the file cannot be written; called before the measurement."""
     try:
         open(path, "a").close()
     except OSError as error:
         raise LocalError(
-            f"{path} cannot be written ({error.strerror}): name a file that can"
+            f"{path} cannot be written ({error.strerror}): name another file"
         ) from None
 
 
@@ -304,7 +316,7 @@ def check_file(path: Path) -> None:
 
 
 def _start(nics: Embedded, name: str, device: str | None, job: Job) -> Worker:
-    """A worker of shared memory, or on an RDMA device."""
+    """Start a worker on shared memory (device None) or on an RDMA device."""
     if device is None:
         return nics.start(name, unprotected=job.unprotected)
     words = ["--host-dev", device, "--wire-dev", device]
@@ -314,7 +326,8 @@ def _start(nics: Embedded, name: str, device: str | None, job: Job) -> Worker:
 
 
 def _serve(job: Job) -> None:
-    """One client, on a connection per level; --compare is said at both ends, as all flags."""
+    """Serve one client, with one connection per level. Both ends need the same flags, also
+    --compare."""
     from srdma import connection
     from srdma_bench.perf.measure import Server, offered
 
@@ -328,14 +341,14 @@ def _serve(job: Job) -> None:
             listeners.append(stack.enter_context(listener))
             places.append(place)
         ports = [listener.address[1] for listener in listeners]
-        _tell(job.end.json, {"listening": ports}, f"waiting at port {ports[0]}")
+        _tell(job.end.json, {"listening": ports}, f"listening at port {ports[0]}")
         there = [stack.enter_context(listener.accept()) for listener in listeners]
         served = [
             stack.enter_context(closing(Server(one, place, offered(one.data), job.patience)))
             for one, place in zip(there, places, strict=True)
         ]
         look = LOOK if len(served) > 1 else None
-        while served:  # by one thread, the one that a signal ends
+        while served:  # all in the main thread, so that a signal ends them
             served = [one for one in served if one.turn(look)]
 
 
@@ -355,7 +368,9 @@ def _measure(job: Job, where: tuple[str, list[int]]) -> None:
             client = Client(there, place, offered(there.data), job.patience)
             clients.append(stack.enter_context(closing(client)))
         if job.run.compare_python and not clients[0].shared:
-            raise LocalError("--compare-python: the load in C needs a leg of shared memory")
+            raise LocalError(
+                "--compare-python: the load in C needs a leg on shared memory: omit -d"
+            )
         report = Report(_form(job), clients[-1])
         for plan in job.plans:
             _report(report, job, clients, plan)
@@ -388,7 +403,7 @@ def _report(report: Report, job: Job, clients: Sequence[Client], plan: Plan) -> 
 def _alternated(
     first: tuple[Client, Plan], second: tuple[Client, Plan]
 ) -> tuple[list[Result], list[Result]]:
-    """In turn, so that a noisy machine hits both."""
+    """Run both plans in turn, so that noise of the machine affects both."""
     from srdma_bench.series import in_turn
 
     runs = {n: partial(client.measure, plan) for n, (client, plan) in enumerate((first, second))}
@@ -397,17 +412,19 @@ def _alternated(
 
 
 def _embedded(job: Job) -> None:
-    """Two workers, a server as a child, and this process as the client."""
+    """Start two workers and a server as a child; this process is the client."""
     from srdma.demo.stage import make_identities
 
     end = job.end
     if end.identity or end.peer or end.worker:
-        raise LocalError("--embedded makes workers and identities itself: name none")
+        raise LocalError(
+            "--embedded creates workers and identities: omit --identity, --peer and --worker"
+        )
     devices: list[str | None] = [None, None]
     if job.where.device:
         devices = [*job.where.device.split(",")]
     if len(devices) != 2:
-        raise LocalError(f"-d {job.where.device} with --embedded: two devices, A,B")
+        raise LocalError(f"-d {job.where.device} with --embedded: give two devices, A,B")
     with Embedded() as nics:
         folder = make_identities(nics.folder / "identities")
         nic_a, nic_b = (

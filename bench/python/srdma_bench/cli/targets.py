@@ -1,4 +1,4 @@
-"""`srdma bench targets`: every ratio that srdma is to reach, measured, in one table."""
+"""`srdma bench targets`: measures all performance goals of srdma and prints one table."""
 
 from __future__ import annotations
 
@@ -21,29 +21,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Extent:
-    """What is measured, and how much."""
+    """The selected rows, and the extent of the measurements."""
 
-    only: Annotated[list[str] | None, typer.Option(help="Rows such as P3. May be repeated.")] = None
-    quick: Annotated[bool, typer.Option("--quick", help="Less of everything: minutes.")] = False
+    only: Annotated[
+        list[str] | None, typer.Option(help="Measure this row, such as P3. May be repeated.")
+    ] = None
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer and shorter runs: takes minutes.")
+    ] = False
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="A moment of everything, to see that it works.")
+        bool, typer.Option("--smoke", help="Minimal runs, to check that everything works.")
     ] = False
     vm: Annotated[
-        bool, typer.Option("--vm", help="P11 too: SoftRoCE in a virtual machine, minutes.")
+        bool, typer.Option("--vm", help="Measure P11 too: SoftRoCE in a virtual machine, minutes.")
     ] = False
 
 
 def targets(
     extent: Extent,
     out: Annotated[
-        Path, typer.Option(help="Folder of the values; a run that was interrupted goes on there.")
+        Path, typer.Option(help="Folder of the values; an interrupted run continues there.")
     ] = Path("build/targets"),
     results: Annotated[
-        Path | None, typer.Option(help="Write the page here too, such as bench/RESULTS.md.")
+        Path | None, typer.Option(help="Also write the page to this file: bench/RESULTS.md.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Every goal of bench/RESULTS.md: measured, beside what it should be."""
+    """Measure all performance goals.
+
+    These are the goals of bench/RESULTS.md. Each value is compared with its bound.
+    """
     from srdma_bench.folder import Folder
     from srdma_bench.primitives import program
     from srdma_bench.targets import measure as how
@@ -55,8 +62,8 @@ def targets(
     for name in ("ladder", "tls_echo"):
         program(name)
     if results is not None and not results.parent.is_dir():
-        raise LocalError(f"--results {results}: there is no folder {results.parent}")
-    logging.getLogger("srdma").setLevel(logging.ERROR)  # level none and header are meant
+        raise LocalError(f"--results {results}: the folder {results.parent} does not exist")
+    logging.getLogger("srdma").setLevel(logging.ERROR)  # levels none and header are intended
     folder = Folder(out, table.run_facts(effort))
     with steps(quiet=json) as tell:
         run = table.Run(folder, effort, ROWS, tell)
@@ -67,7 +74,9 @@ def targets(
         try:
             results.write_text(text)
         except OSError as error:
-            raise LocalError(f"{results} cannot be written ({error.strerror})") from None
+            raise LocalError(
+                f"{results} cannot be written ({error.strerror}): name another file"
+            ) from None
     _show([line for line in run.lines() if line.row.name in names], json)
 
 
@@ -91,4 +100,4 @@ def _show(lines: Sequence[Line], json: bool) -> None:
         before = line.row.name
     console().print(shown)
     if any(line.short for line in lines):
-        console().print(f"Why rows fall short: {WHY}#{SECTION}", markup=False)
+        console().print(f"Reasons for missed goals: {WHY}#{SECTION}", markup=False)

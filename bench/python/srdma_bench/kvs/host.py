@@ -1,10 +1,10 @@
-"""The server of the key-value store (bench/kvs), a process of its own, told by frames on stdin.
+"""The server of the key-value store (bench/kvs): a separate process, controlled by frames on stdin.
 
     python -m srdma_bench.kvs.host
 
-Requests: listen (worker, options, keys, capacity, slots, proof) -> address, serial; open (serial)
--> memory, of each QP an address with its rkey or a capability; state (serial) -> counters; end
-(serial), once the client has said BYE. The end of stdin ends it.
+Requests and results: listen (worker, options, keys, capacity, slots, proof) -> address, serial;
+open (serial) -> memory, per QP an address with its rkey or a capability; state (serial) ->
+counters; end (serial), after the client has sent BYE. The process ends at the end of stdin.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ from srdma_bench.native import kvs as _kvs
 from srdma_bench.perf.measure import ACCESS
 from srdma_bench.serving import Serving
 
-WAIT = 60.0
-TURN_NS = 500_000_000  # of serving, between looks at whether the worker is there
+WAIT = 60.0  # seconds for a connection, or for the end of a client
+TURN_NS = 500_000_000  # ns of serving between checks that the worker still runs
 
 
 class Served(Serving):
-    """One client with its QPs, and a store for it alone."""
+    """One client process with its QPs, and a store that no other client uses."""
 
     def __init__(self, words: dict[str, Any]) -> None:
         super().__init__()
         self.store = _kvs.Store(words["capacity"])
         if (took := self.store.fill(words["keys"])) != words["keys"]:
-            raise DeviceError(f"the store took {took} of {words['keys']} keys")
+            raise DeviceError(
+                f"the store took {took} of {words['keys']} keys: its capacity is too small"
+            )
         self._slots, self._proof = words["slots"], words["proof"]
         self._regions: list[MR] = []
         self._there: Connection
@@ -58,7 +60,10 @@ class Served(Serving):
         return self._listener.address
 
     def open(self, sq: int) -> list[bytes]:
-        """Accept the client, and serve it from now on. What it may write to."""
+        """Accept the client, and start to serve it. sq: depth of its send queues.
+
+        Returns the request memory of each QP: a RemoteMR or a Capability as bytes.
+        """
         self._there = self._stack.enter_context(self._listener.accept(WAIT))
         for qp in self._there.qps:
             region = self._pd.alloc(self._slots * _kvs.SLOT_LEN, ACCESS, qp=qp, proof=self._proof)
@@ -82,14 +87,14 @@ class Served(Serving):
             with self._pd.engine.lock:
                 if not self._server.run(TURN_NS):
                     return
-        raise DeviceError("the worker of the store is gone")
+        raise DeviceError("the worker of the store ended")
 
     def state(self) -> dict[str, int]:
         counts = self._server.counts
         return counts | {"keys": self.store.count, "spares": self.store.spares}
 
     def close(self) -> None:
-        """Once its client has ended."""
+        """Wait until the client has ended, then free its resources."""
         try:
             self.wait(WAIT)
         finally:
@@ -98,12 +103,12 @@ class Served(Serving):
                 self.drop()
 
     def drop(self) -> None:
-        """That nobody came for."""
+        """Free the resources."""
         self._stack.close()
 
 
 class KvsHost:
-    """Its clients by number."""
+    """The clients of this server, by serial number."""
 
     def __init__(self) -> None:
         self.stack = ExitStack()

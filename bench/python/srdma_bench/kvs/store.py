@@ -1,12 +1,13 @@
-"""A key-value store over srdma (HERD, bench/kvs): requests by WRITE, answers by SEND.
+"""A key-value store over srdma (HERD, bench/kvs): requests by WRITE, responses by SEND.
 
     with Stand(settings=Settings(unprotected=True)) as stand, KvsServer(stand) as server:
         with server.connect(Shape("aead", "aes-128-gcm"), Store(keys=1 << 20)) as kvs:
             kvs.measure(Mix("b"), seconds=1.0)
 
-The clients are one process with a QP per client, beside worker A; the server is another one beside
-worker B. A run raises if the protection is not what was asked for, if an answer is wrong, or if
-the workers did not seal and verify a packet for each request and each answer.
+The clients are one process with a QP per client, next to worker A; the server is another process
+next to worker B. A run raises IntegrityError if the protection in force differs from the requested
+one, if a response is wrong, or if the workers did not seal and verify a packet for each request
+and each response.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from srdma_bench.stand import Shape, Stand, pin
 KEYS = 1 << 23  # as in the paper
 MAX_KEYS = 1 << 26
 CONNECTIONS, DEPTH = 8, 8
-TRACE = 1 << 20  # requests that are thrown before a run, and then asked for in turn
-HISTORY = 1 << 22  # requests that a check keeps
+TRACE = 1 << 20  # requests that are drawn before a run and sent repeatedly in order
+HISTORY = 1 << 22  # requests that a check records
 MOST_CHECKED = HISTORY // 2  # keys
 THETA = 0.99
-TICK = 1 << 14  # requests between looks at the clock, with --check
+TICK = 1 << 14  # requests between readings of the clock, with --check
 
 
 @dataclass(frozen=True)
 class Store:
-    """How many keys there are, how many clients, and how much each asks at a time."""
+    """Number of keys, number of clients (connections), and outstanding requests per client."""
 
     keys: int = KEYS
     connections: int = CONNECTIONS
@@ -52,56 +53,61 @@ class Store:
 
     def __post_init__(self) -> None:
         if not 1 <= self.keys <= MAX_KEYS // 2:
-            raise LocalError(f"{self.keys} keys: 1 to {MAX_KEYS // 2} would be right")
+            raise LocalError(f"{self.keys} keys: give 1 to {MAX_KEYS // 2}")
         if not 1 <= self.depth <= 1024:
-            raise LocalError(f"a depth of {self.depth}: 1 to 1024 would be right")
+            raise LocalError(f"a depth of {self.depth}: give 1 to 1024")
         if not 1 <= self.connections <= self.most:
             raise LocalError(
-                f"{self.connections} connections: 1 to {self.most} fit a leg at depth {self.depth}"
+                f"{self.connections} connections do not fit a leg at depth {self.depth}: "
+                f"give 1 to {self.most}"
             )
 
     @property
     def most(self) -> int:
-        """Connections."""
+        """The maximum number of connections of a leg at this depth."""
         return min(QPS_MAX, RING_MOST // (2 * self.queue + 1))
 
     @property
     def slots(self) -> int:
+        """Request slots per QP at the server: the depth rounded up to a power of two."""
         return 1 << (self.depth - 1).bit_length()
 
     @property
     def queue(self) -> int:
-        """Of each QP: acks, which give its places back, may be slower than answers."""
+        """Queue depth of each QP. It exceeds `depth`, because the acks that free send-queue
+        entries may arrive later than the responses."""
         return max(64, 4 * self.depth)
 
     @property
     def capacity(self) -> int:
-        """With room for the new keys of mix d; when it is used up, old ones are asked for."""
+        """Keys that the store has room for: those of mix d included, which inserts keys until the
+        room is used up."""
         return self.keys + self.keys // 8 + 64
 
     def check_checkable(self) -> None:
-        """The history must have room for a GET of every key, and more."""
+        """Raise LocalError if the history has no room for a GET of every key and further
+        requests."""
         if self.keys > MOST_CHECKED:
-            raise LocalError(f"{self.keys} keys: at most {MOST_CHECKED} can be checked")
+            raise LocalError(f"{self.keys} keys: with --check give at most {MOST_CHECKED}")
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What is asked for: a name of `mixes()`, and how unevenly (0: all keys alike)."""
+    """The requests: a name of `mixes()`, and theta, the Zipf exponent (0: uniform)."""
 
     name: str = "a"
     theta: float = THETA
 
     def __post_init__(self) -> None:
         if self.name not in mixes():
-            raise LocalError(f"mix {self.name!r}: there are {', '.join(mixes())}")
+            raise LocalError(f"unknown mix {self.name!r}: give one of {', '.join(mixes())}")
         if not 0 <= self.theta < 1:
-            raise LocalError(f"theta {self.theta}: 0 (all keys alike) to below 1 would be right")
+            raise LocalError(f"theta {self.theta}: give 0 (uniform) or more, and less than 1")
 
 
 @dataclass(frozen=True)
 class KvsResult:
-    """A run; CPU times are ns per request."""
+    """The result of a run; CPU times are ns per request."""
 
     level: str
     suite: str
@@ -129,7 +135,7 @@ class KvsResult:
 
     @property
     def cpu(self) -> float:
-        """Of all four processes."""
+        """CPU time of all four processes, ns per request."""
         return self.cpu_client + self.cpu_workers + self.cpu_server
 
     @property
@@ -138,7 +144,7 @@ class KvsResult:
 
 
 def mixes() -> dict[str, str]:
-    """What there is to ask for, by name."""
+    """The mixes of requests: name -> description."""
     return _kvs.mixes()
 
 
@@ -148,14 +154,14 @@ class Kvs:
     def __init__(
         self, server: KvsServer, serial: int, shape: Shape, store: Store, there: Connection
     ) -> None:
-        """serial: by which the server's process knows them."""
+        """serial: number of these clients at the server's process."""
         self.serial, self.shape, self.store = serial, shape, store
         self._server, self._stand, self._there = server, server.stand, there
         self._rounds = 0
         shape.check(there)
 
     def open(self, pd: PD, memory: list[bytes]) -> None:
-        """memory: of the server, where the clients' requests go."""
+        """memory: the server's request memory of each QP, as Served.open() returns it."""
         store, self._pd = self.store, pd
         size = store.queue * _kvs.SLOT_LEN
         landing = pd.alloc(store.connections * size, Access.LOCAL_WRITE)
@@ -171,8 +177,8 @@ class Kvs:
         self._client = _kvs.Client(*pd.engine.shm(), places, store.keys, store.capacity)
 
     def measure(self, mix: Mix, seconds: float) -> KvsResult:
-        """One run; raises if an answer or the workers' counters are wrong."""
-        self._rounds += 1  # each asks for other keys, so that no cache has those of the run before
+        """One run. Raises IntegrityError if a response or the workers' counters are wrong."""
+        self._rounds += 1  # a new seed: the caches do not contain the keys of the previous run
         trace = _kvs.Trace(mix.name, TRACE, self.store.keys, mix.theta, self._rounds)
         before, cpu = self._stand.stats(), self._cpu()
         self._client.reset()
@@ -181,7 +187,7 @@ class Kvs:
         counts = self._client.counts
         if counts["misses"] and not trace.inserts:
             of = f"{counts['misses']} of {counts['gets']} GETs"
-            raise IntegrityError(f"{of} found nothing, and every key was there")
+            raise IntegrityError(f"{of} found nothing, although the store has every key")
         requests = counts["gets"] + counts["puts"]
         moved = [gained(*pair) for pair in zip(before, after, strict=True)]
         run = Result(Plan("write_bw", _kvs.SLOT_LEN), requests, counts["ns"])
@@ -199,16 +205,19 @@ class Kvs:
         )  # fmt: skip
 
     def check(self, mix: Mix, seconds: float) -> int:
-        """Run for about so long, as far as the history goes, then GET every key, and compare all
-        answers with what a store may answer. How many requests that was. It must know every PUT,
-        so nothing can have been measured before."""
+        """Run for about `seconds`, or until the history is full, then GET every key. Compare all
+        responses with a model of the store. Returns the number of requests.
+
+        The model must know every PUT: raises LocalError if measure() was called before. Raises
+        IntegrityError for a wrong response.
+        """
         history, seed = _kvs.History(HISTORY), int(time.time())
         trace = _kvs.Trace(mix.name, TICK, self.store.keys, mix.theta, seed)
         end = time.monotonic() + seconds
         self.store.check_checkable()
         room = HISTORY - self.store.capacity
         if self._rounds:
-            raise LocalError("measure() came before check(): connect again for it")
+            raise LocalError("measure() came before check(): connect again to check")
         self._client.record(history)
         self._run(trace)
         while time.monotonic() < end and len(history) + TICK <= room:
@@ -219,18 +228,18 @@ class Kvs:
         if wrong is not None:
             key, version, start, answered = wrong
             raise IntegrityError(
-                f"a GET of key {key} (asked at {start}, answered at {answered}) found version "
-                f"{version}, which was not there then; the requests' seed is {seed}"
+                f"a GET of key {key} (sent at {start}, answered at {answered}) returned version "
+                f"{version}, which the store did not have then; the requests' seed is {seed}"
             )
         state = self._server.state(self)
         if state["keys"] != self._client.keys:
             raise IntegrityError(
-                f"the store has {state['keys']} keys, and {self._client.keys} were put"
+                f"the store has {state['keys']} keys, but {self._client.keys} were put"
             )
         return len(history)
 
     def bye(self) -> None:
-        """The end of the clients."""
+        """Send BYE on every connection, after which the server ends."""
         with self._pd.engine.lock:
             self._client.bye()
 
@@ -250,7 +259,7 @@ class Kvs:
 
 
 class KvsServer(Closing):
-    """The server's process, beside worker B of a stand; a context manager."""
+    """The server's process, next to worker B of a stand; a context manager."""
 
     def __init__(self, stand: Stand) -> None:
         self.stand = stand
@@ -280,7 +289,7 @@ class KvsServer(Closing):
             try:
                 there = connection.connect(tuple(heard["address"]), pd, **options)
             except Error:
-                with suppress(DeviceError):  # of the same thing
+                with suppress(DeviceError):  # the same failure, as host B reports it
                     self._host.answer()
                 raise
             stack.enter_context(there)
@@ -292,7 +301,7 @@ class KvsServer(Closing):
             self._host.ask("end", serial=serial)
 
     def state(self, kvs: Kvs) -> dict[str, int]:
-        """What the server counted, and how full the store is."""
+        """The server's counters, and the number of keys and spare buckets of the store."""
         return self._host.ask("state", serial=kvs.serial)
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""Cython bindings of the load generators."""
+"""Cython bindings of the load generators in C."""

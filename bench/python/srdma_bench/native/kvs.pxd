@@ -1,4 +1,4 @@
-# What kvs.pyx uses of bench/kvs. Declarations only; the headers say what each means.
+# Declarations of bench/kvs for kvs.pyx. The headers there document them.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 

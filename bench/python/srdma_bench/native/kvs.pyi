@@ -1,4 +1,4 @@
-"""Types of kvs.pyx."""
+"""Types of kvs.pyx, which documents them."""
 
 from srdma.native.leg import Host, ShmLeg
 

@@ -1,9 +1,9 @@
 # cython: language_level=3, embedsignature=True
 """The key-value store of the benchmark (bench/kvs) on legs of shared memory, without the GIL.
 
-A skin over the C code instead of a program of its own: the page on which a leg's owner says that
-it sleeps can be mapped for writing once only (protocol.md 11), so who opened a leg must use it.
-The caller holds the lock of the PD while a call runs.
+These are bindings instead of a separate program, because only the process that opened a leg can
+use it: the page with the leg owner's sleep flag can be mapped writable only once (local-interface.md 4).
+The caller holds the lock of the PD during a call.
 """
 
 import os
@@ -21,7 +21,7 @@ VALUE_LEN = KVS_VALUE_LEN
 
 
 def mixes():
-    """What there is to ask for, by name."""
+    """The mixes of requests: name -> description."""
     cdef const kvs_mix_row *row
     cdef unsigned i = 0
     found = {}
@@ -32,27 +32,28 @@ def mixes():
 
 
 def key(uint64_t number):
-    """Of the store: number `number` from 0 on."""
+    """The key with this number, counted from 0; KEY_LEN bytes."""
     out = bytearray(KVS_KEY_LEN)
     kvs_key_make(out, number)
     return bytes(out)
 
 
 def sealed(bytearray slot):
-    """The slot of a request with its check as an honest client computes it; for tests."""
+    """The slot of a request (SLOT_LEN bytes) with a correct checksum; for tests."""
     cdef uint8_t[::1] at = slot
     if at.shape[0] != KVS_SLOT_LEN:
-        raise ValueError(f"a slot has {KVS_SLOT_LEN} bytes")
+        raise ValueError(f"a slot has {at.shape[0]} bytes: it must have {KVS_SLOT_LEN}")
     kvs_request_seal(<kvs_request *>&at[0])
     return bytes(slot)
 
 
 class Trouble(Exception):
-    """A run that went wrong: -errno, key, and what the answer or completion said."""
+    """A run failed. The text has the reason; for a failed completion the arguments are text,
+    opcode, status and vendor error."""
 
 
 cdef class Store:
-    """The index."""
+    """The index of the store, with room for `items` keys."""
 
     cdef kvs_index *index
 
@@ -60,13 +61,13 @@ cdef class Store:
         cdef uint64_t[2] seed
         seed[0], seed[1] = (int.from_bytes(os.urandom(8), "big") for _ in range(2))
         if kvs_index_create(&self.index, items, 0, seed) < 0:
-            raise MemoryError(f"no store of {items} keys")
+            raise MemoryError(f"no memory for a store of {items} keys")
 
     def __dealloc__(self):
         kvs_index_destroy(self.index)
 
     def fill(self, uint32_t keys):
-        """Version 0 of the first keys. How many it took."""
+        """Put version 0 of the first `keys` keys. Returns the number of keys in the store."""
         cdef uint8_t[KVS_KEY_LEN] key
         cdef uint8_t[KVS_VALUE_LEN] value
         cdef uint32_t i
@@ -84,7 +85,7 @@ cdef class Store:
 
     @property
     def spares(self):
-        """Buckets that continue full ones."""
+        """Number of overflow buckets in use."""
         return kvs_index_spares(self.index)
 
 
@@ -95,7 +96,8 @@ cdef kvs_end end_of(Host host, ShmLeg leg):
 
 
 cdef class Server:
-    """connections: (QP number, depth of its send queue, slots, their memory) each."""
+    """A server of a Store. connections: (QP number, depth of its send queue, number of slots,
+    memory of the slots) each; keeps references to the memory."""
 
     cdef kvs_server *server
     cdef object held
@@ -107,7 +109,7 @@ cdef class Server:
         cdef kvs_served *served = <kvs_served *>malloc((n + 1) * sizeof(kvs_served))
         cdef int rc
         if served == NULL:
-            raise MemoryError(f"no server of {n} connections")
+            raise MemoryError(f"no memory for a server of {n} connections")
         pinned = []
         try:
             for i, (qpn, sq, slots, memory) in enumerate(connections):
@@ -118,14 +120,15 @@ cdef class Server:
         finally:
             free(served)
         if rc < 0:
-            raise ValueError(f"no server of {n} connections: {os.strerror(-rc)}")
+            raise ValueError(f"cannot create a server of {n} connections: {os.strerror(-rc)}")
         self.held = host, leg, store, pinned
 
     def __dealloc__(self):
         kvs_server_destroy(self.server)
 
     def run(self, uint64_t ns):
-        """Serve for so long, or until all said BYE. How many connections are left."""
+        """Serve for `ns`, or until all clients have sent BYE. Returns the number of connections
+        without BYE."""
         cdef int left
         with nogil:
             left = kvs_server_run(self.server, ns)
@@ -137,7 +140,7 @@ cdef class Server:
 
 
 cdef class Trace:
-    """Requests to be, thrown before a run."""
+    """Requests of a run, drawn before it: `count` requests of a mix over `keys` keys."""
 
     cdef kvs_wish *wishes
     cdef const kvs_mix_row *mix
@@ -151,25 +154,25 @@ cdef class Trace:
             with nogil:
                 rc = kvs_trace_throw(self.wishes, count, self.mix, keys, theta, seed)
         if rc < 0:
-            raise ValueError(f"no mix {mix!r} of {keys} keys, theta {theta}")
+            raise ValueError(f"cannot draw a trace: mix {mix!r}, {keys} keys, theta {theta}")
 
     def __dealloc__(self):
         free(self.wishes)
 
     @property
     def inserts(self):
-        """It has new keys, which may be asked for before they are there."""
+        """True if the mix inserts keys: a GET may then precede the PUT of its key."""
         return bool(self.mix.insert)
 
 
 cdef class History:
-    """Requests and answers, for the model."""
+    """A record of at most `capacity` requests and responses, which the model checks."""
 
     cdef kvs_history *history
 
     def __cinit__(self, uint32_t capacity):
         if kvs_history_create(&self.history, capacity) < 0:
-            raise MemoryError(f"no history of {capacity} requests")
+            raise MemoryError(f"no memory for a history of {capacity} requests")
 
     def __dealloc__(self):
         kvs_history_destroy(self.history)
@@ -178,18 +181,18 @@ cdef class History:
         return kvs_history_count(self.history)
 
     def check(self, uint32_t keys):
-        """None, or (key, version, start, end) of the first wrong answer."""
+        """Check all responses. Returns None, or (key, version, start, end) of a wrong one."""
         cdef kvs_event wrong
         cdef int right
         with nogil:
             right = kvs_history_check(self.history, keys, &wrong)
         if right < 0:
-            raise MemoryError("no memory to check a history")
+            raise MemoryError("no memory for the check of a history")
         return None if right else (wrong.id, wrong.version, wrong.start, wrong.end)
 
 
 cdef int _interrupted(void *client) noexcept with gil:
-    """A signal came whose handler raised."""
+    """True if the handler of a signal raised; ends the run."""
     try:
         PyErr_CheckSignals()
     except BaseException as trouble:
@@ -198,8 +201,8 @@ cdef int _interrupted(void *client) noexcept with gil:
 
 
 cdef class Client:
-    """connections: (QP number, (sq, rq), depth, slots, (address, rkey, capability),
-    (landing memory, lkey)) each."""
+    """The clients of a server. connections: (QP number, (sq, rq), depth, slots, (address, rkey,
+    capability handle), (memory for responses, lkey)) each; keeps references to the memory."""
 
     cdef kvs_client *client
     cdef object held
@@ -212,7 +215,7 @@ cdef class Client:
         cdef kvs_asker *a = <kvs_asker *>malloc((n + 1) * sizeof(kvs_asker))
         cdef int rc
         if a == NULL:
-            raise MemoryError(f"no client of {n} connections")
+            raise MemoryError(f"no memory for a client of {n} connections")
         pinned = []
         try:
             for i, (qpn, queues, depth, slots, remote, landing) in enumerate(connections):
@@ -225,19 +228,22 @@ cdef class Client:
         finally:
             free(a)
         if rc < 0:
-            raise ValueError(f"no client of {n} connections: {os.strerror(-rc)}")
+            raise ValueError(f"cannot create a client of {n} connections: {os.strerror(-rc)}")
         self.held = host, leg, pinned
 
     def __dealloc__(self):
         kvs_client_destroy(self.client)
 
     def record(self, History history):
-        """Tell it all from now on; None: nobody."""
+        """Record all requests and responses from now on in `history`; None: stop recording."""
         kvs_client_record(self.client, NULL if history is None else history.history)
         self.held += (history,)
 
     def run(self, Trace trace, uint64_t ns=0):
-        """For ns, or once through the trace; without one GET every key. Signals end it."""
+        """Run for `ns`, or once through the trace if ns is 0; without a trace GET every key.
+
+        Raises Trouble, and the exception of a signal handler.
+        """
         cdef kvs_plan plan
         cdef kvs_trouble trouble
         cdef int rc
@@ -267,18 +273,18 @@ cdef class Client:
             raise Trouble("a work request failed", t.record.opcode, t.record.status,
                           t.record.vendor_err)
         if rc == -EBADMSG:
-            raise Trouble(f"a value that is not one of key {t.id}")
+            raise Trouble(f"a response has a value that does not belong to key {t.id}")
         if rc == -EPROTO:
-            raise Trouble(f"no answer that key {t.id} can have: status {t.status}")
+            raise Trouble(f"a response for key {t.id} has the unexpected status {t.status}")
         if rc == -ENOSPC:
-            raise Trouble("the history is full")
+            raise Trouble("the history is full: make it larger")
         raise Trouble(os.strerror(-rc))
 
     def reset(self):
         kvs_client_reset(self.client)
 
     def quantile(self, double q):
-        """ns."""
+        """The q-quantile of the latencies, ns."""
         return kvs_latency_quantile(_client_latency(self.client), q)
 
     @property
@@ -287,5 +293,5 @@ cdef class Client:
 
     @property
     def keys(self):
-        """That the store has by now."""
+        """Number of keys in the store, by the PUTs of this client."""
         return kvs_client_keys(self.client)

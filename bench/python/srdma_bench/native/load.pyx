@@ -1,8 +1,9 @@
 # cython: language_level=3, embedsignature=True, boundscheck=False
-"""A load on a leg of shared memory at full speed: posts, polls and waits without the GIL.
+"""A load generator on a leg of shared memory: posts, polls and waits without the GIL.
 
-For measurements (srdma perf). The caller holds the lock of the PD while a call runs. A completion
-that failed ends the call with its record; so does a signal, and so long a time without any.
+For measurements (srdma perf). The caller holds the lock of the PD during a call. A call ends early
+with an exception: after a failed completion (Failed), a refused work request (Refused), a signal
+whose handler raises, or `patience` seconds without a completion (Timeout).
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -30,19 +31,19 @@ cdef extern from "poll.h" nogil:
 
 cdef enum:
     BURST = 64
-    YIELDS = 64  # of waiting before sleeping: some 50 us
+    YIELDS = 64  # yields before sleeping: about 50 us
     NAP_MS = 20
-    WORKS = 256
-    TURNS = 1024  # of collecting, a power of two, from one look at the clock to the next
-    LOOK_NS = 100000000  # from one look at what C does not see to the next
+    WORKS = 256  # maximum number of work requests or receives
+    TURNS = 1024  # calls of collect() between readings of the clock; a power of two
+    LOOK_NS = 100000000  # ns between checks of signals, worker and progress
 
 
 class Failed(Exception):
-    """A completion with an error: of its record, QP number, opcode, status and reason."""
+    """A completion with an error. Arguments: QP number, opcode, status, reason."""
 
 
 class Refused(Exception):
-    """A work request that was not taken: its errno."""
+    """A work request was refused. Argument: errno."""
 
 
 cdef uint64_t now() noexcept nogil:
@@ -53,14 +54,14 @@ cdef uint64_t now() noexcept nogil:
 
 cdef uint32_t copied(srdma_desc *d, list works) except 0:
     if not 0 < len(works) <= WORKS:
-        raise ValueError(f"{len(works)} works: 1 to {WORKS} would be right")
+        raise ValueError(f"{len(works)} work requests: give 1 to {WORKS}")
     for i in range(len(works)):
         d[i] = (<Work?>works[i]).d
     return <uint32_t>len(works)
 
 
 cdef void move(srdma_desc *d, uint32_t n, uint64_t by) noexcept nogil:
-    """To memory so far from where they are, modulo 2^64, at both ends; a SEND names one only."""
+    """Move local and remote addresses by `by` bytes, modulo 2^64; a SEND has no remote address."""
     cdef uint32_t i
     for i in range(n):
         d[i].local_addr += by
@@ -76,44 +77,44 @@ cdef bint part_over(uint64_t part, uint64_t parts, uint64_t done, uint64_t count
 
 
 cdef bint sleep_until(uint64_t when) noexcept nogil:
-    """False: a signal came."""
+    """False if a signal interrupted the sleep."""
     cdef timespec t
     t.tv_sec, t.tv_nsec = when // 1000000000, when % 1000000000
     return clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == 0
 
 
 cdef class Load:
-    """What one thread does with one leg. look: called now and then, to see whether the worker is
-    there. patience: seconds in which something must complete."""
+    """The load of one thread on one leg. look: called about every 0.1 s; it raises if the worker
+    has ended. patience: maximum seconds without a completion."""
 
     cdef Host host
     cdef ShmLeg leg
     cdef uint64_t sent, received  # completions so far
-    cdef uint64_t heard  # of received
+    cdef uint64_t heard  # messages of `received` that calls have consumed
     cdef srdma_desc receive[WORKS]
     cdef uint32_t n_receives
-    cdef uint32_t owed[WORKS]  # receives that are used, and not yet posted again
-    cdef uint32_t used  # all of those
+    cdef uint32_t owed[WORKS]  # consumed receives that are not yet posted again
+    cdef uint32_t used  # sum of owed
     cdef srdma_record failed
     cdef int refused
-    cdef object trouble  # that a look found
-    cdef bint has_failed  # one of these three
+    cdef object trouble  # exception of look()
+    cdef bint has_failed  # failed, refused or trouble is set
     cdef int idle
     cdef object watch
     cdef double patience
     cdef uint32_t turns
-    cdef uint64_t looked, moved, seen  # last look and last progress, in ns, and what it was
+    cdef uint64_t looked, moved, seen  # last look and last progress, ns; its completions
 
     def __init__(self, Host host not None, ShmLeg leg not None, look not None, double patience):
         self.host, self.leg, self.watch, self.patience = host, leg, look, patience
 
     cdef void begin(self) noexcept:
-        """A run, and its patience."""
+        """Begin a call: restart the time-outs."""
         self.looked = self.moved = now()
         self.seen = self.sent + self.received
 
     cdef void look(self) noexcept nogil:
-        """Signals, the worker's end, and whether it is too long that nothing came."""
+        """Check signals, the end of the worker, and the time since the last completion."""
         cdef uint64_t at = now(), count = self.sent + self.received
         if at - self.looked < LOOK_NS or self.has_failed:
             return
@@ -125,12 +126,13 @@ cdef class Load:
                 PyErr_CheckSignals()
                 self.watch()
                 if at - self.moved > self.patience * 1e9:
-                    raise Timeout(f"nothing completed in {self.patience:g} s")
+                    raise Timeout(f"no request completed in {self.patience:g} s")
             except BaseException as trouble:
                 self.trouble, self.has_failed = trouble, True
 
     cdef int post(self, const srdma_desc *d) noexcept nogil:
-        """1, or 0: queue or leg are full."""
+        """Post a request. Returns 1, or 0 if the queue or the leg is full or the request was
+        refused."""
         cdef uint8_t *slot = srdma_leg_shm_slot(self.leg.leg)
         cdef int used
         if slot == NULL:
@@ -144,7 +146,7 @@ cdef class Load:
         return 1
 
     cdef int collect(self) noexcept nogil:
-        """What has completed; waits a little if nothing has."""
+        """Poll once. Returns the number of completions."""
         cdef srdma_record records[BURST]
         cdef uint8_t *slot
         cdef int i, used, n = srdma_host_poll(self.host.h, records, BURST)
@@ -154,7 +156,7 @@ cdef class Load:
         for i in range(n):
             if records[i].status or records[i].opcode == SRDMA_WC_QP_EVENT:
                 if not self.has_failed or self.failed.vendor_err == SRDMA_REASON_FLUSHED:
-                    self.failed = records[i]  # the first one that says why
+                    self.failed = records[i]  # keep the first record with a reason
                 self.has_failed = True
             elif records[i].opcode & SRDMA_WC_RECV:
                 self.use(records[i].qpn)
@@ -170,7 +172,8 @@ cdef class Load:
         return n
 
     cdef void wait(self, const uint8_t *watch, uint8_t value) noexcept nogil:
-        """Give the core away, and sleep after a while; watch, if any, is looked at once more."""
+        """Yield the core, and sleep after YIELDS calls. Does not sleep if *watch has become
+        `value`."""
         cdef pollfd p
         cdef int rc
         self.idle += 1
@@ -188,7 +191,7 @@ cdef class Load:
         srdma_leg_shm_disarm(self.leg.leg)
 
     cdef void step(self) noexcept nogil:
-        """Collect, or wait for what is to be collected."""
+        """Poll, or wait for a completion."""
         if not self.collect():
             self.wait(NULL, 0)
 
@@ -205,7 +208,7 @@ cdef class Load:
                      self.failed.vendor_err)
 
     def receives(self, list works not None):
-        """What is kept posted from now on: a receive per QP, as often as its queue takes it."""
+        """Fill the receive queues, one work request per QP, and keep them full from now on."""
         cdef uint32_t i
         self.begin()
         self.n_receives, self.used = copied(self.receive, works), 0
@@ -218,11 +221,11 @@ cdef class Load:
         self.heard = self.received
 
     def came(self, uint32_t qpn):
-        """A message that somebody else polled."""
+        """Count a message whose completion another caller polled."""
         self.use(qpn)
 
     cdef void use(self, uint32_t qpn) noexcept nogil:
-        """A message came to this QP: one receive less is posted."""
+        """Count a message of this QP, which consumed a receive."""
         cdef uint32_t i
         self.received += 1
         for i in range(self.n_receives):
@@ -241,11 +244,13 @@ cdef class Load:
 
     def stream(self, list works not None, tuple sweep not None, uint64_t count, uint64_t ns,
                uint64_t[::1] marks not None):
-        """Post works in turn, as many at a time as the queues take, until count of them or, if
-        that is 0, until ns have passed; then wait for the rest. sweep: (laps, stride), after each
-        turn all of them move on by stride bytes, and after so many turns back. marks: a pair for
-        each part of that work, equal ones of count or ns: how many had completed, and after how
-        many ns."""
+        """Post work requests in turn, as many at a time as the queues take, until `count` are
+        posted, or for `ns` if count is 0; then wait for all completions.
+
+        sweep: (laps, stride); after each turn all addresses move by stride bytes, after `laps`
+        turns back to the start. marks: out, a pair (completed, ns) for each of the equal parts of
+        count or ns.
+        """
         cdef srdma_desc d[WORKS]
         cdef uint32_t n = copied(d, works), i = 0
         cdef uint64_t lap = 0, laps, stride
@@ -276,8 +281,8 @@ cdef class Load:
         marks[2 * parts - 2], marks[2 * parts - 1] = self.sent - first, now() - start
 
     def take(self, uint64_t count, uint64_t ns):
-        """Wait for count messages, those of streams before it too, or if that is 0 for the first,
-        and then until none came for ns. (how many, ns)"""
+        """Wait for `count` messages, including those that arrived during stream(). If count is 0,
+        wait for the first one, and until none arrives for `ns`. Returns (messages, ns)."""
         cdef uint64_t first = self.heard, start = now(), last = start, seen = first
         self.begin()
         with nogil:
@@ -299,8 +304,8 @@ cdef class Load:
             self.look()
 
     def alone(self, Work work not None, uint64_t[::1] times not None, uint64_t gap=0):
-        """One work at a time; times[i] becomes its ns from post to completion. gap: ns from each to
-        the next, in which this end sleeps; 0: at once."""
+        """Execute a work request repeatedly, one at a time; times[i] becomes the ns from post to
+        completion. gap: ns between the starts, in which this end sleeps; 0: no pause."""
         cdef Py_ssize_t i
         cdef uint64_t start, first, due = now()
         self.begin()
@@ -320,12 +325,12 @@ cdef class Load:
         self.check()
 
     cdef void send(self, const srdma_desc *d) noexcept nogil:
-        """Post it as soon as the queue takes it."""
+        """Post a request as soon as the queue has room."""
         while not self.post(d) and not self.has_failed:
             self.step()
 
     cdef void hear(self, const uint8_t *watch, uint8_t value) noexcept nogil:
-        """Wait for the next message or, if watch is not NULL, until value is there."""
+        """Wait for the next message or, if watch is not NULL, until *watch is `value`."""
         while not self.has_failed:
             if watch != NULL:
                 if watch[0] == value:
@@ -339,9 +344,9 @@ cdef class Load:
 
     def play(self, Work work not None, uint8_t[::1] out not None, const uint8_t[::1] back,
              uint64_t[::1] times not None, bint first):
-        """Ping-pong, times.shape[0] rounds; first: this end begins, and times[i] becomes the ns
-        of a round. work takes a number in the last byte of out to the other end, whose word comes
-        in the last byte of back or, if that is None, as a message."""
+        """Ping-pong of times.shape[0] rounds; times[i] becomes the ns of a round. first: this end
+        begins. work carries a number in the last byte of `out` to the other end. The other end's
+        number arrives in the last byte of `back` or, if back is None, as a message."""
         cdef uint8_t *told = &out[out.shape[0] - 1]
         cdef const uint8_t *seen = NULL
         cdef uint8_t value
@@ -365,5 +370,5 @@ cdef class Load:
                 if self.has_failed:
                     break
             while self.sent < end and not self.has_failed:
-                self.step()  # else the next run would count them
+                self.step()  # otherwise the next call would count these completions
         self.check()

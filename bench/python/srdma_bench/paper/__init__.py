@@ -1,1 +1,1 @@
-"""`srdma bench paper`: the tables and figures of the paper."""
+"""`srdma bench paper`: the tables and figures of the paper, measured here."""

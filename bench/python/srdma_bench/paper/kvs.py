@@ -1,7 +1,7 @@
-"""Figure 11 of the paper: a key-value store (srdma_bench.kvs), at each level and in each key mode.
+"""Figure 11 of the paper: a key-value store (`kvs/store.py`), at each level and in each key mode.
 
-A protected store and one without protection stand beside each other and are asked in turn; a store
-of 2^23 keys fills a GiB, so there are no more than two.
+A protected store and one without protection exist at the same time and are measured in turn. A
+store of 2^23 keys fills a GiB, so there are at most two.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from srdma_bench.series import in_turn, ratios, spread
 from srdma_bench.stand import Settings, Shape, Stand
 
 STORES = (("header", "aes-128-cmac"), ("packet", "aes-128-cmac"), ("aead", "aes-128-gcm"))
-OPS = {"GET": Mix("get", 0), "PUT": Mix("put", 0)}  # all keys alike
+OPS = {"GET": Mix("get", 0), "PUT": Mix("put", 0)}  # uniformly distributed keys
 
 
 @dataclass(frozen=True)
 class KvsEffort:
-    """How much is measured."""
+    """The extent of the measurement."""
 
     stores: Sequence[tuple[str, str]] = STORES
     modes: Sequence[str] = tuple(MODES)
@@ -34,7 +34,7 @@ class KvsEffort:
 
 
 class Stores:
-    """tell: what is done, in stores, and what goes on."""
+    """The runs of figure 11. tell: reports progress (stores done, text)."""
 
     def __init__(
         self, folder: Folder, effort: KvsEffort, device: Device, tell: Callable[[int, str], None]
@@ -53,7 +53,7 @@ class Stores:
         return [mode for mode in self._effort.modes if mode != NONE]
 
     def run(self) -> None:
-        """What is missing."""
+        """Measure all rows that the table lacks."""
         store = Store(self._effort.keys)
         plain: Kvs | None = None
         with self._stack as stack:
@@ -93,7 +93,7 @@ class Stores:
     def _keep(
         self, op: str, which: tuple[str, str, str], runs: list[KvsResult], plain: list[KvsResult]
     ) -> None:
-        """Of the runs without protection only those beside the first mode."""
+        """Add a row; runs without protection are kept once per store, with the first mode."""
         level, suite, mode = which
         if op not in self._missing(*which):
             return

@@ -1,7 +1,7 @@
 """Figures 6 to 10 of the paper: loads between two hosts, at each level and in each key mode.
 
-For one suite at one level the connections of all key modes stand beside each other, and one without
-protection; every value is measured on all of them in turn, so that ratios are of neighbours.
+For one suite at one level the connections of all key modes and one without protection exist at the
+same time. Every value is measured on all of them in turn, so that ratios compare neighbouring runs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from srdma_bench.stand import Link, Settings, Shape, Stand
 
 PLAIN, COLD, WARM = Settings(unprotected=True), Settings(key_cache=0), Settings()
 NONE, BASIC = "none", "basic"
-CACHED = ", cached"  # behind the name of a mode that derives keys
-# A line of the plots: the workers' settings, and the key mode.
+CACHED = ", cached"  # suffix of a mode that derives keys, with the workers' key cache
+# Line of the plots -> settings of the workers, key mode.
 MODES: dict[str, tuple[Settings, str]] = {
     NONE: (PLAIN, "basic"),
     BASIC: (WARM, "basic"),
@@ -44,7 +44,7 @@ KEYS = ("op", "level", "suite", "mode", "x")
 
 @dataclass(frozen=True)
 class Row:
-    """One value, and its ratio to the one without protection of the same rounds."""
+    """One value, and its ratio to the value without protection in the same rounds."""
 
     op: str
     level: str
@@ -58,18 +58,18 @@ class Row:
     ratio_low: float
     ratio_high: float
     rounds: int
-    packets: int  # sealed and verified for it
+    packets: int  # sealed and verified in its runs
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """The extent of the measurement."""
 
     protections: Sequence[tuple[str, str]] = PROTECTIONS
     modes: Sequence[str] = tuple(MODES)
     rounds: int = 7
-    iterations: int = 1000  # of a latency
-    seconds: float = 0.25  # of a bandwidth
+    iterations: int = 1000  # of a latency run
+    seconds: float = 0.25  # of a bandwidth run
     sizes: Sequence[int] = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
     qps: Sequence[int] = (1, 2, 4, 8)
     mixes: Sequence[int] = MIXES
@@ -77,7 +77,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A value that is measured in all modes in turn."""
+    """One value of a figure, measured in all modes in turn."""
 
     figure: str
     op: str
@@ -87,12 +87,12 @@ class Sheet:
 
 
 def latency(result: Result) -> float:
-    """Median, in microseconds."""
+    """Median latency, in microseconds."""
     return result.quantile(0.5)
 
 
 def goodput(result: Result) -> float:
-    """Gbit/s."""
+    """Payload, in Gbit/s."""
     return result.gigabytes * 8
 
 
@@ -102,7 +102,7 @@ def rate(result: Result) -> float:
 
 
 def sheets(level: str, suite: str, effort: Effort) -> Iterator[Sheet]:
-    """Of one suite at one level, figure by figure."""
+    """The sheets of one suite at one level, figure by figure."""
     figure, sizes = ("fig6", [32]) if level == "header" else ("fig7", [*effort.sizes])
     for op in ("WRITE", "READ"):
         for size in sizes:
@@ -119,7 +119,7 @@ def sheets(level: str, suite: str, effort: Effort) -> Iterator[Sheet]:
 
 
 class Loads:
-    """tell: what is done, in sheets, and what goes on."""
+    """The runs of figures 6 to 10. tell: reports progress (sheets done, text)."""
 
     def __init__(
         self, folder: Folder, effort: Effort, device: Device, tell: Callable[[int, str], None],
@@ -138,7 +138,7 @@ class Loads:
         return sum(len([*sheets(*which, self._effort)]) for which in self._effort.protections)
 
     def run(self, figures: Sequence[str]) -> None:
-        """What is missing of these."""
+        """Measure all rows that the tables of these figures lack."""
         with self._stack:
             for level, suite in self._effort.protections:
                 every = [*sheets(level, suite, self._effort)]
@@ -155,13 +155,13 @@ class Loads:
         return self.tables[sheet.figure]
 
     def _missing(self, sheet: Sheet, level: str, suite: str) -> list[str]:
-        """Modes without a row."""
+        """The modes that have no row for this sheet."""
         table = self._table(sheet)
         key = {"op": sheet.op, "level": level, "suite": suite, "x": sheet.x}
         return [mode for mode in self._effort.modes if table.get(mode=mode, **key) is None]
 
     def _stand(self, settings: Settings) -> Stand:
-        """Started when it is first needed; one that nobody uses sleeps."""
+        """The stand with these settings, started at its first use. An unused stand sleeps."""
         if settings not in self._stands:
             stand = self._stack.enter_context(Stand(self._device, settings))
             self._stands[settings] = stand

@@ -1,9 +1,7 @@
-"""The paper's tables 2 and 3 and figures 2 and 5 to 11, measured here: what is measured, how it is
-drawn, and what the paper says.
+"""The paper's tables 2 and 3 and figures 2 and 5 to 11, measured here: runs, plots and page.
 
-An item is a row of ITEMS. Loads (figures 6 to 10) are in `loads.py`, the key-value store
-(figure 11) in `kvs.py`, tables in `state.py`, and what is said of the results in
-`words.py`.
+An item is a row of ITEMS. Loads (figures 6 to 10) are in `loads.py`, the key-value store (figure
+11) in `kvs.py`, tables in `state.py`, and the texts of the page in `words.py`.
 """
 
 from __future__ import annotations
@@ -37,13 +35,13 @@ FIG5_SUITES = (
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured of everything."""
+    """The extent of a run."""
 
     name: str
     loads: Effort = field(default_factory=Effort)
     stores: KvsEffort = field(default_factory=KvsEffort)
     rounds: int = 7  # of primitives
-    ms: int = 20  # of CPU time each
+    ms: int = 20  # CPU time of each primitive, ms
     blocks: Sequence[int] = (64, 128, 256, 512, 1024, 2048, 4096)
     depths: Sequence[int] = tuple(range(3, 19))
 
@@ -85,7 +83,7 @@ Tell = Callable[[int, str], None]
 
 
 class Run:
-    """One run into a folder. tell: steps that are done, and what goes on."""
+    """One run into a folder. tell: reports progress (steps done, text)."""
 
     def __init__(self, folder: Folder, scale: Scale, device: Device, tell: Tell) -> None:
         self.folder, self.scale, self.device, self.tell = folder, scale, device, tell
@@ -108,7 +106,7 @@ class Run:
             self.stores.run()
 
     def steps(self, names: Sequence[str]) -> int:
-        """How many `tell` will be told at most."""
+        """The maximum number of steps that `tell` reports."""
         count = 13 if {"table2", "table3"} & {*names} else 0
         count += len(_threads()) * (
             ("fig2" in names) + ("fig5" in names) * len(PROVIDERS) * len(self.scale.blocks)
@@ -159,19 +157,19 @@ class Run:
                 found[cell.what].append(cell)
         return found
 
-    # What is made of it ---------------------------------------------------------------
+    # Plots and page -------------------------------------------------------------------
 
     def publish(self, command: str) -> Page:
-        """Plots and the page of what is there, from earlier runs too."""
+        """Write the plots and the page of all rows in the folder, also those of earlier runs."""
         sections = [section for name, item in ITEMS.items() if (section := item(self, name))]
         page = Page(
             "srdma: the paper's evaluation, measured here",
-            "Each table and figure of “sRDMA: Efficient NIC-based Authentication and Encryption "
-            "for Remote Direct Memory Access” (USENIX ATC 2020) that says how fast it is or what "
-            "it costs. Values are medians with quartiles of rounds in turn; grey stars and dotted "
-            "lines are the paper's, from 8 ARM A72 cores and a link of 25 Gbit/s. Every run was "
-            "made with the protection in force that it names, and the workers' counters of sealed "
-            "and verified packets match it.",
+            "Each table and figure on performance or cost of “sRDMA: Efficient NIC-based "
+            "Authentication and Encryption for Remote Direct Memory Access” (USENIX ATC 2020). "
+            "Values are medians with quartiles of rounds that ran in turn; grey stars and dotted "
+            "lines are values of the paper, from 8 ARM A72 cores and a link of 25 Gbit/s. In every "
+            "run the named protection was in force, and the workers' counters of sealed and "
+            "verified packets matched the run.",
             self.folder.facts,
             command,
             sections,
@@ -180,7 +178,7 @@ class Run:
         return page
 
     def plot(self, figure: Figure, points: Sequence[Point]) -> tuple[bytes, list[str]]:
-        """The SVG, and the names of the files."""
+        """Draw a figure into the folder. Returns the SVG and the names of the files."""
         files = draw(figure, points)
         for name, data in files.items():
             self.folder.write(name, data)
@@ -193,7 +191,7 @@ def _add(table: Table[Point], panel: str, line: str, x: float, values: Sequence[
 
 
 def _threads() -> list[int]:
-    """1, 2, 4, ... as many as there are cores."""
+    """Numbers of threads: 1, 2, 4, ... up to the number of cores, at most 8."""
     cores = len(os.sched_getaffinity(0))
     return [1 << n for n in range(cores.bit_length()) if 1 << n <= min(cores, 8)]
 
@@ -211,7 +209,7 @@ FIGURES = {
             marks=(Mark("paper: 4 steps, 2 µs", 2.0, 4, LATENCY),),
         ),
         Figure(
-            "fig5", "Figure 5: codes over blocks, by suite and threads", "block (bytes)",
+            "fig5", "Figure 5: MACs of blocks, by suite and threads", "block (bytes)",
             "Gbit/s of CPU time", logx=True, logy=True, columns=2, lines=FIG5_SUITES,
             marks=(
                 Mark("paper: AES", 8.0, 64, f"{FASTEST}, 1 thread"),
@@ -286,7 +284,7 @@ def _point(panel: str, line: str, x: float, row: Row) -> Point:
 
 
 def _plain(panel: str, x: float, rows: Iterable[Row]) -> Point:
-    """Without protection, of all the rounds in which it stood beside the others."""
+    """The point without protection, over all rounds in which it was measured with others."""
     have = [*rows]
     between = spread(row.median for row in have)
     one = Spread(have[0].median, have[0].low, have[0].high, have[0].rounds)
@@ -311,7 +309,8 @@ def fig7_points(rows: Sequence[Row]) -> Iterator[Point]:
 
 
 def goodput_points(rows: Sequence[Row]) -> Iterator[Point]:
-    """A panel per mode and level, as the paper has them: modes downwards, levels to the right."""
+    """One panel per mode and level, arranged as in the paper: a row per mode, a column per
+    level."""
     levels = list(dict.fromkeys(row.level for row in rows))
     for mode in dict.fromkeys(row.mode for row in rows if row.mode != NONE):
         for level in levels:
@@ -362,7 +361,7 @@ def _section(run: Run, name: str, points: Sequence[Point], here: Sequence[str]) 
     if not points:
         return None
     figure = FIGURES[name]
-    if name in GOODPUT:  # levels to the right
+    if name in GOODPUT:  # one column per level
         figure = replace(figure, columns=len({point.panel.split(", ")[0] for point in points}))
     svg, files = run.plot(figure, points)
     return Section(
@@ -374,7 +373,7 @@ def _section(run: Run, name: str, points: Sequence[Point], here: Sequence[str]) 
 def _table2(run: Run, name: str) -> Section | None:
     rows = [*run.folder.table(name, paper_state.Sth, ("tag",))]
     grid = Grid(
-        ("tag code in the BTH", "tag", "all that plain RoCEv2 does not have", "packet"),
+        ("tag code in the BTH", "tag", "bytes that plain RoCEv2 does not have", "packet"),
         [(str(r.code), f"{r.tag} B", f"{r.sth} B", f"{r.packet} B") for r in rows],
     )
     return _table(name, "Table 2: sizes of the Secure Transport Header", grid)
@@ -415,12 +414,13 @@ ITEMS: dict[str, Callable[[Run, str], Section | None]] = {
 
 
 def of_device(names: Sequence[str], device: Device) -> list[str]:
-    """What of these can be measured there."""
+    """The items among `names` that the device can measure. Raises LocalError if only fig11 was
+    requested and the device cannot."""
     if [*names] == ["fig11"]:
         device.check_in_c("fig11")
     return [name for name in names if name != "fig11" or device.in_c]
 
 
 def run_facts(device: Device, scale: Scale) -> dict[str, Any]:
-    """What all rows of a folder have in common."""
+    """The facts that all rows of a folder share."""
     return facts_here(device) | {"effort": scale.name}

@@ -1,4 +1,4 @@
-"""Tables 2 and 3 of the paper: what packets carry, and what running workers store for QPs."""
+"""Tables 2 and 3 of the paper: bytes that packets carry, and bytes that workers store for QPs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from srdma_bench.stand import Link, Settings, Shape, Stand
 
 WRITE_ONLY = 0x0A
 BTH, RETH = 12, 16  # bytes, as in plain RoCEv2
-CODE_AT, CODE_SHIFT, CODES = 8, 4, 7  # of the tag code in the BTH (protocol.md 2.1)
+CODE_AT, CODE_SHIFT, CODES = 8, 4, 7  # byte, shift, mask of the tag code (protocol.md 2.1)
 PAYLOAD = 32
 QPS = 10  # per connection, for table 3
 GROUP = "table 3"
 GCM = "aes-128-gcm"
-K_PDMEM = 16  # bytes; the gauge of a leg's keys has it and K_PD together
+K_PDMEM = 16  # bytes; the gauge of a leg's keys contains it and K_PD
 
 
 @dataclass(frozen=True)
 class Sth:
-    """A row of table 2: what a WRITE of 32 bytes carries besides BTH, RETH and payload."""
+    """A row of table 2: bytes of a WRITE of 32 bytes besides BTH, RETH and payload."""
 
     code: int
     tag: int
-    sth: int  # all of it, with the tag
+    sth: int  # the whole STH with the tag
     packet: int
 
 
@@ -56,12 +56,12 @@ def written(stand: Stand, link: Link) -> bytes:
 
 
 def carried(packet: bytes, tag_len: int) -> int:
-    """Bytes that plain RoCEv2 does not have."""
+    """Bytes of a packet that plain RoCEv2 does not have."""
     return len(packet) - BTH - RETH - len(parse(packet, tag_len)["payload"])
 
 
 def sth_sizes(stand: Stand) -> Iterator[Sth]:
-    """Table 2: a connection for each size of a tag that there is."""
+    """Table 2: one connection for each tag length."""
     for tag in TAG_SIZES:
         with stand.connect(Shape("packet", "hmac-sha512", tag_len=tag)) as link:
             packet = written(stand, link)
@@ -80,13 +80,13 @@ def states(stand: Stand) -> Iterator[State]:
 
 def _state(stand: Stand, mode: str, policy: str) -> State:
     group = GROUP if policy == "shared" else ""
-    shape = Shape("aead", GCM, mode, qps=QPS - 1, group=group)  # and one for talk
+    shape = Shape("aead", GCM, mode, qps=QPS - 1, group=group)  # one QP more for control messages
     with stand.connect(shape) as link:
         _, stats = stand.stats()
         packet = written(stand, link)
     name = mode.replace("+", "_")
     if stats[f"qps_{name}"] != QPS or stats["legs"] != 1:
-        raise IntegrityError(f"{stats[f'qps_{name}']} QPs in mode {mode}, not {QPS}")
+        raise IntegrityError(f"{stats[f'qps_{name}']} QPs are in mode {mode}, expected {QPS}")
     return State(
         mode=mode,
         policy=policy,
@@ -98,20 +98,21 @@ def _state(stand: Stand, mode: str, policy: str) -> State:
 
 
 def each(size: int) -> int:
-    """Of a QP, where all have as much."""
+    """Bytes of one QP of QPS equal ones. Raises IntegrityError if `size` is not a multiple."""
     if size % QPS:
-        raise IntegrityError(f"{size} bytes of {QPS} QPs, which are all alike")
+        raise IntegrityError(f"{size} bytes of {QPS} QPs: the QPs must be equal")
     return size // QPS
 
 
 def _shared(stats: dict[str, int], mode: str) -> int:
-    """A leg has K_PD in two lengths for `pd`, and K_PDmem for `mem`, whatever its QPs use."""
+    """Bytes shared by QPs. In every mode a leg has K_PD in two lengths (`pd`) and K_PDmem
+    (`mem`)."""
     both = stats["key_bytes_legs"]
     return {"basic": 0, "pd": both - K_PDMEM, "mem": K_PDMEM, "pd+mem": both}[mode]
 
 
 def measure(folder: Folder, tell: Callable[[int, str], None]) -> None:
-    """Both tables, as far as they are missing."""
+    """Measure the missing rows of both tables. tell: reports progress (steps done, text)."""
     sizes = folder.table("table2", Sth, ("tag",))
     keys = folder.table("table3", State, ("mode", "policy"))
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What the paper says of its tables and figures, and sentences about what was measured here."""
+"""Texts of the page: statements of the paper, captions, and sentences about measured values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from srdma_bench.paper.loads import BASIC, CACHED, NONE, Row
 from srdma_bench.plot import Point
 
 PAPER = {
-    "table2": "Three bits of the BTH say how long the STH is: none, or a MAC of 96 to 512 bits.",
+    "table2": "Three bits of the BTH give the length of the STH: none, or a MAC of 96 to 512 bits.",
     "table3": "With AES-128: a key of 16 bytes per QP, or one per PD; 10 bytes for the nonces of a "
     "QP; 16 bytes of header in each packet.",
     "fig2": "Latency grows linearly with the depth: about 0.5 µs per step, 2 µs for the 4 steps to "
@@ -17,69 +17,70 @@ PAPER = {
     "ChaCha20-Poly1305 is about 4 times slower than AES on average. SHA-512 does not reach the "
     "link's 20.6 Gbit/s.",
     "fig6": "Without protection a WRITE takes 9.55 µs (half a round trip) and a READ 18.2 µs; all "
-    "suites add about 0.9 µs, 9 %, to a WRITE in basic mode. Deriving the QP's key is dearer than "
-    "deriving the memory key; both together are dearest.",
+    "suites add about 0.9 µs, 9 %, to a WRITE in basic mode. Deriving the QP's key costs more than "
+    "deriving the memory key; both together cost most.",
     "fig7": "A WRITE of 2 KiB takes 15 µs with packet authentication, 12 µs with header "
-    "authentication. Latency rises with the payload, faster for encryption; SHA-512 is dearest.",
+    "authentication. Latency rises with the payload, faster for encryption; SHA-512 costs most.",
     "fig8": "With 8 threads: header authentication reaches line rate (20.6 Gbit/s) in all modes; "
     "packet authentication 19.6 with AES-128 and 13 with SHA-512; encryption 19 with AES-128, of "
     "20.5 without protection. One thread without protection: 8. Derived keys cost 2 Gbit/s on "
-    "average. A thread served one QP each.",
-    "fig9": "READs are dearer than WRITEs: the initiator's NIC keeps a context per READ and "
-    "matches answers with it.",
-    "fig10": "5/95 beats WRITEs alone, by up to 150,000 requests/s, because both directions of the "
-    "link carry data; more READs cost more than that brings.",
+    "average. Each thread served one QP.",
+    "fig9": "READs cost more than WRITEs: the initiator's NIC keeps a context per READ and "
+    "matches the responses with it.",
+    "fig10": "5/95 exceeds WRITEs alone by up to 150,000 requests/s, because both directions of "
+    "the link carry data; more READs cost more than this gains.",
     "fig11": "HERD over sRDMA: 475,000 GETs and 492,000 PUTs per second without protection; basic "
     "packet authentication is almost as fast, encryption costs 7.3 %, a derived key per packet "
-    "21 %, and memory proofs far more, because each request derives 20 or 21 keys down the tree.",
+    "21 %, and memory proofs far more, because each request derives 20 or 21 keys of the tree.",
 }
 
 HERE = {
     "table2": [
         "Codes 1 to 7 are tags of 12, 16, 20, 28, 32, 48 and 64 bytes, the paper's 96 to 512 bits.",
-        "The 8 bytes besides the tag are request id, flags and offset: what the reliability of the "
-        "secure layer needs, since the RC connections below only reach the next NIC.",
+        "The 8 bytes besides the tag are request id, flags and offset. The reliability of the "
+        "secure layer needs them, because the RC connections below end at the next NIC.",
     ],
     "table3": [
-        "Two keys instead of one, because each direction has its own; without pd the secret of "
-        "each is kept too, from which the key of the next epoch comes.",
-        "In mem the proof stands beside the tag; the paper's replaces it.",
+        "There are two keys instead of one, because each direction has its own. Without pd each "
+        "direction also keeps its secret, from which the key of the next epoch is derived.",
+        "In mem a packet carries the proof and the tag; the paper's proof replaces the tag.",
     ],
 }
 
 CAPTIONS = {
-    "table2": "From captured packets of the embedded NIC, whatever the device: a WRITE of 32 bytes "
+    "table2": "From captured packets of the embedded NIC, for every --device: a WRITE of 32 bytes "
     "at level packet with hmac-sha512.",
-    "table3": "On the embedded NIC, whatever the device: gauges key_bytes and nonce_bytes of a "
-    "running worker with 10 QPs; headers from captured packets. The gauge of a PD's keys has "
-    "those of pd and mem together, whatever its QPs use: mem is counted as 16 bytes of it, pd as "
-    "the rest. “shared” is pd in a trust group, where every member has the PD's key.",
-    "fig2": "From the key of a region to the key of a leaf, no key on the way kept; CPU time.",
-    "fig5": "Codes with each suite that only authenticates, in CPU time of pinned threads; by the "
-    "fastest provider of this CPU and by OpenSSL.",
+    "table3": "On the embedded NIC, for every --device: gauges key_bytes and nonce_bytes of a "
+    "running worker with 10 QPs; headers from captured packets. The gauge of a PD's keys contains "
+    "those of pd and mem in every mode: 16 bytes of it are counted as mem, the rest as pd. "
+    "“shared” is pd in a trust group, where every member has the PD's key.",
+    "fig2": "Derivation from the key of a region to the key of a leaf, without cached keys between "
+    "them; CPU time.",
+    "fig5": "MACs of all suites that only authenticate, in CPU time of pinned threads, with the "
+    "fastest crypto provider of this CPU and with OpenSSL.",
     "fig6": "Level header. pd, mem and pd+mem: every packet derives its keys (--key-cache 0), the "
     "paper's worst case; “cached”: the default. Bars are medians of rounds, with quartiles.",
-    "fig7": "One request at a time; WRITE is half of a ping-pong, READ the whole way.",
+    "fig7": "One request at a time; WRITE is half a round trip of a ping-pong, READ a full one.",
     "fig8": "Two worker processes with one thread each, so QPs and not threads are the x axis; "
-    "region of 1 MiB; hosts' own CPU time shares the workers' cores where there are fewer than 4.",
+    "region of 1 MiB; with fewer than 4 cores the hosts share the workers' cores.",
     "fig9": "As figure 8.",
-    "fig10": "One QP, 96 outstanding, READs evenly among the WRITEs.",
-    "fig11": "One server, 8 clients with 8 requests each under way, all keys asked for alike; "
-    "requests by WRITE, answers by SEND. In mem a client's capability is for its own request "
-    "region. Clients' and server's own time is in it: they share the workers' cores where there "
-    "are fewer than 4.",
+    "fig10": "One QP, 96 outstanding requests, READs evenly among the WRITEs.",
+    "fig11": "One server, 8 clients with 8 outstanding requests each, uniformly distributed keys; "
+    "requests by WRITE, responses by SEND. In mem a client's capability covers its request region. "
+    "The rates include the time of clients and server: with fewer than 4 cores they share the "
+    "workers' cores.",
 }
 
 PAPER_KEYS = {"basic": "16 N", "pd": "16", "mem": "16 N + 16", "pd+mem": "16 + 16"}
 
 
 def plural(count: float, what: str) -> str:
-    """1 thread, 2 threads."""
+    """A count with its noun: "1 thread", "2 threads"."""
     return f"{count:g} {what}{'s' if count != 1 else ''}"
 
 
 def of_keys(each: int, shared: int) -> str:
-    """As the paper writes it: 16 N + 16."""
+    """Bytes in the notation of the paper: "16 N + 16"."""
     return " + ".join([*([f"{each} N"] if each else []), *([str(shared)] if shared else [])])
 
 

@@ -1,1 +1,1 @@
-"""`srdma bench peers`: srdma beside TLS, redis and memcached."""
+"""`srdma bench peers`: srdma compared with TLS, redis and memcached."""

@@ -1,5 +1,5 @@
-"""srdma beside what people use today: the same work in turn, on the same cores, with all ends on
-this machine, certificates at both ends, and AES-128-GCM where there is encryption.
+"""srdma compared with TLS, redis and memcached: the same work in turn, on the same cores, with
+both ends on this machine, certificates at both ends, and AES-128-GCM where there is encryption.
 
     with Peers(keys=1 << 20) as peers:
         rows = peers.compare("store, depth 8", seconds=1.0, rounds=7)
@@ -25,29 +25,29 @@ from srdma_bench.stand import Link, Settings, Shape, Stand
 
 CONNECTIONS = 8
 DEPTHS = (1, 8)
-MIX = Mix("c", 0)  # GET alone, which redis-benchmark can ask for too, of all keys alike
-READS = 100  # per cent, the same
+MIX = Mix("c", 0)  # GETs only, because redis-benchmark runs them too; uniform keys
+READS = 100  # percent of GETs for the other clients
 ECHO = 32
 SIZES = (2048, 16384)
 KINDS = ("srdma", "tls", "redis", "memcached")
 BASE = "srdma, AEAD"
 
-# What each is, for the legend.
-SLEEPS = "the kernel waits"
-YIELDS = "polls for some 50 us, giving its core away, then sleeps; all four processes"
-TLS = "TLS 1.3: secrecy, integrity and order of a byte stream, both identities"
+# Legend: the protection of each peer, and its way of waiting.
+SLEEPS = "blocks in the kernel"
+YIELDS = "all four processes poll and yield for about 50 us, then sleep"
+TLS = "TLS 1.3: confidentiality, integrity and order of a byte stream, both identities"
 ABOUT = {
-    BASE: ("each packet: secrecy, integrity, order, freshness, address and rights; both "
-           "identities. Worker and host are processes apart, as with a NIC", YIELDS),
-    "srdma, none": ("nothing", YIELDS),
+    BASE: ("per packet: confidentiality, integrity, order, freshness, address and rights; both "
+           "identities. Worker and host are separate processes, as with a NIC", YIELDS),
+    "srdma, none": ("no protection", YIELDS),
     "TLS": (TLS, SLEEPS),
-    "TLS, pinned": (TLS, f"{SLEEPS}; a core for each end"),
+    "TLS, pinned": (TLS, f"{SLEEPS}; one core per end"),
     "TLS, one core": (TLS, f"{SLEEPS}; both ends on one core"),
-    "TLS, polling": (TLS, "polls without end on both ends, a core for each"),
-    "redis-benchmark": (TLS, f"{SLEEPS}; with redis, whose client it is: it sends its requests "
-                        "together and waits for all answers; its CPU time has handshakes in it"),
-    "redis, our client": (TLS, f"{SLEEPS}; bench/tls_load, which sends as answers come"),
-    "memcached, our client": (TLS, f"{SLEEPS}; the same, as it has no load generator with TLS"),
+    "TLS, polling": (TLS, "both ends poll without sleeping, one core per end"),
+    "redis-benchmark": (TLS, f"{SLEEPS}; the client of redis: it sends its requests together and "
+                        "waits for all responses; its CPU time includes TLS handshakes"),
+    "redis, our client": (TLS, f"{SLEEPS}; bench/tls_load, which sends a request per response"),
+    "memcached, our client": (TLS, f"{SLEEPS}; bench/tls_load, as for redis"),
 }  # fmt: skip
 
 Run = Callable[[float], Measured]
@@ -55,7 +55,7 @@ Run = Callable[[float], Measured]
 
 @dataclass(frozen=True)
 class Row:
-    """A run; of a stream the rate is bytes per second and there is no latency."""
+    """One run. A stream has a rate in bytes per second and no latency (0)."""
 
     work: str
     peer: str
@@ -68,7 +68,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Compared:
-    """One peer at one work; ahead: how many times as fast srdma with AEAD is, round by round."""
+    """One peer at one work. ahead: rate of srdma with AEAD over that of the peer, per round."""
 
     work: str
     peer: str
@@ -77,16 +77,19 @@ class Compared:
     p99_us: Spread
     cpu_ns: Spread
     ahead: Spread
-    slower: Spread  # of medians of latency, peer to srdma
+    slower: Spread  # median latency of the peer over that of srdma, per round
 
 
 class Peers(Closing):
-    """All that are here, up and loaded; a context manager. kinds: which of KINDS."""
+    """All available peers, running and loaded; a context manager. kinds: some of KINDS.
+
+    skipped: peers that cannot run here, each with the reason.
+    """
 
     def __init__(self, keys: int, kinds: Sequence[str] = KINDS) -> None:
         for kind in kinds:
             if kind not in KINDS:
-                raise LocalError(f"{kind!r}: there are {', '.join(KINDS)}")
+                raise LocalError(f"unknown peer {kind!r}: give one of {', '.join(KINDS)}")
         self.skipped: dict[str, str] = {}
         self._works: dict[str, dict[str, Run]] = {}
         with ExitStack() as stack:
@@ -103,7 +106,8 @@ class Peers(Closing):
         return list(self._works)
 
     def kept(self, work: str, rounds: int, table: Table[Row]) -> list[Row]:
-        """Those of an earlier run: all of them, or none."""
+        """The rows of an earlier run: all rows of this work, or none. Raises LocalError if the
+        table has others."""
         found = [row for row in table if row.work == work]
         peers = list(self._works[work])
         here = set(itertools.product(peers, range(rounds)))
@@ -115,7 +119,7 @@ class Peers(Closing):
         return found
 
     def compare(self, work: str, seconds: float, rounds: int) -> list[Row]:
-        """All peers in turn."""
+        """Run one work with all peers in turn."""
         counts = {peer: itertools.count() for peer in self._works[work]}
 
         def once(peer: str, run: Run) -> Row:
@@ -126,17 +130,18 @@ class Peers(Closing):
         runs = {peer: partial(once, peer, run) for peer, run in self._works[work].items()}
         return list(itertools.chain.from_iterable(in_turn(runs, rounds).values()))
 
-    # What there is to run ----------------------------------------------------------
+    # The works ---------------------------------------------------------------------
 
     def _add(self, work: str, peer: str, run: Run) -> None:
         self._works.setdefault(work, {})[peer] = run
 
     def _open(self, stack: ExitStack, keys: int, kinds: set[str]) -> None:
-        """Of srdma what somebody is compared in; with itself, without protection, in all."""
+        """Open the peers. srdma takes part in every work of another peer; the kind `srdma` selects
+        all works, with and without protection."""
         stores = [kind for kind in (Redis, Memcached) if kind.name in kinds]
         self.skipped |= {kind.name: reason for kind in stores if (reason := kind.missing())}
         stores = [kind for kind in stores if kind.name not in self.skipped]
-        # Workers of their own: those of the others send nothing that is not protected.
+        # Separate workers, because those of the protected stand refuse level none.
         plain = stack.enter_context(Stand(settings=Settings(unprotected=True)))
         shape = Shape("aead", "aes-128-gcm")
         for where in ((BASE, self._stand, shape), ("srdma, none", plain, Shape("none"))):
@@ -199,7 +204,7 @@ def _stream(size: int) -> str:
 
 
 def _echo(stand: Stand, link: Link) -> Run:
-    rate = [1000.0]  # of the run before
+    rate = [1000.0]  # round trips per second of the previous run
 
     def run(seconds: float) -> Measured:
         before = sum(stand.cpu().values())
@@ -225,7 +230,7 @@ def _of_kvs(kvs: Kvs, seconds: float) -> Measured:
 
 
 def _benchmark(redis: Redis, depth: int) -> Run:
-    rate = [10000.0]  # of the run before
+    rate = [10000.0]  # requests per second of the previous run
 
     def run(seconds: float) -> Measured:
         result = redis.benchmark(CONNECTIONS, depth, seconds, rate[0])

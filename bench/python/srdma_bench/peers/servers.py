@@ -1,7 +1,7 @@
-"""redis and memcached with TLS, and the programs of bench/ that ask them, on this machine alone.
+"""redis and memcached with TLS, and their clients in bench/, all on this machine.
 
-They run in a folder of a stand's identities as this process's children, without services, without
-files of their own, and are ended by their pids.
+The servers run as children of this process with the certificates of a stand, without system
+services and without data files.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from srdma_bench.primitives import program, said
 START_TIMEOUT = 10.0
 HOST = "127.0.0.1"
 SUITE = "TLS_AES_128_GCM_SHA256"
-LOADING = 64  # requests under way while keys are loaded
+LOADING = 64  # outstanding requests while keys are loaded
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one run. rate: per second; of a stream in bytes. cpu: ns of all processes, per request,
-    round trip or message."""
+    """One run. rate: requests or round trips per second; for a stream bytes per second. cpu: ns of
+    all processes per request, round trip or message."""
 
     rate: float
     p50_us: float
@@ -44,7 +44,7 @@ class Measured:
 
 @contextmanager
 def on(cores: frozenset[int]) -> Iterator[None]:
-    """What this thread starts meanwhile runs there."""
+    """Pin this thread, and thereby processes that it starts, to these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -57,7 +57,8 @@ def on(cores: frozenset[int]) -> Iterator[None]:
 
 
 def tls_echo(folder: Path, kind: str, size: int, how: Sequence[str], seconds: float) -> Measured:
-    """kind: echo or stream; how: block or spin, and the cores of both ends (-1: any)."""
+    """Run bench/tls_echo. kind: echo or stream; size: bytes; how: block or spin, and the cores of
+    both ends (-1: any)."""
     run = json.loads(said([program("tls_echo"), folder, kind, str(size), str(seconds), *how]))
     count = run["rounds"] * (size if kind == "stream" else 1)
     return _measured(run, count, run["cpu_client"] + run["cpu_server"])
@@ -72,7 +73,7 @@ def _measured(run: dict[str, Any], count: int, cpu: float) -> Measured:
 
 
 class Store:
-    """A server with keys in it."""
+    """A server with keys loaded. The constructor raises DeviceError if it does not start."""
 
     name: str
     program: str
@@ -91,7 +92,7 @@ class Store:
 
     @classmethod
     def missing(cls) -> str:
-        """Why it cannot run here; "" if it can."""
+        """The reason why it cannot run here; "" if it can."""
         if shutil.which(cls.program):
             return ""
         return f"{cls.program} is not installed (.ci/setup bench)"
@@ -107,11 +108,12 @@ class Store:
                 return
             if self._process.poll() is not None or time.monotonic() > deadline:
                 words = Path(self._log.name).read_text(errors="replace").strip()[-300:]
-                raise DeviceError(f"{self.name} did not start: {words or 'it said nothing'}")
+                raise DeviceError(f"{self.name} did not start: {words or 'its log is empty'}")
             time.sleep(0.01)
 
     def load(self, connections: int, depth: int, reads: int, seconds: float) -> Measured:
-        """By bench/tls_load, whose clients are one process too. seconds 0: SET each key once."""
+        """Run bench/tls_load, one process with all clients. reads: percent; seconds 0: SET each
+        key once."""
         server = (self.port, self._process.pid, self.name)
         words = (*server, connections, depth, self.keys, reads, seconds)
         run = json.loads(said([program("tls_load"), self.folder, *(str(w) for w in words)]))
@@ -129,7 +131,7 @@ def _free_port() -> int:
 
 
 class Redis(Store):
-    """One thread, as it comes."""
+    """redis with its default of one thread."""
 
     name, program = "redis", "redis-server"
 
@@ -143,8 +145,9 @@ class Redis(Store):
         ]  # fmt: skip
 
     def benchmark(self, connections: int, depth: int, seconds: float, rate: float) -> Measured:
-        """By redis-benchmark, GET alone, which sends `depth` requests together and waits for all
-        answers; its handshakes are in its CPU time. rate: about what is to be expected."""
+        """Run redis-benchmark with GETs only. It sends `depth` requests together and waits for all
+        responses; its CPU time includes its TLS handshakes. rate: expected requests per second,
+        which determines the number of requests."""
         own, before = self.folder / "host-a", cpu_ns(self._process.pid)
         children, requests = _children_cpu(), max(1000, int(rate * seconds))
         command: list[str | Path] = [
@@ -162,13 +165,13 @@ class Redis(Store):
 
 
 def _children_cpu() -> float:
-    """Of those that have ended, in ns."""
+    """CPU time of all children that have ended, in ns."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (used.ru_utime + used.ru_stime) * 1e9
 
 
 class Memcached(Store):
-    """Two threads, as many as there are cores for it."""
+    """memcached with two threads, because two cores are available for it."""
 
     name, program = "memcached", "memcached"
 

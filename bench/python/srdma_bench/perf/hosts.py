@@ -1,7 +1,7 @@
-"""Who posts and polls in a measurement: a load in C, or Python by the API that everybody has.
+"""Load generators of a measurement: one in C, and one in Python that uses the public API.
 
-The load in C (`_load`) needs a leg of shared memory. Python posts batches of which the last
-request completes, and takes completions many at a time.
+The load in C (`native.load`) needs a leg on shared memory. The load in Python posts batches of
+which only the last request completes, and polls many completions at a time.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from srdma.wc import WC, WCOpcode
 from srdma.wr import RecvWR, SendFlag, SendWR
 from srdma_bench.native.load import Failed, Load, Refused
 
-WINDOWS = 10  # of a bandwidth run, for its peak
-BATCH = 32  # requests that Python posts at a time, at most
-PATIENCE = 60.0  # seconds in which something must complete, unless told
+WINDOWS = 10  # parts of a bandwidth run, for its peak
+BATCH = 32  # maximum number of requests that Python posts at a time
+PATIENCE = 60.0  # default of the maximum time without a completion, seconds
 NAP = 0.02  # seconds of waiting for one of several QPs
 
-Marks = list[tuple[int, int]]  # how many completed, after how many ns; the last is of all
+Marks = list[tuple[int, int]]  # (requests completed, ns since the start); the last one is the end
 Sends = Sequence[tuple[SecureQP, SendWR]]
 Receives = Sequence[tuple[SecureQP, RecvWR]]
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Requests in turn: after each turn all move on by stride bytes, and after `laps` back."""
+    """Requests that are posted in turn. After each turn all addresses move by `stride` bytes, and
+    after `laps` turns back to the start."""
 
     todo: Sends
     laps: int = 1
@@ -47,44 +48,47 @@ class Sweep:
 
 
 class Host(Protocol):
-    """One end's load; `name` is for the report. Each call raises Timeout if it gets nowhere."""
+    """The load of one end; `name` is for the report. Each call raises Timeout if nothing completes
+    for too long, and the error of a failed completion."""
 
     name: str
 
     def receives(self, todo: Receives) -> None:
-        """Keep these posted, as many as the queues take, from now on."""
+        """Fill the receive queues with these requests, and keep them full from now on."""
 
     def stream(self, sweep: Sweep, count: int, ns: int) -> Marks:
-        """Requests in turn, as many at a time as the queues take: count, or if 0, for ns."""
+        """Post requests in turn, as many at a time as the queues take, until `count` are posted,
+        or for `ns` if count is 0; wait for all completions."""
 
     def take(self, count: int, ns: int) -> tuple[int, int]:
-        """Messages, count of them, or if 0, the first and on until none came for ns: how many, and
-        the ns it took.
+        """Receive `count` messages; if count is 0, until none arrives for `ns` after the first.
+        Returns the number of messages and the ns.
 
-        Those that came during streams, since receives(), are counted.
+        Messages that arrived during stream(), since receives(), are counted.
         """
 
     def alone(self, todo: Sends, times: array[int]) -> None:
-        """The first request, one at a time; times[i] becomes its ns."""
+        """Execute the first request repeatedly, one at a time; times[i] becomes its ns."""
 
     def play(
         self, todo: Sends, words: tuple[memoryview, memoryview | None], times: array[int],
         first: bool,
     ) -> None:  # fmt: skip
-        """Ping-pong with the first request, `first` begins; times[i] becomes the ns of a round.
+        """Ping-pong with the first request. first: this end begins. times[i] becomes the ns of a
+        round.
 
-        The last byte of words[0] is the word that goes, that of words[1] the one that comes; None:
-        it comes as a message.
+        The last byte of words[0] is the number that is sent, the last byte of words[1] the number
+        that is awaited; None: await a message instead.
         """
 
 
 def load_of(pd: PD, patience: float) -> Load:
-    """A load on a PD's leg; patience: seconds in which something must complete."""
+    """A load on the leg of a PD. patience: maximum seconds without a completion."""
     return Load(*pd.engine.shm(), pd.engine.look, patience)
 
 
 class CHost:
-    """`native.load.Load`, without the GIL."""
+    """A Host in C: `native.load.Load`, which runs without the GIL."""
 
     name = "C"
 
@@ -141,7 +145,7 @@ class CHost:
     def _running(self) -> Iterator[None]:
         try:
             with self._pd.engine.lock:
-                for qp in self._receiving:  # what came while the two ends talked on another QP
+                for qp in self._receiving:  # messages that arrived during control messages
                     self._came(qp)
                 yield
         except Refused as refused:
@@ -156,7 +160,7 @@ class CHost:
                 self._load.came(qp.qp_num)
 
     def _why(self, qpn: int, opcode: int, status: int, reason: int) -> Error:
-        """Of a completion that failed, or a QP's event."""
+        """The exception for a failed completion or an event of a QP."""
         wc = WC.from_record((0, qpn, opcode, status, 0, reason, 0, 0))
         try:
             if qpn in self._qps:
@@ -167,13 +171,13 @@ class CHost:
 
 
 class PythonHost:
-    """`SecureQP.batch()`, `Batch.post()` and `SecureQP.poll()`."""
+    """A Host in Python: `SecureQP.batch()`, `Batch.post()` and `SecureQP.poll()`."""
 
     name = "Python"
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._moved = 0.0  # when something completed last, or a run began
+        self._moved = 0.0  # time of the last completion or of the start of the run
         self._receives: dict[SecureQP, Batch] = {}
         self._arrived = self._heard = 0
 
@@ -245,11 +249,12 @@ class PythonHost:
             if first:
                 under_way -= self._hear(qp, back, word)
             times[number] = time.perf_counter_ns() - start
-        while under_way:  # else the next run would count them
+        while under_way:  # otherwise the next run would count these completions
             under_way -= self._poll(qp, NAP)
 
     def _hear(self, qp: SecureQP, back: memoryview | None, word: int) -> int:
-        """The next message or, in memory, the word. How many requests completed meanwhile."""
+        """Wait for the next message (back None) or for `word` in memory. Returns the number of
+        requests that completed meanwhile."""
         done = 0
         while back[-1] != word if back is not None else self._arrived == self._heard:
             done += self._poll(qp, 0 if back is not None else NAP)
@@ -261,12 +266,13 @@ class PythonHost:
         self._moved = time.monotonic()
 
     def _poll(self, qp: SecureQP, timeout: float = 0) -> int:
-        """How many requests of the send queue completed; receives are posted again."""
+        """Poll. Returns the number of completed requests of the send queue; posts receives
+        again."""
         wcs = qp.poll(sum(qp.depths), timeout)
         if wcs:
             self._begin()
         elif time.monotonic() - self._moved > self._patience:
-            raise Timeout(f"nothing completed in {self._patience:g} s")
+            raise Timeout(f"no request completed in {self._patience:g} s")
         arrived = 0
         for wc in wcs:
             qp.verdict(wc)
@@ -281,7 +287,7 @@ class PythonHost:
 
 
 class _Lane:
-    """Of a stream: one QP, its requests in batches, and how many are in those under way."""
+    """One QP of a stream: its requests in batches, and the sizes of the outstanding batches."""
 
     def __init__(self, qp: SecureQP, wrs: list[SendWR], laps: tuple[int, int]) -> None:
         self.qp = qp
@@ -292,17 +298,18 @@ class _Lane:
         ]
         self._turn = 0
         self._room = qp.depths[0]
-        self._under_way: deque[int] = deque()  # how many are in each batch
-        self.rest = 0  # of the batch that the queue took a part of: only its end completes
+        self._under_way: deque[int] = deque()  # sizes of the outstanding batches
+        self.rest = 0  # unposted requests of a partly posted batch, whose last one completes
 
     def _chunk(self, wrs: list[SendWR], number: int) -> list[SendWR]:
-        """Only the last one completes."""
+        """The requests of one batch; only the last one is signaled."""
         first = number * self._size
         chunk = [wrs[(first + i) % len(wrs)] for i in range(self._size)]
         return [*map(_unsignaled, chunk[:-1]), chunk[-1]]
 
     def post(self, most: int) -> int:
-        """A batch, or the last `most` of it, if the queue has room: how many of it were taken."""
+        """Post a batch, or its last `most` requests, if the queue has room. Returns the number of
+        requests that the queue took."""
         if not self.rest:
             size = min(self._size, most)
             if size > self._room:
@@ -319,7 +326,7 @@ class _Lane:
         return sent
 
     def ended(self, batches: int) -> int:
-        """So many batches completed: how many requests these were."""
+        """Account for completed batches. Returns the number of their requests."""
         done = sum([self._under_way.popleft() for _ in range(batches)])
         self._room += done
         return done
@@ -330,7 +337,7 @@ class _Lane:
 
 
 class _Stream:
-    """How far a stream is: until `count` requests, or if that is 0, for `limit` ns."""
+    """Progress of a stream of `count` requests or, if count is 0, of `limit` ns."""
 
     def __init__(self, lanes: list[_Lane], count: int, limit: int) -> None:
         self.lanes, self._count, self._limit = lanes, count, limit
@@ -344,7 +351,7 @@ class _Stream:
 
     @property
     def _more(self) -> int:
-        """How many may be posted."""
+        """The number of requests that may still be posted."""
         return self._count - self._posted if self._count else BATCH * (self.ns < self._limit)
 
     @property
@@ -352,7 +359,7 @@ class _Stream:
         return self._done == self._posted and not self._more
 
     def post(self, lane: _Lane) -> int:
-        """As many batches as its queue takes."""
+        """Post batches until the queue of the lane is full. Returns the number of requests."""
         before = self._posted
         while (more := lane.rest or self._more) and (sent := lane.post(more)):
             self._posted += sent
@@ -364,7 +371,7 @@ class _Stream:
         return done
 
     def mark(self) -> int:
-        """Note the parts of the work that are over. The ns so far."""
+        """Record marks for the parts of the work that are complete. Returns the ns so far."""
         ns = self.ns
         part, whole = (self._done, self._count) if self._count else (ns, self._limit)
         while len(self.marks) < WINDOWS - 1 and part * WINDOWS >= whole * (len(self.marks) + 1):
@@ -376,18 +383,18 @@ class _Stream:
 
 
 def _unsignaled(wr: SendWR) -> SendWR:
-    """A copy whose success does not complete."""
+    """A copy that creates no completion on success."""
     copy = SendWR(wr.wr_id, wr.opcode, wr.sg, send_flags=SendFlag(0), capability=wr.capability)
     copy.set_wr_rdma(wr.rkey, wr.remote_addr)
     return copy
 
 
 def ended(reason: str) -> Error:
-    """What a QP in error is called where no request of its own failed."""
+    """The exception for a QP in error without a failed request."""
     text = f"the QP ended: {reason}"
     return WorkerGone(text) if reason == "WORKER_GONE" else RemoteError(text)
 
 
 def host_named(name: str, pd: PD, patience: float) -> Host:
-    """C or Python."""
+    """The load generator "C" or "Python"."""
     return CHost(pd, patience) if name == CHost.name else PythonHost(patience)

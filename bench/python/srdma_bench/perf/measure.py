@@ -1,9 +1,9 @@
-"""Measurements between two hosts: what `srdma perf` does, by the names of perftest.
+"""Measurements between two hosts: the tests of `srdma perf`, with the names of perftest.
 
-The client says what is measured on a QP that carries nothing else (CBOR messages), the server
-answers when it is ready and when it is done; then QPs of their own carry the load, which a host
-of `hosts.py` posts and polls. Every run checks that what travelled was protected as agreed:
-packets sealed, verified and unprotected are counted by both workers.
+The first QP carries control messages (CBOR) only: the client sends the plan of a run, the server
+replies when it is ready and when it is done. The other QPs carry the load, which a host of
+`hosts.py` posts and polls. Every run checks the workers' counters of sealed, verified and
+unprotected packets against the agreed protection.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from srdma.wr import SGE, RecvWR, SendWR, WROpcode
 from srdma_bench.perf.hosts import PATIENCE, Host, Marks, Receives, Sends, Sweep, host_named
 
 WRITE, READ, SEND = WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND
-WORKS = 256  # that a host takes at once
-SPARE = 4  # QPs of others that may be there during a run
-SILENCE = 0.5  # seconds without a message: a stream of unknown length is over
-WARM_UP = 100  # rounds that are not counted, at most as many as are
+WORKS = 256  # maximum number of work requests of a sweep
+SPARE = 4  # QPs of other users that may exist during a run
+SILENCE = 0.5  # seconds without a message after which a stream of unknown length has ended
+WARM_UP = 100  # maximum number of uncounted rounds; never more than counted ones
 MIB = 1 << 20
 ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
@@ -48,8 +48,8 @@ class Test:
     title: str
     opcode: WROpcode
     latency: bool
-    echo: bool = False  # the other end answers each
-    iterations: int = 1000  # unless told
+    echo: bool = False  # the other end returns each message
+    iterations: int = 1000  # default
 
     @property
     def messages(self) -> bool:
@@ -68,10 +68,10 @@ TESTS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """One run: size in bytes, iterations (0: seconds count), both directions or one.
+    """One run. size: bytes; iterations: 0 for a run of `seconds`; both: both ends send.
 
-    reads: percent of a write_bw that are READs. qps: how many carry it, 0 for all. host: who posts,
-    C or Python; where the leg is not of shared memory it is always Python.
+    reads: percent of READs in a write_bw. qps: number of QPs with load, 0: all. host: load
+    generator, C or Python; without a leg on shared memory it is always Python.
     """
 
     test: str
@@ -90,37 +90,37 @@ class Plan:
 
 @dataclass
 class Result:
-    """What one run gave; ns, and counts of this end's workers and processes.
+    """The result of one run.
 
-    times are of the rounds after the warm-up, all else of all.
+    `times` contains the rounds after the warm-up; all other values include the warm-up.
     """
 
     plan: Plan
     messages: int = 0
     ns: int = 0
     windows: list[float] = field(default_factory=list)  # bytes per ns
-    times: list[int] = field(default_factory=list)  # latency: ns of each, sorted
+    times: list[int] = field(default_factory=list)  # latencies, ns, sorted
     cpu: dict[str, float] = field(default_factory=dict)  # ns per message
     packets: int = 0  # sealed and verified by both workers
     wire_bytes: int = 0  # sent by both workers
-    host: str = ""  # who posted at this end
+    host: str = ""  # load generator of this end
 
     @property
     def gigabytes(self) -> float:
-        """Per second, of payload."""
+        """Payload in gigabytes (10^9 bytes) per second."""
         return self.messages * self.plan.size / self.ns if self.ns else 0.0
 
     @property
     def each(self) -> float:
-        """The ns of a message: the median latency, or the mean of a stream."""
+        """The ns per message: the median latency, or the mean of a stream."""
         return self.quantile(0.5) * 1000 if self.times else self.ns / self.messages
 
     def quantile(self, q: float) -> float:
-        """Of the latencies, in microseconds."""
+        """The q-quantile of the latencies, in microseconds."""
         return self.times[min(int(q * len(self.times)), len(self.times) - 1)] / 1000
 
     def summary(self, *, gbits: bool = False) -> dict[str, Any]:
-        """By the names of perftest, and in its units: MiB/s or Gbit/s, us."""
+        """The result with the names and units of perftest: MiB/s or Gbit/s, us."""
         common = {"MsgSize": self.plan.size, "n_iterations": len(self.times) or self.messages}
         own = {
             "host": self.host, "messages": self.messages, "ns": self.ns, "packets": self.packets,
@@ -145,29 +145,30 @@ class Result:
 
 
 def ring_entries(options: Mapping[str, Any]) -> int:
-    """Of a PD for the QPs of such a connection; a device may not have the most of them."""
+    """Size of the completion ring that a PD needs for a connection with these options. Less than
+    the maximum, because a device may not support that. Raises LocalError."""
     qps, sq, rq = (options[name] for name in ("qps", "sq", "rq"))
     need = qps * (sq + rq + 1)
     if need > RING_MOST:
         raise LocalError(
-            f"{qps} QPs with queues of {sq} and {rq} need {need} completions, and a worker keeps "
-            f"{RING_MOST} for a host: less would be right"
+            f"{qps} QPs with queues of {sq} and {rq} need {need} completions, but a worker keeps "
+            f"{RING_MOST} for a host: give fewer QPs (-q) or a smaller depth (-t)"
         )
     return max(RING_LEAST, 1 << int(need - 1).bit_length())
 
 
 class Place:
-    """What one end needs of its PD: memory to send from, and memory that the peer uses."""
+    """The memory of one end: regions to send from, for the peer's access, and for received data."""
 
     def __init__(self, pd: PD, region: int, *, proof: bool = False) -> None:
-        """proof: the peer must prove that it may use the memory, for key modes with `mem`."""
+        """region: bytes of each; proof: the target needs a memory proof (key modes with `mem`)."""
         self.pd = pd
         self.source = pd.alloc(region, Access.LOCAL_WRITE)
         self.target = pd.alloc(region, ACCESS, proof=proof)
-        self.landing = pd.alloc(region, Access.LOCAL_WRITE)  # of messages
+        self.landing = pd.alloc(region, Access.LOCAL_WRITE)  # received messages and READ data
 
     def offer(self) -> bytes:
-        """What the peer needs to use the target: `offered()` reads it."""
+        """The access to the target as bytes for the peer, which calls `offered()`."""
         if self.target.proof:
             return self.target.capability(rights=Right.READ | Right.WRITE).to_bytes()
         return self.target.remote().to_bytes()
@@ -178,24 +179,26 @@ class Place:
 
 
 def offered(data: bytes) -> RemoteMR | Capability:
-    """A region, or the capability of all of it."""
+    """The peer's region, or a capability for the whole region."""
     if len(data) > len(RemoteMR(0, 0, 0).to_bytes()):
         return Capability.from_bytes(data)
     return RemoteMR.from_bytes(data)
 
 
 def spots(room: int, qps: int) -> tuple[int, int]:
-    """How many places of a region with room for so many a turn of works has, and how many turns
-    there are in it: a place is a QP's alone where there is one for each."""
+    """The number of places in a turn of a sweep, and the number of turns (laps) in a region.
+
+    room: number of places in the region. With at least one place per QP, no two QPs share a place.
+    """
     laps = -(-room // WORKS)
     count = room // laps // qps * qps or qps
     return count, max(1, room // count)
 
 
 class End:
-    """One end of a connection whose first QP is for talk and whose others are measured.
+    """One end of a connection. The first QP carries control messages, the others are measured.
 
-    patience: seconds in which the peer must answer, and something of a run complete.
+    patience: maximum seconds for a reply of the peer, and without a completion in a run.
     """
 
     def __init__(
@@ -211,23 +214,26 @@ class End:
     def close(self) -> None:
         self._control.close()
 
-    # Talk -----------------------------------------------------------------------
+    # Control messages -----------------------------------------------------------
 
     def say(self, **words: Any) -> None:
         self._talk.send(cbor2.dumps(words), timeout=self._patience)
 
     def hear(self, word: str, timeout: float | None) -> Any:
-        """What the peer says of a word, which must be in its next message."""
+        """The value of key `word` in the peer's next control message. Raises RemoteError if the
+        message lacks it, and Timeout."""
         said = cbor2.loads(self._talk.recv(timeout).data)
         if not isinstance(said, dict) or word not in said:
-            raise RemoteError(f"the peer of a measurement says {said!r}, not {word}")
+            raise RemoteError(
+                f"the peer sent {said!r} instead of {word!r}: use the same version at both ends"
+            )
         return said[word]
 
     # Work requests ---------------------------------------------------------------
 
     @property
     def shared(self) -> bool:
-        """The leg is of shared memory, where there is a load in C."""
+        """True if the leg is on shared memory, which the load in C needs."""
         return self._place.pd.ctx.hello.host_kind == HostKind.SHM
 
     def _host(self, plan: Plan) -> Host:
@@ -237,7 +243,8 @@ class End:
         return self._hosts[name]
 
     def _sends(self, opcode: WROpcode, size: int, busy: Sequence[SecureQP], count: int) -> Sends:
-        """So many, QP by QP, each at a place of its own if the region has so many."""
+        """`count` requests, over the QPs in turn, each at a place of its own if the region has
+        enough places."""
         local = self._place.source if opcode != READ else self._place.landing
         room = local.length // size
         return [
@@ -249,7 +256,7 @@ class End:
         ]
 
     def _sweep(self, plan: Plan) -> Sweep:
-        """A stream over the whole region, with READs evenly in it."""
+        """A sweep over the whole region, with READs evenly distributed."""
         busy, opcode = self._qps[: plan.qps or None], plan.row.opcode
         count, laps = spots(self._place.source.length // plan.size, len(busy))
         sends = list(self._sends(opcode, plan.size, busy, count))
@@ -273,7 +280,8 @@ class End:
     # Runs -------------------------------------------------------------------------
 
     def run(self, plan: Plan, *, first: bool) -> tuple[Result, dict[str, float]]:
-        """This end's part of a run, and what worker and process counted; first: the client's."""
+        """Execute this end's part of a run. first: this end is the client. Returns the result and
+        the differences of the counters of worker and process."""
         host, before = self._host(plan), self._counts()
         result = self._run(plan, host, first)
         result.host = host.name
@@ -290,7 +298,7 @@ class End:
         if first or (plan.both and not row.latency):
             marks = host.stream(self._sweep(plan), plan.iterations, int(plan.seconds * 1e9))
             if row.messages and plan.both:
-                self._take(plan, host)  # what the peer still sends
+                self._take(plan, host)  # the peer may still be sending
             return _streamed(plan, marks)
         if row.messages:
             return Result(plan, *self._take(plan, host))
@@ -315,12 +323,12 @@ class End:
         return Result(plan, len(times), sum(times), times=sorted(times[warm_up:]))
 
     def prepare(self, plan: Plan) -> None:
-        """Before this end says that it is ready."""
+        """Prepare memory and receives; called before this end reports that it is ready."""
         self._place.target.buf[plan.size - 1] = 0
         if plan.row.messages:
             self._host(plan).receives(self._receives())
 
-    # What it cost -------------------------------------------------------------------
+    # Costs --------------------------------------------------------------------------
 
     def _counts(self) -> dict[str, float]:
         counted = dict(zip(counter_names(), self._control.stats(), strict=False))
@@ -332,7 +340,7 @@ class End:
 
 
 def _streamed(plan: Plan, marks: Marks) -> Result:
-    """Windows in which nothing completed say nothing."""
+    """The result of a stream. Windows without a completion are omitted."""
     windows = [
         (done - before) * plan.size / (at - since)
         for (before, since), (done, at) in pairwise([(0, 0), *marks])
@@ -353,27 +361,28 @@ COUNTED = (
 
 
 class Protection(Protocol):
-    """What is in force."""
+    """The protection in force."""
 
     @property
     def level(self) -> str: ...
 
     @property
     def proof(self) -> bool:
-        """A capability is used."""
+        """True if requests use a capability."""
 
     @property
     def qps(self) -> int: ...
 
 
 def pings(qps: int, seconds: float) -> int:
-    """How many packets of QPs at rest may be counted in a run of so many QPs: beside it there may
-    be as many, compared with it, and a few more. Both ends count each PING and its answer."""
+    """The maximum number of packets of idle QPs that a run may count: those of a second connection
+    with as many QPs, compared in turn, and of SPARE others. Both ends count each PING and its
+    ack."""
     return 4 * (qps + SPARE) * (1 + int(seconds * 1000 / PING_MS))
 
 
 def gained(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """By each counter."""
+    """The difference of each counter."""
     return {name: after[name] - before[name] for name in after}
 
 
@@ -381,8 +390,13 @@ def check_counts(
     protection: Protection, result: Result, a: Mapping[str, float], b: Mapping[str, float],
     *, answers: int = 1,
 ) -> None:  # fmt: skip
-    """Each message is at least a packet from A that B verified, and there are so many answers that
-    A verified, an ack of many at least; with mode mem each WRITE and READ carries a proof."""
+    """Check the workers' counters of a run. Raises IntegrityError.
+
+    Each message must be at least one packet that A sealed and B verified. At least `answers`
+    packets must have been sealed by B and verified by A; one ack may cover many messages. In modes
+    with `mem` each WRITE and READ carries a proof. At most pings() packets may have another
+    protection.
+    """
     sent, received = "packets_sealed", "packets_verified"
     other = "packets_unprotected_sent"
     if protection.level == "none":
@@ -399,7 +413,9 @@ def check_counts(
         counts += [("proofs_verified at the peer", b["proofs_verified"], least)]
     for name, count, wanted in counts:
         if count < wanted:
-            raise IntegrityError(f"{result.messages} messages, and {count:.0f} counted as {name}")
+            raise IntegrityError(
+                f"{result.messages} messages, but {count:.0f} were counted as {name}"
+            )
     seconds = max(result.ns, sum(result.times)) / 1e9
     if (odd := a[other] + b[other]) > pings(protection.qps, seconds):
         raise IntegrityError(
@@ -408,20 +424,22 @@ def check_counts(
 
 
 def cpu_ns(pid: int) -> float:
-    """CPU time of all threads of a process of this machine."""
+    """CPU time of all threads of a process of this machine, ns. Raises LocalError."""
     tasks = Path(f"/proc/{pid}/task")
     try:
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
     except (FileNotFoundError, ProcessLookupError) as error:  # the latter: it ended meanwhile
-        raise LocalError(f"the CPU time of process {pid} is not to be had here: {error}") from None
+        raise LocalError(
+            f"the CPU time of process {pid} cannot be read (it may have ended): {error}"
+        ) from None
 
 
 class Client(End):
-    """The end that says what is measured, and prints it."""
+    """The end that plans the runs and reports the results."""
 
     @property
     def level(self) -> str:
-        """In force."""
+        """Name of the level in force."""
         number = self.there.suite.level
         return next(name for name, level in LEVELS.items() if level == number)
 
@@ -434,7 +452,7 @@ class Client(End):
         return len(self._qps)
 
     def measure(self, plan: Plan) -> Result:
-        """A run; raises if the workers' counters do not match what it did."""
+        """One run. Raises IntegrityError if the workers' counters do not match its messages."""
         self.prepare(plan)
         self.say(run=asdict(plan))
         self.hear("ready", self._patience)
@@ -465,15 +483,16 @@ def _sum(names: tuple[str, ...], *counts: Mapping[str, float]) -> int:
 
 
 class Server(End):
-    """The other end. Where it waits without a limit, its worker ends the QP of a dead peer."""
+    """The other end. It waits without a time-out, because its worker ends the QP of a dead peer."""
 
     def serve(self) -> None:
-        """Until the client ends."""
+        """Serve runs until the client ends."""
         while self.turn(None):
             pass
 
     def turn(self, timeout: float | None) -> bool:
-        """One run, if the client asks for one in this time. False: it has ended."""
+        """Serve one run if the client requests one within `timeout` seconds (None: no limit).
+        Returns False if the client has ended."""
         try:
             said = cbor2.loads(self._talk.recv(timeout).data)
         except Timeout:

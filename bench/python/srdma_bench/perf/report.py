@@ -1,8 +1,8 @@
-"""What `srdma perf` prints: the head, columns and names of perftest, as text or JSON.
+"""Output of `srdma perf`: the head, columns and names of perftest, as text or JSON.
 
-perftest's own JSON is none (its keys are bare); this one is, with the same names: `test_info`, and
-`results`, an object, or a list of them with -a. --compare adds `compared` (what was measured
-beside, in turn) and `overhead`, of the same form.
+The JSON output of perftest is not valid JSON (its keys are unquoted). This output is valid and has
+the same names: `test_info`, and `results`, an object, or a list of objects with -a. --compare adds
+`compared` (the runs that were measured in turn with `results`) and `overhead`, of the same form.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LATENCY = (
 
 @dataclass(frozen=True)
 class Form:
-    """How it is printed, and what the head says that no connection knows."""
+    """Format of the output, and values of the head that do not come from the connection."""
 
     test: str
     tx_depth: int
@@ -48,7 +48,7 @@ class Form:
 
     @property
     def used(self) -> int:
-        """Bytes that are used in turn; 0: a latency is of one place."""
+        """Bytes of memory that messages use in turn; 0 for a latency, which uses one address."""
         return 0 if TESTS[self.test].latency else self.region
 
     @property
@@ -60,7 +60,7 @@ class Form:
 
 
 def facts(form: Form, client: Client) -> dict[str, Any]:
-    """The test_info: perftest's names where it has one."""
+    """The test_info, with the names of perftest where they exist."""
     there = client.there
     talk, *qps = there.qps
     hello, suite, shared = talk.pd.ctx.hello, there.suite, client.shared
@@ -88,7 +88,7 @@ def facts(form: Form, client: Client) -> dict[str, Any]:
 
 
 class Report:
-    """Rows as they come; at the end the file."""
+    """Prints rows as they arrive; close() writes the file."""
 
     def __init__(self, form: Form, client: Client) -> None:
         self._form = form
@@ -133,7 +133,7 @@ class Report:
     def compared(
         self, names: tuple[str, str], first: Sequence[Result], second: Sequence[Result]
     ) -> None:
-        """Medians of both, then what the second one costs or gains beside the first."""
+        """Print the median run of both, then the overhead of the second one over the first."""
         for name, results, rows in (
             (names[0], first, self._compared),
             (names[1], second, self._results),
@@ -146,7 +146,7 @@ class Report:
         self._show({"overhead": cost.summary()}, cost.text())
 
     def close(self) -> None:
-        """Write the file, if there is one."""
+        """Write the file if one was requested. Raises LocalError."""
         if self._form.file is None:
             return
         whole = {"test_info": self._info, "results": _one_or_all(self._results)}
@@ -158,7 +158,9 @@ class Report:
         try:
             self._form.file.write_text(json.dumps(whole, indent=2) + "\n")
         except OSError as error:
-            raise LocalError(f"{self._form.file} was not written: {error.strerror}") from None
+            raise LocalError(
+                f"{self._form.file} cannot be written ({error.strerror}): name another file"
+            ) from None
 
     def _show(self, row: dict[str, Any], text: str) -> None:
         if self._form.json:
@@ -185,7 +187,7 @@ class Report:
 
 
 class Overhead:
-    """Of two kinds of runs in turn, from their adjacent pairs."""
+    """The overhead of `second` over `first`, from pairs of runs of the same round."""
 
     def __init__(
         self, names: tuple[str, str], first: Sequence[Result], second: Sequence[Result]
@@ -206,7 +208,7 @@ class Overhead:
         }  # fmt: skip
 
     def text(self) -> str:
-        """A ratio with its quartiles; per message."""
+        """The overhead as text: ratios with quartiles, differences per message."""
         return (
             f"   {self._names[1]} / {self._names[0]} in {self.time.rounds} pairs: time "
             f"x{self.time:.3f}, rate x{1 / self.time.median:.3f}; CPU of both workers "

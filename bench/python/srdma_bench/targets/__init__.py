@@ -1,1 +1,1 @@
-"""`srdma bench targets`: ratios between measurements, and their goals."""
+"""`srdma bench targets`: measured values and ratios, and their goals."""

@@ -1,7 +1,5 @@
-"""Measurements for the rows of rows.py.
-
-Each function returns a value per round for every goal of its row, from runs in turn. stand.py,
-srdma_bench.kvs and srdma_bench.perf check that the agreed protection is in force.
+"""The measurements of the rows in rows.py. Each function returns one value per round for every
+goal of its row, from runs in turn. The runs check that the protection is in force.
 """
 
 from __future__ import annotations
@@ -33,34 +31,34 @@ HEADER = Shape("header", "aes-128-gmac")
 PD, MEM = Shape("aead", "aes-128-gcm", "pd"), Shape("aead", "aes-128-gcm", "mem")
 NONE = Shape("none")
 SMALL, LARGE = 32, 2048
-MIX = Mix("a", 0)  # GET and PUT, of all keys alike
-BURSTS, ALONE = 8, 1  # requests that a client of the store has under way
+MIX = Mix("a", 0)  # GET and PUT of uniformly distributed keys
+BURSTS, ALONE = 8, 1  # outstanding requests of a client of the store
 PACE = 1000  # messages per second
-COOL = 64  # QPs that stay in a core's cache
-SLACK = 40  # ns beside the bare MAC
+COOL = 64  # QPs whose state stays in a core's cache
+SLACK = 40  # ns that the goals permit besides the bare primitive
 VM, RXE_TEST = ROOT / "tests/rxe/vm.py", "tests/rxe/inside/test_perf_rxe.py"
 VM_SECONDS, VM_STOP = 580, 20
-RXE_ROUNDS = "SRDMA_RXE_ROUNDS"  # tells it how many
-RXE_VALUES = "values of the rows:"  # begins the line that the test in the VM prints
-SUITE = "the primitive and its derivations are measured on intel-ipsec-mb, which is not here"
+RXE_ROUNDS = "SRDMA_RXE_ROUNDS"  # environment variable: number of rounds of the test in the VM
+RXE_VALUES = "values of the rows:"  # prefix of the line that the test in the VM prints
+SUITE = "the bare derivations need the crypto provider intel-ipsec-mb, which is not installed"
 
 
 class NotMeasuredError(Exception):
-    """Why a row has no value here."""
+    """A row cannot be measured here; the text has the reason."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """The extent of the measurements."""
 
     name: str
     rounds: int = 9
     seconds: float = 1.0  # of a load
-    iterations: int = 2000  # of a latency
-    batches: int = 5  # rounds of the ladder in a round here
-    keys: int = 1 << 20
-    qps: int = 100_000
-    messages: int = 100_000  # of these QPs
+    iterations: int = 2000  # of a latency run
+    batches: int = 5  # rounds of the program ladder in each round
+    keys: int = 1 << 20  # in the key-value store
+    qps: int = 100_000  # of P9
+    messages: int = 100_000  # over these QPs
 
 
 FULL = Effort("full")
@@ -70,8 +68,8 @@ SMOKE = Effort("smoke", 1, 0.05, 50, 1, 1 << 12, 2_000, 2_000)
 
 @dataclass(frozen=True)
 class Measured:
-    """By the names of a row's goals, one value per round; what else is to be said; why some goals
-    have no value."""
+    """values: name of a goal -> one value per round. note: a remark for the page. lacks: why some
+    goals have no value."""
 
     values: Mapping[str, Sequence[float]]
     note: str = ""
@@ -82,7 +80,8 @@ Rungs = dict[str, float]
 
 
 def ladder(effort: Effort, payload: int, *names: str) -> Rungs:
-    """Nanoseconds of the rungs whose names begin so, side by side in one run."""
+    """Run build/bench/ladder. Returns the ns of each rung whose name begins with one of `names`;
+    payload: bytes."""
     words = [str(program("ladder")), "--json", "--payload", str(payload)]
     words += ["--rounds", str(effort.batches)]
     for name in names:
@@ -91,7 +90,7 @@ def ladder(effort: Effort, payload: int, *names: str) -> Rungs:
 
 
 def fastest(rungs: Rungs, begins: str) -> float:
-    """Of the providers that are here."""
+    """The lowest ns of the rungs with this prefix: that of the fastest crypto provider."""
     return min(ns for name, ns in rungs.items() if name.startswith(begins))
 
 
@@ -197,13 +196,14 @@ def derivations(effort: Effort) -> Measured:
 
 
 def has_bare(effort: Effort) -> bool:
-    """Derivations outside of frames, which the ladder knows how to time on one provider alone."""
+    """Whether the ladder can time bare derivations, which only one crypto provider supports."""
     return "derive tx" in ladder(effort, SMALL, "derive tx")
 
 
 def forged(effort: Effort) -> Measured:
-    """P8: like is compared with like: an AEAD decrypts in the pass that makes its tag. T and T + M
-    are what a packet costs the relays; bringing the forgery there is not its cost."""
+    """P8. An AEAD decrypts in the pass that computes its tag, so a forged packet is compared with
+    the whole AEAD. T and T + M are times of a packet in both relays; the delivery of the forged
+    packet is not counted."""
 
     def once() -> dict[str, float]:
         values = {}
@@ -220,7 +220,7 @@ def forged(effort: Effort) -> Measured:
     return _per_round(effort, once)
 
 
-# The key-value store, and what people use today ----------------------------------------
+# The key-value store, and comparable programs -------------------------------------------
 
 
 def store(effort: Effort) -> Measured:
@@ -230,7 +230,7 @@ def store(effort: Effort) -> Measured:
     for name, depth in (("bursts", BURSTS), ("alone", ALONE)):
         runs, rungs = _stores(effort, warm, depth, {"none": NONE, "aead": AEAD}, "raw")
         bare = [fastest(r, "raw") + SLACK for r in rungs]
-        more = _more(runs["aead"], runs["none"], lambda run: 2)  # a request and an answer
+        more = _more(runs["aead"], runs["none"], lambda run: 2)  # a request and a response
         values[f"AEAD, {name}"] = _over(more, bare)
     note = f"{effort.keys} keys"
     if not has_bare(effort):
@@ -238,11 +238,12 @@ def store(effort: Effort) -> Measured:
     shapes = {"basic": AEAD, "pd": PD, "mem": MEM}
     runs, derived = _stores(effort, cold, BURSTS, shapes, "derive")
     sealed_and_opened = [(r["derive tx"] + r["derive rx"]) / 2 for r in derived]
-    judged = [r["derive step"] + r["derive access"] for r in derived]  # from the tree's root
+    # The access check without a cache derives from the root of the tree.
+    judged = [r["derive step"] + r["derive access"] for r in derived]
     proved_and_judged = [r["derive proof"] + ns for r, ns in zip(derived, judged, strict=True)]
     more = _more(runs["pd"], runs["basic"], lambda run: run.packets)
     values["pd, uncached"] = _over(more, sealed_and_opened)
-    more = _more(runs["mem"], runs["basic"], lambda run: 1)  # requests have proofs
+    more = _more(runs["mem"], runs["basic"], lambda run: 1)  # only requests carry proofs
     values["mem, uncached"] = _over(more, proved_and_judged)
     return Measured(values, note)
 
@@ -250,14 +251,15 @@ def store(effort: Effort) -> Measured:
 def _more(
     of: Sequence[KvsResult], to: Sequence[KvsResult], parts: Callable[[KvsResult], float]
 ) -> list[float]:
-    """CPU time of both workers, for so many parts of a request."""
+    """CPU time of both workers added by `of` to `to`, in ns per part of a request."""
     return [(a.cpu_workers - b.cpu_workers) / parts(a) for a, b in zip(of, to, strict=True)]
 
 
 def _stores(
     effort: Effort, settings: Settings, depth: int, shapes: Mapping[str, Shape], rungs: str
 ) -> tuple[dict[str, list[KvsResult]], list[Rungs]]:
-    """In turn, and beside the first one in each round the rungs whose names begin so."""
+    """Measure the stores in turn, and before the first store of each round the rungs with this
+    prefix. Returns both."""
     bare: list[Rungs] = []
     with ExitStack() as stack:
         stand = stack.enter_context(Stand(settings=settings))
@@ -280,7 +282,7 @@ def peer_stores(effort: Effort) -> Measured:
     """P6"""
     values: dict[str, list[float]] = {}
     with Peers(effort.keys, ("redis", "memcached")) as peers:
-        missing = "; ".join(f"without {name}: {why}" for name, why in peers.skipped.items())
+        missing = "; ".join(f"{name} was skipped: {why}" for name, why in peers.skipped.items())
         if {*peers.skipped} >= {"redis", "memcached"}:
             raise NotMeasuredError(missing)
         for depth in DEPTHS:
@@ -298,7 +300,7 @@ def by_peer(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def ahead_of_stores(depth: int, rows: Mapping[str, Sequence[Row]]) -> dict[str, list[float]]:
-    """srdma over the best of the others, round by round."""
+    """Ratios of srdma to the best of the other stores, round by round."""
     base = rows[BASE]
     others = [runs for peer, runs in rows.items() if not peer.startswith("srdma")]
     rates = [max(runs[n].rate for runs in others) for n in range(len(base))]
@@ -326,14 +328,14 @@ def tls(effort: Effort) -> Measured:
     for peer, times in waits.items():
         middle = sorted(times)[len(times) // 2]
         notes.append(f"{peer} {middle:.0f} µs")
-    return Measured(values, f"32 B there and back: {', '.join(notes)}")
+    return Measured(values, f"round trip of 32 B: {', '.join(notes)}")
 
 
 # Waiting, and Python -------------------------------------------------------------------
 
 
 def waiting(effort: Effort) -> Measured:
-    """P10: of the busier worker."""
+    """P10, for the busier worker."""
     with Stand() as stand, stand.connect(AEAD) as link:
         runs = {
             str(rate): partial(wait, stand, link, rate, 2 * effort.seconds) for rate in (0, PACE)
@@ -370,7 +372,7 @@ def python_host(effort: Effort) -> Measured:
 
 
 def many_qps(effort: Effort) -> Measured:
-    """P9: 32 B; the state, as a running worker's gauges say."""
+    """P9, messages of 32 B. The state of a QP comes from the gauges of a running worker."""
     words = [str(program("many")), "--json", "--rounds", str(effort.rounds)]
     words += ["--messages", str(effort.messages), "--qps", str(COOL), "--qps", str(effort.qps)]
     one, cool, many = json.loads(said(words))
@@ -379,7 +381,7 @@ def many_qps(effort: Effort) -> Measured:
     alone = spread(_over(_message(one, "random"), _message(cool, "random"))).median
     note = (
         f"{many['qps']} QPs: {many['resident'] / 1024:.1f} KiB each, {many['set_ups']:.0f} set up "
-        f"per second of CPU time; {COOL} QPs, whose messages have their own acks too: {alone:.2f} x"
+        f"per second of CPU time; {COOL} QPs, where each message has its own ack too: {alone:.2f} x"
     )
     return Measured({
         "random order": _over(_message(one, "random"), _message(many, "random")),
@@ -389,21 +391,22 @@ def many_qps(effort: Effort) -> Measured:
 
 
 def _message(crowd: Mapping[str, Any], order: str) -> list[float]:
-    """Nanoseconds of a message, round by round."""
+    """The ns of a message, round by round."""
     cases = {(case["payload"], case["order"]): case["ns"] for case in crowd["cases"]}
     ns: list[float] = cases[SMALL, order]
     return ns
 
 
 def rxe(effort: Effort) -> Measured:
-    """P11: by the tests' virtual machine, which has the values of each round in a line."""
+    """P11, in the virtual machine of the tests. One line of its output has the values of each
+    round."""
     words = [sys.executable, str(VM), "--timeout", str(VM_SECONDS), "--"]
     words += ["env", "-C", str(ROOT), f"{RXE_ROUNDS}={effort.rounds}"]
     words += [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", RXE_TEST]
     code, text = _ended(words)
     found = re.search(rf"^{RXE_VALUES} (.*)$", text, re.MULTILINE)
     if found and code == 0:
-        return Measured(json.loads(found[1]), "hosts in Python, suites by OpenSSL")
+        return Measured(json.loads(found[1]), "hosts in Python, crypto provider openssl")
     if skipped := re.search(r"^SKIPPED .*?: (.*)$", text, re.MULTILINE):
         raise NotMeasuredError(skipped[1])
     why = re.findall(r"^E  +(.*)", text, re.MULTILINE)[:1] or text.strip().splitlines()[-1:]
@@ -411,7 +414,8 @@ def rxe(effort: Effort) -> Measured:
 
 
 def _ended(words: Sequence[str]) -> tuple[int, str]:
-    """The code and output of a child that goes when this process does, and its machine with it."""
+    """Exit code and output of a child process. The child and its virtual machine end with this
+    process."""
     child = spawn(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         output, _ = child.communicate()

@@ -1,4 +1,4 @@
-"""bench/RESULTS.md: the machine, and a table of goals with what was measured of them."""
+"""bench/RESULTS.md: the machine, and a table of goals with measured values."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ WHY, SECTION = "docs/performance.md", "why-rows-fall-short"
 HEAD = f"""\
 # Measured
 
-Made by `{COMMAND} --results bench/RESULTS.md`, not by hand; `{COMMAND} --only P1` measures one row,
-and the commands below show its parts. What the rows mean and where the time goes:
-[{WHY}](../{WHY}).
+`{COMMAND} --results bench/RESULTS.md` generates this file; do not edit it. `{COMMAND} --only P1`
+measures one row, and the commands below measure its parts. [{WHY}](../{WHY}) explains the rows and
+their costs.
 
-Every value is a median of rounds in turn with its quartiles, [first, third]; ratios are of
-neighbours in one round. Every run has the protection in force that it names, and ends with an error
-where the workers' counters of sealed and verified packets do not match its work.
+Every value is the median of rounds that ran in turn, with its quartiles [first, third]; a ratio
+compares runs of the same round. In every run the named protection is in force, and the run ends
+with an error if the workers' counters of sealed and verified packets do not match its messages.
 """
 
 
 def page(lines: Sequence[Line], facts: Mapping[str, Any]) -> str:
-    """The text, whole."""
+    """The text of the whole page."""
     parts = [HEAD, _machine(lines, facts), _table(lines)]
     notes = _notes(lines)
     return "\n".join([*parts, notes] if notes else parts)
 
 
 def _machine(lines: Sequence[Line], facts: Mapping[str, Any]) -> str:
-    rows = ["| what it ran on | |", "|---|---|"]
+    rows = ["| environment | |", "|---|---|"]
     rows += [f"| {name.replace('_', ' ')} | {_cell(str(value))} |" for name, value in facts.items()]
     values = [line.value for line in lines if line.value is not None]
     if values:
@@ -39,7 +39,7 @@ def _machine(lines: Sequence[Line], facts: Mapping[str, Any]) -> str:
         rounds = sorted({value.rounds for value in values})
         rows.append(f"| measured | {_range(first, last)} |")
         load = _range(f"{least:g}", f"{most:g}") + _busy(most, facts)
-        rows.append(f"| load of the machine meanwhile | {load} |")
+        rows.append(f"| load average of the machine | {load} |")
         rows.append(f"| rounds | {', '.join(map(str, rounds))} |")
     return "\n".join(rows) + "\n"
 
@@ -49,18 +49,18 @@ def _range(first: str, last: str) -> str:
 
 
 def _busy(load: float, facts: Mapping[str, Any]) -> str:
-    """A run here keeps all cores busy at times; what is beyond is of others."""
+    """A remark for a load that exceeds that of the runs, which use all cores at times."""
     cores = int(facts.get("cores", 1))
     if load <= 2 * cores:
         return ""
-    return f" on {cores} cores: a shared machine, whose other work is in these values"
+    return f" on {cores} cores: a shared machine, so other work influenced these values"
 
 
 def _table(lines: Sequence[Line]) -> str:
     held = sum(line.held for line in lines)
-    text = f"{held} of {len(lines)} goals are held."
+    text = f"{held} of {len(lines)} goals are met."
     if any(line.short for line in lines):
-        text += f" What was found of those that fall short is in [{WHY}](../{WHY}#{SECTION})."
+        text += f" [{WHY}](../{WHY}#{SECTION}) explains the goals that are not met."
     rows = [
         f"{text}\n",
         "| # | measure | | goal | median [quartiles] | | command |",

@@ -1,5 +1,6 @@
-"""The ratios that srdma is to reach (docs/performance.md): what was measured of them, and whether
-they hold. The rows are in `rows.py`, how each is measured in `measure.py`.
+"""The performance goals of srdma (docs/performance.md): measured values, and whether they are met.
+
+The rows are in `rows.py`, the measuring functions in `measure.py`.
 
     run = Run(Folder(Path("build/targets"), run_facts(QUICK)), QUICK, ROWS)
     run.measure(["P1"])
@@ -26,7 +27,7 @@ KEYS = ("row", "goal")
 
 @dataclass(frozen=True)
 class Value:
-    """What was measured of a goal; load: of the machine, by the kernel's count, at its end."""
+    """The measured value of a goal. load: load average of the machine at the end; when: UTC."""
 
     row: str
     goal: str
@@ -47,12 +48,13 @@ Tell = Callable[[int, str], None]
 
 
 def run_facts(effort: Effort) -> dict[str, Any]:
-    """What all values of a folder have in common."""
+    """The facts that all values of a folder share."""
     return facts_here(EMBEDDED) | {"effort": effort.name}
 
 
 class Run:
-    """One run into a folder; rows that are there are not measured again."""
+    """One run into a folder; rows that it contains are not measured again. tell: reports progress
+    (rows done, text)."""
 
     def __init__(
         self,
@@ -62,16 +64,16 @@ class Run:
         tell: Tell = lambda done, text: None,
     ) -> None:
         self.folder, self.effort, self.rows, self._tell = folder, effort, rows, tell
-        self.missing: dict[str, str] = {}  # rows, and why they have no value
+        self.missing: dict[str, str] = {}  # row -> why it has no value
         self._table = folder.table("targets", Value, KEYS)
 
     def measure(self, names: Sequence[str], asked: Sequence[str] = ()) -> None:
-        """asked: flags that were given."""
+        """Measure the rows `names`. asked: enabling flags of rows that the user gave."""
         for row in self.rows:
             if row.name not in names:
-                self.missing[row.name] = "not asked for"
+                self.missing[row.name] = "not selected by --only"
             elif row.asked and row.asked not in asked:
-                self.missing[row.name] = f"not asked for: {row.asked}"
+                self.missing[row.name] = f"needs the flag {row.asked}"
             elif any(self.value(row, goal) is None for goal in row.goals):
                 self._tell(0, f"{row.name}: {row.what}")
                 self._measure(row)
@@ -96,14 +98,14 @@ class Run:
         return self._table.get(row=row.name, goal=goal.name)
 
     def lines(self) -> Iterator[Line]:
-        """Of every goal of every row."""
+        """One line per goal of every row."""
         for row in self.rows:
             why = self.missing.get(row.name, "")
             for goal in row.goals:
                 yield Line(row, goal, self.value(row, goal), why)
 
     def publish(self) -> str:
-        """The page, of what is there from earlier runs too."""
+        """Write the page of all values in the folder, also those of earlier runs. Returns it."""
         from srdma_bench.targets.page import page
 
         text = page([*self.lines()], self.folder.facts)
@@ -113,7 +115,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Line:
-    """A goal, and what became of it. missing: why there is no value."""
+    """A goal and its measured value. missing: why there is no value."""
 
     row: Target
     goal: Goal
@@ -138,16 +140,16 @@ class Line:
         if self.value is None:
             return f"not measured: {self.missing}"
         if self.held:
-            return "held"
+            return "met"
         by = 100 * self.goal.short(self.value.median)
-        return f"short by {by:.0f} %" if by >= 1 else "short by less than 1 %"
+        return f"missed by {by:.0f} %" if by >= 1 else "missed by less than 1 %"
 
     @property
     def short(self) -> bool:
         return self.value is not None and not self.held
 
     def plain(self) -> Mapping[str, Any]:
-        """For JSON."""
+        """The line as a map for JSON."""
         value = asdict(self.value) if self.value is not None else {}
         return {
             "row": self.row.name, "goal": self.goal.name, "bound": self.goal.text,

@@ -1,4 +1,4 @@
-"""The rows of `srdma bench targets`: what is measured, and what it should be."""
+"""The rows of `srdma bench targets`: the measured values, and their goals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from srdma_bench.targets.measure import Effort, Measured
 
 @dataclass(frozen=True)
 class Goal:
-    """One value of a row: what it may be at most, or at least."""
+    """One value of a row and its bound: a maximum, or a minimum if `least`."""
 
     name: str
     bound: float
@@ -24,35 +24,35 @@ class Goal:
         return f"{'≥' if self.least else '≤'} {number(self.bound)}{self.unit}"
 
     def short(self, median: float) -> float:
-        """By which part of the bound; 0: it holds."""
+        """The distance to the bound as a fraction of the bound; 0 if the goal is met."""
         over = (self.bound - median if self.least else median - self.bound) / self.bound
         return max(0.0, over)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A row. command: what measures its parts alone, for people."""
+    """A row. command: commands that measure its parts alone, shown to the user."""
 
     name: str
     what: str
     command: str
     measure: Callable[[Effort], Measured]
     goals: tuple[Goal, ...]
-    asked: str = ""  # the flag without which it is left out, since it takes minutes
+    asked: str = ""  # flag that enables this row, because it takes minutes
 
 
 def number(value: float) -> str:
-    """With three digits, or all of a large one."""
+    """A value with three significant digits, or as an integer from 1000."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-# The load generator need not share a core with a worker where there are three.
+# With three cores the load generator need not share a core with a worker.
 BULK = 0.85 if len(os.sched_getaffinity(0)) >= 3 else 0.65
 
 ROWS: tuple[Target, ...] = (
     Target(
         "P1", "seal and open of a packet, over the bare primitive on the same bytes with the "
-        "fastest provider here",
+        "fastest crypto provider here",
         "build/bench/ladder --payload 2048 --rung raw --rung seal --rung open",
         how.seal_and_open,
         (
@@ -63,8 +63,8 @@ ROWS: tuple[Target, ...] = (
     ),
     Target(
         "P2", "header authentication of a 32-byte WRITE through the embedded NIC: CPU time "
-        "added to none, both workers, acks included, over (bare MAC + 40 ns); its median "
-        "latency, of one place",
+        "added to none, both workers, acks included, over (bare MAC + 40 ns); added median "
+        "latency of WRITEs to one address",
         "build/bench/ladder --payload 32 --rung mac --rung nic; "
         "srdma perf write_lat --embedded -s 32 --level header --compare", how.header,
         (
@@ -96,8 +96,8 @@ ROWS: tuple[Target, ...] = (
     ),
     Target(
         "P5", "key-value store (8 connections, mix a): CPU time of both workers added to none "
-        "per message, over (bare AEAD of 32 B + 40 ns), depth 8 and 1; without caches, added "
-        "to basic per packet over the bare derivation",
+        "per message, over (bare AEAD of 32 B + 40 ns), depth 8 and 1; without caches, time added "
+        "to basic per packet, over the bare derivation",
         "srdma bench kvs --compare -t 8; srdma bench kvs --compare --mode pd --key-cache 0",
         how.store,
         (
@@ -128,9 +128,10 @@ ROWS: tuple[Target, ...] = (
         ),
     ),
     Target(
-        "P8", "a forged packet over what its check takes bare: the AEAD of its size, or, where "
-        "headers and payload have a MAC only (aes-128-gmac), the MAC; goodput with a forged AEAD "
-        "packet before each, over T / (T + M), M the bare AEAD",
+        "P8", "time of a forged packet over the bare check: the AEAD of its size, or the MAC where "
+        "headers and payload have a MAC only (aes-128-gmac); goodput with a forged AEAD packet "
+        "before each genuine one, over T / (T + M), T the time of a genuine packet, M the bare "
+        "AEAD",
         "build/bench/ladder --rung raw --rung tag --rung forged --rung junk --rung 'relay aead'",
         how.forged,
         (
@@ -143,8 +144,8 @@ ROWS: tuple[Target, ...] = (
         ),
     ),
     Target(
-        "P9", "100,000 secure QPs on one worker over one QP, a ring pair and receive pool per "
-        "peer; key and nonce state of a QP in mode pd",
+        "P9", "message rate of 100,000 secure QPs on one worker over that of one QP, with a ring "
+        "pair and receive pool per peer; key and nonce state of a QP in mode pd",
         "build/bench/many --qps 64 --qps 100000", how.many_qps,
         (
             Goal("random order", 0.7, " x", least=True),
@@ -153,8 +154,8 @@ ROWS: tuple[Target, ...] = (
         ),
     ),
     Target(
-        "P10", "CPU of the busier worker, idle and at 1,000 WRITEs of 32 B per second; their "
-        "median latency",
+        "P10", "CPU of the busier worker, idle and at 1,000 WRITEs of 32 B per second; median "
+        "latency of these WRITEs",
         "srdma bench waiting --rate 1000", how.waiting,
         (
             Goal("idle", 0.5, " % of a core"), Goal("1,000/s", 8, " % of a core"),

@@ -1,0 +1,437 @@
+/*
+ * Control requests (docs/local-interface.md 3) at a relay with slow DMA: responses
+ * that wait for DMA, and requests that are refused because of their sender.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "memory/mr.h"
+#include "support/relay_pair.h"
+#include "requests_impl.h"
+#include "wire/wire.h"
+
+enum {
+	SLOW = 1000,
+	LENGTH = 4096,
+	OWNER = 1,
+	USER = 2,
+	OTHER = 3, /* uses no leg */
+	WRITE_ID = 7,
+	MAX_WAITING = 1024,
+};
+
+struct player {
+	struct client client; /* must be first: send() gets only this */
+	unsigned answers;
+	struct srdma_ctl_msg last;
+};
+
+/*
+ * A WRITE from side 0 into a region of side 1, which gets the control requests.
+ */
+struct scene {
+	struct pair pair;
+	struct requests *requests;
+	struct player player;
+	uint32_t key;
+	uint32_t tag;
+};
+
+static void take_answer(struct client *client, const struct answer *a)
+{
+	struct player *p = (struct player *)client;
+
+	p->answers++;
+	assert_int_equal(
+		srdma_ctl_decode(&p->last, SRDMA_CTL_ANSWER, a->data, a->len),
+		0);
+}
+
+static void requests_begin(struct scene *s)
+{
+	static const uint8_t suites[SRDMA_CTL_SUITES_LEN];
+	const struct side *side = &s->pair.side[1];
+	const struct requests_params params = {
+		.relay = side->relay,
+		.host = side->host,
+		.wire = side->wire,
+		.host_dev = "mem",
+		.name = "b",
+		.suites = suites,
+		.send = take_answer,
+	};
+
+	assert_int_equal(requests_create(&s->requests, &params), 0);
+	assert_int_equal(legs_add(&s->requests->legs, OWNER, side->leg), 0);
+	legs_attach(&s->requests->legs, USER, side->leg);
+	s->player.client.number = USER;
+}
+
+static void post_write(struct scene *s)
+{
+	struct pair *p = &s->pair;
+	const struct srdma_cap_params params = {
+		.key = s->key,
+		.length = LENGTH,
+		.rights = SRDMA_MEMKEY_WRITE,
+	};
+	const struct srdma_desc d = {
+		.opcode = SRDMA_DESC_WRITE,
+		.id = WRITE_ID,
+		.length = LENGTH,
+		.local_addr = (uintptr_t)p->side[0].memory,
+		.remote_addr = (uintptr_t)p->side[1].memory,
+		.rkey = s->key,
+		.capability = pair_install(p, 0, params),
+	};
+
+	pair_post(p, 0, d, NULL);
+}
+
+/* Starts the WRITE; its DMA takes SLOW turns. */
+static void begin(struct scene *s)
+{
+	const struct pair_region region = {
+		.len = LENGTH,
+		.access = SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF,
+		.log2_block = 12,
+		.depth = 48,
+	};
+
+	memset(s, 0, sizeof(*s));
+	pair_defaults(&s->pair);
+	s->pair.mode = SRDMA_MODE_MEM;
+	pair_open(&s->pair);
+	pair_connect(&s->pair, 0);
+	s->key = pair_register(&s->pair, 1, region);
+	requests_begin(s);
+	s->pair.host[1].dma_polls = SLOW;
+	post_write(s);
+	pair_run(&s->pair, SLOW / 10);
+	s->pair.host[1].dma_polls = 0;
+}
+
+static void end(struct scene *s)
+{
+	requests_destroy(s->requests);
+	pair_close(&s->pair);
+}
+
+static void ask(struct scene *s, const struct srdma_ctl_msg *m)
+{
+	struct message message = { .nfds = 0 };
+	int len = srdma_ctl_encode(message.data, SRDMA_CTL_REQUEST, m);
+
+	assert_true(len > 0);
+	message.len = (size_t)len;
+	assert_int_equal(
+		requests_handle(s->requests, &s->player.client, &message), 0);
+}
+
+static void expect_refusal(struct scene *s, uint32_t status, const char *text)
+{
+	assert_int_equal(s->player.answers, 1);
+	assert_int_equal(s->player.last.status, status);
+	assert_non_null(strstr(s->player.last.text, text));
+	s->player.answers = 0;
+}
+
+static void ask_revoke(struct scene *s, uint64_t offset, uint64_t length)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_REVOKE, .tag = ++s->tag };
+
+	m.revoke.leg = srdma_relay_leg_id(s->pair.side[1].leg);
+	m.revoke.range.key = s->key;
+	m.revoke.range.offset = offset;
+	m.revoke.range.length = length;
+	ask(s, &m);
+}
+
+static void ask_dereg(struct scene *s)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_DEREG_MR,
+				   .tag = ++s->tag };
+
+	m.dereg_mr.leg = srdma_relay_leg_id(s->pair.side[1].leg);
+	m.dereg_mr.key = s->key;
+	ask(s, &m);
+}
+
+/* Runs until the DMA has ended, polling the waiting requests every turn. */
+static void finish_dma(struct scene *s)
+{
+	for (int i = 0; i < 2 * SLOW; i++) {
+		pair_run(&s->pair, 1);
+		requests_poll(s->requests);
+	}
+	assert_int_equal(requests_poll(s->requests), 0);
+}
+
+#define WAITS(s, count)                                                        \
+	do {                                                                   \
+		assert_int_equal((s)->player.client.waiting, count);           \
+		assert_int_equal(requests_poll((s)->requests), count);         \
+		assert_int_equal((s)->player.answers, 0);                      \
+	} while (0)
+
+static void test_revoke_waits_for_dma(void **state)
+{
+	static const struct {
+		uint64_t offset, length;
+	} ranges[] = { { 0, 0 }, { 0, LENGTH } };
+	struct scene s;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++) {
+		begin(&s);
+		ask_revoke(&s, ranges[i].offset, ranges[i].length);
+		WAITS(&s, 1);
+		finish_dma(&s);
+		assert_int_equal(s.player.answers, 1);
+		assert_int_equal(s.player.last.kind, SRDMA_CTL_REVOKE);
+		assert_int_equal(s.player.last.tag, s.tag);
+		assert_int_equal(s.player.last.status, 0);
+		assert_int_equal(s.player.client.waiting, 0);
+		pair_expect(&s.pair, 0, WRITE_ID, SRDMA_REASON_NONE);
+		end(&s);
+	}
+}
+
+/* Without DMA in progress the response is immediate. */
+static void test_revoke_without_dma_is_immediate(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	finish_dma(&s);
+	ask_revoke(&s, 0, 0);
+	assert_int_equal(s.player.answers, 1);
+	assert_int_equal(s.player.last.status, 0);
+	end(&s);
+}
+
+static void test_dereg_waits_for_dma(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	ask_dereg(&s);
+	ask_dereg(&s); /* refused: already being deregistered */
+	assert_int_equal(s.player.answers, 1);
+	assert_int_equal(s.player.last.status, ENOENT);
+	s.player.answers = 0;
+	WAITS(&s, 1);
+	finish_dma(&s);
+	assert_int_equal(s.player.answers, 1);
+	assert_int_equal(s.player.last.kind, SRDMA_CTL_DEREG_MR);
+	assert_int_equal(s.player.last.status, 0);
+	end(&s);
+}
+
+/* A region is deregistered while its revocation waits: both get a response. */
+static void test_revoke_and_dereg_are_both_answered(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	ask_revoke(&s, 0, 0);
+	ask_dereg(&s);
+	WAITS(&s, 2);
+	finish_dma(&s);
+	assert_int_equal(s.player.answers, 2);
+	assert_int_equal(s.player.last.status, 0);
+	end(&s);
+}
+
+static void test_revoke_fails_if_leg_ends(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	ask_revoke(&s, 0, 0);
+	srdma_relay_leg_close(s.pair.side[1].relay, s.pair.side[1].leg);
+	assert_int_equal(requests_poll(s.requests), 0);
+	assert_int_equal(s.player.answers, 1);
+	assert_int_equal(s.player.last.status, ECONNRESET);
+	assert_non_null(strstr(s.player.last.text, "the leg ended"));
+	finish_dma(&s);
+	end(&s);
+}
+
+/*
+ * After the client has left no response is sent, and only DEREG_MR continues.
+ */
+static void test_client_leaves_while_waiting(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	ask_revoke(&s, 0, 0);
+	requests_leave(s.requests, &s.player.client);
+	assert_int_equal(requests_poll(s.requests), 0);
+	end(&s);
+
+	begin(&s);
+	ask_dereg(&s);
+	requests_leave(s.requests, &s.player.client);
+	assert_int_equal(requests_poll(s.requests), 1);
+	finish_dma(&s);
+	assert_int_equal(s.player.answers, 0);
+	end(&s);
+}
+
+/* Each kind of request that names a leg or a QP, as its user would send it. */
+static unsigned request_of_user(const struct scene *s, unsigned i,
+				struct srdma_ctl_msg *m)
+{
+	const uint32_t leg = srdma_relay_leg_id(s->pair.side[1].leg);
+	const uint32_t qpn = s->pair.side[1].qp[0].qpn;
+	const struct srdma_ctl_msg messages[] = {
+		{ .kind = SRDMA_CTL_DEREG_MR,
+		  .dereg_mr = { .leg = leg, .key = s->key } },
+		{ .kind = SRDMA_CTL_CAP,
+		  .cap = { .leg = leg,
+			   .cap = { .key = s->key,
+				    .length = LENGTH,
+				    .rights = SRDMA_MEMKEY_WRITE } } },
+		{ .kind = SRDMA_CTL_REVOKE,
+		  .revoke = { .leg = leg, .range = { .key = s->key } } },
+		{ .kind = SRDMA_CTL_ROTATE, .rotate = { .leg = leg } },
+		{ .kind = SRDMA_CTL_WAIT, .qpn = qpn },
+		{ .kind = SRDMA_CTL_EXPIRE, .qpn = qpn },
+		{ .kind = SRDMA_CTL_DESTROY, .qpn = qpn },
+	};
+
+	if (i == sizeof(messages) / sizeof(*messages))
+		return 0;
+	*m = messages[i];
+	return 1;
+}
+
+/* A leg and its QPs obey the connections that opened it or attached to it. */
+static void test_leg_of_other_clients_is_refused(void **state)
+{
+	struct srdma_ctl_msg m;
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	finish_dma(&s);
+	s.player.client.number = OTHER;
+	for (unsigned i = 0; request_of_user(&s, i, &m); i++) {
+		ask(&s, &m);
+		expect_refusal(&s, EPERM, "of this connection");
+	}
+	assert_int_equal(pair_state(&s.pair, 1, 0, NULL), SRDMA_QP_RTS);
+	end(&s);
+}
+
+static void test_wrong_token_attaches_no_leg(void **state)
+{
+	const struct srdma_ctl_msg attach = { .kind = SRDMA_CTL_ATTACH,
+					      .token = "sixteen bytes.." };
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	s.player.client.number = OTHER;
+	ask(&s, &attach);
+	expect_refusal(&s, EPERM, "no leg has this token");
+	ask_revoke(&s, 0, 0);
+	expect_refusal(&s, EPERM, "of this connection");
+	finish_dma(&s);
+	end(&s);
+}
+
+/* The leg ends with the connection that opened it, not with another one. */
+static void test_leg_ends_with_its_owner(void **state)
+{
+	struct client owner = { .number = OWNER };
+	struct scene s;
+	uint32_t leg;
+
+	(void)state;
+	begin(&s);
+	finish_dma(&s);
+	leg = srdma_relay_leg_id(s.pair.side[1].leg);
+	requests_leave(s.requests, &s.player.client);
+	assert_non_null(srdma_relay_leg_by_id(s.pair.side[1].relay, leg));
+	requests_leave(s.requests, &owner);
+	assert_null(srdma_relay_leg_by_id(s.pair.side[1].relay, leg));
+	end(&s);
+}
+
+static void test_pending_requests_are_limited(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	for (int i = 0; i < MAX_WAITING; i++)
+		ask_revoke(&s, 0, 0);
+	WAITS(&s, MAX_WAITING);
+	ask_revoke(&s, 0, 0);
+	expect_refusal(&s, EBUSY, "wait for some responses");
+	finish_dma(&s);
+	assert_int_equal(s.player.answers, MAX_WAITING);
+	ask_revoke(&s, 0, 0);
+	assert_int_equal(s.player.last.status, 0);
+	end(&s);
+}
+
+/* Only the shared-memory port takes descriptors, and only where they belong. */
+static void test_unexpected_descriptors_are_refused(void **state)
+{
+	const struct srdma_port shm = { .kind = SRDMA_PORT_SHM };
+	struct message message = { .nfds = 1, .fds = { -1 } };
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_STATS };
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	message.len =
+		(size_t)srdma_ctl_encode(message.data, SRDMA_CTL_REQUEST, &m);
+	requests_handle(s.requests, &s.player.client, &message);
+	expect_refusal(&s, EPROTO, "STATS with 1 file descriptors");
+	s.requests->p.host = &shm;
+	requests_handle(s.requests, &s.player.client, &message);
+	expect_refusal(&s, EPROTO, "STATS with 1 file descriptors");
+	m.kind = SRDMA_CTL_OPEN;
+	message.nfds = 2;
+	message.len =
+		(size_t)srdma_ctl_encode(message.data, SRDMA_CTL_REQUEST, &m);
+	requests_handle(s.requests, &s.player.client, &message);
+	expect_refusal(&s, EPROTO, "OPEN with 2 file descriptors");
+	finish_dma(&s);
+	end(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_revoke_waits_for_dma),
+		cmocka_unit_test(test_revoke_without_dma_is_immediate),
+		cmocka_unit_test(test_dereg_waits_for_dma),
+		cmocka_unit_test(test_revoke_and_dereg_are_both_answered),
+		cmocka_unit_test(test_revoke_fails_if_leg_ends),
+		cmocka_unit_test(test_client_leaves_while_waiting),
+		cmocka_unit_test(test_leg_of_other_clients_is_refused),
+		cmocka_unit_test(test_wrong_token_attaches_no_leg),
+		cmocka_unit_test(test_leg_ends_with_its_owner),
+		cmocka_unit_test(test_pending_requests_are_limited),
+		cmocka_unit_test(test_unexpected_descriptors_are_refused),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

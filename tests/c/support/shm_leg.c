@@ -1,0 +1,74 @@
+#include "support/shm_leg.h"
+
+#include "port/shm/port_shm.h"
+#include "support/shm_pair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct srdma_leg_params shm_leg_params(const struct srdma_leg_shm *host)
+{
+	const int *fds = srdma_leg_shm_fds(host);
+
+	return (struct srdma_leg_params){
+		.ring = SHM_RING,
+		.fds = { fds[0], fds[1], fds[2] },
+		.pid = getpid(),
+	};
+}
+
+int shm_leg_setup(void **state)
+{
+	static struct shm_leg f;
+	struct srdma_leg_params params;
+
+	memset(&f, 0, sizeof(f));
+	assert_int_equal(srdma_port_shm_create_host(&f.port), 0);
+	assert_int_equal(srdma_leg_shm_create(&f.host, SHM_RING), 0);
+	params = shm_leg_params(f.host);
+	assert_null(srdma_leg_shm_slot(f.host)); /* not attached yet */
+	assert_int_equal(
+		f.port->ops->leg_open(f.port, &params, &f.leg, &f.answer), 0);
+	assert_string_equal(f.answer.address, "");
+	assert_int_equal(srdma_leg_shm_attach(f.host, f.answer.fds), 0);
+	assert_int_equal(srdma_leg_shm_attach(f.host, f.answer.fds), -EISCONN);
+	assert_ptr_equal(shm_expect(f.port, SRDMA_EV_UP).conn, f.leg);
+	*state = &f;
+	return 0;
+}
+
+int shm_leg_teardown(void **state)
+{
+	struct shm_leg *f = *state;
+
+	srdma_leg_shm_destroy(f->host);
+	f->port->ops->destroy(f->port);
+	return 0;
+}
+
+int shm_memfd(size_t len, unsigned int seals)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_int_equal(ftruncate(fd, (off_t)len), 0);
+	if (seals)
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+int shm_readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, 0);
+}
