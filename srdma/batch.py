@@ -32,14 +32,16 @@ class Batch:
         qp.ensure_alive()
         self._qp = qp
         self._works = [work_of(qp, wr, _user_id(wr.wr_id)) for wr in wrs]
-        self._signaled = list(accumulate(map(_is_signaled, wrs), initial=0))  # counts before each
+        self._signaled = list(
+            accumulate(map(_is_signaled, wrs), initial=0)
+        )  # number of signaled requests before each index
         self._keep = list(wrs)  # keeps their memory alive
-        self._proved = {
+        self._with_capability = {
             number: wr
             for number, wr in enumerate(wrs)
             if isinstance(wr, SendWR) and wr.capability is not None
         }
-        for wr in self._proved.values():
+        for wr in self._with_capability.values():
             wr.check_capability()
             qp.check_mode()
 
@@ -58,7 +60,7 @@ class Batch:
         return posted
 
     def move(self, by: int) -> None:
-        """Add `by` bytes to the local and remote addresses of all requests.
+        """Add `by` bytes to the local and remote addresses of all requests; a remote 0 stays.
 
         Nothing is checked again here; the workers refuse addresses outside the regions.
         """
@@ -69,7 +71,7 @@ class Batch:
         self._qp.ensure_alive()
         if not 0 <= first <= len(self):
             raise LocalError(f"index {first} in a batch of {len(self)}: give 0 to {len(self)}")
-        if not self._proved:
+        if not self._with_capability:
             return self._post(first, {})
         handles = self._take_handles(first)
         try:
@@ -100,10 +102,10 @@ class Batch:
             self._qp.pd.handles.give(handle)
 
     def _take_handles(self, first: int) -> dict[int, Handle]:
-        """Handles of the capabilities from index `first`; installs those that are not yet."""
+        """Handles of the capabilities from index `first`; installs those that are not installed."""
         handles: dict[int, Handle] = {}
         try:
-            for number, wr in self._proved.items():
+            for number, wr in self._with_capability.items():
                 if number >= first and wr.capability is not None:
                     handle = self._qp.pd.handles.take(wr.capability)
                     handles[number] = handle

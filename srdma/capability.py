@@ -20,14 +20,14 @@ from srdma.native import constants
 from srdma.native.capability import RefusedError, Token
 
 _PREFIX = "srdma-cap1:"
-_NOBODY = bytes(constants.HOLDER_LEN)
+_ANY_HOLDER = bytes(constants.HOLDER_LEN)
 _EXPIRY_END = 1 << 32
 NO_RIGHT = "a capability needs at least one right"
 
 _NOT_DECODED = {
     errno.EMSGSIZE: "the length does not match the range in the token",
     errno.EPROTO: "they are no token of this version, or a field has an illegal value",
-    errno.EBADMSG: "they were damaged in transfer, their check is wrong",
+    errno.EBADMSG: "they were damaged in transfer: the check value is wrong",
 }
 
 
@@ -52,8 +52,8 @@ def holder_id(identity: str) -> bytes:
 
 def bearer_of(holder: str | None, expires: int | datetime | None) -> tuple[bytes, int]:
     """Holder (16 bytes) and expiry (Unix seconds) as in a token; zero: any holder, no expiry."""
-    who = _NOBODY if holder is None else holder_id(holder)
-    return who, 0 if expires is None else _seconds(expires)
+    holder_bytes = _ANY_HOLDER if holder is None else holder_id(holder)
+    return holder_bytes, 0 if expires is None else _seconds(expires)
 
 
 class Capability:
@@ -164,7 +164,7 @@ class Capability:
     @property
     def holder(self) -> bytes | None:
         """`holder_id()` of the only identity that can use it; None: any."""
-        return None if self._token.holder == _NOBODY else self._token.holder
+        return None if self._token.holder == _ANY_HOLDER else self._token.holder
 
     @property
     def expires(self) -> int | None:

@@ -45,7 +45,7 @@ class Connection(Resource):
         self, pd: PD, sock: socket.socket, role: Role, options: Options,
         address: Address | None = None,
     ) -> None:  # fmt: skip
-        """sock: connected TCP socket, closed here. address: of the listener; None at its end."""
+        """sock: connected TCP socket, closed here. address: of the listener; None if accepted."""
         super().__init__(pd)
         self._pd = pd
         self._options = options
@@ -115,7 +115,7 @@ class Connection(Resource):
 
     @property
     def trust_group(self) -> str:
-        """Trust group whose key the secrets are derived from; "" if only the two ends have them."""
+        """Trust group whose key the secrets are derived from; "" if there is none."""
         return self._peer.trust_group
 
     @property
@@ -262,7 +262,7 @@ class Listener(Resource):
         return sock
 
     def meet(self, sock: socket.socket) -> Connection:
-        """Run the key exchange at a socket of take(), which is closed."""
+        """Run the key exchange on a socket of take(). The socket is closed."""
         return Connection(self._pd, sock, "server", self._options)
 
     def _release(self) -> None:
@@ -281,8 +281,9 @@ def listen(address: Address, pd: PD, **options: object) -> Listener:
 def connect(address: Address, pd: PD, **options: object) -> Connection:
     """Connect to a listener at (host, port). The keywords are the fields of `Options`.
 
-    Raises LocalError for illegal options, RemoteError if the peer refuses or cannot be reached,
-    IntegrityError if it cannot be authenticated, DeviceError for the local worker, or Timeout.
+    Raises LocalError for illegal options or an unknown host name, RemoteError if the peer refuses
+    or cannot be reached, IntegrityError if it cannot be authenticated, DeviceError for the local
+    worker, or Timeout.
     """
     chosen = prepared(pd, options)
     return Connection(pd, dial(address, chosen.timeout), "client", chosen, address)

@@ -50,7 +50,7 @@ class Credentials:
         return credentials
 
     def check(self, cert: str = "cert", key: str = "key", ca: str = "ca") -> None:
-        """Raise IdentityError unless the key fits the certificate and that names one identity.
+        """Raise IdentityError unless the key fits the certificate, which names one identity.
 
         cert, key, ca: names for the error texts.
         """
@@ -193,8 +193,8 @@ def issue(
 ) -> tuple[Path, Path]:
     """Issue a certificate for the identity `uri` by the CA in the folder `ca`.
 
-    Writes OUT.pem and OUT.key and returns their paths. The certificate ends with its CA at the
-    latest.
+    Writes OUT.pem and OUT.key and returns their paths. The certificate expires no later
+    than that of the CA.
     """
     check_identity_uri(uri)
     ca_cert = parse_certificates(_read(ca / CA_CERT), str(ca / CA_CERT))[0]

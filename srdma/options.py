@@ -47,8 +47,8 @@ class Options:
     peer: permitted identities of the other end; * stands for any characters except /. Without
         any, every identity of the CA is permitted.
     qps: number of QPs made by one key exchange, 1 to 256.
-    suites: names in order of preference (protocol.md 3.3); default: three of the level. "auto":
-        the recommended suites of the level, fastest on the local worker first.
+    suites: names in order of preference (protocol.md 3.3); default: AEAD_SUITES or MAC_SUITES.
+        "auto": the recommended suites of the level, fastest on the local worker first.
     tag_len: length of the tag in bytes; only with named suites, of which each must support it.
         0: the default of the suite.
     level: "aead", "packet", "header" (with unprotected_payload=True), or "none" (protocol.md 4.5).
@@ -59,7 +59,7 @@ class Options:
     sq, rq, mtu, qp_timeout: as sq, rq, mtu and timeout of SecureQP, for each QP.
     timeout: seconds to connect, the key exchange included.
     rekey_every: seconds between renewals of the secrets (protocol.md 8.5), 0.1 to 10^6; 0: this
-        end starts none by the clock.
+        end starts no periodic renewals.
     """
 
     identity: Credentials | str | Path
@@ -186,7 +186,11 @@ class Options:
                     f"and {hello.name} was not"
                 )
             return self.wanted
-        had = tuple(suite for suite in self.wanted if suite.id in hello.suites)
-        if not had:
+        available = tuple(suite for suite in self.wanted if suite.id in hello.suites)
+        if not available:
             raise LocalError(f"the worker {hello.name} has none of the requested suites")
-        return tuple(sorted(had, key=lambda s: hello.suites.index(s.id))) if self.auto else had
+        return (
+            tuple(sorted(available, key=lambda s: hello.suites.index(s.id)))
+            if self.auto
+            else available
+        )

@@ -146,7 +146,7 @@ class PD(Resource):
             raise
 
     def deregister(self, key: int, host_rkey: int) -> None:
-        """Undo register(). Returns when no DMA names the region any more."""
+        """Undo register(). Returns when no DMA of the region is in progress."""
         assert self._control is not None
         with unless_gone():
             self._control.dereg_mr(self.leg, key)
@@ -237,11 +237,11 @@ class PD(Resource):
             )
         deadline = time.monotonic() + timeout
         if self.control.rotate(self.leg, NEVER).behind:  # an earlier rotation is not complete
-            self._move(deadline)
+            self._renew_and_wait(deadline)
         self.control.rotate(self.leg, 0)
-        return self._move(deadline)
+        return self._renew_and_wait(deadline)
 
-    def _move(self, deadline: float) -> int:
+    def _renew_and_wait(self, deadline: float) -> int:
         """Renew all connections, then wait until no key of a QP depends on the former PD key."""
         failed = self._renew_all(deadline)
         while (now := self.control.rotate(self.leg, NEVER)).behind:
@@ -257,13 +257,13 @@ class PD(Resource):
     def _renew_all(self, deadline: float) -> list[str]:
         """Renew the secrets of all connections; one text for each that failed or was late."""
         failed = []
-        wishes = []
+        requests = []
         for sharer in [*self.sharers]:
             with contextlib.suppress(ClosedError):  # closed by another thread
-                wishes.append((sharer, sharer.wish()))
-        for sharer, wish in wishes:
+                requests.append((sharer, sharer.wish()))
+        for sharer, request in requests:
             try:
-                sharer.wait_renewed(wish, deadline)
+                sharer.wait_renewed(request, deadline)
             except Error as e:
                 failed.append(f"{sharer.identity}: {e}")
         return failed

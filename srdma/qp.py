@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DEPTH = 128
 TIMEOUT = 30.0
-REASON_S = 0.2  # longest wait of a failed call for the event that tells the reason
+REASON_S = 0.2  # seconds that a failed call waits at most for the QP event with the reason
 
 _EVENT, _RECV = int(WCOpcode.QP_EVENT), int(WCOpcode.RECV)  # RECV: bit of both receive opcodes
 
@@ -56,7 +56,7 @@ class Request:
 
 
 class SecureQP(Resource):
-    """One end of a secure reliable connection; made by `srdma.connect()` and `srdma.listen()`.
+    """One end of a secure reliable connection; made by `connect()` and `Listener.accept()`.
 
     sq, rq: depths of the queues in work requests. timeout: seconds after which the worker ends a
     request, reason DEADLINE. mtu: payload bytes per packet, 256 to 4096; 0: the worker's own.
@@ -81,7 +81,9 @@ class SecureQP(Resource):
         self._reason = 0
         self._wcs: deque[WC] = deque()
         self._requests: dict[int, Request] = {}
-        self._receives: list[Request] = []  # posted, but their recv() calls ended before
+        self._receives: list[
+            Request
+        ] = []  # posted receives whose recv() call timed out or was cancelled
         self._serial = 0
         self.uses = Uses(pd.handles)
         try:
@@ -228,8 +230,8 @@ class SecureQP(Resource):
 
         size: bytes of the longest message expected; a longer one ends the QP. into: memory for
         the message instead, without a copy. timeout: seconds, None for no limit. After a Timeout
-        the receive stays posted with its memory, and the next recv() takes it, whatever its own
-        size and into are.
+        the receive stays posted with its memory, and the next recv() takes it, regardless of
+        the size and into of that call.
         """
         self._begin()
         return blocking.recv(self, size, into, deadline_in(timeout))

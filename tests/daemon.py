@@ -55,7 +55,7 @@ class Kind(IntEnum):
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
-LENGTHS = {  # of request bodies; INSTALL may be longer by up to TOKEN_MAX - TOKEN_MIN
+LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX - TOKEN_MIN
     Kind.HELLO: 4,
     Kind.OPEN: 8,
     Kind.ATTACH: 16,
@@ -331,7 +331,7 @@ class Worker:
 
 
 def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs the worker to its end. It must end at once."""
+    """Runs the worker until it ends. Fails if that takes longer than PATIENCE."""
     env = {"PATH": os.environ["PATH"]} | environment
     return subprocess.run(
         [BINARY, *options], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
@@ -370,8 +370,8 @@ def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
 
 
 def wait_ready(found: Worker) -> None:
-    """Waits for a connection: the socket listens before the worker is ready, and the client
-    waits in its backlog."""
+    """Waits for the log line "ready NAME". The socket listens earlier, so a successful connect()
+    does not show that the worker is ready."""
     for _ in range(PATIENCE * 100):
         assert found.process.poll() is None, found.log()
         if f"ready {found.name} " in found.log():

@@ -20,7 +20,7 @@ from tests.reference.suites import SUITES, Level
 from tests.reference.wire import Flag, Op, Packet
 
 HELD = 0.08  # share of datagrams that arrive late
-TWICE = 0.05
+TWICE = 0.05  # share of datagrams that arrive twice
 
 
 def forms() -> list[tuple[int, Level, int]]:
@@ -173,8 +173,8 @@ def damage(rng: Random, data: bytes) -> bytes:
 
 
 def promised(level: Level, tag_len: int, data: bytes, damaged: bytes) -> bool:
-    """True if the protocol does not promise to detect this damage: a byte that a router may
-    change, or unprotected payload."""
+    """True if the protocol promises to detect this damage. False for level none, for the byte
+    that a router may change, and for payload at level header."""
     if len(damaged) != len(data) or level == Level.NONE:
         return level != Level.NONE
     free = {4}
@@ -186,7 +186,7 @@ def promised(level: Level, tag_len: int, data: bytes, damaged: bytes) -> bool:
 
 
 def arrivals(rng: Random, held: list[bytes], data: bytes) -> Iterator[bytes]:
-    """Yields what arrives when `data` is sent: perhaps later, perhaps twice."""
+    """Yields the datagrams that arrive when `data` is sent: it may be late or arrive twice."""
     if rng.random() < HELD:
         held.append(data)
     else:
@@ -208,7 +208,7 @@ class Conversation:
         self.counts: Counter[str] = Counter()  # outcomes of all arrivals
         self.epoch_rng = Random(f"epochs {form}")
         self.now = 0
-        self.told = [0, 0]  # the highest number that each end was told
+        self.told = [0, 0]  # by sender: the highest packet number that the peer acknowledged
 
     def _change_epoch(self, sender: int) -> None:
         """Advances the epoch if that is due and permitted. Sometimes both

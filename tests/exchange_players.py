@@ -82,7 +82,7 @@ class Player:
         self.take(self.exchange.keyed())
 
     def work(self) -> None:
-        """Does what its worker still has to do."""
+        """Executes the outstanding events of its worker."""
         while self.waiting:
             self.work_once()
 

@@ -31,10 +31,10 @@ RTS, ERR = 3, 4
 class FakeWorker(threading.Thread):
     """Takes KEYS and REKEY, makes secrets for KEY, and answers WAIT as configured.
 
-    It records: `keys`, the bodies of KEYS; `asked`, those of KEY; `made`, the secrets; `rekeys`,
+    Records: `keys`, the bodies of KEYS; `asked`, the bodies of KEY; `made`, the secrets; `rekeys`,
     the bodies of REKEY; `rotations`, the ages of ROTATE; `expired`, QPs; `ended`, QPs and reasons
     of END. refuse: text with which it refuses requests of the kind `refuses`, KEYS by default.
-    busy: number of REKEYs of each direction that it refuses first.
+    busy: direction -> number of REKEYs refused first (EBUSY).
     """
 
     def __init__(

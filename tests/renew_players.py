@@ -1,5 +1,5 @@
 """Players for tests of new secrets (protocol.md 8.5): two ends without I/O, and a peer of
-`python -m srdma.keyex` that a test steps through the exchange, with errors where it wants them."""
+`python -m srdma.keyex` that a test steps through the exchange and into which it inserts errors."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """The calls of a QP: WRITE, READ, atomics, SEND and receive.
 
 A call becomes a Job, which `run()` executes blocking and `srdma.aio` by the same steps().
-Data in registered memory is not copied. Other data of at most 448 bytes is inline data of the
-descriptor. Longer data is copied through bounce regions (bounce.py); a WRITE or READ is then
-divided into pieces of STAGE bytes, two of which are outstanding at a time.
+Data in registered memory is not copied. Other data that is sent is inline data of the descriptor
+up to 448 bytes. Longer data, and the results of READs and atomics, are copied through bounce
+regions (bounce.py); a WRITE or READ is then divided into pieces of STAGE bytes, two of which are
+outstanding at a time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from srdma.qp import Request, SecureQP
 
-IN_FLIGHT = 2
+IN_FLIGHT = 2  # outstanding pieces of one call, at most
 
 Remote = RemoteMR | Capability
 Piece = tuple[SendWR, MR | None]  # the request and its bounce region
@@ -45,8 +46,8 @@ Piece = tuple[SendWR, MR | None]  # the request and its bounce region
 class Message(NamedTuple):
     """A received message of `length` bytes. imm: immediate data, or None.
 
-    data is empty for a WRITE with immediate data, which wrote `length` bytes elsewhere. With
-    `into` it is a view of that memory.
+    data is empty for a WRITE with immediate data, which wrote `length` bytes elsewhere. If the
+    call had `into`, data is a view of that memory.
     """
 
     data: bytes | memoryview
@@ -72,7 +73,7 @@ class Job(NamedTuple):
 def steps(
     qp: SecureQP, job: Job, ended: Callable[[Request], None] | None = None
 ) -> Generator[Request | None, None, None]:
-    """Post the pieces in order, at most IN_FLIGHT at a time.
+    """Post the pieces in order; at most IN_FLIGHT are outstanding.
 
     Yields None before each post, and each request that the caller must see succeed before it
     resumes. If the generator is closed early, outstanding requests complete by themselves, and
@@ -109,17 +110,17 @@ def write(
     length = source.length if isinstance(source, SGE) else len(source)
     opcode = WROpcode.RDMA_WRITE if imm is None else WROpcode.RDMA_WRITE_WITH_IMM
     _check_remote(qp, opcode, length, remote, offset)
-    with_wr = _Requests(opcode, imm or 0, remote)
+    template = _Template(opcode, imm or 0, remote)
     what = f"a WRITE of {length} bytes"
     if isinstance(source, SGE):
-        return _single(what, with_wr.sge(source, offset))
+        return _single(what, template.sge(source, offset))
     if length <= MAX_INLINE:
-        return _single(what, with_wr.inline(source, offset))
-    return Job(what, _count(length), _write_pieces(qp, source, with_wr, offset), copied=True)
+        return _single(what, template.inline(source, offset))
+    return Job(what, _count(length), _write_pieces(qp, source, template, offset), copied=True)
 
 
 def _write_pieces(
-    qp: SecureQP, source: memoryview, with_wr: _Requests, offset: int
+    qp: SecureQP, source: memoryview, template: _Template, offset: int
 ) -> Iterator[Piece]:
     """Pieces of a WRITE; only the last one carries the immediate data."""
     for at in range(0, len(source), STAGE):
@@ -127,7 +128,7 @@ def _write_pieces(
         bounce = qp.pd.bounces.take(len(piece))
         bounce.buf[: len(piece)] = piece
         last = at + STAGE >= len(source)
-        wr = (with_wr if last else with_wr.without_imm()).sge(
+        wr = (template if last else template.without_imm()).sge(
             bounce.sge(0, len(piece)), offset + at
         )
         yield wr, bounce
@@ -142,21 +143,21 @@ def read(
 ) -> Job:
     size = remote.length - offset if length is None else length
     _check_remote(qp, WROpcode.RDMA_READ, size, remote, offset)
-    with_wr = _Requests(WROpcode.RDMA_READ, 0, remote)
+    template = _Template(WROpcode.RDMA_READ, 0, remote)
     what = f"a READ of {size} bytes"
     if isinstance(into, MR | SGE):
-        return _single(what, with_wr.sge(writable(qp, into, size), offset))
+        return _single(what, template.sge(writable(qp, into, size), offset))
     result = bytearray(size if into is None else 0)
     target = memoryview(result) if into is None else _target(into, size)
-    pieces = _read_pieces(qp, size, with_wr, offset)
+    pieces = _read_pieces(qp, size, template, offset)
     return Job(what, _count(size), pieces, copied=True, arrived=_copier(target), result=result)
 
 
-def _read_pieces(qp: SecureQP, size: int, with_wr: _Requests, offset: int) -> Iterator[Piece]:
+def _read_pieces(qp: SecureQP, size: int, template: _Template, offset: int) -> Iterator[Piece]:
     for at in range(0, max(size, 1), STAGE):
         length = min(STAGE, size - at)
         bounce = qp.pd.bounces.take(length)
-        yield with_wr.sge(bounce.sge(0, length), offset + at), bounce
+        yield template.sge(bounce.sge(0, length), offset + at), bounce
 
 
 def _copier(target: memoryview) -> Callable[[Request], None]:
@@ -282,8 +283,8 @@ def message_of(request: Request, wc: WC) -> Message:
 # Helpers -------------------------------------------------------------------------
 
 
-class _Requests(NamedTuple):
-    """Makes the work requests of one call."""
+class _Template(NamedTuple):
+    """Opcode, immediate data and remote memory, which all work requests of one call share."""
 
     opcode: WROpcode
     imm: int
@@ -299,7 +300,7 @@ class _Requests(NamedTuple):
         wr.set_remote(self.remote, offset)
         return wr
 
-    def without_imm(self) -> _Requests:
+    def without_imm(self) -> _Template:
         return self._replace(opcode=WROpcode.RDMA_WRITE, imm=0)
 
 
@@ -330,7 +331,7 @@ def writable(qp: SecureQP, into: MR | SGE, size: int | None) -> SGE:
     sge = into.sge() if isinstance(into, MR) else into
     qp.check_sge(sge)
     if sge.mr is None:
-        raise LocalError("an SGE of no region: give an MR, or mr[a:b]")
+        raise LocalError("an SGE without a region: give an MR, or mr[a:b]")
     if not sge.mr.access & Access.LOCAL_WRITE:
         raise BufferAccessError("the region was registered without LOCAL_WRITE: it cannot receive")
     if size is None:

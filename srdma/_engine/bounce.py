@@ -10,7 +10,7 @@ from srdma.mr import MR, Access
 if TYPE_CHECKING:
     from srdma.pd import PD
 
-STAGE = 1 << 20  # bytes of a region in the pool; longer messages get a new one
+STAGE = 1 << 20  # bytes of a kept region; a longer message gets a region of its own size
 KEEP = 8  # free regions kept
 
 
@@ -33,7 +33,7 @@ class BouncePool:
         return free or self._pd.alloc(max(size, STAGE), Access.LOCAL_WRITE)
 
     def give(self, mr: MR) -> None:
-        """Return a region. It sends nothing to the worker, so a sink may call it."""
+        """Return a region. No control message is sent, so a completion sink may call it."""
         with self._lock:
             keep = mr.length == STAGE and len(self._free) < KEEP
             (self._free if keep else self._surplus).append(mr)

@@ -1,7 +1,8 @@
 """Posting, polling and waiting on one leg, for all QPs of its PD and all threads.
 
-One lock protects the leg and the host. Of the waiting threads one, the sleeper, sleeps on the
-leg's descriptor and the control socket, and delivers completions for all; the others wait for it.
+One lock protects the leg and the native Host. One of the waiting threads, the sleeper, sleeps on
+the leg's file descriptor and the control socket, and delivers the completions of all threads; the
+others wait on a condition variable.
 The end of the control socket means that the worker ended: then every outstanding work request
 completes with WORKER_GONE.
 """
@@ -33,7 +34,7 @@ Sink = Callable[[Record], None]
 class Engine:
     """Posts, polls and waits for all QPs of a PD; owns the leg, but not the control connection.
 
-    Methods take the lock themselves, unless they say otherwise.
+    Methods take the lock, except those whose comment requires that the caller holds it.
     """
 
     def __init__(self, leg: Leg, control: Control) -> None:
@@ -63,7 +64,7 @@ class Engine:
 
     @property
     def ended(self) -> bool:
-        """True once no further completions can arrive."""
+        """True if the engine is closed or the worker ended. poll() then delivers the failures."""
         with self._lock:
             return self._closed or self._gone()
 
@@ -171,7 +172,7 @@ class Engine:
                 self._leg.drain()
 
     def wait(self, done: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Deliver completions until done(): True, or until the deadline (monotonic): False."""
+        """Deliver completions until done(). False at the deadline (monotonic), or after close()."""
         with self._lock:
             self.check_unclaimed()
             self._waiting += 1

@@ -26,7 +26,7 @@ def write_frame(fd: int, value: dict[str, Any]) -> None:
 
 
 def read_frame(fd: int, timeout: float | None = None) -> dict[str, Any] | None:
-    """The next map; None at the end of the pipe or if it is broken. Raises Timeout."""
+    """The next map; None at the end of the pipe or for a truncated frame. Raises Timeout."""
     deadline = None if timeout is None else time.monotonic() + timeout
     head = _read(fd, LENGTH, deadline)
     size = int.from_bytes(head, "big")

@@ -1,7 +1,7 @@
 """Capabilities installed on a leg: a request names one by its handle (protocol.md 6.4).
 
-A capability is installed at its first use. On a full leg the least recently used one is
-uninstalled, but none that an outstanding request names, because that request would fail.
+A capability is installed at its first use. On a full leg the least recently used capability that
+no outstanding request names is uninstalled; a request that names an uninstalled one would fail.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ class Uses:
         self._uses: deque[_Use] = deque()
 
     def posted(self, signaled: int, handle: Handle | None = None) -> None:
-        """Count `signaled` further signaled requests.
+        """Count `signaled` signaled requests as posted.
 
-        With a handle: count the one request that names it, signaled or not. It has ended when the
-        next signaled request has, which is itself if it is signaled.
+        With a handle, exactly one request was posted, which names it; `signaled` is 0 or 1. That
+        request has ended when the first signaled request at or after it has completed.
         """
         if handle is not None:
             self._uses.append(_Use(self._posted + 1, handle))
@@ -126,6 +126,6 @@ class Uses:
             self._handles.give(self._uses.popleft().handle)
 
     def clear(self) -> None:
-        """The QP is in error, so all its requests have ended: release their handles."""
+        """Release all handles. Called when the QP is in error or destroyed: no request remains."""
         while self._uses:
             self._handles.give(self._uses.popleft().handle)

@@ -156,7 +156,7 @@ class _Verbs:
         self._leg.drain()
 
     def reg(self, addr: int, length: int, access: int) -> int:
-        """Register with the rights of the NIC, which reads sent data and writes received data."""
+        """Register with the verbs access flags that the NIC needs to read and write the memory."""
         rights = constants.ACCESS_REMOTE_READ
         if access & constants.ACCESS_LOCAL_WRITE:
             rights |= constants.ACCESS_LOCAL_WRITE | constants.ACCESS_REMOTE_WRITE

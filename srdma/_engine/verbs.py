@@ -59,7 +59,8 @@ CHAINS = (16, 4, 1)
 SIGNAL_EVERY = 16
 RECV_CHAIN = 16
 
-# Longest wait for an ack: (RETRIES + 1) * 4.096 us * 2^16 = 1.9 s. An RNR retry of 7 is unlimited.
+# Longest wait for an ack: (RETRIES + 1) * 4.096 us * 2^16 = 1.9 s. RETRIES is also the RNR retry
+# count, where 7 would mean no limit.
 ACK_TIMEOUT = 16
 RETRIES = 6
 RNR_TIMER = 20  # code of IBTA: 10.24 ms

@@ -107,7 +107,8 @@ class Cm:
     def resolve(self, route: Any, deadline: float, doing: str) -> None:
         """Resolve address and route until the deadline (monotonic).
 
-        Repeated with a short time-out, because Linux may report the result only at its end.
+        Address resolution is repeated with a short time-out, because Linux may report the result
+        only when the time-out ends.
         doing: text for errors.
         """
         while True:

@@ -1,4 +1,4 @@
-"""Delivers the completions of one PD in an asyncio event loop, without threads or polling.
+"""Delivers the completions of one PD in an asyncio event loop, without a thread or busy polling.
 
 The loop watches the leg's descriptor and the control socket. A turn delivers the completions that
 arrived. If nothing arrived and requests are outstanding, it arms the leg.
@@ -73,12 +73,12 @@ class Reactor:
             self.over()
 
     def sit(self) -> None:
-        """Count a Seat."""
+        """Add a Seat."""
         with _lock:
             self._seats += 1
 
     def leave(self) -> None:
-        """Count a Seat less; the last one ends the reactor. From any thread."""
+        """Remove a Seat; the reactor ends with its last one. Any thread may call this."""
         with _lock:
             self._seats -= 1
             if self._seats:

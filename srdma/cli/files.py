@@ -95,7 +95,7 @@ class End:
             raise
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _report_failure(self) -> Iterator[None]:
         """Send {error} to the peer if this end fails."""
         try:
             yield
@@ -129,7 +129,7 @@ class Sender(End):
 
         Raises LocalError (file), RemoteError (peer), IntegrityError (SHA-256 differs).
         """
-        with self._told(), _open(path) as file:
+        with self._report_failure(), _open(path) as file:
             size = os.fstat(file.fileno()).st_size
             self._send({"name": path.name, "size": size})
             digest = self._chunks(file, path, size, progress)
@@ -186,7 +186,7 @@ class Receiver(End):
 
         Raises LocalError (file), RemoteError (peer), IntegrityError (SHA-256 differs).
         """
-        with self._told():
+        with self._report_failure():
             begin = self._message(self._next())
             size = begin.get("size")
             if not isinstance(size, int) or size < 0:
@@ -215,10 +215,10 @@ class Receiver(End):
             done += wc.byte_len
             self._post_receive(wc.wr_id)
             progress(done, size)
-        said = self._message(wc).get("sha256")
+        declared = self._message(wc).get("sha256")
         if done != size:
             raise RemoteError(f"the peer sent {done} of {size} bytes")
-        if said != digest.hexdigest():
+        if declared != digest.hexdigest():
             raise IntegrityError("SHA-256 differs from the sender's: the file was discarded")
         return digest.hexdigest()
 

@@ -1,6 +1,6 @@
 """Messages of a worker's control socket (local-interface.md 3): kinds, and bodies as dataclasses.
 
-The fields of a dataclass are in the order of the body. csrc/ctl_layout.c defines the layouts.
+The fields of a dataclass are in the order of the body. csrc/relay/ctl_layout.c defines the layouts.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from srdma.native import constants, control
 class Kind(IntEnum):
     """Kind of a message."""
 
-    HELLO = control.HELLO
-    OPEN = control.OPEN
-    ATTACH = control.ATTACH
-    REG_MR = control.REG_MR
-    DEREG_MR = control.DEREG_MR
-    INIT = control.INIT
-    KEYS = control.KEYS
-    WAIT = control.WAIT
-    DESTROY = control.DESTROY
-    STATS = control.STATS
-    KEY = control.KEY
-    CAP = control.CAP
-    INSTALL = control.INSTALL
-    UNINSTALL = control.UNINSTALL
-    REVOKE = control.REVOKE
-    ROTATE = control.ROTATE
-    REKEY = control.REKEY
-    EXPIRE = control.EXPIRE
-    END = control.END
+    HELLO = control.KINDS["HELLO"]
+    OPEN = control.KINDS["OPEN"]
+    ATTACH = control.KINDS["ATTACH"]
+    REG_MR = control.KINDS["REG_MR"]
+    DEREG_MR = control.KINDS["DEREG_MR"]
+    INIT = control.KINDS["INIT"]
+    KEYS = control.KINDS["KEYS"]
+    WAIT = control.KINDS["WAIT"]
+    DESTROY = control.KINDS["DESTROY"]
+    STATS = control.KINDS["STATS"]
+    KEY = control.KINDS["KEY"]
+    CAP = control.KINDS["CAP"]
+    INSTALL = control.KINDS["INSTALL"]
+    UNINSTALL = control.KINDS["UNINSTALL"]
+    REVOKE = control.KINDS["REVOKE"]
+    ROTATE = control.KINDS["ROTATE"]
+    REKEY = control.KINDS["REKEY"]
+    EXPIRE = control.KINDS["EXPIRE"]
+    END = control.KINDS["END"]
 
 
 class Direction(IntEnum):
@@ -75,7 +75,7 @@ class _Answer:
 
 @dataclass(frozen=True)
 class Hello(_Answer):
-    """Answer to HELLO: what a worker is."""
+    """Answer to HELLO: the properties of a worker."""
 
     version: int
     flags: int
@@ -183,7 +183,7 @@ class Rotation(_Answer):
 
 @dataclass(frozen=True)
 class KeyRequest:
-    """Body of KEY: requests S of `size` bytes for the direction from the peer to this QP."""
+    """Body of KEY: requests the secret S (`size` bytes) with which the peer sends to this QP."""
 
     qpn: int
     size: int

@@ -21,7 +21,17 @@ BTH = (
 RETH = (("RETH.va", 8), ("RETH.rkey", 4), ("RETH.DMALen", 4))
 IMM = (("ImmDt", 4),)
 AETH = (("AETH.syndrome", 1), ("AETH.MSN", 3))
+ATOMIC = (
+    ("AtomicETH.va", 8),
+    ("AtomicETH.rkey", 4),
+    ("AtomicETH.swap or add", 8),
+    ("AtomicETH.compare", 8),
+)
+ATOMIC_ACK = (("AtomicAckETH.original value", 8),)
+IETH = (("IETH.rkey", 4),)
 STH = (("STH.request id", 3), ("STH.flags", 1), ("STH.offset", 4))
+PROOF = (("STH.depth", 1), ("STH.zero", 3), ("STH.expiry", 4), ("STH.proof", 16))  # flag P only
+FLAG_P = 0x80
 ACK = (
     ("ack.kind", 1),
     ("ack.reason", 1),
@@ -54,6 +64,11 @@ OPCODES = {
     0x0F: ("READ_RESPONSE_LAST", AETH),
     0x10: ("READ_RESPONSE_ONLY", AETH),
     ACKNOWLEDGE: ("ACKNOWLEDGE", AETH),
+    0x12: ("ATOMIC_ACKNOWLEDGE", (*AETH, *ATOMIC_ACK)),
+    0x13: ("COMPARE_SWAP", ATOMIC),
+    0x14: ("FETCH_ADD", ATOMIC),
+    0x16: ("SEND_LAST_INV", IETH),
+    0x17: ("SEND_ONLY_INV", IETH),
 }
 
 
@@ -66,11 +81,12 @@ class Field(NamedTuple):
 
 
 def dissect(packet: bytes, tag_len: int, *, encrypted: bool) -> list[Field]:
-    """All fields of a packet in order; tag_len: bytes. Raises RefusedError for a packet that a
-    worker refuses as malformed."""
+    """All fields of a packet in order; tag_len: bytes. The layout has no atomics and no memory
+    proofs. Raises RefusedError for a malformed packet, KeyError for an opcode not in OPCODES."""
     found = parse(packet, tag_len)
     name, extension = OPCODES[found["opcode"]]
-    layout: list[tuple[str, int]] = [*BTH, *extension, *STH, ("tag", tag_len)]
+    sth = (*STH, *PROOF) if found["flags"] & FLAG_P else STH
+    layout: list[tuple[str, int]] = [*BTH, *extension, *sth, ("tag", tag_len)]
     if found["opcode"] == ACKNOWLEDGE:
         layout += [*ACK, ("ack.gap", 12 * packet[_size(layout) + 2])]
     layout.append(("payload", len(found["payload"])))

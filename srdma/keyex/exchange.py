@@ -383,7 +383,7 @@ class Exchange:
 
 
 def handed_over(role: Role, agreed: Agreed) -> Form:
-    """The form of this end's CONFIRM: the fields besides the hash (8.3)."""
+    """The form of the CONFIRM of the end `role`: its fields besides the hash (8.3)."""
     if not agreed.mode & MODE_PD:
         return ""
     if not agreed.group:

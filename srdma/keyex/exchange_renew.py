@@ -290,7 +290,7 @@ class Renewal:
             raise ExchangeError("hash", "RENEW carries the transcript hash of another connection")
         self._check_count(renew.count)
         self._check_handover(renew.handover)
-        if _meet(renew.handover.secrets, self._mine.secrets):
+        if _overlap(renew.handover.secrets, self._mine.secrets):
             raise ExchangeError(
                 "value", "a secret of the peer equals one of this end: a reflection attack"
             )
@@ -323,7 +323,7 @@ class Renewal:
             raise ExchangeError("value", f"a secret has a wrong size: the suite needs {size} bytes")
 
 
-def _meet(some: Sequence[bytearray], others: Sequence[bytearray]) -> bool:
+def _overlap(some: Sequence[bytearray], others: Sequence[bytearray]) -> bool:
     return any(secret in others for secret in some)
 
 

@@ -69,9 +69,9 @@ class KeyProcess:
     def __init__(self, sock: socket.socket, control: Control, config: Mapping[str, Any]) -> None:
         self._buffer = b""
         self._over: tuple[type[Error], str] | None = None  # why the connection ended
-        self._wished = self._served = 0  # numbers of renewal requests: sent, completed
-        self._hearing = threading.Lock()  # held by the thread that reads events
-        self._wishing = threading.Lock()
+        self._requested = self._served = 0  # numbers of renewal requests: sent, completed
+        self._reading = threading.Lock()  # held by the thread that reads events
+        self._requesting = threading.Lock()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         sock.setblocking(True)
         fds = (sock.fileno(), control.fileno())
@@ -96,12 +96,12 @@ class KeyProcess:
         assert self._process.stdin and self._process.stdout
         forked.drop(self._process.stdin, self._process.stdout)
         try:
-            self._say(config)
+            self._write(config)
         except BaseException:
             self.close()
             raise
 
-    def _say(self, fields: Mapping[str, Any]) -> None:
+    def _write(self, fields: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         raw = cbor2.dumps(fields, canonical=True)
         message = memoryview(len(raw).to_bytes(4, "big") + raw)
@@ -136,22 +136,22 @@ class KeyProcess:
 
     def ended(self) -> bool:
         """True once the connection has ended. Never blocks."""
-        if self._hearing.acquire(blocking=False):
+        if self._reading.acquire(blocking=False):
             try:
                 while self._over is None:
-                    self._hear(time.monotonic())
+                    self._read_event(time.monotonic())
             except Timeout:
                 pass
             finally:
-                self._hearing.release()
+                self._reading.release()
         return self._over is not None
 
     def wish(self) -> int:
         """Request new secrets (protocol.md 8.5). Returns the number of this request."""
-        with self._wishing:
-            self._wished += 1
-            self._say({"do": "renew", "wish": self._wished})
-            return self._wished
+        with self._requesting:
+            self._requested += 1
+            self._write({"do": "renew", "wish": self._requested})
+            return self._requested
 
     def wait_renewed(self, wish: int, deadline: float) -> None:
         """Wait until an exchange that began after request `wish` took effect.
@@ -164,16 +164,16 @@ class KeyProcess:
                 raise kind(text)
             if time.monotonic() >= deadline:
                 raise Timeout("no new secrets in time: give a longer timeout")
-            if self._hearing.acquire(timeout=LOOK):  # another thread may read the event
+            if self._reading.acquire(timeout=LOOK):  # another thread may read the event
                 try:
                     if self._served < wish and self._over is None:
-                        self._hear(min(deadline, time.monotonic() + LOOK))
+                        self._read_event(min(deadline, time.monotonic() + LOOK))
                 except Timeout:
                     pass
                 finally:
-                    self._hearing.release()
+                    self._reading.release()
 
-    def _hear(self, deadline: float) -> None:
+    def _read_event(self, deadline: float) -> None:
         """Process one event after `ready`. Raises Timeout if none arrives."""
         try:
             event = self._event(deadline)
@@ -189,7 +189,7 @@ class KeyProcess:
                 self._over = RemoteError, "the connection was closed"
 
     def close(self) -> None:
-        """Let the process close TLS, and wait for its end; kill it after GRACE seconds."""
+        """Close stdin, so that the process closes TLS and ends; kill it after GRACE seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):
@@ -199,7 +199,7 @@ class KeyProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        with self._hearing:
+        with self._reading:
             self._over = self._over or (ClosedError, "the connection is closed")
             self._process.stdout.close()
             self._log.close()
@@ -231,9 +231,9 @@ class KeyProcess:
             self._buffer += part
 
     def _lost(self) -> NoReturn:
-        raise DeviceError(f"the key-exchange process ended unexpectedly: {self._last_words()}")
+        raise DeviceError(f"the key-exchange process ended unexpectedly: {self._last_output()}")
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         """The end of the process's stderr, or its exit code."""
         self._log.seek(0)
         text = self._log.read().decode(errors="replace").strip()

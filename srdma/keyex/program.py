@@ -138,7 +138,7 @@ class Program:
         self._exchange: Exchange | None = None
         self._secrets: Secrets | None = None
         self._renewing: Renewing | None = None
-        self._said = bytearray()  # bytes of the parent that are not yet parsed
+        self._unparsed = bytearray()  # bytes of the parent that are not yet parsed
         # The thread that waits for the worker writes to this pipe.
         self._news, self._news_writer = os.pipe()
         self._worker_error: ExchangeError | None = None
@@ -286,7 +286,7 @@ class Program:
             message = self._channel.receive()
             if message is not None:
                 renewing.receive(message)
-            for wish in take_wishes(self._said):
+            for wish in take_wishes(self._unparsed):
                 renewing.wish(wish)
             renewing.step()
             until = 0.0 if message is not None else renewing.wake
@@ -337,7 +337,7 @@ class Program:
         if hangup in ready:  # checked first: the parent may close stdin for the same reason
             raise ExchangeError("gone", "the local worker ended")
         if STDIN in ready:
-            self._hear_parent()
+            self._read_parent()
         # left: the deadline also holds for a peer that sends without a pause.
         if (not ready and until > self._deadline) or left <= 0:
             raise ExchangeError(
@@ -347,14 +347,14 @@ class Program:
             )
         return ready
 
-    def _hear_parent(self) -> None:
-        if not (said := os.read(STDIN, 4096)):
+    def _read_parent(self) -> None:
+        if not (data := os.read(STDIN, 4096)):
             raise Stopped
-        self._said += said
-        if len(self._said) > WISHES_MAX:
+        self._unparsed += data
+        if len(self._unparsed) > WISHES_MAX:
             raise ExchangeError(
                 "config",
-                f"{len(self._said)} bytes of requests are pending: at most {WISHES_MAX} may be",
+                f"{len(self._unparsed)} bytes of requests are pending: at most {WISHES_MAX} may be",
             )
 
 
@@ -375,14 +375,14 @@ def fail(code: str, text: str) -> int:
     return 1
 
 
-def take_wishes(said: bytearray) -> Iterator[int]:
-    """Remove all complete requests from `said`; yields their numbers."""
-    while len(said) >= LENGTH:
-        size = LENGTH + int.from_bytes(said[:LENGTH], "big")
-        if len(said) < size <= WISHES_MAX:
+def take_wishes(unparsed: bytearray) -> Iterator[int]:
+    """Remove all complete requests from `unparsed`; yields their numbers."""
+    while len(unparsed) >= LENGTH:
+        size = LENGTH + int.from_bytes(unparsed[:LENGTH], "big")
+        if len(unparsed) < size <= WISHES_MAX:
             return
         try:
-            match cbor2.loads(bytes(said[LENGTH:size])):
+            match cbor2.loads(bytes(unparsed[LENGTH:size])):
                 case {"do": "renew", "wish": int(wish), **rest} if not rest:
                     yield wish
                 case _:
@@ -391,7 +391,7 @@ def take_wishes(said: bytearray) -> Iterator[int]:
             raise ExchangeError(
                 "config", "a malformed request: it must be {'do': 'renew', 'wish': n}"
             ) from None
-        del said[:size]
+        del unparsed[:size]
 
 
 def read_config() -> Config:

@@ -97,13 +97,13 @@ class Renewing:
         self._schedule(time.monotonic())
         self._wanted = self._asked = False
         # Numbers of the parent's requests: newest, in the exchange under way, reported.
-        self._wish = self._serving = self._told = 0
+        self._newest = self._serving = self._reported = 0
 
     # Calls of the caller -----------------------------------------------------
 
     def wish(self, number: int) -> None:
         """The parent requests an exchange that begins after this call."""
-        self._wish, self._wanted = number, True
+        self._newest, self._wanted = number, True
 
     def receive(self, message: bytes) -> None:
         """Process a message of the peer. Raises ExchangeError."""
@@ -151,8 +151,8 @@ class Renewing:
         """An exchange began, at the request of either end: it completes all requests so far."""
         now = time.monotonic()
         self._wanted = self._asked = False
-        self._age = 0 if self._wish != self._serving else int((self._times.every or EVERY) / 2)
-        self._serving = self._wish
+        self._age = 0 if self._newest != self._serving else int((self._times.every or EVERY) / 2)
+        self._serving = self._newest
         self._limit = now + self._times.limit
         self._schedule(now)
         self._inner = Inner(self._renewal.role, self._credentials)
@@ -236,12 +236,12 @@ class Renewing:
         calls = [
             partial(self._secrets.give, number, Direction.BOTH, bytearray()) for number in numbers
         ]
-        self._jobs.append(Job(deque(calls), NEVER, partial(self._tell, count, wish)))
+        self._jobs.append(Job(deque(calls), NEVER, partial(self._report, count, wish)))
 
-    def _tell(self, count: int, wish: int) -> None:
+    def _report(self, count: int, wish: int) -> None:
         """Report only requested exchanges: the parent need not read events without a request."""
-        if wish > self._told:
-            self._told = wish
+        if wish > self._reported:
+            self._reported = wish
             self._renewed(count, wish)
 
     def _work(self, now: float) -> None:

@@ -1,9 +1,9 @@
 # cython: language_level=3, embedsignature=True
-"""Messages of a worker's control socket, by the C codec of the worker (csrc/ctl.h).
+"""Messages of a worker's control socket, by the C codec of the worker (csrc/relay/ctl.h).
 
-A body is a sequence of values in the order of its layout (csrc/ctl_layout.c): int for numbers, str
-for texts, bytes-like for the rest, without reserved fields. A request may contain secrets: the
-caller wipes the message. Copies in C are wiped here.
+A body is a sequence of values in the order of its layout (csrc/relay/ctl_layout.c): int for
+numbers, str for texts, bytes-like for the rest, without reserved fields. A request may contain
+secrets: the caller wipes the message. Copies in C are wiped here.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -22,25 +22,12 @@ TOKEN_MAX = SRDMA_CAPABILITY_MAX
 ALLOW_UNPROTECTED = SRDMA_CTL_ALLOW_UNPROTECTED  # flag of the answer to HELLO
 SHARED = SRDMA_CTL_SHARED  # flag of OPEN
 
-HELLO = SRDMA_CTL_HELLO
-OPEN = SRDMA_CTL_OPEN
-ATTACH = SRDMA_CTL_ATTACH
-REG_MR = SRDMA_CTL_REG_MR
-DEREG_MR = SRDMA_CTL_DEREG_MR
-INIT = SRDMA_CTL_INIT
-KEYS = SRDMA_CTL_KEYS
-WAIT = SRDMA_CTL_WAIT
-DESTROY = SRDMA_CTL_DESTROY
-STATS = SRDMA_CTL_STATS
-KEY = SRDMA_CTL_KEY
-CAP = SRDMA_CTL_CAP
-INSTALL = SRDMA_CTL_INSTALL
-UNINSTALL = SRDMA_CTL_UNINSTALL
-REVOKE = SRDMA_CTL_REVOKE
-ROTATE = SRDMA_CTL_ROTATE
-REKEY = SRDMA_CTL_REKEY
-EXPIRE = SRDMA_CTL_EXPIRE
-END = SRDMA_CTL_END
+# Kinds of messages by name.
+KINDS = {
+    srdma_ctl_name(kind).decode(): kind
+    for kind in range(1, SRDMA_CTL_KINDS)
+    if srdma_ctl_name(kind) != NULL
+}
 
 
 cdef const srdma_ctl_field *layout(uint32_t kind, srdma_ctl_side side) except NULL:

@@ -1,4 +1,4 @@
-# C declarations of the control socket's messages. csrc/ctl.h documents them.
+# C declarations of the control socket's messages. csrc/relay/ctl.h documents them.
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -14,27 +14,7 @@ cdef extern from "relay/ctl.h":
         SRDMA_CTL_TOKEN_MIN
         SRDMA_CTL_ALLOW_UNPROTECTED
         SRDMA_CTL_SHARED
-
-    enum:
-        SRDMA_CTL_HELLO
-        SRDMA_CTL_OPEN
-        SRDMA_CTL_ATTACH
-        SRDMA_CTL_REG_MR
-        SRDMA_CTL_DEREG_MR
-        SRDMA_CTL_INIT
-        SRDMA_CTL_KEYS
-        SRDMA_CTL_WAIT
-        SRDMA_CTL_DESTROY
-        SRDMA_CTL_STATS
-        SRDMA_CTL_KEY
-        SRDMA_CTL_CAP
-        SRDMA_CTL_INSTALL
-        SRDMA_CTL_UNINSTALL
-        SRDMA_CTL_REVOKE
-        SRDMA_CTL_ROTATE
-        SRDMA_CTL_REKEY
-        SRDMA_CTL_EXPIRE
-        SRDMA_CTL_END
+        SRDMA_CTL_KINDS
 
     enum srdma_ctl_side:
         SRDMA_CTL_REQUEST
@@ -55,6 +35,7 @@ cdef extern from "relay/ctl.h":
         srdma_ctl_stats_answer stats
         char *text  # an array
 
+    const char *srdma_ctl_name(uint32_t kind)
     int srdma_ctl_peek(srdma_ctl_msg *m, const uint8_t *data, size_t len)
     int srdma_ctl_decode(srdma_ctl_msg *m, srdma_ctl_side side, const uint8_t *data, size_t len)
     int srdma_ctl_encode(uint8_t *out, srdma_ctl_side side, const srdma_ctl_msg *m)

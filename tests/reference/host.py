@@ -83,13 +83,15 @@ def decode_descriptor(slot: bytes) -> Descriptor:
     if flags & DescriptorFlag.INLINE and opcode not in CARRY_PAYLOAD:
         raise ValueError("INLINE on a descriptor that carries no payload")
     if len(slot) < DESCRIPTOR_LEN + inline:
-        raise ValueError(f"{inline} bytes of immediate payload do not fit")
+        raise ValueError(f"{inline} bytes of inline data do not fit")
     return d
 
 
 def _with_operands(d: Descriptor, behind: bytes) -> Descriptor:
     if d.length != ATOMIC_LEN or d.flags & DescriptorFlag.INLINE or len(behind) < _OPERANDS.size:
-        raise ValueError("an atomic is of 8 bytes, with 16 behind the descriptor and no payload")
+        raise ValueError(
+            "an atomic has 8 bytes, 16 bytes of operands after the descriptor and no inline data"
+        )
     swap_add, compare = _OPERANDS.unpack_from(behind)
     if compare and d.opcode == DescriptorOp.FETCH_ADD:
         raise ValueError("FETCH_ADD compares nothing")

@@ -13,7 +13,7 @@ Message = dict[str, Any]
 
 
 def framed(message: bytes) -> bytes:
-    """The message behind its length, as TLS carries it."""
+    """The message after its length (4 bytes, big-endian), as TLS carries it."""
     return len(message).to_bytes(4, "big") + message
 
 

@@ -1,4 +1,5 @@
-"""Write docs/worked-examples.md and what belongs to it: `python -m tests.reference.make_examples`.
+"""Writes docs/worked-examples.md, its JSON and its C header:
+`python -m tests.reference.make_examples`.
 
 The text of the page is written by hand. Each fenced block whose first line is "```text NAME" is the
 listing NAME, and is replaced in place.

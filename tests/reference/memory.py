@@ -203,7 +203,7 @@ class Capability:
         if self.sealed:
             raise ValueError("already sealed")
         if holder == bytes(16) and not expiry:
-            raise ValueError("for nobody")
+            raise ValueError("neither a holder nor an expiry")
         keys = [access_key(key, node, holder, expiry) for (_, node), key in self.entries().items()]
         return replace(self, keys=tuple(keys), holder=holder, expiry=expiry)
 

@@ -124,7 +124,7 @@ def contents() -> dict[str, Any]:
 
 
 def hexes(name: str, data: bytes) -> Iterator[str]:
-    """`data` behind its name, 48 bytes per line."""
+    """Lines of `data` in hex after its name, 48 bytes per line."""
     for at in range(0, max(1, len(data)), 48):
         yield f"{name if not at else '':<13}{data[at : at + 48].hex() or '(empty)'}"
 

@@ -16,18 +16,30 @@ OUTPUT = re.compile(r"<!-- output:begin -->.*?<!-- output:end -->", re.DOTALL)  
 HEADING = re.compile(r"^#+ (\d+[a-z]?(?:\.\d+)?)\.? ", re.MULTILINE)
 
 
+COUNTERS = counter_names()
+UNUSED = COUNTERS.index("")  # the place before the refusals
+REFUSED = [name for name in COUNTERS if name.startswith("refused_")]
+FIRST_REASON = UNUSED + 1 + len(REFUSED)
+
+
 def test_stats_are_in_the_order_of_the_table() -> None:
     text = (DOCS / "local-interface.md").read_text()
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", text, re.MULTILINE)
-    names = counter_names()
-    assert rows == [(str(i), name) for i, name in enumerate(names[:59])]
-    assert f"Today there are {len(names)}." in " ".join(text.split())
+    assert rows == [(str(i), name) for i, name in enumerate(COUNTERS[:UNUSED])]
+    for row in (
+        f"| {UNUSED} | | 0 |",
+        f"| {UNUSED + 1}..{FIRST_REASON - 1} | `refused_` ",
+        f"| {FIRST_REASON}..{len(COUNTERS) - 1} | `reason_` ",
+        f" at {FIRST_REASON} + code |",
+    ):
+        assert row in text
+    assert f"Today there are {len(COUNTERS)}." in " ".join(text.split())
 
 
 def test_dropped_packets_are_in_the_order_of_stats() -> None:
     text = (DOCS / "protocol.md").read_text().partition("### 13.2 ")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
-    assert [f"refused_{name}" for name in rows] == counter_names()[60:77]
+    assert [f"refused_{name}" for name in rows] == REFUSED == COUNTERS[UNUSED + 1 : FIRST_REASON]
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in DOCS.glob("*.md")))

@@ -29,7 +29,7 @@ Words = Sequence[str]
 
 @dataclass(frozen=True)
 class Device:
-    """words: returns the options of srdma-offload for workers A and B of another stand. in_c: legs
+    """words: returns the options of srdma-offload for workers A and B of a new stand. in_c: legs
     are on shared memory, so that hosts in C can use them. patience: maximum duration of a key
     exchange, seconds."""
 

@@ -23,7 +23,7 @@ KEYS = ("panel", "line", "x")  # unique key of a point in a figure
 WIDTH, HEIGHT = 3.4, 2.7  # inches of a panel
 LEGEND = 0.42  # inches of the legend
 DPI = 130
-BEYOND = 8  # values above so many medians of an axis are outliers and not drawn to scale
+BEYOND = 8  # values above BEYOND times the axis's median are outliers, not drawn to scale
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4}  # box of a mark
 GREY, INK = "#8a8f98", "#22262c"
 # Palette of Okabe and Ito, distinguishable by colour-blind readers. Further lines are dashed.

@@ -16,7 +16,7 @@ from srdma_bench.stand import Link, Stand
 WRITE, SIGNALED = 1, 1  # opcode and flag of descriptors (local-interface.md 2.1)
 SIZE = 32
 REACHED = 0.95  # minimum fraction of the requested rate
-HICCUP = 0.1  # delay that every run may have, seconds
+HICCUP = 0.1  # seconds by which any run may be late
 
 
 class PaceError(DeviceError):

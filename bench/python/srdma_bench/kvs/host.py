@@ -3,7 +3,7 @@
     python -m srdma_bench.kvs.host
 
 Requests and results: listen (worker, options, keys, capacity, slots, proof) -> address, serial;
-open (serial) -> memory, per QP an address with its rkey or a capability; state (serial) ->
+open (serial, sq) -> memory, per QP an address with its rkey or a capability; state (serial) ->
 counters; end (serial), after the client has sent BYE. The process ends at the end of stdin.
 """
 
@@ -60,7 +60,7 @@ class Served(Serving):
         return self._listener.address
 
     def open(self, sq: int) -> list[bytes]:
-        """Accept the client, and start to serve it. sq: depth of its send queues.
+        """Accept the client, and start to serve it. sq: depth of each QP's send queue.
 
         Returns the request memory of each QP: a RemoteMR or a Capability as bytes.
         """

@@ -273,7 +273,7 @@ class KvsServer(Closing):
 
     @contextmanager
     def connect(self, shape: Shape, store: Store) -> Iterator[Kvs]:
-        """A store with its clients; those that none measures cost nothing but their memory."""
+        """A store with its clients. A store without a run costs memory only."""
         stand = self.stand
         qps = {"qps": store.connections, "sq": store.queue, "rq": store.queue}
         heard = self._host.ask(

@@ -208,7 +208,7 @@ class End:
         self.there, self._place, self._remote, self._patience = there, place, remote, patience
         self._talk, *self._qps = there.qps
         self._control = place.pd.connect()
-        self._pid = self._control.hello(patience).pid  # of the PD's thread
+        self._pid = self._control.hello(patience).pid  # of the worker process that serves the PD
         self._hosts: dict[str, Host] = {}
 
     def close(self) -> None:
