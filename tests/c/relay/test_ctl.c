@@ -5,6 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cmocka.h>
 
 #include "relay/ctl.h"
@@ -491,10 +494,43 @@ static void test_stats_lengths(void **state)
 	assert_int_equal(srdma_ctl_encode(out, ANS, &m), -EINVAL);
 }
 
+/* Every truncated message, before a page that cannot be read. */
+static void test_truncated_messages_are_not_read_beyond(void **state)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	const size_t room = (SRDMA_CTL_MAX / page + 1) * page;
+	uint8_t message[SRDMA_CTL_MAX], *at, *end;
+
+	(void)state;
+	at = mmap(NULL, room + page, PROT_READ | PROT_WRITE,
+		  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(at, MAP_FAILED);
+	end = at + room;
+	assert_int_equal(mprotect(end, page, PROT_NONE), 0);
+	for (uint8_t kind = 1; kind < SRDMA_CTL_KINDS; kind++) {
+		for (int side = 0; side < 2; side++) {
+			const unsigned most = bodies[kind].len[side].least;
+			struct srdma_ctl_msg m;
+
+			zero_message(message, kind, most);
+			for (size_t len = 0; len < SRDMA_CTL_HEADER_LEN + most;
+			     len++) {
+				memcpy(end - len, message, len);
+				assert_int_equal(srdma_ctl_decode(&m, side,
+								  end - len,
+								  len),
+						 -EPROTO);
+			}
+		}
+	}
+	munmap(at, room + page);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_body_lengths),
+		cmocka_unit_test(test_truncated_messages_are_not_read_beyond),
 		cmocka_unit_test(test_unknown_kind),
 		cmocka_unit_test(test_broken_headers),
 		cmocka_unit_test(test_keys_layout),

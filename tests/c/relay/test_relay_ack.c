@@ -252,6 +252,37 @@ static void test_stale(void **state)
 	finish(&s);
 }
 
+/* A NAK or CLOSE with a wrong tag has no effect. */
+static void test_forged_end(void **state)
+{
+	static const uint8_t kinds[][2] = {
+		{ SRDMA_ACK_NAK, SRDMA_REASON_BAD_RKEY },
+		{ SRDMA_ACK_CLOSE, SRDMA_REASON_PEER_CLOSED },
+	};
+	uint8_t forged[SRDMA_MAX_PACKET];
+	struct scene s;
+
+	(void)state;
+	scene_begin(&s);
+	send_unheard(&s, 3);
+	for (int i = 0; i < 2; i++) {
+		const struct known before = known_of(&s);
+		struct srdma_packet p = ack_at(&s, 0, PACKET);
+		struct known after;
+		uint32_t len;
+
+		p.ack.kind = kinds[i][0];
+		p.ack.reason = kinds[i][1];
+		len = seal(&s, p, forged);
+		forged[SRDMA_BTH_LEN + SRDMA_AETH_LEN + SRDMA_STH_LEN] ^= 1;
+		inject(&s, forged, len);
+		after = known_of(&s);
+		assert_memory_equal(&before, &after, sizeof(after));
+	}
+	assert_int_equal(pair_refused(&s.pair, 1, SRDMA_REFUSED_TAG), 2);
+	finish(&s);
+}
+
 /* A CLOSE that was overtaken ends the QP too. */
 static void test_stale_close(void **state)
 {
@@ -400,6 +431,7 @@ int main(void)
 		cmocka_unit_test(test_number_widened),
 		cmocka_unit_test(test_position_never_sent),
 		cmocka_unit_test(test_stale),
+		cmocka_unit_test(test_forged_end),
 		cmocka_unit_test(test_stale_close),
 		cmocka_unit_test(test_credits),
 		cmocka_unit_test(test_credit_wraps),

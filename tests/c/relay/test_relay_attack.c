@@ -190,6 +190,38 @@ static void test_short_recv_completes_after_its_dma(void **state)
 	pair_close(&p);
 }
 
+/* A QP that fails keeps its receives until no DMA writes to them. */
+static void test_failed_qp_completes_after_its_dma(void **state)
+{
+	const struct srdma_desc recv = { .opcode = SRDMA_DESC_RECV,
+					 .id = 5,
+					 .length = 64 };
+	struct srdma_desc d = recv;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.host[1].dma_polls = 100;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	d.local_addr = (uintptr_t)p.side[1].memory;
+	pair_post(&p, 1, d, NULL);
+	pair_settle(&p);
+	pair_post(&p, 0, request(&p, SRDMA_DESC_SEND, 64), NULL);
+	pair_run(&p, 20);
+	assert_int_equal(srdma_qp_dmas(qp_at(&p, 1, 0)), 1);
+	assert_int_equal(srdma_relay_qp_expire(p.side[1].relay, p.side[1].leg,
+					       p.side[1].qp[0].qpn),
+			 0);
+	pair_run(&p, 20);
+	assert_int_equal(srdma_qp_dmas(qp_at(&p, 1, 0)), 1);
+	assert_int_equal(srdma_relay_stats(p.side[1].relay)->completions, 0);
+	pair_settle(&p);
+	assert_int_equal(srdma_qp_dmas(qp_at(&p, 1, 0)), 0);
+	pair_expect(&p, 1, 5, SRDMA_REASON_FLUSHED);
+	pair_close(&p);
+}
+
 /* DMA that never gets room ends the QP before the deadline of the requester. */
 static void test_blocked_dma_ends_qp(void **state)
 {
@@ -506,6 +538,7 @@ int main(void)
 		cmocka_unit_test(test_blocked_wire_leaves_buffers_free),
 		cmocka_unit_test(test_credit_of_recv_before_open_ack_is_sent),
 		cmocka_unit_test(test_short_recv_completes_after_its_dma),
+		cmocka_unit_test(test_failed_qp_completes_after_its_dma),
 		cmocka_unit_test(test_blocked_dma_ends_qp),
 		cmocka_unit_test(test_nak_position_of_failed_dma),
 		cmocka_unit_test(test_unacknowledged_stay_within_peer_window),

@@ -777,6 +777,44 @@ static void test_revoked_capability_is_refused(void **state)
 	}
 }
 
+/* --- CAP -------------------------------------------------------------- */
+
+/* A capability has no right that its region lacks, and none of a region that is
+ * gone. */
+static void test_grant_refusals(void **state)
+{
+	enum { READ = SRDMA_MEMKEY_READ, WRITE = SRDMA_MEMKEY_WRITE };
+	struct srdma_cap_params params;
+	struct srdma_capability cap;
+	struct srdma_relay *r;
+	struct srdma_leg *leg;
+	struct world w;
+
+	(void)state;
+	defaults(&w);
+	w.region.access = SRDMA_ACCESS_REMOTE_READ | SRDMA_ACCESS_PROOF;
+	open_world(&w);
+	r = w.p.side[1].relay;
+	leg = w.p.side[1].leg;
+	params = range(&w, LO, HI, READ | WRITE);
+	assert_int_equal(srdma_relay_mr_capability(r, leg, &params, &cap),
+			 -EACCES);
+	SAYS(r, "the region can grant 0x1");
+	params.rights = WRITE;
+	assert_int_equal(srdma_relay_mr_capability(r, leg, &params, &cap),
+			 -EACCES);
+	params.rights = 0;
+	assert_int_equal(srdma_relay_mr_capability(r, leg, &params, &cap),
+			 -EACCES);
+	params.rights = READ;
+	assert_int_equal(srdma_relay_mr_capability(r, leg, &params, &cap), 0);
+	srdma_mr_find(&r->env.mrs, w.rkey)->dead = 1; /* waits for its DMA */
+	assert_int_equal(srdma_relay_mr_capability(r, leg, &params, &cap),
+			 -ENOENT);
+	srdma_mr_find(&r->env.mrs, w.rkey)->dead = 0;
+	pair_close(&w.p);
+}
+
 /* --- INSTALL -------------------------------------------------------------- */
 
 static void test_install_refusals(void **state)
@@ -845,6 +883,7 @@ int main(void)
 		cmocka_unit_test(test_wrong_key_is_refused),
 		cmocka_unit_test(test_token_of_other_region_is_refused),
 		cmocka_unit_test(test_revoked_capability_is_refused),
+		cmocka_unit_test(test_grant_refusals),
 		cmocka_unit_test(test_install_refusals),
 	};
 

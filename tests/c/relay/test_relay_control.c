@@ -135,6 +135,167 @@ static void test_qps(void **state)
 	pair_close(&p);
 }
 
+static int init_qp(struct pair *p, uint32_t depth, struct srdma_qp_info *info)
+{
+	const struct srdma_qp_params params = { .sq = depth, .rq = depth };
+
+	return srdma_relay_qp_init(p->side[0].relay, p->side[0].leg, &params,
+				   info);
+}
+
+static void test_limit_of_qps(void **state)
+{
+	struct srdma_qp_info info, more;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.qps = 3;
+	pair_open(&p);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(init_qp(&p, 1, &info), 0);
+	assert_int_equal(init_qp(&p, 1, &more), -EDQUOT);
+	SAYS(p.side[0].relay, "limit of 3 QPs");
+	assert_int_equal(srdma_relay_qp_destroy(p.side[0].relay, p.side[0].leg,
+						info.qpn),
+			 0);
+	assert_int_equal(init_qp(&p, 1, &more), 0);
+	pair_close(&p);
+}
+
+/* Each QP reserves the records that it may need in the leg's ring. */
+static void test_qps_share_completion_ring(void **state)
+{
+	struct srdma_qp_info first, last;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	pair_open(&p);
+	assert_int_equal(init_qp(&p, 250, &first), 0); /* 501 records */
+	assert_int_equal(init_qp(&p, 262, &last), -ENOSPC);
+	assert_int_equal(init_qp(&p, 261, &last), 0); /* 1024 in all */
+	assert_int_equal(init_qp(&p, 1, &last), -ENOSPC);
+	SAYS(p.side[0].relay, "larger ring");
+	assert_int_equal(srdma_relay_qp_destroy(p.side[0].relay, p.side[0].leg,
+						first.qpn),
+			 0);
+	assert_int_equal(init_qp(&p, 250, &last), 0);
+	pair_close(&p);
+}
+
+/* Number of different values among n. */
+static int distinct(const uint32_t *values, int n)
+{
+	int count = 0;
+
+	for (int i = 0; i < n; i++) {
+		int j = 0;
+
+		while (j < i && values[j] != values[i])
+			j++;
+		count += j == i;
+	}
+	return count;
+}
+
+/*
+ * A peer cannot guess rkeys, QP numbers and first packet numbers from others.
+ * Of 100 random bytes at least 70 differ, and of 100 random numbers of 7 bits
+ * at least 55.
+ */
+static void test_names_are_random(void **state)
+{
+	enum { N = 100 };
+	struct srdma_mr_params mp = { .region = { .length = 4096,
+						  .access = SRDMA_ACCESS_ALL,
+						  .fd = -1 } };
+	uint32_t keys[2][N], qpns[2][N], pns[2][N];
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	pair_open(&p);
+	mp.region.addr = (uintptr_t)p.side[0].memory;
+	for (int i = 0; i < N; i++) {
+		struct srdma_qp_info info;
+		uint32_t key;
+
+		assert_int_equal(srdma_relay_mr_reg(p.side[0].relay,
+						    p.side[0].leg, &mp, &key),
+				 0);
+		assert_int_equal(init_qp(&p, 1, &info), 0);
+		keys[0][i] = key & 0xff;
+		keys[1][i] = key >> 24;
+		qpns[0][i] = info.qpn & 0xff;
+		qpns[1][i] = info.qpn >> 16;
+		pns[0][i] = (uint32_t)info.pn & 0xff;
+		pns[1][i] = (uint32_t)info.pn >> 16 & 0x7f;
+	}
+	for (int i = 0; i < 2; i++) {
+		assert_in_range(distinct(keys[i], N), 70, 95);
+		assert_in_range(distinct(qpns[i], N), 70, 95);
+		assert_in_range(distinct(pns[i], N), i ? 55 : 70, 95);
+	}
+	pair_close(&p);
+}
+
+/* A leg has no access to the regions and QPs of another leg. */
+static void test_other_leg_is_refused(void **state)
+{
+	const struct pair_region region = {
+		.len = 4096,
+		.access = SRDMA_ACCESS_ALL | SRDMA_ACCESS_PROOF,
+		.log2_block = 6,
+		.depth = 48,
+	};
+	struct srdma_cap_params cap = { .length = 64,
+					.rights = SRDMA_MEMKEY_READ };
+	struct srdma_revoke_params all = { .offset = 0 };
+	struct srdma_capability out;
+	struct srdma_leg *other;
+	struct srdma_relay *r;
+	struct srdma_desc d = { .opcode = SRDMA_DESC_RECV, .length = 0 };
+	uint8_t slot[SRDMA_DESC_SLOT];
+	uint64_t ticket;
+	uint32_t reason;
+	struct pair p;
+
+	(void)state;
+	pair_defaults(&p);
+	p.mode = SRDMA_MODE_MEM;
+	pair_open(&p);
+	pair_connect(&p, 0);
+	r = p.side[0].relay;
+	assert_int_equal(open_leg(&p, 64, &other), 0);
+	cap.key = all.key = pair_register(&p, 0, region);
+	assert_int_equal(srdma_relay_mr_capability(r, other, &cap, &out),
+			 -ENOENT);
+	assert_int_equal(srdma_relay_mr_revoke(r, other, &all, &ticket),
+			 -ENOENT);
+	assert_int_equal(srdma_relay_mr_dereg(r, other, cap.key), -ENOENT);
+	assert_int_equal(srdma_relay_mr_dereg(r, p.side[0].leg, cap.key), 0);
+	d.qpn = p.side[0].qp[0].qpn;
+	assert_int_equal(srdma_relay_qp_state(r, other, d.qpn, &reason),
+			 -ENOENT);
+	assert_int_equal(srdma_relay_qp_expire(r, other, d.qpn), -ENOENT);
+	assert_int_equal(srdma_relay_qp_destroy(r, other, d.qpn), -ENOENT);
+	for (int i = 0; i < 65; i++) { /* more than its RQ holds */
+		assert_int_equal(
+			srdma_port_mem_post(other->conn, slot,
+					    srdma_desc_encode(slot, &d)),
+			0);
+		pair_settle(&p);
+	}
+	d.opcode = 0xff; /* a descriptor that cannot be decoded */
+	assert_int_equal(srdma_port_mem_post(other->conn, slot,
+					     srdma_desc_encode(slot, &d)),
+			 0);
+	pair_settle(&p);
+	assert_int_equal(pair_state(&p, 0, 0, NULL), SRDMA_QP_RTS);
+	pair_close(&p);
+}
+
 static void test_keys(void **state)
 {
 	struct srdma_qp_keys good, k;
@@ -257,6 +418,10 @@ int main(void)
 		cmocka_unit_test(test_legs),
 		cmocka_unit_test(test_regions),
 		cmocka_unit_test(test_qps),
+		cmocka_unit_test(test_limit_of_qps),
+		cmocka_unit_test(test_qps_share_completion_ring),
+		cmocka_unit_test(test_names_are_random),
+		cmocka_unit_test(test_other_leg_is_refused),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_relay_params),
 		cmocka_unit_test(test_unbound_connection_is_closed),

@@ -718,6 +718,25 @@ static void test_packets_beyond_credit_are_not_kept(void **state)
 	scene_close(&s);
 }
 
+/* After a request was refused, a legal packet in its place is not executed. */
+static void test_nothing_is_executed_after_refusal(void **state)
+{
+	struct srdma_packet bad;
+	struct scene s;
+
+	(void)state;
+	scene_begin(&s);
+	scene_open(&s, 1);
+	bad = piece(&s, 0, 0, 1);
+	bad.rkey ^= 1;
+	put_on(&s, 0, bad);
+	arrive(&s, piece(&s, 0, 0, 1)); /* in the same turn */
+	pair_settle(&s.pair);
+	assert_int_equal(reason_of(&s, 0), SRDMA_REASON_BAD_RKEY);
+	assert_int_equal(bytes_there(&s, 0, 0, PIECE), 0);
+	scene_close(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -732,6 +751,7 @@ int main(void)
 		cmocka_unit_test(test_kept_send_needs_recv_at_execution),
 		cmocka_unit_test(test_deregistered_region_refuses_kept_packets),
 		cmocka_unit_test(test_refusal_drops_later_kept_packets),
+		cmocka_unit_test(test_nothing_is_executed_after_refusal),
 		cmocka_unit_test(test_every_end_frees_kept_packets),
 		cmocka_unit_test(test_silent_peer_loses_kept_packets),
 		cmocka_unit_test(test_gaps_leave_buffers_to_other_qps),

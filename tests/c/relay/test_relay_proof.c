@@ -567,6 +567,37 @@ static void test_each_chunk_of_read_needs_proof(void **state)
 	}
 }
 
+/* A READ that is repeated after a revocation is not answered. */
+static void test_repeated_read_is_proved_again(void **state)
+{
+	struct srdma_cap_params params = { .length = REGION,
+					   .rights = SRDMA_MEMKEY_READ };
+	static struct srdma_capability cap;
+	struct srdma_packet packet;
+	uint64_t ticket;
+	struct pair p;
+
+	(void)state;
+	open_pair(&p, SRDMA_MODE_MEM);
+	params.key = add_region(&p, (struct place){ .access = ALL_PROOF });
+	take(&p, p.side[1].leg, &params, &cap);
+	packet = read_packet(&p, params.key, BLOCK, BLOCK);
+	prove_with(&packet, &cap, SRDMA_MEMKEY_READ);
+	send_packet(&p, &packet);
+	assert_int_equal(answered(&p), BLOCK);
+	send_packet(&p, &packet);
+	assert_int_equal(answered(&p), 2 * BLOCK);
+	assert_int_equal(srdma_relay_mr_revoke(p.side[1].relay, p.side[1].leg,
+					       &(struct srdma_revoke_params){
+						       .key = params.key },
+					       &ticket),
+			 0);
+	send_packet(&p, &packet);
+	assert_int_equal(answered(&p), 2 * BLOCK);
+	assert_int_equal(verdict(&p), SRDMA_REASON_NONE);
+	pair_close(&p);
+}
+
 /* --- time of the access check --------------------------------------------- */
 
 /*
@@ -947,6 +978,7 @@ int main(void)
 		cmocka_unit_test(
 			test_message_beyond_region_is_refused_at_first),
 		cmocka_unit_test(test_each_chunk_of_read_needs_proof),
+		cmocka_unit_test(test_repeated_read_is_proved_again),
 		cmocka_unit_test(test_proof_is_checked_at_execution_only),
 		cmocka_unit_test(test_refused_write_imm_consumes_no_recv),
 		cmocka_unit_test(test_expiry),

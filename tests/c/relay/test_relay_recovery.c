@@ -949,6 +949,8 @@ static void test_too_far_ahead_sends_one_packet_per_rto(void **state)
 				.kind = SRDMA_ACK_ACK,
 				.count = 1000 };
 	post_job(&w.p, 0, 0, &job);
+	pair_run(&w.p, 100);
+	assert_int_equal(srdma_session_next_pn(srdma_qp_session(qp)) - sent, 1);
 	pass_ms(&w.p, 5000);
 	assert_in_range(srdma_session_next_pn(srdma_qp_session(qp)) - sent, 8,
 			30);

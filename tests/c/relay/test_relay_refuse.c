@@ -272,12 +272,16 @@ static void test_too_short_recv_fails_both_ends(void **state)
 	recv.id = 10;
 	pair_post(&p, 1, recv, NULL);
 	pair_settle(&p);
-	d = request(&p, SRDMA_DESC_SEND, 5001);
+	/* three packets, of which the second exceeds the receive */
+	d = request(&p, SRDMA_DESC_SEND, 12000);
+	memset(p.side[1].memory, 0x77, PAIR_MEMORY);
 	pair_post(&p, 0, d, NULL);
 	pair_settle(&p);
 	pair_expect(&p, 0, 1, SRDMA_REASON_RECV_TOO_SHORT);
 	pair_expect(&p, 1, 9, SRDMA_REASON_RECV_TOO_SHORT);
 	pair_expect(&p, 1, 10, SRDMA_REASON_FLUSHED);
+	for (int i = 5000; i < PAIR_MEMORY; i++)
+		assert_int_equal(p.side[1].memory[i], 0x77);
 	pair_close(&p);
 }
 
@@ -587,6 +591,12 @@ static const struct illegal illegals[] = {
 		      .offset = 8,
 		      .va = 8,
 		      .dma_len = 8 } },
+	/* a READ that continues in another region */
+	{ .first = READ,
+	  .second = { .opcode = SRDMA_OP_READ_REQUEST,
+		      .offset = 8,
+		      .rkey = 1,
+		      .dma_len = 8 } },
 	/* duplicate bytes and more: different segmentation */
 	{ .first = FIRST,
 	  .second = { .opcode = SRDMA_OP_WRITE_ONLY,
@@ -608,7 +618,7 @@ static void forge_at(struct pair *p, struct srdma_packet pkt)
 
 	memset(payload, 0x5a, sizeof(payload));
 	pkt.va += (uintptr_t)p->side[1].memory;
-	pkt.rkey = p->side[1].key;
+	pkt.rkey += p->side[1].key;
 	forge(p, pkt, payload);
 }
 
@@ -882,6 +892,7 @@ static void test_destroy_waits_for_dma(void **state)
 	}
 	assert_int_equal(err, 0);
 	assert_true(turns > 0);
+	assert_int_equal(r->env.ops.left, SRDMA_OPS); /* no DMA is left */
 	pair_expect_none(&p, 0); /* a destroyed QP writes no records */
 	pair_settle(&p);
 	expect_event(&p, 1, SRDMA_REASON_PEER_CLOSED);

@@ -1,8 +1,10 @@
 /*
  * The relay's context for memory keys is scratch. It holds no key of a
- * capability or region that ended, and none that only a control call used.
+ * capability or region that ended, and none that only a control call used. No
+ * memory that is freed holds a secret.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "support/inside.h"
 #include "support/memory.h"
 #include "memory/memguard.h"
 #include "support/proving.h"
@@ -58,6 +61,7 @@ static int open_relays(void **state)
 {
 	pair_defaults(&p);
 	p.mode = SRDMA_MODE_MEM;
+	p.key_cache = 16;
 	pair_open(&p);
 	pair_connect(&p, 0);
 	return open_cmac(state);
@@ -159,6 +163,86 @@ static void test_leg_close_leaves_no_key(void **state)
 	}
 }
 
+#ifndef SRDMA_SANITIZED
+
+enum { SECRET = 16 };
+
+static uint8_t secret[SECRET];
+static int watching;
+static unsigned leaks;
+
+void __libc_free(void *block);
+
+/* replaces the C library's function */
+void free(void *block)
+{
+	if (watching && block &&
+	    memmem(block, malloc_usable_size(block), secret, SECRET))
+		leaks++;
+	__libc_free(block);
+}
+
+static void watch(const uint8_t *bytes)
+{
+	memcpy(secret, bytes, SECRET);
+	leaks = 0;
+	watching = 1;
+}
+
+static void expect_no_leak(void)
+{
+	watching = 0;
+	assert_int_equal(leaks, 0);
+}
+
+static void test_freed_memory_holds_no_secret(void **state)
+{
+	struct srdma_leg *leg = p.side[0].leg;
+	struct srdma_cap_params params = { .length = REGION,
+					   .rights = SRDMA_MEMKEY_WRITE };
+	struct srdma_capability cap;
+	struct srdma_qp_keys keys;
+	uint32_t key, handle;
+	uint8_t *block = malloc(64);
+	/* The compiler assumes that a direct call of free() changes nothing. */
+	void (*volatile release)(void *) = free;
+
+	(void)state;
+	memset(block, 7, 64);
+	watch(block);
+	release(block);
+	watching = 0;
+	assert_int_equal(leaks, 1); /* the check itself works */
+
+	use_one(&key, &handle);
+	watch(leg->captable.slot[handle % SRDMA_CAPTABLE_MAX]->cap.key[0]);
+	assert_int_equal(srdma_relay_uninstall(p.side[0].relay, leg, handle),
+			 0);
+	expect_no_leak();
+
+	params.key = key;
+	assert_int_equal(srdma_relay_mr_capability(
+				 p.side[1].relay, p.side[1].leg, &params, &cap),
+			 0);
+	watch(cap.key[0]); /* the region's cache holds it too */
+	assert_int_equal(
+		srdma_relay_mr_dereg(p.side[1].relay, p.side[1].leg, key), 0);
+	expect_no_leak();
+
+	pair_keys(&p, 0, 0, &keys);
+	watch(keys.tx_secret);
+	pair_destroy_qp(&p, 0);
+	expect_no_leak();
+
+	watch(leg->keys.pd);
+	srdma_relay_leg_close(p.side[0].relay, leg);
+	pair_settle(&p);
+	assert_int_equal(p.side[0].relay->leg_count, 0);
+	expect_no_leak();
+}
+
+#endif
+
 int main(void)
 {
 #define CASE(test)                                                             \
@@ -167,6 +251,9 @@ int main(void)
 		CASE(test_control_calls_leave_no_key),
 		CASE(test_drop_and_deregistration_leave_no_key),
 		CASE(test_leg_close_leaves_no_key),
+#ifndef SRDMA_SANITIZED
+		CASE(test_freed_memory_holds_no_secret),
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -382,6 +382,40 @@ static struct srdma_packet ping = {
 };
 
 /*
+ * An attacker delays a packet and sends it from another address, after newer
+ * ones: it is verified, but the QP stays on its path.
+ */
+static void test_overtaken_packet_moves_no_path(void **state)
+{
+	uint8_t packet[SRDMA_MAX_PACKET + SRDMA_ICRC_LEN];
+	struct srdma_conn *wire;
+	struct stranger s;
+	uint64_t verified;
+	struct pair p;
+	int len;
+
+	(void)state;
+	open_pair(&p, 0);
+	pair_connect(&p, 0);
+	len = srdma_session_seal(srdma_qp_session(qp_at(&p, 0, 0)), &ping, NULL,
+				 packet, sizeof(packet));
+	assert_true(len > 0);
+	write_and_read(&p, 0, 1);
+	wire = srdma_path_conn(qp_at(&p, 1, 0));
+	verified = srdma_relay_stats(p.side[1].relay)->packets_verified;
+	s = new_stranger(p.side[1].wire);
+	say(&s, packet, (uint32_t)len);
+	pair_run(&p, 2);
+	close(s.sock);
+	assert_int_equal(srdma_relay_stats(p.side[1].relay)->packets_verified,
+			 verified + 1);
+	assert_ptr_equal(srdma_path_conn(qp_at(&p, 1, 0)), wire);
+	assert_int_equal(links(p.side[1].relay), 1);
+	write_and_read(&p, 0, 21);
+	pair_close(&p);
+}
+
+/*
  * If the address of a peer changes, the QP follows and answers there. Old
  * addresses are dropped, some at once and all after a while.
  */
@@ -427,6 +461,7 @@ int main(void)
 			test_responses_on_other_connection_cause_no_reconnect),
 		cmocka_unit_test(test_replay_from_other_addresses_is_ignored),
 		cmocka_unit_test(test_forged_packets_are_ignored),
+		cmocka_unit_test(test_overtaken_packet_moves_no_path),
 		cmocka_unit_test(test_peer_address_change_is_followed),
 	};
 

@@ -296,13 +296,13 @@ def readable(leg: VerbsLeg, seconds: float) -> bool:
 
 def test_leg_is_admitted_once_and_by_its_token_only(ends, worker, connect):
     program, address = worker
-    with pytest.raises(errors.DeviceError, match="expects no leg"):
+    with pytest.raises(errors.DeviceError, match="no leg with this token and ring is expected"):
         VerbsLeg(ends[0].device, address, bytes(16), RING)
-    with pytest.raises(errors.DeviceError, match="expects no leg"):
+    with pytest.raises(errors.DeviceError, match="no leg with this token and ring is expected"):
         VerbsLeg(ends[0].device, address, TOKEN, 2 * RING)
     host = connect(0, address)
     program.line("up")
-    with pytest.raises(errors.DeviceError, match="expects no leg"):
+    with pytest.raises(errors.DeviceError, match="no leg with this token and ring is expected"):
         VerbsLeg(ends[0].device, address, TOKEN, RING)
     host.leg.close()
     program.line("down")
@@ -345,7 +345,7 @@ def test_leg_goes_down_when_the_host_is_killed(ends, worker, start):
 def test_wire_listener_refuses_a_leg(ends, programs, start):
     listener = start(f"{programs}/verbs_wire", ends[0].device, "1")
     (address,) = listener.line("address")
-    with pytest.raises(errors.DeviceError, match="takes no legs"):
+    with pytest.raises(errors.DeviceError, match="this address is not for legs"):
         VerbsLeg(ends[0].device, address, TOKEN, RING)
 
 
