@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Literal, TypeVar
 
+from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     MODE_PD,
     MODES,
@@ -42,7 +43,6 @@ from srdma.keyex.messages import (
     Confirm,
     End,
     ErrorMessage,
-    ExchangeError,
     Form,
     Handover,
     Message,

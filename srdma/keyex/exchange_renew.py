@@ -33,10 +33,10 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 
 from srdma.keyex.exchange import CARRIED, Agreed, Exchange, Role, Send, handed_over, printable
+from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     COUNT_MAX,
     ErrorMessage,
-    ExchangeError,
     Form,
     Handover,
     Message,

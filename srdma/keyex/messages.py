@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import cbor2
 
-from srdma.errors import Error
+from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets, text
 from srdma.native import constants
 from srdma.native.constants import EID_LEN, GROUP_KEY_LEN, MODE_MEM, NAME_LEN
 
@@ -53,23 +53,6 @@ END_RANGES = {
     "window": (1, 1024),
     "reads": (1, 128),
 }
-
-
-class ExchangeError(Error):
-    """The key exchange failed. `code` is a code of protocol.md 8.1; `text` gives the reason.
-
-    `from_peer`: the peer sent this as its ERROR, so no ERROR is sent back. `told`: the text of
-    the ERROR to the peer, if it differs from `text`.
-    """
-
-    def __init__(
-        self, code: str, text: str, *, from_peer: bool = False, told: str | None = None
-    ) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
-        self.from_peer = from_peer
-        self.told = text if told is None else told
 
 
 class Suite(NamedTuple):
@@ -269,7 +252,7 @@ def decode(raw: bytes) -> Message:
         return _confirm(fields)
     for word, read in _SHORT.items():
         if word in fields:
-            _exactly(fields, word.upper(), {word})
+            exactly(fields, word.upper(), {word})
             return read(fields)
     raise ExchangeError(
         "format",
@@ -308,25 +291,25 @@ def _is_plain(value: object) -> bool:
 
 
 def _offer(fields: Mapping[str, Any]) -> Offer:
-    _exactly(fields, "OFFER", {"v", "qps", "suites", "modes", "group", "random", "ends", "data"})
+    exactly(fields, "OFFER", {"v", "qps", "suites", "modes", "group", "random", "ends", "data"})
     _version(fields)
     ends = _ends(fields)
-    if _integer("qps", fields["qps"], 1, QPS_MAX) != len(ends):
-        raise _bad("qps", fields["qps"], f"the number of ends, {len(ends)}")
+    if integer("qps", fields["qps"], 1, QPS_MAX) != len(ends):
+        raise bad("qps", fields["qps"], f"the number of ends, {len(ends)}")
     suites = _suites(fields["suites"])
     modes = _modes(fields["modes"])
     if is_unprotected(suites[0]) and modes != (MODE_BASIC,):
-        raise _bad("modes", fields["modes"], "[0] (basic) with suite `none`")
+        raise bad("modes", fields["modes"], "[0] (basic) with suite `none`")
     return Offer(suites, modes, _group(fields), _random(fields), ends, _data(fields))
 
 
 def _choice(fields: Mapping[str, Any]) -> Choice:
-    _exactly(fields, "CHOICE", {"v", "suite", "mode", "group", "random", "ends", "data"})
+    exactly(fields, "CHOICE", {"v", "suite", "mode", "group", "random", "ends", "data"})
     _version(fields)
     suite = _suite(fields["suite"])
     mode = _mode(fields["mode"])
     if is_unprotected(suite) and mode != MODE_BASIC:
-        raise _bad("mode", mode, "0 (basic) with suite `none`")
+        raise bad("mode", mode, "0 (basic) with suite `none`")
     ends = _ends(fields)
     return Choice(suite, mode, _group(fields), _random(fields), ends, _data(fields))
 
@@ -334,8 +317,8 @@ def _choice(fields: Mapping[str, Any]) -> Choice:
 def _confirm(fields: Mapping[str, Any], what: str = "CONFIRM") -> Confirm:
     """Error texts contain no value of the message, because it may carry secrets."""
     form = next((name for name in ("secrets", "kpd") if name in fields), "")
-    _exactly(fields, what, {"hash", form} - {""})
-    digest = _bytes(fields, "hash", 32, 32)
+    exactly(fields, what, {"hash", form} - {""})
+    digest = octets(fields, "hash", 32, 32)
     if form == "secrets":
         return Confirm(digest, Handover(secrets=_secrets(fields["secrets"])))
     if form == "kpd":
@@ -351,12 +334,12 @@ def _renew(fields: Mapping[str, Any]) -> Renew:
 
 def _ready(fields: Mapping[str, Any]) -> Ready:
     if fields["ready"] is not True:
-        raise _bad("ready", fields["ready"], "true")
+        raise bad("ready", fields["ready"], "true")
     return Ready()
 
 
 def _rekey(fields: Mapping[str, Any]) -> Rekey:
-    return Rekey(_bytes(fields, "rekey", 0, MESSAGE_MAX))
+    return Rekey(octets(fields, "rekey", 0, MESSAGE_MAX))
 
 
 def _taken(fields: Mapping[str, Any]) -> Taken:
@@ -364,7 +347,7 @@ def _taken(fields: Mapping[str, Any]) -> Taken:
 
 
 def _count(value: object) -> int:
-    return _integer("count", value, 1, COUNT_MAX)
+    return integer("count", value, 1, COUNT_MAX)
 
 
 # Readers of the messages with one field, by the name of that field.
@@ -393,8 +376,8 @@ def _group_key(value: object) -> bytearray:
 
 
 def _error(fields: Mapping[str, Any]) -> ErrorMessage:
-    _exactly(fields, "ERROR", {"error", "code"})
-    return ErrorMessage(_text("code", fields["code"], 32), _text("error", fields["error"], 4096))
+    exactly(fields, "ERROR", {"error", "code"})
+    return ErrorMessage(text("code", fields["code"], 32), text("error", fields["error"], 4096))
 
 
 def _version(fields: Mapping[str, Any]) -> None:
@@ -405,38 +388,38 @@ def _version(fields: Mapping[str, Any]) -> None:
 
 
 def _random(fields: Mapping[str, Any]) -> bytes:
-    return _bytes(fields, "random", RANDOM_LEN, RANDOM_LEN)
+    return octets(fields, "random", RANDOM_LEN, RANDOM_LEN)
 
 
 def _data(fields: Mapping[str, Any]) -> bytes:
-    return _bytes(fields, "data", 0, DATA_MAX)
+    return octets(fields, "data", 0, DATA_MAX)
 
 
 def _group(fields: Mapping[str, Any]) -> str:
-    return _text("group", fields["group"], GROUP_MAX)
+    return text("group", fields["group"], GROUP_MAX)
 
 
 def _modes(value: object) -> tuple[int, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= len(MODES):
-        raise _bad("modes", value, f"a list of 1 to {len(MODES)} modes")
+        raise bad("modes", value, f"a list of 1 to {len(MODES)} modes")
     modes = tuple(_mode(entry) for entry in value)
     if len(set(modes)) != len(modes):
-        raise _bad("modes", value, "a list without repetitions")
+        raise bad("modes", value, "a list without repetitions")
     return modes
 
 
 def _mode(value: object) -> int:
-    return _integer("mode", value, 0, len(MODES) - 1)
+    return integer("mode", value, 0, len(MODES) - 1)
 
 
 def _suites(value: object) -> tuple[Suite, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= SUITES_MAX:
-        raise _bad("suites", value, f"a list of 1 to {SUITES_MAX} entries")
+        raise bad("suites", value, f"a list of 1 to {SUITES_MAX} entries")
     suites = tuple(_suite(entry) for entry in value)
     if len(set(suites)) != len(suites):
-        raise _bad("suites", value, "a list without repetitions")
+        raise bad("suites", value, "a list without repetitions")
     if len(suites) > 1 and any(is_unprotected(s) for s in suites):
-        raise _bad("suites", value, "`none` alone or a list without it: `none` is not negotiable")
+        raise bad("suites", value, "`none` alone or a list without it: `none` is not negotiable")
     return suites
 
 
@@ -446,21 +429,21 @@ def is_unprotected(suite: Suite) -> bool:
 
 def _suite(value: object) -> Suite:
     if not isinstance(value, list) or len(value) != 3:
-        raise _bad("suite", value, "[suite id, level, tag length]")
+        raise bad("suite", value, "[suite id, level, tag length]")
     suite = Suite(
-        _integer("suite id", value[0], 0, 255),
-        _integer("level", value[1], 0, 3),
-        _integer("tag length", value[2], 0, 64),
+        integer("suite id", value[0], 0, 255),
+        integer("level", value[1], 0, 3),
+        integer("tag length", value[2], 0, 64),
     )
     if is_unprotected(suite) and suite != UNPROTECTED:
-        raise _bad("suite", value, "[0, 0, 0] for suite `none`")
+        raise bad("suite", value, "[0, 0, 0] for suite `none`")
     return suite
 
 
 def _ends(fields: Mapping[str, Any]) -> tuple[End, ...]:
     value = fields["ends"]
     if not isinstance(value, list) or not 1 <= len(value) <= QPS_MAX:
-        raise _bad("ends", value, f"a list of 1 to {QPS_MAX} ends")
+        raise bad("ends", value, f"a list of 1 to {QPS_MAX} ends")
     ends = tuple(_end(entry) for entry in value)
     if len({(e.eid, e.qpn) for e in ends}) != len(ends):
         raise ExchangeError("value", "two ends have the same endpoint id and SRC QPN")
@@ -469,46 +452,10 @@ def _ends(fields: Mapping[str, Any]) -> tuple[End, ...]:
 
 def _end(value: object) -> End:
     if not isinstance(value, dict):
-        raise _bad("end", value, "a map")
-    _exactly(value, "END", {"eid", "wire", *END_RANGES})
-    numbers = {name: _integer(name, value[name], *END_RANGES[name]) for name in END_RANGES}
-    wire = _text("wire", value["wire"], WIRE_MAX)
+        raise bad("end", value, "a map")
+    exactly(value, "END", {"eid", "wire", *END_RANGES})
+    numbers = {name: integer(name, value[name], *END_RANGES[name]) for name in END_RANGES}
+    wire = text("wire", value["wire"], WIRE_MAX)
     if not wire.isascii() or not wire.isprintable() or not wire:
-        raise _bad("wire", wire, "an address of printable ASCII characters")
-    return End(eid=_bytes(value, "eid", EID_LEN, EID_LEN), wire=wire, **numbers)
-
-
-# One field -----------------------------------------------------------------
-
-
-def _exactly(fields: Mapping[str, Any], what: str, keys: set[str]) -> None:
-    if missing := keys - set(fields):
-        raise ExchangeError("format", f"{what} lacks {', '.join(sorted(missing))}")
-    if extra := set(fields) - keys:
-        names = ", ".join(f"{name!r:.22}" for name in sorted(extra)[:5])
-        raise ExchangeError("format", f"{what} has unknown fields: {names}")
-
-
-def _integer(name: str, value: object, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise _bad(name, value, f"{least} to {most}")
-    return value
-
-
-def _bytes(fields: Mapping[str, Any], name: str, least: int, most: int) -> bytes:
-    value = fields[name]
-    if not isinstance(value, bytes) or not least <= len(value) <= most:
-        size = str(most) if least == most else f"{least} to {most}"
-        raise _bad(name, value, f"{size} bytes")
-    return value
-
-
-def _text(name: str, value: object, most: int) -> str:
-    if not isinstance(value, str) or len(value.encode()) > most:
-        raise _bad(name, value, f"text of at most {most} bytes")
-    return value
-
-
-def _bad(name: str, value: object, right: str) -> ExchangeError:
-    shown = f"{len(value)} bytes" if isinstance(value, bytes) else f"{value!r:.80}"
-    return ExchangeError("value", f"{name} is {shown}: it must be {right}")
+        raise bad("wire", wire, "an address of printable ASCII characters")
+    return End(eid=octets(value, "eid", EID_LEN, EID_LEN), wire=wire, **numbers)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from srdma.keyex.messages import LEVELS, UNPROTECTED, ExchangeError, Suite
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import LEVELS, UNPROTECTED, Suite
 from srdma.native.suites import suites
 
 if TYPE_CHECKING:

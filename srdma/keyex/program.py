@@ -57,7 +57,8 @@ from srdma.keyex.exchange import (
     Send,
 )
 from srdma.keyex.exchange_renew import Renewal
-from srdma.keyex.messages import End, ErrorMessage, ExchangeError, Offer, Suite, decode, encode
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import End, ErrorMessage, Offer, Suite, decode, encode
 from srdma.keyex.policy import check_identity, check_suite
 from srdma.keyex.renew import NEVER, Renewing, Times
 from srdma.keyex.secrets import NewSecrets, Secrets, unless_ended

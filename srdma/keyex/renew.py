@@ -35,7 +35,8 @@ from srdma.keyex.exchange_renew import (
     Take,
     Wanted,
 )
-from srdma.keyex.messages import ExchangeError, Rekey, encode
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import Rekey, encode
 from srdma.keyex.secrets import NewSecrets
 from srdma.keyex.tls import Channel, Inner
 

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives import hashes
 from OpenSSL import SSL, crypto
 
 from srdma.identity import Credentials, IdentityError, identity_of, parse_certificates, parse_key
-from srdma.keyex.messages import MESSAGE_MAX, ExchangeError
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import MESSAGE_MAX
 
 ALPN = b"srdma/1"
 GROUPS = {"x25519mlkem768", "x25519", "secp256r1", "prime256v1", "p-256"}

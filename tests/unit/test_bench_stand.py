@@ -12,7 +12,8 @@ from srdma.errors import IntegrityError
 from srdma.keyex.messages import UNPROTECTED
 from srdma.keyex.policy import suite_named
 from srdma_bench.facts import facts
-from srdma_bench.perf.measure import Plan, Result, check_counts
+from srdma_bench.perf.counts import check_counts
+from srdma_bench.perf.measure import Plan, Result
 from srdma_bench.stand import Link, Settings, Shape, pin, placement
 
 

@@ -19,7 +19,8 @@ from srdma.keyex.exchange import (
     Send,
     transcript,
 )
-from srdma.keyex.messages import ErrorMessage, ExchangeError, Handover, Ready, Suite, decode, encode
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import ErrorMessage, Handover, Ready, Suite, decode, encode
 from tests.exchange_players import HASHES, end
 
 GCM, CHACHA, CMAC = Suite(1, 3, 16), Suite(7, 3, 16), Suite(0x20, 2, 16)

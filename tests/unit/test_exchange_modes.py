@@ -9,7 +9,8 @@ import cbor2
 import pytest
 
 from srdma.keyex.exchange import Agreed, Derive, Exchange, Role, Send
-from srdma.keyex.messages import QPS_MAX, Confirm, ExchangeError, Suite, decode, encode
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import QPS_MAX, Confirm, Suite, decode, encode
 from tests.exchange_players import (
     BASIC,
     CHACHA,

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srdma.keyex.exchange import TABLE, Install
-from srdma.keyex.messages import Confirm, ExchangeError, Ready, encode
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import Confirm, Ready, encode
 from tests.exchange_players import WAYS, Player, expected, form, made, players, until_keyed
 
 DO = ["step", "deliver", "reflect", "foreign", "forged", "derived", "keyed", "running", "start"]

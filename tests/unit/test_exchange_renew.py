@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from srdma.keyex.exchange_renew import TABLE, WAITING, Give
+from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     COUNT_MAX,
     MESSAGE_MAX,
     Confirm,
     ErrorMessage,
-    ExchangeError,
     Handover,
     Ready,
     Rekey,

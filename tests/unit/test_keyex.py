@@ -22,7 +22,7 @@ from OpenSSL import SSL
 
 from srdma.identity import Validity, create_ca, issue, parse_certificates, parse_key
 from srdma.keyex import process as keyprocess
-from srdma.keyex.messages import ExchangeError
+from srdma.keyex.fields import ExchangeError
 from srdma.keyex.program import Program
 from tests.keyex_players import ERR, FakeWorker, Keyex, config, load, run_pair
 

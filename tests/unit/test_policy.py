@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from srdma.keyex.messages import UNPROTECTED, ExchangeError, Suite
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import UNPROTECTED, Suite
 from srdma.keyex.policy import (
     check_identity,
     check_suite,

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from srdma.errors import DeviceError
 from srdma.native.leg import Work
+from srdma_bench.perf.counts import check_counts, gained
 from srdma_bench.perf.hosts import PATIENCE, load_of
-from srdma_bench.perf.measure import Plan, Result, check_counts, gained, offered
+from srdma_bench.perf.measure import Plan, Result, offered
 from srdma_bench.stand import Link, Stand
 
 WRITE, SIGNALED = 1, 1  # opcode and flag of descriptors (local-interface.md 2.1)

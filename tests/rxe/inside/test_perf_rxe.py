@@ -18,7 +18,8 @@ from srdma.embedded import spawn, stop
 from srdma.wr import SendFlag, SendWR, WROpcode
 from srdma_bench import gid
 from srdma_bench.device import verbs
-from srdma_bench.perf.measure import Plan, Result, check_counts, gained, offered
+from srdma_bench.perf.counts import check_counts, gained
+from srdma_bench.perf.measure import Plan, Result, offered
 from srdma_bench.series import in_turn, ratios
 from srdma_bench.stand import DEPTH, Link, Settings, Shape, Stand
 from srdma_bench.targets.measure import RXE_ROUNDS, RXE_VALUES

@@ -30,7 +30,8 @@ from srdma.mr import Access
 from srdma.native.constants import RING_MOST
 from srdma.pd import PD
 from srdma_bench.native import kvs as _kvs
-from srdma_bench.perf.measure import Plan, Result, check_counts, cpu_ns, gained, offered
+from srdma_bench.perf.counts import check_counts, gained
+from srdma_bench.perf.measure import Plan, Result, cpu_ns, offered
 from srdma_bench.stand import Shape, Stand, pin
 
 KEYS = 1 << 23  # as in the paper

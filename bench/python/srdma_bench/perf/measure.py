@@ -15,26 +15,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import cbor2
 
 from srdma.capability import Capability, Right
 from srdma.connection import Connection
 from srdma.control import HostKind
-from srdma.errors import IntegrityError, LocalError, RemoteError, Timeout
+from srdma.errors import LocalError, RemoteError, Timeout
 from srdma.keyex.messages import LEVELS
 from srdma.mr import Access, RemoteMR
-from srdma.native.constants import PING_MS, RING_LEAST, RING_MOST
+from srdma.native.constants import RING_LEAST, RING_MOST
 from srdma.native.leg import counter_names
 from srdma.pd import PD
 from srdma.qp import SecureQP
 from srdma.wr import SGE, RecvWR, SendWR, WROpcode
+from srdma_bench.perf.counts import check_counts
 from srdma_bench.perf.hosts import PATIENCE, Host, Marks, Receives, Sends, Sweep, host_named
 
 WRITE, READ, SEND = WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND
 WORKS = 256  # maximum number of work requests of a sweep
-SPARE = 4  # QPs of other users that may exist during a run
 SILENCE = 0.5  # seconds without a message after which a stream of unknown length has ended
 WARM_UP = 100  # maximum number of uncounted rounds; never more than counted ones
 MIB = 1 << 20
@@ -358,69 +358,6 @@ COUNTED = (
     "proofs_verified",
     "wire_bytes_sent",
 )
-
-
-class Protection(Protocol):
-    """The protection in force."""
-
-    @property
-    def level(self) -> str: ...
-
-    @property
-    def proof(self) -> bool:
-        """True if requests use a capability."""
-
-    @property
-    def qps(self) -> int: ...
-
-
-def pings(qps: int, seconds: float) -> int:
-    """The maximum number of packets of idle QPs that a run may count: those of a second connection
-    with as many QPs, compared in turn, and of SPARE others. Both ends count each PING and its
-    ack."""
-    return 4 * (qps + SPARE) * (1 + int(seconds * 1000 / PING_MS))
-
-
-def gained(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    """The difference of each counter."""
-    return {name: after[name] - before[name] for name in after}
-
-
-def check_counts(
-    protection: Protection, result: Result, a: Mapping[str, float], b: Mapping[str, float],
-    *, answers: int = 1,
-) -> None:  # fmt: skip
-    """Check the workers' counters of a run. Raises IntegrityError.
-
-    Each message must be at least one packet that A sealed and B verified. At least `answers`
-    packets must have been sealed by B and verified by A; one ack may cover many messages. In modes
-    with `mem` each WRITE and READ carries a proof. At most pings() packets may have another
-    protection.
-    """
-    sent, received = "packets_sealed", "packets_verified"
-    other = "packets_unprotected_sent"
-    if protection.level == "none":
-        sent, received, other = other, "packets_unprotected_received", sent
-    least = result.messages
-    counts = [
-        (sent, a[sent], least),
-        (f"{received} at the peer", b[received], least),
-        (f"{sent} at the peer", b[sent], answers),
-        (received, a[received], answers),
-    ]
-    if protection.proof and not result.plan.row.messages:
-        counts += [("proofs_made", a["proofs_made"], least)]
-        counts += [("proofs_verified at the peer", b["proofs_verified"], least)]
-    for name, count, wanted in counts:
-        if count < wanted:
-            raise IntegrityError(
-                f"{result.messages} messages, but {count:.0f} were counted as {name}"
-            )
-    seconds = max(result.ns, sum(result.times)) / 1e9
-    if (odd := a[other] + b[other]) > pings(protection.qps, seconds):
-        raise IntegrityError(
-            f"{odd:.0f} packets counted as {other} in a run at level {protection.level}"
-        )
 
 
 def cpu_ns(pid: int) -> float:
