@@ -335,7 +335,7 @@ test-two-vms: native offload
 
 section = +@.ci/section '$(1)' $(make-quietly) $(2)
 
-.PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation \
+.PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation mutants \
 	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms)
 # Left to test-all: more than half of the time of all C tests.
 C_TESTS_LONG := tests/c/simulation/test_transfer.c
@@ -359,6 +359,8 @@ section-simulation-short:
 	$(call section,simulation,simulation SEEDS=100)
 section-simulation:
 	$(call section,simulation,simulation)
+section-mutants:
+	$(call section,mutants,mutants)
 section-python-short:
 	$(call section,Python tests,test-python-short)
 section-python:
@@ -393,7 +395,7 @@ test: test-build
 
 # Everything; the long sections first.
 test-all: test-build
-	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan arm64 simulation c fuzz two-vms lint \
+	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan mutants arm64 simulation c fuzz two-vms lint \
 		bench main-job)
 	@printf '==== make test-all: all sections passed\n'
 
@@ -416,7 +418,7 @@ soak: native offload
 	@.ci/setup test
 	@$(PYTEST) -m soak tests/unit tests/e2e
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
-	+@$(make-quietly) simulation-sanitized transfer fuzz
+	+@$(make-quietly) simulation-sanitized transfer mutants fuzz
 
 # Random lives of two relays, in virtual time: SEEDS of about 5,000 packets.
 simulation: SEEDS ?= 2000
