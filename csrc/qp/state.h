@@ -34,7 +34,5 @@ enum srdma_qp_ability {
 int srdma_state_may_move(enum srdma_qp_state from, enum srdma_qp_state to);
 /* 1: the state has the ability. */
 int srdma_state_can(enum srdma_qp_state state, enum srdma_qp_ability ability);
-/* "RTS"; "?" for a number that is no state. */
-const char *srdma_state_name(unsigned state);
 
 #endif

@@ -186,7 +186,7 @@ def test_error_tells_permitted_values(words: list[str], text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "text"), [("-R", "mutual TLS"), ("--post_list=8", "Python in batches")]
+    ("flag", "text"), [("-R", "mutual TLS"), ("--post_list=8", "Python posts batches")]
 )
 def test_flags_that_only_perftest_has(flag: str, text: str) -> None:
     done = perf("write_bw", "--embedded", flag)

@@ -13,8 +13,8 @@ static void test_only_listed_moves_are_legal(void **state)
 {
 	/* Row: from, column: to; both in the order RESET, INIT, RTR, RTS, ERR. */
 	static const int legal[N][N] = {
-		{ 0, 1, 0, 0, 0 }, { 1, 0, 1, 0, 1 }, { 1, 0, 0, 1, 1 },
-		{ 1, 0, 0, 0, 1 }, { 1, 0, 0, 0, 0 },
+		{ 0, 1, 0, 0, 0 }, { 0, 0, 1, 0, 1 }, { 0, 0, 0, 1, 1 },
+		{ 0, 0, 0, 0, 1 }, { 0, 0, 0, 0, 0 },
 	};
 
 	(void)state;
@@ -34,8 +34,6 @@ static void test_abilities_of_states(void **state)
 	assert_false(srdma_state_can(SRDMA_QP_RTR, SRDMA_QP_SENDS));
 	assert_true(srdma_state_can(SRDMA_QP_RTS, SRDMA_QP_SENDS));
 	assert_false(srdma_state_can(SRDMA_QP_ERR, SRDMA_QP_WATCHES));
-	assert_string_equal(srdma_state_name(SRDMA_QP_RTS), "RTS");
-	assert_string_equal(srdma_state_name(N), "?");
 }
 
 int main(void)
