@@ -1,5 +1,5 @@
 """An access-control proxy for a database. The proxy decides once which client may read which
-records; the worker of the database enforces this for every packet. docs/capabilities.md explains it.
+records; the worker of the database enforces this for every packet. See docs/capabilities.md.
 
     python docs/examples/capability_proxy.py all
 
