@@ -53,7 +53,7 @@ BUDGET_DIRS := $(wildcard csrc host offload srdma bench)
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIB := $(BUILD)/libsrdma-core.a
 SIM := $(BUILD)/libsrdma-sim.a
-# The host's half: what libsrdma will stand on.
+# The host side of a leg.
 HOST := $(BUILD)/libsrdma-host.a
 OFFLOAD := $(BUILD)/srdma-offload
 # The daemon without main(), for unit tests.
@@ -127,7 +127,8 @@ without-verbs:
 print-libs:
 	@echo $(LIBS) -lm
 
-# Changes with the flags and the list of sources, so that nothing stale stays.
+# This file changes with the flags and the list of sources; then everything is
+# built again.
 BUILD_KEY := $(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(CORE_SRC) $(SIM_SRC) $(HOST_SRC) \
 	$(OFFLOAD_SRC) $(C_HELPER_SRC) $(KVS_SRC)
 $(BUILD)/key: FORCE
@@ -158,7 +159,7 @@ TLS_PEERS := $(BUILD)/bench/tls_echo $(BUILD)/bench/tls_load
 bench: $(LADDER) $(MANY) $(PRIMITIVES) $(TLS_PEERS)
 	@:
 
-# Programs that srdma is compared with.
+# Programs for the comparison with TLS, redis and memcached.
 $(TLS_PEERS): %: %.o $(BUILD)/bench/tls_link.o $(KVS)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) \
@@ -177,7 +178,7 @@ bench-quick: bench native offload
 		$(PY) -m srdma bench paper --smoke --out "$$out/paper" && \
 		$(PY) -m srdma bench targets --smoke --out "$$out/targets"
 
-# The ladder uses the pairs of sessions and relays of the tests.
+# The ladder uses the pairs of sessions and relays of tests/c/support (C_HELPERS).
 BENCH_NIC := bench/bench_leg.c bench/meeting.c
 LADDER_SRC := bench/ladder.c bench/nic.c bench/tally.c $(BENCH_NIC) \
 	$(wildcard bench/rung_*.c)
@@ -209,7 +210,7 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(HOST) $(LIB)
 
 # The Python half -----------------------------------------------------------
 
-# Extension modules: of the library, of the load generators, and of tests only.
+# Extension modules of the library, of the load generators, and of the tests.
 NATIVE := core bench tests
 NATIVE_DIRS := srdma/native bench/python/srdma_bench/native tests/native
 NATIVE_SRC := $(foreach d,$(NATIVE_DIRS),$(wildcard $(d)/*.py[xi] $(d)/*.pxd))
@@ -302,17 +303,18 @@ PYTEST := $(PY) -m pytest -q
 .PHONY: test-python test-python-short
 test-python: native offload bench
 	@$(PYTEST) tests/unit tests/e2e
-# Tests that take long in sum are marked `slow` (docs/testing.md).
+# Tests that take long are marked `slow` (docs/testing.md).
 test-python-short: native offload bench
 	@$(PYTEST) -m 'not soak and not slow' tests/unit
 
-# Two VMs beside each other, each with one CPU, which it keeps busy: what works,
-# and what goes wrong. Both are shared out by what they take. The limit is for
-# what hangs: they are over in a quarter of it, and each test has its own; what
-# that does not interrupt shows its threads a little later.
+# Two VMs that may run in parallel, each with one CPU: RXE_JOB has normal work,
+# RXE_FAULTS has faults; both take about the same time. The limit of 1,200 s ends
+# a VM that hangs; normal runs take a quarter of it. Each test also has a limit of
+# its own. A test that this limit does not interrupt prints the stacks of its
+# threads after 330 s.
 RXE_FAULTS := $(patsubst %,tests/rxe/inside/test_%.py,\
 	kill netem rekey_load wire_dies)
-# And what other machines may not let root do.
+# The last test needs a privilege that root may lack in a container.
 RXE_JOB := $(filter-out $(RXE_FAULTS),$(wildcard tests/rxe/inside/test_*.py)) \
 	tests/unit/test_offload_workers.py::test_memory_of_each_process_is_locked
 IN_VM := $(PY) tests/rxe/vm.py --timeout 1200 -- $(PYTEST) \
@@ -327,7 +329,7 @@ test-rxe-faults: native offload
 test-two-vms: native offload
 	@$(PY) tests/rxe/two_vms.py
 
-# What people run -----------------------------------------------------------
+# Sections and commands ------------------------------------------------------
 #
 # A section is a target whose output goes to a log (.ci/section). Sections that
 # do not build the same files run beside each other, as many as there are cores
@@ -337,7 +339,7 @@ section = +@.ci/section '$(1)' $(make-quietly) $(2)
 
 .PHONY: $(addprefix section-,packages python-packages compile native lint c c-short asan simulation-short simulation mutants \
 	python-short python fuzz-short fuzz main-job bench arm64 rxe-job rxe-faults two-vms)
-# Left to test-all: more than half of the time of all C tests.
+# Run by test-all only: it takes more than half of the time of all C tests.
 C_TESTS_LONG := tests/c/simulation/test_transfer.c
 section-packages:
 	@.ci/section packages .ci/setup test packages
@@ -388,12 +390,12 @@ test-build: section-packages
 	+@$(make-quietly) section-python-packages section-compile
 	+@$(make-quietly) section-native
 
-# Every part, in minutes. docs/testing.md says what each one is.
+# The short test suite, in minutes. docs/testing.md describes the sections.
 test: test-build
 	+@$(make-quietly) $(addprefix section-,python-short c-short lint fuzz-short simulation-short main-job)
 	@printf '==== make test: all sections passed\n'
 
-# Everything; the long sections first.
+# The whole test suite; the long sections start first.
 test-all: test-build
 	+@$(make-quietly) $(addprefix section-,python rxe-job rxe-faults asan mutants arm64 simulation c fuzz two-vms lint \
 		bench main-job)
@@ -420,17 +422,17 @@ soak: native offload
 	+@$(make-quietly) simulation SEEDS=$(or $(SEEDS),200000)
 	+@$(make-quietly) simulation-sanitized transfer mutants fuzz
 
-# Random lives of two relays, in virtual time: SEEDS of about 5,000 packets.
+# Random runs of two relays in virtual time: SEEDS runs of about 5,000 packets.
 simulation: SEEDS ?= 2000
 simulation: $(BUILD)/tests/c/simulation/test_simulation
 	@SRDMA_SEEDS=$(SEEDS) $<
 
-# A digest of what each of SEEDS lives did, to compare two builds (see the test).
+# A digest of each of SEEDS runs, to compare two builds (test_simulation.c).
 digests: SEEDS ?= 2000
 digests: $(BUILD)/tests/c/simulation/test_simulation
 	@SRDMA_SEEDS=$(SEEDS) SRDMA_DIGESTS=$(BUILD)/digests.txt $<
 
-# The same under the sanitizers.
+# The simulation under the sanitizers.
 SANITIZED_SEEDS ?= 2000
 simulation-sanitized:
 	@.ci/setup test
@@ -450,7 +452,7 @@ transfer: $(BUILD)/tests/c/simulation/test_transfer
 mutants:
 	@$(PY) .ci/mutants.py $(if $(SHARE),--share $(SHARE)) $(MUTANTS)
 
-# docs/pictures/*.svg from the text beside them; needs graphviz.
+# Draws docs/pictures/*.svg from the .dot files; needs graphviz.
 .PHONY: pictures
 pictures:
 	@command -v dot >/dev/null || { echo 'pictures: dot is missing: apt-get install graphviz' >&2; exit 1; }

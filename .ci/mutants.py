@@ -8,10 +8,10 @@ must fail, with environment variables if it needs them:
     Fault: an ACK is sealed under the packet number of the next packet
     Killed-by: session/test_session
 
-Each lane is a copy of the tree with its own build, without link-time optimisation, in which one
-file at a time changes. A mutant is killed if its program exits with a failure or does not end. The
-run fails if a patch does not apply, changes more than one file, does not build or survives, or if
-a program fails without a mutant.
+Mutants run in parallel lanes. A lane is a copy of the tree with its own build, without link-time
+optimisation, and has one mutant at a time. A mutant is killed if its program exits with a failure
+or does not end. The run fails if a patch does not apply, changes more than one file, does not build
+or survives, or if a program fails without a mutant.
 
 --share K/N takes every Nth patch from the Kth on (K from 0).
 """
@@ -34,7 +34,7 @@ TREES = ROOT / "build/mutants"
 COPIED = ["Makefile", "csrc", "host", "offload", "tests/c", "bench"]
 LIMIT = 60  # seconds of one test program
 MAKE = ["make", "--no-print-directory", "-s", "LTO=", "WHOLE="]
-# Settings of a make that runs this program would change the builds of the lanes.
+# The environment of a `make mutants` would change the builds of the lanes: override it.
 ALONE = {"MAKELEVEL": "1", "MAKEFLAGS": "", "MFLAGS": "", "SRDMA_JOBS": "1"}
 CHECK = {"SRDMA_SEEDS": "20"}  # the simulation without a mutant: short
 
@@ -99,7 +99,7 @@ class Lane:
         self.tree = TREES / f"lane{number}"
 
     def copy(self) -> None:
-        """Brings the copy up to date with the tree; the files that are equal keep their times."""
+        """Updates the copy from the tree. Equal files are not written, so that make skips them."""
         listed = subprocess.run(
             ["git", "ls-files", "-zco", "--exclude-standard", *COPIED],
             cwd=ROOT,
@@ -119,7 +119,7 @@ class Lane:
                 shutil.copyfile(source, copy)
 
     def build(self, programs: list[str]) -> None:
-        """Builds test programs; raises UnusableError with the compiler's words."""
+        """Builds test programs; raises UnusableError with the compiler's output."""
         targets = [f"build/tests/c/{program}" for program in programs]
         code, output = run([*MAKE, *targets], self.tree, {}, 1200)
         if code:
@@ -139,7 +139,7 @@ class Lane:
             raise UnusableError(f"the patch does not apply to this tree:\n{output}")
 
     def kill(self, mutant: Mutant) -> tuple[bool, str]:
-        """Builds and runs the mutant: whether it was noticed, and the first failure."""
+        """Builds and runs the mutant. Returns whether the program failed, and its first failure."""
         self.patch(mutant, "--dry-run")
         self.patch(mutant)
         try:
@@ -150,14 +150,14 @@ class Lane:
 
 
 def first_failure(output: str) -> str:
-    """The first line of a cmocka program's output that is not about a test that passed."""
+    """The first line of a cmocka program's output that does not report a passed test."""
     passed = ("[ RUN", "[       OK", "[=====", "[  PASSED")
     lines = [line.strip() for line in output.splitlines() if not line.startswith(passed)]
     return next((line for line in lines if line), "")
 
 
 class Run:
-    """All mutants of a run, shared out to the lanes."""
+    """All mutants of a run, distributed to the lanes."""
 
     def __init__(self, mutants: list[Mutant], lanes: int) -> None:
         self.mutants = mutants

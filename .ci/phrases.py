@@ -1,4 +1,4 @@
-"""Refuses riddling phrases in comments, documents and messages (docs/style.md, Language).
+"""Refuses unclear phrases in comments, documents and messages (docs/style.md, Language).
 
     .ci/phrases.py [FILE...]        # without arguments: all tracked text files
 
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# (pattern, advice). Patterns are matched in one paragraph of prose at a time, line ends as spaces.
+# (pattern, advice). A pattern is matched in one paragraph at a time, with line ends as spaces.
 PHRASES: list[tuple[str, str]] = [
     (r"(?:^|[.!?:;] )(?:Who|What|Whoever|Whatever)\b(?![^.?!]*\?)", "name the subject: a noun"),
     (
@@ -59,7 +59,7 @@ SUFFIXES = {".c", ".h", ".py", ".pyx", ".pxd", ".pyi", ".md", ".sh", ".service",
 
 
 def comments(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
-    """The comments of a source file, each with its offset; line comments in sequence are one."""
+    """The comments of a source file, each with its offset; consecutive line comments are one."""
     run_at, run, run_end = 0, "", -1
     for match in pattern.finditer(text):
         groups = match.groupdict()

@@ -1,9 +1,10 @@
-"""An access-control proxy for a database: a proxy decides once which client may read which records,
-and the NIC of the database enforces this at every packet. Explained in docs/capabilities.md.
+"""An access-control proxy for a database. The proxy decides once which client may read which
+records; the worker of the database enforces this for every packet. See docs/capabilities.md.
 
     python docs/examples/capability_proxy.py all
 
-starts three workers and runs all roles. By hand, with workers that reach each other:
+starts three workers and runs all roles. To run the roles by hand, with workers that reach each
+other:
 
     capability_proxy.py server --worker W --identity certs/server
     capability_proxy.py proxy  --worker W --identity certs/proxy --server PORT
@@ -33,7 +34,7 @@ EVERYBODY = "spiffe://example.org/*"
 PROXY = "spiffe://example.org/proxy"
 ACCESS_LIST = {"spiffe://example.org/alice": (3, 5)}  # the first record, and the number of records
 LIFETIMES = (3600, 1)  # seconds, of the two capabilities that each client gets
-TICK = 0.1  # seconds by which a worker's clock may be late, at most
+TICK = 0.1  # maximum lag of a worker's clock, seconds
 WAIT = 30
 
 

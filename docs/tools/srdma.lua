@@ -1,14 +1,14 @@
--- Wireshark and tshark: what srdma puts behind the InfiniBand headers of a
--- RoCEv2 datagram (docs/protocol.md 2 and 11a): the STH, the ack body, the
--- payload. Wireshark's own InfiniBand dissector shows BTH, RETH, AETH.
+-- Dissector for Wireshark and tshark: the parts that srdma adds behind the
+-- InfiniBand headers of a RoCEv2 datagram (docs/protocol.md 2 and 11a): STH, ack
+-- body, payload. Wireshark's own InfiniBand dissector shows BTH, RETH, AETH.
 --
 --     tshark -X lua_script:docs/tools/srdma.lua -r capture.pcap -Y srdma
 --     tshark ... -T fields -e srdma.request_id -e srdma.offset
 --     tshark ... -Y 'srdma.icrc.status == "Bad"'
 --
--- Or copy it into the folder of personal Lua plugins (Help, About, Folders).
--- UDP ports other than 4791: -d udp.port==PORT,infiniband. Packets of level none
--- look like plain RoCE: they are shown with -o srdma.unprotected:TRUE.
+-- Wireshark loads it from the folder of personal Lua plugins (Help, About,
+-- Folders). A UDP port other than 4791 needs -d udp.port==PORT,infiniband. Packets
+-- of level none look like plain RoCE: -o srdma.unprotected:TRUE decodes them.
 
 local srdma = Proto("srdma", "Secure RDMA")
 
@@ -102,7 +102,7 @@ local udp_length_field = Field.new("udp.length")
 local ip_field = Field.new("ip")
 local ipv6_field = Field.new("ipv6")
 
--- The innermost one, of a datagram inside others.
+-- If a datagram is inside another one, the innermost.
 local function last(field)
 	local all = { field() }
 	return all[#all]
@@ -223,7 +223,7 @@ local function show_sth(tree, tvb, at, size)
 	end
 end
 
--- Where everything lies, or nil: the datagram is too short for it.
+-- Offsets of all parts, or nil if the datagram is too short.
 local function layout(tvb, bth, stop)
 	local opcode = tvb(bth, 1):uint()
 	local code = bits.band(bits.rshift(tvb(bth + 8, 1):uint(), 4), 7)
