@@ -144,7 +144,9 @@ def test_pds_are_assigned_round_robin(site: Site) -> None:
 def test_thread_number_out_of_range(site: Site, thread: int) -> None:
     with srdma.Context(site.a.control) as ctx:
         for use in (lambda: srdma.PD(ctx, thread=thread), lambda: ctx.stats(thread)):
-            with pytest.raises(LocalError, match=rf"thread={thread}: the worker a has 3 processes, numbered"):
+            with pytest.raises(
+                LocalError, match=rf"thread={thread}: the worker a has 3 processes, numbered"
+            ):
                 use()
 
 
