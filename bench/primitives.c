@@ -37,7 +37,7 @@ struct runner {
 
 /*
  * Shared state. The "threads" are processes, like the worker processes of a
- * worker (docs/performance.md, Threads).
+ * worker (docs/performance.md, Worker processes).
  */
 struct crew {
 	pthread_barrier_t start;

@@ -3,7 +3,7 @@
  * reports ready when all are, and ends them together. Worker process 0 is this
  * process; the others are its children. They are processes because
  * cryptographic libraries have variables that all threads of a process write
- * (docs/performance.md, Threads).
+ * (docs/performance.md, Worker processes).
  */
 #ifndef OFFLOAD_SUPERVISOR_H
 #define OFFLOAD_SUPERVISOR_H
