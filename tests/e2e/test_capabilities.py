@@ -398,4 +398,4 @@ def one_race(mr, size, writer, whole):
     assert after.count(0) < len(after), "the writer has not written"
     assert writer.stdout.readline().strip() in ("refused PROOF_WRONG", "refused PROOF_RANGE")
     assert mr.buf[first:end] == after
-    mr.revoke()  # removes the revoked range, because the next capability must not cross its edge
+    mr.revoke()  # removes the revoked range, whose edge the next capability must not cross

@@ -88,8 +88,7 @@ def test_whole_region_there_and_back(stage, connected, host_b, pd, memory, suite
 def check_counters(counters: Counters, size: int) -> None:
     """Every sealed packet was verified, and none was sent unprotected.
 
-    Packets are sent again only by a timer, because acks are likely to be late here and count as
-    lost then.
+    Packets are sent again only after a timeout, which late acks may cause: they are likely here.
     """
     a, b = counters.settled()
     for sender, receiver in ((a, b), (b, a)):  # the WRITE; the responses of the READ
