@@ -18,7 +18,7 @@ from tests.e2e.conftest import Site
 
 
 def why_not(*programs: str) -> str | None:
-    """Returns why this cannot run here, or None. It needs the programs too."""
+    """Returns why network namespaces, or one of the programs, cannot be used here, or None."""
     if os.geteuid():
         return "network namespaces need root"
     missing = [name for name in ("ip", "nsenter", *programs) if shutil.which(name) is None]
@@ -36,7 +36,7 @@ class Cable:
     """Namespaces NAME-a and NAME-b. The device v of each is one end of the cable."""
 
     name: str
-    addresses: dict[str, str]  # of a and b, as in --wire-listen
+    addresses: dict[str, str]  # of the ends a and b, in the form of --wire-listen
 
     def ip(self, end: str, *words: str) -> None:
         command = ["ip", "-n", f"{self.name}-{end}", *words]
@@ -48,8 +48,8 @@ class Cable:
 
 @contextlib.contextmanager
 def cable(version: int, mtu: int, *, middle: bool = False) -> Iterator[Cable]:
-    """Joins the namespaces. With `middle` the cable is cut: its other ends are va and vb in
-    NAME-m, and nothing joins them."""
+    """Makes the namespaces and joins them. With `middle` two separate cables lead to va and vb in a
+    third namespace, NAME-m, and a program has to pass the frames between them."""
     ip = {
         end: f"10.47.91.{n}" if version == 4 else f"fd47:91::{n}" for n, end in ((1, "a"), (2, "b"))
     }
@@ -81,8 +81,8 @@ def cable(version: int, mtu: int, *, middle: bool = False) -> Iterator[Cable]:
 def workers(
     it: Cable, folder: Path, monkeypatch: pytest.MonkeyPatch, options: Sequence[str] = ()
 ) -> Iterator[Site]:
-    """Starts a worker at each end. The worker's name, the second word of its
-    command line, is that of the end."""
+    """Starts a worker at each end. A wrapper enters the namespace: it takes the end, a or b, from
+    the worker's name, the second word of the command line."""
     inside = folder / "inside"
     inside.write_text(
         f'#!/bin/sh\nexec nsenter "--net=/run/netns/{it.name}-$2" {find_worker()} "$@"\n'

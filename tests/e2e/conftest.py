@@ -72,7 +72,7 @@ def start_site() -> Site:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    """One site for all tests of a module. They must not harm it."""
+    """One site for all tests of a module. A test must not harm its workers."""
     site = start_site()
     yield site
     for worker in (site.a, site.b):
@@ -114,7 +114,8 @@ class Joiner:
                 listener.address, a.pd, identity=self._pki / "a", peer=B, **options
             )
             server = accepted()
-        # The listener's children belong to the PD, so they stay.
+        # The key-exchange processes that the listener started belong to the PD, so that they stay
+        # when it is closed.
         return Pair(a, b, client, server, self._undo)
 
     def close(self) -> None:
@@ -153,7 +154,7 @@ def run(call, *args, **kwargs):
 
 
 def pattern(size: int, seed: int = 0) -> bytes:
-    """Bytes with a period that no packet size shares."""
+    """Bytes whose period of 257 divides no packet size, so that swapped packets are noticed."""
     period = bytes((n * n + seed) % 256 for n in range(257)) * 41
     return (period * (size // len(period) + 1))[:size]
 

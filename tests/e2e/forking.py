@@ -4,7 +4,8 @@
 
 CHILD tells what the child does: "use" tries every call on what it inherited; "exit" leaves every
 `with` block and ends normally; "stay" lives until it is killed. The parent prints the child's pid,
-waits for the child unless it stays, moves data both ways, and reads a line before it ends.
+waits for the child's end unless it is told to stay, moves data both ways, and ends after it has
+read a line.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def outcome(use: Callable[[], object]) -> str:
 
 
 def say(line: str) -> None:
-    """Writes a line in one piece: parent and child share the output, which may be unbuffered."""
+    """Writes a line by one call: parent and child share an output that may be unbuffered, and their
+    lines must not mix."""
     os.write(1, f"{line}\n".encode())
 
 

@@ -24,8 +24,8 @@ class Parent:
     def __init__(
         self, how: str, worker: Path, identity: Path, other: srdma.PD, theirs: Path
     ) -> None:
-        """Starts it at `worker` with `identity`. `theirs` is the host of this
-        process, on `other`."""
+        """Starts it at `worker` with `identity`. Host `theirs` of this process, at worker `other`,
+        accepts its connection."""
         self.region = other.alloc(forking.SIZE, ACCESS)
         data = self.region.remote().to_bytes()
         address = ("127.0.0.1", 0)
@@ -79,7 +79,8 @@ class Parent:
 
 
 def check_refusals(lines: list[str]) -> None:
-    """Checks the lines of a child that ran "use": it could use nothing that it inherited."""
+    """Checks the lines of a child that ran "use": every call on what it inherited must have
+    failed."""
     said = dict(line.split(" ", 1) for line in lines if line[0].isdigit())
     assert len(said) == 29
     for number, outcome in said.items():

@@ -20,7 +20,7 @@ from srdma.embedded import Embedded, Worker
 from tests.e2e.leftovers import place
 from tests.e2e.traffic import CONNECT, LIMIT, QP_TIMEOUT
 
-LATE = 5.0  # seconds above the deadline; long enough for a busy machine
+LATE = 5.0  # seconds after the deadline; long enough for a busy machine
 
 
 class HostProcess:
@@ -58,7 +58,8 @@ class Four:
         self, env: dict[str, str], identities: Path, start_worker: Callable[[str], Worker],
         qp_timeout: float = QP_TIMEOUT,
     ) -> None:  # fmt: skip
-        """start_worker gets the end, A or B. A new worker may have any name."""
+        """start_worker(end) starts the worker of end "A" or "B". A successor may have another
+        name."""
         self._env = env
         self._identities = identities
         self._start_worker = start_worker
@@ -142,10 +143,10 @@ def embedded_four(start: Start, qp_timeout: float = QP_TIMEOUT) -> Iterator[tupl
 
 
 def judge(said: dict[str, Any], reasons: set[str], qp_timeout: float = QP_TIMEOUT) -> int:
-    """Checks that each work request of that host ended once and in time, and the QP with one of
-    `reasons`.
+    """Checks a host's report: each work request completed once and in time, and the QP failed with
+    one of `reasons`.
 
-    Returns how many failed. It may be 0 if all had just ended when the QP failed.
+    Returns how many requests failed. This may be 0, if all had just completed when the QP failed.
     """
     assert "failed" not in said, said
     assert said["outstanding"] == 0 and said["twice"] == 0, said

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-GONE = 10.0  # seconds until the last process is reaped
+GONE = 10.0  # seconds within which the last process must be reaped
 
 
 class Place:

@@ -38,7 +38,7 @@ class Request:
         self.data = POOL[at : at + length]
 
     def received(self) -> tuple[WCOpcode, int, bytes]:
-        """Returns opcode, immediate and bytes as its receiver must see them."""
+        """Returns the opcode, immediate data and bytes that its receiver must get."""
         if self.kind is WROpcode.SEND:
             return WCOpcode.RECV, 0, self.data
         return WCOpcode.RECV_RDMA_WITH_IMM, self.serial & 0xFFFFFFFF, b""
@@ -58,7 +58,8 @@ class Stream:
         self._under_way: dict[int, Request] = {}
         self._messages: deque[Request] = deque()  # messages that consume a receive, in order
         self._serial = 0
-        self.ended: Counter[str] = Counter()  # by kind, and failed ones by reason
+        # Number of succeeded requests by kind, and of failed ones by reason.
+        self.ended: Counter[str] = Counter()
         self.bytes = 0
         self.slowest = 0.0  # seconds from posting to completion
         for n in range(RECEIVES):
@@ -91,7 +92,7 @@ class Stream:
         self._peer.post_recv(srdma.RecvWR(n, [self._inbox[n * SLOT : (n + 1) * SLOT]]))
 
     def take(self, wc: WC, more: bool) -> None:
-        """Handles a completion of the requester's end."""
+        """Handles a completion of this end's requests."""
         request = self._under_way.pop(wc.wr_id)
         self.slowest = max(self.slowest, time.monotonic() - request.posted)
         if wc.status is not WCStatus.SUCCESS:
@@ -107,7 +108,7 @@ class Stream:
             self._post(wc.wr_id)
 
     def take_received(self, wc: WC) -> None:
-        """Handles a completion of the other end."""
+        """Handles a completion of the other end's receives."""
         if wc.status is not WCStatus.SUCCESS:
             return
         opcode, immediate, data = self._messages.popleft().received()
@@ -149,7 +150,7 @@ class Load:
         return (self.bytes - before) / (time.monotonic() - begin)
 
     def until(self, requests: int) -> Callable[[], bool]:
-        """Returns a condition for run(): this many more requests."""
+        """Returns a condition for run(): true after this many more requests have completed."""
         enough = sum(self.ended.values()) + requests
         return lambda: sum(self.ended.values()) >= enough
 

@@ -1,8 +1,8 @@
 """A man in the middle between two workers: tests/e2e/c/mitm.c as a child process, in two
 settings.
 
-Between embedded NICs it shares a folder with each worker; the workers share none with each
-other. Over UDP it is the middle of the cable between two network namespaces.
+Between embedded NICs each worker has its own wire folder, and the man in the middle uses both. Over
+UDP it is the middle of the cable between two network namespaces.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Mitm:
         assert self._ask("faults", seed, *faults) == "ok"
 
     def swallow(self, sides: int) -> None:
-        """Drops all packets of these sides from now on. 0: of no side."""
+        """Drops all packets from these sides from now on; 0: drops none."""
         assert self._ask("swallow", sides) == "ok"
 
     def cut(self) -> int:

@@ -2,8 +2,8 @@
 
     python -m tests.e2e.racing_writer WORKER IDENTITY PORT QPS
 
-It reads a token per line from stdin and uses each on the next QP. It prints "refused REASON" for
-each.
+It reads one token per line from stdin, writes through each token on another of its QPS QPs, and
+prints "refused REASON" when a write was refused.
 """
 
 from __future__ import annotations

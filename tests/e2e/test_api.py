@@ -142,7 +142,8 @@ def test_every_suite_and_level(join, site, suite, level):
     after = pair.a.ctx.stats()
     grown = {name for name, value in after.items() if value > before[name]}
     assert ("packets_unprotected_sent" in grown) == (level == "none")
-    # On a busy machine a timer may fire early, and then a response arrives twice.
+    # On a busy machine a retransmission may be spurious. Then a response arrives twice and one is
+    # refused.
     grown.discard("refused_unsolicited")
     assert not [name for name in grown if name.startswith(("refused", "reason"))]
 
@@ -322,7 +323,8 @@ def test_rkey_of_another_pd(join, site):
 )
 @pytest.mark.parametrize("how", ["write", "read"])
 def test_out_of_the_remote_region(join, site, how, address, length):
-    """The requester's library would refuse if the peer had announced the true length."""
+    """The announced length is too large, because the requester's own library refuses what exceeds
+    it."""
     pair = join(site)
     mr = pair.b.pd.alloc(100, ALL)
     lie = RemoteMR(mr.addr + address, mr.rkey, 1 << 20)
@@ -509,7 +511,7 @@ def test_no_common_suite(join, site, pki):
 
 
 def test_header_level_needs_both_ends(join, site, pki):
-    """It is not negotiated unless both ends request it."""
+    """Level header is negotiated only if both ends request it."""
     ours, theirs = attempt(
         join,
         site,
@@ -567,7 +569,7 @@ def test_local_worker_killed(join, own_site):
     assert {w.reason for w in found} == {"WORKER_GONE", "FLUSHED"}
     with pytest.raises(srdma.WorkerGone):
         writing()
-    # The peer's QP ends too, because its wire connection is gone.
+    # The peer's QP fails too, because the wire connection to the killed worker is gone.
     outstanding(pair.server.qp, None)
     found = ends(pair.server.qp, 6)
     assert len(found) == 6
@@ -625,7 +627,8 @@ HOST = """
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_host_of_the_peer_killed(join, site, pki, how):
-    """The worker notifies the peer, and the key exchange of the dead process ends too."""
+    """The peer learns it from the worker and from the key-exchange process of the killed host,
+    which ends too."""
     b = join.host(site.b)
     with srdma.listen(("127.0.0.1", 0), b.pd, identity=pki / "b") as listener:
         command = [sys.executable, "-c", textwrap.dedent(HOST), site.a.control, pki / "a"]

@@ -37,7 +37,7 @@ def scenario(test):
 
 
 def on_own_site(test):
-    """A scenario that harms its workers."""
+    """Like scenario(), for a test that harms its workers."""
 
     def run(own_site, join, pki):
         scenario(test)(own_site, join, pki)
@@ -313,7 +313,7 @@ async def test_closing_leaves_no_descriptors_or_threads(site, join, pki):
     async with client, server:
         await asyncio.gather(server.qp.recv(size=10), client.qp.send(b"x"))
     assert left() == before
-    while threading.active_count() > threads:  # they have ended except for their last step
+    while threading.active_count() > threads:  # a thread may still be in its last step
         await asyncio.sleep(0.001)
     with pytest.raises(srdma.ClosedError):
         await client.qp.send(b"x")

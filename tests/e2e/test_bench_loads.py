@@ -71,7 +71,7 @@ def test_without_protection_over_udp():
 
 
 def test_failure_of_an_end_is_reported(stand, monkeypatch):
-    """The first error is reported, not the error of the failed end."""
+    """If the run fails and its end fails too, the error of the run is reported."""
 
     def fail(client, real=Client.finish):
         real(client)
@@ -85,8 +85,9 @@ def test_failure_of_an_end_is_reported(stand, monkeypatch):
 
 
 def test_interrupted_run_closes_all_links(stand, monkeypatch):
-    """An interrupted run closes all links without telling the peer why, because telling it would
-    take until a deadline. A peer in the middle of a run notices by its QPs."""
+    """An interrupted run closes all links without the farewell that a finished run sends, because a
+    peer in the middle of a run would answer it only at a deadline. The peer notices the end by its
+    QPs."""
 
     def interrupt(*_, **words):
         raise KeyboardInterrupt

@@ -46,7 +46,8 @@ def test_error_tells_what_to_do(tmp_path, words, why):
 
 
 def test_interrupted_loads_resume(tmp_path, monkeypatch):
-    """An interrupted measurement has complete sheets only, and none is measured again."""
+    """An interrupted measurement leaves complete sheets only. When it is resumed, none of them is
+    measured again."""
     folder, told = Folder(tmp_path, {}), []
     figures = ["fig6", "fig8"]
     every = [*sheets(*EFFORT.protections[0], EFFORT)]

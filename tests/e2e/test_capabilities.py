@@ -46,7 +46,8 @@ class Wide:
         return next(self._qps)
 
     def refused(self, reason: str, call) -> None:
-        """Checks that the target refuses call(qp). Each call gets a new QP."""
+        """Checks that the target refuses call(qp). A refusal ends its QP, so that each call gets a
+        new one."""
         with pytest.raises(RemoteWCError, match=reason):
             call(self.next()[0])
 
@@ -251,7 +252,8 @@ def test_only_granted_accesses_pass(join, site, wide):
                 with pytest.raises(RemoteWCError, match=wrong):
                     call(client, cap)
                 assert mr.buf == pattern(BLOCK)
-    assert passed == 6 * 2  # (right, operation) x (anybody, the peer), on its own QP and PD
+    # 6 pairs of right and operation, for any holder or this peer, on the region's own QP and PD
+    assert passed == 6 * 2
 
 
 def test_rkey_without_a_capability_permits_nothing(wide, region):
@@ -379,7 +381,8 @@ def test_writer_racing_with_revoke(pki, site, join):
 
 
 def one_race(mr, size, writer, whole):
-    """The capability covers many nodes, of which some or all are revoked."""
+    """Revokes some or all nodes of a capability while the writer uses it. No revoked byte may
+    change afterwards."""
     mr.buf[:] = bytes(len(mr))
     cap = mr.capability(BLOCK, size, rights=BOTH)
     print(cap, file=writer.stdin, flush=True)
@@ -395,4 +398,4 @@ def one_race(mr, size, writer, whole):
     assert after.count(0) < len(after), "the writer has not written"
     assert writer.stdout.readline().strip() in ("refused PROOF_WRONG", "refused PROOF_RANGE")
     assert mr.buf[first:end] == after
-    mr.revoke()  # so that the next capability may cross the edge of this range
+    mr.revoke()  # removes the revoked range, whose edge the next capability must not cross

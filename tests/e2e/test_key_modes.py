@@ -106,8 +106,8 @@ def test_group_of_one_end_only(stack, site, pki, of_client, of_server):
 
 
 def test_two_clients_in_one_group(stack, site, pki):
-    """Two PDs with one client each, then both clients on one PD. All have the
-    key of the server's leg."""
+    """Two client PDs with two connections each. The legs of both get the K_PD of the server's
+    leg."""
     server_pd = pd_of(stack, site.b, "g")
     for client_pd in (pd_of(stack, site.a, "g"), pd_of(stack, site.a, "g")):
         for _ in range(2):
@@ -117,7 +117,7 @@ def test_two_clients_in_one_group(stack, site, pki):
 
 
 def test_group_member_admits_others(stack, site, pki):
-    """A client that has the group's key gives it to the clients that connect to it."""
+    """A host that got the group's key as a client passes it on as a server."""
     member = pd_of(stack, site.a, "g")
     connected(stack, pki, member, pd_of(stack, site.b, "g"), {"mode": "pd"})
     client, server = connected(stack, pki, pd_of(stack, site.b, "g"), member, {"mode": "pd+mem"})
@@ -210,7 +210,8 @@ def flipped(handover):
 @pytest.mark.parametrize(("group", "where"), [("", "handed"), ("", "kept"), ("g", "kept")])
 @pytest.mark.parametrize("mode", [1, 3])
 def test_changed_secret_gives_no_connection(stack, site, pki, mode, group, where):
-    """Neither end can verify the other's packets, so there is no connection and no data passes."""
+    """At least one end cannot verify the other's packets, so that there is no connection and no
+    data passes."""
     client_pd, server_pd = pd_of(stack, site.a, group), pd_of(stack, site.b, group)
     worker = site.a if where == "handed" else site.b  # the worker that drops what it cannot verify
     before = refused(worker)

@@ -1,10 +1,10 @@
-"""K_PD, K_PDmem and K_MR are only in their owner's worker (protocol.md 3.4, 6.1). Secrets
-derived from a rotated K_PD are only where they are used and in the exchange (8.5).
+"""K_PD, K_PDmem and K_MR are only in their owner's worker (protocol.md 3.4, 6.1). Secrets derived
+from a rotated K_PD are only in the workers that use them and in the key exchange (8.5).
 
-Two hosts in key mode pd+mem, each with a worker, and a tap between the workers. The test finds
-the keys in the memory of B's worker by what they derive. Then it searches everything else for
-them: the memory of all other processes, as in a core dump and with registered memory, each
-packet on the wire and each control message.
+Two hosts in key mode pd+mem, each with a worker, and a tap between the workers. The test asks B's
+worker for derived secrets, and finds the keys in its memory from which these are derived. Then it
+searches everything else for the keys: the memory of all other processes, as in a core dump and with
+registered memory, each packet on the wire and each control message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tests.reference.kdf import kdf
 GENERATION = bytes(range(8))
 PEER_EID, PEER_QPN = bytes(range(16)), 77
 WORD = 4  # alignment in bytes of the C structs that hold the keys
-DISTINCT = 9  # different values among 16 random bytes; all but one key in 10^6 have as many
+# Least number of different values among the 16 bytes of a key. One random key in 10^6 has fewer.
+DISTINCT = 9
 
 
 class Map:
@@ -149,7 +150,7 @@ def keys_of_owner(scene: Scene) -> dict[str, bytes]:
     """Returns K_PD16, K_PD32, K_PDmem and K_MR from the heap of B's worker."""
     heap, at = k_pd_of_owner(scene)
     whole = Capability.from_bytes(scene.b.ask("grant", offset=0, length=REGION)["token"])
-    root = whole.to_bytes()[64:80]  # the token has one node, the root, for READ (6.2)
+    root = whole.to_bytes()[64:80]  # the first key of the token: the root node for READ (6.2)
     mr = find(heap, "root", b"\1", root)
     return {
         "K_PD16": heap[at : at + 16],
@@ -185,7 +186,7 @@ def test_only_the_owner_has_the_keys(pki):
         for name, key in keys.items():
             assert not any(key in message for message in said), name
             assert not any(key in packet for packet in packets), name
-        # Control: the search finds the token's keys, which travel and are at the holder.
+        # Control: the same search finds the keys in the token, which is sent to the holder.
         granted = token[64:80]
         assert any(granted in message for message in said)
         assert holds(scene.a.pid, [granted]) == 1

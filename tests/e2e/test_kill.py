@@ -15,9 +15,9 @@ from tests.e2e.four import Four, Start, embedded_four, judge, start_shm, start_u
 from tests.e2e.leftovers import GONE
 
 LATEST_KILL = 0.05  # seconds after data flows
-SETTLED = 0.2  # seconds after the first kill
+SETTLED = 0.2  # seconds until descriptors are counted after the first kill
 HOST_GONE = {"PEER_HOST_GONE", "PEER_CLOSED"}
-NIC_GONE = {"WIRE_LOST"}  # the host of the killed worker reports it over TLS
+NIC_GONE = {"WIRE_LOST"}  # the host of the killed worker reports its end over TLS
 REASONS = {
     "host A": {"B": HOST_GONE},
     "host B": {"A": HOST_GONE},

@@ -66,7 +66,8 @@ def test_answers_are_correct_under_load(
 
 
 def test_each_run_has_other_keys(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two stores that are compared get the same keys in the same round."""
+    """Each round has other keys, but two stores that are compared get the same keys in the same
+    round."""
     thrown: list[tuple[int, ...]] = []
 
     def trace(mix: str, *words: Any, real: Any = _kvs.Trace) -> Any:
@@ -84,7 +85,8 @@ def test_each_run_has_other_keys(server: KvsServer, monkeypatch: pytest.MonkeyPa
 
 
 def test_missing_keys_are_an_error(server: KvsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A miss is faster than a hit, so a run whose keys should all exist gives no result."""
+    """A miss is faster than a hit. A run in which every key should exist but GETs miss therefore
+    raises an error."""
 
     def forgetful(do: str, real: Any = server._host.ask, **words: Any) -> dict[str, Any]:
         return real(do, **words | ({"keys": 1} if do == "listen" else {}))
@@ -189,7 +191,7 @@ class Rude:
         self.qp.write(bytes(whole), self._where, at, timeout=WAIT)
 
     def answer(self) -> tuple[int, int]:
-        """Returns status and length of the value of the next request."""
+        """Returns the status and the value's length in the next response."""
         data = bytes(self.qp.recv(WAIT).data)
         sequence, status, length = struct.unpack_from("=IBB", data)
         assert sequence == self.sequence
@@ -276,7 +278,7 @@ def test_client_that_closes_without_bye(stand: Stand, host: HostProcess) -> None
     with rude(stand, host) as (other, serial):
         with rude(stand, host) as (gone, lost):
             assert gone.ask(GET) == (OK, 32)
-        host.ask("end", serial=lost)  # joins the thread of the client
+        host.ask("end", serial=lost)  # joins the server's thread for that client
         assert other.ask(GET) == (OK, 32)
         assert other.ask(BYE) == (OK, 0)
         host.ask("end", serial=serial)

@@ -146,8 +146,8 @@ def flip(name):
     return spoil
 
 
-# The wrong value at one end, the policies in which it can be wrong, and the worker that refuses:
-# the server's refuses the OPEN, or the client's refuses the response to it.
+# The end that gets a wrong value, the value, the policies that have it, and the worker that refuses
+# a packet: b, the server's, refuses the OPEN, or a, the client's, refuses the response to it.
 WRONG = [
     ("client", "tx_secret", "owner", "b"),
     ("server", "tx_secret", "owner", "a"),
@@ -162,7 +162,7 @@ WRONG = [
 
 
 def takes(mode, policy, where):
-    """True if KEYS carries this field in this mode and policy."""
+    """True if KEYS carries a field of `where` in this mode and policy."""
     return {"any": True, "owner": policy == "owner", "exporter": mode in ("basic", "mem")}[where]
 
 
@@ -207,7 +207,7 @@ def test_new_qps_have_other_keys(both_policies):
 
 
 def test_leg_takes_one_group_key(both_policies):
-    """A client that has a group's K_PD takes no other."""
+    """A leg that has the K_PD of a group refuses another one."""
     ends = both_policies["shared"]
     with ends.qps() as (_, _, at_client, at_server):
         with pytest.raises(srdma.RefusedError, match="group") as refused:

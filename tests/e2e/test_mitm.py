@@ -1,7 +1,7 @@
 """A man in the middle of the wires of two real workers, and bad links.
 
-Goal: he may cost time, but never data, a request or a hang. If he tampers with one packet in
-ten, every request succeeds with the right data. If he drops all packets, every request ends with
+Goal: he may cost time, but no data and no request, and nothing hangs. If he tampers with one packet
+in ten, every request succeeds with the right data. If he drops all packets, every request ends with
 an error in time, and the next connection works.
 """
 
@@ -37,7 +37,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("mitm"))
 
 
-Between = Callable[..., AbstractContextManager[Middle]]  # gets the workers' options
+Between = Callable[..., AbstractContextManager[Middle]]  # called with the workers' options
 
 
 @pytest.fixture(params=WIRES)
@@ -62,7 +62,7 @@ def udp(program: Path, tmp_path: Path) -> Iterator[Middle]:
 
 
 def passed(middle: Middle, packets: int) -> Callable[[], bool]:
-    """Returns a condition: this many packets have passed from now on."""
+    """Returns a condition for run(): true after this many more packets have passed."""
     end = middle.mitm.count().packets + packets
     return lambda: middle.mitm.count().packets >= end
 
@@ -76,7 +76,7 @@ def check_all_well(load: Load) -> None:
 @pytest.mark.parametrize("packets", SIZES)
 def test_one_packet_in_ten_is_tampered_with(middle: Middle, join: Joiner, packets: int) -> None:
     load = Load(join(middle.site))
-    load.run(passed(middle, packets // 20))  # warms memory and caches
+    load.run(passed(middle, packets // 20))  # fills memory and caches before the comparison
     clean = load.run(passed(middle, packets // 10))
     middle.mitm.faults(ATTACK, packets)
     attacked = load.run(passed(middle, packets))
@@ -93,7 +93,8 @@ def test_one_packet_in_ten_is_tampered_with(middle: Middle, join: Joiner, packet
 def test_bad_network(udp: Middle, join: Joiner, rate: int) -> None:
     """Loss, reordering, duplication and corruption, each of rate / 10,000, as netem does.
 
-    The middle of the cable does it, because not every kernel that runs this test has netem.
+    The man in the middle applies the faults instead of netem, which some kernels that run this test
+    lack.
     """
     udp.mitm.faults(Faults(flip=rate, drop=rate, twice=rate, late=rate), rate)
     load = Load(join(udp.site))
@@ -111,7 +112,8 @@ def test_dropped_packets_end_requests_at_their_deadline(
     pair = join(middle.site, qp_timeout=QP_TIMEOUT)
     load = Load(pair)
     load.run(fall_silent(middle, sides, pair))
-    check_failed(load, pair, {"DEADLINE", "PEER_ERROR"})  # the peer's deadline
+    # PEER_ERROR: the deadline of the peer expired first.
+    check_failed(load, pair, {"DEADLINE", "PEER_ERROR"})
     assert load.slowest < QP_TIMEOUT + LATE
     middle.mitm.swallow(0)
     check_works(middle, join)
@@ -119,7 +121,8 @@ def test_dropped_packets_end_requests_at_their_deadline(
 
 @pytest.mark.parametrize("sides", [LEFT, BOTH], ids=["left", "both"])
 def test_silence_ends_qps(between: Between, join: Joiner, sides: int) -> None:
-    """The deadline is far. Each end notices the silence, or its peer reports it."""
+    """The deadline is later than the silence limit: each end fails by silence, or its peer reports
+    that it did."""
     with between(("--ping", "0.1", "--silence", str(SILENCE))) as middle:
         pair = join(middle.site, qp_timeout=600.0)
         load = Load(pair)
@@ -132,7 +135,8 @@ def test_silence_ends_qps(between: Between, join: Joiner, sides: int) -> None:
 
 
 def fall_silent(middle: Middle, sides: int, pair: Pair) -> Callable[[], bool]:
-    """For run(): drops all packets of these sides after a while. True when the QPs have failed."""
+    """Returns a condition for run() that drops all packets of these sides after a while, and is
+    true when the QPs have failed."""
     enough = passed(middle, 2000)
 
     def failed() -> bool:

@@ -82,8 +82,8 @@ def test_small_messages_spread_over_a_region() -> None:
 
 
 def test_messages_in_both_directions() -> None:
-    """Many more messages than a receive queue holds: receives are reposted
-    until the peer is done."""
+    """Many more messages than a receive queue holds: each end posts receives until its peer has
+    finished."""
     _, found = both_hosts("send_bw", "-n", "500", "-b", "-s", "100", "-t", "8")
     assert [row["n_iterations"] for row in found] == [1000, 1000]
 
@@ -106,7 +106,8 @@ def test_compares_with_no_protection(tmp_path: Path) -> None:
     assert over["of"] == "secure / plain" and over["pairs"] == 7
     for ratio in (over["time"], over["worker_cpu"], over["host_cpu"]):
         assert 0 < ratio["low"] <= ratio["median"] <= ratio["high"]
-    # The tags of both packets of a round trip. The number of acks varies.
+    # At least one tag for each of the two packets of a round trip. Acks come on top, in varying
+    # number.
     assert over["wire_bytes"] >= 2 * 16
     assert json.loads(out.read_text()) == {
         "test_info": head, "results": secure, "compared": plain, "overhead": over,

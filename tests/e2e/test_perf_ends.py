@@ -147,7 +147,8 @@ def test_signal_to_one_end(
 @pytest.mark.parametrize("words", [[], ["--compare"]])
 @pytest.mark.parametrize("number", CODES)
 def test_signal_to_the_process_group(words: list[str], number: signal.Signals) -> None:
-    """With --embedded, its workers and its server end too, and no file of them is left."""
+    """With --embedded the command has workers and a server of its own. They end too, and leave no
+    file."""
     command = [sys.executable, "-m", "srdma", "perf", "write_bw", "--embedded", "--json", *LONG]
     pipe = subprocess.PIPE
     with place() as here:

@@ -77,7 +77,8 @@ def test_host_of_the_peer_restarts(site: Site, join: Joiner, pki: Path) -> None:
 
 
 def test_reconnect_of_a_working_connection(site: Site, join: Joiner, pki: Path) -> None:
-    """It may be repeated. The former connection is closed at both ends."""
+    """reconnect() of a working connection may be called repeatedly. It closes the former connection
+    at both ends."""
     a, b = join.host(site.a), join.host(site.b)
     target = b.pd.alloc(SIZE, ALL)
     with serving(b, pki) as listener:

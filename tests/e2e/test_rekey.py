@@ -35,9 +35,9 @@ ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 
 
 class Calls:
-    """WRITEs that are read back, and SENDs, in both directions, until it is stopped.
+    """A load of WRITEs that are read back, in both directions, and of SENDs, until end() is called.
 
-    Every posted request must complete with the right data. Nothing is retried here.
+    Every posted request must complete with the right data; a failed one is not posted again.
     """
 
     def __init__(self, pair) -> None:
@@ -104,7 +104,7 @@ def test_hundred_rekeys_under_load(site, join, mode):
         for number in range(TIMES):
             (pair.client, pair.server)[number % 2].rekey(timeout=WAIT)
     for host, was in zip((pair.a, pair.b), before, strict=True):
-        assert epochs(host) - was >= TIMES * 2  # of two QPs
+        assert epochs(host) - was >= TIMES * 2  # each of the two QPs begins an epoch
         assert not host.ctx.stats()["refused_tag"]
     assert all(qp.reason == "" for end in (pair.client, pair.server) for qp in end.qps)
 
@@ -117,7 +117,8 @@ def program(tmp_path_factory):
 @pytest.mark.parametrize("mode", ["basic", "pd"])
 @pytest.mark.parametrize("wire", WIRES)
 def test_hundred_rekeys_on_a_bad_wire(program, join, tmp_path, wire, mode):
-    """One packet in ten is flipped, dropped, duplicated or replaced, also the first of an epoch."""
+    """One packet in ten is flipped, dropped, duplicated or replaced. This also hits first packets
+    of epochs."""
     with shm_middle(program) if wire == "shm" else udp_middle(program, tmp_path) as middle:
         pair = join(middle.site, mode=mode)
         load = Load(pair)
@@ -171,7 +172,7 @@ def test_level_none_has_no_secrets_to_renew(site, join):
     for end in (pair.client, pair.server):
         with pytest.raises(LocalError, match="no secrets to renew"):
             end.rekey()
-    assert pair.a.pd.rotate() == 1  # although no QP receives under it
+    assert pair.a.pd.rotate() == 1  # K_PD changes, although no QP uses it
 
 
 # pd.rotate() -------------------------------------------------------------------------
@@ -201,11 +202,12 @@ def test_rotation_of_quiet_connections(site, join):
 
 
 def test_rotation_reports_what_blocks_it(site, join):
-    """A peer whose worker is stopped does not install the new secret."""
+    """A rotation that does not complete in its timeout, here 0, raises an error that names what
+    still uses the former key."""
     pair = join(site, mode="pd")
     with pytest.raises(Timeout, match="depend on the PD's former key"):
         pair.a.pd.rotate(timeout=0.0)
-    assert pair.a.pd.rotate(WAIT) >= 1  # continues from there
+    assert pair.a.pd.rotate(WAIT) >= 1  # another call continues it
 
 
 # Timer -------------------------------------------------------------------------------

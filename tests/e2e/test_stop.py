@@ -22,7 +22,7 @@ from tests.e2e.four import Four, embedded_four, judge, start_shm, start_udp
 from tests.e2e.load import Load
 
 VICTIMS = ["NIC A", "NIC B", "host B"]
-REQUESTS = 300  # of each bystander
+REQUESTS = 300  # requests of each bystander
 SHORT, LONG = 0.7, 30.0  # QP timeouts: one that expires, and one that does not
 # Reasons of QPs whose requests get no response: their own deadline, that of the peer, or missing
 # receives of a stopped application.
@@ -35,7 +35,7 @@ class Street:
     """Traffic between A and B, and bystanders that use the same workers and a third one, C."""
 
     four: Four
-    bystanders: dict[str, Load]  # by the ends that they connect
+    bystanders: dict[str, Load]  # by the two ends of the connection: "AB", "AC", "BC"
 
     @contextmanager
     def stopped(self, who: str) -> Iterator[None]:
@@ -56,7 +56,7 @@ class Street:
 
 @pytest.fixture(scope="module", params=[start_shm, start_udp], ids=["shm", "udp"])
 def street(request: pytest.FixtureRequest, pki: Path) -> Iterator[Street]:
-    """One for all tests. No test may do it lasting harm."""
+    """One Street for all tests. A test must leave it working."""
     with embedded_four(request.param) as (four, nics), closing(Joiner(pki)) as join:
         workers = four.workers | {"C": request.param(nics, "C")}
         hosts: dict[str, Host] = {end: join.host(worker) for end, worker in workers.items()}
@@ -74,13 +74,14 @@ def test_stopped_for_longer_than_the_timeout(street: Street, victim: str) -> Non
         street.check_bystanders(but=victim)
         judge(street.four.hosts[other].next(), TOO_LATE, SHORT)
     said = street.four.hosts[own].next()
-    judge(said, TOO_LATE | GONE, LONG)  # by then the other end has left too
+    # Its requests end at their deadline, or with the reason that the other end has closed.
+    judge(said, TOO_LATE | GONE, LONG)
     check_works(street, SHORT)
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_stopped_for_less_than_the_timeout(street: Street, victim: str) -> None:
-    """Nothing ends before the kill at the end."""
+    """No request fails until check_works() kills host A."""
     street.four.qp_timeout = LONG
     street.four.start()
     for _ in range(3):
@@ -100,8 +101,8 @@ def test_control_requests_to_a_stopped_worker_time_out(street: Street) -> None:
 
 
 def check_works(street: Street, qp_timeout: float) -> None:
-    """Checks that all continue. A and B have traffic, new if the old one
-    ended, until A is killed."""
+    """Checks that the bystanders work, and that the traffic of A and B flows until host A is
+    killed. Traffic that ended by a SHORT timeout is started again first."""
     street.check_bystanders()
     if street.four.qp_timeout == SHORT:
         street.four.start()

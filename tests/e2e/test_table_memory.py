@@ -11,11 +11,11 @@ from srdma.embedded import Embedded
 from srdma.errors import DeviceWCError
 from tests.e2e.conftest import WAIT, Joiner, Site
 
-DEEP = 4096  # 448 bytes of inline data for each: more than a MiB
+DEEP = 4096  # queue depth; with 448 bytes of inline data for each request, the table exceeds a MiB
 
 
 def test_memory_of_tables_is_bounded(join: Joiner, pki: Path) -> None:
-    """A QP that needs more is refused. A later QP that needs less is not."""
+    """A QP that needs more table memory than the limit fails. A later QP that needs less works."""
     with Embedded() as nics:
         a = nics.start("a", options=["--table-memory", "1"])
         site = Site(a, nics.start("b"), nics)

@@ -108,7 +108,8 @@ def test_rekey_on_the_worker_process(site: Site, between) -> None:
 
 
 def test_cpu_time_is_of_the_worker_process(site: Site, between) -> None:
-    """The CPU time that `srdma perf` reports for worker processes other than the first."""
+    """`srdma perf` reports the CPU time of the worker process that it uses, also if this is not the
+    first."""
     pair = between(site, 1, 2, qps=2)
     places = [Place(host.pd, 1 << 16) for host in (pair.a, pair.b)]
     offers = [offered(place.offer()) for place in places]

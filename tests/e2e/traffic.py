@@ -27,7 +27,7 @@ from srdma.wc import WC, WCStatus
 REGION = 1 << 20
 LARGEST = 256 << 10
 OUTSTANDING = 16
-WARM = 64  # completions after which data counts as flowing
+WARM = 64  # number of completions after which data counts as flowing
 QP_TIMEOUT = 3.0
 CONNECT = 90.0  # seconds for a connection; long enough for an emulated machine
 LIMIT = 40.0  # seconds until a process counts as hung

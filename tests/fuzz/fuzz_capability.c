@@ -1,8 +1,9 @@
 /*
  * Tokens of arbitrary bytes: the decoder stays in bounds, and an accepted token
  * encodes to the same bytes and can be used and narrowed. Bits of the first
- * byte correct the checksum, which a fuzzer cannot find, the magic, or limit
- * the region.
+ * byte choose what is corrected in the token, so that more inputs are accepted:
+ * the checksum, which a fuzzer cannot find, the magic, and the size of the
+ * region.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -46,7 +47,10 @@ static void set_right(uint8_t *token, size_t len, uint8_t how)
 	}
 }
 
-/* Every node is found by its ends, and nothing outside the range. */
+/*
+ * Every node is found by its first and its last byte. No byte outside the range
+ * is found.
+ */
 static void find(const struct srdma_capability *cap)
 {
 	const uint8_t right = cap->scope.rights & -cap->scope.rights;
@@ -70,8 +74,8 @@ static void find(const struct srdma_capability *cap)
 }
 
 /*
- * Narrowing to the same range, and to the last granule, for which a sealed
- * token may have no key.
+ * Narrows to the same range, and to the last granule. A sealed token may have
+ * no key for the latter.
  */
 static void narrow(const struct srdma_capability *cap)
 {

@@ -77,7 +77,7 @@ static void record(const uint8_t *data, size_t size)
 	CHECK(memcmp(again, data, SRDMA_RECORD_LEN) == 0);
 }
 
-/* First byte: tag length and MTU. */
+/* The first byte chooses tag length and MTU. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const uint32_t tags[] = { 0, 12, 16, 20, 28, 32, 48, 64 };

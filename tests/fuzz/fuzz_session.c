@@ -71,8 +71,8 @@ static void do_seal(struct pair *pair, const struct protection *how,
 }
 
 /*
- * Returns 1 if datagram equals the sealed packet, except for bytes that no tag
- * covers.
+ * Returns 1 if `datagram` equals the sealed packet, except for bytes that no
+ * tag covers.
  */
 static int is_sealed(const struct slot *s, int len, uint8_t level)
 {
@@ -130,7 +130,7 @@ static void check_accepted(struct pair *pair, const struct protection *how,
 	abort();
 }
 
-/* Changes datagram; returns its new length. */
+/* Applies one change to `datagram`. Returns its new length. */
 static int mutate(struct input *in, int len)
 {
 	const uint8_t how = next(in);
@@ -160,7 +160,7 @@ static int mutate(struct input *in, int len)
 	return len;
 }
 
-/* Delivers len bytes of datagram to an end. Returns the result of open. */
+/* Delivers len bytes of `datagram` to an end. Returns the result of open. */
 static int deliver(struct pair *pair, const struct protection *how, int to,
 		   int len)
 {
@@ -196,7 +196,10 @@ static void do_open(struct pair *pair, const struct protection *how,
 	if (pick & 0x40)
 		deliver(pair, how, to, mutate(in, s->len));
 	else if (deliver(pair, how, to, s->len) && how->suite)
-		/* refused only if for the other end, repeated or too old */
+		/*
+		 * An unchanged packet is refused only if it is reflected to its
+		 * sender, repeated or too old for the window.
+		 */
 		CHECK(!fresh || s->p.pn + 64 <= highest);
 }
 
@@ -211,13 +214,16 @@ static void do_raw(struct pair *pair, const struct protection *how,
 	deliver(pair, how, to, len);
 }
 
-/* Chooses a protection, a mode and a cache size. Returns its contexts. */
+/*
+ * Chooses a protection and a mode. Returns the number of contexts of the key
+ * cache.
+ */
 static unsigned choose(struct protection *how, struct input *in)
 {
 	static const unsigned contexts[] = { 0, 1, 3, 8 };
 	const uint8_t pick = next(in), mode = next(in);
 
-	/* one in 32 without protection, which must not crash either */
+	/* One input in 32 has no protection: it is checked only for crashes. */
 	if (pick >= 8 && !protection_at((pick - 8u) / 2, how))
 		protection_at(0, how);
 	if (how->suite) {

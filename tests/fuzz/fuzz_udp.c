@@ -1,7 +1,8 @@
 /*
  * Receive path of the UDP wire: datagrams from the kernel with arbitrary
  * lengths, flags and senders. Only datagrams with a correct ICRC from legal
- * senders are delivered, and no connection entry is lost.
+ * senders are delivered, and every table entry of a connection becomes free
+ * again.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -46,7 +47,10 @@ static void next_bytes(void *out, size_t len)
 		*to++ = next();
 }
 
-/* one of few senders, or random bytes */
+/*
+ * Fills in one of 16 senders. Sometimes its address, or the length of it, is
+ * random.
+ */
 static void sender(struct msghdr *hdr, uint8_t how)
 {
 	struct sockaddr_in *from = hdr->msg_name;

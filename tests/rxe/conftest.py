@@ -20,7 +20,7 @@ start = time.monotonic()
 
 @contextmanager
 def limited(phase: str, item: pytest.Item) -> Iterator[None]:
-    """Fails a phase that hangs and names it. The next test runs."""
+    """Fails the phase of a test that hangs, and names it, so that the next test can run."""
 
     def late(number: int, frame: FrameType | None) -> None:
         pytest.fail(f"{phase} of {item.nodeid} did not end within {LIMIT} s")

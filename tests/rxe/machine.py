@@ -68,9 +68,9 @@ def qemu_command(kernel: Path, scratch: Path, *, kvm: bool, more: list[str]) -> 
     initramfs = scratch / "initramfs"
     initramfs.write_bytes(_initramfs(kernel, scratch))
     words = ["quiet", "panic=-1", "console=ttyS0", "mitigations=off", "norandmaps"]
-    # Without a reliable TSC the clock is the HPET, which costs a system call and a device access
-    # per read. On a loaded machine the kernel may calibrate the TSC several times too fast against
-    # it.
+    # Without a reliable TSC the guest's clock is the HPET, which costs a system call and a device
+    # access per read. An emulated guest would calibrate the TSC against the HPET and, on a loaded
+    # machine, find it several times too fast: it gets the rate by tsc_early_khz.
     words += ["tsc=reliable"] if kvm else ["tsc=reliable", f"tsc_early_khz={_tsc_khz()}"]
     return [
         *[qemu, "-machine", "q35", "-nodefaults", "-no-reboot", "-display", "none"],
@@ -130,7 +130,8 @@ def _modules(kernel: Path) -> list[Path]:
 
 
 def _tsc_khz() -> int:
-    """Measures the time stamp counter of this machine, which an emulated CPU reads too."""
+    """Measures the rate of this machine's time stamp counter, which an emulated CPU shows to its
+    guest."""
     access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
     with mmap.mmap(-1, mmap.PAGESIZE, prot=access) as page:
         page.write(bytes.fromhex("0f31 48c1e220 4809d0 c3"))  # rdtsc; rax |= rdx << 32; ret
@@ -144,7 +145,7 @@ def _tsc_khz() -> int:
 
 
 def _look(counter: Callable[[], int]) -> tuple[int, int]:
-    """Reads clock and counter, repeatedly, and returns the pair that was read fastest."""
+    """Reads clock and counter repeatedly. Returns the pair whose reading took the shortest time."""
     looks = []
     for _ in range(20):
         start = time.monotonic_ns()

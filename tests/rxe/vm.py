@@ -96,7 +96,8 @@ class _Boot:
             sys.stdout.buffer.flush()
 
     def wait_for(self, name: str, deadline: float) -> bool:
-        """True if the file appeared in the scratch folder before deadline or the end."""
+        """True if the file appeared in the scratch folder before the deadline and before the
+        machine ended."""
         while not (self.scratch / name).exists():
             if time.monotonic() > deadline or self.process.poll() is not None:
                 return (self.scratch / name).exists()
@@ -117,7 +118,7 @@ class _Boot:
         return console.read_text(errors="replace")[-2000:] if console.exists() else ""
 
     def stop(self) -> None:
-        """Waits for the machine to power off if it is about to, and otherwise kills it."""
+        """Waits until the machine powers off, if its command has ended, and otherwise kills it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(10 if (self.scratch / "code").exists() else 0)
         for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -137,7 +138,8 @@ def run(
     A boot that hangs is retried once, by emulation. Files that the command writes to its
     $SRDMA_VM_SCRATCH are in scratch afterwards. qemu: more options for QEMU.
     """
-    for folder in SOURCES:  # compiled here, because the machine keeps no files
+    # Byte code is written here, because the machine keeps no files.
+    for folder in SOURCES:
         compileall.compile_dir(ROOT / folder, quiet=2)
     with tempfile.TemporaryDirectory(prefix="srdma-vm-") as own:
         for kvm in (use_kvm(), False):

@@ -32,7 +32,7 @@ WAIT = 20
 
 @pytest.fixture
 def sync(qp):
-    """`qp` here means the asyncio one, and this is the QP below it."""
+    """The blocking QP under test. The tests name the asyncio QP above it `qp`."""
     return qp
 
 
@@ -68,7 +68,7 @@ async def settle():
 
 
 def outcome(task):
-    """Returns what a finished task raised, or its value."""
+    """Returns the exception that a finished task raised, or else its value."""
     assert task.done()
     return task.exception() or task.result()
 
@@ -126,7 +126,8 @@ async def test_recv(pd, sync, leg, worker):
 
 
 def test_calls_wait_for_a_queue_slot_in_order(sync, leg):
-    """There are more calls than slots. The number of copied payloads is bounded too."""
+    """There are more calls than queue slots. At most as many payloads are copied as there are
+    slots."""
     most = 0
 
     def answer(d, done):
@@ -163,7 +164,7 @@ def test_several_qps_at_once(pd, leg):
 async def test_completions_found_by_another_thread(pd, sync, leg, worker):
     call = asyncio.ensure_future(QP(sync).send(b"x"))
     (d,) = await posted(leg, 1)
-    with pd.engine.lock:  # so that the loop does not poll first
+    with pd.engine.lock:  # keeps the event loop from polling first
         leg.complete(record(d))
         thread = threading.Thread(target=sync.poll)
     thread.start()
@@ -173,7 +174,7 @@ async def test_completions_found_by_another_thread(pd, sync, leg, worker):
 
 @scenario
 async def test_waiting_needs_no_turns_of_the_loop(pd, sync, leg, worker):
-    """No turn runs without a completion, and the leg is armed only while a call waits."""
+    """The reactor takes no turn without a completion, and arms the leg only while a call waits."""
     turns, arms = 0, []
     turn, arm = Reactor._turn, pd.engine.arm
 
@@ -228,7 +229,8 @@ async def test_cancelled_calls_free_their_slots(pd, sync, leg, worker):
     for call in calls[::2]:
         call.cancel()
     await settle()
-    assert leg.descriptors() == []  # the slots are still taken
+    # Nothing more is posted: the cancelled requests still take the slots.
+    assert leg.descriptors() == []
     for d in found:
         leg.complete(record(d))
     found = await posted(leg, DEPTH)
@@ -269,7 +271,7 @@ async def test_cancelled_recv_loses_no_message(pd, sync, leg, worker):
 
 @scenario
 async def test_recvs_cancelled_after_their_messages_arrived(pd, sync, leg, worker):
-    """The calls are cancelled between the completion and the turn of their tasks."""
+    """The calls are cancelled after their completions arrived and before their tasks ran."""
     qp = QP(sync)
     calls = [asyncio.ensure_future(qp.recv()) for _ in range(3)]
     for d, data in zip(await posted(leg, 3), (b"one", b"two", b"three"), strict=True):
@@ -285,7 +287,7 @@ async def test_recvs_cancelled_after_their_messages_arrived(pd, sync, leg, worke
 
 @scenario
 async def test_message_that_arrives_after_cancelling(pd, sync, leg, worker):
-    """The message arrives before the turn of the cancelled task."""
+    """The message arrives after the cancellation and before the cancelled task ran."""
     qp = QP(sync)
     calls = [asyncio.ensure_future(qp.recv()) for _ in range(2)]
     first, _ = await posted(leg, 2)
@@ -394,7 +396,8 @@ async def test_worker_dies(pd, sync, leg, worker):
 
 @scenario
 async def test_worker_dies_after_the_last_poll(pd, sync, leg, worker):
-    """The turn polls before the worker dies and sees the end afterwards."""
+    """The worker dies after the poll of a turn. The same turn notices the end afterwards, and the
+    call fails."""
     call = asyncio.ensure_future(QP(sync).recv())
     await posted(leg, 1)
     looks = []

@@ -33,7 +33,7 @@ def slow() -> Iterator[threading.Event]:
 
 
 def ending(accept: Callable[..., object]) -> host_b.HostB:
-    """A host with one connection, whose listener calls `accept`."""
+    """A host with one connection. The accept() of its listener is the given one."""
     host = host_b.HostB()
     served = host_b.Served(SimpleNamespace(accept=accept), SimpleNamespace(), ExitStack())
     host._served[0] = served
@@ -56,7 +56,7 @@ def test_server_that_does_not_end(slow: threading.Event, monkeypatch: pytest.Mon
 
 
 def store(engine: SimpleNamespace, run: Callable[..., int]) -> kvs_host.KvsHost:
-    """A host with one client, which `run` serves."""
+    """A host with one client of the store. The run() of its server is the given one."""
     served = object.__new__(kvs_host.Served)
     Serving.__init__(served)
     served._pd = SimpleNamespace(engine=engine)

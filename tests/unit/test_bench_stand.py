@@ -146,7 +146,7 @@ def test_cores_of_the_affinity_mask():
 
 
 def test_each_build_has_its_own_fact(tmp_path, monkeypatch):
-    """Builds of the same commit, or of none."""
+    """Two builds differ in this fact even if they are of the same commit, or of none."""
     worker, program = tmp_path / "srdma-offload", tmp_path / "bench" / "ladder"
     program.parent.mkdir()
     monkeypatch.setenv("SRDMA_OFFLOAD", str(worker))

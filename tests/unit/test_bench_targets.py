@@ -145,7 +145,7 @@ def test_page_of_an_idle_machine_with_all_goals_held():
 
 
 def test_page_links_to_an_existing_section():
-    """The section comments on existing rows only."""
+    """The section of the page exists, and each row that it comments on exists too."""
     text = (ROOT / WHY).read_text().partition(f"## {SECTION.replace('-', ' ').capitalize()}\n")[2]
     found = re.findall(r"^\| (P\d+) \|", text.partition("\n## ")[0], re.MULTILINE)
     assert found and {*found} <= {row.name for row in ROWS}
@@ -173,7 +173,7 @@ def test_best_other_store_is_used_in_each_round():
 
 
 class Store:
-    """A run of the key-value store, or of the ladder, appends a letter to `ran`."""
+    """Plays a store: each run appends the first letter of its name to `ran`."""
 
     def __init__(self, name: str, ran: list[str]) -> None:
         self._name, self._ran = name, ran
@@ -185,7 +185,8 @@ class Store:
 
 @pytest.fixture
 def ran(monkeypatch) -> list[str]:
-    """Records the order of runs, without processes. The ladder here has no bare derivations."""
+    """The order of runs, without processes: small letters for runs of the store, capitals for runs
+    of the ladder. The simulated ladder measures no bare derivation."""
     ran: list[str] = []
 
     def ladder(effort, payload, *names):

@@ -264,7 +264,7 @@ def test_rights_can_only_be_removed() -> None:
 
 
 def test_depth_limit_sets_the_granule() -> None:
-    """Blocks of 4 KiB, but a depth limit of 2: pieces are a quarter of the region."""
+    """Blocks of 4 KiB, but with a depth limit of 2 the granule is a quarter of the region."""
     cap = Capability(region(1 << 20, limit=2).grant(0, 1 << 20, 1))
     assert cap.block_size == 1 << 18
     with pytest.raises(CapabilityError, match=f"block size, {1 << 18} bytes"):

@@ -51,7 +51,8 @@ class Pair:
         self.fds: list[int] = []
 
     def answering(self, *bodies: bytes, status: int = 0, fds: list[int] | None = None) -> None:
-        """Responds to the next request, in a thread. Earlier bodies are sent with another tag."""
+        """Responds to the next request, in a thread. All bodies but the last are sent first, with
+        another tag."""
 
         def run() -> None:
             self.request, self.fds, _, _ = socket.recv_fds(self.far, 8192, 4)
@@ -417,7 +418,7 @@ def test_timeout_then_the_late_response_is_dropped(pair):
     with pytest.raises(Timeout, match="did not answer WAIT in 0"):
         pair.control.wait(QPN, 0.01)
     pair.far.send(pair.far.recv(1024)[:8] + struct.pack(">III", 0, 3, 0))
-    assert pair.control.alive()  # reads the response, so that no thread wakes for it again
+    assert pair.control.alive()  # reads the late response, so that no thread wakes for it again
     with pytest.raises(BlockingIOError):
         pair.control._sock.recv(1)
 
@@ -497,7 +498,7 @@ def test_path_too_long(tmp_path):
 
 
 def test_worker_of_another_user(tmp_path, monkeypatch):
-    """A process of another user that can bind the path must not get secrets and memory."""
+    """Another user's process that managed to bind the path must not get secrets and memory."""
     path, user, nobody = tmp_path / "w.sock", os.geteuid(), 65534
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.bind(os.fspath(path))

@@ -1,7 +1,8 @@
 """C and the Python reference on the same random packets must give the same bytes and verdicts.
 
-20,000 packets in all suites, levels and tag lengths. Both ends seal each packet and open each
-datagram. Before that, both get a damaged copy of it. Some datagrams arrive late or twice.
+20,000 packets in all suites, levels and tag lengths. Both implementations seal each packet and open
+each datagram. Before the datagram, both get a damaged copy of it. Some datagrams arrive late or
+twice.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def test_random_packets(number: int) -> None:
 @pytest.mark.parametrize("mode", [Mode.BASIC, Mode.PD])
 @pytest.mark.parametrize("first", range(6))
 def test_changing_epochs(first: int, mode: Mode) -> None:
-    """One long connection, with limits that are reached in each way."""
+    """One long connection, whose epochs end by the limit of packets or of time."""
     form = (1, Level.AEAD, 16)
     rng = Random(f"epochs {first}")
     workers = random_workers(rng, shared=False, contexts=(0, 5))

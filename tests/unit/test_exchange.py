@@ -105,7 +105,8 @@ def test_every_edited_byte_of_offer_and_choice_aborts(mask: int) -> None:
 
 
 def _exchange_with(which: str, edited: bytes) -> None:
-    """Runs both ends up to the point where the workers would get keys."""
+    """Runs both ends until the workers would get keys, with `edited` in place of the OFFER or
+    CHOICE."""
     client, server = pair()
     server.start()
     [offer] = sent(client.start())
@@ -265,7 +266,7 @@ def test_reflection() -> None:
 
 @pytest.mark.parametrize("role", ["client", "server"])
 def test_illegal_messages_fail_in_every_state(role: str) -> None:
-    """For each state, a message that the table does not list raises, and the
+    """In each state, a message that the table does not list for it raises an error, and the
     exchange has failed for good."""
     client, server = pair()
     offer, choice = until_choice(client, server)

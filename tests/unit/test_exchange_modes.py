@@ -199,14 +199,15 @@ def test_refusal_of_a_group_has_no_control_characters() -> None:
 
 
 def receiver(role: Role, mode: int, group: str, suite: Suite = GCM) -> tuple[Player, Player]:
-    """Returns this end, waiting for CONFIRM, and its peer."""
+    """Returns the end of this role, which waits for CONFIRM, and its peer."""
     client, server = players(mode, group, suite)
     until_confirm(client, server)
     return (server, client) if role == "server" else (client, server)
 
 
 def refusal(one: Player, message: dict[str, Any]) -> ExchangeError:
-    """The error shows no secret that was handed over, and no secret reaches the worker."""
+    """Returns the error for a CONFIRM that must be refused. Checks that it shows no secret of the
+    message and that no secret reaches the worker."""
     with pytest.raises(ExchangeError) as raised:
         one.exchange.receive(cbor2.dumps(message, canonical=True))
     assert one.exchange.state == "failed" and one.installed is None
@@ -224,7 +225,7 @@ def _leaves(value: object) -> list[bytes]:
 
 def _assert_hidden(secrets: list[bytes], text: str) -> None:
     for secret in secrets:
-        for at in range(0, len(secret) - 7, 4):  # no part of a secret either
+        for at in range(0, len(secret) - 7, 4):  # no part of 8 bytes either
             part = secret[at : at + 8]
             assert part.hex() not in text and repr(part)[2:-1] not in text
 
@@ -312,7 +313,7 @@ def test_confirm_twice_or_too_early(mode: int, group: str, role: Role) -> None:
 
 
 def test_reflected_secrets() -> None:
-    """The server returns the client's own CONFIRM, or one secret of it."""
+    """The server returns both secrets of the client's CONFIRM, or one of them."""
     for take in (slice(0, 2), slice(0, 1), slice(1, 2)):
         client, server = players(PD, "")
         until_confirm(client, server)
@@ -325,7 +326,7 @@ def test_reflected_secrets() -> None:
 
 @pytest.mark.parametrize(("mode", "group"), WAYS)
 def test_local_worker_gives_the_wrong_kind_of_secrets(mode: int, group: str) -> None:
-    """A local error changes nothing: the right secrets may follow."""
+    """A wrong answer of the local worker changes no state: the right secrets may follow."""
     client, server = players(mode, group)
     server.exchange.start()
     client.take(client.exchange.start())

@@ -15,10 +15,10 @@ from srdma.keyex.messages import Confirm, Ready, encode
 from tests.exchange_players import WAYS, Player, expected, form, made, players, until_keyed
 
 DO = ["step", "deliver", "reflect", "foreign", "forged", "derived", "keyed", "running", "start"]
-WHOLE = 28  # alternating steps of both ends that complete any exchange
+WHOLE = 28  # number of alternating steps of both ends after which any exchange is complete
 
 
-# The states in which each is legal, by role. It is legal in no other state.
+# The states in which each message and event is legal, by role. It is legal in no other state.
 LEGAL = {
     "start": {"client": {"idle"}, "server": {"idle"}},
     "OFFER": {"client": set(), "server": {"listening"}},
@@ -47,7 +47,7 @@ def _foreign(mode: int, group: str) -> list[bytes]:
 
 
 def _step(one: Player, other: Player, seen: dict[str, int]) -> None:
-    """Runs the next step of this end, if there is one."""
+    """Runs the next step of this end in a correct exchange, if there is one."""
     if one.exchange.state == "idle":
         one.take(one.exchange.start())
     elif one.waiting:
@@ -68,10 +68,10 @@ def _step(one: Player, other: Player, seen: dict[str, int]) -> None:
 def test_keys_need_verified_hashes_and_exchanged_secrets(
     way: tuple[int, str], honest: int, script: list[tuple[bool, str, int]]
 ) -> None:
-    """If a worker has keys, both ends have the same hash and the worker has what the other one
-    made.
+    """A worker gets keys only if both ends have the same transcript hash, and its keys are those
+    that follow from what both ends made.
 
-    The run has some regular steps, then illegal ones, then regular steps to the end.
+    A run has `honest` regular steps, then arbitrary ones, then regular steps to the end.
     """
     mode, group = way
     client, server = players(mode, group)
@@ -83,7 +83,7 @@ def test_keys_need_verified_hashes_and_exchanged_secrets(
         with contextlib.suppress(ExchangeError):
             _play(one, other, what, (number, foreign, seen))
         if one.exchange.state == "failed":
-            one.waiting.clear()  # its caller stops
+            one.waiting.clear()  # after a failure the caller stops
         for player, peer in ((client, server), (server, client)):
             _check(player, peer, mode, group)
 
@@ -113,7 +113,7 @@ def _play(
         case "keyed":
             if not any(isinstance(event, Install) for event in one.waiting):
                 one.take(one.exchange.keyed())
-        case "forged":  # right form, but wrong hash
+        case "forged":  # right form, wrong hash
             peers = "server" if one.role == "client" else "client"
             handover = made(form(peers, *_way(one)))  # type: ignore[arg-type]
             one.take(one.exchange.receive(encode(Confirm(os.urandom(32), handover))))

@@ -142,7 +142,8 @@ def test_whole_exchanges(mode: int, group: str, suite) -> None:
 
 
 def test_worker_of_the_peer_finishes_first() -> None:
-    """TAKEN arrives before the local worker has finished. Give waits for it."""
+    """The peer's TAKEN arrives before the local worker has installed its secrets. The sending
+    secrets are given to it only afterwards."""
     client, server = ends(PD)
     until_offered(client, server)
     server.hear(client.said[0])
@@ -175,7 +176,7 @@ def test_request_during_an_exchange_is_served_by_it() -> None:
     server.receive(Rekey(b"hello"))
     server.shake()
     client.hear(server.said[0])
-    client.receive(Rekey(b""))  # after the server's RENEW: counts for the next exchange
+    client.receive(Rekey(b""))  # after the server's RENEW: a request for the next exchange
     client.taken()
     client.receive(Rekey(b""))
     assert client.wanted == 2
@@ -342,7 +343,8 @@ DO = ["deliver", "reflect", "foreign", "taken", "shaken", "begin", "records", "a
 
 
 def is_renew(said: bytes) -> bool:
-    """Reflected TAKENs are left out: over TLS only the peer can send one, and it may be false."""
+    """True for RENEW, the only message that the test below reflects. A reflected TAKEN is as good
+    as a false TAKEN of the peer, which cannot be detected."""
     return isinstance(decode(said), Renew)
 
 

@@ -1,4 +1,5 @@
-"""Which capabilities stay installed and what a request holds, with a worker that only counts."""
+"""Capabilities that stay installed, and handles that outstanding requests hold, with a worker that
+only records calls."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def test_both_ends_agree(folder: Path) -> None:
 
 
 def _check_keys(a: Keyex, b: Keyex) -> None:
-    """Each worker has the values of the other, and opens what the other seals."""
+    """Checks that each worker has the keys and numbers of the other, and opens packets that the
+    other seals."""
     for number, (of_a, of_b) in enumerate(zip(a.worker.keys, b.worker.keys, strict=True)):
         qp = b.config["qps"][number]
         assert of_a[0] == a.config["qps"][number]["qpn"]
@@ -199,7 +200,8 @@ def test_usage_of_a_certificate(folder: Path, end: str) -> None:
 
 @pytest.mark.parametrize("end", ["client", "server"])
 def test_host_cannot_issue_certificates(folder: Path, end: str) -> None:
-    """Its own certificate is not accepted as that of a CA, although the CA signed it."""
+    """A certificate that was issued with a host's certificate is refused, although the CA signed
+    the host's."""
     host = {"cert": (folder / "b.pem").read_bytes(), "key": (folder / "b.key").read_bytes()}
     events = errors(*configs(folder, **{end: certificate(host, None)}))
     on_other = events[1 if end == "client" else 0]
@@ -352,7 +354,7 @@ def test_hostile_messages(folder: Path, messages: list[bytes], code: bytes) -> N
 
 
 def test_flood_after_a_refusal(folder: Path) -> None:
-    """A refused peer that keeps sending does not keep the program alive."""
+    """The program ends although the refused peer keeps sending."""
     left, right = socket.socketpair()
     server = Keyex(config("server", load(folder, "b")), right)
     mine = load(folder, "a")

@@ -66,7 +66,8 @@ def test_worker_of_the_peer_dies(folder: Path, role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_unauthenticated_end_of_tcp_ends_no_qp(folder: Path, role: str) -> None:
-    """Any attacker on the path can end a TCP connection."""
+    """A TCP connection that ends without close_notify ends no QP, because any attacker on the path
+    can end it."""
     with ready(folder, role) as (mine, peer):
         peer.process.kill()
         events = mine.events()
@@ -74,7 +75,8 @@ def test_unauthenticated_end_of_tcp_ends_no_qp(folder: Path, role: str) -> None:
 
 
 def test_qps_that_have_already_ended(folder: Path) -> None:
-    """An error of the worker for one QP does not prevent END for the others."""
+    """If the worker refuses END for a QP that has already ended, END is still sent for the
+    others."""
     with ready(folder, "client") as (mine, peer):
         mine.worker.refuse, mine.worker.refuses = "no such QP", 19
         mine.worker.status = 2

@@ -24,7 +24,7 @@ from srdma.keyex.tls import fingerprint
 from tests.keyex_players import FakeWorker, Keyex, config, load
 
 A, B = "spiffe://test/a", "spiffe://test/b"
-# An identity with everything that a URI library might normalize.
+# An identity that a URI library would normalize in many places.
 ODD = "SPIFFE://User@Test:443/A%2fb/../~x;p=1?q=%41&r#F"
 LONG = "spiffe://test/" + "x" * 241  # 255 bytes
 WAYS = [(mode, group) for mode in range(4) for group in ("", "rack 7")]
@@ -298,7 +298,7 @@ def test_false_confirm_is_refused(folder: Path, lie: str) -> None:
 
 
 def test_confirm_twice(folder: Path) -> None:
-    """The second one is out of sequence, although the first was valid."""
+    """The first CONFIRM is valid. The second one is out of sequence and refused."""
     left, right = socket.socketpair()
     worker = FakeWorker(silent=True)  # keeps the server waiting
     server = Keyex(config("server", load(folder, "b"), modes=[1]), right, worker)

@@ -57,7 +57,8 @@ def ready(
 
 
 def renewed(one: Keyex, count: int, wish: int) -> None:
-    """Checks that an exchange completed and that only the end that requested it is told so."""
+    """Waits until exchange `count` is complete at this end. An event reports it only if this end
+    requested it (wish is not 0)."""
     if wish:
         assert one.event() == {"event": "renewed", "count": count, "wish": wish}
     end = time.monotonic() + 20
@@ -67,7 +68,7 @@ def renewed(one: Keyex, count: int, wish: int) -> None:
 
 
 def brought(one: Keyex, direction: int) -> list[bytes]:
-    """Returns the secrets of the REKEY requests to its worker."""
+    """Returns the secrets of the REKEY requests for this direction that its worker got."""
     return [body[3] for body in one.worker.rekeys if body[1] == direction]
 
 
@@ -193,8 +194,8 @@ def test_rekey_by_timer(folder: Path, role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_busy_worker(folder: Path, role: str) -> None:
-    """The worker is busy until the last secret is in use. Until then, the
-    exchange and further requests wait."""
+    """The worker refuses REKEY with EBUSY until the previous secret is in use. The exchange, and
+    further requests for one, wait until then."""
     worker = FakeWorker()
     worker.busy = {RX: 3, TX: 2, ASKED: 9}
     with ready(folder, **{role: worker}) as (a, b):
@@ -222,8 +223,8 @@ def test_worker_that_stays_busy(folder: Path, role: str, direction: int) -> None
 
 
 def test_slow_wire_does_not_end_the_exchange(folder: Path) -> None:
-    """Secrets that the workers took may wait for their first packet longer
-    than the time limit of an exchange."""
+    """Both workers have the secrets, but no packet makes use of them for longer than the time limit
+    of an exchange. The exchange does not fail."""
     worker = FakeWorker()
     worker.busy = {ASKED: 10**9}
     with ready(folder, {"limit": LATE}, client=worker) as (a, b):
@@ -253,7 +254,7 @@ def test_worker_that_refuses(folder: Path, role: str, kind: Kind) -> None:
 @pytest.mark.parametrize("status", [errno.ENOTCONN, errno.ENOENT, errno.EPERM])
 @pytest.mark.parametrize("kind", [Kind.REKEY, Kind.KEY])
 def test_qps_that_have_ended(folder: Path, kind: Kind, status: int) -> None:
-    """They do not prevent the exchange for the others."""
+    """QPs that have ended do not prevent an exchange for the others."""
     worker = FakeWorker()
     with ready(folder, {"modes": [1]}, client=worker) as (_, b):
         worker.refuses, worker.refuse, worker.status = kind, "no such QP", status
@@ -540,7 +541,7 @@ def test_peer_closes_the_inner_connection(folder: Path, role: str) -> None:
 @pytest.mark.parametrize("under_way", [False, True])
 @pytest.mark.parametrize("role", ROLES)
 def test_error_of_a_peer(folder: Path, role: str, under_way: bool) -> None:
-    """The error of the peer ends the QPs only if it concerns their keys."""
+    """An ERROR of the peer ends the QPs only if its code concerns their keys."""
     with against(folder, role) as (peer, program):
         if under_way:
             begun(peer, program)
@@ -596,8 +597,8 @@ def test_peer_becomes_silent(folder: Path, role: str, steps: int) -> None:
 
 
 def test_client_that_begins_exchanges_back_to_back(folder: Path) -> None:
-    """After TAKEN a client may begin another exchange, while this end still
-    completes the previous one."""
+    """As soon as it has sent TAKEN a client may begin another exchange. The server may then still
+    be completing the previous one."""
     with against(folder, "client") as (peer, program):
         for count in range(1, 21):
             peer.exchange_secrets()

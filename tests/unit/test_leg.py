@@ -194,11 +194,12 @@ def test_verbs_slots_are_posted_in_chains(device):
     leg.flush()
     leg.flush()
     assert dev.posted == [[(0, 64), (1, 100)]]
-    assert leg.slot() is not None  # after full slots, it polls for sent ones
+    assert leg.slot() is not None  # all slots are in use: slot() polls for ones that were sent
 
 
 def test_verbs_wake_up_is_kept_for_the_sleeper(device):
-    """Another thread may poll and post meanwhile. It must not consume the wake-up."""
+    """While one thread sleeps on the leg, another may poll and post. It must not consume the
+    sleeper's wake-up."""
     leg, dev = device
     for _ in range(2):
         leg.slot()

@@ -201,7 +201,7 @@ class Pair:
 
 
 def pair(native: Callable[..., Any], reference: Callable[..., Any], *args: Any) -> Pair | None:
-    """Makes the token in both, which must be equal. None if both refuse."""
+    """Makes a token in both implementations. They must be equal. Returns None if both refuse."""
     made = attempt(native, *args), attempt(reference, *args)
     tokens = [cap and cap.encode() for cap in made]
     assert tokens[0] == tokens[1]
@@ -230,8 +230,8 @@ def token_case(rng: Random, owner: Owner) -> bool:
 
 
 def decode_case(rng: Random, owner: Owner) -> bool:
-    """A token, mostly damaged and mostly with a recomputed checksum. Both
-    accept it or both refuse it."""
+    """Decodes a token, mostly damaged and mostly with a recomputed checksum, in both
+    implementations. Both accept it or both refuse it."""
     region = owner.reference
     made = granted(owner, *random_range(rng, region, 0, region.length), rng.randrange(1, 8))
     if made is None:
@@ -280,7 +280,7 @@ def test_key_lengths_are_checked() -> None:
 
 @dataclass(frozen=True)
 class Name:
-    """All parameters that distinguish registrations."""
+    """All parameters in which registrations can differ."""
 
     start: int
     length: int
@@ -293,7 +293,8 @@ class Name:
         return memkeys.Region(bytes(16), shape, self.rkey, self.generation, self.salt)
 
     def range(self, first: int, blocks: int) -> tuple[int, int]:
-        """Returns a range of blocks of 64 bytes from the first one on."""
+        """Returns the bytes of `blocks` blocks of 64 bytes from block `first` on, cut off at the
+        region's end."""
         lo = 64 * first % (self.length - self.length % 64)
         return lo, min(lo + 64 * blocks, self.length)
 

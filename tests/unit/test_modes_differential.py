@@ -2,7 +2,7 @@
 
 20,000 packets per mode, in all suites, levels and tag lengths, with both policies and key caches
 that keep all, one or no context. Two connections share the workers' caches. In modes with `mem`
-each end makes proofs, and reports what the proofs of the other end cover. Mode `basic` is in
+each end makes proofs, and returns the claims and covered bytes of received ones. Mode `basic` is in
 test_differential.py.
 """
 
@@ -47,7 +47,8 @@ def test_random_packets(form: tuple[int, Level, int], mode: Mode) -> None:
 
 
 def check_caches(workers: Workers, contexts: tuple[int, int]) -> None:
-    flows = 2 * CONNECTIONS  # received ones may also be of three epochs, one with two secrets
+    # Received flows may also have contexts of three epochs, one of them with two secrets.
+    flows = 2 * CONNECTIONS
     for cache, size in zip(workers.caches, contexts, strict=True):
         counts = cache.counts
         assert counts["kept"] <= min(size, flows + 3 * CONNECTIONS)

@@ -125,7 +125,7 @@ def test_refusal_of_the_worker_is_reported_and_leaves_nothing(worker, pd):
     buffer = bytearray(100)
     with pytest.raises(srdma.RefusedError, match=r"use pd.alloc\(\)"):
         pd.reg_mr(buffer)
-    buffer.append(1)  # the buffer is not held any more
+    buffer.append(1)  # succeeds only if the buffer is not held any more
     assert DEREG_MR not in worker.kinds()
 
 
@@ -287,7 +287,8 @@ def test_proof_keywords_are_checked(pd):
      (100_000, 1024, 3, 16 * 1024), (1 << 20, 4096, 4, 65536)],
 )  # fmt: skip
 def test_granule(pd, length, block_size, depth_limit, granule):
-    """As in csrc: more than a block if the depth limit is reached before blocks."""
+    """The granule, as csrc computes it: larger than a block if the depth limit ends the tree above
+    single blocks."""
     mr = pd.alloc(length, BOTH, proof=True, block_size=block_size, depth_limit=depth_limit)
     tree = (0, length, block_size.bit_length() - 1, depth_limit)
     token = Region(bytes(16), tree, 1, 1, bytes(16)).grant(0, length, 1)
@@ -393,7 +394,8 @@ def test_region_without_proofs_has_no_capabilities(pd):
 
 
 def test_group(worker, ctx):
-    """The leg is opened for a group. Only the key exchange uses its name."""
+    """OPEN tells only that the leg is for a trust group. The group's name is used by the key
+    exchange only."""
     with srdma.PD(ctx, 64, group="rack 7") as pd:
         assert pd.group == "rack 7"
         assert last_body(worker, Kind.OPEN) == struct.pack(">II", 64, 1)
@@ -438,7 +440,7 @@ def test_closing_leaves_no_descriptors(worker):
                 pd.alloc(10)
                 pd.reg_mr(bytearray(5))
                 srdma.SecureQP(pd, 4, 4)
-        # The fake worker has four for each leg.
+        # The fake worker, in this process, keeps four descriptors per leg open.
         assert fds() == before + 3 * 4
 
 
@@ -501,7 +503,7 @@ def test_pyverbs_is_imported_lazily():
 
 
 def is_pinned(buffer):
-    """A bytearray that cannot be resized is registered for DMA."""
+    """True if the bytearray cannot be resized, because it is registered for DMA."""
     try:
         buffer.extend(b"x")
     except BufferError:
@@ -510,7 +512,8 @@ def is_pinned(buffer):
 
 
 def test_registered_memory_outlives_unreferenced_objects(worker):
-    """No reference is left and nothing was closed, so peers may still write."""
+    """The region stays registered if its objects are only forgotten and not closed, because peers
+    may still write."""
     buffer = bytearray(5000)
 
     def forget():

@@ -348,7 +348,7 @@ def test_expired_keys_end_the_qp(a: Worker, b: Worker) -> None:
     one.client.request(Kind.EXPIRE, u32(one.qp.qpn))
     assert one.client.wait(one.qp.qpn) == (ERR, KEY_LIMIT)
     limit = time.monotonic() + BUSY_WAIT
-    while two.client.wait(two.qp.qpn)[0] != ERR:  # its peer has told it
+    while two.client.wait(two.qp.qpn)[0] != ERR:  # ended by the CLOSE of its peer
         assert time.monotonic() < limit
         time.sleep(0.01)
     one.client.request(Kind.EXPIRE, u32(one.qp.qpn))  # repeated: no effect

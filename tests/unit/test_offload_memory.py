@@ -434,14 +434,14 @@ def test_end_of_a_leg_removes_its_regions(owner: Owner, a: Worker) -> None:
 
 
 def test_capabilities_are_wiped_after_use(owner: Owner, a: Worker) -> None:
-    """Only the table of installed capabilities has them, as K_access and not
-    in the form of the token."""
+    """Afterwards the keys are only in the table of installed capabilities, as K_access. Buffers
+    with the token itself are wiped."""
     mine = grant(b"0123456789abcdef", REGION, 77, 0, LENGTH, READ)
     node_key = mine.keys[0]
     handle = install(owner, mine.encode())
     sealed = Capability(**vars(mine) | {"expiry": 5, "keys": (b"only this token.",)}).encode()
     kept = install(owner, sealed)
-    token(owner)  # replaces the key in the worker's single derivation context
+    token(owner)  # this request puts another key into the worker's single CMAC context
     try:
         assert a.copies(node_key) == 0
         assert a.copies(b"only this token.") == 1

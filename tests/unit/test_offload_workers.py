@@ -93,8 +93,8 @@ def sockets(folder: Path) -> set[str]:
 
 
 def statistics(found: Worker, lines: int) -> list[dict[str, object]]:
-    """Returns the next lines of statistics. readline() would read ahead, and
-    select() would miss that."""
+    """Returns the next lines of statistics. It does not use readline(), which reads ahead, so that
+    select() would not see the rest."""
     out, raw = found.process.stdout, b""
     assert out
     while raw.count(b"\n") < lines:
@@ -239,8 +239,8 @@ def test_process_that_hangs_at_the_stop_is_killed(three: Worker) -> None:
 
 
 def test_start_with_sigchld_ignored(tmp_path: Path) -> None:
-    """A launcher may leave SIGCHLD ignored. Then the kernel reaps children
-    without reporting their end."""
+    """A process may be started with SIGCHLD ignored. Without a reset, the kernel would reap the
+    worker processes without reporting their end."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         with worker(tmp_path, "a", "--workers", "3") as found:
@@ -278,8 +278,8 @@ os._exit(0)
 
 
 def inherited(path: Path, seconds: float) -> int:
-    """Makes a socket whose creator is dead and which another process keeps open for so long.
-    Returns the pid of that process."""
+    """Makes a socket whose creator has ended. Another process, whose pid is returned, keeps it open
+    for this time."""
     command = [sys.executable, "-c", HEIR, path, str(seconds)]
     return int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
@@ -344,7 +344,7 @@ def limited(folder: Path, limit: int, value: int) -> subprocess.Popen[str]:
 
 
 def test_process_killed_during_its_start(tmp_path: Path) -> None:
-    """The system kills it: RLIMIT_FSIZE is 0, and its doorbell is a file."""
+    """With RLIMIT_FSIZE of 0 the kernel kills the process when it creates its doorbell, a memfd."""
     process = limited(tmp_path, resource.RLIMIT_FSIZE, 0)
     _, log = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
@@ -388,7 +388,7 @@ def test_statistics_of_each_process(three: Worker) -> None:
 
 
 def test_lines_of_statistics_are_not_mixed(three: Worker) -> None:
-    """Each line is longer than an atomic write to a pipe."""
+    """A line is longer than PIPE_BUF, so that a write of it alone would not be atomic."""
     for _ in range(20):
         three.process.send_signal(signal.SIGUSR1)
         lines = statistics(three, THREADS)
@@ -436,7 +436,7 @@ def test_statistics_are_dropped_if_the_terminal_is_full(tmp_path: Path, threads:
 
 @pytest.mark.soak
 def test_process_that_hangs_during_its_start_is_killed(tmp_path: Path) -> None:
-    """It is stopped while it waits for the lock of its wire's folder."""
+    """A worker process is stopped by SIGSTOP while it waits for the lock of its wire's folder."""
     wire = tmp_path / "wire"
     wire.mkdir()
     folder = os.open(wire, os.O_RDONLY)

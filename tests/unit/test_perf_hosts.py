@@ -1,4 +1,4 @@
-"""The load in Python on a leg that accepts only a part of what is posted."""
+"""The load in Python on a leg that accepts only a part of each batch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DEPTH = 96
 
 
 class Stingy:
-    """A QP whose leg accepts at most these numbers of requests, call by call, and then all."""
+    """A QP whose leg accepts at most takes[i] requests in call i, and all in later calls."""
 
     qp_num, reason, depths = 7, None, (DEPTH, DEPTH)
 
     def __init__(self, takes: Iterable[int]) -> None:
         self.takes, self.posted, self.most = iter(takes), 0, 0
-        self._ends: list[int] = []  # posted requests up to each completion
+        self._ends: list[int] = []  # number of requests that were posted up to each completion
 
     def batch(self, wrs: list[SendWR]) -> StingyBatch:
         return StingyBatch(self, wrs)
@@ -96,5 +96,5 @@ def test_places_of_a_region(room, qps):
     assert 0 < count <= WORKS and count % qps == 0
     if room < qps:
         assert (count, laps) == (qps, 1)
-    else:  # the whole region except for less than a lap
+    else:  # the places cover the region except for less than one lap
         assert 0 <= room - count * laps < count

@@ -114,7 +114,8 @@ def test_signal_handler_that_raises(pd, qp, name, run):
 
 
 def test_signal_handler_that_returns_does_not_end_the_pause(worker, pd, qp):
-    """A load at a pace sleeps most of the time."""
+    """A signal whose handler returns interrupts the sleep of a paced load. The load sleeps on to
+    the end of the pause."""
     heard = []
     before = signal.signal(signal.SIGUSR1, lambda *_: heard.append(time.monotonic_ns()))
     timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGUSR1])
@@ -181,7 +182,7 @@ def test_silence_is_measured_from_the_first_message(worker, pd, qp, name):
 
 
 def test_only_messages_are_counted(worker, pd, qp):
-    """Other completions of the QP between two runs are not counted."""
+    """A WRITE that completes between two runs does not count as a received message."""
     host = host_named("C", pd, PATIENCE)
     host.receives([(qp, RecvWR())])
     first, *_ = receives(worker)

@@ -33,7 +33,8 @@ def place(pd):
 @pytest.mark.parametrize("name", ["C", "Python"])
 @pytest.mark.parametrize("test", ["write_bw", "read_bw", "send_bw"])
 def test_stream_uses_the_whole_region(worker, pd, qps, place, name, test):
-    """It uses the region repeatedly, completely and nothing outside. Two QPs never share a slot."""
+    """A stream goes over the whole region repeatedly and stays inside it. Two QPs never use the
+    same slot."""
 
     def signaled(d, done):
         return done if d.flags else None

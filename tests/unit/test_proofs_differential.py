@@ -171,7 +171,7 @@ def random_access(rng: Random, both: Both, cap: Capability) -> tuple[Want, Claim
 
 
 def aligned(start: int, region: Region) -> int:
-    """Returns an aligned address for an atomic. All regions here have room for one."""
+    """Returns an aligned address near `start` at which the region has room for an atomic."""
     start -= start % ATOMIC_LEN
     if start < region.start:
         start += ATOMIC_LEN
@@ -221,8 +221,8 @@ def test_random_histories() -> None:
 
 
 def test_list_of_revoked_ranges_fills() -> None:
-    """Revokes random ranges of a large region until both report that the list
-    is full, ten times."""
+    """Revokes random ranges of a large region until both implementations report that the list is
+    full. Ten times."""
     rng = Random("full")
     for _ in range(10):
         region = Region(0, 400 * 64, 64)
@@ -239,7 +239,8 @@ def test_list_of_revoked_ranges_fills() -> None:
 
 
 def test_revocation_outdates_only_what_it_touches() -> None:
-    """Only capabilities whose range a revocation touches become outdated (memguard.h)."""
+    """Keys of a range become outdated only by a revocation that touches the range (memguard.h,
+    current)."""
     rng = Random("current")
     region = Region(1 << 40, (1 << 40) + 32 * 64, 64)
     state = Registered(1, rng.randbytes(16), 7, Access.PROOF, Tree(region, rng.randbytes(16)))

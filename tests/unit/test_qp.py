@@ -38,7 +38,8 @@ def event(qp, reason):
 class Player:
     """Simulates the worker and the peer in a thread that executes descriptors as they arrive.
 
-    `answer` may change the record of a descriptor, or return None to drop it.
+    `answer` gets each descriptor and its record. It returns the record to complete, or None for no
+    completion.
     """
 
     def __init__(self, leg, answer=lambda d, done: done):
@@ -190,8 +191,8 @@ def test_poll_waits(qp, leg):
 
 
 def test_signal_between_unlock_and_sleep(pd, qp, monkeypatch):
-    """The signal handler raises right after the lock is released. The caller
-    gets that exception."""
+    """A signal handler raises between the release of the lock and the sleep. The caller gets its
+    exception, and the lock is free."""
     cond = pd.engine._cond
     release = cond.release
 
@@ -239,7 +240,8 @@ def test_completions_go_to_their_qps(pd, qp, leg):
 
 
 def test_consumed_completions_are_reported(pd, qp, leg):
-    """After half a ring of completions, a separate descriptor reports them."""
+    """Each descriptor reports how many records the host has consumed. If none is posted, a CREDIT
+    descriptor reports it after half a ring of records."""
     for _ in range(4):
         qp.post_send(*(SendWR(n, data=b"x") for n in range(8)))
         found = leg.descriptors()
@@ -257,7 +259,7 @@ def test_consumed_completions_are_reported(pd, qp, leg):
     for _ in range(31):
         leg.complete(Record(0, 1, 0, 0, 0, 0, 0, 0, 0))
     leg.complete(record(told))
-    assert len(qp.poll()) == 1  # half a ring: a separate descriptor reports it
+    assert len(qp.poll()) == 1  # half a ring since the last report: a CREDIT descriptor
     assert [(d.opcode, d.consumed) for d in leg.descriptors()] == [(17, 94)]
 
 
@@ -626,7 +628,8 @@ def test_late_records_of_a_closed_qp_are_ignored(pd, qp, leg):
 
 
 def test_refused_destroy_does_not_stop_the_rest(worker, ctx):
-    """Everything else is closed, and memory that DMA of the QP may still access is not reused."""
+    """If the worker refuses DESTROY for a QP, all other objects are closed anyway. Memory that DMA
+    of that QP may still access is not reused."""
 
     def refuse(leg, body, fds):
         raise Refuse(16, "busy")

@@ -47,7 +47,7 @@ def test_example_has_every_packet_type() -> None:
     ("low", "expected", "number"),
     [
         (0, 0, 0),
-        (0xFFFFFF, 0, None),  # would be negative
+        (0xFFFFFF, 0, None),  # the nearest number would be negative
         (HALF, 0, HALF),
         (HALF + 1, 0, None),  # nearer to a negative number
         (0xFFFFFF, 1 << 24, 0xFFFFFF),

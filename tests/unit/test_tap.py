@@ -15,7 +15,7 @@ from srdma.native import tap as _tap
 
 
 class Middle:
-    """A tap between two wire ports, all in one process."""
+    """A tap with a wire port at each side, all in this process."""
 
     def __init__(self, folder: Path) -> None:
         left, right = folder / "l", folder / "r"

@@ -1,5 +1,5 @@
-"""docs/tools decode what the reference wrote: every opcode, suite and tag length, over IPv4 and
-IPv6.
+"""The decoders in docs/tools show what the reference wrote: every opcode, suite and tag length,
+over IPv4 and IPv6.
 
 scapy computes the ICRC of each datagram, and the Lua dissector does too.
 tests/e2e/test_udp_wire.py compares csrc/wire/icrc.c with both.
@@ -30,7 +30,7 @@ NO_PROOF = "00" * 16
 PROOF = 0x80
 ETHER = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}
 GAP = ("request_id", "offset", "length")
-SUITES = (  # one of each tag length, at each level
+SUITES = (  # suites: one of each tag length, at each level
     "aes-128-gcm-aead", "hmac-sha1-header", "hmac-sha224-packet", "hmac-sha256-packet",
     "hmac-sha384-header", "hmac-sha512-packet", "poly1305-packet",
 )  # fmt: skip

@@ -72,9 +72,9 @@ def unprotected(contents: dict[str, Any], step: dict[str, Any]) -> range:
 
 @pytest.mark.parametrize("name", PROTECTED)
 def test_flipped_bits_are_refused(name: str) -> None:
-    """In no packet type is a flipped bit accepted, except for the routers'
-    bits and, at level `header`, those of the payload. One of these is flipped
-    in each packet, which must open with that change."""
+    """A packet of any type with one flipped bit is refused. Exceptions are the bits that routers
+    may change and, at level `header`, those of the payload: one of these is flipped in each packet,
+    which must be opened with that change."""
     contents = load(name)
     ends = sessions(contents)
     for number, step in enumerate(contents["steps"]):
@@ -101,8 +101,8 @@ def flip(data: bytes, bit: int) -> bytes:
 
 @pytest.mark.parametrize("name", PROTECTED)
 def test_other_lengths_and_other_ends_are_refused(name: str) -> None:
-    """Truncated or extended by up to 64 bytes, reflected, sent to another QP,
-    or with another opcode."""
+    """A packet is refused if it is truncated or extended by up to 64 bytes, has another opcode, is
+    reflected, or is opened by a session of another generation."""
     contents = load(name)
     ends = sessions(contents)
     others = sessions(contents | {"client": contents["client"] | {"generation": "00" * 8}})
@@ -267,7 +267,8 @@ def test_connections_with_several_epochs(case: dict[str, Any], contexts: int) ->
 
 
 def renew(ends: list[bindings.Session], step: dict[str, Any]) -> None:
-    """The receiver gets the secret first. In modes with pd it derives it from a new K_PD."""
+    """Installs a new secret, at the receiver first. In modes with pd the receiver derives it from a
+    new K_PD."""
     sender, receiver = ends[step["renew"]], ends[1 - step["renew"]]
     secret = bytes.fromhex(step["secret"])
     if "group_key" in step:

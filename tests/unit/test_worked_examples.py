@@ -99,7 +99,7 @@ def sent(events: list[Any]) -> str:
 
 
 def exchanged(case: dict[str, Any]) -> tuple[Exchange, Exchange]:
-    """Both ends after READY; each message is compared with that of the example."""
+    """Returns both ends after READY. Each message is compared with that of the example."""
     pair: list[Exchange] = []
     roles: tuple[tuple[Role, str], ...] = (("client", "offer"), ("server", "choice"))
     for role, message in roles:

@@ -143,8 +143,8 @@ static void open_idle(struct pair *p)
 }
 
 /*
- * Returns how often timers were examined with so many idle QPs, while one QP
- * repeats an unanswered WRITE.
+ * Opens `idle` QPs and one that repeats an unanswered WRITE. Returns how many
+ * timers were examined meanwhile.
  */
 static uint64_t looks_beside(int idle)
 {

@@ -1,4 +1,7 @@
-/* Which texts are UTF-8 without zero bytes (RFC 3629). */
+/*
+ * Valid UTF-8 without zero bytes is accepted, everything else is refused (RFC
+ * 3629).
+ */
 #include "base/utf8.h"
 
 #include <setjmp.h>

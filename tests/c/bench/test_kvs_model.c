@@ -1,7 +1,7 @@
 /*
- * The checker of the key-value store (bench/kvs/model.h): histories, and
- * whether a correct store may have answered so. Also the messages on the wire
- * (protocol.h).
+ * The checker of the key-value store (bench/kvs/model.h) accepts a history of
+ * PUTs and GETs only if a correct store may have given these answers. Also the
+ * messages on the wire (protocol.h).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -25,7 +25,10 @@
 		.start = s, .end = e, .version = v, .id = 1                    \
 	}
 
-/* Key 1 exists at first if keys is 2, and does not if it is 1. */
+/*
+ * keys: number of keys that exist at the start. Key 1 exists then only if keys
+ * is 2.
+ */
 static const struct {
 	const char *what;
 	int right;
@@ -154,7 +157,10 @@ static void test_request_slots(void **state)
 	assert_int_equal(kvs_request_take(&out, &slot, 4), 1);
 	assert_memory_equal(&out, &put, sizeof(out));
 
-	/* A GET uses the last half of the slot; the first half is stale. */
+	/*
+	 * A GET is written into the last half of the slot. The first half still
+	 * holds bytes of the earlier PUT, which do not count.
+	 */
 	assert_int_equal(kvs_request_seal(&get), KVS_GET_AT);
 	memcpy((uint8_t *)&slot + KVS_GET_AT, (uint8_t *)&get + KVS_GET_AT,
 	       KVS_SLOT_LEN - KVS_GET_AT);
@@ -163,8 +169,8 @@ static void test_request_slots(void **state)
 }
 
 /*
- * 8-byte words of two requests mixed form no valid request, unless all words
- * are of the same request.
+ * An RDMA WRITE may be visible in part. A slot with 8-byte words of two
+ * requests is valid only if all its words are of one request.
  */
 static void test_torn_requests(void **state)
 {

@@ -47,7 +47,11 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Packets since the beginning: from 0 to 1, then from 1 to 0. */
+/*
+ * Numbers of packets, by the side that counts them: side 0 sends `sealed` and
+ * side 1 accepts `verified`; side 1 sends `answered` back and side 0 accepts
+ * `heard`.
+ */
 struct moved {
 	uint64_t sealed, verified, answered, heard;
 };
@@ -120,8 +124,8 @@ static void test_unexpected_protection_is_reported(void **state)
 }
 
 /*
- * Sets so many refusals because of the tag and for other reasons. Returns 1 if
- * the check accepts them.
+ * Adds `tags` packets refused because of the tag, and `others` refused as
+ * replays. Returns 1 if the check accepts these counts.
  */
 static int refused(uint64_t tags, uint64_t others)
 {

@@ -1,4 +1,7 @@
-/* AES-CMAC contexts: they use the key of the last call, or none. */
+/*
+ * AES-CMAC contexts: sums use the key that was set last. A context without a
+ * key fails.
+ */
 #include "crypto/cmac.h"
 
 #include <errno.h>

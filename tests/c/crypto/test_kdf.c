@@ -253,7 +253,10 @@ static void test_every_input_changes_output(void **state)
 			assert_memory_not_equal(out[i], out[j], 16);
 }
 
-/* A context used for many parents yields the same as one context each. */
+/*
+ * A context that is keyed again for each parent key gives the same keys as a
+ * new context per parent key.
+ */
 static void test_reused_context(void **state)
 {
 	(void)state;

@@ -164,7 +164,10 @@ static void test_random_packets_equal_openssl(void **state)
 	print_message("%ld packets\n", n);
 }
 
-/* The suites that the provider has, and the calls that it refuses. */
+/*
+ * The number of suites that the provider implements itself, and the calls that
+ * it refuses.
+ */
 static void test_illegal_calls_are_refused(void **state)
 {
 	struct srdma_provider *p = *state;
@@ -201,7 +204,10 @@ static void test_illegal_calls_are_refused(void **state)
 		verbs->destroy(ctx);
 		verbs->destroy(NULL);
 	}
-	/* GCM, GMAC in three sizes, ChaCha20-Poly1305, Poly1305, CMAC in two */
+	/*
+	 * GCM and GMAC with three key sizes each, ChaCha20-Poly1305, Poly1305,
+	 * CMAC with two key sizes
+	 */
 	assert_int_equal(own, 10);
 }
 

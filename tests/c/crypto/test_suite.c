@@ -195,8 +195,9 @@ static void test_wrong_key_size_is_refused(void **state)
 static void test_tag_lengths(void **state)
 {
 	/*
-	 * 3.3: these suites permit any tag length up to their own, all others
-	 * only theirs
+	 * 3.3: suites with these names permit each tag length of a tag code up
+	 * to the length in the table. All others permit the length in the table
+	 * only.
 	 */
 	static const char *const by_option[] = { "hmac-", "-cmac" };
 	static const uint8_t codes[] = { 12, 16, 20, 28, 32, 48, 64 };

@@ -14,7 +14,8 @@
 
 enum { ENTRIES = 64, QPN = 0xabc123, OTHER = 0x123abc, DEPTH = 8 };
 
-struct nic { /* the NIC: writes the ring, reads slots */
+/* Plays the worker: writes the completion ring and reads descriptors. */
+struct nic {
 	_Alignas(64) uint8_t ring[ENTRIES * SRDMA_RECORD_LEN];
 	uint8_t slot[SRDMA_DESC_SLOT];
 	struct srdma_host *host;

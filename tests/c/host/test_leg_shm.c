@@ -151,8 +151,8 @@ static void test_record_wakes_host(void **state)
 	srdma_record_decode(&r, ring + 63 * SRDMA_RECORD_LEN);
 	assert_int_equal(r.sequence, 64);
 	/*
-	 * poll and arm ring the doorbell as well, for a relay that does not
-	 * flush
+	 * The port's poll and arm ring the doorbell too, for a relay that does
+	 * not flush.
 	 */
 	srdma_leg_shm_arm(f->host, 0);
 	complete(f, 65);
@@ -287,7 +287,7 @@ static void test_many_legs_are_served_fairly(void **state)
 		assert_int_equal(srdma_leg_shm_attach(host[i], answer.fds), 0);
 		shm_expect(f->port, SRDMA_EV_UP);
 	}
-	/* all of them always have descriptors */
+	/* The rings of all legs are refilled in every turn. */
 	for (int turn = 0; turn < 100; turn++) {
 		int n;
 

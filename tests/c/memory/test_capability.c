@@ -49,8 +49,8 @@ static void set_truth(const struct srdma_memtree *t)
 /* --- exact grants --------------------------------------------------------- */
 
 /*
- * Marks every node whose key follows from this key, and compares each key with
- * the truth.
+ * Marks node i and all its descendants, whose keys can be derived from `key`.
+ * Compares each derived key with the one in truth[].
  */
 static void derive(int marks[NODES], unsigned right, size_t i,
 		   const uint8_t *key)
@@ -153,8 +153,8 @@ static int same_range(size_t i, size_t j)
 }
 
 /*
- * Derives a child of node i with the range of node j. Only a child of i with
- * that range may get its key.
+ * Derives a child key from node i for the range of node j. The result equals
+ * the key of a node only if that node is a child of i with this range.
  */
 static void misuse(size_t i, size_t j)
 {
@@ -185,8 +185,8 @@ static void test_child_key_needs_own_range(void **state)
 }
 
 /*
- * A sealed token holds K_access of its nodes and no key from which others
- * follow.
+ * A sealed token holds K_access of its nodes, and no key from which other keys
+ * can be derived.
  */
 static void test_sealed_token_holds_access_keys(void **state)
 {
@@ -408,8 +408,9 @@ static void test_find_key_of_byte(void **state)
 /* --- at the responder ----------------------------------------------------- */
 
 /*
- * Returns 1 if the responder accepts a 1-byte access as `claimed` from
- * `bearer`, proven with the capability's key for `right`.
+ * Returns 1 if the responder accepts a 1-byte access at `at` with the right
+ * `claimed` and the bearer `bearer`, whose proof is made with the capability's
+ * key for `right`.
  */
 static int taken(const struct srdma_capability *cap, uint8_t right,
 		 uint8_t claimed, uint64_t at,
@@ -439,7 +440,10 @@ static int taken(const struct srdma_capability *cap, uint8_t right,
 	return !srdma_memkey_check(&cache, &cmac, &claim, alice.expiry - 1);
 }
 
-/* Right of the token x right of the operation x holder x byte. */
+/*
+ * Tries every combination of the right whose key makes the proof, the claimed
+ * right, the holder and the byte.
+ */
 static void try_all(const struct srdma_capability *cap)
 {
 	static const struct srdma_memkey_bearer who[] = {

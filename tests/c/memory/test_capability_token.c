@@ -75,7 +75,10 @@ static void test_changed_token_is_refused(void **state)
 	}
 }
 
-/* Sets the check value, as an attacker who changes a token would. */
+/*
+ * Recomputes the check value, which needs no secret: an attacker who changes a
+ * token can do so too.
+ */
 static void set_check(size_t len)
 {
 	uint8_t digest[SHA256_DIGEST_LENGTH];
@@ -112,7 +115,10 @@ static void test_decoded_token_encodes_to_same_bytes(void **state)
 		}
 		token[bit / 8] ^= (uint8_t)(1U << bit % 8);
 	}
-	/* at least: rkey, 2 of the rights, and all bits of keys */
+	/*
+	 * A change of these bits gives another legal token: 32 of the rkey, 2
+	 * of the rights, and all bits of the keys.
+	 */
 	assert_in_range(taken, 32 + 2 + 8 * (len - 72), 8 * len);
 }
 

@@ -63,7 +63,8 @@ static struct srdma_captable_want want(uint32_t handle, uint64_t offset,
 }
 
 /*
- * Every byte range of the region: permitted inside, up to the end of its node.
+ * A range of bytes inside the granted range is permitted. The result covers it
+ * up to the end of the node of its first byte (use.run).
  */
 static void test_access_to_every_range(void **state)
 {
@@ -141,7 +142,7 @@ static void test_holder_flag_and_expiry(void **state)
 	assert_int_equal(use.expiry, alice.expiry);
 }
 
-/* An expiry without holder sets no holder flag. */
+/* Packets of a capability with an expiry but no holder carry no holder flag. */
 static void test_expiry_without_holder(void **state)
 {
 	const struct srdma_memkey_bearer b = { .expiry = 99 };

@@ -91,7 +91,8 @@ static int grant(struct srdma_capability *cap, uint64_t lo, uint64_t hi,
 }
 
 /*
- * Model: the event whose keys apply to these bytes; -1: they cross a boundary.
+ * Model: the event whose keys apply to these bytes, that is, the latest one
+ * that touches them; -1: they lie only partly in its range.
  */
 static int judge(uint64_t lo, uint64_t hi)
 {
@@ -115,7 +116,10 @@ static struct srdma_memtree tree_of(int judging)
 	return t;
 }
 
-/* Model: number of stored ranges, which no later range covers. */
+/*
+ * Model: number of revoked ranges that a guard stores after it revoked [lo,
+ * hi): those that neither a later range nor [lo, hi) covers.
+ */
 static unsigned kept(uint64_t lo, uint64_t hi)
 {
 	unsigned n = 0;
@@ -135,7 +139,7 @@ static unsigned kept(uint64_t lo, uint64_t hi)
 struct given {
 	struct srdma_capability cap; /* prepared for use */
 	int made_by;		     /* event whose keys it has */
-	uint64_t lo;		     /* start of its tree */
+	uint64_t lo;		     /* start address of the tree */
 };
 
 static struct given given[GRANTS];
@@ -331,8 +335,8 @@ static void try_revoke(void)
 }
 
 /*
- * Bytes that were accessible at an event are not any more if a later event
- * touches them.
+ * srdma_memguard_current(): keys of an event are still valid for a range unless
+ * a later event touches the range.
  */
 static void try_current(void)
 {
@@ -431,7 +435,8 @@ static void test_revoked_ranges_are_limited(void **state)
 	assert_int_equal(revoke(200 * BLOCK, 201 * BLOCK), -ENOSPC);
 	assert_int_equal(check(&a, key), 0); /* unchanged */
 	/*
-	 * The same range again, or one that covers two, needs no further entry.
+	 * The list is full, but the same range again, or a range that covers
+	 * stored ones, replaces entries and needs no further one.
 	 */
 	assert_int_equal(revoke(0, BLOCK), 0);
 	assert_int_equal(revoke(0, 3 * BLOCK), 0);
@@ -456,8 +461,8 @@ static void test_revoked_ranges_are_limited(void **state)
 }
 
 /*
- * Two registrations of a region differ by the salt alone; rkey and parent key
- * matter as well.
+ * An equal registration has the same keys. It has other keys if only the salt,
+ * only the rkey or only the parent key differs.
  */
 static void test_keys_of_registrations_differ(void **state)
 {
@@ -497,7 +502,10 @@ static void test_keys_of_registrations_differ(void **state)
 	params.pd_key = other_pd;
 	LIFE(-EBADMSG);
 	params.pd_key = pd_key;
-	/* A revocation with the former salt still changes the generation. */
+	/*
+	 * A revocation changes the keys even if it gets the former salt,
+	 * because the generation increases.
+	 */
 	assert_int_equal(srdma_memguard_create(&guard, &params, &same), 0);
 	assert_int_equal(srdma_memguard_revoke_all(guard, &same), 0);
 	assert_int_equal(check(&a, key), -EBADMSG);
@@ -611,9 +619,7 @@ static void test_provider_failure_changes_nothing(void **state)
 	cmac = good;
 	assert_int_equal(check(&a, key), 0);
 	assert_true(srdma_memguard_current(guard, 1, 0, 4 * BLOCK));
-	/*
-	 * The guard works again, with keys other than those of the failed call.
-	 */
+	/* The guard works again: revoking the whole region takes effect. */
 	f.serial = events;
 	assert_int_equal(srdma_memguard_revoke_all(guard, &f), 0);
 	assert_int_equal(check(&a, key), -EBADMSG);

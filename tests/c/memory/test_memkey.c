@@ -131,7 +131,10 @@ static void test_cached_keys_equal_derived_keys(void **state)
 	assert_true(is_zero(&cache, sizeof(cache)));
 }
 
-/* A cached node is found without its ancestors: they are destroyed here. */
+/*
+ * A cached key is found without its ancestors' keys, which this test
+ * overwrites.
+ */
 static void test_cached_node_needs_no_ancestors(void **state)
 {
 	const struct srdma_memtree t = region(UINT64_C(1) << 40, 12, 48);
@@ -151,14 +154,20 @@ static void test_cached_node_needs_no_ancestors(void **state)
 			memset(cache.slot[i].key, 0, sizeof(want));
 	srdma_memkey_cache_node(&cache, &cmac, got, SRDMA_MEMKEY_READ, &leaf);
 	assert_memory_equal(got, want, sizeof(got));
-	/* and no other node */
+	/*
+	 * A node beside it cannot be derived any more: the keys of their
+	 * ancestors are gone.
+	 */
 	node_key(want, &t, SRDMA_MEMKEY_READ, &beside);
 	srdma_memkey_cache_node(&cache, &cmac, got, SRDMA_MEMKEY_READ, &beside);
 	assert_memory_not_equal(got, want, sizeof(got));
 	srdma_memkey_cache_wipe(&cache);
 }
 
-/* Few nodes of the longest cover share a slot of the cache. */
+/*
+ * The cache holds most nodes of the longest cover: at most a third of them lose
+ * their slot to another node.
+ */
 static void test_cache_holds_longest_cover(void **state)
 {
 	const struct srdma_memtree t = region(UINT64_C(1) << 48, 12, 48);
@@ -239,7 +248,10 @@ static void make_packet(struct packet *p)
 	p->tree = region(10 * 64 - 5, 6, 3);
 	p->claim = (struct srdma_memkey_claim){
 		.right = SRDMA_MEMKEY_WRITE,
-		/* of 0..3: node 1 of depth 2 has four blocks, bytes 256..511 */
+		/*
+		 * node 1 of the four nodes 0..3 at depth 2: four blocks, bytes
+		 * 256..511
+		 */
 		.depth = 2,
 		.addr = p->tree.start + 256,
 		.len = 256,
@@ -267,8 +279,9 @@ static int check(const struct packet *p, uint32_t now)
 }
 
 /*
- * After a valid claim its K_access is cached and used for the same claim only:
- * the keys from which it derives are destroyed here.
+ * After a valid claim its K_access is cached. It is used for equal claims only:
+ * any other claim fails here, because the test overwrote the keys from which
+ * K_access is derived.
  */
 static void test_access_key_is_cached(void **state)
 {

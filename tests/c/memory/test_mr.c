@@ -19,7 +19,7 @@ enum {
 };
 
 #define BASE UINT64_C(0x7f0011223000)
-#define LAST (UINT64_MAX - LEN + 1) /* of a region that ends the addresses */
+#define LAST (UINT64_MAX - LEN + 1) /* region that ends at the last address */
 
 static struct srdma_mr_table table;
 static struct srdma_region region;

@@ -1,7 +1,7 @@
 /*
- * The process at the other end of a Unix socket, and the result of a worker
- * that finds another process at its control socket, with the kernels of
- * different ages.
+ * Detecting whether the process that listens on a Unix socket still lives, on
+ * kernels with and without SO_PEERPIDFD, and the start of a worker whose
+ * control socket another process already has.
  */
 #include "peer.h"
 
@@ -43,7 +43,7 @@ int getsockopt(int fd, int level, int name, void *value, socklen_t *len)
 struct maker {
 	pid_t pid;
 	int life;
-	int sock; /* shared with this process, like that of worker processes */
+	int sock; /* also open in this process: worker processes share theirs */
 };
 
 static struct maker make(const struct sockaddr_un *at)
@@ -118,7 +118,10 @@ static int ended(int fd)
 	return r;
 }
 
-/* With SO_PEERPIDFD, or with the PID if the kernel lacks it. */
+/*
+ * The end of the listening process is detected. how: error of SO_PEERPIDFD;
+ * with ENOPROTOOPT the PID is used.
+ */
 static void lives_and_ends(int how)
 {
 	struct maker m = make(&at);
@@ -175,7 +178,7 @@ static void test_error_of_kernel_is_returned(void **state)
 	close(fd);
 }
 
-/* A process that cannot be determined is assumed to be alive. */
+/* If the listening process cannot be identified, it is assumed to be alive. */
 static void test_undetermined_listener_counts_as_alive(void **state)
 {
 	static const struct {

@@ -1,4 +1,4 @@
-/* The statistics line (docs/protocol.md 13.2). */
+/* The line of statistics: the counters of docs/local-interface.md 3.7. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +65,9 @@ static void with_narrow_stdout(void (*f)(int reader))
 	close(fd[1]);
 }
 
-/* Lines without room in the pipe are lost, but always as a whole. */
+/*
+ * A line for which the pipe has no room is dropped as a whole, never in part.
+ */
 static void slow_reader(int reader)
 {
 	struct report_out *out = report_out_create();
@@ -111,7 +113,10 @@ static void print_one(void)
 		     shared_out);
 }
 
-/* A process that dies by SIGPIPE while it prints does not block the others. */
+/*
+ * A process that is killed by SIGPIPE while it prints, and therefore holds the
+ * lock, does not block the others.
+ */
 static void killed_at_its_turn(int reader)
 {
 	static char taken[REPORT_MAX];

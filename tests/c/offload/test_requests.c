@@ -291,7 +291,10 @@ static void test_client_leaves_while_waiting(void **state)
 	end(&s);
 }
 
-/* Each kind of request that names a leg or a QP, as its user would send it. */
+/*
+ * Fills in request i of those that name a leg or a QP, valid for a client of
+ * that leg. Returns 0 after the last one.
+ */
 static unsigned request_of_user(const struct scene *s, unsigned i,
 				struct srdma_ctl_msg *m)
 {
@@ -319,7 +322,10 @@ static unsigned request_of_user(const struct scene *s, unsigned i,
 	return 1;
 }
 
-/* A leg and its QPs obey the connections that opened it or attached to it. */
+/*
+ * Requests for a leg or its QPs are accepted only from the connection that
+ * opened the leg and from those that attached to it.
+ */
 static void test_leg_of_other_clients_is_refused(void **state)
 {
 	struct srdma_ctl_msg m;

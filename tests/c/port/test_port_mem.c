@@ -401,7 +401,7 @@ static void test_asynchronous_dma_is_ordered(void **state)
 	assert_int_equal(b->port->ops->write(&dma), 0);
 	assert_int_equal(b->port->ops->complete(b->leg, 2, record), 0);
 	b->params.dma_polls = 0;
-	b->verdict = -EIO; /* takes effect after the DMA before it */
+	b->verdict = -EIO; /* reported after the earlier DMA has completed */
 	assert_int_equal(b->port->ops->read(&back), 0);
 	assert_int_equal(b->port->ops->arm(b->port), 1);
 	assert_int_equal(poll_host(b), 0);

@@ -109,7 +109,7 @@ static void test_connection_is_shared(void **state)
 	assert_int_equal(p->a->ops->connect(p->a, "b", &again), 0);
 	assert_ptr_equal(again, p->conn);
 	assert_ptr_equal(shm_expect(p->a, SRDMA_EV_UP).conn, again);
-	/* a connection that the peer made is not used for connects to it */
+	/* connect() does not return the connection that the peer opened. */
 	assert_int_equal(p->b->ops->connect(p->b, "a", &third), 0);
 	assert_ptr_not_equal(third, p->far);
 	shm_expect(p->a, SRDMA_EV_ACCEPT);

@@ -1,4 +1,7 @@
-/* Names of the shared-memory wire: which are bound, replaced or refused. */
+/*
+ * Names of the shared-memory wire: a free name is bound, a stale one is
+ * replaced, one in use is refused.
+ */
 #include "port/shm/port_shm.h"
 #include "support/shm_pair.h"
 #include "support/shm_raw.h"
@@ -107,7 +110,7 @@ static void test_stale_name_is_replaced(void **state)
 	struct srdma_port *port;
 
 	(void)state;
-	close(shm_listen(dir, "a")); /* like after kill -9 */
+	close(shm_listen(dir, "a")); /* its name stays, as after kill -9 */
 	port = shm_wire(dir, "a", 0);
 	close(shm_dial(dir, "a"));
 	port->ops->destroy(port);

@@ -166,7 +166,8 @@ static void expect_packet(const struct srdma_event *ev, uint32_t number,
 }
 
 /*
- * Receives all pending datagrams and returns their buffers. Returns the number.
+ * Receives all pending datagrams and gives their buffers back to the port.
+ * Returns the number of datagrams.
  */
 static int drain(struct world *w, struct srdma_port *port)
 {
@@ -391,7 +392,8 @@ static uint32_t places_left(const struct srdma_port *port)
 }
 
 /*
- * More third parties than fit into one burst: all are received and forgotten.
+ * More senders than fit into one burst, none of which is bound to a QP: all are
+ * received, and none keeps a table entry.
  */
 static void test_third_parties_are_forgotten(void **state)
 {
@@ -607,8 +609,9 @@ static void test_sleep_and_wake(void **state)
 	assert_int_equal(rings(w->b), 1);
 	w->b->ops->disarm(w->b);
 	/*
-	 * With one event per poll, the rest is work that the fd does not
-	 * signal.
+	 * Two datagrams are pending and poll returns one. The other one is
+	 * already read from the socket, so that the fd does not signal it and
+	 * arm has to report it.
 	 */
 	send_packet(w->conn, 2, LEN);
 	flush(w->a);

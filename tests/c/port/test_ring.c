@@ -137,7 +137,10 @@ static void test_room_is_reported_once_after_full(void **state)
 	srdma_ring_show(&f->tx);
 	assert_int_equal(get(f), 1);
 	assert_int_equal(srdma_ring_has_room(&f->tx), 0);
-	/* The ring was full: its producer may be asleep. */
+	/*
+	 * The ring was full, so that its producer may be asleep: give reports
+	 * that it must be woken, once.
+	 */
 	assert_int_equal(srdma_ring_give(&f->rx), 1);
 	assert_int_equal(srdma_ring_give(&f->rx), 0);
 	assert_int_equal(srdma_ring_has_room(&f->tx), 1);
@@ -170,7 +173,7 @@ static void test_hostile_length_breaks_ring(void **state)
 		f = *state;
 		lie(f, SRDMA_RING_SLOTS, lengths[i]);
 		lie(f, SRDMA_RING_TAIL, 1);
-		/* whatever the buffer could hold */
+		/* also with a buffer that is larger than a slot */
 		assert_int_equal(srdma_ring_take(&f->rx, out, sizeof(out)),
 				 -EPROTO);
 		assert_int_equal(get(f), -EPROTO); /* permanently */

@@ -17,7 +17,7 @@ static const enum srdma_ctl_side ANS = SRDMA_CTL_ANSWER;
 
 enum { TOKEN_MIN = 88, TOKEN_MAX = 4584 }; /* 6.2 */
 
-/* Body lengths from the table of 10. */
+/* Body lengths of docs/local-interface.md 3.4 to 3.7. */
 static const struct {
 	const char *name;
 	struct srdma_ctl_span len[2];
@@ -169,7 +169,7 @@ static void keys_fill(struct srdma_ctl_msg *m)
 	strcpy(m->keys.identity, "spiffe://x/\xc3\xa4");
 }
 
-/* offsets written out by hand from the table of 10 */
+/* Offsets of docs/local-interface.md 3.6, written out by hand. */
 static void test_keys_layout(void **state)
 {
 	uint8_t out[SRDMA_CTL_MAX];
@@ -494,7 +494,10 @@ static void test_stats_lengths(void **state)
 	assert_int_equal(srdma_ctl_encode(out, ANS, &m), -EINVAL);
 }
 
-/* Every truncated message, before a page that cannot be read. */
+/*
+ * Each truncated message ends at a page that cannot be read: the decoder would
+ * fault if it read beyond.
+ */
 static void test_truncated_messages_are_not_read_beyond(void **state)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -1,7 +1,7 @@
 /*
- * Fields of an ack that are stale, impossible or wrapped round, and which end
- * keeps the window of answers (docs/protocol.md 2.4, 5, 5.1). Side 1 is the
- * requester; acks of side 0 are made by hand.
+ * Acks whose fields are stale, impossible or wrap, and the limit of outstanding
+ * responses, which only the requester enforces (docs/protocol.md 2.4, 5, 5.1).
+ * Side 1 is the requester; the test makes the acks of side 0 by hand.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 enum { PACKET = 4096 };
 
-/* Side 1 has sent a WRITE of n packets that side 0 does not hear. */
+/* Side 1 has sent a WRITE of n packets, all of which the wire dropped. */
 static void send_unheard(struct scene *s, uint32_t n)
 {
 	struct srdma_desc d = {
@@ -32,7 +32,10 @@ static void send_unheard(struct scene *s, uint32_t n)
 	pair_run(&s->pair, 10);
 }
 
-/* An ack of a position; it tells of no lower credit than side 1 knows. */
+/*
+ * An ACK of this position, with the credits that side 1 already knows and the
+ * last packet number that it sent.
+ */
 static struct srdma_packet ack_at(struct scene *s, uint64_t id, uint32_t offset)
 {
 	const struct srdma_qp *qp = qp_at(s, 1, 0);
@@ -57,7 +60,7 @@ static uint64_t unsolicited(struct scene *s)
 	return pair_refused(&s->pair, 1, SRDMA_REFUSED_UNSOLICITED);
 }
 
-/* State that an ack may change at its receiver. */
+/* State of side 1's QP that an ack may change. */
 struct known {
 	uint64_t acked_pn, acked_id, flights, waiting, held;
 	uint64_t recv_credit, request_credit, asked, state; /* no padding */
@@ -102,9 +105,12 @@ static void finish(struct scene *s)
 	pair_close(&s->pair);
 }
 
-/* --- what was never sent -------------------------------------------------- */
+/* --- acks of packets that were never sent --------------------------------- */
 
-/* No field is used of an ack whose highest packet number was never sent. */
+/*
+ * An ack of any kind is refused as a whole if its highest packet number was
+ * never sent.
+ */
 static void test_number_never_sent(void **state)
 {
 	static const uint8_t kinds[] = { SRDMA_ACK_ACK,	  SRDMA_ACK_OPEN,
@@ -132,7 +138,10 @@ static void test_number_never_sent(void **state)
 		p.ack.highest_pn = (uint32_t)srdma_qp_path(qp)->first_pn - 2;
 		expect_refused(&s, p);
 	}
-	/* The number before the first: nothing verified yet. */
+	/*
+	 * The number before the first one is legal: the peer has verified
+	 * nothing yet.
+	 */
 	p = ack_at(&s, 0, 0);
 	p.ack.highest_pn = (uint32_t)srdma_qp_path(qp)->first_pn - 1;
 	arrive(&s, p);
@@ -144,8 +153,12 @@ static void test_number_never_sent(void **state)
 	finish(&s);
 }
 
-/* The highest packet number is widened to the value nearest to the last one
- * sent: beyond 2^32 packets too, one that was not sent is not an older one. */
+/*
+ * The 32 bits of the highest packet number are widened to the value nearest to
+ * the last number sent. A number that was not sent yet is therefore refused,
+ * also after 2^32 packets, and is not taken for a number of 2^32 packets
+ * earlier.
+ */
 static void test_number_widened(void **state)
 {
 	const uint64_t far = UINT64_C(3) << 32;
@@ -177,20 +190,24 @@ static void test_number_widened(void **state)
 	pair_close(&s.pair);
 }
 
-/* The same of a position behind the last byte that was sent. */
+/*
+ * An ack is refused as a whole if its position is behind the last byte that was
+ * sent.
+ */
 static void test_position_never_sent(void **state)
 {
 	struct scene s;
 
 	(void)state;
 	scene_begin(&s);
-	s.pair.window = 2; /* of 16 packets */
+	s.pair.window = 2; /* of the 16 packets, 2 may be outstanding */
 	send_unheard(&s, 16);
 	assert_int_equal(srdma_qp_requester(qp_at(&s, 1, 0))->flights.count, 2);
 	expect_refused(&s, ack_at(&s, 0, 2 * PACKET + 1));
 	expect_refused(&s, ack_at(&s, 0, UINT32_MAX));
 	expect_refused(&s, ack_at(&s, 1, 0));
-	arrive(&s, ack_at(&s, 2, 0)); /* no such id: refused by the session */
+	/* The session already refuses an id that no request has. */
+	arrive(&s, ack_at(&s, 2, 0));
 	assert_int_equal(pair_refused(&s.pair, 1, SRDMA_REFUSED_REQUEST_ID), 1);
 	arrive(&s, ack_at(&s, 0, 2 * PACKET));
 	assert_int_equal(unsolicited(&s), 3);
@@ -219,8 +236,10 @@ static void inject(struct scene *s, const uint8_t *data, uint32_t len)
 	pair_run(&s->pair, 2);
 }
 
-/* An ack that a newer one overtook moves neither position, highest number nor
- * credits back, and its gaps are not used. */
+/*
+ * A stale ack, which arrives after a newer one, moves neither the position, the
+ * highest number nor the credits back. Its gaps are ignored.
+ */
 static void test_stale(void **state)
 {
 	uint8_t late[SRDMA_MAX_PACKET];
@@ -244,7 +263,7 @@ static void test_stale(void **state)
 	before = known_of(&s);
 	assert_int_equal(before.acked_pn, last_sent(&s, 0));
 	assert_int_equal(before.flights, 1);
-	assert_int_equal(before.waiting, 0); /* the third one is held */
+	assert_int_equal(before.waiting, 0); /* the third flight is held */
 	inject(&s, late, len);
 	after = known_of(&s);
 	assert_memory_equal(&before, &after, sizeof(after));
@@ -283,7 +302,7 @@ static void test_forged_end(void **state)
 	finish(&s);
 }
 
-/* A CLOSE that was overtaken ends the QP too. */
+/* A CLOSE ends the QP even if it arrives after a newer packet. */
 static void test_stale_close(void **state)
 {
 	uint8_t late[SRDMA_MAX_PACKET];
@@ -315,8 +334,11 @@ static void tell_credits(struct scene *s, uint32_t recv, uint32_t request)
 	arrive(s, p);
 }
 
-/* Credits never decrease: of two values the later one by serial comparison
- * stands, each by itself, in whatever order acks come. */
+/*
+ * Credits never decrease, in whatever order acks arrive. Each of the two
+ * credits is replaced only by a value that is later in serial number
+ * arithmetic.
+ */
 static void test_credits(void **state)
 {
 	const uint32_t half = UINT32_C(1) << 31;
@@ -334,7 +356,8 @@ static void test_credits(void **state)
 	tell_credits(&s, 11, 1);
 	assert_int_equal(srdma_qp_requester(qp)->recv_credit, 11);
 	assert_int_equal(srdma_qp_requester(qp)->request_credit, 2005);
-	tell_credits(&s, 11 + half, 2005 + half); /* as far back as ahead */
+	/* The distance is 2^31 in both directions: not later. */
+	tell_credits(&s, 11 + half, 2005 + half);
 	assert_int_equal(srdma_qp_requester(qp)->recv_credit, 11);
 	assert_int_equal(srdma_qp_requester(qp)->request_credit, 2005);
 	srdma_qp_requester(qp)->recv_credit =
@@ -349,7 +372,10 @@ static void test_credits(void **state)
 	pair_close(&s.pair);
 }
 
-/* A SEND starts while its number is below the credit, across 2^32. */
+/*
+ * A SEND starts only while the number of earlier SENDs is below the credit.
+ * Both are compared modulo 2^32.
+ */
 static void test_credit_wraps(void **state)
 {
 	const struct srdma_desc d = { .opcode = SRDMA_DESC_SEND, .id = 1 };
@@ -373,10 +399,13 @@ static void test_credit_wraps(void **state)
 	pair_close(&s.pair);
 }
 
-/* --- the window of answers ------------------------------------------------ */
+/* --- outstanding responses ------------------------------------------------ */
 
-/* A READ of 1 MiB asks for no more answers than the own window, and never for
- * more than 128. One part of 16 answers is asked for under any window. */
+/*
+ * A READ of 1 MiB has at most as many responses outstanding as the requester's
+ * own window, and at most 128. A window below 16 still permits one read chunk
+ * of 16 responses.
+ */
 static void test_initiator_keeps_the_window(void **state)
 {
 	static const uint32_t windows[] = { 1, 8, 16, 40, 128, 512 };
@@ -391,7 +420,7 @@ static void test_initiator_keeps_the_window(void **state)
 
 		scene_begin(&s);
 		s.pair.window = windows[i];
-		s.pair.wire.window = 64; /* it keeps order */
+		s.pair.wire.window = 64; /* the wire keeps order */
 		scene_open(&s, 1);
 		s.deaf = 1;
 		d.local_addr = (uintptr_t)s.pair.side[0].memory;
@@ -404,7 +433,10 @@ static void test_initiator_keeps_the_window(void **state)
 	}
 }
 
-/* A target answers all that its slots hold, whatever window the peer told. */
+/*
+ * The responder answers every read chunk that has a response slot, even if the
+ * responses exceed the window that the requester announced.
+ */
 static void test_target_answers_all(void **state)
 {
 	enum { PARTS = 12, ANSWERS = SRDMA_MAX_READ_CHUNK / PACKET };
@@ -412,7 +444,7 @@ static void test_target_answers_all(void **state)
 
 	(void)state;
 	scene_begin(&s);
-	s.pair.window = 8; /* of both ends */
+	s.pair.window = 8; /* window of both ends */
 	scene_open(&s, 1);
 	s.deaf = 1;
 	for (uint32_t i = 0; i < PARTS; i++)

@@ -30,7 +30,7 @@ static void test_repeated_read_is_answered_again(void **state)
 	pair_settle(&s.pair);
 	assert_int_equal(s.answers, 3);
 	EXPECT_POSITION(&s, 0, 9000);
-	arrive(&s, part(&s, 0, 4096, 4096)); /* a section of it */
+	arrive(&s, part(&s, 0, 4096, 4096)); /* its second response only */
 	pair_settle(&s.pair);
 	assert_int_equal(s.answers, 4);
 	arrive(&s, piece(&s, 1, 0, 1)); /* completes the READ */
@@ -86,7 +86,10 @@ static void test_malformed_repeated_read_is_dropped(void **state)
 	scene_close(&s);
 }
 
-/* A READ of 0 bytes is complete after one read chunk and may be repeated. */
+/*
+ * A zero-length READ ends with its only READ_REQUEST, so that the position
+ * passes it at once. It is still answered when it is repeated.
+ */
 static void test_empty_read_may_be_repeated(void **state)
 {
 	struct scene s;
@@ -147,7 +150,10 @@ static int full(void *ctx, int side)
 	return side == 1 && s->answers == 1;
 }
 
-/* A slot covers only the bytes that are still to be sent. */
+/*
+ * A repetition of bytes that a slot has yet to send is dropped. A repetition of
+ * bytes that it has sent gets a slot of its own.
+ */
 static void test_repeated_read_of_sent_bytes_gets_new_slot(void **state)
 {
 	struct scene s;

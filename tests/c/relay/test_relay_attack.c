@@ -63,7 +63,7 @@ static void forge(struct pair *p, int to, struct srdma_packet pkt)
 /* --- buffers -------------------------------------------------------------- */
 
 /*
- * With few more buffers than one receive burst, transfers are slow but
+ * With only a few buffers beyond one receive burst, transfers are slow but
  * complete.
  */
 static void test_few_buffers_suffice(void **state)
@@ -344,7 +344,7 @@ static void test_peer_that_accepts_no_responses_fails_qp(void **state)
 	for (int i = 0; i < 7; i++) {
 		pair_wait_ms(&p, 2000);
 		forge(&p, 1, ping);
-		/* prevents a timeout of the requester */
+		/* Keeps the requester's QP from failing by silence first. */
 		srdma_qp_core(qp_at(&p, 0, 0))->heard = p.now;
 	}
 	assert_int_equal(pair_state(&p, 1, 0, NULL), SRDMA_QP_RTS);

@@ -385,8 +385,8 @@ static void test_qp_end_call_fails_qp_at_once(void **state)
 /* --- connections of a third party ----------------------------------------- */
 
 /*
- * More unbound connections than the limit, repeatedly, while the client
- * reconnects.
+ * Third parties repeatedly open more connections than the limit of unbound
+ * ones. The client can still reconnect.
  */
 static void test_flood_of_unbound_connections(void **state)
 {
@@ -464,8 +464,9 @@ static void divert(struct world *w, int from)
 }
 
 /*
- * A server's QP whose path a third party diverted: the client sends nothing.
- * The QP's probe times out and it returns to its former connection.
+ * A third party diverted the path of a server's QP, and the client sends
+ * nothing. The QP's probe times out and the QP returns to its former
+ * connection.
  */
 static void test_diverted_server_returns(void **state)
 {
@@ -506,8 +507,8 @@ static void test_diverted_idle_server_returns(void **state)
 }
 
 /*
- * QP i of the server sends on a connection of a third party, and the server
- * knows a different peer for it.
+ * Makes QP i of the server a QP of another peer: it sends on a connection of a
+ * third party, and its peer has another endpoint id.
  */
 static void be_anothers(struct world *w, int i)
 {
@@ -554,9 +555,10 @@ static void test_diverted_qp_waiting_for_recv_stays(void **state)
 }
 
 /*
- * Like test_diverted_server, but another QP still uses the former connection,
- * so that it is not closed; `others` QPs use connections of other peers. The
- * QP's probe times out and it moves to the connection of the other QP.
+ * QP 0 of the server is diverted, as in test_diverted_server_returns. Here QP 1
+ * still uses the former connection, so that it is not closed, and `others` QPs
+ * use connections of other peers. QP 0's probe times out and QP 0 moves to the
+ * connection of QP 1.
  */
 static void led_away(uint8_t level, int others)
 {
@@ -570,7 +572,7 @@ static void led_away(uint8_t level, int others)
 		be_anothers(&w, 2 + i);
 	hold_an_ack(&w, 0);
 	divert(&w, 0);
-	if (level) /* another QP left it since */
+	if (level) /* as if another QP had left it last */
 		((struct srdma_path *)shared->user)->left_by = 1;
 	post_write(&w, 1, 0, 6);
 	pass(&w, 100 * MS);
@@ -627,8 +629,8 @@ static void test_diverted_qp_examines_few_connections(void **state)
 }
 
 /*
- * Destroying another QP that diverged as well keeps the record of the former
- * connection.
+ * A diverted QP still finds its former connection after another QP of that
+ * connection was destroyed.
  */
 static void test_diverted_qp_returns_after_other_is_destroyed(void **state)
 {

@@ -1,7 +1,7 @@
 /*
- * Memory proofs of packets in the reorder buffer (docs/protocol.md 5.2): the
- * proof is independent of the time of arrival. Its validity is checked when the
- * packet is executed.
+ * Memory proofs of packets that wait in the reorder buffer (docs/protocol.md
+ * 5.2). A proof is checked when its packet is executed, so that revocation and
+ * expiry in between take effect.
  */
 #include <errno.h>
 #include <setjmp.h>

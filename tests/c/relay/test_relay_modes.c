@@ -14,7 +14,7 @@
 #include "support/inside.h"
 #include "support/relay_pair.h"
 
-/* the error text of a refusal */
+/* expects `text` in the error text of the relay's last refusal */
 #define SAYS(relay, text) assert_non_null(strstr(srdma_relay_why(relay), text))
 
 static const struct protection {
@@ -26,7 +26,10 @@ static const struct protection {
 };
 enum { PROTECTIONS = sizeof(protections) / sizeof(*protections) };
 
-/* Rows of 3.4: a key mode and, with PD, a policy. */
+/*
+ * Rows of docs/protocol.md 3.4: a key mode. shared, with PD only: 1 is the
+ * policy of a trust group.
+ */
 static const struct policy {
 	uint8_t mode, shared;
 } policies[] = {
@@ -50,7 +53,7 @@ static void set(struct pair *p, const struct policy *policy,
 	p->tag_len = protection->tag;
 }
 
-/* Opens a pair in a mode with PD and a QP without keys. */
+/* Opens a pair in key mode pd, and inits QP 0 without giving it keys. */
 static void open_pd(struct pair *p, uint8_t shared)
 {
 	set(p, &(struct policy){ SRDMA_MODE_PD, shared }, &protections[0]);
@@ -220,7 +223,10 @@ static void test_no_keys_for_a_failed_qp(void **state)
 	pair_close(&p);
 }
 
-/* S depends on every name of the flow and on the secret length. */
+/*
+ * The secret S depends on the peer's endpoint id and QPN, the generation and
+ * the secret length.
+ */
 static void test_secret_depends_on_flow(void **state)
 {
 	enum { FLOWS = 5 };
@@ -477,7 +483,8 @@ enum wrong { WRONG_TX, WRONG_GENERATION, WRONG_EID, WRONG_MODE, WRONGS };
 static void spoil(struct srdma_qp_keys *k, enum wrong what)
 {
 	switch (what) {
-	case WRONG_TX: /* or the used half of K_PD */
+	case WRONG_TX:
+		/* A trust group has no tx_secret, but uses this part of K_PD. */
 		if (k->tx_secret[0] || k->tx_secret[1])
 			k->tx_secret[0] ^= 1;
 		else
@@ -536,7 +543,7 @@ static void test_wrong_keys_verify_nothing(void **state)
 
 enum { LIVES = 200, TAPE = 64 };
 
-/* Packets that an eavesdropper recorded of one generation. */
+/* The packets of one generation, as an eavesdropper recorded them. */
 struct tape {
 	int on;
 	uint32_t count;

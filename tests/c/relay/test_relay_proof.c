@@ -358,8 +358,8 @@ static void test_right_operation_holder_expiry_scope_pd(void **state)
 	}
 	assert_int_equal(trials, 2160);
 	/*
-	 * 11 pairs of right and operation, 2 of holder, 2 of expiry, 2 of
-	 * scope, 1 PD
+	 * 88 combinations are permitted: 11 pairs of right and operation, 2
+	 * holders, 2 expiries, 2 scopes, 1 PD.
 	 */
 	assert_int_equal(accepted, 88);
 }
@@ -458,9 +458,11 @@ static void test_proof_of_other_packet_is_refused(void **state)
 }
 
 /*
- * A peer that controls its own numbers waits for a QP with the same numbers as
- * a former one, and replays a proof from there, made with a key that it never
- * had, over bytes of its choice. Returns 1 if the proof is accepted.
+ * Replays a proof, with a payload of the attacker's choice, on a new QP that
+ * has the QPN, packet number and request id of a former one. The attacker is a
+ * peer that chooses its own numbers and never had the key of the proof.
+ * lives_between: by how much the generation increases from the former QP to the
+ * new one. Returns 1 if the proof is accepted.
  */
 static int replay(uint8_t lives_between)
 {

@@ -77,7 +77,10 @@ static int rekey(struct pair *p, int side, enum srdma_direction direction,
 
 /* --- new secrets ---------------------------------------------------------- */
 
-/* In both directions without other packets: a PING begins the epoch. */
+/*
+ * New secrets in both directions of a QP that sends nothing else: a PING begins
+ * the epoch.
+ */
 static void test_idle_qp_takes_new_secrets(void **state)
 {
 	struct pair p;
@@ -126,8 +129,9 @@ static uint32_t rotate(struct pair *p, int side, uint32_t age)
 }
 
 /*
- * The key exchange's part in key mode pd: KEY and REKEY at the receiver. *k is
- * then the REKEY for the sender.
+ * Does what the key exchange does in key mode pd: asks the receiver for a
+ * secret (KEY) and installs it there (REKEY). Returns the result of that REKEY;
+ * *k is then the REKEY for the sender.
  */
 static int take_pd(struct pair *p, int receiver, int i,
 		   struct srdma_qp_rekey *k)
@@ -194,7 +198,7 @@ static void test_rotation_wipes_old_key_after_last_use(void **state)
 	renew_pd(&p, 1, 0);
 	pair_settle(&p);
 	assert_int_equal(epoch(&p, 1, SRDMA_RX), 1);
-	for (int n = 0; n < 70; n++) /* old epochs leave the window */
+	for (int n = 0; n < 70; n++) /* the window moves past the old epoch */
 		write_ok(&p, 0, 8);
 	for (size_t i = 0; i < sizeof(first); i++)
 		assert_int_equal(keys->before[i], 0);
@@ -203,8 +207,8 @@ static void test_rotation_wipes_old_key_after_last_use(void **state)
 }
 
 /*
- * An idle QP releases the old K_PD after a while, although its window does not
- * move.
+ * An idle QP releases the old K_PD some time after the new epoch began,
+ * although its window does not move.
  */
 static void test_idle_qp_releases_old_key(void **state)
 {
@@ -218,7 +222,7 @@ static void test_idle_qp_releases_old_key(void **state)
 	assert_true(srdma_relay_leg_behind(p.side[1].leg) > 0);
 	renew_pd(&p, 1, 0);
 	pair_settle(&p);
-	/* late packets may still arrive */
+	/* still in use, because late packets of the old epoch may arrive */
 	assert_int_equal(rotate(&p, 1, 0), 1);
 	assert_true(srdma_relay_leg_behind(p.side[1].leg) > 0);
 	pair_wait_ms(&p, 2000);
@@ -673,7 +677,10 @@ static void test_key_limit_is_never_exceeded(void **state)
 	pair_expect(&p, 0, 1, SRDMA_REASON_KEY_LIMIT);
 	pair_state(&p, 0, 0, &why);
 	assert_int_equal(why, SRDMA_REASON_KEY_LIMIT);
-	/* half of the packets in the epoch that was acknowledged */
+	/*
+	 * Epoch 0 was acknowledged, so that it ended after half of the packets
+	 * of its key.
+	 */
 	assert_int_equal(l.sealed[0], 128);
 	/* one CLOSE, and its repetition if the peer sent another packet */
 	assert_in_range(l.sealed[1], 256 - 8 + 1, 256 - 8 + 2);

@@ -1,7 +1,7 @@
 /*
- * The relay's context for memory keys is scratch. It holds no key of a
- * capability or region that ended, and none that only a control call used. No
- * memory that is freed holds a secret.
+ * The relay has one CMAC context for memory keys, which is keyed again for each
+ * use. It keeps neither a key of a capability or region that ended nor a key
+ * that only a control call needed. No memory that is freed holds a secret.
  */
 #include <errno.h>
 #include <malloc.h>
@@ -73,7 +73,7 @@ static int close_relays(void **state)
 	return close_cmac(state);
 }
 
-/* Loads a key that the next call must replace. */
+/* Puts a key into the context that the next control call must remove. */
 static void soil(int side)
 {
 	static const uint8_t key[SRDMA_MEMKEY_LEN] = "K_access of some";

@@ -63,7 +63,10 @@ static void cut(struct pair *p, int side)
 	assert_int_equal(shutdown(socket_of(p, side), SHUT_RDWR), 0);
 }
 
-/* The port polls its sockets only now and then: run enough turns. */
+/*
+ * The port looks at its sockets in few turns only: run enough turns for each of
+ * them.
+ */
 static void look(struct pair *p)
 {
 	pair_run(p, 600);

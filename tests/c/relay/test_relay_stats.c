@@ -73,7 +73,10 @@ static void test_gauges_of_each_mode(void **state)
 					held_of(p.side[0].relay, other).qps, 0);
 		if (mode == SRDMA_MODE_BASIC)
 			basic = one;
-		/* pd stores the sender's secret and derives the receiver's */
+		/*
+		 * With PD only the secret of the sending direction is stored;
+		 * the keys are derived from it and from K_PD.
+		 */
 		if (mode & SRDMA_MODE_PD) {
 			assert_int_equal(one.keys, SECRET);
 			assert_true(one.nonces < basic.nonces);

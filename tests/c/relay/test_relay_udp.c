@@ -164,9 +164,10 @@ static uint64_t refused(struct pair *p, int side)
 
 /*
  * The path MTU falls below the packet size of the QP, for a WRITE or for the
- * responses of a READ. Small packets keep the path alive. The request fails at
- * its deadline. Until then the time between two transmissions doubles, of the
- * outstanding packets of a WRITE or of the responses to a read chunk (64 KiB).
+ * responses of a READ. Small packets still pass, so that the path stays alive.
+ * The request fails at its deadline. Until then the packets of the WRITE, or
+ * the responses to the read chunk (64 KiB), are sent again at intervals that
+ * double.
  */
 static void test_too_small_path_mtu_ends_at_deadline(void **state)
 {
@@ -257,8 +258,8 @@ static void test_qps_connected_by_each_end(void **state)
 }
 
 /*
- * Responses arrive on another connection than the one that was made. The latter
- * still counts as alive.
+ * Over UDP, responses do not arrive on the connection that this end made. That
+ * connection still counts as alive, and is not made again.
  */
 static void test_responses_on_other_connection_cause_no_reconnect(void **state)
 {

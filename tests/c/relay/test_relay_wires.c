@@ -90,7 +90,10 @@ static void test_moved_qp_does_not_close_connection(void **state)
 	pair_close(&p);
 }
 
-/* The same, and the QP returns to its own connection. */
+/*
+ * A QP that moved returns to its own connection with the next packet that
+ * arrives there.
+ */
 static void test_moved_qp_returns_to_own_connection(void **state)
 {
 	struct srdma_conn *home;
@@ -183,9 +186,10 @@ static void test_late_packet_does_not_move_qp(void **state)
 }
 
 /*
- * A connection without packets of the peer is unbound and is closed. The peer
- * reconnects and the QP follows: a third party that delivers one packet on its
- * own connection interrupts the QP for some seconds only.
+ * No QP sends any more on the connection that the QP left: it is unbound, and
+ * is closed after half of the silence limit. The peer reconnects and the QP
+ * follows. A third party that diverts a QP by one packet therefore interrupts
+ * it for some seconds only.
  */
 static void test_diverted_qp_follows_reconnect(void **state)
 {

@@ -18,7 +18,10 @@ static void expect(const struct srdma_congestion *c, uint32_t window)
 	assert_int_equal(srdma_congestion_window(c), window);
 }
 
-/* One round trip: its RTT sample is from a packet sent after the one before. */
+/*
+ * Ends a round with this RTT: the sample is of a packet that was sent after the
+ * previous sample.
+ */
 static void round_of(struct srdma_congestion *c, uint64_t *now, uint64_t rtt)
 {
 	*now += rtt + 1;
@@ -82,15 +85,15 @@ static void test_long_rtt_probes_before_reduction(void **state)
 	srdma_congestion_arrived(&c, 4, 1);
 	expect(&c, SRDMA_CONGESTION_LEAST);
 	round_of(&c, &now, 110 * US);
-	expect(&c, 32); /* 64 * 100 / 198, at least half */
+	expect(&c, 32); /* 64 * 100 / 198 = 32.3; not below half of 64 */
 	srdma_congestion_arrived(&c, 33, 1);
 	expect(&c, 33);
 }
 
 /*
- * A standing queue above a quarter of the permitted one causes such a probe
- * after 20 rounds, and the window is restored afterwards. A shorter queue
- * causes no probe.
+ * After 20 rounds with a queue above a quarter of the permitted one, the least
+ * window is used for one round as well, and then restored. A shorter queue has
+ * no effect.
  */
 static void test_standing_queue_is_probed(void **state)
 {

@@ -168,7 +168,10 @@ static void test_gap_to_later_request(void **state)
 	srdma_flight_destroy(&f);
 }
 
-/* An ack with eight gaps says nothing about packets behind the eighth. */
+/*
+ * An ack with eight gaps, the most that fit, gives no information about packets
+ * behind the eighth.
+ */
 static void test_nothing_known_behind_eighth_gap(void **state)
 {
 	struct srdma_gap gaps[SRDMA_MAX_GAPS];
@@ -279,8 +282,8 @@ static void test_stale_ack_is_ignored(void **state)
 }
 
 /*
- * A retransmission has a new packet number; an ack with a lower highest number
- * does not concern it.
+ * A retransmission has a new packet number. It counts as lost again only by an
+ * ack whose highest number is not below the new one.
  */
 static void test_old_ack_does_not_concern_retransmission(void **state)
 {
@@ -301,7 +304,10 @@ static void test_old_ack_does_not_concern_retransmission(void **state)
 	assert_int_equal(srdma_flight_next_lost(&f, &serial)->offset, LEN);
 	assert_int_equal(serial, 1);
 	w.pn++;
-	/* payload is being fetched */
+	/*
+	 * no change: the retransmission is not sent yet, its payload is being
+	 * fetched
+	 */
 	assert_int_equal(srdma_flight_judge(&f, &w), 0);
 	srdma_flight_resent(&f, x, 1003, 9 * MS);
 	w.pn++;
@@ -319,8 +325,8 @@ static void test_old_ack_does_not_concern_retransmission(void **state)
 }
 
 /*
- * After 16 retransmissions the gaps of acks are ignored, so that a hostile peer
- * cannot cause endless ones.
+ * After 16 retransmissions of a packet the gaps of acks are ignored for it, so
+ * that a hostile peer cannot cause retransmissions without a limit.
  */
 static void test_retransmissions_are_limited(void **state)
 {
@@ -349,9 +355,10 @@ static void test_retransmissions_are_limited(void **state)
 }
 
 /*
- * Two packets are lost, and the first is sent again before the second is
- * reported. The retransmission is then the highest that the peer knows, and no
- * gap names the second packet.
+ * Two packets are lost. The retransmission of the first one arrives before the
+ * peer reports the second one. The retransmission then ends what the peer has,
+ * so that no gap of its ack covers the second packet. This packet must not
+ * count as held.
  */
 static void test_packet_behind_retransmission(void **state)
 {
@@ -371,7 +378,10 @@ static void test_packet_behind_retransmission(void **state)
 	assert_int_equal(srdma_flight_acknowledge(&f, at(5, LEN)), 1);
 	assert_int_equal(srdma_flight_judge(&f, &w), 0);
 	expect_states(&f, (uint8_t[]){ AWAY }, 1);
-	/* After its own retransmission the acks apply to it. */
+	/*
+	 * Once the second packet has been sent again, an ack of its new number
+	 * applies to it.
+	 */
 	srdma_flight_resent(&f, srdma_flight_at(&f, 1), 1003, 0);
 	w = word(5, LEN, 1003);
 	w.pn = 3;
@@ -381,8 +391,8 @@ static void test_packet_behind_retransmission(void **state)
 }
 
 /*
- * Packets between two gaps have arrived, including one whose retransmission is
- * still in flight.
+ * Packets between two gaps have arrived, including one (index 4) whose
+ * retransmission is still in flight.
  */
 static void test_packets_between_gaps_have_arrived(void **state)
 {
@@ -406,8 +416,8 @@ static void test_packets_between_gaps_have_arrived(void **state)
 		      9);
 	w.pn++;
 	/*
-	 * an ack that skips gaps says nothing about packets before its first
-	 * gap
+	 * An ack that skips gaps gives no information about packets before its
+	 * first gap.
 	 */
 	w.gap++;
 	w.gaps = 1;
@@ -461,8 +471,9 @@ static void test_counts_of_flights_and_responses(void **state)
 }
 
 /*
- * All packets are lost. Once the retransmission of the timer has arrived, the
- * others count as lost, but not those sent after it.
+ * All packets are lost and the timer sends one again. Once this one is
+ * acknowledged, packets that were sent before it count as lost. The one sent
+ * after it is held.
  */
 static void test_lost_tail_after_timeout(void **state)
 {
@@ -486,9 +497,10 @@ static void test_lost_tail_after_timeout(void **state)
 }
 
 /*
- * The ack was late and nothing was lost: it arrives earlier than a response to
- * the retransmission could. Packets that the peer has not executed yet are not
- * sent again.
+ * A spurious timeout: nothing was lost, but the ack is late. It arrives after
+ * the retransmission was sent, with a highest number below the
+ * retransmission's. Packets that the peer has not executed yet are not sent
+ * again.
  */
 static void test_spurious_timeout_resends_nothing_else(void **state)
 {
@@ -644,8 +656,8 @@ static void test_rto_follows_samples(void **state)
 	assert_int_equal(srdma_rtt_rto(&r), 2 * MS);
 	for (int i = 0; i < 3; i++)
 		srdma_rtt_back_off(&r, SRDMA_RTT_ACK);
-	srdma_rtt_progress(
-		&r, SRDMA_RTT_ACK); /* a guess does not reset the back-off */
+	/* Without a sample, progress does not reset the back-off. */
+	srdma_rtt_progress(&r, SRDMA_RTT_ACK);
 	assert_int_equal(srdma_rtt_rto(&r), 16 * MS);
 	srdma_rtt_sample(&r, 20 * MS);
 	srdma_rtt_progress(&r, SRDMA_RTT_ACK);
@@ -670,7 +682,10 @@ static void test_rto_follows_samples(void **state)
 	assert_int_equal(srdma_rtt_rto(&r), 1000 * MS);
 }
 
-/* One RTT sample at a time, and none of a packet that timed out. */
+/*
+ * One RTT sample is measured at a time. No sample is taken of a packet that
+ * timed out.
+ */
 static void test_one_rtt_sample_at_a_time(void **state)
 {
 	struct srdma_rtt r = { 0 };

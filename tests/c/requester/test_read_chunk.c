@@ -191,8 +191,8 @@ static void test_one_slot_requests_ranges_in_turn(void **state)
 }
 
 /*
- * A response to a later read chunk has arrived: missing responses of earlier
- * chunks are lost.
+ * On a wire that keeps order, a response to a later read chunk shows that the
+ * missing responses of earlier chunks are lost.
  */
 static void test_later_response_reveals_loss(void **state)
 {
@@ -216,7 +216,10 @@ static void test_later_response_reveals_loss(void **state)
 	srdma_read_chunk_destroy(&t);
 }
 
-/* On a wire that may reorder, three later responses are needed. */
+/*
+ * On a wire that may reorder, a missing response counts as lost after three
+ * later ones.
+ */
 static void test_reordering_tolerance(void **state)
 {
 	struct srdma_read_chunks t;
@@ -263,10 +266,16 @@ static void test_timer_reveals_loss(void **state)
 	assert_int_equal(srdma_read_chunk_expire(&t, 105, 100), UINT64_MAX);
 	expect_again(&t, ID, 0, 1000);
 	expect_again(&t, ID + 1, 0, 1000);
-	/* no response after the third has arrived */
+	/*
+	 * The third READ's response is not known to be lost: no later response
+	 * has arrived.
+	 */
 	assert_null(srdma_read_chunk_next(&t));
 	assert_int_equal(srdma_read_chunk_expire(&t, 1000, 100), UINT64_MAX);
-	/* The next response declares it as well. */
+	/*
+	 * A later response declares the loss without the timer if it arrives
+	 * that long after the first later one.
+	 */
 	now = 1000;
 	assert_int_equal(answer(&t, ID, 0, MTU), 0);
 	now = 1100;
@@ -320,7 +329,10 @@ static void test_late_response_shortens_range(void **state)
 	srdma_read_chunk_lose(&t);
 	p = srdma_read_chunk_next(&t);
 	assert_int_equal(answer(&t, ID, 0, MTU), 0);
-	/* the range has changed */
+	/*
+	 * The chunk now begins behind the late response, so that the old range
+	 * is not found.
+	 */
 	assert_null(srdma_read_chunk_find(&t, ID, 0, 3000));
 	p = srdma_read_chunk_next(&t);
 	srdma_read_chunk_not_yet(&t, p);
@@ -434,7 +446,7 @@ static void test_atomics_are_limited_by_results(void **state)
 	for (uint64_t id = 1; id < SLOTS; id++)
 		assert_int_equal(answer_atomic(&t, id), 0);
 	assert_int_equal(t.count, 1);
-	assert_null(ask_atomic(&t, SLOTS)); /* a slot is free, but no result */
+	assert_null(ask_atomic(&t, SLOTS)); /* a slot, but no result left */
 	ask(&t, SLOTS, 0, 1);		    /* a READ needs a slot only */
 	assert_int_equal(answer_atomic(&t, 0), 0);
 	for (uint64_t id = 1; id < SLOTS; id++)

@@ -68,7 +68,8 @@ struct model {
 	int at;	      /* packets before this index are executed */
 	int furthest; /* highest verified index; -1: none */
 	/*
-	 * next packet number; 1 if a packet was lost since the highest arrived
+	 * pn: next packet number. before: 1 if a packet was lost since the
+	 * highest one arrived.
 	 */
 	uint64_t pn, before;
 	uint64_t highest;
@@ -145,8 +146,9 @@ static int in_gap(const struct srdma_gap *g, const struct srdma_packet *p)
 }
 
 /*
- * Returns 1 for a read chunk that no gap reports, because a kept chunk of the
- * same READ precedes it and the next request follows.
+ * Returns 1 for a missing read chunk that no gap reports: chunks of the same
+ * READ before it are present, and so is the start of the next request. The
+ * length of a READ is unknown, so that the chunk need not exist.
  */
 static int passed_over(const struct model *m, int i)
 {
@@ -219,8 +221,8 @@ static void check(const struct model *m, struct srdma_reorder *b)
 			named[g] += (unsigned)in;
 		}
 		/*
-		 * the gaps before the first and after the eighth are not
-		 * reported
+		 * Gaps before the reported ones (skips), and gaps after the
+		 * eighth, are not in this ack.
 		 */
 		if (gaps.skips && !found && !behind(&gaps.gap[0], p))
 			continue;
@@ -302,7 +304,9 @@ static void step(struct model *m, struct srdma_reorder *b)
 	execute(m, b);
 }
 
-/* The loss of the latest packets is not known yet. */
+/*
+ * Returns 0 if the latest packets are lost: the responder cannot know that yet.
+ */
 static int known(const struct model *m)
 {
 	return m->highest == m->pn - 1;
@@ -450,8 +454,8 @@ static void test_gaps_hold_low_32_bits_of_ids(void **state)
 }
 
 /*
- * A gap after the highest request depends on packet numbers above that of its
- * packet. Late lower numbers do not count.
+ * A gap after the highest request is reported if a packet number above that of
+ * its packet is missing. A missing lower number does not count.
  */
 static void test_missing_packet_number_makes_gap(void **state)
 {

@@ -129,7 +129,7 @@ static void test_dropped_slot_is_free(void **state)
 	close_cache();
 }
 
-/* A slot that its flow has lost holds no key. */
+/* A slot that is dropped, or taken for another flow, is wiped. */
 static void test_lost_slot_is_wiped(void **state)
 {
 	struct srdma_keyslot *slot;

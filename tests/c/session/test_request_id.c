@@ -64,11 +64,11 @@ static void test_response_names_sent_request(void **state)
 		int want;
 	} rows[] = {
 		{ 0, 0, 0 },
-		{ 0, 1, 0 }, /* the position after the last */
+		{ 0, 1, 0 }, /* a position: one behind the last request */
 		{ 0, 2, -SRDMA_REFUSED_REQUEST_ID },
 		{ 0, cycle / 2, -SRDMA_REFUSED_REQUEST_ID },
 		{ 0, cycle / 2 + 2, -SRDMA_REFUSED_REQUEST_ID },
-		{ 0, cycle - 1, -SRDMA_REFUSED_REQUEST_ID }, /* below 0 */
+		{ 0, cycle - 1, -SRDMA_REFUSED_REQUEST_ID }, /* would be -1 */
 		{ cycle + 7, cycle + 7, 0 },
 		{ cycle + 7, cycle + 8, 0 },
 		{ cycle + 7, cycle + 9, -SRDMA_REFUSED_REQUEST_ID },
@@ -94,7 +94,10 @@ static void test_response_names_sent_request(void **state)
 		assert_true(sample_at(opcodes[i % 4] * SAMPLE_VARIANTS, &q));
 		q.request_id = id;
 		q.ack.request_id = (uint32_t)id;
-		/* the 32 bits of the body reveal it already */
+		/*
+		 * An ack also has 32 bits of the id in its body, by which it is
+		 * refused before its tag is checked.
+		 */
 		if (opcodes[i % 4] == SRDMA_OP_ACKNOWLEDGE &&
 		    want == -SRDMA_REFUSED_TAG)
 			want = -SRDMA_REFUSED_REQUEST_ID;
@@ -106,7 +109,10 @@ static void test_response_names_sent_request(void **state)
 	}
 }
 
-/* Repetitions and responses do not move the references of other ids. */
+/*
+ * The references by which ids are widened are moved neither back by a repeated
+ * request nor by responses of the other direction.
+ */
 static void test_old_ids_move_no_reference(void **state)
 {
 	const uint64_t cycle = 1 << 24;
@@ -123,13 +129,19 @@ static void test_old_ids_move_no_reference(void **state)
 		len = send(pair.end[1], ids[i], 5);
 		assert_int_equal(receive(pair.end[0], len), 0);
 	}
-	/* end 0 answers the newest: end 1 remembers that it was sent */
+	/*
+	 * end 0 answers the position behind the newest request: end 1 accepts
+	 * it, because its reference stays at its newest id
+	 */
 	assert_true(
 		sample_at(SRDMA_OP_READ_RESPONSE_ONLY * SAMPLE_VARIANTS, &q));
 	q.request_id = cycle / 2 + 1;
 	len = srdma_session_seal(pair.end[0], &q, text, out, sizeof(out));
 	assert_int_equal(receive(pair.end[1], len), 0);
-	/* and the response is no request of end 0, whose first is still 0 */
+	/*
+	 * the response's id does not count as a request of end 0, whose first
+	 * request still has id 0
+	 */
 	len = send(pair.end[0], 0, 5);
 	assert_int_equal(
 		srdma_session_open(pair.end[1], &q, out, (size_t)len, plain),

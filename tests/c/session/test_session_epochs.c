@@ -52,7 +52,7 @@ static uint64_t told(const struct srdma_session *peer)
 	return srdma_session_highest(peer);
 }
 
-/* The sender begins another epoch, whatever is acknowledged. */
+/* Makes the sender begin the next epoch at once, without an ack. */
 static void step(struct srdma_session *s)
 {
 	s->rekey.packets = 0;
@@ -109,7 +109,8 @@ static void test_illegal_rekey_limits_are_refused(void **state)
 }
 
 /*
- * Each limit alone, exactly. The next epoch needs an ack from the current one.
+ * An epoch ends exactly at each of its limits (packets, bytes, ns), but only
+ * after an ack of one of its packets.
  */
 static void test_each_limit_begins_epoch(void **state)
 {
@@ -187,8 +188,8 @@ static void test_session_follows_peer_epochs(void **state)
 }
 
 /*
- * The last 8 packets of a key are reserved for NAK and CLOSE (test_session). A
- * session without acks gets so far and no further.
+ * A session without acks cannot begin the next epoch. It stops at the limit of
+ * its key, whose last 8 packets only a NAK or CLOSE may use.
  */
 static void test_silent_peer_stops_session(void **state)
 {
@@ -303,8 +304,9 @@ static void test_last_epoch(void **state)
 /* --- accepted packets ----------------------------------------------------- */
 
 /*
- * 2 packets of an epoch are late, the first of the next one is early: all are
- * accepted until the window has passed the latter. Then the old key is wiped.
+ * Late packets of an epoch are accepted after the next epoch began, until the
+ * window has passed the first verified packet of the next epoch. Then the old
+ * key is wiped.
  */
 static void check_reordering(unsigned mode, uint32_t window)
 {
@@ -351,7 +353,10 @@ static void test_reordering_at_epoch_change(void **state)
 	}
 }
 
-/* Another sender of the same direction, ahead by so many numbers and epochs. */
+/*
+ * Creates a second sender of the same direction, whose packet number and epoch
+ * are ahead by these amounts.
+ */
 static struct srdma_session *twin(uint64_t numbers, uint32_t epochs)
 {
 	const struct protection p = gcm();
@@ -377,8 +382,9 @@ static void refused(struct srdma_session *to, uint64_t numbers, uint32_t epochs,
 }
 
 /*
- * 2 bits distinguish few epochs, and all others fail at the tag. Packet numbers
- * increase with epochs.
+ * A packet carries 2 bits of its epoch: an epoch that has the bits of an
+ * accepted one fails at the tag. The packet numbers of an epoch must be above
+ * those of earlier epochs.
  */
 static void test_epochs_with_equal_bits(void **state)
 {
@@ -390,7 +396,7 @@ static void test_epochs_with_equal_bits(void **state)
 		sealed(a);
 	pass(a, b); /* number 10 */
 	refused(b, 20, 2, -SRDMA_REFUSED_EPOCH);
-	/* as an epoch before the first */
+	/* these bits mean the previous epoch, which does not exist */
 	refused(b, 20, 3, -SRDMA_REFUSED_EPOCH);
 	refused(b, 20, 4, -SRDMA_REFUSED_TAG);
 	refused(b, 20, 5, -SRDMA_REFUSED_TAG);
@@ -568,7 +574,7 @@ static void check_renewal(unsigned mode)
 	pass(a, b);
 	epochs_are(b, 0, 3);
 	assert_int_equal(srdma_session_renewing(b, SRDMA_RX), 0);
-	step(a); /* chain of the new secret */
+	step(a); /* the next secret of the new chain */
 	pass(a, b);
 	for (int n = 0; n < 70; n++)
 		pass(a, b);

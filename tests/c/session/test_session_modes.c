@@ -218,7 +218,10 @@ static void refuse_tag(struct srdma_session *s, int len)
 		assert_int_equal(plain[i], 0);
 }
 
-/* A session with changed parameters understands the other end or not. */
+/*
+ * Expects that a session with the parameters `to` accepts a packet of the pair,
+ * or refuses it at the tag (understood = 0).
+ */
 static void check_wrong(const struct protection *how,
 			const struct srdma_session_params *to, int understood)
 {
@@ -283,7 +286,10 @@ static void test_wrong_keys_are_refused(void **state)
 	for_all(0, check_wrong_keys);
 }
 
-/* A sender with another S; a session of a trust group ignores it. */
+/*
+ * Packets of a sender with another secret S are refused, except in a trust
+ * group, where S is not used.
+ */
 static void check_wrong_secret(const struct protection *how)
 {
 	struct srdma_session_params from = pair_params(how, 0);

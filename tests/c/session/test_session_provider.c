@@ -84,13 +84,14 @@ static void seal_without_memory(const struct protection *p)
 		srdma_keycache_count(pair_means.cache, &c);
 		assert_int_equal(c.kept, 0);
 	}
-	assert_true(n > 1); /* the loop had failures */
+	assert_true(n > 1); /* at least one seal failed */
 	pair_destroy(&pair);
 }
 
 /*
- * A cache without keys keeps the context of the last packet, which needs no
- * memory for another key of its suite. Using another suite frees it.
+ * A cache for 0 keys still keeps the context of the last packet, which could
+ * take another key without new memory. Taking the context for no suite frees
+ * it, so that the next packet needs memory.
  */
 static void forget_idle_context(void)
 {

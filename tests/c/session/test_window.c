@@ -25,7 +25,7 @@ static uint64_t infer(uint64_t expected, uint64_t low)
 	return c;
 }
 
-/* bases at which a field wraps, with the numbers around each */
+/* Expected numbers around each base, where one of the fields wraps. */
 static void test_inference_near_wraps(void **state)
 {
 	const uint64_t bases[] = { HALF,       K24 - 5,	  K24,
@@ -38,7 +38,10 @@ static void test_inference_near_wraps(void **state)
 			assert_int_equal(infer(e, e), e);
 			assert_int_equal(infer(e, e - 1), e - 1);
 			assert_int_equal(infer(e, e + 1), e + 1);
-			/* 2^23 above is inferred upwards, not as 2^23 below */
+			/*
+			 * 2^23 above and 2^23 below have the same 24 bits; the
+			 * one above is inferred.
+			 */
 			if (e + HALF < K62)
 				assert_int_equal(infer(e, e + HALF), e + HALF);
 			if (e + HALF + 1 >= K24)

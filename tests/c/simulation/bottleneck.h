@@ -18,7 +18,7 @@ struct bottleneck_flow {
 };
 
 struct bottleneck {
-	/* input; the rest zero */
+	/* Input. All other fields are 0. */
 	uint64_t random; /* seed */
 	uint32_t flows;
 	uint64_t rate;	  /* bytes per us */

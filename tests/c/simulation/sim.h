@@ -1,7 +1,7 @@
 /*
  * A simulation: two relays with two hosts each, driven by one seed in virtual
  * time, under faults. The hosts keep a shadow of their memory and know the
- * allowed result of each work request. A difference ends the test and prints
+ * allowed results of each work request. Another result ends the test and prints
  * the seed.
  *
  * Each host has an arena of four areas. Each area is a separate region, with
@@ -147,7 +147,7 @@ struct sim_qp {
 	uint8_t mode, shared;
 	uint32_t serial; /* consecutive number over all QPs of a simulation */
 	int live;
-	int doomed; /* 1 if it may fail */
+	int doomed; /* 1 if it is permitted to fail */
 	int lossy;  /* 1 if a black hole took its packets */
 	int evil;   /* 1 if it carries packets that no host posted */
 };
@@ -212,7 +212,7 @@ struct sim_side {
 	uint64_t sent;		/* packets */
 	struct sim_leg leg[SIM_LEGS];
 	uint64_t random;
-	int poked; /* 1 if the control socket was busy */
+	int poked; /* 1 if control requests were made */
 };
 
 struct sim_caught {
@@ -297,7 +297,7 @@ void sim_fail(const struct sim *w, const char *file, int line, const char *fmt,
 /* --- sim_qp.c: QPs and their keys --------------------------------------- */
 void sim_qp_open(struct sim *w, int i, int leg0, int leg1);
 uint8_t sim_qp_secret_len(const struct sim *w);
-/* Fills in the KEY request of one side. */
+/* Fills in a KEY request for one side's QP. */
 void sim_qp_ask(const struct sim_qp *qp, int side,
 		struct srdma_qp_secret *params);
 /* Replaces ended QPs, legs and regions. */
@@ -318,7 +318,10 @@ void sim_fault_breathe(struct sim *w);
 void sim_fault_destroy(struct sim *w, struct sim_end *e);
 void sim_fault_deregister(struct sim_leg *leg, int area);
 void sim_fault_close(struct sim_leg *leg);
-/* Applies the active faults to a QP that was opened during them. */
+/*
+ * Permits a QP that is opened now to fail and to lose packets, if a black hole
+ * or time-outs that are too short are active.
+ */
 void sim_fault_join(struct sim *w, struct sim_qp *qp);
 
 /* --- sim_rekey.c: epochs ------------------------------------------------ */
@@ -398,7 +401,7 @@ int sim_host_send(struct sim *w, struct sim_qp *qp, int side, uint8_t op,
 int sim_host_recv(struct sim *w, struct sim_qp *qp, int side, uint32_t len);
 /* Gives every message its RECV and every queue a last signaled request. */
 void sim_host_finish(struct sim *w);
-/* Returns 1 if the host of this end works and has the end. */
+/* Returns 1 if the host of this end is alive and its QP is not destroyed. */
 int sim_host_sees(const struct sim_end *e);
 /* Returns 1 if requests of this end are outstanding. */
 int sim_host_waits(const struct sim_end *e);

@@ -58,7 +58,8 @@ static uint64_t apply(struct sim_leg *leg, uint32_t at,
 }
 
 /*
- * Returns 1 if the request failed for the requester: it may still be executed.
+ * Returns 1 if the request was flushed at the requester. Its packet may still
+ * be executed.
  */
 static int is_flushed(const struct sim_queue *sq, const struct srdma_op *op)
 {

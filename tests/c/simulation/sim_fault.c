@@ -42,8 +42,9 @@ static void catch_one(struct sim *w, const struct srdma_mem_datagram *d)
 }
 
 /*
- * Returns 1 for a connection that loses all its packets. A packet that arrives
- * on it would validate the path, and the QP would send into a black hole.
+ * Returns 1 for a connection that loses all packets sent on it. A packet must
+ * not be injected there: it would validate the path, and the QP would send into
+ * a black hole.
  */
 static int is_trap(struct srdma_conn *conn)
 {
@@ -195,7 +196,10 @@ static void cut(struct sim *w)
 	srdma_port_mem_cut(conn);
 }
 
-/* A failed connect costs up to 2 s and a back-off (7). */
+/*
+ * Result of a connect. A failed one costs up to 2 s and a back-off
+ * (docs/protocol.md 7.4), so that the number of failures in a row is limited.
+ */
 static enum srdma_mem_call call(void *ctx, int side)
 {
 	struct sim *w = ctx;
@@ -244,7 +248,7 @@ static int dma(void *ctx, const struct srdma_dma *d, int is_write)
 		return -EAGAIN;
 	}
 	if (w->active & SIM_DMA_FAIL && sim_one_in(w, 60 * w->calms)) {
-		doom_all(w); /* the QP is unknown here */
+		doom_all(w); /* its QP is unknown here */
 		sim_trace_dma(w, d, is_write, -EFAULT);
 		return -EFAULT;
 	}
@@ -517,7 +521,10 @@ void sim_fault_choose(struct sim *w)
 	w->rate = 10 + sim_random(w, 10u << sim_random(w, 8));
 }
 
-/* Packets in it may be lost for good, and a QP opened in it may fail. */
+/*
+ * Begins or ends a black hole. QPs that are open or opened during it may lose
+ * packets for good, and may fail.
+ */
 static void blackhole(struct sim *w)
 {
 	if (w->blackhole) {

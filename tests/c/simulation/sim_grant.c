@@ -161,7 +161,10 @@ static int overlaps(const struct sim_wr *wr, const struct sim_leg *leg,
 	return r->lo < at + wr->len && at < r->hi;
 }
 
-/* Only requests that overlap the range may fail. */
+/*
+ * Marks the requests that may fail because of a revocation: only those that
+ * overlap the range.
+ */
 static void doom_users(struct sim *w, const struct sim_leg *leg,
 		       const struct sim_revoked *r)
 {
@@ -198,7 +201,10 @@ static void choose_range(struct sim *w, const struct sim_leg *leg,
 	r->params.length = r->hi - r->lo;
 }
 
-/* No peer can access the range any more: its host uses it for other data. */
+/*
+ * The revocation is complete, so that no peer can access the range any more:
+ * the host uses it for other data.
+ */
 static void take_back(struct sim_leg *leg, struct sim_revoked *r)
 {
 	r->done = 1;

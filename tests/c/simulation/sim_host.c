@@ -203,8 +203,8 @@ static void name(struct sim *w, struct sim_end *e, struct sim_leg *to,
 }
 
 /*
- * Returns 1 if the request touches a revoked range. No capability is made after
- * a revocation, so that all of them are revoked there.
+ * Returns 1 if the request touches a revoked range. Every capability for it is
+ * void, because none is made after a revocation.
  */
 static int is_revoked(const struct sim_leg *leg, const struct sim_wr *wr)
 {
@@ -217,7 +217,10 @@ static int is_revoked(const struct sim_leg *leg, const struct sim_wr *wr)
 	return 0;
 }
 
-/* Takes a range of the peer's arena, usually an accessible one. */
+/*
+ * Takes a range of the peer's arena, which is rarely in an area that is gone or
+ * revoked.
+ */
 static uint8_t *take_remote(struct sim *w, const struct sim_qp *qp,
 			    const struct sim_leg *from, struct sim_wr *wr)
 {
@@ -265,7 +268,7 @@ static int choose_remote(struct sim *w, struct sim_qp *qp, struct sim_end *e,
 	return 1;
 }
 
-/* Names an address in an area: its end plus `beyond` bytes. */
+/* Names the address `beyond` bytes (modulo 2^64) after the end of an area. */
 static void name_end(struct srdma_desc *d, const struct sim_leg *leg,
 		     uint32_t area, uint64_t beyond)
 {
@@ -458,7 +461,10 @@ void sim_host_done(struct sim_qp *qp, struct sim_end *e, struct sim_wr *wr)
 
 void sim_host_lost(struct sim_qp *qp, struct sim_end *e, struct sim_wr *wr)
 {
-	/* Later requests are flushed and never sent. */
+	/*
+	 * `lost` keeps the range until the QP ends. When it is full, the
+	 * requests are later ones that are flushed and were never sent.
+	 */
 	if (wr->remote && e->lost_count < SIM_RING) {
 		e->lost[e->lost_count++] =
 			(struct sim_range){ wr->remote, wr->len };
@@ -535,7 +541,6 @@ int sim_host_waits(const struct sim_end *e)
 	return sim_host_sees(e) && e->sq.head < e->sq.tail;
 }
 
-/* The memory of a destroyed end belongs to its leg again. */
 void sim_host_forget(struct sim_end *e)
 {
 	e->gone = 1;
@@ -595,7 +600,10 @@ void sim_host_bury(struct sim_qp *qp)
 	qp->live = 0;
 }
 
-/* Outstanding requests from and to this end may bring any bytes. */
+/*
+ * Outstanding requests of this end, and messages to it, may write any bytes
+ * from now on.
+ */
 static void doubt(struct sim_qp *qp, struct sim_end *e)
 {
 	struct sim_end *to = sim_host_peer(qp, e->leg->side);

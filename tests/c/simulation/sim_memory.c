@@ -104,8 +104,8 @@ static void register_area(struct sim *w, struct sim_leg *leg, int i)
 }
 
 /*
- * All arrays are in one allocation: a write of the relay beyond an arena
- * changes another array.
+ * All arrays are in one allocation, so that a write of the relay beyond an
+ * arena changes another array and is detected.
  */
 static void make_room(struct sim *w, struct sim_leg *leg)
 {
@@ -224,7 +224,10 @@ static int is_frozen(struct sim_leg *leg, const uint8_t *at)
 	return sim_memory_area(leg, at)->state == SIM_FROZEN;
 }
 
-/* Revoked ranges must not change, whatever request still names them. */
+/*
+ * Marks revoked ranges as unchangeable again, even if an outstanding request
+ * names them.
+ */
 static void keep_fixed(struct sim_leg *leg, uint32_t from, uint32_t len)
 {
 	for (uint32_t i = 0; i < leg->revocations; i++) {
@@ -360,8 +363,8 @@ void sim_memory_settle(struct sim_leg *leg, uint8_t *at, uint32_t len)
 }
 
 /*
- * No DMA to these counters is in progress. After the death of a host some DMA
- * was not done.
+ * Checks counters to which no DMA is in progress. A host that died is exempt,
+ * because some of its DMA was never done.
  */
 static void check_counters(struct sim_leg *leg, uint32_t from, uint32_t to)
 {
@@ -412,8 +415,8 @@ static struct sim_leg *leg_of(struct sim *w, const struct srdma_dma *d)
 }
 
 /*
- * A worker may read memory with REMOTE_READ, except revoked ranges, and sources
- * of local requests.
+ * A worker may read memory with REMOTE_READ except revoked ranges. Of other
+ * memory it may read only the sources of local requests.
  */
 static void check_read(struct sim_leg *leg, const struct sim_area *a,
 		       uint32_t from, uint32_t len)

@@ -12,7 +12,7 @@ struct srdma_dma;
 enum sim_kind {
 	SIM_EXACT, /* equals shadow; must not be written */
 	SIM_ONCE,  /* equals shadow; one DMA may change it to after */
-	SIM_DONE,  /* that DMA has begun: shadow or after */
+	SIM_DONE,  /* SIM_ONCE with its DMA begun: shadow or after */
 	SIM_ANY,
 	/* flags: */
 	SIM_KIND = 3,
@@ -45,8 +45,8 @@ void sim_memory_put(struct sim_leg *leg, uint8_t *at, uint32_t len,
 /* Allows the local worker to read a range. */
 void sim_memory_lend(struct sim_leg *leg, const uint8_t *at, uint32_t len);
 /*
- * Expects the pattern to be written to a range, once. any: a hostile peer may
- * write other bytes.
+ * Expects one write of the pattern to a range. any: 1 if a hostile peer may
+ * write other bytes instead.
  */
 void sim_memory_expect(struct sim_leg *leg, const uint8_t *at, uint32_t len,
 		       uint64_t word, int any);
@@ -54,15 +54,16 @@ void sim_memory_expect(struct sim_leg *leg, const uint8_t *at, uint32_t len,
 void sim_memory_arrived(struct sim_leg *leg, const uint8_t *at, uint32_t len,
 			const char *what);
 /*
- * The host changes the source of a request (move), and its destination, if
- * known, may get either value (follow).
+ * move: the host changes the source of an outstanding request. follow: the
+ * destination of that request, if it is known, may get the old or the new
+ * bytes.
  */
 void sim_memory_move(struct sim_leg *leg, uint8_t *at, uint32_t len);
 void sim_memory_follow(struct sim_leg *leg, const uint8_t *at, uint32_t len);
 /* No DMA writes to the range any more: checks its bytes and frees it. */
 void sim_memory_settle(struct sim_leg *leg, uint8_t *at, uint32_t len);
 
-/* Expects the original value of an atomic to be written, once. */
+/* Expects one write of the original value of an atomic. */
 void sim_memory_answer(struct sim_leg *leg, const uint8_t *at, uint64_t found);
 
 /* Checks a DMA that begins. */

@@ -2,7 +2,7 @@
  * Simulation: no nonce is used twice with one key, even if several sessions
  * share the key. The provider here wraps another one and notes key and nonce of
  * each sealed packet. For a MAC without a nonce, the packet number in the
- * associated data counts (4.4).
+ * associated data takes its place (docs/protocol.md 4.4).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -175,7 +175,10 @@ struct srdma_provider *sim_nonce_watch(struct sim *w, int side)
 	watch->provider.name = "watch";
 	watch->provider.verbs = verbs;
 	watch->w = w;
-	/* compare the fastest provider with OpenSSL */
+	/*
+	 * In two of three seeds one side uses OpenSSL, so that packets of both
+	 * providers meet.
+	 */
 	watch->inner = side == (int)(w->seed % 3) ? NULL : fastest(w);
 	return &watch->provider;
 }

@@ -22,7 +22,8 @@ uint8_t sim_qp_secret_len(const struct sim *w)
 }
 
 /*
- * Both legs are in trust groups, and the client's can adopt the server's K_PD.
+ * Returns 1 if both legs are in a trust group and the client's leg has, or can
+ * adopt, the server's K_PD.
  */
 static int may_share(const struct sim_leg *client, const struct sim_leg *server)
 {
@@ -134,7 +135,7 @@ static void choose_mode(struct sim *w, struct sim_qp *qp)
 		return;
 	qp->shared =
 		may_share(qp->end[qp->client].leg, qp->end[!qp->client].leg);
-	/* A leg in a trust group has no other policy. */
+	/* A leg in a trust group has no QPs with PD outside the group. */
 	if (!qp->shared &&
 	    (qp->end[0].leg->leg->shared || qp->end[1].leg->leg->shared))
 		qp->mode &= ~SRDMA_MODE_PD;
@@ -247,7 +248,7 @@ static int is_over(struct sim *w, const struct sim_qp *qp)
 	return qp->doomed && sim_one_in(w, TIRED);
 }
 
-/* Keeps the QPNs, whose records may still arrive. */
+/* Keeps the QPNs of an ended QP, because its records may still arrive. */
 static void remember(struct sim *w, const struct sim_qp *qp)
 {
 	for (int side = 0; side < 2; side++) {

@@ -56,7 +56,10 @@ static void end_request(struct sim_qp *qp, struct sim_end *e, uint32_t i,
 		sim_host_done(qp, e, wr);
 }
 
-/* Earlier unsignaled requests have succeeded. */
+/*
+ * The record of a request: all earlier requests without a record were
+ * unsignaled and have succeeded.
+ */
 static void send_record(struct sim_qp *qp, struct sim_end *e,
 			const struct srdma_record *r)
 {
@@ -142,9 +145,9 @@ static void recv_record(struct sim_qp *qp, struct sim_end *e,
 }
 
 /*
- * Returns 1 if a READ or atomic before a refused request may be flushed,
- * because packets are lost, overtaken on another connection, or a read chunk
- * arrived without room for it (docs/protocol.md 5).
+ * Returns 1 if a READ or atomic before the refused request may be flushed
+ * instead of answered (docs/protocol.md 5): packets may be lost or overtaken on
+ * another connection, or a read chunk was dropped for lack of room.
  */
 static int may_lose_answers(const struct sim *w, const struct sim_end *e)
 {
@@ -157,8 +160,7 @@ static int may_lose_answers(const struct sim *w, const struct sim_end *e)
 	       peers->wires_lost || peers->refused[SRDMA_REFUSED_GAP];
 }
 
-/* The refused request is the first one that fails. */
-/* The request that the QP failed with, or SRDMA_NONE or SRDMA_OLDEST. */
+/* Id of the request for which the QP failed, or SRDMA_NONE or SRDMA_OLDEST. */
 static uint64_t blamed(const struct srdma_qp *qp)
 {
 	const struct srdma_requester *rq = srdma_qp_requester(qp);
@@ -166,6 +168,7 @@ static uint64_t blamed(const struct srdma_qp *qp)
 	return rq->flushing ? rq->flush_id : srdma_qp_failed_id(qp);
 }
 
+/* The QP event has the reason of the first request that fails. */
 static void qp_event(const struct sim_qp *qp, struct sim_end *e,
 		     uint32_t reason)
 {

@@ -19,7 +19,10 @@ static int can_be_asked(const struct sim_end *e)
 	return !sim_host_is_dead(e);
 }
 
-/* With PD the secret comes from the current K_PD of the receiver's leg. */
+/*
+ * With PD the receiver's worker derives the secret from the current K_PD of its
+ * leg.
+ */
 static void ask_secret(struct sim *w, struct sim_qp *qp, int to,
 		       struct srdma_qp_rekey *next)
 {
@@ -49,7 +52,7 @@ static int give(const struct sim_end *e, struct srdma_qp_rekey *next,
 	return srdma_relay_qp_rekey(relay_of(e), e->leg->leg, next);
 }
 
-/* Gives the receiver its secret. */
+/* Makes a new secret and gives it to the receiver. */
 static void begin(struct sim *w, struct sim_qp *qp, int to)
 {
 	struct srdma_qp_rekey *next = &qp->next[to], rx;
@@ -82,10 +85,11 @@ void sim_rekey_strike(struct sim *w)
 }
 
 /*
- * Gives the sender its secret. The sender holds no other new secret, because
- * the one before is in use. Exception: with PD and an unchanged K_PD the chain
- * has the same secret as the new one. Packets of the chain's epoch are then
- * taken for the new secret, which keeps waiting at the sender.
+ * Gives the sender its secret. The sender has no other new secret waiting,
+ * because the receiver got this one only after the previous one was in use.
+ * Exception: with PD and an unchanged K_PD the next secret of the chain equals
+ * the new one. The receiver then takes an epoch of the chain for the new secret
+ * while the sender's still waits, and REKEY returns -EBUSY.
  */
 static void finish(struct sim *w, struct sim_qp *qp, int to)
 {
@@ -112,8 +116,9 @@ void sim_rekey_follow(struct sim *w)
 /* --- checks --------------------------------------------------------------- */
 
 /*
- * A key is dropped when the window has passed the first verified packet of the
- * next epoch. This test notices the new epoch some time after that packet.
+ * A receive key is dropped when the window has passed the first verified packet
+ * of the next epoch. This check sees the new epoch somewhat later than that
+ * packet, so that its bound is later too.
  */
 static void check_end(struct sim *w, struct sim_end *e)
 {

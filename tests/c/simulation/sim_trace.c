@@ -1,9 +1,9 @@
 /*
- * A digest of what can be seen of a simulation from outside: two builds that
- * behave alike have the same one. Each entry is its kind, the virtual time, the
- * length and the bytes. The packets name addresses of the arenas; these are
- * fixed while there is a trace, so that no entry depends on where memory
- * happens to be.
+ * A digest of everything in a simulation that can be observed from outside the
+ * relays. Two builds that behave alike give the same digest. Each entry is its
+ * kind, the virtual time, the length and the bytes. Packets contain addresses
+ * in the arenas. While there is a trace, the arenas are at fixed addresses, so
+ * that entries do not depend on the allocator.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ void sim_trace_end(struct sim *w, uint8_t digest[SIM_DIGEST_LEN])
 	w->trace = NULL;
 }
 
-/* where: side and leg, or address. */
+/* where: the side, the side and leg, or the address that the entry is about. */
 static void add(struct sim *w, enum kind kind, uint64_t where, const void *data,
 		uint32_t len)
 {

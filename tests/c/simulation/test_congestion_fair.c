@@ -65,8 +65,9 @@ static void run(struct bottleneck *b)
 }
 
 /*
- * Runs flows that start together and one after another, and prints all results.
- * Returns the number of runs that are unfair or leave the link unused.
+ * Runs 2, 4, ... flows that start together, and again one after another, and
+ * prints the results. Returns the number of runs that are unfair or do not use
+ * the link.
  */
 static int share_badly(uint8_t op, unsigned way, unsigned seed, double jain)
 {
@@ -111,7 +112,7 @@ static void test_write_flows_share_fairly(void **state)
 	check_share(SRDMA_DESC_WRITE, 0.75);
 }
 
-/* The responses of READs have a window of their own. */
+/* READs: responses have a window of their own. */
 static void test_read_flows_share_fairly(void **state)
 {
 	(void)state;

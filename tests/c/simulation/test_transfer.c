@@ -71,7 +71,10 @@ static void check_goodput(struct transfer how, double least)
 	}
 }
 
-/* 1 packet in 10 is hit, on short and long wires that keep order or not. */
+/*
+ * One packet in 10 is hit, on wires with short and long latency, which keep or
+ * may change the order of packets.
+ */
 static void test_goodput_under_faults(void **state)
 {
 	static const uint32_t ops[] = { 1 << SRDMA_DESC_WRITE,
@@ -91,8 +94,8 @@ static void test_goodput_under_faults(void **state)
 }
 
 /*
- * With a fourth of the buffers, on a short wire: the requester sends no more
- * than the responder can keep.
+ * A quarter of the usual buffers, on a wire with a short latency: the requester
+ * must not send more than the responder can keep.
  */
 static void test_goodput_with_few_buffers(void **state)
 {
@@ -108,10 +111,11 @@ static void test_goodput_with_few_buffers(void **state)
 }
 
 /*
- * An unanswered atomic eventually blocks those behind it: window (b) of section
- * 5 of the protocol, and a queue of the same length. If there are only atomics
- * on a short wire, one timeout, which a lost tail costs, takes as long as 2,000
- * of them.
+ * An unanswered atomic blocks the atomics behind it once as many as the peer
+ * keeps results are outstanding (docs/protocol.md 5, window b); the queue is as
+ * long. Transfers of atomics only have six times as many requests: on a wire
+ * with a short latency, a timeout for a lost last packet takes as long as 2,000
+ * atomics.
  */
 static void test_goodput_of_atomics(void **state)
 {

@@ -1,7 +1,7 @@
 /*
  * Transfers under loss while keys change continually (docs/protocol.md 3.5): no
- * request is lost, and little time. SRDMA_REKEYS=N makes the longest transfer N
- * epochs long.
+ * request is lost, and little time is lost. SRDMA_REKEYS=N makes the longest
+ * transfer N epochs long.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,9 +25,9 @@ static uint64_t rekeys(void)
 
 /*
  * Runs a transfer per seed, on both kinds of wire, and stores its virtual time
- * in ns. All requests must succeed. An epoch takes a round trip to be
- * acknowledged, and queues extend the RTT: therefore few requests are
- * outstanding. Returns the number of epochs.
+ * in ns. All requests must succeed. Few requests are outstanding, because
+ * queues extend the RTT and an epoch needs a round trip to be acknowledged.
+ * Returns the number of epochs.
  */
 static uint64_t run(uint64_t rekey_packets, double ns[SEEDS])
 {
@@ -62,8 +62,9 @@ static int by_value(const void *a, const void *b)
 
 /*
  * With one lost packet in 20 no request fails, and epochs cost less than a
- * twentieth of the time. The set of lost packets depends on the epochs, and a
- * few timeouts change the time of a seed by 5 %: therefore the median counts.
+ * twentieth of the time. Epochs change which packets the seed loses, and a
+ * difference of a few timeouts changes its time by 5 %. The median over the
+ * seeds is therefore compared.
  */
 static void test_many_epochs_cost_little_time(void **state)
 {

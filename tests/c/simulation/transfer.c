@@ -464,7 +464,7 @@ static void begin(struct transfer *t)
 
 /*
  * Checks that the peer has seen every epoch that an end began, except perhaps
- * the latest.
+ * the latest. Adds the epochs up.
  */
 static void count_rekeys(struct transfer *t)
 {

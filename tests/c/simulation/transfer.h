@@ -2,7 +2,7 @@
  * A transfer between two relays over a wire with latency and a rate, in virtual
  * time, determined by one seed: requests of every kind in both directions, with
  * an attacker on the wire. Each request must complete once, in order, with the
- * correct data. A completed request may not change memory any more.
+ * correct data. A completed request must not change memory any more.
  */
 #ifndef TRANSFER_H
 #define TRANSFER_H
@@ -48,7 +48,7 @@ struct transfer_side {
 };
 
 struct transfer {
-	/* input; the rest zero */
+	/* Input. All other fields are 0. */
 	uint64_t seed;
 	uint64_t requests; /* stop after so many requests per side, */
 	uint64_t packets;  /* or after so many packets; 0: no limit */
@@ -58,7 +58,10 @@ struct transfer {
 	/* average packets between cuts of the wire; 0: never */
 	uint32_t cut_every;
 	uint64_t hole_at; /* packets sent before the black hole begins */
-	/* sender whose packets it swallows: bit 0: side 0, bit 1: side 1 */
+	/*
+	 * sides whose packets the black hole drops: bit 0: side 0, bit 1: side
+	 * 1
+	 */
 	uint32_t hole;
 	uint32_t timeout_ms;	/* 0: 30 s */
 	int window;		/* 1024: the wire may reorder */

@@ -56,7 +56,7 @@ static void assert_same(const struct srdma_desc *a, const struct srdma_desc *b)
 	assert_int_equal(a->compare, b->compare);
 }
 
-/* The table of 9.1 as bytes. */
+/* The bytes of the table of docs/local-interface.md 2.1. */
 static void test_descriptor_bytes(void **state)
 {
 	static const uint8_t want[SRDMA_DESC_LEN] =
@@ -229,7 +229,7 @@ static void test_refused_descriptor_yields_qp_and_id(void **state)
 	assert_int_equal(srdma_desc_qpn(in, 7), 0);
 }
 
-/* the table of 9.2 */
+/* The table of docs/local-interface.md 2.2. */
 static void test_record_bytes(void **state)
 {
 	static const struct srdma_record r = {

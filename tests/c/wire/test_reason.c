@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* A second copy of the table of 13.1. */
+/* A second copy of the table of docs/protocol.md 13.1. */
 static const struct {
 	uint32_t code;
 	const char *name;

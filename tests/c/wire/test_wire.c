@@ -174,7 +174,7 @@ static const struct bend {
 	{ ACK_ACK, -1, 0, -1, SRDMA_REFUSED_SHORT }, /* in the body */
 	{ ACK_ACK, -1, 0, -28, SRDMA_REFUSED_SHORT },
 	{ ACK_GAP, -1, 0, -1, SRDMA_REFUSED_SHORT }, /* in a gap */
-	/* announces a missing gap */
+	/* announces a gap that does not follow */
 	{ ACK_ACK, 42, 1, 0, SRDMA_REFUSED_SHORT },
 	{ SEND_ONLY, 0, 0x15, 0, SRDMA_REFUSED_OPCODE },
 	{ SEND_ONLY, 0, 0x18, 0, SRDMA_REFUSED_OPCODE },
@@ -218,7 +218,7 @@ static const struct bend {
 	{ ACK_ACK, 40, 7, 0, SRDMA_REFUSED_ACK_BODY },
 	{ ACK_ACK, 41, 1, 0, SRDMA_REFUSED_ACK_BODY },	/* reason of an ACK */
 	{ ACK_NAK, 41, 0, 0, SRDMA_REFUSED_ACK_BODY },	/* NAK without reason */
-	{ ACK_NAK, 41, 18, 0, SRDMA_REFUSED_ACK_BODY }, /* no reason */
+	{ ACK_NAK, 41, 18, 0, SRDMA_REFUSED_ACK_BODY }, /* undefined */
 	{ ACK_RNR, 41, 21, 0, SRDMA_REFUSED_ACK_BODY }, /* reason of an RNR */
 	{ ATOMIC_ACK, -1, 0, 4, SRDMA_REFUSED_LENGTH },
 	{ ATOMIC_ACK, 12, 0x60, 0, SRDMA_REFUSED_HEADER },
@@ -251,7 +251,7 @@ static const struct bend {
 	{ RESPONSE, 15, 0x00, 0, SRDMA_REFUSED_HEADER }, /* MSN */
 	{ ACK_OPEN, 12, 0x20, 0, SRDMA_REFUSED_HEADER },
 	{ ACK_RNR, 12, 0x1f, 0, SRDMA_REFUSED_HEADER },
-	/* the reason needs 0x62 */
+	/* this reason needs syndrome 0x62 */
 	{ ACK_NAK, 12, 0x61, 0, SRDMA_REFUSED_HEADER },
 	{ ACK_ACK, 40, SRDMA_ACK_RNR, 0, SRDMA_REFUSED_HEADER },
 };

@@ -1,7 +1,7 @@
 /*
  * A link between two workers that passes through this process. A cable takes
  * frames from one side and gives them to the other; meddle.h changes them in
- * between. It trusts both sides, because only tests use it.
+ * between. The code trusts both sides, because only tests use it.
  */
 #ifndef CABLE_H
 #define CABLE_H
@@ -15,7 +15,10 @@ enum { FRAME_MAX = 9216 };
 struct frame {
 	uint8_t *data;
 	uint32_t len;
-	/* position and length of the srdma packet; packet 0: none */
+	/*
+	 * at: position of the srdma packet. packet: its length; 0: the frame
+	 * has none.
+	 */
 	uint32_t at, packet;
 	int side;      /* side that sent it */
 	uint32_t link; /* cable_shm: index of the connection */
@@ -25,9 +28,15 @@ struct cable;
 typedef void cable_sink(void *arg, struct frame *frame);
 
 struct cable_ops {
-	/* Passes pending frames to the sink. Returns 0 if there were none. */
+	/*
+	 * Passes pending frames of both sides to the sink. Returns 0 if there
+	 * were none.
+	 */
 	int (*take)(struct cable *c, cable_sink *sink, void *arg);
-	/* Sends to the side opposite to frame->side, at the next flush. */
+	/*
+	 * Queues the frame for the side opposite to frame->side, until the next
+	 * flush.
+	 */
 	void (*give)(struct cable *c, const struct frame *frame);
 	void (*flush)(struct cable *c);
 	/* Corrects the checksum, if there is one. */
@@ -49,8 +58,9 @@ struct cable {
 };
 
 /*
- * Connects worker names[LEFT] in dirs[LEFT] with names[RIGHT] in dirs[RIGHT].
- * In each directory the cable has the name of the other worker.
+ * Connects worker names[LEFT] in directory dirs[LEFT] with names[RIGHT] in
+ * dirs[RIGHT]. The cable takes the other worker's name in each directory, so
+ * that a worker connects to the cable in its place.
  */
 struct cable *cable_shm_create(const char *const dirs[SIDES],
 			       const char *const names[SIDES]);

@@ -142,7 +142,7 @@ static void flush(struct cable *c)
 
 /* --- life cycle ----------------------------------------------------------- */
 
-/* the sockets signal all pending work */
+/* no work is pending that the sockets do not signal */
 static int arm(struct cable *c)
 {
 	(void)c;

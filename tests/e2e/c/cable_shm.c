@@ -65,7 +65,10 @@ static uint32_t link_of(const struct shm *s, int side,
 	return i;
 }
 
-/* A worker connected: connect to the worker that it means to reach. */
+/*
+ * A worker connected to one side of the cable: connects to the other worker at
+ * the other side.
+ */
 static void join(struct shm *s, int side, struct srdma_conn *conn)
 {
 	int other = !side;
@@ -207,8 +210,8 @@ static void mend(struct frame *frame)
 /* --- life cycle ----------------------------------------------------------- */
 
 /*
- * Does not sleep while frames wait for room. Arms all ports, since all get
- * disarmed.
+ * Returns 1 while frames wait for room. Arms all ports even if one has work,
+ * because disarm() disarms all.
  */
 static int arm(struct cable *c)
 {

@@ -30,7 +30,10 @@ static void remember(struct meddle *m, const struct frame *frame)
 	copy(&m->past[frame->side][(*count)++ % MEDDLE_PAST], frame);
 }
 
-/* An older frame of that side, for the connection of this one. */
+/*
+ * Returns an older frame of the same side, to be sent on the connection of this
+ * frame, or NULL.
+ */
 static const struct frame *older(struct meddle *m, const struct frame *frame)
 {
 	uint32_t n = m->pasts[frame->side];
@@ -78,7 +81,7 @@ static void hold(struct meddle *m, const struct frame *frame)
 		if (place->wait)
 			continue;
 		copy(place, frame);
-		/* count_down() counts this frame as well */
+		/* one more, because count_down() counts this frame too */
 		place->wait = 1 + dice(m, 8) + 1;
 		return;
 	}

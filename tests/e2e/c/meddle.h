@@ -1,7 +1,7 @@
 /*
- * Faults on a cable, chosen at random from one seed. Every second changed
- * packet gets a correct checksum, as an attacker would send it; the others do
- * not, as on a bad link.
+ * Faults on a cable, chosen at random from one seed. About half of the changed
+ * packets get a correct checksum, as from an attacker. The others keep the
+ * wrong one, as on a bad link.
  */
 #ifndef MEDDLE_H
 #define MEDDLE_H

@@ -17,8 +17,8 @@ struct srdma_port *peer_open(const char *device,
 			     enum srdma_port_verbs_kind kind);
 
 /*
- * Sleeps until the port has an event. Call after a poll without events, when the
- * program has also tried to send, as free room is no event. Exits after 30 s
+ * Sleeps until the port has an event. Call it only after a poll without events
+ * and an attempt to send, because free room is not an event. Exits after 30 s
  * without an event.
  */
 void peer_sleep(struct srdma_port *port);

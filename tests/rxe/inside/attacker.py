@@ -1,4 +1,5 @@
-"""An attacker on the veth that puts RC connections of the wire into error, one after the other.
+"""An attacker on the veth pair, who puts the RC connections of the wire into error, one after the
+other.
 
     python -m tests.rxe.inside.attacker NETDEV_A NETDEV_B
 
@@ -72,7 +73,7 @@ class Attacker:
     def __init__(self, netdevs: list[str]) -> None:
         self._sides = [Side(netdev) for netdev in netdevs]
         self._sniffer = roce.Sniffer(netdevs[0])
-        self._qpn = -1  # of the attacked connection, at the end of B
+        self._qpn = -1  # B's QPN of the attacked connection
         self._seen = 0
         self._connections = 0
         self.sent = 0
@@ -86,7 +87,8 @@ class Attacker:
             self._strike()
 
     def _learn(self, raw: Iterable[bytes]) -> bool:
-        """True if there were SENDs of A. Without this check its own frames would trigger more."""
+        """True if there were new SENDs of A. Only they trigger an attack, because the attacker also
+        captures its own frames."""
         seen = self._seen
         for one in raw:
             frame = roce.parse(one)

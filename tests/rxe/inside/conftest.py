@@ -59,7 +59,8 @@ def memory(pd: srdma.PD) -> srdma.MR:
 
 @pytest.fixture(scope="session")
 def connected(stage: RxeStage, host_b: HostProcess) -> Connected:
-    """`with connected(pd) as (connection, remote)`: host A at pd, host B at the other worker."""
+    """`with connected(pd) as (connection, remote)` connects host A, at pd, with host B, at the
+    other worker."""
 
     @contextlib.contextmanager
     def connect(

@@ -18,14 +18,14 @@ from srdma import SendWR, WROpcode
 SLOT = 16 << 10
 SIZES = (1, 64, 1000, 4096, 4097, 9000, SLOT)
 KINDS = (WROpcode.RDMA_WRITE, WROpcode.RDMA_READ, WROpcode.SEND)
-COUNT = 240  # a multiple of the number of kinds
+COUNT = 240  # requests of one run; a multiple of the number of kinds
 REGION = COUNT * SLOT
 OUTSTANDING = 48
 SECONDS = 60.0  # without a completion until the load counts as hung
 
 
 class Asked(Protocol):
-    """Host B: the requests of host_b.py."""
+    """Sends requests to host B (host_b.py)."""
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]: ...
 

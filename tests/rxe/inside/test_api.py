@@ -61,7 +61,7 @@ def test_registered_memory_without_a_copy(pair):
 
 
 def test_two_threads_wait_on_one_pd(pair):
-    """Each thread handles completions of the other and does not consume its wake-up."""
+    """A thread may handle completions of the other thread, but does not consume its wake-up."""
     target = pair.b.pd.alloc(2, ALL)
 
     def many(at: int) -> None:
@@ -120,7 +120,8 @@ def test_waiting_uses_no_cpu_time(pair):
 
 
 def test_failed_leg_ends_its_qps_and_a_new_leg_works(workers, join):
-    """The worker lives: it closes the QPs of the leg without a message and accepts a new leg."""
+    """The leg fails while the worker lives. The worker ends the QPs of the leg by itself and
+    accepts a new leg."""
     pair = join.connect(*(join.host(worker, ring=512) for worker in workers), timeout=WAIT)
     target = pair.b.pd.alloc(8, ALL)
     receiving = run(pair.server.qp.recv, WAIT)

@@ -70,7 +70,8 @@ def four(monkeypatch: pytest.MonkeyPatch) -> Iterator[Four]:
 def test_kill_during_transfers(four: Four) -> None:
     dice = random.Random(8)
     failed = 0
-    for victim in [*REASONS] * ROUNDS + ["host A"]:  # the last kill ends what the others left
+    # The last kill ends the hosts and objects that earlier kills left.
+    for victim in [*REASONS] * ROUNDS + ["host A"]:
         four.start()
         time.sleep(dice.uniform(0, LATEST_KILL))
         for end, said in four.kill(victim).items():

@@ -88,7 +88,7 @@ def test_whole_region_there_and_back(stage, connected, host_b, pd, memory, suite
 def check_counters(counters: Counters, size: int) -> None:
     """Every sealed packet was verified, and none was sent unprotected.
 
-    Retransmissions come only from a timer: late acks, which are likely here, look like loss.
+    Packets are sent again only after a timeout, which late acks may cause: they are likely here.
     """
     a, b = counters.settled()
     for sender, receiver in ((a, b), (b, a)):  # the WRITE; the responses of the READ

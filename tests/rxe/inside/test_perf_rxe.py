@@ -30,7 +30,7 @@ PLAIN, SECURE = Shape("none", region=REGION), Shape("aead", "aes-128-gcm", regio
 ROUNDS = int(os.environ.get(RXE_ROUNDS, "2"))
 LATENCY, BULK = Plan("write_lat", 32, 10), Plan("write_bw", 2048, 100)
 SIGNALED = 20
-# In an emulated worker ipsec-mb takes 223 us to seal 2 KiB, OpenSSL 46.
+# OpenSSL, because in an emulated machine ipsec-mb takes 223 us to seal 2 KiB and OpenSSL 46 us.
 SETTINGS = Settings(unprotected=True, provider="openssl")
 START = 20.0
 
@@ -63,7 +63,7 @@ def test_protected_unprotected_and_perftest(stage):
 
 
 def beside(plan: Plan, plain: Link, secure: Link) -> list[float]:
-    """Returns the ratio of AEAD to none for each round."""
+    """Returns the time per message with AEAD over that with level none, for each round."""
     runs = {"none": partial(plain.measure, plan), "aead": partial(secure.measure, plan)}
     done = in_turn(runs, ROUNDS)
     assert {r.host for results in done.values() for r in results} == {"Python"}
@@ -84,7 +84,7 @@ def rate(secure: Link) -> float:
 
 
 def signaled(stand: Stand, secure: Link) -> float:
-    """Returns the median us of a WRITE from its post to its completion."""
+    """Returns the median time in us of a WRITE, from its post to its completion."""
     there, before = secure.client.there, stand.stats()
     qp, times = there.qps[1], []
     with qp.pd.alloc(32) as source:

@@ -1,8 +1,8 @@
 """The RC connection of the wire is put into error repeatedly during transfers.
 
-The workers reconnect under the same session and retransmit what was outstanding. Only the
-counters show it. Several requests are outstanding at each failure, because the load always has
-some.
+The workers reconnect under the same session and send outstanding packets again. Hosts see nothing
+of it; the test counts it by the workers' counters. Several requests are outstanding at each
+failure, because the load always has some.
 """
 
 from __future__ import annotations

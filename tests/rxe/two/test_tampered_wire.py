@@ -1,8 +1,8 @@
 """A transfer between two machines on whose cable one frame in ten is flipped, lost or repeated.
 
-This runs in machine 0 with host A; host B is in machine 1. Every second flipped frame has a
-right ICRC, so that the kernel accepts it: the worker refuses its contents because of the tag,
-and the secure connection retransmits it.
+This runs in machine 0 with host A; host B is in machine 1. About half of the flipped frames have a
+right ICRC, so that the kernel accepts them. The worker then refuses the packet because of its tag,
+and the peer's worker sends its data again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.rxe.inside.load import COUNT, REGION, Load
 from tests.rxe.two import end
 
 ROUNDS = 2
-PATIENCE = 170  # seconds until the other machine is up; one boot may hang
+PATIENCE = 170  # seconds until the other machine is up; its first boot may hang
 SLOW = 60  # seconds for a response
 
 
