@@ -30,8 +30,6 @@ TOOLS = ROOT / "docs" / "tools"
 ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
 SIZE = 300_001
 PORT = 4791
-# BTH, RETH, ImmDt, STH, tag of 16 bytes, ICRC and UDP header.
-HEADERS = 12 + 16 + 4 + 8 + 16 + 4 + 8
 
 pytest.importorskip("scapy.layers.all", reason="scapy is not installed")
 sys.path.insert(0, str(TOOLS))
