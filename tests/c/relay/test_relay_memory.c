@@ -74,7 +74,14 @@ static void test_init_without_memory_is_refused(void **state)
 	pair_close(&p);
 }
 
-/* Sanitizers and emulators reserve address space and do not keep the limit. */
+#ifdef SRDMA_SANITIZED
+/* A sanitizer's allocator ends the program when there is no memory. */
+static int limit_works(void)
+{
+	return 0;
+}
+#else
+/* 0: the process gets memory beyond the limit, as in an emulator. */
 static int limit_works(void)
 {
 	const size_t much = 64 << 20;
@@ -95,6 +102,7 @@ static int limit_works(void)
 	munmap(at, much);
 	return 0;
 }
+#endif
 
 int main(void)
 {
@@ -103,7 +111,7 @@ int main(void)
 	};
 
 	if (!limit_works()) {
-		puts("RLIMIT_AS has no effect here (sanitizer or emulator)");
+		puts("RLIMIT_AS cannot be tested under a sanitizer or an emulator");
 		return 77;
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
