@@ -321,8 +321,7 @@ static int is_alive(const struct srdma_path *path, uint64_t since)
 {
 	const struct srdma_qp_path *x;
 
-	LIST_FOREACH(x, &path->users, user_next)
-	{
+	LIST_FOREACH(x, &path->users, user_next) {
 		if (srdma_connect_validated(x->qp) &&
 		    srdma_qp_heard(x->qp) > since)
 			return 1;
@@ -354,13 +353,11 @@ void srdma_path_up(struct srdma_conn *conn)
 	if (!path || path->up)
 		return;
 	path->up = 1;
-	LIST_FOREACH(x, &path->owners, owner_next)
-	{
+	LIST_FOREACH(x, &path->owners, owner_next) {
 		if (x->connect.trial && x->conn != conn)
 			return_to_own(x);
 	}
-	LIST_FOREACH(x, &path->users, user_next)
-	{
+	LIST_FOREACH(x, &path->users, user_next) {
 		srdma_qp_activate(x->qp);
 	}
 }
