@@ -1,4 +1,4 @@
-/* INIT without memory: an error that says so, and the relay goes on. */
+/* INIT without memory: it is refused with a named cause; the relay goes on. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
