@@ -23,11 +23,6 @@ static struct srdma_captable_entry *entry_of(const struct srdma_captable *g,
 	return entry && entry->handle == handle ? entry : NULL;
 }
 
-int srdma_captable_has(const struct srdma_captable *g, uint32_t handle)
-{
-	return entry_of(g, handle) != NULL;
-}
-
 int srdma_captable_add(struct srdma_captable *g,
 		       const struct srdma_capability *cap, uint32_t *handle)
 {
@@ -41,6 +36,7 @@ int srdma_captable_add(struct srdma_captable *g,
 	do {
 		g->serial++;
 	} while (!g->serial || g->slot[g->serial % SRDMA_CAPTABLE_MAX]);
+	entry->number = ++g->installed;
 	entry->handle = g->serial;
 	entry->flags = sth_flags(cap);
 	entry->cap = *cap;
@@ -99,6 +95,7 @@ int srdma_captable_find(const struct srdma_captable *g,
 		return -EACCES;
 	left = e.node->hi - offset;
 	*use = (struct srdma_captable_use){
+		.number = entry->number,
 		.node = e.node,
 		.key = e.key,
 		.expiry = entry->cap.bearer.expiry,
@@ -106,4 +103,12 @@ int srdma_captable_find(const struct srdma_captable *g,
 		.run = left < want->len ? left : want->len,
 	};
 	return 0;
+}
+
+int srdma_captable_is_current(const struct srdma_captable *g, uint32_t handle,
+			      const struct srdma_captable_use *use)
+{
+	const struct srdma_captable_entry *entry = entry_of(g, handle);
+
+	return entry && entry->number == use->number;
 }

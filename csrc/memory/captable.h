@@ -12,6 +12,7 @@
 enum { SRDMA_CAPTABLE_MAX = 1024 }; /* capabilities of a leg */
 
 struct srdma_captable_entry {
+	uint64_t number; /* of the installation: never used again */
 	uint32_t handle;
 	uint8_t flags; /* of the STH of packets that it proves */
 	struct srdma_capability cap;
@@ -20,6 +21,7 @@ struct srdma_captable_entry {
 struct srdma_captable {
 	struct srdma_captable_entry *slot[SRDMA_CAPTABLE_MAX]; /* by handle */
 	uint32_t count, serial;
+	uint64_t installed; /* installations so far */
 };
 
 /*
@@ -34,9 +36,6 @@ int srdma_captable_drop(struct srdma_captable *g, uint32_t handle);
 /* Wipes and removes all. */
 void srdma_captable_wipe(struct srdma_captable *g);
 
-/* 1: the handle is installed. */
-int srdma_captable_has(const struct srdma_captable *g, uint32_t handle);
-
 /* An access that a request makes. */
 struct srdma_captable_want {
 	uint32_t handle;
@@ -46,9 +45,10 @@ struct srdma_captable_want {
 	uint64_t len;
 };
 
-/* Proof for the first bytes of the access; valid while the handle is installed.
- */
+/* Proof for the first bytes of the access; valid while
+ * srdma_captable_is_current(). All zero: none. */
 struct srdma_captable_use {
+	uint64_t number; /* of the entry */
 	const struct srdma_memnode *node;
 	const uint8_t *key; /* K_access */
 	uint32_t expiry;
@@ -64,5 +64,12 @@ struct srdma_captable_use {
 int srdma_captable_find(const struct srdma_captable *g,
 			const struct srdma_captable_want *want,
 			struct srdma_captable_use *use);
+
+/*
+ * 1: the entry from which *use was found is still installed. A handle may have
+ * been given to another capability meanwhile, so that it does not tell.
+ */
+int srdma_captable_is_current(const struct srdma_captable *g, uint32_t handle,
+			      const struct srdma_captable_use *use);
 
 #endif

@@ -35,11 +35,11 @@ static uint32_t access_of(uint8_t desc_op)
 					  : SRDMA_ACCESS_REMOTE_WRITE;
 }
 
-/* Resolves the capability for the request from offset on. The result holds for
- * the bytes up to the end of a node. 0, or an error of srdma_captable_find(). */
-static int resolve(struct srdma_requester *rq, struct srdma_wqe *w,
-		   uint32_t offset)
+/* Resolves the capability of a request from offset on. The result holds for the
+ * bytes up to the end of a node. 0, or an error of srdma_captable_find(). */
+static int resolve(struct srdma_requester *rq, uint64_t id, uint32_t offset)
 {
+	const struct srdma_wqe *w = srdma_requester_wqe(rq, id);
 	const struct srdma_captable_want want = {
 		.handle = w->capability,
 		.rkey = w->rkey,
@@ -47,43 +47,53 @@ static int resolve(struct srdma_requester *rq, struct srdma_wqe *w,
 		.addr = w->remote_addr + offset,
 		.len = w->length - offset,
 	};
-	int err = srdma_captable_find(rq->captable, &want, &w->proof);
+	struct srdma_captable_use use = { 0 };
+	int err = srdma_captable_find(rq->captable, &want, &use);
 
-	if (err || !want.len)
-		return err;
-	w->proof_from = offset;
-	w->proof_to = offset + (uint32_t)w->proof.run;
-	return 0;
+	if (!err)
+		rq->proof = (struct srdma_post_proof){
+			id, offset, offset + (uint32_t)use.run, use
+		};
+	return err;
 }
 
-int srdma_post_prove(struct srdma_requester *rq, struct srdma_wqe *w,
-		     uint32_t offset, uint32_t len,
-		     struct srdma_captable_use *use)
+/* 1: the proof resolved last is of this byte of the request, and is valid. */
+static int is_resolved(struct srdma_requester *rq, uint64_t id, uint32_t offset)
 {
-	int err = 0;
+	const struct srdma_post_proof *proof = &rq->proof;
 
-	if (!srdma_captable_has(rq->captable, w->capability))
-		return -ENOENT;
-	if (offset < w->proof_from || offset >= w->proof_to)
-		err = resolve(rq, w, offset);
+	return id == proof->id && offset >= proof->from && offset < proof->to &&
+	       srdma_captable_is_current(
+		       rq->captable, srdma_requester_wqe(rq, id)->capability,
+		       &proof->use);
+}
+
+int srdma_post_prove(struct srdma_requester *rq, uint64_t id, uint32_t offset,
+		     uint32_t len, struct srdma_captable_use *use)
+{
+	int err = is_resolved(rq, id, offset) ? 0 : resolve(rq, id, offset);
+
 	if (err)
 		return err;
-	*use = w->proof;
-	use->run = w->proof_to - offset;
+	*use = rq->proof.use;
+	use->run = rq->proof.to - offset;
 	if (use->run > len)
 		use->run = len;
 	return 0;
 }
 
 /* An atomic is one packet: it must lie in one node of the capability. */
-static int capability_ok(struct srdma_requester *rq, struct srdma_wqe *w)
+static int capability_ok(struct srdma_requester *rq, uint64_t id)
 {
+	const struct srdma_wqe *w = srdma_requester_wqe(rq, id);
+
 	if (!w->capability)
 		return 1;
 	if (!(srdma_qp_keyed(rq->qp)->mode & SRDMA_MODE_MEM) ||
-	    resolve(rq, w, 0))
+	    resolve(rq, id, 0))
 		return 0;
-	return !srdma_desc_is_atomic(w->opcode) || w->proof.run == w->length;
+	return !srdma_desc_is_atomic(w->opcode) ||
+	       rq->proof.use.run == w->length;
 }
 
 /* --- posting --------------------------------------------------------------- */
@@ -138,7 +148,7 @@ void srdma_post_request(struct srdma_qp *qp, const struct srdma_desc *d,
 		srdma_qp_fail(qp, SRDMA_REASON_MESSAGE_TOO_LONG, id, 1);
 	else if (!local_ok(rq, d))
 		srdma_qp_fail(qp, SRDMA_REASON_LOCAL_KEY, id, 1);
-	else if (!capability_ok(rq, w))
+	else if (!capability_ok(rq, id))
 		srdma_qp_fail(qp, SRDMA_REASON_BAD_CAPABILITY, id, 1);
 	srdma_qp_wake(qp, w->deadline);
 }

@@ -18,12 +18,11 @@ enum { SEND_BURST = 64 }; /* packets of one QP in one turn */
 static int prove(struct srdma_requester *rq, const struct srdma_op *op,
 		 uint32_t len, struct srdma_packet *p)
 {
-	struct srdma_wqe *w = srdma_requester_wqe(rq, op->request_id);
 	struct srdma_captable_use use;
 
-	if (!w->capability || !len)
+	if (!srdma_requester_wqe(rq, op->request_id)->capability || !len)
 		return 0;
-	if (srdma_post_prove(rq, w, op->offset, len, &use)) {
+	if (srdma_post_prove(rq, op->request_id, op->offset, len, &use)) {
 		srdma_qp_fail(rq->qp, SRDMA_REASON_BAD_CAPABILITY,
 			      op->request_id, 1);
 		return -EACCES;

@@ -35,10 +35,14 @@ struct srdma_wqe {
 	uint8_t started;     /* its first packet is made */
 	uint8_t done;	     /* executed; completes after earlier requests */
 	uint16_t fetching; /* packets fetched again: DMA may read its memory */
-	/* The capability as resolved last: valid for bytes [proof_from,
-	 * proof_to) while the handle is installed. */
-	uint32_t proof_from, proof_to;
-	struct srdma_captable_use proof;
+};
+
+/* The capability of the request that was resolved last, for its bytes [from,
+ * to). */
+struct srdma_post_proof {
+	uint64_t id;
+	uint32_t from, to;
+	struct srdma_captable_use use;
 };
 
 struct srdma_requester {
@@ -65,6 +69,7 @@ struct srdma_requester {
 	struct srdma_flights flights;
 	struct srdma_read_chunks chunks;
 	struct srdma_congestion requests, responses; /* packets under way */
+	struct srdma_post_proof proof;
 };
 
 /* qp/layout.c */
@@ -76,12 +81,11 @@ static inline struct srdma_wqe *srdma_requester_wqe(struct srdma_requester *rq,
 	return &rq->sq[i & rq->sq_mask];
 }
 
-/* post.c. Resolves the proof of an access to len bytes at the offset of a
- * request; *use covers the first use->run of them. 0; -ENOENT: the capability is
- * no longer installed; -EACCES: it does not permit the access. */
-int srdma_post_prove(struct srdma_requester *rq, struct srdma_wqe *w,
-		     uint32_t offset, uint32_t len,
-		     struct srdma_captable_use *use);
+/* post.c. Resolves the proof of an access to len bytes at the offset of the
+ * request `id`; *use covers the first use->run of them. 0; -ENOENT: the
+ * capability is no longer installed; -EACCES: it does not permit the access. */
+int srdma_post_prove(struct srdma_requester *rq, uint64_t id, uint32_t offset,
+		     uint32_t len, struct srdma_captable_use *use);
 
 /* segment.c. Segments requests, lost packets first, and fetches their payload. 0
  * or -EAGAIN. */

@@ -87,7 +87,7 @@ static int segment_len(struct srdma_requester *rq, struct srdma_wqe *w,
 		*len = most;
 	if (!w->capability || !*len)
 		return 0;
-	if (srdma_post_prove(rq, w, w->segmented, *len, &use)) {
+	if (srdma_post_prove(rq, rq->sq_next, w->segmented, *len, &use)) {
 		srdma_qp_fail(rq->qp, SRDMA_REASON_BAD_CAPABILITY, rq->sq_next,
 			      1);
 		return -EACCES;

@@ -178,6 +178,27 @@ static void test_installed_capabilities_are_limited(void **state)
 	assert_int_equal(srdma_captable_add(grants, &cap, &one_more), -EDQUOT);
 }
 
+/* A proof found by a handle ends with the installation, also if another
+ * capability gets the same handle. */
+static void test_proof_ends_with_its_installation(void **state)
+{
+	const uint32_t handle = add(SRDMA_MEMKEY_WRITE, 0);
+	const struct srdma_captable_want w = want(handle, LO, 1);
+	struct srdma_captable_use use = { 0 };
+
+	(void)state;
+	assert_false(srdma_captable_is_current(grants, handle, &use));
+	assert_int_equal(srdma_captable_find(grants, &w, &use), 0);
+	assert_true(srdma_captable_is_current(grants, handle, &use));
+	assert_int_equal(srdma_captable_drop(grants, handle), 0);
+	assert_false(srdma_captable_is_current(grants, handle, &use));
+	grants->serial = handle - 1; /* 2^32 installations later */
+	assert_int_equal(add(SRDMA_MEMKEY_WRITE, 0), handle);
+	assert_false(srdma_captable_is_current(grants, handle, &use));
+	assert_int_equal(srdma_captable_find(grants, &w, &use), 0);
+	assert_true(srdma_captable_is_current(grants, handle, &use));
+}
+
 /* Handles are never 0 nor recently used, also when the serial wraps. */
 static void test_handles_are_not_reused(void **state)
 {
@@ -211,6 +232,7 @@ int main(void)
 		TEST(test_holder_flag_and_expiry),
 		TEST(test_expiry_without_holder),
 		TEST(test_installed_capabilities_are_limited),
+		TEST(test_proof_ends_with_its_installation),
 		TEST(test_handles_are_not_reused),
 	};
 
