@@ -197,17 +197,29 @@ static void wire_disarm(struct srdma_port *port)
 	(void)port;
 }
 
+/* The other port ends: no later connect() may join a connection to it, and its
+ * address may come back as that of another port. */
+static void disown_ends(struct srdma_mem_wire *w)
+{
+	for (struct srdma_mem_end *e = w->ends; e; e = e->next)
+		e->to = NULL;
+}
+
 static void wire_destroy(struct srdma_port *port)
 {
-	struct srdma_mem_wire *w = srdma_mem_wire_of(port);
-	struct srdma_mem_joint *j = w->joint;
+	struct srdma_mem_wire *w = srdma_mem_wire_of(port), *peer;
+	struct srdma_mem_joint *j;
 
 	if (!port)
 		return;
+	j = w->joint;
+	peer = j->port[!w->side];
 	while (w->ends)
 		end_destroy(w->ends);
 	j->port[w->side] = NULL;
-	if (!j->port[1 - w->side])
+	if (peer)
+		disown_ends(peer);
+	else
 		free(j);
 	srdma_pool_destroy(w->pool);
 	free(w);

@@ -17,6 +17,7 @@ struct pair {
 	struct srdma_conn *conn, *far;
 	enum srdma_mem_fate fate[8]; /* fates of a's datagrams, by number */
 	int full;
+	enum srdma_mem_call call;
 	struct srdma_event ev[32];
 };
 
@@ -38,6 +39,14 @@ static int full(void *ctx, int side)
 	return p->full && side == 0;
 }
 
+static enum srdma_mem_call call(void *ctx, int side)
+{
+	struct pair *p = ctx;
+
+	(void)side;
+	return p->call;
+}
+
 static int poll_port(struct pair *p, struct srdma_port *port)
 {
 	return port->ops->poll(port, p->ev, 32);
@@ -51,6 +60,7 @@ static int setup(void **state)
 	p.params.ctx = &p;
 	p.params.fate = fate;
 	p.params.full = full;
+	p.params.call = call;
 	assert_int_equal(srdma_port_mem_wire_pair(&p.a, &p.b, &p.params), 0);
 	assert_int_equal(p.a->ops->connect(p.a, "b", &p.conn), 0);
 	assert_int_equal(poll_port(&p, p.a), 1);
@@ -238,6 +248,26 @@ static void test_self_connection(void **state)
 	assert_int_equal(poll_port(p, p->a), 1);
 	assert_int_equal(p->ev[0].buf->data[0], 's');
 	assert_ptr_not_equal(p->ev[0].conn, self);
+}
+
+/* A connection to a port that was destroyed is not one to its successor. */
+static void test_successor_gets_a_new_connection(void **state)
+{
+	struct pair *p = *state;
+	struct srdma_conn *silent, *joined, *conn;
+
+	p->a->ops->close(p->conn);
+	p->call = SRDMA_MEM_SILENT;
+	assert_int_equal(p->a->ops->connect(p->a, "b", &silent), 0);
+	assert_int_equal(p->a->ops->connect(p->a, "b", &joined), 0);
+	assert_ptr_equal(joined, silent);
+	p->b->ops->destroy(p->b);
+	assert_int_equal(srdma_port_mem_wire_again(p->a, &p->b), 0);
+	p->call = SRDMA_MEM_ANSWERED;
+	assert_int_equal(p->a->ops->connect(p->a, "b", &conn), 0);
+	assert_ptr_not_equal(conn, silent);
+	assert_int_equal(poll_port(p, p->b), 1);
+	assert_int_equal(p->ev[0].kind, SRDMA_EV_ACCEPT);
 }
 
 static void test_inject(void **state)
@@ -464,6 +494,7 @@ int main(void)
 		WIRE(test_sharing_and_close),
 		WIRE(test_down_follows_last_datagram),
 		WIRE(test_self_connection),
+		WIRE(test_successor_gets_a_new_connection),
 		WIRE(test_inject),
 		HOST(test_descriptors),
 		HOST(test_synchronous_dma),
