@@ -81,7 +81,7 @@ int srdma_path_has_own(const struct srdma_qp *qp);
 
 /* --- send.c -------------------------------------------------------------- */
 
-/* KEYS: the QP's packet numbers begin at pn. */
+/* INIT: the QP's packet numbers begin at pn. */
 void srdma_path_begin(struct srdma_qp *qp, uint64_t pn);
 /* Seals a packet and commits it to the path. 0; -EAGAIN: no room, or no packet
  * may leave now; -EKEYEXPIRED, -EIO: the QP failed. */

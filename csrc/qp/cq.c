@@ -34,3 +34,8 @@ void srdma_cq_consume(struct srdma_cq *cq, uint32_t consumed)
 	if (consumed - cq->consumed <= cq->written - cq->consumed)
 		cq->consumed = consumed;
 }
+
+void srdma_cq_down(struct srdma_cq *cq)
+{
+	cq->down = 1;
+}

@@ -26,5 +26,7 @@ int srdma_cq_put(struct srdma_cq *cq, struct srdma_record *rec);
 /* Takes the host's count of consumed records, modulo 2^32. A count beyond the
  * records written is ignored. */
 void srdma_cq_consume(struct srdma_cq *cq, uint32_t consumed);
+/* The host is gone. */
+void srdma_cq_down(struct srdma_cq *cq);
 
 #endif

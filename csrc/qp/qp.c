@@ -147,25 +147,15 @@ int srdma_qp_is_silent(const struct srdma_qp *qp)
 	return srdma_qp_core(qp)->silent;
 }
 
-/* RECV_TOO_SHORT fails the request at its sender and the receive here; only the
- * status of the receive differs from the table of reasons (13.1). */
-static uint8_t status_of(const struct srdma_record *rec, uint32_t reason)
-{
-	enum { WC_LOC_LEN_ERR = 1 };
-
-	if (reason == SRDMA_REASON_RECV_TOO_SHORT &&
-	    rec->opcode == SRDMA_WC_RECV)
-		return WC_LOC_LEN_ERR;
-	return srdma_reason(reason)->status;
-}
-
 int srdma_qp_record(struct srdma_qp *qp, struct srdma_record *rec,
 		    uint32_t reason)
 {
 	const struct srdma_qp_core *core = srdma_qp_core(qp);
+	const struct srdma_reason_row *row = srdma_reason(reason);
 
 	rec->qpn = core->qpn;
-	rec->status = status_of(rec, reason);
+	rec->status =
+		rec->opcode == SRDMA_WC_RECV ? row->recv_status : row->status;
 	rec->vendor_err = reason;
 	return core->silent ? 0 : srdma_cq_put(core->cq, rec);
 }

@@ -13,7 +13,6 @@ struct srdma_relay_entry {
 	struct srdma_qp *leg_next, **leg_at; /* list of its leg, and the
 						pointer to this QP */
 	struct srdma_leg *leg;
-	uint64_t first_pn;
 	uint64_t closing; /* start of its removal, ns; 0: not begun */
 	uint64_t pinged;  /* last PING of its liveness, ns */
 	/* expire.c: number of own and peer's requests at the last activity, and

@@ -53,7 +53,7 @@ static void host_event(struct srdma_relay *r, const struct srdma_event *ev)
 			      ev->status);
 		break;
 	case SRDMA_EV_DOWN:
-		leg->cq.down = 1;
+		srdma_cq_down(&leg->cq);
 		srdma_leg_end(leg);
 		break;
 	default:

@@ -102,12 +102,11 @@ static int is_legal(const struct srdma_relay_params *p)
  * is not touched. */
 static int make_places(struct srdma_relay *r)
 {
-	uint32_t buckets = 1;
+	uint32_t buckets;
 
 	if (!r->params.qps)
 		r->params.qps = SRDMA_DEFAULT_QPS;
-	while (buckets < 2 * r->params.qps)
-		buckets *= 2;
+	buckets = srdma_table_room(0, 1, 2 * r->params.qps);
 	r->qp_mask = buckets - 1;
 	r->qps = calloc(buckets, sizeof(struct srdma_qp *));
 	r->env.timers.heap = calloc(r->params.qps, sizeof(*r->env.timers.heap));

@@ -247,7 +247,7 @@ static int make_session(struct srdma_relay *r, struct srdma_qp *qp,
 		.mtu = e->mtu,
 		.local_qpn = srdma_qp_number(qp),
 		.peer_qpn = k->peer_qpn,
-		.tx_pn = e->first_pn,
+		.tx_pn = srdma_path_first(qp),
 		.rx_pn = k->peer_pn,
 		.pd = &e->leg->keys,
 		.pd_serial = srdma_qp_pd_serial(qp),
@@ -341,7 +341,6 @@ static void begin(struct srdma_relay *r, struct srdma_qp *qp,
 		.holder = k->peer_holder,
 	};
 
-	srdma_path_begin(qp, e->first_pn);
 	srdma_requester_begin(qp, &requester);
 	srdma_responder_begin(qp, &responder);
 	srdma_qp_set_keyed(qp, &keyed);

@@ -141,7 +141,7 @@ static int create(struct srdma_relay *r, struct srdma_leg *leg,
 	err = srdma_qp_create(out, &make);
 	if (err)
 		return srdma_relay_refuse(r, err, "no memory for a QP");
-	srdma_qp_entry(*out)->first_pn = name.first_pn;
+	srdma_path_begin(*out, name.first_pn);
 	return 0;
 }
 
@@ -164,7 +164,7 @@ int srdma_relay_qp_init(struct srdma_relay *r, struct srdma_leg *leg,
 	leg->reserved += records_of(qp);
 	info->qpn = srdma_qp_number(qp);
 	memcpy(info->eid, r->eid, sizeof(info->eid));
-	info->pn = e->first_pn;
+	info->pn = srdma_path_first(qp);
 	info->mtu = e->mtu;
 	info->window = r->params.window;
 	info->reads = r->params.reads;

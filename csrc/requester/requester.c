@@ -219,10 +219,8 @@ int srdma_requester_create(struct srdma_qp *qp,
 			   const struct srdma_requester_make *make)
 {
 	struct srdma_requester *rq = srdma_qp_requester(qp);
-	uint32_t room = 1;
+	const uint32_t room = srdma_table_room(0, 1, make->depth);
 
-	while (room < make->depth)
-		room *= 2;
 	rq->qp = qp;
 	rq->env = srdma_qp_env(qp);
 	rq->captable = make->captable;
@@ -249,7 +247,7 @@ void srdma_requester_begin(struct srdma_qp *qp,
 	rq->peer_mtu = params->mtu;
 	rq->peer_window = params->peer_window;
 	rq->chunks.mtu = params->response_mtu;
-	rq->chunks.results = SRDMA_PEER_RESULTS;
+	rq->chunks.results = SRDMA_ATOMIC_RESULTS;
 	rq->chunks.ordered = ordered;
 	srdma_congestion_init(&rq->requests, SRDMA_UNDER_WAY,
 			      ordered ? 0 : SRDMA_CONGESTION_REQUESTS);

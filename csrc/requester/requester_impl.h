@@ -15,7 +15,6 @@
 enum {
 	SRDMA_UNDER_WAY = 128, /* most packets, and most responses, under way */
 	SRDMA_READ_CHUNKS = 512, /* most chunks that are not wholly answered */
-	SRDMA_PEER_RESULTS = 1024, /* results of atomics that a peer keeps */
 };
 
 /* A request; its request id is its index in the SQ. */

@@ -62,12 +62,6 @@ static enum srdma_reason prove(const struct srdma_arrival *a,
 	return why;
 }
 
-struct srdma_mr *srdma_access_region(const struct srdma_responder *rs,
-				     uint32_t rkey)
-{
-	return srdma_mr_find(&rs->env->mrs, rkey);
-}
-
 enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
 				      const struct srdma_mr *mr,
 				      const struct srdma_span *span)

@@ -68,7 +68,7 @@ static enum srdma_reason write_access(struct request *rq)
 	const int first = (p->traits & SRDMA_T_FIRST) != 0;
 	const uint64_t end = (uint64_t)p->offset + p->payload_len;
 	const struct srdma_mr *mr =
-		srdma_access_region(rs, first ? p->rkey : m->rkey);
+		srdma_mr_find(&rs->env->mrs, first ? p->rkey : m->rkey);
 	enum srdma_reason why = first ? begin_write(rq, mr) : SRDMA_REASON_NONE;
 
 	if (why)
@@ -137,8 +137,9 @@ static enum srdma_reason read_access(struct request *rq)
 					p->va + p->offset, p->dma_len };
 	if (rq->span.addr < p->va)
 		return SRDMA_REASON_OUT_OF_BOUNDS;
-	return srdma_access_check(
-		rq->arrival, srdma_access_region(rq->rs, p->rkey), &rq->span);
+	return srdma_access_check(rq->arrival,
+				  srdma_mr_find(&rq->rs->env->mrs, p->rkey),
+				  &rq->span);
 }
 
 static void read_execute(const struct request *rq)
@@ -160,8 +161,9 @@ static enum srdma_reason atomic_access(struct request *rq)
 
 	rq->span = (struct srdma_span){ SRDMA_ACCESS_REMOTE_ATOMIC, p->rkey,
 					p->va, SRDMA_ATOMIC_LEN };
-	return srdma_access_check(
-		rq->arrival, srdma_access_region(rq->rs, p->rkey), &rq->span);
+	return srdma_access_check(rq->arrival,
+				  srdma_mr_find(&rq->rs->env->mrs, p->rkey),
+				  &rq->span);
 }
 
 static void atomic_execute(const struct request *rq)
@@ -240,19 +242,10 @@ void srdma_responder_pinged(struct srdma_qp *qp)
 
 /* --- life ----------------------------------------------------------------- */
 
-static uint32_t power_of_two(uint32_t n)
-{
-	uint32_t p = 1;
-
-	while (p < n)
-		p *= 2;
-	return p;
-}
-
 int srdma_responder_create(struct srdma_qp *qp, uint32_t depth)
 {
 	struct srdma_responder *rs = srdma_qp_responder(qp);
-	const uint32_t room = power_of_two(depth);
+	const uint32_t room = srdma_table_room(0, 1, depth);
 
 	rs->qp = qp;
 	rs->env = srdma_qp_env(qp);

@@ -10,8 +10,6 @@
 #include "responder/reorder.h"
 #include "responder/responder.h"
 
-enum { SRDMA_ATOMIC_RESULTS = 1024 }; /* results of atomics that are kept */
-
 /* Requests that are answered by a response, not only by an ack. */
 #define SRDMA_T_ANSWERED (SRDMA_T_READ | SRDMA_T_ATOMIC)
 
@@ -125,10 +123,8 @@ void srdma_responder_refuse(struct srdma_responder *rs,
 void srdma_sequence_gaps(struct srdma_responder *rs,
 			 struct srdma_ack_body *ack);
 
-/* access.c. The region of a key, looked up once per packet; NULL: none. */
-struct srdma_mr *srdma_access_region(const struct srdma_responder *rs,
-				     uint32_t rkey);
-/* Checks bounds, rights and PD of the span, not its proof. NONE for a span of 0
+/* access.c. The region `mr` is looked up once per packet; NULL: none has the key.
+ * Checks bounds, rights and PD of the span, not its proof. NONE for a span of 0
  * bytes. */
 enum srdma_reason srdma_access_bounds(const struct srdma_responder *rs,
 				      const struct srdma_mr *mr,

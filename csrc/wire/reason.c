@@ -21,11 +21,15 @@ enum {
 enum { NAK_INVALID = 0x61, NAK_ACCESS = 0x62, NAK_OPERATION = 0x63 };
 
 #define ROW(NAME, STATUS, NAK, CLOSE, TEXT)                                    \
+	ROW_RECV(NAME, STATUS, STATUS, NAK, CLOSE, TEXT)
+
+#define ROW_RECV(NAME, STATUS, RECV_STATUS, NAK, CLOSE, TEXT)                  \
 	[SRDMA_REASON_##NAME] = {                                              \
 		.name = #NAME,                                                 \
 		.text = TEXT,                                                  \
 		.counter = "reason_" #NAME,                                    \
 		.status = STATUS,                                              \
+		.recv_status = RECV_STATUS,                                    \
 		.nak = NAK,                                                    \
 		.close = CLOSE,                                                \
 	}
@@ -48,8 +52,8 @@ static const struct srdma_reason_row rows[SRDMA_REASON_COUNT] = {
 	    "the QP's key mode, or the memory region, has no memory proofs"),
 	ROW(TOO_MANY_READS, WC_REM_INV_REQ, NAK_INVALID, 0,
 	    "more read chunks outstanding than the target has responder slots"),
-	ROW(RECV_TOO_SHORT, WC_REM_INV_REQ, NAK_INVALID, 0,
-	    "the message is longer than the posted receive"),
+	ROW_RECV(RECV_TOO_SHORT, WC_REM_INV_REQ, WC_LOC_LEN, NAK_INVALID, 0,
+		 "the message is longer than the posted receive"),
 	ROW(MALFORMED, WC_REM_INV_REQ, NAK_INVALID, 0,
 	    "a verified packet violates the protocol"),
 	ROW(UNSUPPORTED, WC_REM_INV_REQ, NAK_INVALID, 0,

@@ -54,6 +54,7 @@ struct srdma_reason_row {
 	const char *text;    /* cause and, where it helps, the remedy */
 	const char *counter; /* "reason_BAD_RKEY" (stats.h) */
 	uint8_t status;	     /* ibv_wc_status of the failed work request */
+	uint8_t recv_status; /* the same of a receive that the message fails */
 	uint8_t nak;	     /* AETH syndrome in a NAK; 0: never in a NAK */
 	uint8_t close;	     /* 1: may be sent in CLOSE */
 };

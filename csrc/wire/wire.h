@@ -33,7 +33,8 @@ enum srdma_wire_limits {
 	SRDMA_MAX_PACKET = SRDMA_MAX_HEADER + SRDMA_MAX_PAYLOAD + 3,
 	SRDMA_MAX_MESSAGE = 1 << 30,
 	SRDMA_MAX_READ_CHUNK = 65536,
-	SRDMA_ATOMIC_LEN = 8, /* operand size of an atomic */
+	SRDMA_ATOMIC_LEN = 8,	     /* operand size of an atomic */
+	SRDMA_ATOMIC_RESULTS = 1024, /* that the target of a QP keeps (5.3) */
 };
 
 /* Level of protection of a session (4). */
