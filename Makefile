@@ -90,7 +90,7 @@ ifeq ($(findstring clang,$(CC))$(SANITIZE),)
 LTO := -flto -ffat-lto-objects
 WHOLE := -O2 -flto=auto -Wno-maybe-uninitialized
 endif
-ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc -I. $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
+ALL_CPPFLAGS := -D_GNU_SOURCE -Icsrc -Iinclude -I. $(if $(HAVE_VERBS),-DSRDMA_HAVE_VERBS) \
 	$(if $(HAVE_IPSECMB),-DSRDMA_HAVE_IPSECMB) \
 	$(CPPFLAGS)
 ALL_CFLAGS := -std=c11 $(OPTIMISE) -g -fPIC -pthread $(WARNINGS) $(HARDENING) \

@@ -63,7 +63,7 @@ def extensions(name: str) -> list[Extension]:
         Extension(
             f"{part.package}.{source.stem}",
             [os.path.relpath(source)],
-            include_dirs=[str(ROOT / "csrc"), str(ROOT), str(ROOT / "bench/kvs")],
+            include_dirs=[str(ROOT / d) for d in ("csrc", "include", ".", "bench/kvs")],
             extra_objects=[str(BUILD / f"lib{library}.a") for library in part.libraries],
             extra_compile_args=["-O2", "-g"],
         )

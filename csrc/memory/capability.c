@@ -7,27 +7,11 @@
 #include <openssl/sha.h>
 
 #include "base/bytes.h"
+#include "memory/token.h"
 
-enum {
-	VERSION = 1,
-	FLAG_SEALED = 1,
-	/* offsets of the fields of a token */
-	FLAGS = 3,
-	RKEY = 4,
-	START = 8,
-	END = 16,
-	LO = 24,
-	HI = 32,
-	HOLDER = 40,
-	EXPIRY = 56,
-	LOG2_BLOCK = 60,
-	DEPTH_LIMIT = 61,
-	RIGHTS = 62,
-	ZERO = 63,
-	KEYS = SRDMA_CAPABILITY_HEAD,
-};
+enum { KEYS = SRDMA_CAPABILITY_HEAD };
 
-static const uint8_t magic[FLAGS] = { 's', 'C', VERSION };
+static const uint8_t magic[] = SRDMA_TOKEN_MAGIC;
 static const struct srdma_memkey_bearer nobody;
 
 void srdma_capability_wipe(struct srdma_capability *cap)
@@ -223,18 +207,18 @@ int srdma_capability_encode(uint8_t out[SRDMA_CAPABILITY_MAX],
 	if (cap->final != is_somebody(&cap->bearer))
 		return -EPERM;
 	memcpy(out, magic, sizeof(magic));
-	out[FLAGS] = cap->final ? FLAG_SEALED : 0;
-	srdma_store32(out + RKEY, cap->rkey);
-	srdma_store64(out + START, cap->tree.start);
-	srdma_store64(out + END, cap->tree.end);
-	srdma_store64(out + LO, cap->scope.lo);
-	srdma_store64(out + HI, cap->scope.hi);
-	memcpy(out + HOLDER, cap->bearer.holder, SRDMA_MEMKEY_HOLDER_LEN);
-	srdma_store32(out + EXPIRY, cap->bearer.expiry);
-	out[LOG2_BLOCK] = cap->tree.log2_block;
-	out[DEPTH_LIMIT] = cap->tree.depth_limit;
-	out[RIGHTS] = cap->scope.rights;
-	out[ZERO] = 0;
+	out[SRDMA_TOKEN_FLAGS] = cap->final ? SRDMA_TOKEN_SEALED : 0;
+	srdma_store32(out + SRDMA_TOKEN_RKEY, cap->rkey);
+	srdma_store64(out + SRDMA_TOKEN_START, cap->tree.start);
+	srdma_store64(out + SRDMA_TOKEN_END, cap->tree.end);
+	srdma_store64(out + SRDMA_TOKEN_LO, cap->scope.lo);
+	srdma_store64(out + SRDMA_TOKEN_HI, cap->scope.hi);
+	memcpy(out + SRDMA_TOKEN_HOLDER, cap->bearer.holder, SRDMA_MEMKEY_HOLDER_LEN);
+	srdma_store32(out + SRDMA_TOKEN_EXPIRY, cap->bearer.expiry);
+	out[SRDMA_TOKEN_LOG2_BLOCK] = cap->tree.log2_block;
+	out[SRDMA_TOKEN_DEPTH_LIMIT] = cap->tree.depth_limit;
+	out[SRDMA_TOKEN_RIGHTS] = cap->scope.rights;
+	out[SRDMA_TOKEN_ZERO] = 0;
 	memcpy(out + KEYS, cap->key, len - KEYS);
 	check_sum(out + len, out, len);
 	return (int)(len + SRDMA_CAPABILITY_CHECK);
@@ -244,24 +228,24 @@ int srdma_capability_encode(uint8_t out[SRDMA_CAPABILITY_MAX],
 static int decode_head(struct srdma_capability *cap, const uint8_t *data)
 {
 	const struct srdma_capability_scope scope = {
-		.lo = srdma_load64(data + LO),
-		.hi = srdma_load64(data + HI),
-		.rights = data[RIGHTS],
+		.lo = srdma_load64(data + SRDMA_TOKEN_LO),
+		.hi = srdma_load64(data + SRDMA_TOKEN_HI),
+		.rights = data[SRDMA_TOKEN_RIGHTS],
 	};
 
 	*cap = (struct srdma_capability){
 		.tree = {
-			.start = srdma_load64(data + START),
-			.end = srdma_load64(data + END),
-			.log2_block = data[LOG2_BLOCK],
-			.depth_limit = data[DEPTH_LIMIT],
+			.start = srdma_load64(data + SRDMA_TOKEN_START),
+			.end = srdma_load64(data + SRDMA_TOKEN_END),
+			.log2_block = data[SRDMA_TOKEN_LOG2_BLOCK],
+			.depth_limit = data[SRDMA_TOKEN_DEPTH_LIMIT],
 		},
-		.rkey = srdma_load32(data + RKEY),
-		.bearer.expiry = srdma_load32(data + EXPIRY),
-		.final = data[FLAGS] == FLAG_SEALED,
+		.rkey = srdma_load32(data + SRDMA_TOKEN_RKEY),
+		.bearer.expiry = srdma_load32(data + SRDMA_TOKEN_EXPIRY),
+		.final = data[SRDMA_TOKEN_FLAGS] == SRDMA_TOKEN_SEALED,
 	};
-	memcpy(cap->bearer.holder, data + HOLDER, SRDMA_MEMKEY_HOLDER_LEN);
-	if (data[FLAGS] & ~FLAG_SEALED || data[ZERO] || !cap->rkey ||
+	memcpy(cap->bearer.holder, data + SRDMA_TOKEN_HOLDER, SRDMA_MEMKEY_HOLDER_LEN);
+	if (data[SRDMA_TOKEN_FLAGS] & ~SRDMA_TOKEN_SEALED || data[SRDMA_TOKEN_ZERO] || !cap->rkey ||
 	    cap->final != is_somebody(&cap->bearer) ||
 	    srdma_memtree_check(&cap->tree) || set_scope(cap, &scope))
 		return -EPROTO;

@@ -9,19 +9,11 @@
 #include <stdint.h>
 
 #include "port/port.h"
+#include "srdma/types.h"
 #include "wire/reason.h"
 
 struct srdma_leg;
 struct srdma_memguard;
-
-enum srdma_access { /* values of enum ibv_access_flags */
-		    SRDMA_ACCESS_LOCAL_WRITE = 1,
-		    SRDMA_ACCESS_REMOTE_WRITE = 2,
-		    SRDMA_ACCESS_REMOTE_READ = 4,
-		    SRDMA_ACCESS_REMOTE_ATOMIC = 8,
-		    SRDMA_ACCESS_ALL = 15,
-		    SRDMA_ACCESS_PROOF = 0x100, /* remote: proof required */
-};
 
 enum { SRDMA_MR_BUCKETS = 16384 };
 

@@ -13,18 +13,10 @@
 
 #include "base/time.h"
 #include "session/pdkeys.h"
+#include "srdma/types.h"
 #include "wire/wire.h"
 
 struct srdma_session;
-
-/* Key mode, a set of bits (3.4). With SRDMA_MODE_MEM the session seals proofs;
- * memguard.h checks them. */
-enum srdma_mode {
-	SRDMA_MODE_BASIC = 0,
-	SRDMA_MODE_PD = 1,  /* secrets derived from K_PD (3.4) */
-	SRDMA_MODE_MEM = 2, /* packets may carry memory proofs (6.1) */
-	SRDMA_MODES = 4,
-};
 
 struct srdma_cmac;
 struct srdma_keycache;

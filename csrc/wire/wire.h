@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "srdma/types.h"
+
 enum srdma_wire_limits {
 	SRDMA_BTH_LEN = 12,
 	SRDMA_RETH_LEN = 16,
@@ -35,14 +37,6 @@ enum srdma_wire_limits {
 	SRDMA_MAX_READ_CHUNK = 65536,
 	SRDMA_ATOMIC_LEN = 8,	     /* operand size of an atomic */
 	SRDMA_ATOMIC_RESULTS = 1024, /* that the target of a QP keeps (5.3) */
-};
-
-/* Level of protection of a session (4). */
-enum srdma_level {
-	SRDMA_LEVEL_NONE = 0,
-	SRDMA_LEVEL_HEADER = 1,
-	SRDMA_LEVEL_PACKET = 2,
-	SRDMA_LEVEL_AEAD = 3,
 };
 
 /* BTH OpCode: RC opcodes of IBTA (2.2). */
@@ -308,17 +302,6 @@ int srdma_desc_decode(struct srdma_desc *d, const uint8_t *in, size_t len);
 uint32_t srdma_desc_qpn(const uint8_t *in, size_t len);
 /* enum srdma_wc_opcode of the completion of a descriptor; -1: it has none. */
 int srdma_desc_wc_opcode(uint8_t opcode);
-
-enum srdma_wc_opcode { /* values of enum ibv_wc_opcode */
-		       SRDMA_WC_SEND = 0,
-		       SRDMA_WC_RDMA_WRITE = 1,
-		       SRDMA_WC_RDMA_READ = 2,
-		       SRDMA_WC_COMP_SWAP = 3,
-		       SRDMA_WC_FETCH_ADD = 4,
-		       SRDMA_WC_RECV = 128,
-		       SRDMA_WC_RECV_RDMA_WITH_IMM = 129,
-		       SRDMA_WC_QP_EVENT = 255,
-};
 
 enum { SRDMA_RECORD_WITH_IMM = 1 };
 

@@ -58,7 +58,8 @@ def build(folder: Path) -> Path:
     libraries = subprocess.run(
         ["make", "-s", "print-libs"], cwd=ROOT, env=env, check=True, capture_output=True, text=True
     ).stdout.split()
-    command = ["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", f"-I{ROOT}/csrc", "-o", str(out)]
+    command = ["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", f"-I{ROOT}/csrc", f"-I{ROOT}/include"]
+    command += ["-o", str(out)]
     command += [*map(str, sorted(SOURCES.glob("*.c"))), str(built / "libsrdma-core.a"), *libraries]
     subprocess.run(command, cwd=ROOT, check=True)
     return out

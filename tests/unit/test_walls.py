@@ -59,7 +59,8 @@ def compiles(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
     source = tmp_path / "snippet.c"
     source.write_text(text)
     return subprocess.run(
-        ["gcc", "-std=c11", "-D_GNU_SOURCE", f"-I{ROOT / 'csrc'}", "-fsyntax-only", str(source)],
+        ["gcc", "-std=c11", "-D_GNU_SOURCE", f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'include'}"]
+        + ["-fsyntax-only", str(source)],
         capture_output=True,
         text=True,
         check=False,

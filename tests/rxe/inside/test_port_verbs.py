@@ -46,7 +46,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("c")
     sources = ROOT / "tests/rxe/c"
     for name in ("verbs_wire", "verbs_leg"):
-        command = ["cc", "-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}/csrc", "-o", f"{out}/{name}"]
+        command = ["cc", "-std=c11", "-D_GNU_SOURCE", f"-I{ROOT}/csrc", f"-I{ROOT}/include"]
+        command += ["-o", f"{out}/{name}"]
         command += [f"{sources}/{name}.c", f"{sources}/peer.c", f"{ROOT}/build/libsrdma-core.a"]
         subprocess.run([*command, "-lrdmacm", "-libverbs", "-lcrypto"], check=True)
     return out

@@ -1,0 +1,163 @@
+/*
+ * Connections between QPs of two hosts (docs/protocol.md 8). The agent
+ * (docs/agent.md) authenticates the peer and gives the keys to the worker; this
+ * process has neither private keys nor traffic secrets. Errors and threads:
+ * device.h.
+ *
+ * Functions that take to the agent may also return
+ * -ENXIO: no agent is named; -ENOENT, -ECONNREFUSED: no agent is there; -EPERM:
+ * it is of another user; -ECONNRESET: it ended. An `error` of the agent is
+ * -EINVAL (config, credentials), -EACCES (tls, identity, hash), -EIO (worker,
+ * gone), -ETIMEDOUT (timeout), or -ECONNABORTED: the peer refused, or any other
+ * code.
+ */
+#ifndef SRDMA_PUBLIC_CONNECTION_H
+#define SRDMA_PUBLIC_CONNECTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "srdma/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct srdma_device;
+struct srdma_pd;
+struct srdma_qp;
+struct srdma_connection;
+struct srdma_listener;
+
+enum {
+	SRDMA_QPS_MAX = 256, /* of a connection */
+	SRDMA_DATA_MAX = 256,
+	SRDMA_IDENTITY_LEN = 256,
+};
+
+/* Protection of packets: suite id, level and tag length in bytes
+ * (docs/protocol.md 3.3). */
+struct srdma_protection {
+	uint8_t suite;
+	uint8_t level; /* enum srdma_level */
+	uint8_t tag_len;
+};
+
+/* Strings and arrays are read during the call only. */
+struct srdma_connection_attr {
+	/* This end: a name that the agent's policy has, or the path NAME of
+	 * NAME.pem and NAME.key for an agent that accepts paths. */
+	const char *identity;
+	/* Permitted identities of the peer, * stands for any characters but /;
+	 * n_peers 0: every identity of the CA. */
+	const char *const *peers;
+	size_t n_peers;
+	/* Made by srdma_create_qp() from pd, 1 to SRDMA_QPS_MAX. Both ends have
+	 * the same number. */
+	struct srdma_qp *const *qps;
+	size_t n_qps;
+	/* In order of preference; n_protections 0: AES-128-GCM, AES-256-GCM,
+	 * ChaCha20-Poly1305 at level AEAD, as far as the worker has them. */
+	const struct srdma_protection *protections;
+	size_t n_protections;
+	/* Key modes (enum srdma_mode) in order of preference; n_modes 0:
+	 * BASIC for srdma_connect(), all modes for srdma_accept(). */
+	const uint8_t *modes;
+	size_t n_modes;
+	/* Up to SRDMA_DATA_MAX bytes for the peer. */
+	const void *data;
+	size_t data_len;
+	/* Seconds; 0 stands for the value in brackets: until the QPs are
+	 * connected (30); between renewals of the secrets (3,600); of a renewal
+	 * (60); that secrets live without renewal (86,400). docs/agent.md 4, 5 */
+	uint32_t timeout, renew_every, renew_limit, max_age;
+};
+
+/*
+ * Connects QPs to a listener at host and port, as client of the key exchange.
+ * Returns when the QPs of both ends can be used.
+ */
+int srdma_connect(struct srdma_connection **connection, struct srdma_pd *pd,
+		  const char *host, uint16_t port,
+		  const struct srdma_connection_attr *attr);
+
+struct srdma_listener_attr {
+	const char *identity; /* as for a connection */
+	const char *const *peers;
+	size_t n_peers;
+};
+
+/*
+ * Listens for peers at host (NULL: every address) and port (0: any free one;
+ * srdma_listener_port() tells it). The TCP socket is given to the agent, which
+ * authenticates peers before they are reported.
+ * Errors also: -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL: the address.
+ */
+int srdma_listen(struct srdma_listener **listener, struct srdma_device *device,
+		 const char *host, uint16_t port,
+		 const struct srdma_listener_attr *attr);
+uint16_t srdma_listener_port(const struct srdma_listener *listener);
+/* Readable when srdma_get_request() may return without waiting. Owned by the
+ * listener. */
+int srdma_listener_fd(const struct srdma_listener *listener);
+/* Ends listening; connections stay. NULL is allowed. */
+void srdma_close_listener(struct srdma_listener *listener);
+
+/* An authenticated peer that waits for srdma_accept(). */
+struct srdma_request {
+	uint64_t arrival; /* its number at the agent */
+	char identity[SRDMA_IDENTITY_LEN];
+};
+
+/*
+ * Waits up to timeout_ms (negative: no limit) for the next peer. Peers that the
+ * agent refuses are not reported. 0; -ETIMEDOUT; -EINTR: a signal.
+ */
+int srdma_get_request(struct srdma_listener *listener,
+		      struct srdma_request *request, int timeout_ms);
+
+/* As srdma_connect(), with a peer of srdma_get_request(). A listener may serve
+ * several PDs of its device. */
+int srdma_accept(struct srdma_connection **connection, struct srdma_pd *pd,
+		 const struct srdma_request *request,
+		 const struct srdma_connection_attr *attr);
+
+/*
+ * Ends a connection; its QPs go to error at both ends, PEER_CLOSED at the
+ * peer's. Returns when the agent has ended it, at most 5 s later. NULL is
+ * allowed.
+ */
+void srdma_disconnect(struct srdma_connection *connection);
+
+struct srdma_connection_info {
+	char identity[SRDMA_IDENTITY_LEN]; /* of the peer, a URI */
+	uint8_t data[SRDMA_DATA_MAX];	   /* of the peer */
+	size_t data_len;
+	struct srdma_protection protection; /* in force */
+	uint8_t mode;			    /* enum srdma_mode */
+};
+
+void srdma_query_connection(const struct srdma_connection *connection,
+			    struct srdma_connection_info *info);
+
+/*
+ * Reads the events that arrived. 0: the connection lives. Otherwise why it
+ * ended, as -errno with a text: -ESHUTDOWN: the peer closed it.
+ */
+int srdma_check_connection(struct srdma_connection *connection);
+/* Readable when srdma_check_connection() may return another value. */
+int srdma_connection_fd(const struct srdma_connection *connection);
+
+/*
+ * New secrets for all QPs by a new key exchange (docs/protocol.md 8.5). Returns
+ * when they are in effect; requests continue meanwhile. -ETIMEDOUT, after
+ * timeout_ms (negative: no limit), does not stop the exchange. Errors also:
+ * srdma_check_connection().
+ */
+int srdma_renew(struct srdma_connection *connection, int timeout_ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

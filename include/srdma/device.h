@@ -1,0 +1,104 @@
+/*
+ * Devices, protection domains, errors (docs/c-library.md).
+ *
+ * A device is the worker of one NIC, reached through its control socket. A
+ * protection domain (PD) has one leg to a worker process: a ring of
+ * descriptors, and one completion queue (queue.h).
+ *
+ * Errors: a function that can fail returns 0, or a count, or -errno; and
+ * srdma_error_text() then says what was wrong and what to do. On failure an
+ * output argument that is an object is set to NULL. Every function that takes
+ * to the worker may return
+ * -ENOTCONN: the worker, or the leg, has ended: close all objects of the PD;
+ * -ETIMEDOUT: no answer in 10 s;
+ * -EPROTO: an illegal answer; and -ENOMEM.
+ * A refusal of the worker is its errno (docs/local-interface.md 3).
+ *
+ * Threads: functions that take a device may be called by several threads at
+ * once. A PD and all objects made from it are used by one thread at a time. A
+ * child of fork() must not use any object of its parent.
+ */
+#ifndef SRDMA_PUBLIC_DEVICE_H
+#define SRDMA_PUBLIC_DEVICE_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct srdma_device;
+struct srdma_pd;
+
+enum { SRDMA_TEXT_LEN = 64, SRDMA_SUITES_LEN = 32 };
+
+/* Text of the last failed call of this thread; "" before the first. Valid until
+ * the next failing call of this thread. */
+const char *srdma_error_text(void);
+
+/* Name of a reason, such as "PEER_CLOSED", and its cause and remedy (enum
+ * srdma_reason); "" for an unknown value. Static strings. */
+const char *srdma_reason_name(uint32_t reason);
+const char *srdma_reason_text(uint32_t reason);
+
+/*
+ * Connects to a worker. worker: path of its control socket, or its name in
+ * $XDG_RUNTIME_DIR/srdma; NULL: $SRDMA_WORKER. agent: path of the agent's
+ * socket (docs/agent.md 2); NULL: $SRDMA_AGENT. The agent is contacted by
+ * srdma_connect(), srdma_listen() and srdma_accept() only, and may be absent.
+ * The worker is of this user or of root (docs/local-interface.md 3.1).
+ * -ENXIO: none is named; -ENOENT, -ECONNREFUSED: no worker is there; -EPERM,
+ * -EACCES: it is of another user; -ENAMETOOLONG; -EPROTONOSUPPORT: another
+ * version; -ENOTSUP: its hosts do not use shared memory.
+ */
+int srdma_open_device(struct srdma_device **device, const char *worker,
+		      const char *agent);
+/* -EBUSY: a PD or listener of the device exists. NULL is allowed. */
+int srdma_close_device(struct srdma_device *device);
+
+/* Properties of a worker (HELLO, docs/local-interface.md 3.4). */
+struct srdma_device_attr {
+	char name[SRDMA_TEXT_LEN];
+	char wire[SRDMA_TEXT_LEN]; /* its address for other workers */
+	uint8_t suites[SRDMA_SUITES_LEN]; /* ids, then zeros */
+	uint32_t processes;		  /* worker processes */
+	int allow_unprotected; /* 1: it permits SRDMA_LEVEL_NONE */
+};
+
+void srdma_query_device(const struct srdma_device *device,
+			struct srdma_device_attr *attr);
+
+/*
+ * A counter of worker process 0 (docs/local-interface.md 3.7) by its name, such
+ * as "packets_sealed". -ENOENT: no such counter.
+ */
+int srdma_query_counter(struct srdma_device *device, const char *name,
+			uint64_t *value);
+
+struct srdma_pd_attr {
+	/* Records of the completion ring, a power of two from 64 to 65,536; 0:
+	 * 4,096. At least the sum of sq + rq + 1 over the QPs. */
+	uint32_t ring;
+	/* 1 + the number of the worker process that serves the PD; 0: the next
+	 * in turn. PDs on different processes share no state. */
+	uint32_t process;
+	/* Name of a trust group, at most 64 bytes of UTF-8 (docs/protocol.md
+	 * 3.4); NULL: none. It is copied. */
+	const char *group;
+};
+
+/*
+ * Opens a leg (OPEN, docs/local-interface.md 3.5). attr: NULL for the defaults.
+ * -EINVAL: an attribute; -EDQUOT: the worker has no more legs.
+ */
+int srdma_alloc_pd(struct srdma_pd **pd, struct srdma_device *device,
+		   const struct srdma_pd_attr *attr);
+/* Ends the leg. -EBUSY: a QP, region or connection of the PD exists. NULL is
+ * allowed. */
+int srdma_dealloc_pd(struct srdma_pd *pd);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
