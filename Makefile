@@ -27,6 +27,7 @@ can-link = $(shell printf '%b\n' $(patsubst %,'\0043include <%>',$(1)) \
 
 HAVE_VERBS := $(call can-link,infiniband/verbs.h rdma/rdma_cma.h,-lrdmacm -libverbs)
 HAVE_IPSECMB := $(call can-link,intel-ipsec-mb.h,-lIPSec_MB)
+HAVE_CBOR := $(call can-link,cbor.h,-lcbor)
 
 CORE_DIRS := base wire crypto session memory qp requester responder path relay \
 	port port/shm port/udp $(if $(HAVE_VERBS),port/verbs)
@@ -37,6 +38,12 @@ endif
 # The simulated port: two relays joined in memory, for tests and the ladder.
 SIM_SRC := $(wildcard csrc/port/sim/*.c)
 HOST_SRC := $(wildcard host/*.c)
+# The messages of the agent are CBOR. Without libcbor there is no libsrdma.so.
+ifndef HAVE_CBOR
+HOST_SRC := $(filter-out $(patsubst %,host/%.c,message channel settings connection \
+	listener),$(HOST_SRC))
+endif
+EXAMPLE_SRC := $(wildcard examples/*.c)
 OFFLOAD_SRC := $(wildcard offload/*.c)
 BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
@@ -44,17 +51,23 @@ C_TEST_SRC := $(wildcard tests/c/*/test_*.c)
 ifndef HAVE_VERBS
 C_TEST_SRC := $(filter-out %/test_port_verbs_region.c,$(C_TEST_SRC))
 endif
+ifndef HAVE_CBOR
+C_TEST_SRC := $(filter-out %/test_agent.c %/test_message.c,$(C_TEST_SRC))
+endif
 C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
-C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host offload \
-	tests/c/* tests/e2e/c tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
-BUDGET_DIRS := $(wildcard csrc host offload srdma bench)
+C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
+	examples offload tests/c/* tests/e2e/c tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
+BUDGET_DIRS := $(wildcard csrc host include examples offload srdma bench)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIB := $(BUILD)/libsrdma-core.a
 SIM := $(BUILD)/libsrdma-sim.a
 # The host side of a leg.
 HOST := $(BUILD)/libsrdma-host.a
+# The host library for programs in C.
+SO := $(BUILD)/libsrdma.so.0
+EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
 OFFLOAD := $(BUILD)/srdma-offload
 # The daemon without main(), for unit tests.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
@@ -107,11 +120,15 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer \
 	clean distclean print-libs run-fuzzers \
-	without-verbs FORCE
+	without-verbs without-cbor host-examples install uninstall FORCE
 
-all: lib offload
+all: lib offload host-examples
 
-lib: $(LIB) $(HOST) $(if $(HAVE_VERBS),,without-verbs)
+lib: $(LIB) $(HOST) $(if $(HAVE_CBOR),$(SO)) $(if $(HAVE_VERBS),,without-verbs) \
+		$(if $(HAVE_CBOR),,without-cbor)
+	@:
+
+host-examples: $(if $(HAVE_CBOR),$(EXAMPLES))
 	@:
 
 kvs: $(KVS)
@@ -123,6 +140,9 @@ offload: $(if $(OFFLOAD_SRC),$(OFFLOAD))
 without-verbs:
 	@echo 'srdma: no libibverbs and librdmacm headers: built without the' \
 		'verbs port' >&2
+
+without-cbor:
+	@echo 'srdma: no libcbor headers: built without libsrdma.so' >&2
 
 print-libs:
 	@echo $(LIBS) -lm
@@ -151,6 +171,22 @@ $(KVS): $(call objects,$(KVS_SRC))
 $(BUILD)/%.a: $(BUILD)/key
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $(filter %.o,$^)
+
+# -z defs: a symbol that no library of the link has is an error, so that no part
+# of csrc that needs OpenSSL comes in.
+$(SO): $(call objects,$(HOST_SRC)) $(LIB) host/libsrdma.map
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) $(WHOLE) -shared -Wl,-soname,$(@F) \
+		-Wl,--version-script=host/libsrdma.map $(if $(SANITIZE),,-Wl,-z,defs) \
+		-o $@ $(filter %.o %.a,$^) -lcbor
+	$(Q)ln -sf $(@F) $(BUILD)/libsrdma.so
+
+# Like a program of a user: with the public headers and the library alone.
+$(EXAMPLES): $(BUILD)/%: %.c $(SO) $(wildcard include/srdma/*.h)
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -Iinclude -std=c11 -D_GNU_SOURCE -O2 -g $(WARNINGS) $(SANITIZER_FLAGS) \
+		$(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/..' -o $@ $< -L$(BUILD) -lsrdma
 
 LADDER := $(BUILD)/bench/ladder
 PRIMITIVES := $(BUILD)/bench/primitives
@@ -198,7 +234,7 @@ $(C_TESTS): %: %.o $(C_HELPERS) \
 		$(OFFLOAD_PARTS) $(KVS) $(HOST) $(SIM) $(LIB)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fno-lto -o $@ $(filter %.o %.a,$^) \
-		$(LIBS) -lcmocka -lm
+		$(LIBS) $(if $(HAVE_CBOR),-lcbor) -lcmocka -lm
 
 $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(HOST) $(LIB)
 	$(call say,LD,$@)
@@ -207,6 +243,33 @@ $(BUILD)/tests/fuzz/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(HOST) $(LIB)
 
 -include $(patsubst %.c,$(BUILD)/%.d,$(CORE_SRC) $(SIM_SRC) $(HOST_SRC) $(OFFLOAD_SRC) $(C_TEST_SRC) \
 	$(C_HELPER_SRC) $(FUZZ_SRC) $(BENCH_SRC) $(KVS_SRC))
+
+# Installation --------------------------------------------------------------
+
+DESTDIR ?=
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+BINDIR ?= $(PREFIX)/bin
+MANDIR ?= $(PREFIX)/share/man
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+install: $(SO) $(OFFLOAD)
+	install -d $(addprefix $(DESTDIR),$(LIBDIR)/pkgconfig $(INCLUDEDIR)/srdma $(BINDIR) \
+		$(MANDIR)/man7)
+	install -m 644 include/srdma/*.h $(DESTDIR)$(INCLUDEDIR)/srdma
+	install -m 755 $(SO) $(DESTDIR)$(LIBDIR)
+	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/libsrdma.so
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' \
+		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' host/srdma.pc.in \
+		>$(DESTDIR)$(LIBDIR)/pkgconfig/srdma.pc
+	install -m 755 $(OFFLOAD) $(DESTDIR)$(BINDIR)
+	install -m 644 docs/man/libsrdma.7 $(DESTDIR)$(MANDIR)/man7
+
+uninstall:
+	rm -f $(addprefix $(DESTDIR),$(LIBDIR)/libsrdma.so $(LIBDIR)/$(notdir $(SO)) \
+		$(LIBDIR)/pkgconfig/srdma.pc $(BINDIR)/srdma-offload $(MANDIR)/man7/libsrdma.7)
+	rm -rf $(DESTDIR)$(INCLUDEDIR)/srdma
 
 # The Python half -----------------------------------------------------------
 

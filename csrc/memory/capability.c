@@ -11,7 +11,7 @@
 
 enum { KEYS = SRDMA_CAPABILITY_HEAD };
 
-static const uint8_t magic[] = SRDMA_TOKEN_MAGIC;
+static const char magic[SRDMA_TOKEN_FLAGS] = SRDMA_TOKEN_MAGIC;
 static const struct srdma_memkey_bearer nobody;
 
 void srdma_capability_wipe(struct srdma_capability *cap)
@@ -213,7 +213,8 @@ int srdma_capability_encode(uint8_t out[SRDMA_CAPABILITY_MAX],
 	srdma_store64(out + SRDMA_TOKEN_END, cap->tree.end);
 	srdma_store64(out + SRDMA_TOKEN_LO, cap->scope.lo);
 	srdma_store64(out + SRDMA_TOKEN_HI, cap->scope.hi);
-	memcpy(out + SRDMA_TOKEN_HOLDER, cap->bearer.holder, SRDMA_MEMKEY_HOLDER_LEN);
+	memcpy(out + SRDMA_TOKEN_HOLDER, cap->bearer.holder,
+	       SRDMA_MEMKEY_HOLDER_LEN);
 	srdma_store32(out + SRDMA_TOKEN_EXPIRY, cap->bearer.expiry);
 	out[SRDMA_TOKEN_LOG2_BLOCK] = cap->tree.log2_block;
 	out[SRDMA_TOKEN_DEPTH_LIMIT] = cap->tree.depth_limit;
@@ -244,8 +245,10 @@ static int decode_head(struct srdma_capability *cap, const uint8_t *data)
 		.bearer.expiry = srdma_load32(data + SRDMA_TOKEN_EXPIRY),
 		.final = data[SRDMA_TOKEN_FLAGS] == SRDMA_TOKEN_SEALED,
 	};
-	memcpy(cap->bearer.holder, data + SRDMA_TOKEN_HOLDER, SRDMA_MEMKEY_HOLDER_LEN);
-	if (data[SRDMA_TOKEN_FLAGS] & ~SRDMA_TOKEN_SEALED || data[SRDMA_TOKEN_ZERO] || !cap->rkey ||
+	memcpy(cap->bearer.holder, data + SRDMA_TOKEN_HOLDER,
+	       SRDMA_MEMKEY_HOLDER_LEN);
+	if (data[SRDMA_TOKEN_FLAGS] & ~SRDMA_TOKEN_SEALED ||
+	    data[SRDMA_TOKEN_ZERO] || !cap->rkey ||
 	    cap->final != is_somebody(&cap->bearer) ||
 	    srdma_memtree_check(&cap->tree) || set_scope(cap, &scope))
 		return -EPROTO;

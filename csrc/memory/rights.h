@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "memory/memkey.h"
-#include "memory/mr.h"
+#include "srdma/types.h"
 
 /* Maps remote access flags (enum srdma_access) to the rights that a capability
  * grants for them (enum srdma_memkey_right). */

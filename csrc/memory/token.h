@@ -21,7 +21,7 @@ enum srdma_token_layout {
 };
 
 /* The bytes before the flags; 1 is the version. */
-#define SRDMA_TOKEN_MAGIC { 's', 'C', 1 }
+#define SRDMA_TOKEN_MAGIC "sC\1"
 
 enum { SRDMA_TOKEN_SEALED = 1 /* flag */ };
 

@@ -123,9 +123,10 @@ int srdma_accept(struct srdma_connection **connection, struct srdma_pd *pd,
 		 const struct srdma_connection_attr *attr);
 
 /*
- * Ends a connection; its QPs go to error at both ends, PEER_CLOSED at the
- * peer's. Returns when the agent has ended it, at most 5 s later. NULL is
- * allowed.
+ * Ends a connection: its keys are not renewed any more, and the peer's QPs go
+ * to error, PEER_CLOSED. The QPs of this end remain, for srdma_destroy_qp(),
+ * which may also be called before. Returns when the agent has ended the
+ * connection, at most 5 s later. NULL is allowed.
  */
 void srdma_disconnect(struct srdma_connection *connection);
 

@@ -59,10 +59,10 @@ int srdma_close_device(struct srdma_device *device);
 /* Properties of a worker (HELLO, docs/local-interface.md 3.4). */
 struct srdma_device_attr {
 	char name[SRDMA_TEXT_LEN];
-	char wire[SRDMA_TEXT_LEN]; /* its address for other workers */
+	char wire[SRDMA_TEXT_LEN];	  /* its address for other workers */
 	uint8_t suites[SRDMA_SUITES_LEN]; /* ids, then zeros */
 	uint32_t processes;		  /* worker processes */
-	int allow_unprotected; /* 1: it permits SRDMA_LEVEL_NONE */
+	int allow_unprotected;		  /* 1: it permits SRDMA_LEVEL_NONE */
 };
 
 void srdma_query_device(const struct srdma_device *device,

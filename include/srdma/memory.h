@@ -50,8 +50,8 @@ int srdma_reg_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 		 const struct srdma_mr_attr *attr);
 /*
  * Returns when no DMA uses the region, and frees memory of srdma_alloc_mr(). On
- * failure the region stays registered or half so: call it again. It succeeds
- * after the end of the worker. NULL is allowed.
+ * failure the region exists until a further call succeeds. It succeeds after
+ * the end of the worker. NULL is allowed.
  */
 int srdma_dereg_mr(struct srdma_mr *mr);
 

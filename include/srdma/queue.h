@@ -25,7 +25,7 @@ enum {
 struct srdma_qp_attr {
 	uint32_t sq, rq;     /* depths, 1 to SRDMA_DEPTH_MAX; 0: 128 */
 	uint32_t timeout_ms; /* of a request, at most 600,000; 0: 30,000 */
-	uint32_t mtu; /* payload bytes of a packet, 256 to 4,096; 0: the
+	uint32_t mtu;	     /* payload bytes of a packet, 256 to 4,096; 0: the
 			 worker's own */
 };
 
@@ -39,9 +39,9 @@ int srdma_create_qp(struct srdma_qp **qp, struct srdma_pd *pd,
 		    const struct srdma_qp_attr *attr);
 /*
  * Ends a QP: the peer's fails with PEER_CLOSED. Returns when no DMA of the QP
- * is under way. Its outstanding work requests make no completions. -EBUSY: it
- * is part of a connection: call srdma_disconnect() first. On another failure
- * call it again. It succeeds after the end of the worker. NULL is allowed.
+ * is under way. Its outstanding work requests make no completions. On failure
+ * the QP exists until a further call succeeds. It succeeds after the end of the
+ * worker. NULL is allowed.
  */
 int srdma_destroy_qp(struct srdma_qp *qp);
 
@@ -150,7 +150,8 @@ int srdma_poll_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc);
 
 /*
  * As srdma_poll_cq(), but waits up to timeout_ms (negative: no limit) for the
- * first completion. 0: there was none. -EINTR: a signal.
+ * first completion. 0: there was none. -EINTR: a signal; -ENOTCONN: the worker
+ * ended, and all completions were taken.
  */
 int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
 		  int timeout_ms);
@@ -162,7 +163,8 @@ int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
  * that returns completions ends the request.
  */
 void srdma_req_notify_cq(struct srdma_pd *pd);
-/* File descriptor for poll(2), owned by the PD. */
+/* File descriptor for poll(2), owned by the PD. It stays readable after the end
+ * of the worker. */
 int srdma_cq_fd(const struct srdma_pd *pd);
 
 #ifdef __cplusplus

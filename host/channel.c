@@ -1,0 +1,194 @@
+#include "host/channel.h"
+
+#include "base/bytes.h"
+#include "host/error.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { CLOSE_MS = 5000 };
+
+struct srdma_channel {
+	int fd;
+	/* The message that arrives: its length, then its body. */
+	uint8_t length[SRDMA_MESSAGE_LENGTH];
+	uint8_t *body;
+	size_t size; /* of the body */
+	size_t read; /* bytes of length and body so far */
+};
+
+static int lost(int rc)
+{
+	return srdma_error_set(-ECONNRESET,
+			       "the agent ended (%s): connect "
+			       "again when it runs",
+			       rc ? strerror(-rc) : "end of file");
+}
+
+int srdma_channel_open(struct srdma_channel **out, const char *path,
+		       const struct srdma_writer *first,
+		       const struct srdma_socket_fds *fds)
+{
+	const struct srdma_socket_peer agent = {
+		.path = path,
+		.type = SOCK_STREAM,
+		.what = "agent",
+		.start = "srdma agent --socket PATH",
+	};
+	struct srdma_channel *c;
+	int r;
+
+	*out = NULL;
+	if (!*path)
+		return srdma_error_set(-ENXIO,
+				       "no agent is named: give its "
+				       "path to srdma_open_device(), or set "
+				       "SRDMA_AGENT");
+	r = srdma_socket_connect(&agent, SRDMA_CHANNEL_TIMEOUT_MS);
+	if (r < 0)
+		return r;
+	c = calloc(1, sizeof(*c));
+	if (!c) {
+		close(r);
+		return srdma_error_set(-ENOMEM, "no memory");
+	}
+	c->fd = r;
+	r = srdma_channel_send(c, first, fds);
+	if (r) {
+		srdma_channel_close(c);
+		return r;
+	}
+	*out = c;
+	return 0;
+}
+
+int srdma_channel_send(struct srdma_channel *c, const struct srdma_writer *w,
+		       const struct srdma_socket_fds *fds)
+{
+	const int64_t deadline =
+		srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS);
+	size_t sent = 0;
+
+	while (sent < w->len) {
+		int n = srdma_socket_send(c->fd, w->data + sent, w->len - sent,
+					  sent ? NULL : fds, deadline);
+
+		if (n == -ETIMEDOUT)
+			return srdma_error_set(n,
+					       "the agent did not read a "
+					       "message in %d ms",
+					       SRDMA_CHANNEL_TIMEOUT_MS);
+		if (n < 0)
+			return lost(n);
+		sent += (size_t)n;
+	}
+	return 0;
+}
+
+/* Reads until the message has `until` bytes, length included. */
+static int fill(struct srdma_channel *c, size_t until, int64_t deadline)
+{
+	struct srdma_socket_fds none;
+	int n;
+
+	while (c->read < until) {
+		uint8_t *at = c->read < sizeof(c->length)
+				      ? c->length + c->read
+				      : c->body + c->read - sizeof(c->length);
+
+		n = srdma_socket_receive(c->fd, at, until - c->read, &none,
+					 deadline);
+		srdma_socket_close_fds(&none);
+		if (n == -ETIMEDOUT || n == -EINTR)
+			return n;
+		if (n <= 0)
+			return lost(n);
+		c->read += (size_t)n;
+	}
+	return 0;
+}
+
+static int illegal(void)
+{
+	return srdma_error_set(-EPROTO,
+			       "the agent sent an illegal message: "
+			       "use an agent and a library of the same "
+			       "release");
+}
+
+/* Allocates the body when its length is known. */
+static int make_body(struct srdma_channel *c)
+{
+	if (c->body)
+		return 0;
+	c->size = srdma_load32(c->length);
+	if (!c->size || c->size > SRDMA_AGENT_MAX)
+		return illegal();
+	c->body = malloc(c->size);
+	return c->body ? 0 : srdma_error_set(-ENOMEM, "no memory");
+}
+
+int srdma_channel_next(struct srdma_channel *c, struct srdma_agent_event *e,
+		       int64_t deadline)
+{
+	int r = fill(c, sizeof(c->length), deadline);
+
+	if (!r)
+		r = make_body(c);
+	if (!r)
+		r = fill(c, sizeof(c->length) + c->size, deadline);
+	if (r)
+		return r;
+	r = srdma_agent_event_parse(e, c->body, c->size);
+	free(c->body);
+	c->body = NULL;
+	c->read = 0;
+	return r ? illegal() : 0;
+}
+
+int srdma_channel_fd(const struct srdma_channel *c)
+{
+	return c->fd;
+}
+
+void srdma_channel_close(struct srdma_channel *c)
+{
+	const int64_t deadline = srdma_socket_deadline(CLOSE_MS);
+	struct srdma_socket_fds none;
+	uint8_t waste[256];
+	int n = 0;
+
+	if (!c)
+		return;
+	shutdown(c->fd, SHUT_WR);
+	do {
+		n = srdma_socket_receive(c->fd, waste, sizeof(waste), &none,
+					 deadline);
+		srdma_socket_close_fds(&none);
+	} while (n > 0 || n == -EINTR);
+	close(c->fd);
+	free(c->body);
+	free(c);
+}
+
+int srdma_channel_error(const struct srdma_agent_event *e)
+{
+	static const struct {
+		const char *code;
+		int rc;
+	} codes[] = {
+		{ "config", -EINVAL }, { "credentials", -EINVAL },
+		{ "tls", -EACCES },    { "identity", -EACCES },
+		{ "hash", -EACCES },   { "worker", -EIO },
+		{ "gone", -EIO },      { "timeout", -ETIMEDOUT },
+	};
+	int rc = -ECONNABORTED;
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(*codes); i++)
+		if (!strcmp(codes[i].code, e->code))
+			rc = codes[i].rc;
+	return srdma_error_set(rc, "%s: %s", e->code, e->text);
+}

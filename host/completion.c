@@ -1,0 +1,173 @@
+#include "host/objects.h"
+
+#include "host/error.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <time.h>
+
+enum {
+	BATCH = 64,  /* records taken at once */
+	LOOK_MS = 1, /* interval of checks that the worker lives */
+	SPIN_NS =
+		50000, /* polling before a sleep: most completions come in it */
+};
+
+static void note_event(struct srdma_pd *pd, const struct srdma_record *rec)
+{
+	struct srdma_qp *qp = pd->qps;
+
+	while (qp && qp->made.qp.qpn != rec->qpn)
+		qp = qp->next;
+	if (!qp)
+		return;
+	qp->status = SRDMA_QP_STATUS_ERROR;
+	qp->reason = rec->vendor_err;
+}
+
+static void convert(struct srdma_pd *pd, struct srdma_wc *wc,
+		    const struct srdma_record *rec)
+{
+	*wc = (struct srdma_wc){
+		.wr_id = rec->id,
+		.status = (enum srdma_wc_status)rec->status,
+		.opcode = (enum srdma_wc_opcode)rec->opcode,
+		.vendor_err = rec->vendor_err,
+		.byte_len = rec->byte_len,
+		.imm_data = rec->imm,
+		.qp_num = rec->qpn,
+		.wc_flags = rec->flags & SRDMA_RECORD_WITH_IMM
+				    ? SRDMA_WC_WITH_IMM
+				    : 0,
+	};
+	if (rec->opcode == SRDMA_WC_QP_EVENT)
+		note_event(pd, rec);
+}
+
+/* Takes what is in the ring, and tells the worker what was consumed. */
+static int take(struct srdma_pd *pd, int n, struct srdma_wc *wc)
+{
+	struct srdma_record records[BATCH];
+	uint8_t *slot;
+	int got = 0, some = BATCH;
+
+	while (got < n && some == BATCH) {
+		int most = n - got < BATCH ? n - got : BATCH;
+
+		some = srdma_host_poll(pd->host, records, most);
+		for (int i = 0; i < some; i++)
+			convert(pd, &wc[got++], &records[i]);
+	}
+	if (!srdma_host_owes(pd->host))
+		return got;
+	slot = srdma_leg_shm_slot(pd->leg);
+	if (slot) { /* else a later descriptor tells it */
+		int len = srdma_host_credit(pd->host, slot);
+
+		srdma_leg_shm_post(pd->leg, (uint32_t)len);
+		srdma_leg_shm_flush(pd->leg);
+	}
+	return got;
+}
+
+/* As take(); if there is nothing, checks at times that the worker lives. */
+static int collect(struct srdma_pd *pd, int n, struct srdma_wc *wc)
+{
+	int64_t now;
+	int got = take(pd, n, wc);
+
+	if (got || pd->gone)
+		return got;
+	now = srdma_socket_deadline(0);
+	if (!pd->armed && now - pd->looked < LOOK_MS)
+		return 0;
+	pd->looked = now;
+	return srdma_pd_gone(pd) ? take(pd, n, wc) : 0;
+}
+
+/* While armed: a wake-up without a completion must not make the descriptor
+ * readable for good. */
+static int collect_armed(struct srdma_pd *pd, int n, struct srdma_wc *wc)
+{
+	int got = collect(pd, n, wc);
+
+	srdma_leg_shm_disarm(pd->leg);
+	if (!got) {
+		srdma_leg_shm_arm(pd->leg, 0);
+		got = collect(pd, n, wc);
+		if (got)
+			srdma_leg_shm_disarm(pd->leg);
+	}
+	pd->armed = !got;
+	return got;
+}
+
+int srdma_poll_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc)
+{
+	if (n <= 0)
+		return n ? srdma_error_set(-EINVAL,
+					   "n %d: it must not be "
+					   "negative",
+					   n)
+			 : 0;
+	return pd->armed ? collect_armed(pd, n, wc) : collect(pd, n, wc);
+}
+
+void srdma_req_notify_cq(struct srdma_pd *pd)
+{
+	if (!pd->armed)
+		srdma_leg_shm_arm(pd->leg, 0);
+	pd->armed = 1;
+}
+
+int srdma_cq_fd(const struct srdma_pd *pd)
+{
+	return pd->epoll;
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int spin(struct srdma_pd *pd, int n, struct srdma_wc *wc)
+{
+	const int64_t end = now_ns() + SPIN_NS;
+	int got;
+
+	do {
+		got = srdma_poll_cq(pd, n, wc);
+		if (got)
+			return got;
+		sched_yield(); /* the worker may need this core */
+	} while (now_ns() < end);
+	return 0;
+}
+
+int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
+		  int timeout_ms)
+{
+	const int64_t deadline = srdma_socket_deadline(timeout_ms);
+	int r, got = spin(pd, n, wc);
+
+	while (!got) {
+		srdma_req_notify_cq(pd);
+		got = srdma_poll_cq(pd, n, wc);
+		if (got)
+			break;
+		if (pd->gone)
+			return srdma_error_set(-ENOTCONN,
+					       "the worker ended: start it, "
+					       "open the device and a PD, "
+					       "connect again");
+		r = srdma_socket_wait(pd->epoll, POLLIN, deadline);
+		got = srdma_poll_cq(pd, n, wc);
+		if (!got && r)
+			return r == -EINTR ? srdma_error_set(r, "a signal") : 0;
+	}
+	return got;
+}

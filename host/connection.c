@@ -1,0 +1,227 @@
+#include "srdma/connection.h"
+
+#include "host/channel.h"
+#include "host/error.h"
+#include "host/objects.h"
+#include "host/settings.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ms that the agent may take beyond its own limit, whose text says more */
+enum { GRACE_MS = 2000 };
+
+struct srdma_connection {
+	struct srdma_pd *pd;
+	struct srdma_channel *channel;
+	struct srdma_connection_info info;
+	uint64_t wished, served; /* numbers of requests for renewal */
+	int over;		 /* -errno: why it ended; 0: it lives */
+	char why[512];
+};
+
+/* Handles one event of a connection that is being made. Returns 1 when it is
+ * ready, 0 before, or -errno. */
+static int making(struct srdma_connection *c, const struct srdma_agent_event *e)
+{
+	if (!strcmp(e->event, "peer"))
+		c->info = e->peer;
+	if (!strcmp(e->event, "ready"))
+		return 1;
+	if (!strcmp(e->event, "error"))
+		return srdma_channel_error(e);
+	if (!strcmp(e->event, "closed"))
+		return srdma_error_set(-ECONNABORTED, "the peer closed during "
+						      "the key exchange");
+	return 0;
+}
+
+static int wait_ready(struct srdma_connection *c, uint32_t timeout_s)
+{
+	const int64_t deadline =
+		srdma_socket_deadline(0) + (int64_t)timeout_s * 1000 + GRACE_MS;
+	struct srdma_agent_event e;
+	int r;
+
+	for (;;) {
+		r = srdma_channel_next(c->channel, &e, deadline);
+		if (r == -EINTR)
+			continue;
+		if (r == -ETIMEDOUT)
+			return srdma_error_set(r,
+					       "the agent did not connect "
+					       "the QPs in %u s",
+					       timeout_s);
+		if (!r)
+			r = making(c, &e);
+		if (r)
+			return r < 0 ? r : 0;
+	}
+}
+
+static int make(struct srdma_connection *c,
+		const struct srdma_settings_peer *peer,
+		const struct srdma_connection_attr *attr)
+{
+	struct srdma_writer w = { 0 };
+	int r = srdma_settings_connection(&w, c->pd, peer, attr);
+
+	if (!r)
+		r = srdma_channel_open(&c->channel, c->pd->device->agent, &w,
+				       NULL);
+	srdma_writer_free(&w);
+	if (!r)
+		r = wait_ready(c, srdma_settings_timeout(attr));
+	if (r)
+		return r;
+	for (size_t i = 0; i < attr->n_qps; i++)
+		attr->qps[i]->status = SRDMA_QP_STATUS_CONNECTED;
+	return 0;
+}
+
+static int create(struct srdma_connection **connection, struct srdma_pd *pd,
+		  const struct srdma_settings_peer *peer,
+		  const struct srdma_connection_attr *attr)
+{
+	struct srdma_connection *c = calloc(1, sizeof(*c));
+	int r;
+
+	*connection = NULL;
+	if (!c)
+		return srdma_error_set(-ENOMEM, "no memory");
+	c->pd = pd;
+	r = make(c, peer, attr);
+	if (r) {
+		srdma_channel_close(c->channel);
+		free(c);
+		return r;
+	}
+	pd->users++;
+	*connection = c;
+	return 0;
+}
+
+int srdma_connect(struct srdma_connection **connection, struct srdma_pd *pd,
+		  const char *host, uint16_t port,
+		  const struct srdma_connection_attr *attr)
+{
+	const struct srdma_settings_peer peer = {
+		.role = SRDMA_SETTINGS_CONNECT, .host = host, .port = port
+	};
+
+	return create(connection, pd, &peer, attr);
+}
+
+int srdma_accept(struct srdma_connection **connection, struct srdma_pd *pd,
+		 const struct srdma_request *request,
+		 const struct srdma_connection_attr *attr)
+{
+	const struct srdma_settings_peer peer = { .role = SRDMA_SETTINGS_ACCEPT,
+						  .arrival = request->arrival };
+
+	return create(connection, pd, &peer, attr);
+}
+
+void srdma_disconnect(struct srdma_connection *c)
+{
+	if (!c)
+		return;
+	srdma_channel_close(c->channel);
+	c->pd->users--;
+	free(c);
+}
+
+void srdma_query_connection(const struct srdma_connection *c,
+			    struct srdma_connection_info *info)
+{
+	*info = c->info;
+}
+
+int srdma_connection_fd(const struct srdma_connection *c)
+{
+	return srdma_channel_fd(c->channel);
+}
+
+/* --- events of a connection ------------------------------------------------------ */
+
+static int ended(struct srdma_connection *c, int rc)
+{
+	c->over = rc;
+	strcpy(c->why, srdma_error_text());
+	return rc;
+}
+
+static int handle(struct srdma_connection *c, const struct srdma_agent_event *e)
+{
+	if (!strcmp(e->event, "renewed") && e->wish > c->served)
+		c->served = e->wish;
+	if (!strcmp(e->event, "error"))
+		return ended(c, srdma_channel_error(e));
+	if (!strcmp(e->event, "closed"))
+		return ended(c,
+			     srdma_error_set(-ESHUTDOWN, "the peer closed the "
+							 "connection"));
+	return 0;
+}
+
+/* Waits for one event and handles it. */
+static int step(struct srdma_connection *c, int64_t deadline)
+{
+	struct srdma_agent_event e;
+	int r;
+
+	if (c->over)
+		return srdma_error_set(c->over, "%s", c->why);
+	r = srdma_channel_next(c->channel, &e, deadline);
+	if (r == -ETIMEDOUT || r == -EINTR)
+		return r;
+	return r ? ended(c, r) : handle(c, &e);
+}
+
+int srdma_check_connection(struct srdma_connection *c)
+{
+	int r;
+
+	do
+		r = step(c, 0);
+	while (!r);
+	return r == -ETIMEDOUT || r == -EINTR ? 0 : r;
+}
+
+static int send_wish(struct srdma_connection *c)
+{
+	struct srdma_writer w = { 0 };
+	int r;
+
+	srdma_writer_map(&w, 2);
+	srdma_writer_text(&w, "do");
+	srdma_writer_text(&w, "renew");
+	srdma_writer_text(&w, "wish");
+	srdma_writer_uint(&w, ++c->wished);
+	r = srdma_writer_finish(&w) ? srdma_error_set(-ENOMEM, "no memory")
+				    : srdma_channel_send(c->channel, &w, NULL);
+	srdma_writer_free(&w);
+	return r;
+}
+
+int srdma_renew(struct srdma_connection *c, int timeout_ms)
+{
+	const int64_t deadline = srdma_socket_deadline(timeout_ms);
+	int r = srdma_check_connection(c);
+	uint64_t wish;
+
+	if (r)
+		return r;
+	if (c->info.protection.level == SRDMA_LEVEL_NONE)
+		return srdma_error_set(-EINVAL, "SRDMA_LEVEL_NONE has no "
+						"secrets to renew");
+	r = send_wish(c);
+	wish = c->wished;
+	while (!r && c->served < wish)
+		r = step(c, deadline);
+	if (r == -ETIMEDOUT)
+		srdma_error_set(r, "no new secrets in %d ms: give more time",
+				timeout_ms);
+	return r;
+}

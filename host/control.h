@@ -1,0 +1,49 @@
+/*
+ * Client of a worker's control socket (docs/local-interface.md 3). A call sends
+ * one request and waits for its answer; several threads may call at once.
+ * Functions that fail set the error text (error.h).
+ */
+#ifndef SRDMA_HOST_CONTROL_H
+#define SRDMA_HOST_CONTROL_H
+
+#include "host/socket.h"
+#include "relay/ctl.h"
+
+struct srdma_control;
+
+enum { SRDMA_CONTROL_TIMEOUT_MS = 10000 };
+
+/*
+ * Path of the control socket of worker process `process`. worker: a path, or a
+ * name in $XDG_RUNTIME_DIR/srdma; NULL: $SRDMA_WORKER. 0; -ENXIO: none is
+ * named, or the name cannot be resolved; -ENAMETOOLONG.
+ */
+int srdma_control_path(char out[SRDMA_SOCKET_PATH], const char *worker,
+		       uint32_t process);
+
+/* timeout_ms limits the connect and each call. Errors of
+ * srdma_socket_connect(), and -ENOMEM. */
+int srdma_control_connect(struct srdma_control **out, const char *path,
+			  int timeout_ms);
+/* c may be NULL. */
+void srdma_control_close(struct srdma_control *c);
+
+/* Readable when srdma_control_alive() may return 0. */
+int srdma_control_fd(const struct srdma_control *c);
+
+/* 0 once the worker closed the connection, else 1. Never blocks, except while
+ * another thread's call is under way. */
+int srdma_control_alive(struct srdma_control *c);
+
+/*
+ * Sends the request *m (kind and body) with the descriptors *out, and replaces
+ * *m by the answer and *in by its descriptors, which the caller closes. out and
+ * in may be NULL. The caller wipes an *m with secrets.
+ * 0; the worker's refusal as -errno; -ETIMEDOUT; -ENOTCONN: the worker ended;
+ * -EPROTO: an illegal answer; -EINVAL: a value does not fit into its field.
+ */
+int srdma_control_call(struct srdma_control *c, struct srdma_ctl_msg *m,
+		       const struct srdma_socket_fds *out,
+		       struct srdma_socket_fds *in);
+
+#endif

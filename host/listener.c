@@ -1,0 +1,180 @@
+#include "srdma/connection.h"
+
+#include "host/channel.h"
+#include "host/error.h"
+#include "host/objects.h"
+#include "host/settings.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { BACKLOG = 512 };
+
+struct srdma_listener {
+	struct srdma_device *device;
+	struct srdma_channel *channel;
+	uint16_t port;
+};
+
+/* --- the TCP socket --------------------------------------------------------------- */
+
+static int listen_at(const struct addrinfo *a)
+{
+	const int one = 1;
+	int r, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (!bind(fd, a->ai_addr, a->ai_addrlen) && !listen(fd, BACKLOG))
+		return fd;
+	r = -errno;
+	close(fd);
+	return r;
+}
+
+/* Returns a listening socket, or -errno with an error text. */
+static int listen_tcp(const char *host, uint16_t port)
+{
+	const struct addrinfo hints = { .ai_flags = AI_PASSIVE | AI_NUMERICSERV,
+					.ai_socktype = SOCK_STREAM };
+	struct addrinfo *found = NULL;
+	char service[8];
+	int r;
+
+	snprintf(service, sizeof(service), "%u", port);
+	r = getaddrinfo(host, service, &hints, &found);
+	if (r)
+		return srdma_error_set(-EINVAL, "%.200s: no such address: %s",
+				       host ? host : "*", gai_strerror(r));
+	r = listen_at(found);
+	freeaddrinfo(found);
+	return r >= 0 ? r
+		      : srdma_error_set(r, "cannot listen at %.200s:%u: %s",
+					host ? host : "*", port, strerror(-r));
+}
+
+static uint16_t port_of(int fd)
+{
+	struct sockaddr_storage name;
+	socklen_t len = sizeof(name);
+
+	memset(&name, 0, sizeof(name));
+	getsockname(fd, (struct sockaddr *)&name, &len);
+	if (name.ss_family == AF_INET6)
+		return ntohs(((struct sockaddr_in6 *)&name)->sin6_port);
+	return ntohs(((struct sockaddr_in *)&name)->sin_port);
+}
+
+/* --- the channel ------------------------------------------------------------------ */
+
+/* Waits for an event of this name. Others, `refused`, are for the agent's
+ * log. */
+static int wait_event(struct srdma_listener *l, const char *name,
+		      struct srdma_agent_event *e, int64_t deadline)
+{
+	int r;
+
+	do {
+		r = srdma_channel_next(l->channel, e, deadline);
+		if (!r && !strcmp(e->event, "error"))
+			r = srdma_channel_error(e);
+	} while (!r && strcmp(e->event, name) != 0);
+	return r;
+}
+
+static int start(struct srdma_listener *l, int fd,
+		 const struct srdma_listener_attr *attr)
+{
+	const struct srdma_socket_fds fds = { .fd = { fd }, .n = 1 };
+	const int64_t deadline =
+		srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS);
+	struct srdma_writer w = { 0 };
+	struct srdma_agent_event e;
+	int r = srdma_settings_listener(&w, attr);
+
+	if (!r)
+		r = srdma_channel_open(&l->channel, l->device->agent, &w, &fds);
+	srdma_writer_free(&w);
+	if (r)
+		return r;
+	do
+		r = wait_event(l, "listening", &e, deadline);
+	while (r == -EINTR);
+	if (r == -ETIMEDOUT)
+		srdma_error_set(r, "the agent did not listen in %d ms",
+				SRDMA_CHANNEL_TIMEOUT_MS);
+	return r;
+}
+
+int srdma_listen(struct srdma_listener **listener, struct srdma_device *device,
+		 const char *host, uint16_t port,
+		 const struct srdma_listener_attr *attr)
+{
+	struct srdma_listener *l;
+	int r, fd;
+
+	*listener = NULL;
+	fd = listen_tcp(host, port);
+	if (fd < 0)
+		return fd;
+	l = calloc(1, sizeof(*l));
+	if (!l) {
+		close(fd);
+		return srdma_error_set(-ENOMEM, "no memory");
+	}
+	l->device = device;
+	l->port = port_of(fd);
+	r = start(l, fd, attr);
+	close(fd);
+	if (r) {
+		srdma_channel_close(l->channel);
+		free(l);
+		return r;
+	}
+	atomic_fetch_add(&device->users, 1);
+	*listener = l;
+	return 0;
+}
+
+uint16_t srdma_listener_port(const struct srdma_listener *l)
+{
+	return l->port;
+}
+
+int srdma_listener_fd(const struct srdma_listener *l)
+{
+	return srdma_channel_fd(l->channel);
+}
+
+void srdma_close_listener(struct srdma_listener *l)
+{
+	if (!l)
+		return;
+	srdma_channel_close(l->channel);
+	atomic_fetch_sub(&l->device->users, 1);
+	free(l);
+}
+
+int srdma_get_request(struct srdma_listener *l, struct srdma_request *request,
+		      int timeout_ms)
+{
+	struct srdma_agent_event e = { 0 };
+	int r = wait_event(l, "arrived", &e, srdma_socket_deadline(timeout_ms));
+
+	if (r == -ETIMEDOUT && !strcmp(e.event, "error"))
+		return r; /* the agent's own */
+	if (r == -ETIMEDOUT)
+		return srdma_error_set(r, "no peer came in %d ms", timeout_ms);
+	if (r)
+		return r == -EINTR ? srdma_error_set(r, "a signal") : r;
+	request->arrival = e.arrival;
+	strcpy(request->identity, e.peer.identity);
+	return 0;
+}

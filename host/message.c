@@ -1,0 +1,221 @@
+#include "host/message.h"
+
+#include "base/bytes.h"
+
+#include <cbor.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_ROOM = 4096, HEAD_MAX = 9 /* bytes of the head of an item */ };
+
+/* --- writing ------------------------------------------------------------------ */
+
+/* Makes room for len more bytes, and for the length in front. */
+static int reserve(struct srdma_writer *w, size_t len)
+{
+	size_t room = w->room ? w->room : FIRST_ROOM;
+	uint8_t *data;
+
+	if (!w->len)
+		w->len = SRDMA_MESSAGE_LENGTH;
+	if (w->failed || len > SRDMA_AGENT_MAX ||
+	    w->len + len > SRDMA_AGENT_MAX) {
+		w->failed = 1;
+		return 0;
+	}
+	while (room < w->len + len)
+		room *= 2;
+	if (room == w->room)
+		return 1;
+	data = malloc(room); /* not realloc(): the old buffer is wiped */
+	if (!data) {
+		w->failed = 1;
+		return 0;
+	}
+	if (w->data) {
+		memcpy(data, w->data, w->len);
+		srdma_wipe(w->data, w->len);
+		free(w->data);
+	}
+	w->data = data;
+	w->room = room;
+	return 1;
+}
+
+typedef size_t head_encoder(size_t, unsigned char *, size_t);
+
+static void head(struct srdma_writer *w, head_encoder *encode, size_t n)
+{
+	if (reserve(w, HEAD_MAX))
+		w->len += encode(n, w->data + w->len, HEAD_MAX);
+}
+
+static void raw(struct srdma_writer *w, const void *data, size_t len)
+{
+	if (!len || !reserve(w, len))
+		return;
+	memcpy(w->data + w->len, data, len);
+	w->len += len;
+}
+
+void srdma_writer_map(struct srdma_writer *w, size_t pairs)
+{
+	head(w, cbor_encode_map_start, pairs);
+}
+
+void srdma_writer_array(struct srdma_writer *w, size_t items)
+{
+	head(w, cbor_encode_array_start, items);
+}
+
+void srdma_writer_uint(struct srdma_writer *w, uint64_t value)
+{
+	if (reserve(w, HEAD_MAX))
+		w->len += cbor_encode_uint(value, w->data + w->len, HEAD_MAX);
+}
+
+void srdma_writer_text(struct srdma_writer *w, const char *text)
+{
+	head(w, cbor_encode_string_start, strlen(text));
+	raw(w, text, strlen(text));
+}
+
+void srdma_writer_bytes(struct srdma_writer *w, const void *data, size_t len)
+{
+	head(w, cbor_encode_bytestring_start, len);
+	raw(w, data, len);
+}
+
+int srdma_writer_finish(struct srdma_writer *w)
+{
+	if (w->failed || !w->data)
+		return -ENOMEM;
+	srdma_store32(w->data, (uint32_t)(w->len - SRDMA_MESSAGE_LENGTH));
+	return 0;
+}
+
+void srdma_writer_free(struct srdma_writer *w)
+{
+	if (w->data)
+		srdma_wipe(w->data, w->len);
+	free(w->data);
+	memset(w, 0, sizeof(*w));
+}
+
+/* --- parsing ------------------------------------------------------------------- */
+
+static int get_text(char *out, size_t room, const cbor_item_t *item)
+{
+	size_t len;
+
+	if (!cbor_isa_string(item) || !cbor_string_is_definite(item))
+		return -EPROTO;
+	len = cbor_string_length(item);
+	if (len > room - 1)
+		len = room - 1;
+	memcpy(out, cbor_string_handle(item), len);
+	out[len] = '\0';
+	return 0;
+}
+
+static int get_uint(uint64_t *out, uint64_t most, const cbor_item_t *item)
+{
+	if (!cbor_isa_uint(item) || cbor_get_int(item) > most)
+		return -EPROTO;
+	*out = cbor_get_int(item);
+	return 0;
+}
+
+static int get_byte(uint8_t *out, const cbor_item_t *item)
+{
+	uint64_t value;
+	int r = get_uint(&value, UINT8_MAX, item);
+
+	if (!r)
+		*out = (uint8_t)value;
+	return r;
+}
+
+static int get_data(struct srdma_connection_info *peer, const cbor_item_t *item)
+{
+	if (!cbor_isa_bytestring(item) || !cbor_bytestring_is_definite(item) ||
+	    cbor_bytestring_length(item) > sizeof(peer->data))
+		return -EPROTO;
+	peer->data_len = cbor_bytestring_length(item);
+	memcpy(peer->data, cbor_bytestring_handle(item), peer->data_len);
+	return 0;
+}
+
+static int get_protection(struct srdma_protection *p, const cbor_item_t *item)
+{
+	cbor_item_t **at;
+
+	if (!cbor_isa_array(item) || cbor_array_size(item) != 3)
+		return -EPROTO;
+	at = cbor_array_handle(item);
+	return get_byte(&p->suite, at[0]) || get_byte(&p->level, at[1]) ||
+			       get_byte(&p->tag_len, at[2])
+		       ? -EPROTO
+		       : 0;
+}
+
+static int get_field(struct srdma_agent_event *e, const char *name,
+		     const cbor_item_t *value)
+{
+	if (!strcmp(name, "event"))
+		return get_text(e->event, sizeof(e->event), value);
+	if (!strcmp(name, "code"))
+		return get_text(e->code, sizeof(e->code), value);
+	if (!strcmp(name, "text"))
+		return get_text(e->text, sizeof(e->text), value);
+	if (!strcmp(name, "arrival"))
+		return get_uint(&e->arrival, UINT64_MAX, value);
+	if (!strcmp(name, "wish"))
+		return get_uint(&e->wish, UINT64_MAX, value);
+	if (!strcmp(name, "identity"))
+		return get_text(e->peer.identity, sizeof(e->peer.identity),
+				value);
+	if (!strcmp(name, "data"))
+		return get_data(&e->peer, value);
+	if (!strcmp(name, "suite"))
+		return get_protection(&e->peer.protection, value);
+	if (!strcmp(name, "mode"))
+		return get_byte(&e->peer.mode, value);
+	return 0; /* a field that this library does not use */
+}
+
+static int get_fields(struct srdma_agent_event *e, const cbor_item_t *map)
+{
+	const struct cbor_pair *pair;
+	size_t n;
+
+	if (!cbor_isa_map(map))
+		return -EPROTO;
+	pair = cbor_map_handle(map);
+	n = cbor_map_size(map);
+	for (size_t i = 0; i < n; i++) {
+		char name[16];
+
+		if (get_text(name, sizeof(name), pair[i].key) ||
+		    get_field(e, name, pair[i].value))
+			return -EPROTO;
+	}
+	return *e->event ? 0 : -EPROTO;
+}
+
+int srdma_agent_event_parse(struct srdma_agent_event *e, const uint8_t *in,
+			    size_t len)
+{
+	struct cbor_load_result result;
+	cbor_item_t *item = cbor_load(in, len, &result);
+	int r = -EPROTO;
+
+	memset(e, 0, sizeof(*e));
+	if (!item)
+		return r;
+	if (result.read == len)
+		r = get_fields(e, item);
+	cbor_decref(&item);
+	return r;
+}

@@ -1,0 +1,51 @@
+/*
+ * Messages between a program and its agent (docs/agent.md 2): CBOR maps. The
+ * writer appends items to a buffer; the parser accepts any input.
+ */
+#ifndef SRDMA_HOST_MESSAGE_H
+#define SRDMA_HOST_MESSAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "srdma/connection.h"
+
+enum {
+	SRDMA_MESSAGE_LENGTH = 4, /* bytes of the length before a message */
+	SRDMA_AGENT_MAX = 1 << 20,
+};
+
+/* A message with its length in front. Zeroed, it is empty. */
+struct srdma_writer {
+	uint8_t *data;
+	size_t len, room;
+	int failed; /* 1: no memory, or longer than SRDMA_AGENT_MAX */
+};
+
+void srdma_writer_map(struct srdma_writer *w, size_t pairs);
+void srdma_writer_array(struct srdma_writer *w, size_t items);
+void srdma_writer_uint(struct srdma_writer *w, uint64_t value);
+void srdma_writer_text(struct srdma_writer *w, const char *text);
+void srdma_writer_bytes(struct srdma_writer *w, const void *data, size_t len);
+/* Completes the length. 0 or -ENOMEM. */
+int srdma_writer_finish(struct srdma_writer *w);
+/* Wipes and frees the buffer: settings contain the token of a leg. */
+void srdma_writer_free(struct srdma_writer *w);
+
+/* An event of the agent; fields that it has not are zero. Text that is too long
+ * is cut. */
+struct srdma_agent_event {
+	char event[16]; /* "ready" */
+	char code[33];	/* error */
+	char text[400];
+	uint64_t arrival;
+	uint64_t wish;			   /* renewed */
+	struct srdma_connection_info peer; /* identity also: arrived */
+};
+
+/* Parses a message without its length. 0, or -EPROTO: it is not a CBOR map, has
+ * no event, or a field is of another type or size. */
+int srdma_agent_event_parse(struct srdma_agent_event *e, const uint8_t *in,
+			    size_t len);
+
+#endif

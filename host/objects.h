@@ -1,0 +1,66 @@
+/*
+ * The objects behind the public handles. The worker has structures of its own
+ * with the names srdma_qp and srdma_mr, in another program.
+ */
+#ifndef SRDMA_HOST_OBJECTS_H
+#define SRDMA_HOST_OBJECTS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "host/control.h"
+#include "host/host.h"
+#include "host/leg_shm.h"
+#include "srdma/device.h"
+#include "srdma/memory.h"
+#include "srdma/queue.h"
+
+struct srdma_device {
+	struct srdma_control *control; /* to worker process 0 */
+	struct srdma_ctl_hello_answer hello;
+	char path[SRDMA_SOCKET_PATH];  /* control socket of process 0 */
+	char agent[SRDMA_SOCKET_PATH]; /* "": none is named */
+	atomic_uint next;	       /* worker process of the next PD */
+	atomic_uint users;	       /* PDs and listeners */
+};
+
+enum { SRDMA_GROUP_MAX = 64 };
+
+struct srdma_pd {
+	struct srdma_device *device;
+	struct srdma_control *control; /* the leg ends with it */
+	struct srdma_leg_shm *leg;
+	struct srdma_host *host;
+	struct srdma_qp *qps; /* list */
+	uint32_t number;      /* of the leg */
+	uint8_t token[SRDMA_TOKEN_LEN];
+	char path[SRDMA_SOCKET_PATH];
+	char group[SRDMA_GROUP_MAX + 1]; /* trust group; "": none */
+	int epoll;	/* on the leg and the control connection */
+	int armed;	/* 1: after srdma_req_notify_cq() */
+	int gone;	/* 1: the worker ended */
+	int64_t looked; /* last check that the worker lives, ms */
+	unsigned users; /* QPs, regions and connections */
+};
+
+struct srdma_qp {
+	struct srdma_pd *pd;
+	struct srdma_qp *next;
+	struct srdma_ctl_init_answer made; /* for the peer (protocol.md 8.2) */
+	enum srdma_qp_status status;
+	uint32_t reason;
+	int destroying; /* 1: DESTROY was requested, and may have succeeded */
+};
+
+struct srdma_mr {
+	struct srdma_pd *pd;
+	struct srdma_mr_info info;
+	uint32_t access;
+	int allocated;	   /* 1: the memory is of srdma_alloc_mr() */
+	int deregistering; /* 1: DEREG_MR was requested, as in srdma_qp */
+};
+
+/* 1 if the worker of the PD has ended. Fails its outstanding requests then. */
+int srdma_pd_gone(struct srdma_pd *pd);
+
+#endif

@@ -1,0 +1,178 @@
+#include "host/objects.h"
+
+#include "base/bytes.h"
+#include "base/utf8.h"
+#include "host/error.h"
+#include "wire/reason.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum { DEFAULT_RING = 4096 };
+
+static int check(const struct srdma_pd_attr *a, uint32_t ring,
+		 uint32_t processes)
+{
+	if (ring < SRDMA_LEG_SHM_MIN_RING || ring > SRDMA_LEG_SHM_MAX_RING ||
+	    (ring & (ring - 1)))
+		return srdma_error_set(-EINVAL,
+				       "ring %u: it must be a power of two "
+				       "from %d to %d",
+				       ring, SRDMA_LEG_SHM_MIN_RING,
+				       SRDMA_LEG_SHM_MAX_RING);
+	if (a->process > processes)
+		return srdma_error_set(-EINVAL,
+				       "process %u: the worker has %u "
+				       "processes",
+				       a->process, processes);
+	if (a->group && (strlen(a->group) > SRDMA_GROUP_MAX ||
+			 !srdma_utf8_check(a->group, strlen(a->group))))
+		return srdma_error_set(-EINVAL,
+				       "group: it must be at most %d bytes of "
+				       "UTF-8",
+				       SRDMA_GROUP_MAX);
+	return 0;
+}
+
+/* Number of the worker process that serves the PD. */
+static uint32_t choose(struct srdma_device *d, uint32_t wanted)
+{
+	return wanted ? wanted - 1
+		      : atomic_fetch_add(&d->next, 1) % d->hello.threads;
+}
+
+static int open_leg(struct srdma_pd *pd, uint32_t ring)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_OPEN };
+	struct srdma_socket_fds out = { .n = SRDMA_LEG_SHM_OPEN_FDS }, in;
+	int r = srdma_leg_shm_create(&pd->leg, ring);
+
+	if (r)
+		return srdma_error_set(r, "shared memory for %u records: %s",
+				       ring, strerror(-r));
+	m.open.ring = ring;
+	m.open.flags = *pd->group ? SRDMA_CTL_SHARED : 0;
+	memcpy(out.fd, srdma_leg_shm_fds(pd->leg),
+	       sizeof(int) * SRDMA_LEG_SHM_OPEN_FDS);
+	r = srdma_control_call(pd->control, &m, &out, &in);
+	if (r)
+		return r;
+	pd->number = m.opened.leg;
+	memcpy(pd->token, m.opened.token, sizeof(pd->token));
+	srdma_wipe(&m.opened, sizeof(m.opened));
+	r = in.n == SRDMA_LEG_SHM_ANSWER_FDS
+		    ? srdma_leg_shm_attach(pd->leg, in.fd)
+		    : -EPROTO;
+	srdma_socket_close_fds(&in);
+	if (r)
+		return srdma_error_set(-EPROTO,
+				       "the worker at %s sent "
+				       "descriptors of a leg that cannot be "
+				       "used: use a worker and a library of "
+				       "the same release",
+				       pd->path);
+	return 0;
+}
+
+static int watch(struct srdma_pd *pd)
+{
+	const int fds[] = { srdma_leg_shm_fd(pd->leg),
+			    srdma_control_fd(pd->control) };
+
+	pd->epoll = epoll_create1(EPOLL_CLOEXEC);
+	for (unsigned i = 0; i < 2 && pd->epoll >= 0; i++) {
+		struct epoll_event e = { .events = EPOLLIN };
+
+		if (epoll_ctl(pd->epoll, EPOLL_CTL_ADD, fds[i], &e))
+			return srdma_error_set(-errno, "epoll: %s",
+					       strerror(errno));
+	}
+	return pd->epoll < 0
+		       ? srdma_error_set(-errno, "epoll: %s", strerror(errno))
+		       : 0;
+}
+
+static void release(struct srdma_pd *pd)
+{
+	if (pd->epoll >= 0)
+		close(pd->epoll);
+	srdma_host_destroy(pd->host);
+	srdma_control_close(pd->control);
+	srdma_leg_shm_destroy(pd->leg);
+	srdma_wipe(pd, sizeof(*pd));
+	free(pd);
+}
+
+static int start(struct srdma_pd *pd, const struct srdma_pd_attr *a,
+		 uint32_t ring)
+{
+	int r = srdma_control_path(pd->path, pd->device->path,
+				   choose(pd->device, a->process));
+
+	if (r)
+		return r;
+	r = srdma_control_connect(&pd->control, pd->path,
+				  SRDMA_CONTROL_TIMEOUT_MS);
+	if (!r)
+		r = open_leg(pd, ring);
+	if (r)
+		return r;
+	r = srdma_host_create(&pd->host, srdma_leg_shm_ring(pd->leg), ring);
+	return r ? srdma_error_set(r, "%s", strerror(-r)) : watch(pd);
+}
+
+int srdma_alloc_pd(struct srdma_pd **pd, struct srdma_device *device,
+		   const struct srdma_pd_attr *attr)
+{
+	const struct srdma_pd_attr defaults = { 0 };
+	const struct srdma_pd_attr *a = attr ? attr : &defaults;
+	const uint32_t ring = a->ring ? a->ring : DEFAULT_RING;
+	struct srdma_pd *made;
+	int r = check(a, ring, device->hello.threads);
+
+	*pd = NULL;
+	if (r)
+		return r;
+	made = calloc(1, sizeof(*made));
+	if (!made)
+		return srdma_error_set(-ENOMEM, "no memory");
+	made->device = device;
+	made->epoll = -1;
+	if (a->group)
+		strcpy(made->group, a->group);
+	r = start(made, a, ring);
+	if (r) {
+		release(made);
+		return r;
+	}
+	atomic_fetch_add(&device->users, 1);
+	*pd = made;
+	return 0;
+}
+
+int srdma_dealloc_pd(struct srdma_pd *pd)
+{
+	if (!pd)
+		return 0;
+	if (pd->users)
+		return srdma_error_set(-EBUSY,
+				       "the PD has %u QPs, regions and "
+				       "connections: close them first",
+				       pd->users);
+	atomic_fetch_sub(&pd->device->users, 1);
+	release(pd);
+	return 0;
+}
+
+int srdma_pd_gone(struct srdma_pd *pd)
+{
+	if (!pd->gone && !srdma_control_alive(pd->control)) {
+		pd->gone = 1;
+		srdma_host_fail(pd->host, SRDMA_REASON_WORKER_GONE);
+	}
+	return pd->gone;
+}

@@ -1,0 +1,252 @@
+#include "host/objects.h"
+
+#include "host/error.h"
+#include "wire/wire.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_DEPTH = 128 };
+
+_Static_assert((int)SRDMA_INLINE_MAX == (int)SRDMA_MAX_INLINE, "inline");
+_Static_assert((int)SRDMA_MESSAGE_MAX == (int)SRDMA_MAX_MESSAGE, "message");
+_Static_assert((int)SRDMA_DEPTH_MAX == (int)SRDMA_HOST_MAX_DEPTH, "depth");
+_Static_assert((int)SRDMA_WR_RDMA_WRITE == (int)SRDMA_DESC_WRITE &&
+		       (int)SRDMA_WR_RDMA_WRITE_WITH_IMM ==
+			       (int)SRDMA_DESC_WRITE_IMM &&
+		       (int)SRDMA_WR_RDMA_READ == (int)SRDMA_DESC_READ &&
+		       (int)SRDMA_WR_SEND == (int)SRDMA_DESC_SEND &&
+		       (int)SRDMA_WR_SEND_WITH_IMM ==
+			       (int)SRDMA_DESC_SEND_IMM &&
+		       (int)SRDMA_WR_ATOMIC_CMP_AND_SWP ==
+			       (int)SRDMA_DESC_COMPARE_SWAP &&
+		       (int)SRDMA_WR_ATOMIC_FETCH_AND_ADD ==
+			       (int)SRDMA_DESC_FETCH_ADD,
+	       "opcodes of descriptors");
+_Static_assert((int)SRDMA_SEND_SIGNALED == (int)SRDMA_DESC_SIGNALED &&
+		       (int)SRDMA_SEND_FENCE == (int)SRDMA_DESC_FENCE &&
+		       (int)SRDMA_SEND_INLINE == (int)SRDMA_DESC_INLINE,
+	       "flags of descriptors");
+
+/* --- life ------------------------------------------------------------------- */
+
+static int init(struct srdma_qp *qp, const struct srdma_qp_params *p)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_INIT };
+	int r;
+
+	m.init.leg = qp->pd->number;
+	m.init.qp = *p;
+	r = srdma_control_call(qp->pd->control, &m, NULL, NULL);
+	if (r)
+		return r;
+	qp->made = m.qp;
+	r = srdma_host_qp_add(qp->pd->host, qp->made.qp.qpn, p->sq, p->rq);
+	if (!r)
+		return 0;
+	m = (struct srdma_ctl_msg){ .kind = SRDMA_CTL_DESTROY,
+				    .qpn = qp->made.qp.qpn };
+	srdma_control_call(qp->pd->control, &m, NULL, NULL);
+	return srdma_error_set(r, "QP 0x%06x: %s", qp->made.qp.qpn,
+			       strerror(-r));
+}
+
+static int check_depth(const char *name, uint32_t depth)
+{
+	if (depth <= SRDMA_DEPTH_MAX)
+		return 0;
+	return srdma_error_set(-EINVAL, "%s %u: a queue has 1 to %d places",
+			       name, depth, SRDMA_DEPTH_MAX);
+}
+
+int srdma_create_qp(struct srdma_qp **qp, struct srdma_pd *pd,
+		    const struct srdma_qp_attr *attr)
+{
+	const struct srdma_qp_attr defaults = { 0 };
+	const struct srdma_qp_attr *a = attr ? attr : &defaults;
+	const struct srdma_qp_params p = {
+		.sq = a->sq ? a->sq : DEFAULT_DEPTH,
+		.rq = a->rq ? a->rq : DEFAULT_DEPTH,
+		.timeout_ms = a->timeout_ms,
+		.mtu = a->mtu,
+	};
+	struct srdma_qp *made;
+	int r;
+
+	*qp = NULL;
+	if (check_depth("sq", p.sq) || check_depth("rq", p.rq))
+		return -EINVAL;
+	made = calloc(1, sizeof(*made));
+	if (!made)
+		return srdma_error_set(-ENOMEM, "no memory");
+	made->pd = pd;
+	r = init(made, &p);
+	if (r) {
+		free(made);
+		return r;
+	}
+	made->next = pd->qps;
+	pd->qps = made;
+	pd->users++;
+	*qp = made;
+	return 0;
+}
+
+static void forget(struct srdma_qp *qp)
+{
+	struct srdma_qp **at = &qp->pd->qps;
+
+	while (*at != qp)
+		at = &(*at)->next;
+	*at = qp->next;
+	srdma_host_qp_remove(qp->pd->host, qp->made.qp.qpn);
+	qp->pd->users--;
+	free(qp);
+}
+
+int srdma_destroy_qp(struct srdma_qp *qp)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_DESTROY };
+	int r;
+
+	if (!qp)
+		return 0;
+	m.qpn = qp->made.qp.qpn;
+	r = srdma_control_call(qp->pd->control, &m, NULL, NULL);
+	/* -EPERM: a former call has timed out, and its request succeeded */
+	if (r && r != -ENOTCONN && !(qp->destroying && r == -EPERM)) {
+		qp->destroying = 1;
+		return r;
+	}
+	forget(qp);
+	return 0;
+}
+
+void srdma_query_qp(const struct srdma_qp *qp, struct srdma_qp_query *query)
+{
+	*query = (struct srdma_qp_query){
+		.qp_num = qp->made.qp.qpn,
+		.mtu = qp->made.qp.mtu,
+		.status = qp->status,
+		.reason = qp->reason,
+	};
+}
+
+/* --- posting ---------------------------------------------------------------- */
+
+static int post_error(int rc)
+{
+	switch (rc) {
+	case -EAGAIN:
+		return srdma_error_set(rc, "the leg is full: poll, then post "
+					   "again");
+	case -ENOSPC:
+		return srdma_error_set(-EAGAIN,
+				       "the queue is full: poll, then "
+				       "post again, or make the QP deeper");
+	case -ENOTCONN:
+		return srdma_error_set(rc,
+				       "the worker ended: start it, open "
+				       "the device and a PD, connect again");
+	case -EMSGSIZE:
+		return srdma_error_set(rc,
+				       "a message has at most %d bytes, "
+				       "inline data at most %d",
+				       SRDMA_MESSAGE_MAX, SRDMA_INLINE_MAX);
+	}
+	return srdma_error_set(rc, "the work request is illegal: check "
+				   "opcode, flags, length and capability");
+}
+
+static int post(struct srdma_pd *pd, const struct srdma_desc *d,
+		const void *payload)
+{
+	uint8_t *slot;
+	int r;
+
+	slot = pd->gone ? NULL : srdma_leg_shm_slot(pd->leg);
+	if (!slot)
+		return pd->gone ? -ENOTCONN : -EAGAIN;
+	r = srdma_host_post(pd->host, d, payload, slot);
+	return r < 0 ? r : srdma_leg_shm_post(pd->leg, (uint32_t)r);
+}
+
+static int post_one_send(struct srdma_qp *qp, const struct srdma_send_wr *wr)
+{
+	const unsigned known =
+		SRDMA_SEND_SIGNALED | SRDMA_SEND_FENCE | SRDMA_SEND_INLINE;
+	struct srdma_desc d = {
+		.opcode = (uint8_t)wr->opcode,
+		.flags = (uint8_t)(wr->flags & ~(unsigned)SRDMA_SEND_INLINE),
+		.qpn = qp->made.qp.qpn,
+		.id = wr->wr_id,
+		.length = wr->length,
+		.local_addr = (uintptr_t)wr->addr,
+		.local_key = wr->lkey,
+		.rkey = wr->rkey,
+		.remote_addr = wr->remote_addr,
+		.imm = wr->imm_data,
+		.capability = wr->capability,
+	};
+
+	if ((wr->flags & ~known) || wr->opcode < SRDMA_WR_RDMA_WRITE ||
+	    wr->opcode > SRDMA_WR_ATOMIC_FETCH_AND_ADD)
+		return -EINVAL;
+	if (wr->opcode == SRDMA_WR_ATOMIC_CMP_AND_SWP) {
+		d.compare = wr->compare_add;
+		d.swap_add = wr->swap;
+	} else {
+		d.swap_add = wr->compare_add;
+	}
+	if (!(wr->flags & SRDMA_SEND_INLINE))
+		return post(qp->pd, &d, NULL);
+	/* NULL is legal for an empty message; then any address does */
+	return post(qp->pd, &d, wr->addr ? wr->addr : (const void *)wr);
+}
+
+static int post_one_recv(struct srdma_qp *qp, const struct srdma_recv_wr *wr)
+{
+	const struct srdma_desc d = {
+		.opcode = SRDMA_DESC_RECV,
+		.qpn = qp->made.qp.qpn,
+		.id = wr->wr_id,
+		.length = wr->length,
+		.local_addr = (uintptr_t)wr->addr,
+		.local_key = wr->lkey,
+	};
+
+	return post(qp->pd, &d, NULL);
+}
+
+int srdma_post_send(struct srdma_qp *qp, struct srdma_send_wr *wr,
+		    struct srdma_send_wr **bad_wr)
+{
+	int r = 0;
+
+	for (; wr; wr = wr->next) {
+		r = post_one_send(qp, wr);
+		if (r)
+			break;
+	}
+	srdma_leg_shm_flush(qp->pd->leg);
+	if (bad_wr)
+		*bad_wr = wr;
+	return r ? post_error(r) : 0;
+}
+
+int srdma_post_recv(struct srdma_qp *qp, struct srdma_recv_wr *wr,
+		    struct srdma_recv_wr **bad_wr)
+{
+	int r = 0;
+
+	for (; wr; wr = wr->next) {
+		r = post_one_recv(qp, wr);
+		if (r)
+			break;
+	}
+	srdma_leg_shm_flush(qp->pd->leg);
+	if (bad_wr)
+		*bad_wr = wr;
+	return r ? post_error(r) : 0;
+}

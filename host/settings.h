@@ -1,0 +1,35 @@
+/*
+ * Settings of connections and listeners, the first message of a channel
+ * (docs/agent.md 2).
+ */
+#ifndef SRDMA_HOST_SETTINGS_H
+#define SRDMA_HOST_SETTINGS_H
+
+#include "host/message.h"
+
+/* Seconds until the QPs of a connection are connected. */
+uint32_t srdma_settings_timeout(const struct srdma_connection_attr *attr);
+
+enum srdma_settings_role { SRDMA_SETTINGS_CONNECT, SRDMA_SETTINGS_ACCEPT };
+
+/* Address of a listener, or number of a peer, by role. */
+struct srdma_settings_peer {
+	enum srdma_settings_role role;
+	const char *host;
+	uint16_t port;
+	uint64_t arrival;
+};
+
+/*
+ * Checks the attributes of a connection and writes its message. 0, or -EINVAL
+ * or -ENOTSUP with an error text: an attribute; -ENOMEM. The caller frees *w.
+ */
+int srdma_settings_connection(struct srdma_writer *w, const struct srdma_pd *pd,
+			      const struct srdma_settings_peer *peer,
+			      const struct srdma_connection_attr *attr);
+
+/* The same for a listener. */
+int srdma_settings_listener(struct srdma_writer *w,
+			    const struct srdma_listener_attr *attr);
+
+#endif
