@@ -1,0 +1,69 @@
+"""libsrdma: the example programs between two real workers, with a fake agent."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Site
+from tests.fake_agent import FakeAgent
+
+BUILD = Path(os.environ.get("BUILD", Path(__file__).parents[2] / "build"))
+EXAMPLES = BUILD / "examples"
+WAIT = 60
+
+pytestmark = pytest.mark.skipif(
+    not (BUILD / "libsrdma.so.0").exists(), reason="libsrdma was not built: libcbor is not installed"
+)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[FakeAgent]:
+    agent = FakeAgent(tmp_path / "agent")
+    yield agent
+    agent.close()
+
+
+class Program:
+    """An example program that uses a worker and the fake agent."""
+
+    def __init__(self, name: str, worker: Path, agent: FakeAgent, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [EXAMPLES / name, *words],
+            env=os.environ | {"SRDMA_WORKER": str(worker), "SRDMA_AGENT": str(agent.path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def port(self) -> str:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        found = re.fullmatch(r"listening at (\d+)\n", line)
+        assert found, (line, self.process.communicate(timeout=WAIT))
+        return found[1]
+
+    def result(self) -> tuple[int, str]:
+        out, err = self.process.communicate(timeout=WAIT)
+        return self.process.returncode, out + err
+
+    def succeeds(self) -> str:
+        code, text = self.result()
+        assert code == 0, text
+        return text
+
+
+def test_ping_pong(site: Site, agent: FakeAgent) -> None:
+    server = Program("pingpong", site.b.control, agent, "server", "b", "spiffe://test/*")
+    client = Program(
+        "pingpong", site.a.control, agent, "client", "a", "spiffe://test/b", server.port(), "1000"
+    )
+    said = client.succeeds()
+    assert "connected to spiffe://test/b" in said
+    assert re.search(r"1000 round trips, [0-9.]+ us each", said)
+    assert "connected to spiffe://test/a" in server.succeeds()
