@@ -44,6 +44,8 @@ HOST_SRC := $(filter-out $(patsubst %,host/%.c,message channel settings connecti
 	listener),$(HOST_SRC))
 endif
 EXAMPLE_SRC := $(wildcard examples/*.c)
+# A program of tests/e2e that uses libsrdma like a user.
+LIBRARY_TEST_SRC := $(wildcard tests/e2e/library/*.c)
 OFFLOAD_SRC := $(wildcard offload/*.c)
 BENCH_SRC := $(wildcard bench/*.c)
 KVS_SRC := $(wildcard bench/kvs/*.c)
@@ -57,7 +59,7 @@ endif
 C_HELPER_SRC := $(filter-out $(wildcard tests/c/*/test_*.c),$(wildcard tests/c/*/*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 C_FILES := $(foreach d,$(CORE_DIRS:%=csrc/%) csrc/port/verbs csrc/port/sim host include/srdma \
-	examples offload tests/c/* tests/e2e/c tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
+	examples offload tests/c/* tests/e2e/c tests/e2e/library tests/fuzz bench bench/kvs,$(wildcard $(d)/*.c $(d)/*.h))
 BUDGET_DIRS := $(wildcard csrc host include examples offload srdma bench)
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -68,6 +70,7 @@ HOST := $(BUILD)/libsrdma-host.a
 # The host library for programs in C.
 SO := $(BUILD)/libsrdma.so.0
 EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
+LIBRARY_TESTS := $(LIBRARY_TEST_SRC:%.c=$(BUILD)/%)
 OFFLOAD := $(BUILD)/srdma-offload
 # The daemon without main(), for unit tests.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
@@ -120,7 +123,7 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer \
 	clean distclean print-libs run-fuzzers \
-	without-verbs without-cbor host-examples install uninstall FORCE
+	without-verbs without-cbor host-examples host-tests install uninstall FORCE
 
 all: lib offload host-examples
 
@@ -129,6 +132,9 @@ lib: $(LIB) $(HOST) $(if $(HAVE_CBOR),$(SO)) $(if $(HAVE_VERBS),,without-verbs) 
 	@:
 
 host-examples: $(if $(HAVE_CBOR),$(EXAMPLES))
+	@:
+
+host-tests: host-examples $(if $(HAVE_CBOR),$(LIBRARY_TESTS))
 	@:
 
 kvs: $(KVS)
@@ -182,11 +188,12 @@ $(SO): $(call objects,$(HOST_SRC)) $(LIB) host/libsrdma.map
 	$(Q)ln -sf $(@F) $(BUILD)/libsrdma.so
 
 # Like a program of a user: with the public headers and the library alone.
-$(EXAMPLES): $(BUILD)/%: %.c $(SO) $(wildcard include/srdma/*.h)
+$(EXAMPLES) $(LIBRARY_TESTS): $(BUILD)/%: %.c $(SO) $(wildcard include/srdma/*.h)
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -Iinclude -std=c11 -D_GNU_SOURCE -O2 -g $(WARNINGS) $(SANITIZER_FLAGS) \
-		$(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/..' -o $@ $< -L$(BUILD) -lsrdma
+		$(ALL_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $< -L$(BUILD) -lsrdma \
+		$(if $(filter tests/%,$<),-lcmocka)
 
 LADDER := $(BUILD)/bench/ladder
 PRIMITIVES := $(BUILD)/bench/primitives
@@ -364,7 +371,7 @@ format:
 PYTEST := $(PY) -m pytest -q
 
 .PHONY: test-python test-python-short
-test-python: native offload bench
+test-python: native offload bench host-tests
 	@$(PYTEST) tests/unit tests/e2e
 # Tests that take long are marked `slow` (docs/testing.md).
 test-python-short: native offload bench

@@ -33,6 +33,7 @@ class Channel:
         self.fields: Fields = {}  # the first message
         self.control: Control | None = None
         self.peer: Channel | None = None
+        self.tcp: socket.socket | None = None  # of a listener
 
     def message(self) -> Fields | None:
         head = self._exactly(4)
@@ -82,6 +83,8 @@ class Channel:
             self.peer.report("closed")
         if self.control is not None:
             self.control.close()
+        if self.tcp is not None:
+            self.tcp.close()
         self.sock.close()
 
 
@@ -133,8 +136,8 @@ class FakeAgent:
 
     def _listen(self, channel: Channel) -> None:
         (fd,) = channel.fds
-        with socket.socket(fileno=fd) as tcp:
-            self._listeners[tcp.getsockname()[1]] = channel
+        channel.tcp = socket.socket(fileno=fd)
+        self._listeners[channel.tcp.getsockname()[1]] = channel
         channel.report("listening")
 
     def _connect(self, channel: Channel) -> None:

@@ -67,3 +67,57 @@ def test_ping_pong(site: Site, agent: FakeAgent) -> None:
     assert "connected to spiffe://test/b" in said
     assert re.search(r"1000 round trips, [0-9.]+ us each", said)
     assert "connected to spiffe://test/a" in server.succeeds()
+
+
+def test_capability(site: Site, agent: FakeAgent) -> None:
+    owner = Program("capability", site.b.control, agent, "owner", "b", "spiffe://test/a")
+    user = Program(
+        "capability", site.a.control, agent, "user", "a", "spiffe://test/b", owner.port()
+    )
+    assert user.succeeds().splitlines() == [
+        "read: this is block 1",
+        "block 0: refused, BAD_CAPABILITY",
+        "block 1 after its revocation: refused, PROOF_WRONG",
+    ]
+    assert owner.succeeds().splitlines() == ["gave a capability for block 1", "revoked it"]
+
+
+def test_unpermitted_peer(site: Site, agent: FakeAgent) -> None:
+    server = Program("pingpong", site.b.control, agent, "server", "b", "spiffe://test/c")
+    port = server.port()
+    client = Program(
+        "pingpong", site.a.control, agent, "client", "a", "spiffe://test/b", port, "1"
+    )
+    code, said = client.result()
+    assert code == 1
+    assert "identity: the peer's identity is not permitted" in said
+    server.process.kill()
+    server.result()
+
+
+def library_test(site: Site, agent: FakeAgent, *words: str) -> None:
+    """Run tests/e2e/library/verbs.c."""
+    environment = {
+        "SRDMA_A": str(site.a.control),
+        "SRDMA_B": str(site.b.control),
+        "SRDMA_A_PID": str(site.a.pid),
+        "SRDMA_AGENT": str(agent.path),
+    }
+    done = subprocess.run(
+        [BUILD / "tests/e2e/library/verbs", *words],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=2 * WAIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_operations_and_refusals(site: Site, agent: FakeAgent) -> None:
+    library_test(site, agent)
+
+
+def test_end_of_the_worker(own_site: Site, agent: FakeAgent) -> None:
+    library_test(own_site, agent, "end")
