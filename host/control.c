@@ -192,8 +192,8 @@ static int receive_answer(struct srdma_control *c, struct srdma_ctl_msg *m,
 			continue;
 		if (n <= 0)
 			return failed(c, kind, n);
-		if (!srdma_ctl_peek(m, c->data, (size_t)n) && m->kind == kind &&
-		    m->tag == c->tag)
+		if (srdma_ctl_peek(m, c->data, (size_t)n) ||
+		    (m->kind == kind && m->tag == c->tag))
 			return n;
 		/* the answer to a request that timed out */
 		srdma_wipe(c->data, (size_t)n);
