@@ -1,0 +1,472 @@
+/* Connections and listeners of libsrdma at an agent that refuses, breaks the
+ * rules or ends (agent.md 2). tests/e2e/library has the tests with keys. */
+#include "srdma/srdma.h"
+
+#include "host/message.h"
+#include "support/fake_worker.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { FEW_MS = 100, LONG_MS = 20000 };
+
+struct agent {
+	char path[SRDMA_SOCKET_PATH];
+	pthread_t thread;
+	int listener;
+	/* What it does after the first message of a channel; it closes the
+	 * channel when this returns. */
+	void (*act)(int fd);
+	char first[8192]; /* the last first message, as text */
+};
+
+struct fixture {
+	struct fake_worker worker;
+	struct agent agent;
+	struct srdma_device *device;
+	struct srdma_pd *pd;
+	struct srdma_qp *qp;
+};
+
+/* --- the agent ------------------------------------------------------------- */
+
+static void read_first(struct agent *a, int fd)
+{
+	struct srdma_socket_fds fds;
+	int n = srdma_socket_receive(fd, a->first, sizeof(a->first), &fds,
+				     INT64_MAX);
+
+	srdma_socket_close_fds(&fds);
+	for (int i = 0; i < n; i++) /* so that strstr() finds everything */
+		if (!a->first[i])
+			a->first[i] = '.';
+}
+
+static void *run(void *arg)
+{
+	struct agent *a = arg;
+
+	for (;;) {
+		int fd = accept(a->listener, NULL, NULL);
+
+		if (fd < 0)
+			return NULL;
+		read_first(a, fd);
+		a->act(fd);
+		close(fd);
+	}
+}
+
+static void start_agent(struct agent *a, const char *folder)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+
+	snprintf(a->path, sizeof(a->path), "%s/agent", folder);
+	strcpy(name.sun_path, a->path);
+	a->listener = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_int_equal(
+		bind(a->listener, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(listen(a->listener, 4), 0);
+	assert_int_equal(pthread_create(&a->thread, NULL, run, a), 0);
+}
+
+static void stop_agent(struct agent *a)
+{
+	shutdown(a->listener, SHUT_RDWR);
+	pthread_join(a->thread, NULL);
+	close(a->listener);
+	unlink(a->path);
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	fake_worker_start(&f->worker);
+	start_agent(&f->agent, f->worker.folder);
+	assert_int_equal(
+		srdma_open_device(&f->device, f->worker.path, f->agent.path),
+		0);
+	assert_int_equal(srdma_alloc_pd(&f->pd, f->device, NULL), 0);
+	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(srdma_destroy_qp(f->qp), 0);
+	assert_int_equal(srdma_dealloc_pd(f->pd), 0);
+	assert_int_equal(srdma_close_device(f->device), 0);
+	stop_agent(&f->agent);
+	fake_worker_stop(&f->worker);
+	free(f);
+	return 0;
+}
+
+/* --- events ---------------------------------------------------------------- */
+
+static void report(int fd, const char *event, const char *code)
+{
+	struct srdma_writer w = { 0 };
+
+	srdma_writer_map(&w, 3);
+	srdma_writer_text(&w, "event");
+	srdma_writer_text(&w, event);
+	srdma_writer_text(&w, "code");
+	srdma_writer_text(&w, code);
+	srdma_writer_text(&w, "text");
+	srdma_writer_text(&w, "because");
+	assert_int_equal(srdma_writer_finish(&w), 0);
+	srdma_socket_send(fd, w.data, w.len, NULL, INT64_MAX);
+	srdma_writer_free(&w);
+}
+
+/* Reads until the program closes the channel. */
+static void wait_end(int fd)
+{
+	char waste[256];
+
+	while (recv(fd, waste, sizeof(waste), 0) > 0)
+		;
+}
+
+static void be_ready(int fd)
+{
+	report(fd, "peer", "");
+	report(fd, "ready", "");
+	wait_end(fd);
+}
+
+static void end(int fd)
+{
+	(void)fd;
+}
+
+static void send_zero_length(int fd)
+{
+	send(fd, "\0\0\0\0", 4, MSG_NOSIGNAL);
+	wait_end(fd);
+}
+
+static void send_too_long(int fd)
+{
+	send(fd, "\0\x10\0\1", 4, MSG_NOSIGNAL);
+	wait_end(fd);
+}
+
+static void send_no_map(int fd)
+{
+	send(fd, "\0\0\0\1\1", 5, MSG_NOSIGNAL);
+	wait_end(fd);
+}
+
+static void close_early(int fd)
+{
+	report(fd, "closed", "");
+}
+
+static void end_after_ready(int fd)
+{
+	report(fd, "ready", "");
+}
+
+static void fail_after_ready(int fd)
+{
+	report(fd, "ready", "");
+	report(fd, "error", "timeout");
+	wait_end(fd);
+}
+
+/* A message in single bytes, with an unknown event in front. */
+static void trickle(int fd)
+{
+	static const char ready[] = "\0\0\0\x0d\xa1\x65"
+				    "event\x65"
+				    "ready";
+
+	report(fd, "news", "");
+	for (size_t i = 0; i < sizeof(ready) - 1; i++) {
+		send(fd, ready + i, 1, MSG_NOSIGNAL);
+		usleep(1000);
+	}
+	wait_end(fd);
+}
+
+/* --- connections ------------------------------------------------------------- */
+
+static struct srdma_connection_attr attr_of(struct fixture *f)
+{
+	return (struct srdma_connection_attr){
+		.identity = "me", .qps = &f->qp, .n_qps = 1, .timeout = 1
+	};
+}
+
+static int try(struct fixture *f, const struct srdma_connection_attr *attr)
+{
+	struct srdma_connection *c;
+	int rc = srdma_connect(&c, f->pd, "host", 7, attr);
+
+	if (rc)
+		assert_null(c);
+	else
+		srdma_disconnect(c);
+	return rc;
+}
+
+static void says(const char *part)
+{
+	if (!strstr(srdma_error_text(), part))
+		fail_msg("\"%s\" is not in: %s", part, srdma_error_text());
+}
+
+static void test_no_agent(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_connection_attr attr = attr_of(f);
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_qp *qp;
+	struct srdma_connection *c;
+
+	unsetenv("SRDMA_AGENT");
+	assert_int_equal(srdma_open_device(&d, f->worker.path, NULL), 0);
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
+	attr.qps = &qp;
+	assert_int_equal(srdma_connect(&c, pd, "host", 7, &attr), -ENXIO);
+	says("SRDMA_AGENT");
+	assert_int_equal(srdma_destroy_qp(qp), 0);
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(d), 0);
+
+	attr.qps = &f->qp;
+	unlink(f->agent.path);
+	assert_int_equal(try(f, &attr), -ENOENT);
+	says("no agent at");
+}
+
+static void test_agent_that_breaks_off(void **state)
+{
+	static const struct {
+		void (*act)(int fd);
+		int rc;
+		const char *says;
+	} want[] = {
+		{ end, -ECONNRESET, "the agent ended" },
+		{ send_zero_length, -EPROTO, "illegal message" },
+		{ send_too_long, -EPROTO, "illegal message" },
+		{ send_no_map, -EPROTO, "illegal message" },
+		{ close_early, -ECONNABORTED, "the peer closed" },
+		{ wait_end, -ETIMEDOUT, "did not connect the QPs in 1 s" },
+	};
+	struct fixture *f = *state;
+	const struct srdma_connection_attr attr = attr_of(f);
+
+	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+		f->agent.act = want[i].act;
+		assert_int_equal(try(f, &attr), want[i].rc);
+		says(want[i].says);
+	}
+}
+
+static const char *next_code;
+
+static void fail_with_code(int fd)
+{
+	report(fd, "error", next_code);
+	wait_end(fd);
+}
+
+static void test_codes_of_errors(void **state)
+{
+	static const struct {
+		const char *code;
+		int rc;
+	} want[] = {
+		{ "config", -EINVAL },	    { "credentials", -EINVAL },
+		{ "tls", -EACCES },	    { "identity", -EACCES },
+		{ "hash", -EACCES },	    { "worker", -EIO },
+		{ "gone", -EIO },	    { "timeout", -ETIMEDOUT },
+		{ "suite", -ECONNABORTED }, { "", -ECONNABORTED },
+	};
+	struct fixture *f = *state;
+	const struct srdma_connection_attr attr = attr_of(f);
+
+	f->agent.act = fail_with_code;
+	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+		next_code = want[i].code;
+		assert_int_equal(try(f, &attr), want[i].rc);
+		says(": because");
+	}
+}
+
+static void test_events_in_pieces(void **state)
+{
+	struct fixture *f = *state;
+	const struct srdma_connection_attr attr = attr_of(f);
+
+	f->agent.act = trickle;
+	assert_int_equal(try(f, &attr), 0);
+	assert_non_null(strstr(f->agent.first, "connect"));
+	assert_non_null(strstr(f->agent.first, f->worker.path));
+	assert_non_null(strstr(f->agent.first, "random"));
+}
+
+static void expect_illegal(struct fixture *f, struct srdma_connection_attr attr,
+			   int rc)
+{
+	f->agent.act = wait_end; /* not reached */
+	assert_int_equal(try(f, &attr), rc);
+}
+
+static void test_illegal_attributes(void **state)
+{
+	static const char *const no_text[] = { "\xc0" }, *const null[] = { 0 };
+	static const struct srdma_protection missing = { .suite = 99,
+							 .level = 3 };
+	static const struct srdma_protection none = { 0 };
+	struct fixture *f = *state;
+	struct srdma_connection_attr a = attr_of(f);
+
+	a.identity = NULL;
+	expect_illegal(f, a, -EINVAL);
+	a.identity = "";
+	expect_illegal(f, a, -EINVAL);
+	a = attr_of(f);
+	a.peers = no_text;
+	a.n_peers = 1;
+	expect_illegal(f, a, -EINVAL);
+	a.peers = null;
+	expect_illegal(f, a, -EINVAL);
+	a = attr_of(f);
+	a.n_qps = 0;
+	expect_illegal(f, a, -EINVAL);
+	a.n_qps = SRDMA_QPS_MAX + 1;
+	expect_illegal(f, a, -EINVAL);
+	a = attr_of(f);
+	a.data_len = SRDMA_DATA_MAX + 1;
+	expect_illegal(f, a, -EINVAL);
+	a = attr_of(f);
+	a.protections = &missing;
+	a.n_protections = 1;
+	expect_illegal(f, a, -ENOTSUP);
+	a.protections = &none; /* without --allow-unprotected */
+	expect_illegal(f, a, -ENOTSUP);
+}
+
+static int connect_and_check(struct fixture *f, void (*act)(int fd))
+{
+	const struct srdma_connection_attr attr = attr_of(f);
+	struct srdma_connection *c;
+	struct srdma_qp *qp = f->qp;
+	int rc;
+
+	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+	assert_int_equal(srdma_destroy_qp(qp), 0); /* it may be used up */
+	f->agent.act = act;
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	assert_int_equal(srdma_dealloc_pd(f->pd), -EBUSY);
+	do
+		rc = srdma_check_connection(c);
+	while (!rc);
+	assert_int_equal(srdma_check_connection(c), rc);
+	assert_int_equal(srdma_renew(c, FEW_MS), rc);
+	srdma_disconnect(c);
+	return rc;
+}
+
+static void test_end_of_a_connection(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(connect_and_check(f, end_after_ready), -ECONNRESET);
+	says("the agent ended");
+	assert_int_equal(connect_and_check(f, fail_after_ready), -ETIMEDOUT);
+	says("timeout: because");
+}
+
+static void test_renewal_that_does_not_come(void **state)
+{
+	const struct srdma_protection none = { 0 };
+	struct fixture *f = *state;
+	struct srdma_connection_attr attr = attr_of(f);
+	struct srdma_connection *c;
+
+	(void)none;
+	f->agent.act = be_ready;
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	/* the peer event had no suite: level none has nothing to renew */
+	assert_int_equal(srdma_renew(c, FEW_MS), -EINVAL);
+	srdma_disconnect(c);
+}
+
+/* --- listeners ---------------------------------------------------------------- */
+
+static void refuse_listener(int fd)
+{
+	report(fd, "error", "credentials");
+	wait_end(fd);
+}
+
+static void listen_and_end(int fd)
+{
+	report(fd, "listening", "");
+	report(fd, "refused", "tls");
+}
+
+static void test_listeners(void **state)
+{
+	const struct srdma_listener_attr attr = { .identity = "me" };
+	const struct srdma_listener_attr no_name = { .identity = NULL };
+	struct fixture *f = *state;
+	struct srdma_listener *l;
+	struct srdma_request request;
+
+	f->agent.act = refuse_listener;
+	assert_int_equal(srdma_listen(&l, f->device, "127.0.0.1", 0, &attr),
+			 -EINVAL);
+	says("credentials: because");
+	f->agent.act = end;
+	assert_int_equal(srdma_listen(&l, f->device, "127.0.0.1", 0, &attr),
+			 -ECONNRESET);
+	assert_int_equal(srdma_listen(&l, f->device, "127.0.0.1", 0, &no_name),
+			 -EINVAL);
+	assert_null(l);
+	f->agent.act = listen_and_end;
+	assert_int_equal(srdma_listen(&l, f->device, "::1", 0, &attr), 0);
+	assert_int_not_equal(srdma_listener_port(l), 0);
+	assert_int_equal(srdma_close_device(f->device), -EBUSY);
+	assert_int_equal(srdma_get_request(l, &request, LONG_MS), -ECONNRESET);
+	srdma_close_listener(l);
+}
+
+#define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		each(test_no_agent),
+		each(test_agent_that_breaks_off),
+		each(test_codes_of_errors),
+		each(test_events_in_pieces),
+		each(test_illegal_attributes),
+		each(test_end_of_a_connection),
+		each(test_renewal_that_does_not_come),
+		each(test_listeners),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,267 @@
+/* Devices and PDs of libsrdma at a worker that answers wrongly or refuses
+ * (local-interface.md 3). tests/e2e/library has the tests with real workers. */
+#include "srdma/srdma.h"
+
+#include "support/fake_worker.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static int setup(void **state)
+{
+	struct fake_worker *w = malloc(sizeof(*w));
+
+	assert_non_null(w);
+	fake_worker_start(w);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	fake_worker_stop(*state);
+	free(*state);
+	return 0;
+}
+
+static void says(const char *part)
+{
+	if (!strstr(srdma_error_text(), part))
+		fail_msg("\"%s\" is not in: %s", part, srdma_error_text());
+}
+
+/* --- HELLO ----------------------------------------------------------------- */
+
+static enum fake_action wrong_hello(struct fake_worker *w,
+				    struct srdma_ctl_msg *m,
+				    struct srdma_socket_fds *fds)
+{
+	(void)fds;
+	switch (w->calls++) {
+	case 0:
+		m->hello.version = 2;
+		break;
+	case 1:
+		m->hello.thread = 1;
+		break;
+	case 2:
+		m->hello.threads = 0;
+		break;
+	case 3:
+		m->hello.host_kind = SRDMA_PORT_VERBS;
+		break;
+	default:
+		return fake_refuse(m, EPROTONOSUPPORT, "another version");
+	}
+	return FAKE_ANSWER;
+}
+
+static void test_hello_that_is_refused(void **state)
+{
+	static const struct {
+		int rc;
+		const char *says;
+	} want[] = {
+		{ -EPROTONOSUPPORT, "control version 2" },
+		{ -EINVAL, "worker process 1" },
+		{ -EPROTO, "no worker process" },
+		{ -ENOTSUP, "--host-dev shm" },
+		{ -EPROTONOSUPPORT, "another version" },
+	};
+	struct fake_worker *w = *state;
+	struct srdma_device *d;
+
+	w->hook = wrong_hello;
+	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+		assert_int_equal(srdma_open_device(&d, w->path, NULL),
+				 want[i].rc);
+		assert_null(d);
+		says(want[i].says);
+	}
+}
+
+static void test_names_of_a_device(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_device_attr attr;
+	struct srdma_device *d;
+	char longer[200];
+
+	unsetenv("SRDMA_WORKER");
+	unsetenv("SRDMA_AGENT");
+	assert_int_equal(srdma_open_device(&d, NULL, NULL), -ENXIO);
+	memset(longer, '/', sizeof(longer));
+	longer[sizeof(longer) - 1] = '\0';
+	assert_int_equal(srdma_open_device(&d, w->path, longer), -ENAMETOOLONG);
+	setenv("SRDMA_AGENT", longer, 1);
+	assert_int_equal(srdma_open_device(&d, w->path, NULL), -ENAMETOOLONG);
+	unsetenv("SRDMA_AGENT");
+	setenv("SRDMA_WORKER", w->path, 1);
+	assert_int_equal(srdma_open_device(&d, NULL, NULL), 0);
+	unsetenv("SRDMA_WORKER");
+	srdma_query_device(d, &attr);
+	assert_string_equal(attr.name, "fake");
+	assert_int_equal(attr.processes, 1);
+	assert_int_equal(attr.allow_unprotected, 0);
+	assert_memory_equal(attr.suites, "\1\2\3\0", 4);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+static void test_reasons(void **state)
+{
+	(void)state;
+	assert_string_equal(srdma_reason_name(SRDMA_REASON_BAD_RKEY),
+			    "BAD_RKEY");
+	assert_string_not_equal(srdma_reason_text(SRDMA_REASON_BAD_RKEY), "");
+	assert_string_equal(srdma_reason_name(30), "");
+	assert_string_equal(srdma_reason_text(UINT32_MAX), "");
+}
+
+/* --- PD -------------------------------------------------------------------- */
+
+static enum fake_action wrong_open(struct fake_worker *w,
+				   struct srdma_ctl_msg *m,
+				   struct srdma_socket_fds *fds)
+{
+	int first = fds->n ? fds->fd[0] : -1;
+
+	if (m->kind != SRDMA_CTL_OPEN)
+		return FAKE_ANSWER;
+	switch (w->calls++) {
+	case 0:
+		srdma_socket_close_fds(fds);
+		break;
+	case 1: /* the doorbell in the place of the eventfd */
+		fds->fd[0] = fds->fd[1];
+		fds->fd[1] = first;
+		break;
+	default:
+		return fake_refuse(m, EDQUOT, "no more legs");
+	}
+	return FAKE_ANSWER;
+}
+
+static void test_leg_that_cannot_be_used(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+
+	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
+	w->hook = wrong_open;
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), -EPROTO);
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), -EPROTO);
+	says("descriptors of a leg");
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), -EDQUOT);
+	assert_null(pd);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+/* --- calls that are repeated ------------------------------------------------- */
+
+/* Refuses DEREG_MR and DESTROY: first with EBUSY, then as unknown. */
+static enum fake_action busy(struct fake_worker *w, struct srdma_ctl_msg *m,
+			     struct srdma_socket_fds *fds)
+{
+	(void)fds;
+	if (m->kind == SRDMA_CTL_DEREG_MR)
+		return fake_refuse(m, w->calls++ ? ENOENT : EBUSY, "text");
+	if (m->kind == SRDMA_CTL_DESTROY)
+		return fake_refuse(m, w->calls++ ? EPERM : EBUSY, "text");
+	return FAKE_ANSWER;
+}
+
+static void test_end_of_a_region(void **state)
+{
+	struct fake_worker *w = *state;
+	const struct srdma_mr_attr attr = { .length = 5000 };
+	struct srdma_mr_info info;
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_mr *mr;
+
+	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), 0);
+	srdma_query_mr(mr, &info);
+	assert_int_equal(info.key, FAKE_KEY);
+	w->hook = busy;
+	assert_int_equal(srdma_dereg_mr(mr), -EBUSY);
+	memset(info.addr, 1, info.length); /* it is still there */
+	assert_int_equal(srdma_dealloc_pd(pd), -EBUSY);
+	assert_int_equal(srdma_dereg_mr(mr), 0);
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+static void test_end_of_a_qp(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_qp_query query;
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_qp *qp[2];
+
+	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	assert_int_equal(srdma_create_qp(&qp[0], pd, NULL), 0);
+	assert_int_equal(srdma_create_qp(&qp[1], pd, NULL), 0);
+	srdma_query_qp(qp[0], &query);
+	assert_int_equal(query.qp_num, FAKE_QPN);
+	assert_int_equal(query.status, SRDMA_QP_STATUS_INIT);
+	assert_int_equal(srdma_destroy_qp(qp[0]), 0);
+	w->hook = busy;
+	assert_int_equal(srdma_destroy_qp(qp[1]), -EBUSY);
+	assert_int_equal(srdma_destroy_qp(qp[1]), 0);
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+static enum fake_action qpn_zero(struct fake_worker *w, struct srdma_ctl_msg *m,
+				 struct srdma_socket_fds *fds)
+{
+	(void)fds;
+	if (m->kind == SRDMA_CTL_INIT)
+		m->qp.qp.qpn = 0;
+	w->calls += m->kind == SRDMA_CTL_DESTROY;
+	return FAKE_ANSWER;
+}
+
+static void test_qp_that_cannot_be_used(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_qp *qp;
+
+	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	w->hook = qpn_zero;
+	assert_int_equal(srdma_create_qp(&qp, pd, NULL), -EINVAL);
+	assert_null(qp);
+	assert_int_equal(w->calls, 1); /* it was destroyed at the worker */
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+#define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		each(test_hello_that_is_refused),
+		each(test_names_of_a_device),
+		cmocka_unit_test(test_reasons),
+		each(test_leg_that_cannot_be_used),
+		each(test_end_of_a_region),
+		each(test_end_of_a_qp),
+		each(test_qp_that_cannot_be_used),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
