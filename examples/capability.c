@@ -50,8 +50,8 @@ static void say(const char *text)
 }
 
 /*
- * Waits for a completion of this operation. Those of the two queues come in any
- * order: a message that arrives meanwhile is kept.
+ * Waits for a completion of this operation. The two queues complete in any order:
+ * a message that arrives meanwhile is kept.
  */
 static struct srdma_wc completion(struct end *e, enum srdma_wc_opcode opcode)
 {

@@ -1,12 +1,12 @@
 #include "host/objects.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include "base/bytes.h"
 #include "host/error.h"
 #include "memory/rights.h"
 #include "memory/token.h"
-
-#include <errno.h>
-#include <string.h>
 
 _Static_assert((int)SRDMA_CAP_MIN == (int)SRDMA_CTL_TOKEN_MIN, "token");
 _Static_assert((int)SRDMA_CAP_MAX == (int)SRDMA_CAPABILITY_MAX, "token");

@@ -1,13 +1,13 @@
 #include "host/channel.h"
 
-#include "base/bytes.h"
-#include "host/error.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "base/bytes.h"
+#include "host/error.h"
 
 enum { CLOSE_MS = 5000 };
 
@@ -29,7 +29,7 @@ static int lost(int rc)
 }
 
 int srdma_channel_open(struct srdma_channel **out, const char *path,
-		       const struct srdma_writer *first,
+		       const struct srdma_message *first,
 		       const struct srdma_socket_fds *fds)
 {
 	const struct srdma_socket_peer agent = {
@@ -65,7 +65,7 @@ int srdma_channel_open(struct srdma_channel **out, const char *path,
 	return 0;
 }
 
-int srdma_channel_send(struct srdma_channel *c, const struct srdma_writer *w,
+int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
 		       const struct srdma_socket_fds *fds)
 {
 	const int64_t deadline =
@@ -142,7 +142,7 @@ int srdma_channel_next(struct srdma_channel *c, struct srdma_agent_event *e,
 		r = fill(c, sizeof(c->length) + c->size, deadline);
 	if (r)
 		return r;
-	r = srdma_agent_event_parse(e, c->body, c->size);
+	r = srdma_message_parse(e, c->body, c->size);
 	free(c->body);
 	c->body = NULL;
 	c->read = 0;

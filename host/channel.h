@@ -18,12 +18,12 @@ enum { SRDMA_CHANNEL_TIMEOUT_MS = 10000 };
  * the path is empty; and those of send.
  */
 int srdma_channel_open(struct srdma_channel **out, const char *path,
-		       const struct srdma_writer *first,
+		       const struct srdma_message *first,
 		       const struct srdma_socket_fds *fds);
 
 /* Sends a finished message. -ECONNRESET: the agent ended; -ETIMEDOUT: it does
  * not read. */
-int srdma_channel_send(struct srdma_channel *c, const struct srdma_writer *w,
+int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
 		       const struct srdma_socket_fds *fds);
 
 /*

@@ -1,11 +1,11 @@
 #include "host/objects.h"
 
-#include "host/error.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <time.h>
+
+#include "host/error.h"
 
 enum {
 	BATCH = 64,  /* records taken at once */

@@ -1,13 +1,13 @@
 #include "srdma/connection.h"
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "host/channel.h"
 #include "host/error.h"
 #include "host/objects.h"
 #include "host/settings.h"
-
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ms that the agent may take beyond its own limit, whose text says more */
 enum { GRACE_MS = 2000 };
@@ -64,13 +64,13 @@ static int make(struct srdma_connection *c,
 		const struct srdma_settings_peer *peer,
 		const struct srdma_connection_attr *attr)
 {
-	struct srdma_writer w = { 0 };
+	struct srdma_message w = { 0 };
 	int r = srdma_settings_connection(&w, c->pd, peer, attr);
 
 	if (!r)
 		r = srdma_channel_open(&c->channel, c->pd->device->agent, &w,
 				       NULL);
-	srdma_writer_free(&w);
+	srdma_message_free(&w);
 	if (!r)
 		r = wait_ready(c, srdma_settings_timeout(attr));
 	if (r)
@@ -186,22 +186,22 @@ int srdma_check_connection(struct srdma_connection *c)
 	do
 		r = step(c, 0);
 	while (!r);
-	return r == -ETIMEDOUT || r == -EINTR ? 0 : r;
+	return c->over; /* 0: no further event has arrived */
 }
 
 static int send_wish(struct srdma_connection *c)
 {
-	struct srdma_writer w = { 0 };
+	struct srdma_message w = { 0 };
 	int r;
 
-	srdma_writer_map(&w, 2);
-	srdma_writer_text(&w, "do");
-	srdma_writer_text(&w, "renew");
-	srdma_writer_text(&w, "wish");
-	srdma_writer_uint(&w, ++c->wished);
-	r = srdma_writer_finish(&w) ? srdma_error_set(-ENOMEM, "no memory")
-				    : srdma_channel_send(c->channel, &w, NULL);
-	srdma_writer_free(&w);
+	srdma_message_map(&w, 2);
+	srdma_message_text(&w, "do");
+	srdma_message_text(&w, "renew");
+	srdma_message_text(&w, "wish");
+	srdma_message_uint(&w, ++c->wished);
+	r = srdma_message_finish(&w) ? srdma_error_set(-ENOMEM, "no memory")
+				     : srdma_channel_send(c->channel, &w, NULL);
+	srdma_message_free(&w);
 	return r;
 }
 
@@ -220,7 +220,7 @@ int srdma_renew(struct srdma_connection *c, int timeout_ms)
 	wish = c->wished;
 	while (!r && c->served < wish)
 		r = step(c, deadline);
-	if (r == -ETIMEDOUT)
+	if (r == -ETIMEDOUT && !c->over)
 		srdma_error_set(r, "no new secrets in %d ms: give more time",
 				timeout_ms);
 	return r;

@@ -1,8 +1,5 @@
 #include "host/control.h"
 
-#include "base/bytes.h"
-#include "host/error.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -12,6 +9,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "base/bytes.h"
+#include "host/error.h"
 
 enum { MAX_ERRNO = 4095 };
 

@@ -1,14 +1,14 @@
 #include "host/objects.h"
 
-#include "host/error.h"
-#include "port/port.h"
-#include "wire/stats.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+
+#include "host/error.h"
+#include "port/port.h"
+#include "wire/stats.h"
 
 _Static_assert((int)SRDMA_TEXT_LEN == (int)SRDMA_NAME_LEN, "names");
 _Static_assert((int)SRDMA_SUITES_LEN == (int)SRDMA_CTL_SUITES_LEN, "suites");

@@ -1,10 +1,10 @@
 #include "host/error.h"
 
-#include "srdma/device.h"
-#include "wire/reason.h"
-
 #include <stdarg.h>
 #include <stdio.h>
+
+#include "srdma/device.h"
+#include "wire/reason.h"
 
 enum { TEXT = 512 };
 

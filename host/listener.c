@@ -1,10 +1,5 @@
 #include "srdma/connection.h"
 
-#include "host/channel.h"
-#include "host/error.h"
-#include "host/objects.h"
-#include "host/settings.h"
-
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -13,6 +8,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "host/channel.h"
+#include "host/error.h"
+#include "host/objects.h"
+#include "host/settings.h"
 
 enum { BACKLOG = 512 };
 
@@ -95,13 +95,13 @@ static int start(struct srdma_listener *l, int fd,
 	const struct srdma_socket_fds fds = { .fd = { fd }, .n = 1 };
 	const int64_t deadline =
 		srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS);
-	struct srdma_writer w = { 0 };
+	struct srdma_message w = { 0 };
 	struct srdma_agent_event e;
 	int r = srdma_settings_listener(&w, attr);
 
 	if (!r)
 		r = srdma_channel_open(&l->channel, l->device->agent, &w, &fds);
-	srdma_writer_free(&w);
+	srdma_message_free(&w);
 	if (r)
 		return r;
 	do

@@ -1,12 +1,12 @@
 #include "host/objects.h"
 
-#include "host/error.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
+
+#include "host/error.h"
 
 enum { DEFAULT_LOG2_BLOCK = 12, DEFAULT_DEPTH = 48 };
 

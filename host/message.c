@@ -1,18 +1,18 @@
 #include "host/message.h"
 
-#include "base/bytes.h"
-
 #include <cbor.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/bytes.h"
 
 enum { FIRST_ROOM = 4096, HEAD_MAX = 9 /* bytes of the head of an item */ };
 
 /* --- writing ------------------------------------------------------------------ */
 
 /* Makes room for len more bytes, and for the length in front. */
-static int reserve(struct srdma_writer *w, size_t len)
+static int reserve(struct srdma_message *w, size_t len)
 {
 	size_t room = w->room ? w->room : FIRST_ROOM;
 	uint8_t *data;
@@ -45,13 +45,13 @@ static int reserve(struct srdma_writer *w, size_t len)
 
 typedef size_t head_encoder(size_t, unsigned char *, size_t);
 
-static void head(struct srdma_writer *w, head_encoder *encode, size_t n)
+static void head(struct srdma_message *w, head_encoder *encode, size_t n)
 {
 	if (reserve(w, HEAD_MAX))
 		w->len += encode(n, w->data + w->len, HEAD_MAX);
 }
 
-static void raw(struct srdma_writer *w, const void *data, size_t len)
+static void raw(struct srdma_message *w, const void *data, size_t len)
 {
 	if (!len || !reserve(w, len))
 		return;
@@ -59,35 +59,35 @@ static void raw(struct srdma_writer *w, const void *data, size_t len)
 	w->len += len;
 }
 
-void srdma_writer_map(struct srdma_writer *w, size_t pairs)
+void srdma_message_map(struct srdma_message *w, size_t pairs)
 {
 	head(w, cbor_encode_map_start, pairs);
 }
 
-void srdma_writer_array(struct srdma_writer *w, size_t items)
+void srdma_message_array(struct srdma_message *w, size_t items)
 {
 	head(w, cbor_encode_array_start, items);
 }
 
-void srdma_writer_uint(struct srdma_writer *w, uint64_t value)
+void srdma_message_uint(struct srdma_message *w, uint64_t value)
 {
 	if (reserve(w, HEAD_MAX))
 		w->len += cbor_encode_uint(value, w->data + w->len, HEAD_MAX);
 }
 
-void srdma_writer_text(struct srdma_writer *w, const char *text)
+void srdma_message_text(struct srdma_message *w, const char *text)
 {
 	head(w, cbor_encode_string_start, strlen(text));
 	raw(w, text, strlen(text));
 }
 
-void srdma_writer_bytes(struct srdma_writer *w, const void *data, size_t len)
+void srdma_message_bytes(struct srdma_message *w, const void *data, size_t len)
 {
 	head(w, cbor_encode_bytestring_start, len);
 	raw(w, data, len);
 }
 
-int srdma_writer_finish(struct srdma_writer *w)
+int srdma_message_finish(struct srdma_message *w)
 {
 	if (w->failed || !w->data)
 		return -ENOMEM;
@@ -95,7 +95,7 @@ int srdma_writer_finish(struct srdma_writer *w)
 	return 0;
 }
 
-void srdma_writer_free(struct srdma_writer *w)
+void srdma_message_free(struct srdma_message *w)
 {
 	if (w->data)
 		srdma_wipe(w->data, w->len);
@@ -204,8 +204,8 @@ static int get_fields(struct srdma_agent_event *e, const cbor_item_t *map)
 	return *e->event ? 0 : -EPROTO;
 }
 
-int srdma_agent_event_parse(struct srdma_agent_event *e, const uint8_t *in,
-			    size_t len)
+int srdma_message_parse(struct srdma_agent_event *e, const uint8_t *in,
+			size_t len)
 {
 	struct cbor_load_result result;
 	cbor_item_t *item = cbor_load(in, len, &result);

@@ -16,21 +16,21 @@ enum {
 };
 
 /* A message with its length in front. Zeroed, it is empty. */
-struct srdma_writer {
+struct srdma_message {
 	uint8_t *data;
 	size_t len, room;
 	int failed; /* 1: no memory, or longer than SRDMA_AGENT_MAX */
 };
 
-void srdma_writer_map(struct srdma_writer *w, size_t pairs);
-void srdma_writer_array(struct srdma_writer *w, size_t items);
-void srdma_writer_uint(struct srdma_writer *w, uint64_t value);
-void srdma_writer_text(struct srdma_writer *w, const char *text);
-void srdma_writer_bytes(struct srdma_writer *w, const void *data, size_t len);
+void srdma_message_map(struct srdma_message *w, size_t pairs);
+void srdma_message_array(struct srdma_message *w, size_t items);
+void srdma_message_uint(struct srdma_message *w, uint64_t value);
+void srdma_message_text(struct srdma_message *w, const char *text);
+void srdma_message_bytes(struct srdma_message *w, const void *data, size_t len);
 /* Completes the length. 0 or -ENOMEM. */
-int srdma_writer_finish(struct srdma_writer *w);
+int srdma_message_finish(struct srdma_message *w);
 /* Wipes and frees the buffer: settings contain the token of a leg. */
-void srdma_writer_free(struct srdma_writer *w);
+void srdma_message_free(struct srdma_message *w);
 
 /* An event of the agent; fields that it has not are zero. Text that is too long
  * is cut. */
@@ -45,7 +45,7 @@ struct srdma_agent_event {
 
 /* Parses a message without its length. 0, or -EPROTO: it is not a CBOR map, has
  * no event, or a field is of another type or size. */
-int srdma_agent_event_parse(struct srdma_agent_event *e, const uint8_t *in,
-			    size_t len);
+int srdma_message_parse(struct srdma_agent_event *e, const uint8_t *in,
+			size_t len);
 
 #endif

@@ -1,16 +1,16 @@
 #include "host/objects.h"
 
-#include "base/bytes.h"
-#include "base/utf8.h"
-#include "host/error.h"
-#include "wire/reason.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/utf8.h"
+#include "host/error.h"
+#include "wire/reason.h"
 
 enum { DEFAULT_RING = 4096 };
 

@@ -1,11 +1,11 @@
 #include "host/objects.h"
 
-#include "host/error.h"
-#include "wire/wire.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "host/error.h"
+#include "wire/wire.h"
 
 enum { DEFAULT_DEPTH = 128 };
 

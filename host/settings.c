@@ -1,11 +1,11 @@
 #include "host/settings.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include "base/utf8.h"
 #include "host/error.h"
 #include "host/objects.h"
-
-#include <errno.h>
-#include <string.h>
 
 enum {
 	TIMEOUT_S = 30,
@@ -88,34 +88,35 @@ static int check(const struct srdma_pd *pd,
 
 /* --- fields -------------------------------------------------------------------- */
 
-static void named_text(struct srdma_writer *w, const char *name,
+static void named_text(struct srdma_message *w, const char *name,
 		       const char *text)
 {
-	srdma_writer_text(w, name);
-	srdma_writer_text(w, text);
+	srdma_message_text(w, name);
+	srdma_message_text(w, text);
 }
 
-static void named_uint(struct srdma_writer *w, const char *name, uint64_t value)
+static void named_uint(struct srdma_message *w, const char *name,
+		       uint64_t value)
 {
-	srdma_writer_text(w, name);
-	srdma_writer_uint(w, value);
+	srdma_message_text(w, name);
+	srdma_message_uint(w, value);
 }
 
-static void named_bytes(struct srdma_writer *w, const char *name,
+static void named_bytes(struct srdma_message *w, const char *name,
 			const void *data, size_t len)
 {
-	srdma_writer_text(w, name);
-	srdma_writer_bytes(w, data, len);
+	srdma_message_text(w, name);
+	srdma_message_bytes(w, data, len);
 }
 
-static void write_names(struct srdma_writer *w, const char *identity,
+static void write_names(struct srdma_message *w, const char *identity,
 			const char *const *peers, size_t n)
 {
 	named_text(w, "identity", identity);
-	srdma_writer_text(w, "peer");
-	srdma_writer_array(w, n);
+	srdma_message_text(w, "peer");
+	srdma_message_array(w, n);
 	for (size_t i = 0; i < n; i++)
-		srdma_writer_text(w, peers[i]);
+		srdma_message_text(w, peers[i]);
 }
 
 static int has_suite(const struct srdma_pd *pd,
@@ -128,7 +129,7 @@ static int has_suite(const struct srdma_pd *pd,
 }
 
 /* Writes the protections that the worker has. */
-static int write_suites(struct srdma_writer *w, const struct srdma_pd *pd,
+static int write_suites(struct srdma_message *w, const struct srdma_pd *pd,
 			const struct srdma_connection_attr *a)
 {
 	const struct srdma_protection *p =
@@ -145,20 +146,20 @@ static int write_suites(struct srdma_writer *w, const struct srdma_pd *pd,
 				       "the protections, or does not permit "
 				       "them",
 				       pd->device->hello.name);
-	srdma_writer_text(w, "suites");
-	srdma_writer_array(w, has);
+	srdma_message_text(w, "suites");
+	srdma_message_array(w, has);
 	for (size_t i = 0; i < n; i++) {
 		if (!has_suite(pd, &p[i]))
 			continue;
-		srdma_writer_array(w, 3);
-		srdma_writer_uint(w, p[i].suite);
-		srdma_writer_uint(w, p[i].level);
-		srdma_writer_uint(w, p[i].tag_len);
+		srdma_message_array(w, 3);
+		srdma_message_uint(w, p[i].suite);
+		srdma_message_uint(w, p[i].level);
+		srdma_message_uint(w, p[i].tag_len);
 	}
 	return 0;
 }
 
-static void write_modes(struct srdma_writer *w, enum srdma_settings_role role,
+static void write_modes(struct srdma_message *w, enum srdma_settings_role role,
 			const struct srdma_connection_attr *a)
 {
 	const uint8_t *modes = a->n_modes ? a->modes : all_modes;
@@ -166,17 +167,17 @@ static void write_modes(struct srdma_writer *w, enum srdma_settings_role role,
 
 	if (!a->n_modes && role == SRDMA_SETTINGS_CONNECT)
 		n = 1; /* basic */
-	srdma_writer_text(w, "modes");
-	srdma_writer_array(w, n);
+	srdma_message_text(w, "modes");
+	srdma_message_array(w, n);
 	for (size_t i = 0; i < n; i++)
-		srdma_writer_uint(w, modes[i]);
+		srdma_message_uint(w, modes[i]);
 }
 
-static void write_qp(struct srdma_writer *w, const struct srdma_qp *qp)
+static void write_qp(struct srdma_message *w, const struct srdma_qp *qp)
 {
 	const struct srdma_qp_info *q = &qp->made.qp;
 
-	srdma_writer_map(w, QP_PAIRS);
+	srdma_message_map(w, QP_PAIRS);
 	named_uint(w, "qpn", q->qpn);
 	named_bytes(w, "eid", q->eid, sizeof(q->eid));
 	named_uint(w, "pn", q->pn);
@@ -187,16 +188,16 @@ static void write_qp(struct srdma_writer *w, const struct srdma_qp *qp)
 	named_text(w, "wire", qp->made.wire);
 }
 
-static void write_qps(struct srdma_writer *w,
+static void write_qps(struct srdma_message *w,
 		      const struct srdma_connection_attr *a)
 {
-	srdma_writer_text(w, "qps");
-	srdma_writer_array(w, a->n_qps);
+	srdma_message_text(w, "qps");
+	srdma_message_array(w, a->n_qps);
 	for (size_t i = 0; i < a->n_qps; i++)
 		write_qp(w, a->qps[i]);
 }
 
-static void write_peer(struct srdma_writer *w,
+static void write_peer(struct srdma_message *w,
 		       const struct srdma_settings_peer *peer)
 {
 	if (peer->role == SRDMA_SETTINGS_ACCEPT) {
@@ -205,10 +206,10 @@ static void write_peer(struct srdma_writer *w,
 		return;
 	}
 	named_text(w, "do", "connect");
-	srdma_writer_text(w, "address");
-	srdma_writer_array(w, 2);
-	srdma_writer_text(w, peer->host);
-	srdma_writer_uint(w, peer->port);
+	srdma_message_text(w, "address");
+	srdma_message_array(w, 2);
+	srdma_message_text(w, peer->host);
+	srdma_message_uint(w, peer->port);
 }
 
 static uint32_t or_default(uint32_t value, uint32_t other)
@@ -216,7 +217,7 @@ static uint32_t or_default(uint32_t value, uint32_t other)
 	return value ? value : other;
 }
 
-static void write_times(struct srdma_writer *w,
+static void write_times(struct srdma_message *w,
 			const struct srdma_connection_attr *a)
 {
 	named_uint(w, "timeout", srdma_settings_timeout(a));
@@ -227,15 +228,16 @@ static void write_times(struct srdma_writer *w,
 
 /* --- messages ------------------------------------------------------------------ */
 
-static int finish(struct srdma_writer *w)
+static int finish(struct srdma_message *w)
 {
-	return srdma_writer_finish(w)
+	return srdma_message_finish(w)
 		       ? srdma_error_set(-ENOMEM, "no memory for "
 						  "the settings")
 		       : 0;
 }
 
-int srdma_settings_connection(struct srdma_writer *w, const struct srdma_pd *pd,
+int srdma_settings_connection(struct srdma_message *w,
+			      const struct srdma_pd *pd,
 			      const struct srdma_settings_peer *peer,
 			      const struct srdma_connection_attr *attr)
 {
@@ -243,7 +245,7 @@ int srdma_settings_connection(struct srdma_writer *w, const struct srdma_pd *pd,
 
 	if (r)
 		return r;
-	srdma_writer_map(w, CONNECTION_PAIRS);
+	srdma_message_map(w, CONNECTION_PAIRS);
 	write_peer(w, peer);
 	write_names(w, attr->identity, attr->peers, attr->n_peers);
 	named_text(w, "worker", pd->path);
@@ -258,14 +260,14 @@ int srdma_settings_connection(struct srdma_writer *w, const struct srdma_pd *pd,
 	return r ? r : finish(w);
 }
 
-int srdma_settings_listener(struct srdma_writer *w,
+int srdma_settings_listener(struct srdma_message *w,
 			    const struct srdma_listener_attr *attr)
 {
 	int r = check_names(attr->identity, attr->peers, attr->n_peers);
 
 	if (r)
 		return r;
-	srdma_writer_map(w, LISTENER_PAIRS);
+	srdma_message_map(w, LISTENER_PAIRS);
 	named_text(w, "do", "listen");
 	write_names(w, attr->identity, attr->peers, attr->n_peers);
 	return finish(w);

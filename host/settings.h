@@ -24,12 +24,13 @@ struct srdma_settings_peer {
  * Checks the attributes of a connection and writes its message. 0, or -EINVAL
  * or -ENOTSUP with an error text: an attribute; -ENOMEM. The caller frees *w.
  */
-int srdma_settings_connection(struct srdma_writer *w, const struct srdma_pd *pd,
+int srdma_settings_connection(struct srdma_message *w,
+			      const struct srdma_pd *pd,
 			      const struct srdma_settings_peer *peer,
 			      const struct srdma_connection_attr *attr);
 
 /* The same for a listener. */
-int srdma_settings_listener(struct srdma_writer *w,
+int srdma_settings_listener(struct srdma_message *w,
 			    const struct srdma_listener_attr *attr);
 
 #endif

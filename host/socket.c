@@ -1,7 +1,5 @@
 #include "host/socket.h"
 
-#include "host/error.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -11,6 +9,8 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "host/error.h"
 
 int64_t srdma_socket_deadline(int timeout_ms)
 {

@@ -2,9 +2,6 @@
  * rules or ends (agent.md 2). tests/e2e/library has the tests with keys. */
 #include "srdma/srdma.h"
 
-#include "host/message.h"
-#include "support/fake_worker.h"
-
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,14 +14,17 @@
 
 #include <cmocka.h>
 
+#include "host/message.h"
+#include "support/fake_worker.h"
+
 enum { FEW_MS = 100, LONG_MS = 20000 };
 
 struct agent {
 	char path[SRDMA_SOCKET_PATH];
 	pthread_t thread;
 	int listener;
-	/* What it does after the first message of a channel; it closes the
-	 * channel when this returns. */
+	/* Called after the first message of a channel, which is closed when it
+	 * returns. */
 	void (*act)(int fd);
 	char first[8192]; /* the last first message, as text */
 };
@@ -120,18 +120,18 @@ static int teardown(void **state)
 
 static void report(int fd, const char *event, const char *code)
 {
-	struct srdma_writer w = { 0 };
+	struct srdma_message w = { 0 };
 
-	srdma_writer_map(&w, 3);
-	srdma_writer_text(&w, "event");
-	srdma_writer_text(&w, event);
-	srdma_writer_text(&w, "code");
-	srdma_writer_text(&w, code);
-	srdma_writer_text(&w, "text");
-	srdma_writer_text(&w, "because");
-	assert_int_equal(srdma_writer_finish(&w), 0);
+	srdma_message_map(&w, 3);
+	srdma_message_text(&w, "event");
+	srdma_message_text(&w, event);
+	srdma_message_text(&w, "code");
+	srdma_message_text(&w, code);
+	srdma_message_text(&w, "text");
+	srdma_message_text(&w, "because");
+	assert_int_equal(srdma_message_finish(&w), 0);
 	srdma_socket_send(fd, w.data, w.len, NULL, INT64_MAX);
-	srdma_writer_free(&w);
+	srdma_message_free(&w);
 }
 
 /* Reads until the program closes the channel. */
@@ -146,6 +146,19 @@ static void wait_end(int fd)
 static void be_ready(int fd)
 {
 	report(fd, "peer", "");
+	report(fd, "ready", "");
+	wait_end(fd);
+}
+
+/* As be_ready(), with keys. */
+static void be_protected(int fd)
+{
+	static const char peer[] = "\0\0\0\x16\xa2\x65"
+				   "event\x64"
+				   "peer\x65"
+				   "suite\x83\1\3\x10";
+
+	send(fd, peer, sizeof(peer) - 1, MSG_NOSIGNAL);
 	report(fd, "ready", "");
 	wait_end(fd);
 }
@@ -400,16 +413,22 @@ static void test_end_of_a_connection(void **state)
 
 static void test_renewal_that_does_not_come(void **state)
 {
-	const struct srdma_protection none = { 0 };
 	struct fixture *f = *state;
-	struct srdma_connection_attr attr = attr_of(f);
+	const struct srdma_connection_attr attr = attr_of(f);
 	struct srdma_connection *c;
 
-	(void)none;
 	f->agent.act = be_ready;
 	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
 	/* the peer event had no suite: level none has nothing to renew */
 	assert_int_equal(srdma_renew(c, FEW_MS), -EINVAL);
+	srdma_disconnect(c);
+	assert_int_equal(srdma_destroy_qp(f->qp), 0);
+	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+	f->agent.act = be_protected;
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	assert_int_equal(srdma_renew(c, FEW_MS), -ETIMEDOUT);
+	says("no new secrets in 100 ms");
+	assert_int_equal(srdma_check_connection(c), 0);
 	srdma_disconnect(c);
 }
 

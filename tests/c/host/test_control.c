@@ -2,9 +2,6 @@
  * every refusal. */
 #include "host/control.h"
 
-#include "srdma/device.h"
-#include "support/fake_worker.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -17,6 +14,9 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "srdma/device.h"
+#include "support/fake_worker.h"
 
 enum { SHORT_MS = 100, LONG_MS = 20000 };
 

@@ -2,8 +2,6 @@
  * (local-interface.md 3). tests/e2e/library has the tests with real workers. */
 #include "srdma/srdma.h"
 
-#include "support/fake_worker.h"
-
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +9,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "support/fake_worker.h"
 
 static int setup(void **state)
 {

@@ -9,28 +9,28 @@
 
 #include <cmocka.h>
 
-static int parse(struct srdma_agent_event *e, const struct srdma_writer *w)
+static int parse(struct srdma_agent_event *e, const struct srdma_message *w)
 {
-	return srdma_agent_event_parse(e, w->data + SRDMA_MESSAGE_LENGTH,
-				       w->len - SRDMA_MESSAGE_LENGTH);
+	return srdma_message_parse(e, w->data + SRDMA_MESSAGE_LENGTH,
+				   w->len - SRDMA_MESSAGE_LENGTH);
 }
 
 /* Begins an event with this many fields besides its name. */
-static void begin(struct srdma_writer *w, size_t fields)
+static void begin(struct srdma_message *w, size_t fields)
 {
-	srdma_writer_free(w);
-	srdma_writer_map(w, fields + 1);
-	srdma_writer_text(w, "event");
-	srdma_writer_text(w, "x");
+	srdma_message_free(w);
+	srdma_message_map(w, fields + 1);
+	srdma_message_text(w, "event");
+	srdma_message_text(w, "x");
 }
 
-static void expect_illegal(struct srdma_writer *w)
+static void expect_illegal(struct srdma_message *w)
 {
 	struct srdma_agent_event e;
 
-	assert_int_equal(srdma_writer_finish(w), 0);
+	assert_int_equal(srdma_message_finish(w), 0);
 	assert_int_equal(parse(&e, w), -EPROTO);
-	srdma_writer_free(w);
+	srdma_message_free(w);
 }
 
 /* --- writing --------------------------------------------------------------- */
@@ -43,63 +43,63 @@ static void test_bytes_of_a_message(void **state)
 		0x61, 'a', 0x82, 0x18, 100, 0x41, 0xff, /* "a": [100, h'ff'] */
 		0x62, 'b', 'c',	 0x00,			/* "bc": 0 */
 	};
-	struct srdma_writer w = { 0 };
+	struct srdma_message w = { 0 };
 
 	(void)state;
-	srdma_writer_map(&w, 2);
-	srdma_writer_text(&w, "a");
-	srdma_writer_array(&w, 2);
-	srdma_writer_uint(&w, 100);
-	srdma_writer_bytes(&w, "\xff", 1);
-	srdma_writer_text(&w, "bc");
-	srdma_writer_uint(&w, 0);
-	assert_int_equal(srdma_writer_finish(&w), 0);
+	srdma_message_map(&w, 2);
+	srdma_message_text(&w, "a");
+	srdma_message_array(&w, 2);
+	srdma_message_uint(&w, 100);
+	srdma_message_bytes(&w, "\xff", 1);
+	srdma_message_text(&w, "bc");
+	srdma_message_uint(&w, 0);
+	assert_int_equal(srdma_message_finish(&w), 0);
 	assert_int_equal(w.len, sizeof(want));
 	assert_memory_equal(w.data, want, sizeof(want));
-	srdma_writer_free(&w);
-	assert_int_equal(srdma_writer_finish(&w), -ENOMEM);
+	srdma_message_free(&w);
+	assert_int_equal(srdma_message_finish(&w), -ENOMEM);
 }
 
 static void test_longest_message(void **state)
 {
 	static uint8_t data[SRDMA_AGENT_MAX];
-	struct srdma_writer w = { 0 };
+	struct srdma_message w = { 0 };
 
 	(void)state;
-	srdma_writer_bytes(&w, data, SRDMA_AGENT_MAX / 2);
-	assert_int_equal(srdma_writer_finish(&w), 0);
-	srdma_writer_bytes(&w, data, SRDMA_AGENT_MAX / 2);
-	assert_int_equal(srdma_writer_finish(&w), -ENOMEM);
-	srdma_writer_free(&w);
-	srdma_writer_bytes(&w, data, SRDMA_AGENT_MAX);
-	assert_int_equal(srdma_writer_finish(&w), -ENOMEM);
-	srdma_writer_free(&w);
+	srdma_message_bytes(&w, data, SRDMA_AGENT_MAX / 2);
+	assert_int_equal(srdma_message_finish(&w), 0);
+	srdma_message_bytes(&w, data, SRDMA_AGENT_MAX / 2);
+	assert_int_equal(srdma_message_finish(&w), -ENOMEM);
+	srdma_message_free(&w);
+	srdma_message_bytes(&w, data, SRDMA_AGENT_MAX);
+	assert_int_equal(srdma_message_finish(&w), -ENOMEM);
+	srdma_message_free(&w);
 }
 
 /* --- parsing --------------------------------------------------------------- */
 
 static void test_peer(void **state)
 {
-	struct srdma_writer w = { 0 };
+	struct srdma_message w = { 0 };
 	struct srdma_agent_event e;
 
 	(void)state;
 	begin(&w, 6);
-	srdma_writer_text(&w, "identity");
-	srdma_writer_text(&w, "spiffe://x/y");
-	srdma_writer_text(&w, "data");
-	srdma_writer_bytes(&w, "\0\1", 2);
-	srdma_writer_text(&w, "suite");
-	srdma_writer_array(&w, 3);
-	srdma_writer_uint(&w, 2);
-	srdma_writer_uint(&w, 3);
-	srdma_writer_uint(&w, 16);
-	srdma_writer_text(&w, "mode");
-	srdma_writer_uint(&w, 2);
-	srdma_writer_text(&w, "trust_group"); /* not used */
-	srdma_writer_text(&w, "");
-	srdma_writer_text(&w, "wish");
-	srdma_writer_uint(&w, 1ULL << 40);
+	srdma_message_text(&w, "identity");
+	srdma_message_text(&w, "spiffe://x/y");
+	srdma_message_text(&w, "data");
+	srdma_message_bytes(&w, "\0\1", 2);
+	srdma_message_text(&w, "suite");
+	srdma_message_array(&w, 3);
+	srdma_message_uint(&w, 2);
+	srdma_message_uint(&w, 3);
+	srdma_message_uint(&w, 16);
+	srdma_message_text(&w, "mode");
+	srdma_message_uint(&w, 2);
+	srdma_message_text(&w, "trust_group"); /* not used */
+	srdma_message_text(&w, "");
+	srdma_message_text(&w, "wish");
+	srdma_message_uint(&w, 1ULL << 40);
 	assert_int_equal(parse(&e, &w), 0);
 	assert_string_equal(e.event, "x");
 	assert_string_equal(e.peer.identity, "spiffe://x/y");
@@ -111,12 +111,12 @@ static void test_peer(void **state)
 	assert_int_equal(e.peer.mode, 2);
 	assert_true(e.wish == 1ULL << 40);
 	assert_int_equal(e.arrival, 0);
-	srdma_writer_free(&w);
+	srdma_message_free(&w);
 }
 
 static void test_error_with_a_long_text(void **state)
 {
-	struct srdma_writer w = { 0 };
+	struct srdma_message w = { 0 };
 	struct srdma_agent_event e;
 	char text[2000];
 
@@ -124,14 +124,14 @@ static void test_error_with_a_long_text(void **state)
 	memset(text, 't', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
 	begin(&w, 2);
-	srdma_writer_text(&w, "code");
-	srdma_writer_text(&w, "tls");
-	srdma_writer_text(&w, "text");
-	srdma_writer_text(&w, text);
+	srdma_message_text(&w, "code");
+	srdma_message_text(&w, "tls");
+	srdma_message_text(&w, "text");
+	srdma_message_text(&w, text);
 	assert_int_equal(parse(&e, &w), 0);
 	assert_string_equal(e.code, "tls");
 	assert_int_equal(strlen(e.text), sizeof(e.text) - 1);
-	srdma_writer_free(&w);
+	srdma_message_free(&w);
 }
 
 static void test_bytes_that_are_no_map(void **state)
@@ -157,10 +157,10 @@ static void test_bytes_that_are_no_map(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
-		assert_int_equal(
-			srdma_agent_event_parse(&e, (const uint8_t *)wrong[i],
-						strlen(wrong[i])),
-			-EPROTO);
+		assert_int_equal(srdma_message_parse(&e,
+						     (const uint8_t *)wrong[i],
+						     strlen(wrong[i])),
+				 -EPROTO);
 }
 
 static void test_fields_of_wrong_types(void **state)
@@ -169,34 +169,34 @@ static void test_fields_of_wrong_types(void **state)
 	static const char *const others[] = { "data", "suite", "mode",
 					      "arrival", "wish" };
 	static const uint8_t data[SRDMA_DATA_MAX + 1];
-	struct srdma_writer w = { 0 };
+	struct srdma_message w = { 0 };
 
 	(void)state;
 	for (size_t i = 0; i < 3; i++) {
 		begin(&w, 1);
-		srdma_writer_text(&w, texts[i]);
-		srdma_writer_uint(&w, 1);
+		srdma_message_text(&w, texts[i]);
+		srdma_message_uint(&w, 1);
 		expect_illegal(&w);
 	}
 	for (size_t i = 0; i < 5; i++) {
 		begin(&w, 1);
-		srdma_writer_text(&w, others[i]);
-		srdma_writer_text(&w, "1");
+		srdma_message_text(&w, others[i]);
+		srdma_message_text(&w, "1");
 		expect_illegal(&w);
 	}
 	begin(&w, 1);
-	srdma_writer_text(&w, "mode");
-	srdma_writer_uint(&w, 256);
+	srdma_message_text(&w, "mode");
+	srdma_message_uint(&w, 256);
 	expect_illegal(&w);
 	begin(&w, 1);
-	srdma_writer_text(&w, "data");
-	srdma_writer_bytes(&w, data, sizeof(data));
+	srdma_message_text(&w, "data");
+	srdma_message_bytes(&w, data, sizeof(data));
 	expect_illegal(&w);
 	begin(&w, 1);
-	srdma_writer_text(&w, "suite");
-	srdma_writer_array(&w, 2);
-	srdma_writer_uint(&w, 1);
-	srdma_writer_uint(&w, 1);
+	srdma_message_text(&w, "suite");
+	srdma_message_array(&w, 2);
+	srdma_message_uint(&w, 1);
+	srdma_message_uint(&w, 1);
 	expect_illegal(&w);
 }
 

@@ -1,8 +1,5 @@
 #include "support/fake_worker.h"
 
-#include "port/port.h"
-#include "port/shm/doorbell.h"
-
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +12,9 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "port/port.h"
+#include "port/shm/doorbell.h"
 
 static void open_fds(struct srdma_socket_fds *fds)
 {
