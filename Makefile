@@ -416,7 +416,7 @@ section-packages:
 section-python-packages:
 	@.ci/section 'Python packages' .ci/setup test python
 section-compile:
-	$(call section,compile,lib offload $(C_TESTS))
+	$(call section,compile,lib offload host-tests $(C_TESTS))
 section-native:
 	$(call section,native,native bench)
 section-lint:

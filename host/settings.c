@@ -1,6 +1,7 @@
 #include "host/settings.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -72,10 +73,15 @@ static int check_qps(const struct srdma_pd *pd,
 }
 
 static int check(const struct srdma_pd *pd,
+		 const struct srdma_settings_peer *peer,
 		 const struct srdma_connection_attr *a)
 {
 	int r = check_names(a->identity, a->peers, a->n_peers);
 
+	if (!r && peer->role == SRDMA_SETTINGS_CONNECT &&
+	    (!peer->host || !*peer->host || !peer->port))
+		r = srdma_error_set(-EINVAL, "name the host and the port of a "
+					     "listener");
 	if (!r)
 		r = check_qps(pd, a);
 	if (!r && a->data_len > SRDMA_DATA_MAX)
@@ -212,6 +218,15 @@ static void write_peer(struct srdma_message *w,
 	srdma_message_uint(w, peer->port);
 }
 
+/* The agent may have another working directory. */
+static void write_worker(struct srdma_message *w, const struct srdma_pd *pd)
+{
+	char *path = realpath(pd->path, NULL);
+
+	named_text(w, "worker", path ? path : pd->path);
+	free(path);
+}
+
 static uint32_t or_default(uint32_t value, uint32_t other)
 {
 	return value ? value : other;
@@ -241,14 +256,14 @@ int srdma_settings_connection(struct srdma_message *w,
 			      const struct srdma_settings_peer *peer,
 			      const struct srdma_connection_attr *attr)
 {
-	int r = check(pd, attr);
+	int r = check(pd, peer, attr);
 
 	if (r)
 		return r;
 	srdma_message_map(w, CONNECTION_PAIRS);
 	write_peer(w, peer);
 	write_names(w, attr->identity, attr->peers, attr->n_peers);
-	named_text(w, "worker", pd->path);
+	write_worker(w, pd);
 	named_bytes(w, "token", pd->token, sizeof(pd->token));
 	named_uint(w, "leg", pd->number);
 	named_text(w, "group", pd->group);

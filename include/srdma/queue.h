@@ -158,9 +158,8 @@ int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
 
 /*
  * For event loops: from now on srdma_cq_fd() becomes readable when a completion
- * arrives, when there is room again after -EAGAIN, or when the worker ends.
- * Poll once more before waiting: a completion may have arrived before. A poll
- * that returns completions ends the request.
+ * arrives, or when the worker ends. Poll once more before waiting: a completion
+ * may have arrived before. A poll that returns completions ends the request.
  */
 void srdma_req_notify_cq(struct srdma_pd *pd);
 /* File descriptor for poll(2), owned by the PD. It stays readable after the end

@@ -18,7 +18,7 @@ EXAMPLES = BUILD / "examples"
 WAIT = 60
 
 pytestmark = pytest.mark.skipif(
-    not (BUILD / "libsrdma.so.0").exists(), reason="libsrdma was not built: libcbor is not installed"
+    not (BUILD / "libsrdma.so.0").exists(), reason="libsrdma was not built: install libcbor"
 )
 
 
@@ -85,9 +85,7 @@ def test_capability(site: Site, agent: FakeAgent) -> None:
 def test_unpermitted_peer(site: Site, agent: FakeAgent) -> None:
     server = Program("pingpong", site.b.control, agent, "server", "b", "spiffe://test/c")
     port = server.port()
-    client = Program(
-        "pingpong", site.a.control, agent, "client", "a", "spiffe://test/b", port, "1"
-    )
+    client = Program("pingpong", site.a.control, agent, "client", "a", "spiffe://test/b", port, "1")
     code, said = client.result()
     assert code == 1
     assert "identity: the peer's identity is not permitted" in said

@@ -17,7 +17,7 @@ HEADERS = sorted((ROOT / "include/srdma").glob("*.h"))
 PROTOTYPE = re.compile(r"^(?:[a-z].*[ *])?\*?(srdma_\w+)\(", re.MULTILINE)
 
 pytestmark = pytest.mark.skipif(
-    not LIBRARY.exists(), reason="libsrdma was not built: libcbor is not installed"
+    not LIBRARY.exists(), reason="libsrdma was not built: install libcbor"
 )
 
 

@@ -46,6 +46,13 @@ def test_downward_include_is_accepted(tmp_path: Path) -> None:
             "low/low_impl.h is private to low/",
         ),
         ({"csrc/other/other.c": ""}, "csrc/other: not in csrc/layers.txt"),
+        (
+            {
+                "csrc/layers.txt": "include/srdma:\nlow: include/srdma\nhigh: low\n",
+                "include/srdma/public.h": '#include "low/low.h"\n',
+            },
+            "include/srdma/ may not include low/",
+        ),
         ({"csrc/layers.txt": "low: high\nhigh: low\n"}, "low may not include high"),
     ],
 )

@@ -353,6 +353,7 @@ static void test_illegal_attributes(void **state)
 	static const struct srdma_protection none = { 0 };
 	struct fixture *f = *state;
 	struct srdma_connection_attr a = attr_of(f);
+	struct srdma_connection *c;
 
 	a.identity = NULL;
 	expect_illegal(f, a, -EINVAL);
@@ -365,6 +366,8 @@ static void test_illegal_attributes(void **state)
 	a.peers = null;
 	expect_illegal(f, a, -EINVAL);
 	a = attr_of(f);
+	assert_int_equal(srdma_connect(&c, f->pd, NULL, 7, &a), -EINVAL);
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 0, &a), -EINVAL);
 	a.n_qps = 0;
 	expect_illegal(f, a, -EINVAL);
 	a.n_qps = SRDMA_QPS_MAX + 1;
