@@ -18,7 +18,7 @@
 #include "srdma/device.h"
 #include "support/fake_worker.h"
 
-enum { SHORT_MS = 100, LONG_MS = 20000 };
+enum { SHORT_MS = 100, LONG_MS = 20000, SECOND = 0x5ec04d };
 
 static int setup(void **state)
 {
@@ -300,6 +300,7 @@ static enum fake_action first_silent(struct fake_worker *w,
 		srdma_socket_send(w->client[i], w->raw, w->raw_len, fds,
 				  INT64_MAX);
 	m->tag = tag;
+	m->hello.pid = SECOND;
 	return FAKE_ANSWER;
 }
 
@@ -307,12 +308,15 @@ static void test_late_answer(void **state)
 {
 	struct fake_worker *w = *state;
 	struct srdma_control *c = connect_to(w, SHORT_MS);
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_HELLO,
+				   .version = SRDMA_CTL_VERSION };
 
 	w->hook = first_silent;
 	assert_int_equal(call(c, SRDMA_CTL_HELLO), -ETIMEDOUT);
 	says("did not answer HELLO in 100 ms");
 	/* the late answer comes in front of the second one */
-	assert_int_equal(call(c, SRDMA_CTL_HELLO), 0);
+	assert_int_equal(srdma_control_call(c, &m, NULL, NULL), 0);
+	assert_int_equal(m.hello.pid, SECOND);
 	assert_int_equal(srdma_control_alive(c), 1);
 	srdma_control_close(c);
 }

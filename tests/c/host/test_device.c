@@ -122,6 +122,54 @@ static void test_reasons(void **state)
 	assert_string_equal(srdma_reason_text(UINT32_MAX), "");
 }
 
+/* --- tokens ------------------------------------------------------------------ */
+
+static void put(uint8_t *at, uint64_t value, size_t len)
+{
+	for (size_t i = len; i-- > 0; value >>= 8)
+		at[i] = (uint8_t)value;
+}
+
+static void test_head_of_a_token(void **state)
+{
+	uint8_t token[SRDMA_CAP_MIN] = "sC\1";
+	struct srdma_cap_info info;
+
+	(void)state;
+	put(token + 4, 0x01020304, 4);	/* rkey */
+	put(token + 8, 0x100000, 8);	/* start */
+	put(token + 16, 0x104000, 8);	/* end */
+	put(token + 24, 0x1000, 8);	/* lo */
+	put(token + 32, 0x4000, 8);	/* hi */
+	put(token + 56, 0x70000000, 4); /* expiry */
+	token[62] = 6;			/* write, atomic */
+	assert_int_equal(srdma_query_cap(&info, token, sizeof(token)), 0);
+	assert_int_equal(info.rkey, 0x01020304);
+	assert_int_equal(info.remote_addr, 0x101000);
+	assert_int_equal(info.length, 0x3000);
+	assert_int_equal(info.offset, 0x1000);
+	assert_int_equal(info.access, SRDMA_ACCESS_REMOTE_WRITE |
+					      SRDMA_ACCESS_REMOTE_ATOMIC);
+	assert_int_equal(info.expires, 0x70000000);
+	assert_int_equal(info.sealed, 0);
+	token[3] = 1;
+	assert_int_equal(srdma_query_cap(&info, token, sizeof(token)), 0);
+	assert_int_equal(info.sealed, 1);
+
+	assert_int_equal(srdma_query_cap(&info, token, sizeof(token) - 1),
+			 -EPROTO);
+	assert_int_equal(srdma_query_cap(&info, token, SRDMA_CAP_MAX + 1),
+			 -EPROTO);
+	put(token + 32, 0x4001, 8); /* hi behind the end */
+	assert_int_equal(srdma_query_cap(&info, token, sizeof(token)), -EPROTO);
+	put(token + 32, 0x1000, 8); /* an empty range */
+	assert_int_equal(srdma_query_cap(&info, token, sizeof(token)), -EPROTO);
+	put(token + 16, 0x100000, 8); /* an empty region */
+	assert_int_equal(srdma_query_cap(&info, token, sizeof(token)), -EPROTO);
+	token[2] = 2; /* another version */
+	assert_int_equal(srdma_query_cap(&info, token, sizeof(token)), -EPROTO);
+}
+
 /* --- PD -------------------------------------------------------------------- */
 
 static enum fake_action wrong_open(struct fake_worker *w,
@@ -257,6 +305,7 @@ int main(void)
 		each(test_hello_that_is_refused),
 		each(test_names_of_a_device),
 		cmocka_unit_test(test_reasons),
+		cmocka_unit_test(test_head_of_a_token),
 		each(test_leg_that_cannot_be_used),
 		each(test_end_of_a_region),
 		each(test_end_of_a_qp),
