@@ -74,8 +74,10 @@ struct srdma_connection_attr {
 };
 
 /*
- * Connects QPs to a listener at host and port, as client of the key exchange.
- * Returns when the QPs of both ends can be used.
+ * Connects QPs to a listener at host and port, as client of the key exchange
+ * (docs/protocol.md 8.1). Returns when the QPs of both ends can be used.
+ * -EINVAL: an attribute; -ENOTSUP: the worker has none of the protections.
+ * After a failure the QPs can only be destroyed.
  */
 int srdma_connect(struct srdma_connection **connection, struct srdma_pd *pd,
 		  const char *host, uint16_t port,
@@ -90,7 +92,7 @@ struct srdma_listener_attr {
 /*
  * Listens for peers at host (NULL: every address) and port (0: any free one;
  * srdma_listener_port() tells it). The TCP socket is given to the agent, which
- * authenticates peers before they are reported.
+ * authenticates peers before they are reported (docs/agent.md 3).
  * Errors also: -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL: the address.
  */
 int srdma_listen(struct srdma_listener **listener, struct srdma_device *device,

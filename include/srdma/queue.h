@@ -113,7 +113,7 @@ struct srdma_recv_wr {
 };
 
 /*
- * Posts a list of work requests in order. The memory of a request must stay
+ * Posts a list of work requests in order (docs/local-interface.md 2.1). The memory of a request must stay
  * valid until its completion. On failure *bad_wr (bad_wr may be NULL) is the
  * first request that was not posted; those before it are posted.
  * -EAGAIN: the queue or the leg is full: poll, then post again;
@@ -141,7 +141,8 @@ struct srdma_wc {
 };
 
 /*
- * Takes up to n completions of all QPs of a PD, in posting order per queue.
+ * Takes up to n completions of all QPs of a PD, in posting order per queue
+ * (docs/local-interface.md 2.2).
  * Never blocks. Returns their number. A QP that fails makes one completion
  * QP_EVENT, with the reason in vendor_err. After the end of the worker every
  * outstanding request completes with WORKER_GONE or FLUSHED. -EINVAL: n < 0.

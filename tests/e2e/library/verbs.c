@@ -624,6 +624,50 @@ static void test_illegal_capabilities(void **state)
 	ok(srdma_dereg_mr(mr));
 }
 
+/* --- threads ------------------------------------------------------------- */
+
+enum { ROUNDS = 30, THREADS = 3 };
+
+/* Makes and ends objects of a PD of its own, on a device that others use. */
+static void *use_device(void *device)
+{
+	const struct srdma_mr_attr attr = { .length = 100 };
+	struct srdma_pd *pd;
+	struct srdma_mr *mr;
+	struct srdma_qp *qp;
+	uint64_t value;
+	long rc = 0;
+
+	for (int i = 0; i < ROUNDS && !rc; i++) {
+		rc = srdma_alloc_pd(&pd, device, NULL);
+		if (rc)
+			break;
+		rc |= srdma_alloc_mr(&mr, pd, &attr);
+		rc |= srdma_create_qp(&qp, pd, NULL);
+		rc |= srdma_query_counter(device, "legs", &value);
+		rc |= srdma_destroy_qp(qp);
+		rc |= srdma_dereg_mr(mr);
+		rc |= srdma_dealloc_pd(pd);
+	}
+	return (void *)rc;
+}
+
+static void test_threads_on_a_device(void **state)
+{
+	struct pair *p = *state;
+	pthread_t threads[THREADS];
+	void *rc;
+
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, use_device,
+						p->a.device),
+				 0);
+	for (int i = 0; i < THREADS; i++) {
+		pthread_join(threads[i], &rc);
+		assert_null(rc);
+	}
+}
+
 /* --- connections --------------------------------------------------------- */
 
 static void test_connection(void **state)
@@ -757,6 +801,7 @@ int main(int argc, char **argv)
 		each(test_illegal_regions),
 		each(test_illegal_objects),
 		each(test_illegal_capabilities),
+		each(test_threads_on_a_device),
 		each(test_connection),
 		each(test_closed_connection),
 		each(test_used_qp),
