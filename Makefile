@@ -70,7 +70,7 @@ HOST := $(BUILD)/libsrdma-host.a
 # The host library for programs in C.
 SO := $(BUILD)/libsrdma.so.0
 EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
-LIBRARY_TESTS := $(LIBRARY_TEST_SRC:%.c=$(BUILD)/%)
+LIBRARY_TEST := $(BUILD)/tests/e2e/library/verbs
 OFFLOAD := $(BUILD)/srdma-offload
 # The daemon without main(), for unit tests.
 OFFLOAD_PARTS := $(BUILD)/liboffload.a
@@ -134,7 +134,7 @@ lib: $(LIB) $(HOST) $(if $(HAVE_CBOR),$(SO)) $(if $(HAVE_VERBS),,without-verbs) 
 host-examples: $(if $(HAVE_CBOR),$(EXAMPLES))
 	@:
 
-host-tests: host-examples $(if $(HAVE_CBOR),$(LIBRARY_TESTS))
+host-tests: host-examples $(if $(HAVE_CBOR),$(LIBRARY_TEST))
 	@:
 
 kvs: $(KVS)
@@ -188,12 +188,18 @@ $(SO): $(call objects,$(HOST_SRC)) $(LIB) host/libsrdma.map
 	$(Q)ln -sf $(@F) $(BUILD)/libsrdma.so
 
 # Like a program of a user: with the public headers and the library alone.
-$(EXAMPLES) $(LIBRARY_TESTS): $(BUILD)/%: %.c $(SO) $(wildcard include/srdma/*.h)
+LIKE_A_USER = $(CC) -Iinclude -std=c11 -D_GNU_SOURCE -O2 -g $(WARNINGS) $(SANITIZER_FLAGS) \
+	$(ALL_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $(filter %.c,$^) -L$(BUILD) -lsrdma
+$(EXAMPLES): $(BUILD)/%: %.c $(SO) $(wildcard include/srdma/*.h)
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) -Iinclude -std=c11 -D_GNU_SOURCE -O2 -g $(WARNINGS) $(SANITIZER_FLAGS) \
-		$(ALL_LDFLAGS) -Wl,-rpath,$(abspath $(BUILD)) -o $@ $< -L$(BUILD) -lsrdma \
-		$(if $(filter tests/%,$<),-lcmocka)
+	$(Q)$(LIKE_A_USER)
+
+$(LIBRARY_TEST): $(LIBRARY_TEST_SRC) $(wildcard tests/e2e/library/*.h) $(SO) \
+		$(wildcard include/srdma/*.h)
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(LIKE_A_USER) -lcmocka
 
 LADDER := $(BUILD)/bench/ladder
 PRIMITIVES := $(BUILD)/bench/primitives

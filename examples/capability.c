@@ -3,7 +3,7 @@
  * that later. The owner's worker enforces it; the owner's program does nothing
  * meanwhile.
  *
- *     capability owner IDENTITY PEER         # prints the port that it listens at
+ *     capability owner IDENTITY PEER       # prints the port of its listener
  *     capability user  IDENTITY PEER PORT
  *
  * SRDMA_WORKER names the worker of each program, SRDMA_AGENT its agent.
@@ -50,8 +50,8 @@ static void say(const char *text)
 }
 
 /*
- * Waits for a completion of this operation. The two queues complete in any order:
- * a message that arrives meanwhile is kept.
+ * Waits for a completion of this operation. The two queues complete in any
+ * order: a message that arrives meanwhile is kept.
  */
 static struct srdma_wc completion(struct end *e, enum srdma_wc_opcode opcode)
 {

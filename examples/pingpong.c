@@ -1,7 +1,7 @@
 /*
  * Ping-pong: a client sends COUNT messages, a server sends each one back.
  *
- *     pingpong server IDENTITY PEER            # prints the port that it listens at
+ *     pingpong server IDENTITY PEER        # prints the port of its listener
  *     pingpong client IDENTITY PEER PORT COUNT
  *
  * SRDMA_WORKER names the worker of each program, SRDMA_AGENT its agent.

@@ -14,8 +14,8 @@ enum { SRDMA_CHANNEL_TIMEOUT_MS = 10000 };
 
 /*
  * Connects to the agent at the path and sends the first message, with the
- * descriptors *fds if fds is not NULL. Errors of srdma_socket_connect(); -ENXIO:
- * the path is empty; and those of send.
+ * descriptors *fds if fds is not NULL. Errors of srdma_socket_connect() and of
+ * srdma_channel_send(); -ENXIO: the path is empty.
  */
 int srdma_channel_open(struct srdma_channel **out, const char *path,
 		       const struct srdma_message *first,

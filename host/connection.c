@@ -143,7 +143,7 @@ int srdma_connection_fd(const struct srdma_connection *c)
 	return srdma_channel_fd(c->channel);
 }
 
-/* --- events of a connection ------------------------------------------------------ */
+/* --- events of a connection ---------------------------------------------- */
 
 static int ended(struct srdma_connection *c, int rc)
 {

@@ -24,7 +24,7 @@ struct srdma_control {
 	uint8_t data[SRDMA_CTL_MAX]; /* the message, wiped after each call */
 };
 
-/* --- path -------------------------------------------------------------------- */
+/* --- path ---------------------------------------------------------------- */
 
 static int too_long(const char *worker)
 {
@@ -75,7 +75,7 @@ int srdma_control_path(char out[SRDMA_SOCKET_PATH], const char *worker,
 	return n < SRDMA_SOCKET_PATH ? 0 : too_long(worker);
 }
 
-/* --- connection -------------------------------------------------------------- */
+/* --- connection ---------------------------------------------------------- */
 
 int srdma_control_connect(struct srdma_control **out, const char *path,
 			  int timeout_ms)
@@ -136,7 +136,7 @@ int srdma_control_alive(struct srdma_control *c)
 	return n > 0 || n == -ETIMEDOUT || n == -EINTR;
 }
 
-/* --- calls -------------------------------------------------------------------- */
+/* --- calls --------------------------------------------------------------- */
 
 static int failed(const struct srdma_control *c, uint32_t kind, int rc)
 {

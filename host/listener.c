@@ -22,7 +22,7 @@ struct srdma_listener {
 	uint16_t port;
 };
 
-/* --- the TCP socket --------------------------------------------------------------- */
+/* --- the TCP socket ------------------------------------------------------ */
 
 static int listen_at(const struct addrinfo *a)
 {
@@ -72,7 +72,7 @@ static uint16_t port_of(int fd)
 	return ntohs(((struct sockaddr_in *)&name)->sin_port);
 }
 
-/* --- the channel ------------------------------------------------------------------ */
+/* --- the channel --------------------------------------------------------- */
 
 /* Waits for an event of this name. Others, `refused`, are for the agent's
  * log. */

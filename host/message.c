@@ -9,7 +9,7 @@
 
 enum { FIRST_ROOM = 4096, HEAD_MAX = 9 /* bytes of the head of an item */ };
 
-/* --- writing ------------------------------------------------------------------ */
+/* --- writing ------------------------------------------------------------- */
 
 /* Makes room for len more bytes, and for the length in front. */
 static int reserve(struct srdma_message *w, size_t len)
@@ -103,7 +103,7 @@ void srdma_message_free(struct srdma_message *w)
 	memset(w, 0, sizeof(*w));
 }
 
-/* --- parsing ------------------------------------------------------------------- */
+/* --- parsing ------------------------------------------------------------- */
 
 static int get_text(char *out, size_t room, const cbor_item_t *item)
 {

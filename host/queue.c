@@ -29,7 +29,7 @@ _Static_assert((int)SRDMA_SEND_SIGNALED == (int)SRDMA_DESC_SIGNALED &&
 		       (int)SRDMA_SEND_INLINE == (int)SRDMA_DESC_INLINE,
 	       "flags of descriptors");
 
-/* --- life ------------------------------------------------------------------- */
+/* --- life ---------------------------------------------------------------- */
 
 static int init(struct srdma_qp *qp, const struct srdma_qp_params *p)
 {
@@ -133,7 +133,7 @@ void srdma_query_qp(const struct srdma_qp *qp, struct srdma_qp_query *query)
 	};
 }
 
-/* --- posting ---------------------------------------------------------------- */
+/* --- posting ------------------------------------------------------------- */
 
 static int post_error(int rc)
 {

@@ -38,7 +38,7 @@ uint32_t srdma_settings_timeout(const struct srdma_connection_attr *attr)
 	return attr->timeout ? attr->timeout : TIMEOUT_S;
 }
 
-/* --- checks -------------------------------------------------------------------- */
+/* --- checks -------------------------------------------------------------- */
 
 static int check_names(const char *identity, const char *const *peers, size_t n)
 {
@@ -92,7 +92,7 @@ static int check(const struct srdma_pd *pd,
 	return r;
 }
 
-/* --- fields -------------------------------------------------------------------- */
+/* --- fields -------------------------------------------------------------- */
 
 static void named_text(struct srdma_message *w, const char *name,
 		       const char *text)
@@ -241,7 +241,7 @@ static void write_times(struct srdma_message *w,
 	named_uint(w, "max_age", or_default(a->max_age, MAX_AGE_S));
 }
 
-/* --- messages ------------------------------------------------------------------ */
+/* --- messages ------------------------------------------------------------ */
 
 static int finish(struct srdma_message *w)
 {

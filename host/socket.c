@@ -38,7 +38,7 @@ int srdma_socket_wait(int fd, short events, int64_t deadline)
 	return r ? 0 : -ETIMEDOUT;
 }
 
-/* --- connecting ------------------------------------------------------------ */
+/* --- connecting ---------------------------------------------------------- */
 
 static int connect_error(const struct srdma_socket_peer *p, int err)
 {
@@ -117,7 +117,7 @@ int srdma_socket_connect(const struct srdma_socket_peer *peer, int timeout_ms)
 	return r;
 }
 
-/* --- messages --------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------ */
 
 union control {
 	struct cmsghdr align;

@@ -69,7 +69,8 @@ struct srdma_connection_attr {
 	size_t data_len;
 	/* Seconds; 0 stands for the value in brackets: until the QPs are
 	 * connected (30); between renewals of the secrets (3,600); of a renewal
-	 * (60); that secrets live without renewal (86,400). docs/agent.md 4, 5 */
+	 * (60); that secrets live without renewal (86,400). docs/agent.md 4,
+	 * 5. */
 	uint32_t timeout, renew_every, renew_limit, max_age;
 };
 
@@ -77,7 +78,7 @@ struct srdma_connection_attr {
  * Connects QPs to a listener at host and port, as client of the key exchange
  * (docs/protocol.md 8.1). Returns when the QPs of both ends can be used.
  * -EINVAL: an attribute; -ENOTSUP: the worker has none of the protections.
- * After a failure the QPs can only be destroyed.
+ * After a failure destroy the QPs: the exchange may have given them keys.
  */
 int srdma_connect(struct srdma_connection **connection, struct srdma_pd *pd,
 		  const char *host, uint16_t port,

@@ -63,7 +63,7 @@ struct srdma_mr_info {
 
 void srdma_query_mr(const struct srdma_mr *mr, struct srdma_mr_info *info);
 
-/* --- capabilities: regions with SRDMA_ACCESS_PROOF ------------------------- */
+/* --- capabilities: regions with SRDMA_ACCESS_PROOF ----------------------- */
 
 enum {
 	SRDMA_CAP_MIN = 88, /* bytes of a token */

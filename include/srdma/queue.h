@@ -60,7 +60,7 @@ struct srdma_qp_query {
 
 void srdma_query_qp(const struct srdma_qp *qp, struct srdma_qp_query *query);
 
-/* --- posting --------------------------------------------------------------- */
+/* --- posting ------------------------------------------------------------- */
 
 enum srdma_wr_opcode {
 	SRDMA_WR_RDMA_WRITE = 1,
@@ -78,8 +78,8 @@ enum srdma_send_flags {
 	SRDMA_SEND_SIGNALED = 1,
 	/* Starts when all earlier READs and atomics of the QP are complete. */
 	SRDMA_SEND_FENCE = 2,
-	/* The payload is copied now, at most SRDMA_INLINE_MAX bytes; lkey is not
-	 * used. SEND and WRITE only. */
+	/* The payload is copied now, at most SRDMA_INLINE_MAX bytes; lkey is
+	 * not used. SEND and WRITE only. */
 	SRDMA_SEND_INLINE = 4,
 };
 
@@ -89,7 +89,7 @@ struct srdma_send_wr {
 	enum srdma_wr_opcode opcode;
 	unsigned flags; /* enum srdma_send_flags, or-ed */
 	/* Local memory: source of SEND and WRITE, destination of READ and
-	 * atomics. length: bytes, at most SRDMA_MESSAGE_MAX; 8 for an atomic. */
+	 * atomics. length: bytes, at most SRDMA_MESSAGE_MAX; of an atomic 8. */
 	void *addr;
 	uint32_t length;
 	uint32_t lkey;
@@ -113,9 +113,10 @@ struct srdma_recv_wr {
 };
 
 /*
- * Posts a list of work requests in order (docs/local-interface.md 2.1). The memory of a request must stay
- * valid until its completion. On failure *bad_wr (bad_wr may be NULL) is the
- * first request that was not posted; those before it are posted.
+ * Posts a list of work requests in order (docs/local-interface.md 2.1). The
+ * memory of a request must stay valid until its completion. On failure *bad_wr
+ * (bad_wr may be NULL) is the first request that was not posted; those before it
+ * are posted.
  * -EAGAIN: the queue or the leg is full: poll, then post again;
  * -EMSGSIZE: too long; -EINVAL: a field; -ENOTCONN: the worker ended.
  * The worker checks keys and bounds; a fault there is a failed completion.
@@ -125,7 +126,7 @@ int srdma_post_send(struct srdma_qp *qp, struct srdma_send_wr *wr,
 int srdma_post_recv(struct srdma_qp *qp, struct srdma_recv_wr *wr,
 		    struct srdma_recv_wr **bad_wr);
 
-/* --- completions ------------------------------------------------------------ */
+/* --- completions --------------------------------------------------------- */
 
 enum srdma_wc_flags { SRDMA_WC_WITH_IMM = 1 };
 

@@ -37,7 +37,7 @@ struct fixture {
 	struct srdma_qp *qp;
 };
 
-/* --- the agent ------------------------------------------------------------- */
+/* --- the agent ----------------------------------------------------------- */
 
 static void read_first(struct agent *a, int fd)
 {
@@ -116,7 +116,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* --- events ---------------------------------------------------------------- */
+/* --- events -------------------------------------------------------------- */
 
 static void report(int fd, const char *event, const char *code)
 {
@@ -218,7 +218,7 @@ static void trickle(int fd)
 	wait_end(fd);
 }
 
-/* --- connections ------------------------------------------------------------- */
+/* --- connections --------------------------------------------------------- */
 
 static struct srdma_connection_attr attr_of(struct fixture *f)
 {
@@ -434,7 +434,7 @@ static void test_renewal_that_does_not_come(void **state)
 	srdma_disconnect(c);
 }
 
-/* --- listeners ---------------------------------------------------------------- */
+/* --- listeners ----------------------------------------------------------- */
 
 static void refuse_listener(int fd)
 {

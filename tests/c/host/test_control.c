@@ -60,7 +60,7 @@ static void says(const char *part)
 		fail_msg("\"%s\" is not in: %s", part, srdma_error_text());
 }
 
-/* --- path ------------------------------------------------------------------ */
+/* --- path ---------------------------------------------------------------- */
 
 static void test_path(void **state)
 {
@@ -87,7 +87,7 @@ static void test_path(void **state)
 	assert_int_equal(srdma_control_path(path, longer, 1), -ENAMETOOLONG);
 }
 
-/* --- connecting -------------------------------------------------------------- */
+/* --- connecting ---------------------------------------------------------- */
 
 static int listen_at(const char *path, int type, int backlog)
 {
@@ -183,7 +183,7 @@ static void test_worker_of_another_user(void **state)
 	unlink(path);
 }
 
-/* --- calls -------------------------------------------------------------------- */
+/* --- calls --------------------------------------------------------------- */
 
 static enum fake_action refuse(struct fake_worker *w, struct srdma_ctl_msg *m,
 			       struct srdma_socket_fds *fds)

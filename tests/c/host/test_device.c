@@ -35,7 +35,7 @@ static void says(const char *part)
 		fail_msg("\"%s\" is not in: %s", part, srdma_error_text());
 }
 
-/* --- HELLO ----------------------------------------------------------------- */
+/* --- HELLO --------------------------------------------------------------- */
 
 static enum fake_action wrong_hello(struct fake_worker *w,
 				    struct srdma_ctl_msg *m,
@@ -122,7 +122,7 @@ static void test_reasons(void **state)
 	assert_string_equal(srdma_reason_text(UINT32_MAX), "");
 }
 
-/* --- tokens ------------------------------------------------------------------ */
+/* --- tokens -------------------------------------------------------------- */
 
 static void put(uint8_t *at, uint64_t value, size_t len)
 {
@@ -170,7 +170,7 @@ static void test_head_of_a_token(void **state)
 	assert_int_equal(srdma_query_cap(&info, token, sizeof(token)), -EPROTO);
 }
 
-/* --- PD -------------------------------------------------------------------- */
+/* --- PD ------------------------------------------------------------------ */
 
 static enum fake_action wrong_open(struct fake_worker *w,
 				   struct srdma_ctl_msg *m,
@@ -210,7 +210,7 @@ static void test_leg_that_cannot_be_used(void **state)
 	assert_int_equal(srdma_close_device(d), 0);
 }
 
-/* --- calls that are repeated ------------------------------------------------- */
+/* --- calls that are repeated --------------------------------------------- */
 
 /* Refuses DEREG_MR and DESTROY: first with EBUSY, then as unknown. */
 static enum fake_action busy(struct fake_worker *w, struct srdma_ctl_msg *m,

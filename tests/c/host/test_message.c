@@ -33,7 +33,7 @@ static void expect_illegal(struct srdma_message *w)
 	srdma_message_free(w);
 }
 
-/* --- writing --------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------- */
 
 static void test_bytes_of_a_message(void **state)
 {
@@ -76,7 +76,7 @@ static void test_longest_message(void **state)
 	srdma_message_free(&w);
 }
 
-/* --- parsing --------------------------------------------------------------- */
+/* --- parsing ------------------------------------------------------------- */
 
 static void test_peer(void **state)
 {
