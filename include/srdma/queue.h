@@ -115,7 +115,7 @@ struct srdma_recv_wr {
 /*
  * Posts a list of work requests in order (docs/local-interface.md 2.1). The
  * memory of a request must stay valid until its completion. On failure *bad_wr
- * (bad_wr may be NULL) is the first request that was not posted; those before it
+ * (bad_wr may be NULL) is the first request that was not posted; earlier ones
  * are posted.
  * -EAGAIN: the queue or the leg is full: poll, then post again;
  * -EMSGSIZE: too long; -EINVAL: a field; -ENOTCONN: the worker ended.
