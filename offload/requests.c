@@ -195,6 +195,7 @@ static const struct {
 	[SRDMA_CTL_REKEY] = { requests_qp_rekey, 0, 0 },
 	[SRDMA_CTL_EXPIRE] = { requests_qp_expire, 0, 0 },
 	[SRDMA_CTL_END] = { requests_qp_end, 0, 0 },
+	[SRDMA_CTL_LIFE] = { requests_qp_life, 0, 0 },
 };
 
 static int check_fds(struct call *c)

@@ -41,6 +41,7 @@ int requests_qp_destroy(struct call *c);
 int requests_qp_rotate(struct call *c);
 int requests_qp_rekey(struct call *c);
 int requests_qp_expire(struct call *c);
+int requests_qp_life(struct call *c);
 
 /* --- for handlers ------------------------------------------------------ */
 

@@ -1,7 +1,7 @@
 /*
  * Requests about QPs: INIT, KEY, KEYS, WAIT, END, DESTROY, and the renewal of
- * key material while they are in use: ROTATE, REKEY, EXPIRE (local-interface.md
- * 3).
+ * key material while they are in use: ROTATE, REKEY, EXPIRE, LIFE
+ * (local-interface.md 3).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -142,5 +142,21 @@ int requests_qp_expire(struct call *c)
 	if (rc < 0)
 		return requests_refused(c, rc);
 	log_info("QP 0x%06x ends: its keys were not renewed", c->in.qpn);
+	return 0;
+}
+
+int requests_qp_life(struct call *c)
+{
+	const struct srdma_ctl_life *life = &c->in.life;
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, life->qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_life(c->q->p.relay, leg, life->qpn, life->seconds);
+	if (rc < 0)
+		return requests_refused(c, rc);
+	log_info("QP 0x%06x ends in %u s unless its keys are renewed",
+		 life->qpn, life->seconds);
 	return 0;
 }

@@ -52,6 +52,7 @@ class Kind(IntEnum):
     REKEY = 17
     EXPIRE = 18
     END = 19
+    LIFE = 20
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -75,6 +76,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.REKEY: 40,
     Kind.EXPIRE: 4,
     Kind.END: 8,
+    Kind.LIFE: 8,
 }
 
 

@@ -19,7 +19,7 @@ from tests.reference.host import RECORD_LEN, Descriptor, Record, decode_descript
 
 HEADER = struct.Struct(">HHII")
 HELLO, OPEN, ATTACH, REG_MR, DEREG_MR, INIT, KEYS, WAIT, DESTROY, STATS, KEY = range(1, 12)
-ROTATE, REKEY, EXPIRE, END = range(16, 20)
+ROTATE, REKEY, EXPIRE, END, LIFE = range(16, 21)
 SLOT, SLOTS_AT = 520, 128
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
 
@@ -102,6 +102,7 @@ class FakeWorker:
             REKEY: lambda leg, body, fds: (b"", []),
             EXPIRE: lambda leg, body, fds: (b"", []),
             END: lambda leg, body, fds: (b"", []),
+            LIFE: lambda leg, body, fds: (b"", []),
         }
         self.silent: set[int] = set()  # kinds that get no response
         self._qpn = 0x100

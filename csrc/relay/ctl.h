@@ -47,6 +47,7 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_REKEY = 17,
 	SRDMA_CTL_EXPIRE = 18,
 	SRDMA_CTL_END = 19,
+	SRDMA_CTL_LIFE = 20,
 	SRDMA_CTL_KINDS, /* number of kinds + 1 */
 };
 
@@ -109,6 +110,11 @@ struct srdma_ctl_keys {
 struct srdma_ctl_end {
 	uint32_t qpn;
 	uint32_t reason; /* enum srdma_reason */
+};
+
+struct srdma_ctl_life {
+	uint32_t qpn;
+	uint32_t seconds;
 };
 
 struct srdma_ctl_wait_answer {
@@ -182,6 +188,7 @@ struct srdma_ctl_msg {
 		uint32_t qpn; /* WAIT, DESTROY, EXPIRE */
 		struct srdma_ctl_wait_answer wait;
 		struct srdma_ctl_end end;
+		struct srdma_ctl_life life;
 		struct srdma_ctl_stats_answer stats;
 		struct srdma_qp_secret secret; /* KEY */
 		struct srdma_qp_secret_answer secret_answer;

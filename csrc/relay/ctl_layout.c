@@ -170,6 +170,11 @@ static const struct srdma_ctl_field end[] = {
 	F(UINT, end.reason),
 	STOP,
 };
+static const struct srdma_ctl_field life[] = {
+	F(UINT, life.qpn),
+	F(UINT, life.seconds),
+	STOP,
+};
 
 static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_HELLO] = { "HELLO", { hello, hello_answer } },
@@ -191,6 +196,7 @@ static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_REKEY] = { "REKEY", { rekey, empty } },
 	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { qpn, empty } },
 	[SRDMA_CTL_END] = { "END", { end, empty } },
+	[SRDMA_CTL_LIFE] = { "LIFE", { life, empty } },
 };
 
 const struct srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)

@@ -15,6 +15,7 @@ struct srdma_relay_entry {
 	struct srdma_leg *leg;
 	uint64_t closing; /* start of its removal, ns; 0: not begun */
 	uint64_t pinged;  /* last PING of its liveness, ns */
+	uint64_t life;	  /* time of its end by LIFE, ns; 0: none */
 	/* expire.c: number of own and peer's requests at the last activity, and
 	 * the time until which tables are kept without activity, ns. */
 	uint64_t worked;

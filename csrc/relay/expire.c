@@ -72,8 +72,22 @@ static uint64_t expire_tables(struct srdma_qp *qp, uint64_t now)
 	return SRDMA_NEVER;
 }
 
+/* LIFE: the secrets were not renewed in time. */
+static uint64_t expire_life(struct srdma_qp *qp, uint64_t now)
+{
+	const uint64_t life = srdma_qp_entry(qp)->life;
+
+	if (!life)
+		return SRDMA_NEVER;
+	if (now < life)
+		return life;
+	srdma_qp_fail(qp, SRDMA_REASON_KEY_LIMIT, SRDMA_OLDEST, 1);
+	return SRDMA_NEVER;
+}
+
 /* Called in this order; each may fail the QP. */
 static uint64_t (*const timers[])(struct srdma_qp *qp, uint64_t now) = {
+	expire_life, /* first: no other timer makes the QP send after its life */
 	expire_silence,
 	srdma_retry_deadline,
 	srdma_responder_expire,

@@ -31,6 +31,7 @@ enum srdma_relay_limits {
 	SRDMA_MAX_TIMEOUT_MS = 600000,
 	SRDMA_MAX_KEY_CACHE = 65536,
 	SRDMA_MAX_SILENCE_MS = 3600000,
+	SRDMA_MAX_LIFE_S = INT32_MAX,
 };
 
 struct srdma_mr_params {

@@ -193,6 +193,11 @@ int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
  * -ENOENT. */
 int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,
 			  uint32_t qpn);
+/* LIFE: as EXPIRE, but after `seconds`, and only if no later call replaced this
+ * one. It has no effect in ERR. -EINVAL: not 1..SRDMA_MAX_LIFE_S; -ENOTCONN: the
+ * QP has no keys; -ENOENT. */
+int srdma_relay_qp_life(struct srdma_relay *r, struct srdma_leg *leg,
+			uint32_t qpn, uint32_t seconds);
 
 /* Returns the state of a QP of the leg, enum srdma_qp_state; in ERR *reason is
  * its reason, else 0. -ENOENT: no such QP. */

@@ -1,6 +1,7 @@
 /*
- * New K_PDs and new secrets: ROTATE, REKEY, EXPIRE of the control socket
- * (docs/protocol.md 3.5; local-interface.md 3).
+ * New K_PDs and new secrets, and the end of a QP without them: ROTATE, REKEY,
+ * EXPIRE, LIFE of the control socket (docs/protocol.md 3.5; local-interface.md
+ * 3).
  */
 #include <errno.h>
 #include <string.h>
@@ -158,6 +159,8 @@ int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
 		   : 0;
 }
 
+/* --- EXPIRE, LIFE -------------------------------------------------------- */
+
 int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,
 			  uint32_t qpn)
 {
@@ -166,5 +169,27 @@ int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,
 	if (!qp)
 		return -ENOENT;
 	srdma_qp_fail(qp, SRDMA_REASON_KEY_LIMIT, SRDMA_OLDEST, 1);
+	return 0;
+}
+
+int srdma_relay_qp_life(struct srdma_relay *r, struct srdma_leg *leg,
+			uint32_t qpn, uint32_t seconds)
+{
+	struct srdma_qp *qp = srdma_relay_own_qp(r, leg, qpn);
+	struct srdma_relay_entry *e;
+
+	if (!qp)
+		return -ENOENT;
+	if (!seconds || seconds > SRDMA_MAX_LIFE_S)
+		return srdma_relay_refuse(
+			r, -EINVAL, "a life of %u seconds: it must be 1 to %u",
+			seconds, SRDMA_MAX_LIFE_S);
+	if (srdma_qp_state(qp) == SRDMA_QP_INIT)
+		return srdma_relay_refuse(
+			r, -ENOTCONN, "QP %u has no keys yet: send KEYS first",
+			qpn);
+	e = srdma_qp_entry(qp);
+	e->life = r->env.now + seconds * SRDMA_SECOND;
+	srdma_qp_wake(qp, e->life);
 	return 0;
 }

@@ -375,6 +375,14 @@ class Control:
         """Move a QP to ERR, reason KEY_LIMIT: its keys will not be renewed."""
         self.request(Kind.EXPIRE, [qpn])
 
+    def life(self, qpn: int, seconds: int) -> None:
+        """Move a QP to ERR, reason KEY_LIMIT, when `seconds` have passed and no later call gave
+        another time. The worker measures them, also after this process has ended.
+
+        seconds: 1 to 2^31 - 1 (RefusedError with EINVAL). Without effect for a QP in ERR.
+        """
+        self.request(Kind.LIFE, [qpn, seconds])
+
     def end(self, qpn: int, reason: int) -> None:
         """Move a QP to ERR because its peer is gone. reason: 22 to 24 (protocol.md 13.1)."""
         self.request(Kind.END, [qpn, reason])

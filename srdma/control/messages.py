@@ -35,6 +35,7 @@ class Kind(IntEnum):
     REKEY = control.KINDS["REKEY"]
     EXPIRE = control.KINDS["EXPIRE"]
     END = control.KINDS["END"]
+    LIFE = control.KINDS["LIFE"]
 
 
 class Direction(IntEnum):

@@ -213,6 +213,7 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
         ),
         (lambda c: c.destroy(QPN), Kind.DESTROY, struct.pack(">I", QPN), b"", None),
         (lambda c: c.expire(QPN), Kind.EXPIRE, struct.pack(">I", QPN), b"", None),
+        (lambda c: c.life(QPN, 60), Kind.LIFE, struct.pack(">II", QPN, 60), b"", None),
         (lambda c: c.end(QPN, 24), Kind.END, struct.pack(">II", QPN, 24), b"", None),
         (
             lambda c: c.rotate(3, 3600),
@@ -322,6 +323,8 @@ def test_response_that_is_not_a_token(pair, length):
         (lambda c: c.key(KeyRequest(QPN, 256, b"", b"", 1)), "KEY: a value does not fit"),
         (lambda c: c.revoke(1, 2, -1, 1), "REVOKE: a value does not fit"),
         (lambda c: c.rotate(1, 2**32), "ROTATE: a value does not fit"),
+        (lambda c: c.life(1, 2**32), "LIFE: a value does not fit"),
+        (lambda c: c.life(1, -1), "LIFE: a value does not fit"),
         (lambda c: c.uninstall(1, 2**32), "UNINSTALL: a value does not fit"),
         (lambda c: c.install(-1, TOKEN), "INSTALL: a value does not fit"),
         (lambda c: c.attach(bytes(17)), "ATTACH: a value does not fit"),

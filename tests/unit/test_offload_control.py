@@ -234,6 +234,7 @@ def test_only_connections_of_a_leg_may_use_it(a: Worker) -> None:
         (Kind.ROTATE, u32(leg, 0)),
         (Kind.REKEY, u32(qp.qpn) + bytes(36)),
         (Kind.EXPIRE, u32(qp.qpn)),
+        (Kind.LIFE, u32(qp.qpn, 1)),
         (Kind.END, u32(qp.qpn, PEER_CLOSED)),
     ):
         assert "this connection" in other.refused(errno.EPERM, kind, body)

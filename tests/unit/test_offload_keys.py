@@ -31,12 +31,13 @@ class End(NamedTuple):
     client: Client
     leg: int
     qp: Qp
+    token: bytes
 
 
 def end(found: Worker, flags: int = 0) -> End:
     client = found.client()
-    leg, _ = client.open(flags=flags)
-    return End(client, leg, client.init(leg))
+    leg, token = client.open(flags=flags)
+    return End(client, leg, client.init(leg), token)
 
 
 def key(own: End, peer: End, **changes: Any) -> bytes:
@@ -247,7 +248,7 @@ def test_secrets_are_wiped_after_use(a: Worker, b: Worker) -> None:
         pytest.skip("the worker is not dumpable: only root may read its memory")
 
 
-# --- ROTATE, REKEY, EXPIRE -----------------------------------------------------------
+# --- ROTATE, REKEY, EXPIRE, LIFE -----------------------------------------------------------
 
 RX, TX, ASKED = 1, 2, 0
 BUSY_WAIT = 10.0
@@ -354,3 +355,36 @@ def test_expired_keys_end_the_qp(a: Worker, b: Worker) -> None:
     one.client.request(Kind.EXPIRE, u32(one.qp.qpn))  # repeated: no effect
     assert one.client.wait(one.qp.qpn) == (ERR, KEY_LIMIT)
     assert "not renewed" in a.log()
+
+
+def test_life_ends_the_qp_without_a_client(a: Worker, b: Worker) -> None:
+    """The QP ends in time although the connection that sent LIFE has ended."""
+    one, two = connected(a, b, BASIC)
+    short = a.client()
+    short.attach(one.token)
+    one.client.request(Kind.LIFE, u32(one.qp.qpn, 2**31 - 1))
+    short.request(Kind.LIFE, u32(one.qp.qpn, 1))  # replaces the one before
+    start = time.monotonic()
+    short.close()
+    limit = start + BUSY_WAIT
+    while one.client.wait(one.qp.qpn)[0] != ERR:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    assert time.monotonic() - start > 0.9
+    assert one.client.wait(one.qp.qpn) == (ERR, KEY_LIMIT)
+    while two.client.wait(two.qp.qpn)[0] != ERR:  # ended by the CLOSE of its peer
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    one.client.request(Kind.LIFE, u32(one.qp.qpn, 1))  # in ERR: no effect
+    assert "in 1 s unless its keys are renewed" in a.log()
+
+
+def test_refused_lives(a: Worker, b: Worker) -> None:
+    one, _ = connected(a, b, BASIC)
+    fresh = end(a)
+    text = fresh.client.refused(errno.ENOTCONN, Kind.LIFE, u32(fresh.qp.qpn, 1))
+    assert "no keys yet" in text
+    for seconds in (0, 2**31, 2**32 - 1):
+        text = one.client.refused(errno.EINVAL, Kind.LIFE, u32(one.qp.qpn, seconds))
+        assert "it must be 1 to 2147483647" in text
+    assert one.client.wait(one.qp.qpn)[0] == RTS

@@ -313,6 +313,8 @@ static unsigned request_of_user(const struct scene *s, unsigned i,
 		{ .kind = SRDMA_CTL_ROTATE, .rotate = { .leg = leg } },
 		{ .kind = SRDMA_CTL_WAIT, .qpn = qpn },
 		{ .kind = SRDMA_CTL_EXPIRE, .qpn = qpn },
+		{ .kind = SRDMA_CTL_LIFE,
+		  .life = { .qpn = qpn, .seconds = 1 } },
 		{ .kind = SRDMA_CTL_DESTROY, .qpn = qpn },
 	};
 

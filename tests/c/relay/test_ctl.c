@@ -48,6 +48,7 @@ static const struct {
 	[SRDMA_CTL_REKEY] = { "REKEY", { FIXED(40), FIXED(0) } },
 	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { FIXED(4), FIXED(0) } },
 	[SRDMA_CTL_END] = { "END", { FIXED(8), FIXED(0) } },
+	[SRDMA_CTL_LIFE] = { "LIFE", { FIXED(8), FIXED(0) } },
 #undef FIXED
 };
 
@@ -340,6 +341,21 @@ static void test_rekey_layout(void **state)
 	assert_memory_equal(out + 12, "\0\0\0\5\0\0\0\2", 8);
 }
 
+static void test_life_layout(void **state)
+{
+	uint8_t out[SRDMA_CTL_MAX];
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_LIFE }, back;
+
+	(void)state;
+	m.life.qpn = 0x010203;
+	m.life.seconds = 0x7fffffff;
+	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 20);
+	assert_memory_equal(out, "\0\x14", 2);
+	assert_memory_equal(out + 12, "\0\1\2\3\x7f\xff\xff\xff", 8);
+	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 20), 0);
+	assert_memory_equal(&back, &m, sizeof(m));
+}
+
 /* reserved bytes of requests */
 static void test_reserved_bytes_must_be_zero(void **state)
 {
@@ -543,6 +559,7 @@ int main(void)
 		cmocka_unit_test(test_cap_layout),
 		cmocka_unit_test(test_revoke_layout),
 		cmocka_unit_test(test_rekey_layout),
+		cmocka_unit_test(test_life_layout),
 		cmocka_unit_test(test_reserved_bytes_must_be_zero),
 		cmocka_unit_test(test_token_lengths),
 		cmocka_unit_test(test_text_fields),

@@ -134,6 +134,7 @@ struct sim_end {
 	/* ranges of the peer that failed requests named */
 	struct sim_range lost[SIM_RING];
 	uint32_t lost_count;
+	uint64_t life; /* LIFE ends its QP then; 0: not within the simulation */
 	int events;
 	int leaving, gone;
 };
@@ -325,12 +326,13 @@ void sim_fault_close(struct sim_leg *leg);
 void sim_fault_join(struct sim *w, struct sim_qp *qp);
 
 /* --- sim_rekey.c: epochs ------------------------------------------------ */
-/* Installs a new secret at one end. */
+/* Installs a new secret at one end, and gives that end's QP a life. */
 void sim_rekey_strike(struct sim *w);
 void sim_rekey_follow(struct sim *w);
 /* Checks that no key exceeds its limits. */
 void sim_rekey_check(struct sim *w);
-/* Checks at the end that no new secret is waiting. */
+/* Checks at the end that no new secret is waiting, and that no QP outlives its
+ * life. */
 void sim_rekey_calm(struct sim *w);
 /* Notes the epoch of a packet that this end sent. */
 void sim_rekey_wire(struct sim *w, struct sim_end *from, const uint8_t *data);

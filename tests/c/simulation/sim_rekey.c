@@ -1,6 +1,7 @@
 /*
- * Simulation: epochs and new secrets (docs/protocol.md 3.5). New secrets come
- * in the order of the key exchange: first to the receiver, then to the sender.
+ * Simulation: epochs and new secrets (docs/protocol.md 3.5), and the life of a QP
+ * (local-interface.md 3.6). New secrets come in the order of the key exchange:
+ * first to the receiver, then to the sender.
  */
 #include <errno.h>
 #include <string.h>
@@ -72,6 +73,21 @@ static void begin(struct sim *w, struct sim_qp *qp, int to)
 	qp->waits[to] = !err;
 }
 
+/* A QP that may fail, and every 8th QP, gets a short life. Any other QP gets one
+ * that does not end within the simulation. */
+static void give_life(struct sim *w, struct sim_qp *qp, struct sim_end *e)
+{
+	uint32_t seconds;
+
+	qp->doomed |= qp->serial % 8 == 3;
+	seconds = qp->doomed ? 1 : SRDMA_MAX_LIFE_S;
+	SIM_CHECK(w,
+		  !srdma_relay_qp_life(relay_of(e), e->leg->leg, e->info.qpn,
+				       seconds),
+		  "LIFE: %s", srdma_relay_why(relay_of(e)));
+	e->life = qp->doomed ? w->now + SRDMA_SECOND : 0;
+}
+
 void sim_rekey_strike(struct sim *w)
 {
 	struct sim_qp *qp = &w->qp[sim_random(w, (uint32_t)w->qps)];
@@ -82,6 +98,7 @@ void sim_rekey_strike(struct sim *w)
 	    !can_be_asked(&qp->end[1]))
 		return;
 	begin(w, qp, to);
+	give_life(w, qp, &qp->end[to]);
 }
 
 /*
@@ -149,8 +166,17 @@ void sim_rekey_check(struct sim *w)
 	}
 }
 
+static void check_life(struct sim *w, struct sim_end *e)
+{
+	SIM_CHECK(w, !e->life || w->now <= e->life || sim_host_is_dead(e),
+		  "QP %#x outlives its life", e->info.qpn);
+}
+
 void sim_rekey_calm(struct sim *w)
 {
+	for (int i = 0; i < 2 * w->qps; i++)
+		if (w->qp[i / 2].live)
+			check_life(w, &w->qp[i / 2].end[i % 2]);
 	for (int i = 0; i < w->qps; i++) {
 		const struct sim_qp *qp = &w->qp[i];
 
