@@ -10,8 +10,8 @@
 enum {
 	BATCH = 64,  /* records taken at once */
 	LOOK_MS = 1, /* interval of checks that the worker lives */
-	SPIN_NS =
-		50000, /* polling before a sleep: most completions come in it */
+	/* Polling before a sleep: most completions arrive in this time. */
+	SPIN_NS = 50000,
 };
 
 static void note_event(struct srdma_pd *pd, const struct srdma_record *rec)

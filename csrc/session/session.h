@@ -31,10 +31,12 @@ enum { SRDMA_MAX_SECRET = 32 };
 #define SRDMA_REKEY_NS	    (60 * SRDMA_SECOND)
 
 struct srdma_session_params {
-	uint8_t role;	    /* 0: client of the TLS connection, 1: server */
-	uint8_t suite;	    /* id of 3.3; 0 with SRDMA_LEVEL_NONE only */
-	uint8_t level;	    /* enum srdma_level */
-	uint8_t mode;	    /* enum srdma_mode */
+	uint8_t role;  /* 0: client of the TLS connection, 1: server */
+	uint8_t suite; /* id of 3.3; 0 with SRDMA_LEVEL_NONE only */
+	uint8_t level; /* enum srdma_level */
+	/* enum srdma_mode. With SRDMA_MODE_MEM the session seals proofs;
+	 * memguard.h checks them. */
+	uint8_t mode;
 	uint8_t tag_len;    /* bytes; allowed by the suite */
 	uint8_t secret_len; /* 16 or 32 by suite (3.2); 0: level none */
 	uint32_t window;    /* replay window, packet numbers: 64 or 1024 */

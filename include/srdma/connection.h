@@ -4,7 +4,7 @@
  * process has neither private keys nor traffic secrets. Errors and threads:
  * device.h.
  *
- * Functions that take to the agent may also return
+ * Functions that contact the agent may also return
  * -ENXIO: no agent is named; -ENOENT, -ECONNREFUSED: no agent is there; -EPERM:
  * it is of another user; -ECONNRESET: it ended. An `error` of the agent is
  * -EINVAL (config, credentials), -EACCES (tls, identity, hash), -EIO (worker,

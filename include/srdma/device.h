@@ -7,8 +7,8 @@
  *
  * Errors: a function that can fail returns 0, or a count, or -errno; and
  * srdma_error_text() then says what was wrong and what to do. On failure an
- * output argument that is an object is set to NULL. Every function that takes
- * to the worker may return
+ * output argument that is an object is set to NULL. Every function that
+ * contacts the worker may return
  * -ENOTCONN: the worker, or the leg, has ended: close all objects of the PD;
  * -ETIMEDOUT: no answer in 10 s;
  * -EPROTO: an illegal answer; and -ENOMEM.
