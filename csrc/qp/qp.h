@@ -179,7 +179,8 @@ void srdma_qp_rekey_verified(struct srdma_qp *qp, const struct srdma_packet *p);
 void srdma_qp_rekey_begin(struct srdma_qp *qp);
 int srdma_qp_rekeying(const struct srdma_qp *qp);
 /* Wipes the receive key of the previous epoch if the peer's epoch began at
- * least age ns ago. */
+ * least age ns ago. A QP in ERR loses all receive keys: it takes no packet any
+ * more and does not repeat its CLOSE. */
 void srdma_qp_rekey_settle(struct srdma_qp *qp, uint64_t age);
 
 /* KEY derived a secret from the leg's current K_PD, which is kept until

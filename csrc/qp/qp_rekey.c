@@ -79,8 +79,14 @@ void srdma_qp_rekey_settle(struct srdma_qp *qp, uint64_t age)
 {
 	struct srdma_qp_core *core = srdma_qp_core(qp);
 
-	if (core->session && core->env->now - core->epochs.followed >= age)
+	if (!core->session)
+		return;
+	if (core->state == SRDMA_QP_ERR) {
+		srdma_session_close_rx(core->session);
+		srdma_qp_pd_release(qp);
+	} else if (core->env->now - core->epochs.followed >= age) {
 		srdma_session_settle(core->session);
+	}
 }
 
 /* --- K_PD ---------------------------------------------------------------- */

@@ -16,9 +16,10 @@
 
 /* --- K_PD ------------------------------------------------------------------- */
 
-/* Wipes keys of previous epochs. An idle QP would keep such a key, and with it a
- * use of K_PD, until its window of packet numbers has passed. Packets that are
- * still late were sent again. */
+/* Wipes keys of previous epochs, and those of QPs in ERR. An idle QP would keep
+ * such a key, and with it a use of K_PD, until its window of packet numbers has
+ * passed, and a QP that failed would keep it until it is destroyed. Packets that
+ * are still late were sent again. */
 static void forget_late(struct srdma_leg *leg)
 {
 	struct srdma_qp *qp = leg->qps;

@@ -123,7 +123,7 @@ int srdma_session_open(struct srdma_session *s, struct srdma_packet *p,
 		return r;
 	if (p->qpn != s->local_qpn)
 		return -SRDMA_REFUSED_UNKNOWN_QP;
-	if (srdma_session_spent(s))
+	if (srdma_session_spent(s) || s->closed)
 		return -SRDMA_REFUSED_QP_STATE;
 	r = find_number(s, p);
 	if (!r)

@@ -128,6 +128,13 @@ void srdma_session_settle(struct srdma_session *s)
 	s->rx_passed = UINT64_MAX;
 }
 
+void srdma_session_close_rx(struct srdma_session *s)
+{
+	s->closed = 1;
+	for (int at = 0; s->suite && at < SRDMA_EPOCHS; at++)
+		srdma_epoch_forget(&s->rx.epochs, (enum srdma_epoch_at)at);
+}
+
 /* --- both directions ---------------------------------------------------- */
 
 static struct srdma_epochs *epochs_of(struct srdma_session *s,

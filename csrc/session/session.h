@@ -149,6 +149,9 @@ int srdma_session_renewing(const struct srdma_session *s,
 /* Wipes the key of the previous RX epoch: late packets of it are no longer
  * accepted. */
 void srdma_session_settle(struct srdma_session *s);
+/* Wipes all RX keys, also those that hold a K_PD. Each further packet is refused,
+ * SRDMA_REFUSED_QP_STATE. */
+void srdma_session_close_rx(struct srdma_session *s);
 
 /* Secret length in bytes; 0: level none. */
 uint8_t srdma_session_secret_len(const struct srdma_session *s);

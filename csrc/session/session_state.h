@@ -38,7 +38,8 @@ struct srdma_session {
 	uint64_t rx_passed;
 	uint64_t forgeries[4]; /* per live epoch, by its low 2 bits */
 	uint64_t forgeries_max;
-	uint8_t spent; /* 1: forgeries_max was reached */
+	uint8_t spent;	/* 1: forgeries_max was reached */
+	uint8_t closed; /* 1: the RX keys are wiped; no packet is opened */
 };
 
 /* Packets at the end of an epoch's limit that are reserved for NAK and CLOSE

@@ -233,6 +233,38 @@ static void test_idle_qp_releases_old_key(void **state)
 	pair_close(&p);
 }
 
+static enum srdma_mem_fate lose_close(void *ctx, struct srdma_mem_datagram *d)
+{
+	(void)ctx;
+	return d->side ? SRDMA_MEM_DROP : SRDMA_MEM_PASS;
+}
+
+/* A QP that failed before it took up new secrets keeps the old K_PD until the
+ * next ROTATE. It takes no packet then. */
+static void test_failed_qp_releases_old_key(void **state)
+{
+	struct pair p;
+	uint64_t refused;
+
+	(void)state;
+	pair_defaults(&p);
+	open_in(&p, SRDMA_MODE_PD);
+	assert_int_equal(rotate(&p, 1, 0), 1);
+	p.wire.fate = lose_close; /* the peer does not learn of the error */
+	assert_int_equal(srdma_relay_qp_expire(p.side[1].relay, p.side[1].leg,
+					       p.side[1].qp[0].qpn),
+			 0);
+	assert_true(srdma_relay_leg_behind(p.side[1].leg) > 0);
+	assert_int_equal(rotate(&p, 1, 3600), 1);
+	assert_int_equal(srdma_relay_leg_behind(p.side[1].leg), 0);
+	refused = pair_refused(&p, 1, SRDMA_REFUSED_QP_STATE);
+	post_write(&p, 0, 1, 8);
+	pair_settle(&p);
+	assert_true(pair_refused(&p, 1, SRDMA_REFUSED_QP_STATE) > refused);
+	assert_int_equal(rotate(&p, 1, 0), 2);
+	pair_close(&p);
+}
+
 /* --- refusals and queries of REKEY ---------------------------------------- */
 
 static int give(struct pair *p, struct srdma_qp_rekey k)
@@ -720,6 +752,7 @@ int main(void)
 		cmocka_unit_test(test_rotation_between_key_and_keys_calls),
 		cmocka_unit_test(test_lost_pings_delay_epoch_only),
 		cmocka_unit_test(test_idle_qp_releases_old_key),
+		cmocka_unit_test(test_failed_qp_releases_old_key),
 		cmocka_unit_test(test_rekey_query_reports_waiting_secret),
 		cmocka_unit_test(test_chain_advances_between_both_rekeys),
 		cmocka_unit_test(test_expired_key_fails_both_ends),
