@@ -5,6 +5,7 @@ each distribution imports this file.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,19 @@ class BuildNative(build_ext):
         for ext in self.extensions:
             ext.extra_link_args += ["-fno-lto", *libraries]
         super().build_extensions()
+
+
+class BuildWithWorker(BuildNative):
+    """Also builds srdma-offload and copies it into the package, unless built in place."""
+
+    def build_extensions(self) -> None:
+        super().build_extensions()
+        if self.inplace or getattr(self, "editable_mode", False):
+            return
+        make("offload")
+        target = Path(self.build_lib) / "srdma" / "bin"
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(BUILD / "srdma-offload", target)
 
 
 def extensions(name: str) -> list[Extension]:

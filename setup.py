@@ -1,4 +1,4 @@
-"""Builds the extension modules of the package srdma by build_native.py."""
+"""Builds the extension modules of the package srdma, and the worker, by build_native.py."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,6 @@ from pathlib import Path
 from setuptools import setup
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from build_native import BuildNative, extensions
+from build_native import BuildWithWorker, extensions
 
-setup(ext_modules=extensions("core"), cmdclass={"build_ext": BuildNative})
+setup(ext_modules=extensions("core"), cmdclass={"build_ext": BuildWithWorker})

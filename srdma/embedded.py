@@ -31,7 +31,8 @@ _libc = ctypes.CDLL(None)
 
 
 def find_worker() -> Path:
-    """Path of srdma-offload: $SRDMA_OFFLOAD, else this tree's build folder, else PATH.
+    """Path of srdma-offload: $SRDMA_OFFLOAD, else this tree's build folder, else that of the
+    installed package, else PATH.
 
     Raises LocalError or NoWorkerError.
     """
@@ -39,9 +40,10 @@ def find_worker() -> Path:
         if os.access(chosen, os.X_OK):
             return Path(chosen)
         raise LocalError(f"SRDMA_OFFLOAD={chosen} is no program: give the path of srdma-offload")
-    built = Path(__file__).resolve().parent.parent / "build" / "srdma-offload"
-    if os.access(built, os.X_OK):
-        return built
+    package = Path(__file__).resolve().parent
+    for built in (package.parent / "build" / "srdma-offload", package / "bin" / "srdma-offload"):
+        if os.access(built, os.X_OK):
+            return built
     if found := shutil.which("srdma-offload"):
         return Path(found)
     raise NoWorkerError(
