@@ -180,10 +180,12 @@ int srdma_channel_error(const struct srdma_agent_event *e)
 		const char *code;
 		int rc;
 	} codes[] = {
-		{ "config", -EINVAL }, { "credentials", -EINVAL },
-		{ "tls", -EACCES },    { "identity", -EACCES },
-		{ "hash", -EACCES },   { "worker", -EIO },
-		{ "gone", -EIO },      { "timeout", -ETIMEDOUT },
+		{ "config", -EINVAL },	   { "credentials", -EINVAL },
+		{ "name", -EINVAL },	   { "policy", -EPERM },
+		{ "tls", -EACCES },	   { "identity", -EACCES },
+		{ "hash", -EACCES },	   { "unreachable", -EHOSTUNREACH },
+		{ "worker", -EIO },	   { "gone", -EIO },
+		{ "timeout", -ETIMEDOUT },
 	};
 	int rc = -ECONNABORTED;
 

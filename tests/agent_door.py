@@ -4,9 +4,7 @@ of the socket is passed through the agent's door as a channel.
 
 from __future__ import annotations
 
-import array
 import contextlib
-import importlib.util
 import os
 import socket
 import subprocess
@@ -15,10 +13,6 @@ import threading
 from pathlib import Path
 
 WAIT = 20
-
-
-def exists() -> bool:
-    return importlib.util.find_spec("srdma.agent") is not None
 
 
 class DoorAgent:
@@ -53,15 +47,4 @@ class DoorAgent:
             except OSError:
                 return
             with channel:
-                self._pass(channel)
-
-    def _pass(self, channel: socket.socket) -> None:
-        """Pass a channel with the listening socket that came beside its first message."""
-        space = socket.CMSG_SPACE(4)
-        _, control, _, _ = channel.recvmsg(1, space, socket.MSG_PEEK | socket.MSG_CMSG_CLOEXEC)
-        fds = array.array("i")
-        for _, _, data in control:
-            fds.frombytes(data)
-        socket.send_fds(self._door, [b"c"], [channel.fileno(), *fds])
-        for fd in fds:
-            os.close(fd)
+                socket.send_fds(self._door, [b"c"], [channel.fileno()])

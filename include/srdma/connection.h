@@ -7,9 +7,9 @@
  * Functions that contact the agent may also return
  * -ENXIO: no agent is named; -ENOENT, -ECONNREFUSED: no agent is there; -EPERM:
  * it is of another user; -ECONNRESET: it ended. An `error` of the agent is
- * -EINVAL (config, credentials), -EACCES (tls, identity, hash), -EIO (worker,
- * gone), -ETIMEDOUT (timeout), or -ECONNABORTED: the peer refused, or any other
- * code.
+ * -EINVAL (config, credentials, name), -EPERM (policy), -EHOSTUNREACH
+ * (unreachable), -EACCES (tls, identity, hash), -EIO (worker, gone), -ETIMEDOUT
+ * (timeout), or -ECONNABORTED: the peer refused, or any other code.
  */
 #ifndef SRDMA_PUBLIC_CONNECTION_H
 #define SRDMA_PUBLIC_CONNECTION_H

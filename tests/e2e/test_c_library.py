@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests import agent_door
-from tests.e2e.conftest import Site
+from tests.e2e.agents import start
+from tests.e2e.conftest import A, B, Site
 from tests.fake_agent import FakeAgent
 
 BUILD = Path(os.environ.get("BUILD", Path(__file__).parents[2] / "build"))
@@ -28,8 +29,6 @@ Agent = FakeAgent | agent_door.DoorAgent
 
 @pytest.fixture(params=["fake", "private"])
 def agent(request: pytest.FixtureRequest, tmp_path: Path, pki: Path) -> Iterator[Agent]:
-    if request.param == "private" and not agent_door.exists():
-        pytest.skip("this tree has no srdma.agent")
     path = tmp_path / "agent"
     agent = FakeAgent(path) if request.param == "fake" else agent_door.DoorAgent(path, pki)
     yield agent
@@ -39,10 +38,10 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, pki: Path) -> Iterator
 class Program:
     """An example program that uses a worker and an agent."""
 
-    def __init__(self, name: str, worker: Path, agent: Agent, *words: str) -> None:
+    def __init__(self, name: str, worker: Path, agent: Path, *words: str) -> None:
         self.process = subprocess.Popen(
             [EXAMPLES / name, *words],
-            env=os.environ | {"SRDMA_WORKER": str(worker), "SRDMA_AGENT": str(agent.path)},
+            env=os.environ | {"SRDMA_WORKER": str(worker), "SRDMA_AGENT": str(agent)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -66,9 +65,16 @@ class Program:
 
 
 def test_ping_pong(site: Site, agent: Agent) -> None:
-    server = Program("pingpong", site.b.control, agent, "server", "b", "spiffe://test/*")
+    server = Program("pingpong", site.b.control, agent.path, "server", "b", "spiffe://test/*")
     client = Program(
-        "pingpong", site.a.control, agent, "client", "a", "spiffe://test/b", server.port(), "1000"
+        "pingpong",
+        site.a.control,
+        agent.path,
+        "client",
+        "a",
+        "spiffe://test/b",
+        server.port(),
+        "1000",
     )
     said = client.succeeds()
     assert "connected to spiffe://test/b" in said
@@ -76,10 +82,28 @@ def test_ping_pong(site: Site, agent: Agent) -> None:
     assert "connected to spiffe://test/a" in server.succeeds()
 
 
+def test_ping_pong_with_system_agents(site: Site, pki: Path) -> None:
+    """The programs name their identities; the files are the agents'."""
+    agents = [start(pki, name, w.control) for name, w in (("a", site.a), ("b", site.b))]
+    try:
+        paths = [agent.socket for agent in agents]
+        server = Program("pingpong", site.b.control, paths[1], "server", "host-b", A)
+        port = server.port()
+        client = Program("pingpong", site.a.control, paths[0], "client", "host-a", B, port, "10")
+        assert f"connected to {B}" in client.succeeds()
+        assert f"connected to {A}" in server.succeeds()
+        refused = Program("pingpong", site.a.control, paths[0], "client", "host-b", B, port, "10")
+        code, text = refused.result()
+        assert code == 1 and "the policy grants no identity 'host-b'" in text
+    finally:
+        for agent in agents:
+            agent.audit()
+
+
 def test_capability(site: Site, agent: Agent) -> None:
-    owner = Program("capability", site.b.control, agent, "owner", "b", "spiffe://test/a")
+    owner = Program("capability", site.b.control, agent.path, "owner", "b", "spiffe://test/a")
     user = Program(
-        "capability", site.a.control, agent, "user", "a", "spiffe://test/b", owner.port()
+        "capability", site.a.control, agent.path, "user", "a", "spiffe://test/b", owner.port()
     )
     assert user.succeeds().splitlines() == [
         "read: this is block 1",
@@ -90,9 +114,11 @@ def test_capability(site: Site, agent: Agent) -> None:
 
 
 def test_unpermitted_peer(site: Site, agent: Agent) -> None:
-    server = Program("pingpong", site.b.control, agent, "server", "b", "spiffe://test/c")
+    server = Program("pingpong", site.b.control, agent.path, "server", "b", "spiffe://test/c")
     port = server.port()
-    client = Program("pingpong", site.a.control, agent, "client", "a", "spiffe://test/b", port, "1")
+    client = Program(
+        "pingpong", site.a.control, agent.path, "client", "a", "spiffe://test/b", port, "1"
+    )
     code, said = client.result()
     assert code == 1
     assert re.search(r"^pingpong: (identity|tls): ", said, re.MULTILINE), said
