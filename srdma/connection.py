@@ -1,8 +1,8 @@
 """Connections: QPs of two hosts that authenticated each other (protocol.md 7, 8).
 
-`connect()` and `Listener.accept()` make the QPs at the local worker (INIT), then run the key
-exchange in a separate process, `python -m srdma.keyex`. Only that process handles secrets. It
-lives as long as the connection and holds its TLS connection: if one end closes, so does the other.
+`connect()` and `Listener.accept()` make the QPs at the local worker (INIT), then let the agent of
+the Context run the key exchange (agent.md). Only the agent handles secrets. It holds the TLS
+connection as long as the Connection lives: if one end closes, so does the other.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import logging
 import socket
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from srdma._engine.resource import Resource
-from srdma.control import Control, forked
-from srdma.errors import DeviceError, LocalError, RemoteError, Timeout, WorkerGone
+from srdma.agent.client import Arrival, Attempt, ConnectionChannel, ListenerChannel
+from srdma.errors import ClosedError, DeviceError, LocalError, Timeout, WorkerGone
+from srdma.identity import Credentials
 from srdma.keyex.exchange import Role, mode_name
 from srdma.keyex.messages import LEVELS, MODE_PD, UNPROTECTED, Suite
-from srdma.keyex.process import KeyProcess
 from srdma.options import CONNECT_TIMEOUT, HEADER_ONLY, Options
 from srdma.pd import PD
 from srdma.qp import SecureQP
 
 log = logging.getLogger("srdma")
 
-REKEY_LIMIT = 30.0  # seconds that an exchange may take (protocol.md 8.5)
+REKEY_LIMIT = 60.0  # seconds from when new secrets are due until they are in effect (agent.md 4)
+FOREVER = float("inf")
 
 TRUST_GROUP = (
     "Every member of a trust group has its keys: it can read and forge all packets between any "
@@ -42,18 +44,20 @@ class Connection(Resource):
     """
 
     def __init__(
-        self, pd: PD, sock: socket.socket, role: Role, options: Options,
-        address: Address | None = None,
+        self, pd: PD, options: Options, *,
+        address: Address | None = None, arrival: Arrival | None = None,
+        attempt: Attempt | None = None,
     ) -> None:  # fmt: skip
-        """sock: connected TCP socket, closed here. address: of the listener; None if accepted."""
+        """address: of the listener to connect to, or arrival: the peer to accept. attempt: lets
+        another thread cancel this call."""
         super().__init__(pd)
         self._pd = pd
         self._options = options
         self._address = address
         self.qps: list[SecureQP] = []
-        self._process: KeyProcess | None = None
+        self._channel: ConnectionChannel | None = None
+        role: Role = "server" if arrival else "client"
         deadline = time.monotonic() + options.timeout
-        forked.drop(sock)
         try:
             suites = options.allowed_by(pd)
             for _ in range(options.qps):
@@ -61,27 +65,31 @@ class Connection(Resource):
                     pd, options.sq, options.rq, timeout=options.qp_timeout, mtu=options.mtu
                 )
                 self.qps.append(qp)
-            config = {
-                "role": role,
-                **vars(options.credentials()),
-                "peer": options.peers,
+            settings = {
+                **_identity(pd, options),
+                "worker": str(pd.path),
+                "token": pd.token,
                 "suites": [list(suite) for suite in suites],
                 "modes": options.modes(role),
                 "group": pd.group,
-                "leg": pd.leg,
                 "qps": [vars(qp.info) for qp in self.qps],
                 "data": options.data,
                 "timeout": options.timeout,
                 "every": options.rekey_every,
                 "limit": REKEY_LIMIT,
+                "max_age": options.max_secret_age,
             }
-            self._process = KeyProcess(sock, _attached(pd), config)
-            self._peer = self._process.wait_ready(deadline)
+            if arrival:
+                settings |= {"do": "accept", "arrival": arrival.number}
+            else:
+                settings |= {"do": "connect", "address": address}
+            self._channel = ConnectionChannel(pd.ctx.agent(), settings)
+            if attempt:
+                attempt.begins(self._channel)
+            self._peer = self._channel.wait_ready(deadline)
         except BaseException:
             self.close()
             raise
-        finally:
-            sock.close()
         for qp in self.qps:
             qp.connected, qp.mode = True, self.mode
         if self._peer.mode & MODE_PD:
@@ -126,13 +134,13 @@ class Connection(Resource):
     def fileno(self) -> int:
         """File descriptor that is readable when alive() may have changed."""
         self.ensure_alive()
-        assert self._process is not None
-        return self._process.fileno()
+        assert self._channel is not None
+        return self._channel.fileno()
 
     def alive(self) -> bool:
-        """False once the peer closed the connection, or the key-exchange process ended."""
+        """False once the peer closed the connection, or the agent ended."""
         self.ensure_mine()
-        return self._process is not None and not self._process.ended()
+        return self._channel is not None and not self._channel.ended()
 
     def reconnect(self) -> Connection:
         """Close this connection and connect again with the same address, PD and options.
@@ -146,7 +154,7 @@ class Connection(Resource):
         """
         address, pd, options = self.route()
         self.close()
-        return Connection(pd, dial(address, options.timeout), "client", options, address)
+        return Connection(pd, options, address=address)
 
     def route(self) -> tuple[Address, PD, Options]:
         """Address, PD and options for reconnect(), which states the errors raised."""
@@ -179,13 +187,13 @@ class Connection(Resource):
         self.ensure_alive()
         if self.suite == UNPROTECTED:
             raise LocalError('level="none" has no secrets to renew')
-        assert self._process is not None
-        return self._process.wish()
+        assert self._channel is not None
+        return self._channel.wish()
 
     def wait_renewed(self, wish: int, deadline: float) -> None:
         """Wait until an exchange that began after the wish took effect; deadline: monotonic s."""
-        assert self._process is not None
-        self._process.wait_renewed(wish, deadline)
+        assert self._channel is not None
+        self._channel.wait_renewed(wish, deadline)
 
     def _warn(self) -> None:
         if self.suite.level == LEVELS["header"]:
@@ -198,12 +206,12 @@ class Connection(Resource):
             )
 
     def _release(self) -> None:
-        """Close the QPs and the process; an error of one does not keep the others open."""
+        """Close the QPs and the channel; an error of one does not keep the others open."""
         with contextlib.suppress(ValueError):
             self._pd.sharers.remove(self)
         with contextlib.ExitStack() as stack:
-            if self._process is not None:
-                stack.callback(self._process.close)
+            if self._channel is not None:
+                stack.callback(self._channel.close)
             for qp in reversed(self.qps):
                 stack.callback(qp.close)
 
@@ -215,12 +223,14 @@ class Listener(Resource):
         super().__init__(pd)
         self._pd = pd
         self._options = options
-        self._sock: socket.socket | None = None
+        self._address = address
+        self._channel: ListenerChannel | None = None
         try:
             options.allowed_by(pd)
-            options.credentials()
-            self._sock = _listen(address)
-            forked.drop(self._sock)
+            with contextlib.closing(_listen(address)) as sock:
+                self._address = sock.getsockname()[:2]
+                settings = {"do": "listen", **_identity(pd, options)}
+                self._channel = ListenerChannel.open(pd.ctx.agent(), settings, sock)
         except BaseException:
             self.close()
             raise
@@ -228,46 +238,49 @@ class Listener(Resource):
     @property
     def address(self) -> Address:
         """(host, port); the port is the actual one if port 0 was given."""
-        host, port = self.sock.getsockname()[:2]
-        return host, port
+        return self._address
 
     @property
-    def sock(self) -> socket.socket:
+    def channel(self) -> ListenerChannel:
         self.ensure_alive()
-        assert self._sock is not None
-        return self._sock
+        assert self._channel is not None
+        return self._channel
 
     def fileno(self) -> int:
-        """File descriptor that is readable when a peer waits to be accepted."""
-        return self.sock.fileno()
+        """File descriptor that is readable when a peer may wait to be accepted."""
+        return self.channel.fileno()
 
     def accept(self, timeout: float | None = None) -> Connection:
-        """Accept the next peer and run the key exchange with it.
+        """Accept the next authorised peer and run the key exchange with it.
 
-        timeout: seconds until a peer connects, None for no limit; the key exchange has the limit
-        `timeout` of the options. Raises Timeout, or the error of a failed key exchange; the
-        listener stays usable.
+        timeout: seconds until such a peer arrives, None for no limit; the key exchange has the
+        limit `timeout` of the options. A peer that is not authorised is refused and logged, and
+        does not end the call. Raises Timeout, or the error of a failed key exchange; the listener
+        stays usable.
         """
         return self.meet(self.take(timeout))
 
-    def take(self, timeout: float | None) -> socket.socket:
-        """Accept a TCP connection. Returns its socket, which the caller passes to meet()."""
-        self.sock.settimeout(timeout)
-        try:
-            sock, _ = self.sock.accept()
-        except (TimeoutError, BlockingIOError) as e:  # BlockingIOError: timeout 0
-            raise Timeout(f"no peer connected in {timeout} s") from e
-        except OSError as e:
-            raise LocalError(f"the listener ended: {e.strerror}") from e
-        return sock
+    def take(self, timeout: float | None) -> Arrival:
+        """Wait for an authorised peer, which the caller passes to meet()."""
+        deadline = time.monotonic() + (FOREVER if timeout is None else timeout)
+        while True:
+            try:
+                found = self.channel.next(deadline)
+            except Timeout:
+                raise Timeout(f"no authorised peer connected in {timeout} s") from None
+            except ClosedError:
+                raise ClosedError("the listener was closed") from None
+            if isinstance(found, Arrival):
+                return found
+            log.warning("refused a peer at %s: %s", found.address, found.text)
 
-    def meet(self, sock: socket.socket) -> Connection:
-        """Run the key exchange on a socket of take(). The socket is closed."""
-        return Connection(self._pd, sock, "server", self._options)
+    def meet(self, arrival: Arrival, attempt: Attempt | None = None) -> Connection:
+        """Run the key exchange with a peer of take(). attempt: as in Connection."""
+        return Connection(self._pd, self._options, arrival=arrival, attempt=attempt)
 
     def _release(self) -> None:
-        if self._sock is not None:
-            self._sock.close()
+        if self._channel is not None:
+            self._channel.close()
 
 
 def listen(address: Address, pd: PD, **options: object) -> Listener:
@@ -285,8 +298,7 @@ def connect(address: Address, pd: PD, **options: object) -> Connection:
     or cannot be reached, IntegrityError if it cannot be authenticated, DeviceError for the local
     worker, or Timeout.
     """
-    chosen = prepared(pd, options)
-    return Connection(pd, dial(address, chosen.timeout), "client", chosen, address)
+    return Connection(pd, prepared(pd, options), address=address)
 
 
 def prepared(pd: PD, options: Mapping[str, object]) -> Options:
@@ -294,19 +306,19 @@ def prepared(pd: PD, options: Mapping[str, object]) -> Options:
     pd.ensure_alive()
     chosen = Options(**options)  # type: ignore[arg-type]
     chosen.allowed_by(pd)
-    chosen.credentials()
     return chosen
 
 
-def _attached(pd: PD) -> Control:
-    """A new control connection that may use the PD's leg; the caller closes it."""
-    control = pd.connect()
-    try:
-        control.attach(pd.token)
-    except BaseException:
-        control.close()
-        raise
-    return control
+def _identity(pd: PD, options: Options) -> dict[str, object]:
+    """The settings `identity` and `peer`. Only the agent reads the key behind a path or name."""
+    identity = options.identity
+    if isinstance(identity, Credentials):
+        known = vars(identity)
+    elif pd.ctx.has_system_agent:
+        known = {"identity": str(identity)}
+    else:
+        known = {"identity": str(Path(identity).absolute())}
+    return {**known, "peer": options.peers}
 
 
 def _where(address: Address) -> str:
@@ -319,16 +331,3 @@ def _listen(address: Address) -> socket.socket:
         return socket.create_server(address, family=family)
     except OSError as e:
         raise DeviceError(f"cannot listen at {_where(address)}: {e.strerror or e}") from e
-
-
-def dial(address: Address, timeout: float) -> socket.socket:
-    try:
-        return socket.create_connection(address, timeout)
-    except TimeoutError as e:
-        raise Timeout(f"{_where(address)} did not answer in {timeout} s") from e
-    except socket.gaierror as e:
-        raise LocalError(f"{_where(address)}: no such host: {e.strerror}") from e
-    except ConnectionRefusedError as e:
-        raise RemoteError(f"no listener at {_where(address)}") from e
-    except OSError as e:
-        raise RemoteError(f"cannot reach {_where(address)}: {e.strerror or e}") from e

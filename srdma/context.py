@@ -6,8 +6,11 @@ import contextlib
 import ctypes
 import os
 import random
+import threading
+from pathlib import Path
 
 from srdma._engine.resource import Resource
+from srdma.agent.client import Agent, PrivateAgent, SystemAgent
 from srdma.control import TIMEOUT, Control, HostKind, socket_path, thread_path
 from srdma.errors import DeviceError, LocalError
 from srdma.native.leg import counter_names
@@ -20,11 +23,17 @@ class Context(Resource):
 
     worker: path of its control socket, or its name in $XDG_RUNTIME_DIR/srdma; default:
     $SRDMA_WORKER. timeout: seconds to connect, and to wait for the answer to HELLO
-    (local-interface.md 3.4). Raises NoWorkerError, another DeviceError, or Timeout.
+    (local-interface.md 3.4). agent: path of the socket of a system agent (agent.md 1); default:
+    $SRDMA_AGENT; "" or neither: a private agent. Raises NoWorkerError, another DeviceError, or
+    Timeout.
     """
 
     def __init__(
-        self, worker: str | os.PathLike[str] | None = None, *, timeout: float = TIMEOUT
+        self,
+        worker: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float = TIMEOUT,
+        agent: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         self.path = socket_path(worker)
@@ -45,6 +54,26 @@ class Context(Resource):
             _allow_process_vm(self.hello.pid)
         # Start at a random process: most programs have one PD, which must not all share process 0.
         self._next = random.randrange(self.threads)
+        self._agent_path = os.environ.get("SRDMA_AGENT", "") if agent is None else os.fspath(agent)
+        self._agent: Agent | None = None
+        self._agents = threading.Lock()
+
+    @property
+    def has_system_agent(self) -> bool:
+        """True if identities are names in the policy of a system agent, not files."""
+        return bool(self._agent_path)
+
+    def agent(self) -> Agent:
+        """The agent of this Context; a private one starts at the first call. Raises DeviceError."""
+        self.ensure_alive()
+        with self._agents:
+            if self._agent is not None and not self._agent.alive():
+                self._agent.close()
+                self._agent = None
+            if self._agent is None:
+                path = self._agent_path
+                self._agent = SystemAgent(Path(path)) if path else PrivateAgent()
+            return self._agent
 
     @property
     def threads(self) -> int:
@@ -89,6 +118,8 @@ class Context(Resource):
             return control.stats()
 
     def _release(self) -> None:
+        if self._agent is not None:
+            self._agent.close()
         self._control.close()
 
 

@@ -49,6 +49,20 @@ class Credentials:
         credentials.check(str(cert), str(key), str(ca))
         return credentials
 
+    @classmethod
+    def named(cls, path: Path) -> Credentials:
+        """The files NAME.pem and NAME.key, and ca.pem in the same folder; path: up to NAME."""
+        return cls.load(*cls.files(path))
+
+    @staticmethod
+    def files(path: Path) -> tuple[Path, Path, Path]:
+        """The files that named() reads."""
+        return (
+            path.with_name(path.name + ".pem"),
+            path.with_name(path.name + ".key"),
+            path.with_name(CA_CERT),
+        )
+
     def check(self, cert: str = "cert", key: str = "key", ca: str = "ca") -> None:
         """Raise IdentityError unless the key fits the certificate, which names one identity.
 

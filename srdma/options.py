@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from srdma.errors import LocalError
-from srdma.identity import CA_CERT, Credentials
+from srdma.identity import Credentials
 from srdma.keyex.exchange import Role, mode_name
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import DATA_MAX, LEVELS, MODE_BASIC, MODES, QPS_MAX, UNPROTECTED, Suite
@@ -18,6 +18,7 @@ from srdma.qp import DEPTH, TIMEOUT
 CONNECT_TIMEOUT = 30.0
 REKEY_EVERY = 3600.0  # seconds between renewals (protocol.md 8.5)
 REKEY_LEAST, REKEY_MOST = 0.1, 1e6
+MAX_SECRET_AGE = 24 * 3600.0
 AEAD_SUITES = ("aes-128-gcm", "aes-256-gcm", "chacha20-poly1305")
 MAC_SUITES = ("aes-128-gmac", "aes-128-cmac", "hmac-sha256")
 AUTO = "auto"
@@ -35,7 +36,7 @@ class Options:
     """Options of a connection: the keywords of `connect()` and `listen()`. LocalError if illegal.
 
     identity: credentials of this end: a Credentials, or the path NAME of the files NAME.pem and
-        NAME.key, with ca.pem in the same folder.
+        NAME.key, with ca.pem in the same folder. With a system agent: a name in its policy.
     peer: permitted identities of the other end; * stands for any characters except /. Without
         any, every identity of the CA is permitted.
     qps: number of QPs made by one key exchange, 1 to 256.
@@ -52,6 +53,8 @@ class Options:
     timeout: seconds to connect, the key exchange included.
     rekey_every: seconds between renewals of the secrets (protocol.md 8.5), 0.1 to 10^6; 0: this
         end starts no periodic renewals.
+    max_secret_age: seconds after which the QPs end if their secrets were not renewed (agent.md 5),
+        1 to 10^6. Certificates that expire end them earlier.
     """
 
     identity: Credentials | str | Path
@@ -69,6 +72,7 @@ class Options:
     qp_timeout: float = TIMEOUT
     timeout: float = CONNECT_TIMEOUT
     rekey_every: float = REKEY_EVERY
+    max_secret_age: float = MAX_SECRET_AGE
     wanted: tuple[Suite, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +84,10 @@ class Options:
             raise LocalError(
                 f"rekey_every={self.rekey_every}: it must be {REKEY_LEAST} to {REKEY_MOST} seconds,"
                 " or 0 for never"
+            )
+        if not 1 <= self.max_secret_age <= REKEY_MOST:
+            raise LocalError(
+                f"max_secret_age={self.max_secret_age}: it must be 1 to {REKEY_MOST} seconds"
             )
         object.__setattr__(self, "wanted", self._wanted())
         self._check_modes()
@@ -153,17 +161,6 @@ class Options:
     @property
     def peers(self) -> list[str]:
         return [self.peer] if isinstance(self.peer, str) else list(self.peer)
-
-    def credentials(self) -> Credentials:
-        """The option `identity`, read from files if it is a path. Raises IdentityError."""
-        if isinstance(self.identity, Credentials):
-            return self.identity
-        path = Path(self.identity)
-        return Credentials.load(
-            path.with_name(path.name + ".pem"),
-            path.with_name(path.name + ".key"),
-            path.with_name(CA_CERT),
-        )
 
     def allowed_by(self, pd: PD) -> tuple[Suite, ...]:
         """The suites of `wanted` that the local worker has; without any, raises LocalError.

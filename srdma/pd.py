@@ -13,13 +13,14 @@ from srdma._engine.engine import Engine
 from srdma._engine.handles import Handles
 from srdma._engine.leg import open_leg
 from srdma._engine.resource import Resource, unless_gone
-from srdma.control import Control, HostKind, MRRequest
+from srdma.control import Control, HostKind, MRRequest, thread_path
 from srdma.errors import BufferAccessError, ClosedError, Error, LocalError, Timeout, WorkerGone
 from srdma.mr import MR, REMOTE, Access, Proofs
 from srdma.native.constants import ACCESS_PROOF, RING_LEAST, RING_MOST
 from srdma.native.leg import Pinned, Region
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Unpack
 
     from typing_extensions import Buffer
@@ -116,6 +117,11 @@ class PD(Resource):
     def token(self) -> bytes:
         """16 secret bytes by which a further control connection may use this leg (ATTACH)."""
         return self._info.token
+
+    @property
+    def path(self) -> Path:
+        """Path of the control socket of the worker process of this PD."""
+        return thread_path(self.ctx.path, self.thread)
 
     def connect(self) -> Control:
         """A new control connection to the worker process of this PD; the caller closes it."""

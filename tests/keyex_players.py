@@ -1,22 +1,25 @@
-"""Players for tests of the key exchange: the program, and a worker that only responds."""
+"""Players for tests of the agent: a worker that only responds, and private agents with channels."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import selectors
+import shutil
+import signal
 import socket
 import struct
-import subprocess
-import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import cbor2
 
+from srdma.agent.client import PrivateAgent
 from srdma.control import Kind
 from srdma.identity import Credentials
 
@@ -26,15 +29,21 @@ KEY = struct.Struct(">IBB2x8s16sI")  # QPN, secret size, group, generation, peer
 REKEY = struct.Struct(">IBB2x32s")
 BUSY = 16
 RTS, ERR = 3, 4
+LEG = 1
+PATIENCE = 60.0  # seconds, for what must happen
+END = {"event": "end"}  # stands for the end of a channel
 
 
 class FakeWorker(threading.Thread):
-    """Takes KEYS and REKEY, makes secrets for KEY, and answers WAIT as configured.
+    """Serves the control socket at `path`. It takes KEYS and REKEY, makes secrets for KEY, and
+    answers WAIT as configured.
 
     Records: `keys`, the bodies of KEYS; `asked`, the bodies of KEY; `made`, the secrets; `rekeys`,
     the bodies of REKEY; `rotations`, the ages of ROTATE; `expired`, QPs; `ended`, QPs and reasons
-    of END. refuse: text with which it refuses requests of the kind `refuses`, KEYS by default.
-    busy: direction -> number of REKEYs refused first (EBUSY).
+    of END; `lives`, QPs and seconds of LIFE; `attached`, the tokens; `connections`, their number.
+
+    refuse: text with which it refuses requests of the kind `refuses`, KEYS by default. busy:
+    direction -> number of REKEYs refused first (EBUSY).
     """
 
     def __init__(
@@ -46,7 +55,8 @@ class FakeWorker(threading.Thread):
         silent: bool = False,
     ) -> None:
         super().__init__(daemon=True)
-        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._folder = Path(tempfile.mkdtemp(prefix="srdma-fake-"))
+        self.path = self._folder / "w.sock"
         self.state, self.refuse, self.refuses, self.silent = state, refuse, refuses, silent
         self.keys: list[tuple[Any, ...]] = []
         self.asked: list[tuple[Any, ...]] = []
@@ -57,23 +67,64 @@ class FakeWorker(threading.Thread):
         self.times: list[float] = []  # of the rekeys
         self.rotations: list[int] = []
         self.expired: list[int] = []
+        self.expired_at = 0.0  # time of the last EXPIRE
         self.ended: list[tuple[int, ...]] = []
+        self.lives: list[tuple[int, ...]] = []
+        self.attached: list[bytes] = []
+        self.connections = 0
         self.busy: dict[int, int] = {}
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._server.bind(os.fspath(self.path))
+        self._server.listen()
+        self._stop_r, self._stop_w = os.pipe()
         self.start()
 
     def run(self) -> None:
-        while message := self.ours.recv(1024):
-            kind, _, tag, _ = HEADER.unpack_from(message)
-            body = message[HEADER.size :]
-            if kind == Kind.KEYS:
-                self.keys.append(KEYS.unpack(body))
-            if self.refuse and kind == self.refuses:
-                self._answer(kind, tag, self.status, self.refuse.encode())
-            elif not self.silent or kind != Kind.WAIT:
-                self._answer(kind, tag, *self._do(Kind(kind), body))
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._server, selectors.EVENT_READ)
+            selector.register(self._stop_r, selectors.EVENT_READ)
+            while self._serve(selector):
+                pass
+            for key in [*selector.get_map().values()]:
+                if isinstance(key.fileobj, socket.socket):
+                    key.fileobj.close()
+
+    def _serve(self, selector: selectors.BaseSelector) -> bool:
+        """Process what is readable. Returns False if the worker has to end."""
+        for key, _ in selector.select():
+            if key.fd == self._stop_r:
+                return False
+            conn = key.fileobj
+            assert isinstance(conn, socket.socket)
+            if conn is self._server:
+                selector.register(self._server.accept()[0], selectors.EVENT_READ)
+                self.connections += 1
+            elif not self._request(conn):
+                selector.unregister(conn)
+                conn.close()
+        return True
+
+    def _request(self, conn: socket.socket) -> bool:
+        message = b""
+        with contextlib.suppress(ConnectionError):
+            message = conn.recv(1024)
+        if not message:
+            return False
+        kind, _, tag, _ = HEADER.unpack_from(message)
+        body = message[HEADER.size :]
+        if kind == Kind.KEYS:
+            self.keys.append(KEYS.unpack(body))
+        if self.refuse and kind == self.refuses:
+            self._answer(conn, kind, tag, self.status, self.refuse.encode())
+        elif not self.silent or kind != Kind.WAIT:
+            self._answer(conn, kind, tag, *self._do(Kind(kind), body))
+        return True
 
     def _do(self, kind: Kind, body: bytes) -> tuple[int, bytes]:
         match kind:
+            case Kind.ATTACH:
+                self.attached.append(body)
+                return 0, struct.pack(">I", LEG)
             case Kind.KEY:
                 return 0, self._key(KEY.unpack(body))
             case Kind.WAIT:
@@ -85,8 +136,11 @@ class FakeWorker(threading.Thread):
                 return 0, struct.pack(">II", len(self.rotations), 0)
             case Kind.EXPIRE:
                 self.expired.append(*struct.unpack(">I", body))
+                self.expired_at = time.monotonic()
             case Kind.END:
                 self.ended.append(struct.unpack(">II", body))
+            case Kind.LIFE:
+                self.lives.append(struct.unpack(">II", body))
         return 0, b""
 
     def _rekey(self, body: tuple[Any, ...]) -> int:
@@ -102,68 +156,249 @@ class FakeWorker(threading.Thread):
         self.made.append(os.urandom(asked[1]))
         return self.made[-1].ljust(32, b"\0") + (self.group_key if asked[2] else bytes(48))
 
-    def _answer(self, kind: int, tag: int, status: int, body: bytes = b"") -> None:
-        with contextlib.suppress(BrokenPipeError):  # a test ended the program
-            self.ours.send(HEADER.pack(kind, 0, tag, status) + body)
+    def _answer(
+        self, conn: socket.socket, kind: int, tag: int, status: int, body: bytes = b""
+    ) -> None:
+        with contextlib.suppress(ConnectionError):  # a test ended the agent
+            conn.send(HEADER.pack(kind, 0, tag, status) + body)
+
+    def die(self) -> None:
+        """End like a process: all connections close."""
+        if self.is_alive():
+            os.write(self._stop_w, b"!")
+            self.join()
 
     def close(self) -> None:
-        self.ours.shutdown(socket.SHUT_RDWR)
-        self.join()
-        self.ours.close()
-        self.theirs.close()
+        self.die()
+        if self._folder.exists():
+            os.close(self._stop_r)
+            os.close(self._stop_w)
+            shutil.rmtree(self._folder)
 
 
-@dataclass
-class Keyex:
-    """One `python -m srdma.keyex` with its pipes."""
+class Wire:
+    """The program's end of a channel, of which a test sees every message."""
 
-    config: dict[str, Any]
-    tcp: socket.socket
-    worker: FakeWorker = field(default_factory=FakeWorker)
+    def __init__(self, sock: socket.socket) -> None:
+        sock.settimeout(PATIENCE)
+        self.sock = sock
 
-    def __post_init__(self) -> None:
-        tcp, control = self.tcp.fileno(), self.worker.theirs.fileno()
-        options = ["--tcp-fd", str(tcp), "--control-fd", str(control)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "srdma.keyex", *options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=[tcp, control],
-        )
-        self.tcp.close()
-        self.say(cbor2.dumps(self.config))
+    def say(self, raw: bytes, fds: Sequence[int] = ()) -> None:
+        message = len(raw).to_bytes(4, "big") + raw
+        with contextlib.suppress(ConnectionError):  # the agent has closed it: its event says why
+            self.sock.sendall(message[socket.send_fds(self.sock, [message], list(fds)) :])
 
-    def say(self, raw: bytes) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(len(raw).to_bytes(4, "big") + raw)
-        self.process.stdin.flush()
-
-    def wish(self, number: int) -> None:
-        self.say(cbor2.dumps({"do": "renew", "wish": number}))
+    def tell(self, fields: Any, fds: Sequence[int] = ()) -> None:
+        self.say(cbor2.dumps(fields), fds)
 
     def event(self) -> dict[str, Any]:
-        assert self.process.stdout
-        size = int.from_bytes(self.process.stdout.read(4), "big")
-        return cbor2.loads(self.process.stdout.read(size)) if size else {"event": "end"}
+        """Returns the next event, END at the end of the channel."""
+        try:
+            size = int.from_bytes(self._exactly(4), "big")
+            found = cbor2.loads(self._exactly(size))
+        except (EOFError, ConnectionError):
+            return END
+        assert isinstance(found, dict)
+        return found
 
     def events(self) -> list[dict[str, Any]]:
-        """Returns all events up to the end of the program."""
-        seen = []
-        while (event := self.event())["event"] != "end":
-            seen.append(event)
-        return seen
+        """Returns all events up to the end of the channel."""
+        return [*iter(self.event, END)]
 
-    def finish(self) -> int:
-        """Asks the program to end. Returns its exit code."""
-        assert self.process.stdin and self.process.stdout and self.process.stderr
-        self.process.stdin.close()
-        code = self.process.wait(30)
-        self.stderr = self.process.stderr.read()
-        self.process.stdout.close()
-        self.process.stderr.close()
-        self.worker.close()
-        return code
+    def hang_up(self) -> None:
+        """Ask the agent to close what the channel stands for."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Hang up, and wait until the agent has closed its end."""
+        if self.sock.fileno() >= 0:
+            self.hang_up()
+            self.events()
+            self.sock.close()
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            if not (part := self.sock.recv(size - len(data))):
+                raise EOFError
+            data += part
+        return data
+
+
+class Program:
+    """A program without srdma: one private agent and the channels to it."""
+
+    def __init__(self) -> None:
+        self.agent = PrivateAgent()
+        self._process = self.agent._process
+        self._killed = False
+        self._wires: list[Wire] = []
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def open(self, settings: Any = None, listening: socket.socket | None = None) -> Wire:
+        """Open a channel. settings: its first message, if any, with a socket beside it."""
+        wire = Wire(self.agent.open())
+        self._wires.append(wire)
+        if settings is not None:
+            wire.tell(settings, [listening.fileno()] if listening else [])
+        return wire
+
+    def kill(self) -> None:
+        self._killed = True
+        self._process.send_signal(signal.SIGKILL)
+
+    def finish(self) -> None:
+        """End the agent. No session may have ended it, or have made it write to stderr."""
+        for wire in self._wires:
+            wire.close()
+        alive = self.agent.alive()
+        self.agent._door.close()
+        code = self._process.wait(PATIENCE)
+        self.agent._log.seek(0)
+        said = self.agent._log.read().decode()
+        self.agent.close()
+        assert self._killed or alive, said
+        assert self._killed or code == 0, code
+        assert said == "", said
+
+
+class Listening(Program):
+    """A program with a listener on 127.0.0.1."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__()
+        with socket.create_server(("127.0.0.1", 0), backlog=1024) as sock:
+            self.address: tuple[str, int] = sock.getsockname()
+            self.listener = self.open({"do": "listen", **settings}, sock)
+
+    def dial(self, source: str = "") -> socket.socket:
+        """Returns a TCP connection to the listener. source: its IP address."""
+        return dial(self.address, source)
+
+
+class Keyex:
+    """A program with one connection.
+
+    The server listens at `address`. The client connects to the address given, or to a listening
+    socket of its own, from which other_end() takes the connection.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        worker: FakeWorker | None = None,
+        address: tuple[str, int] | None = None,
+    ) -> None:
+        self.config = config
+        self.worker = worker or FakeWorker()
+        self._settings = {k: v for k, v in config.items() if k != "role"} | {
+            "worker": str(self.worker.path),
+            "token": os.urandom(16),
+        }
+        self._admitted: Future[Wire | dict[str, Any]] = Future()
+        self._listening: socket.socket | None = None
+        self.program: Program
+        if config["role"] == "server":
+            self.program = listening = Listening(
+                {k: v for k, v in config.items() if k in ("cert", "key", "ca", "peer")}
+            )
+            self.address = listening.address
+            self._thread = threading.Thread(target=self._accept, args=(listening.listener,))
+            self._thread.start()
+        else:
+            if address is None:
+                self._listening = socket.create_server(("127.0.0.1", 0))
+                address = self._listening.getsockname()
+            self.program = Program()
+            settings = self._settings | {"do": "connect", "address": list(address)}
+            self._admitted.set_result(self.program.open(settings))
+
+    def _accept(self, listener: Wire) -> None:
+        """Accept the first authorised peer; a refused one ends this end like an error."""
+        event = listener.event()
+        if event["event"] == "listening":
+            event = listener.event()
+        if event["event"] == "arrived":
+            settings = self._settings | {"do": "accept", "arrival": event["arrival"]}
+            self._admitted.set_result(self.program.open(settings))
+        else:
+            self._admitted.set_result(event)
+
+    def other_end(self) -> socket.socket:
+        """Returns the peer's end of a TCP connection."""
+        if self._listening is None:
+            return dial(self.address)
+        return patient(self._listening.accept()[0])
+
+    @property
+    def wire(self) -> Wire:
+        """The channel of the connection."""
+        found = self._admitted.result(PATIENCE)
+        assert isinstance(found, Wire), found
+        return found
+
+    def event(self) -> dict[str, Any]:
+        """Returns the next event of the connection, or the only one of a listener that refused the
+        peer; END after the last one."""
+        found = self._admitted.result(PATIENCE)
+        if isinstance(found, Wire):
+            return found.event()
+        self._admitted = Future()
+        self._admitted.set_result(END)
+        return found
+
+    def events(self) -> list[dict[str, Any]]:
+        """Returns all events up to the end of the connection."""
+        return [*iter(self.event, END)]
+
+    def wish(self, number: int) -> None:
+        self.wire.tell({"do": "renew", "wish": number})
+
+    def hang_up(self) -> None:
+        self.wire.hang_up()
+
+    def kill(self) -> None:
+        self.program.kill()
+
+    def finish(self) -> None:
+        """Ends the program. Its agent must have outlived the connection without complaint."""
+        if self.config["role"] == "server":
+            assert isinstance(self.program, Listening)
+            self.program.listener.hang_up()
+            self._thread.join()
+        if self._listening:
+            self._listening.close()
+        try:
+            self.program.finish()
+        finally:
+            self.worker.close()
+
+
+def dial(address: tuple[str, int], source: str = "") -> socket.socket:
+    """Returns a TCP connection. source: its own IP address, if it matters."""
+    return patient(
+        socket.create_connection(address, source_address=(source, 0) if source else None)
+    )
+
+
+def patient(sock: socket.socket) -> socket.socket:
+    """Limits each call of a blocking socket by the kernel, because OpenSSL uses it too."""
+    for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(PATIENCE), 0))
+    return sock
+
+
+@contextlib.contextmanager
+def finished(*programs: Keyex | Program) -> Iterator[None]:
+    """Ends these programs at the end of the block, each of them whatever the others do."""
+    with contextlib.ExitStack() as stack:
+        for program in programs:
+            stack.callback(program.finish)
+        yield
 
 
 @contextlib.contextmanager
@@ -171,21 +406,16 @@ def run_pair(
     client: Any, server: Any, workers: dict[str, FakeWorker] | None = None
 ) -> Iterator[tuple[Keyex, Keyex]]:
     """Runs two programs with these configurations, connected to each other, and ends them."""
-    left, right = socket.socketpair()
-    pair = (
-        Keyex(client, left, (workers or {}).get("client") or FakeWorker()),
-        Keyex(server, right, (workers or {}).get("server") or FakeWorker()),
-    )
-    try:
-        yield pair
-    finally:
-        for one in pair:
-            one.finish()
-            assert one.stderr == b"", one.stderr.decode()
+    found = workers or {}
+    right = Keyex(server, found.get("server"))
+    with finished(right):
+        left = Keyex(client, found.get("client"), right.address)
+        with finished(left):
+            yield left, right
 
 
 def config(role: str, credentials: Credentials, **changes: Any) -> dict[str, Any]:
-    """A configuration that works, with these changes."""
+    """A configuration that works, with these changes: the settings of a connection, and `role`."""
     qp = {
         "qpn": 0x1234 if role == "client" else 0x5678,
         "eid": os.urandom(16),
@@ -205,12 +435,12 @@ def config(role: str, credentials: Credentials, **changes: Any) -> dict[str, Any
         "suites": [[1, 3, 16], [7, 3, 16]],
         "modes": [0],
         "group": "",
-        "leg": 1,
         "qps": [qp, qp | {"qpn": qp["qpn"] + 1}],
         "data": b"from " + role.encode(),
         "timeout": 20.0,
         "every": 0.0,
         "limit": 20.0,
+        "max_age": 86400.0,
     }
     return values | changes
 

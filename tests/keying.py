@@ -1,4 +1,4 @@
-"""Keys for two QPs without TLS: one process does what `srdma.keyex` does at both workers.
+"""Keys for two QPs without TLS: one process does what the agents do at both workers.
 
 For tests that need many connections, or wrong keys. `key()` plays both ends of protocol.md 8.1,
 steps 2a to 4, on control connections that may use the QPs' legs.

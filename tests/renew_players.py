@@ -1,10 +1,9 @@
-"""Players for tests of new secrets (protocol.md 8.5): two ends without I/O, and a peer of
-`python -m srdma.keyex` that a test steps through the exchange and into which it inserts errors."""
+"""Players for tests of new secrets (protocol.md 8.5): two ends without I/O, and a peer of an agent
+that a test steps through the exchange and into which it inserts errors."""
 
 from __future__ import annotations
 
 import os
-import select
 import socket
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,10 +24,10 @@ from srdma.keyex.messages import (
     decode,
     encode,
 )
-from srdma.keyex.tls import Channel, Inner
+from srdma.keyex.tls import Inner
 from tests.exchange_players import GCM, Player, frozen, made, players, until_keyed
+from tests.tls_players import BlockingTLS
 
-PATIENCE = 20.0
 IDENTITY = "spiffe://test/peer"
 
 
@@ -114,25 +113,21 @@ def until_offered(client: Renewer, server: Renewer) -> None:
 
 
 class Peer:
-    """The other end of a program: connected, with blocking calls."""
+    """The other end of an agent's connection, with blocking calls."""
 
     def __init__(
         self, sock: socket.socket, role: Role, credentials: Credentials, mode: int = 0
     ) -> None:
         self.role, self.credentials, self.mode = role, credentials, mode
-        self.channel = Channel(sock, role, credentials, self._wait)
+        self.tls = BlockingTLS(sock, role, credentials)
         self.inner = Inner(role, credentials)
         self.count = 0
         self.refusal: ErrorMessage | None = None
 
-    def _wait(self, writable: bool) -> None:
-        fds = [self.channel]
-        assert any(select.select([] if writable else fds, fds if writable else [], [], PATIENCE))
-
     def connect(self, qps: int = 2) -> None:
         """Runs the first exchange with random secrets."""
-        self.identity, _ = self.channel.handshake()
-        own, peer = self.channel.certificate_hashes()
+        self.identity, _ = self.tls.handshake()
+        own, peer = self.tls.certificate_hashes()
         hashes = (own, peer) if self.role == "client" else (peer, own)
         mine = tuple(End(os.urandom(16), 77 + n, 1 << 23, 4096, 64, 16, "peer") for n in range(qps))
         self.exchange = Exchange(
@@ -143,28 +138,23 @@ class Peer:
         while not self.exchange.done:
             if self.exchange.state == "connecting":
                 self._act(self.exchange.running())
-            self._act(self.exchange.receive(self.hear_raw()))
+            self._act(self.exchange.receive(self.tls.message()))
 
     def _act(self, events: list[Any]) -> None:
         for event in events:
             match event:
                 case Send(data):
-                    self.channel.send(data)
+                    self.tls.send(data)
                 case FirstDerive(form):
                     self._act(self.exchange.derived(made(form)))
                 case Install():
                     self._act(self.exchange.keyed())
 
-    def hear_raw(self) -> bytes:
-        while (message := self.channel.receive()) is None:
-            self._wait(False)
-        return message
-
     def hear(self) -> Message:
-        return decode(self.hear_raw())
+        return decode(self.tls.message())
 
     def say(self, message: Message | bytes) -> None:
-        self.channel.send(message if isinstance(message, bytes) else encode(message))
+        self.tls.send(message if isinstance(message, bytes) else encode(message))
 
     # The inner connection -----------------------------------------------------
 
@@ -181,7 +171,7 @@ class Peer:
             self.flush()
 
     def shake(self) -> str:
-        """Completes the inner handshake at this end. Returns the identity of the program."""
+        """Completes the inner handshake at this end. Returns the identity of the agent's end."""
         while not (identity := self.inner.shake()):
             self.flush()
             if not self.feed():

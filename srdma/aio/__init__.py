@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from srdma import connection
 from srdma._engine.resource import Resource
+from srdma.agent.client import Arrival, Attempt
 from srdma.aio.qp import QP
 from srdma.aio.reactor import Seat
 from srdma.connection import Address
@@ -81,7 +81,7 @@ class Connection:
         return self.sync.suite
 
     def alive(self) -> bool:
-        """False once the peer closed the connection, or the key-exchange process ended."""
+        """False once the peer closed the connection, or the agent ended."""
         return self.sync.alive()
 
     async def reconnect(self) -> Connection:
@@ -160,10 +160,9 @@ class Listener:
         their key exchanges at the same time.
         """
         with Seat(self._pd, self._pd):
-            sock = await self._next()
-            return await _join(lambda: self.sync.meet(sock), sock)
+            return await _join(partial(self.sync.meet, await self._next()))
 
-    async def _next(self) -> socket.socket:
+    async def _next(self) -> Arrival:
         async with self._order:
             while True:
                 with _Watch(self.sync, self.sync.fileno(), lambda: True) as watch:
@@ -205,18 +204,15 @@ async def connect(address: Address, pd: PD, **options: object) -> Connection:
 
 async def _connect(address: Address, pd: PD, options: Options) -> Connection:
     with Seat(pd, pd):
-        dial = partial(connection.dial, address, options.timeout)
-        sock = await _in_thread(dial, socket.socket.close)
-        make = partial(connection.Connection, pd, sock, "client", options, address)
-        return await _join(make, sock)
+        return await _join(partial(connection.Connection, pd, options, address=address))
 
 
-async def _join(make: Callable[[], connection.Connection], sock: socket.socket) -> Connection:
+async def _join(make: Callable[..., connection.Connection]) -> Connection:
+    attempt = Attempt()
     try:
-        sync = await _in_thread(make, connection.Connection.close)
+        sync = await _in_thread(partial(make, attempt=attempt), connection.Connection.close)
     except asyncio.CancelledError:
-        with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)  # makes the key exchange fail
+        attempt.cancel()
         raise
     try:
         return Connection(sync)

@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from srdma.cli import ca, demo, doctor, transfer
+from srdma.cli import agent, ca, demo, doctor, transfer
 from srdma.cli.commands import Command, Group, Run
 from srdma.cli.options import expanded
 from srdma.cli.output import complain
@@ -28,6 +28,8 @@ COMMANDS: dict[str, Command | Group] = {
     "recv": Command(transfer.recv),
     "send": Command(transfer.send),
     "doctor": Command(doctor.doctor),
+    "agent": Command(agent.agent),
+    "config": Group("The policy of an agent.", {"check": agent.check}),
     "ca": Group(
         "Create a certificate authority and issue identities.",
         {"init": ca.init, "issue": ca.issue},

@@ -15,7 +15,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,11 +136,6 @@ class Control:
             raise
         return cls(sock, f"the worker at {path}")
 
-    @classmethod
-    def from_fd(cls, fd: int) -> Control:
-        """Take over a connected socket, such as the one passed to `srdma.keyex`."""
-        return cls(socket.socket(fileno=fd))
-
     def fileno(self) -> int:
         return self._sock.fileno()
 
@@ -180,23 +175,59 @@ class Control:
         its field, DeviceError for an illegal answer, and the errors of the class.
         """
         deadline = time.monotonic() + timeout
-        with self._lock:
-            if self._sock.fileno() < 0:
-                raise ClosedError(f"the connection to {self._where} is closed")
+        with self._lock, self._errors(kind, timeout):
             self._tag += 1
-            try:
-                message = control.encode(kind, self._tag, values)
-            except ValueError as e:
-                raise LocalError(f"{kind.name}: a value does not fit into its field: {e}") from e
-            try:
-                self._send(message, fds, deadline)
-                return self._answer(kind, self._tag, deadline)
-            except TimeoutError as e:
-                raise Timeout(f"{self._where} did not answer {kind.name} in {timeout} s") from e
-            except ConnectionError as e:
-                raise WorkerGone(f"{self._where} ended: {e.strerror}") from e
-            finally:
-                _wipe(message)  # KEYS, REKEY and INSTALL hold secrets
+            self._post(kind, self._tag, values, fds, deadline)
+            return self._answer(kind, self._tag, deadline)
+
+    def post(self, kind: Kind, tag: int, values: Sequence[Any] = ()) -> None:
+        """Send a request without waiting for its answer, which take() returns.
+
+        A connection is used either by post() and take() or by the other calls.
+        """
+        with self._lock, self._errors(kind, TIMEOUT):
+            self._post(kind, tag, values, (), time.monotonic() + TIMEOUT)
+
+    def take(self) -> tuple[int, tuple[Any, ...] | RefusedError]:
+        """The tag and the values of the answer that makes this connection readable.
+
+        Raises WorkerGone at the end of the connection.
+        """
+        data = bytearray()
+        with contextlib.suppress(ConnectionError):
+            data, fds = self._receive()
+            _close_all(fds)
+        head = control.peek(data) if data else None
+        if head is None:
+            raise WorkerGone(f"{self._where} closed the connection")
+        try:
+            return head[1], self._values(Kind(head[0]), head[2], data)
+        except RefusedError as refused:
+            return head[1], refused
+
+    @contextlib.contextmanager
+    def _errors(self, kind: Kind, timeout: float) -> Iterator[None]:
+        """Raise the errors of the class for those of the socket."""
+        if self._sock.fileno() < 0:
+            raise ClosedError(f"the connection to {self._where} is closed")
+        try:
+            yield
+        except TimeoutError as e:
+            raise Timeout(f"{self._where} did not answer {kind.name} in {timeout} s") from e
+        except ConnectionError as e:
+            raise WorkerGone(f"{self._where} ended: {e.strerror}") from e
+
+    def _post(
+        self, kind: Kind, tag: int, values: Sequence[Any], fds: Sequence[int], deadline: float
+    ) -> None:
+        try:
+            message = control.encode(kind, tag, values)
+        except ValueError as e:
+            raise LocalError(f"{kind.name}: a value does not fit into its field: {e}") from e
+        try:
+            self._send(message, fds, deadline)
+        finally:
+            _wipe(message)  # KEYS, REKEY and INSTALL hold secrets
 
     def _send(self, message: bytearray, fds: Sequence[int], deadline: float) -> None:
         while True:

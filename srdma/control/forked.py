@@ -1,7 +1,7 @@
 """Inherited objects that a forked child closes at once, and those that it must never free.
 
 A connection ends when all processes have closed its descriptor. A child that keeps descriptors of
-the parent would hide the parent's end from worker, key-exchange process and peers. The child
+the parent would hide the parent's end from worker, agent and peers. The child
 therefore closes them before it runs anything else. Objects of pyverbs must not be freed in the
 child, because that would destroy the parent's QP.
 

@@ -1,1 +1,1 @@
-"""The key exchange (protocol.md 8): `python -m srdma.keyex`, and the class that starts it."""
+"""The key exchange (protocol.md 8): messages, state machines, TLS, secrets. The agent runs it."""

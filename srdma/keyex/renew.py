@@ -1,4 +1,4 @@
-"""New secrets for QPs in RTS: the work of `program.py` after `ready` (protocol.md 8.5).
+"""New secrets for QPs in RTS: the work of a connection after `ready` (protocol.md 8.5).
 
 A `Renewing` drives the exchanges of `exchange_renew.py`. It carries the records of the inner TLS
 connection in messages of the outer one, gives the new secrets to the local worker, and decides
@@ -7,7 +7,10 @@ the time of the next call.
 
 Calls of the worker are queued as jobs, because a worker may refuse them for a while (EBUSY, until
 the peer uses the secrets of the previous REKEY). The last job of an exchange waits until both
-directions of all QPs use the new secrets. The parent's request is then reported as completed.
+directions of all QPs use the new secrets. The program's request is then reported as completed.
+
+Clock (a) of agent.md 4 runs from the time at which new secrets are due until they are in effect,
+whatever the reason for the delay, while the peer is reachable.
 """
 
 from __future__ import annotations
@@ -38,17 +41,18 @@ from srdma.keyex.exchange_renew import (
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Rekey, encode
 from srdma.keyex.secrets import NewSecrets
-from srdma.keyex.tls import Channel, Inner
+from srdma.keyex.tls import Inner, Stream
 
 EVERY = 3600.0  # seconds between exchanges, by default
 RETRY = 0.01  # seconds until a call that was refused with EBUSY is repeated
+LOOK = 5.0  # seconds between two looks at whether the peer is reachable
 NEVER = float("inf")
 
 
 @dataclass(frozen=True)
 class Times:
-    """every: seconds between the starts of exchanges, 0: no periodic exchanges; limit: maximum
-    duration of one exchange, in seconds."""
+    """every: seconds between the starts of exchanges, 0: no periodic exchanges; limit: seconds
+    from when new secrets are due until they must be in effect (agent.md 4)."""
 
     every: float
     limit: float
@@ -58,11 +62,11 @@ class Times:
 class Job:
     """Calls of the worker, each repeated while it is refused with EBUSY; done() follows the last.
 
-    deadline: time.monotonic() seconds. secrets: owned; wiped after the last call.
+    waiting_for: for error texts. secrets: owned; wiped after the last call.
     """
 
     calls: deque[Callable[[], None]]
-    deadline: float
+    waiting_for: str
     done: Callable[[], None]
     secrets: list[bytearray] = field(default_factory=list, repr=False)
 
@@ -71,40 +75,73 @@ class Job:
             secret[:] = bytes(len(secret))
 
 
+class Clock:
+    """Clock (a): counts the time that new secrets are overdue, while the peer is reachable."""
+
+    def __init__(self, limit: float, reachable: Callable[[], bool]) -> None:
+        self._limit, self._reachable = limit, reachable
+        self._left = NEVER  # seconds until new secrets must be in effect; NEVER: none are due
+        self._looked = 0.0
+
+    def start(self, now: float) -> None:
+        """New secrets are due. No effect if they were already."""
+        if self._left == NEVER:
+            self._left, self._looked = self._limit, now
+
+    def stop(self) -> None:
+        """The new secrets are in effect."""
+        self._left = NEVER
+
+    def ran_out(self, now: float) -> bool:
+        if self._left == NEVER:
+            return False
+        if self._reachable():
+            self._left -= now - self._looked
+        self._looked = now
+        return self._left <= 0
+
+    @property
+    def wake(self) -> float:
+        """Time of the next call of ran_out()."""
+        return NEVER if self._left == NEVER else self._looked + min(self._left, LOOK)
+
+
 class Renewing:
     """See the description of the module.
 
-    renewed(count, wish): called when exchange `count`, which completes request `wish`, took effect.
+    renewed(count, wish): called when exchange `count`, which completes request `wish`, took effect;
+    wish is 0 if no request waited for it.
     """
 
     def __init__(
         self,
         renewal: Renewal,
         secrets: NewSecrets,
-        tls: tuple[Channel, Credentials],
+        tls: tuple[Stream, Callable[[], Credentials]],
         times: Times,
         renewed: Callable[[int, int], None],
     ) -> None:
         self._renewal, self._secrets, self._times = renewal, secrets, times
-        self._channel, self._credentials = tls
+        self._stream, self._credentials = tls
         self._renewed = renewed
         self.quiet = True  # no exchange was under way when the peer's last message arrived
         self._inner: Inner | None = None
         self._jobs: deque[Job] = deque()
         self._retry_at = 0.0
-        self._limit = NEVER  # deadline of the exchange under way
+        self._clock = Clock(times.limit, self._stream.reachable)
         self._due = NEVER  # start of the next periodic exchange
         self._age = 0  # ROTATE: replace K_PD if it is at least this old, seconds
         self._schedule(time.monotonic())
         self._wanted = self._asked = False
-        # Numbers of the parent's requests: newest, in the exchange under way, reported.
+        # Numbers of the program's requests: newest, in the exchange under way, reported.
         self._newest = self._serving = self._reported = 0
 
     # Calls of the caller -----------------------------------------------------
 
     def wish(self, number: int) -> None:
-        """The parent requests an exchange that begins after this call."""
-        self._newest, self._wanted = number, True
+        """The program requests an exchange that begins after this call."""
+        self._newest = number
+        self._want(time.monotonic())
 
     def receive(self, message: bytes) -> None:
         """Process a message of the peer. Raises ExchangeError."""
@@ -112,14 +149,17 @@ class Renewing:
         self._act(self._renewal.receive(message))
 
     def step(self) -> None:
-        """Do all work that is due. Raises ExchangeError if an exchange exceeds Times.limit."""
+        """Do all work that is due. Raises ExchangeError if clock (a) ran out."""
         now = time.monotonic()
         if now >= self._due:
-            self._wanted = True
+            self._want(now)
             self._schedule(now)
         self._work(now)
-        if not self._renewal.idle and now >= self._limit:
-            self._too_late(WAITING[self._renewal.state])
+        if self._clock.ran_out(now):
+            raise ExchangeError(
+                "timeout",
+                f"no new secrets in {self._times.limit:g} s, waiting for {self._waiting_for()}",
+            )
         if self._wanted and self._renewal.idle and not self._jobs:
             self._start()
 
@@ -127,7 +167,7 @@ class Renewing:
     def wake(self) -> float:
         """Time of the next call of step() without other events, time.monotonic() seconds."""
         retry = self._retry_at if self._jobs else NEVER
-        return min(self._due, retry, NEVER if self._renewal.idle else self._limit)
+        return min(self._due, retry, self._clock.wake)
 
     def forget(self) -> None:
         """Wipe all secrets that this object holds."""
@@ -154,14 +194,18 @@ class Renewing:
         self._wanted = self._asked = False
         self._age = 0 if self._newest != self._serving else int((self._times.every or EVERY) / 2)
         self._serving = self._newest
-        self._limit = now + self._times.limit
+        self._clock.start(now)
         self._schedule(now)
-        self._inner = Inner(self._renewal.role, self._credentials)
+        self._inner = Inner(self._renewal.role, self._credentials())
 
-    def _too_late(self, what: str) -> None:
-        raise ExchangeError(
-            "timeout", f"no new secrets in {self._times.limit:g} s, waiting for {what}"
-        )
+    def _want(self, now: float) -> None:
+        self._wanted = True
+        self._clock.start(now)
+
+    def _waiting_for(self) -> str:
+        if not self._renewal.idle:
+            return WAITING[self._renewal.state]
+        return self._jobs[0].waiting_for if self._jobs else "the peer to begin the exchange"
 
     # Events -------------------------------------------------------------------
 
@@ -169,7 +213,7 @@ class Renewing:
         for event in events:
             match event:
                 case Send(data):
-                    self._channel.send(data)
+                    self._stream.send(data)
                 case Begin():
                     self._begun()
                     self._shake()
@@ -186,7 +230,7 @@ class Renewing:
                     self._rekey(Direction.TX, made, lambda: None)
                     self._settle()
                 case Wanted():
-                    self._wanted = True
+                    self._want(time.monotonic())
         self._flush()
         if self._renewal.idle:
             self._inner = None
@@ -208,7 +252,7 @@ class Renewing:
 
     def _flush(self) -> None:
         while self._inner and (records := self._inner.records()):
-            self._channel.send(encode(Rekey(records)))
+            self._stream.send(encode(Rekey(records)))
 
     @property
     def _live(self) -> Inner:
@@ -228,7 +272,8 @@ class Renewing:
             partial(self._secrets.give, number, direction, secret)
             for number, secret in enumerate(secrets)
         ]
-        self._jobs.append(Job(deque(calls), self._limit, done, secrets))
+        text = "the QPs to use the previous secrets"
+        self._jobs.append(Job(deque(calls), text, done, secrets))
 
     def _settle(self) -> None:
         """Queue the wait until both directions of all QPs use the secrets of their last REKEY."""
@@ -237,13 +282,16 @@ class Renewing:
         calls = [
             partial(self._secrets.give, number, Direction.BOTH, bytearray()) for number in numbers
         ]
-        self._jobs.append(Job(deque(calls), NEVER, partial(self._report, count, wish)))
+        text = "both directions of all QPs to use the new secrets"
+        self._jobs.append(Job(deque(calls), text, partial(self._in_effect, count, wish)))
 
-    def _report(self, count: int, wish: int) -> None:
-        """Report only requested exchanges: the parent need not read events without a request."""
-        if wish > self._reported:
-            self._reported = wish
-            self._renewed(count, wish)
+    def _in_effect(self, count: int, wish: int) -> None:
+        self._clock.stop()
+        if self._wanted or self._jobs or not self._renewal.idle:  # the next one is due already
+            self._clock.start(time.monotonic())
+        answered = wish if wish > self._reported else 0
+        self._reported = max(wish, self._reported)
+        self._renewed(count, answered)
 
     def _work(self, now: float) -> None:
         while self._jobs:
@@ -255,8 +303,6 @@ class Renewing:
             except RefusedError as error:
                 if error.errno != errno.EBUSY:
                     raise
-                if now >= job.deadline:
-                    self._too_late("the QPs to use the previous secrets")
                 self._retry_at = now + RETRY
                 return
             job.wipe()

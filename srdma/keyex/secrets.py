@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from srdma.control import Control, Direction, KeyRequest, Keys
 from srdma.errors import RefusedError
+from srdma.keyex import keylog
 from srdma.keyex.exchange import (
     CLIENT_DIRECTION,
     EXPORTER_LABELS,
@@ -87,6 +88,8 @@ class Secrets:
 
     def _give(self, number: int, tx: bytearray, rx: bytearray, group_key: bytearray) -> None:
         agreed, peer = self.agreed, self.agreed.ends[number]
+        for direction, secret in (("tx", tx), ("rx", rx)):
+            self.log(number, direction, secret)
         self.control.keys(
             Keys(
                 qpn=self.ends[number].qpn,
@@ -110,6 +113,10 @@ class Secrets:
                 group_key=group_key,
             )
         )
+
+    def log(self, number: int, direction: str, secret: bytearray) -> None:
+        """Write a secret to the key log, if there is one."""
+        keylog.secret(self.ends[number].qpn, direction, self.exchange.generation(number), secret)
 
     def ask(self, number: int, *, group: bool = False) -> tuple[bytearray, bytearray]:
         """KEY for QP `number`: the secret with which its peer sends, and the key of the trust
@@ -185,6 +192,8 @@ class NewSecrets:
         """REKEY for QP `number`, ignored if that QP has ended. Raises RefusedError (EBUSY) while
         the QP does not yet use the secrets of the previous REKEY."""
         size = self._size if direction else 0
+        if direction:
+            self.first.log(number, direction.name.lower(), secret)
         with unless_ended():
             self.first.control.rekey(self.first.ends[number].qpn, direction, size, secret)
 

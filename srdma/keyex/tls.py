@@ -1,23 +1,24 @@
 """TLS 1.3 of the key exchange: mutual, ALPN srdma/1, never resumed, with exporter (protocol.md 8).
 
-`Channel` carries length-prefixed messages over a non-blocking pyOpenSSL connection. It blocks
-only in the caller's `wait`, so that deadlines and other events are handled in one place. `Inner`
-is a TLS connection without a socket: the caller carries its records in messages of a Channel (8.5).
+Messages stand behind their length. `Stream` is a TLS connection over TCP in an event loop. `Inner`
+is one without a socket: the caller carries its records in messages of a Stream (8.5).
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import datetime as dt
 import socket
-from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
+import struct
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from OpenSSL import SSL, crypto
 
 from srdma.identity import Credentials, IdentityError, identity_of, parse_certificates, parse_key
+from srdma.keyex import keylog
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import MESSAGE_MAX
 
@@ -53,8 +54,18 @@ ALERTS = {
 
 INNER_ENDED = "the peer ended the inner connection"
 
-T = TypeVar("T")
-Wait = Callable[[bool], None]  # blocks until writable (True) or readable (False)
+FAREWELL = 1.0  # seconds for the last message to reach the peer
+# Keep-alive probes after 5 s of silence, every 5 s; the connection ends after 24 h without one.
+_TCP_OPTIONS = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 24 * 3600 * 1000),
+)
+REACHABLE_MS = 15_000
+_ESTABLISHED = 1  # tcpi_state, the first byte of struct tcp_info
+_LAST_ACK, _LAST_ACK_AT = struct.Struct("=I"), 56  # tcpi_last_ack_recv of struct tcp_info, ms
 
 
 class PeerClosed(Exception):  # noqa: N818 - an event, not a fault
@@ -66,12 +77,13 @@ class Truncated(PeerClosed):
 
 
 class _End:
-    """Common part of Channel and Inner: one end of a TLS connection, with or without a socket."""
+    """Common part of Stream and Inner: one end of a TLS connection, without its transport."""
 
-    def __init__(self, role: str, credentials: Credentials, sock: socket.socket | None) -> None:
-        self._verify_error = ""
+    def __init__(self, role: str, credentials: Credentials) -> None:
         self._buffer = bytearray()
-        self._tls = SSL.Connection(self._context(credentials), sock)
+        self._presented = credentials.cert
+        self._tls = SSL.Connection(_context(credentials), None)
+        self._tls.set_app_data("")  # text of the error of the peer's certificate
         if role == "client":
             self._tls.set_connect_state()
         else:
@@ -90,6 +102,14 @@ class _End:
         if own is None:
             raise ExchangeError("identity", "this end has no certificate")
         return fingerprint(own), fingerprint(self.peer_certificate())
+
+    def not_after(self) -> dt.datetime:
+        """The earliest end of validity among the certificates that both ends presented."""
+        own = parse_certificates(self._presented, "the certificate")
+        # At a server OpenSSL leaves the peer's own certificate out of its chain.
+        chain = self._tls.get_peer_cert_chain(as_cryptography=True) or []
+        peers = [self.peer_certificate(), *chain]
+        return min(certificate.not_valid_after_utc for certificate in [*own, *peers])
 
     def export(self, label: bytes, context: bytes, size: int) -> bytes:
         """The TLS exporter (RFC 8446 7.5): `size` bytes."""
@@ -123,40 +143,16 @@ class _End:
         except IdentityError as error:
             raise ExchangeError("identity", f"the peer has {error}") from None
 
-    def _context(self, credentials: Credentials) -> SSL.Context:
-        context = SSL.Context(SSL.TLS_METHOD)
-        context.set_min_proto_version(SSL.TLS1_3_VERSION)
-        context.set_options(SSL.OP_NO_TICKET)
-        context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-        store = context.get_cert_store()
-        assert store is not None
-        for authority in parse_certificates(credentials.ca, "the CA"):
-            store.add_cert(crypto.X509.from_cryptography(authority))
-        leaf, *rest = parse_certificates(credentials.cert, "the certificate")
-        context.use_certificate(leaf)
-        for certificate in rest:
-            context.add_extra_chain_cert(certificate)
-        context.use_privatekey(parse_key(credentials.key, "the key"))
-        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, self._verified)
-        context.set_alpn_protos([ALPN])
-        context.set_alpn_select_callback(
-            lambda _, offered: ALPN if ALPN in offered else SSL.NO_OVERLAPPING_PROTOCOLS
-        )
-        return context
-
-    def _verified(
-        self, _: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
-    ) -> bool:
-        if not ok:
-            what = VERIFY_ERRORS.get(error, f"does not verify (X509 error {error})")
-            who = "the peer's certificate" if depth == 0 else "the CA of the peer's certificate"
-            self._verify_error = f"{who} {what}"
-        return bool(ok)
+    def _seal(self, message: bytes) -> None:
+        """Encrypt a message after its length."""
+        data = memoryview(len(message).to_bytes(LENGTH, "big") + message)
+        while data:
+            data = data[self._tls.send(data) :]
 
     def _failure(self, error: Exception) -> Exception:
         """The exception to raise for a TLS or socket error."""
-        if self._verify_error:
-            return ExchangeError("identity", self._verify_error)
+        if verify_error := self._tls.get_app_data():
+            return ExchangeError("identity", verify_error)
         if isinstance(error, SSL.SysCallError | OSError):
             return Truncated()
         reason = ", ".join(str(part) for entry in error.args[0] for part in entry[2:])
@@ -181,83 +177,137 @@ class _End:
         return message
 
 
-class Channel(_End):
-    """Messages over TLS on a connected TCP socket, which the channel owns and closes."""
+class Stream(_End):
+    """Messages over TLS on a connected TCP socket in an event loop.
+
+    open() makes one; the stream owns the socket, and close() or abort() closes it.
+    """
 
     def __init__(
-        self, sock: socket.socket, role: str, credentials: Credentials, wait: Wait
+        self,
+        role: str,
+        credentials: Credentials,
+        ends: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
-        self._sock = sock
-        self._wait = wait
-        sock.setblocking(False)
-        with contextlib.suppress(OSError):  # tests use sockets other than TCP
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        super().__init__(role, credentials, sock)
+        super().__init__(role, credentials)
+        self._reader, self._writer = ends
 
-    def fileno(self) -> int:
-        return self._sock.fileno()
+    @classmethod
+    async def open(cls, sock: socket.socket, role: str, credentials: Credentials) -> Stream:
+        """A stream on this socket, which it owns from now on."""
+        for level, option, value in _TCP_OPTIONS:
+            with contextlib.suppress(OSError):  # a socket that is not TCP
+                sock.setsockopt(level, option, value)
+        return cls(role, credentials, await asyncio.open_connection(sock=sock))
 
-    def handshake(self) -> tuple[str, str]:
+    async def handshake(self) -> tuple[str, str]:
         """Complete the handshake. Returns the peer's identity and the key exchange group.
 
-        Raises ExchangeError (`tls`, `identity`), PeerClosed, and the exceptions of `wait`.
+        Raises ExchangeError (`tls`, `identity`) and PeerClosed.
         """
-        self._retry(self._tls.do_handshake)
-        return self._checked()
-
-    def send(self, message: bytes) -> None:
-        """Send a message after its length. Raises as handshake()."""
-        data = memoryview(len(message).to_bytes(LENGTH, "big") + message)
-        while data:
-            data = data[self._retry(partial(self._tls.send, data)) :]
-
-    def close(self) -> None:
-        """Send close_notify if that does not block, and close the socket."""
-        with contextlib.suppress(SSL.Error, OSError):
-            self._tls.shutdown()
-        self._sock.close()
-
-    def abort(self, message: bytes) -> None:
-        """Send `message`, an ERROR, then wait for the peer's close, because a reset would discard
-        the message at the peer."""
-        unreachable = SSL.Error, OSError, ExchangeError, PeerClosed
-        with contextlib.suppress(*unreachable):  # after a failed handshake an alert was sent
-            self.send(message)
-            self._tls.shutdown()
-        with contextlib.suppress(*unreachable):
-            self._sock.shutdown(socket.SHUT_WR)
-            self._drain()
-        self._sock.close()
-
-    # Internal ---------------------------------------------------------------
-
-    def _drain(self) -> None:
-        """Discard received bytes until the peer's close or the deadline of `wait`."""
-        while True:
-            self._wait(False)
-            with contextlib.suppress(BlockingIOError):
-                if not self._sock.recv(65_536):
-                    return
-
-    def _retry(self, call: Callable[[], T]) -> T:
         while True:
             try:
-                return call()
+                self._tls.do_handshake()
+                break
             except SSL.WantReadError:
-                self._wait(False)
-            except SSL.WantWriteError:
-                self._wait(True)
+                self._flush()
+                await self._read()
             except SSL.ZeroReturnError:
                 raise PeerClosed from None
             except (SSL.Error, OSError) as error:
+                self._flush()  # the alert
                 raise self._failure(error) from None
+        self._flush()
+        return self._checked()
+
+    def send(self, message: bytes) -> None:
+        """Send a message after its length. It never blocks: what TCP does not take yet waits."""
+        self._seal(message)
+        self._flush()
+
+    async def message(self) -> bytes:
+        """The next message. Raises as receive(), and Truncated. A cancelled call loses nothing."""
+        while (message := self.receive()) is None:
+            await self._read()
+        return message
+
+    def reachable(self) -> bool:
+        """True if the peer's host acknowledged a segment or a keep-alive probe lately (TCP_INFO).
+
+        True for a socket that is not TCP.
+        """
+        sock = self._writer.get_extra_info("socket")
+        try:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        except OSError:
+            return True
+        (ago,) = _LAST_ACK.unpack_from(info, _LAST_ACK_AT)
+        return bool(ago < REACHABLE_MS)
+
+    def connected(self) -> bool:
+        """False once either end has closed the TCP connection, whether or not bytes still wait.
+
+        True for a socket that is not TCP.
+        """
+        if self._writer.is_closing():
+            return False
+        sock = self._writer.get_extra_info("socket")
+        try:
+            state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except OSError:
+            return True
+        return bool(state == _ESTABLISHED)
+
+    async def close(self) -> None:
+        """Send close_notify and close the socket."""
+        with contextlib.suppress(SSL.Error, OSError):
+            self._tls.shutdown()
+            self._flush()
+        self._writer.close()
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), FAREWELL)
+
+    def drop(self) -> None:
+        """Close the socket at once."""
+        self._writer.transport.abort()
+
+    async def abort(self, message: bytes) -> None:
+        """Send `message`, an ERROR, then wait at most FAREWELL seconds for the peer's close,
+        because a reset would discard the message at the peer."""
+        with contextlib.suppress(SSL.Error, OSError):  # after a failed handshake an alert was sent
+            self._seal(message)
+            self._tls.shutdown()
+        with contextlib.suppress(OSError, asyncio.TimeoutError):
+            self._flush()
+            self._writer.write_eof()
+            await asyncio.wait_for(self._drain(), FAREWELL)
+        await self.close()
+
+    # Internal ---------------------------------------------------------------
+
+    def _flush(self) -> None:
+        with contextlib.suppress(SSL.WantReadError):
+            while records := self._tls.bio_read(CHUNK):
+                self._writer.write(records)
+
+    async def _read(self) -> None:
+        """Wait for bytes of the peer. Raises Truncated at the end of the TCP connection."""
+        try:
+            data = await self._reader.read(CHUNK)
+        except OSError:
+            data = b""
+        if not data:
+            raise Truncated
+        self._tls.bio_write(data)
+
+    async def _drain(self) -> None:
+        """Discard received bytes until the peer's close."""
+        while await self._reader.read(CHUNK):
+            pass
 
 
 class Inner(_End):
     """A TLS connection inside another one: feed() takes its records, records() returns them."""
-
-    def __init__(self, role: str, credentials: Credentials) -> None:
-        super().__init__(role, credentials, None)
 
     def feed(self, records: bytes) -> None:
         """Take TLS records of the peer."""
@@ -285,9 +335,7 @@ class Inner(_End):
 
     def say(self, message: bytes) -> None:
         """Encrypt a message after its length; records() returns the TLS records."""
-        data = memoryview(len(message).to_bytes(LENGTH, "big") + message)
-        while data:
-            data = data[self._tls.send(data) :]
+        self._seal(message)
 
     def records(self) -> bytes:
         """Records for the peer, at most CHUNK bytes; b"" if no record waits."""
@@ -295,6 +343,42 @@ class Inner(_End):
             return self._tls.bio_read(CHUNK)
         except SSL.WantReadError:
             return b""
+
+
+@lru_cache(maxsize=16)
+def _context(credentials: Credentials) -> SSL.Context:
+    """Settings of all TLS connections with these credentials."""
+    context = SSL.Context(SSL.TLS_METHOD)
+    context.set_min_proto_version(SSL.TLS1_3_VERSION)
+    context.set_options(SSL.OP_NO_TICKET)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    store = context.get_cert_store()
+    assert store is not None
+    for authority in parse_certificates(credentials.ca, "the CA"):
+        store.add_cert(crypto.X509.from_cryptography(authority))
+    leaf, *rest = parse_certificates(credentials.cert, "the certificate")
+    context.use_certificate(leaf)
+    for certificate in rest:
+        context.add_extra_chain_cert(certificate)
+    context.use_privatekey(parse_key(credentials.key, "the key"))
+    context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _verified)
+    if keylog.begun():
+        context.set_keylog_callback(lambda _, line: keylog.tls(line))
+    context.set_alpn_protos([ALPN])
+    context.set_alpn_select_callback(
+        lambda _, offered: ALPN if ALPN in offered else SSL.NO_OVERLAPPING_PROTOCOLS
+    )
+    return context
+
+
+def _verified(
+    connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
+) -> bool:
+    if not ok:
+        what = VERIFY_ERRORS.get(error, f"does not verify (X509 error {error})")
+        who = "the peer's certificate" if depth == 0 else "the CA of the peer's certificate"
+        connection.set_app_data(f"{who} {what}")
+    return bool(ok)
 
 
 def fingerprint(certificate: x509.Certificate) -> bytes:

@@ -114,8 +114,7 @@ class Joiner:
                 listener.address, a.pd, identity=self._pki / "a", peer=B, **options
             )
             server = accepted()
-        # The key-exchange processes that the listener started belong to the PD, so that they stay
-        # when it is closed.
+        # Connections stay when the listener is closed.
         return Pair(a, b, client, server, self._undo)
 
     def close(self) -> None:

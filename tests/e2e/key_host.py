@@ -2,10 +2,10 @@
 
     python -m tests.e2e.key_host
 
-Requests on stdin (_engine/frames.py): open (worker) -> token, region; listen (options) -> address;
-accept; connect (address, options); grant (offset, length) -> token; use (token) writes, reads and
-sends through it; recv; end -> eid, qpn of its QP; rotate; messages -> all messages to and from the
-worker.
+Requests on stdin (_engine/frames.py): open (worker, agent) -> token, region; serve (options) ->
+address; accept; connect (address, options); grant (offset, length) -> token; use (token) writes,
+reads and sends through it; recv; end -> eid, qpn of its QP; rotate; rekey; messages -> all messages
+to and from the worker.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Recorded(Control):
 
 
 class Host(HostB):
-    def open(self, worker: str) -> dict[str, Any]:
-        context = self.stack.enter_context(srdma.Context(Path(worker)))
+    def open(self, worker: str, agent: str = "") -> dict[str, Any]:
+        context = self.stack.enter_context(srdma.Context(Path(worker), agent=agent))
         self._pd_ = self.stack.enter_context(srdma.PD(context))
         rights = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ
         self._region = self._pd_.alloc(REGION, rights, proof=True, block_size=BLOCK)
@@ -68,6 +68,10 @@ class Host(HostB):
     def end(self) -> dict[str, Any]:
         info = self._connection.qp.info
         return {"eid": info.eid, "qpn": info.qpn}
+
+    def rekey(self) -> dict[str, Any]:
+        self._connection.rekey(WAIT)
+        return {}
 
     def rotate(self) -> dict[str, Any]:
         return {"serial": self._pd_.rotate(WAIT)}

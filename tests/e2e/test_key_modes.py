@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import select
 import socket
 from contextlib import ExitStack, closing
 
@@ -19,10 +18,10 @@ from srdma.identity import Credentials
 from srdma.keyex.exchange import Derive, Exchange, Install, Parameters, Send
 from srdma.keyex.messages import End, Ready, Suite, encode
 from srdma.keyex.secrets import Secrets
-from srdma.keyex.tls import Channel
 from srdma.qp import SecureQP
 from tests.e2e.conftest import WAIT, A, B, pattern, run
 from tests.keying import attach
+from tests.tls_players import BlockingTLS
 
 MODES = ["basic", "pd", "mem", "pd+mem"]
 WAYS = [(mode, group) for mode in MODES for group in ("", "rack 7")]
@@ -158,35 +157,28 @@ class Rogue:
         self.control = attach(pd)
         self._handed, self._kept = handed or (lambda h: h), kept or (lambda h: h)
         mine = Credentials.load(pki / "a.pem", pki / "a.key", pki / "ca.pem")
-        sock = socket.create_connection(address)
-        self.channel = Channel(sock, "client", mine, self._wait)
-        identity, _ = self.channel.handshake()
+        sock = socket.create_connection(address, WAIT)
+        self.tls = BlockingTLS(sock, "client", mine)
+        identity, _ = self.tls.handshake()
         info = dict(vars(self.qp.info))
         random, ends = info.pop("random"), (End(**info),)
-        suites, hashes = (Suite(1, 3, 16),), self.channel.certificate_hashes()
+        suites, hashes = (Suite(1, 3, 16),), self.tls.certificate_hashes()
         self.exchange = Exchange(
             "client", Parameters(suites, random, ends, b"", hashes, (mode,), pd.group)
         )
-        self._secrets = Secrets(self.control, self.channel.export, self.exchange, ends, identity)
-
-    def _wait(self, writable):
-        assert select.select(
-            [] if writable else [self.channel], [self.channel] if writable else [], [], WAIT
-        )
+        self._secrets = Secrets(self.control, self.tls.export, self.exchange, ends, identity)
 
     def converse(self):
         """Runs the exchange until its worker has keys."""
         self._act(self.exchange.start())
         while self.exchange.state != "connecting":
-            while (message := self.channel.receive()) is None:
-                self._wait(False)
-            self._act(self.exchange.receive(message))
+            self._act(self.exchange.receive(self.tls.message()))
 
     def _act(self, events):
         for event in events:
             match event:
                 case Send(data):
-                    self.channel.send(data)
+                    self.tls.send(data)
                 case Derive(form):
                     self._act(self.exchange.derived(self._handed(self._secrets.derive(form))))
                 case Install(handover):
@@ -194,7 +186,7 @@ class Rogue:
                     self._act(self.exchange.keyed())
 
     def close(self):
-        self.channel.close()
+        self.tls.close()
         self.control.close()
         self.qp.close()
 
@@ -238,7 +230,7 @@ def test_unchanged_secrets_give_a_connection(stack, site, pki, mode, group):
         with closing(Rogue(client_pd, listener.address, pki, mode)) as rogue:
             rogue.converse()
             assert rogue.control.wait(rogue.qp.qp_num, WAIT)[0] is QPState.RTS
-            rogue.channel.send(encode(Ready()))
+            rogue.tls.send(encode(Ready()))
             assert accepted().identity == A
 
 

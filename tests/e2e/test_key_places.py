@@ -1,5 +1,6 @@
 """K_PD, K_PDmem and K_MR are only in their owner's worker (protocol.md 3.4, 6.1). Secrets derived
-from a rotated K_PD are only in the workers that use them and in the key exchange (8.5).
+from a rotated K_PD are only in the workers that use them and in the agents (8.5). A host has
+neither its private key nor a traffic secret (agent.md 1).
 
 Two hosts in key mode pd+mem, each with a worker, and a tap between the workers. The test asks B's
 worker for derived secrets, and finds the keys in its memory from which these are derived. Then it
@@ -14,6 +15,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,8 @@ from srdma import Capability
 from srdma.control import Control, KeyRequest, QPRequest
 from srdma.demo.stage import EmbeddedPair, HostProcess
 from srdma.embedded import Embedded
+from srdma.identity import parse_key
+from tests.e2e.agents import start
 from tests.e2e.conftest import WAIT, A, B
 from tests.e2e.key_host import BLOCK, REGION
 from tests.reference.kdf import kdf
@@ -175,9 +179,9 @@ def test_only_the_owner_has_the_keys(pki):
         assert holds(worker_b, list(keys.values())) == len(keys)
 
         hosts = [scene.a.pid, scene.b.pid]
-        keyexes = [child for host in hosts for child in children_of(host)]
-        assert len(keyexes) == 2
-        for pid in (worker_a, *hosts, *keyexes, scene.pair.tap.pid):
+        agents = [child for host in hosts for child in children_of(host)]
+        assert len(agents) == 2
+        for pid in (worker_a, *hosts, *agents, scene.pair.tap.pid):
             assert holds(pid, list(keys.values())) == 0, f"process {pid}"
 
         said = [m for host in (scene.a, scene.b) for m in host.ask("messages")["messages"]]
@@ -190,6 +194,24 @@ def test_only_the_owner_has_the_keys(pki):
         granted = token[64:80]
         assert any(granted in message for message in said)
         assert holds(scene.a.pid, [granted]) == 1
+
+
+def private_key(path: Path) -> list[bytes]:
+    """The forms in which a private key may be in memory: its number, and a line of its PEM."""
+    pem = path.read_bytes()
+    number = parse_key(pem, "key").private_numbers().private_value
+    return [number.to_bytes(32, "big"), number.to_bytes(32, "little"), pem.splitlines()[1]]
+
+
+@ONLY_ROOT
+def test_hosts_have_no_private_keys(pki):
+    with ExitStack() as stack:
+        scene = Scene(stack, pki)
+        for host, name in ((scene.a, "a"), (scene.b, "b")):
+            (agent,) = children_of(host.pid)
+            key = private_key(pki / f"{name}.key")
+            assert holds(agent, key) > 0
+            assert holds(host.pid, key) == 0
 
 
 @ONLY_ROOT
@@ -211,3 +233,49 @@ def test_new_secrets_are_in_no_other_process(pki):
         said = [m for host in (scene.a, scene.b) for m in host.ask("messages")["messages"]]
         for text in (*said, *scene.pair.capture()):
             assert before not in text and after not in text
+
+
+def logged(path: Path) -> dict[str, list[bytes]]:
+    """The secrets of a key log, by direction."""
+    assert path.stat().st_mode & 0o777 == 0o600
+    found: dict[str, list[bytes]] = {"tx": [], "rx": []}
+    for line in path.read_text().splitlines():
+        name, *fields = line.split()
+        if name == "SRDMA_SECRET":
+            found[fields[1]].append(bytes.fromhex(fields[3]))
+    assert "EXPORTER_SECRET" in path.read_text()
+    return found
+
+
+@ONLY_ROOT
+def test_programs_of_system_agents_have_no_secrets(pki, tmp_path):
+    """Neither while QPs are open nor after a renewal; the test knows the secrets by the key log."""
+    for name in ("a.pem", "a.key", "b.pem", "b.key", "ca.pem"):
+        (tmp_path / name).write_bytes((pki / name).read_bytes())
+    with ExitStack() as stack:
+        nics = stack.enter_context(Embedded())
+        workers = [nics.start("a"), nics.start("b")]
+        logs = [tmp_path / "a.log", tmp_path / "b.log"]
+        hosts = []
+        for name, worker, log in zip("ab", workers, logs, strict=True):
+            agent = start(tmp_path, name, worker.control, log)
+            stack.callback(agent.audit)
+            host = stack.enter_context(closing(HostProcess("tests.e2e.key_host")))
+            host.wait_until_up()
+            host.ask("open", worker=str(worker.control), agent=str(agent.socket))
+            hosts.append(host)
+        a, b = hosts
+        address = b.ask("serve", options={"identity": "host-b", "timeout": WAIT})["address"]
+        b.request("accept")
+        a.ask("connect", address=address, options={"identity": "host-a", "timeout": WAIT})
+        b.answer()
+        first = [logged(log) for log in logs]
+        a.ask("rekey")
+        both = [logged(log) for log in logs]
+        assert first[0] == {"tx": first[1]["rx"], "rx": first[1]["tx"]}
+        assert [len(both[0][direction]) for direction in ("tx", "rx")] == [2, 2]
+        secrets = [*both[0]["tx"], *both[0]["rx"]]
+        for host, name in zip(hosts, "ab", strict=True):
+            assert holds(host.pid, [*secrets, *private_key(pki / f"{name}.key")]) == 0
+        for worker in workers:
+            assert holds(worker.pid, secrets) > 0

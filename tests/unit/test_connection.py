@@ -6,24 +6,29 @@ import errno
 import logging
 import os
 import re
+import shutil
+import signal
 import socket
 import struct
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 import srdma
 from srdma import Options
+from srdma.agent import client as agent_client
 from srdma.errors import ClosedError, DeviceError, IntegrityError, LocalError, RemoteError, Timeout
-from srdma.identity import create_ca, issue
-from srdma.keyex import process as keyprocess
+from srdma.identity import Credentials, IdentityError, create_ca, issue
 from srdma.options import HEADER_ONLY
+from tests.e2e.conftest import run
 from tests.fake_worker import (
     ATTACH,
     DEREG_MR,
     DESTROY,
+    END,
     EXPIRE,
     INIT,
     KEYS,
@@ -97,12 +102,13 @@ def join(pki, client_pd, server_pd):
         end.close()
 
 
-def keyex_processes():
+def agents():
+    """Private agents of this process."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as cmdline, open(f"/proc/{pid}/status") as s:
-                if b"srdma.keyex" in cmdline.read() and f"PPid:\t{os.getpid()}\n" in s.read():
+                if b"srdma.agent" in cmdline.read() and f"PPid:\t{os.getpid()}\n" in s.read():
                     found.append(int(pid))
         except OSError:
             continue
@@ -188,12 +194,19 @@ def test_modes_of_each_role(options, client, server):
     assert (chosen.modes("client"), chosen.modes("server")) == (client, server)
 
 
-def test_credentials(pki, tmp_path):
-    assert Options(identity=pki / "a").credentials().identity == A
-    ready = Options(identity=pki / "a").credentials()
-    assert Options(identity=ready).credentials() is ready
-    with pytest.raises(LocalError, match=r"cannot read .*nobody.pem"):
-        Options(identity=tmp_path / "nobody").credentials()
+def test_credentials(join, pki, client_pd, tmp_path):
+    """Credentials may be given as a path, which only the agent reads, or as PEM."""
+    ours, theirs = join({"identity": Credentials.named(pki / "a")})
+    assert (ours.identity, theirs.identity) == (B, A)
+    wrong = replace(Credentials.named(pki / "a"), key=(pki / "b.key").read_bytes())
+    for identity, text in (
+        (tmp_path / "nobody", r"cannot read .*nobody.pem"),
+        (wrong, "key is not the key of cert"),
+    ):
+        with pytest.raises(IdentityError, match=text):
+            srdma.listen(("127.0.0.1", 0), client_pd, identity=identity)
+        with pytest.raises(IdentityError, match=text):
+            srdma.connect(("127.0.0.1", 1), client_pd, identity=identity)
 
 
 def test_options_that_the_worker_does_not_permit(worker, client_pd, pki):
@@ -223,7 +236,7 @@ def test_connect_without_a_listener(client_pd, pki, worker):
         srdma.connect(address, client_pd, identity=pki / "a")
     with pytest.raises(LocalError, match="no such host"):
         srdma.connect(("no.such.host.invalid", 1), client_pd, identity=pki / "a")
-    assert INIT not in worker.kinds()
+    assert worker.kinds().count(INIT) == worker.kinds().count(DESTROY) == 2
 
 
 def test_cannot_listen(client_pd, pki):
@@ -233,7 +246,7 @@ def test_cannot_listen(client_pd, pki):
 
 def test_accept_times_out(client_pd, pki):
     with srdma.listen(("127.0.0.1", 0), client_pd, identity=pki / "a") as listener:
-        with pytest.raises(Timeout, match=r"no peer connected in 0\.05 s"):
+        with pytest.raises(Timeout, match=r"no authorised peer connected in 0\.05 s"):
             listener.accept(0.05)
         assert listener.fileno() >= 0
     with pytest.raises(srdma.ClosedError):
@@ -257,9 +270,9 @@ def test_connect(join, worker, server_worker):
     assert client.qp is client.qps[0]
     assert {qp.state for qp in client.qps + server.qps} == {srdma.QPState.RTS}
     for kinds in (worker.kinds(), server_worker.kinds()):
-        assert (kinds.count(INIT), kinds.count(ATTACH), kinds.count(KEYS)) == (3, 1, 3)
+        assert (kinds.count(INIT), kinds.count(ATTACH), kinds.count(KEYS)) == (3, 2, 3)
     assert client.alive()
-    assert len(keyex_processes()) == 2
+    assert len(agents()) == 2
 
 
 def test_end_of_a_connection(join, worker):
@@ -272,7 +285,7 @@ def test_end_of_a_connection(join, worker):
     client.close()
     client.close()
     assert worker.kinds().count(DESTROY) == 1
-    assert keyex_processes() == []
+    assert not server.alive()
 
 
 def test_refused_destroy_ends_the_rest(join, worker):
@@ -285,7 +298,7 @@ def test_refused_destroy_ends_the_rest(join, worker):
     with pytest.raises(DeviceError, match="refused DESTROY: busy"):
         ours.close()
     assert worker.kinds().count(DESTROY) == 2
-    assert ours._process._process.poll() is not None
+    assert not ours.alive()
 
 
 def test_objects_of_an_ended_leg_close(join, worker, client_pd):
@@ -340,7 +353,6 @@ def test_unprotected_connections_log_a_warning(caplog, tmp_path, pki):
     ("client", "server", "kind", "text"),
     [
         ({"peer": "spiffe://test/c"}, {}, IntegrityError, f"{B}, which is not allowed"),
-        ({}, {"peer": "spiffe://test/c"}, IntegrityError, f"{A}, which is not allowed"),
         (
             {"suites": ["aes-256-gcm"]},
             {"suites": ["chacha20-poly1305"]},
@@ -358,17 +370,27 @@ def test_ends_without_common_options(join, client, server, kind, text, worker, s
     assert any(isinstance(e, kind) for e in (ours, theirs))
     assert all(re.search(text, str(e)) for e in (ours, theirs))
     assert worker.kinds().count(DESTROY) == client.get("qps", 1)
-    assert keyex_processes() == []
 
 
-def test_foreign_certificate(join, tmp_path):
+@pytest.mark.parametrize("foreign", [True, False])
+def test_refused_peers_do_not_end_accept(
+    join, client_pd, server_pd, server_worker, pki, tmp_path, caplog, foreign
+):
+    """A peer of another CA, or with an identity that is not allowed, makes no QP at the server,
+    and accept() returns the next peer."""
     create_ca(tmp_path / "other", "other")
     issue(tmp_path / "other", A, tmp_path / "other" / "a")
-    ours, theirs = join({"identity": tmp_path / "other" / "a"})
-    assert isinstance(ours, IntegrityError)
-    assert isinstance(theirs, IntegrityError)
-    assert "another CA" in str(ours)
-    assert "another CA" in str(theirs)
+    issue(pki, "spiffe://test/c", tmp_path / "c")
+    shutil.copy(pki / "ca.pem", tmp_path)
+    refused = tmp_path / "other" / "a" if foreign else tmp_path / "c"
+    text = "another CA" if foreign else "not allowed"
+    with srdma.listen(("127.0.0.1", 0), server_pd, identity=pki / "b", peer=A) as listener:
+        with pytest.raises((IntegrityError, RemoteError), match=text):
+            srdma.connect(listener.address, client_pd, identity=refused)
+        with pytest.raises(Timeout):
+            listener.accept(0.05)
+        assert INIT not in server_worker.kinds()
+    assert "refused a peer at 127.0.0.1: " in caplog.text and text in caplog.text
 
 
 def test_worker_refuses_the_keys(join, server_worker):
@@ -389,30 +411,42 @@ def test_silent_peer(client_pd, pki, worker):
             srdma.connect(mute.getsockname(), client_pd, identity=pki / "a", timeout=0.5)
         assert time.monotonic() - start < 10
     assert worker.kinds().count(DESTROY) == 1
-    assert keyex_processes() == []
 
 
-def test_silent_peer_blocks_one_accept_only(client_pd, server_pd, pki):
-    """A listener that several threads accept from serves other peers meanwhile."""
-    ended: list[object] = []
-    with srdma.listen(("127.0.0.1", 0), server_pd, identity=pki / "b", timeout=20) as listener:
+def test_an_agent_serves_one_context(worker, server_worker, pki):
+    """It starts with the first listener or connection, and ends with the Context."""
+    with srdma.Context(worker.path) as a, srdma.Context(server_worker.path) as b:
+        assert agents() == []
+        for pd in (srdma.PD(a), srdma.PD(a), srdma.PD(b)):
+            srdma.listen(("127.0.0.1", 0), pd, identity=pki / "b")
+        assert len(agents()) == 2
+    assert agents() == []
 
-        def accept():
-            try:
-                ended.append(listener.accept(20))
-            except srdma.Error as e:
-                ended.append(e)
 
-        threads = [threading.Thread(target=accept) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        with socket.create_connection(listener.address):
-            ours = srdma.connect(listener.address, client_pd, identity=pki / "a", timeout=20)
-            assert ours.identity == B
-        for thread in threads:
-            thread.join()
-    assert {type(end) for end in ended} == {srdma.Connection, RemoteError}
-    ours.close()
+def test_a_new_agent_replaces_one_that_died(join, client_pd, worker, server_worker):
+    """The end of an agent ends no QP: its TCP connections end without close_notify."""
+    client, server = join()
+    os.kill(client_pd.ctx.agent().pid, signal.SIGKILL)
+    while client.alive():
+        time.sleep(0.01)
+    with pytest.raises(DeviceError, match="the agent ended unexpectedly"):
+        client.rekey(20)
+    assert join()[0].alive()
+    while server.alive():
+        time.sleep(0.01)
+    assert not {EXPIRE, END} & {*worker.kinds(), *server_worker.kinds()}
+
+
+def test_silent_peers_block_no_accept(client_pd, server_pd, pki):
+    """A peer that connects and says nothing, before or after another one, delays no other."""
+    with (
+        srdma.listen(("127.0.0.1", 0), server_pd, identity=pki / "b", timeout=20) as listener,
+        socket.create_connection(listener.address),
+        socket.create_connection(listener.address),
+    ):
+        theirs = run(listener.accept, 20)
+        with srdma.connect(listener.address, client_pd, identity=pki / "a", timeout=20) as ours:
+            assert ours.identity == B and theirs().identity == A
 
 
 def test_peer_that_does_not_speak_srdma(client_pd, pki):
@@ -446,14 +480,14 @@ def test_rekey(join, worker, server_worker):
     assert client.alive() and server.alive()
 
 
+def busy(leg, body, fds):
+    raise Refuse(errno.EBUSY, "one waits already")
+
+
 def test_rekey_timeout(join, worker):
     """A Timeout ends neither the exchange nor the connection."""
-
-    def refuse(leg, body, fds):
-        raise Refuse(errno.EBUSY, "one waits already")
-
     answer = worker.handlers[REKEY]
-    worker.handlers[REKEY] = refuse
+    worker.handlers[REKEY] = busy
     client, server = join()
     with pytest.raises(Timeout, match="no new secrets in time"):
         client.rekey(0.2)
@@ -536,7 +570,7 @@ def test_rotation_that_does_not_end(join, client_pd, worker, server_worker):
         client_pd.rotate(0.0)
     both = {"mode": "pd"}
     _, server = join(both, both)
-    server_worker.silent = {KEYS, REKEY}
+    server_worker.handlers[REKEY] = busy
     with pytest.raises(Timeout, match=f"again; {B}: no new secrets in time"):
         client_pd.rotate(0.3)
     server.close()
@@ -550,68 +584,61 @@ def test_invalid_rekey_intervals(every):
         Options(identity="x", rekey_every=every)
 
 
-# The program ---------------------------------------------------------------------
+# The agent as a program ------------------------------------------------------------
 
 
-class FakeControl:
-    """A control connection of which only the descriptor is used."""
-
-    def __init__(self):
-        self._end, self._other = socket.socketpair()
-
-    def fileno(self):
-        return self._end.fileno()
-
-    def close(self):
-        self._end.close()
-        self._other.close()
-
-
-def run_program(code, monkeypatch):
-    """Runs KeyProcess with another program in place of srdma.keyex."""
-    real = keyprocess.subprocess.Popen
+def channel_to(code, monkeypatch):
+    """A ConnectionChannel to another program in place of the agent: it has the door `door`."""
+    real = agent_client.subprocess.Popen
+    begin = """
+import array, os, socket, sys, time, cbor2
+door = socket.socket(fileno=int(sys.argv[-1]))
+def take():
+    _, (fd, *_), _, _ = socket.recv_fds(door, 1, 2)
+    return socket.socket(fileno=fd)
+"""
     monkeypatch.setattr(
-        keyprocess.subprocess,
+        agent_client.subprocess,
         "Popen",
-        lambda command, **how: real([sys.executable, "-c", code], **how),
+        lambda command, **how: real([sys.executable, "-c", begin + code, *command[4:]], **how),
     )
-    with socket.socket() as sock:
-        return keyprocess.KeyProcess(sock, FakeControl(), {"role": "client"})
+    agent = agent_client.PrivateAgent()
+    return agent, agent_client.ConnectionChannel(agent, {"do": "connect"})
 
 
 @pytest.mark.parametrize(
     ("code", "kind", "text"),
     [
-        ("raise SystemExit('its last words')", DeviceError, "ended unexpectedly: its last words"),
-        ("pass", DeviceError, "exit code"),
-        ("import os; os.write(1, b'\\xff' * 8)", DeviceError, "ended unexpectedly"),
-        ("import time; time.sleep(60)", Timeout, "did not end in time"),
+        ("take(); raise SystemExit('its last words')", DeviceError, "unexpectedly: its last words"),
+        ("take()", DeviceError, "exit code 0"),
+        ("take().sendall(b'\\xff' * 8)", DeviceError, "ended unexpectedly"),
+        ("c = take(); time.sleep(60)", Timeout, "did not end in time"),
     ],
 )
-def test_program_that_fails(code, kind, text, monkeypatch):
-    monkeypatch.setattr(keyprocess, "GRACE", 0.3)
-    process = run_program(code, monkeypatch)
+def test_agent_that_fails(code, kind, text, monkeypatch):
+    monkeypatch.setattr(agent_client, "GRACE", 0.3)
+    agent, channel = channel_to(code, monkeypatch)
     try:
         with pytest.raises(kind, match=text):
-            process.wait_ready(time.monotonic() + (0.2 if kind is Timeout else 10))
+            channel.wait_ready(time.monotonic() + (0.2 if kind is Timeout else 10))
     finally:
-        process.close()
+        channel.close()
+        agent.close()
 
 
 TALKS = """
-import os, sys, time, cbor2
+c = take()
 def say(**event):
     raw = cbor2.dumps(event)
     for byte in len(raw).to_bytes(4, "big") + raw:
-        os.write(1, bytes([byte]))
+        c.sendall(bytes([byte]))
         time.sleep(0.001)
 def hear():
-    size = int.from_bytes(os.read(0, 4), "big")
-    return cbor2.loads(os.read(0, size))
+    size = int.from_bytes(c.recv(4, socket.MSG_WAITALL), "big")
+    return cbor2.loads(c.recv(size, socket.MSG_WAITALL))
 hear()
 for _ in range(2):
     assert hear()["do"] == "renew"
-say(event="renewed", count=1, wish=0)
 say(event="renewed", count=2, wish=1)
 say(event="renewed", count=3, wish=2)
 say(event="error", code="tls", text="enough")
@@ -619,39 +646,65 @@ say(event="error", code="tls", text="enough")
 
 
 def test_threads_wait_for_their_rekeys(monkeypatch):
-    """Each thread gets its result, whichever thread reads the event. Events
-    may arrive in pieces."""
-    process = run_program(TALKS, monkeypatch)
+    """Each thread gets its result, whichever thread reads the event. Events may arrive in
+    pieces."""
+    agent, channel = channel_to(TALKS, monkeypatch)
     try:
         deadline = time.monotonic() + 20
-        wishes = [process.wish(), process.wish()]
+        wishes = [channel.wish(), channel.wish()]
         threads = [
-            threading.Thread(target=process.wait_renewed, args=(wish, deadline))
+            threading.Thread(target=channel.wait_renewed, args=(wish, deadline))
             for wish in wishes * 2
         ]
         for thread in threads:
             thread.start()
-        while not process.ended():
+        while not channel.ended():
             assert time.monotonic() < deadline
             time.sleep(0.002)
         for thread in threads:
             thread.join(20)
         assert not any(thread.is_alive() for thread in threads)
-        process.wait_renewed(2, 0)
+        channel.wait_renewed(2, 0)
         with pytest.raises(IntegrityError, match="enough"):
-            process.wait_renewed(3, deadline)
+            channel.wait_renewed(3, deadline)
     finally:
-        process.close()
-    assert process.ended()
+        channel.close()
+        agent.close()
+    assert channel.ended()
 
 
-def test_program_that_cannot_start(monkeypatch):
-    monkeypatch.setattr(keyprocess.sys, "executable", "/no/such/python")
-    with (
-        socket.socket() as sock,
-        pytest.raises(DeviceError, match="cannot start the key-exchange process"),
-    ):
-        keyprocess.KeyProcess(sock, FakeControl(), {})
+def test_agent_that_cannot_start(monkeypatch):
+    monkeypatch.setattr(agent_client.sys, "executable", "/no/such/python")
+    with pytest.raises(DeviceError, match="cannot start the agent"):
+        agent_client.PrivateAgent()
+
+
+def test_agent_that_ended_takes_no_channel():
+    agent = agent_client.PrivateAgent()
+    os.kill(agent.pid, signal.SIGKILL)
+    while agent.alive():
+        time.sleep(0.01)
+    with pytest.raises(DeviceError, match="the agent ended unexpectedly: exit code -9"):
+        agent.open()
+    agent.close()
+
+
+def test_cancelled_attempts(client_pd, pki, worker):
+    """An attempt may be cancelled before it has begun, and while the peer says nothing."""
+    options = Options(identity=pki / "a", timeout=60)
+    early = agent_client.Attempt()
+    early.cancel()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = mute.getsockname()
+        with pytest.raises(ClosedError, match="cancelled"):
+            srdma.Connection(client_pd, options, address=address, attempt=early)
+        late = agent_client.Attempt()
+        call = run(srdma.Connection, client_pd, options, address=address, attempt=late)
+        mute.accept()[0].recv(1)
+        late.cancel()
+        with pytest.raises(srdma.Error):
+            call()
+    assert worker.kinds().count(INIT) == worker.kinds().count(DESTROY) == 2
 
 
 def test_text_of_header_level():

@@ -1,15 +1,14 @@
-"""The key exchange as a program, over a socket pair, each end with a worker that only responds."""
+"""The key exchange between two agents, each with a worker that only responds."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import os
 import socket
 import subprocess
 import sys
 import time
-import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
+from srdma.agent import client as agent_client
 from srdma.identity import Validity, create_ca, issue, parse_certificates, parse_key
-from srdma.keyex import process as keyprocess
-from srdma.keyex.fields import ExchangeError
-from srdma.keyex.program import Program
-from tests.keyex_players import ERR, FakeWorker, Keyex, config, load, run_pair
+from tests.keyex_players import (
+    END,
+    ERR,
+    FakeWorker,
+    Keyex,
+    Listening,
+    config,
+    finished,
+    load,
+    run_pair,
+)
 
 HOST_A, HOST_B = "spiffe://test/host-a", "spiffe://test/host-b"
 
@@ -47,14 +54,27 @@ def configs(folder: Path, client: Any = None, server: Any = None) -> tuple[Any, 
 
 
 def errors(
-    client: Any, server: Any, workers: dict[str, FakeWorker] | None = None
+    client: Any,
+    server: Any,
+    workers: dict[str, FakeWorker] | None = None,
+    *,
+    on_server: str = "error",
 ) -> tuple[Any, Any]:
-    """Returns the last event of each end of a pair that fails. Both exit codes must be 1."""
+    """Returns the last event of each end of a pair that fails. on_server: name of the server's
+    event, `refused` if the client is not authorised."""
     with run_pair(client, server, workers) as pair:
         last = tuple(one.events()[-1] for one in pair)
-    for one, event in zip(pair, last, strict=True):
-        assert event["event"] == "error", event
-        assert one.process.returncode == 1 and one.stderr == b""
+    assert [event["event"] for event in last] == ["error", on_server], last
+    return last
+
+
+def refused(client: Any, server: Any) -> tuple[Any, Any]:
+    """The same for a client that never gets a connection, because one of both certificates is not
+    accepted. Neither worker may get a request for keys."""
+    workers = {"client": FakeWorker(), "server": FakeWorker()}
+    last = errors(client, server, workers, on_server="refused")
+    for worker in workers.values():
+        assert not worker.keys and not worker.asked
     return last
 
 
@@ -67,9 +87,9 @@ def test_both_ends_agree(folder: Path) -> None:
         assert seen_a["suite"] == seen_b["suite"] == [1, 3, 16]
         assert seen_a["group"] == seen_b["group"] != ""
         assert a.event() == b.event() == {"event": "ready"}
-        a.process.stdin.close()
+        a.hang_up()
         assert a.event() == b.event() == {"event": "closed"}
-    assert a.process.returncode == b.process.returncode == 0
+        assert a.event() == b.event() == END
     _check_keys(a, b)
 
 
@@ -122,10 +142,10 @@ def changed(folder: Path, tmp_path: Path, name: str, **extra: Any) -> dict[str, 
 def test_expired_certificate(folder: Path, tmp_path: Path) -> None:
     start = dt.datetime.now(dt.UTC) - dt.timedelta(days=9)
     old = changed(folder, tmp_path, "old", validity=Validity(1, start))
-    on_client, on_server = errors(*configs(folder, old))
+    on_client, on_server = refused(*configs(folder, old))
     assert on_server["text"] == "the peer's certificate has expired: issue a new one"
     assert "this end's certificate has expired" in on_client["text"]
-    on_client, on_server = errors(*configs(folder, None, old))
+    on_client, on_server = refused(*configs(folder, None, old))
     assert on_client["text"] == "the peer's certificate has expired: issue a new one"
     assert "this end's certificate has expired" in on_server["text"]
 
@@ -133,7 +153,7 @@ def test_expired_certificate(folder: Path, tmp_path: Path) -> None:
 def test_certificate_not_valid_yet(folder: Path, tmp_path: Path) -> None:
     start = dt.datetime.now(dt.UTC) + dt.timedelta(days=9)
     young = changed(folder, tmp_path, "young", validity=Validity(1, start))
-    on_client, on_server = errors(*configs(folder, young))
+    on_client, on_server = refused(*configs(folder, young))
     assert "is not valid yet" in on_server["text"] and on_server["code"] == "identity"
     assert "this end's certificate is not accepted" in on_client["text"]
 
@@ -143,7 +163,7 @@ def test_foreign_ca(folder: Path, tmp_path: Path) -> None:
     issue(tmp_path / "ca", HOST_A, tmp_path / "a")
     foreign = load(tmp_path, "a")
     mine = {"cert": foreign.cert, "key": foreign.key}  # trusts the right CA
-    on_client, on_server = errors(*configs(folder, mine))
+    on_client, on_server = refused(*configs(folder, mine))
     assert "was issued by another CA" in on_server["text"]
     assert "another CA than the peer's configured one" in on_client["text"]
 
@@ -193,7 +213,7 @@ def test_usage_of_a_certificate(folder: Path, end: str) -> None:
     ca = {"cert": (folder / "ca/ca.pem").read_bytes(), "key": (folder / "ca/ca.key").read_bytes()}
     other = USAGE.SERVER_AUTH if end == "client" else USAGE.CLIENT_AUTH
     for usage in (other, USAGE.EMAIL_PROTECTION):
-        events = errors(*configs(folder, **{end: certificate(ca, usage)}))
+        events = refused(*configs(folder, **{end: certificate(ca, usage)}))
         on_other = events[1 if end == "client" else 0]
         assert "does not permit TLS clients and servers" in on_other["text"], events
 
@@ -203,7 +223,7 @@ def test_host_cannot_issue_certificates(folder: Path, end: str) -> None:
     """A certificate that was issued with a host's certificate is refused, although the CA signed
     the host's."""
     host = {"cert": (folder / "b.pem").read_bytes(), "key": (folder / "b.key").read_bytes()}
-    events = errors(*configs(folder, **{end: certificate(host, None)}))
+    events = refused(*configs(folder, **{end: certificate(host, None)}))
     on_other = events[1 if end == "client" else 0]
     assert on_other["code"] == "identity" and "the CA of the peer's" in on_other["text"], events
 
@@ -211,26 +231,26 @@ def test_host_cannot_issue_certificates(folder: Path, end: str) -> None:
 @pytest.mark.parametrize("uris", [[], [HOST_A, HOST_B]])
 def test_peer_must_name_one_identity(folder: Path, uris: list[str]) -> None:
     bad = signed(folder, uris)
-    left, right = socket.socketpair()
-    server = Keyex(config("server", load(folder, "b")), right)
-    peer = TLSPeer(left, bad["cert"], bad["key"])
-    assert peer.converse() == b"identity"
-    assert "exactly one identity" in server.events()[-1]["text"]
-    assert server.finish() == 1
+    with serving(folder) as server:
+        peer = TLSPeer(server.other_end(), bad["cert"], bad["key"])
+        assert peer.converse() == b"identity"
+        [event] = server.events()
+        assert event["event"] == "refused" and "exactly one identity" in event["text"]
 
 
 def test_local_certificate_must_name_one_identity(folder: Path) -> None:
     client, _ = configs(folder, signed(folder, []))
-    left, _right = socket.socketpair()
-    program = Keyex(client, left)
-    assert "exactly one identity" in program.event()["text"]
-    assert program.finish() == 1
+    program = Keyex(client)
+    with finished(program):
+        event = program.event()
+        assert event["code"] == "credentials" and "exactly one identity" in event["text"]
 
 
 def test_identity_not_allowed(folder: Path) -> None:
-    on_client, on_server = errors(*configs(folder, None, {"peer": ["spiffe://test/host-c"]}))
+    on_client, on_server = refused(*configs(folder, None, {"peer": ["spiffe://test/host-c"]}))
     want = f"the peer is {HOST_A}, which is not allowed: allowed are spiffe://test/host-c"
-    assert on_server == {"event": "error", "code": "identity", "text": want}
+    address = "127.0.0.1"
+    assert on_server == {"event": "refused", "address": address, "code": "identity", "text": want}
     assert on_client["code"] == "identity"
     assert on_client["text"] == f"the peer reports: this is {HOST_A}, which is not allowed"
     on_client, on_server = errors(*configs(folder, {"peer": [HOST_A]}))
@@ -273,19 +293,18 @@ def test_timeouts(folder: Path) -> None:
     on_client, on_server = errors(*configs(folder, {"timeout": 1.5}), {"client": worker})
     assert on_client["code"] == "timeout" and "local worker to reach" in on_client["text"]
     assert on_server["code"] == "timeout"
-    left, _right = socket.socketpair()
-    program = Keyex(config("client", load(folder, "a"), timeout=0.2), left)
-    assert (
-        program.event()["text"]
-        == "the key exchange did not complete in 0.2 s, waiting for the peer's TLS handshake"
-    )
-    assert program.finish() == 1
+    program = Keyex(config("client", load(folder, "a"), timeout=0.2))
+    with finished(program), program.other_end():
+        assert (
+            program.event()["text"]
+            == "the key exchange did not complete in 0.2 s, waiting for the peer's TLS handshake"
+        )
 
 
 def test_worker_dies_later(folder: Path) -> None:
     with run_pair(*configs(folder)) as (a, b):
         assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
-        a.worker.ours.shutdown(socket.SHUT_RDWR)
+        a.worker.die()
         assert a.event()["text"] == "the local worker ended"
         assert "the local worker ended" in b.event()["text"]
 
@@ -293,11 +312,19 @@ def test_worker_dies_later(folder: Path) -> None:
 def test_peer_is_killed(folder: Path) -> None:
     with run_pair(*configs(folder)) as (a, b):
         assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
-        a.process.kill()
+        a.kill()
         assert b.event() == {"event": "closed"}
 
 
 # A peer with arbitrary messages ---------------------------------------------------
+
+
+@contextlib.contextmanager
+def serving(folder: Path, **changes: Any) -> Iterator[Keyex]:
+    """A server with this configuration, which ends afterwards."""
+    server = Keyex(config("server", load(folder, "b"), **changes))
+    with finished(server):
+        yield server
 
 
 class TLSPeer:
@@ -345,78 +372,77 @@ class TLSPeer:
     ],
 )
 def test_hostile_messages(folder: Path, messages: list[bytes], code: bytes) -> None:
-    left, right = socket.socketpair()
-    server = Keyex(config("server", load(folder, "b")), right)
     mine = load(folder, "a")
-    assert TLSPeer(left, mine.cert, mine.key).converse(*messages) == code
-    assert server.events()[-1]["code"] == code.decode()
-    assert server.finish() == 1 and not server.worker.keys
+    with serving(folder) as server:
+        assert TLSPeer(server.other_end(), mine.cert, mine.key).converse(*messages) == code
+        assert server.events()[-1]["code"] == code.decode()
+        assert not server.worker.keys
 
 
 def test_flood_after_a_refusal(folder: Path) -> None:
-    """The program ends although the refused peer keeps sending."""
-    left, right = socket.socketpair()
-    server = Keyex(config("server", load(folder, "b")), right)
+    """The agent closes the connection although the refused peer keeps sending."""
     mine = load(folder, "a")
-    peer = TLSPeer(left, mine.cert, mine.key)
-    peer.tls.do_handshake()
-    peer.tls.sendall(bytes(4))
-    end = time.monotonic() + 20
-    with contextlib.suppress(OSError):
-        while time.monotonic() < end:
-            left.send(bytes(65_536))
-    assert time.monotonic() < end
-    assert server.events()[-1]["code"] == "format"
-    assert server.finish() == 1
+    with serving(folder) as server:
+        sock = server.other_end()
+        peer = TLSPeer(sock, mine.cert, mine.key)
+        peer.tls.do_handshake()
+        peer.tls.sendall(bytes(4))
+        end = time.monotonic() + 20
+        with contextlib.suppress(OSError):
+            while time.monotonic() < end:
+                sock.send(bytes(65_536))
+        assert time.monotonic() < end
+        assert server.events()[-1]["code"] == "format"
 
 
-def test_deadline_holds_for_a_peer_that_keeps_sending() -> None:
-    program = Program.__new__(Program)
-    program._parent, program._waiting_for = (), "the peer's OFFER"
-    program._config = types.SimpleNamespace(timeout=1.0)  # type: ignore[assignment]
-    program._deadline = time.monotonic() - 1
-    ready, writer = os.pipe()
-    os.write(writer, b"!")
-    with pytest.raises(
-        ExchangeError, match="did not complete in 1 s, waiting for the peer's OFFER"
-    ):
-        program._wait([ready])
-    os.close(ready)
-    os.close(writer)
+def test_deadline_holds_for_a_peer_that_keeps_sending(folder: Path) -> None:
+    mine = load(folder, "a")
+    with serving(folder, timeout=1.0) as server:
+        peer = TLSPeer(server.other_end(), mine.cert, mine.key)
+        peer.tls.do_handshake()
+        peer.tls.sendall(b"\0\0\xff\xff")  # a message of 65,535 bytes
+        end = time.monotonic() + 20
+        with contextlib.suppress(SSL.Error):
+            while time.monotonic() < end:
+                peer.tls.sendall(b"\0")
+                time.sleep(0.001)
+        assert server.events()[-1] == {
+            "event": "error",
+            "code": "timeout",
+            "text": "the key exchange did not complete in 1 s, waiting for the peer's OFFER",
+        }
 
 
 @pytest.mark.parametrize("alpn", [b"", b"h2"])
 def test_no_alpn(folder: Path, alpn: bytes) -> None:
-    left, right = socket.socketpair()
-    server = Keyex(config("server", load(folder, "b")), right)
     mine = load(folder, "a")
-    assert TLSPeer(left, mine.cert, mine.key, alpn).converse() == b"tls"
-    assert server.events()[-1]["text"] == "the peer does not support srdma/1 (ALPN)"
-    assert server.finish() == 1
+    with serving(folder) as server:
+        assert TLSPeer(server.other_end(), mine.cert, mine.key, alpn).converse() == b"tls"
+        [event] = server.events()
+        assert event["event"] == "refused"
+        assert event["text"] == "the peer does not support srdma/1 (ALPN)"
 
 
 def test_peer_without_tls(folder: Path) -> None:
-    left, right = socket.socketpair()
-    server = Keyex(config("server", load(folder, "b")), right)
-    left.sendall(b"GET / HTTP/1.1\r\n\r\n")
-    left.shutdown(socket.SHUT_WR)
-    assert server.event()["code"] == "tls"
-    assert server.finish() == 1
+    with serving(folder) as server, server.other_end() as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        sock.shutdown(socket.SHUT_WR)
+        event = server.event()
+        assert (event["event"], event["code"]) == ("refused", "tls")
 
 
 def test_sessions_are_never_resumed(folder: Path) -> None:
-    mine = load(folder, "a")
-    peer = None
-    for _ in range(2):
-        left, right = socket.socketpair()
-        server = Keyex(config("server", load(folder, "b")), right)
-        if peer:
-            peer.connect(peer.tls.get_context(), left, peer.tls.get_session())
-        else:
-            peer = TLSPeer(left, mine.cert, mine.key)
-        assert peer.converse(b"\0\0\0\0") == b"format"
+    mine, theirs = load(folder, "a"), load(folder, "b")
+    program = Listening(vars(theirs) | {"peer": []})
+    with finished(program):
+        assert program.listener.event() == {"event": "listening"}
+        peer = TLSPeer(program.dial(), mine.cert, mine.key)
+        peer.tls.do_handshake()
+        assert program.listener.event()["event"] == "arrived"
+        peer.connect(peer.tls.get_context(), program.dial(), peer.tls.get_session())
+        peer.tls.do_handshake()
+        assert program.listener.event()["event"] == "arrived"
         assert not SSL._lib.SSL_session_reused(peer.tls._ssl)  # type: ignore[attr-defined]
-        assert server.finish() == 1
 
 
 # The process -------------------------------------------------------------------
@@ -426,54 +452,55 @@ def test_process_is_not_dumpable_and_shows_no_secret(folder: Path) -> None:
     client, server = configs(folder)
     with run_pair(client, server) as (a, b):
         assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
-        proc = Path(f"/proc/{a.process.pid}")
+        proc = Path(f"/proc/{a.program.pid}")
         assert "Max core file size        0 " in (proc / "limits").read_text()
         assert (proc / "cmdline").stat().st_uid == 0  # root owns it if the process is not dumpable
         arguments = (proc / "cmdline").read_bytes().split(b"\0")
-        assert len(arguments) == 8 and arguments[3] == b"--tcp-fd"
+        assert len(arguments) == 7 and arguments[4] == b"--door-fd"
         secret = a.worker.keys[0][16][:16]
         for text in ((proc / "cmdline").read_bytes(), (proc / "environ").read_bytes()):
             assert secret not in text and client["key"] not in text
-    assert a.stderr == b.stderr == b""
 
 
 def test_environment_variables_that_leak_secrets_are_removed(monkeypatch: Any) -> None:
     for name in ("SSLKEYLOGFILE", "PYTHONINSPECT", "LANG"):
         monkeypatch.setenv(name, "x")
-    passed = keyprocess._environment()
+    passed = agent_client._environment()
     assert "LANG" in passed and not {"SSLKEYLOGFILE", "PYTHONINSPECT"} & passed.keys()
 
 
 def test_wrong_configurations(folder: Path) -> None:
     good = config("client", load(folder, "a"))
     bad: list[tuple[dict[str, Any], str]] = [
-        ({"role": "both"}, "role 'both'"),
-        ({"qps": []}, "list index out of range|configuration is malformed|ends"),
+        ({"qps": []}, "settings are malformed: IndexError"),
         ({"suites": [[1, 1, 16]]}, "aes-128-gcm does not support level 1"),
         ({"suites": [[8, 3, 16]]}, "unknown suite id 8"),
         ({"key": b"x"}, "key is not a PEM private key"),
         ({"cert": b"x"}, "cert is not a PEM certificate"),
         ({"ca": b"x"}, "ca is not a PEM certificate"),
         ({"data": bytes(257)}, "data is 257 bytes"),
-        ({"timeout": "soon"}, "configuration is malformed"),
+        ({"timeout": "soon"}, "settings are malformed: ValueError"),
         ({"peer": "spiffe://test/*"}, "peer is not a list of patterns"),
         ({"peer": [1]}, "peer is not a list of patterns"),
     ]
     for change, text in bad:
-        left, _right = socket.socketpair()
-        program = Keyex(good | change, left)
-        event = program.event()
-        assert event["event"] == "error"
-        assert any(part in event["text"] for part in text.split("|")), event
-        assert program.finish() == 1 and program.stderr == b""
+        program = Keyex(good | change)
+        with finished(program):
+            event = program.event()
+            assert event["event"] == "error" and text in event["text"], event
+            assert program.event() == END
+            assert not program.worker.attached
 
 
 def test_usage() -> None:
-    run = subprocess.run([sys.executable, "-m", "srdma.keyex"], capture_output=True, text=True)
-    assert run.returncode == 2 and "--tcp-fd" in run.stderr
+    for options, text in (([], "--door-fd"), (["--door-fd", "99"], "file descriptor 99: Bad")):
+        command = [sys.executable, "-m", "srdma.agent", *options]
+        run = subprocess.run(command, capture_output=True, text=True)
+        assert run.returncode == 2 and text in run.stderr
 
 
-def test_end_of_stdin_ends_it(folder: Path) -> None:
-    left, _right = socket.socketpair()
-    program = Keyex(config("client", load(folder, "a")), left)
-    assert program.finish() == 0
+def test_program_closes_a_connection_under_way(folder: Path) -> None:
+    program = Keyex(config("client", load(folder, "a")))
+    with finished(program), program.other_end():
+        program.hang_up()
+        assert program.events() == [{"event": "closed"}]

@@ -1,10 +1,9 @@
-"""How a key exchange handles the end of its peer and of its own worker: `python -m srdma.keyex`
-after `ready`, with simulated workers."""
+"""How a connection handles the end of its peer and of its own worker: agents after `ready`, with
+simulated workers."""
 
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,8 +48,7 @@ def all_for(one: Keyex, reason: int) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("role", ROLES)
 def test_peer_closes(folder: Path, role: str) -> None:
     with ready(folder, role) as (mine, peer):
-        assert peer.process.stdin
-        peer.process.stdin.close()
+        peer.hang_up()
         assert ended(mine) == all_for(mine, PEER_CLOSED)
         assert ended(peer) == []
 
@@ -58,7 +56,7 @@ def test_peer_closes(folder: Path, role: str) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_worker_of_the_peer_dies(folder: Path, role: str) -> None:
     with ready(folder, role) as (mine, peer):
-        peer.worker.ours.shutdown(socket.SHUT_RDWR)
+        peer.worker.die()
         assert ended(mine) == all_for(mine, WIRE_LOST)
         events = peer.events()
         assert events[-1]["code"] == "gone" and peer.worker.ended == []
@@ -69,9 +67,11 @@ def test_unauthenticated_end_of_tcp_ends_no_qp(folder: Path, role: str) -> None:
     """A TCP connection that ends without close_notify ends no QP, because any attacker on the path
     can end it."""
     with ready(folder, role) as (mine, peer):
-        peer.process.kill()
-        events = mine.events()
-        assert events == [{"event": "closed"}] and mine.worker.ended == []
+        lives = [*mine.worker.lives]
+        peer.kill()
+        assert mine.events() == [{"event": "closed"}]
+        assert mine.worker.ended == [] and mine.worker.expired == []
+        assert mine.worker.lives == lives
 
 
 def test_qps_that_have_already_ended(folder: Path) -> None:
@@ -80,6 +80,5 @@ def test_qps_that_have_already_ended(folder: Path) -> None:
     with ready(folder, "client") as (mine, peer):
         mine.worker.refuse, mine.worker.refuses = "no such QP", 19
         mine.worker.status = 2
-        assert peer.process.stdin
-        peer.process.stdin.close()
+        peer.hang_up()
         assert mine.events() == [{"event": "closed"}]

@@ -1,5 +1,5 @@
-"""Key modes and trust groups through the program `srdma.keyex`: requests for KEY, contents of
-KEYS, and the end of a peer that lies (protocol.md 3.4, 8)."""
+"""Key modes and trust groups through agents: requests for KEY, contents of KEYS, and the end of a
+peer that lies (protocol.md 3.4, 8)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from srdma.keyex.exchange import Agreed, Event, Exchange, Install, Parameters, S
 from srdma.keyex.messages import End, Handover, Suite
 from srdma.keyex.secrets import Secrets
 from srdma.keyex.tls import fingerprint
-from tests.keyex_players import FakeWorker, Keyex, config, load
+from tests.keyex_players import END, FakeWorker, Keyex, config, finished, load, run_pair
 
 A, B = "spiffe://test/a", "spiffe://test/b"
 # An identity that a URI library would normalize in many places.
@@ -45,26 +45,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair(
     folder: Path, client: dict[str, Any], server: dict[str, Any], /, **workers: FakeWorker
 ) -> Iterator[tuple[Keyex, Keyex]]:
-    left, right = socket.socketpair()
     names = {"client": client.pop("name", "a"), "server": server.pop("name", "b")}
-    ends = (
-        Keyex(
-            config("client", load(folder, names["client"]), **client),
-            left,
-            workers.get("client") or FakeWorker(),
-        ),
-        Keyex(
-            config("server", load(folder, names["server"]), **server),
-            right,
-            workers.get("server") or FakeWorker(),
-        ),
+    left, right = (
+        config(role, load(folder, names[role]), **how)
+        for role, how in zip(ROLES, (client, server), strict=True)
     )
-    try:
+    with run_pair(left, right, workers) as ends:
         yield ends
-    finally:
-        for one in ends:
-            one.finish()
-            assert one.stderr == b"", one.stderr.decode()
 
 
 @pytest.mark.parametrize(("suite", "size"), [([1, 3, 16], 16), ([7, 3, 16], 32)])
@@ -126,10 +113,10 @@ def test_identity_reaches_the_worker_as_in_the_certificate(
 def refused(
     folder: Path, client: dict[str, Any], server: dict[str, Any], /, **workers: FakeWorker
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the last events of both. No worker may be left with a QP that waits for keys."""
+    """Returns the last events of both, which are errors."""
     with pair(folder, client, server, **workers) as ends:
         last = [one.events()[-1] for one in ends]
-        assert [one.process.wait(30) for one in ends] == [1, 1]
+    assert [event["event"] for event in last] == ["error"] * 2
     return last[0], last[1]
 
 
@@ -172,19 +159,18 @@ def test_client_of_a_second_group(folder: Path) -> None:
         ({"modes": []}, "modes is []: it must be a list of 1 to 4 modes"),
         ({"modes": [4]}, "mode is 4"),
         ({"modes": [1, 1]}, "without repetitions"),
-        ({"modes": 1}, "configuration is malformed"),
+        ({"modes": 1}, "settings are malformed"),
         ({"group": "g" * 65}, "group is"),
         ({"group": 7}, "group is 7"),
         ({"modes": [1], "suites": [[0, 0, 0]]}, "it must be [0] (basic) with suite `none`"),
     ],
 )
 def test_wrong_configurations(folder: Path, changes: dict[str, Any], text: str) -> None:
-    left, right = socket.socketpair()
-    program = Keyex(config("client", load(folder, "a"), **changes), left)
-    event = program.event()
-    assert event["event"] == "error" and text in event["text"]
-    assert program.finish() == 1 and program.stderr == b""
-    right.close()
+    program = Keyex(config("client", load(folder, "a"), **changes))
+    with finished(program):
+        event = program.event()
+        assert event["event"] == "error" and text in event["text"]
+        assert program.event() == END
 
 
 def test_secrets_made_before_a_refusal_are_wiped() -> None:
@@ -222,6 +208,7 @@ class Liar:
         context.use_certificate(parse_certificates(mine.cert, "cert")[0])
         context.use_privatekey(parse_key(mine.key, "key"))
         context.set_alpn_protos([b"srdma/1"])
+        self.sock = sock
         self.tls = SSL.Connection(context, sock)
         self.tls.set_connect_state()
         self.tls.do_handshake()
@@ -259,6 +246,9 @@ class Liar:
         size = int.from_bytes(self._exactly(4), "big")
         return self._exactly(size)
 
+    def close(self) -> None:
+        self.sock.close()
+
     def _exactly(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
@@ -283,35 +273,33 @@ LIES: dict[str, tuple[str, str, Lie]] = {
 def test_false_confirm_is_refused(folder: Path, lie: str) -> None:
     """It is refused before the worker gets a request, and no error shows a secret."""
     group, code, message = LIES[lie]
-    left, right = socket.socketpair()
-    server = Keyex(config("server", load(folder, "b"), modes=[1], group=group), right)
-    liar = Liar(folder, left, 1, group)
-    liar.send_raw(cbor2.dumps(message(liar.exchange.hash), canonical=True))
-    answer = liar.receive()
-    left.close()
-    said = server.events()[-1]
-    assert said["code"] == cbor2.loads(answer)["code"] == code
-    assert server.finish() == 1 and server.stderr == b""
-    assert not server.worker.asked and not server.worker.keys
+    server = Keyex(config("server", load(folder, "b"), modes=[1], group=group))
+    with finished(server):
+        liar = Liar(folder, server.other_end(), 1, group)
+        liar.send_raw(cbor2.dumps(message(liar.exchange.hash), canonical=True))
+        answer = liar.receive()
+        liar.close()
+        said = server.events()[-1]
+        assert said["code"] == cbor2.loads(answer)["code"] == code
+        assert not server.worker.asked and not server.worker.keys
     for text in (answer, cbor2.dumps(said)):
         assert MARK not in text and MARK.hex().encode() not in text
 
 
 def test_confirm_twice(folder: Path) -> None:
     """The first CONFIRM is valid. The second one is out of sequence and refused."""
-    left, right = socket.socketpair()
     worker = FakeWorker(silent=True)  # keeps the server waiting
-    server = Keyex(config("server", load(folder, "b"), modes=[1]), right, worker)
-    liar = Liar(folder, left, 1, "")
-    handover = Handover(secrets=(bytearray(MARK), bytearray(MARK[::-1])))
-    [confirm] = liar.exchange.derived(handover)
-    assert isinstance(confirm, Send)
-    liar.send_raw(confirm.data)
-    [install] = liar.exchange.receive(liar.receive())
-    assert isinstance(install, Install)
-    assert [bytes(s) for s in install.handover.secrets] == worker.made
-    liar.send_raw(confirm.data)
-    assert cbor2.loads(liar.receive())["code"] == "state"
-    left.close()
-    assert server.events()[-1]["code"] == "state"
-    assert server.finish() == 1
+    server = Keyex(config("server", load(folder, "b"), modes=[1]), worker)
+    with finished(server):
+        liar = Liar(folder, server.other_end(), 1, "")
+        handover = Handover(secrets=(bytearray(MARK), bytearray(MARK[::-1])))
+        [confirm] = liar.exchange.derived(handover)
+        assert isinstance(confirm, Send)
+        liar.send_raw(confirm.data)
+        [install] = liar.exchange.receive(liar.receive())
+        assert isinstance(install, Install)
+        assert [bytes(s) for s in install.handover.secrets] == worker.made
+        liar.send_raw(confirm.data)
+        assert cbor2.loads(liar.receive())["code"] == "state"
+        liar.close()
+        assert server.events()[-1]["code"] == "state"

@@ -1,11 +1,11 @@
-"""New secrets between two programs `srdma.keyex` with workers that only respond, and between one
-program and a peer that lies, is silent or disconnects (protocol.md 8.5)."""
+"""New secrets between two agents with workers that only respond, and between one agent and a peer
+that lies, is silent or disconnects (protocol.md 8.5; agent.md 4, 5)."""
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +17,11 @@ import pytest
 from OpenSSL import SSL
 
 from srdma.control import Kind
-from srdma.identity import Credentials, create_ca, issue
+from srdma.identity import Credentials, Validity, create_ca, issue, parse_certificates
+from srdma.keyex import tls
 from srdma.keyex.messages import ErrorMessage, Ready, Rekey, Renew, Taken, encode
-from srdma.keyex.tls import Inner
 from tests.exchange_players import made
-from tests.keyex_players import FakeWorker, Keyex, config, load, run_pair
+from tests.keyex_players import FakeWorker, Keyex, config, finished, load, run_pair
 from tests.renew_players import Peer
 
 pytestmark = pytest.mark.slow
@@ -29,6 +29,8 @@ pytestmark = pytest.mark.slow
 ROLES = ["client", "server"]
 RX, TX, ASKED = 1, 2, 0
 LATE = 1.5  # seconds, for a limit that must be reached
+FOREVER = 10**9  # REKEYs refused with EBUSY
+AGE, GRACE, DAY = 86_400, 300, 86_400  # seconds
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,11 @@ def renewed(one: Keyex, count: int, wish: int) -> None:
     while len(brought(one, ASKED)) < count * len(one.config["qps"]):
         assert time.monotonic() < end
         time.sleep(0.001)
+
+
+def qps(one: Keyex) -> list[int]:
+    """Returns the numbers of its QPs."""
+    return [qp["qpn"] for qp in one.config["qps"]]
 
 
 def brought(one: Keyex, direction: int) -> list[bytes]:
@@ -211,31 +218,54 @@ def test_busy_worker(folder: Path, role: str) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_worker_that_stays_busy(folder: Path, role: str, direction: int) -> None:
     worker = FakeWorker()
-    worker.busy = {direction: 10**9}
+    worker.busy = {direction: FOREVER}
     with ready(folder, {"limit": LATE}, **{role: worker}) as (a, b):
+        begin = time.monotonic()
         a.wish(1)
         last = [one.events()[-1] for one in (a, b)]
         mine = (a, b)[ROLES.index(role)]
-        assert worker.expired == [qp["qpn"] for qp in mine.config["qps"]]
+        assert worker.expired == qps(mine)
+        assert worker.expired_at - begin >= LATE
     assert {event["code"] for event in last} == {"timeout"}
     text = last[ROLES.index(role)]["text"]
     assert "no new secrets in 1.5 s, waiting for " in text
 
 
 def test_slow_wire_does_not_end_the_exchange(folder: Path) -> None:
-    """Both workers have the secrets, but no packet makes use of them for longer than the time limit
-    of an exchange. The exchange does not fail."""
+    """Both workers have the secrets, but no packet makes use of them for a while. No other exchange
+    begins until then."""
     worker = FakeWorker()
-    worker.busy = {ASKED: 10**9}
-    with ready(folder, {"limit": LATE}, client=worker) as (a, b):
+    worker.busy = {ASKED: FOREVER}
+    with ready(folder, client=worker) as (a, b):
         a.wish(1)
         renewed(b, 1, 0)
         a.wish(2)
-        time.sleep(LATE + 0.5)
-        assert len(brought(a, TX)) == 2  # no other exchange has begun
+        time.sleep(0.5)
+        assert len(brought(a, TX)) == 2
         worker.busy = {}
         renewed(a, 1, 1)
         renewed(a, 2, 2)
+        assert not a.worker.expired and not b.worker.expired
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_secrets_that_nobody_uses(folder: Path, role: str) -> None:
+    """The peer takes the new secrets, and its worker never sends with them: EXPIRE at both ends,
+    not before the limit."""
+    worker = FakeWorker()
+    worker.busy = {ASKED: FOREVER}
+    with ready(folder, {"limit": LATE}, **{role: worker}) as (a, b):
+        mine, other = (a, b) if role == "client" else (b, a)
+        begin = time.monotonic()
+        mine.wish(1)
+        renewed(other, 1, 0)
+        event = mine.events()[-1]
+        assert event["code"] == "timeout"
+        assert event["text"] == (
+            "no new secrets in 1.5 s, waiting for both directions of all QPs to use the new secrets"
+        )
+        assert worker.expired == qps(mine) and worker.expired_at - begin >= LATE
+        assert other.events()[-1]["text"] == f"the peer reports: {event['text']}"
 
 
 @pytest.mark.parametrize("kind", [Kind.REKEY, Kind.KEY, Kind.ROTATE])
@@ -266,18 +296,18 @@ def test_qps_that_have_ended(folder: Path, kind: Kind, status: int) -> None:
 
 def test_local_worker_dies(folder: Path) -> None:
     worker = FakeWorker()
-    worker.busy = {RX: 10**9}
+    worker.busy = {RX: FOREVER}
     with ready(folder, server=worker) as (a, b):
         a.wish(1)
         while not a.worker.rekeys:
             time.sleep(0.001)
-        worker.ours.shutdown(socket.SHUT_RDWR)
+        worker.die()
         on_client, on_server = (one.events()[-1] for one in (a, b))
         assert a.worker.ended == [(0x1234, 24), (0x1235, 24)] and not a.worker.expired
     assert on_client["code"] == on_server["code"] == "gone"
 
 
-# The parent ---------------------------------------------------------------------
+# The program --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -294,39 +324,34 @@ def test_local_worker_dies(folder: Path) -> None:
 )
 def test_invalid_requests(folder: Path, raw: bytes) -> None:
     with ready(folder) as (a, _):
-        a.say(raw)
+        a.wire.say(raw)
         assert a.events()[-1]["code"] == "config"
 
 
 def test_too_long_request(folder: Path) -> None:
     with ready(folder) as (a, _):
-        assert a.process.stdin
-        a.process.stdin.write((1 << 24).to_bytes(4, "big"))
-        a.process.stdin.flush()
+        a.wire.sock.sendall((1 << 24).to_bytes(4, "big"))
         assert a.event()["code"] == "config"
 
 
 def test_requests_in_pieces(folder: Path) -> None:
     raw = cbor2.dumps({"do": "renew", "wish": 7})
     with ready(folder) as (a, _):
-        assert a.process.stdin
         for byte in len(raw).to_bytes(4, "big") + raw:
-            a.process.stdin.write(bytes([byte]))
-            a.process.stdin.flush()
+            a.wire.sock.sendall(bytes([byte]))
         renewed(a, 1, 7)
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_parent_closes_stdin_during_an_exchange(folder: Path, role: str) -> None:
+def test_program_hangs_up_during_an_exchange(folder: Path, role: str) -> None:
     worker = FakeWorker()
-    worker.busy = {RX: 10**9}
+    worker.busy = {RX: FOREVER}
     with ready(folder, **{role: worker}) as pair:
         pair[0].wish(1)
         one = pair[ROLES.index(role)]
-        while worker.busy[RX] > 10**9 - 3:
+        while worker.busy[RX] > FOREVER - 3:
             time.sleep(0.001)
-        assert one.process.stdin
-        one.process.stdin.close()
+        one.hang_up()
         assert [p.event() for p in pair] == [{"event": "closed"}] * 2
         assert not worker.expired
 
@@ -337,34 +362,33 @@ def test_parent_closes_stdin_during_an_exchange(folder: Path, role: str) -> None
 @contextmanager
 def against(folder: Path, role: str, **changes: Any) -> Iterator[tuple[Peer, Keyex]]:
     """Yields a peer of this role, and the program, after `ready`."""
-    left, right = socket.socketpair()
     other = ROLES[1 - ROLES.index(role)]
-    program = Keyex(config(other, load(folder, "b"), **changes), right)
-    peer = Peer(left, role, load(folder, "a"), changes.get("modes", [0])[0])  # type: ignore[arg-type]
-    try:
-        peer.connect()
-        assert [program.event()["event"], program.event()["event"]] == ["peer", "ready"]
-        yield peer, program
-    finally:
-        peer.channel.close()
-        program.finish()
-        assert program.stderr == b"", program.stderr.decode()
+    program = Keyex(config(other, load(folder, "b"), **changes))
+    with finished(program):
+        mode = changes.get("modes", [0])[0]
+        peer = Peer(program.other_end(), role, load(folder, "a"), mode)  # type: ignore[arg-type]
+        try:
+            peer.connect()
+            assert [program.event()["event"], program.event()["event"]] == ["peer", "ready"]
+            yield peer, program
+        finally:
+            peer.tls.close()
 
 
 def begun(peer: Peer, program: Keyex) -> None:
-    """Begins an exchange. If the program is the client, its parent requests it."""
+    """Begins an exchange. If the agent is the client, its program requests it."""
     if peer.role == "server":
         program.wish(1)
     peer.begin()
 
 
 def check_end(peer: Peer, program: Keyex, code: str) -> str:
-    """The program reports this error to its peer and its parent, and its QPs end."""
+    """The agent reports this error to its peer and its program, and its QPs end."""
     assert peer.error() == code
-    peer.channel.close()
+    peer.tls.close()
     event = program.events()[-1]
     assert event["event"] == "error" and event["code"] == code, event
-    assert program.worker.expired == [qp["qpn"] for qp in program.config["qps"]]
+    assert program.worker.expired == qps(program)
     return str(event["text"])
 
 
@@ -417,6 +441,7 @@ def test_foreign_ca(folder: Path, tmp_path: Path, role: str) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_no_alpn(folder: Path, role: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with against(folder, role) as (peer, program):
+        monkeypatch.setattr(tls, "_context", tls._context.__wrapped__)  # not one in the cache
         monkeypatch.setattr(SSL.Context, "set_alpn_protos", lambda *_: None)
         monkeypatch.setattr(SSL.Context, "set_alpn_select_callback", lambda *_: None)
         monkeypatch.setattr("srdma.keyex.tls.Inner._checked", lambda _: ("somebody", ""))
@@ -427,15 +452,15 @@ def test_no_alpn(folder: Path, role: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_inner_connection_of_tls_1_2(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with against(folder, "client") as (peer, program):
-        make = Inner._context
+        make = tls._context.__wrapped__
 
-        def old(inner: Inner, credentials: Credentials) -> SSL.Context:
-            context = make(inner, credentials)
+        def old(credentials: Credentials) -> SSL.Context:
+            context = make(credentials)
             context.set_min_proto_version(SSL.TLS1_2_VERSION)
             context.set_max_proto_version(SSL.TLS1_2_VERSION)
             return context
 
-        monkeypatch.setattr(Inner, "_context", old)
+        monkeypatch.setattr(tls, "_context", old)
         peer.begin()
         check_end(peer, program, "tls")
 
@@ -513,7 +538,7 @@ def test_wrong_order_of_a_peer(folder: Path, role: str, messages: list[Any]) -> 
         peer.shake()
         peer.say_inner(*(peer.renew() if m == "renew" else m for m in messages))
         assert peer.error() in ("state", "format", "value")
-        peer.channel.close()
+        peer.tls.close()
         assert program.events()[-1]["event"] == "error"
         assert len(program.worker.expired) == 2
 
@@ -576,24 +601,201 @@ def _walk(peer: Peer, program: Keyex, steps: int) -> None:
                 peer.say_inner(Taken(1))
 
 
+@pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
 @pytest.mark.parametrize("steps", range(len(STEPS)))
 @pytest.mark.parametrize("role", ROLES)
-def test_peer_disconnects(folder: Path, role: str, steps: int) -> None:
+def test_peer_disconnects(folder: Path, role: str, steps: int, reset: bool) -> None:
+    """The end of the TCP connection without close_notify ends no QP. The life of their secrets
+    stands."""
     with against(folder, role) as (peer, program):
         _walk(peer, program, steps)
-        peer.channel._sock.close()
+        peer.tls.cut(reset=reset)
         events = [event["event"] for event in program.events()]
-        assert events[-1] == "closed" and not program.worker.expired
+        assert events[-1] == "closed"
         assert ("renewed" in events) <= (STEPS[steps] == "taken")
+        worker = program.worker
+        assert not worker.expired and not worker.ended
+        assert [qp for qp, _ in worker.lives[:2]] == qps(program)
+        assert all(seconds > 0 for _, seconds in worker.lives)
 
 
 @pytest.mark.parametrize("steps", range(1, len(STEPS) - 1))
 @pytest.mark.parametrize("role", ROLES)
 def test_peer_becomes_silent(folder: Path, role: str, steps: int) -> None:
     with against(folder, role, limit=LATE) as (peer, program):
+        begin = time.monotonic()
         _walk(peer, program, steps)
         text = check_end(peer, program, "timeout")
         assert text.startswith("no new secrets in 1.5 s, waiting for the peer")
+        assert program.worker.expired_at - begin >= LATE
+
+
+@pytest.mark.parametrize("way", ["wish", "timer"])
+def test_client_that_ignores_the_wish_of_the_server(folder: Path, way: str) -> None:
+    every = 0.5 if way == "timer" else 0.0
+    with against(folder, "client", limit=LATE, every=every) as (peer, program):
+        begin = time.monotonic()
+        if way == "wish":
+            program.wish(1)
+        assert peer.hear() == Rekey(b"")
+        text = check_end(peer, program, "timeout")
+        assert text == "no new secrets in 1.5 s, waiting for the peer to begin the exchange"
+        assert program.worker.expired_at - begin >= LATE
+
+
+def test_further_wishes_do_not_restart_the_clock(folder: Path) -> None:
+    with against(folder, "client", limit=LATE) as (peer, program):
+        begin = time.monotonic()
+        wish = 0
+        while not program.worker.expired and time.monotonic() < begin + 20:
+            wish += 1
+            program.wish(wish)
+            time.sleep(0.1)
+        check_end(peer, program, "timeout")
+        assert wish >= 2
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_peer_that_takes_secrets_and_never_uses_them(folder: Path, role: str) -> None:
+    """The peer behaves up to its TAKEN. Then no packet of it has the new secrets."""
+    with against(folder, role, limit=LATE) as (peer, program):
+        program.worker.busy = {ASKED: FOREVER}
+        begin = time.monotonic()
+        if role == "server":
+            program.wish(1)
+        peer.exchange_secrets()
+        text = check_end(peer, program, "timeout")
+        assert text.startswith("no new secrets in 1.5 s, waiting for both directions")
+        assert program.worker.expired_at - begin >= LATE
+
+
+def test_exchange_that_begins_before_the_previous_one_is_in_effect(folder: Path) -> None:
+    """It has a clock of its own once the secrets of the previous one are in effect."""
+    with against(folder, "client", limit=LATE) as (peer, program):
+        program.worker.busy = {ASKED: FOREVER}
+        peer.exchange_secrets()
+        peer.begin()
+        assert peer.feed()  # the server's records: the exchange has begun there too
+        begin = time.monotonic()
+        program.worker.busy = {}
+        renewed(program, 1, 0)
+        text = check_end(peer, program, "timeout")
+        assert text.startswith("no new secrets in 1.5 s, waiting for the peer's messages")
+        assert program.worker.expired_at - begin >= LATE
+
+
+def test_renewals_in_time_stop_the_clock(folder: Path) -> None:
+    """After a renewal the connection goes on for longer than the limit."""
+    with against(folder, "client", limit=LATE) as (peer, program):
+        for count in (1, 2):
+            peer.exchange_secrets()
+            renewed(program, count, 0)
+            time.sleep(LATE + 0.2)
+        assert not program.worker.expired
+        peer.say(ErrorMessage("worker", "the local worker ended"))
+        assert program.events()[-1]["event"] == "error"
+
+
+# The life of secrets --------------------------------------------------------------
+
+
+def lives(one: Keyex, count: int) -> list[int]:
+    """Waits for `count` rounds of LIFE for all QPs. Returns the seconds of each round."""
+    numbers, end = qps(one), time.monotonic() + 20
+    while len(one.worker.lives) < count * len(numbers):
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    found = one.worker.lives
+    assert [qp for qp, _ in found] == numbers * count
+    assert [*found[:: len(numbers)]] == [(numbers[0], s) for _, s in found[1 :: len(numbers)]]
+    return [seconds for _, seconds in found[:: len(numbers)]]
+
+
+def test_each_renewal_gives_a_new_life(folder: Path) -> None:
+    with ready(folder, {"max_age": 1000.0}) as (a, b):
+        for one in (a, b):
+            assert lives(one, 1) == [1000]
+        for count in (1, 2):
+            b.wish(count)
+            renewed(b, count, count)
+            renewed(a, count, 0)
+            for one in (a, b):
+                assert lives(one, count + 1) == [1000] * (count + 1)
+
+
+def test_life_begins_when_new_secrets_are_in_effect(folder: Path) -> None:
+    worker = FakeWorker()
+    with ready(folder, client=worker) as (a, b):
+        assert lives(a, 1) == [AGE]
+        worker.busy = {ASKED: FOREVER}
+        a.wish(1)
+        renewed(b, 1, 0)
+        assert lives(b, 2) == [AGE] * 2 and lives(a, 1) == [AGE]
+        worker.busy = {}
+        renewed(a, 1, 1)
+        assert lives(a, 2) == [AGE] * 2
+
+
+@pytest.mark.parametrize("short", ROLES)
+def test_life_ends_soon_after_the_certificates(folder: Path, tmp_path: Path, short: str) -> None:
+    """The certificate of either end limits the life at both ends."""
+    name = "ab"[ROLES.index(short)]
+    issue(
+        folder / "ca",
+        f"spiffe://test/host-{name}",
+        tmp_path / name,
+        validity=Validity(600 / DAY),
+    )
+    ca = (folder / "ca/ca.pem").read_bytes()
+    cert, key = ((tmp_path / f"{name}.{end}").read_bytes() for end in ("pem", "key"))
+    client, server = (config(r, load(folder, n)) for r, n in zip(ROLES, "ab", strict=True))
+    (client if short == "client" else server).update(cert=cert, key=key, ca=ca)
+    not_after = parse_certificates(cert, "cert")[0].not_valid_after_utc
+    with run_pair(client, server) as (a, b):
+        for one in (a, b):
+            assert [one.event()["event"], one.event()["event"]] == ["peer", "ready"]
+        a.wish(1)
+        renewed(a, 1, 1)
+        renewed(b, 1, 0)
+        left = (not_after - dt.datetime.now(dt.UTC)).total_seconds() + GRACE
+        for one in (a, b):
+            first, second = lives(one, 2)
+            assert left - 1 <= second <= first <= left + 30, (left, first, second)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_max_age_is_the_least_of_all(folder: Path, role: str) -> None:
+    """The ages of both ends are their own: a long one does not lengthen the other."""
+    client, server = (
+        config(r, load(folder, n), max_age=60.0 if r == role else 2e9)
+        for r, n in zip(ROLES, "ab", strict=True)
+    )
+    with run_pair(client, server) as (a, b):
+        for one in (a, b):
+            assert [one.event()["event"], one.event()["event"]] == ["peer", "ready"]
+        mine, other = (a, b) if role == "client" else (b, a)
+        assert lives(mine, 1) == [60]
+        assert 80 * DAY < lives(other, 1)[0] < 91 * DAY  # that of the certificates
+
+
+def test_life_is_without_effect_for_qps_that_have_ended(folder: Path) -> None:
+    worker = FakeWorker(refuse="no such QP", refuses=Kind.LIFE)
+    worker.status = errno.ENOENT
+    with ready(folder, client=worker) as (a, b):
+        a.wish(1)
+        renewed(a, 1, 1)
+        renewed(b, 1, 0)
+
+
+def test_worker_that_refuses_life(folder: Path) -> None:
+    """A QP whose life the worker does not limit must not go on."""
+    worker = FakeWorker(refuse="not today", refuses=Kind.LIFE)
+    with run_pair(
+        *(config(r, load(folder, n)) for r, n in zip(ROLES, "ab", strict=True)),
+        {"server": worker},
+    ) as (_, b):
+        event = b.events()[-1]
+        assert event["code"] == "worker" and "not today" in event["text"]
 
 
 def test_client_that_begins_exchanges_back_to_back(folder: Path) -> None:

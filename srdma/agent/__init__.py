@@ -1,0 +1,1 @@
+"""The agent: makes and renews the keys of QPs (docs/agent.md)."""

@@ -1,0 +1,122 @@
+"""The agent's end of a channel (agent.md 2): CBOR maps behind their length on a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from typing import Any
+
+import cbor2
+
+from srdma.keyex.fields import ExchangeError
+
+LENGTH = 4
+MESSAGE_MAX = 1 << 20
+FIRST = 65536  # bytes of the first read
+UNSENT_MAX = 1 << 20  # bytes of events that a program may leave unread
+
+
+_UCRED = struct.Struct("iII")  # pid, uid, gid
+
+
+class Channel:
+    """See the description of the module. open() makes one; it owns its socket.
+
+    uid: user of the program. listening: the listening TCP socket that came beside the first
+    message, or None; the channel owns it.
+    """
+
+    def __init__(
+        self,
+        ends: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        uid: int,
+        listening: socket.socket | None,
+    ) -> None:
+        self._reader, self._writer = ends
+        self.uid, self.listening = uid, listening
+
+    @classmethod
+    async def open(cls, sock: socket.socket, uid: int) -> Channel:
+        """Wait for the beginning of the first message. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        sock.setblocking(False)
+        begun = asyncio.Event()
+        loop.add_reader(sock, begun.set)
+        try:
+            await begun.wait()
+        finally:
+            loop.remove_reader(sock)
+        data, fds, _, _ = socket.recv_fds(sock, FIRST, 1)
+        listening = _listening(fds[0]) if fds else None
+        # A reader that has the first bytes before the transport adds the next ones.
+        reader = asyncio.StreamReader(MESSAGE_MAX)
+        if data:
+            reader.feed_data(data)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.create_unix_connection(lambda: protocol, sock=sock)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        return cls((reader, writer), uid, listening)
+
+    async def message(self) -> dict[str, Any] | None:
+        """The next message; None when the program closed the channel.
+
+        Raises ExchangeError (`config`) for a malformed one.
+        """
+        try:
+            size = int.from_bytes(await self._reader.readexactly(LENGTH), "big")
+            if size > MESSAGE_MAX:
+                raise ExchangeError(
+                    "config", f"a message of {size} bytes: at most {MESSAGE_MAX} are permitted"
+                )
+            body = await self._reader.readexactly(size)
+        except (asyncio.IncompleteReadError, OSError):
+            return None
+        try:
+            fields = cbor2.loads(body)
+        except Exception as error:  # wrong bytes may raise any exception in the decoder
+            raise ExchangeError(
+                "config", f"a message is not CBOR: {type(error).__name__}"
+            ) from None
+        if not isinstance(fields, dict):
+            raise ExchangeError("config", "a message is not a CBOR map")
+        return fields
+
+    def report(self, event: str, **fields: Any) -> None:
+        """Send an event. The channel of a program that does not read its events is closed."""
+        raw = cbor2.dumps({"event": event, **fields}, canonical=True)
+        transport = self._writer.transport
+        if transport.get_write_buffer_size() > UNSENT_MAX:
+            transport.abort()
+        else:
+            self._writer.write(len(raw).to_bytes(LENGTH, "big") + raw)
+
+    async def close(self) -> None:
+        if self.listening:
+            self.listening.close()
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+
+def _listening(fd: int) -> socket.socket | None:
+    """The socket of a file descriptor, which it owns; None if that is no listening TCP socket."""
+    try:
+        sock = socket.socket(fileno=fd)
+    except OSError:
+        os.close(fd)
+        return None
+    listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if listens and sock.family in (socket.AF_INET, socket.AF_INET6):
+        return sock
+    sock.close()
+    return None
+
+
+def uid_of(sock: socket.socket) -> int:
+    """The user of the program at the other end of a channel."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    uid: int = _UCRED.unpack(credentials)[1]
+    return uid

@@ -1,0 +1,419 @@
+"""The program's side of the agent (agent.md 2): starts a private agent and talks to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import cbor2
+
+from srdma.control import forked
+from srdma.errors import (
+    ClosedError,
+    DeviceError,
+    Error,
+    IntegrityError,
+    LocalError,
+    RemoteError,
+    Timeout,
+)
+from srdma.identity import IdentityError
+from srdma.keyex.messages import Suite
+
+GRACE = 2.0  # seconds that the agent may take to close a connection, or to end
+START = 10.0  # seconds that it may take to start
+LOOK = 0.05  # seconds between a thread's checks of the events that another thread read
+LOOK_MOST = 1e6  # seconds of one poll()
+_MAX_EVENT = 1 << 20
+# Code of an error event -> exception. RemoteError stands for all other codes.
+_CLASSES: dict[str, type[Error]] = {
+    "config": LocalError,
+    "name": LocalError,
+    "credentials": IdentityError,
+    "policy": LocalError,
+    "tls": IntegrityError,
+    "identity": IntegrityError,
+    "hash": IntegrityError,
+    "worker": DeviceError,
+    "gone": DeviceError,
+    "timeout": Timeout,
+}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The result of the exchange: the peer's identity (URI) and data, and the values in force.
+
+    trust_group: "" for none; group: the key exchange group of TLS, such as X25519.
+    """
+
+    identity: str
+    data: bytes
+    suite: Suite
+    mode: int
+    trust_group: str
+    group: str
+
+
+class SystemAgent:
+    """The agent at a Unix socket, for the programs of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def alive(self) -> bool:
+        return True  # each channel finds out by itself
+
+    def open(self) -> socket.socket:
+        """A new channel; the caller owns the socket. Raises DeviceError."""
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.connect(os.fspath(self._path))
+        except OSError as e:
+            sock.close()
+            raise DeviceError(
+                f"no agent at {self._path}: {e.strerror}: start one by srdma agent --config FILE"
+            ) from e
+        forked.drop(sock)
+        return sock
+
+    def last_words(self) -> str:
+        return f"see the log of the agent at {self._path}"
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class PrivateAgent:
+    """A child process that serves the connections and listeners of one Context."""
+
+    def __init__(self) -> None:
+        """Raises DeviceError if the process cannot be started."""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        forked.drop(self._door)
+        command = [sys.executable, "-P", "-m", "srdma.agent", "--door-fd", str(theirs.fileno())]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log,
+                pass_fds=[theirs.fileno()],
+                env=_environment(),
+            )
+        except OSError as e:
+            self._door.close()
+            self._log.close()
+            raise DeviceError(f"cannot start the agent: {e}") from e
+        finally:
+            theirs.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def open(self) -> socket.socket:
+        """A new channel; the caller owns the socket. Raises DeviceError if the agent has ended."""
+        ours, theirs = socket.socketpair()
+        try:
+            socket.send_fds(self._door, [b"c"], [theirs.fileno()])
+        except OSError as e:
+            ours.close()
+            raise DeviceError(f"the agent ended unexpectedly: {self.last_words()}") from e
+        finally:
+            theirs.close()
+        forked.drop(ours)
+        return ours
+
+    def last_words(self) -> str:
+        """The end of its stderr, or its exit code."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE)
+        self._log.seek(0)
+        text = self._log.read().decode(errors="replace").strip()
+        return text[-2000:] or f"exit code {self._process.returncode}"
+
+    def close(self) -> None:
+        """Close the door, so that the agent ends; kill it after GRACE seconds."""
+        self._door.close()
+        try:
+            self._process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+
+Agent = PrivateAgent | SystemAgent
+
+
+class _Channel:
+    """The program's end of a channel: settings go out, events come in."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        settings: Mapping[str, Any],
+        listening: socket.socket | None = None,
+    ) -> None:
+        self._agent = agent
+        self._buffer = b""
+        self._closing = False
+        self.sock = agent.open()
+        self._write(settings, listening)
+
+    def fileno(self) -> int:
+        """A file descriptor that is readable when an event has arrived."""
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        """Request the end, and wait until the agent has closed its end, GRACE seconds at most.
+
+        A call of another thread that waits for an event raises ClosedError.
+        """
+        self._closing = True
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
+        self.sock.settimeout(GRACE)
+        with contextlib.suppress(OSError):
+            while self.sock.recv(65536):
+                pass
+        self.sock.close()
+
+    def _write(self, fields: Mapping[str, Any], listening: socket.socket | None = None) -> None:
+        raw = cbor2.dumps(fields, canonical=True)
+        message = len(raw).to_bytes(4, "big") + raw
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next event says why
+            if listening:
+                sent = socket.send_fds(self.sock, [message], [listening.fileno()])
+                message = message[sent:]
+            self.sock.sendall(message)
+
+    def _event(self, deadline: float) -> dict[str, Any]:
+        """The next event. After a Timeout the next call continues with the bytes read so far."""
+        self._fill(4, deadline)
+        length = int.from_bytes(self._buffer[:4], "big")
+        if not 0 < length <= _MAX_EVENT:
+            self._lost()
+        self._fill(4 + length, deadline)
+        body, self._buffer = self._buffer[4 : 4 + length], self._buffer[4 + length :]
+        event = cbor2.loads(body)
+        assert isinstance(event, dict)
+        return event
+
+    def _fill(self, size: int, deadline: float) -> None:
+        """Read until the buffer holds `size` bytes. Raises Timeout, or DeviceError at the end."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        while len(self._buffer) < size:
+            left = max(deadline - time.monotonic(), 0)
+            if not poll.poll(min(left, LOOK_MOST) * 1000):
+                if left > LOOK_MOST:
+                    continue
+                raise Timeout("the key exchange did not end in time")
+            try:
+                # No more than this event, so that fileno() tells whether another one waits.
+                part = self.sock.recv(size - len(self._buffer))
+            except OSError:
+                part = b""
+            if not part:
+                self._lost()
+            self._buffer += part
+
+    def _lost(self) -> NoReturn:
+        if self._closing:
+            raise ClosedError("it was closed")
+        raise DeviceError(f"the agent ended unexpectedly: {self._agent.last_words()}")
+
+
+class Attempt:
+    """The making of a connection in a thread, which another thread may cancel."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sock: socket.socket | None = None
+        self._cancelled = False
+
+    def begins(self, channel: ConnectionChannel) -> None:
+        """Called by the thread that makes the connection. Raises ClosedError if cancelled."""
+        with self._lock:
+            if self._cancelled:
+                raise ClosedError("the call was cancelled")
+            self._sock = channel.sock
+
+    def cancel(self) -> None:
+        """The key exchange fails soon. No effect on one that is complete and closed."""
+        with self._lock:
+            self._cancelled = True
+            if self._sock is not None:
+                with contextlib.suppress(OSError):
+                    self._sock.shutdown(socket.SHUT_RDWR)
+
+
+class ConnectionChannel(_Channel):
+    """The channel of a connection."""
+
+    def __init__(self, agent: Agent, settings: Mapping[str, Any]) -> None:
+        """settings: those of `connect` or `accept` (agent.md 2). Raises DeviceError."""
+        self._over: tuple[type[Error], str] | None = None  # why the connection ended
+        self._requested = self._served = 0  # numbers of renewal requests: sent, completed
+        self._reading = threading.Lock()  # held by the thread that reads events
+        self._requesting = threading.Lock()
+        super().__init__(agent, settings)
+
+    def wait_ready(self, deadline: float) -> Peer:
+        """Wait until both ends are ready. Raises the exception of the error event, or Timeout.
+
+        deadline: time.monotonic() seconds.
+        """
+        peer: Peer | None = None
+        while True:
+            # The agent has the same deadline, and its error text has more details.
+            event = self._event(deadline + GRACE)
+            match event.get("event"):
+                case "peer":
+                    del event["event"]
+                    peer = Peer(**event | {"suite": Suite(*event["suite"])})
+                case "ready" if peer is not None:
+                    return peer
+                case "error":
+                    raise _error(event)
+                case _:
+                    raise RemoteError("the peer closed during the key exchange")
+
+    def ended(self) -> bool:
+        """True once the connection has ended. Never blocks."""
+        if self._reading.acquire(blocking=False):
+            try:
+                while self._over is None:
+                    self._read_event(time.monotonic())
+            except Timeout:
+                pass
+            finally:
+                self._reading.release()
+        return self._over is not None
+
+    def wish(self) -> int:
+        """Request new secrets (protocol.md 8.5). Returns the number of this request."""
+        with self._requesting:
+            self._requested += 1
+            self._write({"do": "renew", "wish": self._requested})
+            return self._requested
+
+    def wait_renewed(self, wish: int, deadline: float) -> None:
+        """Wait until an exchange that began after request `wish` took effect.
+
+        Raises Timeout at the deadline, or the exception that ended the connection.
+        """
+        while self._served < wish:
+            if self._over is not None:
+                kind, text = self._over
+                raise kind(text)
+            if time.monotonic() >= deadline:
+                raise Timeout("no new secrets in time: give a longer timeout")
+            if self._reading.acquire(timeout=LOOK):  # another thread may read the event
+                try:
+                    if self._served < wish and self._over is None:
+                        self._read_event(min(deadline, time.monotonic() + LOOK))
+                except Timeout:
+                    pass
+                finally:
+                    self._reading.release()
+
+    def close(self) -> None:
+        """Request the end; see _Channel."""
+        self._closing = True
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)  # ends a read of another thread soon
+        with self._reading:
+            self._over = self._over or (ClosedError, "the connection is closed")
+            super().close()
+
+    def _read_event(self, deadline: float) -> None:
+        """Process one event after `ready`. Raises Timeout if none arrives."""
+        try:
+            event = self._event(deadline)
+        except (DeviceError, ClosedError) as e:
+            self._over = type(e), str(e)
+            return
+        match event.get("event"):
+            case "renewed":
+                self._served = event["wish"]
+            case "error":
+                self._over = _CLASSES.get(event["code"], RemoteError), event["text"]
+            case _:
+                self._over = RemoteError, "the connection was closed"
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An authorised peer that waits to be accepted. identity: its URI."""
+
+    number: int
+    identity: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A peer that the agent refused. address: its IP address; text: why."""
+
+    address: str
+    text: str
+
+
+class ListenerChannel(_Channel):
+    """The channel of a listener."""
+
+    @classmethod
+    def open(cls, agent: Agent, settings: Mapping[str, Any], listening: socket.socket) -> Self:
+        """settings: those of `listen` (agent.md 2). Raises IdentityError, DeviceError."""
+        made = cls(agent, settings, listening)
+        try:
+            event = made._event(time.monotonic() + GRACE + START)
+            if event["event"] != "listening":
+                raise _error(event)
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def next(self, deadline: float) -> Arrival | Refusal:
+        """The next peer. Raises Timeout, DeviceError. deadline: time.monotonic() seconds."""
+        event = self._event(deadline)
+        match event.get("event"):
+            case "arrived":
+                return Arrival(event["arrival"], event["identity"])
+            case "refused":
+                return Refusal(event["address"], event["text"])
+            case _:
+                raise _error(event)
+
+
+def _error(event: Mapping[str, Any]) -> Error:
+    return _CLASSES.get(event["code"], RemoteError)(event["text"])
+
+
+def _environment() -> dict[str, str]:
+    """This program's environment, with the folder of this package first in PYTHONPATH.
+
+    Variables that make OpenSSL log secrets or make Python read commands from stdin are removed.
+    """
+    folder = str(Path(__file__).absolute().parents[2])
+    path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+    kept = {k: v for k, v in os.environ.items() if k not in ("SSLKEYLOGFILE", "PYTHONINSPECT")}
+    return {**kept, "PYTHONPATH": path}

@@ -1,0 +1,202 @@
+"""Admission of peers to a listener (agent.md 3).
+
+A *candidate* is a peer that is not authorised: first it is silent, then TLS is under way. It costs
+little, and it is closed for a newer one when there are too many. An *arrival* is authorised, and
+waits until the program accepts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from srdma.agent.channel import Channel
+from srdma.agent.session import Meeting, cancelled
+from srdma.agent.settings import Identity
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.tls import PeerClosed, Stream
+
+CANDIDATES_MAX = 512
+CANDIDATES_PER_ADDRESS = 64
+ARRIVALS_MAX = 64
+SILENT_TIMEOUT = HANDSHAKE_TIMEOUT = 10.0  # seconds
+REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
+PAUSE = 0.1  # seconds without accept() when the system has no resources for a connection
+NO_LONGER = "the peer waits no longer: it closed, or the listener did"
+
+
+class Arrivals:
+    """Authorised peers of all listeners, by number."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[Listener, Meeting]] = {}
+
+    def add(self, listener: Listener, meeting: Meeting) -> int:
+        """Keep a peer until take(), or until it closes."""
+        number = next(self._numbers)
+        self._waiting[number] = listener, meeting
+        meeting.hear().add_done_callback(lambda heard: self._heard(number, heard))
+        return number
+
+    def take(self, number: object, uid: int) -> Meeting:
+        """Remove one of a listener of this user. Raises ExchangeError (`closed`) without one."""
+        if (
+            not isinstance(number, int)
+            or number not in self._waiting
+            or self._waiting[number][0].uid != uid
+        ):
+            raise ExchangeError("closed", NO_LONGER)
+        return self._waiting.pop(number)[1]
+
+    def count(self, listener: Listener) -> int:
+        """The number of its peers. Drops peers that closed after their first message."""
+        for number, (_, meeting) in [*self._waiting.items()]:
+            if not meeting.stream.connected():
+                self._waiting.pop(number)[1].drop()
+        return sum(of is listener for of, _ in self._waiting.values())
+
+    def close(self, listener: Listener) -> None:
+        """The listener ended: close its peers."""
+        for number, (of, meeting) in [*self._waiting.items()]:
+            if of is listener:
+                del self._waiting[number]
+                meeting.drop()
+
+    def _heard(self, number: int, heard: asyncio.Future[bytes]) -> None:
+        """The peer sent a message, which take() serves if it is malformed too, or closed."""
+        gone = heard.cancelled() or isinstance(heard.exception(), PeerClosed)
+        if gone and number in self._waiting:
+            self._waiting.pop(number)[1].drop()
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A peer that is not authorised. task: brings it to its arrival."""
+
+    address: str
+    task: asyncio.Task[None] = field(init=False)
+
+
+class Listener:
+    """Admits the peers of one listening socket, which it owns."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        sock: socket.socket,
+        own: Callable[[], Identity],
+        arrivals: Arrivals,
+        audit: Callable[..., None],
+    ) -> None:
+        """own: called for each handshake."""
+        self._channel, self._sock, self._own, self._arrivals = channel, sock, own, arrivals
+        self._audit = audit
+        self._candidates: dict[Candidate, None] = {}  # the oldest first
+        self._refused_at = -REFUSALS_EVERY
+
+    @property
+    def uid(self) -> int:
+        """User of the program."""
+        return self._channel.uid
+
+    async def run(self) -> NoReturn:
+        """Admit peers until this is cancelled."""
+        self._sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    sock, address = await loop.sock_accept(self._sock)
+                except ConnectionAbortedError:
+                    continue
+                except OSError:  # no descriptors or memory
+                    self._evict("")
+                    await asyncio.sleep(PAUSE)
+                    continue
+                self._admit(sock, str(address[0]))
+                await asyncio.sleep(0)  # sock_accept() does not yield while connections wait
+        finally:
+            self._sock.close()
+            self._arrivals.close(self)
+            for candidate in [*self._candidates]:
+                await cancelled(candidate.task)
+
+    def _admit(self, sock: socket.socket, address: str) -> None:
+        of_address = sum(c.address == address for c in self._candidates)
+        if of_address >= CANDIDATES_PER_ADDRESS:
+            self._evict(address)
+        elif len(self._candidates) >= CANDIDATES_MAX:
+            self._evict("")
+        candidate = Candidate(address)
+        self._candidates[candidate] = None
+        candidate.task = asyncio.ensure_future(self._serve(candidate, sock))
+
+    def _evict(self, address: str) -> None:
+        """Close the oldest candidate of an address; "": the oldest of all."""
+        oldest = next((c for c in self._candidates if address in ("", c.address)), None)
+        if oldest:
+            del self._candidates[oldest]
+            oldest.task.cancel()
+
+    async def _serve(self, candidate: Candidate, sock: socket.socket) -> None:
+        """Bring a peer to its arrival, or close it."""
+        try:
+            if not await _speaks(sock):
+                return
+            own = self._own()
+            meeting = Meeting("server", await Stream.open(sock, "server", own.credentials))
+        except BaseException:
+            sock.close()
+            raise
+        kept = False
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+                await meeting.authenticate(own)
+            self._audit("admitted", address=candidate.address, identity=meeting.identity)
+            kept = self._arrived(meeting)
+        except ExchangeError as error:
+            self._refused(candidate.address, error)
+            await meeting.fail(error)
+        except (TimeoutError, PeerClosed):
+            pass
+        finally:
+            self._candidates.pop(candidate, None)
+            if not kept:
+                meeting.drop()
+
+    def _arrived(self, meeting: Meeting) -> bool:
+        """False if there is no room for this peer."""
+        if self._arrivals.count(self) >= ARRIVALS_MAX:
+            return False
+        number = self._arrivals.add(self, meeting)
+        self._channel.report("arrived", arrival=number, identity=meeting.identity)
+        return True
+
+    def _refused(self, address: str, error: ExchangeError) -> None:
+        self._audit("refused", address=address, code=error.code, text=error.text)
+        now = time.monotonic()
+        if now - self._refused_at >= REFUSALS_EVERY:
+            self._refused_at = now
+            self._channel.report("refused", address=address, code=error.code, text=error.text)
+
+
+async def _speaks(sock: socket.socket) -> bool:
+    """Wait until a socket has bytes to read, or has ended. False: it stays silent."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(sock, ready.set)
+    try:
+        async with asyncio.timeout(SILENT_TIMEOUT):
+            await ready.wait()
+    except TimeoutError:
+        sock.close()
+        return False
+    finally:
+        loop.remove_reader(sock)
+    return True

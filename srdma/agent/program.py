@@ -1,0 +1,162 @@
+"""The agent as a process (agent.md 1): a private one, `python -m srdma.agent --door-fd N`, or the
+one of `srdma agent`.
+
+A private agent takes its channels from the door and ends with it. A system agent accepts them at a
+Unix socket, reads its policy again when a file of it was replaced and on SIGHUP, and ends on
+SIGTERM and SIGINT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from srdma.agent.policy import Policy, PolicyError, Private
+from srdma.agent.service import Audit, AuditLog, Service, harden
+from srdma.errors import LocalError
+from srdma.keyex import keylog
+
+BACKLOG = 128
+LOOK = 2.0  # seconds between two looks at the files of the policy
+
+
+async def serve_door(door: socket.socket) -> None:
+    """A private agent, until the end of the door."""
+    loop = asyncio.get_running_loop()
+    service, over = Service(Private()), loop.create_future()
+
+    def take() -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(door, 1, 1)
+        except BlockingIOError:
+            return
+        for fd in fds:  # none if this process has no descriptors left: the program sees the end
+            service.open(socket.socket(fileno=fd))
+        if not data:
+            loop.remove_reader(door)
+            over.set_result(None)
+
+    loop.add_reader(door, take)
+    await over
+    await service.close()
+
+
+async def serve_socket(policy: Policy, listening: socket.socket, audit: Audit) -> None:
+    """A system agent, until SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    service, over, hup = Service(policy, audit), asyncio.Event(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    loop.add_signal_handler(signal.SIGHUP, hup.set)
+    audit("started", socket=str(policy.socket), worker=str(policy.worker))
+    tasks = [
+        asyncio.ensure_future(work)
+        for work in (_accept(service, listening), _reload(service, policy, hup, audit))
+    ]
+    await over.wait()
+    for task in tasks:
+        task.cancel()
+    await service.close()
+
+
+async def _accept(service: Service, listening: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            sock, _ = await loop.sock_accept(listening)
+        except OSError:  # no descriptors or memory
+            await asyncio.sleep(LOOK / 20)
+        else:
+            service.open(sock)
+            await asyncio.sleep(0)  # sock_accept() does not yield while connections wait
+
+
+async def _reload(service: Service, policy: Policy, hup: asyncio.Event, audit: Audit) -> None:
+    """Read the policy again when it changed. One that is not legal leaves the former in force."""
+    stamp = policy.stamp()
+    while True:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(hup.wait(), LOOK)
+        if not hup.is_set() and policy.stamp() == stamp:
+            continue
+        hup.clear()
+        stamp = policy.stamp()
+        try:
+            policy.load()
+        except PolicyError as error:
+            audit("policy-refused", text=str(error))
+            continue
+        audit("policy", file=str(policy.path), withdrawn=service.withdraw(policy.permits))
+        stamp = policy.stamp()
+
+
+@contextlib.contextmanager
+def bound(policy: Policy) -> Iterator[socket.socket]:
+    """The listening socket of a policy. Raises LocalError."""
+    path = os.fspath(policy.socket)
+    sock = socket.socket(socket.AF_UNIX)
+    with contextlib.closing(sock):
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as other:
+            if other.connect_ex(path) == 0:
+                raise LocalError(f"an agent serves {path} already: stop it first")
+        with contextlib.suppress(FileNotFoundError):
+            policy.socket.unlink()
+        before = os.umask(0o777 & ~policy.mode)
+        try:
+            sock.bind(path)
+        except OSError as error:
+            raise LocalError(f"cannot listen at {path}: {error.strerror or error}") from None
+        finally:
+            os.umask(before)
+        try:
+            sock.listen(BACKLOG)
+            sock.setblocking(False)
+            yield sock
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                policy.socket.unlink()
+
+
+def run(policy: Policy, key_log: Path | None = None) -> None:
+    """A system agent, until SIGTERM or SIGINT. Raises LocalError."""
+    audit = AuditLog()
+    if key_log:
+        begin_key_log(policy, key_log)
+    with bound(policy) as listening:
+        harden()
+        asyncio.run(serve_socket(policy, listening, audit))
+
+
+def begin_key_log(policy: Policy, path: Path) -> None:
+    """Raises LocalError, also if the policy does not allow a key log."""
+    if not policy.key_log:
+        raise LocalError(
+            f"{policy.path} does not allow a key log, which opens all packets to its readers: set "
+            "key_log = true, for tests only"
+        )
+    try:
+        keylog.begin(path)
+    except OSError as error:
+        raise LocalError(f"cannot write {path}: {error.strerror}") from None
+
+
+def main() -> int:
+    """A private agent. Exit code: 0, or 2 for wrong arguments."""
+    harden()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program handles Ctrl-C and closes the door
+    parser = argparse.ArgumentParser(prog="srdma.agent", description="A private agent of srdma.")
+    parser.add_argument("--door-fd", type=int, required=True)
+    options = parser.parse_args()
+    try:
+        door = socket.socket(fileno=options.door_fd)
+    except OSError as error:
+        parser.error(f"file descriptor {options.door_fd}: {os.strerror(error.errno or 0)}")
+    door.setblocking(False)
+    asyncio.run(serve_door(door))
+    return 0

@@ -1,0 +1,220 @@
+"""Serves channels (agent.md 2): the part that a private agent and a system agent have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import resource
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from srdma.agent.channel import Channel, uid_of
+from srdma.agent.dial import dial
+from srdma.agent.listener import Arrivals, Listener
+from srdma.agent.session import Closed, Meet, Meeting, Session, first_of
+from srdma.agent.settings import Identity, Terms
+from srdma.agent.worker import Worker
+from srdma.errors import Error
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.tls import Stream
+
+PR_SET_DUMPABLE = 4
+SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
+AUDIT_RATE = 50  # lines per second
+CHANNELS_PER_USER = 8192
+
+Audit = Callable[..., None]
+Own = Callable[[], Identity]
+
+
+class Rule(Protocol):
+    """The rights of programs: policy.Private or policy.Policy. Raises ExchangeError."""
+
+    def current(self, settings: Mapping[str, Any], uid: int) -> Callable[[], Identity]: ...
+
+    def check_worker(self, path: Path) -> None: ...
+
+
+def harden() -> None:
+    """Forbid core dumps and tracing by processes of the same user; use all descriptors."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+
+
+def no_audit(event: str, **fields: object) -> None:
+    """A private agent tells its program everything by events."""
+
+
+class AuditLog:
+    """One JSON object per line on stderr, at most AUDIT_RATE per second. No field has a secret."""
+
+    def __init__(self) -> None:
+        self._second, self._lines, self._dropped = 0, 0, 0
+
+    def __call__(self, event: str, **fields: object) -> None:
+        now = time.time()
+        if int(now) != self._second:
+            self._second, self._lines = int(now), 0
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                self("dropped", lines=dropped)
+        if self._lines >= AUDIT_RATE:
+            self._dropped += 1
+            return
+        self._lines += 1
+        line = json.dumps({"time": round(now, 3), "event": event, **fields})
+        print(line, file=sys.stderr, flush=True)
+
+
+class Service:
+    """Channels, and the workers and arrivals that are common to all of them."""
+
+    def __init__(self, rule: Rule, audit: Audit = no_audit) -> None:
+        self._rule, self._audit = rule, audit
+        self._workers: dict[Path, Worker] = {}
+        self._arrivals = Arrivals()
+        self._tasks: dict[asyncio.Task[None], tuple[Identity, int] | None] = {}
+        self._users: Counter[int] = Counter()  # channels of each uid
+
+    def open(self, sock: socket.socket) -> None:
+        """Serve a channel, whose socket it owns from now on. One that is too many is closed."""
+        uid = uid_of(sock)
+        if self._users[uid] >= CHANNELS_PER_USER:
+            sock.close()
+            return
+        self._users[uid] += 1
+        task = asyncio.ensure_future(self._serve(sock, uid))
+        self._tasks[task] = None
+        task.add_done_callback(lambda task: self._over(task, uid))
+
+    def _over(self, task: asyncio.Task[None], uid: int) -> None:
+        del self._tasks[task]
+        self._users[uid] -= 1
+        if not self._users[uid]:
+            del self._users[uid]
+
+    async def close(self) -> None:
+        """End all channels."""
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def withdraw(self, permits: Callable[[str, int], bool]) -> int:
+        """End the channels whose user may not use their identity any more. Returns how many."""
+        found = [
+            task
+            for task, used in self._tasks.items()
+            if used and not permits(used[0].name, used[1])
+        ]
+        for task in found:
+            task.cancel(WITHDRAWN)
+        return len(found)
+
+    async def _serve(self, sock: socket.socket, uid: int) -> None:
+        try:
+            async with asyncio.timeout(SETTINGS_TIMEOUT):
+                channel = await Channel.open(sock, uid)
+        except (OSError, TimeoutError):
+            sock.close()
+            return
+        except asyncio.CancelledError:
+            sock.close()
+            raise
+        try:
+            await self._do(channel)
+        except ExchangeError as error:
+            self._audit("failed", uid=channel.uid, code=error.code, text=error.text)
+            channel.report("error", code=error.code, text=error.text)
+        except Error as error:
+            channel.report("error", code="worker", text=str(error))
+        except TimeoutError:
+            text = f"no settings in {SETTINGS_TIMEOUT:g} s"
+            channel.report("error", code="config", text=text)
+        finally:
+            await channel.close()
+
+    async def _do(self, channel: Channel) -> None:
+        async with asyncio.timeout(SETTINGS_TIMEOUT):
+            settings = await channel.message() or {}
+        match settings:
+            case {"do": "listen"}:
+                await self._listen(channel, settings)
+            case {"do": "connect", "address": [str(host), int(port)]}:
+                own = self._own(channel, settings)
+                await self._session(channel, own, settings, lambda: _meet(own, host, port))
+            case {"do": "accept", "arrival": number}:
+                await self._accept(channel, settings, self._arrivals.take(number, channel.uid))
+            case _:
+                raise ExchangeError("config", "a channel begins with connect, listen or accept")
+
+    def _own(self, channel: Channel, settings: Mapping[str, Any]) -> Own:
+        """The identity that the settings name. Raises ExchangeError."""
+        own = self._rule.current(settings, channel.uid)
+        task = asyncio.current_task()
+        assert task
+        self._tasks[task] = own(), channel.uid
+        return own
+
+    async def _listen(self, channel: Channel, settings: Mapping[str, Any]) -> None:
+        if not channel.listening:
+            raise ExchangeError("config", "no listening TCP socket beside the message")
+        own = self._own(channel, settings)
+        channel.report("listening")
+        listener = Listener(channel, channel.listening, own, self._arrivals, self._audit)
+        try:
+            await first_of(listener.run(), _until_closed(channel))
+        except Closed:
+            pass
+        except asyncio.CancelledError as end:
+            if end.args:  # withdraw()
+                channel.report("error", code="policy", text=end.args[0])
+            raise
+
+    async def _accept(
+        self, channel: Channel, settings: Mapping[str, Any], meeting: Meeting
+    ) -> None:
+        try:
+            await self._session(channel, self._own(channel, settings), settings, meeting)
+        except ExchangeError as error:  # in the settings
+            await meeting.fail(error)
+            raise
+        finally:
+            meeting.drop()
+
+    async def _session(
+        self, channel: Channel, own: Own, settings: Mapping[str, Any], peer: Meeting | Meet
+    ) -> None:
+        terms = Terms.of(settings)
+        self._rule.check_worker(terms.worker)
+        session = Session(channel, own, terms, lambda: self._worker(terms.worker), self._audit)
+        await session.run(peer)
+
+    def _worker(self, path: Path) -> Worker:
+        worker = self._workers.get(path)
+        if worker is None or worker.ended.done():
+            worker = self._workers[path] = Worker(path)
+        return worker
+
+
+WITHDRAWN = "the policy no longer grants the identity to this program"
+
+
+async def _meet(own: Own, host: str, port: int) -> Meeting:
+    sock = await dial(host, port)
+    return Meeting("client", await Stream.open(sock, "client", own().credentials))
+
+
+async def _until_closed(channel: Channel) -> NoReturn:
+    if await channel.message() is not None:
+        raise ExchangeError("config", "a listener takes no requests")
+    raise Closed

@@ -1,0 +1,87 @@
+"""The agent's connections to a worker process (local-interface.md 3).
+
+Calls that the worker answers at once are made by a `Control`. WAIT is answered when a QP is in RTS
+or ERR, so that it has a control connection of its own, in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+from srdma.control import Control, Kind, QPState
+from srdma.errors import RefusedError, WorkerGone
+
+
+class Worker:
+    """Both connections to one worker process. `ended` is done when either ends."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises NoWorkerError."""
+        self.path = path
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        with contextlib.ExitStack() as stack:
+            self.control = Control.connect(path)
+            stack.callback(self.control.close)
+            self._waits = Control.connect(path)
+            stack.pop_all()
+        self._tags = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[tuple[Any, ...]]] = {}
+        self._loop.add_reader(self._waits.fileno(), self._read)
+
+    async def attach(self, token: bytes) -> int:
+        """Use the leg with this token. Returns its number. Raises RefusedError, WorkerGone."""
+        await self._request(Kind.ATTACH, [token])
+        return self.control.attach(token)
+
+    async def wait(self, qpn: int) -> tuple[QPState, int]:
+        """Wait until a QP is in RTS or ERR. Returns (state, reason), reason 0 in RTS.
+
+        Raises RefusedError, or WorkerGone if the worker ends.
+        """
+        state, reason = await self._request(Kind.WAIT, [qpn])
+        return QPState(state), reason
+
+    def alive(self) -> bool:
+        """False once the worker ended, also if `ended` is not done yet."""
+        return not self.ended.done() and self.control.alive()
+
+    def close(self) -> None:
+        if self.ended.done():
+            return
+        self.ended.set_result(None)
+        self._loop.remove_reader(self._waits.fileno())
+        self._waits.close()
+        self.control.close()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(WorkerGone("the local worker ended"))
+
+    async def _request(self, kind: Kind, values: list[Any]) -> tuple[Any, ...]:
+        tag = next(self._tags) & 0xFFFFFFFF
+        answer: asyncio.Future[tuple[Any, ...]] = self._loop.create_future()
+        self._waiting[tag] = answer
+        try:
+            self._waits.post(kind, tag, values)
+            return await answer
+        finally:
+            del self._waiting[tag]
+
+    def _read(self) -> None:
+        """An answer has arrived, or the worker has ended."""
+        try:
+            tag, values = self._waits.take()
+        except WorkerGone:
+            self.close()
+            return
+        answer = self._waiting.get(tag)
+        if answer is None or answer.done():
+            return  # its session has ended
+        if isinstance(values, RefusedError):
+            answer.set_exception(values)
+        else:
+            answer.set_result(values)

@@ -1,0 +1,199 @@
+"""System agents (agent.md 1, 6): two hosts whose agents are programs with policies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import srdma
+from srdma import Access
+from srdma.errors import DeviceError, IntegrityError, LocalError, RemoteError
+from srdma.identity import Credentials, issue
+from tests.e2e.agents import Agent, start
+from tests.e2e.conftest import WAIT, A, B, Host, Site, run
+
+
+@dataclass
+class Place:
+    """Two hosts with a system agent each; their identities are named host-a and host-b."""
+
+    a: Host
+    b: Host
+    agents: tuple[Agent, Agent]
+
+    def connect(self, identity: str = "host-a") -> tuple[srdma.Connection, srdma.Connection]:
+        with srdma.listen(("127.0.0.1", 0), self.b.pd, identity="host-b", peer=A) as listener:
+            accepted = run(listener.accept, WAIT)
+            client = srdma.connect(listener.address, self.a.pd, identity=identity, peer=B)
+            return client, accepted()
+
+
+@pytest.fixture
+def place(site: Site, pki: Path, tmp_path: Path) -> Iterator[Place]:
+    for name in ("a.pem", "a.key", "b.pem", "b.key", "ca.pem"):
+        (tmp_path / name).write_bytes((pki / name).read_bytes())
+    with contextlib.ExitStack() as stack:
+        agents, hosts = [], []
+        for name, worker in (("a", site.a), ("b", site.b)):
+            agent = start(tmp_path, name, worker.control)
+            stack.callback(agent.process.wait)
+            stack.callback(agent.process.kill)
+            agents.append(agent)
+            ctx = stack.enter_context(srdma.Context(worker.control, agent=agent.socket))
+            hosts.append(Host(ctx, stack.enter_context(srdma.PD(ctx))))
+        yield Place(*hosts, (agents[0], agents[1]))
+
+
+def write(client: srdma.Connection, host: Host) -> None:
+    with host.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as region:
+        client.qp.write(b"x" * 64, region.remote(), timeout=WAIT)
+        assert bytes(region.buf) == b"x" * 64
+
+
+def until(condition) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_connections_by_name(place: Place) -> None:
+    client, server = place.connect()
+    assert (client.identity, server.identity) == (B, A)
+    write(client, place.b)
+    for end in (client, server):
+        end.rekey(WAIT)
+    for end in (client, server):
+        end.close()
+    lines = place.agents[1].audit()
+    events = [line["event"] for line in lines]
+    assert events[:2] == ["admitted", "connected"] and {*events[2:]} == {"renewed"}
+    assert lines[1] | {"time": 0} == {
+        "time": 0, "event": "connected", "uid": os.getuid(), "own": "host-b", "peer": A,
+        "role": "server", "qps": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("identity", "text"),
+    [
+        ("host-b", "grants no identity 'host-b' to programs of user"),
+        ("./a", "by their names in its policy"),
+        (None, "by their names in its policy"),
+    ],
+)
+def test_identities_that_the_policy_does_not_grant(place, pki, identity, text) -> None:
+    wanted = identity or Credentials.named(pki / "a")
+    with pytest.raises(LocalError, match=text):
+        srdma.connect(("127.0.0.1", 1), place.a.pd, identity=wanted)
+    with pytest.raises(LocalError, match=text):
+        srdma.listen(("127.0.0.1", 0), place.a.pd, identity=wanted)
+
+
+def test_another_worker(place: Place, site: Site) -> None:
+    """An agent gives keys to the worker of its policy only."""
+    with (
+        srdma.Context(site.b.control, agent=place.agents[0].socket) as ctx,
+        srdma.PD(ctx) as pd,
+        pytest.raises(LocalError, match=f"serves the worker at {site.a.control}, not the one at"),
+    ):
+        srdma.connect(("127.0.0.1", 1), pd, identity="host-a")
+
+
+def test_peers_that_the_policy_does_not_grant(place: Place) -> None:
+    place.agents[1].change("spiffe://test/*", "spiffe://test/c")
+    place.agents[1].process.send_signal(signal.SIGHUP)
+    time.sleep(0.1)
+    with (
+        srdma.listen(("127.0.0.1", 0), place.b.pd, identity="host-b") as listener,
+        pytest.raises((RemoteError, IntegrityError), match="not allowed"),
+    ):
+        srdma.connect(listener.address, place.a.pd, identity="host-a")
+
+
+def test_identity_withdrawn(place: Place) -> None:
+    """Connections and listeners of the identity end, with a reason at both ends."""
+    client, server = place.connect()
+    listener = srdma.listen(("127.0.0.1", 0), place.a.pd, identity="host-a")
+    place.agents[0].change('"host-a"', '"host-c"')
+    until(lambda: not client.alive() and not server.alive())
+    with pytest.raises(LocalError, match="no longer grants the identity"):
+        client.rekey(WAIT)
+    with pytest.raises(IntegrityError, match="the peer reports: the other end withdrew"):
+        server.rekey(WAIT)
+    with pytest.raises(LocalError, match="no longer grants the identity"):
+        listener.accept(WAIT)
+    for end in (client, server):
+        with pytest.raises(srdma.Error):
+            while True:
+                end.qp.send(b"x", timeout=WAIT)
+        assert end.qp.reason in ("KEY_LIMIT", "PEER_ERROR")
+
+
+def test_certificate_replaced_under_load(place: Place, pki: Path) -> None:
+    """The next renewal uses the new certificate; no request is lost."""
+    client, server = place.connect()
+    for name in ("a", "b"):
+        issue(pki, f"spiffe://test/{name}", place.agents[0].policy.with_name(name), force=True)
+    for agent in place.agents:
+        agent.process.send_signal(signal.SIGHUP)
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        write(client, place.b)
+        server.rekey(WAIT)
+    assert place.connect()[0].identity == B
+    for agent in place.agents:
+        assert "policy" in {line["event"] for line in agent.audit()}
+
+
+def test_policy_that_is_not_legal(place: Place) -> None:
+    """The former one stays in force."""
+    place.agents[0].change("[[identity]]", "[[wrong]]")
+    place.agents[0].process.send_signal(signal.SIGHUP)
+    time.sleep(0.1)
+    assert place.connect()[0].alive()
+    refused = [x for x in place.agents[0].audit() if x["event"] == "policy-refused"]
+    assert len(refused) == 1 and "unknown key 'wrong'" in str(refused[0]["text"])
+
+
+def test_agent_that_was_killed(place: Place, site: Site) -> None:
+    """Its QPs go on, and a new agent makes new connections."""
+    client, server = place.connect()
+    old = place.agents[0]
+    old.process.kill()
+    until(lambda: not client.alive() and not server.alive())
+    write(client, place.b)
+    with pytest.raises(DeviceError, match=r"no agent at .*: Connection refused: start one"):
+        srdma.connect(("127.0.0.1", 1), place.a.pd, identity="host-a")
+    new = start(old.policy.parent, "a", site.a.control)
+    try:
+        write(place.connect()[0], place.b)
+    finally:
+        new.audit()
+
+
+def test_second_agent_at_a_socket(place: Place) -> None:
+    agent = place.agents[0]
+    command = [sys.executable, "-m", "srdma", "agent", "--config", str(agent.policy)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT)
+    assert done.returncode == 3 and "an agent serves" in " ".join(done.stderr.split())
+    assert place.connect()[0].alive()
+
+
+def test_programs_that_do_not_speak(place: Place) -> None:
+    """Channels that end at once, or begin with other bytes, harm no other program."""
+    for data in (b"", b"\0", b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\1\xff"):
+        with socket.socket(socket.AF_UNIX) as channel:
+            channel.connect(str(place.agents[0].socket))
+            channel.sendall(data)
+    assert place.connect()[0].alive()

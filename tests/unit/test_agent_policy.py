@@ -1,0 +1,227 @@
+"""The policy of a system agent (agent.md 6): its file, and what it grants."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from srdma.agent.policy import Policy, PolicyError, Private
+from srdma.agent.program import begin_key_log, bound
+from srdma.agent.service import AUDIT_RATE, AuditLog
+from srdma.cli.app import build
+from srdma.errors import LocalError
+from srdma.identity import create_ca, issue
+from srdma.keyex.fields import ExchangeError
+
+A = "spiffe://test/a"
+GOOD = """
+worker = "/run/w.ctl"
+socket = "agent.sock"
+[[identity]]
+name = "host-a"
+path = "a"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    create_ca(tmp_path, "test")
+    issue(tmp_path, A, tmp_path / "a")
+    (tmp_path / "agent.toml").write_text(GOOD)
+    return tmp_path
+
+
+def policy(folder: Path, text: str = GOOD) -> Policy:
+    (folder / "agent.toml").write_text(text)
+    return Policy(folder / "agent.toml")
+
+
+def settings(name: object = "host-a", peer: object = ()) -> dict[str, object]:
+    return {"identity": name, "peer": list(peer) if isinstance(peer, tuple) else peer}
+
+
+def test_defaults(folder: Path) -> None:
+    made = policy(folder)
+    assert (made.worker, made.socket, made.mode) == (Path("/run/w.ctl"), Path("agent.sock"), 0o600)
+    identity = made.identity(settings(), os.getuid())
+    assert identity.credentials.identity == A
+    identity.check("spiffe://anything")
+    assert made.permits("host-a", os.getuid()) and not made.permits("host-a", os.getuid() + 1)
+    assert not made.permits("host-b", os.getuid())
+    assert made.summary() == {"host-a": f"{A} for users {os.getuid()}"}
+
+
+def test_both_lists_of_peers_count(folder: Path) -> None:
+    made = policy(folder, GOOD + 'peers = ["spiffe://test/*"]\nusers = ["root", 7]\n')
+    identity = made.identity(settings(peer=("spiffe://*/b",)), 7)
+    identity.check("spiffe://test/b")
+    for peer in ("spiffe://test/c", "spiffe://other/b"):
+        with pytest.raises(ExchangeError, match="not allowed"):
+            identity.check(peer)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("worker = ", "is not TOML"),
+        ("other = 1" + GOOD, "the file has the unknown key 'other'"),
+        (GOOD.replace('worker = "/run/w.ctl"', ""), "worker is missing"),
+        (GOOD.replace('"agent.sock"', "7"), "socket is missing, or is not a text"),
+        (GOOD.replace("worker", 'mode = "rw"\nworker'), "mode must be 0 to 0o777"),
+        (GOOD.replace("worker", "mode = 0o1777\nworker"), "mode must be 0 to 0o777"),
+        ("key_log = 1" + GOOD, "key_log must be true or false"),
+        ('worker = "w"\nsocket = "s"', r"has no \[\[identity\]\]"),
+        ('worker = "w"\nsocket = "s"\nidentity = "host-a"', r"has no \[\[identity\]\]"),
+        (GOOD + "other = 1", r"\[\[identity\]\] has the unknown key 'other'"),
+        (GOOD.replace('"host-a"', '"a/b"'), "has a slash"),
+        (GOOD.replace('path = "a"', ""), "path is missing"),
+        (GOOD.replace('"a"', '"nobody"'), "identity 'host-a': cannot read .*nobody.pem"),
+        (GOOD + "users = []", "users of 'host-a' is no list"),
+        (GOOD + 'users = "root"', "users of 'host-a' is no list"),
+        (GOOD + 'users = ["no-such-user"]', "no user 'no-such-user'"),
+        (GOOD + "users = [-1]", "no user -1"),
+        (GOOD + "users = [true]", "no user True"),
+        (GOOD + 'peers = "spiffe://test/b"', "peers of 'host-a' is no list of patterns"),
+        (GOOD + GOOD[GOOD.index("[[") :], "two entries .* have the name 'host-a'"),
+    ],
+)
+def test_files_that_are_refused(folder: Path, text: str, error: str) -> None:
+    with pytest.raises(PolicyError, match=error):
+        policy(folder, text)
+
+
+def test_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match=r"cannot read .*none.toml: No such file"):
+        Policy(tmp_path / "none.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff")
+    with pytest.raises(PolicyError, match="is not TOML"):
+        Policy(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "uid", "code", "text"),
+    [
+        (settings("host-b"), 0, "policy", "no identity 'host-b' to programs of user 0"),
+        (settings("host-a"), 99, "policy", "no identity 'host-a' to programs of user 99"),
+        (settings("/etc/host-a"), 0, "policy", "by their names in its policy"),
+        (settings(7), 0, "policy", "by their names in its policy"),
+        ({"cert": b"", "key": b"", "ca": b"", "peer": []}, 0, "policy", "by their names"),
+        (settings(peer=A), 0, "config", "not a list of patterns"),
+        ({"identity": "host-a"}, 0, "config", "malformed: KeyError: 'peer'"),
+    ],
+)
+def test_requests_that_are_refused(
+    folder: Path, wanted: dict[str, object], uid: int, code: str, text: str
+) -> None:
+    made = policy(folder, GOOD + "users = [0]")
+    with pytest.raises(ExchangeError, match=text) as error:
+        made.identity(wanted, uid)
+    assert error.value.code == code
+
+
+@pytest.mark.parametrize("path", ["/run/w.ctl", "/run/w.ctl.1", "/run/w.ctl.12"])
+def test_processes_of_the_worker(folder: Path, path: str) -> None:
+    policy(folder).check_worker(Path(path))
+    Private().check_worker(Path(path))
+
+
+@pytest.mark.parametrize("path", ["/run/w.ctl.x", "/run/w.ctl.", "/run/other.ctl", "/tmp/w.ctl"])
+def test_other_workers(folder: Path, path: str) -> None:
+    with pytest.raises(ExchangeError, match=f"serves the worker at /run/w.ctl, not .* {path}"):
+        policy(folder).check_worker(Path(path))
+
+
+def test_reading_again(folder: Path) -> None:
+    """New credentials reach the identities in use. A policy that is not legal changes nothing."""
+    made = policy(folder)
+    used, before = made.identity(settings(), os.getuid()), made.stamp()
+    old = used.credentials
+    issue(folder, A, folder / "a", force=True)
+    os.utime(folder / "a.pem", ns=(1, 1))
+    assert made.stamp() != before
+    made.load()
+    assert used.credentials != old and used.credentials.identity == A
+    new = used.credentials
+    for broken in (GOOD.replace("host-a", "a/b"), GOOD.replace('"a"', '"b"')):
+        (folder / "agent.toml").write_text(broken)
+        with pytest.raises(PolicyError):
+            made.load()
+        assert used.credentials is new and made.permits("host-a", os.getuid())
+    (folder / "agent.toml").write_text(GOOD)
+    shutil.move(folder / "a.key", folder / "b.key")
+    assert made.stamp() != before
+    with pytest.raises(PolicyError, match=r"cannot read .*a.key"):
+        made.load()
+    (folder / "agent.toml").write_text(GOOD.replace('"a"', '"c"').replace("host-a", "host-c"))
+    issue(folder, "spiffe://test/c", folder / "c")
+    made.load()
+    assert used.credentials is new and not made.permits("host-a", os.getuid())
+
+
+def test_socket(folder: Path) -> None:
+    text = GOOD.replace("agent.sock", str(folder / "agent.sock")).replace(
+        "worker =", "mode = 0o660\nworker ="
+    )
+    made = policy(folder, text)
+    made.socket.touch()  # as left by an agent that was killed
+    with bound(made):
+        assert made.socket.stat().st_mode & 0o777 == 0o660
+        with pytest.raises(LocalError, match=r"an agent serves .* already"), bound(made):
+            pass
+        assert made.socket.exists()
+    assert not made.socket.exists()
+    nowhere = policy(folder, text.replace("agent.sock", "none/agent.sock"))
+    with (
+        pytest.raises(LocalError, match=r"cannot listen at .*none/agent.sock: No such file"),
+        bound(nowhere),
+    ):
+        pass
+
+
+def test_key_log_needs_permission(folder: Path) -> None:
+    with pytest.raises(LocalError, match="does not allow a key log"):
+        begin_key_log(policy(folder), folder / "log")
+    assert not (folder / "log").exists()
+    with pytest.raises(LocalError, match=r"cannot write .*none/log: No such file"):
+        begin_key_log(policy(folder, "key_log = true" + GOOD), folder / "none/log")
+
+
+def test_audit_lines_are_limited(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit, now = AuditLog(), [100.0]
+    monkeypatch.setattr("srdma.agent.service.time.time", lambda: now[0])
+    for n in range(AUDIT_RATE + 5):
+        audit("refused", number=n)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["number"] for line in lines] == [*range(AUDIT_RATE)]
+    assert lines[0] == {"time": 100.0, "event": "refused", "number": 0}
+    now[0] = 101.0
+    audit("started")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["event"], line.get("lines")) for line in lines] == [
+        ("dropped", 5),
+        ("started", None),
+    ]
+
+
+def run_cli(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        build()(list(words))
+    return int(end.value.code or 0)
+
+
+def test_config_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(folder / "agent.toml")
+    assert run_cli("config", "check", file) == 0
+    assert f"host-a  {A} for users {os.getuid()}" in capsys.readouterr().out
+    assert run_cli("config", "check", "--json", file) == 0
+    assert json.loads(capsys.readouterr().out)["worker"] == "/run/w.ctl"
+    (folder / "agent.toml").write_text(GOOD.replace("worker", "socket2"))
+    for command in (["config", "check", file], ["agent", "--config", file]):
+        assert run_cli(*command) == 3
+        assert "unknown key 'socket2'" in " ".join(capsys.readouterr().err.split())
