@@ -131,6 +131,8 @@ class Session:
                 await self._closed(end)
         except PeerClosed as end:
             await self._closed(end)
+            if isinstance(end, Truncated) and self._renewing:
+                await self._linger()
         except asyncio.CancelledError as end:
             if end.args:  # Service.withdraw()
                 await self._failed(ExchangeError("policy", str(end.args[0]), told=WITHDRAWN))
@@ -157,6 +159,18 @@ class Session:
         if isinstance(end, PeerClosed) and not isinstance(end, Truncated):
             self._end_qps(REASON_PEER_CLOSED)
         self._channel.report("closed")
+
+    async def _linger(self) -> None:
+        """The QPs go on without a TCP connection until their life is over (agent.md 5), unless the
+        program closes the channel, or the policy withdraws the identity."""
+        try:
+            await self._requests()
+        except Closed:
+            pass
+        except asyncio.CancelledError as end:
+            if end.args:
+                self._expire_qps()
+            raise
 
     async def _failed(self, error: Error) -> None:
         if not isinstance(error, ExchangeError):

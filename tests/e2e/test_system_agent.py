@@ -21,6 +21,7 @@ from srdma.errors import DeviceError, IntegrityError, LocalError, RemoteError
 from srdma.identity import Credentials, issue
 from tests.e2e.agents import Agent, start
 from tests.e2e.conftest import WAIT, A, B, Host, Site, run
+from tests.e2e.test_clocks import TcpRelay
 
 
 @dataclass
@@ -138,6 +139,23 @@ def test_identity_withdrawn(place: Place) -> None:
             while True:
                 end.qp.send(b"x", timeout=WAIT)
         assert end.qp.reason in ("KEY_LIMIT", "PEER_ERROR")
+
+
+def test_identity_withdrawn_after_the_tcp_connection(place: Place) -> None:
+    """The QPs of a connection that lost its TCP connection end too."""
+    with srdma.listen(("127.0.0.1", 0), place.b.pd, identity="host-b", peer=A) as listener:
+        accepted = run(listener.accept, WAIT)
+        with contextlib.closing(TcpRelay(listener.address)) as relay:
+            client = srdma.connect(relay.address, place.a.pd, identity="host-a", peer=B)
+            server = accepted()
+            relay.cut(reset=True)
+    until(lambda: not client.alive() and not server.alive())
+    write(client, place.b)
+    place.agents[0].change('"host-a"', '"host-c"')
+    with pytest.raises(srdma.Error):
+        while True:
+            client.qp.send(b"x", timeout=WAIT)
+    assert client.qp.reason == "KEY_LIMIT"
 
 
 def test_certificate_replaced_under_load(place: Place, pki: Path) -> None:
