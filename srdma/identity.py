@@ -24,7 +24,7 @@ from srdma.errors import LocalError
 Algorithm = Literal["p256", "ed25519"]
 PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
-CA_CERT, CA_KEY = "ca.pem", "ca.key"
+CA_CERT, CA_KEY, CRL = "ca.pem", "ca.key", "crl.pem"
 IDENTITY_MAX = 255  # bytes; KEYS has a field of 256 bytes with a final zero
 SKEW = dt.timedelta(minutes=5)  # permitted difference between the clocks of two hosts
 CA_DAYS, DAYS = 3650, 90
@@ -41,33 +41,39 @@ class Credentials:
     cert: bytes
     key: bytes
     ca: bytes
+    crl: bytes = b""  # the CA's revocation list (RFC 5280 5); empty: none is checked
 
     @classmethod
-    def load(cls, cert: Path, key: Path, ca: Path) -> Credentials:
-        """Read the files and check() them. Raises IdentityError."""
-        credentials = cls(_read(cert), _read(key), _read(ca))
-        credentials.check(str(cert), str(key), str(ca))
+    def load(cls, cert: Path, key: Path, ca: Path, crl: Path | None = None) -> Credentials:
+        """Read the files and check() them; crl may be absent. Raises IdentityError."""
+        revoked = _read(crl) if crl and crl.exists() else b""
+        credentials = cls(_read(cert), _read(key), _read(ca), revoked)
+        credentials.check(str(cert), str(key), str(ca), str(crl))
         return credentials
 
     @classmethod
     def named(cls, path: Path) -> Credentials:
-        """The files NAME.pem and NAME.key, and ca.pem in the same folder; path: up to NAME."""
+        """The files NAME.pem and NAME.key, and in the same folder ca.pem and, if it exists,
+        crl.pem. path: up to NAME."""
         return cls.load(*cls.files(path))
 
     @staticmethod
-    def files(path: Path) -> tuple[Path, Path, Path]:
+    def files(path: Path) -> tuple[Path, Path, Path, Path]:
         """The files that named() reads."""
         return (
             path.with_name(path.name + ".pem"),
             path.with_name(path.name + ".key"),
             path.with_name(CA_CERT),
+            path.with_name(CRL),
         )
 
-    def check(self, cert: str = "cert", key: str = "key", ca: str = "ca") -> None:
+    def check(self, cert: str = "cert", key: str = "key", ca: str = "ca", crl: str = "crl") -> None:
         """Raise IdentityError unless the key fits the certificate, which names one identity.
 
-        cert, key, ca: names for the error texts.
+        cert, key, ca, crl: names for the error texts.
         """
+        if self.crl:
+            parse_crl(self.crl, crl)
         leaf = parse_certificates(self.cert, cert)[0]
         if parse_key(self.key, key).public_key() != leaf.public_key():
             raise IdentityError(f"{key} is not the key of {cert}: give both of one identity")
@@ -126,6 +132,14 @@ def parse_certificates(pem: bytes, where: str) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
         raise IdentityError(f"{where} is not a PEM certificate") from None
+
+
+def parse_crl(pem: bytes, where: str) -> x509.CertificateRevocationList:
+    """A revocation list; where: name for the error text."""
+    try:
+        return x509.load_pem_x509_crl(pem)
+    except ValueError:
+        raise IdentityError(f"{where} is not a PEM certificate revocation list") from None
 
 
 def parse_key(pem: bytes, where: str) -> PrivateKey:

@@ -57,7 +57,9 @@ class Identity:
             allowed = cls.patterns(fields["peer"])
             if "identity" in fields:
                 return cls(Credentials.named(Path(fields["identity"])), allowed)
-            credentials = Credentials(fields["cert"], fields["key"], fields["ca"])
+            credentials = Credentials(
+                fields["cert"], fields["key"], fields["ca"], fields.get("crl", b"")
+            )
             credentials.check()
         except IdentityError as error:
             raise ExchangeError(CREDENTIALS, str(error)) from None

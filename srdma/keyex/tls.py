@@ -17,7 +17,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from OpenSSL import SSL, crypto
 
-from srdma.identity import Credentials, IdentityError, identity_of, parse_certificates, parse_key
+from srdma.identity import (
+    Credentials,
+    IdentityError,
+    identity_of,
+    parse_certificates,
+    parse_crl,
+    parse_key,
+)
 from srdma.keyex import keylog
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import MESSAGE_MAX
@@ -29,6 +36,9 @@ CHUNK = 16_384  # maximum bytes of inner records in one message
 
 # OpenSSL's verify error -> text that continues "the peer's certificate".
 VERIFY_ERRORS = {
+    3: "cannot be checked: the local crl.pem is of another CA",
+    12: "cannot be checked: the local crl.pem has expired: fetch a new one",
+    23: "has been revoked",
     9: "is not valid yet: compare the clocks of both hosts",
     10: "has expired: issue a new one",
     18: "is self-signed, not issued by the configured CA",
@@ -41,6 +51,7 @@ VERIFY_ERRORS = {
 # Part of OpenSSL's reason, mostly of the peer's alert -> text after "TLS failed: ".
 ALERTS = {
     "certificate expired": "this end's certificate has expired: issue a new one",
+    "certificate revoked": "this end's certificate has been revoked",
     "bad certificate": "this end's certificate is not accepted (not valid yet, or malformed)",
     "unknown ca": "this end's certificate was issued by another CA than the peer's configured one",
     "certificate required": "the peer requires a certificate, and this end sent none",
@@ -356,6 +367,9 @@ def _context(credentials: Credentials) -> SSL.Context:
     assert store is not None
     for authority in parse_certificates(credentials.ca, "the CA"):
         store.add_cert(crypto.X509.from_cryptography(authority))
+    if credentials.crl:
+        store.add_crl(parse_crl(credentials.crl, "the revocation list"))
+        store.set_flags(crypto.X509StoreFlags.CRL_CHECK)
     leaf, *rest = parse_certificates(credentials.cert, "the certificate")
     context.use_certificate(leaf)
     for certificate in rest:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,14 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 import srdma
 from srdma import Access
 from srdma.errors import DeviceError, IntegrityError, LocalError, RemoteError
-from srdma.identity import Credentials, issue
+from srdma.identity import Credentials, issue, parse_certificates, parse_key
 from tests.e2e.agents import Agent, start
 from tests.e2e.conftest import WAIT, A, B, Host, Site, run
 from tests.e2e.test_clocks import TcpRelay
+
+DAY = dt.timedelta(days=1)
 
 
 @dataclass
@@ -172,6 +178,45 @@ def test_certificate_replaced_under_load(place: Place, pki: Path) -> None:
     assert place.connect()[0].identity == B
     for agent in place.agents:
         assert "policy" in {line["event"] for line in agent.audit()}
+
+
+def revoke(folder: Path, cert: Path, last: dt.timedelta) -> None:
+    """Writes crl.pem: the CA of this folder revoked the certificate."""
+    now = dt.datetime.now(dt.UTC)
+    ca = parse_certificates((folder / "ca.pem").read_bytes(), "ca")[0]
+    entry = x509.RevokedCertificateBuilder(
+        parse_certificates(cert.read_bytes(), "cert")[0].serial_number, now
+    ).build()
+    crl = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(ca.subject)
+        .last_update(now - dt.timedelta(days=2))
+        .next_update(now + last)
+        .add_revoked_certificate(entry)
+        .sign(parse_key((folder / "ca.key").read_bytes(), "key"), hashes.SHA256())
+    )
+    (folder / "crl.pem").write_bytes(crl.public_bytes(serialization.Encoding.PEM))
+
+
+@pytest.mark.parametrize(
+    ("last", "text"), [(DAY, "has been revoked"), (-DAY, r"crl.pem has expired")]
+)
+def test_revoked_certificate(place: Place, pki: Path, last: dt.timedelta, text: str) -> None:
+    """It ends the next renewal, and admits no new connection."""
+    client, server = place.connect()
+    folder = place.agents[1].policy.parent
+    shutil.copy(pki / "ca.key", folder)
+    revoke(folder, folder / "a.pem", last)
+    place.agents[1].process.send_signal(signal.SIGHUP)
+    until(lambda: "policy" in place.agents[1].process.stderr.readline())  # type: ignore[union-attr]
+    with pytest.raises(IntegrityError, match=f"the peer's certificate .*{text}"):
+        server.rekey(WAIT)
+    until(lambda: not client.alive())
+    with (
+        srdma.listen(("127.0.0.1", 0), place.b.pd, identity="host-b") as listener,
+        pytest.raises(IntegrityError),
+    ):
+        srdma.connect(listener.address, place.a.pd, identity="host-a", timeout=WAIT)
 
 
 def test_policy_that_is_not_legal(place: Place) -> None:
