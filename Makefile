@@ -123,7 +123,8 @@ LIBS := $(if $(HAVE_VERBS),-lrdmacm -libverbs) \
 .PHONY: all lib kvs offload bench bench-quick check-bench native native-core check-c asan test-arm64 fuzz lint format examples \
 	setup test test-rxe test-rxe-job test-rxe-faults test-two-vms demo demo-rxe soak simulation simulation-sanitized digests transfer \
 	clean distclean print-libs run-fuzzers \
-	without-verbs without-cbor host-examples host-tests install uninstall FORCE
+	without-verbs without-cbor host-examples host-tests install install-without-cbor \
+	uninstall FORCE
 
 all: lib offload host-examples
 
@@ -267,7 +268,7 @@ BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-install: $(SO) $(OFFLOAD)
+install: $(if $(HAVE_CBOR),$(SO) $(OFFLOAD),install-without-cbor)
 	install -d $(addprefix $(DESTDIR),$(LIBDIR)/pkgconfig $(INCLUDEDIR)/srdma $(BINDIR) \
 		$(MANDIR)/man7)
 	install -m 644 include/srdma/*.h $(DESTDIR)$(INCLUDEDIR)/srdma
@@ -275,9 +276,14 @@ install: $(SO) $(OFFLOAD)
 	ln -sf $(notdir $(SO)) $(DESTDIR)$(LIBDIR)/libsrdma.so
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' \
 		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|; s|@VERSION@|$(VERSION)|' host/srdma.pc.in \
-		>$(DESTDIR)$(LIBDIR)/pkgconfig/srdma.pc
+		>$(BUILD)/srdma.pc
+	install -m 644 $(BUILD)/srdma.pc $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 755 $(OFFLOAD) $(DESTDIR)$(BINDIR)
 	install -m 644 docs/man/libsrdma.7 $(DESTDIR)$(MANDIR)/man7
+
+install-without-cbor:
+	@echo 'srdma: install needs libsrdma.so, which needs libcbor: apt-get install libcbor-dev' >&2
+	@exit 1
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(LIBDIR)/libsrdma.so $(LIBDIR)/$(notdir $(SO)) \

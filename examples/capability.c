@@ -262,7 +262,8 @@ static void use(struct end *e, const char *identity, const char *peer,
 
 	wc = read_block(e, PERMITTED, &cap, handle, 0);
 	succeed(&wc);
-	printf("read: %s\n", (const char *)e->memory.addr);
+	/* bytes of the peer: they need not end with a NUL */
+	printf("read: %.*s\n", BLOCK, (const char *)e->memory.addr);
 	wc = read_block(e, OUTSIDE, &cap, handle, -BLOCK);
 	must_fail("block 0", &wc);
 

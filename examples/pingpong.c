@@ -190,14 +190,16 @@ int main(int argc, char **argv)
 	if (argc == 4 && !strcmp(argv[1], "server")) {
 		open_end(&e);
 		serve(&e, argv[2], argv[3]);
-	} else if (argc == 6 && !strcmp(argv[1], "client")) {
+	} else if (argc == 6 && !strcmp(argv[1], "client") &&
+		   strtoull(argv[5], NULL, 10) > 0) {
 		open_end(&e);
 		play(&e, argv[2], argv[3], (uint16_t)atoi(argv[4]),
 		     strtoull(argv[5], NULL, 10));
 	} else {
 		fprintf(stderr, "usage: pingpong server IDENTITY PEER\n"
 				"       pingpong client IDENTITY PEER PORT "
-				"COUNT\n");
+				"COUNT\n"
+				"COUNT is at least 1\n");
 		return 2;
 	}
 	close_end(&e);

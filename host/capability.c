@@ -63,7 +63,7 @@ int srdma_make_cap(uint8_t *token, size_t size, struct srdma_mr *mr,
 	};
 	if (attr->holder)
 		memcpy(m.cap.cap.bearer.holder, attr->holder, SRDMA_HOLDER_LEN);
-	r = srdma_control_call(mr->pd->control, &m, NULL, NULL);
+	r = srdma_pd_call(mr->pd, &m, NULL);
 	if (!r)
 		r = copy_token(token, size, &m.capability);
 	srdma_wipe(&m, sizeof(m));
@@ -121,7 +121,7 @@ int srdma_install_cap(uint32_t *handle, struct srdma_pd *pd,
 	m.install.leg = pd->number;
 	m.install.token.len = (uint32_t)len;
 	memcpy(m.install.token.bytes, token, len);
-	r = srdma_control_call(pd->control, &m, NULL, NULL);
+	r = srdma_pd_call(pd, &m, NULL);
 	if (!r)
 		*handle = m.handle;
 	srdma_wipe(&m, sizeof(m));
@@ -134,7 +134,7 @@ int srdma_uninstall_cap(struct srdma_pd *pd, uint32_t handle)
 
 	m.uninstall.leg = pd->number;
 	m.uninstall.handle = handle;
-	return srdma_control_call(pd->control, &m, NULL, NULL);
+	return srdma_pd_call(pd, &m, NULL);
 }
 
 int srdma_revoke_caps(struct srdma_mr *mr, uint64_t offset, uint64_t length)
@@ -145,5 +145,5 @@ int srdma_revoke_caps(struct srdma_mr *mr, uint64_t offset, uint64_t length)
 	m.revoke.range.key = mr->info.key;
 	m.revoke.range.offset = offset;
 	m.revoke.range.length = length;
-	return srdma_control_call(mr->pd->control, &m, NULL, NULL);
+	return srdma_pd_call(mr->pd, &m, NULL);
 }

@@ -18,6 +18,7 @@ struct srdma_channel {
 	uint8_t *body;
 	size_t size; /* of the body */
 	size_t read; /* bytes of length and body so far */
+	int broken;  /* 1: a message was sent in part */
 };
 
 static int lost(int rc)
@@ -28,6 +29,13 @@ static int lost(int rc)
 			       rc ? strerror(-rc) : "end of file");
 }
 
+static int was_cut(void)
+{
+	return srdma_error_set(-ECONNRESET, "the agent did not read a whole "
+					    "message in time: disconnect, and "
+					    "connect again");
+}
+
 int srdma_channel_open(struct srdma_channel **out, const char *path,
 		       const struct srdma_message *first,
 		       const struct srdma_socket_fds *fds)
@@ -36,7 +44,7 @@ int srdma_channel_open(struct srdma_channel **out, const char *path,
 		.path = path,
 		.type = SOCK_STREAM,
 		.what = "agent",
-		.start = "srdma agent --socket PATH",
+		.start = "srdma agent --config FILE",
 	};
 	struct srdma_channel *c;
 	int r;
@@ -56,7 +64,8 @@ int srdma_channel_open(struct srdma_channel **out, const char *path,
 		return srdma_error_set(-ENOMEM, "no memory");
 	}
 	c->fd = r;
-	r = srdma_channel_send(c, first, fds);
+	r = srdma_channel_send(c, first, fds,
+			       srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS));
 	if (r) {
 		srdma_channel_close(c);
 		return r;
@@ -66,21 +75,22 @@ int srdma_channel_open(struct srdma_channel **out, const char *path,
 }
 
 int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
-		       const struct srdma_socket_fds *fds)
+		       const struct srdma_socket_fds *fds, int64_t deadline)
 {
-	const int64_t deadline =
-		srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS);
 	size_t sent = 0;
 
+	if (c->broken)
+		return was_cut();
 	while (sent < w->len) {
 		int n = srdma_socket_send(c->fd, w->data + sent, w->len - sent,
 					  sent ? NULL : fds, deadline);
 
-		if (n == -ETIMEDOUT)
-			return srdma_error_set(n,
-					       "the agent did not read a "
-					       "message in %d ms",
-					       SRDMA_CHANNEL_TIMEOUT_MS);
+		if (n == -ETIMEDOUT) {
+			c->broken = sent > 0;
+			return srdma_error_set(n, "the agent did not read a "
+						  "message in time: give more "
+						  "time, or restart it");
+		}
 		if (n < 0)
 			return lost(n);
 		sent += (size_t)n;
@@ -107,11 +117,14 @@ static int fill(struct srdma_channel *c, size_t until, int64_t deadline)
 		if (n <= 0)
 			return lost(n);
 		c->read += (size_t)n;
+		/* an agent that sends single bytes must not hold the caller */
+		if (c->read < until && srdma_socket_late(deadline))
+			return -ETIMEDOUT;
 	}
 	return 0;
 }
 
-static int illegal(void)
+int srdma_channel_illegal(void)
 {
 	return srdma_error_set(-EPROTO,
 			       "the agent sent an illegal message: "
@@ -126,7 +139,7 @@ static int make_body(struct srdma_channel *c)
 		return 0;
 	c->size = srdma_load32(c->length);
 	if (!c->size || c->size > SRDMA_AGENT_MAX)
-		return illegal();
+		return srdma_channel_illegal();
 	c->body = malloc(c->size);
 	return c->body ? 0 : srdma_error_set(-ENOMEM, "no memory");
 }
@@ -134,7 +147,7 @@ static int make_body(struct srdma_channel *c)
 int srdma_channel_next(struct srdma_channel *c, struct srdma_agent_event *e,
 		       int64_t deadline)
 {
-	int r = fill(c, sizeof(c->length), deadline);
+	int r = c->broken ? was_cut() : fill(c, sizeof(c->length), deadline);
 
 	if (!r)
 		r = make_body(c);
@@ -146,7 +159,7 @@ int srdma_channel_next(struct srdma_channel *c, struct srdma_agent_event *e,
 	free(c->body);
 	c->body = NULL;
 	c->read = 0;
-	return r ? illegal() : 0;
+	return r ? srdma_channel_illegal() : 0;
 }
 
 int srdma_channel_fd(const struct srdma_channel *c)
@@ -168,7 +181,7 @@ void srdma_channel_close(struct srdma_channel *c)
 		n = srdma_socket_receive(c->fd, waste, sizeof(waste), &none,
 					 deadline);
 		srdma_socket_close_fds(&none);
-	} while (n > 0 || n == -EINTR);
+	} while ((n > 0 || n == -EINTR) && !srdma_socket_late(deadline));
 	close(c->fd);
 	free(c->body);
 	free(c);

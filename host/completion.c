@@ -152,8 +152,12 @@ int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
 		  int timeout_ms)
 {
 	const int64_t deadline = srdma_socket_deadline(timeout_ms);
-	int r, got = spin(pd, n, wc);
+	const int notify = pd->armed; /* 1: by srdma_req_notify_cq() */
+	int r, got;
 
+	if (n <= 0)
+		return srdma_poll_cq(pd, n, wc);
+	got = spin(pd, n, wc);
 	while (!got) {
 		srdma_req_notify_cq(pd);
 		got = srdma_poll_cq(pd, n, wc);
@@ -166,6 +170,10 @@ int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
 					       "connect again");
 		r = srdma_socket_wait(pd->epoll, POLLIN, deadline);
 		got = srdma_poll_cq(pd, n, wc);
+		if (!got && r && !notify) {
+			srdma_leg_shm_disarm(pd->leg);
+			pd->armed = 0;
+		}
 		if (!got && r)
 			return r == -EINTR ? srdma_error_set(r, "a signal") : 0;
 	}

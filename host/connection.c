@@ -10,12 +10,16 @@
 #include "host/settings.h"
 
 /* ms that the agent may take beyond its own limit, whose text says more */
-enum { GRACE_MS = 2000 };
+enum {
+	GRACE_MS = 2000,
+	EVENTS_MAX = 64, /* read by one srdma_check_connection() */
+};
 
 struct srdma_connection {
 	struct srdma_pd *pd;
 	struct srdma_channel *channel;
 	struct srdma_connection_info info;
+	int introduced;		 /* 1: `peer` arrived */
 	uint64_t wished, served; /* numbers of requests for renewal */
 	int over;		 /* -errno: why it ended; 0: it lives */
 	char why[512];
@@ -25,10 +29,14 @@ struct srdma_connection {
  * ready, 0 before, or -errno. */
 static int making(struct srdma_connection *c, const struct srdma_agent_event *e)
 {
-	if (!strcmp(e->event, "peer"))
+	if (!strcmp(e->event, "peer")) {
+		if (!*e->peer.identity)
+			return srdma_channel_illegal();
 		c->info = e->peer;
+		c->introduced = 1;
+	}
 	if (!strcmp(e->event, "ready"))
-		return 1;
+		return c->introduced ? 1 : srdma_channel_illegal();
 	if (!strcmp(e->event, "error"))
 		return srdma_channel_error(e);
 	if (!strcmp(e->event, "closed"))
@@ -46,18 +54,26 @@ static int wait_ready(struct srdma_connection *c, uint32_t timeout_s)
 
 	for (;;) {
 		r = srdma_channel_next(c->channel, &e, deadline);
-		if (r == -EINTR)
-			continue;
-		if (r == -ETIMEDOUT)
-			return srdma_error_set(r,
+		if (!r) {
+			r = making(c, &e);
+			if (r)
+				return r < 0 ? r : 0;
+		} else if (r != -EINTR && r != -ETIMEDOUT) {
+			return r;
+		}
+		if (r == -ETIMEDOUT || srdma_socket_late(deadline))
+			return srdma_error_set(-ETIMEDOUT,
 					       "the agent did not connect "
 					       "the QPs in %u s",
 					       timeout_s);
-		if (!r)
-			r = making(c, &e);
-		if (r)
-			return r < 0 ? r : 0;
 	}
+}
+
+static void set_status(const struct srdma_connection_attr *attr,
+		       enum srdma_qp_status status)
+{
+	for (size_t i = 0; i < attr->n_qps; i++)
+		attr->qps[i]->status = status;
 }
 
 static int make(struct srdma_connection *c,
@@ -71,13 +87,12 @@ static int make(struct srdma_connection *c,
 		r = srdma_channel_open(&c->channel, c->pd->device->agent, &w,
 				       NULL);
 	srdma_message_free(&w);
-	if (!r)
-		r = wait_ready(c, srdma_settings_timeout(attr));
 	if (r)
 		return r;
-	for (size_t i = 0; i < attr->n_qps; i++)
-		attr->qps[i]->status = SRDMA_QP_STATUS_CONNECTED;
-	return 0;
+	r = wait_ready(c, srdma_settings_timeout(attr));
+	/* After a failure the worker may have keys for the QPs. */
+	set_status(attr, r ? SRDMA_QP_STATUS_ERROR : SRDMA_QP_STATUS_CONNECTED);
+	return r;
 }
 
 static int create(struct srdma_connection **connection, struct srdma_pd *pd,
@@ -154,8 +169,12 @@ static int ended(struct srdma_connection *c, int rc)
 
 static int handle(struct srdma_connection *c, const struct srdma_agent_event *e)
 {
-	if (!strcmp(e->event, "renewed") && e->wish > c->served)
-		c->served = e->wish;
+	if (!strcmp(e->event, "renewed")) {
+		if (e->wish > c->wished)
+			return ended(c, srdma_channel_illegal());
+		if (e->wish > c->served)
+			c->served = e->wish;
+	}
 	if (!strcmp(e->event, "error"))
 		return ended(c, srdma_channel_error(e));
 	if (!strcmp(e->event, "closed"))
@@ -181,15 +200,14 @@ static int step(struct srdma_connection *c, int64_t deadline)
 
 int srdma_check_connection(struct srdma_connection *c)
 {
-	int r;
+	int r = 0;
 
-	do
+	for (int i = 0; i < EVENTS_MAX && !r; i++)
 		r = step(c, 0);
-	while (!r);
 	return c->over; /* 0: no further event has arrived */
 }
 
-static int send_wish(struct srdma_connection *c)
+static int send_wish(struct srdma_connection *c, int64_t deadline)
 {
 	struct srdma_message w = { 0 };
 	int r;
@@ -198,11 +216,14 @@ static int send_wish(struct srdma_connection *c)
 	srdma_message_text(&w, "do");
 	srdma_message_text(&w, "renew");
 	srdma_message_text(&w, "wish");
-	srdma_message_uint(&w, ++c->wished);
-	r = srdma_message_finish(&w) ? srdma_error_set(-ENOMEM, "no memory")
-				     : srdma_channel_send(c->channel, &w, NULL);
+	srdma_message_uint(&w, c->wished + 1);
+	r = srdma_message_finish(&w)
+		    ? srdma_error_set(-ENOMEM, "no memory")
+		    : srdma_channel_send(c->channel, &w, NULL, deadline);
 	srdma_message_free(&w);
-	return r;
+	if (!r)
+		c->wished++;
+	return r == -ECONNRESET ? ended(c, r) : r;
 }
 
 int srdma_renew(struct srdma_connection *c, int timeout_ms)
@@ -216,12 +237,18 @@ int srdma_renew(struct srdma_connection *c, int timeout_ms)
 	if (c->info.protection.level == SRDMA_LEVEL_NONE)
 		return srdma_error_set(-EINVAL, "SRDMA_LEVEL_NONE has no "
 						"secrets to renew");
-	r = send_wish(c);
+	r = send_wish(c, deadline);
+	if (r)
+		return r;
 	wish = c->wished;
 	while (!r && c->served < wish)
-		r = step(c, deadline);
+		r = srdma_socket_late(deadline) ? -ETIMEDOUT
+						: step(c, deadline);
 	if (r == -ETIMEDOUT && !c->over)
 		srdma_error_set(r, "no new secrets in %d ms: give more time",
 				timeout_ms);
+	if (r == -EINTR)
+		srdma_error_set(r, "a signal interrupted the wait for new "
+				   "secrets: the exchange continues");
 	return r;
 }

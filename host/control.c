@@ -18,6 +18,7 @@ enum { MAX_ERRNO = 4095 };
 struct srdma_control {
 	int fd;
 	int timeout_ms;
+	int ending;   /* 1: after srdma_control_end(); read under the lock */
 	uint32_t tag; /* of the last request */
 	char path[SRDMA_SOCKET_PATH];
 	pthread_mutex_t lock;	     /* held by a call */
@@ -77,6 +78,13 @@ int srdma_control_path(char out[SRDMA_SOCKET_PATH], const char *worker,
 
 /* --- connection ---------------------------------------------------------- */
 
+/* 1 if the result of a send or receive shows that the worker closed its end.
+ * Other errors, such as -ENOBUFS, leave the connection as it is. */
+static int is_end(int rc)
+{
+	return !rc || rc == -EPIPE || rc == -ECONNRESET || rc == -ENOTCONN;
+}
+
 int srdma_control_connect(struct srdma_control **out, const char *path,
 			  int timeout_ms)
 {
@@ -115,6 +123,24 @@ void srdma_control_close(struct srdma_control *c)
 	free(c);
 }
 
+void srdma_control_end(struct srdma_control *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->ending = 1;
+	shutdown(c->fd, SHUT_WR);
+	pthread_mutex_unlock(&c->lock);
+}
+
+pid_t srdma_control_pid(const struct srdma_control *c)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &len)
+		       ? 0
+		       : peer.pid;
+}
+
 int srdma_control_fd(const struct srdma_control *c)
 {
 	return c->fd;
@@ -133,7 +159,7 @@ int srdma_control_alive(struct srdma_control *c)
 		srdma_wipe(c->data, (size_t)n);
 	srdma_socket_close_fds(&fds);
 	pthread_mutex_unlock(&c->lock);
-	return n > 0 || n == -ETIMEDOUT || n == -EINTR;
+	return !is_end(n);
 }
 
 /* --- calls --------------------------------------------------------------- */
@@ -146,6 +172,12 @@ static int failed(const struct srdma_control *c, uint32_t kind, int rc)
 				       "in %d ms",
 				       c->path, srdma_ctl_name(kind),
 				       c->timeout_ms);
+	if (!is_end(rc))
+		return srdma_error_set(rc,
+				       "no exchange of %s with the worker at "
+				       "%s (%s): try again",
+				       srdma_ctl_name(kind), c->path,
+				       strerror(-rc));
 	return srdma_error_set(-ENOTCONN,
 			       "the worker at %s ended (%s): start "
 			       "it, open the device and a PD, connect again",
@@ -198,6 +230,8 @@ static int receive_answer(struct srdma_control *c, struct srdma_ctl_msg *m,
 		/* the answer to a request that timed out */
 		srdma_wipe(c->data, (size_t)n);
 		srdma_socket_close_fds(in);
+		if (srdma_socket_late(deadline))
+			return failed(c, kind, -ETIMEDOUT);
 	}
 }
 
@@ -210,7 +244,8 @@ static int call(struct srdma_control *c, struct srdma_ctl_msg *m,
 
 	m->tag = ++c->tag;
 	m->status = 0;
-	r = send_request(c, m, out, deadline);
+	/* After srdma_control_end() only the end of the worker is awaited. */
+	r = c->ending ? 0 : send_request(c, m, out, deadline);
 	if (r)
 		return r;
 	n = receive_answer(c, m, in, deadline);
@@ -220,6 +255,7 @@ static int call(struct srdma_control *c, struct srdma_ctl_msg *m,
 	srdma_wipe(c->data, (size_t)n);
 	if (!r)
 		return m->status ? refused(kind, m) : 0;
+	srdma_wipe(m, sizeof(*m)); /* it may contain a part of a token */
 	return srdma_error_set(-EPROTO,
 			       "the worker at %s answered %s with %d bytes "
 			       "that are no legal answer: use a worker and a "

@@ -6,6 +6,8 @@
 #ifndef SRDMA_HOST_CONTROL_H
 #define SRDMA_HOST_CONTROL_H
 
+#include <sys/types.h>
+
 #include "host/socket.h"
 #include "relay/ctl.h"
 
@@ -28,6 +30,17 @@ int srdma_control_connect(struct srdma_control **out, const char *path,
 /* c may be NULL. */
 void srdma_control_close(struct srdma_control *c);
 
+/*
+ * Ends the connection towards the worker, which then ends the legs made by it
+ * and closes its own end. No further request is sent: a call returns -ENOTCONN
+ * when the worker has closed its end, and -ETIMEDOUT before.
+ */
+void srdma_control_end(struct srdma_control *c);
+
+/* Process that listens at the socket, the worker or its parent, as the kernel
+ * knows it in the PID namespace of this process; 0: unknown. */
+pid_t srdma_control_pid(const struct srdma_control *c);
+
 /* Readable when srdma_control_alive() may return 0. */
 int srdma_control_fd(const struct srdma_control *c);
 
@@ -40,7 +53,8 @@ int srdma_control_alive(struct srdma_control *c);
  * *m by the answer and *in by its descriptors, which the caller closes. out and
  * in may be NULL. The caller wipes an *m with secrets.
  * 0; the worker's refusal as -errno; -ETIMEDOUT; -ENOTCONN: the worker ended;
- * -EPROTO: an illegal answer; -EINVAL: a value does not fit into its field.
+ * -EPROTO: an illegal answer; -EINVAL: a value does not fit into its field;
+ * another -errno of the socket, such as -ENOBUFS: the worker may be alive.
  */
 int srdma_control_call(struct srdma_control *c, struct srdma_ctl_msg *m,
 		       const struct srdma_socket_fds *out,

@@ -81,12 +81,16 @@ static int wait_event(struct srdma_listener *l, const char *name,
 {
 	int r;
 
-	do {
+	for (;;) {
+		memset(e, 0, sizeof(*e));
 		r = srdma_channel_next(l->channel, e, deadline);
 		if (!r && !strcmp(e->event, "error"))
 			r = srdma_channel_error(e);
-	} while (!r && strcmp(e->event, name) != 0);
-	return r;
+		if (r || !strcmp(e->event, name))
+			return r;
+		if (srdma_socket_late(deadline))
+			return -ETIMEDOUT;
+	}
 }
 
 static int start(struct srdma_listener *l, int fd,
@@ -131,14 +135,16 @@ int srdma_listen(struct srdma_listener **listener, struct srdma_device *device,
 	}
 	l->device = device;
 	l->port = port_of(fd);
+	/* Before the I/O: srdma_close_device() of another thread must fail. */
+	atomic_fetch_add(&device->users, 1);
 	r = start(l, fd, attr);
 	close(fd);
 	if (r) {
+		atomic_fetch_sub(&device->users, 1);
 		srdma_channel_close(l->channel);
 		free(l);
 		return r;
 	}
-	atomic_fetch_add(&device->users, 1);
 	*listener = l;
 	return 0;
 }
@@ -174,6 +180,8 @@ int srdma_get_request(struct srdma_listener *l, struct srdma_request *request,
 		return srdma_error_set(r, "no peer came in %d ms", timeout_ms);
 	if (r)
 		return r == -EINTR ? srdma_error_set(r, "a signal") : r;
+	if (!e.has_arrival || !*e.peer.identity)
+		return srdma_channel_illegal();
 	request->arrival = e.arrival;
 	strcpy(request->identity, e.peer.identity);
 	return 0;

@@ -58,7 +58,7 @@ static int reg(struct srdma_mr *mr, const struct srdma_mr_attr *a, int fd)
 	int r;
 
 	fill(&m, mr, a);
-	r = srdma_control_call(mr->pd->control, &m, &out, NULL);
+	r = srdma_pd_call(mr->pd, &m, &out);
 	if (r)
 		return r;
 	mr->info.key = m.key;
@@ -144,8 +144,8 @@ int srdma_reg_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 		return -ENOMEM;
 	/* Needed where Yama restricts ptrace; fails where there is no Yama, and
 	 * then it is not needed. */
-	prctl(PR_SET_PTRACER, (unsigned long)pd->device->hello.pid, 0UL, 0UL,
-	      0UL);
+	prctl(PR_SET_PTRACER, (unsigned long)srdma_control_pid(pd->control),
+	      0UL, 0UL, 0UL);
 	r = reg(made, attr, -1);
 	if (r)
 		free_mr(made);
@@ -163,7 +163,7 @@ int srdma_dereg_mr(struct srdma_mr *mr)
 		return 0;
 	m.dereg_mr.leg = mr->pd->number;
 	m.dereg_mr.key = mr->info.key;
-	r = srdma_control_call(mr->pd->control, &m, NULL, NULL);
+	r = srdma_pd_call(mr->pd, &m, NULL);
 	/* -ENOENT: a former call has timed out, and its request succeeded */
 	if (r && r != -ENOTCONN && !(mr->deregistering && r == -ENOENT)) {
 		mr->deregistering = 1;

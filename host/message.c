@@ -119,6 +119,19 @@ static int get_text(char *out, size_t room, const cbor_item_t *item)
 	return 0;
 }
 
+/* As get_text(), but text that is too long or has a NUL is illegal. */
+static int get_whole_text(char *out, size_t room, const cbor_item_t *item)
+{
+	size_t len;
+
+	if (!cbor_isa_string(item) || !cbor_string_is_definite(item))
+		return -EPROTO;
+	len = cbor_string_length(item);
+	if (len > room - 1 || memchr(cbor_string_handle(item), 0, len))
+		return -EPROTO;
+	return get_text(out, room, item);
+}
+
 static int get_uint(uint64_t *out, uint64_t most, const cbor_item_t *item)
 {
 	if (!cbor_isa_uint(item) || cbor_get_int(item) > most)
@@ -169,13 +182,15 @@ static int get_field(struct srdma_agent_event *e, const char *name,
 		return get_text(e->code, sizeof(e->code), value);
 	if (!strcmp(name, "text"))
 		return get_text(e->text, sizeof(e->text), value);
-	if (!strcmp(name, "arrival"))
+	if (!strcmp(name, "arrival")) {
+		e->has_arrival = 1;
 		return get_uint(&e->arrival, UINT64_MAX, value);
+	}
 	if (!strcmp(name, "wish"))
 		return get_uint(&e->wish, UINT64_MAX, value);
 	if (!strcmp(name, "identity"))
-		return get_text(e->peer.identity, sizeof(e->peer.identity),
-				value);
+		return get_whole_text(e->peer.identity,
+				      sizeof(e->peer.identity), value);
 	if (!strcmp(name, "data"))
 		return get_data(&e->peer, value);
 	if (!strcmp(name, "suite"))

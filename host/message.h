@@ -32,19 +32,20 @@ int srdma_message_finish(struct srdma_message *w);
 /* Wipes and frees the buffer: settings contain the token of a leg. */
 void srdma_message_free(struct srdma_message *w);
 
-/* An event of the agent; fields that it has not are zero. Text that is too long
- * is cut. */
+/* An event of the agent; fields that it has not are zero. `event`, `code` and
+ * `text` are cut if they are too long; an identity is not. */
 struct srdma_agent_event {
 	char event[16]; /* "ready" */
 	char code[33];	/* error */
 	char text[400];
 	uint64_t arrival;
+	int has_arrival;
 	uint64_t wish;			   /* renewed */
 	struct srdma_connection_info peer; /* identity also: arrived */
 };
 
 /* Parses a message without its length. 0, or -EPROTO: it is not a CBOR map, has
- * no event, or a field is of another type or size. */
+ * no event, a field is of another type or size, or an identity has a NUL. */
 int srdma_message_parse(struct srdma_agent_event *e, const uint8_t *in,
 			size_t len);
 

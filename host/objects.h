@@ -38,7 +38,7 @@ struct srdma_pd {
 	char group[SRDMA_GROUP_MAX + 1]; /* trust group; "": none */
 	int epoll;	/* on the leg and the control connection */
 	int armed;	/* 1: after srdma_req_notify_cq() */
-	int gone;	/* 1: the worker ended */
+	int gone;	/* 1: the worker or the leg ended */
 	int64_t looked; /* last check that the worker lives, ms */
 	unsigned users; /* QPs, regions and connections */
 };
@@ -60,7 +60,17 @@ struct srdma_mr {
 	int deregistering; /* 1: DEREG_MR was requested, as in srdma_qp */
 };
 
-/* 1 if the worker of the PD has ended. Fails its outstanding requests then. */
+/* 1 if the worker or the leg of the PD has ended. Fails the outstanding
+ * requests of the PD then. */
 int srdma_pd_gone(struct srdma_pd *pd);
+
+/*
+ * srdma_control_call() for a request about the leg of the PD.
+ * -ENOTCONN: the worker or the leg has ended; the outstanding requests of the PD
+ * fail then. A request that makes an object (REG_MR, INIT, INSTALL) and times
+ * out may succeed later, with a result that is lost: it ends the leg.
+ */
+int srdma_pd_call(struct srdma_pd *pd, struct srdma_ctl_msg *m,
+		  const struct srdma_socket_fds *out);
 
 #endif

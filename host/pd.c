@@ -144,12 +144,14 @@ int srdma_alloc_pd(struct srdma_pd **pd, struct srdma_device *device,
 	made->epoll = -1;
 	if (a->group)
 		strcpy(made->group, a->group);
+	/* Before the I/O: srdma_close_device() of another thread must fail. */
+	atomic_fetch_add(&device->users, 1);
 	r = start(made, a, ring);
 	if (r) {
+		atomic_fetch_sub(&device->users, 1);
 		release(made);
 		return r;
 	}
-	atomic_fetch_add(&device->users, 1);
 	*pd = made;
 	return 0;
 }
@@ -168,11 +170,67 @@ int srdma_dealloc_pd(struct srdma_pd *pd)
 	return 0;
 }
 
+/* --- end of the leg ------------------------------------------------------ */
+
+static void fail(struct srdma_pd *pd)
+{
+	pd->gone = 1;
+	srdma_host_fail(pd->host, SRDMA_REASON_WORKER_GONE);
+}
+
 int srdma_pd_gone(struct srdma_pd *pd)
 {
-	if (!pd->gone && !srdma_control_alive(pd->control)) {
-		pd->gone = 1;
-		srdma_host_fail(pd->host, SRDMA_REASON_WORKER_GONE);
-	}
+	if (!pd->gone && !srdma_control_alive(pd->control))
+		fail(pd);
 	return pd->gone;
+}
+
+static int leg_ended(const struct srdma_pd *pd)
+{
+	return srdma_error_set(-ENOTCONN,
+			       "the leg at the worker %s has ended: close all "
+			       "objects of the PD, open a PD, connect again",
+			       pd->path);
+}
+
+/* -EPERM of a request has several causes. ATTACH with the token of the leg,
+ * which changes nothing here, is refused with -EPERM only after the leg's
+ * end. */
+static int refused(struct srdma_pd *pd)
+{
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_ATTACH };
+	int r;
+
+	memcpy(m.token, pd->token, sizeof(m.token));
+	r = srdma_control_call(pd->control, &m, NULL, NULL);
+	srdma_wipe(&m, sizeof(m));
+	if (!r)
+		return -EPERM;
+	return r == -EPERM ? leg_ended(pd) : r;
+}
+
+static int makes_object(uint16_t kind)
+{
+	return kind == SRDMA_CTL_REG_MR || kind == SRDMA_CTL_INIT ||
+	       kind == SRDMA_CTL_INSTALL;
+}
+
+int srdma_pd_call(struct srdma_pd *pd, struct srdma_ctl_msg *m,
+		  const struct srdma_socket_fds *out)
+{
+	const uint16_t kind = m->kind;
+	int r;
+
+	if (pd->gone)
+		return leg_ended(pd);
+	r = srdma_control_call(pd->control, m, out, NULL);
+	if (r == -EPERM)
+		r = refused(pd);
+	else if (r == -ECONNRESET)
+		r = leg_ended(pd);
+	if (r == -ENOTCONN)
+		fail(pd);
+	if (r == -ETIMEDOUT && makes_object(kind))
+		srdma_control_end(pd->control);
+	return r;
 }

@@ -38,7 +38,7 @@ static int init(struct srdma_qp *qp, const struct srdma_qp_params *p)
 
 	m.init.leg = qp->pd->number;
 	m.init.qp = *p;
-	r = srdma_control_call(qp->pd->control, &m, NULL, NULL);
+	r = srdma_pd_call(qp->pd, &m, NULL);
 	if (r)
 		return r;
 	qp->made = m.qp;
@@ -47,7 +47,7 @@ static int init(struct srdma_qp *qp, const struct srdma_qp_params *p)
 		return 0;
 	m = (struct srdma_ctl_msg){ .kind = SRDMA_CTL_DESTROY,
 				    .qpn = qp->made.qp.qpn };
-	srdma_control_call(qp->pd->control, &m, NULL, NULL);
+	srdma_pd_call(qp->pd, &m, NULL);
 	return srdma_error_set(r, "QP 0x%06x: %s", qp->made.qp.qpn,
 			       strerror(-r));
 }
@@ -113,7 +113,7 @@ int srdma_destroy_qp(struct srdma_qp *qp)
 	if (!qp)
 		return 0;
 	m.qpn = qp->made.qp.qpn;
-	r = srdma_control_call(qp->pd->control, &m, NULL, NULL);
+	r = srdma_pd_call(qp->pd, &m, NULL);
 	/* -EPERM: a former call has timed out, and its request succeeded */
 	if (r && r != -ENOTCONN && !(qp->destroying && r == -EPERM)) {
 		qp->destroying = 1;
@@ -201,6 +201,8 @@ static int post_one_send(struct srdma_qp *qp, const struct srdma_send_wr *wr)
 	}
 	if (!(wr->flags & SRDMA_SEND_INLINE))
 		return post(qp->pd, &d, NULL);
+	if (!wr->addr && wr->length)
+		return -EINVAL;
 	/* NULL is legal for an empty message; then any address does */
 	return post(qp->pd, &d, wr->addr ? wr->addr : (const void *)wr);
 }

@@ -14,7 +14,7 @@ enum {
 	RENEW_LIMIT_S = 60,
 	MAX_AGE_S = 86400,
 	/* pairs of the messages below */
-	CONNECTION_PAIRS = 16,
+	CONNECTION_PAIRS = 15,
 	LISTENER_PAIRS = 3,
 	QP_PAIRS = 8,
 };
@@ -69,6 +69,12 @@ static int check_qps(const struct srdma_pd *pd,
 					       "another PD, or was connected "
 					       "before",
 					       a->qps[i]->made.qp.qpn);
+	for (size_t i = 1; i < a->n_qps; i++)
+		for (size_t k = 0; k < i; k++)
+			if (a->qps[i] == a->qps[k])
+				return srdma_error_set(
+					-EINVAL, "QP 0x%06x is given twice",
+					a->qps[i]->made.qp.qpn);
 	return 0;
 }
 
@@ -265,7 +271,6 @@ int srdma_settings_connection(struct srdma_message *w,
 	write_names(w, attr->identity, attr->peers, attr->n_peers);
 	write_worker(w, pd);
 	named_bytes(w, "token", pd->token, sizeof(pd->token));
-	named_uint(w, "leg", pd->number);
 	named_text(w, "group", pd->group);
 	named_bytes(w, "data", attr->data, attr->data_len);
 	write_modes(w, peer->role, attr);

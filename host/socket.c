@@ -22,6 +22,11 @@ int64_t srdma_socket_deadline(int timeout_ms)
 	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 + timeout_ms;
 }
 
+int srdma_socket_late(int64_t deadline)
+{
+	return srdma_socket_deadline(0) > deadline;
+}
+
 int srdma_socket_wait(int fd, short events, int64_t deadline)
 {
 	struct pollfd p = { .fd = fd, .events = events };

@@ -33,6 +33,9 @@ int srdma_socket_connect(const struct srdma_socket_peer *peer, int timeout_ms);
 /* Monotonic time in ms, timeout_ms from now; negative: INT64_MAX, no limit. */
 int64_t srdma_socket_deadline(int timeout_ms);
 
+/* 1 if the deadline has passed. */
+int srdma_socket_late(int64_t deadline);
+
 /* Waits for poll(2) events. 0, -ETIMEDOUT, or -EINTR: a signal. */
 int srdma_socket_wait(int fd, short events, int64_t deadline);
 

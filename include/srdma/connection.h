@@ -45,8 +45,9 @@ struct srdma_protection {
 
 /* Strings and arrays are read during the call only. */
 struct srdma_connection_attr {
-	/* This end: a name that the agent's policy has, or the path NAME of
-	 * NAME.pem and NAME.key for an agent that accepts paths. */
+	/* This end: a name that the agent's policy has, or, for an agent that
+	 * accepts paths, the absolute path NAME of NAME.pem and NAME.key: the
+	 * agent has another working directory. */
 	const char *identity;
 	/* Permitted identities of the peer, * stands for any characters but /;
 	 * n_peers 0: every identity of the CA. */
@@ -77,8 +78,10 @@ struct srdma_connection_attr {
 /*
  * Connects QPs to a listener at host and port, as client of the key exchange
  * (docs/protocol.md 8.1). Returns when the QPs of both ends can be used.
- * -EINVAL: an attribute; -ENOTSUP: the worker has none of the protections.
- * After a failure destroy the QPs: the exchange may have given them keys.
+ * -EINVAL: an attribute; -ENOTSUP: the worker has none of the protections;
+ * -ETIMEDOUT; -EPROTO: an illegal message of the agent. If the agent got the
+ * request, a failure sets the QPs to SRDMA_QP_STATUS_ERROR: destroy them, as the
+ * exchange may have given them keys.
  */
 int srdma_connect(struct srdma_connection **connection, struct srdma_pd *pd,
 		  const char *host, uint16_t port,
@@ -93,8 +96,10 @@ struct srdma_listener_attr {
 /*
  * Listens for peers at host (NULL: every address) and port (0: any free one;
  * srdma_listener_port() tells it). The TCP socket is given to the agent, which
- * authenticates peers before they are reported (docs/agent.md 3).
- * Errors also: -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL: the address.
+ * authenticates peers before they are reported (docs/agent.md 3). A listener is
+ * used by one thread at a time; different listeners of a device are independent.
+ * Errors also: -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL: the address; -EAGAIN: no
+ * name server answers.
  */
 int srdma_listen(struct srdma_listener **listener, struct srdma_device *device,
 		 const char *host, uint16_t port,
@@ -114,7 +119,8 @@ struct srdma_request {
 
 /*
  * Waits up to timeout_ms (negative: no limit) for the next peer. Peers that the
- * agent refuses are not reported. 0; -ETIMEDOUT; -EINTR: a signal.
+ * agent refuses are not reported. 0; -ETIMEDOUT; -EINTR: a signal; -EPROTO: an
+ * illegal message of the agent.
  */
 int srdma_get_request(struct srdma_listener *listener,
 		      struct srdma_request *request, int timeout_ms);
@@ -146,7 +152,8 @@ void srdma_query_connection(const struct srdma_connection *connection,
 
 /*
  * Reads the events that arrived. 0: the connection lives. Otherwise why it
- * ended, as -errno with a text: -ESHUTDOWN: the peer closed it.
+ * ended, as -errno with a text: -ESHUTDOWN: the peer closed it; -EPROTO: an
+ * illegal message of the agent.
  */
 int srdma_check_connection(struct srdma_connection *connection);
 /* Readable when srdma_check_connection() may return another value. */
@@ -155,7 +162,8 @@ int srdma_connection_fd(const struct srdma_connection *connection);
 /*
  * New secrets for all QPs by a new key exchange (docs/protocol.md 8.5). Returns
  * when they are in effect; requests continue meanwhile. -ETIMEDOUT, after
- * timeout_ms (negative: no limit), does not stop the exchange. Errors also:
+ * timeout_ms (negative: no limit), and -EINTR, a signal, do not stop the
+ * exchange. -EINVAL: SRDMA_LEVEL_NONE has no secrets. Errors also:
  * srdma_check_connection().
  */
 int srdma_renew(struct srdma_connection *connection, int timeout_ms);

@@ -10,12 +10,15 @@
  * output argument that is an object is set to NULL. Every function that
  * contacts the worker may return
  * -ENOTCONN: the worker, or the leg, has ended: close all objects of the PD;
- * -ETIMEDOUT: no answer in 10 s;
- * -EPROTO: an illegal answer; and -ENOMEM.
+ * -ETIMEDOUT: no answer in 10 s. srdma_alloc_mr(), srdma_reg_mr(),
+ * srdma_create_qp() and srdma_install_cap() then end the leg of the PD, because
+ * the worker may still make the object;
+ * -EPROTO: an illegal answer; -ENOMEM; another -errno of the socket, such as
+ * -ENOBUFS.
  * A refusal of the worker is its errno (docs/local-interface.md 3).
  *
  * Threads: functions that take a device may be called by several threads at
- * once. A PD and all objects made from it are used by one thread at a time. A
+ * once, except that srdma_close_device() is the last call. A PD and all objects made from it are used by one thread at a time. A
  * child of fork() must not use any object of its parent.
  */
 #ifndef SRDMA_PUBLIC_DEVICE_H

@@ -48,7 +48,9 @@ int srdma_destroy_qp(struct srdma_qp *qp);
 enum srdma_qp_status {
 	SRDMA_QP_STATUS_INIT = 0,
 	SRDMA_QP_STATUS_CONNECTED = 1,
-	SRDMA_QP_STATUS_ERROR = 2, /* the completion QP_EVENT was polled */
+	/* The completion QP_EVENT was polled, or srdma_connect() or
+	 * srdma_accept() failed. */
+	SRDMA_QP_STATUS_ERROR = 2,
 };
 
 struct srdma_qp_query {
@@ -79,7 +81,7 @@ enum srdma_send_flags {
 	/* Starts when all earlier READs and atomics of the QP are complete. */
 	SRDMA_SEND_FENCE = 2,
 	/* The payload is copied now, at most SRDMA_INLINE_MAX bytes; lkey is
-	 * not used. SEND and WRITE only. */
+	 * not used. SEND and WRITE only; addr may be NULL if length is 0. */
 	SRDMA_SEND_INLINE = 4,
 };
 
@@ -152,7 +154,7 @@ int srdma_poll_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc);
 
 /*
  * As srdma_poll_cq(), but waits up to timeout_ms (negative: no limit) for the
- * first completion. 0: there was none. -EINTR: a signal; -ENOTCONN: the worker
+ * first completion. 0: there was none, or n is 0. -EINVAL: n < 0; -EINTR: a signal; -ENOTCONN: the worker
  * ended, and all completions were taken.
  */
 int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,

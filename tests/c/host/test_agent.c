@@ -10,10 +10,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "host/channel.h"
 #include "host/message.h"
 #include "support/fake_worker.h"
 
@@ -143,9 +145,21 @@ static void wait_end(int fd)
 		;
 }
 
+/* The event `peer`, at level none. */
+static void introduce(int fd)
+{
+	static const char peer[] = "\0\0\0\x17\xa2\x65"
+				   "event\x64"
+				   "peer\x68"
+				   "identity\x61"
+				   "x";
+
+	send(fd, peer, sizeof(peer) - 1, MSG_NOSIGNAL);
+}
+
 static void be_ready(int fd)
 {
-	report(fd, "peer", "");
+	introduce(fd);
 	report(fd, "ready", "");
 	wait_end(fd);
 }
@@ -153,9 +167,11 @@ static void be_ready(int fd)
 /* As be_ready(), with keys. */
 static void be_protected(int fd)
 {
-	static const char peer[] = "\0\0\0\x16\xa2\x65"
+	static const char peer[] = "\0\0\0\x21\xa3\x65"
 				   "event\x64"
-				   "peer\x65"
+				   "peer\x68"
+				   "identity\x61"
+				   "x\x65"
 				   "suite\x83\1\3\x10";
 
 	send(fd, peer, sizeof(peer) - 1, MSG_NOSIGNAL);
@@ -186,6 +202,18 @@ static void send_no_map(int fd)
 	wait_end(fd);
 }
 
+static void be_ready_without_peer(int fd)
+{
+	report(fd, "ready", "");
+	wait_end(fd);
+}
+
+static void send_nameless_peer(int fd)
+{
+	report(fd, "peer", "");
+	wait_end(fd);
+}
+
 static void close_early(int fd)
 {
 	report(fd, "closed", "");
@@ -193,11 +221,13 @@ static void close_early(int fd)
 
 static void end_after_ready(int fd)
 {
+	introduce(fd);
 	report(fd, "ready", "");
 }
 
 static void fail_after_ready(int fd)
 {
+	introduce(fd);
 	report(fd, "ready", "");
 	report(fd, "error", "timeout");
 	wait_end(fd);
@@ -211,6 +241,7 @@ static void trickle(int fd)
 				    "ready";
 
 	report(fd, "news", "");
+	introduce(fd);
 	for (size_t i = 0; i < sizeof(ready) - 1; i++) {
 		send(fd, ready + i, 1, MSG_NOSIGNAL);
 		usleep(1000);
@@ -227,11 +258,19 @@ static struct srdma_connection_attr attr_of(struct fixture *f)
 	};
 }
 
+/* Connects the QP of the fixture, which is replaced if it was used. */
 static int try(struct fixture *f, const struct srdma_connection_attr *attr)
 {
+	struct srdma_qp_query query;
 	struct srdma_connection *c;
-	int rc = srdma_connect(&c, f->pd, "host", 7, attr);
+	int rc;
 
+	srdma_query_qp(f->qp, &query);
+	if (query.status != SRDMA_QP_STATUS_INIT) {
+		assert_int_equal(srdma_destroy_qp(f->qp), 0);
+		assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+	}
+	rc = srdma_connect(&c, f->pd, "host", 7, attr);
 	if (rc)
 		assert_null(c);
 	else
@@ -282,6 +321,8 @@ static void test_agent_that_breaks_off(void **state)
 		{ send_zero_length, -EPROTO, "illegal message" },
 		{ send_too_long, -EPROTO, "illegal message" },
 		{ send_no_map, -EPROTO, "illegal message" },
+		{ be_ready_without_peer, -EPROTO, "illegal message" },
+		{ send_nameless_peer, -EPROTO, "illegal message" },
 		{ close_early, -ECONNABORTED, "the peer closed" },
 		{ wait_end, -ETIMEDOUT, "did not connect the QPs in 1 s" },
 	};
@@ -293,6 +334,81 @@ static void test_agent_that_breaks_off(void **state)
 		assert_int_equal(try(f, &attr), want[i].rc);
 		says(want[i].says);
 	}
+}
+
+static void test_qps_of_a_failed_connection(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_connection_attr attr = attr_of(f);
+	struct srdma_qp *twice[] = { f->qp, f->qp };
+	struct srdma_connection *c;
+	struct srdma_qp_query query;
+
+	attr.qps = twice;
+	attr.n_qps = 2;
+	f->agent.act = end;
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), -EINVAL);
+	says("twice");
+	attr = attr_of(f);
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr),
+			 -ECONNRESET);
+	srdma_query_qp(f->qp, &query);
+	assert_int_equal(query.status, SRDMA_QP_STATUS_ERROR);
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), -EINVAL);
+	says("was connected before");
+}
+
+/* Sends events that mean nothing until the program ends the channel; a short
+ * while longer, as a hostile agent does. */
+static void chatter(int fd)
+{
+	introduce(fd);
+	for (int i = 0; i < 20000; i++) {
+		static const char news[] = "\0\0\0\x0c\xa1\x65"
+					   "event\x64"
+					   "news";
+
+		if (send(fd, news, sizeof(news) - 1, MSG_NOSIGNAL) < 0)
+			return;
+		if (i % 100 == 0)
+			usleep(20000); /* 4 s in all */
+	}
+}
+
+static void chatter_when_ready(int fd)
+{
+	introduce(fd);
+	report(fd, "ready", "");
+	chatter(fd);
+}
+
+static int64_t since(const struct timespec *start)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (now.tv_sec - start->tv_sec) * 1000 +
+	       (now.tv_nsec - start->tv_nsec) / 1000000;
+}
+
+static void test_agent_that_never_stops(void **state)
+{
+	struct fixture *f = *state;
+	const struct srdma_connection_attr attr = attr_of(f);
+	struct srdma_connection *c;
+	struct timespec start;
+
+	f->agent.act = chatter;
+	assert_int_equal(try(f, &attr), -ETIMEDOUT);
+	says("did not connect the QPs in 1 s");
+	f->agent.act = chatter_when_ready;
+	assert_int_equal(srdma_destroy_qp(f->qp), 0);
+	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	assert_int_equal(srdma_check_connection(c), 0);
+	assert_true(since(&start) < 1000);
+	srdma_disconnect(c);
 }
 
 static const char *next_code;
@@ -442,11 +558,104 @@ static void test_renewal_that_does_not_come(void **state)
 	srdma_disconnect(c);
 }
 
+/* A renewal that was not requested. */
+static void renew_unasked(int fd)
+{
+	static const char renewed[] = "\0\0\0\x15\xa2\x65"
+				      "event\x67"
+				      "renewed\x64"
+				      "wish\x01";
+
+	introduce(fd);
+	report(fd, "ready", "");
+	send(fd, renewed, sizeof(renewed) - 1, MSG_NOSIGNAL);
+	wait_end(fd);
+}
+
+static void test_renewal_without_a_request(void **state)
+{
+	assert_int_equal(connect_and_check(*state, renew_unasked), -EPROTO);
+}
+
+/* Becomes ready, and then reads nothing for a while. */
+static void be_deaf(int fd)
+{
+	static const char peer[] = "\0\0\0\x21\xa3\x65"
+				   "event\x64"
+				   "peer\x68"
+				   "identity\x61"
+				   "x\x65"
+				   "suite\x83\1\3\x10";
+
+	send(fd, peer, sizeof(peer) - 1, MSG_NOSIGNAL);
+	report(fd, "ready", "");
+	sleep(2);
+}
+
+static void test_agent_that_does_not_read(void **state)
+{
+	struct fixture *f = *state;
+	const struct srdma_connection_attr attr = attr_of(f);
+	struct srdma_connection *c;
+	struct timespec start;
+
+	f->agent.act = be_deaf;
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	while (send(srdma_connection_fd(c), "x", 1, MSG_DONTWAIT) > 0)
+		;
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	assert_int_equal(srdma_renew(c, FEW_MS), -ETIMEDOUT);
+	assert_true(since(&start) < 1000);
+	says("did not read a message in time");
+	assert_int_equal(srdma_check_connection(c), 0);
+	srdma_disconnect(c);
+}
+
+static void test_message_sent_in_part(void **state)
+{
+	static const uint8_t data[SRDMA_AGENT_MAX - 64];
+	struct fixture *f = *state;
+	struct srdma_message first = { 0 }, big = { 0 };
+	struct srdma_agent_event e;
+	struct srdma_channel *c;
+
+	f->agent.act = be_deaf;
+	srdma_message_uint(&first, 1);
+	assert_int_equal(srdma_message_finish(&first), 0);
+	srdma_message_bytes(&big, data, sizeof(data));
+	assert_int_equal(srdma_message_finish(&big), 0);
+	assert_int_equal(srdma_channel_open(&c, f->agent.path, &first, NULL),
+			 0);
+	assert_int_equal(srdma_channel_send(c, &big, NULL,
+					    srdma_socket_deadline(FEW_MS)),
+			 -ETIMEDOUT);
+	assert_int_equal(srdma_channel_send(c, &first, NULL, INT64_MAX),
+			 -ECONNRESET);
+	says("did not read a whole message");
+	assert_int_equal(srdma_channel_next(c, &e, INT64_MAX), -ECONNRESET);
+	srdma_channel_close(c);
+	srdma_message_free(&first);
+	srdma_message_free(&big);
+}
+
 /* --- listeners ----------------------------------------------------------- */
 
 static void refuse_listener(int fd)
 {
 	report(fd, "error", "credentials");
+	wait_end(fd);
+}
+
+static void arrive_without_number(int fd)
+{
+	static const char arrived[] = "\0\0\0\x1a\xa2\x65"
+				      "event\x67"
+				      "arrived\x68"
+				      "identity\x61"
+				      "x";
+
+	report(fd, "listening", "");
+	send(fd, arrived, sizeof(arrived) - 1, MSG_NOSIGNAL);
 	wait_end(fd);
 }
 
@@ -468,6 +677,10 @@ static void test_listeners(void **state)
 	assert_int_equal(srdma_listen(&l, f->device, "127.0.0.1", 0, &attr),
 			 -EINVAL);
 	says("credentials: because");
+	f->agent.act = arrive_without_number;
+	assert_int_equal(srdma_listen(&l, f->device, "127.0.0.1", 0, &attr), 0);
+	assert_int_equal(srdma_get_request(l, &request, LONG_MS), -EPROTO);
+	srdma_close_listener(l);
 	f->agent.act = end;
 	assert_int_equal(srdma_listen(&l, f->device, "127.0.0.1", 0, &attr),
 			 -ECONNRESET);
@@ -489,11 +702,16 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		each(test_no_agent),
 		each(test_agent_that_breaks_off),
+		each(test_qps_of_a_failed_connection),
+		each(test_agent_that_never_stops),
 		each(test_codes_of_errors),
 		each(test_events_in_pieces),
 		each(test_illegal_attributes),
 		each(test_end_of_a_connection),
 		each(test_renewal_that_does_not_come),
+		each(test_renewal_without_a_request),
+		each(test_agent_that_does_not_read),
+		each(test_message_sent_in_part),
 		each(test_listeners),
 	};
 

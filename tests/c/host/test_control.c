@@ -3,6 +3,7 @@
 #include "host/control.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -348,6 +349,30 @@ static void test_end_of_the_worker(void **state)
 	srdma_control_close(NULL);
 }
 
+static void test_process_of_the_worker(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_control *c = connect_to(w, LONG_MS);
+
+	assert_int_equal(srdma_control_pid(c), getpid());
+	srdma_control_close(c);
+}
+
+static void test_error_of_the_socket(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_control *c = connect_to(w, LONG_MS);
+	int other = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	/* Every call on the socket fails now, but the worker has not ended. */
+	assert_int_equal(dup2(other, srdma_control_fd(c)), srdma_control_fd(c));
+	assert_int_equal(call(c, SRDMA_CTL_HELLO), -ENOTSOCK);
+	says("try again");
+	assert_int_equal(srdma_control_alive(c), 1);
+	srdma_control_close(c);
+	close(other);
+}
+
 #define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -364,6 +389,8 @@ int main(void)
 		each(test_value_that_does_not_fit),
 		each(test_late_answer),
 		each(test_end_of_the_worker),
+		each(test_process_of_the_worker),
+		each(test_error_of_the_socket),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

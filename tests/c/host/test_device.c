@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "host/objects.h"
 #include "support/fake_worker.h"
 
 static int setup(void **state)
@@ -297,6 +298,180 @@ static void test_qp_that_cannot_be_used(void **state)
 	assert_int_equal(srdma_close_device(d), 0);
 }
 
+/* --- end of the leg ------------------------------------------------------ */
+
+static enum fake_action silent_init(struct fake_worker *w,
+				    struct srdma_ctl_msg *m,
+				    struct srdma_socket_fds *fds)
+{
+	(void)w;
+	(void)fds;
+	return m->kind == SRDMA_CTL_INIT ? FAKE_SILENCE : FAKE_ANSWER;
+}
+
+/* The worker may make the QP later: so the leg ends. */
+static void test_qp_that_times_out(void **state)
+{
+	struct fake_worker *w = *state;
+	const struct srdma_mr_attr attr = { .length = 64 };
+	struct srdma_control *shorter, *usual;
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_mr *mr;
+	struct srdma_qp *qp;
+	struct srdma_wc wc;
+
+	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), 0);
+	assert_int_equal(srdma_control_connect(&shorter, w->path, 100), 0);
+	usual = pd->control;
+	pd->control = shorter;
+	w->hook = silent_init;
+	assert_int_equal(srdma_create_qp(&qp, pd, NULL), -ETIMEDOUT);
+	assert_int_equal(srdma_create_qp(&qp, pd, NULL), -ENOTCONN);
+	assert_int_equal(srdma_wait_cq(pd, 1, &wc, 0), -ENOTCONN);
+	assert_int_equal(srdma_dereg_mr(mr), 0);
+	srdma_control_close(usual);
+	/* its epoll entry went with the descriptor */
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+static uint32_t gone_status;
+
+/* The leg ended alone: ATTACH has no such token. */
+static enum fake_action no_leg(struct fake_worker *w, struct srdma_ctl_msg *m,
+			       struct srdma_socket_fds *fds)
+{
+	(void)w;
+	(void)fds;
+	return m->kind == SRDMA_CTL_ATTACH
+		       ? fake_refuse(m, EPERM, "no such token")
+		       : fake_refuse(m, gone_status, "no such leg");
+}
+
+static void test_leg_that_ended_alone(void **state)
+{
+	static const uint32_t statuses[] = { EPERM, ECONNRESET };
+	struct fake_worker *w = *state;
+	const struct srdma_mr_attr attr = { .length = 64 };
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_mr *mr;
+	struct srdma_qp *qp;
+	struct srdma_wc wc;
+
+	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
+	for (int i = 0; i < 2; i++) {
+		w->hook = NULL;
+		gone_status = statuses[i];
+		assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+		assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
+		assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), 0);
+		w->hook = no_leg;
+		assert_int_equal(srdma_revoke_caps(mr, 0, 0), -ENOTCONN);
+		says("the leg at the worker");
+		assert_int_equal(srdma_wait_cq(pd, 1, &wc, -1), 1);
+		assert_int_equal(wc.opcode, SRDMA_WC_QP_EVENT);
+		assert_int_equal(srdma_wait_cq(pd, 1, &wc, -1), -ENOTCONN);
+		assert_int_equal(srdma_dereg_mr(mr), 0);
+		assert_int_equal(srdma_destroy_qp(qp), 0);
+		assert_int_equal(srdma_dealloc_pd(pd), 0);
+	}
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+/* A refusal that is not the end of the leg is returned. */
+static enum fake_action no_probe(struct fake_worker *w, struct srdma_ctl_msg *m,
+				 struct srdma_socket_fds *fds)
+{
+	(void)w;
+	(void)fds;
+	return m->kind == SRDMA_CTL_REG_MR
+		       ? fake_refuse(m, EPERM, "no permission to trace")
+		       : FAKE_ANSWER;
+}
+
+static void test_refusal_of_a_living_leg(void **state)
+{
+	struct fake_worker *w = *state;
+	const struct srdma_mr_attr attr = { .length = 64 };
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_mr *mr;
+	struct srdma_qp *qp;
+
+	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	w->hook = no_probe;
+	assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), -EPERM);
+	says("no permission to trace");
+	assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
+	assert_int_equal(srdma_destroy_qp(qp), 0);
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+/* --- waiting, closing ---------------------------------------------------- */
+
+static struct srdma_device *used;
+static int close_rc;
+
+static enum fake_action close_meanwhile(struct fake_worker *w,
+					struct srdma_ctl_msg *m,
+					struct srdma_socket_fds *fds)
+{
+	(void)w;
+	(void)fds;
+	if (m->kind == SRDMA_CTL_OPEN && !close_rc)
+		close_rc = atomic_load(&used->users) ? -EBUSY : -1;
+	return FAKE_ANSWER;
+}
+
+static void test_waiting_and_closing(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_pd *pd;
+	struct srdma_wc wc;
+
+	assert_int_equal(srdma_open_device(&used, w->path, NULL), 0);
+	w->hook = close_meanwhile;
+	assert_int_equal(srdma_alloc_pd(&pd, used, NULL), 0);
+	assert_int_equal(close_rc, -EBUSY); /* while OPEN was under way */
+	assert_int_equal(srdma_wait_cq(pd, 0, &wc, -1), 0);
+	assert_int_equal(srdma_wait_cq(pd, -1, &wc, -1), -EINVAL);
+	assert_int_equal(srdma_wait_cq(pd, 1, &wc, 0), 0);
+	assert_int_equal(pd->armed, 0);
+	srdma_req_notify_cq(pd);
+	assert_int_equal(srdma_wait_cq(pd, 1, &wc, 0), 0);
+	assert_int_equal(pd->armed, 1); /* as the program requested */
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(used), 0);
+}
+
+/* --- posting ------------------------------------------------------------- */
+
+static void test_inline_data_without_an_address(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_send_wr wr = { .opcode = SRDMA_WR_SEND,
+				    .flags = SRDMA_SEND_INLINE };
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_qp *qp;
+
+	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
+	assert_int_equal(srdma_post_send(qp, &wr, NULL), 0); /* empty */
+	wr.length = 1;
+	assert_int_equal(srdma_post_send(qp, &wr, NULL), -EINVAL);
+	assert_int_equal(srdma_destroy_qp(qp), 0);
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
 #define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -310,6 +485,11 @@ int main(void)
 		each(test_end_of_a_region),
 		each(test_end_of_a_qp),
 		each(test_qp_that_cannot_be_used),
+		each(test_waiting_and_closing),
+		each(test_qp_that_times_out),
+		each(test_leg_that_ended_alone),
+		each(test_refusal_of_a_living_leg),
+		each(test_inline_data_without_an_address),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,6 +200,31 @@ static void test_fields_of_wrong_types(void **state)
 	expect_illegal(&w);
 }
 
+static void test_identity(void **state)
+{
+	struct srdma_message w = { 0 };
+	struct srdma_agent_event e;
+	char name[SRDMA_IDENTITY_LEN + 1];
+
+	(void)state;
+	memset(name, 'x', sizeof(name));
+	name[SRDMA_IDENTITY_LEN - 1] = '\0';
+	begin(&w, 1);
+	srdma_message_text(&w, "identity");
+	srdma_message_text(&w, name); /* 255 bytes */
+	assert_int_equal(srdma_message_finish(&w), 0);
+	assert_int_equal(parse(&e, &w), 0);
+	assert_string_equal(e.peer.identity, name);
+	w.data[w.len - 1] = '\0';
+	assert_int_equal(parse(&e, &w), -EPROTO);
+	name[SRDMA_IDENTITY_LEN - 1] = 'x';
+	name[SRDMA_IDENTITY_LEN] = '\0';
+	begin(&w, 1);
+	srdma_message_text(&w, "identity");
+	srdma_message_text(&w, name);
+	expect_illegal(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -209,6 +234,7 @@ int main(void)
 		cmocka_unit_test(test_error_with_a_long_text),
 		cmocka_unit_test(test_bytes_that_are_no_map),
 		cmocka_unit_test(test_fields_of_wrong_types),
+		cmocka_unit_test(test_identity),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
