@@ -12,6 +12,7 @@ from typing import Any
 
 import cbor2
 
+from srdma import plain_cbor
 from srdma.errors import DeviceError, Timeout
 
 LENGTH = 4
@@ -33,7 +34,7 @@ def read_frame(fd: int, timeout: float | None = None) -> dict[str, Any] | None:
     if len(head) < LENGTH or size > MAX:
         return None
     body = _read(fd, size, deadline)
-    return dict(cbor2.loads(body)) if len(body) == size else None
+    return dict(plain_cbor.loads(body)) if len(body) == size else None
 
 
 def ask(fds: tuple[int, int], request: dict[str, Any], timeout: float = 30.0) -> dict[str, Any]:

@@ -6,20 +6,17 @@ import asyncio
 import contextlib
 import os
 import socket
-import struct
 from typing import Any
 
 import cbor2
 
+from srdma import plain_cbor
 from srdma.keyex.fields import ExchangeError
 
 LENGTH = 4
-MESSAGE_MAX = 1 << 20
+MESSAGE_MAX = 1 << 17
 FIRST = 65536  # bytes of the first read
 UNSENT_MAX = 1 << 20  # bytes of events that a program may leave unread
-
-
-_UCRED = struct.Struct("iII")  # pid, uid, gid
 
 
 class Channel:
@@ -75,7 +72,7 @@ class Channel:
         except (asyncio.IncompleteReadError, OSError):
             return None
         try:
-            fields = cbor2.loads(body)
+            fields = plain_cbor.loads(body)
         except Exception as error:  # wrong bytes may raise any exception in the decoder
             raise ExchangeError(
                 "config", f"a message is not CBOR: {type(error).__name__}"
@@ -87,11 +84,14 @@ class Channel:
     def report(self, event: str, **fields: Any) -> None:
         """Send an event. The channel of a program that does not read its events is closed."""
         raw = cbor2.dumps({"event": event, **fields}, canonical=True)
-        transport = self._writer.transport
-        if transport.get_write_buffer_size() > UNSENT_MAX:
-            transport.abort()
+        if self.unread() > UNSENT_MAX:
+            self._writer.transport.abort()
         else:
             self._writer.write(len(raw).to_bytes(LENGTH, "big") + raw)
+
+    def unread(self) -> int:
+        """Bytes of events that the socket did not take because the program does not read them."""
+        return self._writer.transport.get_write_buffer_size()
 
     async def close(self) -> None:
         if self.listening:
@@ -113,10 +113,3 @@ def _listening(fd: int) -> socket.socket | None:
         return sock
     sock.close()
     return None
-
-
-def uid_of(sock: socket.socket) -> int:
-    """The user of the program at the other end of a channel."""
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    uid: int = _UCRED.unpack(credentials)[1]
-    return uid

@@ -18,7 +18,8 @@ from typing import Any, NoReturn, Self
 
 import cbor2
 
-from srdma.control import forked
+from srdma import plain_cbor
+from srdma.control import forked, peer_of
 from srdma.errors import (
     ClosedError,
     DeviceError,
@@ -78,13 +79,23 @@ class SystemAgent:
     def open(self) -> socket.socket:
         """A new channel; the caller owns the socket. Raises DeviceError."""
         sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(START)
         try:
             sock.connect(os.fspath(self._path))
         except OSError as e:
             sock.close()
             raise DeviceError(
-                f"no agent at {self._path}: {e.strerror}: start one by srdma agent --config FILE"
+                f"no agent at {self._path}: {e.strerror or e}: start one by srdma agent --config "
+                "FILE"
             ) from e
+        uid = peer_of(sock)[1]
+        if uid not in (0, os.geteuid()):
+            sock.close()
+            raise DeviceError(
+                f"the agent at {self._path} is of user {uid}, this process is of user "
+                f"{os.geteuid()}: use an agent of this user or of root"
+            )
+        sock.settimeout(None)
         forked.drop(sock)
         return sock
 
@@ -212,7 +223,7 @@ class _Channel:
             self._lost()
         self._fill(4 + length, deadline)
         body, self._buffer = self._buffer[4 : 4 + length], self._buffer[4 + length :]
-        event = cbor2.loads(body)
+        event = plain_cbor.loads(body)
         assert isinstance(event, dict)
         return event
 

@@ -18,6 +18,7 @@ from typing import NoReturn
 from srdma.agent.channel import Channel
 from srdma.agent.session import Meeting, cancelled
 from srdma.agent.settings import Identity
+from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.tls import PeerClosed, Stream
 
@@ -147,10 +148,19 @@ class Listener:
     async def _serve(self, candidate: Candidate, sock: socket.socket) -> None:
         """Bring a peer to its arrival, or close it."""
         try:
+            await self._bring(candidate, sock)
+        finally:
+            self._candidates.pop(candidate, None)
+
+    async def _bring(self, candidate: Candidate, sock: socket.socket) -> None:
+        try:
             if not await _speaks(sock):
                 return
             own = self._own()
             meeting = Meeting("server", await Stream.open(sock, "server", own.credentials))
+        except (Error, OSError):
+            sock.close()
+            return
         except BaseException:
             sock.close()
             raise
@@ -166,13 +176,12 @@ class Listener:
         except (TimeoutError, PeerClosed):
             pass
         finally:
-            self._candidates.pop(candidate, None)
             if not kept:
                 meeting.drop()
 
     def _arrived(self, meeting: Meeting) -> bool:
         """False if there is no room for this peer."""
-        if self._arrivals.count(self) >= ARRIVALS_MAX:
+        if self._channel.unread() or self._arrivals.count(self) >= ARRIVALS_MAX:
             return False
         number = self._arrivals.add(self, meeting)
         self._channel.report("arrived", arrival=number, identity=meeting.identity)
@@ -181,7 +190,7 @@ class Listener:
     def _refused(self, address: str, error: ExchangeError) -> None:
         self._audit("refused", address=address, code=error.code, text=error.text)
         now = time.monotonic()
-        if now - self._refused_at >= REFUSALS_EVERY:
+        if now - self._refused_at >= REFUSALS_EVERY and not self._channel.unread():
             self._refused_at = now
             self._channel.report("refused", address=address, code=error.code, text=error.text)
 

@@ -35,8 +35,9 @@ class Private:
     def current(self, settings: Mapping[str, Any], uid: int) -> Current:
         return Current(settings)
 
-    def check_worker(self, path: Path) -> None:
+    def worker_at(self, path: Path) -> Path:
         """Any worker: the program itself is a client of it."""
+        return path
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,12 @@ class Policy:
 
     def load(self) -> None:
         """Read the file and the credentials that it names. On an error nothing changes."""
-        fields = _read(self.path)
-        grants = {g.name: g for g in _grants(self.path, fields)}
-        credentials = {g.name: _credentials(self.path, g) for g in grants.values()}
+        try:
+            fields = _read(self.path)
+            grants = {g.name: g for g in _grants(self.path, fields)}
+            credentials = {g.name: _credentials(self.path, g) for g in grants.values()}
+        except (AttributeError, OSError, TypeError, ValueError) as error:
+            raise PolicyError(f"{self.path}: a value is not legal: {error}") from None
         self.worker = Path(_text(self.path, fields, "worker"))
         self.socket = Path(_text(self.path, fields, "socket"))
         self.mode = fields.get("mode", MODE)
@@ -70,6 +74,7 @@ class Policy:
         for identity in self._used:
             if identity.name in credentials:
                 identity.credentials = credentials[identity.name]
+                identity.granted = grants[identity.name].peers
 
     def summary(self) -> dict[str, str]:
         """Identity names, each with its URI and users, for people."""
@@ -117,8 +122,9 @@ class Policy:
         found = self.identity(settings, uid)
         return lambda: found
 
-    def check_worker(self, path: Path) -> None:
-        """Raise ExchangeError (`policy`) unless it is a process of the policy's worker."""
+    def worker_at(self, path: Path) -> Path:
+        """The control socket, by the policy's path, of the process of the policy's worker that a
+        program names. Raises ExchangeError (`policy`) if it names another worker."""
         name, own = path.name, self.worker.name
         of_process = name.startswith(f"{own}.") and name[len(own) + 1 :].isdigit()
         if path.parent.resolve() != self.worker.parent.resolve() or (
@@ -127,6 +133,7 @@ class Policy:
             raise ExchangeError(
                 POLICY, f"this agent serves the worker at {self.worker}, not the one at {path}"
             )
+        return self.worker.with_name(name)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -59,10 +59,13 @@ async def serve_socket(policy: Policy, listening: socket.socket, audit: Audit) -
         asyncio.ensure_future(work)
         for work in (_accept(service, listening), _reload(service, policy, hup, audit))
     ]
-    await over.wait()
-    for task in tasks:
+    ending = asyncio.ensure_future(over.wait())
+    done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in (ending, *tasks):
         task.cancel()
-    await service.close()
+    await service.close(restart=True)
+    for task in done:
+        task.result()  # a fault of this program
 
 
 async def _accept(service: Service, listening: socket.socket) -> None:

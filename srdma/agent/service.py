@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import resource
@@ -10,16 +11,25 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from srdma.agent.channel import Channel, uid_of
+from srdma.agent.channel import Channel
 from srdma.agent.dial import dial
 from srdma.agent.listener import Arrivals, Listener
-from srdma.agent.session import Closed, Meet, Meeting, Session, first_of
+from srdma.agent.session import (
+    RESTART,
+    WITHDRAWN,
+    Closed,
+    Meet,
+    Meeting,
+    Session,
+    first_of,
+)
 from srdma.agent.settings import Identity, Terms
 from srdma.agent.worker import Worker
+from srdma.control import peer_of
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.tls import Stream
@@ -38,7 +48,7 @@ class Rule(Protocol):
 
     def current(self, settings: Mapping[str, Any], uid: int) -> Callable[[], Identity]: ...
 
-    def check_worker(self, path: Path) -> None: ...
+    def worker_at(self, path: Path) -> Path: ...
 
 
 def harden() -> None:
@@ -72,7 +82,8 @@ class AuditLog:
             return
         self._lines += 1
         line = json.dumps({"time": round(now, 3), "event": event, **fields})
-        print(line, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a full disk or a closed pipe stops no session
+            print(line, file=sys.stderr, flush=True)
 
 
 class Service:
@@ -80,14 +91,14 @@ class Service:
 
     def __init__(self, rule: Rule, audit: Audit = no_audit) -> None:
         self._rule, self._audit = rule, audit
-        self._workers: dict[Path, Worker] = {}
+        self._workers: dict[tuple[Path, bytes], Worker] = {}
         self._arrivals = Arrivals()
         self._tasks: dict[asyncio.Task[None], tuple[Identity, int] | None] = {}
         self._users: Counter[int] = Counter()  # channels of each uid
 
     def open(self, sock: socket.socket) -> None:
         """Serve a channel, whose socket it owns from now on. One that is too many is closed."""
-        uid = uid_of(sock)
+        uid = peer_of(sock)[1]
         if self._users[uid] >= CHANNELS_PER_USER:
             sock.close()
             return
@@ -102,11 +113,11 @@ class Service:
         if not self._users[uid]:
             del self._users[uid]
 
-    async def close(self) -> None:
-        """End all channels."""
+    async def close(self, *, restart: bool = False) -> None:
+        """End all channels. restart: without close_notify, so that the peers' QPs go on."""
         tasks = [*self._tasks]
         for task in tasks:
-            task.cancel()
+            task.cancel(*([RESTART] if restart else []))
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def withdraw(self, permits: Callable[[str, int], bool]) -> int:
@@ -140,6 +151,10 @@ class Service:
         except TimeoutError:
             text = f"no settings in {SETTINGS_TIMEOUT:g} s"
             channel.report("error", code="config", text=text)
+        except Exception as error:  # a fault of this program must not end it
+            text = f"a fault of the agent, please report it: {type(error).__name__}: {error}"
+            self._audit("fault", uid=channel.uid, text=text)
+            channel.report("error", code="worker", text=text)
         finally:
             await channel.close()
 
@@ -176,17 +191,26 @@ class Service:
         except Closed:
             pass
         except asyncio.CancelledError as end:
-            if end.args:  # withdraw()
-                channel.report("error", code="policy", text=end.args[0])
+            if WITHDRAWN in end.args:
+                channel.report("error", code="policy", text=WITHDRAWN)
             raise
 
     async def _accept(
         self, channel: Channel, settings: Mapping[str, Any], meeting: Meeting
     ) -> None:
         try:
-            await self._session(channel, self._own(channel, settings), settings, meeting)
-        except ExchangeError as error:  # in the settings
-            await meeting.fail(error)
+            own = self._own(channel, settings)
+            if own().name != meeting.own:
+                raise ExchangeError(
+                    "policy", f"the peer came to identity {meeting.own!r}: accept it with that one"
+                )
+            own().check(meeting.identity)
+            await self._session(channel, own, settings, meeting)
+        except Error as error:  # in the settings, or the worker is gone
+            told = (
+                error if isinstance(error, ExchangeError) else ExchangeError("worker", str(error))
+            )
+            await meeting.fail(told)
             raise
         finally:
             meeting.drop()
@@ -195,18 +219,28 @@ class Service:
         self, channel: Channel, own: Own, settings: Mapping[str, Any], peer: Meeting | Meet
     ) -> None:
         terms = Terms.of(settings)
-        self._rule.check_worker(terms.worker)
-        session = Session(channel, own, terms, lambda: self._worker(terms.worker), self._audit)
-        await session.run(peer)
+        session = Session(channel, own, terms, self._audit)
+        async with self._worker(self._rule.worker_at(terms.worker), terms.token) as worker:
+            await session.run(worker, peer)
 
-    def _worker(self, path: Path) -> Worker:
-        worker = self._workers.get(path)
+    @contextlib.asynccontextmanager
+    async def _worker(self, path: Path, token: bytes) -> AsyncIterator[Worker]:
+        """The connections to a worker process for one leg: they can use no QP of another leg.
+
+        They end with the last session of the leg. Raises NoWorkerError.
+        """
+        worker = self._workers.get((path, token))
         if worker is None or worker.ended.done():
-            worker = self._workers[path] = Worker(path)
-        return worker
-
-
-WITHDRAWN = "the policy no longer grants the identity to this program"
+            worker = self._workers[path, token] = Worker(path)
+        worker.sessions += 1
+        try:
+            yield worker
+        finally:
+            worker.sessions -= 1
+            if not worker.sessions:
+                worker.close()
+                if self._workers.get((path, token)) is worker:
+                    del self._workers[path, token]
 
 
 async def _meet(own: Own, host: str, port: int) -> Meeting:

@@ -33,6 +33,7 @@ from srdma.keyex.exchange import (
 from srdma.keyex.exchange_renew import Renewal
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, encode
+from srdma.keyex.policy import secret_size
 from srdma.keyex.renew import NEVER, Renewing
 from srdma.keyex.secrets import NewSecrets, Secrets, unless_ended
 from srdma.keyex.tls import PeerClosed, Stream, Truncated
@@ -42,7 +43,10 @@ from srdma.wc import reason_name, reason_text
 GRACE = 300  # seconds that the keys of a QP outlive the certificates (agent.md 5)
 LIFE_MAX = (1 << 31) - 1
 WORKER_ENDED = "the local worker ended"
-WITHDRAWN = "the other end withdrew the identity from its program"
+TOLD = "the other end withdrew the identity from its program"
+# Messages of CancelledError, by Service.
+WITHDRAWN = "the policy no longer grants the identity to this program"
+RESTART = "the agent ends, and its QPs go on"
 
 
 class Closed(Exception):  # noqa: N818 - an event, not a fault
@@ -55,6 +59,7 @@ class Meeting:
     def __init__(self, role: Role, stream: Stream) -> None:
         self.role, self.stream = role, stream
         self.identity = ""  # URI of the peer, once it is authenticated
+        self.own = ""  # name of the own identity that it was authenticated for
         self.group = ""  # of the TLS key agreement
         self._heard: asyncio.Future[bytes] | None = None
 
@@ -63,7 +68,7 @@ class Meeting:
         if not self.identity:
             identity, self.group = await self.stream.handshake()
             own.check(identity)
-            self.identity = identity
+            self.identity, self.own = identity, own.name
 
     def hear(self) -> asyncio.Future[bytes]:
         """The peer's first message, whose receipt begins at the first call."""
@@ -98,12 +103,10 @@ class Session:
         channel: Channel,
         own: Callable[[], Identity],
         terms: Terms,
-        find: Callable[[], Worker],
         audit: Callable[..., None],
     ) -> None:
-        """find: returns the worker of the terms; raises NoWorkerError."""
         self._channel, self._own, self._terms = channel, own, terms
-        self._find, self._audit = find, audit
+        self._audit = audit
         self._worker: Worker | None = None
         self._meeting: Meeting | None = None
         self._exchange: Exchange | None = None
@@ -114,18 +117,41 @@ class Session:
         self._wished = asyncio.Event()
         self._installed = asyncio.Event()  # the worker has the keys of the QPs
 
-    async def run(self, peer: Meeting | Meet) -> None:
+    async def run(self, worker: Worker, peer: Meeting | Meet) -> None:
         """Run the exchange with the peer, then serve renewals until the end.
 
-        peer: the meeting, which the session closes, or how to get one once the worker is known.
+        peer: the meeting, which the session closes, or how to get one.
         """
+        self._worker = worker
         self._meeting = peer if isinstance(peer, Meeting) else None
         meet = partial(_itself, peer) if isinstance(peer, Meeting) else peer
         try:
-            await first_of(self._requests(), self._work(meet))
+            await self._serve(worker, meet)
+        except asyncio.CancelledError as end:
+            if WITHDRAWN in end.args:
+                await self._failed(ExchangeError("policy", WITHDRAWN, told=TOLD))
+            elif RESTART in end.args and self._meeting:
+                self._meeting.drop()
+            else:
+                await self._closed(Closed())
+            raise
+        except Exception:  # a fault of this program: no QP may go on without its clocks
+            self._expire_qps()
+            if self._meeting:
+                self._meeting.drop()
+            raise
+        finally:
+            if self._exchange:
+                self._exchange.forget()
+            if self._renewing:
+                self._renewing.forget()
+
+    async def _serve(self, worker: Worker, meet: Meet) -> None:
+        try:
+            await first_of(self._requests(), self._work(worker, meet))
         except Closed as end:
             # The program may close for the same reason, before this process has noticed it.
-            if self._worker and not self._worker.alive():
+            if not worker.alive():
                 await self._failed(ExchangeError("gone", WORKER_ENDED))
             else:
                 await self._closed(end)
@@ -133,26 +159,18 @@ class Session:
             await self._closed(end)
             if isinstance(end, Truncated) and self._renewing:
                 await self._linger()
-        except asyncio.CancelledError as end:
-            if end.args:  # Service.withdraw()
-                await self._failed(ExchangeError("policy", str(end.args[0]), told=WITHDRAWN))
-            else:
-                await self._closed(Closed())
-            raise
         except Error as error:
             await self._failed(error)
-        finally:
-            if self._exchange:
-                self._exchange.forget()
-            if self._renewing:
-                self._renewing.forget()
 
     # The ends of a session ---------------------------------------------------
 
     async def _closed(self, end: Exception) -> None:
         if self._meeting:
             await self._meeting.stream.close()
+        if isinstance(end, Closed):  # the peer's QPs end too; those of this end may be destroyed
+            self._end_qps(REASON_PEER_CLOSED)
         if isinstance(end, PeerClosed) and not (self._exchange and self._exchange.done):
+            self._expire_qps()
             text = f"the peer closed while this end waited for {self._waiting_for}"
             self._channel.report("error", code="closed", text=text)
             return
@@ -161,26 +179,24 @@ class Session:
         self._channel.report("closed")
 
     async def _linger(self) -> None:
-        """The QPs go on without a TCP connection until their life is over (agent.md 5), unless the
+        """The QPs go on without a TLS connection until their life is over (agent.md 5), unless the
         program closes the channel, or the policy withdraws the identity."""
         try:
             await self._requests()
         except Closed:
-            pass
-        except asyncio.CancelledError as end:
-            if end.args:
-                self._expire_qps()
+            self._end_qps(REASON_PEER_CLOSED)
+        except ExchangeError:  # of a request
+            self._expire_qps()
             raise
 
     async def _failed(self, error: Error) -> None:
         if not isinstance(error, ExchangeError):
             what = "gone" if isinstance(error, WorkerGone) else "worker"
             error = ExchangeError(what, str(error))
-        if self._renewing:
-            if error.code == "gone":
-                self._end_qps(REASON_WIRE_LOST)
-            elif not (error.from_peer and self._renewing.quiet):
-                self._expire_qps()
+        if error.code == "gone":
+            self._end_qps(REASON_WIRE_LOST)
+        elif not (error.from_peer and self._renewing and self._renewing.quiet):
+            self._expire_qps()
         text = f"the peer reports: {error.text}" if error.from_peer else error.text
         self._audit(
             "ended", uid=self._channel.uid, own=self._own().name, code=error.code, text=text
@@ -199,8 +215,10 @@ class Session:
 
     def _each_qp(self, call: Callable[[Worker, int], None]) -> None:
         assert self._worker
+        if not self._installed.is_set() or not self._worker.alive():
+            return
         with contextlib.suppress(DeviceError, Timeout):
-            for end in self._terms.ends if self._worker.alive() else ():
+            for end in self._terms.ends:
                 with unless_ended():
                     call(self._worker, end.qpn)
 
@@ -221,8 +239,7 @@ class Session:
 
     # Up to `ready` -----------------------------------------------------------
 
-    async def _work(self, meet: Meet) -> NoReturn:
-        self._worker = worker = self._find()
+    async def _work(self, worker: Worker, meet: Meet) -> NoReturn:
         terms = self._terms
         try:
             async with asyncio.timeout(terms.timeout):
@@ -239,7 +256,6 @@ class Session:
                 f"{self._waiting_for}",
             ) from None
         assert self._secrets is not None
-        self._live()
         self._channel.report("ready")
         self._told("connected")
         renewing = Renewing(
@@ -303,9 +319,10 @@ class Session:
                 case Derive(form):
                     self._act(self._exchange.derived(self._secrets.derive(form)))
                 case Install(handover):
-                    self._secrets.install(handover)
-                    self._act(self._exchange.keyed())
                     self._installed.set()
+                    self._secrets.install(handover)
+                    self._live()
+                    self._act(self._exchange.keyed())
 
     def _report_peer(self, meeting: Meeting, agreed: Agreed) -> None:
         self._channel.report(
@@ -358,6 +375,8 @@ class Session:
             await cancelled(wished)
 
     def _renewed(self, count: int, wish: int) -> None:
+        assert self._meeting
+        self._own().check(self._meeting.identity)  # the policy may have changed
         self._live()
         self._told("renewed", count=count)
         if wish:
@@ -375,14 +394,21 @@ class Session:
             **fields,
         )
 
+    def _has_secrets(self) -> bool:
+        """False if no exchange changes S: at level none and in a trust group (8.5)."""
+        assert self._exchange and self._exchange.agreed
+        agreed = self._exchange.agreed
+        return bool(secret_size(agreed.suite)) and not agreed.group
+
     def _live(self) -> None:
         """Give the secrets of the QPs a new life (agent.md 5).
 
         Raises RefusedError, WorkerGone: without its end no QP may go on.
         """
         assert self._meeting and self._worker
-        left = self._meeting.stream.not_after() - dt.datetime.now(dt.UTC)
-        seconds = min(self._terms.max_age, left.total_seconds() + GRACE, LIFE_MAX)
+        left = (self._meeting.stream.not_after() - dt.datetime.now(dt.UTC)).total_seconds()
+        age = self._terms.max_age if self._has_secrets() else LIFE_MAX
+        seconds = min(age, left + GRACE, LIFE_MAX)
         for end in self._terms.ends:
             with unless_ended():
                 self._worker.control.life(end.qpn, max(1, int(seconds)))
@@ -414,7 +440,9 @@ async def next_of(
 
 
 async def cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel a task, wait for its end and drop its result."""
+    """Cancel a task and wait for its end. Its result, or the event that ended it, is dropped."""
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Error, PeerClosed, Closed):
-        await task
+    await asyncio.wait({task})  # not `await task`: this task may be cancelled too
+    error = None if task.cancelled() else task.exception()
+    if error and not isinstance(error, Error | PeerClosed | Closed):
+        raise error

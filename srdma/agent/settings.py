@@ -6,7 +6,6 @@ They are checked like the message of a peer.
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,13 @@ from typing import Any
 
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import End, Offer, Suite, decode, encode
+from srdma.keyex.messages import DATA_MAX, RANDOM_LEN, End, Offer, Suite, decode, encode
 from srdma.keyex.policy import check_identity, check_suite
 from srdma.keyex.renew import Times
 
 CREDENTIALS = "credentials"  # code of an error of the local certificate or key
 SECONDS_MAX = (1 << 31) - 1  # of every duration in settings
+TOKEN_LEN = 16  # of a leg
 
 
 @dataclass(eq=False)
@@ -128,27 +128,35 @@ class Terms:
         """From settings. Raises ExchangeError (`config`, or the code of the wrong value)."""
         try:
             qps = [dict(qp) for qp in fields["qps"]]
-            randoms = [bytes(qp.pop("random")) for qp in qps]
+            randoms = [_octets(qp.pop("random"), RANDOM_LEN) for qp in qps]
             made = cls(
                 worker=Path(fields["worker"]),
-                token=bytes(fields["token"]),
+                token=_octets(fields["token"], TOKEN_LEN),
                 suites=tuple(Suite(*entry) for entry in fields["suites"]),
                 modes=tuple(fields["modes"]),
                 group=fields["group"],
                 ends=tuple(End(**qp) for qp in qps),
                 random=randoms[0],
-                data=bytes(fields["data"]),
+                data=_octets(fields["data"], DATA_MAX),
                 timeout=_seconds(fields, "timeout", 0.001),
                 times=Times(_seconds(fields, "every", 0), _seconds(fields, "limit", 0.001)),
                 max_age=_seconds(fields, "max_age", 1),
             )
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+            for suite in made.suites:
+                check_suite(suite)
+            offer = Offer(made.suites, made.modes, made.group, made.random, made.ends, made.data)
+            decode(encode(offer))
+        except ExchangeError:
+            raise
+        except Exception as error:  # wrong values may raise any exception in the encoder
             raise malformed(error) from None
-        for suite in made.suites:
-            check_suite(suite)
-        random = secrets.token_bytes(32)
-        decode(encode(Offer(made.suites, made.modes, made.group, random, made.ends, made.data)))
         return made
+
+
+def _octets(value: object, most: int) -> bytes:
+    if not isinstance(value, bytes) or len(value) > most:
+        raise TypeError(f"a value is not at most {most} bytes")
+    return value
 
 
 def _seconds(fields: Mapping[str, Any], name: str, least: float) -> float:

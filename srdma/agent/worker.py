@@ -21,7 +21,7 @@ class Worker:
 
     def __init__(self, path: Path) -> None:
         """Raises NoWorkerError."""
-        self.path = path
+        self.sessions = 0  # that use it
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         with contextlib.ExitStack() as stack:

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, cast
 
 import cbor2
 
+from srdma import plain_cbor
 from srdma.errors import Error, IntegrityError, LocalError, RemoteError, WCError
 from srdma.mr import MR, Access, RemoteMR
 from srdma.pd import PD
@@ -76,7 +77,7 @@ class End:
         """The peer's message. Raises RemoteError if it is malformed or {error}."""
         at = wc.wr_id * MESSAGE
         try:
-            message = cbor2.loads(bytes(self._messages.buf[at : at + wc.byte_len]))
+            message = plain_cbor.loads(bytes(self._messages.buf[at : at + wc.byte_len]))
         except Exception:  # hostile bytes may raise any exception in the decoder
             message = None
         if not isinstance(message, dict):

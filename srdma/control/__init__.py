@@ -1,6 +1,6 @@
 """Client of a worker's control socket (local-interface.md 3)."""
 
-from srdma.control.client import TIMEOUT, Control, socket_path, thread_path
+from srdma.control.client import TIMEOUT, Control, peer_of, socket_path, thread_path
 from srdma.control.messages import (
     CapabilityRequest,
     Direction,
@@ -33,6 +33,7 @@ __all__ = [
     "QPRequest",
     "QPState",
     "Rotation",
+    "peer_of",
     "socket_path",
     "thread_path",
 ]

@@ -92,10 +92,16 @@ def _connect_error(path: Path, e: OSError) -> DeviceError:
     return NoWorkerError(causes.get(e.errno or 0, f"{path}: {e}"))
 
 
+def peer_of(sock: socket.socket) -> tuple[int, int]:
+    """(pid, uid) of the process at the other end of a Unix socket."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    pid, uid, _ = _UCRED.unpack(credentials)
+    return pid, uid
+
+
 def _check_user(sock: socket.socket, path: Path) -> None:
     """Raise NoWorkerError unless the worker is of this user or root: it gets memory and secrets."""
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    _, uid, _ = _UCRED.unpack(credentials)
+    _, uid = peer_of(sock)
     own = os.geteuid()
     if own not in (uid, 0) and uid != 0:
         raise NoWorkerError(

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import cbor2
 
+from srdma import plain_cbor
 from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets, text
 from srdma.native import constants
 from srdma.native.constants import EID_LEN, GROUP_KEY_LEN, MODE_MEM, NAME_LEN
@@ -267,7 +268,7 @@ def _load(raw: bytes) -> dict[str, Any]:
             "format", f"a message has {len(raw)} bytes: at most {MESSAGE_MAX} are permitted"
         )
     try:
-        value = cbor2.loads(raw)
+        value = plain_cbor.loads(raw)
         again = cbor2.dumps(value, canonical=True) if _is_plain(value) else b""
     except Exception as error:  # hostile bytes may raise any exception in the decoder
         raise ExchangeError("format", f"a message is not CBOR: {type(error).__name__}") from None

@@ -96,7 +96,7 @@ class Clock:
         if self._left == NEVER:
             return False
         if self._reachable():
-            self._left -= now - self._looked
+            self._left -= min(now - self._looked, 2 * LOOK)  # this process may have been stopped
         self._looked = now
         return self._left <= 0
 

@@ -117,9 +117,8 @@ class _End:
     def not_after(self) -> dt.datetime:
         """The earliest end of validity among the certificates that both ends presented."""
         own = parse_certificates(self._presented, "the certificate")
-        # At a server OpenSSL leaves the peer's own certificate out of its chain.
-        chain = self._tls.get_peer_cert_chain(as_cryptography=True) or []
-        peers = [self.peer_certificate(), *chain]
+        # The verified chain: a peer may have sent other certificates besides.
+        peers = self._tls.get_verified_chain(as_cryptography=True) or [self.peer_certificate()]
         return min(certificate.not_valid_after_utc for certificate in [*own, *peers])
 
     def export(self, label: bytes, context: bytes, size: int) -> bytes:
@@ -239,6 +238,11 @@ class Stream(_End):
     async def message(self) -> bytes:
         """The next message. Raises as receive(), and Truncated. A cancelled call loses nothing."""
         while (message := self.receive()) is None:
+            # Answers of TLS itself, such as a KeyUpdate. A peer that does not read them is not
+            # read either.
+            self._flush()
+            with contextlib.suppress(OSError):
+                await self._writer.drain()
             await self._read()
         return message
 

@@ -164,6 +164,21 @@ def test_identity_withdrawn_after_the_tcp_connection(place: Place) -> None:
     assert client.qp.reason == "KEY_LIMIT"
 
 
+def test_accept_with_another_identity(place: Place) -> None:
+    """A peer that came to one identity is not served with another."""
+    agent = place.agents[1]
+    agent.change("[[identity]]", '[[identity]]\nname = "other"\npath = "b"\n[[identity]]')
+    agent.process.send_signal(signal.SIGHUP)
+    until(lambda: "policy" in agent.process.stderr.readline())  # type: ignore[union-attr]
+    with srdma.listen(("127.0.0.1", 0), place.b.pd, identity="host-b") as listener:
+        ours = run(srdma.connect, listener.address, place.a.pd, identity="host-a")
+        arrival = listener.take(WAIT)
+        with pytest.raises(LocalError, match="came to identity 'host-b': accept it with that"):
+            srdma.Connection(place.b.pd, srdma.Options(identity="other"), arrival=arrival)
+        with pytest.raises(srdma.Error):
+            ours()
+
+
 def test_certificate_replaced_under_load(place: Place, pki: Path) -> None:
     """The next renewal uses the new certificate; no request is lost."""
     client, server = place.connect()

@@ -125,14 +125,14 @@ def test_requests_that_are_refused(
 
 @pytest.mark.parametrize("path", ["/run/w.ctl", "/run/w.ctl.1", "/run/w.ctl.12"])
 def test_processes_of_the_worker(folder: Path, path: str) -> None:
-    policy(folder).check_worker(Path(path))
-    Private().check_worker(Path(path))
+    assert policy(folder).worker_at(Path(path)) == Path(path)
+    assert Private().worker_at(Path(path)) == Path(path)
 
 
 @pytest.mark.parametrize("path", ["/run/w.ctl.x", "/run/w.ctl.", "/run/other.ctl", "/tmp/w.ctl"])
 def test_other_workers(folder: Path, path: str) -> None:
     with pytest.raises(ExchangeError, match=f"serves the worker at /run/w.ctl, not .* {path}"):
-        policy(folder).check_worker(Path(path))
+        policy(folder).worker_at(Path(path))
 
 
 def test_reading_again(folder: Path) -> None:
