@@ -56,8 +56,15 @@ def test_nothing_is_due(clock: Clock) -> None:
 
 def test_runs_out_after_the_limit(clock: Clock) -> None:
     clock.start(100)
-    assert not clock.ran_out(100 + LIMIT - 0.001)
+    assert looks(clock, 100, 100 + LIMIT - 0.001) is None
     assert clock.ran_out(100 + LIMIT)
+
+
+def test_pause_of_the_agent_counts_little(clock: Clock) -> None:
+    """An agent that was stopped, or blocked, does not end QPs for its own pause."""
+    clock.start(100)
+    assert not clock.ran_out(100 + 10 * LIMIT)
+    assert looks(clock, 100 + 10 * LIMIT, 1e6) == 100 + 11 * LIMIT - 2 * LOOK
 
 
 def test_looks_every_few_seconds(clock: Clock) -> None:
@@ -69,6 +76,7 @@ def test_looks_every_few_seconds(clock: Clock) -> None:
 def test_start_twice(clock: Clock) -> None:
     """A further reason for new secrets gives no further time."""
     clock.start(100)
+    assert looks(clock, 100, 149) is None
     clock.start(150)
     assert looks(clock, 150, 1000) == 100 + LIMIT
 
