@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -16,6 +17,9 @@ WAIT = 300
 
 @pytest.mark.slow
 def test_demo_from_the_wheel(tmp_path: Path) -> None:
+    # Setuptools would take what earlier versions of this tree left there.
+    for stale in (ROOT / "build").glob("lib.*"):
+        shutil.rmtree(stale)
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     done = subprocess.run(
         [*pip, "-w", str(tmp_path), str(ROOT)], capture_output=True, text=True, timeout=WAIT
