@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from srdma.errors import DeviceError
+from srdma.errors import DeviceError, RemoteError
 from srdma_bench.device import UDP
 from srdma_bench.perf.measure import Client, Plan
 from srdma_bench.stand import Settings, Shape, Stand
@@ -82,6 +82,16 @@ def test_failure_of_an_end_is_reported(stand, monkeypatch):
         pass
     with pytest.raises(KeyError), stand.connect(SHAPES[2]):
         raise KeyError
+
+
+def test_failure_of_host_b_is_reported(stand):
+    """If host B ends a connection because of an error, the error of host A contains that error."""
+    with pytest.raises(RemoteError) as failed, stand.connect(SHAPES[2]) as link:
+        link.in_mid_run = True
+        link.client.say(run={"no_such_field": 1})
+        link.client.hear("ready", 30.0)
+    (note,) = failed.value.__notes__
+    assert note.startswith("host B: ") and "no_such_field" in note
 
 
 def test_interrupted_run_closes_all_links(stand, monkeypatch):

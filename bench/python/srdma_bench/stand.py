@@ -23,7 +23,7 @@ from srdma.connection import Connection
 from srdma.context import Context
 from srdma.demo.stage import HostProcess, make_identities
 from srdma.embedded import Closing, Embedded, Worker
-from srdma.errors import DeviceError, IntegrityError, LocalError
+from srdma.errors import DeviceError, Error, IntegrityError, LocalError, RemoteError
 from srdma.inspect.tap import TapProcess
 from srdma.keyex.messages import UNPROTECTED, Suite
 from srdma.keyex.policy import describe, suite_named
@@ -245,7 +245,7 @@ class Stand(Closing):
         patience = {"timeout": self.device.patience}
         options = shape.options(self.identities, "b", "a") | patience
         heard = self._host_b.ask("listen", **words, options=options)
-        with ExitStack() as stack:
+        with self._reason_of_host_b(heard["serial"]), ExitStack() as stack:
             context = stack.enter_context(Context(self.a.control))
             options = shape.options(self.identities, "a", "b") | patience
             pd = stack.enter_context(PD(context, ring_entries(options), shape.group))
@@ -260,6 +260,19 @@ class Stand(Closing):
                 return
             client.finish()
             self._host_b.ask("end", serial=heard["serial"])
+
+    @contextmanager
+    def _reason_of_host_b(self, serial: int) -> Iterator[None]:
+        """Add host B's own error to an error of a connection, which often says only that the peer
+        has ended."""
+        try:
+            yield
+        except RemoteError as error:
+            try:
+                self._host_b.ask("end", serial=serial)
+            except Error as theirs:
+                error.add_note(f"host B: {theirs}")
+            raise
 
     def close(self) -> None:
         self._stack.close()
