@@ -144,6 +144,11 @@ class SecureQP(Resource):
             else:
                 self.pd.engine.wait(self._has_news, deadline_in(timeout))
                 self.ensure_alive()
+        return self.poll_delivered(n)
+
+    def poll_delivered(self, n: int = 1) -> list[WC]:
+        """As poll(), but only completions that calls for another QP of the PD delivered: this call
+        delivers none."""
         with self.pd.engine.lock:
             if len(self._wcs) > n:
                 return [self._wcs.popleft() for _ in range(n)]

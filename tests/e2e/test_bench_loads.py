@@ -94,6 +94,20 @@ def test_failure_of_host_b_is_reported(stand):
     assert note.startswith("host B: ") and "no_such_field" in note
 
 
+def test_run_begins_without_polling(stand, monkeypatch):
+    """A load counts the messages that arrived before it in the inboxes of its QPs. If it polled
+    meanwhile, a message for the first QP could arrive behind the look into its inbox."""
+    with stand.connect(SHAPES[0]) as link:
+        client = link.client
+        client.prepare(PLANS[4])
+        host, engine = client._host(PLANS[4]), client.there.qp.pd.engine
+        with monkeypatch.context() as m:
+            m.setattr(engine, "poll_again", lambda: pytest.fail("the load polled"))
+            with host._running():
+                pass
+        assert link.measure(PLANS[4]).messages == 100
+
+
 def test_interrupted_run_closes_all_links(stand, monkeypatch):
     """An interrupted run closes all links without the farewell that a finished run sends, because a
     peer in the middle of a run would answer it only at a deadline. The peer notices the end by its

@@ -154,7 +154,9 @@ class CHost:
             raise self._why(*failed.args) from None
 
     def _came(self, qp: SecureQP) -> None:
-        for wc in qp.poll(qp.depths[1]):
+        # Not poll(): it delivers completions of other QPs too, and those of a QP that was before
+        # this one in _running() would be missed.
+        for wc in qp.poll_delivered(qp.depths[1]):
             qp.verdict(wc)
             if wc.opcode == WCOpcode.RECV:
                 self._load.came(qp.qp_num)
