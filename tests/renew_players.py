@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from srdma.identity import Credentials
+from srdma.keyex.agreement import Agreement
 from srdma.keyex.exchange import Derive as FirstDerive
 from srdma.keyex.exchange import Exchange, Install, Parameters, Role, Send
 from srdma.keyex.exchange_renew import Begin, Derive, Event, Feed, Give, Renewal, Say, Take, Wanted
@@ -95,10 +96,16 @@ class Renewer:
         self.act(self.renewal.taken())
 
 
+def agreement(exchange: Exchange, identity: str = IDENTITY) -> Agreement:
+    """What remains of a first exchange in state `done`."""
+    assert exchange.agreed
+    return Agreement.of(exchange, tuple(range(1, len(exchange.agreed.ends) + 1)), identity)
+
+
 def ends(mode: int = 0, group: str = "", suite: Suite = GCM) -> tuple[Renewer, Renewer]:
     """Returns client and server, both idle."""
     client, server = (
-        Renewer(Renewal(one.exchange, IDENTITY), one.size) for one in done(mode, group, suite)
+        Renewer(Renewal(agreement(one.exchange)), one.size) for one in done(mode, group, suite)
     )
     return client, server
 

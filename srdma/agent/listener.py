@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from srdma.agent.channel import Channel
-from srdma.agent.session import Meeting, cancelled
+from srdma.agent.meeting import Meeting
+from srdma.agent.session import Sessions
 from srdma.agent.settings import Identity
+from srdma.agent.tasks import cancelled
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import Resume, decode
 from srdma.keyex.tls import PeerClosed, Stream
 
 CANDIDATES_MAX = 512
@@ -92,11 +95,12 @@ class Listener:
         channel: Channel,
         sock: socket.socket,
         own: Callable[[], Identity],
-        arrivals: Arrivals,
+        peers: tuple[Arrivals, Sessions],
         audit: Callable[..., None],
     ) -> None:
-        """own: called for each handshake."""
-        self._channel, self._sock, self._own, self._arrivals = channel, sock, own, arrivals
+        """own: called for each handshake; peers: where authorised ones go."""
+        self._channel, self._sock, self._own = channel, sock, own
+        self._arrivals, self._sessions = peers
         self._audit = audit
         self._candidates: dict[Candidate, None] = {}  # the oldest first
         self._refused_at = -REFUSALS_EVERY
@@ -168,8 +172,13 @@ class Listener:
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 await meeting.authenticate(own)
-            self._audit("admitted", address=candidate.address, identity=meeting.identity)
-            kept = self._arrived(meeting)
+                resume = await _resume_of(meeting)
+            if resume:
+                self._sessions.resume(meeting, resume)
+                kept = True
+            else:
+                self._audit("admitted", address=candidate.address, identity=meeting.identity)
+                kept = self._arrived(meeting)
         except ExchangeError as error:
             self._refused(candidate.address, error)
             await meeting.fail(error)
@@ -193,6 +202,17 @@ class Listener:
         if now - self._refused_at >= REFUSALS_EVERY and not self._channel.unread():
             self._refused_at = now
             self._channel.report("refused", address=address, code=error.code, text=error.text)
+
+
+async def _resume_of(meeting: Meeting) -> Resume | None:
+    """The peer's first message if it is a RESUME. Another message waits for accept()."""
+    if meeting.stream.version == 1:
+        return None
+    try:
+        message = decode(await meeting.hear())
+    except ExchangeError:
+        return None
+    return message if isinstance(message, Resume) else None
 
 
 async def _speaks(sock: socket.socket) -> bool:

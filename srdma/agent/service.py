@@ -16,23 +16,15 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from srdma.agent.channel import Channel
-from srdma.agent.dial import dial
 from srdma.agent.listener import Arrivals, Listener
-from srdma.agent.session import (
-    RESTART,
-    WITHDRAWN,
-    Closed,
-    Meet,
-    Meeting,
-    Session,
-    first_of,
-)
+from srdma.agent.meeting import Meeting
+from srdma.agent.session import RESTART, WITHDRAWN, Address, Session, Sessions
 from srdma.agent.settings import Identity, Terms
+from srdma.agent.tasks import Closed, first_of
 from srdma.agent.worker import Worker
 from srdma.control import peer_of
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.tls import Stream
 
 PR_SET_DUMPABLE = 4
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
@@ -92,7 +84,7 @@ class Service:
     def __init__(self, rule: Rule, audit: Audit = no_audit) -> None:
         self._rule, self._audit = rule, audit
         self._workers: dict[tuple[Path, bytes], Worker] = {}
-        self._arrivals = Arrivals()
+        self._arrivals, self._sessions = Arrivals(), Sessions()
         self._tasks: dict[asyncio.Task[None], tuple[Identity, int] | None] = {}
         self._users: Counter[int] = Counter()  # channels of each uid
 
@@ -166,7 +158,7 @@ class Service:
                 await self._listen(channel, settings)
             case {"do": "connect", "address": [str(host), int(port)]}:
                 own = self._own(channel, settings)
-                await self._session(channel, own, settings, lambda: _meet(own, host, port))
+                await self._session(channel, own, settings, (host, port))
             case {"do": "accept", "arrival": number}:
                 await self._accept(channel, settings, self._arrivals.take(number, channel.uid))
             case _:
@@ -185,7 +177,9 @@ class Service:
             raise ExchangeError("config", "no listening TCP socket beside the message")
         own = self._own(channel, settings)
         channel.report("listening")
-        listener = Listener(channel, channel.listening, own, self._arrivals, self._audit)
+        listener = Listener(
+            channel, channel.listening, own, (self._arrivals, self._sessions), self._audit
+        )
         try:
             await first_of(listener.run(), _until_closed(channel))
         except Closed:
@@ -216,12 +210,12 @@ class Service:
             meeting.drop()
 
     async def _session(
-        self, channel: Channel, own: Own, settings: Mapping[str, Any], peer: Meeting | Meet
+        self, channel: Channel, own: Own, settings: Mapping[str, Any], peer: Meeting | Address
     ) -> None:
         terms = Terms.of(settings)
-        session = Session(channel, own, terms, self._audit)
+        session = Session(channel, own, self._audit, self._sessions)
         async with self._worker(self._rule.worker_at(terms.worker), terms.token) as worker:
-            await session.run(worker, peer)
+            await session.run(worker, terms, peer)
 
     @contextlib.asynccontextmanager
     async def _worker(self, path: Path, token: bytes) -> AsyncIterator[Worker]:
@@ -241,11 +235,6 @@ class Service:
                 worker.close()
                 if self._workers.get((path, token)) is worker:
                     del self._workers[path, token]
-
-
-async def _meet(own: Own, host: str, port: int) -> Meeting:
-    sock = await dial(host, port)
-    return Meeting("client", await Stream.open(sock, "client", own().credentials))
 
 
 async def _until_closed(channel: Channel) -> NoReturn:

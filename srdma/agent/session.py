@@ -1,7 +1,8 @@
-"""One connection: TLS, key exchange, worker, then renewals until one side ends it (agent.md 2).
+"""One session: TLS, key exchange, worker, then renewals until one side ends it (agent.md 2).
 
-A session belongs to one channel. It ends with the channel, with the peer's close, with an error,
-or with the worker.
+A session belongs to one channel. It ends with the channel, with the peer's goodbye, with an error,
+or with the worker. With srdma/2 it survives its TLS connection (protocol.md 8.6): the client of the
+first exchange connects again, and a listener finds the session of a peer that did.
 """
 
 from __future__ import annotations
@@ -9,90 +10,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import time
+import random
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn
 
 from srdma.agent.channel import Channel
+from srdma.agent.kept import Kept
+from srdma.agent.meeting import Meeting
+from srdma.agent.resumption import UNKNOWN, Resumption
 from srdma.agent.settings import Identity, Terms
+from srdma.agent.setup import WORKER_ENDED, Setup
+from srdma.agent.tasks import Closed, cancelled, first_of, next_of
 from srdma.agent.worker import Worker
-from srdma.control import QPState
-from srdma.errors import DeviceError, Error, RefusedError, Timeout, WorkerGone
-from srdma.keyex.exchange import (
-    WAITING,
-    Agreed,
-    Derive,
-    Event,
-    Exchange,
-    Install,
-    Parameters,
-    Role,
-    Send,
-)
-from srdma.keyex.exchange_renew import Renewal
+from srdma.errors import DeviceError, Error, Timeout, WorkerGone
+from srdma.keyex.agreement import Agreement
+from srdma.keyex.exchange import Agreed, printable
+from srdma.keyex.exchange_renew import Goodbye, Renewal
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ErrorMessage, encode
+from srdma.keyex.messages import ClosedMessage, ErrorMessage, Resume, decode, encode
 from srdma.keyex.policy import secret_size
-from srdma.keyex.renew import NEVER, Renewing
-from srdma.keyex.secrets import NewSecrets, Secrets, unless_ended
-from srdma.keyex.tls import PeerClosed, Stream, Truncated
+from srdma.keyex.renew import Renewing
+from srdma.keyex.secrets import NewSecrets, unless_ended
+from srdma.keyex.tls import PeerClosed, Truncated
 from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
-from srdma.wc import reason_name, reason_text
 
 GRACE = 300  # seconds that the keys of a QP outlive the certificates (agent.md 5)
 LIFE_MAX = (1 << 31) - 1
-WORKER_ENDED = "the local worker ended"
+RESUME_TIMEOUT = 10.0  # seconds of one attempt to resume
+PAUSE_LEAST, PAUSE_MOST = 1.0, 60.0  # seconds between two attempts
 TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
 RESTART = "the agent ends, and its QPs go on"
 
-
-class Closed(Exception):  # noqa: N818 - an event, not a fault
-    """The program closed the channel."""
-
-
-class Meeting:
-    """A TLS connection to a peer that may still have to authenticate."""
-
-    def __init__(self, role: Role, stream: Stream) -> None:
-        self.role, self.stream = role, stream
-        self.identity = ""  # URI of the peer, once it is authenticated
-        self.own = ""  # name of the own identity that it was authenticated for
-        self.group = ""  # of the TLS key agreement
-        self._heard: asyncio.Future[bytes] | None = None
-
-    async def authenticate(self, own: Identity) -> None:
-        """Complete the handshake, unless it is complete. Raises ExchangeError, PeerClosed."""
-        if not self.identity:
-            identity, self.group = await self.stream.handshake()
-            own.check(identity)
-            self.identity, self.own = identity, own.name
-
-    def hear(self) -> asyncio.Future[bytes]:
-        """The peer's first message, whose receipt begins at the first call."""
-        self._heard = self._heard or asyncio.ensure_future(self.stream.message())
-        return self._heard
-
-    def drop(self) -> None:
-        """Close the TCP connection at once."""
-        if self._heard:
-            self._heard.cancel()
-        self.stream.drop()
-
-    async def fail(self, error: ExchangeError) -> None:
-        """Tell the peer about an error and close the connection."""
-        if self._heard:
-            await cancelled(self._heard)
-        if error.from_peer:
-            await self.stream.close()
-        else:
-            code = "identity" if error.code == "policy" else error.code  # protocol.md 8.1
-            await self.stream.abort(encode(ErrorMessage(code, error.told)))
-
-
-Meet = Callable[[], Coroutine[Any, Any, Meeting]]
+Address = tuple[str, int]  # host and port of a peer's listener
 
 
 class Session:
@@ -102,60 +54,69 @@ class Session:
         self,
         channel: Channel,
         own: Callable[[], Identity],
-        terms: Terms,
         audit: Callable[..., None],
+        sessions: Sessions,
     ) -> None:
-        self._channel, self._own, self._terms = channel, own, terms
-        self._audit = audit
+        self._channel, self._own = channel, own
+        self._audit, self._sessions = audit, sessions
         self._worker: Worker | None = None
+        self._qpns: tuple[int, ...] = ()  # those whose keys the worker may have
+        self._life = 0.0  # most seconds that secrets live without renewal
         self._meeting: Meeting | None = None
-        self._exchange: Exchange | None = None
-        self._secrets: Secrets | None = None
+        self._setup: Setup | None = None
+        self._kept: Kept | None = None  # from READY on
         self._renewing: Renewing | None = None
-        self._waiting_for = "the peer's TLS handshake"
+        self._not_after = dt.datetime.max.replace(tzinfo=dt.UTC)
         self._wish = 0  # number of the newest request for new secrets
         self._wished = asyncio.Event()
-        self._installed = asyncio.Event()  # the worker has the keys of the QPs
+        # A peer's RESUME that is to be checked, and a checked one that is to be answered.
+        self._offer: tuple[Meeting, Resume] | None = None
+        self._proved: tuple[Meeting, Resume] | None = None
+        self._offered = asyncio.Event()
 
-    async def run(self, worker: Worker, peer: Meeting | Meet) -> None:
+    async def run(self, worker: Worker, terms: Terms, peer: Meeting | Address) -> None:
         """Run the exchange with the peer, then serve renewals until the end.
 
-        peer: the meeting, which the session closes, or how to get one.
+        peer: the meeting with a client, which the session owns, or the address of a listener.
         """
         self._worker = worker
         self._meeting = peer if isinstance(peer, Meeting) else None
-        meet = partial(_itself, peer) if isinstance(peer, Meeting) else peer
+        address = None if isinstance(peer, Meeting) else peer
+        self._setup = Setup(self._channel, terms, worker, partial(self._keying, terms), self._live)
         try:
-            await self._serve(worker, meet)
+            await self._serve(worker, self._work(self._setup, terms, address))
         except asyncio.CancelledError as end:
             if WITHDRAWN in end.args:
                 await self._failed(ExchangeError("policy", WITHDRAWN, told=TOLD))
-            elif RESTART in end.args and self._meeting:
-                self._meeting.drop()
+            elif RESTART in end.args:
+                self._drop()
             else:
                 await self._closed(Closed())
             raise
         except Exception:  # a fault of this program: no QP may go on without its clocks
             self._expire_qps()
-            if self._meeting:
-                self._meeting.drop()
+            self._drop()
             raise
         finally:
-            if self._exchange:
-                self._exchange.forget()
+            if self._kept:
+                self._sessions.remove(self._kept.agreement.hash, self)
+            for pending in (self._offer, self._proved):
+                if pending:
+                    pending[0].drop()
+            self._setup.forget()
             if self._renewing:
                 self._renewing.forget()
 
-    async def _serve(self, worker: Worker, meet: Meet) -> None:
+    async def _serve(self, worker: Worker, work: Coroutine[Any, Any, NoReturn]) -> None:
         try:
-            await first_of(self._requests(), self._work(worker, meet))
+            await first_of(self._requests(), work)
         except Closed as end:
             # The program may close for the same reason, before this process has noticed it.
             if not worker.alive():
                 await self._failed(ExchangeError("gone", WORKER_ENDED))
             else:
                 await self._closed(end)
-        except PeerClosed as end:
+        except (PeerClosed, Goodbye) as end:
             await self._closed(end)
             if isinstance(end, Truncated) and self._renewing:
                 await self._linger()
@@ -166,15 +127,18 @@ class Session:
 
     async def _closed(self, end: Exception) -> None:
         if self._meeting:
+            if isinstance(end, Closed) and self._renewing and self._meeting.stream.version > 1:
+                self._meeting.stream.send(encode(ClosedMessage()))
             await self._meeting.stream.close()
         if isinstance(end, Closed):  # the peer's QPs end too; those of this end may be destroyed
             self._end_qps(REASON_PEER_CLOSED)
-        if isinstance(end, PeerClosed) and not (self._exchange and self._exchange.done):
+        if isinstance(end, PeerClosed) and not (self._setup and self._setup.done):
             self._expire_qps()
-            text = f"the peer closed while this end waited for {self._waiting_for}"
+            waiting_for = self._setup.waiting_for if self._setup else "the peer"
+            text = f"the peer closed while this end waited for {waiting_for}"
             self._channel.report("error", code="closed", text=text)
             return
-        if isinstance(end, PeerClosed) and not isinstance(end, Truncated):
+        if isinstance(end, PeerClosed | Goodbye) and not isinstance(end, Truncated):
             self._end_qps(REASON_PEER_CLOSED)
         self._channel.report("closed")
 
@@ -205,6 +169,10 @@ class Session:
         if self._meeting:
             await self._meeting.fail(error)
 
+    def _drop(self) -> None:
+        if self._meeting:
+            self._meeting.drop()
+
     def _expire_qps(self) -> None:
         """EXPIRE: no exchange can renew the keys of the QPs any more (protocol.md 8.5)."""
         self._each_qp(lambda worker, qpn: worker.control.expire(qpn))
@@ -215,12 +183,12 @@ class Session:
 
     def _each_qp(self, call: Callable[[Worker, int], None]) -> None:
         assert self._worker
-        if not self._installed.is_set() or not self._worker.alive():
+        if not self._worker.alive():
             return
         with contextlib.suppress(DeviceError, Timeout):
-            for end in self._terms.ends:
+            for qpn in self._qpns:
                 with unless_ended():
-                    call(self._worker, end.qpn)
+                    call(self._worker, qpn)
 
     # The program ---------------------------------------------------------------
 
@@ -239,210 +207,299 @@ class Session:
 
     # Up to `ready` -----------------------------------------------------------
 
-    async def _work(self, worker: Worker, meet: Meet) -> NoReturn:
-        terms = self._terms
+    async def _work(self, setup: Setup, terms: Terms, address: Address | None) -> NoReturn:
+        worker = self._worker
+        assert worker
         try:
             async with asyncio.timeout(terms.timeout):
                 leg = await worker.attach(terms.token)
-                self._meeting = meeting = await meet()
+                if address:
+                    self._meeting = await Meeting.dial(self._own(), *address)
+                meeting = self._meeting
+                assert meeting
                 await meeting.authenticate(self._own())
-                exchange = await self._agree(meeting, worker)
+                self._not_after = meeting.stream.not_after()
+                exchange = await setup.agree(meeting)
         except Timeout:  # of a call of the worker
             raise
         except TimeoutError:
             raise ExchangeError(
                 "timeout",
                 f"the key exchange did not complete in {terms.timeout:g} s, waiting for "
-                f"{self._waiting_for}",
+                f"{setup.waiting_for}",
             ) from None
-        assert self._secrets is not None
+        self._kept = Kept(
+            Agreement.of(exchange, self._qpns, meeting.identity),
+            meeting.own,
+            self._channel.uid,
+            leg,
+            address,
+            terms.times,
+            terms.max_age,
+        )
         self._channel.report("ready")
         self._told("connected")
-        renewing = Renewing(
-            Renewal(exchange, meeting.identity),
-            NewSecrets(self._secrets, leg),
-            (meeting.stream, lambda: self._own().credentials),
-            terms.times,
-            self._renewed,
-        )
-        await self._renew(renewing, meeting.stream, worker)
+        await self._keep(self._kept, worker)
 
-    async def _agree(self, meeting: Meeting, worker: Worker) -> Exchange:
-        """Run the first exchange until the QPs of both ends are in RTS."""
-        stream = meeting.stream
-        self._exchange = exchange = Exchange(meeting.role, self._parameters(meeting))
-        self._secrets = Secrets(
-            worker.control, stream.export, exchange, self._terms.ends, meeting.identity
-        )
-        self._act(exchange.start())
-        running = asyncio.ensure_future(self._running(worker))
-        heard = meeting.hear()
-        try:
-            while not exchange.done:
-                self._waiting_for = WAITING.get(exchange.state, "")
-                waits: set[asyncio.Future[Any]] = {heard, worker.ended}
-                done = await next_of(waits if running.done() else {*waits, running})
-                if worker.ended in done:
-                    raise ExchangeError("gone", WORKER_ENDED)
-                if running in done:
-                    running.result()
-                    self._act(exchange.running())
-                if heard in done:
-                    self._act(exchange.receive(heard.result()))
-                    heard = asyncio.ensure_future(stream.message())
-        finally:
-            await cancelled(running)
-            await cancelled(heard)
-        return exchange
-
-    def _parameters(self, meeting: Meeting) -> Parameters:
-        own, peer = meeting.stream.certificate_hashes()
-        terms = self._terms
-        return Parameters(
-            suites=terms.suites,
-            modes=terms.modes,
-            group=terms.group,
-            random=terms.random,
-            ends=terms.ends,
-            data=terms.data,
-            certificates=(own, peer) if meeting.role == "client" else (peer, own),
-        )
-
-    def _act(self, events: list[Event]) -> None:
-        assert self._exchange and self._secrets and self._meeting
-        for event in events:
-            match event:
-                case Send(data):
-                    self._meeting.stream.send(data)
-                case Agreed():
-                    self._report_peer(self._meeting, event)
-                case Derive(form):
-                    self._act(self._exchange.derived(self._secrets.derive(form)))
-                case Install(handover):
-                    self._installed.set()
-                    self._secrets.install(handover)
-                    self._live()
-                    self._act(self._exchange.keyed())
-
-    def _report_peer(self, meeting: Meeting, agreed: Agreed) -> None:
-        self._channel.report(
-            "peer",
-            identity=meeting.identity,
-            data=agreed.data,
-            suite=list(agreed.suite),
-            mode=agreed.mode,
-            trust_group=agreed.group,
-            group=meeting.group,
-        )
-
-    async def _running(self, worker: Worker) -> None:
-        """Wait until the worker reports RTS for every QP, or an error."""
-        await self._installed.wait()
-        for end in self._terms.ends:
-            try:
-                state, reason = await worker.wait(end.qpn)
-            except RefusedError as error:
-                raise ExchangeError("worker", str(error)) from None
-            if state is not QPState.RTS:
-                raise ExchangeError(
-                    "worker",
-                    f"QP {end.qpn:#08x} went to error: {reason_name(reason)}, "
-                    f"{reason_text(reason)}",
-                )
+    def _keying(self, terms: Terms, agreed: Agreed) -> None:
+        """The worker gets the keys of the QPs now."""
+        self._qpns = tuple(end.qpn for end in terms.ends)
+        renews = secret_size(agreed.suite) and not agreed.group
+        self._life = terms.max_age if renews else LIFE_MAX
 
     # After `ready` -----------------------------------------------------------
 
-    async def _renew(self, renewing: Renewing, stream: Stream, worker: Worker) -> NoReturn:
-        """Renew secrets until the peer, the worker or the program ends the connection."""
-        self._renewing = renewing
-        heard = asyncio.ensure_future(stream.message())
+    async def _keep(self, kept: Kept, worker: Worker) -> NoReturn:
+        """Renew secrets until the peer, the worker or the program ends the session."""
+        self._renewing = renewing = Renewing(
+            Renewal(kept.agreement),
+            NewSecrets(worker.control, kept.agreement, kept.leg),
+            lambda: self._own().credentials,
+            kept.times,
+            self._renewed,
+        )
+        assert self._meeting
+        renewing.attach(self._meeting.stream)
+        if kept.agreement.role == "server" and self._resumable():
+            self._sessions.add(kept.agreement.hash, self)
         wished = asyncio.ensure_future(self._wished.wait())
+        offered = asyncio.ensure_future(self._offered.wait())
+        heard: asyncio.Future[bytes] | None = None
+        again: asyncio.Future[tuple[Meeting, Resume]] | None = None
         try:
             while True:
-                done = await next_of({heard, wished, worker.ended}, renewing.wake)
+                if self._meeting and not heard:
+                    heard = asyncio.ensure_future(self._meeting.stream.message())
+                if not self._meeting and renewing.given and not again:
+                    again = asyncio.ensure_future(self._again(kept))
+                waits: set[asyncio.Future[Any]] = {wished, offered, worker.ended}
+                waits |= {task for task in (heard, again) if task}
+                done = await next_of(waits, renewing.wake)
                 if worker.ended in done:
                     raise ExchangeError("gone", WORKER_ENDED)
-                if heard in done:
-                    renewing.receive(heard.result())
-                    heard = asyncio.ensure_future(stream.message())
+                if heard and heard in done:
+                    self._hear(heard)
+                    heard = None
+                if again and again in done:
+                    self._resumed(*again.result())
+                    again = None
                 if wished in done:
                     self._wished.clear()
                     wished = asyncio.ensure_future(self._wished.wait())
                     renewing.wish(self._wish)
+                if offered in done:
+                    self._offered.clear()
+                    offered = asyncio.ensure_future(self._offered.wait())
+                    if await self._check_offer(kept, worker) and heard:
+                        await cancelled(heard)  # a message of the former connection
+                        heard = None
                 renewing.step()
+                self._answer_offer(kept, worker)
         finally:
-            await cancelled(heard)
-            await cancelled(wished)
+            for task in (heard, again, wished, offered):
+                if task:
+                    await cancelled(task)
 
-    def _renewed(self, count: int, wish: int) -> None:
-        assert self._meeting
-        self._own().check(self._meeting.identity)  # the policy may have changed
+    def _resumable(self) -> bool:
+        """True if another connection may replace the present one (protocol.md 8.6)."""
+        assert self._kept and self._meeting
+        return self._meeting.stream.version > 1 and self._kept.agreement.secret_size > 0
+
+    def _hear(self, heard: asyncio.Future[bytes]) -> None:
+        """Process a message of the peer, or the loss of the connection."""
+        assert self._renewing and self._meeting
+        try:
+            message = heard.result()
+        except (PeerClosed, ExchangeError) as end:
+            if self._meeting.stream.version == 1 or getattr(end, "code", "tls") != "tls":
+                raise
+            if not self._resumable():
+                raise Truncated from None
+            self._told("lost", text=str(end) or "the TLS connection ended")
+            self._lose()
+        else:
+            self._renewing.receive(message)
+
+    def _lose(self) -> None:
+        assert self._renewing
+        self._renewing.lost()
+        self._drop()
+        self._meeting = None
+
+    def _resumed(self, meeting: Meeting, peers: Resume) -> None:
+        assert self._renewing
+        self._meeting = meeting
+        self._renewing.attach(meeting.stream)
+        self._renewing.resumed(peers.count)
+        self._told("resumed")
+
+    async def _again(self, kept: Kept) -> tuple[Meeting, Resume]:
+        """As client, connect to the peer until it proves that it has the session. A server waits
+        for the peer. Raises Goodbye once no QP is left."""
+        assert self._worker
+        pause, resumption = PAUSE_LEAST, Resumption(self._worker.control, kept.agreement)
+        while True:
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, PAUSE_MOST)
+            if resumption.ended():
+                raise Goodbye
+            if not kept.address:
+                continue
+            try:
+                async with asyncio.timeout(RESUME_TIMEOUT):
+                    return await self._dial(kept, kept.address)
+            except PeerClosed:
+                text = "the peer closed the connection"
+            except TimeoutError:
+                text = f"no answer in {RESUME_TIMEOUT:g} s"
+            except ExchangeError as error:
+                text = error.text
+            self._told("lost", text=text)
+
+    # Resumption as client ------------------------------------------------------
+
+    async def _dial(self, kept: Kept, address: Address) -> tuple[Meeting, Resume]:
+        """One attempt. Raises ExchangeError, PeerClosed, Goodbye."""
+        assert self._worker and self._renewing
+        own, resumption = self._own(), Resumption(self._worker.control, kept.agreement)
+        meeting = await Meeting.dial(own, *address)
+        try:
+            await meeting.authenticate(own)
+            self._check_peer(kept, meeting)
+            mine = resumption.message(meeting.stream, self._renewing.count)
+            meeting.stream.send(encode(mine))
+            peers = _resume_in(await meeting.hear())
+            resumption.withdraw(resumption.check(meeting.stream, peers))
+        except ExchangeError as error:
+            await meeting.fail(error)
+            raise
+        except BaseException:
+            meeting.drop()
+            raise
+        return meeting, peers
+
+    def _check_peer(self, kept: Kept, meeting: Meeting) -> None:
+        if meeting.stream.version == 1:
+            raise ExchangeError("resume", "the peer has only srdma/1 now, which cannot resume")
+        if meeting.identity != kept.agreement.identity:
+            raise ExchangeError(
+                "identity",
+                f"the peer is {meeting.identity} now: the session is with "
+                f"{kept.agreement.identity}",
+                told="this end has a session with another identity",
+            )
+
+    # Resumption as server ------------------------------------------------------
+
+    def offer(self, meeting: Meeting, peers: Resume) -> None:
+        """A peer wants to resume this session; the session owns the meeting from now on."""
+        if self._offer:
+            self._offer[0].drop()
+        self._offer = meeting, peers
+        self._offered.set()
+
+    def may_resume(self, meeting: Meeting) -> bool:
+        """True if a peer and this session have the same identities."""
+        assert self._kept
+        return (meeting.own, meeting.identity) == (self._kept.own, self._kept.agreement.identity)
+
+    async def _check_offer(self, kept: Kept, worker: Worker) -> bool:
+        """Check the peer's RESUME. If it is right, the present connection is dropped."""
+        assert self._offer and self._renewing
+        (meeting, peers), self._offer = self._offer, None
+        resumption = Resumption(worker.control, kept.agreement)
+        try:
+            waiting = resumption.check(meeting.stream, peers)
+        except ExchangeError as error:
+            self._told("refused", code=error.code, text=error.text)
+            await meeting.fail(error)
+            return False
+        if self._proved:
+            self._proved[0].drop()
+        self._lose()
+        resumption.withdraw(waiting)
+        self._proved = meeting, peers
+        return True
+
+    def _answer_offer(self, kept: Kept, worker: Worker) -> None:
+        """Answer a right RESUME, as soon as REKEY tx of a lost exchange is complete."""
+        assert self._renewing
+        if not self._proved or not self._renewing.given:
+            return
+        (meeting, peers), self._proved = self._proved, None
+        mine = Resumption(worker.control, kept.agreement).message(
+            meeting.stream, self._renewing.count
+        )
+        meeting.stream.send(encode(mine))
+        self._resumed(meeting, peers)
+
+    # Reports and life ------------------------------------------------------------
+
+    def _renewed(self, count: int, wish: int, not_after: dt.datetime) -> None:
+        assert self._kept
+        self._own().check(self._kept.agreement.identity)  # the policy may have changed
+        self._not_after = not_after
         self._live()
         self._told("renewed", count=count)
         if wish:
             self._channel.report("renewed", count=count, wish=wish)
 
     def _told(self, event: str, **fields: object) -> None:
-        assert self._meeting
+        assert self._kept
+        agreement = self._kept.agreement
         self._audit(
             event,
             uid=self._channel.uid,
             own=self._own().name,
-            peer=self._meeting.identity,
-            role=self._meeting.role,
-            qps=len(self._terms.ends),
+            peer=agreement.identity,
+            role=agreement.role,
+            qps=len(agreement.qpns),
             **fields,
         )
-
-    def _has_secrets(self) -> bool:
-        """False if no exchange changes S: at level none and in a trust group (8.5)."""
-        assert self._exchange and self._exchange.agreed
-        agreed = self._exchange.agreed
-        return bool(secret_size(agreed.suite)) and not agreed.group
 
     def _live(self) -> None:
         """Give the secrets of the QPs a new life (agent.md 5).
 
         Raises RefusedError, WorkerGone: without its end no QP may go on.
         """
-        assert self._meeting and self._worker
-        left = (self._meeting.stream.not_after() - dt.datetime.now(dt.UTC)).total_seconds()
-        age = self._terms.max_age if self._has_secrets() else LIFE_MAX
-        seconds = min(age, left + GRACE, LIFE_MAX)
-        for end in self._terms.ends:
+        assert self._worker
+        left = (self._not_after - dt.datetime.now(dt.UTC)).total_seconds()
+        seconds = min(self._life, left + GRACE, LIFE_MAX)
+        for qpn in self._qpns:
             with unless_ended():
-                self._worker.control.life(end.qpn, max(1, int(seconds)))
+                self._worker.control.life(qpn, max(1, int(seconds)))
 
 
-async def _itself(meeting: Meeting) -> Meeting:
-    return meeting
+class Sessions:
+    """The sessions that a peer may resume, by transcript hash."""
+
+    def __init__(self) -> None:
+        self._by_hash: dict[bytes, Session] = {}
+
+    def add(self, transcript: bytes, session: Session) -> None:
+        self._by_hash[transcript] = session
+
+    def remove(self, transcript: bytes, session: Session) -> None:
+        if self._by_hash.get(transcript) is session:
+            del self._by_hash[transcript]
+
+    def resume(self, meeting: Meeting, peers: Resume) -> None:
+        """Give a peer's RESUME to its session, which owns the meeting from now on.
+
+        Raises ExchangeError (`resume`) if no session of these identities has this hash.
+        """
+        session = self._by_hash.get(peers.hash)
+        if session is None or not session.may_resume(meeting):
+            raise ExchangeError("resume", UNKNOWN)
+        session.offer(meeting, peers)
 
 
-async def first_of(*works: Coroutine[Any, Any, NoReturn]) -> NoReturn:
-    """Run all; raise the exception of the first that ends, and cancel the others."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        for task in await next_of({*tasks}):
-            task.result()
-    finally:
-        for task in tasks:
-            await cancelled(task)
-    raise AssertionError("a task ended without an exception")
-
-
-async def next_of(
-    tasks: set[asyncio.Future[Any]], until: float = NEVER
-) -> set[asyncio.Future[Any]]:
-    """Wait for one of these, or for a time (time.monotonic() seconds); returns those that ended."""
-    pause = None if until == NEVER else max(until - time.monotonic(), 0)
-    done, _ = await asyncio.wait(tasks, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-    return done
-
-
-async def cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel a task and wait for its end. Its result, or the event that ended it, is dropped."""
-    task.cancel()
-    await asyncio.wait({task})  # not `await task`: this task may be cancelled too
-    error = None if task.cancelled() else task.exception()
-    if error and not isinstance(error, Error | PeerClosed | Closed):
-        raise error
+def _resume_in(raw: bytes) -> Resume:
+    """The RESUME in a server's first message. Raises ExchangeError."""
+    match decode(raw):
+        case Resume() as resume:
+            return resume
+        case ErrorMessage(code, text):
+            raise ExchangeError(printable(code), printable(text), from_peer=True)
+        case _:
+            raise ExchangeError("state", "the peer answered RESUME by another message")

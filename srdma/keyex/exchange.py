@@ -171,6 +171,11 @@ class Parameters:
     group: str = ""
 
 
+def generation(transcript: bytes, qp: int) -> bytes:
+    """Generation of QP number `qp` of the session with this transcript hash; 8 bytes (8.3)."""
+    return hashlib.sha256(transcript + qp.to_bytes(4, "big")).digest()[:8]
+
+
 class Exchange:
     """One end of one key exchange; see the description of the module."""
 
@@ -252,7 +257,7 @@ class Exchange:
 
     def generation(self, qp: int) -> bytes:
         """Generation of QP number `qp`, counted from 0; 8 bytes (8.3)."""
-        return hashlib.sha256(self.hash + qp.to_bytes(4, "big")).digest()[:8]
+        return generation(self.hash, qp)
 
     def exporter_context(self, qp: int) -> bytes:
         """Context of the TLS exporter for QP number `qp`, counted from 0 (8.4)."""

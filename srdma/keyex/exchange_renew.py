@@ -1,7 +1,7 @@
 """New secrets for QPs in RTS, without I/O (protocol.md 8.5).
 
-Theory of operation. One `Renewal` is one end of all exchanges that follow the first one over the
-same TLS connection. Each exchange is a further TLS handshake inside that connection, the *inner*
+Theory of operation. One `Renewal` is one end of all exchanges of a session that follow the first
+one. Each exchange is a further TLS handshake inside that connection, the *inner*
 one, and four messages in the inner connection:
 
     client                                   server
@@ -23,7 +23,8 @@ request is for a further exchange.
 
 The table below is the only definition of which message is legal in which state. Every other
 message raises ExchangeError, and so does the peer's ERROR. After an error the renewal remains in
-state `failed`.
+state `failed`. If the TLS connection is lost, `lost` ends the exchange under way, and `resumed`
+continues the count in another connection (8.6).
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
 
-from srdma.keyex.exchange import CARRIED, Agreed, Exchange, Role, Send, handed_over, printable
+from srdma.keyex.agreement import Agreement
+from srdma.keyex.exchange import CARRIED, Role, Send, printable
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     COUNT_MAX,
+    MODE_PD,
+    ClosedMessage,
     ErrorMessage,
     Form,
     Handover,
@@ -46,7 +50,6 @@ from srdma.keyex.messages import (
     decode,
     encode,
 )
-from srdma.keyex.policy import secret_size
 
 _FROM_SHAKING = {
     "shaking": {"REKEY": "shaking", "shaken": "deriving"},
@@ -125,6 +128,10 @@ class Wanted:
     """The server asks for an exchange."""
 
 
+class Goodbye(Exception):  # noqa: N818 - an event, not a fault
+    """The peer ended the session by CLOSED (8.6)."""
+
+
 Event = Begin | Feed | Derive | Say | Take | Give | Wanted | Send
 
 
@@ -134,15 +141,13 @@ class Renewal:
     `count`: number of the exchange under way, or of the last one; 0 before the first.
     """
 
-    def __init__(self, exchange: Exchange, identity: str) -> None:
-        """exchange: the first one, in state `done`; identity: the peer's URI, proved in it."""
-        assert exchange.agreed is not None
-        self.role: Role = exchange.role
+    def __init__(self, agreement: Agreement, count: int = 0) -> None:
+        """count: number of the last exchange."""
+        self.role: Role = agreement.role
         self.state = "idle"
-        self.count = 0
-        self._hash = exchange.hash
-        self._agreed: Agreed = exchange.agreed
-        self._identity = identity
+        self.count = count
+        self._agreement = agreement
+        self._hash = agreement.hash
         self._mine, self._peers = Handover(), Handover()
 
     @property
@@ -160,13 +165,24 @@ class Renewal:
         """The server's request for an exchange: a REKEY without records."""
         return [Send(encode(Rekey(b"")))]
 
-    def receive(self, raw: bytes) -> list[Event]:
-        """Process a message of the outer connection. After an ExchangeError the state is
-        `failed`."""
+    def lost(self) -> None:
+        """The connection is lost: an exchange under way is over."""
+        self.state = "idle"
+        self.forget()
+
+    def resumed(self, count: int) -> None:
+        """Continue in another connection; count: that of the peer's RESUME."""
+        self.count = max(self.count, count)
+
+    def receive(self, raw: bytes, version: int = 1) -> list[Event]:
+        """Process a message of the outer connection, of ALPN srdma/`version`. After an
+        ExchangeError the state is `failed`. Raises Goodbye."""
         try:
             match decode(raw):
                 case Rekey(records):
                     return self._on_records(records)
+                case ClosedMessage() if version > 1:
+                    raise Goodbye
                 case ErrorMessage(code, text):
                     raise ExchangeError(printable(code), printable(text), from_peer=True)
                 case message:
@@ -179,11 +195,11 @@ class Renewal:
 
     def shaken(self, identity: str) -> list[Event]:
         """The inner handshake is complete and proved `identity`, which must be the peer's first."""
-        if identity != self._identity:
+        if identity != self._agreement.identity:
             self._fail()
             raise ExchangeError(
                 "identity",
-                f"the peer's identity changed from {self._identity} to {identity}: "
+                f"the peer's identity changed from {self._agreement.identity} to {identity}: "
                 "a connection has one peer identity",
                 told=f"this end's identity changed to {identity} during the connection",
             )
@@ -302,8 +318,7 @@ class Renewal:
     @property
     def _form(self) -> Form:
         """The form of a RENEW: that of a CONFIRM, but "" in a trust group, whose key stays."""
-        form = handed_over(self.role, self._agreed)
-        return form if form == "secrets" else ""
+        return "secrets" if self._agreement.mode & MODE_PD and not self._agreement.group else ""
 
     def _check_handover(self, handover: Handover) -> None:
         """Check form, number and size of the secrets. Error texts never contain a secret."""
@@ -312,13 +327,12 @@ class Renewal:
                 "format",
                 f"RENEW carries {CARRIED[handover.form]}; it must carry {CARRIED[self._form]}",
             )
-        if len(handover.secrets) not in (0, len(self._agreed.ends)):
+        qps = len(self._agreement.qpns)
+        if len(handover.secrets) not in (0, qps):
             raise ExchangeError(
-                "count",
-                f"{len(handover.secrets)} secrets for {len(self._agreed.ends)} QPs: "
-                "one per QP is needed",
+                "count", f"{len(handover.secrets)} secrets for {qps} QPs: one per QP is needed"
             )
-        size = secret_size(self._agreed.suite)
+        size = self._agreement.secret_size
         if any(len(secret) != size for secret in handover.secrets):
             raise ExchangeError("value", f"a secret has a wrong size: the suite needs {size} bytes")
 

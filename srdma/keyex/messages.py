@@ -27,6 +27,7 @@ QPS_MAX = 256
 SUITES_MAX = 64
 TEXT_MAX = 512
 GROUP_MAX = 64
+PROOF_LEN = 32  # bytes, of a RESUME
 COUNT_MAX = 2**32 - 1  # exchanges of one connection: 4 bytes in the exporter's context
 
 MODE_PD = constants.MODE_PD  # bit of the modes with `pd`
@@ -173,7 +174,26 @@ class Taken:
     count: int
 
 
-Message = Offer | Choice | Confirm | Ready | Rekey | Renew | Taken | ErrorMessage
+@dataclass(frozen=True)
+class Resume:
+    """RESUME (8.6): the transcript hash of a session (32 bytes), the number of the last exchange
+    that the sender began, and per QP how many REKEY tx its worker accepted and its proof (32 bytes,
+    or empty if the QP has ended)."""
+
+    hash: bytes
+    count: int
+    given: tuple[int, ...]
+    proofs: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class ClosedMessage:
+    """CLOSED (8.6): the sender ends the session and its QPs."""
+
+
+Message = (
+    Offer | Choice | Confirm | Ready | Rekey | Renew | Taken | Resume | ClosedMessage | ErrorMessage
+)
 
 
 # Encoding ------------------------------------------------------------------
@@ -221,6 +241,15 @@ def _as_map(message: Message) -> dict[str, Any]:
             }
         case Taken():
             return {"taken": message.count}
+        case Resume():
+            return {
+                "hash": message.hash,
+                "count": message.count,
+                "given": list(message.given),
+                "proofs": list(message.proofs),
+            }
+        case ClosedMessage():
+            return {"closed": True}
         case ErrorMessage():
             return {"error": message.text[:TEXT_MAX], "code": message.code}
 
@@ -247,6 +276,8 @@ def decode(raw: bytes) -> Message:
         return _offer(fields)
     if "suite" in fields:
         return _choice(fields)
+    if "proofs" in fields:
+        return _resume(fields)
     if "count" in fields:
         return _renew(fields)
     if "hash" in fields:
@@ -258,7 +289,7 @@ def decode(raw: bytes) -> Message:
     raise ExchangeError(
         "format",
         f"a message with the keys {sorted(fields)!r:.80} is unknown: known are OFFER, CHOICE, "
-        "CONFIRM, READY, REKEY, RENEW and TAKEN",
+        "CONFIRM, READY, REKEY, RENEW, TAKEN, RESUME and CLOSED",
     )
 
 
@@ -333,10 +364,42 @@ def _renew(fields: Mapping[str, Any]) -> Renew:
     return Renew(confirm.hash, _count(fields["count"]), confirm.handover)
 
 
+def _resume(fields: Mapping[str, Any]) -> Resume:
+    exactly(fields, "RESUME", {"hash", "count", "given", "proofs"})
+    given = _entries(fields, "given")
+    proofs = _entries(fields, "proofs")
+    if len(given) != len(proofs):
+        raise bad("given", len(given), f"as many entries as proofs, {len(proofs)}")
+    if any(not isinstance(proof, bytes) or len(proof) not in (0, PROOF_LEN) for proof in proofs):
+        raise ExchangeError("value", f"proofs must be byte strings of 0 or {PROOF_LEN} bytes")
+    return Resume(
+        octets(fields, "hash", 32, 32),
+        integer("count", fields["count"], 0, COUNT_MAX),
+        tuple(integer("given", entry, 0, COUNT_MAX) for entry in given),
+        tuple(proofs),
+    )
+
+
+def _entries(fields: Mapping[str, Any], name: str) -> list[Any]:
+    value = fields[name]
+    if not isinstance(value, list) or not 1 <= len(value) <= QPS_MAX:
+        raise bad(name, value, f"a list of 1 to {QPS_MAX} entries")
+    return value
+
+
 def _ready(fields: Mapping[str, Any]) -> Ready:
-    if fields["ready"] is not True:
-        raise bad("ready", fields["ready"], "true")
+    _true("ready", fields)
     return Ready()
+
+
+def _closed(fields: Mapping[str, Any]) -> ClosedMessage:
+    _true("closed", fields)
+    return ClosedMessage()
+
+
+def _true(name: str, fields: Mapping[str, Any]) -> None:
+    if fields[name] is not True:
+        raise bad(name, fields[name], "true")
 
 
 def _rekey(fields: Mapping[str, Any]) -> Rekey:
@@ -356,6 +419,7 @@ _SHORT: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "ready": _ready,
     "rekey": _rekey,
     "taken": _taken,
+    "closed": _closed,
 }
 
 

@@ -11,10 +11,14 @@ directions of all QPs use the new secrets. The program's request is then reporte
 
 Clock (a) of agent.md 4 runs from the time at which new secrets are due until they are in effect,
 whatever the reason for the delay, while the peer is reachable.
+
+The outer connection may be lost, and another one may replace it (8.6): lost(), then attach() and
+resumed(). Without one, no exchange starts, and the peer is not reachable.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import errno
 import time
 from collections import deque
@@ -62,9 +66,11 @@ class Times:
 class Job:
     """Calls of the worker, each repeated while it is refused with EBUSY; done() follows the last.
 
-    waiting_for: for error texts. secrets: owned; wiped after the last call.
+    direction: of REKEY; BOTH: the wait at the end of an exchange. waiting_for: for error texts.
+    secrets: owned; wiped after the last call.
     """
 
+    direction: Direction
     calls: deque[Callable[[], None]]
     waiting_for: str
     done: Callable[[], None]
@@ -109,26 +115,29 @@ class Clock:
 class Renewing:
     """See the description of the module.
 
-    renewed(count, wish): called when exchange `count`, which completes request `wish`, took effect;
-    wish is 0 if no request waited for it.
+    renewed(count, wish, not_after): called when exchange `count`, which completes request `wish`,
+    took effect; wish is 0 if no request waited for it. not_after: the earliest end of validity
+    among the certificates of the exchange.
     """
 
     def __init__(
         self,
         renewal: Renewal,
         secrets: NewSecrets,
-        tls: tuple[Stream, Callable[[], Credentials]],
+        credentials: Callable[[], Credentials],
         times: Times,
-        renewed: Callable[[int, int], None],
+        renewed: Callable[[int, int, dt.datetime], None],
     ) -> None:
+        """credentials: called for each exchange."""
         self._renewal, self._secrets, self._times = renewal, secrets, times
-        self._stream, self._credentials = tls
+        self._credentials = credentials
+        self._stream: Stream | None = None
         self._renewed = renewed
         self.quiet = True  # no exchange was under way when the peer's last message arrived
         self._inner: Inner | None = None
         self._jobs: deque[Job] = deque()
         self._retry_at = 0.0
-        self._clock = Clock(times.limit, self._stream.reachable)
+        self._clock = Clock(times.limit, self._reachable)
         self._due = NEVER  # start of the next periodic exchange
         self._age = 0  # ROTATE: replace K_PD if it is at least this old, seconds
         self._schedule(time.monotonic())
@@ -138,6 +147,36 @@ class Renewing:
 
     # Calls of the caller -----------------------------------------------------
 
+    def attach(self, stream: Stream) -> None:
+        """Use this outer connection from now on."""
+        self._stream = stream
+
+    def lost(self) -> None:
+        """The outer connection is lost. An exchange under way is over, except that REKEY tx goes on
+        if it began, because the peer's worker has the secret already."""
+        self._stream, self._inner = None, None
+        self._renewal.lost()
+        self._asked = False
+        self._drop(Direction.RX)
+
+    @property
+    def given(self) -> bool:
+        """False while REKEY tx of an exchange goes on after the loss of its connection."""
+        return all(job.direction is not Direction.TX for job in self._jobs)
+
+    @property
+    def count(self) -> int:
+        """Number of the last exchange."""
+        return self._renewal.count
+
+    def resumed(self, count: int) -> None:
+        """Both ends proved themselves in the connection of attach(); count: that of the peer's
+        RESUME. An exchange is due at once, in place of the one that the loss ended."""
+        self._drop(Direction.BOTH)
+        self._renewal.resumed(count)
+        if self._renewal.role == "client":
+            self._want(time.monotonic())
+
     def wish(self, number: int) -> None:
         """The program requests an exchange that begins after this call."""
         self._newest = number
@@ -145,8 +184,9 @@ class Renewing:
 
     def receive(self, message: bytes) -> None:
         """Process a message of the peer. Raises ExchangeError."""
+        assert self._stream
         self.quiet = self._renewal.idle and not self._jobs
-        self._act(self._renewal.receive(message))
+        self._act(self._renewal.receive(message, self._stream.version))
 
     def step(self) -> None:
         """Do all work that is due. Raises ExchangeError if clock (a) ran out."""
@@ -160,7 +200,7 @@ class Renewing:
                 "timeout",
                 f"no new secrets in {self._times.limit:g} s, waiting for {self._waiting_for()}",
             )
-        if self._wanted and self._renewal.idle and not self._jobs:
+        if self._wanted and self._stream and self._renewal.idle and not self._jobs:
             self._start()
 
     @property
@@ -178,7 +218,7 @@ class Renewing:
     # Timing -------------------------------------------------------------------
 
     def _schedule(self, now: float) -> None:
-        every = self._times.every if self._secrets.has_any else 0
+        every = self._times.every if self._secrets.agreement.renews else 0
         self._due = now + every if every else NEVER
 
     def _start(self) -> None:
@@ -198,6 +238,9 @@ class Renewing:
         self._schedule(now)
         self._inner = Inner(self._renewal.role, self._credentials())
 
+    def _reachable(self) -> bool:
+        return self._stream is not None and self._stream.reachable()
+
     def _want(self, now: float) -> None:
         self._wanted = True
         self._clock.start(now)
@@ -213,7 +256,7 @@ class Renewing:
         for event in events:
             match event:
                 case Send(data):
-                    self._stream.send(data)
+                    self._send(data)
                 case Begin():
                     self._begun()
                     self._shake()
@@ -252,7 +295,11 @@ class Renewing:
 
     def _flush(self) -> None:
         while self._inner and (records := self._inner.records()):
-            self._stream.send(encode(Rekey(records)))
+            self._send(encode(Rekey(records)))
+
+    def _send(self, message: bytes) -> None:
+        assert self._stream
+        self._stream.send(message)
 
     @property
     def _live(self) -> Inner:
@@ -273,25 +320,33 @@ class Renewing:
             for number, secret in enumerate(secrets)
         ]
         text = "the QPs to use the previous secrets"
-        self._jobs.append(Job(deque(calls), text, done, secrets))
+        self._jobs.append(Job(direction, deque(calls), text, done, secrets))
 
     def _settle(self) -> None:
         """Queue the wait until both directions of all QPs use the secrets of their last REKEY."""
         count, wish = self._renewal.count, self._serving
-        numbers = range(len(self._secrets.first.ends)) if self._secrets.has_any else ()
+        agreement = self._secrets.agreement
+        numbers = range(len(agreement.qpns)) if agreement.renews else ()
         calls = [
             partial(self._secrets.give, number, Direction.BOTH, bytearray()) for number in numbers
         ]
         text = "both directions of all QPs to use the new secrets"
-        self._jobs.append(Job(deque(calls), text, partial(self._in_effect, count, wish)))
+        done = partial(self._in_effect, count, wish, self._live.not_after())
+        self._jobs.append(Job(Direction.BOTH, deque(calls), text, done))
 
-    def _in_effect(self, count: int, wish: int) -> None:
+    def _in_effect(self, count: int, wish: int, not_after: dt.datetime) -> None:
         self._clock.stop()
         if self._wanted or self._jobs or not self._renewal.idle:  # the next one is due already
             self._clock.start(time.monotonic())
         answered = wish if wish > self._reported else 0
         self._reported = max(wish, self._reported)
-        self._renewed(count, answered)
+        self._renewed(count, answered, not_after)
+
+    def _drop(self, direction: Direction) -> None:
+        """Forget the jobs of a direction. Some of their calls may have been made."""
+        for job in [job for job in self._jobs if job.direction is direction]:
+            job.wipe()
+            self._jobs.remove(job)
 
     def _work(self, now: float) -> None:
         while self._jobs:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from srdma.control import Control, Direction, KeyRequest, Keys
 from srdma.errors import RefusedError
 from srdma.keyex import keylog
+from srdma.keyex.agreement import Agreement
 from srdma.keyex.exchange import (
     CLIENT_DIRECTION,
     EXPORTER_LABELS,
@@ -89,7 +90,9 @@ class Secrets:
     def _give(self, number: int, tx: bytearray, rx: bytearray, group_key: bytearray) -> None:
         agreed, peer = self.agreed, self.agreed.ends[number]
         for direction, secret in (("tx", tx), ("rx", rx)):
-            self.log(number, direction, secret)
+            keylog.secret(
+                self.ends[number].qpn, direction, self.exchange.generation(number), secret
+            )
         self.control.keys(
             Keys(
                 qpn=self.ends[number].qpn,
@@ -113,10 +116,6 @@ class Secrets:
                 group_key=group_key,
             )
         )
-
-    def log(self, number: int, direction: str, secret: bytearray) -> None:
-        """Write a secret to the key log, if there is one."""
-        keylog.secret(self.ends[number].qpn, direction, self.exchange.generation(number), secret)
 
     def ask(self, number: int, *, group: bool = False) -> tuple[bytearray, bytearray]:
         """KEY for QP `number`: the secret with which its peer sends, and the key of the trust
@@ -147,10 +146,11 @@ class Secrets:
 class NewSecrets:
     """The secrets of the exchanges after the first one (8.5).
 
-    first: secrets of the first exchange; leg: number of the leg of the QPs.
+    leg: number of the leg of the QPs.
     """
 
-    first: Secrets
+    control: Control
+    agreement: Agreement
     leg: int
 
     def derive(self, form: Form, age: int) -> Handover:
@@ -158,13 +158,13 @@ class NewSecrets:
         than `age` seconds. The caller owns and wipes the secrets."""
         if not form:
             return Handover()
-        self.first.control.rotate(self.leg, age)
+        self.control.rotate(self.leg, age)
         made: list[bytearray] = []
         try:
-            for number in range(len(self.first.ends)):
+            for number in range(len(self.agreement.qpns)):
                 made.append(bytearray(os.urandom(self._size)))  # kept only if the QP has ended
                 with unless_ended():
-                    made[-1] = self.first.ask(number)[0]
+                    made[-1] = self._ask(number)
         except BaseException:
             Handover(secrets=tuple(made)).wipe()
             raise
@@ -176,50 +176,50 @@ class NewSecrets:
         export, context: exporter of the inner connection and its context per QP. The caller owns
         and wipes the secrets.
         """
-        if self._mode & MODE_PD:
-            return [] if self._group else [bytearray() for _ in self.first.ends]
-        return self._exported(export, context, 1 - self.first.direction)
+        if self.agreement.mode & MODE_PD:
+            return [] if self.agreement.group else [bytearray() for _ in self.agreement.qpns]
+        return self._exported(export, context, 1 - self.agreement.direction)
 
     def sent(
         self, export: Export, context: Callable[[int], bytes], handover: Handover
     ) -> list[bytearray]:
         """The secrets of REKEY tx, as received(); handover: that of the peer's RENEW."""
-        if self._mode & MODE_PD:
+        if self.agreement.mode & MODE_PD:
             return list(handover.secrets)
-        return self._exported(export, context, self.first.direction)
+        return self._exported(export, context, self.agreement.direction)
 
     def give(self, number: int, direction: Direction, secret: bytearray) -> None:
         """REKEY for QP `number`, ignored if that QP has ended. Raises RefusedError (EBUSY) while
         the QP does not yet use the secrets of the previous REKEY."""
-        size = self._size if direction else 0
+        size, qpn = self._size if direction else 0, self.agreement.qpns[number]
         if direction:
-            self.first.log(number, direction.name.lower(), secret)
+            name = direction.name.lower()
+            keylog.secret(qpn, name, self.agreement.generation(number), secret)
         with unless_ended():
-            self.first.control.rekey(self.first.ends[number].qpn, direction, size, secret)
+            self.control.rekey(qpn, direction, size, secret)
 
-    @property
-    def has_any(self) -> bool:
-        """False if exchanges never change S: at level none and in a trust group (8.5)."""
-        return bool(self._size) and not self._group
+    def _ask(self, number: int) -> bytearray:
+        """KEY for QP `number`, which has no group."""
+        agreement = self.agreement
+        wanted = KeyRequest(
+            agreement.qpns[number],
+            self._size,
+            agreement.generation(number),
+            *agreement.peers[number],
+            False,
+        )
+        return self.control.key(wanted)[0]
 
     def _exported(
         self, export: Export, context: Callable[[int], bytes], direction: int
     ) -> list[bytearray]:
         label, size = EXPORTER_LABELS[direction], self._size
-        qps = range(len(self.first.ends)) if size else ()
+        qps = range(len(self.agreement.qpns)) if size else ()
         return [bytearray(export(label, context(qp), size)) for qp in qps]
 
     @property
     def _size(self) -> int:
-        return secret_size(self.first.agreed.suite)
-
-    @property
-    def _mode(self) -> int:
-        return self.first.agreed.mode
-
-    @property
-    def _group(self) -> str:
-        return self.first.agreed.group
+        return self.agreement.secret_size
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""TLS 1.3 of the key exchange: mutual, ALPN srdma/1, never resumed, with exporter (protocol.md 8).
+"""TLS 1.3 of the key exchange: mutual, ALPN srdma/2 or srdma/1, without TLS session resumption,
+with exporter (protocol.md 8).
 
 Messages stand behind their length. `Stream` is a TLS connection over TCP in an event loop. `Inner`
 is one without a socket: the caller carries its records in messages of a Stream (8.5).
@@ -29,7 +30,7 @@ from srdma.keyex import keylog
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import MESSAGE_MAX
 
-ALPN = b"srdma/1"
+ALPN = {b"srdma/2": 2, b"srdma/1": 1}  # name -> version, in order of preference
 GROUPS = {"x25519mlkem768", "x25519", "secp256r1", "prime256v1", "p-256"}
 LENGTH = 4
 CHUNK = 16_384  # maximum bytes of inner records in one message
@@ -55,7 +56,7 @@ ALERTS = {
     "bad certificate": "this end's certificate is not accepted (not valid yet, or malformed)",
     "unknown ca": "this end's certificate was issued by another CA than the peer's configured one",
     "certificate required": "the peer requires a certificate, and this end sent none",
-    "no application protocol": "the peer does not support srdma/1 (ALPN)",
+    "no application protocol": "the peer does not support srdma/2 and srdma/1 (ALPN)",
     "unsupported certificate": "this kind of certificate is not accepted (key usage)",
     "protocol version": "the peer does not support TLS 1.3",
     "wrong version number": "the peer does not use TLS: check the address and port",
@@ -91,6 +92,7 @@ class _End:
     """Common part of Stream and Inner: one end of a TLS connection, without its transport."""
 
     def __init__(self, role: str, credentials: Credentials) -> None:
+        self.version = 0  # 1 or 2 (ALPN), once the handshake is complete
         self._buffer = bytearray()
         self._presented = credentials.cert
         self._tls = SSL.Connection(_context(credentials), None)
@@ -143,8 +145,10 @@ class _End:
 
     def _checked(self) -> tuple[str, str]:
         """Check a completed handshake. Returns the peer's identity and the key exchange group."""
-        if self._tls.get_alpn_proto_negotiated() != ALPN:
-            raise ExchangeError("tls", "the peer does not support srdma/1 (ALPN)")
+        version = ALPN.get(self._tls.get_alpn_proto_negotiated())
+        if not version:
+            raise ExchangeError("tls", "the peer does not support srdma/2 and srdma/1 (ALPN)")
+        self.version = version
         group = self._tls.get_group_name() or "unknown"
         if group != "unknown" and group.lower() not in GROUPS:
             raise ExchangeError("tls", f"key exchange group {group} is not one of {GROUPS}")
@@ -382,9 +386,11 @@ def _context(credentials: Credentials) -> SSL.Context:
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _verified)
     if keylog.begun():
         context.set_keylog_callback(lambda _, line: keylog.tls(line))
-    context.set_alpn_protos([ALPN])
+    context.set_alpn_protos([*ALPN])
     context.set_alpn_select_callback(
-        lambda _, offered: ALPN if ALPN in offered else SSL.NO_OVERLAPPING_PROTOCOLS
+        lambda _, offered: next(
+            (name for name in ALPN if name in offered), SSL.NO_OVERLAPPING_PROTOCOLS
+        )
     )
     return context
 

@@ -137,7 +137,7 @@ def test_exchange_of_srdma(name: str) -> None:
 
 def test_renewal_of_srdma() -> None:
     case, who = EXCHANGE["renewal"], "spiffe://example.org/x"
-    ends = [Renewal(end, who) for end in exchanged(EXCHANGE["exchanges"]["basic"])]
+    ends = [Renewal(agreement(end, who)) for end in exchanged(EXCHANGE["exchanges"]["basic"])]
     client, server = ends
     assert sent(server.ask()) == case["wish"]
     client.receive(bytes.fromhex(case["wish"]))

@@ -1,0 +1,93 @@
+"""What an agent needs to know of a session after READY, to renew it (protocol.md 8.6).
+
+The worker keeps it as bytes for an agent that restarts (local-interface.md 3.6, KEEP). It has no
+secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cbor2
+
+from srdma import plain_cbor
+from srdma.keyex.agreement import Agreement
+from srdma.keyex.messages import Suite
+from srdma.keyex.renew import Times
+
+VERSION = 1
+KEPT_MAX = 1024  # bytes
+
+
+@dataclass(frozen=True)
+class Kept:
+    """own: name of the own identity; uid: user of the program; leg: number of the leg of the QPs.
+
+    address: of the peer's listener, for the client of the first exchange. max_age: seconds that
+    secrets live without renewal (agent.md 5).
+    """
+
+    agreement: Agreement
+    own: str
+    uid: int
+    leg: int
+    address: tuple[str, int] | None
+    times: Times
+    max_age: float
+
+    def to_bytes(self, count: int) -> bytes:
+        """count: number of the last exchange."""
+        agreement = self.agreement
+        return cbor2.dumps(
+            {
+                "v": VERSION,
+                "role": agreement.role,
+                "hash": agreement.hash,
+                "suite": list(agreement.suite),
+                "mode": agreement.mode,
+                "group": agreement.group,
+                "identity": agreement.identity,
+                "own": self.own,
+                "uid": self.uid,
+                "address": list(self.address or ()),
+                "every": self.times.every,
+                "limit": self.times.limit,
+                "max_age": self.max_age,
+                "count": count,
+            }
+        )
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, leg: int, qpns: Sequence[int], peers: Sequence[tuple[bytes, int]]
+    ) -> tuple[Kept, int]:
+        """What to_bytes() of this or an earlier agent gave, and the count.
+
+        Raises ValueError for the bytes of another version.
+        """
+        fields: Any = plain_cbor.loads(data)
+        if not isinstance(fields, dict) or fields.get("v") != VERSION:
+            raise ValueError("it was kept by another version of srdma")
+        agreement = Agreement(
+            role=fields["role"],
+            hash=fields["hash"],
+            suite=Suite(*fields["suite"]),
+            mode=fields["mode"],
+            group=fields["group"],
+            identity=fields["identity"],
+            qpns=tuple(qpns),
+            peers=tuple(peers),
+        )
+        host, port = fields["address"] or ("", 0)
+        kept = cls(
+            agreement=agreement,
+            own=fields["own"],
+            uid=fields["uid"],
+            leg=leg,
+            address=(host, port) if host else None,
+            times=Times(fields["every"], fields["limit"]),
+            max_age=fields["max_age"],
+        )
+        return kept, fields["count"]

@@ -1,0 +1,58 @@
+"""A TLS connection to a peer, from its handshake to its close."""
+
+from __future__ import annotations
+
+import asyncio
+
+from srdma.agent.dial import dial
+from srdma.agent.settings import Identity
+from srdma.agent.tasks import cancelled
+from srdma.keyex.exchange import Role
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import ErrorMessage, encode
+from srdma.keyex.tls import Stream
+
+
+class Meeting:
+    """A TLS connection to a peer that may still have to authenticate. role: in TLS."""
+
+    def __init__(self, role: Role, stream: Stream) -> None:
+        self.role, self.stream = role, stream
+        self.identity = ""  # URI of the peer, once it is authenticated
+        self.own = ""  # name of the own identity that it was authenticated for
+        self.group = ""  # of the TLS key agreement
+        self._heard: asyncio.Future[bytes] | None = None
+
+    @classmethod
+    async def dial(cls, own: Identity, host: str, port: int) -> Meeting:
+        """Connect to a peer's agent, as client. Raises ExchangeError."""
+        sock = await dial(host, port)
+        return cls("client", await Stream.open(sock, "client", own.credentials))
+
+    async def authenticate(self, own: Identity) -> None:
+        """Complete the handshake, unless it is complete. Raises ExchangeError, PeerClosed."""
+        if not self.identity:
+            identity, self.group = await self.stream.handshake()
+            own.check(identity)
+            self.identity, self.own = identity, own.name
+
+    def hear(self) -> asyncio.Future[bytes]:
+        """The peer's first message, whose receipt begins at the first call."""
+        self._heard = self._heard or asyncio.ensure_future(self.stream.message())
+        return self._heard
+
+    def drop(self) -> None:
+        """Close the TCP connection at once."""
+        if self._heard:
+            self._heard.cancel()
+        self.stream.drop()
+
+    async def fail(self, error: ExchangeError) -> None:
+        """Tell the peer about an error and close the connection."""
+        if self._heard:
+            await cancelled(self._heard)
+        if error.from_peer:
+            await self.stream.close()
+        else:
+            code = "identity" if error.code == "policy" else error.code  # protocol.md 8.1
+            await self.stream.abort(encode(ErrorMessage(code, error.told)))

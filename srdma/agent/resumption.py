@@ -1,0 +1,91 @@
+"""The proofs of a session in another TLS connection (protocol.md 8.6)."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+
+from srdma.control import Control, Direction
+from srdma.errors import RefusedError
+from srdma.keyex.agreement import Agreement
+from srdma.keyex.exchange_renew import Goodbye
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import Resume
+from srdma.keyex.secrets import ENDED, unless_ended
+from srdma.keyex.tls import Stream
+
+LABEL, CONTEXT_LEN = b"EXPORTER-srdma-2 resume", 32
+UNKNOWN = "no session with this hash and these identities waits here, or a proof is wrong"
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """control: of the local worker."""
+
+    control: Control
+    agreement: Agreement
+
+    def ended(self) -> bool:
+        """True if all QPs have ended."""
+        return not any(self._prove(qpn, bytes(CONTEXT_LEN))[1] for qpn in self.agreement.qpns)
+
+    def message(self, stream: Stream, count: int) -> Resume:
+        """This end's RESUME for a connection. Raises Goodbye if all QPs have ended."""
+        context = self._context(stream)
+        made = [self._prove(qpn, context) for qpn in self.agreement.qpns]
+        given, proofs = zip(*made, strict=True)
+        if not any(proofs):
+            raise Goodbye
+        return Resume(self.agreement.hash, count, given, proofs)
+
+    def _prove(self, qpn: int, context: bytes) -> tuple[int, bytes]:
+        """`given` and the proof; (0, b"") if the QP has ended."""
+        try:
+            sent, _, proof = self.control.prove(qpn, context)
+        except RefusedError as error:
+            if error.errno not in ENDED:
+                raise
+            return 0, b""
+        return sent, proof
+
+    def check(self, stream: Stream, peers: Resume) -> list[int]:
+        """Check the peer's RESUME. Returns the QPs for withdraw(): the peer will not use the secret
+        that waits for receiving there. Raises ExchangeError (`resume`, `value`), DeviceError."""
+        if peers.hash != self.agreement.hash or len(peers.given) != len(self.agreement.qpns):
+            raise ExchangeError("resume", UNKNOWN)
+        context, proved, waiting = self._context(stream), False, []
+        for qpn, given, proof in zip(self.agreement.qpns, peers.given, peers.proofs, strict=True):
+            taken = self._taken(qpn, context, proof) if proof else None
+            if taken is None:
+                continue
+            proved = True
+            if taken not in (given, given + 1):
+                raise ExchangeError(
+                    "value",
+                    f"given is {given} for QP {qpn:#08x}: it must be {taken} or {taken - 1}",
+                )
+            if taken > given:
+                waiting.append(qpn)
+        if not proved:
+            raise ExchangeError("resume", UNKNOWN)
+        return waiting
+
+    def withdraw(self, qpns: list[int]) -> None:
+        """Raises RefusedError, WorkerGone."""
+        for qpn in qpns:
+            with unless_ended():
+                self.control.rekey(qpn, Direction.WITHDRAW)
+
+    def _taken(self, qpn: int, context: bytes, proof: bytes) -> int | None:
+        """How many REKEY rx the worker has taken, or None if the QP has ended."""
+        try:
+            return self.control.prove(qpn, context, proof)[1]
+        except RefusedError as error:
+            if error.errno == errno.EBADMSG:
+                raise ExchangeError("resume", UNKNOWN) from None
+            if error.errno not in ENDED:
+                raise
+        return None
+
+    def _context(self, stream: Stream) -> bytes:
+        return stream.export(LABEL, self.agreement.hash, CONTEXT_LEN)
