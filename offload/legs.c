@@ -16,6 +16,12 @@ static int is_user(const struct leg_entry *e, unsigned user)
 	return e->users[user / 64] >> user % 64 & 1;
 }
 
+static int may_use(const struct legs *t, const struct leg_entry *e,
+		   unsigned user)
+{
+	return is_user(e, user) || user + 1 == t->agent;
+}
+
 static void user_set(struct leg_entry *e, unsigned user)
 {
 	e->users[user / 64] |= UINT64_C(1) << user % 64;
@@ -55,7 +61,7 @@ struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id)
 {
 	const struct leg_entry *e = entry_of(t, id);
 
-	if (!e || !is_user(e, user))
+	if (!e || !may_use(t, e, user))
 		return NULL;
 	return srdma_relay_leg_by_id(t->relay, id);
 }
@@ -67,7 +73,7 @@ struct srdma_leg *legs_find_qp(struct legs *t, unsigned user, uint32_t qpn)
 		struct srdma_leg *leg;
 		uint32_t reason;
 
-		if (e->id == 0 || !is_user(e, user))
+		if (e->id == 0 || !may_use(t, e, user))
 			continue;
 		leg = srdma_relay_leg_by_id(t->relay, e->id);
 		if (leg &&

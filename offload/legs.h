@@ -1,8 +1,8 @@
 /*
  * Access of control connections to legs (docs/local-interface.md 3). The
  * connection that opened a leg owns it, and its end closes the leg; connections
- * that sent ATTACH may use it. A connection is identified by a number below
- * LEGS_USERS.
+ * that sent ATTACH may use it, and so may the agent. A connection is identified
+ * by a number below LEGS_USERS.
  */
 #ifndef OFFLOAD_LEGS_H
 #define OFFLOAD_LEGS_H
@@ -15,6 +15,7 @@ enum { LEGS_USERS = 512 };
 
 struct legs {
 	struct srdma_relay *relay;
+	unsigned agent; /* 1 + number of the agent's connection; 0: none */
 	struct leg_entry {
 		uint32_t id; /* 0: free */
 		uint32_t qps;

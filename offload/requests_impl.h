@@ -9,6 +9,7 @@ struct requests {
 	struct requests_params p;
 	struct legs legs;
 	struct deferred_list deferred;
+	const struct client *agent; /* NULL: no connection has the role */
 };
 
 struct call {
@@ -42,6 +43,15 @@ int requests_qp_rotate(struct call *c);
 int requests_qp_rekey(struct call *c);
 int requests_qp_expire(struct call *c);
 int requests_qp_life(struct call *c);
+int requests_qp_prove(struct call *c);
+
+int requests_agent(struct call *c);
+int requests_agent_keep(struct call *c);
+int requests_agent_adopt(struct call *c);
+/* 0, or -EPERM: the request belongs to the agent, which the client is not. */
+int requests_agent_check(struct call *c);
+/* The client disconnected: if it was the agent, the role is free. */
+void requests_agent_leave(struct requests *q, const struct client *client);
 
 /* --- for handlers ------------------------------------------------------ */
 

@@ -187,13 +187,20 @@ static const struct srdma_ctl_field prove_answer[] = {
 	STOP,
 };
 static const struct srdma_ctl_field keep[] = {
-	F(UINT, keep.n),     F(UINT, keep.len), F(BYTES, keep.qpns),
-	F(BYTES, keep.data), STOP,
+	F(UINT, keep.n),
+	F(UINT, keep.len),
+	F(BYTES, keep.qpns),
+	F(BYTES, keep.data),
+	STOP,
 };
 static const struct srdma_ctl_field adopt[] = { F(UINT, after), STOP };
 static const struct srdma_ctl_field adopt_answer[] = {
-	F(UINT, adopted.serial), F(UINT, adopted.leg),	F(UINT, adopted.n),
-	F(UINT, adopted.len),	 F(BYTES, adopted.qps), F(BYTES, adopted.data),
+	F(UINT, adopted.serial),
+	F(UINT, adopted.leg),
+	F(UINT, adopted.n),
+	F(UINT, adopted.len),
+	F(BYTES, adopted.qps),
+	F(BYTES, adopted.data),
 	STOP,
 };
 

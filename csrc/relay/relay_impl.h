@@ -37,7 +37,7 @@ struct srdma_relay {
 	struct srdma_leg *legs[SRDMA_MAX_LEGS];
 	uint32_t leg_count, leg_serial;
 	struct srdma_reorder_pool
-		reorder;	 /* at most half of the host port's buffers */
+		reorder; /* at most half of the host port's buffers */
 	struct srdma_keep_list kept;
 	struct srdma_buf *spare; /* for the plaintext of the next packet */
 	char why[192];		 /* srdma_relay_why() */

@@ -209,10 +209,10 @@ int srdma_relay_qp_prove(struct srdma_relay *r, struct srdma_leg *leg,
 	if (err)
 		return err;
 	s = srdma_qp_session(qp);
-	err = params->check ? srdma_session_check_proof(s, params->context,
-							params->proof)
-			    : srdma_session_prove(s, params->context,
-						  answer->proof);
+	err = params->check
+		      ? srdma_session_check_proof(s, params->context,
+						  params->proof)
+		      : srdma_session_prove(s, params->context, answer->proof);
 	if (err == -EBADMSG) {
 		r->env.stats.resumptions_refused++;
 		return srdma_relay_refuse(
