@@ -15,7 +15,7 @@ enum { LEGS_USERS = 512 };
 
 struct legs {
 	struct srdma_relay *relay;
-	unsigned agent; /* 1 + number of the agent's connection; 0: none */
+	uint64_t agents[LEGS_USERS / 64]; /* connections of the agent */
 	struct leg_entry {
 		uint32_t id; /* 0: free */
 		uint32_t qps;
@@ -29,6 +29,9 @@ struct legs {
 int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg);
 /* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);
+/* Let a connection use every leg, or only those that it opened or attached to.
+ */
+void legs_set_agent(struct legs *t, unsigned user, int is_agent);
 
 /* The leg with this id if the connection may use it, else NULL. */
 struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id);

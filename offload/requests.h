@@ -22,6 +22,7 @@ struct client {
 	unsigned number;  /* below LEGS_USERS, unique among open connections */
 	int pid;	  /* pid of the process that connected */
 	uint32_t uid;	  /* its user */
+	int is_agent;	  /* 1: has the role AGENT */
 	int pidfd;	  /* pidfd of the same process, or -1 */
 	unsigned waiting; /* responses pending */
 };

@@ -22,14 +22,14 @@ int requests_agent_check(struct call *c)
 	const struct requests *q = c->q;
 	const uint32_t bit = UINT32_C(1) << c->in.kind;
 
-	if (c->client == q->agent)
+	if (c->client->is_agent)
 		return 0;
 	if (bit & always)
 		return requests_refuse(
 			c, -EPERM,
 			"%s without the role AGENT: send AGENT first",
 			srdma_ctl_name(c->in.kind));
-	if (!(bit & keys_and_ends) || (!q->agent && !q->p.agent_only))
+	if (!(bit & keys_and_ends) || (!q->agents && !q->p.agent_only))
 		return 0;
 	return requests_refuse(
 		c, -EPERM,
@@ -38,41 +38,42 @@ int requests_agent_check(struct call *c)
 		srdma_ctl_name(c->in.kind));
 }
 
-static void set_agent(struct requests *q, const struct client *client)
+void requests_agent_leave(struct requests *q, struct client *client)
 {
-	q->agent = client;
-	q->legs.agent = client ? client->number + 1 : 0;
-}
-
-void requests_agent_leave(struct requests *q, const struct client *client)
-{
-	if (q->agent != client)
+	if (!client->is_agent)
 		return;
-	set_agent(q, NULL);
-	log_info("the connection of the agent, process %d, has ended",
-		 client->pid);
+	client->is_agent = 0;
+	legs_set_agent(&q->legs, client->number, 0);
+	if (--q->agents == 0)
+		log_info("the agent, process %d, has disconnected",
+			 client->pid);
 }
 
 int requests_agent(struct call *c)
 {
 	struct requests *q = c->q;
+	struct client *client = c->client;
 
-	if (c->client->uid != q->p.agent_uid && c->client->uid != 0)
+	if (client->uid != q->p.agent_uid && client->uid != 0)
 		return requests_refuse(
 			c, -EPERM,
 			"user %u: the agent of this worker is of user %u or root",
-			c->client->uid, q->p.agent_uid);
-	if (q->agent == c->client)
+			client->uid, q->p.agent_uid);
+	if (client->is_agent)
 		return 0;
-	if (q->agent)
+	if (q->agents && client->pid != q->agent_pid)
 		return requests_refuse(
 			c, -EBUSY,
 			"process %d is the agent of this worker: stop it, or "
-			"send AGENT again when its connection has ended",
-			q->agent->pid);
-	set_agent(q, c->client);
-	log_info("process %d of user %u is the agent", c->client->pid,
-		 c->client->uid);
+			"send AGENT again when its connections have ended",
+			q->agent_pid);
+	if (!q->agents)
+		log_info("process %d of user %u is the agent", client->pid,
+			 client->uid);
+	q->agents++;
+	q->agent_pid = client->pid;
+	client->is_agent = 1;
+	legs_set_agent(&q->legs, client->number, 1);
 	return 0;
 }
 

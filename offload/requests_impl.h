@@ -9,7 +9,8 @@ struct requests {
 	struct requests_params p;
 	struct legs legs;
 	struct deferred_list deferred;
-	const struct client *agent; /* NULL: no connection has the role */
+	unsigned agents; /* connections with the role AGENT, all of agent_pid */
+	int agent_pid;
 };
 
 struct call {
@@ -50,8 +51,8 @@ int requests_agent_keep(struct call *c);
 int requests_agent_adopt(struct call *c);
 /* 0, or -EPERM: the request belongs to the agent, which the client is not. */
 int requests_agent_check(struct call *c);
-/* The client disconnected: if it was the agent, the role is free. */
-void requests_agent_leave(struct requests *q, const struct client *client);
+/* The client disconnected. With its last connection the agent loses the role. */
+void requests_agent_leave(struct requests *q, struct client *client);
 
 /* --- for handlers ------------------------------------------------------ */
 
