@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -46,6 +47,7 @@ struct connection {
 
 struct control {
 	int epoll, listener;
+	uint32_t agent_uid;
 	int spare; /* closed temporarily to accept and refuse a connection at
 		      the fd limit */
 	struct requests *requests;
@@ -324,17 +326,22 @@ static unsigned free_number(const struct control *c)
 	return i;
 }
 
-static int peer_allowed(int fd, struct ucred *peer)
+static int peer_allowed(const struct control *c, int fd, struct ucred *peer)
 {
 	socklen_t len = sizeof(*peer);
+	char agent[48] = "";
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, peer, &len) < 0)
 		return 0;
-	if (peer->uid == geteuid() || peer->uid == 0)
+	if (peer->uid == geteuid() || peer->uid == 0 ||
+	    peer->uid == c->agent_uid)
 		return 1;
-	log_info("refused process %d of user %u: only user %u and root may "
+	if (c->agent_uid != geteuid())
+		snprintf(agent, sizeof(agent), ", user %u (--agent-uid)",
+			 c->agent_uid);
+	log_info("refused process %d of user %u: only user %u%s and root may "
 		 "connect",
-		 peer->pid, peer->uid, geteuid());
+		 peer->pid, peer->uid, geteuid(), agent);
 	return 0;
 }
 
@@ -345,7 +352,7 @@ static int connection_add(struct control *c, int fd)
 	struct ucred peer;
 	unsigned number = free_number(c);
 
-	if (!peer_allowed(fd, &peer))
+	if (!peer_allowed(c, fd, &peer))
 		return -EPERM;
 	if (number == MAX_CONNECTIONS) {
 		log_info(
@@ -358,6 +365,7 @@ static int connection_add(struct control *c, int fd)
 		return -ENOMEM;
 	conn->client.number = number;
 	conn->client.pid = peer.pid;
+	conn->client.uid = peer.uid;
 	conn->control = c;
 	conn->fd = fd;
 	conn->watched = EPOLLIN;
@@ -454,6 +462,7 @@ int control_create(struct control **out, const struct control_params *p)
 	if (!c)
 		return rc;
 	c->listener = p->listener;
+	c->agent_uid = p->requests.agent_uid;
 	c->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	rc = epoll_open(c);
 	if (rc < 0)

@@ -11,19 +11,33 @@ static struct leg_entry *entry_of(struct legs *t, uint32_t id)
 	return NULL;
 }
 
-static int is_user(const struct leg_entry *e, unsigned user)
+static int has(const uint64_t *set, unsigned user)
 {
-	return e->users[user / 64] >> user % 64 & 1;
+	return set[user / 64] >> user % 64 & 1;
 }
 
-static void user_set(struct leg_entry *e, unsigned user)
+static void put(uint64_t *set, unsigned user)
 {
-	e->users[user / 64] |= UINT64_C(1) << user % 64;
+	set[user / 64] |= UINT64_C(1) << user % 64;
 }
 
-static void user_clear(struct leg_entry *e, unsigned user)
+static void drop(uint64_t *set, unsigned user)
 {
-	e->users[user / 64] &= ~(UINT64_C(1) << user % 64);
+	set[user / 64] &= ~(UINT64_C(1) << user % 64);
+}
+
+static int may_use(const struct legs *t, const struct leg_entry *e,
+		   unsigned user)
+{
+	return has(e->users, user) || has(t->agents, user);
+}
+
+void legs_set_agent(struct legs *t, unsigned user, int is_agent)
+{
+	if (is_agent)
+		put(t->agents, user);
+	else
+		drop(t->agents, user);
 }
 
 int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg)
@@ -37,7 +51,7 @@ int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg)
 		memset(e, 0, sizeof(*e));
 		e->id = srdma_relay_leg_id(leg);
 		e->owner = owner;
-		user_set(e, owner);
+		put(e->users, owner);
 		return 0;
 	}
 	return -ENOSPC;
@@ -48,14 +62,14 @@ void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg)
 	struct leg_entry *e = entry_of(t, srdma_relay_leg_id(leg));
 
 	if (e)
-		user_set(e, user);
+		put(e->users, user);
 }
 
 struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id)
 {
 	const struct leg_entry *e = entry_of(t, id);
 
-	if (!e || !is_user(e, user))
+	if (!e || !may_use(t, e, user))
 		return NULL;
 	return srdma_relay_leg_by_id(t->relay, id);
 }
@@ -67,7 +81,7 @@ struct srdma_leg *legs_find_qp(struct legs *t, unsigned user, uint32_t qpn)
 		struct srdma_leg *leg;
 		uint32_t reason;
 
-		if (e->id == 0 || !is_user(e, user))
+		if (e->id == 0 || !may_use(t, e, user))
 			continue;
 		leg = srdma_relay_leg_by_id(t->relay, e->id);
 		if (leg &&
@@ -83,9 +97,9 @@ void legs_leave(struct legs *t, unsigned user)
 		struct leg_entry *e = &t->entry[i];
 		struct srdma_leg *leg;
 
-		if (e->id == 0 || !is_user(e, user))
+		if (e->id == 0 || !has(e->users, user))
 			continue;
-		user_clear(e, user);
+		drop(e->users, user);
 		if (e->owner != user)
 			continue;
 		leg = srdma_relay_leg_by_id(t->relay, e->id);

@@ -1,8 +1,8 @@
 /*
  * Access of control connections to legs (docs/local-interface.md 3). The
  * connection that opened a leg owns it, and its end closes the leg; connections
- * that sent ATTACH may use it. A connection is identified by a number below
- * LEGS_USERS.
+ * that sent ATTACH may use it, and so may the agent. A connection is identified
+ * by a number below LEGS_USERS.
  */
 #ifndef OFFLOAD_LEGS_H
 #define OFFLOAD_LEGS_H
@@ -15,6 +15,7 @@ enum { LEGS_USERS = 512 };
 
 struct legs {
 	struct srdma_relay *relay;
+	uint64_t agents[LEGS_USERS / 64]; /* connections of the agent */
 	struct leg_entry {
 		uint32_t id; /* 0: free */
 		uint32_t qps;
@@ -28,6 +29,9 @@ struct legs {
 int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg);
 /* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);
+/* Let a connection use every leg, or only those that it opened or attached to.
+ */
+void legs_set_agent(struct legs *t, unsigned user, int is_agent);
 
 /* The leg with this id if the connection may use it, else NULL. */
 struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id);

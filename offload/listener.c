@@ -158,7 +158,7 @@ static int remove_stale(const struct sockaddr_un *at)
 	return 0;
 }
 
-static int bind_listen(const struct sockaddr_un *at)
+static int bind_listen(const struct sockaddr_un *at, mode_t mode)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
 			0);
@@ -167,7 +167,7 @@ static int bind_listen(const struct sockaddr_un *at)
 
 	if (fd < 0)
 		return refuse(-errno, at->sun_path, strerror(errno));
-	mask = umask(0177);
+	mask = umask(0777 & ~mode);
 	rc = bind(fd, (const struct sockaddr *)at, sizeof(*at));
 	umask(mask);
 	if (rc == 0)
@@ -179,7 +179,7 @@ static int bind_listen(const struct sockaddr_un *at)
 	return refuse(rc, at->sun_path, strerror(-rc));
 }
 
-static int open_once(const struct sockaddr_un *at)
+static int open_once(const struct sockaddr_un *at, mode_t mode)
 {
 	int folder = folder_lock(at->sun_path), rc;
 
@@ -187,7 +187,7 @@ static int open_once(const struct sockaddr_un *at)
 		return folder;
 	rc = remove_stale(at);
 	if (rc == 0)
-		rc = bind_listen(at);
+		rc = bind_listen(at, mode);
 	close(folder);
 	return rc;
 }
@@ -197,16 +197,16 @@ static int open_once(const struct sockaddr_un *at)
  * (supervisor.c): retry until they have ended. The directory is unlocked
  * between attempts.
  */
-int listener_open(const char *path)
+int listener_open(const char *path, mode_t mode)
 {
 	struct sockaddr_un at = { .sun_family = AF_UNIX };
 	int rc;
 
 	snprintf(at.sun_path, sizeof(at.sun_path), "%s", path);
-	rc = open_once(&at);
+	rc = open_once(&at, mode);
 	for (int i = 0; rc == -EAGAIN && i < KNOCK_TRIES; i++) {
 		wait_a_little();
-		rc = open_once(&at);
+		rc = open_once(&at, mode);
 	}
 	return rc == -EAGAIN ? refuse_running(&at) : rc;
 }

@@ -9,6 +9,8 @@
 #include "port/port.h"
 #include "broadcast.h"
 
+#define OPTIONS_NO_UID UINT64_MAX
+
 enum {
 	OPTIONS_PATH_LEN = 108, /* size of sun_path, including the
 				   terminating zero */
@@ -23,6 +25,7 @@ struct options {
 	const char *wire_listen; /* "IP:PORT", or NULL; for udp also "IP" */
 	uint32_t workers;
 	struct pin pin;
+	uint64_t agent_uid; /* OPTIONS_NO_UID: not given */
 	int allow_unprotected;
 	uint32_t stats; /* seconds between lines of statistics; 0: none */
 	uint32_t mtu, window, reads;

@@ -196,6 +196,10 @@ static const struct {
 	[SRDMA_CTL_EXPIRE] = { requests_qp_expire, 0, 0 },
 	[SRDMA_CTL_END] = { requests_qp_end, 0, 0 },
 	[SRDMA_CTL_LIFE] = { requests_qp_life, 0, 0 },
+	[SRDMA_CTL_AGENT] = { requests_agent, 0, 0 },
+	[SRDMA_CTL_PROVE] = { requests_qp_prove, 0, 0 },
+	[SRDMA_CTL_KEEP] = { requests_agent_keep, 0, 0 },
+	[SRDMA_CTL_ADOPT] = { requests_agent_adopt, 0, 0 },
 };
 
 static int check_fds(struct call *c)
@@ -258,6 +262,8 @@ static int dispatch(struct call *c)
 	if (rc < 0)
 		return malformed(c);
 	rc = check_fds(c);
+	if (rc == 0)
+		rc = requests_agent_check(c);
 	if (rc < 0)
 		return rc;
 	if (c->client->waiting >= MAX_WAITING)
@@ -343,6 +349,7 @@ unsigned requests_poll(struct requests *q)
 
 void requests_leave(struct requests *q, struct client *client)
 {
+	requests_agent_leave(q, client);
 	deferred_leave(&q->deferred, client);
 	legs_leave(&q->legs, client->number);
 }

@@ -21,6 +21,8 @@ enum { REQUESTS_MAX_FDS = 4, REQUESTS_ANSWER_FDS = 2 };
 struct client {
 	unsigned number;  /* below LEGS_USERS, unique among open connections */
 	int pid;	  /* pid of the process that connected */
+	uint32_t uid;	  /* its user */
+	int is_agent;	  /* 1: has the role AGENT */
 	int pidfd;	  /* pidfd of the same process, or -1 */
 	unsigned waiting; /* responses pending */
 };
@@ -49,6 +51,9 @@ struct requests_params {
 	uint32_t workers, index; /* number of worker processes, and the
 				     number of this one */
 	int allow_unprotected;
+	uint32_t agent_uid; /* user that may take the role AGENT, besides
+			       root */
+	int agent_only; /* 1: without an agent no client gives keys either */
 	/*
 	 * Send to the client now or later. *answer is valid only during the
 	 * call.

@@ -9,6 +9,8 @@ struct requests {
 	struct requests_params p;
 	struct legs legs;
 	struct deferred_list deferred;
+	unsigned agents; /* connections with the role AGENT, all of agent_pid */
+	int agent_pid;
 };
 
 struct call {
@@ -42,6 +44,15 @@ int requests_qp_rotate(struct call *c);
 int requests_qp_rekey(struct call *c);
 int requests_qp_expire(struct call *c);
 int requests_qp_life(struct call *c);
+int requests_qp_prove(struct call *c);
+
+int requests_agent(struct call *c);
+int requests_agent_keep(struct call *c);
+int requests_agent_adopt(struct call *c);
+/* 0, or -EPERM: the request belongs to the agent, which the client is not. */
+int requests_agent_check(struct call *c);
+/* The client disconnected. With its last connection the agent loses the role. */
+void requests_agent_leave(struct requests *q, struct client *client);
 
 /* --- for handlers ------------------------------------------------------ */
 

@@ -1,6 +1,6 @@
 /*
  * Requests about QPs: INIT, KEY, KEYS, WAIT, END, DESTROY, and the renewal of
- * key material while they are in use: ROTATE, REKEY, EXPIRE, LIFE
+ * key material while they are in use: ROTATE, REKEY, PROVE, EXPIRE, LIFE
  * (local-interface.md 3).
  */
 #include <errno.h>
@@ -128,6 +128,22 @@ int requests_qp_rekey(struct call *c)
 	if (rc < 0)
 		return rc;
 	rc = srdma_relay_qp_rekey(c->q->p.relay, leg, secret);
+	return rc < 0 ? requests_refused(c, rc) : 0;
+}
+
+int requests_qp_prove(struct call *c)
+{
+	const struct srdma_qp_prove *prove = &c->in.prove;
+	struct srdma_leg *leg;
+	int rc = requests_leg_of_qp(c, prove->qpn, &leg);
+
+	if (rc < 0)
+		return rc;
+	rc = srdma_relay_qp_prove(c->q->p.relay, leg, prove, &c->out.proved);
+	if (rc == -EBADMSG)
+		log_info("QP 0x%06x: a peer could not prove that it is the end "
+			 "of its session",
+			 prove->qpn);
 	return rc < 0 ? requests_refused(c, rc) : 0;
 }
 

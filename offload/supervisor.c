@@ -228,6 +228,17 @@ static int serve(struct supervisor *c, unsigned workers)
 	return rc < 0 ? rc : ended;
 }
 
+/* With an agent of another user every user may connect; SO_PEERCRED then decides
+ * (control.c). Root needs no permission. */
+static mode_t control_mode(const struct options *o)
+{
+	const uint64_t agent = o->agent_uid;
+
+	return agent == OPTIONS_NO_UID || agent == geteuid() || agent == 0
+		       ? 0600
+		       : 0666;
+}
+
 /*
  * Open the control sockets first: they detect a worker that is already running.
  */
@@ -240,7 +251,7 @@ static int listen_all(struct supervisor *c, const struct options *o)
 		t->number = c->listening;
 		/* options_parse() has checked this for the last member. */
 		options_of_process(&t->o, o, t->number);
-		t->listener = listener_open(t->o.control);
+		t->listener = listener_open(t->o.control, control_mode(o));
 		if (t->listener < 0)
 			return t->listener;
 		c->listening++;

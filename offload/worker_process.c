@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/time.h"
 #include "log.h"
@@ -70,6 +71,7 @@ static int open_relay(struct worker_process *t)
 
 static int open_control(struct worker_process *t)
 {
+	const int agent_only = t->o.agent_uid != OPTIONS_NO_UID;
 	const struct control_params params = {
 		.listener = t->listener,
 		.requests = {
@@ -82,6 +84,9 @@ static int open_control(struct worker_process *t)
 			.workers = t->o.workers,
 			.index = t->number,
 			.allow_unprotected = t->o.allow_unprotected,
+			.agent_uid = agent_only ? (uint32_t)t->o.agent_uid
+						: geteuid(),
+			.agent_only = agent_only,
 		},
 	};
 	int rc = control_create(&t->params.control, &params);

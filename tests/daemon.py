@@ -53,6 +53,10 @@ class Kind(IntEnum):
     EXPIRE = 18
     END = 19
     LIFE = 20
+    AGENT = 21
+    PROVE = 22
+    KEEP = 23
+    ADOPT = 24
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -77,6 +81,10 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.EXPIRE: 4,
     Kind.END: 8,
     Kind.LIFE: 8,
+    Kind.AGENT: 0,
+    Kind.PROVE: 72,
+    Kind.KEEP: 2056,
+    Kind.ADOPT: 8,
 }
 
 

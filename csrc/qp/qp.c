@@ -5,6 +5,7 @@
 #include "qp/cq.h"
 #include "qp/env.h"
 #include "qp/qp_impl.h"
+#include "session/session.h"
 
 /* --- facts --------------------------------------------------------------- */
 
@@ -84,6 +85,8 @@ void srdma_qp_fail(struct srdma_qp *qp, enum srdma_reason reason, uint64_t id,
 						  : SRDMA_REASON_PEER_ERROR;
 	}
 	core->last.sent = core->scheduled;
+	if (core->session)
+		srdma_session_end_renewal(core->session);
 	core->env->discard(qp);
 	core->event_due = 1;
 	srdma_qp_activate(qp);

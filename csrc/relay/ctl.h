@@ -25,6 +25,8 @@ enum srdma_ctl_limits {
 	SRDMA_CTL_IDENTITY_LEN = 256,
 	SRDMA_CTL_TOKEN_MIN = SRDMA_CAPABILITY_HEAD + SRDMA_MEMKEY_LEN +
 			      SRDMA_CAPABILITY_CHECK,
+	/* ADOPT: qpn 4, index 1, peer qpn 3, peer eid 16 */
+	SRDMA_CTL_KEPT_QP_LEN = 24,
 };
 
 enum srdma_ctl_kind {
@@ -48,6 +50,10 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_EXPIRE = 18,
 	SRDMA_CTL_END = 19,
 	SRDMA_CTL_LIFE = 20,
+	SRDMA_CTL_AGENT = 21,
+	SRDMA_CTL_PROVE = 22,
+	SRDMA_CTL_KEEP = 23,
+	SRDMA_CTL_ADOPT = 24,
 	SRDMA_CTL_KINDS, /* number of kinds + 1 */
 };
 
@@ -158,6 +164,20 @@ struct srdma_ctl_rotate_answer {
 	uint32_t behind; /* keys that depend on the previous K_PD */
 };
 
+struct srdma_ctl_keep {
+	uint32_t n, len;
+	uint8_t qpns[SRDMA_KEEP_QPS * 4]; /* big-endian */
+	uint8_t data[SRDMA_KEEP_MAX];
+};
+
+struct srdma_ctl_adopt_answer {
+	uint64_t serial;
+	uint32_t leg;
+	uint32_t n, len;
+	uint8_t qps[SRDMA_KEEP_QPS * SRDMA_CTL_KEPT_QP_LEN];
+	uint8_t data[SRDMA_KEEP_MAX];
+};
+
 struct srdma_ctl_stats_answer {
 	uint32_t count;
 	uint64_t counter[SRDMA_CTL_MAX_COUNTERS];
@@ -201,6 +221,11 @@ struct srdma_ctl_msg {
 		struct srdma_ctl_rotate rotate;
 		struct srdma_ctl_rotate_answer rotated;
 		struct srdma_qp_rekey rekey;
+		struct srdma_qp_prove prove;
+		struct srdma_qp_prove_answer proved;
+		struct srdma_ctl_keep keep;
+		uint64_t after; /* ADOPT */
+		struct srdma_ctl_adopt_answer adopted;
 		char text[SRDMA_CTL_MAX_BODY + 1]; /* if status is not 0 */
 	};
 };

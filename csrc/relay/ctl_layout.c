@@ -176,6 +176,34 @@ static const struct srdma_ctl_field life[] = {
 	STOP,
 };
 
+static const struct srdma_ctl_field prove[] = {
+	F(UINT, prove.qpn),	 F(UINT, prove.check),	PAD(3),
+	F(BYTES, prove.context), F(BYTES, prove.proof), STOP,
+};
+static const struct srdma_ctl_field prove_answer[] = {
+	F(UINT, proved.tx),
+	F(UINT, proved.rx),
+	F(BYTES, proved.proof),
+	STOP,
+};
+static const struct srdma_ctl_field keep[] = {
+	F(UINT, keep.n),
+	F(UINT, keep.len),
+	F(BYTES, keep.qpns),
+	F(BYTES, keep.data),
+	STOP,
+};
+static const struct srdma_ctl_field adopt[] = { F(UINT, after), STOP };
+static const struct srdma_ctl_field adopt_answer[] = {
+	F(UINT, adopted.serial),
+	F(UINT, adopted.leg),
+	F(UINT, adopted.n),
+	F(UINT, adopted.len),
+	F(BYTES, adopted.qps),
+	F(BYTES, adopted.data),
+	STOP,
+};
+
 static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_HELLO] = { "HELLO", { hello, hello_answer } },
 	[SRDMA_CTL_OPEN] = { "OPEN", { open_, open_answer } },
@@ -197,6 +225,10 @@ static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { qpn, empty } },
 	[SRDMA_CTL_END] = { "END", { end, empty } },
 	[SRDMA_CTL_LIFE] = { "LIFE", { life, empty } },
+	[SRDMA_CTL_AGENT] = { "AGENT", { empty, empty } },
+	[SRDMA_CTL_PROVE] = { "PROVE", { prove, prove_answer } },
+	[SRDMA_CTL_KEEP] = { "KEEP", { keep, empty } },
+	[SRDMA_CTL_ADOPT] = { "ADOPT", { adopt, adopt_answer } },
 };
 
 const struct srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)

@@ -100,12 +100,51 @@ struct srdma_qp_keys {
 	uint8_t peer_holder[SRDMA_MEMKEY_HOLDER_LEN]; /* its identity (6.1) */
 };
 
+/* Values of srdma_qp_rekey.direction besides enum srdma_direction. */
+enum { SRDMA_REKEY_QUERY = 0, SRDMA_REKEY_WITHDRAW = 3 };
+
 /* REKEY. The caller wipes it. */
 struct srdma_qp_rekey {
 	uint32_t qpn;
-	uint8_t direction; /* enum srdma_direction; 0: query */
+	uint8_t direction; /* enum srdma_direction, or one of the above */
 	uint8_t secret_len;
 	uint8_t secret[SRDMA_MAX_SECRET]; /* mode with PD, rx: zero */
+};
+
+/* PROVE. */
+struct srdma_qp_prove {
+	uint32_t qpn;
+	uint8_t check; /* 0: make the proof of this end; 1: check the peer's */
+	uint8_t context[SRDMA_PROVE_CONTEXT_LEN];
+	uint8_t proof[SRDMA_RENEWAL_LEN]; /* of the peer; check 0: zero */
+};
+struct srdma_qp_prove_answer {
+	uint32_t tx, rx; /* new secrets given to each direction */
+	uint8_t proof[SRDMA_RENEWAL_LEN]; /* of this end; check 1: zero */
+};
+
+enum { SRDMA_KEEP_QPS = 256, SRDMA_KEEP_MAX = 1024 };
+
+/* KEEP. Array elements from n and from len on are zero. */
+struct srdma_keep {
+	uint32_t n, len;
+	uint32_t qpn[SRDMA_KEEP_QPS]; /* 0: the QP of this place has ended */
+	uint8_t data[SRDMA_KEEP_MAX];
+};
+
+/* ADOPT. */
+struct srdma_kept_qp {
+	uint32_t qpn;
+	uint32_t index; /* its place in KEEP */
+	uint32_t peer_qpn;
+	uint8_t peer_eid[SRDMA_EID_LEN];
+};
+struct srdma_kept {
+	uint64_t serial; /* from 1 */
+	uint32_t leg;
+	uint32_t n, len;
+	struct srdma_kept_qp qp[SRDMA_KEEP_QPS];
+	uint8_t data[SRDMA_KEEP_MAX];
 };
 
 #endif

@@ -184,11 +184,31 @@ int srdma_relay_qp_keys(struct srdma_relay *r, struct srdma_leg *leg,
 /*
  * REKEY: a new secret for a direction of a QP (3.5). -EBUSY: one waits already;
  * -ENOTCONN: the QP is not in RTR or RTS; -EPERM: secrets of a trust group are
- * not replaced; -EINVAL, -ENOENT. Direction 0 changes nothing: -EBUSY while a
- * secret waits in any direction.
+ * not replaced; -EINVAL, -ENOENT. SRDMA_REKEY_QUERY changes nothing: -EBUSY
+ * while a secret waits in any direction. SRDMA_REKEY_WITHDRAW takes back the
+ * secret that waits in RX: -ENODATA if none waits.
  */
 int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
 			 const struct srdma_qp_rekey *params);
+/*
+ * PROVE: makes the proof of this end with the renewal key (8.6), or compares the
+ * peer's. -EBADMSG: the peer's proof differs; -ENOTCONN: the QP is not in RTR or
+ * RTS; -EPERM: level none; -EINVAL, -ENOENT, -ENOMEM, -EIO.
+ */
+int srdma_relay_qp_prove(struct srdma_relay *r, struct srdma_leg *leg,
+			 const struct srdma_qp_prove *params,
+			 struct srdma_qp_prove_answer *answer);
+/*
+ * KEEP: stores data of the agent for QPs of one leg, in place of the data that
+ * they had. QPs that ended are left out. -ENOTCONN: a QP has no keys, or all
+ * QPs ended; -EPERM: level none; -EINVAL: sizes, a QP that is named twice, or
+ * QPs of several legs; -ENOMEM. On failure nothing changes.
+ */
+int srdma_relay_keep(struct srdma_relay *r, const struct srdma_keep *params);
+/* ADOPT: the data of the KEEP with the lowest serial above `after`, and its QPs
+ * in RTR or RTS, of which there is at least one. -ENOENT: there is none. */
+int srdma_relay_adopt(struct srdma_relay *r, uint64_t after,
+		      struct srdma_kept *out);
 /* EXPIRE: the QP's keys will not be renewed, so it goes to ERR (KEY_LIMIT).
  * -ENOENT. */
 int srdma_relay_qp_expire(struct srdma_relay *r, struct srdma_leg *leg,

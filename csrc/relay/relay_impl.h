@@ -16,6 +16,13 @@ enum {
 	SRDMA_MAX_KEPT = 2048, /* most packets in all reorder buffers */
 };
 
+struct srdma_keep_list {
+	struct srdma_kept_node *first, *last;
+	/* Node that ADOPT found last, or a node before it; NULL: none. */
+	struct srdma_kept_node *found;
+	uint64_t serial; /* of the last node added */
+};
+
 struct srdma_relay {
 	struct srdma_env env; /* what the folders below see */
 	struct srdma_relay_params params;
@@ -30,7 +37,8 @@ struct srdma_relay {
 	struct srdma_leg *legs[SRDMA_MAX_LEGS];
 	uint32_t leg_count, leg_serial;
 	struct srdma_reorder_pool
-		reorder;	 /* at most half of the host port's buffers */
+		reorder; /* at most half of the host port's buffers */
+	struct srdma_keep_list kept;
 	struct srdma_buf *spare; /* for the plaintext of the next packet */
 	char why[192];		 /* srdma_relay_why() */
 	struct srdma_event events[SRDMA_MAX_BURST];
@@ -71,6 +79,10 @@ struct srdma_qp *srdma_relay_own_qp(struct srdma_relay *r,
 int srdma_relay_is_removable(const struct srdma_qp *qp);
 /* Removes the QP from relay and leg and frees it. */
 void srdma_relay_forget(struct srdma_qp *qp);
+
+/* --- relay_keep.c --- */
+/* Frees the data that KEEP stored for the QP, unless other QPs have it too. */
+void srdma_keep_leave(struct srdma_qp *qp);
 
 /* --- relay_control.c --- */
 /* len random bytes; 0, or -EIO with why. */

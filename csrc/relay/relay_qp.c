@@ -175,6 +175,7 @@ void srdma_relay_forget(struct srdma_qp *qp)
 {
 	struct srdma_leg *leg = srdma_qp_entry(qp)->leg;
 
+	srdma_keep_leave(qp);
 	leave(leg->relay, qp);
 	leave_leg(qp);
 	leg->reserved -= records_of(qp);

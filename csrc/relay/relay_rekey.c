@@ -1,7 +1,7 @@
 /*
- * New K_PDs and new secrets, and the end of a QP without them: ROTATE, REKEY,
- * EXPIRE, LIFE of the control socket (docs/protocol.md 3.5; local-interface.md
- * 3).
+ * New K_PDs and new secrets, the proof that permits them on another connection,
+ * and the end of a QP without them: ROTATE, REKEY, PROVE, EXPIRE, LIFE of the
+ * control socket (docs/protocol.md 3.5, 8.6; local-interface.md 3).
  */
 #include <errno.h>
 #include <string.h>
@@ -91,26 +91,26 @@ static int check_qp(struct srdma_relay *r, const struct srdma_leg *leg,
 static int check_secret(struct srdma_relay *r, const struct srdma_qp *qp,
 			const struct srdma_qp_rekey *p)
 {
+	const int gives = p->direction == SRDMA_RX || p->direction == SRDMA_TX;
 	const uint8_t len =
-		p->direction ? srdma_session_secret_len(srdma_qp_session(qp))
-			     : 0;
+		gives ? srdma_session_secret_len(srdma_qp_session(qp)) : 0;
 	const int derived = p->direction == SRDMA_RX &&
 			    (srdma_qp_keyed(qp)->mode & SRDMA_MODE_PD);
 
-	if (p->direction > SRDMA_TX)
-		return srdma_relay_refuse(
-			r, -EINVAL, "direction %u: it must be 0, %u or %u",
-			p->direction, SRDMA_RX, SRDMA_TX);
+	if (p->direction > SRDMA_REKEY_WITHDRAW)
+		return srdma_relay_refuse(r, -EINVAL,
+					  "direction %u: it must be 0 to %u",
+					  p->direction, SRDMA_REKEY_WITHDRAW);
 	if (p->secret_len != len)
 		return srdma_relay_refuse(
 			r, -EINVAL,
 			"a secret of %u bytes: it must have %u for this direction and suite",
 			p->secret_len, len);
-	if ((derived || !p->direction) && !is_zero(p->secret))
+	if ((derived || !gives) && !is_zero(p->secret))
 		return srdma_relay_refuse(
 			r, -EINVAL,
 			"a secret where none belongs: it must be zero, as in key mode pd the worker derives the rx secret");
-	if (!derived && p->direction && is_zero(p->secret))
+	if (!derived && gives && is_zero(p->secret))
 		return srdma_relay_refuse(r, -EINVAL,
 					  "no secret: all bytes are zero");
 	return 0;
@@ -142,6 +142,17 @@ static int query(const struct srdma_qp *qp)
 		       : 0;
 }
 
+static int withdraw(struct srdma_relay *r, struct srdma_qp *qp)
+{
+	int err = srdma_session_withdraw(srdma_qp_session(qp));
+
+	return err ? srdma_relay_refuse(
+			     r, err,
+			     "QP %u has no new secret that waits for receiving",
+			     srdma_qp_number(qp))
+		   : 0;
+}
+
 int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
 			 const struct srdma_qp_rekey *params)
 {
@@ -152,12 +163,69 @@ int srdma_relay_qp_rekey(struct srdma_relay *r, struct srdma_leg *leg,
 		err = check_secret(r, qp, params);
 	if (err)
 		return err;
+	if (params->direction == SRDMA_REKEY_WITHDRAW)
+		return withdraw(r, qp);
 	err = params->direction ? renew(qp, params) : query(qp);
 	return err ? srdma_relay_refuse(
 			     r, err,
 			     "QP %u has a new secret that waits for the next epoch",
 			     params->qpn)
 		   : 0;
+}
+
+/* --- PROVE --------------------------------------------------------------- */
+
+static int check_prove(struct srdma_relay *r, const struct srdma_qp *qp,
+		       const struct srdma_qp_prove *p)
+{
+	if (!srdma_qp_can(qp, SRDMA_QP_OPENS))
+		return srdma_relay_refuse(
+			r, -ENOTCONN,
+			"QP %u is not connected: only one in RTR or RTS has a renewal key",
+			srdma_qp_number(qp));
+	if (srdma_qp_keyed(qp)->level == SRDMA_LEVEL_NONE)
+		return srdma_relay_refuse(
+			r, -EPERM, "QP %u has level none, and no renewal key",
+			srdma_qp_number(qp));
+	if (p->check > 1)
+		return srdma_relay_refuse(
+			r, -EINVAL, "check %u: it must be 0 or 1", p->check);
+	if (!p->check && !is_zero(p->proof))
+		return srdma_relay_refuse(
+			r, -EINVAL,
+			"a proof with check 0: it must be zero, as the worker makes it");
+	return 0;
+}
+
+int srdma_relay_qp_prove(struct srdma_relay *r, struct srdma_leg *leg,
+			 const struct srdma_qp_prove *params,
+			 struct srdma_qp_prove_answer *answer)
+{
+	const struct srdma_qp *qp = srdma_relay_own_qp(r, leg, params->qpn);
+	int err = qp ? check_prove(r, qp, params) : -ENOENT;
+	const struct srdma_session *s;
+
+	memset(answer, 0, sizeof(*answer));
+	if (err)
+		return err;
+	s = srdma_qp_session(qp);
+	err = params->check
+		      ? srdma_session_check_proof(s, params->context,
+						  params->proof)
+		      : srdma_session_prove(s, params->context, answer->proof);
+	if (err == -EBADMSG) {
+		r->env.stats.resumptions_refused++;
+		return srdma_relay_refuse(
+			r, err,
+			"the proof is not that of the peer of QP %u for this context",
+			params->qpn);
+	}
+	if (err)
+		return srdma_relay_refuse(r, err, "the proof: %s",
+					  strerror(-err));
+	answer->tx = srdma_session_renewals(s, SRDMA_TX);
+	answer->rx = srdma_session_renewals(s, SRDMA_RX);
+	return 0;
 }
 
 /* --- EXPIRE, LIFE -------------------------------------------------------- */

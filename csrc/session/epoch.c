@@ -150,6 +150,26 @@ int srdma_epoch_key(struct srdma_epochs *e, enum srdma_epoch_at at,
 	return r;
 }
 
+int srdma_epoch_secret(const struct srdma_epochs *e,
+		       uint8_t out[SRDMA_MAX_SECRET])
+{
+	const struct srdma_epoch_key *k = &e->key[SRDMA_EPOCH_NOW];
+	const uint8_t len = srdma_epoch_secret_len(e->suite);
+	struct srdma_cmac c;
+	int r;
+
+	if (!e->derived) {
+		memcpy(out, k->secret, len);
+		return 0;
+	}
+	r = srdma_cmac_create(&c, len, NULL);
+	if (!r)
+		r = srdma_pdkeys_secret_with(&c, e->pd, k->serial, out,
+					     &e->flow);
+	srdma_cmac_destroy(&c);
+	return r;
+}
+
 /* A context whose provider failed is not used again. */
 int srdma_epoch_done(struct srdma_epochs *e, enum srdma_epoch_at at, int r)
 {

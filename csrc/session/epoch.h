@@ -82,6 +82,12 @@ int srdma_epoch_key(struct srdma_epochs *e, enum srdma_epoch_at at,
 		    const struct srdma_keyed **keyed);
 int srdma_epoch_done(struct srdma_epochs *e, enum srdma_epoch_at at, int r);
 
+/* Copies S of the current epoch, or derives it from K_PD, into out, whose first
+ * srdma_epoch_secret_len() bytes it fills. 0, -ENOMEM, -EIO; on failure out is
+ * wiped or unchanged. The caller wipes it. */
+int srdma_epoch_secret(const struct srdma_epochs *e,
+		       uint8_t out[SRDMA_MAX_SECRET]);
+
 /* Prefetches the current key if it was derived already. */
 void srdma_epoch_ahead(const struct srdma_epochs *e);
 

@@ -151,9 +151,21 @@ int srdma_session_renew(struct srdma_session *s, enum srdma_direction direction,
 	if (!s->suite || s->tx.epochs.derived)
 		return -EINVAL;
 	r = srdma_epoch_give(epochs_of(s, direction), secret, pd_serial);
-	if (!r && direction == SRDMA_TX)
+	if (r)
+		return r;
+	s->renewals[direction == SRDMA_TX]++;
+	if (direction == SRDMA_TX)
 		s->due = 0;
-	return r;
+	return 0;
+}
+
+int srdma_session_withdraw(struct srdma_session *s)
+{
+	if (!srdma_session_renewing(s, SRDMA_RX))
+		return -ENODATA;
+	srdma_epoch_forget(&s->rx.epochs, SRDMA_EPOCH_FRESH);
+	s->renewals[0]--;
+	return 0;
 }
 
 int srdma_session_renewing(const struct srdma_session *s,

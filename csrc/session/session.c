@@ -9,6 +9,7 @@
 #include "crypto/cmac.h"
 #include "memory/memkey.h"
 #include "base/prefetch.h"
+#include "session/renewal.h"
 #include "session/session_state.h"
 
 enum { MTU_MIN = 256, QPN_MAX = 0xffffff, WINDOW_ORDERED = 64 };
@@ -115,6 +116,8 @@ int srdma_session_create(struct srdma_session **out,
 	r = srdma_flow_create(&s->tx, suite, params, SRDMA_SUITE_SEAL);
 	if (!r)
 		r = srdma_flow_create(&s->rx, suite, params, SRDMA_SUITE_OPEN);
+	if (!r)
+		r = srdma_renewal_create(s);
 	if (r) {
 		srdma_session_destroy(s);
 		return r;
@@ -168,7 +171,7 @@ void srdma_session_prefetch(const struct srdma_session *s, int directions)
 	if (directions & SRDMA_RX) {
 		srdma_flow_ahead(&s->rx);
 		srdma_prefetch(&s->window,
-			       sizeof(*s) -
+			       offsetof(struct srdma_session, renewal) -
 				       offsetof(struct srdma_session, window));
 	}
 	srdma_prefetch(s, offsetof(struct srdma_session, tx));
@@ -180,6 +183,11 @@ void srdma_session_prefetch_keys(const struct srdma_session *s, int directions)
 		srdma_epoch_ahead(&s->tx.epochs);
 	if (directions & SRDMA_RX)
 		srdma_epoch_ahead(&s->rx.epochs);
+}
+
+const struct srdma_endpoint *srdma_session_peer(const struct srdma_session *s)
+{
+	return s->suite ? &s->tx.epochs.flow.receiver : NULL;
 }
 
 uint64_t srdma_session_highest(const struct srdma_session *s)

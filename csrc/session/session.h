@@ -22,7 +22,11 @@ struct srdma_cmac;
 struct srdma_keycache;
 struct srdma_provider;
 
-enum { SRDMA_MAX_SECRET = 32 };
+enum {
+	SRDMA_MAX_SECRET = 32,
+	SRDMA_RENEWAL_LEN = 32, /* renewal key, and a proof made with it */
+	SRDMA_PROVE_CONTEXT_LEN = 32,
+};
 
 /* Upper limits of one epoch: a rekey is due at the latest after this number of
  * packets, bytes of payload, or ns since the epoch's first packet (3.5). */
@@ -146,6 +150,12 @@ int srdma_session_renew(struct srdma_session *s, enum srdma_direction direction,
 int srdma_session_renewing(const struct srdma_session *s,
 			   enum srdma_direction direction);
 
+/*
+ * Takes back the new secret that waits for the next RX epoch, as if it had not
+ * been given. Returns 0, or -ENODATA: none waits, or it was taken up.
+ */
+int srdma_session_withdraw(struct srdma_session *s);
+
 /* Wipes the key of the previous RX epoch: late packets of it are no longer
  * accepted. */
 void srdma_session_settle(struct srdma_session *s);
@@ -161,19 +171,41 @@ int srdma_session_receives(const struct srdma_session *s,
 			   const struct srdma_pdkeys_flow *flow,
 			   uint8_t secret_len);
 
+/* --- renewal key (8.6), renewal.c ---------------------------------------- */
+
+/* Number of new secrets that srdma_session_renew() gave to a direction, without
+ * those withdrawn. */
+uint32_t srdma_session_renewals(const struct srdma_session *s,
+				enum srdma_direction direction);
+/* The proof of this end for a context. 0, -ENOKEY (level none, or the renewal
+ * key is wiped), -ENOMEM or -EIO; on failure proof is wiped or unchanged. */
+int srdma_session_prove(const struct srdma_session *s,
+			const uint8_t context[SRDMA_PROVE_CONTEXT_LEN],
+			uint8_t proof[SRDMA_RENEWAL_LEN]);
+/* Compares a proof of the peer in constant time. 0, -EBADMSG (it differs), or
+ * an error of srdma_session_prove(). */
+int srdma_session_check_proof(const struct srdma_session *s,
+			      const uint8_t context[SRDMA_PROVE_CONTEXT_LEN],
+			      const uint8_t proof[SRDMA_RENEWAL_LEN]);
+/* Wipes the renewal key: the QP has ended. */
+void srdma_session_end_renewal(struct srdma_session *s);
+
 /*
  * Bytes of protection state in the session itself, counted as in Table 3 of the
  * sRDMA paper. key: one key and secret S per direction, more while epochs
  * change; in mode PD only S of TX (policy owner) or nothing (policy shared).
  * nonce: packet numbers of both directions and IVs of stored keys. window: the
  * replay bitmap. A key counts with its own length, not its expanded schedule.
- * The keys in a key cache are not counted.
+ * The keys in a key cache and the renewal key are not counted.
  */
 struct srdma_session_state {
 	uint32_t key_bytes, nonce_bytes, window_bytes;
 };
 void srdma_session_state(const struct srdma_session *s,
 			 struct srdma_session_state *state);
+
+/* Endpoint of the peer; NULL: level none. */
+const struct srdma_endpoint *srdma_session_peer(const struct srdma_session *s);
 
 /* Highest verified packet number; before the first packet: first number - 1. */
 uint64_t srdma_session_highest(const struct srdma_session *s);

@@ -40,6 +40,13 @@ struct srdma_session {
 	uint64_t forgeries_max;
 	uint8_t spent;	/* 1: forgeries_max was reached */
 	uint8_t closed; /* 1: the RX keys are wiped; no packet is opened */
+
+	/* renewal.c. No packet needs it: srdma_session_prefetch() ends here. */
+	struct {
+		uint8_t key[SRDMA_RENEWAL_LEN];
+		uint8_t live; /* 0: level none, or the QP has ended */
+	} renewal;
+	uint32_t renewals[2]; /* new secrets given: RX, TX */
 };
 
 /* Packets at the end of an epoch's limit that are reserved for NAK and CLOSE

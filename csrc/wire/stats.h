@@ -69,7 +69,8 @@ enum srdma_refusal {
 	X(rekeys_received) /* new epochs of peers */                           \
 	X(proofs_made)                                                         \
 	X(proofs_verified)                                                     \
-	X(wakeups)
+	X(wakeups)                                                             \
+	X(resumptions_refused) /* wrong proofs of peers (8.6) */
 
 /* QPs of one key mode and bytes of their sessions (session.h). */
 #define SRDMA_GAUGES_OF(X, mode)                                               \

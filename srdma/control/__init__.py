@@ -1,21 +1,25 @@
 """Client of a worker's control socket (local-interface.md 3)."""
 
-from srdma.control.client import TIMEOUT, Control, peer_of, socket_path, thread_path
+from srdma.control.client import TIMEOUT, Control
 from srdma.control.messages import (
     CapabilityRequest,
     Direction,
     Hello,
     HostKind,
+    Kept,
+    KeptQP,
     KeyRequest,
     Keys,
     Kind,
     LegInfo,
     MRRequest,
+    Proof,
     QPInfo,
     QPRequest,
     QPState,
     Rotation,
 )
+from srdma.control.sockets import peer_of, socket_path, thread_path
 
 __all__ = [
     "TIMEOUT",
@@ -24,11 +28,14 @@ __all__ = [
     "Direction",
     "Hello",
     "HostKind",
+    "Kept",
+    "KeptQP",
     "KeyRequest",
     "Keys",
     "Kind",
     "LegInfo",
     "MRRequest",
+    "Proof",
     "QPInfo",
     "QPRequest",
     "QPState",

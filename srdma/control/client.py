@@ -24,90 +24,27 @@ from srdma.control.messages import (
     CapabilityRequest,
     Direction,
     Hello,
+    Kept,
     KeyRequest,
     Keys,
     Kind,
     LegInfo,
     MRRequest,
+    Proof,
     QPInfo,
     QPRequest,
     QPState,
     Rotation,
     values_of,
 )
-from srdma.errors import (
-    ClosedError,
-    DeviceError,
-    LocalError,
-    NoWorkerError,
-    RefusedError,
-    Timeout,
-    WorkerGone,
-)
+from srdma.control.sockets import check_user, connect_error
+from srdma.errors import ClosedError, DeviceError, LocalError, RefusedError, Timeout, WorkerGone
 from srdma.native import control
-from srdma.native.constants import HOLDER_LEN, NAME_LEN
+from srdma.native.constants import HOLDER_LEN, NAME_LEN, PROOF_LEN, PROVE_CONTEXT_LEN
 
 TIMEOUT = 10.0
 
 _MAX_FDS = 2  # file descriptors of an answer, at most
-_UCRED = struct.Struct("iII")  # pid, uid, gid
-
-
-def socket_path(worker: str | os.PathLike[str] | None = None) -> Path:
-    """Path of a worker's control socket. worker: a path, or a name in $XDG_RUNTIME_DIR/srdma.
-
-    Default: $SRDMA_WORKER. Raises NoWorkerError if none is named or the name cannot be resolved.
-    """
-    chosen = os.fspath(worker) if worker is not None else os.environ.get("SRDMA_WORKER", "")
-    if not chosen:
-        raise NoWorkerError(
-            "no worker is named: give Context(worker=PATH or NAME) or set SRDMA_WORKER; "
-            "start a worker by srdma-offload --name NAME --wire-dev shm:DIR"
-        )
-    if "/" in chosen:
-        return Path(chosen)
-    run = os.environ.get("XDG_RUNTIME_DIR")
-    if not run:
-        raise NoWorkerError(
-            f"worker {chosen}: XDG_RUNTIME_DIR is not set, so names cannot be resolved: "
-            "give the path of the worker's control socket"
-        )
-    return Path(run) / "srdma" / f"{chosen}.sock"
-
-
-def thread_path(path: Path, thread: int) -> Path:
-    """Path of the control socket of worker process `thread`; `path` is that of process 0."""
-    return path.with_name(f"{path.name}.{thread}") if thread else path
-
-
-def _connect_error(path: Path, e: OSError) -> DeviceError:
-    start = f"start one: srdma-offload --control {path} --wire-dev shm:DIR"
-    causes = {
-        errno.ENOENT: f"no worker at {path}: {start}",
-        errno.ECONNREFUSED: f"the worker at {path} has ended: {start}",
-        errno.EACCES: f"{path} belongs to another user: use a worker of this user",
-        errno.EPROTOTYPE: f"{path} is no worker's control socket",
-        errno.ENOTSOCK: f"{path} is no worker's control socket",
-    }
-    return NoWorkerError(causes.get(e.errno or 0, f"{path}: {e}"))
-
-
-def peer_of(sock: socket.socket) -> tuple[int, int]:
-    """(pid, uid) of the process at the other end of a Unix socket."""
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-    pid, uid, _ = _UCRED.unpack(credentials)
-    return pid, uid
-
-
-def _check_user(sock: socket.socket, path: Path) -> None:
-    """Raise NoWorkerError unless the worker is of this user or root: it gets memory and secrets."""
-    _, uid = peer_of(sock)
-    own = os.geteuid()
-    if own not in (uid, 0) and uid != 0:
-        raise NoWorkerError(
-            f"{path}: the worker is of user {uid}, this process is of user {own}: "
-            "use a worker of this user or of root"
-        )
 
 
 class Control:
@@ -126,17 +63,20 @@ class Control:
         self._buffer = bytearray(control.MAX_MESSAGE)  # for answers: a secret can be wiped
 
     @classmethod
-    def connect(cls, path: Path, timeout: float = TIMEOUT) -> Control:
-        """Connect to the control socket at `path`. Raises NoWorkerError."""
+    def connect(cls, path: Path, timeout: float = TIMEOUT, user: int | None = None) -> Control:
+        """Connect to the control socket at `path`. Raises NoWorkerError.
+
+        user: a uid whose workers are trusted too, besides those of this user and root.
+        """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sock.settimeout(timeout)
         try:
             sock.connect(os.fspath(path))
         except OSError as e:
             sock.close()
-            raise _connect_error(path, e) from e
+            raise connect_error(path, e) from e
         try:
-            _check_user(sock, path)
+            check_user(sock, path, user)
         except DeviceError:
             sock.close()
             raise
@@ -404,9 +344,51 @@ class Control:
         """Give a QP a new secret for a direction: `size` bytes, zeros if the worker derives it.
 
         RefusedError with EBUSY: a new secret waits already in that direction. BOTH gives no
-        secret, and only asks whether one waits.
+        secret, and only asks whether one waits. WITHDRAW takes back the one that waits in RX,
+        ENODATA if none waits; it is legal only if the peer never sends with it (protocol.md 8.6).
         """
         self.request(Kind.REKEY, [qpn, direction, size, secret])
+
+    def agent(self) -> None:
+        """Take the role of the agent: from now on only connections of this process that called
+        agent() may give, renew and end keys, and these may use every leg.
+
+        RefusedError with EBUSY: another process has the role. EPERM: this user may not.
+        """
+        self.request(Kind.AGENT)
+
+    def prove(self, qpn: int, context: bytes, proof: bytes = b"") -> Proof:
+        """Make the proof of this end for 32 bytes of context, or check `proof` of the peer.
+
+        RefusedError with EBADMSG: the peer's proof differs. ENOTCONN: the QP is not in RTR or RTS.
+        EPERM: it has level none.
+        """
+        for value, size in ((context, PROVE_CONTEXT_LEN), (proof or bytes(PROOF_LEN), PROOF_LEN)):
+            if len(value) != size:
+                raise LocalError(f"PROVE with {len(value)} bytes: {size} are needed")
+        values, _ = self.request(Kind.PROVE, [qpn, int(proof != b""), context, proof])
+        return Proof.of(values)
+
+    def keep(self, qpns: Sequence[int], data: bytes) -> None:
+        """Store 1 to 1,024 bytes for 1 to 256 QPs of one leg, for adopt() after a restart. They
+        replace what these QPs had. A QPN of 0 keeps the place of a QP that has ended.
+
+        Needs agent(). RefusedError with ENOTCONN: a QP has no keys, or all have ended.
+        """
+        packed = struct.pack(f">{len(qpns)}I", *qpns)
+        self.request(Kind.KEEP, [len(qpns), len(data), packed, data])
+
+    def adopt(self, after: int = 0) -> Kept | None:
+        """The data of KEEP with the lowest serial above `after`; None after the last.
+
+        Needs agent().
+        """
+        try:
+            return Kept.of(self.request(Kind.ADOPT, [after])[0])
+        except RefusedError as refused:
+            if refused.errno == errno.ENOENT:
+                return None
+            raise
 
     def expire(self, qpn: int) -> None:
         """Move a QP to ERR, reason KEY_LIMIT: its keys will not be renewed."""

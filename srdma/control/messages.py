@@ -5,12 +5,15 @@ The fields of a dataclass are in the order of the body. csrc/relay/ctl_layout.c 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from srdma.native import constants, control
+
+_KEPT_QP = struct.Struct(">II16s")  # qpn, index 1 | peer qpn 3, peer eid
 
 
 class Kind(IntEnum):
@@ -36,6 +39,10 @@ class Kind(IntEnum):
     EXPIRE = control.KINDS["EXPIRE"]
     END = control.KINDS["END"]
     LIFE = control.KINDS["LIFE"]
+    AGENT = control.KINDS["AGENT"]
+    PROVE = control.KINDS["PROVE"]
+    KEEP = control.KINDS["KEEP"]
+    ADOPT = control.KINDS["ADOPT"]
 
 
 class Direction(IntEnum):
@@ -44,6 +51,7 @@ class Direction(IntEnum):
     BOTH = 0  # no secret: only asks whether one waits
     RX = constants.DIRECTION_RX
     TX = constants.DIRECTION_TX
+    WITHDRAW = constants.DIRECTION_WITHDRAW  # no secret: takes back the one that waits in RX
 
 
 class HostKind(IntEnum):
@@ -180,6 +188,46 @@ class Rotation(_Answer):
 
     serial: int
     behind: int
+
+
+@dataclass(frozen=True)
+class Proof(_Answer):
+    """Answer to PROVE. tx, rx: number of new secrets that the QP accepted for each direction,
+    without those withdrawn. proof: of this end; zeros if the peer's was checked."""
+
+    tx: int
+    rx: int
+    proof: bytes
+
+
+@dataclass(frozen=True)
+class KeptQP:
+    """A QP in the answer to ADOPT. index: its place in KEEP."""
+
+    qpn: int
+    index: int
+    peer_qpn: int
+    peer_eid: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Kept:
+    """Answer to ADOPT: the data of a KEEP, and those of its QPs that are in RTR or RTS."""
+
+    serial: int
+    leg: int
+    qps: tuple[KeptQP, ...]
+    data: bytes
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Kept:
+        """From the values of control.decode()."""
+        serial, leg, n, length, qps, data = values
+        found = (
+            KeptQP(qpn, place >> 24, place & 0xFFFFFF, eid)
+            for qpn, place, eid in _KEPT_QP.iter_unpack(qps[: n * control.KEPT_QP_LEN])
+        )
+        return cls(serial, leg, tuple(found), bytes(data[:length]))
 
 
 @dataclass(frozen=True)

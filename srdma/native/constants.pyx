@@ -76,6 +76,8 @@ cdef extern from "session/session.h":
         SRDMA_MODE_MEM
         SRDMA_RX
         SRDMA_TX
+        SRDMA_RENEWAL_LEN
+        SRDMA_PROVE_CONTEXT_LEN
 
 
 cdef extern from "port/port.h":
@@ -95,6 +97,9 @@ cdef extern from "relay/relay.h":
         SRDMA_MIN_RING
         SRDMA_MAX_RING
         SRDMA_DEFAULT_PING_MS
+        SRDMA_REKEY_WITHDRAW
+        SRDMA_KEEP_QPS
+        SRDMA_KEEP_MAX
 
 
 # Messages and descriptors
@@ -153,6 +158,11 @@ MODE_PD = SRDMA_MODE_PD
 MODE_MEM = SRDMA_MODE_MEM
 DIRECTION_RX = SRDMA_RX
 DIRECTION_TX = SRDMA_TX
+DIRECTION_WITHDRAW = SRDMA_REKEY_WITHDRAW
+PROOF_LEN = SRDMA_RENEWAL_LEN
+PROVE_CONTEXT_LEN = SRDMA_PROVE_CONTEXT_LEN
+KEEP_QPS = SRDMA_KEEP_QPS  # QPs of a KEEP, at most
+KEEP_MAX = SRDMA_KEEP_MAX  # bytes of a KEEP, at most
 
 # Workers, legs and QPs
 NAME_LEN = SRDMA_NAME_LEN  # bytes, final zero included

@@ -13,6 +13,7 @@ TOKEN_MIN: int
 TOKEN_MAX: int
 ALLOW_UNPROTECTED: int
 SHARED: int
+KEPT_QP_LEN: int
 
 KINDS: dict[str, int]
 

@@ -15,6 +15,7 @@ cdef extern from "relay/ctl.h":
         SRDMA_CTL_ALLOW_UNPROTECTED
         SRDMA_CTL_SHARED
         SRDMA_CTL_KINDS
+        SRDMA_CTL_KEPT_QP_LEN
 
     enum srdma_ctl_side:
         SRDMA_CTL_REQUEST

@@ -83,6 +83,8 @@ WRONG = [
     (["--rekey-seconds", "0.001"], "0.01 to 60"),
     (["--rekey-seconds", "60.01"], "--rekey-seconds 60.01: give seconds from 0.01 to 60"),
     (["--stats", "0"], "1 to 86400"),
+    (["--agent-uid", "4294967295"], "--agent-uid 4294967295: give a number from 0 to 4294967294"),
+    (["--agent-uid", "root"], "0 to 4294967294"),
     (["--log-level", "verbose"], "error, info or debug"),
     (["--name"], "needs a value"),
     (["--frobnicate"], "--frobnicate is not an option"),
@@ -103,7 +105,7 @@ def test_help_has_a_line_per_option() -> None:
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""
     options = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert len(options) == len(set(options)) == 24
+    assert len(options) == len(set(options)) == 25
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

@@ -92,7 +92,14 @@ def test_bodies_of_wrong_length_are_refused(a: Worker, kind: Kind) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "at", "size"),
-    [(Kind.REG_MR, 42, 2), (Kind.KEYS, 10, 2), (Kind.KEY, 6, 2), (Kind.CAP, 29, 3)],
+    [
+        (Kind.REG_MR, 42, 2),
+        (Kind.KEYS, 10, 2),
+        (Kind.KEY, 6, 2),
+        (Kind.CAP, 29, 3),
+        (Kind.REKEY, 6, 2),
+        (Kind.PROVE, 5, 3),
+    ],
 )
 def test_reserved_fields_must_be_zero(a: Worker, kind: Kind, at: int, size: int) -> None:
     client = a.client()
@@ -142,7 +149,7 @@ def test_garbage_is_answered_or_refused(a: Worker) -> None:
     client = a.client()
     leg, _ = client.open()
     for _ in range(3000):
-        kind = random.randrange(0, 18)
+        kind = random.randrange(0, max(Kind) + 2)
         length = LENGTHS.get(kind, 0) if random.random() < 0.9 else random.randrange(8181)
         body = random.choice([bytes, random.randbytes])(length)
         if random.random() < 0.5:

@@ -250,7 +250,7 @@ def test_secrets_are_wiped_after_use(a: Worker, b: Worker) -> None:
 
 # --- ROTATE, REKEY, EXPIRE, LIFE -----------------------------------------------------------
 
-RX, TX, ASKED = 1, 2, 0
+RX, TX, ASKED, WITHDRAW = 1, 2, 0, 3
 BUSY_WAIT = 10.0
 
 
@@ -327,7 +327,9 @@ def test_refused_secrets(a: Worker, b: Worker) -> None:
     fresh = end(a)
     assert "not connected" in fresh.client.refused(errno.ENOTCONN, Kind.REKEY, rekey(fresh, TX))
     for body, text in (
-        (rekey(one, 3, b"S" * 16), "direction 3"),
+        (rekey(one, 4, b"S" * 16), "direction 4"),
+        (rekey(one, WITHDRAW, b"", 16), "a secret of 16 bytes"),
+        (rekey(one, WITHDRAW, b"S", 0), "where none belongs"),
         (rekey(one, TX, b"S" * 16, 32), "a secret of 32 bytes"),
         (rekey(one, ASKED, b"", 16), "a secret of 16 bytes"),
         (rekey(one, TX), "all bytes are zero"),

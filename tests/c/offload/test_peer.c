@@ -193,7 +193,8 @@ static void test_undetermined_listener_counts_as_alive(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		refusal = rows[i].refusal;
-		assert_int_equal(listener_open(at.sun_path), rows[i].want);
+		assert_int_equal(listener_open(at.sun_path, 0600),
+				 rows[i].want);
 	}
 	end(&m);
 }

@@ -49,6 +49,10 @@ static const struct {
 	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { FIXED(4), FIXED(0) } },
 	[SRDMA_CTL_END] = { "END", { FIXED(8), FIXED(0) } },
 	[SRDMA_CTL_LIFE] = { "LIFE", { FIXED(8), FIXED(0) } },
+	[SRDMA_CTL_AGENT] = { "AGENT", { FIXED(0), FIXED(0) } },
+	[SRDMA_CTL_PROVE] = { "PROVE", { FIXED(72), FIXED(40) } },
+	[SRDMA_CTL_KEEP] = { "KEEP", { FIXED(2056), FIXED(0) } },
+	[SRDMA_CTL_ADOPT] = { "ADOPT", { FIXED(8), FIXED(7188) } },
 #undef FIXED
 };
 
@@ -356,6 +360,62 @@ static void test_life_layout(void **state)
 	assert_memory_equal(&back, &m, sizeof(m));
 }
 
+static void test_prove_layout(void **state)
+{
+	uint8_t out[SRDMA_CTL_MAX];
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_PROVE }, back;
+
+	(void)state;
+	m.prove.qpn = 0x010203;
+	m.prove.check = 1;
+	memset(m.prove.context, 0x11, 32);
+	memset(m.prove.proof, 0x22, 32);
+	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 84);
+	assert_memory_equal(out, "\0\x16", 2);
+	assert_memory_equal(out + 12, "\0\1\2\3\1\0\0\0\x11", 9);
+	assert_memory_equal(out + 51, "\x11\x22", 2);
+	assert_int_equal(out[83], 0x22);
+	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 84), 0);
+	assert_memory_equal(&back, &m, sizeof(m));
+	m.proved = (struct srdma_qp_prove_answer){ .tx = 5, .rx = 2 };
+	memset(m.proved.proof, 0x33, 32);
+	assert_int_equal(srdma_ctl_encode(out, ANS, &m), 52);
+	assert_memory_equal(out + 12, "\0\0\0\5\0\0\0\2\x33", 9);
+}
+
+static void test_keep_and_adopt_layout(void **state)
+{
+	uint8_t out[SRDMA_CTL_MAX];
+	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_KEEP }, back;
+
+	(void)state;
+	m.keep.n = 256;
+	m.keep.len = 1024;
+	memset(m.keep.qpns, 0x11, sizeof(m.keep.qpns));
+	memset(m.keep.data, 0x22, sizeof(m.keep.data));
+	assert_int_equal(srdma_ctl_encode(out, REQ, &m), 2068);
+	assert_memory_equal(out + 12, "\0\0\1\0\0\0\4\0\x11", 9);
+	assert_memory_equal(out + 1043, "\x11\x22", 2);
+	assert_int_equal(srdma_ctl_decode(&back, REQ, out, 2068), 0);
+	assert_memory_equal(&back, &m, sizeof(m));
+
+	memset(&m, 0, sizeof(m));
+	m.kind = SRDMA_CTL_ADOPT;
+	m.adopted.serial = 0x0102030405060708;
+	m.adopted.leg = 3;
+	m.adopted.n = 1;
+	m.adopted.len = 2;
+	memset(m.adopted.qps, 0x33, sizeof(m.adopted.qps));
+	memset(m.adopted.data, 0x44, sizeof(m.adopted.data));
+	assert_int_equal(srdma_ctl_encode(out, ANS, &m), 7200);
+	assert_memory_equal(
+		out + 12, "\1\2\3\4\5\6\7\x08\0\0\0\3\0\0\0\1\0\0\0\2\x33", 21);
+	assert_memory_equal(out + 12 + 20 + 6144 - 1, "\x33\x44", 2);
+	assert_int_equal(out[7199], 0x44);
+	assert_int_equal(srdma_ctl_decode(&back, ANS, out, 7200), 0);
+	assert_memory_equal(&back, &m, sizeof(m));
+}
+
 /* reserved bytes of requests */
 static void test_reserved_bytes_must_be_zero(void **state)
 {
@@ -365,7 +425,7 @@ static void test_reserved_bytes_must_be_zero(void **state)
 	} zeros[] = {
 		{ SRDMA_CTL_REG_MR, 44, 42, 2 }, { SRDMA_CTL_KEYS, 492, 10, 2 },
 		{ SRDMA_CTL_KEY, 36, 6, 2 },	 { SRDMA_CTL_CAP, 48, 29, 3 },
-		{ SRDMA_CTL_REKEY, 40, 6, 2 },
+		{ SRDMA_CTL_REKEY, 40, 6, 2 },	 { SRDMA_CTL_PROVE, 72, 5, 3 },
 	};
 	uint8_t in[SRDMA_CTL_MAX];
 	struct srdma_ctl_msg m;
@@ -560,6 +620,8 @@ int main(void)
 		cmocka_unit_test(test_revoke_layout),
 		cmocka_unit_test(test_rekey_layout),
 		cmocka_unit_test(test_life_layout),
+		cmocka_unit_test(test_prove_layout),
+		cmocka_unit_test(test_keep_and_adopt_layout),
 		cmocka_unit_test(test_reserved_bytes_must_be_zero),
 		cmocka_unit_test(test_token_lengths),
 		cmocka_unit_test(test_text_fields),
