@@ -41,12 +41,12 @@ class Resumption:
     def _prove(self, qpn: int, context: bytes) -> tuple[int, bytes]:
         """`given` and the proof; (0, b"") if the QP has ended."""
         try:
-            sent, _, proof = self.control.prove(qpn, context)
+            made = self.control.prove(qpn, context)
         except RefusedError as error:
             if error.errno not in ENDED:
                 raise
             return 0, b""
-        return sent, proof
+        return made.tx, made.proof
 
     def check(self, stream: Stream, peers: Resume) -> list[int]:
         """Check the peer's RESUME. Returns the QPs for withdraw(): the peer will not use the secret
@@ -79,7 +79,7 @@ class Resumption:
     def _taken(self, qpn: int, context: bytes, proof: bytes) -> int | None:
         """How many REKEY rx the worker has taken, or None if the QP has ended."""
         try:
-            return self.control.prove(qpn, context, proof)[1]
+            return self.control.prove(qpn, context, proof).rx
         except RefusedError as error:
             if error.errno == errno.EBADMSG:
                 raise ExchangeError("resume", UNKNOWN) from None
