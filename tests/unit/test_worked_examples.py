@@ -33,6 +33,7 @@ from tests.reference.kdf import traffic_context
 from tests.reference.protect import Mode
 from tests.reference.suites import SUITES
 from tests.reference.wire import parse
+from tests.renew_players import agreement
 
 FOUND = json.loads(make_examples.JSON.read_text())
 EXCHANGE, CONNECTIONS = FOUND["exchange"], FOUND["connections"]
