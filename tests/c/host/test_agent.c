@@ -18,6 +18,7 @@
 #include "host/channel.h"
 #include "host/message.h"
 #include "support/fake_worker.h"
+#include "support/says.h"
 
 enum { FEW_MS = 100, LONG_MS = 20000 };
 
@@ -157,15 +158,8 @@ static void introduce(int fd)
 	send(fd, peer, sizeof(peer) - 1, MSG_NOSIGNAL);
 }
 
-static void be_ready(int fd)
-{
-	introduce(fd);
-	report(fd, "ready", "");
-	wait_end(fd);
-}
-
-/* As be_ready(), with keys. */
-static void be_protected(int fd)
+/* The event `peer`, with keys of AES-128-GCM. */
+static void introduce_with_keys(int fd)
 {
 	static const char peer[] = "\0\0\0\x21\xa3\x65"
 				   "event\x64"
@@ -175,6 +169,24 @@ static void be_protected(int fd)
 				   "suite\x83\1\3\x10";
 
 	send(fd, peer, sizeof(peer) - 1, MSG_NOSIGNAL);
+}
+
+static void end_after_ready(int fd)
+{
+	introduce(fd);
+	report(fd, "ready", "");
+}
+
+static void be_ready(int fd)
+{
+	end_after_ready(fd);
+	wait_end(fd);
+}
+
+/* As be_ready(), with keys. */
+static void be_protected(int fd)
+{
+	introduce_with_keys(fd);
 	report(fd, "ready", "");
 	wait_end(fd);
 }
@@ -219,16 +231,9 @@ static void close_early(int fd)
 	report(fd, "closed", "");
 }
 
-static void end_after_ready(int fd)
-{
-	introduce(fd);
-	report(fd, "ready", "");
-}
-
 static void fail_after_ready(int fd)
 {
-	introduce(fd);
-	report(fd, "ready", "");
+	end_after_ready(fd);
 	report(fd, "error", "timeout");
 	wait_end(fd);
 }
@@ -258,6 +263,26 @@ static struct srdma_connection_attr attr_of(struct fixture *f)
 	};
 }
 
+static void replace_qp(struct fixture *f)
+{
+	assert_int_equal(srdma_destroy_qp(f->qp), 0);
+	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+}
+
+/* Connects a new QP, at an agent that acts so. */
+static struct srdma_connection *connect_at(struct fixture *f,
+					   void (*act)(int fd))
+{
+	struct srdma_connection_attr attr;
+	struct srdma_connection *c;
+
+	replace_qp(f);
+	attr = attr_of(f);
+	f->agent.act = act;
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	return c;
+}
+
 /* Connects the QP of the fixture, which is replaced if it was used. */
 static int try(struct fixture *f, const struct srdma_connection_attr *attr)
 {
@@ -266,22 +291,14 @@ static int try(struct fixture *f, const struct srdma_connection_attr *attr)
 	int rc;
 
 	srdma_query_qp(f->qp, &query);
-	if (query.status != SRDMA_QP_STATUS_INIT) {
-		assert_int_equal(srdma_destroy_qp(f->qp), 0);
-		assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
-	}
+	if (query.status != SRDMA_QP_STATUS_INIT)
+		replace_qp(f);
 	rc = srdma_connect(&c, f->pd, "host", 7, attr);
 	if (rc)
 		assert_null(c);
 	else
 		srdma_disconnect(c);
 	return rc;
-}
-
-static void says(const char *part)
-{
-	if (!strstr(srdma_error_text(), part))
-		fail_msg("\"%s\" is not in: %s", part, srdma_error_text());
 }
 
 static void test_no_agent(void **state)
@@ -377,8 +394,7 @@ static void chatter(int fd)
 
 static void chatter_when_ready(int fd)
 {
-	introduce(fd);
-	report(fd, "ready", "");
+	end_after_ready(fd);
 	chatter(fd);
 }
 
@@ -401,10 +417,7 @@ static void test_agent_that_never_stops(void **state)
 	f->agent.act = chatter;
 	assert_int_equal(try(f, &attr), -ETIMEDOUT);
 	says("did not connect the QPs in 1 s");
-	f->agent.act = chatter_when_ready;
-	assert_int_equal(srdma_destroy_qp(f->qp), 0);
-	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
-	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	c = connect_at(f, chatter_when_ready);
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	assert_int_equal(srdma_check_connection(c), 0);
 	assert_true(since(&start) < 1000);
@@ -509,15 +522,9 @@ static void test_illegal_attributes(void **state)
 
 static int connect_and_check(struct fixture *f, void (*act)(int fd))
 {
-	const struct srdma_connection_attr attr = attr_of(f);
-	struct srdma_connection *c;
-	struct srdma_qp *qp = f->qp;
+	struct srdma_connection *c = connect_at(f, act);
 	int rc;
 
-	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
-	assert_int_equal(srdma_destroy_qp(qp), 0); /* it may be used up */
-	f->agent.act = act;
-	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
 	assert_int_equal(srdma_dealloc_pd(f->pd), -EBUSY);
 	for (int ms = 0; !(rc = srdma_check_connection(c)) && ms < 2000; ms++)
 		usleep(1000);
@@ -540,18 +547,12 @@ static void test_end_of_a_connection(void **state)
 static void test_renewal_that_does_not_come(void **state)
 {
 	struct fixture *f = *state;
-	const struct srdma_connection_attr attr = attr_of(f);
-	struct srdma_connection *c;
+	struct srdma_connection *c = connect_at(f, be_ready);
 
-	f->agent.act = be_ready;
-	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
 	/* the peer event had no suite: level none has nothing to renew */
 	assert_int_equal(srdma_renew(c, FEW_MS), -EINVAL);
 	srdma_disconnect(c);
-	assert_int_equal(srdma_destroy_qp(f->qp), 0);
-	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
-	f->agent.act = be_protected;
-	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	c = connect_at(f, be_protected);
 	assert_int_equal(srdma_renew(c, FEW_MS), -ETIMEDOUT);
 	says("no new secrets in 100 ms");
 	assert_int_equal(srdma_check_connection(c), 0);
@@ -566,8 +567,7 @@ static void renew_unasked(int fd)
 				      "renewed\x64"
 				      "wish\x01";
 
-	introduce(fd);
-	report(fd, "ready", "");
+	end_after_ready(fd);
 	send(fd, renewed, sizeof(renewed) - 1, MSG_NOSIGNAL);
 	wait_end(fd);
 }
@@ -580,14 +580,7 @@ static void test_renewal_without_a_request(void **state)
 /* Becomes ready, and then reads nothing for a while. */
 static void be_deaf(int fd)
 {
-	static const char peer[] = "\0\0\0\x21\xa3\x65"
-				   "event\x64"
-				   "peer\x68"
-				   "identity\x61"
-				   "x\x65"
-				   "suite\x83\1\3\x10";
-
-	send(fd, peer, sizeof(peer) - 1, MSG_NOSIGNAL);
+	introduce_with_keys(fd);
 	report(fd, "ready", "");
 	sleep(2);
 }
@@ -595,12 +588,9 @@ static void be_deaf(int fd)
 static void test_agent_that_does_not_read(void **state)
 {
 	struct fixture *f = *state;
-	const struct srdma_connection_attr attr = attr_of(f);
-	struct srdma_connection *c;
+	struct srdma_connection *c = connect_at(f, be_deaf);
 	struct timespec start;
 
-	f->agent.act = be_deaf;
-	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
 	while (send(srdma_connection_fd(c), "x", 1, MSG_DONTWAIT) > 0)
 		;
 	clock_gettime(CLOCK_MONOTONIC, &start);

@@ -12,28 +12,19 @@
 
 #include "host/objects.h"
 #include "support/fake_worker.h"
+#include "support/says.h"
 
-static int setup(void **state)
+static void open_pd(const struct fake_worker *w, struct srdma_device **d,
+		    struct srdma_pd **pd)
 {
-	struct fake_worker *w = malloc(sizeof(*w));
-
-	assert_non_null(w);
-	fake_worker_start(w);
-	*state = w;
-	return 0;
+	assert_int_equal(srdma_open_device(d, w->path, NULL), 0);
+	assert_int_equal(srdma_alloc_pd(pd, *d, NULL), 0);
 }
 
-static int teardown(void **state)
+static void close_pd(struct srdma_device *d, struct srdma_pd *pd)
 {
-	fake_worker_stop(*state);
-	free(*state);
-	return 0;
-}
-
-static void says(const char *part)
-{
-	if (!strstr(srdma_error_text(), part))
-		fail_msg("\"%s\" is not in: %s", part, srdma_error_text());
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(d), 0);
 }
 
 /* --- HELLO --------------------------------------------------------------- */
@@ -234,8 +225,7 @@ static void test_end_of_a_region(void **state)
 	struct srdma_pd *pd;
 	struct srdma_mr *mr;
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), 0);
 	srdma_query_mr(mr, &info);
 	assert_int_equal(info.key, FAKE_KEY);
@@ -244,8 +234,7 @@ static void test_end_of_a_region(void **state)
 	memset(info.addr, 1, info.length); /* it is still there */
 	assert_int_equal(srdma_dealloc_pd(pd), -EBUSY);
 	assert_int_equal(srdma_dereg_mr(mr), 0);
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
 static void test_end_of_a_qp(void **state)
@@ -256,8 +245,7 @@ static void test_end_of_a_qp(void **state)
 	struct srdma_pd *pd;
 	struct srdma_qp *qp[2];
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	assert_int_equal(srdma_create_qp(&qp[0], pd, NULL), 0);
 	assert_int_equal(srdma_create_qp(&qp[1], pd, NULL), 0);
 	srdma_query_qp(qp[0], &query);
@@ -267,8 +255,7 @@ static void test_end_of_a_qp(void **state)
 	w->hook = busy;
 	assert_int_equal(srdma_destroy_qp(qp[1]), -EBUSY);
 	assert_int_equal(srdma_destroy_qp(qp[1]), 0);
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
 static enum fake_action qpn_zero(struct fake_worker *w, struct srdma_ctl_msg *m,
@@ -288,14 +275,12 @@ static void test_qp_that_cannot_be_used(void **state)
 	struct srdma_pd *pd;
 	struct srdma_qp *qp;
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	w->hook = qpn_zero;
 	assert_int_equal(srdma_create_qp(&qp, pd, NULL), -EINVAL);
 	assert_null(qp);
 	assert_int_equal(w->calls, 1); /* it was destroyed at the worker */
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
 /* --- end of the leg ------------------------------------------------------ */
@@ -321,8 +306,7 @@ static void test_qp_that_times_out(void **state)
 	struct srdma_qp *qp;
 	struct srdma_wc wc;
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), 0);
 	assert_int_equal(srdma_control_connect(&shorter, w->path, 100), 0);
 	usual = pd->control;
@@ -334,8 +318,7 @@ static void test_qp_that_times_out(void **state)
 	assert_int_equal(srdma_dereg_mr(mr), 0);
 	srdma_control_close(usual);
 	/* its epoll entry went with the descriptor */
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
 static uint32_t gone_status;
@@ -402,15 +385,13 @@ static void test_refusal_of_a_living_leg(void **state)
 	struct srdma_mr *mr;
 	struct srdma_qp *qp;
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	w->hook = no_probe;
 	assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), -EPERM);
 	says("no permission to trace");
 	assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
 	assert_int_equal(srdma_destroy_qp(qp), 0);
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
 /* --- waiting, closing ---------------------------------------------------- */
@@ -446,8 +427,7 @@ static void test_waiting_and_closing(void **state)
 	srdma_req_notify_cq(pd);
 	assert_int_equal(srdma_wait_cq(pd, 1, &wc, 0), 0);
 	assert_int_equal(pd->armed, 1); /* as the program requested */
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(used), 0);
+	close_pd(used, pd);
 }
 
 /* --- posting ------------------------------------------------------------- */
@@ -461,18 +441,18 @@ static void test_inline_data_without_an_address(void **state)
 	struct srdma_pd *pd;
 	struct srdma_qp *qp;
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
 	assert_int_equal(srdma_post_send(qp, &wr, NULL), 0); /* empty */
 	wr.length = 1;
 	assert_int_equal(srdma_post_send(qp, &wr, NULL), -EINVAL);
 	assert_int_equal(srdma_destroy_qp(qp), 0);
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
-#define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define each(test)                                                             \
+	cmocka_unit_test_setup_teardown(test, fake_worker_setup,               \
+					fake_worker_teardown)
 
 int main(void)
 {
