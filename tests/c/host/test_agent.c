@@ -2,13 +2,17 @@
  * rules or ends (agent.md 2). tests/e2e/library has the tests with keys. */
 #include "srdma/srdma.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,13 +46,11 @@ struct fixture {
 
 /* --- the agent ----------------------------------------------------------- */
 
-static void read_first(struct agent *a, int fd)
+static void read_first(struct agent *a, int fd, struct srdma_socket_fds *fds)
 {
-	struct srdma_socket_fds fds;
-	int n = srdma_socket_receive(fd, a->first, sizeof(a->first), &fds,
+	int n = srdma_socket_receive(fd, a->first, sizeof(a->first), fds,
 				     INT64_MAX);
 
-	srdma_socket_close_fds(&fds);
 	for (int i = 0; i < n; i++) /* so that strstr() finds everything */
 		if (!a->first[i])
 			a->first[i] = '.';
@@ -59,12 +61,14 @@ static void *run(void *arg)
 	struct agent *a = arg;
 
 	for (;;) {
+		struct srdma_socket_fds fds;
 		int fd = accept(a->listener, NULL, NULL);
 
 		if (fd < 0)
 			return NULL;
-		read_first(a, fd);
+		read_first(a, fd, &fds);
 		a->act(fd);
+		srdma_socket_close_fds(&fds);
 		close(fd);
 	}
 }
@@ -685,6 +689,119 @@ static void test_listeners(void **state)
 	srdma_close_listener(l);
 }
 
+/* --- listening at every address ------------------------------------------ */
+
+static int no_ipv6;   /* 1: as a kernel without IPv6 */
+static int next_name; /* error of getaddrinfo(); 0: the usual result */
+
+/* In place of those of libc. */
+int socket(int family, int type, int protocol)
+{
+	if (no_ipv6 && family == AF_INET6) {
+		errno = EAFNOSUPPORT;
+		return -1;
+	}
+	return (int)syscall(SYS_socket, family, type, protocol);
+}
+
+int getaddrinfo(const char *name, const char *service,
+		const struct addrinfo *hints, struct addrinfo **found)
+{
+	int (*usual)(const char *, const char *, const struct addrinfo *,
+		     struct addrinfo **);
+
+	if (next_name) {
+		errno = EMFILE; /* read with EAI_SYSTEM */
+		return next_name;
+	}
+	*(void **)&usual = dlsym(RTLD_NEXT, "getaddrinfo");
+	return usual(name, service, hints, found);
+}
+
+static void be_listening(int fd)
+{
+	report(fd, "listening", "");
+	wait_end(fd);
+}
+
+/* 1 if a TCP connection to the loopback address of the family succeeds. */
+static int reaches(int family, uint16_t port)
+{
+	const struct sockaddr_in v4 = { .sin_family = AF_INET,
+					.sin_port = htons(port),
+					.sin_addr.s_addr =
+						htonl(INADDR_LOOPBACK) };
+	const struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
+					 .sin6_port = htons(port),
+					 .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	const void *address =
+		family == AF_INET ? (const void *)&v4 : (const void *)&v6;
+	const socklen_t len = family == AF_INET ? sizeof(v4) : sizeof(v6);
+	int fd = (int)syscall(SYS_socket, family, SOCK_STREAM, 0);
+	int r = connect(fd, address, len);
+
+	close(fd);
+	return !r;
+}
+
+static int has_ipv6(void)
+{
+	const struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
+					 .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	int fd = socket(AF_INET6, SOCK_STREAM, 0);
+	int r = bind(fd, (const struct sockaddr *)&v6, sizeof(v6));
+
+	close(fd);
+	return !r;
+}
+
+static void test_listening_at_every_address(void **state)
+{
+	const struct srdma_listener_attr attr = { .identity = "me" };
+	struct fixture *f = *state;
+	struct srdma_listener *l, *other;
+	uint16_t port;
+
+	f->agent.act = be_listening;
+	for (no_ipv6 = 0; no_ipv6 < 2; no_ipv6++) {
+		assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr),
+				 0);
+		port = srdma_listener_port(l);
+		assert_int_not_equal(port, 0);
+		assert_true(reaches(AF_INET, port));
+		assert_int_equal(reaches(AF_INET6, port),
+				 !no_ipv6 && has_ipv6());
+		assert_int_equal(
+			srdma_listen(&other, f->device, NULL, port, &attr),
+			-EADDRINUSE);
+		says("cannot listen at port ");
+		srdma_close_listener(l);
+	}
+	no_ipv6 = 0;
+}
+
+static void test_names_of_a_listener(void **state)
+{
+	static const struct {
+		int error, rc;
+	} want[] = {
+		{ EAI_NONAME, -EINVAL },  { EAI_AGAIN, -EAGAIN },
+		{ EAI_MEMORY, -ENOMEM },  { EAI_SYSTEM, -EMFILE },
+		{ EAI_SERVICE, -EINVAL },
+	};
+	const struct srdma_listener_attr attr = { .identity = "me" };
+	struct fixture *f = *state;
+	struct srdma_listener *l;
+
+	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+		next_name = want[i].error;
+		assert_int_equal(srdma_listen(&l, f->device, "name", 0, &attr),
+				 want[i].rc);
+		says("name: ");
+	}
+	next_name = 0;
+}
+
 #define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -703,6 +820,8 @@ int main(void)
 		each(test_agent_that_does_not_read),
 		each(test_message_sent_in_part),
 		each(test_listeners),
+		each(test_listening_at_every_address),
+		each(test_names_of_a_listener),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
