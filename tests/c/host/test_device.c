@@ -430,7 +430,7 @@ static void test_wait_at_a_leg_that_ended_alone(void **state)
 		open_pd(w, &d, &pd);
 		assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
 		w->hook = no_leg;
-		alarm(20); /* ends a test that waits for ever */
+		alarm(20); /* ends a test that waits without a limit */
 		assert_int_equal(timeouts[i] < 0
 					 ? srdma_wait_cq(pd, 1, &wc, -1)
 					 : wait_for(pd, &wc, timeouts[i]),
