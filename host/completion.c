@@ -8,8 +8,9 @@
 #include "host/error.h"
 
 enum {
-	BATCH = 64,  /* records taken at once */
-	LOOK_MS = 1, /* interval of checks that the worker lives */
+	BATCH = 64,	    /* records taken at once */
+	LOOK_MS = 1,	    /* interval of checks that the worker lives */
+	LEG_LOOK_MS = 1000, /* of sleep, between checks that the leg lives */
 	/* Polling before a sleep: most completions arrive in this time. */
 	SPIN_NS = 50000,
 };
@@ -148,6 +149,26 @@ static int spin(struct srdma_pd *pd, int n, struct srdma_wc *wc)
 	return 0;
 }
 
+/*
+ * Sleeps until a completion or the deadline. After LEG_LOOK_MS without a
+ * completion, also of several waits, checks that the worker still has the leg.
+ * Returns 0, also after a check; -ETIMEDOUT at the deadline; -EINTR.
+ */
+static int sleep_armed(struct srdma_pd *pd, int64_t deadline)
+{
+	const int64_t begin = srdma_socket_deadline(0);
+	const int64_t check = begin + LEG_LOOK_MS - pd->slept;
+	const int64_t until = check < deadline ? check : deadline;
+	const int r = srdma_socket_wait(pd->epoll, POLLIN, until);
+
+	pd->slept += srdma_socket_deadline(0) - begin;
+	if (r != -ETIMEDOUT || until == deadline)
+		return r;
+	srdma_pd_check_leg(pd, deadline);
+	pd->slept = 0;
+	return 0;
+}
+
 int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
 		  int timeout_ms)
 {
@@ -165,10 +186,11 @@ int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
 			break;
 		if (pd->gone)
 			return srdma_error_set(-ENOTCONN,
-					       "the worker ended: start it, "
+					       "the worker or the leg ended: "
+					       "see that the worker runs, "
 					       "open the device and a PD, "
 					       "connect again");
-		r = srdma_socket_wait(pd->epoll, POLLIN, deadline);
+		r = sleep_armed(pd, deadline);
 		got = srdma_poll_cq(pd, n, wc);
 		if (!got && r && !notify) {
 			srdma_leg_shm_disarm(pd->leg);
@@ -177,5 +199,6 @@ int srdma_wait_cq(struct srdma_pd *pd, int n, struct srdma_wc *wc,
 		if (!got && r)
 			return r == -EINTR ? srdma_error_set(r, "a signal") : 0;
 	}
+	pd->slept = 0;
 	return got;
 }

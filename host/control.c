@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -236,9 +235,9 @@ static int receive_answer(struct srdma_control *c, struct srdma_ctl_msg *m,
 }
 
 static int call(struct srdma_control *c, struct srdma_ctl_msg *m,
-		const struct srdma_socket_fds *out, struct srdma_socket_fds *in)
+		const struct srdma_socket_fds *out, struct srdma_socket_fds *in,
+		int64_t deadline)
 {
-	const int64_t deadline = srdma_socket_deadline(c->timeout_ms);
 	const uint16_t kind = m->kind;
 	int n, r;
 
@@ -263,19 +262,27 @@ static int call(struct srdma_control *c, struct srdma_ctl_msg *m,
 			       c->path, srdma_ctl_name(kind), n);
 }
 
-int srdma_control_call(struct srdma_control *c, struct srdma_ctl_msg *m,
-		       const struct srdma_socket_fds *out,
-		       struct srdma_socket_fds *in)
+int srdma_control_call_until(struct srdma_control *c, struct srdma_ctl_msg *m,
+			     const struct srdma_socket_fds *out,
+			     struct srdma_socket_fds *in, int64_t deadline)
 {
 	struct srdma_socket_fds got = { .n = 0 };
 	int r;
 
 	pthread_mutex_lock(&c->lock);
-	r = call(c, m, out, &got);
+	r = call(c, m, out, &got, deadline);
 	pthread_mutex_unlock(&c->lock);
 	if (r || !in)
 		srdma_socket_close_fds(&got);
 	if (in)
 		*in = got;
 	return r;
+}
+
+int srdma_control_call(struct srdma_control *c, struct srdma_ctl_msg *m,
+		       const struct srdma_socket_fds *out,
+		       struct srdma_socket_fds *in)
+{
+	return srdma_control_call_until(c, m, out, in,
+					srdma_socket_deadline(c->timeout_ms));
 }

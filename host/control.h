@@ -60,4 +60,9 @@ int srdma_control_call(struct srdma_control *c, struct srdma_ctl_msg *m,
 		       const struct srdma_socket_fds *out,
 		       struct srdma_socket_fds *in);
 
+/* As srdma_control_call(), with another time limit. */
+int srdma_control_call_until(struct srdma_control *c, struct srdma_ctl_msg *m,
+			     const struct srdma_socket_fds *out,
+			     struct srdma_socket_fds *in, int64_t deadline);
+
 #endif

@@ -1,7 +1,6 @@
 #include "host/objects.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -74,6 +73,20 @@ static int set_agent(struct srdma_device *d, const char *agent)
 	return 0;
 }
 
+/* Sets the path of the worker, absolute, because the program may change its
+ * folder later. A path that does not exist, or whose absolute form is too long
+ * for the address of a socket, stays as it is. */
+static int set_worker(struct srdma_device *d, const char *worker)
+{
+	int r = srdma_control_path(d->path, worker, 0);
+	char *found = r ? NULL : realpath(d->path, NULL);
+
+	if (found && strlen(found) < sizeof(d->path))
+		strcpy(d->path, found);
+	free(found);
+	return r;
+}
+
 int srdma_open_device(struct srdma_device **device, const char *worker,
 		      const char *agent)
 {
@@ -83,7 +96,7 @@ int srdma_open_device(struct srdma_device **device, const char *worker,
 	*device = NULL;
 	if (!d)
 		return srdma_error_set(-ENOMEM, "no memory");
-	r = srdma_control_path(d->path, worker, 0);
+	r = set_worker(d, worker);
 	if (!r)
 		r = set_agent(d, agent);
 	if (!r)

@@ -10,7 +10,6 @@
 enum {
 	LEAST_BUCKETS = 16,
 	RECORDS = 4, /* ring entries per bucket; a QP needs at least 3 */
-	SEQUENCE_AT = 28,
 	MAX_QPN = 0xffffff,
 };
 
@@ -242,7 +241,7 @@ static int next_record(struct srdma_host *h, struct srdma_record *rec)
 	uint32_t sequence;
 
 	sequence = __atomic_load_n(
-		(const uint32_t *)(const void *)(at + SEQUENCE_AT),
+		(const uint32_t *)(const void *)(at + SRDMA_LEG_SHM_SEQUENCE),
 		__ATOMIC_ACQUIRE);
 	memcpy(word, &sequence, sizeof(word));
 	if (srdma_load32(word) != h->consumed + 1)

@@ -13,11 +13,15 @@
 
 #include <stdint.h>
 
+#include "port/shm/leg_layout.h"
 #include "wire/wire.h"
 
 struct srdma_host;
 
-enum { SRDMA_HOST_MAX_RING = 65536, SRDMA_HOST_MAX_DEPTH = 4096 };
+enum {
+	SRDMA_HOST_MAX_RING = SRDMA_LEG_SHM_MAX_RING,
+	SRDMA_HOST_MAX_DEPTH = 4096,
+};
 
 /*
  * ring: `entries` (a power of two, at most SRDMA_HOST_MAX_RING) records of

@@ -24,23 +24,55 @@ struct srdma_listener {
 
 /* --- the TCP socket ------------------------------------------------------ */
 
-static int listen_at(const struct addrinfo *a)
+/* IPV6_V6ONLY has an effect on the address :: only. It is cleared because its
+ * default is a setting of the system. */
+static int listen_at(const struct sockaddr *address, socklen_t len)
 {
-	const int one = 1;
-	int r, fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, 0);
+	const int one = 1, zero = 0;
+	int r, fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (!bind(fd, a->ai_addr, a->ai_addrlen) && !listen(fd, BACKLOG))
+	if (address->sa_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+	if (!bind(fd, address, len) && !listen(fd, BACKLOG))
 		return fd;
 	r = -errno;
 	close(fd);
 	return r;
 }
 
-/* Returns a listening socket, or -errno with an error text. */
-static int listen_tcp(const char *host, uint16_t port)
+/* Listens at every address: by IPv6, which accepts IPv4 too, or by IPv4 where
+ * the kernel has no IPv6. */
+static int listen_everywhere(uint16_t port)
+{
+	const struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
+					 .sin6_port = htons(port),
+					 .sin6_addr = IN6ADDR_ANY_INIT };
+	const struct sockaddr_in v4 = { .sin_family = AF_INET,
+					.sin_port = htons(port) };
+	int fd = listen_at((const struct sockaddr *)&v6, sizeof(v6));
+
+	return fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL
+		       ? listen_at((const struct sockaddr *)&v4, sizeof(v4))
+		       : fd;
+}
+
+static int name_error(const char *host, int error)
+{
+	const int rc = error == EAI_AGAIN    ? -EAGAIN
+		       : error == EAI_MEMORY ? -ENOMEM
+		       : error == EAI_SYSTEM ? -errno
+					     : -EINVAL;
+
+	return srdma_error_set(rc, "%.200s: no address of this name: %s", host,
+			       error == EAI_SYSTEM ? strerror(-rc)
+						   : gai_strerror(error));
+}
+
+/* Listens at the first address of the host. */
+static int listen_by_name(const char *host, uint16_t port)
 {
 	const struct addrinfo hints = { .ai_flags = AI_PASSIVE | AI_NUMERICSERV,
 					.ai_socktype = SOCK_STREAM };
@@ -51,13 +83,25 @@ static int listen_tcp(const char *host, uint16_t port)
 	snprintf(service, sizeof(service), "%u", port);
 	r = getaddrinfo(host, service, &hints, &found);
 	if (r)
-		return srdma_error_set(-EINVAL, "%.200s: no such address: %s",
-				       host ? host : "*", gai_strerror(r));
-	r = listen_at(found);
+		return name_error(host, r);
+	r = listen_at(found->ai_addr, found->ai_addrlen);
 	freeaddrinfo(found);
 	return r >= 0 ? r
 		      : srdma_error_set(r, "cannot listen at %.200s:%u: %s",
-					host ? host : "*", port, strerror(-r));
+					host, port, strerror(-r));
+}
+
+/* Returns a listening socket, or -errno with an error text. */
+static int listen_tcp(const char *host, uint16_t port)
+{
+	int r;
+
+	if (host)
+		return listen_by_name(host, port);
+	r = listen_everywhere(port);
+	return r >= 0 ? r
+		      : srdma_error_set(r, "cannot listen at port %u: %s", port,
+					strerror(-r));
 }
 
 static uint16_t port_of(int fd)

@@ -40,6 +40,8 @@ struct srdma_pd {
 	int armed;	/* 1: after srdma_req_notify_cq() */
 	int gone;	/* 1: the worker or the leg ended */
 	int64_t looked; /* last check that the worker lives, ms */
+	int64_t slept;	/* ms in srdma_wait_cq() since the last completion, or
+			 * since the last check that the leg lives */
 	unsigned users; /* QPs, regions and connections */
 };
 
@@ -63,6 +65,13 @@ struct srdma_mr {
 /* 1 if the worker or the leg of the PD has ended. Fails the outstanding
  * requests of the PD then. */
 int srdma_pd_gone(struct srdma_pd *pd);
+
+/*
+ * Asks the worker whether it still has the leg, which may end alone: its control
+ * connection stays open then. Waits for the answer until the deadline. After the
+ * end of the leg srdma_pd_gone() returns 1.
+ */
+void srdma_pd_check_leg(struct srdma_pd *pd, int64_t deadline);
 
 /*
  * srdma_control_call() for a request about the leg of the PD.

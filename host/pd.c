@@ -1,7 +1,6 @@
 #include "host/objects.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -193,20 +192,35 @@ static int leg_ended(const struct srdma_pd *pd)
 			       pd->path);
 }
 
-/* -EPERM of a request has several causes. ATTACH with the token of the leg,
- * which changes nothing here, is refused with -EPERM only after the leg's
- * end. */
-static int refused(struct srdma_pd *pd)
+/* ATTACH with the token of the leg, which changes nothing here. It is refused
+ * with -EPERM after the leg's end. */
+static int attach(struct srdma_pd *pd, int64_t deadline)
 {
 	struct srdma_ctl_msg m = { .kind = SRDMA_CTL_ATTACH };
 	int r;
 
 	memcpy(m.token, pd->token, sizeof(m.token));
-	r = srdma_control_call(pd->control, &m, NULL, NULL);
+	r = srdma_control_call_until(pd->control, &m, NULL, NULL, deadline);
 	srdma_wipe(&m, sizeof(m));
+	return r;
+}
+
+/* -EPERM of a request has several causes. */
+static int refused(struct srdma_pd *pd)
+{
+	int r = attach(pd, srdma_socket_deadline(SRDMA_CONTROL_TIMEOUT_MS));
+
 	if (!r)
 		return -EPERM;
 	return r == -EPERM ? leg_ended(pd) : r;
+}
+
+void srdma_pd_check_leg(struct srdma_pd *pd, int64_t deadline)
+{
+	int r = pd->gone ? 0 : attach(pd, deadline);
+
+	if (r == -EPERM || r == -ECONNRESET || r == -ENOTCONN)
+		fail(pd);
 }
 
 static int makes_object(uint16_t kind)

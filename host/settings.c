@@ -224,7 +224,8 @@ static void write_peer(struct srdma_message *w,
 	srdma_message_uint(w, peer->port);
 }
 
-/* The agent may have another working directory. */
+/* For a path that srdma_open_device() left relative: the agent may have another
+ * working directory. */
 static void write_worker(struct srdma_message *w, const struct srdma_pd *pd)
 {
 	char *path = realpath(pd->path, NULL);

@@ -4,13 +4,13 @@ of the socket is passed through the agent's door as a channel.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
+
+from tests.unix_server import UnixServer
 
 WAIT = 20
 
@@ -28,23 +28,13 @@ class DoorAgent:
                 cwd=folder,
                 env=os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)},
             )
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._sock.bind(str(path))
-        self._sock.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._server = UnixServer(path, self._pass)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
+        self._server.close()
         self._door.close()
         self._process.wait(WAIT)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                channel, _ = self._sock.accept()
-            except OSError:
-                return
-            with channel:
-                socket.send_fds(self._door, [b"c"], [channel.fileno()])
+    def _pass(self, channel: socket.socket) -> None:
+        with channel:
+            socket.send_fds(self._door, [b"c"], [channel.fileno()])

@@ -19,6 +19,7 @@ from srdma.control import Control, QPInfo
 from srdma.keyex.messages import Suite
 from srdma.native.constants import REASON_PEER_CLOSED
 from tests.keying import End, Protection, key, until_running
+from tests.unix_server import UnixServer
 
 WAIT = 20
 Fields = dict[str, Any]
@@ -100,23 +101,10 @@ class FakeAgent:
         self._lock = threading.Lock()
         self._listeners: dict[int, Channel] = {}
         self._waiting: dict[int, Channel] = {}
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._sock.bind(str(path))
-        self._sock.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._server = UnixServer(path, lambda sock: self._serve(Channel(sock)))
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._sock.shutdown(socket.SHUT_RDWR)
-        self._sock.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self._sock.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(Channel(sock),), daemon=True).start()
+        self._server.close()
 
     def _serve(self, channel: Channel) -> None:
         fields = channel.message()

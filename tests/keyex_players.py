@@ -12,7 +12,7 @@ import struct
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ REKEY = struct.Struct(">IBB2x32s")
 BUSY = 16
 RTS, ERR = 3, 4
 LEG = 1
+HOST_A, HOST_B = "spiffe://test/host-a", "spiffe://test/host-b"
 PATIENCE = 60.0  # seconds, for what must happen
 END = {"event": "end"}  # stands for the end of a channel
 
@@ -447,3 +448,31 @@ def config(role: str, credentials: Credentials, **changes: Any) -> dict[str, Any
 
 def load(folder: Path, name: str) -> Credentials:
     return Credentials.load(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca/ca.pem")
+
+
+def connecting(mine: Credentials) -> dict[str, Any]:
+    """Settings of `connect`, to a worker and an address without a process."""
+    settings = config("client", mine) | {"worker": "/none", "token": bytes(16)}
+    return settings | {"do": "connect", "address": ["127.0.0.1", 1]}
+
+
+def accepting(
+    identities: Path, worker: FakeWorker, number: object, **changes: Any
+) -> dict[str, Any]:
+    """Settings of `accept`."""
+    settings = config("server", load(identities, "b"), **changes)
+    del settings["role"]
+    return settings | {
+        "do": "accept",
+        "arrival": number,
+        "worker": str(worker.path),
+        "token": os.urandom(16),
+    }
+
+
+def until(works: Callable[[], bool]) -> None:
+    """Wait until this returns True, 20 s at most."""
+    end = time.monotonic() + 20
+    while not works():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -94,12 +94,14 @@ struct srdma_listener_attr {
 };
 
 /*
- * Listens for peers at host (NULL: every address) and port (0: any free one;
- * srdma_listener_port() tells it). The TCP socket is given to the agent, which
- * authenticates peers before they are reported (docs/agent.md 3). A listener is
- * used by one thread at a time; different listeners of a device are independent.
- * Errors also: -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL: the address; -EAGAIN: no
- * name server answers.
+ * Listens for peers at the first address of host (NULL: every address, of IPv6
+ * and of IPv4) and port (0: any free one; srdma_listener_port() tells it). The
+ * TCP socket is given to the agent, which authenticates peers before they are
+ * reported (docs/agent.md 3). A listener is used by one thread at a time;
+ * different listeners of a device are independent.
+ * Errors also: -EADDRINUSE, -EADDRNOTAVAIL; -EINVAL: host has no address;
+ * -EAGAIN: no name server answers; another -errno of the socket, such as
+ * -EMFILE.
  */
 int srdma_listen(struct srdma_listener **listener, struct srdma_device *device,
 		 const char *host, uint16_t port,

@@ -18,8 +18,9 @@
  * A refusal of the worker is its errno (docs/local-interface.md 3).
  *
  * Threads: functions that take a device may be called by several threads at
- * once, except that srdma_close_device() is the last call. A PD and all objects made from it are used by one thread at a time. A
- * child of fork() must not use any object of its parent.
+ * once, except that srdma_close_device() is the last call. A PD and all objects
+ * made from it are used by one thread at a time. A child of fork() must not use
+ * any object of its parent.
  */
 #ifndef SRDMA_PUBLIC_DEVICE_H
 #define SRDMA_PUBLIC_DEVICE_H
@@ -49,6 +50,7 @@ const char *srdma_reason_text(uint32_t reason);
  * $XDG_RUNTIME_DIR/srdma; NULL: $SRDMA_WORKER. agent: path of the agent's
  * socket (docs/agent.md 2); NULL: $SRDMA_AGENT. The agent is contacted by
  * srdma_connect(), srdma_listen() and srdma_accept() only, and may be absent.
+ * A relative path of the worker is resolved by this call.
  * The worker is of this user or of root (docs/local-interface.md 3.1).
  * -ENXIO: none is named; -ENOENT, -ECONNREFUSED: no worker is there; -EPERM,
  * -EACCES: it is of another user; -ENAMETOOLONG; -EPROTONOSUPPORT: another

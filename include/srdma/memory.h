@@ -44,7 +44,8 @@ int srdma_alloc_mr(struct srdma_mr **mr, struct srdma_pd *pd,
  * The worker copies by process_vm_readv() and process_vm_writev() (docs/local-
  * interface.md 4.4): therefore this call permits the worker to trace this
  * process (PR_SET_PTRACER). The kernel keeps one such permission: that for a
- * second worker replaces the first. srdma_alloc_mr() is faster and needs no permission.
+ * second worker replaces the first. srdma_alloc_mr() is faster and needs no
+ * permission.
  * Errors: srdma_alloc_mr(); -EPERM and -EFAULT of the worker's probe.
  */
 int srdma_reg_mr(struct srdma_mr **mr, struct srdma_pd *pd,

@@ -8,10 +8,22 @@ from pathlib import Path
 import pytest
 
 import srdma
+from srdma.identity import create_ca, issue
 from tests import daemon
 from tests.fake_worker import FakeWorker
+from tests.keyex_players import HOST_A, HOST_B
 
 DEPTH = 8  # of the queues of `qp`
+
+
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA in `ca` with the hosts a (HOST_A, P-256) and b (HOST_B, Ed25519)."""
+    path = tmp_path_factory.mktemp("identities")
+    create_ca(path / "ca", "test")
+    issue(path / "ca", HOST_A, path / "a")
+    issue(path / "ca", HOST_B, path / "b", algorithm="ed25519")
+    return path
 
 
 @pytest.fixture

@@ -38,43 +38,35 @@ from srdma.keyex.messages import ErrorMessage, decode, encode
 from srdma.keyex.tls import Truncated
 from tests.keyex_players import (
     END,
+    HOST_A,
+    HOST_B,
     PATIENCE,
     FakeWorker,
     Listening,
     Program,
     Wire,
-    config,
+    accepting,
+    connecting,
     dial,
     finished,
     load,
     patient,
+    until,
 )
 from tests.tls_players import BlockingTLS
 
-A, B = "spiffe://test/host-a", "spiffe://test/host-b"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CA with the hosts a and b."""
-    path = tmp_path_factory.mktemp("identities")
-    create_ca(path / "ca", "test")
-    issue(path / "ca", A, path / "a")
-    issue(path / "ca", B, path / "b")
-    return path
-
 
 @pytest.fixture
-def listening(folder: Path) -> Iterator[Listening]:
-    program = Listening(vars(load(folder, "b")) | {"peer": [A]})
+def listening(identities: Path) -> Iterator[Listening]:
+    program = Listening(vars(load(identities, "b")) | {"peer": [HOST_A]})
     with finished(program):
         assert program.listener.event() == {"event": "listening"}
         yield program
 
 
 @pytest.fixture
-def mine(folder: Path) -> Credentials:
-    return load(folder, "a")
+def mine(identities: Path) -> Credentials:
+    return load(identities, "a")
 
 
 @pytest.fixture
@@ -90,10 +82,19 @@ def genuine(program: Listening, mine: Credentials, source: str = "127.0.0.1") ->
     """Returns an authorised peer that waits for accept(). All that connected before it has been
     admitted then."""
     peer = BlockingTLS(program.dial(source), "client", mine)
-    assert peer.handshake()[0] == B
+    assert peer.handshake()[0] == HOST_B
     event = program.listener.event()
-    assert event == {"event": "arrived", "arrival": event["arrival"], "identity": A}
+    assert event == {"event": "arrived", "arrival": event["arrival"], "identity": HOST_A}
     return peer
+
+
+@contextlib.contextmanager
+def arrival(program: Listening, mine: Credentials) -> Iterator[tuple[BlockingTLS, int]]:
+    """An authorised peer that waits for accept(), and its number."""
+    peer = BlockingTLS(program.dial(), "client", mine)
+    with contextlib.closing(peer):
+        peer.handshake()
+        yield peer, program.listener.event()["arrival"]
 
 
 def is_open(sock: socket.socket) -> bool:
@@ -210,11 +211,11 @@ def test_many_channels_do_not_stop_the_event_loop() -> None:
 
 
 def test_refused_peers_that_are_closed_for_others(
-    listening: Listening, mine: Credentials, folder: Path, crowd: Any
+    listening: Listening, mine: Credentials, identities: Path, crowd: Any
 ) -> None:
     """The agent waits for the close of a peer that it has refused. A newer connection ends that
     wait, and the socket with it."""
-    peer = BlockingTLS(listening.dial("127.0.1.6"), "client", load(folder, "b"))
+    peer = BlockingTLS(listening.dial("127.0.1.6"), "client", load(identities, "b"))
     with contextlib.closing(peer):
         peer.handshake()
         assert listening.listener.event()["event"] == "refused"
@@ -245,13 +246,13 @@ def limits(monkeypatch: pytest.MonkeyPatch, seconds: float, *names: str) -> Iter
         yield
 
 
-def served(folder: Path, peer: Callable[[socket.socket], None]) -> list[dict[str, Any]]:
+def served(identities: Path, peer: Callable[[socket.socket], None]) -> list[dict[str, Any]]:
     """Runs a listener in this process, with `peer` in a thread. Returns the listener's events."""
     events: list[dict[str, Any]] = []
     channel = SimpleNamespace(
         report=lambda event, **rest: events.append({"event": event, **rest}), unread=lambda: 0
     )
-    own = Identity(load(folder, "b"), ())
+    own = Identity(load(identities, "b"), ())
 
     async def run() -> None:
         sock = socket.create_server(("127.0.0.1", 0))
@@ -268,16 +269,16 @@ def served(folder: Path, peer: Callable[[socket.socket], None]) -> list[dict[str
     return events
 
 
-def test_silence_has_a_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_has_a_limit(identities: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def peer(sock: socket.socket) -> None:
         assert sock.recv(1) == b""
 
     with limits(monkeypatch, 0.2, "SILENT_TIMEOUT"):
-        assert served(folder, peer) == []
+        assert served(identities, peer) == []
 
 
 def test_handshake_has_a_limit(
-    folder: Path, mine: Credentials, monkeypatch: pytest.MonkeyPatch
+    identities: Path, mine: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds also for a peer that sends a byte now and then."""
 
@@ -294,7 +295,7 @@ def test_handshake_has_a_limit(
             assert sock.recv(1) == b""
 
     with limits(monkeypatch, 0.5, "HANDSHAKE_TIMEOUT"):
-        assert served(folder, peer) == []
+        assert served(identities, peer) == []
 
 
 def test_refusals_are_reported_once_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,12 +314,12 @@ def test_refusals_are_reported_once_per_second(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_certificate_is_replaced_while_the_listener_runs(
-    mine: Credentials, folder: Path, tmp_path: Path
+    mine: Credentials, identities: Path, tmp_path: Path
 ) -> None:
-    shutil.copy(folder / "ca/ca.pem", tmp_path)
-    issue(folder / "ca", B, tmp_path / "b")
+    shutil.copy(identities / "ca/ca.pem", tmp_path)
+    issue(identities / "ca", HOST_B, tmp_path / "b")
     old = Credentials.named(tmp_path / "b")
-    program = Listening({"identity": str(tmp_path / "b"), "peer": [A]})
+    program = Listening({"identity": str(tmp_path / "b"), "peer": [HOST_A]})
     with finished(program):
         assert program.listener.event() == {"event": "listening"}
 
@@ -327,7 +328,7 @@ def test_certificate_is_replaced_while_the_listener_runs(
                 return peer.peer_certificate().public_bytes(serialization.Encoding.PEM)
 
         assert shown() == old.cert
-        issue(folder / "ca", B, tmp_path / "b", force=True)
+        issue(identities / "ca", HOST_B, tmp_path / "b", force=True)
         new = Credentials.named(tmp_path / "b")
         assert shown() == new.cert != old.cert
         (tmp_path / "b.key").write_bytes(old.key)
@@ -337,9 +338,11 @@ def test_certificate_is_replaced_while_the_listener_runs(
 # Refusals -----------------------------------------------------------------------------
 
 
-def test_foreign_ca(listening: Listening, mine: Credentials, folder: Path, tmp_path: Path) -> None:
+def test_foreign_ca(
+    listening: Listening, mine: Credentials, identities: Path, tmp_path: Path
+) -> None:
     create_ca(tmp_path / "ca", "foreign")
-    issue(tmp_path / "ca", A, tmp_path / "a")
+    issue(tmp_path / "ca", HOST_A, tmp_path / "a")
     foreign = load(tmp_path, "a")
     begin = time.monotonic()
     for _ in range(20):
@@ -356,33 +359,21 @@ def test_foreign_ca(listening: Listening, mine: Credentials, folder: Path, tmp_p
     assert set(seen) == {"refused"} and len(seen) <= 1 + passed
 
 
-def test_what_a_refusal_tells(listening: Listening, folder: Path) -> None:
-    peer = BlockingTLS(listening.dial("127.0.1.9"), "client", load(folder, "b"))
+def test_what_a_refusal_tells(listening: Listening, identities: Path) -> None:
+    peer = BlockingTLS(listening.dial("127.0.1.9"), "client", load(identities, "b"))
     peer.handshake()
     told = decode(peer.message())
-    assert told == ErrorMessage("identity", f"this is {B}, which is not allowed")
+    assert told == ErrorMessage("identity", f"this is {HOST_B}, which is not allowed")
     assert listening.listener.event() == {
         "event": "refused",
         "address": "127.0.1.9",
         "code": "identity",
-        "text": f"the peer is {B}, which is not allowed: allowed are {A}",
+        "text": f"the peer is {HOST_B}, which is not allowed: allowed are {HOST_A}",
     }
     peer.close()
 
 
 # Arrivals -----------------------------------------------------------------------------
-
-
-def accepting(folder: Path, worker: FakeWorker, number: object, **changes: Any) -> dict[str, Any]:
-    """Settings of `accept`."""
-    settings = config("server", load(folder, "b"), **changes)
-    del settings["role"]
-    return settings | {
-        "do": "accept",
-        "arrival": number,
-        "worker": str(worker.path),
-        "token": os.urandom(16),
-    }
 
 
 @pytest.fixture
@@ -405,13 +396,6 @@ def test_too_many_arrivals(listening: Listening, mine: Credentials) -> None:
     until(lambda: arrives(listening, mine))
     for peer in peers:
         peer.close()
-
-
-def until(works: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not works():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def arrives(program: Listening, mine: Credentials) -> bool:
@@ -440,90 +424,79 @@ def test_arrivals_that_left_after_their_first_message(
 def test_arrival_that_left(
     listening: Listening,
     mine: Credentials,
-    folder: Path,
+    identities: Path,
     worker: FakeWorker,
     way: str,
     reset: bool,
 ) -> None:
-    peer = BlockingTLS(listening.dial(), "client", mine)
-    peer.handshake()
-    number = listening.listener.event()["arrival"]
-    if way == "close":
-        peer.close()
-    else:
-        peer.cut(reset=reset)
-    genuine(listening, mine).close()
-    wire = listening.open(accepting(folder, worker, number))
-    [event] = wire.events()
-    assert (event["event"], event["code"], event["text"]) == ("error", "closed", NO_LONGER)
-    assert not worker.keys
+    with arrival(listening, mine) as (peer, number):
+        if way == "close":
+            peer.close()
+        else:
+            peer.cut(reset=reset)
+        genuine(listening, mine).close()
+        wire = listening.open(accepting(identities, worker, number))
+        [event] = wire.events()
+        assert (event["event"], event["code"], event["text"]) == ("error", "closed", NO_LONGER)
+        assert not worker.keys
 
 
 def test_malformed_message_of_an_arrival(
-    listening: Listening, mine: Credentials, folder: Path, worker: FakeWorker
+    listening: Listening, mine: Credentials, identities: Path, worker: FakeWorker
 ) -> None:
     """It is answered when the program accepts the peer."""
-    peer = BlockingTLS(listening.dial(), "client", mine)
-    peer.handshake()
-    number = listening.listener.event()["arrival"]
-    peer._tls.send(b"\xff\xff\xff\xff")
-    peer._flush()
-    genuine(listening, mine).close()
-    wire = listening.open(accepting(folder, worker, number))
-    assert [event["code"] for event in wire.events()] == ["format"]
-    told = decode(peer.message())
-    assert isinstance(told, ErrorMessage) and told.code == "format"
-    peer.close()
+    with arrival(listening, mine) as (peer, number):
+        peer._tls.send(b"\xff\xff\xff\xff")
+        peer._flush()
+        genuine(listening, mine).close()
+        wire = listening.open(accepting(identities, worker, number))
+        assert [event["code"] for event in wire.events()] == ["format"]
+        told = decode(peer.message())
+        assert isinstance(told, ErrorMessage) and told.code == "format"
 
 
 @pytest.mark.parametrize("number", [0, -1, 99, 1 << 60, "1", None, [1]])
 def test_unknown_arrival(
-    listening: Listening, mine: Credentials, folder: Path, worker: FakeWorker, number: object
+    listening: Listening, mine: Credentials, identities: Path, worker: FakeWorker, number: object
 ) -> None:
     with contextlib.closing(genuine(listening, mine)) as peer:
-        [event] = listening.open(accepting(folder, worker, number)).events()
+        [event] = listening.open(accepting(identities, worker, number)).events()
         assert (event["code"], event["text"]) == ("closed", NO_LONGER)
         assert is_open(peer.sock)
 
 
 def test_arrival_is_accepted_once(
-    listening: Listening, mine: Credentials, folder: Path, worker: FakeWorker
+    listening: Listening, mine: Credentials, identities: Path, worker: FakeWorker
 ) -> None:
-    with contextlib.closing(BlockingTLS(listening.dial(), "client", mine)) as peer:
-        peer.handshake()
-        number = listening.listener.event()["arrival"]
-        first = listening.open(accepting(folder, worker, number))
+    with arrival(listening, mine) as (_, number):
+        first = listening.open(accepting(identities, worker, number))
         until(lambda: bool(worker.attached))
-        [event] = listening.open(accepting(folder, worker, number)).events()
+        [event] = listening.open(accepting(identities, worker, number)).events()
         assert (event["code"], event["text"]) == ("closed", NO_LONGER)
         first.close()
 
 
 def test_arrivals_end_with_their_listener(
-    listening: Listening, mine: Credentials, folder: Path, worker: FakeWorker
+    listening: Listening, mine: Credentials, identities: Path, worker: FakeWorker
 ) -> None:
-    peer = BlockingTLS(listening.dial(), "client", mine)
-    peer.handshake()
-    number = listening.listener.event()["arrival"]
-    with listening.dial() as silent:
-        listening.listener.close()
-        with pytest.raises(Truncated):
-            peer.message()
-        with contextlib.suppress(ConnectionError):
-            assert silent.recv(1) == b""
-    with pytest.raises(ConnectionError):
-        listening.dial()
-    [event] = listening.open(accepting(folder, worker, number)).events()
-    assert (event["code"], event["text"]) == ("closed", NO_LONGER)
+    with arrival(listening, mine) as (peer, number):
+        with listening.dial() as silent:
+            listening.listener.close()
+            with pytest.raises(Truncated):
+                peer.message()
+            with contextlib.suppress(ConnectionError):
+                assert silent.recv(1) == b""
+        with pytest.raises(ConnectionError):
+            listening.dial()
+        [event] = listening.open(accepting(identities, worker, number)).events()
+        assert (event["code"], event["text"]) == ("closed", NO_LONGER)
 
 
 def test_sessions_outlive_their_listener(
-    listening: Listening, mine: Credentials, folder: Path, worker: FakeWorker
+    listening: Listening, mine: Credentials, identities: Path, worker: FakeWorker
 ) -> None:
-    with contextlib.closing(BlockingTLS(listening.dial(), "client", mine)) as peer:
-        peer.handshake()
-        number = listening.listener.event()["arrival"]
-        wire = listening.open(accepting(folder, worker, number))
+    with arrival(listening, mine) as (peer, number):
+        wire = listening.open(accepting(identities, worker, number))
         until(lambda: bool(worker.attached))
         listening.listener.close()
         peer.send(encode(ErrorMessage("value", "a message")))
@@ -542,20 +515,18 @@ def test_sessions_outlive_their_listener(
 def test_accept_that_fails(
     listening: Listening,
     mine: Credentials,
-    folder: Path,
+    identities: Path,
     worker: FakeWorker,
     changes: dict[str, Any],
     code: str,
 ) -> None:
     """The peer learns it, and waits no longer."""
-    with contextlib.closing(BlockingTLS(listening.dial(), "client", mine)) as peer:
-        peer.handshake()
-        number = listening.listener.event()["arrival"]
-        [event] = listening.open(accepting(folder, worker, number) | changes).events()
+    with arrival(listening, mine) as (peer, number):
+        [event] = listening.open(accepting(identities, worker, number) | changes).events()
         assert event["code"] == code
         told = decode(peer.message())
         assert isinstance(told, ErrorMessage) and told.code == code
-        [event] = listening.open(accepting(folder, worker, number)).events()
+        [event] = listening.open(accepting(identities, worker, number)).events()
         assert (event["code"], event["text"]) == ("closed", NO_LONGER)
 
 
@@ -563,7 +534,7 @@ def test_accept_that_fails(
 
 
 def test_sessions_do_not_disturb_each_other(
-    listening: Listening, mine: Credentials, folder: Path
+    listening: Listening, mine: Credentials, identities: Path
 ) -> None:
     """Four connections within one agent, two at each of two workers. One worker dies."""
     workers = FakeWorker(), FakeWorker()
@@ -575,7 +546,7 @@ def test_sessions_do_not_disturb_each_other(
             settings["address"] = list(listening.address)
             client = listening.open(settings)
             number = listening.listener.event()["arrival"]
-            server = listening.open(accepting(folder, worker, number))
+            server = listening.open(accepting(identities, worker, number))
             pairs.append((client, server))
         for wire in (wire for pair in pairs for wire in pair):
             assert [wire.event()["event"] for _ in range(2)] == ["peer", "ready"]
@@ -606,11 +577,6 @@ def only_error(wire: Wire) -> str:
     [event] = wire.events()
     assert (event["event"], event["code"]) == ("error", "config"), event
     return str(event["text"])
-
-
-def connecting(mine: Credentials) -> dict[str, Any]:
-    settings = config("client", mine) | {"worker": "/none", "token": bytes(16)}
-    return settings | {"do": "connect", "address": ["127.0.0.1", 1]}
 
 
 FIELDS = [

@@ -24,6 +24,8 @@ from srdma.identity import Validity, create_ca, issue, parse_certificates, parse
 from tests.keyex_players import (
     END,
     ERR,
+    HOST_A,
+    HOST_B,
     FakeWorker,
     Keyex,
     Listening,
@@ -33,23 +35,11 @@ from tests.keyex_players import (
     run_pair,
 )
 
-HOST_A, HOST_B = "spiffe://test/host-a", "spiffe://test/host-b"
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CA and two hosts."""
-    path = tmp_path_factory.mktemp("identities")
-    create_ca(path / "ca", "test")
-    issue(path / "ca", HOST_A, path / "a")
-    issue(path / "ca", HOST_B, path / "b", algorithm="ed25519")
-    return path
-
-
-def configs(folder: Path, client: Any = None, server: Any = None) -> tuple[Any, Any]:
+def configs(identities: Path, client: Any = None, server: Any = None) -> tuple[Any, Any]:
     return (
-        config("client", load(folder, "a"), **(client or {})),
-        config("server", load(folder, "b"), **(server or {})),
+        config("client", load(identities, "a"), **(client or {})),
+        config("server", load(identities, "b"), **(server or {})),
     )
 
 
@@ -78,8 +68,8 @@ def refused(client: Any, server: Any) -> tuple[Any, Any]:
     return last
 
 
-def test_both_ends_agree(folder: Path) -> None:
-    client, server = configs(folder, {"peer": ["spiffe://test/*"]}, {"peer": [HOST_A]})
+def test_both_ends_agree(identities: Path) -> None:
+    client, server = configs(identities, {"peer": ["spiffe://test/*"]}, {"peer": [HOST_A]})
     with run_pair(client, server) as (a, b):
         seen_a, seen_b = a.event(), b.event()
         assert seen_a["identity"] == HOST_B and seen_b["identity"] == HOST_A
@@ -111,18 +101,18 @@ def _check_keys(a: Keyex, b: Keyex) -> None:
     assert len(generations) == 2 and len(secrets) == 4
 
 
-def test_longer_keys_have_longer_secrets(folder: Path) -> None:
+def test_longer_keys_have_longer_secrets(identities: Path) -> None:
     wanted = {"suites": [[0x12, 2, 20]]}
-    with run_pair(*configs(folder, wanted, wanted)) as (a, b):
+    with run_pair(*configs(identities, wanted, wanted)) as (a, b):
         assert [a.event(), a.event()][1] == {"event": "ready"}
         assert [b.event(), b.event()][1] == {"event": "ready"}
     assert a.worker.keys[0][2:7] == (0x12, 2, 20, 0, 32)
     assert any(a.worker.keys[0][16][16:])
 
 
-def test_level_none_has_no_secrets(folder: Path) -> None:
+def test_level_none_has_no_secrets(identities: Path) -> None:
     wanted = {"suites": [[0, 0, 0]]}
-    with run_pair(*configs(folder, wanted, wanted)) as (a, b):
+    with run_pair(*configs(identities, wanted, wanted)) as (a, b):
         assert [a.event(), a.event()][1] == [b.event(), b.event()][1] == {"event": "ready"}
     assert a.worker.keys[0][2:7] == (0, 0, 0, 0, 0)
     assert not any(a.worker.keys[0][16])
@@ -131,47 +121,47 @@ def test_level_none_has_no_secrets(folder: Path) -> None:
 # Refusals: the error at the server, and the error that the client reports ------------
 
 
-def changed(folder: Path, tmp_path: Path, name: str, **extra: Any) -> dict[str, bytes]:
+def changed(identities: Path, tmp_path: Path, name: str, **extra: Any) -> dict[str, bytes]:
     """Returns cert, key and ca of a new certificate of the same CA."""
-    issue(folder / "ca", f"spiffe://test/{name}", tmp_path / name, **extra)
-    ca = (folder / "ca/ca.pem").read_bytes()
+    issue(identities / "ca", f"spiffe://test/{name}", tmp_path / name, **extra)
+    ca = (identities / "ca/ca.pem").read_bytes()
     cert, key = ((tmp_path / f"{name}.{end}").read_bytes() for end in ("pem", "key"))
     return {"cert": cert, "key": key, "ca": ca}
 
 
-def test_expired_certificate(folder: Path, tmp_path: Path) -> None:
+def test_expired_certificate(identities: Path, tmp_path: Path) -> None:
     start = dt.datetime.now(dt.UTC) - dt.timedelta(days=9)
-    old = changed(folder, tmp_path, "old", validity=Validity(1, start))
-    on_client, on_server = refused(*configs(folder, old))
+    old = changed(identities, tmp_path, "old", validity=Validity(1, start))
+    on_client, on_server = refused(*configs(identities, old))
     assert on_server["text"] == "the peer's certificate has expired: issue a new one"
     assert "this end's certificate has expired" in on_client["text"]
-    on_client, on_server = refused(*configs(folder, None, old))
+    on_client, on_server = refused(*configs(identities, None, old))
     assert on_client["text"] == "the peer's certificate has expired: issue a new one"
     assert "this end's certificate has expired" in on_server["text"]
 
 
-def test_certificate_not_valid_yet(folder: Path, tmp_path: Path) -> None:
+def test_certificate_not_valid_yet(identities: Path, tmp_path: Path) -> None:
     start = dt.datetime.now(dt.UTC) + dt.timedelta(days=9)
-    young = changed(folder, tmp_path, "young", validity=Validity(1, start))
-    on_client, on_server = refused(*configs(folder, young))
+    young = changed(identities, tmp_path, "young", validity=Validity(1, start))
+    on_client, on_server = refused(*configs(identities, young))
     assert "is not valid yet" in on_server["text"] and on_server["code"] == "identity"
     assert "this end's certificate is not accepted" in on_client["text"]
 
 
-def test_foreign_ca(folder: Path, tmp_path: Path) -> None:
+def test_foreign_ca(identities: Path, tmp_path: Path) -> None:
     create_ca(tmp_path / "ca", "foreign")
     issue(tmp_path / "ca", HOST_A, tmp_path / "a")
     foreign = load(tmp_path, "a")
     mine = {"cert": foreign.cert, "key": foreign.key}  # trusts the right CA
-    on_client, on_server = refused(*configs(folder, mine))
+    on_client, on_server = refused(*configs(identities, mine))
     assert "was issued by another CA" in on_server["text"]
     assert "another CA than the peer's configured one" in on_client["text"]
 
 
-def signed(folder: Path, uris: list[str]) -> dict[str, bytes]:
+def signed(identities: Path, uris: list[str]) -> dict[str, bytes]:
     """A certificate of the CA that names these identities."""
-    ca = parse_certificates((folder / "ca/ca.pem").read_bytes(), "ca")[0]
-    ca_key = parse_key((folder / "ca/ca.key").read_bytes(), "key")
+    ca = parse_certificates((identities / "ca/ca.pem").read_bytes(), "ca")[0]
+    ca_key = parse_key((identities / "ca/ca.key").read_bytes(), "key")
     now = dt.datetime.now(dt.UTC)
     builder = x509.CertificateBuilder(
         ca.subject, x509.Name([]), ca_key.public_key(), 7, now, now + dt.timedelta(1)
@@ -208,65 +198,68 @@ USAGE = ExtendedKeyUsageOID
 
 
 @pytest.mark.parametrize("end", ["client", "server"])
-def test_usage_of_a_certificate(folder: Path, end: str) -> None:
+def test_usage_of_a_certificate(identities: Path, end: str) -> None:
     """A certificate for the other TLS role, or for mail, is refused."""
-    ca = {"cert": (folder / "ca/ca.pem").read_bytes(), "key": (folder / "ca/ca.key").read_bytes()}
+    ca = {
+        "cert": (identities / "ca/ca.pem").read_bytes(),
+        "key": (identities / "ca/ca.key").read_bytes(),
+    }
     other = USAGE.SERVER_AUTH if end == "client" else USAGE.CLIENT_AUTH
     for usage in (other, USAGE.EMAIL_PROTECTION):
-        events = refused(*configs(folder, **{end: certificate(ca, usage)}))
+        events = refused(*configs(identities, **{end: certificate(ca, usage)}))
         on_other = events[1 if end == "client" else 0]
         assert "does not permit TLS clients and servers" in on_other["text"], events
 
 
 @pytest.mark.parametrize("end", ["client", "server"])
-def test_host_cannot_issue_certificates(folder: Path, end: str) -> None:
+def test_host_cannot_issue_certificates(identities: Path, end: str) -> None:
     """A certificate that was issued with a host's certificate is refused, although the CA signed
     the host's."""
-    host = {"cert": (folder / "b.pem").read_bytes(), "key": (folder / "b.key").read_bytes()}
-    events = refused(*configs(folder, **{end: certificate(host, None)}))
+    host = {"cert": (identities / "b.pem").read_bytes(), "key": (identities / "b.key").read_bytes()}
+    events = refused(*configs(identities, **{end: certificate(host, None)}))
     on_other = events[1 if end == "client" else 0]
     assert on_other["code"] == "identity" and "the CA of the peer's" in on_other["text"], events
 
 
 @pytest.mark.parametrize("uris", [[], [HOST_A, HOST_B]])
-def test_peer_must_name_one_identity(folder: Path, uris: list[str]) -> None:
-    bad = signed(folder, uris)
-    with serving(folder) as server:
+def test_peer_must_name_one_identity(identities: Path, uris: list[str]) -> None:
+    bad = signed(identities, uris)
+    with serving(identities) as server:
         peer = TLSPeer(server.other_end(), bad["cert"], bad["key"])
         assert peer.converse() == b"identity"
         [event] = server.events()
         assert event["event"] == "refused" and "exactly one identity" in event["text"]
 
 
-def test_local_certificate_must_name_one_identity(folder: Path) -> None:
-    client, _ = configs(folder, signed(folder, []))
+def test_local_certificate_must_name_one_identity(identities: Path) -> None:
+    client, _ = configs(identities, signed(identities, []))
     program = Keyex(client)
     with finished(program):
         event = program.event()
         assert event["code"] == "credentials" and "exactly one identity" in event["text"]
 
 
-def test_identity_not_allowed(folder: Path) -> None:
-    on_client, on_server = refused(*configs(folder, None, {"peer": ["spiffe://test/host-c"]}))
+def test_identity_not_allowed(identities: Path) -> None:
+    on_client, on_server = refused(*configs(identities, None, {"peer": ["spiffe://test/host-c"]}))
     want = f"the peer is {HOST_A}, which is not allowed: allowed are spiffe://test/host-c"
     address = "127.0.0.1"
     assert on_server == {"event": "refused", "address": address, "code": "identity", "text": want}
     assert on_client["code"] == "identity"
     assert on_client["text"] == f"the peer reports: this is {HOST_A}, which is not allowed"
-    on_client, on_server = errors(*configs(folder, {"peer": [HOST_A]}))
+    on_client, on_server = errors(*configs(identities, {"peer": [HOST_A]}))
     assert on_client["text"].startswith(f"the peer is {HOST_B}, which is not allowed")
     assert on_server["text"].startswith("the peer reports: ")
 
 
-def test_no_common_suite(folder: Path) -> None:
+def test_no_common_suite(identities: Path) -> None:
     mine = {"suites": [[0x20, 1, 16]]}
-    on_client, on_server = errors(*configs(folder, mine))
+    on_client, on_server = errors(*configs(identities, mine))
     assert on_server["code"] == on_client["code"] == "suite"
     assert "no common suite: the client offers [32, 1, 16]" in on_client["text"]
 
 
-def test_unequal_numbers_of_qps(folder: Path) -> None:
-    client, server = configs(folder)
+def test_unequal_numbers_of_qps(identities: Path) -> None:
+    client, server = configs(identities)
     server["qps"] = server["qps"][:1]
     on_client, on_server = errors(client, server)
     assert on_client["code"] == on_server["code"] == "count"
@@ -275,25 +268,25 @@ def test_unequal_numbers_of_qps(folder: Path) -> None:
     )
 
 
-def test_worker_refuses_keys(folder: Path) -> None:
+def test_worker_refuses_keys(identities: Path) -> None:
     workers = {"server": FakeWorker(refuse="suite 1 is not in this worker")}
-    on_client, on_server = errors(*configs(folder), workers)
+    on_client, on_server = errors(*configs(identities), workers)
     assert "suite 1 is not in this worker" in on_server["text"]
     assert "suite 1 is not in this worker" in on_client["text"]
     assert on_client["code"] == "worker"
 
 
-def test_qp_fails_during_the_exchange(folder: Path) -> None:
-    on_client, _ = errors(*configs(folder), {"client": FakeWorker(state=ERR)})
+def test_qp_fails_during_the_exchange(identities: Path) -> None:
+    on_client, _ = errors(*configs(identities), {"client": FakeWorker(state=ERR)})
     assert "went to error: WIRE_LOST" in on_client["text"]
 
 
-def test_timeouts(folder: Path) -> None:
+def test_timeouts(identities: Path) -> None:
     worker = FakeWorker(silent=True)
-    on_client, on_server = errors(*configs(folder, {"timeout": 1.5}), {"client": worker})
+    on_client, on_server = errors(*configs(identities, {"timeout": 1.5}), {"client": worker})
     assert on_client["code"] == "timeout" and "local worker to reach" in on_client["text"]
     assert on_server["code"] == "timeout"
-    program = Keyex(config("client", load(folder, "a"), timeout=0.2))
+    program = Keyex(config("client", load(identities, "a"), timeout=0.2))
     with finished(program), program.other_end():
         assert (
             program.event()["text"]
@@ -301,16 +294,16 @@ def test_timeouts(folder: Path) -> None:
         )
 
 
-def test_worker_dies_later(folder: Path) -> None:
-    with run_pair(*configs(folder)) as (a, b):
+def test_worker_dies_later(identities: Path) -> None:
+    with run_pair(*configs(identities)) as (a, b):
         assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
         a.worker.die()
         assert a.event()["text"] == "the local worker ended"
         assert "the local worker ended" in b.event()["text"]
 
 
-def test_peer_is_killed(folder: Path) -> None:
-    with run_pair(*configs(folder)) as (a, b):
+def test_peer_is_killed(identities: Path) -> None:
+    with run_pair(*configs(identities)) as (a, b):
         assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
         a.kill()
         assert b.event() == {"event": "closed"}
@@ -320,9 +313,9 @@ def test_peer_is_killed(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, **changes: Any) -> Iterator[Keyex]:
+def serving(identities: Path, **changes: Any) -> Iterator[Keyex]:
     """A server with this configuration, which ends afterwards."""
-    server = Keyex(config("server", load(folder, "b"), **changes))
+    server = Keyex(config("server", load(identities, "b"), **changes))
     with finished(server):
         yield server
 
@@ -371,18 +364,18 @@ class TLSPeer:
         ([b"\0\0\0\x08\xa1\x65ready\xf5"], b"state"),
     ],
 )
-def test_hostile_messages(folder: Path, messages: list[bytes], code: bytes) -> None:
-    mine = load(folder, "a")
-    with serving(folder) as server:
+def test_hostile_messages(identities: Path, messages: list[bytes], code: bytes) -> None:
+    mine = load(identities, "a")
+    with serving(identities) as server:
         assert TLSPeer(server.other_end(), mine.cert, mine.key).converse(*messages) == code
         assert server.events()[-1]["code"] == code.decode()
         assert not server.worker.keys
 
 
-def test_flood_after_a_refusal(folder: Path) -> None:
+def test_flood_after_a_refusal(identities: Path) -> None:
     """The agent closes the connection although the refused peer keeps sending."""
-    mine = load(folder, "a")
-    with serving(folder) as server:
+    mine = load(identities, "a")
+    with serving(identities) as server:
         sock = server.other_end()
         peer = TLSPeer(sock, mine.cert, mine.key)
         peer.tls.do_handshake()
@@ -395,9 +388,9 @@ def test_flood_after_a_refusal(folder: Path) -> None:
         assert server.events()[-1]["code"] == "format"
 
 
-def test_deadline_holds_for_a_peer_that_keeps_sending(folder: Path) -> None:
-    mine = load(folder, "a")
-    with serving(folder, timeout=1.0) as server:
+def test_deadline_holds_for_a_peer_that_keeps_sending(identities: Path) -> None:
+    mine = load(identities, "a")
+    with serving(identities, timeout=1.0) as server:
         peer = TLSPeer(server.other_end(), mine.cert, mine.key)
         peer.tls.do_handshake()
         peer.tls.sendall(b"\0\0\xff\xff")  # a message of 65,535 bytes
@@ -414,25 +407,25 @@ def test_deadline_holds_for_a_peer_that_keeps_sending(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("alpn", [b"", b"h2"])
-def test_no_alpn(folder: Path, alpn: bytes) -> None:
-    mine = load(folder, "a")
-    with serving(folder) as server:
+def test_no_alpn(identities: Path, alpn: bytes) -> None:
+    mine = load(identities, "a")
+    with serving(identities) as server:
         assert TLSPeer(server.other_end(), mine.cert, mine.key, alpn).converse() == b"tls"
         [event] = server.events()
         assert event["event"] == "refused"
         assert event["text"] == "the peer does not support srdma/1 (ALPN)"
 
 
-def test_peer_without_tls(folder: Path) -> None:
-    with serving(folder) as server, server.other_end() as sock:
+def test_peer_without_tls(identities: Path) -> None:
+    with serving(identities) as server, server.other_end() as sock:
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         sock.shutdown(socket.SHUT_WR)
         event = server.event()
         assert (event["event"], event["code"]) == ("refused", "tls")
 
 
-def test_sessions_are_never_resumed(folder: Path) -> None:
-    mine, theirs = load(folder, "a"), load(folder, "b")
+def test_sessions_are_never_resumed(identities: Path) -> None:
+    mine, theirs = load(identities, "a"), load(identities, "b")
     program = Listening(vars(theirs) | {"peer": []})
     with finished(program):
         assert program.listener.event() == {"event": "listening"}
@@ -448,8 +441,8 @@ def test_sessions_are_never_resumed(folder: Path) -> None:
 # The process -------------------------------------------------------------------
 
 
-def test_process_is_not_dumpable_and_shows_no_secret(folder: Path) -> None:
-    client, server = configs(folder)
+def test_process_is_not_dumpable_and_shows_no_secret(identities: Path) -> None:
+    client, server = configs(identities)
     with run_pair(client, server) as (a, b):
         assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
         proc = Path(f"/proc/{a.program.pid}")
@@ -469,8 +462,8 @@ def test_environment_variables_that_leak_secrets_are_removed(monkeypatch: Any) -
     assert "LANG" in passed and not {"SSLKEYLOGFILE", "PYTHONINSPECT"} & passed.keys()
 
 
-def test_wrong_configurations(folder: Path) -> None:
-    good = config("client", load(folder, "a"))
+def test_wrong_configurations(identities: Path) -> None:
+    good = config("client", load(identities, "a"))
     bad: list[tuple[dict[str, Any], str]] = [
         ({"qps": []}, "settings are malformed: IndexError"),
         ({"suites": [[1, 1, 16]]}, "aes-128-gcm does not support level 1"),
@@ -500,8 +493,8 @@ def test_usage() -> None:
         assert run.returncode == 2 and text in run.stderr
 
 
-def test_program_closes_a_connection_under_way(folder: Path) -> None:
-    program = Keyex(config("client", load(folder, "a")))
+def test_program_closes_a_connection_under_way(identities: Path) -> None:
+    program = Keyex(config("client", load(identities, "a")))
     with finished(program), program.other_end():
         program.hang_up()
         assert program.events() == [{"event": "closed"}]

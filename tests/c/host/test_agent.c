@@ -2,13 +2,17 @@
  * rules or ends (agent.md 2). tests/e2e/library has the tests with keys. */
 #include "srdma/srdma.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,6 +22,7 @@
 #include "host/channel.h"
 #include "host/message.h"
 #include "support/fake_worker.h"
+#include "support/says.h"
 
 enum { FEW_MS = 100, LONG_MS = 20000 };
 
@@ -41,13 +46,11 @@ struct fixture {
 
 /* --- the agent ----------------------------------------------------------- */
 
-static void read_first(struct agent *a, int fd)
+static void read_first(struct agent *a, int fd, struct srdma_socket_fds *fds)
 {
-	struct srdma_socket_fds fds;
-	int n = srdma_socket_receive(fd, a->first, sizeof(a->first), &fds,
+	int n = srdma_socket_receive(fd, a->first, sizeof(a->first), fds,
 				     INT64_MAX);
 
-	srdma_socket_close_fds(&fds);
 	for (int i = 0; i < n; i++) /* so that strstr() finds everything */
 		if (!a->first[i])
 			a->first[i] = '.';
@@ -58,12 +61,14 @@ static void *run(void *arg)
 	struct agent *a = arg;
 
 	for (;;) {
+		struct srdma_socket_fds fds;
 		int fd = accept(a->listener, NULL, NULL);
 
 		if (fd < 0)
 			return NULL;
-		read_first(a, fd);
+		read_first(a, fd, &fds);
 		a->act(fd);
+		srdma_socket_close_fds(&fds);
 		close(fd);
 	}
 }
@@ -157,15 +162,8 @@ static void introduce(int fd)
 	send(fd, peer, sizeof(peer) - 1, MSG_NOSIGNAL);
 }
 
-static void be_ready(int fd)
-{
-	introduce(fd);
-	report(fd, "ready", "");
-	wait_end(fd);
-}
-
-/* As be_ready(), with keys. */
-static void be_protected(int fd)
+/* The event `peer`, with keys of AES-128-GCM. */
+static void introduce_with_keys(int fd)
 {
 	static const char peer[] = "\0\0\0\x21\xa3\x65"
 				   "event\x64"
@@ -175,6 +173,24 @@ static void be_protected(int fd)
 				   "suite\x83\1\3\x10";
 
 	send(fd, peer, sizeof(peer) - 1, MSG_NOSIGNAL);
+}
+
+static void end_after_ready(int fd)
+{
+	introduce(fd);
+	report(fd, "ready", "");
+}
+
+static void be_ready(int fd)
+{
+	end_after_ready(fd);
+	wait_end(fd);
+}
+
+/* As be_ready(), with keys. */
+static void be_protected(int fd)
+{
+	introduce_with_keys(fd);
 	report(fd, "ready", "");
 	wait_end(fd);
 }
@@ -219,16 +235,9 @@ static void close_early(int fd)
 	report(fd, "closed", "");
 }
 
-static void end_after_ready(int fd)
-{
-	introduce(fd);
-	report(fd, "ready", "");
-}
-
 static void fail_after_ready(int fd)
 {
-	introduce(fd);
-	report(fd, "ready", "");
+	end_after_ready(fd);
 	report(fd, "error", "timeout");
 	wait_end(fd);
 }
@@ -258,6 +267,26 @@ static struct srdma_connection_attr attr_of(struct fixture *f)
 	};
 }
 
+static void replace_qp(struct fixture *f)
+{
+	assert_int_equal(srdma_destroy_qp(f->qp), 0);
+	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
+}
+
+/* Connects a new QP, at an agent that acts so. */
+static struct srdma_connection *connect_at(struct fixture *f,
+					   void (*act)(int fd))
+{
+	struct srdma_connection_attr attr;
+	struct srdma_connection *c;
+
+	replace_qp(f);
+	attr = attr_of(f);
+	f->agent.act = act;
+	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	return c;
+}
+
 /* Connects the QP of the fixture, which is replaced if it was used. */
 static int try(struct fixture *f, const struct srdma_connection_attr *attr)
 {
@@ -266,22 +295,14 @@ static int try(struct fixture *f, const struct srdma_connection_attr *attr)
 	int rc;
 
 	srdma_query_qp(f->qp, &query);
-	if (query.status != SRDMA_QP_STATUS_INIT) {
-		assert_int_equal(srdma_destroy_qp(f->qp), 0);
-		assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
-	}
+	if (query.status != SRDMA_QP_STATUS_INIT)
+		replace_qp(f);
 	rc = srdma_connect(&c, f->pd, "host", 7, attr);
 	if (rc)
 		assert_null(c);
 	else
 		srdma_disconnect(c);
 	return rc;
-}
-
-static void says(const char *part)
-{
-	if (!strstr(srdma_error_text(), part))
-		fail_msg("\"%s\" is not in: %s", part, srdma_error_text());
 }
 
 static void test_no_agent(void **state)
@@ -377,8 +398,7 @@ static void chatter(int fd)
 
 static void chatter_when_ready(int fd)
 {
-	introduce(fd);
-	report(fd, "ready", "");
+	end_after_ready(fd);
 	chatter(fd);
 }
 
@@ -401,10 +421,7 @@ static void test_agent_that_never_stops(void **state)
 	f->agent.act = chatter;
 	assert_int_equal(try(f, &attr), -ETIMEDOUT);
 	says("did not connect the QPs in 1 s");
-	f->agent.act = chatter_when_ready;
-	assert_int_equal(srdma_destroy_qp(f->qp), 0);
-	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
-	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	c = connect_at(f, chatter_when_ready);
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	assert_int_equal(srdma_check_connection(c), 0);
 	assert_true(since(&start) < 1000);
@@ -509,15 +526,9 @@ static void test_illegal_attributes(void **state)
 
 static int connect_and_check(struct fixture *f, void (*act)(int fd))
 {
-	const struct srdma_connection_attr attr = attr_of(f);
-	struct srdma_connection *c;
-	struct srdma_qp *qp = f->qp;
+	struct srdma_connection *c = connect_at(f, act);
 	int rc;
 
-	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
-	assert_int_equal(srdma_destroy_qp(qp), 0); /* it may be used up */
-	f->agent.act = act;
-	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
 	assert_int_equal(srdma_dealloc_pd(f->pd), -EBUSY);
 	for (int ms = 0; !(rc = srdma_check_connection(c)) && ms < 2000; ms++)
 		usleep(1000);
@@ -540,18 +551,12 @@ static void test_end_of_a_connection(void **state)
 static void test_renewal_that_does_not_come(void **state)
 {
 	struct fixture *f = *state;
-	const struct srdma_connection_attr attr = attr_of(f);
-	struct srdma_connection *c;
+	struct srdma_connection *c = connect_at(f, be_ready);
 
-	f->agent.act = be_ready;
-	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
 	/* the peer event had no suite: level none has nothing to renew */
 	assert_int_equal(srdma_renew(c, FEW_MS), -EINVAL);
 	srdma_disconnect(c);
-	assert_int_equal(srdma_destroy_qp(f->qp), 0);
-	assert_int_equal(srdma_create_qp(&f->qp, f->pd, NULL), 0);
-	f->agent.act = be_protected;
-	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
+	c = connect_at(f, be_protected);
 	assert_int_equal(srdma_renew(c, FEW_MS), -ETIMEDOUT);
 	says("no new secrets in 100 ms");
 	assert_int_equal(srdma_check_connection(c), 0);
@@ -566,8 +571,7 @@ static void renew_unasked(int fd)
 				      "renewed\x64"
 				      "wish\x01";
 
-	introduce(fd);
-	report(fd, "ready", "");
+	end_after_ready(fd);
 	send(fd, renewed, sizeof(renewed) - 1, MSG_NOSIGNAL);
 	wait_end(fd);
 }
@@ -580,14 +584,7 @@ static void test_renewal_without_a_request(void **state)
 /* Becomes ready, and then reads nothing for a while. */
 static void be_deaf(int fd)
 {
-	static const char peer[] = "\0\0\0\x21\xa3\x65"
-				   "event\x64"
-				   "peer\x68"
-				   "identity\x61"
-				   "x\x65"
-				   "suite\x83\1\3\x10";
-
-	send(fd, peer, sizeof(peer) - 1, MSG_NOSIGNAL);
+	introduce_with_keys(fd);
 	report(fd, "ready", "");
 	sleep(2);
 }
@@ -595,12 +592,9 @@ static void be_deaf(int fd)
 static void test_agent_that_does_not_read(void **state)
 {
 	struct fixture *f = *state;
-	const struct srdma_connection_attr attr = attr_of(f);
-	struct srdma_connection *c;
+	struct srdma_connection *c = connect_at(f, be_deaf);
 	struct timespec start;
 
-	f->agent.act = be_deaf;
-	assert_int_equal(srdma_connect(&c, f->pd, "host", 7, &attr), 0);
 	while (send(srdma_connection_fd(c), "x", 1, MSG_DONTWAIT) > 0)
 		;
 	clock_gettime(CLOCK_MONOTONIC, &start);
@@ -695,6 +689,119 @@ static void test_listeners(void **state)
 	srdma_close_listener(l);
 }
 
+/* --- listening at every address ------------------------------------------ */
+
+static int no_ipv6;   /* 1: as a kernel without IPv6 */
+static int next_name; /* error of getaddrinfo(); 0: the usual result */
+
+/* In place of those of libc. */
+int socket(int family, int type, int protocol)
+{
+	if (no_ipv6 && family == AF_INET6) {
+		errno = EAFNOSUPPORT;
+		return -1;
+	}
+	return (int)syscall(SYS_socket, family, type, protocol);
+}
+
+int getaddrinfo(const char *name, const char *service,
+		const struct addrinfo *hints, struct addrinfo **found)
+{
+	int (*usual)(const char *, const char *, const struct addrinfo *,
+		     struct addrinfo **);
+
+	if (next_name) {
+		errno = EMFILE; /* read with EAI_SYSTEM */
+		return next_name;
+	}
+	*(void **)&usual = dlsym(RTLD_NEXT, "getaddrinfo");
+	return usual(name, service, hints, found);
+}
+
+static void be_listening(int fd)
+{
+	report(fd, "listening", "");
+	wait_end(fd);
+}
+
+/* 1 if a TCP connection to the loopback address of the family succeeds. */
+static int reaches(int family, uint16_t port)
+{
+	const struct sockaddr_in v4 = { .sin_family = AF_INET,
+					.sin_port = htons(port),
+					.sin_addr.s_addr =
+						htonl(INADDR_LOOPBACK) };
+	const struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
+					 .sin6_port = htons(port),
+					 .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	const void *address =
+		family == AF_INET ? (const void *)&v4 : (const void *)&v6;
+	const socklen_t len = family == AF_INET ? sizeof(v4) : sizeof(v6);
+	int fd = (int)syscall(SYS_socket, family, SOCK_STREAM, 0);
+	int r = connect(fd, address, len);
+
+	close(fd);
+	return !r;
+}
+
+static int has_ipv6(void)
+{
+	const struct sockaddr_in6 v6 = { .sin6_family = AF_INET6,
+					 .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	int fd = socket(AF_INET6, SOCK_STREAM, 0);
+	int r = bind(fd, (const struct sockaddr *)&v6, sizeof(v6));
+
+	close(fd);
+	return !r;
+}
+
+static void test_listening_at_every_address(void **state)
+{
+	const struct srdma_listener_attr attr = { .identity = "me" };
+	struct fixture *f = *state;
+	struct srdma_listener *l, *other;
+	uint16_t port;
+
+	f->agent.act = be_listening;
+	for (no_ipv6 = 0; no_ipv6 < 2; no_ipv6++) {
+		assert_int_equal(srdma_listen(&l, f->device, NULL, 0, &attr),
+				 0);
+		port = srdma_listener_port(l);
+		assert_int_not_equal(port, 0);
+		assert_true(reaches(AF_INET, port));
+		assert_int_equal(reaches(AF_INET6, port),
+				 !no_ipv6 && has_ipv6());
+		assert_int_equal(
+			srdma_listen(&other, f->device, NULL, port, &attr),
+			-EADDRINUSE);
+		says("cannot listen at port ");
+		srdma_close_listener(l);
+	}
+	no_ipv6 = 0;
+}
+
+static void test_names_of_a_listener(void **state)
+{
+	static const struct {
+		int error, rc;
+	} want[] = {
+		{ EAI_NONAME, -EINVAL },  { EAI_AGAIN, -EAGAIN },
+		{ EAI_MEMORY, -ENOMEM },  { EAI_SYSTEM, -EMFILE },
+		{ EAI_SERVICE, -EINVAL },
+	};
+	const struct srdma_listener_attr attr = { .identity = "me" };
+	struct fixture *f = *state;
+	struct srdma_listener *l;
+
+	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+		next_name = want[i].error;
+		assert_int_equal(srdma_listen(&l, f->device, "name", 0, &attr),
+				 want[i].rc);
+		says("name: ");
+	}
+	next_name = 0;
+}
+
 #define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -713,6 +820,8 @@ int main(void)
 		each(test_agent_that_does_not_read),
 		each(test_message_sent_in_part),
 		each(test_listeners),
+		each(test_listening_at_every_address),
+		each(test_names_of_a_listener),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,25 +18,9 @@
 
 #include "srdma/device.h"
 #include "support/fake_worker.h"
+#include "support/says.h"
 
 enum { SHORT_MS = 100, LONG_MS = 20000, SECOND = 0x5ec04d };
-
-static int setup(void **state)
-{
-	struct fake_worker *w = malloc(sizeof(*w));
-
-	assert_non_null(w);
-	fake_worker_start(w);
-	*state = w;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	fake_worker_stop(*state);
-	free(*state);
-	return 0;
-}
 
 static struct srdma_control *connect_to(const struct fake_worker *w, int ms)
 {
@@ -53,12 +37,6 @@ static int call(struct srdma_control *c, uint16_t kind)
 	if (kind == SRDMA_CTL_HELLO)
 		m.version = SRDMA_CTL_VERSION;
 	return srdma_control_call(c, &m, NULL, NULL);
-}
-
-static void says(const char *part)
-{
-	if (!strstr(srdma_error_text(), part))
-		fail_msg("\"%s\" is not in: %s", part, srdma_error_text());
 }
 
 /* --- path ---------------------------------------------------------------- */
@@ -373,7 +351,9 @@ static void test_error_of_the_socket(void **state)
 	close(other);
 }
 
-#define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define each(test)                                                             \
+	cmocka_unit_test_setup_teardown(test, fake_worker_setup,               \
+					fake_worker_teardown)
 
 int main(void)
 {

@@ -3,37 +3,31 @@
 #include "srdma/srdma.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "host/objects.h"
 #include "support/fake_worker.h"
+#include "support/says.h"
 
-static int setup(void **state)
+static void open_pd(const struct fake_worker *w, struct srdma_device **d,
+		    struct srdma_pd **pd)
 {
-	struct fake_worker *w = malloc(sizeof(*w));
-
-	assert_non_null(w);
-	fake_worker_start(w);
-	*state = w;
-	return 0;
+	assert_int_equal(srdma_open_device(d, w->path, NULL), 0);
+	assert_int_equal(srdma_alloc_pd(pd, *d, NULL), 0);
 }
 
-static int teardown(void **state)
+static void close_pd(struct srdma_device *d, struct srdma_pd *pd)
 {
-	fake_worker_stop(*state);
-	free(*state);
-	return 0;
-}
-
-static void says(const char *part)
-{
-	if (!strstr(srdma_error_text(), part))
-		fail_msg("\"%s\" is not in: %s", part, srdma_error_text());
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(d), 0);
 }
 
 /* --- HELLO --------------------------------------------------------------- */
@@ -111,6 +105,42 @@ static void test_names_of_a_device(void **state)
 	assert_int_equal(attr.allow_unprotected, 0);
 	assert_memory_equal(attr.suites, "\1\2\3\0", 4);
 	assert_int_equal(srdma_close_device(d), 0);
+}
+
+/* A program may change its folder after srdma_open_device(). */
+static void test_relative_path_of_a_worker(void **state)
+{
+	static const char longer[] =
+		"a-folder-whose-name-makes-the-path-of-the-socket-too-long-"
+		"for-the-structure-of-an-address-of-a-Unix-socket";
+	struct fake_worker *w = *state;
+	char before[PATH_MAX];
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+
+	assert_non_null(getcwd(before, sizeof(before)));
+	assert_int_equal(chdir(w->folder), 0);
+	assert_int_equal(symlink("worker", "alias"), 0);
+	assert_int_equal(srdma_open_device(&d, "./alias", NULL), 0);
+	unlink("alias");
+	assert_int_equal(chdir("/"), 0);
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	assert_string_equal(pd->path, w->path);
+	close_pd(d, pd);
+	assert_int_equal(chdir(w->folder), 0);
+	/* its whole path fits into no address: so it stays relative */
+	assert_int_equal(mkdir(longer, 0700), 0);
+	assert_int_equal(chdir(longer), 0);
+	assert_int_equal(link("../worker", "worker"), 0);
+	assert_int_equal(srdma_open_device(&d, "./worker", NULL), 0);
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	assert_string_equal(pd->path, "./worker");
+	close_pd(d, pd);
+	unlink("worker");
+	assert_int_equal(chdir(before), 0);
+	assert_int_equal(chdir(w->folder), 0);
+	assert_int_equal(rmdir(longer), 0);
+	assert_int_equal(chdir(before), 0);
 }
 
 static void test_reasons(void **state)
@@ -234,8 +264,7 @@ static void test_end_of_a_region(void **state)
 	struct srdma_pd *pd;
 	struct srdma_mr *mr;
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), 0);
 	srdma_query_mr(mr, &info);
 	assert_int_equal(info.key, FAKE_KEY);
@@ -244,8 +273,7 @@ static void test_end_of_a_region(void **state)
 	memset(info.addr, 1, info.length); /* it is still there */
 	assert_int_equal(srdma_dealloc_pd(pd), -EBUSY);
 	assert_int_equal(srdma_dereg_mr(mr), 0);
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
 static void test_end_of_a_qp(void **state)
@@ -256,8 +284,7 @@ static void test_end_of_a_qp(void **state)
 	struct srdma_pd *pd;
 	struct srdma_qp *qp[2];
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	assert_int_equal(srdma_create_qp(&qp[0], pd, NULL), 0);
 	assert_int_equal(srdma_create_qp(&qp[1], pd, NULL), 0);
 	srdma_query_qp(qp[0], &query);
@@ -267,8 +294,7 @@ static void test_end_of_a_qp(void **state)
 	w->hook = busy;
 	assert_int_equal(srdma_destroy_qp(qp[1]), -EBUSY);
 	assert_int_equal(srdma_destroy_qp(qp[1]), 0);
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
 static enum fake_action qpn_zero(struct fake_worker *w, struct srdma_ctl_msg *m,
@@ -288,14 +314,12 @@ static void test_qp_that_cannot_be_used(void **state)
 	struct srdma_pd *pd;
 	struct srdma_qp *qp;
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	w->hook = qpn_zero;
 	assert_int_equal(srdma_create_qp(&qp, pd, NULL), -EINVAL);
 	assert_null(qp);
 	assert_int_equal(w->calls, 1); /* it was destroyed at the worker */
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
 /* --- end of the leg ------------------------------------------------------ */
@@ -321,8 +345,7 @@ static void test_qp_that_times_out(void **state)
 	struct srdma_qp *qp;
 	struct srdma_wc wc;
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), 0);
 	assert_int_equal(srdma_control_connect(&shorter, w->path, 100), 0);
 	usual = pd->control;
@@ -334,8 +357,7 @@ static void test_qp_that_times_out(void **state)
 	assert_int_equal(srdma_dereg_mr(mr), 0);
 	srdma_control_close(usual);
 	/* its epoll entry went with the descriptor */
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
 static uint32_t gone_status;
@@ -382,6 +404,78 @@ static void test_leg_that_ended_alone(void **state)
 	assert_int_equal(srdma_close_device(d), 0);
 }
 
+/* Waits of this length until one returns something else than 0. */
+static int wait_for(struct srdma_pd *pd, struct srdma_wc *wc, int timeout_ms)
+{
+	int r = 0;
+
+	for (int ms = 0; !r && ms < 10000; ms += timeout_ms)
+		r = srdma_wait_cq(pd, 1, wc, timeout_ms);
+	return r;
+}
+
+/* A program that only waits notices it too. */
+static void test_wait_at_a_leg_that_ended_alone(void **state)
+{
+	static const int timeouts[] = { -1, 10000, 300 };
+	struct fake_worker *w = *state;
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_qp *qp;
+	struct srdma_wc wc;
+
+	gone_status = EPERM;
+	for (int i = 0; i < 3; i++) {
+		w->hook = NULL;
+		open_pd(w, &d, &pd);
+		assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
+		w->hook = no_leg;
+		alarm(20); /* ends a test that waits without a limit */
+		assert_int_equal(timeouts[i] < 0
+					 ? srdma_wait_cq(pd, 1, &wc, -1)
+					 : wait_for(pd, &wc, timeouts[i]),
+				 1);
+		assert_int_equal(wc.opcode, SRDMA_WC_QP_EVENT);
+		assert_int_equal(wc.vendor_err, SRDMA_REASON_WORKER_GONE);
+		assert_int_equal(srdma_wait_cq(pd, 1, &wc, timeouts[i]),
+				 -ENOTCONN);
+		says("the leg");
+		alarm(0);
+		assert_int_equal(srdma_destroy_qp(qp), 0);
+		close_pd(d, pd);
+	}
+}
+
+static enum fake_action silent_attach(struct fake_worker *w,
+				      struct srdma_ctl_msg *m,
+				      struct srdma_socket_fds *fds)
+{
+	(void)fds;
+	if (m->kind != SRDMA_CTL_ATTACH)
+		return FAKE_ANSWER;
+	w->calls++;
+	return FAKE_SILENCE;
+}
+
+/* A worker that does not tell whether the leg lives does not prolong a wait. */
+static void test_wait_at_a_silent_worker(void **state)
+{
+	struct fake_worker *w = *state;
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_wc wc;
+	int64_t begin;
+
+	open_pd(w, &d, &pd);
+	w->hook = silent_attach;
+	begin = srdma_socket_deadline(0);
+	assert_int_equal(srdma_wait_cq(pd, 1, &wc, 1500), 0);
+	assert_true(srdma_socket_deadline(0) - begin >= 1500);
+	assert_true(srdma_socket_deadline(0) - begin < 5000);
+	assert_int_equal(w->calls, 1);
+	close_pd(d, pd);
+}
+
 /* A refusal that is not the end of the leg is returned. */
 static enum fake_action no_probe(struct fake_worker *w, struct srdma_ctl_msg *m,
 				 struct srdma_socket_fds *fds)
@@ -402,15 +496,13 @@ static void test_refusal_of_a_living_leg(void **state)
 	struct srdma_mr *mr;
 	struct srdma_qp *qp;
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	w->hook = no_probe;
 	assert_int_equal(srdma_alloc_mr(&mr, pd, &attr), -EPERM);
 	says("no permission to trace");
 	assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
 	assert_int_equal(srdma_destroy_qp(qp), 0);
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
 /* --- waiting, closing ---------------------------------------------------- */
@@ -446,8 +538,7 @@ static void test_waiting_and_closing(void **state)
 	srdma_req_notify_cq(pd);
 	assert_int_equal(srdma_wait_cq(pd, 1, &wc, 0), 0);
 	assert_int_equal(pd->armed, 1); /* as the program requested */
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(used), 0);
+	close_pd(used, pd);
 }
 
 /* --- posting ------------------------------------------------------------- */
@@ -461,24 +552,25 @@ static void test_inline_data_without_an_address(void **state)
 	struct srdma_pd *pd;
 	struct srdma_qp *qp;
 
-	assert_int_equal(srdma_open_device(&d, w->path, NULL), 0);
-	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	open_pd(w, &d, &pd);
 	assert_int_equal(srdma_create_qp(&qp, pd, NULL), 0);
 	assert_int_equal(srdma_post_send(qp, &wr, NULL), 0); /* empty */
 	wr.length = 1;
 	assert_int_equal(srdma_post_send(qp, &wr, NULL), -EINVAL);
 	assert_int_equal(srdma_destroy_qp(qp), 0);
-	assert_int_equal(srdma_dealloc_pd(pd), 0);
-	assert_int_equal(srdma_close_device(d), 0);
+	close_pd(d, pd);
 }
 
-#define each(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define each(test)                                                             \
+	cmocka_unit_test_setup_teardown(test, fake_worker_setup,               \
+					fake_worker_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		each(test_hello_that_is_refused),
 		each(test_names_of_a_device),
+		each(test_relative_path_of_a_worker),
 		cmocka_unit_test(test_reasons),
 		cmocka_unit_test(test_head_of_a_token),
 		each(test_leg_that_cannot_be_used),
@@ -488,6 +580,8 @@ int main(void)
 		each(test_waiting_and_closing),
 		each(test_qp_that_times_out),
 		each(test_leg_that_ended_alone),
+		each(test_wait_at_a_leg_that_ended_alone),
+		each(test_wait_at_a_silent_worker),
 		each(test_refusal_of_a_living_leg),
 		each(test_inline_data_without_an_address),
 	};

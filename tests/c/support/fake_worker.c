@@ -151,6 +151,23 @@ void fake_worker_stop(struct fake_worker *w)
 	rmdir(w->folder);
 }
 
+int fake_worker_setup(void **state)
+{
+	struct fake_worker *w = malloc(sizeof(*w));
+
+	assert_non_null(w);
+	fake_worker_start(w);
+	*state = w;
+	return 0;
+}
+
+int fake_worker_teardown(void **state)
+{
+	fake_worker_stop(*state);
+	free(*state);
+	return 0;
+}
+
 enum fake_action fake_refuse(struct srdma_ctl_msg *m, uint32_t status,
 			     const char *text)
 {

@@ -42,6 +42,10 @@ struct fake_worker {
 void fake_worker_start(struct fake_worker *w);
 void fake_worker_stop(struct fake_worker *w);
 
+/* Fixture of cmocka: *state is a struct fake_worker. */
+int fake_worker_setup(void **state);
+int fake_worker_teardown(void **state);
+
 /* Turns an answer into a refusal. */
 enum fake_action fake_refuse(struct srdma_ctl_msg *m, uint32_t status,
 			     const char *text);

@@ -32,6 +32,7 @@ void test_connection(void **state);
 void test_closed_connection(void **state);
 void test_used_qp(void **state);
 void test_listener(void **state);
+void test_damaged_ring(void **state);
 void test_killed_worker(void **state);
 
 #endif

@@ -35,6 +35,7 @@ int main(int argc, char **argv)
 		each(test_closed_connection),
 		each(test_used_qp),
 		each(test_listener),
+		each(test_damaged_ring),
 	};
 	const struct CMUnitTest end[] = { each(test_killed_worker) };
 

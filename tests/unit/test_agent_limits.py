@@ -1,0 +1,330 @@
+"""Limits of the agent towards programs and peers that do not read, and faults within it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srdma.agent import client as agent_client
+from srdma.agent import service
+from srdma.agent.channel import UNSENT_MAX, Channel
+from srdma.agent.client import SystemAgent
+from srdma.agent.policy import Private
+from srdma.agent.service import Service
+from srdma.errors import DeviceError
+from srdma.keyex.renew import Renewing
+from srdma.keyex.tls import CHUNK, Stream
+from tests.key_updates import Sender, connected
+from tests.keyex_players import (
+    END,
+    HOST_A,
+    PATIENCE,
+    FakeWorker,
+    Wire,
+    accepting,
+    connecting,
+    load,
+    patient,
+    until,
+)
+
+FAULT_WISH = 666  # of the renewal in which the test's fault happens
+
+
+# A program that does not read --------------------------------------------------------
+
+
+def test_program_that_does_not_read_its_channel() -> None:
+    """Its channel is closed, and the memory for its events has a limit."""
+
+    async def run() -> list[int]:
+        ours, theirs = socket.socketpair()
+        with ours:
+            ours.send(b"\0")
+            channel = await Channel.open(theirs, os.getuid())
+            unread = []
+            while not channel._writer.transport.is_closing():
+                channel.report("renewed", text="x" * 60_000)
+                unread.append(channel.unread())
+                assert len(unread) < 100
+            assert await channel.message() is None  # as after the program's close
+            channel.report("renewed")  # no effect
+            await channel.close()
+            return unread
+
+    *unread, last = asyncio.run(run())
+    assert UNSENT_MAX < max(unread) < UNSENT_MAX + 60_100
+    assert last == 0
+
+
+def test_program_that_reads_late_gets_all_events() -> None:
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        wire = Wire(ours)
+        wire.sock.send(b"\0")
+        channel = await Channel.open(theirs, os.getuid())
+        count = 0
+        while channel.unread() < UNSENT_MAX // 2:
+            channel.report("renewed", count=count, text="x" * 60_000)
+            count += 1
+        for number in range(count):
+            event = await asyncio.to_thread(wire.event)
+            assert (event["event"], event["count"]) == ("renewed", number)
+        assert channel.unread() == 0
+        await asyncio.gather(channel.close(), asyncio.to_thread(wire.close))
+
+    asyncio.run(run())
+
+
+# In this process ---------------------------------------------------------------------
+
+
+class Inside:
+    """An agent in a thread of this process. `audited` are the lines of its audit."""
+
+    def __init__(self) -> None:
+        self.audited: list[dict[str, Any]] = []
+        self._loop = asyncio.new_event_loop()
+        self._service = Service(Private(), self._audit)
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._wires: list[Wire] = []
+
+    def _audit(self, event: str, **fields: Any) -> None:
+        self.audited.append({"event": event, **fields})
+
+    def open(self, settings: Any = None, listening: socket.socket | None = None) -> Wire:
+        ours, theirs = socket.socketpair()
+        self._loop.call_soon_threadsafe(self._service.open, theirs)
+        wire = Wire(ours)
+        self._wires.append(wire)
+        if settings is not None:
+            wire.tell(settings, [listening.fileno()] if listening else [])
+        return wire
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._service.close(), self._loop).result(PATIENCE)
+        for wire in self._wires:
+            wire.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+
+@pytest.fixture
+def inside() -> Iterator[Inside]:
+    with contextlib.closing(Inside()) as agent:
+        yield agent
+
+
+def is_over(wire: Wire) -> bool:
+    """True if the agent has closed this channel."""
+    return bool(select.select([wire.sock], [], [], 0)[0]) and wire.event() == END
+
+
+def test_channels_of_a_user_have_a_limit(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    users = iter([7, 7, 7, 7, 8, 7, 7])
+    monkeypatch.setattr(service, "CHANNELS_PER_USER", 3)
+    monkeypatch.setattr(service, "peer_of", lambda _: (0, next(users)))
+    wires = [inside.open() for _ in range(3)]
+    assert inside.open().event() == END  # the fourth of user 7
+    other = inside.open()
+    assert not any(is_over(wire) for wire in [*wires, other])
+    wires[0].close()
+    until(lambda: inside._service._users[7] == 2)
+    wires.append(inside.open())
+    assert inside.open().event() == END
+    assert not any(is_over(wire) for wire in [*wires[1:], other])
+    other.close()
+    until(lambda: 8 not in inside._service._users)
+
+
+# Faults ------------------------------------------------------------------------------
+
+
+def pair(
+    inside: Inside, identities: Path, worker: FakeWorker, listener: Wire, address: Any
+) -> tuple[Wire, Wire]:
+    """The channels of a connection's ends, ready."""
+    settings = connecting(load(identities, "a")) | {"worker": str(worker.path)}
+    client = inside.open(settings | {"address": list(address)})
+    number = listener.event()["arrival"]
+    server = inside.open(accepting(identities, worker, number))
+    for wire in (client, server):
+        assert [wire.event()["event"] for _ in range(2)] == ["peer", "ready"]
+    return client, server
+
+
+def test_fault_in_a_session(
+    inside: Inside, identities: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is audited, it ends the QPs of its connection, and it ends no other session."""
+    usual = Renewing.wish
+
+    def wish(renewing: Renewing, number: int) -> None:
+        if number == FAULT_WISH:
+            raise ZeroDivisionError("the fault of this test")
+        usual(renewing, number)
+
+    monkeypatch.setattr(Renewing, "wish", wish)
+    workers = FakeWorker(), FakeWorker()
+    with contextlib.ExitStack() as stack:
+        for worker in workers:
+            stack.callback(worker.close)
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            address = sock.getsockname()
+            settings = vars(load(identities, "b")) | {"do": "listen", "peer": [HOST_A]}
+            listener = inside.open(settings, sock)
+        assert listener.event() == {"event": "listening"}
+        client, server = pair(inside, identities, workers[0], listener, address)
+        others = pair(inside, identities, workers[1], listener, address)
+
+        server.tell({"do": "renew", "wish": FAULT_WISH})
+        [event] = server.events()
+        text = "a fault of the agent, please report it: ZeroDivisionError: the fault of this test"
+        assert event == {"event": "error", "code": "worker", "text": text}
+        faults = [line for line in inside.audited if line["event"] == "fault"]
+        assert faults == [{"event": "fault", "uid": os.getuid(), "text": text}]
+        assert sorted(workers[0].expired) == [0x5678, 0x5679]  # of the server alone
+        assert client.event() == {"event": "closed"}
+
+        assert workers[1].expired == workers[1].ended == []
+        others[1].tell({"do": "renew", "wish": 1})
+        assert others[1].event() == {"event": "renewed", "count": 1, "wish": 1}
+        pair(inside, identities, workers[1], listener, address)  # the listener goes on too
+
+
+# The user of a system agent ----------------------------------------------------------
+
+
+@pytest.fixture
+def socket_of() -> Iterator[Any]:
+    """Makes a listening Unix socket of a user."""
+    if os.geteuid():
+        pytest.skip("only root can become another user")
+    folder = Path(tempfile.mkdtemp(prefix="srdma-agent-"))
+    folder.chmod(0o777)
+    socks = []
+
+    def make(uid: int) -> Path:
+        path = folder / f"{uid}.sock"
+        sock = socket.socket(socket.AF_UNIX)
+        socks.append(sock)
+        with user(uid):
+            sock.bind(str(path))
+            sock.listen()  # SO_PEERCRED of clients: this user
+        path.chmod(0o777)
+        return path
+
+    yield make
+    for sock in socks:
+        sock.close()
+    shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def user(uid: int) -> Iterator[None]:
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_system_agent_of_another_user(socket_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program gives its settings to an agent of its user or of root only."""
+    opened: list[socket.socket] = []
+    monkeypatch.setattr(agent_client.forked, "drop", opened.append)
+    of_root, of_one = SystemAgent(socket_of(0)), SystemAgent(socket_of(1))
+    with user(2):
+        with pytest.raises(DeviceError, match="is of user 1, this process is of user 2: use an"):
+            of_one.open()
+        of_root.open().close()
+    with user(1):
+        of_one.open().close()
+    with pytest.raises(DeviceError, match="is of user 1, this process is of user 0"):
+        of_one.open()
+    assert len(opened) == 2
+
+
+# KeyUpdate ---------------------------------------------------------------------------
+
+
+class Flood:
+    """Sends KeyUpdates on a socket, and reads none of the answers."""
+
+    def __init__(self, sock: socket.socket, sender: Sender) -> None:
+        self._sock, self._sender, self._left = sock, sender, b""
+        self.sent = 0
+
+    async def until_stalled(self, most: int) -> bool:
+        """Returns True when the peer has taken no byte for 1 s, False after `most` bytes."""
+        stalls = 0
+        while stalls < 20 and self.sent < most:
+            if not self._left:
+                self._left = b"".join(self._sender.key_update() for _ in range(100))
+            stalls = 0 if self._send() else stalls + 1
+            await asyncio.sleep(0 if not stalls else 0.05)
+        return stalls == 20
+
+    def _send(self) -> bool:
+        try:
+            sent = self._sock.send(self._left, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        self.sent += sent
+        self._left = self._left[sent:]
+        return True
+
+    def end(self, message: bytes) -> None:
+        """Read the answers, so that the rest and a message can be sent."""
+        self._left += self._sender.message(message)
+        self._sock.setblocking(False)
+        while self._left:
+            with contextlib.suppress(BlockingIOError):
+                self._sock.recv(1 << 16)
+            self._send()
+
+
+def test_flood_of_key_updates(identities: Path) -> None:
+    """Each requests an answer. A peer that does not read the answers is not read either, so that
+    they take a limited amount of memory. Nothing is lost."""
+
+    async def run() -> None:
+        ours, theirs = patient_pair()
+        stream = await Stream.open(theirs, "server", load(identities, "b"))
+        shaking = asyncio.ensure_future(stream.handshake())
+        sender = await asyncio.to_thread(connected, ours, load(identities, "a"))
+        assert (await shaking)[0] == HOST_A
+        heard = asyncio.ensure_future(stream.message())
+        flood = Flood(ours, sender)
+        assert await flood.until_stalled(4 << 20), "the flood did not stall"
+        assert flood.sent > 100_000
+        waits = stream._writer.transport.get_write_buffer_size()
+        assert 0 < waits < (1 << 17) + 2 * CHUNK
+        await asyncio.to_thread(flood.end, b"the message after the flood")
+        assert await asyncio.wait_for(heard, PATIENCE) == b"the message after the flood"
+        ours.close()
+        stream.drop()
+
+    asyncio.run(run())
+
+
+def patient_pair() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection with small buffers."""
+    ours, theirs = socket.socketpair()
+    for sock in (ours, theirs):
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, 1 << 14)
+    return patient(ours), theirs
