@@ -1,5 +1,5 @@
 /*
- * The role AGENT (docs/local-interface.md 3.7): the connections that may take
+ * The role AGENT (docs/local-interface.md 3.8): the connections that may take
  * it, the requests that it reserves, and the legs that it may use.
  */
 #include <errno.h>

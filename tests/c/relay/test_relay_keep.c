@@ -1,6 +1,6 @@
 /*
  * Data that an agent keeps for its sessions: KEEP and ADOPT of the control
- * socket (docs/local-interface.md 3.7).
+ * socket (docs/local-interface.md 3.8).
  */
 #include <errno.h>
 #include <setjmp.h>
