@@ -1,6 +1,6 @@
 /*
  * Requests of the agent: AGENT, the role itself, and KEEP and ADOPT, which let
- * an agent that starts again take its sessions over (local-interface.md 3.7).
+ * an agent that starts again take its sessions over (local-interface.md 3.8).
  */
 #include <errno.h>
 #include <string.h>

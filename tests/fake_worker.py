@@ -4,6 +4,7 @@ the descriptors that a host posted, and completes them with the records that the
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -19,7 +20,7 @@ from tests.reference.host import RECORD_LEN, Descriptor, Record, decode_descript
 
 HEADER = struct.Struct(">HHII")
 HELLO, OPEN, ATTACH, REG_MR, DEREG_MR, INIT, KEYS, WAIT, DESTROY, STATS, KEY = range(1, 12)
-ROTATE, REKEY, EXPIRE, END, LIFE = range(16, 21)
+ROTATE, REKEY, EXPIRE, END, LIFE, AGENT, PROVE, KEEP, ADOPT = range(16, 25)
 SLOT, SLOTS_AT = 520, 128
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
 
@@ -103,6 +104,10 @@ class FakeWorker:
             EXPIRE: lambda leg, body, fds: (b"", []),
             END: lambda leg, body, fds: (b"", []),
             LIFE: lambda leg, body, fds: (b"", []),
+            AGENT: lambda leg, body, fds: (b"", []),
+            PROVE: lambda leg, body, fds: (struct.pack(">II32s", 0, 0, os.urandom(32)), []),
+            KEEP: lambda leg, body, fds: (b"", []),
+            ADOPT: self._adopt,
         }
         self.silent: set[int] = set()  # kinds that get no response
         self._qpn = 0x100
@@ -195,6 +200,9 @@ class FakeWorker:
         made = Leg(struct.unpack(">II", body)[0], fds)
         self.legs.append(made)
         return struct.pack(">I16s64s", len(self.legs), bytes(16), b""), [made.eventfd, made.bell]
+
+    def _adopt(self, leg: Leg | None, body: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
+        raise Refuse(errno.ENOENT, "nothing more is kept")
 
     def _init(self, leg: Leg | None, body: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
         self._qpn += 1

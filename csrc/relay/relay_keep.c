@@ -1,7 +1,7 @@
 /*
  * Data that the agent keeps in the worker, so that an agent that starts again
  * takes its sessions over: KEEP, ADOPT of the control socket
- * (docs/local-interface.md 3.7).
+ * (docs/local-interface.md 3.8).
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -17,10 +17,13 @@ from srdma.control import (
     CapabilityRequest,
     Control,
     Direction,
+    Kept,
+    KeptQP,
     KeyRequest,
     Keys,
     Kind,
     MRRequest,
+    Proof,
     QPRequest,
     QPState,
     Rotation,
@@ -243,6 +246,43 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
             b"",
             None,
         ),
+        (
+            lambda c: c.rekey(QPN, Direction.WITHDRAW),
+            Kind.REKEY,
+            struct.pack(">IB35s", QPN, 3, b""),
+            b"",
+            None,
+        ),
+        (lambda c: c.agent(), Kind.AGENT, b"", b"", None),
+        (
+            lambda c: c.prove(QPN, b"c" * 32),
+            Kind.PROVE,
+            struct.pack(">I4x32s32x", QPN, b"c" * 32),
+            struct.pack(">II32s", 3, 2, b"p" * 32),
+            Proof(3, 2, b"p" * 32),
+        ),
+        (
+            lambda c: c.prove(QPN, b"c" * 32, b"p" * 32),
+            Kind.PROVE,
+            struct.pack(">IB3x32s32s", QPN, 1, b"c" * 32, b"p" * 32),
+            struct.pack(">II32x", 0, 2**32 - 1),
+            Proof(0, 2**32 - 1, bytes(32)),
+        ),
+        (
+            lambda c: c.keep([QPN, 0, 5], b"data"),
+            Kind.KEEP,
+            struct.pack(">5I1012x4s1020x", 3, 4, QPN, 0, 5, b"data"),
+            b"",
+            None,
+        ),
+        (
+            lambda c: c.adopt(7),
+            Kind.ADOPT,
+            struct.pack(">Q", 7),
+            struct.pack(">QIIIIB3s16s", 2**40, 6, 1, 4, QPN, 255, b"\0\0\5", b"e" * 16)
+            + struct.pack(">6120x4s1020x", b"data"),
+            Kept(2**40, 6, (KeptQP(QPN, 255, 5, b"e" * 16),), b"data"),
+        ),
         (lambda c: c.stats(), Kind.STATS, b"", struct.pack(">2Q", 5, 2**60), (5, 2**60)),
     ],
 )
@@ -325,6 +365,11 @@ def test_response_that_is_not_a_token(pair, length):
         (lambda c: c.rotate(1, 2**32), "ROTATE: a value does not fit"),
         (lambda c: c.life(1, 2**32), "LIFE: a value does not fit"),
         (lambda c: c.life(1, -1), "LIFE: a value does not fit"),
+        (lambda c: c.keep([1] * 257, b"x"), "KEEP: a value does not fit"),
+        (lambda c: c.keep([1], bytes(1025)), "KEEP: a value does not fit"),
+        (lambda c: c.adopt(2**64), "ADOPT: a value does not fit"),
+        (lambda c: c.prove(1, bytes(31)), "PROVE with 31 bytes: 32 are needed"),
+        (lambda c: c.prove(1, bytes(32), bytes(33)), "PROVE with 33 bytes: 32 are needed"),
         (lambda c: c.uninstall(1, 2**32), "UNINSTALL: a value does not fit"),
         (lambda c: c.install(-1, TOKEN), "INSTALL: a value does not fit"),
         (lambda c: c.attach(bytes(17)), "ATTACH: a value does not fit"),
@@ -368,6 +413,15 @@ def test_refusal_keeps_the_workers_text(pair):
     with pytest.raises(RefusedError, match="refused DESTROY: give less than 4 legs") as e:
         pair.control.destroy(QPN)
     assert e.value.errno == errno.ENOSPC
+
+
+def test_nothing_more_to_adopt(pair):
+    pair.answering(b"", status=errno.ENOENT)
+    assert pair.control.adopt(5) is None
+    pair.thread.join()
+    pair.answering(b"send AGENT first", status=errno.EPERM)
+    with pytest.raises(RefusedError, match="send AGENT first"):
+        pair.control.adopt()
 
 
 def test_refusal_without_text(pair):

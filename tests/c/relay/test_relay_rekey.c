@@ -521,7 +521,8 @@ static void test_rekey_refusals(void **state)
 		says(&p, text);                                                \
 	} while (0)
 	REKEY(-ENOENT, "no QP", k.qpn ^= 1);
-	REKEY(-EINVAL, "must be 0, 1 or 2", k.direction = 3);
+	REKEY(-EINVAL, "must be 0 to 3", k.direction = 4);
+	REKEY(-EINVAL, "must have 0", k.direction = SRDMA_REKEY_WITHDRAW);
 	REKEY(-EINVAL, "must have 0", k.direction = 0);
 	REKEY(-EINVAL, "where none belongs", k.direction = k.secret_len = 0);
 	REKEY(-EINVAL, "must have 16", k.secret_len = 32);
