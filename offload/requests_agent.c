@@ -54,6 +54,9 @@ int requests_agent(struct call *c)
 	struct requests *q = c->q;
 	struct client *client = c->client;
 
+	if (c->in.agent.flags & ~(uint32_t)SRDMA_CTL_AGENT_ATTACHED)
+		return requests_refuse(c, -EINVAL, "AGENT with flags %#x",
+				       c->in.agent.flags);
 	if (client->uid != q->p.agent_uid && client->uid != 0)
 		return requests_refuse(
 			c, -EPERM,
@@ -73,7 +76,8 @@ int requests_agent(struct call *c)
 	q->agents++;
 	q->agent_pid = client->pid;
 	client->is_agent = 1;
-	legs_set_agent(&q->legs, client->number, 1);
+	if (!(c->in.agent.flags & SRDMA_CTL_AGENT_ATTACHED))
+		legs_set_agent(&q->legs, client->number, 1);
 	return 0;
 }
 

@@ -81,7 +81,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.EXPIRE: 4,
     Kind.END: 8,
     Kind.LIFE: 8,
-    Kind.AGENT: 0,
+    Kind.AGENT: 4,
     Kind.PROVE: 72,
     Kind.KEEP: 2056,
     Kind.ADOPT: 8,

@@ -118,6 +118,13 @@ struct srdma_ctl_end {
 	uint32_t reason; /* enum srdma_reason */
 };
 
+struct srdma_ctl_agent {
+	uint32_t flags; /* SRDMA_CTL_AGENT_ATTACHED */
+};
+
+/* The connection uses only the legs that it attached to. */
+enum { SRDMA_CTL_AGENT_ATTACHED = 1 };
+
 struct srdma_ctl_life {
 	uint32_t qpn;
 	uint32_t seconds;
@@ -209,6 +216,7 @@ struct srdma_ctl_msg {
 		struct srdma_ctl_wait_answer wait;
 		struct srdma_ctl_end end;
 		struct srdma_ctl_life life;
+		struct srdma_ctl_agent agent;
 		struct srdma_ctl_stats_answer stats;
 		struct srdma_qp_secret secret; /* KEY */
 		struct srdma_qp_secret_answer secret_answer;

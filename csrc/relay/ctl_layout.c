@@ -170,6 +170,11 @@ static const struct srdma_ctl_field end[] = {
 	F(UINT, end.reason),
 	STOP,
 };
+static const struct srdma_ctl_field agent[] = {
+	F(UINT, agent.flags),
+	STOP,
+};
+
 static const struct srdma_ctl_field life[] = {
 	F(UINT, life.qpn),
 	F(UINT, life.seconds),
@@ -225,7 +230,7 @@ static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { qpn, empty } },
 	[SRDMA_CTL_END] = { "END", { end, empty } },
 	[SRDMA_CTL_LIFE] = { "LIFE", { life, empty } },
-	[SRDMA_CTL_AGENT] = { "AGENT", { empty, empty } },
+	[SRDMA_CTL_AGENT] = { "AGENT", { agent, empty } },
 	[SRDMA_CTL_PROVE] = { "PROVE", { prove, prove_answer } },
 	[SRDMA_CTL_KEEP] = { "KEEP", { keep, empty } },
 	[SRDMA_CTL_ADOPT] = { "ADOPT", { adopt, adopt_answer } },

@@ -349,13 +349,14 @@ class Control:
         """
         self.request(Kind.REKEY, [qpn, direction, size, secret])
 
-    def agent(self) -> None:
+    def agent(self, *, attached: bool = False) -> None:
         """Take the role of the agent: from now on only connections of this process that called
-        agent() may give, renew and end keys, and these may use every leg.
+        agent() may give, renew and end keys. They may use every leg, or only those that they
+        attached to if `attached`.
 
         RefusedError with EBUSY: another process has the role. EPERM: this user may not.
         """
-        self.request(Kind.AGENT)
+        self.request(Kind.AGENT, [int(attached)])
 
     def prove(self, qpn: int, context: bytes, proof: bytes = b"") -> Proof:
         """Make the proof of this end for 32 bytes of context, or check `proof` of the peer.

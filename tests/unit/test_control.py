@@ -253,7 +253,8 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
             b"",
             None,
         ),
-        (lambda c: c.agent(), Kind.AGENT, b"", b"", None),
+        (lambda c: c.agent(), Kind.AGENT, bytes(4), b"", None),
+        (lambda c: c.agent(attached=True), Kind.AGENT, bytes([0, 0, 0, 1]), b"", None),
         (
             lambda c: c.prove(QPN, b"c" * 32),
             Kind.PROVE,

@@ -79,6 +79,18 @@ def test_proofs_are_those_of_the_reference(a: Worker, b: Worker, agent: Control)
     assert two.client.request(Kind.PROVE, request)[0] == bytes(40)
 
 
+def test_attached_agent_uses_its_legs_only(a: Worker, b: Worker, agent: Control) -> None:
+    one, _ = connected(a, b)
+    other, _ = connected(a, b)
+    agent.agent(attached=True)
+    agent.attach(one.token)
+    agent.life(one.qps[0].qpn, 60)
+    refusal(errno.EPERM, lambda: agent.life(other.qps[0].qpn, 60))
+    for flags in (2, 3, 1 << 31):
+        request = struct.pack(">I", flags)
+        assert "flags" in one.client.refused(errno.EINVAL, Kind.AGENT, request)
+
+
 def test_proofs_of_wrong_length_are_local_errors(agent: Control) -> None:
     for context, given in ((CONTEXT[1:], b""), (CONTEXT, b"short")):
         with pytest.raises(LocalError, match="32 are needed"):
@@ -223,7 +235,7 @@ def test_option_reserves_the_keys(tmp_path: Path) -> None:
         one = End(found)
         body = keys(one.qps[0], one.qps[0], 1)
         assert "the agent of this worker only" in one.client.refused(errno.EPERM, Kind.KEYS, body)
-        one.client.request(Kind.AGENT)
+        one.client.request(Kind.AGENT, bytes(4))
         one.client.request(Kind.KEYS, body)
 
 

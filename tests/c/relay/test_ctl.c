@@ -49,7 +49,7 @@ static const struct {
 	[SRDMA_CTL_EXPIRE] = { "EXPIRE", { FIXED(4), FIXED(0) } },
 	[SRDMA_CTL_END] = { "END", { FIXED(8), FIXED(0) } },
 	[SRDMA_CTL_LIFE] = { "LIFE", { FIXED(8), FIXED(0) } },
-	[SRDMA_CTL_AGENT] = { "AGENT", { FIXED(0), FIXED(0) } },
+	[SRDMA_CTL_AGENT] = { "AGENT", { FIXED(4), FIXED(0) } },
 	[SRDMA_CTL_PROVE] = { "PROVE", { FIXED(72), FIXED(40) } },
 	[SRDMA_CTL_KEEP] = { "KEEP", { FIXED(2056), FIXED(0) } },
 	[SRDMA_CTL_ADOPT] = { "ADOPT", { FIXED(8), FIXED(7188) } },
