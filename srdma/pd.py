@@ -13,7 +13,8 @@ from srdma._engine.engine import Engine
 from srdma._engine.handles import Handles
 from srdma._engine.leg import open_leg
 from srdma._engine.resource import Resource, unless_gone
-from srdma.control import Control, HostKind, MRRequest, thread_path
+from srdma.agent.client import SystemAgent
+from srdma.control import Control, HostKind, MRRequest, Rotation, thread_path
 from srdma.errors import BufferAccessError, ClosedError, Error, LocalError, Timeout, WorkerGone
 from srdma.mr import MR, REMOTE, Access, Proofs
 from srdma.native.constants import ACCESS_PROOF, RING_LEAST, RING_MOST
@@ -242,15 +243,22 @@ class PD(Resource):
                 "open new PDs with another group"
             )
         deadline = time.monotonic() + timeout
-        if self.control.rotate(self.leg, NEVER).behind:  # an earlier rotation is not complete
+        if self._rotate(NEVER).behind:  # an earlier rotation is not complete
             self._renew_and_wait(deadline)
-        self.control.rotate(self.leg, 0)
+        self._rotate(0)
         return self._renew_and_wait(deadline)
+
+    def _rotate(self, age: int) -> Rotation:
+        """Replace the key if it is `age` seconds old. A system agent reserves the call."""
+        agent = self.ctx.agent() if self.ctx.has_system_agent else None
+        if isinstance(agent, SystemAgent):
+            return agent.rotate(self.path, self.token, age)
+        return self.control.rotate(self.leg, age)
 
     def _renew_and_wait(self, deadline: float) -> int:
         """Renew all connections, then wait until no key of a QP depends on the former PD key."""
         failed = self._renew_all(deadline)
-        while (now := self.control.rotate(self.leg, NEVER)).behind:
+        while (now := self._rotate(NEVER)).behind:
             if time.monotonic() >= deadline:
                 raise Timeout(
                     f"{now.behind} keys of QPs depend on the PD's former key: late packets may "

@@ -101,6 +101,20 @@ class Channel:
             await self._writer.wait_closed()
 
 
+class Absent:
+    """In place of the channel of a program that has not come back after a restart of its agent.
+
+    returned: the program's new channel, once it is back.
+    """
+
+    def __init__(self, uid: int) -> None:
+        self.uid = uid
+        self.returned: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
+
+    def report(self, event: str, **fields: Any) -> None:
+        """Nobody is there to hear it."""
+
+
 def _listening(fd: int) -> socket.socket | None:
     """The socket of a file descriptor, which it owns; None if that is no listening TCP socket."""
     try:

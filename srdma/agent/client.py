@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Self
 import cbor2
 
 from srdma import plain_cbor
-from srdma.control import forked, peer_of
+from srdma.control import Rotation, forked, peer_of
 from srdma.errors import (
     ClosedError,
     DeviceError,
@@ -35,6 +35,7 @@ from srdma.keyex.messages import Suite
 GRACE = 2.0  # seconds that the agent may take to close a connection, or to end
 START = 10.0  # seconds that it may take to start
 LOOK = 0.05  # seconds between a thread's checks of the events that another thread read
+REJOIN_TIMEOUT = 60.0  # seconds that a system agent may take to start again
 LOOK_MOST = 1e6  # seconds of one poll()
 _MAX_EVENT = 1 << 20
 # Code of an error event -> exception. RemoteError stands for all other codes.
@@ -101,6 +102,21 @@ class SystemAgent:
 
     def last_words(self) -> str:
         return f"see the log of the agent at {self._path}"
+
+    def rotate(self, worker: Path, token: bytes, age: int) -> Rotation:
+        """Control.rotate() for the leg with this token, which only the agent may call.
+
+        Raises DeviceError, LocalError.
+        """
+        settings = {"do": "rotate", "worker": os.fspath(worker), "token": token, "age": age}
+        channel = _Channel(self, settings)
+        try:
+            event = channel._event(time.monotonic() + START)
+        finally:
+            channel.close()
+        if event.get("event") != "rotated":
+            raise _error(event)
+        return Rotation(event["serial"], event["behind"])
 
     def close(self) -> None:
         """Nothing to release."""
@@ -215,6 +231,12 @@ class _Channel:
                 message = message[sent:]
             self.sock.sendall(message)
 
+    def _replace(self, sock: socket.socket) -> None:
+        """Use another socket, which has the file descriptor of the former one."""
+        with sock:
+            os.dup2(sock.fileno(), self.sock.fileno(), inheritable=False)
+        self._buffer = b""
+
     def _event(self, deadline: float) -> dict[str, Any]:
         """The next event. After a Timeout the next call continues with the bytes read so far."""
         self._fill(4, deadline)
@@ -283,6 +305,14 @@ class ConnectionChannel(_Channel):
         """settings: those of `connect` or `accept` (agent.md 2). Raises DeviceError."""
         self._over: tuple[type[Error], str] | None = None  # why the connection ended
         self._requested = self._served = 0  # numbers of renewal requests: sent, completed
+        self._rejoining = {
+            "do": "rejoin",
+            "worker": settings["worker"],
+            "token": settings["token"],
+            "qpn": settings["qps"][0]["qpn"],
+        }
+        self._lost_at = 0.0  # when the agent ended; 0: it has not
+        self._try_at = 0.0  # time of the next attempt to rejoin
         self._reading = threading.Lock()  # held by the thread that reads events
         self._requesting = threading.Lock()
         super().__init__(agent, settings)
@@ -323,8 +353,11 @@ class ConnectionChannel(_Channel):
         """Request new secrets (protocol.md 8.5). Returns the number of this request."""
         with self._requesting:
             self._requested += 1
-            self._write({"do": "renew", "wish": self._requested})
+            self._write_wish()
             return self._requested
+
+    def _write_wish(self) -> None:
+        self._write({"do": "renew", "wish": self._requested})
 
     def wait_renewed(self, wish: int, deadline: float) -> None:
         """Wait until an exchange that began after request `wish` took effect.
@@ -342,7 +375,8 @@ class ConnectionChannel(_Channel):
                     if self._served < wish and self._over is None:
                         self._read_event(min(deadline, time.monotonic() + LOOK))
                 except Timeout:
-                    pass
+                    if self._lost_at:
+                        time.sleep(LOOK)
                 finally:
                     self._reading.release()
 
@@ -360,15 +394,38 @@ class ConnectionChannel(_Channel):
         try:
             event = self._event(deadline)
         except (DeviceError, ClosedError) as e:
+            if isinstance(e, DeviceError) and self._may_rejoin():
+                self._rejoin()
+                raise Timeout("the agent ended: a restarted one takes the connection over") from e
             self._over = type(e), str(e)
             return
         match event.get("event"):
+            case "ready":  # of a restarted agent
+                self._lost_at = 0.0
+                if self._served < self._requested:
+                    self._write_wish()
             case "renewed":
                 self._served = event["wish"]
             case "error":
                 self._over = _CLASSES.get(event["code"], RemoteError), event["text"]
             case _:
                 self._over = RemoteError, "the connection was closed"
+
+    def _may_rejoin(self) -> bool:
+        """True if a restarted agent may take the connection over (agent.md 8)."""
+        self._lost_at = self._lost_at or time.monotonic()
+        return isinstance(self._agent, SystemAgent) and (
+            time.monotonic() - self._lost_at < REJOIN_TIMEOUT
+        )
+
+    def _rejoin(self) -> None:
+        """One attempt, at most every LOOK seconds, without waiting for its event."""
+        if time.monotonic() < self._try_at:
+            return
+        self._try_at = time.monotonic() + LOOK
+        with contextlib.suppress(DeviceError):
+            self._replace(self._agent.open())
+            self._write(self._rejoining)
 
 
 @dataclass(frozen=True)
@@ -390,10 +447,13 @@ class Refusal:
 class ListenerChannel(_Channel):
     """The channel of a listener."""
 
+    _again: tuple[Mapping[str, Any], socket.socket]  # settings and listening socket
+
     @classmethod
     def open(cls, agent: Agent, settings: Mapping[str, Any], listening: socket.socket) -> Self:
         """settings: those of `listen` (agent.md 2). Raises IdentityError, DeviceError."""
         made = cls(agent, settings, listening)
+        made._again = settings, listening
         try:
             event = made._event(time.monotonic() + GRACE + START)
             if event["event"] != "listening":
@@ -405,7 +465,7 @@ class ListenerChannel(_Channel):
 
     def next(self, deadline: float) -> Arrival | Refusal:
         """The next peer. Raises Timeout, DeviceError. deadline: time.monotonic() seconds."""
-        event = self._event(deadline)
+        event = self._next_event(deadline)
         match event.get("event"):
             case "arrived":
                 return Arrival(event["arrival"], event["identity"])
@@ -413,6 +473,27 @@ class ListenerChannel(_Channel):
                 return Refusal(event["address"], event["text"])
             case _:
                 raise _error(event)
+
+    def _next_event(self, deadline: float) -> dict[str, Any]:
+        """As _event(). A restarted system agent gets the listening socket again (agent.md 8)."""
+        lost_at = 0.0
+        while True:
+            try:
+                event = self._event(deadline)
+            except DeviceError:
+                now = time.monotonic()
+                lost_at = lost_at or now
+                if not isinstance(self._agent, SystemAgent) or now - lost_at > REJOIN_TIMEOUT:
+                    raise
+                if now >= deadline:
+                    raise Timeout("the agent ended, and was not started again in time") from None
+                time.sleep(LOOK)
+                with contextlib.suppress(DeviceError):
+                    self._replace(self._agent.open())
+                    self._write(*self._again)
+            else:
+                if event.get("event") != "listening":
+                    return event
 
 
 def _error(event: Mapping[str, Any]) -> Error:

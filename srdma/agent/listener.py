@@ -17,9 +17,9 @@ from typing import NoReturn
 
 from srdma.agent.channel import Channel
 from srdma.agent.meeting import Meeting
-from srdma.agent.session import Sessions
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
+from srdma.agent.upkeep import Sessions
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Resume, decode

@@ -12,6 +12,8 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, encode
 from srdma.keyex.tls import Stream
 
+Address = tuple[str, int]  # host and port of a peer's listener
+
 
 class Meeting:
     """A TLS connection to a peer that may still have to authenticate. role: in TLS."""
@@ -24,9 +26,9 @@ class Meeting:
         self._heard: asyncio.Future[bytes] | None = None
 
     @classmethod
-    async def dial(cls, own: Identity, host: str, port: int) -> Meeting:
+    async def dial(cls, own: Identity, address: Address) -> Meeting:
         """Connect to a peer's agent, as client. Raises ExchangeError."""
-        sock = await dial(host, port)
+        sock = await dial(*address)
         return cls("client", await Stream.open(sock, "client", own.credentials))
 
     async def authenticate(self, own: Identity) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from srdma.agent.policy import Policy, PolicyError, Private
 from srdma.agent.service import Audit, AuditLog, Service, harden
+from srdma.agent.takeover import Keeper
 from srdma.errors import LocalError
 from srdma.keyex import keylog
 
@@ -50,10 +51,12 @@ async def serve_door(door: socket.socket) -> None:
 async def serve_socket(policy: Policy, listening: socket.socket, audit: Audit) -> None:
     """A system agent, until SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
-    service, over, hup = Service(policy, audit), asyncio.Event(), asyncio.Event()
+    keeper = Keeper()
+    service, over, hup = Service(policy, audit, keeper), asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
     loop.add_signal_handler(signal.SIGHUP, hup.set)
+    await service.take_over(policy.worker)
     audit("started", socket=str(policy.socket), worker=str(policy.worker))
     tasks = [
         asyncio.ensure_future(work)
@@ -64,6 +67,7 @@ async def serve_socket(policy: Policy, listening: socket.socket, audit: Audit) -
     for task in (ending, *tasks):
         task.cancel()
     await service.close(restart=True)
+    keeper.close()
     for task in done:
         task.result()  # a fault of this program
 

@@ -15,21 +15,27 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from srdma.agent.channel import Channel
+from srdma.agent.channel import Absent, Channel
 from srdma.agent.listener import Arrivals, Listener
-from srdma.agent.meeting import Meeting
-from srdma.agent.session import RESTART, WITHDRAWN, Address, Session, Sessions
-from srdma.agent.settings import Identity, Terms
+from srdma.agent.meeting import Address, Meeting
+from srdma.agent.record import Record
+from srdma.agent.resumption import CONTEXT_LEN
+from srdma.agent.session import RESTART, WITHDRAWN, Session
+from srdma.agent.settings import TOKEN_LEN, Identity, Terms
+from srdma.agent.takeover import Keeper
 from srdma.agent.tasks import Closed, first_of
+from srdma.agent.upkeep import Sessions
 from srdma.agent.worker import Worker
-from srdma.control import peer_of
-from srdma.errors import Error
+from srdma.control import peer_of, thread_path
+from srdma.errors import Error, NoWorkerError
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.secrets import unless_ended
 
 PR_SET_DUMPABLE = 4
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 AUDIT_RATE = 50  # lines per second
 CHANNELS_PER_USER = 8192
+ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 
 Audit = Callable[..., None]
 Own = Callable[[], Identity]
@@ -79,12 +85,14 @@ class AuditLog:
 
 
 class Service:
-    """Channels, and the workers and arrivals that are common to all of them."""
+    """Channels, and the workers, sessions and arrivals that are common to all of them."""
 
-    def __init__(self, rule: Rule, audit: Audit = no_audit) -> None:
-        self._rule, self._audit = rule, audit
+    def __init__(self, rule: Rule, audit: Audit = no_audit, keeper: Keeper | None = None) -> None:
+        """keeper: of a system agent."""
+        self._rule, self.audit, self._keeper = rule, audit, keeper
         self._workers: dict[tuple[Path, bytes], Worker] = {}
-        self._arrivals, self._sessions = Arrivals(), Sessions()
+        self._arrivals, self.sessions = Arrivals(), Sessions()
+        self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, int] | None] = {}
         self._users: Counter[int] = Counter()  # channels of each uid
 
@@ -112,6 +120,27 @@ class Service:
             task.cancel(*([RESTART] if restart else []))
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def take_over(self, path: Path) -> None:
+        """Adopt the sessions that the worker keeps. path: of the control socket of its process 0.
+
+        Raises RefusedError if another agent serves the worker.
+        """
+        assert self._keeper
+        try:
+            first = await self._keeper.worker(path)
+            paths = [thread_path(path, n) for n in range(first.control.hello().threads)]
+            workers = [(path, await self._keeper.worker(path)) for path in paths]
+        except NoWorkerError:  # it starts later, and keeps nothing then
+            return
+        for path, worker in workers:
+            for number, (record, count) in enumerate(self._keeper.kept(worker)):
+                self._adopt(path, worker, record, count, number * ADOPT_EVERY)
+
+    def keep(self, record: Record, worker: Worker, count: int) -> None:
+        """See session.House."""
+        if self._keeper:
+            self._keeper.keep(record, worker.path, count)
+
     def withdraw(self, permits: Callable[[str, int], bool]) -> int:
         """End the channels whose user may not use their identity any more. Returns how many."""
         found = [
@@ -122,6 +151,30 @@ class Service:
         for task in found:
             task.cancel(WITHDRAWN)
         return len(found)
+
+    def _adopt(self, path: Path, worker: Worker, record: Record, count: int, pause: float) -> None:
+        settings = {"identity": record.own, "peer": []}
+        try:
+            own = self._rule.current(settings, record.uid)
+        except ExchangeError as error:  # the policy changed meanwhile
+            self.audit("failed", uid=record.uid, code=error.code, text=error.text)
+            for qpn in record.agreement.qpns:
+                with unless_ended():
+                    worker.control.expire(qpn)
+            return
+        session = Session(Absent(record.uid), own, self)
+        task = asyncio.ensure_future(session.adopt(worker, record, count, pause))
+        self._tasks[task] = own(), record.uid
+        keys = [(path, qpn) for qpn in record.agreement.qpns if qpn]
+        self._adopted |= dict.fromkeys(keys, (session, task))
+        task.add_done_callback(lambda task: self._adopted_over(task, keys))
+
+    def _adopted_over(self, task: asyncio.Task[None], keys: list[tuple[Path, int]]) -> None:
+        del self._tasks[task]
+        for key in keys:
+            del self._adopted[key]
+        if not task.cancelled() and (fault := task.exception()):
+            self.audit("fault", text=f"{type(fault).__name__}: {fault}")
 
     async def _serve(self, sock: socket.socket, uid: int) -> None:
         try:
@@ -136,7 +189,7 @@ class Service:
         try:
             await self._do(channel)
         except ExchangeError as error:
-            self._audit("failed", uid=channel.uid, code=error.code, text=error.text)
+            self.audit("failed", uid=channel.uid, code=error.code, text=error.text)
             channel.report("error", code=error.code, text=error.text)
         except Error as error:
             channel.report("error", code="worker", text=str(error))
@@ -145,7 +198,7 @@ class Service:
             channel.report("error", code="config", text=text)
         except Exception as error:  # a fault of this program must not end it
             text = f"a fault of the agent, please report it: {type(error).__name__}: {error}"
-            self._audit("fault", uid=channel.uid, text=text)
+            self.audit("fault", uid=channel.uid, text=text)
             channel.report("error", code="worker", text=text)
         finally:
             await channel.close()
@@ -161,8 +214,14 @@ class Service:
                 await self._session(channel, own, settings, (host, port))
             case {"do": "accept", "arrival": number}:
                 await self._accept(channel, settings, self._arrivals.take(number, channel.uid))
+            case {"do": "rejoin", "worker": str(path), "token": bytes(token), "qpn": int(qpn)}:
+                await self._rejoin(channel, Path(path), token, qpn)
+            case {"do": "rotate", "worker": str(path), "token": bytes(token), "age": int(age)}:
+                await self._rotate(channel, Path(path), token, age)
             case _:
-                raise ExchangeError("config", "a channel begins with connect, listen or accept")
+                raise ExchangeError(
+                    "config", "a channel begins with connect, listen, accept, rejoin or rotate"
+                )
 
     def _own(self, channel: Channel, settings: Mapping[str, Any]) -> Own:
         """The identity that the settings name. Raises ExchangeError."""
@@ -178,7 +237,7 @@ class Service:
         own = self._own(channel, settings)
         channel.report("listening")
         listener = Listener(
-            channel, channel.listening, own, (self._arrivals, self._sessions), self._audit
+            channel, channel.listening, own, (self._arrivals, self.sessions), self.audit
         )
         try:
             await first_of(listener.run(), _until_closed(channel))
@@ -213,19 +272,41 @@ class Service:
         self, channel: Channel, own: Own, settings: Mapping[str, Any], peer: Meeting | Address
     ) -> None:
         terms = Terms.of(settings)
-        session = Session(channel, own, self._audit, self._sessions)
+        session = Session(channel, own, self)
         async with self._worker(self._rule.worker_at(terms.worker), terms.token) as worker:
             await session.run(worker, terms, peer)
+
+    async def _rejoin(self, channel: Channel, path: Path, token: bytes, qpn: int) -> None:
+        """A program is back after a restart of the agent."""
+        path = self._rule.worker_at(path)
+        async with self._worker(path, token) as worker:
+            await worker.attach(_token(token))
+            worker.control.prove(qpn, bytes(CONTEXT_LEN))  # refused for the QP of another leg
+            found = self._adopted.get((path, qpn))
+            if found is None or not found[0].returned(channel):
+                raise ExchangeError("closed", "the session of this QP has ended")
+            await asyncio.wait({found[1]})
+
+    async def _rotate(self, channel: Channel, path: Path, token: bytes, age: int) -> None:
+        """ROTATE for a program, whose own connection to the worker may not send it."""
+        async with self._worker(self._rule.worker_at(path), token) as worker:
+            leg = await worker.attach(_token(token))
+            rotation = worker.control.rotate(leg, age)
+        channel.report("rotated", serial=rotation.serial, behind=rotation.behind)
 
     @contextlib.asynccontextmanager
     async def _worker(self, path: Path, token: bytes) -> AsyncIterator[Worker]:
         """The connections to a worker process for one leg: they can use no QP of another leg.
 
-        They end with the last session of the leg. Raises NoWorkerError.
+        They end with the last session of the leg. Raises NoWorkerError, RefusedError.
         """
+        if self._keeper:
+            await self._keeper.worker(path)
         worker = self._workers.get((path, token))
         if worker is None or worker.ended.done():
             worker = self._workers[path, token] = Worker(path)
+            if self._keeper:
+                worker.take_role(attached=True)
         worker.sessions += 1
         try:
             yield worker
@@ -235,6 +316,12 @@ class Service:
                 worker.close()
                 if self._workers.get((path, token)) is worker:
                     del self._workers[path, token]
+
+
+def _token(value: bytes) -> bytes:
+    if len(value) != TOKEN_LEN:
+        raise ExchangeError("config", f"token must have {TOKEN_LEN} bytes")
+    return value
 
 
 async def _until_closed(channel: Channel) -> NoReturn:

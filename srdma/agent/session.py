@@ -1,8 +1,8 @@
 """One session: TLS, key exchange, worker, then renewals until one side ends it (agent.md 2).
 
 A session belongs to one channel. It ends with the channel, with the peer's goodbye, with an error,
-or with the worker. With srdma/2 it survives its TLS connection (protocol.md 8.6): the client of the
-first exchange connects again, and a listener finds the session of a peer that did.
+or with the worker. An agent that was restarted adopts the sessions of the one before; their
+programs come back later.
 """
 
 from __future__ import annotations
@@ -10,69 +10,62 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import random
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-from srdma.agent.channel import Channel
-from srdma.agent.kept import Kept
-from srdma.agent.meeting import Meeting
-from srdma.agent.resumption import UNKNOWN, Resumption
+from srdma.agent.channel import Absent, Channel
+from srdma.agent.meeting import Address, Meeting
+from srdma.agent.record import Record
 from srdma.agent.settings import Identity, Terms
 from srdma.agent.setup import WORKER_ENDED, Setup
-from srdma.agent.tasks import Closed, cancelled, first_of, next_of
+from srdma.agent.tasks import Closed, first_of
+from srdma.agent.upkeep import Sessions, Upkeep
 from srdma.agent.worker import Worker
 from srdma.errors import DeviceError, Error, Timeout, WorkerGone
 from srdma.keyex.agreement import Agreement
-from srdma.keyex.exchange import Agreed, printable
-from srdma.keyex.exchange_renew import Goodbye, Renewal
+from srdma.keyex.exchange import Agreed
+from srdma.keyex.exchange_renew import Goodbye
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ClosedMessage, ErrorMessage, Resume, decode, encode
+from srdma.keyex.messages import ClosedMessage, encode
 from srdma.keyex.policy import secret_size
-from srdma.keyex.renew import Renewing
-from srdma.keyex.secrets import NewSecrets, unless_ended
+from srdma.keyex.secrets import unless_ended
 from srdma.keyex.tls import PeerClosed, Truncated
 from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 
 GRACE = 300  # seconds that the keys of a QP outlive the certificates (agent.md 5)
 LIFE_MAX = (1 << 31) - 1
-RESUME_TIMEOUT = 10.0  # seconds of one attempt to resume
-PAUSE_LEAST, PAUSE_MOST = 1.0, 60.0  # seconds between two attempts
 TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
 RESTART = "the agent ends, and its QPs go on"
 
-Address = tuple[str, int]  # host and port of a peer's listener
+
+class House(Protocol):
+    """What the sessions of an agent share."""
+
+    sessions: Sessions
+
+    def audit(self, event: str, **fields: object) -> None: ...
+
+    def keep(self, record: Record, worker: Worker, count: int) -> None:
+        """Let the worker keep a session for an agent that restarts. count: of exchanges."""
 
 
 class Session:
     """See the description of the module."""
 
     def __init__(
-        self,
-        channel: Channel,
-        own: Callable[[], Identity],
-        audit: Callable[..., None],
-        sessions: Sessions,
+        self, channel: Channel | Absent, own: Callable[[], Identity], house: House
     ) -> None:
-        self._channel, self._own = channel, own
-        self._audit, self._sessions = audit, sessions
+        self._channel, self._own, self._house = channel, own, house
         self._worker: Worker | None = None
         self._qpns: tuple[int, ...] = ()  # those whose keys the worker may have
         self._life = 0.0  # most seconds that secrets live without renewal
-        self._meeting: Meeting | None = None
-        self._setup: Setup | None = None
-        self._kept: Kept | None = None  # from READY on
-        self._renewing: Renewing | None = None
         self._not_after = dt.datetime.max.replace(tzinfo=dt.UTC)
-        self._wish = 0  # number of the newest request for new secrets
-        self._wished = asyncio.Event()
-        # A peer's RESUME that is to be checked, and a checked one that is to be answered.
-        self._offer: tuple[Meeting, Resume] | None = None
-        self._proved: tuple[Meeting, Resume] | None = None
-        self._offered = asyncio.Event()
+        self._first_meeting: Meeting | None = None  # until READY
+        self._setup: Setup | None = None
+        self._upkeep: Upkeep | None = None  # from READY on
 
     async def run(self, worker: Worker, terms: Terms, peer: Meeting | Address) -> None:
         """Run the exchange with the peer, then serve renewals until the end.
@@ -80,11 +73,37 @@ class Session:
         peer: the meeting with a client, which the session owns, or the address of a listener.
         """
         self._worker = worker
-        self._meeting = peer if isinstance(peer, Meeting) else None
-        address = None if isinstance(peer, Meeting) else peer
-        self._setup = Setup(self._channel, terms, worker, partial(self._keying, terms), self._live)
+        assert isinstance(self._channel, Channel)
+        keying = partial(self._keying, terms)
+        self._setup = setup = Setup(self._channel, terms, worker, keying, self._live)
         try:
-            await self._serve(worker, self._work(self._setup, terms, address))
+            await self._run(worker, self._work(worker, setup, terms, peer))
+        finally:
+            setup.forget()
+
+    async def adopt(self, worker: Worker, record: Record, count: int, pause: float) -> None:
+        """Serve the renewals of a session that an earlier agent made. count: of its exchanges.
+
+        pause: seconds before a client connects to its peer.
+        """
+        self._worker, self._qpns = worker, record.agreement.qpns
+        self._life = record.max_age if record.agreement.renews else LIFE_MAX
+        self._upkeep = upkeep = self._keeping(worker, record, count)
+        self._told("adopted", record)
+        await self._run(worker, upkeep.run(None, pause))
+
+    def returned(self, channel: Channel) -> bool:
+        """The program of an adopted session is back. False if it is another user's, or was back
+        already."""
+        absent = self._channel
+        if not isinstance(absent, Absent) or absent.returned.done() or absent.uid != channel.uid:
+            return False
+        absent.returned.set_result(channel)
+        return True
+
+    async def _run(self, worker: Worker, work: Coroutine[Any, Any, NoReturn]) -> None:
+        try:
+            await self._serve(worker, work)
         except asyncio.CancelledError as end:
             if WITHDRAWN in end.args:
                 await self._failed(ExchangeError("policy", WITHDRAWN, told=TOLD))
@@ -97,15 +116,6 @@ class Session:
             self._expire_qps()
             self._drop()
             raise
-        finally:
-            if self._kept:
-                self._sessions.remove(self._kept.agreement.hash, self)
-            for pending in (self._offer, self._proved):
-                if pending:
-                    pending[0].drop()
-            self._setup.forget()
-            if self._renewing:
-                self._renewing.forget()
 
     async def _serve(self, worker: Worker, work: Coroutine[Any, Any, NoReturn]) -> None:
         try:
@@ -118,24 +128,27 @@ class Session:
                 await self._closed(end)
         except (PeerClosed, Goodbye) as end:
             await self._closed(end)
-            if isinstance(end, Truncated) and self._renewing:
+            if isinstance(end, Truncated) and self._upkeep:
                 await self._linger()
         except Error as error:
             await self._failed(error)
 
     # The ends of a session ---------------------------------------------------
 
+    @property
+    def _meeting(self) -> Meeting | None:
+        return self._upkeep.meeting if self._upkeep else self._first_meeting
+
     async def _closed(self, end: Exception) -> None:
-        if self._meeting:
-            if isinstance(end, Closed) and self._renewing and self._meeting.stream.version > 1:
-                self._meeting.stream.send(encode(ClosedMessage()))
-            await self._meeting.stream.close()
+        if meeting := self._meeting:
+            if isinstance(end, Closed) and self._upkeep and meeting.stream.version > 1:
+                meeting.stream.send(encode(ClosedMessage()))
+            await meeting.stream.close()
         if isinstance(end, Closed):  # the peer's QPs end too; those of this end may be destroyed
             self._end_qps(REASON_PEER_CLOSED)
-        if isinstance(end, PeerClosed) and not (self._setup and self._setup.done):
+        if isinstance(end, PeerClosed) and self._setup and not self._setup.done:
             self._expire_qps()
-            waiting_for = self._setup.waiting_for if self._setup else "the peer"
-            text = f"the peer closed while this end waited for {waiting_for}"
+            text = f"the peer closed while this end waited for {self._setup.waiting_for}"
             self._channel.report("error", code="closed", text=text)
             return
         if isinstance(end, PeerClosed | Goodbye) and not isinstance(end, Truncated):
@@ -159,19 +172,19 @@ class Session:
             error = ExchangeError(what, str(error))
         if error.code == "gone":
             self._end_qps(REASON_WIRE_LOST)
-        elif not (error.from_peer and self._renewing and self._renewing.quiet):
+        elif not (error.from_peer and self._upkeep and self._upkeep.quiet):
             self._expire_qps()
         text = f"the peer reports: {error.text}" if error.from_peer else error.text
-        self._audit(
+        self._house.audit(
             "ended", uid=self._channel.uid, own=self._own().name, code=error.code, text=text
         )
         self._channel.report("error", code=error.code, text=text)
-        if self._meeting:
-            await self._meeting.fail(error)
+        if meeting := self._meeting:
+            await meeting.fail(error)
 
     def _drop(self) -> None:
-        if self._meeting:
-            self._meeting.drop()
+        if meeting := self._meeting:
+            meeting.drop()
 
     def _expire_qps(self) -> None:
         """EXPIRE: no exchange can renew the keys of the QPs any more (protocol.md 8.5)."""
@@ -194,30 +207,34 @@ class Session:
 
     async def _requests(self) -> NoReturn:
         """Take requests of the program. Raises Closed at the end of the channel."""
+        if isinstance(self._channel, Absent):
+            self._channel = await self._channel.returned
+            self._channel.report("ready")
+        wish = 0
         while (message := await self._channel.message()) is not None:
             match message:
-                case {"do": "renew", "wish": int(wish), **rest} if not rest:
-                    self._wish = wish
-                    self._wished.set()
+                case {"do": "renew", "wish": int(wish), **rest} if not rest and self._upkeep:
+                    self._upkeep.wish(wish)
                 case _:
                     raise ExchangeError(
-                        "config", "a malformed request: it must be {'do': 'renew', 'wish': n}"
+                        "config",
+                        "a malformed request: it must be {'do': 'renew', 'wish': n}, after ready",
                     )
         raise Closed
 
     # Up to `ready` -----------------------------------------------------------
 
-    async def _work(self, setup: Setup, terms: Terms, address: Address | None) -> NoReturn:
-        worker = self._worker
-        assert worker
+    async def _work(
+        self, worker: Worker, setup: Setup, terms: Terms, peer: Meeting | Address
+    ) -> NoReturn:
+        self._first_meeting = peer if isinstance(peer, Meeting) else None
         try:
             async with asyncio.timeout(terms.timeout):
                 leg = await worker.attach(terms.token)
-                if address:
-                    self._meeting = await Meeting.dial(self._own(), *address)
-                meeting = self._meeting
-                assert meeting
-                await meeting.authenticate(self._own())
+                own = self._own()
+                meeting = peer if isinstance(peer, Meeting) else await Meeting.dial(own, peer)
+                self._first_meeting = meeting
+                await meeting.authenticate(own)
                 self._not_after = meeting.stream.not_after()
                 exchange = await setup.agree(meeting)
         except Timeout:  # of a call of the worker
@@ -228,18 +245,21 @@ class Session:
                 f"the key exchange did not complete in {terms.timeout:g} s, waiting for "
                 f"{setup.waiting_for}",
             ) from None
-        self._kept = Kept(
+        record = Record(
             Agreement.of(exchange, self._qpns, meeting.identity),
             meeting.own,
             self._channel.uid,
             leg,
-            address,
+            None if isinstance(peer, Meeting) else peer,
             terms.times,
             terms.max_age,
         )
+        self._upkeep = upkeep = self._keeping(worker, record)
+        upkeep.meeting = meeting
+        self._house.keep(record, worker, 0)
         self._channel.report("ready")
-        self._told("connected")
-        await self._keep(self._kept, worker)
+        self._told("connected", record)
+        await upkeep.run(meeting)
 
     def _keying(self, terms: Terms, agreed: Agreed) -> None:
         """The worker gets the keys of the QPs now."""
@@ -249,208 +269,31 @@ class Session:
 
     # After `ready` -----------------------------------------------------------
 
-    async def _keep(self, kept: Kept, worker: Worker) -> NoReturn:
-        """Renew secrets until the peer, the worker or the program ends the session."""
-        self._renewing = renewing = Renewing(
-            Renewal(kept.agreement),
-            NewSecrets(worker.control, kept.agreement, kept.leg),
-            lambda: self._own().credentials,
-            kept.times,
-            self._renewed,
-        )
-        assert self._meeting
-        renewing.attach(self._meeting.stream)
-        if kept.agreement.role == "server" and self._resumable():
-            self._sessions.add(kept.agreement.hash, self)
-        wished = asyncio.ensure_future(self._wished.wait())
-        offered = asyncio.ensure_future(self._offered.wait())
-        heard: asyncio.Future[bytes] | None = None
-        again: asyncio.Future[tuple[Meeting, Resume]] | None = None
-        try:
-            while True:
-                if self._meeting and not heard:
-                    heard = asyncio.ensure_future(self._meeting.stream.message())
-                if not self._meeting and renewing.given and not again:
-                    again = asyncio.ensure_future(self._again(kept))
-                waits: set[asyncio.Future[Any]] = {wished, offered, worker.ended}
-                waits |= {task for task in (heard, again) if task}
-                done = await next_of(waits, renewing.wake)
-                if worker.ended in done:
-                    raise ExchangeError("gone", WORKER_ENDED)
-                if heard and heard in done:
-                    self._hear(heard)
-                    heard = None
-                if again and again in done:
-                    self._resumed(*again.result())
-                    again = None
-                if wished in done:
-                    self._wished.clear()
-                    wished = asyncio.ensure_future(self._wished.wait())
-                    renewing.wish(self._wish)
-                if offered in done:
-                    self._offered.clear()
-                    offered = asyncio.ensure_future(self._offered.wait())
-                    if await self._check_offer(kept, worker) and heard:
-                        await cancelled(heard)  # a message of the former connection
-                        heard = None
-                renewing.step()
-                self._answer_offer(kept, worker)
-        finally:
-            for task in (heard, again, wished, offered):
-                if task:
-                    await cancelled(task)
+    def _keeping(self, worker: Worker, record: Record, count: int = 0) -> Upkeep:
+        renewed = partial(self._renewed, record, worker)
+        told = partial(self._told, record=record)
+        return Upkeep(record, worker, self._own, self._house.sessions, renewed, told, count)
 
-    def _resumable(self) -> bool:
-        """True if another connection may replace the present one (protocol.md 8.6)."""
-        assert self._kept and self._meeting
-        return self._meeting.stream.version > 1 and self._kept.agreement.secret_size > 0
-
-    def _hear(self, heard: asyncio.Future[bytes]) -> None:
-        """Process a message of the peer, or the loss of the connection."""
-        assert self._renewing and self._meeting
-        try:
-            message = heard.result()
-        except (PeerClosed, ExchangeError) as end:
-            if self._meeting.stream.version == 1 or getattr(end, "code", "tls") != "tls":
-                raise
-            if not self._resumable():
-                raise Truncated from None
-            self._told("lost", text=str(end) or "the TLS connection ended")
-            self._lose()
-        else:
-            self._renewing.receive(message)
-
-    def _lose(self) -> None:
-        assert self._renewing
-        self._renewing.lost()
-        self._drop()
-        self._meeting = None
-
-    def _resumed(self, meeting: Meeting, peers: Resume) -> None:
-        assert self._renewing
-        self._meeting = meeting
-        self._renewing.attach(meeting.stream)
-        self._renewing.resumed(peers.count)
-        self._told("resumed")
-
-    async def _again(self, kept: Kept) -> tuple[Meeting, Resume]:
-        """As client, connect to the peer until it proves that it has the session. A server waits
-        for the peer. Raises Goodbye once no QP is left."""
-        assert self._worker
-        pause, resumption = PAUSE_LEAST, Resumption(self._worker.control, kept.agreement)
-        while True:
-            await asyncio.sleep(pause * random.uniform(0.5, 1))
-            pause = min(2 * pause, PAUSE_MOST)
-            if resumption.ended():
-                raise Goodbye
-            if not kept.address:
-                continue
-            try:
-                async with asyncio.timeout(RESUME_TIMEOUT):
-                    return await self._dial(kept, kept.address)
-            except PeerClosed:
-                text = "the peer closed the connection"
-            except TimeoutError:
-                text = f"no answer in {RESUME_TIMEOUT:g} s"
-            except ExchangeError as error:
-                text = error.text
-            self._told("lost", text=text)
-
-    # Resumption as client ------------------------------------------------------
-
-    async def _dial(self, kept: Kept, address: Address) -> tuple[Meeting, Resume]:
-        """One attempt. Raises ExchangeError, PeerClosed, Goodbye."""
-        assert self._worker and self._renewing
-        own, resumption = self._own(), Resumption(self._worker.control, kept.agreement)
-        meeting = await Meeting.dial(own, *address)
-        try:
-            await meeting.authenticate(own)
-            self._check_peer(kept, meeting)
-            mine = resumption.message(meeting.stream, self._renewing.count)
-            meeting.stream.send(encode(mine))
-            peers = _resume_in(await meeting.hear())
-            resumption.withdraw(resumption.check(meeting.stream, peers))
-        except ExchangeError as error:
-            await meeting.fail(error)
-            raise
-        except BaseException:
-            meeting.drop()
-            raise
-        return meeting, peers
-
-    def _check_peer(self, kept: Kept, meeting: Meeting) -> None:
-        if meeting.stream.version == 1:
-            raise ExchangeError("resume", "the peer has only srdma/1 now, which cannot resume")
-        if meeting.identity != kept.agreement.identity:
-            raise ExchangeError(
-                "identity",
-                f"the peer is {meeting.identity} now: the session is with "
-                f"{kept.agreement.identity}",
-                told="this end has a session with another identity",
-            )
-
-    # Resumption as server ------------------------------------------------------
-
-    def offer(self, meeting: Meeting, peers: Resume) -> None:
-        """A peer wants to resume this session; the session owns the meeting from now on."""
-        if self._offer:
-            self._offer[0].drop()
-        self._offer = meeting, peers
-        self._offered.set()
-
-    def may_resume(self, meeting: Meeting) -> bool:
-        """True if a peer and this session have the same identities."""
-        assert self._kept
-        return (meeting.own, meeting.identity) == (self._kept.own, self._kept.agreement.identity)
-
-    async def _check_offer(self, kept: Kept, worker: Worker) -> bool:
-        """Check the peer's RESUME. If it is right, the present connection is dropped."""
-        assert self._offer and self._renewing
-        (meeting, peers), self._offer = self._offer, None
-        resumption = Resumption(worker.control, kept.agreement)
-        try:
-            waiting = resumption.check(meeting.stream, peers)
-        except ExchangeError as error:
-            self._told("refused", code=error.code, text=error.text)
-            await meeting.fail(error)
-            return False
-        if self._proved:
-            self._proved[0].drop()
-        self._lose()
-        resumption.withdraw(waiting)
-        self._proved = meeting, peers
-        return True
-
-    def _answer_offer(self, kept: Kept, worker: Worker) -> None:
-        """Answer a right RESUME, as soon as REKEY tx of a lost exchange is complete."""
-        assert self._renewing
-        if not self._proved or not self._renewing.given:
-            return
-        (meeting, peers), self._proved = self._proved, None
-        mine = Resumption(worker.control, kept.agreement).message(
-            meeting.stream, self._renewing.count
-        )
-        meeting.stream.send(encode(mine))
-        self._resumed(meeting, peers)
-
-    # Reports and life ------------------------------------------------------------
-
-    def _renewed(self, count: int, wish: int, not_after: dt.datetime) -> None:
-        assert self._kept
-        self._own().check(self._kept.agreement.identity)  # the policy may have changed
+    def _renewed(
+        self, record: Record, worker: Worker, count: int, wish: int, not_after: dt.datetime
+    ) -> None:
+        assert self._upkeep
+        self._own().check(record.agreement.identity)  # the policy may have changed
+        if isinstance(self._channel, Absent) and self._upkeep.ended():
+            raise Goodbye
         self._not_after = not_after
         self._live()
-        self._told("renewed", count=count)
+        self._house.keep(record, worker, count)
+        self._told("renewed", record, count=count)
         if wish:
             self._channel.report("renewed", count=count, wish=wish)
 
-    def _told(self, event: str, **fields: object) -> None:
-        assert self._kept
-        agreement = self._kept.agreement
-        self._audit(
+    def _told(self, event: str, record: Record, **fields: object) -> None:
+        agreement = record.agreement
+        self._house.audit(
             event,
             uid=self._channel.uid,
-            own=self._own().name,
+            own=record.own,
             peer=agreement.identity,
             role=agreement.role,
             qps=len(agreement.qpns),
@@ -468,38 +311,3 @@ class Session:
         for qpn in self._qpns:
             with unless_ended():
                 self._worker.control.life(qpn, max(1, int(seconds)))
-
-
-class Sessions:
-    """The sessions that a peer may resume, by transcript hash."""
-
-    def __init__(self) -> None:
-        self._by_hash: dict[bytes, Session] = {}
-
-    def add(self, transcript: bytes, session: Session) -> None:
-        self._by_hash[transcript] = session
-
-    def remove(self, transcript: bytes, session: Session) -> None:
-        if self._by_hash.get(transcript) is session:
-            del self._by_hash[transcript]
-
-    def resume(self, meeting: Meeting, peers: Resume) -> None:
-        """Give a peer's RESUME to its session, which owns the meeting from now on.
-
-        Raises ExchangeError (`resume`) if no session of these identities has this hash.
-        """
-        session = self._by_hash.get(peers.hash)
-        if session is None or not session.may_resume(meeting):
-            raise ExchangeError("resume", UNKNOWN)
-        session.offer(meeting, peers)
-
-
-def _resume_in(raw: bytes) -> Resume:
-    """The RESUME in a server's first message. Raises ExchangeError."""
-    match decode(raw):
-        case Resume() as resume:
-            return resume
-        case ErrorMessage(code, text):
-            raise ExchangeError(printable(code), printable(text), from_peer=True)
-        case _:
-            raise ExchangeError("state", "the peer answered RESUME by another message")

@@ -21,6 +21,7 @@ class Worker:
 
     def __init__(self, path: Path) -> None:
         """Raises NoWorkerError."""
+        self.path = path
         self.sessions = 0  # that use it
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
@@ -32,6 +33,14 @@ class Worker:
         self._tags = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[tuple[Any, ...]]] = {}
         self._loop.add_reader(self._waits.fileno(), self._read)
+
+    def take_role(self, *, attached: bool = False) -> None:
+        """Take the role AGENT for both connections; attached: for the legs of attach() only.
+
+        Raises RefusedError: EBUSY if another process has it.
+        """
+        self.control.agent(attached=attached)
+        self._waits.agent(attached=attached)
 
     async def attach(self, token: bytes) -> int:
         """Use the leg with this token. Returns its number. Raises RefusedError, WorkerGone."""

@@ -6,23 +6,23 @@ secret.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import cbor2
 
 from srdma import plain_cbor
+from srdma.control import Kept, KeptQP
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.messages import Suite
 from srdma.keyex.renew import Times
+from srdma.native.constants import EID_LEN
 
 VERSION = 1
-KEPT_MAX = 1024  # bytes
 
 
 @dataclass(frozen=True)
-class Kept:
+class Record:
     """own: name of the own identity; uid: user of the program; leg: number of the leg of the QPs.
 
     address: of the peer's listener, for the client of the first exchange. max_age: seconds that
@@ -56,20 +56,21 @@ class Kept:
                 "limit": self.times.limit,
                 "max_age": self.max_age,
                 "count": count,
+                "qps": len(agreement.qpns),
             }
         )
 
     @classmethod
-    def from_bytes(
-        cls, data: bytes, leg: int, qpns: Sequence[int], peers: Sequence[tuple[bytes, int]]
-    ) -> tuple[Kept, int]:
-        """What to_bytes() of this or an earlier agent gave, and the count.
-
-        Raises ValueError for the bytes of another version.
+    def of(cls, kept: Kept) -> tuple[Record, int]:
+        """What to_bytes() of this or an earlier agent gave, and the count. A QP that has ended has
+        the QPN 0, which no QP has. Raises ValueError for the bytes of another version.
         """
-        fields: Any = plain_cbor.loads(data)
+        fields: Any = plain_cbor.loads(kept.data)
         if not isinstance(fields, dict) or fields.get("v") != VERSION:
             raise ValueError("it was kept by another version of srdma")
+        qps = {qp.index: qp for qp in kept.qps}
+        ended = KeptQP(0, 0, 0, bytes(EID_LEN))
+        ends = [qps.get(index, ended) for index in range(fields["qps"])]
         agreement = Agreement(
             role=fields["role"],
             hash=fields["hash"],
@@ -77,17 +78,17 @@ class Kept:
             mode=fields["mode"],
             group=fields["group"],
             identity=fields["identity"],
-            qpns=tuple(qpns),
-            peers=tuple(peers),
+            qpns=tuple(qp.qpn for qp in ends),
+            peers=tuple((qp.peer_eid, qp.peer_qpn) for qp in ends),
         )
         host, port = fields["address"] or ("", 0)
-        kept = cls(
+        record = cls(
             agreement=agreement,
             own=fields["own"],
             uid=fields["uid"],
-            leg=leg,
+            leg=kept.leg,
             address=(host, port) if host else None,
             times=Times(fields["every"], fields["limit"]),
             max_age=fields["max_age"],
         )
-        return kept, fields["count"]
+        return record, fields["count"]

@@ -1,0 +1,90 @@
+"""Take-over of sessions after a restart of a system agent (agent.md 8).
+
+The agent has the role AGENT at each process of its worker (local-interface.md 3.8). The worker
+keeps the records of its sessions, and gives them to the next agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from srdma.agent.record import Record
+from srdma.agent.worker import Worker
+from srdma.errors import RefusedError
+from srdma.keyex.secrets import unless_ended
+
+ROLE_TIMEOUT = 5.0  # seconds until the worker has noticed the end of the former agent
+ROLE_RETRY = 0.05
+
+
+class Keeper:
+    """The role at the processes of one worker."""
+
+    def __init__(self) -> None:
+        self._workers: dict[Path, Worker] = {}
+        self._lock = asyncio.Lock()
+
+    async def worker(self, path: Path) -> Worker:
+        """The connections that have the role at this process, for all legs.
+
+        Raises NoWorkerError, and RefusedError if another agent serves the worker.
+        """
+        async with self._lock:
+            found = self._workers.get(path)
+            if found is None or not found.alive():
+                if found:
+                    found.close()
+                found = self._workers[path] = await _with_role(path)
+            return found
+
+    def keep(self, record: Record, path: Path, count: int) -> None:
+        """Let the worker keep a session. count: of its exchanges."""
+        worker = self._workers.get(path)
+        if worker and record.agreement.secret_size:
+            with unless_ended():
+                worker.control.keep(record.agreement.qpns, record.to_bytes(count))
+
+    def kept(self, worker: Worker) -> Iterator[tuple[Record, int]]:
+        """The sessions that the worker keeps, each with the count of its exchanges. The record of
+        another version of srdma is left out: its QPs live until their secrets are too old."""
+        after = 0
+        while (kept := worker.control.adopt(after)) is not None:
+            after = kept.serial
+            try:
+                yield Record.of(kept)
+            except (KeyError, TypeError, ValueError):
+                continue
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+
+
+async def _with_role(path: Path) -> Worker:
+    worker = Worker(path)
+    try:
+        async with asyncio.timeout(ROLE_TIMEOUT):
+            while not _takes_role(worker):
+                await asyncio.sleep(ROLE_RETRY)
+    except TimeoutError:
+        worker.close()
+        raise RefusedError(
+            errno.EBUSY, f"another agent serves the worker at {path}: stop it first"
+        ) from None
+    except BaseException:
+        worker.close()
+        raise
+    return worker
+
+
+def _takes_role(worker: Worker) -> bool:
+    try:
+        worker.take_role()
+    except RefusedError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return False
+    return True

@@ -1,0 +1,312 @@
+"""The upkeep of a session after READY: renewals, and other TLS connections in place of a lost one
+(protocol.md 8.5, 8.6).
+
+With srdma/2 a session survives its TLS connection: the client of the first exchange connects again,
+and a listener finds the session of a peer that did, by `Sessions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import random
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from srdma.agent.meeting import Address, Meeting
+from srdma.agent.record import Record
+from srdma.agent.resumption import UNKNOWN, Resumption
+from srdma.agent.settings import Identity
+from srdma.agent.setup import WORKER_ENDED
+from srdma.agent.tasks import cancelled, next_of
+from srdma.agent.worker import Worker
+from srdma.keyex.exchange import printable
+from srdma.keyex.exchange_renew import Goodbye, Renewal
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import ErrorMessage, Resume, decode, encode
+from srdma.keyex.renew import Renewing
+from srdma.keyex.secrets import NewSecrets
+from srdma.keyex.tls import PeerClosed, Truncated
+
+RESUME_TIMEOUT = 10.0  # seconds of one attempt to resume
+PAUSE_LEAST, PAUSE_MOST = 1.0, 60.0  # seconds between two attempts
+
+
+class Upkeep:
+    """meeting: the present connection, which the upkeep owns; None while it is lost.
+
+    quiet: no exchange was under way when the peer's last message arrived.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        worker: Worker,
+        own: Callable[[], Identity],
+        sessions: Sessions,
+        renewed: Callable[[int, int, dt.datetime], None],
+        audit: Callable[..., None],
+        count: int = 0,
+    ) -> None:
+        """renewed: see Renewing; audit: has the fields of the session; count: of exchanges."""
+        self.record, self._worker, self._own = record, worker, own
+        self._sessions, self._audit = sessions, audit
+        self.meeting: Meeting | None = None
+        self._resumption = Resumption(worker.control, record.agreement)
+        self._renewing = Renewing(
+            Renewal(record.agreement, count),
+            NewSecrets(worker.control, record.agreement, record.leg),
+            lambda: own().credentials,
+            record.times,
+            renewed,
+        )
+        self._wish = 0  # number of the program's newest request for new secrets
+        self._wished = asyncio.Event()
+        # A peer's RESUME that is to be checked, and a checked one that is to be answered.
+        self._offer: tuple[Meeting, Resume] | None = None
+        self._proved: tuple[Meeting, Resume] | None = None
+        self._offered = asyncio.Event()
+
+    @property
+    def quiet(self) -> bool:
+        return self._renewing.quiet
+
+    @property
+    def count(self) -> int:
+        """Number of the last exchange."""
+        return self._renewing.count
+
+    def wish(self, number: int) -> None:
+        """The program wants new secrets from an exchange that begins from now on."""
+        self._wish = number
+        self._wished.set()
+
+    def ended(self) -> bool:
+        """True if all QPs have ended."""
+        return self._resumption.ended()
+
+    async def run(self, meeting: Meeting | None, pause: float = 0.0) -> NoReturn:
+        """Renew secrets until the peer or the worker ends the session.
+
+        meeting: the connection of the first exchange; None: it is lost, and a client waits for
+        `pause` seconds before it connects again. Raises ExchangeError, PeerClosed, Goodbye, and
+        what the worker's calls raise.
+        """
+        try:
+            self.meeting = meeting
+            if meeting:
+                self._renewing.attach(meeting.stream)
+            if self.record.agreement.role == "server" and (not meeting or self._resumable(meeting)):
+                self._sessions.add(self)
+            await self._serve(pause)
+        finally:
+            self._sessions.remove(self)
+            for pending in (self._offer, self._proved):
+                if pending:
+                    pending[0].drop()
+            self._renewing.forget()
+
+    async def _serve(self, pause: float) -> NoReturn:
+        renewing, ended = self._renewing, self._worker.ended
+        wished = asyncio.ensure_future(self._wished.wait())
+        offered = asyncio.ensure_future(self._offered.wait())
+        heard: asyncio.Future[bytes] | None = None
+        again: asyncio.Future[tuple[Meeting, Resume]] | None = None
+        try:
+            while True:
+                if self.meeting and not heard:
+                    heard = asyncio.ensure_future(self.meeting.stream.message())
+                if not self.meeting and renewing.given and not again:
+                    again = asyncio.ensure_future(self._again(pause))
+                waits: set[asyncio.Future[Any]] = {wished, offered, ended}
+                waits |= {task for task in (heard, again) if task}
+                done = await next_of(waits, renewing.wake)
+                if ended in done:
+                    raise ExchangeError("gone", WORKER_ENDED)
+                if heard and heard in done:
+                    self._hear(heard)
+                    heard = None
+                if again and again in done:
+                    self._resumed(*again.result())
+                    again = None
+                if wished in done:
+                    self._wished.clear()
+                    wished = asyncio.ensure_future(self._wished.wait())
+                    renewing.wish(self._wish)
+                if offered in done:
+                    self._offered.clear()
+                    offered = asyncio.ensure_future(self._offered.wait())
+                    # A right one ends the former connection, or the wait for another one.
+                    if await self._check_offer():
+                        await _cancel(heard, again)
+                        heard = again = None
+                renewing.step()
+                self._answer_offer()
+        finally:
+            await _cancel(heard, again, wished, offered)
+
+    def _resumable(self, meeting: Meeting) -> bool:
+        """True if another connection may replace this one."""
+        return meeting.stream.version > 1 and self.record.agreement.secret_size > 0
+
+    def _hear(self, heard: asyncio.Future[bytes]) -> None:
+        """Process a message of the peer, or the loss of the connection."""
+        assert self.meeting
+        try:
+            message = heard.result()
+        except (PeerClosed, ExchangeError) as end:
+            if self.meeting.stream.version == 1 or getattr(end, "code", "tls") != "tls":
+                raise
+            if not self._resumable(self.meeting):
+                raise Truncated from None
+            self._audit("lost", text=str(end) or "the TLS connection ended")
+            self._lose()
+        else:
+            self._renewing.receive(message)
+
+    def _lose(self) -> None:
+        self._renewing.lost()
+        if self.meeting:
+            self.meeting.drop()
+        self.meeting = None
+
+    def _resumed(self, meeting: Meeting, peers: Resume) -> None:
+        self.meeting = meeting
+        self._renewing.attach(meeting.stream)
+        self._renewing.resumed(peers.count)
+        self._audit("resumed")
+
+    async def _again(self, first: float) -> tuple[Meeting, Resume]:
+        """As client, connect to the peer until it proves that it has the session. A server waits
+        for the peer. Raises Goodbye once no QP is left."""
+        pause = PAUSE_LEAST
+        await asyncio.sleep(first)
+        while True:
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, PAUSE_MOST)
+            if self.ended():
+                raise Goodbye
+            if not self.record.address:
+                continue
+            try:
+                async with asyncio.timeout(RESUME_TIMEOUT):
+                    return await self._dial(self.record.address)
+            except PeerClosed:
+                text = "the peer closed the connection"
+            except TimeoutError:
+                text = f"no answer in {RESUME_TIMEOUT:g} s"
+            except ExchangeError as error:
+                text = error.text
+            self._audit("lost", text=text)
+
+    # As client -----------------------------------------------------------------
+
+    async def _dial(self, address: Address) -> tuple[Meeting, Resume]:
+        """One attempt. Raises ExchangeError, PeerClosed, Goodbye."""
+        own, resumption = self._own(), self._resumption
+        meeting = await Meeting.dial(own, address)
+        try:
+            await meeting.authenticate(own)
+            self._check_peer(meeting)
+            mine = resumption.message(meeting.stream, self.count)
+            meeting.stream.send(encode(mine))
+            peers = _resume_in(await meeting.hear())
+            resumption.withdraw(resumption.check(meeting.stream, peers))
+        except ExchangeError as error:
+            await meeting.fail(error)
+            raise
+        except BaseException:
+            meeting.drop()
+            raise
+        return meeting, peers
+
+    def _check_peer(self, meeting: Meeting) -> None:
+        expected = self.record.agreement.identity
+        if meeting.stream.version == 1:
+            raise ExchangeError("resume", "the peer has only srdma/1 now, which cannot resume")
+        if meeting.identity != expected:
+            raise ExchangeError(
+                "identity",
+                f"the peer is {meeting.identity} now: the session is with {expected}",
+                told="this end has a session with another identity",
+            )
+
+    # As server -----------------------------------------------------------------
+
+    def offer(self, meeting: Meeting, peers: Resume) -> None:
+        """A peer wants to resume this session; the upkeep owns the meeting from now on."""
+        if self._offer:
+            self._offer[0].drop()
+        self._offer = meeting, peers
+        self._offered.set()
+
+    def may_resume(self, meeting: Meeting) -> bool:
+        """True if a peer and this session have the same identities."""
+        record = self.record
+        return (meeting.own, meeting.identity) == (record.own, record.agreement.identity)
+
+    async def _check_offer(self) -> bool:
+        """Check the peer's RESUME. If it is right, the present connection is dropped."""
+        assert self._offer
+        (meeting, peers), self._offer = self._offer, None
+        try:
+            waiting = self._resumption.check(meeting.stream, peers)
+        except ExchangeError as error:
+            self._audit("refused", code=error.code, text=error.text)
+            await meeting.fail(error)
+            return False
+        if self._proved:
+            self._proved[0].drop()
+        self._lose()
+        self._resumption.withdraw(waiting)
+        self._proved = meeting, peers
+        return True
+
+    def _answer_offer(self) -> None:
+        """Answer a right RESUME, as soon as REKEY tx of a lost exchange is complete."""
+        if not self._proved or not self._renewing.given:
+            return
+        (meeting, peers), self._proved = self._proved, None
+        meeting.stream.send(encode(self._resumption.message(meeting.stream, self.count)))
+        self._resumed(meeting, peers)
+
+
+class Sessions:
+    """The sessions that a peer may resume, by transcript hash."""
+
+    def __init__(self) -> None:
+        self._by_hash: dict[bytes, Upkeep] = {}
+
+    def add(self, upkeep: Upkeep) -> None:
+        self._by_hash[upkeep.record.agreement.hash] = upkeep
+
+    def remove(self, upkeep: Upkeep) -> None:
+        if self._by_hash.get(upkeep.record.agreement.hash) is upkeep:
+            del self._by_hash[upkeep.record.agreement.hash]
+
+    def resume(self, meeting: Meeting, peers: Resume) -> None:
+        """Give a peer's RESUME to its session, which owns the meeting from now on.
+
+        Raises ExchangeError (`resume`) if no session of these identities has this hash.
+        """
+        upkeep = self._by_hash.get(peers.hash)
+        if upkeep is None or not upkeep.may_resume(meeting):
+            raise ExchangeError("resume", UNKNOWN)
+        upkeep.offer(meeting, peers)
+
+
+async def _cancel(*tasks: asyncio.Future[Any] | None) -> None:
+    for task in tasks:
+        if task:
+            await cancelled(task)
+
+
+def _resume_in(raw: bytes) -> Resume:
+    """The RESUME in a server's first message. Raises ExchangeError."""
+    match decode(raw):
+        case Resume() as resume:
+            return resume
+        case ErrorMessage(code, text):
+            raise ExchangeError(printable(code), printable(text), from_peer=True)
+        case _:
+            raise ExchangeError("state", "the peer answered RESUME by another message")
