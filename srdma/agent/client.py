@@ -447,13 +447,16 @@ class Refusal:
 class ListenerChannel(_Channel):
     """The channel of a listener."""
 
-    _again: tuple[Mapping[str, Any], socket.socket]  # settings and listening socket
+    # Settings and listening socket for a system agent that was restarted.
+    _again: tuple[Mapping[str, Any], socket.socket] | None = None
 
     @classmethod
     def open(cls, agent: Agent, settings: Mapping[str, Any], listening: socket.socket) -> Self:
         """settings: those of `listen` (agent.md 2). Raises IdentityError, DeviceError."""
         made = cls(agent, settings, listening)
-        made._again = settings, listening
+        if isinstance(agent, SystemAgent):
+            made._again = settings, listening.dup()
+            forked.drop(made._again[1])
         try:
             event = made._event(time.monotonic() + GRACE + START)
             if event["event"] != "listening":
@@ -462,6 +465,12 @@ class ListenerChannel(_Channel):
             made.close()
             raise
         return made
+
+    def close(self) -> None:
+        """See _Channel."""
+        if self._again:
+            self._again[1].close()
+        super().close()
 
     def next(self, deadline: float) -> Arrival | Refusal:
         """The next peer. Raises Timeout, DeviceError. deadline: time.monotonic() seconds."""
@@ -483,7 +492,7 @@ class ListenerChannel(_Channel):
             except DeviceError:
                 now = time.monotonic()
                 lost_at = lost_at or now
-                if not isinstance(self._agent, SystemAgent) or now - lost_at > REJOIN_TIMEOUT:
+                if self._again is None or now - lost_at > REJOIN_TIMEOUT:
                     raise
                 if now >= deadline:
                     raise Timeout("the agent ended, and was not started again in time") from None

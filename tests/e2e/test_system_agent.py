@@ -53,8 +53,7 @@ def place(site: Site, pki: Path, tmp_path: Path) -> Iterator[Place]:
         agents, hosts = [], []
         for name, worker in (("a", site.a), ("b", site.b)):
             agent = start(tmp_path, name, worker.control)
-            stack.callback(agent.process.wait)
-            stack.callback(agent.process.kill)
+            stack.callback(agent.kill)
             agents.append(agent)
             ctx = stack.enter_context(srdma.Context(worker.control, agent=agent.socket))
             hosts.append(Host(ctx, stack.enter_context(srdma.PD(ctx))))
