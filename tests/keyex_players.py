@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import os
 import selectors
 import shutil
@@ -26,6 +28,7 @@ from srdma.identity import Credentials
 HEADER = struct.Struct(">HHII")
 KEYS = struct.Struct(">IBBBBBB2x8s16sIQIII64s256s32s32s48s")
 KEY = struct.Struct(">IBB2x8s16sI")  # QPN, secret size, group, generation, peer
+PROVE = struct.Struct(">IB3x32s32s")
 REKEY = struct.Struct(">IBB2x32s")
 BUSY = 16
 RTS, ERR = 3, 4
@@ -42,6 +45,7 @@ class FakeWorker(threading.Thread):
     Records: `keys`, the bodies of KEYS; `asked`, the bodies of KEY; `made`, the secrets; `rekeys`,
     the bodies of REKEY; `rotations`, the ages of ROTATE; `expired`, QPs; `ended`, QPs and reasons
     of END; `lives`, QPs and seconds of LIFE; `attached`, the tokens; `connections`, their number.
+    gone: QPs that have ended, for PROVE.
 
     refuse: text with which it refuses requests of the kind `refuses`, KEYS by default. busy:
     direction -> number of REKEYs refused first (EBUSY).
@@ -74,6 +78,7 @@ class FakeWorker(threading.Thread):
         self.attached: list[bytes] = []
         self.connections = 0
         self.busy: dict[int, int] = {}
+        self.gone: set[int] = set()
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.bind(os.fspath(self.path))
         self._server.listen()
@@ -132,6 +137,8 @@ class FakeWorker(threading.Thread):
                 return 0, struct.pack(">II", self.state, 24)
             case Kind.REKEY:
                 return self._rekey(REKEY.unpack(body)), b""
+            case Kind.PROVE:
+                return self._prove(*PROVE.unpack(body))
             case Kind.ROTATE:
                 self.rotations.append(struct.unpack(">II", body)[1])
                 return 0, struct.pack(">II", len(self.rotations), 0)
@@ -151,6 +158,19 @@ class FakeWorker(threading.Thread):
         self.rekeys.append(body)
         self.times.append(time.monotonic())
         return 0
+
+    def _prove(self, qpn: int, check: int, context: bytes, proof: bytes) -> tuple[int, bytes]:
+        """Proofs that another FakeWorker accepts if its QP has the same generation."""
+        if qpn in self.gone:
+            return errno.ENOTCONN, b"the QP has ended"
+        keys = next(keys for keys in self.keys if keys[0] == qpn)
+        role, generation = keys[1], keys[7]
+        right = [hashlib.sha256(bytes([r]) + generation + context).digest() for r in (0, 1)]
+        if check and proof != right[1 - role]:
+            return errno.EBADMSG, b"the proof is not that of the peer"
+        counts = [sum(made[:2] == (qpn, way) for made in self.rekeys) for way in (2, 1, 3)]
+        made = bytes(32) if check else right[role]
+        return 0, struct.pack(">II32s", counts[0], counts[1] - counts[2], made)
 
     def _key(self, asked: tuple[Any, ...]) -> bytes:
         self.asked.append(asked)

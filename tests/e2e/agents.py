@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.conftest import WAIT
+import srdma
+from tests.e2e.conftest import WAIT, A, B, Host, Site, run
 
 
 @dataclass
@@ -62,3 +66,40 @@ def launch(policy: Path, key_log: Path | None = None) -> subprocess.Popen[str]:
     while (line := json.loads(process.stderr.readline()))["event"] != "started":
         assert line["event"] == "adopted"
     return process
+
+
+@dataclass
+class Place:
+    """Two hosts with a system agent each; their identities are named host-a and host-b."""
+
+    a: Host
+    b: Host
+    agents: tuple[Agent, Agent]
+
+    def connect(self, identity: str = "host-a") -> tuple[srdma.Connection, srdma.Connection]:
+        with srdma.listen(("127.0.0.1", 0), self.b.pd, identity="host-b", peer=A) as listener:
+            accepted = run(listener.accept, WAIT)
+            client = srdma.connect(listener.address, self.a.pd, identity=identity, peer=B)
+            return client, accepted()
+
+
+@contextlib.contextmanager
+def two_hosts(site: Site, pki: Path, folder: Path) -> Iterator[Place]:
+    for name in ("a.pem", "a.key", "b.pem", "b.key", "ca.pem"):
+        (folder / name).write_bytes((pki / name).read_bytes())
+    with contextlib.ExitStack() as stack:
+        agents, hosts = [], []
+        for name, worker in (("a", site.a), ("b", site.b)):
+            agent = start(folder, name, worker.control)
+            stack.callback(agent.kill)
+            agents.append(agent)
+            ctx = stack.enter_context(srdma.Context(worker.control, agent=agent.socket))
+            hosts.append(Host(ctx, stack.enter_context(srdma.PD(ctx))))
+        yield Place(*hosts, (agents[0], agents[1]))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import srdma
+from srdma import Access
 from srdma.embedded import Embedded, Worker
 from srdma.identity import create_ca, issue
+from tests.e2e.tcp_relay import TcpRelay
 
 A, B = "spiffe://test/a", "spiffe://test/b"
 WAIT = 60  # seconds; long enough for a busy machine
@@ -166,3 +168,27 @@ def children() -> set[int]:
             if stat.read().rsplit(")", 1)[1].split()[1] == str(os.getpid()):
                 found.add(int(pid))
     return found
+
+
+@pytest.fixture
+def relayed(join, site, pki):
+    """Connects two hosts over a TcpRelay. Options are those of both ends."""
+    with contextlib.ExitStack() as stack:
+
+        def make(**options: object) -> tuple[Pair, TcpRelay]:
+            a, b = join.host(site.a), join.host(site.b)
+            listener = stack.enter_context(
+                srdma.listen(("127.0.0.1", 0), b.pd, identity=pki / "b", timeout=WAIT, **options)
+            )
+            relay = stack.enter_context(contextlib.closing(TcpRelay(listener.address)))
+            accepted = run(listener.accept, WAIT)
+            client = srdma.connect(relay.address, a.pd, identity=pki / "a", timeout=WAIT, **options)
+            return Pair(a, b, client, accepted(), stack), relay
+
+        yield make
+
+
+def write(pair: Pair) -> None:
+    with pair.b.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as region:
+        pair.client.qp.write(b"x" * 64, region.remote(), timeout=WAIT)
+        assert bytes(region.buf) == b"x" * 64

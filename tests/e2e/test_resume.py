@@ -3,42 +3,18 @@ real."""
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import srdma
 from srdma import Access
-from tests.e2e.conftest import WAIT, A, B, Host, Pair, run
-from tests.e2e.tcp_relay import TcpRelay
-from tests.e2e.test_system_agent import Place, place, until  # noqa: F401 - a fixture
-
-
-@pytest.fixture
-def relayed(join, site, pki):
-    """Connects two hosts over a TcpRelay. Options are those of both ends."""
-    with contextlib.ExitStack() as stack:
-
-        def make(**options: object) -> tuple[Pair, TcpRelay]:
-            a, b = join.host(site.a), join.host(site.b)
-            listener = stack.enter_context(
-                srdma.listen(("127.0.0.1", 0), b.pd, identity=pki / "b", timeout=WAIT, **options)
-            )
-            relay = stack.enter_context(contextlib.closing(TcpRelay(listener.address)))
-            accepted = run(listener.accept, WAIT)
-            client = srdma.connect(relay.address, a.pd, identity=pki / "a", timeout=WAIT, **options)
-            return Pair(a, b, client, accepted(), stack), relay
-
-        yield make
-
-
-def write(pair: Pair) -> None:
-    with pair.b.pd.alloc(64, Access.LOCAL_WRITE | Access.REMOTE_WRITE) as region:
-        pair.client.qp.write(b"x" * 64, region.remote(), timeout=WAIT)
-        assert bytes(region.buf) == b"x" * 64
+from tests.e2e.agents import Place, two_hosts, until
+from tests.e2e.conftest import WAIT, A, B, Host, Site, run, write
 
 
 @pytest.mark.parametrize("reset", [True, False])
@@ -56,6 +32,12 @@ def test_renewals_go_on_over_another_connection(relayed, reset, mode):
 
 
 # A restarted system agent ---------------------------------------------------------
+
+
+@pytest.fixture
+def place(site: Site, pki: Path, tmp_path: Path) -> Iterator[Place]:
+    with two_hosts(site, pki, tmp_path) as place:
+        yield place
 
 
 class Load(threading.Thread):
@@ -96,9 +78,7 @@ def test_agents_restart_under_load(place: Place, how: signal.Signals, mode: str)
         ("127.0.0.1", 0), place.b.pd, identity="host-b", peer=A, **options
     ) as listener:
         accepted = run(listener.accept, WAIT)
-        client = srdma.connect(
-            listener.address, place.a.pd, identity="host-a", peer=B, **options
-        )
+        client = srdma.connect(listener.address, place.a.pd, identity="host-a", peer=B, **options)
         server = accepted()
         more = run(listener.accept, WAIT)  # has the listening socket passed to the new agent
         load = Load(client, place.b)

@@ -9,6 +9,7 @@ import pytest
 
 import srdma
 from srdma.identity import create_ca, issue
+from srdma.keyex import tls
 from tests import daemon
 from tests.fake_worker import FakeWorker
 from tests.keyex_players import HOST_A, HOST_B
@@ -24,6 +25,15 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
     issue(path / "ca", HOST_A, path / "a")
     issue(path / "ca", HOST_B, path / "b", algorithm="ed25519")
     return path
+
+
+@pytest.fixture
+def first_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """TLS of this process has ALPN srdma/1 only. Agents, which are other processes, have both."""
+    monkeypatch.setattr(tls, "ALPN", {b"srdma/1": 1})
+    tls._context.cache_clear()
+    yield
+    tls._context.cache_clear()
 
 
 @pytest.fixture

@@ -55,6 +55,9 @@ from tests.keyex_players import (
 )
 from tests.tls_players import BlockingTLS
 
+# With srdma/2 a peer arrives with its first message: test_resume.py.
+pytestmark = pytest.mark.usefixtures("first_version")
+
 
 @pytest.fixture
 def listening(identities: Path) -> Iterator[Listening]:
@@ -594,7 +597,7 @@ FIELDS = [
     "qps",
 ]
 NO_SOCKET = "no listening TCP socket beside the message"
-BEGIN = "a channel begins with connect, listen or accept"
+BEGIN = "a channel begins with connect, listen, accept, rejoin or rotate"
 
 
 def test_missing_fields(program: Program, mine: Credentials) -> None:

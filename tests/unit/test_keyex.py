@@ -306,6 +306,7 @@ def test_peer_is_killed(identities: Path) -> None:
     with run_pair(*configs(identities)) as (a, b):
         assert [a.event(), a.event(), b.event(), b.event()][3] == {"event": "ready"}
         a.kill()
+        b.worker.gone.update(qp["qpn"] for qp in b.config["qps"])
         assert b.event() == {"event": "closed"}
 
 
@@ -413,7 +414,7 @@ def test_no_alpn(identities: Path, alpn: bytes) -> None:
         assert TLSPeer(server.other_end(), mine.cert, mine.key, alpn).converse() == b"tls"
         [event] = server.events()
         assert event["event"] == "refused"
-        assert event["text"] == "the peer does not support srdma/1 (ALPN)"
+        assert event["text"] == "the peer does not support srdma/2 and srdma/1 (ALPN)"
 
 
 def test_peer_without_tls(identities: Path) -> None:

@@ -4,6 +4,7 @@ simulated workers."""
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,13 +70,22 @@ def test_unauthenticated_end_of_tcp_ends_no_qp(folder: Path, role: str) -> None:
     with ready(folder, role) as (mine, peer):
         lives = [*mine.worker.lives]
         peer.kill()
-        assert mine.event() == {"event": "closed"}
-        mine.wish(1)  # it comes too late
+        mine.wish(1)  # it waits for another connection
+        time.sleep(0.5)
         assert mine.worker.ended == [] and mine.worker.expired == []
         mine.hang_up()
-        assert mine.events() == []
+        assert mine.events() == [{"event": "closed"}]
         assert mine.worker.ended == all_for(mine, PEER_CLOSED)
         assert mine.worker.lives == lives
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_session_ends_with_its_last_qp(folder: Path, role: str) -> None:
+    """A session without a connection ends when the worker has no QP of it any more."""
+    with ready(folder, role) as (mine, peer):
+        peer.kill()
+        mine.worker.gone.update(qp["qpn"] for qp in mine.config["qps"])
+        assert mine.events() == [{"event": "closed"}]
 
 
 def test_qps_that_have_already_ended(folder: Path) -> None:

@@ -24,7 +24,7 @@ from tests.exchange_players import made
 from tests.keyex_players import FakeWorker, Keyex, config, finished, load, run_pair
 from tests.renew_players import Peer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("first_version")]
 
 ROLES = ["client", "server"]
 RX, TX, ASKED = 1, 2, 0
