@@ -23,7 +23,7 @@ from srdma import Access
 from srdma.errors import DeviceError, IntegrityError, LocalError, RemoteError
 from srdma.identity import Credentials, issue, parse_certificates, parse_key
 from tests.e2e.agents import Place, start, two_hosts, until
-from tests.e2e.conftest import WAIT, A, B, Site, run
+from tests.e2e.conftest import WAIT, A, B, Host, Site, run
 from tests.e2e.tcp_relay import TcpRelay
 
 DAY = dt.timedelta(days=1)
