@@ -30,10 +30,11 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def first_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """TLS of this process has ALPN srdma/1 only. Agents, which are other processes, have both."""
+    context = tls._context  # a test may replace it
     monkeypatch.setattr(tls, "ALPN", {b"srdma/1": 1})
-    tls._context.cache_clear()
+    context.cache_clear()
     yield
-    tls._context.cache_clear()
+    context.cache_clear()
 
 
 @pytest.fixture

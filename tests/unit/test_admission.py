@@ -32,6 +32,7 @@ from srdma.agent.listener import (
 from srdma.agent.policy import Private
 from srdma.agent.service import Service, no_audit
 from srdma.agent.settings import Identity
+from srdma.agent.upkeep import Sessions
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, decode, encode
@@ -201,7 +202,7 @@ def yields(work: Callable[[socket.socket], Coroutine[Any, Any, None]]) -> None:
 def test_many_connections_do_not_stop_the_event_loop() -> None:
     async def work(sock: socket.socket) -> None:
         own = cast(Any, None)
-        listener = Listener(cast(Any, None), sock, own, Arrivals(), no_audit)
+        listener = Listener(cast(Any, None), sock, own, (Arrivals(), Sessions()), no_audit)
         listener._admit = lambda *_: None  # type: ignore[method-assign]
         await listener.run()
 
@@ -261,7 +262,9 @@ def served(identities: Path, peer: Callable[[socket.socket], None]) -> list[dict
         sock = socket.create_server(("127.0.0.1", 0))
         address = sock.getsockname()
         task = asyncio.ensure_future(
-            Listener(cast(Any, channel), sock, lambda: own, Arrivals(), no_audit).run()
+            Listener(
+                cast(Any, channel), sock, lambda: own, (Arrivals(), Sessions()), no_audit
+            ).run()
         )
         with dial(address) as ours:
             await asyncio.to_thread(peer, ours)
@@ -309,7 +312,9 @@ def test_refusals_are_reported_once_per_second(monkeypatch: pytest.MonkeyPatch) 
         report=lambda event, **rest: told.append(rest["address"]), unread=lambda: 0
     )
     own = cast(Any, None)
-    listener = Listener(cast(Any, channel), cast(Any, None), own, Arrivals(), no_audit)
+    listener = Listener(
+        cast(Any, channel), cast(Any, None), own, (Arrivals(), Sessions()), no_audit
+    )
     for n in range(100):
         listener._refused(str(n), ExchangeError("identity", "no"))
         now += 0.0625
