@@ -3,7 +3,7 @@
 Theory of operation. One `Exchange` is one end, client or server, of one exchange. Its inputs are
 the peer's messages (`receive`) and the results of the local worker (`derived`, `keyed`,
 `running`). Each call returns a list of events: bytes to send and actions for the caller. The
-caller (`program.py`) owns TLS, the sockets and the connection to the worker.
+caller (`agent/setup.py`) owns TLS, the sockets and the connection to the worker.
 
     client                                     server
     start  OFFER ->        offered             listening

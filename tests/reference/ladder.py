@@ -126,7 +126,7 @@ def text() -> str:
 def _lines() -> Iterator[str]:
     digest = transcript()
     yield "client                                                        server"
-    yield "  |  TCP, TLS 1.3 with both certificates, ALPN srdma/1          |"
+    yield "  |  TCP, TLS 1.3 with both certificates, ALPN srdma/2          |"
     yield from _message_text(0, "OFFER", OFFER)
     yield from _message_text(1, "CHOICE", CHOICE)
     yield f"     H           {digest.hex()}"
