@@ -197,6 +197,7 @@ def test_fault_in_a_session(
         faults = [line for line in inside.audited if line["event"] == "fault"]
         assert faults == [{"event": "fault", "uid": os.getuid(), "text": text}]
         assert sorted(workers[0].expired) == [0x5678, 0x5679]  # of the server alone
+        workers[0].gone.update((0x1234, 0x1235))  # the CLOSE of the peer's worker ends them
         assert client.event() == {"event": "closed"}
 
         assert workers[1].expired == workers[1].ended == []
@@ -287,14 +288,16 @@ class Flood:
         self._left = self._left[sent:]
         return True
 
-    def end(self, message: bytes) -> None:
-        """Read the answers, so that the rest and a message can be sent."""
+    async def end(self, message: bytes, heard: asyncio.Future[bytes]) -> None:
+        """Send the rest and a message, and read the answers until the peer has heard it."""
         self._left += self._sender.message(message)
         self._sock.setblocking(False)
-        while self._left:
+        while not heard.done():
             with contextlib.suppress(BlockingIOError):
                 self._sock.recv(1 << 16)
-            self._send()
+            if self._left:
+                self._send()
+            await asyncio.sleep(0)
 
 
 def test_flood_of_key_updates(identities: Path) -> None:
@@ -313,8 +316,8 @@ def test_flood_of_key_updates(identities: Path) -> None:
         assert flood.sent > 100_000
         waits = stream._writer.transport.get_write_buffer_size()
         assert 0 < waits < (1 << 17) + 2 * CHUNK
-        await asyncio.to_thread(flood.end, b"the message after the flood")
-        assert await asyncio.wait_for(heard, PATIENCE) == b"the message after the flood"
+        await asyncio.wait_for(flood.end(b"the message after the flood", heard), PATIENCE)
+        assert heard.result() == b"the message after the flood"
         ours.close()
         stream.drop()
 
