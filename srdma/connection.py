@@ -227,10 +227,10 @@ class Listener(Resource):
         self._channel: ListenerChannel | None = None
         try:
             options.allowed_by(pd)
-            with contextlib.closing(_listen(address)) as sock:
-                self._address = sock.getsockname()[:2]
-                settings = {"do": "listen", **_identity(pd, options)}
-                self._channel = ListenerChannel.open(pd.ctx.agent(), settings, sock)
+            settings, agent = {"do": "listen", **_identity(pd, options)}, pd.ctx.agent()
+            sock = _listen(address)
+            self._address = sock.getsockname()[:2]
+            self._channel = ListenerChannel.open(agent, settings, sock)
         except BaseException:
             self.close()
             raise

@@ -309,7 +309,7 @@ class ConnectionChannel(_Channel):
             "do": "rejoin",
             "worker": settings["worker"],
             "token": settings["token"],
-            "qpn": settings["qps"][0]["qpn"],
+            "qpns": [qp["qpn"] for qp in settings["qps"]],
         }
         self._lost_at = 0.0  # when the agent ended; 0: it has not
         self._try_at = 0.0  # time of the next attempt to rejoin
@@ -353,7 +353,8 @@ class ConnectionChannel(_Channel):
         """Request new secrets (protocol.md 8.5). Returns the number of this request."""
         with self._requesting:
             self._requested += 1
-            self._write_wish()
+            if not self._lost_at:  # else a restarted agent hears of it when it is ready
+                self._write_wish()
             return self._requested
 
     def _write_wish(self) -> None:
@@ -401,9 +402,10 @@ class ConnectionChannel(_Channel):
             return
         match event.get("event"):
             case "ready":  # of a restarted agent
-                self._lost_at = 0.0
-                if self._served < self._requested:
-                    self._write_wish()
+                with self._requesting:
+                    self._lost_at = 0.0
+                    if self._served < self._requested:
+                        self._write_wish()
             case "renewed":
                 self._served = event["wish"]
             case "error":
@@ -413,7 +415,8 @@ class ConnectionChannel(_Channel):
 
     def _may_rejoin(self) -> bool:
         """True if a restarted agent may take the connection over (agent.md 8)."""
-        self._lost_at = self._lost_at or time.monotonic()
+        with self._requesting:
+            self._lost_at = self._lost_at or time.monotonic()
         return isinstance(self._agent, SystemAgent) and (
             time.monotonic() - self._lost_at < REJOIN_TIMEOUT
         )
@@ -423,7 +426,7 @@ class ConnectionChannel(_Channel):
         if time.monotonic() < self._try_at:
             return
         self._try_at = time.monotonic() + LOOK
-        with contextlib.suppress(DeviceError):
+        with contextlib.suppress(DeviceError), self._requesting:
             self._replace(self._agent.open())
             self._write(self._rejoining)
 
@@ -452,11 +455,22 @@ class ListenerChannel(_Channel):
 
     @classmethod
     def open(cls, agent: Agent, settings: Mapping[str, Any], listening: socket.socket) -> Self:
-        """settings: those of `listen` (agent.md 2). Raises IdentityError, DeviceError."""
-        made = cls(agent, settings, listening)
+        """settings: those of `listen` (agent.md 2); listening: owned from now on.
+
+        Raises IdentityError, DeviceError.
+        """
+        try:
+            made = cls(agent, settings, listening)
+        except BaseException:
+            listening.close()
+            raise
+        # A restarted system agent needs it again. It is not duplicated by dup(), which would change
+        # O_NONBLOCK of the agent's copy.
         if isinstance(agent, SystemAgent):
-            made._again = settings, listening.dup()
-            forked.drop(made._again[1])
+            made._again = settings, listening
+            forked.drop(listening)
+        else:
+            listening.close()
         try:
             event = made._event(time.monotonic() + GRACE + START)
             if event["event"] != "listening":
@@ -503,6 +517,7 @@ class ListenerChannel(_Channel):
             else:
                 if event.get("event") != "listening":
                     return event
+                lost_at = 0.0
 
 
 def _error(event: Mapping[str, Any]) -> Error:

@@ -39,6 +39,9 @@ class Private:
         """Any worker: the program itself is a client of it."""
         return path
 
+    def check_user(self, uid: int) -> None:
+        """The program is the one that started this agent."""
+
 
 @dataclass(frozen=True)
 class Grant:
@@ -95,6 +98,11 @@ class Policy:
         """True if programs of this user may use the identity."""
         grant = self._grants.get(name)
         return grant is not None and uid in grant.users
+
+    def check_user(self, uid: int) -> None:
+        """Raise ExchangeError (`policy`) unless programs of this user may use some identity."""
+        if not any(uid in grant.users for grant in self._grants.values()):
+            raise ExchangeError(POLICY, f"the policy grants nothing to programs of user {uid}")
 
     def identity(self, settings: Mapping[str, Any], uid: int) -> Identity:
         """The identity that a program asks for. Raises ExchangeError (`policy`, `config`)."""

@@ -14,7 +14,7 @@ import cbor2
 from srdma import plain_cbor
 from srdma.control import Kept, KeptQP
 from srdma.keyex.agreement import Agreement
-from srdma.keyex.messages import Suite
+from srdma.keyex.messages import QPS_MAX, Suite
 from srdma.keyex.renew import Times
 from srdma.native.constants import EID_LEN
 
@@ -70,7 +70,7 @@ class Record:
             raise ValueError("it was kept by another version of srdma")
         qps = {qp.index: qp for qp in kept.qps}
         ended = KeptQP(0, 0, 0, bytes(EID_LEN))
-        ends = [qps.get(index, ended) for index in range(fields["qps"])]
+        ends = [qps.get(index, ended) for index in range(min(fields["qps"], QPS_MAX))]
         agreement = Agreement(
             role=fields["role"],
             hash=fields["hash"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import itertools
 import json
 import resource
 import socket
@@ -19,7 +20,6 @@ from srdma.agent.channel import Absent, Channel
 from srdma.agent.listener import Arrivals, Listener
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.record import Record
-from srdma.agent.resumption import CONTEXT_LEN
 from srdma.agent.session import RESTART, WITHDRAWN, Session
 from srdma.agent.settings import TOKEN_LEN, Identity, Terms
 from srdma.agent.takeover import Keeper
@@ -27,7 +27,7 @@ from srdma.agent.tasks import Closed, first_of
 from srdma.agent.upkeep import Sessions
 from srdma.agent.worker import Worker
 from srdma.control import peer_of, thread_path
-from srdma.errors import Error, NoWorkerError
+from srdma.errors import Error, LocalError, NoWorkerError, RefusedError, Timeout, WorkerGone
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.secrets import unless_ended
 
@@ -47,6 +47,8 @@ class Rule(Protocol):
     def current(self, settings: Mapping[str, Any], uid: int) -> Callable[[], Identity]: ...
 
     def worker_at(self, path: Path) -> Path: ...
+
+    def check_user(self, uid: int) -> None: ...
 
 
 def harden() -> None:
@@ -128,18 +130,27 @@ class Service:
         assert self._keeper
         try:
             first = await self._keeper.worker(path)
-            paths = [thread_path(path, n) for n in range(first.control.hello().threads)]
-            workers = [(path, await self._keeper.worker(path)) for path in paths]
-        except NoWorkerError:  # it starts later, and keeps nothing then
+            threads = first.control.hello().threads
+        except (NoWorkerError, WorkerGone):  # it starts later, and keeps nothing then
             return
-        for path, worker in workers:
-            for number, (record, count) in enumerate(self._keeper.kept(worker)):
-                self._adopt(path, worker, record, count, number * ADOPT_EVERY)
+        number = itertools.count()
+        for thread in range(threads):
+            socket_path = thread_path(path, thread)
+            try:
+                worker = await self._keeper.worker(socket_path)
+                for record, count in self._keeper.kept(worker):
+                    self._adopt(socket_path, worker, record, count, next(number) * ADOPT_EVERY)
+            except (NoWorkerError, WorkerGone, Timeout) as error:
+                self.audit("failed", code="worker", text=f"no take-over: {error}")
 
     def keep(self, record: Record, worker: Worker, count: int) -> None:
-        """See session.House."""
-        if self._keeper:
+        """See session.House. Without it the session goes on, until the agent ends."""
+        if not self._keeper:
+            return
+        try:
             self._keeper.keep(record, worker.path, count)
+        except (LocalError, RefusedError) as error:
+            self.audit("failed", uid=record.uid, own=record.own, code="keep", text=str(error))
 
     def withdraw(self, permits: Callable[[str, int], bool]) -> int:
         """End the channels whose user may not use their identity any more. Returns how many."""
@@ -214,8 +225,8 @@ class Service:
                 await self._session(channel, own, settings, (host, port))
             case {"do": "accept", "arrival": number}:
                 await self._accept(channel, settings, self._arrivals.take(number, channel.uid))
-            case {"do": "rejoin", "worker": str(path), "token": bytes(token), "qpn": int(qpn)}:
-                await self._rejoin(channel, Path(path), token, qpn)
+            case {"do": "rejoin", "worker": str(path), "token": bytes(token), "qpns": [*qpns]}:
+                await self._rejoin(channel, Path(path), token, qpns)
             case {"do": "rotate", "worker": str(path), "token": bytes(token), "age": int(age)}:
                 await self._rotate(channel, Path(path), token, age)
             case _:
@@ -276,23 +287,36 @@ class Service:
         async with self._worker(self._rule.worker_at(terms.worker), terms.token) as worker:
             await session.run(worker, terms, peer)
 
-    async def _rejoin(self, channel: Channel, path: Path, token: bytes, qpn: int) -> None:
+    async def _rejoin(self, channel: Channel, path: Path, token: bytes, qpns: list[Any]) -> None:
         """A program is back after a restart of the agent."""
         path = self._rule.worker_at(path)
+        sessions = [self._adopted[path, qpn] for qpn in qpns if (path, qpn) in self._adopted]
+        if not sessions:
+            raise ExchangeError("closed", "the session of these QPs has ended")
+        session, task = sessions[0]
         async with self._worker(path, token) as worker:
-            await worker.attach(_token(token))
-            worker.control.prove(qpn, bytes(CONTEXT_LEN))  # refused for the QP of another leg
-            found = self._adopted.get((path, qpn))
-            if found is None or not found[0].returned(channel):
-                raise ExchangeError("closed", "the session of this QP has ended")
-            await asyncio.wait({found[1]})
+            if await worker.attach(token) != session.leg or not session.returned(channel):
+                raise ExchangeError("closed", "the session of these QPs is not of this program")
+            await asyncio.wait({task})
 
     async def _rotate(self, channel: Channel, path: Path, token: bytes, age: int) -> None:
         """ROTATE for a program, whose own connection to the worker may not send it."""
+        self._rule.check_user(channel.uid)
         async with self._worker(self._rule.worker_at(path), token) as worker:
-            leg = await worker.attach(_token(token))
+            leg = await worker.attach(token)
             rotation = worker.control.rotate(leg, age)
         channel.report("rotated", serial=rotation.serial, behind=rotation.behind)
+
+    def _open(self, path: Path) -> Worker:
+        """Connections for one leg."""
+        worker = Worker(path)
+        try:
+            if self._keeper:
+                worker.take_role(attached=True)
+        except BaseException:
+            worker.close()
+            raise
+        return worker
 
     @contextlib.asynccontextmanager
     async def _worker(self, path: Path, token: bytes) -> AsyncIterator[Worker]:
@@ -300,13 +324,14 @@ class Service:
 
         They end with the last session of the leg. Raises NoWorkerError, RefusedError.
         """
+        if len(token) != TOKEN_LEN:
+            raise ExchangeError("config", f"token must have {TOKEN_LEN} bytes")
         if self._keeper:
             await self._keeper.worker(path)
         worker = self._workers.get((path, token))
         if worker is None or worker.ended.done():
-            worker = self._workers[path, token] = Worker(path)
-            if self._keeper:
-                worker.take_role(attached=True)
+            worker = self._open(path)
+            self._workers[path, token] = worker
         worker.sessions += 1
         try:
             yield worker
@@ -316,12 +341,6 @@ class Service:
                 worker.close()
                 if self._workers.get((path, token)) is worker:
                     del self._workers[path, token]
-
-
-def _token(value: bytes) -> bytes:
-    if len(value) != TOKEN_LEN:
-        raise ExchangeError("config", f"token must have {TOKEN_LEN} bytes")
-    return value
 
 
 async def _until_closed(channel: Channel) -> NoReturn:

@@ -35,6 +35,7 @@ from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 
 GRACE = 300  # seconds that the keys of a QP outlive the certificates (agent.md 5)
 LIFE_MAX = (1 << 31) - 1
+ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
 TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
@@ -141,7 +142,7 @@ class Session:
 
     async def _closed(self, end: Exception) -> None:
         if meeting := self._meeting:
-            if isinstance(end, Closed) and self._upkeep and meeting.stream.version > 1:
+            if not isinstance(end, PeerClosed) and self._upkeep and meeting.stream.version > 1:
                 meeting.stream.send(encode(ClosedMessage()))
             await meeting.stream.close()
         if isinstance(end, Closed):  # the peer's QPs end too; those of this end may be destroyed
@@ -208,7 +209,7 @@ class Session:
     async def _requests(self) -> NoReturn:
         """Take requests of the program. Raises Closed at the end of the channel."""
         if isinstance(self._channel, Absent):
-            self._channel = await self._channel.returned
+            self._channel = await self._program_back(self._channel.returned)
             self._channel.report("ready")
         wish = 0
         while (message := await self._channel.message()) is not None:
@@ -221,6 +222,19 @@ class Session:
                         "a malformed request: it must be {'do': 'renew', 'wish': n}, after ready",
                     )
         raise Closed
+
+    async def _program_back(self, returned: asyncio.Future[Channel]) -> Channel:
+        """Wait for the program of an adopted session. Raises Goodbye once its QPs have ended."""
+        while not returned.done():
+            await asyncio.wait({returned}, timeout=ABSENT_LOOK)
+            if not returned.done() and self._upkeep and self._upkeep.ended():
+                raise Goodbye
+        return returned.result()
+
+    @property
+    def leg(self) -> int:
+        """Number of the leg of its QPs; 0 before READY."""
+        return self._upkeep.record.leg if self._upkeep else 0
 
     # Up to `ready` -----------------------------------------------------------
 
@@ -255,8 +269,9 @@ class Session:
             terms.max_age,
         )
         self._upkeep = upkeep = self._keeping(worker, record)
-        upkeep.meeting = meeting
-        self._house.keep(record, worker, 0)
+        upkeep.attach(meeting)
+        if upkeep.resumable:
+            self._house.keep(record, worker, 0)
         self._channel.report("ready")
         self._told("connected", record)
         await upkeep.run(meeting)
@@ -277,13 +292,11 @@ class Session:
     def _renewed(
         self, record: Record, worker: Worker, count: int, wish: int, not_after: dt.datetime
     ) -> None:
-        assert self._upkeep
         self._own().check(record.agreement.identity)  # the policy may have changed
-        if isinstance(self._channel, Absent) and self._upkeep.ended():
-            raise Goodbye
         self._not_after = not_after
         self._live()
-        self._house.keep(record, worker, count)
+        if self._upkeep and self._upkeep.resumable:
+            self._house.keep(record, worker, count)
         self._told("renewed", record, count=count)
         if wish:
             self._channel.report("renewed", count=count, wish=wish)

@@ -55,7 +55,7 @@ class Keeper:
             after = kept.serial
             try:
                 yield Record.of(kept)
-            except (KeyError, TypeError, ValueError):
+            except Exception:  # bytes that are no record may raise any exception
                 continue
 
     def close(self) -> None:

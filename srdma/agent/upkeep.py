@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import random
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -24,12 +25,14 @@ from srdma.keyex.exchange import printable
 from srdma.keyex.exchange_renew import Goodbye, Renewal
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Resume, decode, encode
-from srdma.keyex.renew import Renewing
+from srdma.keyex.renew import NEVER, Renewing
 from srdma.keyex.secrets import NewSecrets
 from srdma.keyex.tls import PeerClosed, Truncated
 
 RESUME_TIMEOUT = 10.0  # seconds of one attempt to resume
 PAUSE_LEAST, PAUSE_MOST = 1.0, 60.0  # seconds between two attempts
+SILENCE = 60.0  # seconds without an acknowledgement after which a connection is lost
+LOOK = 15.0  # seconds between two looks at the acknowledgements
 
 
 class Upkeep:
@@ -58,14 +61,19 @@ class Upkeep:
             NewSecrets(worker.control, record.agreement, record.leg),
             lambda: own().credentials,
             record.times,
-            renewed,
+            self._in_effect,
         )
+        self._renewed = renewed
         self._wish = 0  # number of the program's newest request for new secrets
         self._wished = asyncio.Event()
         # A peer's RESUME that is to be checked, and a checked one that is to be answered.
         self._offer: tuple[Meeting, Resume] | None = None
         self._proved: tuple[Meeting, Resume] | None = None
         self._offered = asyncio.Event()
+        self._refusing: asyncio.Future[None] | None = None
+        self._pause = PAUSE_LEAST  # before the next attempt to resume
+        self._look_at = NEVER  # time of the next look at whether the peer is reachable
+        self.resumable = False  # another connection may replace the present one
 
     @property
     def quiet(self) -> bool:
@@ -93,10 +101,8 @@ class Upkeep:
         what the worker's calls raise.
         """
         try:
-            self.meeting = meeting
-            if meeting:
-                self._renewing.attach(meeting.stream)
-            if self.record.agreement.role == "server" and (not meeting or self._resumable(meeting)):
+            self.attach(meeting)
+            if self.record.agreement.role == "server" and self.resumable:
                 self._sessions.add(self)
             await self._serve(pause)
         finally:
@@ -104,7 +110,18 @@ class Upkeep:
             for pending in (self._offer, self._proved):
                 if pending:
                     pending[0].drop()
+            if self._refusing:
+                await cancelled(self._refusing)
             self._renewing.forget()
+
+    def attach(self, meeting: Meeting | None) -> None:
+        """Use a connection from now on; None: a session that was adopted has none yet."""
+        self.meeting = meeting
+        version = meeting.stream.version if meeting else 2
+        self.resumable = version > 1 and self.record.agreement.secret_size > 0
+        if meeting:
+            self._renewing.attach(meeting.stream)
+            self._look_at = time.monotonic() + LOOK if self.resumable else NEVER
 
     async def _serve(self, pause: float) -> NoReturn:
         renewing, ended = self._renewing, self._worker.ended
@@ -118,9 +135,10 @@ class Upkeep:
                     heard = asyncio.ensure_future(self.meeting.stream.message())
                 if not self.meeting and renewing.given and not again:
                     again = asyncio.ensure_future(self._again(pause))
+                    pause = 0.0
                 waits: set[asyncio.Future[Any]] = {wished, offered, ended}
                 waits |= {task for task in (heard, again) if task}
-                done = await next_of(waits, renewing.wake)
+                done = await next_of(waits, min(renewing.wake, self._look_at))
                 if ended in done:
                     raise ExchangeError("gone", WORKER_ENDED)
                 if heard and heard in done:
@@ -137,17 +155,30 @@ class Upkeep:
                     self._offered.clear()
                     offered = asyncio.ensure_future(self._offered.wait())
                     # A right one ends the former connection, or the wait for another one.
-                    if await self._check_offer():
+                    if self._check_offer():
                         await _cancel(heard, again)
                         heard = again = None
+                if self._silent():
+                    await _cancel(heard)
+                    heard = None
                 renewing.step()
                 self._answer_offer()
         finally:
+            if again and again.done() and not again.cancelled() and not again.exception():
+                again.result()[0].drop()
             await _cancel(heard, again, wished, offered)
 
-    def _resumable(self, meeting: Meeting) -> bool:
-        """True if another connection may replace this one."""
-        return meeting.stream.version > 1 and self.record.agreement.secret_size > 0
+    def _silent(self) -> bool:
+        """Give up a connection whose peer has acknowledged nothing for SILENCE seconds: a firewall
+        may have forgotten it."""
+        if not self.meeting or time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + LOOK
+        if self.meeting.stream.reachable(SILENCE):
+            return False
+        self._audit("lost", text=f"no acknowledgement in {SILENCE:g} s")
+        self._lose()
+        return True
 
     def _hear(self, heard: asyncio.Future[bytes]) -> None:
         """Process a message of the peer, or the loss of the connection."""
@@ -157,33 +188,35 @@ class Upkeep:
         except (PeerClosed, ExchangeError) as end:
             if self.meeting.stream.version == 1 or getattr(end, "code", "tls") != "tls":
                 raise
-            if not self._resumable(self.meeting):
+            if not self.resumable:
                 raise Truncated from None
             self._audit("lost", text=str(end) or "the TLS connection ended")
             self._lose()
         else:
             self._renewing.receive(message)
 
+    def _in_effect(self, count: int, wish: int, not_after: dt.datetime) -> None:
+        self._pause = PAUSE_LEAST
+        self._renewed(count, wish, not_after)
+
     def _lose(self) -> None:
         self._renewing.lost()
         if self.meeting:
             self.meeting.drop()
-        self.meeting = None
+        self.meeting, self._look_at = None, NEVER
 
     def _resumed(self, meeting: Meeting, peers: Resume) -> None:
-        self.meeting = meeting
-        self._renewing.attach(meeting.stream)
+        self.attach(meeting)
         self._renewing.resumed(peers.count)
         self._audit("resumed")
 
     async def _again(self, first: float) -> tuple[Meeting, Resume]:
         """As client, connect to the peer until it proves that it has the session. A server waits
         for the peer. Raises Goodbye once no QP is left."""
-        pause = PAUSE_LEAST
         await asyncio.sleep(first)
         while True:
-            await asyncio.sleep(pause * random.uniform(0.5, 1))
-            pause = min(2 * pause, PAUSE_MOST)
+            await asyncio.sleep(self._pause * random.uniform(0.5, 1))
+            self._pause = min(2 * self._pause, PAUSE_MOST)
             if self.ended():
                 raise Goodbye
             if not self.record.address:
@@ -245,7 +278,7 @@ class Upkeep:
         record = self.record
         return (meeting.own, meeting.identity) == (record.own, record.agreement.identity)
 
-    async def _check_offer(self) -> bool:
+    def _check_offer(self) -> bool:
         """Check the peer's RESUME. If it is right, the present connection is dropped."""
         assert self._offer
         (meeting, peers), self._offer = self._offer, None
@@ -253,21 +286,32 @@ class Upkeep:
             waiting = self._resumption.check(meeting.stream, peers)
         except ExchangeError as error:
             self._audit("refused", code=error.code, text=error.text)
-            await meeting.fail(error)
+            self._refuse(meeting, error)
             return False
+        except BaseException:
+            meeting.drop()
+            raise
         if self._proved:
             self._proved[0].drop()
+        self._proved = meeting, peers
         self._lose()
         self._resumption.withdraw(waiting)
-        self._proved = meeting, peers
         return True
+
+    def _refuse(self, meeting: Meeting, error: ExchangeError) -> None:
+        """Tell one peer at a time about its error, without waiting for it."""
+        if self._refusing and not self._refusing.done():
+            meeting.drop()
+        else:
+            self._refusing = asyncio.ensure_future(meeting.fail(error))
 
     def _answer_offer(self) -> None:
         """Answer a right RESUME, as soon as REKEY tx of a lost exchange is complete."""
         if not self._proved or not self._renewing.given:
             return
-        (meeting, peers), self._proved = self._proved, None
+        meeting, peers = self._proved
         meeting.stream.send(encode(self._resumption.message(meeting.stream, self.count)))
+        self._proved = None
         self._resumed(meeting, peers)
 
 

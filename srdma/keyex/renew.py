@@ -49,6 +49,7 @@ from srdma.keyex.tls import Inner, Stream
 
 EVERY = 3600.0  # seconds between exchanges, by default
 RETRY = 0.01  # seconds until a call that was refused with EBUSY is repeated
+SLOW_RETRY = 1.0  # the same while there is no connection to the peer
 LOOK = 5.0  # seconds between two looks at whether the peer is reachable
 NEVER = float("inf")
 
@@ -157,6 +158,7 @@ class Renewing:
         self._stream, self._inner = None, None
         self._renewal.lost()
         self._asked = False
+        self._serving = self._reported  # requests that the exchange would have completed wait
         self._drop(Direction.RX)
 
     @property
@@ -358,7 +360,9 @@ class Renewing:
             except RefusedError as error:
                 if error.errno != errno.EBUSY:
                     raise
-                self._retry_at = now + RETRY
+                # Without a connection nobody waits for the new secrets to be in effect.
+                slow = self._stream is None and job.direction is Direction.BOTH
+                self._retry_at = now + (SLOW_RETRY if slow else RETRY)
                 return
             job.wipe()
             self._jobs.popleft()

@@ -75,7 +75,7 @@ _TCP_OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 24 * 3600 * 1000),
 )
-REACHABLE_MS = 15_000
+REACHABLE = 15.0  # seconds
 _ESTABLISHED = 1  # tcpi_state, the first byte of struct tcp_info
 _LAST_ACK, _LAST_ACK_AT = struct.Struct("=I"), 56  # tcpi_last_ack_recv of struct tcp_info, ms
 
@@ -235,8 +235,12 @@ class Stream(_End):
         return self._checked()
 
     def send(self, message: bytes) -> None:
-        """Send a message after its length. It never blocks: what TCP does not take yet waits."""
-        self._seal(message)
+        """Send a message after its length. It never blocks: what TCP does not take yet waits.
+
+        If TLS has failed, message() reports it.
+        """
+        with contextlib.suppress(SSL.Error):
+            self._seal(message)
         self._flush()
 
     async def message(self) -> bytes:
@@ -250,8 +254,9 @@ class Stream(_End):
             await self._read()
         return message
 
-    def reachable(self) -> bool:
-        """True if the peer's host acknowledged a segment or a keep-alive probe lately (TCP_INFO).
+    def reachable(self, seconds: float = REACHABLE) -> bool:
+        """True if the peer's host acknowledged a segment or a keep-alive probe in the last
+        `seconds` (TCP_INFO).
 
         True for a socket that is not TCP.
         """
@@ -261,7 +266,7 @@ class Stream(_End):
         except OSError:
             return True
         (ago,) = _LAST_ACK.unpack_from(info, _LAST_ACK_AT)
-        return bool(ago < REACHABLE_MS)
+        return bool(ago < seconds * 1000)
 
     def connected(self) -> bool:
         """False once either end has closed the TCP connection, whether or not bytes still wait.
