@@ -74,21 +74,39 @@ struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id)
 	return srdma_relay_leg_by_id(t->relay, id);
 }
 
+/* The leg of an entry if the QP is on it. */
+static struct srdma_leg *has_qp(const struct legs *t, const struct leg_entry *e,
+				uint32_t qpn)
+{
+	struct srdma_leg *leg;
+	uint32_t reason;
+
+	if (e->id == 0)
+		return NULL;
+	leg = srdma_relay_leg_by_id(t->relay, e->id);
+	if (leg && srdma_relay_qp_state(t->relay, leg, qpn, &reason) > 0)
+		return leg;
+	return NULL;
+}
+
 struct srdma_leg *legs_find_qp(struct legs *t, unsigned user, uint32_t qpn)
 {
-	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
-		const struct leg_entry *e = &t->entry[i];
-		struct srdma_leg *leg;
-		uint32_t reason;
+	struct srdma_leg *leg = NULL;
 
-		if (e->id == 0 || !may_use(t, e, user))
-			continue;
-		leg = srdma_relay_leg_by_id(t->relay, e->id);
-		if (leg &&
-		    srdma_relay_qp_state(t->relay, leg, qpn, &reason) > 0)
-			return leg;
+	for (int i = 0; i < SRDMA_MAX_LEGS && !leg; i++) {
+		if (may_use(t, &t->entry[i], user))
+			leg = has_qp(t, &t->entry[i], qpn);
 	}
-	return NULL;
+	return leg;
+}
+
+int legs_know_qp(const struct legs *t, uint32_t qpn)
+{
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
+		if (has_qp(t, &t->entry[i], qpn))
+			return 1;
+	}
+	return 0;
 }
 
 void legs_leave(struct legs *t, unsigned user)

@@ -38,6 +38,9 @@ struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id);
 /* The leg that holds the QP if the connection may use it, else NULL. */
 struct srdma_leg *legs_find_qp(struct legs *t, unsigned user, uint32_t qpn);
 
+/* 1 if the QP is on any leg, of whichever connection. */
+int legs_know_qp(const struct legs *t, uint32_t qpn);
+
 /*
  * A connection ended: close the legs that it owns, drop its access to others.
  */

@@ -49,6 +49,10 @@ int requests_leg_of_qp(struct call *c, uint32_t qpn, struct srdma_leg **leg)
 	*leg = legs_find_qp(&c->q->legs, c->client->number, qpn);
 	if (*leg)
 		return 0;
+	if (!legs_know_qp(&c->q->legs, qpn))
+		return requests_refuse(c, -ENOENT,
+				       "QP 0x%06x does not exist, or no longer",
+				       qpn);
 	return requests_refuse(
 		c, -EPERM,
 		"QP 0x%06x is on no leg of this connection: INIT it "

@@ -19,12 +19,13 @@ enum { REQUESTS_MAX_FDS = 4, REQUESTS_ANSWER_FDS = 2 };
 
 /* One control connection. Embedded in the structure that owns the socket. */
 struct client {
-	unsigned number;  /* below LEGS_USERS, unique among open connections */
-	int pid;	  /* pid of the process that connected */
-	uint32_t uid;	  /* its user */
-	int is_agent;	  /* 1: has the role AGENT */
-	int pidfd;	  /* pidfd of the same process, or -1 */
-	unsigned waiting; /* responses pending */
+	unsigned number; /* below LEGS_USERS, unique among open connections */
+	int pid;	 /* pid of the process that connected */
+	uint32_t uid;	 /* its user */
+	int is_agent;	 /* 1: has the role AGENT */
+	uint32_t agent_flags; /* of AGENT */
+	int pidfd;	      /* pidfd of the same process, or -1 */
+	unsigned waiting;     /* responses pending */
 };
 
 /* One packet of a client. The caller owns the descriptors. */

@@ -22,12 +22,15 @@ int requests_agent_check(struct call *c)
 	const struct requests *q = c->q;
 	const uint32_t bit = UINT32_C(1) << c->in.kind;
 
-	if (c->client->is_agent)
+	if (c->client->is_agent &&
+	    (!(bit & always) ||
+	     !(c->client->agent_flags & SRDMA_CTL_AGENT_ATTACHED)))
 		return 0;
 	if (bit & always)
 		return requests_refuse(
 			c, -EPERM,
-			"%s without the role AGENT: send AGENT first",
+			"%s without the role AGENT for all legs: send AGENT "
+			"first",
 			srdma_ctl_name(c->in.kind));
 	if (!(bit & keys_and_ends) || (!q->agents && !q->p.agent_only))
 		return 0;
@@ -62,6 +65,15 @@ int requests_agent(struct call *c)
 			c, -EPERM,
 			"user %u: the agent of this worker is of user %u or root",
 			client->uid, q->p.agent_uid);
+	if (client->pid == 0)
+		return requests_refuse(
+			c, -EPERM,
+			"the agent is in another PID namespace: start it in "
+			"that of the worker");
+	if (client->is_agent && client->agent_flags != c->in.agent.flags)
+		return requests_refuse(
+			c, -EISCONN,
+			"this connection has the role AGENT with other flags");
 	if (client->is_agent)
 		return 0;
 	if (q->agents && client->pid != q->agent_pid)
@@ -76,6 +88,7 @@ int requests_agent(struct call *c)
 	q->agents++;
 	q->agent_pid = client->pid;
 	client->is_agent = 1;
+	client->agent_flags = c->in.agent.flags;
 	if (!(c->in.agent.flags & SRDMA_CTL_AGENT_ATTACHED))
 		legs_set_agent(&q->legs, client->number, 1);
 	return 0;

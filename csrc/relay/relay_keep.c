@@ -198,9 +198,11 @@ static uint32_t fill(struct srdma_kept *out, struct srdma_kept_node *k)
 		out->leg = srdma_qp_entry(qp)->leg->id;
 		fill_qp(&out->qp[out->n++], qp);
 	}
-	out->serial = k->serial;
-	out->len = k->len;
-	memcpy(out->data, data_of(k), k->len);
+	if (out->n) {
+		out->serial = k->serial;
+		out->len = k->len;
+		memcpy(out->data, data_of(k), k->len);
+	}
 	return out->n;
 }
 

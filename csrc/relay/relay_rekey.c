@@ -148,7 +148,7 @@ static int withdraw(struct srdma_relay *r, struct srdma_qp *qp)
 
 	return err ? srdma_relay_refuse(
 			     r, err,
-			     "QP %u has no new secret that waits for receiving",
+			     "QP %u has got no new secret for receiving",
 			     srdma_qp_number(qp))
 		   : 0;
 }

@@ -161,9 +161,10 @@ int srdma_session_renew(struct srdma_session *s, enum srdma_direction direction,
 
 int srdma_session_withdraw(struct srdma_session *s)
 {
-	if (!srdma_session_renewing(s, SRDMA_RX))
+	if (!s->renewals[0])
 		return -ENODATA;
-	srdma_epoch_forget(&s->rx.epochs, SRDMA_EPOCH_FRESH);
+	if (srdma_session_renewing(s, SRDMA_RX))
+		srdma_epoch_forget(&s->rx.epochs, SRDMA_EPOCH_FRESH);
 	s->renewals[0]--;
 	return 0;
 }

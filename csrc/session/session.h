@@ -151,8 +151,10 @@ int srdma_session_renewing(const struct srdma_session *s,
 			   enum srdma_direction direction);
 
 /*
- * Takes back the new secret that waits for the next RX epoch, as if it had not
- * been given. Returns 0, or -ENODATA: none waits, or it was taken up.
+ * Takes back the last new secret of RX, as if it had not been given. If it has
+ * been taken up already, only the count changes: with a K_PD that was not
+ * rotated the new secret equals the old one (3.5). Returns 0, or -ENODATA: none
+ * was given.
  */
 int srdma_session_withdraw(struct srdma_session *s);
 

@@ -29,7 +29,7 @@ from srdma.keyex.messages import MODE_PD, End, Form, Handover
 from srdma.keyex.policy import secret_size
 
 Export = Callable[[bytes, bytes, int], bytes]  # label, context, size
-ENDED = errno.ENOTCONN, errno.ENOENT, errno.EPERM  # a worker's errors for a QP that has ended
+ENDED = errno.ENOTCONN, errno.ENOENT  # a worker's errors for a QP that has ended
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,9 @@ def test_attached_agent_uses_its_legs_only(a: Worker, b: Worker, agent: Control)
     agent.attach(one.token)
     agent.life(one.qps[0].qpn, 60)
     refusal(errno.EPERM, lambda: agent.life(other.qps[0].qpn, 60))
+    for call in (lambda: agent.keep([one.qps[0].qpn], b"x"), agent.adopt):
+        assert "for all legs" in refusal(errno.EPERM, call)
+    assert "other flags" in refusal(errno.EISCONN, agent.agent)
     for flags in (2, 3, 1 << 31):
         request = struct.pack(">I", flags)
         assert "flags" in one.client.refused(errno.EINVAL, Kind.AGENT, request)

@@ -270,7 +270,7 @@ def test_end_of_the_owner_ends_the_leg(a: Worker) -> None:
     kind, got, status, _, _ = other.receive()
     assert (kind, got, status) == (Kind.WAIT, tag, errno.ECONNRESET)
     other.refused(errno.EPERM, Kind.INIT, u32(leg, 16, 16, 0, 0))
-    other.refused(errno.EPERM, Kind.DESTROY, u32(qp.qpn))
+    other.refused(errno.ENOENT, Kind.DESTROY, u32(qp.qpn))
     other.refused(errno.EPERM, Kind.ATTACH, token)
 
 
@@ -409,7 +409,7 @@ def test_keys_refusals(a: Worker) -> None:
     leg, _ = client.open()
     qp = client.init(leg)
     for changes, status in (
-        ({"qpn": qp.qpn ^ 1}, errno.EPERM),
+        ({"qpn": qp.qpn ^ 1}, errno.ENOENT),
         ({"level": 0, "suite": 0, "tag": 0, "secret": 0}, errno.EPERM),
         ({"mtu": 0}, errno.EINVAL),
         ({"identity": b"\xff"}, errno.EPROTO),
@@ -540,7 +540,7 @@ def test_connection(a: Worker, b: Worker) -> None:
     assert first.request(Kind.DESTROY, u32(one.qpn)) == (b"", [])
     assert ended(second, two.qpn) == PEER_CLOSED
     assert second.request(Kind.DESTROY, u32(two.qpn)) == (b"", [])
-    first.refused(errno.EPERM, Kind.WAIT, u32(one.qpn))
+    first.refused(errno.ENOENT, Kind.WAIT, u32(one.qpn))
 
 
 def test_dead_host_ends_the_peer_qp(a: Worker, b: Worker) -> None:

@@ -99,8 +99,8 @@ def test_group_key_of_a_leg_for_a_trust_group(a: Worker, b: Worker) -> None:
 def test_refusals_of_key(a: Worker, b: Worker) -> None:
     one, two = end(a), end(b)
     for changes, status, said in (
-        ({"qpn": one.qp.qpn ^ 2}, errno.EPERM, "INIT it here"),  # before INIT
-        ({"qpn": 0}, errno.EPERM, "INIT it here"),
+        ({"qpn": one.qp.qpn ^ 2}, errno.ENOENT, "does not exist"),  # before INIT
+        ({"qpn": 0}, errno.ENOENT, "does not exist"),
         ({"size": 0}, errno.EINVAL, "16 or 32"),
         ({"size": 24}, errno.EINVAL, "16 or 32"),
         ({"size": 33}, errno.EINVAL, "16 or 32"),

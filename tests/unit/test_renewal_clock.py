@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from srdma.identity import Credentials, create_ca, issue
-from srdma.keyex import tls
 from srdma.keyex.renew import LOOK, NEVER, Clock
 from srdma.keyex.tls import Stream
 
@@ -138,7 +137,7 @@ def test_peer_that_acknowledges(credentials: Credentials) -> None:
 def test_peer_that_acknowledged_too_long_ago(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "REACHABLE_MS", 0)
+    monkeypatch.setattr(Stream.reachable, "__defaults__", (0.0,))
     with socket.create_server(("127.0.0.1", 0)) as server:
         sock = socket.create_connection(server.getsockname())
         with server.accept()[0]:
