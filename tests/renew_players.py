@@ -97,7 +97,7 @@ class Renewer:
 
 
 def agreement(exchange: Exchange, identity: str = IDENTITY) -> Agreement:
-    """What remains of a first exchange in state `done`."""
+    """The values that remain of a first exchange in state `done`."""
     assert exchange.agreed
     return Agreement.of(exchange, tuple(range(1, len(exchange.agreed.ends) + 1)), identity)
 

@@ -1,4 +1,4 @@
-"""What an agent needs to know of a session after READY, to renew it (protocol.md 8.6).
+"""The data of a session after READY that an agent needs to renew it (protocol.md 8.6).
 
 The worker keeps it as bytes for an agent that restarts (local-interface.md 3.6, KEEP). It has no
 secret.
@@ -36,9 +36,9 @@ class Record:
     address: tuple[str, int] | None
     times: Times
     max_age: float
+    count: int = 0
 
-    def to_bytes(self, count: int) -> bytes:
-        """count: number of the last exchange."""
+    def to_bytes(self) -> bytes:
         agreement = self.agreement
         return cbor2.dumps(
             {
@@ -55,14 +55,14 @@ class Record:
                 "every": self.times.every,
                 "limit": self.times.limit,
                 "max_age": self.max_age,
-                "count": count,
+                "count": self.count,
                 "qps": len(agreement.qpns),
             }
         )
 
     @classmethod
-    def of(cls, kept: Kept) -> tuple[Record, int]:
-        """What to_bytes() of this or an earlier agent gave, and the count. A QP that has ended has
+    def of(cls, kept: Kept) -> Record:
+        """The record in the bytes of to_bytes(). A QP that has ended has
         the QPN 0, which no QP has. Raises ValueError for the bytes of another version.
         """
         fields: Any = plain_cbor.loads(kept.data)
@@ -82,7 +82,7 @@ class Record:
             peers=tuple((qp.peer_eid, qp.peer_qpn) for qp in ends),
         )
         host, port = fields["address"] or ("", 0)
-        record = cls(
+        return cls(
             agreement=agreement,
             own=fields["own"],
             uid=fields["uid"],
@@ -90,5 +90,5 @@ class Record:
             address=(host, port) if host else None,
             times=Times(fields["every"], fields["limit"]),
             max_age=fields["max_age"],
+            count=fields["count"],
         )
-        return record, fields["count"]

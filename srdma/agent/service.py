@@ -138,17 +138,17 @@ class Service:
             socket_path = thread_path(path, thread)
             try:
                 worker = await self._keeper.worker(socket_path)
-                for record, count in self._keeper.kept(worker):
-                    self._adopt(socket_path, worker, record, count, next(number) * ADOPT_EVERY)
+                for record in self._keeper.kept(worker):
+                    self._adopt(socket_path, worker, record, next(number) * ADOPT_EVERY)
             except (NoWorkerError, WorkerGone, Timeout) as error:
                 self.audit("failed", code="worker", text=f"no take-over: {error}")
 
-    def keep(self, record: Record, worker: Worker, count: int) -> None:
+    def keep(self, record: Record, worker: Worker) -> None:
         """See session.House. Without it the session goes on, until the agent ends."""
         if not self._keeper:
             return
         try:
-            self._keeper.keep(record, worker.path, count)
+            self._keeper.keep(record, worker.path)
         except (LocalError, RefusedError) as error:
             self.audit("failed", uid=record.uid, own=record.own, code="keep", text=str(error))
 
@@ -163,7 +163,7 @@ class Service:
             task.cancel(WITHDRAWN)
         return len(found)
 
-    def _adopt(self, path: Path, worker: Worker, record: Record, count: int, pause: float) -> None:
+    def _adopt(self, path: Path, worker: Worker, record: Record, pause: float) -> None:
         settings = {"identity": record.own, "peer": []}
         try:
             own = self._rule.current(settings, record.uid)
@@ -174,7 +174,7 @@ class Service:
                     worker.control.expire(qpn)
             return
         session = Session(Absent(record.uid), own, self)
-        task = asyncio.ensure_future(session.adopt(worker, record, count, pause))
+        task = asyncio.ensure_future(session.adopt(worker, record, pause))
         self._tasks[task] = own(), record.uid
         keys = [(path, qpn) for qpn in record.agreement.qpns if qpn]
         self._adopted |= dict.fromkeys(keys, (session, task))

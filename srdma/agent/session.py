@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import datetime as dt
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
@@ -43,14 +44,14 @@ RESTART = "the agent ends, and its QPs go on"
 
 
 class House(Protocol):
-    """What the sessions of an agent share."""
+    """The services that the sessions of an agent share."""
 
     sessions: Sessions
 
     def audit(self, event: str, **fields: object) -> None: ...
 
-    def keep(self, record: Record, worker: Worker, count: int) -> None:
-        """Let the worker keep a session for an agent that restarts. count: of exchanges."""
+    def keep(self, record: Record, worker: Worker) -> None:
+        """Let the worker keep a session for an agent that restarts."""
 
 
 class Session:
@@ -82,14 +83,14 @@ class Session:
         finally:
             setup.forget()
 
-    async def adopt(self, worker: Worker, record: Record, count: int, pause: float) -> None:
-        """Serve the renewals of a session that an earlier agent made. count: of its exchanges.
+    async def adopt(self, worker: Worker, record: Record, pause: float) -> None:
+        """Serve the renewals of a session that an earlier agent made.
 
         pause: seconds before a client connects to its peer.
         """
         self._worker, self._qpns = worker, record.agreement.qpns
         self._life = record.max_age if record.agreement.renews else LIFE_MAX
-        self._upkeep = upkeep = self._keeping(worker, record, count)
+        self._upkeep = upkeep = self._keeping(worker, record)
         self._told("adopted", record)
         await self._run(worker, upkeep.run(None, pause))
 
@@ -271,7 +272,7 @@ class Session:
         self._upkeep = upkeep = self._keeping(worker, record)
         upkeep.attach(meeting)
         if upkeep.resumable:
-            self._house.keep(record, worker, 0)
+            self._house.keep(record, worker)
         self._channel.report("ready")
         self._told("connected", record)
         await upkeep.run(meeting)
@@ -284,10 +285,10 @@ class Session:
 
     # After `ready` -----------------------------------------------------------
 
-    def _keeping(self, worker: Worker, record: Record, count: int = 0) -> Upkeep:
+    def _keeping(self, worker: Worker, record: Record) -> Upkeep:
         renewed = partial(self._renewed, record, worker)
         told = partial(self._told, record=record)
-        return Upkeep(record, worker, self._own, self._house.sessions, renewed, told, count)
+        return Upkeep(record, worker, self._own, self._house.sessions, (renewed, told))
 
     def _renewed(
         self, record: Record, worker: Worker, count: int, wish: int, not_after: dt.datetime
@@ -296,7 +297,7 @@ class Session:
         self._not_after = not_after
         self._live()
         if self._upkeep and self._upkeep.resumable:
-            self._house.keep(record, worker, count)
+            self._house.keep(replace(record, count=count), worker)
         self._told("renewed", record, count=count)
         if wish:
             self._channel.report("renewed", count=count, wish=wish)

@@ -40,16 +40,16 @@ class Keeper:
                 found = self._workers[path] = await _with_role(path)
             return found
 
-    def keep(self, record: Record, path: Path, count: int) -> None:
-        """Let the worker keep a session. count: of its exchanges."""
+    def keep(self, record: Record, path: Path) -> None:
+        """Let the worker keep a session. Raises RefusedError, LocalError."""
         worker = self._workers.get(path)
         if worker and record.agreement.secret_size:
             with unless_ended():
-                worker.control.keep(record.agreement.qpns, record.to_bytes(count))
+                worker.control.keep(record.agreement.qpns, record.to_bytes())
 
-    def kept(self, worker: Worker) -> Iterator[tuple[Record, int]]:
-        """The sessions that the worker keeps, each with the count of its exchanges. The record of
-        another version of srdma is left out: its QPs live until their secrets are too old."""
+    def kept(self, worker: Worker) -> Iterator[Record]:
+        """The sessions that the worker keeps. The record of another version of srdma is left out:
+        its QPs live until their secrets are too old."""
         after = 0
         while (kept := worker.control.adopt(after)) is not None:
             after = kept.serial

@@ -47,29 +47,30 @@ class Upkeep:
         worker: Worker,
         own: Callable[[], Identity],
         sessions: Sessions,
-        renewed: Callable[[int, int, dt.datetime], None],
-        audit: Callable[..., None],
-        count: int = 0,
+        tell: tuple[Callable[[int, int, dt.datetime], None], Callable[..., None]],
     ) -> None:
-        """renewed: see Renewing; audit: has the fields of the session; count: of exchanges."""
+        """tell: `renewed` of Renewing, and the audit of this session."""
         self.record, self._worker, self._own = record, worker, own
-        self._sessions, self._audit = sessions, audit
+        self._sessions = sessions
+        self._renewed, self._audit = tell
         self.meeting: Meeting | None = None
         self._resumption = Resumption(worker.control, record.agreement)
         self._renewing = Renewing(
-            Renewal(record.agreement, count),
+            Renewal(record.agreement, record.count),
             NewSecrets(worker.control, record.agreement, record.leg),
             lambda: own().credentials,
             record.times,
             self._in_effect,
         )
-        self._renewed = renewed
-        self._wish = 0  # number of the program's newest request for new secrets
-        self._wished = asyncio.Event()
+        self._wish = 0  # number of the program's newest request for new secrets; 0: taken
         # A peer's RESUME that is to be checked, and a checked one that is to be answered.
         self._offer: tuple[Meeting, Resume] | None = None
         self._proved: tuple[Meeting, Resume] | None = None
-        self._offered = asyncio.Event()
+        self._news = asyncio.Event()  # a wish or an offer waits
+        self._noticed = asyncio.ensure_future(self._news.wait())
+        self._heard: asyncio.Future[bytes] | None = None  # the peer's next message
+        self._redial: asyncio.Future[tuple[Meeting, Resume]] | None = None
+        self._first = True  # no attempt to resume was made
         self._refusing: asyncio.Future[None] | None = None
         self._pause = PAUSE_LEAST  # before the next attempt to resume
         self._look_at = NEVER  # time of the next look at whether the peer is reachable
@@ -87,7 +88,7 @@ class Upkeep:
     def wish(self, number: int) -> None:
         """The program wants new secrets from an exchange that begins from now on."""
         self._wish = number
-        self._wished.set()
+        self._news.set()
 
     def ended(self) -> bool:
         """True if all QPs have ended."""
@@ -124,61 +125,65 @@ class Upkeep:
             self._look_at = time.monotonic() + LOOK if self.resumable else NEVER
 
     async def _serve(self, pause: float) -> NoReturn:
-        renewing, ended = self._renewing, self._worker.ended
-        wished = asyncio.ensure_future(self._wished.wait())
-        offered = asyncio.ensure_future(self._offered.wait())
-        heard: asyncio.Future[bytes] | None = None
-        again: asyncio.Future[tuple[Meeting, Resume]] | None = None
         try:
             while True:
-                if self.meeting and not heard:
-                    heard = asyncio.ensure_future(self.meeting.stream.message())
-                if not self.meeting and renewing.given and not again:
-                    again = asyncio.ensure_future(self._again(pause))
-                    pause = 0.0
-                waits: set[asyncio.Future[Any]] = {wished, offered, ended}
-                waits |= {task for task in (heard, again) if task}
-                done = await next_of(waits, min(renewing.wake, self._look_at))
-                if ended in done:
+                self._start(pause)
+                waits: set[asyncio.Future[Any]] = {self._worker.ended, self._noticed}
+                waits |= {task for task in (self._heard, self._redial) if task}
+                done = await next_of(waits, min(self._renewing.wake, self._look_at))
+                if self._worker.ended in done:
                     raise ExchangeError("gone", WORKER_ENDED)
-                if heard and heard in done:
-                    self._hear(heard)
-                    heard = None
-                if again and again in done:
-                    self._resumed(*again.result())
-                    again = None
-                if wished in done:
-                    self._wished.clear()
-                    wished = asyncio.ensure_future(self._wished.wait())
-                    renewing.wish(self._wish)
-                if offered in done:
-                    self._offered.clear()
-                    offered = asyncio.ensure_future(self._offered.wait())
-                    # A right one ends the former connection, or the wait for another one.
-                    if self._check_offer():
-                        await _cancel(heard, again)
-                        heard = again = None
-                if self._silent():
-                    await _cancel(heard)
-                    heard = None
-                renewing.step()
+                self._take()
+                self._renewing.step()
                 self._answer_offer()
         finally:
-            if again and again.done() and not again.cancelled() and not again.exception():
-                again.result()[0].drop()
-            await _cancel(heard, again, wished, offered)
+            self._abandon()
+            _forget(self._noticed)
 
-    def _silent(self) -> bool:
+    def _start(self, pause: float) -> None:
+        """Start to wait for the peer's next message, or to resume."""
+        if self.meeting and not self._heard:
+            self._heard = asyncio.ensure_future(self.meeting.stream.message())
+        if not self.meeting and self._renewing.given and not self._redial:
+            self._redial = asyncio.ensure_future(self._again(pause if self._first else 0.0))
+            self._first = False
+        if self._noticed.done():
+            self._noticed = asyncio.ensure_future(self._news.wait())
+
+    def _take(self) -> None:
+        """Process what has arrived: a message, another connection, a wish, a RESUME."""
+        if self._heard and self._heard.done():
+            heard, self._heard = self._heard, None
+            self._hear(heard)
+        if self._redial and self._redial.done():
+            redial, self._redial = self._redial, None
+            self._resumed(*redial.result())
+        self._news.clear()
+        if self._wish:
+            self._renewing.wish(self._wish)
+            self._wish = 0
+        if self._offer:
+            self._check_offer()
+        self._give_up_silence()
+
+    def _abandon(self) -> None:
+        """Stop to wait for the peer's next message, and to resume."""
+        redial = self._redial
+        if redial and redial.done() and not redial.cancelled() and not redial.exception():
+            redial.result()[0].drop()
+        for task in (self._heard, redial):
+            _forget(task)
+        self._heard = self._redial = None
+
+    def _give_up_silence(self) -> None:
         """Give up a connection whose peer has acknowledged nothing for SILENCE seconds: a firewall
         may have forgotten it."""
         if not self.meeting or time.monotonic() < self._look_at:
-            return False
+            return
         self._look_at = time.monotonic() + LOOK
-        if self.meeting.stream.reachable(SILENCE):
-            return False
-        self._audit("lost", text=f"no acknowledgement in {SILENCE:g} s")
-        self._lose()
-        return True
+        if not self.meeting.stream.reachable(SILENCE):
+            self._audit("lost", text=f"no acknowledgement in {SILENCE:g} s")
+            self._lose()
 
     def _hear(self, heard: asyncio.Future[bytes]) -> None:
         """Process a message of the peer, or the loss of the connection."""
@@ -200,6 +205,7 @@ class Upkeep:
         self._renewed(count, wish, not_after)
 
     def _lose(self) -> None:
+        self._abandon()
         self._renewing.lost()
         if self.meeting:
             self.meeting.drop()
@@ -271,14 +277,14 @@ class Upkeep:
         if self._offer:
             self._offer[0].drop()
         self._offer = meeting, peers
-        self._offered.set()
+        self._news.set()
 
     def may_resume(self, meeting: Meeting) -> bool:
         """True if a peer and this session have the same identities."""
         record = self.record
         return (meeting.own, meeting.identity) == (record.own, record.agreement.identity)
 
-    def _check_offer(self) -> bool:
+    def _check_offer(self) -> None:
         """Check the peer's RESUME. If it is right, the present connection is dropped."""
         assert self._offer
         (meeting, peers), self._offer = self._offer, None
@@ -287,7 +293,7 @@ class Upkeep:
         except ExchangeError as error:
             self._audit("refused", code=error.code, text=error.text)
             self._refuse(meeting, error)
-            return False
+            return
         except BaseException:
             meeting.drop()
             raise
@@ -296,7 +302,6 @@ class Upkeep:
         self._proved = meeting, peers
         self._lose()
         self._resumption.withdraw(waiting)
-        return True
 
     def _refuse(self, meeting: Meeting, error: ExchangeError) -> None:
         """Tell one peer at a time about its error, without waiting for it."""
@@ -339,10 +344,11 @@ class Sessions:
         upkeep.offer(meeting, peers)
 
 
-async def _cancel(*tasks: asyncio.Future[Any] | None) -> None:
-    for task in tasks:
-        if task:
-            await cancelled(task)
+def _forget(task: asyncio.Future[Any] | None) -> None:
+    """Cancel a task, and drop its result or exception."""
+    if task:
+        task.cancel()
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
 def _resume_in(raw: bytes) -> Resume:

@@ -360,7 +360,7 @@ class Renewing:
             except RefusedError as error:
                 if error.errno != errno.EBUSY:
                     raise
-                # Without a connection nobody waits for the new secrets to be in effect.
+                # Without a connection no exchange waits for this one.
                 slow = self._stream is None and job.direction is Direction.BOTH
                 self._retry_at = now + (SLOW_RETRY if slow else RETRY)
                 return
