@@ -10,7 +10,8 @@ import threading
 from pathlib import Path
 
 from srdma._engine.resource import Resource
-from srdma.agent.client import Agent, PrivateAgent, SystemAgent
+from srdma.agent.client import Agent, SystemAgent
+from srdma.agent.private import PrivateAgent
 from srdma.control import TIMEOUT, Control, HostKind, socket_path, thread_path
 from srdma.errors import DeviceError, LocalError
 from srdma.native.leg import counter_names

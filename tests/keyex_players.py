@@ -21,7 +21,7 @@ from typing import Any
 
 import cbor2
 
-from srdma.agent.client import PrivateAgent
+from srdma.agent.private import PrivateAgent
 from srdma.control import Kind
 from srdma.identity import Credentials
 

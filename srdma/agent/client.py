@@ -6,9 +6,6 @@ import contextlib
 import os
 import select
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -19,6 +16,7 @@ from typing import Any, NoReturn, Self
 import cbor2
 
 from srdma import plain_cbor
+from srdma.agent.private import PrivateAgent
 from srdma.control import Rotation, forked, peer_of
 from srdma.errors import (
     ClosedError,
@@ -120,70 +118,6 @@ class SystemAgent:
 
     def close(self) -> None:
         """Nothing to release."""
-
-
-class PrivateAgent:
-    """A child process that serves the connections and listeners of one Context."""
-
-    def __init__(self) -> None:
-        """Raises DeviceError if the process cannot be started."""
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        forked.drop(self._door)
-        command = [sys.executable, "-P", "-m", "srdma.agent", "--door-fd", str(theirs.fileno())]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._log,
-                pass_fds=[theirs.fileno()],
-                env=_environment(),
-            )
-        except OSError as e:
-            self._door.close()
-            self._log.close()
-            raise DeviceError(f"cannot start the agent: {e}") from e
-        finally:
-            theirs.close()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def open(self) -> socket.socket:
-        """A new channel; the caller owns the socket. Raises DeviceError if the agent has ended."""
-        ours, theirs = socket.socketpair()
-        try:
-            socket.send_fds(self._door, [b"c"], [theirs.fileno()])
-        except OSError as e:
-            ours.close()
-            raise DeviceError(f"the agent ended unexpectedly: {self.last_words()}") from e
-        finally:
-            theirs.close()
-        forked.drop(ours)
-        return ours
-
-    def last_words(self) -> str:
-        """The end of its stderr, or its exit code."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE)
-        self._log.seek(0)
-        text = self._log.read().decode(errors="replace").strip()
-        return text[-2000:] or f"exit code {self._process.returncode}"
-
-    def close(self) -> None:
-        """Close the door, so that the agent ends; kill it after GRACE seconds."""
-        self._door.close()
-        try:
-            self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
 
 
 Agent = PrivateAgent | SystemAgent
@@ -305,12 +239,7 @@ class ConnectionChannel(_Channel):
         """settings: those of `connect` or `accept` (agent.md 2). Raises DeviceError."""
         self._over: tuple[type[Error], str] | None = None  # why the connection ended
         self._requested = self._served = 0  # numbers of renewal requests: sent, completed
-        self._rejoining = {
-            "do": "rejoin",
-            "worker": settings["worker"],
-            "token": settings["token"],
-            "qpns": [qp["qpn"] for qp in settings["qps"]],
-        }
+        self._settings = settings
         self._lost_at = 0.0  # when the agent ended; 0: it has not
         self._try_at = 0.0  # time of the next attempt to rejoin
         self._reading = threading.Lock()  # held by the thread that reads events
@@ -428,7 +357,14 @@ class ConnectionChannel(_Channel):
         self._try_at = time.monotonic() + LOOK
         with contextlib.suppress(DeviceError), self._requesting:
             self._replace(self._agent.open())
-            self._write(self._rejoining)
+            self._write(
+                {
+                    "do": "rejoin",
+                    "worker": self._settings["worker"],
+                    "token": self._settings["token"],
+                    "qpns": [qp["qpn"] for qp in self._settings["qps"]],
+                }
+            )
 
 
 @dataclass(frozen=True)
@@ -522,14 +458,3 @@ class ListenerChannel(_Channel):
 
 def _error(event: Mapping[str, Any]) -> Error:
     return _CLASSES.get(event["code"], RemoteError)(event["text"])
-
-
-def _environment() -> dict[str, str]:
-    """This program's environment, with the folder of this package first in PYTHONPATH.
-
-    Variables that make OpenSSL log secrets or make Python read commands from stdin are removed.
-    """
-    folder = str(Path(__file__).absolute().parents[2])
-    path = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
-    kept = {k: v for k, v in os.environ.items() if k not in ("SSLKEYLOGFILE", "PYTHONINSPECT")}
-    return {**kept, "PYTHONPATH": path}

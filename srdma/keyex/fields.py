@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import cbor2
+
+from srdma import plain_cbor
 from srdma.errors import Error
 
 
@@ -59,3 +62,33 @@ def text(name: str, value: object, most: int) -> str:
 def bad(name: str, value: object, right: str) -> ExchangeError:
     shown = f"{len(value)} bytes" if isinstance(value, bytes) else f"{value!r:.80}"
     return ExchangeError("value", f"{name} is {shown}: it must be {right}")
+
+
+def plain_map(raw: bytes, most: int) -> dict[str, Any]:
+    """The map in a message of at most `most` bytes, in deterministic encoding."""
+    if len(raw) > most:
+        raise ExchangeError(
+            "format", f"a message has {len(raw)} bytes: at most {most} are permitted"
+        )
+    try:
+        value = plain_cbor.loads(raw)
+        again = cbor2.dumps(value, canonical=True) if _is_plain(value) else b""
+    except Exception as error:  # hostile bytes may raise any exception in the decoder
+        raise ExchangeError("format", f"a message is not CBOR: {type(error).__name__}") from None
+    if not isinstance(value, dict) or again != raw:
+        raise ExchangeError(
+            "format", "a message is not exactly one deterministic CBOR map (RFC 8949 4.2)"
+        )
+    return value
+
+
+def _is_plain(value: object) -> bool:
+    """True if only types of srdma-1 occur: maps with text keys, lists, integers, bytes, text,
+    bool."""
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+    if isinstance(value, list):
+        return all(_is_plain(v) for v in value)
+    if isinstance(value, int):
+        return abs(value) < 1 << 64  # a bignum is a tag
+    return isinstance(value, bytes | str)

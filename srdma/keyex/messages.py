@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import cbor2
 
-from srdma import plain_cbor
-from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets, text
+from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets, plain_map, text
 from srdma.native import constants
 from srdma.native.constants import EID_LEN, GROUP_KEY_LEN, MODE_MEM, NAME_LEN
 
@@ -269,7 +268,7 @@ def _handed_over(handover: Handover) -> dict[str, Any]:
 
 def decode(raw: bytes) -> Message:
     """The message in these bytes, with every field checked. Raises ExchangeError."""
-    fields = _load(raw)
+    fields = plain_map(raw, MESSAGE_MAX)
     if "error" in fields:
         return _error(fields)
     if "suites" in fields:
@@ -291,35 +290,6 @@ def decode(raw: bytes) -> Message:
         f"a message with the keys {sorted(fields)!r:.80} is unknown: known are OFFER, CHOICE, "
         "CONFIRM, READY, REKEY, RENEW, TAKEN, RESUME and CLOSED",
     )
-
-
-def _load(raw: bytes) -> dict[str, Any]:
-    if len(raw) > MESSAGE_MAX:
-        raise ExchangeError(
-            "format", f"a message has {len(raw)} bytes: at most {MESSAGE_MAX} are permitted"
-        )
-    try:
-        value = plain_cbor.loads(raw)
-        again = cbor2.dumps(value, canonical=True) if _is_plain(value) else b""
-    except Exception as error:  # hostile bytes may raise any exception in the decoder
-        raise ExchangeError("format", f"a message is not CBOR: {type(error).__name__}") from None
-    if not isinstance(value, dict) or again != raw:
-        raise ExchangeError(
-            "format", "a message is not exactly one deterministic CBOR map (RFC 8949 4.2)"
-        )
-    return value
-
-
-def _is_plain(value: object) -> bool:
-    """True if only types of srdma-1 occur: maps with text keys, lists, integers, bytes, text,
-    bool."""
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
-    if isinstance(value, list):
-        return all(_is_plain(v) for v in value)
-    if isinstance(value, int):
-        return abs(value) < 1 << 64  # a bignum is a tag
-    return isinstance(value, bytes | str)
 
 
 def _offer(fields: Mapping[str, Any]) -> Offer:

@@ -20,6 +20,7 @@ import pytest
 import srdma
 from srdma import Options
 from srdma.agent import client as agent_client
+from srdma.agent import private
 from srdma.errors import ClosedError, DeviceError, IntegrityError, LocalError, RemoteError, Timeout
 from srdma.identity import Credentials, IdentityError, create_ca, issue
 from srdma.options import HEADER_ONLY
@@ -588,7 +589,7 @@ def test_invalid_rekey_intervals(every):
 
 def channel_to(code, monkeypatch):
     """A ConnectionChannel to another program in place of the agent: it has the door `door`."""
-    real = agent_client.subprocess.Popen
+    real = private.subprocess.Popen
     begin = """
 import array, os, socket, sys, time, cbor2
 door = socket.socket(fileno=int(sys.argv[-1]))
@@ -597,11 +598,11 @@ def take():
     return socket.socket(fileno=fd)
 """
     monkeypatch.setattr(
-        agent_client.subprocess,
+        private.subprocess,
         "Popen",
         lambda command, **how: real([sys.executable, "-c", begin + code, *command[4:]], **how),
     )
-    agent = agent_client.PrivateAgent()
+    agent = private.PrivateAgent()
     return agent, agent_client.ConnectionChannel(agent, {"do": "connect"})
 
 
@@ -673,13 +674,13 @@ def test_threads_wait_for_their_rekeys(monkeypatch):
 
 
 def test_agent_that_cannot_start(monkeypatch):
-    monkeypatch.setattr(agent_client.sys, "executable", "/no/such/python")
+    monkeypatch.setattr(private.sys, "executable", "/no/such/python")
     with pytest.raises(DeviceError, match="cannot start the agent"):
-        agent_client.PrivateAgent()
+        private.PrivateAgent()
 
 
 def test_agent_that_ended_takes_no_channel():
-    agent = agent_client.PrivateAgent()
+    agent = private.PrivateAgent()
     os.kill(agent.pid, signal.SIGKILL)
     while agent.alive():
         time.sleep(0.01)

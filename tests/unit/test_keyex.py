@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
-from srdma.agent import client as agent_client
+from srdma.agent import private
 from srdma.identity import Validity, create_ca, issue, parse_certificates, parse_key
 from tests.keyex_players import (
     END,
@@ -459,7 +459,7 @@ def test_process_is_not_dumpable_and_shows_no_secret(identities: Path) -> None:
 def test_environment_variables_that_leak_secrets_are_removed(monkeypatch: Any) -> None:
     for name in ("SSLKEYLOGFILE", "PYTHONINSPECT", "LANG"):
         monkeypatch.setenv(name, "x")
-    passed = agent_client._environment()
+    passed = private._environment()
     assert "LANG" in passed and not {"SSLKEYLOGFILE", "PYTHONINSPECT"} & passed.keys()
 
 
