@@ -54,8 +54,8 @@ class FakeWorker(threading.Thread):
     others: AGENTs refused (EBUSY) because of another agent. processes: the number in HELLO.
 
     refuse: text with which it refuses requests of the kind `refuses`, KEYS by default. busy:
-    direction -> number of REKEYs refused first (EBUSY). stuck: QPs whose REKEYs are refused (EBUSY),
-    each with its direction.
+    direction -> number of REKEYs refused first (EBUSY). stuck: pairs of QPN and direction whose
+    REKEYs are refused (EBUSY).
     """
 
     def __init__(
