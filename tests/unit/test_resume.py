@@ -99,7 +99,8 @@ def made(one: Keyex, qp: int = 0) -> list[int]:
 
 def completed(program: Keyex) -> int:
     """How many exchanges have taken effect."""
-    return sum(way == ASKED for _, way, *_ in [*program.worker.rekeys]) // len(qps(program))
+    asked = [body for body in [*program.worker.rekeys] if body[1] == ASKED]
+    return len(asked) // len(qps(program))
 
 
 def in_effect(program: Keyex, count: int) -> None:

@@ -170,7 +170,7 @@ def test_kind_is_that_of_the_first_key(first: int) -> None:
 
 def test_kinds_that_share_keys() -> None:
     """RESUME has those of RENEW, which has those of CONFIRM."""
-    fields = {"hash": HASH}
+    fields: dict[str, object] = {"hash": HASH}
     assert decode(cbor2.dumps(fields)) == Confirm(HASH)
     fields["count"] = 3
     assert decode(cbor2.dumps(fields, canonical=True)) == Renew(HASH, 3)
