@@ -12,15 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import cbor2
 import pytest
 
 from srdma.agent import takeover, upkeep
+from srdma.agent.channel import Absent, Channel
 from srdma.agent.policy import Policy
 from srdma.agent.record import Record
 from srdma.agent.service import Service
+from srdma.agent.session import Session
 from srdma.agent.takeover import Keeper
 from srdma.control import Kept, KeptQP, Kind
 from srdma.errors import RefusedError
@@ -561,6 +564,17 @@ def test_rejoin_of_another_user(place: Place) -> None:
         assert place.told("adopted")[0]["uid"] == UID + 1
         assert refusal(place.rejoin(one.qpns[0])) == "closed"
         one.renews()
+
+
+def test_two_programs_that_rejoin_at_once() -> None:
+    """The first one has the session, also before the session has noticed it."""
+
+    async def both() -> list[bool]:
+        session = Session(Absent(7), lambda: cast(Any, None), cast(Any, None))
+        channels = [cast(Channel, SimpleNamespace(uid=uid)) for uid in (8, 7, 7)]
+        return [session.returned(channel) for channel in channels]
+
+    assert asyncio.run(both()) == [False, True, False]
 
 
 def test_rejoin_of_a_session_that_was_not_adopted(place: Place) -> None:
