@@ -627,14 +627,17 @@ def test_server_has_only_the_first_version_now(folder: Path) -> None:
         renews(peer, program)
 
 
-def test_session_of_the_first_version_is_not_resumed(folder: Path) -> None:
+@pytest.mark.parametrize("lost", [True, False])
+def test_session_of_the_first_version_is_not_resumed(folder: Path, lost: bool) -> None:
     with against(folder, "client", first=True) as (peer, program):
         assert peer.tls.version == 1
-        peer.tls.cut()
+        if lost:
+            peer.tls.cut()
         again = peer.again()
         assert again.version == 2
         assert refused("client", again, peer.resume_of(again)) == "resume"
-        assert program.event() == {"event": "closed"}
+        if lost:
+            assert program.event() == {"event": "closed"}
         untouched(program)
 
 
