@@ -29,6 +29,10 @@ HEADER = struct.Struct(">HHII")
 KEYS = struct.Struct(">IBBBBBB2x8s16sIQIII64s256s32s32s48s")
 KEY = struct.Struct(">IBB2x8s16sI")  # QPN, secret size, group, generation, peer
 PROVE = struct.Struct(">IB3x32s32s")
+KEEP = struct.Struct(">II1024s1024s")
+ADOPTED = struct.Struct(">QIII6144s1024s")  # serial, leg, n, length, QPs, data
+KEPT_QP = struct.Struct(">II16s")  # QPN, index 1 | peer QPN 3, peer endpoint id
+HELLO = struct.Struct(">IIII64s64s64s32sII")
 REKEY = struct.Struct(">IBB2x32s")
 BUSY = 16
 RTS, ERR = 3, 4
@@ -45,10 +49,13 @@ class FakeWorker(threading.Thread):
     Records: `keys`, the bodies of KEYS; `asked`, the bodies of KEY; `made`, the secrets; `rekeys`,
     the bodies of REKEY; `rotations`, the ages of ROTATE; `expired`, QPs; `ended`, QPs and reasons
     of END; `lives`, QPs and seconds of LIFE; `attached`, the tokens; `connections`, their number.
-    gone: QPs that have ended, for PROVE.
+    `agents`, the flags of AGENT; `kept`, the bodies of KEEP.
+    gone: QPs that have ended, for PROVE, REKEY and ADOPT. tokens: the legs of ATTACH, None for any.
+    others: AGENTs refused (EBUSY) because of another agent. processes: the number in HELLO.
 
     refuse: text with which it refuses requests of the kind `refuses`, KEYS by default. busy:
-    direction -> number of REKEYs refused first (EBUSY).
+    direction -> number of REKEYs refused first (EBUSY). stuck: pairs of QPN and direction whose
+    REKEYs are refused (EBUSY).
     """
 
     def __init__(
@@ -78,7 +85,13 @@ class FakeWorker(threading.Thread):
         self.attached: list[bytes] = []
         self.connections = 0
         self.busy: dict[int, int] = {}
+        self.stuck: set[tuple[int, int]] = set()
         self.gone: set[int] = set()
+        self.tokens: set[bytes] | None = None
+        self.agents: list[int] = []
+        self.others = 0
+        self.processes = 1
+        self.kept: list[tuple[tuple[int, ...], bytes]] = []
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.bind(os.fspath(self.path))
         self._server.listen()
@@ -113,7 +126,7 @@ class FakeWorker(threading.Thread):
     def _request(self, conn: socket.socket) -> bool:
         message = b""
         with contextlib.suppress(ConnectionError):
-            message = conn.recv(1024)
+            message = conn.recv(4096)
         if not message:
             return False
         kind, _, tag, _ = HEADER.unpack_from(message)
@@ -128,7 +141,21 @@ class FakeWorker(threading.Thread):
 
     def _do(self, kind: Kind, body: bytes) -> tuple[int, bytes]:
         match kind:
+            case Kind.HELLO:
+                return 0, HELLO.pack(1, 0, 1, 1, b"", b"", b"w", b"", self.processes, 0)
+            case Kind.AGENT:
+                if self.others:
+                    self.others -= 1
+                    return errno.EBUSY, b"another process has the role"
+                self.agents += struct.unpack(">I", body)
+            case Kind.KEEP:
+                n, length, numbers, data = KEEP.unpack(body)
+                self.kept.append((struct.unpack_from(f">{n}I", numbers), data[:length]))
+            case Kind.ADOPT:
+                return self._adopt(*struct.unpack(">Q", body))
             case Kind.ATTACH:
+                if self.tokens is not None and body not in self.tokens:
+                    return errno.EPERM, b"no leg has this token"
                 self.attached.append(body)
                 return 0, struct.pack(">I", LEG)
             case Kind.KEY:
@@ -151,7 +178,28 @@ class FakeWorker(threading.Thread):
                 self.lives.append(struct.unpack(">II", body))
         return 0, b""
 
+    def _adopt(self, after: int) -> tuple[int, bytes]:
+        """The next KEEP that has the newest data of QPs that have not ended."""
+        for serial in range(after + 1, len(self.kept) + 1):
+            numbers, data = self.kept[serial - 1]
+            newer = {qpn for later, _ in self.kept[serial:] for qpn in later}
+            found = b"".join(
+                KEPT_QP.pack(qpn, index << 24 | keys[9], keys[8])
+                for index, qpn in enumerate(numbers)
+                if qpn not in newer | self.gone
+                for keys in self.keys
+                if keys[0] == qpn
+            )
+            if found:
+                n = len(found) // KEPT_QP.size
+                return 0, ADOPTED.pack(serial, LEG, n, len(data), found, data)
+        return errno.ENOENT, b"there is no more"
+
     def _rekey(self, body: tuple[Any, ...]) -> int:
+        if body[0] in self.gone:
+            return errno.ENOTCONN
+        if body[:2] in self.stuck:
+            return BUSY
         if self.busy.get(body[1], 0):
             self.busy[body[1]] -= 1
             return BUSY
@@ -163,7 +211,9 @@ class FakeWorker(threading.Thread):
         """Proofs that another FakeWorker accepts if its QP has the same generation."""
         if qpn in self.gone:
             return errno.ENOTCONN, b"the QP has ended"
-        keys = next(keys for keys in self.keys if keys[0] == qpn)
+        keys = next((keys for keys in self.keys if keys[0] == qpn), None)
+        if keys is None:
+            return errno.EPERM, b"no such QP on this leg"
         role, generation = keys[1], keys[7]
         right = [hashlib.sha256(bytes([r]) + generation + context).digest() for r in (0, 1)]
         if check and proof != right[1 - role]:

@@ -128,6 +128,7 @@ class Peer:
         self.role, self.credentials, self.mode = role, credentials, mode
         self.tls = BlockingTLS(sock, role, credentials)
         self.inner = Inner(role, credentials)
+        self.suite = GCM
         self.count = 0
         self.refusal: ErrorMessage | None = None
 
@@ -139,7 +140,7 @@ class Peer:
         mine = tuple(End(os.urandom(16), 77 + n, 1 << 23, 4096, 64, 16, "peer") for n in range(qps))
         self.exchange = Exchange(
             self.role,
-            Parameters((GCM,), os.urandom(32), mine, b"", hashes, (self.mode,)),
+            Parameters((self.suite,), os.urandom(32), mine, b"", hashes, (self.mode,)),
         )
         self._act(self.exchange.start())
         while not self.exchange.done:
