@@ -213,7 +213,7 @@ class FakeWorker(threading.Thread):
             return errno.ENOTCONN, b"the QP has ended"
         keys = next((keys for keys in self.keys if keys[0] == qpn), None)
         if keys is None:
-            return errno.EPERM, b"no such QP on this leg"
+            return errno.ENOENT, b"no such QP"
         role, generation = keys[1], keys[7]
         right = [hashlib.sha256(bytes([r]) + generation + context).digest() for r in (0, 1)]
         if check and proof != right[1 - role]:

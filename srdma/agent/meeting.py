@@ -21,7 +21,7 @@ class Meeting:
     def __init__(self, role: Role, stream: Stream) -> None:
         self.role, self.stream = role, stream
         self.identity = ""  # URI of the peer, once it is authenticated
-        self.own = ""  # name of the own identity that it was authenticated for
+        self.own = self.uri = ""  # name and URI of the own identity that the peer came to
         self.group = ""  # of the TLS key agreement
         self._heard: asyncio.Future[bytes] | None = None
 
@@ -36,7 +36,7 @@ class Meeting:
         if not self.identity:
             identity, self.group = await self.stream.handshake()
             own.check(identity)
-            self.identity, self.own = identity, own.name
+            self.identity, self.own, self.uri = identity, own.name, own.credentials.identity
 
     def hear(self) -> asyncio.Future[bytes]:
         """The peer's first message, whose receipt begins at the first call."""

@@ -290,7 +290,8 @@ class Service:
     async def _rejoin(self, channel: Channel, path: Path, token: bytes, qpns: list[Any]) -> None:
         """A program is back after a restart of the agent."""
         path = self._rule.worker_at(path)
-        sessions = [self._adopted[path, qpn] for qpn in qpns if (path, qpn) in self._adopted]
+        keys = [(path, qpn) for qpn in qpns if isinstance(qpn, int)]
+        sessions = [self._adopted[key] for key in keys if key in self._adopted]
         if not sessions:
             raise ExchangeError("closed", "the session of these QPs has ended")
         session, task = sessions[0]

@@ -135,7 +135,8 @@ class Upkeep:
                     raise ExchangeError("gone", WORKER_ENDED)
                 self._take()
                 self._renewing.step()
-                self._answer_offer()
+                if self._answer_offer():
+                    self._renewing.step()
         finally:
             self._abandon()
             _forget(self._noticed)
@@ -281,8 +282,9 @@ class Upkeep:
 
     def may_resume(self, meeting: Meeting) -> bool:
         """True if a peer and this session have the same identities."""
-        record = self.record
-        return (meeting.own, meeting.identity) == (record.own, record.agreement.identity)
+        record, own = self.record, self._own().credentials.identity
+        mine, theirs = (record.own, own), record.agreement.identity
+        return ((meeting.own, meeting.uri), meeting.identity) == (mine, theirs)
 
     def _check_offer(self) -> None:
         """Check the peer's RESUME. If it is right, the present connection is dropped."""
@@ -310,14 +312,15 @@ class Upkeep:
         else:
             self._refusing = asyncio.ensure_future(meeting.fail(error))
 
-    def _answer_offer(self) -> None:
+    def _answer_offer(self) -> bool:
         """Answer a right RESUME, as soon as REKEY tx of a lost exchange is complete."""
         if not self._proved or not self._renewing.given:
-            return
+            return False
         meeting, peers = self._proved
         meeting.stream.send(encode(self._resumption.message(meeting.stream, self.count)))
         self._proved = None
         self._resumed(meeting, peers)
+        return True
 
 
 class Sessions:
