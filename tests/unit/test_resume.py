@@ -553,7 +553,7 @@ def test_another_identity_of_the_peer(folder: Path, role: str) -> None:
     ids=repr,
 )
 def test_another_answer_to_resume(folder: Path, answer: Any) -> None:
-    """Of a server. It does not end the session, and the agent tries again."""
+    """Another answer of a server does not end the session, and the agent tries again."""
     with against(folder, "server") as (peer, program):
         peer.tls.cut()
         again = peer.again()
