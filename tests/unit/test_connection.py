@@ -700,7 +700,12 @@ def test_cancelled_attempts(client_pd, pki, worker):
             srdma.Connection(client_pd, options, address=address, attempt=early)
         late = agent_client.Attempt()
         call = run(srdma.Connection, client_pd, options, address=address, attempt=late)
-        mute.accept()[0].recv(1)
+        mute.settimeout(60)
+        try:
+            mute.accept()[0].recv(1)
+        except TimeoutError:
+            call()  # says why it did not connect
+            raise
         late.cancel()
         with pytest.raises(srdma.Error):
             call()
