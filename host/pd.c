@@ -205,13 +205,13 @@ static int attach(struct srdma_pd *pd, int64_t deadline)
 	return r;
 }
 
-/* -EPERM of a request has several causes. */
-static int refused(struct srdma_pd *pd)
+/* -EPERM and -ENOENT of a request have several causes. */
+static int refused(struct srdma_pd *pd, int refusal)
 {
 	int r = attach(pd, srdma_socket_deadline(SRDMA_CONTROL_TIMEOUT_MS));
 
 	if (!r)
-		return -EPERM;
+		return refusal;
 	return r == -EPERM ? leg_ended(pd) : r;
 }
 
@@ -238,8 +238,8 @@ int srdma_pd_call(struct srdma_pd *pd, struct srdma_ctl_msg *m,
 	if (pd->gone)
 		return leg_ended(pd);
 	r = srdma_control_call(pd->control, m, out, NULL);
-	if (r == -EPERM)
-		r = refused(pd);
+	if (r == -EPERM || r == -ENOENT)
+		r = refused(pd, r);
 	else if (r == -ECONNRESET)
 		r = leg_ended(pd);
 	if (r == -ENOTCONN)

@@ -114,8 +114,8 @@ int srdma_destroy_qp(struct srdma_qp *qp)
 		return 0;
 	m.qpn = qp->made.qp.qpn;
 	r = srdma_pd_call(qp->pd, &m, NULL);
-	/* -EPERM: a former call has timed out, and its request succeeded */
-	if (r && r != -ENOTCONN && !(qp->destroying && r == -EPERM)) {
+	/* -ENOENT: a former call has timed out, and its request succeeded */
+	if (r && r != -ENOTCONN && !(qp->destroying && r == -ENOENT)) {
 		qp->destroying = 1;
 		return r;
 	}

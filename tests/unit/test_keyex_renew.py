@@ -281,7 +281,7 @@ def test_worker_that_refuses(folder: Path, role: str, kind: Kind) -> None:
         assert len(one.worker.expired) == 2
 
 
-@pytest.mark.parametrize("status", [errno.ENOTCONN, errno.ENOENT, errno.EPERM])
+@pytest.mark.parametrize("status", [errno.ENOTCONN, errno.ENOENT])
 @pytest.mark.parametrize("kind", [Kind.REKEY, Kind.KEY])
 def test_qps_that_have_ended(folder: Path, kind: Kind, status: int) -> None:
     """QPs that have ended do not prevent an exchange for the others."""
@@ -292,6 +292,18 @@ def test_qps_that_have_ended(folder: Path, kind: Kind, status: int) -> None:
         renewed(b, 1, 1)
     secrets = brought(b, TX)
     assert len(secrets) == 2 and all(any(s[:16]) for s in secrets)
+
+
+@pytest.mark.parametrize("kind", [Kind.REKEY, Kind.KEY])
+def test_another_agent_took_the_role(folder: Path, kind: Kind) -> None:
+    """EPERM is no end of a QP. Without the new secrets at its worker, no end may use them."""
+    worker = FakeWorker()
+    with ready(folder, {"modes": [1]}, client=worker) as (a, b):
+        worker.refuses, worker.refuse, worker.status = kind, "the agent only", errno.EPERM
+        b.wish(1)
+        assert a.events()[-1]["code"] == "worker"
+        assert b.events()[-1]["text"].endswith("the agent only")
+    assert not brought(b, TX)
 
 
 def test_local_worker_dies(folder: Path) -> None:

@@ -248,10 +248,8 @@ static enum fake_action busy(struct fake_worker *w, struct srdma_ctl_msg *m,
 			     struct srdma_socket_fds *fds)
 {
 	(void)fds;
-	if (m->kind == SRDMA_CTL_DEREG_MR)
+	if (m->kind == SRDMA_CTL_DEREG_MR || m->kind == SRDMA_CTL_DESTROY)
 		return fake_refuse(m, w->calls++ ? ENOENT : EBUSY, "text");
-	if (m->kind == SRDMA_CTL_DESTROY)
-		return fake_refuse(m, w->calls++ ? EPERM : EBUSY, "text");
 	return FAKE_ANSWER;
 }
 
