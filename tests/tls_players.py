@@ -11,17 +11,27 @@ from OpenSSL import SSL
 
 from srdma.identity import Credentials
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.tls import INNER_ENDED, Inner, Truncated
+from srdma.keyex.messages import Hello, encode
+from srdma.keyex.tls import INNER_ENDED, STREAM_LEN, Inner, Truncated
 
 CHUNK = 16_384
 
 
+HELLO = encode(Hello(0))
+
+
 class BlockingTLS(Inner):
-    """The TLS of srdma on a connected socket, which it owns."""
+    """The TLS of srdma on a connected socket, which it owns. With srdma/2 its messages are those of
+    the first stream of a client, behind HELLO (protocol.md 8.7).
+
+    stream: its number; raw: messages carry their numbers.
+    """
 
     def __init__(self, sock: socket.socket, role: str, credentials: Credentials) -> None:
         super().__init__(role, credentials)
         self.sock = sock
+        self.stream, self.raw = 1, False
+        self._most += STREAM_LEN
 
     def handshake(self) -> tuple[str, str]:
         """Complete the handshake. Returns the peer's identity and the key exchange group."""
@@ -31,15 +41,35 @@ class BlockingTLS(Inner):
                 self._read()
         finally:
             self._flush()
+        if self.version > 1 and not self.raw:
+            self.send_on(0, HELLO)
         return identity, self._tls.get_group_name() or ""
 
-    def send(self, message: bytes) -> None:
-        """Send a message after its length."""
-        self.say(message)
+    def send_on(self, stream: int, message: bytes) -> None:
+        """Send a message in a stream."""
+        self.say(stream.to_bytes(STREAM_LEN, "big") + message)
         self._flush()
+
+    def send(self, message: bytes) -> None:
+        """Send a message after its length, and the number of its stream."""
+        if self.version > 1 and not self.raw:
+            self.send_on(self.stream, message)
+        else:
+            self.say(message)
+            self._flush()
 
     def message(self) -> bytes:
         """The next message. Raises Truncated, or ExchangeError after the peer's close_notify."""
+        while True:
+            message = self._frame()
+            if self.version == 1 or self.raw:
+                return message
+            number, message = int.from_bytes(message[:STREAM_LEN], "big"), message[STREAM_LEN:]
+            if number == self.stream:
+                return message
+            assert message == HELLO, message
+
+    def _frame(self) -> bytes:
         while (message := self.receive()) is None:
             self._read()
         return message

@@ -13,24 +13,29 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NoReturn
 
 from srdma.agent.channel import Channel
-from srdma.agent.meeting import Meeting
+from srdma.agent.links import AGE_MAX, Links
+from srdma.agent.meeting import Meeting, encoded
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
 from srdma.agent.upkeep import Sessions
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import Resume, decode
-from srdma.keyex.tls import PeerClosed, Stream
+from srdma.keyex.messages import ErrorMessage, Offer, Resume, decode
+from srdma.keyex.streams import Link, Stream
+from srdma.keyex.tls import Outer, PeerClosed
 
 CANDIDATES_MAX = 512
 CANDIDATES_PER_ADDRESS = 64
-ARRIVALS_MAX = 64
+ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256
+AGE_HERE = AGE_MAX + 600  # seconds since the handshake, for the OFFER of a peer
 SILENT_TIMEOUT = HANDSHAKE_TIMEOUT = 10.0  # seconds
 REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
 PAUSE = 0.1  # seconds without accept() when the system has no resources for a connection
+NO_LISTENER = "no program accepts connections here"
 NO_LONGER = "the peer waits no longer: it closed, or the listener did"
 
 
@@ -58,25 +63,61 @@ class Arrivals:
             raise ExchangeError("closed", NO_LONGER)
         return self._waiting.pop(number)[1]
 
-    def count(self, listener: Listener) -> int:
-        """The number of its peers. Drops peers that closed after their first message."""
-        for number, (_, meeting) in [*self._waiting.items()]:
-            if not meeting.stream.connected():
+    def has_room(self, listener: Listener, meeting: Meeting) -> bool:
+        """False if too many wait at this listener. Peers that closed after their first message are
+        dropped before."""
+        for number, (_, waiting) in [*self._waiting.items()]:
+            if not waiting.stream.connected():
                 self._waiting.pop(number)[1].drop()
-        return sum(of is listener for of, _ in self._waiting.values())
+        here = [waiting.identity for of, waiting in self._waiting.values() if of is listener]
+        of_identity = here.count(meeting.identity)
+        return len(here) < ARRIVALS_MAX and of_identity < ARRIVALS_PER_IDENTITY
 
     def close(self, listener: Listener) -> None:
-        """The listener ended: close its peers."""
+        """The listener ended: refuse its peers."""
         for number, (of, meeting) in [*self._waiting.items()]:
             if of is listener:
                 del self._waiting[number]
-                meeting.drop()
+                meeting.refuse(ExchangeError("closed", NO_LISTENER))
 
     def _heard(self, number: int, heard: asyncio.Future[bytes]) -> None:
         """The peer sent a message, which take() serves if it is malformed too, or closed."""
         gone = heard.cancelled() or isinstance(heard.exception(), PeerClosed)
         if gone and number in self._waiting:
             self._waiting.pop(number)[1].drop()
+
+
+class Admission:
+    """The streams that peers open, at listeners and in connections that this end made, and the
+    connections themselves."""
+
+    def __init__(self, audit: Callable[..., None]) -> None:
+        self.audit = audit
+        self.arrivals, self.sessions = Arrivals(), Sessions()
+        self.links = Links(partial(self.opened, None))
+
+    def opened(
+        self, listener: Listener | None, own: Identity, stream: Stream, first: bytes | None
+    ) -> None:
+        """Take a stream and its first message: a RESUME goes to its session, an OFFER waits for
+        accept()."""
+        meeting = Meeting("server", stream, own, first)
+        try:
+            match decode(first) if first is not None else None:
+                case Resume() as resume:
+                    self.sessions.resume(meeting, resume)
+                case Offer() | ErrorMessage() | None:  # accept() reports the peer's error
+                    if listener is None:
+                        raise ExchangeError("closed", NO_LISTENER)
+                    listener.arrived(meeting)
+                case _:
+                    raise ExchangeError(
+                        "state", "the first message of a stream must be OFFER or RESUME"
+                    )
+        except ExchangeError as error:
+            if listener:
+                listener.refused(stream.link.address, error)
+            meeting.refuse(error)
 
 
 @dataclass(eq=False)
@@ -95,13 +136,12 @@ class Listener:
         channel: Channel,
         sock: socket.socket,
         own: Callable[[], Identity],
-        peers: tuple[Arrivals, Sessions],
-        audit: Callable[..., None],
+        admission: Admission,
     ) -> None:
-        """own: called for each handshake; peers: where authorised ones go."""
+        """own: called for each handshake."""
         self._channel, self._sock, self._own = channel, sock, own
-        self._arrivals, self._sessions = peers
-        self._audit = audit
+        self._admission, self._audit = admission, admission.audit
+        self._closed = False
         self._candidates: dict[Candidate, None] = {}  # the oldest first
         self._refused_at = -REFUSALS_EVERY
 
@@ -128,7 +168,8 @@ class Listener:
                 await asyncio.sleep(0)  # sock_accept() does not yield while connections wait
         finally:
             self._sock.close()
-            self._arrivals.close(self)
+            self._closed = True
+            self._admission.arrivals.close(self)
             for candidate in [*self._candidates]:
                 await cancelled(candidate.task)
 
@@ -161,7 +202,7 @@ class Listener:
             if not await _speaks(sock):
                 return
             own = self._own()
-            meeting = Meeting("server", await Stream.open(sock, "server", own.credentials))
+            link = Link(await Outer.open(sock, "server", own.credentials), "server")
         except (Error, OSError):
             sock.close()
             return
@@ -171,48 +212,39 @@ class Listener:
         kept = False
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                await meeting.authenticate(own)
-                resume = await _resume_of(meeting)
-            if resume:
-                self._sessions.resume(meeting, resume)
-                kept = True
-            else:
-                self._audit("admitted", address=candidate.address, identity=meeting.identity)
-                kept = self._arrived(meeting)
+                await link.handshake()
+            own.check(link.identity)
+            self._admission.links.accepted(link)
+            link.start(partial(self._admission.opened, self, own))
+            kept = True
         except ExchangeError as error:
-            self._refused(candidate.address, error)
-            await meeting.fail(error)
+            self.refused(candidate.address, error)
+            await link.abort(encoded(error))
         except (TimeoutError, PeerClosed):
             pass
         finally:
             if not kept:
-                meeting.drop()
+                link.drop()
 
-    def _arrived(self, meeting: Meeting) -> bool:
-        """False if there is no room for this peer."""
-        if self._channel.unread() or self._arrivals.count(self) >= ARRIVALS_MAX:
-            return False
-        number = self._arrivals.add(self, meeting)
+    def arrived(self, meeting: Meeting) -> None:
+        """An authorised peer waits for accept(). Raises ExchangeError if it must not."""
+        old = meeting.stream.link.outer.credentials
+        if meeting.stream.link.age > AGE_HERE or old != self._own().credentials:
+            raise ExchangeError("stale", "the connection is too old for a key exchange")
+        if self._closed:
+            raise ExchangeError("closed", NO_LISTENER)
+        if self._channel.unread() or not self._admission.arrivals.has_room(self, meeting):
+            raise ExchangeError("busy", "too many peers wait for accept() here: try again later")
+        self._audit("admitted", address=meeting.stream.link.address, identity=meeting.identity)
+        number = self._admission.arrivals.add(self, meeting)
         self._channel.report("arrived", arrival=number, identity=meeting.identity)
-        return True
 
-    def _refused(self, address: str, error: ExchangeError) -> None:
+    def refused(self, address: str, error: ExchangeError) -> None:
         self._audit("refused", address=address, code=error.code, text=error.text)
         now = time.monotonic()
         if now - self._refused_at >= REFUSALS_EVERY and not self._channel.unread():
             self._refused_at = now
             self._channel.report("refused", address=address, code=error.code, text=error.text)
-
-
-async def _resume_of(meeting: Meeting) -> Resume | None:
-    """The peer's first message if it is a RESUME. Another message waits for accept()."""
-    if meeting.stream.version == 1:
-        return None
-    try:
-        message = decode(await meeting.hear())
-    except ExchangeError:
-        return None
-    return message if isinstance(message, Resume) else None
 
 
 async def _speaks(sock: socket.socket) -> bool:

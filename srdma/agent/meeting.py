@@ -1,60 +1,70 @@
-"""A TLS connection to a peer, from its handshake to its close."""
+"""A stream to a peer's agent in an authenticated connection, from its first message to its end."""
 
 from __future__ import annotations
 
 import asyncio
 
-from srdma.agent.dial import dial
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
 from srdma.keyex.exchange import Role
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, encode
-from srdma.keyex.tls import Stream
+from srdma.keyex.streams import Stream
 
-Address = tuple[str, int]  # host and port of a peer's listener
+Address = tuple[str, int]  # host and port of a peer's listener or agent
 
 
 class Meeting:
-    """A TLS connection to a peer that may still have to authenticate. role: in TLS."""
+    """role: in the key exchange of the stream; first: its first message, if the peer opened it.
 
-    def __init__(self, role: Role, stream: Stream) -> None:
+    identity: URI of the peer; own and uri: name and URI of the identity of this end; group: of the
+    TLS key agreement.
+    """
+
+    def __init__(
+        self, role: Role, stream: Stream, own: Identity, first: bytes | None = None
+    ) -> None:
         self.role, self.stream = role, stream
-        self.identity = ""  # URI of the peer, once it is authenticated
-        self.own = self.uri = ""  # name and URI of the own identity that the peer came to
-        self.group = ""  # of the TLS key agreement
+        self.identity, self.group = stream.link.identity, stream.link.group
+        self.own, self.uri = own.name, stream.link.outer.credentials.identity
+        self._first = first
         self._heard: asyncio.Future[bytes] | None = None
-
-    @classmethod
-    async def dial(cls, own: Identity, address: Address) -> Meeting:
-        """Connect to a peer's agent, as client. Raises ExchangeError."""
-        sock = await dial(*address)
-        return cls("client", await Stream.open(sock, "client", own.credentials))
-
-    async def authenticate(self, own: Identity) -> None:
-        """Complete the handshake, unless it is complete. Raises ExchangeError, PeerClosed."""
-        if not self.identity:
-            identity, self.group = await self.stream.handshake()
-            own.check(identity)
-            self.identity, self.own, self.uri = identity, own.name, own.credentials.identity
 
     def hear(self) -> asyncio.Future[bytes]:
         """The peer's first message, whose receipt begins at the first call."""
-        self._heard = self._heard or asyncio.ensure_future(self.stream.message())
+        if self._heard is None:
+            if self._first is None:
+                self._heard = asyncio.ensure_future(self.stream.message())
+            else:
+                self._heard = asyncio.get_running_loop().create_future()
+                self._heard.set_result(self._first)
         return self._heard
 
     def drop(self) -> None:
-        """Close the TCP connection at once."""
+        """Process no more messages of the peer; with srdma/1 close the TCP connection at once."""
         if self._heard:
             self._heard.cancel()
-        self.stream.drop()
+        self.stream.forget()
+
+    def refuse(self, error: ExchangeError) -> None:
+        """End a stream that is not in use; with srdma/2 the peer learns why."""
+        if self.stream.version > 1:
+            self.stream.send(encoded(error))
+        self.drop()
 
     async def fail(self, error: ExchangeError) -> None:
-        """Tell the peer about an error and close the connection."""
+        """Tell the peer about an error, and end the stream."""
         if self._heard:
             await cancelled(self._heard)
-        if error.from_peer:
-            await self.stream.close()
+        if not error.from_peer:
+            await self.stream.abort(encoded(error))
+        elif self.stream.version > 1:
+            self.stream.forget()
         else:
-            code = "identity" if error.code == "policy" else error.code  # protocol.md 8.1
-            await self.stream.abort(encode(ErrorMessage(code, error.told)))
+            await self.stream.close()
+
+
+def encoded(error: ExchangeError) -> bytes:
+    """The ERROR that tells the peer."""
+    code = "identity" if error.code == "policy" else error.code  # protocol.md 8.1
+    return encode(ErrorMessage(code, error.told))

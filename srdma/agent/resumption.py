@@ -12,7 +12,7 @@ from srdma.keyex.exchange_renew import Goodbye
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Resume
 from srdma.keyex.secrets import ENDED, unless_ended
-from srdma.keyex.tls import Stream
+from srdma.keyex.streams import Stream
 
 LABEL, CONTEXT_LEN = b"EXPORTER-srdma-2 resume", 32
 UNKNOWN = "no session with this hash and these identities waits here, or a proof is wrong"

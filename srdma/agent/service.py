@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from srdma.agent.channel import Absent, Channel
-from srdma.agent.listener import Arrivals, Listener
+from srdma.agent.listener import Admission, Listener
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.record import Record
 from srdma.agent.session import RESTART, WITHDRAWN, Session
 from srdma.agent.settings import TOKEN_LEN, Identity, Terms
 from srdma.agent.takeover import Keeper
 from srdma.agent.tasks import Closed, first_of
-from srdma.agent.upkeep import Sessions
 from srdma.agent.worker import Worker
 from srdma.control import peer_of, thread_path
 from srdma.errors import Error, LocalError, NoWorkerError, RefusedError, Timeout, WorkerGone
@@ -93,7 +92,8 @@ class Service:
         """keeper: of a system agent."""
         self._rule, self.audit, self._keeper = rule, audit, keeper
         self._workers: dict[tuple[Path, bytes], Worker] = {}
-        self._arrivals, self.sessions = Arrivals(), Sessions()
+        self._admission = Admission(audit)
+        self.sessions, self.links = self._admission.sessions, self._admission.links
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, int] | None] = {}
         self._users: Counter[int] = Counter()  # channels of each uid
@@ -121,6 +121,7 @@ class Service:
         for task in tasks:
             task.cancel(*([RESTART] if restart else []))
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.links.close(restart=restart)
 
     async def take_over(self, path: Path) -> None:
         """Adopt the sessions that the worker keeps. path: of the control socket of its process 0.
@@ -224,7 +225,9 @@ class Service:
                 own = self._own(channel, settings)
                 await self._session(channel, own, settings, (host, port))
             case {"do": "accept", "arrival": number}:
-                await self._accept(channel, settings, self._arrivals.take(number, channel.uid))
+                await self._accept(
+                    channel, settings, self._admission.arrivals.take(number, channel.uid)
+                )
             case {"do": "rejoin", "worker": str(path), "token": bytes(token), "qpns": [*qpns]}:
                 await self._rejoin(channel, Path(path), token, qpns)
             case {"do": "rotate", "worker": str(path), "token": bytes(token), "age": int(age)}:
@@ -247,9 +250,7 @@ class Service:
             raise ExchangeError("config", "no listening TCP socket beside the message")
         own = self._own(channel, settings)
         channel.report("listening")
-        listener = Listener(
-            channel, channel.listening, own, (self._arrivals, self.sessions), self.audit
-        )
+        listener = Listener(channel, channel.listening, own, self._admission)
         try:
             await first_of(listener.run(), _until_closed(channel))
         except Closed:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from srdma.agent.channel import Absent, Channel
+from srdma.agent.links import Links
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.record import Record
 from srdma.agent.settings import Identity, Terms
@@ -25,10 +26,9 @@ from srdma.agent.upkeep import Sessions, Upkeep
 from srdma.agent.worker import Worker
 from srdma.errors import DeviceError, Error, Timeout, WorkerGone
 from srdma.keyex.agreement import Agreement
-from srdma.keyex.exchange import Agreed
+from srdma.keyex.exchange import Agreed, Exchange
 from srdma.keyex.exchange_renew import Goodbye
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ClosedMessage, encode
 from srdma.keyex.policy import secret_size
 from srdma.keyex.secrets import unless_ended
 from srdma.keyex.tls import PeerClosed, Truncated
@@ -37,6 +37,8 @@ from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 GRACE = 300  # seconds that the keys of a QP outlive the certificates (agent.md 5)
 LIFE_MAX = (1 << 31) - 1
 ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
+# Code of a server's refusal -> seconds until the OFFER is repeated.
+AGAIN = {"stale": 0.0, "busy": 0.1}
 TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
@@ -47,6 +49,7 @@ class House(Protocol):
     """The services that the sessions of an agent share."""
 
     sessions: Sessions
+    links: Links
 
     def audit(self, event: str, **fields: object) -> None: ...
 
@@ -61,6 +64,7 @@ class Session:
         self, channel: Channel | Absent, own: Callable[[], Identity], house: House
     ) -> None:
         self._channel, self._own, self._house = channel, own, house
+        self._peers = house.sessions, house.links
         self._worker: Worker | None = None
         self._qpns: tuple[int, ...] = ()  # those whose keys the worker may have
         self._life = 0.0  # most seconds that secrets live without renewal
@@ -143,8 +147,6 @@ class Session:
 
     async def _closed(self, end: Exception) -> None:
         if meeting := self._meeting:
-            if not isinstance(end, PeerClosed) and self._upkeep and meeting.stream.version > 1:
-                meeting.stream.send(encode(ClosedMessage()))
             await meeting.stream.close()
         if isinstance(end, Closed):  # the peer's QPs end too; those of this end may be destroyed
             self._end_qps(REASON_PEER_CLOSED)
@@ -246,13 +248,12 @@ class Session:
         try:
             async with asyncio.timeout(terms.timeout):
                 leg = await worker.attach(terms.token)
-                own = self._own()
-                meeting = peer if isinstance(peer, Meeting) else await Meeting.dial(own, peer)
-                self._first_meeting = meeting
-                await meeting.authenticate(own)
-                self._not_after = meeting.stream.not_after()
-                exchange = await setup.agree(meeting)
+                meeting, exchange = await self._agree(setup, peer)
         except Timeout:  # of a call of the worker
+            raise
+        except Truncated as end:
+            if end.error:
+                raise end.error from None
             raise
         except TimeoutError:
             raise ExchangeError(
@@ -277,6 +278,29 @@ class Session:
         self._told("connected", record)
         await upkeep.run(meeting)
 
+    async def _agree(self, setup: Setup, peer: Meeting | Address) -> tuple[Meeting, Exchange]:
+        """The first exchange. One that the peer refuses with `stale` is repeated once in another
+        connection, and one with `busy` until the time is over (protocol.md 8.7)."""
+        if isinstance(peer, Meeting):
+            return peer, await self._agree_with(setup, peer)
+        fresh = False
+        while True:
+            meeting = await self._house.links.meet(self._own(), peer, fresh=fresh)
+            try:
+                return meeting, await self._agree_with(setup, meeting)
+            except ExchangeError as error:
+                code = error.code if error.from_peer else ""
+                if code not in AGAIN or (code == "stale" and fresh):
+                    raise
+            fresh = code == "stale"
+            setup.forget()
+            await asyncio.sleep(AGAIN[code])
+
+    async def _agree_with(self, setup: Setup, meeting: Meeting) -> Exchange:
+        self._first_meeting = meeting
+        self._not_after = meeting.stream.not_after()
+        return await setup.agree(meeting)
+
     def _keying(self, terms: Terms, agreed: Agreed) -> None:
         """The worker gets the keys of the QPs now."""
         self._qpns = tuple(end.qpn for end in terms.ends)
@@ -288,7 +312,7 @@ class Session:
     def _keeping(self, worker: Worker, record: Record) -> Upkeep:
         renewed = partial(self._renewed, record, worker)
         told = partial(self._told, record=record)
-        return Upkeep(record, worker, self._own, self._house.sessions, (renewed, told))
+        return Upkeep(record, worker, self._own, self._peers, (renewed, told))
 
     def _renewed(
         self, record: Record, worker: Worker, count: int, wish: int, not_after: dt.datetime

@@ -25,6 +25,8 @@ from srdma.keyex.exchange import (
 )
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.secrets import Secrets
+from srdma.keyex.streams import CLOSED
+from srdma.keyex.tls import PeerClosed
 from srdma.wc import reason_name, reason_text
 
 WORKER_ENDED = "the local worker ended"
@@ -83,7 +85,10 @@ class Setup:
                     running.result()
                     self._act(exchange.running())
                 if heard in done:
-                    self._act(exchange.receive(heard.result()))
+                    message = heard.result()
+                    if message == CLOSED and stream.version > 1:
+                        raise PeerClosed
+                    self._act(exchange.receive(message))
                     heard = asyncio.ensure_future(stream.message())
         finally:
             await cancelled(running)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from srdma.agent.links import Links
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.record import Record
 from srdma.agent.resumption import UNKNOWN, Resumption
@@ -46,12 +47,12 @@ class Upkeep:
         record: Record,
         worker: Worker,
         own: Callable[[], Identity],
-        sessions: Sessions,
+        peers: tuple[Sessions, Links],
         tell: tuple[Callable[[int, int, dt.datetime], None], Callable[..., None]],
     ) -> None:
         """tell: `renewed` of Renewing, and the audit of this session."""
         self.record, self._worker, self._own = record, worker, own
-        self._sessions = sessions
+        self._sessions, self._links = peers
         self._renewed, self._audit = tell
         self.meeting: Meeting | None = None
         self._resumption = Resumption(worker.control, record.agreement)
@@ -184,6 +185,7 @@ class Upkeep:
         self._look_at = time.monotonic() + LOOK
         if not self.meeting.stream.reachable(SILENCE):
             self._audit("lost", text=f"no acknowledgement in {SILENCE:g} s")
+            self.meeting.stream.link.drop()
             self._lose()
 
     def _hear(self, heard: asyncio.Future[bytes]) -> None:
@@ -191,12 +193,12 @@ class Upkeep:
         assert self.meeting
         try:
             message = heard.result()
-        except (PeerClosed, ExchangeError) as end:
-            if self.meeting.stream.version == 1 or getattr(end, "code", "tls") != "tls":
+        except PeerClosed as end:
+            if self.meeting.stream.version == 1:
                 raise
             if not self.resumable:
                 raise Truncated from None
-            self._audit("lost", text=str(end) or "the TLS connection ended")
+            self._audit("lost", text=str(end))
             self._lose()
         else:
             self._renewing.receive(message)
@@ -244,9 +246,8 @@ class Upkeep:
     async def _dial(self, address: Address) -> tuple[Meeting, Resume]:
         """One attempt. Raises ExchangeError, PeerClosed, Goodbye."""
         own, resumption = self._own(), self._resumption
-        meeting = await Meeting.dial(own, address)
+        meeting = await self._links.meet(own, address)
         try:
-            await meeting.authenticate(own)
             self._check_peer(meeting)
             mine = resumption.message(meeting.stream, self.count)
             meeting.stream.send(encode(mine))

@@ -26,6 +26,7 @@ QPS_MAX = 256
 SUITES_MAX = 64
 TEXT_MAX = 512
 GROUP_MAX = 64
+PORT_MAX = 65_535
 PROOF_LEN = 32  # bytes, of a RESUME
 COUNT_MAX = 2**32 - 1  # exchanges of one connection: 4 bytes in the exporter's context
 
@@ -190,8 +191,26 @@ class ClosedMessage:
     """CLOSED (8.6): the sender ends the session and its QPs."""
 
 
+@dataclass(frozen=True)
+class Hello:
+    """HELLO (8.7): the first message of each end with srdma/2; the TCP port of the sender's agent,
+    or 0."""
+
+    agent: int
+
+
 Message = (
-    Offer | Choice | Confirm | Ready | Rekey | Renew | Taken | Resume | ClosedMessage | ErrorMessage
+    Offer
+    | Choice
+    | Confirm
+    | Ready
+    | Rekey
+    | Renew
+    | Taken
+    | Resume
+    | ClosedMessage
+    | ErrorMessage
+    | Hello
 )
 
 
@@ -249,6 +268,8 @@ def _as_map(message: Message) -> dict[str, Any]:
             }
         case ClosedMessage():
             return {"closed": True}
+        case Hello():
+            return {"agent": message.agent}
         case ErrorMessage():
             return {"error": message.text[:TEXT_MAX], "code": message.code}
 
@@ -285,10 +306,12 @@ def decode(raw: bytes) -> Message:
         if word in fields:
             exactly(fields, word.upper(), {word})
             return read(fields)
+    if "agent" in fields:
+        return Hello(integer("agent", fields["agent"], 0, PORT_MAX))
     raise ExchangeError(
         "format",
         f"a message with the keys {sorted(fields)!r:.80} is unknown: known are OFFER, CHOICE, "
-        "CONFIRM, READY, REKEY, RENEW, TAKEN, RESUME and CLOSED",
+        "CONFIRM, READY, REKEY, RENEW, TAKEN, RESUME, CLOSED and HELLO",
     )
 
 

@@ -45,7 +45,8 @@ from srdma.keyex.exchange_renew import (
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Rekey, encode
 from srdma.keyex.secrets import NewSecrets
-from srdma.keyex.tls import Inner, Stream
+from srdma.keyex.streams import Stream
+from srdma.keyex.tls import Inner
 
 EVERY = 3600.0  # seconds between exchanges, by default
 RETRY = 0.01  # seconds until a call that was refused with EBUSY is repeated

@@ -1,8 +1,8 @@
 """TLS 1.3 of the key exchange: mutual, ALPN srdma/2 or srdma/1, without TLS session resumption,
 with exporter (protocol.md 8).
 
-Messages stand behind their length. `Stream` is a TLS connection over TCP in an event loop. `Inner`
-is one without a socket: the caller carries its records in messages of a Stream (8.5).
+Messages stand behind their length. `Outer` is a TLS connection over TCP in an event loop. `Inner`
+is one without a socket: the caller carries its records in messages of an Outer (8.5).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from srdma.keyex.messages import MESSAGE_MAX
 ALPN = {b"srdma/2": 2, b"srdma/1": 1}  # name -> version, in order of preference
 GROUPS = {"x25519mlkem768", "x25519", "secp256r1", "prime256v1", "p-256"}
 LENGTH = 4
+STREAM_LEN = 4  # bytes of the number of a stream, before a message with srdma/2
 CHUNK = 16_384  # maximum bytes of inner records in one message
 
 # OpenSSL's verify error -> text that continues "the peer's certificate".
@@ -85,16 +86,22 @@ class PeerClosed(Exception):  # noqa: N818 - an event, not a fault
 
 
 class Truncated(PeerClosed):
-    """The TCP connection ended without close_notify; anyone on the network path can cause that."""
+    """The TCP connection ended without close_notify; anyone on the network path can cause that.
+
+    error: of the connection, if one was told (8.7).
+    """
+
+    error: ExchangeError | None = None
 
 
 class _End:
-    """Common part of Stream and Inner: one end of a TLS connection, without its transport."""
+    """Common part of Outer and Inner: one end of a TLS connection, without its transport."""
 
     def __init__(self, role: str, credentials: Credentials) -> None:
         self.version = 0  # 1 or 2 (ALPN), once the handshake is complete
+        self._most = MESSAGE_MAX  # bytes of a message
         self._buffer = bytearray()
-        self._presented = credentials.cert
+        self.credentials = credentials
         self._tls = SSL.Connection(_context(credentials), None)
         self._tls.set_app_data("")  # text of the error of the peer's certificate
         if role == "client":
@@ -118,7 +125,7 @@ class _End:
 
     def not_after(self) -> dt.datetime:
         """The earliest end of validity among the certificates that both ends presented."""
-        own = parse_certificates(self._presented, "the certificate")
+        own = parse_certificates(self.credentials.cert, "the certificate")
         # The verified chain: a peer may have sent other certificates besides.
         peers = self._tls.get_verified_chain(as_cryptography=True) or [self.peer_certificate()]
         return min(certificate.not_valid_after_utc for certificate in [*own, *peers])
@@ -179,9 +186,9 @@ class _End:
         if len(self._buffer) < LENGTH:
             return None
         size = int.from_bytes(self._buffer[:LENGTH], "big")
-        if size > MESSAGE_MAX:
+        if size > self._most:
             raise ExchangeError(
-                "format", f"a message has {size} bytes: at most {MESSAGE_MAX} are permitted"
+                "format", f"a message has {size} bytes: at most {self._most} are permitted"
             )
         if len(self._buffer) < LENGTH + size:
             return None
@@ -191,10 +198,11 @@ class _End:
         return message
 
 
-class Stream(_End):
+class Outer(_End):
     """Messages over TLS on a connected TCP socket in an event loop.
 
-    open() makes one; the stream owns the socket, and close() or abort() closes it.
+    open() makes one, which owns the socket; close() or abort() closes it. With srdma/2 a message
+    begins with the number of its stream (8.7).
     """
 
     def __init__(
@@ -207,8 +215,8 @@ class Stream(_End):
         self._reader, self._writer = ends
 
     @classmethod
-    async def open(cls, sock: socket.socket, role: str, credentials: Credentials) -> Stream:
-        """A stream on this socket, which it owns from now on."""
+    async def open(cls, sock: socket.socket, role: str, credentials: Credentials) -> Outer:
+        """A connection on this socket, which it owns from now on."""
         for level, option, value in _TCP_OPTIONS:
             with contextlib.suppress(OSError):  # a socket that is not TCP
                 sock.setsockopt(level, option, value)
@@ -232,7 +240,10 @@ class Stream(_End):
                 self._flush()  # the alert
                 raise self._failure(error) from None
         self._flush()
-        return self._checked()
+        checked = self._checked()
+        if self.version > 1:
+            self._most = MESSAGE_MAX + STREAM_LEN
+        return checked
 
     def send(self, message: bytes) -> None:
         """Send a message after its length. It never blocks: what TCP does not take yet waits.
@@ -253,6 +264,11 @@ class Stream(_End):
                 await self._writer.drain()
             await self._read()
         return message
+
+    def address(self) -> str:
+        """IP address of the peer, "" if the socket has none."""
+        name = self._writer.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else ""
 
     def reachable(self, seconds: float = REACHABLE) -> bool:
         """True if the peer's host acknowledged a segment or a keep-alive probe in the last

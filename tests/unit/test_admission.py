@@ -22,17 +22,16 @@ from srdma.agent import listener as admission
 from srdma.agent import program as agent_program
 from srdma.agent import service
 from srdma.agent.listener import (
-    ARRIVALS_MAX,
+    ARRIVALS_PER_IDENTITY,
     CANDIDATES_MAX,
     CANDIDATES_PER_ADDRESS,
     NO_LONGER,
-    Arrivals,
+    Admission,
     Listener,
 )
 from srdma.agent.policy import Private
 from srdma.agent.service import Service, no_audit
 from srdma.agent.settings import Identity
-from srdma.agent.upkeep import Sessions
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, decode, encode
@@ -202,7 +201,7 @@ def yields(work: Callable[[socket.socket], Coroutine[Any, Any, None]]) -> None:
 def test_many_connections_do_not_stop_the_event_loop() -> None:
     async def work(sock: socket.socket) -> None:
         own = cast(Any, None)
-        listener = Listener(cast(Any, None), sock, own, (Arrivals(), Sessions()), no_audit)
+        listener = Listener(cast(Any, None), sock, own, Admission(no_audit))
         listener._admit = lambda *_: None  # type: ignore[method-assign]
         await listener.run()
 
@@ -262,9 +261,7 @@ def served(identities: Path, peer: Callable[[socket.socket], None]) -> list[dict
         sock = socket.create_server(("127.0.0.1", 0))
         address = sock.getsockname()
         task = asyncio.ensure_future(
-            Listener(
-                cast(Any, channel), sock, lambda: own, (Arrivals(), Sessions()), no_audit
-            ).run()
+            Listener(cast(Any, channel), sock, lambda: own, Admission(no_audit)).run()
         )
         with dial(address) as ours:
             await asyncio.to_thread(peer, ours)
@@ -312,11 +309,9 @@ def test_refusals_are_reported_once_per_second(monkeypatch: pytest.MonkeyPatch) 
         report=lambda event, **rest: told.append(rest["address"]), unread=lambda: 0
     )
     own = cast(Any, None)
-    listener = Listener(
-        cast(Any, channel), cast(Any, None), own, (Arrivals(), Sessions()), no_audit
-    )
+    listener = Listener(cast(Any, channel), cast(Any, None), own, Admission(no_audit))
     for n in range(100):
-        listener._refused(str(n), ExchangeError("identity", "no"))
+        listener.refused(str(n), ExchangeError("identity", "no"))
         now += 0.0625
     assert told == ["0", "16", "32", "48", "64", "80", "96"]
 
@@ -392,7 +387,7 @@ def worker() -> Iterator[FakeWorker]:
 
 
 def test_too_many_arrivals(listening: Listening, mine: Credentials) -> None:
-    peers = [genuine(listening, mine) for _ in range(ARRIVALS_MAX)]
+    peers = [genuine(listening, mine) for _ in range(ARRIVALS_PER_IDENTITY)]
     for _ in range(2):
         late = BlockingTLS(listening.dial(), "client", mine)
         late.handshake()
@@ -419,8 +414,8 @@ def arrives(program: Listening, mine: Credentials) -> bool:
 def test_arrivals_that_left_after_their_first_message(
     listening: Listening, mine: Credentials
 ) -> None:
-    """They make room, although the agent reads no more than that message until accept()."""
-    for _ in range(ARRIVALS_MAX):
+    """They make room."""
+    for _ in range(ARRIVALS_PER_IDENTITY):
         peer = genuine(listening, mine)
         peer.send(b"an OFFER")
         peer.close()

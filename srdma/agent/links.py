@@ -1,0 +1,173 @@
+"""The TLS connections of an agent, which its sessions share (protocol.md 8.7)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from srdma.agent.dial import dial
+from srdma.agent.meeting import Address, Meeting
+from srdma.agent.settings import Identity
+from srdma.agent.tasks import cancelled
+from srdma.identity import Credentials
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.streams import Idle, Link, Stream
+from srdma.keyex.tls import Outer
+
+AGE_MAX = 3600.0  # seconds since the handshake, for an OFFER
+KEPT = 256  # connections that are not closed for idleness
+IDLE = 60.0  # seconds without a message
+UNUSED = 5.0  # seconds without a stream, after which the end that connected closes
+UNUSED_HERE = 10.0  # the same at the other end
+PER_IDENTITY = 64  # accepted connections of one identity
+SILENCE = 60.0  # seconds without an acknowledgement, after which no stream is opened any more
+SWEEP = 1.0  # seconds between two looks at the connections
+
+Opened = Callable[[Identity, Stream, bytes | None], None]
+Key = tuple[str, Credentials, Address]
+
+
+@dataclass
+class Attempt:
+    """A connection under way, and the number of sessions that wait for it."""
+
+    task: asyncio.Task[Link]
+    waiting: int = 0
+
+
+class Links:
+    """See the description of the module."""
+
+    def __init__(self, opened: Opened, port: int = 0) -> None:
+        """opened: takes the streams that peers open in connections that this end made.
+
+        port: of this agent, for HELLO; 0: it has none.
+        """
+        self._opened, self.port = opened, port
+        self._links: dict[Link, Key | None] = {}  # the oldest first; None: a peer made it
+        self._made: dict[Key, Link] = {}  # the newest for each address
+        self._attempts: dict[Key, Attempt] = {}
+        self._accepted: dict[str, dict[Link, None]] = {}  # by identity of the peer
+        self._sweeper: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def meet(self, own: Identity, address: Address, *, fresh: bool = False) -> Meeting:
+        """Open a stream to the agent at an address. fresh: not in a connection of before.
+
+        Raises ExchangeError, PeerClosed: no connection, or the peer is not one of `own`.
+        """
+        key = own.name, own.credentials, address
+        if fresh:
+            self._made.pop(key, None)
+        meeting = Meeting("client", (await self._link(own, key)).open(), own)
+        try:
+            own.check(meeting.identity)
+        except ExchangeError as error:
+            await meeting.fail(error)
+            raise
+        return meeting
+
+    def accepted(self, link: Link) -> None:
+        """Keep a connection that a peer made."""
+        others = self._accepted.setdefault(link.identity, {})
+        if len(others) >= PER_IDENTITY and link.version > 1:
+            unused = (other for other in others if not other.streams)
+            self._close(next(unused, next(iter(others))))
+        others[link] = None
+        self._add(link, None)
+
+    async def close(self, *, restart: bool = False) -> None:
+        """Close all connections. restart: without close_notify."""
+        for attempt in [*self._attempts.values()]:
+            await cancelled(attempt.task)
+        if self._sweeper:
+            await cancelled(self._sweeper)
+        for link in [*self._links]:
+            if restart:
+                link.drop()
+            else:
+                self._close(link)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    # Internal ---------------------------------------------------------------
+
+    async def _link(self, own: Identity, key: Key) -> Link:
+        """A connection in which a stream can be opened."""
+        while True:
+            link = self._made.get(key)
+            if link and _usable(link):
+                return link
+            attempt = self._attempts.get(key)
+            if attempt is None:
+                attempt = Attempt(asyncio.ensure_future(self._connect(own, key)))
+                self._attempts[key] = attempt
+            attempt.waiting += 1
+            try:
+                link = await asyncio.shield(attempt.task)
+            finally:
+                attempt.waiting -= 1
+                if not attempt.waiting and not attempt.task.done():
+                    await cancelled(attempt.task)
+            if link.has_room:  # one of srdma/1 serves the first session only
+                return link
+
+    async def _connect(self, own: Identity, key: Key) -> Link:
+        try:
+            outer = await Outer.open(await dial(*key[2]), "client", key[1])
+            link = Link(outer, "client", self.port)
+            try:
+                await link.handshake()
+            except BaseException:
+                link.drop()
+                raise
+        finally:
+            del self._attempts[key]
+        link.start(lambda stream, first: self._opened(own, stream, first))
+        self._made[key] = link
+        self._add(link, key)
+        return link
+
+    def _add(self, link: Link, key: Key | None) -> None:
+        self._links[link] = key
+        if self._sweeper is None or self._sweeper.done():
+            self._sweeper = asyncio.ensure_future(self._sweep())
+
+    async def _sweep(self) -> None:
+        """Close idle connections, until there is none left."""
+        while self._links:
+            await asyncio.sleep(SWEEP)
+            now = time.monotonic()
+            for link in [*self._links]:
+                if link.end:
+                    self._remove(link)
+                elif link.version > 1 and now - link.used_at > self._allowed(link):
+                    self._close(link)
+
+    def _allowed(self, link: Link) -> float:
+        """Seconds that a connection may be idle."""
+        if not link.streams:
+            return UNUSED if link.role == "client" else UNUSED_HERE
+        parts = link.role == "client" and self.port and len(self._links) > KEPT
+        return IDLE if parts else float("inf")
+
+    def _close(self, link: Link) -> None:
+        self._remove(link)
+        task = asyncio.ensure_future(link.close(Idle("it was idle")))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _remove(self, link: Link) -> None:
+        key = self._links.pop(link, None)
+        if key and self._made.get(key) is link:
+            del self._made[key]
+        others = self._accepted.get(link.identity, {})
+        others.pop(link, None)
+        if not others:
+            self._accepted.pop(link.identity, None)
+
+
+def _usable(link: Link) -> bool:
+    return link.has_room and link.age < AGE_MAX and link.outer.reachable(SILENCE)
