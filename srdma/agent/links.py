@@ -26,7 +26,8 @@ SILENCE = 60.0  # seconds without an acknowledgement, after which no stream is o
 SWEEP = 1.0  # seconds between two looks at the connections
 
 Opened = Callable[[Identity, Stream, bytes | None], None]
-Key = tuple[str, Credentials, Address]
+# Name and credentials of the own identity, address of the peer, its identity or "".
+Key = tuple[str, Credentials, Address, str]
 
 
 @dataclass
@@ -46,22 +47,26 @@ class Links:
         port: of this agent, for HELLO; 0: it has none.
         """
         self._opened, self.port = opened, port
-        self._links: dict[Link, Key | None] = {}  # the oldest first; None: a peer made it
-        self._made: dict[Key, Link] = {}  # the newest for each address
+        self._links: dict[Link, list[Key]] = {}  # the oldest first
+        self._found: dict[Key, Link] = {}  # where new streams are opened
         self._attempts: dict[Key, Attempt] = {}
         self._accepted: dict[str, dict[Link, None]] = {}  # by identity of the peer
         self._sweeper: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def meet(self, own: Identity, address: Address, *, fresh: bool = False) -> Meeting:
-        """Open a stream to the agent at an address. fresh: not in a connection of before.
+    async def meet(
+        self, own: Identity, address: Address, expected: str = "", *, fresh: bool = False
+    ) -> Meeting:
+        """Open a stream to the agent at an address.
 
-        Raises ExchangeError, PeerClosed: no connection, or the peer is not one of `own`.
+        expected: the identity of the peer, if there is only one right one. fresh: not in a
+        connection of before. Raises ExchangeError, PeerClosed: no connection, or the peer is not
+        one of `own`.
         """
-        key = own.name, own.credentials, address
-        if fresh:
-            self._made.pop(key, None)
-        meeting = Meeting("client", (await self._link(own, key)).open(), own)
+        key = own.name, own.credentials, address, expected
+        if fresh and (former := self._found.pop(key, None)):
+            self._links[former].remove(key)
+        meeting = Meeting("client", (await self._link(key)).open(), own)
         try:
             own.check(meeting.identity)
         except ExchangeError as error:
@@ -69,14 +74,15 @@ class Links:
             raise
         return meeting
 
-    def accepted(self, link: Link) -> None:
+    def accepted(self, link: Link, own: Identity) -> None:
         """Keep a connection that a peer made."""
         others = self._accepted.setdefault(link.identity, {})
         if len(others) >= PER_IDENTITY and link.version > 1:
             unused = (other for other in others if not other.streams)
             self._close(next(unused, next(iter(others))))
         others[link] = None
-        self._add(link, None)
+        link.greeted = lambda: self._greeted(link, own.name)
+        self._add(link)
 
     async def close(self, *, restart: bool = False) -> None:
         """Close all connections. restart: without close_notify."""
@@ -94,15 +100,15 @@ class Links:
 
     # Internal ---------------------------------------------------------------
 
-    async def _link(self, own: Identity, key: Key) -> Link:
+    async def _link(self, key: Key) -> Link:
         """A connection in which a stream can be opened."""
         while True:
-            link = self._made.get(key)
+            link = self._found.get(key)
             if link and _usable(link):
                 return link
             attempt = self._attempts.get(key)
             if attempt is None:
-                attempt = Attempt(asyncio.ensure_future(self._connect(own, key)))
+                attempt = Attempt(asyncio.ensure_future(self._connect(key)))
                 self._attempts[key] = attempt
             attempt.waiting += 1
             try:
@@ -114,9 +120,11 @@ class Links:
             if link.has_room:  # one of srdma/1 serves the first session only
                 return link
 
-    async def _connect(self, own: Identity, key: Key) -> Link:
+    async def _connect(self, key: Key) -> Link:
+        name, credentials, address, expected = key
         try:
-            outer = await Outer.open(await dial(*key[2]), "client", key[1])
+            sock = await dial(*address)
+            outer = await Outer.open(sock, "client", credentials, expected=expected)
             link = Link(outer, "client", self.port)
             try:
                 await link.handshake()
@@ -125,13 +133,32 @@ class Links:
                 raise
         finally:
             del self._attempts[key]
+        own = Identity(credentials, (), name=name)
+        link.greeted = lambda: self._greeted(link, name)
         link.start(lambda stream, first: self._opened(own, stream, first))
-        self._made[key] = link
-        self._add(link, key)
+        self._add(link)
+        self._find(link, (name, credentials, address, ""))
+        self._find(link, (name, credentials, address, link.identity))
         return link
 
-    def _add(self, link: Link, key: Key | None) -> None:
-        self._links[link] = key
+    def _greeted(self, link: Link, name: str) -> None:
+        """The peer told the port of its agent."""
+        if link.agent:
+            address = link.outer.address(), link.agent
+            self._find(link, (name, link.outer.credentials, address, link.identity))
+
+    def _find(self, link: Link, key: Key) -> None:
+        """Open new streams for `key` in this connection, unless another one precedes it."""
+        other = self._found.get(key)
+        if other and _usable(other) and other.maker < link.maker:
+            return
+        if other:
+            self._links[other].remove(key)
+        self._found[key] = link
+        self._links[link].append(key)
+
+    def _add(self, link: Link) -> None:
+        self._links[link] = []
         if self._sweeper is None or self._sweeper.done():
             self._sweeper = asyncio.ensure_future(self._sweep())
 
@@ -160,9 +187,8 @@ class Links:
         task.add_done_callback(self._closing.discard)
 
     def _remove(self, link: Link) -> None:
-        key = self._links.pop(link, None)
-        if key and self._made.get(key) is link:
-            del self._made[key]
+        for key in self._links.pop(link, []):
+            self._found.pop(key, None)
         others = self._accepted.get(link.identity, {})
         others.pop(link, None)
         if not others:

@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn, Protocol
 
-from srdma.agent.channel import Channel
 from srdma.agent.links import AGE_MAX, Links
 from srdma.agent.meeting import Meeting, encoded
 from srdma.agent.settings import Identity
@@ -37,6 +36,16 @@ REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
 PAUSE = 0.1  # seconds without accept() when the system has no resources for a connection
 NO_LISTENER = "no program accepts connections here"
 NO_LONGER = "the peer waits no longer: it closed, or the listener did"
+
+
+class Reports(Protocol):
+    """A channel, as far as a listener uses it."""
+
+    uid: int
+
+    def report(self, event: str, **fields: Any) -> None: ...
+
+    def unread(self) -> int: ...
 
 
 class Arrivals:
@@ -91,10 +100,11 @@ class Admission:
     """The streams that peers open, at listeners and in connections that this end made, and the
     connections themselves."""
 
-    def __init__(self, audit: Callable[..., None]) -> None:
+    def __init__(self, audit: Callable[..., None], port: int = 0) -> None:
+        """port: of the agent; 0: it has none."""
         self.audit = audit
         self.arrivals, self.sessions = Arrivals(), Sessions()
-        self.links = Links(partial(self.opened, None))
+        self.links = Links(partial(self.opened, None), port)
 
     def opened(
         self, listener: Listener | None, own: Identity, stream: Stream, first: bytes | None
@@ -133,7 +143,7 @@ class Listener:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: Reports,
         sock: socket.socket,
         own: Callable[[], Identity],
         admission: Admission,
@@ -202,7 +212,7 @@ class Listener:
             if not await _speaks(sock):
                 return
             own = self._own()
-            link = Link(await Outer.open(sock, "server", own.credentials), "server")
+            link = Link(await self._outer(sock, own), "server", self._admission.links.port)
         except (Error, OSError):
             sock.close()
             return
@@ -213,8 +223,9 @@ class Listener:
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 await link.handshake()
+            own = self._identity(link, own)
             own.check(link.identity)
-            self._admission.links.accepted(link)
+            self._admission.links.accepted(link, own)
             link.start(partial(self._admission.opened, self, own))
             kept = True
         except ExchangeError as error:
@@ -225,6 +236,13 @@ class Listener:
         finally:
             if not kept:
                 link.drop()
+
+    async def _outer(self, sock: socket.socket, own: Identity) -> Outer:
+        return await Outer.open(sock, "server", own.credentials)
+
+    def _identity(self, link: Link, own: Identity) -> Identity:
+        """The identity to which the peer of a link came."""
+        return own
 
     def arrived(self, meeting: Meeting) -> None:
         """An authorised peer waits for accept(). Raises ExchangeError if it must not."""

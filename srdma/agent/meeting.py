@@ -68,3 +68,9 @@ def encoded(error: ExchangeError) -> bytes:
     """The ERROR that tells the peer."""
     code = "identity" if error.code == "policy" else error.code  # protocol.md 8.1
     return encode(ErrorMessage(code, error.told))
+
+
+def agent_of(meeting: Meeting) -> Address | None:
+    """The address of the peer's agent, if it has a port (protocol.md 8.7)."""
+    link = meeting.stream.link
+    return (link.address, link.agent) if link.agent else None

@@ -5,6 +5,7 @@ The file is the operator's. A program can only narrow what it grants.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import pwd
 import tomllib
@@ -21,7 +22,7 @@ from srdma.keyex.fields import ExchangeError
 
 POLICY = "policy"  # code of an error: the policy does not grant it
 MODE = 0o600
-KEYS = {"worker", "socket", "mode", "key_log", "identity"}
+KEYS = {"worker", "socket", "mode", "key_log", "listen", "identity"}
 IDENTITY_KEYS = {"name", "path", "users", "peers"}
 
 
@@ -73,6 +74,7 @@ class Policy:
         self.socket = Path(_text(self.path, fields, "socket"))
         self.mode = fields.get("mode", MODE)
         self.key_log = fields.get("key_log", False)
+        self.listen = _address(self.path, fields.get("listen", ""))
         self._grants, self._credentials = grants, credentials
         for identity in self._used:
             if identity.name in credentials:
@@ -125,6 +127,13 @@ class Policy:
         self._used.add(found)
         return found
 
+    def granted(self) -> list[Identity]:
+        """All identities, with the peers that the policy grants them."""
+        return [
+            Identity(self._credentials[grant.name], (), grant.peers, grant.name)
+            for grant in self._grants.values()
+        ]
+
     def current(self, settings: Mapping[str, Any], uid: int) -> Callable[[], Identity]:
         """As identity(); load() replaces its credentials."""
         found = self.identity(settings, uid)
@@ -158,6 +167,22 @@ def _read(path: Path) -> dict[str, Any]:
     if type(fields.get("key_log", False)) is not bool:
         raise PolicyError(f"{path}: key_log must be true or false")
     return fields
+
+
+def _address(path: Path, value: object) -> tuple[str, int] | None:
+    if value == "":
+        return None
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+        number = int(port)
+    except ValueError:
+        number = 0
+    if not 1024 <= number < 1 << 16:
+        raise PolicyError(
+            f'{path}: listen must be "ADDRESS:PORT", with an IP address and a port of 1024 to 65535'
+        )
+    return str(address), number
 
 
 def _known(path: Path, where: str, fields: Mapping[str, Any], keys: set[str]) -> None:

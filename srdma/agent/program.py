@@ -17,6 +17,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from srdma.agent import port as agent_port
 from srdma.agent.policy import Policy, PolicyError, Private
 from srdma.agent.service import Audit, AuditLog, Service, harden
 from srdma.agent.takeover import Keeper
@@ -48,20 +49,23 @@ async def serve_door(door: socket.socket) -> None:
     await service.close()
 
 
-async def serve_socket(policy: Policy, listening: socket.socket, audit: Audit) -> None:
-    """A system agent, until SIGTERM or SIGINT."""
+async def serve_socket(
+    policy: Policy, listening: socket.socket, port: socket.socket | None, audit: Audit
+) -> None:
+    """A system agent, until SIGTERM or SIGINT. port: where peers resume sessions."""
     loop = asyncio.get_running_loop()
     keeper = Keeper()
-    service, over, hup = Service(policy, audit, keeper), asyncio.Event(), asyncio.Event()
+    service = Service(policy, audit, keeper, port.getsockname()[1] if port else 0)
+    over, hup = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
     loop.add_signal_handler(signal.SIGHUP, hup.set)
     await service.take_over(policy.worker)
     audit("started", socket=str(policy.socket), worker=str(policy.worker))
-    tasks = [
-        asyncio.ensure_future(work)
-        for work in (_accept(service, listening), _reload(service, policy, hup, audit))
-    ]
+    works = [_accept(service, listening), _reload(service, policy, hup, audit)]
+    if port:
+        works.append(service.serve_port(port, policy))
+    tasks = [asyncio.ensure_future(work) for work in works]
     ending = asyncio.ensure_future(over.wait())
     done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in (ending, *tasks):
@@ -136,8 +140,9 @@ def run(policy: Policy, key_log: Path | None = None) -> None:
     if key_log:
         begin_key_log(policy, key_log)
     with bound(policy) as listening:
+        port = agent_port.bound(policy.listen) if policy.listen else None
         harden()
-        asyncio.run(serve_socket(policy, listening, audit))
+        asyncio.run(serve_socket(policy, listening, port, audit))
 
 
 def begin_key_log(policy: Policy, path: Path) -> None:

@@ -25,8 +25,8 @@ VERSION = 1
 class Record:
     """own: name of the own identity; uid: user of the program; leg: number of the leg of the QPs.
 
-    address: of the peer's listener, for the client of the first exchange. max_age: seconds that
-    secrets live without renewal (agent.md 5).
+    address: of the peer's listener, for the client of the first exchange; agent: of the peer's
+    agent, if it has a port. max_age: seconds that secrets live without renewal (agent.md 5).
     """
 
     agreement: Agreement
@@ -37,6 +37,7 @@ class Record:
     times: Times
     max_age: float
     count: int = 0
+    agent: tuple[str, int] | None = None
 
     def to_bytes(self) -> bytes:
         agreement = self.agreement
@@ -52,6 +53,7 @@ class Record:
                 "own": self.own,
                 "uid": self.uid,
                 "address": list(self.address or ()),
+                "agent": list(self.agent or ()),
                 "every": self.times.every,
                 "limit": self.times.limit,
                 "max_age": self.max_age,
@@ -81,14 +83,18 @@ class Record:
             qpns=tuple(qp.qpn for qp in ends),
             peers=tuple((qp.peer_eid, qp.peer_qpn) for qp in ends),
         )
-        host, port = fields["address"] or ("", 0)
         return cls(
             agreement=agreement,
             own=fields["own"],
             uid=fields["uid"],
             leg=kept.leg,
-            address=(host, port) if host else None,
+            address=_address(fields["address"]),
+            agent=_address(fields["agent"]),
             times=Times(fields["every"], fields["limit"]),
             max_age=fields["max_age"],
             count=fields["count"],
         )
+
+
+def _address(value: list[Any]) -> tuple[str, int] | None:
+    return (value[0], value[1]) if value else None

@@ -19,6 +19,8 @@ from typing import Any, NoReturn, Protocol
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.listener import Admission, Listener
 from srdma.agent.meeting import Address, Meeting
+from srdma.agent.policy import Policy
+from srdma.agent.port import Port
 from srdma.agent.record import Record
 from srdma.agent.session import RESTART, WITHDRAWN, Session
 from srdma.agent.settings import TOKEN_LEN, Identity, Terms
@@ -88,11 +90,17 @@ class AuditLog:
 class Service:
     """Channels, and the workers, sessions and arrivals that are common to all of them."""
 
-    def __init__(self, rule: Rule, audit: Audit = no_audit, keeper: Keeper | None = None) -> None:
-        """keeper: of a system agent."""
+    def __init__(
+        self,
+        rule: Rule,
+        audit: Audit = no_audit,
+        keeper: Keeper | None = None,
+        port: int = 0,
+    ) -> None:
+        """keeper and port: of a system agent; port 0: it has none."""
         self._rule, self.audit, self._keeper = rule, audit, keeper
         self._workers: dict[tuple[Path, bytes], Worker] = {}
-        self._admission = Admission(audit)
+        self._admission = Admission(audit, port)
         self.sessions, self.links = self._admission.sessions, self._admission.links
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, int] | None] = {}
@@ -122,6 +130,10 @@ class Service:
             task.cancel(*([RESTART] if restart else []))
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.links.close(restart=restart)
+
+    async def serve_port(self, sock: socket.socket, policy: Policy) -> NoReturn:
+        """Admit peers at the port of the agent."""
+        await Port(sock, policy.granted, self._admission).run()
 
     async def take_over(self, path: Path) -> None:
         """Adopt the sessions that the worker keeps. path: of the control socket of its process 0.

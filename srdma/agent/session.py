@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.links import Links
-from srdma.agent.meeting import Address, Meeting
+from srdma.agent.meeting import Address, Meeting, agent_of
 from srdma.agent.record import Record
 from srdma.agent.settings import Identity, Terms
 from srdma.agent.setup import WORKER_ENDED, Setup
@@ -269,6 +269,7 @@ class Session:
             None if isinstance(peer, Meeting) else peer,
             terms.times,
             terms.max_age,
+            agent=agent_of(meeting),
         )
         self._upkeep = upkeep = self._keeping(worker, record)
         upkeep.attach(meeting)

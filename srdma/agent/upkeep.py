@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import itertools
 import random
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from srdma.agent.links import Links
+from srdma.agent.links import SILENCE, Links
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.record import Record
 from srdma.agent.resumption import UNKNOWN, Resumption
@@ -28,12 +29,13 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Resume, decode, encode
 from srdma.keyex.renew import NEVER, Renewing
 from srdma.keyex.secrets import NewSecrets
+from srdma.keyex.streams import Idle
 from srdma.keyex.tls import PeerClosed, Truncated
 
 RESUME_TIMEOUT = 10.0  # seconds of one attempt to resume
 PAUSE_LEAST, PAUSE_MOST = 1.0, 60.0  # seconds between two attempts
-SILENCE = 60.0  # seconds without an acknowledgement after which a connection is lost
 LOOK = 15.0  # seconds between two looks at the acknowledgements
+LOOK_LOST = 60.0  # seconds between two looks at whether QPs without a connection have ended
 
 
 class Upkeep:
@@ -72,6 +74,8 @@ class Upkeep:
         self._heard: asyncio.Future[bytes] | None = None  # the peer's next message
         self._redial: asyncio.Future[tuple[Meeting, Resume]] | None = None
         self._first = True  # no attempt to resume was made
+        self._idle = False  # this end closed the connection, because nothing happened in it
+        self._resuming = False  # the RESUME of this end waits for its answer
         self._refusing: asyncio.Future[None] | None = None
         self._pause = PAUSE_LEAST  # before the next attempt to resume
         self._look_at = NEVER  # time of the next look at whether the peer is reachable
@@ -104,7 +108,7 @@ class Upkeep:
         """
         try:
             self.attach(meeting)
-            if self.record.agreement.role == "server" and self.resumable:
+            if self.resumable:
                 self._sessions.add(self)
             await self._serve(pause)
         finally:
@@ -146,11 +150,19 @@ class Upkeep:
         """Start to wait for the peer's next message, or to resume."""
         if self.meeting and not self._heard:
             self._heard = asyncio.ensure_future(self.meeting.stream.message())
-        if not self.meeting and self._renewing.given and not self._redial:
+        if not self._redial and self._resumes():
             self._redial = asyncio.ensure_future(self._again(pause if self._first else 0.0))
             self._first = False
         if self._noticed.done():
             self._noticed = asyncio.ensure_future(self._news.wait())
+
+    def _resumes(self) -> bool:
+        """True if this end must connect to the peer: as client, unless it closed an idle connection
+        itself and no exchange is due; as server if one is."""
+        if self.meeting or not self._renewing.given:
+            return False
+        client = self.record.agreement.role == "client"
+        return self._renewing.wanted or (client and not self._idle)
 
     def _take(self) -> None:
         """Process what has arrived: a message, another connection, a wish, a RESUME."""
@@ -166,7 +178,7 @@ class Upkeep:
             self._wish = 0
         if self._offer:
             self._check_offer()
-        self._give_up_silence()
+        self._look()
 
     def _abandon(self) -> None:
         """Stop to wait for the peer's next message, and to resume."""
@@ -177,13 +189,17 @@ class Upkeep:
             _forget(task)
         self._heard = self._redial = None
 
-    def _give_up_silence(self) -> None:
-        """Give up a connection whose peer has acknowledged nothing for SILENCE seconds: a firewall
-        may have forgotten it."""
-        if not self.meeting or time.monotonic() < self._look_at:
+    def _look(self) -> None:
+        """Look from time to time whether the peer is there. A connection whose peer has
+        acknowledged nothing for SILENCE seconds is given up: a firewall may have forgotten it."""
+        if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + LOOK
-        if not self.meeting.stream.reachable(SILENCE):
+        if not self.meeting:
+            self._look_at += LOOK_LOST - LOOK
+            if self.ended():
+                raise Goodbye
+        elif not self.meeting.stream.reachable(SILENCE):
             self._audit("lost", text=f"no acknowledgement in {SILENCE:g} s")
             self.meeting.stream.link.drop()
             self._lose()
@@ -198,7 +214,8 @@ class Upkeep:
                 raise
             if not self.resumable:
                 raise Truncated from None
-            self._audit("lost", text=str(end))
+            self._idle = isinstance(end, Idle)
+            self._audit("idle" if self._idle else "lost", text=str(end))
             self._lose()
         else:
             self._renewing.receive(message)
@@ -212,27 +229,30 @@ class Upkeep:
         self._renewing.lost()
         if self.meeting:
             self.meeting.drop()
-        self.meeting, self._look_at = None, NEVER
+        self.meeting, self._look_at = None, time.monotonic() + LOOK_LOST
 
     def _resumed(self, meeting: Meeting, peers: Resume) -> None:
         self.attach(meeting)
+        self._idle = False
         self._renewing.resumed(peers.count)
         self._audit("resumed")
 
     async def _again(self, first: float) -> tuple[Meeting, Resume]:
-        """As client, connect to the peer until it proves that it has the session. A server waits
-        for the peer. Raises Goodbye once no QP is left."""
+        """Connect to the peer until it proves that it has the session. An end that knows no address
+        waits for the peer. Raises Goodbye once no QP is left."""
         await asyncio.sleep(first)
-        while True:
-            await asyncio.sleep(self._pause * random.uniform(0.5, 1))
+        for turn in itertools.count():
+            await asyncio.sleep(0.0 if self._idle else self._pause * random.uniform(0.5, 1))
+            self._idle = False
             self._pause = min(2 * self._pause, PAUSE_MOST)
             if self.ended():
                 raise Goodbye
-            if not self.record.address:
+            known = [each for each in (self.record.agent, self.record.address) if each]
+            if not known:
                 continue
             try:
                 async with asyncio.timeout(RESUME_TIMEOUT):
-                    return await self._dial(self.record.address)
+                    return await self._dial(known[turn % len(known)])
             except PeerClosed:
                 text = "the peer closed the connection"
             except TimeoutError:
@@ -240,25 +260,29 @@ class Upkeep:
             except ExchangeError as error:
                 text = error.text
             self._audit("lost", text=text)
+        raise AssertionError("not reached")
 
-    # As client -----------------------------------------------------------------
+    # The end that connects -----------------------------------------------------
 
     async def _dial(self, address: Address) -> tuple[Meeting, Resume]:
         """One attempt. Raises ExchangeError, PeerClosed, Goodbye."""
         own, resumption = self._own(), self._resumption
-        meeting = await self._links.meet(own, address)
+        meeting = await self._links.meet(own, address, self.record.agreement.identity)
         try:
             self._check_peer(meeting)
             mine = resumption.message(meeting.stream, self.count)
             meeting.stream.send(encode(mine))
+            self._resuming = True
             peers = _resume_in(await meeting.hear())
             resumption.withdraw(resumption.check(meeting.stream, peers))
         except ExchangeError as error:
             await meeting.fail(error)
             raise
         except BaseException:
-            meeting.drop()
+            meeting.drop()  # no CLOSED: the peer may have resumed the session already
             raise
+        finally:
+            self._resuming = False
         return meeting, peers
 
     def _check_peer(self, meeting: Meeting) -> None:
@@ -272,7 +296,7 @@ class Upkeep:
                 told="this end has a session with another identity",
             )
 
-    # As server -----------------------------------------------------------------
+    # The other end -------------------------------------------------------------
 
     def offer(self, meeting: Meeting, peers: Resume) -> None:
         """A peer wants to resume this session; the upkeep owns the meeting from now on."""
@@ -292,6 +316,8 @@ class Upkeep:
         assert self._offer
         (meeting, peers), self._offer = self._offer, None
         try:
+            if self._resuming and self.record.agreement.role == "client":
+                raise ExchangeError("resume", "this end resumes the session itself")
             waiting = self._resumption.check(meeting.stream, peers)
         except ExchangeError as error:
             self._audit("refused", code=error.code, text=error.text)

@@ -168,6 +168,11 @@ class Renewing:
         return all(job.direction is not Direction.TX for job in self._jobs)
 
     @property
+    def wanted(self) -> bool:
+        """True if this end wants an exchange."""
+        return self._wanted
+
+    @property
     def count(self) -> int:
         """Number of the last exchange."""
         return self._renewal.count

@@ -168,6 +168,7 @@ class Link:
         self._next = 1 if role == "client" else 2
         self._peers = 2 if role == "client" else 1  # the next stream that the peer opens
         self._greeted = False  # the peer's HELLO has arrived
+        self.greeted: Callable[[], None] = _nothing  # called then
         self._opened: Opened | None = None
         self._reader: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
@@ -175,6 +176,11 @@ class Link:
     @property
     def version(self) -> int:
         return self.outer.version
+
+    @property
+    def maker(self) -> str:
+        """Identity of the end that connected."""
+        return self.outer.credentials.identity if self.role == "client" else self.identity
 
     @property
     def address(self) -> str:
@@ -333,6 +339,7 @@ class Link:
         match decode(message) if number == 0 else None:
             case Hello(agent) if not self._greeted:
                 self._greeted, self.agent = True, agent
+                self.greeted()
             case ErrorMessage(code, text):
                 raise ExchangeError(printable(code), printable(text), from_peer=True)
             case _:
@@ -349,3 +356,7 @@ class Link:
             self._peers += 2
             return True
         return False
+
+
+def _nothing() -> None:
+    """No one waits for HELLO."""

@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import hashlib
 import socket
 import struct
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from cryptography import x509
@@ -94,6 +97,19 @@ class Truncated(PeerClosed):
     error: ExchangeError | None = None
 
 
+Choose = Callable[[str], Credentials | None]
+
+
+@dataclass
+class _State:
+    """Of one connection, for the callbacks of OpenSSL. error: of the peer's certificate; choose:
+    gives the credentials of a server for an SNI, "" without one; chosen: by it."""
+
+    error: str = ""
+    choose: Choose | None = None
+    chosen: Credentials | None = None
+
+
 class _End:
     """Common part of Outer and Inner: one end of a TLS connection, without its transport."""
 
@@ -103,7 +119,8 @@ class _End:
         self._buffer = bytearray()
         self.credentials = credentials
         self._tls = SSL.Connection(_context(credentials), None)
-        self._tls.set_app_data("")  # text of the error of the peer's certificate
+        self._state = _State()
+        self._tls.set_app_data(self._state)
         if role == "client":
             self._tls.set_connect_state()
         else:
@@ -172,8 +189,8 @@ class _End:
 
     def _failure(self, error: Exception) -> Exception:
         """The exception to raise for a TLS or socket error."""
-        if verify_error := self._tls.get_app_data():
-            return ExchangeError("identity", verify_error)
+        if self._state.error:
+            return ExchangeError("identity", self._state.error)
         if isinstance(error, SSL.SysCallError | OSError):
             return Truncated()
         reason = ", ".join(str(part) for entry in error.args[0] for part in entry[2:])
@@ -215,12 +232,28 @@ class Outer(_End):
         self._reader, self._writer = ends
 
     @classmethod
-    async def open(cls, sock: socket.socket, role: str, credentials: Credentials) -> Outer:
-        """A connection on this socket, which it owns from now on."""
+    async def open(
+        cls,
+        sock: socket.socket,
+        role: str,
+        credentials: Credentials,
+        *,
+        choose: Choose | None = None,
+        expected: str = "",
+    ) -> Outer:
+        """A connection on this socket, which it owns from now on.
+
+        choose: a server's credentials for an SNI; None refuses the client. expected: the identity
+        that a client asks for by SNI.
+        """
         for level, option, value in _TCP_OPTIONS:
             with contextlib.suppress(OSError):  # a socket that is not TCP
                 sock.setsockopt(level, option, value)
-        return cls(role, credentials, await asyncio.open_connection(sock=sock))
+        made = cls(role, credentials, await asyncio.open_connection(sock=sock))
+        made._state.choose = choose
+        if expected:
+            made._tls.set_tlsext_host_name(server_name(expected).encode())
+        return made
 
     async def handshake(self) -> tuple[str, str]:
         """Complete the handshake. Returns the peer's identity and the key exchange group.
@@ -240,6 +273,7 @@ class Outer(_End):
                 self._flush()  # the alert
                 raise self._failure(error) from None
         self._flush()
+        self.credentials = self._state.chosen or self.credentials
         checked = self._checked()
         if self.version > 1:
             self._most = MESSAGE_MAX + STREAM_LEN
@@ -405,6 +439,7 @@ def _context(credentials: Credentials) -> SSL.Context:
         context.add_extra_chain_cert(certificate)
     context.use_privatekey(parse_key(credentials.key, "the key"))
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _verified)
+    context.set_tlsext_servername_callback(_named)
     if keylog.begun():
         context.set_keylog_callback(lambda _, line: keylog.tls(line))
     context.set_alpn_protos([*ALPN])
@@ -422,8 +457,27 @@ def _verified(
     if not ok:
         what = VERIFY_ERRORS.get(error, f"does not verify (X509 error {error})")
         who = "the peer's certificate" if depth == 0 else "the CA of the peer's certificate"
-        connection.set_app_data(f"{who} {what}")
+        connection.get_app_data().error = f"{who} {what}"
     return bool(ok)
+
+
+def _named(connection: SSL.Connection) -> None:
+    """Use the credentials that the client asks for; a context without any fails the handshake."""
+    state = connection.get_app_data()
+    if state.choose:
+        name = connection.get_servername() or b""
+        state.chosen = state.choose(name.decode("ascii", "replace"))
+        connection.set_context(_context(state.chosen) if state.chosen else _nobody())
+
+
+@lru_cache(maxsize=1)
+def _nobody() -> SSL.Context:
+    return SSL.Context(SSL.TLS_METHOD)
+
+
+def server_name(identity: str) -> str:
+    """The SNI that asks for an identity (protocol.md 8)."""
+    return hashlib.sha256(identity.encode()).hexdigest()[:40] + ".srdma.alt"
 
 
 def fingerprint(certificate: x509.Certificate) -> bytes:

@@ -24,7 +24,7 @@ from srdma.agent.policy import Private
 from srdma.agent.service import Service
 from srdma.errors import DeviceError
 from srdma.keyex.renew import Renewing
-from srdma.keyex.tls import CHUNK, Stream
+from srdma.keyex.tls import CHUNK, Outer
 from tests.key_updates import Sender, connected
 from tests.keyex_players import (
     END,
@@ -306,7 +306,7 @@ def test_flood_of_key_updates(identities: Path) -> None:
 
     async def run() -> None:
         ours, theirs = patient_pair()
-        stream = await Stream.open(theirs, "server", load(identities, "b"))
+        stream = await Outer.open(theirs, "server", load(identities, "b"))
         shaking = asyncio.ensure_future(stream.handshake())
         sender = await asyncio.to_thread(connected, ours, load(identities, "a"))
         assert (await shaking)[0] == HOST_A

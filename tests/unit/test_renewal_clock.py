@@ -11,7 +11,7 @@ import pytest
 
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.renew import LOOK, NEVER, Clock
-from srdma.keyex.tls import Stream
+from srdma.keyex.tls import Outer
 
 LIMIT = 60.0
 
@@ -120,7 +120,7 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Credentials:
 
 def reachable(sock: socket.socket, credentials: Credentials) -> bool:
     async def look() -> bool:
-        stream = await Stream.open(sock, "client", credentials)
+        stream = await Outer.open(sock, "client", credentials)
         with contextlib.closing(sock):
             return stream.reachable()
 
@@ -137,7 +137,7 @@ def test_peer_that_acknowledges(credentials: Credentials) -> None:
 def test_peer_that_acknowledged_too_long_ago(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Stream.reachable, "__defaults__", (0.0,))
+    monkeypatch.setattr(Outer.reachable, "__defaults__", (0.0,))
     with socket.create_server(("127.0.0.1", 0)) as server:
         sock = socket.create_connection(server.getsockname())
         with server.accept()[0]:

@@ -1,0 +1,82 @@
+"""The port of a system agent (agent.md 3): peers of all its identities resume their sessions
+there."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+
+from srdma.agent.listener import NO_LISTENER, Admission, Listener
+from srdma.agent.meeting import Address, Meeting
+from srdma.agent.settings import Identity
+from srdma.errors import LocalError
+from srdma.identity import Credentials
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.streams import Link
+from srdma.keyex.tls import Outer, server_name
+
+BACKLOG = 1024
+
+
+class Nobody:
+    """In place of the channel of a listener: no program waits for reports."""
+
+    uid = -1
+
+    def report(self, event: str, **fields: object) -> None:
+        """The audit has it."""
+
+    def unread(self) -> int:
+        return 0
+
+
+class Port(Listener):
+    """Admits peers that have a session with an identity of this agent."""
+
+    def __init__(
+        self, sock: socket.socket, identities: Callable[[], list[Identity]], admission: Admission
+    ) -> None:
+        """identities: called for each handshake."""
+        super().__init__(Nobody(), sock, lambda: identities()[0], admission)
+        self._identities = identities
+
+    async def _outer(self, sock: socket.socket, own: Identity) -> Outer:
+        return await Outer.open(sock, "server", own.credentials, choose=self._choose)
+
+    def _choose(self, name: str) -> Credentials | None:
+        """Credentials for an SNI: those of the one identity that it names."""
+        all_of_them = [identity.credentials for identity in self._identities()]
+        if len(all_of_them) == 1:
+            return all_of_them[0]
+        named = (each for each in all_of_them if server_name(each.identity) == name)
+        return next(named, None)
+
+    def _identity(self, link: Link, own: Identity) -> Identity:
+        chosen = link.outer.credentials
+        for identity in self._identities():
+            if identity.credentials == chosen:
+                return identity
+        raise ExchangeError("identity", "the policy was replaced during the handshake")
+
+    def arrived(self, meeting: Meeting) -> None:
+        """Sessions begin at listeners only."""
+        raise ExchangeError("closed", NO_LISTENER)
+
+
+def bound(address: Address) -> socket.socket:
+    """A listening TCP socket. Raises LocalError."""
+    host, port = address
+    family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    sock = socket.socket(family)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise LocalError(
+            f"cannot listen at {host}:{port}: {error.strerror or error}: change `listen` of the "
+            "policy"
+        ) from None
+    return sock
