@@ -105,5 +105,5 @@ def only_first(made: BlockingTLS, role: Role, credentials: Credentials) -> None:
         lambda _, offered: b"srdma/1" if b"srdma/1" in offered else SSL.NO_OVERLAPPING_PROTOCOLS
     )
     made._tls = SSL.Connection(context, None)
-    made._tls.set_app_data("")
+    made._tls.set_app_data(made._state)
     made._tls.set_connect_state() if role == "client" else made._tls.set_accept_state()

@@ -293,6 +293,7 @@ class Session:
                 code = error.code if error.from_peer else ""
                 if code not in AGAIN or (code == "stale" and fresh):
                     raise
+                await meeting.fail(error)
             fresh = code == "stale"
             setup.forget()
             await asyncio.sleep(AGAIN[code])

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from srdma.agent import listener, upkeep
+from srdma.agent import links, upkeep
 from srdma.control import Kind
 from srdma.identity import create_ca, issue
 from srdma.keyex.messages import (
@@ -31,13 +31,12 @@ from srdma.keyex.messages import (
     decode,
     encode,
 )
-from srdma.keyex.tls import Truncated
 from tests import keyex_players
 from tests.exchange_players import CHACHA, NONE
 from tests.keyex_players import Keyex, Listening, accepting, config, finished, load, until
 from tests.resume_players import ResumingPeer, exchanged, only_first, refused
 from tests.thread_agent import ThreadAgent
-from tests.tls_players import BlockingTLS
+from tests.tls_players import HELLO, BlockingTLS
 
 ROLES = ["client", "server"]  # of the peer of the test
 RX, TX, ASKED, WITHDRAW = 1, 2, 0, 3
@@ -395,10 +394,11 @@ def test_withdrawal_of_one_qp(folder: Path, role: str) -> None:
 
 
 def silent(again: BlockingTLS) -> bool:
-    """True if no message arrives soon. Records of TLS itself do not count."""
+    """True if no message but HELLO arrives soon. Records of TLS itself do not count."""
     while select.select([again.sock], [], [], SHORT)[0]:
         again._read()
-    return again.receive() is None
+    frame = again.receive()
+    return frame is None or (frame.endswith(HELLO) and again.receive() is None)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -558,9 +558,7 @@ def test_another_answer_to_resume(folder: Path, answer: Any) -> None:
         peer.tls.cut()
         again = peer.again()
         assert isinstance(exchanged("server", again, answer), Resume)
-        if isinstance(answer, ErrorMessage):
-            again.until_closed()
-        else:
+        if not isinstance(answer, ErrorMessage | ClosedMessage):  # they end the stream
             told = decode(again.message())
             assert isinstance(told, ErrorMessage) and told.code in ("state", "format")
         again.close()
@@ -571,15 +569,14 @@ def test_another_answer_to_resume(folder: Path, answer: Any) -> None:
 
 @pytest.mark.parametrize(
     "first",
-    [Ready(), ClosedMessage(), Rekey(b"hello"), Rekey(b""), Taken(1), b"\xff", b""],
+    [Ready(), Rekey(b"hello"), Rekey(b""), Taken(1), b"\xff", b""],
     ids=repr,
 )
 def test_another_first_message(folder: Path, first: Any) -> None:
-    """It is not of the session, which the connection has not resumed."""
+    """It is not of the session, which the stream has not resumed."""
     with against(folder, "client") as (peer, program):
         again = peer.again()
         again.send(first if isinstance(first, bytes) else encode(first))
-        accept(program, folder)
         told = decode(again.message())
         assert isinstance(told, ErrorMessage)
         again.close()
@@ -670,14 +667,18 @@ def test_resume_as_second_message(folder: Path) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_no_first_message(folder: Path, role: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "HANDSHAKE_TIMEOUT", SHORT)
-    monkeypatch.setattr(upkeep, "RESUME_TIMEOUT", SHORT)
+    """A connection without a stream is closed. As client the agent tries again, in another stream
+    of the connection."""
     with against(folder, role) as (peer, program):
+        monkeypatch.setattr(links, "UNUSED_HERE", SHORT)
+        monkeypatch.setattr(upkeep, "RESUME_TIMEOUT", SHORT)
         peer.tls.cut()
         again = peer.again()
-        with pytest.raises(Truncated):
-            for _ in range(2):
-                again.message()
+        if role == "client":
+            again.until_closed()
+        else:
+            for again.stream in (1, 3, 5):
+                assert isinstance(decode(again.message()), Resume)
         again.close()
         monkeypatch.undo()
         untouched(program)
@@ -713,8 +714,9 @@ def test_host_with_the_same_certificate(folder: Path) -> None:
                 thief = peer.again()
                 thief.send(encode(replace(peer.resume_of(thief), proofs=proofs)))
                 thief.send(encode(last))
-                told = decode(thief.message())
-                assert isinstance(told, ErrorMessage) and told.code == "resume"
+                if isinstance(last, Rekey):  # the others end the stream
+                    told = decode(thief.message())
+                    assert isinstance(told, ErrorMessage) and told.code == "resume"
                 thief.close()
         untouched(program)
         assert not made(program)
@@ -748,7 +750,7 @@ def test_proofs_of_another_session_of_the_same_hosts(folder: Path) -> None:
 
 @pytest.mark.parametrize("renewed", [False, True])
 def test_resume_while_the_former_connection_is_open(folder: Path, renewed: bool) -> None:
-    """The agent closes it without CLOSED. Later bytes of it have no effect."""
+    """The agent forgets its stream. Later messages of it have no effect."""
     with against(folder, "client") as (peer, program):
         old = peer.tls
         peer.resume()
@@ -756,8 +758,7 @@ def test_resume_while_the_former_connection_is_open(folder: Path, renewed: bool)
             renews(peer, program)
         for message in (ClosedMessage(), ErrorMessage("gone", "the end"), Rekey(b"")):
             old.send(encode(message))
-        with pytest.raises(Truncated):
-            old.message()
+        assert silent(old)
         old.close()
         renews(peer, program)
 
@@ -770,8 +771,7 @@ def test_several_connections_one_after_the_other(folder: Path) -> None:
             old.append(peer.tls)
             peer.resume()
         for one in old:
-            with pytest.raises(Truncated):
-                one.message()
+            assert silent(one)
             one.close()
         renews(peer, program)
 
@@ -786,12 +786,10 @@ def test_second_resume_replaces_one_that_waits_for_its_answer(folder: Path) -> N
         peer.given = 1
         first = peer.again()
         first.send(encode(peer.resume_of(first)))
-        with pytest.raises(Truncated):
-            peer.tls.message()  # the first one was right
+        assert silent(peer.tls)
         second = peer.again()
         second.send(encode(peer.resume_of(second)))
-        with pytest.raises(Truncated):
-            first.message()
+        assert silent(first)
         worker.stuck = set()
         assert isinstance(decode(second.message()), Resume)
         peer.tls = second

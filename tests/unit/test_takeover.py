@@ -106,7 +106,7 @@ def kept(one: Record, data: bytes, without: frozenset[int] = frozenset()) -> Kep
 )
 @pytest.mark.parametrize("count", [0, 3, COUNT_MAX])
 def test_record_round_trip(one: Record, count: int) -> None:
-    one = replace(one, count=count)
+    one = replace(one, count=count, agent=("10.0.0.1", 7001) if count else None)
     assert Record.of(kept(one, one.to_bytes())) == one
 
 
@@ -125,6 +125,7 @@ def test_largest_record() -> None:
         own="y" * 200,
         uid=2**32 - 2,
         address=("h" * 253, 65_535),
+        agent=("f" * 45, 65_535),
         times=Times(1 / 3, 2**31 - 1.1),
         max_age=1e9 / 3,
     )
@@ -149,7 +150,7 @@ def test_qps_keep_their_places(ended: set[int]) -> None:
 def test_record_has_no_secret() -> None:
     """Nothing but the fields that the next agent needs."""
     assert set(cbor2.loads(record().to_bytes())) == {
-        "v", "role", "hash", "suite", "mode", "group", "identity", "own", "uid", "address",
+        "v", "role", "hash", "suite", "mode", "group", "identity", "own", "uid", "address", "agent",
         "every", "limit", "max_age", "count", "qps",
     }  # fmt: skip
 
@@ -571,7 +572,8 @@ def test_two_programs_that_rejoin_at_once() -> None:
     """The first one has the session, also before the session has noticed it."""
 
     async def both() -> list[bool]:
-        session = Session(Absent(7), lambda: cast(Any, None), cast(Any, None))
+        house = cast(Any, SimpleNamespace(sessions=None, links=None))
+        session = Session(Absent(7), lambda: cast(Any, None), house)
         channels = [cast(Channel, SimpleNamespace(uid=uid)) for uid in (8, 7, 7)]
         return [session.returned(channel) for channel in channels]
 
