@@ -14,9 +14,10 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from srdma.agent.accounts import Door
 from srdma.agent.policy import Policy, PolicyError, Private
 from srdma.agent.service import Audit, AuditLog, Service, harden
 from srdma.agent.takeover import Keeper
@@ -48,19 +49,22 @@ async def serve_door(door: socket.socket) -> None:
     await service.close()
 
 
-async def serve_socket(policy: Policy, listening: socket.socket, audit: Audit) -> None:
+Listening = tuple[socket.socket, str]  # and the name of its container, or ""
+
+
+async def serve_sockets(policy: Policy, listening: Sequence[Listening], audit: Audit) -> None:
     """A system agent, until SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
-    keeper = Keeper()
+    keeper = Keeper(policy.worker_user)
     service, over, hup = Service(policy, audit, keeper), asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
     loop.add_signal_handler(signal.SIGHUP, hup.set)
     await service.take_over(policy.worker)
     audit("started", socket=str(policy.socket), worker=str(policy.worker))
+    accepting = [_accept(service, sock, container) for sock, container in listening]
     tasks = [
-        asyncio.ensure_future(work)
-        for work in (_accept(service, listening), _reload(service, policy, hup, audit))
+        asyncio.ensure_future(work) for work in (*accepting, _reload(service, policy, hup, audit))
     ]
     ending = asyncio.ensure_future(over.wait())
     done, _ = await asyncio.wait([ending, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -72,7 +76,7 @@ async def serve_socket(policy: Policy, listening: socket.socket, audit: Audit) -
         task.result()  # a fault of this program
 
 
-async def _accept(service: Service, listening: socket.socket) -> None:
+async def _accept(service: Service, listening: socket.socket, container: str) -> None:
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -80,7 +84,7 @@ async def _accept(service: Service, listening: socket.socket) -> None:
         except OSError:  # no descriptors or memory
             await asyncio.sleep(LOOK / 20)
         else:
-            service.open(sock)
+            service.open(sock, container)
             await asyncio.sleep(0)  # sock_accept() does not yield while connections wait
 
 
@@ -104,19 +108,21 @@ async def _reload(service: Service, policy: Policy, hup: asyncio.Event, audit: A
 
 
 @contextlib.contextmanager
-def bound(policy: Policy) -> Iterator[socket.socket]:
-    """The listening socket of a policy. Raises LocalError."""
-    path = os.fspath(policy.socket)
+def bound(place: Policy | Door) -> Iterator[socket.socket]:
+    """The listening socket of a policy or container. Raises LocalError."""
+    path = os.fspath(place.socket)
     sock = socket.socket(socket.AF_UNIX)
     with contextlib.closing(sock):
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as other:
             if other.connect_ex(path) == 0:
                 raise LocalError(f"an agent serves {path} already: stop it first")
         with contextlib.suppress(FileNotFoundError):
-            policy.socket.unlink()
-        before = os.umask(0o777 & ~policy.mode)
+            place.socket.unlink()
+        before = os.umask(0o777 & ~place.mode)
         try:
             sock.bind(path)
+            if isinstance(place, Door):
+                os.chown(path, place.owner, place.group)
         except OSError as error:
             raise LocalError(f"cannot listen at {path}: {error.strerror or error}") from None
         finally:
@@ -127,7 +133,7 @@ def bound(policy: Policy) -> Iterator[socket.socket]:
             yield sock
         finally:
             with contextlib.suppress(FileNotFoundError):
-                policy.socket.unlink()
+                place.socket.unlink()
 
 
 def run(policy: Policy, key_log: Path | None = None) -> None:
@@ -135,9 +141,11 @@ def run(policy: Policy, key_log: Path | None = None) -> None:
     audit = AuditLog()
     if key_log:
         begin_key_log(policy, key_log)
-    with bound(policy) as listening:
+    with contextlib.ExitStack() as stack:
+        listening = [(stack.enter_context(bound(policy)), "")]
+        listening += [(stack.enter_context(bound(door)), door.name) for door in policy.doors]
         harden()
-        asyncio.run(serve_socket(policy, listening, audit))
+        asyncio.run(serve_sockets(policy, listening, audit))
 
 
 def begin_key_log(policy: Policy, path: Path) -> None:
