@@ -210,7 +210,7 @@ def test_program_cannot_use_qps_of_another(users: Users) -> None:
     host, agent = users.server(), users.agent("a", users.site.a.control, [NOBODY, STRANGER])
     owner, thief = users.guest(agent), users.guest(agent, STRANGER)
     connect(users, owner, host)
-    qpn, leg = owner.ask("show([c.qp.qpn, pd.leg])")
+    qpn, leg = owner.ask("show([c.qp.qp_num, pd.leg])")
     token = owner.ask("show(pd.token.hex())")
     for call in (f"pd.control.destroy({qpn})", f"pd.control.wait({qpn}, 1.0)"):
         assert thief.fails(call)["errno"] == errno.EPERM
