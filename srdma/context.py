@@ -95,6 +95,9 @@ class Context(Resource):
             try:
                 return *_greet(self._from_agent(self.path), self._timeout), True
             except Error as error:
+                if _is_missing(direct) and type(error) is DeviceError:  # the agent has none either
+                    direct.add_note(f"by the agent: {error}")
+                    raise direct from error
                 error.add_note(f"connecting to the worker itself: {direct}")
                 raise
 
@@ -180,6 +183,10 @@ def _may_be_of_others(error: DeviceError) -> bool:
     if isinstance(error, WorkerGone) or not isinstance(cause, OSError):
         return True
     return cause.errno in (errno.EACCES, errno.EPERM, errno.ENOENT)
+
+
+def _is_missing(error: DeviceError) -> bool:
+    return isinstance(error.__cause__, FileNotFoundError)
 
 
 def _allow_process_vm(pid: int) -> None:

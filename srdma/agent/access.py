@@ -29,7 +29,7 @@ def worker_connection(agent: SystemAgent, path: Path, timeout: float) -> Control
     with contextlib.closing(agent.open()) as channel:
         channel.settimeout(timeout)
         try:
-            channel.sendall(message_of({"do": "open", "worker": os.fspath(path)}))
+            channel.sendall(message_of({"do": "open", "worker": os.path.abspath(path)}))
             event, fds = _answer(channel, time.monotonic() + timeout)
         except TimeoutError:
             raise Timeout(f"the agent did not answer in {timeout} s") from None

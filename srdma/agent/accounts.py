@@ -90,7 +90,7 @@ def limits_of(entry: object, defaults: Limits) -> Limits:
 
 def doors_of(entries: object, defaults: Limits, identities: set[str]) -> tuple[Door, ...]:
     """From [[container]] of a policy with these identities. Raises ValueError."""
-    if not isinstance(entries, list):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError("container is no list of tables [[container]]")
     doors = tuple(_door(entry, defaults, identities) for entry in entries)
     for what in ("name", "socket"):

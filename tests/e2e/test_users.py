@@ -346,3 +346,83 @@ def test_three_users(users: Users) -> None:
     guest.does("ctx = srdma.Context(worker, agent=agent); pd = srdma.PD(ctx)")
     guest.does("pd.alloc(64)")
     guest.does("pd.rotate(0)")
+
+
+# libsrdma ----------------------------------------------------------------------------
+
+LIBRARY = Path(os.environ.get("BUILD", ROOT / "build")) / "libsrdma.so.0"
+needs_library = pytest.mark.skipif(
+    not LIBRARY.exists(), reason="libsrdma was not built: install libcbor"
+)
+REGISTER = f"""
+import ctypes
+lib = ctypes.CDLL({str(LIBRARY)!r})
+lib.srdma_error_text.restype = ctypes.c_char_p
+class Attr(ctypes.Structure):
+    _fields_ = [("addr", ctypes.c_void_p), ("length", ctypes.c_size_t),
+                ("access", ctypes.c_uint32), ("qp", ctypes.c_void_p),
+                ("block_size", ctypes.c_uint32), ("depth_limit", ctypes.c_uint8)]
+device, pd2, mr = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+def opened():
+    r = lib.srdma_open_device(ctypes.byref(device), worker.encode(), agent.encode())
+    return [r, lib.srdma_error_text().decode()]
+def allocated():
+    r = lib.srdma_alloc_pd(ctypes.byref(pd2), device, None)
+    return [r, lib.srdma_error_text().decode()]
+memory = ctypes.create_string_buffer(4096)
+def registered(call, addr):
+    attr = Attr(addr, 4096, 1)
+    r = getattr(lib, call)(ctypes.byref(mr), pd2, ctypes.byref(attr))
+    return [r, lib.srdma_error_text().decode()]
+"""
+
+
+@needs_library
+def test_library(users: Users) -> None:
+    """Devices, PDs and memory of a C program of another user."""
+    limits = "[quota]\nlegs = 1"
+    agent = users.agent("a", users.site.a.control, [0, NOBODY], limits)
+    guest, stranger = users.guest(agent, NOBODY, "late"), users.guest(agent, STRANGER, "late")
+    for one in (guest, stranger):
+        one.does(f"exec({REGISTER!r}, globals())")
+    code, text = stranger.ask("show(opened())")
+    assert code == -errno.EPERM
+    assert f"the policy grants nothing to programs of user {STRANGER}" in text
+    assert "connecting to the worker itself" in text
+    assert guest.ask("show(opened())")[0] == 0
+    assert guest.ask("show(allocated())")[0] == 0
+    assert guest.ask("show(registered('srdma_alloc_mr', None))")[0] == 0
+    code, text = guest.ask("show(registered('srdma_reg_mr', ctypes.addressof(memory)))")
+    assert code == -errno.EPERM and "pd.alloc() or srdma_alloc_mr()" in text
+    code, text = guest.ask("show(allocated())")
+    assert code == -errno.EDQUOT and f"uid {NOBODY} has its limit of 1 legs" in text
+
+
+@needs_library
+def test_library_in_traffic(users: Users) -> None:
+    """Both ends of an example program: a program of NOBODY, and one of root with its own agent."""
+    agents = {
+        "a": users.agent("a", users.site.a.control, [NOBODY]),
+        "b": users.agent("b", users.site.b.control, [0]),
+    }
+    sites = {"a": users.site.a.control, "b": users.site.b.control}
+
+    def program(name: str, uid: int, *words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [LIBRARY.parent / "examples" / "pingpong", *words],
+            env=os.environ
+            | {"SRDMA_WORKER": str(sites[name]), "SRDMA_AGENT": str(agents[name].socket)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            user=uid, group=uid, extra_groups=[],
+        )  # fmt: skip
+        users.undo.callback(process.wait)
+        users.undo.callback(process.kill)
+        return process
+
+    server = program("b", 0, "server", "host-b", A)
+    assert server.stdout
+    port = server.stdout.readline().rpartition(" ")[2].strip()
+    client = program("a", NOBODY, "client", "host-a", B, port, "1000")
+    out, _ = client.communicate(timeout=WAIT)
+    assert client.returncode == 0, out
+    assert f"connected to {B}" in out
