@@ -91,6 +91,7 @@ int srdma_control_connect(struct srdma_control **out, const char *path,
 		.path = path,
 		.type = SOCK_SEQPACKET,
 		.what = "worker",
+		.trust = ", or name a system agent by SRDMA_AGENT",
 		.start = "srdma-offload --control PATH --wire-dev shm:DIR",
 	};
 	int fd;

@@ -59,8 +59,9 @@ static int connect_error(const struct srdma_socket_peer *p, int err)
 	case EACCES:
 		return srdma_error_set(-err,
 				       "%s belongs to another user: "
-				       "use your own %s",
-				       p->path, p->what);
+				       "use your own %s%s",
+				       p->path, p->what,
+				       p->trust ? p->trust : "");
 	case EPROTOTYPE:
 	case ENOTSOCK:
 		return srdma_error_set(-EPROTOTYPE,

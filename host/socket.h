@@ -24,7 +24,8 @@ struct srdma_socket_peer {
 	const char *start; /* command that starts it */
 	uid_t trusted;	   /* its user may be this one, besides this user and
 			    * root */
-	const char *trust; /* how to trust another user; NULL: not at all */
+	const char *trust; /* what else to do if it is of another user, or
+			    * NULL */
 };
 
 /*

@@ -3,6 +3,7 @@
  * that they may not send, and the limits of their accounts.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "log.h"
 #include "requests_impl.h"
 #include "support/relay_pair.h"
 
@@ -203,7 +205,12 @@ static void test_role_ends(void **state)
 	(void)state;
 	begin(&s);
 	wait.qpn = s.pair.side[0].qp[0].qpn;
-	assert_int_equal(restricted(&s, 0, &many), 0);
+	s.player[0] = player(0);
+	assert_int_equal(ask_agent(&s, &s.player[0]), 0);
+	s.player[0].client.pidfd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(restrict_as(&s, &s.player[0], &many), 0);
+	/* the process of the connection is not the program's */
+	assert_int_equal(s.player[0].client.pidfd, -1);
 	assert_int_equal(s.requests->agents, 1);
 	assert_int_equal(ask(&s, &s.player[0], &wait), EPERM);
 	assert_int_equal(ask(&s, &s.agent, &wait), 0);
@@ -336,6 +343,33 @@ static void test_legs_of_others(void **state)
 	end(&s);
 }
 
+/* Only over shared memory is there another kind of memory. */
+static void test_memory_is_a_memfd(void **state)
+{
+	struct srdma_port shm;
+	struct srdma_leg *leg;
+	struct scene s;
+	uint32_t id;
+
+	(void)state;
+	begin(&s);
+	assert_int_equal(restricted(&s, 0, &many), 0);
+	id = leg_of(&s, 0).leg;
+	assert_int_equal(make_region(&s, &s.player[0], id, PAGE), 0);
+	leg = srdma_relay_leg_by_id(s.pair.side[0].relay, id);
+	assert_non_null(leg);
+	shm = *s.pair.side[0].host;
+	shm.kind = SRDMA_PORT_SHM;
+	s.requests->p.host = &shm;
+	assert_int_equal(make_region(&s, &s.player[0], id, PAGE), EPERM);
+	says(&s.player[0], "registers memfds only");
+	assert_int_equal(srdma_relay_leg_memory(leg).regions, 1);
+	s.player[3] = player(3);
+	legs_attach(&s.requests->legs, 3, leg);
+	assert_int_equal(make_region(&s, &s.player[3], id, PAGE), 0);
+	end(&s);
+}
+
 /* --- limits ------------------------------------------------------------------ */
 
 static void test_limit_of_connections(void **state)
@@ -462,7 +496,7 @@ static void test_limit_of_bytes(void **state)
 	end(&s);
 }
 
-/* They are charged by nobody else, and freed with their connection. */
+/* Nobody else is charged for them, and they end with their connections. */
 static void test_accounts_are_apart(void **state)
 {
 	struct srdma_ctl_restrict one = many, other = many;
@@ -497,6 +531,7 @@ int main(void)
 		cmocka_unit_test(test_requests_of_the_agent),
 		cmocka_unit_test(test_requests_of_programs),
 		cmocka_unit_test(test_legs_of_others),
+		cmocka_unit_test(test_memory_is_a_memfd),
 		cmocka_unit_test(test_limit_of_connections),
 		cmocka_unit_test(test_limit_of_legs),
 		cmocka_unit_test(test_limit_of_qps),
@@ -505,5 +540,6 @@ int main(void)
 		cmocka_unit_test(test_accounts_are_apart),
 	};
 
+	log_set_level(LEVEL_ERROR);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
