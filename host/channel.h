@@ -46,7 +46,7 @@ int srdma_channel_next(struct srdma_channel *c, struct srdma_agent_event *e,
 		       int64_t deadline);
 
 /* The file descriptor that came with the events so far, which the caller closes,
- * or -1. Of several that nobody took the last stays. */
+ * or -1. A later descriptor replaces one that was not taken. */
 int srdma_channel_take_fd(struct srdma_channel *c);
 
 /* Readable when an event waits, or at the end. */

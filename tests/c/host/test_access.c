@@ -295,7 +295,7 @@ static void test_refusals(void **state)
 	until_descriptors(before);
 }
 
-static void test_descriptors_that_nobody_wants(void **state)
+static void test_several_descriptors(void **state)
 {
 	struct fixture *f = *state;
 	struct srdma_agent_place agent = { .user = 0 };
@@ -403,7 +403,7 @@ int main(void)
 		AGENT(test_direct_connections_come_first),
 		AGENT(test_worker_that_closes_the_connection),
 		AGENT(test_refusals),
-		AGENT(test_descriptors_that_nobody_wants),
+		AGENT(test_several_descriptors),
 		AGENT(test_user_of_the_agent),
 		AGENT(test_agent_of_a_third_user),
 	};

@@ -496,7 +496,7 @@ static void test_limit_of_bytes(void **state)
 	end(&s);
 }
 
-/* Nobody else is charged for them, and they end with their connections. */
+/* No other account is charged, and accounts end with their connections. */
 static void test_accounts_are_apart(void **state)
 {
 	struct srdma_ctl_restrict one = many, other = many;
