@@ -332,7 +332,7 @@ class Service:
         except RefusedError as error:
             code = "quota" if error.errno == errno.EDQUOT else "worker"
             raise ExchangeError(code, str(error)) from None
-        with contextlib.closing(control):
+        with contextlib.closing(control), contextlib.suppress(OSError):  # the program has ended
             channel.pass_on("opened", control.fileno())
         self.audit("passed", uid=channel.uid, account=account(channel.uid))
 

@@ -7,8 +7,10 @@ import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 
 import srdma
 from srdma import Access
+from srdma.agent.client import message_of
 from srdma.embedded import find_worker
 from tests.e2e.agents import Agent, launch, until
 from tests.e2e.conftest import WAIT, A, B, Host, Site, run, start_site
@@ -346,6 +349,35 @@ def test_three_users(users: Users) -> None:
     guest.does("ctx = srdma.Context(worker, agent=agent); pd = srdma.PD(ctx)")
     guest.does("pd.alloc(64)")
     guest.does("pd.rotate(0)")
+
+
+def test_worker_processes(users: Users) -> None:
+    """Each process of a worker has an account of the user."""
+    worker = users.site.embedded.start("d", options=["--workers", "2"]).control
+    agent = users.agent("a", worker, [NOBODY], "[quota]\nlegs = 1")
+    guest = Guest(worker, agent.socket, NOBODY, "late")
+    users.undo.callback(guest.kill)
+    guest.does("ctx = srdma.Context(worker, agent=agent)")
+    guest.does("pds = [srdma.PD(ctx, thread=i) for i in range(2)]")
+    guest.fails("srdma.PD(ctx, thread=1)", "has its limit of 1 legs")
+    assert guest.ask("show(ctx.stats()['legs'])") == 2
+    other = Guest(users.site.a.control, agent.socket, NOBODY)
+    users.undo.callback(other.kill)
+    assert f"serves the worker at {worker}, not the one at" in other.first["error"]
+
+
+def test_programs_that_end_early(users: Users) -> None:
+    """The agent has no fault when a program does not wait for its connection."""
+    agent = users.agent("a", users.site.a.control, [0])
+    request = message_of({"do": "open", "worker": str(users.site.a.control)})
+    for linger in (0, 0.001, 0.01) * 5:
+        with socket.socket(socket.AF_UNIX) as channel:
+            channel.connect(os.fspath(agent.socket))
+            channel.sendall(request)
+            time.sleep(linger)
+    with srdma.Context(users.site.a.control) as ctx:
+        until(lambda: ctx.stats()["legs"] == 0)
+    assert "fault" not in {line["event"] for line in agent.audit()}
 
 
 # libsrdma ----------------------------------------------------------------------------
