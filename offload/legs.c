@@ -102,10 +102,11 @@ struct legs_usage legs_usage(const struct legs *t, const struct account *a)
 
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
 		const struct leg_entry *e = &t->entry[i];
-		const struct srdma_leg *leg = living(t, e);
+		const struct srdma_leg *leg;
 		struct srdma_leg_memory memory;
 
-		if (!leg || e->account != a)
+		leg = e->account == a ? living(t, e) : NULL;
+		if (!leg)
 			continue;
 		memory = srdma_relay_leg_memory(leg);
 		sum.legs++;
