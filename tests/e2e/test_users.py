@@ -33,8 +33,11 @@ ROOT = Path(__file__).parents[2]
 class Guest:
     """A program of another user (guest.py)."""
 
-    def __init__(self, worker: Path, agent: Path, uid: int, *how: str, **env: str) -> None:
-        command = [sys.executable, "-P", str(Path(__file__).with_name("guest.py"))]
+    def __init__(
+        self, worker: Path, agent: Path, uid: int, *how: str,
+        wrapper: tuple[str, ...] = (), **env: str,
+    ) -> None:  # fmt: skip
+        command = [*wrapper, sys.executable, "-P", str(Path(__file__).with_name("guest.py"))]
         self._process = subprocess.Popen(
             [*command, str(worker), str(agent), *how],
             stdin=subprocess.PIPE,
@@ -278,6 +281,31 @@ def test_container(users: Users) -> None:
         + '[[identity]]\nname = "host-c"\npath = "b"\nusers = [0]\n'
     )
     until(lambda: guest.ask("show(c.alive())") is False)
+
+
+def test_container_with_a_user_namespace(users: Users) -> None:
+    """Its uids are others than outside, and the agent's user is unknown in it."""
+    wrapper = ("unshare", "--user", "--map-root-user")
+    if subprocess.run([*wrapper, "true"], user=STRANGER, check=False).returncode:
+        pytest.skip("no user namespaces for users")
+    host = users.server()
+    door = users.folder / "web.sock"
+    agent = users.agent(
+        "a", users.site.a.control, [0],
+        f'[[container]]\nname = "web"\npath = "{door}"\nmode = 0o600\nowner = {STRANGER}\n'
+        'identities = ["host-a"]',
+    )  # fmt: skip
+    for known in ("", str(NOBODY)):
+        guest = Guest(users.site.a.control, door, STRANGER, wrapper=wrapper, SRDMA_AGENT_USER=known)
+        users.undo.callback(guest.kill)
+        if not known:
+            assert "is of user 65534, this process is of user 0" in guest.first["error"]
+    connect(users, guest, host)
+    write(guest, host, b"of a namespace")
+    assert guest.fails("pd.reg_mr(bytearray(64))", "memfds only")["errno"] == errno.EPERM
+    assert {"uid": "web", "account": "container web"}.items() <= next(
+        line for line in agent.audit() if line["event"] == "passed"
+    ).items()
 
 
 @pytest.fixture
