@@ -19,6 +19,7 @@ struct srdma_channel {
 	size_t size; /* of the body */
 	size_t read; /* bytes of length and body so far */
 	int broken;  /* 1: a message was sent in part */
+	int passed;  /* file descriptor beside an event, or -1 */
 };
 
 static int lost(int rc)
@@ -36,12 +37,15 @@ static int was_cut(void)
 					    "connect again");
 }
 
-int srdma_channel_open(struct srdma_channel **out, const char *path,
+int srdma_channel_open(struct srdma_channel **out,
+		       const struct srdma_agent_place *place,
 		       const struct srdma_message *first,
 		       const struct srdma_socket_fds *fds)
 {
 	const struct srdma_socket_peer agent = {
-		.path = path,
+		.path = place->path,
+		.trusted = place->user,
+		.trust = ", or name its user by SRDMA_AGENT_USER",
 		.type = SOCK_STREAM,
 		.what = "agent",
 		.start = "srdma agent --config FILE",
@@ -50,7 +54,7 @@ int srdma_channel_open(struct srdma_channel **out, const char *path,
 	int r;
 
 	*out = NULL;
-	if (!*path)
+	if (!*place->path)
 		return srdma_error_set(-ENXIO,
 				       "no agent is named: give its "
 				       "path to srdma_open_device(), or set "
@@ -64,6 +68,7 @@ int srdma_channel_open(struct srdma_channel **out, const char *path,
 		return srdma_error_set(-ENOMEM, "no memory");
 	}
 	c->fd = r;
+	c->passed = -1;
 	r = srdma_channel_send(c, first, fds,
 			       srdma_socket_deadline(SRDMA_CHANNEL_TIMEOUT_MS));
 	if (r) {
@@ -98,10 +103,28 @@ int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
 	return 0;
 }
 
+static void keep_fd(struct srdma_channel *c, struct srdma_socket_fds *fds)
+{
+	if (fds->n) {
+		if (c->passed >= 0)
+			close(c->passed);
+		c->passed = fds->fd[--fds->n];
+	}
+	srdma_socket_close_fds(fds);
+}
+
+int srdma_channel_take_fd(struct srdma_channel *c)
+{
+	const int fd = c->passed;
+
+	c->passed = -1;
+	return fd;
+}
+
 /* Reads until the message has `until` bytes, length included. */
 static int fill(struct srdma_channel *c, size_t until, int64_t deadline)
 {
-	struct srdma_socket_fds none;
+	struct srdma_socket_fds fds;
 	int n;
 
 	while (c->read < until) {
@@ -109,9 +132,9 @@ static int fill(struct srdma_channel *c, size_t until, int64_t deadline)
 				      ? c->length + c->read
 				      : c->body + c->read - sizeof(c->length);
 
-		n = srdma_socket_receive(c->fd, at, until - c->read, &none,
+		n = srdma_socket_receive(c->fd, at, until - c->read, &fds,
 					 deadline);
-		srdma_socket_close_fds(&none);
+		keep_fd(c, &fds);
 		if (n == -ETIMEDOUT || n == -EINTR)
 			return n;
 		if (n <= 0)
@@ -183,6 +206,8 @@ void srdma_channel_close(struct srdma_channel *c)
 		srdma_socket_close_fds(&none);
 	} while ((n > 0 || n == -EINTR) && !srdma_socket_late(deadline));
 	close(c->fd);
+	if (c->passed >= 0)
+		close(c->passed);
 	free(c->body);
 	free(c);
 }
@@ -198,7 +223,7 @@ int srdma_channel_error(const struct srdma_agent_event *e)
 		{ "tls", -EACCES },	   { "identity", -EACCES },
 		{ "hash", -EACCES },	   { "unreachable", -EHOSTUNREACH },
 		{ "worker", -EIO },	   { "gone", -EIO },
-		{ "timeout", -ETIMEDOUT },
+		{ "timeout", -ETIMEDOUT }, { "quota", -EDQUOT },
 	};
 	int rc = -ECONNABORTED;
 

@@ -12,12 +12,19 @@ struct srdma_channel;
 
 enum { SRDMA_CHANNEL_TIMEOUT_MS = 10000 };
 
+/* The agent of a device. */
+struct srdma_agent_place {
+	char path[SRDMA_SOCKET_PATH]; /* "": none is named */
+	uid_t user; /* trusted besides this user and root; 0: none */
+};
+
 /*
- * Connects to the agent at the path and sends the first message, with the
- * descriptors *fds if fds is not NULL. Errors of srdma_socket_connect() and of
- * srdma_channel_send(); -ENXIO: the path is empty.
+ * Connects to the agent and sends the first message, with the descriptors *fds
+ * if fds is not NULL. Errors of srdma_socket_connect() and of
+ * srdma_channel_send(); -ENXIO: no agent is named.
  */
-int srdma_channel_open(struct srdma_channel **out, const char *path,
+int srdma_channel_open(struct srdma_channel **out,
+		       const struct srdma_agent_place *place,
 		       const struct srdma_message *first,
 		       const struct srdma_socket_fds *fds);
 
@@ -37,6 +44,10 @@ int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
  */
 int srdma_channel_next(struct srdma_channel *c, struct srdma_agent_event *e,
 		       int64_t deadline);
+
+/* The file descriptor that came with the events so far, which the caller closes,
+ * or -1. A later descriptor replaces one that was not taken. */
+int srdma_channel_take_fd(struct srdma_channel *c);
 
 /* Readable when an event waits, or at the end. */
 int srdma_channel_fd(const struct srdma_channel *c);

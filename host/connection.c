@@ -84,7 +84,7 @@ static int make(struct srdma_connection *c,
 	int r = srdma_settings_connection(&w, c->pd, peer, attr);
 
 	if (!r)
-		r = srdma_channel_open(&c->channel, c->pd->device->agent, &w,
+		r = srdma_channel_open(&c->channel, &c->pd->device->agent, &w,
 				       NULL);
 	srdma_message_free(&w);
 	if (r)

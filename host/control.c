@@ -91,16 +91,22 @@ int srdma_control_connect(struct srdma_control **out, const char *path,
 		.path = path,
 		.type = SOCK_SEQPACKET,
 		.what = "worker",
+		.trust = ", or name a system agent by SRDMA_AGENT",
 		.start = "srdma-offload --control PATH --wire-dev shm:DIR",
 	};
-	struct srdma_control *c;
 	int fd;
 
 	*out = NULL;
 	fd = srdma_socket_connect(&worker, timeout_ms);
-	if (fd < 0)
-		return fd;
-	c = calloc(1, sizeof(*c));
+	return fd < 0 ? fd : srdma_control_create(out, fd, path, timeout_ms);
+}
+
+int srdma_control_create(struct srdma_control **out, int fd, const char *path,
+			 int timeout_ms)
+{
+	struct srdma_control *c = calloc(1, sizeof(*c));
+
+	*out = NULL;
 	if (!c) {
 		close(fd);
 		return srdma_error_set(-ENOMEM, "no memory");

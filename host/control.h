@@ -27,6 +27,10 @@ int srdma_control_path(char out[SRDMA_SOCKET_PATH], const char *worker,
  * srdma_socket_connect(), and -ENOMEM. */
 int srdma_control_connect(struct srdma_control **out, const char *path,
 			  int timeout_ms);
+/* The same with a connected socket, which it owns from now on, also after an
+ * error. -ENOMEM. */
+int srdma_control_create(struct srdma_control **out, int fd, const char *path,
+			 int timeout_ms);
 /* c may be NULL. */
 void srdma_control_close(struct srdma_control *c);
 

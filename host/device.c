@@ -1,10 +1,13 @@
 #include "host/objects.h"
 
 #include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "host/access.h"
 #include "host/error.h"
 #include "port/port.h"
 #include "wire/stats.h"
@@ -58,19 +61,43 @@ static int say_hello(struct srdma_device *d)
 	return r;
 }
 
+/* The user of the agent that $SRDMA_AGENT_USER names, by name or uid. */
+static int set_agent_user(struct srdma_device *d)
+{
+	const char *name = getenv("SRDMA_AGENT_USER");
+	struct passwd entry, *found = NULL;
+	unsigned long uid;
+	char room[4096], *end;
+
+	if (!name || !*name)
+		return 0;
+	uid = strtoul(name, &end, 10);
+	if (!*end && *name >= '0' && *name <= '9' && uid < UINT32_MAX) {
+		d->agent.user = (uid_t)uid;
+		return 0;
+	}
+	if (getpwnam_r(name, &entry, room, sizeof(room), &found) || !found)
+		return srdma_error_set(-EINVAL,
+				       "SRDMA_AGENT_USER: there is no user "
+				       "%.100s",
+				       name);
+	d->agent.user = found->pw_uid;
+	return 0;
+}
+
 static int set_agent(struct srdma_device *d, const char *agent)
 {
 	if (!agent)
 		agent = getenv("SRDMA_AGENT");
 	if (!agent)
 		return 0;
-	if (strlen(agent) >= sizeof(d->agent))
+	if (strlen(agent) >= sizeof(d->agent.path))
 		return srdma_error_set(-ENAMETOOLONG,
 				       "%.200s: the path of the agent's socket "
 				       "has at most %zu bytes",
-				       agent, sizeof(d->agent) - 1);
-	strcpy(d->agent, agent);
-	return 0;
+				       agent, sizeof(d->agent.path) - 1);
+	strcpy(d->agent.path, agent);
+	return set_agent_user(d);
 }
 
 /* Sets the path of the worker, absolute, because the program may change its
@@ -87,6 +114,50 @@ static int set_worker(struct srdma_device *d, const char *worker)
 	return r;
 }
 
+int srdma_device_connect(const struct srdma_device *d,
+			 struct srdma_control **out, const char *path)
+{
+	return d->restricted ? srdma_access_connect(out, &d->agent, path)
+			     : srdma_control_connect(out, path,
+						     SRDMA_CONTROL_TIMEOUT_MS);
+}
+
+static int greet(struct srdma_device *d)
+{
+	int r = srdma_device_connect(d, &d->control, d->path);
+
+	return r ? r : say_hello(d);
+}
+
+/* 1 if the worker may refuse this user, or is outside of this container.
+ * -ENOTCONN: a worker of root with --agent-uid closes the connections of other
+ * users after connect(). */
+static int may_be_of_others(int r)
+{
+	return r == -EACCES || r == -EPERM || r == -ENOENT || r == -ENOTCONN;
+}
+
+/* After the refusal of the worker: the agent passes the connections on. */
+static int greet_by_agent(struct srdma_device *d, int refusal)
+{
+	char direct[200], text[200];
+	int r;
+
+	snprintf(direct, sizeof(direct), "%s", srdma_error_text());
+	srdma_control_close(d->control);
+	d->control = NULL;
+	d->restricted = 1;
+	r = greet(d);
+	if (!r)
+		return 0;
+	snprintf(text, sizeof(text), "%s", srdma_error_text());
+	if (refusal == -ENOENT)
+		return srdma_error_set(refusal, "%s; and by the agent: %s",
+				       direct, text);
+	return srdma_error_set(r, "%s; connecting to the worker itself: %s",
+			       text, direct);
+}
+
 int srdma_open_device(struct srdma_device **device, const char *worker,
 		      const char *agent)
 {
@@ -100,10 +171,9 @@ int srdma_open_device(struct srdma_device **device, const char *worker,
 	if (!r)
 		r = set_agent(d, agent);
 	if (!r)
-		r = srdma_control_connect(&d->control, d->path,
-					  SRDMA_CONTROL_TIMEOUT_MS);
-	if (!r)
-		r = say_hello(d);
+		r = greet(d);
+	if (may_be_of_others(r) && *d->agent.path)
+		r = greet_by_agent(d, r);
 	if (r) {
 		srdma_control_close(d->control);
 		free(d);

@@ -148,7 +148,8 @@ static int start(struct srdma_listener *l, int fd,
 	int r = srdma_settings_listener(&w, attr);
 
 	if (!r)
-		r = srdma_channel_open(&l->channel, l->device->agent, &w, &fds);
+		r = srdma_channel_open(&l->channel, &l->device->agent, &w,
+				       &fds);
 	srdma_message_free(&w);
 	if (r)
 		return r;

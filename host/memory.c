@@ -144,8 +144,10 @@ int srdma_reg_mr(struct srdma_mr **mr, struct srdma_pd *pd,
 		return -ENOMEM;
 	/* Needed where Yama restricts ptrace; fails where there is no Yama, and
 	 * then it is not needed. */
-	prctl(PR_SET_PTRACER, (unsigned long)srdma_control_pid(pd->control),
-	      0UL, 0UL, 0UL);
+	if (!pd->device->restricted)
+		prctl(PR_SET_PTRACER,
+		      (unsigned long)srdma_control_pid(pd->control), 0UL, 0UL,
+		      0UL);
 	r = reg(made, attr, -1);
 	if (r)
 		free_mr(made);

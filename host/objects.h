@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "host/channel.h"
 #include "host/control.h"
 #include "host/host.h"
 #include "host/leg_shm.h"
@@ -18,10 +19,11 @@
 struct srdma_device {
 	struct srdma_control *control; /* to worker process 0 */
 	struct srdma_ctl_hello_answer hello;
-	char path[SRDMA_SOCKET_PATH];  /* control socket of process 0 */
-	char agent[SRDMA_SOCKET_PATH]; /* "": none is named */
-	atomic_uint next;	       /* worker process of the next PD */
-	atomic_uint users;	       /* PDs and listeners */
+	char path[SRDMA_SOCKET_PATH]; /* control socket of process 0 */
+	struct srdma_agent_place agent;
+	int restricted;	  /* 1: connections to the worker come from the agent */
+	atomic_uint next; /* worker process of the next PD */
+	atomic_uint users; /* PDs and listeners */
 };
 
 enum { SRDMA_GROUP_MAX = 64 };
@@ -61,6 +63,11 @@ struct srdma_mr {
 	int allocated;	   /* 1: the memory is of srdma_alloc_mr() */
 	int deregistering; /* 1: DEREG_MR was requested, as in srdma_qp */
 };
+
+/* A new connection to the worker process at the path, of the device's kind.
+ * Errors of srdma_control_connect() and srdma_access_connect(). */
+int srdma_device_connect(const struct srdma_device *d,
+			 struct srdma_control **out, const char *path);
 
 /* 1 if the worker or the leg of the PD has ended. Fails the outstanding
  * requests of the PD then. */

@@ -114,8 +114,7 @@ static int start(struct srdma_pd *pd, const struct srdma_pd_attr *a,
 
 	if (r)
 		return r;
-	r = srdma_control_connect(&pd->control, pd->path,
-				  SRDMA_CONTROL_TIMEOUT_MS);
+	r = srdma_device_connect(pd->device, &pd->control, pd->path);
 	if (!r)
 		r = open_leg(pd, ring);
 	if (r)

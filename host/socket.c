@@ -59,8 +59,9 @@ static int connect_error(const struct srdma_socket_peer *p, int err)
 	case EACCES:
 		return srdma_error_set(-err,
 				       "%s belongs to another user: "
-				       "use your own %s",
-				       p->path, p->what);
+				       "use your own %s%s",
+				       p->path, p->what,
+				       p->trust ? p->trust : "");
 	case EPROTOTYPE:
 	case ENOTSOCK:
 		return srdma_error_set(-EPROTOTYPE,
@@ -85,13 +86,15 @@ static int check_user(int fd, const struct srdma_socket_peer *p)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len))
 		return connect_error(p, errno);
-	if (own == 0 || peer.uid == 0 || peer.uid == own)
+	if (own == 0 || peer.uid == 0 || peer.uid == own ||
+	    peer.uid == p->trusted)
 		return 0;
 	return srdma_error_set(-EPERM,
 			       "%s: the %s is of user %u, this process "
 			       "is of user %u: use a %s of this user or of "
-			       "root",
-			       p->path, p->what, peer.uid, own, p->what);
+			       "root%s",
+			       p->path, p->what, peer.uid, own, p->what,
+			       p->trust ? p->trust : "");
 }
 
 int srdma_socket_connect(const struct srdma_socket_peer *peer, int timeout_ms)

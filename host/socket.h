@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum {
 	SRDMA_SOCKET_PATH = 108, /* bytes of a path with its NUL: sun_path */
@@ -21,11 +22,15 @@ struct srdma_socket_peer {
 	int type;	   /* SOCK_SEQPACKET or SOCK_STREAM */
 	const char *what;  /* "worker" */
 	const char *start; /* command that starts it */
+	uid_t trusted;	   /* its user may be this one, besides this user and
+			    * root */
+	const char *trust; /* what else to do if it is of another user, or
+			    * NULL */
 };
 
 /*
  * Connects. Returns the descriptor of the socket; -ENOENT, -ECONNREFUSED: no
- * process listens; -EACCES, -EPERM: it is of another user, who is not root;
+ * process listens; -EACCES, -EPERM: it is of another user, who is not trusted;
  * -ENAMETOOLONG; -ETIMEDOUT; -EPROTOTYPE: a socket of another type.
  */
 int srdma_socket_connect(const struct srdma_socket_peer *peer, int timeout_ms);

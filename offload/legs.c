@@ -40,7 +40,8 @@ void legs_set_agent(struct legs *t, unsigned user, int is_agent)
 		drop(t->agents, user);
 }
 
-int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg)
+int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg,
+	     const struct account *account)
 {
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
 		struct leg_entry *e = &t->entry[i];
@@ -51,6 +52,7 @@ int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg)
 		memset(e, 0, sizeof(*e));
 		e->id = srdma_relay_leg_id(leg);
 		e->owner = owner;
+		e->account = account;
 		put(e->users, owner);
 		return 0;
 	}
@@ -72,6 +74,47 @@ struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id)
 	if (!e || !may_use(t, e, user))
 		return NULL;
 	return srdma_relay_leg_by_id(t->relay, id);
+}
+
+const struct account *legs_account(struct legs *t, const struct srdma_leg *leg)
+{
+	const struct leg_entry *e = entry_of(t, srdma_relay_leg_id(leg));
+
+	return e ? e->account : NULL;
+}
+
+static struct srdma_leg *living(const struct legs *t, const struct leg_entry *e)
+{
+	return e->id ? srdma_relay_leg_by_id(t->relay, e->id) : NULL;
+}
+
+int legs_used_by(const struct legs *t, unsigned user)
+{
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++)
+		if (has(t->entry[i].users, user) && living(t, &t->entry[i]))
+			return 1;
+	return 0;
+}
+
+struct legs_usage legs_usage(const struct legs *t, const struct account *a)
+{
+	struct legs_usage sum = { 0 };
+
+	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
+		const struct leg_entry *e = &t->entry[i];
+		const struct srdma_leg *leg;
+		struct srdma_leg_memory memory;
+
+		leg = e->account == a ? living(t, e) : NULL;
+		if (!leg)
+			continue;
+		memory = srdma_relay_leg_memory(leg);
+		sum.legs++;
+		sum.qps += e->qps;
+		sum.regions += memory.regions;
+		sum.bytes += memory.bytes;
+	}
+	return sum;
 }
 
 /* The leg of an entry if the QP is on it. */

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "accounts.h"
 #include "relay/relay.h"
 
 enum { LEGS_USERS = 512 };
@@ -20,13 +21,18 @@ struct legs {
 		uint32_t id; /* 0: free */
 		uint32_t qps;
 		unsigned owner;
+		const struct account *account;	 /* of the owner; NULL: none */
 		uint64_t users[LEGS_USERS / 64]; /* bit set of connections,
 						    including the owner */
 	} entry[SRDMA_MAX_LEGS];
 };
 
-/* Enter a leg opened by the connection owner. Returns 0 or -ENOSPC. */
-int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg);
+/*
+ * Enter a leg opened by the connection owner, which is charged to the account or
+ * to none (NULL). Returns 0 or -ENOSPC.
+ */
+int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg,
+	     const struct account *account);
 /* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);
 /* Let a connection use every leg, or only those that it opened or attached to.
@@ -37,6 +43,18 @@ void legs_set_agent(struct legs *t, unsigned user, int is_agent);
 struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id);
 /* The leg that holds the QP if the connection may use it, else NULL. */
 struct srdma_leg *legs_find_qp(struct legs *t, unsigned user, uint32_t qpn);
+
+/* Account to which a leg is charged; NULL: none. */
+const struct account *legs_account(struct legs *t, const struct srdma_leg *leg);
+/* 1 if the connection opened, or attached to, a leg that lives. */
+int legs_used_by(const struct legs *t, unsigned user);
+
+/* Resources of the live legs of an account. */
+struct legs_usage {
+	uint32_t legs, qps, regions;
+	uint64_t bytes; /* of regions */
+};
+struct legs_usage legs_usage(const struct legs *t, const struct account *a);
 
 /* 1 if the QP is on any leg, of whichever connection. */
 int legs_know_qp(const struct legs *t, uint32_t qpn);

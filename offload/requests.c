@@ -123,12 +123,15 @@ static int handle_open(struct call *c)
 			c, -EINVAL,
 			"OPEN with flags 0x%x: give 0, or %d for a trust group",
 			c->in.open.flags, SRDMA_CTL_SHARED);
+	rc = requests_restrict_leg(c);
+	if (rc < 0)
+		return rc;
 	for (unsigned i = 0; i < c->message->nfds; i++)
 		params.fds[i] = c->message->fds[i];
 	rc = srdma_relay_leg_open(c->q->p.relay, &params, &leg, &answer);
 	if (rc < 0)
 		return requests_refused(c, rc);
-	rc = legs_add(&c->q->legs, c->client->number, leg);
+	rc = legs_add(&c->q->legs, c->client->number, leg, c->client->account);
 	if (rc < 0) {
 		srdma_relay_leg_close(c->q->p.relay, leg);
 		return requests_refuse(
@@ -150,6 +153,9 @@ static int handle_attach(struct call *c)
 	struct srdma_leg *leg;
 
 	leg = srdma_relay_leg_by_token(c->q->p.relay, c->in.token);
+	if (leg && c->client->account &&
+	    legs_account(&c->q->legs, leg) != c->client->account)
+		leg = NULL;
 	if (!leg)
 		return requests_refuse(
 			c, -EPERM,
@@ -204,6 +210,7 @@ static const struct {
 	[SRDMA_CTL_PROVE] = { requests_qp_prove, 0, 0 },
 	[SRDMA_CTL_KEEP] = { requests_agent_keep, 0, 0 },
 	[SRDMA_CTL_ADOPT] = { requests_agent_adopt, 0, 0 },
+	[SRDMA_CTL_RESTRICT] = { requests_restrict, 0, 0 },
 };
 
 static int check_fds(struct call *c)
@@ -266,6 +273,8 @@ static int dispatch(struct call *c)
 	if (rc < 0)
 		return malformed(c);
 	rc = check_fds(c);
+	if (rc == 0)
+		rc = requests_restrict_check(c);
 	if (rc == 0)
 		rc = requests_agent_check(c);
 	if (rc < 0)
@@ -356,6 +365,8 @@ void requests_leave(struct requests *q, struct client *client)
 	requests_agent_leave(q, client);
 	deferred_leave(&q->deferred, client);
 	legs_leave(&q->legs, client->number);
+	accounts_leave(client->account);
+	client->account = NULL;
 }
 
 uint32_t requests_qps(const struct requests *q)

@@ -24,8 +24,11 @@ struct client {
 	uint32_t uid;	 /* its user */
 	int is_agent;	 /* 1: has the role AGENT */
 	uint32_t agent_flags; /* of AGENT */
-	int pidfd;	      /* pidfd of the same process, or -1 */
-	unsigned waiting;     /* responses pending */
+	/* Not NULL: restricted, and charged to this account. Its process is
+	 * not that of pid, uid and pidfd. */
+	struct account *account;
+	int pidfd;	  /* pidfd of the same process, or -1 */
+	unsigned waiting; /* responses pending */
 };
 
 /* One packet of a client. The caller owns the descriptors. */

@@ -8,6 +8,7 @@
 struct requests {
 	struct requests_params p;
 	struct legs legs;
+	struct accounts accounts;
 	struct deferred_list deferred;
 	unsigned agents; /* connections with the role AGENT, all of agent_pid */
 	int agent_pid;
@@ -49,10 +50,29 @@ int requests_qp_prove(struct call *c);
 int requests_agent(struct call *c);
 int requests_agent_keep(struct call *c);
 int requests_agent_adopt(struct call *c);
+/* 1 if a client may need the role for requests of this kind, AGENT included. */
+int requests_agent_only(uint32_t kind);
 /* 0, or -EPERM: the request belongs to the agent, which the client is not. */
 int requests_agent_check(struct call *c);
 /* The client disconnected. With its last connection the agent loses the role. */
 void requests_agent_leave(struct requests *q, struct client *client);
+
+int requests_restrict(struct call *c);
+/*
+ * 0, or -EPERM: the client is restricted, and may not send this request at all.
+ */
+int requests_restrict_check(struct call *c);
+/*
+ * 0, or -EDQUOT: one leg, QP, or region of this length more is beyond the
+ * limits of the account to which the leg is charged. Of the client's account
+ * for a leg.
+ */
+int requests_restrict_leg(struct call *c);
+int requests_restrict_qp(struct call *c, const struct srdma_leg *leg);
+int requests_restrict_region(struct call *c, const struct srdma_leg *leg,
+			     uint64_t length);
+/* 0, or -EPERM: the region is no memfd. */
+int requests_restrict_memory(struct call *c);
 
 /* --- for handlers ------------------------------------------------------ */
 

@@ -17,6 +17,9 @@ int requests_qp_init(struct call *c)
 
 	if (rc < 0)
 		return rc;
+	rc = requests_restrict_qp(c, leg);
+	if (rc < 0)
+		return rc;
 	rc = srdma_relay_qp_init(c->q->p.relay, leg, &c->in.init.qp, &a->qp);
 	if (rc < 0)
 		return requests_refused(c, rc);

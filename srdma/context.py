@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import random
 import threading
 from pathlib import Path
 
 from srdma._engine.resource import Resource
+from srdma.agent.access import worker_connection
+from srdma.agent.accounts import uid_of
 from srdma.agent.client import Agent, SystemAgent
 from srdma.agent.private import PrivateAgent
-from srdma.control import TIMEOUT, Control, HostKind, socket_path, thread_path
-from srdma.errors import DeviceError, LocalError
+from srdma.control import TIMEOUT, Control, Hello, HostKind, socket_path, thread_path
+from srdma.errors import DeviceError, Error, LocalError, NoWorkerError, WorkerGone
 from srdma.native.leg import counter_names
 
 _PR_SET_PTRACER = 0x59616D61
@@ -25,8 +28,10 @@ class Context(Resource):
     worker: path of its control socket, or its name in $XDG_RUNTIME_DIR/srdma; default:
     $SRDMA_WORKER. timeout: seconds to connect, and to wait for the answer to HELLO
     (local-interface.md 3.4). agent: path of the socket of a system agent (agent.md 1); default:
-    $SRDMA_AGENT; "" or neither: a private agent. Raises NoWorkerError, another DeviceError, or
-    Timeout.
+    $SRDMA_AGENT; "" or neither: a private agent. agent_user: a user, by name or uid, whose system
+    agent is trusted besides those of this user and root; default: $SRDMA_AGENT_USER. A program that
+    may not connect to the worker itself gets its connections from the system agent (agent.md 9).
+    Raises NoWorkerError, another DeviceError, LocalError, or Timeout.
     """
 
     def __init__(
@@ -35,13 +40,15 @@ class Context(Resource):
         *,
         timeout: float = TIMEOUT,
         agent: str | os.PathLike[str] | None = None,
+        agent_user: str | int | None = None,
     ) -> None:
         super().__init__()
         self.path = socket_path(worker)
         self._timeout = timeout
-        self._control = Control.connect(self.path, timeout)
+        self._agent_path = os.environ.get("SRDMA_AGENT", "") if agent is None else os.fspath(agent)
+        self._agent_user = _user(agent_user)
+        self._control, self.hello, self._restricted = self._first_connection()
         try:
-            self.hello = self._control.hello(timeout)
             if self.hello.thread:
                 raise DeviceError(
                     f"{self.path} is the control socket of process {self.hello.thread} of a worker "
@@ -51,11 +58,10 @@ class Context(Resource):
         except BaseException:
             self._control.close()
             raise
-        if self.hello.host_kind == HostKind.SHM:
+        if self.hello.host_kind == HostKind.SHM and not self._restricted:
             _allow_process_vm(self.hello.pid)
         # Start at a random process: most programs have one PD, which must not all share process 0.
         self._next = random.randrange(self.threads)
-        self._agent_path = os.environ.get("SRDMA_AGENT", "") if agent is None else os.fspath(agent)
         self._agent: Agent | None = None
         self._agents = threading.Lock()
 
@@ -72,9 +78,31 @@ class Context(Resource):
                 self._agent.close()
                 self._agent = None
             if self._agent is None:
-                path = self._agent_path
-                self._agent = SystemAgent(Path(path)) if path else PrivateAgent()
+                self._agent = self._system_agent() if self._agent_path else PrivateAgent()
             return self._agent
+
+    def _system_agent(self) -> SystemAgent:
+        return SystemAgent(Path(self._agent_path), self._agent_user)
+
+    def _first_connection(self) -> tuple[Control, Hello, bool]:
+        """The connection to worker process 0, its HELLO, and whether it is restricted."""
+        try:
+            return *_greet(Control.connect(self.path, self._timeout), self._timeout), False
+        except (NoWorkerError, WorkerGone) as direct:
+            # A worker of root with --agent-uid closes connections of other users after connect().
+            if not self._agent_path or not _may_be_of_others(direct):
+                raise
+            try:
+                return *_greet(self._from_agent(self.path), self._timeout), True
+            except Error as error:
+                if _is_missing(direct) and type(error) is DeviceError:  # the agent has none either
+                    direct.add_note(f"by the agent: {error}")
+                    raise direct from error
+                error.add_note(f"connecting to the worker itself: {direct}")
+                raise
+
+    def _from_agent(self, path: Path) -> Control:
+        return worker_connection(self._system_agent(), path, self._timeout)
 
     @property
     def threads(self) -> int:
@@ -103,7 +131,10 @@ class Context(Resource):
     def connect(self, thread: int = 0) -> Control:
         """A new control connection to worker process `thread`; the caller closes it."""
         self.ensure_alive()
-        return Control.connect(thread_path(self.path, thread), self._timeout)
+        path = thread_path(self.path, thread)
+        if self._restricted:
+            return self._from_agent(path)
+        return Control.connect(path, self._timeout)
 
     def stats(self, thread: int | None = None) -> dict[str, int]:
         """Counters by name (local-interface.md 3.7): of one worker process; None: sums of all."""
@@ -122,6 +153,40 @@ class Context(Resource):
         if self._agent is not None:
             self._agent.close()
         self._control.close()
+
+
+def _user(user: str | int | None) -> int | None:
+    """uid of an agent that is trusted. Raises LocalError."""
+    chosen = os.environ.get("SRDMA_AGENT_USER", "") if user is None else user
+    if chosen == "":
+        return None
+    try:
+        number = isinstance(chosen, str) and chosen.isdecimal()
+        return uid_of(int(chosen) if number else chosen)
+    except ValueError as error:
+        raise LocalError(f"the user of the agent: {error}") from None
+
+
+def _greet(control: Control, timeout: float) -> tuple[Control, Hello]:
+    """The connection and its HELLO. It is closed on an error."""
+    try:
+        return control, control.hello(timeout)
+    except BaseException:
+        control.close()
+        raise
+
+
+def _may_be_of_others(error: DeviceError) -> bool:
+    """True if connect() failed because of the user, or because the socket is not in the file system
+    of this container."""
+    cause = error.__cause__
+    if isinstance(error, WorkerGone) or not isinstance(cause, OSError):
+        return True
+    return cause.errno in (errno.EACCES, errno.EPERM, errno.ENOENT)
+
+
+def _is_missing(error: DeviceError) -> bool:
+    return isinstance(error.__cause__, FileNotFoundError)
 
 
 def _allow_process_vm(pid: int) -> None:

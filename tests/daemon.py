@@ -57,6 +57,7 @@ class Kind(IntEnum):
     PROVE = 22
     KEEP = 23
     ADOPT = 24
+    RESTRICT = 25
 
 
 TOKEN_MIN, TOKEN_MAX = 88, 4584
@@ -85,6 +86,7 @@ LENGTHS = {  # bytes of request bodies; INSTALL may be longer by up to TOKEN_MAX
     Kind.PROVE: 72,
     Kind.KEEP: 2056,
     Kind.ADOPT: 8,
+    Kind.RESTRICT: 88,
 }
 
 

@@ -54,6 +54,7 @@ enum srdma_ctl_kind {
 	SRDMA_CTL_PROVE = 22,
 	SRDMA_CTL_KEEP = 23,
 	SRDMA_CTL_ADOPT = 24,
+	SRDMA_CTL_RESTRICT = 25,
 	SRDMA_CTL_KINDS, /* number of kinds + 1 */
 };
 
@@ -124,6 +125,13 @@ struct srdma_ctl_agent {
 
 /* The connection uses only the legs that it attached to. */
 enum { SRDMA_CTL_AGENT_ATTACHED = 1 };
+
+/* Limits of an account, and the connection that is charged to it. */
+struct srdma_ctl_restrict {
+	uint32_t connections, legs, qps, regions;
+	uint64_t bytes; /* of registered memory */
+	char account[SRDMA_NAME_LEN];
+};
 
 struct srdma_ctl_life {
 	uint32_t qpn;
@@ -217,6 +225,7 @@ struct srdma_ctl_msg {
 		struct srdma_ctl_end end;
 		struct srdma_ctl_life life;
 		struct srdma_ctl_agent agent;
+		struct srdma_ctl_restrict restrict_;
 		struct srdma_ctl_stats_answer stats;
 		struct srdma_qp_secret secret; /* KEY */
 		struct srdma_qp_secret_answer secret_answer;

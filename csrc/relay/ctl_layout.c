@@ -209,6 +209,16 @@ static const struct srdma_ctl_field adopt_answer[] = {
 	STOP,
 };
 
+static const struct srdma_ctl_field restrict_[] = {
+	F(UINT, restrict_.connections),
+	F(UINT, restrict_.legs),
+	F(UINT, restrict_.qps),
+	F(UINT, restrict_.regions),
+	F(UINT, restrict_.bytes),
+	F(TEXT, restrict_.account),
+	STOP,
+};
+
 static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_HELLO] = { "HELLO", { hello, hello_answer } },
 	[SRDMA_CTL_OPEN] = { "OPEN", { open_, open_answer } },
@@ -234,6 +244,7 @@ static const struct srdma_ctl_kind_layout kinds[SRDMA_CTL_KINDS] = {
 	[SRDMA_CTL_PROVE] = { "PROVE", { prove, prove_answer } },
 	[SRDMA_CTL_KEEP] = { "KEEP", { keep, empty } },
 	[SRDMA_CTL_ADOPT] = { "ADOPT", { adopt, adopt_answer } },
+	[SRDMA_CTL_RESTRICT] = { "RESTRICT", { restrict_, empty } },
 };
 
 const struct srdma_ctl_kind_layout *srdma_ctl_layout_of(uint32_t kind)

@@ -118,6 +118,13 @@ int srdma_relay_mr_dereg(struct srdma_relay *r, struct srdma_leg *leg,
 int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 			uint32_t key);
 
+/* Regions of a leg, deregistered ones with DMA included. */
+struct srdma_leg_memory {
+	uint32_t regions;
+	uint64_t bytes; /* sum of their lengths */
+};
+struct srdma_leg_memory srdma_relay_leg_memory(const struct srdma_leg *leg);
+
 /* CAP: makes a capability, which the caller wipes. -EINVAL, -ERANGE, -EACCES: the
  * range or the rights cannot be granted; -EPERM: the region demands no proof;
  * -ENOENT, -EIO. */

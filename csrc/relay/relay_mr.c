@@ -168,6 +168,7 @@ int srdma_relay_mr_reg(struct srdma_relay *r, struct srdma_leg *leg,
 	}
 	srdma_mr_insert(&r->env.mrs, mr);
 	leg->mrs++;
+	leg->mr_bytes += mr->region->length;
 	return 0;
 }
 
@@ -205,9 +206,15 @@ int srdma_relay_mr_busy(struct srdma_relay *r, struct srdma_leg *leg,
 		return 0;
 	if (mr->dmas)
 		return 1;
-	srdma_mr_free(&r->env.mrs, mr);
 	leg->mrs--;
+	leg->mr_bytes -= mr->region->length;
+	srdma_mr_free(&r->env.mrs, mr);
 	return 0;
+}
+
+struct srdma_leg_memory srdma_relay_leg_memory(const struct srdma_leg *leg)
+{
+	return (struct srdma_leg_memory){ leg->mrs, leg->mr_bytes };
 }
 
 /* --- capabilities ------------------------------------------------------ */

@@ -48,13 +48,19 @@ const char *srdma_reason_text(uint32_t reason);
 /*
  * Connects to a worker. worker: path of its control socket, or its name in
  * $XDG_RUNTIME_DIR/srdma; NULL: $SRDMA_WORKER. agent: path of the agent's
- * socket (docs/agent.md 2); NULL: $SRDMA_AGENT. The agent is contacted by
- * srdma_connect(), srdma_listen() and srdma_accept() only, and may be absent.
+ * socket (docs/agent.md 2); NULL: $SRDMA_AGENT. If the worker accepts this
+ * user, the agent is contacted by srdma_connect(), srdma_listen() and
+ * srdma_accept() only, and may be absent.
  * A relative path of the worker is resolved by this call.
- * The worker is of this user or of root (docs/local-interface.md 3.1).
+ * A worker that is neither of this user nor of root, or that does not exist for
+ * this process, is used by connections that the agent passes on (docs/agent.md
+ * 9); worker is then its path in the agent's policy. The agent is of this user,
+ * of root, or of $SRDMA_AGENT_USER (a name or a uid).
  * -ENXIO: none is named; -ENOENT, -ECONNREFUSED: no worker is there; -EPERM,
- * -EACCES: it is of another user; -ENAMETOOLONG; -EPROTONOSUPPORT: another
- * version; -ENOTSUP: its hosts do not use shared memory.
+ * -EACCES: it is of another user, or the agent's policy grants nothing;
+ * -EDQUOT: this user has its limit of connections; -ENAMETOOLONG;
+ * -EPROTONOSUPPORT: another version; -ENOTSUP: its hosts do not use shared
+ * memory; -EINVAL: no user has the name in $SRDMA_AGENT_USER.
  */
 int srdma_open_device(struct srdma_device **device, const char *worker,
 		      const char *agent);

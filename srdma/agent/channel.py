@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import os
 import socket
-from typing import Any
+from typing import Any, cast
 
 import cbor2
 
 from srdma import plain_cbor
+from srdma.agent.accounts import User
 from srdma.keyex.fields import ExchangeError
 
 LENGTH = 4
@@ -22,21 +23,22 @@ UNSENT_MAX = 1 << 20  # bytes of events that a program may leave unread
 class Channel:
     """See the description of the module. open() makes one; it owns its socket.
 
-    uid: user of the program. listening: the listening TCP socket that came beside the first
-    message, or None; the channel owns it.
+    uid: user of the program, or the name of its container (accounts.User). listening: the listening
+    TCP socket that came beside the first message, or None; the channel owns it.
     """
 
     def __init__(
         self,
         ends: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        uid: int,
+        uid: User,
         listening: socket.socket | None,
     ) -> None:
         self._reader, self._writer = ends
-        self.uid, self.listening = uid, listening
+        self.uid = cast(int, uid)  # the users of this class only compare and pass it on
+        self.listening = listening
 
     @classmethod
-    async def open(cls, sock: socket.socket, uid: int) -> Channel:
+    async def open(cls, sock: socket.socket, uid: User) -> Channel:
         """Wait for the beginning of the first message. Raises OSError."""
         loop = asyncio.get_running_loop()
         sock.setblocking(False)
@@ -89,6 +91,16 @@ class Channel:
         else:
             self._writer.write(len(raw).to_bytes(LENGTH, "big") + raw)
 
+    def pass_on(self, event: str, fd: int) -> None:
+        """Send an event with a file descriptor beside it, before any other event. Raises OSError.
+
+        A new socket has room for it.
+        """
+        raw = cbor2.dumps({"event": event}, canonical=True)
+        message = len(raw).to_bytes(LENGTH, "big") + raw
+        with socket.socket(fileno=os.dup(self._writer.get_extra_info("socket").fileno())) as sock:
+            socket.send_fds(sock, [message], [fd])
+
     def unread(self) -> int:
         """Bytes of events that the socket did not take because the program does not read them."""
         return self._writer.transport.get_write_buffer_size()
@@ -107,8 +119,8 @@ class Absent:
     returned: the program's new channel, once it is back.
     """
 
-    def __init__(self, uid: int) -> None:
-        self.uid = uid
+    def __init__(self, uid: User) -> None:
+        self.uid = cast(int, uid)
         self.returned: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
 
     def report(self, event: str, **fields: Any) -> None:

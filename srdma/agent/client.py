@@ -69,8 +69,9 @@ class Peer:
 class SystemAgent:
     """The agent at a Unix socket, for the programs of this machine."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, user: int | None = None) -> None:
+        """user: a uid whose agent is trusted too, besides those of this user and root."""
+        self._path, self._user = path, user
 
     def alive(self) -> bool:
         return True  # each channel finds out by itself
@@ -88,11 +89,12 @@ class SystemAgent:
                 "FILE"
             ) from e
         uid = peer_of(sock)[1]
-        if uid not in (0, os.geteuid()):
+        if uid not in (0, os.geteuid(), self._user):
             sock.close()
             raise DeviceError(
                 f"the agent at {self._path} is of user {uid}, this process is of user "
-                f"{os.geteuid()}: use an agent of this user or of root"
+                f"{os.geteuid()}: use an agent of this user or of root, or name its user by "
+                "agent_user= or SRDMA_AGENT_USER"
             )
         sock.settimeout(None)
         forked.drop(sock)
@@ -113,7 +115,7 @@ class SystemAgent:
         finally:
             channel.close()
         if event.get("event") != "rotated":
-            raise _error(event)
+            raise error_of(event)
         return Rotation(event["serial"], event["behind"])
 
     def close(self) -> None:
@@ -121,6 +123,12 @@ class SystemAgent:
 
 
 Agent = PrivateAgent | SystemAgent
+
+
+def message_of(fields: Mapping[str, Any]) -> bytes:
+    """The bytes of a message (agent.md 2)."""
+    raw = cbor2.dumps(fields, canonical=True)
+    return len(raw).to_bytes(4, "big") + raw
 
 
 class _Channel:
@@ -157,8 +165,7 @@ class _Channel:
         self.sock.close()
 
     def _write(self, fields: Mapping[str, Any], listening: socket.socket | None = None) -> None:
-        raw = cbor2.dumps(fields, canonical=True)
-        message = len(raw).to_bytes(4, "big") + raw
+        message = message_of(fields)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next event says why
             if listening:
                 sent = socket.send_fds(self.sock, [message], [listening.fileno()])
@@ -262,7 +269,7 @@ class ConnectionChannel(_Channel):
                 case "ready" if peer is not None:
                     return peer
                 case "error":
-                    raise _error(event)
+                    raise error_of(event)
                 case _:
                     raise RemoteError("the peer closed during the key exchange")
 
@@ -410,7 +417,7 @@ class ListenerChannel(_Channel):
         try:
             event = made._event(time.monotonic() + GRACE + START)
             if event["event"] != "listening":
-                raise _error(event)
+                raise error_of(event)
         except BaseException:
             made.close()
             raise
@@ -431,7 +438,7 @@ class ListenerChannel(_Channel):
             case "refused":
                 return Refusal(event["address"], event["text"])
             case _:
-                raise _error(event)
+                raise error_of(event)
 
     def _next_event(self, deadline: float) -> dict[str, Any]:
         """As _event(). A restarted system agent gets the listening socket again (agent.md 8)."""
@@ -456,5 +463,6 @@ class ListenerChannel(_Channel):
                 lost_at = 0.0
 
 
-def _error(event: Mapping[str, Any]) -> Error:
+def error_of(event: Mapping[str, Any]) -> Error:
+    """The exception of an error event."""
     return _CLASSES.get(event["code"], RemoteError)(event["text"])

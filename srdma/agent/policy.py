@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import pwd
 import tomllib
 import weakref
 from collections.abc import Callable, Mapping
@@ -15,14 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from srdma.agent.accounts import MODE, User, doors_of, limits_of, summary, uid_of
 from srdma.agent.settings import Current, Identity, malformed, stamps
+from srdma.control import Limits
 from srdma.errors import LocalError
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 
 POLICY = "policy"  # code of an error: the policy does not grant it
-MODE = 0o600
-KEYS = {"worker", "socket", "mode", "key_log", "listen", "identity"}
+KEYS = {
+    "worker", "worker_user", "socket", "mode", "key_log", "listen", "quota", "container", "identity"
+}  # fmt: skip
 IDENTITY_KEYS = {"name", "path", "users", "peers"}
 
 
@@ -33,15 +35,20 @@ class PolicyError(LocalError):
 class Private:
     """The rule of a private agent: its program may use any identity whose files it can read."""
 
-    def current(self, settings: Mapping[str, Any], uid: int) -> Current:
+    worker_user: int | None = None
+
+    def current(self, settings: Mapping[str, Any], user: User) -> Current:
         return Current(settings)
 
     def worker_at(self, path: Path) -> Path:
         """Any worker: the program itself is a client of it."""
         return path
 
-    def check_user(self, uid: int) -> None:
+    def check_user(self, user: User) -> None:
         """The program is the one that started this agent."""
+
+    def limits(self, user: User) -> Limits:
+        return Limits()
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,11 @@ class Policy:
             fields = _read(self.path)
             grants = {g.name: g for g in _grants(self.path, fields)}
             credentials = {g.name: _credentials(self.path, g) for g in grants.values()}
+            limits = limits_of(fields.get("quota", {}), Limits())
+            doors = doors_of(fields.get("container", []), limits, set(grants))
+            worker_user = uid_of(fields["worker_user"]) if "worker_user" in fields else None
+        except PolicyError:
+            raise
         except (AttributeError, OSError, TypeError, ValueError) as error:
             raise PolicyError(f"{self.path}: a value is not legal: {error}") from None
         self.worker = Path(_text(self.path, fields, "worker"))
@@ -75,6 +87,9 @@ class Policy:
         self.mode = fields.get("mode", MODE)
         self.key_log = fields.get("key_log", False)
         self.listen = _address(self.path, fields.get("listen", ""))
+        self.worker_user = worker_user
+        self.doors = doors
+        self._limits, self._doors = limits, {door.name: door for door in doors}
         self._grants, self._credentials = grants, credentials
         for identity in self._used:
             if identity.name in credentials:
@@ -87,6 +102,10 @@ class Policy:
             name: f"{self._credentials[name].identity} for users "
             + ", ".join(map(str, sorted(grant.users)))
             for name, grant in self._grants.items()
+        } | {
+            f"[{door.name}]": f"{door.socket} for {', '.join(sorted(door.identities))}; "
+            + summary(door.limits)
+            for door in self.doors
         }
 
     def stamp(self) -> tuple[int, ...]:
@@ -96,17 +115,25 @@ class Policy:
             files += Credentials.files(grant.path)
         return stamps(files)
 
-    def permits(self, name: str, uid: int) -> bool:
+    def permits(self, name: str, user: User) -> bool:
         """True if programs of this user may use the identity."""
+        if isinstance(user, str):
+            door = self._doors.get(user)
+            return door is not None and name in door.identities and name in self._grants
         grant = self._grants.get(name)
-        return grant is not None and uid in grant.users
+        return grant is not None and user in grant.users
 
-    def check_user(self, uid: int) -> None:
+    def check_user(self, user: User) -> None:
         """Raise ExchangeError (`policy`) unless programs of this user may use some identity."""
-        if not any(uid in grant.users for grant in self._grants.values()):
-            raise ExchangeError(POLICY, f"the policy grants nothing to programs of user {uid}")
+        if not any(self.permits(name, user) for name in self._grants):
+            raise ExchangeError(POLICY, f"the policy grants nothing to programs of user {user}")
 
-    def identity(self, settings: Mapping[str, Any], uid: int) -> Identity:
+    def limits(self, user: User) -> Limits:
+        """Limits of a user at the worker."""
+        door = self._doors.get(user) if isinstance(user, str) else None
+        return door.limits if door else self._limits
+
+    def identity(self, settings: Mapping[str, Any], user: User) -> Identity:
         """The identity that a program asks for. Raises ExchangeError (`policy`, `config`)."""
         name = settings.get("identity")
         if not isinstance(name, str) or "/" in name:
@@ -115,9 +142,9 @@ class Policy:
                 "this agent takes identities by their names in its policy: give identity=NAME "
                 "without a slash; files are for a private agent",
             )
-        if not self.permits(name, uid):
+        if not self.permits(name, user):
             raise ExchangeError(
-                POLICY, f"the policy grants no identity {name!r} to programs of user {uid}"
+                POLICY, f"the policy grants no identity {name!r} to programs of user {user}"
             )
         try:
             allowed = Identity.patterns(settings["peer"])
@@ -134,9 +161,9 @@ class Policy:
             for grant in self._grants.values()
         ]
 
-    def current(self, settings: Mapping[str, Any], uid: int) -> Callable[[], Identity]:
+    def current(self, settings: Mapping[str, Any], user: User) -> Callable[[], Identity]:
         """As identity(); load() replaces its credentials."""
-        found = self.identity(settings, uid)
+        found = self.identity(settings, user)
         return lambda: found
 
     def worker_at(self, path: Path) -> Path:
@@ -232,12 +259,10 @@ def _grant(path: Path, entry: Mapping[str, Any]) -> Grant:
 
 
 def _uid(path: Path, user: object) -> int:
-    if type(user) is int and user >= 0:
-        return user
     try:
-        return pwd.getpwnam(str(user)).pw_uid
-    except KeyError:
-        raise PolicyError(f"{path}: there is no user {user!r}") from None
+        return uid_of(user)
+    except ValueError as error:
+        raise PolicyError(f"{path}: {error}") from None
 
 
 def _credentials(path: Path, grant: Grant) -> Credentials:

@@ -14,10 +14,11 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from srdma.agent import port as agent_port
+from srdma.agent.accounts import Door
 from srdma.agent.policy import Policy, PolicyError, Private
 from srdma.agent.service import Audit, AuditLog, Service, harden
 from srdma.agent.takeover import Keeper
@@ -49,12 +50,15 @@ async def serve_door(door: socket.socket) -> None:
     await service.close()
 
 
-async def serve_socket(
-    policy: Policy, listening: socket.socket, port: socket.socket | None, audit: Audit
+Listening = tuple[socket.socket, str]  # and the name of its container, or ""
+
+
+async def serve_sockets(
+    policy: Policy, listening: Sequence[Listening], port: socket.socket | None, audit: Audit
 ) -> None:
     """A system agent, until SIGTERM or SIGINT. port: where peers resume sessions."""
     loop = asyncio.get_running_loop()
-    keeper = Keeper()
+    keeper = Keeper(policy.worker_user)
     service = Service(policy, audit, keeper, port.getsockname()[1] if port else 0)
     over, hup = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -62,7 +66,8 @@ async def serve_socket(
     loop.add_signal_handler(signal.SIGHUP, hup.set)
     await service.take_over(policy.worker)
     audit("started", socket=str(policy.socket), worker=str(policy.worker))
-    works = [_accept(service, listening), _reload(service, policy, hup, audit)]
+    works = [_accept(service, sock, container) for sock, container in listening]
+    works.append(_reload(service, policy, hup, audit))
     if port:
         works.append(service.serve_port(port, policy))
     tasks = [asyncio.ensure_future(work) for work in works]
@@ -76,7 +81,7 @@ async def serve_socket(
         task.result()  # a fault of this program
 
 
-async def _accept(service: Service, listening: socket.socket) -> None:
+async def _accept(service: Service, listening: socket.socket, container: str) -> None:
     loop = asyncio.get_running_loop()
     while True:
         try:
@@ -84,7 +89,7 @@ async def _accept(service: Service, listening: socket.socket) -> None:
         except OSError:  # no descriptors or memory
             await asyncio.sleep(LOOK / 20)
         else:
-            service.open(sock)
+            service.open(sock, container)
             await asyncio.sleep(0)  # sock_accept() does not yield while connections wait
 
 
@@ -108,19 +113,21 @@ async def _reload(service: Service, policy: Policy, hup: asyncio.Event, audit: A
 
 
 @contextlib.contextmanager
-def bound(policy: Policy) -> Iterator[socket.socket]:
-    """The listening socket of a policy. Raises LocalError."""
-    path = os.fspath(policy.socket)
+def bound(place: Policy | Door) -> Iterator[socket.socket]:
+    """The listening socket of a policy or container. Raises LocalError."""
+    path = os.fspath(place.socket)
     sock = socket.socket(socket.AF_UNIX)
     with contextlib.closing(sock):
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as other:
             if other.connect_ex(path) == 0:
                 raise LocalError(f"an agent serves {path} already: stop it first")
         with contextlib.suppress(FileNotFoundError):
-            policy.socket.unlink()
-        before = os.umask(0o777 & ~policy.mode)
+            place.socket.unlink()
+        before = os.umask(0o777 & ~place.mode)
         try:
             sock.bind(path)
+            if isinstance(place, Door):
+                os.chown(path, place.owner, place.group)
         except OSError as error:
             raise LocalError(f"cannot listen at {path}: {error.strerror or error}") from None
         finally:
@@ -131,7 +138,7 @@ def bound(policy: Policy) -> Iterator[socket.socket]:
             yield sock
         finally:
             with contextlib.suppress(FileNotFoundError):
-                policy.socket.unlink()
+                place.socket.unlink()
 
 
 def run(policy: Policy, key_log: Path | None = None) -> None:
@@ -139,10 +146,12 @@ def run(policy: Policy, key_log: Path | None = None) -> None:
     audit = AuditLog()
     if key_log:
         begin_key_log(policy, key_log)
-    with bound(policy) as listening:
+    with contextlib.ExitStack() as stack:
+        listening = [(stack.enter_context(bound(policy)), "")]
+        listening += [(stack.enter_context(bound(door)), door.name) for door in policy.doors]
         port = agent_port.bound(policy.listen) if policy.listen else None
         harden()
-        asyncio.run(serve_socket(policy, listening, port, audit))
+        asyncio.run(serve_sockets(policy, listening, port, audit))
 
 
 def begin_key_log(policy: Policy, path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import cbor2
 
 from srdma import plain_cbor
+from srdma.agent.accounts import User
 from srdma.control import Kept, KeptQP
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.messages import QPS_MAX, Suite
@@ -23,7 +24,8 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Record:
-    """own: name of the own identity; uid: user of the program; leg: number of the leg of the QPs.
+    """own: name of the own identity; uid: user of the program, or name of its container; leg:
+    number of the leg of the QPs.
 
     address: of the peer's listener, for the client of the first exchange; agent: of the peer's
     agent, if it has a port. max_age: seconds that secrets live without renewal (agent.md 5).
@@ -31,7 +33,7 @@ class Record:
 
     agreement: Agreement
     own: str
-    uid: int
+    uid: User
     leg: int
     address: tuple[str, int] | None
     times: Times

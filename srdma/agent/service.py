@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import errno
 import itertools
 import json
 import resource
@@ -16,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from srdma.agent.accounts import User, account, restricted
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.listener import Admission, Listener
 from srdma.agent.meeting import Address, Meeting
@@ -27,7 +29,7 @@ from srdma.agent.settings import TOKEN_LEN, Identity, Terms
 from srdma.agent.takeover import Keeper
 from srdma.agent.tasks import Closed, first_of
 from srdma.agent.worker import Worker
-from srdma.control import peer_of, thread_path
+from srdma.control import Limits, peer_of, thread_path
 from srdma.errors import Error, LocalError, NoWorkerError, RefusedError, Timeout, WorkerGone
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.secrets import unless_ended
@@ -45,11 +47,16 @@ Own = Callable[[], Identity]
 class Rule(Protocol):
     """The rights of programs: policy.Private or policy.Policy. Raises ExchangeError."""
 
-    def current(self, settings: Mapping[str, Any], uid: int) -> Callable[[], Identity]: ...
+    @property
+    def worker_user(self) -> int | None: ...
+
+    def current(self, settings: Mapping[str, Any], user: User) -> Callable[[], Identity]: ...
 
     def worker_at(self, path: Path) -> Path: ...
 
-    def check_user(self, uid: int) -> None: ...
+    def check_user(self, user: User) -> None: ...
+
+    def limits(self, user: User) -> Limits: ...
 
 
 def harden() -> None:
@@ -103,12 +110,15 @@ class Service:
         self._admission = Admission(audit, port)
         self.sessions, self.links = self._admission.sessions, self._admission.links
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
-        self._tasks: dict[asyncio.Task[None], tuple[Identity, int] | None] = {}
-        self._users: Counter[int] = Counter()  # channels of each uid
+        self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
+        self._users: Counter[User] = Counter()  # channels of each user
 
-    def open(self, sock: socket.socket) -> None:
-        """Serve a channel, whose socket it owns from now on. One that is too many is closed."""
-        uid = peer_of(sock)[1]
+    def open(self, sock: socket.socket, container: str = "") -> None:
+        """Serve a channel, whose socket it owns from now on. One that is too many is closed.
+
+        container: whose socket accepted it.
+        """
+        uid: User = container or peer_of(sock)[1]
         if self._users[uid] >= CHANNELS_PER_USER:
             sock.close()
             return
@@ -117,7 +127,7 @@ class Service:
         self._tasks[task] = None
         task.add_done_callback(lambda task: self._over(task, uid))
 
-    def _over(self, task: asyncio.Task[None], uid: int) -> None:
+    def _over(self, task: asyncio.Task[None], uid: User) -> None:
         del self._tasks[task]
         self._users[uid] -= 1
         if not self._users[uid]:
@@ -165,7 +175,7 @@ class Service:
         except (LocalError, RefusedError) as error:
             self.audit("failed", uid=record.uid, own=record.own, code="keep", text=str(error))
 
-    def withdraw(self, permits: Callable[[str, int], bool]) -> int:
+    def withdraw(self, permits: Callable[[str, User], bool]) -> int:
         """End the channels whose user may not use their identity any more. Returns how many."""
         found = [
             task
@@ -200,7 +210,7 @@ class Service:
         if not task.cancelled() and (fault := task.exception()):
             self.audit("fault", text=f"{type(fault).__name__}: {fault}")
 
-    async def _serve(self, sock: socket.socket, uid: int) -> None:
+    async def _serve(self, sock: socket.socket, uid: User) -> None:
         try:
             async with asyncio.timeout(SETTINGS_TIMEOUT):
                 channel = await Channel.open(sock, uid)
@@ -244,9 +254,12 @@ class Service:
                 await self._rejoin(channel, Path(path), token, qpns)
             case {"do": "rotate", "worker": str(path), "token": bytes(token), "age": int(age)}:
                 await self._rotate(channel, Path(path), token, age)
+            case {"do": "open", "worker": str(path)} if self._keeper:
+                await self._pass_on(channel, Path(path), self._keeper)
             case _:
                 raise ExchangeError(
-                    "config", "a channel begins with connect, listen, accept, rejoin or rotate"
+                    "config",
+                    "a channel begins with connect, listen, accept, rejoin, rotate or open",
                 )
 
     def _own(self, channel: Channel, settings: Mapping[str, Any]) -> Own:
@@ -321,9 +334,24 @@ class Service:
             rotation = worker.control.rotate(leg, age)
         channel.report("rotated", serial=rotation.serial, behind=rotation.behind)
 
+    async def _pass_on(self, channel: Channel, path: Path, keeper: Keeper) -> None:
+        """A connection to the worker for a program that may not connect itself (agent.md 9)."""
+        self._rule.check_user(channel.uid)
+        path = self._rule.worker_at(path)
+        await keeper.worker(path)
+        limits = self._rule.limits(channel.uid)
+        try:
+            control = restricted(path, self._rule.worker_user, channel.uid, limits)
+        except RefusedError as error:
+            code = "quota" if error.errno == errno.EDQUOT else "worker"
+            raise ExchangeError(code, str(error)) from None
+        with contextlib.closing(control), contextlib.suppress(OSError):  # the program has ended
+            channel.pass_on("opened", control.fileno())
+        self.audit("passed", uid=channel.uid, account=account(channel.uid))
+
     def _open(self, path: Path) -> Worker:
         """Connections for one leg."""
-        worker = Worker(path)
+        worker = Worker(path, self._rule.worker_user)
         try:
             if self._keeper:
                 worker.take_role(attached=True)

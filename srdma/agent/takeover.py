@@ -23,7 +23,9 @@ ROLE_RETRY = 0.05
 class Keeper:
     """The role at the processes of one worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, trusted: int | None = None) -> None:
+        """trusted: a uid whose workers get secrets, besides those of this user and root."""
+        self._trusted = trusted
         self._workers: dict[Path, Worker] = {}
         self._lock = asyncio.Lock()
 
@@ -37,7 +39,7 @@ class Keeper:
             if found is None or not found.alive():
                 if found:
                     found.close()
-                found = self._workers[path] = await _with_role(path)
+                found = self._workers[path] = await _with_role(path, self._trusted)
             return found
 
     def keep(self, record: Record, path: Path) -> None:
@@ -63,8 +65,8 @@ class Keeper:
             worker.close()
 
 
-async def _with_role(path: Path) -> Worker:
-    worker = Worker(path)
+async def _with_role(path: Path, trusted: int | None) -> Worker:
+    worker = Worker(path, trusted)
     try:
         async with asyncio.timeout(ROLE_TIMEOUT):
             while not _takes_role(worker):

@@ -19,16 +19,16 @@ from srdma.errors import RefusedError, WorkerGone
 class Worker:
     """Both connections to one worker process. `ended` is done when either ends."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises NoWorkerError."""
+    def __init__(self, path: Path, trusted: int | None = None) -> None:
+        """trusted: see Control.connect(). Raises NoWorkerError."""
         self.path = path
         self.sessions = 0  # that use it
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         with contextlib.ExitStack() as stack:
-            self.control = Control.connect(path)
+            self.control = Control.connect(path, user=trusted)
             stack.callback(self.control.close)
-            self._waits = Control.connect(path)
+            self._waits = Control.connect(path, user=trusted)
             stack.pop_all()
         self._tags = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[tuple[Any, ...]]] = {}

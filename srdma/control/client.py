@@ -29,6 +29,7 @@ from srdma.control.messages import (
     Keys,
     Kind,
     LegInfo,
+    Limits,
     MRRequest,
     Proof,
     QPInfo,
@@ -390,6 +391,14 @@ class Control:
             if refused.errno == errno.ENOENT:
                 return None
             raise
+
+    def restrict(self, account: str, limits: Limits) -> None:
+        """Prepare this connection, which has the role for all legs, for a program of another user:
+        it loses the role, and everything made by it is charged to the account.
+
+        RefusedError with EDQUOT: the account has too many connections.
+        """
+        self.request(Kind.RESTRICT, [*values_of(limits), account])
 
     def expire(self, qpn: int) -> None:
         """Move a QP to ERR, reason KEY_LIMIT: its keys will not be renewed."""

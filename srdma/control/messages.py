@@ -43,6 +43,7 @@ class Kind(IntEnum):
     PROVE = control.KINDS["PROVE"]
     KEEP = control.KINDS["KEEP"]
     ADOPT = control.KINDS["ADOPT"]
+    RESTRICT = control.KINDS["RESTRICT"]
 
 
 class Direction(IntEnum):
@@ -52,6 +53,17 @@ class Direction(IntEnum):
     RX = constants.DIRECTION_RX
     TX = constants.DIRECTION_TX
     WITHDRAW = constants.DIRECTION_WITHDRAW  # no secret: takes back the one that waits in RX
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of an account (RESTRICT). bytes: of registered memory."""
+
+    connections: int = 64
+    legs: int = 16
+    qps: int = 1024
+    regions: int = 1024
+    bytes: int = 1 << 30
 
 
 class HostKind(IntEnum):
@@ -255,6 +267,6 @@ class CapabilityRequest:
     holder: bytes = b""
 
 
-def values_of(request: MRRequest | QPRequest | Keys | CapabilityRequest) -> list[Any]:
+def values_of(request: MRRequest | QPRequest | Keys | CapabilityRequest | Limits) -> list[Any]:
     """Fields of a request in order, for control.encode()."""
     return [getattr(request, f.name) for f in fields(request)]

@@ -46,7 +46,8 @@ def connect_error(path: Path, e: OSError) -> DeviceError:
     causes = {
         errno.ENOENT: f"no worker at {path}: {start}",
         errno.ECONNREFUSED: f"the worker at {path} has ended: {start}",
-        errno.EACCES: f"{path} belongs to another user: use a worker of this user",
+        errno.EACCES: f"{path} belongs to another user: use a worker of this user, or a system "
+        "agent (agent=)",
         errno.EPROTOTYPE: f"{path} is no worker's control socket",
         errno.ENOTSOCK: f"{path} is no worker's control socket",
     }
@@ -68,5 +69,5 @@ def check_user(sock: socket.socket, path: Path, trusted: int | None = None) -> N
     if own not in (uid, 0) and uid not in (0, trusted):
         raise NoWorkerError(
             f"{path}: the worker is of user {uid}, this process is of user {own}: "
-            "use a worker of this user or of root"
+            "use a worker of this user or of root, or a system agent (agent=)"
         )

@@ -23,6 +23,7 @@ class Agent:
     policy: Path
     socket: Path
     process: subprocess.Popen[str]
+    user: int | None = None  # None: that of this process
 
     def audit(self) -> list[dict[str, object]]:
         """Ends the agent. Returns its audit lines."""
@@ -40,7 +41,7 @@ class Agent:
         """Ends the agent by a signal, and starts another one with the same policy."""
         self.process.send_signal(how)
         self.process.communicate(timeout=WAIT)
-        self.process = launch(self.policy)
+        self.process = launch(self.policy, user=self.user)
 
     def change(self, old: str, new: str) -> None:
         text = self.policy.read_text()
@@ -57,11 +58,13 @@ def start(folder: Path, name: str, worker: Path, key_log: Path | None = None) ->
     return Agent(policy, path, launch(policy, key_log))
 
 
-def launch(policy: Path, key_log: Path | None = None) -> subprocess.Popen[str]:
+def launch(
+    policy: Path, key_log: Path | None = None, user: int | None = None
+) -> subprocess.Popen[str]:
     """An agent that has started. It may have adopted sessions before."""
     command = [sys.executable, "-m", "srdma", "agent", "--config", str(policy)]
     command += ["--key-log", str(key_log)] if key_log else []
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, user=user, group=user)
     assert process.stderr
     while (line := json.loads(process.stderr.readline()))["event"] != "started":
         assert line["event"] == "adopted"

@@ -209,8 +209,8 @@ def test_many_connections_do_not_stop_the_event_loop() -> None:
 
 
 def test_many_channels_do_not_stop_the_event_loop() -> None:
-    stub = cast(Any, SimpleNamespace(open=lambda _: None))
-    yields(lambda sock: agent_program._accept(stub, sock))
+    stub = cast(Any, SimpleNamespace(open=lambda *_: None))
+    yields(lambda sock: agent_program._accept(stub, sock, ""))
 
 
 def test_refused_peers_that_are_closed_for_others(
@@ -597,7 +597,7 @@ FIELDS = [
     "qps",
 ]
 NO_SOCKET = "no listening TCP socket beside the message"
-BEGIN = "a channel begins with connect, listen, accept, rejoin or rotate"
+BEGIN = "a channel begins with connect, listen, accept, rejoin, rotate or open"
 
 
 def test_missing_fields(program: Program, mine: Credentials) -> None:

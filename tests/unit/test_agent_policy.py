@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from srdma.agent.accounts import Door
 from srdma.agent.policy import Policy, PolicyError, Private
 from srdma.agent.program import begin_key_log, bound
 from srdma.agent.service import AUDIT_RATE, AuditLog
 from srdma.cli.app import build
+from srdma.control import Limits
 from srdma.errors import LocalError
 from srdma.identity import create_ca, issue
 from srdma.keyex.fields import ExchangeError
@@ -133,6 +135,97 @@ def test_processes_of_the_worker(folder: Path, path: str) -> None:
 def test_other_workers(folder: Path, path: str) -> None:
     with pytest.raises(ExchangeError, match=f"serves the worker at /run/w.ctl, not .* {path}"):
         policy(folder).worker_at(Path(path))
+
+
+CONTAINER = (
+    GOOD
+    + """
+[[container]]
+name = "web"
+path = "web.sock"
+identities = ["host-a"]
+"""
+)
+
+
+def test_limits_and_containers(folder: Path) -> None:
+    made = policy(
+        folder,
+        GOOD.replace("worker", "quota = { legs = 3, bytes = 5 }\nworker", 1)
+        + 'users = [7]\n[[identity]]\nname = "b"\npath = "a"\n'
+        + '[[container]]\nname = "web"\npath = "web.sock"\nidentities = ["host-a"]\n'
+        + 'mode = 0o666\nowner = "root"\ngroup = 5\nquota = { legs = 4 }\n',
+    )
+    assert made.limits(7) == made.limits("gone") == Limits(legs=3, bytes=5)
+    assert made.limits("web") == Limits(legs=4, bytes=5)
+    assert made.doors == (
+        Door("web", Path("web.sock"), 0o666, 0, 5, frozenset({"host-a"}), made.limits("web")),
+    )
+    assert made.permits("host-a", "web") and not made.permits("b", "web")
+    assert not made.permits("host-a", "other") and not made.permits("other", "web")
+    assert made.identity(settings(), "web").credentials.identity == A
+    made.check_user("web")
+    made.check_user(7)
+    for user in ("other", 8):
+        with pytest.raises(ExchangeError, match=f"grants nothing to programs of user {user}"):
+            made.check_user(user)
+    assert "web.sock for host-a; 64 connections, 4 legs" in made.summary()["[web]"]
+    assert policy(folder).limits(7) == Limits()
+    assert policy(folder).worker_user is None and policy(folder).doors == ()
+    assert policy(folder, 'worker_user = "root"' + GOOD).worker_user == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("quota = 7" + GOOD, "quota is not a table"),
+        (
+            "quota = { qp = 7 }" + GOOD,
+            "quota has the unknown key 'qp': known are connections, legs",
+        ),
+        ("quota = { qps = -1 }" + GOOD, "quota: qps must be 0 to 4294967295"),
+        ("quota = { qps = 4294967296 }" + GOOD, "quota: qps must be 0 to 4294967295"),
+        ("quota = { qps = true }" + GOOD, "quota: qps must be 0"),
+        ('quota = { bytes = "1G" }' + GOOD, "quota: bytes must be 0 to 9223372036854775807"),
+        ('worker_user = "no-such-user"' + GOOD, "no user 'no-such-user'"),
+        ("worker_user = 4294967295" + GOOD, "no user 4294967295"),
+        ("container = 1" + GOOD, r"container is no list of tables"),
+        ("container = [1]" + GOOD, r"container is no list of tables"),
+        (CONTAINER + "other = 1", r"\[\[container\]\] has the unknown key 'other'"),
+        (CONTAINER.replace('"web"', '"a/b"'), "a name of a .* has 1 to 48 letters"),
+        (CONTAINER.replace('"web"', '"' + 49 * "x" + '"'), "has 1 to 48 letters"),
+        (CONTAINER.replace('"web"', "7"), "has 1 to 48 letters"),
+        (CONTAINER.replace('path = "web.sock"', ""), "'web' has no path"),
+        (CONTAINER + "mode = 0o1777", "'web': mode must be 0 to 0o777"),
+        (CONTAINER.replace('["host-a"]', "[]"), "'web': identities is no list"),
+        (CONTAINER.replace('["host-a"]', '"host-a"'), "'web': identities is no list"),
+        (CONTAINER.replace('["host-a"]', '["b"]'), "'web': there is no .* 'b'"),
+        (CONTAINER + 'owner = "no-such-user"', "no user 'no-such-user'"),
+        (CONTAINER + 'group = "no-such-group"', "no group 'no-such-group'"),
+        (CONTAINER + "quota = { x = 1 }", "quota has the unknown key 'x'"),
+        (
+            CONTAINER + '[[container]]\nname = "web"\npath = "x"\nidentities = ["host-a"]',
+            "have the same name: web",
+        ),
+        (
+            CONTAINER + '[[container]]\nname = "x"\npath = "web.sock"\nidentities = ["host-a"]',
+            "have the same socket: web.sock",
+        ),
+    ],
+)
+def test_limits_and_containers_that_are_refused(folder: Path, text: str, error: str) -> None:
+    with pytest.raises(PolicyError, match=error):
+        policy(folder, text)
+
+
+def test_socket_of_a_container(folder: Path) -> None:
+    text = CONTAINER.replace("web.sock", str(folder / "web.sock")) + "mode = 0o666\n"
+    (door,) = policy(folder, text).doors
+    with bound(door):
+        assert door.socket.stat().st_mode & 0o777 == 0o666
+        with pytest.raises(LocalError, match=r"an agent serves .*web.sock already"), bound(door):
+            pass
+    assert not door.socket.exists()
 
 
 def test_reading_again(folder: Path) -> None:

@@ -596,6 +596,7 @@ static void test_message_sent_in_part(void **state)
 {
 	static const uint8_t data[SRDMA_AGENT_MAX - 64];
 	struct fixture *f = *state;
+	struct srdma_agent_place place = { .user = 0 };
 	struct srdma_message first = { 0 }, big = { 0 };
 	struct srdma_agent_event e;
 	struct srdma_channel *c;
@@ -605,8 +606,8 @@ static void test_message_sent_in_part(void **state)
 	assert_int_equal(srdma_message_finish(&first), 0);
 	srdma_message_bytes(&big, data, sizeof(data));
 	assert_int_equal(srdma_message_finish(&big), 0);
-	assert_int_equal(srdma_channel_open(&c, f->agent.path, &first, NULL),
-			 0);
+	strcpy(place.path, f->agent.path);
+	assert_int_equal(srdma_channel_open(&c, &place, &first, NULL), 0);
 	assert_int_equal(srdma_channel_send(c, &big, NULL,
 					    srdma_socket_deadline(FEW_MS)),
 			 -ETIMEDOUT);

@@ -17,7 +17,7 @@ static const enum srdma_ctl_side ANS = SRDMA_CTL_ANSWER;
 
 enum { TOKEN_MIN = 88, TOKEN_MAX = 4584 }; /* 6.2 */
 
-/* Body lengths of docs/local-interface.md 3.4 to 3.7. */
+/* Body lengths of docs/local-interface.md 3.4 to 3.9. */
 static const struct {
 	const char *name;
 	struct srdma_ctl_span len[2];
@@ -53,6 +53,7 @@ static const struct {
 	[SRDMA_CTL_PROVE] = { "PROVE", { FIXED(72), FIXED(40) } },
 	[SRDMA_CTL_KEEP] = { "KEEP", { FIXED(2056), FIXED(0) } },
 	[SRDMA_CTL_ADOPT] = { "ADOPT", { FIXED(8), FIXED(7188) } },
+	[SRDMA_CTL_RESTRICT] = { "RESTRICT", { FIXED(88), FIXED(0) } },
 #undef FIXED
 };
 

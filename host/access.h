@@ -1,0 +1,19 @@
+/* Connections to a worker that the system agent passes to programs of other
+ * users (docs/agent.md 9). */
+#ifndef SRDMA_HOST_ACCESS_H
+#define SRDMA_HOST_ACCESS_H
+
+#include "host/channel.h"
+#include "host/control.h"
+
+/*
+ * Gets a connection to the worker process at the path, as the agent's policy
+ * names it. Errors of srdma_channel_open() and of srdma_channel_error(), with
+ * -EDQUOT: this user has its limit of connections; -ETIMEDOUT; -ECONNRESET: the
+ * agent ended; -EPROTO.
+ */
+int srdma_access_connect(struct srdma_control **out,
+			 const struct srdma_agent_place *agent,
+			 const char *path);
+
+#endif

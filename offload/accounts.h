@@ -1,0 +1,40 @@
+/*
+ * Accounts of programs of other users (docs/local-interface.md 3.9): the agent
+ * names one by a text, and gives its limits. Restricted connections and their
+ * legs are charged to it.
+ */
+#ifndef OFFLOAD_ACCOUNTS_H
+#define OFFLOAD_ACCOUNTS_H
+
+#include <stdint.h>
+
+#include "relay/params.h"
+
+enum { ACCOUNTS_MAX = 512 }; /* as many as control connections */
+
+struct account_limits {
+	uint32_t connections, legs, qps, regions;
+	uint64_t bytes; /* of registered memory */
+};
+
+struct account {
+	char name[SRDMA_NAME_LEN];
+	struct account_limits limits;
+	unsigned connections; /* 0: the entry is free */
+};
+
+struct accounts {
+	struct account account[ACCOUNTS_MAX];
+};
+
+/*
+ * Charge a connection to the account of this name, which gets these limits.
+ * NULL if it has `limits->connections` already; its limits are replaced then
+ * too.
+ */
+struct account *accounts_join(struct accounts *t, const char *name,
+			      const struct account_limits *limits);
+/* A connection of the account has ended. NULL is allowed. */
+void accounts_leave(struct account *a);
+
+#endif

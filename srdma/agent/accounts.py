@@ -1,0 +1,134 @@
+"""Users of a system agent, the sockets of containers, and limits at the worker (agent.md 9).
+
+A program counts as its uid, or as the socket through which it came: the uids in the user namespace
+of a container mean nothing outside.
+"""
+
+from __future__ import annotations
+
+import grp
+import pwd
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from srdma.control import Control, Limits
+
+User = int | str  # a uid, or the name of a [[container]]
+
+MODE = 0o600
+NAME = re.compile(r"[A-Za-z0-9._-]{1,48}")
+KEYS = {"name", "path", "mode", "owner", "group", "identities", "quota"}
+LIMITS = tuple(field.name for field in fields(Limits))
+MOST = {name: (1 << 63) - 1 if name == "bytes" else (1 << 32) - 1 for name in LIMITS}
+
+
+@dataclass(frozen=True)
+class Door:
+    """An entry [[container]]. owner, group: -1 for those of the agent."""
+
+    name: str
+    socket: Path
+    mode: int
+    owner: int
+    group: int
+    identities: frozenset[str]
+    limits: Limits
+
+
+def account(user: User) -> str:
+    """Name of the account of a user at the worker."""
+    return f"uid {user}" if isinstance(user, int) else f"container {user}"
+
+
+def restricted(path: Path, trusted: int | None, user: User, limits: Limits) -> Control:
+    """A connection to a worker process for a program of this user; the caller closes it.
+
+    trusted: see Control.connect(). Raises NoWorkerError, RefusedError.
+    """
+    control = Control.connect(path, user=trusted)
+    try:
+        control.agent()
+        control.restrict(account(user), limits)
+    except BaseException:
+        control.close()
+        raise
+    return control
+
+
+def uid_of(user: object) -> int:
+    """uid of a user name or number. Raises ValueError."""
+    return _id(user, "user", lambda name: pwd.getpwnam(name).pw_uid)
+
+
+def _gid_of(group: object) -> int:
+    return _id(group, "group", lambda name: grp.getgrnam(name).gr_gid)
+
+
+def _id(value: object, what: str, find: Callable[[str], int]) -> int:
+    if type(value) is int and 0 <= value < (1 << 32) - 1:
+        return value
+    try:
+        return find(str(value))
+    except KeyError:
+        raise ValueError(f"there is no {what} {value!r}") from None
+
+
+def limits_of(entry: object, defaults: Limits) -> Limits:
+    """From a table of a policy. Raises ValueError."""
+    if not isinstance(entry, dict):
+        raise ValueError("quota is not a table")
+    for name, value in entry.items():
+        if name not in MOST:
+            raise ValueError(f"quota has the unknown key {name!r}: known are {', '.join(LIMITS)}")
+        if type(value) is not int or not 0 <= value <= MOST[name]:
+            raise ValueError(f"quota: {name} must be 0 to {MOST[name]}")
+    return replace(defaults, **entry)
+
+
+def doors_of(entries: object, defaults: Limits, identities: set[str]) -> tuple[Door, ...]:
+    """From [[container]] of a policy with these identities. Raises ValueError."""
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError("container is no list of tables [[container]]")
+    doors = tuple(_door(entry, defaults, identities) for entry in entries)
+    for what in ("name", "socket"):
+        values = [getattr(door, what) for door in doors]
+        if twice := next((value for value in values if values.count(value) > 1), None):
+            raise ValueError(f"two entries [[container]] have the same {what}: {twice}")
+    return doors
+
+
+def _door(entry: Mapping[str, Any], defaults: Limits, identities: set[str]) -> Door:
+    if unknown := sorted(set(entry) - KEYS):
+        raise ValueError(
+            f"[[container]] has the unknown key {unknown[0]!r}: known are {', '.join(sorted(KEYS))}"
+        )
+    name, path = entry.get("name"), entry.get("path")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ValueError("a name of a [[container]] has 1 to 48 letters, digits, '.', '_' and '-'")
+    if not isinstance(path, str) or not path:
+        raise ValueError(f"[[container]] {name!r} has no path")
+    mode = entry.get("mode", MODE)
+    if type(mode) is not int or not 0 <= mode <= 0o777:
+        raise ValueError(f"[[container]] {name!r}: mode must be 0 to 0o777")
+    allowed = entry.get("identities")
+    if not isinstance(allowed, list) or not allowed:
+        raise ValueError(f"[[container]] {name!r}: identities is no list of names")
+    if unknown := sorted({str(one) for one in allowed} - identities):
+        raise ValueError(f"[[container]] {name!r}: there is no [[identity]] {unknown[0]!r}")
+    return Door(
+        name,
+        Path(path),
+        mode,
+        uid_of(entry["owner"]) if "owner" in entry else -1,
+        _gid_of(entry["group"]) if "group" in entry else -1,
+        frozenset(allowed),
+        limits_of(entry.get("quota", {}), defaults),
+    )
+
+
+def summary(limits: Limits) -> str:
+    """The limits, for people."""
+    return ", ".join(f"{value} {name}" for name, value in asdict(limits).items())

@@ -1,0 +1,412 @@
+/* Restricted connections of libsrdma (docs/agent.md 9): an agent that passes a
+ * connection to the worker, refuses, breaks the rules or ends. */
+#include "srdma/srdma.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "host/access.h"
+#include "host/objects.h"
+#include "support/fake_worker.h"
+#include "support/says.h"
+
+struct fixture {
+	struct fake_worker worker;
+	char path[SRDMA_SOCKET_PATH]; /* of the agent */
+	int listener;
+	pthread_t thread;
+	/* Serves a channel; passed: a connection to the worker. */
+	void (*act)(int fd, int passed);
+	char first[4096]; /* the last first message, as text */
+	char nowhere[SRDMA_SOCKET_PATH];
+};
+
+/* --- the agent ----------------------------------------------------------- */
+
+static int connect_to(const char *path)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	strcpy(name.sun_path, path);
+	assert_int_equal(connect(fd, (struct sockaddr *)&name, sizeof(name)),
+			 0);
+	return fd;
+}
+
+static void *run(void *arg)
+{
+	struct fixture *f = arg;
+
+	for (;;) {
+		int passed, n, fd = accept(f->listener, NULL, NULL);
+
+		if (fd < 0)
+			return NULL;
+		n = (int)recv(fd, f->first, sizeof(f->first) - 1, 0);
+		for (int i = 0; i < n; i++) /* so that strstr() finds all */
+			if (!f->first[i])
+				f->first[i] = '.';
+		passed = connect_to(f->worker.path);
+		f->act(fd, passed);
+		close(passed);
+		close(fd);
+	}
+}
+
+static void report(int fd, const char *event, const char *code,
+		   const struct srdma_socket_fds *fds)
+{
+	struct srdma_message w = { 0 };
+
+	srdma_message_map(&w, 3);
+	srdma_message_text(&w, "event");
+	srdma_message_text(&w, event);
+	srdma_message_text(&w, "code");
+	srdma_message_text(&w, code);
+	srdma_message_text(&w, "text");
+	srdma_message_text(&w, "because");
+	assert_int_equal(srdma_message_finish(&w), 0);
+	srdma_socket_send(fd, w.data, w.len, fds, INT64_MAX);
+	srdma_message_free(&w);
+}
+
+static void pass(int fd, int passed)
+{
+	report(fd, "opened", "",
+	       &(struct srdma_socket_fds){ .fd = { passed }, .n = 1 });
+}
+
+static void pass_several(int fd, int passed)
+{
+	report(fd, "opened", "",
+	       &(struct srdma_socket_fds){ .fd = { passed, 0, 0 }, .n = 3 });
+}
+
+static void pass_nothing(int fd, int passed)
+{
+	(void)passed;
+	report(fd, "opened", "", NULL);
+}
+
+static void pass_with_an_error(int fd, int passed)
+{
+	report(fd, "error", "worker",
+	       &(struct srdma_socket_fds){ .fd = { passed }, .n = 1 });
+}
+
+static void pass_with_another_event(int fd, int passed)
+{
+	report(fd, "ready", "",
+	       &(struct srdma_socket_fds){ .fd = { passed }, .n = 1 });
+}
+
+static void refuse_by_policy(int fd, int passed)
+{
+	(void)passed;
+	report(fd, "error", "policy", NULL);
+}
+
+static void refuse_by_quota(int fd, int passed)
+{
+	(void)passed;
+	report(fd, "error", "quota", NULL);
+}
+
+static void end(int fd, int passed)
+{
+	(void)fd;
+	(void)passed;
+}
+
+static int setup(void **state)
+{
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	fake_worker_start(&f->worker);
+	snprintf(f->path, sizeof(f->path), "%s/agent", f->worker.folder);
+	snprintf(f->nowhere, sizeof(f->nowhere), "%s/none", f->worker.folder);
+	strcpy(name.sun_path, f->path);
+	f->act = pass;
+	f->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(
+		bind(f->listener, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(listen(f->listener, 4), 0);
+	assert_int_equal(pthread_create(&f->thread, NULL, run, f), 0);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	shutdown(f->listener, SHUT_RDWR);
+	pthread_join(f->thread, NULL);
+	close(f->listener);
+	unlink(f->path);
+	fake_worker_stop(&f->worker);
+	free(f);
+	return 0;
+}
+
+/* Descriptors of this process, those of the other threads included. */
+static int descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (readdir(folder))
+		n++;
+	closedir(folder);
+	return n;
+}
+
+/* The threads of the agent and of the worker close theirs a little later. */
+static void until_descriptors(int n)
+{
+	for (int i = 0; i < 10000 && descriptors() != n; i++)
+		usleep(1000);
+	assert_int_equal(descriptors(), n);
+}
+
+/* --- tests --------------------------------------------------------------- */
+
+/* The connections of the device and of each PD come from the agent. */
+static void test_connections_from_the_agent(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_device *d;
+	struct srdma_pd *pd;
+	struct srdma_mr *mr;
+
+	assert_int_equal(srdma_open_device(&d, f->nowhere, f->path), 0);
+	assert_true(d->restricted);
+	assert_non_null(strstr(f->first, "open"));
+	assert_non_null(strstr(f->first, f->nowhere));
+	assert_int_equal(fcntl(srdma_control_fd(d->control), F_GETFD),
+			 FD_CLOEXEC);
+	memset(f->first, 0, sizeof(f->first));
+	assert_int_equal(srdma_alloc_pd(&pd, d, NULL), 0);
+	assert_non_null(strstr(f->first, f->nowhere));
+	assert_int_equal(
+		srdma_alloc_mr(&mr, pd,
+			       &(struct srdma_mr_attr){ .length = 64 }),
+		0);
+	assert_int_equal(srdma_dereg_mr(mr), 0);
+	f->act = refuse_by_quota;
+	{
+		struct srdma_pd *other;
+
+		assert_int_equal(srdma_alloc_pd(&other, d, NULL), -EDQUOT);
+		assert_null(other);
+	}
+	assert_int_equal(srdma_dealloc_pd(pd), 0);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+/* A worker that takes this process is used directly. */
+static void test_direct_connections_come_first(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_device *d;
+
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path), 0);
+	assert_false(d->restricted);
+	assert_string_equal(f->first, "");
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+static enum fake_action close_first(struct fake_worker *w,
+				    struct srdma_ctl_msg *m,
+				    struct srdma_socket_fds *fds)
+{
+	(void)m;
+	(void)fds;
+	return w->calls++ ? FAKE_ANSWER : FAKE_CLOSE;
+}
+
+/* A worker with --agent-uid closes a connection after it was made. */
+static void test_worker_that_closes_the_connection(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_device *d;
+
+	f->worker.hook = close_first;
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path), 0);
+	assert_true(d->restricted);
+	assert_int_equal(srdma_close_device(d), 0);
+}
+
+static void test_refusals(void **state)
+{
+	static const struct {
+		void (*act)(int fd, int passed);
+		int rc;
+		const char *says;
+	} rows[] = {
+		{ refuse_by_policy, -EPERM, "policy: because" },
+		{ refuse_by_quota, -EDQUOT, "quota: because" },
+		{ pass_with_an_error, -EIO, "worker: because" },
+		{ pass_with_another_event, -EPROTO, "illegal message" },
+		{ pass_nothing, -EPROTO, "illegal message" },
+		{ end, -ECONNRESET, "the agent ended" },
+	};
+	struct fixture *f = *state;
+	struct srdma_agent_place agent = { .user = 0 };
+	struct srdma_control *c;
+	const int before = descriptors();
+
+	strcpy(agent.path, f->path);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		struct srdma_device *d;
+
+		f->act = rows[i].act;
+		assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere),
+				 rows[i].rc);
+		assert_null(c);
+		says(rows[i].says);
+		/* the worker's own refusal is told too */
+		assert_int_equal(srdma_open_device(&d, f->nowhere, f->path),
+				 -ENOENT);
+		assert_null(d);
+		says("no worker at");
+		says(rows[i].says);
+	}
+	f->act = pass;
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere), 0);
+	srdma_control_close(c);
+	until_descriptors(before);
+}
+
+static void test_several_descriptors(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_agent_place agent = { .user = 0 };
+	struct srdma_control *c;
+	const int before = descriptors();
+
+	strcpy(agent.path, f->path);
+	f->act = pass_several;
+	/* the last one is no control connection, but is owned and closed */
+	assert_int_equal(srdma_access_connect(&c, &agent, f->nowhere), 0);
+	until_descriptors(before + 1);
+	srdma_control_close(c);
+	until_descriptors(before);
+}
+
+static void test_user_of_the_agent(void **state)
+{
+	struct fixture *f = *state;
+	struct srdma_device *d;
+
+	setenv("SRDMA_AGENT_USER", "no-such-user", 1);
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path),
+			 -EINVAL);
+	says("no user no-such-user");
+	setenv("SRDMA_AGENT_USER", "4294967295", 1);
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path),
+			 -EINVAL);
+	setenv("SRDMA_AGENT_USER", "990", 1);
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path), 0);
+	assert_int_equal(d->agent.user, 990);
+	assert_int_equal(srdma_close_device(d), 0);
+	setenv("SRDMA_AGENT_USER", "root", 1);
+	assert_int_equal(srdma_open_device(&d, f->worker.path, f->path), 0);
+	assert_int_equal(d->agent.user, 0);
+	assert_int_equal(srdma_close_device(d), 0);
+	unsetenv("SRDMA_AGENT_USER");
+}
+
+/* Becomes another user, in a child. Returns the result of the call. */
+static int as_another_user(const struct fixture *f, uid_t trusted)
+{
+	struct srdma_agent_place agent = { .user = trusted };
+	const char *want = trusted == 0 ? "is of user 1234" : "";
+	struct srdma_message w = { 0 };
+	struct srdma_channel *c;
+	pid_t pid;
+	int status;
+
+	strcpy(agent.path, f->path);
+	pid = fork();
+	if (pid == 0) {
+		int r;
+
+		srdma_message_uint(&w, 1);
+		srdma_message_finish(&w);
+		if (setresuid(1235, 1235, 1235))
+			_exit(99);
+		r = srdma_channel_open(&c, &agent, &w, NULL);
+		if (r && !strstr(srdma_error_text(), want))
+			_exit(98);
+		_exit(-r);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* An agent of a third user serves programs that name this user. */
+static void test_agent_of_a_third_user(void **state)
+{
+	struct fixture *f = *state;
+	struct sockaddr_un name = { .sun_family = AF_UNIX };
+	char path[SRDMA_SOCKET_PATH];
+	int fd;
+
+	if (geteuid()) {
+		print_message("only root can become other users\n");
+		skip();
+	}
+	/* SO_PEERCRED of a listener is the user that called listen() */
+	strcpy(path, f->path);
+	snprintf(f->path, sizeof(f->path), "%s/third", f->worker.folder);
+	strcpy(name.sun_path, f->path);
+	fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+	assert_int_equal(chmod(f->path, 0666), 0);
+	assert_int_equal(chmod(f->worker.folder, 0711), 0);
+	assert_int_equal(seteuid(1234), 0);
+	assert_int_equal(listen(fd, 4), 0);
+	assert_int_equal(seteuid(0), 0);
+	assert_int_equal(as_another_user(f, 1234), 0);
+	assert_int_equal(as_another_user(f, 0), EPERM);
+	assert_int_equal(as_another_user(f, 1236), EPERM);
+	close(fd);
+	unlink(f->path);
+	strcpy(f->path, path);
+}
+
+#define AGENT(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		AGENT(test_connections_from_the_agent),
+		AGENT(test_direct_connections_come_first),
+		AGENT(test_worker_that_closes_the_connection),
+		AGENT(test_refusals),
+		AGENT(test_several_descriptors),
+		AGENT(test_user_of_the_agent),
+		AGENT(test_agent_of_a_third_user),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
