@@ -198,7 +198,7 @@ int srdma_channel_error(const struct srdma_agent_event *e)
 		{ "tls", -EACCES },	   { "identity", -EACCES },
 		{ "hash", -EACCES },	   { "unreachable", -EHOSTUNREACH },
 		{ "worker", -EIO },	   { "gone", -EIO },
-		{ "timeout", -ETIMEDOUT },
+		{ "timeout", -ETIMEDOUT }, { "clock", -EPERM },
 	};
 	int rc = -ECONNABORTED;
 

@@ -7,7 +7,7 @@
  * Functions that contact the agent may also return
  * -ENXIO: no agent is named; -ENOENT, -ECONNREFUSED: no agent is there; -EPERM:
  * it is of another user; -ECONNRESET: it ended. An `error` of the agent is
- * -EINVAL (config, credentials, name), -EPERM (policy), -EHOSTUNREACH
+ * -EINVAL (config, credentials, name), -EPERM (policy, clock), -EHOSTUNREACH
  * (unreachable), -EACCES (tls, identity, hash), -EIO (worker, gone), -ETIMEDOUT
  * (timeout), or -ECONNABORTED: the peer refused, or any other code.
  */

@@ -34,6 +34,7 @@ class Meeting:
     async def authenticate(self, own: Identity) -> None:
         """Complete the handshake, unless it is complete. Raises ExchangeError, PeerClosed."""
         if not self.identity:
+            own.clock.check(own.credentials)
             identity, self.group = await self.stream.handshake()
             own.check(identity)
             self.identity, self.own, self.uri = identity, own.name, own.credentials.identity

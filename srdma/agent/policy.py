@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from srdma.agent.clock import DEMANDS, PLAUSIBLE, ClockRule, SystemClock
 from srdma.agent.settings import Current, Identity, malformed, stamps
 from srdma.errors import LocalError
 from srdma.identity import Credentials, IdentityError
@@ -21,7 +22,7 @@ from srdma.keyex.fields import ExchangeError
 
 POLICY = "policy"  # code of an error: the policy does not grant it
 MODE = 0o600
-KEYS = {"worker", "socket", "mode", "key_log", "identity"}
+KEYS = {"worker", "socket", "mode", "key_log", "clock", "identity"}
 IDENTITY_KEYS = {"name", "path", "users", "peers"}
 
 
@@ -32,8 +33,11 @@ class PolicyError(LocalError):
 class Private:
     """The rule of a private agent: its program may use any identity whose files it can read."""
 
+    def __init__(self, clock: SystemClock | None = None) -> None:
+        self._clock = ClockRule(clock=clock or SystemClock())
+
     def current(self, settings: Mapping[str, Any], uid: int) -> Current:
-        return Current(settings)
+        return Current(settings, self._clock)
 
     def worker_at(self, path: Path) -> Path:
         """Any worker: the program itself is a client of it."""
@@ -56,8 +60,8 @@ class Grant:
 class Policy:
     """The policy of a system agent. Raises PolicyError."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, clock: SystemClock | None = None) -> None:
+        self.path, self._system = path, clock or SystemClock()
         self._used: weakref.WeakSet[Identity] = weakref.WeakSet()
         self.load()
 
@@ -73,11 +77,14 @@ class Policy:
         self.socket = Path(_text(self.path, fields, "socket"))
         self.mode = fields.get("mode", MODE)
         self.key_log = fields.get("key_log", False)
+        demand = fields.get("clock", PLAUSIBLE)
+        self._clock = ClockRule(demand, (self.path,), self._system)
         self._grants, self._credentials = grants, credentials
         for identity in self._used:
             if identity.name in credentials:
                 identity.credentials = credentials[identity.name]
                 identity.granted = grants[identity.name].peers
+                identity.clock = self._clock
 
     def summary(self) -> dict[str, str]:
         """Identity names, each with its URI and users, for people."""
@@ -121,7 +128,8 @@ class Policy:
             allowed = Identity.patterns(settings["peer"])
         except (KeyError, TypeError) as error:
             raise malformed(error) from None
-        found = Identity(self._credentials[name], allowed, self._grants[name].peers, name)
+        peers = self._grants[name].peers
+        found = Identity(self._credentials[name], allowed, peers, name, self._clock)
         self._used.add(found)
         return found
 
@@ -157,6 +165,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise PolicyError(f"{path}: mode must be 0 to 0o777")
     if type(fields.get("key_log", False)) is not bool:
         raise PolicyError(f"{path}: key_log must be true or false")
+    if fields.get("clock", PLAUSIBLE) not in DEMANDS:
+        raise PolicyError(f"{path}: clock must be one of {', '.join(DEMANDS)}")
     return fields
 
 

@@ -24,10 +24,11 @@ from srdma.agent.policy import Policy
 from srdma.agent.record import Record
 from srdma.agent.service import Service
 from srdma.agent.session import Session
+from srdma.agent.settings import Identity
 from srdma.agent.takeover import Keeper
 from srdma.control import Kept, KeptQP, Kind
 from srdma.errors import RefusedError
-from srdma.identity import create_ca, issue
+from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.messages import COUNT_MAX, ClosedMessage, Rekey, Suite
 from srdma.keyex.renew import Times
@@ -571,7 +572,8 @@ def test_two_programs_that_rejoin_at_once() -> None:
     """The first one has the session, also before the session has noticed it."""
 
     async def both() -> list[bool]:
-        session = Session(Absent(7), lambda: cast(Any, None), cast(Any, None))
+        own = Identity(Credentials(b"", b"", b""), ())
+        session = Session(Absent(7), lambda: own, cast(Any, None))
         channels = [cast(Channel, SimpleNamespace(uid=uid)) for uid in (8, 7, 7)]
         return [session.returned(channel) for channel in channels]
 
