@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -23,10 +24,11 @@ from srdma.agent.upkeep import Sessions
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Resume, decode
-from srdma.keyex.tls import PeerClosed, Stream
+from srdma.keyex.tls import PeerClosed, Stream, no_wait
 
 CANDIDATES_MAX = 512
 CANDIDATES_PER_ADDRESS = 64
+CANDIDATES_KNOWN = 64  # reserved for the addresses of sessions' peers
 ARRIVALS_MAX = 64
 SILENT_TIMEOUT = HANDSHAKE_TIMEOUT = 10.0  # seconds
 REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
@@ -81,9 +83,11 @@ class Arrivals:
 
 @dataclass(eq=False)
 class Candidate:
-    """A peer that is not authorised. task: brings it to its arrival."""
+    """A peer that is not authorised. task: brings it to its arrival. known: the peer of a session
+    was last at its address."""
 
     address: str
+    known: bool
     task: asyncio.Task[None] = field(init=False)
 
 
@@ -104,6 +108,7 @@ class Listener:
         self._audit = audit
         self._candidates: dict[Candidate, None] = {}  # the oldest first
         self._refused_at = -REFUSALS_EVERY
+        self._turns = asyncio.Lock()
 
     @property
     def uid(self) -> int:
@@ -121,7 +126,7 @@ class Listener:
                 except ConnectionAbortedError:
                     continue
                 except OSError:  # no descriptors or memory
-                    self._evict("")
+                    self._evict(lambda _: True)
                     await asyncio.sleep(PAUSE)
                     continue
                 self._admit(sock, str(address[0]))
@@ -133,19 +138,24 @@ class Listener:
                 await cancelled(candidate.task)
 
     def _admit(self, sock: socket.socket, address: str) -> None:
-        of_address = sum(c.address == address for c in self._candidates)
-        if of_address >= CANDIDATES_PER_ADDRESS:
-            self._evict(address)
-        elif len(self._candidates) >= CANDIDATES_MAX:
-            self._evict("")
-        candidate = Candidate(address)
+        known = self._sessions.know(address)
+        like = Counter(c.address for c in self._candidates if c.known == known)
+        if known and like.total() >= CANDIDATES_KNOWN:
+            ((most, _),) = like.most_common(1)
+            self._evict(lambda c: c.known and c.address == most)
+        elif not known and like[address] >= CANDIDATES_PER_ADDRESS:
+            self._evict(lambda c: not c.known and c.address == address)
+        elif not known and like.total() >= CANDIDATES_MAX:
+            self._evict(lambda c: not c.known)
+        candidate = Candidate(address, known)
         self._candidates[candidate] = None
         candidate.task = asyncio.ensure_future(self._serve(candidate, sock))
 
-    def _evict(self, address: str) -> None:
-        """Close the oldest candidate of an address; "": the oldest of all."""
-        oldest = next((c for c in self._candidates if address in ("", c.address)), None)
-        if oldest:
+    def _evict(self, fits: Callable[[Candidate], bool]) -> None:
+        """Close the oldest candidate that fits, first among those that are not known."""
+        found = [c for c in self._candidates if fits(c)]
+        if found:
+            oldest = min(found, key=lambda c: c.known)
             del self._candidates[oldest]
             oldest.task.cancel()
 
@@ -171,7 +181,7 @@ class Listener:
         kept = False
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                await meeting.authenticate(own)
+                await meeting.authenticate(own, no_wait if candidate.known else self._turn)
                 resume = await _resume_of(meeting)
             if resume:
                 self._sessions.resume(meeting, resume)
@@ -187,6 +197,11 @@ class Listener:
         finally:
             if not kept:
                 meeting.drop()
+
+    async def _turn(self) -> None:
+        """Wait for the turn of an unknown address: one in each pass of the event loop."""
+        async with self._turns:
+            await asyncio.sleep(0)
 
     def _arrived(self, meeting: Meeting) -> bool:
         """False if there is no room for this peer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from srdma.agent.dial import dial
 from srdma.agent.settings import Identity
@@ -10,7 +11,7 @@ from srdma.agent.tasks import cancelled
 from srdma.keyex.exchange import Role
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, encode
-from srdma.keyex.tls import Stream
+from srdma.keyex.tls import Stream, no_wait
 
 Address = tuple[str, int]  # host and port of a peer's listener
 
@@ -31,11 +32,13 @@ class Meeting:
         sock = await dial(*address)
         return cls("client", await Stream.open(sock, "client", own.credentials))
 
-    async def authenticate(self, own: Identity) -> None:
+    async def authenticate(
+        self, own: Identity, turn: Callable[[], Awaitable[None]] = no_wait
+    ) -> None:
         """Complete the handshake, unless it is complete. Raises ExchangeError, PeerClosed."""
         if not self.identity:
             own.clock.check(own.credentials)
-            identity, self.group = await self.stream.handshake()
+            identity, self.group = await self.stream.handshake(turn)
             own.check(identity)
             self.identity, self.own, self.uri = identity, own.name, own.credentials.identity
 

@@ -265,7 +265,7 @@ class Session:
             meeting.own,
             self._channel.uid,
             leg,
-            None if isinstance(peer, Meeting) else peer,
+            (meeting.stream.address(), 0) if isinstance(peer, Meeting) else peer,
             terms.times,
             terms.max_age,
         )
@@ -297,7 +297,7 @@ class Session:
         self._validity.checked(not_after)
         self._live()
         if self._upkeep and self._upkeep.resumable:
-            self._house.keep(replace(record, count=count), worker)
+            self._house.keep(replace(self._upkeep.record, count=count), worker)
         self._told("renewed", record, count=count)
         if wish:
             self._channel.report("renewed", count=count, wish=wish)

@@ -11,7 +11,9 @@ import asyncio
 import datetime as dt
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from srdma.agent.meeting import Address, Meeting
@@ -121,6 +123,9 @@ class Upkeep:
         version = meeting.stream.version if meeting else 2
         self.resumable = version > 1 and self.record.agreement.secret_size > 0
         if meeting:
+            if self.record.agreement.role == "server":
+                self.record = replace(self.record, address=(meeting.stream.address(), 0))
+                self._sessions.moved(self)
             self._renewing.attach(meeting.stream)
             self._look_at = time.monotonic() + LOOK if self.resumable else NEVER
 
@@ -226,7 +231,7 @@ class Upkeep:
             self._pause = min(2 * self._pause, PAUSE_MOST)
             if self.ended():
                 raise Goodbye
-            if not self.record.address:
+            if not self.record.address or self.record.agreement.role == "server":
                 continue
             try:
                 async with asyncio.timeout(RESUME_TIMEOUT):
@@ -328,13 +333,35 @@ class Sessions:
 
     def __init__(self) -> None:
         self._by_hash: dict[bytes, Upkeep] = {}
+        self._places: dict[Upkeep, str] = {}  # where its peer was last
+        self._at: Counter[str] = Counter()  # sessions of an address
 
     def add(self, upkeep: Upkeep) -> None:
         self._by_hash[upkeep.record.agreement.hash] = upkeep
+        self.moved(upkeep)
 
     def remove(self, upkeep: Upkeep) -> None:
         if self._by_hash.get(upkeep.record.agreement.hash) is upkeep:
             del self._by_hash[upkeep.record.agreement.hash]
+        self._place(upkeep, "")
+
+    def moved(self, upkeep: Upkeep) -> None:
+        """The record of a session may name another address. No effect before add()."""
+        if self._by_hash.get(upkeep.record.agreement.hash) is upkeep:
+            self._place(upkeep, (upkeep.record.address or ("", 0))[0])
+
+    def know(self, address: str) -> bool:
+        """True if the peer of a session was last at this IP address."""
+        return address in self._at
+
+    def _place(self, upkeep: Upkeep, address: str) -> None:
+        if before := self._places.pop(upkeep, ""):
+            self._at[before] -= 1
+            if not self._at[before]:
+                del self._at[before]
+        if address:
+            self._places[upkeep] = address
+            self._at[address] += 1
 
     def resume(self, meeting: Meeting, peers: Resume) -> None:
         """Give a peer's RESUME to its session, which owns the meeting from now on.

@@ -12,6 +12,7 @@ import contextlib
 import datetime as dt
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 
 from cryptography import x509
@@ -78,6 +79,10 @@ _TCP_OPTIONS = (
 REACHABLE = 15.0  # seconds
 _ESTABLISHED = 1  # tcpi_state, the first byte of struct tcp_info
 _LAST_ACK, _LAST_ACK_AT = struct.Struct("=I"), 56  # tcpi_last_ack_recv of struct tcp_info, ms
+
+
+async def no_wait() -> None:
+    """A turn that comes at once."""
 
 
 class PeerClosed(Exception):  # noqa: N818 - an event, not a fault
@@ -214,12 +219,14 @@ class Stream(_End):
                 sock.setsockopt(level, option, value)
         return cls(role, credentials, await asyncio.open_connection(sock=sock))
 
-    async def handshake(self) -> tuple[str, str]:
+    async def handshake(self, turn: Callable[[], Awaitable[None]] = no_wait) -> tuple[str, str]:
         """Complete the handshake. Returns the peer's identity and the key exchange group.
 
-        Raises ExchangeError (`tls`, `identity`) and PeerClosed.
+        turn: awaited before each step, which takes some ms of the processor. Raises ExchangeError
+        (`tls`, `identity`) and PeerClosed.
         """
         while True:
+            await turn()
             try:
                 self._tls.do_handshake()
                 break
@@ -267,6 +274,11 @@ class Stream(_End):
             return True
         (ago,) = _LAST_ACK.unpack_from(info, _LAST_ACK_AT)
         return bool(ago < seconds * 1000)
+
+    def address(self) -> str:
+        """The peer's IP address; "" for a socket that has none."""
+        peer = self._writer.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) else ""
 
     def connected(self) -> bool:
         """False once either end has closed the TCP connection, whether or not bytes still wait.
