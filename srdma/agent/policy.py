@@ -5,6 +5,7 @@ The file is the operator's. A program can only narrow what it grants.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import tomllib
@@ -139,17 +140,15 @@ class Policy:
         return lambda: found
 
     def worker_at(self, path: Path) -> Path:
-        """The control socket, by the policy's path, of the process of the policy's worker that a
+        """The control socket, without symbolic links, of the process of the policy's worker that a
         program names. Raises ExchangeError (`policy`) if it names another worker."""
-        name, own = path.name, self.worker.name
-        of_process = name.startswith(f"{own}.") and name[len(own) + 1 :].isdigit()
-        if path.parent.resolve() != self.worker.parent.resolve() or (
-            name != own and not of_process
-        ):
-            raise ExchangeError(
-                POLICY, f"this agent serves the worker at {self.worker}, not the one at {path}"
-            )
-        return self.worker.with_name(name)
+        with contextlib.suppress(ValueError):  # a NUL in a path
+            own, name = os.path.realpath(self.worker), os.path.realpath(path)
+            if name == own or (name.startswith(f"{own}.") and name[len(own) + 1 :].isdigit()):
+                return Path(name)
+        raise ExchangeError(
+            POLICY, f"this agent serves the worker at {self.worker}, not the one at {path}"
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:
