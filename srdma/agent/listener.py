@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from srdma.agent.accept import accepted, listens
 from srdma.agent.channel import Channel
 from srdma.agent.meeting import Meeting
 from srdma.agent.settings import Identity
@@ -33,6 +34,7 @@ ARRIVALS_MAX = 64
 SILENT_TIMEOUT = HANDSHAKE_TIMEOUT = 10.0  # seconds
 REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
 PAUSE = 0.1  # seconds without accept() when the system has no resources for a connection
+SHUT_DOWN = "the listening socket was shut down, or the program made accept() block on it"
 NO_LONGER = "the peer waits no longer: it closed, or the listener did"
 
 
@@ -116,21 +118,20 @@ class Listener:
         return self._channel.uid
 
     async def run(self) -> NoReturn:
-        """Admit peers until this is cancelled."""
-        self._sock.setblocking(False)
-        loop = asyncio.get_running_loop()
+        """Admit peers until this is cancelled. Raises ExchangeError if the socket is shut down."""
         try:
             while True:
                 try:
-                    sock, address = await loop.sock_accept(self._sock)
+                    sock, address = await accepted(self._sock)
                 except ConnectionAbortedError:
                     continue
                 except OSError:  # no descriptors or memory
+                    if not listens(self._sock):
+                        raise ExchangeError("config", SHUT_DOWN) from None
                     self._evict(lambda _: True)
                     await asyncio.sleep(PAUSE)
                     continue
                 self._admit(sock, str(address[0]))
-                await asyncio.sleep(0)  # sock_accept() does not yield while connections wait
         finally:
             self._sock.close()
             self._arrivals.close(self)
