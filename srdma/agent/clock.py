@@ -55,7 +55,7 @@ class SystemClock:
 
 @dataclass(frozen=True)
 class ClockRule:
-    """What an agent demands of the clock before a handshake.
+    """The demands of an agent on the clock before a handshake.
 
     files: the clock is not sane before the time at which one of them was written.
     """

@@ -80,8 +80,8 @@ def resumes(peer: ResumingPeer, made: BlockingTLS) -> None:
     peer.exchange_secrets()
 
 
-def test_silent_strangers(session: tuple[ResumingPeer, Keyex]) -> None:
-    """They fill all places of strangers, and more, between the connection of the peer and its
+def test_silent_connections(session: tuple[ResumingPeer, Keyex]) -> None:
+    """They fill all places of other addresses, and more, between the connection of the peer and its
     first byte."""
     peer, program = session
     with contextlib.ExitStack() as stack:
@@ -104,9 +104,11 @@ def hello(sock: socket.socket, credentials: Credentials) -> BlockingTLS:
     return made
 
 
-def test_handshakes_of_strangers_wait(session: tuple[ResumingPeer, Keyex], folder: Path) -> None:
+def test_handshakes_of_other_addresses_wait(
+    session: tuple[ResumingPeer, Keyex], folder: Path
+) -> None:
     """The agent has not read anything for a while. It serves the peer, which came last, before
-    most of the strangers."""
+    most of the others."""
     peer, program = session
     foreign = load(folder, "f")
     with contextlib.ExitStack() as stack:
@@ -125,7 +127,7 @@ def test_handshakes_of_strangers_wait(session: tuple[ResumingPeer, Keyex], folde
 
 
 def test_foreign_clients_all_the_time(session: tuple[ResumingPeer, Keyex], folder: Path) -> None:
-    """The peer resumes among strangers whose handshakes are refused, and silent ones."""
+    """The peer resumes among clients whose handshakes are refused, and silent ones."""
     peer, program = session
     foreign = load(folder, "f")
     with contextlib.ExitStack() as stack:
