@@ -423,6 +423,17 @@ def test_restart(place: Place, role: str) -> None:
         assert place.worker.agents == [0, 0, 1, 1, 0, 0, 0, 0]
 
 
+def test_address_of_the_peer_after_a_restart(place: Place) -> None:
+    """The reserved share of agent.md 3 is there before the peer comes back."""
+    with session(place, "server") as one:
+        one.restart()
+        assert place.agent.call(lambda: place.agent.service.sessions.know("127.0.0.1"))
+        assert not place.agent.call(lambda: place.agent.service.sessions.know(""))
+        one.renews()
+    place.stop()
+    assert not place.agent.service.sessions.know("127.0.0.1")
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_peer_closes_after_a_restart(place: Place, role: str) -> None:
     with session(place, role) as one:
