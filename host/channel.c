@@ -224,6 +224,7 @@ int srdma_channel_error(const struct srdma_agent_event *e)
 		{ "hash", -EACCES },	   { "unreachable", -EHOSTUNREACH },
 		{ "worker", -EIO },	   { "gone", -EIO },
 		{ "timeout", -ETIMEDOUT }, { "quota", -EDQUOT },
+		{ "clock", -EPERM },
 	};
 	int rc = -ECONNABORTED;
 

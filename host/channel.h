@@ -29,9 +29,9 @@ int srdma_channel_open(struct srdma_channel **out,
 		       const struct srdma_socket_fds *fds);
 
 /*
- * Sends a finished message. -ECONNRESET: the agent ended; -ETIMEDOUT: it did not
- * read until the deadline. If a part of the message was sent, the channel is
- * broken after -ETIMEDOUT: further calls return -ECONNRESET.
+ * Sends a finished message. -ECONNRESET: the agent ended; -ETIMEDOUT: it did
+ * not read until the deadline. If a part of the message was sent, the channel
+ * is broken after -ETIMEDOUT: further calls return -ECONNRESET.
  */
 int srdma_channel_send(struct srdma_channel *c, const struct srdma_message *w,
 		       const struct srdma_socket_fds *fds, int64_t deadline);

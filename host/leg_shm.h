@@ -1,6 +1,6 @@
 /*
- * The host's half of a leg over shared memory (docs/local-interface.md 2, 4): the
- * descriptor ring that the host fills, the completion ring that the worker
+ * The host's half of a leg over shared memory (docs/local-interface.md 2, 4):
+ * the descriptor ring that the host fills, the completion ring that the worker
  * fills, and the doorbells of both directions. The caller passes the file
  * descriptors of the leg and its regions over the control socket.
  *

@@ -74,17 +74,17 @@ int srdma_device_connect(const struct srdma_device *d,
 int srdma_pd_gone(struct srdma_pd *pd);
 
 /*
- * Asks the worker whether it still has the leg, which may end alone: its control
- * connection stays open then. Waits for the answer until the deadline. After the
- * end of the leg srdma_pd_gone() returns 1.
+ * Asks the worker whether it still has the leg, which may end alone: its
+ * control connection stays open then. Waits for the answer until the deadline.
+ * After the end of the leg srdma_pd_gone() returns 1.
  */
 void srdma_pd_check_leg(struct srdma_pd *pd, int64_t deadline);
 
 /*
  * srdma_control_call() for a request about the leg of the PD.
- * -ENOTCONN: the worker or the leg has ended; the outstanding requests of the PD
- * fail then. A request that makes an object (REG_MR, INIT, INSTALL) and times
- * out may succeed later, with a result that is lost: it ends the leg.
+ * -ENOTCONN: the worker or the leg has ended; the outstanding requests of the
+ * PD fail then. A request that makes an object (REG_MR, INIT, INSTALL) and
+ * times out may succeed later, with a result that is lost: it ends the leg.
  */
 int srdma_pd_call(struct srdma_pd *pd, struct srdma_ctl_msg *m,
 		  const struct srdma_socket_fds *out);

@@ -166,7 +166,7 @@ void legs_leave(struct legs *t, unsigned user)
 		leg = srdma_relay_leg_by_id(t->relay, e->id);
 		memset(e, 0, sizeof(*e));
 		if (leg)
-			srdma_relay_leg_close(t->relay, leg);
+			srdma_relay_leg_close(leg);
 	}
 }
 

@@ -133,7 +133,7 @@ static int handle_open(struct call *c)
 		return requests_refused(c, rc);
 	rc = legs_add(&c->q->legs, c->client->number, leg, c->client->account);
 	if (rc < 0) {
-		srdma_relay_leg_close(c->q->p.relay, leg);
+		srdma_relay_leg_close(leg);
 		return requests_refuse(
 			c, rc, "the worker has %d legs, the limit: close one",
 			SRDMA_MAX_LEGS);

@@ -13,6 +13,7 @@
 
 #include "base/time.h"
 #include "log.h"
+#include "wallclock.h"
 
 enum {
 	BUDGET = 32,	      /* events per port and turn */
@@ -49,17 +50,12 @@ static uint64_t clock_now(void)
 	return (uint64_t)t.tv_sec * SRDMA_SECOND + (uint64_t)t.tv_nsec;
 }
 
-/*
- * Unix time in seconds. If the clock is outside the representable range, all
- * capabilities with an expiry are treated as expired.
- */
 static uint32_t wall_now(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_REALTIME_COARSE, &t);
-	return t.tv_sec >= 0 && t.tv_sec < UINT32_MAX ? (uint32_t)t.tv_sec
-						      : UINT32_MAX;
+	return wallclock_seconds(t.tv_sec);
 }
 
 /* One turn of the relay. Its clocks are updated before it processes packets. */

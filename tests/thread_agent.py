@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from srdma.agent.clock import SystemClock
 from srdma.agent.policy import Private
 from srdma.agent.service import Service
 from tests.keyex_players import PATIENCE
@@ -66,8 +67,8 @@ class ThreadAgent:
 
     pid = 0
 
-    def __init__(self) -> None:
-        self.thread = ServiceThread(lambda: Service(Private()))
+    def __init__(self, clock: SystemClock | None = None) -> None:
+        self.thread = ServiceThread(lambda: Service(Private(clock)))
         self.open = self.thread.open
         self._process = self._door = self
 

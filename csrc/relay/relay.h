@@ -93,7 +93,7 @@ struct srdma_leg *srdma_relay_leg_by_token(struct srdma_relay *r,
 					   const uint8_t *token);
 /* Fails the leg's QPs (CLOSE with PEER_HOST_GONE). Later turns free the leg, when
  * its DMA has ended. */
-void srdma_relay_leg_close(struct srdma_relay *r, struct srdma_leg *leg);
+void srdma_relay_leg_close(struct srdma_leg *leg);
 /*
  * ROTATE: replaces the leg's K_PD if it is at least age_s seconds old and no key
  * of a QP depends on the previous one. Sets *serial to that of the current K_PD.

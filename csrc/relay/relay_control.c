@@ -335,9 +335,8 @@ struct srdma_leg *srdma_relay_leg_by_token(struct srdma_relay *r,
 	return found;
 }
 
-void srdma_relay_leg_close(struct srdma_relay *r, struct srdma_leg *leg)
+void srdma_relay_leg_close(struct srdma_leg *leg)
 {
-	(void)r;
 	srdma_leg_end(leg);
 }
 

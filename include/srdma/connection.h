@@ -7,7 +7,7 @@
  * Functions that contact the agent may also return
  * -ENXIO: no agent is named; -ENOENT, -ECONNREFUSED: no agent is there; -EPERM:
  * it is of another user; -ECONNRESET: it ended. An `error` of the agent is
- * -EINVAL (config, credentials, name), -EPERM (policy), -EHOSTUNREACH
+ * -EINVAL (config, credentials, name), -EPERM (policy, clock), -EHOSTUNREACH
  * (unreachable), -EACCES (tls, identity, hash), -EIO (worker, gone), -ETIMEDOUT
  * (timeout), or -ECONNABORTED: the peer refused, or any other code.
  */
@@ -80,8 +80,8 @@ struct srdma_connection_attr {
  * (docs/protocol.md 8.1). Returns when the QPs of both ends can be used.
  * -EINVAL: an attribute; -ENOTSUP: the worker has none of the protections;
  * -ETIMEDOUT; -EPROTO: an illegal message of the agent. If the agent got the
- * request, a failure sets the QPs to SRDMA_QP_STATUS_ERROR: destroy them, as the
- * exchange may have given them keys.
+ * request, a failure sets the QPs to SRDMA_QP_STATUS_ERROR: destroy them, as
+ * the exchange may have given them keys.
  */
 int srdma_connect(struct srdma_connection **connection, struct srdma_pd *pd,
 		  const char *host, uint16_t port,

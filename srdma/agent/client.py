@@ -42,6 +42,7 @@ _CLASSES: dict[str, type[Error]] = {
     "name": LocalError,
     "credentials": IdentityError,
     "policy": LocalError,
+    "clock": LocalError,
     "tls": IntegrityError,
     "identity": IntegrityError,
     "hash": IntegrityError,

@@ -66,7 +66,7 @@ class Links:
         key = own.name, own.credentials, address, expected
         if fresh and (former := self._found.pop(key, None)):
             self._links[former].remove(key)
-        meeting = Meeting("client", (await self._link(key)).open(), own)
+        meeting = Meeting("client", (await self._link(own, key)).open(), own)
         try:
             own.check(meeting.identity)
         except ExchangeError as error:
@@ -100,7 +100,7 @@ class Links:
 
     # Internal ---------------------------------------------------------------
 
-    async def _link(self, key: Key) -> Link:
+    async def _link(self, own: Identity, key: Key) -> Link:
         """A connection in which a stream can be opened."""
         while True:
             link = self._found.get(key)
@@ -108,7 +108,7 @@ class Links:
                 return link
             attempt = self._attempts.get(key)
             if attempt is None:
-                attempt = Attempt(asyncio.ensure_future(self._connect(key)))
+                attempt = Attempt(asyncio.ensure_future(self._connect(own, key)))
                 self._attempts[key] = attempt
             attempt.waiting += 1
             try:
@@ -120,9 +120,10 @@ class Links:
             if link.has_room:  # one of srdma/1 serves the first session only
                 return link
 
-    async def _connect(self, key: Key) -> Link:
+    async def _connect(self, own: Identity, key: Key) -> Link:
         name, credentials, address, expected = key
         try:
+            own.clock.check(credentials)
             sock = await dial(*address)
             outer = await Outer.open(sock, "client", credentials, expected=expected)
             link = Link(outer, "client", self.port)
@@ -133,7 +134,6 @@ class Links:
                 raise
         finally:
             del self._attempts[key]
-        own = Identity(credentials, (), name=name)
         link.greeted = lambda: self._greeted(link, name)
         link.start(lambda stream, first: self._opened(own, stream, first))
         self._add(link)

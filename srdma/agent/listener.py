@@ -11,11 +11,13 @@ import asyncio
 import itertools
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
+from srdma.agent.accept import accepted, listens
 from srdma.agent.links import AGE_MAX, Links
 from srdma.agent.meeting import Meeting, encoded
 from srdma.agent.settings import Identity
@@ -25,15 +27,17 @@ from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Offer, Resume, decode
 from srdma.keyex.streams import Link, Stream
-from srdma.keyex.tls import Outer, PeerClosed
+from srdma.keyex.tls import Outer, PeerClosed, no_wait
 
 CANDIDATES_MAX = 512
 CANDIDATES_PER_ADDRESS = 64
+CANDIDATES_KNOWN = 64  # reserved for the addresses of sessions' peers
 ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256
 AGE_HERE = AGE_MAX + 600  # seconds since the handshake, for the OFFER of a peer
 SILENT_TIMEOUT = HANDSHAKE_TIMEOUT = 10.0  # seconds
 REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
 PAUSE = 0.1  # seconds without accept() when the system has no resources for a connection
+SHUT_DOWN = "the listening socket was shut down, or the program made accept() block on it"
 NO_LISTENER = "no program accepts connections here"
 NO_LONGER = "the peer waits no longer: it closed, or the listener did"
 
@@ -132,9 +136,11 @@ class Admission:
 
 @dataclass(eq=False)
 class Candidate:
-    """A peer that is not authorised. task: brings it to its arrival."""
+    """A peer that is not authorised. task: brings it to its arrival. known: the peer of a session
+    was last at its address."""
 
     address: str
+    known: bool
     task: asyncio.Task[None] = field(init=False)
 
 
@@ -154,6 +160,7 @@ class Listener:
         self._closed = False
         self._candidates: dict[Candidate, None] = {}  # the oldest first
         self._refused_at = -REFUSALS_EVERY
+        self._turns = asyncio.Lock()
 
     @property
     def uid(self) -> int:
@@ -161,21 +168,20 @@ class Listener:
         return self._channel.uid
 
     async def run(self) -> NoReturn:
-        """Admit peers until this is cancelled."""
-        self._sock.setblocking(False)
-        loop = asyncio.get_running_loop()
+        """Admit peers until this is cancelled. Raises ExchangeError if the socket is shut down."""
         try:
             while True:
                 try:
-                    sock, address = await loop.sock_accept(self._sock)
+                    sock, address = await accepted(self._sock)
                 except ConnectionAbortedError:
                     continue
                 except OSError:  # no descriptors or memory
-                    self._evict("")
+                    if not listens(self._sock):
+                        raise ExchangeError("config", SHUT_DOWN) from None
+                    self._evict(lambda _: True)
                     await asyncio.sleep(PAUSE)
                     continue
                 self._admit(sock, str(address[0]))
-                await asyncio.sleep(0)  # sock_accept() does not yield while connections wait
         finally:
             self._sock.close()
             self._closed = True
@@ -184,19 +190,24 @@ class Listener:
                 await cancelled(candidate.task)
 
     def _admit(self, sock: socket.socket, address: str) -> None:
-        of_address = sum(c.address == address for c in self._candidates)
-        if of_address >= CANDIDATES_PER_ADDRESS:
-            self._evict(address)
-        elif len(self._candidates) >= CANDIDATES_MAX:
-            self._evict("")
-        candidate = Candidate(address)
+        known = self._admission.sessions.know(address)
+        like = Counter(c.address for c in self._candidates if c.known == known)
+        if known and like.total() >= CANDIDATES_KNOWN:
+            ((most, _),) = like.most_common(1)
+            self._evict(lambda c: c.known and c.address == most)
+        elif not known and like[address] >= CANDIDATES_PER_ADDRESS:
+            self._evict(lambda c: not c.known and c.address == address)
+        elif not known and like.total() >= CANDIDATES_MAX:
+            self._evict(lambda c: not c.known)
+        candidate = Candidate(address, known)
         self._candidates[candidate] = None
         candidate.task = asyncio.ensure_future(self._serve(candidate, sock))
 
-    def _evict(self, address: str) -> None:
-        """Close the oldest candidate of an address; "": the oldest of all."""
-        oldest = next((c for c in self._candidates if address in ("", c.address)), None)
-        if oldest:
+    def _evict(self, fits: Callable[[Candidate], bool]) -> None:
+        """Close the oldest candidate that fits, first among those that are not known."""
+        found = [c for c in self._candidates if fits(c)]
+        if found:
+            oldest = min(found, key=lambda c: c.known)
             del self._candidates[oldest]
             oldest.task.cancel()
 
@@ -222,7 +233,8 @@ class Listener:
         kept = False
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                await link.handshake()
+                own.clock.check(own.credentials)
+                await link.handshake(no_wait if candidate.known else self._turn)
             own = self._identity(link, own)
             own.check(link.identity)
             self._admission.links.accepted(link, own)
@@ -236,6 +248,11 @@ class Listener:
         finally:
             if not kept:
                 link.drop()
+
+    async def _turn(self) -> None:
+        """Wait for the turn of an unknown address: one in each pass of the event loop."""
+        async with self._turns:
+            await asyncio.sleep(0)
 
     async def _outer(self, sock: socket.socket, own: Identity) -> Outer:
         return await Outer.open(sock, "server", own.credentials)

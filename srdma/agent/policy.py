@@ -5,6 +5,7 @@ The file is the operator's. A program can only narrow what it grants.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import tomllib
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from srdma.agent.accounts import MODE, User, doors_of, limits_of, summary, uid_of
+from srdma.agent.clock import DEMANDS, PLAUSIBLE, ClockRule, SystemClock
 from srdma.agent.settings import Current, Identity, malformed, stamps
 from srdma.control import Limits
 from srdma.errors import LocalError
@@ -23,7 +25,8 @@ from srdma.keyex.fields import ExchangeError
 
 POLICY = "policy"  # code of an error: the policy does not grant it
 KEYS = {
-    "worker", "worker_user", "socket", "mode", "key_log", "listen", "quota", "container", "identity"
+    "worker", "worker_user", "socket", "mode", "key_log", "clock", "listen", "quota", "container",
+    "identity",
 }  # fmt: skip
 IDENTITY_KEYS = {"name", "path", "users", "peers"}
 
@@ -37,8 +40,11 @@ class Private:
 
     worker_user: int | None = None
 
+    def __init__(self, clock: SystemClock | None = None) -> None:
+        self._clock = ClockRule(clock=clock or SystemClock())
+
     def current(self, settings: Mapping[str, Any], user: User) -> Current:
-        return Current(settings)
+        return Current(settings, self._clock)
 
     def worker_at(self, path: Path) -> Path:
         """Any worker: the program itself is a client of it."""
@@ -64,8 +70,8 @@ class Grant:
 class Policy:
     """The policy of a system agent. Raises PolicyError."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, clock: SystemClock | None = None) -> None:
+        self.path, self._system = path, clock or SystemClock()
         self._used: weakref.WeakSet[Identity] = weakref.WeakSet()
         self.load()
 
@@ -90,11 +96,14 @@ class Policy:
         self.worker_user = worker_user
         self.doors = doors
         self._limits, self._doors = limits, {door.name: door for door in doors}
+        demand = fields.get("clock", PLAUSIBLE)
+        self._clock = ClockRule(demand, (self.path,), self._system)
         self._grants, self._credentials = grants, credentials
         for identity in self._used:
             if identity.name in credentials:
                 identity.credentials = credentials[identity.name]
                 identity.granted = grants[identity.name].peers
+                identity.clock = self._clock
 
     def summary(self) -> dict[str, str]:
         """Identity names, each with its URI and users, for people."""
@@ -150,7 +159,8 @@ class Policy:
             allowed = Identity.patterns(settings["peer"])
         except (KeyError, TypeError) as error:
             raise malformed(error) from None
-        found = Identity(self._credentials[name], allowed, self._grants[name].peers, name)
+        peers = self._grants[name].peers
+        found = Identity(self._credentials[name], allowed, peers, name, self._clock)
         self._used.add(found)
         return found
 
@@ -167,17 +177,15 @@ class Policy:
         return lambda: found
 
     def worker_at(self, path: Path) -> Path:
-        """The control socket, by the policy's path, of the process of the policy's worker that a
+        """The control socket, without symbolic links, of the process of the policy's worker that a
         program names. Raises ExchangeError (`policy`) if it names another worker."""
-        name, own = path.name, self.worker.name
-        of_process = name.startswith(f"{own}.") and name[len(own) + 1 :].isdigit()
-        if path.parent.resolve() != self.worker.parent.resolve() or (
-            name != own and not of_process
-        ):
-            raise ExchangeError(
-                POLICY, f"this agent serves the worker at {self.worker}, not the one at {path}"
-            )
-        return self.worker.with_name(name)
+        with contextlib.suppress(ValueError):  # a NUL in a path
+            own, name = os.path.realpath(self.worker), os.path.realpath(path)
+            if name == own or (name.startswith(f"{own}.") and name[len(own) + 1 :].isdigit()):
+                return Path(name)
+        raise ExchangeError(
+            POLICY, f"this agent serves the worker at {self.worker}, not the one at {path}"
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -193,6 +201,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise PolicyError(f"{path}: mode must be 0 to 0o777")
     if type(fields.get("key_log", False)) is not bool:
         raise PolicyError(f"{path}: key_log must be true or false")
+    if fields.get("clock", PLAUSIBLE) not in DEMANDS:
+        raise PolicyError(f"{path}: clock must be one of {', '.join(DEMANDS)}")
     return fields
 
 

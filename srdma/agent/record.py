@@ -27,8 +27,9 @@ class Record:
     """own: name of the own identity; uid: user of the program, or name of its container; leg:
     number of the leg of the QPs.
 
-    address: of the peer's listener, for the client of the first exchange; agent: of the peer's
-    agent, if it has a port. max_age: seconds that secrets live without renewal (agent.md 5).
+    address: of the peer's listener; for the server of the first exchange the last address of the
+    peer, with port 0, None if it is unknown. agent: of the peer's agent, if it has a port. max_age:
+    seconds that secrets live without renewal (agent.md 5).
     """
 
     agreement: Agreement

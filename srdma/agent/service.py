@@ -151,6 +151,7 @@ class Service:
         Raises RefusedError if another agent serves the worker.
         """
         assert self._keeper
+        path = self._rule.worker_at(path)  # as that of a program that comes back
         try:
             first = await self._keeper.worker(path)
             threads = first.control.hello().threads

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from srdma.agent.channel import Absent, Channel
+from srdma.agent.clock import Validity
 from srdma.agent.links import Links
 from srdma.agent.meeting import Address, Meeting, agent_of
 from srdma.agent.record import Record
@@ -34,7 +35,6 @@ from srdma.keyex.secrets import unless_ended
 from srdma.keyex.tls import PeerClosed, Truncated
 from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 
-GRACE = 300  # seconds that the keys of a QP outlive the certificates (agent.md 5)
 LIFE_MAX = (1 << 31) - 1
 ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
 # Code of a server's refusal -> seconds until the OFFER is repeated.
@@ -68,7 +68,7 @@ class Session:
         self._worker: Worker | None = None
         self._qpns: tuple[int, ...] = ()  # those whose keys the worker may have
         self._life = 0.0  # most seconds that secrets live without renewal
-        self._not_after = dt.datetime.max.replace(tzinfo=dt.UTC)
+        self._validity = Validity(own().clock.clock)
         self._first_meeting: Meeting | None = None  # until READY
         self._setup: Setup | None = None
         self._upkeep: Upkeep | None = None  # from READY on
@@ -266,7 +266,7 @@ class Session:
             meeting.own,
             self._channel.uid,
             leg,
-            None if isinstance(peer, Meeting) else peer,
+            (meeting.stream.link.address, 0) if isinstance(peer, Meeting) else peer,
             terms.times,
             terms.max_age,
             agent=agent_of(meeting),
@@ -300,7 +300,7 @@ class Session:
 
     async def _agree_with(self, setup: Setup, meeting: Meeting) -> Exchange:
         self._first_meeting = meeting
-        self._not_after = meeting.stream.not_after()
+        self._validity.checked(meeting.stream.not_after())
         return await setup.agree(meeting)
 
     def _keying(self, terms: Terms, agreed: Agreed) -> None:
@@ -320,10 +320,10 @@ class Session:
         self, record: Record, worker: Worker, count: int, wish: int, not_after: dt.datetime
     ) -> None:
         self._own().check(record.agreement.identity)  # the policy may have changed
-        self._not_after = not_after
+        self._validity.checked(not_after)
         self._live()
         if self._upkeep and self._upkeep.resumable:
-            self._house.keep(replace(record, count=count), worker)
+            self._house.keep(replace(self._upkeep.record, count=count), worker)
         self._told("renewed", record, count=count)
         if wish:
             self._channel.report("renewed", count=count, wish=wish)
@@ -346,8 +346,7 @@ class Session:
         Raises RefusedError, WorkerGone: without its end no QP may go on.
         """
         assert self._worker
-        left = (self._not_after - dt.datetime.now(dt.UTC)).total_seconds()
-        seconds = min(self._life, left + GRACE, LIFE_MAX)
+        seconds = min(self._life, self._validity.left(), LIFE_MAX)
         for qpn in self._qpns:
             with unless_ended():
                 self._worker.control.life(qpn, max(1, int(seconds)))

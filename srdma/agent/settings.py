@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from srdma.agent.clock import ClockRule
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import DATA_MAX, RANDOM_LEN, End, Offer, Suite, decode, encode
@@ -27,13 +28,15 @@ class Identity:
     """Credentials of this end, and the identities that a peer may have: those that match both a
     pattern of `allowed`, the program's, and one of `granted`, the policy's. No pattern: any.
 
-    name: in the policy; "" for a private agent. A policy that is read again replaces `credentials`.
+    name: in the policy; "" for a private agent. A policy that is read again replaces `credentials`,
+    `granted` and `clock`.
     """
 
     credentials: Credentials
     allowed: tuple[str, ...]
     granted: tuple[str, ...] = ()
     name: str = ""
+    clock: ClockRule = field(default_factory=ClockRule)
 
     def check(self, peer: str) -> None:
         """Raise ExchangeError (`identity`) unless a peer may have this identity."""
@@ -51,12 +54,13 @@ class Identity:
         return tuple(value)
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Identity:
+    def of(cls, fields: Mapping[str, Any], clock: ClockRule) -> Identity:
         """From settings. Raises ExchangeError (`config`, `credentials`)."""
         try:
             allowed = cls.patterns(fields["peer"])
             if "identity" in fields:
-                return cls(Credentials.named(Path(fields["identity"])), allowed)
+                named = Credentials.named(Path(fields["identity"]))
+                return cls(named, allowed, clock=clock)
             credentials = Credentials(
                 fields["cert"], fields["key"], fields["ca"], fields.get("crl", b"")
             )
@@ -65,16 +69,16 @@ class Identity:
             raise ExchangeError(CREDENTIALS, str(error)) from None
         except (KeyError, TypeError, ValueError) as error:
             raise malformed(error) from None
-        return cls(credentials, allowed)
+        return cls(credentials, allowed, clock=clock)
 
 
 class Current:
     """An identity whose files may be replaced while it is in use."""
 
-    def __init__(self, fields: Mapping[str, Any]) -> None:
+    def __init__(self, fields: Mapping[str, Any], clock: ClockRule) -> None:
         """fields: settings. Raises as Identity.of()."""
-        self._fields = fields
-        self._last = Identity.of(fields)
+        self._fields, self._clock = fields, clock
+        self._last = Identity.of(fields, clock)
         self._stamp = self._stamp_now()
 
     def __call__(self) -> Identity:
@@ -83,7 +87,7 @@ class Current:
         if stamp != self._stamp:
             self._stamp = stamp
             with contextlib.suppress(ExchangeError):
-                self._last = Identity.of(self._fields)
+                self._last = Identity.of(self._fields, self._clock)
         return self._last
 
     def _stamp_now(self) -> tuple[int, ...]:

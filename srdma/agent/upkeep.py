@@ -12,7 +12,9 @@ import datetime as dt
 import itertools
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from srdma.agent.links import SILENCE, Links
@@ -126,6 +128,9 @@ class Upkeep:
         version = meeting.stream.version if meeting else 2
         self.resumable = version > 1 and self.record.agreement.secret_size > 0
         if meeting:
+            if self.record.agreement.role == "server":
+                self.record = replace(self.record, address=(meeting.stream.link.address, 0))
+                self._sessions.moved(self)
             self._renewing.attach(meeting.stream)
             self._look_at = time.monotonic() + LOOK if self.resumable else NEVER
 
@@ -247,7 +252,7 @@ class Upkeep:
             self._pause = min(2 * self._pause, PAUSE_MOST)
             if self.ended():
                 raise Goodbye
-            known = [each for each in (self.record.agent, self.record.address) if each]
+            known = [each for each in (self.record.agent, self.record.address) if each and each[1]]
             if not known:
                 continue
             try:
@@ -355,13 +360,35 @@ class Sessions:
 
     def __init__(self) -> None:
         self._by_hash: dict[bytes, Upkeep] = {}
+        self._places: dict[Upkeep, str] = {}  # where its peer was last
+        self._at: Counter[str] = Counter()  # sessions of an address
 
     def add(self, upkeep: Upkeep) -> None:
         self._by_hash[upkeep.record.agreement.hash] = upkeep
+        self.moved(upkeep)
 
     def remove(self, upkeep: Upkeep) -> None:
         if self._by_hash.get(upkeep.record.agreement.hash) is upkeep:
             del self._by_hash[upkeep.record.agreement.hash]
+        self._place(upkeep, "")
+
+    def moved(self, upkeep: Upkeep) -> None:
+        """The record of a session may name another address. No effect before add()."""
+        if self._by_hash.get(upkeep.record.agreement.hash) is upkeep:
+            self._place(upkeep, (upkeep.record.address or ("", 0))[0])
+
+    def know(self, address: str) -> bool:
+        """True if the peer of a session was last at this IP address."""
+        return address in self._at
+
+    def _place(self, upkeep: Upkeep, address: str) -> None:
+        if before := self._places.pop(upkeep, ""):
+            self._at[before] -= 1
+            if not self._at[before]:
+                del self._at[before]
+        if address:
+            self._places[upkeep] = address
+            self._at[address] += 1
 
     def resume(self, meeting: Meeting, peers: Resume) -> None:
         """Give a peer's RESUME to its session, which owns the meeting from now on.

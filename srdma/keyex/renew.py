@@ -44,6 +44,7 @@ from srdma.keyex.exchange_renew import (
 )
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Rekey, encode
+from srdma.keyex.pace import BURST, PEERS_BURST, Pace
 from srdma.keyex.secrets import NewSecrets
 from srdma.keyex.streams import Stream
 from srdma.keyex.tls import Inner
@@ -53,6 +54,7 @@ RETRY = 0.01  # seconds until a call that was refused with EBUSY is repeated
 SLOW_RETRY = 1.0  # the same while there is no connection to the peer
 LOOK = 5.0  # seconds between two looks at whether the peer is reachable
 NEVER = float("inf")
+TOO_OFTEN = "the peer begins exchanges of new secrets too often: at most one per second"
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ class Renewing:
         self._age = 0  # ROTATE: replace K_PD if it is at least this old, seconds
         self._schedule(time.monotonic())
         self._wanted = self._asked = False
+        self._pace, self._peers_pace = Pace(BURST), Pace(PEERS_BURST)
         # Numbers of the program's requests: newest, in the exchange under way, reported.
         self._newest = self._serving = self._reported = 0
 
@@ -208,14 +211,15 @@ class Renewing:
                 "timeout",
                 f"no new secrets in {self._times.limit:g} s, waiting for {self._waiting_for()}",
             )
-        if self._wanted and self._stream and self._renewal.idle and not self._jobs:
-            self._start()
+        if self._may_start:
+            self._start(now)
 
     @property
     def wake(self) -> float:
         """Time of the next call of step() without other events, time.monotonic() seconds."""
         retry = self._retry_at if self._jobs else NEVER
-        return min(self._due, retry, self._clock.wake)
+        start = self._pace.next if self._may_start else NEVER
+        return min(self._due, retry, self._clock.wake, start)
 
     def forget(self) -> None:
         """Wipe all secrets that this object holds."""
@@ -229,16 +233,27 @@ class Renewing:
         every = self._times.every if self._secrets.agreement.renews else 0
         self._due = now + every if every else NEVER
 
-    def _start(self) -> None:
+    @property
+    def _may_start(self) -> bool:
+        """True if an exchange is wanted, and nothing but its pace delays it."""
+        busy = self._asked or self._jobs or not self._renewal.idle
+        return self._wanted and self._stream is not None and not busy
+
+    def _start(self, now: float) -> None:
+        if not self._pace.take(now):
+            return
         if self._renewal.role == "client":
             self._act(self._renewal.begin())
-        elif not self._asked:
+        else:
             self._asked = True
             self._act(self._renewal.ask())
 
     def _begun(self) -> None:
         """An exchange began, at the request of either end: it completes all requests so far."""
         now = time.monotonic()
+        unasked = self._renewal.role == "server" and not self._asked
+        if unasked and not self._peers_pace.take(now):
+            raise ExchangeError("rate", TOO_OFTEN)
         self._wanted = self._asked = False
         self._age = 0 if self._newest != self._serving else int((self._times.every or EVERY) / 2)
         self._serving = self._newest

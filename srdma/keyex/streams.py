@@ -10,12 +10,12 @@ import asyncio
 import datetime as dt
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from srdma.keyex.exchange import Role, printable
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ClosedMessage, ErrorMessage, Hello, decode, encode
-from srdma.keyex.tls import REACHABLE, STREAM_LEN, Outer, PeerClosed, Truncated
+from srdma.keyex.tls import REACHABLE, STREAM_LEN, Outer, PeerClosed, Truncated, no_wait
 
 INBOX_MAX = 262_144  # bytes of the messages of one stream that wait unread, with their overhead
 OVERHEAD = 64  # bytes that a message counts besides its own
@@ -192,9 +192,10 @@ class Link:
         """The number of open streams."""
         return len(self._streams)
 
-    async def handshake(self) -> None:
-        """Complete the TLS handshake. Raises ExchangeError (`tls`, `identity`), PeerClosed."""
-        self.identity, self.group = await self.outer.handshake()
+    async def handshake(self, turn: Callable[[], Awaitable[None]] = no_wait) -> None:
+        """Complete the TLS handshake. turn: see Outer. Raises ExchangeError (`tls`, `identity`),
+        PeerClosed."""
+        self.identity, self.group = await self.outer.handshake(turn)
         self.made_at = self.used_at = time.monotonic()
 
     def start(self, opened: Opened) -> None:

@@ -13,7 +13,7 @@ import datetime as dt
 import hashlib
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -82,6 +82,10 @@ _TCP_OPTIONS = (
 REACHABLE = 15.0  # seconds
 _ESTABLISHED = 1  # tcpi_state, the first byte of struct tcp_info
 _LAST_ACK, _LAST_ACK_AT = struct.Struct("=I"), 56  # tcpi_last_ack_recv of struct tcp_info, ms
+
+
+async def no_wait() -> None:
+    """A turn that comes at once."""
 
 
 class PeerClosed(Exception):  # noqa: N818 - an event, not a fault
@@ -255,12 +259,14 @@ class Outer(_End):
             made._tls.set_tlsext_host_name(server_name(expected).encode())
         return made
 
-    async def handshake(self) -> tuple[str, str]:
+    async def handshake(self, turn: Callable[[], Awaitable[None]] = no_wait) -> tuple[str, str]:
         """Complete the handshake. Returns the peer's identity and the key exchange group.
 
-        Raises ExchangeError (`tls`, `identity`) and PeerClosed.
+        turn: awaited before each step, which takes some ms of the processor. Raises ExchangeError
+        (`tls`, `identity`) and PeerClosed.
         """
         while True:
+            await turn()
             try:
                 self._tls.do_handshake()
                 break
@@ -299,11 +305,6 @@ class Outer(_End):
             await self._read()
         return message
 
-    def address(self) -> str:
-        """IP address of the peer, "" if the socket has none."""
-        name = self._writer.get_extra_info("peername")
-        return str(name[0]) if isinstance(name, tuple) else ""
-
     def reachable(self, seconds: float = REACHABLE) -> bool:
         """True if the peer's host acknowledged a segment or a keep-alive probe in the last
         `seconds` (TCP_INFO).
@@ -317,6 +318,11 @@ class Outer(_End):
             return True
         (ago,) = _LAST_ACK.unpack_from(info, _LAST_ACK_AT)
         return bool(ago < seconds * 1000)
+
+    def address(self) -> str:
+        """The peer's IP address; "" for a socket that has none."""
+        peer = self._writer.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) else ""
 
     def connected(self) -> bool:
         """False once either end has closed the TCP connection, whether or not bytes still wait.

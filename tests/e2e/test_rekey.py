@@ -23,7 +23,7 @@ from tests.e2e.load import Load
 from tests.e2e.mitm import OF, Faults, build, shm_middle, udp_middle
 
 MODES = ["basic", "pd", "mem", "pd+mem"]
-TIMES = 100
+TIMES = 15  # more than a burst (protocol.md 8.5)
 REASON = why_not()
 WIRES = [
     "shm",
@@ -97,7 +97,7 @@ def epochs(host) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_hundred_rekeys_under_load(site, join, mode):
+def test_rekeys_under_load(site, join, mode):
     pair = join(site, mode=mode, qps=2)
     before = epochs(pair.a), epochs(pair.b)
     with under_load(pair):
@@ -116,7 +116,7 @@ def program(tmp_path_factory):
 
 @pytest.mark.parametrize("mode", ["basic", "pd"])
 @pytest.mark.parametrize("wire", WIRES)
-def test_hundred_rekeys_on_a_bad_wire(program, join, tmp_path, wire, mode):
+def test_rekeys_on_a_bad_wire(program, join, tmp_path, wire, mode):
     """One packet in ten is flipped, dropped, duplicated or replaced. This also hits first packets
     of epochs."""
     with shm_middle(program) if wire == "shm" else udp_middle(program, tmp_path) as middle:

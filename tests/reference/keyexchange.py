@@ -1,4 +1,4 @@
-"""Messages, transcript and secrets of the key exchange (protocol.md 8.2 to 8.5)."""
+"""Messages, transcript and secrets of the key exchange (protocol.md 8.2 to 8.6)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from .cbor import encode
 
+RESUME_LABEL = b"EXPORTER-srdma-2 resume"  # 8.6
 LABELS = (b"EXPORTER-srdma-1 client", b"EXPORTER-srdma-1 server")  # by direction
 Message = dict[str, Any]
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from . import keyexchange, pd
+from . import keyexchange, pd, renewal
 from .cbor import encode, listing
 from .example_modes import CLIENT_PD, SERVER_PD
 from .exporter import Exported, export
+from .kdf import kdf
 from .keyexchange import Message, Transcript
 from .protect import End
 
@@ -21,6 +22,7 @@ PORT = 4791
 CERTIFICATES = (bytes(range(0xC0, 0xE0)), bytes(range(0xE0, 0x100)))  # their SHA-256
 DIGEST = "sha384"  # of TLS_AES_256_GCM_SHA384
 OUTER, INNER = bytes(range(0x30)), bytes(range(0x30, 0x60))  # exporter secrets
+ANOTHER = bytes(range(0x60, 0x90))  # that of the connection that resumes
 SIZE = 16  # of S with aes-128-gcm
 CHACHA, GCM = [7, 3, 16], [1, 3, 16]
 MODE_PD, GROUP = 1, "rack 7"
@@ -94,6 +96,24 @@ def _secrets(count: int, n: int = SIZE) -> list[list[str]]:
     return [[exported(way, qp, count, n).out.hex() for way in (0, 1)] for qp in (0, 1)]
 
 
+def renewal_key(qp: int) -> bytes:
+    return renewal.renewal_key(
+        exported(0, qp).out, exported(1, qp).out, transcript().generation(qp)
+    )
+
+
+def proof_context() -> bytes:
+    """C of 8.6."""
+    t = transcript()
+    return export(ANOTHER, keyexchange.RESUME_LABEL, t.hash, 32, DIGEST).out
+
+
+def resume(role: int) -> Message:
+    """The RESUME of an end after one exchange of 8.5."""
+    proofs = [renewal.proof(renewal_key(qp), role, proof_context()) for qp in (0, 1)]
+    return {"hash": transcript().hash, "count": COUNT, "given": [1, 1], "proofs": proofs}
+
+
 def contents() -> dict[str, Any]:
     renew = {"hash": transcript().hash, "count": COUNT}
     return {
@@ -116,6 +136,13 @@ def contents() -> dict[str, Any]:
             "secret": INNER.hex(),
             "contexts": [transcript().context(qp, COUNT).hex() for qp in (0, 1)],
             "out": _secrets(COUNT),
+        },
+        "resumption": {
+            "secret": ANOTHER.hex(),
+            "context": proof_context().hex(),
+            "keys": [renewal_key(qp).hex() for qp in (0, 1)],
+            "messages": [encode(resume(role)).hex() for role in (0, 1)],
+            "closed": encode({"closed": True}).hex(),
         },
     }
 
@@ -206,6 +233,27 @@ def _renewal() -> Iterator[str]:
             yield f"QP {qp}, {sender} ->  {exported(way, qp, COUNT).out.hex()}"
 
 
+def _resumption() -> Iterator[str]:
+    yield from hexes("secret", ANOTHER)
+    yield from hexes("label", keyexchange.RESUME_LABEL)
+    yield from hexes("H", transcript().hash)
+    yield from hexes("C", proof_context())
+    for qp in (0, 1):
+        other = kdf(exported(1, qp).out, "renew", transcript().generation(qp), 32)
+        yield ""
+        yield from hexes(f"X QP {qp}", other)
+        yield from hexes(f"K_renew QP {qp}", renewal_key(qp))
+        for role, sender in enumerate(("client", "server")):
+            yield from hexes(f"proof {sender}", resume(role)["proofs"][qp])
+    for role, sender in enumerate(("client", "server")):
+        yield ""
+        yield f"RESUME, {sender} ->"
+        yield from _message(resume(role))
+    yield ""
+    yield "CLOSED"
+    yield from _message({"closed": True})
+
+
 def blocks() -> dict[str, list[str]]:
     t = transcript()
     return {
@@ -218,4 +266,5 @@ def blocks() -> dict[str, list[str]]:
         "confirm-group": list(_confirms("group")),
         "ready-error": list(_short()),
         "renewal": list(_renewal()),
+        "resumption": list(_resumption()),
     }

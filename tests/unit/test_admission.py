@@ -9,7 +9,7 @@ import select
 import shutil
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -175,8 +175,8 @@ def test_peers_that_left_do_not_count(listening: Listening, mine: Credentials, c
     assert open_ones(silent) == [0]
 
 
-def yields(work: Callable[[socket.socket], Coroutine[Any, Any, None]]) -> None:
-    """Checks that others get their turn while connections arrive faster than `work` accepts."""
+def test_many_channels_do_not_stop_the_event_loop() -> None:
+    """Others get their turn while connections arrive faster than the agent accepts."""
     admitted = 0
 
     async def accept(_: object) -> tuple[object, tuple[str, int]]:
@@ -186,9 +186,10 @@ def yields(work: Callable[[socket.socket], Coroutine[Any, Any, None]]) -> None:
         return None, ("127.0.0.1", 1)
 
     async def run() -> None:
+        stub = cast(Any, SimpleNamespace(open=lambda *_: None))
         with socket.create_server(("127.0.0.1", 0)) as sock:
             asyncio.get_running_loop().sock_accept = accept  # type: ignore[assignment,method-assign]
-            task = asyncio.ensure_future(work(sock))
+            task = asyncio.ensure_future(agent_program._accept(stub, sock, ""))
             for _ in range(10):
                 await asyncio.sleep(0)
             task.cancel()
@@ -196,21 +197,6 @@ def yields(work: Callable[[socket.socket], Coroutine[Any, Any, None]]) -> None:
             assert task.cancelled()
 
     asyncio.run(run())
-
-
-def test_many_connections_do_not_stop_the_event_loop() -> None:
-    async def work(sock: socket.socket) -> None:
-        own = cast(Any, None)
-        listener = Listener(cast(Any, None), sock, own, Admission(no_audit))
-        listener._admit = lambda *_: None  # type: ignore[method-assign]
-        await listener.run()
-
-    yields(work)
-
-
-def test_many_channels_do_not_stop_the_event_loop() -> None:
-    stub = cast(Any, SimpleNamespace(open=lambda *_: None))
-    yields(lambda sock: agent_program._accept(stub, sock, ""))
 
 
 def test_refused_peers_that_are_closed_for_others(

@@ -228,6 +228,31 @@ def test_socket_of_a_container(folder: Path) -> None:
     assert not door.socket.exists()
 
 
+def test_worker_behind_symbolic_links(folder: Path) -> None:
+    """The paths of the policy and of the program are those of the same socket."""
+    (folder / "real").mkdir()
+    (folder / "way").symlink_to("real")
+    (folder / "link").symlink_to(folder / "way" / "w")
+    (folder / "link1").symlink_to("real/w.1")
+    (folder / "loop").symlink_to("loop")
+    for worker in ("real/w", "way/w", "link"):
+        made = policy(folder, GOOD.replace("/run/w.ctl", str(folder / worker)))
+        for path, number in (("real/w", ""), ("way/w", ""), ("link", ""), ("link1", ".1")):
+            assert made.worker_at(folder / path) == folder / f"real/w{number}"
+        assert made.worker_at(folder / "way/w.12") == folder / "real/w.12"
+        for path in ("real/v", "loop", "link.x", "real/w\0"):
+            with pytest.raises(ExchangeError, match="serves the worker at"):
+                made.worker_at(folder / path)
+
+
+def test_name_of_the_worker_that_leads_elsewhere(folder: Path) -> None:
+    """A program names another worker by a link with a name of the policy's worker."""
+    made = policy(folder, GOOD.replace("/run/w.ctl", str(folder / "w")))
+    (folder / "w.1").symlink_to("other")
+    with pytest.raises(ExchangeError, match="serves the worker at"):
+        made.worker_at(folder / "w.1")
+
+
 def test_reading_again(folder: Path) -> None:
     """New credentials reach the identities in use. A policy that is not legal changes nothing."""
     made = policy(folder)

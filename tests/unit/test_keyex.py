@@ -20,7 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
 from srdma.agent import private
-from srdma.identity import Validity, create_ca, issue, parse_certificates, parse_key
+from srdma.identity import Credentials, Validity, create_ca, issue, parse_certificates, parse_key
+from srdma.keyex.fields import ExchangeError
 from tests.keyex_players import (
     END,
     ERR,
@@ -34,6 +35,7 @@ from tests.keyex_players import (
     load,
     run_pair,
 )
+from tests.tls_players import BlockingTLS
 
 
 def configs(identities: Path, client: Any = None, server: Any = None) -> tuple[Any, Any]:
@@ -143,9 +145,16 @@ def test_expired_certificate(identities: Path, tmp_path: Path) -> None:
 def test_certificate_not_valid_yet(identities: Path, tmp_path: Path) -> None:
     start = dt.datetime.now(dt.UTC) + dt.timedelta(days=9)
     young = changed(identities, tmp_path, "young", validity=Validity(1, start))
-    on_client, on_server = refused(*configs(identities, young))
-    assert "is not valid yet" in on_server["text"] and on_server["code"] == "identity"
-    assert "this end's certificate is not accepted" in on_client["text"]
+    with finished(server := Listening(vars(load(identities, "b")) | {"peer": []})):
+        peer = BlockingTLS(
+            server.dial(), "client", Credentials(**{k: young[k] for k in ("cert", "key", "ca")})
+        )
+        with contextlib.closing(peer), pytest.raises(ExchangeError, match="is not accepted"):
+            peer.handshake()
+            peer.message()
+        assert server.listener.event()["event"] == "listening"
+        event = server.listener.event()
+        assert "is not valid yet" in event["text"] and event["code"] == "identity"
 
 
 def test_foreign_ca(identities: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from srdma.control import Kind
 from srdma.identity import Credentials, Validity, create_ca, issue, parse_certificates
 from srdma.keyex import tls
 from srdma.keyex.messages import ErrorMessage, Ready, Rekey, Renew, Taken, encode
+from srdma.keyex.pace import PEERS_BURST
 from tests.exchange_players import made
 from tests.keyex_players import FakeWorker, Keyex, config, finished, load, run_pair
 from tests.renew_players import Peer
@@ -155,7 +156,7 @@ def _rekeys(one: Keyex) -> list[tuple[float, Any]]:
 
 def test_concurrent_requests_of_both_ends(folder: Path) -> None:
     with ready(folder) as (a, b):
-        for wish in range(1, 16):
+        for wish in range(1, 8):
             a.wish(wish)
             b.wish(wish)
             counts = [_until(one, wish) for one in (a, b)]
@@ -815,7 +816,7 @@ def test_client_that_begins_exchanges_back_to_back(folder: Path) -> None:
     """As soon as it has sent TAKEN a client may begin another exchange. The server may then still
     be completing the previous one."""
     with against(folder, "client") as (peer, program):
-        for count in range(1, 21):
+        for count in range(1, PEERS_BURST + 1):
             peer.exchange_secrets()
             renewed(program, count, 0)
-    assert len(brought(program, RX)) == 40
+    assert len(brought(program, RX)) == 2 * PEERS_BURST

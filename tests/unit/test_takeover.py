@@ -24,10 +24,11 @@ from srdma.agent.policy import Policy
 from srdma.agent.record import Record
 from srdma.agent.service import Service
 from srdma.agent.session import Session
+from srdma.agent.settings import Identity
 from srdma.agent.takeover import Keeper
 from srdma.control import Kept, KeptQP, Kind
 from srdma.errors import RefusedError
-from srdma.identity import create_ca, issue
+from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.messages import COUNT_MAX, ClosedMessage, Rekey, Suite
 from srdma.keyex.renew import Times
@@ -423,6 +424,17 @@ def test_restart(place: Place, role: str) -> None:
         assert place.worker.agents == [0, 0, 1, 1, 0, 0, 0, 0]
 
 
+def test_address_of_the_peer_after_a_restart(place: Place) -> None:
+    """The reserved share of agent.md 3 is there before the peer comes back."""
+    with session(place, "server") as one:
+        one.restart()
+        assert place.agent.call(lambda: place.agent.service.sessions.know("127.0.0.1"))
+        assert not place.agent.call(lambda: place.agent.service.sessions.know(""))
+        one.renews()
+    place.stop()
+    assert not place.agent.service.sessions.know("127.0.0.1")
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_peer_closes_after_a_restart(place: Place, role: str) -> None:
     with session(place, role) as one:
@@ -572,8 +584,9 @@ def test_two_programs_that_rejoin_at_once() -> None:
     """The first one has the session, also before the session has noticed it."""
 
     async def both() -> list[bool]:
+        own = Identity(Credentials(b"", b"", b""), ())
         house = cast(Any, SimpleNamespace(sessions=None, links=None))
-        session = Session(Absent(7), lambda: cast(Any, None), house)
+        session = Session(Absent(7), lambda: own, house)
         channels = [cast(Channel, SimpleNamespace(uid=uid)) for uid in (8, 7, 7)]
         return [session.returned(channel) for channel in channels]
 

@@ -19,9 +19,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 
+from srdma.agent import resumption
 from srdma.keyex.exchange import EXPORTER_LABELS, Exchange, Parameters, Role, Send
 from srdma.keyex.exchange_renew import Begin, Feed, Renewal, Say, Take
-from srdma.keyex.messages import End, Handover, Suite, decode
+from srdma.keyex.messages import ClosedMessage, End, Handover, Resume, Suite, decode
 from srdma.keyex.messages import encode as encode_message
 from tests import fields
 from tests.native import bindings
@@ -159,11 +160,36 @@ def test_renewal_of_srdma() -> None:
         assert end.idle
 
 
+def test_resumption_of_srdma() -> None:
+    """Messages, label and keys of the example, by the parts of srdma that make them."""
+    case = EXCHANGE["resumption"]
+    found = [decode(bytes.fromhex(raw)) for raw in case["messages"]]
+    assert resumption.LABEL == keyexchange.RESUME_LABEL
+    context, hash_ = (
+        bytes.fromhex(case["context"]),
+        bytes.fromhex(EXCHANGE["exchanges"]["basic"]["hash"]),
+    )
+    assert (
+        export(bytes.fromhex(case["secret"]), resumption.LABEL, hash_, 32, "sha384").out == context
+    )
+    keys = list(map(bytes.fromhex, case["keys"]))
+    for qp, (to_server, to_client) in enumerate(EXCHANGE["exporter"]["out"]):
+        generation = bytes.fromhex(EXCHANGE["exchanges"]["basic"]["generations"][qp])
+        other = bindings.kdf(bytes.fromhex(to_client), "renew", generation, 32)
+        made = bindings.kdf(bytes.fromhex(to_server), "renew", generation + other, 32)
+        assert made == keys[qp]
+    for role, message in enumerate(found):
+        proofs = tuple(bindings.kdf(key, "proof", bytes([role]) + context, 32) for key in keys)
+        assert message == Resume(hash_, 1, (1, 1), proofs)
+    assert decode(bytes.fromhex(case["closed"])) == ClosedMessage()
+
+
 def messages() -> Iterator[str]:
     for case in EXCHANGE["exchanges"].values():
         yield from (case["offer"], case["choice"], *case["confirms"])
     yield from (EXCHANGE["ready"], EXCHANGE["error"])
     yield from (EXCHANGE["renewal"][name] for name in ("wish", "renew", "taken"))
+    yield from (*EXCHANGE["resumption"]["messages"], EXCHANGE["resumption"]["closed"])
 
 
 def test_cbor2_and_srdma_encode_each_message_alike() -> None:
@@ -242,7 +268,7 @@ def connection(suite: bytes) -> tuple[SSL.Connection, bytes]:
 def test_exporter_is_that_of_openssl(suite: bytes, digest: str) -> None:
     tls, secret = connection(suite)
     for size in (16, 32, 100):
-        for label in keyexchange.LABELS:
+        for label in (*keyexchange.LABELS, keyexchange.RESUME_LABEL):
             for context in map(bytes.fromhex, EXCHANGE["exporter"]["contexts"]):
                 wanted = tls.export_keying_material(label, size, context)
                 assert export(secret, label, context, size, digest).out == wanted

@@ -431,19 +431,13 @@ static void test_codes_of_errors(void **state)
 		const char *code;
 		int rc;
 	} want[] = {
-		{ "config", -EINVAL },
-		{ "credentials", -EINVAL },
-		{ "tls", -EACCES },
-		{ "identity", -EACCES },
-		{ "hash", -EACCES },
-		{ "worker", -EIO },
-		{ "name", -EINVAL },
-		{ "policy", -EPERM },
-		{ "unreachable", -EHOSTUNREACH },
-		{ "gone", -EIO },
-		{ "timeout", -ETIMEDOUT },
-		{ "suite", -ECONNABORTED },
-		{ "", -ECONNABORTED },
+		{ "config", -EINVAL },	    { "credentials", -EINVAL },
+		{ "tls", -EACCES },	    { "identity", -EACCES },
+		{ "hash", -EACCES },	    { "worker", -EIO },
+		{ "name", -EINVAL },	    { "policy", -EPERM },
+		{ "clock", -EPERM },	    { "unreachable", -EHOSTUNREACH },
+		{ "gone", -EIO },	    { "timeout", -ETIMEDOUT },
+		{ "suite", -ECONNABORTED }, { "", -ECONNABORTED },
 	};
 	struct fixture *f = *state;
 	const struct srdma_connection_attr attr = attr_of(f);

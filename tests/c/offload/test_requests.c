@@ -260,7 +260,7 @@ static void test_revoke_fails_if_leg_ends(void **state)
 	(void)state;
 	begin(&s);
 	ask_revoke(&s, 0, 0);
-	srdma_relay_leg_close(s.pair.side[1].relay, s.pair.side[1].leg);
+	srdma_relay_leg_close(s.pair.side[1].leg);
 	assert_int_equal(requests_poll(s.requests), 0);
 	assert_int_equal(s.player.answers, 1);
 	assert_int_equal(s.player.last.status, ECONNRESET);

@@ -49,7 +49,7 @@ static void test_legs(void **state)
 		assert_int_equal(open_leg(&p, 64, &leg), 0);
 	assert_int_equal(open_leg(&p, 64, &leg), -EDQUOT);
 	SAYS(r, "256 legs");
-	srdma_relay_leg_close(r, first);
+	srdma_relay_leg_close(first);
 	assert_null(srdma_relay_leg_by_token(r, token));
 	pair_settle(&p);
 	assert_int_equal(open_leg(&p, 64, &leg), 0);

@@ -295,7 +295,7 @@ static void test_qps_of_two_legs(void **state)
 	KEPT(&p, 1, 10, QPS);
 	EXPECT(&p, 0, 1, 10, 0, QPS);
 	/* the end of the leg is the end of its QPs */
-	srdma_relay_leg_close(p.side[0].relay, p.side[0].leg);
+	srdma_relay_leg_close(p.side[0].leg);
 	nothing(&p, 0);
 	p.side[0].leg = first;
 	for (int i = 0; i < 2000 && list(&p)->first; i++)

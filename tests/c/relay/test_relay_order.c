@@ -465,7 +465,7 @@ static void by_destroy(struct scene *s)
 
 static void by_leg_close(struct scene *s)
 {
-	srdma_relay_leg_close(s->pair.side[1].relay, s->pair.side[1].leg);
+	srdma_relay_leg_close(s->pair.side[1].leg);
 }
 
 static void by_host(struct scene *s)

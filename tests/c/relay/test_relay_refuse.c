@@ -899,7 +899,7 @@ static void test_destroy_waits_for_dma(void **state)
 	assert_int_equal(
 		srdma_relay_qp_destroy(r, p.side[0].leg, p.side[0].qp[0].qpn),
 		-ENOENT);
-	srdma_relay_leg_close(r, p.side[0].leg);
+	srdma_relay_leg_close(p.side[0].leg);
 	pair_settle(&p);
 	assert_int_equal(r->leg_count, 0);
 	pair_close(&p);

@@ -153,7 +153,7 @@ static void test_leg_close_leaves_no_key(void **state)
 	(void)state;
 	use_one(&key, &handle);
 	for (int side = 0; side < 2; side++)
-		srdma_relay_leg_close(p.side[side].relay, p.side[side].leg);
+		srdma_relay_leg_close(p.side[side].leg);
 	pair_settle(&p);
 	pair_wait_ms(&p, 2000);
 	pair_settle(&p);
@@ -235,7 +235,7 @@ static void test_freed_memory_holds_no_secret(void **state)
 	expect_no_leak();
 
 	watch(leg->keys.pd);
-	srdma_relay_leg_close(p.side[0].relay, leg);
+	srdma_relay_leg_close(leg);
 	pair_settle(&p);
 	assert_int_equal(p.side[0].relay->leg_count, 0);
 	expect_no_leak();

@@ -489,7 +489,7 @@ static void part(struct sim *w)
 			if (!leg->open || leg->closing)
 				continue;
 			leg->closing = 1;
-			srdma_relay_leg_close(w->side[side].relay, leg->leg);
+			srdma_relay_leg_close(leg->leg);
 			w->side[side].poked = 1;
 		}
 	}

@@ -293,7 +293,7 @@ void sim_fault_close(struct sim_leg *leg)
 
 	doom_leg(leg->w, leg);
 	leg->closing = 1;
-	srdma_relay_leg_close(s->relay, leg->leg);
+	srdma_relay_leg_close(leg->leg);
 	s->poked = 1;
 }
 

@@ -1,0 +1,187 @@
+"""accept() on a listening socket that the program shares (agent.md 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srdma.agent import accept
+from srdma.agent.accept import accepted, listens
+from srdma.agent.listener import SHUT_DOWN
+from srdma.identity import create_ca, issue
+from tests.keyex_players import HOST_A, Program, Wire, dial, finished, load
+from tests.thread_agent import ThreadAgent
+from tests.tls_players import BlockingTLS
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as sock:
+        yield sock
+
+
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("identities")
+    create_ca(path / "ca", "test")
+    for name in "ab":
+        issue(path / "ca", f"spiffe://test/host-{name}", path / name)
+    return path
+
+
+def connections(listening: socket.socket, n: int) -> contextlib.ExitStack:
+    with contextlib.ExitStack() as stack:
+        for _ in range(n):
+            stack.enter_context(dial(listening.getsockname()))
+        return stack.pop_all()
+
+
+def test_others_run_between_two_connections(listening: socket.socket) -> None:
+    order: list[str] = []
+
+    async def other() -> None:
+        while True:
+            order.append("other")
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        task = asyncio.ensure_future(other())
+        for _ in range(20):
+            sock, address = await accepted(listening)
+            order.append("accepted")
+            assert address[0] == "127.0.0.1" and not sock.getblocking()
+            sock.close()
+        task.cancel()
+
+    with connections(listening, 20):
+        asyncio.run(run())
+    assert "accepted accepted" not in " ".join(order)
+
+
+def test_blocking_socket_without_a_connection(listening: socket.socket) -> None:
+    """The program accepts a connection between the look and accept()."""
+
+    async def readable_once(sock: socket.socket) -> None:
+        if not looked:
+            looked.append(1)
+            sock.setblocking(True)
+            return
+        await real(sock)
+
+    async def run() -> None:
+        task = asyncio.ensure_future(accepted(listening))
+        await asyncio.sleep(0.05)
+        assert looked and not task.done()
+        with connections(listening, 1):
+            found, _ = await asyncio.wait_for(task, 20)
+            found.close()
+
+    looked: list[int] = []
+    real = accept._readable
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accept, "_readable", readable_once)
+        begin = time.monotonic()
+        asyncio.run(run())
+        assert time.monotonic() - begin < 20
+
+
+def blocking(sock: socket.socket) -> None:
+    """The program wins the race: it clears O_NONBLOCK behind the agent's call."""
+    sock.setblocking(True)
+
+
+def test_accept_that_blocks_is_ended(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        with pytest.raises(OSError, match="Invalid argument"):
+            await accepted(listening)
+
+    async def at_once(_: object) -> None:
+        """The socket was readable."""
+
+    monkeypatch.setattr(accept, "_readable", at_once)
+    monkeypatch.setattr(accept, "_forbid_blocking", blocking)
+    assert listens(listening)
+    asyncio.run(run())
+    assert not listens(listening)
+
+
+def test_short_blocks_end_nothing(
+    listening: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard looks at one accept(), not at the sum of many."""
+
+    async def run() -> None:
+        end = time.monotonic() + 3 * accept.BLOCKED
+        while time.monotonic() < end:
+            with connections(listening, 1):
+                (await accepted(listening))[0].close()
+
+    monkeypatch.setattr(accept, "_forbid_blocking", blocking)
+    asyncio.run(run())
+    assert listens(listening)
+
+
+# An agent -----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def served(program: Program, listening: socket.socket, identities: Path) -> Iterator[Wire]:
+    with finished(program):
+        settings: dict[str, Any] = vars(load(identities, "b")) | {"peer": [HOST_A]}
+        wire = program.open({"do": "listen", **settings}, listening)
+        assert wire.event() == {"event": "listening"}
+        yield wire
+
+
+def arrives(wire: Wire, listening: socket.socket, identities: Path) -> None:
+    peer = BlockingTLS(dial(listening.getsockname()), "client", load(identities, "a"))
+    with contextlib.closing(peer):
+        peer.handshake()
+        peer.send(b"a first message")
+        assert wire.event()["event"] == "arrived"
+
+
+def test_program_that_clears_the_flag(listening: socket.socket, identities: Path) -> None:
+    with served(Program(), listening, identities) as wire:
+        for _ in range(3):
+            os.set_blocking(listening.fileno(), True)
+            arrives(wire, listening, identities)
+
+
+def test_program_that_accepts_itself(listening: socket.socket, identities: Path) -> None:
+    with served(Program(), listening, identities) as wire:
+        listening.settimeout(0.001)
+        for _ in range(50):
+            with connections(listening, 1), contextlib.suppress(TimeoutError, BlockingIOError):
+                os.set_blocking(listening.fileno(), True)
+                listening.accept()[0].close()
+        arrives(wire, listening, identities)
+
+
+@pytest.mark.parametrize("way", ["shutdown", "block"])
+def test_listening_socket_that_ends(
+    listening: socket.socket, identities: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.keyex_players.PrivateAgent", ThreadAgent)
+
+    async def at_once(_: object) -> None:
+        """The socket was readable."""
+        await asyncio.sleep(0)
+
+    if way == "block":
+        monkeypatch.setattr(accept, "_readable", at_once)
+        monkeypatch.setattr(accept, "_forbid_blocking", blocking)
+    with served(Program(), listening, identities) as wire:
+        if way == "shutdown":
+            listening.shutdown(socket.SHUT_RDWR)
+        assert wire.event() == {"event": "error", "code": "config", "text": SHUT_DOWN}

@@ -1,0 +1,221 @@
+"""A flood of connections from other addresses, while a peer resumes its session (agent.md 3)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from srdma.agent.listener import (
+    CANDIDATES_KNOWN,
+    CANDIDATES_MAX,
+    CANDIDATES_PER_ADDRESS,
+    Admission,
+    Listener,
+)
+from srdma.agent.service import no_audit
+from srdma.agent.upkeep import Sessions, Upkeep
+from srdma.identity import Credentials, create_ca, issue
+from tests import keyex_players
+from tests.keyex_players import Keyex, config, dial, finished, load, until
+from tests.resume_players import ResumingPeer
+from tests.thread_agent import ThreadAgent
+from tests.tls_players import BlockingTLS
+
+FOREIGN = 60  # clients of another CA
+PEER = "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("identities")
+    create_ca(path / "ca", "test")
+    create_ca(path / "foreign", "another")
+    for name, ca in (("a", "ca"), ("b", "ca"), ("f", "foreign")):
+        issue(path / ca, f"spiffe://test/host-{name}", path / name)
+    return path
+
+
+@pytest.fixture
+def session(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ResumingPeer, Keyex]]:
+    """A peer at 127.0.0.1 that has lost its connection to an agent, which is in a thread."""
+    monkeypatch.setattr(keyex_players, "PrivateAgent", ThreadAgent)
+    program = Keyex(config("server", load(folder, "b")))
+    with finished(program):
+        peer = ResumingPeer(program.other_end(), "client", load(folder, "a"), 0)
+        peer.program = program
+        with contextlib.closing(peer.tls):
+            peer.connect(2)
+            assert [program.event()["event"], program.event()["event"]] == ["peer", "ready"]
+            peer.tls.cut()
+            yield peer, program
+        peer.tls.close()
+
+
+def is_open(sock: socket.socket) -> bool:
+    try:
+        return bool(sock.recv(1, socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+def silent(program: Keyex, stack: contextlib.ExitStack, n: int, source: str) -> list[socket.socket]:
+    return [stack.enter_context(dial(program.address, source)) for _ in range(n)]
+
+
+def resumes(peer: ResumingPeer, made: BlockingTLS) -> None:
+    """A handshake, RESUMEs and an exchange of new secrets."""
+    made.handshake()
+    peer.resume_by(made, peer.resume_of(made))
+    peer.exchange_secrets()
+
+
+def test_silent_connections(session: tuple[ResumingPeer, Keyex]) -> None:
+    """They fill all places of other addresses, and more, between the connection of the peer and its
+    first byte."""
+    peer, program = session
+    with contextlib.ExitStack() as stack:
+        made = BlockingTLS(program.other_end(), "client", peer.credentials)
+        socks = [
+            sock
+            for n in range(10)
+            for sock in silent(program, stack, CANDIDATES_PER_ADDRESS - 4, f"127.0.0.{n + 2}")
+        ]
+        until(lambda: sum(map(is_open, socks)) == CANDIDATES_MAX)
+        resumes(peer, made)
+        assert sum(map(is_open, socks)) == CANDIDATES_MAX
+
+
+def hello(sock: socket.socket, credentials: Credentials) -> BlockingTLS:
+    """A client that has sent its ClientHello."""
+    made = BlockingTLS(sock, "client", credentials)
+    assert not made.shake()
+    made._flush()
+    return made
+
+
+def test_handshakes_of_other_addresses_wait(
+    session: tuple[ResumingPeer, Keyex], folder: Path
+) -> None:
+    """The agent has not read anything for a while. It serves the peer, which came last, before
+    most of the others."""
+    peer, program = session
+    foreign = load(folder, "f")
+    with contextlib.ExitStack() as stack:
+        socks = silent(program, stack, FOREIGN, "127.0.0.2")
+        mine = program.other_end()
+        agent = cast(ThreadAgent, program.program.agent).thread
+        agent.call(lambda: time.sleep(0.05))  # all are admitted
+        agent._loop.call_soon_threadsafe(time.sleep, 2.0)
+        for sock in socks:
+            hello(sock, foreign)
+        made = hello(mine, peer.credentials)
+        select.select([mine], [], [])
+        served, _, _ = select.select(socks, [], [], 0)
+        assert len(served) < FOREIGN // 2, len(served)
+        resumes(peer, made)
+
+
+def test_foreign_clients_all_the_time(session: tuple[ResumingPeer, Keyex], folder: Path) -> None:
+    """The peer resumes among clients whose handshakes are refused, and silent ones."""
+    peer, program = session
+    foreign = load(folder, "f")
+    with contextlib.ExitStack() as stack:
+        for n in range(4):
+            silent(program, stack, CANDIDATES_PER_ADDRESS, f"127.0.0.{n + 10}")
+        for n in range(3):
+            mine = program.other_end()
+            for sock in silent(program, stack, FOREIGN, f"127.0.0.{n + 2}"):
+                hello(sock, foreign)
+            resumes(peer, BlockingTLS(mine, "client", peer.credentials))
+            peer.tls.cut()
+        peer.tls.close()
+
+
+def test_known_address_has_a_limit_of_its_own(session: tuple[ResumingPeer, Keyex]) -> None:
+    peer, program = session
+    with contextlib.ExitStack() as stack:
+        others = silent(program, stack, CANDIDATES_PER_ADDRESS, "127.0.0.2")
+        socks = silent(program, stack, CANDIDATES_KNOWN + 2, PEER)
+        made = BlockingTLS(program.other_end(), "client", peer.credentials)
+        resumes(peer, made)
+        assert [*map(is_open, socks)] == [False] * 3 + [True] * (CANDIDATES_KNOWN - 1)
+        assert all(map(is_open, others))
+
+
+# Without a network ------------------------------------------------------------------------
+
+
+class Kept:
+    """In place of an Upkeep."""
+
+    def __init__(self, number: int, *address: str) -> None:
+        agreement = SimpleNamespace(hash=bytes([number]))
+        place = (address[0], 0) if address else None
+        self.record = SimpleNamespace(agreement=agreement, address=place)
+
+    @property
+    def upkeep(self) -> Upkeep:
+        return cast(Upkeep, self)
+
+
+def test_addresses_of_sessions() -> None:
+    sessions, one, two = Sessions(), Kept(1, "1.1.1.1"), Kept(2, "1.1.1.1")
+    sessions.moved(one.upkeep)  # before add()
+    assert not sessions.know("1.1.1.1")
+    for kept in (one, two, Kept(3)):
+        sessions.add(kept.upkeep)
+    assert sessions.know("1.1.1.1") and not sessions.know("")
+    one.record.address = ("2.2.2.2", 0)
+    sessions.moved(one.upkeep)
+    assert sessions.know("1.1.1.1") and sessions.know("2.2.2.2")
+    sessions.remove(two.upkeep)
+    assert not sessions.know("1.1.1.1") and sessions.know("2.2.2.2")
+    sessions.remove(one.upkeep)
+    sessions.remove(one.upkeep)
+    assert not sessions.know("2.2.2.2")
+
+
+def test_crowded_address_gives_way() -> None:
+    """One of the known addresses takes all of their places. A connection of another one closes the
+    oldest of the crowd."""
+
+    async def run() -> list[tuple[str, int]]:
+        admission = Admission(no_audit)
+        sessions = admission.sessions
+        for number in (1, 2):
+            sessions.add(Kept(number, f"127.0.0.{number}").upkeep)
+        none = cast(Any, None)
+        listener = Listener(none, none, none, admission)
+        closed: list[tuple[str, int]] = []
+
+        async def serve(candidate: Any, number: int) -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                closed.append((candidate.address, number))
+
+        listener._serve = serve  # type: ignore[method-assign,assignment]
+        for number in range(CANDIDATES_KNOWN + 2):
+            first = number == 0
+            listener._admit(cast(Any, number), "127.0.0.2" if first else "127.0.0.1")
+            await asyncio.sleep(0)
+        listener._admit(cast(Any, 100), "127.0.0.2")
+        await asyncio.sleep(0.01)
+        found = [*closed]
+        for candidate in [*listener._candidates]:
+            candidate.task.cancel()
+        await asyncio.sleep(0.01)
+        return found
+
+    assert asyncio.run(run()) == [("127.0.0.1", number) for number in (1, 2, 3)]
