@@ -30,6 +30,7 @@ class Worker:
             stack.callback(self.control.close)
             self._waits = Control.connect(path)
             stack.pop_all()
+        self._legs: dict[bytes, int] = {}  # number of the leg with each token
         self._tags = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[tuple[Any, ...]]] = {}
         self._loop.add_reader(self._waits.fileno(), self._read)
@@ -43,9 +44,14 @@ class Worker:
         self._waits.agent(attached=attached)
 
     async def attach(self, token: bytes) -> int:
-        """Use the leg with this token. Returns its number. Raises RefusedError, WorkerGone."""
-        await self._request(Kind.ATTACH, [token])
-        return self.control.attach(token)
+        """Use the leg with this token. Returns its number. Raises RefusedError, WorkerGone.
+
+        Both connections use it until they end, so that only the first call makes requests.
+        """
+        if token not in self._legs:
+            await self._request(Kind.ATTACH, [token])
+            self._legs[token] = self.control.attach(token)
+        return self._legs[token]
 
     async def wait(self, qpn: int) -> tuple[QPState, int]:
         """Wait until a QP is in RTS or ERR. Returns (state, reason), reason 0 in RTS.
