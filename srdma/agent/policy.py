@@ -135,9 +135,11 @@ class Policy:
         program names. Raises ExchangeError (`policy`) if it names another worker."""
         name, own = path.name, self.worker.name
         of_process = name.startswith(f"{own}.") and name[len(own) + 1 :].isdigit()
-        if path.parent.resolve() != self.worker.parent.resolve() or (
-            name != own and not of_process
-        ):
+        # resolve() makes a system call per folder; most programs give the policy's own path.
+        elsewhere = path.parent != self.worker.parent and (
+            path.parent.resolve() != self.worker.parent.resolve()
+        )
+        if elsewhere or (name != own and not of_process):
             raise ExchangeError(
                 POLICY, f"this agent serves the worker at {self.worker}, not the one at {path}"
             )
