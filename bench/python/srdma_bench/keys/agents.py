@@ -9,6 +9,7 @@ of its memory: SIGUSR1 writes FILE.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import cProfile
 import gc
@@ -24,6 +25,8 @@ import tracemalloc
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from types import CoroutineType
+from typing import Any
 
 from srdma.agent import program, service
 from srdma.agent.policy import Policy
@@ -34,7 +37,7 @@ from srdma_bench.perf.measure import cpu_ns
 
 START = 60.0  # seconds
 SPARE = 256  # descriptors of an agent besides those of its sessions
-TOP = 60  # lines of a profile of memory
+TOP = 100  # lines of a profile of memory
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class Agent(Closing):
         stop(self.process, START)  # a profile is written at the end
 
 
-def ask(process: subprocess.Popen[bytes]) -> dict[str, object]:
+def ask(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """The JSON line that a child prints at its start. Raises DeviceError."""
     assert process.stdout
     found, _, _ = select.select([process.stdout], [], [], START)
@@ -124,13 +127,16 @@ def ask(process: subprocess.Popen[bytes]) -> dict[str, object]:
 # The process -----------------------------------------------------------------------------
 
 
-def _types() -> dict[str, object]:
+def _types() -> dict[str, Any]:
     """The memory of this process: lines of source, and objects that the collector knows."""
     gc.collect()
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for found in gc.get_objects():
         name = f"{type(found).__module__}.{type(found).__qualname__}"
+        if isinstance(found, CoroutineType | asyncio.Task):
+            code = found if isinstance(found, CoroutineType) else found.get_coro()
+            name += f" {getattr(code, '__qualname__', '')}"
         counts[name] += 1
         sizes[name] += sys.getsizeof(found)
     snapshot = tracemalloc.take_snapshot()

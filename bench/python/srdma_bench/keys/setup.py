@@ -1,7 +1,7 @@
 """Key set-up between two agents: one connection after the other, and many at the same time.
 
-    with Pair("system") as pair:
-        asyncio.run(pair.serial(100))
+with Pair("system", Load(peers=8)) as pair:
+    made = pair.run(256, at_once=256)
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from srdma.connection import REKEY_LIMIT
@@ -23,9 +24,13 @@ from srdma.keyex.messages import QPS_MAX
 from srdma_bench.device import EMBEDDED, Device
 from srdma_bench.keys.agents import Agent, Usage, ask, descriptors_needed, make_identities, usage
 from srdma_bench.keys.program import Program, Session
+from srdma_bench.series import in_turn
 
 Kind = Literal["system", "private"]
 MAX_QPS = 16384  # of each worker
+LISTENERS = 8  # a listener keeps 64 connections before their handshake, and 64 arrivals
+ONE, CONNECTIONS, QPS = "one QP", "connections at once", "QPs of one connection"
+PAUSE = 0.5  # seconds in which both ends release the connections of a run
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,14 @@ class Made:
 
 
 class Pair(Closing):
-    """Two workers, an agent each, and the programs. words: arguments of agent A, see agents.py."""
+    """Two workers, an agent each, and two programs: that of host A is this process.
+
+    profile: arguments of agent A, see agents.py.
+    """
 
     def __init__(
         self, kind: Kind, load: Load | None = None, device: Device = EMBEDDED,
-        words: Sequence[str] = (),
+        profile: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.load = load = load or Load()
         self._names = [f"a{n}" for n in range(load.own)], [f"b{n}" for n in range(load.peers)]
@@ -81,8 +89,8 @@ class Pair(Closing):
             sockets, pids = ["", ""], [0, 0]
             if kind == "system":
                 for n, (worker, own) in enumerate(zip(workers, self._names, strict=True)):
-                    more = ["--channels", str(4 * MAX_QPS), *(words if not n else ())]
-                    agent = Agent(self._folder, f"ab"[n], worker.control, own, more)
+                    more = ["--channels", str(4 * MAX_QPS), *(profile if not n else ())]
+                    agent = Agent(self._folder, "ab"[n], worker.control, own, more)
                     stack.callback(agent.close)
                     sockets[n], pids[n] = str(agent.socket), agent.pid
             self._system = kind == "system"
@@ -148,5 +156,44 @@ class Pair(Closing):
             sessions,
         )
 
+    def run(self, count: int, at_once: int) -> Made:
+        """As open(); closes the connections."""
+
+        async def run() -> Made:
+            made, sessions = await self.open(count, at_once)
+            for session in sessions:
+                session.close()
+            await asyncio.sleep(PAUSE)
+            return made
+
+        return asyncio.run(run())
+
     def close(self) -> None:
         self._stack.close()
+
+
+@dataclass(frozen=True)
+class Extent:
+    """serial: number of connections of one QP that are made one after the other; many: of those
+    made at the same time, and QPs of a connection with many."""
+
+    serial: int = 100
+    many: int = QPS_MAX
+    rounds: int = 7
+
+
+def measure(kind: Kind, device: Device, extent: Extent) -> dict[str, list[Made]]:
+    """Connections of one QP one after the other (ONE) and at the same time (CONNECTIONS), and one
+    connection of many QPs (QPS); one value per round."""
+    with (
+        Pair(kind, Load(peers=min(LISTENERS, extent.many)), device) as single,
+        Pair(kind, Load(qps=extent.many), device) as several,
+    ):
+        single.run(extent.many, 1)  # every listener has had a peer
+        several.run(1, 1)
+        runs = {
+            ONE: partial(single.run, extent.serial, 1),
+            CONNECTIONS: partial(single.run, extent.many, extent.many),
+            QPS: partial(several.run, 1, 1),
+        }
+        return in_turn(runs, extent.rounds)
