@@ -22,7 +22,7 @@ class Ended(asyncio.Future[None]):
     """The end of a worker, for which all sessions wait together with other futures.
 
     Each asyncio.wait() adds and removes a callback. A Future searches all callbacks to remove one,
-    which took most of the CPU time of an agent with 1,000 sessions; this one does not search.
+    which took 40 % of the CPU time of an agent with 3,000 sessions; this one does not search.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
