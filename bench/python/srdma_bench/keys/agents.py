@@ -152,6 +152,12 @@ def _types() -> dict[str, Any]:
     }
 
 
+def _write_types(path: Path) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(_types()))
+    part.replace(path)  # a reader sees all of it
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("policy", type=Path)
@@ -163,7 +169,7 @@ def main() -> None:
         service.CHANNELS_PER_USER = given.channels
     if given.types:
         tracemalloc.start()
-        signal.signal(signal.SIGUSR1, lambda *_: given.types.write_text(json.dumps(_types())))
+        signal.signal(signal.SIGUSR1, lambda *_: _write_types(given.types))
     policy = Policy(given.policy)
     if not given.profile:
         program.run(policy)
