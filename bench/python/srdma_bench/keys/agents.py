@@ -42,7 +42,7 @@ TOP = 100  # lines of a profile of memory
 
 @dataclass(frozen=True)
 class Usage:
-    """Of a process so far. cpu: CPU time, s. rss, pss: KiB; pss 0 if it cannot be read."""
+    """Usage of a process so far. cpu: seconds. rss, pss: KiB; pss 0 if it cannot be read."""
 
     cpu: float
     rss: int

@@ -40,10 +40,13 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of agent A. setup, wave: seconds; setup_cpu, wave_cpu, idle_cpu: CPU seconds, the last one
-    per minute. base, rss, pss: KiB: before the first connection, after set-up; idle_rss: at the end
-    of the idle time; wave_rss: after the wave. session: bytes of each connection after the idle
-    time. descriptors: before and after the idle time."""
+    """The cost of agent A.
+
+    setup, wave: seconds; setup_cpu, wave_cpu, idle_cpu: CPU seconds, the last one per minute.
+    base, rss, pss: KiB: before the first connection, after set-up; idle_rss: at the end of the idle
+    time; wave_rss: after the wave. session: bytes of each connection after the idle time.
+    descriptors: before and after the idle time.
+    """
 
     connections: int
     qps: int

@@ -121,7 +121,7 @@ class Pair(Closing):
         stop(self._b, 60)
 
     def usage(self) -> tuple[Usage, Usage]:
-        """Of both agents."""
+        """The usage of both agents."""
         return usage(self.pids[0]), usage(self.pids[1])
 
     async def connect(self, number: int) -> Session:
