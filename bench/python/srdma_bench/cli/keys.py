@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
@@ -71,16 +71,35 @@ def keys(
         console().print(f"{name} ({one['qps']} QPs): {shown}", markup=False)
 
 
+@dataclass(frozen=True)
+class Many:
+    """The connections, and the work with them."""
+
+    connections: Annotated[int, typer.Option(help="Number of connections.")] = 100
+    qps: Annotated[int, typer.Option(help="QPs of each connection.")] = 100
+    peers: Annotated[int, typer.Option(help="Peers that the connections have in turn.")] = 100
+    idle: Annotated[float, typer.Option(help="Seconds without work before the renewals.")] = 70.0
+    at_once: Annotated[int, typer.Option(help="Connections that are made at the same time.")] = 48
+    renew: Annotated[bool, typer.Option(help="Renew all secrets at the end.")] = True
+
+    def check(self) -> None:
+        """Raise LocalError for a value that is not permitted."""
+        from srdma_bench.keys.setup import MAX_QPS
+
+        for flag, given, most in (
+            ("--connections", self.connections, MOST_CONNECTIONS), ("--qps", self.qps, QPS_MAX),
+            ("--peers", self.peers, MOST_PEERS), ("--at-once", self.at_once, MOST_CONNECTIONS),
+        ):  # fmt: skip
+            _check(flag, given, most)
+        _check("--idle", self.idle, 86_400, 0)
+        if self.connections * self.qps > MAX_QPS:
+            raise LocalError(
+                f"--connections {self.connections} --qps {self.qps}: give at most {MAX_QPS} QPs"
+            )
+
+
 def sessions(
-    device: Where = "embedded",
-    agents: Agents = "system",
-    connections: Annotated[int, typer.Option(help="Number of connections.")] = 100,
-    qps: Annotated[int, typer.Option(help="QPs of each connection.")] = 100,
-    peers: Annotated[int, typer.Option(help="Peers that the connections have in turn.")] = 100,
-    idle: Annotated[float, typer.Option(help="Seconds without work before the renewals.")] = 70.0,
-    at_once: Annotated[int, typer.Option(help="Connections that are made at the same time.")] = 48,
-    renew: Annotated[bool, typer.Option(help="Renew all secrets at the end.")] = True,
-    json: Json = False,
+    many: Many, device: Where = "embedded", agents: Agents = "system", json: Json = False
 ) -> None:
     """Measure many sessions of one agent.
 
@@ -88,18 +107,12 @@ def sessions(
     """
     from srdma_bench.device import opened
     from srdma_bench.keys.sessions import Crowd, measure
-    from srdma_bench.keys.setup import MAX_QPS, Pair
+    from srdma_bench.keys.setup import Pair
 
     _check_kind(agents)
-    for flag, given, most in (
-        ("--connections", connections, MOST_CONNECTIONS), ("--qps", qps, QPS_MAX),
-        ("--peers", peers, MOST_PEERS), ("--at-once", at_once, MOST_CONNECTIONS),
-    ):  # fmt: skip
-        _check(flag, given, most)
-    _check("--idle", idle, 86_400, 0)
-    if connections * qps > MAX_QPS:
-        raise LocalError(f"--connections {connections} --qps {qps}: give at most {MAX_QPS} QPs")
-    crowd = Crowd(connections, min(peers, connections), qps, idle, renew, at_once)
+    many.check()
+    peers = min(many.peers, many.connections)
+    crowd = Crowd(many.connections, peers, many.qps, many.idle, many.renew, many.at_once)
     with opened(device) as there, Pair(agents, crowd.load, there) as pair:  # type: ignore[arg-type]
         found = asyncio.run(measure(pair, crowd))
     if json:
