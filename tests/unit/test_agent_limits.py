@@ -54,7 +54,7 @@ def test_program_that_does_not_read_its_channel() -> None:
             ours.send(b"\0")
             channel = await Channel.open(theirs, os.getuid())
             unread = []
-            while not channel._writer.transport.is_closing():
+            while not channel.closed:
                 channel.report("renewed", text="x" * 60_000)
                 unread.append(channel.unread())
                 assert len(unread) < 100
