@@ -170,7 +170,10 @@ class FakeWorker:
 
     def _answer(self, fd: int) -> bool:
         conn, leg = self._conns[fd]
-        data, fds, _, _ = socket.recv_fds(conn, 8192, 3)
+        try:
+            data, fds, _, _ = socket.recv_fds(conn, 8192, 3)
+        except ConnectionResetError:  # it was closed before its last answer was read
+            return False
         if not data:
             return False
         kind, _, tag, _ = HEADER.unpack_from(data)
