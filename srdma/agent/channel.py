@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 from typing import Any, cast
@@ -17,62 +16,55 @@ from srdma.keyex.fields import ExchangeError
 LENGTH = 4
 MESSAGE_MAX = 1 << 17
 FIRST = 65536  # bytes of the first read
+UNREAD_MAX = LENGTH + MESSAGE_MAX  # bytes of requests that wait for message()
 UNSENT_MAX = 1 << 20  # bytes of events that a program may leave unread
 
 
 class Channel:
     """See the description of the module. open() makes one; it owns its socket.
 
+    It reads and writes the socket itself: a transport with streams takes 2.7 KB more per channel.
+    Only one task may wait for message().
+
     uid: user of the program, or the name of its container (accounts.User). listening: the listening
     TCP socket that came beside the first message, or None; the channel owns it.
     """
 
-    def __init__(
-        self,
-        ends: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        uid: User,
-        listening: socket.socket | None,
-    ) -> None:
-        self._reader, self._writer = ends
+    __slots__ = ("_ended", "_in", "_loop", "_out", "_sock", "_waiter", "listening", "uid")
+
+    def __init__(self, sock: socket.socket, uid: User) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
         self.uid = cast(int, uid)  # the users of this class only compare and pass it on
-        self.listening = listening
+        self.listening: socket.socket | None = None
+        self._in, self._out = b"", b""  # bytes that were read, and that the socket did not take
+        self._ended = False  # the program closed its end, or the socket failed
+        self._waiter: asyncio.Future[None] | None = None  # of the task that waits for bytes, or end
 
     @classmethod
     async def open(cls, sock: socket.socket, uid: User) -> Channel:
         """Wait for the beginning of the first message. Raises OSError."""
-        loop = asyncio.get_running_loop()
         sock.setblocking(False)
-        begun = asyncio.Event()
-        loop.add_reader(sock, begun.set)
+        channel = cls(sock, uid)
+        channel._loop.add_reader(sock, channel._begun)
         try:
-            await begun.wait()
-        finally:
-            loop.remove_reader(sock)
-        data, fds, _, _ = socket.recv_fds(sock, FIRST, 1)
-        listening = _listening(fds[0]) if fds else None
-        # A reader that has the first bytes before the transport adds the next ones.
-        reader = asyncio.StreamReader(MESSAGE_MAX)
-        if data:
-            reader.feed_data(data)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await loop.create_unix_connection(lambda: protocol, sock=sock)
-        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        return cls((reader, writer), uid, listening)
+            await channel._change()
+        except BaseException:
+            channel._loop.remove_reader(sock)
+            if channel.listening:
+                channel.listening.close()
+            raise
+        return channel
 
     async def message(self) -> dict[str, Any] | None:
         """The next message; None when the program closed the channel.
 
         Raises ExchangeError (`config`) for a malformed one.
         """
-        try:
-            size = int.from_bytes(await self._reader.readexactly(LENGTH), "big")
-            if size > MESSAGE_MAX:
-                raise ExchangeError(
-                    "config", f"a message of {size} bytes: at most {MESSAGE_MAX} are permitted"
-                )
-            body = await self._reader.readexactly(size)
-        except (asyncio.IncompleteReadError, OSError):
-            return None
+        while (body := self._take()) is None:
+            if self._ended:
+                return None
+            await self._change()
         try:
             fields = plain_cbor.loads(body)
         except Exception as error:  # wrong bytes may raise any exception in the decoder
@@ -85,11 +77,22 @@ class Channel:
 
     def report(self, event: str, **fields: Any) -> None:
         """Send an event. The channel of a program that does not read its events is closed."""
+        if self.closed:
+            return
         raw = cbor2.dumps({"event": event, **fields}, canonical=True)
         if self.unread() > UNSENT_MAX:
-            self._writer.transport.abort()
-        else:
-            self._writer.write(len(raw).to_bytes(LENGTH, "big") + raw)
+            self._fail()
+            return
+        self._out += len(raw).to_bytes(LENGTH, "big") + raw
+        if len(self._out) == LENGTH + len(raw):  # nothing else waits
+            self._send()
+            if self._out:
+                self._loop.add_writer(self._sock, self._flush)
+
+    @property
+    def closed(self) -> bool:
+        """True after close(), after an error of the socket, and if the program did not read."""
+        return self._sock.fileno() < 0
 
     def pass_on(self, event: str, fd: int) -> None:
         """Send an event with a file descriptor beside it, before any other event. Raises OSError.
@@ -98,19 +101,107 @@ class Channel:
         """
         raw = cbor2.dumps({"event": event}, canonical=True)
         message = len(raw).to_bytes(LENGTH, "big") + raw
-        with socket.socket(fileno=os.dup(self._writer.get_extra_info("socket").fileno())) as sock:
-            socket.send_fds(sock, [message], [fd])
+        socket.send_fds(self._sock, [message], [fd])
 
     def unread(self) -> int:
         """Bytes of events that the socket did not take because the program does not read them."""
-        return self._writer.transport.get_write_buffer_size()
+        return len(self._out)
 
     async def close(self) -> None:
+        """Close the channel, when the program has read all events or has closed its end."""
         if self.listening:
             self.listening.close()
-        self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+        if not self.closed:
+            self._loop.remove_reader(self._sock)
+        try:
+            while self._out:
+                await self._change()
+        finally:
+            self._fail()
+
+    async def _change(self) -> None:
+        """Wait until bytes or the end have arrived, or until all bytes have been sent."""
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _changed(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _take(self) -> bytes | None:
+        """The body of the next message, if all of it is there."""
+        if len(self._in) < LENGTH:
+            return None
+        size = int.from_bytes(self._in[:LENGTH], "big")
+        if size > MESSAGE_MAX:
+            raise ExchangeError(
+                "config", f"a message of {size} bytes: at most {MESSAGE_MAX} are permitted"
+            )
+        if len(self._in) < LENGTH + size:
+            return None
+        body, rest = self._in[LENGTH : LENGTH + size], self._in[LENGTH + size :]
+        if len(self._in) > UNREAD_MAX >= len(rest) and not self._ended:
+            self._loop.add_reader(self._sock, self._read)
+        self._in = rest
+        return body
+
+    def _begun(self) -> None:
+        """The first bytes, with a socket beside them if the program listens."""
+        self._loop.add_reader(self._sock, self._read)
+        try:
+            data, fds, _, _ = socket.recv_fds(self._sock, FIRST, 1)
+        except BlockingIOError:
+            self._loop.add_reader(self._sock, self._begun)
+            return
+        except OSError:
+            data, fds = b"", []
+        if fds:
+            self.listening = _listening(fds[0])
+        self._arrived(data)
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(FIRST)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._arrived(data)
+
+    def _arrived(self, data: bytes) -> None:
+        """Bytes, or b"" at the end. No more are read while many wait for message()."""
+        self._in += data
+        self._ended = not data
+        if self._ended or len(self._in) > UNREAD_MAX:
+            self._loop.remove_reader(self._sock)
+        self._changed()
+
+    def _send(self) -> None:
+        try:
+            self._out = self._out[self._sock.send(self._out) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            self._fail()
+
+    def _flush(self) -> None:
+        self._send()
+        if not self._out and not self.closed:
+            self._loop.remove_writer(self._sock)
+            self._changed()
+
+    def _fail(self) -> None:
+        """Close the socket at once: message() returns None from now on."""
+        if not self.closed:
+            self._loop.remove_reader(self._sock)
+            self._loop.remove_writer(self._sock)
+            self._sock.close()
+        self._in = self._out = b""
+        self._ended = True
+        self._changed()
 
 
 class Absent:

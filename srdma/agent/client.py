@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Mapping
@@ -36,6 +37,7 @@ LOOK = 0.05  # seconds between a thread's checks of the events that another thre
 REJOIN_TIMEOUT = 60.0  # seconds that a system agent may take to start again
 LOOK_MOST = 1e6  # seconds of one poll()
 _MAX_EVENT = 1 << 20
+_TIMEVAL = struct.Struct("@ll")
 # Code of an error event -> exception. RemoteError stands for all other codes.
 _CLASSES: dict[str, type[Error]] = {
     "config": LocalError,
@@ -80,7 +82,8 @@ class SystemAgent:
     def open(self) -> socket.socket:
         """A new channel; the caller owns the socket. Raises DeviceError."""
         sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(START)
+        # A socket with a Python timeout does not wait while the agent's backlog is full (EAGAIN).
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(START), 0))
         try:
             sock.connect(os.fspath(self._path))
         except OSError as e:
@@ -97,7 +100,7 @@ class SystemAgent:
                 f"{os.geteuid()}: use an agent of this user or of root, or name its user by "
                 "agent_user= or SRDMA_AGENT_USER"
             )
-        sock.settimeout(None)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
         forked.drop(sock)
         return sock
 

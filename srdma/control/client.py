@@ -179,7 +179,10 @@ class Control:
     def _send(self, message: bytearray, fds: Sequence[int], deadline: float) -> None:
         while True:
             try:
-                socket.send_fds(self._sock, [message], list(fds))
+                if fds:
+                    socket.send_fds(self._sock, [message], list(fds))
+                else:
+                    self._sock.send(message)
                 return
             except BlockingIOError:
                 self._wait_for(select.POLLOUT, deadline)

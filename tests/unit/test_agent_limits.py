@@ -11,6 +11,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from srdma.agent.channel import UNSENT_MAX, Channel
 from srdma.agent.client import SystemAgent
 from srdma.agent.policy import Private
 from srdma.agent.service import Service
+from srdma.agent.worker import Ended
 from srdma.errors import DeviceError
 from srdma.keyex.renew import Renewing
 from srdma.keyex.tls import CHUNK, Outer
@@ -54,7 +56,7 @@ def test_program_that_does_not_read_its_channel() -> None:
             ours.send(b"\0")
             channel = await Channel.open(theirs, os.getuid())
             unread = []
-            while not channel._writer.transport.is_closing():
+            while not channel.closed:
                 channel.report("renewed", text="x" * 60_000)
                 unread.append(channel.unread())
                 assert len(unread) < 100
@@ -331,3 +333,44 @@ def patient_pair() -> tuple[socket.socket, socket.socket]:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, 1 << 14)
     return patient(ours), theirs
+
+
+# Many programs and sessions ------------------------------------------------------------
+
+
+def test_program_waits_while_the_backlog_is_full(tmp_path: Path) -> None:
+    path, waiting = tmp_path / "agent.sock", []
+    with socket.socket(socket.AF_UNIX) as listening, contextlib.ExitStack() as stack:
+        listening.bind(str(path))
+        listening.listen(0)
+        with pytest.raises(BlockingIOError):
+            while True:
+                other = stack.enter_context(socket.socket(socket.AF_UNIX))
+                other.setblocking(False)
+                other.connect(str(path))
+                waiting.append(other)
+        with ThreadPoolExecutor() as threads:
+            opening = threads.submit(SystemAgent(path).open)
+            with pytest.raises(TimeoutError):
+                opening.result(0.2)
+            for _ in [*waiting, None]:
+                stack.enter_context(listening.accept()[0])
+            with opening.result(PATIENCE) as sock:
+                assert sock.gettimeout() is None
+
+
+def test_end_of_a_worker_calls_all_that_wait() -> None:
+    async def run() -> None:
+        ended, called = Ended(asyncio.get_running_loop()), []
+        first, second = (lambda _, n=n: called.append(n) for n in (1, 2))
+        for wait in (first, second, first):
+            ended.add_done_callback(wait)
+        assert (ended.remove_done_callback(second), ended.remove_done_callback(second)) == (1, 0)
+        waits = [asyncio.ensure_future(asyncio.wait({ended})) for _ in range(2)]
+        await asyncio.sleep(0)
+        ended.set_result(None)
+        ended.add_done_callback(second)
+        await asyncio.gather(*waits, ended)
+        assert called == [2, 1]
+
+    asyncio.run(run())

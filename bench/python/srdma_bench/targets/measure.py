@@ -4,6 +4,7 @@ goal of its row, from runs in turn. The runs check that the protection is in for
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
@@ -16,6 +17,11 @@ from typing import Any
 
 from srdma.embedded import spawn, stop
 from srdma.errors import DeviceError
+from srdma_bench.device import EMBEDDED
+from srdma_bench.keys.sessions import Crowd
+from srdma_bench.keys.sessions import measure as cost_of
+from srdma_bench.keys.setup import CONNECTIONS, ONE, QPS, Extent, Pair
+from srdma_bench.keys.setup import measure as set_up
 from srdma_bench.kvs.store import Kvs, KvsResult, KvsServer, Mix, Store
 from srdma_bench.paper.state import states
 from srdma_bench.peers.compare import BASE, DEPTHS, ECHO, SIZES, Peers, Row
@@ -47,6 +53,9 @@ class NotMeasuredError(Exception):
     """A row cannot be measured here; the text has the reason."""
 
 
+AGENTS = Extent(rounds=9)
+
+
 @dataclass(frozen=True)
 class Effort:
     """The extent of the measurements."""
@@ -59,11 +68,13 @@ class Effort:
     keys: int = 1 << 20  # in the key-value store
     qps: int = 100_000  # of P9
     messages: int = 100_000  # over these QPs
+    agents: Extent = AGENTS  # of P15
+    peers: int = 100  # of P15, each with as many QPs
 
 
 FULL = Effort("full")
-QUICK = Effort("quick", 7, 0.2, 500, 3, 1 << 17, messages=10_000)
-SMOKE = Effort("smoke", 1, 0.05, 50, 1, 1 << 12, 2_000, 2_000)
+QUICK = Effort("quick", 7, 0.2, 500, 3, 1 << 17, messages=10_000, agents=Extent(rounds=3))
+SMOKE = Effort("smoke", 1, 0.05, 50, 1, 1 << 12, 2_000, 2_000, Extent(4, 8, 1), 4)
 
 
 @dataclass(frozen=True)
@@ -366,6 +377,28 @@ def python_host(effort: Effort) -> Measured:
         runs = {host: partial(run, link, plan) for host, plan in plans.items()}
         found = in_turn(runs, effort.rounds)
     return Measured({"2 KiB": _over(found["Python"], found["C"])})
+
+
+# Agents --------------------------------------------------------------------------------
+
+
+def agents(effort: Effort) -> Measured:
+    """P15. The rate is that of connections of one QP."""
+    found = set_up("system", EMBEDDED, effort.agents)
+    crowd = Crowd(effort.peers, effort.peers, effort.peers, idle=0, renewed=False)
+    with Pair("system", crowd.load) as pair:
+        cost = asyncio.run(cost_of(pair, crowd))
+    note = f"{effort.agents.many} QPs; memory with {cost.qps} QPs of {cost.peers} peers"
+    return Measured(
+        {
+            "one QP": [made.median for made in found[ONE]],
+            "256 QPs, one connection": [made.seconds for made in found[QPS]],
+            "256 QPs, one each": [made.seconds for made in found[CONNECTIONS]],
+            "rate": [made.rate for made in found[CONNECTIONS]],
+            "memory, 100 peers": [cost.rss / 1024],
+        },
+        note,
+    )
 
 
 # Many QPs, and SoftRoCE -----------------------------------------------------------------

@@ -181,4 +181,18 @@ ROWS: tuple[Target, ...] = (
             Goal("2 KiB", 0.5, " x", least=True),
         ),
     ),
+    Target(
+        "P15", "key set-up with a system agent at each end, embedded NIC: median of connections "
+        "of one QP, one after the other; 256 QPs in one connection, and in connections of one QP "
+        "made at the same time; QPs per second of one core and end, from the CPU time of the "
+        "busier agent; RSS of an agent with 100 peers of 100 QPs each",
+        "srdma bench keys; srdma bench sessions", how.agents,
+        (
+            Goal("one QP", 20, " ms"),
+            Goal("256 QPs, one connection", 1, " s"),
+            Goal("256 QPs, one each", 1, " s"),
+            Goal("rate", 1000, "/s", least=True),
+            Goal("memory, 100 peers", 200, " MiB"),
+        ),
+    ),
 )  # fmt: skip

@@ -1,0 +1,1 @@
+"""`srdma bench keys`, `srdma bench sessions`: the cost of key set-up and of sessions in agents."""
