@@ -25,7 +25,7 @@ from srdma.agent.tasks import cancelled
 from srdma.agent.upkeep import Sessions
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ErrorMessage, Offer, Resume, decode
+from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake, decode
 from srdma.keyex.streams import Link, Stream
 from srdma.keyex.tls import Outer, PeerClosed, no_wait
 
@@ -113,20 +113,22 @@ class Admission:
     def opened(
         self, listener: Listener | None, own: Identity, stream: Stream, first: bytes | None
     ) -> None:
-        """Take a stream and its first message: a RESUME goes to its session, an OFFER waits for
-        accept()."""
+        """Take a stream and its first message: RESUME and WAKE go to their session, an OFFER waits
+        for accept()."""
         meeting = Meeting("server", stream, own, first)
         try:
             match decode(first) if first is not None else None:
                 case Resume() as resume:
                     self.sessions.resume(meeting, resume)
+                case Wake(transcript):
+                    self.sessions.wake(meeting, transcript)
                 case Offer() | ErrorMessage() | None:  # accept() reports the peer's error
                     if listener is None:
                         raise ExchangeError("closed", NO_LISTENER)
                     listener.arrived(meeting)
                 case _:
                     raise ExchangeError(
-                        "state", "the first message of a stream must be OFFER or RESUME"
+                        "state", "the first message of a stream must be OFFER, RESUME or WAKE"
                     )
         except ExchangeError as error:
             if listener:

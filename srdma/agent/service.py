@@ -37,7 +37,7 @@ from srdma.keyex.secrets import unless_ended
 PR_SET_DUMPABLE = 4
 SETTINGS_TIMEOUT = 10.0  # seconds for the first message of a channel
 AUDIT_RATE = 50  # lines per second
-CHANNELS_PER_USER = 8192
+CHANNELS_PER_USER = 16_384
 ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 
 Audit = Callable[..., None]

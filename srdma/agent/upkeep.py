@@ -25,10 +25,10 @@ from srdma.agent.settings import Identity
 from srdma.agent.setup import WORKER_ENDED
 from srdma.agent.tasks import cancelled, next_of
 from srdma.agent.worker import Worker
-from srdma.keyex.exchange import printable
+from srdma.keyex.exchange import Role, printable
 from srdma.keyex.exchange_renew import Goodbye, Renewal
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ErrorMessage, Resume, decode, encode
+from srdma.keyex.messages import ErrorMessage, Resume, Wake, decode, encode
 from srdma.keyex.renew import NEVER, Renewing
 from srdma.keyex.secrets import NewSecrets
 from srdma.keyex.streams import Idle
@@ -76,7 +76,8 @@ class Upkeep:
         self._heard: asyncio.Future[bytes] | None = None  # the peer's next message
         self._redial: asyncio.Future[tuple[Meeting, Resume]] | None = None
         self._first = True  # no attempt to resume was made
-        self._idle = False  # this end closed the connection, because nothing happened in it
+        self._idle = False  # the connection was closed because nothing happened in it
+        self._woken = False  # the server wants an exchange
         self._resuming = False  # the RESUME of this end waits for its answer
         self._refusing: asyncio.Future[None] | None = None
         self._pause = PAUSE_LEAST  # before the next attempt to resume
@@ -162,8 +163,8 @@ class Upkeep:
             self._noticed = asyncio.ensure_future(self._news.wait())
 
     def _resumes(self) -> bool:
-        """True if this end must connect to the peer: as client, unless it closed an idle connection
-        itself and no exchange is due; as server if one is."""
+        """True if this end must connect to the peer: as client, unless the connection was idle and
+        no exchange is due; as server if one is, to wake the client."""
         if self.meeting or not self._renewing.given:
             return False
         client = self.record.agreement.role == "client"
@@ -181,6 +182,8 @@ class Upkeep:
         if self._wish:
             self._renewing.wish(self._wish)
             self._wish = 0
+        if self._woken:
+            self._wake_up()
         if self._offer:
             self._check_offer()
         self._look()
@@ -219,7 +222,8 @@ class Upkeep:
                 raise
             if not self.resumable:
                 raise Truncated from None
-            self._idle = isinstance(end, Idle)
+            # Without a port this end must stay reachable, for a server that wants an exchange.
+            self._idle = isinstance(end, Idle) and self._links.port != 0
             self._audit("idle" if self._idle else "lost", text=str(end))
             self._lose()
         else:
@@ -243,21 +247,26 @@ class Upkeep:
         self._audit("resumed")
 
     async def _again(self, first: float) -> tuple[Meeting, Resume]:
-        """Connect to the peer until it proves that it has the session. An end that knows no address
-        waits for the peer. Raises Goodbye once no QP is left."""
+        """As client, connect to the peer until it proves that it has the session. As server, wake
+        the client until it resumes, which cancels this. Raises Goodbye once no QP is left."""
         await asyncio.sleep(first)
         for turn in itertools.count():
-            await asyncio.sleep(0.0 if self._idle else self._pause * random.uniform(0.5, 1))
+            if not self._idle:
+                await asyncio.sleep(self._pause * random.uniform(0.5, 1))
+                self._pause = min(2 * self._pause, PAUSE_MOST)
             self._idle = False
-            self._pause = min(2 * self._pause, PAUSE_MOST)
             if self.ended():
                 raise Goodbye
             known = [each for each in (self.record.agent, self.record.address) if each and each[1]]
-            if not known:
+            if not known:  # of the agent of a client
                 continue
+            address = known[turn % len(known)]
             try:
                 async with asyncio.timeout(RESUME_TIMEOUT):
-                    return await self._dial(known[turn % len(known)])
+                    if self.record.agreement.role == "client":
+                        return await self._dial(address)
+                    await self._wake(address)
+                    continue
             except PeerClosed:
                 text = "the peer closed the connection"
             except TimeoutError:
@@ -290,6 +299,28 @@ class Upkeep:
             self._resuming = False
         return meeting, peers
 
+    async def _wake(self, address: Address) -> None:
+        """Ask the client to resume. Raises ExchangeError, PeerClosed."""
+        peer = self.record.agreement.identity
+        meeting = await self._links.meet(self._own(), address, peer)
+        if meeting.stream.version > 1:
+            meeting.stream.send(encode(Wake(self.record.agreement.hash)))
+        meeting.drop()
+
+    def wake(self) -> None:
+        """The server wants an exchange."""
+        self._woken = True
+        self._news.set()
+
+    def _wake_up(self) -> None:
+        """Resume at once, unless this end has a connection or waits for the peer's RESUME."""
+        self._woken = False
+        if self.meeting or self._resuming or not self._renewing.given:
+            return
+        self._abandon()
+        self._idle, self._pause = True, PAUSE_LEAST
+        self._redial = asyncio.ensure_future(self._again(0.0))
+
     def _check_peer(self, meeting: Meeting) -> None:
         expected = self.record.agreement.identity
         if meeting.stream.version == 1:
@@ -321,8 +352,6 @@ class Upkeep:
         assert self._offer
         (meeting, peers), self._offer = self._offer, None
         try:
-            if self._resuming and self.record.agreement.role == "client":
-                raise ExchangeError("resume", "this end resumes the session itself")
             waiting = self._resumption.check(meeting.stream, peers)
         except ExchangeError as error:
             self._audit("refused", code=error.code, text=error.text)
@@ -390,15 +419,23 @@ class Sessions:
             self._places[upkeep] = address
             self._at[address] += 1
 
+    def wake(self, meeting: Meeting, transcript: bytes) -> None:
+        """A server wants an exchange of a session. Raises ExchangeError (`resume`) as resume()."""
+        self._found(meeting, transcript, "client").wake()
+        meeting.drop()
+
     def resume(self, meeting: Meeting, peers: Resume) -> None:
         """Give a peer's RESUME to its session, which owns the meeting from now on.
 
         Raises ExchangeError (`resume`) if no session of these identities has this hash.
         """
-        upkeep = self._by_hash.get(peers.hash)
-        if upkeep is None or not upkeep.may_resume(meeting):
+        self._found(meeting, peers.hash, "server").offer(meeting, peers)
+
+    def _found(self, meeting: Meeting, transcript: bytes, role: Role) -> Upkeep:
+        upkeep = self._by_hash.get(transcript)
+        if upkeep is None or upkeep.record.agreement.role != role or not upkeep.may_resume(meeting):
             raise ExchangeError("resume", UNKNOWN)
-        upkeep.offer(meeting, peers)
+        return upkeep
 
 
 def _forget(task: asyncio.Future[Any] | None) -> None:

@@ -187,6 +187,14 @@ class Resume:
 
 
 @dataclass(frozen=True)
+class Wake:
+    """WAKE (8.6): the server of the session with this transcript hash (32 bytes) wants an exchange,
+    and the session has no connection."""
+
+    hash: bytes
+
+
+@dataclass(frozen=True)
 class ClosedMessage:
     """CLOSED (8.6): the sender ends the session and its QPs."""
 
@@ -208,6 +216,7 @@ Message = (
     | Renew
     | Taken
     | Resume
+    | Wake
     | ClosedMessage
     | ErrorMessage
     | Hello
@@ -266,6 +275,8 @@ def _as_map(message: Message) -> dict[str, Any]:
                 "given": list(message.given),
                 "proofs": list(message.proofs),
             }
+        case Wake():
+            return {"wake": message.hash}
         case ClosedMessage():
             return {"closed": True}
         case Hello():
@@ -311,7 +322,7 @@ def decode(raw: bytes) -> Message:
     raise ExchangeError(
         "format",
         f"a message with the keys {sorted(fields)!r:.80} is unknown: known are OFFER, CHOICE, "
-        "CONFIRM, READY, REKEY, RENEW, TAKEN, RESUME, CLOSED and HELLO",
+        "CONFIRM, READY, REKEY, RENEW, TAKEN, RESUME, WAKE, CLOSED and HELLO",
     )
 
 
@@ -385,6 +396,10 @@ def _ready(fields: Mapping[str, Any]) -> Ready:
     return Ready()
 
 
+def _wake(fields: Mapping[str, Any]) -> Wake:
+    return Wake(octets(fields, "wake", 32, 32))
+
+
 def _closed(fields: Mapping[str, Any]) -> ClosedMessage:
     _true("closed", fields)
     return ClosedMessage()
@@ -412,6 +427,7 @@ _SHORT: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "ready": _ready,
     "rekey": _rekey,
     "taken": _taken,
+    "wake": _wake,
     "closed": _closed,
 }
 

@@ -21,11 +21,12 @@ INBOX_MAX = 262_144  # bytes of the messages of one stream that wait unread, wit
 OVERHEAD = 64  # bytes that a message counts besides its own
 CLOSED = encode(ClosedMessage())
 ERROR = b"\xa2\x64code"  # the first bytes of each ERROR, and of no other message
+IDLE = "idle"  # code of an ERROR of the connection
 NUMBER_MAX = (1 << 32) - 1
 
 
 class Idle(Truncated):
-    """This end closed the connection, because nothing happened in it."""
+    """An end closed the connection, because nothing happened in it."""
 
 
 class Stream:
@@ -250,6 +251,8 @@ class Link:
     async def close(self, end: PeerClosed | None = None) -> None:
         """Send close_notify and close the socket. end: the reason for the streams."""
         self._finish(end or Truncated("this end closed the connection"))
+        if isinstance(end, Idle) and self.version > 1:
+            self.send(0, encode(ErrorMessage(IDLE, str(end))))
         await self.outer.close()
 
     async def abort(self, message: bytes) -> None:
@@ -299,7 +302,8 @@ class Link:
 
     async def _lost(self, end: PeerClosed | ExchangeError) -> None:
         """With srdma/2 the connection is lost, for whatever reason (8.6)."""
-        lost = Truncated(str(end) or "the peer ended the connection")
+        kind = Idle if getattr(end, "code", "") == IDLE else Truncated
+        lost = kind(str(end) or "the peer ended the connection")
         lost.error = end if isinstance(end, ExchangeError) else None
         self._finish(lost)
         if not isinstance(end, ExchangeError):

@@ -1,0 +1,441 @@
+"""The port of a system agent, and connections that are closed while they are idle (agent.md 3,
+protocol.md 8.7): two system agents in threads of the test, with workers that only respond."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srdma.agent import links, upkeep
+from srdma.agent import port as agent_port
+from srdma.agent.policy import Policy, PolicyError
+from srdma.agent.service import Service
+from srdma.agent.takeover import Keeper
+from srdma.errors import LocalError
+from srdma.identity import Credentials, create_ca, issue
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import ErrorMessage, Hello, decode
+from srdma.keyex.streams import Link
+from srdma.keyex.tls import STREAM_LEN, Truncated, server_name
+from tests.keyex_players import FakeWorker, Wire, config, load, until
+from tests.thread_agent import ServiceThread
+from tests.tls_players import HELLO, BlockingTLS
+from tests.unit.test_streams import offer
+
+TOKEN = bytes(range(16))
+ASKED = 0  # direction of REKEY
+POLICY = """
+worker = "{worker}"
+socket = "agent.sock"
+listen = "127.0.0.1:{port}"
+clock = "trusted"
+"""
+IDENTITY = """
+[[identity]]
+name = "{name}"
+path = "{name}"
+users = [{uid}]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("identities")
+    create_ca(path / "ca", "test")
+    for name in ("a", "b", "c"):
+        issue(path / "ca", f"spiffe://test/host-{name}", path / name)
+    (path / "ca.pem").write_bytes((path / "ca/ca.pem").read_bytes())
+    return path
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+class Host:
+    """A system agent with a port, its worker, and its programs."""
+
+    def __init__(self, folder: Path, *names: str, port: bool = True) -> None:
+        self.worker = FakeWorker()
+        self.worker.tokens = {TOKEN}
+        self.port = free_port() if port else 0
+        file = folder / f"{'-'.join(names)}.toml"
+        text = POLICY.format(worker=self.worker.path, port=self.port)
+        if not port:
+            text = "".join(line for line in text.splitlines(True) if "listen" not in line)
+        uid = os.getuid()
+        file.write_text(text + "".join(IDENTITY.format(name=n, uid=uid) for n in names))
+        self.policy = Policy(file)
+        self.audit: list[dict[str, Any]] = []
+        self.wires: list[Wire] = []
+        self.agent: Any = None
+        self.start()
+
+    def start(self) -> None:
+        def make() -> Service:
+            self._keeper = Keeper()
+            service = Service(self.policy, self._tell, self._keeper, self.port)
+            self._task = None
+            if self.policy.listen:
+                work = service.serve_port(agent_port.bound(self.policy.listen), self.policy)
+                self._task = asyncio.ensure_future(work)
+            return service
+
+        self.agent = ServiceThread(make)
+        self.agent.run(self.agent.service.take_over(self.worker.path))
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        self.audit.append({"event": event, **fields})
+
+    def told(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.audit if line["event"] == event]
+
+    def open(self, settings: dict[str, Any], listening: Any = None) -> Wire:
+        wire = Wire(self.agent.open())
+        self.wires.append(wire)
+        wire.tell(settings, [listening.fileno()] if listening else [])
+        return wire
+
+    def settings(self, role: str, name: str, qpn: int) -> dict[str, Any]:
+        made = config(role, Credentials(b"", b"", b""), limit=60.0)
+        for field in ("role", "cert", "key", "ca"):
+            del made[field]
+        made["qps"] = [made["qps"][0] | {"qpn": qpn}]
+        return made | {"identity": name, "worker": str(self.worker.path), "token": TOKEN}
+
+    def listen(self, name: str) -> tuple[Wire, tuple[str, int]]:
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            wire = self.open({"do": "listen", "identity": name, "peer": []}, sock)
+            assert wire.event() == {"event": "listening"}
+            return wire, sock.getsockname()
+
+    def links(self) -> list[Link]:
+        return self.agent.call(lambda: [*self.agent.service.links._links])
+
+    def completed(self) -> int:
+        """How many exchanges have taken effect; sessions have one QP."""
+        return sum(body[1] == ASKED for body in [*self.worker.rekeys])
+
+    def stop(self) -> None:
+        if self._task:
+            self.agent.call(self._task.cancel)
+        self.agent.run(self.agent.service.close(restart=True))
+        self.agent.call(self._keeper.close)
+        self.agent.close()
+
+    def close(self) -> None:
+        self.stop()
+        for wire in self.wires:
+            wire.sock.close()
+        self.worker.close()
+        assert not self.told("fault") and not self.agent.faults, self.audit
+
+
+@pytest.fixture
+def a(folder: Path) -> Iterator[Host]:
+    host = Host(folder, "a")
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def b(folder: Path) -> Iterator[Host]:
+    host = Host(folder, "b", "c")
+    yield host
+    host.close()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
+    monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
+    monkeypatch.setattr(links, "SWEEP", 0.01)
+
+
+def session(a: Host, b: Host, name: str = "b", qpn: int = 0x100) -> tuple[Wire, Wire, Wire]:
+    """A session of a, the client, with an identity of b. The third wire is b's listener."""
+    listener, address = b.listen(name)
+    client = a.open(a.settings("client", "a", qpn) | {"do": "connect", "address": [*address]})
+    arrival = listener.event()["arrival"]
+    server = b.open(b.settings("server", name, qpn) | {"do": "accept", "arrival": arrival})
+    for wire in (client, server):
+        assert [wire.event()["event"], wire.event()["event"]] == ["peer", "ready"]
+    return client, server, listener
+
+
+def renews(wire: Wire, wish: int) -> None:
+    wire.tell({"do": "renew", "wish": wish})
+    event = wire.event()
+    assert (event["event"], event["wish"]) == ("renewed", wish)
+
+
+def cut(host: Host) -> None:
+    for link in host.links():
+        host.agent.call(link.drop)
+
+
+# Resumption at the port ---------------------------------------------------------------
+
+
+def test_listener_that_is_gone(a: Host, b: Host) -> None:
+    """The session resumes at the agent's port."""
+    client, server, listener = session(a, b)
+    listener.close()
+    cut(a)
+    until(lambda: bool(a.told("resumed") and b.told("resumed")))
+    until(lambda: a.completed() == b.completed() == 1)
+    renews(client, 1)
+    renews(server, 1)
+    assert not a.worker.expired and not b.worker.expired
+
+
+@pytest.mark.parametrize("name", ["b", "c"])
+def test_identities_at_the_port(a: Host, b: Host, name: str) -> None:
+    """The server presents the one that the client asks for by SNI."""
+    client, _, listener = session(a, b, name)
+    listener.close()
+    cut(a)
+    until(lambda: bool(a.told("resumed")))
+    renews(client, 1)
+    [link] = a.links()
+    assert link.identity == f"spiffe://test/host-{name}"
+
+
+def test_sessions_of_one_peer_share_a_connection(a: Host, b: Host) -> None:
+    sessions = [session(a, b, qpn=0x100 + n) for n in range(3)]
+    for _, _, listener in sessions:
+        listener.close()
+    cut(a)
+    until(lambda: len(a.told("resumed")) == 3)
+    assert [link.streams for link in a.links() if not link.end] == [3]
+
+
+def test_no_first_exchange_at_the_port(a: Host, b: Host, folder: Path) -> None:
+    settings = a.settings("client", "a", 0x100) | {"peer": ["spiffe://test/host-b"]}
+    wire = a.open(settings | {"do": "connect", "address": ["127.0.0.1", b.port]})
+    [error] = [event for event in wire.events() if event["event"] == "error"]
+    assert error["code"] in ("closed", "tls"), error
+
+
+class Raw(BlockingTLS):
+    def __init__(self, port: int, mine: Credentials, sni: str) -> None:
+        sock = socket.create_connection(("127.0.0.1", port), timeout=20)
+        super().__init__(sock, "client", mine)
+        if sni:
+            self._tls.set_tlsext_host_name(sni.encode())
+        self.raw = True
+
+
+@pytest.mark.parametrize("sni", ["", server_name("spiffe://test/host-a"), "host-b", "x" * 64])
+def test_unknown_name(b: Host, folder: Path, sni: str) -> None:
+    """Among several identities none is presented for it: the handshake fails by an alert."""
+    made = Raw(b.port, load(folder, "a"), sni)
+    with pytest.raises(ExchangeError, match=r"TLS failed: .*handshake failure"):
+        made.handshake()
+    made.close()
+
+
+def test_one_identity_needs_no_name(a: Host, folder: Path) -> None:
+    for sni in ("", "anything", server_name("spiffe://test/host-b")):
+        made = Raw(a.port, load(folder, "b"), sni)
+        made.handshake()
+        made.send_on(0, HELLO)
+        raw = made.message()
+        assert decode(raw[STREAM_LEN:]) == Hello(a.port)
+        made.send_on(1, offer())
+        raw = made.message()
+        told = decode(raw[STREAM_LEN:])
+        assert isinstance(told, ErrorMessage) and told.code == "closed"
+        made.close()
+
+
+def test_right_name(b: Host, folder: Path) -> None:
+    for name in ("b", "c"):
+        made = Raw(b.port, load(folder, "a"), server_name(f"spiffe://test/host-{name}"))
+        assert made.handshake()[0] == f"spiffe://test/host-{name}"
+        made.close()
+
+
+def test_foreign_peer_at_the_port(b: Host, tmp_path: Path) -> None:
+    create_ca(tmp_path / "ca", "foreign")
+    issue(tmp_path / "ca", "spiffe://test/host-a", tmp_path / "a")
+    name = server_name("spiffe://test/host-b")
+    made = Raw(b.port, load(tmp_path, "a"), name)
+    with pytest.raises((ExchangeError, Truncated)):
+        made.handshake()
+        made.message()
+    until(lambda: [line["code"] for line in b.told("refused")] != [])
+    made.close()
+
+
+def test_port_that_is_taken(folder: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as sock,
+        pytest.raises(LocalError, match=r"cannot listen at 127.0.0.1:.*change `listen`"),
+    ):
+        agent_port.bound(sock.getsockname()[:2])
+
+
+@pytest.mark.parametrize(
+    "value", ["7", '"7000"', '"host:7000"', '"10.0.0.1:80"', '"10.0.0.1:65536"', '"1.2.3.4:x"']
+)
+def test_listen_of_a_policy(folder: Path, tmp_path: Path, value: str) -> None:
+    text = f'worker = "w"\nsocket = "s"\nlisten = {value}\n' + IDENTITY.format(
+        name=folder / "a", uid=0
+    ).replace(f'name = "{folder / "a"}"', 'name = "a"')
+    (tmp_path / "agent.toml").write_text(text)
+    with pytest.raises(PolicyError, match='listen must be "ADDRESS:PORT"'):
+        Policy(tmp_path / "agent.toml")
+
+
+def test_address_families(tmp_path: Path) -> None:
+    for address in (("127.0.0.1", 0), ("::1", 0)):
+        with agent_port.bound(address) as sock:
+            assert sock.getsockname()[0] == address[0]
+
+
+# Idle connections ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are closed when nothing has happened in them for a moment."""
+    monkeypatch.setattr(links, "KEPT", 0)
+    monkeypatch.setattr(links, "IDLE", 0.1)
+    monkeypatch.setattr(links, "UNUSED", 0.1)
+
+
+def closed(*hosts: Host) -> None:
+    until(lambda: not any(host.links() for host in hosts))
+
+
+@pytest.mark.usefixtures("idle")
+def test_idle_connection_is_closed(a: Host, b: Host) -> None:
+    """Both ends have the session; an exchange that either wants makes another connection."""
+    client, server, listener = session(a, b)
+    listener.close()
+    for n in range(3):
+        closed(a, b)
+        assert len(a.told("idle")) == len(b.told("idle")) == 2 * n + 1
+        renews(client, n + 1)
+        closed(a, b)
+        renews(server, n + 1)
+    assert not a.worker.expired and not b.worker.expired
+    assert not a.worker.ended and not b.worker.ended
+    assert not a.told("lost")
+
+
+@pytest.mark.usefixtures("idle")
+def test_renewals_by_the_clock_of_idle_sessions(a: Host, b: Host) -> None:
+    listener, address = b.listen("b")
+    every = {"every": 0.4}
+    settings = a.settings("client", "a", 0x100) | every
+    client = a.open(settings | {"do": "connect", "address": [*address]})
+    arrival = listener.event()["arrival"]
+    b.open(b.settings("server", "b", 0x100) | every | {"do": "accept", "arrival": arrival})
+    assert [client.event()["event"], client.event()["event"]] == ["peer", "ready"]
+    until(lambda: a.completed() >= 4 and b.completed() >= 4)
+    assert len(a.told("idle")) >= 3
+
+
+@pytest.mark.usefixtures("idle")
+def test_both_ends_want_an_exchange(a: Host, b: Host) -> None:
+    """Both connect at the same time. The session goes on, and both get what they want."""
+    client, server, listener = session(a, b)
+    listener.close()
+    for n in range(5):
+        closed(a, b)
+        for wire in (client, server):
+            wire.tell({"do": "renew", "wish": n + 1})
+        for wire in (client, server):
+            event = wire.event()
+            assert (event["event"], event["wish"]) == ("renewed", n + 1)
+    assert not a.worker.expired and not b.worker.expired
+
+
+@pytest.mark.usefixtures("idle")
+def test_session_ends_while_its_connection_is_closed(
+    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent looks whether QPs have ended."""
+    monkeypatch.setattr(upkeep, "LOOK_LOST", 0.05)
+    client, _, _ = session(a, b)
+    closed(a, b)
+    a.worker.gone.add(0x100)
+    assert client.event() == {"event": "closed"}
+    assert not a.worker.expired
+
+
+@pytest.mark.usefixtures("idle")
+def test_program_closes_an_idle_session(a: Host, b: Host) -> None:
+    """Its worker tells the peer's; the agents say nothing."""
+    client, _, _ = session(a, b)
+    closed(a, b)
+    client.close()
+    until(lambda: a.worker.ended == [(0x100, 22)])
+    assert not a.links()
+
+
+def test_agent_without_a_port_keeps_its_connections(
+    folder: Path, b: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its peer could not ask it for an exchange."""
+    monkeypatch.setattr(links, "KEPT", 0)
+    monkeypatch.setattr(links, "IDLE", 0.05)
+    host = Host(folder, "a", port=False)
+    try:
+        _, server, _ = session(host, b)
+        renews(server, 1)
+        with pytest.raises(AssertionError):
+            closed_soon(host)
+        renews(server, 2)
+    finally:
+        host.close()
+
+
+def closed_soon(host: Host) -> None:
+    for _ in range(30):
+        if not host.links():
+            return
+        host.agent.run(asyncio.sleep(0.01))
+    raise AssertionError("still open")
+
+
+def test_a_few_connections_are_kept(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "KEPT", 1)
+    monkeypatch.setattr(links, "IDLE", 0.05)
+    session(a, b, "b", 0x100)
+    with pytest.raises(AssertionError):
+        closed_soon(a)
+    session(a, b, "c", 0x101)
+    until(lambda: len(a.links()) == 1)
+
+
+# A restart ------------------------------------------------------------------------------
+
+
+def test_server_that_restarts_without_its_listener(a: Host, b: Host) -> None:
+    """The port of the agent that takes over is where the client resumes."""
+    client, _, _ = session(a, b)
+    b.stop()
+    b.start()
+    until(lambda: bool(b.told("adopted") and b.told("resumed")))
+    renews(client, 1)
+
+
+def test_idle_server_that_restarted(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "KEPT", 0)
+    monkeypatch.setattr(links, "IDLE", 0.1)
+    client, _, _ = session(a, b)
+    closed(a, b)
+    b.stop()
+    b.start()
+    renews(client, 1)
+    until(lambda: b.completed() == 1)
