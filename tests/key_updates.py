@@ -63,6 +63,7 @@ def connected(sock: socket.socket, credentials: Credentials) -> Sender:
     tls._context.cache_clear()
     tls._context(credentials).set_keylog_callback(log)
     peer = BlockingTLS(sock, "client", credentials)
+    peer.raw = True  # no HELLO
     tls._context.cache_clear()  # so that no other connection is logged
     peer.handshake()
     assert peer._tls.get_cipher_name() == "TLS_AES_256_GCM_SHA384"

@@ -114,13 +114,15 @@ class Session:
             if WITHDRAWN in end.args:
                 await self._failed(ExchangeError("policy", WITHDRAWN, told=TOLD))
             elif RESTART in end.args:
-                self._drop()
+                if meeting := self._meeting:
+                    meeting.drop()
             else:
                 await self._closed(Closed())
             raise
         except Exception:  # a fault of this program: no QP may go on without its clocks
             self._expire_qps()
-            self._drop()
+            if meeting := self._meeting:
+                meeting.refuse(ExchangeError("worker", "a fault of this end's agent"))
             raise
 
     async def _serve(self, worker: Worker, work: Coroutine[Any, Any, NoReturn]) -> None:
@@ -185,10 +187,6 @@ class Session:
         self._channel.report("error", code=error.code, text=text)
         if meeting := self._meeting:
             await meeting.fail(error)
-
-    def _drop(self) -> None:
-        if meeting := self._meeting:
-            meeting.drop()
 
     def _expire_qps(self) -> None:
         """EXPIRE: no exchange can renew the keys of the QPs any more (protocol.md 8.5)."""

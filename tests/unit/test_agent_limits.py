@@ -199,8 +199,9 @@ def test_fault_in_a_session(
         faults = [line for line in inside.audited if line["event"] == "fault"]
         assert faults == [{"event": "fault", "uid": os.getuid(), "text": text}]
         assert sorted(workers[0].expired) == [0x5678, 0x5679]  # of the server alone
-        workers[0].gone.update((0x1234, 0x1235))  # the CLOSE of the peer's worker ends them
-        assert client.event() == {"event": "closed"}
+        event = client.event()
+        assert (event["event"], event["code"]) == ("error", "worker")
+        assert event["text"] == "the peer reports: a fault of this end's agent"
 
         assert workers[1].expired == workers[1].ended == []
         others[1].tell({"do": "renew", "wish": 1})
