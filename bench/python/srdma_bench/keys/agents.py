@@ -18,6 +18,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -73,6 +74,12 @@ def descriptors_needed(count: int) -> None:
         )
 
 
+def _free_port() -> int:
+    """A TCP port that nothing uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
 def make_identities(folder: Path, names: list[str]) -> None:
     create_ca(folder, "srdma bench", days=1)
     for name in names:
@@ -87,7 +94,7 @@ class Agent(Closing):
     ) -> None:
         self.socket, policy = folder / f"{name}.sock", folder / f"{name}.toml"
         policy.write_text(
-            f'worker = "{worker}"\nsocket = "{self.socket}"\n'
+            f'worker = "{worker}"\nsocket = "{self.socket}"\nlisten = "127.0.0.1:{_free_port()}"\n'
             + "".join(f'[[identity]]\nname = "{n}"\npath = "{n}"\n' for n in identities)
         )
         self._log = folder / f"{name}-agent.log"
