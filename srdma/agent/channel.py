@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import cbor2
@@ -24,13 +26,15 @@ class Channel:
     """See the description of the module. open() makes one; it owns its socket.
 
     It reads and writes the socket itself: a transport with streams takes 2.7 KB more per channel.
-    Only one task may wait for message().
+    Only one task may wait for message(). watch() is for a task that waits for other events too.
 
     uid: user of the program, or the name of its container (accounts.User). listening: the listening
     TCP socket that came beside the first message, or None; the channel owns it.
     """
 
-    __slots__ = ("_ended", "_in", "_loop", "_out", "_sock", "_waiter", "listening", "uid")
+    __slots__ = (
+        "_ended", "_in", "_loop", "_news", "_out", "_sock", "_waiter", "listening", "uid",
+    )  # fmt: skip
 
     def __init__(self, sock: socket.socket, uid: User) -> None:
         self._loop = asyncio.get_running_loop()
@@ -40,6 +44,7 @@ class Channel:
         self._in, self._out = b"", b""  # bytes that were read, and that the socket did not take
         self._ended = False  # the program closed its end, or the socket failed
         self._waiter: asyncio.Future[None] | None = None  # of the task that waits for bytes, or end
+        self._news: Callable[[], None] | None = None
 
     @classmethod
     async def open(cls, sock: socket.socket, uid: User) -> Channel:
@@ -61,10 +66,23 @@ class Channel:
 
         Raises ExchangeError (`config`) for a malformed one.
         """
-        while (body := self._take()) is None:
-            if self._ended:
-                return None
+        while (message := self.take()) is None and not self._ended:
             await self._change()
+        return message
+
+    def watch(self, news: Callable[[], None] | None) -> None:
+        """Call news() when bytes of messages, or the end, have arrived; None: call nothing."""
+        self._news = news
+
+    @property
+    def ended(self) -> bool:
+        """True once the program closed the channel. Messages may wait."""
+        return self._ended
+
+    def take(self) -> dict[str, Any] | None:
+        """The next message, or None if it is not complete. Raises as message()."""
+        if (body := self._take()) is None:
+            return None
         try:
             fields = plain_cbor.loads(body)
         except Exception as error:  # wrong bytes may raise any exception in the decoder
@@ -128,6 +146,8 @@ class Channel:
             self._waiter = None
 
     def _changed(self) -> None:
+        if self._news:
+            self._news()
         if self._waiter and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -207,12 +227,16 @@ class Channel:
 class Absent:
     """In place of the channel of a program that has not come back after a restart of its agent.
 
-    returned: the program's new channel, once it is back.
+    returned: the program's new channel, once it is back. look_at: time of the next look at whether
+    the QPs have ended; for the session.
     """
+
+    __slots__ = ("look_at", "returned", "uid")
 
     def __init__(self, uid: User) -> None:
         self.uid = cast(int, uid)
-        self.returned: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
+        self.returned: Channel | None = None
+        self.look_at = time.monotonic()
 
     def report(self, event: str, **fields: Any) -> None:
         """Nobody is there to hear it."""

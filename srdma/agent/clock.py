@@ -87,6 +87,8 @@ class Validity:
     """The end of the certificates of a session, in monotonic time: a clock that is set back does
     not move it."""
 
+    __slots__ = ("_ahead", "_clock", "_end")
+
     def __init__(self, clock: SystemClock) -> None:
         self._clock = clock
         self._ahead = float("-inf")  # the most by which the time of day was ahead of the monotonic

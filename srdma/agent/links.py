@@ -11,6 +11,7 @@ from srdma.agent.dial import dial
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
+from srdma.agent.trim import trim
 from srdma.identity import Credentials
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.streams import Idle, Link, Stream
@@ -18,12 +19,15 @@ from srdma.keyex.tls import Outer
 
 AGE_MAX = 3600.0  # seconds since the handshake, for an OFFER
 KEPT = 256  # connections that are not closed for idleness
+OPEN_MAX = 512  # connections above which the longest idle ones are closed before IDLE
 IDLE = 60.0  # seconds without a message
 UNUSED = 5.0  # seconds without a stream, after which the end that connected closes
 UNUSED_HERE = 10.0  # the same at the other end
 PER_IDENTITY = 64  # accepted connections of one identity
 SILENCE = 60.0  # seconds without an acknowledgement, after which no stream is opened any more
 SWEEP = 1.0  # seconds between two looks at the connections
+LOOK = 15.0  # seconds between two looks at the acknowledgements of a connection
+TRIM_AFTER, TRIM_EVERY = 100, 10.0  # closed connections, and seconds, between two calls of trim()
 
 Opened = Callable[[Identity, Stream, bytes | None], None]
 # Name and credentials of the own identity, address of the peer, its identity or "".
@@ -53,6 +57,8 @@ class Links:
         self._accepted: dict[str, dict[Link, None]] = {}  # by identity of the peer
         self._sweeper: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
+        self._closed = 0  # connections since the last trim()
+        self._trimmed_at = float("-inf")
 
     async def meet(
         self, own: Identity, address: Address, expected: str = "", *, fresh: bool = False
@@ -172,13 +178,42 @@ class Links:
                     self._remove(link)
                 elif link.version > 1 and now - link.used_at > self._allowed(link):
                     self._close(link)
+                elif now >= link.look_at:
+                    link.look_at = now + LOOK
+                    self._look(link)
+            self._close_above(OPEN_MAX)
+            self._trim(now)
 
     def _allowed(self, link: Link) -> float:
         """Seconds that a connection may be idle."""
         if not link.streams:
             return UNUSED if link.role == "client" else UNUSED_HERE
-        parts = link.role == "client" and self.port and len(self._links) > KEPT
-        return IDLE if parts else float("inf")
+        return IDLE if len(self._links) > KEPT and self._may_part(link) else float("inf")
+
+    def _may_part(self, link: Link) -> bool:
+        """True if this end may close a connection that its sessions use (protocol.md 8.7)."""
+        return link.role == "client" and self.port != 0 and link.version > 1 and not link.busy
+
+    def _close_above(self, most: int) -> None:
+        """Close idle connections until `most` are left, the longest idle first."""
+        if (above := len(self._links) - most) <= 0 or not self.port:
+            return
+        for link in sorted(self._links, key=lambda link: link.used_at):
+            if above and not link.end and self._may_part(link):
+                self._close(link)
+                above -= 1
+
+    def _look(self, link: Link) -> None:
+        """Give a connection up whose peer has acknowledged nothing for SILENCE seconds: a firewall
+        may have forgotten it."""
+        if link.replaceable and not link.outer.reachable(SILENCE):
+            link.drop(f"no acknowledgement in {SILENCE:g} s")
+
+    def _trim(self, now: float) -> None:
+        """Return the memory of closed connections to the system, of which TLS takes the most."""
+        if self._closed >= TRIM_AFTER and now - self._trimmed_at >= TRIM_EVERY:
+            self._closed, self._trimmed_at = 0, now
+            trim()
 
     def _close(self, link: Link) -> None:
         self._remove(link)
@@ -187,6 +222,7 @@ class Links:
         task.add_done_callback(self._closing.discard)
 
     def _remove(self, link: Link) -> None:
+        self._closed += 1
         for key in self._links.pop(link, []):
             self._found.pop(key, None)
         others = self._accepted.get(link.identity, {})

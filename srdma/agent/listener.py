@@ -63,7 +63,8 @@ class Arrivals:
         """Keep a peer until take(), or until it closes."""
         number = next(self._numbers)
         self._waiting[number] = listener, meeting
-        meeting.hear().add_done_callback(lambda heard: self._heard(number, heard))
+        if meeting.awaited:
+            meeting.stream.watch(partial(self._heard, number))
         return number
 
     def take(self, number: object, uid: int) -> Meeting:
@@ -74,7 +75,9 @@ class Arrivals:
             or self._waiting[number][0].uid != uid
         ):
             raise ExchangeError("closed", NO_LONGER)
-        return self._waiting.pop(number)[1]
+        meeting = self._waiting.pop(number)[1]
+        meeting.stream.watch(None)
+        return meeting
 
     def has_room(self, listener: Listener, meeting: Meeting) -> bool:
         """False if too many wait at this listener. Peers that closed after their first message are
@@ -93,10 +96,9 @@ class Arrivals:
                 del self._waiting[number]
                 meeting.refuse(ExchangeError("closed", NO_LISTENER))
 
-    def _heard(self, number: int, heard: asyncio.Future[bytes]) -> None:
+    def _heard(self, number: int) -> None:
         """The peer sent a message, which take() serves if it is malformed too, or closed."""
-        gone = heard.cancelled() or isinstance(heard.exception(), PeerClosed)
-        if gone and number in self._waiting:
+        if number in self._waiting and self._waiting[number][1].stream.gone:
             self._waiting.pop(number)[1].drop()
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from srdma.agent.settings import Identity
-from srdma.agent.tasks import cancelled
 from srdma.keyex.exchange import Role
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, encode
@@ -21,6 +18,8 @@ class Meeting:
     TLS key agreement.
     """
 
+    __slots__ = ("_first", "group", "identity", "own", "role", "stream", "uri")
+
     def __init__(
         self, role: Role, stream: Stream, own: Identity, first: bytes | None = None
     ) -> None:
@@ -28,22 +27,20 @@ class Meeting:
         self.identity, self.group = stream.link.identity, stream.link.group
         self.own, self.uri = own.name, stream.link.outer.credentials.identity
         self._first = first
-        self._heard: asyncio.Future[bytes] | None = None
 
-    def hear(self) -> asyncio.Future[bytes]:
-        """The peer's first message, whose receipt begins at the first call."""
-        if self._heard is None:
-            if self._first is None:
-                self._heard = asyncio.ensure_future(self.stream.message())
-            else:
-                self._heard = asyncio.get_running_loop().create_future()
-                self._heard.set_result(self._first)
-        return self._heard
+    @property
+    def awaited(self) -> bool:
+        """True if the peer's first message has not arrived with the stream (srdma/1)."""
+        return self._first is None
+
+    def take(self) -> bytes | None:
+        """The peer's next message, as Stream.take()."""
+        first, self._first = self._first, None
+        return self.stream.take() if first is None else first
 
     def drop(self) -> None:
         """Process no more messages of the peer; with srdma/1 close the TCP connection at once."""
-        if self._heard:
-            self._heard.cancel()
+        self.stream.watch(None)
         self.stream.forget()
 
     def refuse(self, error: ExchangeError) -> None:
@@ -54,8 +51,7 @@ class Meeting:
 
     async def fail(self, error: ExchangeError) -> None:
         """Tell the peer about an error, and end the stream."""
-        if self._heard:
-            await cancelled(self._heard)
+        self.stream.watch(None)
         if not error.from_peer:
             await self.stream.abort(encoded(error))
         elif self.stream.version > 1:

@@ -22,7 +22,7 @@ from srdma.native.constants import EID_LEN
 VERSION = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     """own: name of the own identity; uid: user of the program, or name of its container; leg:
     number of the leg of the QPs.

@@ -18,7 +18,7 @@ LABEL, CONTEXT_LEN = b"EXPORTER-srdma-2 resume", 32
 UNKNOWN = "no session with this hash and these identities waits here, or a proof is wrong"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Resumption:
     """control: of the local worker."""
 

@@ -32,6 +32,7 @@ from srdma.agent.worker import Worker
 from srdma.control import Limits, peer_of, thread_path
 from srdma.errors import Error, LocalError, NoWorkerError, RefusedError, Timeout, WorkerGone
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
 
 PR_SET_DUMPABLE = 4
@@ -42,6 +43,7 @@ ADOPT_EVERY = 0.01  # seconds between two adopted sessions: about half a core
 
 Audit = Callable[..., None]
 Own = Callable[[], Identity]
+Kept = tuple[Session, Worker] | None
 
 
 class Rule(Protocol):
@@ -109,6 +111,7 @@ class Service:
         self._workers: dict[tuple[Path, bytes], Worker] = {}
         self._admission = Admission(audit, port)
         self.sessions, self.links = self._admission.sessions, self._admission.links
+        self.turns = Turns()
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
         self._users: Counter[User] = Counter()  # channels of each user
@@ -221,8 +224,12 @@ class Service:
         except asyncio.CancelledError:
             sock.close()
             raise
+        worker: Worker | None = None
         try:
-            await self._do(channel)
+            if kept := await self._do(channel):
+                session, worker = kept
+                del kept
+                await session.keep()
         except ExchangeError as error:
             self.audit("failed", uid=channel.uid, code=error.code, text=error.text)
             channel.report("error", code=error.code, text=error.text)
@@ -236,9 +243,12 @@ class Service:
             self.audit("fault", uid=channel.uid, text=text)
             channel.report("error", code="worker", text=text)
         finally:
+            if worker:
+                self._release(worker)
             await channel.close()
 
-    async def _do(self, channel: Channel) -> None:
+    async def _do(self, channel: Channel) -> Kept:
+        """Do what the first message says. Returns a session that is READY."""
         async with asyncio.timeout(SETTINGS_TIMEOUT):
             settings = await channel.message() or {}
         match settings:
@@ -246,11 +256,10 @@ class Service:
                 await self._listen(channel, settings)
             case {"do": "connect", "address": [str(host), int(port)]}:
                 own = self._own(channel, settings)
-                await self._session(channel, own, settings, (host, port))
+                return await self._session(channel, own, settings, (host, port))
             case {"do": "accept", "arrival": number}:
-                await self._accept(
-                    channel, settings, self._admission.arrivals.take(number, channel.uid)
-                )
+                meeting = self._admission.arrivals.take(number, channel.uid)
+                return await self._accept(channel, settings, meeting)
             case {"do": "rejoin", "worker": str(path), "token": bytes(token), "qpns": [*qpns]}:
                 await self._rejoin(channel, Path(path), token, qpns)
             case {"do": "rotate", "worker": str(path), "token": bytes(token), "age": int(age)}:
@@ -262,6 +271,7 @@ class Service:
                     "config",
                     "a channel begins with connect, listen, accept, rejoin, rotate or open",
                 )
+        return None
 
     def _own(self, channel: Channel, settings: Mapping[str, Any]) -> Own:
         """The identity that the settings name. Raises ExchangeError."""
@@ -288,7 +298,7 @@ class Service:
 
     async def _accept(
         self, channel: Channel, settings: Mapping[str, Any], meeting: Meeting
-    ) -> None:
+    ) -> Kept:
         try:
             own = self._own(channel, settings)
             if own().name != meeting.own:
@@ -296,23 +306,31 @@ class Service:
                     "policy", f"the peer came to identity {meeting.own!r}: accept it with that one"
                 )
             own().check(meeting.identity)
-            await self._session(channel, own, settings, meeting)
+            return await self._session(channel, own, settings, meeting)
         except Error as error:  # in the settings, or the worker is gone
             told = (
                 error if isinstance(error, ExchangeError) else ExchangeError("worker", str(error))
             )
             await meeting.fail(told)
             raise
-        finally:
+        except BaseException:
             meeting.drop()
+            raise
 
     async def _session(
         self, channel: Channel, own: Own, settings: Mapping[str, Any], peer: Meeting | Address
-    ) -> None:
+    ) -> Kept:
+        """Returns the session, with its worker, which the caller releases."""
         terms = Terms.of(settings)
         session = Session(channel, own, self)
-        async with self._worker(self._rule.worker_at(terms.worker), terms.token) as worker:
-            await session.run(worker, terms, peer)
+        worker = await self._hold(self._rule.worker_at(terms.worker), terms.token)
+        ready = False
+        try:
+            ready = await session.begin(worker, terms, peer)
+        finally:
+            if not ready:
+                self._release(worker)
+        return (session, worker) if ready else None
 
     async def _rejoin(self, channel: Channel, path: Path, token: bytes, qpns: list[Any]) -> None:
         """A program is back after a restart of the agent."""
@@ -350,9 +368,9 @@ class Service:
             channel.pass_on("opened", control.fileno())
         self.audit("passed", uid=channel.uid, account=account(channel.uid))
 
-    def _open(self, path: Path) -> Worker:
+    def _open(self, path: Path, token: bytes) -> Worker:
         """Connections for one leg."""
-        worker = Worker(path, self._rule.worker_user)
+        worker = Worker(path, self._rule.worker_user, token)
         try:
             if self._keeper:
                 worker.take_role(attached=True)
@@ -361,11 +379,10 @@ class Service:
             raise
         return worker
 
-    @contextlib.asynccontextmanager
-    async def _worker(self, path: Path, token: bytes) -> AsyncIterator[Worker]:
+    async def _hold(self, path: Path, token: bytes) -> Worker:
         """The connections to a worker process for one leg: they can use no QP of another leg.
 
-        They end with the last session of the leg. Raises NoWorkerError, RefusedError.
+        They end with the last _release(). Raises NoWorkerError, RefusedError.
         """
         if len(token) != TOKEN_LEN:
             raise ExchangeError("config", f"token must have {TOKEN_LEN} bytes")
@@ -373,17 +390,25 @@ class Service:
             await self._keeper.worker(path)
         worker = self._workers.get((path, token))
         if worker is None or worker.ended.done():
-            worker = self._open(path)
+            worker = self._open(path, token)
             self._workers[path, token] = worker
         worker.sessions += 1
+        return worker
+
+    def _release(self, worker: Worker) -> None:
+        worker.sessions -= 1
+        if not worker.sessions:
+            worker.close()
+            if self._workers.get((worker.path, worker.token)) is worker:
+                del self._workers[worker.path, worker.token]
+
+    @contextlib.asynccontextmanager
+    async def _worker(self, path: Path, token: bytes) -> AsyncIterator[Worker]:
+        worker = await self._hold(path, token)
         try:
             yield worker
         finally:
-            worker.sessions -= 1
-            if not worker.sessions:
-                worker.close()
-                if self._workers.get((path, token)) is worker:
-                    del self._workers[path, token]
+            self._release(worker)
 
 
 async def _until_closed(channel: Channel) -> NoReturn:

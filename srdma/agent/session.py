@@ -10,20 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.clock import Validity
-from srdma.agent.links import Links
 from srdma.agent.meeting import Address, Meeting, agent_of
 from srdma.agent.record import Record
 from srdma.agent.settings import Identity, Terms
 from srdma.agent.setup import WORKER_ENDED, Setup
-from srdma.agent.tasks import Closed, first_of
-from srdma.agent.upkeep import Sessions, Upkeep
+from srdma.agent.tasks import Bell, Closed, Watched
+from srdma.agent.upkeep import House as Shared
+from srdma.agent.upkeep import Upkeep
 from srdma.agent.worker import Worker
 from srdma.errors import DeviceError, Error, Timeout, WorkerGone
 from srdma.keyex.agreement import Agreement
@@ -31,6 +32,7 @@ from srdma.keyex.exchange import Agreed, Exchange
 from srdma.keyex.exchange_renew import Goodbye
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.policy import secret_size
+from srdma.keyex.renew import NEVER
 from srdma.keyex.secrets import unless_ended
 from srdma.keyex.tls import PeerClosed, Truncated
 from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
@@ -45,11 +47,8 @@ WITHDRAWN = "the policy no longer grants the identity to this program"
 RESTART = "the agent ends, and its QPs go on"
 
 
-class House(Protocol):
+class House(Shared, Protocol):
     """The services that the sessions of an agent share."""
-
-    sessions: Sessions
-    links: Links
 
     def audit(self, event: str, **fields: object) -> None: ...
 
@@ -58,34 +57,43 @@ class House(Protocol):
 
 
 class Session:
-    """See the description of the module."""
+    """See the description of the module. It runs in one task."""
+
+    __slots__ = (
+        "_bell", "_channel", "_first_meeting", "_house", "_life", "_own", "_qpns", "_setup",
+        "_upkeep", "_validity", "_worker",
+    )  # fmt: skip
 
     def __init__(
         self, channel: Channel | Absent, own: Callable[[], Identity], house: House
     ) -> None:
         self._channel, self._own, self._house = channel, own, house
-        self._peers = house.sessions, house.links
+        self._bell = Bell()
         self._worker: Worker | None = None
         self._qpns: tuple[int, ...] = ()  # those whose keys the worker may have
         self._life = 0.0  # most seconds that secrets live without renewal
         self._validity = Validity(own().clock.clock)
         self._first_meeting: Meeting | None = None  # until READY
-        self._setup: Setup | None = None
+        self._setup: Setup | None = None  # until READY
         self._upkeep: Upkeep | None = None  # from READY on
 
-    async def run(self, worker: Worker, terms: Terms, peer: Meeting | Address) -> None:
-        """Run the exchange with the peer, then serve renewals until the end.
+    async def begin(self, worker: Worker, terms: Terms, peer: Meeting | Address) -> bool:
+        """Run the exchange with the peer. False if that failed, which ended the session.
 
         peer: the meeting with a client, which the session owns, or the address of a listener.
         """
         self._worker = worker
         assert isinstance(self._channel, Channel)
-        keying = partial(self._keying, terms)
-        self._setup = setup = Setup(self._channel, terms, worker, keying, self._live)
+        self._setup = setup = Setup(self._channel, terms, worker, partial(self._keying, terms))
         try:
-            await self._run(worker, self._work(worker, setup, terms, peer))
+            return await self._run(self._work(worker, setup, terms, peer))
         finally:
             setup.forget()
+
+    def keep(self) -> Coroutine[Any, Any, bool]:
+        """Serve renewals until the end, after begin()."""
+        assert self._upkeep
+        return self._run(self._upkeep.run(self._upkeep.meeting))
 
     async def adopt(self, worker: Worker, record: Record, pause: float) -> None:
         """Serve the renewals of a session that an earlier agent made.
@@ -94,22 +102,29 @@ class Session:
         """
         self._worker, self._qpns = worker, record.agreement.qpns
         self._life = record.max_age if record.agreement.renews else LIFE_MAX
-        self._upkeep = upkeep = self._keeping(worker, record)
-        self._told("adopted", record)
-        await self._run(worker, upkeep.run(None, pause))
+        self._upkeep = upkeep = Upkeep(record, worker, self, self._house, self._bell)
+        self.told("adopted")
+        await self._run(upkeep.run(None, pause))
 
     def returned(self, channel: Channel) -> bool:
         """The program of an adopted session is back. False if it is another user's, or was back
         already."""
         absent = self._channel
-        if not isinstance(absent, Absent) or absent.returned.done() or absent.uid != channel.uid:
+        if not isinstance(absent, Absent) or absent.returned or absent.uid != channel.uid:
             return False
-        absent.returned.set_result(channel)
+        absent.returned = channel
+        self._bell.ring()
         return True
 
-    async def _run(self, worker: Worker, work: Coroutine[Any, Any, NoReturn]) -> None:
+    async def _run(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Do a work of the session. False if that ended it."""
         try:
-            await self._serve(worker, work)
+            try:
+                await work
+                return True
+            except (PeerClosed, Goodbye, Closed, Error) as end:
+                await self._over(end)
+                return False
         except asyncio.CancelledError as end:
             if WITHDRAWN in end.args:
                 await self._failed(ExchangeError("policy", WITHDRAWN, told=TOLD))
@@ -125,21 +140,18 @@ class Session:
                 meeting.refuse(ExchangeError("worker", "a fault of this end's agent"))
             raise
 
-    async def _serve(self, worker: Worker, work: Coroutine[Any, Any, NoReturn]) -> None:
-        try:
-            await first_of(self._requests(), work)
-        except Closed as end:
-            # The program may close for the same reason, before this process has noticed it.
-            if not worker.alive():
-                await self._failed(ExchangeError("gone", WORKER_ENDED))
-            else:
-                await self._closed(end)
-        except (PeerClosed, Goodbye) as end:
+    async def _over(self, end: Exception) -> None:
+        """The work ended."""
+        assert self._worker
+        # The program may close because the worker ended, before this process has noticed it.
+        if isinstance(end, Closed) and not self._worker.alive():
+            await self._failed(ExchangeError("gone", WORKER_ENDED))
+        elif isinstance(end, Error):
+            await self._failed(end)
+        else:
             await self._closed(end)
             if isinstance(end, Truncated) and self._upkeep:
                 await self._linger()
-        except Error as error:
-            await self._failed(error)
 
     # The ends of a session ---------------------------------------------------
 
@@ -165,7 +177,9 @@ class Session:
         """The QPs go on without a TLS connection until their life is over (agent.md 5), unless the
         program closes the channel, or the policy withdraws the identity."""
         try:
-            await self._requests()
+            while True:
+                self.requests()
+                await self._bell.wait()
         except Closed:
             self._end_qps(REASON_PEER_CLOSED)
         except ExchangeError:  # of a request
@@ -207,13 +221,15 @@ class Session:
 
     # The program ---------------------------------------------------------------
 
-    async def _requests(self) -> NoReturn:
-        """Take requests of the program. Raises Closed at the end of the channel."""
+    def requests(self) -> float:
+        """See upkeep.Owner."""
         if isinstance(self._channel, Absent):
-            self._channel = await self._program_back(self._channel.returned)
+            if self._channel.returned is None:
+                return self._absent(self._channel)
+            self._channel = self._channel.returned
+            self._channel.watch(self._bell.ring)
             self._channel.report("ready")
-        wish = 0
-        while (message := await self._channel.message()) is not None:
+        while (message := self._channel.take()) is not None:
             match message:
                 case {"do": "renew", "wish": int(wish), **rest} if not rest and self._upkeep:
                     self._upkeep.wish(wish)
@@ -222,15 +238,18 @@ class Session:
                         "config",
                         "a malformed request: it must be {'do': 'renew', 'wish': n}, after ready",
                     )
-        raise Closed
+        if self._channel.ended:
+            raise Closed
+        return NEVER
 
-    async def _program_back(self, returned: asyncio.Future[Channel]) -> Channel:
-        """Wait for the program of an adopted session. Raises Goodbye once its QPs have ended."""
-        while not returned.done():
-            await asyncio.wait({returned}, timeout=ABSENT_LOOK)
-            if not returned.done() and self._upkeep and self._upkeep.ended():
+    def _absent(self, absent: Absent) -> float:
+        """Raise Goodbye once the QPs of an adopted session have ended."""
+        now = time.monotonic()
+        if now >= absent.look_at:
+            absent.look_at = now + ABSENT_LOOK
+            if self._upkeep and self._upkeep.ended():
                 raise Goodbye
-        return returned.result()
+        return absent.look_at
 
     @property
     def leg(self) -> int:
@@ -241,12 +260,16 @@ class Session:
 
     async def _work(
         self, worker: Worker, setup: Setup, terms: Terms, peer: Meeting | Address
-    ) -> NoReturn:
+    ) -> None:
         self._first_meeting = peer if isinstance(peer, Meeting) else None
+        assert isinstance(self._channel, Channel)
+        watched = Watched(self.requests)
+        self._channel.watch(watched.news)
         try:
-            async with asyncio.timeout(terms.timeout):
-                leg = await worker.attach(terms.token)
-                meeting, exchange = await self._agree(setup, peer)
+            with watched:
+                async with asyncio.timeout(terms.timeout):
+                    leg = await worker.attach(terms.token)
+                    meeting, exchange = await self._agree(setup, peer)
         except Timeout:  # of a call of the worker
             raise
         except Truncated as end:
@@ -269,13 +292,14 @@ class Session:
             terms.max_age,
             agent=agent_of(meeting),
         )
-        self._upkeep = upkeep = self._keeping(worker, record)
+        self._upkeep = upkeep = Upkeep(record, worker, self, self._house, self._bell)
+        self._setup = self._first_meeting = None
+        self._channel.watch(self._bell.ring)
         upkeep.attach(meeting)
         if upkeep.resumable:
             self._house.keep(record, worker)
         self._channel.report("ready")
-        self._told("connected", record)
-        await upkeep.run(meeting)
+        self.told("connected")
 
     async def _agree(self, setup: Setup, peer: Meeting | Address) -> tuple[Meeting, Exchange]:
         """The first exchange. One that the peer refuses with `stale` is repeated once in another
@@ -301,32 +325,36 @@ class Session:
         self._validity.checked(meeting.stream.not_after())
         return await setup.agree(meeting)
 
-    def _keying(self, terms: Terms, agreed: Agreed) -> None:
-        """The worker gets the keys of the QPs now."""
+    def _keying(self, terms: Terms, agreed: Agreed) -> int:
+        """The worker gets the keys of the QPs now. Returns the seconds of their life."""
         self._qpns = tuple(end.qpn for end in terms.ends)
         renews = secret_size(agreed.suite) and not agreed.group
         self._life = terms.max_age if renews else LIFE_MAX
+        return self._seconds()
 
     # After `ready` -----------------------------------------------------------
 
-    def _keeping(self, worker: Worker, record: Record) -> Upkeep:
-        renewed = partial(self._renewed, record, worker)
-        told = partial(self._told, record=record)
-        return Upkeep(record, worker, self._own, self._peers, (renewed, told))
+    def identity(self) -> Identity:
+        """See upkeep.Owner."""
+        return self._own()
 
-    def _renewed(
-        self, record: Record, worker: Worker, count: int, wish: int, not_after: dt.datetime
-    ) -> None:
+    def renewed(self, count: int, wish: int, not_after: dt.datetime) -> None:
+        """See upkeep.Owner."""
+        assert self._upkeep and self._worker
+        record = self._upkeep.record
         self._own().check(record.agreement.identity)  # the policy may have changed
         self._validity.checked(not_after)
         self._live()
-        if self._upkeep and self._upkeep.resumable:
-            self._house.keep(replace(self._upkeep.record, count=count), worker)
-        self._told("renewed", record, count=count)
+        if self._upkeep.resumable:
+            self._house.keep(replace(record, count=count), self._worker)
+        self.told("renewed", count=count)
         if wish:
             self._channel.report("renewed", count=count, wish=wish)
 
-    def _told(self, event: str, record: Record, **fields: object) -> None:
+    def told(self, event: str, **fields: object) -> None:
+        """See upkeep.Owner."""
+        assert self._upkeep
+        record = self._upkeep.record
         agreement = record.agreement
         self._house.audit(
             event,
@@ -344,7 +372,10 @@ class Session:
         Raises RefusedError, WorkerGone: without its end no QP may go on.
         """
         assert self._worker
-        seconds = min(self._life, self._validity.left(), LIFE_MAX)
+        seconds = self._seconds()
         for qpn in self._qpns:
             with unless_ended():
-                self._worker.control.life(qpn, max(1, int(seconds)))
+                self._worker.control.life(qpn, seconds)
+
+    def _seconds(self) -> int:
+        return max(1, int(min(self._life, self._validity.left(), LIFE_MAX)))

@@ -23,7 +23,7 @@ SECONDS_MAX = (1 << 31) - 1  # of every duration in settings
 TOKEN_LEN = 16  # of a leg
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Identity:
     """Credentials of this end, and the identities that a peer may have: those that match both a
     pattern of `allowed`, the program's, and one of `granted`, the policy's. No pattern: any.

@@ -9,7 +9,7 @@ from typing import Any
 from srdma.agent.channel import Channel
 from srdma.agent.meeting import Meeting
 from srdma.agent.settings import Terms
-from srdma.agent.tasks import cancelled, next_of
+from srdma.agent.tasks import Bell
 from srdma.agent.worker import Worker
 from srdma.control import QPState
 from srdma.errors import RefusedError
@@ -40,18 +40,19 @@ class Setup:
         channel: Channel,
         terms: Terms,
         worker: Worker,
-        keying: Callable[[Agreed], None],
-        live: Callable[[], None],
+        keying: Callable[[Agreed], int],
     ) -> None:
-        """keying(): called before the worker gets the keys; live(): called behind that, gives them
-        their life (agent.md 5)."""
+        """keying(): called before the worker gets the keys; returns the seconds that they live
+        (agent.md 5)."""
         self._channel, self._terms, self._worker = channel, terms, worker
-        self._keying, self._live = keying, live
+        self._keying = keying
         self.waiting_for = "the peer's TLS handshake"
-        self._installed = asyncio.Event()  # the worker may have the keys of the QPs
         self.exchange: Exchange | None = None
         self._meeting: Meeting | None = None
         self._secrets: Secrets | None = None
+        self._bell = Bell()
+        self._left: list[int] = []  # QPNs that are to reach RTS, the next one last
+        self._reached: asyncio.Future[tuple[Any, ...]] | None = None  # the end of the wait for it
 
     @property
     def done(self) -> bool:
@@ -71,29 +72,39 @@ class Setup:
         self._secrets = Secrets(
             worker.control, stream.export, exchange, terms.ends, meeting.identity
         )
-        self._act(exchange.start())
-        running = asyncio.ensure_future(self._running(worker))
-        heard = meeting.hear()
+        stream.watch(self._bell.ring)
+        worker.ended.add_done_callback(self._bell.ring)
         try:
+            self._act(exchange.start())
             while not exchange.done:
                 self.waiting_for = WAITING.get(exchange.state, "")
-                waits: set[asyncio.Future[Any]] = {heard, worker.ended}
-                done = await next_of(waits if running.done() else {*waits, running})
-                if worker.ended in done:
+                if worker.ended.done():
                     raise ExchangeError("gone", WORKER_ENDED)
-                if running in done:
-                    running.result()
-                    self._act(exchange.running())
-                if heard in done:
-                    message = heard.result()
-                    if message == CLOSED and stream.version > 1:
-                        raise PeerClosed
-                    self._act(exchange.receive(message))
-                    heard = asyncio.ensure_future(stream.message())
+                if not self._advanced(exchange, meeting):
+                    await self._bell.wait()
         finally:
-            await cancelled(running)
-            await cancelled(heard)
+            stream.watch(None)
+            worker.ended.remove_done_callback(self._bell.ring)
+            if self._reached:
+                self._reached.cancel()
         return exchange
+
+    def _advanced(self, exchange: Exchange, meeting: Meeting) -> bool:
+        """Process one message of the peer, or that a QP is in RTS. False if nothing is there."""
+        if self._reached and self._reached.done():
+            reached, self._reached = self._reached, None
+            self._check(self._left.pop(), reached)
+            if self._left:
+                self._await_next()
+            else:
+                self._act(exchange.running())
+            return True
+        if (message := meeting.take()) is None:
+            return False
+        if message == CLOSED and meeting.stream.version > 1:
+            raise PeerClosed
+        self._act(exchange.receive(message))
+        return True
 
     def _parameters(self, meeting: Meeting) -> Parameters:
         own, peer = meeting.stream.certificate_hashes()
@@ -120,10 +131,10 @@ class Setup:
                     self._act(self.exchange.derived(self._secrets.derive(form)))
                 case Install(handover):
                     assert self.exchange.agreed
-                    self._keying(self.exchange.agreed)
-                    self._installed.set()
-                    self._secrets.install(handover)
-                    self._live()
+                    life = self._keying(self.exchange.agreed)
+                    self._secrets.install(handover, life)
+                    self._left = [end.qpn for end in reversed(self._terms.ends)]
+                    self._await_next()
                     self._act(self.exchange.keyed())
 
     def _report_peer(self, meeting: Meeting, agreed: Agreed) -> None:
@@ -137,17 +148,19 @@ class Setup:
             group=meeting.group,
         )
 
-    async def _running(self, worker: Worker) -> None:
-        """Wait until the worker reports RTS for every QP, or an error."""
-        await self._installed.wait()
-        for end in self._terms.ends:
-            try:
-                state, reason = await worker.wait(end.qpn)
-            except RefusedError as error:
-                raise ExchangeError("worker", str(error)) from None
-            if state is not QPState.RTS:
-                raise ExchangeError(
-                    "worker",
-                    f"QP {end.qpn:#08x} went to error: {reason_name(reason)}, "
-                    f"{reason_text(reason)}",
-                )
+    def _await_next(self) -> None:
+        self._reached = self._worker.wait(self._left[-1])
+        self._reached.add_done_callback(self._bell.ring)
+
+    @staticmethod
+    def _check(qpn: int, reached: asyncio.Future[tuple[Any, ...]]) -> None:
+        """Raise ExchangeError unless a QP is in RTS."""
+        try:
+            state, reason = reached.result()
+        except RefusedError as error:
+            raise ExchangeError("worker", str(error)) from None
+        if QPState(state) is not QPState.RTS:
+            raise ExchangeError(
+                "worker",
+                f"QP {qpn:#08x} went to error: {reason_name(reason)}, {reason_text(reason)}",
+            )

@@ -1,10 +1,10 @@
-"""Waiting for one of several tasks."""
+"""Waiting for one of several events."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from types import TracebackType
 from typing import Any, NoReturn
 
 from srdma.errors import Error
@@ -17,25 +17,85 @@ class Closed(Exception):  # noqa: N818 - an event, not a fault
     """The program closed the channel."""
 
 
+class Bell:
+    """Wakes the one task of a session, which waits for many events."""
+
+    __slots__ = ("_rung", "_waiter")
+
+    def __init__(self) -> None:
+        self._rung = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def ring(self, _: object = None) -> None:
+        """Something happened; also the callback of a future."""
+        self._rung = True
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, until: float = NEVER) -> None:
+        """Wait for ring() since the last call, or for a time (time.monotonic() seconds)."""
+        if not self._rung:
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            timer = None if until == NEVER else loop.call_at(until, self.ring)
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+                if timer:
+                    timer.cancel()
+        self._rung = False
+
+
+class Watched:
+    """A block of code of a task, which an exception of check() ends, as asyncio.timeout() does.
+
+    check() is called at the beginning and by news(). It may raise Closed or Error.
+    """
+
+    def __init__(self, check: Callable[[], object]) -> None:
+        self._check = check
+        self._task: asyncio.Task[Any] | None = None
+        self._before = 0
+        self._end: Closed | Error | None = None
+
+    def news(self) -> None:
+        if self._task is None or self._end:
+            return
+        try:
+            self._check()
+        except (Closed, Error) as end:
+            self._end = end
+            self._task.cancel()
+
+    def __enter__(self) -> None:
+        self._check()
+        self._task = asyncio.current_task()
+        assert self._task
+        self._before = self._task.cancelling()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        task, self._task = self._task, None
+        assert task
+        own = self._end and task.uncancel() <= self._before
+        if own and kind is asyncio.CancelledError:
+            assert self._end
+            raise self._end from None
+
+
 async def first_of(*works: Coroutine[Any, Any, NoReturn]) -> NoReturn:
     """Run all; raise the exception of the first that ends, and cancel the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
-        for task in await next_of({*tasks}):
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
             task.result()
     finally:
         for task in tasks:
             await cancelled(task)
     raise AssertionError("a task ended without an exception")
-
-
-async def next_of(
-    tasks: set[asyncio.Future[Any]], until: float = NEVER
-) -> set[asyncio.Future[Any]]:
-    """Wait for one of these, or for a time (time.monotonic() seconds); returns those that ended."""
-    pause = None if until == NEVER else max(until - time.monotonic(), 0)
-    done, _ = await asyncio.wait(tasks, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-    return done
 
 
 async def cancelled(task: asyncio.Future[Any]) -> None:

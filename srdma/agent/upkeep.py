@@ -13,22 +13,23 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-from srdma.agent.links import SILENCE, Links
+from srdma.agent.links import Links
 from srdma.agent.meeting import Address, Meeting
 from srdma.agent.record import Record
 from srdma.agent.resumption import UNKNOWN, Resumption
 from srdma.agent.settings import Identity
 from srdma.agent.setup import WORKER_ENDED
-from srdma.agent.tasks import cancelled, next_of
+from srdma.agent.tasks import Bell, cancelled
 from srdma.agent.worker import Worker
+from srdma.identity import Credentials
 from srdma.keyex.exchange import Role, printable
 from srdma.keyex.exchange_renew import Goodbye, Renewal
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Resume, Wake, decode, encode
+from srdma.keyex.pace import Turns
 from srdma.keyex.renew import NEVER, Renewing
 from srdma.keyex.secrets import NewSecrets
 from srdma.keyex.streams import Idle
@@ -36,44 +37,64 @@ from srdma.keyex.tls import PeerClosed, Truncated
 
 RESUME_TIMEOUT = 10.0  # seconds of one attempt to resume
 PAUSE_LEAST, PAUSE_MOST = 1.0, 60.0  # seconds between two attempts
-LOOK = 15.0  # seconds between two looks at the acknowledgements
-LOOK_LOST = 60.0  # seconds between two looks at whether QPs without a connection have ended
+LOOK_LOST = 50.0  # seconds between two looks at whether QPs without a connection have ended
+
+
+class House(Protocol):
+    """The services that the sessions of an agent share."""
+
+    sessions: Sessions
+    links: Links
+    turns: Turns
+
+
+class Owner(Protocol):
+    """The session of an upkeep."""
+
+    def identity(self) -> Identity:
+        """The own identity, as it is now."""
+
+    def renewed(self, count: int, wish: int, not_after: dt.datetime) -> None:
+        """See renew.Owner."""
+
+    def told(self, event: str, **fields: object) -> None:
+        """An event for the audit."""
+
+    def requests(self) -> float:
+        """Process the requests of the program. Returns the time of the next call without news of
+        the program. Raises Closed at the end of its channel, ExchangeError, Goodbye."""
 
 
 class Upkeep:
-    """meeting: the present connection, which the upkeep owns; None while it is lost.
+    """meeting: the present connection, which the upkeep owns; None while it is lost. bell: wakes
+    run(), also for requests of the program.
 
     quiet: no exchange was under way when the peer's last message arrived.
     """
 
+    __slots__ = (
+        "_first", "_house", "_idle", "_look_at", "_offer", "_owner", "_pause", "_proved",
+        "_redial", "_refusing", "_renewing", "_resuming", "_wish", "_woken", "_worker", "bell",
+        "meeting", "record", "resumable",
+    )  # fmt: skip
+
     def __init__(
-        self,
-        record: Record,
-        worker: Worker,
-        own: Callable[[], Identity],
-        peers: tuple[Sessions, Links],
-        tell: tuple[Callable[[int, int, dt.datetime], None], Callable[..., None]],
+        self, record: Record, worker: Worker, owner: Owner, house: House, bell: Bell
     ) -> None:
-        """tell: `renewed` of Renewing, and the audit of this session."""
-        self.record, self._worker, self._own = record, worker, own
-        self._sessions, self._links = peers
-        self._renewed, self._audit = tell
+        self.record, self._worker, self._owner, self._house = record, worker, owner, house
+        self.bell = bell
         self.meeting: Meeting | None = None
-        self._resumption = Resumption(worker.control, record.agreement)
         self._renewing = Renewing(
             Renewal(record.agreement, record.count),
             NewSecrets(worker.control, record.agreement, record.leg),
-            lambda: own().credentials,
             record.times,
-            self._in_effect,
+            self,
+            house.turns,
         )
         self._wish = 0  # number of the program's newest request for new secrets; 0: taken
         # A peer's RESUME that is to be checked, and a checked one that is to be answered.
         self._offer: tuple[Meeting, Resume] | None = None
         self._proved: tuple[Meeting, Resume] | None = None
-        self._news = asyncio.Event()  # a wish or an offer waits
-        self._noticed = asyncio.ensure_future(self._news.wait())
-        self._heard: asyncio.Future[bytes] | None = None  # the peer's next message
         self._redial: asyncio.Future[tuple[Meeting, Resume]] | None = None
         self._first = True  # no attempt to resume was made
         self._idle = False  # the connection was closed because nothing happened in it
@@ -81,8 +102,12 @@ class Upkeep:
         self._resuming = False  # the RESUME of this end waits for its answer
         self._refusing: asyncio.Future[None] | None = None
         self._pause = PAUSE_LEAST  # before the next attempt to resume
-        self._look_at = NEVER  # time of the next look at whether the peer is reachable
+        self._look_at = NEVER  # time of the next look at whether QPs without a connection ended
         self.resumable = False  # another connection may replace the present one
+
+    @property
+    def _resumption(self) -> Resumption:
+        return Resumption(self._worker.control, self.record.agreement)
 
     @property
     def quiet(self) -> bool:
@@ -96,7 +121,7 @@ class Upkeep:
     def wish(self, number: int) -> None:
         """The program wants new secrets from an exchange that begins from now on."""
         self._wish = number
-        self._news.set()
+        self.bell.ring()
 
     def ended(self) -> bool:
         """True if all QPs have ended."""
@@ -112,10 +137,17 @@ class Upkeep:
         try:
             self.attach(meeting)
             if self.resumable:
-                self._sessions.add(self)
-            await self._serve(pause)
+                self._house.sessions.add(self)
+            self._worker.ended.add_done_callback(self.bell.ring)
+            self.bell.ring()
+            while True:
+                self._start(pause)
+                await self.bell.wait(min(self._renewing.wake, self._look_at))
+                self._work()
         finally:
-            self._sessions.remove(self)
+            self._worker.ended.remove_done_callback(self.bell.ring)
+            self._abandon()
+            self._house.sessions.remove(self)
             for pending in (self._offer, self._proved):
                 if pending:
                     pending[0].drop()
@@ -131,54 +163,52 @@ class Upkeep:
         if meeting:
             if self.record.agreement.role == "server":
                 self.record = replace(self.record, address=(meeting.stream.link.address, 0))
-                self._sessions.moved(self)
+                self._house.sessions.moved(self)
             self._renewing.attach(meeting.stream)
-            self._look_at = time.monotonic() + LOOK if self.resumable else NEVER
+            self._look_at = NEVER
+            meeting.stream.replaceable = self.resumable
+            meeting.stream.watch(self.bell.ring)
+            self.bell.ring()  # messages may wait
 
-    async def _serve(self, pause: float) -> NoReturn:
-        try:
-            while True:
-                self._start(pause)
-                waits: set[asyncio.Future[Any]] = {self._worker.ended, self._noticed}
-                waits |= {task for task in (self._heard, self._redial) if task}
-                done = await next_of(waits, min(self._renewing.wake, self._look_at))
-                if self._worker.ended in done:
-                    raise ExchangeError("gone", WORKER_ENDED)
-                self._take()
-                self._renewing.step()
-                if self._answer_offer():
-                    self._renewing.step()
-        finally:
-            self._abandon()
-            _forget(self._noticed)
+    def _work(self) -> None:
+        """Do all work that is due. Raises as run()."""
+        if self._worker.ended.done():
+            raise ExchangeError("gone", WORKER_ENDED)
+        self._look_at = min(self._look_at, self._owner.requests())
+        self._take()
+        self._renewing.step()
+        if self._answer_offer():
+            self._renewing.step()
+        if self.meeting:
+            under_way = self._renewing.under_way or self._renewing.wanted
+            self.meeting.stream.busy = under_way or not self.resumable
 
     def _start(self, pause: float) -> None:
-        """Start to wait for the peer's next message, or to resume."""
-        if self.meeting and not self._heard:
-            self._heard = asyncio.ensure_future(self.meeting.stream.message())
+        """Start to resume, if this end has to."""
         if not self._redial and self._resumes():
-            self._redial = asyncio.ensure_future(self._again(pause if self._first else 0.0))
+            self._redial_after(pause if self._first else 0.0)
             self._first = False
-        if self._noticed.done():
-            self._noticed = asyncio.ensure_future(self._news.wait())
+
+    def _redial_after(self, pause: float) -> None:
+        self._redial = asyncio.ensure_future(self._again(pause))
+        self._redial.add_done_callback(self.bell.ring)
 
     def _resumes(self) -> bool:
         """True if this end must connect to the peer: as client, unless the connection was idle and
         no exchange is due; as server if one is, to wake the client."""
         if self.meeting or not self._renewing.given:
             return False
-        client = self.record.agreement.role == "client"
-        return self._renewing.wanted or (client and not self._idle)
+        if self.record.agreement.role == "client" and not self._idle:
+            return True
+        return self._renewing.wanted and self._renewing.turn
 
     def _take(self) -> None:
         """Process what has arrived: a message, another connection, a wish, a RESUME."""
-        if self._heard and self._heard.done():
-            heard, self._heard = self._heard, None
-            self._hear(heard)
+        if self.meeting:
+            self._hear(self.meeting)
         if self._redial and self._redial.done():
             redial, self._redial = self._redial, None
             self._resumed(*redial.result())
-        self._news.clear()
         if self._wish:
             self._renewing.wish(self._wish)
             self._wish = 0
@@ -190,48 +220,50 @@ class Upkeep:
 
     def _abandon(self) -> None:
         """Stop to wait for the peer's next message, and to resume."""
-        redial = self._redial
+        redial, self._redial = self._redial, None
         if redial and redial.done() and not redial.cancelled() and not redial.exception():
             redial.result()[0].drop()
-        for task in (self._heard, redial):
-            _forget(task)
-        self._heard = self._redial = None
+        _forget(redial)
+        if self.meeting:
+            self.meeting.stream.watch(None)
 
     def _look(self) -> None:
-        """Look from time to time whether the peer is there. A connection whose peer has
-        acknowledged nothing for SILENCE seconds is given up: a firewall may have forgotten it."""
-        if time.monotonic() < self._look_at:
-            return
-        self._look_at = time.monotonic() + LOOK
-        if not self.meeting:
-            self._look_at += LOOK_LOST - LOOK
-            if self.ended():
+        """Look from time to time whether QPs without a connection have ended. Raises Goodbye."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = NEVER if self.meeting else now + LOOK_LOST
+            if not self.meeting and self.ended():
                 raise Goodbye
-        elif not self.meeting.stream.reachable(SILENCE):
-            self._audit("lost", text=f"no acknowledgement in {SILENCE:g} s")
-            self.meeting.stream.link.drop()
-            self._lose()
 
-    def _hear(self, heard: asyncio.Future[bytes]) -> None:
+    def _hear(self, meeting: Meeting) -> None:
         """Process a message of the peer, or the loss of the connection."""
-        assert self.meeting
         try:
-            message = heard.result()
+            message = meeting.stream.take()
         except PeerClosed as end:
-            if self.meeting.stream.version == 1:
+            if meeting.stream.version == 1:
                 raise
             if not self.resumable:
                 raise Truncated from None
             # Without a port this end must stay reachable, for a server that wants an exchange.
-            self._idle = isinstance(end, Idle) and self._links.port != 0
-            self._audit("idle" if self._idle else "lost", text=str(end))
+            self._idle = isinstance(end, Idle) and self._house.links.port != 0
+            self._owner.told("idle" if self._idle else "lost", text=str(end))
             self._lose()
         else:
-            self._renewing.receive(message)
+            if message is not None:
+                self.bell.ring()  # more may wait
+                self._renewing.receive(message)
 
-    def _in_effect(self, count: int, wish: int, not_after: dt.datetime) -> None:
+    # Calls of Renewing -----------------------------------------------------------
+
+    def credentials(self) -> Credentials:
+        return self._owner.identity().credentials
+
+    def ring(self) -> None:
+        self.bell.ring()
+
+    def renewed(self, count: int, wish: int, not_after: dt.datetime) -> None:
         self._pause = PAUSE_LEAST
-        self._renewed(count, wish, not_after)
+        self._owner.renewed(count, wish, not_after)
 
     def _lose(self) -> None:
         self._abandon()
@@ -244,7 +276,7 @@ class Upkeep:
         self.attach(meeting)
         self._idle = False
         self._renewing.resumed(peers.count)
-        self._audit("resumed")
+        self._owner.told("resumed")
 
     async def _again(self, first: float) -> tuple[Meeting, Resume]:
         """As client, connect to the peer until it proves that it has the session. As server, wake
@@ -273,21 +305,21 @@ class Upkeep:
                 text = f"no answer in {RESUME_TIMEOUT:g} s"
             except ExchangeError as error:
                 text = error.text
-            self._audit("lost", text=text)
+            self._owner.told("lost", text=text)
         raise AssertionError("not reached")
 
     # The end that connects -----------------------------------------------------
 
     async def _dial(self, address: Address) -> tuple[Meeting, Resume]:
         """One attempt. Raises ExchangeError, PeerClosed, Goodbye."""
-        own, resumption = self._own(), self._resumption
-        meeting = await self._links.meet(own, address, self.record.agreement.identity)
+        own, resumption = self._owner.identity(), self._resumption
+        meeting = await self._house.links.meet(own, address, self.record.agreement.identity)
         try:
             self._check_peer(meeting)
             mine = resumption.message(meeting.stream, self.count)
             meeting.stream.send(encode(mine))
             self._resuming = True
-            peers = _resume_in(await meeting.hear())
+            peers = _resume_in(await meeting.stream.message())
             resumption.withdraw(resumption.check(meeting.stream, peers))
         except ExchangeError as error:
             await meeting.fail(error)
@@ -302,7 +334,7 @@ class Upkeep:
     async def _wake(self, address: Address) -> None:
         """Ask the client to resume. Raises ExchangeError, PeerClosed."""
         peer = self.record.agreement.identity
-        meeting = await self._links.meet(self._own(), address, peer)
+        meeting = await self._house.links.meet(self._owner.identity(), address, peer)
         if meeting.stream.version > 1:
             meeting.stream.send(encode(Wake(self.record.agreement.hash)))
         meeting.drop()
@@ -310,7 +342,7 @@ class Upkeep:
     def wake(self) -> None:
         """The server wants an exchange."""
         self._woken = True
-        self._news.set()
+        self.bell.ring()
 
     def _wake_up(self) -> None:
         """Resume at once, unless this end has a connection or waits for the peer's RESUME."""
@@ -319,7 +351,7 @@ class Upkeep:
             return
         self._abandon()
         self._idle, self._pause = True, PAUSE_LEAST
-        self._redial = asyncio.ensure_future(self._again(0.0))
+        self._redial_after(0.0)
 
     def _check_peer(self, meeting: Meeting) -> None:
         expected = self.record.agreement.identity
@@ -339,11 +371,11 @@ class Upkeep:
         if self._offer:
             self._offer[0].drop()
         self._offer = meeting, peers
-        self._news.set()
+        self.bell.ring()
 
     def may_resume(self, meeting: Meeting) -> bool:
         """True if a peer and this session have the same identities."""
-        record, own = self.record, self._own().credentials.identity
+        record, own = self.record, self.credentials().identity
         mine, theirs = (record.own, own), record.agreement.identity
         return ((meeting.own, meeting.uri), meeting.identity) == (mine, theirs)
 
@@ -354,7 +386,7 @@ class Upkeep:
         try:
             waiting = self._resumption.check(meeting.stream, peers)
         except ExchangeError as error:
-            self._audit("refused", code=error.code, text=error.text)
+            self._owner.told("refused", code=error.code, text=error.text)
             self._refuse(meeting, error)
             return
         except BaseException:

@@ -14,7 +14,7 @@ from contextvars import Context
 from pathlib import Path
 from typing import Any
 
-from srdma.control import Control, Kind, QPState
+from srdma.control import Control, Kind
 from srdma.errors import RefusedError, WorkerGone
 
 
@@ -53,9 +53,10 @@ class Ended(asyncio.Future[None]):
 class Worker:
     """Both connections to one worker process. `ended` is done when either ends."""
 
-    def __init__(self, path: Path, trusted: int | None = None) -> None:
-        """trusted: see Control.connect(). Raises NoWorkerError."""
-        self.path = path
+    def __init__(self, path: Path, trusted: int | None = None, token: bytes = b"") -> None:
+        """trusted: see Control.connect(); token: of the leg, if it is for one only. Raises
+        NoWorkerError."""
+        self.path, self.token = path, token
         self.sessions = 0  # that use it
         self._loop = asyncio.get_running_loop()
         self.ended = Ended(self._loop)
@@ -83,17 +84,16 @@ class Worker:
         Both connections use it until they end, so that only the first call makes requests.
         """
         if token not in self._legs:
-            await self._request(Kind.ATTACH, [token])
+            await self._ask(Kind.ATTACH, [token])
             self._legs[token] = self.control.attach(token)
         return self._legs[token]
 
-    async def wait(self, qpn: int) -> tuple[QPState, int]:
-        """Wait until a QP is in RTS or ERR. Returns (state, reason), reason 0 in RTS.
+    def wait(self, qpn: int) -> asyncio.Future[tuple[Any, ...]]:
+        """(state, reason) of a QP, once it is in RTS or ERR; reason 0 in RTS.
 
         Raises RefusedError, or WorkerGone if the worker ends.
         """
-        state, reason = await self._request(Kind.WAIT, [qpn])
-        return QPState(state), reason
+        return self._ask(Kind.WAIT, [qpn])
 
     def alive(self) -> bool:
         """False once the worker ended, also if `ended` is not done yet."""
@@ -106,19 +106,16 @@ class Worker:
         self._loop.remove_reader(self._waits.fileno())
         self._waits.close()
         self.control.close()
-        for answer in self._waiting.values():
+        for answer in [*self._waiting.values()]:
             if not answer.done():
                 answer.set_exception(WorkerGone("the local worker ended"))
 
-    async def _request(self, kind: Kind, values: list[Any]) -> tuple[Any, ...]:
+    def _ask(self, kind: Kind, values: list[Any]) -> asyncio.Future[tuple[Any, ...]]:
         tag = next(self._tags) & 0xFFFFFFFF
-        answer: asyncio.Future[tuple[Any, ...]] = self._loop.create_future()
-        self._waiting[tag] = answer
-        try:
-            self._waits.post(kind, tag, values)
-            return await answer
-        finally:
-            del self._waiting[tag]
+        self._waits.post(kind, tag, values)
+        answer = self._waiting[tag] = self._loop.create_future()
+        answer.add_done_callback(lambda _: self._waiting.pop(tag, None))
+        return answer
 
     def _read(self) -> None:
         """An answer has arrived, or the worker has ended."""

@@ -18,7 +18,7 @@ from srdma.keyex.messages import Suite
 from srdma.keyex.policy import secret_size
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Agreement:
     """role: of this end in the first exchange; hash: H, 32 bytes; identity: URI of the peer.
 

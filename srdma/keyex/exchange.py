@@ -39,6 +39,7 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     MODE_PD,
     MODES,
+    NOTHING,
     Choice,
     Confirm,
     End,
@@ -186,7 +187,7 @@ class Exchange:
         self._offer = b""
         self.hash = b""
         self.agreed: Agreed | None = None
-        self._handover, self._peers = Handover(), Handover()
+        self._handover, self._peers = NOTHING, NOTHING
 
     @property
     def done(self) -> bool:

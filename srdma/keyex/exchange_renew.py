@@ -39,6 +39,7 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     COUNT_MAX,
     MODE_PD,
+    NOTHING,
     ClosedMessage,
     ErrorMessage,
     Form,
@@ -141,6 +142,8 @@ class Renewal:
     `count`: number of the exchange under way, or of the last one; 0 before the first.
     """
 
+    __slots__ = ("_agreement", "_hash", "_mine", "_peers", "count", "role", "state")
+
     def __init__(self, agreement: Agreement, count: int = 0) -> None:
         """count: number of the last exchange."""
         self.role: Role = agreement.role
@@ -148,7 +151,7 @@ class Renewal:
         self.count = count
         self._agreement = agreement
         self._hash = agreement.hash
-        self._mine, self._peers = Handover(), Handover()
+        self._mine, self._peers = NOTHING, NOTHING
 
     @property
     def idle(self) -> bool:
@@ -281,7 +284,7 @@ class Renewal:
         """In state idle both workers have the receive secrets: the caller gets the handover."""
         if not self.idle:
             return []
-        handover, self._peers = self._peers, Handover()
+        handover, self._peers = self._peers, NOTHING
         return [Give(handover)]
 
     def _check_turn(self, event: str) -> str:

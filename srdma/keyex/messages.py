@@ -130,6 +130,9 @@ class Handover:
             secret[:] = bytes(len(secret))
 
 
+NOTHING = Handover()
+
+
 @dataclass(frozen=True)
 class Confirm:
     """CONFIRM (8.3): the transcript hash (32 bytes), and the secrets of the sender."""

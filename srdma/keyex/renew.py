@@ -21,10 +21,10 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from srdma.control import Direction
 from srdma.errors import RefusedError
@@ -44,20 +44,21 @@ from srdma.keyex.exchange_renew import (
 )
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Rekey, encode
-from srdma.keyex.pace import BURST, PEERS_BURST, Pace
+from srdma.keyex.pace import BURST, PEERS_BURST, Pace, Turns
 from srdma.keyex.secrets import NewSecrets
 from srdma.keyex.streams import Stream
 from srdma.keyex.tls import Inner
 
 EVERY = 3600.0  # seconds between exchanges, by default
-RETRY = 0.01  # seconds until a call that was refused with EBUSY is repeated
+RETRY = 0.01  # seconds until a call that was refused with EBUSY is repeated; they double
+RETRY_MOST = 0.5
 SLOW_RETRY = 1.0  # the same while there is no connection to the peer
 LOOK = 5.0  # seconds between two looks at whether the peer is reachable
 NEVER = float("inf")
 TOO_OFTEN = "the peer begins exchanges of new secrets too often: at most one per second"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Times:
     """every: seconds between the starts of exchanges, 0: no periodic exchanges; limit: seconds
     from when new secrets are due until they must be in effect (agent.md 4)."""
@@ -66,7 +67,7 @@ class Times:
     limit: float
 
 
-@dataclass
+@dataclass(slots=True)
 class Job:
     """Calls of the worker, each repeated while it is refused with EBUSY; done() follows the last.
 
@@ -75,7 +76,7 @@ class Job:
     """
 
     direction: Direction
-    calls: deque[Callable[[], None]]
+    calls: list[Callable[[], None]]
     waiting_for: str
     done: Callable[[], None]
     secrets: list[bytearray] = field(default_factory=list, repr=False)
@@ -88,6 +89,8 @@ class Job:
 class Clock:
     """Clock (a): counts the time that new secrets are overdue, while the peer is reachable."""
 
+    __slots__ = ("_left", "_limit", "_looked", "_reachable")
+
     def __init__(self, limit: float, reachable: Callable[[], bool]) -> None:
         self._limit, self._reachable = limit, reachable
         self._left = NEVER  # seconds until new secrets must be in effect; NEVER: none are due
@@ -97,6 +100,10 @@ class Clock:
         """New secrets are due. No effect if they were already."""
         if self._left == NEVER:
             self._left, self._looked = self._limit, now
+
+    @property
+    def half_over(self) -> bool:
+        return self._left <= self._limit / 2
 
     def stop(self) -> None:
         """The new secrets are in effect."""
@@ -110,37 +117,51 @@ class Clock:
         self._looked = now
         return self._left <= 0
 
+    def look(self, now: float) -> None:
+        """The peer was not reachable until now."""
+        self._looked = now
+
     @property
     def wake(self) -> float:
         """Time of the next call of ran_out()."""
         return NEVER if self._left == NEVER else self._looked + min(self._left, LOOK)
 
 
-class Renewing:
-    """See the description of the module.
+class Owner(Protocol):
+    """A session, as far as its renewals use it."""
 
-    renewed(count, wish, not_after): called when exchange `count`, which completes request `wish`,
-    took effect; wish is 0 if no request waited for it. not_after: the earliest end of validity
-    among the certificates of the exchange.
-    """
+    def credentials(self) -> Credentials:
+        """For the next exchange."""
+
+    def renewed(self, count: int, wish: int, not_after: dt.datetime) -> None:
+        """Exchange `count`, which completes request `wish`, took effect; wish is 0 if no request
+        waited for it. not_after: the earliest end of validity among its certificates."""
+
+    def ring(self) -> None:
+        """Call step() soon."""
+
+
+class Renewing:
+    """See the description of the module."""
+
+    __slots__ = (
+        "_age", "_asked", "_clock", "_due", "_inner", "_jobs", "_newest", "_owner", "_pace",
+        "_peers_pace", "_renewal", "_reported", "_retry", "_retry_at", "_secrets", "_serving",
+        "_since", "_stream", "_times", "_turns", "_wanted", "quiet",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        renewal: Renewal,
-        secrets: NewSecrets,
-        credentials: Callable[[], Credentials],
-        times: Times,
-        renewed: Callable[[int, int, dt.datetime], None],
+        self, renewal: Renewal, secrets: NewSecrets, times: Times, owner: Owner, turns: Turns
     ) -> None:
-        """credentials: called for each exchange."""
+        """turns: of all sessions."""
         self._renewal, self._secrets, self._times = renewal, secrets, times
-        self._credentials = credentials
+        self._owner, self._turns = owner, turns
         self._stream: Stream | None = None
-        self._renewed = renewed
         self.quiet = True  # no exchange was under way when the peer's last message arrived
         self._inner: Inner | None = None
-        self._jobs: deque[Job] = deque()
-        self._retry_at = 0.0
+        self._jobs: list[Job] = []
+        self._retry, self._retry_at = RETRY, 0.0
+        self._since = 0.0  # time since which an exchange is wanted
         self._clock = Clock(times.limit, self._reachable)
         self._due = NEVER  # start of the next periodic exchange
         self._age = 0  # ROTATE: replace K_PD if it is at least this old, seconds
@@ -155,6 +176,7 @@ class Renewing:
     def attach(self, stream: Stream) -> None:
         """Use this outer connection from now on."""
         self._stream = stream
+        self._clock.look(time.monotonic())
 
     def lost(self) -> None:
         """The outer connection is lost. An exchange under way is over, except that REKEY tx goes on
@@ -213,16 +235,38 @@ class Renewing:
             )
         if self._may_start:
             self._start(now)
+        elif not self._waits and self._renewal.idle and self.given:
+            self._turns.give(self)
+
+    @property
+    def _waits(self) -> bool:
+        """True if the next step is the peer's, or needs a connection."""
+        return self._asked or (self._wanted and self._stream is None)
+
+    @property
+    def under_way(self) -> bool:
+        """True from the beginning of an exchange, or the request for one, until it took effect."""
+        return self._asked or bool(self._jobs) or not self._renewal.idle
+
+    @property
+    def turn(self) -> bool:
+        """True if this end may begin the exchange that it wants. Otherwise Owner.ring() follows.
+        One that is overdue does not wait for others."""
+        return self._turns.take(self, self._since, self._owner.ring) or self._clock.half_over
 
     @property
     def wake(self) -> float:
         """Time of the next call of step() without other events, time.monotonic() seconds."""
         retry = self._retry_at if self._jobs else NEVER
         start = self._pace.next if self._may_start else NEVER
-        return min(self._due, retry, self._clock.wake, start)
+        if start < time.monotonic():  # it waits for its turn
+            start = NEVER
+        clock = self._clock.wake if self._stream else NEVER
+        return min(self._due, retry, clock, start)
 
     def forget(self) -> None:
         """Wipe all secrets that this object holds."""
+        self._turns.give(self)
         self._renewal.forget()
         for job in self._jobs:
             job.wipe()
@@ -236,12 +280,12 @@ class Renewing:
     @property
     def _may_start(self) -> bool:
         """True if an exchange is wanted, and nothing but its pace delays it."""
-        busy = self._asked or self._jobs or not self._renewal.idle
-        return self._wanted and self._stream is not None and not busy
+        return self._wanted and self._stream is not None and not self.under_way
 
     def _start(self, now: float) -> None:
-        if not self._pace.take(now):
+        if self._pace.next > now or not self.turn:
             return
+        self._pace.take(now)
         if self._renewal.role == "client":
             self._act(self._renewal.begin())
         else:
@@ -259,12 +303,14 @@ class Renewing:
         self._serving = self._newest
         self._clock.start(now)
         self._schedule(now)
-        self._inner = Inner(self._renewal.role, self._credentials())
+        self._inner = Inner(self._renewal.role, self._owner.credentials())
 
     def _reachable(self) -> bool:
         return self._stream is not None and self._stream.reachable()
 
     def _want(self, now: float) -> None:
+        if not self._wanted:
+            self._since = now
         self._wanted = True
         self._clock.start(now)
 
@@ -338,24 +384,24 @@ class Renewing:
         self, direction: Direction, secrets: list[bytearray], done: Callable[[], None]
     ) -> None:
         """Queue REKEY for all QPs; for no QP if `secrets` is empty, because S stays (8.5)."""
-        calls = [
+        calls: list[Callable[[], None]] = [
             partial(self._secrets.give, number, direction, secret)
             for number, secret in enumerate(secrets)
         ]
         text = "the QPs to use the previous secrets"
-        self._jobs.append(Job(direction, deque(calls), text, done, secrets))
+        self._jobs.append(Job(direction, calls, text, done, secrets))
 
     def _settle(self) -> None:
         """Queue the wait until both directions of all QPs use the secrets of their last REKEY."""
         count, wish = self._renewal.count, self._serving
         agreement = self._secrets.agreement
         numbers = range(len(agreement.qpns)) if agreement.renews else ()
-        calls = [
+        calls: list[Callable[[], None]] = [
             partial(self._secrets.give, number, Direction.BOTH, bytearray()) for number in numbers
         ]
         text = "both directions of all QPs to use the new secrets"
         done = partial(self._in_effect, count, wish, self._live.not_after())
-        self._jobs.append(Job(Direction.BOTH, deque(calls), text, done))
+        self._jobs.append(Job(Direction.BOTH, calls, text, done))
 
     def _in_effect(self, count: int, wish: int, not_after: dt.datetime) -> None:
         self._clock.stop()
@@ -363,7 +409,7 @@ class Renewing:
             self._clock.start(time.monotonic())
         answered = wish if wish > self._reported else 0
         self._reported = max(wish, self._reported)
-        self._renewed(count, answered, not_after)
+        self._owner.renewed(count, answered, not_after)
 
     def _drop(self, direction: Direction) -> None:
         """Forget the jobs of a direction. Some of their calls may have been made."""
@@ -377,14 +423,16 @@ class Renewing:
             try:
                 while job.calls:
                     job.calls[0]()
-                    job.calls.popleft()
+                    job.calls.pop(0)
+                    self._retry = RETRY
             except RefusedError as error:
                 if error.errno != errno.EBUSY:
                     raise
                 # Without a connection no exchange waits for this one.
                 slow = self._stream is None and job.direction is Direction.BOTH
-                self._retry_at = now + (SLOW_RETRY if slow else RETRY)
+                self._retry_at = now + (SLOW_RETRY if slow else self._retry)
+                self._retry = min(2 * self._retry, RETRY_MOST)
                 return
             job.wipe()
-            self._jobs.popleft()
+            self._jobs.pop(0)
             job.done()

@@ -66,14 +66,18 @@ class Secrets:
             raise
         return Handover(secrets=tuple(made))
 
-    def install(self, handover: Handover) -> None:
-        """Send KEYS for every QP to the local worker. handover: that of the event Install."""
+    def install(self, handover: Handover, life: int) -> None:
+        """Send KEYS for every QP to the local worker, and LIFE behind that. handover: that of the
+        event Install; life: seconds."""
         for number in range(len(self.ends)):
             if self.agreed.mode & MODE_PD:
                 tx = handover.secrets[number] if handover.secrets else bytearray()
                 self._give(number, tx, bytearray(), handover.group_key)
             else:
                 self._give_exported(number)
+        for end in self.ends:
+            with unless_ended():
+                self.control.life(end.qpn, life)
 
     def _give_exported(self, number: int) -> None:
         size, context = secret_size(self.agreed.suite), self.exchange.exporter_context(number)
@@ -142,7 +146,7 @@ class Secrets:
         return CLIENT_DIRECTION if self.exchange.role == "client" else SERVER_DIRECTION
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class NewSecrets:
     """The secrets of the exchanges after the first one (8.5).
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from srdma.keyex.exchange import Role, printable
 from srdma.keyex.fields import ExchangeError
@@ -30,16 +30,23 @@ class Idle(Truncated):
 
 
 class Stream:
-    """Messages from and to one session of the peer."""
+    """Messages from and to one session of the peer.
 
-    __slots__ = ("_fault", "_inbox", "_link", "_news", "_open", "_size", "number")
+    busy: the session is before READY or within an exchange. replaceable: the session goes on in
+    another stream if the link is lost.
+    """
+
+    __slots__ = (
+        "_fault", "_inbox", "_link", "_news", "_open", "_size", "busy", "number", "replaceable",
+    )  # fmt: skip
 
     def __init__(self, link: Link, number: int) -> None:
         self.number = number
+        self.busy, self.replaceable = True, False
         self._link = link
-        self._inbox: deque[bytes] = deque()
+        self._inbox: list[bytes] = []
         self._size = 0  # of the inbox
-        self._news: asyncio.Future[None] | None = None
+        self._news: Callable[[], None] | None = None
         self._open = True  # neither end has sent its last message
         self._fault: ExchangeError | None = None  # of the peer in this stream
 
@@ -57,20 +64,42 @@ class Stream:
         if self._open:
             self._link.send(self.number, message)
 
-    async def message(self) -> bytes:
-        """The next message. A cancelled call loses nothing.
+    def watch(self, news: Callable[[], None] | None) -> None:
+        """Call news() when a message arrives and at the end; None: call nothing."""
+        self._news = news
+
+    def take(self) -> bytes | None:
+        """The next message; None if none has arrived.
 
         Raises PeerClosed, ExchangeError: the connection ended, or the peer sends too much.
         """
-        while not self._inbox:
+        if not self._inbox:
             if end := self._fault or self._link.end:
                 raise end
-            self._news = asyncio.get_running_loop().create_future()
-            await self._news
-        message = self._inbox.popleft()
+            return None
+        message = self._inbox.pop(0)
         self._size -= len(message) + OVERHEAD
         self._link.resume()
         return message
+
+    async def message(self) -> bytes:
+        """Wait for the next message. A cancelled call loses nothing. Raises as take().
+
+        It uses watch().
+        """
+        while (message := self.take()) is None:
+            news = asyncio.get_running_loop().create_future()
+            self.watch(partial(_resolve, news))
+            try:
+                await news
+            finally:
+                self.watch(None)
+        return message
+
+    @property
+    def gone(self) -> bool:
+        """True if the connection ended, and take() has returned all messages before that."""
+        return not self._inbox and isinstance(self._link.end, PeerClosed)
 
     def connected(self) -> bool:
         """False once either end has ended the stream or its connection, whether or not messages
@@ -143,8 +172,8 @@ class Stream:
         self.wake()
 
     def wake(self) -> None:
-        if self._news and not self._news.done():
-            self._news.set_result(None)
+        if self._news:
+            self._news()
 
 
 Opened = Callable[[Stream, bytes | None], None]
@@ -155,7 +184,8 @@ class Link:
 
     identity: URI of the peer, and group: of the TLS key agreement, once the handshake is complete.
     agent: TCP port of the peer's agent, 0 if it has none. end: the reason why the connection ended.
-    used_at: time of the last message, and made_at: of the handshake (time.monotonic()).
+    used_at: time of the last message, and made_at: of the handshake (time.monotonic()). look_at:
+    for the owner.
     """
 
     def __init__(self, outer: Outer, role: Role, port: int = 0) -> None:
@@ -164,7 +194,7 @@ class Link:
         self.identity = self.group = ""
         self.agent = 0
         self.end: PeerClosed | ExchangeError | None = None  # with srdma/2 PeerClosed only
-        self.made_at = self.used_at = time.monotonic()
+        self.made_at = self.used_at = self.look_at = time.monotonic()
         self._streams: dict[int, Stream] = {}
         self._next = 1 if role == "client" else 2
         self._peers = 2 if role == "client" else 1  # the next stream that the peer opens
@@ -192,6 +222,16 @@ class Link:
     def streams(self) -> int:
         """The number of open streams."""
         return len(self._streams)
+
+    @property
+    def busy(self) -> bool:
+        """True if a session is before READY or within an exchange."""
+        return any(stream.busy for stream in self._streams.values())
+
+    @property
+    def replaceable(self) -> bool:
+        """True if a session goes on without this link."""
+        return any(stream.replaceable for stream in self._streams.values())
 
     async def handshake(self, turn: Callable[[], Awaitable[None]] = no_wait) -> None:
         """Complete the TLS handshake. turn: see Outer. Raises ExchangeError (`tls`, `identity`),
@@ -262,9 +302,9 @@ class Link:
             message = bytes(STREAM_LEN) + message
         await self.outer.abort(message)
 
-    def drop(self) -> None:
+    def drop(self, why: str = "this end dropped the connection") -> None:
         """Close the socket at once."""
-        self._finish(Truncated("this end dropped the connection"))
+        self._finish(Truncated(why))
         self.outer.drop()
 
     # Internal ---------------------------------------------------------------
@@ -278,6 +318,7 @@ class Link:
         if self._reader and self._reader is not asyncio.current_task():
             self._reader.cancel()
         self.end = self.end or end
+        self.greeted = _nothing  # its owner refers to this link
         for stream in [*self._streams.values()]:
             stream.wake()
 
@@ -365,3 +406,8 @@ class Link:
 
 def _nothing() -> None:
     """No one waits for HELLO."""
+
+
+def _resolve(news: asyncio.Future[None]) -> None:
+    if not news.done():
+        news.set_result(None)
