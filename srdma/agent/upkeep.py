@@ -136,6 +136,7 @@ class Upkeep:
         """
         try:
             self.attach(meeting)
+            del meeting  # this call outlives the connection
             if self.resumable:
                 self._house.sessions.add(self)
             self._worker.ended.add_done_callback(self.bell.ring)
@@ -248,6 +249,7 @@ class Upkeep:
             self._idle = isinstance(end, Idle) and self._house.links.port != 0
             self._owner.told("idle" if self._idle else "lost", text=str(end))
             self._lose()
+            end.__traceback__ = None  # it refers to the connection, which has this exception
         else:
             if message is not None:
                 self.bell.ring()  # more may wait

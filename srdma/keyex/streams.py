@@ -340,6 +340,8 @@ class Link:
             self._finish(Truncated("a fault of this agent"))
             self.outer.drop()
             raise
+        finally:
+            self._reader = None  # its exception refers to this link
 
     async def _lost(self, end: PeerClosed | ExchangeError) -> None:
         """With srdma/2 the connection is lost, for whatever reason (8.6)."""

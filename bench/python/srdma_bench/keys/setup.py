@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from srdma.agent.links import OPEN_MAX
 from srdma.connection import REKEY_LIMIT
 from srdma.embedded import Closing, Embedded, spawn, stop
 from srdma.keyex.messages import QPS_MAX
@@ -135,7 +136,8 @@ class Pair(Closing):
 
     async def open(self, count: int, at_once: int) -> tuple[Made, list[Session]]:
         """Make connections, at most `at_once` at the same time."""
-        descriptors_needed(2 * count)
+        links = min(count, 2 * OPEN_MAX) if self._system else count  # TLS connections
+        descriptors_needed(count + links)
         places = asyncio.Semaphore(at_once)
 
         async def one(number: int) -> Session:
