@@ -84,8 +84,7 @@ class Links:
         """Keep a connection that a peer made."""
         others = self._accepted.setdefault(link.identity, {})
         if len(others) >= PER_IDENTITY and link.version > 1:
-            unused = (other for other in others if not other.streams)
-            self._close(next(unused, next(iter(others))))
+            self._close(min(others, key=lambda other: (other.streams > 0, other.busy)))
         others[link] = None
         link.greeted = lambda: self._greeted(link, own.name)
         self._add(link)
