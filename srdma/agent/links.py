@@ -84,7 +84,7 @@ class Links:
         """Keep a connection that a peer made."""
         others = self._accepted.setdefault(link.identity, {})
         if len(others) >= PER_IDENTITY and link.version > 1:
-            self._close(min(others, key=lambda other: (other.streams > 0, other.busy)))
+            self._close(min(others, key=lambda other: (other.busy, other.used_at)))
         others[link] = None
         link.greeted = lambda: self._greeted(link, own.name)
         self._add(link)

@@ -119,7 +119,9 @@ class Admission:
         for accept()."""
         meeting = Meeting("server", stream, own, first)
         try:
-            match decode(first) if first is not None else None:
+            message = decode(first) if first is not None else None
+            meeting = Meeting("server", stream, own, first, message)
+            match message:
                 case Resume() as resume:
                     self.sessions.resume(meeting, resume)
                 case Wake(transcript):

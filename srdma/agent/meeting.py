@@ -5,7 +5,7 @@ from __future__ import annotations
 from srdma.agent.settings import Identity
 from srdma.keyex.exchange import Role
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ErrorMessage, encode
+from srdma.keyex.messages import ErrorMessage, Message, encode
 from srdma.keyex.streams import Stream
 
 Address = tuple[str, int]  # host and port of a peer's listener or agent
@@ -18,25 +18,34 @@ class Meeting:
     TLS key agreement.
     """
 
-    __slots__ = ("_first", "group", "identity", "own", "role", "stream", "uri")
+    __slots__ = ("_decoded", "_first", "group", "identity", "own", "role", "stream", "uri")
 
     def __init__(
-        self, role: Role, stream: Stream, own: Identity, first: bytes | None = None
+        self,
+        role: Role,
+        stream: Stream,
+        own: Identity,
+        first: bytes | None = None,
+        decoded: Message | None = None,
     ) -> None:
+        """decoded: the first message."""
         self.role, self.stream = role, stream
         self.identity, self.group = stream.link.identity, stream.link.group
         self.own, self.uri = own.name, stream.link.outer.credentials.identity
-        self._first = first
+        self._first, self._decoded = first, decoded
 
     @property
     def awaited(self) -> bool:
         """True if the peer's first message has not arrived with the stream (srdma/1)."""
         return self._first is None
 
-    def take(self) -> bytes | None:
-        """The peer's next message, as Stream.take()."""
-        first, self._first = self._first, None
-        return self.stream.take() if first is None else first
+    def take(self) -> tuple[bytes | None, Message | None]:
+        """The peer's next message, as Stream.take(), and the decoded one if it is known."""
+        if self._first is None:
+            return self.stream.take(), None
+        first, self._first = (self._first, self._decoded), None
+        self._decoded = None
+        return first
 
     def drop(self) -> None:
         """Process no more messages of the peer; with srdma/1 close the TCP connection at once."""

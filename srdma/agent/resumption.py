@@ -6,12 +6,13 @@ import errno
 from dataclasses import dataclass
 
 from srdma.control import Control, Direction
+from srdma.control.client import ENDED
 from srdma.errors import RefusedError
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.exchange_renew import Goodbye
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Resume
-from srdma.keyex.secrets import ENDED, unless_ended
+from srdma.keyex.secrets import unless_ended
 from srdma.keyex.streams import Stream
 
 LABEL, CONTEXT_LEN = b"EXPORTER-srdma-2 resume", 32

@@ -34,6 +34,7 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.policy import secret_size
 from srdma.keyex.renew import NEVER
 from srdma.keyex.secrets import unless_ended
+from srdma.keyex.streams import Idle
 from srdma.keyex.tls import PeerClosed, Truncated
 from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 
@@ -302,8 +303,9 @@ class Session:
         self.told("connected")
 
     async def _agree(self, setup: Setup, peer: Meeting | Address) -> tuple[Meeting, Exchange]:
-        """The first exchange. One that the peer refuses with `stale` is repeated once in another
-        connection, and one with `busy` until the time is over (protocol.md 8.7)."""
+        """The first exchange. One that the peer refuses with `stale`, or whose connection the peer
+        closed as idle, is repeated once in another connection, and one with `busy` until the time
+        is over (protocol.md 8.7)."""
         if isinstance(peer, Meeting):
             return peer, await self._agree_with(setup, peer)
         fresh = False
@@ -316,6 +318,11 @@ class Session:
                 if code not in AGAIN or (code == "stale" and fresh):
                     raise
                 await meeting.fail(error)
+            except Idle:
+                if fresh or not setup.offered:
+                    raise
+                meeting.drop()
+                code = "stale"
             fresh = code == "stale"
             setup.forget()
             await asyncio.sleep(AGAIN[code])
@@ -372,10 +379,7 @@ class Session:
         Raises RefusedError, WorkerGone: without its end no QP may go on.
         """
         assert self._worker
-        seconds = self._seconds()
-        for qpn in self._qpns:
-            with unless_ended():
-                self._worker.control.life(qpn, seconds)
+        self._worker.control.lives(self._qpns, self._seconds())
 
     def _seconds(self) -> int:
         return max(1, int(min(self._life, self._validity.left(), LIFE_MAX)))

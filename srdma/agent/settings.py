@@ -14,7 +14,7 @@ from typing import Any
 from srdma.agent.clock import ClockRule
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import DATA_MAX, RANDOM_LEN, End, Offer, Suite, decode, encode
+from srdma.keyex.messages import DATA_MAX, RANDOM_LEN, End, Offer, Suite, check_offer
 from srdma.keyex.policy import check_identity, check_suite
 from srdma.keyex.renew import Times
 
@@ -149,7 +149,7 @@ class Terms:
             for suite in made.suites:
                 check_suite(suite)
             offer = Offer(made.suites, made.modes, made.group, made.random, made.ends, made.data)
-            decode(encode(offer))
+            check_offer(offer)
         except ExchangeError:
             raise
         except Exception as error:  # wrong values may raise any exception in the encoder

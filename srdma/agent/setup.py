@@ -58,6 +58,11 @@ class Setup:
     def done(self) -> bool:
         return self.exchange is not None and self.exchange.done
 
+    @property
+    def offered(self) -> bool:
+        """True if the peer has not answered the OFFER of this end."""
+        return self.exchange is not None and self.exchange.state == "offered"
+
     def forget(self) -> None:
         """Wipe the secrets of an unfinished exchange."""
         if self.exchange:
@@ -99,11 +104,12 @@ class Setup:
             else:
                 self._act(exchange.running())
             return True
-        if (message := meeting.take()) is None:
+        message, decoded = meeting.take()
+        if message is None:
             return False
         if message == CLOSED and meeting.stream.version > 1:
             raise PeerClosed
-        self._act(exchange.receive(message))
+        self._act(exchange.receive(message, decoded))
         return True
 
     def _parameters(self, meeting: Meeting) -> Parameters:

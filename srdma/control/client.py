@@ -45,6 +45,10 @@ from srdma.native.constants import HOLDER_LEN, NAME_LEN, PROOF_LEN, PROVE_CONTEX
 
 TIMEOUT = 10.0
 
+IN_FLIGHT = 16  # requests whose answers the socket has room for
+
+ENDED = errno.ENOTCONN, errno.ENOENT  # errors for a QP that has ended
+
 _MAX_FDS = 2  # file descriptors of an answer, at most
 
 
@@ -126,6 +130,25 @@ class Control:
             self._tag += 1
             self._post(kind, self._tag, values, fds, deadline)
             return self._answer(kind, self._tag, deadline)
+
+    def requests(self, calls: Sequence[tuple[Kind, Sequence[Any]]]) -> list[RefusedError | None]:
+        """Send requests, at most IN_FLIGHT ahead of their answers. Returns a refusal, or None, for
+        each. Raises as request()."""
+        deadline, found = time.monotonic() + TIMEOUT, list[RefusedError | None]()
+        with self._lock, self._errors(calls[0][0], TIMEOUT):
+            first = self._tag + 1
+            for number in range(len(calls) + IN_FLIGHT - 1):
+                if number < len(calls):
+                    self._tag += 1
+                    self._post(calls[number][0], self._tag, calls[number][1], (), deadline)
+                if number + 1 >= IN_FLIGHT:
+                    at = number + 1 - IN_FLIGHT
+                    try:
+                        self._answer(calls[at][0], first + at, deadline)
+                        found.append(None)
+                    except RefusedError as refused:
+                        found.append(refused)
+        return found
 
     def post(self, kind: Kind, tag: int, values: Sequence[Any] = ()) -> None:
         """Send a request without waiting for its answer, which take() returns.
@@ -286,15 +309,25 @@ class Control:
         values, _ = self.request(Kind.INIT, values_of(qp))
         return QPInfo.of(values)
 
-    def keys(self, keys: Keys) -> None:
-        """KEYS: give a QP the values of its peer and its secrets; its state becomes RTR."""
-        for text, size in (
-            (keys.peer_wire, NAME_LEN),
-            (keys.peer_identity, control.IDENTITY_LEN),
-        ):
-            if len(text.encode()) >= size:
-                raise LocalError(f"{text[:64]!r}: it may have at most {size - 1} bytes")
-        self.request(Kind.KEYS, values_of(keys))
+    def keys(self, *each: Keys, life: int = 0) -> None:
+        """KEYS: give QPs the values of their peers and their secrets; their state becomes RTR.
+        LIFE of `life` seconds follows, if it is not 0. After a refusal some may have keys."""
+        for keys in each:
+            for text, size in (
+                (keys.peer_wire, NAME_LEN),
+                (keys.peer_identity, control.IDENTITY_LEN),
+            ):
+                if len(text.encode()) >= size:
+                    raise LocalError(f"{text[:64]!r}: it may have at most {size - 1} bytes")
+        calls: list[tuple[Kind, Sequence[Any]]] = [(Kind.KEYS, values_of(keys)) for keys in each]
+        lives = [(Kind.LIFE, (keys.qpn, life)) for keys in each] if life else []
+        self._all([*calls, *lives])
+
+    def _all(self, calls: Sequence[tuple[Kind, Sequence[Any]]]) -> None:
+        """As requests(). Raises the first refusal, but for LIFE of a QP that has ended."""
+        for (kind, _), refused in zip(calls, self.requests(calls) if calls else (), strict=True):
+            if refused and (kind is not Kind.LIFE or refused.errno not in ENDED):
+                raise refused
 
     def key(self, wanted: KeyRequest) -> tuple[bytearray, bytearray]:
         """KEY, for key mode pd: (secret with which the peer seals, key of the trust group).
@@ -414,6 +447,10 @@ class Control:
         seconds: 1 to 2^31 - 1 (RefusedError with EINVAL). Without effect for a QP in ERR.
         """
         self.request(Kind.LIFE, [qpn, seconds])
+
+    def lives(self, qpns: Sequence[int], seconds: int) -> None:
+        """As life(), for several QPs, of which some may have ended."""
+        self._all([(Kind.LIFE, (qpn, seconds)) for qpn in qpns])
 
     def end(self, qpn: int, reason: int) -> None:
         """Move a QP to ERR because its peer is gone. reason: 22 to 24 (protocol.md 13.1)."""

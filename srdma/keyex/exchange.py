@@ -206,10 +206,13 @@ class Exchange:
         )
         return [Send(self._offer)]
 
-    def receive(self, raw: bytes) -> list[Event]:
-        """Process one message of the peer. After an ExchangeError the exchange is in `failed`."""
+    def receive(self, raw: bytes, message: Message | None = None) -> list[Event]:
+        """Process one message of the peer. After an ExchangeError the exchange is in `failed`.
+
+        message: decode(raw), if it is known.
+        """
         try:
-            message = decode(raw)
+            message = message or decode(raw)
             if isinstance(message, ErrorMessage):
                 raise ExchangeError(
                     printable(message.code), printable(message.text), from_peer=True

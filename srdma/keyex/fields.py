@@ -85,10 +85,10 @@ def plain_map(raw: bytes, most: int) -> dict[str, Any]:
 def _is_plain(value: object) -> bool:
     """True if only types of srdma-1 occur: maps with text keys, lists, integers, bytes, text,
     bool."""
+    if isinstance(value, bytes | str):
+        return True
     if isinstance(value, dict):
-        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+        return all(isinstance(name, str) and _is_plain(each) for name, each in value.items())
     if isinstance(value, list):
-        return all(_is_plain(v) for v in value)
-    if isinstance(value, int):
-        return abs(value) < 1 << 64  # a bignum is a tag
-    return isinstance(value, bytes | str)
+        return all(map(_is_plain, value))
+    return isinstance(value, int) and abs(value) < 1 << 64  # a bignum is a tag

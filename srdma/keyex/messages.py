@@ -329,6 +329,11 @@ def decode(raw: bytes) -> Message:
     )
 
 
+def check_offer(offer: Offer) -> None:
+    """Raise as decode() of this OFFER does; another exception if a value has a wrong type."""
+    _offer(_as_map(offer))
+
+
 def _offer(fields: Mapping[str, Any]) -> Offer:
     exactly(fields, "OFFER", {"v", "qps", "suites", "modes", "group", "random", "ends", "data"})
     _version(fields)

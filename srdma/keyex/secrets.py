@@ -9,12 +9,12 @@ copies, which end with this process.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from srdma.control import Control, Direction, KeyRequest, Keys
+from srdma.control.client import ENDED
 from srdma.errors import RefusedError
 from srdma.keyex import keylog
 from srdma.keyex.agreement import Agreement
@@ -29,7 +29,6 @@ from srdma.keyex.messages import MODE_PD, End, Form, Handover
 from srdma.keyex.policy import secret_size
 
 Export = Callable[[bytes, bytes, int], bytes]  # label, context, size
-ENDED = errno.ENOTCONN, errno.ENOENT  # a worker's errors for a QP that has ended
 
 
 @dataclass(frozen=True)
@@ -66,59 +65,51 @@ class Secrets:
             raise
         return Handover(secrets=tuple(made))
 
-    def install(self, handover: Handover, life: int) -> None:
+    def install(self, handover: Handover, life: int = 0) -> None:
         """Send KEYS for every QP to the local worker, and LIFE behind that. handover: that of the
-        event Install; life: seconds."""
-        for number in range(len(self.ends)):
-            if self.agreed.mode & MODE_PD:
-                tx = handover.secrets[number] if handover.secrets else bytearray()
-                self._give(number, tx, bytearray(), handover.group_key)
-            else:
-                self._give_exported(number)
-        for end in self.ends:
-            with unless_ended():
-                self.control.life(end.qpn, life)
-
-    def _give_exported(self, number: int) -> None:
-        size, context = secret_size(self.agreed.suite), self.exchange.exporter_context(number)
-        made = [
-            bytearray(self.export(label, context, size)) if size else bytearray()
-            for label in EXPORTER_LABELS
-        ]
+        event Install; life: seconds, 0 without LIFE."""
+        exported: list[bytearray] = []
         try:
-            self._give(number, made[self.direction], made[1 - self.direction], bytearray())
+            keys = [self._keys(n, handover, exported) for n in range(len(self.ends))]
+            self.control.keys(*keys, life=life)
         finally:
-            for secret in made:
+            for secret in exported:
                 secret[:] = bytes(len(secret))
 
-    def _give(self, number: int, tx: bytearray, rx: bytearray, group_key: bytearray) -> None:
+    def _keys(self, number: int, handover: Handover, exported: list[bytearray]) -> Keys:
+        """exported: gets the secrets that the caller wipes."""
         agreed, peer = self.agreed, self.agreed.ends[number]
+        tx, rx = bytearray(), bytearray()
+        if agreed.mode & MODE_PD:
+            tx = handover.secrets[number] if handover.secrets else tx
+        elif size := secret_size(agreed.suite):
+            context = self.exchange.exporter_context(number)
+            made = [bytearray(self.export(label, context, size)) for label in EXPORTER_LABELS]
+            exported += made
+            tx, rx = made[self.direction], made[1 - self.direction]
+        generation = self.exchange.generation(number)
         for direction, secret in (("tx", tx), ("rx", rx)):
-            keylog.secret(
-                self.ends[number].qpn, direction, self.exchange.generation(number), secret
-            )
-        self.control.keys(
-            Keys(
-                qpn=self.ends[number].qpn,
-                role=self.direction,
-                suite=agreed.suite.id,
-                level=agreed.suite.level,
-                tag_len=agreed.suite.tag_len,
-                mode=agreed.mode,
-                secret_len=secret_size(agreed.suite),
-                generation=self.exchange.generation(number),
-                peer_eid=peer.eid,
-                peer_qpn=peer.qpn,
-                peer_pn=peer.pn,
-                peer_mtu=peer.mtu,
-                peer_window=peer.window,
-                peer_reads=peer.reads,
-                peer_wire=peer.wire,
-                peer_identity=self.identity,
-                tx_secret=tx,
-                rx_secret=rx,
-                group_key=group_key,
-            )
+            keylog.secret(self.ends[number].qpn, direction, generation, secret)
+        return Keys(
+            qpn=self.ends[number].qpn,
+            role=self.direction,
+            suite=agreed.suite.id,
+            level=agreed.suite.level,
+            tag_len=agreed.suite.tag_len,
+            mode=agreed.mode,
+            secret_len=secret_size(agreed.suite),
+            generation=generation,
+            peer_eid=peer.eid,
+            peer_qpn=peer.qpn,
+            peer_pn=peer.pn,
+            peer_mtu=peer.mtu,
+            peer_window=peer.window,
+            peer_reads=peer.reads,
+            peer_wire=peer.wire,
+            peer_identity=self.identity,
+            tx_secret=tx,
+            rx_secret=rx,
+            group_key=handover.group_key if agreed.mode & MODE_PD else bytearray(),
         )
 
     def ask(self, number: int, *, group: bool = False) -> tuple[bytearray, bytearray]:

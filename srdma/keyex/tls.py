@@ -125,6 +125,8 @@ class _End:
         self._tls = SSL.Connection(_context(credentials), None)
         self._state = _State()
         self._tls.set_app_data(self._state)
+        self._hashes: tuple[bytes, bytes] | None = None
+        self._not_after: dt.datetime | None = None
         if role == "client":
             self._tls.set_connect_state()
         else:
@@ -139,17 +141,21 @@ class _End:
 
     def certificate_hashes(self) -> tuple[bytes, bytes]:
         """SHA-256 of the local and of the peer's certificate (DER)."""
-        own = self._tls.get_certificate(as_cryptography=True)
-        if own is None:
-            raise ExchangeError("identity", "this end has no certificate")
-        return fingerprint(own), fingerprint(self.peer_certificate())
+        if self._hashes is None:
+            own = self._tls.get_certificate(as_cryptography=True)
+            if own is None:
+                raise ExchangeError("identity", "this end has no certificate")
+            self._hashes = fingerprint(own), fingerprint(self.peer_certificate())
+        return self._hashes
 
     def not_after(self) -> dt.datetime:
         """The earliest end of validity among the certificates that both ends presented."""
-        own = parse_certificates(self.credentials.cert, "the certificate")
-        # The verified chain: a peer may have sent other certificates besides.
-        peers = self._tls.get_verified_chain(as_cryptography=True) or [self.peer_certificate()]
-        return min(certificate.not_valid_after_utc for certificate in [*own, *peers])
+        if self._not_after is None:
+            own = parse_certificates(self.credentials.cert, "the certificate")
+            # The verified chain: a peer may have sent other certificates besides.
+            peers = self._tls.get_verified_chain(as_cryptography=True) or [self.peer_certificate()]
+            self._not_after = min(each.not_valid_after_utc for each in [*own, *peers])
+        return self._not_after
 
     def export(self, label: bytes, context: bytes, size: int) -> bytes:
         """The TLS exporter (RFC 8446 7.5): `size` bytes."""
