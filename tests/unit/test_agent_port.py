@@ -23,10 +23,10 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Hello, decode
 from srdma.keyex.streams import Link
 from srdma.keyex.tls import STREAM_LEN, Truncated, server_name
+from tests.exchange_players import offer
 from tests.keyex_players import FakeWorker, Wire, config, load, until
 from tests.thread_agent import ServiceThread
 from tests.tls_players import HELLO, BlockingTLS
-from tests.unit.test_streams import offer
 
 TOKEN = bytes(range(16))
 ASKED = 0  # direction of REKEY

@@ -18,20 +18,18 @@ from srdma.keyex import streams
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     ClosedMessage,
-    End,
     ErrorMessage,
     Hello,
     Message,
-    Offer,
     Ready,
     Rekey,
     Resume,
-    Suite,
     decode,
     encode,
 )
 from srdma.keyex.tls import INNER_ENDED, STREAM_LEN, Truncated
 from tests import keyex_players
+from tests.exchange_players import offer
 from tests.keyex_players import (
     HOST_A,
     FakeWorker,
@@ -69,15 +67,6 @@ def worker() -> Iterator[FakeWorker]:
     made = FakeWorker()
     yield made
     made.close()
-
-
-def end(qpn: int = 7) -> End:
-    return End(os.urandom(16), qpn, 1 << 23, 4096, 64, 16, "nica")
-
-
-def offer(qps: int = 1, **changes: Any) -> bytes:
-    ends = tuple(end(100 + n) for n in range(qps))
-    return encode(Offer((Suite(1, 3, 16),), (0,), "", os.urandom(32), ends))
 
 
 class Raw:
