@@ -38,7 +38,7 @@ from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 LIFE_MAX = (1 << 31) - 1
 ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
 # Code of a server's refusal -> seconds until the OFFER is repeated.
-AGAIN = {"stale": 0.0, "busy": 0.1}
+AGAIN = {"stale": 0.0, "closed": 0.0, "busy": 0.1}
 TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
@@ -278,8 +278,8 @@ class Session:
         await upkeep.run(meeting)
 
     async def _agree(self, setup: Setup, peer: Meeting | Address) -> tuple[Meeting, Exchange]:
-        """The first exchange. One that the peer refuses with `stale` is repeated once in another
-        connection, and one with `busy` until the time is over (protocol.md 8.7)."""
+        """The first exchange. One that the peer refuses with `stale` or `closed` is repeated once in
+        another connection, and one with `busy` until the time is over (protocol.md 8.7)."""
         if isinstance(peer, Meeting):
             return peer, await self._agree_with(setup, peer)
         fresh = False
@@ -289,10 +289,10 @@ class Session:
                 return meeting, await self._agree_with(setup, meeting)
             except ExchangeError as error:
                 code = error.code if error.from_peer else ""
-                if code not in AGAIN or (code == "stale" and fresh):
+                if code not in AGAIN or (code != "busy" and fresh):
                     raise
                 await meeting.fail(error)
-            fresh = code == "stale"
+            fresh = code != "busy"
             setup.forget()
             await asyncio.sleep(AGAIN[code])
 

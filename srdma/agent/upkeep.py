@@ -81,7 +81,8 @@ class Upkeep:
         self._resuming = False  # the RESUME of this end waits for its answer
         self._refusing: asyncio.Future[None] | None = None
         self._pause = PAUSE_LEAST  # before the next attempt to resume
-        self._look_at = NEVER  # time of the next look at whether the peer is reachable
+        self._look_at = NEVER  # time of the next _look()
+        self._absence = PAUSE_LEAST  # seconds between two looks without a connection
         self.resumable = False  # another connection may replace the present one
 
     @property
@@ -204,7 +205,8 @@ class Upkeep:
             return
         self._look_at = time.monotonic() + LOOK
         if not self.meeting:
-            self._look_at += LOOK_LOST - LOOK
+            self._absence = min(2 * self._absence, LOOK_LOST)
+            self._look_at = time.monotonic() + self._absence
             if self.ended():
                 raise Goodbye
         elif not self.meeting.stream.reachable(SILENCE):
@@ -238,7 +240,8 @@ class Upkeep:
         self._renewing.lost()
         if self.meeting:
             self.meeting.drop()
-        self.meeting, self._look_at = None, time.monotonic() + LOOK_LOST
+        self._absence = PAUSE_LEAST
+        self.meeting, self._look_at = None, time.monotonic() + self._absence
 
     def _resumed(self, meeting: Meeting, peers: Resume) -> None:
         self.attach(meeting)

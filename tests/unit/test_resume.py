@@ -61,6 +61,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyex_players, "PrivateAgent", ThreadAgent)
     monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
     monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
+    monkeypatch.setattr(links, "SWEEP", 0.01)
+    monkeypatch.setattr(links, "UNUSED", 1.0)
+    monkeypatch.setattr(links, "UNUSED_HERE", 1.0)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -560,7 +561,7 @@ def test_cancelled_attempts_close_the_socket(
 ) -> None:
     """The programs close their channels while the handshake is under way."""
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(keyex_players.socket.create_server(("127.0.0.1", 0)))
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         listening.address = server.getsockname()
         wires = [connect(client, load(identities, "a"), listening, ours, 100 + n) for n in range(3)]
         peer, _ = server.accept()
@@ -573,3 +574,20 @@ def test_cancelled_attempts_close_the_socket(
         server.settimeout(0.2)
         with pytest.raises(TimeoutError):
             server.accept()
+
+
+def test_listener_that_was_opened_again(
+    client: Program, listening: Listening, serving: Server, ours: FakeWorker, identities: Path
+) -> None:
+    """The client, which has a connection of the former one, connects again."""
+    mine = load(identities, "a")
+    ready(connect(client, mine, listening, ours, 100), serving.accept(arrived(listening)))
+    listening.listener.close()
+    settings = {"do": "listen", **vars(load(identities, "b")), "peer": []}
+    with socket.create_server(listening.address) as sock:
+        listening.listener = listening.open(settings, sock)
+        assert listening.listener.event() == {"event": "listening"}
+    ready(connect(client, mine, listening, ours, 101), serving.accept(arrived(listening)))
+    listening.listener.close()
+    [error] = connect(client, mine, listening, ours, 102).events()
+    assert (error["code"], "no listener at" in error["text"]) == ("unreachable", True)

@@ -18,7 +18,7 @@ from typing import Any, cast
 import cbor2
 import pytest
 
-from srdma.agent import takeover, upkeep
+from srdma.agent import links, takeover, upkeep
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.policy import Policy
 from srdma.agent.record import Record
@@ -301,6 +301,9 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
     monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
+    monkeypatch.setattr(links, "SWEEP", 0.01)
+    monkeypatch.setattr(links, "UNUSED", 1.0)
+    monkeypatch.setattr(links, "UNUSED_HERE", 1.0)
 
 
 @pytest.fixture
