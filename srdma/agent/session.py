@@ -278,8 +278,8 @@ class Session:
         await upkeep.run(meeting)
 
     async def _agree(self, setup: Setup, peer: Meeting | Address) -> tuple[Meeting, Exchange]:
-        """The first exchange. One that the peer refuses with `stale` or `closed` is repeated once in
-        another connection, and one with `busy` until the time is over (protocol.md 8.7)."""
+        """The first exchange. If the peer refuses with `stale` or `closed`, it is repeated once in
+        another connection; with `busy`, until the time is over (protocol.md 8.7)."""
         if isinstance(peer, Meeting):
             return peer, await self._agree_with(setup, peer)
         fresh = False
