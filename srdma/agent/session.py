@@ -38,6 +38,7 @@ from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 LIFE_MAX = (1 << 31) - 1
 ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
 # Code of a server's refusal -> seconds until the OFFER is repeated.
+FIRST = 1  # number of the stream for which a connection was made
 AGAIN = {"stale": 0.0, "closed": 0.0, "busy": 0.1}
 TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
@@ -278,23 +279,33 @@ class Session:
         await upkeep.run(meeting)
 
     async def _agree(self, setup: Setup, peer: Meeting | Address) -> tuple[Meeting, Exchange]:
-        """The first exchange. If the peer refuses with `stale` or `closed`, it is repeated once in
-        another connection; with `busy`, until the time is over (protocol.md 8.7)."""
+        """The first exchange. If the peer refuses the OFFER with `stale` or `closed`, or ends a
+        connection that was there before, the exchange is repeated once in another connection; with
+        `busy`, until the time is over (protocol.md 8.7)."""
         if isinstance(peer, Meeting):
             return peer, await self._agree_with(setup, peer)
-        fresh = False
+        former: Meeting | None = None
         while True:
-            meeting = await self._house.links.meet(self._own(), peer, fresh=fresh)
+            meeting = await self._house.links.meet(self._own(), peer, avoid=former)
             try:
                 return meeting, await self._agree_with(setup, meeting)
-            except ExchangeError as error:
-                code = error.code if error.from_peer else ""
-                if code not in AGAIN or (code != "busy" and fresh):
+            except (ExchangeError, Truncated) as error:
+                pause = self._pause(setup, meeting, error)
+                if pause is None or (not pause and former):
                     raise
-                await meeting.fail(error)
-            fresh = code != "busy"
+                former = None if pause else meeting
+                meeting.drop()
             setup.forget()
-            await asyncio.sleep(AGAIN[code])
+            await asyncio.sleep(pause)
+
+    @staticmethod
+    def _pause(setup: Setup, meeting: Meeting, error: ExchangeError | Truncated) -> float | None:
+        """Seconds until an OFFER is repeated, None if it is not; 0: in another connection."""
+        if setup.answered or meeting.stream.version == 1:
+            return None
+        if isinstance(error, ExchangeError):
+            return AGAIN.get(error.code) if error.from_peer else None
+        return None if error.error or meeting.stream.number == FIRST else 0.0
 
     async def _agree_with(self, setup: Setup, meeting: Meeting) -> Exchange:
         self._first_meeting = meeting

@@ -49,6 +49,7 @@ class Setup:
         self._keying, self._live = keying, live
         self.waiting_for = "the peer's TLS handshake"
         self._installed = asyncio.Event()  # the worker may have the keys of the QPs
+        self.answered = False  # the peer has sent a legal message
         self.exchange: Exchange | None = None
         self._meeting: Meeting | None = None
         self._secrets: Secrets | None = None
@@ -71,6 +72,7 @@ class Setup:
         self._secrets = Secrets(
             worker.control, stream.export, exchange, terms.ends, meeting.identity
         )
+        self.answered = False
         self._act(exchange.start())
         running = asyncio.ensure_future(self._running(worker))
         heard = meeting.hear()
@@ -89,8 +91,10 @@ class Setup:
                     if message == CLOSED and stream.version > 1:
                         raise PeerClosed
                     self._act(exchange.receive(message))
+                    self.answered = True
                     heard = asyncio.ensure_future(stream.message())
         finally:
+            heard.cancel()  # before any wait: a message that arrives now is one behind READY
             await cancelled(running)
             await cancelled(heard)
         return exchange

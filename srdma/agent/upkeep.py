@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from srdma.agent.links import SILENCE, Links
-from srdma.agent.meeting import Address, Meeting
+from srdma.agent.meeting import Address, Meeting, agent_of
 from srdma.agent.record import Record
 from srdma.agent.resumption import UNKNOWN, Resumption
 from srdma.agent.settings import Identity
@@ -78,7 +78,8 @@ class Upkeep:
         self._first = True  # no attempt to resume was made
         self._idle = False  # the connection was closed because nothing happened in it
         self._woken = False  # the server wants an exchange
-        self._resuming = False  # the RESUME of this end waits for its answer
+        self._resuming = False  # an attempt to resume is under way
+        self._avoid: Meeting | None = None  # of an attempt that was refused
         self._refusing: asyncio.Future[None] | None = None
         self._pause = PAUSE_LEAST  # before the next attempt to resume
         self._look_at = NEVER  # time of the next _look()
@@ -133,8 +134,14 @@ class Upkeep:
             if self.record.agreement.role == "server":
                 self.record = replace(self.record, address=(meeting.stream.link.address, 0))
                 self._sessions.moved(self)
+            self.record = replace(self.record, agent=agent_of(meeting) or self.record.agent)
+            meeting.stream.parks = self._parks
             self._renewing.attach(meeting.stream)
             self._look_at = time.monotonic() + LOOK if self.resumable else NEVER
+
+    def _parks(self) -> bool:
+        """True if the session needs no connection before an exchange is due."""
+        return self.resumable and self._renewing.idle
 
     async def _serve(self, pause: float) -> NoReturn:
         try:
@@ -229,7 +236,16 @@ class Upkeep:
             self._audit("idle" if self._idle else "lost", text=str(end))
             self._lose()
         else:
+            self._receive(message)
+
+    def _receive(self, message: bytes) -> None:
+        try:
             self._renewing.receive(message)
+        except ExchangeError as error:
+            if not (error.from_peer and error.code == "resume" and self.resumable):
+                raise
+            self._audit("lost", text=error.text)  # the peer did not accept the proofs of this end
+            self._lose()
 
     def _in_effect(self, count: int, wish: int, not_after: dt.datetime) -> None:
         self._pause = PAUSE_LEAST
@@ -264,6 +280,7 @@ class Upkeep:
             if not known:  # of the agent of a client
                 continue
             address = known[turn % len(known)]
+            self._resuming = True
             try:
                 async with asyncio.timeout(RESUME_TIMEOUT):
                     if self.record.agreement.role == "client":
@@ -276,6 +293,8 @@ class Upkeep:
                 text = f"no answer in {RESUME_TIMEOUT:g} s"
             except ExchangeError as error:
                 text = error.text
+            finally:
+                self._resuming = False
             self._audit("lost", text=text)
         raise AssertionError("not reached")
 
@@ -284,22 +303,22 @@ class Upkeep:
     async def _dial(self, address: Address) -> tuple[Meeting, Resume]:
         """One attempt. Raises ExchangeError, PeerClosed, Goodbye."""
         own, resumption = self._own(), self._resumption
-        meeting = await self._links.meet(own, address, self.record.agreement.identity)
+        peer = self.record.agreement.identity
+        meeting = await self._links.meet(own, address, peer, avoid=self._avoid)
+        self._avoid = None
         try:
             self._check_peer(meeting)
             mine = resumption.message(meeting.stream, self.count)
             meeting.stream.send(encode(mine))
-            self._resuming = True
             peers = _resume_in(await meeting.hear())
             resumption.withdraw(resumption.check(meeting.stream, peers))
         except ExchangeError as error:
+            self._avoid = meeting  # another host may have the session
             await meeting.fail(error)
             raise
         except BaseException:
             meeting.drop()  # no CLOSED: the peer may have resumed the session already
             raise
-        finally:
-            self._resuming = False
         return meeting, peers
 
     async def _wake(self, address: Address) -> None:
@@ -347,8 +366,7 @@ class Upkeep:
     def may_resume(self, meeting: Meeting) -> bool:
         """True if a peer and this session have the same identities."""
         record, own = self.record, self._own().credentials.identity
-        mine, theirs = (record.own, own), record.agreement.identity
-        return ((meeting.own, meeting.uri), meeting.identity) == (mine, theirs)
+        return (meeting.uri, meeting.identity) == (own, record.agreement.identity)
 
     def _check_offer(self) -> None:
         """Check the peer's RESUME. If it is right, the present connection is dropped."""
@@ -391,22 +409,22 @@ class Sessions:
     """The sessions that a peer may resume, by transcript hash."""
 
     def __init__(self) -> None:
-        self._by_hash: dict[bytes, Upkeep] = {}
+        self._by_hash: dict[tuple[bytes, Role], Upkeep] = {}  # and role of this end
         self._places: dict[Upkeep, str] = {}  # where its peer was last
         self._at: Counter[str] = Counter()  # sessions of an address
 
     def add(self, upkeep: Upkeep) -> None:
-        self._by_hash[upkeep.record.agreement.hash] = upkeep
+        self._by_hash[_key(upkeep)] = upkeep
         self.moved(upkeep)
 
     def remove(self, upkeep: Upkeep) -> None:
-        if self._by_hash.get(upkeep.record.agreement.hash) is upkeep:
-            del self._by_hash[upkeep.record.agreement.hash]
+        if self._by_hash.get(_key(upkeep)) is upkeep:
+            del self._by_hash[_key(upkeep)]
         self._place(upkeep, "")
 
     def moved(self, upkeep: Upkeep) -> None:
         """The record of a session may name another address. No effect before add()."""
-        if self._by_hash.get(upkeep.record.agreement.hash) is upkeep:
+        if self._by_hash.get(_key(upkeep)) is upkeep:
             self._place(upkeep, (upkeep.record.address or ("", 0))[0])
 
     def know(self, address: str) -> bool:
@@ -435,10 +453,14 @@ class Sessions:
         self._found(meeting, peers.hash, "server").offer(meeting, peers)
 
     def _found(self, meeting: Meeting, transcript: bytes, role: Role) -> Upkeep:
-        upkeep = self._by_hash.get(transcript)
-        if upkeep is None or upkeep.record.agreement.role != role or not upkeep.may_resume(meeting):
+        upkeep = self._by_hash.get((transcript, role))
+        if upkeep is None or not upkeep.may_resume(meeting):
             raise ExchangeError("resume", UNKNOWN)
         return upkeep
+
+
+def _key(upkeep: Upkeep) -> tuple[bytes, Role]:
+    return upkeep.record.agreement.hash, upkeep.record.agreement.role
 
 
 def _forget(task: asyncio.Future[Any] | None) -> None:

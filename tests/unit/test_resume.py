@@ -3,9 +3,11 @@ that speaks srdma/2 by hand (protocol.md 8.6)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +33,7 @@ from srdma.keyex.messages import (
     decode,
     encode,
 )
+from srdma.keyex.tls import Truncated
 from tests import keyex_players
 from tests.exchange_players import CHACHA, NONE
 from tests.keyex_players import Keyex, Listening, accepting, config, finished, load, until
@@ -398,8 +401,9 @@ def test_withdrawal_of_one_qp(folder: Path, role: str) -> None:
 
 def silent(again: BlockingTLS) -> bool:
     """True if no message but HELLO arrives soon. Records of TLS itself do not count."""
-    while select.select([again.sock], [], [], SHORT)[0]:
-        again._read()
+    with contextlib.suppress(Truncated):  # a connection without a stream may be closed
+        while select.select([again.sock], [], [], SHORT)[0]:
+            again._read()
     frame = again.receive()
     return frame is None or (frame.endswith(HELLO) and again.receive() is None)
 
@@ -746,6 +750,53 @@ def test_proofs_of_another_session_of_the_same_hosts(folder: Path) -> None:
         peer.exchange_secrets()
         in_effect(program, 1)
         other.tls.close()
+
+
+def test_wish_that_is_ignored_behind_each_resumption(folder: Path) -> None:
+    """Clock (a) counts the time of each connection."""
+    with against(folder, "client", limit=1.0) as (peer, program):
+        program.wish(1)
+        for _ in range(100):
+            if program.worker.expired:
+                break
+            peer.resume()
+            time.sleep(0.05)
+        assert sorted(program.worker.expired) == qps(program)
+
+
+def test_client_that_refuses_the_proofs_of_the_server(folder: Path) -> None:
+    """The server's session is lost again, and not ended."""
+    with against(folder, "client") as (peer, program):
+        peer.tls.cut()
+        made = peer.again()
+        theirs = exchanged("client", made, peer.resume_of(made))
+        assert isinstance(theirs, Resume)
+        made.send(encode(ErrorMessage("resume", "a proof is wrong")))
+        peer.resume()
+        renews(peer, program)
+
+
+def test_wish_right_behind_ready(folder: Path) -> None:
+    """Both arrive in one read."""
+    program = Keyex(config("client", load(folder, "b")))
+    with finished(program):
+        peer = ResumingPeer(program.other_end(), "server", load(folder, "a"), 0)
+        peer.program = program
+        usual = peer.tls.send
+
+        def send(message: bytes) -> None:
+            if message == encode(Ready()):
+                for each in (message, encode(Rekey(b""))):
+                    peer.tls.say(peer.tls.stream.to_bytes(4, "big") + each)
+                peer.tls._flush()
+            else:
+                usual(message)
+
+        peer.tls.send = send  # type: ignore[method-assign]
+        peer.connect(len(program.config["qps"]))
+        peer.exchange_secrets()
+        in_effect(program, 1)
+        peer.tls.close()
 
 
 # The former connection ------------------------------------------------------------
