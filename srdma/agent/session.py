@@ -245,7 +245,7 @@ class Session:
         self._first_meeting = peer if isinstance(peer, Meeting) else None
         try:
             async with asyncio.timeout(terms.timeout):
-                leg = await worker.attach(terms.token)
+                leg = await worker.attach(terms.token, self._channel.uid)
                 own = self._own()
                 meeting = peer if isinstance(peer, Meeting) else await Meeting.dial(own, peer)
                 self._first_meeting = meeting

@@ -12,6 +12,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from srdma.agent.accounts import User, check_owner
 from srdma.control import Control, Kind, QPState
 from srdma.errors import RefusedError, WorkerGone
 
@@ -23,6 +24,7 @@ class Worker:
         """trusted: see Control.connect(). Raises NoWorkerError."""
         self.path = path
         self.sessions = 0  # that use it
+        self._shared = False  # of a system agent: programs of several users use it
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         with contextlib.ExitStack() as stack:
@@ -39,12 +41,19 @@ class Worker:
 
         Raises RefusedError: EBUSY if another process has it.
         """
+        self._shared = True
         self.control.agent(attached=attached)
         self._waits.agent(attached=attached)
 
-    async def attach(self, token: bytes) -> int:
-        """Use the leg with this token. Returns its number. Raises RefusedError, WorkerGone."""
-        await self._request(Kind.ATTACH, [token])
+    async def attach(self, token: bytes, user: User) -> int:
+        """Use the leg with this token for a program of a user. Returns its number.
+
+        Raises ExchangeError (`policy`) if the leg is of another user, unless this is a private
+        agent, whose programs are its own; RefusedError, WorkerGone.
+        """
+        _, opener, charged = await self._request(Kind.ATTACH, [token])
+        if self._shared:
+            check_owner(user, opener, charged)
         return self.control.attach(token)
 
     async def wait(self, qpn: int) -> tuple[QPState, int]:
