@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "closer.h"
 #include "log.h"
 #include "peer.h"
 
@@ -23,6 +24,7 @@ enum {
 	MESSAGES_PER_TURN = 16, /* per connection */
 	EVENTS_PER_TURN = 64,
 	ACCEPTS_PER_TURN = 16,
+	FDS_PER_MESSAGE = 253, /* SCM_MAX_FD of the kernel */
 };
 
 /* A response that the socket could not accept yet. Owns its descriptors. */
@@ -195,7 +197,7 @@ static void queue_drain(struct connection *conn)
 static void fds_close(struct message *m)
 {
 	for (unsigned i = 0; i < m->nfds && i < REQUESTS_MAX_FDS; i++)
-		close(m->fds[i]);
+		closer_close(m->fds[i]);
 	m->nfds = 0;
 }
 
@@ -204,16 +206,28 @@ static void fds_take(struct message *m, struct msghdr *msg)
 	m->nfds = 0;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c;
 	     c = CMSG_NXTHDR(msg, c)) {
-		size_t size = c->cmsg_len - CMSG_LEN(0);
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
-		m->nfds = (unsigned)(size / sizeof(int));
-		memcpy(m->fds, CMSG_DATA(c), m->nfds * sizeof(int));
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int),
+			       sizeof(int));
+			if (m->nfds < REQUESTS_MAX_FDS)
+				m->fds[m->nfds] = fd;
+			else
+				closer_close(fd);
+			m->nfds++;
+		}
 	}
 }
 
 /*
+ * Takes all descriptors that the kernel allows, because it closes those that
+ * have no room, in this thread.
+ *
  * Returns 1 for a message, 0 if there is none, -ECONNRESET at end of file, or
  * -errno.
  */
@@ -221,7 +235,7 @@ static int packet_receive(int fd, struct message *m)
 {
 	union {
 		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int) * REQUESTS_MAX_FDS)];
+		char bytes[CMSG_SPACE(sizeof(int) * FDS_PER_MESSAGE)];
 	} space;
 	struct iovec iov = { m->data, sizeof(m->data) };
 	struct msghdr msg = {
@@ -243,7 +257,7 @@ static int packet_receive(int fd, struct message *m)
 		fds_close(m);
 		return -ECONNRESET;
 	}
-	if (msg.msg_flags & MSG_CTRUNC) {
+	if (msg.msg_flags & MSG_CTRUNC || m->nfds > REQUESTS_MAX_FDS) {
 		fds_close(m);
 		m->nfds = REQUESTS_MAX_FDS + 1;
 	}
@@ -283,7 +297,10 @@ static void connection_free(struct connection *conn)
 {
 	if (!conn)
 		return;
-	close(conn->fd);
+	/* The descriptor may stay open for a while: the client notices now. */
+	epoll_ctl(conn->control->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
+	shutdown(conn->fd, SHUT_RDWR);
+	closer_close(conn->fd);
 	if (conn->client.pidfd >= 0)
 		close(conn->client.pidfd);
 	while (conn->first)
@@ -392,7 +409,7 @@ static void refuse_one(struct control *c)
 		close(c->spare);
 	fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC);
 	if (fd >= 0)
-		close(fd);
+		closer_close(fd);
 	c->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	log_error(
 		"a control connection was refused: raise the limit of open files");
@@ -409,8 +426,10 @@ static void accept_some(struct control *c)
 				refuse_one(c);
 			return;
 		}
-		if (connection_add(c, fd) < 0)
-			close(fd);
+		if (connection_add(c, fd) < 0) {
+			shutdown(fd, SHUT_RDWR);
+			closer_close(fd);
+		}
 	}
 }
 
