@@ -76,7 +76,7 @@ static void start_thread(void)
 }
 
 /*
- * Memfds, and Unix stream sockets whose queue is empty for ever, because one of
+ * Memfds, and Unix stream sockets whose queue stays empty, because one of
  * the ends was shut down or closed. A listener, whose FIONREAD fails, has
  * queues of connections.
  */

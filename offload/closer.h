@@ -1,5 +1,5 @@
 /*
- * Closes files that other processes passed. close() can block for ever: on a
+ * Closes files that other processes passed. close() can block without a limit: on a
  * TCP socket with SO_LINGER, on a FUSE file whose server hangs, and on a Unix
  * socket with such a file in its queue. Files of these kinds are closed by
  * threads, which do nothing else.

@@ -309,7 +309,8 @@ class Service:
             raise ExchangeError("closed", "the session of these QPs has ended")
         session, task = sessions[0]
         async with self._worker(path, token) as worker:
-            if await worker.attach(token, channel.uid) != session.leg or not session.returned(channel):
+            leg = await worker.attach(token, channel.uid)
+            if leg != session.leg or not session.returned(channel):
                 raise ExchangeError("closed", "the session of these QPs is not of this program")
             await asyncio.wait({task})
 

@@ -118,7 +118,7 @@ static int socket_is(int fd, int option, int value)
 }
 
 /*
- * An end of a socketpair() is connected for ever, and neither end has a name.
+ * An end of a socketpair() stays connected, and neither end has a name.
  * A socket that was connected to a service has one: the worker must not write
  * to a service in the place of a program.
  */
