@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "closer.h"
 #include "log.h"
+#include "packet.h"
 #include "peer.h"
 
 enum {
@@ -24,7 +25,6 @@ enum {
 	MESSAGES_PER_TURN = 16, /* per connection */
 	EVENTS_PER_TURN = 64,
 	ACCEPTS_PER_TURN = 16,
-	FDS_PER_MESSAGE = 253, /* SCM_MAX_FD of the kernel */
 };
 
 /* A response that the socket could not accept yet. Owns its descriptors. */
@@ -63,38 +63,6 @@ static void queued_free(struct queued *q)
 			close(q->fds[i]);
 	srdma_wipe(q->data, q->len);
 	free(q);
-}
-
-/* Returns 0 or -errno; -EAGAIN if the socket is full. */
-static int packet_send(int fd, const uint8_t *data, size_t len,
-		       const int fds[REQUESTS_ANSWER_FDS])
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int) * REQUESTS_ANSWER_FDS)];
-	} space = { .bytes = { 0 } };
-	struct iovec iov = { .iov_len = len };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	int n = 0;
-
-	memcpy(&iov.iov_base, &data, sizeof(data)); /* casts const away;
-						       sendmsg only reads */
-	while (n < REQUESTS_ANSWER_FDS && fds[n] >= 0)
-		n++;
-	if (n > 0) {
-		size_t size = sizeof(int) * (size_t)n;
-
-		msg.msg_control = space.bytes;
-		msg.msg_controllen = CMSG_SPACE(size);
-		space.align.cmsg_level = SOL_SOCKET;
-		space.align.cmsg_type = SCM_RIGHTS;
-		space.align.cmsg_len = CMSG_LEN(size);
-		memcpy(CMSG_DATA(&space.align), fds, size);
-	}
-	while (sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		if (errno != EINTR)
-			return -errno;
-	return 0;
 }
 
 /* Queue a copy of the response with duplicates of its descriptors. */
@@ -194,76 +162,6 @@ static void queue_drain(struct connection *conn)
 	watch(conn);
 }
 
-static void fds_close(struct message *m)
-{
-	for (unsigned i = 0; i < m->nfds && i < REQUESTS_MAX_FDS; i++)
-		closer_close(m->fds[i]);
-	m->nfds = 0;
-}
-
-static void fds_take(struct message *m, struct msghdr *msg)
-{
-	m->nfds = 0;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c;
-	     c = CMSG_NXTHDR(msg, c)) {
-		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int),
-			       sizeof(int));
-			if (m->nfds < REQUESTS_MAX_FDS)
-				m->fds[m->nfds] = fd;
-			else
-				closer_close(fd);
-			m->nfds++;
-		}
-	}
-}
-
-/*
- * Takes all descriptors that the kernel allows, because it closes those that
- * have no room, in this thread.
- *
- * Returns 1 for a message, 0 if there is none, -ECONNRESET at end of file, or
- * -errno.
- */
-static int packet_receive(int fd, struct message *m)
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int) * FDS_PER_MESSAGE)];
-	} space;
-	struct iovec iov = { m->data, sizeof(m->data) };
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = space.bytes,
-		.msg_controllen = sizeof(space.bytes),
-	};
-	ssize_t n;
-
-	do {
-		n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-	} while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return errno == EAGAIN ? 0 : -errno;
-	m->len = (size_t)n;
-	fds_take(m, &msg);
-	if (n == 0) {
-		fds_close(m);
-		return -ECONNRESET;
-	}
-	if (msg.msg_flags & MSG_CTRUNC || m->nfds > REQUESTS_MAX_FDS) {
-		fds_close(m);
-		m->nfds = REQUESTS_MAX_FDS + 1;
-	}
-	return 1;
-}
-
 /* Returns 0, or -errno if the connection must be closed. */
 static int messages_handle(struct connection *conn)
 {
@@ -280,7 +178,7 @@ static int messages_handle(struct connection *conn)
 		rc = requests_handle(conn->control->requests, &conn->client,
 				     &m);
 		if (m.nfds <= REQUESTS_MAX_FDS)
-			fds_close(&m);
+			packet_close_fds(&m);
 		srdma_wipe(m.data, m.len); /* the message may contain secrets
 					      or capabilities */
 		if (rc < 0) {
