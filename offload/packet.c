@@ -40,7 +40,7 @@ int packet_send(int fd, const uint8_t *data, size_t len,
 	return 0;
 }
 
-/* Those that have room in the message; take_fds() closed the others. */
+/* take_fds() closed the descriptors that had no room in the message. */
 void packet_close_fds(struct message *m)
 {
 	for (unsigned i = 0; i < m->nfds && i < REQUESTS_MAX_FDS; i++)
