@@ -246,7 +246,7 @@ class Session:
         self._first_meeting = peer if isinstance(peer, Meeting) else None
         try:
             async with asyncio.timeout(terms.timeout):
-                leg = await worker.attach(terms.token)
+                leg = await worker.attach(terms.token, self._channel.uid)
                 meeting, exchange = await self._agree(setup, peer)
         except Timeout:  # of a call of the worker
             raise

@@ -14,6 +14,7 @@ from contextvars import Context
 from pathlib import Path
 from typing import Any
 
+from srdma.agent.accounts import User, check_owner
 from srdma.control import Control, Kind, QPState
 from srdma.errors import RefusedError, WorkerGone
 
@@ -57,6 +58,7 @@ class Worker:
         """trusted: see Control.connect(). Raises NoWorkerError."""
         self.path = path
         self.sessions = 0  # that use it
+        self._shared = False  # of a system agent: programs of several users use it
         self._loop = asyncio.get_running_loop()
         self.ended = Ended(self._loop)
         with contextlib.ExitStack() as stack:
@@ -64,7 +66,7 @@ class Worker:
             stack.callback(self.control.close)
             self._waits = Control.connect(path, user=trusted)
             stack.pop_all()
-        self._legs: dict[bytes, int] = {}  # number of the leg with each token
+        self._legs: dict[bytes, tuple[int, int, str]] = {}  # number of the leg with each token
         self._tags = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[tuple[Any, ...]]] = {}
         self._loop.add_reader(self._waits.fileno(), self._read)
@@ -74,18 +76,24 @@ class Worker:
 
         Raises RefusedError: EBUSY if another process has it.
         """
+        self._shared = True
         self.control.agent(attached=attached)
         self._waits.agent(attached=attached)
 
-    async def attach(self, token: bytes) -> int:
-        """Use the leg with this token. Returns its number. Raises RefusedError, WorkerGone.
+    async def attach(self, token: bytes, user: User) -> int:
+        """Use the leg with this token for a program of a user. Returns its number.
 
-        Both connections use it until they end, so that only the first call makes requests.
+        Both connections use it until they end, so that only the first call makes requests. Raises
+        ExchangeError (`policy`) if the leg is of another user, unless this is a private agent,
+        whose programs are its own; RefusedError, WorkerGone.
         """
         if token not in self._legs:
-            await self._request(Kind.ATTACH, [token])
-            self._legs[token] = self.control.attach(token)
-        return self._legs[token]
+            _, opener, charged = await self._request(Kind.ATTACH, [token])
+            self._legs[token] = self.control.attach(token), opener, charged
+        leg, opener, charged = self._legs[token]
+        if self._shared:
+            check_owner(user, opener, charged)
+        return leg
 
     async def wait(self, qpn: int) -> tuple[QPState, int]:
         """Wait until a QP is in RTS or ERR. Returns (state, reason), reason 0 in RTS.

@@ -611,6 +611,21 @@ def test_rejoin_after_the_end(place: Place) -> None:
         assert refusal(place.rejoin(one.qpns[0])) == "closed"
 
 
+@pytest.mark.parametrize("owner", [(UID + 1, b""), (UID, b"uid 4242"), (0, b"container web")])
+def test_leg_of_another_user(place: Place, owner: tuple[int, bytes]) -> None:
+    """A stolen token. The session and the leg's program go on."""
+    settings = {"do": "rotate", "worker": str(place.worker.path), "token": TOKEN, "age": 7}
+    with session(place, "client") as one:
+        one.restart()
+        place.worker.owner = owner
+        for wire in (place.rejoin(one.qpns[0]), place.open(settings)):
+            event = wire.events()[-1]
+            assert event["code"] == "policy" and f"not of uid {UID}" in event["text"]
+        assert not place.worker.rotations
+        place.worker.owner = 0, f"uid {UID}".encode()
+        assert place.rejoin(one.qpns[0]).event() == {"event": "ready"}
+
+
 def test_rotate(place: Place) -> None:
     settings = {"do": "rotate", "worker": str(place.worker.path), "token": TOKEN, "age": 7}
     wire = place.open(settings)
