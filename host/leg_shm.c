@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { LEG, EVENTFD, BELL };
+enum { LEG, WAKE, BELL };
 
 struct srdma_leg_shm {
 	struct srdma_shm map;
@@ -18,12 +18,13 @@ struct srdma_leg_shm {
 	struct srdma_ringer worker;
 	const uint8_t *records;
 	int fds[SRDMA_LEG_SHM_OPEN_FDS];
+	int wake; /* sleeper's end; the ringer's is in fds */
 };
 
 static int open_fds(struct srdma_leg_shm *leg, uint32_t ring)
 {
 	size_t at = srdma_leg_layout_records_at(ring);
-	int r;
+	int ends[2], r;
 
 	r = srdma_shm_create(&leg->map, "srdma-leg",
 			     at + (size_t)ring * SRDMA_RECORD_LEN);
@@ -31,10 +32,11 @@ static int open_fds(struct srdma_leg_shm *leg, uint32_t ring)
 		return r;
 	leg->fds[LEG] = r;
 	leg->records = leg->map.at + at;
-	r = srdma_doorbell_eventfd();
-	if (r < 0)
+	r = srdma_doorbell_socket(ends);
+	if (r)
 		return r;
-	leg->fds[EVENTFD] = r;
+	leg->wake = ends[SRDMA_DOORBELL_SLEEPER];
+	leg->fds[WAKE] = ends[SRDMA_DOORBELL_RINGER];
 	r = srdma_doorbell_create(&leg->bell);
 	leg->fds[BELL] = leg->bell.fd;
 	return r;
@@ -51,7 +53,7 @@ int srdma_leg_shm_create(struct srdma_leg_shm **out, uint32_t ring)
 	leg = calloc(1, sizeof(*leg));
 	if (!leg)
 		return -ENOMEM;
-	leg->fds[LEG] = leg->fds[EVENTFD] = -1;
+	leg->fds[LEG] = leg->fds[WAKE] = -1;
 	r = open_fds(leg, ring);
 	if (r) {
 		srdma_leg_shm_destroy(leg);
@@ -69,8 +71,10 @@ void srdma_leg_shm_destroy(struct srdma_leg_shm *leg)
 	srdma_ringer_close(&leg->worker);
 	srdma_doorbell_destroy(&leg->bell);
 	srdma_shm_unmap(&leg->map);
-	if (leg->fds[EVENTFD] >= 0)
-		close(leg->fds[EVENTFD]);
+	if (leg->fds[WAKE] >= 0) {
+		close(leg->fds[WAKE]);
+		close(leg->wake);
+	}
 	if (leg->fds[LEG] >= 0)
 		close(leg->fds[LEG]);
 	free(leg);
@@ -86,7 +90,8 @@ int srdma_leg_shm_attach(struct srdma_leg_shm *leg,
 {
 	if (leg->worker.page.at)
 		return -EISCONN;
-	return srdma_ringer_open(&leg->worker, fds[0], fds[1]);
+	return srdma_ringer_open(&leg->worker, SRDMA_WAKE_EVENTFD, fds[0],
+				 fds[1]);
 }
 
 uint8_t *srdma_leg_shm_slot(struct srdma_leg_shm *leg)
@@ -122,18 +127,13 @@ void srdma_leg_shm_arm(struct srdma_leg_shm *leg, int memory)
 
 int srdma_leg_shm_fd(const struct srdma_leg_shm *leg)
 {
-	return leg->fds[EVENTFD];
+	return leg->wake;
 }
 
 void srdma_leg_shm_disarm(struct srdma_leg_shm *leg)
 {
-	uint64_t rings;
-	ssize_t ignored;
-
 	srdma_doorbell_disarm(&leg->bell);
-	/* EAGAIN: the doorbell was not rung. */
-	ignored = read(leg->fds[EVENTFD], &rings, sizeof(rings));
-	(void)ignored;
+	srdma_doorbell_drain(leg->wake);
 }
 
 int srdma_leg_shm_region(size_t size, int *fd, void **addr)

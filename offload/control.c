@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "closer.h"
 #include "log.h"
+#include "packet.h"
 #include "peer.h"
 
 enum {
@@ -61,38 +63,6 @@ static void queued_free(struct queued *q)
 			close(q->fds[i]);
 	srdma_wipe(q->data, q->len);
 	free(q);
-}
-
-/* Returns 0 or -errno; -EAGAIN if the socket is full. */
-static int packet_send(int fd, const uint8_t *data, size_t len,
-		       const int fds[REQUESTS_ANSWER_FDS])
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int) * REQUESTS_ANSWER_FDS)];
-	} space = { .bytes = { 0 } };
-	struct iovec iov = { .iov_len = len };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	int n = 0;
-
-	memcpy(&iov.iov_base, &data, sizeof(data)); /* casts const away;
-						       sendmsg only reads */
-	while (n < REQUESTS_ANSWER_FDS && fds[n] >= 0)
-		n++;
-	if (n > 0) {
-		size_t size = sizeof(int) * (size_t)n;
-
-		msg.msg_control = space.bytes;
-		msg.msg_controllen = CMSG_SPACE(size);
-		space.align.cmsg_level = SOL_SOCKET;
-		space.align.cmsg_type = SCM_RIGHTS;
-		space.align.cmsg_len = CMSG_LEN(size);
-		memcpy(CMSG_DATA(&space.align), fds, size);
-	}
-	while (sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		if (errno != EINTR)
-			return -errno;
-	return 0;
 }
 
 /* Queue a copy of the response with duplicates of its descriptors. */
@@ -192,64 +162,6 @@ static void queue_drain(struct connection *conn)
 	watch(conn);
 }
 
-static void fds_close(struct message *m)
-{
-	for (unsigned i = 0; i < m->nfds && i < REQUESTS_MAX_FDS; i++)
-		close(m->fds[i]);
-	m->nfds = 0;
-}
-
-static void fds_take(struct message *m, struct msghdr *msg)
-{
-	m->nfds = 0;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c;
-	     c = CMSG_NXTHDR(msg, c)) {
-		size_t size = c->cmsg_len - CMSG_LEN(0);
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		m->nfds = (unsigned)(size / sizeof(int));
-		memcpy(m->fds, CMSG_DATA(c), m->nfds * sizeof(int));
-	}
-}
-
-/*
- * Returns 1 for a message, 0 if there is none, -ECONNRESET at end of file, or
- * -errno.
- */
-static int packet_receive(int fd, struct message *m)
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int) * REQUESTS_MAX_FDS)];
-	} space;
-	struct iovec iov = { m->data, sizeof(m->data) };
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = space.bytes,
-		.msg_controllen = sizeof(space.bytes),
-	};
-	ssize_t n;
-
-	do {
-		n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-	} while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return errno == EAGAIN ? 0 : -errno;
-	m->len = (size_t)n;
-	fds_take(m, &msg);
-	if (n == 0) {
-		fds_close(m);
-		return -ECONNRESET;
-	}
-	if (msg.msg_flags & MSG_CTRUNC) {
-		fds_close(m);
-		m->nfds = REQUESTS_MAX_FDS + 1;
-	}
-	return 1;
-}
-
 /* Returns 0, or -errno if the connection must be closed. */
 static int messages_handle(struct connection *conn)
 {
@@ -266,7 +178,7 @@ static int messages_handle(struct connection *conn)
 		rc = requests_handle(conn->control->requests, &conn->client,
 				     &m);
 		if (m.nfds <= REQUESTS_MAX_FDS)
-			fds_close(&m);
+			packet_close_fds(&m);
 		srdma_wipe(m.data, m.len); /* the message may contain secrets
 					      or capabilities */
 		if (rc < 0) {
@@ -283,7 +195,10 @@ static void connection_free(struct connection *conn)
 {
 	if (!conn)
 		return;
-	close(conn->fd);
+	/* The descriptor may stay open for a while: the client notices now. */
+	epoll_ctl(conn->control->epoll, EPOLL_CTL_DEL, conn->fd, NULL);
+	shutdown(conn->fd, SHUT_RDWR);
+	closer_close(conn->fd);
 	if (conn->client.pidfd >= 0)
 		close(conn->client.pidfd);
 	while (conn->first)
@@ -392,7 +307,7 @@ static void refuse_one(struct control *c)
 		close(c->spare);
 	fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC);
 	if (fd >= 0)
-		close(fd);
+		closer_close(fd);
 	c->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	log_error(
 		"a control connection was refused: raise the limit of open files");
@@ -409,8 +324,10 @@ static void accept_some(struct control *c)
 				refuse_one(c);
 			return;
 		}
-		if (connection_add(c, fd) < 0)
-			close(fd);
+		if (connection_add(c, fd) < 0) {
+			shutdown(fd, SHUT_RDWR);
+			closer_close(fd);
+		}
 	}
 }
 

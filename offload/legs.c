@@ -40,8 +40,8 @@ void legs_set_agent(struct legs *t, unsigned user, int is_agent)
 		drop(t->agents, user);
 }
 
-int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg,
-	     const struct account *account)
+int legs_add(struct legs *t, struct srdma_leg *leg,
+	     const struct legs_opener *opener)
 {
 	for (int i = 0; i < SRDMA_MAX_LEGS; i++) {
 		struct leg_entry *e = &t->entry[i];
@@ -51,9 +51,8 @@ int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg,
 			continue;
 		memset(e, 0, sizeof(*e));
 		e->id = srdma_relay_leg_id(leg);
-		e->owner = owner;
-		e->account = account;
-		put(e->users, owner);
+		e->opener = *opener;
+		put(e->users, opener->connection);
 		return 0;
 	}
 	return -ENOSPC;
@@ -76,11 +75,12 @@ struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id)
 	return srdma_relay_leg_by_id(t->relay, id);
 }
 
-const struct account *legs_account(struct legs *t, const struct srdma_leg *leg)
+const struct legs_opener *legs_opener(struct legs *t,
+				      const struct srdma_leg *leg)
 {
 	const struct leg_entry *e = entry_of(t, srdma_relay_leg_id(leg));
 
-	return e ? e->account : NULL;
+	return e ? &e->opener : NULL;
 }
 
 static struct srdma_leg *living(const struct legs *t, const struct leg_entry *e)
@@ -105,7 +105,7 @@ struct legs_usage legs_usage(const struct legs *t, const struct account *a)
 		const struct srdma_leg *leg;
 		struct srdma_leg_memory memory;
 
-		leg = e->account == a ? living(t, e) : NULL;
+		leg = e->opener.account == a ? living(t, e) : NULL;
 		if (!leg)
 			continue;
 		memory = srdma_relay_leg_memory(leg);
@@ -161,7 +161,7 @@ void legs_leave(struct legs *t, unsigned user)
 		if (e->id == 0 || !has(e->users, user))
 			continue;
 		drop(e->users, user);
-		if (e->owner != user)
+		if (e->opener.connection != user)
 			continue;
 		leg = srdma_relay_leg_by_id(t->relay, e->id);
 		memset(e, 0, sizeof(*e));

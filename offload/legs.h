@@ -14,25 +14,28 @@
 
 enum { LEGS_USERS = 512 };
 
+/* By whom a leg was opened. */
+struct legs_opener {
+	unsigned connection;
+	uint32_t user;		       /* that connected it */
+	const struct account *account; /* to which it is charged; NULL: none */
+};
+
 struct legs {
 	struct srdma_relay *relay;
 	uint64_t agents[LEGS_USERS / 64]; /* connections of the agent */
 	struct leg_entry {
 		uint32_t id; /* 0: free */
 		uint32_t qps;
-		unsigned owner;
-		const struct account *account;	 /* of the owner; NULL: none */
+		struct legs_opener opener;
 		uint64_t users[LEGS_USERS / 64]; /* bit set of connections,
 						    including the owner */
 	} entry[SRDMA_MAX_LEGS];
 };
 
-/*
- * Enter a leg opened by the connection owner, which is charged to the account or
- * to none (NULL). Returns 0 or -ENOSPC.
- */
-int legs_add(struct legs *t, unsigned owner, struct srdma_leg *leg,
-	     const struct account *account);
+/* Enter a leg. Returns 0 or -ENOSPC. */
+int legs_add(struct legs *t, struct srdma_leg *leg,
+	     const struct legs_opener *opener);
 /* Let a connection that presented the leg's token use the leg. */
 void legs_attach(struct legs *t, unsigned user, struct srdma_leg *leg);
 /* Let a connection use every leg, or only those that it opened or attached to.
@@ -44,8 +47,9 @@ struct srdma_leg *legs_find(struct legs *t, unsigned user, uint32_t id);
 /* The leg that holds the QP if the connection may use it, else NULL. */
 struct srdma_leg *legs_find_qp(struct legs *t, unsigned user, uint32_t qpn);
 
-/* Account to which a leg is charged; NULL: none. */
-const struct account *legs_account(struct legs *t, const struct srdma_leg *leg);
+/* By whom a leg was opened; NULL if it has no entry. */
+const struct legs_opener *legs_opener(struct legs *t,
+				      const struct srdma_leg *leg);
 /* 1 if the connection opened, or attached to, a leg that lives. */
 int legs_used_by(const struct legs *t, unsigned user);
 

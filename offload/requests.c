@@ -131,7 +131,9 @@ static int handle_open(struct call *c)
 	rc = srdma_relay_leg_open(c->q->p.relay, &params, &leg, &answer);
 	if (rc < 0)
 		return requests_refused(c, rc);
-	rc = legs_add(&c->q->legs, c->client->number, leg, c->client->account);
+	rc = legs_add(&c->q->legs, leg,
+		      &(struct legs_opener){ c->client->number, c->client->uid,
+					     c->client->account });
 	if (rc < 0) {
 		srdma_relay_leg_close(leg);
 		return requests_refuse(
@@ -150,19 +152,25 @@ static int handle_open(struct call *c)
 
 static int handle_attach(struct call *c)
 {
+	struct srdma_ctl_attach_answer *out = &c->out.attached;
+	const struct legs_opener *opener = NULL;
 	struct srdma_leg *leg;
 
 	leg = srdma_relay_leg_by_token(c->q->p.relay, c->in.token);
-	if (leg && c->client->account &&
-	    legs_account(&c->q->legs, leg) != c->client->account)
-		leg = NULL;
-	if (!leg)
+	if (leg)
+		opener = legs_opener(&c->q->legs, leg);
+	if (!opener ||
+	    (c->client->account && opener->account != c->client->account))
 		return requests_refuse(
 			c, -EPERM,
 			"no leg has this token: give the token of the OPEN "
 			"response while its process is alive");
 	legs_attach(&c->q->legs, c->client->number, leg);
-	c->out.leg = srdma_relay_leg_id(leg);
+	out->leg = srdma_relay_leg_id(leg);
+	out->user = opener->user;
+	if (opener->account)
+		memcpy(out->account, opener->account->name,
+		       sizeof(out->account));
 	return 0;
 }
 

@@ -71,9 +71,17 @@ int requests_restrict_leg(struct call *c)
 	return over(c, a, "legs", a->limits.legs);
 }
 
+static const struct account *account_of(struct call *c,
+					const struct srdma_leg *leg)
+{
+	const struct legs_opener *opener = legs_opener(&c->q->legs, leg);
+
+	return opener ? opener->account : NULL;
+}
+
 int requests_restrict_qp(struct call *c, const struct srdma_leg *leg)
 {
-	const struct account *a = legs_account(&c->q->legs, leg);
+	const struct account *a = account_of(c, leg);
 
 	if (!a || legs_usage(&c->q->legs, a).qps < a->limits.qps)
 		return 0;
@@ -83,7 +91,7 @@ int requests_restrict_qp(struct call *c, const struct srdma_leg *leg)
 int requests_restrict_region(struct call *c, const struct srdma_leg *leg,
 			     uint64_t length)
 {
-	const struct account *a = legs_account(&c->q->legs, leg);
+	const struct account *a = account_of(c, leg);
 	struct legs_usage used;
 
 	if (!a)

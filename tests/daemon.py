@@ -111,9 +111,13 @@ def leg_size(ring: int) -> int:
 
 
 def leg_fds(ring: int = RING) -> list[int]:
-    """The memfd of the leg, the eventfd and the doorbell: the descriptors of OPEN."""
-    eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-    return [memfd(leg_size(ring)), eventfd, memfd(PAGE)]
+    """The memfd of the leg, the wake-up socket and the doorbell: the descriptors of OPEN.
+
+    Nothing waits for the socket: its other end is closed.
+    """
+    end, wake = socket.socketpair()
+    end.close()
+    return [memfd(leg_size(ring)), wake.detach(), memfd(PAGE)]
 
 
 def u32(*values: int) -> bytes:
@@ -278,7 +282,13 @@ class Client:
         return struct.unpack(">I16s", body[:20])
 
     def attach(self, token: bytes) -> int:
-        return self.number(Kind.ATTACH, token)
+        """Returns the number of the leg."""
+        return self.attached(token)[0]
+
+    def attached(self, token: bytes) -> tuple[int, int, str]:
+        """ATTACH. Returns the leg, the user that opened it, and its account."""
+        leg, user, account = struct.unpack(">II64s", self.request(Kind.ATTACH, token)[0])
+        return leg, user, account.rstrip(b"\0").decode()
 
     def init(self, leg: int, sq: int = 16, rq: int = 16) -> Qp:
         return Qp.of(self.request(Kind.INIT, struct.pack(">5I", leg, sq, rq, 0, 0))[0])

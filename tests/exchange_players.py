@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from srdma.keyex.exchange import Derive, Event, Exchange, Install, Parameters, Role, Send
-from srdma.keyex.messages import MODES, End, Handover, Suite
+from srdma.keyex.messages import MODES, End, Handover, Offer, Suite, encode
 
 GCM, CHACHA, NONE = Suite(1, 3, 16), Suite(7, 3, 16), Suite(0, 0, 0)
 SIZES = {GCM: 16, CHACHA: 32}
@@ -29,6 +29,12 @@ def parameters(role: str, **changes: Any) -> Parameters:
     ends = tuple(end(100 + i, letter * 16, wire=role) for i in range(QPS))
     mine = Parameters((GCM,), os.urandom(32), ends, b"", HASHES)
     return replace(mine, **changes)
+
+
+def offer(qps: int = 1) -> bytes:
+    """An OFFER that a server accepts."""
+    ends = tuple(end(100 + i, os.urandom(16)) for i in range(qps))
+    return encode(Offer((GCM,), (0,), "", os.urandom(32), ends))
 
 
 def form(role: Role, mode: int, group: str) -> str:

@@ -42,7 +42,7 @@ class Leg:
         self.ring = ring
         self.records_at = -(-(SLOTS_AT + ring * SLOT) // 4096) * 4096
         self.memory = mmap.mmap(fds[0], self.records_at + ring * RECORD_LEN)
-        self.host_eventfd = os.dup(fds[1])
+        self.host_wake = socket.socket(fileno=os.dup(fds[1]))
         self.eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.bell = os.memfd_create("bell", os.MFD_ALLOW_SEALING)
         os.ftruncate(self.bell, 4096)
@@ -71,11 +71,13 @@ class Leg:
         self.written += 1
         data = record.encode()[:-4] + struct.pack(">I", self.written)
         self.memory[at : at + RECORD_LEN] = data
-        os.eventfd_write(self.host_eventfd, 1)
+        with contextlib.suppress(BlockingIOError):  # the host has a wake-up already
+            self.host_wake.send(b"\x01", socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         self.memory.close()
-        for fd in (self.host_eventfd, self.eventfd, self.bell):
+        self.host_wake.close()
+        for fd in (self.eventfd, self.bell):
             os.close(fd)
 
 
@@ -90,7 +92,7 @@ class FakeWorker:
         self.handlers: dict[int, Handler] = {
             HELLO: self._hello,
             OPEN: self._open,
-            ATTACH: lambda leg, body, fds: (struct.pack(">I", 1), []),
+            ATTACH: lambda leg, body, fds: (struct.pack(">II64s", 1, os.getuid(), b""), []),
             REG_MR: lambda leg, body, fds: (struct.pack(">I", 0x1000 + len(self.seen)), []),
             DEREG_MR: lambda leg, body, fds: (b"", []),
             INIT: self._init,

@@ -51,7 +51,8 @@ class FakeWorker(threading.Thread):
     of END; `lives`, QPs and seconds of LIFE; `attached`, the tokens; `connections`, their number.
     `agents`, the flags of AGENT; `kept`, the bodies of KEEP.
     gone: QPs that have ended, for PROVE, REKEY and ADOPT. tokens: the legs of ATTACH, None for any.
-    others: AGENTs refused (EBUSY) because of another agent. processes: the number in HELLO.
+    owner: user and account of the leg. others: AGENTs refused (EBUSY) because of another agent.
+    processes: the number in HELLO.
 
     refuse: text with which it refuses requests of the kind `refuses`, KEYS by default. busy:
     direction -> number of REKEYs refused first (EBUSY). stuck: pairs of QPN and direction whose
@@ -73,6 +74,7 @@ class FakeWorker(threading.Thread):
         self.keys: list[tuple[Any, ...]] = []
         self.asked: list[tuple[Any, ...]] = []
         self.made: list[bytes] = []
+        self.owner = os.getuid(), b""
         self.group_key = os.urandom(48)
         self.status = 22  # of refused requests
         self.rekeys: list[tuple[Any, ...]] = []
@@ -157,7 +159,7 @@ class FakeWorker(threading.Thread):
                 if self.tokens is not None and body not in self.tokens:
                     return errno.EPERM, b"no leg has this token"
                 self.attached.append(body)
-                return 0, struct.pack(">I", LEG)
+                return 0, struct.pack(">II64s", LEG, *self.owner)
             case Kind.KEY:
                 return 0, self._key(KEY.unpack(body))
             case Kind.WAIT:

@@ -18,7 +18,7 @@ CHUNK = 16_384
 
 
 HELLO = encode(Hello(0))
-IDLE = encode(ErrorMessage("idle", "it was idle"))  # of a connection that the agent closes
+IDLE = encode(ErrorMessage("idle", "it was idle"))
 
 
 class BlockingTLS(Inner):

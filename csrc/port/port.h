@@ -91,7 +91,8 @@ struct srdma_event {
 struct srdma_leg_params {
 	uint32_t ring;		/* records in the completion ring; also the
 				   maximum of descriptors in flight */
-	int fds[SRDMA_LEG_FDS]; /* shm: leg memfd, eventfd, doorbell; else
+	int fds[SRDMA_LEG_FDS]; /* shm: leg memfd, wake-up socket,
+				   doorbell; else
 				   -1. The port duplicates or maps the ones
 				   it keeps */
 	int pid;		/* process id of the host, for process_vm_* */

@@ -89,6 +89,12 @@ struct srdma_ctl_open_answer {
 	char address[SRDMA_NAME_LEN]; /* verbs: of the host leg; else "" */
 };
 
+struct srdma_ctl_attach_answer {
+	uint32_t leg;
+	uint32_t user;		      /* that connected the opener's socket */
+	char account[SRDMA_NAME_LEN]; /* "": the opener is not restricted */
+};
+
 struct srdma_ctl_reg_mr {
 	uint32_t leg;
 	struct srdma_mr_params mr; /* region.fd is passed beside the message */
@@ -213,7 +219,7 @@ struct srdma_ctl_msg {
 		struct srdma_ctl_open open;
 		struct srdma_ctl_open_answer opened;
 		uint8_t token[SRDMA_TOKEN_LEN]; /* ATTACH */
-		uint32_t leg;			/* response to ATTACH */
+		struct srdma_ctl_attach_answer attached;
 		struct srdma_ctl_reg_mr reg_mr;
 		uint32_t key; /* response to REG_MR */
 		struct srdma_ctl_key_of_leg dereg_mr;

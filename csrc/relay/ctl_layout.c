@@ -46,7 +46,12 @@ static const struct srdma_ctl_field open_answer[] = {
 	STOP,
 };
 static const struct srdma_ctl_field attach[] = { F(BYTES, token), STOP };
-static const struct srdma_ctl_field attach_answer[] = { F(UINT, leg), STOP };
+static const struct srdma_ctl_field attach_answer[] = {
+	F(UINT, attached.leg),
+	F(UINT, attached.user),
+	F(TEXT, attached.account),
+	STOP,
+};
 static const struct srdma_ctl_field reg_mr[] = {
 	F(UINT, reg_mr.leg),
 	F(UINT, reg_mr.mr.region.access),

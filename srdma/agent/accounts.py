@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from srdma.control import Control, Limits
+from srdma.keyex.fields import ExchangeError
 
 User = int | str  # a uid, or the name of a [[container]]
 
@@ -41,6 +42,21 @@ class Door:
 def account(user: User) -> str:
     """Name of the account of a user at the worker."""
     return f"uid {user}" if isinstance(user, int) else f"container {user}"
+
+
+def check_owner(user: User, opener: int, charged: str) -> None:
+    """Raises ExchangeError unless the leg of a token is of a program of this user.
+
+    opener: the uid that connected to the worker. charged: the account of the leg; empty if its
+    program connected without the agent.
+    """
+    own = charged == account(user) if charged else opener == user
+    if not own:
+        raise ExchangeError(
+            "policy",
+            f"the leg of this token is not of {account(user)}: open it by a connection to the "
+            "worker of the same user, or of the same container",
+        )
 
 
 def restricted(path: Path, trusted: int | None, user: User, limits: Limits) -> Control:

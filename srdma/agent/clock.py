@@ -1,4 +1,4 @@
-"""The time of day of this machine, and whether it is sane (agent.md 9)."""
+"""The time of day of this machine, and whether it is sane (agent.md 10)."""
 
 from __future__ import annotations
 

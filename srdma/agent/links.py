@@ -23,8 +23,8 @@ OPEN_MAX = 512  # connections above which the longest idle ones are closed befor
 IDLE = 60.0  # seconds without a message
 UNUSED = 5.0  # seconds without a stream, after which the end that connected closes
 UNUSED_HERE = 10.0  # the same at the other end
-PER_IDENTITY = 64  # accepted connections of one identity
-SILENCE = 60.0  # seconds without an acknowledgement, after which no stream is opened any more
+PER_IDENTITY = 1024  # accepted connections of one identity
+SILENCE = 60.0  # seconds without an acknowledgement, after which a connection is given up
 SWEEP = 1.0  # seconds between two looks at the connections
 LOOK = 15.0  # seconds between two looks at the acknowledgements of a connection
 TRIM_AFTER, TRIM_EVERY = 100, 10.0  # closed connections, and seconds, between two calls of trim()
@@ -61,17 +61,23 @@ class Links:
         self._trimmed_at = float("-inf")
 
     async def meet(
-        self, own: Identity, address: Address, expected: str = "", *, fresh: bool = False
+        self,
+        own: Identity,
+        address: Address,
+        expected: str = "",
+        *,
+        avoid: Meeting | None = None,
     ) -> Meeting:
         """Open a stream to the agent at an address.
 
-        expected: the identity of the peer, if there is only one right one. fresh: not in a
-        connection of before. Raises ExchangeError, PeerClosed: no connection, or the peer is not
-        one of `own`.
+        expected: the identity of the peer, if there is only one right one. avoid: in another
+        connection than that one. Raises ExchangeError, PeerClosed: no connection, or the peer is
+        not one of `own`.
         """
         key = own.name, own.credentials, address, expected
-        if fresh and (former := self._found.pop(key, None)):
-            self._links[former].remove(key)
+        former = self._found.get(key)
+        if avoid and former is avoid.stream.link:
+            self._lose(key)
         meeting = Meeting("client", (await self._link(own, key)).open(), own)
         try:
             own.check(meeting.identity)
@@ -81,11 +87,15 @@ class Links:
         return meeting
 
     def accepted(self, link: Link, own: Identity) -> None:
-        """Keep a connection that a peer made."""
-        others = self._accepted.setdefault(link.identity, {})
-        if len(others) >= PER_IDENTITY and link.version > 1:
-            self._close(min(others, key=lambda other: (other.busy, other.used_at)))
-        others[link] = None
+        """Keep a connection that a peer made. Raises ExchangeError (`busy`) if it has too many."""
+        if link.version > 1:
+            others = self._accepted.setdefault(link.identity, {})
+            if len(others) >= PER_IDENTITY:
+                unused = next((other for other in others if not other.streams), None)
+                if unused is None:
+                    raise ExchangeError("busy", f"more than {PER_IDENTITY} connections of this end")
+                self._close(unused)
+            others[link] = None
         link.greeted = lambda: self._greeted(link, own.name)
         self._add(link)
 
@@ -121,6 +131,7 @@ class Links:
             finally:
                 attempt.waiting -= 1
                 if not attempt.waiting and not attempt.task.done():
+                    del self._attempts[key]  # nobody may wait for it any more
                     await cancelled(attempt.task)
             if link.has_room:  # one of srdma/1 serves the first session only
                 return link
@@ -138,7 +149,9 @@ class Links:
                 link.drop()
                 raise
         finally:
-            del self._attempts[key]
+            current = self._attempts.get(key)
+            if current and current.task is asyncio.current_task():
+                del self._attempts[key]
         link.greeted = lambda: self._greeted(link, name)
         link.start(lambda stream, first: self._opened(own, stream, first))
         self._add(link)
@@ -154,13 +167,19 @@ class Links:
 
     def _find(self, link: Link, key: Key) -> None:
         """Open new streams for `key` in this connection, unless another one precedes it."""
+        if link not in self._links or link.end:
+            return
         other = self._found.get(key)
         if other and _usable(other) and other.maker < link.maker:
             return
-        if other:
-            self._links[other].remove(key)
+        self._lose(key)
         self._found[key] = link
         self._links[link].append(key)
+
+    def _lose(self, key: Key) -> None:
+        """Open no new stream for `key` in the connection that serves it."""
+        if former := self._found.pop(key, None):
+            self._links[former].remove(key)
 
     def _add(self, link: Link) -> None:
         self._links[link] = []
@@ -191,14 +210,15 @@ class Links:
 
     def _may_part(self, link: Link) -> bool:
         """True if this end may close a connection that its sessions use (protocol.md 8.7)."""
-        return link.role == "client" and self.port != 0 and link.version > 1 and not link.busy
+        mine = link.role == "client" and self.port != 0 and link.version > 1
+        return mine and link.agent != 0 and link.parks()
 
     def _close_above(self, most: int) -> None:
         """Close idle connections until `most` are left, the longest idle first."""
         if (above := len(self._links) - most) <= 0 or not self.port:
             return
         for link in sorted(self._links, key=lambda link: link.used_at):
-            if above and not link.end and self._may_part(link):
+            if above and link.streams and not link.end and self._may_part(link):
                 self._close(link)
                 above -= 1
 
@@ -231,4 +251,4 @@ class Links:
 
 
 def _usable(link: Link) -> bool:
-    return link.has_room and link.age < AGE_MAX and link.outer.reachable(SILENCE)
+    return link.has_room and link.age < AGE_MAX and link.outer.reachable()

@@ -26,13 +26,14 @@ from srdma.agent.upkeep import Sessions
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake, decode
-from srdma.keyex.streams import Link, Stream
+from srdma.keyex.streams import INBOX_MAX, Link, Stream
 from srdma.keyex.tls import Outer, PeerClosed, no_wait
 
 CANDIDATES_MAX = 512
 CANDIDATES_PER_ADDRESS = 64
 CANDIDATES_KNOWN = 64  # reserved for the addresses of sessions' peers
 ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256
+WAITING_MAX = 70_000  # bytes that may arrive in the stream of a peer that waits for accept()
 AGE_HERE = AGE_MAX + 600  # seconds since the handshake, for the OFFER of a peer
 SILENT_TIMEOUT = HANDSHAKE_TIMEOUT = 10.0  # seconds
 REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
@@ -77,6 +78,7 @@ class Arrivals:
             raise ExchangeError("closed", NO_LONGER)
         meeting = self._waiting.pop(number)[1]
         meeting.stream.watch(None)
+        meeting.stream.most = INBOX_MAX
         return meeting
 
     def has_room(self, listener: Listener, meeting: Meeting) -> bool:
@@ -138,6 +140,8 @@ class Admission:
             if listener:
                 listener.refused(stream.link.address, error)
             meeting.refuse(error)
+            if stream.version > 1:
+                stream.link.refused()
 
 
 @dataclass(eq=False)
@@ -277,6 +281,7 @@ class Listener:
         if self._channel.unread() or not self._admission.arrivals.has_room(self, meeting):
             raise ExchangeError("busy", "too many peers wait for accept() here: try again later")
         self._audit("admitted", address=meeting.stream.link.address, identity=meeting.identity)
+        meeting.stream.most = WAITING_MAX
         number = self._admission.arrivals.add(self, meeting)
         self._channel.report("arrived", arrival=number, identity=meeting.identity)
 

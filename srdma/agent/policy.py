@@ -84,6 +84,7 @@ class Policy:
             limits = limits_of(fields.get("quota", {}), Limits())
             doors = doors_of(fields.get("container", []), limits, set(grants))
             worker_user = uid_of(fields["worker_user"]) if "worker_user" in fields else None
+            listen = _address(self.path, fields.get("listen", ""))
         except PolicyError:
             raise
         except (AttributeError, OSError, TypeError, ValueError) as error:
@@ -92,7 +93,7 @@ class Policy:
         self.socket = Path(_text(self.path, fields, "socket"))
         self.mode = fields.get("mode", MODE)
         self.key_log = fields.get("key_log", False)
-        self.listen = _address(self.path, fields.get("listen", ""))
+        self.listen = listen
         self.worker_user = worker_user
         self.doors = doors
         self._limits, self._doors = limits, {door.name: door for door in doors}
@@ -167,7 +168,7 @@ class Policy:
     def granted(self) -> list[Identity]:
         """All identities, with the peers that the policy grants them."""
         return [
-            Identity(self._credentials[grant.name], (), grant.peers, grant.name)
+            Identity(self._credentials[grant.name], (), grant.peers, grant.name, self._clock)
             for grant in self._grants.values()
         ]
 

@@ -56,6 +56,7 @@ class Port(Listener):
         chosen = link.outer.credentials
         for identity in self._identities():
             if identity.credentials == chosen:
+                identity.clock.check(chosen)
                 return identity
         raise ExchangeError("identity", "the policy was replaced during the handshake")
 

@@ -92,7 +92,7 @@ class Record:
             uid=fields["uid"],
             leg=kept.leg,
             address=_address(fields["address"]),
-            agent=_address(fields["agent"]),
+            agent=_address(fields.get("agent", [])),
             times=Times(fields["every"], fields["limit"]),
             max_age=fields["max_age"],
             count=fields["count"],

@@ -341,7 +341,8 @@ class Service:
             raise ExchangeError("closed", "the session of these QPs has ended")
         session, task = sessions[0]
         async with self._worker(path, token) as worker:
-            if await worker.attach(token) != session.leg or not session.returned(channel):
+            leg = await worker.attach(token, channel.uid)
+            if leg != session.leg or not session.returned(channel):
                 raise ExchangeError("closed", "the session of these QPs is not of this program")
             await asyncio.wait({task})
 
@@ -349,7 +350,7 @@ class Service:
         """ROTATE for a program, whose own connection to the worker may not send it."""
         self._rule.check_user(channel.uid)
         async with self._worker(self._rule.worker_at(path), token) as worker:
-            leg = await worker.attach(token)
+            leg = await worker.attach(token, channel.uid)
             rotation = worker.control.rotate(leg, age)
         channel.report("rotated", serial=rotation.serial, behind=rotation.behind)
 

@@ -34,14 +34,14 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.policy import secret_size
 from srdma.keyex.renew import NEVER
 from srdma.keyex.secrets import unless_ended
-from srdma.keyex.streams import Idle
 from srdma.keyex.tls import PeerClosed, Truncated
 from srdma.native.constants import REASON_PEER_CLOSED, REASON_WIRE_LOST
 
 LIFE_MAX = (1 << 31) - 1
 ABSENT_LOOK = 60.0  # seconds between two looks at whether the QPs of an absent program have ended
 # Code of a server's refusal -> seconds until the OFFER is repeated.
-AGAIN = {"stale": 0.0, "busy": 0.1}
+FIRST = 1  # number of the stream for which a connection was made
+AGAIN = {"stale": 0.0, "closed": 0.0, "busy": 0.1}
 TOLD = "the other end withdrew the identity from its program"
 # Messages of CancelledError, by Service.
 WITHDRAWN = "the policy no longer grants the identity to this program"
@@ -269,7 +269,7 @@ class Session:
         try:
             with watched:
                 async with asyncio.timeout(terms.timeout):
-                    leg = await worker.attach(terms.token)
+                    leg = await worker.attach(terms.token, self._channel.uid)
                     meeting, exchange = await self._agree(setup, peer)
         except Timeout:  # of a call of the worker
             raise
@@ -303,29 +303,33 @@ class Session:
         self.told("connected")
 
     async def _agree(self, setup: Setup, peer: Meeting | Address) -> tuple[Meeting, Exchange]:
-        """The first exchange. One that the peer refuses with `stale`, or whose connection the peer
-        closed as idle, is repeated once in another connection, and one with `busy` until the time
-        is over (protocol.md 8.7)."""
+        """The first exchange. If the peer refuses the OFFER with `stale` or `closed`, or ends a
+        connection that was there before, the exchange is repeated once in another connection; with
+        `busy`, until the time is over (protocol.md 8.7)."""
         if isinstance(peer, Meeting):
             return peer, await self._agree_with(setup, peer)
-        fresh = False
+        former: Meeting | None = None
         while True:
-            meeting = await self._house.links.meet(self._own(), peer, fresh=fresh)
+            meeting = await self._house.links.meet(self._own(), peer, avoid=former)
             try:
                 return meeting, await self._agree_with(setup, meeting)
-            except ExchangeError as error:
-                code = error.code if error.from_peer else ""
-                if code not in AGAIN or (code == "stale" and fresh):
+            except (ExchangeError, Truncated) as error:
+                pause = self._pause(setup, meeting, error)
+                if pause is None or (not pause and former):
                     raise
-                await meeting.fail(error)
-            except Idle:
-                if fresh or not setup.offered:
-                    raise
+                former = None if pause else meeting
                 meeting.drop()
-                code = "stale"
-            fresh = code == "stale"
             setup.forget()
-            await asyncio.sleep(AGAIN[code])
+            await asyncio.sleep(pause)
+
+    @staticmethod
+    def _pause(setup: Setup, meeting: Meeting, error: ExchangeError | Truncated) -> float | None:
+        """Seconds until an OFFER is repeated, None if it is not; 0: in another connection."""
+        if setup.answered or meeting.stream.version == 1:
+            return None
+        if isinstance(error, ExchangeError):
+            return AGAIN.get(error.code) if error.from_peer else None
+        return None if error.error or meeting.stream.number == FIRST else 0.0
 
     async def _agree_with(self, setup: Setup, meeting: Meeting) -> Exchange:
         self._first_meeting = meeting

@@ -47,6 +47,7 @@ class Setup:
         self._channel, self._terms, self._worker = channel, terms, worker
         self._keying = keying
         self.waiting_for = "the peer's TLS handshake"
+        self.answered = False  # the peer has sent a legal message
         self.exchange: Exchange | None = None
         self._meeting: Meeting | None = None
         self._secrets: Secrets | None = None
@@ -57,11 +58,6 @@ class Setup:
     @property
     def done(self) -> bool:
         return self.exchange is not None and self.exchange.done
-
-    @property
-    def offered(self) -> bool:
-        """True if the peer has not answered the OFFER of this end."""
-        return self.exchange is not None and self.exchange.state == "offered"
 
     def forget(self) -> None:
         """Wipe the secrets of an unfinished exchange."""
@@ -77,6 +73,7 @@ class Setup:
         self._secrets = Secrets(
             worker.control, stream.export, exchange, terms.ends, meeting.identity
         )
+        self.answered = False
         stream.watch(self._bell.ring)
         worker.ended.add_done_callback(self._bell.ring)
         try:
@@ -110,6 +107,7 @@ class Setup:
         if message == CLOSED and meeting.stream.version > 1:
             raise PeerClosed
         self._act(exchange.receive(message, decoded))
+        self.answered = True
         return True
 
     def _parameters(self, meeting: Meeting) -> Parameters:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 
 from srdma.agent.links import Links
-from srdma.agent.meeting import Address, Meeting
+from srdma.agent.meeting import Address, Meeting, agent_of
 from srdma.agent.record import Record
 from srdma.agent.resumption import UNKNOWN, Resumption
 from srdma.agent.settings import Identity
@@ -37,7 +37,7 @@ from srdma.keyex.tls import PeerClosed, Truncated
 
 RESUME_TIMEOUT = 10.0  # seconds of one attempt to resume
 PAUSE_LEAST, PAUSE_MOST = 1.0, 60.0  # seconds between two attempts
-LOOK_LOST = 50.0  # seconds between two looks at whether QPs without a connection have ended
+LOOK_LOST = 60.0  # seconds between two looks at whether QPs without a connection have ended
 
 
 class House(Protocol):
@@ -73,9 +73,9 @@ class Upkeep:
     """
 
     __slots__ = (
-        "_first", "_house", "_idle", "_look_at", "_offer", "_owner", "_pause", "_proved",
-        "_redial", "_refusing", "_renewing", "_resuming", "_wish", "_woken", "_worker", "bell",
-        "meeting", "record", "resumable",
+        "_absence", "_avoid", "_first", "_house", "_idle", "_look_at", "_offer", "_owner", "_pause",
+        "_proved", "_redial", "_refusing", "_renewing", "_resuming", "_wish", "_woken", "_worker",
+        "bell", "meeting", "record", "resumable",
     )  # fmt: skip
 
     def __init__(
@@ -99,10 +99,12 @@ class Upkeep:
         self._first = True  # no attempt to resume was made
         self._idle = False  # the connection was closed because nothing happened in it
         self._woken = False  # the server wants an exchange
-        self._resuming = False  # the RESUME of this end waits for its answer
+        self._resuming = False  # an attempt to resume is under way
+        self._avoid: Meeting | None = None  # of an attempt that was refused
         self._refusing: asyncio.Future[None] | None = None
         self._pause = PAUSE_LEAST  # before the next attempt to resume
         self._look_at = NEVER  # time of the next look at whether QPs without a connection ended
+        self._absence = PAUSE_LEAST  # seconds between two of these looks
         self.resumable = False  # another connection may replace the present one
 
     @property
@@ -165,11 +167,17 @@ class Upkeep:
             if self.record.agreement.role == "server":
                 self.record = replace(self.record, address=(meeting.stream.link.address, 0))
                 self._house.sessions.moved(self)
+            self.record = replace(self.record, agent=agent_of(meeting) or self.record.agent)
+            meeting.stream.parks = self._parks
             self._renewing.attach(meeting.stream)
             self._look_at = NEVER
             meeting.stream.replaceable = self.resumable
             meeting.stream.watch(self.bell.ring)
             self.bell.ring()  # messages may wait
+
+    def _parks(self) -> bool:
+        """True if the session needs no connection before an exchange is due."""
+        return self.resumable and self._renewing.idle
 
     def _work(self) -> None:
         """Do all work that is due. Raises as run()."""
@@ -180,9 +188,6 @@ class Upkeep:
         self._renewing.step()
         if self._answer_offer():
             self._renewing.step()
-        if self.meeting:
-            under_way = self._renewing.under_way or self._renewing.wanted
-            self.meeting.stream.busy = under_way or not self.resumable
 
     def _start(self, pause: float) -> None:
         """Start to resume, if this end has to."""
@@ -232,7 +237,8 @@ class Upkeep:
         """Look from time to time whether QPs without a connection have ended. Raises Goodbye."""
         now = time.monotonic()
         if now >= self._look_at:
-            self._look_at = NEVER if self.meeting else now + LOOK_LOST
+            self._absence = min(2 * self._absence, LOOK_LOST)
+            self._look_at = NEVER if self.meeting else now + self._absence
             if not self.meeting and self.ended():
                 raise Goodbye
 
@@ -253,7 +259,16 @@ class Upkeep:
         else:
             if message is not None:
                 self.bell.ring()  # more may wait
-                self._renewing.receive(message)
+                self._receive(message)
+
+    def _receive(self, message: bytes) -> None:
+        try:
+            self._renewing.receive(message)
+        except ExchangeError as error:
+            if not (error.from_peer and error.code == "resume" and self.resumable):
+                raise
+            self._owner.told("lost", text=error.text)  # the peer did not accept this end's proofs
+            self._lose()
 
     # Calls of Renewing -----------------------------------------------------------
 
@@ -272,7 +287,8 @@ class Upkeep:
         self._renewing.lost()
         if self.meeting:
             self.meeting.drop()
-        self.meeting, self._look_at = None, time.monotonic() + LOOK_LOST
+        self._absence = PAUSE_LEAST
+        self.meeting, self._look_at = None, time.monotonic() + self._absence
 
     def _resumed(self, meeting: Meeting, peers: Resume) -> None:
         self.attach(meeting)
@@ -295,6 +311,7 @@ class Upkeep:
             if not known:  # of the agent of a client
                 continue
             address = known[turn % len(known)]
+            self._resuming = True
             try:
                 async with asyncio.timeout(RESUME_TIMEOUT):
                     if self.record.agreement.role == "client":
@@ -307,6 +324,8 @@ class Upkeep:
                 text = f"no answer in {RESUME_TIMEOUT:g} s"
             except ExchangeError as error:
                 text = error.text
+            finally:
+                self._resuming = False
             self._owner.told("lost", text=text)
         raise AssertionError("not reached")
 
@@ -315,22 +334,22 @@ class Upkeep:
     async def _dial(self, address: Address) -> tuple[Meeting, Resume]:
         """One attempt. Raises ExchangeError, PeerClosed, Goodbye."""
         own, resumption = self._owner.identity(), self._resumption
-        meeting = await self._house.links.meet(own, address, self.record.agreement.identity)
+        peer = self.record.agreement.identity
+        meeting = await self._house.links.meet(own, address, peer, avoid=self._avoid)
+        self._avoid = None
         try:
             self._check_peer(meeting)
             mine = resumption.message(meeting.stream, self.count)
             meeting.stream.send(encode(mine))
-            self._resuming = True
             peers = _resume_in(await meeting.stream.message())
             resumption.withdraw(resumption.check(meeting.stream, peers))
         except ExchangeError as error:
+            self._avoid = meeting  # another host may have the session
             await meeting.fail(error)
             raise
         except BaseException:
             meeting.drop()  # no CLOSED: the peer may have resumed the session already
             raise
-        finally:
-            self._resuming = False
         return meeting, peers
 
     async def _wake(self, address: Address) -> None:
@@ -378,8 +397,7 @@ class Upkeep:
     def may_resume(self, meeting: Meeting) -> bool:
         """True if a peer and this session have the same identities."""
         record, own = self.record, self.credentials().identity
-        mine, theirs = (record.own, own), record.agreement.identity
-        return ((meeting.own, meeting.uri), meeting.identity) == (mine, theirs)
+        return (meeting.uri, meeting.identity) == (own, record.agreement.identity)
 
     def _check_offer(self) -> None:
         """Check the peer's RESUME. If it is right, the present connection is dropped."""
@@ -422,22 +440,22 @@ class Sessions:
     """The sessions that a peer may resume, by transcript hash."""
 
     def __init__(self) -> None:
-        self._by_hash: dict[bytes, Upkeep] = {}
+        self._by_hash: dict[tuple[bytes, Role], Upkeep] = {}  # and role of this end
         self._places: dict[Upkeep, str] = {}  # where its peer was last
         self._at: Counter[str] = Counter()  # sessions of an address
 
     def add(self, upkeep: Upkeep) -> None:
-        self._by_hash[upkeep.record.agreement.hash] = upkeep
+        self._by_hash[_key(upkeep)] = upkeep
         self.moved(upkeep)
 
     def remove(self, upkeep: Upkeep) -> None:
-        if self._by_hash.get(upkeep.record.agreement.hash) is upkeep:
-            del self._by_hash[upkeep.record.agreement.hash]
+        if self._by_hash.get(_key(upkeep)) is upkeep:
+            del self._by_hash[_key(upkeep)]
         self._place(upkeep, "")
 
     def moved(self, upkeep: Upkeep) -> None:
         """The record of a session may name another address. No effect before add()."""
-        if self._by_hash.get(upkeep.record.agreement.hash) is upkeep:
+        if self._by_hash.get(_key(upkeep)) is upkeep:
             self._place(upkeep, (upkeep.record.address or ("", 0))[0])
 
     def know(self, address: str) -> bool:
@@ -466,10 +484,14 @@ class Sessions:
         self._found(meeting, peers.hash, "server").offer(meeting, peers)
 
     def _found(self, meeting: Meeting, transcript: bytes, role: Role) -> Upkeep:
-        upkeep = self._by_hash.get(transcript)
-        if upkeep is None or upkeep.record.agreement.role != role or not upkeep.may_resume(meeting):
+        upkeep = self._by_hash.get((transcript, role))
+        if upkeep is None or not upkeep.may_resume(meeting):
             raise ExchangeError("resume", UNKNOWN)
         return upkeep
+
+
+def _key(upkeep: Upkeep) -> tuple[bytes, Role]:
+    return upkeep.record.agreement.hash, upkeep.record.agreement.role
 
 
 def _forget(task: asyncio.Future[Any] | None) -> None:

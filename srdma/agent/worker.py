@@ -14,6 +14,7 @@ from contextvars import Context
 from pathlib import Path
 from typing import Any
 
+from srdma.agent.accounts import User, check_owner
 from srdma.control import Control, Kind
 from srdma.errors import RefusedError, WorkerGone
 
@@ -58,6 +59,7 @@ class Worker:
         NoWorkerError."""
         self.path, self.token = path, token
         self.sessions = 0  # that use it
+        self._shared = False  # of a system agent: programs of several users use it
         self._loop = asyncio.get_running_loop()
         self.ended = Ended(self._loop)
         with contextlib.ExitStack() as stack:
@@ -65,7 +67,7 @@ class Worker:
             stack.callback(self.control.close)
             self._waits = Control.connect(path, user=trusted)
             stack.pop_all()
-        self._legs: dict[bytes, int] = {}  # number of the leg with each token
+        self._legs: dict[bytes, tuple[int, int, str]] = {}  # number of the leg with each token
         self._tags = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[tuple[Any, ...]]] = {}
         self._loop.add_reader(self._waits.fileno(), self._read)
@@ -75,18 +77,24 @@ class Worker:
 
         Raises RefusedError: EBUSY if another process has it.
         """
+        self._shared = True
         self.control.agent(attached=attached)
         self._waits.agent(attached=attached)
 
-    async def attach(self, token: bytes) -> int:
-        """Use the leg with this token. Returns its number. Raises RefusedError, WorkerGone.
+    async def attach(self, token: bytes, user: User) -> int:
+        """Use the leg with this token for a program of a user. Returns its number.
 
-        Both connections use it until they end, so that only the first call makes requests.
+        Both connections use it until they end, so that only the first call makes requests. Raises
+        ExchangeError (`policy`) if the leg is of another user, unless this is a private agent,
+        whose programs are its own; RefusedError, WorkerGone.
         """
         if token not in self._legs:
-            await self._ask(Kind.ATTACH, [token])
-            self._legs[token] = self.control.attach(token)
-        return self._legs[token]
+            _, opener, charged = await self._ask(Kind.ATTACH, [token])
+            self._legs[token] = self.control.attach(token), opener, charged
+        leg, opener, charged = self._legs[token]
+        if self._shared:
+            check_owner(user, opener, charged)
+        return leg
 
     def wait(self, qpn: int) -> asyncio.Future[tuple[Any, ...]]:
         """(state, reason) of a QP, once it is in RTS or ERR; reason 0 in RTS.

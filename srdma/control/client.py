@@ -294,7 +294,9 @@ class Control:
 
     def attach(self, token: bytes) -> int:
         """ATTACH to a leg that another connection opened, by its token. Returns the leg number."""
-        return self._number(Kind.ATTACH, [token])
+        (leg, _, _), _ = self.request(Kind.ATTACH, [token])
+        number: int = leg
+        return number
 
     def reg_mr(self, mr: MRRequest, fd: int | None = None) -> int:
         """Register memory; fd: its memfd, if any. Returns the key, which is lkey and wire rkey."""

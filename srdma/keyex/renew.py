@@ -181,6 +181,7 @@ class Renewing:
     def lost(self) -> None:
         """The outer connection is lost. An exchange under way is over, except that REKEY tx goes on
         if it began, because the peer's worker has the secret already."""
+        self._clock.ran_out(time.monotonic())  # counts the time of the connection
         self._stream, self._inner = None, None
         self._renewal.lost()
         self._asked = False
@@ -191,6 +192,11 @@ class Renewing:
     def given(self) -> bool:
         """False while REKEY tx of an exchange goes on after the loss of its connection."""
         return all(job.direction is not Direction.TX for job in self._jobs)
+
+    @property
+    def idle(self) -> bool:
+        """True if no exchange is under way or due."""
+        return self._renewal.idle and not self._jobs and not self._wanted
 
     @property
     def wanted(self) -> bool:

@@ -15,9 +15,12 @@ from functools import partial
 from srdma.keyex.exchange import Role, printable
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ClosedMessage, ErrorMessage, Hello, decode, encode
+from srdma.keyex.pace import Pace
 from srdma.keyex.tls import REACHABLE, STREAM_LEN, Outer, PeerClosed, Truncated, no_wait
 
 INBOX_MAX = 262_144  # bytes of the messages of one stream that wait unread, with their overhead
+TURN = 16  # messages until other tasks have their turn
+REFUSALS = 1024  # refused streams at once; one per second in the long run
 OVERHEAD = 64  # bytes that a message counts besides its own
 CLOSED = encode(ClosedMessage())
 ERROR = b"\xa2\x64code"  # the first bytes of each ERROR, and of no other message
@@ -32,17 +35,19 @@ class Idle(Truncated):
 class Stream:
     """Messages from and to one session of the peer.
 
-    busy: the session is before READY or within an exchange. replaceable: the session goes on in
-    another stream if the link is lost.
+    replaceable: the session goes on in another stream if the link is lost.
     """
 
     __slots__ = (
-        "_fault", "_inbox", "_link", "_news", "_open", "_size", "busy", "number", "replaceable",
+        "_fault", "_inbox", "_link", "_news", "_open", "_size", "most", "number", "parks",
+        "replaceable",
     )  # fmt: skip
 
     def __init__(self, link: Link, number: int) -> None:
         self.number = number
-        self.busy, self.replaceable = True, False
+        self.replaceable = False
+        self.most = INBOX_MAX  # bytes of messages that may wait
+        self.parks: Callable[[], bool] = _never  # True if its session needs no connection now
         self._link = link
         self._inbox: list[bytes] = []
         self._size = 0  # of the inbox
@@ -162,7 +167,7 @@ class Stream:
 
     @property
     def full(self) -> bool:
-        return self._size > INBOX_MAX
+        return self._size > self.most
 
     def fail(self, fault: ExchangeError) -> None:
         """Drop the messages that wait; message() raises `fault`."""
@@ -203,6 +208,7 @@ class Link:
         self._opened: Opened | None = None
         self._reader: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
+        self._refusals = Pace(REFUSALS)
 
     @property
     def version(self) -> int:
@@ -222,11 +228,6 @@ class Link:
     def streams(self) -> int:
         """The number of open streams."""
         return len(self._streams)
-
-    @property
-    def busy(self) -> bool:
-        """True if a session is before READY or within an exchange."""
-        return any(stream.busy for stream in self._streams.values())
 
     @property
     def replaceable(self) -> bool:
@@ -262,6 +263,16 @@ class Link:
         number = self._next
         self._next += 2
         return self._streams[1] if self.version == 1 else self._stream(number)
+
+    def parks(self) -> bool:
+        """True if no session needs the connection now."""
+        return all(stream.parks() for stream in self._streams.values())
+
+    def refused(self) -> None:
+        """A stream that the peer opened was refused. Raises ExchangeError (`rate`) if that happens
+        too often."""
+        if not self._refusals.take(time.monotonic()):
+            raise ExchangeError("rate", "too many streams of this connection were refused")
 
     @property
     def has_room(self) -> bool:
@@ -323,12 +334,16 @@ class Link:
             stream.wake()
 
     async def _read(self) -> None:
+        turns = 0
         try:
             while True:
                 message = await self.outer.message()
                 self.used_at = time.monotonic()
                 if self.version > 1:
                     self._dispatch(message)
+                    turns += 1
+                    if turns % TURN == 0:
+                        await asyncio.sleep(0)  # outer.message() does not wait while messages do
                 else:
                     await self._pass(message)
         except (PeerClosed, ExchangeError) as end:
@@ -413,3 +428,8 @@ def _nothing() -> None:
 def _resolve(news: asyncio.Future[None]) -> None:
     if not news.done():
         news.set_result(None)
+
+
+def _never() -> bool:
+    """The session of a stream needs its connection until READY."""
+    return False

@@ -38,6 +38,7 @@ GROUPS = {"x25519mlkem768", "x25519", "secp256r1", "prime256v1", "p-256"}
 LENGTH = 4
 STREAM_LEN = 4  # bytes of the number of a stream, before a message with srdma/2
 CHUNK = 16_384  # maximum bytes of inner records in one message
+UNSENT_MAX = 4 << 20  # bytes that a peer with srdma/2 may leave unread
 
 # OpenSSL's verify error -> text that continues "the peer's certificate".
 VERIFY_ERRORS = {
@@ -306,8 +307,7 @@ class Outer(_End):
             # Answers of TLS itself, such as a KeyUpdate. A peer that does not read them is not
             # read either.
             self._flush()
-            with contextlib.suppress(OSError):
-                await self._writer.drain()
+            await self._room()
             await self._read()
         return message
 
@@ -352,6 +352,7 @@ class Outer(_End):
         self._writer.close()
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), FAREWELL)
+        self._writer.transport.abort()  # a peer that does not read has no claim to the socket
 
     def drop(self) -> None:
         """Close the socket at once."""
@@ -370,6 +371,16 @@ class Outer(_End):
         await self.close()
 
     # Internal ---------------------------------------------------------------
+
+    async def _room(self) -> None:
+        """Limit the bytes that the peer does not read. With srdma/2 the sessions of both ends share
+        the connection: this end reads on, because the peer might wait for that too."""
+        if self.version > 1:
+            if self._writer.transport.get_write_buffer_size() > UNSENT_MAX:
+                raise Truncated("the peer does not read")
+            return
+        with contextlib.suppress(OSError):
+            await self._writer.drain()
 
     def _flush(self) -> None:
         with contextlib.suppress(SSL.WantReadError):

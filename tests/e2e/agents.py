@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -49,10 +50,14 @@ class Agent:
         self.policy.write_text(text.replace(old, new))
 
 
-def start(folder: Path, name: str, worker: Path, key_log: Path | None = None) -> Agent:
+def start(
+    folder: Path, name: str, worker: Path, key_log: Path | None = None, *, port: bool = False
+) -> Agent:
+    """port: the agent has one."""
     policy, path = folder / f"{name}.toml", folder / f"{name}.sock"
+    listen = f'listen = "127.0.0.1:{free_port()}"\n' if port else ""
     policy.write_text(
-        f'worker = "{worker}"\nsocket = "{path}"\nkey_log = {str(bool(key_log)).lower()}\n'
+        f'{listen}worker = "{worker}"\nsocket = "{path}"\nkey_log = {str(bool(key_log)).lower()}\n'
         f'[[identity]]\nname = "host-{name}"\npath = "{name}"\npeers = ["spiffe://test/*"]\n'
     )
     return Agent(policy, path, launch(policy, key_log))
@@ -87,18 +92,24 @@ class Place:
 
 
 @contextlib.contextmanager
-def two_hosts(site: Site, pki: Path, folder: Path) -> Iterator[Place]:
+def two_hosts(site: Site, pki: Path, folder: Path, *, ports: bool = False) -> Iterator[Place]:
+    """ports: the agents have ports."""
     for name in ("a.pem", "a.key", "b.pem", "b.key", "ca.pem"):
         (folder / name).write_bytes((pki / name).read_bytes())
     with contextlib.ExitStack() as stack:
         agents, hosts = [], []
         for name, worker in (("a", site.a), ("b", site.b)):
-            agent = start(folder, name, worker.control)
+            agent = start(folder, name, worker.control, port=ports)
             stack.callback(agent.kill)
             agents.append(agent)
             ctx = stack.enter_context(srdma.Context(worker.control, agent=agent.socket))
             hosts.append(Host(ctx, stack.enter_context(srdma.PD(ctx))))
         yield Place(*hosts, (agents[0], agents[1]))
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
 
 
 def until(condition: Callable[[], bool]) -> None:

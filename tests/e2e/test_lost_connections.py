@@ -97,3 +97,17 @@ def test_agents_restart_under_load(place: Place, how: signal.Signals, mode: str)
         place.a.pd.rotate(WAIT) if mode == "pd" else None
         client.close()
         until(lambda: not server.alive())
+
+
+def test_agents_restart_and_no_program_listens(site: Site, pki: Path, tmp_path: Path) -> None:
+    """The sessions resume at the ports of the agents."""
+    with two_hosts(site, pki, tmp_path, ports=True) as place:
+        client, server = place.connect()  # it closes its listener
+        load = Load(client, place.b)
+        for agent in place.agents:
+            agent.restart(signal.SIGKILL)
+            client.rekey(timeout=WAIT)
+            server.rekey(timeout=WAIT)
+        until(lambda: load.done > 100)
+        load.stop()
+        assert client.alive() and server.alive()

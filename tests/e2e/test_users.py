@@ -211,6 +211,26 @@ def test_users_gate_the_identity(users: Users) -> None:
     )
 
 
+def steal(thief: Guest, token: str, host: Host) -> None:
+    """The agent refuses the token of another user's leg in each request that has one."""
+    thief.does(f"type(pd).token = property(lambda self: bytes.fromhex({token!r}))")
+    with srdma.listen(("127.0.0.1", 0), host.pd, identity="host-b", peer=A) as listener:
+        # refused before it calls the peer
+        thief.fails(
+            f"srdma.connect({listener.address!r}, pd, identity='host-a', peer={B!r})",
+            "the leg of this token is not of",
+        )  # fmt: skip
+        with pytest.raises(srdma.Timeout):
+            listener.accept(0.2)
+    thief.fails("pd.rotate()", "the leg of this token is not of")
+    thief.does(f"l = srdma.listen(('127.0.0.1', 0), pd, identity='host-a', peer={B!r})")
+    address = tuple(thief.ask("show(l.address)"))
+    call = run(srdma.connect, address, host.pd, identity="host-b", peer=A)
+    thief.fails(f"l.accept({WAIT})", "the leg of this token is not of")
+    with pytest.raises(srdma.Error):
+        call()
+
+
 def test_program_cannot_use_qps_of_another(users: Users) -> None:
     """Neither by numbers nor by a stolen token."""
     host, agent = users.server(), users.agent("a", users.site.a.control, [NOBODY, STRANGER])
@@ -222,7 +242,7 @@ def test_program_cannot_use_qps_of_another(users: Users) -> None:
         assert thief.fails(call)["errno"] == errno.EPERM
     for call in (f"attach(bytes.fromhex({token!r}))", f"dereg_mr({leg}, 1)"):
         assert thief.fails(f"pd.control.{call}")["errno"] == errno.EPERM
-    # the agent takes the token, but gives the thief none of the rights of the leg's program
+    steal(thief, token, host)
     write(owner, host, b"unharmed")
 
 
@@ -261,7 +281,7 @@ def test_container(users: Users) -> None:
     host = users.server()
     door = users.folder / "web.sock"
     agent = users.agent(
-        "a", users.site.a.control, [0],
+        "a", users.site.a.control, [0, NOBODY],
         f'[[container]]\nname = "web"\npath = "{door}"\nmode = 0o600\nowner = {STRANGER}\n'
         'identities = ["host-a"]\nquota = { legs = 1 }',
     )  # fmt: skip
@@ -273,6 +293,13 @@ def test_container(users: Users) -> None:
     connect(users, guest, host)
     write(guest, host, b"of a container")
     guest.fails("srdma.PD(ctx)", "container web has its limit of 1 legs")
+    # a token opens nothing to a program outside, nor to one in the container a leg from outside
+    outside = users.guest(agent, NOBODY)
+    steal(outside, guest.ask("show(pd.token.hex())"), host)
+    with srdma.Context(users.site.a.control, agent=agent.socket) as ctx, srdma.PD(ctx) as pd:
+        guest.does("own = type(pd).token")
+        steal(guest, pd.token.hex(), host)
+        guest.does("type(pd).token = own")
     # it is taken over by the next agent, and loses the identity with the policy
     agent.restart(signal.SIGTERM)
     guest.does(f"c.rekey({WAIT})")

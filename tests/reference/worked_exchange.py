@@ -3,6 +3,7 @@ docs/worked-examples.md."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ SIZE = 16  # of S with aes-128-gcm
 CHACHA, GCM = [7, 3, 16], [1, 3, 16]
 MODE_PD, GROUP = 1, "rack 7"
 COUNT = 1  # the first renewal
+IDENTITY, AGENT = "spiffe://example.org/host-b", 4793
 WRONG = {"code": "suite", "error": "no common suite"}
 ENDS = {
     "client": (CLIENT_EID, CLIENT_QPNS, CLIENT_PNS, CLIENT_WIRE),
@@ -114,6 +116,22 @@ def resume(role: int) -> Message:
     return {"hash": transcript().hash, "count": COUNT, "given": [1, 1], "proofs": proofs}
 
 
+def server_name(identity: str) -> str:
+    """The SNI of section 8."""
+    return hashlib.sha256(identity.encode()).digest()[:20].hex() + ".srdma.alt"
+
+
+def frames() -> list[tuple[str, int, Message]]:
+    """Messages of 8.7: name, stream, content. The OFFER is that of 1.1."""
+    return [
+        ("HELLO, client ->", 0, {"agent": AGENT}),
+        ("HELLO, server ->", 0, {"agent": 0}),
+        ("CLOSED of the first session that the client began", 1, {"closed": True}),
+        ("WAKE, by the end that did not connect", 2, {"wake": transcript().hash}),
+        ("ERROR of the connection", 0, {"code": "idle", "error": "it was idle"}),
+    ]
+
+
 def contents() -> dict[str, Any]:
     renew = {"hash": transcript().hash, "count": COUNT}
     return {
@@ -143,6 +161,11 @@ def contents() -> dict[str, Any]:
             "keys": [renewal_key(qp).hex() for qp in (0, 1)],
             "messages": [encode(resume(role)).hex() for role in (0, 1)],
             "closed": encode({"closed": True}).hex(),
+        },
+        "streams": {
+            "identity": IDENTITY,
+            "sni": server_name(IDENTITY),
+            "frames": [[stream, encode(fields).hex()] for _, stream, fields in frames()],
         },
     }
 
@@ -254,6 +277,20 @@ def _resumption() -> Iterator[str]:
     yield from _message({"closed": True})
 
 
+def _streams() -> Iterator[str]:
+    yield f"{'identity':<13}{IDENTITY}"
+    yield f"{'SNI':<13}{server_name(IDENTITY)}"
+    for name, stream, fields in frames():
+        message = encode(fields)
+        yield ""
+        yield name
+        yield from listing(fields)
+        yield ""
+        yield from hexes("length", (4 + len(message)).to_bytes(4, "big"))
+        yield from hexes("stream", stream.to_bytes(4, "big"))
+        yield from hexes("message", message)
+
+
 def blocks() -> dict[str, list[str]]:
     t = transcript()
     return {
@@ -267,4 +304,5 @@ def blocks() -> dict[str, list[str]]:
         "ready-error": list(_short()),
         "renewal": list(_renewal()),
         "resumption": list(_resumption()),
+        "streams": list(_streams()),
     }

@@ -17,6 +17,7 @@ from srdma.agent import accept
 from srdma.agent.accept import accepted, listens
 from srdma.agent.listener import SHUT_DOWN
 from srdma.identity import create_ca, issue
+from tests.exchange_players import offer
 from tests.keyex_players import HOST_A, Program, Wire, dial, finished, load
 from tests.thread_agent import ThreadAgent
 from tests.tls_players import BlockingTLS
@@ -147,7 +148,7 @@ def arrives(wire: Wire, listening: socket.socket, identities: Path) -> None:
     peer = BlockingTLS(dial(listening.getsockname()), "client", load(identities, "a"))
     with contextlib.closing(peer):
         peer.handshake()
-        peer.send(b"a first message")
+        peer.send(offer())
         assert wire.event()["event"] == "arrived"
 
 

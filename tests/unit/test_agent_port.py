@@ -23,10 +23,10 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Hello, decode
 from srdma.keyex.streams import Link
 from srdma.keyex.tls import STREAM_LEN, Truncated, server_name
+from tests.exchange_players import offer
 from tests.keyex_players import FakeWorker, Wire, config, load, until
 from tests.thread_agent import ServiceThread
 from tests.tls_players import HELLO, BlockingTLS
-from tests.unit.test_streams import offer
 
 TOKEN = bytes(range(16))
 ASKED = 0  # direction of REKEY
@@ -51,6 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("a", "b", "c"):
         issue(path / "ca", f"spiffe://test/host-{name}", path / name)
     (path / "ca.pem").write_bytes((path / "ca/ca.pem").read_bytes())
+    for suffix in ("pem", "key"):  # another identity of the policy with the same URI
+        (path / f"b2.{suffix}").write_bytes((path / f"b.{suffix}").read_bytes())
     return path
 
 
@@ -159,15 +161,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "SWEEP", 0.01)
 
 
-def session(a: Host, b: Host, name: str = "b", qpn: int = 0x100) -> tuple[Wire, Wire, Wire]:
+def session(
+    a: Host, b: Host, name: str = "b", qpn: int = 0x100, client: str = "a"
+) -> tuple[Wire, Wire, Wire]:
     """A session of a, the client, with an identity of b. The third wire is b's listener."""
     listener, address = b.listen(name)
-    client = a.open(a.settings("client", "a", qpn) | {"do": "connect", "address": [*address]})
+    left = a.open(a.settings("client", client, qpn) | {"do": "connect", "address": [*address]})
     arrival = listener.event()["arrival"]
-    server = b.open(b.settings("server", name, qpn) | {"do": "accept", "arrival": arrival})
-    for wire in (client, server):
+    right = b.open(b.settings("server", name, qpn) | {"do": "accept", "arrival": arrival})
+    for wire in (left, right):
         assert [wire.event()["event"], wire.event()["event"]] == ["peer", "ready"]
-    return client, server, listener
+    return left, right, listener
 
 
 def renews(wire: Wire, wish: int) -> None:
@@ -215,6 +219,33 @@ def test_sessions_of_one_peer_share_a_connection(a: Host, b: Host) -> None:
     cut(a)
     until(lambda: len(a.told("resumed")) == 3)
     assert [link.streams for link in a.links() if not link.end] == [3]
+
+
+def test_identities_with_the_same_uri(a: Host, folder: Path) -> None:
+    host = Host(folder, "b", "b2")
+    try:
+        for n, name in enumerate(("b", "b2")):
+            client, _, listener = session(a, host, name, 0x100 + n)
+            listener.close()
+            cut(a)
+            until(lambda n=n: len(host.told("resumed")) >= n + 1)
+            renews(client, 1)
+    finally:
+        host.close()
+
+
+def test_both_ends_at_one_agent(b: Host) -> None:
+    listener, address = b.listen("b")
+    client = b.open(b.settings("client", "c", 0x100) | {"do": "connect", "address": [*address]})
+    arrival = listener.event()["arrival"]
+    server = b.open(b.settings("server", "b", 0x200) | {"do": "accept", "arrival": arrival})
+    for wire in (client, server):
+        assert [wire.event()["event"], wire.event()["event"]] == ["peer", "ready"]
+    for n in range(2):
+        cut(b)
+        until(lambda n=n: len(b.told("resumed")) == 2 * (n + 1))
+        renews(client, n + 1)
+        renews(server, n + 1)
 
 
 def test_no_first_exchange_at_the_port(a: Host, b: Host, folder: Path) -> None:
@@ -383,15 +414,16 @@ def test_program_closes_an_idle_session(a: Host, b: Host) -> None:
     assert not a.links()
 
 
-def test_agent_without_a_port_keeps_its_connections(
-    folder: Path, b: Host, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("client", [True, False])
+def test_connection_of_an_agent_without_a_port_is_kept(
+    folder: Path, b: Host, monkeypatch: pytest.MonkeyPatch, client: bool
 ) -> None:
-    """Its peer could not ask it for an exchange."""
+    """A server could not ask that client for an exchange; a client could not find that server."""
     monkeypatch.setattr(links, "KEPT", 0)
     monkeypatch.setattr(links, "IDLE", 0.05)
     host = Host(folder, "a", port=False)
     try:
-        _, server, _ = session(host, b)
+        _, server, _ = session(host, b) if client else session(b, host, "a", client="b")
         renews(server, 1)
         with pytest.raises(AssertionError):
             closed_soon(host)

@@ -146,7 +146,7 @@ EVERYTHING = CapabilityRequest(leg=1, key=2, offset=3, length=2**40, expiry=2**3
             lambda c: c.attach(b"0123456789abcdef"),
             Kind.ATTACH,
             b"0123456789abcdef",
-            struct.pack(">I", 3),
+            struct.pack(">II64s", 3, 1000, b"uid 1000"),
             3,
         ),
         (
@@ -443,7 +443,7 @@ def test_refusal_without_text(pair):
 
 def test_response_to_an_older_request_is_ignored(pair):
     read, write = os.pipe()
-    pair.answering(b"", struct.pack(">I", 8), fds=[read])
+    pair.answering(b"", struct.pack(">II64s", 8, 0, b""), fds=[read])
     assert pair.control.attach(bytes(16)) == 8
     os.close(read)
     os.close(write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import mmap
@@ -11,6 +12,8 @@ import select
 import signal
 import socket
 import struct
+import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -198,6 +201,66 @@ def test_refused_open_keeps_no_descriptor(a: Worker) -> None:
         with pytest.raises(RefusedError):
             client.request(Kind.OPEN, u32(RING, 0), fds)
     assert client.alive() and count_fds(a) == before
+
+
+def lingering() -> socket.socket:
+    """A file whose last close blocks for 20 s: a TCP socket with unsent bytes and SO_LINGER."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sock = socket.create_connection(server.getsockname())
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 20))
+        sock.setblocking(False)
+        peer, _ = server.accept()
+        PEERS.append(peer)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sock.send(bytes(65536))
+    return sock
+
+
+PEERS: list[socket.socket] = []  # of lingering(), which must not end
+
+
+def inside() -> socket.socket:
+    """A Unix socket with a lingering file in its queue."""
+    outer, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with lingering() as sock, other:
+        socket.send_fds(other, [b"x"], [sock.fileno()])
+    return outer
+
+
+@pytest.mark.parametrize("make", [lingering, inside])
+@pytest.mark.parametrize("where", ["refused", "many", "wake-up", "unread"])
+def test_file_whose_close_blocks(a: Worker, make: Callable[[], socket.socket], where: str) -> None:
+    """The worker serves others while the kernel closes a file that a program passed."""
+    hostile, other = a.client(), a.client()
+    _, token = other.open()
+    file = make()
+    match where:
+        case "refused":
+            send(hostile, Kind.HELLO, u32(1), [file.fileno()])
+        case "many":  # more than any kind takes
+            send(hostile, Kind.HELLO, u32(1), [memfd(PAGE)] * 9 + [file.fileno()])
+        case "wake-up":
+            fds = leg_fds()
+            send(hostile, Kind.OPEN, u32(RING, 0), [fds[0], file.fileno(), fds[2]])
+        case "unread":  # behind a message that ends the connection
+            hostile.socket.send(b"x")
+            send(hostile, Kind.HELLO, u32(1), [file.fileno()])
+    file.close()
+    hostile.close()
+    start = time.monotonic()
+    for _ in range(100):
+        other.attach(token)
+        time.sleep(0.001)
+    assert time.monotonic() - start < 5
+    while PEERS:
+        PEERS.pop().close()
+
+
+def send(client: Client, kind: Kind, body: bytes, fds: list[int]) -> None:
+    """Sends a request, and does not wait for its answer."""
+    message = struct.pack(">HHII", kind, 0, 1, 0) + body
+    socket.send_fds(client.socket, [message], fds)
 
 
 def test_end_of_a_leg_closes_its_descriptors(a: Worker) -> None:

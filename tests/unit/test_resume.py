@@ -3,9 +3,11 @@ that speaks srdma/2 by hand (protocol.md 8.6)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +19,7 @@ import pytest
 from srdma.agent import links, upkeep
 from srdma.control import Kind
 from srdma.identity import create_ca, issue
+from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     ClosedMessage,
     End,
@@ -31,12 +34,13 @@ from srdma.keyex.messages import (
     decode,
     encode,
 )
+from srdma.keyex.tls import Truncated
 from tests import keyex_players
 from tests.exchange_players import CHACHA, NONE
 from tests.keyex_players import Keyex, Listening, accepting, config, finished, load, until
 from tests.resume_players import ResumingPeer, exchanged, only_first, refused
 from tests.thread_agent import ThreadAgent
-from tests.tls_players import HELLO, BlockingTLS
+from tests.tls_players import HELLO, IDLE, BlockingTLS
 
 ROLES = ["client", "server"]  # of the peer of the test
 RX, TX, ASKED, WITHDRAW = 1, 2, 0, 3
@@ -61,6 +65,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyex_players, "PrivateAgent", ThreadAgent)
     monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
     monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
+    monkeypatch.setattr(links, "SWEEP", 0.01)
+    monkeypatch.setattr(links, "UNUSED", 1.0)
+    monkeypatch.setattr(links, "UNUSED_HERE", 1.0)
 
 
 @contextmanager
@@ -394,11 +401,16 @@ def test_withdrawal_of_one_qp(folder: Path, role: str) -> None:
 
 
 def silent(again: BlockingTLS) -> bool:
-    """True if no message but HELLO arrives soon. Records of TLS itself do not count."""
-    while select.select([again.sock], [], [], SHORT)[0]:
-        again._read()
-    frame = again.receive()
-    return frame is None or (frame.endswith(HELLO) and again.receive() is None)
+    """True if no message but HELLO arrives soon, or ERROR `idle`. Records of TLS itself do not
+    count."""
+    with contextlib.suppress(Truncated):  # a connection without a stream may be closed
+        while select.select([again.sock], [], [], SHORT)[0]:
+            again._read()
+    with contextlib.suppress(ExchangeError):  # of close_notify
+        while frame := again.receive():
+            if not frame.endswith((HELLO, IDLE)):
+                return False
+    return True
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -743,6 +755,53 @@ def test_proofs_of_another_session_of_the_same_hosts(folder: Path) -> None:
         peer.exchange_secrets()
         in_effect(program, 1)
         other.tls.close()
+
+
+def test_wish_that_is_ignored_behind_each_resumption(folder: Path) -> None:
+    """Clock (a) counts the time of each connection."""
+    with against(folder, "client", limit=1.0) as (peer, program):
+        program.wish(1)
+        for _ in range(100):
+            if program.worker.expired:
+                break
+            peer.resume()
+            time.sleep(0.05)
+        assert sorted(program.worker.expired) == qps(program)
+
+
+def test_client_that_refuses_the_proofs_of_the_server(folder: Path) -> None:
+    """The server's session is lost again, and not ended."""
+    with against(folder, "client") as (peer, program):
+        peer.tls.cut()
+        made = peer.again()
+        theirs = exchanged("client", made, peer.resume_of(made))
+        assert isinstance(theirs, Resume)
+        made.send(encode(ErrorMessage("resume", "a proof is wrong")))
+        peer.resume()
+        renews(peer, program)
+
+
+def test_wish_right_behind_ready(folder: Path) -> None:
+    """Both arrive in one read."""
+    program = Keyex(config("client", load(folder, "b")))
+    with finished(program):
+        peer = ResumingPeer(program.other_end(), "server", load(folder, "a"), 0)
+        peer.program = program
+        usual = peer.tls.send
+
+        def send(message: bytes) -> None:
+            if message == encode(Ready()):
+                for each in (message, encode(Rekey(b""))):
+                    peer.tls.say(peer.tls.stream.to_bytes(4, "big") + each)
+                peer.tls._flush()
+            else:
+                usual(message)
+
+        peer.tls.send = send  # type: ignore[method-assign]
+        peer.connect(len(program.config["qps"]))
+        peer.exchange_secrets()
+        in_effect(program, 1)
+        peer.tls.close()
 
 
 # The former connection ------------------------------------------------------------

@@ -6,19 +6,22 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from srdma.agent import links, listener
 from srdma.identity import Credentials, issue
-from srdma.keyex import streams
+from srdma.keyex import streams, tls
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
+    Choice,
     ClosedMessage,
-    End,
     ErrorMessage,
     Hello,
     Message,
@@ -26,12 +29,12 @@ from srdma.keyex.messages import (
     Ready,
     Rekey,
     Resume,
-    Suite,
     decode,
     encode,
 )
 from srdma.keyex.tls import INNER_ENDED, STREAM_LEN, Truncated
 from tests import keyex_players
+from tests.exchange_players import offer
 from tests.keyex_players import (
     HOST_A,
     FakeWorker,
@@ -69,15 +72,6 @@ def worker() -> Iterator[FakeWorker]:
     made = FakeWorker()
     yield made
     made.close()
-
-
-def end(qpn: int = 7) -> End:
-    return End(os.urandom(16), qpn, 1 << 23, 4096, 64, 16, "nica")
-
-
-def offer(qps: int = 1, **changes: Any) -> bytes:
-    ends = tuple(end(100 + n) for n in range(qps))
-    return encode(Offer((Suite(1, 3, 16),), (0,), "", os.urandom(32), ends))
 
 
 class Raw:
@@ -262,23 +256,6 @@ def test_exchanges_run_at_the_same_time(
     arrived(listening)
 
 
-def test_too_many_messages_wait(
-    raw: Raw, listening: Listening, identities: Path, worker: FakeWorker
-) -> None:
-    """The stream ends; its messages are not kept."""
-    raw.send(1, offer())
-    number = arrived(listening)
-    for _ in range(streams.INBOX_MAX // 60_000 + 2):
-        raw.send(1, Rekey(bytes(60_000)))
-    raw.send(3, offer())
-    arrived(listening)
-    settings = accepting(identities, worker, number)
-    settings["qps"] = settings["qps"][:1]
-    wire = listening.open(settings)
-    [error] = [event for event in wire.events() if event["event"] == "error"]
-    assert (error["code"], error["text"]) == ("state", "too many messages wait in the stream")
-
-
 def test_peer_that_closes_before_accept(
     raw: Raw, listening: Listening, identities: Path, worker: FakeWorker
 ) -> None:
@@ -416,7 +393,7 @@ def test_peer_that_opens_no_stream(
     monkeypatch.setattr(links, "UNUSED_HERE", 0.05)
     monkeypatch.setattr(links, "SWEEP", 0.01)
     made = Raw(listening, load(identities, "a"))
-    assert made.message() == (0, Hello(0))
+    assert made.error() == (0, "idle")
     made.ended()
     made.close()
 
@@ -424,23 +401,54 @@ def test_peer_that_opens_no_stream(
 def test_many_connections_of_one_identity(
     listening: Listening, identities: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest one without streams is closed, then the oldest."""
+    """The oldest one without streams is closed; if there is none, the new one is refused."""
     monkeypatch.setattr(links, "PER_IDENTITY", 2)
     mine = load(identities, "a")
     raws = []
-    for n in range(4):
+    for n in range(3):
         raws.append(Raw(listening, mine))
         if n != 1:
             raws[-1].send(1, offer())
             arrived(listening)
         else:
             assert raws[-1].message() == (0, Hello(0))
+    assert raws[1].error() == (0, "idle")
     raws[1].ended()
-    assert raws[0].message() == (0, Hello(0))
-    raws[0].ended()
+    raws.append(Raw(listening, mine))
+    assert raws[3].error() == (0, "busy")
+    raws[3].ended()
     assert [link.streams for link in made_links(listening)] == [1, 1]
     for one in raws:
         one.close()
+
+
+def test_refused_streams_have_a_rate(
+    listening: Listening, identities: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "REFUSALS", 5)
+    made = Raw(listening, load(identities, "a"))
+    for n in range(10):
+        made.send(1 + 2 * n, Ready())
+    codes = [made.error() for _ in range(7)]
+    assert codes == [*((1 + 2 * n, "state") for n in range(6)), (0, "rate")]
+    made.ended()
+    made.close()
+
+
+def test_messages_of_a_peer_that_waits(
+    raw: Raw, listening: Listening, identities: Path, worker: FakeWorker
+) -> None:
+    """Few of them are kept until accept()."""
+    raw.send(1, offer())
+    number = arrived(listening)
+    for _ in range(3):
+        raw.send(1, Rekey(bytes(60_000)))
+    raw.send(3, offer())
+    arrived(listening)
+    [link] = made_links(listening)
+    assert link._streams[1].failed
+    [error] = listening.open(accepting(identities, worker, number)).events()
+    assert (error["event"], error["code"]) == ("error", "count")
 
 
 def test_old_connection(
@@ -560,8 +568,12 @@ def test_lost_connection_ends_all_attempts(
     wires = [connect(client, load(identities, "a"), listening, ours, 100 + n) for n in range(3)]
     for _ in wires:
         arrived(listening)
-    [link] = made_links(client)
     agent: Any = client.agent
+    [link] = made_links(client)
+    agent.thread.call(link.outer.drop)
+    for _ in wires[1:]:  # those for which the connection was not made repeat their OFFERs once
+        arrived(listening)
+    [link] = [one for one in made_links(client) if not one.end]
     agent.thread.call(link.outer.drop)
     for wire in wires:
         assert [event["code"] for event in wire.events()] == ["closed"]
@@ -572,7 +584,7 @@ def test_cancelled_attempts_close_the_socket(
 ) -> None:
     """The programs close their channels while the handshake is under way."""
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(keyex_players.socket.create_server(("127.0.0.1", 0)))
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         listening.address = server.getsockname()
         wires = [connect(client, load(identities, "a"), listening, ours, 100 + n) for n in range(3)]
         peer, _ = server.accept()
@@ -585,3 +597,90 @@ def test_cancelled_attempts_close_the_socket(
         server.settimeout(0.2)
         with pytest.raises(TimeoutError):
             server.accept()
+
+
+def test_listener_that_was_opened_again(
+    client: Program, listening: Listening, serving: Server, ours: FakeWorker, identities: Path
+) -> None:
+    """The client, which has a connection of the former one, connects again."""
+    mine = load(identities, "a")
+    ready(connect(client, mine, listening, ours, 100), serving.accept(arrived(listening)))
+    listening.listener.close()
+    settings = {"do": "listen", **vars(load(identities, "b")), "peer": []}
+    with socket.create_server(listening.address) as sock:
+        listening.listener = listening.open(settings, sock)
+        assert listening.listener.event() == {"event": "listening"}
+    ready(connect(client, mine, listening, ours, 101), serving.accept(arrived(listening)))
+    listening.listener.close()
+    [error] = connect(client, mine, listening, ours, 102).events()
+    assert (error["code"], "no listener at" in error["text"]) == ("unreachable", True)
+
+
+class Answering:
+    """A server of the test for one client of an agent."""
+
+    def __init__(self, program: Program, mine: Credentials, ours: FakeWorker, theirs: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            server: Any = SimpleNamespace(address=sock.getsockname())
+            self.wire = connect(program, load(theirs, "a"), server, ours, 100)
+            self.tls = BlockingTLS(keyex_players.patient(sock.accept()[0]), "server", mine)
+        self.tls.handshake()
+
+    def offer(self, stream: int) -> Offer:
+        self.tls.stream = stream
+        message = decode(self.tls.message())
+        assert isinstance(message, Offer)
+        return message
+
+    def say(self, message: Message) -> None:
+        self.tls.send(encode(message))
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_busy_is_an_answer_to_an_offer(
+    client: Program, ours: FakeWorker, identities: Path, answered: bool
+) -> None:
+    """Behind CHOICE it ends the exchange like any other error."""
+    server = Answering(client, load(identities, "b"), ours, identities)
+    offered = server.offer(1)
+    if answered:
+        ends = tuple(replace(one, eid=os.urandom(16), wire="nicb") for one in offered.ends)
+        server.say(Choice(offered.suites[0], 0, "", os.urandom(32), ends))
+    server.say(ErrorMessage("busy", "later"))
+    if answered:
+        assert [event["event"] for event in server.wire.events()] == ["peer", "error"]
+    else:
+        assert server.offer(3).random == offered.random
+    server.tls.close()
+
+
+def test_connection_that_ends_at_its_first_offer(
+    client: Program, ours: FakeWorker, identities: Path
+) -> None:
+    """It was made for it: there is nothing to repeat."""
+    server = Answering(client, load(identities, "b"), ours, identities)
+    server.offer(1)
+    server.tls.cut()
+    assert [event["code"] for event in server.wire.events()] == ["closed"]
+
+
+def test_socket_of_a_peer_that_does_not_read(
+    listening: Listening, identities: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is closed with its connection."""
+    monkeypatch.setattr(tls, "FAREWELL", 0.05)
+    monkeypatch.setattr(tls, "UNSENT_MAX", 100_000)
+    monkeypatch.setattr(streams, "REFUSALS", 1 << 30)
+    made = Raw(listening, load(identities, "a"))
+    assert made.message() == (0, Hello(0))
+    [link] = made_links(listening)
+    number = 1
+    with contextlib.suppress(OSError):
+        while not link.end:
+            for _ in range(100):
+                made.tls.say(number.to_bytes(4, "big") + encode(Ready()))
+                number += 2
+            made.tls.sock.sendall(made.tls.records())
+    until(lambda: link.outer._writer.get_extra_info("socket").fileno() < 0)
+    assert isinstance(link.end, Truncated)
+    made.tls.cut()

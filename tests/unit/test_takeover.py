@@ -18,7 +18,7 @@ from typing import Any, cast
 import cbor2
 import pytest
 
-from srdma.agent import takeover, upkeep
+from srdma.agent import links, takeover, upkeep
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.policy import Policy
 from srdma.agent.record import Record
@@ -301,6 +301,9 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
     monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
+    monkeypatch.setattr(links, "SWEEP", 0.01)
+    monkeypatch.setattr(links, "UNUSED", 1.0)
+    monkeypatch.setattr(links, "UNUSED_HERE", 1.0)
 
 
 @pytest.fixture
@@ -606,6 +609,21 @@ def test_rejoin_after_the_end(place: Place) -> None:
         one.peer.say(ClosedMessage())
         until(lambda: len(place.worker.ended) == 2)
         assert refusal(place.rejoin(one.qpns[0])) == "closed"
+
+
+@pytest.mark.parametrize("owner", [(UID + 1, b""), (UID, b"uid 4242"), (0, b"container web")])
+def test_leg_of_another_user(place: Place, owner: tuple[int, bytes]) -> None:
+    """A stolen token. The session and the leg's program go on."""
+    settings = {"do": "rotate", "worker": str(place.worker.path), "token": TOKEN, "age": 7}
+    with session(place, "client") as one:
+        one.restart()
+        place.worker.owner = owner
+        for wire in (place.rejoin(one.qpns[0]), place.open(settings)):
+            event = wire.events()[-1]
+            assert event["code"] == "policy" and f"not of uid {UID}" in event["text"]
+        assert not place.worker.rotations
+        place.worker.owner = 0, f"uid {UID}".encode()
+        assert place.rejoin(one.qpns[0]).event() == {"event": "ready"}
 
 
 def test_rotate(place: Place) -> None:

@@ -22,8 +22,19 @@ from OpenSSL import SSL
 from srdma.agent import resumption
 from srdma.keyex.exchange import EXPORTER_LABELS, Exchange, Parameters, Role, Send
 from srdma.keyex.exchange_renew import Begin, Feed, Renewal, Say, Take
-from srdma.keyex.messages import ClosedMessage, End, Handover, Resume, Suite, decode
+from srdma.keyex.messages import (
+    ClosedMessage,
+    End,
+    ErrorMessage,
+    Handover,
+    Hello,
+    Resume,
+    Suite,
+    Wake,
+    decode,
+)
 from srdma.keyex.messages import encode as encode_message
+from srdma.keyex.tls import server_name
 from tests import fields
 from tests.native import bindings
 from tests.reference import cbor, keyexchange, make_examples, worked, worked_exchange
@@ -184,12 +195,26 @@ def test_resumption_of_srdma() -> None:
     assert decode(bytes.fromhex(case["closed"])) == ClosedMessage()
 
 
+def test_streams_of_srdma() -> None:
+    case = EXCHANGE["streams"]
+    assert server_name(case["identity"]) == case["sni"]
+    hash_ = bytes.fromhex(EXCHANGE["exchanges"]["basic"]["hash"])
+    assert [(number, decode(bytes.fromhex(raw))) for number, raw in case["frames"]] == [
+        (0, Hello(4793)),
+        (0, Hello(0)),
+        (1, ClosedMessage()),
+        (2, Wake(hash_)),
+        (0, ErrorMessage("idle", "it was idle")),
+    ]
+
+
 def messages() -> Iterator[str]:
     for case in EXCHANGE["exchanges"].values():
         yield from (case["offer"], case["choice"], *case["confirms"])
     yield from (EXCHANGE["ready"], EXCHANGE["error"])
     yield from (EXCHANGE["renewal"][name] for name in ("wish", "renew", "taken"))
     yield from (*EXCHANGE["resumption"]["messages"], EXCHANGE["resumption"]["closed"])
+    yield from (raw for _, raw in EXCHANGE["streams"]["frames"])
 
 
 def test_cbor2_and_srdma_encode_each_message_alike() -> None:

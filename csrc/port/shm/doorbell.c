@@ -3,7 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static _Atomic uint32_t *flag(const struct srdma_shm *page)
@@ -57,6 +60,35 @@ int srdma_doorbell_eventfd(void)
 }
 
 /*
+ * Few rings fit into the smallest buffer that the kernel grants, so that drain
+ * has little to read when the worker rings a host that does not run.
+ */
+int srdma_doorbell_socket(int ends[2])
+{
+	const int least = 1;
+	int r;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0,
+		       ends))
+		return -errno;
+	if (!setsockopt(ends[SRDMA_DOORBELL_RINGER], SOL_SOCKET, SO_SNDBUF,
+			&least, sizeof(least)))
+		return 0;
+	r = -errno;
+	close(ends[0]);
+	close(ends[1]);
+	return r;
+}
+
+void srdma_doorbell_drain(int end)
+{
+	char rings[64];
+
+	while (recv(end, rings, sizeof(rings), MSG_DONTWAIT) == sizeof(rings))
+		;
+}
+
+/*
  * A write to an eventfd received from a peer must not block. All eventfds share
  * one inode of the anonymous inode file system; the other file types on that
  * inode fail writes immediately.
@@ -77,17 +109,61 @@ static int check_eventfd(int fd)
 	return r;
 }
 
-int srdma_ringer_open(struct srdma_ringer *ringer, int eventfd, int bell_fd)
+static int socket_is(int fd, int option, int value)
 {
-	int r = check_eventfd(eventfd);
+	socklen_t len = sizeof(int);
+	int got;
+
+	return !getsockopt(fd, SOL_SOCKET, option, &got, &len) && got == value;
+}
+
+/*
+ * An end of a socketpair() stays connected, and neither end has a name.
+ * A socket that was connected to a service has one: the worker must not write
+ * to a service in the place of a program.
+ */
+static int is_pair(int fd)
+{
+	struct sockaddr_un name;
+	socklen_t own = sizeof(name), peer = sizeof(name);
+
+	return socket_is(fd, SO_DOMAIN, AF_UNIX) &&
+	       socket_is(fd, SO_TYPE, SOCK_STREAM) &&
+	       !getsockname(fd, (struct sockaddr *)&name, &own) &&
+	       !getpeername(fd, (struct sockaddr *)&name, &peer) &&
+	       own == sizeof(sa_family_t) && peer == sizeof(sa_family_t);
+}
+
+/*
+ * Only calls that take no mutex which a program may hold: recv() takes one, and
+ * blocks while another thread receives into memory whose fault handler hangs.
+ * The queue of the ringer's end stays empty, because files in it would be
+ * closed by the process that closes the end last, and that may block.
+ */
+static int check_socket(int fd)
+{
+	int waiting = 0;
+
+	if (!is_pair(fd) || shutdown(fd, SHUT_RD) ||
+	    ioctl(fd, FIONREAD, &waiting) || waiting)
+		return -EINVAL;
+	return 0;
+}
+
+int srdma_ringer_open(struct srdma_ringer *ringer, enum srdma_wake wake, int fd,
+		      int bell_fd)
+{
+	int r = wake == SRDMA_WAKE_SOCKET ? check_socket(fd)
+					  : check_eventfd(fd);
 
 	if (r)
 		return r;
 	r = srdma_shm_map(&ringer->page, bell_fd, 0, SRDMA_PAGE, 0);
 	if (r)
 		return r;
-	ringer->eventfd = fcntl(eventfd, F_DUPFD_CLOEXEC, 0);
-	if (ringer->eventfd >= 0)
+	ringer->wake = wake;
+	ringer->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (ringer->fd >= 0)
 		return 0;
 	r = -errno;
 	srdma_shm_unmap(&ringer->page);
@@ -99,7 +175,7 @@ void srdma_ringer_close(struct srdma_ringer *ringer)
 	if (!ringer->page.at)
 		return;
 	srdma_shm_unmap(&ringer->page);
-	close(ringer->eventfd);
+	close(ringer->fd);
 }
 
 void srdma_ringer_ring(const struct srdma_ringer *ringer, uint32_t flags)
@@ -111,9 +187,13 @@ void srdma_ringer_ring(const struct srdma_ringer *ringer, uint32_t flags)
 	      flags))
 		return;
 	/*
-	 * EAGAIN: the counter is at its maximum, so the sleeper is woken
-	 * anyway.
+	 * EAGAIN: the counter is at its maximum or the buffer is full, so the
+	 * sleeper is woken anyway. EPIPE: the sleeper has ended.
 	 */
-	ignored = write(ringer->eventfd, &one, sizeof(one));
+	if (ringer->wake == SRDMA_WAKE_SOCKET)
+		ignored =
+			send(ringer->fd, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	else
+		ignored = write(ringer->fd, &one, sizeof(one));
 	(void)ignored;
 }

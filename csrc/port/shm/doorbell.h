@@ -1,10 +1,15 @@
 /*
  * Doorbell: wakes a process that sleeps (docs/local-interface.md 4). The
  * sleeper sets a flag in a page that others can only read. Another process
- * writes the sleeper's eventfd only if the flag is set, and makes no system
- * call otherwise.
+ * writes the sleeper's wake-up object only if the flag is set, and makes no
+ * system call otherwise.
  *
- * Sleeper: arm, check for work again, wait for the eventfd, disarm. Ringer:
+ * The object is an eventfd where the ringer trusts the sleeper: write() blocks
+ * if the sleeper clears O_NONBLOCK and fills the counter. A worker wakes a host
+ * through a socket pair: send() with MSG_DONTWAIT does not block, whatever the
+ * host does with its descriptors.
+ *
+ * Sleeper: arm, check for work again, wait for the object, disarm. Ringer:
  * publish, full fence, ring. The sleeper's fence is in srdma_doorbell_arm().
  * With both fences, at least one side sees the store of the other.
  */
@@ -43,19 +48,44 @@ void srdma_doorbell_disarm(struct srdma_doorbell *bell);
  */
 int srdma_doorbell_eventfd(void);
 
-/* The other side: the doorbell and eventfd of another process. */
-struct srdma_ringer {
-	struct srdma_shm page;
-	int eventfd;
+/* Ends of the socket pair of a sleeper that its ringer does not trust. */
+enum srdma_doorbell_end {
+	SRDMA_DOORBELL_SLEEPER, /* readable from a ring until drain */
+	SRDMA_DOORBELL_RINGER,	/* passed to the ringer; the sleeper keeps it
+				   open, because without it the end of the
+				   ringer makes its own end readable */
 };
 
 /*
- * Maps bell_fd and duplicates eventfd; the caller keeps both descriptors.
- * Returns 0; -EPERM or -ERANGE if bell_fd is not a sealed memfd of at least one
- * page;
- * -EINVAL if eventfd is not a non-blocking eventfd; another -errno.
+ * Create a socket pair to sleep on, whose ends the caller owns. Returns 0 or
+ * -errno.
  */
-int srdma_ringer_open(struct srdma_ringer *ringer, int eventfd, int bell_fd);
+int srdma_doorbell_socket(int ends[2]);
+/* Remove all rings from the sleeper's end. Does not block. */
+void srdma_doorbell_drain(int end);
+
+/* The wake-up object of a sleeper. */
+enum srdma_wake {
+	SRDMA_WAKE_EVENTFD,
+	SRDMA_WAKE_SOCKET,
+};
+
+/* The other side: the doorbell and wake-up object of another process. */
+struct srdma_ringer {
+	struct srdma_shm page;
+	enum srdma_wake wake;
+	int fd;
+};
+
+/*
+ * Maps bell_fd and duplicates fd; the caller keeps both descriptors. A socket
+ * is shut down for reading, so that its receive queue stays empty. Returns 0;
+ * -EPERM or -ERANGE if bell_fd is not a sealed memfd of at least one page;
+ * -EINVAL if fd is not a non-blocking eventfd, or not one end of a pair of
+ * empty Unix stream sockets, as `wake` demands; another -errno.
+ */
+int srdma_ringer_open(struct srdma_ringer *ringer, enum srdma_wake wake, int fd,
+		      int bell_fd);
 
 /* Accepts a zeroed ringer. */
 void srdma_ringer_close(struct srdma_ringer *ringer);

@@ -11,7 +11,8 @@
 enum srdma_leg_shm_limits {
 	SRDMA_LEG_SHM_MIN_RING = 64,
 	SRDMA_LEG_SHM_MAX_RING = 65536,
-	SRDMA_LEG_SHM_OPEN_FDS = 3,   /* leg memfd, eventfd, doorbell */
+	SRDMA_LEG_SHM_OPEN_FDS = 3,   /* leg memfd, wake-up socket,
+					 doorbell */
 	SRDMA_LEG_SHM_ANSWER_FDS = 2, /* worker's eventfd, worker's doorbell */
 	SRDMA_LEG_SHM_SEQUENCE = 28,  /* offset of the sequence in a record;
 					 stored last (release) */

@@ -37,11 +37,15 @@ static int map_leg(struct srdma_shm_leg *leg,
 		return refuse(port, r,
 			      "the leg must be a memfd with F_SEAL_SHRINK that "
 			      "holds both rings");
-	r = srdma_ringer_open(&leg->c.ringer, params->fds[1], params->fds[2]);
+	r = srdma_ringer_open(&leg->c.ringer, SRDMA_WAKE_SOCKET, params->fds[1],
+			      params->fds[2]);
 	if (r)
-		return refuse(port, r,
-			      "OPEN must pass a non-blocking eventfd and a "
-			      "doorbell: a one-page memfd with F_SEAL_SHRINK");
+		return refuse(
+			port, r,
+			"OPEN must pass one end of a pair of empty Unix "
+			"stream sockets, and a doorbell: a one-page memfd "
+			"with F_SEAL_SHRINK; use a library of this "
+			"release");
 	leg->records = leg->c.map.at + at;
 	leg->ring = params->ring;
 	srdma_ring_init(&leg->c.rx, leg->c.map.at, params->ring,

@@ -237,7 +237,8 @@ static int take_answer(struct srdma_shm_link *link,
 	if (answer->nfds != SRDMA_SHM_ANSWER_FDS || answer->slots != slots ||
 	    strcmp(answer->name, link->peer))
 		return -EPROTO;
-	r = srdma_ringer_open(&link->c.ringer, answer->fds[0], answer->fds[1]);
+	r = srdma_ringer_open(&link->c.ringer, SRDMA_WAKE_EVENTFD,
+			      answer->fds[0], answer->fds[1]);
 	if (r)
 		return r;
 	init_rings(link, slots, true);
@@ -264,7 +265,8 @@ static int take_hello(struct srdma_shm_link *link,
 			  map_size(hello->slots), 1);
 	if (r)
 		return r;
-	r = srdma_ringer_open(&link->c.ringer, hello->fds[1], hello->fds[2]);
+	r = srdma_ringer_open(&link->c.ringer, SRDMA_WAKE_EVENTFD,
+			      hello->fds[1], hello->fds[2]);
 	if (r)
 		return r;
 	r = srdma_shm_conn_eventfd(&link->c);

@@ -1,6 +1,7 @@
 /* Both halves of a leg over shared memory: a host and its worker's port. */
 #include "host/leg_shm.h"
 
+#include "port/shm/doorbell.h"
 #include "port/shm/port_shm.h"
 #include "port/shm/ring.h"
 #include "port/shm/shm.h"
@@ -15,7 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -216,6 +216,48 @@ static void test_too_long_descriptor_ends_leg(void **state)
 	srdma_shm_unmap(&ring);
 }
 
+/*
+ * A program fills its socket and clears O_NONBLOCK, and does not read: the port
+ * goes on with other legs.
+ */
+static void test_hostile_host_does_not_block_others(void **state)
+{
+	struct shm_leg *f = *state;
+	const int end = srdma_leg_shm_fds(f->host)[1];
+	const uint64_t most = UINT64_MAX - 1; /* fills an eventfd too */
+	struct srdma_leg_answer answer;
+	struct srdma_leg_params p;
+	struct srdma_leg_shm *other;
+	struct srdma_conn *leg;
+	struct srdma_event ev;
+	uint8_t *slot;
+
+	assert_int_equal(srdma_leg_shm_create(&other, SHM_RING), 0);
+	p = shm_leg_params(other);
+	assert_int_equal(f->port->ops->leg_open(f->port, &p, &leg, &answer), 0);
+	assert_int_equal(srdma_leg_shm_attach(other, answer.fds), 0);
+	shm_expect(f->port, SRDMA_EV_UP);
+	while (write(end, &most, sizeof(most)) > 0)
+		;
+	assert_int_equal(fcntl(end, F_SETFL, 0), 0);
+	alarm(10);
+	for (uint32_t i = 1; i < 1000; i++) {
+		srdma_leg_shm_arm(f->host, 1);
+		srdma_leg_shm_arm(other, 0);
+		complete(f, i);
+		f->port->ops->flush(f->port);
+		slot = srdma_leg_shm_slot(other);
+		memset(slot, 0, SRDMA_DESC_LEN);
+		srdma_leg_shm_post(other, SRDMA_DESC_LEN);
+		srdma_leg_shm_flush(other);
+		ev = shm_expect(f->port, SRDMA_EV_RECV);
+		assert_ptr_equal(ev.conn, leg);
+		f->port->ops->buf_put(ev.buf);
+	}
+	alarm(0);
+	srdma_leg_shm_destroy(other);
+}
+
 static void refuse_leg(struct shm_leg *f, const struct srdma_leg_params *p,
 		       int err)
 {
@@ -235,7 +277,7 @@ static void test_illegal_legs_are_refused(void **state)
 	struct shm_leg *f = *state;
 	size_t size = srdma_leg_layout_records_at(SHM_RING) + SHM_RING * 32;
 	struct srdma_leg_params good = shm_leg_params(f->host), p;
-	int blocking = eventfd(0, EFD_CLOEXEC);
+	int eventfd = srdma_doorbell_eventfd();
 
 	p = good;
 	p.ring = 32;
@@ -256,14 +298,14 @@ static void test_illegal_legs_are_refused(void **state)
 	p.fds[0] = -1;
 	refuse_leg(f, &p, -EPERM);
 	p = good;
-	p.fds[1] = blocking;
+	p.fds[1] = eventfd;
 	refuse_leg(f, &p, -EINVAL);
 	p.fds[1] = -1;
 	refuse_leg(f, &p, -EINVAL);
 	p = good;
 	p.fds[2] = p.fds[1];
 	refuse_leg(f, &p, -EPERM);
-	close(blocking);
+	close(eventfd);
 }
 
 static void test_many_legs_are_served_fairly(void **state)
@@ -325,6 +367,7 @@ int main(void)
 		LEG(test_room_wakes_host),
 		LEG(test_host_with_bad_tail_is_ended),
 		LEG(test_too_long_descriptor_ends_leg),
+		LEG(test_hostile_host_does_not_block_others),
 		LEG(test_illegal_legs_are_refused),
 		LEG(test_many_legs_are_served_fairly),
 	};

@@ -68,7 +68,8 @@ static void requests_begin(struct scene *s)
 	};
 
 	assert_int_equal(requests_create(&s->requests, &params), 0);
-	assert_int_equal(legs_add(&s->requests->legs, OWNER, side->leg, NULL),
+	assert_int_equal(legs_add(&s->requests->legs, side->leg,
+				  &(struct legs_opener){ .connection = OWNER }),
 			 0);
 	legs_attach(&s->requests->legs, USER, side->leg);
 	s->player.client.number = USER;

@@ -73,7 +73,8 @@ static void begin(struct scene *s, int agent_only)
 	params.host = side->host;
 	params.wire = side->wire;
 	assert_int_equal(requests_create(&s->requests, &params), 0);
-	assert_int_equal(legs_add(&s->requests->legs, OWNER, side->leg, NULL),
+	assert_int_equal(legs_add(&s->requests->legs, side->leg,
+				  &(struct legs_opener){ .connection = OWNER }),
 			 0);
 	s->owner = player(OWNER, OWN_UID);
 	s->other = player(OTHER, agent_only ? AGENT_UID : OWN_UID);

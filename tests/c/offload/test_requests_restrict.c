@@ -120,7 +120,8 @@ static void begin(struct scene *s)
 	params.host = side->host;
 	params.wire = side->wire;
 	assert_int_equal(requests_create(&s->requests, &params), 0);
-	assert_int_equal(legs_add(&s->requests->legs, OWNER, side->leg, NULL),
+	assert_int_equal(legs_add(&s->requests->legs, side->leg,
+				  &(struct legs_opener){ .connection = OWNER }),
 			 0);
 	s->agent = player(OWNER + 1);
 	assert_int_equal(ask_agent(s, &s->agent), 0);
@@ -244,6 +245,30 @@ static void test_illegal_restrictions(void **state)
 	/* until that has ended */
 	leave(&s, 0);
 	assert_int_equal(restrict_as(&s, &s.player[1], &many), 0);
+	end(&s);
+}
+
+/* The agent compares it with the user of the program that gave it the token. */
+static void test_attach_names_the_opener(void **state)
+{
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	assert_int_equal(restricted(&s, 0, &many), 0);
+	assert_int_equal(open_leg(&s, &s.player[0]), 0);
+	assert_int_equal(attach(&s, &s.agent, s.player[0].last.opened.token),
+			 0);
+	assert_string_equal(s.agent.last.attached.account, many.account);
+	s.player[1] = player(1);
+	s.player[1].client.uid = 4242;
+	assert_int_equal(open_leg(&s, &s.player[1]), 0);
+	assert_int_equal(attach(&s, &s.agent, s.player[1].last.opened.token),
+			 0);
+	assert_int_equal(s.agent.last.attached.leg,
+			 s.player[1].last.opened.leg);
+	assert_int_equal(s.agent.last.attached.user, 4242);
+	assert_string_equal(s.agent.last.attached.account, "");
 	end(&s);
 }
 
@@ -528,6 +553,7 @@ int main(void)
 		cmocka_unit_test(test_role_is_needed),
 		cmocka_unit_test(test_role_ends),
 		cmocka_unit_test(test_illegal_restrictions),
+		cmocka_unit_test(test_attach_names_the_opener),
 		cmocka_unit_test(test_requests_of_the_agent),
 		cmocka_unit_test(test_requests_of_programs),
 		cmocka_unit_test(test_legs_of_others),

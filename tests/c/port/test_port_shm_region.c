@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -154,6 +155,22 @@ static void test_illegal_regions_are_refused(void **state)
 	p.fd = open("/dev/zero", O_RDWR | O_CLOEXEC);
 	refuse_region(f, &p, -EPERM);
 	close(p.fd);
+	/* A fault in huge pages raises SIGBUS if none is free. */
+	p.fd = memfd_create("test", MFD_HUGETLB | MFD_ALLOW_SEALING);
+	if (p.fd >= 0) {
+		assert_int_equal(ftruncate(p.fd, 1 << 30), 0);
+		assert_int_equal(fcntl(p.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+		refuse_region(f, &p, -EPERM);
+		close(p.fd);
+	}
+	/* A file of a mounted tmpfs has another size limit, and no seals. */
+	p.fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (p.fd >= 0) {
+		assert_int_equal(ftruncate(p.fd, 4096), 0);
+		assert_int_equal(fcntl(p.fd, F_ADD_SEALS, F_SEAL_SHRINK), -1);
+		refuse_region(f, &p, -EPERM);
+		close(p.fd);
+	}
 }
 
 /* Memory of the own process by process_vm_*, which is always permitted. */

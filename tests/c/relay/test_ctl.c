@@ -28,7 +28,7 @@ static const struct {
 	}
 	[SRDMA_CTL_HELLO] = { "HELLO", { FIXED(4), FIXED(16 + 3 * 64 + 40) } },
 	[SRDMA_CTL_OPEN] = { "OPEN", { FIXED(8), FIXED(4 + 16 + 64) } },
-	[SRDMA_CTL_ATTACH] = { "ATTACH", { FIXED(16), FIXED(4) } },
+	[SRDMA_CTL_ATTACH] = { "ATTACH", { FIXED(16), FIXED(72) } },
 	[SRDMA_CTL_REG_MR] = { "REG_MR", { FIXED(44), FIXED(4) } },
 	[SRDMA_CTL_DEREG_MR] = { "DEREG_MR", { FIXED(8), FIXED(0) } },
 	[SRDMA_CTL_INIT] = { "INIT",

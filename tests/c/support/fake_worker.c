@@ -46,6 +46,9 @@ static void fill(struct fake_worker *w, struct srdma_ctl_msg *m,
 							    .token = "token" };
 		open_fds(fds);
 		break;
+	case SRDMA_CTL_ATTACH:
+		m->attached = (struct srdma_ctl_attach_answer){ .leg = 1 };
+		break;
 	case SRDMA_CTL_REG_MR:
 		m->key = FAKE_KEY;
 		break;

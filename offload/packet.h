@@ -1,0 +1,28 @@
+/*
+ * Messages of the control socket, with the file descriptors beside them
+ * (docs/local-interface.md 3.2). The calls do not block.
+ */
+#ifndef OFFLOAD_PACKET_H
+#define OFFLOAD_PACKET_H
+
+#include "requests.h"
+
+/*
+ * Send a response and the descriptors before the first -1. Returns 0 or -errno;
+ * -EAGAIN if the socket is full.
+ */
+int packet_send(int fd, const uint8_t *data, size_t len,
+		const int fds[REQUESTS_ANSWER_FDS]);
+
+/*
+ * Returns 1 for a message, 0 if there is none, -ECONNRESET at end of file, or
+ * -errno. Takes all descriptors that the kernel allows, because the kernel
+ * closes those that have no room, in this thread. m->nfds is above
+ * REQUESTS_MAX_FDS if there were more: then all are closed.
+ */
+int packet_receive(int fd, struct message *m);
+
+/* Close the descriptors of a message that has at most REQUESTS_MAX_FDS. */
+void packet_close_fds(struct message *m);
+
+#endif
