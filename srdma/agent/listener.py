@@ -20,9 +20,9 @@ from typing import Any, NoReturn, Protocol
 from srdma.agent.accept import accepted, listens
 from srdma.agent.links import AGE_MAX, Links
 from srdma.agent.meeting import Meeting, encoded
+from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
-from srdma.agent.upkeep import Sessions
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake, decode

@@ -32,6 +32,7 @@ from srdma.identity import (
 from srdma.keyex import keylog
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import MESSAGE_MAX
+from srdma.keyex.tls_texts import ALERTS, VERIFY_ERRORS
 
 ALPN = {b"srdma/2": 2, b"srdma/1": 1}  # name -> version, in order of preference
 GROUPS = {"x25519mlkem768", "x25519", "secp256r1", "prime256v1", "p-256"}
@@ -39,35 +40,6 @@ LENGTH = 4
 STREAM_LEN = 4  # bytes of the number of a stream, before a message with srdma/2
 CHUNK = 16_384  # maximum bytes of inner records in one message
 UNSENT_MAX = 4 << 20  # bytes that a peer with srdma/2 may leave unread
-
-# OpenSSL's verify error -> text that continues "the peer's certificate".
-VERIFY_ERRORS = {
-    3: "cannot be checked: the local crl.pem is of another CA",
-    12: "cannot be checked: the local crl.pem has expired: fetch a new one",
-    23: "has been revoked",
-    9: "is not valid yet: compare the clocks of both hosts",
-    10: "has expired: issue a new one",
-    18: "is self-signed, not issued by the configured CA",
-    19: "was issued by another CA than the configured one",
-    20: "was issued by another CA than the configured one",
-    21: "was issued by another CA than the configured one",
-    7: "has a wrong signature: its CA is not the configured one",
-    26: "does not permit TLS clients and servers (extended key usage)",
-}
-# Part of OpenSSL's reason, mostly of the peer's alert -> text after "TLS failed: ".
-ALERTS = {
-    "certificate expired": "this end's certificate has expired: issue a new one",
-    "certificate revoked": "this end's certificate has been revoked",
-    "bad certificate": "this end's certificate is not accepted (not valid yet, or malformed)",
-    "unknown ca": "this end's certificate was issued by another CA than the peer's configured one",
-    "certificate required": "the peer requires a certificate, and this end sent none",
-    "no application protocol": "the peer does not support srdma/2 and srdma/1 (ALPN)",
-    "unsupported certificate": "this kind of certificate is not accepted (key usage)",
-    "protocol version": "the peer does not support TLS 1.3",
-    "wrong version number": "the peer does not use TLS: check the address and port",
-    "packet length too long": "the peer does not use TLS: check the address and port",
-    "record layer failure": "the peer does not use TLS: check the address and port",
-}
 
 INNER_ENDED = "the peer ended the inner connection"
 

@@ -22,7 +22,8 @@ from srdma.agent.listener import (
     Listener,
 )
 from srdma.agent.service import no_audit
-from srdma.agent.upkeep import Sessions, Upkeep
+from srdma.agent.sessions import Sessions
+from srdma.agent.upkeep import Upkeep
 from srdma.identity import Credentials, create_ca, issue
 from tests import keyex_players
 from tests.keyex_players import Keyex, config, dial, finished, load, until
