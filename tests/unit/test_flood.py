@@ -161,7 +161,7 @@ class Kept:
     """In place of an Upkeep."""
 
     def __init__(self, number: int, *address: str) -> None:
-        agreement = SimpleNamespace(hash=bytes([number]))
+        agreement = SimpleNamespace(role="server", hash=bytes([number]))
         place = (address[0], 0) if address else None
         self.record = SimpleNamespace(agreement=agreement, address=place)
 
