@@ -37,21 +37,18 @@ from typing import Literal, TypeVar
 
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
-    MODE_PD,
-    MODES,
     Choice,
     Confirm,
-    End,
     ErrorMessage,
     Form,
     Handover,
     Message,
     Offer,
     Ready,
-    Suite,
     decode,
     encode,
 )
+from srdma.keyex.offers import MODE_PD, MODES, End, Suite
 from srdma.keyex.policy import secret_size
 
 Role = Literal["client", "server"]

@@ -9,80 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import cbor2
 
 from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets, plain_map, text
-from srdma.native import constants
-from srdma.native.constants import EID_LEN, GROUP_KEY_LEN, MODE_MEM, NAME_LEN
+from srdma.keyex.offers import (
+    MODE_BASIC,
+    QPS_MAX,
+    End,
+    Suite,
+    data_of,
+    ends_of,
+    group_of,
+    is_unprotected,
+    mode_of,
+    modes_of,
+    random_of,
+    suite_of,
+    suites_of,
+)
+from srdma.native.constants import GROUP_KEY_LEN
 
 VERSION = 1
 MESSAGE_MAX = 65_536
-DATA_MAX = 256
-RANDOM_LEN = 32
-WIRE_MAX = NAME_LEN - 1
-QPS_MAX = 256
-SUITES_MAX = 64
 TEXT_MAX = 512
-GROUP_MAX = 64
 PORT_MAX = 65_535
 PROOF_LEN = 32  # bytes, of a RESUME
 COUNT_MAX = 2**32 - 1  # exchanges of one connection: 4 bytes in the exporter's context
 
-MODE_PD = constants.MODE_PD  # bit of the modes with `pd`
-MODES = {
-    "basic": 0,
-    "pd": MODE_PD,
-    "mem": MODE_MEM,
-    "pd+mem": MODE_PD | MODE_MEM,
-}  # protocol.md 3.4
-MODE_BASIC = 0
-LEVELS = {
-    "none": constants.LEVEL_NONE,
-    "header": constants.LEVEL_HEADER,
-    "packet": constants.LEVEL_PACKET,
-    "aead": constants.LEVEL_AEAD,
-}
 
 Form = Literal["", "secrets", "kpd"]  # field of a CONFIRM besides the hash; "": none
-
-# Field of an END -> (minimum, maximum); sections 4.1, 7 and 12.
-END_RANGES = {
-    "qpn": (1, 2**24 - 1),
-    "pn": (2**23, 2**24 - 1),
-    "mtu": (256, 4096),
-    "window": (1, 1024),
-    "reads": (1, 128),
-}
-
-
-class Suite(NamedTuple):
-    """Protection of the packets of a QP: suite id, level and tag length in bytes (2.1)."""
-
-    id: int
-    level: int
-    tag_len: int
-
-
-UNPROTECTED = Suite(0, 0, 0)
-
-
-@dataclass(frozen=True)
-class End:
-    """One end of a QP, as its peer must know it (8.2): endpoint id (16 bytes), SRC QPN, first
-    packet number, MTU in bytes, window in packets, READs and atomics at once, wire address."""
-
-    eid: bytes
-    qpn: int
-    pn: int
-    mtu: int
-    window: int
-    reads: int
-    wire: str
-
-    def as_map(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 @dataclass(frozen=True)
@@ -256,18 +213,12 @@ def _as_map(message: Message) -> dict[str, Any]:
             }
         case Confirm():
             return {"hash": message.hash, **_handed_over(message.handover)}
-        case Ready():
-            return {"ready": True}
-        case Rekey():
-            return {"rekey": message.records}
         case Renew():
             return {
                 "hash": message.hash,
                 "count": message.count,
                 **_handed_over(message.handover),
             }
-        case Taken():
-            return {"taken": message.count}
         case Resume():
             return {
                 "hash": message.hash,
@@ -275,14 +226,27 @@ def _as_map(message: Message) -> dict[str, Any]:
                 "given": list(message.given),
                 "proofs": list(message.proofs),
             }
+        case ErrorMessage():
+            return {"error": message.text[:TEXT_MAX], "code": message.code}
+        case _:
+            return _as_field(message)
+
+
+def _as_field(message: Ready | Rekey | Taken | Wake | ClosedMessage | Hello) -> dict[str, Any]:
+    """The messages with one field."""
+    match message:
+        case Ready():
+            return {"ready": True}
+        case Rekey():
+            return {"rekey": message.records}
+        case Taken():
+            return {"taken": message.count}
         case Wake():
             return {"wake": message.hash}
         case ClosedMessage():
             return {"closed": True}
         case Hello():
             return {"agent": message.agent}
-        case ErrorMessage():
-            return {"error": message.text[:TEXT_MAX], "code": message.code}
 
 
 def _handed_over(handover: Handover) -> dict[str, Any]:
@@ -329,25 +293,25 @@ def decode(raw: bytes) -> Message:
 def _offer(fields: Mapping[str, Any]) -> Offer:
     exactly(fields, "OFFER", {"v", "qps", "suites", "modes", "group", "random", "ends", "data"})
     _version(fields)
-    ends = _ends(fields)
+    ends = ends_of(fields)
     if integer("qps", fields["qps"], 1, QPS_MAX) != len(ends):
         raise bad("qps", fields["qps"], f"the number of ends, {len(ends)}")
-    suites = _suites(fields["suites"])
-    modes = _modes(fields["modes"])
+    suites = suites_of(fields["suites"])
+    modes = modes_of(fields["modes"])
     if is_unprotected(suites[0]) and modes != (MODE_BASIC,):
         raise bad("modes", fields["modes"], "[0] (basic) with suite `none`")
-    return Offer(suites, modes, _group(fields), _random(fields), ends, _data(fields))
+    return Offer(suites, modes, group_of(fields), random_of(fields), ends, data_of(fields))
 
 
 def _choice(fields: Mapping[str, Any]) -> Choice:
     exactly(fields, "CHOICE", {"v", "suite", "mode", "group", "random", "ends", "data"})
     _version(fields)
-    suite = _suite(fields["suite"])
-    mode = _mode(fields["mode"])
+    suite = suite_of(fields["suite"])
+    mode = mode_of(fields["mode"])
     if is_unprotected(suite) and mode != MODE_BASIC:
         raise bad("mode", mode, "0 (basic) with suite `none`")
-    ends = _ends(fields)
-    return Choice(suite, mode, _group(fields), _random(fields), ends, _data(fields))
+    ends = ends_of(fields)
+    return Choice(suite, mode, group_of(fields), random_of(fields), ends, data_of(fields))
 
 
 def _confirm(fields: Mapping[str, Any], what: str = "CONFIRM") -> Confirm:
@@ -459,77 +423,3 @@ def _version(fields: Mapping[str, Any]) -> None:
         raise ExchangeError(
             "version", f"version {fields['v']!r:.40} of the peer is unknown: it must be {VERSION}"
         )
-
-
-def _random(fields: Mapping[str, Any]) -> bytes:
-    return octets(fields, "random", RANDOM_LEN, RANDOM_LEN)
-
-
-def _data(fields: Mapping[str, Any]) -> bytes:
-    return octets(fields, "data", 0, DATA_MAX)
-
-
-def _group(fields: Mapping[str, Any]) -> str:
-    return text("group", fields["group"], GROUP_MAX)
-
-
-def _modes(value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or not 1 <= len(value) <= len(MODES):
-        raise bad("modes", value, f"a list of 1 to {len(MODES)} modes")
-    modes = tuple(_mode(entry) for entry in value)
-    if len(set(modes)) != len(modes):
-        raise bad("modes", value, "a list without repetitions")
-    return modes
-
-
-def _mode(value: object) -> int:
-    return integer("mode", value, 0, len(MODES) - 1)
-
-
-def _suites(value: object) -> tuple[Suite, ...]:
-    if not isinstance(value, list) or not 1 <= len(value) <= SUITES_MAX:
-        raise bad("suites", value, f"a list of 1 to {SUITES_MAX} entries")
-    suites = tuple(_suite(entry) for entry in value)
-    if len(set(suites)) != len(suites):
-        raise bad("suites", value, "a list without repetitions")
-    if len(suites) > 1 and any(is_unprotected(s) for s in suites):
-        raise bad("suites", value, "`none` alone or a list without it: `none` is not negotiable")
-    return suites
-
-
-def is_unprotected(suite: Suite) -> bool:
-    return suite.id == 0 or suite.level == 0
-
-
-def _suite(value: object) -> Suite:
-    if not isinstance(value, list) or len(value) != 3:
-        raise bad("suite", value, "[suite id, level, tag length]")
-    suite = Suite(
-        integer("suite id", value[0], 0, 255),
-        integer("level", value[1], 0, 3),
-        integer("tag length", value[2], 0, 64),
-    )
-    if is_unprotected(suite) and suite != UNPROTECTED:
-        raise bad("suite", value, "[0, 0, 0] for suite `none`")
-    return suite
-
-
-def _ends(fields: Mapping[str, Any]) -> tuple[End, ...]:
-    value = fields["ends"]
-    if not isinstance(value, list) or not 1 <= len(value) <= QPS_MAX:
-        raise bad("ends", value, f"a list of 1 to {QPS_MAX} ends")
-    ends = tuple(_end(entry) for entry in value)
-    if len({(e.eid, e.qpn) for e in ends}) != len(ends):
-        raise ExchangeError("value", "two ends have the same endpoint id and SRC QPN")
-    return ends
-
-
-def _end(value: object) -> End:
-    if not isinstance(value, dict):
-        raise bad("end", value, "a map")
-    exactly(value, "END", {"eid", "wire", *END_RANGES})
-    numbers = {name: integer(name, value[name], *END_RANGES[name]) for name in END_RANGES}
-    wire = text("wire", value["wire"], WIRE_MAX)
-    if not wire.isascii() or not wire.isprintable() or not wire:
-        raise bad("wire", wire, "an address of printable ASCII characters")
-    return End(eid=octets(value, "eid", EID_LEN, EID_LEN), wire=wire, **numbers)

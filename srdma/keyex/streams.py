@@ -315,7 +315,7 @@ class Link:
                 self._finish(end)
             else:
                 await self._lost(end)
-        except Exception:  # a fault of this program: no stream may wait for ever
+        except Exception:  # a fault of this program: its streams must not wait without a limit
             self._finish(Truncated("a fault of this agent"))
             self.outer.drop()
             raise

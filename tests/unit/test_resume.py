@@ -21,18 +21,17 @@ from srdma.control import Kind
 from srdma.identity import create_ca, issue
 from srdma.keyex.messages import (
     ClosedMessage,
-    End,
     ErrorMessage,
     Offer,
     Ready,
     Rekey,
     Renew,
     Resume,
-    Suite,
     Taken,
     decode,
     encode,
 )
+from srdma.keyex.offers import End, Suite
 from srdma.keyex.tls import Truncated
 from tests import keyex_players
 from tests.exchange_players import CHACHA, NONE
