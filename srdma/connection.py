@@ -19,7 +19,7 @@ from srdma.agent.client import Arrival, Attempt, ConnectionChannel, ListenerChan
 from srdma.errors import ClosedError, DeviceError, LocalError, Timeout, WorkerGone
 from srdma.identity import Credentials
 from srdma.keyex.exchange import Role, mode_name
-from srdma.keyex.messages import LEVELS, MODE_PD, UNPROTECTED, Suite
+from srdma.keyex.offers import LEVELS, MODE_PD, UNPROTECTED, Suite
 from srdma.options import CONNECT_TIMEOUT, HEADER_ONLY, Options
 from srdma.pd import PD
 from srdma.qp import SecureQP

@@ -10,7 +10,7 @@ from srdma.errors import LocalError
 from srdma.identity import Credentials
 from srdma.keyex.exchange import Role, mode_name
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import DATA_MAX, LEVELS, MODE_BASIC, MODES, QPS_MAX, UNPROTECTED, Suite
+from srdma.keyex.offers import DATA_MAX, LEVELS, MODE_BASIC, MODES, QPS_MAX, UNPROTECTED, Suite
 from srdma.keyex.policy import recommended, suite_named
 from srdma.pd import PD
 from srdma.qp import DEPTH, TIMEOUT

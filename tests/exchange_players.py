@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from srdma.keyex.exchange import Derive, Event, Exchange, Install, Parameters, Role, Send
-from srdma.keyex.messages import MODES, End, Handover, Offer, Suite, encode
+from srdma.keyex.messages import Handover, Offer, encode
+from srdma.keyex.offers import MODES, End, Suite
 
 GCM, CHACHA, NONE = Suite(1, 3, 16), Suite(7, 3, 16), Suite(0, 0, 0)
 SIZES = {GCM: 16, CHACHA: 32}

@@ -16,7 +16,7 @@ from typing import Any
 import cbor2
 
 from srdma.control import Control, QPInfo
-from srdma.keyex.messages import Suite
+from srdma.keyex.offers import Suite
 from srdma.native.constants import REASON_PEER_CLOSED
 from tests.keying import End, Protection, key, until_running
 from tests.unix_server import UnixServer

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import srdma
 from srdma.control import Control, KeyRequest, Keys, QPInfo, QPState
-from srdma.keyex.messages import Suite
+from srdma.keyex.offers import Suite
 from srdma.keyex.policy import secret_size
 
 GENERATION_LEN = 8

@@ -14,17 +14,16 @@ from srdma.keyex.exchange import Derive as FirstDerive
 from srdma.keyex.exchange import Exchange, Install, Parameters, Role, Send
 from srdma.keyex.exchange_renew import Begin, Derive, Event, Feed, Give, Renewal, Say, Take, Wanted
 from srdma.keyex.messages import (
-    End,
     ErrorMessage,
     Handover,
     Message,
     Rekey,
     Renew,
-    Suite,
     Taken,
     decode,
     encode,
 )
+from srdma.keyex.offers import End, Suite
 from srdma.keyex.tls import Inner
 from tests.exchange_players import GCM, Player, frozen, made, players, until_keyed
 from tests.tls_players import BlockingTLS

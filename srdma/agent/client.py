@@ -29,7 +29,7 @@ from srdma.errors import (
     Timeout,
 )
 from srdma.identity import IdentityError
-from srdma.keyex.messages import Suite
+from srdma.keyex.offers import Suite
 
 GRACE = 2.0  # seconds that the agent may take to close a connection, or to end
 START = 10.0  # seconds that it may take to start

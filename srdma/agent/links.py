@@ -131,7 +131,7 @@ class Links:
             finally:
                 attempt.waiting -= 1
                 if not attempt.waiting and not attempt.task.done():
-                    del self._attempts[key]  # no session may wait for it any more
+                    del self._attempts[key]  # no session may wait for it from now on
                     await cancelled(attempt.task)
             if link.has_room:  # one of srdma/1 serves the first session only
                 return link

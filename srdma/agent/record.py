@@ -15,7 +15,7 @@ from srdma import plain_cbor
 from srdma.agent.accounts import User
 from srdma.control import Kept, KeptQP
 from srdma.keyex.agreement import Agreement
-from srdma.keyex.messages import QPS_MAX, Suite
+from srdma.keyex.offers import QPS_MAX, Suite
 from srdma.keyex.renew import Times
 from srdma.native.constants import EID_LEN
 

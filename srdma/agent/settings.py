@@ -14,7 +14,8 @@ from typing import Any
 from srdma.agent.clock import ClockRule
 from srdma.identity import Credentials, IdentityError
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import DATA_MAX, RANDOM_LEN, End, Offer, Suite, check_offer
+from srdma.keyex.messages import Offer, check_offer
+from srdma.keyex.offers import DATA_MAX, RANDOM_LEN, End, Suite
 from srdma.keyex.policy import check_identity, check_suite
 from srdma.keyex.renew import Times
 

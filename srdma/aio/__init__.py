@@ -43,7 +43,7 @@ from srdma.pd import ROTATE_TIMEOUT
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from srdma.keyex.messages import Suite
+    from srdma.keyex.offers import Suite
     from srdma.pd import PD
 
 __all__ = ["QP", "Connection", "Listener", "connect", "listen", "rotate"]

@@ -17,7 +17,7 @@ from typing import Any
 from srdma import Connection, Context, RemoteMR, connect
 from srdma.demo.stage import HostProcess, Pair, Stage
 from srdma.inspect.dissect import Field, dissect, is_srdma
-from srdma.keyex.messages import Suite
+from srdma.keyex.offers import Suite
 from srdma.keyex.policy import describe
 from srdma.pd import PD
 

@@ -14,7 +14,7 @@ from srdma.keyex.exchange import (
     Role,
     generation,
 )
-from srdma.keyex.messages import Suite
+from srdma.keyex.offers import Suite
 from srdma.keyex.policy import secret_size
 
 

@@ -37,22 +37,19 @@ from typing import Literal, TypeVar
 
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
-    MODE_PD,
-    MODES,
     NOTHING,
     Choice,
     Confirm,
-    End,
     ErrorMessage,
     Form,
     Handover,
     Message,
     Offer,
     Ready,
-    Suite,
     decode,
     encode,
 )
+from srdma.keyex.offers import MODE_PD, MODES, End, Suite
 from srdma.keyex.policy import secret_size
 
 Role = Literal["client", "server"]

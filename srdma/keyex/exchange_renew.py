@@ -38,7 +38,6 @@ from srdma.keyex.exchange import CARRIED, Role, Send, printable
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     COUNT_MAX,
-    MODE_PD,
     NOTHING,
     ClosedMessage,
     ErrorMessage,
@@ -51,6 +50,7 @@ from srdma.keyex.messages import (
     decode,
     encode,
 )
+from srdma.keyex.offers import MODE_PD
 
 _FROM_SHAKING = {
     "shaking": {"REKEY": "shaking", "shaken": "deriving"},

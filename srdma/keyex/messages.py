@@ -13,42 +13,31 @@ from typing import Any, Literal
 
 import cbor2
 
-from srdma.keyex.ends import END_RANGES as END_RANGES
-from srdma.keyex.ends import QPS_MAX as QPS_MAX
-from srdma.keyex.ends import SUITES_MAX as SUITES_MAX
-from srdma.keyex.ends import UNPROTECTED as UNPROTECTED
-from srdma.keyex.ends import WIRE_MAX as WIRE_MAX
-from srdma.keyex.ends import End as End
-from srdma.keyex.ends import Suite as Suite
-from srdma.keyex.ends import ends_of, is_unprotected, suite_of, suites_of
 from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets, plain_map, text
-from srdma.native import constants
-from srdma.native.constants import GROUP_KEY_LEN, MODE_MEM
+from srdma.keyex.offers import (
+    MODE_BASIC,
+    QPS_MAX,
+    End,
+    Suite,
+    data_of,
+    ends_of,
+    group_of,
+    is_unprotected,
+    mode_of,
+    modes_of,
+    random_of,
+    suite_of,
+    suites_of,
+)
+from srdma.native.constants import GROUP_KEY_LEN
 
 VERSION = 1
 MESSAGE_MAX = 65_536
-DATA_MAX = 256
-RANDOM_LEN = 32
 TEXT_MAX = 512
-GROUP_MAX = 64
 PORT_MAX = 65_535
 PROOF_LEN = 32  # bytes, of a RESUME
 COUNT_MAX = 2**32 - 1  # exchanges of one connection: 4 bytes in the exporter's context
 
-MODE_PD = constants.MODE_PD  # bit of the modes with `pd`
-MODES = {
-    "basic": 0,
-    "pd": MODE_PD,
-    "mem": MODE_MEM,
-    "pd+mem": MODE_PD | MODE_MEM,
-}  # protocol.md 3.4
-MODE_BASIC = 0
-LEVELS = {
-    "none": constants.LEVEL_NONE,
-    "header": constants.LEVEL_HEADER,
-    "packet": constants.LEVEL_PACKET,
-    "aead": constants.LEVEL_AEAD,
-}
 
 Form = Literal["", "secrets", "kpd"]  # field of a CONFIRM besides the hash; "": none
 
@@ -227,27 +216,12 @@ def _as_map(message: Message) -> dict[str, Any]:
             }
         case Confirm():
             return {"hash": message.hash, **_handed_over(message.handover)}
-        case Ready():
-            return {"ready": True}
-        case ErrorMessage():
-            return {"error": message.text[:TEXT_MAX], "code": message.code}
-        case _:
-            return _later_map(message)
-
-
-def _later_map(message: Message) -> dict[str, Any]:
-    """Messages behind READY, and of streams."""
-    match message:
-        case Rekey():
-            return {"rekey": message.records}
         case Renew():
             return {
                 "hash": message.hash,
                 "count": message.count,
                 **_handed_over(message.handover),
             }
-        case Taken():
-            return {"taken": message.count}
         case Resume():
             return {
                 "hash": message.hash,
@@ -255,14 +229,27 @@ def _later_map(message: Message) -> dict[str, Any]:
                 "given": list(message.given),
                 "proofs": list(message.proofs),
             }
+        case ErrorMessage():
+            return {"error": message.text[:TEXT_MAX], "code": message.code}
+        case _:
+            return _as_field(message)
+
+
+def _as_field(message: Ready | Rekey | Taken | Wake | ClosedMessage | Hello) -> dict[str, Any]:
+    """The messages with one field."""
+    match message:
+        case Ready():
+            return {"ready": True}
+        case Rekey():
+            return {"rekey": message.records}
+        case Taken():
+            return {"taken": message.count}
         case Wake():
             return {"wake": message.hash}
         case ClosedMessage():
             return {"closed": True}
         case Hello():
             return {"agent": message.agent}
-        case _:
-            raise AssertionError("not reached")
 
 
 def _handed_over(handover: Handover) -> dict[str, Any]:
@@ -318,21 +305,21 @@ def _offer(fields: Mapping[str, Any]) -> Offer:
     if integer("qps", fields["qps"], 1, QPS_MAX) != len(ends):
         raise bad("qps", fields["qps"], f"the number of ends, {len(ends)}")
     suites = suites_of(fields["suites"])
-    modes = _modes(fields["modes"])
+    modes = modes_of(fields["modes"])
     if is_unprotected(suites[0]) and modes != (MODE_BASIC,):
         raise bad("modes", fields["modes"], "[0] (basic) with suite `none`")
-    return Offer(suites, modes, _group(fields), _random(fields), ends, _data(fields))
+    return Offer(suites, modes, group_of(fields), random_of(fields), ends, data_of(fields))
 
 
 def _choice(fields: Mapping[str, Any]) -> Choice:
     exactly(fields, "CHOICE", {"v", "suite", "mode", "group", "random", "ends", "data"})
     _version(fields)
     suite = suite_of(fields["suite"])
-    mode = _mode(fields["mode"])
+    mode = mode_of(fields["mode"])
     if is_unprotected(suite) and mode != MODE_BASIC:
         raise bad("mode", mode, "0 (basic) with suite `none`")
     ends = ends_of(fields)
-    return Choice(suite, mode, _group(fields), _random(fields), ends, _data(fields))
+    return Choice(suite, mode, group_of(fields), random_of(fields), ends, data_of(fields))
 
 
 def _confirm(fields: Mapping[str, Any], what: str = "CONFIRM") -> Confirm:
@@ -444,28 +431,3 @@ def _version(fields: Mapping[str, Any]) -> None:
         raise ExchangeError(
             "version", f"version {fields['v']!r:.40} of the peer is unknown: it must be {VERSION}"
         )
-
-
-def _random(fields: Mapping[str, Any]) -> bytes:
-    return octets(fields, "random", RANDOM_LEN, RANDOM_LEN)
-
-
-def _data(fields: Mapping[str, Any]) -> bytes:
-    return octets(fields, "data", 0, DATA_MAX)
-
-
-def _group(fields: Mapping[str, Any]) -> str:
-    return text("group", fields["group"], GROUP_MAX)
-
-
-def _modes(value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or not 1 <= len(value) <= len(MODES):
-        raise bad("modes", value, f"a list of 1 to {len(MODES)} modes")
-    modes = tuple(_mode(entry) for entry in value)
-    if len(set(modes)) != len(modes):
-        raise bad("modes", value, "a list without repetitions")
-    return modes
-
-
-def _mode(value: object) -> int:
-    return integer("mode", value, 0, len(MODES) - 1)

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import LEVELS, UNPROTECTED, Suite
+from srdma.keyex.offers import LEVELS, UNPROTECTED, Suite
 from srdma.native.suites import suites
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from srdma.keyex.exchange import (
     Agreed,
     Exchange,
 )
-from srdma.keyex.messages import MODE_PD, End, Form, Handover
+from srdma.keyex.messages import Form, Handover
+from srdma.keyex.offers import MODE_PD, End
 from srdma.keyex.policy import secret_size
 
 Export = Callable[[bytes, bytes, int], bytes]  # label, context, size

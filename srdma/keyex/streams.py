@@ -351,7 +351,7 @@ class Link:
                 self._finish(end)
             else:
                 await self._lost(end)
-        except Exception:  # a fault of this program: each stream must learn it
+        except Exception:  # a fault of this program: its streams must not wait without a limit
             self._finish(Truncated("a fault of this agent"))
             self.outer.drop()
             raise

@@ -199,11 +199,8 @@ class _End:
 
 
 class Outer(_End):
-    """Messages over TLS on a connected TCP socket in an event loop.
-
-    open() makes one, which owns the socket; close() or abort() closes it. With srdma/2 a message
-    begins with the number of its stream (8.7).
-    """
+    """Messages over TLS on a connected TCP socket in an event loop; open() makes one. With srdma/2
+    a message begins with the number of its stream (8.7)."""
 
     def __init__(
         self,

@@ -16,7 +16,8 @@ from srdma.control import QPState
 from srdma.errors import LocalError, RemoteError, Timeout
 from srdma.identity import Credentials
 from srdma.keyex.exchange import Derive, Exchange, Install, Parameters, Send
-from srdma.keyex.messages import End, Ready, Suite, encode
+from srdma.keyex.messages import Ready, encode
+from srdma.keyex.offers import End, Suite
 from srdma.keyex.secrets import Secrets
 from srdma.qp import SecureQP
 from tests.e2e.conftest import WAIT, A, B, pattern, run

@@ -17,7 +17,7 @@ import srdma
 from srdma import Access, Capability, Right
 from srdma.control import Control
 from srdma.errors import RemoteWCError
-from srdma.keyex.messages import Suite
+from srdma.keyex.offers import Suite
 from srdma.native.suites import suites
 from srdma.qp import SecureQP
 from tests.e2e.conftest import WAIT, A, B, pattern, run

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from srdma.errors import IntegrityError
-from srdma.keyex.messages import UNPROTECTED
+from srdma.keyex.offers import UNPROTECTED
 from srdma.keyex.policy import suite_named
 from srdma_bench.facts import facts
 from srdma_bench.perf.counts import check_counts

@@ -20,7 +20,8 @@ from srdma.keyex.exchange import (
     transcript,
 )
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import ErrorMessage, Handover, Ready, Suite, decode, encode
+from srdma.keyex.messages import ErrorMessage, Handover, Ready, decode, encode
+from srdma.keyex.offers import Suite
 from tests.exchange_players import HASHES, end
 
 GCM, CHACHA, CMAC = Suite(1, 3, 16), Suite(7, 3, 16), Suite(0x20, 2, 16)

@@ -10,7 +10,8 @@ import pytest
 
 from srdma.keyex.exchange import Agreed, Derive, Exchange, Role, Send
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import QPS_MAX, Confirm, Suite, decode, encode
+from srdma.keyex.messages import Confirm, decode, encode
+from srdma.keyex.offers import QPS_MAX, Suite
 from tests.exchange_players import (
     BASIC,
     CHACHA,

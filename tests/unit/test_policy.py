@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from srdma.keyex.fields import ExchangeError
-from srdma.keyex.messages import UNPROTECTED, Suite
+from srdma.keyex.offers import UNPROTECTED, Suite
 from srdma.keyex.policy import (
     check_identity,
     check_suite,

@@ -22,18 +22,17 @@ from srdma.identity import create_ca, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     ClosedMessage,
-    End,
     ErrorMessage,
     Offer,
     Ready,
     Rekey,
     Renew,
     Resume,
-    Suite,
     Taken,
     decode,
     encode,
 )
+from srdma.keyex.offers import End, Suite
 from srdma.keyex.tls import Truncated
 from tests import keyex_players
 from tests.exchange_players import CHACHA, NONE
@@ -401,12 +400,11 @@ def test_withdrawal_of_one_qp(folder: Path, role: str) -> None:
 
 
 def silent(again: BlockingTLS) -> bool:
-    """True if no message but HELLO arrives soon, or ERROR `idle`. Records of TLS itself do not
-    count."""
+    """True if no message of a stream arrives soon. Records of TLS itself do not count."""
     with contextlib.suppress(Truncated):  # a connection without a stream may be closed
         while select.select([again.sock], [], [], SHORT)[0]:
             again._read()
-    with contextlib.suppress(ExchangeError):  # of close_notify
+    with contextlib.suppress(ExchangeError):  # close_notify
         while frame := again.receive():
             if not frame.endswith((HELLO, IDLE)):
                 return False

@@ -30,7 +30,8 @@ from srdma.control import Kept, KeptQP, Kind
 from srdma.errors import RefusedError
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.agreement import Agreement
-from srdma.keyex.messages import COUNT_MAX, ClosedMessage, Rekey, Suite
+from srdma.keyex.messages import COUNT_MAX, ClosedMessage, Rekey
+from srdma.keyex.offers import Suite
 from srdma.keyex.renew import Times
 from srdma.keyex.tls import PeerClosed, Truncated
 from tests.exchange_players import NONE

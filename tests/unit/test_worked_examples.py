@@ -22,18 +22,9 @@ from OpenSSL import SSL
 from srdma.agent import resumption
 from srdma.keyex.exchange import EXPORTER_LABELS, Exchange, Parameters, Role, Send
 from srdma.keyex.exchange_renew import Begin, Feed, Renewal, Say, Take
-from srdma.keyex.messages import (
-    ClosedMessage,
-    End,
-    ErrorMessage,
-    Handover,
-    Hello,
-    Resume,
-    Suite,
-    Wake,
-    decode,
-)
+from srdma.keyex.messages import ClosedMessage, ErrorMessage, Handover, Hello, Resume, Wake, decode
 from srdma.keyex.messages import encode as encode_message
+from srdma.keyex.offers import End, Suite
 from srdma.keyex.tls import server_name
 from tests import fields
 from tests.native import bindings

@@ -25,7 +25,7 @@ from srdma.demo.stage import HostProcess, make_identities
 from srdma.embedded import Closing, Embedded, Worker
 from srdma.errors import DeviceError, Error, IntegrityError, LocalError, RemoteError
 from srdma.inspect.tap import TapProcess
-from srdma.keyex.messages import UNPROTECTED, Suite
+from srdma.keyex.offers import UNPROTECTED, Suite
 from srdma.keyex.policy import describe, suite_named
 from srdma.pd import PD
 from srdma_bench.device import EMBEDDED, Device

@@ -11,7 +11,7 @@ import pytest
 
 import srdma
 from srdma.control import Control, QPInfo
-from srdma.keyex.messages import Suite
+from srdma.keyex.offers import Suite
 from srdma.native.suites import suites
 from srdma.qp import SecureQP
 from tests.keying import End, Protection, attach, key, until_running

@@ -11,7 +11,7 @@ import typer
 from srdma.cli.options import Json
 from srdma.cli.output import console, print_json
 from srdma.errors import LocalError
-from srdma.keyex.messages import QPS_MAX
+from srdma.keyex.offers import QPS_MAX
 from srdma_bench.cli.bench import Where
 
 MOST_CONNECTIONS, MOST_PEERS = 16_000, 16_000

@@ -21,7 +21,7 @@ from typing import Literal
 from srdma.agent.links import OPEN_MAX
 from srdma.connection import REKEY_LIMIT
 from srdma.embedded import Closing, Embedded, spawn, stop
-from srdma.keyex.messages import QPS_MAX
+from srdma.keyex.offers import QPS_MAX
 from srdma_bench.device import EMBEDDED, Device
 from srdma_bench.keys.agents import Agent, Usage, ask, descriptors_needed, make_identities, usage
 from srdma_bench.keys.program import Program, Session

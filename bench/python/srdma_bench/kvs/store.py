@@ -25,7 +25,7 @@ from srdma.context import Context
 from srdma.demo.stage import HostProcess
 from srdma.embedded import Closing
 from srdma.errors import DeviceError, Error, IntegrityError, LocalError, RemoteError
-from srdma.keyex.messages import QPS_MAX
+from srdma.keyex.offers import QPS_MAX
 from srdma.mr import Access
 from srdma.native.constants import RING_MOST
 from srdma.pd import PD

@@ -23,7 +23,7 @@ from srdma.capability import Capability, Right
 from srdma.connection import Connection
 from srdma.control import HostKind
 from srdma.errors import LocalError, RemoteError, Timeout
-from srdma.keyex.messages import LEVELS
+from srdma.keyex.offers import LEVELS
 from srdma.mr import Access, RemoteMR
 from srdma.native.constants import RING_LEAST, RING_MOST
 from srdma.native.leg import counter_names

@@ -1,4 +1,7 @@
-"""Suites and ends in the messages of the key exchange (protocol.md 8.2)."""
+"""The values that OFFER and CHOICE negotiate: suites, key modes and ends (protocol.md 8.2).
+
+Each function that reads a field raises ExchangeError.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,29 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from srdma.keyex.fields import ExchangeError, bad, exactly, integer, octets, text
-from srdma.native.constants import EID_LEN, NAME_LEN
+from srdma.native import constants
+from srdma.native.constants import EID_LEN, MODE_MEM, NAME_LEN
 
+DATA_MAX = 256
+RANDOM_LEN = 32
 WIRE_MAX = NAME_LEN - 1
 QPS_MAX = 256
 SUITES_MAX = 64
-
+GROUP_MAX = 64
+MODE_PD = constants.MODE_PD  # bit of the modes with `pd`
+MODES = {
+    "basic": 0,
+    "pd": MODE_PD,
+    "mem": MODE_MEM,
+    "pd+mem": MODE_PD | MODE_MEM,
+}  # protocol.md 3.4
+MODE_BASIC = 0
+LEVELS = {
+    "none": constants.LEVEL_NONE,
+    "header": constants.LEVEL_HEADER,
+    "packet": constants.LEVEL_PACKET,
+    "aead": constants.LEVEL_AEAD,
+}
 # Field of an END -> (minimum, maximum); sections 4.1, 7 and 12.
 END_RANGES = {
     "qpn": (1, 2**24 - 1),
@@ -51,6 +71,31 @@ class End:
         return dict(vars(self))
 
 
+def random_of(fields: Mapping[str, Any]) -> bytes:
+    return octets(fields, "random", RANDOM_LEN, RANDOM_LEN)
+
+
+def data_of(fields: Mapping[str, Any]) -> bytes:
+    return octets(fields, "data", 0, DATA_MAX)
+
+
+def group_of(fields: Mapping[str, Any]) -> str:
+    return text("group", fields["group"], GROUP_MAX)
+
+
+def modes_of(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= len(MODES):
+        raise bad("modes", value, f"a list of 1 to {len(MODES)} modes")
+    modes = tuple(mode_of(entry) for entry in value)
+    if len(set(modes)) != len(modes):
+        raise bad("modes", value, "a list without repetitions")
+    return modes
+
+
+def mode_of(value: object) -> int:
+    return integer("mode", value, 0, len(MODES) - 1)
+
+
 def suites_of(value: object) -> tuple[Suite, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= SUITES_MAX:
         raise bad("suites", value, f"a list of 1 to {SUITES_MAX} entries")
@@ -83,13 +128,13 @@ def ends_of(fields: Mapping[str, Any]) -> tuple[End, ...]:
     value = fields["ends"]
     if not isinstance(value, list) or not 1 <= len(value) <= QPS_MAX:
         raise bad("ends", value, f"a list of 1 to {QPS_MAX} ends")
-    ends = tuple(_end(entry) for entry in value)
+    ends = tuple(end_of(entry) for entry in value)
     if len({(e.eid, e.qpn) for e in ends}) != len(ends):
         raise ExchangeError("value", "two ends have the same endpoint id and SRC QPN")
     return ends
 
 
-def _end(value: object) -> End:
+def end_of(value: object) -> End:
     if not isinstance(value, dict):
         raise bad("end", value, "a map")
     exactly(value, "END", {"eid", "wire", *END_RANGES})
