@@ -160,7 +160,7 @@ class Kept:
     """In place of an Upkeep."""
 
     def __init__(self, number: int, *address: str) -> None:
-        agreement = SimpleNamespace(hash=bytes([number]))
+        agreement = SimpleNamespace(hash=bytes([number]), role="server")
         place = (address[0], 0) if address else None
         self.record = SimpleNamespace(agreement=agreement, address=place)
 
