@@ -25,8 +25,9 @@ from srdma.agent.policy import Private
 from srdma.agent.service import Service
 from srdma.agent.worker import Ended
 from srdma.errors import DeviceError
+from srdma.keyex import tls
 from srdma.keyex.renew import Renewing
-from srdma.keyex.tls import CHUNK, Outer
+from srdma.keyex.tls import CHUNK, Outer, Truncated
 from tests.key_updates import Sender, connected
 from tests.keyex_players import (
     END,
@@ -303,6 +304,7 @@ class Flood:
             await asyncio.sleep(0)
 
 
+@pytest.mark.usefixtures("first_version")
 def test_flood_of_key_updates(identities: Path) -> None:
     """Each requests an answer. A peer that does not read the answers is not read either, so that
     they take a limited amount of memory. Nothing is lost."""
@@ -323,6 +325,28 @@ def test_flood_of_key_updates(identities: Path) -> None:
         assert heard.result() == b"the message after the flood"
         ours.close()
         stream.drop()
+
+    asyncio.run(run())
+
+
+def test_flood_in_a_shared_connection(identities: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With srdma/2 the connection of a peer that does not read is dropped."""
+    monkeypatch.setattr(tls, "UNSENT_MAX", 100_000)
+
+    async def run() -> None:
+        ours, theirs = patient_pair()
+        outer = await Outer.open(theirs, "server", load(identities, "b"))
+        shaking = asyncio.ensure_future(outer.handshake())
+        sender = await asyncio.to_thread(connected, ours, load(identities, "a"))
+        assert (await shaking)[0] == HOST_A
+        heard = asyncio.ensure_future(outer.message())
+        flood = Flood(ours, sender)
+        while not heard.done():
+            assert not await flood.until_stalled(flood.sent + 10_000)
+        with pytest.raises(Truncated, match="the peer does not read"):
+            heard.result()
+        ours.close()
+        outer.drop()
 
     asyncio.run(run())
 

@@ -364,11 +364,19 @@ def cpu_ns(pid: int) -> float:
     """CPU time of all threads of a process of this machine, ns. Raises LocalError."""
     tasks = Path(f"/proc/{pid}/task")
     try:
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir())
+        return sum(map(_thread_ns, tasks.iterdir()))
     except (FileNotFoundError, ProcessLookupError) as error:  # the latter: it ended meanwhile
         raise LocalError(
             f"the CPU time of process {pid} cannot be read (it may have ended): {error}"
         ) from None
+
+
+def _thread_ns(task: Path) -> int:
+    """CPU time of a thread; 0 if it has ended, as helper threads of a worker do."""
+    try:
+        return int((task / "schedstat").read_text().split()[0])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 class Client(End):
