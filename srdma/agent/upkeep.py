@@ -29,6 +29,7 @@ from srdma.keyex.exchange import Role, printable
 from srdma.keyex.exchange_renew import Goodbye, Renewal
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Resume, Wake, decode, encode
+from srdma.keyex.pace import BURST, Pace
 from srdma.keyex.renew import NEVER, Renewing
 from srdma.keyex.secrets import NewSecrets
 from srdma.keyex.streams import Idle
@@ -80,6 +81,7 @@ class Upkeep:
         self._woken = False  # the server wants an exchange
         self._resuming = False  # an attempt to resume is under way
         self._avoid: Meeting | None = None  # of an attempt that was refused
+        self._offers, self._wakes = Pace(BURST), Pace(BURST)  # of RESUMEs and WAKEs of the peer
         self._refusing: asyncio.Future[None] | None = None
         self._pause = PAUSE_LEAST  # before the next attempt to resume
         self._look_at = NEVER  # time of the next _look()
@@ -330,7 +332,9 @@ class Upkeep:
         meeting.drop()
 
     def wake(self) -> None:
-        """The server wants an exchange."""
+        """The server wants an exchange. Raises ExchangeError (`rate`)."""
+        if not self._wakes.take(time.monotonic()):
+            raise ExchangeError("rate", "WAKE too often")
         self._woken = True
         self._news.set()
 
@@ -357,7 +361,12 @@ class Upkeep:
     # The other end -------------------------------------------------------------
 
     def offer(self, meeting: Meeting, peers: Resume) -> None:
-        """A peer wants to resume this session; the upkeep owns the meeting from now on."""
+        """A peer wants to resume this session; the upkeep owns the meeting from now on.
+
+        Raises ExchangeError (`rate`): the worker checks each proof.
+        """
+        if not self._offers.take(time.monotonic()):
+            raise ExchangeError("rate", "RESUME too often: at most one per second")
         if self._offer:
             self._offer[0].drop()
         self._offer = meeting, peers
@@ -441,14 +450,14 @@ class Sessions:
             self._at[address] += 1
 
     def wake(self, meeting: Meeting, transcript: bytes) -> None:
-        """A server wants an exchange of a session. Raises ExchangeError (`resume`) as resume()."""
+        """A server wants an exchange of a session. Raises ExchangeError as resume()."""
         self._found(meeting, transcript, "client").wake()
         meeting.drop()
 
     def resume(self, meeting: Meeting, peers: Resume) -> None:
         """Give a peer's RESUME to its session, which owns the meeting from now on.
 
-        Raises ExchangeError (`resume`) if no session of these identities has this hash.
+        Raises ExchangeError: no session of these identities has this hash (`resume`), `rate`.
         """
         self._found(meeting, peers.hash, "server").offer(meeting, peers)
 

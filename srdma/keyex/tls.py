@@ -32,42 +32,14 @@ from srdma.identity import (
 from srdma.keyex import keylog
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import MESSAGE_MAX
+from srdma.keyex.tls_texts import ALERTS, VERIFY_ERRORS
 
 ALPN = {b"srdma/2": 2, b"srdma/1": 1}  # name -> version, in order of preference
 GROUPS = {"x25519mlkem768", "x25519", "secp256r1", "prime256v1", "p-256"}
 LENGTH = 4
 STREAM_LEN = 4  # bytes of the number of a stream, before a message with srdma/2
 CHUNK = 16_384  # maximum bytes of inner records in one message
-UNSENT_MAX = 4 << 20  # bytes that a peer with srdma/2 may leave unread
-
-# OpenSSL's verify error -> text that continues "the peer's certificate".
-VERIFY_ERRORS = {
-    3: "cannot be checked: the local crl.pem is of another CA",
-    12: "cannot be checked: the local crl.pem has expired: fetch a new one",
-    23: "has been revoked",
-    9: "is not valid yet: compare the clocks of both hosts",
-    10: "has expired: issue a new one",
-    18: "is self-signed, not issued by the configured CA",
-    19: "was issued by another CA than the configured one",
-    20: "was issued by another CA than the configured one",
-    21: "was issued by another CA than the configured one",
-    7: "has a wrong signature: its CA is not the configured one",
-    26: "does not permit TLS clients and servers (extended key usage)",
-}
-# Part of OpenSSL's reason, mostly of the peer's alert -> text after "TLS failed: ".
-ALERTS = {
-    "certificate expired": "this end's certificate has expired: issue a new one",
-    "certificate revoked": "this end's certificate has been revoked",
-    "bad certificate": "this end's certificate is not accepted (not valid yet, or malformed)",
-    "unknown ca": "this end's certificate was issued by another CA than the peer's configured one",
-    "certificate required": "the peer requires a certificate, and this end sent none",
-    "no application protocol": "the peer does not support srdma/2 and srdma/1 (ALPN)",
-    "unsupported certificate": "this kind of certificate is not accepted (key usage)",
-    "protocol version": "the peer does not support TLS 1.3",
-    "wrong version number": "the peer does not use TLS: check the address and port",
-    "packet length too long": "the peer does not use TLS: check the address and port",
-    "record layer failure": "the peer does not use TLS: check the address and port",
-}
+UNSENT_MAX = 64 << 20  # bytes that a peer with srdma/2 may leave unread
 
 INNER_ENDED = "the peer ended the inner connection"
 
@@ -343,11 +315,12 @@ class Outer(_End):
         self._writer.close()
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), FAREWELL)
-        self._writer.transport.abort()  # a peer that does not read has no claim to the socket
+        self.drop()  # a peer that does not read has no claim to the socket
 
     def drop(self) -> None:
         """Close the socket at once."""
-        self._writer.transport.abort()
+        if self._writer.get_extra_info("socket").fileno() >= 0:  # asyncio aborts no closed socket
+            self._writer.transport.abort()
 
     async def abort(self, message: bytes) -> None:
         """Send `message`, an ERROR, then wait at most FAREWELL seconds for the peer's close,
@@ -363,11 +336,16 @@ class Outer(_End):
 
     # Internal ---------------------------------------------------------------
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that TCP has not taken yet."""
+        return self._writer.transport.get_write_buffer_size()
+
     async def _room(self) -> None:
         """Limit the bytes that the peer does not read. With srdma/2 the sessions of both ends share
         the connection: this end reads on, because the peer might wait for that too."""
         if self.version > 1:
-            if self._writer.transport.get_write_buffer_size() > UNSENT_MAX:
+            if self.unsent > UNSENT_MAX:
                 raise Truncated("the peer does not read")
             return
         with contextlib.suppress(OSError):
