@@ -194,6 +194,8 @@ class Links:
             for link in [*self._links]:
                 if link.end:
                     self._remove(link)
+                elif link.version > 1 and link.stuck(now):
+                    link.drop()
                 elif link.version > 1 and now - link.used_at > self._allowed(link):
                     self._close(link)
                 elif now >= link.look_at:

@@ -51,14 +51,14 @@ class Sessions:
             self._at[address] += 1
 
     def wake(self, meeting: Meeting, transcript: bytes) -> None:
-        """A server wants an exchange of a session. Raises ExchangeError (`resume`) as resume()."""
+        """A server wants an exchange of a session. Raises ExchangeError as resume()."""
         self._found(meeting, transcript, "client").wake()
         meeting.drop()
 
     def resume(self, meeting: Meeting, peers: Resume) -> None:
         """Give a peer's RESUME to its session, which owns the meeting from now on.
 
-        Raises ExchangeError (`resume`) if no session of these identities has this hash.
+        Raises ExchangeError: no session of these identities has this hash (`resume`), `rate`.
         """
         self._found(meeting, peers.hash, "server").offer(meeting, peers)
 

@@ -29,7 +29,7 @@ from srdma.keyex.exchange import printable
 from srdma.keyex.exchange_renew import Goodbye, Renewal
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Resume, Wake, decode, encode
-from srdma.keyex.pace import Turns
+from srdma.keyex.pace import BURST, Pace, Turns
 from srdma.keyex.renew import NEVER, Renewing
 from srdma.keyex.secrets import NewSecrets
 from srdma.keyex.streams import Idle
@@ -73,9 +73,9 @@ class Upkeep:
     """
 
     __slots__ = (
-        "_absence", "_avoid", "_first", "_house", "_idle", "_look_at", "_offer", "_owner", "_pause",
-        "_proved", "_redial", "_refusing", "_renewing", "_resuming", "_wish", "_woken", "_worker",
-        "bell", "meeting", "record", "resumable",
+        "_absence", "_avoid", "_first", "_house", "_idle", "_look_at", "_offer", "_offers",
+        "_owner", "_pause", "_proved", "_redial", "_refusing", "_renewing", "_resuming", "_wakes",
+        "_wish", "_woken", "_worker", "bell", "meeting", "record", "resumable",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +101,7 @@ class Upkeep:
         self._woken = False  # the server wants an exchange
         self._resuming = False  # an attempt to resume is under way
         self._avoid: Meeting | None = None  # of an attempt that was refused
+        self._offers, self._wakes = Pace(BURST), Pace(BURST)  # of RESUMEs and WAKEs of the peer
         self._refusing: asyncio.Future[None] | None = None
         self._pause = PAUSE_LEAST  # before the next attempt to resume
         self._look_at = NEVER  # time of the next look at whether QPs without a connection ended
@@ -361,7 +362,9 @@ class Upkeep:
         meeting.drop()
 
     def wake(self) -> None:
-        """The server wants an exchange."""
+        """The server wants an exchange. Raises ExchangeError (`rate`)."""
+        if not self._wakes.take(time.monotonic()):
+            raise ExchangeError("rate", "WAKE too often")
         self._woken = True
         self.bell.ring()
 
@@ -388,7 +391,12 @@ class Upkeep:
     # The other end -------------------------------------------------------------
 
     def offer(self, meeting: Meeting, peers: Resume) -> None:
-        """A peer wants to resume this session; the upkeep owns the meeting from now on."""
+        """A peer wants to resume this session; the upkeep owns the meeting from now on.
+
+        Raises ExchangeError (`rate`): the worker checks each proof.
+        """
+        if not self._offers.take(time.monotonic()):
+            raise ExchangeError("rate", "RESUME too often: at most one per second")
         if self._offer:
             self._offer[0].drop()
         self._offer = meeting, peers

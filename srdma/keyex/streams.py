@@ -11,6 +11,7 @@ import datetime as dt
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from math import inf
 
 from srdma.keyex.exchange import Role, printable
 from srdma.keyex.fields import ExchangeError
@@ -21,6 +22,7 @@ from srdma.keyex.tls import REACHABLE, STREAM_LEN, Outer, PeerClosed, Truncated,
 INBOX_MAX = 262_144  # bytes of the messages of one stream that wait unread, with their overhead
 TURN = 16  # messages until other tasks have their turn
 REFUSALS = 1024  # refused streams at once; one per second in the long run
+UNREAD, UNREAD_FOR = 4 << 20, 10.0  # bytes and seconds for which a peer may not read
 OVERHEAD = 64  # bytes that a message counts besides its own
 CLOSED = encode(ClosedMessage())
 ERROR = b"\xa2\x64code"  # the first bytes of each ERROR, and of no other message
@@ -189,8 +191,8 @@ class Link:
 
     identity: URI of the peer, and group: of the TLS key agreement, once the handshake is complete.
     agent: TCP port of the peer's agent, 0 if it has none. end: the reason why the connection ended.
-    used_at: time of the last message, and made_at: of the handshake (time.monotonic()). look_at:
-    for the owner.
+    used_at: time of the last message, made_at: of the handshake, crowded_at: since when the peer
+    has left much unread, or infinity (time.monotonic()). look_at: for the owner.
     """
 
     def __init__(self, outer: Outer, role: Role, port: int = 0) -> None:
@@ -200,6 +202,7 @@ class Link:
         self.agent = 0
         self.end: PeerClosed | ExchangeError | None = None  # with srdma/2 PeerClosed only
         self.made_at = self.used_at = self.look_at = time.monotonic()
+        self.crowded_at = inf
         self._streams: dict[int, Stream] = {}
         self._next = 1 if role == "client" else 2
         self._peers = 2 if role == "client" else 1  # the next stream that the peer opens
@@ -273,6 +276,13 @@ class Link:
         too often."""
         if not self._refusals.take(time.monotonic()):
             raise ExchangeError("rate", "too many streams of this connection were refused")
+
+    def stuck(self, now: float) -> bool:
+        """True if the peer has left more than UNREAD bytes for more than UNREAD_FOR seconds. To be
+        called from time to time."""
+        crowded = self.outer.unsent > UNREAD
+        self.crowded_at = min(self.crowded_at, now) if crowded else inf
+        return now - self.crowded_at > UNREAD_FOR
 
     @property
     def has_room(self) -> bool:

@@ -39,7 +39,7 @@ GROUPS = {"x25519mlkem768", "x25519", "secp256r1", "prime256v1", "p-256"}
 LENGTH = 4
 STREAM_LEN = 4  # bytes of the number of a stream, before a message with srdma/2
 CHUNK = 16_384  # maximum bytes of inner records in one message
-UNSENT_MAX = 4 << 20  # bytes that a peer with srdma/2 may leave unread
+UNSENT_MAX = 64 << 20  # bytes that a peer with srdma/2 may leave unread
 
 INNER_ENDED = "the peer ended the inner connection"
 
@@ -321,11 +321,12 @@ class Outer(_End):
         self._writer.close()
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._writer.wait_closed(), FAREWELL)
-        self._writer.transport.abort()  # a peer that does not read has no claim to the socket
+        self.drop()  # a peer that does not read has no claim to the socket
 
     def drop(self) -> None:
         """Close the socket at once."""
-        self._writer.transport.abort()
+        if self._writer.get_extra_info("socket").fileno() >= 0:  # asyncio aborts no closed socket
+            self._writer.transport.abort()
 
     async def abort(self, message: bytes) -> None:
         """Send `message`, an ERROR, then wait at most FAREWELL seconds for the peer's close,
@@ -341,11 +342,16 @@ class Outer(_End):
 
     # Internal ---------------------------------------------------------------
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that TCP has not taken yet."""
+        return self._writer.transport.get_write_buffer_size()
+
     async def _room(self) -> None:
         """Limit the bytes that the peer does not read. With srdma/2 the sessions of both ends share
         the connection: this end reads on, because the peer might wait for that too."""
         if self.version > 1:
-            if self._writer.transport.get_write_buffer_size() > UNSENT_MAX:
+            if self.unsent > UNSENT_MAX:
                 raise Truncated("the peer does not read")
             return
         with contextlib.suppress(OSError):

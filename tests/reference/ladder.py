@@ -46,6 +46,8 @@ def _message(fields: dict[str, Any]) -> bytes:
     return cbor2.dumps(fields, canonical=True)
 
 
+STREAM_LEN = 4  # bytes of the number of a stream (8.7)
+HELLO = _message({"agent": 0})
 CLIENT_END = _end(CLIENT_EID, CLIENT_QPN, CLIENT_PN, "nic-a")
 SERVER_END = _end(SERVER_EID, SERVER_QPN, SERVER_PN, "nic-b")
 BOTH = {"v": 1, "group": "", "data": b""}
@@ -127,6 +129,8 @@ def _lines() -> Iterator[str]:
     digest = transcript()
     yield "client                                                        server"
     yield "  |  TCP, TLS 1.3 with both certificates, ALPN srdma/2          |"
+    for sender in (0, 1):
+        yield from _message_text(sender, "HELLO", HELLO, stream=0)
     yield from _message_text(0, "OFFER", OFFER)
     yield from _message_text(1, "CHOICE", CHOICE)
     yield f"     H           {digest.hex()}"
@@ -154,10 +158,11 @@ def _arrow(sender: int, name: str) -> str:
     )
 
 
-def _message_text(sender: int, name: str, message: bytes) -> Iterator[str]:
+def _message_text(sender: int, name: str, message: bytes, stream: int = 1) -> Iterator[str]:
     yield ""
     yield _arrow(sender, f"{name}, in TLS")
-    yield f"     length      {len(message):08x}"
+    yield f"     length      {STREAM_LEN + len(message):08x}"
+    yield f"     stream      {stream:08x}"
     for at in range(0, len(message), WIDTH // 2):
         yield f"     {'message' if not at else '':<11} {message[at : at + WIDTH // 2].hex()}"
 

@@ -29,6 +29,7 @@ from srdma.keyex.messages import (
     Renew,
     Resume,
     Taken,
+    Wake,
     decode,
     encode,
 )
@@ -762,8 +763,39 @@ def test_wish_that_is_ignored_behind_each_resumption(folder: Path) -> None:
         with contextlib.suppress(AssertionError, ExchangeError, Truncated):  # when it has ended
             for _ in range(100):
                 peer.resume()
-                time.sleep(0.05)
+                time.sleep(0.15)
         until(lambda: sorted(program.worker.expired) == qps(program))
+
+
+def test_resumptions_have_a_rate(folder: Path) -> None:
+    """The worker checks each proof. One that comes too early is refused and changes nothing."""
+    with against(folder, "client") as (peer, program):
+        made = peer.again()
+        codes = []
+        for made.stream in range(1, 41, 2):
+            made.send(encode(peer.resume_of(made)))
+            answer = decode(made.message())
+            codes.append(answer.code if isinstance(answer, ErrorMessage) else "")
+        right = codes.index("rate")
+        assert right >= 10 and codes[:right] == [""] * right and set(codes) == {"", "rate"}
+        assert codes.count("") < 15
+        peer.tls, made.stream = made, 1 + 2 * max(n for n, code in enumerate(codes) if not code)
+        renews(peer, program)
+
+
+def test_wakes_have_a_rate(folder: Path) -> None:
+    with against(folder, "server") as (peer, program):
+        peer.tls.raw = True
+        for number in range(2, 42, 2):
+            peer.tls.send_on(number, encode(Wake(peer.exchange.hash)))
+        told: dict[int, str] = {}
+        while 40 not in told:
+            frame = peer.tls.message()
+            error = decode(frame[4:])
+            assert isinstance(error, ErrorMessage)
+            told[int.from_bytes(frame[:4], "big")] = error.code
+        assert min(told) > 20 and set(told.values()) == {"rate"}
+        untouched(program)
 
 
 def test_client_that_refuses_the_proofs_of_the_server(folder: Path) -> None:

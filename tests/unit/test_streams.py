@@ -17,7 +17,7 @@ import pytest
 
 from srdma.agent import links, listener
 from srdma.identity import Credentials, issue
-from srdma.keyex import streams, tls
+from srdma.keyex import streams
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     Choice,
@@ -662,25 +662,3 @@ def test_connection_that_ends_at_its_first_offer(
     server.offer(1)
     server.tls.cut()
     assert [event["code"] for event in server.wire.events()] == ["closed"]
-
-
-def test_socket_of_a_peer_that_does_not_read(
-    listening: Listening, identities: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is closed with its connection."""
-    monkeypatch.setattr(tls, "FAREWELL", 0.05)
-    monkeypatch.setattr(tls, "UNSENT_MAX", 100_000)
-    monkeypatch.setattr(streams, "REFUSALS", 1 << 30)
-    made = Raw(listening, load(identities, "a"))
-    assert made.message() == (0, Hello(0))
-    [link] = made_links(listening)
-    number = 1
-    with contextlib.suppress(OSError):
-        while not link.end:
-            for _ in range(100):
-                made.tls.say(number.to_bytes(4, "big") + encode(Ready()))
-                number += 2
-            made.tls.sock.sendall(made.tls.records())
-    until(lambda: link.outer._writer.get_extra_info("socket").fileno() < 0)
-    assert isinstance(link.end, Truncated)
-    made.tls.cut()

@@ -364,18 +364,21 @@ def cpu_ns(pid: int) -> float:
     """CPU time of all threads of a process of this machine, ns. Raises LocalError."""
     tasks = Path(f"/proc/{pid}/task")
     try:
-        return sum(map(_thread_ns, tasks.iterdir()))
+        return sum(_thread_ns(task, task.name == str(pid)) for task in tasks.iterdir())
     except (FileNotFoundError, ProcessLookupError) as error:  # the latter: it ended meanwhile
         raise LocalError(
             f"the CPU time of process {pid} cannot be read (it may have ended): {error}"
         ) from None
 
 
-def _thread_ns(task: Path) -> int:
-    """CPU time of a thread; 0 if it has ended, as helper threads of a worker do."""
+def _thread_ns(task: Path, first: bool) -> int:
+    """CPU time of a thread; 0 if it has ended, as helper threads of a worker do. Raises OSError if
+    the first thread has ended."""
     try:
         return int((task / "schedstat").read_text().split()[0])
     except (FileNotFoundError, ProcessLookupError):
+        if first:
+            raise
         return 0
 
 

@@ -1,0 +1,188 @@
+"""Connections of an agent (srdma/agent/links.py, srdma/keyex/streams.py) without sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from srdma.agent import links
+from srdma.agent.links import Links
+from srdma.agent.settings import Identity
+from srdma.keyex import streams, tls
+from srdma.keyex.messages import ErrorMessage, encode
+from srdma.keyex.streams import Link, Stream
+from srdma.keyex.tls import Outer, Truncated
+from tests.keyex_players import HOST_A, HOST_B, PATIENCE, load
+
+ADDRESS = ("127.0.0.1", 1)
+
+
+def refused(stream: Stream, _: bytes | None) -> None:
+    stream.send(encode(ErrorMessage("state", "no")))
+    stream.forget()
+
+
+async def pair(identities: Path, sizes: int = 0) -> tuple[Link, Link]:
+    """Two ends of a connection, which have not started. sizes: of the buffers of the sockets."""
+    socks = socket.socketpair()
+    for sock in socks if sizes else ():
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, sizes)
+    made = []
+    for sock, role, name in zip(socks, ("client", "server"), "ab", strict=True):
+        outer = await Outer.open(sock, role, load(identities, name))
+        made.append(Link(outer, cast(Any, role)))
+    await asyncio.gather(*(link.handshake() for link in made))
+    assert [link.identity for link in made] == [HOST_B, HOST_A]
+    return made[0], made[1]
+
+
+def run(work: Any) -> None:
+    asyncio.run(asyncio.wait_for(work, PATIENCE))
+
+
+def test_both_ends_send_much(identities: Path) -> None:
+    """Neither end waits with reading until its own messages are read."""
+    number, size = 1500, 5000
+
+    async def exchange() -> None:
+        client, server = await pair(identities, 1 << 14)
+
+        def answer(stream: Stream, _: bytes | None) -> None:
+            stream.send(bytes(size))
+
+        server.start(answer)
+        client.start(refused)
+        opened = [client.open() for _ in range(number)]
+        for stream in opened:
+            stream.send(bytes(size))
+        for stream in opened:
+            assert len(await stream.message()) == size
+        client.drop()
+        server.drop()
+
+    run(exchange())
+
+
+async def unread(identities: Path, size: int) -> tuple[Link, Link]:
+    """A link with more than `size` bytes that its peer, the other one, does not read."""
+    client, server = await pair(identities, 1 << 14)
+    client.start(refused)
+    stream = client.open()
+    for _ in range(20 + size // 10_000):
+        if client.outer.unsent <= size:
+            stream.send(bytes(60_000))
+        await asyncio.sleep(0)  # asyncio reads some before the server does
+    assert client.outer.unsent > size
+    return client, server
+
+
+def test_peer_that_does_not_read(identities: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is dropped after a while, by the look of Links from time to time."""
+    monkeypatch.setattr(links, "SWEEP", 0.01)
+    monkeypatch.setattr(streams, "UNREAD", 100_000)
+    monkeypatch.setattr(streams, "UNREAD_FOR", 0.2)
+
+    async def stall() -> None:
+        client, server = await unread(identities, 100_000)
+        made = Links(cast(Any, None))
+        made.accepted(client, Identity(client.outer.credentials, ()))
+        await asyncio.sleep(0.1)
+        assert client.end is None
+        while client.end is None:
+            await asyncio.sleep(0.01)
+        assert isinstance(client.end, Truncated)
+        server.drop()
+        await made.close()
+
+    run(stall())
+
+
+def test_peer_that_reads_late(identities: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "UNREAD", 100_000)
+
+    async def stall() -> None:
+        client, server = await unread(identities, 100_000)
+        assert not client.stuck(1000.0) and not client.stuck(1009.0)
+        assert client.crowded_at == 1000.0
+        server.start(lambda *_: None)
+        while client.outer.unsent > 100_000:
+            await asyncio.sleep(0.01)
+        assert not client.stuck(1020.0)
+        assert client.stuck(1031.0) is False
+        client.drop()
+        server.drop()
+
+    run(stall())
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_closed_connection_of_a_peer_that_does_not_read(
+    identities: Path, monkeypatch: pytest.MonkeyPatch, abort: bool
+) -> None:
+    """Its socket is closed too, although bytes wait."""
+    monkeypatch.setattr(tls, "FAREWELL", 0.05)
+
+    async def close() -> None:
+        client, server = await unread(identities, 100_000)
+        await (client.abort(encode(ErrorMessage("state", "no"))) if abort else client.close())
+        await asyncio.sleep(0)
+        assert client.outer._writer.get_extra_info("socket").fileno() < 0
+        server.drop()
+
+    run(close())
+
+
+def test_attempt_that_is_cancelled_as_another_session_asks(
+    identities: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other session makes an attempt of its own."""
+    begun = 0
+
+    async def dial(*_: object) -> socket.socket:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            await asyncio.sleep(PATIENCE)
+        raise OSError("the second attempt")
+
+    monkeypatch.setattr(links, "dial", dial)
+
+    async def ask() -> None:
+        made, own = Links(cast(Any, None)), Identity(load(identities, "a"), ())
+        first = asyncio.ensure_future(made.meet(own, ADDRESS))
+        while not begun:
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.sleep(0)  # the cancellation is under way
+        with pytest.raises(OSError, match="the second attempt"):
+            await made.meet(own, ADDRESS)
+        assert first.cancelled() and begun == 2
+
+    run(ask())
+
+
+def test_hello_of_a_connection_that_was_closed(identities: Path) -> None:
+    """No stream is opened in it."""
+
+    async def greet() -> None:
+        made = Links(cast(Any, None))
+        client, server = await pair(identities)
+        own = Identity(server.outer.credentials, ())
+        key = own.name, own.credentials, ("", 7), HOST_A  # "": a socket that has no address
+        made.accepted(server, own)
+        server.agent = 7
+        server.greeted()
+        assert made._found == {key: server}
+        server.drop()
+        made._remove(server)
+        server.greeted()
+        assert made._found == {}
+        client.drop()
+        await made.close()
+
+    run(greet())
