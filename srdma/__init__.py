@@ -32,6 +32,7 @@ from srdma.mr import MR, Access, RemoteMR
 from srdma.options import Options
 from srdma.pd import PD
 from srdma.qp import SecureQP
+from srdma.rendezvous import Rendezvous, rendezvous
 from srdma.wc import WC, WCFlag, WCOpcode, WCStatus
 from srdma.wr import SGE, RecvWR, SendFlag, SendWR, WROpcode
 
@@ -64,6 +65,7 @@ __all__ = [
     "RefusedError",
     "RemoteError",
     "RemoteMR",
+    "Rendezvous",
     "Right",
     "SecureQP",
     "SendFlag",
@@ -77,4 +79,5 @@ __all__ = [
     "WorkerGone",
     "connect",
     "listen",
+    "rendezvous",
 ]

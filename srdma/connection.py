@@ -38,7 +38,8 @@ Address = tuple[str, int]
 
 
 class Connection(Resource):
-    """QPs that are connected to one peer; made by connect() and Listener.accept().
+    """QPs that are connected to one peer; made by connect(), Listener.accept() and
+    Rendezvous.connect().
 
     Closing it closes its QPs and ends them at the peer with reason PEER_CLOSED.
     """
@@ -47,24 +48,23 @@ class Connection(Resource):
         self, pd: PD, options: Options, *,
         address: Address | None = None, arrival: Arrival | None = None,
         attempt: Attempt | None = None,
+        qps: list[SecureQP] | None = None, to: tuple[bytes, int] | None = None,
     ) -> None:  # fmt: skip
-        """address: of the listener to connect to, or arrival: the peer to accept. attempt: lets
-        another thread cancel this call."""
+        """address: of the listener to connect to, or arrival: the peer to accept, or to: GID and
+        number of the peer's QP. qps: those to connect; they belong to the connection from now on.
+        attempt: lets another thread cancel this call."""
         super().__init__(pd)
         self._pd = pd
         self._options = options
         self._address = address
-        self.qps: list[SecureQP] = []
+        self.qps: list[SecureQP] = qps or []
         self._channel: ConnectionChannel | None = None
         role: Role = "server" if arrival else "client"
         deadline = time.monotonic() + options.timeout
         try:
             suites = options.allowed_by(pd)
-            for _ in range(options.qps):
-                qp = SecureQP(
-                    pd, options.sq, options.rq, timeout=options.qp_timeout, mtu=options.mtu
-                )
-                self.qps.append(qp)
+            for _ in range(options.qps - len(self.qps)):
+                self.qps.append(new_qp(pd, options))
             settings = {
                 **_identity(pd, options),
                 "worker": str(pd.path),
@@ -81,6 +81,8 @@ class Connection(Resource):
             }
             if arrival:
                 settings |= {"do": "accept", "arrival": arrival.number}
+            elif to:
+                settings |= {"do": "connect", "to": list(to)}
             else:
                 settings |= {"do": "connect", "address": address}
             self._channel = ConnectionChannel(pd.ctx.agent(), settings)
@@ -161,7 +163,8 @@ class Connection(Resource):
         self.ensure_mine()
         if self._address is None:
             raise LocalError(
-                "this end was accepted by a listener: reconnect at the client, and accept() here"
+                "this end has no address: it was accepted by a listener, or met its peer in a "
+                "rendezvous. Reconnect at the client and accept() here, or make a new Rendezvous"
             )
         self._pd.ensure_alive()
         if not self._pd.control.alive():
@@ -299,6 +302,11 @@ def connect(address: Address, pd: PD, **options: object) -> Connection:
     worker, or Timeout.
     """
     return Connection(pd, prepared(pd, options), address=address)
+
+
+def new_qp(pd: PD, options: Options) -> SecureQP:
+    """A QP in state INIT."""
+    return SecureQP(pd, options.sq, options.rq, timeout=options.qp_timeout, mtu=options.mtu)
 
 
 def prepared(pd: PD, options: Mapping[str, object]) -> Options:

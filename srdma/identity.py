@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from srdma.errors import LocalError
+from srdma.gid import Address
 
 Algorithm = Literal["p256", "ed25519"]
 PrivateKey = ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
@@ -89,16 +91,28 @@ class Credentials:
 # Reading -------------------------------------------------------------------
 
 
-def identity_of(certificate: x509.Certificate) -> str:
-    """The only URI among the subject alternative names of a certificate; else IdentityError."""
+def _names_of(certificate: x509.Certificate) -> x509.SubjectAlternativeName | None:
+    """The subject alternative names of a certificate. Raises IdentityError."""
     try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        uris = []
+        return None
     except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
         raise IdentityError(f"a certificate with unreadable extensions: {error}") from None
-    else:
-        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+
+
+def addresses_of(certificate: x509.Certificate) -> list[Address]:
+    """The IP addresses among the subject alternative names of a certificate. Raises
+    IdentityError."""
+    names = _names_of(certificate)
+    found = names.get_values_for_type(x509.IPAddress) if names else []
+    return [each for each in found if isinstance(each, Address)]
+
+
+def identity_of(certificate: x509.Certificate) -> str:
+    """The only URI among the subject alternative names of a certificate; else IdentityError."""
+    names = _names_of(certificate)
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier) if names else []
     if len(uris) != 1:
         found = ", ".join(uris) or "no URI"
         raise IdentityError(
@@ -216,13 +230,14 @@ def issue(
     out: Path,
     *,
     validity: Validity | None = None,
+    addresses: Sequence[Address] = (),
     algorithm: Algorithm = "p256",
     force: bool = False,
 ) -> tuple[Path, Path]:
     """Issue a certificate for the identity `uri` by the CA in the folder `ca`.
 
-    Writes OUT.pem and OUT.key and returns their paths. The certificate expires no later
-    than that of the CA.
+    addresses: GIDs that it names, see `san` of agent.md 11. Writes OUT.pem and OUT.key and returns
+    their paths. The certificate expires no later than that of the CA.
     """
     check_identity_uri(uri)
     ca_cert = parse_certificates(_read(ca / CA_CERT), str(ca / CA_CERT))[0]
@@ -240,9 +255,9 @@ def issue(
     bounds = start, min(end, ca_cert.not_valid_after_utc)
     if bounds[0] >= bounds[1]:
         raise IdentityError(f"validity from {start:%Y-%m-%d}: the CA certificate ends before that")
-    certificate = _leaf(_builder(subject, ca_cert.subject, key, bounds), uri, ca_key).sign(
-        ca_key, _hash_for(ca_key)
-    )
+    certificate = _leaf(
+        _builder(subject, ca_cert.subject, key, bounds), uri, addresses, ca_key
+    ).sign(ca_key, _hash_for(ca_key))
     paths = out.with_name(out.name + ".pem"), out.with_name(out.name + ".key")
     _write_pair(*paths, certificate, key, force)
     return paths
@@ -279,11 +294,13 @@ def _builder(
 
 
 def _leaf(
-    builder: x509.CertificateBuilder, uri: str, ca_key: PrivateKey
+    builder: x509.CertificateBuilder, uri: str, addresses: Sequence[Address], ca_key: PrivateKey
 ) -> x509.CertificateBuilder:
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
     issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
-    names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)])
+    names = x509.SubjectAlternativeName(
+        [x509.UniformResourceIdentifier(uri), *map(x509.IPAddress, addresses)]
+    )
     return (
         builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)

@@ -32,7 +32,7 @@ PROVE = struct.Struct(">IB3x32s32s")
 KEEP = struct.Struct(">II1024s1024s")
 ADOPTED = struct.Struct(">QIII6144s1024s")  # serial, leg, n, length, QPs, data
 KEPT_QP = struct.Struct(">II16s")  # QPN, index 1 | peer QPN 3, peer endpoint id
-HELLO = struct.Struct(">IIII64s64s64s32sII")
+HELLO = struct.Struct(">IIII64s64s64s32sII16s")
 REKEY = struct.Struct(">IBB2x32s")
 BUSY = 16
 RTS, ERR = 3, 4
@@ -52,7 +52,7 @@ class FakeWorker(threading.Thread):
     `agents`, the flags of AGENT; `kept`, the bodies of KEEP.
     gone: QPs that have ended, for PROVE, REKEY and ADOPT. tokens: the legs of ATTACH, None for any.
     owner: user and account of the leg. others: AGENTs refused (EBUSY) because of another agent.
-    processes: the number in HELLO.
+    processes and gid: in HELLO. foreign: QPs of other legs, for REKEY.
 
     refuse: text with which it refuses requests of the kind `refuses`, KEYS by default. busy:
     direction -> number of REKEYs refused first (EBUSY). stuck: pairs of QPN and direction whose
@@ -92,7 +92,8 @@ class FakeWorker(threading.Thread):
         self.tokens: set[bytes] | None = None
         self.agents: list[int] = []
         self.others = 0
-        self.processes = 1
+        self.processes, self.gid = 1, b""
+        self.foreign: set[int] = set()
         self.kept: list[tuple[tuple[int, ...], bytes]] = []
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._server.bind(os.fspath(self.path))
@@ -144,7 +145,7 @@ class FakeWorker(threading.Thread):
     def _do(self, kind: Kind, body: bytes) -> tuple[int, bytes]:
         match kind:
             case Kind.HELLO:
-                return 0, HELLO.pack(1, 0, 1, 1, b"", b"", b"w", b"", self.processes, 0)
+                return 0, HELLO.pack(1, 0, 1, 1, b"", b"", b"w", b"", self.processes, 0, self.gid)
             case Kind.AGENT:
                 if self.others:
                     self.others -= 1
@@ -198,6 +199,10 @@ class FakeWorker(threading.Thread):
         return errno.ENOENT, b"there is no more"
 
     def _rekey(self, body: tuple[Any, ...]) -> int:
+        if body[0] in self.foreign:
+            return errno.EPERM
+        if body[0] not in [keys[0] for keys in self.keys]:
+            return errno.ENOTCONN
         if body[0] in self.gone:
             return errno.ENOTCONN
         if body[:2] in self.stuck:

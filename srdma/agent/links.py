@@ -18,6 +18,8 @@ from srdma.keyex.streams import Idle, Link, Stream
 from srdma.keyex.tls import Outer
 
 AGE_MAX = 3600.0  # seconds since the handshake, for an OFFER
+STALE = "stale"  # code of an error
+AGE_HERE = AGE_MAX + 600  # the same for the OFFER of a peer
 KEPT = 256  # connections that are not closed for idleness
 OPEN_MAX = 512  # connections above which the longest idle ones are closed before IDLE
 IDLE = 60.0  # seconds without a message
@@ -250,6 +252,13 @@ class Links:
         others.pop(link, None)
         if not others:
             self._accepted.pop(link.identity, None)
+
+
+def check_age(meeting: Meeting, own: Identity) -> None:
+    """Raise ExchangeError (STALE) unless the connection of a peer is fit for a first exchange."""
+    link = meeting.stream.link
+    if link.age > AGE_HERE or link.outer.credentials != own.credentials:
+        raise ExchangeError(STALE, "the connection is too old for a key exchange")
 
 
 def _usable(link: Link) -> bool:

@@ -18,14 +18,17 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from srdma.agent.accept import accepted, listens
-from srdma.agent.links import AGE_MAX, Links
-from srdma.agent.meeting import Meeting, encoded
+from srdma.agent.links import Links, check_age
+from srdma.agent.meeting import WAITING_MAX, Meeting, encoded
+from srdma.agent.peers import Peer
+from srdma.agent.rendezvous import Rendezvous
 from srdma.agent.sessions import Sessions
 from srdma.agent.settings import Identity
 from srdma.agent.tasks import cancelled
 from srdma.errors import Error
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Offer, Resume, Wake, decode
+from srdma.keyex.offers import To
 from srdma.keyex.streams import INBOX_MAX, Link, Stream
 from srdma.keyex.tls import Outer, PeerClosed, no_wait
 
@@ -33,8 +36,6 @@ CANDIDATES_MAX = 512
 CANDIDATES_PER_ADDRESS = 64
 CANDIDATES_KNOWN = 64  # reserved for the addresses of sessions' peers
 ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256
-WAITING_MAX = 70_000  # bytes that may arrive in the stream of a peer that waits for accept()
-AGE_HERE = AGE_MAX + 600  # seconds since the handshake, for the OFFER of a peer
 SILENT_TIMEOUT = HANDSHAKE_TIMEOUT = 10.0  # seconds
 REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
 PAUSE = 0.1  # seconds without accept() when the system has no resources for a connection
@@ -108,9 +109,12 @@ class Admission:
     """The streams that peers open, at listeners and in connections that this end made, and the
     connections themselves."""
 
-    def __init__(self, audit: Callable[..., None], port: int = 0) -> None:
-        """port: of the agent; 0: it has none."""
+    def __init__(
+        self, audit: Callable[..., None], peer_at: Callable[[bytes], Peer], port: int = 0
+    ) -> None:
+        """peer_at: see Peers.at(); port: of the agent; 0: it has none."""
         self.audit = audit
+        self.rendezvous = Rendezvous(peer_at)
         self.arrivals, self.sessions = Arrivals(), Sessions()
         self.links = Links(partial(self.opened, None), port)
 
@@ -118,7 +122,7 @@ class Admission:
         self, listener: Listener | None, own: Identity, stream: Stream, first: bytes | None
     ) -> None:
         """Take a stream and its first message: RESUME and WAKE go to their session, an OFFER waits
-        for accept()."""
+        for accept(), or for a call if it names a QP."""
         meeting = Meeting("server", stream, own, first)
         try:
             message = decode(first) if first is not None else None
@@ -128,6 +132,8 @@ class Admission:
                     self.sessions.resume(meeting, resume)
                 case Wake(transcript):
                     self.sessions.wake(meeting, transcript)
+                case Offer(to=To() as to) as offer if stream.version > 1:
+                    self.rendezvous.offered(meeting, offer, to)
                 case Offer() | ErrorMessage() | None:  # accept() reports the peer's error
                     if listener is None:
                         raise ExchangeError("closed", NO_LISTENER)
@@ -273,9 +279,7 @@ class Listener:
 
     def arrived(self, meeting: Meeting) -> None:
         """An authorised peer waits for accept(). Raises ExchangeError if it must not."""
-        old = meeting.stream.link.outer.credentials
-        if meeting.stream.link.age > AGE_HERE or old != self._own().credentials:
-            raise ExchangeError("stale", "the connection is too old for a key exchange")
+        check_age(meeting, self._own())
         if self._closed:
             raise ExchangeError("closed", NO_LISTENER)
         if self._channel.unread() or not self._admission.arrivals.has_room(self, meeting):

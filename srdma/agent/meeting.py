@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from cryptography import x509
+
 from srdma.agent.settings import Identity
 from srdma.keyex.exchange import Role
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Message, encode
 from srdma.keyex.streams import Stream
+
+WAITING_MAX = 70_000  # bytes that may arrive in the stream of a peer that waits for a program
 
 Address = tuple[str, int]  # host and port of a peer's listener or agent
 
@@ -46,6 +50,20 @@ class Meeting:
         first, self._first = (self._first, self._decoded), None
         self._decoded = None
         return first
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        """Of the peer."""
+        return self.stream.link.outer.peer_certificate()
+
+    def check(self, own: Identity) -> None:
+        """Raise ExchangeError unless the peer came to this identity of the present end (`policy`),
+        and may have its own (`identity`)."""
+        if own.name != self.own:
+            raise ExchangeError(
+                "policy", f"the peer came to identity {self.own!r}: accept it with that one"
+            )
+        own.check(self.identity)
 
     def drop(self) -> None:
         """Process no more messages of the peer; with srdma/1 close the TCP connection at once."""

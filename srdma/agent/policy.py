@@ -17,6 +17,7 @@ from typing import Any
 
 from srdma.agent.accounts import MODE, User, doors_of, limits_of, summary, uid_of
 from srdma.agent.clock import DEMANDS, PLAUSIBLE, ClockRule, SystemClock
+from srdma.agent.peers import Peer, Peers, range_text
 from srdma.agent.settings import Current, Identity, malformed, stamps
 from srdma.control import Limits
 from srdma.errors import LocalError
@@ -26,7 +27,7 @@ from srdma.keyex.fields import ExchangeError
 POLICY = "policy"  # code of an error: the policy does not grant it
 KEYS = {
     "worker", "worker_user", "socket", "mode", "key_log", "clock", "listen", "quota", "container",
-    "identity",
+    "identity", "peer",
 }  # fmt: skip
 IDENTITY_KEYS = {"name", "path", "users", "peers"}
 
@@ -36,7 +37,10 @@ class PolicyError(LocalError):
 
 
 class Private:
-    """The rule of a private agent: its program may use any identity whose files it can read."""
+    """The rule of a private agent: its program may use any identity whose files it can read.
+
+    It has no GIDs: a rendezvous needs a system agent.
+    """
 
     worker_user: int | None = None
 
@@ -49,6 +53,9 @@ class Private:
     def worker_at(self, path: Path) -> Path:
         """Any worker: the program itself is a client of it."""
         return path
+
+    def peer_at(self, gid: bytes) -> Peer:
+        raise ExchangeError(POLICY, "a rendezvous needs a system agent: give agent= to Context")
 
     def check_user(self, user: User) -> None:
         """The program is the one that started this agent."""
@@ -85,6 +92,7 @@ class Policy:
             doors = doors_of(fields.get("container", []), limits, set(grants))
             worker_user = uid_of(fields["worker_user"]) if "worker_user" in fields else None
             listen = _address(self.path, fields.get("listen", ""))
+            peers = Peers(fields.get("peer", []))
         except PolicyError:
             raise
         except (AttributeError, OSError, TypeError, ValueError) as error:
@@ -94,6 +102,7 @@ class Policy:
         self.mode = fields.get("mode", MODE)
         self.key_log = fields.get("key_log", False)
         self.listen = listen
+        self.peers = peers
         self.worker_user = worker_user
         self.doors = doors
         self._limits, self._doors = limits, {door.name: door for door in doors}
@@ -108,15 +117,23 @@ class Policy:
 
     def summary(self) -> dict[str, str]:
         """Identity names, each with its URI and users, for people."""
-        return {
-            name: f"{self._credentials[name].identity} for users "
-            + ", ".join(map(str, sorted(grant.users)))
-            for name, grant in self._grants.items()
-        } | {
-            f"[{door.name}]": f"{door.socket} for {', '.join(sorted(door.identities))}; "
-            + summary(door.limits)
-            for door in self.doors
-        }
+        return (
+            {
+                name: f"{self._credentials[name].identity} for users "
+                + ", ".join(map(str, sorted(grant.users)))
+                for name, grant in self._grants.items()
+            }
+            | {
+                f"[{door.name}]": f"{door.socket} for {', '.join(sorted(door.identities))}; "
+                + summary(door.limits)
+                for door in self.doors
+            }
+            | {
+                f"[{range_text(peer.range)}]": peer.identity
+                + (" with this address in its certificate" if peer.san else "")
+                for peer in self.peers.entries
+            }
+        )
 
     def stamp(self) -> tuple[int, ...]:
         """A value that changes when the file, or a file of an identity, is replaced."""
@@ -132,6 +149,10 @@ class Policy:
             return door is not None and name in door.identities and name in self._grants
         grant = self._grants.get(name)
         return grant is not None and user in grant.users
+
+    def peer_at(self, gid: bytes) -> Peer:
+        """See Peers.at()."""
+        return self.peers.at(gid)
 
     def check_user(self, user: User) -> None:
         """Raise ExchangeError (`policy`) unless programs of this user may use some identity."""

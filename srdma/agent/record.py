@@ -29,7 +29,8 @@ class Record:
 
     address: of the peer's listener; for the server of the first exchange the last address of the
     peer, with port 0, None if it is unknown. agent: of the peer's agent, if it has a port. max_age:
-    seconds that secrets live without renewal (agent.md 5).
+    seconds that secrets live without renewal (agent.md 5). gid: of the peer's worker, after a
+    rendezvous.
     """
 
     agreement: Agreement
@@ -41,6 +42,7 @@ class Record:
     max_age: float
     count: int = 0
     agent: tuple[str, int] | None = None
+    gid: bytes = b""
 
     def to_bytes(self) -> bytes:
         agreement = self.agreement
@@ -62,6 +64,7 @@ class Record:
                 "max_age": self.max_age,
                 "count": self.count,
                 "qps": len(agreement.qpns),
+                "gid": self.gid,
             }
         )
 
@@ -96,6 +99,7 @@ class Record:
             times=Times(fields["every"], fields["limit"]),
             max_age=fields["max_age"],
             count=fields["count"],
+            gid=fields.get("gid", b""),
         )
 
 

@@ -21,9 +21,11 @@ from srdma.agent.accounts import User, account, restricted
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.listener import Admission, Listener
 from srdma.agent.meeting import Address, Meeting
+from srdma.agent.peers import Peer
 from srdma.agent.policy import Policy
 from srdma.agent.port import Port
 from srdma.agent.record import Record
+from srdma.agent.rendezvous import Name
 from srdma.agent.session import RESTART, WITHDRAWN, Session
 from srdma.agent.settings import TOKEN_LEN, Identity, Terms
 from srdma.agent.takeover import Keeper
@@ -32,6 +34,7 @@ from srdma.agent.worker import Worker
 from srdma.control import Limits, peer_of, thread_path
 from srdma.errors import Error, LocalError, NoWorkerError, RefusedError, Timeout, WorkerGone
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.offers import GID_LEN
 from srdma.keyex.pace import Turns
 from srdma.keyex.secrets import unless_ended
 
@@ -59,6 +62,8 @@ class Rule(Protocol):
     def check_user(self, user: User) -> None: ...
 
     def limits(self, user: User) -> Limits: ...
+
+    def peer_at(self, gid: bytes) -> Peer: ...
 
 
 def harden() -> None:
@@ -109,8 +114,9 @@ class Service:
         """keeper and port: of a system agent; port 0: it has none."""
         self._rule, self.audit, self._keeper = rule, audit, keeper
         self._workers: dict[tuple[Path, bytes], Worker] = {}
-        self._admission = Admission(audit, port)
+        self._admission = Admission(audit, self.peer_at, port)
         self.sessions, self.links = self._admission.sessions, self._admission.links
+        self.rendezvous = self._admission.rendezvous
         self.turns = Turns()
         self._adopted: dict[tuple[Path, int], tuple[Session, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], tuple[Identity, User] | None] = {}
@@ -157,11 +163,12 @@ class Service:
         path = self._rule.worker_at(path)  # as that of a program that comes back
         try:
             first = await self._keeper.worker(path)
-            threads = first.control.hello().threads
+            hello = first.control.hello()
         except (NoWorkerError, WorkerGone):  # it starts later, and keeps nothing then
             return
+        self.rendezvous.gid = hello.gid
         number = itertools.count()
-        for thread in range(threads):
+        for thread in range(hello.threads):
             socket_path = thread_path(path, thread)
             try:
                 worker = await self._keeper.worker(socket_path)
@@ -169,6 +176,10 @@ class Service:
                     self._adopt(socket_path, worker, record, next(number) * ADOPT_EVERY)
             except (NoWorkerError, WorkerGone, Timeout) as error:
                 self.audit("failed", code="worker", text=f"no take-over: {error}")
+
+    def peer_at(self, gid: bytes) -> Peer:
+        """See Peers.at()."""
+        return self._rule.peer_at(gid)
 
     def keep(self, record: Record, worker: Worker) -> None:
         """See session.House. Without it the session goes on, until the agent ends."""
@@ -257,6 +268,9 @@ class Service:
             case {"do": "connect", "address": [str(host), int(port)]}:
                 own = self._own(channel, settings)
                 return await self._session(channel, own, settings, (host, port))
+            case {"do": "connect", "to": [bytes(gid), int(qpn)]} if len(gid) == GID_LEN:
+                own = self._own(channel, settings)
+                return await self._session(channel, own, settings, Name(gid, qpn))
             case {"do": "accept", "arrival": number}:
                 meeting = self._admission.arrivals.take(number, channel.uid)
                 return await self._accept(channel, settings, meeting)
@@ -301,11 +315,7 @@ class Service:
     ) -> Kept:
         try:
             own = self._own(channel, settings)
-            if own().name != meeting.own:
-                raise ExchangeError(
-                    "policy", f"the peer came to identity {meeting.own!r}: accept it with that one"
-                )
-            own().check(meeting.identity)
+            meeting.check(own())
             return await self._session(channel, own, settings, meeting)
         except Error as error:  # in the settings, or the worker is gone
             told = (
@@ -318,7 +328,11 @@ class Service:
             raise
 
     async def _session(
-        self, channel: Channel, own: Own, settings: Mapping[str, Any], peer: Meeting | Address
+        self,
+        channel: Channel,
+        own: Own,
+        settings: Mapping[str, Any],
+        peer: Meeting | Address | Name,
     ) -> Kept:
         """Returns the session, with its worker, which the caller releases."""
         terms = Terms.of(settings)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import errno
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -19,14 +20,17 @@ from typing import Any, Protocol
 from srdma.agent.channel import Absent, Channel
 from srdma.agent.clock import Validity
 from srdma.agent.meeting import Address, Meeting, agent_of
+from srdma.agent.peers import Peer
 from srdma.agent.record import Record
+from srdma.agent.rendezvous import Call, Name, Rendezvous
 from srdma.agent.settings import Identity, Terms
 from srdma.agent.setup import WORKER_ENDED, Setup
 from srdma.agent.tasks import Bell, Closed, Watched
 from srdma.agent.upkeep import House as Shared
 from srdma.agent.upkeep import Upkeep
 from srdma.agent.worker import Worker
-from srdma.errors import DeviceError, Error, Timeout, WorkerGone
+from srdma.control import Direction
+from srdma.errors import DeviceError, Error, RefusedError, Timeout, WorkerGone
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.exchange import Agreed, Exchange
 from srdma.keyex.exchange_renew import Goodbye
@@ -50,6 +54,11 @@ RESTART = "the agent ends, and its QPs go on"
 
 class House(Shared, Protocol):
     """The services that the sessions of an agent share."""
+
+    rendezvous: Rendezvous
+
+    def peer_at(self, gid: bytes) -> Peer:
+        """See Peers.at()."""
 
     def audit(self, event: str, **fields: object) -> None: ...
 
@@ -78,10 +87,11 @@ class Session:
         self._setup: Setup | None = None  # until READY
         self._upkeep: Upkeep | None = None  # from READY on
 
-    async def begin(self, worker: Worker, terms: Terms, peer: Meeting | Address) -> bool:
+    async def begin(self, worker: Worker, terms: Terms, peer: Meeting | Address | Name) -> bool:
         """Run the exchange with the peer. False if that failed, which ended the session.
 
-        peer: the meeting with a client, which the session owns, or the address of a listener.
+        peer: the meeting with a client, which the session owns, the address of a listener, or a QP
+        that a program of the peer connects too.
         """
         self._worker = worker
         assert isinstance(self._channel, Channel)
@@ -260,7 +270,7 @@ class Session:
     # Up to `ready` -----------------------------------------------------------
 
     async def _work(
-        self, worker: Worker, setup: Setup, terms: Terms, peer: Meeting | Address
+        self, worker: Worker, setup: Setup, terms: Terms, peer: Meeting | Address | Name
     ) -> None:
         self._first_meeting = peer if isinstance(peer, Meeting) else None
         assert isinstance(self._channel, Channel)
@@ -270,7 +280,8 @@ class Session:
             with watched:
                 async with asyncio.timeout(terms.timeout):
                     leg = await worker.attach(terms.token, self._channel.uid)
-                    meeting, exchange = await self._agree(setup, peer)
+                    goal = self._call(setup, terms, peer) if isinstance(peer, Name) else peer
+                    meeting, exchange = await self._agree(setup, goal)
         except Timeout:  # of a call of the worker
             raise
         except Truncated as end:
@@ -288,10 +299,11 @@ class Session:
             meeting.own,
             self._channel.uid,
             leg,
-            (meeting.stream.link.address, 0) if isinstance(peer, Meeting) else peer,
+            self._place(meeting, goal),
             terms.times,
             terms.max_age,
             agent=agent_of(meeting),
+            gid=peer.gid if isinstance(peer, Name) else b"",
         )
         self._upkeep = upkeep = Upkeep(record, worker, self, self._house, self._bell)
         self._setup = self._first_meeting = None
@@ -302,15 +314,51 @@ class Session:
         self._channel.report("ready")
         self.told("connected")
 
-    async def _agree(self, setup: Setup, peer: Meeting | Address) -> tuple[Meeting, Exchange]:
+    def _call(self, setup: Setup, terms: Terms, peer: Name) -> Call:
+        """The call of the program's QP. Raises ExchangeError (`config`) if it may not call."""
+        assert self._worker
+        control = self._worker.control
+        self._house.rendezvous.gid = gid = control.hello().gid
+        if len(terms.ends) != 1:
+            raise ExchangeError("config", f"a rendezvous has one QP, not {len(terms.ends)}")
+        qpn = terms.ends[0].qpn
+        try:
+            control.rekey(qpn, Direction.BOTH)  # changes nothing
+        except RefusedError as error:
+            if error.errno != errno.ENOTCONN:
+                raise ExchangeError(
+                    "config", f"QP {qpn:#08x} is no new QP of this program: {error}"
+                ) from None
+        else:
+            raise ExchangeError("config", f"QP {qpn:#08x} is connected already")
+        call = Call.of(Name(gid, qpn), peer)
+        self._house.peer_at(peer.gid)
+        setup.to = call.to
+        return call
+
+    def _place(self, meeting: Meeting, goal: Meeting | Address | Call) -> Address:
+        """The address of the peer in the record."""
+        if meeting.role == "server":
+            return meeting.stream.link.address, 0
+        if isinstance(goal, Call):
+            return self._house.peer_at(goal.peer.gid).agent_of(goal.peer.gid)
+        assert not isinstance(goal, Meeting)
+        return goal
+
+    async def _agree(
+        self, setup: Setup, peer: Meeting | Address | Call
+    ) -> tuple[Meeting, Exchange]:
         """The first exchange. If the peer refuses the OFFER with `stale` or `closed`, or ends a
         connection that was there before, the exchange is repeated once in another connection; with
         `busy`, until the time is over (protocol.md 8.7)."""
+        if isinstance(peer, Call) and peer.role == "server":
+            setup.waiting_for = f"{peer.peer}, whose program must call too"
+            peer = await self._house.rendezvous.met(peer, self._own)
         if isinstance(peer, Meeting):
             return peer, await self._agree_with(setup, peer)
         former: Meeting | None = None
         while True:
-            meeting = await self._house.links.meet(self._own(), peer, avoid=former)
+            meeting = await self._meet(peer, former)
             try:
                 return meeting, await self._agree_with(setup, meeting)
             except (ExchangeError, Truncated) as error:
@@ -321,6 +369,22 @@ class Session:
                 meeting.drop()
             setup.forget()
             await asyncio.sleep(pause)
+
+    async def _meet(self, peer: Address | Call, former: Meeting | None) -> Meeting:
+        """A stream to the server. former: in another connection than that one."""
+        links, own = self._house.links, self._own()
+        if not isinstance(peer, Call):
+            return await links.meet(own, peer, avoid=former)
+        rule, gid = self._house.peer_at(peer.peer.gid), peer.peer.gid
+        meeting = await links.meet(own, rule.agent_of(gid), rule.expected, avoid=former)
+        try:
+            if meeting.stream.version == 1:
+                raise ExchangeError("version", "a rendezvous needs srdma/2 at both agents")
+            rule.check(gid, meeting)
+        except ExchangeError as error:
+            await meeting.fail(error)
+            raise
+        return meeting
 
     @staticmethod
     def _pause(setup: Setup, meeting: Meeting, error: ExchangeError | Truncated) -> float | None:
@@ -354,6 +418,8 @@ class Session:
         assert self._upkeep and self._worker
         record = self._upkeep.record
         self._own().check(record.agreement.identity)  # the policy may have changed
+        if record.gid:
+            self._house.peer_at(record.gid).check_identity(record.gid, record.agreement.identity)
         self._validity.checked(not_after)
         self._live()
         if self._upkeep.resumable:

@@ -24,6 +24,7 @@ from srdma.keyex.exchange import (
     Send,
 )
 from srdma.keyex.fields import ExchangeError
+from srdma.keyex.offers import To
 from srdma.keyex.secrets import Secrets
 from srdma.keyex.streams import CLOSED
 from srdma.keyex.tls import PeerClosed
@@ -33,7 +34,7 @@ WORKER_ENDED = "the local worker ended"
 
 
 class Setup:
-    """waiting_for: for error texts."""
+    """waiting_for: for error texts. to: of a rendezvous."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class Setup:
         (agent.md 5)."""
         self._channel, self._terms, self._worker = channel, terms, worker
         self._keying = keying
+        self.to: To | None = None
         self.waiting_for = "the peer's TLS handshake"
         self.answered = False  # the peer has sent a legal message
         self.exchange: Exchange | None = None
@@ -120,6 +122,7 @@ class Setup:
             random=terms.random,
             ends=terms.ends,
             data=terms.data,
+            to=self.to,
             certificates=(own, peer) if meeting.role == "client" else (peer, own),
         )
 

@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 
     from srdma.keyex.offers import Suite
     from srdma.pd import PD
+    from srdma.rendezvous import Rendezvous
 
-__all__ = ["QP", "Connection", "Listener", "connect", "listen", "rotate"]
+__all__ = ["QP", "Connection", "Listener", "connect", "listen", "meet", "rotate"]
 
 _T = TypeVar("_T")
 
@@ -200,6 +201,12 @@ async def rotate(pd: PD, timeout: float = ROTATE_TIMEOUT) -> int:
 async def connect(address: Address, pd: PD, **options: object) -> Connection:
     """As srdma.connect(). After cancellation its thread ends within the option `timeout`."""
     return await _connect(address, pd, connection.prepared(pd, options))
+
+
+async def meet(rendezvous: Rendezvous, gid: str, qp_num: int) -> Connection:
+    """As Rendezvous.connect(). After cancellation its thread ends within the option `timeout`."""
+    with Seat(rendezvous.pd, rendezvous.pd):
+        return await _join(partial(rendezvous.connect, gid, qp_num))
 
 
 async def _connect(address: Address, pd: PD, options: Options) -> Connection:

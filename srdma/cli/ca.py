@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -37,14 +38,23 @@ def issue(
             help="Write PREFIX.pem and PREFIX.key  [default: the last part of the URI]",
         ),
     ] = None,
+    address: Annotated[
+        list[str] | None,
+        typer.Option(metavar="IP", help="GID of its worker, as a further name. Repeatable."),
+    ] = None,
 ) -> None:
     """Issue a key and a certificate for one identity with the CA in DIR."""
+    try:
+        addresses = [ipaddress.ip_address(each) for each in address or []]
+    except ValueError as error:
+        raise identity.IdentityError(f"--address: {error}") from None
     identity.check_identity_uri(uri)
     cert, key = identity.issue(
         folder,
         uri,
         out or Path(uri.rstrip("/").rsplit("/", 1)[-1]),
         validity=identity.Validity(identity.DAYS if how.days is None else how.days),
+        addresses=addresses,
         algorithm=cast(identity.Algorithm, how.algorithm),
         force=how.force,
     )

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Literal, TypeVar
 
-from srdma.keyex.fields import ExchangeError
+from srdma.keyex.fields import ExchangeError, bad
 from srdma.keyex.messages import (
     NOTHING,
     Choice,
@@ -49,7 +49,7 @@ from srdma.keyex.messages import (
     decode,
     encode,
 )
-from srdma.keyex.offers import MODE_PD, MODES, End, Suite
+from srdma.keyex.offers import MODE_PD, MODES, End, Suite, To
 from srdma.keyex.policy import secret_size
 
 Role = Literal["client", "server"]
@@ -155,7 +155,7 @@ Event = Send | Agreed | Derive | Install | Done
 @dataclass(frozen=True)
 class Parameters:
     """The values of this end: suites and modes in order of preference, random (32 bytes), ends,
-    data (at most 256 bytes) and trust group ("" for none).
+    data (at most 256 bytes), trust group ("" for none) and QPs of the rendezvous, if it is one.
 
     `certificates`: SHA-256 of the client's and of the server's certificate (DER).
     """
@@ -167,6 +167,7 @@ class Parameters:
     certificates: tuple[bytes, bytes]
     modes: tuple[int, ...] = (0,)
     group: str = ""
+    to: To | None = None
 
 
 def generation(transcript: bytes, qp: int) -> bytes:
@@ -199,7 +200,7 @@ class Exchange:
             return []
         mine = self._mine
         self._offer = encode(
-            Offer(mine.suites, mine.modes, mine.group, mine.random, mine.ends, mine.data)
+            Offer(mine.suites, mine.modes, mine.group, mine.random, mine.ends, mine.data, mine.to)
         )
         return [Send(self._offer)]
 
@@ -293,6 +294,8 @@ class Exchange:
     def _on_offer(self, offer: Offer, raw: bytes) -> list[Event]:
         mine = self._mine
         self._check_peer(offer.random, offer.ends)
+        if offer.to != mine.to:
+            raise ExchangeError("format", "OFFER has `to` without a rendezvous, or of another one")
         suite = choose("suite", offer.suites, mine.suites, _suite_name)
         mode = choose("mode", offer.modes, mine.modes, mode_name)
         group = self._check_group(mode, offer.group)
@@ -312,6 +315,8 @@ class Exchange:
             raise ExchangeError(
                 "mode", f"the peer chose {mode_name(choice.mode)}, which this end did not offer"
             )
+        if mine.to and choice.ends[0].qpn != mine.to.qpn:
+            raise bad("qpn", choice.ends[0].qpn, f"that of the rendezvous, {mine.to.qpn}")
         group = self._check_group(choice.mode, choice.group)
         self.hash = transcript(self._offer, raw, mine.certificates)
         self.agreed = Agreed(choice.suite, choice.ends, choice.data, choice.mode, group)

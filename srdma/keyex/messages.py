@@ -19,6 +19,7 @@ from srdma.keyex.offers import (
     QPS_MAX,
     End,
     Suite,
+    To,
     data_of,
     ends_of,
     group_of,
@@ -28,6 +29,7 @@ from srdma.keyex.offers import (
     random_of,
     suite_of,
     suites_of,
+    to_of,
 )
 from srdma.native.constants import GROUP_KEY_LEN
 
@@ -53,6 +55,7 @@ class Offer:
     random: bytes
     ends: tuple[End, ...]
     data: bytes = b""
+    to: To | None = None  # of a rendezvous (8.8)
 
 
 @dataclass(frozen=True)
@@ -203,6 +206,7 @@ def _as_map(message: Message) -> dict[str, Any]:
                 "random": message.random,
                 "ends": [e.as_map() for e in message.ends],
                 "data": message.data,
+                **({"to": message.to.as_map()} if message.to else {}),
             }
         case Choice():
             return {
@@ -299,7 +303,8 @@ def check_offer(offer: Offer) -> None:
 
 
 def _offer(fields: Mapping[str, Any]) -> Offer:
-    exactly(fields, "OFFER", {"v", "qps", "suites", "modes", "group", "random", "ends", "data"})
+    names = {"v", "qps", "suites", "modes", "group", "random", "ends", "data"}
+    exactly(fields, "OFFER", names | fields.keys() & {"to"})
     _version(fields)
     ends = ends_of(fields)
     if integer("qps", fields["qps"], 1, QPS_MAX) != len(ends):
@@ -308,7 +313,8 @@ def _offer(fields: Mapping[str, Any]) -> Offer:
     modes = modes_of(fields["modes"])
     if is_unprotected(suites[0]) and modes != (MODE_BASIC,):
         raise bad("modes", fields["modes"], "[0] (basic) with suite `none`")
-    return Offer(suites, modes, group_of(fields), random_of(fields), ends, data_of(fields))
+    group, random, data = group_of(fields), random_of(fields), data_of(fields)
+    return Offer(suites, modes, group, random, ends, data, to_of(fields, ends))
 
 
 def _choice(fields: Mapping[str, Any]) -> Choice:

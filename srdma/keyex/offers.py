@@ -15,6 +15,7 @@ from srdma.native.constants import EID_LEN, MODE_MEM, NAME_LEN
 
 DATA_MAX = 256
 RANDOM_LEN = 32
+GID_LEN = 16
 WIRE_MAX = NAME_LEN - 1
 QPS_MAX = 256
 SUITES_MAX = 64
@@ -69,6 +70,35 @@ class End:
 
     def as_map(self) -> dict[str, Any]:
         return dict(vars(self))
+
+
+class To(NamedTuple):
+    """The QPs of a rendezvous (8.8): GID of the client's worker, GID of the server's worker (16
+    bytes each) and SRC QPN of the server's QP."""
+
+    of: bytes
+    gid: bytes
+    qpn: int
+
+    def as_map(self) -> dict[str, Any]:
+        return {"from": self.of, "gid": self.gid, "qpn": self.qpn}
+
+
+def to_of(fields: Mapping[str, Any], ends: tuple[End, ...]) -> To | None:
+    """The field `to` of an OFFER with these ends; None without one."""
+    if "to" not in fields:
+        return None
+    value = fields["to"]
+    if not isinstance(value, dict):
+        raise bad("to", value, "a map")
+    exactly(value, "TO", {"from", "gid", "qpn"})
+    of, gid = (octets(value, name, GID_LEN, GID_LEN) for name in ("from", "gid"))
+    to = To(of, gid, integer("qpn", value["qpn"], *END_RANGES["qpn"]))
+    if len(ends) != 1:
+        raise bad("qps", len(ends), "1 in an OFFER with `to`")
+    if (ends[0].qpn, to.of) >= (to.qpn, to.gid):
+        raise bad("qpn of the server", to.qpn, "above that of the client, or its GID must be")
+    return to
 
 
 def random_of(fields: Mapping[str, Any]) -> bytes:

@@ -4,44 +4,24 @@ protocol.md 8.7): two system agents in threads of the test, with workers that on
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from srdma.agent import links, upkeep
 from srdma.agent import port as agent_port
 from srdma.agent.policy import Policy, PolicyError
-from srdma.agent.service import Service
-from srdma.agent.takeover import Keeper
 from srdma.errors import LocalError
 from srdma.identity import Credentials, create_ca, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Hello, decode
-from srdma.keyex.streams import Link
 from srdma.keyex.tls import STREAM_LEN, Truncated, server_name
 from tests.exchange_players import offer
-from tests.keyex_players import FakeWorker, Wire, config, load, until
-from tests.thread_agent import ServiceThread
+from tests.host_players import IDENTITY, Host, cut, renews, session
+from tests.keyex_players import load, until
 from tests.tls_players import HELLO, BlockingTLS
-
-TOKEN = bytes(range(16))
-ASKED = 0  # direction of REKEY
-POLICY = """
-worker = "{worker}"
-socket = "agent.sock"
-listen = "127.0.0.1:{port}"
-clock = "trusted"
-"""
-IDENTITY = """
-[[identity]]
-name = "{name}"
-path = "{name}"
-users = [{uid}]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -54,90 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for suffix in ("pem", "key"):  # another identity of the policy with the same URI
         (path / f"b2.{suffix}").write_bytes((path / f"b.{suffix}").read_bytes())
     return path
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
-class Host:
-    """A system agent with a port, its worker, and its programs."""
-
-    def __init__(self, folder: Path, *names: str, port: bool = True) -> None:
-        self.worker = FakeWorker()
-        self.worker.tokens = {TOKEN}
-        self.port = free_port() if port else 0
-        file = folder / f"{'-'.join(names)}.toml"
-        text = POLICY.format(worker=self.worker.path, port=self.port)
-        if not port:
-            text = "".join(line for line in text.splitlines(True) if "listen" not in line)
-        uid = os.getuid()
-        file.write_text(text + "".join(IDENTITY.format(name=n, uid=uid) for n in names))
-        self.policy = Policy(file)
-        self.audit: list[dict[str, Any]] = []
-        self.wires: list[Wire] = []
-        self.agent: Any = None
-        self.start()
-
-    def start(self) -> None:
-        def make() -> Service:
-            self._keeper = Keeper()
-            service = Service(self.policy, self._tell, self._keeper, self.port)
-            self._task = None
-            if self.policy.listen:
-                work = service.serve_port(agent_port.bound(self.policy.listen), self.policy)
-                self._task = asyncio.ensure_future(work)
-            return service
-
-        self.agent = ServiceThread(make)
-        self.agent.run(self.agent.service.take_over(self.worker.path))
-
-    def _tell(self, event: str, **fields: Any) -> None:
-        self.audit.append({"event": event, **fields})
-
-    def told(self, event: str) -> list[dict[str, Any]]:
-        return [line for line in self.audit if line["event"] == event]
-
-    def open(self, settings: dict[str, Any], listening: Any = None) -> Wire:
-        wire = Wire(self.agent.open())
-        self.wires.append(wire)
-        wire.tell(settings, [listening.fileno()] if listening else [])
-        return wire
-
-    def settings(self, role: str, name: str, qpn: int) -> dict[str, Any]:
-        made = config(role, Credentials(b"", b"", b""), limit=60.0)
-        for field in ("role", "cert", "key", "ca"):
-            del made[field]
-        made["qps"] = [made["qps"][0] | {"qpn": qpn}]
-        return made | {"identity": name, "worker": str(self.worker.path), "token": TOKEN}
-
-    def listen(self, name: str) -> tuple[Wire, tuple[str, int]]:
-        with socket.create_server(("127.0.0.1", 0)) as sock:
-            wire = self.open({"do": "listen", "identity": name, "peer": []}, sock)
-            assert wire.event() == {"event": "listening"}
-            return wire, sock.getsockname()
-
-    def links(self) -> list[Link]:
-        return self.agent.call(lambda: [*self.agent.service.links._links])
-
-    def completed(self) -> int:
-        """How many exchanges have taken effect; sessions have one QP."""
-        return sum(body[1] == ASKED for body in [*self.worker.rekeys])
-
-    def stop(self) -> None:
-        if self._task:
-            self.agent.call(self._task.cancel)
-        self.agent.run(self.agent.service.close(restart=True))
-        self.agent.call(self._keeper.close)
-        self.agent.close()
-
-    def close(self) -> None:
-        self.stop()
-        for wire in self.wires:
-            wire.sock.close()
-        self.worker.close()
-        assert not self.told("fault") and not self.agent.faults, self.audit
 
 
 @pytest.fixture
@@ -159,30 +55,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
     monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
     monkeypatch.setattr(links, "SWEEP", 0.01)
-
-
-def session(
-    a: Host, b: Host, name: str = "b", qpn: int = 0x100, client: str = "a"
-) -> tuple[Wire, Wire, Wire]:
-    """A session of a, the client, with an identity of b. The third wire is b's listener."""
-    listener, address = b.listen(name)
-    left = a.open(a.settings("client", client, qpn) | {"do": "connect", "address": [*address]})
-    arrival = listener.event()["arrival"]
-    right = b.open(b.settings("server", name, qpn) | {"do": "accept", "arrival": arrival})
-    for wire in (left, right):
-        assert [wire.event()["event"], wire.event()["event"]] == ["peer", "ready"]
-    return left, right, listener
-
-
-def renews(wire: Wire, wish: int) -> None:
-    wire.tell({"do": "renew", "wish": wish})
-    event = wire.event()
-    assert (event["event"], event["wish"]) == ("renewed", wish)
-
-
-def cut(host: Host) -> None:
-    for link in host.links():
-        host.agent.call(link.drop)
 
 
 # Resumption at the port ---------------------------------------------------------------
@@ -421,7 +293,7 @@ def test_connection_of_an_agent_without_a_port_is_kept(
     """A server could not ask that client for an exchange; a client could not find that server."""
     monkeypatch.setattr(links, "KEPT", 0)
     monkeypatch.setattr(links, "IDLE", 0.05)
-    host = Host(folder, "a", port=False)
+    host = Host(folder, "a", port=0)
     try:
         _, server, _ = session(host, b) if client else session(b, host, "a", client="b")
         renews(server, 1)

@@ -1,0 +1,161 @@
+"""Rendezvous: programs at two agents connect QPs that they know by (GID, QPN) (protocol.md 8.8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from srdma import gid as gids
+from srdma.agent.links import STALE, check_age
+from srdma.agent.meeting import WAITING_MAX, Meeting
+from srdma.agent.peers import Peer
+from srdma.agent.settings import Identity
+from srdma.keyex.exchange import Role
+from srdma.keyex.fields import ExchangeError
+from srdma.keyex.messages import Offer
+from srdma.keyex.offers import END_RANGES, To
+from srdma.keyex.streams import INBOX_MAX
+
+QPN_LEAST, QPN_MOST = END_RANGES["qpn"]
+OFFERS_MAX, OFFERS_PER_IDENTITY = 1024, 256
+
+
+class Name(NamedTuple):
+    """A QP: GID of its worker, and its number."""
+
+    gid: bytes
+    qpn: int
+
+    def __str__(self) -> str:
+        return f"QP {self.qpn:#08x} of {gids.text_of(self.gid)}"
+
+
+Key = tuple[To, int]  # `to` of the OFFER, and QPN of the client
+
+
+@dataclass(frozen=True)
+class Call:
+    """A program connects its QP `own` with the QP `peer`."""
+
+    own: Name
+    peer: Name
+
+    @classmethod
+    def of(cls, own: Name, peer: Name) -> Call:
+        """Raises ExchangeError (`config`)."""
+        if own.gid == gids.NONE:
+            raise ExchangeError(
+                "config", "the worker has no GID: start srdma-offload with --gid ADDRESS"
+            )
+        if not QPN_LEAST <= peer.qpn <= QPN_MOST:
+            raise ExchangeError(
+                "config", f"QPN {peer.qpn} of the peer: it must be {QPN_LEAST} to {QPN_MOST}"
+            )
+        if own == peer:
+            raise ExchangeError("config", "a QP cannot be connected with itself")
+        return cls(own, peer)
+
+    @property
+    def role(self) -> Role:
+        """The lower (QPN, GID) is the client."""
+        client = (self.own.qpn, self.own.gid) < (self.peer.qpn, self.peer.gid)
+        return "client" if client else "server"
+
+    @property
+    def to(self) -> To:
+        """Of the client's OFFER."""
+        ends = (self.own, self.peer) if self.role == "client" else (self.peer, self.own)
+        return To(ends[0].gid, *ends[1])
+
+    @property
+    def key(self) -> Key:
+        return self.to, min(self.own.qpn, self.peer.qpn)
+
+
+class Rendezvous:
+    """The calls of programs and the OFFERs of peers that wait for each other, at the server.
+
+    gid: of the worker of this agent, NONE as long as it is unknown.
+    """
+
+    def __init__(self, peer_at: Callable[[bytes], Peer]) -> None:
+        """peer_at: see Peers.at()."""
+        self.gid = gids.NONE
+        self._peer_at = peer_at
+        self._calls: dict[Key, asyncio.Future[Meeting]] = {}
+        self._offers: dict[Key, Meeting] = {}
+
+    def offered(self, meeting: Meeting, offer: Offer, to: To) -> None:
+        """An OFFER with `to` has arrived. Raises ExchangeError if it is refused."""
+        self._peer_at(to.of).check(to.of, meeting)
+        if self.gid == gids.NONE:
+            raise ExchangeError("busy", "this agent has not met its worker: try again later")
+        if to.gid != self.gid:
+            raise ExchangeError("closed", f"the GID here is {gids.text_of(self.gid)}")
+        key = to, offer.ends[0].qpn
+        if former := self._offers.pop(key, None):
+            former.refuse(ExchangeError("state", "another OFFER of the same QP replaces this one"))
+        call = self._calls.get(key)
+        if call and not call.done():
+            call.set_result(meeting)
+            return
+        if not self._has_room(meeting):
+            raise ExchangeError("busy", "too many OFFERs wait for a program here: try again later")
+        meeting.stream.most = WAITING_MAX
+        self._offers[key] = meeting
+
+    async def met(self, call: Call, own: Callable[[], Identity]) -> Meeting:
+        """Wait for the OFFER that fits a call of the server. The caller owns the meeting.
+
+        Raises ExchangeError: a call of this QP is under way already (`config`), or the peer is not
+        one of `own` or of the GID (`policy`, `identity`).
+        """
+        key = call.key
+        if key in self._calls:
+            raise ExchangeError("config", f"a call for {call.peer} is under way already")
+        self._calls[key] = asyncio.get_running_loop().create_future()
+        try:
+            while True:
+                meeting = self._offers.pop(key, None)
+                if meeting is None:
+                    meeting = await self._wait(key)
+                elif not meeting.stream.connected():  # the client has given up
+                    meeting.drop()
+                    continue
+                meeting.stream.most = INBOX_MAX
+                try:
+                    meeting.check(own())
+                    self._peer_at(call.peer.gid).check(call.peer.gid, meeting)
+                    check_age(meeting, own())
+                    return meeting
+                except ExchangeError as error:
+                    meeting.refuse(error)
+                    if error.code != STALE:  # else the client repeats it in another connection
+                        raise
+        finally:
+            del self._calls[key]
+
+    # Internal ---------------------------------------------------------------
+
+    async def _wait(self, key: Key) -> Meeting:
+        found: asyncio.Future[Meeting] = asyncio.get_running_loop().create_future()
+        self._calls[key] = found
+        try:
+            return await found
+        except asyncio.CancelledError:
+            if found.done() and not found.cancelled():  # both at once
+                found.result().refuse(ExchangeError("closed", "the program calls no longer"))
+            raise
+
+    def _has_room(self, meeting: Meeting) -> bool:
+        """False if too many OFFERs wait. Those of clients that have given up are dropped before."""
+        for key, other in [*self._offers.items()]:
+            if not other.stream.connected():
+                self._offers.pop(key).drop()
+        of_identity = Counter(other.identity for other in self._offers.values())
+        return (
+            len(self._offers) < OFFERS_MAX and of_identity[meeting.identity] < OFFERS_PER_IDENTITY
+        )

@@ -1,0 +1,30 @@
+"""GIDs: the addresses of workers, with which their QPs are named (protocol.md 8.8).
+
+A GID has 16 bytes: an IPv6 address, or an IPv4-mapped one (::ffff:a.b.c.d) for an IPv4 address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+NONE = bytes(16)  # of a worker that has no GID
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def of_address(address: Address) -> bytes:
+    return (b"\xff\xff" + address.packed if address.version == 4 else address.packed).rjust(
+        len(NONE), b"\0"
+    )
+
+
+def parse(text: str) -> bytes:
+    """The GID in an IPv4 or IPv6 address; also in the form of pyverbs, which is IPv6. Raises
+    ValueError."""
+    return of_address(ipaddress.ip_address(text))
+
+
+def text_of(gid: bytes) -> str:
+    """An IPv4 or IPv6 address."""
+    address = ipaddress.IPv6Address(gid)
+    return str(address.ipv4_mapped or address)

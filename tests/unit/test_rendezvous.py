@@ -1,0 +1,444 @@
+"""Rendezvous by (GID, QPN) (protocol.md 8.8, agent.md 11): system agents in threads of the test,
+with workers that only respond."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srdma import gid as gids
+from srdma.agent import links, rendezvous, upkeep
+from srdma.identity import create_ca, issue
+from tests.host_players import Host, cut, free_port, renews
+from tests.keyex_players import Wire, until
+
+A, B, C = (gids.parse(f"127.0.0.{n}") for n in (1, 2, 3))
+NAMES = {A: "a", B: "b", C: "c"}
+LOW, HIGH = 0x100, 0x200  # QPNs: the end with the lower one is the client
+PEER = """
+[[peer]]
+gid = "{gid}"
+agent = {agent}
+identity = "{identity}"
+san = {san}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("identities")
+    create_ca(path / "ca", "test")
+    for gid, name in NAMES.items():
+        own = ipaddress.ip_address(gids.text_of(gid))
+        issue(path / "ca", uri(name), path / name)
+        issue(path / "ca", uri(name), path / f"{name}-san", addresses=[own])
+    (path / "ca.pem").write_bytes((path / "ca/ca.pem").read_bytes())
+    return path
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "PAUSE_LEAST", 0.01)
+    monkeypatch.setattr(upkeep, "PAUSE_MOST", 0.05)
+    monkeypatch.setattr(links, "SWEEP", 0.01)
+
+
+def uri(name: str) -> str:
+    return f"spiffe://test/host-{name}"
+
+
+def entry(gid: bytes | str, agent: int | str, identity: str = "", *, san: bool = False) -> str:
+    """An entry [[peer]]. gid: or a range. agent: port at the address of the GID, or TOML."""
+    name = identity or uri(NAMES[gid])  # type: ignore[index]
+    text = gid if isinstance(gid, str) else gids.text_of(gid)
+    return PEER.format(gid=text, agent=agent, identity=name, san=str(san).lower())
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+def host(folder: Path, gid: bytes, port: int, *entries: str, **changes: Any) -> Host:
+    """The host of a GID. Its policy has all GIDs, if there are no `entries`."""
+    known = entries or tuple(entry(each, port) for each in NAMES)
+    names = changes.pop("names", [NAMES[gid]])
+    values = {"gid": gid, "port": port, "address": gids.text_of(gid), "peers": "".join(known)}
+    return Host(folder, *names, **values | changes)
+
+
+@pytest.fixture
+def a(folder: Path, port: int) -> Iterator[Host]:
+    made = host(folder, A, port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def b(folder: Path, port: int) -> Iterator[Host]:
+    made = host(folder, B, port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def c(folder: Path, port: int) -> Iterator[Host]:
+    made = host(folder, C, port)
+    yield made
+    made.close()
+
+
+def call(one: Host, qpn: int, gid: bytes, theirs: int, **changes: Any) -> Wire:
+    """A program connects its QP with the QP `theirs` of the worker with a GID."""
+    name = changes.pop("name", NAMES.get(one.worker.gid, "a"))
+    settings = one.settings("client", name, qpn) | {"peer": []} | changes
+    return one.open(settings | {"do": "connect", "to": [gid, theirs]})
+
+
+def meet(*wires: Wire) -> None:
+    for wire in wires:
+        assert [wire.event()["event"], wire.event()["event"]] == ["peer", "ready"]
+
+
+def refused(wire: Wire) -> tuple[str, str]:
+    """Code and text of the error that ends a call."""
+    [error] = [event for event in wire.events() if event["event"] == "error"]
+    return error["code"], error["text"]
+
+
+def offers(one: Host) -> int:
+    """How many OFFERs wait for a program."""
+    return one.agent.call(lambda: len(one.agent.service.rendezvous._offers))
+
+
+def calls(one: Host) -> int:
+    """How many programs wait for an OFFER."""
+    return one.agent.call(lambda: len(one.agent.service.rendezvous._calls))
+
+
+def role(one: Host) -> int:
+    """Of the QP in KEYS: 0 client, 1 server."""
+    [keys] = one.worker.keys
+    return int(keys[1])
+
+
+# The main path ----------------------------------------------------------------------
+
+
+def test_client_calls_first(a: Host, b: Host) -> None:
+    client = call(a, LOW, B, HIGH)
+    until(lambda: offers(b) == 1)
+    server = call(b, HIGH, A, LOW)
+    meet(client, server)
+    assert (role(a), role(b), offers(b), calls(b)) == (0, 1, 0, 0)
+    renews(client, 1)
+    renews(server, 1)
+
+
+def test_server_calls_first(a: Host, b: Host) -> None:
+    server = call(b, HIGH, A, LOW)
+    until(lambda: calls(b) == 1)
+    client = call(a, LOW, B, HIGH)
+    meet(client, server)
+    assert (role(a), role(b), offers(b), calls(b)) == (0, 1, 0, 0)
+
+
+@pytest.mark.parametrize(("qpns", "roles"), [((7, 6), (1, 0)), ((7, 8), (0, 1)), ((7, 7), (0, 1))])
+def test_roles(a: Host, b: Host, qpns: tuple[int, int], roles: tuple[int, int]) -> None:
+    """With equal QPNs the lower GID is the client's."""
+    meet(call(a, qpns[0], B, qpns[1]), call(b, qpns[1], A, qpns[0]))
+    assert (role(a), role(b)) == roles
+
+
+def test_two_qps_of_one_worker(a: Host) -> None:
+    meet(call(a, HIGH, A, LOW), call(a, LOW, A, HIGH))
+
+
+def test_many_between_two_agents_share_a_connection(a: Host, b: Host) -> None:
+    """Also if the server's agent made it."""
+    pairs = [(n, 100 - n) for n in range(1, 40)]
+    wires = [call(a, mine, B, theirs) for mine, theirs in pairs]
+    wires += [call(b, theirs, A, mine) for mine, theirs in pairs]
+    wires += [call(b, 200 + n, A, 300 + n) for n in range(3)]
+    wires += [call(a, 300 + n, B, 200 + n) for n in range(3)]
+    meet(*wires)
+    assert 1 <= len([link for link in a.links() if not link.end]) <= 2
+
+
+def test_session_resumes(a: Host, b: Host) -> None:
+    client, server = call(a, LOW, B, HIGH), call(b, HIGH, A, LOW)
+    meet(client, server)
+    cut(a)
+    until(lambda: bool(a.told("resumed") and b.told("resumed")))
+    renews(client, 1)
+    renews(server, 1)
+
+
+def test_agents_restart(a: Host, b: Host) -> None:
+    meet(call(a, LOW, B, HIGH), call(b, HIGH, A, LOW))
+    done = a.completed(), b.completed()
+    for one in (a, b):
+        one.stop()
+    for one in (a, b):
+        one.start()
+    until(lambda: a.completed() > done[0] and b.completed() > done[1])
+    assert not a.worker.expired + b.worker.expired
+
+
+# Limits of time ---------------------------------------------------------------------
+
+
+def test_server_whose_peer_does_not_call(b: Host) -> None:
+    code, text = refused(call(b, HIGH, A, LOW, timeout=0.2))
+    assert code == "timeout" and "QP 0x000100 of 127.0.0.1, whose program must call too" in text
+    assert calls(b) == 0
+
+
+def test_client_whose_peer_does_not_call(a: Host, b: Host) -> None:
+    """A call of the server that comes too late waits for another OFFER."""
+    code, text = refused(call(a, LOW, B, HIGH, timeout=0.5))
+    assert code == "timeout" and "CHOICE" in text
+    server = call(b, HIGH, A, LOW)
+    until(lambda: calls(b) == 1 and offers(b) == 0)
+    meet(call(a, LOW, B, HIGH), server)
+
+
+def test_programs_that_give_up(a: Host, b: Host) -> None:
+    server = call(b, HIGH, A, LOW)
+    until(lambda: calls(b) == 1)
+    server.close()
+    assert calls(b) == 0
+    client = call(a, LOW, B, HIGH)
+    until(lambda: offers(b) == 1)
+    client.close()
+    meet(call(b, HIGH, A, LOW), call(a, LOW, B, HIGH))
+
+
+def test_second_offer_replaces_the_first(a: Host, b: Host) -> None:
+    first = call(a, LOW, B, HIGH)
+    until(lambda: offers(b) == 1)
+    second = call(a, LOW, B, HIGH)
+    code, text = refused(first)
+    assert code == "state" and "replaces" in text
+    meet(second, call(b, HIGH, A, LOW))
+
+
+# Whose GID it is --------------------------------------------------------------------
+
+
+def test_another_host_calls_as_a_gid(a: Host, b: Host, folder: Path, port: int) -> None:
+    """Host C has the GID of B. The call that waits for B goes on."""
+    server = call(a, HIGH, B, LOW)
+    until(lambda: calls(a) == 1)
+    thief = host(folder, B, port, names=["c"], address="127.0.0.3")
+    code, text = refused(call(thief, LOW, A, HIGH, name="c"))
+    assert code == "identity" and f"{uri('c')}, which may not have the GID 127.0.0.2" in text
+    assert [line["code"] for line in a.told("refused")] == ["identity"]
+    thief.close()
+    meet(call(b, LOW, A, HIGH), server)
+
+
+def test_another_host_answers_as_a_gid(a: Host, folder: Path, port: int) -> None:
+    """Host C is at the address of the agent of B."""
+    thief = host(folder, B, port, names=["c"])
+    server = call(thief, HIGH, A, LOW, name="c", timeout=1.0)
+    code, text = refused(call(a, LOW, B, HIGH))
+    assert code == "identity" and f"{uri('c')}, which may not have the GID 127.0.0.2" in text
+    assert not a.worker.keys and refused(server)[0] == "timeout"
+    thief.close()
+
+
+@pytest.mark.parametrize("own", ["c-san", "b"])
+def test_certificate_without_the_gid(own: str, folder: Path, port: int) -> None:
+    """Neither another address in it nor none gives the GID, to the client or to the server."""
+    known = entry("127.0.0.0/24", port, "spiffe://test/*", san=True)
+    a, b = host(folder, A, port, known, names=["a-san"]), host(folder, B, port, known, names=[own])
+    for mine, theirs in ((LOW, HIGH), (HIGH, LOW)):
+        waits = call(a, mine, B, theirs, name="a-san", timeout=1.0)
+        other = call(b, theirs, A, mine, name=own, timeout=1.0)
+        client, server = (waits, other) if mine < theirs else (other, waits)
+        code, text = refused(client)
+        assert code == "identity" and "which may not have the GID 127.0.0.2" in text
+        assert refused(server)[0] == "timeout"
+    a.close()
+    b.close()
+
+
+def test_certificate_with_the_gid(folder: Path, port: int) -> None:
+    known = entry("127.0.0.0/24", port, "spiffe://test/*", san=True)
+    a, b = (host(folder, gid, port, known, names=[f"{NAMES[gid]}-san"]) for gid in (A, B))
+    for mine, theirs in ((LOW, HIGH), (HIGH + 1, LOW + 1)):
+        meet(
+            call(a, mine, B, theirs, name="a-san"),
+            call(b, theirs, A, mine, name="b-san"),
+        )
+    a.close()
+    b.close()
+
+
+def test_peers_of_the_program(a: Host, b: Host) -> None:
+    """A program can narrow what the policy grants."""
+    server = call(b, HIGH, A, LOW, peer=[uri("c")])
+    code, text = refused(call(a, LOW, B, HIGH))
+    assert (code, refused(server)[0]) == ("identity", "identity")
+    assert "not allowed" in text
+
+
+def test_identity_of_the_server_program(folder: Path, port: int, a: Host) -> None:
+    """It is the one that the client asked for by SNI."""
+    b = host(folder, B, port, names=["b", "c"])
+    server = call(b, HIGH, A, LOW, name="c")
+    assert refused(call(a, LOW, B, HIGH))[0] == "identity"
+    assert refused(server)[0] == "policy"
+    b.close()
+
+
+def test_gid_that_the_policy_loses(a: Host, b: Host, port: int) -> None:
+    """The QPs end at the next renewal."""
+    client, server = call(a, LOW, B, HIGH), call(b, HIGH, A, LOW)
+    meet(client, server)
+    text = a.file.read_text()
+    a.file.write_text(text.replace(uri("b"), uri("c")))
+    a.agent.call(a.policy.load)
+    client.tell({"do": "renew", "wish": 1})
+    code, why = refused(client)
+    assert code == "identity" and "by the policy of this end" in why
+    assert a.worker.expired == [LOW]
+    assert refused(server)[0] == "identity"
+
+
+def test_unknown_gid(b: Host, folder: Path, port: int) -> None:
+    a = host(folder, A, port, entry(A, port))
+    for mine, theirs in ((LOW, HIGH), (HIGH, LOW)):
+        code, text = refused(call(a, mine, B, theirs))
+        assert code == "policy" and "has no [[peer]] with the GID 127.0.0.2" in text
+    code, text = refused(call(b, LOW, A, HIGH))
+    assert code == "identity" and "does not know this GID" in text
+    a.close()
+
+
+def test_agent_of_another_gid(a: Host, folder: Path, port: int) -> None:
+    """The policy of A has the address of B for the GID of C."""
+    b = host(folder, B, port)
+    where = f'"127.0.0.2:{port}"'
+    a.file.write_text(a.file.read_text() + entry("10.0.0.9", where, uri("b")))
+    a.agent.call(a.policy.load)
+    code, why = refused(call(a, LOW, gids.parse("10.0.0.9"), HIGH))
+    assert code == "closed" and "the GID here is 127.0.0.2" in why
+    b.close()
+
+
+# Whose QP it is ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qpn", [LOW, HIGH])
+def test_qp_of_another_program(a: Host, qpn: int) -> None:
+    """Nothing waits under its number."""
+    a.worker.foreign = {qpn}
+    code, text = refused(call(a, qpn, B, LOW + HIGH - qpn))
+    assert code == "config" and f"QP {qpn:#08x} is no new QP of this program" in text
+    assert calls(a) == 0
+
+
+def test_qp_that_is_connected(a: Host, b: Host) -> None:
+    meet(call(a, LOW, B, HIGH), call(b, HIGH, A, LOW))
+    for one, mine, gid, theirs in ((a, LOW, B, HIGH), (b, HIGH, A, LOW)):
+        code, text = refused(call(one, mine, gid, theirs))
+        assert code == "config" and "is connected already" in text
+
+
+def test_two_calls_of_one_qp(a: Host, b: Host) -> None:
+    """The second one is refused, and the first goes on."""
+    server = call(b, HIGH, A, LOW)
+    until(lambda: calls(b) == 1)
+    code, text = refused(call(b, HIGH, A, LOW))
+    assert code == "config" and "is under way already" in text
+    meet(call(a, LOW, B, HIGH), server)
+
+
+def test_qp_that_calls_itself(a: Host) -> None:
+    code, text = refused(call(a, LOW, A, LOW))
+    assert code == "config" and "with itself" in text
+
+
+def test_several_qps(a: Host) -> None:
+    two = [one | {"qpn": LOW + n} for n in range(2) for one in a.settings("client", "a", 1)["qps"]]
+    code, text = refused(call(a, LOW, B, HIGH, qps=two))
+    assert code == "config" and "one QP, not 2" in text
+
+
+def test_worker_without_a_gid(folder: Path, port: int) -> None:
+    one = Host(folder, "a", port=port, peers=entry(B, port))
+    code, text = refused(call(one, LOW, B, HIGH))
+    assert code == "config" and "--gid" in text
+    one.close()
+
+
+@pytest.mark.parametrize("to", [[b"", 1], [A, "1"], [A], [A + b"0", 1], ["127.0.0.1", 1]])
+def test_malformed_call(a: Host, to: list[Any]) -> None:
+    settings = a.settings("client", "a", LOW)
+    assert refused(a.open(settings | {"do": "connect", "to": to}))[0] == "config"
+
+
+@pytest.mark.parametrize("qpn", [0, -1, 1 << 24])
+def test_qpn_out_of_range(a: Host, b: Host, qpn: int) -> None:
+    code, text = refused(call(a, LOW, B, qpn))
+    assert code == "config" and "1 to 16777215" in text
+    assert offers(b) == 0
+
+
+# Limits -----------------------------------------------------------------------------
+
+
+def test_offers_of_an_identity(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are `busy`, and the client repeats them until there is room."""
+    monkeypatch.setattr(rendezvous, "OFFERS_PER_IDENTITY", 2)
+    wires = [call(a, n, B, HIGH + n) for n in range(1, 5)]
+    until(lambda: offers(b) == 2)
+    wires += [call(b, HIGH + n, A, n) for n in range(1, 5)]
+    meet(*wires)
+    assert offers(b) == 0
+
+
+def test_offers_of_all(a: Host, b: Host, c: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of clients that have given up do not count."""
+    monkeypatch.setattr(rendezvous, "OFFERS_MAX", 1)
+    first = call(a, LOW, C, HIGH)
+    until(lambda: offers(c) == 1)
+    code, text = refused(call(b, LOW, C, HIGH, timeout=0.3))
+    assert code in ("busy", "timeout"), text
+    second = call(b, LOW, C, HIGH)
+    first.close()
+    until(lambda: offers(c) == 1)
+    meet(call(c, HIGH, B, LOW), second)
+
+
+def test_agent_that_has_not_met_its_worker(a: Host, b: Host) -> None:
+    """The client repeats its OFFER until a program of the server calls."""
+    b.agent.call(lambda: setattr(b.agent.service.rendezvous, "gid", gids.NONE))
+    client = call(a, LOW, B, HIGH)
+    until(lambda: bool(b.told("refused")))
+    meet(call(b, HIGH, A, LOW), client)
+
+
+def test_old_connection(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An OFFER that waited in one is refused with `stale`, and the client repeats it once."""
+    client = call(a, LOW, B, HIGH)
+    until(lambda: offers(b) == 1)
+    old = {link: link.made_at for link in b.links()}
+    for link in old:
+        link.made_at -= links.AGE_HERE + 1
+    server = call(b, HIGH, A, LOW)
+    meet(client, server)
+    assert len(b.links()) > len(old) or not any(link in old for link in b.links())
+
+
+def test_program_of_no_rights(a: Host, b: Host) -> None:
+    settings = a.settings("client", "b", LOW) | {"do": "connect", "to": [B, HIGH]}
+    assert refused(a.open(settings))[0] == "policy"
+    assert offers(b) == 0 and os.getuid() == a.worker.owner[0]
