@@ -32,7 +32,7 @@ PROVE = struct.Struct(">IB3x32s32s")
 KEEP = struct.Struct(">II1024s1024s")
 ADOPTED = struct.Struct(">QIII6144s1024s")  # serial, leg, n, length, QPs, data
 KEPT_QP = struct.Struct(">II16s")  # QPN, index 1 | peer QPN 3, peer endpoint id
-HELLO = struct.Struct(">IIII64s64s64s32sII")
+HELLO = struct.Struct(">IIII64s64s64s32sII16s")
 REKEY = struct.Struct(">IBB2x32s")
 BUSY = 16
 RTS, ERR = 3, 4
@@ -144,7 +144,7 @@ class FakeWorker(threading.Thread):
     def _do(self, kind: Kind, body: bytes) -> tuple[int, bytes]:
         match kind:
             case Kind.HELLO:
-                return 0, HELLO.pack(1, 0, 1, 1, b"", b"", b"w", b"", self.processes, 0)
+                return 0, HELLO.pack(1, 0, 1, 1, b"", b"", b"w", b"", self.processes, 0, b"")
             case Kind.AGENT:
                 if self.others:
                     self.others -= 1
