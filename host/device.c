@@ -14,6 +14,7 @@
 
 _Static_assert((int)SRDMA_TEXT_LEN == (int)SRDMA_NAME_LEN, "names");
 _Static_assert((int)SRDMA_SUITES_LEN == (int)SRDMA_CTL_SUITES_LEN, "suites");
+_Static_assert((int)SRDMA_GID_LEN == (int)SRDMA_CTL_GID_LEN, "GID");
 
 static int check_hello(const struct srdma_device *d)
 {
@@ -206,6 +207,7 @@ void srdma_query_device(const struct srdma_device *d,
 	memcpy(attr->wire, d->hello.wire, sizeof(attr->wire));
 	memcpy(attr->suites, d->hello.suites, sizeof(attr->suites));
 	attr->processes = d->hello.threads;
+	memcpy(attr->gid, d->hello.gid, sizeof(attr->gid));
 	attr->allow_unprotected = d->hello.flags & SRDMA_CTL_ALLOW_UNPROTECTED;
 }
 

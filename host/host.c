@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "wire/reason.h"
 
 enum {
@@ -49,7 +50,7 @@ struct srdma_host {
 
 static struct host_qp **qp_slot(struct srdma_host *h, uint32_t qpn)
 {
-	struct host_qp **at = &h->qps[qpn & (h->buckets - 1)];
+	struct host_qp **at = &h->qps[srdma_hash_bucket(qpn, h->buckets - 1)];
 
 	while (*at && (*at)->qpn != qpn)
 		at = &(*at)->next;

@@ -167,6 +167,23 @@ static enum options_result pin(struct options *o, const char *text)
 		     text);
 }
 
+static enum options_result gid(struct options *o, const char *text)
+{
+	switch (gid_parse(o->gid, text)) {
+	case 0:
+		return OPTIONS_RUN;
+	case -EADDRNOTAVAIL:
+		return wrong(o,
+			     "--gid %.64s is not a unicast address: give one "
+			     "address of this worker",
+			     text);
+	}
+	return wrong(o,
+		     "--gid %.64s is not an IPv4 or IPv6 address: give one "
+		     "without brackets and port",
+		     text);
+}
+
 /* Checking the last worker process is enough: its values are the largest. */
 static enum options_result check_workers(struct options *o)
 {
@@ -177,6 +194,12 @@ static enum options_result check_workers(struct options *o)
 			     "--pin names %u cores for --workers %u: name one "
 			     "for each",
 			     o->pin.cores, o->workers);
+	if (o->max_qps > SRDMA_MAX_WORKER_QPS / o->workers)
+		return wrong(o,
+			     "--max-qps %u with --workers %u: give at most %u, "
+			     "because the worker processes share the QPNs",
+			     o->max_qps, o->workers,
+			     SRDMA_MAX_WORKER_QPS / o->workers);
 	if (options_of_process(&last, o, o->workers - 1) == OPTIONS_RUN)
 		return OPTIONS_RUN;
 	return wrong(o, "%s", last.error);
@@ -270,6 +293,7 @@ enum {
 	OPT_HOST_DEV,
 	OPT_WIRE_DEV,
 	OPT_WIRE_LISTEN,
+	OPT_GID,
 	OPT_WORKERS,
 	OPT_PIN,
 	OPT_AGENT_UID,
@@ -298,6 +322,7 @@ static const struct option table[] = {
 	{ "host-dev", required_argument, NULL, OPT_HOST_DEV },
 	{ "wire-dev", required_argument, NULL, OPT_WIRE_DEV },
 	{ "wire-listen", required_argument, NULL, OPT_WIRE_LISTEN },
+	{ "gid", required_argument, NULL, OPT_GID },
 	{ "workers", required_argument, NULL, OPT_WORKERS },
 	{ "threads", required_argument, NULL, OPT_WORKERS }, /* former name */
 	{ "pin", required_argument, NULL, OPT_PIN },
@@ -383,6 +408,8 @@ static enum options_result take(struct options *o, int opt, const char *arg)
 	case OPT_WIRE_LISTEN:
 		o->wire_listen = arg;
 		return OPTIONS_RUN;
+	case OPT_GID:
+		return gid(o, arg);
 	case OPT_PIN:
 		return pin(o, arg);
 	case OPT_UNPROTECTED:
@@ -440,5 +467,7 @@ enum options_result options_parse(struct options *o, int argc, char **argv)
 	rc = complete(o);
 	if (rc == OPTIONS_RUN)
 		rc = check_devices(o);
+	if (gid_is_zero(o->gid))
+		gid_of_listen(o->gid, o->wire_listen);
 	return rc == OPTIONS_RUN ? check_workers(o) : rc;
 }

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "gid.h"
 #include "log.h"
 #include "pin.h"
 #include "port/port.h"
@@ -23,6 +24,8 @@ struct options {
 	const char *host_dev;	 /* "shm" or an RDMA device */
 	const char *wire_dev;	 /* "shm:DIR", "udp" or an RDMA device */
 	const char *wire_listen; /* "IP:PORT", or NULL; for udp also "IP" */
+	uint8_t gid
+		[SRDMA_CTL_GID_LEN]; /* of all worker processes; zeros: none */
 	uint32_t workers;
 	struct pin pin;
 	uint64_t agent_uid; /* OPTIONS_NO_UID: not given */

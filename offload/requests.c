@@ -96,6 +96,7 @@ static int handle_hello(struct call *c)
 	memcpy(a->suites, p->suites, sizeof(a->suites));
 	a->threads = p->workers;
 	a->thread = p->index;
+	memcpy(a->gid, p->gid, sizeof(a->gid));
 	return 0;
 }
 

@@ -54,6 +54,7 @@ struct requests_params {
 	const uint8_t *suites;	 /* SRDMA_CTL_SUITES_LEN bytes, for HELLO */
 	uint32_t workers, index; /* number of worker processes, and the
 				     number of this one */
+	uint8_t gid[SRDMA_CTL_GID_LEN]; /* of the worker; zeros: none */
 	int allow_unprotected;
 	uint32_t agent_uid; /* user that may take the role AGENT, besides
 			       root */

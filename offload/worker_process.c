@@ -48,6 +48,8 @@ static int open_relay(struct worker_process *t)
 		.reads = o->reads,
 		.key_cache = o->key_cache,
 		.qps = o->max_qps,
+		.processes = o->workers,
+		.process = t->number,
 		.table_memory = (uint64_t)o->table_mib << 20,
 		.ping_ms = o->ping_ms,
 		.silence_ms = o->silence_ms,
@@ -72,7 +74,7 @@ static int open_relay(struct worker_process *t)
 static int open_control(struct worker_process *t)
 {
 	const int agent_only = t->o.agent_uid != OPTIONS_NO_UID;
-	const struct control_params params = {
+	struct control_params params = {
 		.listener = t->listener,
 		.requests = {
 			.relay = t->params.relay,
@@ -89,8 +91,10 @@ static int open_control(struct worker_process *t)
 			.agent_only = agent_only,
 		},
 	};
-	int rc = control_create(&t->params.control, &params);
+	int rc;
 
+	memcpy(params.requests.gid, t->o.gid, sizeof(params.requests.gid));
+	rc = control_create(&t->params.control, &params);
 	if (rc < 0)
 		log_error("control socket: %s", strerror(-rc));
 	return rc;

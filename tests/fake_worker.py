@@ -199,7 +199,7 @@ class FakeWorker:
         names = [b"fake-device", b"fake-wire", b"fake"]
         padded = b"".join(name.ljust(64, b"\0") for name in names)
         head = struct.pack(">IIII", self.version, self.flags, 1, os.getpid())
-        return head + padded + self.suites.ljust(32, b"\0") + struct.pack(">II", 1, 0), []
+        return head + padded + self.suites.ljust(32, b"\0") + struct.pack(">II16s", 1, 0, b""), []
 
     def _open(self, leg: Leg | None, body: bytes, fds: list[int]) -> tuple[bytes, list[int]]:
         made = Leg(struct.unpack(">II", body)[0], fds)

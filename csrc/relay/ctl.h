@@ -22,6 +22,7 @@ enum srdma_ctl_limits {
 	SRDMA_CTL_MAX_BODY = SRDMA_CTL_MAX - SRDMA_CTL_HEADER_LEN,
 	SRDMA_CTL_MAX_COUNTERS = SRDMA_CTL_MAX_BODY / 8,
 	SRDMA_CTL_SUITES_LEN = 32,
+	SRDMA_CTL_GID_LEN = 16,
 	SRDMA_CTL_IDENTITY_LEN = 256,
 	SRDMA_CTL_TOKEN_MIN = SRDMA_CAPABILITY_HEAD + SRDMA_MEMKEY_LEN +
 			      SRDMA_CAPABILITY_CHECK,
@@ -76,6 +77,7 @@ struct srdma_ctl_hello_answer {
 	 * this control socket. */
 	uint32_t threads;
 	uint32_t thread;
+	uint8_t gid[SRDMA_CTL_GID_LEN]; /* of the worker; zeros: none */
 };
 
 struct srdma_ctl_open {

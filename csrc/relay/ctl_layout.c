@@ -22,17 +22,12 @@
 static const struct srdma_ctl_field empty[] = { STOP };
 static const struct srdma_ctl_field hello[] = { F(UINT, version), STOP };
 static const struct srdma_ctl_field hello_answer[] = {
-	F(UINT, hello.version),
-	F(UINT, hello.flags),
-	F(UINT, hello.host_kind),
-	F(UINT, hello.pid),
-	F(TEXT, hello.host_device),
-	F(TEXT, hello.wire),
-	F(TEXT, hello.name),
-	F(BYTES, hello.suites),
-	F(UINT, hello.threads),
-	F(UINT, hello.thread),
-	STOP,
+	F(UINT, hello.version),	    F(UINT, hello.flags),
+	F(UINT, hello.host_kind),   F(UINT, hello.pid),
+	F(TEXT, hello.host_device), F(TEXT, hello.wire),
+	F(TEXT, hello.name),	    F(BYTES, hello.suites),
+	F(UINT, hello.threads),	    F(UINT, hello.thread),
+	F(BYTES, hello.gid),	    STOP,
 };
 static const struct srdma_ctl_field open_[] = {
 	F(UINT, open.ring),

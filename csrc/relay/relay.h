@@ -28,6 +28,9 @@ struct srdma_relay_params {
 			    host port lacks buffers to keep them */
 	uint32_t reads;	 /* response slots of a QP */
 	uint32_t qps;	 /* at most; 0: SRDMA_DEFAULT_QPS */
+	/* Number of worker processes, and the index of this one: QPNs modulo
+	 * processes are process. processes 0: one process. */
+	uint32_t processes, process;
 	/* Bytes for tables that QPs make on demand; 0: no limit. */
 	uint64_t table_memory;
 	/* Number of keyed contexts cached for key mode pd; 0: neither these nor

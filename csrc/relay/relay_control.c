@@ -87,6 +87,14 @@ static int set_liveness(struct srdma_relay *r)
 	return 0;
 }
 
+/* At most half of the QPNs of the process are in use, so that a free one is
+ * soon drawn. */
+static int has_qpns(const struct srdma_relay_params *p)
+{
+	return p->process < p->processes &&
+	       p->qps <= SRDMA_MAX_WORKER_QPS / p->processes;
+}
+
 static int is_legal(const struct srdma_relay_params *p)
 {
 	return p->mtu >= SRDMA_MIN_MTU && p->mtu <= SRDMA_MAX_PAYLOAD &&
@@ -102,11 +110,8 @@ static int is_legal(const struct srdma_relay_params *p)
  * is not touched. */
 static int make_places(struct srdma_relay *r)
 {
-	uint32_t buckets;
+	uint32_t buckets = srdma_table_room(0, 1, 2 * r->params.qps);
 
-	if (!r->params.qps)
-		r->params.qps = SRDMA_DEFAULT_QPS;
-	buckets = srdma_table_room(0, 1, 2 * r->params.qps);
 	r->qp_mask = buckets - 1;
 	r->qps = calloc(buckets, sizeof(struct srdma_qp *));
 	r->env.timers.heap = calloc(r->params.qps, sizeof(*r->env.timers.heap));
@@ -144,9 +149,13 @@ int srdma_relay_create(struct srdma_relay **out,
 	if (!r)
 		goto destroy_ports;
 	r->params = *params;
+	if (!r->params.qps)
+		r->params.qps = SRDMA_DEFAULT_QPS;
+	if (!r->params.processes)
+		r->params.processes = 1;
 	make_env(r);
 	err = -EINVAL;
-	if (!is_legal(params) || set_liveness(r))
+	if (!is_legal(params) || !has_qpns(&r->params) || set_liveness(r))
 		goto free_relay;
 	r->params.mtu = srdma_env_fit(&r->env, params->mtu);
 	r->params.window = window_of(r);

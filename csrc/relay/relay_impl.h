@@ -2,6 +2,7 @@
 #ifndef SRDMA_RELAY_RELAY_IMPL_H
 #define SRDMA_RELAY_RELAY_IMPL_H
 
+#include "base/hash.h"
 #include "crypto/cmac.h"
 #include "qp/env.h"
 #include "qp/qp.h"
@@ -49,7 +50,7 @@ struct srdma_qp *srdma_relay_qp(const struct srdma_relay *r, uint32_t qpn);
 static inline struct srdma_qp **srdma_relay_bucket(const struct srdma_relay *r,
 						   uint32_t qpn)
 {
-	return &r->qps[qpn & r->qp_mask];
+	return &r->qps[srdma_hash_bucket(qpn, r->qp_mask)];
 }
 /* All QPs, leg by leg: the first after NULL, NULL after the last. */
 struct srdma_qp *srdma_relay_next_qp(const struct srdma_relay *r,

@@ -14,6 +14,7 @@
 
 enum {
 	DEFAULT_TIMEOUT_MS = 30000,
+	MAX_QPN = 0xffffff,
 	CLOSE_PATIENCE_MS = 1000, /* most time that a NAK or CLOSE waits */
 };
 
@@ -52,6 +53,15 @@ struct name {
 	uint64_t first_pn;
 };
 
+/* A QPN of this process, made of 24 random bits. 0: none. */
+static uint32_t qpn_of(const struct srdma_relay *r, uint32_t random)
+{
+	const uint32_t n = r->params.processes;
+	uint32_t qpn = random - random % n + r->params.process;
+
+	return qpn <= MAX_QPN ? qpn : 0;
+}
+
 static int choose_name(struct srdma_relay *r, struct name *name,
 		       struct srdma_qp_info *info)
 {
@@ -60,7 +70,7 @@ static int choose_name(struct srdma_relay *r, struct name *name,
 
 	do {
 		err = srdma_relay_random(r, bytes, sizeof(bytes));
-		name->qpn = srdma_load24(bytes);
+		name->qpn = qpn_of(r, srdma_load24(bytes));
 	} while (!err && (!name->qpn || srdma_relay_qp(r, name->qpn)));
 	if (!err)
 		err = srdma_relay_random(r, info->random, sizeof(info->random));

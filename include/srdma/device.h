@@ -34,7 +34,7 @@ extern "C" {
 struct srdma_device;
 struct srdma_pd;
 
-enum { SRDMA_TEXT_LEN = 64, SRDMA_SUITES_LEN = 32 };
+enum { SRDMA_TEXT_LEN = 64, SRDMA_SUITES_LEN = 32, SRDMA_GID_LEN = 16 };
 
 /* Text of the last failed call of this thread; "" before the first. Valid until
  * the next failing call of this thread. */
@@ -74,6 +74,7 @@ struct srdma_device_attr {
 	uint8_t suites[SRDMA_SUITES_LEN]; /* ids, then zeros */
 	uint32_t processes;		  /* worker processes */
 	int allow_unprotected;		  /* 1: it permits SRDMA_LEVEL_NONE */
+	uint8_t gid[SRDMA_GID_LEN];	  /* as in RoCEv2; zeros: none */
 };
 
 void srdma_query_device(const struct srdma_device *device,

@@ -108,6 +108,7 @@ class Hello(_Answer):
     suite_ids: bytes
     threads: int
     thread: int  # number of the worker process of this control socket
+    gid: bytes  # of the worker, 16 bytes; an IPv4 address is mapped; zeros: none
 
     @property
     def suites(self) -> tuple[int, ...]:

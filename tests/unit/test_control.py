@@ -94,23 +94,23 @@ def worker(tmp_path):
     worker.close()
 
 
+HELLO = struct.Struct(">IIII64s64s64s32sII16s")
+
+
 def test_hello(pair):
-    pair.answering(
-        struct.pack(
-            ">IIII64s64s64s32sII",
-            *(1, 1, 1, 42, b"dev", b"wire", b"name", bytes([1, 0x20, 0x30]), 3, 2),
-        )
-    )
+    gid = bytes(range(16))
+    names = b"dev", b"wire", b"name"
+    pair.answering(HELLO.pack(1, 1, 1, 42, *names, bytes([1, 0x20, 0x30]), 3, 2, gid))
     hello = pair.control.hello()
     assert pair.body(Kind.HELLO) == struct.pack(">I", 1)
     assert (hello.pid, hello.host_device, hello.wire, hello.name) == (42, "dev", "wire", "name")
     assert hello.suites == (1, 0x20, 0x30)
     assert hello.allow_unprotected
-    assert (hello.threads, hello.thread) == (3, 2)
+    assert (hello.threads, hello.thread, hello.gid) == (3, 2, gid)
 
 
 def test_hello_of_another_version(pair):
-    pair.answering(struct.pack(">IIII64s64s64s32sII", 2, 0, 1, 1, *[b""] * 4, 1, 0))
+    pair.answering(HELLO.pack(2, 0, 1, 1, *[b""] * 4, 1, 0, b""))
     with pytest.raises(DeviceError, match="version 2, this library has 1"):
         pair.control.hello()
     pair.thread.join()

@@ -175,7 +175,7 @@ def device(monkeypatch):
     made: list[Device] = []
     module.VerbsLeg = lambda *a: made.append(Device(*a)) or made[0]
     monkeypatch.setitem(sys.modules, "srdma._engine.verbs", module)
-    hello = Hello(1, 0, 2, 1, "rxe0", "wire", "name", b"", 1, 0)
+    hello = Hello(1, 0, 2, 1, "rxe0", "wire", "name", b"", 1, 0, bytes(16))
     leg, info = open_leg(Control(), hello, 64)
     assert info.leg == 1
     assert made[0].arguments == ("rxe0", "10.0.0.1:7", b"t" * 16, 64)
@@ -231,6 +231,6 @@ def test_ended_verbs_leg_reports_the_reason(device):
 
 
 def test_unknown_host_kind(ctx):
-    hello = Hello(1, 0, 9, 1, "x", "y", "z", b"", 1, 0)
+    hello = Hello(1, 0, 9, 1, "x", "y", "z", b"", 1, 0, bytes(16))
     with pytest.raises(DeviceError, match="unknown host interface 9"):
         open_leg(None, hello, 64)

@@ -87,6 +87,10 @@ WRONG = [
     (["--agent-uid", "root"], "0 to 4294967294"),
     (["--log-level", "verbose"], "error, info or debug"),
     (["--name"], "needs a value"),
+    (["--gid", "10.0.0"], "--gid 10.0.0 is not an IPv4 or IPv6 address: give one without"),
+    (["--gid", "[2001:db8::1]"], "without brackets and port"),
+    (["--gid", "0.0.0.0"], "--gid 0.0.0.0 is not a unicast address: give one address of this"),
+    (["--gid", "ff02::1"], "not a unicast address"),
     (["--frobnicate"], "--frobnicate is not an option"),
     (["--help=1"], "takes no value"),
     (["a"], "only options are taken"),
@@ -105,7 +109,7 @@ def test_help_has_a_line_per_option() -> None:
     done = run("--help")
     assert done.returncode == 0 and done.stderr == ""
     options = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert len(options) == len(set(options)) == 25
+    assert len(options) == len(set(options)) == 26
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

@@ -14,12 +14,14 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from srdma.control.client import Control
 from tests.daemon import (
     BINARY,
     ERR,
@@ -52,6 +54,7 @@ from tests.native import bindings
 pytestmark = pytest.mark.skipif(not BINARY.exists(), reason="make offload has not been run")
 
 PEER_CLOSED, PEER_HOST_GONE, WIRE_LOST = 22, 23, 24
+MAPPED = bytes(10) + b"\xff\xff"  # IPv4-mapped: then the IPv4 address
 
 
 # --- messages -----------------------------------------------------------------------
@@ -59,14 +62,33 @@ PEER_CLOSED, PEER_HOST_GONE, WIRE_LOST = 22, 23, 24
 
 def test_hello(a: Worker) -> None:
     body, _ = a.client().request(Kind.HELLO, u32(1))
-    *head, device, wire, name, suites, threads, thread = struct.unpack(">4I64s64s64s32s2I", body)
+    fields = struct.unpack(">4I64s64s64s32s2I16s", body)
+    *head, device, wire, name, suites, threads, thread, gid = fields
     assert head == [1, 0, 1, a.process.pid]
-    assert (threads, thread) == (1, 0)
+    assert (threads, thread, gid) == (1, 0, bytes(16))
     assert (device, wire, name) == (text("shm", 64), text("a", 64), text("a", 64))
     found = list(suites.rstrip(b"\0"))
     table = {row["id"]: row["recommended"] for row in bindings.suites()}
     assert sorted(found) == sorted(table)
     assert [table[i] for i in found] == sorted(table.values(), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "gid"),
+    [
+        ([], bytes(16)),
+        (["--gid", "10.0.0.7"], MAPPED + bytes([10, 0, 0, 7])),
+        (["--gid", "::ffff:10.0.0.7"], MAPPED + bytes([10, 0, 0, 7])),
+        (["--gid", "2001:db8::7"], ip_address("2001:db8::7").packed),
+        (["--wire-dev", "udp", "--wire-listen", "127.0.0.78:0"], MAPPED + bytes([127, 0, 0, 78])),
+    ],
+    ids=["none", "IPv4", "mapped", "IPv6", "listen"],
+)
+def test_gid(tmp_path: Path, options: list[str], gid: bytes) -> None:
+    with worker(tmp_path, "g", *options, "--workers", "2") as found:
+        for path in (found.control, Path(f"{found.control}.1")):
+            with contextlib.closing(Control.connect(path)) as control:
+                assert control.hello().gid == gid
 
 
 def test_hello_has_the_flag_of_allow_unprotected(tmp_path: Path) -> None:

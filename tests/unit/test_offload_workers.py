@@ -51,6 +51,10 @@ WRONG = [
         ["--name", "a", "--control", "/" + "x" * 104, *ALL[4:], "--workers", "11"],
         "with --workers 11: PATH.i has at most 107 bytes",
     ),
+    (
+        [*ALL, "--workers", "16", "--max-qps", "524289"],
+        "--max-qps 524289 with --workers 16: give at most 524288, because",
+    ),
     ([*UDP, "127.0.0.1:65534", "--workers", "3"], "--wire-listen 127.0.0.1:65534 with --workers 3"),
 ]
 
@@ -116,7 +120,7 @@ def test_hello_tells_the_number_of_processes(three: Worker) -> None:
     suites = set()
     for i, name in enumerate(names(three)):
         body, _ = client(three, i).request(Kind.HELLO, struct.pack(">I", 1))
-        assert struct.unpack(">II", body[-8:]) == (THREADS, i)
+        assert struct.unpack(">II", body[240:248]) == (THREADS, i)
         assert body[80:208].replace(b"\0", b"") == 2 * name.encode()
         suites.add(body[208:240])
     assert len(suites) == 1  # measured once

@@ -483,13 +483,13 @@ def test_connection_that_is_too_old_for_the_server(
         serving.accept(arrived(listening)),
     )
     [old] = made_links(listening)
-    old.made_at -= listener.AGE_HERE + 1
+    old.made_at -= links.AGE_HERE + 1
     wire = connect(client, mine, listening, ours, 101)
     refused = listening.listener.event()
     assert (refused["event"], refused["code"]) == ("refused", "stale")
     ready(wire, serving.accept(arrived(listening)))
     assert [link.streams for link in made_links(client)] == [1, 1]
-    monkeypatch.setattr(listener, "AGE_HERE", -1.0)
+    monkeypatch.setattr(links, "AGE_HERE", -1.0)
     [error] = connect(client, mine, listening, ours, 102).events()
     assert (error["code"], error["text"]) == (
         "stale",

@@ -104,6 +104,7 @@ static void test_names_of_a_device(void **state)
 	assert_int_equal(attr.processes, 1);
 	assert_int_equal(attr.allow_unprotected, 0);
 	assert_memory_equal(attr.suites, "\1\2\3\0", 4);
+	assert_memory_equal(attr.gid + 10, "\xff\xff\12\0\0\7", 6);
 	assert_int_equal(srdma_close_device(d), 0);
 }
 

@@ -64,6 +64,9 @@ static void requests_begin(struct scene *s)
 		.host_dev = "mem",
 		.name = "b",
 		.suites = suites,
+		.workers = 5,
+		.index = 3,
+		.gid = { [10] = 0xff, 0xff, 10, 0, 0, 7 },
 		.send = take_answer,
 	};
 
@@ -181,6 +184,25 @@ static void finish_dma(struct scene *s)
 		assert_int_equal(requests_poll((s)->requests), count);         \
 		assert_int_equal((s)->player.answers, 0);                      \
 	} while (0)
+
+static void test_hello_has_process_and_gid(void **state)
+{
+	const struct srdma_ctl_msg m = { .kind = SRDMA_CTL_HELLO,
+					 .version = SRDMA_CTL_VERSION };
+	const struct srdma_ctl_hello_answer *a;
+	struct scene s;
+
+	(void)state;
+	begin(&s);
+	finish_dma(&s);
+	ask(&s, &m);
+	a = &s.player.last.hello;
+	assert_int_equal(s.player.last.status, 0);
+	assert_int_equal(a->threads, 5);
+	assert_int_equal(a->thread, 3);
+	assert_memory_equal(a->gid, s.requests->p.gid, sizeof(a->gid));
+	end(&s);
+}
 
 static void test_revoke_waits_for_dma(void **state)
 {
@@ -430,6 +452,7 @@ static void test_unexpected_descriptors_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hello_has_process_and_gid),
 		cmocka_unit_test(test_revoke_waits_for_dma),
 		cmocka_unit_test(test_revoke_without_dma_is_immediate),
 		cmocka_unit_test(test_dereg_waits_for_dma),

@@ -26,7 +26,7 @@ static const struct {
 	{                                                                      \
 		N, N                                                           \
 	}
-	[SRDMA_CTL_HELLO] = { "HELLO", { FIXED(4), FIXED(16 + 3 * 64 + 40) } },
+	[SRDMA_CTL_HELLO] = { "HELLO", { FIXED(4), FIXED(16 + 3 * 64 + 56) } },
 	[SRDMA_CTL_OPEN] = { "OPEN", { FIXED(8), FIXED(4 + 16 + 64) } },
 	[SRDMA_CTL_ATTACH] = { "ATTACH", { FIXED(16), FIXED(72) } },
 	[SRDMA_CTL_REG_MR] = { "REG_MR", { FIXED(44), FIXED(4) } },

@@ -240,6 +240,44 @@ static void test_names_are_random(void **state)
 	pair_close(&p);
 }
 
+/* The QPNs of a process have its number as their remainder. With 5,000,000
+ * processes the last QPNs belong to the first ones. */
+static void test_processes_share_no_qpn(void **state)
+{
+	enum { N = 100 };
+	static const uint32_t rows[][2] = {
+		{ 5, 0 },	{ 5, 1 },	{ 5, 2 },
+		{ 5, 3 },	{ 5, 4 },	{ 64, 63 },
+		{ 5000000, 0 }, { 5000000, 1 }, { 5000000, 4999999 },
+	};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(rows) / sizeof(*rows); k++) {
+		uint32_t qpns[N];
+		struct pair p;
+
+		pair_defaults(&p);
+		p.qps = 1;
+		p.processes = rows[k][0];
+		p.process = rows[k][1];
+		pair_open(&p);
+		for (int i = 0; i < N; i++) {
+			struct srdma_qp_info info;
+
+			assert_int_equal(init_qp(&p, 1, &info), 0);
+			assert_in_range(info.qpn, 1, 0xffffff);
+			assert_int_equal(info.qpn % p.processes, p.process);
+			qpns[i] = info.qpn;
+			assert_int_equal(srdma_relay_qp_destroy(p.side[0].relay,
+								p.side[0].leg,
+								info.qpn),
+					 0);
+		}
+		assert_in_range(distinct(qpns, N), k < 6 ? 95 : 3, N);
+		pair_close(&p);
+	}
+}
+
 /* A leg has no access to the regions and QPs of another leg. */
 static void test_other_leg_is_refused(void **state)
 {
@@ -351,6 +389,17 @@ static void test_relay_params(void **state)
 		{ .mtu = 4096, .window = 1, .reads = 0 },
 		{ .mtu = 4096, .window = 1, .reads = 129 },
 		{ .mtu = 4096, .window = 1, .reads = 1, .key_cache = 65537 },
+		{ .mtu = 4096, .window = 1, .reads = 1, .process = 1 },
+		{ .mtu = 4096,
+		  .window = 1,
+		  .reads = 1,
+		  .processes = 3,
+		  .process = 3 },
+		{ .mtu = 4096,
+		  .window = 1,
+		  .reads = 1,
+		  .processes = 16,
+		  .qps = SRDMA_MAX_WORKER_QPS / 16 + 1 },
 	};
 
 	(void)state;
@@ -421,6 +470,7 @@ int main(void)
 		cmocka_unit_test(test_limit_of_qps),
 		cmocka_unit_test(test_qps_share_completion_ring),
 		cmocka_unit_test(test_names_are_random),
+		cmocka_unit_test(test_processes_share_no_qpn),
 		cmocka_unit_test(test_other_leg_is_refused),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_relay_params),

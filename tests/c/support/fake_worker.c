@@ -39,6 +39,7 @@ static void fill(struct fake_worker *w, struct srdma_ctl_msg *m,
 			.name = "fake",
 			.suites = { 1, 2, 3 },
 			.threads = 1,
+			.gid = { [10] = 0xff, 0xff, 10, 0, 0, 7 },
 		};
 		break;
 	case SRDMA_CTL_OPEN:

@@ -35,8 +35,9 @@ struct pair {
 	uint32_t mtu, window, reads, timeout_ms, depth, key_cache;
 	uint64_t rekey_packets; /* 0: default */
 	uint32_t qps;		/* 0: default */
-	uint64_t table_memory;	/* 0: no limit */
-	uint32_t memory, ring;	/* bytes and records, each side */
+	uint32_t processes, process;
+	uint64_t table_memory; /* 0: no limit */
+	uint32_t memory, ring; /* bytes and records, each side */
 	int allow_unprotected;
 	struct srdma_provider *provider; /* NULL: OpenSSL */
 };
