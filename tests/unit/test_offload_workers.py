@@ -177,6 +177,13 @@ def test_leg_belongs_to_its_process(three: Worker) -> None:
     assert "no leg has this token" in second.refused(1, Kind.ATTACH, token)
 
 
+def test_qpn_tells_its_process(three: Worker) -> None:
+    for i in range(THREADS):
+        one = client(three, i)
+        leg = one.open()[0]
+        assert {one.init(leg, 1, 1).qpn % THREADS for _ in range(20)} == {i}
+
+
 def test_udp_ports_are_consecutive(tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.77", 0))
