@@ -30,6 +30,7 @@ class Rendezvous(Resource):
                     f"the worker {pd.ctx.name} has no GID: start srdma-offload with --gid ADDRESS"
                 )
             self._qp = new_qp(pd, options)
+            self._qp_num = self._qp.qp_num
         except BaseException:
             self.close()
             raise
@@ -42,7 +43,7 @@ class Rendezvous(Resource):
     @property
     def qp_num(self) -> int:
         """Number of the QP."""
-        return self._unused().qp_num
+        return self._qp_num
 
     def connect(self, gid: str, qp_num: int, *, attempt: Attempt | None = None) -> Connection:
         """Connect with the QP `qp_num` of the worker with this GID (an address, also as pyverbs
@@ -56,19 +57,16 @@ class Rendezvous(Resource):
             peer = gids.parse(gid)
         except ValueError:
             raise LocalError(f"{gid!r} is no GID: give an IPv4 or IPv6 address") from None
-        qp, self._qp = self._unused(), None
+        self.ensure_alive()
+        if self._qp is None:
+            raise LocalError("the QP of this rendezvous was connected before: make another one")
+        qp, self._qp = self._qp, None
         to = peer, qp_num
         return Connection(self._pd, self._options, qps=[qp], to=to, attempt=attempt)
 
     @property
     def pd(self) -> PD:
         return self._pd
-
-    def _unused(self) -> SecureQP:
-        self.ensure_alive()
-        if self._qp is None:
-            raise LocalError("the QP of this rendezvous was connected before: make another one")
-        return self._qp
 
     def _release(self) -> None:
         if self._qp is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -118,11 +119,7 @@ def bound(place: Policy | Door) -> Iterator[socket.socket]:
     path = os.fspath(place.socket)
     sock = socket.socket(socket.AF_UNIX)
     with contextlib.closing(sock):
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as other:
-            if other.connect_ex(path) == 0:
-                raise LocalError(f"an agent serves {path} already: stop it first")
-        with contextlib.suppress(FileNotFoundError):
-            place.socket.unlink()
+        _clear(place.socket)
         before = os.umask(0o777 & ~place.mode)
         try:
             sock.bind(path)
@@ -139,6 +136,23 @@ def bound(place: Policy | Door) -> Iterator[socket.socket]:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 place.socket.unlink()
+
+
+def _clear(path: Path) -> None:
+    """Remove the socket of an agent that has ended. Raises LocalError for any other file."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as other:
+        found = other.connect_ex(os.fspath(path))
+    if found == 0:
+        raise LocalError(f"an agent serves {path} already: stop it first")
+    if not os.path.lexists(path):
+        return
+    # connect() to a file that is no socket is refused too.
+    if found != errno.ECONNREFUSED or not path.is_socket():
+        raise LocalError(
+            f"{path} is in use, and not the socket of an agent that has ended: give another path "
+            "in the policy"
+        )
+    path.unlink()
 
 
 def run(policy: Policy, key_log: Path | None = None) -> None:

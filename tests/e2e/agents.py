@@ -51,14 +51,23 @@ class Agent:
 
 
 def start(
-    folder: Path, name: str, worker: Path, key_log: Path | None = None, *, port: bool = False
+    folder: Path,
+    name: str,
+    worker: Path,
+    key_log: Path | None = None,
+    *,
+    port: bool = False,
+    listen: str = "",
+    peers: str = "",
 ) -> Agent:
-    """port: the agent has one."""
-    policy, path = folder / f"{name}.toml", folder / f"{name}.sock"
-    listen = f'listen = "127.0.0.1:{free_port()}"\n' if port else ""
+    """port: the agent has one; listen: its address and port. peers: entries [[peer]]."""
+    policy, path = folder / f"{name}.toml", folder / f"agent-{name}.sock"
+    listen = f"127.0.0.1:{free_port()}" if port else listen
+    listen = f'listen = "{listen}"\n' if listen else ""
     policy.write_text(
         f'{listen}worker = "{worker}"\nsocket = "{path}"\nkey_log = {str(bool(key_log)).lower()}\n'
         f'[[identity]]\nname = "host-{name}"\npath = "{name}"\npeers = ["spiffe://test/*"]\n'
+        + peers
     )
     return Agent(policy, path, launch(policy, key_log))
 

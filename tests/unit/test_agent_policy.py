@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -285,7 +287,8 @@ def test_socket(folder: Path) -> None:
         "worker =", "mode = 0o660\nworker ="
     )
     made = policy(folder, text)
-    made.socket.touch()  # as left by an agent that was killed
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as left:  # by an agent that was killed
+        left.bind(str(made.socket))
     with bound(made):
         assert made.socket.stat().st_mode & 0o777 == 0o660
         with pytest.raises(LocalError, match=r"an agent serves .* already"), bound(made):
@@ -298,6 +301,23 @@ def test_socket(folder: Path) -> None:
         bound(nowhere),
     ):
         pass
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "live"])
+def test_file_in_place_of_the_socket(folder: Path, kind: str) -> None:
+    """Only the socket of an agent that has ended is replaced, and no other program's."""
+    made = policy(folder, GOOD.replace("agent.sock", str(folder / "agent.sock")))
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as live:
+        if kind == "live":  # such as the wire of a worker over shared memory
+            live.bind(str(made.socket))
+            live.listen()
+        elif kind == "file":
+            made.socket.touch()
+        else:
+            made.socket.mkdir()
+        with pytest.raises(LocalError, match="not the socket of an agent"), bound(made):
+            pass
+        assert made.socket.exists()
 
 
 def test_key_log_needs_permission(folder: Path) -> None:

@@ -153,7 +153,7 @@ def test_record_has_no_secret() -> None:
     """Nothing but the fields that the next agent needs."""
     assert set(cbor2.loads(record().to_bytes())) == {
         "v", "role", "hash", "suite", "mode", "group", "identity", "own", "uid", "address", "agent",
-        "every", "limit", "max_age", "count", "qps",
+        "every", "limit", "max_age", "count", "qps", "gid",
     }  # fmt: skip
 
 
