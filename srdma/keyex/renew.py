@@ -53,7 +53,7 @@ EVERY = 3600.0  # seconds between exchanges, by default
 RETRY = 0.01  # seconds until a call that was refused with EBUSY is repeated; they double
 RETRY_MOST = 0.5
 SLOW_RETRY = 1.0  # the same while there is no connection to the peer
-LOOK = 5.0  # seconds between two looks at whether the peer is reachable
+LOOK, LOOK_LEAST = 5.0, 0.05  # seconds between two looks at whether the peer is reachable
 NEVER = float("inf")
 TOO_OFTEN = "the peer begins exchanges of new secrets too often: at most one per second"
 
@@ -123,8 +123,11 @@ class Clock:
 
     @property
     def wake(self) -> float:
-        """Time of the next call of ran_out()."""
-        return NEVER if self._left == NEVER else self._looked + min(self._left, LOOK)
+        """Time of the next call of ran_out(), at the latest when half of the limit is over."""
+        if self._left == NEVER:
+            return NEVER
+        rest = self._left if self.half_over else self._left - self._limit / 2
+        return self._looked + min(max(rest, LOOK_LEAST), LOOK)
 
 
 class Owner(Protocol):
