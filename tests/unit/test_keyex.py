@@ -34,6 +34,7 @@ from tests.keyex_players import (
     finished,
     load,
     run_pair,
+    until,
 )
 from tests.tls_players import BlockingTLS
 
@@ -309,6 +310,17 @@ def test_worker_dies_later(identities: Path) -> None:
         a.worker.die()
         assert a.event()["text"] == "the local worker ended"
         assert "the local worker ended" in b.event()["text"]
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_worker_dies_during_the_exchange(identities: Path, role: str) -> None:
+    """The agent waits for RTS then. It writes nothing to stderr, as in all tests here."""
+    workers = {role: FakeWorker(silent=True)}
+    with run_pair(*configs(identities), workers) as (client, server):
+        program = client if role == "client" else server
+        until(lambda: len(program.worker.keys) == 2)
+        program.worker.die()
+        assert program.events()[-1]["code"] == "gone"
 
 
 def test_peer_is_killed(identities: Path) -> None:
