@@ -113,12 +113,13 @@ def test_as_many_connections_as_are_kept(most: int) -> None:
         {"role": "server"},  # the peer closes it
         {"agent": 0},  # the peer's agent has no port
         {"version": 1},
+        {"streams": 0},  # it is closed after UNUSED
     ],
     ids=str,
 )
 def test_connections_that_are_needed(most: int, change: dict[str, Any]) -> None:
     """Others are closed in their place."""
-    needed = [Connection(NOW - 50, **change) for _ in range(most + 1)]
+    needed = [Connection(NOW - 3, **change) for _ in range(most + 1)]
     others = [Connection(NOW - n) for n in range(2)]
     assert looked([*needed, *others]) == needed
 
@@ -202,6 +203,8 @@ def test_memory_of_closed_connections(
         assert calls == [NOW]
         clock.now += 1
         await close(made, 0)
+        clock.now += TRIM_EVERY
+        await close(made, TRIM_AFTER - 1)
         assert calls == [NOW, NOW + TRIM_EVERY]
         assert made._sweeper
         await links.cancelled(made._sweeper)

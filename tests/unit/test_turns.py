@@ -299,13 +299,17 @@ def exchange(client: End, server: End) -> None:
         client.hear(server)
 
 
-def test_exchange_takes_a_turn_and_gives_it(ends: tuple[End, End]) -> None:
-    client, server = ends
-    client.wants()
-    assert client.sent and client.has_turn
-    exchange(client, server)
-    assert client.completed == server.completed == [1]
-    assert not client.has_turn and client.rings == 0
+@pytest.mark.parametrize("number", [0, 1])
+def test_exchange_takes_a_turn_and_gives_it(ends: tuple[End, End], number: int) -> None:
+    """number: of the end that wants an exchange."""
+    end = ends[number]
+    end.wants()
+    assert end.sent and end.has_turn
+    end.renewing.step()  # the next step is the peer's
+    assert end.has_turn
+    exchange(*ends)
+    assert [end.completed for end in ends] == [[1], [1]]
+    assert not end.has_turn and end.rings == 0
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -425,10 +429,12 @@ def test_session_without_a_connection_keeps_its_turn(ends: tuple[End, End]) -> N
     client.occupy()
     client.wants()
     assert client.renewing.wanted and not client.renewing.turn
+    assert not client.turns.take("the next", 1e9, lambda: None)
     client.vacate()
     assert client.rings == 1
     client.renewing.step()
-    assert client.renewing.turn and client.has_turn
+    assert client.renewing.turn
+    client.turns.give("the next")
     client.connect()
     client.renewing.resumed(0)
     client.renewing.step()
