@@ -60,6 +60,10 @@ class Turns:
             self._pass(who)
         return who in self._held
 
+    def waits(self, who: object) -> bool:
+        """True if the call of take() will follow."""
+        return who in self._calls
+
     def give(self, who: object) -> None:
         """End the turn of `who`, or its wait."""
         waited = self._calls.pop(who, None)

@@ -267,9 +267,8 @@ class Renewing:
     def wake(self) -> float:
         """Time of the next call of step() without other events, time.monotonic() seconds."""
         retry = self._retry_at if self._jobs else NEVER
-        start = self._pace.next if self._may_start else NEVER
-        if start < time.monotonic():  # it waits for its turn
-            start = NEVER
+        paced = self._may_start and not self._turns.waits(self)
+        start = self._pace.next if paced else NEVER
         clock = self._clock.wake if self._stream else NEVER
         return min(self._due, retry, clock, start)
 

@@ -15,7 +15,7 @@ from srdma.keyex import pace, renew
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.exchange_renew import Renewal
 from srdma.keyex.messages import Handover
-from srdma.keyex.pace import HELD, TURNS, Turns
+from srdma.keyex.pace import BURST, EVERY, HELD, TURNS, Turns
 from srdma.keyex.renew import Renewing, Times
 from tests.exchange_players import QPS
 from tests.keyex_players import HOST_A, HOST_B, load
@@ -374,6 +374,23 @@ def test_peer_begins_while_this_end_waits(ends: tuple[End, End]) -> None:
     assert server.completed == [1]
     server.vacate()
     assert server.rings == 0 and not server.has_turn
+
+
+def test_rate_permits_the_exchange_between_step_and_wake(
+    ends: tuple[End, End], single: Loop
+) -> None:
+    """step() came a little too early for the rate (8.5). The next one follows at once."""
+    client, _ = ends
+    for _ in range(BURST):
+        client.renewing._pace.take(single.now)
+    permitted = single.now + EVERY
+    single.now = permitted - 1e-4
+    client.wants()
+    assert not client.sent and client.renewing.wake == permitted
+    single.now = permitted + 1e-4
+    assert client.renewing.wake == permitted
+    client.renewing.step()
+    assert client.sent
 
 
 @pytest.mark.parametrize("limit", [60.0, 12.0, 4.0, 0.5])
