@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
 from srdma.agent import private
+from srdma.control import Kind
 from srdma.identity import Credentials, Validity, create_ca, issue, parse_certificates, parse_key
 from srdma.keyex.fields import ExchangeError
 from tests.keyex_players import (
@@ -284,6 +285,22 @@ def test_worker_refuses_keys(identities: Path) -> None:
     assert "suite 1 is not in this worker" in on_server["text"]
     assert "suite 1 is not in this worker" in on_client["text"]
     assert on_client["code"] == "worker"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("kind", [Kind.KEYS, Kind.LIFE])
+def test_worker_refuses_one_of_two_qps(identities: Path, number: int, kind: Kind) -> None:
+    """The requests are under way together, so that the worker may have the keys of the other QP:
+    both QPs end."""
+    client, server = configs(identities)
+    qpns = [qp["qpn"] for qp in client["qps"]]
+    worker = FakeWorker(refuse="not this one", refuses=kind)
+    worker.refused = qpns[number]
+    on_client, _ = errors(client, server, {"client": worker})
+    assert on_client["text"].startswith(f"the worker refused {kind.name}: not this one")
+    assert [keys[0] for keys in worker.keys] == qpns == worker.expired
+    lived = qpns if kind == Kind.KEYS else [qpns[1 - number]]
+    assert [qpn for qpn, _ in worker.lives] == lived
 
 
 def test_qp_fails_during_the_exchange(identities: Path) -> None:
