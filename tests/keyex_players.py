@@ -54,9 +54,9 @@ class FakeWorker(threading.Thread):
     owner: user and account of the leg. others: AGENTs refused (EBUSY) because of another agent.
     processes and gid: in HELLO. foreign: QPs of other legs, for REKEY.
 
-    refuse: text with which it refuses requests of the kind `refuses`, KEYS by default. busy:
-    direction -> number of REKEYs refused first (EBUSY). stuck: pairs of QPN and direction whose
-    REKEYs are refused (EBUSY).
+    refuse: text with which it refuses requests of the kind `refuses`, KEYS by default; refused: of
+    this QP only. busy: direction -> number of REKEYs refused first (EBUSY). stuck: pairs of QPN and
+    direction whose REKEYs are refused (EBUSY).
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class FakeWorker(threading.Thread):
         self._folder = Path(tempfile.mkdtemp(prefix="srdma-fake-"))
         self.path = self._folder / "w.sock"
         self.state, self.refuse, self.refuses, self.silent = state, refuse, refuses, silent
+        self.refused: int | None = None
         self.keys: list[tuple[Any, ...]] = []
         self.asked: list[tuple[Any, ...]] = []
         self.made: list[bytes] = []
@@ -136,7 +137,8 @@ class FakeWorker(threading.Thread):
         body = message[HEADER.size :]
         if kind == Kind.KEYS:
             self.keys.append(KEYS.unpack(body))
-        if self.refuse and kind == self.refuses:
+        refused = self.refused in (None, *struct.unpack_from(">I", body.ljust(4, b"\0")))
+        if self.refuse and kind == self.refuses and refused:
             self._answer(conn, kind, tag, self.status, self.refuse.encode())
         elif not self.silent or kind != Kind.WAIT:
             self._answer(conn, kind, tag, *self._do(Kind(kind), body))

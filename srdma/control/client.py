@@ -133,7 +133,10 @@ class Control:
 
     def requests(self, calls: Sequence[tuple[Kind, Sequence[Any]]]) -> list[RefusedError | None]:
         """Send requests, at most IN_FLIGHT ahead of their answers. Returns a refusal, or None, for
-        each. Raises as request()."""
+        each. Raises as request().
+
+        calls: at least one, of kinds that the worker answers at once: answers come in this order.
+        """
         deadline, found = time.monotonic() + TIMEOUT, list[RefusedError | None]()
         with self._lock, self._errors(calls[0][0], TIMEOUT):
             first = self._tag + 1

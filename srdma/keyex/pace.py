@@ -47,17 +47,22 @@ class Turns:
     def __init__(self) -> None:
         self._held: dict[object, float] = {}  # who has a turn -> when it is over; the oldest first
         self._waiting: list[tuple[float, int, object]] = []  # due time, number, who
-        self._calls: dict[object, Callable[[], None]] = {}  # of those who wait
+        self._calls: dict[object, tuple[int, Callable[[], None]]] = {}  # and number of who waits
         self._numbers = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, who: object, due: float, call: Callable[[], None]) -> bool:
         """True if it is the turn of `who`, until give(). Otherwise call() follows, once."""
         if who not in self._calls and who not in self._held:
-            heapq.heappush(self._waiting, (due, next(self._numbers), who))
-            self._calls[who] = call
+            number = next(self._numbers)
+            heapq.heappush(self._waiting, (due, number, who))
+            self._calls[who] = number, call
             self._pass(who)
         return who in self._held
+
+    def waits(self, who: object) -> bool:
+        """True if the call of take() will follow."""
+        return who in self._calls
 
     def give(self, who: object) -> None:
         """End the turn of `who`, or its wait."""
@@ -71,8 +76,10 @@ class Turns:
         for who in [who for who, end in self._held.items() if end <= now]:
             del self._held[who]
         while self._calls and len(self._held) < TURNS:
-            who = heapq.heappop(self._waiting)[2]
-            if call := self._calls.pop(who, None):  # None: it has given up
+            _, number, who = heapq.heappop(self._waiting)
+            waits, call = self._calls.get(who, (None, None))
+            if call and waits == number:  # it has not given up this wait
+                del self._calls[who]
                 self._held[who] = now + HELD
                 if who is not caller:
                     call()

@@ -53,7 +53,7 @@ EVERY = 3600.0  # seconds between exchanges, by default
 RETRY = 0.01  # seconds until a call that was refused with EBUSY is repeated; they double
 RETRY_MOST = 0.5
 SLOW_RETRY = 1.0  # the same while there is no connection to the peer
-LOOK = 5.0  # seconds between two looks at whether the peer is reachable
+LOOK, LOOK_LEAST = 5.0, 0.05  # seconds between two looks at whether the peer is reachable
 NEVER = float("inf")
 TOO_OFTEN = "the peer begins exchanges of new secrets too often: at most one per second"
 
@@ -123,8 +123,11 @@ class Clock:
 
     @property
     def wake(self) -> float:
-        """Time of the next call of ran_out()."""
-        return NEVER if self._left == NEVER else self._looked + min(self._left, LOOK)
+        """Time of the next call of ran_out(), at the latest when half of the limit is over."""
+        if self._left == NEVER:
+            return NEVER
+        rest = self._left if self.half_over else self._left - self._limit / 2
+        return self._looked + min(max(rest, LOOK_LEAST), LOOK)
 
 
 class Owner(Protocol):
@@ -264,9 +267,8 @@ class Renewing:
     def wake(self) -> float:
         """Time of the next call of step() without other events, time.monotonic() seconds."""
         retry = self._retry_at if self._jobs else NEVER
-        start = self._pace.next if self._may_start else NEVER
-        if start < time.monotonic():  # it waits for its turn
-            start = NEVER
+        paced = self._may_start and not self._turns.waits(self)
+        start = self._pace.next if paced else NEVER
         clock = self._clock.wake if self._stream else NEVER
         return min(self._due, retry, clock, start)
 

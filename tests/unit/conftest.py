@@ -27,6 +27,13 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def folder(identities: Path) -> Path:
+    """The same with the host m, which is not part of a session of a and b."""
+    issue(identities / "ca", "spiffe://test/host-m", identities / "m")
+    return identities
+
+
 @pytest.fixture
 def first_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """TLS of this process has ALPN srdma/1 only. Agents, which are other processes, have both."""

@@ -16,7 +16,6 @@ import pytest
 from srdma.agent import accept
 from srdma.agent.accept import accepted, listens
 from srdma.agent.listener import SHUT_DOWN
-from srdma.identity import create_ca, issue
 from tests.exchange_players import offer
 from tests.keyex_players import HOST_A, Program, Wire, dial, finished, load
 from tests.thread_agent import ThreadAgent
@@ -27,15 +26,6 @@ from tests.tls_players import BlockingTLS
 def listening() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as sock:
         yield sock
-
-
-@pytest.fixture(scope="module")
-def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("identities")
-    create_ca(path / "ca", "test")
-    for name in "ab":
-        issue(path / "ca", f"spiffe://test/host-{name}", path / name)
-    return path
 
 
 def connections(listening: socket.socket, n: int) -> contextlib.ExitStack:

@@ -310,13 +310,8 @@ def test_flood_of_key_updates(identities: Path) -> None:
     they take a limited amount of memory. Nothing is lost."""
 
     async def run() -> None:
-        ours, theirs = patient_pair()
-        stream = await Outer.open(theirs, "server", load(identities, "b"))
-        shaking = asyncio.ensure_future(stream.handshake())
-        sender = await asyncio.to_thread(connected, ours, load(identities, "a"))
-        assert (await shaking)[0] == HOST_A
+        ours, stream, flood = await shaken(identities)
         heard = asyncio.ensure_future(stream.message())
-        flood = Flood(ours, sender)
         assert await flood.until_stalled(4 << 20), "the flood did not stall"
         assert flood.sent > 100_000
         waits = stream._writer.transport.get_write_buffer_size()
@@ -334,13 +329,8 @@ def test_flood_in_a_shared_connection(identities: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(tls, "UNSENT_MAX", 100_000)
 
     async def run() -> None:
-        ours, theirs = patient_pair()
-        outer = await Outer.open(theirs, "server", load(identities, "b"))
-        shaking = asyncio.ensure_future(outer.handshake())
-        sender = await asyncio.to_thread(connected, ours, load(identities, "a"))
-        assert (await shaking)[0] == HOST_A
+        ours, outer, flood = await shaken(identities)
         heard = asyncio.ensure_future(outer.message())
-        flood = Flood(ours, sender)
         while not heard.done():
             assert not await flood.until_stalled(flood.sent + 10_000)
         with pytest.raises(Truncated, match="the peer does not read"):
@@ -349,6 +339,16 @@ def test_flood_in_a_shared_connection(identities: Path, monkeypatch: pytest.Monk
         outer.drop()
 
     asyncio.run(run())
+
+
+async def shaken(identities: Path) -> tuple[socket.socket, Outer, Flood]:
+    """A server after its handshake, and its peer, with the peer's socket."""
+    ours, theirs = patient_pair()
+    outer = await Outer.open(theirs, "server", load(identities, "b"))
+    shaking = asyncio.ensure_future(outer.handshake())
+    sender = await asyncio.to_thread(connected, ours, load(identities, "a"))
+    assert (await shaking)[0] == HOST_A
+    return ours, outer, Flood(ours, sender)
 
 
 def patient_pair() -> tuple[socket.socket, socket.socket]:

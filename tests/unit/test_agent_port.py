@@ -15,6 +15,7 @@ from srdma.agent import port as agent_port
 from srdma.agent.policy import Policy, PolicyError
 from srdma.errors import LocalError
 from srdma.identity import Credentials, create_ca, issue
+from srdma.keyex import pace
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Hello, decode
 from srdma.keyex.tls import STREAM_LEN, Truncated, server_name
@@ -320,6 +321,45 @@ def test_a_few_connections_are_kept(a: Host, b: Host, monkeypatch: pytest.Monkey
         closed_soon(a)
     session(a, b, "c", 0x101)
     until(lambda: len(a.links()) == 1)
+
+
+@pytest.mark.usefixtures("idle")
+@pytest.mark.parametrize("number", [0, 1])
+def test_idle_session_waits_for_its_turn(
+    a: Host, b: Host, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """An end that must connect for an exchange does so when its turn has come: the client to
+    resume, the server to wake it. number: of the end that wants the exchange."""
+    monkeypatch.setattr(pace, "TURNS", 1)
+    monkeypatch.setattr(pace, "HELD", 1e6)
+    host, wire = (a, b)[number], session(a, b)[number]
+    closed(a, b)
+    turns = host.agent.service.turns
+    assert host.agent.call(lambda: turns.take("another", 0.0, lambda: None))
+    wire.tell({"do": "renew", "wish": 1})
+    until(lambda: bool(turns._calls))
+    [waiting] = host.agent.service.sessions._by_hash.values()
+    assert not waiting._redial and not a.completed()
+    host.agent.call(lambda: turns.give("another"))
+    event = wire.event()
+    assert (event["event"], event["wish"]) == ("renewed", 1)
+    until(lambda: a.completed() == b.completed() == 1)
+    until(lambda: host.agent.call(lambda: not turns._held and not turns._calls))
+
+
+def test_one_task_per_session(a: Host, b: Host) -> None:
+    """It waits for the program, the peer and the worker. A connection has a task too."""
+
+    def tasks() -> int:
+        return int(a.agent.call(lambda: len(asyncio.all_tasks()))) - len(a.links())
+
+    session(a, b)
+    before = tasks()
+    clients = [session(a, b, "b", 0x200 + number)[0] for number in range(3)]
+    until(lambda: tasks() == before + len(clients))
+    for wire in clients:
+        wire.close()
+    until(lambda: tasks() == before)
 
 
 # A restart ------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from srdma.agent.clock import (
 )
 from srdma.agent.policy import Policy, PolicyError
 from srdma.agent.settings import Identity
-from srdma.identity import SKEW, Credentials, create_ca, issue, parse_certificates
+from srdma.identity import SKEW, Credentials, parse_certificates
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.tls import Truncated
 from tests import keyex_players
@@ -55,15 +55,6 @@ class Hands(SystemClock):
 
     def synchronized(self) -> bool:
         return self.right
-
-
-@pytest.fixture(scope="module")
-def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("identities")
-    create_ca(path / "ca", "test")
-    for name in "ab":
-        issue(path / "ca", f"spiffe://test/host-{name}", path / name)
-    return path
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
 from srdma.agent import private
+from srdma.control import Kind
 from srdma.identity import Credentials, Validity, create_ca, issue, parse_certificates, parse_key
 from srdma.keyex.fields import ExchangeError
 from tests.keyex_players import (
@@ -34,6 +35,7 @@ from tests.keyex_players import (
     finished,
     load,
     run_pair,
+    until,
 )
 from tests.tls_players import BlockingTLS
 
@@ -285,6 +287,22 @@ def test_worker_refuses_keys(identities: Path) -> None:
     assert on_client["code"] == "worker"
 
 
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("kind", [Kind.KEYS, Kind.LIFE])
+def test_worker_refuses_one_of_two_qps(identities: Path, number: int, kind: Kind) -> None:
+    """The requests are under way together, so that the worker may have the keys of the other QP:
+    both QPs end."""
+    client, server = configs(identities)
+    qpns = [qp["qpn"] for qp in client["qps"]]
+    worker = FakeWorker(refuse="not this one", refuses=kind)
+    worker.refused = qpns[number]
+    on_client, _ = errors(client, server, {"client": worker})
+    assert on_client["text"].startswith(f"the worker refused {kind.name}: not this one")
+    assert [keys[0] for keys in worker.keys] == qpns == worker.expired
+    lived = qpns if kind == Kind.KEYS else [qpns[1 - number]]
+    assert [qpn for qpn, _ in worker.lives] == lived
+
+
 def test_qp_fails_during_the_exchange(identities: Path) -> None:
     on_client, _ = errors(*configs(identities), {"client": FakeWorker(state=ERR)})
     assert "went to error: WIRE_LOST" in on_client["text"]
@@ -309,6 +327,17 @@ def test_worker_dies_later(identities: Path) -> None:
         a.worker.die()
         assert a.event()["text"] == "the local worker ended"
         assert "the local worker ended" in b.event()["text"]
+
+
+@pytest.mark.parametrize("role", ["client", "server"])
+def test_worker_dies_during_the_exchange(identities: Path, role: str) -> None:
+    """The agent waits for RTS then. It writes nothing to stderr, as in all tests here."""
+    workers = {role: FakeWorker(silent=True)}
+    with run_pair(*configs(identities), workers) as (client, server):
+        program = client if role == "client" else server
+        until(lambda: len(program.worker.keys) == 2)
+        program.worker.die()
+        assert program.events()[-1]["code"] == "gone"
 
 
 def test_peer_is_killed(identities: Path) -> None:

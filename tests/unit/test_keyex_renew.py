@@ -34,16 +34,6 @@ FOREVER = 10**9  # REKEYs refused with EBUSY
 AGE, GRACE, DAY = 86_400, 300, 86_400  # seconds
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CA with the hosts a and b, and m, which is not part of the connection."""
-    path = tmp_path_factory.mktemp("identities")
-    create_ca(path / "ca", "test")
-    for name in "abm":
-        issue(path / "ca", f"spiffe://test/host-{name}", path / name)
-    return path
-
-
 @contextmanager
 def ready(
     folder: Path, both: dict[str, Any] | None = None, **workers: FakeWorker

@@ -186,3 +186,47 @@ def test_hello_of_a_connection_that_was_closed(identities: Path) -> None:
         await made.close()
 
     run(greet())
+
+
+def test_session_that_needs_its_connection(identities: Path) -> None:
+    """Then the others of the same connection have it too."""
+
+    async def look() -> None:
+        client, server = await pair(identities)
+        client.start(refused)
+        first, second = client.open(), client.open()
+        assert not client.parks()  # before READY
+        first.parks = second.parks = lambda: True
+        assert client.parks()
+        second.parks = lambda: False
+        assert not client.parks()
+        assert not client.replaceable
+        first.replaceable = True
+        assert client.replaceable
+        client.drop()
+        server.drop()
+
+    run(look())
+
+
+def test_kernel_is_asked_about_the_last_minute(
+    identities: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def reachable(_: Outer, within: float = 15.0) -> bool:
+        asked.append(within)
+        return False
+
+    monkeypatch.setattr(Outer, "reachable", reachable)
+
+    async def look() -> None:
+        client, server = await pair(identities)
+        client.start(refused)
+        client.open().replaceable = True
+        made = Links(cast(Any, None))
+        made._look(client)
+        assert client.end and asked == [links.SILENCE]
+        server.drop()
+
+    run(look())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from srdma.identity import Credentials, create_ca, issue
-from srdma.keyex.renew import LOOK, NEVER, Clock
+from srdma.keyex.renew import LOOK, LOOK_LEAST, NEVER, Clock
 from srdma.keyex.tls import Outer
 
 LIMIT = 60.0
@@ -70,6 +70,32 @@ def test_looks_every_few_seconds(clock: Clock) -> None:
     clock.start(100)
     assert clock.wake == 100 + LOOK
     assert looks(clock, 100, 1000) == 100 + LIMIT
+
+
+@pytest.mark.parametrize("limit", [60.0, 12.0, 4.0, 0.5])
+def test_looks_when_half_of_the_limit_is_over(host: Host, limit: float) -> None:
+    """An exchange that waits for its turn begins then."""
+    clock = Clock(limit, host)
+    clock.start(100)
+    assert not clock.half_over
+    while not clock.half_over:
+        assert not clock.ran_out(clock.wake)
+    assert clock._looked == 100 + limit / 2
+    assert looks(clock, clock.wake, 1000) == 100 + limit
+
+
+@pytest.mark.parametrize("left", [0.0, LIMIT / 2])
+def test_pause_between_looks_while_the_peer_is_not_reachable(
+    clock: Clock, host: Host, left: float
+) -> None:
+    """Also if little is left until the limit, or until half of it."""
+    clock.start(100)
+    begin = 100 + LIMIT - left - 0.001
+    assert looks(clock, 100, begin) is None and not clock.ran_out(begin)
+    host.up = False
+    for _ in range(3):
+        begin, last = clock.wake, begin
+        assert not clock.ran_out(begin) and begin - last >= LOOK_LEAST * 0.99
 
 
 def test_start_twice(clock: Clock) -> None:

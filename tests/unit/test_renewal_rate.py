@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from srdma.identity import create_ca, issue
 from srdma.keyex import renew
 from srdma.keyex.exchange import Role
 from srdma.keyex.messages import Rekey, Renew, Taken
@@ -21,15 +20,6 @@ from tests.thread_agent import ThreadAgent
 
 ASKED = 0
 MORE = 3  # exchanges beyond a burst
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("identities")
-    create_ca(path / "ca", "test")
-    for name in "ab":
-        issue(path / "ca", f"spiffe://test/host-{name}", path / name)
-    return path
 
 
 @contextmanager

@@ -18,7 +18,6 @@ import pytest
 
 from srdma.agent import links, upkeep
 from srdma.control import Kind
-from srdma.identity import create_ca, issue
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import (
     ClosedMessage,
@@ -47,16 +46,6 @@ RX, TX, ASKED, WITHDRAW = 1, 2, 0, 3
 PEER_CLOSED, WIRE_LOST = 22, 24
 FOREVER = 10**9  # REKEYs refused with EBUSY
 SHORT = 0.2  # seconds of limits that a test waits for
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CA with the hosts a (the peer), b (the agent) and m, which is not part of the session."""
-    path = tmp_path_factory.mktemp("identities")
-    create_ca(path / "ca", "test")
-    for name in "abm":
-        issue(path / "ca", f"spiffe://test/host-{name}", path / name)
-    return path
 
 
 @pytest.fixture(autouse=True)

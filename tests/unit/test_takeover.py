@@ -28,7 +28,7 @@ from srdma.agent.settings import Identity
 from srdma.agent.takeover import Keeper
 from srdma.control import Kept, KeptQP, Kind
 from srdma.errors import RefusedError
-from srdma.identity import Credentials, create_ca, issue
+from srdma.identity import Credentials
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.messages import COUNT_MAX, ClosedMessage, Rekey
 from srdma.keyex.offers import Suite
@@ -289,13 +289,10 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def identities(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("identities")
-    create_ca(path / "ca", "test")
-    for name in "ab":
-        issue(path / "ca", f"spiffe://test/host-{name}", path / name)
-    (path / "ca.pem").write_bytes((path / "ca/ca.pem").read_bytes())
-    return path
+def identities(identities: Path) -> Path:
+    """With the certificate of the CA where a policy expects it."""
+    (identities / "ca.pem").write_bytes((identities / "ca/ca.pem").read_bytes())
+    return identities
 
 
 @pytest.fixture(autouse=True)
