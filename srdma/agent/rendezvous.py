@@ -66,7 +66,7 @@ class Call:
 
     @property
     def to(self) -> To:
-        """Of the client's OFFER."""
+        """The field of the client's OFFER."""
         ends = (self.own, self.peer) if self.role == "client" else (self.peer, self.own)
         return To(ends[0].gid, *ends[1])
 
@@ -151,7 +151,7 @@ class Rendezvous:
             raise
 
     def _has_room(self, meeting: Meeting) -> bool:
-        """False if too many OFFERs wait. Those of clients that have given up are dropped before."""
+        """False if too many OFFERs wait. An OFFER whose client has given up is dropped before."""
         for key, other in [*self._offers.items()]:
             if not other.stream.connected():
                 self._offers.pop(key).drop()

@@ -78,7 +78,7 @@ def test_traffic_renewal_and_restart(place: Place, mode: str) -> None:
 
 
 def test_many(place: Place) -> None:
-    """Of all worker processes; a GID as pyverbs writes it."""
+    """The QPs belong to all worker processes. The GIDs have the form of pyverbs."""
     with contextlib.ExitStack() as stack:
         ends = []
         for host in (place.a, place.b):

@@ -18,7 +18,7 @@ from .protect import End
 CLIENT_EID, SERVER_EID = bytes(range(0x10, 0x20)), bytes(range(0x20, 0x30))
 CLIENT_QPNS, SERVER_QPNS = (0xC11E47, 0xC11E48), (0x5E12E2, 0x5E12E3)
 CLIENT_PNS, SERVER_PNS = (0xC0FFEE, 0xFFFFF0), (0x800000, 0x900000)
-CLIENT_WIRE, SERVER_WIRE = "192.0.2.1", "192.0.2.2"
+WIRES = CLIENT_WIRE, SERVER_WIRE = "192.0.2.1", "192.0.2.2"
 PORT = 4791
 CERTIFICATES = (bytes(range(0xC0, 0xE0)), bytes(range(0xE0, 0x100)))  # their SHA-256
 DIGEST = "sha384"  # of TLS_AES_256_GCM_SHA384
@@ -132,6 +132,13 @@ def frames() -> list[tuple[str, int, Message]]:
     ]
 
 
+def rendezvous() -> Message:
+    """An OFFER of 8.8. The end that is the server of 1.2 has the lower QPN, and is the client."""
+    offer = transcript().offer | {"qps": 1, "ends": _ends("server")[:1]}
+    gids = [bytes(10) + b"\xff\xff" + bytes(map(int, wire.split("."))) for wire in WIRES]
+    return offer | {"to": {"from": gids[1], "gid": gids[0], "qpn": CLIENT_QPNS[0]}}
+
+
 def contents() -> dict[str, Any]:
     renew = {"hash": transcript().hash, "count": COUNT}
     return {
@@ -162,6 +169,7 @@ def contents() -> dict[str, Any]:
             "messages": [encode(resume(role)).hex() for role in (0, 1)],
             "closed": encode({"closed": True}).hex(),
         },
+        "rendezvous": encode(rendezvous()).hex(),
         "streams": {
             "identity": IDENTITY,
             "sni": server_name(IDENTITY),
@@ -305,4 +313,5 @@ def blocks() -> dict[str, list[str]]:
         "renewal": list(_renewal()),
         "resumption": list(_resumption()),
         "streams": list(_streams()),
+        "rendezvous": list(_message(rendezvous())),
     }

@@ -7,12 +7,16 @@ import json
 import os
 import shutil
 import socket
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from srdma import gid
+from srdma.agent.accounts import KEYS as DOOR_KEYS
 from srdma.agent.accounts import Door
-from srdma.agent.policy import Policy, PolicyError, Private
+from srdma.agent.peers import PEER_KEYS
+from srdma.agent.policy import IDENTITY_KEYS, KEYS, Policy, PolicyError, Private
 from srdma.agent.program import begin_key_log, bound
 from srdma.agent.service import AUDIT_RATE, AuditLog
 from srdma.cli.app import build
@@ -57,6 +61,97 @@ def test_defaults(folder: Path) -> None:
     assert made.permits("host-a", os.getuid()) and not made.permits("host-a", os.getuid() + 1)
     assert not made.permits("host-b", os.getuid())
     assert made.summary() == {"host-a": f"{A} for users {os.getuid()}"}
+
+
+PEER = (
+    GOOD
+    + """
+[[peer]]
+gid = "10.0.0.2"
+agent = 4793
+identity = "spiffe://test/b"
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("[[peer]]", "[peer]", r"peer must be entries \[\[peer\]\]"),
+        ("agent =", "agents =", r"\[\[peer\]\] has the unknown key 'agents'"),
+        ('gid = "10.0.0.2"\n', "", r"needs a gid"),
+        ('"10.0.0.2"', "7", r"needs a gid"),
+        ('"10.0.0.2"', '"host-b"', "'host-b' does not appear to be an IPv4 or IPv6"),
+        ('"10.0.0.2"', '"10.0.0.2/24"', "has host bits set"),
+        ("agent = 4793\n", "", r"agent of \[\[peer\]\] 10.0.0.2 must be"),
+        ("4793", "0", r"agent of \[\[peer\]\] 10.0.0.2 must be"),
+        ("4793", "65536", r"agent of \[\[peer\]\] 10.0.0.2 must be"),
+        ("4793", "true", r"agent of \[\[peer\]\] 10.0.0.2 must be"),
+        ("4793", '"10.0.0.2:x"', r"agent of \[\[peer\]\] 10.0.0.2 must be"),
+        ("4793", '"10.0.0.2"', "does not appear to be an IPv4 or IPv6"),
+        ('identity = "spiffe://test/b"', "", "10.0.0.2 needs an identity"),
+        ('"spiffe://test/b"', "7", "10.0.0.2 needs an identity"),
+        ('"spiffe://test/b"', '"spiffe://test/b"\nsan = 1', "must be true or false"),
+        ("test/b", "test/*", "has a pattern as identity"),
+        ('"10.0.0.2"', '"10.0.0.0/24"', ""),
+        ("4793", '"10.0.0.2:4793"', ""),
+        ('"10.0.0.2"\nagent = 4793', '"10.0.0.0/24"\nagent = "10.0.0.2:4793"', "give the port"),
+        ('test/b"', 'test/*"\nsan = true', ""),
+    ],
+)
+def test_peers_of_a_policy(folder: Path, old: str, new: str, error: str) -> None:
+    assert old in PEER
+    text = PEER.replace(old, new)
+    if error:
+        with pytest.raises(PolicyError, match=error):
+            policy(folder, text)
+    else:
+        policy(folder, text)
+
+
+def test_peer_of_a_gid(folder: Path) -> None:
+    """The narrowest range counts; IPv4 and IPv4-mapped addresses are the same."""
+    more = PEER[PEER.index("[[peer]]") :]
+    made = policy(
+        folder,
+        PEER
+        + more.replace("10.0.0.2", "10.0.0.0/24").replace("test/b", "test/net")
+        + more.replace("10.0.0.2", "fd00::/16").replace("test/b", "test/*")
+        + "san = true\n"
+        + more.replace("10.0.0.2", "fd00::7").replace("4793", '"[fd00::1]:99"'),
+    )
+    found = {
+        text: (peer.expected, peer.agent_of(gid.parse(text)))
+        for text in ("10.0.0.2", "::ffff:10.0.0.2", "10.0.0.3", "fd00::1", "fd00::7")
+        for peer in [made.peer_at(gid.parse(text))]
+    }
+    assert found == {
+        "10.0.0.2": ("spiffe://test/b", ("10.0.0.2", 4793)),
+        "::ffff:10.0.0.2": ("spiffe://test/b", ("10.0.0.2", 4793)),
+        "10.0.0.3": ("spiffe://test/net", ("10.0.0.3", 4793)),
+        "fd00::1": ("", ("fd00::1", 4793)),
+        "fd00::7": ("spiffe://test/b", ("fd00::1", 99)),
+    }
+    with pytest.raises(ExchangeError, match=r"no \[\[peer\]\] with the GID 10.0.1.0"):
+        made.peer_at(gid.parse("10.0.1.0"))
+    assert {
+        "[10.0.0.2]": "spiffe://test/b",
+        "[10.0.0.0/24]": "spiffe://test/net",
+        "[fd00::/16]": "spiffe://test/* with this address in its certificate",
+    }.items() <= made.summary().items()
+    for twice in ("10.0.0.2", "10.0.0.0/24"):
+        text = PEER + more.replace("10.0.0.2", "10.0.0.0/24") + more.replace("10.0.0.2", twice)
+        with pytest.raises(PolicyError, match=f"two entries .* have the gid {twice}"):
+            policy(folder, text)
+
+
+def test_policy_of_the_documentation() -> None:
+    """Its keys are in the tables to which they belong."""
+    text = (Path(__file__).parents[2] / "docs/agent.md").read_text()
+    fields = tomllib.loads(text.split("```toml\n")[1].split("```")[0])
+    assert set(fields) == KEYS
+    for name, keys in (("identity", IDENTITY_KEYS), ("peer", PEER_KEYS), ("container", DOOR_KEYS)):
+        assert {key for each in fields[name] for key in each} == keys
 
 
 def test_both_lists_of_peers_count(folder: Path) -> None:

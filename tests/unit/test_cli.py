@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from srdma import errors
+from srdma import errors, identity
 from srdma.cli import app as cli
 from srdma.cli import doctor as cli_doctor
 from srdma.cli.doctor import Finding
@@ -106,12 +106,23 @@ def test_ca(tmp_path: Path) -> None:
     assert forced.exit_code == 0 and "PRIVATE" not in forced.output
 
 
+def test_ca_address(tmp_path: Path) -> None:
+    """Addresses are further names of the certificate."""
+    run("ca", "init", str(tmp_path / "ca"))
+    words = ["--id", "spiffe://x/a", "--address", "10.0.0.2", "--address", "fd00::2"]
+    run("ca", "issue", str(tmp_path / "ca"), "--out", str(tmp_path / "a"), *words)
+    [made] = parse_certificates((tmp_path / "a.pem").read_bytes(), "a")
+    assert [str(each) for each in identity.addresses_of(made)] == ["10.0.0.2", "fd00::2"]
+    assert identity.identity_of(made) == "spiffe://x/a"
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (["--id", "host-a"], "is no identity"),
         (["--id", "spiffe://x/a", "--days", "0"], "validity of 0"),
         (["--id", "spiffe://x/a", "--algorithm", "rsa"], "p256 or ed25519"),
+        (["--id", "spiffe://x/a", "--address", "host-a"], "--address: 'host-a' does not appear"),
     ],
 )
 def test_ca_refuses(words: list[str], text: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from srdma.keyex.exchange import (
 )
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Handover, Ready, decode, encode
-from srdma.keyex.offers import Suite
+from srdma.keyex.offers import Suite, To
 from tests.exchange_players import HASHES, end
 
 GCM, CHACHA, CMAC = Suite(1, 3, 16), Suite(7, 3, 16), Suite(0x20, 2, 16)
@@ -302,3 +302,87 @@ def test_error_of_the_peer() -> None:
     assert raised.value.from_peer and raised.value.code == "suite"
     assert raised.value.text == "no ?[31mcommon suite"
     assert client.state == "failed"
+
+
+# Rendezvous ---------------------------------------------------------------------------
+
+LOWER, HIGHER = bytes(15) + b"\x01", bytes(15) + b"\x02"  # GIDs
+TO = To(LOWER, HIGHER, 200)
+
+
+def meeting(**server: object) -> tuple[Exchange, Exchange]:
+    """Both ends of a rendezvous; the QPs are 100 and 200."""
+    mine = replace(parameters("client", qps=1), to=TO)
+    ends = (replace(parameters("server", qps=1).ends[0], qpn=200),)
+    theirs = replace(parameters("server", qps=1), to=TO, ends=ends)
+    return Exchange("client", mine), Exchange("server", replace(theirs, **server))
+
+
+def test_rendezvous() -> None:
+    client, server = meeting()
+    offer, choice = until_choice(client, server)
+    assert decode(offer).to == TO
+    client.receive(choice)
+    assert client.hash == server.hash
+
+
+@pytest.mark.parametrize("to", [None, To(LOWER, HIGHER, 201), To(HIGHER, LOWER, 200)])
+def test_offer_of_another_rendezvous(to: To | None) -> None:
+    """Also one at a listener."""
+    client, server = meeting(to=to)
+    server.start()
+    with pytest.raises(ExchangeError, match="OFFER has `to` without a rendezvous") as error:
+        server.receive(sent(client.start())[0])
+    assert error.value.code == "format"
+
+
+def test_offer_without_to() -> None:
+    client, server = Exchange("client", parameters("client", qps=1)), meeting()[1]
+    server.start()
+    with pytest.raises(ExchangeError, match="OFFER has `to`") as error:
+        server.receive(sent(client.start())[0])
+    assert error.value.code == "format"
+
+
+def test_choice_of_another_qp() -> None:
+    client, server = meeting(ends=(replace(parameters("server").ends[0], qpn=201),))
+    _, choice = until_choice(client, server)
+    with pytest.raises(ExchangeError, match="qpn is 201: it must be that of the rendezvous, 200"):
+        client.receive(choice)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "text"),
+    [
+        ({"to": 7}, "value", "to is 7: it must be a map"),
+        ({"to": {}}, "format", "TO lacks from, gid, qpn"),
+        ({"to": {"from": LOWER, "gid": HIGHER, "qpn": 200, "x": 1}}, "format", "unknown fields"),
+        ({"to": {"from": b"", "gid": HIGHER, "qpn": 200}}, "value", "from is 0 bytes"),
+        ({"to": {"from": LOWER, "gid": bytes(17), "qpn": 200}}, "value", "gid is 17 bytes"),
+        ({"to": {"from": LOWER, "gid": HIGHER, "qpn": 0}}, "value", "qpn is 0"),
+        ({"to": {"from": LOWER, "gid": HIGHER, "qpn": 1 << 24}}, "value", "qpn is 16777216"),
+        ({"to": {"from": LOWER, "gid": HIGHER, "qpn": 99}}, "value", "above that of the client"),
+        ({"to": {"from": HIGHER, "gid": LOWER, "qpn": 100}}, "value", "above that of the client"),
+        ({"to": {"from": LOWER, "gid": LOWER, "qpn": 100}}, "value", "above that of the client"),
+    ],
+)
+def test_malformed_rendezvous(changes: dict[str, object], code: str, text: str) -> None:
+    [offer] = sent(meeting()[0].start())
+    raw = cbor2.dumps(cbor2.loads(offer) | changes, canonical=True)
+    with pytest.raises(ExchangeError, match=text) as error:
+        decode(raw)
+    assert error.value.code == code
+
+
+def test_rendezvous_has_one_qp() -> None:
+    two = replace(parameters("client", qps=2), to=TO)
+    [offer] = sent(Exchange("client", two).start())
+    with pytest.raises(ExchangeError, match="qps is 2: it must be 1"):
+        decode(offer)
+
+
+def test_equal_qpns() -> None:
+    """The lower GID is the client's."""
+    to = To(LOWER, HIGHER, 100)
+    [offer] = sent(Exchange("client", replace(parameters("client", qps=1), to=to)).start())
+    assert decode(offer).to == to

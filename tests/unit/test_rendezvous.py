@@ -122,7 +122,7 @@ def calls(one: Host) -> int:
 
 
 def role(one: Host) -> int:
-    """Of the QP in KEYS: 0 client, 1 server."""
+    """The role in KEYS: 0 client, 1 server."""
     [keys] = one.worker.keys
     return int(keys[1])
 
@@ -406,7 +406,7 @@ def test_offers_of_an_identity(a: Host, b: Host, monkeypatch: pytest.MonkeyPatch
 
 
 def test_offers_of_all(a: Host, b: Host, c: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of clients that have given up do not count."""
+    """An OFFER whose client has given up does not count."""
     monkeypatch.setattr(rendezvous, "OFFERS_MAX", 1)
     first = call(a, LOW, C, HIGH)
     until(lambda: offers(c) == 1)
@@ -442,3 +442,9 @@ def test_program_of_no_rights(a: Host, b: Host) -> None:
     settings = a.settings("client", "b", LOW) | {"do": "connect", "to": [B, HIGH]}
     assert refused(a.open(settings))[0] == "policy"
     assert offers(b) == 0 and os.getuid() == a.worker.owner[0]
+
+
+def test_first_version(first_version: None, a: Host, b: Host) -> None:
+    code, text = refused(call(a, LOW, B, HIGH))
+    assert code == "version" and "needs srdma/2 at both agents" in text
+    assert not a.worker.keys

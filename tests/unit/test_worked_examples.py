@@ -19,10 +19,20 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 
-from srdma.agent import resumption
+from srdma import gid
+from srdma.agent import rendezvous, resumption
 from srdma.keyex.exchange import EXPORTER_LABELS, Exchange, Parameters, Role, Send
 from srdma.keyex.exchange_renew import Begin, Feed, Renewal, Say, Take
-from srdma.keyex.messages import ClosedMessage, ErrorMessage, Handover, Hello, Resume, Wake, decode
+from srdma.keyex.messages import (
+    ClosedMessage,
+    ErrorMessage,
+    Handover,
+    Hello,
+    Offer,
+    Resume,
+    Wake,
+    decode,
+)
 from srdma.keyex.messages import encode as encode_message
 from srdma.keyex.offers import End, Suite
 from srdma.keyex.tls import server_name
@@ -199,6 +209,19 @@ def test_streams_of_srdma() -> None:
     ]
 
 
+def test_rendezvous_of_srdma() -> None:
+    """The OFFER is that of the call of the end with the lower QPN."""
+    offer = decode(bytes.fromhex(EXCHANGE["rendezvous"]))
+    assert isinstance(offer, Offer)
+    ends = [
+        rendezvous.Name(gid.parse("192.0.2.2"), 0x5E12E2),
+        rendezvous.Name(gid.parse("192.0.2.1"), 0xC11E47),
+    ]
+    call = rendezvous.Call.of(*ends)
+    assert (call.role, call.to) == ("client", offer.to)
+    assert rendezvous.Call.of(*reversed(ends)).key == call.key == (offer.to, offer.ends[0].qpn)
+
+
 def messages() -> Iterator[str]:
     for case in EXCHANGE["exchanges"].values():
         yield from (case["offer"], case["choice"], *case["confirms"])
@@ -206,6 +229,7 @@ def messages() -> Iterator[str]:
     yield from (EXCHANGE["renewal"][name] for name in ("wish", "renew", "taken"))
     yield from (*EXCHANGE["resumption"]["messages"], EXCHANGE["resumption"]["closed"])
     yield from (raw for _, raw in EXCHANGE["streams"]["frames"])
+    yield EXCHANGE["rendezvous"]
 
 
 def test_cbor2_and_srdma_encode_each_message_alike() -> None:
