@@ -53,7 +53,7 @@ class Meeting:
 
     @property
     def certificate(self) -> x509.Certificate:
-        """Of the peer."""
+        """The certificate of the peer."""
         return self.stream.link.outer.peer_certificate()
 
     def check(self, own: Identity) -> None:
