@@ -10,7 +10,7 @@
 #include "relay/ctl.h"
 
 /*
- * Parse an IPv4 or IPv6 address. Returns 0; -EINVAL: it is none;
+ * Parse an IPv4 or IPv6 address. Returns 0; -EINVAL: it is no address;
  * -EADDRNOTAVAIL: it is not unicast. *gid is then unchanged.
  */
 int gid_parse(uint8_t gid[SRDMA_CTL_GID_LEN], const char *text);

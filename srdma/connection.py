@@ -11,12 +11,13 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from srdma._engine.resource import Resource
 from srdma.agent.client import Arrival, Attempt, ConnectionChannel, ListenerChannel
 from srdma.errors import ClosedError, DeviceError, LocalError, Timeout, WorkerGone
+from srdma.gid import QPName
 from srdma.identity import Credentials
 from srdma.keyex.exchange import Role, mode_name
 from srdma.keyex.offers import LEVELS, MODE_PD, UNPROTECTED, Suite
@@ -45,21 +46,19 @@ class Connection(Resource):
     """
 
     def __init__(
-        self, pd: PD, options: Options, *,
-        address: Address | None = None, arrival: Arrival | None = None,
-        attempt: Attempt | None = None,
-        qps: list[SecureQP] | None = None, to: tuple[bytes, int] | None = None,
+        self, pd: PD, options: Options, peer: Address | Arrival | QPName, *,
+        attempt: Attempt | None = None, qps: Sequence[SecureQP] = (),
     ) -> None:  # fmt: skip
-        """address: of the listener to connect to, or arrival: the peer to accept, or to: GID and
-        number of the peer's QP. qps: those to connect; they belong to the connection from now on.
-        attempt: lets another thread cancel this call."""
+        """peer: the address of a listener, a peer to accept, or the peer's QP. attempt: lets
+        another thread cancel this call. qps: new ones, which belong to the connection from now
+        on; those that the options demand besides are made."""
         super().__init__(pd)
         self._pd = pd
         self._options = options
-        self._address = address
-        self.qps: list[SecureQP] = qps or []
+        self._address = None if isinstance(peer, Arrival | QPName) else peer
+        self.qps: list[SecureQP] = [*qps]
         self._channel: ConnectionChannel | None = None
-        role: Role = "server" if arrival else "client"
+        role: Role = "server" if isinstance(peer, Arrival) else "client"
         deadline = time.monotonic() + options.timeout
         try:
             suites = options.allowed_by(pd)
@@ -79,13 +78,7 @@ class Connection(Resource):
                 "limit": REKEY_LIMIT,
                 "max_age": options.max_secret_age,
             }
-            if arrival:
-                settings |= {"do": "accept", "arrival": arrival.number}
-            elif to:
-                settings |= {"do": "connect", "to": list(to)}
-            else:
-                settings |= {"do": "connect", "address": address}
-            self._channel = ConnectionChannel(pd.ctx.agent(), settings)
+            self._channel = ConnectionChannel(pd.ctx.agent(), settings | _goal(peer))
             if attempt:
                 attempt.begins(self._channel)
             self._peer = self._channel.wait_ready(deadline)
@@ -156,7 +149,7 @@ class Connection(Resource):
         """
         address, pd, options = self.route()
         self.close()
-        return Connection(pd, options, address=address)
+        return Connection(pd, options, address)
 
     def route(self) -> tuple[Address, PD, Options]:
         """Address, PD and options for reconnect(), which states the errors raised."""
@@ -279,7 +272,7 @@ class Listener(Resource):
 
     def meet(self, arrival: Arrival, attempt: Attempt | None = None) -> Connection:
         """Run the key exchange with a peer of take(). attempt: as in Connection."""
-        return Connection(self._pd, self._options, arrival=arrival, attempt=attempt)
+        return Connection(self._pd, self._options, arrival, attempt=attempt)
 
     def _release(self) -> None:
         if self._channel is not None:
@@ -301,7 +294,18 @@ def connect(address: Address, pd: PD, **options: object) -> Connection:
     or cannot be reached, IntegrityError if it cannot be authenticated, DeviceError for the local
     worker, or Timeout.
     """
-    return Connection(pd, prepared(pd, options), address=address)
+    return Connection(pd, prepared(pd, options), address)
+
+
+def _goal(peer: Address | Arrival | QPName) -> dict[str, object]:
+    """The settings that name the peer."""
+    match peer:
+        case Arrival(number=number):
+            return {"do": "accept", "arrival": number}
+        case QPName():
+            return {"do": "connect", "to": list(peer)}
+        case _:
+            return {"do": "connect", "address": peer}
 
 
 def new_qp(pd: PD, options: Options) -> SecureQP:

@@ -6,8 +6,20 @@ A GID has 16 bytes: an IPv6 address, or an IPv4-mapped one (::ffff:a.b.c.d) for 
 from __future__ import annotations
 
 import ipaddress
+from typing import NamedTuple
 
 NONE = bytes(16)  # of a worker that has no GID
+
+
+class QPName(NamedTuple):
+    """A QP: GID of its worker, and its number."""
+
+    gid: bytes
+    qpn: int
+
+    def __str__(self) -> str:
+        return f"QP {self.qpn:#08x} of {text_of(self.gid)}"
+
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -224,22 +223,31 @@ def create_ca(
     return folder / CA_CERT
 
 
+@dataclass(frozen=True)
+class Names:
+    """The subject alternative names of a certificate. uri: the identity; addresses: GIDs of its
+    workers, see `san` of agent.md 11."""
+
+    uri: str
+    addresses: tuple[Address, ...] = ()
+
+
 def issue(
     ca: Path,
-    uri: str,
+    names: str | Names,
     out: Path,
     *,
     validity: Validity | None = None,
-    addresses: Sequence[Address] = (),
     algorithm: Algorithm = "p256",
     force: bool = False,
 ) -> tuple[Path, Path]:
-    """Issue a certificate for the identity `uri` by the CA in the folder `ca`.
+    """Issue a certificate for an identity by the CA in the folder `ca`.
 
-    addresses: GIDs that it names, see `san` of agent.md 11. Writes OUT.pem and OUT.key and returns
-    their paths. The certificate expires no later than that of the CA.
+    names: its URI, or more. Writes OUT.pem and OUT.key and returns their paths. The certificate
+    expires no later than that of the CA.
     """
-    check_identity_uri(uri)
+    names = Names(names) if isinstance(names, str) else names
+    check_identity_uri(names.uri)
     ca_cert = parse_certificates(_read(ca / CA_CERT), str(ca / CA_CERT))[0]
     ca_key = parse_key(_read(ca / CA_KEY), str(ca / CA_KEY))
     if ca_key.public_key() != ca_cert.public_key():
@@ -250,14 +258,14 @@ def issue(
             f"{ca / CA_CERT} expired on {ca_cert.not_valid_after_utc:%Y-%m-%d}: make a new CA"
         )
     key = _new_key(algorithm)
-    short = uri.rsplit("/", 1)[-1][:64] or "srdma"
+    short = names.uri.rsplit("/", 1)[-1][:64] or "srdma"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, short)])
     bounds = start, min(end, ca_cert.not_valid_after_utc)
     if bounds[0] >= bounds[1]:
         raise IdentityError(f"validity from {start:%Y-%m-%d}: the CA certificate ends before that")
-    certificate = _leaf(
-        _builder(subject, ca_cert.subject, key, bounds), uri, addresses, ca_key
-    ).sign(ca_key, _hash_for(ca_key))
+    certificate = _leaf(_builder(subject, ca_cert.subject, key, bounds), names, ca_key).sign(
+        ca_key, _hash_for(ca_key)
+    )
     paths = out.with_name(out.name + ".pem"), out.with_name(out.name + ".key")
     _write_pair(*paths, certificate, key, force)
     return paths
@@ -294,19 +302,18 @@ def _builder(
 
 
 def _leaf(
-    builder: x509.CertificateBuilder, uri: str, addresses: Sequence[Address], ca_key: PrivateKey
+    builder: x509.CertificateBuilder, names: Names, ca_key: PrivateKey
 ) -> x509.CertificateBuilder:
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
     issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
-    names = x509.SubjectAlternativeName(
-        [x509.UniformResourceIdentifier(uri), *map(x509.IPAddress, addresses)]
-    )
+    uri = x509.UniformResourceIdentifier(names.uri)
+    all_names = x509.SubjectAlternativeName([uri, *map(x509.IPAddress, names.addresses)])
     return (
         builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(issuer_id, critical=False)
-        .add_extension(names, critical=False)
+        .add_extension(all_names, critical=False)
     )
 
 

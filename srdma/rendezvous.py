@@ -61,8 +61,8 @@ class Rendezvous(Resource):
         if self._qp is None:
             raise LocalError("the QP of this rendezvous was connected before: make another one")
         qp, self._qp = self._qp, None
-        to = peer, qp_num
-        return Connection(self._pd, self._options, qps=[qp], to=to, attempt=attempt)
+        name = gids.QPName(peer, qp_num)
+        return Connection(self._pd, self._options, name, qps=[qp], attempt=attempt)
 
     @property
     def pd(self) -> PD:

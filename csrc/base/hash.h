@@ -1,5 +1,5 @@
 /*
- * Buckets of hash tables whose keys nobody chooses. QPNs are random, but those
+ * Buckets of hash tables with random keys. QPNs are random, but those
  * of one worker process have the same remainder (docs/local-interface.md 6), so
  * their low bits alone would leave buckets empty.
  */

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Protocol
 
 from srdma.agent.accept import accepted, listens
 from srdma.agent.links import Links, check_age
-from srdma.agent.meeting import WAITING_MAX, Meeting, encoded
+from srdma.agent.meeting import Meeting, encoded
 from srdma.agent.peers import Peer
 from srdma.agent.rendezvous import Rendezvous
 from srdma.agent.sessions import Sessions
@@ -36,6 +36,7 @@ CANDIDATES_MAX = 512
 CANDIDATES_PER_ADDRESS = 64
 CANDIDATES_KNOWN = 64  # reserved for the addresses of sessions' peers
 ARRIVALS_MAX, ARRIVALS_PER_IDENTITY = 1024, 256
+WAITING_MAX = 70_000  # bytes that may arrive in the stream of a peer that waits for accept()
 SILENT_TIMEOUT = HANDSHAKE_TIMEOUT = 10.0  # seconds
 REFUSALS_EVERY = 1.0  # seconds between two reports of refused peers
 PAUSE = 0.1  # seconds without accept() when the system has no resources for a connection

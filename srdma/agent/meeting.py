@@ -10,8 +10,6 @@ from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import ErrorMessage, Message, encode
 from srdma.keyex.streams import Stream
 
-WAITING_MAX = 70_000  # bytes that may arrive in the stream of a peer that waits for a program
-
 Address = tuple[str, int]  # host and port of a peer's listener or agent
 
 

@@ -6,13 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from srdma import gid as gids
 from srdma.agent.links import STALE, check_age
-from srdma.agent.meeting import WAITING_MAX, Meeting
+from srdma.agent.meeting import Meeting
 from srdma.agent.peers import Peer
 from srdma.agent.settings import Identity
+from srdma.gid import QPName
 from srdma.keyex.exchange import Role
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.messages import Offer
@@ -20,17 +20,8 @@ from srdma.keyex.offers import END_RANGES, To
 from srdma.keyex.streams import INBOX_MAX
 
 QPN_LEAST, QPN_MOST = END_RANGES["qpn"]
-OFFERS_MAX, OFFERS_PER_IDENTITY = 1024, 256
-
-
-class Name(NamedTuple):
-    """A QP: GID of its worker, and its number."""
-
-    gid: bytes
-    qpn: int
-
-    def __str__(self) -> str:
-        return f"QP {self.qpn:#08x} of {gids.text_of(self.gid)}"
+OFFERS_MAX, OFFERS_PER_IDENTITY = 4096, 1024
+WAITING_MAX = 4096  # bytes that may arrive in the stream behind an OFFER that waits
 
 
 Key = tuple[To, int]  # `to` of the OFFER, and QPN of the client
@@ -40,11 +31,11 @@ Key = tuple[To, int]  # `to` of the OFFER, and QPN of the client
 class Call:
     """A program connects its QP `own` with the QP `peer`."""
 
-    own: Name
-    peer: Name
+    own: QPName
+    peer: QPName
 
     @classmethod
-    def of(cls, own: Name, peer: Name) -> Call:
+    def of(cls, own: QPName, peer: QPName) -> Call:
         """Raises ExchangeError (`config`)."""
         if own.gid == gids.NONE:
             raise ExchangeError(

@@ -25,7 +25,6 @@ from srdma.agent.peers import Peer
 from srdma.agent.policy import Policy
 from srdma.agent.port import Port
 from srdma.agent.record import Record
-from srdma.agent.rendezvous import Name
 from srdma.agent.session import RESTART, WITHDRAWN, Session
 from srdma.agent.settings import TOKEN_LEN, Identity, Terms
 from srdma.agent.takeover import Keeper
@@ -33,6 +32,7 @@ from srdma.agent.tasks import Closed, first_of
 from srdma.agent.worker import Worker
 from srdma.control import Limits, peer_of, thread_path
 from srdma.errors import Error, LocalError, NoWorkerError, RefusedError, Timeout, WorkerGone
+from srdma.gid import QPName
 from srdma.keyex.fields import ExchangeError
 from srdma.keyex.offers import GID_LEN
 from srdma.keyex.pace import Turns
@@ -270,7 +270,7 @@ class Service:
                 return await self._session(channel, own, settings, (host, port))
             case {"do": "connect", "to": [bytes(gid), int(qpn)]} if len(gid) == GID_LEN:
                 own = self._own(channel, settings)
-                return await self._session(channel, own, settings, Name(gid, qpn))
+                return await self._session(channel, own, settings, QPName(gid, qpn))
             case {"do": "accept", "arrival": number}:
                 meeting = self._admission.arrivals.take(number, channel.uid)
                 return await self._accept(channel, settings, meeting)
@@ -332,7 +332,7 @@ class Service:
         channel: Channel,
         own: Own,
         settings: Mapping[str, Any],
-        peer: Meeting | Address | Name,
+        peer: Meeting | Address | QPName,
     ) -> Kept:
         """Returns the session, with its worker, which the caller releases."""
         terms = Terms.of(settings)

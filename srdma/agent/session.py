@@ -22,7 +22,7 @@ from srdma.agent.clock import Validity
 from srdma.agent.meeting import Address, Meeting, agent_of
 from srdma.agent.peers import Peer
 from srdma.agent.record import Record
-from srdma.agent.rendezvous import Call, Name, Rendezvous
+from srdma.agent.rendezvous import Call, Rendezvous
 from srdma.agent.settings import Identity, Terms
 from srdma.agent.setup import WORKER_ENDED, Setup
 from srdma.agent.tasks import Bell, Closed, Watched
@@ -31,6 +31,7 @@ from srdma.agent.upkeep import Upkeep
 from srdma.agent.worker import Worker
 from srdma.control import Direction
 from srdma.errors import DeviceError, Error, RefusedError, Timeout, WorkerGone
+from srdma.gid import QPName
 from srdma.keyex.agreement import Agreement
 from srdma.keyex.exchange import Agreed, Exchange
 from srdma.keyex.exchange_renew import Goodbye
@@ -87,7 +88,7 @@ class Session:
         self._setup: Setup | None = None  # until READY
         self._upkeep: Upkeep | None = None  # from READY on
 
-    async def begin(self, worker: Worker, terms: Terms, peer: Meeting | Address | Name) -> bool:
+    async def begin(self, worker: Worker, terms: Terms, peer: Meeting | Address | QPName) -> bool:
         """Run the exchange with the peer. False if that failed, which ended the session.
 
         peer: the meeting with a client, which the session owns, the address of a listener, or a QP
@@ -270,7 +271,7 @@ class Session:
     # Up to `ready` -----------------------------------------------------------
 
     async def _work(
-        self, worker: Worker, setup: Setup, terms: Terms, peer: Meeting | Address | Name
+        self, worker: Worker, setup: Setup, terms: Terms, peer: Meeting | Address | QPName
     ) -> None:
         self._first_meeting = peer if isinstance(peer, Meeting) else None
         assert isinstance(self._channel, Channel)
@@ -280,7 +281,7 @@ class Session:
             with watched:
                 async with asyncio.timeout(terms.timeout):
                     leg = await worker.attach(terms.token, self._channel.uid)
-                    goal = self._call(setup, terms, peer) if isinstance(peer, Name) else peer
+                    goal = self._call(setup, terms, peer) if isinstance(peer, QPName) else peer
                     meeting, exchange = await self._agree(setup, goal)
         except Timeout:  # of a call of the worker
             raise
@@ -303,7 +304,7 @@ class Session:
             terms.times,
             terms.max_age,
             agent=agent_of(meeting),
-            gid=peer.gid if isinstance(peer, Name) else b"",
+            gid=peer.gid if isinstance(peer, QPName) else b"",
         )
         self._upkeep = upkeep = Upkeep(record, worker, self, self._house, self._bell)
         self._setup = self._first_meeting = None
@@ -314,7 +315,7 @@ class Session:
         self._channel.report("ready")
         self.told("connected")
 
-    def _call(self, setup: Setup, terms: Terms, peer: Name) -> Call:
+    def _call(self, setup: Setup, terms: Terms, peer: QPName) -> Call:
         """The call of the program's QP. Raises ExchangeError (`config`) if it may not call."""
         assert self._worker
         control = self._worker.control
@@ -331,7 +332,7 @@ class Session:
                 ) from None
         else:
             raise ExchangeError("config", f"QP {qpn:#08x} is connected already")
-        call = Call.of(Name(gid, qpn), peer)
+        call = Call.of(QPName(gid, qpn), peer)
         self._house.peer_at(peer.gid)
         setup.to = call.to
         return call

@@ -211,7 +211,7 @@ async def meet(rendezvous: Rendezvous, gid: str, qp_num: int) -> Connection:
 
 async def _connect(address: Address, pd: PD, options: Options) -> Connection:
     with Seat(pd, pd):
-        return await _join(partial(connection.Connection, pd, options, address=address))
+        return await _join(partial(connection.Connection, pd, options, address))
 
 
 async def _join(make: Callable[..., connection.Connection]) -> Connection:

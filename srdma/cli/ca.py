@@ -51,10 +51,9 @@ def issue(
     identity.check_identity_uri(uri)
     cert, key = identity.issue(
         folder,
-        uri,
+        identity.Names(uri, tuple(addresses)),
         out or Path(uri.rstrip("/").rsplit("/", 1)[-1]),
         validity=identity.Validity(identity.DAYS if how.days is None else how.days),
-        addresses=addresses,
         algorithm=cast(identity.Algorithm, how.algorithm),
         force=how.force,
     )

@@ -697,7 +697,7 @@ def test_cancelled_attempts(client_pd, pki, worker):
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = mute.getsockname()
         with pytest.raises(ClosedError, match="cancelled"):
-            srdma.Connection(client_pd, options, address=address, attempt=early)
+            srdma.Connection(client_pd, options, address, attempt=early)
         late = agent_client.Attempt()
         call = run(srdma.Connection, client_pd, options, address=address, attempt=late)
         mute.settimeout(60)

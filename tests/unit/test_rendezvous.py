@@ -13,7 +13,7 @@ import pytest
 
 from srdma import gid as gids
 from srdma.agent import links, rendezvous, upkeep
-from srdma.identity import create_ca, issue
+from srdma.identity import Names, create_ca, issue
 from tests.host_players import Host, cut, free_port, renews
 from tests.keyex_players import Wire, until
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for gid, name in NAMES.items():
         own = ipaddress.ip_address(gids.text_of(gid))
         issue(path / "ca", uri(name), path / name)
-        issue(path / "ca", uri(name), path / f"{name}-san", addresses=[own])
+        issue(path / "ca", Names(uri(name), (own,)), path / f"{name}-san")
     (path / "ca.pem").write_bytes((path / "ca/ca.pem").read_bytes())
     return path
 

@@ -214,8 +214,8 @@ def test_rendezvous_of_srdma() -> None:
     offer = decode(bytes.fromhex(EXCHANGE["rendezvous"]))
     assert isinstance(offer, Offer)
     ends = [
-        rendezvous.Name(gid.parse("192.0.2.2"), 0x5E12E2),
-        rendezvous.Name(gid.parse("192.0.2.1"), 0xC11E47),
+        gid.QPName(gid.parse("192.0.2.2"), 0x5E12E2),
+        gid.QPName(gid.parse("192.0.2.1"), 0xC11E47),
     ]
     call = rendezvous.Call.of(*ends)
     assert (call.role, call.to) == ("client", offer.to)
