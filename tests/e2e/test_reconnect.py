@@ -96,7 +96,7 @@ def test_reconnect_is_refused(own_site: Site, join: Joiner, pki: Path) -> None:
     a, b = join.host(own_site.a), join.host(own_site.b)
     with serving(b, pki) as listener:
         client, server = called(a, listener, pki)
-        with pytest.raises(srdma.LocalError, match="this end was accepted by a listener"):
+        with pytest.raises(srdma.LocalError, match="it was accepted by a listener"):
             server.reconnect()
         own_site.a.process.kill()
         own_site.a.process.wait()
@@ -124,7 +124,7 @@ def test_asyncio(own_site: Site, join: Joiner, pki: Path) -> None:
             assert client.sync.closed and server.data == b"mine"
             await again.qp.write(b"y" * SIZE, target.remote())
             assert bytes(target.buf) == b"y" * SIZE
-            with pytest.raises(srdma.LocalError, match="this end was accepted by a listener"):
+            with pytest.raises(srdma.LocalError, match="it was accepted by a listener"):
                 await server.reconnect()
             await again.close()
             await server.close()

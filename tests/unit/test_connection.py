@@ -699,7 +699,7 @@ def test_cancelled_attempts(client_pd, pki, worker):
         with pytest.raises(ClosedError, match="cancelled"):
             srdma.Connection(client_pd, options, address, attempt=early)
         late = agent_client.Attempt()
-        call = run(srdma.Connection, client_pd, options, address=address, attempt=late)
+        call = run(srdma.Connection, client_pd, options, address, attempt=late)
         mute.settimeout(60)
         try:
             mute.accept()[0].recv(1)
